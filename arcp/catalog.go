@@ -1,0 +1,362 @@
+package arcp
+
+import (
+	"reflect"
+	"slices"
+)
+
+// Type names a message type.
+type Type string
+
+// The message types (§3).
+const (
+	SessionOpen            Type = "session.open"
+	SessionChallenge       Type = "session.challenge"
+	SessionAuthenticate    Type = "session.authenticate"
+	SessionAccepted        Type = "session.accepted"
+	SessionUnauthenticated Type = "session.unauthenticated"
+	SessionRejected        Type = "session.rejected"
+	SessionRefresh         Type = "session.refresh"
+	SessionEvicted         Type = "session.evicted"
+	SessionClose           Type = "session.close"
+	SessionClosed          Type = "session.closed"
+	SessionResume          Type = "session.resume"
+	SessionResumed         Type = "session.resumed"
+	SessionPing            Type = "session.ping"
+	SessionPong            Type = "session.pong"
+	SessionAck             Type = "session.ack"
+	SessionListJobs        Type = "session.list_jobs"
+	SessionJobs            Type = "session.jobs"
+
+	Ping              Type = "ping"
+	Pong              Type = "pong"
+	Ack               Type = "ack"
+	Nack              Type = "nack"
+	Cancel            Type = "cancel"
+	CancelAccepted    Type = "cancel.accepted"
+	CancelRefused     Type = "cancel.refused"
+	Interrupt         Type = "interrupt"
+	Resume            Type = "resume"
+	Backpressure      Type = "backpressure"
+	CheckpointCreate  Type = "checkpoint.create"
+	CheckpointRestore Type = "checkpoint.restore"
+
+	ToolInvoke       Type = "tool.invoke"
+	ToolResult       Type = "tool.result"
+	ToolError        Type = "tool.error"
+	JobAccepted      Type = "job.accepted"
+	JobStarted       Type = "job.started"
+	JobProgress      Type = "job.progress"
+	JobHeartbeat     Type = "job.heartbeat"
+	JobCheckpoint    Type = "job.checkpoint"
+	JobResultChunk   Type = "job.result_chunk"
+	JobCompleted     Type = "job.completed"
+	JobFailed        Type = "job.failed"
+	JobCancelled     Type = "job.cancelled"
+	JobSchedule      Type = "job.schedule"
+	JobSubscribe     Type = "job.subscribe"
+	JobSubscribed    Type = "job.subscribed"
+	JobUnsubscribe   Type = "job.unsubscribe"
+	WorkflowStart    Type = "workflow.start"
+	WorkflowComplete Type = "workflow.complete"
+	AgentDelegate    Type = "agent.delegate"
+	AgentHandoff     Type = "agent.handoff"
+
+	StreamOpen  Type = "stream.open"
+	StreamChunk Type = "stream.chunk"
+	StreamClose Type = "stream.close"
+	StreamError Type = "stream.error"
+
+	HumanInputRequest   Type = "human.input.request"
+	HumanInputResponse  Type = "human.input.response"
+	HumanChoiceRequest  Type = "human.choice.request"
+	HumanChoiceResponse Type = "human.choice.response"
+	HumanInputCancelled Type = "human.input.cancelled"
+
+	PermissionRequest Type = "permission.request"
+	PermissionGrant   Type = "permission.grant"
+	PermissionDeny    Type = "permission.deny"
+	LeaseGranted      Type = "lease.granted"
+	LeaseRefresh      Type = "lease.refresh"
+	LeaseExtended     Type = "lease.extended"
+	LeaseRevoked      Type = "lease.revoked"
+
+	Subscribe         Type = "subscribe"
+	SubscribeAccepted Type = "subscribe.accepted"
+	SubscribeEvent    Type = "subscribe.event"
+	Unsubscribe       Type = "unsubscribe"
+	SubscribeClosed   Type = "subscribe.closed"
+
+	ArtifactPut     Type = "artifact.put"
+	ArtifactRef     Type = "artifact.ref"
+	ArtifactFetch   Type = "artifact.fetch"
+	ArtifactRelease Type = "artifact.release"
+
+	EventEmit Type = "event.emit"
+	Log       Type = "log"
+	Metric    Type = "metric"
+	TraceSpan Type = "trace.span"
+)
+
+// Direction says who may send a message type.
+type Direction uint8
+
+// The directions.
+const (
+	FromClient Direction = 1 << iota
+	FromRuntime
+	Both = FromClient | FromRuntime
+)
+
+func (d Direction) String() string {
+	return [...]string{"", "client → runtime", "runtime → client", "both"}[d&3]
+}
+
+// Phase says when a client may send a message type.
+type Phase uint8
+
+// The phases.
+const (
+	InOpening    Phase = 1 << iota // before the session is accepted, nothing challenged
+	InChallenged                   // a challenge is unanswered
+	InAccepted                     // the session is accepted
+)
+
+func (p Phase) String() string {
+	switch p {
+	case InOpening:
+		return "opening"
+	case InChallenged | InAccepted:
+		return "challenged, accepted"
+	case InAccepted:
+		return "accepted"
+	}
+	return "any"
+}
+
+// Scope lists the envelope members a message type needs beside id, type,
+// timestamp and payload. A client may leave out session_id: it is then the
+// connection's own session.
+type Scope uint8
+
+// The members.
+const (
+	ScopeSession Scope = 1 << iota
+	ScopeJob
+	ScopeStream
+	ScopeSubscription
+	ScopeCorrelation
+	ScopeNone Scope = 0
+)
+
+var scopeNames = [...]string{"session_id", "job_id", "stream_id", "subscription_id", "correlation_id"}
+
+// Members lists the names of the envelope members in the scope.
+func (s Scope) Members() []string {
+	var names []string
+	for i, name := range scopeNames {
+		if s&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Delivery says whether a message type is an event with an event_seq.
+type Delivery uint8
+
+// The deliveries. A Sequenced type carries event_seq whenever it is the event
+// of an existing job; as an answer to a command it is plain.
+const (
+	Plain Delivery = iota
+	Sequenced
+)
+
+func (d Delivery) String() string { return [...]string{"plain", "sequenced"}[d] }
+
+// Spec is one row of the catalogue: what is known about a message type.
+type Spec struct {
+	Type     Type
+	From     Direction
+	Phase    Phase    // when a client may send it
+	Need     Feature  // capability that must be negotiated before the runtime sends it; empty: none
+	Scope    Scope    // envelope members it needs
+	Delivery Delivery // numbered or not
+	Effect   bool     // a command whose answer is repeated when its id comes again
+	Quiet    bool     // from a client it is never refused as unimplemented
+	Section  string   // of SPEC.md
+	Bit      TypeSet  // its member in a TypeSet; zero for plain types
+	payload  reflect.Type
+}
+
+// NewPayload returns a pointer to a zero payload of the type.
+func (s *Spec) NewPayload() any { return reflect.New(s.payload).Interface() }
+
+// PayloadName is the name of the payload's Go type.
+func (s *Spec) PayloadName() string { return s.payload.Name() }
+
+// TypeSet is a set of sequenced message types.
+type TypeSet uint64
+
+const (
+	needNone Feature = ""
+)
+
+func spec[P any](t Type, from Direction, phase Phase, need Feature, scope Scope, d Delivery, section string) Spec {
+	return Spec{Type: t, From: from, Phase: phase, Need: need, Scope: scope, Delivery: d, Section: section,
+		payload: reflect.TypeFor[P]()}
+}
+
+func (s Spec) effectful() Spec { s.Effect = true; return s }
+func (s Spec) quietly() Spec   { s.Quiet = true; return s }
+
+// Catalog lists every message type of the dialect in the order of SPEC.md. It
+// must not be changed.
+var Catalog = []Spec{
+	spec[SessionOpenPayload](SessionOpen, FromClient, InOpening, needNone, ScopeNone, Plain, "§3.1"),
+	spec[SessionChallengePayload](SessionChallenge, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.1"),
+	spec[SessionAuthenticatePayload](SessionAuthenticate, FromClient, InChallenged|InAccepted, needNone, ScopeSession, Plain, "§3.1"),
+	spec[SessionAcceptedPayload](SessionAccepted, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.1"),
+	spec[ErrorPayload](SessionUnauthenticated, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.1"),
+	spec[ErrorPayload](SessionRejected, FromRuntime, 0, needNone, ScopeCorrelation, Plain, "§3.1"),
+	spec[SessionRefreshPayload](SessionRefresh, FromRuntime, 0, FeatureRefresh, ScopeSession, Plain, "§3.1"),
+	spec[SessionEvictedPayload](SessionEvicted, FromRuntime, 0, needNone, ScopeSession, Plain, "§3.1"),
+	spec[SessionClosePayload](SessionClose, Both, InAccepted, needNone, ScopeSession, Plain, "§3.1"),
+	spec[SessionClosedPayload](SessionClosed, FromRuntime, 0, needNone, ScopeSession, Plain, "§3.1"),
+	spec[SessionResumePayload](SessionResume, FromClient, InOpening, needNone, ScopeNone, Plain, "§3.1"),
+	spec[SessionResumedPayload](SessionResumed, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.1"),
+	spec[SessionPingPayload](SessionPing, Both, InAccepted, FeatureHeartbeat, ScopeSession, Plain, "§3.1"),
+	spec[SessionPongPayload](SessionPong, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.1").quietly(),
+	spec[SessionAckPayload](SessionAck, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.1"),
+	spec[SessionListJobsPayload](SessionListJobs, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.1"),
+	spec[SessionJobsPayload](SessionJobs, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.1"),
+
+	spec[PingPayload](Ping, Both, InAccepted, needNone, ScopeSession, Plain, "§3.2"),
+	spec[PongPayload](Pong, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.2").quietly(),
+	spec[AckPayload](Ack, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.2").quietly(),
+	spec[ErrorPayload](Nack, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.2").quietly(),
+	spec[CancelPayload](Cancel, Both, InAccepted, needNone, ScopeSession, Plain, "§3.2"),
+	spec[CancelAcceptedPayload](CancelAccepted, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.2"),
+	spec[CancelRefusedPayload](CancelRefused, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.2"),
+	spec[InterruptPayload](Interrupt, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.2"),
+	spec[ResumePayload](Resume, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.2"),
+	spec[BackpressurePayload](Backpressure, Both, InAccepted, needNone, ScopeSession, Plain, "§3.2"),
+	spec[CheckpointCreatePayload](CheckpointCreate, FromClient, InAccepted, needNone, ScopeSession|ScopeJob, Plain, "§3.2"),
+	spec[CheckpointRestorePayload](CheckpointRestore, FromClient, InAccepted, needNone, ScopeSession|ScopeJob, Plain, "§3.2"),
+
+	spec[ToolInvokePayload](ToolInvoke, Both, InAccepted, needNone, ScopeSession, Plain, "§3.3").effectful(),
+	spec[ToolResultPayload](ToolResult, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Sequenced, "§3.3"),
+	spec[ErrorPayload](ToolError, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Sequenced, "§3.3"),
+	spec[JobAcceptedPayload](JobAccepted, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3"),
+	spec[JobStartedPayload](JobStarted, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3"),
+	spec[JobProgressPayload](JobProgress, Both, InAccepted, needNone, ScopeSession|ScopeJob, Sequenced, "§3.3"),
+	spec[JobHeartbeatPayload](JobHeartbeat, Both, InAccepted, needNone, ScopeSession|ScopeJob, Plain, "§3.3"),
+	spec[JobCheckpointPayload](JobCheckpoint, Both, InAccepted, FeatureCheckpoints, ScopeSession|ScopeJob, Sequenced, "§3.3"),
+	spec[JobResultChunkPayload](JobResultChunk, Both, InAccepted, needNone, ScopeSession|ScopeJob, Sequenced, "§3.3"),
+	spec[JobCompletedPayload](JobCompleted, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3"),
+	spec[ErrorPayload](JobFailed, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3"),
+	spec[JobCancelledPayload](JobCancelled, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3"),
+	spec[JobSchedulePayload](JobSchedule, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3").effectful(),
+	spec[JobSubscribePayload](JobSubscribe, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3"),
+	spec[JobSubscribedPayload](JobSubscribed, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Plain, "§3.3"),
+	spec[JobUnsubscribePayload](JobUnsubscribe, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3"),
+	spec[WorkflowStartPayload](WorkflowStart, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3").effectful(),
+	spec[WorkflowCompletePayload](WorkflowComplete, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3"),
+	spec[AgentDelegatePayload](AgentDelegate, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3").effectful(),
+	spec[AgentHandoffPayload](AgentHandoff, Both, InAccepted, FeatureAgentHandoff, ScopeSession, Plain, "§3.3"),
+
+	spec[StreamOpenPayload](StreamOpen, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4"),
+	spec[StreamChunkPayload](StreamChunk, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4"),
+	spec[StreamClosePayload](StreamClose, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4"),
+	spec[ErrorPayload](StreamError, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4"),
+
+	spec[HumanInputRequestPayload](HumanInputRequest, Both, InAccepted, FeatureHumanInput, ScopeSession|ScopeJob, Sequenced, "§3.5"),
+	spec[HumanInputResponsePayload](HumanInputResponse, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.5"),
+	spec[HumanChoiceRequestPayload](HumanChoiceRequest, Both, InAccepted, FeatureHumanInput, ScopeSession|ScopeJob, Sequenced, "§3.5"),
+	spec[HumanChoiceResponsePayload](HumanChoiceResponse, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.5"),
+	spec[HumanInputCancelledPayload](HumanInputCancelled, FromRuntime, 0, FeatureHumanInput, ScopeSession|ScopeCorrelation, Sequenced, "§3.5"),
+
+	spec[PermissionRequestPayload](PermissionRequest, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.6"),
+	spec[PermissionGrantPayload](PermissionGrant, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.6"),
+	spec[PermissionDenyPayload](PermissionDeny, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.6"),
+	spec[LeaseGrantedPayload](LeaseGranted, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Sequenced, "§3.6"),
+	spec[LeaseRefreshPayload](LeaseRefresh, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.6"),
+	spec[LeaseExtendedPayload](LeaseExtended, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Sequenced, "§3.6"),
+	spec[LeaseRevokedPayload](LeaseRevoked, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.6"),
+
+	spec[SubscribePayload](Subscribe, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.7"),
+	spec[SubscribeAcceptedPayload](SubscribeAccepted, FromRuntime, 0, needNone, ScopeSession|ScopeSubscription|ScopeCorrelation, Plain, "§3.7"),
+	spec[SubscribeEventPayload](SubscribeEvent, FromRuntime, 0, needNone, ScopeSession|ScopeSubscription, Plain, "§3.7"),
+	spec[UnsubscribePayload](Unsubscribe, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.7"),
+	spec[SubscribeClosedPayload](SubscribeClosed, FromRuntime, 0, needNone, ScopeSession|ScopeSubscription, Plain, "§3.7"),
+
+	spec[ArtifactPutPayload](ArtifactPut, Both, InAccepted, needNone, ScopeSession, Plain, "§3.8").effectful(),
+	spec[ArtifactRefPayload](ArtifactRef, FromRuntime, 0, needNone, ScopeSession, Sequenced, "§3.8"),
+	spec[ArtifactFetchPayload](ArtifactFetch, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.8"),
+	spec[ArtifactReleasePayload](ArtifactRelease, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.8"),
+
+	spec[EventEmitPayload](EventEmit, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.9").quietly(),
+	spec[LogPayload](Log, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.9").quietly(),
+	spec[MetricPayload](Metric, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.9").quietly(),
+	spec[TraceSpanPayload](TraceSpan, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.9").quietly(),
+}
+
+var catalogIndex = func() map[Type]*Spec {
+	m := make(map[Type]*Spec, len(Catalog))
+	bit := TypeSet(1)
+	for i := range Catalog {
+		s := &Catalog[i]
+		if s.Delivery == Sequenced {
+			s.Bit, bit = bit, bit<<1
+		}
+		m[s.Type] = s
+	}
+	return m
+}()
+
+// Lookup returns the catalogue's row for a type, or nil.
+func Lookup(t Type) *Spec { return catalogIndex[t] }
+
+// Terminal reports whether t ends a job.
+func (t Type) Terminal() bool {
+	switch t {
+	case JobCompleted, JobFailed, JobCancelled, WorkflowComplete, ToolResult, ToolError:
+		return true
+	}
+	return false
+}
+
+// Visible returns the sequenced types a session with these negotiated features
+// sees: a type whose row needs a feature is hidden without it (§5.3).
+func Visible(negotiated func(Feature) bool) TypeSet {
+	var set TypeSet
+	for i := range Catalog {
+		if s := &Catalog[i]; s.Need == needNone || negotiated(s.Need) {
+			set |= s.Bit
+		}
+	}
+	return set
+}
+
+// Class says what a type name that may be unknown is (§6.4).
+type Class uint8
+
+// The classes.
+const (
+	ClassCore         Class = iota // a row of the catalogue
+	ClassUnknownCore               // looks like a core name but is none
+	ClassExtension                 // a well-formed extension name
+	ClassExperimental              // starts with x-
+	ClassMalformed                 // nothing of these
+)
+
+var coreRoots = func() []string {
+	var roots []string
+	for i := range Catalog {
+		root, _, _ := cutDot(string(Catalog[i].Type))
+		if !slices.Contains(roots, root) {
+			roots = append(roots, root)
+		}
+	}
+	return roots
+}()

@@ -1,0 +1,104 @@
+package arcp
+
+import (
+	"strings"
+	"time"
+)
+
+// Version is what the runtime stamps into arcp when the client has not said a
+// version of its own (§1).
+const Version = "1.1"
+
+// SupportedVersion reports whether the runtime speaks protocol version v: any
+// 1 or 1.x.
+func SupportedVersion(v string) bool {
+	rest, ok := strings.CutPrefix(v, "1")
+	if !ok || rest == "" {
+		return ok
+	}
+	minor, ok := strings.CutPrefix(rest, ".")
+	if !ok || minor == "" || len(minor) > 8 {
+		return false
+	}
+	return strings.Trim(minor, "0123456789") == ""
+}
+
+// Priority orders work, never output inside a session (§2.1). The zero value
+// means normal.
+type Priority string
+
+// The four priorities.
+const (
+	PriorityLow      Priority = "low"
+	PriorityNormal   Priority = "normal"
+	PriorityHigh     Priority = "high"
+	PriorityCritical Priority = "critical"
+)
+
+// Valid reports whether p is one of the four or the zero value.
+func (p Priority) Valid() bool {
+	switch p {
+	case "", PriorityLow, PriorityNormal, PriorityHigh, PriorityCritical:
+		return true
+	}
+	return false
+}
+
+// Envelope is one message (§2.1). Optional members that are zero are left out
+// when it is encoded; Payload is always a JSON object, kept as the bytes
+// received.
+type Envelope struct {
+	ARCP           string         `json:"arcp"`
+	ID             MessageID      `json:"id"`
+	Type           Type           `json:"type"`
+	Timestamp      time.Time      `json:"timestamp"`
+	Source         string         `json:"source,omitzero"`
+	Target         string         `json:"target,omitzero"`
+	SessionID      SessionID      `json:"session_id,omitzero"`
+	JobID          JobID          `json:"job_id,omitzero"`
+	StreamID       StreamID       `json:"stream_id,omitzero"`
+	SubscriptionID SubscriptionID `json:"subscription_id,omitzero"`
+	TraceID        string         `json:"trace_id,omitzero"`
+	SpanID         string         `json:"span_id,omitzero"`
+	ParentSpanID   string         `json:"parent_span_id,omitzero"`
+	CorrelationID  MessageID      `json:"correlation_id,omitzero"`
+	CausationID    MessageID      `json:"causation_id,omitzero"`
+	IdempotencyKey string         `json:"idempotency_key,omitzero"`
+	Priority       Priority       `json:"priority,omitzero"`
+	EventSeq       uint64         `json:"event_seq,omitzero"`
+	Extensions     Raw            `json:"extensions,omitzero"`
+	Payload        Raw            `json:"payload"`
+}
+
+// EncodingError says why a frame is not an envelope. ID is the envelope's id
+// when one could be read, so that the refusal can be correlated.
+type EncodingError struct {
+	Reason  string // one of the Reason constants: a closed set, used as a metric label
+	Message string // for the peer: what is wrong and what would be right
+	ID      MessageID
+}
+
+// Reasons of an EncodingError.
+const (
+	ReasonNotJSON  = "not_json"  // not one JSON object in UTF-8, or duplicate names
+	ReasonTooDeep  = "too_deep"  // nested deeper than MaxDepth
+	ReasonEnvelope = "envelope"  // a member is missing or has the wrong type
+	ReasonPayload  = "payload"   // the payload does not fit its type
+	ReasonVersion  = "version"   // another major version
+	ReasonBadID    = "bad_id"    // an identifier is malformed
+	ReasonPriority = "bad_value" // an enumerated member has another value
+)
+
+func (e *EncodingError) Error() string { return e.Message }
+
+// OptionalExtension reports extensions.optional == true: the sender does not
+// mind being ignored (§6.4).
+func (e *Envelope) OptionalExtension() bool {
+	if len(e.Extensions) == 0 {
+		return false
+	}
+	var x struct {
+		Optional bool `json:"optional"`
+	}
+	return Unmarshal(e.Extensions, &x) == nil && x.Optional
+}

@@ -1,0 +1,174 @@
+package arcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Code is a canonical error code (§4). Only the codes below are ever sent; a
+// tool's own code travels as details.code under the nearest of them.
+type Code string
+
+// The canonical codes.
+const (
+	CodeOK                       Code = "OK"
+	CodeCancelled                Code = "CANCELLED"
+	CodeUnknown                  Code = "UNKNOWN"
+	CodeInvalidArgument          Code = "INVALID_ARGUMENT"
+	CodeInvalidRequest           Code = "INVALID_REQUEST"
+	CodeDeadlineExceeded         Code = "DEADLINE_EXCEEDED"
+	CodeTimeout                  Code = "TIMEOUT"
+	CodeNotFound                 Code = "NOT_FOUND"
+	CodeJobNotFound              Code = "JOB_NOT_FOUND"
+	CodeAlreadyExists            Code = "ALREADY_EXISTS"
+	CodeDuplicateKey             Code = "DUPLICATE_KEY"
+	CodePermissionDenied         Code = "PERMISSION_DENIED"
+	CodeResourceExhausted        Code = "RESOURCE_EXHAUSTED"
+	CodeFailedPrecondition       Code = "FAILED_PRECONDITION"
+	CodeAborted                  Code = "ABORTED"
+	CodeOutOfRange               Code = "OUT_OF_RANGE"
+	CodeUnimplemented            Code = "UNIMPLEMENTED"
+	CodeInternal                 Code = "INTERNAL"
+	CodeUnavailable              Code = "UNAVAILABLE"
+	CodeDataLoss                 Code = "DATA_LOSS"
+	CodeUnauthenticated          Code = "UNAUTHENTICATED"
+	CodeHeartbeatLost            Code = "HEARTBEAT_LOST"
+	CodeResumeWindowExpired      Code = "RESUME_WINDOW_EXPIRED"
+	CodeLeaseExpired             Code = "LEASE_EXPIRED"
+	CodeLeaseRevoked             Code = "LEASE_REVOKED"
+	CodeBackpressureOverflow     Code = "BACKPRESSURE_OVERFLOW"
+	CodeBudgetExhausted          Code = "BUDGET_EXHAUSTED"
+	CodeLeaseSubsetViolation     Code = "LEASE_SUBSET_VIOLATION"
+	CodeAgentNotAvailable        Code = "AGENT_NOT_AVAILABLE"
+	CodeAgentVersionNotAvailable Code = "AGENT_VERSION_NOT_AVAILABLE"
+)
+
+// CodeInfo is what the catalogue of codes says about one of them.
+type CodeInfo struct {
+	Code      Code
+	Retryable bool   // the default of the retryable member
+	Use       string // one sentence for SPEC.md
+}
+
+// Codes lists every canonical code in the order of SPEC.md.
+var Codes = []CodeInfo{
+	{CodeOK, false, "Success; never sent as an error."},
+	{CodeCancelled, false, "The operation was cancelled on request."},
+	{CodeUnknown, false, "A tool failed without saying how."},
+	{CodeInvalidArgument, false, "An argument is malformed or out of bounds."},
+	{CodeInvalidRequest, false, "The envelope or its payload does not follow the protocol."},
+	{CodeDeadlineExceeded, true, "A deadline other than max_runtime_sec passed."},
+	{CodeTimeout, false, "The job ran longer than max_runtime_sec."},
+	{CodeNotFound, false, "The thing named does not exist or is not visible."},
+	{CodeJobNotFound, false, "The job named does not exist or is not visible."},
+	{CodeAlreadyExists, false, "The thing to create exists already."},
+	{CodeDuplicateKey, false, "The idempotency key was used with another request."},
+	{CodePermissionDenied, false, "The caller may not do this."},
+	{CodeResourceExhausted, true, "A limit or quota is used up; details.retry_after_seconds says when to try again."},
+	{CodeFailedPrecondition, false, "The state of the thing named does not allow this now."},
+	{CodeAborted, true, "Ended by force, or by a restart of the runtime."},
+	{CodeOutOfRange, false, "A position is outside of what exists."},
+	{CodeUnimplemented, false, "The runtime does not offer this."},
+	{CodeInternal, true, "A fault of the runtime or of a tool."},
+	{CodeUnavailable, true, "Not possible at this moment, for example during shutdown."},
+	{CodeDataLoss, false, "What was asked for is no longer kept."},
+	{CodeUnauthenticated, false, "The credentials are missing or wrong."},
+	{CodeHeartbeatLost, false, "Heartbeats stopped."},
+	{CodeResumeWindowExpired, false, "The session can no longer be resumed at this position or with this token."},
+	{CodeLeaseExpired, false, "The lease has ended."},
+	{CodeLeaseRevoked, false, "The lease was taken back."},
+	{CodeBackpressureOverflow, false, "The receiver was too slow and its buffer is full."},
+	{CodeBudgetExhausted, false, "The budget is used up."},
+	{CodeLeaseSubsetViolation, false, "A child asked for more than its parent holds."},
+	{CodeAgentNotAvailable, false, "No tool or agent of this name."},
+	{CodeAgentVersionNotAvailable, false, "The tool or agent exists, but not in this version."},
+}
+
+var codeInfo = func() map[Code]CodeInfo {
+	m := make(map[Code]CodeInfo, len(Codes))
+	for _, c := range Codes {
+		m[c.Code] = c
+	}
+	return m
+}()
+
+// Known reports whether c is canonical.
+func (c Code) Known() bool { _, ok := codeInfo[c]; return ok }
+
+// Retryable is the default of an error's retryable member for this code.
+func (c Code) Retryable() bool { return codeInfo[c].Retryable }
+
+// ParseCode returns the canonical spelling of a code received from a peer:
+// RATE_LIMITED and INTERNAL_ERROR are read as aliases. ok is false for a code
+// that is not canonical; it is then CodeUnknown.
+func ParseCode(s string) (c Code, ok bool) {
+	switch s {
+	case "RATE_LIMITED":
+		return CodeResourceExhausted, true
+	case "INTERNAL_ERROR":
+		return CodeInternal, true
+	}
+	if c = Code(s); c.Known() {
+		return c, true
+	}
+	return CodeUnknown, false
+}
+
+// Error is a failure as it goes over the wire: the payload of nack, job.failed
+// and tool.error (§4). It is a local failure; one received from a peer has a
+// type of its own in the client.
+type Error struct {
+	Code      Code   `json:"code"`
+	Message   string `json:"message"`
+	Retryable bool   `json:"retryable"`
+	Details   Raw    `json:"details,omitzero"` // a JSON object, or nil
+	Cause     *Cause `json:"cause,omitzero"`
+	TraceID   string `json:"trace_id,omitzero"`
+}
+
+// Cause is the one nested error a tool may report below its own (§4).
+type Cause struct {
+	Code    Code   `json:"code"`
+	Message string `json:"message"`
+}
+
+// Errorf makes an Error with the code's default for retryable.
+func Errorf(c Code, format string, args ...any) *Error {
+	return &Error{Code: c, Message: fmt.Sprintf(format, args...), Retryable: c.Retryable()}
+}
+
+func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
+
+// WithDetails sets the details member from v, which must encode to a JSON
+// object, and returns e.
+func (e *Error) WithDetails(v any) *Error {
+	if raw, err := Marshal(v); err == nil {
+		e.Details = raw
+	}
+	return e
+}
+
+// RetryAfter returns e with details.retry_after_seconds set.
+func (e *Error) RetryAfter(seconds int) *Error {
+	return e.WithDetails(struct {
+		Seconds int `json:"retry_after_seconds"`
+	}{seconds})
+}
+
+// AsError turns any error into its wire form; it is the only place that does.
+// A wire error passes, the errors of a context become CANCELLED and
+// DEADLINE_EXCEEDED, and anything else is INTERNAL with a fixed text: known is
+// then false and the chain belongs in the log, never on the wire.
+func AsError(err error) (e *Error, known bool) {
+	if wire, ok := errors.AsType[*Error](err); ok {
+		return wire, true
+	}
+	switch {
+	case errors.Is(err, context.Canceled):
+		return Errorf(CodeCancelled, "cancelled"), true
+	case errors.Is(err, context.DeadlineExceeded):
+		return Errorf(CodeDeadlineExceeded, "deadline exceeded"), true
+	}
+	return Errorf(CodeInternal, "internal error; the runtime's log has the cause"), false
+}

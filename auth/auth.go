@@ -1,0 +1,138 @@
+// Package auth turns credentials into identities. Each scheme is an
+// Authenticator; a Set holds the configured ones, can be swapped while running
+// and decides when a challenge is due.
+//
+// Nothing here logs, and no error text contains a credential.
+package auth
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"time"
+)
+
+// Secret is a text that cannot be printed, logged or marshalled by accident.
+type Secret string
+
+const redacted = "[redacted]"
+
+func (Secret) String() string               { return redacted }
+func (Secret) GoString() string             { return redacted }
+func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
+
+// Reveal returns the text.
+func (s Secret) Reveal() string { return string(s) }
+
+// Schemes (SPEC.md §5.1).
+const (
+	Bearer    = "bearer"
+	SignedJWT = "signed_jwt"
+	OAuth2    = "oauth2"
+	MTLS      = "mtls"
+	None      = "none"
+)
+
+// Role is what an identity may do (SPEC.md §5.2).
+type Role string
+
+// The roles.
+const (
+	RoleClient   Role = "client"
+	RoleObserver Role = "observer"
+	RoleWorker   Role = "worker"
+	RoleApprover Role = "approver"
+	RoleAdmin    Role = "admin"
+)
+
+// Trust levels, lowest first.
+const (
+	Untrusted   = "untrusted"
+	Constrained = "constrained"
+	Trusted     = "trusted"
+	Privileged  = "privileged"
+)
+
+// Identity is who a session belongs to.
+type Identity struct {
+	Principal string
+	Scheme    string
+	Roles     []Role
+	Trust     string
+	Anonymous bool
+	Expires   time.Time // of the credential; zero: never
+	Limits    Limits
+	Sees      []string // name globs of principals it may observe
+	Serves    []string // name globs of principals whose jobs it may run
+	Lease     []byte   // JSON object: authority of its jobs; nil: not set
+}
+
+// Limits of a principal; zero is the server's default.
+type Limits struct {
+	Sessions   int `yaml:"sessions"`
+	Jobs       int `yaml:"jobs"`
+	RatePerMin int `yaml:"rate_per_min"`
+}
+
+// Request is an attempt to authenticate.
+type Request struct {
+	Scheme      string
+	Token       Secret
+	Principal   string // client.principal: a hint, never trusted
+	Fingerprint string // client.fingerprint
+	Anonymous   bool   // capabilities.anonymous was negotiated by both sides
+	Local       bool   // the operating system vouches for PeerUID
+	PeerUID     int
+	PeerCerts   []*x509.Certificate
+	Now         time.Time
+}
+
+// Proof answers a challenge.
+type Proof struct {
+	Challenge Secret // as sent
+	Response  Secret
+}
+
+// Authenticator is one scheme. It may be used by many goroutines at once.
+type Authenticator interface {
+	Scheme() string
+
+	// Authenticate checks the credential itself. The error is an *Error.
+	Authenticate(ctx context.Context, r Request) (Identity, error)
+
+	// Verify checks the answer to a challenge; the token may be missing, then
+	// r.Principal names who claims to hold it. The error is an *Error. A scheme
+	// that cannot be challenged refuses.
+	Verify(ctx context.Context, r Request, p Proof) (Identity, error)
+}
+
+// Error is a refusal. Reason is a metric label from a closed set; Message is for
+// the peer.
+type Error struct {
+	Reason  string
+	Message string
+	// Final says that corrected credentials of the same scheme would not help.
+	Final bool
+	Err   error // for the log; nil if there is nothing to add
+}
+
+// Reasons of an Error.
+const (
+	ReasonMissing       = "missing"        // no token, or no fingerprint
+	ReasonUnknown       = "unknown"        // a token nobody has
+	ReasonInvalid       = "invalid"        // a JWT that does not validate
+	ReasonResponse      = "response"       // a wrong answer to a challenge
+	ReasonNotConfigured = "not_configured" // the scheme is not offered
+	ReasonAnonymous     = "anonymous"      // anonymous access is off or was not negotiated
+	ReasonUnsupported   = "unsupported"    // the scheme cannot be challenged
+	ReasonUnavailable   = "unavailable"    // the verifier cannot be reached
+)
+
+func (e *Error) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("auth: %s: %v", e.Message, e.Err)
+	}
+	return "auth: " + e.Message
+}
+
+func (e *Error) Unwrap() error { return e.Err }
