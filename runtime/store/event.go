@@ -1,0 +1,97 @@
+package store
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// Event is one event of a job. Before Commit only Type, Time and Body are set;
+// Commit sets the rest and patches the id into Body. After that it never
+// changes: every session, now and later, gets these bytes.
+type Event struct {
+	Type arcp.Type
+	Time time.Time
+	// Body is the encoded envelope from the id on, up to and including the last
+	// brace: what all receivers share. AppendFrame puts a receiver's own
+	// members before it.
+	Body []byte
+
+	JSeq      uint64 // position in the job's log, from 1
+	OriginSeq uint64 // the event_seq in the submitting session, or the last one before
+}
+
+const (
+	bodyHead = `"id":"` + arcp.MessagePrefix
+	idStart  = len(`"id":"`)
+	idEnd    = len(bodyHead) + arcp.IDBodyLen
+)
+
+// Common is what the events of one job have in common.
+type Common struct {
+	JobID        arcp.JobID
+	TraceID      string
+	SpanID       string
+	ParentSpanID string
+	CausationID  arcp.MessageID
+}
+
+// NewEvent encodes an event. The payload must be an encoded JSON object.
+func NewEvent(t arcp.Type, now time.Time, c *Common, p arcp.Priority, payload []byte) *Event {
+	b := make([]byte, 0, 192+len(c.JobID)+len(c.TraceID)+len(c.SpanID)+len(payload))
+	return &Event{Type: t, Time: now, Body: AppendBody(b, t, now, c, p, payload)}
+}
+
+// AppendBody appends the Body of an event with a blank id.
+func AppendBody(b []byte, t arcp.Type, now time.Time, c *Common, p arcp.Priority, payload []byte) []byte {
+	b = append(b, bodyHead+"00000000000000000000000000"+`","type":"`...)
+	b = append(append(b, t...), `","timestamp":`...)
+	b = arcp.AppendTime(b, now)
+	b = member(b, "job_id", string(c.JobID))
+	b = member(b, "trace_id", c.TraceID)
+	b = member(b, "span_id", c.SpanID)
+	b = member(b, "parent_span_id", c.ParentSpanID)
+	b = member(b, "causation_id", string(c.CausationID))
+	if p != arcp.PriorityNormal {
+		b = member(b, "priority", string(p))
+	}
+	b = append(append(b, `,"payload":`...), payload...)
+	return append(b, '}')
+}
+
+func member(b []byte, name, value string) []byte {
+	if value == "" {
+		return b
+	}
+	b = append(append(append(b, `,"`...), name...), `":`...)
+	return arcp.AppendString(b, value)
+}
+
+// SetID patches the id's body in; only Commit does.
+func (e *Event) SetID(ids *arcp.IDSource) {
+	ids.Append(e.Body[:len(bodyHead)])
+}
+
+// ID is the id of a committed event.
+func (e *Event) ID() arcp.MessageID { return arcp.MessageID(e.Body[idStart:idEnd]) }
+
+// AppendFrame appends the envelope that a receiver gets: head is what
+// FrameHead made for its session; seq 0 leaves event_seq out.
+func AppendFrame(dst, head []byte, seq uint64, corr arcp.MessageID, e *Event) []byte {
+	dst = append(dst, head...)
+	if corr != "" {
+		dst = append(arcp.AppendString(append(dst, `"correlation_id":`...), string(corr)), ',')
+	}
+	if seq != 0 {
+		dst = append(strconv.AppendUint(append(dst, `"event_seq":`...), seq, 10), ',')
+	}
+	return append(dst, e.Body...)
+}
+
+// FrameHead returns the members that all frames of a session begin with.
+func FrameHead(version string, id arcp.SessionID) []byte {
+	b := arcp.AppendString([]byte(`{"arcp":`), version)
+	b = arcp.AppendString(append(b, `,"session_id":`...), string(id))
+	return append(b, ',')
+}

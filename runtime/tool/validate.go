@@ -1,0 +1,4 @@
+package tool
+
+// validator checks arguments against a compiled input schema.
+type validator struct{}
