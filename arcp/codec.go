@@ -4,8 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"math"
+	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -46,7 +50,17 @@ func (n *Number) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 // FloatNumber is the shortest decimal text of f, which must be finite.
 func FloatNumber(f float64) Number { return Number(strconv.FormatFloat(f, 'f', -1, 64)) }
 
-// Marshal encodes v. Members with omitzero are left out, no HTML escaping.
+// outward is how everything is encoded: times in UTC as AppendTime writes them,
+// strings of Raw members as they were received.
+var outward = json.JoinOptions(
+	jsontext.PreserveRawStrings(true),
+	json.WithMarshalers(json.MarshalToFunc(func(enc *jsontext.Encoder, t time.Time) error {
+		var b [TimeLen]byte
+		return enc.WriteValue(AppendTime(b[:0], t))
+	})))
+
+// Marshal encodes v: no HTML escaping, times as AppendTime writes them. Members
+// with omitzero are left out. What Raw members hold must be JSON.
 func Marshal(v any) (Raw, error) { return AppendJSON(nil, v) }
 
 // AppendJSON appends the encoding of v to dst; on an error dst is unchanged.
@@ -58,7 +72,7 @@ func AppendJSON(dst []byte, v any) ([]byte, error) {
 		return append(dst, v...), nil
 	}
 	buf := bytes.NewBuffer(dst)
-	if err := json.MarshalWrite(buf, v); err != nil {
+	if err := json.MarshalWrite(buf, v, outward); err != nil {
 		return dst, err
 	}
 	return buf.Bytes(), nil
@@ -91,80 +105,74 @@ func Canonical(raw Raw) (Raw, error) {
 	return v, err
 }
 
-// Decode reads one frame. It is strict about the envelope and leaves the
-// payload alone. The error, if any, is an *EncodingError. The envelope does
-// not alias frame.
-func Decode(frame []byte) (Envelope, error) {
-	var env Envelope
-	if tooDeep(frame) {
-		return env, &EncodingError{ReasonTooDeep, fmt.Sprintf("nested deeper than %d levels", MaxDepth), ""}
-	}
-	if err := json.Unmarshal(frame, &env); err != nil {
-		return Envelope{}, decodeError(frame, err)
-	}
-	if err := env.check(); err != nil {
-		return Envelope{}, err
-	}
-	return env, nil
+// frameReader walks the members of one JSON object, checking everything on its
+// way: syntax, UTF-8, and names that occur twice at any level.
+type frameReader struct {
+	src  bytes.Buffer
+	dec  *jsontext.Decoder
+	text []byte // scratch
 }
 
-// tooDeep scans without parsing; it may be wrong only about frames that are
-// not JSON at all, which fail later anyway.
-func tooDeep(frame []byte) bool {
-	depth := 0
-	for i := 0; i < len(frame); i++ {
-		switch frame[i] {
-		case '{', '[':
-			if depth++; depth > MaxDepth {
-				return true
-			}
-		case '}', ']':
-			depth--
-		case '"':
-			for i++; i < len(frame) && frame[i] != '"'; i++ {
-				if frame[i] == '\\' {
-					i++
-				}
-			}
-		}
+var frameReaders = sync.Pool{New: func() any {
+	r := new(frameReader)
+	r.dec = jsontext.NewDecoder(&r.src)
+	return r
+}}
+
+var errNotObject = errors.New("a frame must be one JSON object")
+
+// open begins with a frame, which must not change until release.
+func (r *frameReader) open(frame []byte) error {
+	r.src = *bytes.NewBuffer(frame)
+	r.dec.Reset(&r.src)
+	tok, err := r.dec.ReadToken()
+	if err == nil && tok.Kind() != '{' {
+		err = errNotObject
 	}
-	return false
+	return err
 }
 
-func decodeError(frame []byte, err error) *EncodingError {
-	e := &EncodingError{Reason: ReasonNotJSON, Message: err.Error(), ID: peekID(frame)}
-	var sem *json.SemanticError
-	if errors.As(err, &sem) {
-		e.Reason = ReasonEnvelope
-		e.Message = fmt.Sprintf("envelope member %q: %s", strings.TrimPrefix(string(sem.JSONPointer), "/"), semanticCause(sem))
+// next returns a member, its name still quoted; ok is false at the end of the
+// frame. The slices are valid until the following call.
+func (r *frameReader) next() (name, value Raw, ok bool, err error) {
+	if r.dec.PeekKind() == '}' {
+		return nil, nil, false, r.close()
 	}
-	e.Message = strings.TrimPrefix(e.Message, "jsontext: ")
-	return e
+	name, err = r.dec.ReadValue()
+	if err == nil {
+		value, err = r.dec.ReadValue()
+	}
+	return name, value, err == nil, err
 }
 
-func semanticCause(sem *json.SemanticError) string {
-	if sem.Err != nil {
-		return sem.Err.Error()
+func (r *frameReader) close() error {
+	if _, err := r.dec.ReadToken(); err != nil {
+		return err
 	}
-	return kindName(sem.JSONKind) + " is not allowed here"
+	switch _, err := r.dec.ReadToken(); err {
+	case io.EOF:
+		return nil
+	case nil:
+		return errors.New("more follows after the end of the object")
+	default:
+		return err
+	}
 }
 
-func kindName(k jsontext.Kind) string {
-	switch k {
-	case 'n':
-		return "null"
-	case 't', 'f':
-		return "a boolean"
-	case '"':
-		return "a string"
-	case '0':
-		return "a number"
-	case '{':
-		return "an object"
-	case '[':
-		return "an array"
+// appendUnquoted appends the text of a JSON string that has been read before.
+func appendUnquoted(dst []byte, quoted Raw) []byte {
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return append(dst, quoted[1:len(quoted)-1]...)
 	}
-	return "this value"
+	dst, _ = jsontext.AppendUnquote(dst, quoted) // cannot fail: it was read
+	return dst
+}
+
+func syntaxText(err error) string {
+	if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) {
+		return "the frame ends too early"
+	}
+	return strings.TrimPrefix(err.Error(), "jsontext: ")
 }
 
 // peekID finds the id of a frame that may be broken elsewhere.
@@ -192,44 +200,6 @@ func peekID(frame []byte) MessageID {
 	}
 }
 
-// check applies what the JSON types cannot say (§2.1).
-func (e *Envelope) check() error {
-	bad := func(reason, format string, args ...any) error {
-		id := e.ID
-		if !ValidID(string(id)) {
-			id = ""
-		}
-		return &EncodingError{reason, fmt.Sprintf(format, args...), id}
-	}
-	switch {
-	case e.ARCP == "":
-		return bad(ReasonEnvelope, `envelope member "arcp" is required: the protocol version, for example %q`, Version)
-	case !ValidID(string(e.ID)):
-		return bad(ReasonBadID, `envelope member "id" must be 1 to %d visible ASCII characters`, MaxIDLen)
-	case e.Type == "":
-		return bad(ReasonEnvelope, `envelope member "type" is required`)
-	case len(e.Type) > MaxIDLen:
-		return bad(ReasonEnvelope, `envelope member "type" is longer than %d bytes`, MaxIDLen)
-	case e.Timestamp.IsZero():
-		return bad(ReasonEnvelope, `envelope member "timestamp" is required: RFC 3339, for example "2026-01-02T15:04:05Z"`)
-	case e.Payload.Kind() != '{':
-		return bad(ReasonEnvelope, `envelope member "payload" is required and must be an object, {} when it has no members`)
-	case !e.Priority.Valid():
-		return bad(ReasonPriority, `envelope member "priority" must be low, normal, high or critical`)
-	}
-	for _, id := range [...]struct{ name, value string }{
-		{"session_id", string(e.SessionID)}, {"job_id", string(e.JobID)}, {"stream_id", string(e.StreamID)},
-		{"subscription_id", string(e.SubscriptionID)}, {"correlation_id", string(e.CorrelationID)},
-		{"causation_id", string(e.CausationID)}, {"idempotency_key", e.IdempotencyKey},
-		{"trace_id", e.TraceID}, {"span_id", e.SpanID}, {"parent_span_id", e.ParentSpanID},
-	} {
-		if id.value != "" && !ValidID(id.value) {
-			return bad(ReasonBadID, "envelope member %q must be 1 to %d visible ASCII characters", id.name, MaxIDLen)
-		}
-	}
-	return nil
-}
-
 // DecodePayload decodes an envelope's payload as T. The error is an
 // *EncodingError that names the member at fault.
 func DecodePayload[T any](env *Envelope) (T, error) {
@@ -238,75 +208,79 @@ func DecodePayload[T any](env *Envelope) (T, error) {
 	if err == nil {
 		return p, nil
 	}
-	e := &EncodingError{Reason: ReasonPayload, Message: "payload: " + err.Error(), ID: env.ID}
-	var sem *json.SemanticError
-	if errors.As(err, &sem) {
-		e.Message = fmt.Sprintf("payload member %q: %s", strings.TrimPrefix(string(sem.JSONPointer), "/"), semanticCause(sem))
-	}
-	return p, e
+	return p, &EncodingError{ReasonPayload, cut("payload" + payloadText(err)), env.ID}
 }
 
-// Frame returns an envelope of a type with payload p encoded. p must be
-// encodable: payload structs of this package always are.
-func Frame(t Type, p any) Envelope {
-	raw, err := Marshal(p)
-	if err != nil {
-		panic("arcp: payload of " + string(t) + ": " + err.Error())
+// payloadText says what is wrong and with which member.
+func payloadText(err error) string {
+	sem, ok := errors.AsType[*json.SemanticError](err)
+	if !ok {
+		return ": " + syntaxText(err)
 	}
-	return Envelope{Type: t, Payload: raw}
+	if path := strings.TrimPrefix(string(sem.JSONPointer), "/"); path != "" {
+		return fmt.Sprintf(" member %q: %s", path, semanticCause(sem))
+	}
+	return ": " + semanticCause(sem)
 }
 
-// Append appends the encoded envelope to dst. Zero members are left out; a zero
-// payload is written as {}.
-func (e *Envelope) Append(dst []byte) []byte {
-	dst = e.appendHead(dst)
-	dst = appendMember(dst, "source", e.Source)
-	dst = appendMember(dst, "target", e.Target)
-	dst = appendMember(dst, "session_id", string(e.SessionID))
-	dst = appendMember(dst, "job_id", string(e.JobID))
-	dst = appendMember(dst, "stream_id", string(e.StreamID))
-	dst = appendMember(dst, "subscription_id", string(e.SubscriptionID))
-	dst = appendMember(dst, "trace_id", e.TraceID)
-	dst = appendMember(dst, "span_id", e.SpanID)
-	dst = appendMember(dst, "parent_span_id", e.ParentSpanID)
-	dst = appendMember(dst, "correlation_id", string(e.CorrelationID))
-	dst = appendMember(dst, "causation_id", string(e.CausationID))
-	dst = appendMember(dst, "idempotency_key", e.IdempotencyKey)
-	if e.Priority != PriorityNormal {
-		dst = appendMember(dst, "priority", string(e.Priority))
+func semanticCause(sem *json.SemanticError) string {
+	want := wanted(sem.GoType)
+	switch {
+	case want == "" && sem.Err != nil:
+		return sem.Err.Error()
+	case want == "" || sem.JSONKind == 0:
+		return kindName(sem.JSONKind) + " is not allowed here"
+	case sem.JSONKind == '0' && sem.Err != nil || sem.GoType == timeType && sem.JSONKind == '"':
+		return want + " is required"
 	}
-	if e.EventSeq != 0 {
-		dst = strconv.AppendUint(append(dst, `,"event_seq":`...), e.EventSeq, 10)
-	}
-	if len(e.Extensions) > 0 {
-		dst = append(append(dst, `,"extensions":`...), e.Extensions...)
-	}
-	dst = append(dst, `,"payload":`...)
-	if len(e.Payload) == 0 {
-		return append(dst, `{}}`...)
-	}
-	return append(append(dst, e.Payload...), '}')
+	return want + " is required, not " + kindName(sem.JSONKind)
 }
 
-func (e *Envelope) appendHead(dst []byte) []byte {
-	dst = AppendString(append(dst, `{"arcp":`...), e.ARCP)
-	dst = AppendString(append(dst, `,"id":`...), string(e.ID))
-	dst = AppendString(append(dst, `,"type":`...), string(e.Type))
-	return AppendTime(append(dst, `,"timestamp":`...), e.Timestamp)
-}
+var timeType = reflect.TypeFor[time.Time]()
 
-func appendMember(dst []byte, name, value string) []byte {
-	if value == "" {
-		return dst
+// wanted says what a Go type is in JSON.
+func wanted(t reflect.Type) string {
+	switch {
+	case t == nil:
+		return ""
+	case t == timeType:
+		return "a time as in " + timestampHelp
 	}
-	dst = append(append(append(dst, `,"`...), name...), `":`...)
-	return AppendString(dst, value)
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "a boolean"
+	case reflect.Float64:
+		return "a number"
+	case reflect.Uint32, reflect.Uint64:
+		return fmt.Sprintf("a whole number from 0 to %d", uint64(math.MaxUint64)>>(64-t.Bits()))
+	case reflect.Int64:
+		return "a whole number"
+	case reflect.Slice:
+		return "an array"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	case reflect.Pointer:
+		return wanted(t.Elem())
+	}
+	return ""
 }
 
-// TimeLen is the length of what AppendTime appends for years 0 to 9999.
-const TimeLen = len(`"2006-01-02T15:04:05.000000Z"`)
-
-// AppendTime appends t as a JSON string: RFC 3339, UTC, microseconds.
-func AppendTime(dst []byte, t time.Time) []byte {
-	return t.UTC().AppendFormat(dst, `"2006-01-02T15:04:05.000000Z"`)
+func kindName(k jsontext.Kind) string {
+	switch k {
+	case 'n':
+		return "null"
+	case 't', 'f':
+		return "a boolean"
+	case '"':
+		return "a string"
+	case '0':
+		return "a number"
+	case '{':
+		return "an object"
+	case '[':
+		return "an array"
+	}
+	return "this value"
 }

@@ -47,6 +47,10 @@ type Conn interface {
 	// waiting for it. A transport without pings returns nil and does nothing.
 	Ping() error
 
+	// LastSeen is when bytes of any kind last arrived, at first when the
+	// connection was made.
+	LastSeen() time.Time
+
 	// Info describes the connection. It does not change.
 	Info() Info
 }
@@ -68,6 +72,7 @@ type CloseCode int
 const (
 	CloseNormal     CloseCode = 1000
 	CloseGoingAway  CloseCode = 1001 // shutdown
+	CloseProtocol   CloseCode = 1002 // not WebSocket (RFC 6455)
 	CloseNotText    CloseCode = 1003 // a binary frame
 	CloseNoStatus   CloseCode = 1005 // the peer gave no code; never sent
 	CloseAbnormal   CloseCode = 1006 // the connection broke; never sent

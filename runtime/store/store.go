@@ -73,6 +73,7 @@ var (
 	ErrTerminal = errors.New("the job has ended")                                          // a job ends once
 	ErrExists   = errors.New("exists already")                                             // a job or session id is taken
 	ErrConflict = errors.New("the record was changed meanwhile")                           // a Record's Rev is not the stored one
+	ErrInvalid  = errors.New("the write contradicts itself")                               // a mistake of the caller
 	ErrTrimmed  = errors.New("the position is no longer kept")                             // below what was trimmed
 	ErrBroken   = errors.New("the store failed and was shut")                              // after an error of Commit
 	ErrLocked   = errors.New("another process uses the directory")                         // at open

@@ -47,7 +47,7 @@ type Capability struct {
 	Limits       Limits
 	Idempotent   *bool    // default true
 	Recovery     Recovery // default fail
-	Source       string   // go, exec, mcp, worker; default go
+	Source       string   // go, exec, mcp, worker, builtin; default go
 	Default      bool     // the version a bare name means; else the first registered
 }
 
@@ -95,8 +95,13 @@ type Job interface {
 }
 
 // Tool is a capability and what runs it.
+// It is made by New, MustNew or NewRaw and not changed afterwards; it may be
+// used by many goroutines.
 type Tool struct {
 	Capability
-	run   Func
-	input *validator
+	ref    string // name@version
+	run    Func
+	raw    bool       // run's results may be anything, not just JSON
+	input  *validator // nil: anything goes
+	output *validator
 }

@@ -1,4 +1,271 @@
 package tool
 
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/big"
+	"slices"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// Validate checks arguments against the tool's request limit and input schema.
+// Missing arguments and null are {}. It returns RESOURCE_EXHAUSTED, or
+// INVALID_ARGUMENT with a message that names the argument and what would be
+// right, and details {path, keyword}: a JSON pointer into the arguments and the
+// schema's keyword.
+func (t *Tool) Validate(args arcp.Raw) *arcp.Error {
+	if limit := t.Limits.MaxRequestBytes; limit > 0 && len(args) > limit {
+		return tooLarge("arguments object", len(args), limit)
+	}
+	if t.input == nil {
+		return nil
+	}
+	if f := t.input.check(orEmpty(args)); f != nil {
+		return f.invalidArgument()
+	}
+	return nil
+}
+
 // validator checks arguments against a compiled input schema.
-type validator struct{}
+type validator struct{ schema *jsonschema.Schema }
+
+// compile compiles a schema of JSON Schema 2020-12, or of the older draft that
+// its $schema names. A schema that allows everything is nil. References outside
+// of the schema are refused.
+func compile(raw arcp.Raw, assertFormat bool) (*validator, error) {
+	if len(raw) == 0 {
+		return nil, nil
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		return nil, fmt.Errorf("not JSON: %w", err)
+	}
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	c.UseLoader(noLoader{})
+	if assertFormat {
+		c.AssertFormat()
+	}
+	const url = "schema:///tool"
+	if err := c.AddResource(url, doc); err != nil {
+		return nil, err
+	}
+	s, err := c.Compile(url)
+	if err != nil {
+		return nil, err
+	}
+	if s.Bool != nil && *s.Bool {
+		return nil, nil
+	}
+	return &validator{s}, nil
+}
+
+// noLoader refuses what is not part of the schema.
+type noLoader struct{}
+
+func (noLoader) Load(url string) (any, error) {
+	return nil, fmt.Errorf("references outside of the schema are not allowed: %s", url)
+}
+
+// check returns the first fault of a value in the order of paths, or nil.
+func (v *validator) check(raw arcp.Raw) *fault {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		return &fault{keyword: "json", want: "must be valid JSON"}
+	}
+	if f := checkNumbers(doc, nil); f != nil {
+		return f
+	}
+	err = v.schema.Validate(doc)
+	if err == nil {
+		return nil
+	}
+	verr, ok := errors.AsType[*jsonschema.ValidationError](err)
+	if !ok {
+		return &fault{keyword: "schema", want: "cannot be checked"}
+	}
+	return v.first(faults(verr))
+}
+
+func (v *validator) first(fs []fault) *fault {
+	f := slices.MinFunc(fs, func(a, b fault) int {
+		return cmp.Or(strings.Compare(a.path, b.path), strings.Compare(a.keyword, b.keyword), strings.Compare(a.want, b.want))
+	})
+	if f.keyword == "additionalProperties" && strings.Count(f.path, "/") == 1 && len(v.schema.Properties) > 0 {
+		f.want += "; known are " + strings.Join(slices.Sorted(maps.Keys(v.schema.Properties)), ", ")
+	}
+	return &f
+}
+
+// fault is one thing wrong with a value.
+type fault struct {
+	path    string // JSON pointer
+	keyword string // of the schema
+	want    string // continues a sentence that begins with the path
+}
+
+// text is a sentence about the fault; root and part name the whole value and a
+// part of it.
+func (f *fault) text(root, part string) string {
+	if f.path == "" {
+		return root + " " + f.want
+	}
+	return part + " " + cutTo(f.path, arcp.MaxIDLen) + " " + f.want
+}
+
+func (f *fault) invalidArgument() *arcp.Error {
+	return arcp.Errorf(arcp.CodeInvalidArgument, "%s", f.text("the arguments", "argument")).WithDetails(struct {
+		Path    string `json:"path"`
+		Keyword string `json:"keyword"`
+	}{cutTo(f.path, arcp.MaxIDLen), f.keyword})
+}
+
+// faults lists the leaves of an error tree. Of alternatives that all failed it
+// keeps those that got deepest into the value.
+func faults(e *jsonschema.ValidationError) []fault {
+	var all []fault
+	for _, cause := range e.Causes {
+		all = append(all, faults(cause)...)
+	}
+	switch e.ErrorKind.(type) {
+	case *kind.AnyOf, *kind.OneOf:
+		if len(all) > 0 {
+			return []fault{alternatives(all)}
+		}
+	}
+	if len(all) > 0 {
+		return all
+	}
+	return []fault{leaf(e)}
+}
+
+func alternatives(all []fault) fault {
+	depth := func(f fault) int { return strings.Count(f.path, "/") }
+	deepest := slices.MaxFunc(all, func(a, b fault) int {
+		return cmp.Or(cmp.Compare(depth(a), depth(b)), strings.Compare(b.path, a.path))
+	})
+	var wants []string
+	for _, f := range all {
+		if f.path == deepest.path {
+			wants = append(wants, f.want)
+		}
+	}
+	slices.Sort(wants)
+	deepest.want = strings.Join(slices.Compact(wants), ", or ")
+	return deepest
+}
+
+// leaf describes one failed keyword.
+func leaf(e *jsonschema.ValidationError) fault {
+	at := e.InstanceLocation
+	keyword := strings.Join(e.ErrorKind.KeywordPath(), "/")
+	switch k := e.ErrorKind.(type) {
+	case *kind.Required:
+		return fault{pointer(append(slices.Clip(at), slices.Min(k.Missing))), keyword, "is required"}
+	case *kind.AdditionalProperties:
+		return fault{pointer(append(slices.Clip(at), slices.Min(k.Properties))), keyword, "is not known"}
+	case *kind.FalseSchema:
+		return fault{pointer(at), "false", "is not allowed"}
+	}
+	if want := requirement(e.ErrorKind); want != "" {
+		return fault{pointer(at), keyword, "must " + want}
+	}
+	return fault{pointer(at), keyword, "breaks the schema: " + describe(e)}
+}
+
+// requirement says what a value must do to satisfy one of the usual keywords.
+func requirement(k jsonschema.ErrorKind) string {
+	switch k := k.(type) {
+	case *kind.Type:
+		return "be " + article(k.Want) + ", not " + article([]string{k.Got})
+	case *kind.Enum:
+		return "be one of " + jsonList(k.Want)
+	case *kind.Const:
+		return "be " + jsonList([]any{k.Want})
+	case *kind.Minimum:
+		return "be at least " + number(k.Want)
+	case *kind.Maximum:
+		return "be at most " + number(k.Want)
+	case *kind.ExclusiveMinimum:
+		return "be greater than " + number(k.Want)
+	case *kind.ExclusiveMaximum:
+		return "be less than " + number(k.Want)
+	case *kind.MultipleOf:
+		return "be a multiple of " + number(k.Want)
+	case *kind.MinLength:
+		return fmt.Sprintf("have at least %d characters", k.Want)
+	case *kind.MaxLength:
+		return fmt.Sprintf("have at most %d characters", k.Want)
+	case *kind.Pattern:
+		return "match " + k.Want
+	case *kind.Format:
+		return "have the format " + k.Want
+	case *kind.MinItems:
+		return fmt.Sprintf("have at least %d items", k.Want)
+	case *kind.MaxItems:
+		return fmt.Sprintf("have at most %d items", k.Want)
+	}
+	return ""
+}
+
+// describe is the library's own text about a rare keyword.
+func describe(e *jsonschema.ValidationError) string {
+	alone := jsonschema.ValidationError{ErrorKind: e.ErrorKind}
+	return cut(strings.TrimPrefix(alone.Error(), "at '': "))
+}
+
+func article(types []string) string {
+	named := make([]string, len(types))
+	for i, t := range types {
+		switch t {
+		case "null":
+			named[i] = "null"
+		case "array", "object", "integer":
+			named[i] = "an " + t
+		default:
+			named[i] = "a " + t
+		}
+	}
+	return strings.Join(named, " or ")
+}
+
+// number writes a bound as its schema did, as far as possible.
+func number(r *big.Rat) string {
+	if r.IsInt() {
+		return r.Num().String()
+	}
+	f, _ := r.Float64()
+	return string(arcp.FloatNumber(f))
+}
+
+func jsonList(values []any) string {
+	texts := make([]string, len(values))
+	for i, v := range values {
+		raw, err := json.Marshal(v)
+		if err != nil {
+			raw = fmt.Append(nil, v)
+		}
+		texts[i] = string(raw)
+	}
+	return cut(strings.Join(texts, ", "))
+}
+
+var escapePointer = strings.NewReplacer("~", "~0", "/", "~1")
+
+// pointer writes a JSON pointer (RFC 6901).
+func pointer(tokens []string) string {
+	var b strings.Builder
+	for _, t := range tokens {
+		b.WriteString("/" + escapePointer.Replace(t))
+	}
+	return b.String()
+}

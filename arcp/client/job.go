@@ -1,0 +1,307 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sync"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// InvokeRequest asks for a job.
+type InvokeRequest struct {
+	Tool           string // name or name@version
+	Arguments      any    // encoded with arcp.Marshal; an arcp.Raw goes as it is; nil: {}
+	IdempotencyKey string
+	TraceID        string
+	Priority       arcp.Priority
+	Options        arcp.SubmitOptions
+
+	// JobID is the running job of this worker whose child the new job is.
+	JobID arcp.JobID
+	// ID is the envelope's id; empty: a new one. The same id again is the same
+	// command.
+	ID arcp.MessageID
+	// DiscardEvents keeps nothing for Events: for who only waits.
+	DiscardEvents bool
+}
+
+// Event is one message of a job, or one that a feed delivers.
+type Event = arcp.Envelope
+
+// Result is the outcome of a job that succeeded.
+type Result struct {
+	arcp.JobCompletedPayload
+	Envelope arcp.Envelope // the terminal message itself
+}
+
+// Job is a handle of a job that was submitted or subscribed to. It may be used
+// from any number of goroutines.
+type Job struct {
+	c       *Client
+	request arcp.MessageID // what submitted it; empty: subscribed to
+	queue   *queue         // nil: events are discarded
+	decided chan struct{}  // accepted, refused, or ended
+	donec   chan struct{}  // ended
+
+	id arcp.JobID // of the Client's lock; then unchanging
+
+	mu         sync.Mutex
+	accepted   arcp.JobAcceptedPayload
+	subscribed arcp.JobSubscribedPayload
+	isDecided  bool
+	isDone     bool
+	result     Result
+	err        error // the outcome, unless the job succeeded
+}
+
+func newJob(c *Client, id arcp.JobID) *Job {
+	return &Job{c: c, id: id, decided: make(chan struct{}), donec: make(chan struct{}),
+		queue: newQueue(c.opts.Limits.EventBuffer, c.opts.Limits.EventBytes)}
+}
+
+// Invoke submits a job and returns when it is accepted; a refusal is a
+// *RemoteError. With Options.Direct there is no acceptance: it returns at once,
+// and a refusal is what Wait returns.
+//
+// When ctx ends first the job may exist all the same: submit again with the same
+// IdempotencyKey to find out.
+func (c *Client) Invoke(ctx context.Context, r InvokeRequest) (*Job, error) {
+	env, err := r.envelope()
+	if err != nil {
+		return nil, err
+	}
+	return c.submit(ctx, env, r.DiscardEvents, r.Options.Direct)
+}
+
+func (r *InvokeRequest) envelope() (arcp.Envelope, error) {
+	args := arcp.Raw("{}")
+	if r.Arguments != nil {
+		var err error
+		if args, err = arcp.Marshal(r.Arguments); err != nil {
+			return arcp.Envelope{}, fmt.Errorf("invoke %s: encode arguments: %w", r.Tool, err)
+		}
+	}
+	payload, err := arcp.Marshal(arcp.ToolInvokePayload{Tool: r.Tool, Arguments: args, SubmitOptions: r.Options})
+	if err != nil {
+		return arcp.Envelope{}, fmt.Errorf("invoke %s: %w", r.Tool, err)
+	}
+	return arcp.Envelope{Type: arcp.ToolInvoke, ID: r.ID, JobID: r.JobID, IdempotencyKey: r.IdempotencyKey,
+		TraceID: r.TraceID, Priority: r.Priority, Payload: payload}, nil
+}
+
+// Submit sends any command that is answered with job.accepted, such as
+// job.schedule, workflow.start or agent.delegate, and returns when the job is
+// accepted.
+func (c *Client) Submit(ctx context.Context, env arcp.Envelope) (*Job, error) {
+	return c.submit(ctx, env, false, false)
+}
+
+func (c *Client) submit(ctx context.Context, env arcp.Envelope, discard, direct bool) (*Job, error) {
+	if env.ID == "" {
+		env.ID = arcp.NewMessageID()
+	}
+	j := newJob(c, "")
+	j.request = env.ID
+	if discard {
+		j.queue = nil
+	}
+	if err := c.follow(j); err != nil {
+		return nil, fmt.Errorf("%s: %w", env.Type, err)
+	}
+	err := c.send(ctx, &env)
+	if err == nil && !direct {
+		err = j.awaitDecision(ctx)
+	}
+	if err != nil {
+		c.forget(j)
+		return nil, fmt.Errorf("%s: %w", env.Type, err)
+	}
+	return j, nil
+}
+
+// awaitDecision waits until the job was accepted or refused.
+func (j *Job) awaitDecision(ctx context.Context) error {
+	select {
+	case <-j.decided:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.isDone && j.accepted.JobID == "" && j.result.Envelope.Type == "" {
+		return j.err
+	}
+	return nil
+}
+
+// ID is the job's id; empty only for a direct job that has not ended.
+func (j *Job) ID() arcp.JobID {
+	j.c.mu.Lock()
+	defer j.c.mu.Unlock()
+	return j.id
+}
+
+// RequestID is the id of the message that submitted the job; empty when it was
+// subscribed to.
+func (j *Job) RequestID() arcp.MessageID { return j.request }
+
+// Accepted is what the runtime said when it accepted the job.
+func (j *Job) Accepted() arcp.JobAcceptedPayload {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.accepted
+}
+
+// Subscribed is what the runtime said when it accepted the subscription.
+func (j *Job) Subscribed() arcp.JobSubscribedPayload {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.subscribed
+}
+
+// Events iterates over everything that is said about the job, from job.accepted
+// to the terminal message, which is the last. Before the job has ended it ends
+// only with an error: that of ctx or of the connection, ErrReleased, or
+// ErrEventBufferFull. Breaking off and iterating again goes on where it was left.
+func (j *Job) Events(ctx context.Context) iter.Seq2[Event, error] {
+	if j.queue == nil {
+		return func(func(Event, error) bool) {}
+	}
+	return j.queue.all(ctx)
+}
+
+// Done is closed when the outcome is known.
+func (j *Job) Done() <-chan struct{} { return j.donec }
+
+// Wait returns the job's outcome. A job that failed or was cancelled is a
+// *JobError. It does not matter whether the events are read.
+func (j *Job) Wait(ctx context.Context) (Result, error) {
+	select {
+	case <-j.donec:
+	case <-ctx.Done():
+		select {
+		case <-j.donec:
+		default:
+			return Result{}, fmt.Errorf("wait for job: %w", context.Cause(ctx))
+		}
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.result, j.err
+}
+
+// Release stops following the job, which goes on: Events and Wait end with
+// ErrReleased. A subscription is also given up at the runtime.
+func (j *Job) Release() error {
+	j.mu.Lock()
+	done := j.isDone
+	j.mu.Unlock()
+	if done {
+		return nil
+	}
+	j.finish(ErrReleased)
+	j.c.forget(j)
+	if j.request != "" {
+		return nil
+	}
+	return j.c.Send(arcp.Frame(arcp.JobUnsubscribe, arcp.JobUnsubscribePayload{JobID: j.ID()}))
+}
+
+// receive is called by the reader with every message of the job, in order.
+func (j *Job) receive(env *arcp.Envelope) {
+	if env.Type == arcp.Nack && !j.refusable() {
+		j.c.opts.Log("nack of an accepted job", "job", env.JobID)
+		return
+	}
+	if env.Type == arcp.JobAccepted {
+		j.accept(env)
+	}
+	if j.queue != nil && !j.queue.push(env) {
+		j.c.opts.Log("event buffer full", "job", env.JobID)
+	}
+	if env.Type.Terminal() || env.Type == arcp.Nack {
+		j.c.named(j, env.JobID)
+		j.c.forget(j)
+		j.conclude(env)
+	}
+}
+
+// refusable reports whether a nack can still be the answer to the submit.
+func (j *Job) refusable() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.request != "" && !j.isDecided
+}
+
+func (j *Job) accept(env *arcp.Envelope) {
+	p, err := arcp.DecodePayload[arcp.JobAcceptedPayload](env)
+	if err != nil {
+		j.c.opts.Log("job.accepted cannot be read", "error", err)
+	}
+	if p.JobID == "" {
+		p.JobID = env.JobID
+	}
+	j.c.named(j, p.JobID)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.accepted = p
+	j.decideLocked()
+}
+
+func (j *Job) decideLocked() {
+	if !j.isDecided {
+		j.isDecided = true
+		close(j.decided)
+	}
+}
+
+// conclude sets the outcome from a terminal message.
+func (j *Job) conclude(env *arcp.Envelope) {
+	result, err := j.outcome(env)
+	j.end(result, err, endError{})
+}
+
+func (j *Job) outcome(env *arcp.Envelope) (Result, error) {
+	result := Result{Envelope: *env}
+	remote := RemoteErrorOf(env)
+	switch {
+	case remote != nil && !j.wasAccepted() && env.Type != arcp.ToolError && env.Type != arcp.JobCancelled:
+		return Result{}, remote
+	case remote != nil && env.Type == arcp.JobCancelled:
+		return result, &JobError{env.JobID, arcp.StateCancelled, remote}
+	case remote != nil:
+		return result, &JobError{env.JobID, arcp.StateFailed, remote}
+	}
+	var err error
+	if result.JobCompletedPayload, err = arcp.DecodePayload[arcp.JobCompletedPayload](env); err != nil {
+		return result, &ProtocolError{string(env.Type), err}
+	}
+	return result, nil
+}
+
+// wasAccepted reports whether the job existed before its terminal message:
+// without that a failure is a refusal.
+func (j *Job) wasAccepted() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.request == "" || j.accepted.JobID != ""
+}
+
+// finish ends the handle without an outcome.
+func (j *Job) finish(err error) { j.end(Result{}, err, err) }
+
+func (j *Job) end(result Result, err, events error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.isDone {
+		return
+	}
+	j.isDone, j.result, j.err = true, result, err
+	j.decideLocked()
+	if j.queue != nil {
+		j.queue.finish(events)
+	}
+	close(j.donec)
+}

@@ -1,0 +1,375 @@
+package arcp
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// Decode reads one frame. It is strict about the envelope and about JSON at
+// every level, and leaves the payload alone: its bytes are kept as received. The
+// error, if any, is an *EncodingError. The envelope does not alias frame.
+//
+// A member that has another type than §2.1 says is an error, null is the same as
+// absent, and unknown members are ignored.
+func Decode(frame []byte) (Envelope, error) {
+	if tooDeep(frame) {
+		return Envelope{}, &EncodingError{ReasonTooDeep, fmt.Sprintf("nested deeper than %d levels", MaxDepth), ""}
+	}
+	var env Envelope
+	r := frameReaders.Get().(*frameReader)
+	err := env.read(r, frame)
+	frameReaders.Put(r)
+	if err == nil {
+		err = env.check()
+	}
+	if err == nil {
+		return env, nil
+	}
+	return Envelope{}, encodingError(err, env.ID, frame)
+}
+
+// encodingError completes an error with what can be said about its frame.
+func encodingError(err error, id MessageID, frame []byte) *EncodingError {
+	e, ok := err.(*EncodingError)
+	if !ok {
+		e = &EncodingError{Reason: ReasonNotJSON, Message: syntaxText(err)}
+	}
+	if id == "" {
+		id = peekID(frame)
+	}
+	if ValidID(string(id)) {
+		e.ID = id
+	}
+	e.Message = cut(e.Message)
+	return e
+}
+
+// maxMessage bounds an error's text, which may quote the frame.
+const maxMessage = 512
+
+func cut(s string) string {
+	if len(s) <= maxMessage {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxMessage], "") + "…"
+}
+
+func badMember(name, format string, args ...any) *EncodingError {
+	return &EncodingError{ReasonEnvelope, fmt.Sprintf("envelope member %q ", name) + fmt.Sprintf(format, args...), ""}
+}
+
+// tooDeep scans without parsing; it may be wrong only about frames that are
+// not JSON at all, which fail later anyway.
+func tooDeep(frame []byte) bool {
+	if bytes.Count(frame, []byte{'{'})+bytes.Count(frame, []byte{'['}) <= MaxDepth {
+		return false
+	}
+	depth := 0
+	for i := 0; i < len(frame); i++ {
+		switch frame[i] {
+		case '{', '[':
+			if depth++; depth > MaxDepth {
+				return true
+			}
+		case '}', ']':
+			depth--
+		case '"':
+			for i++; i < len(frame) && frame[i] != '"'; i++ {
+				if frame[i] == '\\' {
+					i++
+				}
+			}
+		}
+	}
+	return false
+}
+
+// read fills e from a frame.
+func (e *Envelope) read(r *frameReader, frame []byte) error {
+	if err := r.open(frame); err != nil {
+		return err
+	}
+	var texts gathered
+	r.text = r.text[:0]
+	for {
+		name, value, ok, err := r.next()
+		if !ok {
+			texts.assign(e, r.text)
+			return err
+		}
+		if value[0] == 'n' {
+			continue // null is absent
+		}
+		if bytes.IndexByte(name, '\\') >= 0 {
+			name = AppendString(nil, string(appendUnquoted(nil, name)))
+		}
+		if to := textOf(name); to != noText {
+			err = texts.add(to, r, name, value)
+		} else {
+			err = e.readMember(name, value)
+		}
+		if err != nil {
+			texts.assign(e, r.text)
+			return err
+		}
+	}
+}
+
+// text is a member whose value is gathered.
+type text uint8
+
+const (
+	textID text = iota
+	textSession
+	textJob
+	textStream
+	textSubscription
+	textCorrelation
+	textCausation
+	textTrace
+	textSpan
+	textParentSpan
+	textKey
+	noText
+)
+
+func textOf(name Raw) text {
+	switch string(name) {
+	case `"id"`:
+		return textID
+	case `"session_id"`:
+		return textSession
+	case `"job_id"`:
+		return textJob
+	case `"stream_id"`:
+		return textStream
+	case `"subscription_id"`:
+		return textSubscription
+	case `"correlation_id"`:
+		return textCorrelation
+	case `"causation_id"`:
+		return textCausation
+	case `"trace_id"`:
+		return textTrace
+	case `"span_id"`:
+		return textSpan
+	case `"parent_span_id"`:
+		return textParentSpan
+	case `"idempotency_key"`:
+		return textKey
+	}
+	return noText
+}
+
+func (e *Envelope) setText(of text, s string) {
+	switch of {
+	case textID:
+		e.ID = MessageID(s)
+	case textSession:
+		e.SessionID = SessionID(s)
+	case textJob:
+		e.JobID = JobID(s)
+	case textStream:
+		e.StreamID = StreamID(s)
+	case textSubscription:
+		e.SubscriptionID = SubscriptionID(s)
+	case textCorrelation:
+		e.CorrelationID = MessageID(s)
+	case textCausation:
+		e.CausationID = MessageID(s)
+	case textTrace:
+		e.TraceID = s
+	case textSpan:
+		e.SpanID = s
+	case textParentSpan:
+		e.ParentSpanID = s
+	case textKey:
+		e.IdempotencyKey = s
+	}
+}
+
+// gathered remembers which members are in a frameReader's text, and up to where.
+// They become parts of one string, so that all of them cost one allocation; they
+// are short, so that keeping one keeps no more than a few hundred bytes.
+type gathered struct {
+	of  [noText]text
+	end [noText]int
+	n   int
+}
+
+func (g *gathered) add(of text, r *frameReader, name, value Raw) error {
+	if value[0] != '"' {
+		return wrongKind(name, "a string", value)
+	}
+	start := len(r.text)
+	r.text = appendUnquoted(r.text, value)
+	if len(r.text)-start > MaxIDLen {
+		r.text = r.text[:start]
+		return badID(string(name[1:len(name)-1]), fmt.Sprintf("is longer than %d bytes", MaxIDLen))
+	}
+	g.of[g.n], g.end[g.n] = of, len(r.text)
+	g.n++
+	return nil
+}
+
+func (g *gathered) assign(e *Envelope, all []byte) {
+	s, start := string(all), 0
+	for i, end := range g.end[:g.n] {
+		e.setText(g.of[i], s[start:end])
+		start = end
+	}
+}
+
+// readMember reads a member that is no text of its own.
+func (e *Envelope) readMember(name, value Raw) error {
+	switch string(name) {
+	case `"payload"`:
+		return readObject(&e.Payload, name, value)
+	case `"extensions"`:
+		return readObject(&e.Extensions, name, value)
+	case `"event_seq"`:
+		return e.readSeq(value)
+	case `"arcp"`, `"type"`, `"timestamp"`, `"priority"`, `"source"`, `"target"`:
+	default:
+		return nil // unknown members are ignored
+	}
+	if value[0] != '"' {
+		return wrongKind(name, "a string", value)
+	}
+	var buf [64]byte
+	text := appendUnquoted(buf[:0], value)
+	switch string(name) {
+	case `"arcp"`:
+		e.ARCP = internVersion(text)
+	case `"type"`:
+		e.Type = internType(text)
+	case `"priority"`:
+		e.Priority = internPriority(text)
+	case `"timestamp"`:
+		return e.readTime(text)
+	case `"source"`:
+		e.Source = string(text)
+	case `"target"`:
+		e.Target = string(text)
+	}
+	return nil
+}
+
+func readObject(to *Raw, name, value Raw) error {
+	if value[0] != '{' {
+		return wrongKind(name, "an object", value)
+	}
+	*to = bytes.Clone(value)
+	return nil
+}
+
+func (e *Envelope) readSeq(value Raw) error {
+	seq, err := strconv.ParseUint(string(value), 10, 64)
+	if err != nil {
+		return badMember("event_seq", "must be a whole number from 0 to %d", uint64(math.MaxUint64))
+	}
+	e.EventSeq = seq
+	return nil
+}
+
+const timestampHelp = `RFC 3339, for example "2026-01-02T15:04:05Z"`
+
+func (e *Envelope) readTime(text []byte) error {
+	if err := e.Timestamp.UnmarshalText(text); err != nil {
+		return badMember("timestamp", "must be a time as in %s", timestampHelp)
+	}
+	e.Timestamp = e.Timestamp.UTC()
+	return nil
+}
+
+// internVersion saves an allocation for the versions that occur.
+func internVersion(text []byte) string {
+	switch string(text) {
+	case "1.1":
+		return "1.1"
+	case "1.0":
+		return "1.0"
+	case "1":
+		return "1"
+	}
+	return string(text)
+}
+
+func internType(text []byte) Type {
+	if s := catalogIndex[Type(text)]; s != nil {
+		return s.Type
+	}
+	return Type(text)
+}
+
+func internPriority(text []byte) Priority {
+	switch string(text) {
+	case string(PriorityLow):
+		return PriorityLow
+	case string(PriorityNormal):
+		return PriorityNormal
+	case string(PriorityHigh):
+		return PriorityHigh
+	case string(PriorityCritical):
+		return PriorityCritical
+	}
+	return Priority(text)
+}
+
+func wrongKind(name Raw, want string, value Raw) error {
+	return badMember(string(name[1:len(name)-1]), "must be %s, not %s", want, kindName(value.Kind()))
+}
+
+// check applies what the JSON types cannot say (§2.1).
+func (e *Envelope) check() error {
+	switch {
+	case e.ARCP == "":
+		return badMember("arcp", "is required: the protocol version, for example %q", Version)
+	case e.ID == "":
+		return badMember("id", "is required")
+	case e.Type == "":
+		return badMember("type", "is required")
+	case len(e.Type) > MaxIDLen:
+		return badMember("type", "is longer than %d bytes", MaxIDLen)
+	case e.Timestamp.IsZero():
+		return badMember("timestamp", "is required: %s", timestampHelp)
+	case e.Payload == nil:
+		return badMember("payload", "is required: an object, {} when it has no members")
+	case !e.Priority.Valid():
+		return &EncodingError{ReasonPriority, `envelope member "priority" must be low, normal, high or critical`, ""}
+	}
+	return e.checkIDs()
+}
+
+// checkIDs checks identifiers. Traces and keys belong to the sender and may be
+// any printable text.
+func (e *Envelope) checkIDs() error {
+	for _, id := range [...]struct{ name, value string }{
+		{"id", string(e.ID)}, {"session_id", string(e.SessionID)}, {"job_id", string(e.JobID)},
+		{"stream_id", string(e.StreamID)}, {"subscription_id", string(e.SubscriptionID)},
+		{"correlation_id", string(e.CorrelationID)}, {"causation_id", string(e.CausationID)},
+	} {
+		if id.value != "" && !ValidID(id.value) {
+			return badID(id.name, fmt.Sprintf("must be 1 to %d visible ASCII characters", MaxIDLen))
+		}
+	}
+	for _, text := range [...]struct{ name, value string }{
+		{"trace_id", e.TraceID}, {"span_id", e.SpanID}, {"parent_span_id", e.ParentSpanID},
+		{"idempotency_key", e.IdempotencyKey},
+	} {
+		if strings.ContainsFunc(text.value, unicode.IsControl) {
+			return badID(text.name, "must not contain control characters")
+		}
+	}
+	return nil
+}
+
+func badID(name, text string) error {
+	e := badMember(name, "%s", text)
+	e.Reason = ReasonBadID
+	return e
+}

@@ -1,0 +1,96 @@
+package arcp
+
+import (
+	"bytes"
+	"strconv"
+	"time"
+)
+
+// Frame returns an envelope of a type with payload p encoded. p must be
+// encodable: payload structs of this package always are.
+func Frame(t Type, p any) Envelope {
+	raw, err := Marshal(p)
+	if err != nil {
+		panic("arcp: payload of " + string(t) + ": " + err.Error())
+	}
+	return Envelope{Type: t, Payload: raw}
+}
+
+// Append appends the encoded envelope to dst, on one line. Zero members are left
+// out; a zero payload is written as {}.
+func (e *Envelope) Append(dst []byte) []byte {
+	dst = e.appendHead(dst)
+	dst = appendMember(dst, "source", e.Source)
+	dst = appendMember(dst, "target", e.Target)
+	dst = appendMember(dst, "session_id", string(e.SessionID))
+	dst = appendMember(dst, "job_id", string(e.JobID))
+	dst = appendMember(dst, "stream_id", string(e.StreamID))
+	dst = appendMember(dst, "subscription_id", string(e.SubscriptionID))
+	dst = appendMember(dst, "trace_id", e.TraceID)
+	dst = appendMember(dst, "span_id", e.SpanID)
+	dst = appendMember(dst, "parent_span_id", e.ParentSpanID)
+	dst = appendMember(dst, "correlation_id", string(e.CorrelationID))
+	dst = appendMember(dst, "causation_id", string(e.CausationID))
+	dst = appendMember(dst, "idempotency_key", e.IdempotencyKey)
+	if e.Priority != PriorityNormal {
+		dst = appendMember(dst, "priority", string(e.Priority))
+	}
+	if e.EventSeq != 0 {
+		dst = strconv.AppendUint(append(dst, `,"event_seq":`...), e.EventSeq, 10)
+	}
+	if len(e.Extensions) > 0 {
+		dst = appendRaw(append(dst, `,"extensions":`...), e.Extensions)
+	}
+	dst = append(dst, `,"payload":`...)
+	if len(e.Payload) == 0 {
+		return append(dst, `{}}`...)
+	}
+	return append(appendRaw(dst, e.Payload), '}')
+}
+
+// appendRaw appends a JSON value on one line: transports that separate frames by
+// newlines depend on it. In JSON a newline is never part of a text.
+func appendRaw(dst []byte, raw Raw) []byte {
+	start := len(dst)
+	dst = append(dst, raw...)
+	if bytes.IndexByte(raw, '\n') < 0 && bytes.IndexByte(raw, '\r') < 0 {
+		return dst
+	}
+	for i := start; i < len(dst); i++ {
+		if dst[i] == '\n' || dst[i] == '\r' {
+			dst[i] = ' '
+		}
+	}
+	return dst
+}
+
+func (e *Envelope) appendHead(dst []byte) []byte {
+	dst = AppendString(append(dst, `{"arcp":`...), e.ARCP)
+	dst = AppendString(append(dst, `,"id":`...), string(e.ID))
+	dst = AppendString(append(dst, `,"type":`...), string(e.Type))
+	return AppendTime(append(dst, `,"timestamp":`...), e.Timestamp)
+}
+
+func appendMember(dst []byte, name, value string) []byte {
+	if value == "" {
+		return dst
+	}
+	dst = append(append(append(dst, `,"`...), name...), `":`...)
+	return AppendString(dst, value)
+}
+
+// TimeLen is the length of what AppendTime appends.
+const TimeLen = len(`"2006-01-02T15:04:05.000000Z"`)
+
+// AppendTime appends t as a JSON string: RFC 3339, UTC, microseconds. Years
+// outside of 0 to 9999 have no such form and are written as the nearest that has.
+func AppendTime(dst []byte, t time.Time) []byte {
+	t = t.UTC()
+	switch year := t.Year(); {
+	case year > 9999:
+		t = time.Date(9999, 12, 31, 23, 59, 59, 999_999_000, time.UTC)
+	case year < 0:
+		t = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)
+	}
+	return t.AppendFormat(dst, `"2006-01-02T15:04:05.000000Z"`)
+}

@@ -1,0 +1,94 @@
+package auth
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+)
+
+// bearer knows tokens by their SHA-256 (SPEC.md §5.1). Finding one by its hash
+// tells nothing by time: the hash of a secret that cannot be guessed cannot be
+// steered.
+type bearer struct {
+	holders map[[sha256.Size]byte]holder
+	byName  map[string]*principal
+	rounds  int // HMACs of every answer: as many as the principal with most tokens has
+}
+
+// newBearer is nil if nobody has a token.
+func newBearer(c *Config) *bearer {
+	if c.holders == nil {
+		return nil
+	}
+	b := &bearer{holders: c.holders.byHash, byName: c.principals}
+	for _, p := range c.principals {
+		b.rounds = max(b.rounds, len(p.tokens))
+	}
+	return b
+}
+
+func (*bearer) Scheme() string { return Bearer }
+
+func (b *bearer) Authenticate(_ context.Context, r Request) (Identity, error) {
+	h, err := b.find(r.Token)
+	if err != nil {
+		return Identity{}, err
+	}
+	return h.who.as(Bearer), nil
+}
+
+// Verify takes the same time whether or not the principal exists.
+func (b *bearer) Verify(_ context.Context, r Request, p Proof) (Identity, error) {
+	if r.Token == "" {
+		return b.verifyNamed(r.Principal, p)
+	}
+	h, err := b.find(r.Token)
+	if err != nil {
+		return Identity{}, err
+	}
+	if !b.answers(p, h.hash) {
+		return Identity{}, wrongAnswer(nil)
+	}
+	return h.who.as(Bearer), nil
+}
+
+// verifyNamed is for a client that showed no token: any token of the principal
+// may have keyed the answer.
+func (b *bearer) verifyNamed(name string, p Proof) (Identity, error) {
+	who := b.byName[name]
+	if who == nil {
+		who = new(principal)
+	}
+	if !b.answers(p, who.tokens...) {
+		return Identity{}, wrongAnswer(nil)
+	}
+	return who.as(Bearer), nil
+}
+
+func (b *bearer) find(token Secret) (holder, error) {
+	if token == "" {
+		return holder{}, missingToken(Bearer)
+	}
+	hash := HashToken(token)
+	h, ok := b.holders[hash]
+	if subtle.ConstantTimeCompare(h.hash[:], hash[:]) != 1 || !ok {
+		return holder{}, &Error{Reason: ReasonUnknown, Message: "unknown bearer token"}
+	}
+	return h, nil
+}
+
+// answers says whether one of the keys made the response. It makes b.rounds
+// HMACs, however many keys there are.
+func (b *bearer) answers(p Proof, keys ...[sha256.Size]byte) bool {
+	var none [sha256.Size]byte
+	right := 0
+	for i := range b.rounds {
+		key, real := none, 0
+		if i < len(keys) {
+			key, real = keys[i], 1
+		}
+		want := answer(key, p.Challenge)
+		right |= real & subtle.ConstantTimeCompare(want[:], []byte(p.Response))
+	}
+	return right == 1
+}

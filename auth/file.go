@@ -1,0 +1,272 @@
+package auth
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+const maxFile = 16 << 20 // bytes of an auth file: some 50,000 principals
+
+// Options of Load.
+type Options struct {
+	// RuntimeID is the audience of an issuer that sets none; "": arcp.
+	RuntimeID string
+}
+
+// Load reads an auth file and the key files it names, relative to it. The file is
+// YAML; a key or a value that is not known is an error, which has the line and
+// the path and says what to do (SPEC.md §5.2).
+func Load(name string, opts Options) (*Config, error) {
+	data, err := readFile(name, maxFile)
+	if err != nil {
+		return nil, fmt.Errorf("auth file %s: %w", name, err)
+	}
+	c, err := parseFile(data, filepath.Dir(name), opts)
+	if err != nil {
+		return nil, fmt.Errorf("auth file %s: %w", name, err)
+	}
+	return c, nil
+}
+
+func parseFile(data []byte, dir string, opts Options) (*Config, error) {
+	root, err := parseYAML(data)
+	switch {
+	case err != nil:
+		return nil, err
+	case root == nil:
+		return new(Config), nil
+	}
+	if opts.RuntimeID == "" {
+		opts.RuntimeID = "arcp"
+	}
+	f := &file{cfg: new(Config), dir: dir, opts: opts}
+	if err := f.read(root); err != nil {
+		return nil, err
+	}
+	return f.cfg, nil
+}
+
+// parseYAML is nil for a file without a value. It refuses aliases, with which a
+// small file can be endless.
+func parseYAML(data []byte) (*yaml.Node, error) {
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	var doc, rest yaml.Node
+	switch err := d.Decode(&doc); {
+	case errors.Is(err, io.EOF):
+		return nil, nil
+	case err != nil:
+		return nil, syntaxError(err)
+	}
+	if err := d.Decode(&rest); !errors.Is(err, io.EOF) {
+		return nil, errors.New("there is more after the first document: remove it")
+	}
+	if a := findAlias(&doc); a != nil {
+		return nil, complain(a, "", "aliases are not supported: write the value out")
+	}
+	return doc.Content[0], nil
+}
+
+// syntaxError drops what the library quotes of the file, names of anchors.
+func syntaxError(err error) error {
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	if strings.Contains(text, "anchor") {
+		return errors.New("aliases are not supported: write the value out")
+	}
+	return errors.New(text)
+}
+
+func findAlias(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n
+	}
+	for _, e := range n.Content {
+		if a := findAlias(e); a != nil {
+			return a
+		}
+	}
+	return nil
+}
+
+// file is an auth file being read.
+type file struct {
+	cfg  *Config
+	dir  string
+	opts Options
+}
+
+func (f *file) read(root *yaml.Node) error {
+	c := f.cfg
+	c.policies = map[string]policy{}
+	return object(map[string]reader{
+		"principals":    sequence(f.principal),
+		"issuers":       sequence(f.issuer),
+		"introspection": unsupported("oauth2 introspection"),
+		"challenge": object(map[string]reader{
+			Bearer:    f.policy(Bearer),
+			SignedJWT: f.policy(SignedJWT),
+		}),
+		"anonymous": object(map[string]reader{"enabled": flag(&c.anonymous)}),
+	})(root, "")
+}
+
+func (f *file) policy(scheme string) reader {
+	return word("challenge policy", allPolicies, func(p policy) { f.cfg.policies[scheme] = p })
+}
+
+// principal reads one entry and then its tokens, so that the order of keys does
+// not matter.
+func (f *file) principal(n *yaml.Node, at string) error {
+	p := newPrincipal("", nil)
+	id := &p.identity
+	var tokens []located
+	err := object(map[string]reader{
+		"name":   into(&id.Principal),
+		"tokens": sequence(collect(&tokens)),
+		"certs":  unsupported("mtls with client certificates"),
+		"roles":  sequence(role(&id.Roles)),
+		"trust":  word("trust", allTrust, func(t string) { id.Trust = t }),
+		"lease":  jsonObject(&id.Lease),
+		"limits": object(map[string]reader{
+			"sessions":     count(&id.Limits.Sessions),
+			"jobs":         count(&id.Limits.Jobs),
+			"rate_per_min": count(&id.Limits.RatePerMin),
+		}),
+		"sees":   sequence(glob(&id.Sees)),
+		"serves": sequence(glob(&id.Serves)),
+	})(n, at)
+	if err != nil {
+		return err
+	}
+	if len(id.Roles) == 0 {
+		id.Roles = clientRoles
+	}
+	if err := f.cfg.addPrincipal(p); err != nil {
+		return complain(n, at, err.Error())
+	}
+	return f.tokens(p, tokens)
+}
+
+// located is a value to be read later.
+type located struct {
+	node *yaml.Node
+	at   string
+}
+
+func collect(dst *[]located) reader {
+	return func(n *yaml.Node, at string) error {
+		*dst = append(*dst, located{n, at})
+		return nil
+	}
+}
+
+func (f *file) tokens(p *principal, tokens []located) error {
+	read := text(func(s string) error {
+		hash, err := parseHash(s)
+		if err != nil {
+			return err
+		}
+		return f.cfg.addHash(p, hash)
+	})
+	for _, t := range tokens {
+		if err := read(t.node, t.at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parseHash reads what FileHash writes.
+func parseHash(s string) (hash [32]byte, err error) {
+	digits, ok := strings.CutPrefix(s, hashPrefix)
+	if !ok || len(digits) != hex.EncodedLen(len(hash)) {
+		return hash, errors.New("want sha256: and 64 hex digits, the hash of the token: make one with arcp token mint")
+	}
+	if _, err := hex.Decode(hash[:], []byte(digits)); err != nil {
+		return hash, errors.New("after sha256: there is something else than hex digits: make one with arcp token mint")
+	}
+	return hash, nil
+}
+
+func role(dst *[]Role) reader {
+	return word("role", allRoles, func(r Role) {
+		if !slices.Contains(*dst, r) {
+			*dst = append(*dst, r)
+		}
+	})
+}
+
+func glob(dst *[]string) reader {
+	return text(func(s string) error {
+		if s == "" {
+			return errors.New("an empty pattern matches nobody: remove it")
+		}
+		if _, err := path.Match(s, ""); err != nil {
+			return errors.New(`the pattern has a bracket without its end: close it or put a \ before it`)
+		}
+		*dst = append(*dst, s)
+		return nil
+	})
+}
+
+func (f *file) issuer(n *yaml.Node, at string) error {
+	i := &issuer{audience: f.opts.RuntimeID, claim: "sub"}
+	err := object(map[string]reader{
+		"issuer":      into(&i.name),
+		"audience":    into(&i.audience),
+		"jwks":        text(f.keySet(i)),
+		"key_files":   sequence(text(f.keyFile(i))),
+		"algorithms":  sequence(algorithm(&i.algorithms)),
+		"claim":       into(&i.claim),
+		"prefix":      into(&i.prefix),
+		"roles_claim": into(&i.rolesClaim),
+	})(n, at)
+	if err != nil {
+		return err
+	}
+	if err := f.cfg.addIssuer(i); err != nil {
+		return complain(n, at, err.Error())
+	}
+	return nil
+}
+
+func (f *file) keySet(i *issuer) func(string) error {
+	return func(name string) error {
+		if strings.Contains(name, "://") {
+			return errors.New("a key set at a URL is not supported by this version: save it to a file and name that")
+		}
+		return f.keyFile(i)(name)
+	}
+}
+
+func (f *file) keyFile(i *issuer) func(string) error {
+	return func(name string) error {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(f.dir, name)
+		}
+		keys, err := readKeys(name)
+		if err != nil {
+			return fmt.Errorf("key file (paths start at the auth file): %w", err)
+		}
+		i.keys = append(i.keys, keys...)
+		return nil
+	}
+}
+
+func algorithm(dst *[]string) reader {
+	known := word("algorithm", algorithms, func(a string) { *dst = append(*dst, a) })
+	return func(n *yaml.Node, at string) error {
+		if strings.EqualFold(n.Value, "none") {
+			return complain(n, at, "a JWT without a signature is never accepted: name the algorithm the issuer signs with")
+		}
+		return known(n, at)
+	}
+}

@@ -1,0 +1,227 @@
+package auth
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	maxKeyFile = 1 << 20 // bytes; a big key set has some 50 kB
+	minRSABits = 2048    // RFC 7518 §3.3
+)
+
+// algorithms are all that can be allowed. "none" is not among them.
+var algorithms = []string{
+	"HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512",
+	"ES256", "ES384", "ES512", "EdDSA",
+}
+
+// key verifies signatures. What it is decides with which algorithms, so a public
+// key never serves as an HMAC secret.
+type key struct {
+	kid        string // "": stands for any
+	kind       string // for errors
+	algorithms []string
+	material   func() any // as golang-jwt wants it; a func, so that printing a key does not show a secret
+}
+
+// fits says whether a token with this header may be verified by the key.
+func (k *key) fits(algorithm, kid string) bool {
+	return slices.Contains(k.algorithms, algorithm) && (kid == "" || k.kid == "" || kid == k.kid)
+}
+
+func newSecretKey(secret []byte) (*key, error) {
+	k := &key{kind: fmt.Sprintf("secret of %d bytes", len(secret)), material: func() any { return secret }}
+	for _, a := range []struct {
+		name  string
+		bytes int // at least as long as the hash: RFC 7518 §3.2
+	}{{"HS256", 32}, {"HS384", 48}, {"HS512", 64}} {
+		if len(secret) >= a.bytes {
+			k.algorithms = append(k.algorithms, a.name)
+		}
+	}
+	if k.algorithms == nil {
+		return nil, fmt.Errorf("a secret of %d bytes is too short: HS256 needs 32, HS384 48, HS512 64", len(secret))
+	}
+	return k, nil
+}
+
+func newPublicKey(public any) (*key, error) {
+	k := &key{material: func() any { return public }}
+	switch p := public.(type) {
+	case *rsa.PublicKey:
+		if p.N.BitLen() < minRSABits {
+			return nil, fmt.Errorf("an RSA key of %d bits is too short: make one of %d or more", p.N.BitLen(), minRSABits)
+		}
+		k.kind, k.algorithms = "RSA key", []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}
+	case *ecdsa.PublicKey:
+		name := p.Curve.Params().Name
+		k.kind, k.algorithms = name+" key", curveAlgorithms[name]
+	case ed25519.PublicKey:
+		k.kind, k.algorithms = "Ed25519 key", []string{"EdDSA"}
+	}
+	if k.algorithms == nil {
+		return nil, errors.New("the kind of key is not supported: use RSA, P-256, P-384, P-521 or Ed25519")
+	}
+	return k, nil
+}
+
+var curveAlgorithms = map[string][]string{"P-256": {"ES256"}, "P-384": {"ES384"}, "P-521": {"ES512"}}
+
+// readKeys reads a key file: PEM public keys and certificates (whose dates do not
+// matter), a JWK set, or a raw secret of which a text loses its final line break.
+func readKeys(path string) ([]*key, error) {
+	data, err := readFile(path, maxKeyFile)
+	if err != nil {
+		return nil, err
+	}
+	return parseKeys(data)
+}
+
+// readFile reads at most limit bytes. Its errors do not repeat the path: it may
+// be a secret put where a path belongs.
+func readFile(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, withoutPath(err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return nil, withoutPath(err)
+	}
+	if int64(len(data)) > limit {
+		return nil, fmt.Errorf("the file is larger than %d bytes", limit)
+	}
+	return data, nil
+}
+
+func withoutPath(err error) error {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		return p.Err
+	}
+	return err
+}
+
+func parseKeys(data []byte) ([]*key, error) {
+	switch {
+	case bytes.Contains(bytes.ReplaceAll(data, []byte{0}, nil), []byte("-----BEGIN")): // in UTF-16 too
+		return parsePEM(data)
+	case json.Valid(data) || bytes.Contains(data, []byte(`"kty"`)):
+		return parseJWKS(data)
+	case isBareKey(data):
+		return nil, errors.New("the file holds a key that is not in PEM: convert it to PEM (openssl pkey -pubin -inform DER, ssh-keygen -e -m PKCS8)")
+	}
+	k, err := newSecretKey(trimLine(data))
+	if err != nil {
+		return nil, err
+	}
+	return []*key{k}, nil
+}
+
+// trimLine cuts the final line break off a text; a binary secret may end so.
+func trimLine(data []byte) []byte {
+	text := bytes.TrimRight(data, "\r\n")
+	if !utf8.Valid(text) || bytes.ContainsFunc(text, unicode.IsControl) {
+		return data
+	}
+	return text
+}
+
+func parsePEM(data []byte) (keys []*key, err error) {
+	for {
+		var block *pem.Block
+		if block, data = pem.Decode(data); block == nil {
+			break
+		}
+		k, err := parseBlock(block)
+		if err != nil {
+			return nil, fmt.Errorf("PEM block %d: %w", len(keys)+1, err)
+		}
+		keys = append(keys, k)
+	}
+	if keys == nil {
+		return nil, errors.New("the PEM text cannot be read: is it cut off?")
+	}
+	return keys, nil
+}
+
+func parseBlock(b *pem.Block) (*key, error) {
+	if strings.HasSuffix(b.Type, "PRIVATE KEY") {
+		return nil, errors.New("the file holds a private key: keep that with the issuer and give the public key (openssl pkey -pubout)")
+	}
+	parse, ok := pemParsers[b.Type]
+	if !ok {
+		return nil, errors.New("want a PUBLIC KEY, an RSA PUBLIC KEY or a CERTIFICATE")
+	}
+	public, err := parse(b.Bytes)
+	if err != nil {
+		return nil, errors.New("the key cannot be parsed")
+	}
+	return newPublicKey(public)
+}
+
+var pemParsers = map[string]func([]byte) (any, error){
+	"PUBLIC KEY":     x509.ParsePKIXPublicKey,
+	"RSA PUBLIC KEY": func(der []byte) (any, error) { return x509.ParsePKCS1PublicKey(der) },
+	"CERTIFICATE":    certificateKey,
+}
+
+func certificateKey(der []byte) (any, error) {
+	c, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, err
+	}
+	return c.PublicKey, nil
+}
+
+// isBareKey finds keys that would otherwise pass as a raw secret, which everybody
+// with the public key could then sign with.
+func isBareKey(data []byte) bool {
+	text := strings.TrimSpace(string(data))
+	for _, start := range []string{"ssh-", "ecdsa-sha2-", "sk-ssh-", "---- BEGIN SSH2", "<RSAKeyValue"} {
+		if strings.HasPrefix(text, start) {
+			return true
+		}
+	}
+	text = strings.TrimRight(strings.Join(strings.Fields(text), ""), "=")
+	for _, e := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+		if der, err := e.DecodeString(text); err == nil && isDER(der) {
+			return true
+		}
+	}
+	return isDER(data)
+}
+
+func isDER(data []byte) bool {
+	for _, parse := range derParsers {
+		if _, err := parse(data); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+var derParsers = []func([]byte) (any, error){
+	x509.ParsePKIXPublicKey,
+	pemParsers["RSA PUBLIC KEY"],
+	certificateKey,
+	x509.ParsePKCS8PrivateKey,
+	func(der []byte) (any, error) { return x509.ParsePKCS1PrivateKey(der) },
+	func(der []byte) (any, error) { return x509.ParseECPrivateKey(der) },
+}

@@ -1,0 +1,78 @@
+package auth
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Names that only the runtime gives: an anonymous session, and a user the
+// operating system vouches for.
+const (
+	anonymousPrefix = "anonymous:"
+	uidPrefix       = "uid:"
+)
+
+const (
+	maxName   = 256 // bytes of a principal's name
+	maxTokens = 16  // of one principal: a few are rotated; each costs an HMAC a tokenless answer
+)
+
+var (
+	allRoles    = []Role{RoleClient, RoleObserver, RoleWorker, RoleApprover, RoleAdmin}
+	allTrust    = []string{Untrusted, Constrained, Trusted, Privileged}
+	clientRoles = []Role{RoleClient}
+	localRoles  = []Role{RoleClient, RoleWorker, RoleApprover}
+)
+
+// principal is somebody the configuration names. It does not change once the
+// configuration is used, and its identity's slices are shared by all sessions.
+type principal struct {
+	identity Identity // but for Scheme and Expires
+	tokens   [][sha256.Size]byte
+}
+
+func newPrincipal(name string, roles []Role) *principal {
+	return &principal{identity: Identity{Principal: name, Roles: roles, Trust: Trusted}}
+}
+
+// as is the identity of a session that proved itself by scheme.
+func (p *principal) as(scheme string) Identity {
+	id := p.identity
+	id.Scheme = scheme
+	return id
+}
+
+// HasRole says whether id has the role itself: no role implies another
+// (SPEC.md §5.2).
+func HasRole(id Identity, role Role) bool { return slices.Contains(id.Roles, role) }
+
+func uidName(uid int) string { return uidPrefix + strconv.Itoa(uid) }
+
+// reserved says that a credential from elsewhere cannot claim the name.
+func reserved(name string) bool {
+	return strings.HasPrefix(name, anonymousPrefix) || strings.HasPrefix(name, uidPrefix)
+}
+
+// checkName says what is wrong with a principal's name without repeating it.
+func checkName(name string) error {
+	switch {
+	case name == "":
+		return errors.New("a principal needs a name")
+	case len(name) > maxName:
+		return fmt.Errorf("a principal's name has at most %d bytes", maxName)
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, unprintable):
+		return errors.New("a principal's name has printable characters only")
+	case strings.HasPrefix(name, anonymousPrefix):
+		return fmt.Errorf("names with %q belong to anonymous sessions: choose another", anonymousPrefix)
+	}
+	return nil
+}
+
+// unprintable counts U+FFFD, which is what decoding makes of different wrong bytes.
+func unprintable(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }

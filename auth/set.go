@@ -1,0 +1,160 @@
+package auth
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// Set is the schemes on offer. It may be used by many goroutines at once, also
+// while it is reloaded: an attempt sees one configuration in each of its steps.
+//
+// An attempt is Begin, and if that yields a challenge, Verify. The slices of an
+// Identity are shared: they are not to be changed.
+type Set struct {
+	current atomic.Pointer[offer]
+	extra   []Authenticator
+	seen    *seen
+}
+
+// offer is one configuration, ready for use. It does not change.
+type offer struct {
+	schemes map[string]Authenticator
+	names   []string
+	policy  func(scheme string) policy
+}
+
+// NewSet offers what cfg configures, and the extra schemes, which replace built-in
+// ones of their name and stay when the configuration is replaced. cfg is the
+// set's from now on.
+func NewSet(cfg *Config, extra ...Authenticator) *Set {
+	s := &Set{extra: slices.Clone(extra), seen: newSeen(maxSeen)}
+	s.Reload(cfg)
+	return s
+}
+
+// Reload replaces the configuration. It does not touch sessions, nor forget which
+// clients were seen. cfg is the set's from now on.
+func (s *Set) Reload(cfg *Config) { s.current.Store(newOffer(cfg, s.extra)) }
+
+func newOffer(cfg *Config, extra []Authenticator) *offer {
+	o := &offer{schemes: map[string]Authenticator{}, policy: cfg.policy}
+	if b := newBearer(cfg); b != nil {
+		o.add(b, true)
+	}
+	if j := newSignedJWT(cfg); j != nil {
+		o.add(j, true)
+	}
+	o.add(newNobody(cfg), cfg.anonymous)
+	for _, a := range extra {
+		o.add(a, true)
+	}
+	return o
+}
+
+// add offers a scheme; it is named if a peer from the network may use it.
+func (o *offer) add(a Authenticator, named bool) {
+	o.schemes[a.Scheme()] = a
+	if named && !slices.Contains(o.names, a.Scheme()) {
+		o.names = append(o.names, a.Scheme())
+	}
+}
+
+// Schemes names what a peer from the network may use, for the log.
+func (s *Set) Schemes() []string { return slices.Clone(s.current.Load().names) }
+
+// Format names the schemes, and nothing else.
+func (s *Set) Format(f fmt.State, _ rune) {
+	_, _ = fmt.Fprintf(f, "auth set %v", s.Schemes()) // a fmt.State keeps its own error
+}
+
+// String names the schemes, and nothing else.
+func (s *Set) String() string { return fmt.Sprintf("%v", s) }
+
+// Begin starts an attempt. It returns either the identity, or a challenge to send
+// to the peer and to give to Verify with the answer, or an *Error (SPEC.md §5.1).
+// A peer that shows no token but names a principal is always challenged, so that
+// it does not learn which principals exist. A zero r.Now is the current time.
+//
+// It may block on the network if a scheme does, until ctx ends.
+func (s *Set) Begin(ctx context.Context, r Request) (id Identity, challenge Secret, err error) {
+	o := s.current.Load()
+	a, err := o.scheme(r.Scheme)
+	if err != nil {
+		return Identity{}, "", err
+	}
+	if r.Token == "" && r.Principal != "" && challengeable(r.Scheme) {
+		return Identity{}, NewChallenge(), nil
+	}
+	r = timed(r)
+	id, err = a.Authenticate(ctx, r)
+	if err != nil {
+		return Identity{}, "", err
+	}
+	if s.due(o, id, r) {
+		return Identity{}, NewChallenge(), nil
+	}
+	return id, "", nil
+}
+
+// Verify ends a challenged attempt: r as it was given to Begin, but for Now. The
+// caller sees to it that the challenge is its own, younger than ChallengeTTL and
+// not used before. The error is an *Error.
+func (s *Set) Verify(ctx context.Context, r Request, p Proof) (Identity, error) {
+	o := s.current.Load()
+	a, err := o.scheme(r.Scheme)
+	if err != nil {
+		return Identity{}, err
+	}
+	if p.Challenge == "" {
+		return Identity{}, wrongAnswer(errNoChallenge)
+	}
+	r = timed(r)
+	id, err := a.Verify(ctx, r, p)
+	if err != nil {
+		return Identity{}, err
+	}
+	s.met(o, id, r)
+	return id, nil
+}
+
+func (o *offer) scheme(name string) (Authenticator, error) {
+	if a, ok := o.schemes[name]; ok {
+		return a, nil
+	}
+	return nil, notConfigured(name)
+}
+
+// challengeable says which schemes prove possession of something secret.
+func challengeable(scheme string) bool { return scheme == Bearer || scheme == SignedJWT }
+
+func timed(r Request) Request {
+	if r.Now.IsZero() {
+		r.Now = time.Now()
+	}
+	return r
+}
+
+// due says whether a good credential is not enough.
+func (s *Set) due(o *offer, id Identity, r Request) bool {
+	switch o.policy(r.Scheme) {
+	case challengeAlways:
+		return true
+	case challengeNew:
+		who, ok := clientOf(id, r.Fingerprint)
+		return !ok || !s.seen.knows(who, r.Now)
+	}
+	return false
+}
+
+// met remembers a client that proved itself, if that spares it a challenge.
+func (s *Set) met(o *offer, id Identity, r Request) {
+	if o.policy(r.Scheme) != challengeNew {
+		return
+	}
+	if who, ok := clientOf(id, r.Fingerprint); ok {
+		s.seen.mark(who, r.Now)
+	}
+}

@@ -1,0 +1,291 @@
+package auth
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// reader takes one YAML value. at is the path of the value, for errors: those
+// have the line and the path, and repeat at most a misspelt name.
+//
+// The library's own decoding is not used: its errors quote values.
+type reader func(n *yaml.Node, at string) error
+
+const maxDepth = 64 // of a JSON value in the file; of its structure it is five
+
+func complain(n *yaml.Node, at, text string) error {
+	if at == "" {
+		return fmt.Errorf("line %d: %s", n.Line, text)
+	}
+	return fmt.Errorf("line %d: %s: %s", n.Line, at, text)
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
+
+func isText(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" }
+
+// object reads a mapping whose keys are all known and appear once; nothing at
+// all is an empty one.
+func object(fields map[string]reader) reader {
+	return func(n *yaml.Node, at string) error {
+		if isNull(n) {
+			return nil
+		}
+		if n.Kind != yaml.MappingNode {
+			return complain(n, at, "want a mapping: "+strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
+		}
+		return eachPair(n, at, func(key, value *yaml.Node) error {
+			read, ok := fields[key.Value]
+			if !ok {
+				return unknown(key, at, "key", slices.Sorted(maps.Keys(fields)))
+			}
+			return read(value, join(at, key.Value))
+		})
+	}
+}
+
+// eachPair visits a mapping in its order, and refuses a key that is not a text or
+// is there twice.
+func eachPair(n *yaml.Node, at string, visit func(key, value *yaml.Node) error) error {
+	lines := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if !isText(key) {
+			return complain(key, at, "a key has to be a text")
+		}
+		if first := lines[key.Value]; first != 0 {
+			return complain(key, at, fmt.Sprintf("key %s is in line %d already: remove one", shown(key.Value), first))
+		}
+		lines[key.Value] = key.Line
+		if err := visit(key, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func join(at, key string) string {
+	if at == "" {
+		return key
+	}
+	return at + "." + key
+}
+
+// sequence reads a list; nothing at all is an empty one.
+func sequence(item reader) reader {
+	return func(n *yaml.Node, at string) error {
+		if isNull(n) {
+			return nil
+		}
+		if n.Kind != yaml.SequenceNode {
+			return complain(n, at, "want a list: [...]")
+		}
+		for i, e := range n.Content {
+			if err := item(e, fmt.Sprintf("%s[%d]", at, i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// text reads a text, which take may find wrong.
+func text(take func(string) error) reader {
+	return func(n *yaml.Node, at string) error {
+		if !isText(n) {
+			return complain(n, at, "want a text: put it in quotes")
+		}
+		if err := take(n.Value); err != nil {
+			return complain(n, at, err.Error())
+		}
+		return nil
+	}
+}
+
+func into(dst *string) reader {
+	return text(func(s string) error {
+		if s == "" {
+			return errors.New("the text is empty: fill it in or remove the key")
+		}
+		*dst = s
+		return nil
+	})
+}
+
+// count reads a whole number that is not negative.
+func count(dst *int) reader {
+	return func(n *yaml.Node, at string) error {
+		if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!int" {
+			if v, err := strconv.Atoi(n.Value); err == nil && v >= 0 {
+				*dst = v
+				return nil
+			}
+		}
+		return complain(n, at, "want a whole number, 0 or more")
+	}
+}
+
+func flag(dst *bool) reader {
+	return func(n *yaml.Node, at string) error {
+		value, err := strconv.ParseBool(n.Value)
+		if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" || err != nil {
+			return complain(n, at, "want true or false")
+		}
+		*dst = value
+		return nil
+	}
+}
+
+// word reads one of the known words.
+func word[T ~string](kind string, known []T, take func(T)) reader {
+	return func(n *yaml.Node, at string) error {
+		if !isText(n) || !slices.Contains(known, T(n.Value)) {
+			return unknown(n, at, kind, known)
+		}
+		take(T(n.Value))
+		return nil
+	}
+}
+
+// unsupported refuses what a later version will read, unless there is nothing.
+func unsupported(what string) reader {
+	return func(n *yaml.Node, at string) error {
+		if isNull(n) || (n.Kind != yaml.ScalarNode && len(n.Content) == 0) {
+			return nil
+		}
+		return complain(n, at, what+" is not supported by this version: remove it")
+	}
+}
+
+// unknown names what stands there, if it may be shown, and the nearest known word.
+func unknown[T ~string](n *yaml.Node, at, kind string, known []T) error {
+	return complain(n, at, fmt.Sprintf("unknown %s %s: did you mean %q?", kind, shown(n.Value), nearest(n.Value, known)))
+}
+
+// nearest is the first known word that starts with s, or else the one with the
+// fewest edits to it.
+func nearest[T ~string](s string, known []T) T {
+	s = strings.ToLower(s)
+	best, edits := known[0], len(s)+maxShown
+	for _, k := range known {
+		if len(s) > 2 && strings.HasPrefix(string(k), s) {
+			return k
+		}
+		if d := distance(s, strings.ToLower(string(k))); d < edits {
+			best, edits = k, d
+		}
+	}
+	return best
+}
+
+// distance is the number of bytes to insert, remove or replace to make b of a.
+// Of a long a only the start counts.
+func distance(a, b string) int {
+	a = a[:min(len(a), 2*maxShown)]
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replace := diagonal
+			if a[i] != b[j] {
+				replace++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replace, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// jsonObject reads a mapping as the JSON object it spells, members in their order.
+func jsonObject(dst *[]byte) reader {
+	return func(n *yaml.Node, at string) error {
+		if isNull(n) {
+			return nil
+		}
+		if n.Kind != yaml.MappingNode {
+			return complain(n, at, "want a mapping")
+		}
+		out, err := appendJSON(nil, n, at, maxDepth)
+		if err == nil {
+			*dst = out
+		}
+		return err
+	}
+}
+
+func appendJSON(out []byte, n *yaml.Node, at string, depth int) ([]byte, error) {
+	if depth == 0 {
+		return nil, complain(n, at, fmt.Sprintf("nested deeper than %d", maxDepth))
+	}
+	switch n.Kind {
+	case yaml.MappingNode:
+		return appendMembers(out, n, at, depth)
+	case yaml.SequenceNode:
+		return appendItems(out, n, at, depth)
+	}
+	scalar, err := jsonScalar(n)
+	if err != nil {
+		return nil, complain(n, at, err.Error())
+	}
+	return append(out, scalar...), nil
+}
+
+func appendMembers(out []byte, n *yaml.Node, at string, depth int) ([]byte, error) {
+	out = append(out, '{')
+	err := eachPair(n, at, func(key, value *yaml.Node) (err error) {
+		if key != n.Content[0] {
+			out = append(out, ',')
+		}
+		out = append(append(out, quoted(key.Value)...), ':')
+		out, err = appendJSON(out, value, at, depth-1)
+		return err
+	})
+	return append(out, '}'), err
+}
+
+func appendItems(out []byte, n *yaml.Node, at string, depth int) (_ []byte, err error) {
+	out = append(out, '[')
+	for i, e := range n.Content {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		if out, err = appendJSON(out, e, at, depth-1); err != nil {
+			return nil, err
+		}
+	}
+	return append(out, ']'), nil
+}
+
+func jsonScalar(n *yaml.Node) ([]byte, error) {
+	switch n.ShortTag() {
+	case "!!str":
+		return quoted(n.Value), nil
+	case "!!null":
+		return []byte("null"), nil
+	case "!!bool", "!!int", "!!float":
+		if v := []byte(strings.ToLower(n.Value)); json.Valid(v) {
+			return v, nil
+		}
+	}
+	return nil, errors.New("the value has no JSON form: put it in quotes")
+}
+
+func quoted(s string) []byte {
+	out, err := json.Marshal(s)
+	if err != nil {
+		return []byte(`""`) // a string always encodes
+	}
+	return out
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"net/netip"
+	"runtime/debug"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// probe answers whether a part of the server is ready; nil: it is.
+type probe struct {
+	name  string
+	check func() error
+}
+
+// addHealth serves what load balancers and supervisors ask. The details of
+// ?verbose are for the admin listener only.
+func addHealth(mux *http.ServeMux, probes []probe, details bool) {
+	ready := func(w http.ResponseWriter, r *http.Request) {
+		report, ok := readiness(probes)
+		if !details || !r.URL.Query().Has("verbose") {
+			report = map[bool]string{true: "ok\n", false: "not ready\n"}[ok]
+		}
+		reply(w, ok, report)
+	}
+	mux.HandleFunc("GET /readyz", ready)
+	mux.HandleFunc("GET /healthz", ready)
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { reply(w, true, "ok\n") })
+	mux.HandleFunc("GET /version", serveVersion)
+}
+
+func readiness(probes []probe) (report string, ok bool) {
+	ok = true
+	var b strings.Builder
+	for _, p := range probes {
+		if err := p.check(); err != nil {
+			ok = false
+			fmt.Fprintf(&b, "[-] %s: %v\n", p.name, err)
+			continue
+		}
+		fmt.Fprintf(&b, "[+] %s ok\n", p.name)
+	}
+	fmt.Fprintf(&b, "ready: %t\n", ok)
+	return b.String(), ok
+}
+
+func reply(w http.ResponseWriter, ok bool, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	if !ok {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_, _ = w.Write([]byte(text)) // a prober that left does not matter
+}
+
+func serveVersion(w http.ResponseWriter, _ *http.Request) {
+	text, err := arcp.Marshal(thisBuild())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(append(text, '\n')) // a prober that left does not matter
+}
+
+func addMetrics(mux *http.ServeMux, reg *prometheus.Registry) {
+	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg}))
+}
+
+// addDebug serves profiles, to this machine only. The command line is left out:
+// it may hold tokens.
+func addDebug(mux *http.ServeMux) {
+	local := func(pattern string, h http.HandlerFunc) { mux.Handle(pattern, fromLoopback(h)) }
+	local("GET /debug/pprof/", pprof.Index)
+	local("GET /debug/pprof/cmdline", http.NotFound)
+	local("GET /debug/pprof/profile", pprof.Profile)
+	local("GET /debug/pprof/symbol", pprof.Symbol)
+	local("GET /debug/pprof/trace", pprof.Trace)
+	local("POST /debug/freemem", func(w http.ResponseWriter, _ *http.Request) {
+		debug.FreeOSMemory()
+		reply(w, true, "ok\n")
+	})
+}
+
+func fromLoopback(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, _, _ := net.SplitHostPort(r.RemoteAddr) // what is not an address is not loopback either
+		ip, err := netip.ParseAddr(host)
+		if err != nil || !ip.Unmap().IsLoopback() {
+			http.Error(w, "only from this machine", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}

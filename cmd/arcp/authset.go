@@ -1,0 +1,30 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
+)
+
+// loadAuth reads who may come in. local says that the listener is on loopback,
+// where tokens are trusted with more roles.
+func loadAuth(v *settings.Values, local bool) (*auth.Config, error) {
+	cfg := new(auth.Config)
+	if name := v.Text("auth-file"); name != "" {
+		var err error
+		if cfg, err = auth.Load(name, auth.Options{RuntimeID: v.Text("runtime-id")}); err != nil {
+			return nil, &exitError{exitUsage, err}
+		}
+	}
+	for _, t := range v.Secrets("token") {
+		name, token, ok := strings.Cut(t.Reveal(), "=")
+		if !ok || name == "" || token == "" {
+			return nil, usagef("%s: a token of a server is given as NAME=TOKEN, NAME being its principal", v.Where("token"))
+		}
+		if err := cfg.AddToken(name, auth.Secret(token), local); err != nil {
+			return nil, usagef("%s: %w", v.Where("token"), err)
+		}
+	}
+	return cfg, nil
+}

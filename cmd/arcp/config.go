@@ -1,0 +1,52 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
+)
+
+func newConfig(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "config", Short: "Show the configuration", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	cmd.AddCommand(newConfigPrint(a))
+	return cmd
+}
+
+func newConfigPrint(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "print",
+		Short: "Print the settings `arcp serve` would use, and where each comes from",
+		Long: "Prints the settings `arcp serve` would use with the same flags, environment and\n" +
+			"configuration file: as a configuration file with the source of each value as a\n" +
+			"comment, or as JSON. Secrets are masked.",
+		Args: cobra.NoArgs,
+	}
+	settings.AddFlags(cmd.Flags())
+	output := addOutput(cmd)
+	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error {
+		if err := a.setOutput(*output); err != nil {
+			return err
+		}
+		v, err := a.settings(cmd.Flags(), serveDefaults())
+		if err != nil {
+			return err
+		}
+		text := v.AppendYAML(nil)
+		if a.json {
+			text = v.AppendJSON(nil)
+		}
+		_, err = a.stdout.Write(text)
+		return err
+	})
+	return cmd
+}
+
+// settings loads what a server is told; a failure is one of usage.
+func (a *app) settings(flags *pflag.FlagSet, defaults map[string]string) (*settings.Values, error) {
+	v, err := settings.Load(settings.Input{Flags: flags, Environ: a.environ, Defaults: defaults})
+	if err != nil {
+		return nil, &exitError{exitUsage, err}
+	}
+	return v, nil
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/client"
+)
+
+const (
+	defaultURL     = "ws://127.0.0.1:7777/arcp"
+	connectTimeout = 10 * time.Second
+	closeTimeout   = 2 * time.Second
+	ackEvery       = 128 // events, so that the runtime need not keep them
+)
+
+// target is which runtime a client command speaks to, and as whom.
+type target struct {
+	url, token, output string
+}
+
+// addTarget adds the flags that all client commands have.
+func addTarget(cmd *cobra.Command) *target {
+	t := new(target)
+	f := cmd.Flags()
+	f.StringVar(&t.url, "url", "", "the runtime's URL; default $ARCP_URL, or "+defaultURL)
+	f.StringVar(&t.token, "token", "", "bearer token; default $ARCP_TOKEN, or that of a running `arcp dev`")
+	f.StringVarP(&t.output, "output", "o", "text", "text or json")
+	return t
+}
+
+// resolve fills in what the flags left out.
+func (t *target) resolve(a *app) error {
+	if err := a.setOutput(t.output); err != nil {
+		return err
+	}
+	if t.url == "" {
+		t.url = a.env("ARCP_URL")
+	}
+	if t.url == "" {
+		t.url = defaultURL
+	}
+	u, err := url.Parse(t.url)
+	if err != nil || u.Host == "" || u.Scheme != "ws" && u.Scheme != "wss" {
+		return usagef("--url %s: give a ws:// or wss:// URL, for example %s", t.url, defaultURL)
+	}
+	if t.token == "" {
+		t.token = a.env("ARCP_TOKEN")
+	}
+	if t.token == "" {
+		t.token = tokenOfDev(u)
+	}
+	return nil
+}
+
+// tokenOfDev is the token of an `arcp dev` of this user: it goes to loopback
+// only.
+func tokenOfDev(u *url.URL) string {
+	port, err := strconv.Atoi(u.Port())
+	if err != nil || !loopbackHost(u.Hostname()) {
+		return ""
+	}
+	token, _ := knownToken(port)
+	return token.Reveal()
+}
+
+func (a *app) env(name string) string {
+	for i := len(a.environ) - 1; i >= 0; i-- {
+		if value, ok := strings.CutPrefix(a.environ[i], name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// dial opens a session.
+func (t *target) dial(ctx context.Context) (*client.Client, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout,
+		fmt.Errorf("%w: no answer within %s", client.ErrUnreachable, connectTimeout))
+	defer cancel()
+	c, err := client.Dial(ctx, t.url, client.Options{
+		Auth:   client.Auth{Token: client.Secret(t.token)},
+		Client: arcp.ClientInfo{Kind: "arcp-cli", Version: thisBuild().Version},
+		Capabilities: arcp.Capabilities{Flags: map[arcp.Feature]bool{
+			arcp.FeatureStreaming: true, arcp.FeatureDurableJobs: true, arcp.FeatureCheckpoints: true,
+			arcp.FeatureHeartbeat: true, arcp.FeatureAck: true,
+		}},
+		AckEvery: ackEvery,
+	})
+	if err != nil {
+		return nil, t.explain(err)
+	}
+	return c, nil
+}
+
+// explain adds what to do about a session that could not be opened.
+func (t *target) explain(err error) error {
+	switch code := codeOf(err); {
+	case code == exitAuth && t.token == "":
+		return fmt.Errorf("%w; give --token or set ARCP_TOKEN", err)
+	case code == exitUnreachable:
+		return fmt.Errorf("%w; is a runtime running at %s? `arcp dev` starts one", err, t.url)
+	}
+	return err
+}
+
+// hangUp ends a session that nobody will come back to; its jobs go on.
+func hangUp(c *client.Client) {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	_ = c.CloseWith(ctx, arcp.SessionClosePayload{Reason: "done", Forget: true}) // all that mattered has been said
+}
+
+// session is a command's action on an open session; ctx ends at a signal.
+func (a *app) session(t *target, do func(ctx context.Context, c *client.Client, args []string) error) func(*cobra.Command, []string) error {
+	return action(func(cmd *cobra.Command, args []string) error {
+		if err := t.resolve(a); err != nil {
+			return err
+		}
+		ctx, stop := interruptible(cmd.Context())
+		defer stop()
+		c, err := t.dial(ctx)
+		if err != nil {
+			return err
+		}
+		defer hangUp(c)
+		return do(ctx, c, args)
+	})
+}
+
+// interruptible is a context that SIGINT and SIGTERM end.
+func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		select {
+		case <-c:
+			cancel(errInterrupted)
+		case <-ctx.Done():
+		}
+		signal.Stop(c)
+	}()
+	return ctx, func() { cancel(nil) }
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"encoding/base64"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// eventPrinter shows the events of a job as they come, and gathers a result
+// that comes in pieces. One goroutine uses it.
+type eventPrinter struct {
+	w      io.Writer
+	json   bool // envelopes as they are
+	all    bool // also what says no more than that the job goes on
+	bar    *progressBar
+	result []byte // gathered from job.result_chunk
+	bad    error  // a piece that could not be read
+}
+
+func (a *app) newEventPrinter(all bool) *eventPrinter {
+	p := &eventPrinter{w: a.stderr, json: a.json, all: all}
+	if !a.json && isTerminal(a.stderr) {
+		p.bar = &progressBar{w: a.stderr}
+	}
+	return p
+}
+
+// event shows one event. A silent printer (w is nil) only gathers.
+func (p *eventPrinter) event(env *arcp.Envelope) {
+	if env.Type == arcp.JobResultChunk {
+		p.gather(env)
+	}
+	switch {
+	case p.w == nil:
+	case p.json:
+		_, _ = p.w.Write(append(env.Append(nil), '\n')) // nobody reads it: no harm
+	case p.bar != nil && env.Type == arcp.JobProgress:
+		p.bar.show(payload[arcp.JobProgressPayload](env))
+	default:
+		p.line(env)
+	}
+}
+
+func (p *eventPrinter) line(env *arcp.Envelope) {
+	text, detail := describe(env)
+	if detail && !p.all {
+		return
+	}
+	p.bar.clear()
+	if p.all {
+		text = fmt.Sprintf("%4d  %s", env.EventSeq, text)
+	}
+	fmt.Fprintln(p.w, text)
+}
+
+func (p *eventPrinter) done() { p.bar.clear() }
+
+func (p *eventPrinter) gather(env *arcp.Envelope) {
+	c, err := arcp.DecodePayload[arcp.JobResultChunkPayload](env)
+	data := []byte(c.Data)
+	if err == nil && c.Encoding == "base64" {
+		data, err = base64.StdEncoding.DecodeString(c.Data)
+	}
+	if err != nil && p.bad == nil {
+		p.bad = fmt.Errorf("part %d of the result: %w", c.ChunkSeq, err)
+	}
+	p.result = append(p.result, data...)
+}
+
+// payload decodes what it can: an event is shown as far as it is understood.
+func payload[T any](env *arcp.Envelope) T {
+	p, _ := arcp.DecodePayload[T](env) // the zero value says what can be said
+	return p
+}
+
+// describe is an event as one line; detail says that it tells no more than that
+// the job goes its way.
+func describe(env *arcp.Envelope) (line string, detail bool) {
+	switch env.Type {
+	case arcp.JobAccepted:
+		p := payload[arcp.JobAcceptedPayload](env)
+		return label("accepted", p.JobID, p.Agent), true
+	case arcp.JobStarted:
+		return label("started", payload[arcp.JobStartedPayload](env).Description), true
+	case arcp.JobHeartbeat:
+		return label("heartbeat", payload[arcp.JobHeartbeatPayload](env).Sequence), true
+	case arcp.JobProgress:
+		return label("progress", progressText(payload[arcp.JobProgressPayload](env))), false
+	case arcp.JobCheckpoint:
+		return label("checkpoint", payload[arcp.JobCheckpointPayload](env).CheckpointID), true
+	case arcp.JobResultChunk:
+		p := payload[arcp.JobResultChunkPayload](env)
+		return label("result", "part", p.ChunkSeq, "of", p.ResultID), true
+	case arcp.Log:
+		p := payload[arcp.LogPayload](env)
+		return label(p.Level, p.Message, compact(p.Attributes)), false
+	case arcp.Metric:
+		p := payload[arcp.MetricPayload](env)
+		return label("metric", p.Name, p.Value, p.Unit, compact(p.Dims)), false
+	case arcp.EventEmit:
+		p := payload[arcp.EventEmitPayload](env)
+		return label("event", p.Name, compact(p.Data)), false
+	}
+	return describeEnd(env)
+}
+
+func describeEnd(env *arcp.Envelope) (line string, detail bool) {
+	switch env.Type {
+	case arcp.JobCompleted, arcp.WorkflowComplete, arcp.ToolResult:
+		return label("completed"), true
+	case arcp.JobFailed, arcp.ToolError:
+		p := payload[arcp.ErrorPayload](env)
+		return label("failed", p.Code, p.Message), true
+	case arcp.JobCancelled:
+		p := payload[arcp.JobCancelledPayload](env)
+		return label("cancelled", p.Code, p.Reason), true
+	}
+	return label(string(env.Type), compact(env.Payload)), false
+}
+
+// label is a line: a name in a column, then what there is of the parts.
+func label(name string, parts ...any) string {
+	var words []string
+	for _, p := range parts {
+		if word := fmt.Sprint(p); word != "" {
+			words = append(words, word)
+		}
+	}
+	return strings.TrimRight(fmt.Sprintf("%-10s %s", name, oneLine(strings.Join(words, " "))), " ")
+}
+
+// oneLine keeps what a tool says from playing with the terminal.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t' || r == '\r':
+			return ' '
+		case r < ' ' || r >= 0x7f && r < 0xa0:
+			return -1
+		}
+		return r
+	}, s)
+}
+
+// compact is a JSON value in a line; nothing if it says nothing.
+func compact(v arcp.Raw) string {
+	v = v.Clone()
+	if len(v) == 0 || v.Compact() != nil || string(v) == "{}" || string(v) == "null" {
+		return ""
+	}
+	return string(v)
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/client"
+)
+
+// The exit codes.
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitAuth        = 3
+	exitDenied      = 4
+	exitTimeout     = 5
+	exitCancelled   = 6
+	exitUnreachable = 7
+	exitInterrupted = 130 // by SIGINT, as shells count it
+)
+
+// exitError is a failure with the exit code it deserves. Without Err it was
+// reported already.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error {
+	return &exitError{exitUsage, fmt.Errorf(format, args...)}
+}
+
+func failf(format string, args ...any) error {
+	return &exitError{exitFailed, fmt.Errorf(format, args...)}
+}
+
+// errInterrupted is the cause of a context that ended by SIGINT or SIGTERM.
+var errInterrupted = errors.New("interrupted")
+
+// exitCode maps a failure to an exit code. An error that carries none was made
+// while the arguments were parsed.
+func exitCode(err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if e, ok := errors.AsType[*exitError](err); ok {
+		return e.code
+	}
+	return exitUsage
+}
+
+// coded gives an error that a command returned its exit code.
+func coded(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := errors.AsType[*exitError](err); ok {
+		return err
+	}
+	return &exitError{codeOf(err), err}
+}
+
+func codeOf(err error) int {
+	if e, ok := errors.AsType[*client.JobError](err); ok && e.State == arcp.StateCancelled {
+		return exitCancelled
+	}
+	if e, ok := errors.AsType[*client.RemoteError](err); ok {
+		return codeOfRemote(e)
+	}
+	if e, ok := errors.AsType[*client.CancelRefused](err); ok && e.Reason == "permission_denied" {
+		return exitDenied
+	}
+	switch {
+	case errors.Is(err, errInterrupted), errors.Is(err, context.Canceled):
+		return exitInterrupted
+	case errors.Is(err, client.ErrUnreachable), errors.Is(err, client.ErrConnectionLost):
+		return exitUnreachable
+	case errors.Is(err, context.DeadlineExceeded):
+		return exitTimeout
+	}
+	return exitFailed
+}
+
+// codeOfRemote maps what the runtime reported.
+func codeOfRemote(e *client.RemoteError) int {
+	switch e.Code {
+	case arcp.CodeUnauthenticated:
+		return exitAuth
+	case arcp.CodePermissionDenied:
+		return exitDenied
+	case arcp.CodeTimeout, arcp.CodeDeadlineExceeded:
+		return exitTimeout
+	case arcp.CodeCancelled:
+		return exitCancelled
+	}
+	if strings.HasPrefix(string(e.Code), "LEASE_") || strings.HasPrefix(string(e.Code), "BUDGET_") {
+		return exitDenied
+	}
+	return exitFailed
+}
+
+// report tells the user about a failure in one line that says what to do.
+func (a *app) report(err error) {
+	if e, ok := errors.AsType[*exitError](err); err == nil || ok && e.err == nil {
+		return
+	}
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	if a.json {
+		fmt.Fprintf(a.stderr, "%s\n", errorJSON(err, text))
+		return
+	}
+	fmt.Fprintf(a.stderr, "arcp: %s\n", text)
+}
+
+// errorJSON is a failure as one line of JSON.
+func errorJSON(err error, text string) []byte {
+	var out struct {
+		Error struct {
+			Exit      int        `json:"exit"`
+			Code      string     `json:"code,omitzero"`
+			Message   string     `json:"message"`
+			Retryable bool       `json:"retryable,omitzero"`
+			Details   arcp.Raw   `json:"details,omitzero"`
+			JobID     arcp.JobID `json:"job_id,omitzero"`
+		} `json:"error"`
+	}
+	out.Error.Exit, out.Error.Message = exitCode(err), text
+	if e, ok := errors.AsType[*client.RemoteError](err); ok {
+		out.Error.Code, out.Error.Message = e.RawCode, e.Message
+		out.Error.Retryable, out.Error.Details = e.Retryable, e.Details
+	}
+	if e, ok := errors.AsType[*client.JobError](err); ok {
+		out.Error.JobID = e.JobID
+	}
+	line, encErr := arcp.Marshal(out)
+	if encErr != nil { // only details that are not JSON could do that, and they came as JSON
+		return arcp.AppendString(nil, text)
+	}
+	return line
+}

@@ -1,0 +1,266 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/knadh/koanf/parsers/yaml"
+	"github.com/knadh/koanf/providers/env/v2"
+	"github.com/knadh/koanf/providers/file"
+	"github.com/knadh/koanf/providers/posflag"
+	"github.com/knadh/koanf/v2"
+	"github.com/spf13/pflag"
+)
+
+// Input is where values are looked for.
+type Input struct {
+	Flags    *pflag.FlagSet    // with what AddFlags added
+	Environ  []string          // as of os.Environ
+	Defaults map[string]string // instead of those of the table
+	Search   []string          // files, the first that exists is read; nil: SearchPath
+}
+
+// ConfigFlag is the flag that names the file; ConfigEnv is its variable.
+const (
+	ConfigFlag = "config"
+	ConfigEnv  = EnvPrefix + "CONFIG"
+)
+
+// AddFlags adds a flag for each setting, and --config. Settings for later are
+// recognised but not shown.
+func AddFlags(f *pflag.FlagSet) {
+	f.String(ConfigFlag, "", "configuration file; default ./arcp.yaml, the user's configuration directory, /etc/arcp/")
+	for i := range Table {
+		s := &Table[i]
+		switch s.Kind {
+		case Block:
+			continue
+		case Switch:
+			f.Bool(s.Name, s.Default == "true", s.Help)
+		case List:
+			f.StringArray(s.Name, nil, s.Help)
+		default:
+			f.String(s.Name, s.Default, s.Help)
+		}
+		if s.Later {
+			f.Lookup(s.Name).Hidden = true
+		}
+	}
+}
+
+// SearchPath lists the files that are tried without --config.
+func SearchPath() []string {
+	path := []string{"arcp.yaml"}
+	if dir, err := os.UserConfigDir(); err == nil {
+		path = append(path, filepath.Join(dir, "arcp", "arcp.yaml"))
+	}
+	return append(path, "/etc/arcp/arcp.yaml")
+}
+
+// layer is one source of values.
+type layer struct {
+	name   Source
+	values map[string]any
+}
+
+// Load reads all sources. The errors are for the user: one line that says what
+// to do.
+func Load(in Input) (*Values, error) {
+	fromFile, path, err := in.file()
+	if err != nil {
+		return nil, err
+	}
+	fromEnv, warnings, err := in.env()
+	if err != nil {
+		return nil, err
+	}
+	flags, err := in.flags()
+	if err != nil {
+		return nil, err
+	}
+	v := &Values{Warnings: warnings, File: path}
+	layers := []layer{{FromFlag, flags}, {FromEnv, fromEnv}, {FromFile, fromFile}}
+	for i := range Table {
+		if err := v.resolve(&Table[i], in.Defaults, layers); err != nil {
+			return nil, err
+		}
+	}
+	return v, nil
+}
+
+func (v *Values) resolve(s *Setting, defaults map[string]string, layers []layer) error {
+	entry := Value{Setting: s, Source: FromDefault}
+	var raw any = s.Default
+	if def, ok := defaults[s.Name]; ok {
+		raw = def
+	}
+	for _, l := range layers {
+		if r, ok := l.values[s.Name]; ok {
+			raw, entry.Source = r, l.name
+			break
+		}
+	}
+	entry.said = raw
+	value, err := s.parse(raw)
+	if err != nil {
+		return fmt.Errorf("%s: %w", v.where(entry), err)
+	}
+	if s.Later && !s.acceptable(value) {
+		return fmt.Errorf("%s is not supported by this version", v.asked(entry))
+	}
+	entry.value = value
+	v.entries = append(v.entries, entry)
+	return nil
+}
+
+// acceptable reports whether a setting for later asks for nothing.
+func (s *Setting) acceptable(value any) bool {
+	if s.Kind == Block {
+		list, ok := value.([]any)
+		return value == nil || value == "" || ok && len(list) == 0
+	}
+	return slices.ContainsFunc(s.Accept, func(text string) bool {
+		v, err := s.parse(text)
+		return err == nil && v == value
+	})
+}
+
+func (in Input) flags() (map[string]any, error) {
+	k := koanf.New(".")
+	if in.Flags == nil {
+		return nil, nil
+	}
+	changed := func(f *pflag.Flag) (string, any) {
+		if !f.Changed || Lookup(f.Name) == nil {
+			return "", nil
+		}
+		return f.Name, posflag.FlagVal(in.Flags, f)
+	}
+	err := k.Load(posflag.ProviderWithFlag(in.Flags, ".", k, changed), nil)
+	return k.All(), err
+}
+
+// env reads the variables of the settings. A variable that is one slip away
+// from a setting's is an error; another one is only worth a warning, because
+// the environment is shared with programs and platforms that know nothing of
+// this one.
+func (in Input) env() (map[string]any, []string, error) {
+	k := koanf.New(".")
+	var warnings []string
+	var failure error
+	read := func(name, text string) (string, any) {
+		if s := byEnv(name); s != nil && s.Kind != Block {
+			if s.Kind == List {
+				return s.Name, splitList(text)
+			}
+			return s.Name, text
+		}
+		if foreign(name) {
+			return "", nil
+		}
+		key := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, EnvPrefix), "_", "-"))
+		if near, distance := nearest(key); distance <= slip(key) {
+			failure = fmt.Errorf("environment variable %s is not known; did you mean %s?", name, Lookup(near).Env())
+		}
+		warnings = append(warnings, fmt.Sprintf("environment variable %s is not known and has no effect", name))
+		return "", nil
+	}
+	opt := env.Opt{Prefix: EnvPrefix, TransformFunc: read, EnvironFunc: func() []string { return in.Environ }}
+	if err := k.Load(env.Provider(".", opt), nil); err != nil {
+		return nil, nil, err
+	}
+	return k.All(), warnings, failure
+}
+
+func splitList(text string) []string {
+	var list []string
+	for item := range strings.SplitSeq(text, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			list = append(list, item)
+		}
+	}
+	return list
+}
+
+// foreign reports variables that are not the server's to judge: those of the
+// client commands, and those Kubernetes sets for a service named arcp.
+func foreign(name string) bool {
+	switch name {
+	case ConfigEnv, EnvPrefix + "URL", EnvPrefix + "PORT":
+		return true
+	}
+	return strings.HasPrefix(name, EnvPrefix+"SERVICE_") || strings.HasPrefix(name, EnvPrefix+"PORT_")
+}
+
+// file reads the configuration file, if there is one, and returns its path.
+func (in Input) file() (map[string]any, string, error) {
+	path, err := in.find()
+	if err != nil || path == "" {
+		return nil, "", err
+	}
+	k := koanf.New(".")
+	if err := k.Load(file.Provider(path), yaml.Parser()); err != nil {
+		return nil, "", fmt.Errorf("configuration file %s: %s", path, oneLine(err))
+	}
+	values := k.All()
+	for _, key := range k.Keys() {
+		if Lookup(key) == nil {
+			near, _ := nearest(key)
+			return nil, "", fmt.Errorf("configuration file %s: unknown key %q; did you mean %q?", path, key, near)
+		}
+	}
+	return values, path, nil
+}
+
+func (in Input) find() (string, error) {
+	if named := in.named(); named != "" {
+		_, err := os.Stat(named)
+		if err != nil {
+			return "", fmt.Errorf("configuration file %s: %s; name another with --config", named, cause(err))
+		}
+		return named, nil
+	}
+	search := in.Search
+	if search == nil {
+		search = SearchPath()
+	}
+	for _, path := range search {
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("configuration file %s: %s", path, cause(err))
+		}
+	}
+	return "", nil
+}
+
+func (in Input) named() string {
+	if in.Flags != nil {
+		if f := in.Flags.Lookup(ConfigFlag); f != nil && f.Changed {
+			return f.Value.String()
+		}
+	}
+	for _, kv := range in.Environ {
+		if path, ok := strings.CutPrefix(kv, ConfigEnv+"="); ok {
+			return path
+		}
+	}
+	return ""
+}
+
+// cause is the last part of a path error, without the path.
+func cause(err error) error {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		return pe.Err
+	}
+	return err
+}
+
+func oneLine(err error) string {
+	return strings.Join(strings.Fields(cause(err).Error()), " ")
+}

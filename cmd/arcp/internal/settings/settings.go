@@ -1,0 +1,137 @@
+// Package settings is the one table of what a server can be told. Flags,
+// ARCP_ environment variables, the keys of arcp.yaml and what `arcp config
+// print` shows are all made from it, so they cannot disagree.
+//
+// A value comes from the first of: flag, environment, file, default. Only the
+// value that wins is parsed. Secrets are held as auth.Secret from the moment
+// they are read, and no error quotes one.
+package settings
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/arcpd/arcpd/runtime"
+)
+
+// Kind is the type of a setting's value.
+type Kind uint8
+
+// The kinds.
+const (
+	Text     Kind = iota
+	Switch        // true or false
+	Number        // a count, ≥ 0
+	Duration      // 600s, 10m; 0 is off
+	Size          // bytes: 8MiB, 64KiB, 1000; 0 is off
+	List          // repeatable; a list in a file, separated by commas in the environment
+	Block         // structured, in a file only
+)
+
+// Setting is a row of the table.
+type Setting struct {
+	Name    string // of the flag and the key; ARCP_NAME in the environment
+	Kind    Kind
+	Default string
+	Help    string   // one line
+	Choices []string // of a Text; nil: anything
+	Secret  bool     // never printed
+	Reload  bool     // SIGHUP applies a change
+
+	// Later marks a setting whose capability is not part of this version. Only
+	// the values in Accept, which ask for nothing, are accepted; it has no help
+	// and is not printed.
+	Later  bool
+	Accept []string
+}
+
+// Env is the name of the setting's environment variable.
+func (s *Setting) Env() string {
+	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(s.Name, "-", "_"))
+}
+
+// EnvPrefix begins the name of every environment variable.
+const EnvPrefix = "ARCP_"
+
+func later(name string, kind Kind, def string, accept ...string) Setting {
+	return Setting{Name: name, Kind: kind, Default: def, Later: true, Accept: append(accept, def)}
+}
+
+func count(n int) string { return strconv.Itoa(n) }
+
+func seconds(d time.Duration) string { return strconv.Itoa(int(d/time.Second)) + "s" }
+
+// Table lists the settings in the order they are shown. It must not be
+// changed.
+var Table = []Setting{
+	{Name: "listen", Default: "127.0.0.1:7777", Help: `address of the WebSocket listener; port 0 picks one, "" opens none`},
+	{Name: "path", Default: "/arcp", Help: "path of the WebSocket"},
+	{Name: "admin", Default: "127.0.0.1:7778", Help: `address of the listener for metrics, health and pprof; "" serves metrics and health on the main listener`},
+	{Name: "unix", Help: "path of a unix socket to serve as well"},
+	{Name: "stdio", Kind: Switch, Default: "false", Help: "serve one session on stdin and stdout; the listeners open only if they are set"},
+	{Name: "data", Default: "", Help: `directory that keeps sessions, jobs and events; ":memory:" keeps nothing`},
+	{Name: "store", Default: "pebble", Choices: []string{"pebble", "postgres"}, Later: true, Accept: []string{"pebble"}},
+	{Name: "postgres", Secret: true, Later: true, Accept: []string{""}},
+
+	{Name: "token", Kind: List, Secret: true, Reload: true, Help: "NAME=TOKEN: a bearer token of principal NAME; may be repeated"},
+	{Name: "auth-file", Reload: true, Help: "YAML file of principals and issuers"},
+	{Name: "tls-cert", Reload: true, Help: "PEM file with the server's certificate chain"},
+	{Name: "tls-key", Reload: true, Help: "PEM file with the certificate's key"},
+	later("tls-client-ca", Text, ""),
+	{Name: "allow-host", Kind: List, Help: "host names a request may be for, * as wildcard; default on loopback: loopback names only; may be repeated"},
+	{Name: "allow-origin", Kind: List, Help: "origins a browser may connect from, * as wildcard, beside the server's own; may be repeated"},
+	{Name: "behind-proxy", Kind: Switch, Default: "false", Help: "a proxy in front ends TLS and sets X-Forwarded-For"},
+	{Name: "runtime-id", Default: runtime.DefaultRuntimeID, Help: "name of this runtime, the audience of signed JWTs"},
+	{Name: "demo", Kind: Switch, Default: "false", Help: "offer the demo tools"},
+	later("tools", Block, ""),
+
+	{Name: "log-level", Default: "info", Choices: []string{"trace", "debug", "info", "warn", "error"}, Reload: true, Help: "least severe level that is logged: trace, debug, info, warn or error"},
+	{Name: "log-format", Default: "json", Choices: []string{"json", "console"}, Help: "json or console"},
+	later("otlp-endpoint", Text, ""),
+
+	{Name: "session-lease", Kind: Duration, Default: seconds(runtime.DefaultSessionLease), Help: "how long a session lives without a sign of life"},
+	{Name: "resume-window", Kind: Duration, Default: seconds(runtime.DefaultResumeWindow), Help: "how long a session without a connection can be resumed"},
+	{Name: "heartbeat", Kind: Duration, Default: seconds(runtime.DefaultHeartbeat), Help: "interval of heartbeats of peers and jobs; 0 is off"},
+	{Name: "heartbeat-recovery", Default: "fail", Choices: []string{"fail", "block"}, Help: "what two missed heartbeats do to a job: fail or block"},
+	later("ack-window", Number, "0"),
+	{Name: "max-frame", Kind: Size, Default: "8MiB", Help: "largest frame accepted"},
+	{Name: "max-connections", Kind: Number, Default: count(runtime.DefaultMaxConnections), Help: "connections at once; 0 is no limit"},
+	{Name: "max-sessions", Kind: Number, Default: count(runtime.DefaultMaxSessions), Help: "sessions at once; 0 is no limit"},
+	{Name: "max-sessions-per-principal", Kind: Number, Default: "0", Help: "sessions of one principal at once; 0 is no limit"},
+	{Name: "max-jobs", Kind: Number, Default: count(runtime.DefaultMaxJobs), Help: "jobs not ended at once; 0 is no limit"},
+	{Name: "max-jobs-per-principal", Kind: Number, Default: "0", Help: "jobs not ended of one principal; 0 is no limit"},
+	{Name: "max-jobs-per-session", Kind: Number, Default: count(runtime.DefaultMaxJobsPerSession), Help: "jobs not ended of one session; 0 is no limit"},
+	{Name: "rate", Kind: Number, Default: "0", Help: "frames a minute a connection may send; 0 is no limit"},
+	{Name: "drain", Kind: Duration, Default: "30s", Help: "how long running jobs get when the server stops"},
+
+	later("retention", Duration, "24h"),
+	later("replay-events", Number, "10000"),
+	later("replay-bytes", Size, "64MiB"),
+	later("backlog-bytes", Size, "1GiB"),
+	later("max-disk", Size, "0"),
+	later("min-free", Size, "512MiB", "0"),
+	later("secret-key-file", Text, ""),
+	later("require-model-lease", Switch, "false"),
+	later("preempt-expired", Switch, "false"),
+	later("commit-delay", Duration, "0"),
+}
+
+// Lookup returns the setting with a name, or nil.
+func Lookup(name string) *Setting {
+	for i := range Table {
+		if Table[i].Name == name {
+			return &Table[i]
+		}
+	}
+	return nil
+}
+
+func byEnv(name string) *Setting {
+	for i := range Table {
+		if Table[i].Env() == name {
+			return &Table[i]
+		}
+	}
+	return nil
+}

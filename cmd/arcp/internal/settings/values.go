@@ -1,0 +1,236 @@
+package settings
+
+import (
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/auth"
+)
+
+// Source says where a value came from.
+type Source string
+
+// The sources, strongest first.
+const (
+	FromFlag    Source = "flag"
+	FromEnv     Source = "environment"
+	FromFile    Source = "file"
+	FromDefault Source = "default"
+)
+
+// Value is the effective value of one setting.
+type Value struct {
+	*Setting
+	Source Source
+	said   any // as the source has it
+	value  any
+}
+
+// Format writes the name and source, never the value: it may be secret.
+func (e Value) Format(f fmt.State, _ rune) {
+	_, _ = fmt.Fprintf(f, "%s from %s", e.Name, e.Source) // a fmt.State keeps its own error
+}
+
+// Values are the effective values of all settings, in the order of Table. They
+// do not change.
+type Values struct {
+	File     string   // that was read; empty: none
+	Warnings []string // about the sources
+	entries  []Value
+}
+
+// Format writes what AppendYAML does.
+func (v *Values) Format(f fmt.State, _ rune) {
+	_, _ = f.Write(v.AppendYAML(nil)) // a fmt.State keeps its own error
+}
+
+func (v *Values) get(name string) Value {
+	for _, e := range v.entries {
+		if e.Name == name {
+			return e
+		}
+	}
+	panic("settings: no setting " + name)
+}
+
+// Text returns the value of a Text setting.
+func (v *Values) Text(name string) string { return v.get(name).value.(string) }
+
+// On returns the value of a Switch.
+func (v *Values) On(name string) bool { return v.get(name).value.(bool) }
+
+// Number returns the value of a Number.
+func (v *Values) Number(name string) int { return v.get(name).value.(int) }
+
+// Duration returns the value of a Duration.
+func (v *Values) Duration(name string) time.Duration { return v.get(name).value.(time.Duration) }
+
+// Size returns the value of a Size.
+func (v *Values) Size(name string) int64 { return v.get(name).value.(int64) }
+
+// List returns the value of a List that is not secret.
+func (v *Values) List(name string) []string { return v.get(name).value.([]string) }
+
+// Secrets returns the value of a secret List.
+func (v *Values) Secrets(name string) []auth.Secret { return v.get(name).value.([]auth.Secret) }
+
+// IsSet reports whether somebody said a value: it is not the default.
+func (v *Values) IsSet(name string) bool { return v.get(name).Source != FromDefault }
+
+// Where names the place a setting's value came from, for messages.
+func (v *Values) Where(name string) string { return v.where(v.get(name)) }
+
+func (v *Values) where(e Value) string {
+	switch e.Source {
+	case FromEnv:
+		return e.Env()
+	case FromFile:
+		return fmt.Sprintf("configuration file %s: %s", v.File, e.Name)
+	}
+	return "--" + e.Name
+}
+
+// asked is how a user said a value, for refusing it.
+func (v *Values) asked(e Value) string {
+	where := v.where(e)
+	if e.Secret || e.Kind == Block || e.Kind == Switch {
+		return where
+	}
+	return fmt.Sprint(where, " ", e.said)
+}
+
+// Changed lists the settings that differ between v and next, as
+// (applied by SIGHUP, need a restart).
+func (v *Values) Changed(next *Values) (reloaded, restart []string) {
+	for i, e := range v.entries {
+		if reflect.DeepEqual(e.value, next.entries[i].value) {
+			continue
+		}
+		if e.Reload {
+			reloaded = append(reloaded, e.Name)
+		} else {
+			restart = append(restart, e.Name)
+		}
+	}
+	return reloaded, restart
+}
+
+// shown is the value as it may be printed: what is secret is masked, but the
+// NAME of a NAME=TOKEN.
+func (e Value) shown() any {
+	switch value := e.value.(type) {
+	case auth.Secret:
+		if value == "" {
+			return ""
+		}
+		return value.String()
+	case []auth.Secret:
+		masked := make([]string, len(value))
+		for i, secret := range value {
+			masked[i] = mask(secret)
+		}
+		return masked
+	case time.Duration, int64:
+		return fmt.Sprint(e.said)
+	}
+	return e.value
+}
+
+// mask leaves the NAME of a NAME=TOKEN; a bare token may end in = too.
+func mask(secret auth.Secret) string {
+	name, token, ok := strings.Cut(secret.Reveal(), "=")
+	if ok && strings.Trim(token, "=") != "" {
+		return name + "=" + secret.String()
+	}
+	return secret.String()
+}
+
+// AppendYAML writes the values as a configuration file with the source of each
+// as a comment.
+func (v *Values) AppendYAML(dst []byte) []byte {
+	for _, e := range v.entries {
+		if e.Later {
+			continue
+		}
+		line := e.Name + ": " + yamlText(e.shown())
+		dst = fmt.Appendf(dst, "%-44s # %s\n", line, v.origin(e))
+	}
+	return dst
+}
+
+func (v *Values) origin(e Value) string {
+	switch e.Source {
+	case FromEnv:
+		return "environment " + e.Env()
+	case FromFile:
+		return "file " + v.File
+	case FromFlag:
+		return "flag --" + e.Name
+	}
+	return string(FromDefault)
+}
+
+func yamlText(shown any) string {
+	switch shown := shown.(type) {
+	case string:
+		if plain(shown) {
+			return shown
+		}
+		return string(arcp.AppendString(nil, shown))
+	case []string:
+		quoted := make([]string, len(shown))
+		for i, s := range shown {
+			quoted[i] = string(arcp.AppendString(nil, s))
+		}
+		return "[" + strings.Join(quoted, ", ") + "]"
+	}
+	return fmt.Sprint(shown)
+}
+
+// plain reports whether YAML reads the text as a string without quotes.
+func plain(s string) bool {
+	if s == "" || strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/-_.") != "" {
+		return false
+	}
+	switch strings.ToLower(s) {
+	case "true", "false", "yes", "no", "on", "off", "null", "y", "n":
+		return false
+	}
+	_, err := strconv.ParseFloat(s, 64)
+	return err != nil && strings.Trim(s[:1], "-.") != ""
+}
+
+// AppendJSON writes the values as one JSON object, name → {value, source}.
+func (v *Values) AppendJSON(dst []byte) []byte {
+	dst = append(dst, '{')
+	first := true
+	for _, e := range v.entries {
+		if e.Later {
+			continue
+		}
+		if !first {
+			dst = append(dst, ',')
+		}
+		first = false
+		dst = append(arcp.AppendString(append(dst, "\n  "...), e.Name), `: {"value": `...)
+		dst = append(e.appendValue(dst), `, "source": `...)
+		dst = append(arcp.AppendString(dst, v.origin(e)), '}')
+	}
+	return append(dst, "\n}\n"...)
+}
+
+func (e Value) appendValue(dst []byte) []byte {
+	shown := e.shown()
+	if list, ok := shown.([]string); ok && list == nil {
+		shown = []string{}
+	}
+	out, err := arcp.AppendJSON(dst, shown)
+	if err != nil { // nothing in the table is of a kind that cannot be encoded
+		return arcp.AppendString(dst, fmt.Sprint(shown))
+	}
+	return out
+}

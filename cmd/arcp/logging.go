@@ -1,0 +1,59 @@
+package main
+
+import (
+	"io"
+	"log"
+	"os"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/term"
+
+	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
+)
+
+// newLog makes the server's log on w. Its level is global, so that a reload can
+// change it.
+func newLog(w io.Writer, v *settings.Values) zerolog.Logger {
+	setLogLevel(v)
+	if v.Text("log-format") == "console" {
+		w = zerolog.ConsoleWriter{Out: w, NoColor: !isTerminal(w) || noColor(), TimeFormat: time.TimeOnly}
+	}
+	return zerolog.New(w).With().Timestamp().Logger()
+}
+
+func setLogLevel(v *settings.Values) {
+	level, err := zerolog.ParseLevel(v.Text("log-level"))
+	if err != nil { // the table allows only names zerolog knows
+		level = zerolog.InfoLevel
+	}
+	zerolog.SetGlobalLevel(level)
+}
+
+// httpLog is where net/http complains about peers: nobody's fault here.
+func httpLog(l zerolog.Logger) *log.Logger {
+	return log.New(debugWriter{l}, "", 0)
+}
+
+type debugWriter struct{ log zerolog.Logger }
+
+func (w debugWriter) Write(line []byte) (int, error) {
+	w.log.Debug().Str("component", "http").Msg(string(trimNewline(line)))
+	return len(line), nil
+}
+
+func trimNewline(line []byte) []byte {
+	if n := len(line); n > 0 && line[n-1] == '\n' {
+		return line[:n-1]
+	}
+	return line
+}
+
+// isTerminal reports whether a person may be looking at w.
+func isTerminal(w any) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// noColor follows no-color.org.
+func noColor() bool { return os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" }

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
+)
+
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "arcp",
+		Short:         "A runtime for ARCP, and a client",
+		Long:          "arcp runs tools as durable jobs for clients that speak ARCP over a WebSocket,\nand is a client itself. Begin with `arcp dev`, or watch `arcp demo`.",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	root.SetFlagErrorFunc(flagError)
+	root.AddCommand(
+		newVersion(a), newConfig(a),
+	)
+	return root
+}
+
+// action wraps what a command does, so that its failures get an exit code.
+func action(do func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error { return coded(do(cmd, args)) }
+}
+
+// flagError adds the nearest flag to an unknown one, and where to read more.
+func flagError(cmd *cobra.Command, err error) error {
+	text := err.Error()
+	if name, ok := strings.CutPrefix(text, "unknown flag: --"); ok {
+		if near := nearestFlag(cmd.Flags(), name); near != "" {
+			return usagef("unknown flag --%s; did you mean --%s?", name, near)
+		}
+	}
+	return usagef("%s; `%s --help` lists the flags", text, cmd.CommandPath())
+}
+
+func nearestFlag(flags *pflag.FlagSet, name string) string {
+	var names []string
+	flags.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return settings.Nearest(name, names)
+}
+
+// onlyCommands is the action of a command that only groups others.
+func onlyCommands(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usagef("%s needs a command: %s", cmd.CommandPath(), strings.Join(commandNames(cmd), ", "))
+	}
+	return usagef("unknown command %q; %s has %s", args[0], cmd.CommandPath(), strings.Join(commandNames(cmd), ", "))
+}
+
+func commandNames(cmd *cobra.Command) []string {
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	return names
+}
+
+// oneOf refuses a flag's value that is none of the choices.
+func oneOf(flag, value string, choices ...string) error {
+	for _, c := range choices {
+		if value == c {
+			return nil
+		}
+	}
+	return fmt.Errorf("--%s: %q is none of %s", flag, value, strings.Join(choices, ", "))
+}

@@ -1,0 +1,364 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	goruntime "runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
+	"github.com/arcpd/arcpd/runtime"
+	"github.com/arcpd/arcpd/runtime/tool"
+	"github.com/arcpd/arcpd/runtime/tool/demo"
+	"github.com/arcpd/arcpd/transport"
+)
+
+// serveDefaults are the defaults of `arcp serve` that depend on the machine.
+func serveDefaults() map[string]string {
+	return map[string]string{"data": defaultData("serve")}
+}
+
+func newServe(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run a runtime",
+		Long: "Runs a runtime until SIGTERM or SIGINT. Each flag is also a key of arcp.yaml and\n" +
+			"a variable ARCP_…; `arcp config print` shows what applies. SIGHUP reloads tokens,\n" +
+			"the authentication file, the certificate and the log level.\n\n" +
+			"When it accepts connections it prints one line to standard output:\n" +
+			"listening ws://HOST:PORT/PATH admin http://HOST:PORT",
+		Args: cobra.NoArgs,
+	}
+	settings.AddFlags(cmd.Flags())
+	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error {
+		load := func() (*settings.Values, error) { return a.settings(cmd.Flags(), serveDefaults()) }
+		return a.serve(cmd.Context(), load, nil)
+	})
+	return cmd
+}
+
+// server is a running `arcp serve`. One goroutine, that of serve, has it; what
+// handlers use does not change or is atomic.
+type server struct {
+	app    *app
+	load   func() (*settings.Values, error) // reads the settings, again on SIGHUP
+	values *settings.Values
+	ends   endpoints
+	log    zerolog.Logger
+
+	auth     *auth.Set
+	cert     *certificate // nil: no TLS
+	registry *prometheus.Registry
+	rt       atomic.Pointer[runtime.Runtime] // nil until it is ready
+
+	main, admin   net.Listener // nil: not open
+	unix          *unixSocket  // nil: not open
+	mainSrv       *http.Server
+	adminSrv      *http.Server
+	failed        chan error    // a listener broke
+	stdioFinished chan struct{} // the session on stdin and stdout has ended
+}
+
+// serve runs a server until it is told to stop. The banner is called when it
+// accepts connections.
+func (a *app) serve(ctx context.Context, load func() (*settings.Values, error), banner func(*server)) error {
+	signals, stop := notify()
+	defer stop()
+	s := &server{app: a, load: load, failed: make(chan error, 4), stdioFinished: make(chan struct{})}
+	if err := s.start(ctx); err != nil {
+		s.closeListeners()
+		return err
+	}
+	s.announce()
+	if banner != nil {
+		banner(s)
+	}
+	return s.run(ctx, signals)
+}
+
+// start does everything that can fail, the harmless things first.
+func (s *server) start(ctx context.Context) error {
+	if err := s.configure(); err != nil {
+		return err
+	}
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	s.serveAdmin() // answers while the runtime recovers
+	rt, err := s.newRuntime(ctx)
+	if err != nil {
+		return err
+	}
+	s.rt.Store(rt)
+	s.serveMain()
+	return nil
+}
+
+// configure reads and checks the settings and the files they name.
+func (s *server) configure() (err error) {
+	if s.values, err = s.load(); err != nil {
+		return err
+	}
+	s.log = newLog(s.app.stderr, s.values)
+	for _, w := range s.values.Warnings {
+		s.log.Warn().Msg(w)
+	}
+	s.ends = endpointsOf(s.values)
+	if err := s.ends.check(s.values); err != nil {
+		return err
+	}
+	cfg, err := loadAuth(s.values, isLoopback(s.ends.listen))
+	if err != nil {
+		return err
+	}
+	s.auth = auth.NewSet(cfg)
+	if err := s.ends.checkAuth(s.auth); err != nil {
+		return err
+	}
+	return s.configureTLS()
+}
+
+func (s *server) configureTLS() error {
+	pair, err := loadCertificate(s.values)
+	if err != nil || pair == nil {
+		return err
+	}
+	s.cert = new(certificate)
+	s.cert.current.Store(pair)
+	return nil
+}
+
+func (s *server) open(ctx context.Context) (err error) {
+	if s.ends.listen != "" {
+		if s.main, err = openListener(ctx, s.values, "listen", s.ends.listen); err != nil {
+			return err
+		}
+	}
+	if s.ends.admin != "" {
+		if s.admin, err = openListener(ctx, s.values, "admin", s.ends.admin); err != nil {
+			return err
+		}
+	}
+	if s.ends.unix != "" {
+		s.unix, err = openUnix(s.ends.unix)
+	}
+	return err
+}
+
+func (s *server) closeListeners() {
+	if s.main != nil {
+		_ = s.main.Close() // it is given up
+	}
+	if s.admin != nil {
+		_ = s.admin.Close() // it is given up
+	}
+	if s.unix != nil {
+		s.unix.close()
+	}
+}
+
+// newRuntime opens the data directory and starts the runtime on it.
+func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
+	s.registry = prometheus.NewRegistry()
+	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	tools := tool.NewRegistry()
+	if s.values.On("demo") {
+		if err := demo.Register(tools); err != nil {
+			return nil, failf("register tools: %w", err)
+		}
+	}
+	st, print, err := openData(s.values.Text("data"))
+	if err != nil {
+		return nil, err
+	}
+	keepProcs()
+	cfg := s.runtimeConfig()
+	cfg.Store, cfg.Auth, cfg.Tools, cfg.Fingerprint = st, s.auth, tools, print
+	rt, err := runtime.New(ctx, cfg)
+	if err != nil {
+		return nil, failf("start the runtime: %w", errors.Join(err, st.Close()))
+	}
+	return rt, nil
+}
+
+// keepProcs lets a second thread run Go code on a single core: one that waits
+// for the disk would stop everything else.
+func keepProcs() {
+	if goruntime.GOMAXPROCS(0) < 2 {
+		goruntime.GOMAXPROCS(2)
+	}
+}
+
+// runtimeConfig maps settings to the runtime's: 0 is off here, the default
+// there.
+func (s *server) runtimeConfig() runtime.Config {
+	v := s.values
+	return runtime.Config{
+		Log:                     s.log,
+		Registry:                s.registry,
+		RuntimeID:               v.Text("runtime-id"),
+		Version:                 thisBuild().Version,
+		SessionLease:            off(v.Duration("session-lease")),
+		ResumeWindow:            off(v.Duration("resume-window")),
+		Heartbeat:               off(v.Duration("heartbeat")),
+		HeartbeatBlock:          v.Text("heartbeat-recovery") == "block",
+		MaxFrame:                off(v.Size("max-frame")),
+		MaxConnections:          off(v.Number("max-connections")),
+		MaxSessions:             off(v.Number("max-sessions")),
+		MaxSessionsPerPrincipal: off(v.Number("max-sessions-per-principal")),
+		MaxJobs:                 off(v.Number("max-jobs")),
+		MaxJobsPerPrincipal:     off(v.Number("max-jobs-per-principal")),
+		MaxJobsPerSession:       off(v.Number("max-jobs-per-session")),
+		Rate:                    off(v.Number("rate")),
+	}
+}
+
+func off[T int | int64 | time.Duration](n T) T {
+	if n == 0 {
+		return -1
+	}
+	return n
+}
+
+func (s *server) probes() []probe {
+	return []probe{{"runtime", func() error {
+		if rt := s.rt.Load(); rt != nil {
+			return rt.Ready()
+		}
+		return errors.New("starting")
+	}}}
+}
+
+func (s *server) serveAdmin() {
+	if s.admin == nil {
+		return
+	}
+	s.adminSrv = s.httpServer(s.adminHandler(), adminTimeout)
+	go s.watch("admin listener", func() error { return s.adminSrv.Serve(s.admin) })
+}
+
+func (s *server) serveMain() {
+	if s.main != nil {
+		s.mainSrv = s.httpServer(s.mainHandler(s.upgrader().Handler(s.serveConn)), 0)
+		go s.watch("listener", func() error { return s.mainSrv.Serve(s.secured(s.main)) })
+	}
+	if s.unix != nil {
+		go s.watch("unix socket", func() error { return s.unix.serve(s.serveConn) })
+	}
+	if s.ends.stdio {
+		go s.serveStdio()
+	}
+}
+
+func (s *server) upgrader() *transport.Upgrader {
+	v := s.values
+	return &transport.Upgrader{
+		Limits:       transport.Limits{ReadLimit: v.Size("max-frame")},
+		AllowHosts:   allowedHosts(s.ends.listen, v.List("allow-host"), v.On("behind-proxy")),
+		AllowOrigins: v.List("allow-origin"),
+	}
+}
+
+// watch reports when something that should go on ends by itself.
+func (s *server) watch(what string, serve func() error) {
+	err := serve()
+	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
+		return
+	}
+	s.failed <- failf("%s: %w", what, err)
+}
+
+// serveConn speaks with one peer.
+func (s *server) serveConn(conn transport.Conn) {
+	info := conn.Info()
+	err := s.rt.Load().Serve(conn)
+	s.log.Debug().Str("transport", info.Kind).Str("remote", info.RemoteAddr).AnErr("reason", err).Msg("connection ended")
+}
+
+func (s *server) secured(ln net.Listener) net.Listener {
+	if s.cert == nil {
+		return ln
+	}
+	return tlsListener(ln, s.cert)
+}
+
+// announce prints the line that tells a program where to connect. With --stdio
+// standard output belongs to the protocol.
+func (s *server) announce() {
+	out := s.app.stdout
+	if s.ends.stdio {
+		out = s.app.stderr
+	}
+	if line := s.listening(); line != "" {
+		fmt.Fprintln(out, "listening "+line)
+	}
+}
+
+func (s *server) listening() string {
+	var where string
+	switch {
+	case s.main != nil:
+		where = s.url()
+	case s.unix != nil:
+		where = "unix:" + s.ends.unix
+	}
+	if admin := s.adminURL(); admin != "" {
+		where += " admin " + admin
+	}
+	return where
+}
+
+// url is where clients connect.
+func (s *server) url() string {
+	scheme := "ws"
+	if s.cert != nil {
+		scheme = "wss"
+	}
+	return scheme + "://" + s.main.Addr().String() + s.values.Text("path")
+}
+
+// adminURL is where metrics and health are.
+func (s *server) adminURL() string {
+	switch {
+	case s.admin != nil:
+		return "http://" + s.admin.Addr().String()
+	case s.main == nil:
+		return ""
+	case s.cert != nil:
+		return "https://" + s.main.Addr().String()
+	}
+	return "http://" + s.main.Addr().String()
+}
+
+// serveStdio serves the one session on standard input and output.
+func (s *server) serveStdio() {
+	defer close(s.stdioFinished)
+	conn, err := stdioConn(s.app.stdin, s.app.stdout, s.values.Size("max-frame"))
+	if err != nil {
+		s.failed <- failf("--stdio: %w", err)
+		return
+	}
+	s.serveConn(conn)
+}
+
+// files are what the process was given as streams, if it was.
+func files(in io.Reader, out io.Writer) (*os.File, *os.File, error) {
+	i, ok := in.(*os.File)
+	o, ok2 := out.(*os.File)
+	if !ok || !ok2 {
+		return nil, nil, errors.New("standard input and output must be files")
+	}
+	return i, o, nil
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
+)
+
+// flushTime is what the runtime gets to end connections and flush the store,
+// after the time for jobs.
+const flushTime = 10 * time.Second
+
+// notify delivers the signals a server acts on.
+func notify() (signals <-chan os.Signal, stop func()) {
+	c := make(chan os.Signal, 8)
+	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	return c, func() { signal.Stop(c) }
+}
+
+// run waits for a reason to stop, and stops.
+func (s *server) run(ctx context.Context, signals <-chan os.Signal) error {
+	for {
+		select {
+		case sig := <-signals:
+			if sig == syscall.SIGHUP {
+				s.reload()
+				continue
+			}
+			s.log.Info().Str("signal", sig.String()).Dur("drain", s.values.Duration("drain")).Msg("stopping")
+			return s.stop(signals)
+		case err := <-s.failed:
+			return errors.Join(err, s.stop(signals))
+		case <-s.stdioFinished:
+			return s.stop(signals)
+		case <-ctx.Done():
+			return s.stop(signals)
+		}
+	}
+}
+
+// stop drains. A second signal is not waited for: what is durable stays, and
+// the next start gives interrupted jobs their end.
+func (s *server) stop(signals <-chan os.Signal) error {
+	done := make(chan error, 1)
+	go func() { done <- s.drain() }()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case sig := <-signals:
+			if sig != syscall.SIGHUP {
+				return failf("stopped by a second %s, without waiting for jobs", signalName(sig))
+			}
+		}
+	}
+}
+
+func signalName(sig os.Signal) string {
+	if sig == os.Interrupt {
+		return "SIGINT"
+	}
+	return "SIGTERM"
+}
+
+// drain shuts the runtime down; the listeners stay open meanwhile, so that
+// probes see it and clients are refused in order.
+func (s *server) drain() error {
+	ctx, cancel := context.WithTimeout(context.Background(), max(s.values.Duration("drain"), time.Millisecond))
+	defer cancel()
+	err := s.rt.Load().Shutdown(ctx)
+	if s.mainSrv != nil {
+		_ = s.mainSrv.Close() // nothing is left on it
+	}
+	s.closeListeners()
+	if s.adminSrv != nil {
+		_ = s.adminSrv.Close() // a scrape in progress may fail
+	}
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return failf("stop the runtime: %w", err)
+	}
+	s.log.Info().Msg("stopped")
+	return nil
+}
+
+// reload applies what SIGHUP can change. A mistake changes nothing.
+func (s *server) reload() {
+	next, err := s.tryReload()
+	if err != nil {
+		s.log.Error().Err(err).Msg("reload failed; nothing was changed")
+		return
+	}
+	reloaded, restart := s.values.Changed(next)
+	if len(restart) > 0 {
+		s.log.Warn().Strs("settings", restart).Msg("these settings change with the next restart")
+	}
+	s.values = s.values.With(next, reloaded)
+	setLogLevel(s.values)
+	s.log.Info().Strs("settings", reloaded).Msg("reloaded")
+}
+
+func (s *server) tryReload() (*settings.Values, error) {
+	next, err := s.load()
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := loadAuth(next, isLoopback(s.ends.listen))
+	if err != nil {
+		return nil, err
+	}
+	pair, err := loadCertificate(next)
+	if err != nil {
+		return nil, err
+	}
+	if (pair == nil) != (s.cert == nil) {
+		return nil, fmt.Errorf("TLS can be turned on or off by a restart only")
+	}
+	if err := s.ends.checkAuth(authSet(cfg)); err != nil {
+		return nil, err
+	}
+	s.auth.Reload(cfg)
+	if pair != nil {
+		s.cert.current.Store(pair)
+	}
+	return next, nil
+}

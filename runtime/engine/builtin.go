@@ -1,0 +1,50 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/job"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// SourceBuiltin marks the tools of the runtime itself: they run inline, are free
+// of quotas, commit their accept and their end together, and emit no
+// job.started.
+const SourceBuiltin = "builtin"
+
+// Caller is what a built-in tool may ask its job for: who called.
+type Caller interface {
+	Principal() string
+	Session() arcp.SessionID
+}
+
+// inlineJob is the job of a built-in tool: it emits nothing.
+type inlineJob struct {
+	toolJob
+}
+
+func (j inlineJob) Principal() string       { return j.r.row.Principal }
+func (j inlineJob) Session() arcp.SessionID { return j.r.row.Session }
+
+// inline runs a built-in tool at once.
+func (e *Engine) inline(r *run, submit *Submit) {
+	sub := *submit
+	r.ended = true // its events would come too late
+	ctx, cancel := context.WithTimeout(context.Background(), r.tool.Limits.Timeout)
+	defer cancel()
+	o := &job.Outcome{State: arcp.StateCompleted}
+	if o.Value, o.Err = r.tool.Run(ctx, inlineJob{toolJob{r}}, r.row.Arguments); o.Err != nil {
+		o = failedOutcome(o.Err)
+	}
+	s := &supervisor{run: r, outcome: o}
+	w := &store.Write{Submit: &r.row, State: o.State, Code: outcomeCode(o)}
+	if !r.direct {
+		w.Events = append(w.Events, r.acceptedEvent())
+	}
+	w.Events = append(w.Events, s.outcomeEvents(time.Now())...)
+	w.State, w.Code = s.outcome.State, outcomeCode(s.outcome)
+	e.cfg.Log.Append(w, func(res *store.Result) { e.claimed(&sub, r, res) })
+	r.tm.Finished(s.outcome.State).Inc()
+}

@@ -1,0 +1,370 @@
+package eventlog
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// readAhead is how many events a lagging cursor reads from the store at once:
+// about one coalesced write of small events.
+const readAhead = 512
+
+// Item is what a connection has to send next: one event, or an answer that was
+// posted at this place in the order.
+type Item struct {
+	Seq           uint64 // 0: not numbered
+	CorrelationID arcp.MessageID
+	Origin        bool
+	Event         *store.Event
+	Answer        any // as given to Post; Event is nil then
+}
+
+// Cursor is one connection's place in its session's log. Next and Position
+// belong to the connection's loop; Post, Answer and Close may be called by
+// anyone.
+type Cursor struct {
+	log  *Log
+	id   arcp.SessionID
+	wake func()
+
+	mu       sync.Mutex
+	express  []any // answers that overtake events
+	tail     []piece
+	last     uint64 // highest number given to the session
+	unlogged int    // undelivered unlogged pieces
+	closed   bool
+
+	// The loop's own.
+	pos    uint64 // last number handed out
+	run    store.Run
+	next   int // in run.Events
+	behind []store.Delivery
+}
+
+// piece is an element of a tail: a run, an answer, or an unlogged event.
+type piece struct {
+	run      store.Run
+	after    uint64 // an answer follows this number
+	answer   any
+	unlogged *store.Event
+}
+
+// Attach makes a cursor for a session that starts after a position and calls
+// back on the committer's goroutine once it is in place: from then on no event
+// is missed. wake is called, by any goroutine, whenever Next may have something
+// new; it must not block. A session has one cursor: attaching again ends the
+// older one.
+func (l *Log) Attach(id arcp.SessionID, after uint64, wake func(), attached func(*Cursor, error)) {
+	l.Append(&store.Write{Mark: id, NoSync: true}, func(r *store.Result) {
+		if r.Err != nil {
+			attached(nil, r.Err)
+			return
+		}
+		attached(l.attachNow(id, after, r.LastSeq, wake), nil)
+	})
+}
+
+// AttachNew is Attach for a session whose creating write is just being
+// reported to its done callback: nothing was given to it yet.
+func (l *Log) AttachNew(id arcp.SessionID, wake func()) *Cursor {
+	return l.attachNow(id, 0, 0, wake)
+}
+
+func (l *Log) attachNow(id arcp.SessionID, after, last uint64, wake func()) *Cursor {
+	c := &Cursor{log: l, id: id, wake: wake, pos: after, last: last}
+	l.curMu.Lock()
+	old := l.cursors[id]
+	l.cursors[id] = c
+	l.curMu.Unlock()
+	if old != nil {
+		old.shut()
+	}
+	return c
+}
+
+// Close takes the cursor off its session.
+func (c *Cursor) Close() {
+	c.log.curMu.Lock()
+	if c.log.cursors[c.id] == c {
+		delete(c.log.cursors, c.id)
+	}
+	c.log.curMu.Unlock()
+	c.shut()
+}
+
+func (c *Cursor) shut() {
+	c.mu.Lock()
+	c.closed, c.tail, c.express = true, nil, nil
+	c.mu.Unlock()
+	c.wake()
+}
+
+// Post puts an answer behind everything given to the session so far and before
+// everything given later. It reports false if the cursor is closed.
+func (c *Cursor) Post(answer any) bool {
+	c.mu.Lock()
+	ok := !c.closed
+	if ok {
+		c.tail = append(c.tail, piece{answer: answer, after: c.last})
+	}
+	c.mu.Unlock()
+	c.wake()
+	return ok
+}
+
+// Answer puts an answer before everything that was not handed out yet. An
+// event that follows from what the answer is about must be appended after
+// Answer has returned, or by the write that is being reported.
+func (c *Cursor) Answer(answer any) bool {
+	c.mu.Lock()
+	ok := !c.closed
+	if ok {
+		c.express = append(c.express, answer)
+	}
+	c.mu.Unlock()
+	c.wake()
+	return ok
+}
+
+// Position is the last number Next has handed out.
+func (c *Cursor) Position() uint64 { return c.pos }
+
+// Next returns the next item; ok is false when there is none now. It reads the
+// store when the connection has fallen behind what is kept in memory.
+func (c *Cursor) Next(ctx context.Context) (item Item, ok bool, err error) {
+	for {
+		if c.next < len(c.run.Events) {
+			return c.fromRun(), true, nil
+		}
+		if len(c.behind) > 0 {
+			return c.fromBehind(), true, nil
+		}
+		item, ok, missing := c.pop()
+		if ok {
+			return item, true, nil
+		}
+		if c.next < len(c.run.Events) {
+			continue
+		}
+		if missing == 0 {
+			return Item{}, false, nil
+		}
+		if err := c.read(ctx, missing); err != nil {
+			return Item{}, false, err
+		}
+	}
+}
+
+func (c *Cursor) fromRun() Item {
+	e := c.run.Events[c.next]
+	c.next++
+	c.pos++
+	return Item{Seq: c.pos, CorrelationID: c.run.CorrelationID, Origin: c.run.Origin, Event: e}
+}
+
+func (c *Cursor) fromBehind() Item {
+	d := c.behind[0]
+	c.behind[0] = store.Delivery{}
+	c.behind = c.behind[1:]
+	c.pos = d.Seq
+	return Item{Seq: d.Seq, CorrelationID: d.CorrelationID, Origin: d.Origin, Event: d.Event}
+}
+
+// pop takes the first piece of the tail: an item, or a run to go through. When
+// the events before it are no longer in memory, missing is the last of them.
+func (c *Cursor) pop() (item Item, ok bool, missing uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.run, c.next = store.Run{}, 0
+	if len(c.express) > 0 {
+		item.Answer = c.express[0]
+		if c.express = c.express[1:]; len(c.express) == 0 {
+			c.express = nil
+		}
+		return item, true, 0
+	}
+	for len(c.tail) > 0 {
+		p := c.tail[0]
+		switch {
+		case p.run.Events != nil && p.run.First > c.pos+1:
+			return Item{}, false, p.run.First - 1
+		case p.run.Events == nil && p.after > c.pos:
+			return Item{}, false, p.after
+		}
+		c.drop(1)
+		switch {
+		case p.answer != nil:
+			return Item{Answer: p.answer}, true, 0
+		case p.unlogged != nil:
+			c.unlogged--
+			return Item{Event: p.unlogged, CorrelationID: p.run.CorrelationID, Origin: p.run.Origin}, true, 0
+		case p.run.First+uint64(len(p.run.Events)) <= c.pos+1:
+			continue // read from the store meanwhile
+		}
+		c.run, c.next = p.run, int(c.pos+1-p.run.First)
+		return Item{}, false, 0
+	}
+	if c.last > c.pos {
+		return Item{}, false, c.last
+	}
+	return Item{}, false, 0
+}
+
+// drop removes the first n pieces and gives an emptied tail back.
+func (c *Cursor) drop(n int) {
+	clear(c.tail[:n])
+	c.tail = c.tail[n:]
+	if len(c.tail) == 0 {
+		c.tail = nil
+	}
+}
+
+// read fetches some of the events up to and including upTo from the store.
+func (c *Cursor) read(ctx context.Context, upTo uint64) error {
+	c.behind = nil
+	err := c.log.store.SessionEvents(ctx, c.id, c.pos, func(d store.Delivery) bool {
+		if d.Seq > upTo {
+			return false
+		}
+		c.behind = append(c.behind, d)
+		return len(c.behind) < readAhead
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("read session log after %d: %w", c.pos, err)
+	case len(c.behind) == 0 || c.behind[0].Seq != c.pos+1:
+		return fmt.Errorf("read session log after %d: the log does not go on there: %w", c.pos, store.ErrTrimmed)
+	}
+	return nil
+}
+
+// deliver hands the result of a committed write to the cursors it concerns.
+func (l *Log) deliver(r *store.Result) {
+	if len(r.Runs) == 0 && len(r.Unlogged) == 0 {
+		return
+	}
+	var kept keep
+	for i := range r.Runs {
+		run := &r.Runs[i]
+		if c := l.cursor(run.Session); c != nil && c.give(run) {
+			kept.marks = append(kept.marks, mark{c, run.First + uint64(len(run.Events)) - 1})
+			kept.count(run.Events)
+		}
+	}
+	for i := range r.Unlogged {
+		if c := l.cursor(r.Unlogged[i].Session); c != nil {
+			c.giveUnlogged(&r.Unlogged[i])
+		}
+	}
+	if len(kept.marks) > 0 {
+		l.recent.add(kept)
+	}
+}
+
+func (l *Log) cursor(id arcp.SessionID) *Cursor {
+	l.curMu.Lock()
+	defer l.curMu.Unlock()
+	return l.cursors[id]
+}
+
+func (c *Cursor) give(run *store.Run) bool {
+	c.mu.Lock()
+	ok := !c.closed
+	if ok {
+		c.tail = append(c.tail, piece{run: *run})
+		c.last = run.First + uint64(len(run.Events)) - 1
+	}
+	c.mu.Unlock()
+	c.wake()
+	return ok
+}
+
+func (c *Cursor) giveUnlogged(d *store.Delivery) {
+	c.mu.Lock()
+	if !c.closed && c.unlogged < maxUnlogged {
+		c.unlogged++
+		c.tail = append(c.tail, piece{unlogged: d.Event, after: c.last,
+			run: store.Run{CorrelationID: d.CorrelationID, Origin: d.Origin}})
+	}
+	c.mu.Unlock()
+	c.wake()
+}
+
+// recent bounds the memory of all tails: it knows, oldest first, which write
+// put how much into which tails. What a connection has taken is not told to
+// it; forgetting that later is harmless.
+type recent struct {
+	entries []keep
+	head    int
+	bytes   int
+}
+
+type keep struct {
+	marks []mark
+	bytes int
+	first *store.Event // of the events counted last: followers share them
+}
+
+type mark struct {
+	cursor *Cursor
+	upTo   uint64
+}
+
+// count adds the size of events, once for all followers that share them.
+func (k *keep) count(events []*store.Event) {
+	if k.first == events[0] {
+		return
+	}
+	k.first = events[0]
+	for _, e := range events {
+		k.bytes += len(e.Body)
+	}
+}
+
+func (r *recent) add(k keep) {
+	k.first = nil
+	r.entries = append(r.entries, k)
+	r.bytes += k.bytes
+	for r.head < len(r.entries)-1 && (r.bytes > tailBytes || len(r.entries)-r.head > tailEntries) {
+		r.evict()
+	}
+	if r.head > tailEntries {
+		n := copy(r.entries, r.entries[r.head:])
+		clear(r.entries[n:])
+		r.entries, r.head = r.entries[:n], 0
+	}
+}
+
+func (r *recent) evict() {
+	k := r.entries[r.head]
+	r.entries[r.head] = keep{}
+	r.head++
+	r.bytes -= k.bytes
+	for _, m := range k.marks {
+		m.cursor.forget(m.upTo)
+	}
+}
+
+// forget drops the runs up to a number from the tail; answers stay.
+func (c *Cursor) forget(upTo uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	kept := 0
+	for i := range c.tail {
+		p := &c.tail[i]
+		if p.run.Events == nil {
+			c.tail[kept], kept = *p, kept+1
+			continue
+		}
+		if p.run.First+uint64(len(p.run.Events))-1 > upTo {
+			kept += copy(c.tail[kept:], c.tail[i:])
+			break
+		}
+	}
+	clear(c.tail[kept:])
+	c.tail = c.tail[:kept]
+}

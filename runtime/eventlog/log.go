@@ -1,0 +1,222 @@
+// Package eventlog is the one way an event takes from a job to the sessions
+// that follow it: append, commit, then deliver.
+//
+// Writes are committed by one goroutine in the order in which they were
+// appended, whatever is queued in one group commit, so a write costs a share of
+// an fsync. Nothing is delivered before its commit is durable. Connections pull
+// through a Cursor: what was just committed comes from memory, bounded for all
+// sessions together, and what is older from the store; a connection that does
+// not pull holds pointers only until that bound and delays nobody.
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// Bounds of a group commit and of what is kept for connections that lag.
+const (
+	maxBatchEvents = 2048     // a commit of this many takes about as long as an fsync
+	maxBatchBytes  = 1 << 20  //
+	tailBytes      = 64 << 20 // committed events kept in memory for all cursors together
+	tailEntries    = 16 << 10 // and the writes they came from
+	maxUnlogged    = 64       // undelivered heartbeats of a cursor; more are dropped
+)
+
+// ErrClosed is the result of a write appended after Close.
+var ErrClosed = errors.New("event log is closed")
+
+// Options of a Log.
+type Options struct {
+	// OnCommit, if set, is told of every commit on the committer's goroutine.
+	OnCommit func(events int, d time.Duration)
+	// OnBroken, if set, is called once when the store has failed: nothing can
+	// be accepted any more.
+	OnBroken func(error)
+}
+
+// Log orders writes to a store. Its methods may be called by many goroutines.
+type Log struct {
+	store store.Store
+	opts  Options
+	donec chan struct{}
+
+	mu     sync.Mutex
+	queue  []entry
+	spare  []entry
+	closed bool
+	kick   chan struct{} // buffered 1: the queue is not empty, or closed
+
+	curMu   sync.Mutex
+	cursors map[arcp.SessionID]*Cursor
+
+	recent recent // committer only
+}
+
+type entry struct {
+	w    *store.Write
+	done func(*store.Result)
+}
+
+// New starts a log on st, which it alone commits to from now on.
+func New(st store.Store, opts Options) *Log {
+	l := &Log{store: st, opts: opts, donec: make(chan struct{}), kick: make(chan struct{}, 1),
+		cursors: make(map[arcp.SessionID]*Cursor)}
+	go l.run()
+	return l
+}
+
+// Append queues a write. done, which may be nil, is called with its result on
+// the committer's goroutine once the write is durable, before anything of it is
+// delivered to a cursor; it must not block. The result is valid until done
+// returns.
+func (l *Log) Append(w *store.Write, done func(*store.Result)) {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		if done != nil {
+			done(&store.Result{Err: ErrClosed})
+		}
+		return
+	}
+	l.queue = append(l.queue, entry{w, done})
+	first := len(l.queue) == 1
+	l.mu.Unlock()
+	if first {
+		l.signal()
+	}
+}
+
+// Commit appends a write and waits for its result, which may be kept. When ctx
+// ends first the write happens all the same.
+func (l *Log) Commit(ctx context.Context, w *store.Write) (store.Result, error) {
+	c := make(chan store.Result, 1)
+	l.Append(w, func(r *store.Result) { c <- *r })
+	select {
+	case r := <-c:
+		return r, r.Err
+	case <-ctx.Done():
+		return store.Result{}, context.Cause(ctx)
+	}
+}
+
+// Close commits what is queued, refuses what comes later, and returns when the
+// committer has ended. The store stays open.
+func (l *Log) Close() {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	l.signal()
+	<-l.donec
+}
+
+func (l *Log) signal() {
+	select {
+	case l.kick <- struct{}{}:
+	default:
+	}
+}
+
+func (l *Log) run() {
+	defer close(l.donec)
+	var c committer
+	for {
+		batch, ok := l.take()
+		if !ok {
+			return
+		}
+		for len(batch) > 0 {
+			n := batchLen(batch)
+			l.commit(&c, batch[:n])
+			batch = batch[n:]
+		}
+	}
+}
+
+// take waits for queued writes; ok is false after Close when none are left.
+func (l *Log) take() (batch []entry, ok bool) {
+	for {
+		l.mu.Lock()
+		if len(l.queue) > 0 {
+			batch = l.queue
+			l.queue, l.spare = l.spare[:0], batch
+			l.mu.Unlock()
+			return batch, true
+		}
+		closed := l.closed
+		l.mu.Unlock()
+		if closed {
+			return nil, false
+		}
+		<-l.kick
+	}
+}
+
+func batchLen(batch []entry) int {
+	events, bytes := 0, 0
+	for i, e := range batch {
+		events += len(e.w.Events)
+		for _, ev := range e.w.Events {
+			bytes += len(ev.Body)
+		}
+		if events >= maxBatchEvents || bytes >= maxBatchBytes {
+			return i + 1
+		}
+	}
+	return len(batch)
+}
+
+// committer is scratch space of the run loop.
+type committer struct {
+	writes  []*store.Write
+	results []store.Result
+	broken  error
+}
+
+func (l *Log) commit(c *committer, batch []entry) {
+	start := time.Now()
+	c.writes, c.results = c.writes[:0], c.results[:0]
+	events := 0
+	for _, e := range batch {
+		c.writes = append(c.writes, e.w)
+		c.results = append(c.results, store.Result{})
+		events += len(e.w.Events)
+	}
+	l.perform(c)
+	if l.opts.OnCommit != nil {
+		l.opts.OnCommit(events, time.Since(start))
+	}
+	for i := range batch {
+		r := &c.results[i]
+		if batch[i].done != nil {
+			batch[i].done(r)
+		}
+		if r.Err == nil {
+			l.deliver(r)
+		}
+		batch[i] = entry{}
+		*r = store.Result{}
+		c.writes[i] = nil
+	}
+}
+
+func (l *Log) perform(c *committer) {
+	if c.broken == nil {
+		if err := l.store.Commit(c.writes, c.results); err != nil {
+			c.broken = errors.Join(store.ErrBroken, err)
+			if l.opts.OnBroken != nil {
+				l.opts.OnBroken(err)
+			}
+		}
+	}
+	if c.broken != nil {
+		for i := range c.results {
+			c.results[i] = store.Result{Err: c.broken}
+		}
+	}
+}

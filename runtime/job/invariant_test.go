@@ -1,0 +1,263 @@
+package job
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// witness drives a machine and checks after each call what must always hold.
+type witness struct {
+	m        *Machine
+	spec     Spec
+	now      time.Time
+	started  bool
+	ended    bool
+	stops    int
+	sequence uint64
+}
+
+func newWitness(spec Spec) *witness { return &witness{m: New(spec), spec: spec, now: t0} }
+
+// do calls f and checks the machine; wait is how much time has passed.
+func (w *witness) do(wait time.Duration, f func(m *Machine, now time.Time)) error {
+	w.now = w.now.Add(wait)
+	before := w.m.State()
+	f(w.m, w.now)
+	out := w.m.Take()
+	if again := w.m.Take(); again != (Output{}) {
+		return fmt.Errorf("a second Take returned %+v", again)
+	}
+	return w.check(before, out)
+}
+
+func (w *witness) check(before arcp.JobState, out Output) error {
+	after := w.m.State()
+	switch {
+	case !slices.Contains(arcp.JobStates, after):
+		return fmt.Errorf("state %q", after)
+	case w.ended && out != (Output{}):
+		return fmt.Errorf("output after the end: %+v", out)
+	case w.ended && after != before:
+		return fmt.Errorf("%s after the end in %s", after, before)
+	case (out.Terminal != nil) != (after.Terminal() && !before.Terminal()):
+		return fmt.Errorf("terminal %+v on the way from %s to %s", out.Terminal, before, after)
+	case out.Started && w.started:
+		return fmt.Errorf("started twice")
+	case after.Terminal() && !w.m.Deadline().IsZero():
+		return fmt.Errorf("%s has the deadline %v", after, w.m.Deadline())
+	case !w.started && !out.Started && (out.Heartbeat != nil || out.Stop != nil || !w.m.Deadline().IsZero()):
+		return fmt.Errorf("before the start: %+v, deadline %v", out, w.m.Deadline())
+	}
+	w.started = w.started || out.Started
+	w.ended = after.Terminal()
+	return first(w.checkHeartbeat(out.Heartbeat), w.checkStop(out.Stop), checkOutcome(out.Terminal))
+}
+
+func (w *witness) checkHeartbeat(h *arcp.JobHeartbeatPayload) error {
+	if h == nil {
+		return nil
+	}
+	if h.Sequence <= w.sequence || h.DeadlineMS != uint64((2*w.spec.Heartbeat).Milliseconds()) ||
+		h.State != string(arcp.StateRunning) && h.State != string(arcp.StateBlocked) {
+		return fmt.Errorf("heartbeat %+v after %d", *h, w.sequence)
+	}
+	w.sequence = h.Sequence
+	return nil
+}
+
+func (w *witness) checkStop(stop *arcp.Error) error {
+	if stop == nil {
+		return nil
+	}
+	if w.stops++; w.stops > 1 {
+		return fmt.Errorf("stopped twice")
+	}
+	return nil
+}
+
+func checkOutcome(o *Outcome) error {
+	if o == nil {
+		return nil
+	}
+	ok := false
+	switch o.State {
+	case arcp.StateCompleted:
+		ok = o.Err == nil && o.Code == "" && o.Value != nil
+	case arcp.StateFailed:
+		ok = o.Err != nil && o.Code == "" && o.Value == nil
+	case arcp.StateCancelled:
+		ok = o.Err == nil && o.Value == nil && (o.Code == arcp.CodeCancelled || o.Code == arcp.CodeAborted)
+	}
+	if !ok {
+		return fmt.Errorf("outcome %+v", *o)
+	}
+	return nil
+}
+
+// advance also checks the promises of Deadline: before it nothing happens, at
+// it something does.
+func (w *witness) advance(wait time.Duration) error {
+	deadline := w.m.Deadline()
+	var out Output
+	var after time.Time
+	err := w.do(wait, func(m *Machine, now time.Time) {
+		m.Advance(now)
+		out, after = m.out, m.Deadline()
+	})
+	due := !deadline.IsZero() && !deadline.After(w.now)
+	switch {
+	case err != nil:
+		return err
+	case !due && out != (Output{}):
+		return fmt.Errorf("advance to %v did %+v before the deadline %v", w.now, out, deadline)
+	case due && out == (Output{}):
+		return fmt.Errorf("nothing happened at the deadline %v", deadline)
+	case !after.IsZero() && !after.After(w.now):
+		return fmt.Errorf("after advance to %v the deadline is %v", w.now, after)
+	}
+	return nil
+}
+
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var ops = []func(m *Machine, now time.Time){
+	func(m *Machine, now time.Time) { m.Queue(now) },
+	func(m *Machine, now time.Time) { m.Start(now) },
+	func(m *Machine, now time.Time) { m.Complete(now, arcp.Raw("1")) },
+	func(m *Machine, now time.Time) { m.Fail(now, arcp.Errorf(arcp.CodeInternal, "broken")) },
+	func(m *Machine, now time.Time) { m.Fail(now, arcp.Errorf(arcp.CodeCancelled, "gave up")) },
+	func(m *Machine, now time.Time) { m.Cancel(now, "why", 0) },
+	func(m *Machine, now time.Time) { m.Cancel(now, "why", 90*time.Second) },
+	func(m *Machine, now time.Time) { m.Block(now) },
+	func(m *Machine, now time.Time) { m.Unblock(now) },
+	func(m *Machine, now time.Time) { m.Manual(now) },
+	func(m *Machine, now time.Time) { m.Beat(now) },
+}
+
+// FuzzMachine reads bytes as a spec and pairs of an operation and the seconds
+// that pass before it.
+func FuzzMachine(f *testing.F) {
+	f.Add([]byte{10, 2, 1, 10, 1, 0, 9, 0, 11, 4, 11, 4, 10, 1, 2, 1})
+	f.Add([]byte{0, 0, 0, 0, 0, 1, 1, 1, 7, 3, 5, 1, 11, 9})
+	f.Add([]byte{20, 3, 1, 0, 1, 0, 9, 0, 11, 200, 8, 1, 11, 255})
+	f.Fuzz(func(t *testing.T, script []byte) {
+		if len(script) < 4 {
+			return
+		}
+		seconds := func(b byte) time.Duration { return time.Duration(b) * time.Second }
+		w := newWitness(Spec{MaxRuntime: seconds(script[0]), Heartbeat: seconds(script[1]), Block: script[2]&1 == 1,
+			Window: seconds(script[3])})
+		for rest := script[4:]; len(rest) >= 2; rest = rest[2:] {
+			op, wait := int(rest[0])%(len(ops)+1), seconds(rest[1])
+			err := error(nil)
+			if op == len(ops) {
+				err = w.advance(wait)
+			} else {
+				err = w.do(wait, ops[op])
+			}
+			if err != nil {
+				t.Fatalf("spec %+v, operation %d at %v: %v", w.spec, op, w.now.Sub(t0), err)
+			}
+		}
+	})
+}
+
+func drawSpec(t *rapid.T) Spec {
+	d := func(name string) time.Duration {
+		return time.Duration(rapid.IntRange(0, 20).Draw(t, name)) * time.Second
+	}
+	return Spec{MaxRuntime: d("max_runtime"), Heartbeat: d("heartbeat"), Block: rapid.Bool().Draw(t, "block"), Window: d("window")}
+}
+
+func TestInvariants(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWitness(drawSpec(t))
+		for i := range rapid.IntRange(1, 60).Draw(t, "n") {
+			op := rapid.IntRange(0, 2*len(ops)).Draw(t, "op")
+			wait := time.Duration(rapid.IntRange(0, 8000).Draw(t, "wait")) * time.Millisecond
+			err := error(nil)
+			if op >= len(ops) {
+				err = w.advance(wait)
+			} else {
+				err = w.do(wait, ops[op])
+			}
+			if err != nil {
+				t.Fatalf("call %d: %v", i, err)
+			}
+		}
+	})
+}
+
+// A job that beats on its own and is looked at whenever Deadline says so fails
+// exactly when it has run for MaxRuntime, however often it waited for people,
+// and never leaves a client without a heartbeat for longer than an interval.
+func TestTimeCountsOnlyWhileRunning(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		spec := Spec{MaxRuntime: time.Duration(rapid.IntRange(1, 100_000).Draw(t, "max_runtime")) * time.Millisecond,
+			Heartbeat: time.Duration(rapid.IntRange(1, 10_000).Draw(t, "heartbeat")) * time.Millisecond}
+		m := New(spec)
+		now, ran, beat := t0, time.Duration(0), t0
+		m.Start(now)
+		step := func(d time.Duration) {
+			for until := now.Add(d); !m.State().Terminal(); {
+				next := until
+				if dl := m.Deadline(); dl.Before(until) {
+					next = dl
+				}
+				if m.State() == arcp.StateRunning {
+					ran += next.Sub(now)
+				}
+				now = next
+				m.Advance(now)
+				if m.Take().Heartbeat != nil {
+					if gap := now.Sub(beat); gap > spec.Heartbeat {
+						t.Fatalf("%v without a heartbeat, want at most %v", gap, spec.Heartbeat)
+					}
+					beat = now
+				}
+				if now.Equal(until) {
+					return
+				}
+			}
+		}
+		for !m.State().Terminal() {
+			step(time.Duration(rapid.IntRange(1, 30_000).Draw(t, "run")) * time.Millisecond)
+			m.Block(now)
+			step(time.Duration(rapid.IntRange(0, 30_000).Draw(t, "wait")) * time.Millisecond)
+			m.Unblock(now)
+		}
+		if ran != spec.MaxRuntime {
+			t.Fatalf("it ended after running %v, want %v", ran, spec.MaxRuntime)
+		}
+	})
+}
+
+func BenchmarkLife(b *testing.B) {
+	b.ReportAllocs()
+	spec := Spec{MaxRuntime: time.Minute, Heartbeat: 30 * time.Second}
+	value := arcp.Raw("1")
+	for b.Loop() {
+		m := New(spec)
+		m.Start(t0)
+		m.Take()
+		m.Advance(t0)
+		if m.Deadline().IsZero() {
+			b.Fatal("a running job has no deadline")
+		}
+		m.Complete(t0, value)
+		m.Take()
+	}
+}

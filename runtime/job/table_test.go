@@ -1,0 +1,206 @@
+package job
+
+import (
+	"flag"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+var update = flag.Bool("update", false, "rewrite the files in testdata")
+
+// grid says the table once more, by hand: a row a state, a column an input, a
+// dot where nothing happens.
+const grid = `
+          queue  start   complete  fail   cancel    give_up   hard_stop block   unblock manual  beat    silence hold    return  window timeout
+accepted  queued running .         failed cancelled cancelled .         .       .       .       .       .       .       .       .      .
+queued    .      running .         failed cancelled cancelled .         .       .       .       .       .       .       .       .      .
+running   .      .       completed failed running   cancelled cancelled blocked .       running running failed  blocked .       .      failed
+blocked   .      .       completed failed blocked   cancelled cancelled blocked running blocked blocked .       .       running failed failed
+paused    .      .       .         .      .         .         .         .       .       .       .       .       .       .       .      .
+completed .      .       .         .      .         .         .         .       .       .       .       .       .       .       .      .
+failed    .      .       .         .      .         .         .         .       .       .       .       .       .       .       .      .
+cancelled .      .       .         .      .         .         .         .       .       .       .       .       .       .       .      .
+`
+
+// parseGrid returns row and column headings and the cell for a pair of them.
+func parseGrid(t *testing.T, text string) (rows, columns []string, cell func(row, column string) string) {
+	t.Helper()
+	lines := strings.Split(strings.Trim(text, "\n"), "\n")
+	columns = strings.Fields(lines[0])
+	cells := make(map[[2]string]string)
+	for _, line := range lines[1:] {
+		f := strings.Fields(line)
+		if len(f) != len(columns)+1 {
+			t.Fatalf("grid row %q has %d cells, want %d", f[0], len(f)-1, len(columns))
+		}
+		rows = append(rows, f[0])
+		for i, c := range columns {
+			cells[[2]string{f[0], c}] = f[i+1]
+		}
+	}
+	return rows, columns, func(row, column string) string { return cells[[2]string{row, column}] }
+}
+
+func TestTableIsTheGrid(t *testing.T) {
+	rows, columns, cell := parseGrid(t, grid)
+	if len(rows) != len(arcp.JobStates) || len(columns) != len(Inputs) {
+		t.Fatalf("the grid has %d × %d cells, want %d × %d", len(rows), len(columns), len(arcp.JobStates), len(Inputs))
+	}
+	for _, from := range arcp.JobStates {
+		for _, in := range Inputs {
+			m := Machine{state: from}
+			moved := m.move(in.Input)
+			got := "."
+			if moved {
+				got = string(m.state)
+			}
+			if want := cell(string(from), strings.ReplaceAll(string(in.Input), " ", "_")); got != want {
+				t.Errorf("%s, %s: %s, want %s", from, in.Input, got, want)
+			}
+			if !moved && m.state != from {
+				t.Errorf("%s, %s: an ignored input changed the state to %s", from, in.Input, m.state)
+			}
+		}
+	}
+}
+
+func TestTableHasNoDuplicates(t *testing.T) {
+	if len(table) != len(Transitions) {
+		t.Errorf("%d transitions of which %d are different", len(Transitions), len(table))
+	}
+}
+
+// calls says what each method does to a job in each situation. A held job is
+// blocked by missed heartbeats, a waiting one by a person; a stopping one was
+// cancelled while it ran.
+const calls = `
+          queue     start     complete  fail      fail_cancelled cancel    block     unblock   manual    beat      advance
+accepted  queued    running   accepted  failed    cancelled      cancelled accepted  accepted  accepted  accepted  accepted
+queued    queued    running   queued    failed    cancelled      cancelled queued    queued    queued    queued    queued
+running   running   running   completed failed    cancelled      running   blocked   running   running   running   failed
+waiting   blocked   blocked   completed failed    cancelled      blocked   blocked   running   blocked   blocked   blocked
+held      blocked   blocked   completed failed    cancelled      blocked   blocked   blocked   blocked   running   failed
+stopping  running   running   cancelled cancelled cancelled      running   blocked   running   running   running   cancelled
+paused    paused    paused    paused    paused    paused         paused    paused    paused    paused    paused    paused
+completed completed completed completed completed completed      completed completed completed completed completed completed
+failed    failed    failed    failed    failed    failed         failed    failed    failed    failed    failed    failed
+cancelled cancelled cancelled cancelled cancelled cancelled      cancelled cancelled cancelled cancelled cancelled cancelled
+`
+
+var t0 = time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
+
+// in returns a machine in a situation at t0.
+func in(situation string) *Machine {
+	spec := Spec{MaxRuntime: time.Minute, Heartbeat: time.Second, Block: situation == "held", Window: 10 * time.Second}
+	m := New(spec)
+	switch situation {
+	case "accepted":
+		return m
+	case "queued":
+		m.Queue(t0)
+		return m
+	case "paused":
+		m.state = arcp.StatePaused
+		return m
+	}
+	m.Start(t0)
+	switch situation {
+	case "waiting":
+		m.Block(t0)
+	case "held":
+		m.Manual(t0.Add(-2 * time.Second))
+		m.Advance(t0)
+	case "stopping":
+		m.Cancel(t0, "enough", time.Minute)
+	case "completed":
+		m.Complete(t0, arcp.Raw("1"))
+	case "failed":
+		m.Fail(t0, arcp.Errorf(arcp.CodeUnknown, "no"))
+	case "cancelled":
+		m.Fail(t0, arcp.Errorf(arcp.CodeCancelled, "no"))
+	}
+	return m
+}
+
+var methods = map[string]func(*Machine){
+	"queue":          func(m *Machine) { m.Queue(t0) },
+	"start":          func(m *Machine) { m.Start(t0) },
+	"complete":       func(m *Machine) { m.Complete(t0, arcp.Raw("2")) },
+	"fail":           func(m *Machine) { m.Fail(t0, arcp.Errorf(arcp.CodeInternal, "broken")) },
+	"fail_cancelled": func(m *Machine) { m.Fail(t0, arcp.Errorf(arcp.CodeCancelled, "gave up")) },
+	"cancel":         func(m *Machine) { m.Cancel(t0, "why", 0) },
+	"block":          func(m *Machine) { m.Block(t0) },
+	"unblock":        func(m *Machine) { m.Unblock(t0) },
+	"manual":         func(m *Machine) { m.Manual(t0) },
+	"beat":           func(m *Machine) { m.Beat(t0) },
+	"advance":        func(m *Machine) { m.Advance(t0.Add(time.Hour)) },
+}
+
+func TestEveryCallInEverySituation(t *testing.T) {
+	situations, columns, cell := parseGrid(t, calls)
+	if len(columns) != len(methods) {
+		t.Fatalf("%d columns for %d methods", len(columns), len(methods))
+	}
+	for _, situation := range situations {
+		for _, method := range columns {
+			m := in(situation)
+			before := m.State()
+			m.Take()
+			methods[method](m)
+			out := m.Take()
+			what := situation + ", " + method
+			if got, want := string(m.State()), cell(situation, method); got != want {
+				t.Errorf("%s: state = %s, want %s", what, got, want)
+			}
+			if changed := m.State() != before; changed != (out.State != "") || changed && out.State != m.State() {
+				t.Errorf("%s: output says %q, the state went from %s to %s", what, out.State, before, m.State())
+			}
+			if ended := m.State().Terminal() && !before.Terminal(); ended != (out.Terminal != nil) {
+				t.Errorf("%s: terminal = %+v, want one: %v", what, out.Terminal, ended)
+			}
+			if !before.Terminal() && m.State().Terminal() && !m.Deadline().IsZero() {
+				t.Errorf("%s: deadline after the end: %v", what, m.Deadline())
+			}
+			if before.Terminal() && out != (Output{}) {
+				t.Errorf("%s: output after the end: %+v", what, out)
+			}
+		}
+	}
+}
+
+func TestCancelSaysWhetherTheJobHadEnded(t *testing.T) {
+	situations, _, _ := parseGrid(t, calls)
+	for _, situation := range situations {
+		m := in(situation)
+		want := !m.State().Terminal()
+		if got := m.Cancel(t0, "", 0); got != want {
+			t.Errorf("cancel of a job that is %s = %v, want %v", situation, got, want)
+		}
+	}
+}
+
+func TestDiagram(t *testing.T) {
+	const file = "testdata/diagram.mmd"
+	got := Diagram()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("the diagram is not %s; run the test with -update and look at the difference:\n%s", file, got)
+	}
+	for _, r := range Transitions {
+		if r.From != r.To && !strings.Contains(got, string(r.Input)) {
+			t.Errorf("the diagram does not show %s", r.Input)
+		}
+	}
+}

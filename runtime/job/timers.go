@@ -1,0 +1,150 @@
+package job
+
+import (
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// clock measures how long a job has run. The zero value stands still at 0.
+type clock struct {
+	used  time.Duration // before since
+	since time.Time     // running since; zero: it stands still
+}
+
+func (c *clock) start(now time.Time) { c.since = now }
+
+func (c *clock) pause(now time.Time) {
+	if !c.since.IsZero() {
+		c.used += max(0, now.Sub(c.since))
+		c.since = time.Time{}
+	}
+}
+
+// reaches returns when the clock shows d; zero if it stands still.
+func (c *clock) reaches(d time.Duration) time.Time {
+	if c.since.IsZero() {
+		return time.Time{}
+	}
+	return c.since.Add(d - c.used)
+}
+
+// heart is what the machine knows about heartbeats.
+type heart struct {
+	interval time.Duration // zero: no heartbeats
+	sequence uint64        // of the latest one emitted
+	due      time.Time     // of the next one the runtime sends
+	manual   bool          // the tool sends them
+	heard    time.Time     // manual: the tool's latest sign of life
+	held     time.Time     // when missed ones blocked the job
+}
+
+// missed is how many intervals without a heartbeat are too many (SPEC.md §5.6).
+const missed = 2
+
+func (h *heart) schedule(now time.Time) { h.due = now.Add(h.interval) }
+
+// ripe reports whether the tool's heartbeat is worth an event.
+func (h *heart) ripe(now time.Time) bool {
+	return h.manual && h.interval > 0 && now.Sub(h.due) >= -h.interval*3/4
+}
+
+func (h *heart) beat(now time.Time, s arcp.JobState) *arcp.JobHeartbeatPayload {
+	h.sequence++
+	h.schedule(now)
+	return &arcp.JobHeartbeatPayload{
+		Sequence: h.sequence, DeadlineMS: uint64((missed * h.interval).Milliseconds()), State: string(s)}
+}
+
+// timer is one thing that time does to a job; at zero: never.
+type timer struct {
+	at   time.Time
+	fire func(m *Machine, now time.Time)
+}
+
+// timers lists what is pending; of two at the same time the first counts. Once
+// a cancel was accepted only its deadline ends the job.
+func (m *Machine) timers() [3]timer {
+	var t [3]timer
+	if !m.active() {
+		return t
+	}
+	if m.stop.asked() {
+		t[0] = timer{m.stop.deadline, (*Machine).hardStop}
+	} else {
+		if m.spec.MaxRuntime > 0 {
+			t[0] = timer{m.clock.reaches(m.spec.MaxRuntime), (*Machine).timeout}
+		}
+		t[1] = m.silenceTimer()
+	}
+	if m.heart.interval > 0 && (!m.heart.manual || m.state == arcp.StateBlocked) {
+		t[2] = timer{m.heart.due, (*Machine).emit}
+	}
+	return t
+}
+
+func (m *Machine) silenceTimer() timer {
+	h := &m.heart
+	switch {
+	case m.waiting == forBeat && m.spec.Window > 0:
+		return timer{h.held.Add(m.spec.Window), (*Machine).window}
+	case m.waiting == forNothing && h.manual && h.interval > 0:
+		return timer{h.heard.Add(missed * h.interval), (*Machine).silence}
+	}
+	return timer{}
+}
+
+// next returns the earliest pending timer.
+func (m *Machine) next() timer {
+	var first timer
+	for _, t := range m.timers() {
+		if at := earlier(first.at, t.at); !at.Equal(first.at) {
+			first = t
+		}
+	}
+	return first
+}
+
+// earlier returns the earlier of two times, of which zero is never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// Deadline returns when Advance is to be called next; zero: time changes
+// nothing.
+func (m *Machine) Deadline() time.Time { return m.next().at }
+
+// Advance does what is due at now, the earliest first. After it Deadline is
+// zero or later than now.
+func (m *Machine) Advance(now time.Time) {
+	for t := m.next(); !t.at.IsZero() && !t.at.After(now); t = m.next() {
+		t.fire(m, now)
+	}
+}
+
+func (m *Machine) hardStop(time.Time) {
+	m.end(InputHardStop, Outcome{Reason: m.stop.reason, Code: arcp.CodeAborted})
+}
+
+func (m *Machine) timeout(time.Time) {
+	m.fail(InputTimeout, arcp.Errorf(arcp.CodeTimeout, "the job ran longer than %v", m.spec.MaxRuntime))
+}
+
+func (m *Machine) silence(now time.Time) {
+	if !m.spec.Block {
+		m.fail(InputSilence, m.lost())
+		return
+	}
+	m.move(InputHold)
+	m.waiting, m.heart.held = forBeat, now
+	m.emit(now)
+}
+
+func (m *Machine) window(time.Time) { m.fail(InputWindow, m.lost()) }
+
+func (m *Machine) lost() *arcp.Error {
+	return arcp.Errorf(arcp.CodeHeartbeatLost, "the tool missed %d heartbeats of %v", missed, m.heart.interval)
+}

@@ -1,0 +1,140 @@
+package runtime
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/session"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// Bounds of session.list_jobs (§5.5).
+const (
+	defaultPage = 100
+	maxPage     = 1000
+	maxScan     = 20_000 // rows looked at for a page; then the page is shorter
+)
+
+// listJobs answers session.list_jobs.
+func (c *conn) listJobs(now time.Time, cmd session.ListJobs) {
+	page, err := c.rt.listJobs(context.Background(), c.identity.Principal, &cmd.Payload)
+	if err != nil {
+		c.nack(now, cmd.Request, err)
+		return
+	}
+	page.RequestID = cmd.Request
+	c.reply(now, cmd.Request, arcp.SessionJobs, page)
+}
+
+func (r *Runtime) listJobs(ctx context.Context, principal string, p *arcp.SessionListJobsPayload) (*arcp.SessionJobsPayload, *arcp.Error) {
+	limit := defaultPage
+	if p.Limit != nil {
+		limit = int(min(*p.Limit, maxPage))
+	}
+	var filter arcp.JobFilter
+	if p.Filter != nil {
+		filter = *p.Filter
+	}
+	q := store.JobQuery{Principal: principal, CreatedAfter: filter.CreatedAfter, CreatedBefore: filter.CreatedBefore}
+	bound := cursorScope(principal, &filter)
+	if p.Cursor != "" {
+		var ok bool
+		if q.AfterTime, q.AfterID, ok = r.openCursor(p.Cursor, bound); !ok {
+			return nil, arcp.Errorf(arcp.CodeInvalidRequest, "cursor is not one of this list: use next_cursor of a page with the same filter")
+		}
+	}
+	page, last, more, err := r.scan(ctx, q, &filter, limit)
+	if err != nil {
+		r.cfg.Log.Error().Err(err).Msg("list jobs")
+		return nil, arcp.Errorf(arcp.CodeUnavailable, "the store cannot be read")
+	}
+	if more {
+		page.NextCursor = new(r.sealCursor(last.CreatedAt, last.ID, bound))
+	}
+	return page, nil
+}
+
+// scan collects a page; more says that the list may go on after last.
+func (r *Runtime) scan(ctx context.Context, q store.JobQuery, f *arcp.JobFilter, limit int) (page *arcp.SessionJobsPayload, last store.Job, more bool, err error) {
+	page = &arcp.SessionJobsPayload{Jobs: []arcp.JobEntry{}}
+	scanned := 0
+	err = r.cfg.Store.Jobs(ctx, q, func(j store.Job) bool {
+		if len(page.Jobs) == limit || scanned == maxScan {
+			more = true
+			return false
+		}
+		scanned++
+		last = j
+		if selects(f, &j) {
+			page.Jobs = append(page.Jobs, arcp.JobEntry{JobID: j.ID, Agent: j.Agent, Status: string(j.State),
+				Lease: arcp.Raw("{}"), ParentJobID: j.Parent, CreatedAt: j.CreatedAt.UTC(), TraceID: j.TraceID, LastEventSeq: j.LastSeq})
+		}
+		return true
+	})
+	return page, last, more, err
+}
+
+// statusAliases are words of the other dialect that are read too.
+var statusAliases = map[string][]string{
+	"pending": {"accepted", "queued"}, "success": {"completed"}, "error": {"failed"}, "timed_out": {"failed"},
+}
+
+func selects(f *arcp.JobFilter, j *store.Job) bool {
+	name, _, _ := strings.Cut(j.Agent, "@")
+	switch {
+	case f.Agent != "" && f.Agent != j.Agent && f.Agent != name:
+		return false
+	case f.SessionID != "" && f.SessionID != j.Session:
+		return false
+	case len(f.Status) == 0:
+		return true
+	}
+	return slices.ContainsFunc(f.Status, func(s string) bool {
+		return s == string(j.State) || slices.Contains(statusAliases[s], string(j.State))
+	})
+}
+
+// cursorScope is what a cursor is good for: one principal and one filter.
+func cursorScope(principal string, f *arcp.JobFilter) []byte {
+	raw, err := arcp.Marshal(f)
+	if err != nil { // strings and times
+		panic("runtime: " + err.Error())
+	}
+	sum := sha256.Sum256(append(append([]byte(principal), 0), raw...))
+	return sum[:]
+}
+
+const cursorMAC = 16
+
+// sealCursor makes an opaque, authenticated position of a list.
+func (r *Runtime) sealCursor(at time.Time, id arcp.JobID, scope []byte) string {
+	b := binary.BigEndian.AppendUint64([]byte{1}, uint64(at.UnixNano()))
+	b = append(b, id...)
+	return base64.RawURLEncoding.EncodeToString(append(b, r.cursorSum(b, scope)...))
+}
+
+func (r *Runtime) openCursor(s string, scope []byte) (time.Time, arcp.JobID, bool) {
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil || len(b) < 1+8+1+cursorMAC || b[0] != 1 {
+		return time.Time{}, "", false
+	}
+	b, mac := b[:len(b)-cursorMAC], b[len(b)-cursorMAC:]
+	if !hmac.Equal(mac, r.cursorSum(b, scope)) {
+		return time.Time{}, "", false
+	}
+	return time.Unix(0, int64(binary.BigEndian.Uint64(b[1:9]))), arcp.JobID(b[9:]), true
+}
+
+func (r *Runtime) cursorSum(b, scope []byte) []byte {
+	h := hmac.New(sha256.New, r.cursorKey)
+	h.Write(b)
+	h.Write(scope)
+	return h.Sum(nil)[:cursorMAC]
+}

@@ -1,0 +1,195 @@
+// Package metrics is the one struct of the runtime's collectors. Names and
+// labels are stated in SPEC.md §8.2; no label ever holds a session, job,
+// principal, trace or artifact id, and every label set is closed.
+package metrics
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// maxTools bounds the distinct values of the tool label; later names are
+// counted as "other".
+const maxTools = 200
+
+// Metrics are the collectors. All methods and members may be used by many
+// goroutines.
+type Metrics struct {
+	ConnectionsOpen   *prometheus.GaugeVec
+	Handshakes        *prometheus.CounterVec
+	HandshakeDuration prometheus.Histogram
+	AuthFailures      *prometheus.CounterVec
+	Sessions          *prometheus.GaugeVec
+	Evictions         *prometheus.CounterVec
+	EnvelopeBytes     *prometheus.CounterVec
+	JobsSubmitted     *prometheus.CounterVec
+	JobsFinished      *prometheus.CounterVec
+	Jobs              *prometheus.GaugeVec
+	JobDuration       *prometheus.HistogramVec
+	JobsRecovered     *prometheus.CounterVec
+	EventsAppended    prometheus.Counter
+	CommitSeconds     prometheus.Histogram
+	BatchEvents       prometheus.Histogram
+	ToolsAbandoned    *prometheus.CounterVec
+	RateLimited       *prometheus.CounterVec
+	Errors            *prometheus.CounterVec
+	ProtocolErrors    *prometheus.CounterVec
+
+	in, out map[arcp.Type]prometheus.Counter   // envelopes by type; read only
+	states  map[arcp.JobState]prometheus.Gauge // read only
+	other   [2]prometheus.Counter
+	bytes   [2]prometheus.Counter
+
+	mu    sync.RWMutex
+	tools map[string]*Tool
+}
+
+// Tool are the collectors of one tool, looked up once a job.
+type Tool struct {
+	Submitted          prometheus.Counter
+	Completed, Failed  prometheus.Counter
+	Cancelled          prometheus.Counter
+	Queue, Exec, Total prometheus.Observer
+}
+
+// New registers the collectors on r.
+func New(r prometheus.Registerer, version string) *Metrics {
+	f := factory{r}
+	m := &Metrics{
+		ConnectionsOpen:   f.gauge("connections_open", "Connections that are open.", "transport"),
+		Handshakes:        f.counter("handshakes_total", "Handshakes that ended.", "scheme", "dialect", "result"),
+		HandshakeDuration: f.histogram("handshake_duration_seconds", "From the first byte of a connection to the accepted session.", prometheus.DefBuckets),
+		AuthFailures:      f.counter("auth_failures_total", "Credentials that were refused.", "scheme", "reason"),
+		Sessions:          f.gauge("sessions", "Sessions by whether they have a connection.", "state"),
+		Evictions:         f.counter("session_evictions_total", "Sessions that the runtime ended.", "reason"),
+		EnvelopeBytes:     f.counter("envelope_bytes_total", "Bytes of envelopes.", "direction"),
+		JobsSubmitted:     f.counter("jobs_submitted_total", "Jobs that were accepted.", "tool"),
+		JobsFinished:      f.counter("jobs_finished_total", "Jobs that ended.", "tool", "outcome"),
+		Jobs:              f.gauge("jobs", "Jobs that have not ended.", "state"),
+		JobDuration:       f.histogramVec("job_duration_seconds", "Time of jobs waiting, executing and in total.", jobBuckets, "tool", "phase"),
+		JobsRecovered:     f.counter("jobs_recovered_total", "Jobs that did not end in an earlier process.", "disposition"),
+		EventsAppended:    f.counter("events_appended_total", "Events that were committed.").WithLabelValues(),
+		CommitSeconds:     f.histogram("eventlog_commit_seconds", "Time of a group commit.", commitBuckets),
+		BatchEvents:       f.histogram("eventlog_batch_events", "Events in a group commit.", prometheus.ExponentialBuckets(1, 2, 12)),
+		ToolsAbandoned:    f.counter("tools_abandoned_total", "Tool calls that went on after the end of their job and were left behind.", "tool"),
+		RateLimited:       f.counter("rate_limited_total", "Commands refused by a limit.", "limit"),
+		Errors:            f.counter("errors_total", "Errors sent to clients.", "code"),
+		ProtocolErrors:    f.counter("protocol_errors_total", "Frames that were dropped or refused.", "reason"),
+		in:                make(map[arcp.Type]prometheus.Counter), out: make(map[arcp.Type]prometheus.Counter),
+		tools: make(map[string]*Tool),
+	}
+	f.gauge("build_info", "Always 1.", "version").WithLabelValues(version).Set(1)
+	m.states = make(map[arcp.JobState]prometheus.Gauge)
+	for _, s := range arcp.JobStates {
+		if !s.Terminal() {
+			m.states[s] = m.Jobs.WithLabelValues(string(s))
+		}
+	}
+	envelopes := f.counter("envelopes_total", "Envelopes by type.", "direction", "type")
+	for i := range arcp.Catalog {
+		s := &arcp.Catalog[i]
+		m.in[s.Type] = envelopes.WithLabelValues("in", string(s.Type))
+		m.out[s.Type] = envelopes.WithLabelValues("out", string(s.Type))
+	}
+	m.other = [2]prometheus.Counter{envelopes.WithLabelValues("in", "extension"), envelopes.WithLabelValues("out", "extension")}
+	m.bytes = [2]prometheus.Counter{m.EnvelopeBytes.WithLabelValues("in"), m.EnvelopeBytes.WithLabelValues("out")}
+	return m
+}
+
+var (
+	commitBuckets = prometheus.ExponentialBuckets(50e-6, 2, 16) // 50 µs … 1.6 s
+	jobBuckets    = prometheus.ExponentialBuckets(100e-6, 4, 14)
+)
+
+// In counts a received envelope.
+func (m *Metrics) In(t arcp.Type, bytes int) { m.count(m.in, 0, t, 1, bytes) }
+
+// Out counts n sent envelopes of a type.
+func (m *Metrics) Out(t arcp.Type, n, bytes int) { m.count(m.out, 1, t, n, bytes) }
+
+func (m *Metrics) count(by map[arcp.Type]prometheus.Counter, dir int, t arcp.Type, n, bytes int) {
+	c := by[t]
+	if c == nil {
+		c = m.other[dir]
+	}
+	c.Add(float64(n))
+	m.bytes[dir].Add(float64(bytes))
+}
+
+// Tool returns the collectors of a tool.
+func (m *Metrics) Tool(name string) *Tool {
+	m.mu.RLock()
+	t := m.tools[name]
+	m.mu.RUnlock()
+	if t != nil {
+		return t
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if t = m.tools[name]; t != nil {
+		return t
+	}
+	if len(m.tools) >= maxTools {
+		return m.newTool("other")
+	}
+	t = m.newTool(name)
+	m.tools[name] = t
+	return t
+}
+
+func (m *Metrics) newTool(name string) *Tool {
+	return &Tool{
+		Submitted: m.JobsSubmitted.WithLabelValues(name),
+		Completed: m.JobsFinished.WithLabelValues(name, string(arcp.StateCompleted)),
+		Failed:    m.JobsFinished.WithLabelValues(name, string(arcp.StateFailed)),
+		Cancelled: m.JobsFinished.WithLabelValues(name, string(arcp.StateCancelled)),
+		Queue:     m.JobDuration.WithLabelValues(name, "queue"),
+		Exec:      m.JobDuration.WithLabelValues(name, "exec"),
+		Total:     m.JobDuration.WithLabelValues(name, "total"),
+	}
+}
+
+// JobState returns the gauge of jobs in a state that is not terminal.
+func (m *Metrics) JobState(s arcp.JobState) prometheus.Gauge { return m.states[s] }
+
+// Finished returns the counter of an outcome.
+func (t *Tool) Finished(s arcp.JobState) prometheus.Counter {
+	switch s {
+	case arcp.StateCompleted:
+		return t.Completed
+	case arcp.StateCancelled:
+		return t.Cancelled
+	}
+	return t.Failed
+}
+
+type factory struct{ r prometheus.Registerer }
+
+const namespace = "arcp"
+
+func (f factory) counter(name, help string, labels ...string) *prometheus.CounterVec {
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
+	f.r.MustRegister(c)
+	return c
+}
+
+func (f factory) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
+	f.r.MustRegister(g)
+	return g
+}
+
+func (f factory) histogram(name, help string, buckets []float64) prometheus.Histogram {
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets})
+	f.r.MustRegister(h)
+	return h
+}
+
+func (f factory) histogramVec(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, labels)
+	f.r.MustRegister(h)
+	return h
+}

@@ -1,0 +1,131 @@
+package runtime
+
+import (
+	"sync"
+
+	"github.com/arcpd/arcpd/transport"
+)
+
+// Bounds of what a connection may have queued for its peer.
+const (
+	outboxSoft = 64 << 10 // events are pulled only below this
+	outboxHard = 4 << 20  // plain answers over this: the peer sends without reading
+)
+
+// frames is a batch of encoded frames, one after the other.
+type frames struct {
+	data []byte
+	ends []int
+}
+
+var framesPool = sync.Pool{New: func() any { return new(frames) }}
+
+func (f *frames) recycle() {
+	if cap(f.data) > 2*outboxSoft {
+		return // one huge frame: not worth keeping
+	}
+	f.data, f.ends = f.data[:0], f.ends[:0]
+	framesPool.Put(f)
+}
+
+// outbox hands frames to a writer that exists only while there is something to
+// write. The loop alone adds; that nothing is left and that no writer is left
+// change under one lock, so no frame is stranded.
+type outbox struct {
+	conn transport.Conn
+	wake func() // the loop: there is room again, or an error
+
+	mu      sync.Mutex
+	ready   *frames // to be written next; nil: nothing
+	writing bool
+	err     error
+	idle    sync.Cond // with mu: writing became false
+}
+
+func newOutbox(conn transport.Conn, wake func()) *outbox {
+	o := &outbox{conn: conn, wake: wake}
+	o.idle.L = &o.mu
+	return o
+}
+
+// size is how many bytes wait behind those being written; writing says whether
+// there are any.
+func (o *outbox) size() (n int, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ready != nil {
+		n = len(o.ready.data)
+	}
+	return n, o.err
+}
+
+// publish hands a batch over; f must not be used any more.
+func (o *outbox) publish(f *frames) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.err != nil {
+		f.recycle()
+		return
+	}
+	if o.ready == nil {
+		o.ready = f
+	} else {
+		o.ready.append(f)
+		f.recycle()
+	}
+	if !o.writing {
+		o.writing = true
+		go o.write()
+	}
+}
+
+func (f *frames) append(g *frames) {
+	base := len(f.data)
+	f.data = append(f.data, g.data...)
+	for _, end := range g.ends {
+		f.ends = append(f.ends, base+end)
+	}
+}
+
+func (o *outbox) write() {
+	for {
+		o.mu.Lock()
+		f := o.ready
+		o.ready = nil
+		if f == nil || o.err != nil {
+			o.writing = false
+			o.idle.Broadcast()
+			o.mu.Unlock()
+			return
+		}
+		o.mu.Unlock()
+		err := o.send(f)
+		f.recycle()
+		if err != nil {
+			o.mu.Lock()
+			o.err = err
+			o.mu.Unlock()
+		}
+		o.wake()
+	}
+}
+
+func (o *outbox) send(f *frames) error {
+	start := 0
+	for _, end := range f.ends {
+		if err := o.conn.Write(f.data[start:end]); err != nil {
+			return err
+		}
+		start = end
+	}
+	return o.conn.Flush()
+}
+
+// drain waits until everything is written or has failed.
+func (o *outbox) drain() {
+	o.mu.Lock()
+	for o.writing {
+		o.idle.Wait()
+	}
+	o.mu.Unlock()
+}

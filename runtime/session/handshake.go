@@ -1,0 +1,160 @@
+package session
+
+import (
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+type challenge struct {
+	nonce   string
+	expires time.Time
+}
+
+// handshake handles a frame that came before the session was accepted.
+func (m *Machine) handshake(now time.Time, env *arcp.Envelope) {
+	switch {
+	case env.Type == arcp.SessionOpen && m.phase == Opening:
+		m.receiveOpen(now, env)
+	case env.Type == arcp.SessionOpen && m.phase == Challenged:
+		m.receiveOpen(now, env)
+	case env.Type == arcp.SessionResume && m.phase == Opening:
+		m.fail(env.ID, &Refusal{Code: arcp.CodeResumeWindowExpired, Final: true,
+			Message: "this resume token is not known; open a new session"})
+	case env.Type == arcp.SessionAuthenticate && m.phase == Challenged:
+		m.receiveAuthenticate(now, env)
+	default:
+		m.note("before_accepted", env.Type, m.phase.String()) // §5.1: dropped without an answer
+	}
+}
+
+func (m *Machine) receiveOpen(now time.Time, env *arcp.Envelope) {
+	m.openID, m.challenge = env.ID, challenge{}
+	m.phase = Opening
+	if !arcp.SupportedVersion(env.ARCP) {
+		m.reject(arcp.CodeUnimplemented, "protocol version "+env.ARCP+" is not supported; this runtime speaks 1.x")
+		return
+	}
+	m.version = env.ARCP
+	open, err := arcp.DecodePayload[arcp.SessionOpenPayload](env)
+	if err != nil {
+		m.note(arcp.ReasonPayload, env.Type, err.Error())
+		m.reject(arcp.CodeInvalidRequest, "session.open: "+err.Error())
+		return
+	}
+	m.open = open
+	m.negotiate = negotiate(&m.cfg.Offer, &open.Capabilities)
+	if len(m.negotiate.unsupported) > 0 {
+		m.reject(arcp.CodeUnimplemented, "required capability not supported: "+m.negotiate.unsupported)
+		return
+	}
+	m.phase = Authenticating
+	m.out.Question = m.credentials()
+}
+
+func (m *Machine) credentials() Authenticate {
+	return Authenticate{Scheme: m.open.Auth.Scheme, Token: m.open.Auth.Token, Principal: m.open.Client.Principal,
+		Fingerprint: m.open.Client.Fingerprint, Anonymous: m.negotiate.has(arcp.FeatureAnonymous)}
+}
+
+func (m *Machine) receiveAuthenticate(now time.Time, env *arcp.Envelope) {
+	m.openID = env.ID
+	p, err := arcp.DecodePayload[arcp.SessionAuthenticatePayload](env)
+	nonce := m.challenge
+	m.challenge = challenge{} // one use, whatever comes of it
+	switch {
+	case err != nil:
+		m.fail(env.ID, &Refusal{Message: "session.authenticate: " + err.Error()})
+	case nonce.nonce == "" || !now.Before(nonce.expires):
+		m.fail(env.ID, &Refusal{Message: "the challenge has been used or has expired; send session.open again"})
+	default:
+		m.phase = Authenticating
+		m.out.Question = Verify{m.credentials(), nonce.nonce, p.Response}
+	}
+}
+
+// Judge completes Authenticate or Verify.
+func (m *Machine) Judge(now time.Time, j Judgement) {
+	if m.phase != Authenticating {
+		return
+	}
+	switch {
+	case j.Refused != nil:
+		if m.fail(m.openID, j.Refused); m.phase != Closed && j.Challenge != "" {
+			m.ask(now, j.Challenge)
+		}
+	case j.Challenge != "":
+		m.ask(now, j.Challenge)
+	default:
+		m.phase = Establishing
+		m.identity = *j.Identity
+		m.out.Question = Establish{Identity: m.identity, Client: m.open.Client, Version: m.version,
+			Negotiated: m.negotiate.features}
+	}
+}
+
+// ask sends a challenge.
+func (m *Machine) ask(now time.Time, nonce string) {
+	m.phase = Challenged
+	m.challenge = challenge{nonce, now.Add(m.cfg.ChallengeTTL)}
+	m.deadline = m.challenge.expires
+	m.send(arcp.SessionChallenge, m.openID, arcp.SessionChallengePayload{Challenge: nonce})
+}
+
+// fail refuses credentials: the client may try again with better ones, three
+// times on a connection.
+func (m *Machine) fail(corr arcp.MessageID, r *Refusal) {
+	m.failures++
+	code := r.Code
+	if code == "" {
+		code = arcp.CodeUnauthenticated
+	}
+	t := arcp.SessionRejected
+	if !r.Final {
+		t = arcp.SessionUnauthenticated
+	}
+	m.phase = Opening
+	m.send(t, corr, arcp.Errorf(code, "%s", r.Message))
+	if t == arcp.SessionRejected {
+		m.out.Send[len(m.out.Send)-1].SessionID = ""
+	}
+	if m.failures >= maxFailures {
+		m.close(ClosePolicy, "too many authentication failures")
+	}
+}
+
+// reject refuses an open for a reason other than credentials.
+func (m *Machine) reject(code arcp.Code, message string) {
+	m.fail(m.openID, &Refusal{Code: code, Message: message, Final: true})
+}
+
+// Established completes Establish.
+func (m *Machine) Established(now time.Time, e Established) {
+	if m.phase != Establishing {
+		return
+	}
+	if e.Refused != nil {
+		m.phase = Opening
+		m.send(arcp.SessionRejected, m.openID, e.Refused)
+		m.out.Send[len(m.out.Send)-1].SessionID = ""
+		return
+	}
+	m.phase = Accepted
+	m.failures = 0
+	m.send(arcp.SessionAccepted, m.openID, m.accepted(now, e))
+	m.open = arcp.SessionOpenPayload{} // the token is not needed any more
+}
+
+func (m *Machine) accepted(now time.Time, e Established) arcp.SessionAcceptedPayload {
+	caps := m.negotiate.answer(&m.cfg.Offer)
+	caps.Agents = e.Agents
+	rt := m.cfg.Runtime
+	rt.TrustLevel = m.identity.Trust
+	return arcp.SessionAcceptedPayload{
+		SessionID: m.id, Runtime: rt, Capabilities: caps,
+		Lease:                &arcp.SessionLease{ExpiresAt: now.Add(m.cfg.Lease)},
+		ResumeToken:          e.ResumeToken,
+		ResumeWindowSec:      int64(m.cfg.ResumeWindow / time.Second),
+		HeartbeatIntervalSec: int64(m.cfg.Heartbeat / time.Second),
+	}
+}

@@ -1,0 +1,65 @@
+package session
+
+import (
+	"slices"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// negotiation is what both sides agreed on.
+type negotiation struct {
+	features    []arcp.Feature // both sides have it
+	mentioned   []string       // the client's features list, nil if it sent none
+	extensions  []string
+	unsupported string // a required capability the runtime lacks
+}
+
+// listed are the features that go by the features list instead of a boolean
+// member, in the spelling used there.
+var listed = map[arcp.Feature]bool{
+	arcp.FeatureHeartbeat: true, arcp.FeatureAck: true, arcp.FeatureRefresh: true,
+	arcp.FeatureExecutes: true, arcp.FeatureMetrics: true,
+}
+
+func negotiate(offer, asked *arcp.Capabilities) negotiation {
+	n := negotiation{mentioned: asked.Features}
+	for _, f := range arcp.Features {
+		if offer.Has(f) && asked.Has(f) {
+			n.features = append(n.features, f)
+		}
+	}
+	for _, x := range asked.Extensions {
+		if slices.Contains(offer.Extensions, x) {
+			n.extensions = append(n.extensions, x)
+		}
+	}
+	for _, name := range asked.Required {
+		if !offer.Has(arcp.Feature(name)) && !slices.Contains(offer.Extensions, name) {
+			n.unsupported = name
+			break
+		}
+	}
+	return n
+}
+
+func (n *negotiation) has(f arcp.Feature) bool { return slices.Contains(n.features, f) }
+
+// answer is the capabilities object of session.accepted: every boolean the
+// runtime knows, true where both sides have it.
+func (n *negotiation) answer(offer *arcp.Capabilities) arcp.Capabilities {
+	caps := *offer
+	caps.Flags = make(map[arcp.Feature]bool, len(arcp.Features))
+	for _, f := range arcp.Features {
+		if !listed[f] {
+			caps.Flags[f] = offer.Has(f) && n.has(f)
+		}
+	}
+	caps.Extensions = append([]string{}, n.extensions...)
+	if n.mentioned != nil {
+		caps.Features = slices.DeleteFunc(slices.Clone(offer.Features), func(f string) bool {
+			return !slices.Contains(n.mentioned, f)
+		})
+	}
+	caps.Required, caps.Agents = nil, nil
+	return caps
+}

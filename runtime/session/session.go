@@ -1,0 +1,224 @@
+// Package session is the machine of one session as one connection sees it:
+// handshake, negotiation and the admission of everything else. It is pure: it
+// takes the time, mints nothing, and returns what its caller must do.
+//
+// Nothing is taken from a peer before it is authenticated, and nothing is
+// ignored in silence but what SPEC.md §6.4 says so.
+package session
+
+import (
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// Phase is where a session is (SPEC.md §5.1).
+type Phase uint8
+
+// The phases.
+const (
+	Opening        Phase = iota // entered by a connection; left by session.open
+	Authenticating              // entered by session.open or an answer to a challenge; left when the credentials were judged
+	Challenged                  // entered by a challenge; left by session.authenticate
+	Establishing                // entered by good credentials; left when the session is durable
+	Accepted                    // entered by session.accepted; left by close or eviction
+	Closed                      // nothing is sent or read any more
+)
+
+func (p Phase) String() string {
+	return [...]string{"opening", "authenticating", "challenged", "establishing", "accepted", "closed"}[p]
+}
+
+// Limits of the handshake and of what a peer may send.
+const (
+	maxFailures  = 3    // wrong credentials, then the connection ends
+	maxBadFrames = 100  // in a row, then the connection ends
+	dedupWindow  = 8192 // message ids remembered
+)
+
+// Config is what the machine needs to know. It is shared and never changed.
+type Config struct {
+	Handshake    time.Duration // until the session must be accepted
+	ChallengeTTL time.Duration // until a challenge must be answered
+	Lease        time.Duration // of the session
+	ResumeWindow time.Duration
+	Heartbeat    time.Duration
+	Runtime      arcp.RuntimeInfo
+	Offer        arcp.Capabilities // without the agents
+}
+
+// Output is what the caller must do, in the order of the fields. Envelopes have
+// no id, timestamp, version and session: the caller stamps them.
+type Output struct {
+	Notes    []Note
+	Send     []arcp.Envelope
+	Question any       // at most one: Authenticate, Verify or Establish; answered through its Complete method
+	Commands []Command // to perform in order
+	Close    *Close    // after everything was sent
+}
+
+// Note is something to count and log: a frame that was dropped or refused.
+type Note struct {
+	Reason string // from a closed set: a metric label
+	Type   arcp.Type
+	Detail string
+}
+
+// Close asks the caller to end the connection.
+type Close struct {
+	Code   int
+	Reason string
+}
+
+// Authenticate asks for a judgement of credentials.
+type Authenticate struct {
+	Scheme, Token          string
+	Principal, Fingerprint string
+	Anonymous              bool // negotiated by both sides
+}
+
+// Verify asks whether a response answers a challenge.
+type Verify struct {
+	Authenticate
+	Challenge, Response string
+}
+
+// Judgement answers Authenticate and Verify: a refusal, a challenge to send, an
+// identity, or a refusal with a fresh challenge, for a wrong response: a
+// challenge is good for one answer.
+type Judgement struct {
+	Refused   *Refusal
+	Challenge string
+	Identity  *Identity
+}
+
+// Refusal says why credentials were not accepted.
+type Refusal struct {
+	Message string
+	Code    arcp.Code // default UNAUTHENTICATED
+	Final   bool
+}
+
+// Identity is who the peer is.
+type Identity struct {
+	Principal string
+	Trust     string
+	Anonymous bool
+	Commands  bool // may send commands; an observer may not
+}
+
+// Establish asks to make the session durable.
+type Establish struct {
+	Identity   Identity
+	Client     arcp.ClientInfo
+	Version    string
+	Negotiated []arcp.Feature
+}
+
+// Established answers Establish.
+type Established struct {
+	Refused     *arcp.Error // a limit; the session was not made
+	ResumeToken string
+	Agents      []arcp.Agent
+}
+
+// Machine is the state of one session on one connection. It is owned by one
+// goroutine.
+type Machine struct {
+	cfg   *Config
+	phase Phase
+	id    arcp.SessionID
+	out   Output
+
+	deadline time.Time // of the handshake
+	failures int
+	bad      int // undecodable frames in a row
+
+	version   string
+	open      arcp.SessionOpenPayload
+	openID    arcp.MessageID // what the handshake's answer correlates to
+	challenge challenge
+	identity  Identity
+	negotiate negotiation
+	seen      dedup
+}
+
+// New returns the machine of a fresh connection. id is the session's id if it
+// comes to be accepted.
+func New(now time.Time, cfg *Config, id arcp.SessionID) *Machine {
+	return &Machine{cfg: cfg, id: id, version: arcp.Version, deadline: now.Add(cfg.Handshake)}
+}
+
+// Phase returns the phase.
+func (m *Machine) Phase() Phase { return m.phase }
+
+// Version is what to stamp into arcp.
+func (m *Machine) Version() string { return m.version }
+
+// Has reports whether a feature was negotiated.
+func (m *Machine) Has(f arcp.Feature) bool { return m.negotiate.has(f) }
+
+// Deadline is when Advance must be called; zero: never.
+func (m *Machine) Deadline() time.Time {
+	if m.phase == Accepted || m.phase == Closed {
+		return time.Time{}
+	}
+	return m.deadline
+}
+
+// Advance tells the machine that time has passed.
+func (m *Machine) Advance(now time.Time) {
+	d := m.Deadline()
+	if d.IsZero() || now.Before(d) {
+		return
+	}
+	m.note("handshake_timeout", "", "")
+	m.close(ClosePolicy, "handshake not completed in time")
+}
+
+// Take returns what is to be done since the last call.
+func (m *Machine) Take() Output {
+	out := m.out
+	m.out = Output{}
+	return out
+}
+
+// Close codes used by the machine (SPEC.md §6.5).
+const (
+	CloseNormal = 1000
+	ClosePolicy = 1008
+)
+
+func (m *Machine) close(code int, reason string) {
+	if m.phase == Closed {
+		return
+	}
+	m.phase = Closed
+	m.out.Close = &Close{code, reason}
+}
+
+func (m *Machine) note(reason string, t arcp.Type, detail string) {
+	m.out.Notes = append(m.out.Notes, Note{reason, t, detail})
+}
+
+// send queues an answer to the message with id corr.
+func (m *Machine) send(t arcp.Type, corr arcp.MessageID, payload any) {
+	env := arcp.Frame(t, payload)
+	env.CorrelationID = corr
+	env.SessionID = m.id
+	m.out.Send = append(m.out.Send, env)
+}
+
+func (m *Machine) nack(corr arcp.MessageID, code arcp.Code, format string, args ...any) {
+	m.send(arcp.Nack, corr, arcp.Errorf(code, format, args...))
+}
+
+// Evict ends the session from the runtime's side.
+func (m *Machine) Evict(code arcp.Code, reason string) {
+	if m.phase != Accepted {
+		m.close(ClosePolicy, reason)
+		return
+	}
+	m.send(arcp.SessionEvicted, "", arcp.SessionEvictedPayload{Code: code, Reason: reason})
+	m.close(ClosePolicy, "evicted: "+reason)
+}

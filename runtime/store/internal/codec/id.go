@@ -1,0 +1,97 @@
+package codec
+
+import (
+	"strings"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// Forms of an id: a minted one takes 16 bytes instead of 30.
+const (
+	idText   = 0
+	idMinted = 1
+	idNone   = 2
+)
+
+func appendID[T ~string](b []byte, prefix string, id T) []byte {
+	if id == "" {
+		return append(b, idNone)
+	}
+	if u, ok := parse(prefix, string(id)); ok {
+		return append(append(b, idMinted), u[:]...)
+	}
+	return appendBytes(append(b, idText), id)
+}
+
+func parse(prefix, id string) (u [16]byte, ok bool) {
+	body, ok := strings.CutPrefix(id, prefix)
+	if !ok {
+		return u, false
+	}
+	return arcp.ParseIDBody(body)
+}
+
+func (r *reader) id(prefix string) string {
+	switch r.byte() {
+	case idNone:
+		return ""
+	case idText:
+		return r.str()
+	case idMinted:
+		if len(r.b)-r.off < 16 {
+			break
+		}
+		r.off += 16
+		return format(prefix, [16]byte(r.b[r.off-16:r.off]))
+	default:
+		r.fail(errTag)
+		return ""
+	}
+	r.fail(errShort)
+	return ""
+}
+
+func format(prefix string, u [16]byte) string {
+	var b [8 + arcp.IDBodyLen]byte
+	return string(arcp.AppendIDBody(append(b[:0], prefix...), u))
+}
+
+// AppendKeyID appends an id as part of a key: no encoded id is the beginning
+// of another, minted ones come first and sort as they were minted.
+func AppendKeyID[T ~string](b []byte, prefix string, id T) []byte {
+	if u, ok := parse(prefix, string(id)); ok {
+		return append(append(b, idMinted), u[:]...)
+	}
+	b = append(b, keyText)
+	for i := range len(id) {
+		if b = append(b, id[i]); id[i] == 0 {
+			b = append(b, 0xff)
+		}
+	}
+	return append(b, 0, 1)
+}
+
+const keyText = 2
+
+// CutKeyID reads what AppendKeyID wrote and returns what follows it.
+func CutKeyID(b []byte, prefix string) (id string, rest []byte, ok bool) {
+	switch {
+	case len(b) > 16 && b[0] == idMinted:
+		return format(prefix, [16]byte(b[1:17])), b[17:], true
+	case len(b) == 0 || b[0] != keyText:
+		return "", nil, false
+	}
+	var text []byte
+	for i := 1; i+1 < len(b); i++ {
+		switch {
+		case b[i] != 0:
+			text = append(text, b[i])
+		case b[i+1] == 1:
+			return string(text), b[i+2:], true
+		default:
+			text = append(text, 0)
+			i++
+		}
+	}
+	return "", nil, false
+}

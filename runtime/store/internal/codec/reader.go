@@ -1,0 +1,146 @@
+// Package codec is how rows, events and pointers are written as bytes. Every
+// value begins with a version byte. Decoding is strict: a value that is too
+// short, too long or of another version is an error, never a partial result.
+package codec
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// version is the first byte of every value.
+const version = 1
+
+var (
+	errShort = errors.New("it ends too early")
+	errLong  = errors.New("it goes on after its end")
+	errTag   = errors.New("it has a member of an unknown form")
+)
+
+// reader takes a value apart. The first error sticks and makes all later
+// members zero; done returns it.
+type reader struct {
+	b   []byte
+	s   string // b again, for rows: strings are cut from it without a copy each
+	off int
+	err error
+}
+
+// newReader reads a value of which strings are cut, and nothing refers to b
+// afterwards.
+func newReader(b []byte) *reader {
+	r := &reader{b: b, s: string(b)}
+	r.version()
+	return r
+}
+
+func (r *reader) version() {
+	if v := r.byte(); r.err == nil && v != version {
+		r.err = fmt.Errorf("its version is %d, not %d", v, version)
+	}
+}
+
+func (r *reader) fail(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+	r.off = len(r.b)
+}
+
+func (r *reader) done() error {
+	if r.err == nil && r.off != len(r.b) {
+		return errLong
+	}
+	return r.err
+}
+
+func (r *reader) byte() byte {
+	if r.off >= len(r.b) {
+		r.fail(errShort)
+		return 0
+	}
+	r.off++
+	return r.b[r.off-1]
+}
+
+func (r *reader) uint() uint64 {
+	if r.off < len(r.b) && r.b[r.off] < 0x80 {
+		r.off++
+		return uint64(r.b[r.off-1])
+	}
+	v, n := binary.Uvarint(r.b[r.off:])
+	if n <= 0 {
+		r.fail(errShort)
+		return 0
+	}
+	r.off += n
+	return v
+}
+
+func (r *reader) int() int64 {
+	u := r.uint()
+	return int64(u>>1) ^ -int64(u&1)
+}
+
+// count reads the number of members that take at least one byte each.
+func (r *reader) count() int {
+	n := r.uint()
+	if n > uint64(len(r.b)-r.off) {
+		r.fail(errShort)
+		return 0
+	}
+	return int(n)
+}
+
+// alias returns a length-prefixed member that is part of b.
+func (r *reader) alias() []byte {
+	n := r.count()
+	r.off += n
+	return r.b[r.off-n : r.off : r.off]
+}
+
+func (r *reader) str() string {
+	n := r.count()
+	r.off += n
+	if r.s != "" {
+		return r.s[r.off-n : r.off]
+	}
+	return string(r.b[r.off-n : r.off])
+}
+
+// raw returns a copy of a member; nil if it is empty.
+func (r *reader) raw() arcp.Raw {
+	return append(arcp.Raw(nil), r.alias()...)
+}
+
+func (r *reader) time() time.Time {
+	sec := r.int()
+	return unix(sec, r.uint())
+}
+
+func (r *reader) bool() bool { return r.byte() != 0 }
+
+func appendInt(b []byte, v int64) []byte {
+	return binary.AppendUvarint(b, uint64(v)<<1^uint64(v>>63))
+}
+
+func appendBytes[T ~string | ~[]byte](b []byte, v T) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(v))), v...)
+}
+
+func appendTime(b []byte, t time.Time) []byte {
+	return binary.AppendUvarint(appendInt(b, t.Unix()), uint64(t.Nanosecond()))
+}
+
+func appendBool(b []byte, v bool) []byte {
+	if v {
+		return append(b, 1)
+	}
+	return append(b, 0)
+}
+
+func unix(sec int64, nsec uint64) time.Time { return time.Unix(sec, int64(nsec)).UTC() }

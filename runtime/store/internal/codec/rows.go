@@ -1,0 +1,144 @@
+package codec
+
+import (
+	"encoding/binary"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/store/internal/sequence"
+)
+
+// AppendJob appends a job's row without its id.
+func AppendJob(b []byte, j *store.Job) []byte {
+	b = appendBytes(append(b, version), j.Principal)
+	b = appendID(b, arcp.SessionPrefix, j.Session)
+	b = appendID(b, arcp.MessagePrefix, j.SubmitID)
+	b = appendBytes(b, j.Agent)
+	b = appendBytes(b, j.Arguments)
+	b = appendBytes(b, j.Options)
+	b = appendBytes(b, j.TraceID)
+	b = appendBytes(b, j.SpanID)
+	b = appendBytes(b, j.ParentSpanID)
+	b = appendBytes(b, j.Priority)
+	b = appendID(b, arcp.JobPrefix, j.Parent)
+	b = appendBytes(b, j.IdempotencyKey)
+	b = appendBytes(b, j.Digest)
+	b = appendTime(b, j.CreatedAt)
+	return appendStatus(b, &sequence.Status{State: j.State, Attempt: j.Attempt, EndedAt: j.EndedAt, Code: j.Code,
+		LastJSeq: j.LastJSeq, LastSeq: j.LastSeq})
+}
+
+// DecodeJob reads the row of the job with the id.
+func DecodeJob(id arcp.JobID, b []byte) (store.Job, error) {
+	r := newReader(b)
+	j := store.Job{
+		ID:             id,
+		Principal:      r.str(),
+		Session:        arcp.SessionID(r.id(arcp.SessionPrefix)),
+		SubmitID:       arcp.MessageID(r.id(arcp.MessagePrefix)),
+		Agent:          r.str(),
+		Arguments:      r.raw(),
+		Options:        r.raw(),
+		TraceID:        r.str(),
+		SpanID:         r.str(),
+		ParentSpanID:   r.str(),
+		Priority:       arcp.Priority(r.str()),
+		Parent:         arcp.JobID(r.id(arcp.JobPrefix)),
+		IdempotencyKey: r.str(),
+		Digest:         r.str(),
+		CreatedAt:      r.time(),
+	}
+	s := r.status()
+	s.Apply(&j)
+	return j, r.done()
+}
+
+// AppendStatus appends the changing part of a job's row.
+func AppendStatus(b []byte, s *sequence.Status) []byte {
+	return appendStatus(append(b, version), s)
+}
+
+// DecodeStatus reads what AppendStatus wrote.
+func DecodeStatus(b []byte) (sequence.Status, error) {
+	r := newReader(b)
+	s := r.status()
+	return s, r.done()
+}
+
+func appendStatus(b []byte, s *sequence.Status) []byte {
+	b = appendBytes(b, s.State)
+	b = binary.AppendUvarint(b, uint64(s.Attempt))
+	b = appendTime(b, s.EndedAt)
+	b = appendBytes(b, s.Code)
+	b = binary.AppendUvarint(b, s.LastJSeq)
+	return binary.AppendUvarint(b, s.LastSeq)
+}
+
+func (r *reader) status() sequence.Status {
+	return sequence.Status{
+		State:    arcp.JobState(r.str()),
+		Attempt:  uint32(r.uint()),
+		EndedAt:  r.time(),
+		Code:     arcp.Code(r.str()),
+		LastJSeq: r.uint(),
+		LastSeq:  r.uint(),
+	}
+}
+
+// AppendSession appends a session's row without its id and positions.
+func AppendSession(b []byte, s *store.Session) []byte {
+	b = appendBytes(append(b, version), s.Principal)
+	b = appendBool(b, s.Anonymous)
+	b = appendBytes(b, s.Version)
+	b = appendBytes(b, s.ClientKind)
+	b = binary.AppendUvarint(b, uint64(len(s.Negotiated)))
+	for _, f := range s.Negotiated {
+		b = appendBytes(b, f)
+	}
+	b = append(b, s.TokenHash[:]...)
+	b = appendTime(b, s.CreatedAt)
+	b = appendTime(b, s.DetachedAt)
+	return appendTime(b, s.EndedAt)
+}
+
+// DecodeSession reads the row of the session with the id.
+func DecodeSession(id arcp.SessionID, b []byte) (store.Session, error) {
+	r := newReader(b)
+	s := store.Session{ID: id, Principal: r.str(), Anonymous: r.bool(), Version: r.str(), ClientKind: r.str()}
+	for range r.count() {
+		s.Negotiated = append(s.Negotiated, arcp.Feature(r.str()))
+	}
+	for i := range s.TokenHash {
+		s.TokenHash[i] = r.byte()
+	}
+	s.CreatedAt, s.DetachedAt, s.EndedAt = r.time(), r.time(), r.time()
+	return s, r.done()
+}
+
+// AppendRecord appends a record's revision and value.
+func AppendRecord(b []byte, rev uint64, value []byte) []byte {
+	return append(binary.AppendUvarint(append(b, version), rev), value...)
+}
+
+// DecodeRecord reads the record with the key; its value is a copy.
+func DecodeRecord(key string, b []byte) (store.Record, error) {
+	r := reader{b: b}
+	r.version()
+	rec := store.Record{Key: key, Rev: r.uint()}
+	if r.err == nil {
+		rec.Value = append([]byte{}, b[r.off:]...)
+	}
+	return rec, r.err
+}
+
+// AppendHolder appends which job holds an idempotency key.
+func AppendHolder(b []byte, id arcp.JobID, digest string) []byte {
+	return appendBytes(appendID(append(b, version), arcp.JobPrefix, id), digest)
+}
+
+// DecodeHolder reads what AppendHolder wrote.
+func DecodeHolder(b []byte) (id arcp.JobID, digest string, err error) {
+	r := newReader(b)
+	id, digest = arcp.JobID(r.id(arcp.JobPrefix)), r.str()
+	return id, digest, r.done()
+}

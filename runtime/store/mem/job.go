@@ -1,0 +1,194 @@
+package mem
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/store/internal/codec"
+	"github.com/arcpd/arcpd/runtime/store/internal/sequence"
+)
+
+// packBytes bounds the jobs that are packed when they end: packing a longer one
+// would hold up the commit, and its overhead is small anyway.
+const packBytes = 16 << 10
+
+// job is a job's row and events.
+type job struct {
+	row    *store.Job     // nil when packed
+	events []*store.Event // append only: what a reader has of it stays valid
+	packed []byte         // row, then chunk
+	split  int            // length of the row in packed
+}
+
+func (s *Store) applyJob(c *sequence.JobChange) {
+	j := s.jobs[c.ID]
+	if c.Created != nil {
+		j = &job{row: c.Created}
+		s.jobs[c.ID] = j
+		s.addJob(c.Created, j)
+	}
+	for _, e := range c.Events {
+		s.bytes += int64(len(e.Body))
+	}
+	switch {
+	case c.Ended:
+		delete(s.live, c.ID)
+	case c.Created != nil:
+		s.live[c.ID] = struct{}{}
+	}
+	c.Status.Apply(j.row)
+	if !c.Ended {
+		j.events = append(j.events, c.Events...)
+		return
+	}
+	if len(j.events) > 0 {
+		j.events = append(j.events, c.Events...)
+	} else {
+		j.events = c.Events
+	}
+	s.scratch = j.pack(s.scratch)
+}
+
+// addJob puts a new job where it is looked for.
+func (s *Store) addJob(row *store.Job, j *job) {
+	l := s.lists[row.Principal]
+	if l == nil {
+		l = new(list)
+		s.lists[row.Principal] = l
+	}
+	l.add(row, j)
+	if row.IdempotencyKey != "" {
+		s.keys[ikey{row.Principal, row.IdempotencyKey}] = holder{row.ID, row.Digest}
+	}
+}
+
+// pack makes one piece of memory of a short job that has ended.
+func (j *job) pack(scratch []byte) []byte {
+	if codec.ChunkSize(j.events) > packBytes || len(j.row.Arguments)+len(j.row.Options) > packBytes {
+		return scratch
+	}
+	scratch = codec.AppendJob(scratch[:0], j.row)
+	j.split = len(scratch)
+	scratch = codec.AppendChunk(scratch, j.events)
+	j.packed = append(make([]byte, 0, len(scratch)), scratch...)
+	j.row, j.events = nil, nil
+	return scratch
+}
+
+// log is a job's events as they were at one moment. It is read without a lock.
+type log struct {
+	events []*store.Event
+	packed []byte // a chunk; then events is nil
+}
+
+func (j *job) log() log { return log{j.events, j.packed[j.split:]} }
+
+// unpack turns a packed log into a plain one.
+func (l log) unpack() (log, error) {
+	if len(l.packed) == 0 {
+		return l, nil
+	}
+	events, err := codec.DecodeChunk(l.packed, 1)
+	if err != nil {
+		return l, err
+	}
+	l = log{events: make([]*store.Event, len(events))}
+	for i := range events {
+		l.events[i] = &events[i]
+	}
+	return l, nil
+}
+
+func (l log) each(ctx context.Context, after uint64, fn func(*store.Event) bool) error {
+	l, err := l.unpack()
+	if err != nil {
+		return err
+	}
+	for i := after; i < uint64(len(l.events)); i++ {
+		if !fn(l.events[i]) {
+			return nil
+		}
+		if i%1024 == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// row is a job's row as it was at one moment: a copy or packed.
+type row struct {
+	plain  store.Job
+	packed []byte
+}
+
+func (j *job) copyRow(id arcp.JobID) row {
+	if j.row != nil {
+		return row{plain: *j.row}
+	}
+	return row{plain: store.Job{ID: id}, packed: j.packed[:j.split]}
+}
+
+func (r *row) unpack() (store.Job, error) {
+	if r.packed == nil {
+		return r.plain, nil
+	}
+	return codec.DecodeJob(r.plain.ID, r.packed)
+}
+
+// Job returns a job's row.
+func (s *Store) Job(_ context.Context, id arcp.JobID) (store.Job, error) {
+	r, err := s.findRow(id)
+	if err != nil {
+		return store.Job{}, err
+	}
+	return r.unpack()
+}
+
+func (s *Store) findRow(id arcp.JobID) (row, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if err := s.open(); err != nil {
+		return row{}, err
+	}
+	j := s.jobs[id]
+	if j == nil {
+		return row{}, fmt.Errorf("job %q: %w", id, store.ErrNotFound)
+	}
+	return j.copyRow(id), nil
+}
+
+// JobEvents calls fn for a job's events after a position.
+func (s *Store) JobEvents(ctx context.Context, id arcp.JobID, after uint64, fn func(*store.Event) bool) error {
+	s.mu.RLock()
+	j, err := s.jobs[id], s.open()
+	var l log
+	if j != nil {
+		l = j.log()
+	}
+	s.mu.RUnlock()
+	switch {
+	case err != nil:
+		return err
+	case j == nil:
+		return fmt.Errorf("job %q: %w", id, store.ErrNotFound)
+	}
+	return l.each(ctx, after, fn)
+}
+
+// Live calls fn for every job that has not ended.
+func (s *Store) Live(ctx context.Context, fn func(store.Job) bool) error {
+	for _, id := range sorted(&s.mu, s.live) {
+		j, err := s.Job(ctx, id)
+		switch {
+		case err != nil:
+			return err
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !j.State.Terminal() && !fn(j):
+			return nil
+		}
+	}
+	return nil
+}

@@ -1,0 +1,166 @@
+// Package mem is a store of plain Go structures: nothing survives the process.
+//
+// Events of live jobs are kept as they were given; the row and the events of a
+// short job are packed into one piece of memory when it ends. What is passed to
+// Commit belongs to the store from then on.
+package mem
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/store/internal/sequence"
+)
+
+// Options of a store. The zero value is ready.
+type Options struct {
+	// IDs mints the ids of events. Default: a source of its own.
+	IDs *arcp.IDSource
+}
+
+// Store is a store.Store in memory. Readers share a lock with the end of
+// Commit, when a decided batch is put in place.
+type Store struct {
+	core    *sequence.Core // the committer's
+	scratch []byte         // the committer's
+
+	mu       sync.RWMutex
+	sessions map[arcp.SessionID]*session
+	jobs     map[arcp.JobID]*job
+	live     map[arcp.JobID]struct{}
+	lists    map[string]*list // by principal
+	keys     map[ikey]holder
+	records  map[string]store.Record
+	bytes    int64
+	closed   bool
+}
+
+type ikey struct{ principal, key string }
+
+type holder struct {
+	job    arcp.JobID
+	digest string
+}
+
+var errClosed = errors.New("the store is closed")
+
+// Open returns an empty store.
+func Open(opts Options) store.Store {
+	s := &Store{
+		sessions: make(map[arcp.SessionID]*session),
+		jobs:     make(map[arcp.JobID]*job),
+		live:     make(map[arcp.JobID]struct{}),
+		lists:    make(map[string]*list),
+		keys:     make(map[ikey]holder),
+		records:  make(map[string]store.Record),
+	}
+	if opts.IDs == nil {
+		opts.IDs = new(arcp.IDSource)
+	}
+	s.core = sequence.New(source{s}, opts.IDs, 0)
+	return s
+}
+
+// Commit performs writes in order. It never fails as a whole.
+func (s *Store) Commit(writes []*store.Write, results []store.Result) error {
+	chg, err := s.core.Decide(writes, results)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errClosed
+	}
+	for _, c := range chg.Jobs {
+		s.applyJob(c)
+	}
+	for _, c := range chg.Sessions {
+		s.applySession(c)
+	}
+	for i := range chg.Records {
+		s.applyRecord(&chg.Records[i])
+	}
+	return nil
+}
+
+func (s *Store) applyRecord(c *sequence.RecordChange) {
+	if c.Value == nil {
+		delete(s.records, c.Key)
+		return
+	}
+	s.records[c.Key] = store.Record{Key: c.Key, Rev: c.Rev, Value: c.Value}
+}
+
+// Get returns a record.
+func (s *Store) Get(_ context.Context, key string) (store.Record, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	rec := s.records[key]
+	rec.Key = key
+	return rec, s.open()
+}
+
+// Stat counts. Bytes is what was put in, without overhead.
+func (s *Store) Stat() store.Stat {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return store.Stat{Jobs: len(s.jobs), LiveJobs: len(s.live), Sessions: len(s.sessions), Bytes: s.bytes}
+}
+
+// Close lets go of everything.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	clear(s.sessions)
+	clear(s.jobs)
+	clear(s.live)
+	clear(s.lists)
+	clear(s.keys)
+	clear(s.records)
+	return nil
+}
+
+// open returns an error if the store is closed. It needs the lock.
+func (s *Store) open() error {
+	if s.closed {
+		return errClosed
+	}
+	return nil
+}
+
+// sorted returns the keys of m in order.
+func sorted[K ~string, V any](mu *sync.RWMutex, m map[K]V) []K {
+	mu.RLock()
+	defer mu.RUnlock()
+	return slices.Sorted(maps.Keys(m))
+}
+
+// source answers the committer, who alone changes the maps.
+type source struct{ s *Store }
+
+func (src source) Session(id arcp.SessionID) (store.Session, error) {
+	if e := src.s.sessions[id]; e != nil {
+		return e.row, nil
+	}
+	return store.Session{}, store.ErrNotFound
+}
+
+func (src source) Ended(id arcp.JobID) (bool, error) { return src.s.jobs[id] != nil, nil }
+
+func (src source) Key(principal, key string) (arcp.JobID, string, error) {
+	h := src.s.keys[ikey{principal, key}]
+	return h.job, h.digest, nil
+}
+
+func (src source) Rev(key string) (uint64, error) { return src.s.records[key].Rev, nil }
+
+func (src source) Events(id arcp.JobID, after uint64, fn func(*store.Event) bool) error {
+	return src.s.jobs[id].log().each(context.Background(), after, fn)
+}

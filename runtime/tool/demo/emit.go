@@ -1,0 +1,65 @@
+package demo
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+type emitArgs struct {
+	Count      int    `json:"count" jsonschema:"minimum=0,maximum=10000000,description=How many log events to emit."`
+	Bytes      int    `json:"bytes" jsonschema:"minimum=0,maximum=262144,description=The length of each message."`
+	IntervalMS millis `json:"interval_ms" jsonschema:"minimum=0,maximum=3600000,default=0,description=Between two events."`
+	DelayMS    millis `json:"delay_ms" jsonschema:"minimum=0,maximum=3600000,default=0,description=Before the first event."`
+}
+
+type emitResult struct {
+	Emitted int `json:"emitted"`
+}
+
+func newEmit() (*tool.Tool, error) {
+	return tool.New(capability("emit", "Emits numbered log events."), emit)
+}
+
+func emit(ctx context.Context, job tool.Job, a emitArgs) (emitResult, error) {
+	if err := pause(ctx, a.DelayMS); err != nil {
+		return emitResult{}, err
+	}
+	message := strings.Repeat("x", a.Bytes)
+	pace := newPacer(ctx, a.IntervalMS)
+	defer pace.stop()
+	var numbers numbering
+	for n := range a.Count {
+		if n > 0 {
+			if err := pace.wait(); err != nil {
+				return emitResult{}, err
+			}
+		}
+		if err := job.Log(arcp.LevelInfo, message, numbers.attributes(n)); err != nil {
+			return emitResult{}, err
+		}
+	}
+	return emitResult{a.Count}, nil
+}
+
+// numbering makes the attributes {"n":…}. Whoever gets them may keep them: it
+// carves them out of blocks it never writes to again.
+type numbering struct{ block []byte }
+
+const (
+	blockBytes   = 4 << 10
+	maxAttribute = len(`{"n":-9223372036854775808}`)
+)
+
+func (b *numbering) attributes(n int) arcp.Raw {
+	if cap(b.block)-len(b.block) < maxAttribute {
+		b.block = make([]byte, 0, blockBytes)
+	}
+	start := len(b.block)
+	b.block = strconv.AppendInt(append(b.block, `{"n":`...), int64(n), 10)
+	b.block = append(b.block, '}')
+	return arcp.Raw(b.block[start:len(b.block):len(b.block)])
+}

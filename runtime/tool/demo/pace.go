@@ -1,0 +1,62 @@
+package demo
+
+import (
+	"context"
+	"time"
+)
+
+// millis is a duration argument: milliseconds.
+type millis int64
+
+func (ms millis) duration() time.Duration { return time.Duration(ms) * time.Millisecond }
+
+// pause waits for ms and returns the cause of ctx if that ends before.
+func pause(ctx context.Context, ms millis) error {
+	if ms == 0 {
+		return context.Cause(ctx)
+	}
+	timer := time.NewTimer(ms.duration())
+	defer timer.Stop()
+	return until(ctx, timer.C)
+}
+
+func until(ctx context.Context, c <-chan time.Time) error {
+	select {
+	case <-c:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// pacer spaces steps evenly. Steps that the caller was too slow for are not
+// made up for.
+type pacer struct {
+	ctx    context.Context
+	ticker *time.Ticker // nil: as fast as possible
+}
+
+func newPacer(ctx context.Context, interval millis) *pacer {
+	if interval == 0 {
+		return &pacer{ctx: ctx}
+	}
+	return &pacer{ctx, time.NewTicker(interval.duration())}
+}
+
+// wait waits for the next step and returns the cause of the context if that
+// has ended.
+func (p *pacer) wait() error {
+	if p.ticker != nil {
+		return until(p.ctx, p.ticker.C)
+	}
+	if p.ctx.Err() != nil {
+		return context.Cause(p.ctx)
+	}
+	return nil
+}
+
+func (p *pacer) stop() {
+	if p.ticker != nil {
+		p.ticker.Stop()
+	}
+}

@@ -1,0 +1,87 @@
+package tool
+
+import (
+	"cmp"
+	"strings"
+)
+
+// compareVersions orders versions as semantic versioning does, as far as they
+// follow it: dotted numbers by value, a pre-release before its release, build
+// data last. Different texts never compare as equal.
+func compareVersions(a, b string) int {
+	coreA, preA := splitVersion(a)
+	coreB, preB := splitVersion(b)
+	return cmp.Or(compareDotted(coreA, coreB), comparePre(preA, preB), strings.Compare(a, b))
+}
+
+func splitVersion(v string) (core, pre string) {
+	v, _, _ = strings.Cut(strings.TrimPrefix(v, "v"), "+")
+	core, pre, _ = strings.Cut(v, "-")
+	return core, pre
+}
+
+func comparePre(a, b string) int {
+	switch {
+	case a == b:
+		return 0
+	case a == "":
+		return 1
+	case b == "":
+		return -1
+	}
+	return compareDotted(a, b)
+}
+
+func compareDotted(a, b string) int {
+	for a != "" && b != "" {
+		var x, y string
+		x, a, _ = strings.Cut(a, ".")
+		y, b, _ = strings.Cut(b, ".")
+		if c := comparePart(x, y); c != 0 {
+			return c
+		}
+	}
+	return cmp.Compare(len(a), len(b))
+}
+
+// comparePart compares numbers by value and puts them before words.
+func comparePart(x, y string) int {
+	numX, numY := isDigits(x), isDigits(y)
+	switch {
+	case numX && numY:
+		x, y = strings.TrimLeft(x, "0"), strings.TrimLeft(y, "0")
+		return cmp.Or(cmp.Compare(len(x), len(y)), strings.Compare(x, y))
+	case numX:
+		return -1
+	case numY:
+		return 1
+	}
+	return strings.Compare(x, y)
+}
+
+func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+
+// distance is the number of bytes to insert, delete or replace to turn a into
+// b. It gives up, with a number above limit, when their lengths differ by more.
+func distance(a, b string, limit int) int {
+	if d := len(a) - len(b); d > limit || -d > limit {
+		return limit + 1
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replace := diagonal
+			if a[i] != b[j] {
+				replace++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replace, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,167 @@
+package tool
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"regexp"
+	"strings"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// NewRaw returns a tool that gets its arguments and gives its result as JSON.
+// The schemas of c, if any, are compiled: a broken one, or one that refers to
+// something outside of itself, is an error.
+func NewRaw(c Capability, fn Func) (*Tool, error) {
+	t, err := newTool(c, fn)
+	if err != nil {
+		return nil, err
+	}
+	t.raw = true
+	if t.input, err = compile(c.InputSchema, false); err != nil {
+		return nil, fmt.Errorf("tool %s: input schema: %w", t.ref, err)
+	}
+	if t.output, err = compile(c.OutputSchema, false); err != nil {
+		return nil, fmt.Errorf("tool %s: output schema: %w", t.ref, err)
+	}
+	return t, nil
+}
+
+// New returns a tool made of a Go function. Schemas that c does not bring are
+// derived from In and Out:
+//
+//   - A struct is an object with a member for each exported field, named and
+//     left out as the json tag says, and no others. A member is required unless
+//     its field is a pointer, has omitzero or omitempty, or has a default.
+//   - Integers have the bounds of their type, []byte is base64, time.Time is
+//     RFC 3339, arcp.Number any number, arcp.Raw and any anything.
+//   - A pointer may also be null.
+//   - The tag jsonschema:"keyword=value,…" adds minimum, maximum,
+//     exclusiveMinimum, exclusiveMaximum, multipleOf, minLength, maxLength,
+//     pattern, format, minItems, maxItems, enum=a|b, default and description.
+//     A default is also what the function gets when the member is missing.
+//
+// In must be an object: a struct, a map, arcp.Raw or any. The error says which
+// field has no schema.
+func New[In, Out any](c Capability, fn func(ctx context.Context, job Job, in In) (Out, error)) (*Tool, error) {
+	t, err := newTool(c, nil)
+	if err != nil {
+		return nil, err
+	}
+	in, err := t.deriveInput(reflect.TypeFor[In]())
+	if err != nil {
+		return nil, fmt.Errorf("tool %s: input: %w", t.ref, err)
+	}
+	if err := t.deriveOutput(reflect.TypeFor[Out]()); err != nil {
+		return nil, fmt.Errorf("tool %s: output: %w", t.ref, err)
+	}
+	var defaults In
+	if in != nil {
+		if err := arcp.Unmarshal(in, &defaults); err != nil {
+			return nil, fmt.Errorf("tool %s: input: defaults: %w", t.ref, err)
+		}
+	}
+	t.run = typed(defaults, fn)
+	return t, nil
+}
+
+// MustNew is New for tools that are known to be right.
+func MustNew[In, Out any](c Capability, fn func(ctx context.Context, job Job, in In) (Out, error)) *Tool {
+	t, err := New(c, fn)
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+func newTool(c Capability, fn Func) (*Tool, error) {
+	c = c.withDefaults()
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("tool %s: %w", c.Ref(), err)
+	}
+	return &Tool{Capability: c, ref: c.Ref(), run: fn}, nil
+}
+
+// Ref is the reference that names exactly this tool: name@version.
+func (t *Tool) Ref() string { return t.ref }
+
+// deriveInput sets the input schema and returns the object of its defaults, nil
+// if there are none.
+func (t *Tool) deriveInput(in reflect.Type) (defaults arcp.Raw, err error) {
+	s, err := schemaOf(in)
+	if err != nil {
+		return nil, err
+	}
+	if !s.isObject() {
+		return nil, fmt.Errorf("%v is not a JSON object", in)
+	}
+	if t.InputSchema == nil {
+		if t.InputSchema, err = s.encode(); err != nil {
+			return nil, err
+		}
+	}
+	t.input, err = compile(t.InputSchema, true)
+	return s.defaults(), err
+}
+
+// deriveOutput sets the output schema. A derived one is checked only if it says
+// more than the Go type, which Out cannot break.
+func (t *Tool) deriveOutput(out reflect.Type) error {
+	s, err := schemaOf(out)
+	if err != nil {
+		return err
+	}
+	derived := t.OutputSchema == nil
+	if derived {
+		if t.OutputSchema, err = s.encode(); err != nil {
+			return err
+		}
+	}
+	compiled, err := compile(t.OutputSchema, true)
+	if !derived || s.constrained() {
+		t.output = compiled
+	}
+	return err
+}
+
+// typed decodes the arguments over a copy of the defaults and encodes the
+// result. Defaults are scalars: decoding must not write through to the original.
+func typed[In, Out any](defaults In, fn func(context.Context, Job, In) (Out, error)) Func {
+	return func(ctx context.Context, job Job, args arcp.Raw) (arcp.Raw, error) {
+		in, err := decode(args, defaults)
+		if err != nil {
+			return nil, err
+		}
+		out, err := fn(ctx, job, in)
+		if err != nil {
+			return nil, err
+		}
+		raw, err := arcp.Marshal(out)
+		if err != nil {
+			return nil, arcp.Errorf(arcp.CodeInternal, "the tool's result cannot be encoded")
+		}
+		return raw, nil
+	}
+}
+
+// decode decodes arguments that follow the schema. JSON Schema counts 1.0 and
+// 1e3 as integers, the decoder does not: it gets a second try.
+func decode[In any](args arcp.Raw, defaults In) (In, error) {
+	in := defaults
+	err := arcp.Unmarshal(args, &in)
+	if err == nil {
+		return in, nil
+	}
+	if plain, ok := plainIntegers(args); ok {
+		again := defaults
+		if arcp.Unmarshal(plain, &again) == nil {
+			return again, nil
+		}
+	}
+	text := goType.ReplaceAllString(strings.TrimPrefix(err.Error(), "json: "), "")
+	return in, arcp.Errorf(arcp.CodeInvalidArgument, "arguments: %s", text)
+}
+
+// goType is what a caller does not want to know.
+var goType = regexp.MustCompile(` into Go \S+`)

@@ -1,0 +1,181 @@
+package tool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// What of a tool's error goes over the wire.
+const (
+	maxMessageBytes = 4 << 10  // longer texts are cut
+	maxDetailsBytes = 64 << 10 // larger details are left out, so that the terminal event stays one event
+)
+
+// PanicError is a panic of a tool. Neither the value nor the stack may go over
+// the wire.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+func (p *PanicError) Error() string { return fmt.Sprintf("tool panicked: %v", p.Value) }
+
+// PanicReporter is a Job that wants to know of its tool's panics. It is called
+// by the goroutine that panicked, before Run returns.
+type PanicReporter interface {
+	ToolPanicked(p *PanicError)
+}
+
+// Run runs one attempt and returns its encoded result, or its error in wire
+// form. The arguments must have passed Validate; missing ones and null are {}.
+// The Func must not change the arguments; its result may be the arguments.
+//
+//   - An *arcp.Error passes. If its code is not canonical it becomes UNKNOWN,
+//     with the tool's code in details.code.
+//   - An error of an ended ctx becomes the cause of ctx.
+//   - Any other error becomes UNKNOWN with its text.
+//   - A panic becomes INTERNAL; a Job that is a PanicReporter learns more.
+//   - A result over MaxResponseBytes becomes RESOURCE_EXHAUSTED, one that is not
+//     JSON or breaks the output schema INTERNAL.
+//
+// A Func that calls runtime.Goexit ends the calling goroutine: Run does not
+// return then.
+func (t *Tool) Run(ctx context.Context, job Job, args arcp.Raw) (arcp.Raw, *arcp.Error) {
+	args = orEmpty(args)
+	out, err := t.call(ctx, job, args)
+	if err != nil {
+		return nil, err
+	}
+	if len(out) == 0 {
+		out = arcp.Raw("null")
+	}
+	return out, t.checkResult(args, out)
+}
+
+func (t *Tool) call(ctx context.Context, job Job, args arcp.Raw) (out arcp.Raw, err *arcp.Error) {
+	defer func() {
+		if v := recover(); v != nil {
+			out, err = nil, panicked(job, &PanicError{v, debug.Stack()})
+		}
+	}()
+	out, e := t.run(ctx, job, args)
+	if e != nil {
+		return nil, wireError(ctx, e)
+	}
+	return out, nil
+}
+
+func panicked(job Job, p *PanicError) *arcp.Error {
+	if r, ok := job.(PanicReporter); ok {
+		r.ToolPanicked(p)
+	}
+	return arcp.Errorf(arcp.CodeInternal, "the tool panicked")
+}
+
+// wireError is what Run's comment says about errors.
+func wireError(ctx context.Context, err error) *arcp.Error {
+	if e, ok := errors.AsType[*arcp.Error](err); ok && e != nil {
+		return clean(e)
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		e, _ := arcp.AsError(err)
+		return clean(e)
+	}
+	return arcp.Errorf(arcp.CodeUnknown, "%s", cut(err.Error()))
+}
+
+// clean returns a copy of a tool's error that follows SPEC.md §4.
+func clean(e *arcp.Error) *arcp.Error {
+	c := *e
+	c.Message = cut(c.Message)
+	if len(c.Details) > maxDetailsBytes || c.Details.Kind() != '{' || !c.Details.IsValid() {
+		c.Details = nil
+	}
+	if !c.Code.Known() || c.Code == arcp.CodeOK {
+		c.Details = withCode(c.Details, c.Code)
+		c.Code = arcp.CodeUnknown
+	}
+	if c.Cause != nil {
+		c.Cause = cleanCause(*c.Cause)
+	}
+	return &c
+}
+
+func cleanCause(c arcp.Cause) *arcp.Cause {
+	c.Code, _ = arcp.ParseCode(string(c.Code))
+	c.Message = cut(c.Message)
+	return &c
+}
+
+// withCode adds the member code to details, unless the tool has set it.
+func withCode(details arcp.Raw, code arcp.Code) arcp.Raw {
+	members := make(map[string]arcp.Raw)
+	if len(details) > 0 && arcp.Unmarshal(details, &members) != nil {
+		return nil
+	}
+	if _, ok := members["code"]; !ok {
+		members["code"] = arcp.AppendString(nil, cut(string(code)))
+	}
+	raw, err := arcp.Marshal(members)
+	if err != nil {
+		return nil
+	}
+	return raw
+}
+
+// cut makes s valid UTF-8 of at most maxMessageBytes.
+func cut(s string) string { return cutTo(s, maxMessageBytes) }
+
+func cutTo(s string, n int) string {
+	if len(s) > n {
+		for n > 0 && !utf8.RuneStart(s[n]) {
+			n--
+		}
+		s = s[:n] + "…"
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}
+
+func (t *Tool) checkResult(args, out arcp.Raw) *arcp.Error {
+	if limit := t.Limits.MaxResponseBytes; limit > 0 && len(out) > limit {
+		return tooLarge("result", len(out), limit)
+	}
+	if t.raw && !same(args, out) && !out.IsValid() {
+		return arcp.Errorf(arcp.CodeInternal, "the tool's result is not valid JSON")
+	}
+	if t.output == nil {
+		return nil
+	}
+	if fault := t.output.check(out); fault != nil {
+		return arcp.Errorf(arcp.CodeInternal, "the tool's result breaks its output schema: %s", fault.text("the result", "member"))
+	}
+	return nil
+}
+
+// tooLarge is not retryable: the same call would be as large again.
+func tooLarge(what string, size, limit int) *arcp.Error {
+	e := arcp.Errorf(arcp.CodeResourceExhausted, "the %s has %d bytes; the tool's limit is %d", what, size, limit)
+	e.Retryable = false
+	return e
+}
+
+// same reports whether a tool returned its arguments, which are valid already.
+func same(args, out arcp.Raw) bool { return len(args) == len(out) && &args[0] == &out[0] }
+
+var emptyObject = arcp.Raw("{}")
+
+func orEmpty(args arcp.Raw) arcp.Raw {
+	if len(args) == 0 || args.Kind() == 'n' {
+		return emptyObject
+	}
+	return args
+}

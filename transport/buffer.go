@@ -1,0 +1,19 @@
+package transport
+
+import "sync"
+
+// buffer is the memory of one write or one read. Connections borrow it from
+// the pool while they have something to move and hold none while idle.
+type buffer [BufferSize]byte
+
+var buffers = sync.Pool{New: func() any { return new(buffer) }}
+
+func getBuffer() *buffer { return buffers.Get().(*buffer) }
+
+// putBuffer takes back a slice of a buffer that nobody uses any more. Slices
+// that did not come from the pool are left to the garbage collector.
+func putBuffer(p []byte) {
+	if cap(p) == BufferSize {
+		buffers.Put((*buffer)(p[:BufferSize]))
+	}
+}

@@ -1,0 +1,204 @@
+package transport
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+)
+
+// closeTimeout bounds Close: sending what is buffered, the farewell, and
+// waiting for the peer to go.
+const closeTimeout = time.Second
+
+// maxReason is what a close frame has room for (RFC 6455 §5.5).
+const maxReason = 123
+
+// source yields the bytes that arrive.
+type source interface {
+	// receive blocks for bytes, without holding a buffer where it can. They
+	// are valid until release.
+	receive() ([]byte, error)
+	// release says that the bytes received last have been used.
+	release()
+	// interrupt makes receive fail, now and later. Anyone may call it.
+	interrupt()
+}
+
+// wire is a byte stream below a connection.
+type wire interface {
+	source
+	sink
+	// linger ends sending and waits until the peer ends too, so that what was
+	// sent is not lost in a reset. It follows interrupt and is ended by kill.
+	linger()
+	// kill ends everything at once and makes all calls fail. Anyone may call
+	// it, more than once.
+	kill()
+	// join waits for the goroutines of the wire after kill.
+	join()
+}
+
+// core is what all connections have in common: everything but frames.
+type core struct {
+	wire  wire
+	out   outbox
+	info  Info
+	limit atomic.Int64 // of frames read
+	seen  atomic.Int64 // UnixNano of the last bytes received
+	gone  atomic.Bool  // the peer said that it has ended
+
+	reading sync.Mutex // held during Read
+	rest    []byte     // received and not yet used
+	failure error      // of Read, forever
+
+	ending sync.Mutex
+	closed *Error        // why this side ended; nil until then
+	done   chan struct{} // closed when this side has ended
+}
+
+func (c *core) init(w wire, l Limits, info Info) {
+	if l.ReadLimit <= 0 {
+		l.ReadLimit = DefaultReadLimit
+	}
+	if l.WriteTimeout <= 0 {
+		l.WriteTimeout = DefaultWriteTimeout
+	}
+	c.wire, c.info = w, info
+	c.out.init(w, l.WriteTimeout)
+	c.limit.Store(l.ReadLimit)
+	c.seen.Store(time.Now().UnixNano())
+}
+
+// Info implements Conn.
+func (c *core) Info() Info { return c.info }
+
+// LastSeen implements Conn.
+func (c *core) LastSeen() time.Time { return time.Unix(0, c.seen.Load()) }
+
+// Flush implements Conn.
+func (c *core) Flush() error { return c.out.flush() }
+
+// fill blocks until there are bytes to use. The caller holds reading.
+func (c *core) fill() error {
+	if len(c.rest) > 0 {
+		return nil
+	}
+	c.wire.release()
+	p, err := c.wire.receive()
+	if err != nil {
+		return err
+	}
+	c.rest = p
+	c.seen.Store(time.Now().UnixNano())
+	return nil
+}
+
+// fail makes err, as Read returns it, the end of all reading. The caller holds
+// reading.
+func (c *core) fail(err error) error {
+	if e := c.endedHere(); e != nil {
+		err = e
+	} else if _, ok := errors.AsType[*Error](err); !ok {
+		err = &Error{Code: CloseAbnormal, Err: fmt.Errorf("read: %w", err)}
+	}
+	c.failure = err
+	return err
+}
+
+// check is whether a frame may be handed to the caller of Read.
+func (c *core) check(frame []byte) error {
+	if n := c.limit.Load(); int64(len(frame)) > n {
+		return tooBig(n)
+	}
+	if !utf8.Valid(frame) {
+		return &Error{Code: CloseNotUTF8, Reason: "a frame is not UTF-8"}
+	}
+	return nil
+}
+
+func tooBig(limit int64) error {
+	return &Error{Code: CloseTooBig, Reason: fmt.Sprintf("a frame has more than %d bytes", limit)}
+}
+
+func (c *core) endedHere() error {
+	c.ending.Lock()
+	defer c.ending.Unlock()
+	if c.closed == nil {
+		return nil
+	}
+	return c.closed
+}
+
+// begin starts the end of the connection from this side. It reports false if
+// somebody else did, who will close done.
+func (c *core) begin(code CloseCode) bool {
+	c.ending.Lock()
+	defer c.ending.Unlock()
+	if c.closed != nil {
+		return false
+	}
+	c.closed = &Error{Code: code, Err: ErrClosed}
+	c.done = make(chan struct{})
+	return true
+}
+
+// close ends the connection: what is buffered, a farewell, and the peer's end,
+// all within closeTimeout.
+func (c *core) close(code CloseCode, farewell []byte) error {
+	if !c.begin(code) {
+		<-c.done
+		return nil
+	}
+	t := time.AfterFunc(closeTimeout, c.wire.kill)
+	defer t.Stop()
+	err := c.out.finish(farewell, c.closed)
+	c.wire.interrupt()
+	c.reading.Lock()
+	c.reading.Unlock() //lint:ignore SA2001 the reader has left
+	if err == nil && !c.gone.Load() {
+		c.wire.linger()
+	}
+	c.stop()
+	if c.gone.Load() {
+		return nil
+	}
+	return err
+}
+
+// stop ends the connection at once and returns when nobody is left in Read,
+// Write and Flush. What Read lent to its caller stays untouched.
+func (c *core) stop() {
+	c.out.stop(c.closed)
+	c.wire.kill()
+	c.out.join()
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	c.wire.join()
+	close(c.done)
+}
+
+// Abort implements Conn.
+func (c *core) Abort() error {
+	if c.begin(CloseAbnormal) {
+		c.stop()
+		return nil
+	}
+	c.wire.kill()
+	<-c.done
+	return nil
+}
+
+// cutReason shortens a reason to maxReason bytes of whole characters.
+func cutReason(s string) string {
+	if len(s) <= maxReason {
+		return s
+	}
+	n := maxReason
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}

@@ -1,0 +1,109 @@
+package transport
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// handshake is the http.RoundTripper of one dial: it sends the request on a
+// connection of its own and keeps that when the answer is an upgrade, instead
+// of the goroutines and buffers of http.Transport.
+type handshake struct {
+	tls  *tls.Config
+	body func(net.Conn) io.ReadWriteCloser // of the answer to an upgrade
+
+	wire  wire   // of the upgraded connection
+	early []byte // what followed the answer
+	info  Info
+}
+
+// RoundTrip implements http.RoundTripper.
+func (h *handshake) RoundTrip(req *http.Request) (*http.Response, error) {
+	conn, err := h.dial(req.Context(), req.URL)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := h.exchange(conn, req)
+	if err != nil {
+		_ = conn.Close() // the error said is the first
+		return nil, err
+	}
+	return resp, nil
+}
+
+func (h *handshake) dial(ctx context.Context, u *url.URL) (net.Conn, error) {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	addr := net.JoinHostPort(u.Hostname(), port)
+	if u.Scheme == "https" {
+		return (&tls.Dialer{Config: h.tls}).DialContext(ctx, "tcp", addr)
+	}
+	return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+}
+
+func (h *handshake) exchange(conn net.Conn, req *http.Request) (*http.Response, error) {
+	ctx := req.Context()
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(past) })
+	resp, br, err := roundTrip(conn, req)
+	if !stop() {
+		return nil, context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		resp.Body = bodyOf{resp.Body, conn}
+		return resp, nil
+	}
+	if h.wire, err = netWire(conn); err != nil {
+		return nil, err
+	}
+	early, _ := br.Peek(br.Buffered()) // cannot fail
+	h.early = slices.Clone(early)
+	h.info = Info{RemoteAddr: remoteHost(conn.RemoteAddr().String())}
+	if t, ok := conn.(*tls.Conn); ok {
+		h.info.PeerCerts = t.ConnectionState().PeerCertificates
+	}
+	resp.Body = h.body(conn)
+	return resp, nil
+}
+
+func roundTrip(conn net.Conn, req *http.Request) (*http.Response, *bufio.Reader, error) {
+	if err := req.Write(conn); err != nil {
+		return nil, nil, err
+	}
+	br := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(br, req)
+	return resp, br, err
+}
+
+// bodyOf is the body of a refusal. It ends with its connection.
+type bodyOf struct {
+	io.Reader
+	conn io.Closer
+}
+
+func (b bodyOf) Close() error { return b.conn.Close() }
+
+// answerText is the first line of a refusal, if there is one, to be put after
+// the error.
+func answerText(resp *http.Response) string {
+	if resp == nil || resp.Body == nil {
+		return ""
+	}
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1024)) // for reading by people; what there is will do
+	line, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
+	if line == "" {
+		return ""
+	}
+	return ": " + line
+}

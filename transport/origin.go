@@ -1,0 +1,90 @@
+package transport
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// anyHost in a list of hosts or origins allows all of them.
+const anyHost = "*"
+
+// checkHost refuses names that this server is not known by, so that a web page
+// cannot reach a server on its visitor's machine by giving its own name the
+// address of it (DNS rebinding). Loopback names and the address that the
+// connection arrived at are always known.
+func checkHost(r *http.Request, allowed []string) error {
+	name, port := splitHost(r.Host)
+	if isLoopback(name) || name == localHost(r) {
+		return nil
+	}
+	if slices.ContainsFunc(allowed, func(a string) bool { return hostMatches(a, name, port) }) {
+		return nil
+	}
+	return fmt.Errorf("host %q is not allowed here", r.Host)
+}
+
+// hostMatches compares with an entry that is host, host:port or *.
+func hostMatches(entry, name, port string) bool {
+	n, p := splitHost(entry)
+	return entry == anyHost || n == name && (p == "" || p == port)
+}
+
+// splitHost returns the lower-case name without brackets, and the port, which
+// may be empty.
+func splitHost(s string) (name, port string) {
+	name, port, err := net.SplitHostPort(s)
+	if err != nil {
+		name, port = s, ""
+	}
+	name = strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
+	return strings.ToLower(name), port
+}
+
+func isLoopback(name string) bool {
+	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(name)
+	return err == nil && ip.IsLoopback()
+}
+
+// localHost is the address that the connection of r arrived at, or empty.
+func localHost(r *http.Request) string {
+	addr, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if !ok {
+		return ""
+	}
+	name, _ := splitHost(addr.String())
+	return name
+}
+
+// checkOrigin refuses web pages from elsewhere. Programs send no Origin, and
+// pages of the host itself are at home.
+func checkOrigin(r *http.Request, allowed []string) error {
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return nil
+	}
+	u, err := url.Parse(origin)
+	if err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host) {
+		return nil
+	}
+	if slices.ContainsFunc(allowed, func(a string) bool { return originMatches(a, origin, u) }) {
+		return nil
+	}
+	return fmt.Errorf("origin %q is not allowed here", origin)
+}
+
+// originMatches compares with an entry that is an origin (scheme://host:port),
+// host, host:port or *. u is the parsed origin, or nil.
+func originMatches(entry, origin string, u *url.URL) bool {
+	if entry == anyHost || strings.EqualFold(entry, origin) {
+		return true
+	}
+	return u != nil && u.Host != "" && hostMatches(entry, strings.ToLower(u.Hostname()), u.Port())
+}

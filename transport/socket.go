@@ -1,0 +1,240 @@
+package transport
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+)
+
+// past is a deadline that makes what blocks return.
+var past = time.Unix(1, 0)
+
+// polled is a file that the runtime's poller watches: a socket or a pipe.
+type polled interface {
+	syscall.Conn
+	SetReadDeadline(time.Time) error
+	SetWriteDeadline(time.Time) error
+	Close() error
+}
+
+// intake reads a polled file. It waits for readability and only then borrows a
+// buffer, so that an idle connection holds none.
+type intake struct {
+	file polled
+	raw  syscall.RawConn
+	try  func(fd uintptr) bool // tryRead, bound once
+
+	p   []byte // what was received last
+	err error
+}
+
+func (in *intake) init(f polled) (err error) {
+	in.file, in.try = f, in.tryRead
+	in.raw, err = f.SyscallConn()
+	return err
+}
+
+func (in *intake) receive() ([]byte, error) {
+	if err := in.raw.Read(in.try); err != nil {
+		return nil, err
+	}
+	if in.err != nil {
+		return nil, os.NewSyscallError("read", in.err)
+	}
+	if len(in.p) == 0 {
+		return nil, io.EOF
+	}
+	return in.p, nil
+}
+
+// tryRead reports false when there is nothing to read yet.
+func (in *intake) tryRead(fd uintptr) bool {
+	b := getBuffer()
+	n, err := retry(syscall.Read, fd, b[:])
+	if err == syscall.EAGAIN {
+		putBuffer(b[:])
+		return false
+	}
+	in.p, in.err = b[:max(n, 0)], err
+	return true
+}
+
+func (in *intake) release() {
+	putBuffer(in.p)
+	in.p = nil
+}
+
+func (in *intake) interrupt() { _ = in.file.SetReadDeadline(past) } // fails only if closed
+
+// outlet writes a polled file. What the kernel takes at once costs no timer.
+type outlet struct {
+	file polled
+	raw  syscall.RawConn
+	try  func(fd uintptr) bool // tryWrite, bound once
+
+	p    []byte // to be written
+	wait bool   // until some of it is
+	n    int    // written
+	err  error
+}
+
+func (out *outlet) init(f polled) (err error) {
+	out.file, out.try = f, out.tryWrite
+	out.raw, err = f.SyscallConn()
+	return err
+}
+
+// send renews the deadline whenever the kernel took some bytes.
+func (out *outlet) send(p []byte, timeout time.Duration) error {
+	out.wait = false
+	for len(p) > 0 {
+		if err := out.write(p, timeout); err == syscall.EAGAIN {
+			out.wait = true
+		} else if err != nil {
+			return err
+		}
+		p = p[out.n:]
+	}
+	return nil
+}
+
+// write is one write(2). It sets n.
+func (out *outlet) write(p []byte, timeout time.Duration) error {
+	out.p, out.n, out.err = p, 0, nil
+	if out.wait {
+		if err := out.file.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
+			return err
+		}
+		defer out.file.SetWriteDeadline(time.Time{})
+	}
+	err := out.raw.Write(out.try)
+	out.p = nil
+	if err != nil {
+		return err
+	}
+	return out.err
+}
+
+// tryWrite reports false when nothing can be written yet and it should be
+// waited for.
+func (out *outlet) tryWrite(fd uintptr) bool {
+	n, err := retry(syscall.Write, fd, out.p)
+	if err == syscall.EAGAIN && out.wait {
+		return false
+	}
+	out.n, out.err = max(n, 0), err
+	return true
+}
+
+// retry calls a system call again when a signal interrupted it.
+func retry(call func(int, []byte) (int, error), fd uintptr, p []byte) (int, error) {
+	for {
+		n, err := call(int(fd), p)
+		if err != syscall.EINTR {
+			return n, err
+		}
+	}
+}
+
+// halfCloser is a connection that can end sending alone.
+type halfCloser interface {
+	net.Conn
+	CloseWrite() error
+}
+
+// drain ends sending and reads until the peer has ended, or conn is closed.
+func drain(conn halfCloser) {
+	if conn.CloseWrite() != nil || conn.SetReadDeadline(time.Time{}) != nil {
+		return
+	}
+	_, _ = io.Copy(io.Discard, conn) // any end is fine
+}
+
+// socket is a wire over a TCP or Unix connection.
+type socket struct {
+	intake
+	outlet
+	conn halfCloser
+}
+
+// netWire puts a wire on top of conn.
+func netWire(conn net.Conn) (wire, error) {
+	h, ok := conn.(halfCloser)
+	if !ok {
+		return nil, fmt.Errorf("a %T cannot end sending alone", conn)
+	}
+	f, ok := conn.(polled)
+	if !ok {
+		return &plainSocket{conn: h}, nil
+	}
+	s := &socket{conn: h}
+	if err := s.intake.init(f); err != nil {
+		return nil, err
+	}
+	return s, s.outlet.init(f)
+}
+
+func (s *socket) linger() { drain(s.conn) }
+func (s *socket) kill()   { _ = s.conn.Close() }
+func (s *socket) join()   {}
+
+// plainRead is what a plainSocket reads at once. It holds the memory for it
+// while idle, unlike a socket.
+const plainRead = 2 << 10
+
+// plainWrite is a TLS record: progress is seen by records.
+const plainWrite = 16 << 10
+
+// plainSocket is a wire over a connection that is not the operating system's:
+// TLS.
+type plainSocket struct {
+	conn halfCloser
+	p    []byte
+}
+
+func (s *plainSocket) receive() ([]byte, error) {
+	if s.p == nil {
+		s.p = make([]byte, plainRead)
+	}
+	n, err := s.conn.Read(s.p)
+	if n > 0 {
+		return s.p[:n], nil
+	}
+	return nil, err
+}
+
+func (s *plainSocket) release() {}
+
+func (s *plainSocket) interrupt() { _ = s.conn.SetReadDeadline(past) } // fails only if closed
+
+func (s *plainSocket) send(p []byte, timeout time.Duration) error {
+	for len(p) > 0 {
+		n := min(len(p), plainWrite)
+		if err := s.conn.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
+			return err
+		}
+		if _, err := s.conn.Write(p[:n]); err != nil {
+			return err
+		}
+		p = p[n:]
+	}
+	return nil
+}
+
+func (s *plainSocket) linger() { drain(s.conn) }
+
+// kill goes below TLS, whose Close would try for seconds to say goodbye to a
+// peer that does not read.
+func (s *plainSocket) kill() {
+	if t, ok := s.conn.(*tls.Conn); ok {
+		_ = t.NetConn().Close()
+		return
+	}
+	_ = s.conn.Close()
+}
+
+func (s *plainSocket) join() {}

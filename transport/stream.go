@@ -1,0 +1,145 @@
+package transport
+
+import (
+	"errors"
+	"io"
+)
+
+// framing is how frames lie in a byte stream.
+type framing interface {
+	// wrap adds what surrounds a frame on the wire, or refuses it.
+	wrap(frame []byte) (outFrame, error)
+	// end returns how many bytes of p belong to the frame that head began and
+	// p goes on with, or -1 if it goes on beyond p.
+	end(head, p []byte) int
+	// unwrap returns the frame within raw. It reports false for what is no
+	// frame and is skipped.
+	unwrap(raw []byte) ([]byte, bool, error)
+	// overhead is the most that surrounds a frame.
+	overhead() int
+	// farewell is sent by Close. It may be empty.
+	farewell(code CloseCode, reason string) []byte
+	// eof says why the stream ended, within a frame or between two.
+	eof(within bool) error
+}
+
+// streamConn is a Conn over a byte stream.
+type streamConn struct {
+	core
+	framing framing
+	partial []byte // the beginning of a frame that is longer than rest
+}
+
+func newStreamConn(w wire, f framing, l Limits, info Info) *streamConn {
+	c := &streamConn{framing: f}
+	c.init(w, l, info)
+	return c
+}
+
+// SetReadLimit implements Conn.
+func (c *streamConn) SetReadLimit(n int64) { c.limit.Store(n) }
+
+// Ping implements Conn. Streams have none.
+func (c *streamConn) Ping() error { return nil }
+
+// Write implements Conn.
+func (c *streamConn) Write(frame []byte) error {
+	f, err := c.framing.wrap(frame)
+	if err != nil {
+		return err
+	}
+	return c.out.put(f)
+}
+
+// Close implements Conn.
+func (c *streamConn) Close(code CloseCode, reason string) error {
+	return c.close(code, c.framing.farewell(code, cutReason(reason)))
+}
+
+// Read implements Conn.
+func (c *streamConn) Read() ([]byte, error) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	if c.failure != nil {
+		return nil, c.failure
+	}
+	for {
+		frame, ok, err := c.next()
+		if err != nil {
+			return nil, c.fail(err)
+		}
+		if ok {
+			return frame, nil
+		}
+	}
+}
+
+func (c *streamConn) next() ([]byte, bool, error) {
+	raw, err := c.raw()
+	if err != nil {
+		return nil, false, err
+	}
+	frame, ok, err := c.framing.unwrap(raw)
+	if !ok || err != nil {
+		return nil, false, c.noteClosed(err)
+	}
+	return frame, true, c.check(frame)
+}
+
+// raw returns a frame with what surrounds it: a part of rest where it can be.
+func (c *streamConn) raw() ([]byte, error) {
+	putBuffer(c.partial)
+	c.partial = nil
+	for {
+		if err := c.fill(); err != nil {
+			return nil, c.noteClosed(c.ioError(err))
+		}
+		if n := c.framing.end(c.partial, c.rest); n >= 0 {
+			return c.take(n), nil
+		}
+		if limit := c.limit.Load(); int64(len(c.partial)+len(c.rest)) > limit+int64(c.framing.overhead()) {
+			return nil, tooBig(limit)
+		}
+		c.keep(c.rest)
+		c.rest = nil
+	}
+}
+
+// take returns the partial frame and the n bytes that complete it.
+func (c *streamConn) take(n int) []byte {
+	raw := c.rest[:n]
+	c.rest = c.rest[n:]
+	if len(c.partial) == 0 {
+		return raw
+	}
+	c.keep(raw)
+	return c.partial
+}
+
+// keep appends to the partial frame.
+func (c *streamConn) keep(p []byte) {
+	if c.partial == nil {
+		c.partial = getBuffer()[:0]
+	}
+	before := c.partial
+	c.partial = append(before, p...)
+	if cap(c.partial) != cap(before) {
+		putBuffer(before)
+	}
+}
+
+func (c *streamConn) ioError(err error) error {
+	if err == io.EOF {
+		return c.framing.eof(len(c.partial) > 0)
+	}
+	return err
+}
+
+// noteClosed keeps that the peer has gone, and lets writing fail, too.
+func (c *streamConn) noteClosed(err error) error {
+	if e, ok := errors.AsType[*Error](err); ok && e.Remote {
+		c.gone.Store(true)
+		c.out.stop(e)
+	}
+	return err
+}
