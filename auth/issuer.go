@@ -85,7 +85,11 @@ func (i *issuer) validate(c jwt.MapClaims, now time.Time) (time.Time, error) {
 	if err := checkClaims(c); err != nil {
 		return time.Time{}, err
 	}
-	err := jwt.NewValidator(
+	exp, err := c.GetExpirationTime()
+	if err != nil || exp == nil {
+		return time.Time{}, errClaims
+	}
+	err = jwt.NewValidator(
 		jwt.WithTimeFunc(func() time.Time { return now }),
 		jwt.WithLeeway(leeway),
 		jwt.WithExpirationRequired(),
@@ -94,10 +98,6 @@ func (i *issuer) validate(c jwt.MapClaims, now time.Time) (time.Time, error) {
 	).Validate(c)
 	if err != nil {
 		return time.Time{}, inOurWords(err)
-	}
-	exp, err := c.GetExpirationTime()
-	if err != nil {
-		return time.Time{}, errClaims
 	}
 	return exp.Add(leeway), nil
 }

@@ -88,6 +88,7 @@ func TestSignedJWTRefusals(t *testing.T) {
 		{"a key id that is no text", sign(t, "HS256", secret, claims(nil), map[string]any{"kid": 1}), "token is malformed"},
 		{"two parts", Secret(whole[:strings.LastIndex(whole, ".")]), "token is malformed"},
 		{"four parts", Secret(whole + "."), "token is malformed"},
+		{"bits after the end", Secret(looseEnd(whole)), "token is malformed"},
 		{"padding", Secret(whole + "="), "token is malformed"},
 		{"no JWT", "tok", "token is malformed"},
 		{"claims that are a list", Secret(b64([]byte(`{"alg":"HS256"}`)) + "." + b64([]byte(`[1]`)) + ".AA"), "token is malformed"},
@@ -103,6 +104,14 @@ func TestSignedJWTRefusals(t *testing.T) {
 		wantRefusal(t, c.why, err, ReasonInvalid, c.message)
 	}
 	wantRefusal(t, "no token", refused(t, set, jwtRequest("")), ReasonMissing, "signed_jwt scheme requires a token")
+}
+
+// looseEnd sets the bits of the last character that no byte has, so that another
+// text stands for the same signature.
+func looseEnd(token string) string {
+	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+	last := len(token) - 1
+	return token[:last] + string(alphabet[strings.IndexByte(alphabet, token[last])|1])
 }
 
 // signNull signs a claim of null, which is not the same as none.

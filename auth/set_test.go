@@ -42,6 +42,7 @@ func TestSchemes(t *testing.T) {
 	set.Schemes()[0] = "changed"
 	want(t, "the caller's copy is its own", set.Schemes()[0], Bearer)
 	want(t, "a Set prints its schemes", fmt.Sprint(set), "auth set [bearer signed_jwt none mtls]")
+	want(t, "its String too", set.String(), fmt.Sprint(set))
 }
 
 func TestHasRole(t *testing.T) {
@@ -120,8 +121,17 @@ func TestNewIsNewAgainAfterThirtyDays(t *testing.T) {
 	challenge = challenged(t, set, r) // a wrong answer does not make it known
 	_, err = set.Verify(t.Context(), r, Proof{challenge, Answer("tok", challenge)})
 	must(t, err)
+	set.Reload(withChallenge(t, "new"))
+	begin(t, set, r) // nor does a reload make it new
 	r.Now = now.Add(seenFor + time.Second)
 	challenged(t, set, r)
+}
+
+func withChallenge(t *testing.T, policy string) *Config {
+	t.Helper()
+	c := parse(t, "", "challenge: {bearer: "+policy+"}")
+	must(t, c.AddToken("alice", "tok", false))
+	return c
 }
 
 func TestBadTokensAreNotChallenged(t *testing.T) {

@@ -283,9 +283,6 @@ func jsonScalar(n *yaml.Node) ([]byte, error) {
 }
 
 func quoted(s string) []byte {
-	out, err := json.Marshal(s)
-	if err != nil {
-		return []byte(`""`) // a string always encodes
-	}
+	out, _ := json.Marshal(s) // a string always encodes
 	return out
 }

@@ -40,6 +40,15 @@ func TestLeaseKeepsJSON(t *testing.T) {
 	})
 }
 
+func TestNoLease(t *testing.T) {
+	for _, lease := range []string{"lease:", "lease: null", ""} {
+		c := parse(t, "", "principals:\n- name: p\n  "+lease)
+		want(t, "a lease without a value is not set", c.principals["p"].identity.Lease, nil)
+	}
+	c := parse(t, "", "principals: [{name: p, lease: {}}]")
+	want(t, "an empty one is", string(c.principals["p"].identity.Lease), "{}")
+}
+
 func jsonValue(depth int) *rapid.Generator[any] {
 	scalars := []*rapid.Generator[any]{
 		rapid.StringMatching(`[ -~äß€😀\n\t]{0,12}`).AsAny(),

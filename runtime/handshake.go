@@ -9,6 +9,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime/eventlog"
 	"github.com/arcpd/arcpd/runtime/session"
 	"github.com/arcpd/arcpd/runtime/store"
 )
@@ -111,14 +112,18 @@ func (c *conn) establish(now time.Time, q session.Establish) {
 		ClientKind: q.Client.Kind, Negotiated: q.Negotiated, TokenHash: auth.HashToken(token), CreatedAt: now}
 	c.rt.log.Append(&store.Write{Session: row, NewSession: true}, func(r *store.Result) {
 		err := r.Err
+		var cursor *eventlog.Cursor
 		if err == nil {
-			c.cursor = c.rt.log.AttachNew(c.id, c.wake) // the loop looks at it only after the mail
+			cursor = c.rt.log.AttachNew(c.id, c.wake)
 		}
-		c.post(func(now time.Time) { c.established(now, token, err) })
+		if !c.post(func(now time.Time) { c.established(now, token, cursor, err) }) && cursor != nil {
+			cursor.Close()
+		}
 	})
 }
 
-func (c *conn) established(now time.Time, token auth.Secret, err error) {
+func (c *conn) established(now time.Time, token auth.Secret, cursor *eventlog.Cursor, err error) {
+	c.cursor = cursor
 	if err != nil {
 		c.log.Error().Err(err).Str("session_id", string(c.id)).Msg("session not stored")
 		c.m.Established(now, session.Established{Refused: arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions")})

@@ -262,6 +262,7 @@ const onDisconnectGrace = 5 * time.Second
 
 // leave takes a connection that has ended off the books.
 func (c *conn) leave() {
+	c.readMail(time.Now()) // a session that came to be too late
 	if c.cursor != nil {
 		c.cursor.Close()
 	}

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -37,9 +36,6 @@ func connect(ctx context.Context, address string, opts *Options) (conn transport
 		conn, err = transport.DialUnix(ctx, u.Host+u.Path, opts.Limits.Transport)
 	default:
 		return nil, fmt.Errorf("dial %s: want a URL with ws://, wss:// or unix://", address)
-	}
-	if err != nil && ctx.Err() != nil {
-		return nil, errors.Join(context.Cause(ctx), err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)

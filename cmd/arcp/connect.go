@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -51,8 +52,11 @@ func (t *target) resolve(a *app) error {
 		t.url = defaultURL
 	}
 	u, err := url.Parse(t.url)
-	if err != nil || u.Host == "" || u.Scheme != "ws" && u.Scheme != "wss" {
-		return usagef("--url %s: give a ws:// or wss:// URL, for example %s", t.url, defaultURL)
+	if err != nil || !dialable(u) {
+		return usagef("--url %s: give a ws://, wss:// or unix:// URL, for example %s", t.url, defaultURL)
+	}
+	if u.Scheme == "unix" {
+		return nil // the system says who we are
 	}
 	if t.token == "" {
 		t.token = a.env("ARCP_TOKEN")
@@ -61,6 +65,22 @@ func (t *target) resolve(a *app) error {
 		t.token = tokenOfDev(u)
 	}
 	return nil
+}
+
+func dialable(u *url.URL) bool {
+	switch u.Scheme {
+	case "ws", "wss":
+		return u.Host != ""
+	}
+	return u.Scheme == "unix" && u.Path != ""
+}
+
+// unixURL is how clients name a unix socket.
+func unixURL(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	return "unix://" + path
 }
 
 // tokenOfDev is the token of an `arcp dev` of this user: it goes to loopback

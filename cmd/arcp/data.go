@@ -13,6 +13,9 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/store/mem"
 )
 
 // Names in the data directory.
@@ -21,6 +24,43 @@ const (
 	identityFile = "identity.pem"
 	devTokenFile = "dev-token"
 )
+
+// openData opens the data directory: the store in it, and the fingerprint of
+// the runtime it belongs to.
+func openData(dir string) (store.Store, string, error) {
+	if dir == memory {
+		print, err := fingerprint("")
+		return mem.Open(mem.Options{}), print, err
+	}
+	if dir == "" {
+		return nil, "", usagef("there is no home directory: give --data DIR, or --data :memory: to keep nothing")
+	}
+	if err := makeDataDir(dir); err != nil {
+		return nil, "", err
+	}
+	st, err := openStore(filepath.Join(dir, storeDir))
+	if err != nil {
+		return nil, "", storeError(dir, err)
+	}
+	print, err := fingerprint(dir)
+	if err != nil {
+		return nil, "", errors.Join(err, st.Close())
+	}
+	return st, print, nil
+}
+
+// storeError says in one line why a data directory could not be used.
+func storeError(dir string, err error) error {
+	switch {
+	case errors.Is(err, store.ErrLocked):
+		return failf("data directory %s is in use by another process; stop that one, or give another with --data", dir)
+	case errors.Is(err, store.ErrFormat):
+		return failf("data directory %s was written by a newer version; use that version, or give another with --data", dir)
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EROFS):
+		return dataError(dir, err)
+	}
+	return failf("data directory %s cannot be opened: %w; nothing was changed: restore it from a backup, or give another with --data", dir, err)
+}
 
 // makeDataDir makes the data directory unless it exists, for its owner alone.
 func makeDataDir(dir string) error {

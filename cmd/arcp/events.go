@@ -56,6 +56,7 @@ func (p *eventPrinter) line(env *arcp.Envelope) {
 	fmt.Fprintln(p.w, text)
 }
 
+// done leaves the terminal as it was.
 func (p *eventPrinter) done() { p.bar.clear() }
 
 func (p *eventPrinter) gather(env *arcp.Envelope) {

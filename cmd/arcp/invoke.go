@@ -2,13 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -101,13 +100,9 @@ func (a *app) invoke(ctx context.Context, t *target, req client.InvokeRequest, i
 	if err := t.resolve(a); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	defer signal.Stop(signals)
-	interrupted := context.AfterFunc(waitSignal(ctx, signals), func() { cancel(errInterrupted) })
-
+	var run running
+	ctx, stop := run.interruptible(ctx, a)
+	defer stop()
 	c, err := t.dial(ctx)
 	if err != nil {
 		return err
@@ -120,6 +115,107 @@ func (a *app) invoke(ctx context.Context, t *target, req client.InvokeRequest, i
 	if in.detach {
 		return a.printJobID(job)
 	}
-	interrupted()
-	return a.see(ctx, c, job, in)
+	run.job.Store(&submitted{c, job})
+	if in.timeout > 0 {
+		ctx, stop = context.WithTimeout(ctx, in.timeout+timeoutGrace)
+		defer stop()
+	}
+	return a.see(ctx, job, a.newEventPrinter(in.follow))
+}
+
+// running is a submitted job that signals act on.
+type running struct{ job atomic.Pointer[submitted] }
+
+type submitted struct {
+	c   *client.Client
+	job *client.Job
+}
+
+// interruptible is a context that SIGINT and SIGTERM end; when the job exists
+// the first of them cancels it instead.
+func (r *running) interruptible(ctx context.Context, a *app) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		defer signal.Stop(signals)
+		for first := true; ; first = false {
+			select {
+			case <-ctx.Done():
+				return
+			case <-signals:
+			}
+			if sub := r.job.Load(); !first || sub == nil || !sub.cancel(ctx, a) {
+				cancel(errInterrupted)
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// cancel asks the runtime to cancel the job, and reports whether it will.
+func (s *submitted) cancel(ctx context.Context, a *app) bool {
+	fmt.Fprintf(a.stderr, "cancelling %s; interrupt again to leave it running\n", s.job.ID())
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	return s.c.Cancel(ctx, s.job.ID(), "interrupted", 0) == nil
+}
+
+func (a *app) printJobID(job *client.Job) error {
+	if !a.json {
+		_, err := fmt.Fprintln(a.stdout, job.ID())
+		return err
+	}
+	return a.printJSON(struct {
+		JobID arcp.JobID `json:"job_id"`
+		Agent string     `json:"agent,omitzero"`
+	}{job.ID(), job.Accepted().Agent})
+}
+
+// see shows the events of a job, and its outcome.
+func (a *app) see(ctx context.Context, job *client.Job, p *eventPrinter) error {
+	var failure error
+	for env, err := range job.Events(ctx) {
+		if err != nil {
+			failure = err
+			break
+		}
+		p.event(&env)
+	}
+	p.done()
+	if failure != nil && ctx.Err() != nil {
+		return a.leave(ctx, job)
+	}
+	result, err := job.Wait(ctx)
+	switch {
+	case err != nil:
+		return err
+	case failure != nil && result.ResultID != "": // part of the result may be missing
+		return failure
+	}
+	return a.printResult(result, p)
+}
+
+// leave says that a job goes on without us.
+func (a *app) leave(ctx context.Context, job *client.Job) error {
+	cause := context.Cause(ctx)
+	return fmt.Errorf("%w; %s goes on: `arcp jobs watch %s` shows it", cause, job.ID(), job.ID())
+}
+
+// printResult writes the result of a job as JSON.
+func (a *app) printResult(r client.Result, p *eventPrinter) error {
+	value := []byte(r.Value)
+	if r.ResultID != "" {
+		if p.bad != nil {
+			return p.bad
+		}
+		value = p.result
+	} else if r.ResultRef != nil {
+		return a.printJSON(r.ResultRef)
+	}
+	if len(value) == 0 {
+		value = []byte("null")
+	}
+	_, err := a.stdout.Write(append(value, '\n'))
+	return err
 }

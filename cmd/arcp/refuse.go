@@ -10,6 +10,9 @@ import (
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 )
 
+// minFrame is the least --max-frame with which a session can be opened.
+const minFrame = 64 << 10
+
 // endpoints are the places where a server will be reachable; empty: not there.
 type endpoints struct {
 	listen, admin, unix string
@@ -36,10 +39,8 @@ func (e endpoints) check(v *settings.Values) error {
 	if err := checkPath(v.Text("path")); err != nil {
 		return err
 	}
-	for _, pattern := range append(v.List("allow-host"), v.List("allow-origin")...) {
-		if _, err := path.Match(pattern, ""); err != nil {
-			return usagef("%q is not a pattern: close the brackets, or leave them out", pattern)
-		}
+	if n := v.Size("max-frame"); n < minFrame {
+		return usagef("%s %d: give at least 64KiB", v.Where("max-frame"), n)
 	}
 	if err := e.checkListen(v); err != nil {
 		return err

@@ -25,7 +25,7 @@ func newRoot(a *app) *cobra.Command {
 	root.SetErr(a.stderr)
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
-		newVersion(a), newConfig(a),
+		newDev(a), newServe(a), newInvoke(a), newJobs(a), newConfig(a), newVersion(a),
 	)
 	return root
 }

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"os"
 	goruntime "runtime"
 	"sync/atomic"
 	"time"
@@ -64,7 +62,7 @@ type server struct {
 	rt       atomic.Pointer[runtime.Runtime] // nil until it is ready
 
 	main, admin   net.Listener // nil: not open
-	unix          *unixSocket  // nil: not open
+	unix          *transport.UnixListener // nil: not open
 	mainSrv       *http.Server
 	adminSrv      *http.Server
 	failed        chan error    // a listener broke
@@ -152,9 +150,11 @@ func (s *server) open(ctx context.Context) (err error) {
 		}
 	}
 	if s.ends.unix != "" {
-		s.unix, err = openUnix(s.ends.unix)
+		if s.unix, err = transport.ListenUnix(s.ends.unix, s.limits()); err != nil {
+			return failf("%s: %w; give another path, or remove what is there", s.values.Where("unix"), err)
+		}
 	}
-	return err
+	return nil
 }
 
 func (s *server) closeListeners() {
@@ -165,8 +165,12 @@ func (s *server) closeListeners() {
 		_ = s.admin.Close() // it is given up
 	}
 	if s.unix != nil {
-		s.unix.close()
+		_ = s.unix.Close() // it is given up
 	}
+}
+
+func (s *server) limits() transport.Limits {
+	return transport.Limits{ReadLimit: s.values.Size("max-frame")}
 }
 
 // newRuntime opens the data directory and starts the runtime on it.
@@ -255,17 +259,17 @@ func (s *server) serveMain() {
 		go s.watch("listener", func() error { return s.mainSrv.Serve(s.secured(s.main)) })
 	}
 	if s.unix != nil {
-		go s.watch("unix socket", func() error { return s.unix.serve(s.serveConn) })
+		go s.watch("unix socket", s.serveUnix)
 	}
 	if s.ends.stdio {
-		go s.serveStdio()
+		go s.serveStdio(s.limits())
 	}
 }
 
 func (s *server) upgrader() *transport.Upgrader {
 	v := s.values
 	return &transport.Upgrader{
-		Limits:       transport.Limits{ReadLimit: v.Size("max-frame")},
+		Limits:       s.limits(),
 		AllowHosts:   allowedHosts(s.ends.listen, v.List("allow-host"), v.On("behind-proxy")),
 		AllowOrigins: v.List("allow-origin"),
 	}
@@ -312,7 +316,7 @@ func (s *server) listening() string {
 	case s.main != nil:
 		where = s.url()
 	case s.unix != nil:
-		where = "unix:" + s.ends.unix
+		where = unixURL(s.ends.unix)
 	}
 	if admin := s.adminURL(); admin != "" {
 		where += " admin " + admin
@@ -340,25 +344,4 @@ func (s *server) adminURL() string {
 		return "https://" + s.main.Addr().String()
 	}
 	return "http://" + s.main.Addr().String()
-}
-
-// serveStdio serves the one session on standard input and output.
-func (s *server) serveStdio() {
-	defer close(s.stdioFinished)
-	conn, err := stdioConn(s.app.stdin, s.app.stdout, s.values.Size("max-frame"))
-	if err != nil {
-		s.failed <- failf("--stdio: %w", err)
-		return
-	}
-	s.serveConn(conn)
-}
-
-// files are what the process was given as streams, if it was.
-func files(in io.Reader, out io.Writer) (*os.File, *os.File, error) {
-	i, ok := in.(*os.File)
-	o, ok2 := out.(*os.File)
-	if !ok || !ok2 {
-		return nil, nil, errors.New("standard input and output must be files")
-	}
-	return i, o, nil
 }

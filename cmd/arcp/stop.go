@@ -3,18 +3,14 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
+	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 )
-
-// flushTime is what the runtime gets to end connections and flush the store,
-// after the time for jobs.
-const flushTime = 10 * time.Second
 
 // notify delivers the signals a server acts on.
 func notify() (signals <-chan os.Signal, stop func()) {
@@ -118,9 +114,9 @@ func (s *server) tryReload() (*settings.Values, error) {
 		return nil, err
 	}
 	if (pair == nil) != (s.cert == nil) {
-		return nil, fmt.Errorf("TLS can be turned on or off by a restart only")
+		return nil, errors.New("TLS can be turned on or off by a restart only")
 	}
-	if err := s.ends.checkAuth(authSet(cfg)); err != nil {
+	if err := s.ends.checkAuth(auth.NewSet(cfg)); err != nil {
 		return nil, err
 	}
 	s.auth.Reload(cfg)

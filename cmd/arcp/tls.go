@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/tls"
+	"net"
 	"sync/atomic"
 
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
@@ -38,3 +39,5 @@ func (c *certificate) config() *tls.Config {
 		},
 	}
 }
+
+func tlsListener(ln net.Listener, c *certificate) net.Listener { return tls.NewListener(ln, c.config()) }

@@ -95,31 +95,38 @@ type Write struct {
 	Submit *Job
 
 	// Follow lets a session follow a job: it is given the job's events, those
-	// so far after From and those to come. Unfollow ends that.
+	// so far after From and those to come. The submitting session follows from
+	// the submit on, with the SubmitID as correlation id. Following again with
+	// the same correlation id gives the history again and takes the new Types
+	// and Origin. Unfollow ends the follow with the session, job and correlation
+	// id; ending one that is not there changes nothing.
 	Follow   *Follow
 	Unfollow *Follow
 
 	// Job and Attempt name whose log Events are appended to. Attempt must be the
 	// job's, else ErrFenced; after the job has ended, ErrTerminal. A write with
-	// Submit leaves both zero. NewAttempt raises the job's attempt by one first.
+	// Submit leaves both zero. NewAttempt takes over from Attempt: it raises the
+	// job's by one before anything else happens.
 	Job        arcp.JobID
 	Attempt    uint32
 	NewAttempt bool
 	Events     []*Event
 
 	// State, if not empty, is the job's new state. A terminal one ends the job:
-	// the last of Events must then be its terminal event, and no later write
-	// for the job succeeds.
+	// the last of Events must then be its terminal event, else ErrInvalid as for
+	// a terminal event anywhere else, and no later write for the job succeeds.
 	State arcp.JobState
 	Code  arcp.Code // with a terminal State: the failure's code, for lists
 
-	// Trim forgets what the session was given up to and including Trim.Seq.
+	// Trim forgets what the session was given up to and including Trim.Seq, at
+	// most everything.
 	Trim *Trim
 
-	// Records are compare-and-set together with the rest.
+	// Records are compare-and-set together with the rest. A key occurs once.
 	Records []Record
 
 	// Unlogged is delivered to whoever follows Job, neither stored nor numbered.
+	// Who follows with Types is not given types that have no number.
 	Unlogged *Event
 
 	// Mark asks for the LastSeq of a session in the result, and nothing else.
@@ -141,8 +148,8 @@ type Result struct {
 }
 
 // Run is a piece of a session's log: the events of one job that the session's
-// view shows, numbered from First without a gap. Runs of several sessions may
-// share Events.
+// view shows, numbered from First without a gap. Runs of several sessions and
+// the Write may share Events.
 type Run struct {
 	Session       arcp.SessionID
 	First         uint64
@@ -178,7 +185,8 @@ type Trim struct {
 }
 
 // Record is a value under a key of its own. To create one, Rev is 0; to change
-// one, Rev is the revision that was read. A nil Value deletes.
+// one, Rev is the revision that was read, and it is raised by one. A nil Value
+// deletes. A key never gets a revision again that it had before.
 type Record struct {
 	Key   string
 	Rev   uint64

@@ -39,16 +39,13 @@ func (s *Store) applyJob(c *sequence.JobChange) {
 		s.live[c.ID] = struct{}{}
 	}
 	c.Status.Apply(j.row)
-	if !c.Ended {
-		j.events = append(j.events, c.Events...)
+	if c.Ended && len(j.events) == 0 && s.pack(j, c.Events) {
 		return
 	}
-	if len(j.events) > 0 {
-		j.events = append(j.events, c.Events...)
-	} else {
-		j.events = c.Events
+	j.events = append(j.events, c.Events...)
+	if c.Ended {
+		s.pack(j, j.events)
 	}
-	s.scratch = j.pack(s.scratch)
 }
 
 // addJob puts a new job where it is looked for.
@@ -64,17 +61,18 @@ func (s *Store) addJob(row *store.Job, j *job) {
 	}
 }
 
-// pack makes one piece of memory of a short job that has ended.
-func (j *job) pack(scratch []byte) []byte {
-	if codec.ChunkSize(j.events) > packBytes || len(j.row.Arguments)+len(j.row.Options) > packBytes {
-		return scratch
+// pack makes one piece of memory of a job that has ended, if it is short.
+func (s *Store) pack(j *job, events []*store.Event) bool {
+	if codec.ChunkSize(events)+len(j.row.Arguments)+len(j.row.Options) > packBytes {
+		return false
 	}
-	scratch = codec.AppendJob(scratch[:0], j.row)
-	j.split = len(scratch)
-	scratch = codec.AppendChunk(scratch, j.events)
-	j.packed = append(make([]byte, 0, len(scratch)), scratch...)
+	b := codec.AppendJob(s.scratch[:0], j.row)
+	j.split = len(b)
+	b = codec.AppendChunk(b, events)
+	j.packed = append(make([]byte, 0, len(b)), b...)
 	j.row, j.events = nil, nil
-	return scratch
+	s.scratch = b
+	return true
 }
 
 // log is a job's events as they were at one moment. It is read without a lock.

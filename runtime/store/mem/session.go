@@ -174,7 +174,7 @@ func (s *Store) read(rd *reader) error {
 
 // emit calls fn for a run; more is false if fn has had enough.
 func (rd *reader) emit(ctx context.Context, p *piece, fn func(store.Delivery) bool) (more bool, err error) {
-	if rd.job != p.job || len(rd.log.events) < len(p.log.events) {
+	if need := p.jseq + uint64(p.n) - 1; rd.job != p.job || uint64(len(rd.log.events)) < need {
 		if rd.log, err = p.log.unpack(); err != nil {
 			return false, err
 		}

@@ -3,6 +3,7 @@ package settings
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -147,6 +148,18 @@ func mask(secret auth.Secret) string {
 		return name + "=" + secret.String()
 	}
 	return secret.String()
+}
+
+// With returns v with the values of names as next has them.
+func (v *Values) With(next *Values, names []string) *Values {
+	merged := *v
+	merged.entries = slices.Clone(v.entries)
+	for i, e := range next.entries {
+		if slices.Contains(names, e.Name) {
+			merged.entries[i] = e
+		}
+	}
+	return &merged
 }
 
 // AppendYAML writes the values as a configuration file with the source of each

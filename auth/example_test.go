@@ -1,0 +1,35 @@
+package auth_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/arcpd/arcpd/auth"
+)
+
+// A client that keeps its token to itself: it names a principal, and proves that
+// it holds the token by its answer to a challenge.
+func Example() {
+	var config auth.Config
+	if err := config.AddToken("alice", "her token", true); err != nil {
+		fmt.Println(err)
+	}
+	set := auth.NewSet(&config)
+
+	ctx := context.Background()
+	request := auth.Request{Scheme: auth.Bearer, Principal: "alice"}
+	_, challenge, err := set.Begin(ctx, request)
+	fmt.Println("challenge:", challenge, err)
+
+	proof := auth.Proof{Challenge: challenge, Response: auth.Answer("her token", challenge)}
+	id, err := set.Verify(ctx, request, proof)
+	fmt.Println("identity:", id.Principal, id.Roles, err)
+
+	proof.Response = auth.Answer("a guess", challenge)
+	_, err = set.Verify(ctx, request, proof)
+	fmt.Println(err)
+	// Output:
+	// challenge: [redacted] <nil>
+	// identity: alice [client worker approver] <nil>
+	// auth: challenge response did not validate
+}

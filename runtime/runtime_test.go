@@ -1,0 +1,143 @@
+package runtime_test
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/client"
+	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/store/mem"
+	"github.com/arcpd/arcpd/runtime/tool"
+	"github.com/arcpd/arcpd/runtime/tool/demo"
+	"github.com/arcpd/arcpd/transport"
+)
+
+const token = "a-token-of-the-tests-0123456789"
+
+// server is a runtime behind a real WebSocket.
+type server struct {
+	*runtime.Runtime
+	url string
+	web *httptest.Server
+}
+
+// start runs a runtime on a store until the test ends; change may be nil.
+func start(t testing.TB, st store.Store, change func(*runtime.Config)) *server {
+	t.Helper()
+	var ac auth.Config
+	for _, name := range []string{"alice", "bob"} {
+		if err := ac.AddToken(name, auth.Secret(name+"-"+token), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tools := tool.NewRegistry()
+	if err := demo.Register(tools); err != nil {
+		t.Fatal(err)
+	}
+	cfg := runtime.Config{Store: st, Auth: auth.NewSet(&ac), Tools: tools}
+	if change != nil {
+		change(&cfg)
+	}
+	rt, err := runtime.New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	up := &transport.Upgrader{}
+	web := httptest.NewServer(up.Handler(func(c transport.Conn) { _ = rt.Serve(c) })) // the peer sees how it ended
+	s := &server{Runtime: rt, url: "ws" + strings.TrimPrefix(web.URL, "http"), web: web}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if err := rt.Shutdown(ctx); err != nil {
+			t.Errorf("shutdown: %v", err)
+		}
+		web.Close()
+	})
+	return s
+}
+
+func memory(t testing.TB) store.Store {
+	t.Helper()
+	return mem.Open(mem.Options{})
+}
+
+func (s *server) dial(t testing.TB, name string) *client.Client {
+	t.Helper()
+	c, err := client.Dial(t.Context(), s.url, client.Options{Auth: client.Auth{Scheme: "bearer", Token: client.Secret(name + "-" + token)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Abort)
+	return c
+}
+
+func TestEcho(t *testing.T) {
+	s := start(t, memory(t), nil)
+	c := s.dial(t, "alice")
+	job, err := c.Invoke(t.Context(), client.InvokeRequest{Tool: "demo.echo", Arguments: arcp.Raw(`{"n":1.0,"s":"x"}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := job.Wait(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(res.Value); got != `{"n":1.0,"s":"x"}` {
+		t.Errorf("value = %s, want the bytes that were sent", got)
+	}
+}
+
+func TestManyJobsAndEvents(t *testing.T) {
+	s := start(t, memory(t), nil)
+	c := s.dial(t, "alice")
+	var jobs []*client.Job
+	for range 50 {
+		job, err := c.Invoke(t.Context(), client.InvokeRequest{Tool: "demo.emit", Arguments: arcp.Raw(`{"count":200,"bytes":50}`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		jobs = append(jobs, job)
+	}
+	for _, job := range jobs {
+		n := 0
+		for ev, err := range job.Events(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ev.Type == arcp.Log {
+				n++
+			}
+		}
+		if n != 200 {
+			t.Errorf("%s: %d log events, want 200", job.ID(), n)
+		}
+	}
+}
+
+func TestCancelHard(t *testing.T) {
+	s := start(t, memory(t), nil)
+	c := s.dial(t, "alice")
+	job, err := c.Invoke(t.Context(), client.InvokeRequest{Tool: "demo.stubborn", Arguments: arcp.Raw(`{"ms":700}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Cancel(t.Context(), job.ID(), "enough", 50*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	_, err = job.Wait(t.Context())
+	je, ok := errors.AsType[*client.JobError](err)
+	if !ok || je.State != arcp.StateCancelled || je.RawCode != string(arcp.CodeAborted) {
+		t.Fatalf("job ended with %v, want cancelled with ABORTED: the tool ignored the cancel", err)
+	}
+	list, err := c.ListJobs(t.Context(), nil, 0, "")
+	if err != nil || len(list.Jobs) != 1 || list.Jobs[0].Status != "cancelled" {
+		t.Fatalf("list = %+v, %v; want the one job, cancelled", list, err)
+	}
+}

@@ -1,0 +1,442 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+func testSessions(t *testing.T, open Open) {
+	d := fresh(t, open)
+	row := sessionRow("sess_b", arcp.FeatureStreaming, "x.unknown")
+	row.Anonymous = true
+	if r := d.do(&store.Write{Session: row, NewSession: true}); r.LastSeq != 0 || len(r.Runs) != 0 {
+		t.Errorf("a new session has LastSeq %d and %d runs", r.LastSeq, len(r.Runs))
+	}
+	d.refuse(&store.Write{Session: sessionRow("sess_b"), NewSession: true}, store.ErrExists)
+	if diff := cmp.Diff(*row, d.row("sess_b")); diff != "" {
+		t.Errorf("row (-want +got):\n%s", diff)
+	}
+	d.emit(d.submit("job_1", "sess_b"), arcp.JobStarted, arcp.StreamOpen)
+
+	row = sessionRow("sess_b")
+	row.DetachedAt, row.LastSeq, row.TrimmedTo = t0.Add(1), 77, 66
+	if r := d.do(&store.Write{Session: row}); r.LastSeq != 2 {
+		t.Errorf("LastSeq = %d after the row was replaced, want 2", r.LastSeq)
+	}
+	row.LastSeq, row.TrimmedTo = 2, 0
+	if diff := cmp.Diff(*row, d.row("sess_b")); diff != "" {
+		t.Errorf("replaced row (-want +got):\n%s", diff)
+	}
+	d.emit("job_1", arcp.StreamChunk, arcp.JobProgress)
+	d.want("sess_b", arcp.JobStarted, arcp.StreamOpen, arcp.JobProgress)
+
+	d.session("sess_c")
+	d.session("sess_a")
+	var ids []arcp.SessionID
+	err := d.Sessions(context.Background(), func(s store.Session) bool {
+		ids = append(ids, s.ID)
+		return len(ids) < 2
+	})
+	if diff := cmp.Diff([]arcp.SessionID{"sess_a", "sess_b"}, ids); err != nil || diff != "" {
+		t.Errorf("Sessions = %v; (-want +got):\n%s", err, diff)
+	}
+	if _, err := d.Session(context.Background(), "sess_z"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("Session of none = %v, want ErrNotFound", err)
+	}
+	err = d.SessionEvents(context.Background(), "sess_z", 0, func(store.Delivery) bool { return true })
+	if !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("SessionEvents of none = %v, want ErrNotFound", err)
+	}
+	if r := d.do(&store.Write{Mark: "sess_b", NoSync: true}); r.LastSeq != 3 {
+		t.Errorf("Mark gives %d, want 3", r.LastSeq)
+	}
+	d.refuse(&store.Write{Mark: "sess_z"}, store.ErrNotFound)
+}
+
+func testNumbers(t *testing.T, open Open) {
+	d := fresh(t, open)
+	s := d.session("sess_1")
+	d.submit("job_a", s)
+	d.submit("job_b", s)
+	events := d.events("job_a", arcp.JobAccepted, arcp.JobStarted)
+	r := d.do(&store.Write{Job: "job_a", Attempt: 1, Events: events})
+	want := []store.Run{{Session: s, First: 1, CorrelationID: "submit-job_a", Events: events}}
+	if diff := cmp.Diff(want, r.Runs); diff != "" {
+		t.Errorf("runs (-want +got):\n%s", diff)
+	}
+	if r := d.emit("job_b", arcp.JobAccepted); len(r.Runs) != 1 || r.Runs[0].First != 3 {
+		t.Errorf("runs of the second job = %+v, want one from 3", r.Runs)
+	}
+	d.emit("job_a", arcp.JobProgress)
+	d.want(s, arcp.JobAccepted, arcp.JobStarted, arcp.JobAccepted, arcp.JobProgress)
+
+	got := d.given(s, 0)
+	for i, e := range d.log("job_a", 0) {
+		x := got[[]int{0, 1, 3}[i]]
+		if diff := cmp.Diff(e, x.Event); diff != "" || x.CorrelationID != "submit-job_a" || x.Origin {
+			t.Errorf("delivery %d = %+v (-log +delivered):\n%s", x.Seq, x, diff)
+		}
+	}
+	if n := len(d.given(s, 3)); n != 1 {
+		t.Errorf("%d events after 3, want 1", n)
+	}
+	for _, after := range []uint64{4, 5, 1 << 40} {
+		if n := len(d.given(s, after)); n != 0 {
+			t.Errorf("%d events after %d, want 0", n, after)
+		}
+	}
+	if d.row(s).LastSeq != 4 {
+		t.Errorf("LastSeq = %d, want 4", d.row(s).LastSeq)
+	}
+}
+
+func testViews(t *testing.T, open Open) {
+	d := fresh(t, open)
+	all := []arcp.Type{arcp.JobAccepted, arcp.JobCheckpoint, arcp.HumanInputRequest, arcp.JobProgress,
+		arcp.StreamOpen, arcp.StreamChunk, "arcpx.test.thing", arcp.JobHeartbeat, arcp.Log}
+	for _, c := range []struct {
+		name     string
+		features []arcp.Feature
+		want     []arcp.Type
+	}{
+		{"none", nil, []arcp.Type{arcp.JobAccepted, arcp.JobProgress, arcp.Log}},
+		{"checkpoints", []arcp.Feature{arcp.FeatureCheckpoints},
+			[]arcp.Type{arcp.JobAccepted, arcp.JobCheckpoint, arcp.JobProgress, arcp.Log}},
+		{"human_input", []arcp.Feature{arcp.FeatureHumanInput},
+			[]arcp.Type{arcp.JobAccepted, arcp.HumanInputRequest, arcp.JobProgress, arcp.Log}},
+		{"streaming", []arcp.Feature{arcp.FeatureStreaming},
+			[]arcp.Type{arcp.JobAccepted, arcp.JobProgress, arcp.StreamOpen, arcp.StreamChunk, arcp.Log}},
+	} {
+		s := d.session(arcp.SessionID("sess_"+c.name), c.features...)
+		j := d.submit(arcp.JobID("job_"+c.name), s)
+		r := d.emit(j, all...)
+		if len(r.Runs) != 1 || len(r.Runs[0].Events) != len(c.want) || r.Runs[0].First != 1 {
+			t.Errorf("%s: runs = %+v, want one of %d events from 1", c.name, r.Runs, len(c.want))
+		}
+		if r := d.emit(j, "arcpx.test.thing"); len(r.Runs) != 0 {
+			t.Errorf("%s: a hidden event gave runs %+v", c.name, r.Runs)
+		}
+		d.want(s, c.want...)
+		if n := len(d.log(j, 0)); n != len(all)+1 {
+			t.Errorf("%s: the job's log has %d events, want %d", c.name, n, len(all)+1)
+		}
+	}
+}
+
+// testOriginNumbers: an event has the number that the submitting session was
+// given, or the last one before.
+func testOriginNumbers(t *testing.T, open Open) {
+	d := fresh(t, open)
+	s := d.session("sess_1")
+	d.submit("job_1", s)
+	d.submit("job_2", s)
+	d.emit("job_2", arcp.JobAccepted)
+	d.do(&store.Write{Submit: jobRow("job_free", "")})
+	d.emit("job_1", arcp.JobCheckpoint, arcp.JobStarted, arcp.JobCheckpoint, arcp.JobProgress)
+	d.emit("job_1", arcp.JobCheckpoint)
+	d.emit("job_free", arcp.JobCheckpoint, arcp.JobStarted)
+	origins := func(id arcp.JobID) (out []uint64) {
+		for _, e := range d.log(id, 0) {
+			out = append(out, e.OriginSeq)
+		}
+		return out
+	}
+	if diff := cmp.Diff([]uint64{1, 2, 2, 3, 3}, origins("job_1")); diff != "" {
+		t.Errorf("origin numbers (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]uint64{1, 2}, origins("job_free")); diff != "" {
+		t.Errorf("origin numbers without a session (-want +got):\n%s", diff)
+	}
+	if j := d.job("job_1"); j.LastJSeq != 5 || j.LastSeq != 3 {
+		t.Errorf("job_1 has LastJSeq %d, LastSeq %d; want 5, 3", j.LastJSeq, j.LastSeq)
+	}
+	d.finish("job_1")
+	if j := d.job("job_1"); j.LastJSeq != 6 || j.LastSeq != 4 {
+		t.Errorf("ended job_1 has LastJSeq %d, LastSeq %d; want 6, 4", j.LastJSeq, j.LastSeq)
+	}
+}
+
+// testFrames: what is stored is what a receiver can decode.
+func testFrames(t *testing.T, open Open) {
+	d := fresh(t, open)
+	s := d.session("sess_1")
+	d.emit(d.submit("job_1", s), arcp.JobProgress)
+	x := d.given(s, 0)[0]
+	env, err := arcp.Decode(store.AppendFrame(nil, store.FrameHead("1.1", s), x.Seq, x.CorrelationID, x.Event))
+	if err != nil {
+		t.Fatalf("Decode of a frame = %v", err)
+	}
+	if env.ID != x.Event.ID() || env.EventSeq != 1 || env.JobID != "job_1" || env.Type != arcp.JobProgress {
+		t.Errorf("decoded %+v", env)
+	}
+}
+
+func testFollow(t *testing.T, open Open) {
+	d := fresh(t, open)
+	owner, other := d.session("sess_owner"), d.session("sess_other")
+	d.submit("job_1", owner)
+	d.submit("job_x", other)
+	d.emit("job_x", arcp.JobAccepted)
+	d.emit("job_1", arcp.JobAccepted, arcp.JobCheckpoint, arcp.JobStarted)
+	d.emit("job_1", arcp.JobProgress)
+
+	r := d.do(&store.Write{Follow: &store.Follow{Session: other, Job: "job_1", CorrelationID: "c1", From: 1, Origin: true}})
+	if r.LastSeq != 3 || len(r.Runs) != 1 || r.Runs[0].First != 2 || len(r.Runs[0].Events) != 2 {
+		t.Fatalf("follow from 1 gave LastSeq %d and %+v; want 3 and two events from 2", r.LastSeq, r.Runs)
+	}
+	if !r.Runs[0].Origin || r.Runs[0].CorrelationID != "c1" || r.Runs[0].Session != other {
+		t.Errorf("run = %+v", r.Runs[0])
+	}
+	for i, e := range r.Runs[0].Events {
+		if diff := cmp.Diff(d.log("job_1", 2)[i], e); diff != "" {
+			t.Errorf("history differs from the log (-log +given):\n%s", diff)
+		}
+	}
+	if r := d.emit("job_1", arcp.Log); len(r.Runs) != 2 {
+		t.Errorf("an event went to %d sessions, want 2", len(r.Runs))
+	}
+	d.finish("job_1")
+	d.want(other, arcp.JobAccepted, arcp.JobStarted, arcp.JobProgress, arcp.Log, arcp.JobCompleted)
+	d.want(owner, arcp.JobAccepted, arcp.JobStarted, arcp.JobProgress, arcp.Log, arcp.JobCompleted)
+	if x := d.given(other, 3)[0]; !x.Origin || x.CorrelationID != "c1" || x.Event.OriginSeq != 4 {
+		t.Errorf("a forwarded copy is %+v", x)
+	}
+
+	late := d.session("sess_late")
+	r = d.do(&store.Write{Follow: &store.Follow{Session: late, Job: "job_1", CorrelationID: "c2"}})
+	if r.LastSeq != 5 {
+		t.Errorf("following an ended job gave %d events, want 5", r.LastSeq)
+	}
+	d.want(late, arcp.JobAccepted, arcp.JobStarted, arcp.JobProgress, arcp.Log, arcp.JobCompleted)
+	d.refuse(&store.Write{Follow: &store.Follow{Session: late, Job: "job_none"}}, store.ErrNotFound)
+	d.refuse(&store.Write{Follow: &store.Follow{Session: "sess_none", Job: "job_1"}}, store.ErrNotFound)
+	r = d.do(&store.Write{Follow: &store.Follow{Session: late, Job: "job_1", CorrelationID: "c2", From: 99}})
+	if len(r.Runs) != 0 {
+		t.Errorf("history after the end = %+v", r.Runs)
+	}
+}
+
+func testFollowTypes(t *testing.T, open Open) {
+	d := fresh(t, open)
+	owner, retry := d.session("sess_owner"), d.session("sess_retry")
+	d.submit("job_1", owner)
+	d.emit("job_1", arcp.JobAccepted, arcp.JobStarted)
+	types := arcp.Lookup(arcp.JobAccepted).Bit | arcp.Lookup(arcp.JobCompleted).Bit | arcp.Lookup(arcp.JobCheckpoint).Bit
+	d.do(&store.Write{Follow: &store.Follow{Session: retry, Job: "job_1", CorrelationID: "retry", Types: types}})
+	d.emit("job_1", arcp.JobProgress, arcp.JobCheckpoint)
+	d.finish("job_1")
+	d.want(retry, arcp.JobAccepted, arcp.JobCompleted)
+}
+
+// testFollowAgain: a session may follow a job more than once.
+func testFollowAgain(t *testing.T, open Open) {
+	d := fresh(t, open)
+	s := d.session("sess_1")
+	d.submit("job_1", s)
+	d.do(&store.Write{Follow: &store.Follow{Session: s, Job: "job_1", CorrelationID: "again"}})
+	r := d.emit("job_1", arcp.JobStarted)
+	if len(r.Runs) != 2 || r.Runs[0].First != 1 || r.Runs[1].First != 2 || r.Runs[1].CorrelationID != "again" {
+		t.Fatalf("runs = %+v, want two of one session", r.Runs)
+	}
+	d.want(s, arcp.JobStarted, arcp.JobStarted)
+	r = d.do(&store.Write{Follow: &store.Follow{Session: s, Job: "job_1", CorrelationID: "again", Types: arcp.Lookup(arcp.Log).Bit}})
+	if len(r.Runs) != 0 {
+		t.Errorf("history = %+v, want none of the type", r.Runs)
+	}
+	d.emit("job_1", arcp.JobProgress, arcp.Log)
+	d.want(s, arcp.JobStarted, arcp.JobStarted, arcp.JobProgress, arcp.Log, arcp.Log)
+}
+
+// testFollowInOneBatch: the history of a follow includes what the writes before
+// it in the batch have appended.
+func testFollowInOneBatch(t *testing.T, open Open) {
+	d := fresh(t, open)
+	s := d.session("sess_1")
+	d.submit("job_old", "")
+	d.emit("job_old", arcp.JobAccepted)
+	follow := func(id arcp.JobID) *store.Write {
+		return &store.Write{Follow: &store.Follow{Session: s, Job: id, CorrelationID: "c"}}
+	}
+	results := d.batch(
+		&store.Write{Job: "job_old", Attempt: 1, Events: d.events("job_old", arcp.JobStarted)},
+		follow("job_old"),
+		d.completion("job_old", 1),
+		follow("job_old"),
+		&store.Write{Submit: jobRow("job_new", ""), Events: d.events("job_new", arcp.JobAccepted),
+			Follow: &store.Follow{Session: s, Job: "job_new", CorrelationID: "n"}},
+	)
+	for i, n := range []uint64{0, 2, 0, 6, 6} {
+		if r := results[i]; r.Err != nil || r.LastSeq != n {
+			t.Errorf("write %d: LastSeq %d, %v; want %d", i, r.LastSeq, r.Err, n)
+		}
+	}
+	d.want(s, arcp.JobAccepted, arcp.JobStarted, arcp.JobCompleted,
+		arcp.JobAccepted, arcp.JobStarted, arcp.JobCompleted, arcp.JobAccepted)
+}
+
+func testUnfollow(t *testing.T, open Open) {
+	d := fresh(t, open)
+	s := d.session("sess_1")
+	d.submit("job_1", s)
+	d.do(&store.Write{Follow: &store.Follow{Session: s, Job: "job_1", CorrelationID: "c1"}})
+	d.emit("job_1", arcp.JobStarted)
+	d.do(&store.Write{Unfollow: &store.Follow{Session: s, Job: "job_1", CorrelationID: "c1"}})
+	d.do(&store.Write{Unfollow: &store.Follow{Session: s, Job: "job_1", CorrelationID: "never"}})
+	d.emit("job_1", arcp.JobProgress)
+	d.want(s, arcp.JobStarted, arcp.JobStarted, arcp.JobProgress)
+
+	d.do(&store.Write{Unfollow: &store.Follow{Session: s, Job: "job_1", CorrelationID: "submit-job_1"}})
+	d.emit("job_1", arcp.Log)
+	d.want(s, arcp.JobStarted, arcp.JobStarted, arcp.JobProgress)
+	if e := d.log("job_1", 2)[0]; e.OriginSeq != 3 {
+		t.Errorf("an event that the submitting session is not given has origin number %d, want 3", e.OriginSeq)
+	}
+	d.do(&store.Write{Follow: &store.Follow{Session: s, Job: "job_1", CorrelationID: "submit-job_1", From: 2}})
+	d.finish("job_1")
+	d.want(s, arcp.JobStarted, arcp.JobStarted, arcp.JobProgress, arcp.Log, arcp.JobCompleted)
+	d.do(&store.Write{Unfollow: &store.Follow{Session: s, Job: "job_1", CorrelationID: "c1"}})
+	d.refuse(&store.Write{Unfollow: &store.Follow{Session: s, Job: "job_none"}}, store.ErrNotFound)
+}
+
+func testUnlogged(t *testing.T, open Open) {
+	d := fresh(t, open)
+	s, other, some := d.session("sess_1"), d.session("sess_2"), d.session("sess_3")
+	d.submit("job_1", s)
+	d.do(&store.Write{Follow: &store.Follow{Session: other, Job: "job_1", CorrelationID: "c", Origin: true}})
+	d.do(&store.Write{Follow: &store.Follow{Session: some, Job: "job_1", Types: arcp.Lookup(arcp.Log).Bit}})
+	e := d.events("job_1", arcp.JobHeartbeat)[0]
+	r := d.do(&store.Write{Job: "job_1", Attempt: 1, Unlogged: e, NoSync: true})
+	want := []store.Delivery{
+		{Session: s, CorrelationID: "submit-job_1", Event: e},
+		{Session: other, CorrelationID: "c", Origin: true, Event: e},
+	}
+	if diff := cmp.Diff(want, r.Unlogged); diff != "" || len(r.Runs) != 0 {
+		t.Errorf("%d runs; unlogged (-want +got):\n%s", len(r.Runs), diff)
+	}
+	if e.ID() == store.NewEvent(arcp.Log, t0, &store.Common{}, "", nil).ID() {
+		t.Error("an unlogged event has no id")
+	}
+	d.want(s)
+	if n := len(d.log("job_1", 0)); n != 0 {
+		t.Errorf("the job's log has %d events, want 0", n)
+	}
+	d.refuse(&store.Write{Job: "job_1", Attempt: 2, Unlogged: e}, store.ErrFenced)
+}
+
+func testTrim(t *testing.T, open Open) {
+	d := fresh(t, open)
+	s := d.session("sess_1")
+	d.submit("job_1", s)
+	for range 5 {
+		d.emit("job_1", arcp.JobProgress, arcp.Log)
+	}
+	d.do(&store.Write{Trim: &store.Trim{Session: s, Seq: 3}, NoSync: true})
+	none := func(store.Delivery) bool { return true }
+	for after, want := range []error{store.ErrTrimmed, store.ErrTrimmed, store.ErrTrimmed, nil} {
+		if err := d.SessionEvents(context.Background(), s, uint64(after), none); !errors.Is(err, want) {
+			t.Errorf("SessionEvents after %d = %v, want %v", after, err, want)
+		}
+	}
+	if n := len(d.given(s, 3)); n != 7 {
+		t.Errorf("%d events after 3, want 7", n)
+	}
+	d.batch(&store.Write{Trim: &store.Trim{Session: s, Seq: 1}}, &store.Write{Trim: &store.Trim{Session: s, Seq: 5}},
+		&store.Write{Trim: &store.Trim{Session: s, Seq: 4}})
+	if row := d.row(s); row.TrimmedTo != 5 || row.LastSeq != 10 {
+		t.Errorf("TrimmedTo %d, LastSeq %d; want 5, 10", row.TrimmedTo, row.LastSeq)
+	}
+	d.do(&store.Write{Trim: &store.Trim{Session: s, Seq: 1000}})
+	if row := d.row(s); row.TrimmedTo != 10 || row.LastSeq != 10 {
+		t.Errorf("TrimmedTo %d, LastSeq %d; want 10, 10", row.TrimmedTo, row.LastSeq)
+	}
+	if n := len(d.given(s, 10)); n != 0 {
+		t.Errorf("%d events after everything was trimmed", n)
+	}
+	if r := d.emit("job_1", arcp.JobProgress); r.Runs[0].First != 11 {
+		t.Errorf("the next number is %d, want 11", r.Runs[0].First)
+	}
+	d.want(s, arcp.JobProgress)
+	if n := len(d.log("job_1", 0)); n != 11 {
+		t.Errorf("the job's log has %d events, want 11", n)
+	}
+	d.refuse(&store.Write{Trim: &store.Trim{Session: "sess_none", Seq: 1}}, store.ErrNotFound)
+}
+
+// testIDsAscend: later events have greater ids.
+func testIDsAscend(t *testing.T, open Open) {
+	d := fresh(t, open)
+	d.submit("job_1", "")
+	d.submit("job_2", "")
+	var last arcp.MessageID
+	check := func(events []*store.Event) {
+		for _, e := range events {
+			if e.ID() <= last {
+				t.Fatalf("id %s after %s", e.ID(), last)
+			}
+			last = e.ID()
+		}
+	}
+	for range 50 {
+		a, b := d.events("job_1", arcp.Log, arcp.Log), d.events("job_2", arcp.Log)
+		d.batch(&store.Write{Job: "job_1", Attempt: 1, Events: a}, &store.Write{Job: "job_2", Attempt: 1, Events: b})
+		check(a)
+		check(b)
+	}
+}
+
+// testLongJob: long histories are read from any position, also with holes.
+func testLongJob(t *testing.T, open Open) {
+	d := fresh(t, open)
+	s, all := d.session("sess_1"), d.session("sess_all", arcp.FeatureCheckpoints)
+	d.submit("job_1", s)
+	types := make([]arcp.Type, 500)
+	for i := range types {
+		types[i] = arcp.JobProgress
+		if i%3 == 1 {
+			types[i] = arcp.JobCheckpoint
+		}
+	}
+	const rounds = 10
+	for range rounds {
+		d.emit("job_1", types...)
+	}
+	d.do(&store.Write{Follow: &store.Follow{Session: all, Job: "job_1", CorrelationID: "c"}})
+	late := d.session("sess_late")
+	d.do(&store.Write{Follow: &store.Follow{Session: late, Job: "job_1", CorrelationID: "c"}})
+	log, seen := d.log("job_1", 0), d.given(s, 0)
+	if len(log) != rounds*len(types) || len(seen) != rounds*(len(types)-167) {
+		t.Fatalf("%d events, %d given", len(log), len(seen))
+	}
+	for _, after := range []uint64{0, 1, 499, 500, 501, 2222, 4999} {
+		if diff := cmp.Diff(log[after:], d.log("job_1", after)); diff != "" {
+			t.Fatalf("log after %d (-want +got):\n%s", after, diff)
+		}
+		got := d.given(all, after)
+		if len(got) != len(log)-int(after) || got[0].Event.JSeq != after+1 {
+			t.Fatalf("%d given after %d, the first is %d", len(got), after, got[0].Event.JSeq)
+		}
+	}
+	for _, after := range []uint64{0, 1, 332, 333, 334, 1500, 3329} {
+		for i, x := range d.given(late, after) {
+			if w := seen[int(after)+i]; string(x.Event.Body) != string(w.Event.Body) || x.Event.Type != arcp.JobProgress {
+				t.Fatalf("number %d is %s, want %s", x.Seq, x.Event.Body, w.Event.Body)
+			}
+		}
+	}
+	n := 0
+	err := d.SessionEvents(t.Context(), all, 0, func(store.Delivery) bool { n++; return n < 700 })
+	if err != nil || n != 700 {
+		t.Errorf("stopped after %d with %v, want 700", n, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := d.SessionEvents(ctx, all, 0, func(store.Delivery) bool { return true }); !errors.Is(err, context.Canceled) {
+		t.Errorf("SessionEvents with an ended context = %v", err)
+	}
+}

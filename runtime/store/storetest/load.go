@@ -1,0 +1,120 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// testProducers: 64 producers on 16 sessions, each session also following
+// another's jobs; every number is given once.
+func testProducers(t *testing.T, open Open) {
+	d := fresh(t, open)
+	const producers, rounds = 64, 20
+	sessions := make([]arcp.SessionID, 16)
+	for i := range sessions {
+		sessions[i] = d.session(arcp.SessionID(fmt.Sprintf("sess_%02d", i)))
+	}
+	c := startCommitter(d)
+	var wg sync.WaitGroup
+	for p := range producers {
+		id, own, other := arcp.NewJobID(), sessions[p%16], sessions[(p+1)%16]
+		batches := make([][]*store.Event, rounds)
+		for i := range batches {
+			batches[i] = d.events(id, arcp.JobProgress, arcp.JobCheckpoint, arcp.Log)
+		}
+		end := d.completion(id, 1)
+		wg.Go(func() {
+			c.do(&store.Write{Submit: jobRow(id, own)})
+			c.do(&store.Write{Follow: &store.Follow{Session: other, Job: id, CorrelationID: "c"}})
+			for _, events := range batches {
+				if r := c.do(&store.Write{Job: id, Attempt: 1, Events: events}); r.Err != nil || len(r.Runs) != 2 {
+					t.Errorf("result = %+v", r)
+				}
+			}
+			c.do(end)
+		})
+	}
+	wg.Wait()
+	c.stop()
+	const perSession = producers / 16 * 2 * (rounds*2 + 1)
+	for _, s := range sessions {
+		got := d.given(s, 0)
+		if len(got) != perSession || d.row(s).LastSeq != perSession {
+			t.Errorf("%s was given %d events, LastSeq %d; want %d", s, len(got), d.row(s).LastSeq, perSession)
+		}
+	}
+}
+
+// testReaders: what readers see while batches are committed has no gap and
+// only grows, and a job that has ended has its terminal event.
+func testReaders(t *testing.T, open Open) {
+	d := fresh(t, open)
+	s := d.session("sess_1")
+	names := make([]arcp.JobID, 40)
+	for i := range names {
+		names[i] = arcp.NewJobID()
+	}
+	var done atomic.Bool
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() { readSession(t, d.Store, s, &done) })
+	}
+	wg.Go(func() { readJobs(t, d.Store, &done) })
+	for _, id := range names {
+		d.batch(&store.Write{Submit: jobRow(id, s), Events: d.events(id, arcp.JobAccepted)})
+		for range 5 {
+			d.emit(id, arcp.JobProgress, arcp.Log)
+		}
+		d.batch(d.completion(id, 1), put(string(id), 0, "x"))
+	}
+	done.Store(true)
+	wg.Wait()
+	if n := len(d.given(s, 0)); n != len(names)*12 {
+		t.Errorf("%d events were given, want %d", n, len(names)*12)
+	}
+}
+
+func readSession(t *testing.T, st store.Store, id arcp.SessionID, done *atomic.Bool) {
+	after, last := uint64(0), false
+	for !last {
+		last = done.Load()
+		row, err := st.Session(context.Background(), id)
+		if err != nil {
+			t.Errorf("Session = %v", err)
+		}
+		from := after
+		err = st.SessionEvents(context.Background(), id, after, func(x store.Delivery) bool {
+			if x.Seq != after+1 {
+				t.Errorf("number %d after %d", x.Seq, after)
+			}
+			after = x.Seq
+			return after%3 != 0
+		})
+		if err != nil || (after < row.LastSeq && after%3 != 0) || after < from {
+			t.Errorf("read to %d although LastSeq is %d: %v", after, row.LastSeq, err)
+			return
+		}
+	}
+}
+
+func readJobs(t *testing.T, st store.Store, done *atomic.Bool) {
+	for !done.Load() {
+		err := st.Jobs(context.Background(), store.JobQuery{Principal: "ann"}, func(j store.Job) bool {
+			var last *store.Event
+			err := st.JobEvents(context.Background(), j.ID, 0, func(e *store.Event) bool { last = e; return true })
+			if err != nil || last == nil || j.State.Terminal() != last.Type.Terminal() && j.State.Terminal() || last.JSeq < j.LastJSeq {
+				t.Errorf("job %+v has the last event %+v, %v", j, last, err)
+			}
+			return true
+		})
+		if err != nil {
+			t.Errorf("Jobs = %v", err)
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+func put(key string, rev uint64, value string) *store.Write {
+	return &store.Write{Records: []store.Record{{Key: key, Rev: rev, Value: []byte(value)}}}
+}
+
+func (d *db) record(key string) store.Record {
+	d.Helper()
+	rec, err := d.Get(context.Background(), key)
+	if err != nil || rec.Key != key {
+		d.Fatalf("Get(%q) = %+v, %v", key, rec, err)
+	}
+	return rec
+}
+
+func testRecords(t *testing.T, open Open) {
+	d := fresh(t, open)
+	if rec := d.record("a"); rec.Rev != 0 || rec.Value != nil {
+		t.Errorf("no record = %+v", rec)
+	}
+	d.refuse(put("a", 1, "x"), store.ErrConflict)
+	d.do(put("a", 0, "one"))
+	d.refuse(put("a", 0, "two"), store.ErrConflict)
+	one := d.record("a")
+	d.do(put("a", one.Rev, "two"))
+	two := d.record("a")
+	if two.Rev != one.Rev+1 || string(two.Value) != "two" {
+		t.Errorf("changed record = %+v", two)
+	}
+	d.refuse(put("a", one.Rev, "three"), store.ErrConflict)
+	d.do(put("empty", 0, ""))
+	if rec := d.record("empty"); rec.Rev == 0 || rec.Value == nil || len(rec.Value) != 0 {
+		t.Errorf("empty record = %+v", rec)
+	}
+
+	d.refuse(&store.Write{Records: []store.Record{{Key: "a", Rev: one.Rev}}}, store.ErrConflict)
+	d.do(&store.Write{Records: []store.Record{{Key: "a", Rev: two.Rev}}})
+	if rec := d.record("a"); rec.Rev != 0 || rec.Value != nil {
+		t.Errorf("deleted record = %+v", rec)
+	}
+	d.do(&store.Write{Records: []store.Record{{Key: "a"}}}) // it is not there, and that is so
+	d.do(put("a", 0, "new"))
+	if rec := d.record("a"); rec.Rev <= two.Rev {
+		t.Errorf("revision %d came back after %d", rec.Rev, two.Rev)
+	}
+
+	d.refuse(&store.Write{Records: []store.Record{{Key: "b", Value: []byte("1")}, {Key: "a", Rev: 99, Value: []byte("2")}}}, store.ErrConflict)
+	if rec := d.record("b"); rec.Rev != 0 {
+		t.Errorf("half of a refused write happened: %+v", rec)
+	}
+	d.refuse(&store.Write{Records: []store.Record{{Key: "b", Value: []byte("1")}, {Key: "b", Value: []byte("2")}}}, store.ErrInvalid)
+	results := d.batch(put("c", 0, "1"), put("c", 0, "2"))
+	if results[0].Err != nil || !errors.Is(results[1].Err, store.ErrConflict) || string(d.record("c").Value) != "1" {
+		t.Errorf("two creations in one batch: %v, %v", results[0].Err, results[1].Err)
+	}
+}
+
+// testRefused: nothing of a refused write happens, whatever else it had.
+func testRefused(t *testing.T, open Open) {
+	d := fresh(t, open)
+	s := d.session("sess_1")
+	d.submit("job_1", s)
+	d.emit("job_1", arcp.JobStarted)
+	events := d.events("job_1", arcp.JobCompleted)
+	blank := string(events[0].Body)
+	d.refuse(&store.Write{
+		Session: sessionRow("sess_2"), NewSession: true,
+		Follow: &store.Follow{Session: "sess_2", Job: "job_1"},
+		Job:    "job_1", Attempt: 1, NewAttempt: true, Events: events, State: arcp.StateCompleted,
+		Trim:    &store.Trim{Session: s, Seq: 1},
+		Records: []store.Record{{Key: "a", Value: []byte("x")}, {Key: "b", Rev: 1, Value: []byte("x")}},
+	}, store.ErrConflict)
+	if string(events[0].Body) != blank || events[0].JSeq != 0 {
+		t.Errorf("a refused event was changed: %s", events[0].Body)
+	}
+	if _, err := d.Session(context.Background(), "sess_2"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("Session = %v", err)
+	}
+	if j := d.job("job_1"); j.Attempt != 1 || j.State != arcp.StateAccepted || j.LastJSeq != 1 {
+		t.Errorf("job = %+v", j)
+	}
+	if rec := d.record("a"); rec.Rev != 0 {
+		t.Errorf("record = %+v", rec)
+	}
+	d.want(s, arcp.JobStarted)
+	for _, w := range []*store.Write{
+		{Events: events}, {State: arcp.StateRunning}, {Unlogged: events[0]}, {NewAttempt: true}, {NewSession: true},
+		{Submit: jobRow("job_9", ""), Job: "job_1", Attempt: 1}, {Submit: jobRow("", "")}, {Session: &store.Session{}},
+	} {
+		d.refuse(w, store.ErrInvalid)
+	}
+	if err := d.Commit(make([]*store.Write, 2), make([]store.Result, 1)); err == nil {
+		t.Error("Commit accepted too few results")
+	}
+}
+
+// testOneBatch: the writes of a batch see each other, and a refused one does
+// not disturb the others.
+func testOneBatch(t *testing.T, open Open) {
+	d := fresh(t, open)
+	row := jobRow("job_1", "sess_1")
+	results := d.batch(
+		&store.Write{Session: sessionRow("sess_1"), NewSession: true},
+		&store.Write{Session: sessionRow("sess_1"), NewSession: true},
+		&store.Write{Submit: row, Events: d.events("job_1", arcp.JobAccepted)},
+		&store.Write{Submit: row},
+		&store.Write{Job: "job_1", Attempt: 1, Events: d.events("job_1", arcp.JobStarted, arcp.JobProgress), State: arcp.StateRunning},
+		&store.Write{Job: "job_1", Attempt: 2, Events: d.events("job_1", arcp.Log)},
+		&store.Write{Mark: "sess_1"},
+		&store.Write{Trim: &store.Trim{Session: "sess_1", Seq: 2}},
+		d.completion("job_1", 1),
+		d.completion("job_1", 1),
+	)
+	for i, want := range []error{nil, store.ErrExists, nil, store.ErrExists, nil, store.ErrFenced, nil, nil, nil, store.ErrTerminal} {
+		if !errors.Is(results[i].Err, want) {
+			t.Errorf("write %d: %v, want %v", i, results[i].Err, want)
+		}
+	}
+	if results[6].LastSeq != 3 {
+		t.Errorf("Mark gives %d, want 3", results[6].LastSeq)
+	}
+	d.want("sess_1", arcp.JobProgress, arcp.JobCompleted)
+	if j := d.job("job_1"); j.State != arcp.StateCompleted || j.LastJSeq != 4 || j.LastSeq != 4 {
+		t.Errorf("job = %+v", j)
+	}
+	if n := len(live(d)); n != 0 {
+		t.Errorf("%d live jobs, want 0", n)
+	}
+}

@@ -1,0 +1,190 @@
+package storetest
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// reopen closes the store and opens it again.
+func (d *db) reopen(open Open, dir string) {
+	d.Helper()
+	if err := d.Close(); err != nil {
+		d.Fatalf("Close = %v", err)
+	}
+	d.Store = open(d.TB, dir)
+}
+
+// image is everything that can be read.
+type image struct {
+	Sessions []store.Session
+	Given    map[arcp.SessionID][]store.Delivery
+	Jobs     []store.Job
+	Live     []store.Job
+	Events   map[arcp.JobID][]*store.Event
+	Records  []store.Record
+	Stat     store.Stat
+}
+
+func (d *db) image(principals, records []string) image {
+	d.Helper()
+	im := image{Given: map[arcp.SessionID][]store.Delivery{}, Events: map[arcp.JobID][]*store.Event{}, Live: live(d), Stat: d.Stat()}
+	im.Stat.Bytes = 0
+	err := d.Sessions(context.Background(), func(s store.Session) bool {
+		im.Sessions = append(im.Sessions, s)
+		im.Given[s.ID] = d.given(s.ID, s.TrimmedTo)
+		return true
+	})
+	if err != nil {
+		d.Fatalf("Sessions = %v", err)
+	}
+	for _, p := range principals {
+		for _, id := range ids(d, store.JobQuery{Principal: p}, 0) {
+			im.Jobs = append(im.Jobs, d.job(id))
+			im.Events[id] = d.log(id, 0)
+		}
+	}
+	for _, key := range records {
+		im.Records = append(im.Records, d.record(key))
+	}
+	return im
+}
+
+// testReopen: everything is the same after closing and opening.
+func testReopen(t *testing.T, open Open) {
+	dir := t.TempDir()
+	d := at(t, open, dir)
+	s, other := d.session("sess_1", arcp.FeatureCheckpoints), d.session(arcp.NewSessionID())
+	full := fullJob(s)
+	d.do(&store.Write{Submit: full, Events: d.events(full.ID, arcp.JobAccepted)})
+	d.submit("job_ended", other)
+	d.do(&store.Write{Follow: &store.Follow{Session: other, Job: full.ID, CorrelationID: arcp.NewMessageID(), Origin: true}})
+	d.do(&store.Write{Job: full.ID, Attempt: 1, NewAttempt: true, Events: d.events(full.ID, arcp.JobCheckpoint, arcp.JobProgress), State: arcp.StateBlocked})
+	d.emit("job_ended", "arcpx.test.thing", arcp.Log)
+	d.finish("job_ended")
+	d.do(put("a", 0, "x"))
+	d.do(put("a", 1, "y"))
+	d.do(put("gone", 0, "x"))
+	d.do(&store.Write{Records: []store.Record{{Key: "gone", Rev: d.record("gone").Rev}}})
+
+	image := func() image { return d.image([]string{"ann"}, []string{"a", "gone", "never"}) }
+	before := image()
+	d.reopen(open, dir)
+	if diff := cmp.Diff(before, image()); diff != "" {
+		t.Fatalf("after reopening (-before +after):\n%s", diff)
+	}
+	lastRev := d.record("a").Rev
+	d.do(put("gone", 0, "again"))
+	if rev := d.record("gone").Rev; rev <= 1 {
+		t.Errorf("a revision came back: %d", rev)
+	}
+	d.do(put("a", lastRev, "z"))
+	d.refuse(&store.Write{Job: full.ID, Attempt: 1}, store.ErrFenced)
+	d.refuse(d.completion("job_ended", 1), store.ErrTerminal)
+	if r := d.batch(&store.Write{Submit: fullJob(s)})[0]; r.Existing != full.ID || r.Digest != full.Digest {
+		t.Errorf("the idempotency key is held by %+v", r)
+	}
+	r := d.do(d.completion(full.ID, 2))
+	if len(r.Runs) != 2 || r.Runs[0].Events[0].JSeq != 4 {
+		t.Errorf("runs = %+v, want two of event 4", r.Runs)
+	}
+	d.want(s, arcp.JobAccepted, arcp.JobCheckpoint, arcp.JobProgress, arcp.JobCompleted)
+}
+
+// testReopenFollows: follows, also ended ones, outlive the process.
+func testReopenFollows(t *testing.T, open Open) {
+	dir := t.TempDir()
+	d := at(t, open, dir)
+	s, other := d.session("sess_1"), d.session("sess_2")
+	d.submit("job_1", s)
+	d.do(&store.Write{Follow: &store.Follow{Session: other, Job: "job_1", CorrelationID: "c1", Types: arcp.Lookup(arcp.Log).Bit, Origin: true}})
+	d.do(&store.Write{Follow: &store.Follow{Session: other, Job: "job_1", CorrelationID: "c2"}})
+	d.do(&store.Write{Follow: &store.Follow{Session: other, Job: "job_1", CorrelationID: "c3"}})
+	d.do(&store.Write{Unfollow: &store.Follow{Session: other, Job: "job_1", CorrelationID: "c3"}})
+	d.do(&store.Write{Unfollow: &store.Follow{Session: s, Job: "job_1", CorrelationID: "submit-job_1"}})
+	d.reopen(open, dir)
+	r := d.emit("job_1", arcp.JobProgress, arcp.Log)
+	if len(r.Runs) != 2 {
+		t.Fatalf("runs = %+v, want two", r.Runs)
+	}
+	if c1 := r.Runs[0]; c1.CorrelationID != "c1" || len(c1.Events) != 1 || !c1.Origin || r.Runs[1].Origin {
+		t.Errorf("runs = %+v", r.Runs)
+	}
+	d.do(&store.Write{Follow: &store.Follow{Session: s, Job: "job_1", CorrelationID: "submit-job_1", From: 2}})
+	d.reopen(open, dir)
+	if r := d.finish("job_1"); len(r.Runs) != 2 || r.Runs[0].Session != s || r.Runs[0].Events[0].OriginSeq != 1 {
+		t.Errorf("runs = %+v", r.Runs)
+	}
+	d.reopen(open, dir)
+	d.want(s, arcp.JobCompleted)
+	d.want(other, arcp.Log, arcp.JobProgress, arcp.Log, arcp.JobCompleted)
+}
+
+// testReopenTrimmed: numbers go on where they were, also when nothing that has
+// one is left.
+func testReopenTrimmed(t *testing.T, open Open) {
+	dir := t.TempDir()
+	d := at(t, open, dir)
+	s, part := d.session("sess_1"), d.session("sess_2")
+	d.submit("job_1", s)
+	d.do(&store.Write{Follow: &store.Follow{Session: part, Job: "job_1", CorrelationID: "c"}})
+	for range 100 {
+		d.emit("job_1", arcp.JobProgress, arcp.Log)
+	}
+	d.do(&store.Write{Trim: &store.Trim{Session: s, Seq: 200}})
+	d.do(&store.Write{Trim: &store.Trim{Session: part, Seq: 151}})
+	detached := sessionRow(part)
+	detached.DetachedAt = t0
+	d.do(&store.Write{Session: detached})
+	d.reopen(open, dir)
+	if row := d.row(s); row.LastSeq != 200 || row.TrimmedTo != 200 {
+		t.Errorf("LastSeq %d, TrimmedTo %d; want 200, 200", row.LastSeq, row.TrimmedTo)
+	}
+	if row := d.row(part); row.LastSeq != 200 || row.TrimmedTo != 151 {
+		t.Errorf("LastSeq %d, TrimmedTo %d; want 200, 151", row.LastSeq, row.TrimmedTo)
+	}
+	if n := len(d.given(part, 151)); n != 49 {
+		t.Errorf("%d events after 151, want 49", n)
+	}
+	if r := d.finish("job_1"); r.Runs[0].First != 201 || r.Runs[1].First != 201 {
+		t.Errorf("runs = %+v, want from 201", r.Runs)
+	}
+	d.want(s, arcp.JobCompleted)
+}
+
+// testClockStepsBack: ids ascend over a restart at which the clock has jumped
+// back, here to the year 2000 in which a bubble begins.
+func testClockStepsBack(t *testing.T, open Open) {
+	dir := t.TempDir()
+	d := at(t, open, dir)
+	d.submit("job_1", "")
+	before := d.emit("job_1", arcp.Log)
+	if len(before.Runs) != 0 {
+		t.Errorf("runs = %+v", before.Runs)
+	}
+	last := d.log("job_1", 0)[0].ID()
+	if err := d.Close(); err != nil {
+		t.Fatalf("Close = %v", err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		d := &db{TB: t, Store: open(t, dir), now: t0}
+		for range 3 {
+			events := d.events("job_1", arcp.Log, arcp.Log)
+			d.do(&store.Write{Job: "job_1", Attempt: 1, Events: events})
+			for _, e := range events {
+				if e.ID() <= last {
+					t.Errorf("id %s after %s", e.ID(), last)
+				}
+				last = e.ID()
+			}
+		}
+		if err := d.Close(); err != nil {
+			t.Errorf("Close = %v", err)
+		}
+	})
+}

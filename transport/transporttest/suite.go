@@ -1,0 +1,655 @@
+// Package transporttest is the contract of transport.Conn as tests.
+package transporttest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/arcpd/arcpd/transport"
+)
+
+// Dial makes a connection and returns its two ends. What it starts besides
+// them must end with the test.
+type Dial func(t *testing.T, l transport.Limits) (server, client transport.Conn)
+
+// hang is when a call that should return is taken for one that never does.
+const hang = 30 * time.Second
+
+// Run checks the connections that dial makes.
+func Run(t *testing.T, dial Dial) {
+	RunIn(t, func(t *testing.T, test func(*testing.T)) { test(t) }, dial)
+}
+
+// RunIn is Run with each test run by around, such as synctest.Test.
+func RunIn(t *testing.T, around func(*testing.T, func(*testing.T)), dial Dial) {
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			around(t, func(t *testing.T) { test.run(t, dial) })
+		})
+	}
+}
+
+var tests = []struct {
+	name string
+	run  func(*testing.T, Dial)
+}{
+	{"FramesArriveInOrder", framesArriveInOrder},
+	{"BothDirectionsAtOnce", bothDirectionsAtOnce},
+	{"FlushSends", flushSends},
+	{"WriteAloneDoesNotSend", writeAloneDoesNotSend},
+	{"WriteSendsWhatDoesNotFit", writeSendsWhatDoesNotFit},
+	{"FrameIsNotKept", frameIsNotKept},
+	{"FrameOverTheLimit", frameOverTheLimit},
+	{"LimitChanges", limitChanges},
+	{"NotUTF8", notUTF8},
+	{"CloseSendsWhatIsBuffered", closeSendsWhatIsBuffered},
+	{"CloseCodesArrive", closeCodesArrive},
+	{"ReasonIsCut", reasonIsCut},
+	{"CloseEndsEverything", closeEndsEverything},
+	{"AbortEndsEverything", abortEndsEverything},
+	{"AbortIsSeenByPeer", abortIsSeenByPeer},
+	{"CloseOfBothAtOnce", closeOfBothAtOnce},
+	{"ManyClosers", manyClosers},
+	{"PeerThatDoesNotRead", peerThatDoesNotRead},
+	{"CloseDoesNotWaitForWrite", closeDoesNotWaitForWrite},
+	{"AbortEndsWrite", abortEndsWrite},
+	{"AbortEndsClose", abortEndsClose},
+	{"CloseLeavesFrameAlone", closeLeavesFrameAlone},
+	{"CallsRace", callsRace},
+	{"LastSeenMoves", lastSeenMoves},
+	{"InfoTellsKind", infoTellsKind},
+	{"NothingIsLeftRunning", nothingIsLeftRunning},
+}
+
+// pair is a connection under test.
+type pair struct {
+	*testing.T
+	server, client transport.Conn
+}
+
+func newPair(t *testing.T, dial Dial, l transport.Limits) pair {
+	t.Helper()
+	p := pair{T: t}
+	p.server, p.client = dial(t, l)
+	t.Cleanup(func() {
+		_ = p.server.Abort()
+		_ = p.client.Abort()
+	})
+	return p
+}
+
+// hasFarewell is whether close codes travel.
+func (p pair) hasFarewell() bool {
+	kind := p.server.Info().Kind
+	return kind == "websocket" || kind == "pipe"
+}
+
+// within fails the test if f does not return.
+func (p pair) within(what string, f func()) {
+	p.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	p.wait(what, done)
+}
+
+func (p pair) wait(what string, done <-chan struct{}) {
+	p.Helper()
+	t := time.NewTimer(hang)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+		p.Fatalf("%s hangs", what)
+	}
+}
+
+// send writes and flushes, in any goroutine.
+func (p pair) send(c transport.Conn, frames ...string) {
+	p.Helper()
+	for _, f := range frames {
+		if err := c.Write([]byte(f)); err != nil {
+			p.Errorf("Write of %d bytes = %v", len(f), err)
+			return
+		}
+	}
+	if err := c.Flush(); err != nil {
+		p.Errorf("Flush() = %v", err)
+	}
+}
+
+// read reads and compares frames, in any goroutine.
+func (p pair) read(c transport.Conn, frames ...string) {
+	p.Helper()
+	for i, want := range frames {
+		got, err := c.Read()
+		if err != nil {
+			p.Errorf("Read of frame %d = %v", i, err)
+			return
+		}
+		if string(got) != want {
+			p.Errorf("frame %d = %s, want %s", i, brief(string(got)), brief(want))
+			return
+		}
+	}
+}
+
+// want is read, but ends the test when that fails or hangs.
+func (p pair) want(c transport.Conn, frames ...string) {
+	p.Helper()
+	p.within("Read", func() { p.read(c, frames...) })
+	if p.Failed() {
+		p.FailNow()
+	}
+}
+
+func brief(s string) string {
+	if len(s) <= 60 {
+		return fmt.Sprintf("%q", s)
+	}
+	return fmt.Sprintf("%q… (%d bytes)", s[:60], len(s))
+}
+
+// wantEnd reads until the end and returns why it ended.
+func (p pair) wantEnd(c transport.Conn) *transport.Error {
+	p.Helper()
+	var err error
+	p.within("Read", func() {
+		for err == nil {
+			_, err = c.Read()
+		}
+	})
+	e, ok := errors.AsType[*transport.Error](err)
+	if !ok {
+		p.Fatalf("Read() = %v, want a *transport.Error", err)
+	}
+	if _, again := c.Read(); !errors.Is(again, e) {
+		p.Errorf("Read() after the end = %v, want %v again", again, e)
+	}
+	return e
+}
+
+// frame is n bytes of text.
+func frame(n int) string {
+	return strings.Repeat("0123456789abcdef", n/16+1)[:n]
+}
+
+func framesArriveInOrder(t *testing.T, dial Dial) {
+	const limit = 1 << 20
+	p := newPair(t, dial, transport.Limits{ReadLimit: limit})
+	frames := []string{"{}", "1"}
+	for _, n := range []int{
+		2, 13, 14, 15, 16, 17, 124, 125, 126, 127, 128, 200, 4095, 4096, 4097, 1<<16 - 200, 1<<16 - 14, 1<<16 - 10,
+		1<<16 - 5, 1<<16 - 4, 1<<16 - 3, 1<<16 - 2, 1<<16 - 1, 1 << 16, 1<<16 + 1, 200, 3<<16 + 5, limit - 1, limit,
+	} {
+		frames = append(frames, frame(n))
+	}
+	for i := range 3000 {
+		frames = append(frames, fmt.Sprintf(`{"n":%d,"text":%q}`, i, "æøå ☃ 🙂"))
+	}
+	for _, c := range [][2]transport.Conn{{p.server, p.client}, {p.client, p.server}} {
+		go p.send(c[0], frames...)
+		p.want(c[1], frames...)
+	}
+}
+
+func bothDirectionsAtOnce(t *testing.T, dial Dial) {
+	p := newPair(t, dial, transport.Limits{})
+	var frames []string
+	for i := range 5000 {
+		frames = append(frames, fmt.Sprintf(`{"n":%d,"text":"%s"}`, i, frame(i%500)))
+	}
+	var wg sync.WaitGroup
+	for _, c := range []transport.Conn{p.server, p.client} {
+		wg.Go(func() { p.send(c, frames...) })
+		wg.Go(func() { p.read(c, frames...) })
+	}
+	p.within("the exchange", wg.Wait)
+}
+
+func flushSends(t *testing.T, dial Dial) {
+	p := newPair(t, dial, transport.Limits{})
+	p.send(p.client) // nothing to send is fine
+	for i := range 100 {
+		question, answer := fmt.Sprint("question ", i), fmt.Sprint("answer ", i)
+		p.send(p.client, question)
+		p.want(p.server, question)
+		p.send(p.server, answer, answer)
+		p.want(p.client, answer, answer)
+	}
+}
+
+func writeAloneDoesNotSend(t *testing.T, dial Dial) {
+	p := newPair(t, dial, transport.Limits{})
+	p.send(p.server, "flushed")
+	if err := p.server.Write([]byte("not flushed")); err != nil {
+		t.Fatal(err)
+	}
+	_ = p.server.Abort()
+	p.want(p.client, "flushed")
+	if f, err := p.client.Read(); err == nil {
+		t.Errorf("Read() = %q, which was never flushed", f)
+	}
+}
+
+func writeSendsWhatDoesNotFit(t *testing.T, dial Dial) {
+	p := newPair(t, dial, transport.Limits{})
+	f := frame(1000)
+	for range transport.BufferSize/len(f) + 1 {
+		if err := p.server.Write([]byte(f)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.want(p.client, f, f)
+}
+
+func frameIsNotKept(t *testing.T, dial Dial) {
+	p := newPair(t, dial, transport.Limits{})
+	f := []byte("before")
+	if err := p.client.Write(f); err != nil {
+		t.Fatal(err)
+	}
+	copy(f, "after!")
+	p.send(p.client)
+	p.want(p.server, "before")
+	if string(f) != "after!" {
+		t.Errorf("the frame became %q", f)
+	}
+}
+
+func frameOverTheLimit(t *testing.T, dial Dial) {
+	for _, limit := range []int{1, 125, 1000, 1 << 16, 200_000} {
+		p := newPair(t, dial, transport.Limits{ReadLimit: int64(limit)})
+		p.send(p.client, frame(limit))
+		p.want(p.server, frame(limit))
+		go func() { // the server may end before all of it is sent
+			_ = p.client.Write([]byte(frame(limit + 1)))
+			_ = p.client.Flush()
+		}()
+		if e := p.wantEnd(p.server); e.Code != transport.CloseTooBig || e.Remote {
+			t.Errorf("limit %d: Read() = %v, want %d", limit, e, transport.CloseTooBig)
+		}
+		p.closeArrives(transport.CloseTooBig)
+	}
+}
+
+// closeArrives closes the server and checks what the client sees.
+func (p pair) closeArrives(code transport.CloseCode) {
+	p.Helper()
+	var closing sync.WaitGroup
+	closing.Go(func() { _ = p.server.Close(code, "the reason") })
+	e := p.wantEnd(p.client)
+	_ = p.client.Close(transport.CloseNormal, "")
+	p.within("Close", closing.Wait)
+	want := transport.Error{Code: transport.CloseNoStatus, Remote: true}
+	if p.hasFarewell() {
+		want = transport.Error{Code: code, Reason: "the reason", Remote: true}
+	}
+	if e.Code != want.Code || e.Reason != want.Reason || e.Remote != want.Remote {
+		p.Errorf("Read() of the peer = %v, want %v", e, &want)
+	}
+}
+
+func limitChanges(t *testing.T, dial Dial) {
+	p := newPair(t, dial, transport.Limits{ReadLimit: 10})
+	p.send(p.client, frame(10))
+	p.want(p.server, frame(10))
+	p.server.SetReadLimit(100_000)
+	p.send(p.client, frame(100_000))
+	p.want(p.server, frame(100_000))
+	p.server.SetReadLimit(20)
+	p.send(p.client, frame(20), frame(21))
+	p.want(p.server, frame(20))
+	if e := p.wantEnd(p.server); e.Code != transport.CloseTooBig {
+		t.Errorf("Read() = %v, want %d", e, transport.CloseTooBig)
+	}
+}
+
+func notUTF8(t *testing.T, dial Dial) {
+	for _, bad := range []string{"\xff", "{\"a\":\"\xc3\"}", "\xed\xa0\x80", frame(70_000) + "\xf0\x9f"} {
+		p := newPair(t, dial, transport.Limits{})
+		p.send(p.client, "☃", bad)
+		p.want(p.server, "☃")
+		if e := p.wantEnd(p.server); e.Code != transport.CloseNotUTF8 || e.Remote {
+			t.Errorf("Read() of %s = %v, want %d", brief(bad), e, transport.CloseNotUTF8)
+		}
+		p.closeArrives(transport.CloseNotUTF8)
+	}
+}
+
+func closeSendsWhatIsBuffered(t *testing.T, dial Dial) {
+	p := newPair(t, dial, transport.Limits{})
+	for i := range 100 {
+		if err := p.server.Write(fmt.Append(nil, "frame ", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	go p.server.Close(transport.CloseGoingAway, "bye")
+	for i := range 100 {
+		p.want(p.client, fmt.Sprint("frame ", i))
+	}
+	if e := p.wantEnd(p.client); !e.Remote {
+		t.Errorf("Read() = %v, want an end in order", e)
+	}
+}
+
+func closeCodesArrive(t *testing.T, dial Dial) {
+	for _, code := range []transport.CloseCode{
+		transport.CloseNormal, transport.CloseGoingAway, transport.CloseProtocol, transport.CloseNotText,
+		transport.CloseNotUTF8, transport.ClosePolicy, transport.CloseTooBig, transport.CloseInternal,
+		transport.CloseOverloaded,
+	} {
+		newPair(t, dial, transport.Limits{}).closeArrives(code)
+		p := newPair(t, dial, transport.Limits{})
+		p.server, p.client = p.client, p.server
+		p.closeArrives(code)
+	}
+}
+
+func reasonIsCut(t *testing.T, dial Dial) {
+	for _, reason := range []string{strings.Repeat("x", 123), strings.Repeat("x", 124), strings.Repeat("☃", 100)} {
+		p := newPair(t, dial, transport.Limits{})
+		go p.server.Close(transport.ClosePolicy, reason)
+		e := p.wantEnd(p.client)
+		if p.hasFarewell() && (len(e.Reason) < 120 || !strings.HasPrefix(reason, e.Reason)) {
+			t.Errorf("the reason %q arrived as %q", reason, e.Reason)
+		}
+		if len(e.Reason) > 123 || !utf8.ValidString(e.Reason) {
+			t.Errorf("the reason %q arrived as %q", reason, e.Reason)
+		}
+		_ = p.client.Abort()
+	}
+}
+
+// ended checks the calls after an end from this side.
+func (p pair) ended(c transport.Conn) {
+	p.Helper()
+	if _, err := c.Read(); !errors.Is(err, transport.ErrClosed) {
+		p.Errorf("Read() after the end = %v, want ErrClosed", err)
+	}
+	if err := c.Write([]byte("{}")); !errors.Is(err, transport.ErrClosed) {
+		p.Errorf("Write() after the end = %v, want ErrClosed", err)
+	}
+	if err := c.Flush(); !errors.Is(err, transport.ErrClosed) {
+		p.Errorf("Flush() after the end = %v, want ErrClosed", err)
+	}
+	p.within("a second Close", func() { _ = c.Close(transport.CloseNormal, "") })
+	p.within("a second Abort", func() { _ = c.Abort() })
+}
+
+func closeEndsEverything(t *testing.T, dial Dial) {
+	p := newPair(t, dial, transport.Limits{})
+	p.send(p.client, "1")
+	p.want(p.server, "1")
+	end := make(chan error, 1)
+	go func() {
+		_, err := p.server.Read()
+		end <- err
+	}()
+	go p.client.Read()
+	p.within("Close", func() { _ = p.server.Close(transport.CloseNormal, "") })
+	if err := <-end; !errors.Is(err, transport.ErrClosed) {
+		t.Errorf("Read() during Close = %v, want ErrClosed", err)
+	}
+	p.ended(p.server)
+}
+
+func abortEndsEverything(t *testing.T, dial Dial) {
+	p := newPair(t, dial, transport.Limits{})
+	end := make(chan error, 1)
+	go func() {
+		_, err := p.server.Read()
+		end <- err
+	}()
+	p.within("Abort", func() { _ = p.server.Abort() })
+	if err := <-end; !errors.Is(err, transport.ErrClosed) {
+		t.Errorf("Read() during Abort = %v, want ErrClosed", err)
+	}
+	p.ended(p.server)
+}
+
+func abortIsSeenByPeer(t *testing.T, dial Dial) {
+	p := newPair(t, dial, transport.Limits{})
+	p.send(p.server, "last words")
+	_ = p.server.Abort()
+	p.want(p.client, "last words")
+	e := p.wantEnd(p.client)
+	if p.hasFarewell() && (e.Code != transport.CloseAbnormal || e.Remote) {
+		t.Errorf("Read() = %v, want %d", e, transport.CloseAbnormal)
+	}
+}
+
+func closeOfBothAtOnce(t *testing.T, dial Dial) {
+	for range 20 {
+		p := newPair(t, dial, transport.Limits{})
+		p.send(p.client, "1")
+		p.send(p.server, "2")
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = p.server.Close(transport.CloseNormal, "") })
+		wg.Go(func() { _ = p.client.Close(transport.CloseNormal, "") })
+		p.within("Close", wg.Wait)
+		p.ended(p.server)
+		p.ended(p.client)
+	}
+}
+
+func manyClosers(t *testing.T, dial Dial) {
+	p := newPair(t, dial, transport.Limits{})
+	go p.client.Read()
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() {
+			if i%4 == 3 {
+				_ = p.server.Abort()
+			} else {
+				_ = p.server.Close(transport.CloseNormal, "")
+			}
+			if _, err := p.server.Read(); !errors.Is(err, transport.ErrClosed) {
+				t.Errorf("Read() after Close = %v, want ErrClosed", err)
+			}
+		})
+	}
+	p.within("Close", wg.Wait)
+	p.ended(p.server)
+}
+
+// fill writes until that fails, and returns the error.
+func fill(c transport.Conn) error {
+	f := []byte(frame(transport.BufferSize))
+	for {
+		if err := c.Write(f); err != nil {
+			return err
+		}
+	}
+}
+
+func peerThatDoesNotRead(t *testing.T, dial Dial) {
+	p := newPair(t, dial, transport.Limits{WriteTimeout: 100 * time.Millisecond})
+	var err error
+	p.within("Write", func() { err = fill(p.server) })
+	e, ok := errors.AsType[*transport.Error](err)
+	if !ok || e.Code != transport.CloseAbnormal || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("Write() = %v, want %d with a timeout", err, transport.CloseAbnormal)
+	}
+	if again := p.server.Write([]byte("{}")); !errors.Is(again, err) {
+		t.Errorf("Write() after a failed one = %v, want %v", again, err)
+	}
+	p.within("Close", func() { _ = p.server.Close(transport.CloseNormal, "") })
+}
+
+// blockedWrite starts a Write that blocks and returns where its error comes.
+func (p pair) blockedWrite() <-chan error {
+	wrote := make(chan error, 1)
+	go func() { wrote <- fill(p.server) }()
+	p.want(p.client, frame(transport.BufferSize))
+	return wrote
+}
+
+func (p pair) wantWriteClosed(wrote <-chan error) {
+	p.Helper()
+	if err := <-wrote; !errors.Is(err, transport.ErrClosed) {
+		p.Errorf("Write() = %v, want ErrClosed", err)
+	}
+	p.ended(p.server)
+}
+
+func closeDoesNotWaitForWrite(t *testing.T, dial Dial) {
+	p := newPair(t, dial, transport.Limits{WriteTimeout: 100 * hang})
+	wrote := p.blockedWrite()
+	p.within("Close", func() { _ = p.server.Close(transport.CloseNormal, "") })
+	p.wantWriteClosed(wrote)
+}
+
+func abortEndsWrite(t *testing.T, dial Dial) {
+	p := newPair(t, dial, transport.Limits{WriteTimeout: 100 * hang})
+	wrote := p.blockedWrite()
+	p.within("Abort", func() { _ = p.server.Abort() })
+	p.wantWriteClosed(wrote)
+}
+
+func abortEndsClose(t *testing.T, dial Dial) {
+	p := newPair(t, dial, transport.Limits{})
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = p.server.Close(transport.CloseNormal, "") })
+	wg.Go(func() { _ = p.server.Abort() })
+	p.within("Close", wg.Wait)
+	p.ended(p.server)
+}
+
+func closeLeavesFrameAlone(t *testing.T, dial Dial) {
+	p, other := newPair(t, dial, transport.Limits{}), newPair(t, dial, transport.Limits{})
+	for _, size := range []int{200, transport.BufferSize, 3 * transport.BufferSize} {
+		go p.send(p.client, frame(size))
+		var lent []byte
+		p.within("Read", func() { lent, _ = p.server.Read() })
+		if size == 3*transport.BufferSize {
+			_ = p.server.Abort()
+		}
+		f := strings.Repeat("x", size)
+		go other.send(other.client, f, f, f, f)
+		other.want(other.server, f, f, f, f)
+		if string(lent) != frame(size) {
+			t.Errorf("a frame of %d bytes changed before the next Read", size)
+		}
+	}
+}
+
+func callsRace(t *testing.T, dial Dial) {
+	for i := range 30 {
+		p := newPair(t, dial, transport.Limits{})
+		var wg sync.WaitGroup
+		for _, c := range []transport.Conn{p.server, p.client} {
+			wg.Go(func() { readAll(c) })
+			wg.Go(func() { writeAll(c) })
+			wg.Go(func() { pingAll(c) })
+		}
+		wg.Go(func() {
+			for range i * 10 {
+				runtime.Gosched()
+			}
+			_ = p.server.Close(transport.CloseGoingAway, "")
+		})
+		if i%3 == 0 {
+			wg.Go(func() { _ = p.client.Abort() })
+		}
+		p.within("the end", wg.Wait)
+		_ = p.client.Close(transport.CloseNormal, "")
+	}
+}
+
+func readAll(c transport.Conn) {
+	for {
+		if f, err := c.Read(); err != nil || !bytes.HasPrefix(f, []byte("0123")) {
+			return
+		}
+	}
+}
+
+// writeAll writes until the end, of either side.
+func writeAll(c transport.Conn) {
+	for i := 4; ; i = i*7%100_000 + 4 {
+		if c.Write([]byte(frame(i))) != nil || i%3 == 0 && c.Flush() != nil {
+			_ = c.Close(transport.CloseNormal, "")
+			return
+		}
+	}
+}
+
+func pingAll(c transport.Conn) {
+	for range 1000 {
+		if c.Ping() != nil {
+			return
+		}
+		_, _ = c.Info(), c.LastSeen()
+	}
+}
+
+func lastSeenMoves(t *testing.T, dial Dial) {
+	p := newPair(t, dial, transport.Limits{})
+	first := p.server.LastSeen()
+	if first.IsZero() {
+		t.Error("LastSeen() is zero at first")
+	}
+	time.Sleep(time.Nanosecond)
+	before := time.Now()
+	p.send(p.client, "1")
+	p.want(p.server, "1")
+	if last := p.server.LastSeen(); last.Before(before.Round(0)) {
+		t.Errorf("LastSeen() = %v, after a frame was sent at %v", last, before)
+	}
+}
+
+func infoTellsKind(t *testing.T, dial Dial) {
+	p := newPair(t, dial, transport.Limits{})
+	for _, c := range []transport.Conn{p.server, p.client} {
+		info := c.Info()
+		switch info.Kind {
+		case "websocket":
+			if info.Local || info.PeerUID != -1 || info.RemoteAddr == "" || !info.Pings {
+				t.Errorf("Info() = %+v", info)
+			}
+		case "stdio", "unix", "pipe":
+			if !info.Local || info.PeerUID != os.Getuid() || info.RemoteAddr != "" || info.Pings {
+				t.Errorf("Info() = %+v", info)
+			}
+		default:
+			t.Errorf("Info() = %+v, want a known kind", info)
+		}
+		if err := c.Ping(); err != nil {
+			t.Errorf("Ping() = %v", err)
+		}
+	}
+}
+
+func nothingIsLeftRunning(t *testing.T, dial Dial) {
+	before := runtime.NumGoroutine()
+	for i := range 10 {
+		p := newPair(t, dial, transport.Limits{})
+		p.send(p.client, "1")
+		p.want(p.server, "1")
+		_ = p.server.Ping()
+		if i%2 == 0 {
+			_ = p.server.Abort()
+		} else {
+			go p.server.Close(transport.CloseNormal, "")
+		}
+		_ = p.client.Close(transport.CloseNormal, "")
+		_ = p.server.Close(transport.CloseNormal, "")
+	}
+	for until := time.Now().Add(hang); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+		if time.Now().After(until) {
+			stacks := make([]byte, 1<<20)
+			t.Fatalf("%d goroutines before, now %d:\n%s", before, runtime.NumGoroutine(), stacks[:runtime.Stack(stacks, true)])
+		}
+	}
+}
