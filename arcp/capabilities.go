@@ -1,6 +1,7 @@
 package arcp
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 )
@@ -63,14 +64,21 @@ type ArtifactRetention struct {
 // Agent is one tool or agent of the inventory.
 type Agent struct {
 	Name     string   `json:"name"`
-	Versions []string `json:"versions,omitzero"`
+	Versions []string `json:"versions,omitempty"`
 	Default  string   `json:"default,omitzero"`
 }
 
+// otherNames are what the draft's features list calls features of the RFC.
+var otherNames = map[Feature]string{FeatureSubscriptions: "subscribe", FeatureModelUse: "model.use"}
+
 // Has reports whether the feature is offered, by its flag or in the features
-// list.
+// list, there also under the draft's name.
 func (c *Capabilities) Has(f Feature) bool {
-	return c.Flags[f] || slices.Contains(c.Features, string(f))
+	if c.Flags[f] || slices.Contains(c.Features, string(f)) {
+		return true
+	}
+	other, ok := otherNames[f]
+	return ok && slices.Contains(c.Features, other)
 }
 
 // IsZero reports an empty object, so that omitzero leaves it out.
@@ -80,44 +88,63 @@ func (c Capabilities) IsZero() bool {
 		c.Required == nil && len(c.Extra) == 0
 }
 
-// capabilityMembers are the members that are not booleans, each with the
-// field it is decoded to.
-func (c *Capabilities) members() map[string]any {
-	return map[string]any{
-		"heartbeat_recovery": &c.HeartbeatRecovery, "heartbeat_interval_seconds": &c.HeartbeatInterval,
-		"binary_encoding": &c.BinaryEncoding, "extensions": &c.Extensions, "artifact_retention": &c.Retention,
-		"features": &c.Features, "encodings": &c.Encodings, "required": &c.Required,
+// member returns the field of a member that is not a boolean, or nil.
+func (c *Capabilities) member(name string) any {
+	switch name {
+	case "heartbeat_recovery":
+		return &c.HeartbeatRecovery
+	case "heartbeat_interval_seconds":
+		return &c.HeartbeatInterval
+	case "binary_encoding":
+		return &c.BinaryEncoding
+	case "extensions":
+		return &c.Extensions
+	case "artifact_retention":
+		return &c.Retention
+	case "features":
+		return &c.Features
+	case "encodings":
+		return &c.Encodings
+	case "required":
+		return &c.Required
 	}
+	return nil
 }
 
-// UnmarshalJSON reads a capabilities object; members it does not know are kept.
+// UnmarshalJSON reads a capabilities object; members it does not know are kept,
+// and null is absent.
 func (c *Capabilities) UnmarshalJSON(data []byte) error {
 	var raw map[string]Raw
 	if err := Unmarshal(data, &raw); err != nil {
 		return err
 	}
 	*c = Capabilities{}
-	members := c.members()
-	for name, value := range raw {
-		if err := c.set(members, name, value); err != nil {
-			return err
+	for _, name := range slices.Sorted(maps.Keys(raw)) { // sorted, so that errors are always the same
+		if raw[name].Kind() == 'n' {
+			continue
+		}
+		if err := c.set(name, raw[name]); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-func (c *Capabilities) set(members map[string]any, name string, value Raw) error {
-	if field, ok := members[name]; ok {
-		return Unmarshal(value, field)
-	}
-	if name == "agents" {
+func (c *Capabilities) set(name string, value Raw) error {
+	switch field := c.member(name); {
+	case field != nil:
+		return unmarshalMember(value, field)
+	case name == "agents":
 		return c.setAgents(value)
-	}
-	if kind := value.Kind(); (kind == 't' || kind == 'f') && slices.Contains(Features, Feature(name)) {
+	case slices.Contains(Features, Feature(name)):
+		var on bool
+		if err := unmarshalMember(value, &on); err != nil {
+			return err
+		}
 		if c.Flags == nil {
 			c.Flags = make(map[Feature]bool)
 		}
-		c.Flags[Feature(name)] = kind == 't'
+		c.Flags[Feature(name)] = on
 		return nil
 	}
 	if c.Extra == nil {
@@ -130,7 +157,7 @@ func (c *Capabilities) set(members map[string]any, name string, value Raw) error
 // setAgents reads ["name", …] and [{"name": …}, …].
 func (c *Capabilities) setAgents(value Raw) error {
 	var items []Raw
-	if err := Unmarshal(value, &items); err != nil {
+	if err := unmarshalMember(value, &items); err != nil {
 		return err
 	}
 	c.Agents = make([]Agent, len(items))
@@ -139,7 +166,7 @@ func (c *Capabilities) setAgents(value Raw) error {
 		if item.Kind() == '"' {
 			into = &c.Agents[i].Name
 		}
-		if err := Unmarshal(item, into); err != nil {
+		if err := unmarshalMember(item, into); err != nil {
 			return err
 		}
 	}

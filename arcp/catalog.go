@@ -136,7 +136,8 @@ func (p Phase) String() string {
 
 // Scope lists the envelope members a message type needs beside id, type,
 // timestamp and payload. A client may leave out session_id: it is then the
-// connection's own session.
+// connection's own session. A sequenced type carries correlation_id only to the
+// session whose command it follows from.
 type Scope uint8
 
 // The members.
@@ -287,7 +288,7 @@ var Catalog = []Spec{
 	spec[SubscribePayload](Subscribe, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.7"),
 	spec[SubscribeAcceptedPayload](SubscribeAccepted, FromRuntime, 0, needNone, ScopeSession|ScopeSubscription|ScopeCorrelation, Plain, "§3.7"),
 	spec[SubscribeEventPayload](SubscribeEvent, FromRuntime, 0, needNone, ScopeSession|ScopeSubscription, Plain, "§3.7"),
-	spec[UnsubscribePayload](Unsubscribe, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.7"),
+	spec[UnsubscribePayload](Unsubscribe, Both, InAccepted, needNone, ScopeSession, Plain, "§3.7"),
 	spec[SubscribeClosedPayload](SubscribeClosed, FromRuntime, 0, needNone, ScopeSession|ScopeSubscription, Plain, "§3.7"),
 
 	spec[ArtifactPutPayload](ArtifactPut, Both, InAccepted, needNone, ScopeSession, Plain, "§3.8").effectful(),

@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"reflect"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -82,8 +80,15 @@ func AppendJSON(dst []byte, v any) ([]byte, error) {
 // a tool may emit hundreds of thousands of a second.
 type jsonAppender interface{ AppendJSON(dst []byte) []byte }
 
+// appendFloat appends a finite number.
+func appendFloat(dst []byte, f float64) []byte { return jsontext.AppendFloat(dst, f, 64) }
+
 // AppendString appends s as a JSON string; invalid UTF-8 is replaced.
 func AppendString(dst []byte, s string) []byte {
+	if plainLen(s) == len(s) {
+		dst = append(dst, '"')
+		return append(append(dst, s...), '"')
+	}
 	out, err := jsontext.AppendQuote(dst, s)
 	if err != nil { // only for invalid UTF-8
 		out, _ = jsontext.AppendQuote(dst, strings.ToValidUTF8(s, "\uFFFD"))
@@ -105,60 +110,6 @@ func Canonical(raw Raw) (Raw, error) {
 	return v, err
 }
 
-// frameReader walks the members of one JSON object, checking everything on its
-// way: syntax, UTF-8, and names that occur twice at any level.
-type frameReader struct {
-	src  bytes.Buffer
-	dec  *jsontext.Decoder
-	text []byte // scratch
-}
-
-var frameReaders = sync.Pool{New: func() any {
-	r := new(frameReader)
-	r.dec = jsontext.NewDecoder(&r.src)
-	return r
-}}
-
-var errNotObject = errors.New("a frame must be one JSON object")
-
-// open begins with a frame, which must not change until release.
-func (r *frameReader) open(frame []byte) error {
-	r.src = *bytes.NewBuffer(frame)
-	r.dec.Reset(&r.src)
-	tok, err := r.dec.ReadToken()
-	if err == nil && tok.Kind() != '{' {
-		err = errNotObject
-	}
-	return err
-}
-
-// next returns a member, its name still quoted; ok is false at the end of the
-// frame. The slices are valid until the following call.
-func (r *frameReader) next() (name, value Raw, ok bool, err error) {
-	if r.dec.PeekKind() == '}' {
-		return nil, nil, false, r.close()
-	}
-	name, err = r.dec.ReadValue()
-	if err == nil {
-		value, err = r.dec.ReadValue()
-	}
-	return name, value, err == nil, err
-}
-
-func (r *frameReader) close() error {
-	if _, err := r.dec.ReadToken(); err != nil {
-		return err
-	}
-	switch _, err := r.dec.ReadToken(); err {
-	case io.EOF:
-		return nil
-	case nil:
-		return errors.New("more follows after the end of the object")
-	default:
-		return err
-	}
-}
-
 // appendUnquoted appends the text of a JSON string that has been read before.
 func appendUnquoted(dst []byte, quoted Raw) []byte {
 	if bytes.IndexByte(quoted, '\\') < 0 {
@@ -168,12 +119,7 @@ func appendUnquoted(dst []byte, quoted Raw) []byte {
 	return dst
 }
 
-func syntaxText(err error) string {
-	if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) {
-		return "the frame ends too early"
-	}
-	return strings.TrimPrefix(err.Error(), "jsontext: ")
-}
+func syntaxText(err error) string { return strings.TrimPrefix(err.Error(), "jsontext: ") }
 
 // peekID finds the id of a frame that may be broken elsewhere.
 func peekID(frame []byte) MessageID {
@@ -211,29 +157,49 @@ func DecodePayload[T any](env *Envelope) (T, error) {
 	return p, &EncodingError{ReasonPayload, cut("payload" + payloadText(err)), env.ID}
 }
 
-// payloadText says what is wrong and with which member.
-func payloadText(err error) string {
-	sem, ok := errors.AsType[*json.SemanticError](err)
-	if !ok {
-		return ": " + syntaxText(err)
+// unmarshalMember is Unmarshal with an error that says what is wrong in the terms
+// of JSON.
+func unmarshalMember(data Raw, v any) error {
+	err := Unmarshal(data, v)
+	if path, cause, ok := blame(err); ok {
+		return errors.New(strings.TrimPrefix(path+": "+cause, ": "))
 	}
-	if path := strings.TrimPrefix(string(sem.JSONPointer), "/"); path != "" {
-		return fmt.Sprintf(" member %q: %s", path, semanticCause(sem))
-	}
-	return ": " + semanticCause(sem)
+	return err
 }
 
-func semanticCause(sem *json.SemanticError) string {
+// payloadText says what is wrong and with which member.
+func payloadText(err error) string {
+	path, cause, ok := blame(err)
+	switch {
+	case !ok:
+		return ": " + syntaxText(err)
+	case path == "":
+		return ": " + cause
+	}
+	return fmt.Sprintf(" member %q: %s", path, cause)
+}
+
+// blame says which member an error is about, and why, in the terms of JSON; ok
+// is false for an error of syntax.
+func blame(err error) (path, cause string, ok bool) {
+	sem, ok := errors.AsType[*json.SemanticError](err)
+	if !ok {
+		return "", "", false
+	}
+	path = strings.TrimPrefix(string(sem.JSONPointer), "/")
 	want := wanted(sem.GoType)
 	switch {
-	case want == "" && sem.Err != nil:
-		return sem.Err.Error()
-	case want == "" || sem.JSONKind == 0:
-		return kindName(sem.JSONKind) + " is not allowed here"
-	case sem.JSONKind == '0' && sem.Err != nil || sem.GoType == timeType && sem.JSONKind == '"':
-		return want + " is required"
+	case want != "" && sem.Err != nil && (sem.JSONKind == '0' || sem.GoType == timeType):
+		return path, want + " is required", true
+	case sem.Err == nil && want != "":
+		return path, want + " is required, not " + kindName(sem.JSONKind), true
+	case sem.Err == nil:
+		return path, kindName(sem.JSONKind) + " is not allowed here", true
 	}
-	return want + " is required, not " + kindName(sem.JSONKind)
+	if inner, cause, ok := blame(sem.Err); ok {
+		return strings.Trim(path+"/"+inner, "/"), cause, true
+	}
+	return path, sem.Err.Error(), true
 }
 
 var timeType = reflect.TypeFor[time.Time]()

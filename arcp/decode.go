@@ -6,6 +6,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 )
 
@@ -16,13 +17,12 @@ import (
 // A member that has another type than §2.1 says is an error, null is the same as
 // absent, and unknown members are ignored.
 func Decode(frame []byte) (Envelope, error) {
-	if tooDeep(frame) {
-		return Envelope{}, &EncodingError{ReasonTooDeep, fmt.Sprintf("nested deeper than %d levels", MaxDepth), ""}
-	}
 	var env Envelope
-	r := frameReaders.Get().(*frameReader)
-	err := env.read(r, frame)
-	frameReaders.Put(r)
+	s := scanners.Get().(*scanner)
+	s.reset(frame)
+	err := env.read(s)
+	s.src = nil
+	scanners.Put(s)
 	if err == nil {
 		err = env.check()
 	}
@@ -32,11 +32,13 @@ func Decode(frame []byte) (Envelope, error) {
 	return Envelope{}, encodingError(err, env.ID, frame)
 }
 
+var scanners = sync.Pool{New: func() any { return new(scanner) }}
+
 // encodingError completes an error with what can be said about its frame.
 func encodingError(err error, id MessageID, frame []byte) *EncodingError {
-	e, ok := err.(*EncodingError)
-	if !ok {
-		e = &EncodingError{Reason: ReasonNotJSON, Message: syntaxText(err)}
+	e := &EncodingError{Reason: ReasonNotJSON, Message: err.Error()}
+	if known, ok := err.(*EncodingError); ok {
+		*e = *known
 	}
 	if id == "" {
 		id = peekID(frame)
@@ -62,61 +64,30 @@ func badMember(name, format string, args ...any) *EncodingError {
 	return &EncodingError{ReasonEnvelope, fmt.Sprintf("envelope member %q ", name) + fmt.Sprintf(format, args...), ""}
 }
 
-// tooDeep scans without parsing; it may be wrong only about frames that are
-// not JSON at all, which fail later anyway.
-func tooDeep(frame []byte) bool {
-	if bytes.Count(frame, []byte{'{'})+bytes.Count(frame, []byte{'['}) <= MaxDepth {
-		return false
-	}
-	depth := 0
-	for i := 0; i < len(frame); i++ {
-		switch frame[i] {
-		case '{', '[':
-			if depth++; depth > MaxDepth {
-				return true
-			}
-		case '}', ']':
-			depth--
-		case '"':
-			for i++; i < len(frame) && frame[i] != '"'; i++ {
-				if frame[i] == '\\' {
-					i++
-				}
-			}
-		}
-	}
-	return false
-}
-
 // read fills e from a frame.
-func (e *Envelope) read(r *frameReader, frame []byte) error {
-	if err := r.open(frame); err != nil {
-		return err
-	}
+func (e *Envelope) read(s *scanner) error {
+	o, err := s.open()
 	var texts gathered
-	r.text = r.text[:0]
-	for {
-		name, value, ok, err := r.next()
-		if !ok {
-			texts.assign(e, r.text)
-			return err
+	for err == nil {
+		var name []byte
+		var value Raw
+		var more bool
+		if name, value, more, err = s.member(&o); !more {
+			break
 		}
-		if value[0] == 'n' {
-			continue // null is absent
-		}
-		if bytes.IndexByte(name, '\\') >= 0 {
-			name = AppendString(nil, string(appendUnquoted(nil, name)))
-		}
-		if to := textOf(name); to != noText {
-			err = texts.add(to, r, name, value)
-		} else {
+		switch to := textOf(name); {
+		case value[0] == 'n': // null is absent
+		case to != noText:
+			err = texts.add(to, s, name, value)
+		default:
 			err = e.readMember(name, value)
 		}
-		if err != nil {
-			texts.assign(e, r.text)
-			return err
-		}
 	}
+	texts.assign(e, s.text)
+	if err == nil {
+		err = s.end()
+	}
+	return err
 }
 
 // text is a member whose value is gathered.
@@ -137,29 +108,29 @@ const (
 	noText
 )
 
-func textOf(name Raw) text {
+func textOf(name []byte) text {
 	switch string(name) {
-	case `"id"`:
+	case "id":
 		return textID
-	case `"session_id"`:
+	case "session_id":
 		return textSession
-	case `"job_id"`:
+	case "job_id":
 		return textJob
-	case `"stream_id"`:
+	case "stream_id":
 		return textStream
-	case `"subscription_id"`:
+	case "subscription_id":
 		return textSubscription
-	case `"correlation_id"`:
+	case "correlation_id":
 		return textCorrelation
-	case `"causation_id"`:
+	case "causation_id":
 		return textCausation
-	case `"trace_id"`:
+	case "trace_id":
 		return textTrace
-	case `"span_id"`:
+	case "span_id":
 		return textSpan
-	case `"parent_span_id"`:
+	case "parent_span_id":
 		return textParentSpan
-	case `"idempotency_key"`:
+	case "idempotency_key":
 		return textKey
 	}
 	return noText
@@ -192,7 +163,7 @@ func (e *Envelope) setText(of text, s string) {
 	}
 }
 
-// gathered remembers which members are in a frameReader's text, and up to where.
+// gathered remembers which members are in a scanner's text, and up to where.
 // They become parts of one string, so that all of them cost one allocation; they
 // are short, so that keeping one keeps no more than a few hundred bytes.
 type gathered struct {
@@ -201,7 +172,7 @@ type gathered struct {
 	n   int
 }
 
-func (g *gathered) add(of text, r *frameReader, name, value Raw) error {
+func (g *gathered) add(of text, r *scanner, name []byte, value Raw) error {
 	if value[0] != '"' {
 		return wrongKind(name, "a string", value)
 	}
@@ -209,7 +180,7 @@ func (g *gathered) add(of text, r *frameReader, name, value Raw) error {
 	r.text = appendUnquoted(r.text, value)
 	if len(r.text)-start > MaxIDLen {
 		r.text = r.text[:start]
-		return badID(string(name[1:len(name)-1]), fmt.Sprintf("is longer than %d bytes", MaxIDLen))
+		return badID(string(name), fmt.Sprintf("is longer than %d bytes", MaxIDLen))
 	}
 	g.of[g.n], g.end[g.n] = of, len(r.text)
 	g.n++
@@ -225,15 +196,15 @@ func (g *gathered) assign(e *Envelope, all []byte) {
 }
 
 // readMember reads a member that is no text of its own.
-func (e *Envelope) readMember(name, value Raw) error {
+func (e *Envelope) readMember(name []byte, value Raw) error {
 	switch string(name) {
-	case `"payload"`:
+	case "payload":
 		return readObject(&e.Payload, name, value)
-	case `"extensions"`:
+	case "extensions":
 		return readObject(&e.Extensions, name, value)
-	case `"event_seq"`:
+	case "event_seq":
 		return e.readSeq(value)
-	case `"arcp"`, `"type"`, `"timestamp"`, `"priority"`, `"source"`, `"target"`:
+	case "arcp", "type", "timestamp", "priority", "source", "target":
 	default:
 		return nil // unknown members are ignored
 	}
@@ -243,23 +214,23 @@ func (e *Envelope) readMember(name, value Raw) error {
 	var buf [64]byte
 	text := appendUnquoted(buf[:0], value)
 	switch string(name) {
-	case `"arcp"`:
+	case "arcp":
 		e.ARCP = internVersion(text)
-	case `"type"`:
+	case "type":
 		e.Type = internType(text)
-	case `"priority"`:
+	case "priority":
 		e.Priority = internPriority(text)
-	case `"timestamp"`:
+	case "timestamp":
 		return e.readTime(text)
-	case `"source"`:
+	case "source":
 		e.Source = string(text)
-	case `"target"`:
+	case "target":
 		e.Target = string(text)
 	}
 	return nil
 }
 
-func readObject(to *Raw, name, value Raw) error {
+func readObject(to *Raw, name []byte, value Raw) error {
 	if value[0] != '{' {
 		return wrongKind(name, "an object", value)
 	}
@@ -320,8 +291,8 @@ func internPriority(text []byte) Priority {
 	return Priority(text)
 }
 
-func wrongKind(name Raw, want string, value Raw) error {
-	return badMember(string(name[1:len(name)-1]), "must be %s, not %s", want, kindName(value.Kind()))
+func wrongKind(name []byte, want string, value Raw) error {
+	return badMember(string(name), "must be %s, not %s", want, kindName(value.Kind()))
 }
 
 // check applies what the JSON types cannot say (§2.1).

@@ -92,5 +92,24 @@ func AppendTime(dst []byte, t time.Time) []byte {
 	case year < 0:
 		t = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)
 	}
-	return t.AppendFormat(dst, `"2006-01-02T15:04:05.000000Z"`)
+	year, month, day := t.Date()
+	hour, minute, second := t.Clock()
+	dst = appendDigits(append(dst, '"'), year, 4)
+	dst = appendDigits(append(dst, '-'), int(month), 2)
+	dst = appendDigits(append(dst, '-'), day, 2)
+	dst = appendDigits(append(dst, 'T'), hour, 2)
+	dst = appendDigits(append(dst, ':'), minute, 2)
+	dst = appendDigits(append(dst, ':'), second, 2)
+	dst = appendDigits(append(dst, '.'), t.Nanosecond()/1000, 6)
+	return append(dst, 'Z', '"')
+}
+
+// appendDigits appends the last n digits of v.
+func appendDigits(dst []byte, v, n int) []byte {
+	dst = append(dst, "000000"[:n]...)
+	for i := len(dst) - 1; v > 0; i-- {
+		dst[i] = byte('0' + v%10)
+		v /= 10
+	}
+	return dst
 }

@@ -1,9 +1,6 @@
 package arcp
 
-import (
-	"strconv"
-	"time"
-)
+import "time"
 
 // StreamOpenPayload declares a stream (§3.4). Kind is text, binary, event, log,
 // metric or thought.
@@ -133,11 +130,11 @@ type SubscribePayload struct {
 // EventFilter selects events: and across members, or inside one. An empty
 // array is as absent.
 type EventFilter struct {
-	SessionID   []SessionID `json:"session_id,omitzero"`
-	TraceID     []string    `json:"trace_id,omitzero"`
-	JobID       []JobID     `json:"job_id,omitzero"`
-	StreamID    []StreamID  `json:"stream_id,omitzero"`
-	Types       []Type      `json:"types,omitzero"`
+	SessionID   []SessionID `json:"session_id,omitempty"`
+	TraceID     []string    `json:"trace_id,omitempty"`
+	JobID       []JobID     `json:"job_id,omitempty"`
+	StreamID    []StreamID  `json:"stream_id,omitempty"`
+	Types       []Type      `json:"types,omitempty"`
 	MinPriority Priority    `json:"min_priority,omitzero"`
 }
 
@@ -226,22 +223,29 @@ type LogPayload struct {
 	Attributes Raw    `json:"attributes,omitzero"`
 }
 
-// AppendJSON appends the encoded payload.
-func (p LogPayload) AppendJSON(dst []byte) []byte {
-	dst = AppendString(append(dst, `{"level":`...), p.Level)
-	dst = AppendString(append(dst, `,"message":`...), p.Message)
-	if len(p.Attributes) > 0 {
-		dst = append(append(dst, `,"attributes":`...), p.Attributes...)
-	}
-	return append(dst, '}')
-}
-
-// MetricPayload is one measurement. Unit is always present.
+// MetricPayload is one measurement. Unit is always present. The draft's spelling
+// dimensions is read as dims.
 type MetricPayload struct {
 	Name  string `json:"name"`
 	Value Number `json:"value"`
 	Unit  string `json:"unit"`
 	Dims  Raw    `json:"dims,omitzero"`
+}
+
+// UnmarshalJSON reads both spellings of dims.
+func (p *MetricPayload) UnmarshalJSON(data []byte) error {
+	type metric MetricPayload // without this method
+	var both struct {
+		metric
+		Dimensions Raw `json:"dimensions"`
+	}
+	if err := Unmarshal(data, &both); err != nil {
+		return err
+	}
+	if *p = MetricPayload(both.metric); len(p.Dims) == 0 {
+		p.Dims = both.Dimensions
+	}
+	return nil
 }
 
 // TraceSpanPayload is a finished span.
@@ -253,17 +257,4 @@ type TraceSpanPayload struct {
 	StartTime    time.Time `json:"start_time"`
 	EndTime      time.Time `json:"end_time"`
 	Attributes   Raw       `json:"attributes,omitzero"`
-}
-
-// AppendJSON appends the encoded payload.
-func (p JobProgressPayload) AppendJSON(dst []byte) []byte {
-	dst = strconv.AppendFloat(append(dst, `{"current":`...), p.Current, 'f', -1, 64)
-	if p.Total != nil {
-		dst = strconv.AppendFloat(append(dst, `,"total":`...), *p.Total, 'f', -1, 64)
-	}
-	dst = appendMember(dst, "units", p.Units)
-	if p.Percent != nil {
-		dst = strconv.AppendFloat(append(dst, `,"percent":`...), *p.Percent, 'f', -1, 64)
-	}
-	return append(appendMember(dst, "message", p.Message), '}')
 }

@@ -2,17 +2,27 @@ package arcp
 
 import "time"
 
-// ToolInvokePayload submits a job (§3.3).
+// ToolInvokePayload submits a job, or gives one to a worker (§3.3).
 type ToolInvokePayload struct {
 	Tool      string `json:"tool"` // an agent reference: name or name@version
 	Arguments Raw    `json:"arguments,omitzero"`
 	SubmitOptions
+	Dispatch
+}
+
+// Dispatch is what the runtime adds when it gives a job to a worker; from a
+// client it means nothing.
+type Dispatch struct {
+	Attempt    uint32                `json:"attempt,omitzero"` // from 1
+	Lease      Raw                   `json:"lease,omitzero"`
+	Deadline   time.Time             `json:"deadline,omitzero"`
+	Checkpoint *JobCheckpointPayload `json:"checkpoint,omitzero"` // to go on from
 }
 
 // SubmitOptions are the optional members of a submit (§5.6).
 type SubmitOptions struct {
 	MaxRuntimeSec    *Number           `json:"max_runtime_sec,omitzero"` // seconds, > 0; then TIMEOUT
-	CostBudget       []string          `json:"cost_budget,omitzero"`
+	CostBudget       []string          `json:"cost_budget,omitempty"`
 	LeaseRequest     Raw               `json:"lease_request,omitzero"`
 	LeaseConstraints *LeaseConstraints `json:"lease_constraints,omitzero"`
 	IdempotencyKey   string            `json:"idempotency_key,omitzero"` // the envelope's wins
@@ -41,8 +51,9 @@ type JobAcceptedPayload struct {
 	Lease            Raw               `json:"lease,omitzero"`
 	LeaseConstraints *LeaseConstraints `json:"lease_constraints,omitzero"`
 	Budget           Raw               `json:"budget,omitzero"`
-	Credentials      []Credential      `json:"credentials,omitzero"`
+	Credentials      []Credential      `json:"credentials,omitempty"`
 	ParentJobID      JobID             `json:"parent_job_id,omitzero"`
+	RestoredFrom     JobID             `json:"restored_from,omitzero"` // the finished job whose checkpoint it starts from
 	AcceptedAt       time.Time         `json:"accepted_at,omitzero"`
 	TraceID          string            `json:"trace_id,omitzero"`
 }

@@ -140,7 +140,7 @@ type SessionListJobsPayload struct {
 
 // JobFilter selects jobs; its members are combined with and.
 type JobFilter struct {
-	Status        []string  `json:"status,omitzero"`
+	Status        []string  `json:"status,omitempty"`
 	Agent         string    `json:"agent,omitzero"`          // a name, or name@version
 	CreatedAfter  time.Time `json:"created_after,omitzero"`  // exclusive
 	CreatedBefore time.Time `json:"created_before,omitzero"` // exclusive

@@ -33,7 +33,7 @@ const (
 	None      = "none"
 )
 
-// Role is what an identity may do (SPEC.md §5.2).
+// Role is what an identity may do (SPEC.md §5.10).
 type Role string
 
 // The roles.

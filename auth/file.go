@@ -24,7 +24,7 @@ type Options struct {
 
 // Load reads an auth file and the key files it names, relative to it. The file is
 // YAML; a key or a value that is not known is an error, which has the line and
-// the path and says what to do (SPEC.md §5.2).
+// the path and says what to do (SPEC.md §5.10).
 func Load(name string, opts Options) (*Config, error) {
 	data, err := readFile(name, maxFile)
 	if err != nil {

@@ -125,6 +125,7 @@ func TestBadFiles(t *testing.T) {
 		{"an empty name", "principals: [{name: ''}]", []string{"principals[0].name: the text is empty"}},
 		{"a long name", "principals: [{name: " + strings.Repeat("a", 257) + "}]", []string{"at most 256 bytes"}},
 		{"a name with a line break", `principals: [{name: "a\nb"}]`, []string{"printable characters only"}},
+		{"a name with wrong bytes", "principals: [{name: \"a\\uFFFD\"}]", []string{"printable characters only"}},
 		{"a name of an anonymous session", "principals: [{name: 'anonymous:x'}]", []string{`names with "anonymous:" belong to anonymous sessions`}},
 		{"a principal twice", "principals:\n- name: a\n- name: a", []string{"line 3: principals[1]: the principal is listed twice", "put all its tokens in one entry"}},
 		{"a token twice", "principals: [{name: a, tokens: ['" + hashA + "', '" + hashA + "']}]", []string{"principals[0].tokens[1]: the token is listed twice"}},

@@ -105,6 +105,9 @@ func (s *signedJWT) parse(token string) (*jwt.Token, error) {
 	if len(token) > maxJWT {
 		return nil, errTooLong
 	}
+	if strings.ContainsAny(token, "\r\n") {
+		return nil, errMalformed // base64 decoding would skip them
+	}
 	t, _, err := s.parser.ParseUnverified(token, jwt.MapClaims{})
 	switch {
 	case errors.Is(err, jwt.ErrTokenUnverifiable):

@@ -89,6 +89,8 @@ func TestSignedJWTRefusals(t *testing.T) {
 		{"two parts", Secret(whole[:strings.LastIndex(whole, ".")]), "token is malformed"},
 		{"four parts", Secret(whole + "."), "token is malformed"},
 		{"bits after the end", Secret(looseEnd(whole)), "token is malformed"},
+		{"a line break inside", Secret(whole[:len(whole)-5] + "\n" + whole[len(whole)-5:]), "token is malformed"},
+		{"a line break at the end", Secret(whole + "\r"), "token is malformed"},
 		{"padding", Secret(whole + "="), "token is malformed"},
 		{"no JWT", "tok", "token is malformed"},
 		{"claims that are a list", Secret(b64([]byte(`{"alg":"HS256"}`)) + "." + b64([]byte(`[1]`)) + ".AA"), "token is malformed"},

@@ -74,6 +74,8 @@ func TestBadKeyFiles(t *testing.T) {
 		{"DER", string(der), "not in PEM"},
 		{"a DER certificate", string(pemBytes(t, certificate(t, rsaKey))), "not in PEM"},
 		{"a DER private key", string(x509.MarshalPKCS1PrivateKey(rsaKey)), "not in PEM"},
+		{"a DER private key in PKCS #8", string(made(x509.MarshalPKCS8PrivateKey(rsaKey))), "not in PEM"},
+		{"a DER EC private key", string(made(x509.MarshalECPrivateKey(p224))), "not in PEM"},
 		{"DER in base64", base64.StdEncoding.EncodeToString(der), "not in PEM"},
 		{"DER in base64, in lines", "\n" + base64.StdEncoding.EncodeToString(der)[:64] + "\n" + base64.StdEncoding.EncodeToString(der)[64:] + "\n", "not in PEM"},
 		{"DER in base64url", base64.RawURLEncoding.EncodeToString(der), "not in PEM"},

@@ -49,7 +49,7 @@ func (p *principal) as(scheme string) Identity {
 }
 
 // HasRole says whether id has the role itself: no role implies another
-// (SPEC.md §5.2).
+// (SPEC.md §5.10).
 func HasRole(id Identity, role Role) bool { return slices.Contains(id.Roles, role) }
 
 func uidName(uid int) string { return uidPrefix + strconv.Itoa(uid) }
@@ -66,7 +66,7 @@ func checkName(name string) error {
 		return errors.New("a principal needs a name")
 	case len(name) > maxName:
 		return fmt.Errorf("a principal's name has at most %d bytes", maxName)
-	case !utf8.ValidString(name) || strings.ContainsFunc(name, unprintable):
+	case strings.ContainsFunc(name, unprintable):
 		return errors.New("a principal's name has printable characters only")
 	case strings.HasPrefix(name, anonymousPrefix):
 		return fmt.Errorf("names with %q belong to anonymous sessions: choose another", anonymousPrefix)
@@ -74,5 +74,6 @@ func checkName(name string) error {
 	return nil
 }
 
-// unprintable counts U+FFFD, which is what decoding makes of different wrong bytes.
+// unprintable counts U+FFFD, which stands for wrong bytes, and is what decoding
+// makes of different ones.
 func unprintable(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }

@@ -18,8 +18,9 @@ func (c *conn) command(now time.Time, cmd session.Command) {
 	case session.Invoke:
 		c.invoke(&cmd)
 	case session.CancelJob:
+		c.owed.Add(1)
 		c.rt.engine.Cancel(context.Background(), engine.Cancel{Request: cmd.Request, Job: cmd.Job,
-			Principal: c.identity.Principal, Session: c.id, Reason: cmd.Reason, Deadline: cmd.Deadline, Answers: c.cursor})
+			Principal: c.identity.Principal, Session: c.id, Reason: cmd.Reason, Deadline: cmd.Deadline, Answers: owing{c}})
 	case session.CancelSession:
 		c.cancelSession(now, cmd)
 	case session.ListJobs:
@@ -37,9 +38,16 @@ func (c *conn) command(now time.Time, cmd session.Command) {
 	}
 }
 
+// owing takes the one answer of a command.
+type owing struct{ *conn }
+
+func (o owing) Post(answer any) bool   { defer o.settle(); return o.cursor.Post(answer) }
+func (o owing) Answer(answer any) bool { defer o.settle(); return o.cursor.Answer(answer) }
+
 func (c *conn) invoke(cmd *session.Invoke) {
+	c.owed.Add(1)
 	s := engine.Submit{Envelope: &cmd.Envelope, Payload: &cmd.Payload, Session: c.id, Principal: c.identity.Principal,
-		MaxJobs: c.identity.Limits.Jobs, Answers: c.cursor}
+		MaxJobs: c.identity.Limits.Jobs, Answers: c.cursor, Settled: c.settle}
 	if cmd.Refused != nil {
 		c.rt.engine.Refuse(&s, arcp.Nack, cmd.Refused)
 		return
@@ -55,7 +63,13 @@ func (c *conn) acknowledge(seq uint64) {
 		return
 	}
 	c.acked = seq
-	c.rt.log.Append(&store.Write{Trim: &store.Trim{Session: c.id, Seq: seq}, NoSync: true}, nil)
+	c.append(&store.Write{Trim: &store.Trim{Session: c.id, Seq: seq}, NoSync: true})
+}
+
+// append appends a write of which the client hears nothing.
+func (c *conn) append(w *store.Write) {
+	c.owed.Add(1)
+	c.rt.log.Append(w, func(*store.Result) { c.settle() })
 }
 
 // cancelSession ends a session of the same principal (§5.7).
@@ -115,7 +129,9 @@ func (c *conn) followJob(now time.Time, cmd session.FollowJob) {
 		return
 	}
 	if j.Session == c.id || c.follows[j.ID] { // it follows already: nothing is sent twice
-		c.reply(now, cmd.Request, arcp.JobSubscribed, subscribed(&j, j.LastSeq, false))
+		env := arcp.Frame(arcp.JobSubscribed, subscribed(&j, j.LastSeq, false))
+		env.JobID, env.CorrelationID = j.ID, cmd.Request
+		c.send(now, env)
 		return
 	}
 	from, err := c.from(&j, &cmd.Payload)
@@ -128,8 +144,12 @@ func (c *conn) followJob(now time.Time, cmd session.FollowJob) {
 		c.follows = make(map[arcp.JobID]bool)
 	}
 	c.follows[j.ID] = true
+	c.owed.Add(1)
 	c.rt.log.Append(&store.Write{Follow: c.follow(&j, from)}, func(r *store.Result) {
-		c.cursor.Answer(c.followed(cmd.Request, &j, r))
+		if r.Err != nil {
+			c.post(func(time.Time) { delete(c.follows, j.ID) })
+		}
+		owing{c}.Answer(c.followed(cmd.Request, &j, r))
 	})
 }
 
@@ -194,5 +214,5 @@ func (c *conn) unfollowJob(id arcp.JobID) {
 	if refusal != nil {
 		return // it went with its retention
 	}
-	c.rt.log.Append(&store.Write{Unfollow: c.follow(&j, 0)}, nil)
+	c.append(&store.Write{Unfollow: c.follow(&j, 0)})
 }

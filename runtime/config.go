@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"math"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -74,7 +75,9 @@ func (c Config) withDefaults() Config {
 	c.SessionLease = or(c.SessionLease, DefaultSessionLease)
 	c.ResumeWindow = or(c.ResumeWindow, DefaultResumeWindow)
 	c.Heartbeat = or(c.Heartbeat, DefaultHeartbeat)
-	c.MaxFrame = or(c.MaxFrame, DefaultMaxFrame)
+	if c.MaxFrame = or(c.MaxFrame, DefaultMaxFrame); c.MaxFrame < 0 {
+		c.MaxFrame = math.MaxInt64 >> 1 // transports add to it
+	}
 	c.MaxConnections = or(c.MaxConnections, DefaultMaxConnections)
 	c.MaxUnauthenticated = or(c.MaxUnauthenticated, DefaultMaxUnauthenticated)
 	c.MaxUnauthenticatedPerIP = or(c.MaxUnauthenticatedPerIP, DefaultMaxUnauthenticatedPerIP)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -21,6 +22,7 @@ const (
 	maxOpeningFrame = 64 << 10 // before the session is accepted
 	inboxLen        = 8        // decoded frames ahead of the loop
 	maxTurn         = 64       // frames handled before what they caused is sent
+	maxOwed         = 1024     // commands the store has not answered yet, and answers not yet taken, each
 	farewellTime    = time.Second
 )
 
@@ -55,6 +57,8 @@ type conn struct {
 	counted   bool      // in the gauge of sessions
 	readerErr error
 	closing   *session.Close
+
+	owed atomic.Int64 // commands whose answer is still to come
 
 	mailMu sync.Mutex
 	mail   []func(now time.Time)
@@ -149,7 +153,7 @@ func decode(frame []byte) (*arcp.Envelope, *arcp.EncodingError) {
 // turn waits for something to do and does it; false ends the loop.
 func (c *conn) turn() bool {
 	in := c.in
-	if n, _ := c.out.size(); n > outboxHard || !c.paused.IsZero() {
+	if c.full() || !c.paused.IsZero() {
 		in = nil // the peer asks without reading the answers, or too often: it waits
 	}
 	select {
@@ -170,11 +174,25 @@ func (c *conn) turn() bool {
 	return c.readerErr == nil && c.closing == nil
 }
 
+// full reports whether too much waits for the peer or for the store to read
+// further commands. Each of them wakes the loop when that changes.
+func (c *conn) full() bool {
+	n, _ := c.out.size()
+	return n > outboxHard || c.owed.Load() >= maxOwed || c.cursor != nil && c.cursor.Waiting() >= maxOwed
+}
+
+// settle is told, by any goroutine, that a command is answered.
+func (c *conn) settle() {
+	if c.owed.Add(-1) == maxOwed-1 {
+		c.wake()
+	}
+}
+
 // receiveMore takes frames that are there already, so that what they cause is
 // sent together.
 func (c *conn) receiveMore() {
 	for range maxTurn {
-		if !c.paused.IsZero() {
+		if !c.paused.IsZero() || c.full() {
 			return
 		}
 		select {

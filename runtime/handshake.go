@@ -35,7 +35,11 @@ func (c *conn) request(now time.Time, q session.Authenticate) auth.Request {
 
 // authContext bounds the judgement of credentials by the handshake's deadline.
 func (c *conn) authContext() (context.Context, context.CancelFunc) {
-	return context.WithDeadline(context.Background(), c.m.Deadline())
+	d := c.m.Deadline()
+	if d.IsZero() {
+		d = time.Now().Add(DefaultHandshakeTimeout)
+	}
+	return context.WithDeadline(context.Background(), d)
 }
 
 func (c *conn) authenticate(now time.Time, q session.Authenticate) session.Judgement {
@@ -125,6 +129,7 @@ func (c *conn) establish(now time.Time, q session.Establish) {
 func (c *conn) established(now time.Time, token auth.Secret, cursor *eventlog.Cursor, err error) {
 	c.cursor = cursor
 	if err != nil {
+		c.rt.exit(c)
 		c.log.Error().Err(err).Str("session_id", string(c.id)).Msg("session not stored")
 		c.m.Established(now, session.Established{Refused: arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions")})
 		return

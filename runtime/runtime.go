@@ -86,11 +86,19 @@ func (r *Runtime) newSessionConfig() session.Config {
 		Runtime: arcp.RuntimeInfo{Kind: "arcp-go", Version: r.cfg.Version, Fingerprint: r.cfg.Fingerprint},
 		Offer: arcp.Capabilities{
 			Flags:             map[arcp.Feature]bool{arcp.FeatureDurableJobs: true, arcp.FeatureAnonymous: true},
-			HeartbeatRecovery: recovery, HeartbeatInterval: int64(max(r.cfg.Heartbeat/time.Second, 1)),
+			HeartbeatRecovery: recovery, HeartbeatInterval: heartbeatSeconds(r.cfg.Heartbeat),
 			BinaryEncoding: []string{"base64"}, Extensions: []string{}, Encodings: []string{"json"},
 			Features: []string{"ack", "list_jobs", "subscribe", "progress", "agent_versions"},
 		},
 	}
+}
+
+// heartbeatSeconds is what is advertised; 0, that is nothing, if off.
+func heartbeatSeconds(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return int64(max(d/time.Second, 1))
 }
 
 // boot recovers what an earlier process left.
@@ -243,6 +251,20 @@ func (r *Runtime) proven(c *conn) {
 	}
 }
 
+// exit takes a session out of the books; false if it is not in them.
+func (r *Runtime) exit(c *conn) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.sessions[c.id] != c {
+		return false
+	}
+	delete(r.sessions, c.id)
+	if r.principal[c.identity.Principal]--; r.principal[c.identity.Principal] == 0 {
+		delete(r.principal, c.identity.Principal)
+	}
+	return true
+}
+
 // opened counts a session that exists.
 func (r *Runtime) opened(c *conn) {
 	c.counted = true
@@ -270,14 +292,8 @@ func (c *conn) leave() {
 	r.mu.Lock()
 	delete(r.conns, c)
 	r.proven(c)
-	entered := r.sessions[c.id] == c
-	if entered {
-		delete(r.sessions, c.id)
-		if r.principal[c.identity.Principal]--; r.principal[c.identity.Principal] == 0 {
-			delete(r.principal, c.identity.Principal)
-		}
-	}
 	r.mu.Unlock()
+	entered := r.exit(c)
 	if c.counted {
 		r.metrics.Sessions.WithLabelValues("connected").Dec()
 	}
@@ -301,6 +317,9 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 	r.stopping = true
 	r.mu.Unlock()
 	r.engine.Stop(ctx)
+	// What the jobs wrote last is given to the sessions before this returns; if
+	// the store has failed there is nothing to wait for.
+	_, _ = r.log.Commit(context.Background(), &store.Write{NoSync: true})
 	r.mu.Lock()
 	for c := range r.conns {
 		c.post(func(now time.Time) { c.shutdown(now) })

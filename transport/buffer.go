@@ -17,3 +17,16 @@ func putBuffer(p []byte) {
 		buffers.Put((*buffer)(p[:BufferSize]))
 	}
 }
+
+// appendBuffer appends p to dst in memory from the pool, or beyond its size in
+// memory that grows with what has arrived.
+func appendBuffer(dst, p []byte) []byte {
+	if dst == nil {
+		dst = getBuffer()[:0]
+	}
+	longer := append(dst, p...)
+	if cap(longer) != cap(dst) {
+		putBuffer(dst)
+	}
+	return longer
+}

@@ -52,6 +52,8 @@ type core struct {
 
 	reading sync.Mutex // held during Read
 	rest    []byte     // received and not yet used
+	lent    []byte     // the frame that Read returned, if it is not within rest
+	pending error      // of a Wait, for the next Read
 	failure error      // of Read, forever
 
 	ending sync.Mutex
@@ -86,6 +88,10 @@ func (c *core) fill() error {
 	if len(c.rest) > 0 {
 		return nil
 	}
+	if err := c.pending; err != nil {
+		c.pending = nil
+		return err
+	}
 	c.wire.release()
 	p, err := c.wire.receive()
 	if err != nil {
@@ -94,6 +100,30 @@ func (c *core) fill() error {
 	c.rest = p
 	c.seen.Store(time.Now().UnixNano())
 	return nil
+}
+
+// giveBack ends the use of the frame that Read returned. The caller holds
+// reading.
+func (c *core) giveBack() {
+	putBuffer(c.lent)
+	c.lent = nil
+}
+
+// Buffered implements Waiter.
+func (c *core) Buffered() bool {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	return len(c.rest) > 0 || c.pending != nil || c.failure != nil
+}
+
+// Wait implements Waiter.
+func (c *core) Wait() {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	c.giveBack()
+	if c.failure == nil && c.pending == nil {
+		c.pending = c.fill()
+	}
 }
 
 // fail makes err, as Read returns it, the end of all reading. The caller holds

@@ -17,7 +17,7 @@ import (
 // of the goroutines and buffers of http.Transport.
 type handshake struct {
 	tls  *tls.Config
-	body func(net.Conn) io.ReadWriteCloser // of the answer to an upgrade
+	body io.ReadWriteCloser // of the answer to an upgrade
 
 	wire  wire   // of the upgraded connection
 	early []byte // what followed the answer
@@ -73,7 +73,7 @@ func (h *handshake) exchange(conn net.Conn, req *http.Request) (*http.Response, 
 	if t, ok := conn.(*tls.Conn); ok {
 		h.info.PeerCerts = t.ConnectionState().PeerCertificates
 	}
-	resp.Body = h.body(conn)
+	resp.Body = h.body
 	return resp, nil
 }
 

@@ -24,13 +24,11 @@ func TestPipeProgressRenewsDeadline(t *testing.T) {
 		start := time.Now()
 		var last time.Time
 		go func() {
-			defer b.Abort()
 			for range 10 {
 				time.Sleep(timeout - 1)
 				b.Read()
 				last = time.Now()
 			}
-			time.Sleep(time.Hour)
 		}()
 		var err error
 		for f := make([]byte, transport.BufferSize); err == nil; {
@@ -44,5 +42,6 @@ func TestPipeProgressRenewsDeadline(t *testing.T) {
 			t.Errorf("Write failed after %v, though the peer was reading: %v", total, err)
 		}
 		a.Abort()
+		b.Abort()
 	})
 }

@@ -27,7 +27,6 @@ type framing interface {
 type streamConn struct {
 	core
 	framing framing
-	partial []byte // the beginning of a frame that is longer than rest
 }
 
 func newStreamConn(w wire, f framing, l Limits, info Info) *streamConn {
@@ -64,6 +63,7 @@ func (c *streamConn) Read() ([]byte, error) {
 		return nil, c.failure
 	}
 	for {
+		c.giveBack()
 		frame, ok, err := c.next()
 		if err != nil {
 			return nil, c.fail(err)
@@ -86,21 +86,20 @@ func (c *streamConn) next() ([]byte, bool, error) {
 	return frame, true, c.check(frame)
 }
 
-// raw returns a frame with what surrounds it: a part of rest where it can be.
+// raw returns a frame with what surrounds it: a part of rest where it can be,
+// else gathered in lent.
 func (c *streamConn) raw() ([]byte, error) {
-	putBuffer(c.partial)
-	c.partial = nil
 	for {
 		if err := c.fill(); err != nil {
 			return nil, c.noteClosed(c.ioError(err))
 		}
-		if n := c.framing.end(c.partial, c.rest); n >= 0 {
+		if n := c.framing.end(c.lent, c.rest); n >= 0 {
 			return c.take(n), nil
 		}
-		if limit := c.limit.Load(); int64(len(c.partial)+len(c.rest)) > limit+int64(c.framing.overhead()) {
+		if limit := c.limit.Load(); int64(len(c.lent)+len(c.rest)) > limit+int64(c.framing.overhead()) {
 			return nil, tooBig(limit)
 		}
-		c.keep(c.rest)
+		c.lent = appendBuffer(c.lent, c.rest)
 		c.rest = nil
 	}
 }
@@ -109,28 +108,16 @@ func (c *streamConn) raw() ([]byte, error) {
 func (c *streamConn) take(n int) []byte {
 	raw := c.rest[:n]
 	c.rest = c.rest[n:]
-	if len(c.partial) == 0 {
+	if len(c.lent) == 0 {
 		return raw
 	}
-	c.keep(raw)
-	return c.partial
-}
-
-// keep appends to the partial frame.
-func (c *streamConn) keep(p []byte) {
-	if c.partial == nil {
-		c.partial = getBuffer()[:0]
-	}
-	before := c.partial
-	c.partial = append(before, p...)
-	if cap(c.partial) != cap(before) {
-		putBuffer(before)
-	}
+	c.lent = appendBuffer(c.lent, raw)
+	return c.lent
 }
 
 func (c *streamConn) ioError(err error) error {
 	if err == io.EOF {
-		return c.framing.eof(len(c.partial) > 0)
+		return c.framing.eof(len(c.lent) > 0)
 	}
 	return err
 }

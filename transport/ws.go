@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -61,18 +62,13 @@ func (u *Upgrader) upgrade(w http.ResponseWriter, r *http.Request) (Conn, error)
 		http.Error(w, "a WebSocket handshake is expected here", http.StatusUpgradeRequired)
 		return nil, http.ErrNotSupported
 	}
-	h := &hijacker{ResponseWriter: w, conn: &wsConn{}}
-	ws, err := websocket.Accept(h, r, &websocket.AcceptOptions{
-		Subprotocols:       Subprotocols,
-		InsecureSkipVerify: true, // checkOrigin did it
-		CompressionMode:    websocket.CompressionDisabled,
-	})
-	if err != nil {
+	c := &wsConn{}
+	h := &hijacker{ResponseWriter: w, conn: c}
+	if err := c.accept(h, r); err != nil {
 		return nil, err
 	}
-	c := h.conn
-	h.br.Reset(h.stream) // without what Accept put between
-	c.start(ws, h.wire, u.Limits, Info{RemoteAddr: remoteHost(r.RemoteAddr), PeerCerts: peerCerts(r.TLS)})
+	c.dropLibrary()
+	c.start(h.wire, u.Limits, Info{RemoteAddr: remoteHost(r.RemoteAddr), PeerCerts: peerCerts(r.TLS)})
 	return c, nil
 }
 
@@ -91,20 +87,24 @@ func peerCerts(s *tls.ConnectionState) (certs []*x509.Certificate) {
 	return s.PeerCertificates
 }
 
-// hijacker gives the library a connection with the smallest buffers: those
-// that matter are below it.
-type hijacker struct {
-	http.ResponseWriter
-	conn   *wsConn
-	wire   wire
-	stream *wsStream
-	br     *bufio.Reader
+// accept has the library answer a handshake.
+func (c *wsConn) accept(w http.ResponseWriter, r *http.Request) (err error) {
+	c.ws, err = websocket.Accept(w, r, &websocket.AcceptOptions{
+		Subprotocols:       Subprotocols,
+		InsecureSkipVerify: true, // checkOrigin did it
+		CompressionMode:    websocket.CompressionDisabled,
+	})
+	return err
 }
 
-// controlSize has room for any control frame of a server, so that each comes
-// as one Write.
-const controlSize = 128
+// hijacker takes the connection out of net/http.
+type hijacker struct {
+	http.ResponseWriter
+	conn *wsConn
+	wire wire
+}
 
+// Hijack implements http.Hijacker.
 func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, brw, err := http.NewResponseController(h.ResponseWriter).Hijack()
 	if err != nil {
@@ -115,9 +115,8 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	early, _ := brw.Reader.Peek(brw.Reader.Buffered()) // cannot fail
 	h.conn.rest = slices.Clone(early)
-	h.stream = &wsStream{conn, h.conn}
-	h.br = bufio.NewReaderSize(h.stream, 0) // as small as can be
-	return h.stream, bufio.NewReadWriter(h.br, bufio.NewWriterSize(h.stream, controlSize)), nil
+	s, brw := h.conn.stream()
+	return s, brw, nil
 }
 
 // DialOptions says how to connect. The zero value will do.
@@ -131,9 +130,8 @@ type DialOptions struct {
 // Dial connects to a ws:// or wss:// URL. The context bounds the handshake
 // only.
 func Dial(ctx context.Context, url string, o DialOptions) (Conn, error) {
-	h := &handshake{tls: o.TLS}
 	c := &wsConn{client: true}
-	h.body = func(conn net.Conn) io.ReadWriteCloser { return &wsStream{conn, c} }
+	h := &handshake{tls: o.TLS, body: &wsStream{c: c}}
 	ws, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{
 		HTTPClient:   &http.Client{Transport: h},
 		HTTPHeader:   o.Header,
@@ -145,37 +143,37 @@ func Dial(ctx context.Context, url string, o DialOptions) (Conn, error) {
 		}
 		return nil, fmt.Errorf("dial %s: %w%s", url, err, answerText(resp))
 	}
-	c.rest = h.early
-	c.start(ws, h.wire, o.Limits, h.info)
+	c.ws, c.rest = ws, h.early
+	c.start(h.wire, o.Limits, h.info)
 	return c, nil
 }
 
-// wsConn is a Conn over WebSocket. The library below it reads frames and
-// answers pings. Frames are written by this package: it needs no goroutine
-// switches for them.
+// wsConn is a Conn over WebSocket.
+//
+// A frame that is a whole text message is read and written here, without the
+// switches between goroutines that the library needs. All else that arrives is
+// read by the library: control frames, which it answers, messages in
+// fragments, and what is an error. The library reads no further than to the end
+// of a frame, so that here and there go on from the same place.
 type wsConn struct {
 	core
-	ws     *websocket.Conn
 	client bool
 
-	cursor  frameCursor
-	frame   []byte    // lent to the caller of Read
-	ioErr   error     // of the wire
-	refused CloseCode // what the library wanted to close with
+	// ws is the library's side. It costs a goroutine and 5 kB, so a server has
+	// one only while the library has something to read.
+	ws      *websocket.Conn
+	cursor  frameCursor // of what the library reads
+	ioErr   error       // of the wire
+	refused CloseCode   // what the library wanted to close with
 }
 
-func (c *wsConn) start(ws *websocket.Conn, w wire, l Limits, info Info) {
+func (c *wsConn) start(w wire, l Limits, info Info) {
 	info.Kind, info.PeerUID, info.Pings = "websocket", -1, true
-	c.ws = ws
-	c.init(wsWire{w, ws}, l, info)
-	ws.SetReadLimit(c.limit.Load())
+	c.init(wsWire{w, c}, l, info)
 }
 
 // SetReadLimit implements Conn.
-func (c *wsConn) SetReadLimit(n int64) {
-	c.limit.Store(n)
-	c.ws.SetReadLimit(n)
-}
+func (c *wsConn) SetReadLimit(n int64) { c.limit.Store(n) }
 
 // Write implements Conn.
 func (c *wsConn) Write(frame []byte) error {
@@ -201,45 +199,99 @@ func (c *wsConn) Close(code CloseCode, reason string) error {
 func (c *wsConn) Read() ([]byte, error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
-	putBuffer(c.frame)
-	c.frame = nil
+	c.giveBack()
 	if c.failure != nil {
 		return nil, c.failure
 	}
 	if err := c.next(); err != nil {
 		return nil, c.fail(c.explain(err))
 	}
-	return c.frame, nil
+	return c.lent, nil
 }
 
-// next reads the next message. It enters the library only when there are
+// next reads the next message into c.lent. It works only when there are
 // bytes, so that an idle connection waits on little stack.
 func (c *wsConn) next() error {
 	for {
 		if err := c.await(); err != nil {
 			return err
 		}
-		typ, r, err := c.ws.Reader(context.Background())
-		if errors.Is(err, errIdle) {
-			continue
+		ok, err := c.text()
+		if !ok {
+			ok, err = c.other()
 		}
 		if err != nil {
 			return err
 		}
-		if typ != websocket.MessageText {
-			return &Error{Code: CloseNotText, Reason: "a frame is binary"}
+		if ok {
+			return c.check(c.lent)
 		}
-		return c.message(r)
 	}
 }
 
+// text reads a frame if it is a whole text message.
+func (c *wsConn) text() (bool, error) {
+	p := c.rest
+	if len(p) < 2 || p[0] != opText || (p[1]&maskBit != 0) == c.client || len(p) < headerLen(p) {
+		return false, nil
+	}
+	head, n, limit := headerLen(p), payloadLen(p), c.limit.Load()
+	if n > uint64(limit) {
+		return true, tooBig(limit)
+	}
+	var key uint32
+	if !c.client {
+		key = binary.LittleEndian.Uint32(p[head-4:])
+	}
+	c.rest = p[head:]
+	err := c.payload(int(n))
+	mask(c.lent, key)
+	return true, err
+}
+
+// payload reads n bytes, without copying them if all have arrived.
+func (c *wsConn) payload(n int) error {
+	if n <= len(c.rest) {
+		c.lent, c.rest = c.rest[:n:n], c.rest[n:]
+		return nil
+	}
+	for len(c.lent) < n {
+		if err := c.await(); err != nil {
+			return err
+		}
+		part := c.rest[:min(n-len(c.lent), len(c.rest))]
+		c.lent, c.rest = appendBuffer(c.lent, part), c.rest[len(part):]
+	}
+	return nil
+}
+
+// other has the library read. It reports false if there is no message yet.
+func (c *wsConn) other() (bool, error) {
+	if err := c.needLibrary(); err != nil {
+		return false, err
+	}
+	c.ws.SetReadLimit(c.limit.Load())
+	typ, r, err := c.ws.Reader(context.Background())
+	if err != nil && !errors.Is(err, errIdle) {
+		return false, err
+	}
+	defer c.dropLibrary()
+	if err != nil {
+		return false, nil
+	}
+	if typ != websocket.MessageText {
+		return false, &Error{Code: CloseNotText, Reason: "a frame is binary"}
+	}
+	return true, c.message(r)
+}
+
+// message reads the fragments of a message.
 func (c *wsConn) message(r io.Reader) error {
-	c.frame = getBuffer()[:0]
-	for {
-		n, err := r.Read(c.frame[len(c.frame):cap(c.frame)])
-		c.frame = c.frame[:len(c.frame)+n]
+	for part := make([]byte, partSize); ; {
+		n, err := r.Read(part)
+		c.lent = appendBuffer(c.lent, part[:n])
 		if err == io.EOF {
-			return c.check(c.frame)
+			return nil
 		}
 		if errors.Is(err, errIdle) {
 			err = c.await()
@@ -247,17 +299,57 @@ func (c *wsConn) message(r io.Reader) error {
 		if err != nil {
 			return err
 		}
-		if len(c.frame) == cap(c.frame) {
-			c.grow()
-		}
 	}
 }
 
-func (c *wsConn) grow() {
-	p := make([]byte, len(c.frame), 2*cap(c.frame))
-	copy(p, c.frame)
-	putBuffer(c.frame)
-	c.frame = p
+// partSize is how much of a fragmented message is read at once.
+const partSize = 4 << 10
+
+// needLibrary starts a library connection. The library makes them in
+// handshakes only, so one is played for it.
+func (c *wsConn) needLibrary() error {
+	if c.ws != nil {
+		return nil
+	}
+	return c.accept(&stage{conn: c, header: http.Header{}}, playedRequest)
+}
+
+// dropLibrary ends the library connection of a server. It does not touch the
+// wire, and has nothing to forget between two messages.
+func (c *wsConn) dropLibrary() {
+	if !c.client && c.ws != nil {
+		_ = c.ws.CloseNow() // nothing is left that could fail
+		c.ws = nil
+	}
+}
+
+// playedRequest asks for an upgrade that has already happened.
+var playedRequest = &http.Request{
+	Method:     http.MethodGet,
+	ProtoMajor: 1,
+	ProtoMinor: 1,
+	Header: http.Header{
+		"Connection":            {"Upgrade"},
+		"Upgrade":               {"websocket"},
+		"Sec-Websocket-Version": {"13"},
+		"Sec-Websocket-Key":     {"AAAAAAAAAAAAAAAAAAAAAA=="},
+	},
+}
+
+// stage is the http.ResponseWriter of the play. The answer goes nowhere.
+type stage struct {
+	conn   *wsConn
+	header http.Header
+}
+
+func (s *stage) Header() http.Header         { return s.header }
+func (s *stage) WriteHeader(int)             {}
+func (s *stage) Write(p []byte) (int, error) { return len(p), nil }
+
+// Hijack implements http.Hijacker.
+func (s *stage) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	stream, brw := s.conn.stream()
+	return stream, brw, nil
 }
 
 // await is fill, and keeps the error.
@@ -301,8 +393,19 @@ var errIdle = errors.New("no bytes yet")
 
 // wsStream is the connection as the library sees it.
 type wsStream struct {
-	net.Conn // unused but for its addresses
+	net.Conn // nil: the library reads, writes and closes
 	c        *wsConn
+}
+
+// controlSize has room for any control frame of a server, so that each comes
+// as one Write.
+const controlSize = 128
+
+// stream returns the connection for the library with the smallest buffers:
+// those that matter are below it.
+func (c *wsConn) stream() (net.Conn, *bufio.ReadWriter) {
+	s := &wsStream{c: c}
+	return s, bufio.NewReadWriter(bufio.NewReaderSize(s, 0), bufio.NewWriterSize(s, controlSize))
 }
 
 // Read never goes beyond the end of a frame, so that the library holds no
@@ -346,10 +449,12 @@ func (s *wsStream) Close() error { return nil }
 // wsWire ends the library together with the wire.
 type wsWire struct {
 	wire
-	ws *websocket.Conn
+	c *wsConn
 }
 
 func (w wsWire) join() {
-	_ = w.ws.CloseNow() // nothing is left that could fail
+	if w.c.ws != nil {
+		_ = w.c.ws.CloseNow() // nothing is left that could fail
+	}
 	w.wire.join()
 }

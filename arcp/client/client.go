@@ -239,6 +239,9 @@ func (c *Client) read() {
 
 func (c *Client) readFrame() (arcp.Envelope, error) {
 	frame, err := c.conn.Read()
+	if err != nil && c.farewell != nil {
+		return arcp.Envelope{}, fmt.Errorf("%w: %w (%w)", ErrConnectionLost, c.farewell, err)
+	}
 	if err != nil {
 		return arcp.Envelope{}, lost(err)
 	}
@@ -253,14 +256,12 @@ func (c *Client) readEnded(err error) {
 	c.mu.Lock()
 	closing := c.closing
 	c.mu.Unlock()
-	switch {
-	case !errors.Is(err, ErrConnectionLost):
+	if !errors.Is(err, ErrConnectionLost) {
 		c.end(err, func() { c.conn.Close(transport.ClosePolicy, err.Error()) })
 		return
-	case closing:
+	}
+	if closing {
 		err = ErrClosed
-	case c.farewell != nil:
-		err = fmt.Errorf("%w: %w (%w)", ErrConnectionLost, c.farewell, err)
 	}
 	c.end(err, func() { c.conn.Abort() })
 }

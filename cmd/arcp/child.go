@@ -10,11 +10,14 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // startTimeout is how long a child runtime may take to accept connections.
@@ -30,17 +33,23 @@ type child struct {
 
 var listeningLine = regexp.MustCompile(`^listening (\S+)(?: admin (\S+))?$`)
 
-// startChild starts `arcp serve` with args on free loopback ports, and returns
-// when it accepts connections. It knows nothing of this process's settings, and
-// it dies with this process. The environment has extra too.
-func startChild(ctx context.Context, extra []string, args ...string) (*child, error) {
+// childOptions say how to start a child.
+type childOptions struct {
+	args []string // of `arcp serve`
+	env  []string // beside that of this process without its settings
+	cpus []int    // processors it runs on; nil: any
+}
+
+// startChild starts `arcp serve` on free loopback ports, and returns when it
+// accepts connections. The child dies with this process.
+func startChild(ctx context.Context, o childOptions) (*child, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
 	ch := &child{log: new(tail), exited: make(chan struct{})}
-	ch.cmd = exec.Command(exe, append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
-	ch.cmd.Env = append(withoutSettings(os.Environ()), extra...)
+	ch.cmd = exec.Command(exe, append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, o.args...)...)
+	ch.cmd.Env = append(withoutSettings(os.Environ()), o.env...)
 	ch.cmd.Dir = os.TempDir()
 	ch.cmd.Stderr = ch.log
 	ch.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -48,33 +57,65 @@ func startChild(ctx context.Context, extra []string, args ...string) (*child, er
 	if err != nil {
 		return nil, err
 	}
-	if err := startLocked(ch.cmd); err != nil {
+	done := make(chan error, 1)
+	forks() <- fork{ch.cmd, o.cpus, done}
+	if err := <-done; err != nil {
 		return nil, fmt.Errorf("start a runtime: %w", err)
 	}
 	lines := make(chan string, 1)
 	go ch.reap(out, lines)
-	return ch, ch.awaitLine(ctx, lines)
+	if err := ch.awaitLine(ctx, lines); err != nil {
+		return nil, errors.Join(err, ch.kill())
+	}
+	return ch, nil
 }
 
-// startLocked starts a process that shall die with this one: the kernel watches
-// the thread, so it must be one that lives as long, the main one of a goroutine
-// that never ends.
-func startLocked(cmd *exec.Cmd) error {
-	forkOnce.Do(func() { go forker() })
-	done := make(chan error)
-	forks <- fork{cmd, done}
-	return <-done
-}
-
+// fork asks the forker for a process.
 type fork struct {
 	cmd  *exec.Cmd
+	cpus []int // it shall run on; nil: any
 	done chan<- error
 }
 
-var (
-	forkOnce sync.Once
-	forks    = make(chan fork)
-)
+// forks starts the forker with the first child.
+var forks = sync.OnceValue(func() chan<- fork {
+	c := make(chan fork)
+	go forker(c)
+	return c
+})
+
+// forker starts the children from one thread that lives as long as this
+// process: the kernel ends a child when the thread that made it ends, and lets
+// a child begin on the processors of that thread.
+func forker(c <-chan fork) {
+	runtime.LockOSThread()
+	for f := range c {
+		f.done <- f.start()
+	}
+}
+
+func (f fork) start() error {
+	if f.cpus == nil {
+		return f.cmd.Start()
+	}
+	var before unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return err
+	}
+	if err := pinThread(0, f.cpus); err != nil {
+		return err
+	}
+	return errors.Join(f.cmd.Start(), unix.SchedSetaffinity(0, &before))
+}
+
+// pinThread lets a thread, 0 for this one, run on some processors only.
+func pinThread(tid int, cpus []int) error {
+	var set unix.CPUSet
+	for _, cpu := range cpus {
+		set.Set(cpu)
+	}
+	return unix.SchedSetaffinity(tid, &set)
+}
 
 // withoutSettings leaves out what would configure the child.
 func withoutSettings(env []string) []string {
@@ -100,14 +141,15 @@ func (ch *child) awaitLine(ctx context.Context, lines <-chan string) error {
 	case line := <-lines:
 		m := listeningLine.FindStringSubmatch(line)
 		if m == nil {
-			return errors.Join(ch.failure("the runtime did not start"), ch.kill())
+			<-ch.exited
+			return ch.failure("the runtime did not start")
 		}
 		ch.url, ch.admin = m[1], m[2]
 		return nil
 	case <-ctx.Done():
-		return errors.Join(context.Cause(ctx), ch.kill())
+		return context.Cause(ctx)
 	case <-timeout.C:
-		return errors.Join(ch.failure("the runtime did not start within "+startTimeout.String()), ch.kill())
+		return ch.failure("the runtime did not start within " + startTimeout.String())
 	}
 }
 

@@ -20,7 +20,7 @@ func newConfigPrint(a *app) *cobra.Command {
 		Long: "Prints the settings `arcp serve` would use with the same flags, environment and\n" +
 			"configuration file: as a configuration file with the source of each value as a\n" +
 			"comment, or as JSON. Secrets are masked.",
-		Args: cobra.NoArgs,
+		Args: noArgs,
 	}
 	settings.AddFlags(cmd.Flags())
 	output := addOutput(cmd)

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"os/signal"
@@ -103,8 +105,8 @@ func (a *app) env(name string) string {
 	return ""
 }
 
-// dial opens a session.
-func (t *target) dial(ctx context.Context) (*client.Client, error) {
+// dial opens a session. The hook, if any, sees every message.
+func (t *target) dial(ctx context.Context, hook func(*arcp.Envelope) bool) (*client.Client, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout,
 		fmt.Errorf("%w: no answer within %s", client.ErrUnreachable, connectTimeout))
 	defer cancel()
@@ -116,6 +118,7 @@ func (t *target) dial(ctx context.Context) (*client.Client, error) {
 			arcp.FeatureHeartbeat: true, arcp.FeatureAck: true,
 		}},
 		AckEvery: ackEvery,
+		OnEvent:  hook,
 	})
 	if err != nil {
 		return nil, t.explain(err)
@@ -129,7 +132,18 @@ func (t *target) explain(err error) error {
 	case code == exitAuth && t.token == "":
 		return fmt.Errorf("%w; give --token or set ARCP_TOKEN", err)
 	case code == exitUnreachable:
-		return fmt.Errorf("%w; is a runtime running at %s? `arcp dev` starts one", err, t.url)
+		return &exitError{code, fmt.Errorf("no runtime answers at %s: %w; `arcp dev` starts one", t.url, netCause(err))}
+	}
+	return err
+}
+
+// netCause leaves out what the layers between say about a failed connection.
+func netCause(err error) error {
+	if e, ok := errors.AsType[*net.DNSError](err); ok {
+		return e
+	}
+	if e, ok := errors.AsType[*net.OpError](err); ok {
+		return e.Err
 	}
 	return err
 }
@@ -149,7 +163,7 @@ func (a *app) session(t *target, do func(ctx context.Context, c *client.Client, 
 		}
 		ctx, stop := interruptible(cmd.Context())
 		defer stop()
-		c, err := t.dial(ctx)
+		c, err := t.dial(ctx, nil)
 		if err != nil {
 			return err
 		}

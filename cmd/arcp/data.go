@@ -14,8 +14,11 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/rs/zerolog"
+
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/store/mem"
+	"github.com/arcpd/arcpd/runtime/store/pebble"
 )
 
 // Names in the data directory.
@@ -27,7 +30,7 @@ const (
 
 // openData opens the data directory: the store in it, and the fingerprint of
 // the runtime it belongs to.
-func openData(dir string) (store.Store, string, error) {
+func openData(dir string, log zerolog.Logger) (store.Store, string, error) {
 	if dir == memory {
 		print, err := fingerprint("")
 		return mem.Open(mem.Options{}), print, err
@@ -38,7 +41,7 @@ func openData(dir string) (store.Store, string, error) {
 	if err := makeDataDir(dir); err != nil {
 		return nil, "", err
 	}
-	st, err := openStore(filepath.Join(dir, storeDir))
+	st, err := openStore(filepath.Join(dir, storeDir), log)
 	if err != nil {
 		return nil, "", storeError(dir, err)
 	}
@@ -47,6 +50,19 @@ func openData(dir string) (store.Store, string, error) {
 		return nil, "", errors.Join(err, st.Close())
 	}
 	return st, print, nil
+}
+
+// openStore opens a store on disk. A disk that cannot be written ends the
+// process: nothing can be promised any more, and what was acknowledged is safe.
+func openStore(dir string, log zerolog.Logger) (store.Store, error) {
+	log = log.With().Str("component", "store").Logger()
+	return pebble.Open(dir, pebble.Options{
+		Errorf: func(format string, args ...any) { log.Error().Msgf(format, args...) },
+		Fatalf: func(format string, args ...any) {
+			log.Error().Msgf(format, args...)
+			os.Exit(exitFailed)
+		},
+	})
 }
 
 // storeError says in one line why a data directory could not be used.

@@ -34,7 +34,7 @@ func newDev(a *app) *cobra.Command {
 			"that is made once, kept in the data directory and printed. The client commands of\n" +
 			"the same user find the token while it runs.",
 		Example: "  arcp dev\n  arcp invoke demo.echo '{\"hello\":\"world\"}'",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 	}
 	settings.AddFlags(cmd.Flags())
 	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error {
@@ -96,7 +96,9 @@ func devToken(dir string) (auth.Secret, error) {
 // banner tells a person what runs and how to use it.
 func (d *dev) banner(s *server) {
 	w := s.app.stderr
-	line := func(name, format string, args ...any) { fmt.Fprintf(w, "  %-10s %s\n", name, fmt.Sprintf(format, args...)) }
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "  %-10s %s\n", name, fmt.Sprintf(format, args...))
+	}
 	fmt.Fprintln(w, "arcp "+thisBuild().Version+" is ready")
 	if s.main != nil {
 		line("websocket", "%s", s.url())

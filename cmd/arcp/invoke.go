@@ -38,7 +38,7 @@ func newInvoke(a *app) *cobra.Command {
 			"one leaves it running.",
 		Example: "  arcp invoke demo.echo '{\"hello\":\"world\"}'\n" +
 			"  arcp invoke demo.progress '{\"steps\":10,\"interval_ms\":200}' --follow",
-		Args: cobra.RangeArgs(1, 2),
+		Args: someArgs(1, 2),
 	}
 	t := addTarget(cmd)
 	f := cmd.Flags()
@@ -103,7 +103,7 @@ func (a *app) invoke(ctx context.Context, t *target, req client.InvokeRequest, i
 	var run running
 	ctx, stop := run.interruptible(ctx, a)
 	defer stop()
-	c, err := t.dial(ctx)
+	c, err := t.dial(ctx, nil)
 	if err != nil {
 		return err
 	}

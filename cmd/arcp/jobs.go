@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -29,7 +31,7 @@ type listing struct {
 
 func newJobsList(a *app) *cobra.Command {
 	var l listing
-	cmd := &cobra.Command{Use: "ls", Short: "List your jobs, oldest first", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "ls", Short: "List your jobs, oldest first", Args: noArgs}
 	t := addTarget(cmd)
 	f := cmd.Flags()
 	f.StringSliceVar(&l.status, "status", nil, "only jobs in these states, for example running,failed")
@@ -100,15 +102,21 @@ type jobInfo struct {
 	Outcome      *jobOutcome    `json:"outcome,omitzero"`
 }
 
-// jobOutcome has one of its members.
+// jobOutcome is the payload of the message that ended a job: the members of
+// job.completed, job.failed or job.cancelled.
 type jobOutcome struct {
-	Value     arcp.Raw                  `json:"value,omitzero"`
-	Error     *arcp.ErrorPayload        `json:"error,omitzero"`
-	Cancelled *arcp.JobCancelledPayload `json:"cancelled,omitzero"`
+	Value      arcp.Raw  `json:"value,omitzero"`
+	ResultID   string    `json:"result_id,omitzero"`
+	ResultSize uint64    `json:"result_size,omitzero"`
+	Code       arcp.Code `json:"code,omitzero"`
+	Message    string    `json:"message,omitzero"`
+	Retryable  bool      `json:"retryable,omitzero"`
+	Details    arcp.Raw  `json:"details,omitzero"`
+	Reason     string    `json:"reason,omitzero"`
 }
 
 func newJobsShow(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "show JOB", Short: "Show a job and its outcome", Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{Use: "show JOB", Short: "Show a job and its outcome", Args: someArgs(1, 1)}
 	t := addTarget(cmd)
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
 		raw, err := getJob(ctx, c, arcp.JobID(args[0]))
@@ -181,19 +189,22 @@ func (a *app) printJob(raw arcp.Raw) error {
 	row("session", j.SessionID)
 	row("trace", j.TraceID)
 	row("last event", j.LastEventSeq)
-	j.Outcome.rows(row)
+	j.outcome(row)
 	return w.Flush()
 }
 
-func (o *jobOutcome) rows(row func(name string, value any)) {
+func (j *jobInfo) outcome(row func(name string, value any)) {
+	o := j.Outcome
 	switch {
 	case o == nil:
-	case o.Error != nil:
-		row("error", fmt.Sprintf("%s: %s", o.Error.Code, o.Error.Message))
-		row("retryable", o.Error.Retryable)
-		row("details", compact(o.Error.Details))
-	case o.Cancelled != nil:
-		row("cancelled", label(string(o.Cancelled.Code), o.Cancelled.Reason))
+	case j.Status == string(arcp.StateFailed):
+		row("error", fmt.Sprintf("%s: %s", o.Code, o.Message))
+		row("retryable", o.Retryable)
+		row("details", compact(o.Details))
+	case j.Status == string(arcp.StateCancelled):
+		row("reason", strings.Join(strings.Fields(string(o.Code)+" "+o.Reason), " "))
+	case o.ResultID != "":
+		row("result", fmt.Sprintf("%d bytes in parts; `arcp jobs wait %s` prints them", o.ResultSize, j.JobID))
 	default:
 		row("result", string(o.Value))
 	}
@@ -204,7 +215,7 @@ func newJobsWatch(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch JOB",
 		Short: "Show a job's events, past and to come, and its result",
-		Args:  cobra.ExactArgs(1),
+		Args:  someArgs(1, 1),
 	}
 	t := addTarget(cmd)
 	cmd.Flags().BoolVar(&follow, "follow", false, "show every event of the job with its number")
@@ -216,7 +227,7 @@ func newJobsWatch(a *app) *cobra.Command {
 
 func newJobsWait(a *app) *cobra.Command {
 	var timeout time.Duration
-	cmd := &cobra.Command{Use: "wait JOB", Short: "Wait for a job and print its result", Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{Use: "wait JOB", Short: "Wait for a job and print its result", Args: someArgs(1, 1)}
 	t := addTarget(cmd)
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait; the job goes on after")
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
@@ -241,7 +252,7 @@ func (a *app) watch(ctx context.Context, c *client.Client, id arcp.JobID, p *eve
 func newJobsCancel(a *app) *cobra.Command {
 	var reason string
 	var deadline time.Duration
-	cmd := &cobra.Command{Use: "cancel JOB…", Short: "Cancel jobs", Args: cobra.MinimumNArgs(1)}
+	cmd := &cobra.Command{Use: "cancel JOB…", Short: "Cancel jobs", Args: someArgs(1, math.MaxInt)}
 	t := addTarget(cmd)
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for whoever follows the job")
 	cmd.Flags().DurationVar(&deadline, "deadline", 0, "how long the job may take to stop before it is ended by force; default 5s, at most 60s")

@@ -19,13 +19,18 @@ type progressBar struct {
 }
 
 func (b *progressBar) show(p arcp.JobProgressPayload) {
-	line := progressText(p)
-	if f, ok := fraction(p); ok {
-		n := int(f * barWidth)
-		line = "[" + strings.Repeat("█", n) + strings.Repeat("·", barWidth-n) + "] " + line
-	}
-	fmt.Fprintf(b.w, "\r\x1b[K%s", oneLine(line))
+	fmt.Fprintf(b.w, "\r\x1b[K%s", oneLine(barText(p)))
 	b.drawn = true
+}
+
+// barText is [███···] 3/6 50%, without a bar if the end is not known.
+func barText(p arcp.JobProgressPayload) string {
+	f, ok := fraction(p)
+	if !ok {
+		return progressText(p)
+	}
+	n := int(f * barWidth)
+	return "[" + strings.Repeat("█", n) + strings.Repeat("·", barWidth-n) + "] " + progressText(p)
 }
 
 func (b *progressBar) clear() {

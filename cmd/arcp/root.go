@@ -17,15 +17,20 @@ func newRoot(a *app) *cobra.Command {
 		Long:          "arcp runs tools as durable jobs for clients that speak ARCP over a WebSocket,\nand is a client itself. Begin with `arcp dev`, or watch `arcp demo`.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args:          cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return onlyCommands(cmd, args)
+			}
+			return cmd.Help()
+		},
 	}
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
-		newDev(a), newServe(a), newInvoke(a), newJobs(a), newConfig(a), newVersion(a),
+		newDev(a), newServe(a), newDemo(a), newInvoke(a), newJobs(a), newBench(a), newConformance(a), newConfig(a), newVersion(a),
 	)
 	return root
 }
@@ -57,7 +62,23 @@ func onlyCommands(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return usagef("%s needs a command: %s", cmd.CommandPath(), strings.Join(commandNames(cmd), ", "))
 	}
-	return usagef("unknown command %q; %s has %s", args[0], cmd.CommandPath(), strings.Join(commandNames(cmd), ", "))
+	names := commandNames(cmd)
+	if near := settings.Nearest(args[0], names); near != "" {
+		return usagef("unknown command %q; did you mean %s %s?", args[0], cmd.CommandPath(), near)
+	}
+	return usagef("unknown command %q; %s has %s", args[0], cmd.CommandPath(), strings.Join(names, ", "))
+}
+
+// noArgs and someArgs check how many arguments a command has.
+func noArgs(cmd *cobra.Command, args []string) error { return someArgs(0, 0)(cmd, args) }
+
+func someArgs(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return usagef("%d arguments were given; use it as `%s`", len(args), cmd.UseLine())
+		}
+		return nil
+	}
 }
 
 func commandNames(cmd *cobra.Command) []string {

@@ -37,7 +37,7 @@ func newServe(a *app) *cobra.Command {
 			"the authentication file, the certificate and the log level.\n\n" +
 			"When it accepts connections it prints one line to standard output:\n" +
 			"listening ws://HOST:PORT/PATH admin http://HOST:PORT",
-		Args: cobra.NoArgs,
+		Args: noArgs,
 	}
 	settings.AddFlags(cmd.Flags())
 	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error {
@@ -61,7 +61,7 @@ type server struct {
 	registry *prometheus.Registry
 	rt       atomic.Pointer[runtime.Runtime] // nil until it is ready
 
-	main, admin   net.Listener // nil: not open
+	main, admin   net.Listener            // nil: not open
 	unix          *transport.UnixListener // nil: not open
 	mainSrv       *http.Server
 	adminSrv      *http.Server
@@ -94,6 +94,8 @@ func (s *server) start(ctx context.Context) error {
 	if err := s.open(ctx); err != nil {
 		return err
 	}
+	s.registry = prometheus.NewRegistry()
+	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.serveAdmin() // answers while the runtime recovers
 	rt, err := s.newRuntime(ctx)
 	if err != nil {
@@ -175,15 +177,13 @@ func (s *server) limits() transport.Limits {
 
 // newRuntime opens the data directory and starts the runtime on it.
 func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
-	s.registry = prometheus.NewRegistry()
-	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	tools := tool.NewRegistry()
 	if s.values.On("demo") {
 		if err := demo.Register(tools); err != nil {
 			return nil, failf("register tools: %w", err)
 		}
 	}
-	st, print, err := openData(s.values.Text("data"))
+	st, print, err := openData(s.values.Text("data"), s.log)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,9 @@ import (
 )
 
 // certificate is the server's own, replaced as a whole on reload.
-type certificate struct{ current atomic.Pointer[tls.Certificate] }
+type certificate struct {
+	current atomic.Pointer[tls.Certificate]
+}
 
 // loadCertificate reads the pair of files; nil if TLS is off.
 func loadCertificate(v *settings.Values) (*tls.Certificate, error) {
@@ -40,4 +42,6 @@ func (c *certificate) config() *tls.Config {
 	}
 }
 
-func tlsListener(ln net.Listener, c *certificate) net.Listener { return tls.NewListener(ln, c.config()) }
+func tlsListener(ln net.Listener, c *certificate) net.Listener {
+	return tls.NewListener(ln, c.config())
+}

@@ -58,7 +58,7 @@ func (b buildInfo) String() string {
 }
 
 func newVersion(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "version", Short: "Print the version", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "version", Short: "Print the version", Args: noArgs}
 	output := addOutput(cmd)
 	cmd.RunE = action(func(*cobra.Command, []string) error {
 		if err := a.setOutput(*output); err != nil {

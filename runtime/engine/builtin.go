@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -30,9 +31,12 @@ func (j inlineJob) Session() arcp.SessionID { return j.r.row.Session }
 
 // inline runs a built-in tool at once.
 func (e *Engine) inline(r *run, submit *Submit) {
-	sub := *submit
 	r.ended = true // its events would come too late
-	ctx, cancel := context.WithTimeout(context.Background(), r.tool.Limits.Timeout)
+	timeout := r.tool.Limits.Timeout
+	if timeout <= 0 {
+		timeout = math.MaxInt64
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	o := &job.Outcome{State: arcp.StateCompleted}
 	if o.Value, o.Err = r.tool.Run(ctx, inlineJob{toolJob{r}}, r.row.Arguments); o.Err != nil {
@@ -45,6 +49,9 @@ func (e *Engine) inline(r *run, submit *Submit) {
 	}
 	w.Events = append(w.Events, s.outcomeEvents(time.Now())...)
 	w.State, w.Code = s.outcome.State, outcomeCode(s.outcome)
-	e.cfg.Log.Append(w, func(res *store.Result) { e.claimed(&sub, r, res) })
-	r.tm.Finished(s.outcome.State).Inc()
+	e.enter(submit, r, w, func(made bool) {
+		if made {
+			r.tm.Finished(s.outcome.State).Inc()
+		}
+	}, func() {})
 }

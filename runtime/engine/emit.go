@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/job"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -65,8 +64,8 @@ func (j toolJob) Emit(name string, data any) error {
 	return j.r.emit(arcp.EventEmit, p)
 }
 
-func (j toolJob) ManualHeartbeat() { j.r.post((*job.Machine).Manual) }
-func (j toolJob) Heartbeat()       { j.r.post((*job.Machine).Beat) }
+func (j toolJob) ManualHeartbeat() { j.r.signal(&j.r.manual) }
+func (j toolJob) Heartbeat()       { j.r.signal(&j.r.beat) }
 
 // ToolPanicked logs a panic; the stack goes nowhere else.
 func (j toolJob) ToolPanicked(p *tool.PanicError) {

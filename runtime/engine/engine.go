@@ -56,7 +56,11 @@ type Engine struct {
 	perPrincipal map[string]int
 	lanes        map[*tool.Tool]*lane
 	draining     bool
+	drained      chan struct{} // closed when draining and no job is left
 
+	order order
+
+	pool *pool
 	wg   sync.WaitGroup // supervisors
 	quit chan struct{}  // closed when Stop does not wait any longer
 }
@@ -64,7 +68,8 @@ type Engine struct {
 // New returns an engine. Call Recover before the first Submit.
 func New(cfg Config) *Engine {
 	return &Engine{cfg: cfg, runs: make(map[arcp.JobID]*run), perSession: make(map[arcp.SessionID]int),
-		perPrincipal: make(map[string]int), lanes: make(map[*tool.Tool]*lane), quit: make(chan struct{})}
+		perPrincipal: make(map[string]int), lanes: make(map[*tool.Tool]*lane),
+		order: order{held: make(map[arcp.SessionID][]step)}, drained: make(chan struct{}), quit: make(chan struct{}), pool: newPool()}
 }
 
 // Live is the number of jobs that have not ended.
@@ -109,19 +114,38 @@ func abort(j *store.Job) *store.Write {
 // Drain refuses submits from now on.
 func (e *Engine) Drain() {
 	e.mu.Lock()
-	e.draining = true
-	e.mu.Unlock()
+	defer e.mu.Unlock()
+	if !e.draining {
+		e.draining = true
+		e.noteDrained()
+	}
+}
+
+// noteDrained is called with e.mu when draining begins, and at every job's end.
+func (e *Engine) noteDrained() {
+	if e.draining && len(e.runs) == 0 {
+		close(e.drained)
+	}
 }
 
 // ErrStopping is the cause with which tools are stopped by Stop.
 var ErrStopping = errors.New("the runtime is shutting down")
 
-// Stop waits for the running jobs until ctx ends, then stops their supervisors
-// without ending the jobs: the next Recover does. It is called once.
+// Stop waits for the jobs, also those that are queued or being accepted, until
+// ctx ends, then stops their supervisors without ending the jobs: the next
+// Recover does. No supervisor runs when it returns. It is called once.
 func (e *Engine) Stop(ctx context.Context) {
 	e.Drain()
+	defer e.pool.close()
 	done := make(chan struct{})
-	go func() { e.wg.Wait(); close(done) }()
+	go func() {
+		select {
+		case <-e.drained:
+			e.wg.Wait()
+			close(done)
+		case <-e.quit:
+		}
+	}()
 	select {
 	case <-done:
 		return
@@ -133,7 +157,7 @@ func (e *Engine) Stop(ctx context.Context) {
 		r.quit()
 	}
 	e.mu.Unlock()
-	<-done
+	e.wg.Wait()
 }
 
 // release takes an ended job off the books.
@@ -143,6 +167,7 @@ func (e *Engine) release(r *run) {
 	delete(e.runs, r.row.ID)
 	count(e.perSession, r.row.Session, -1)
 	count(e.perPrincipal, r.row.Principal, -1)
+	e.noteDrained()
 	e.mu.Unlock()
 }
 

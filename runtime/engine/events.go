@@ -81,16 +81,23 @@ func outcomeCode(o *job.Outcome) arcp.Code {
 // it the chunks of a result too large for one event (§5.6).
 func (s *supervisor) outcomeEvents(now time.Time) []*store.Event {
 	o := s.outcome
-	if o.State != arcp.StateCompleted || len(o.Value) <= maxPayload {
-		return []*store.Event{terminalEvent(&s.row, &s.common, o, now)}
+	switch size := len(o.Value); {
+	case o.State != arcp.StateCompleted || size <= maxPayload:
+	case s.direct:
+		s.outcome = tooLarge(arcp.CodeResourceExhausted, size, maxPayload)
+	case size > maxResult:
+		s.outcome = tooLarge(arcp.CodeInternal, size, maxResult)
+	default:
+		return s.chunked(now, o.Value)
 	}
-	if s.direct {
-		o = failedOutcome(arcp.Errorf(arcp.CodeResourceExhausted,
-			"the result of %d bytes is too large for a direct answer; the limit is %d", len(o.Value), maxPayload))
-		s.outcome = o
-		return []*store.Event{terminalEvent(&s.row, &s.common, o, now)}
-	}
-	return s.chunked(now, o.Value)
+	return []*store.Event{terminalEvent(&s.row, &s.common, s.outcome, now)}
+}
+
+// tooLarge is not retryable: the result would be as large again.
+func tooLarge(c arcp.Code, size, limit int) *job.Outcome {
+	e := arcp.Errorf(c, "the result has %d bytes; the limit is %d", size, limit)
+	e.Retryable = false
+	return failedOutcome(e)
 }
 
 func (s *supervisor) chunked(now time.Time, value []byte) []*store.Event {

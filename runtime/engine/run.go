@@ -18,6 +18,7 @@ const (
 	maxQueuedEvents = 1024            // as many as a fast tool emits during one commit
 	maxQueuedBytes  = 1 << 20         //
 	maxPayload      = 512 << 10       // of one event
+	maxResult       = 256 << 20       // of a result, in chunks
 	abandonAfter    = 5 * time.Second // a tool may take this long to return after its job has ended
 )
 
@@ -42,8 +43,12 @@ type run struct {
 	mu       sync.Mutex
 	space    sync.Cond
 	posted   []func(*job.Machine, time.Time) // to be done by the supervisor
+	manual   bool                            // the tool said that it sends the heartbeats
+	beat     bool                            // and sent one
 	queue    []*store.Event
 	bytes    int
+	wanted   bool // the supervisor shall start as soon as it may
+	placed   bool // the claim has its place in the log: what is appended now comes behind it
 	launched bool
 	accepted bool // the claim is durable
 	dropped  bool // the claim failed: there is no job
@@ -51,23 +56,36 @@ type run struct {
 	ended    bool // nothing is taken any more
 }
 
-// launch starts the supervisor; once.
+// launch starts the supervisor, once, and not before the claim is placed.
 func (r *run) launch() {
 	r.mu.Lock()
-	again := r.launched
-	r.launched = true
-	r.mu.Unlock()
-	if again {
+	defer r.mu.Unlock()
+	r.wanted = true
+	r.launchLocked()
+}
+
+func (r *run) launchLocked() {
+	if !r.wanted || !r.placed || r.launched || r.dropped || r.stopped {
 		return
 	}
+	r.launched = true
 	r.e.wg.Add(1)
-	go r.supervise()
+	r.e.pool.run(r.supervise)
+}
+
+// place is told that the claim is in the log.
+func (r *run) place() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.placed = true
+	r.launchLocked()
 }
 
 // durable is told that the claim is committed.
 func (r *run) durable(start bool) {
 	r.mu.Lock()
-	r.accepted = true
+	r.accepted, r.placed = true, true
+	r.launchLocked()
 	r.mu.Unlock()
 	if start && r.holdsSlot() {
 		r.launch()
@@ -129,10 +147,23 @@ func (r *run) post(f func(*job.Machine, time.Time)) bool {
 		return false
 	}
 	r.posted = append(r.posted, f)
+	r.wanted = true
+	r.launchLocked()
 	r.mu.Unlock()
-	r.launch()
 	r.wake()
 	return true
+}
+
+// signal raises one of the tool's flags. Unlike with post, a tool that calls it
+// in a tight loop costs nothing.
+func (r *run) signal(flag *bool) {
+	r.mu.Lock()
+	raised := !*flag && !r.ended
+	*flag = true
+	r.mu.Unlock()
+	if raised {
+		r.wake()
+	}
 }
 
 // count moves the job to another state's gauge; an ended one to none.

@@ -21,6 +21,7 @@ type Submit struct {
 	Principal string
 	MaxJobs   int // of the principal; 0: the engine's default
 	Answers   Answerer
+	Settled   func() // if set, called once by any goroutine when it is decided whether there is a job; it must not block
 }
 
 // Submit makes a job, or refuses with a job.failed without a job. Either answer
@@ -34,18 +35,11 @@ func (e *Engine) Submit(s Submit) {
 		e.Refuse(&s, arcp.JobFailed, refusal)
 		return
 	}
-	r.tm.Submitted.Inc()
 	if r.tool.Source == SourceBuiltin {
 		e.inline(r, &s)
 		return
 	}
 	e.claim(r, &s)
-}
-
-// Refuse answers a submit in its place in the order with an error.
-func (e *Engine) Refuse(s *Submit, t arcp.Type, err *arcp.Error) {
-	answer := refusalFrame(s, t, err)
-	e.cfg.Log.Append(&store.Write{Mark: s.Session, NoSync: true}, func(*store.Result) { s.Answers.Post(answer) })
 }
 
 func refusalFrame(s *Submit, t arcp.Type, err *arcp.Error) arcp.Envelope {
@@ -131,7 +125,7 @@ func seconds(n *arcp.Number) (time.Duration, *arcp.Error) {
 	if err != nil || s <= 0 || s > maxRuntimeLimit {
 		return 0, arcp.Errorf(arcp.CodeInvalidRequest, "max_runtime_sec must be a number of seconds above 0 and at most %d", maxRuntimeLimit)
 	}
-	return time.Duration(s * float64(time.Second)), nil
+	return max(time.Duration(s*float64(time.Second)), 1), nil // 0 would mean without a limit
 }
 
 // digest identifies a canonical request (§5.2): all of the payload but the key.
@@ -218,17 +212,18 @@ func (e *Engine) claim(r *run, s *Submit) {
 	if !r.direct {
 		w.Events = []*store.Event{r.acceptedEvent()}
 	}
-	sub := *s
-	early := r.tool.SideEffect.Early() && r.row.IdempotencyKey == "" && r.slot
-	if early {
-		r.launch()
-	}
-	e.cfg.Log.Append(w, func(res *store.Result) {
-		if e.claimed(&sub, r, res) {
+	early := r.tool.SideEffect.Early() && r.row.IdempotencyKey == "" && r.holdsSlot()
+	e.enter(s, r, w, func(made bool) {
+		if made {
 			r.durable(!early)
 		} else {
 			r.drop()
 		}
+	}, func() {
+		if early {
+			r.launch()
+		}
+		r.place()
 	})
 }
 
@@ -241,6 +236,7 @@ func (e *Engine) claimed(s *Submit, r *run, res *store.Result) bool {
 	case res.Existing != "":
 		e.repeat(s, res.Existing, res.Digest == r.row.Digest)
 	default:
+		r.tm.Submitted.Inc()
 		return true
 	}
 	return false

@@ -86,6 +86,13 @@ func (s *supervisor) inbox() (posted []func(*job.Machine, time.Time), accepted, 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	posted, s.posted = s.posted, nil
+	if s.manual {
+		posted = append(posted, (*job.Machine).Manual)
+	}
+	if s.beat {
+		posted = append(posted, (*job.Machine).Beat)
+	}
+	s.manual, s.beat = false, false
 	return posted, s.accepted, !s.dropped && !s.stopped
 }
 
@@ -100,10 +107,11 @@ func (s *supervisor) absorb(now time.Time, out job.Output, accepted bool) {
 	}
 	if out.Heartbeat != nil && accepted {
 		ev := s.event(arcp.JobHeartbeat, now, arcp.PriorityLow, out.Heartbeat)
-		s.e.cfg.Log.Append(&store.Write{Job: s.row.ID, Unlogged: ev, NoSync: true}, nil)
+		s.e.cfg.Log.Append(&store.Write{Job: s.row.ID, Attempt: s.row.Attempt, Unlogged: ev, NoSync: true}, nil)
 	}
 	if out.Stop != nil {
 		s.cancel(out.Stop)
+		s.toolEnd = time.Time{} // the machine's deadline for the stop counts now
 	}
 	if out.Terminal != nil {
 		s.outcome = out.Terminal
@@ -121,7 +129,7 @@ func (s *supervisor) begin(now time.Time) {
 		s.toolEnd = now.Add(t)
 	}
 	s.toolC = make(chan struct{})
-	go s.attempt(s.toolC)
+	s.e.pool.run(func() { s.attempt(s.toolC) })
 }
 
 // attempt runs the tool and posts what came of it.
@@ -167,12 +175,11 @@ func (s *supervisor) write(now time.Time) *store.Write {
 // this supervisor.
 func (s *supervisor) commit(w *store.Write) bool {
 	s.e.cfg.Log.Append(w, func(r *store.Result) { s.committed <- r.Err })
-	err := <-s.committed
-	s.e.cfg.Metrics.EventsAppended.Add(float64(len(w.Events)))
-	if err != nil {
+	if err := <-s.committed; err != nil {
 		s.lost(err)
 		return false
 	}
+	s.e.cfg.Metrics.EventsAppended.Add(float64(len(w.Events)))
 	return true
 }
 
@@ -216,8 +223,13 @@ func (s *supervisor) finish() {
 	s.mu.Lock()
 	s.ended = true
 	quit := s.stopped
+	late := s.posted
+	s.posted = nil
 	s.space.Broadcast()
 	s.mu.Unlock()
+	for _, f := range late { // posted during the last turn: whoever asked is answered
+		f(s.m, time.Now())
+	}
 	if s.timer != nil {
 		s.timer.Stop()
 	}

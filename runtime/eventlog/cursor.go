@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -37,6 +38,9 @@ type Cursor struct {
 	last     uint64 // highest number given to the session
 	unlogged int    // undelivered unlogged pieces
 	closed   bool
+
+	urgent  atomic.Bool  // express is not empty
+	answers atomic.Int64 // in express and tail
 
 	// The loop's own.
 	pos    uint64 // last number handed out
@@ -99,6 +103,8 @@ func (c *Cursor) Close() {
 func (c *Cursor) shut() {
 	c.mu.Lock()
 	c.closed, c.tail, c.express = true, nil, nil
+	c.urgent.Store(false)
+	c.answers.Store(0)
 	c.mu.Unlock()
 	c.wake()
 }
@@ -110,6 +116,7 @@ func (c *Cursor) Post(answer any) bool {
 	ok := !c.closed
 	if ok {
 		c.tail = append(c.tail, piece{answer: answer, after: c.last})
+		c.answers.Add(1)
 	}
 	c.mu.Unlock()
 	c.wake()
@@ -124,11 +131,18 @@ func (c *Cursor) Answer(answer any) bool {
 	ok := !c.closed
 	if ok {
 		c.express = append(c.express, answer)
+		c.urgent.Store(true)
+		c.answers.Add(1)
 	}
 	c.mu.Unlock()
 	c.wake()
 	return ok
 }
+
+// Waiting is the number of answers that were not handed out yet. Unlike events
+// they are nowhere but in memory: who causes them without taking them has to be
+// slowed down.
+func (c *Cursor) Waiting() int { return int(c.answers.Load()) }
 
 // Position is the last number Next has handed out.
 func (c *Cursor) Position() uint64 { return c.pos }
@@ -137,6 +151,11 @@ func (c *Cursor) Position() uint64 { return c.pos }
 // store when the connection has fallen behind what is kept in memory.
 func (c *Cursor) Next(ctx context.Context) (item Item, ok bool, err error) {
 	for {
+		if c.urgent.Load() {
+			if item, ok := c.popExpress(); ok {
+				return item, true, nil
+			}
+		}
 		if c.next < len(c.run.Events) {
 			return c.fromRun(), true, nil
 		}
@@ -174,19 +193,29 @@ func (c *Cursor) fromBehind() Item {
 	return Item{Seq: d.Seq, CorrelationID: d.CorrelationID, Origin: d.Origin, Event: d.Event}
 }
 
+// popExpress takes the first answer that overtakes events.
+func (c *Cursor) popExpress() (item Item, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.express) == 0 {
+		return Item{}, false
+	}
+	item.Answer = c.express[0]
+	c.express[0] = nil
+	c.answers.Add(-1)
+	if c.express = c.express[1:]; len(c.express) == 0 {
+		c.express = nil
+		c.urgent.Store(false)
+	}
+	return item, true
+}
+
 // pop takes the first piece of the tail: an item, or a run to go through. When
 // the events before it are no longer in memory, missing is the last of them.
 func (c *Cursor) pop() (item Item, ok bool, missing uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.run, c.next = store.Run{}, 0
-	if len(c.express) > 0 {
-		item.Answer = c.express[0]
-		if c.express = c.express[1:]; len(c.express) == 0 {
-			c.express = nil
-		}
-		return item, true, 0
-	}
 	for len(c.tail) > 0 {
 		p := c.tail[0]
 		switch {
@@ -198,6 +227,7 @@ func (c *Cursor) pop() (item Item, ok bool, missing uint64) {
 		c.drop(1)
 		switch {
 		case p.answer != nil:
+			c.answers.Add(-1)
 			return Item{Answer: p.answer}, true, 0
 		case p.unlogged != nil:
 			c.unlogged--
@@ -298,15 +328,18 @@ func (c *Cursor) giveUnlogged(d *store.Delivery) {
 // put how much into which tails. What a connection has taken is not told to
 // it; forgetting that later is harmless.
 type recent struct {
+	budget  int // of bytes
 	entries []keep
 	head    int
 	bytes   int
+	marks   int
 }
 
 type keep struct {
-	marks []mark
-	bytes int
-	first *store.Event // of the events counted last: followers share them
+	marks   []mark
+	bytes   int
+	first   *store.Event // of the events counted last: followers share them
+	counted int
 }
 
 type mark struct {
@@ -316,12 +349,11 @@ type mark struct {
 
 // count adds the size of events, once for all followers that share them.
 func (k *keep) count(events []*store.Event) {
-	if k.first == events[0] {
-		return
+	if k.first != events[0] {
+		k.first, k.counted = events[0], 0
 	}
-	k.first = events[0]
-	for _, e := range events {
-		k.bytes += len(e.Body)
+	for ; k.counted < len(events); k.counted++ {
+		k.bytes += len(events[k.counted].Body)
 	}
 }
 
@@ -329,10 +361,11 @@ func (r *recent) add(k keep) {
 	k.first = nil
 	r.entries = append(r.entries, k)
 	r.bytes += k.bytes
-	for r.head < len(r.entries)-1 && (r.bytes > tailBytes || len(r.entries)-r.head > tailEntries) {
+	r.marks += len(k.marks)
+	for r.head < len(r.entries)-1 && (r.bytes > r.budget || r.marks > tailMarks) {
 		r.evict()
 	}
-	if r.head > tailEntries {
+	if r.head > 1024 && r.head > len(r.entries)/2 {
 		n := copy(r.entries, r.entries[r.head:])
 		clear(r.entries[n:])
 		r.entries, r.head = r.entries[:n], 0
@@ -344,6 +377,7 @@ func (r *recent) evict() {
 	r.entries[r.head] = keep{}
 	r.head++
 	r.bytes -= k.bytes
+	r.marks -= len(k.marks)
 	for _, m := range k.marks {
 		m.cursor.forget(m.upTo)
 	}

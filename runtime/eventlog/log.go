@@ -24,7 +24,7 @@ const (
 	maxBatchEvents = 2048     // a commit of this many takes about as long as an fsync
 	maxBatchBytes  = 1 << 20  //
 	tailBytes      = 64 << 20 // committed events kept in memory for all cursors together
-	tailEntries    = 16 << 10 // and the writes they came from
+	tailMarks      = 64 << 10 // and the runs of them in tails: what one costs does not depend on its events
 	maxUnlogged    = 64       // undelivered heartbeats of a cursor; more are dropped
 )
 
@@ -38,6 +38,9 @@ type Options struct {
 	// OnBroken, if set, is called once when the store has failed: nothing can
 	// be accepted any more.
 	OnBroken func(error)
+	// TailBytes bounds the committed events that are kept in memory for all
+	// cursors together. Default 64 MiB.
+	TailBytes int
 }
 
 // Log orders writes to a store. Its methods may be called by many goroutines.
@@ -65,7 +68,10 @@ type entry struct {
 
 // New starts a log on st, which it alone commits to from now on.
 func New(st store.Store, opts Options) *Log {
-	l := &Log{store: st, opts: opts, donec: make(chan struct{}), kick: make(chan struct{}, 1),
+	if opts.TailBytes <= 0 {
+		opts.TailBytes = tailBytes
+	}
+	l := &Log{store: st, opts: opts, recent: recent{budget: opts.TailBytes}, donec: make(chan struct{}), kick: make(chan struct{}, 1),
 		cursors: make(map[arcp.SessionID]*Cursor)}
 	go l.run()
 	return l

@@ -84,9 +84,10 @@ func (m *Machine) fail(in Input, err *arcp.Error) {
 	m.end(in, Outcome{Err: err})
 }
 
-// halt asks an attempt to stop that was not asked before.
+// halt asks an attempt to stop. It was not asked before: once it was, only
+// giving up and the hard stop end the job.
 func (m *Machine) halt(cause *arcp.Error) {
-	if m.active() && !m.stop.asked() {
+	if m.active() {
 		m.out.Stop = cause
 	}
 }

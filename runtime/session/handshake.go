@@ -19,8 +19,7 @@ func (m *Machine) handshake(now time.Time, env *arcp.Envelope) {
 	case env.Type == arcp.SessionOpen && m.phase == Challenged:
 		m.receiveOpen(now, env)
 	case env.Type == arcp.SessionResume && m.phase == Opening:
-		m.fail(env.ID, &Refusal{Code: arcp.CodeResumeWindowExpired, Final: true,
-			Message: "this resume token is not known; open a new session"})
+		m.receiveResume(env)
 	case env.Type == arcp.SessionAuthenticate && m.phase == Challenged:
 		m.receiveAuthenticate(now, env)
 	default:
@@ -28,14 +27,29 @@ func (m *Machine) handshake(now time.Time, env *arcp.Envelope) {
 	}
 }
 
-func (m *Machine) receiveOpen(now time.Time, env *arcp.Envelope) {
-	m.openID, m.challenge = env.ID, challenge{}
-	m.phase = Opening
+// speak takes over the client's version, or refuses another major one.
+func (m *Machine) speak(env *arcp.Envelope) bool {
+	m.openID = env.ID
 	if !arcp.SupportedVersion(env.ARCP) {
 		m.reject(arcp.CodeUnimplemented, "protocol version "+env.ARCP+" is not supported; this runtime speaks 1.x")
-		return
+		return false
 	}
 	m.version = env.ARCP
+	return true
+}
+
+func (m *Machine) receiveResume(env *arcp.Envelope) {
+	if m.speak(env) {
+		m.reject(arcp.CodeResumeWindowExpired, "this resume token is not known; open a new session")
+	}
+}
+
+func (m *Machine) receiveOpen(now time.Time, env *arcp.Envelope) {
+	m.challenge = challenge{}
+	m.phase = Opening
+	if !m.speak(env) {
+		return
+	}
 	open, err := arcp.DecodePayload[arcp.SessionOpenPayload](env)
 	if err != nil {
 		m.note(arcp.ReasonPayload, env.Type, err.Error())
@@ -80,7 +94,7 @@ func (m *Machine) Judge(now time.Time, j Judgement) {
 	}
 	switch {
 	case j.Refused != nil:
-		if m.fail(m.openID, j.Refused); m.phase != Closed && j.Challenge != "" {
+		if m.fail(m.openID, j.Refused); m.phase != Closed && j.Challenge != "" && !j.Refused.Final {
 			m.ask(now, j.Challenge)
 		}
 	case j.Challenge != "":
@@ -93,11 +107,17 @@ func (m *Machine) Judge(now time.Time, j Judgement) {
 	}
 }
 
-// ask sends a challenge.
+// ask sends a challenge. It gives the client the time to answer it, but asking
+// again and again does not keep a connection open.
 func (m *Machine) ask(now time.Time, nonce string) {
 	m.phase = Challenged
 	m.challenge = challenge{nonce, now.Add(m.cfg.ChallengeTTL)}
-	m.deadline = m.challenge.expires
+	if !m.deadline.IsZero() {
+		m.deadline = m.challenge.expires
+		if m.latest.Before(m.deadline) {
+			m.deadline = m.latest
+		}
+	}
 	m.send(arcp.SessionChallenge, m.openID, arcp.SessionChallengePayload{Challenge: nonce})
 }
 
@@ -150,11 +170,14 @@ func (m *Machine) accepted(now time.Time, e Established) arcp.SessionAcceptedPay
 	caps.Agents = e.Agents
 	rt := m.cfg.Runtime
 	rt.TrustLevel = m.identity.Trust
-	return arcp.SessionAcceptedPayload{
+	p := arcp.SessionAcceptedPayload{
 		SessionID: m.id, Runtime: rt, Capabilities: caps,
-		Lease:                &arcp.SessionLease{ExpiresAt: now.Add(m.cfg.Lease)},
 		ResumeToken:          e.ResumeToken,
-		ResumeWindowSec:      int64(m.cfg.ResumeWindow / time.Second),
-		HeartbeatIntervalSec: int64(m.cfg.Heartbeat / time.Second),
+		ResumeWindowSec:      max(0, int64(m.cfg.ResumeWindow/time.Second)),
+		HeartbeatIntervalSec: max(0, int64(m.cfg.Heartbeat/time.Second)),
 	}
+	if m.cfg.Lease > 0 {
+		p.Lease = &arcp.SessionLease{ExpiresAt: now.Add(m.cfg.Lease)}
+	}
+	return p
 }

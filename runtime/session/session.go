@@ -38,7 +38,7 @@ const (
 
 // Config is what the machine needs to know. It is shared and never changed.
 type Config struct {
-	Handshake    time.Duration // until the session must be accepted
+	Handshake    time.Duration // until the session must be accepted; off if not positive
 	ChallengeTTL time.Duration // until a challenge must be answered
 	Lease        time.Duration // of the session
 	ResumeWindow time.Duration
@@ -130,7 +130,8 @@ type Machine struct {
 	id    arcp.SessionID
 	out   Output
 
-	deadline time.Time // of the handshake
+	deadline time.Time // of the handshake; zero: none
+	latest   time.Time // where challenges may move it to
 	failures int
 	bad      int // undecodable frames in a row
 
@@ -146,7 +147,12 @@ type Machine struct {
 // New returns the machine of a fresh connection. id is the session's id if it
 // comes to be accepted.
 func New(now time.Time, cfg *Config, id arcp.SessionID) *Machine {
-	return &Machine{cfg: cfg, id: id, version: arcp.Version, deadline: now.Add(cfg.Handshake)}
+	m := &Machine{cfg: cfg, id: id, version: arcp.Version}
+	if cfg.Handshake > 0 {
+		m.deadline = now.Add(cfg.Handshake)
+		m.latest = m.deadline.Add(cfg.ChallengeTTL)
+	}
+	return m
 }
 
 // Phase returns the phase.

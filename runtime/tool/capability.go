@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -49,10 +50,10 @@ func (c *Capability) Ref() string { return c.Name + "@" + c.Version }
 
 // withDefaults returns c with every zero member replaced by its default.
 func (c Capability) withDefaults() Capability {
-	c.Version = or(c.Version, DefaultVersion)
-	c.SideEffect = or(c.SideEffect, DefaultSideEffect)
-	c.Recovery = or(c.Recovery, DefaultRecovery)
-	c.Source = or(c.Source, DefaultSource)
+	c.Version = cmp.Or(c.Version, DefaultVersion)
+	c.SideEffect = cmp.Or(c.SideEffect, DefaultSideEffect)
+	c.Recovery = cmp.Or(c.Recovery, DefaultRecovery)
+	c.Source = cmp.Or(c.Source, DefaultSource)
 	c.Limits = c.Limits.withDefaults()
 	if c.Idempotent == nil {
 		c.Idempotent = new(true)
@@ -61,32 +62,18 @@ func (c Capability) withDefaults() Capability {
 }
 
 func (l Limits) withDefaults() Limits {
-	l.Timeout = or(l.Timeout, DefaultTimeout)
-	l.MaxRequestBytes = or(l.MaxRequestBytes, DefaultMaxRequestBytes)
-	l.MaxResponseBytes = or(l.MaxResponseBytes, DefaultMaxResponseBytes)
-	l.Concurrency = or(l.Concurrency, DefaultConcurrency)
+	l.Timeout = cmp.Or(l.Timeout, DefaultTimeout)
+	l.MaxRequestBytes = cmp.Or(l.MaxRequestBytes, DefaultMaxRequestBytes)
+	l.MaxResponseBytes = cmp.Or(l.MaxResponseBytes, DefaultMaxResponseBytes)
+	l.Concurrency = cmp.Or(l.Concurrency, DefaultConcurrency)
 	return l
-}
-
-func or[T comparable](v, def T) T {
-	var zero T
-	if v == zero {
-		return def
-	}
-	return v
 }
 
 // check refuses a capability that breaks the grammar of names or says a word
 // that is not in the lists above. Defaults are filled in already.
 func (c *Capability) check() error {
-	ref, err := arcp.ParseAgentRef(c.Ref())
-	switch {
-	case err != nil:
-		return err
-	case ref.Name != c.Name:
-		return fmt.Errorf("the name %q contains an @", c.Name)
-	}
-	return errorsFirst(
+	_, err := arcp.ParseAgentRef(c.Ref()) // no version has an @, so no name has
+	return cmp.Or(err,
 		oneOf("side effect", c.SideEffect, SideEffects),
 		oneOf("recovery", c.Recovery, Recoveries),
 		oneOf("source", c.Source, Sources))
@@ -101,13 +88,4 @@ func oneOf[T ~string](what string, v T, list []T) error {
 		names[i] = string(s)
 	}
 	return fmt.Errorf("%s %q: it must be one of %s", what, string(v), strings.Join(names, ", "))
-}
-
-func errorsFirst(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -67,9 +67,9 @@ func distance(a, b string, limit int) int {
 	if d := len(a) - len(b); d > limit || -d > limit {
 		return limit + 1
 	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+	row := make([]int, 0, maxHintBytes+8) // on the stack for names that get hints
+	for j := range len(b) + 1 {
+		row = append(row, j)
 	}
 	for i := range len(a) {
 		diagonal := row[0]

@@ -55,7 +55,10 @@ func (t *Tool) Run(ctx context.Context, job Job, args arcp.Raw) (arcp.Raw, *arcp
 	if len(out) == 0 {
 		out = arcp.Raw("null")
 	}
-	return out, t.checkResult(args, out)
+	if err := t.checkResult(args, out); err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 func (t *Tool) call(ctx context.Context, job Job, args arcp.Raw) (out arcp.Raw, err *arcp.Error) {

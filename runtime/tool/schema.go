@@ -239,9 +239,9 @@ func (g *generator) object(t reflect.Type) (*schema, error) {
 	g.path = append(g.path, t)
 	defer func() { g.path = g.path[:len(g.path)-1] }()
 	s := &schema{Type: types{"object"}, AdditionalProperties: &additional{}}
-	for i := range t.NumField() {
-		if err := g.field(s, t.Field(i)); err != nil {
-			return nil, fmt.Errorf("%v.%s: %w", t, t.Field(i).Name, err)
+	for f := range t.Fields() {
+		if err := g.field(s, f); err != nil {
+			return nil, fmt.Errorf("%v.%s: %w", t, f.Name, err)
 		}
 	}
 	return s, nil

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -153,6 +154,13 @@ func (p pair) want(c transport.Conn, frames ...string) {
 	}
 }
 
+// pass sends frames from one end to the other.
+func (p pair) pass(from, to transport.Conn, frames ...string) {
+	p.Helper()
+	go p.send(from, frames...)
+	p.want(to, frames...)
+}
+
 func brief(s string) string {
 	if len(s) <= 60 {
 		return fmt.Sprintf("%q", s)
@@ -198,8 +206,7 @@ func framesArriveInOrder(t *testing.T, dial Dial) {
 		frames = append(frames, fmt.Sprintf(`{"n":%d,"text":%q}`, i, "æøå ☃ 🙂"))
 	}
 	for _, c := range [][2]transport.Conn{{p.server, p.client}, {p.client, p.server}} {
-		go p.send(c[0], frames...)
-		p.want(c[1], frames...)
+		p.pass(c[0], c[1], frames...)
 	}
 }
 
@@ -270,8 +277,7 @@ func frameIsNotKept(t *testing.T, dial Dial) {
 func frameOverTheLimit(t *testing.T, dial Dial) {
 	for _, limit := range []int{1, 125, 1000, 1 << 16, 200_000} {
 		p := newPair(t, dial, transport.Limits{ReadLimit: int64(limit)})
-		p.send(p.client, frame(limit))
-		p.want(p.server, frame(limit))
+		p.pass(p.client, p.server, frame(limit))
 		go func() { // the server may end before all of it is sent
 			_ = p.client.Write([]byte(frame(limit + 1)))
 			_ = p.client.Flush()
@@ -302,11 +308,9 @@ func (p pair) closeArrives(code transport.CloseCode) {
 
 func limitChanges(t *testing.T, dial Dial) {
 	p := newPair(t, dial, transport.Limits{ReadLimit: 10})
-	p.send(p.client, frame(10))
-	p.want(p.server, frame(10))
+	p.pass(p.client, p.server, frame(10))
 	p.server.SetReadLimit(100_000)
-	p.send(p.client, frame(100_000))
-	p.want(p.server, frame(100_000))
+	p.pass(p.client, p.server, frame(100_000))
 	p.server.SetReadLimit(20)
 	p.send(p.client, frame(20), frame(21))
 	p.want(p.server, frame(20))
@@ -318,7 +322,7 @@ func limitChanges(t *testing.T, dial Dial) {
 func notUTF8(t *testing.T, dial Dial) {
 	for _, bad := range []string{"\xff", "{\"a\":\"\xc3\"}", "\xed\xa0\x80", frame(70_000) + "\xf0\x9f"} {
 		p := newPair(t, dial, transport.Limits{})
-		p.send(p.client, "☃", bad)
+		go p.send(p.client, "☃", bad)
 		p.want(p.server, "☃")
 		if e := p.wantEnd(p.server); e.Code != transport.CloseNotUTF8 || e.Remote {
 			t.Errorf("Read() of %s = %v, want %d", brief(bad), e, transport.CloseNotUTF8)
@@ -487,12 +491,23 @@ func peerThatDoesNotRead(t *testing.T, dial Dial) {
 	p.within("Close", func() { _ = p.server.Close(transport.CloseNormal, "") })
 }
 
-// blockedWrite starts a Write that blocks and returns where its error comes.
+// blockedWrite starts writing, waits until that seems to block, and returns
+// where its error comes.
 func (p pair) blockedWrite() <-chan error {
-	wrote := make(chan error, 1)
-	go func() { wrote <- fill(p.server) }()
-	p.want(p.client, frame(transport.BufferSize))
-	return wrote
+	var wrote atomic.Int64
+	failed := make(chan error, 1)
+	go func() {
+		for f := []byte(frame(transport.BufferSize)); ; wrote.Add(1) {
+			if err := p.server.Write(f); err != nil {
+				failed <- err
+				return
+			}
+		}
+	}()
+	for before := int64(-1); before != wrote.Load(); time.Sleep(20 * time.Millisecond) {
+		before = wrote.Load()
+	}
+	return failed
 }
 
 func (p pair) wantWriteClosed(wrote <-chan error) {
@@ -536,8 +551,7 @@ func closeLeavesFrameAlone(t *testing.T, dial Dial) {
 			_ = p.server.Abort()
 		}
 		f := strings.Repeat("x", size)
-		go other.send(other.client, f, f, f, f)
-		other.want(other.server, f, f, f, f)
+		other.pass(other.client, other.server, f, f, f, f)
 		if string(lent) != frame(size) {
 			t.Errorf("a frame of %d bytes changed before the next Read", size)
 		}
@@ -568,6 +582,7 @@ func callsRace(t *testing.T, dial Dial) {
 }
 
 func readAll(c transport.Conn) {
+	defer c.Close(transport.CloseNormal, "")
 	for {
 		if f, err := c.Read(); err != nil || !bytes.HasPrefix(f, []byte("0123")) {
 			return
@@ -577,9 +592,8 @@ func readAll(c transport.Conn) {
 
 // writeAll writes until the end, of either side.
 func writeAll(c transport.Conn) {
-	for i := 4; ; i = i*7%100_000 + 4 {
-		if c.Write([]byte(frame(i))) != nil || i%3 == 0 && c.Flush() != nil {
-			_ = c.Close(transport.CloseNormal, "")
+	for i := 4; c.Write([]byte(frame(i))) == nil; i = i*7%100_000 + 4 {
+		if i%3 == 0 && c.Flush() != nil {
 			return
 		}
 	}

@@ -108,7 +108,7 @@ func readJobs(t *testing.T, st store.Store, done *atomic.Bool) {
 		err := st.Jobs(context.Background(), store.JobQuery{Principal: "ann"}, func(j store.Job) bool {
 			var last *store.Event
 			err := st.JobEvents(context.Background(), j.ID, 0, func(e *store.Event) bool { last = e; return true })
-			if err != nil || last == nil || j.State.Terminal() != last.Type.Terminal() && j.State.Terminal() || last.JSeq < j.LastJSeq {
+			if err != nil || last == nil || j.State.Terminal() && !last.Type.Terminal() || last.JSeq < j.LastJSeq {
 				t.Errorf("job %+v has the last event %+v, %v", j, last, err)
 			}
 			return true

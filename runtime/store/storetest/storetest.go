@@ -61,6 +61,7 @@ var tests = []struct {
 	{"Reopen", true, testReopen},
 	{"ReopenFollows", true, testReopenFollows},
 	{"ReopenTrimmed", true, testReopenTrimmed},
+	{"ModelReopen", true, testModelReopen},
 	{"ClockStepsBack", true, testClockStepsBack},
 	{"Kill", true, testKill},
 }

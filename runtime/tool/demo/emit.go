@@ -29,12 +29,12 @@ func emit(ctx context.Context, job tool.Job, a emitArgs) (emitResult, error) {
 		return emitResult{}, err
 	}
 	message := strings.Repeat("x", a.Bytes)
-	pace := newPacer(ctx, a.IntervalMS)
+	pace := newPacer(a.IntervalMS)
 	defer pace.stop()
 	var numbers numbering
 	for n := range a.Count {
 		if n > 0 {
-			if err := pace.wait(); err != nil {
+			if err := pace.wait(ctx); err != nil {
 				return emitResult{}, err
 			}
 		}

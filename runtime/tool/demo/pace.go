@@ -31,31 +31,27 @@ func until(ctx context.Context, c <-chan time.Time) error {
 
 // pacer spaces steps evenly. Steps that the caller was too slow for are not
 // made up for.
-type pacer struct {
-	ctx    context.Context
-	ticker *time.Ticker // nil: as fast as possible
-}
+type pacer struct{ ticker *time.Ticker } // nil: as fast as possible
 
-func newPacer(ctx context.Context, interval millis) *pacer {
+func newPacer(interval millis) pacer {
 	if interval == 0 {
-		return &pacer{ctx: ctx}
+		return pacer{}
 	}
-	return &pacer{ctx, time.NewTicker(interval.duration())}
+	return pacer{time.NewTicker(interval.duration())}
 }
 
-// wait waits for the next step and returns the cause of the context if that
-// has ended.
-func (p *pacer) wait() error {
+// wait waits for the next step and returns the cause of ctx if that has ended.
+func (p pacer) wait(ctx context.Context) error {
 	if p.ticker != nil {
-		return until(p.ctx, p.ticker.C)
+		return until(ctx, p.ticker.C)
 	}
-	if p.ctx.Err() != nil {
-		return context.Cause(p.ctx)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	return nil
 }
 
-func (p *pacer) stop() {
+func (p pacer) stop() {
 	if p.ticker != nil {
 		p.ticker.Stop()
 	}

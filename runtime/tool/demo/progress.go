@@ -21,11 +21,11 @@ func newProgress() (*tool.Tool, error) {
 }
 
 func progress(ctx context.Context, job tool.Job, a progressArgs) (progressResult, error) {
-	pace := newPacer(ctx, a.IntervalMS)
+	pace := newPacer(a.IntervalMS)
 	defer pace.stop()
 	total := float64(a.Steps)
 	for step := range a.Steps {
-		if err := pace.wait(); err != nil {
+		if err := pace.wait(ctx); err != nil {
 			return progressResult{}, err
 		}
 		current := float64(step + 1)

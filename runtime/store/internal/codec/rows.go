@@ -142,3 +142,38 @@ func DecodeHolder(b []byte) (id arcp.JobID, digest string, err error) {
 	id, digest = arcp.JobID(r.id(arcp.JobPrefix)), r.str()
 	return id, digest, r.done()
 }
+
+// AppendState appends the counters of a store.
+func AppendState(b []byte, s *State) []byte {
+	b = appendBytes(append(b, version), s.LastID)
+	b = binary.AppendUvarint(b, s.Deleted)
+	b = binary.AppendUvarint(b, s.Jobs)
+	return binary.AppendUvarint(b, s.Sessions)
+}
+
+// State is what cannot be read off the other rows of a store.
+type State struct {
+	LastID   arcp.MessageID // of the last event
+	Deleted  uint64         // highest revision that a deleted record had
+	Jobs     uint64         // how many there are
+	Sessions uint64
+}
+
+// DecodeState reads what AppendState wrote.
+func DecodeState(b []byte) (State, error) {
+	r := newReader(b)
+	s := State{LastID: arcp.MessageID(r.str()), Deleted: r.uint(), Jobs: r.uint(), Sessions: r.uint()}
+	return s, r.done()
+}
+
+// AppendPosition appends a position in a session's log.
+func AppendPosition(b []byte, seq uint64) []byte {
+	return binary.AppendUvarint(append(b, version), seq)
+}
+
+// DecodePosition reads what AppendPosition wrote.
+func DecodePosition(b []byte) (uint64, error) {
+	r := newReader(b)
+	n := r.uint()
+	return n, r.done()
+}

@@ -61,7 +61,9 @@ func (c *Core) addJob(row *store.Job) *job {
 	return j
 }
 
-// put adds a follower or replaces the one with the same key.
+// put adds a follower or replaces the one with the same key. Their order is
+// that in which they are given numbers: the one that the submit made first, the
+// others by session and correlation id, also after a restart.
 func (j *job) put(f follower) {
 	f.home = f.session == j.home && f.corr == j.submitID
 	if i := j.find(f.session.id, f.corr); i >= 0 {
@@ -69,7 +71,21 @@ func (j *job) put(f follower) {
 		return
 	}
 	f.session.follows++
-	j.followers = append(j.followers, f)
+	i := slices.IndexFunc(j.followers, func(o follower) bool { return f.before(&o) })
+	if i < 0 {
+		i = len(j.followers)
+	}
+	j.followers = slices.Insert(j.followers, i, f)
+}
+
+func (f *follower) before(o *follower) bool {
+	switch {
+	case f.home != o.home:
+		return f.home
+	case f.session != o.session:
+		return f.session.id < o.session.id
+	}
+	return f.corr < o.corr
 }
 
 func (j *job) find(id arcp.SessionID, corr arcp.MessageID) int {

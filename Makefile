@@ -1,0 +1,57 @@
+.DEFAULT_GOAL := help
+GO       ?= go
+FUZZTIME ?= 30s
+URL      ?= ws://127.0.0.1:7777/arcp
+
+# Tools are pinned here and run without being installed.
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.6.0
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
+
+build: ## build ./bin/arcp
+	$(GO) build -trimpath -o bin/arcp ./cmd/arcp
+
+demo: ## run the guided demonstration
+	$(GO) run ./cmd/arcp demo
+
+test: ## run all tests
+	$(GO) test ./...
+
+race: ## run all tests with the race detector, in random order
+	$(GO) test -race -shuffle=on ./...
+
+check: fmt vet test ## formatting, vet and tests
+
+fmt: ## fail if a file is not formatted
+	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "not formatted: $$out" >&2; exit 1; }
+
+vet: ## go vet
+	$(GO) vet ./...
+
+lint: ## staticcheck and govulncheck, pinned
+	$(GO) run $(STATICCHECK) ./...
+	$(GO) run $(GOVULNCHECK) ./...
+
+fuzz: ## run every fuzz target for FUZZTIME
+	@for pkg in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$pkg 2>/dev/null | grep '^Fuzz'); do \
+	    echo "== $$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+	  done; \
+	done
+
+bench: build ## Go benchmarks, then the rows of docs/performance.md
+	$(GO) test -run '^$$' -bench . -benchtime 1s ./...
+	./bin/arcp bench
+
+conformance: build ## run the conformance checks against URL (token in ARCP_TOKEN)
+	./bin/arcp conformance run --url $(URL)
+
+cover: ## test coverage by package
+	$(GO) test -coverprofile=cover.out ./... && $(GO) tool cover -func=cover.out | tail -1
+
+spec: ## write the generated tables of SPEC.md
+	$(GO) test -run TestSpecTables -update .
+
+.PHONY: help build demo test race check fmt vet lint fuzz bench conformance cover spec

@@ -1,0 +1,176 @@
+package arcpd_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/arcpd/arcpd/"
+
+// allowed says which of our packages a package may import, by its directory. A
+// pattern ending in /... stands for a tree. Tests of a package may import more.
+var allowed = map[string][]string{
+	"arcp":              {},
+	"arcp/client":       {"arcp", "transport"},
+	"transport":         {},
+	"auth":              {},
+	"runtime/session":   {"arcp"},
+	"runtime/job":       {"arcp"},
+	"runtime/store":     {"arcp"},
+	"runtime/store/...": {"arcp", "runtime/store/..."},
+	"runtime/eventlog":  {"arcp", "runtime/store"},
+	"runtime/metrics":   {"arcp"},
+	"runtime/tool":      {"arcp"},
+	"runtime/tool/demo": {"arcp", "runtime/tool"},
+	"runtime/engine":    {"arcp", "runtime/eventlog", "runtime/job", "runtime/metrics", "runtime/store", "runtime/tool"},
+	"runtime": {"arcp", "auth", "transport", "runtime/engine", "runtime/eventlog", "runtime/metrics", "runtime/session",
+		"runtime/store", "runtime/tool"},
+	"conformance":     {"arcp", "arcp/client", "transport", "conformance/..."},
+	"conformance/...": {"arcp", "arcp/client", "transport", "conformance/..."},
+	"cmd/arcp": {"arcp", "arcp/client", "auth", "transport", "conformance", "cmd/arcp/...", "runtime", "runtime/store",
+		"runtime/store/mem", "runtime/store/pebble", "runtime/tool", "runtime/tool/demo"},
+	"cmd/arcp/...":            {"arcp", "arcp/client", "auth", "transport", "cmd/arcp/..."},
+	"transport/transporttest": {"transport"},
+	"runtime/store/storetest": {"arcp", "runtime/store"},
+}
+
+// pure are the packages that decide and never do.
+var pure = []string{"runtime/session", "runtime/job"}
+
+// doing is what a pure package may not import.
+var doing = []string{"context", "sync", "os", "net", "log", "log/slog", "github.com/rs/zerolog", "crypto/rand", "math/rand", "math/rand/v2"}
+
+// onlyIn confines a library to the files that may know it.
+var onlyIn = map[string][]string{
+	"nhooyr.io/websocket":                         {"transport"},
+	"github.com/go-json-experiment/json":          {"arcp/codec.go"},
+	"github.com/go-json-experiment/json/jsontext": {"arcp/codec.go"},
+	"github.com/cockroachdb/pebble/v2":            {"runtime/store/pebble"},
+	"github.com/golang-jwt/jwt/v5":                {"auth"},
+	"github.com/santhosh-tekuri/jsonschema/v6":    {"runtime/tool"},
+	"github.com/spf13/cobra":                      {"cmd/arcp"},
+}
+
+// rule finds the entry of a directory, the most specific one first.
+func rule(dir string) ([]string, bool) {
+	if r, ok := allowed[dir]; ok {
+		return r, true
+	}
+	for d := dir; d != "."; d = path.Dir(d) {
+		if r, ok := allowed[d+"/..."]; ok {
+			return r, true
+		}
+	}
+	return nil, false
+}
+
+func within(patterns []string, dir string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		tree, ok := strings.CutSuffix(p, "/...")
+		return p == dir || ok && strings.HasPrefix(dir+"/", tree+"/")
+	})
+}
+
+// sources calls fn with every Go file that is not a test.
+func sources(t *testing.T, fn func(file string, f *ast.File)) {
+	t.Helper()
+	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && file != ".") {
+			return fs.SkipDir
+		}
+		if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
+			return nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			return err
+		}
+		fn(filepath.ToSlash(file), f)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func imports(f *ast.File) (paths []string) {
+	for _, i := range f.Imports {
+		if p, err := strconv.Unquote(i.Path.Value); err == nil {
+			paths = append(paths, p)
+		}
+	}
+	return paths
+}
+
+func TestImportsFollowTheMap(t *testing.T) {
+	files := 0
+	sources(t, func(file string, f *ast.File) {
+		files++
+		dir := path.Dir(file)
+		ours, ok := rule(dir)
+		if !ok {
+			t.Errorf("%s: the package is not on the import map", file)
+		}
+		for _, p := range imports(f) {
+			if own, ok := strings.CutPrefix(p, module); ok && !within(ours, own) {
+				t.Errorf("%s imports %s, which the import map does not allow", file, own)
+			}
+			if where, ok := onlyIn[p]; ok && !slices.Contains(where, file) && !slices.Contains(where, dir) {
+				t.Errorf("%s imports %s, which belongs into %v", file, p, where)
+			}
+		}
+	})
+	if files < 50 {
+		t.Fatalf("only %d files looked at", files)
+	}
+}
+
+func TestPurePackagesOnlyDecide(t *testing.T) {
+	seen := map[string]bool{}
+	sources(t, func(file string, f *ast.File) {
+		dir := path.Dir(file)
+		if !slices.Contains(pure, dir) {
+			return
+		}
+		seen[dir] = true
+		for _, p := range imports(f) {
+			if slices.Contains(doing, p) {
+				t.Errorf("%s imports %s: a pure package takes the time and returns what to do", file, p)
+			}
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			if sel, ok := n.(*ast.SelectorExpr); ok && sel.Sel.Name == "Now" {
+				if x, ok := sel.X.(*ast.Ident); ok && x.Name == "time" {
+					t.Errorf("%s calls time.Now: the time is an argument", file)
+				}
+			}
+			return true
+		})
+	})
+	if len(seen) != len(pure) {
+		t.Errorf("looked at %v, want all of %v", seen, pure)
+	}
+}
+
+func TestWebSocketLibraryIsInOneFile(t *testing.T) {
+	var files []string
+	sources(t, func(file string, f *ast.File) {
+		if slices.Contains(imports(f), "nhooyr.io/websocket") {
+			files = append(files, file)
+		}
+	})
+	if len(files) != 1 {
+		t.Errorf("nhooyr.io/websocket is imported by %v, want exactly one file: changing it is then one import", files)
+	}
+}

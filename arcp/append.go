@@ -1,0 +1,213 @@
+package arcp
+
+import (
+	"math"
+	"strconv"
+	"time"
+)
+
+// The payloads below encode themselves, without reflection: those of which a
+// runtime sends tens of thousands a second. A test holds each against what
+// reflection makes of it.
+
+// AppendJSON appends the encoded payload.
+func (p JobAcceptedPayload) AppendJSON(dst []byte) []byte {
+	o := begin(dst)
+	o.text("job_id", string(p.JobID))
+	o.optional("agent", p.Agent)
+	o.raw("lease", p.Lease)
+	if p.LeaseConstraints != nil {
+		o.reflected("lease_constraints", p.LeaseConstraints)
+	}
+	o.raw("budget", p.Budget)
+	if len(p.Credentials) > 0 {
+		o.reflected("credentials", p.Credentials)
+	}
+	o.optional("parent_job_id", string(p.ParentJobID))
+	o.optional("restored_from", string(p.RestoredFrom))
+	o.time("accepted_at", p.AcceptedAt)
+	o.optional("trace_id", p.TraceID)
+	return o.end()
+}
+
+// AppendJSON appends the encoded payload.
+func (p JobStartedPayload) AppendJSON(dst []byte) []byte {
+	o := begin(dst)
+	o.optional("description", p.Description)
+	return o.end()
+}
+
+// AppendJSON appends the encoded payload. Numbers that JSON cannot express are
+// left out, or 0 for current.
+func (p JobProgressPayload) AppendJSON(dst []byte) []byte {
+	o := begin(dst)
+	current := p.Current
+	if !finite(current) {
+		current = 0
+	}
+	o.float("current", &current)
+	o.float("total", p.Total)
+	o.optional("units", p.Units)
+	o.float("percent", p.Percent)
+	o.optional("message", p.Message)
+	return o.end()
+}
+
+// AppendJSON appends the encoded payload.
+func (p JobHeartbeatPayload) AppendJSON(dst []byte) []byte {
+	o := begin(dst)
+	o.uint("sequence", p.Sequence)
+	if p.DeadlineMS != 0 {
+		o.uint("deadline_ms", p.DeadlineMS)
+	}
+	o.text("state", p.State)
+	return o.end()
+}
+
+// AppendJSON appends the encoded payload.
+func (p JobResultChunkPayload) AppendJSON(dst []byte) []byte {
+	o := begin(dst)
+	o.text("result_id", p.ResultID)
+	o.uint("chunk_seq", p.ChunkSeq)
+	o.text("data", p.Data)
+	o.text("encoding", p.Encoding)
+	o.bool("more", p.More)
+	return o.end()
+}
+
+// AppendJSON appends the encoded payload.
+func (p JobCompletedPayload) AppendJSON(dst []byte) []byte {
+	o := begin(dst)
+	o.raw("value", p.Value)
+	if p.ResultRef != nil {
+		o.reflected("result_ref", p.ResultRef)
+	}
+	o.optional("result_id", p.ResultID)
+	if p.ResultSize != nil {
+		o.uint("result_size", *p.ResultSize)
+	}
+	o.optional("summary", p.Summary)
+	return o.end()
+}
+
+// AppendJSON appends the encoded payload.
+func (p StreamChunkPayload) AppendJSON(dst []byte) []byte {
+	o := begin(dst)
+	o.uint("sequence", p.Sequence)
+	o.raw("data", p.Data)
+	o.optional("content_type", p.ContentType)
+	o.optional("sha256", p.SHA256)
+	if p.Redacted {
+		o.bool("redacted", true)
+	}
+	o.optional("role", p.Role)
+	o.optional("content", p.Content)
+	o.optional("encoding", p.Encoding)
+	if p.Size != 0 {
+		o.uint("size", p.Size)
+	}
+	return o.end()
+}
+
+// AppendJSON appends the encoded payload.
+func (p LogPayload) AppendJSON(dst []byte) []byte {
+	o := begin(dst)
+	o.text("level", p.Level)
+	o.text("message", p.Message)
+	o.raw("attributes", p.Attributes)
+	return o.end()
+}
+
+// AppendJSON appends the encoded payload.
+func (p MetricPayload) AppendJSON(dst []byte) []byte {
+	o := begin(dst)
+	o.text("name", p.Name)
+	value := p.Value
+	if value == "" {
+		value = "0"
+	}
+	o.raw("value", Raw(value))
+	o.text("unit", p.Unit)
+	o.raw("dims", p.Dims)
+	return o.end()
+}
+
+// AppendJSON appends the encoded payload.
+func (p SessionAckPayload) AppendJSON(dst []byte) []byte {
+	o := begin(dst)
+	o.uint("last_processed_seq", p.LastProcessedSeq)
+	return o.end()
+}
+
+// builder appends one JSON object.
+type builder struct {
+	dst []byte
+	any bool
+}
+
+func begin(dst []byte) builder { return builder{dst: append(dst, '{')} }
+
+func (o *builder) end() []byte { return append(o.dst, '}') }
+
+func (o *builder) name(name string) {
+	if o.any {
+		o.dst = append(o.dst, ',')
+	}
+	o.any = true
+	o.dst = append(append(append(o.dst, '"'), name...), '"', ':')
+}
+
+func (o *builder) text(name, value string) {
+	o.name(name)
+	o.dst = AppendString(o.dst, value)
+}
+
+func (o *builder) optional(name, value string) {
+	if value != "" {
+		o.text(name, value)
+	}
+}
+
+func (o *builder) raw(name string, value Raw) {
+	if len(value) > 0 {
+		o.name(name)
+		o.dst = appendRaw(o.dst, value)
+	}
+}
+
+func (o *builder) uint(name string, value uint64) {
+	o.name(name)
+	o.dst = strconv.AppendUint(o.dst, value, 10)
+}
+
+func (o *builder) bool(name string, value bool) {
+	o.name(name)
+	o.dst = strconv.AppendBool(o.dst, value)
+}
+
+func (o *builder) time(name string, value time.Time) {
+	if !value.IsZero() {
+		o.name(name)
+		o.dst = AppendTime(o.dst, value)
+	}
+}
+
+func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }
+
+// float leaves out nil and what JSON cannot express.
+func (o *builder) float(name string, value *float64) {
+	if value != nil && finite(*value) {
+		o.name(name)
+		o.dst = appendFloat(o.dst, *value)
+	}
+}
+
+// reflected encodes the rare members.
+func (o *builder) reflected(name string, value any) {
+	o.name(name)
+	dst, err := AppendJSON(o.dst, value)
+	if err != nil { // only for raw members that are not JSON
+		dst = append(o.dst, `{}`...)
+	}
+	o.dst = dst
+}

@@ -1,0 +1,58 @@
+package client_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/client"
+)
+
+func TestSecretsDoNotPrint(t *testing.T) {
+	const token = "hunter2"
+	opts := client.Options{
+		Auth:   client.Auth{Token: token},
+		Resume: &client.Resume{Token: token},
+	}
+	var log strings.Builder
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "auth", opts.Auth.Token, "session", client.Session{ResumeToken: token})
+	encoded, err := json.Marshal(client.Session{ResumeToken: token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []string{fmt.Sprintf("%v %+v %#v %s %q %#v", opts, opts, opts, opts.Auth.Token, opts.Auth.Token, *opts.Resume), log.String(), string(encoded)} {
+		if strings.Contains(s, token) {
+			t.Errorf("a secret is in %s", s)
+		}
+	}
+	want(t, "revealed", opts.Auth.Token.Reveal(), token)
+}
+
+func TestRemoteErrorOf(t *testing.T) {
+	for _, c := range []struct {
+		env  arcp.Envelope
+		want string
+		code arcp.Code
+	}{
+		{arcp.Frame(arcp.Nack, arcp.Errorf(arcp.CodeUnavailable, "later")), "nack: UNAVAILABLE: later", arcp.CodeUnavailable},
+		{arcp.Envelope{Type: arcp.JobFailed, Payload: arcp.Raw(`{"code":"MY_CODE","message":"m"}`)}, "job.failed: MY_CODE: m", arcp.CodeUnknown},
+		{arcp.Envelope{Type: arcp.JobCancelled, Payload: arcp.Raw(`{"reason":"why"}`)}, "job.cancelled: CANCELLED: why", arcp.CodeCancelled},
+		{arcp.Envelope{Type: arcp.Nack, Payload: arcp.Raw(`{"code":7}`)},
+			`nack: UNKNOWN: its payload cannot be read: `, arcp.CodeUnknown},
+	} {
+		e := client.RemoteErrorOf(&c.env)
+		if !strings.HasPrefix(e.Error(), c.want) || e.Code != c.code {
+			t.Errorf("RemoteErrorOf(%s %s) = %v with code %s, want %s with code %s", c.env.Type, c.env.Payload, e, e.Code, c.want, c.code)
+		}
+	}
+	if e := client.RemoteErrorOf(&arcp.Envelope{Type: arcp.Log}); e != nil {
+		t.Errorf("RemoteErrorOf(log) = %v, want nil", e)
+	}
+	retryable := client.RemoteErrorOf(&arcp.Envelope{Type: arcp.Nack, Payload: arcp.Raw(`{"code":"INTERNAL"}`)}).Retryable
+	want(t, "without a retryable member the code decides", retryable, true)
+	retryable = client.RemoteErrorOf(&arcp.Envelope{Type: arcp.Nack, Payload: arcp.Raw(`{"code":"INTERNAL","retryable":false}`)}).Retryable
+	want(t, "the member wins", retryable, false)
+}

@@ -1,0 +1,393 @@
+package arcp
+
+import (
+	"bytes"
+	"fmt"
+	"math/bits"
+	"unicode/utf8"
+)
+
+// scanner reads JSON text as strictly as the JSON library does: RFC 8259, valid
+// UTF-8 without lone surrogates, no member name twice in an object. It only
+// looks, and refuses to go deeper than MaxDepth. A fuzz test holds it against
+// the library.
+type scanner struct {
+	src   []byte
+	pos   int
+	depth int
+	names [][]byte // of the open objects, unescaped; the innermost last
+	text  []byte   // scratch of the envelope's decoder
+}
+
+// syntaxError is what is wrong, and where.
+type syntaxError struct {
+	what string
+	at   int
+}
+
+func (e *syntaxError) Error() string { return fmt.Sprintf("%s at offset %d", e.what, e.at) }
+
+var errTooDeep = &EncodingError{ReasonTooDeep, fmt.Sprintf("nested deeper than %d levels", MaxDepth), ""}
+
+// reset makes s read src.
+func (s *scanner) reset(src []byte) {
+	const keep = 256
+	if cap(s.names) > keep {
+		s.names = nil
+	}
+	if cap(s.text) > 16<<10 {
+		s.text = nil
+	}
+	s.src, s.pos, s.depth = src, 0, 0
+	s.names, s.text = s.names[:0], s.text[:0]
+}
+
+func (s *scanner) fail(what string) error { return &syntaxError{what, s.pos} }
+
+// unexpected says what is at the position instead of what is wanted.
+func (s *scanner) unexpected(wanted string) error {
+	if s.pos >= len(s.src) {
+		return s.fail("the frame ends too early: " + wanted + " is missing")
+	}
+	r, _ := utf8.DecodeRune(s.src[s.pos:])
+	return s.fail(fmt.Sprintf("%q instead of %s", r, wanted))
+}
+
+// peek skips white space and returns the next byte, 0 at the end.
+func (s *scanner) peek() byte {
+	for s.pos < len(s.src) {
+		switch c := s.src[s.pos]; c {
+		case ' ', '\t', '\n', '\r':
+			s.pos++
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+// value scans one value and returns its text.
+func (s *scanner) value() (Raw, error) {
+	c := s.peek()
+	start := s.pos
+	var err error
+	switch c {
+	case '"':
+		err = s.str()
+	case '{':
+		err = s.object()
+	case '[':
+		err = s.array()
+	case 't':
+		err = s.literal("true")
+	case 'f':
+		err = s.literal("false")
+	case 'n':
+		err = s.literal("null")
+	default:
+		err = s.number()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.src[start:s.pos], nil
+}
+
+func (s *scanner) literal(word string) error {
+	if !bytes.HasPrefix(s.src[s.pos:], []byte(word)) {
+		return s.unexpected("a value")
+	}
+	s.pos += len(word)
+	return nil
+}
+
+func (s *scanner) enter() error {
+	s.pos++
+	if s.depth++; s.depth > MaxDepth {
+		return errTooDeep
+	}
+	return nil
+}
+
+func (s *scanner) leave() {
+	s.pos++
+	s.depth--
+}
+
+func (s *scanner) array() error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	if s.peek() == ']' {
+		s.leave()
+		return nil
+	}
+	for {
+		if _, err := s.value(); err != nil {
+			return err
+		}
+		switch s.peek() {
+		case ',':
+			s.pos++
+		case ']':
+			s.leave()
+			return nil
+		default:
+			return s.unexpected("a comma or ]")
+		}
+	}
+}
+
+func (s *scanner) object() error {
+	o, err := s.open()
+	for more := true; more && err == nil; {
+		_, _, more, err = s.member(&o)
+	}
+	return err
+}
+
+// object is one that is being read.
+type object struct {
+	first int             // of its names in scanner.names
+	many  map[string]bool // its names when there are many
+	began bool
+}
+
+// open reads the brace.
+func (s *scanner) open() (object, error) {
+	if s.peek() != '{' {
+		return object{}, s.unexpected("an object")
+	}
+	return object{first: len(s.names)}, s.enter()
+}
+
+// member reads a name, unescaped, and its value; more is false, and both are
+// nil, when the object ends instead.
+func (s *scanner) member(o *object) (name []byte, value Raw, more bool, err error) {
+	switch c := s.peek(); {
+	case c == '}':
+		s.names = s.names[:o.first]
+		s.leave()
+		return nil, nil, false, nil
+	case o.began && c != ',':
+		return nil, nil, false, s.unexpected("a comma or }")
+	case o.began:
+		s.pos++
+	}
+	o.began = true
+	if name, err = s.name(o); err != nil {
+		return nil, nil, false, err
+	}
+	if s.peek() != ':' {
+		return nil, nil, false, s.unexpected("a colon")
+	}
+	s.pos++
+	value, err = s.value()
+	return name, value, err == nil, err
+}
+
+// name scans a member name and refuses one that the object has already.
+func (s *scanner) name(o *object) ([]byte, error) {
+	if s.peek() != '"' {
+		return nil, s.unexpected("a member name")
+	}
+	start := s.pos
+	if err := s.str(); err != nil {
+		return nil, err
+	}
+	name := s.src[start+1 : s.pos-1]
+	if bytes.IndexByte(name, '\\') >= 0 {
+		name = appendUnquoted(nil, s.src[start:s.pos])
+	}
+	if s.has(o, name) {
+		s.pos = start
+		return nil, s.fail(fmt.Sprintf("duplicate member name %q", name))
+	}
+	return name, nil
+}
+
+// fewNames is up to how many names are compared one by one.
+const fewNames = 24
+
+// has reports whether the object has the name, and remembers it.
+func (s *scanner) has(o *object, name []byte) bool {
+	if o.many != nil {
+		if o.many[string(name)] {
+			return true
+		}
+		o.many[string(name)] = true
+		return false
+	}
+	own := s.names[o.first:]
+	for _, other := range own {
+		if string(other) == string(name) {
+			return true
+		}
+	}
+	s.names = append(s.names, name)
+	if len(own) == fewNames {
+		o.many = make(map[string]bool, 4*fewNames)
+		for _, n := range s.names[o.first:] {
+			o.many[string(n)] = true
+		}
+		s.names = s.names[:o.first]
+	}
+	return false
+}
+
+// end makes sure that nothing follows.
+func (s *scanner) end() error {
+	if s.peek(); s.pos < len(s.src) {
+		return s.unexpected("the end of the frame")
+	}
+	return nil
+}
+
+const (
+	everyByte = 0x0101010101010101
+	highBits  = 0x80 * everyByte
+)
+
+// plainLen returns how many bytes at the start of p are ASCII and neither a
+// control character, a quote nor a backslash. It looks at eight at once: the
+// lowest bit set in stop marks the first byte that is not.
+func plainLen[T string | []byte](p T) int {
+	n := 0
+	for ; len(p) >= 8; n, p = n+8, p[8:] {
+		w := uint64(p[0]) | uint64(p[1])<<8 | uint64(p[2])<<16 | uint64(p[3])<<24 |
+			uint64(p[4])<<32 | uint64(p[5])<<40 | uint64(p[6])<<48 | uint64(p[7])<<56
+		quote, slash := w^('"'*everyByte), w^('\\'*everyByte)
+		stop := (w - ' '*everyByte) &^ w
+		stop |= (quote - everyByte) &^ quote
+		stop |= (slash - everyByte) &^ slash
+		if stop = (stop | w) & highBits; stop != 0 {
+			return n + bits.TrailingZeros64(stop)/8
+		}
+	}
+	for i := range len(p) {
+		if c := p[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' {
+			return n + i
+		}
+	}
+	return n + len(p)
+}
+
+// str scans a string, at whose opening quote it is.
+func (s *scanner) str() error {
+	for s.pos++; ; {
+		s.pos += plainLen(s.src[s.pos:])
+		if s.pos >= len(s.src) {
+			return s.unexpected("the end of a string")
+		}
+		switch c := s.src[s.pos]; {
+		case c == '"':
+			s.pos++
+			return nil
+		case c == '\\':
+			if err := s.escape(); err != nil {
+				return err
+			}
+		case c < ' ':
+			return s.fail("a control character in a string")
+		default:
+			r, size := utf8.DecodeRune(s.src[s.pos:])
+			if r == utf8.RuneError && size == 1 {
+				return s.fail("invalid UTF-8")
+			}
+			s.pos += size
+		}
+	}
+}
+
+func (s *scanner) escape() error {
+	if len(s.src)-s.pos < 2 {
+		s.pos = len(s.src)
+		return s.unexpected("the end of a string")
+	}
+	switch s.src[s.pos+1] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		s.pos += 2
+		return nil
+	case 'u':
+		return s.unicode()
+	}
+	return s.fail("an unknown escape in a string")
+}
+
+// unicode scans \uXXXX, or two of them when the first is half of a pair.
+func (s *scanner) unicode() error {
+	r, ok := hex4(s.src[s.pos:])
+	if !ok {
+		return s.fail("an unknown escape in a string")
+	}
+	switch {
+	case r < 0xD800 || r > 0xDFFF:
+		s.pos += 6
+		return nil
+	case r < 0xDC00:
+		if low, ok := hex4(s.src[s.pos+6:]); ok && low >= 0xDC00 && low <= 0xDFFF {
+			s.pos += 12
+			return nil
+		}
+	}
+	return s.fail("half of a surrogate pair in a string")
+}
+
+// hex4 reads \uXXXX.
+func hex4(p []byte) (r uint32, ok bool) {
+	if len(p) < 6 || p[0] != '\\' || p[1] != 'u' {
+		return 0, false
+	}
+	for _, c := range p[2:6] {
+		switch {
+		case '0' <= c && c <= '9':
+			c -= '0'
+		case 'a' <= c && c <= 'f':
+			c -= 'a' - 10
+		case 'A' <= c && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return 0, false
+		}
+		r = r<<4 | uint32(c)
+	}
+	return r, true
+}
+
+// number scans a number: -? (0 | [1-9] digits*) (. digits)? ([eE] [+-]? digits)?
+func (s *scanner) number() error {
+	start := s.pos
+	if s.is('-') {
+		s.pos++
+	}
+	if s.is('0') {
+		s.pos++
+	} else if !s.digits() {
+		s.pos = start
+		return s.unexpected("a value")
+	}
+	if s.is('.') {
+		if s.pos++; !s.digits() {
+			return s.unexpected("a digit")
+		}
+	}
+	if s.is('e') || s.is('E') {
+		if s.pos++; s.is('+') || s.is('-') {
+			s.pos++
+		}
+		if !s.digits() {
+			return s.unexpected("a digit")
+		}
+	}
+	return nil
+}
+
+func (s *scanner) is(c byte) bool { return s.pos < len(s.src) && s.src[s.pos] == c }
+
+func (s *scanner) digits() (some bool) {
+	for s.pos < len(s.src) && '0' <= s.src[s.pos] && s.src[s.pos] <= '9' {
+		s.pos++
+		some = true
+	}
+	return some
+}

@@ -1,0 +1,170 @@
+package arcp
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+)
+
+// SpecTables renders the tables of SPEC.md that this package decides, by name:
+// messages, codes, capabilities, job-states. They are Markdown.
+func SpecTables() map[string]string {
+	return map[string]string{
+		"messages":     messageTable(),
+		"codes":        codeTable(),
+		"capabilities": capabilityTable(),
+		"job-states":   jobStateTable(),
+	}
+}
+
+const (
+	blockStart = "<!-- generated: "
+	blockName  = " -->"
+	blockEnd   = "<!-- end -->"
+)
+
+// UpdateSpec replaces the blocks of a document with SpecTables. A block begins
+// with a line <!-- generated: NAME --> and ends with a line <!-- end -->. Each
+// table must have exactly one.
+func UpdateSpec(doc []byte) ([]byte, error) {
+	tables := SpecTables()
+	var out bytes.Buffer
+	for rest := string(doc); ; {
+		before, block, found := strings.Cut(rest, blockStart)
+		out.WriteString(before)
+		if !found {
+			break
+		}
+		name, block, named := strings.Cut(block, blockName)
+		_, after, ended := strings.Cut(block, blockEnd)
+		table, known := tables[name]
+		switch {
+		case !named || !ended:
+			return nil, fmt.Errorf("update spec: a generated block has no end")
+		case !known:
+			return nil, fmt.Errorf("update spec: no table is called %q, or it is there twice", name)
+		}
+		delete(tables, name)
+		fmt.Fprintf(&out, "%s%s%s\n%s%s", blockStart, name, blockName, table, blockEnd)
+		rest = after
+	}
+	for name := range tables {
+		return nil, fmt.Errorf("update spec: the block %q is missing", name)
+	}
+	return out.Bytes(), nil
+}
+
+// table renders rows; the first is the head.
+func table(rows [][]string) string {
+	var b strings.Builder
+	for i, row := range rows {
+		b.WriteString("| " + strings.Join(row, " | ") + " |\n")
+		if i == 0 {
+			b.WriteString("|" + strings.Repeat(" --- |", len(row)) + "\n")
+		}
+	}
+	return b.String()
+}
+
+func mark[S ~string](s S) string {
+	if s == "" {
+		return "–"
+	}
+	return "`" + string(s) + "`"
+}
+
+func messageTable() string {
+	rows := [][]string{{"type", "direction", "a client may send it when", "needs", "envelope members", "delivery", "payload", "section"}}
+	for i := range Catalog {
+		s := &Catalog[i]
+		phase := "–"
+		if s.From&FromClient != 0 {
+			phase = s.Phase.String()
+		}
+		members := mark(strings.Join(s.Scope.Members(), "` `"))
+		rows = append(rows, []string{mark(s.Type), s.From.String(), phase, mark(s.Need), members, s.Delivery.String(), mark(s.PayloadName()), s.Section})
+	}
+	return table(rows)
+}
+
+func codeTable() string {
+	rows := [][]string{{"code", "retryable", "meaning"}}
+	for _, c := range Codes {
+		retryable := "no"
+		if c.Retryable {
+			retryable = "yes"
+		}
+		rows = append(rows, []string{mark(c.Code), retryable, c.Use})
+	}
+	return table(rows)
+}
+
+func capabilityTable() string {
+	rows := [][]string{{"member", "type", "meaning"}}
+	for _, f := range Features {
+		rows = append(rows, []string{mark(f), "boolean", featureUse[f]})
+	}
+	for _, m := range otherCapabilities {
+		rows = append(rows, []string{mark(m.name), m.kind, m.use})
+	}
+	return table(rows)
+}
+
+// featureUse says what a feature means, a sentence each.
+var featureUse = map[Feature]string{
+	FeatureStreaming:              "`stream.*` may be sent.",
+	FeatureDurableJobs:            "Jobs outlive connections and restarts.",
+	FeatureCheckpoints:            "`job.checkpoint` may be sent, and checkpoints created and restored.",
+	FeatureBinaryStreams:          "Stream chunks may come as binary frames.",
+	FeatureAgentHandoff:           "`agent.handoff` is understood.",
+	FeatureHumanInput:             "`human.*` may be sent: somebody answers questions.",
+	FeatureArtifacts:              "`artifact.*` is understood.",
+	FeatureSubscriptions:          "`subscribe` and `job.subscribe` are understood.",
+	FeatureScheduledJobs:          "`job.schedule` is understood.",
+	FeatureInterrupt:              "`interrupt` is understood.",
+	FeatureAnonymous:              "The scheme `none` is allowed, if both sides say so.",
+	FeatureModelUse:               "Leases limit the models that may be used.",
+	FeatureProvisionedCredentials: "`job.accepted` may carry credentials of the job.",
+	FeatureRefresh:                "`session.refresh` will be answered.",
+	FeatureHeartbeat:              "`session.ping` will be answered; silence ends the connection.",
+	FeatureAck:                    "Events are acknowledged with `session.ack`; the window applies.",
+	FeatureExecutes:               "The client runs tools: jobs may be given to it.",
+	FeatureMetrics:                "The runtime's own metrics of a job are sent as its events.",
+}
+
+// otherCapabilities are the members that are not booleans.
+var otherCapabilities = []struct{ name, kind, use string }{
+	{"heartbeat_recovery", "`fail` or `block`", "What happens to a job whose heartbeats stop."},
+	{"heartbeat_interval_seconds", "integer", "Seconds between job heartbeats."},
+	{"artifact_retention", "`{default_seconds, max_seconds}`", "How long artifacts are kept."},
+	{"agents", "`[{name, versions?, default?}]`", "The tools and agents; a list of names is read too."},
+	{"binary_encoding", "list of strings", "`base64`, `sidecar`."},
+	{"extensions", "list of strings", "Extension types that may be sent."},
+	{"features", "list of strings", "Features under the draft's names; the same as their booleans."},
+	{"encodings", "list of strings", "`json`."},
+	{"required", "list of strings", "From a client: the session is rejected with `UNIMPLEMENTED` if one of these is not offered."},
+}
+
+func jobStateTable() string {
+	rows := [][]string{{"state", "ended", "meaning"}}
+	for _, s := range JobStates {
+		ended := "no"
+		if s.Terminal() {
+			ended = "yes"
+		}
+		rows = append(rows, []string{mark(s), ended, jobStateUse[s]})
+	}
+	return table(rows)
+}
+
+// jobStateUse says what a state means, a sentence each.
+var jobStateUse = map[JobState]string{
+	StateAccepted:  "Durable, and not yet given to its tool.",
+	StateQueued:    "Waits for capacity, for its time, or for the next attempt.",
+	StateRunning:   "An attempt runs.",
+	StateBlocked:   "An attempt waits for a person or for a heartbeat.",
+	StatePaused:    "Stopped at a checkpoint by a shutdown; goes on by itself.",
+	StateCompleted: "Ended with a result.",
+	StateFailed:    "Ended with an error.",
+	StateCancelled: "Ended on request.",
+}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/cmd/arcp/internal/bench"
+)
+
+// Durations of a measurement.
+const (
+	quickDuration = 5 * time.Second
+	fullDuration  = 20 * time.Second
+	maxDuration   = 2 * time.Minute
+)
+
+// benchmark is what `arcp bench` was asked for.
+type benchmark struct {
+	data     string
+	rows     []string
+	duration time.Duration
+	full     bool
+	window   int
+	idle     int
+}
+
+func newBench(a *app) *cobra.Command {
+	var b benchmark
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure a runtime on this machine",
+		Long: "Measures runtimes in processes of their own, pinned to one core, from this process on\n" +
+			"the others: in memory, and durable in a temporary directory. Each row is compared with\n" +
+			"its target; a ratio of 1 or more reaches it.\n\nRows: " + strings.Join(bench.Rows(), ", "),
+		Args: noArgs,
+	}
+	f := cmd.Flags()
+	f.StringVar(&b.data, "data", "", `":memory:" measures in memory only, DIR durable only in a directory inside DIR; default both`)
+	f.StringSliceVar(&b.rows, "row", nil, "only these rows")
+	f.DurationVar(&b.duration, "duration", quickDuration, "how long a measurement takes")
+	f.BoolVar(&b.full, "full", false, "measure for "+fullDuration.String()+" each")
+	f.IntVar(&b.window, "window", 16, "jobs in flight a session")
+	f.IntVar(&b.idle, "idle", 10_000, "idle sessions held")
+	output := addOutput(cmd)
+	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error {
+		if err := a.setOutput(*output); err != nil {
+			return err
+		}
+		if err := b.check(cmd.Flags().Changed("duration")); err != nil {
+			return err
+		}
+		ctx, stop := interruptible(cmd.Context())
+		defer stop()
+		return a.bench(ctx, b)
+	})
+	return cmd
+}
+
+func (b *benchmark) check(durationSet bool) error {
+	if b.full && !durationSet {
+		b.duration = fullDuration
+	}
+	for _, r := range b.rows {
+		if err := oneOf("row", r, bench.Rows()...); err != nil {
+			return &exitError{exitUsage, err}
+		}
+	}
+	switch {
+	case b.duration < 100*time.Millisecond || b.duration > maxDuration:
+		return usagef("--duration %s: give 100ms to %s", b.duration, maxDuration)
+	case b.window < 1 || b.window > 1000:
+		return usagef("--window %d: give 1 to 1000", b.window)
+	case b.idle < 1 || b.idle > 50_000:
+		return usagef("--idle %d: give 1 to 50000", b.idle)
+	}
+	return nil
+}
+
+func (b *benchmark) modes() []string {
+	switch b.data {
+	case "":
+		return []string{bench.Memory, bench.Durable}
+	case memory:
+		return []string{bench.Memory}
+	}
+	return []string{bench.Durable}
+}
+
+func (a *app) bench(ctx context.Context, b benchmark) error {
+	serverCPU, err := a.splitCores()
+	if err != nil {
+		return err
+	}
+	modes := b.modes()
+	if b.data == "" || b.data == memory {
+		b.data = os.TempDir()
+	}
+	if slices.Contains(modes, bench.Durable) {
+		a.warnTmpfs(b.data)
+	}
+	results, err := bench.Run(ctx, bench.Options{
+		Modes: modes, Rows: b.rows, Duration: b.duration, Window: b.window, Idle: b.idle,
+		Start: func(ctx context.Context, mode string) (*bench.Server, error) { return b.start(ctx, mode, serverCPU) },
+		OnRow: func(r bench.Result) { fmt.Fprintf(a.stderr, "%s %s done\n", r.Mode, r.Row) },
+	})
+	if err != nil {
+		return err
+	}
+	return a.printBench(b, results)
+}
+
+// splitCores pins this process to all cores it may use but the first, which it
+// returns for the runtime. With one core they share it.
+func (a *app) splitCores() (server []int, err error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return nil, fmt.Errorf("read the cores of this process: %w", err)
+	}
+	var cores []int
+	for cpu := range len(set) * strconv.IntSize {
+		if set.IsSet(cpu) {
+			cores = append(cores, cpu)
+		}
+	}
+	if len(cores) < 2 {
+		fmt.Fprintln(a.stderr, "there is one core only: runtime and generator share it")
+		return nil, nil
+	}
+	runtime.GOMAXPROCS(len(cores) - 1)
+	return cores[:1], pinProcess(cores[1:])
+}
+
+// pinProcess pins all threads there are; those to come inherit from them. The
+// second pass has those that came meanwhile.
+func pinProcess(cpus []int) error {
+	for range 2 {
+		tasks, err := os.ReadDir("/proc/self/task")
+		if err != nil {
+			return err
+		}
+		for _, t := range tasks {
+			tid, err := strconv.Atoi(t.Name())
+			if err == nil {
+				err = pinThread(tid, cpus)
+			}
+			if err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("pin thread %s: %w", t.Name(), err)
+			}
+		}
+	}
+	return nil
+}
+
+const tmpfsMagic = 0x01021994
+
+func (a *app) warnTmpfs(dir string) {
+	var fs unix.Statfs_t
+	if unix.Statfs(dir, &fs) == nil && fs.Type == tmpfsMagic {
+		fmt.Fprintf(a.stderr, "%s is in memory: durable rows say nothing about a disk; give --data DIR\n", dir)
+	}
+}
+
+// start starts a runtime for one row; Stop kills it and removes its data.
+func (b *benchmark) start(ctx context.Context, mode string, cpus []int) (*bench.Server, error) {
+	token := auth.NewToken("bench_")
+	data, remove := memory, func() error { return nil }
+	if mode == bench.Durable {
+		dir, err := os.MkdirTemp(b.data, "arcp-bench-")
+		if err != nil {
+			return nil, fmt.Errorf("--data %s: %w", b.data, cause(err))
+		}
+		data, remove = filepath.Join(dir, "data"), func() error { return os.RemoveAll(dir) }
+	}
+	ch, err := startChild(ctx, childOptions{
+		args: []string{"--demo", "--data", data, "--log-level", "error", "--max-jobs", "0", "--max-jobs-per-session", "0"},
+		env:  []string{"ARCP_TOKEN=bench=" + token.Reveal()},
+		cpus: cpus,
+	})
+	if err != nil {
+		return nil, errors.Join(err, remove())
+	}
+	return &bench.Server{
+		URL: ch.url, Admin: ch.admin, Token: token, PID: ch.cmd.Process.Pid,
+		Stop: func() error { return errors.Join(ch.kill(), remove()) },
+	}, nil
+}
+
+func (a *app) printBench(b benchmark, results []bench.Result) error {
+	if !a.json {
+		return bench.WriteTable(a.stdout, results)
+	}
+	return a.printJSON(struct {
+		Build    buildInfo      `json:"build"`
+		CPUs     int            `json:"cpus"`
+		Seconds  float64        `json:"duration_seconds"`
+		Measured []bench.Result `json:"rows"`
+	}{thisBuild(), runtime.NumCPU(), b.duration.Seconds(), results})
+}

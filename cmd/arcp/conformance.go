@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arcpd/arcpd/conformance"
+)
+
+func newConformance(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "conformance", Short: "Check a runtime against the protocol", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	cmd.AddCommand(newConformanceRun(a))
+	return cmd
+}
+
+// conformanceRun is what `arcp conformance run` was asked for.
+type conformanceRun struct {
+	opts       conformance.Options
+	target     conformance.Target
+	frameLimit int64
+	junit      string
+	verbose    bool
+}
+
+func newConformanceRun(a *app) *cobra.Command {
+	var r conformanceRun
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run the conformance checks against a runtime with the demo tools",
+		Long: "Plays the conformance checks against the runtime at --url, which should have the\n" +
+			"demo tools. Ends with exit code 1 if a check fails.\n\nGroups: " + strings.Join(conformance.Groups(), ", "),
+		Args: noArgs,
+	}
+	t := addTarget(cmd)
+	f := cmd.Flags()
+	f.StringSliceVar(&r.opts.Groups, "group", nil, "only these groups")
+	f.StringSliceVar(&r.opts.IDs, "check", nil, "only these checks")
+	f.StringVar(&r.target.Principal, "principal", "", "principal of the token, if known")
+	f.StringVar(&r.target.OtherToken, "other-token", "", "bearer token of another principal; checks that need one are skipped without")
+	f.Int64Var(&r.frameLimit, "frame-limit", conformance.DefaultFrameLimit, "largest frame the runtime takes, in bytes; -1 is not known")
+	f.IntVar(&r.opts.Parallel, "parallel", conformance.DefaultParallel, "checks at the same time")
+	f.DurationVar(&r.opts.Timeout, "timeout", conformance.DefaultTimeout, "how long a check may take")
+	f.StringVar(&r.junit, "junit", "", "also write the report as JUnit XML to this file")
+	f.BoolVarP(&r.verbose, "verbose", "v", false, "show what passed too, and transcripts of failures")
+	cmd.RunE = action(func(cmd *cobra.Command, _ []string) error {
+		if err := t.resolve(a); err != nil {
+			return err
+		}
+		ctx, stop := interruptible(cmd.Context())
+		defer stop()
+		return r.run(ctx, a, t)
+	})
+	return cmd
+}
+
+func (r *conformanceRun) run(ctx context.Context, a *app, t *target) error {
+	r.target.URL, r.target.Token, r.target.FrameLimit = t.url, t.token, r.frameLimit
+	if err := r.known(); err != nil {
+		return err
+	}
+	done := r.watch(a)
+	report, err := conformance.Run(ctx, r.target, r.opts)
+	done()
+	if errors.Is(err, conformance.ErrNoChecks) {
+		return usagef("no check is chosen; groups: %s", strings.Join(conformance.Groups(), ", "))
+	}
+	if err != nil {
+		return &exitError{exitUnreachable, err}
+	}
+	if err := r.write(a, &report); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if report.Count(conformance.Failed) > 0 {
+		return &exitError{code: exitFailed} // the report said it
+	}
+	return nil
+}
+
+// known refuses names that would choose nothing.
+func (r *conformanceRun) known() error {
+	for _, g := range r.opts.Groups {
+		if err := oneOf("group", g, conformance.Groups()...); err != nil {
+			return &exitError{exitUsage, err}
+		}
+	}
+	return nil
+}
+
+// watch counts the checks on a terminal while they run.
+func (r *conformanceRun) watch(a *app) (done func()) {
+	if a.json || !isTerminal(a.stderr) {
+		return func() {}
+	}
+	n := 0
+	r.opts.OnResult = func(res conformance.Result) {
+		n++
+		fmt.Fprintf(a.stderr, "\r\x1b[K%d %s", n, res.ID)
+	}
+	return func() { fmt.Fprint(a.stderr, "\r\x1b[K") }
+}
+
+func (r *conformanceRun) write(a *app, report *conformance.Report) error {
+	if r.junit != "" {
+		if err := writeFile(r.junit, func(w io.Writer) error { return conformance.WriteJUnit(w, report) }); err != nil {
+			return failf("write --junit %s: %w", r.junit, cause(err))
+		}
+	}
+	if a.json {
+		return conformance.WriteJSON(a.stdout, report)
+	}
+	return conformance.WriteText(a.stdout, report, conformance.TextOptions{
+		Color: isTerminal(a.stdout) && !noColor(), Verbose: r.verbose})
+}
+
+func writeFile(path string, write func(io.Writer) error) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
+}

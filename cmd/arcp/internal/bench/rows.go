@@ -1,0 +1,331 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+const (
+	jobSessions   = 64
+	eventSessions = 16
+	subscribers   = 50
+	dialers       = 32
+	maxHandshakes = 50_000 // sessions that the runtime then keeps for a while
+	endless       = 10_000_000
+	ackEach       = 128
+	publishEach   = 64 // events, between updates of a shared counter
+)
+
+// sustained lets the sessions work until the time is up, and returns how many
+// things a second count counted, without the time before warm-up.
+func (r *run) sustained(count *atomic.Int64, do func(i int, s *session) error) (float64, error) {
+	done := make(chan error, 1)
+	go func() { done <- r.each(r.sessions, do) }()
+	if err := r.pause(r.opts.Duration/5, done); err != nil {
+		return 0, err
+	}
+	r.startCPU()
+	began, before := time.Now(), count.Load()
+	if err := r.pause(r.opts.Duration, done); err != nil {
+		return 0, err
+	}
+	elapsed, n := time.Since(began), count.Load()-before
+	r.stopCPU(elapsed)
+	r.end()
+	<-done // ends with the connections, for that reason
+	return float64(n) / elapsed.Seconds(), nil
+}
+
+// pause waits, unless the work ends before.
+func (r *run) pause(d time.Duration, done <-chan error) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case err := <-done:
+		if err == nil {
+			err = errors.New("the work ended early")
+		}
+		return err
+	}
+}
+
+func (r *run) jobs() (float64, error) {
+	if err := r.open(jobSessions); err != nil {
+		return 0, err
+	}
+	r.details["window"] = float64(r.opts.Window)
+	var completed atomic.Int64
+	return r.sustained(&completed, func(_ int, s *session) error {
+		return echoLoop(s, r.opts.Window, &completed)
+	})
+}
+
+// echoLoop keeps a window of jobs in flight. Submits are flushed by halves of
+// it, so that something is always under way while others gather.
+func echoLoop(s *session, window int, completed *atomic.Int64) error {
+	echo, acks := invoke("demo.echo", `{"n":1}`), newAcks(ackEach)
+	for range window {
+		if err := s.conn.Write(echo.next()); err != nil {
+			return err
+		}
+	}
+	if err := s.conn.Flush(); err != nil {
+		return err
+	}
+	for gathered := 0; ; {
+		frame, err := s.conn.Read()
+		if err != nil {
+			return err
+		}
+		switch t := typeOf(frame); {
+		case refuses(t):
+			return fmt.Errorf("%w: %s", errRefused, frame)
+		case string(t) != string(arcp.JobCompleted):
+			continue
+		}
+		completed.Add(1)
+		if ack := acks.due(seqOf(frame)); ack != nil {
+			if err := s.conn.Write(ack); err != nil {
+				return err
+			}
+		}
+		if err := s.conn.Write(echo.next()); err != nil {
+			return err
+		}
+		if gathered++; gathered >= max(window/2, 1) {
+			gathered = 0
+			if err := s.conn.Flush(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (r *run) events() (float64, error) {
+	if err := r.open(eventSessions); err != nil {
+		return 0, err
+	}
+	var received atomic.Int64
+	return r.sustained(&received, func(_ int, s *session) error {
+		if err := s.send(emit(endless, 0, 0).next()); err != nil {
+			return err
+		}
+		return readEvents(s, &received)
+	})
+}
+
+func readEvents(s *session, received *atomic.Int64) error {
+	acks := newAcks(ackEach)
+	for n := int64(0); ; {
+		frame, err := s.conn.Read()
+		if err != nil {
+			return err
+		}
+		t := typeOf(frame)
+		if string(t) != string(arcp.Log) {
+			if refuses(t) {
+				return fmt.Errorf("%w: %s", errRefused, frame)
+			}
+			continue
+		}
+		if n++; n%publishEach == 0 {
+			received.Add(publishEach)
+		}
+		if ack := acks.due(seqOf(frame)); ack != nil {
+			if err := s.send(ack); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// subscribe makes the first session run demo.emit with a delay, and all others
+// follow that job before it begins.
+func (r *run) subscribe(count, intervalMS int) (followers []*session, err error) {
+	if err := r.open(1 + subscribers); err != nil {
+		return nil, err
+	}
+	const delay = 1500 // ms, ample for 50 subscriptions
+	source := r.sessions[0]
+	if err := source.send(emit(count, intervalMS, delay).next()); err != nil {
+		return nil, err
+	}
+	frame, err := source.await(string(arcp.JobAccepted))
+	if err != nil {
+		return nil, err
+	}
+	id := string(member(frame, jobKey))
+	go func() { _ = readEvents(source, new(atomic.Int64)) }() // until the row ends
+	followers = r.sessions[1:]
+	return followers, r.each(followers, func(_ int, s *session) error {
+		if err := s.send(prepare(arcp.JobSubscribe, `{"job_id":"`+id+`","history":true}`).next()); err != nil {
+			return err
+		}
+		_, err := s.await(string(arcp.JobSubscribed))
+		return err
+	})
+}
+
+// follow reads the events of the followed job until its end.
+func follow(s *session, want int, event func(frame []byte)) error {
+	acks := newAcks(ackEach)
+	for n := 0; ; {
+		frame, err := s.conn.Read()
+		if err != nil {
+			return err
+		}
+		switch t := typeOf(frame); {
+		case string(t) == string(arcp.Log):
+			n++
+			event(frame)
+		case string(t) == string(arcp.JobCompleted):
+			if n != want {
+				return fmt.Errorf("a subscriber got %d events of %d", n, want)
+			}
+			return nil
+		case refuses(t):
+			return fmt.Errorf("%w: %s", errRefused, frame)
+		}
+		if ack := acks.due(seqOf(frame)); ack != nil {
+			if err := s.send(ack); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (r *run) fanout() (float64, error) {
+	events := int(r.opts.Duration.Seconds() * 10_000)
+	followers, err := r.subscribe(events, 0)
+	if err != nil {
+		return 0, err
+	}
+	var began time.Time
+	var once sync.Once
+	err = r.each(followers, func(_ int, s *session) error {
+		first := true
+		return follow(s, events, func([]byte) {
+			if first {
+				first = false
+				once.Do(func() { began = time.Now(); r.startCPU() })
+			}
+		})
+	})
+	elapsed := time.Since(began)
+	if err != nil {
+		return 0, err
+	}
+	r.stopCPU(elapsed)
+	r.details["events"] = float64(events)
+	return float64(events*subscribers) / elapsed.Seconds(), nil
+}
+
+func (r *run) paced() (float64, error) {
+	events := int(r.opts.Duration / time.Millisecond)
+	followers, err := r.subscribe(events, 1)
+	if err != nil {
+		return 0, err
+	}
+	samples := make([][]time.Duration, len(followers))
+	r.startCPU()
+	began := time.Now()
+	err = r.each(followers, func(i int, s *session) error {
+		samples[i] = make([]time.Duration, 0, events)
+		return follow(s, events, func(frame []byte) {
+			if clock, ok := clockOf(frame); ok {
+				samples[i] = append(samples[i], since(time.Now(), clock))
+			}
+		})
+	})
+	if err != nil {
+		return 0, err
+	}
+	r.stopCPU(time.Since(began))
+	all := slices.Concat(samples...)
+	if len(all) != events*subscribers {
+		return 0, fmt.Errorf("%d of %d events had a timestamp with microseconds", len(all), events*subscribers)
+	}
+	r.details["p50_ms"], r.details["max_ms"] = percentile(all, 0.5), percentile(all, 1)
+	return percentile(all, 0.99), nil
+}
+
+func (r *run) handshakes() (float64, error) {
+	until := time.Now().Add(r.opts.Duration)
+	r.startCPU()
+	began := time.Now()
+	var n atomic.Int64
+	err := inParallel(dialers, maxHandshakes, func(int) error {
+		if time.Now().After(until) {
+			return nil
+		}
+		s, err := openSession(r.ctx, r.server)
+		if err != nil {
+			return err
+		}
+		s.abort()
+		n.Add(1)
+		return nil
+	})
+	elapsed := time.Since(began)
+	r.stopCPU(elapsed)
+	return float64(n.Load()) / elapsed.Seconds(), err
+}
+
+func (r *run) roundtrip() (float64, error) {
+	if err := r.open(1); err != nil {
+		return 0, err
+	}
+	var samples []time.Duration
+	s, echo := r.sessions[0], invoke("demo.echo", `{"n":1}`)
+	warm := time.Now().Add(r.opts.Duration / 10)
+	for until := time.Now().Add(r.opts.Duration / 2); time.Now().Before(until); {
+		began := time.Now()
+		if err := s.send(echo.next()); err != nil {
+			return 0, err
+		}
+		if _, err := s.await(string(arcp.JobCompleted)); err != nil {
+			return 0, err
+		}
+		if began.After(warm) {
+			samples = append(samples, time.Since(began))
+		}
+	}
+	r.details["p99_ms"] = percentile(samples, 0.99)
+	r.details["jobs"] = float64(len(samples))
+	return percentile(samples, 0.5), nil
+}
+
+func (r *run) idle() (float64, error) {
+	if err := r.open(1); err != nil { // what the first one needs is not its own
+		return 0, err
+	}
+	before, err := r.memory()
+	if err != nil {
+		return 0, err
+	}
+	n := r.opts.Idle
+	if err := r.open(n); err != nil {
+		return 0, err
+	}
+	after, err := r.memory()
+	r.details["sessions"] = float64(n)
+	r.details["rss_mb"] = float64(after) / 1e6
+	return float64(after-before) / float64(n) / 1000, err
+}
+
+func (r *run) memory() (int64, error) {
+	for range 2 { // what the first collection finalises, the second frees
+		if err := freeMemory(r.ctx, r.server.Admin); err != nil {
+			return 0, err
+		}
+	}
+	return residentMemory(r.server.PID)
+}

@@ -1,0 +1,211 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/transport"
+)
+
+// session is one connection with a session. One goroutine reads, and writes.
+type session struct {
+	conn transport.Conn
+}
+
+// readLimit has room for what the rows make the runtime send.
+const readLimit = 1 << 20
+
+// errRefused is wrapped by what the runtime did not want to do.
+var errRefused = errors.New("refused")
+
+func openSession(ctx context.Context, s *Server) (*session, error) {
+	conn, err := transport.Dial(ctx, s.URL, transport.DialOptions{Limits: transport.Limits{ReadLimit: readLimit}})
+	if err != nil {
+		return nil, err
+	}
+	sess := &session{conn}
+	stop := context.AfterFunc(ctx, sess.abort)
+	defer stop()
+	if err := sess.send(openFrame(s)); err == nil {
+		_, err = sess.await(string(arcp.SessionAccepted))
+	}
+	if err != nil {
+		sess.abort()
+		return nil, err
+	}
+	return sess, nil
+}
+
+// abort drops the connection; anyone may call it, more than once.
+func (s *session) abort() { _ = s.conn.Abort() } // there is nobody to tell
+
+// send writes a frame at once.
+func (s *session) send(frame []byte) error {
+	if err := s.conn.Write(frame); err != nil {
+		return err
+	}
+	return s.conn.Flush()
+}
+
+// await reads until a frame of a type; a refusal before is an error.
+func (s *session) await(want string) ([]byte, error) {
+	for {
+		frame, err := s.conn.Read()
+		if err != nil {
+			return nil, err
+		}
+		switch t := typeOf(frame); {
+		case string(t) == want:
+			return frame, nil
+		case refuses(t):
+			return nil, fmt.Errorf("%w: %s", errRefused, frame)
+		}
+	}
+}
+
+// refuses reports whether a frame of type t says that something was not done.
+func refuses(t []byte) bool {
+	switch arcp.Type(t) {
+	case arcp.Nack, arcp.SessionRejected, arcp.SessionUnauthenticated, arcp.SessionEvicted, arcp.JobFailed, arcp.JobCancelled:
+		return true
+	}
+	return false
+}
+
+var (
+	typeKey = []byte(`"type":"`)
+	seqKey  = []byte(`"event_seq":`)
+	timeKey = []byte(`"timestamp":"`)
+	jobKey  = []byte(`"job_id":"`)
+)
+
+// typeOf is the type of an envelope; nil if there is none. The envelope's own
+// members come before its payload.
+func typeOf(frame []byte) []byte { return member(frame, typeKey) }
+
+func member(frame, key []byte) []byte {
+	i := bytes.Index(frame, key)
+	if i < 0 {
+		return nil
+	}
+	value := frame[i+len(key):]
+	end := bytes.IndexByte(value, '"')
+	if end < 0 {
+		return nil
+	}
+	return value[:end]
+}
+
+// seqOf is the event_seq of an envelope; 0 if there is none.
+func seqOf(frame []byte) (n uint64) {
+	i := bytes.Index(frame, seqKey)
+	if i < 0 {
+		return 0
+	}
+	for _, c := range frame[i+len(seqKey):] {
+		if c < '0' || c > '9' {
+			break
+		}
+		n = n*10 + uint64(c-'0')
+	}
+	return n
+}
+
+// clockOf is the time of day in an envelope's timestamp, which has microseconds
+// and is in UTC: 2006-01-02T15:04:05.000000Z.
+func clockOf(frame []byte) (time.Duration, bool) {
+	t := member(frame, timeKey)
+	if len(t) != arcp.TimeLen-2 || t[len(t)-1] != 'Z' {
+		return 0, false
+	}
+	num := func(from, to int) (n time.Duration) {
+		for _, c := range t[from:to] {
+			n = n*10 + time.Duration(c-'0')
+		}
+		return n
+	}
+	return num(11, 13)*time.Hour + num(14, 16)*time.Minute + num(17, 19)*time.Second + num(20, 26)*time.Microsecond, true
+}
+
+// since is how long ago a time of day was.
+func since(now time.Time, clock time.Duration) time.Duration {
+	const day = 24 * time.Hour
+	today := now.Sub(now.Truncate(day)) // UTC
+	if today < clock-day/2 {            // midnight has passed
+		today += day
+	}
+	return today - clock
+}
+
+var ids atomic.Uint64
+
+// prepared is a frame whose id is made new by next.
+type prepared struct {
+	frame []byte
+	id    []byte // the digits, inside frame
+}
+
+const idDigits = 16
+
+func prepare(t arcp.Type, payload string) *prepared {
+	head := `{"arcp":"` + arcp.Version + `","id":"msg_`
+	frame := append([]byte(head), "0000000000000000"...)
+	frame = append(append(append(frame, `","type":"`...), t...), `","timestamp":`...)
+	frame = arcp.AppendTime(frame, time.Now())
+	frame = append(append(append(frame, `,"payload":`...), payload...), '}')
+	return &prepared{frame, frame[len(head) : len(head)+idDigits]}
+}
+
+// next is the frame with an id that was not used before. It is valid until the
+// next call.
+func (p *prepared) next() []byte {
+	n := ids.Add(1)
+	for i := idDigits - 1; i >= 0; i-- {
+		p.id[i] = '0' + byte(n%10)
+		n /= 10
+	}
+	return p.frame
+}
+
+func openFrame(s *Server) []byte {
+	token := arcp.AppendString(nil, s.Token.Reveal())
+	return prepare(arcp.SessionOpen, `{"auth":{"scheme":"bearer","token":`+string(token)+
+		`},"client":{"kind":"arcp-bench","version":"1"},"capabilities":{"ack":true}}`).next()
+}
+
+func invoke(tool, args string) *prepared {
+	return prepare(arcp.ToolInvoke, `{"tool":"`+tool+`","arguments":`+args+`}`)
+}
+
+// emit is a submit of demo.emit with messages of 64 bytes.
+func emit(count, intervalMS, delayMS int) *prepared {
+	return invoke("demo.emit", fmt.Sprintf(`{"count":%d,"bytes":64,"interval_ms":%d,"delay_ms":%d}`, count, intervalMS, delayMS))
+}
+
+// acks makes acknowledgements.
+type acks struct {
+	frame []byte // up to the number
+	every uint64
+	last  uint64
+}
+
+func newAcks(every uint64) *acks {
+	frame := prepare(arcp.SessionAck, `{"last_processed_seq":0}`).next()
+	return &acks{frame: bytes.TrimSuffix(frame, []byte("0}}")), every: every}
+}
+
+// due returns the acknowledgement of seq if it is time for one. An id of its
+// own is not needed: an acknowledgement said twice means the same.
+func (a *acks) due(seq uint64) []byte {
+	if seq < a.last+a.every {
+		return nil
+	}
+	a.last = seq
+	return append(strconv.AppendUint(a.frame[:len(a.frame):len(a.frame)], seq, 10), "}}"...)
+}

@@ -1,0 +1,60 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"text/tabwriter"
+)
+
+// WriteTable writes results for people: a line a row, with its target and how
+// far it was reached.
+func WriteTable(w io.Writer, results []Result) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(tw, "MODE\tMEASURED\tTARGET\tRATIO\tSERVER CPU\tGENERATOR CPU\t  ROW")
+	for _, r := range results {
+		fmt.Fprintln(tw, line(r))
+	}
+	return tw.Flush()
+}
+
+func line(r Result) string {
+	if r.Error != "" {
+		return fmt.Sprintf("%s\tfailed\t%s\t\t\t\t  %s: %s", r.Mode, limit(r), r.Title, r.Error)
+	}
+	return fmt.Sprintf("%s\t%s %s\t%s\t%.2f\t%s\t%s\t  %s", r.Mode, figure(r.Value), r.Unit, limit(r), r.Ratio,
+		share(r, "server_cpu"), share(r, "generator_cpu"), r.Title)
+}
+
+func limit(r Result) string {
+	for i := range rows {
+		if rows[i].name == r.Row && rows[i].less {
+			return "≤ " + figure(r.Target)
+		}
+	}
+	return "≥ " + figure(r.Target)
+}
+
+func share(r Result, name string) string {
+	v, ok := r.Details[name]
+	if !ok {
+		return ""
+	}
+	return strconv.Itoa(int(math.Round(v*100))) + "%"
+}
+
+// figure has three digits that matter and groups of thousands.
+func figure(f float64) string {
+	switch {
+	case f < 1:
+		return strconv.FormatFloat(f, 'f', 3, 64)
+	case f < 1000:
+		return strconv.FormatFloat(f, 'f', 1, 64)
+	}
+	s := strconv.FormatInt(int64(math.Round(f)), 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestUsage(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"unknown command", []string{"serv"}, `unknown command "serv"; did you mean arcp serve?`},
+		{"unknown subcommand", []string{"jobs", "lst"}, `unknown command "lst"; did you mean arcp jobs ls?`},
+		{"no subcommand", []string{"jobs"}, "arcp jobs needs a command: cancel, ls, show, wait, watch"},
+		{"unknown flag", []string{"serve", "--tokn", "x"}, "unknown flag --tokn; did you mean --token?"},
+		{"unknown short flag", []string{"serve", "-z"}, "`arcp serve --help` lists the flags"},
+		{"too few arguments", []string{"invoke"}, "use it as `arcp invoke TOOL [JSON|@FILE|-] [flags]`"},
+		{"too many arguments", []string{"version", "x"}, "1 arguments were given"},
+		{"bad output", []string{"version", "-o", "xml"}, `--output: "xml" is none of text, json`},
+		{"bad URL", []string{"jobs", "ls", "--url", "http://x"}, "give a ws://, wss:// or unix:// URL"},
+		{"bad JSON", []string{"invoke", "demo.echo", "{"}, "the arguments: not JSON"},
+		{"no such file", []string{"invoke", "demo.echo", "@/nonexistent"}, "read /nonexistent: no such file"},
+		{"bad timeout", []string{"invoke", "demo.echo", "--timeout", "-1s"}, "--timeout -1s"},
+		{"bad row", []string{"bench", "--row", "x"}, `--row: "x" is none of jobs`},
+		{"bad group", []string{"conformance", "run", "--group", "x"}, `--group: "x" is none of`},
+	} {
+		t.Run(c.name, func(t *testing.T) { wantRefusal(t, cli(t, c.args...), exitUsage, c.want) })
+	}
+}
+
+// What cannot work or is not safe is refused before anything is opened.
+func TestServeRefuses(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := makeCertificate(t, dir, "one", 1)
+	_, otherKey := makeCertificate(t, dir, "two", 2)
+	for _, c := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"no authentication", nil, "refusing to listen without authentication: give --token NAME=TOKEN"},
+		{"clear text", []string{"--listen", "0.0.0.0:0", "--token", "a=b"}, "refusing to listen on 0.0.0.0:0 in clear text"},
+		{"clear text on all", []string{"--listen", ":0", "--token", "a=b"}, "refusing to listen on :0 in clear text"},
+		{"open admin", []string{"--admin", "0.0.0.0:0", "--token", "a=b"}, "refusing to open the admin listener on 0.0.0.0:0"},
+		{"same address", []string{"--listen", "127.0.0.1:1", "--admin", "127.0.0.1:1", "--token", "a=b"}, "is the main listener's address"},
+		{"nothing to serve on", []string{"--listen", "", "--token", "a=b"}, "there is nothing to serve on"},
+		{"bad address", []string{"--listen", "7777", "--token", "a=b"}, "--listen 7777: give HOST:PORT"},
+		{"bad path", []string{"--path", "arcp", "--token", "a=b"}, "--path arcp: give an absolute path"},
+		{"small frames", []string{"--max-frame", "10", "--token", "a=b"}, "--max-frame 10: give at least 64KiB"},
+		{"bare token", []string{"--token", "secret"}, "--token: a token of a server is given as NAME=TOKEN"},
+		{"token of two", []string{"--token", "a=b", "--token", "c=b"}, "the token belongs to another principal"},
+		{"certificate alone", []string{"--tls-cert", cert, "--token", "a=b"}, "--tls-cert needs --tls-key"},
+		{"key alone", []string{"--tls-key", key, "--token", "a=b"}, "--tls-key needs --tls-cert"},
+		{"pair of two", []string{"--tls-cert", cert, "--tls-key", otherKey, "--token", "a=b"}, "cannot be used together: tls: private key does not match public key"},
+		{"no certificate", []string{"--tls-cert", "/nonexistent", "--tls-key", key, "--token", "a=b"}, "/nonexistent"},
+		{"no auth file", []string{"--auth-file", "/nonexistent"}, "auth file /nonexistent"},
+		{"bad auth file", []string{"--auth-file", write(t, filepath.Join(dir, "auth.yaml"), "principal: []\n")}, "auth.yaml"},
+		{"later", []string{"--store", "postgres", "--token", "a=b"}, "--store postgres is not supported by this version"},
+		{"bad value", []string{"--drain", "x", "--token", "a=b"}, `--drain: "x" is not a duration`},
+		{"no config", []string{"--config", "/nonexistent"}, "configuration file /nonexistent: no such file"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			args := append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", ":memory:"}, c.args...)
+			o := cli(t, args...)
+			wantRefusal(t, o, exitUsage, c.want)
+			if strings.Contains(o.stderr, "secret") {
+				t.Errorf("the refusal shows a token: %s", o.stderr)
+			}
+		})
+	}
+}
+
+// What fails for reasons outside is one line too, and changes nothing.
+func TestServeFails(t *testing.T) {
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	dir := t.TempDir()
+	file := write(t, filepath.Join(dir, "file"), "mine")
+	badKey := filepath.Dir(write(t, filepath.Join(dir, "badkey", identityFile), "mine"))
+	for _, c := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"busy port", []string{"--listen", busy.Addr().String()}, "the address is in use; stop the other program"},
+		{"busy admin port", []string{"--admin", busy.Addr().String()}, "--admin " + busy.Addr().String() + ": the address is in use"},
+		{"not our address", []string{"--admin", "127.0.0.1:0", "--listen", "192.0.2.1:1", "--behind-proxy"}, "give an address of this machine"},
+		{"data is a file", []string{"--data", file}, file + " is not a directory"},
+		{"data in a file", []string{"--data", filepath.Join(file, "data")}, "is not a directory"},
+		{"data cannot be made", []string{"--data", "/proc/nope/data"}, "data directory /proc/nope/data"},
+		{"bad identity", []string{"--data", badKey}, "identity.pem: it is not a PEM file"},
+		{"socket is a file", []string{"--unix", file}, "--unix"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			args := append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", ":memory:", "--token", "a=b"}, c.args...)
+			wantRefusal(t, cli(t, args...), exitFailed, c.want)
+		})
+	}
+	for _, path := range []string{file, filepath.Join(badKey, identityFile)} {
+		if got, err := os.ReadFile(path); err != nil || string(got) != "mine" {
+			t.Errorf("%s = %q, %v, want it left alone", path, got, err)
+		}
+	}
+}
+
+func TestConfigPrint(t *testing.T) {
+	t.Setenv("ARCP_RATE", "60")
+	o := cli(t, "config", "print", "--token", "alice=secret", "--drain", "5s")
+	wantOutcome(t, "a flag", o, exitOK, "drain: 5s", "")
+	wantOutcome(t, "its source", o, exitOK, "# flag --drain", "")
+	wantOutcome(t, "a variable", o, exitOK, "rate: 60", "")
+	wantOutcome(t, "a masked secret", o, exitOK, `token: ["alice=[redacted]"]`, "")
+	o = cli(t, "config", "print", "-o", "json", "--token", "alice=secret")
+	wantOutcome(t, "JSON", o, exitOK, `"rate": {"value": 60, "source": "environment ARCP_RATE"}`, "")
+	if strings.Contains(o.stdout, "secret") {
+		t.Errorf("a secret is printed: %s", o.stdout)
+	}
+	t.Setenv("ARCP_RAT", "60")
+	wantRefusal(t, cli(t, "config", "print"), exitUsage, "ARCP_RAT is not known; did you mean ARCP_RATE?")
+}
+
+func TestUnreachable(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "ws://" + ln.Addr().String() + "/arcp"
+	if err := ln.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantRefusal(t, cli(t, "jobs", "ls", "--url", url), exitUnreachable, "no runtime answers at "+url)
+	wantRefusal(t, cli(t, "jobs", "ls", "--url", "unix:///nonexistent"), exitUnreachable, "no runtime answers at unix:///nonexistent")
+	o := cli(t, "invoke", "demo.echo", "--url", url, "-o", "json")
+	wantOutcome(t, "a failure as JSON", o, exitUnreachable, "", `{"error":{"exit":7,"message":"no runtime answers`)
+}
+
+func TestVersion(t *testing.T) {
+	wantOutcome(t, "text", cli(t, "version"), exitOK, "protocol 1.1", "")
+	wantOutcome(t, "JSON", cli(t, "version", "-o", "json"), exitOK, `"protocol":"1.1"`, "")
+	wantOutcome(t, "help", cli(t), exitOK, "Available Commands", "")
+	wantOutcome(t, "completion", cli(t, "completion", "bash"), exitOK, "bash completion", "")
+}
+
+// makeCertificate makes a self-signed certificate for loopback.
+func makeCertificate(t *testing.T, dir, name string, serial int64) (cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pemFile := func(name, kind string, der []byte) string {
+		return write(t, filepath.Join(dir, name), string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})))
+	}
+	return pemFile(name+".crt", "CERTIFICATE", der), pemFile(name+".key", "PRIVATE KEY", keyDER)
+}

@@ -1,0 +1,134 @@
+package conformance
+
+import (
+	"context"
+	"slices"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/transport"
+)
+
+func authChecks() []Check {
+	return []Check{
+		{ID: "bearer-wrong", Title: "an unknown bearer token is refused with UNAUTHENTICATED", Section: "RFC §8.2", Level: Must, Run: authBearerWrong},
+		{ID: "bearer-missing", Title: "bearer without a token is refused with UNAUTHENTICATED", Section: "RFC §8.2", Level: Must, Run: authBearerMissing},
+		{ID: "scheme-not-configured", Title: "a known scheme that is not configured is refused and said so", Section: "RFC §8.2", Level: Must, Run: authNotConfigured},
+		{ID: "scheme-unknown", Title: "an unknown scheme is refused, not a reason to hang up", Section: "RFC §8.2", Level: Should, Run: authUnknownScheme},
+		{ID: "anonymous", Title: "scheme none is refused unless anonymous was negotiated", Section: "RFC §8.2", Level: Must, Run: authAnonymous},
+		{ID: "retry", Title: "a refused session.open can be followed by a right one", Section: "RFC §8.1", Level: Must, Run: authRetry},
+		{ID: "three-failures", Title: "the third refused session.open ends the connection with 1008", Section: "SPEC §5.1", Level: Should, Run: authThreeFailures},
+		{ID: "principal-not-trusted", Title: "who a client is comes from its credential, not from client.principal", Section: "RFC §8.2", Level: Must, Needs: []string{Tool("demo.echo")}, Run: authPrincipalNotTrusted},
+		{ID: "principals-apart", Title: "another principal does not get a job by claiming to be its owner", Section: "RFC §8.2", Level: Must, Needs: []string{Tool("demo.echo"), NeedOther}, Run: authPrincipalsApart},
+	}
+}
+
+// refused wants the session.open id to be refused as not authenticated.
+func (c *Conn) refused(why string, id arcp.MessageID) arcp.ErrorPayload {
+	f := c.event(why)
+	if f.Type != arcp.SessionRejected && f.Type != arcp.SessionUnauthenticated {
+		c.t.Failf("%s: got %s, want session.rejected or session.unauthenticated", why, f)
+	}
+	want(c.t, "the refusal is correlated", f.CorrelationID, id)
+	c.t.wantCode(why, f, arcp.CodeUnauthenticated)
+	return payload[arcp.ErrorPayload](c.t, f)
+}
+
+// openWith sends a session.open with these credentials.
+func (c *Conn) openWith(auth arcp.Auth) arcp.MessageID {
+	p := c.t.openPayload()
+	p.Auth = auth
+	return c.Send(arcp.SessionOpen, p)
+}
+
+func authBearerWrong(_ context.Context, t *T) {
+	c := t.Dial()
+	const wrong = "conformance-wrong-token"
+	c.v.secrets = append(slices.Clone(c.v.secrets), wrong)
+	id := c.openWith(arcp.Auth{Scheme: "bearer", Token: wrong})
+	p := c.refused("an unknown token opens nothing", id)
+	wantText(t, "the reason is the known one", p.Message, "unknown bearer token")
+}
+
+func authBearerMissing(_ context.Context, t *T) {
+	for _, auth := range []string{`{"scheme":"bearer"}`, `{"scheme":"bearer","token":""}`, `{"scheme":"bearer","token":null}`} {
+		c := t.Dial()
+		c.SendRaw(`{"arcp":"1.1","id":"msg_open","type":"session.open","timestamp":"2026-01-02T03:04:05Z","payload":{"auth":`+
+			auth+`,"client":{"kind":"arcp-conformance","version":"1.0.0"}}}`, "msg_open")
+		p := c.refused("bearer is nothing without a token: "+auth, "msg_open")
+		wantText(t, "the reason is the known one", p.Message, "bearer scheme requires a token")
+		c.Drop()
+	}
+}
+
+func authNotConfigured(_ context.Context, t *T) {
+	tried := 0
+	for _, scheme := range []string{"signed_jwt", "oauth2", "mtls"} {
+		if slices.Contains(t.target.Schemes, scheme) {
+			continue
+		}
+		tried++
+		c := t.Dial()
+		p := c.refused("scheme "+scheme+" is not configured", c.openWith(arcp.Auth{Scheme: scheme, Token: "x.y.z"}))
+		wantText(t, "the reason is the known one", p.Message, "not configured")
+		c.Drop()
+	}
+	if tried == 0 {
+		t.Skipf("every known scheme is configured")
+	}
+}
+
+func authUnknownScheme(_ context.Context, t *T) {
+	for _, scheme := range []string{"carrier-pigeon", "Bearer", "BEARER", ""} {
+		c := t.Dial()
+		id := c.openWith(arcp.Auth{Scheme: scheme, Token: "x"})
+		c.refused("scheme "+scheme+" is not known", id)
+		c.Open()
+		c.Drop()
+	}
+}
+
+func authAnonymous(_ context.Context, t *T) {
+	if t.server.accepted.Capabilities.Has(arcp.FeatureAnonymous) {
+		t.Skipf("the server admits anonymous clients")
+	}
+	for _, ask := range []bool{false, true} {
+		c := t.Dial()
+		p := t.openPayload()
+		p.Auth = arcp.Auth{Scheme: "none"}
+		p.Capabilities.Flags = map[arcp.Feature]bool{arcp.FeatureAnonymous: ask}
+		refusal := c.refused("anonymous clients are refused by default", c.Send(arcp.SessionOpen, p))
+		wantText(t, "the reason is the known one", refusal.Message, "anonymous")
+		c.Drop()
+	}
+}
+
+func authRetry(_ context.Context, t *T) {
+	c := t.Dial()
+	c.refused("an unknown token opens nothing", c.openWith(arcp.Auth{Scheme: "bearer", Token: "conformance-wrong-token"}))
+	c.Ping() // still before a session: dropped
+	c.Open()
+	c.ExpectNothing("the session works like any other")
+}
+
+func authThreeFailures(_ context.Context, t *T) {
+	c := t.Dial()
+	for range 3 {
+		c.refused("an unknown token opens nothing", c.openWith(arcp.Auth{Scheme: "bearer", Token: "conformance-wrong-token"}))
+	}
+	c.ExpectClosed("three failures end the connection", transport.ClosePolicy)
+}
+
+func authPrincipalNotTrusted(_ context.Context, t *T) {
+	claiming := t.Open(func(p *arcp.SessionOpenPayload) { p.Client.Principal = "somebody-else" })
+	job := claiming.Invoke("demo.echo", map[string]any{})
+	plain := t.Open()
+	t.Want("the job belongs to the token's principal, whatever the client claimed",
+		plain.lists(job.ID, claiming.Session), "it is not listed in another session of the same token")
+}
+
+func authPrincipalsApart(_ context.Context, t *T) {
+	owner := t.Open()
+	job := owner.Invoke("demo.echo", map[string]any{})
+	thief := t.Open(as(t.target.OtherToken), func(p *arcp.SessionOpenPayload) { p.Client.Principal = t.target.Principal })
+	t.Want("jobs are seen by their principal only", !thief.lists(job.ID, ""), "another principal lists it")
+}

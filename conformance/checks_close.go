@@ -1,0 +1,86 @@
+package conformance
+
+import (
+	"context"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/transport"
+)
+
+func closeChecks() []Check {
+	sleep := []string{Tool("demo.sleep")}
+	return []Check{
+		{ID: "answer", Title: "session.close is answered by session.closed, then the connection ends with 1000", Section: "ARCP 1.1 §6.7", Level: Must, Run: closeAnswer},
+		{ID: "tolerant", Title: "session.close needs no reason", Section: "ARCP 1.1 §6.7", Level: Must, Run: closeTolerant},
+		{ID: "last", Title: "nothing comes after session.closed, even while jobs run", Section: "ARCP 1.1 §6.7", Level: Must, Needs: []string{Tool("demo.emit")}, Run: closeLast},
+		{ID: "jobs-go-on", Title: "jobs go on after session.close, and their outcome is listed", Section: "ARCP 1.1 §6.7", Level: Must, Needs: sleep, Run: closeJobsGoOn},
+		{ID: "answers-first", Title: "what was asked before session.close is answered before session.closed", Section: "ARCP 1.1 §6.7", Level: Should, Run: closeAnswersFirst},
+		{ID: "transport", Title: "a client that closes the transport loses no job", Section: "RFC §9", Level: Must, Needs: sleep, Run: closeTransport},
+	}
+}
+
+// close ends the session in order.
+func (c *Conn) close() {
+	id := c.Send(arcp.SessionClose, arcp.SessionClosePayload{Reason: "done"})
+	c.Await("session.close is answered", arcp.SessionClosed, id)
+	c.ExpectClosed("after session.closed the connection ends", transport.CloseNormal)
+}
+
+func closeAnswer(_ context.Context, t *T) {
+	c := t.Open()
+	id := c.Send(arcp.SessionClose, arcp.SessionClosePayload{Reason: "done"})
+	c.Expect("session.close is answered", arcp.SessionClosed, id)
+	c.ExpectClosed("after session.closed the connection ends", transport.CloseNormal)
+}
+
+func closeTolerant(_ context.Context, t *T) {
+	for _, p := range []string{`{}`, `{"reason":null}`, `{"reason":""}`, `{"open_jobs":null,"forget":null}`, `{"something_new":1}`} {
+		c := t.Open()
+		c.Expect("session.close "+p+" is fine", arcp.SessionClosed, c.Send(arcp.SessionClose, arcp.Raw(p)))
+		c.ExpectClosed("after session.closed the connection ends", transport.CloseNormal)
+	}
+}
+
+func closeLast(_ context.Context, t *T) {
+	c := t.Open()
+	c.AwaitStarted(c.Submit("demo.emit", map[string]any{"count": 1000, "bytes": 100, "interval_ms": 1}))
+	c.close()
+}
+
+func closeJobsGoOn(_ context.Context, t *T) {
+	a := t.Open()
+	job := a.AwaitStarted(a.Submit("demo.sleep", map[string]any{"ms": 100}))
+	session := a.Session
+	a.close()
+	t.outcome(job, session)
+}
+
+// outcome wants a job of 100 ms that was begun on a connection that is gone to
+// have ended well.
+func (t *T) outcome(job arcp.JobID, session arcp.SessionID) {
+	b := t.Open()
+	b.Invoke("demo.sleep", map[string]any{"ms": 300}) // a clock: begun later, ends later
+	entry := b.entry(job, session)
+	t.Want("a job does not end with its connection", entry != nil, "it is not listed")
+	want(t, "its outcome is known", entry.Status, string(arcp.StateCompleted))
+}
+
+func closeAnswersFirst(_ context.Context, t *T) {
+	c := t.Open()
+	ping, _ := c.Ping()
+	list := c.Send(arcp.SessionListJobs, arcp.SessionListJobsPayload{})
+	id := c.Send(arcp.SessionClose, arcp.SessionClosePayload{})
+	c.Expect("commands are performed in their order", arcp.Pong, ping)
+	c.Expect("commands are performed in their order", arcp.SessionJobs, list)
+	c.Expect("commands are performed in their order", arcp.SessionClosed, id)
+	c.ExpectClosed("after session.closed the connection ends", transport.CloseNormal)
+}
+
+func closeTransport(_ context.Context, t *T) {
+	a := t.Open()
+	job := a.AwaitStarted(a.Submit("demo.sleep", map[string]any{"ms": 100}))
+	session := a.Session
+	_ = a.tc.Close(transport.CloseNormal, "bye") // whether the farewell arrives does not matter
+	a.gone = true
+	t.outcome(job, session)
+}

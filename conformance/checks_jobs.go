@@ -1,0 +1,379 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+func jobChecks() []Check {
+	echo, emit, sleep := Tool("demo.echo"), Tool("demo.emit"), Tool("demo.sleep")
+	return []Check{
+		{ID: "life", Title: "a job is accepted, started and ended, in this order", Section: "RFC §6.3", Level: Must, Needs: []string{echo}, Run: jobLife},
+		{ID: "numbers", Title: "event_seq counts from 1 without gaps over the jobs of a session", Section: "ARCP 1.1 §8.3", Level: Must, Needs: []string{echo, emit}, Run: jobNumbers},
+		{ID: "sessions-count-apart", Title: "every session counts its own events", Section: "ARCP 1.1 §8.3", Level: Must, Needs: []string{echo}, Run: jobSessionsCountApart},
+		{ID: "trace-kept", Title: "a trace_id is on every event of the job", Section: "RFC §17.1", Level: Must, Needs: []string{Tool("demo.progress")}, Run: jobTraceKept},
+		{ID: "trace-made", Title: "a job without a trace_id gets one", Section: "SPEC §5.6", Level: Runtime, Needs: []string{echo}, Run: jobTraceMade},
+		{ID: "accepted-payload", Title: "job.accepted names the job and the resolved tool", Section: "ARCP 1.1 §7.5", Level: Should, Needs: []string{echo}, Run: jobAcceptedPayload},
+		{ID: "echo-bytes", Title: "arguments and results are not touched on their way", Section: "SPEC §2.1", Level: Runtime, Needs: []string{echo}, Run: jobEchoBytes},
+		{ID: "echo-white-space", Title: "white space in arguments and results is not touched either", Section: "SPEC §2.1", Level: Runtime, Needs: []string{echo}, Run: jobEchoSpace},
+		{ID: "arguments-default", Title: "absent arguments are an empty object", Section: "SPEC §3.3", Level: Should, Needs: []string{echo}, Run: jobArgumentsDefault},
+		{ID: "version-pinned", Title: "name@version runs this version", Section: "ARCP 1.1 §7.5", Level: Must, Needs: []string{echo}, Run: jobVersionPinned},
+		{ID: "version-unknown", Title: "a version that is not there is AGENT_VERSION_NOT_AVAILABLE", Section: "ARCP 1.1 §7.5", Level: Must, Needs: []string{echo}, Run: jobVersionUnknown},
+		{ID: "name-unknown", Title: "a name that is not there is AGENT_NOT_AVAILABLE", Section: "ARCP 1.1 §12", Level: Must, Run: jobNameUnknown},
+		{ID: "name-malformed", Title: "a malformed name is INVALID_ARGUMENT", Section: "SPEC §2.3", Level: Should, Run: jobNameMalformed},
+		{ID: "refusal-makes-no-job", Title: "a refused submit leaves no job behind", Section: "RFC §6.3", Level: Must, Needs: []string{echo}, Run: jobRefusalMakesNoJob},
+		{ID: "progress", Title: "job.progress counts up to its total", Section: "RFC §10.1", Level: Must, Needs: []string{Tool("demo.progress")}, Run: jobProgress},
+		{ID: "log", Title: "log events come complete and in order", Section: "RFC §17.2", Level: Must, Needs: []string{emit}, Run: jobLog},
+		{ID: "log-large", Title: "large events arrive whole", Section: "RFC §17.2", Level: Must, Needs: []string{emit}, Run: jobLogLarge},
+		{ID: "metric", Title: "metric events have a unit and the reported value", Section: "RFC §17.3", Level: Must, Needs: []string{Tool("demo.spend")}, Run: jobMetric},
+		{ID: "sleep", Title: "a job takes its time and then ends", Section: "RFC §10.2", Level: Must, Needs: []string{sleep}, Run: jobSleep},
+		{ID: "concurrent", Title: "jobs of one session run at the same time", Section: "RFC §10", Level: Must, Needs: []string{sleep}, Run: jobConcurrent},
+		{ID: "timeout", Title: "max_runtime_sec ends a job with TIMEOUT", Section: "ARCP 1.1 §12", Level: Must, Needs: []string{sleep}, Run: jobTimeout},
+		{ID: "timeout-malformed", Title: "a max_runtime_sec that is no positive number is refused", Section: "SPEC §5.6", Level: Should, Needs: []string{echo}, Run: jobTimeoutMalformed},
+		{ID: "survives-drop", Title: "a job goes on when its connection breaks, and its outcome is listed", Section: "RFC §9", Level: Must, Needs: []string{sleep}, Run: jobSurvivesDrop},
+		{ID: "large-result", Title: "a large result comes in chunks that add up", Section: "ARCP 1.1 §8.4", Level: Runtime, Needs: []string{echo}, Run: jobLargeResult},
+		{ID: "heartbeat", Title: "a running job sends job.heartbeat within the advertised interval", Section: "RFC §10.3", Level: Must, Needs: []string{sleep}, Run: jobHeartbeat},
+		{ID: "unknown-options", Title: "submit options that are not known are ignored", Section: "ARCP 1.1 §5", Level: Must, Needs: []string{echo}, Run: jobUnknownOptions},
+		{ID: "priority", Title: "every priority is taken", Section: "RFC §6.5", Level: Must, Needs: []string{echo}, Run: jobPriority},
+	}
+}
+
+func jobLife(_ context.Context, t *T) {
+	c := t.Open()
+	id := c.Submit("demo.echo", map[string]any{"hello": "world"})
+	accepted := c.Expect("a right submit is accepted", arcp.JobAccepted, id)
+	started := c.Expect("an accepted job is started", arcp.JobStarted, id)
+	completed := c.Expect("a started job ends", arcp.JobCompleted, id)
+
+	for i, f := range []*Frame{accepted, started, completed} {
+		want(t, "the numbers begin at 1", f.EventSeq, uint64(i+1))
+		want(t, "every event names its session", f.SessionID, c.Session)
+		t.Want("every event names its job", f.JobID.Valid() && f.JobID == accepted.JobID, "%s has %q", f, f.JobID)
+	}
+	want(t, "the payload names the job too", payload[arcp.JobAcceptedPayload](t, accepted).JobID, accepted.JobID)
+	want(t, "the result is the tool's", string(payload[arcp.JobCompletedPayload](t, completed).Value), `{"hello":"world"}`)
+	c.ExpectNothing("a job ends once")
+}
+
+func jobNumbers(_ context.Context, t *T) {
+	c := t.Open()
+	next := uint64(1)
+	for i := range 5 {
+		job := c.Invoke("demo.emit", map[string]any{"count": i, "bytes": 10})
+		for _, f := range job.Events {
+			want(t, "numbers go on from job to job", f.EventSeq, next)
+			next++
+		}
+	}
+}
+
+func jobSessionsCountApart(_ context.Context, t *T) {
+	a, b := t.Open(), t.Open()
+	for i := range uint64(3) {
+		for _, c := range []*Conn{a, b} {
+			job := c.Invoke("demo.echo", map[string]any{})
+			want(t, "another session's events are not counted here", job.Events[0].EventSeq, 3*i+1)
+		}
+	}
+}
+
+func jobTraceKept(_ context.Context, t *T) {
+	c := t.Open()
+	for _, trace := range []string{"trace_789", "4bf92f3577b34da6a3ce929d0e0e4736", "x"} {
+		job := c.Invoke("demo.progress", map[string]any{"steps": 3, "interval_ms": 0},
+			func(env *arcp.Envelope) { env.TraceID = trace })
+		for _, f := range job.Events {
+			want(t, "a trace runs through every event of its job: "+f.String(), f.TraceID, trace)
+		}
+	}
+}
+
+func jobTraceMade(_ context.Context, t *T) {
+	c := t.Open()
+	a := c.Invoke("demo.echo", map[string]any{}).End().TraceID
+	b := c.Invoke("demo.echo", map[string]any{}).End().TraceID
+	for _, trace := range []string{a, b} {
+		t.Want("a trace the server makes is 32 hexadecimal digits", len(trace) == 32 && strings.Trim(trace, "0123456789abcdef") == "",
+			"got %q", trace)
+	}
+	t.Want("every job gets a trace of its own", a != b, "both have %q", a)
+}
+
+func jobAcceptedPayload(_ context.Context, t *T) {
+	c := t.Open()
+	job := c.Invoke("demo.echo", map[string]any{})
+	p := payload[arcp.JobAcceptedPayload](t, job.Events[0])
+	want(t, "the client learns which version runs", p.Agent, "demo.echo@1.0.0")
+	want(t, "no credential was asked for", len(p.Credentials), 0)
+	t.Want("credentials are left out when there are none", !hasMember(job.Events[0].Payload, "credentials"), "they are there")
+}
+
+func jobEchoBytes(_ context.Context, t *T) {
+	c := t.Open()
+	for _, args := range []string{
+		`{}`, `{"a":1}`, `{"b":1,"a":2}`,
+		`{"big":123456789012345678901234567890,"neg":-0,"exp":1E400,"small":1e-400,"one":1.0,"same":1}`,
+		`{"precise":0.1000000000000000055511151231257827,"max":18446744073709551615,"min":-9223372036854775808}`,
+		`{"escape":"\u0041\u00e9\ud83d\ude00\/\b\f\n\r\t\"\\","plain":"Aé😀/"}`,
+		`{"html":"<b>&amp;</b>\u2028\u2029","nul":"\u0000"}`,
+		`{"":"empty name","a b":"space","ключ":"значение"}`,
+		`{"null":null,"list":[null,[],{},[[[]]],true,false,""],"nested":{"a":{"b":{"c":{}}}}}`,
+		`{"arcp":"1.1","id":"msg_inner","type":"ping","payload":{"token":"not one"}}`,
+	} {
+		got := c.Completed("demo.echo returns its arguments", c.Invoke("demo.echo", arcp.Raw(args)))
+		want(t, "not a byte is changed", string(got), args)
+	}
+}
+
+func jobEchoSpace(_ context.Context, t *T) {
+	c := t.Open()
+	const args = "{ \"spaced\" : [ 1 ,\t2 ] , \"x\":\n{ } }"
+	got := c.Completed("demo.echo returns its arguments", c.Invoke("demo.echo", arcp.Raw(args)))
+	want(t, "not even white space is changed", string(got), args)
+}
+
+func jobArgumentsDefault(_ context.Context, t *T) {
+	c := t.Open()
+	for _, p := range []string{`{"tool":"demo.echo"}`, `{"tool":"demo.echo","arguments":{}}`, `{"tool":"demo.echo","arguments":null}`} {
+		id := c.Send(arcp.ToolInvoke, arcp.Raw(p))
+		got := c.Completed("arguments may be left out", c.Follow(id))
+		want(t, "no arguments are an empty object", string(got), `{}`)
+	}
+}
+
+func jobVersionPinned(_ context.Context, t *T) {
+	c := t.Open()
+	args := map[string]any{"a": 1}
+	for _, v := range []struct{ tool, agent, value string }{
+		{"demo.echo", "demo.echo@1.0.0", `{"a":1}`},
+		{"demo.echo@1.0.0", "demo.echo@1.0.0", `{"a":1}`},
+		{"demo.echo@0.9.0", "demo.echo@0.9.0", `{"legacy":{"a":1}}`},
+	} {
+		job := c.Invoke(v.tool, args)
+		want(t, v.tool+" runs what it names", string(c.Completed(v.tool+" is there", job)), v.value)
+		want(t, "job.accepted says what runs", payload[arcp.JobAcceptedPayload](t, job.Events[0]).Agent, v.agent)
+	}
+}
+
+func jobVersionUnknown(_ context.Context, t *T) {
+	c := t.Open()
+	for _, tool := range []string{"demo.echo@9.9.9", "demo.echo@1", "demo.echo@1.0.0-rc.1", "demo.echo@latest"} {
+		c.ExpectRefused(tool+" is not there", c.Submit(tool, map[string]any{}), arcp.CodeAgentVersionNotAvailable)
+	}
+}
+
+func jobNameUnknown(_ context.Context, t *T) {
+	c := t.Open()
+	for _, tool := range []string{"no.such.tool", "demo.echoo", "demo", "no.such.tool@1.0.0", "0"} {
+		c.ExpectRefused(tool+" is not there", c.Submit(tool, map[string]any{}), arcp.CodeAgentNotAvailable)
+	}
+	c.ExpectNothing("a refused submit is answered once")
+}
+
+func jobNameMalformed(_ context.Context, t *T) {
+	c := t.Open()
+	for _, tool := range []string{"Demo.echo", "demo echo", "demo.echo@", "@1.0.0", "demo.echo@1.0.0@2", "-demo", ".demo", "démo",
+		"demo/echo", "demo.echo@1 0", strings.Repeat("d", 300)} {
+		c.ExpectRefused(fmt.Sprintf("%.40q is no name", tool), c.Submit(tool, map[string]any{}), arcp.CodeInvalidArgument)
+	}
+}
+
+func jobRefusalMakesNoJob(_ context.Context, t *T) {
+	c := t.Open()
+	c.ExpectRefused("demo.echo@9.9.9 is not there", c.Submit("demo.echo@9.9.9", map[string]any{}), arcp.CodeAgentVersionNotAvailable)
+	job := c.Invoke("demo.echo", map[string]any{})
+	want(t, "a refusal uses up no number", job.Events[0].EventSeq, 1)
+	jobs := c.list(arcp.SessionListJobsPayload{Filter: &arcp.JobFilter{SessionID: c.Session}}).Jobs
+	t.Want("only what was accepted is a job", len(jobs) == 1 && jobs[0].JobID == job.ID, "got %d jobs", len(jobs))
+}
+
+func jobProgress(_ context.Context, t *T) {
+	c := t.Open()
+	job := c.Invoke("demo.progress", map[string]any{"steps": 5, "interval_ms": 1})
+	c.Completed("demo.progress ends well", job)
+	steps := job.Of(arcp.JobProgress)
+	want(t, "every step is told", len(steps), 5)
+	for i, f := range steps {
+		p := payload[arcp.JobProgressPayload](t, f)
+		want(t, "progress counts up", p.Current, float64(i+1))
+		t.Want("progress knows its total", p.Total != nil && *p.Total == 5, "got %s", f.Payload)
+		t.Want("percent, where given, is the ratio", p.Percent == nil || *p.Percent == float64(i+1)*20, "got %s", f.Payload)
+	}
+}
+
+// logged checks the log events of demo.emit.
+func (t *T) logged(job *Job, count, size int) {
+	logs := job.Of(arcp.Log)
+	want(t, "every event arrives", len(logs), count)
+	for i, f := range logs {
+		p := payload[arcp.LogPayload](t, f)
+		var attr struct {
+			N *int `json:"n"`
+		}
+		err := arcp.Unmarshal(p.Attributes, &attr)
+		t.Want("events come in the order they were emitted", err == nil && attr.N != nil && *attr.N == i, "event %d has attributes %s", i, p.Attributes)
+		want(t, "a message arrives whole", len(p.Message), size)
+	}
+}
+
+func jobLog(_ context.Context, t *T) {
+	c := t.Open()
+	for _, count := range []int{0, 1, 500} {
+		job := c.Invoke("demo.emit", map[string]any{"count": count, "bytes": 64})
+		t.logged(job, count, 64)
+		want(t, "the result says how many there were", string(c.Completed("demo.emit ends well", job)), fmt.Sprintf(`{"emitted":%d}`, count))
+	}
+}
+
+func jobLogLarge(_ context.Context, t *T) {
+	c := t.Open()
+	job := c.Invoke("demo.emit", map[string]any{"count": 4, "bytes": 262_144})
+	t.logged(job, 4, 262_144)
+}
+
+func jobMetric(_ context.Context, t *T) {
+	c := t.Open()
+	id := c.submit(arcp.ToolInvokePayload{Tool: "demo.spend",
+		Arguments:     c.raw(map[string]any{"currency": "USD", "amount": "0.25", "times": 3}),
+		SubmitOptions: arcp.SubmitOptions{LeaseRequest: arcp.Raw(`{"tool.call":["demo.spend"],"cost.budget":["USD:5.00"]}`)}})
+	job := c.Follow(id)
+	c.Completed("spending within the budget is fine", job)
+	costs := 0
+	for _, f := range job.Of(arcp.Metric) {
+		p := payload[arcp.MetricPayload](t, f)
+		if p.Name != "cost.demo" {
+			continue
+		}
+		costs++
+		want(t, "the currency is the unit", p.Unit, "USD")
+		want(t, "the amount is the value", string(p.Value), "0.25")
+	}
+	want(t, "every cost is told", costs, 3)
+}
+
+func jobSleep(_ context.Context, t *T) {
+	c := t.Open()
+	begin := time.Now()
+	job := c.Invoke("demo.sleep", map[string]any{"ms": 50})
+	c.Completed("demo.sleep ends well", job)
+	t.Want("a sleep is not cut short", time.Since(begin) >= 45*time.Millisecond, "it took %v", time.Since(begin))
+}
+
+func jobConcurrent(_ context.Context, t *T) {
+	c := t.Open()
+	long := c.Submit("demo.sleep", map[string]any{"ms": 60_000})
+	job := c.AwaitStarted(long)
+	for range 3 {
+		short := c.Submit("demo.sleep", map[string]any{"ms": 1})
+		c.Await("a long job does not hold up a short one", arcp.JobCompleted, short)
+	}
+	c.Cancel(job, 5000)
+	c.Follow(long)
+}
+
+func jobTimeout(_ context.Context, t *T) {
+	c := t.Open()
+	limit := arcp.Number("1")
+	id := c.submit(arcp.ToolInvokePayload{Tool: "demo.sleep", Arguments: arcp.Raw(`{"ms":60000}`),
+		SubmitOptions: arcp.SubmitOptions{MaxRuntimeSec: &limit}})
+	end := c.Follow(id).End()
+	t.Want("a job does not run longer than it may", end.Type == arcp.JobFailed, "got %s", end)
+	t.wantCode("a job does not run longer than it may", end, arcp.CodeTimeout)
+	want(t, "trying again would take as long", payload[arcp.ErrorPayload](t, end).Retryable, false)
+}
+
+func jobTimeoutMalformed(_ context.Context, t *T) {
+	c := t.Open()
+	for _, limit := range []string{`0`, `-1`, `"1"`, `[]`} {
+		id := c.Send(arcp.ToolInvoke, arcp.Raw(`{"tool":"demo.echo","arguments":{},"max_runtime_sec":`+limit+`}`))
+		c.ExpectRefusal("max_runtime_sec "+limit+" means nothing", id, arcp.CodeInvalidArgument, arcp.CodeInvalidRequest)
+	}
+}
+
+func jobSurvivesDrop(_ context.Context, t *T) {
+	a := t.Open()
+	submit := a.Submit("demo.sleep", map[string]any{"ms": 100})
+	job := a.AwaitStarted(submit)
+	session := a.Session
+	a.Drop()
+	t.outcome(job, session)
+}
+
+func jobLargeResult(_ context.Context, t *T) {
+	c := t.Open()
+	args := `{"data":"` + strings.Repeat("é0123456789", 70_000) + `"}`
+	job := c.Invoke("demo.echo", arcp.Raw(args))
+	end := job.End()
+	p := payload[arcp.JobCompletedPayload](t, end)
+	if p.Value != nil {
+		want(t, "the result arrives whole", string(p.Value), args)
+		return
+	}
+	var result bytes.Buffer
+	for i, f := range job.Of(arcp.JobResultChunk) {
+		chunk := payload[arcp.JobResultChunkPayload](t, f)
+		want(t, "chunks belong to the result", chunk.ResultID, p.ResultID)
+		want(t, "chunks are counted", chunk.ChunkSeq, uint64(i))
+		want(t, "only the last says that there are no more", chunk.More, i < len(job.Of(arcp.JobResultChunk))-1)
+		if chunk.Encoding == "base64" {
+			part, err := base64.StdEncoding.DecodeString(chunk.Data)
+			t.Want("base64 decodes", err == nil, "%v", err)
+			result.Write(part)
+		} else {
+			result.WriteString(chunk.Data)
+		}
+	}
+	t.Want("the chunks add up", result.String() == args, "got %d bytes, want %d", result.Len(), len(args))
+	t.Want("the size is the decoded one", p.ResultSize != nil && *p.ResultSize == uint64(len(args)), "got %s", end.Payload)
+}
+
+// longestInterval is how long a check may wait for a heartbeat.
+const longestInterval = 3
+
+func jobHeartbeat(_ context.Context, t *T) {
+	c := t.Open(offer(arcp.FeatureHeartbeat))
+	interval := c.Accepted.Capabilities.HeartbeatInterval
+	switch {
+	case interval <= 0:
+		t.Skipf("the server does not say how often jobs send heartbeats")
+	case interval > longestInterval:
+		t.Skipf("heartbeats come every %d s, which is too long to wait for", interval)
+	}
+	submit := c.Submit("demo.sleep", map[string]any{"ms": interval*2500 + 500})
+	job := c.AwaitAccepted(submit)
+	var beats []arcp.JobHeartbeatPayload
+	for {
+		f := c.next("a job ends")
+		if f.JobID == job && f.Type == arcp.JobHeartbeat {
+			beats = append(beats, payload[arcp.JobHeartbeatPayload](t, f))
+		}
+		if f.CorrelationID == submit && f.Type.Terminal() {
+			break
+		}
+	}
+	t.Want("two intervals bring two heartbeats", len(beats) >= 2, "got %d", len(beats))
+	for i, b := range beats {
+		want(t, "the job runs", b.State, string(arcp.StateRunning))
+		t.Want("heartbeats are counted", i == 0 || b.Sequence > beats[i-1].Sequence, "%d follows %d", b.Sequence, beats[max(i-1, 0)].Sequence)
+	}
+}
+
+func jobUnknownOptions(_ context.Context, t *T) {
+	c := t.Open()
+	id := c.Send(arcp.ToolInvoke, arcp.Raw(`{"tool":"demo.echo","arguments":{"a":1},"something_new":{"x":[1,null]},"y":null}`))
+	want(t, "a newer client may say more", string(c.Completed("a newer client may say more", c.Follow(id))), `{"a":1}`)
+}
+
+func jobPriority(_ context.Context, t *T) {
+	c := t.Open()
+	for _, p := range []arcp.Priority{arcp.PriorityLow, arcp.PriorityHigh, arcp.PriorityCritical} {
+		job := c.Invoke("demo.echo", map[string]any{}, func(env *arcp.Envelope) { env.Priority = p })
+		c.Completed("priority "+string(p)+" is taken", job)
+	}
+}

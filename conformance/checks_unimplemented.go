@@ -1,0 +1,120 @@
+package conformance
+
+import (
+	"context"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// gated are the types a client sends only for a capability, with a payload
+// that nothing is wrong with.
+var gated = []struct {
+	feature arcp.Feature
+	typ     arcp.Type
+	payload any
+	with    func(*arcp.Envelope)
+}{
+	{arcp.FeatureScheduledJobs, arcp.JobSchedule, arcp.Raw(`{"job":{"type":"tool.invoke","payload":{"tool":"demo.echo","arguments":{}}},"when":{"after":3600}}`), nil},
+	{arcp.FeatureInterrupt, arcp.Interrupt, arcp.InterruptPayload{Target: "job", TargetID: nobodysJob, Prompt: "stop"}, nil},
+	{arcp.FeatureCheckpoints, arcp.CheckpointCreate, arcp.CheckpointCreatePayload{Label: "l"}, inJob},
+	{arcp.FeatureCheckpoints, arcp.CheckpointRestore, arcp.CheckpointRestorePayload{CheckpointID: "chk_1"}, inJob},
+	{arcp.FeatureArtifacts, arcp.ArtifactPut, arcp.ArtifactPutPayload{MediaType: "text/plain", Data: "aGVsbG8="}, nil},
+	{arcp.FeatureArtifacts, arcp.ArtifactFetch, arcp.ArtifactFetchPayload{ArtifactID: "art_00000000000000000000000000"}, nil},
+	{arcp.FeatureSubscriptions, arcp.Subscribe, arcp.SubscribePayload{}, nil},
+	{arcp.FeatureAgentHandoff, arcp.AgentHandoff, arcp.AgentHandoffPayload{Runtime: arcp.RuntimeInfo{Kind: "other", Version: "1", Fingerprint: "sha256:00"}}, inJob},
+}
+
+const nobodysJob = "job_00000000000000000000000000"
+
+func inJob(env *arcp.Envelope) { env.JobID = nobodysJob }
+
+// answered are the other types whose sender waits for an answer.
+var answered = []struct {
+	typ     arcp.Type
+	payload any
+	with    func(*arcp.Envelope)
+}{
+	{arcp.Resume, arcp.ResumePayload{AfterMessageID: "msg_00000000000000000000000000"}, nil},
+	{arcp.WorkflowStart, arcp.WorkflowStartPayload{Workflow: "no.such.workflow"}, nil},
+	{arcp.AgentDelegate, arcp.AgentDelegatePayload{Target: "no.such.agent", Task: "t"}, nil},
+	{arcp.LeaseRefresh, arcp.LeaseRefreshPayload{LeaseID: "lease_00000000000000000000000000", AdditionalSeconds: 1}, nil},
+	{arcp.PermissionGrant, arcp.PermissionGrantPayload{Permission: "p", Resource: "r", Operation: "o", LeaseSeconds: 1}, toNobody},
+	{arcp.PermissionDeny, arcp.PermissionDenyPayload{Permission: "p", Reason: "r"}, toNobody},
+	{arcp.HumanInputResponse, arcp.HumanInputResponsePayload{Value: arcp.Raw(`1`), RespondedBy: "x", RespondedAt: time.Unix(1, 0)}, toNobody},
+	{arcp.HumanChoiceResponse, arcp.HumanChoiceResponsePayload{ChoiceID: "x", RespondedBy: "x", RespondedAt: time.Unix(1, 0)}, toNobody},
+	{arcp.StreamOpen, arcp.StreamOpenPayload{Kind: "text"}, inStream},
+	{arcp.StreamChunk, arcp.StreamChunkPayload{Data: arcp.Raw(`"x"`)}, inStream},
+	{arcp.StreamClose, arcp.StreamClosePayload{}, inStream},
+	{arcp.JobProgress, arcp.JobProgressPayload{Current: 1}, inJob},
+	{arcp.JobHeartbeat, arcp.JobHeartbeatPayload{Sequence: 1, State: "running"}, inJob},
+	{arcp.JobCheckpoint, arcp.JobCheckpointPayload{CheckpointID: "chk_1"}, inJob},
+	{arcp.JobResultChunk, arcp.JobResultChunkPayload{ResultID: "res_1", Encoding: "utf8"}, inJob},
+	{arcp.ToolResult, arcp.ToolResultPayload{Value: arcp.Raw(`1`)}, inJobToNobody},
+	{arcp.ToolError, arcp.Errorf(arcp.CodeUnknown, "m"), inJobToNobody},
+	{arcp.HumanInputRequest, arcp.HumanInputRequestPayload{Prompt: "p", ExpiresAt: time.Unix(4e9, 0)}, inJob},
+	{arcp.HumanChoiceRequest, arcp.HumanChoiceRequestPayload{Prompt: "p", Options: []arcp.Option{{ID: "a", Label: "A"}}, ExpiresAt: time.Unix(4e9, 0)}, inJob},
+}
+
+func toNobody(env *arcp.Envelope) { env.CorrelationID = "msg_00000000000000000000000000" }
+func inStream(env *arcp.Envelope) { env.StreamID = "str_00000000000000000000000000" }
+func inJobToNobody(env *arcp.Envelope) {
+	inJob(env)
+	toNobody(env)
+}
+
+func unimplementedChecks() []Check {
+	var list []Check
+	for _, g := range gated {
+		list = append(list, Check{ID: string(g.typ), Title: string(g.typ) + " is served, or nacked UNIMPLEMENTED and " + string(g.feature) + " is not offered",
+			Section: "RFC §10.6", Level: Must, Run: func(_ context.Context, t *T) {
+				unimplementedGated(t, g.feature, g.typ, g.payload, g.with)
+			}})
+	}
+	for _, a := range answered {
+		list = append(list, Check{ID: string(a.typ), Title: string(a.typ) + " that cannot be served is refused, not ignored",
+			Section: "SPEC §6.4", Level: Should, Run: func(_ context.Context, t *T) {
+				unimplementedAnswered(t, a.typ, a.payload, a.with)
+			}})
+	}
+	return append(list, Check{ID: "silent-types", Title: "types without an answer stay silent", Section: "SPEC §6.4", Level: Should, Run: unimplementedSilent})
+}
+
+func (c *Conn) sendWith(typ arcp.Type, p any, with func(*arcp.Envelope)) arcp.MessageID {
+	if with == nil {
+		return c.Send(typ, p)
+	}
+	return c.Send(typ, p, with)
+}
+
+func unimplementedGated(t *T, feature arcp.Feature, typ arcp.Type, p any, with func(*arcp.Envelope)) {
+	c := t.Open(offer(feature))
+	offered := t.server.accepted.Capabilities.Has(feature)
+	if !offered {
+		t.Want("what is not offered is not agreed on", !c.Accepted.Capabilities.Has(feature), "%s is", feature)
+	}
+	id := c.sendWith(typ, p, with)
+	if !offered {
+		c.ExpectNack("what is not offered is refused", id, arcp.CodeUnimplemented)
+		return
+	}
+	f := c.Answer("what is offered is answered", id)
+	t.Want("what is offered is implemented", f.Type != arcp.Nack || payload[arcp.ErrorPayload](t, f).Code != arcp.CodeUnimplemented,
+		"%s is offered, but got %s", feature, f)
+}
+
+func unimplementedAnswered(t *T, typ arcp.Type, p any, with func(*arcp.Envelope)) {
+	c := t.Open()
+	id := c.sendWith(typ, p, with)
+	f := c.event("nobody waits for an answer in vain")
+	refusal := f.Type == arcp.Nack || f.Type == arcp.JobFailed || f.Type == arcp.StreamError
+	t.Want("what cannot be served is refused", refusal && f.CorrelationID == id, "got %s", f)
+	c.ExpectNothing("one command has one answer")
+}
+
+func unimplementedSilent(_ context.Context, t *T) {
+	c := t.Open()
+	c.Send(arcp.JobUnsubscribe, arcp.JobUnsubscribePayload{JobID: nobodysJob})
+	c.Send(arcp.SessionAck, arcp.SessionAckPayload{LastProcessedSeq: 0})
+	c.ExpectNothing("these have no answer")
+}

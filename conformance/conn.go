@@ -1,0 +1,289 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/transport"
+)
+
+// Conn is one raw connection of a check. Whatever is sent goes out as it is;
+// whatever comes in is noted and validated before the check sees it.
+type Conn struct {
+	t        *T
+	n        int // in the transcript
+	tc       transport.Conn
+	v        *validator
+	stop     func() bool // ends the watch on the check's deadline
+	gone     bool        // closed by either side
+	Session  arcp.SessionID
+	Accepted arcp.SessionAcceptedPayload
+	version  string // stamped into what is sent
+	nonce    int
+}
+
+func newConn(t *T, tc transport.Conn) *Conn {
+	c := &Conn{t: t, n: len(t.conns) + 1, tc: tc, version: arcp.Version}
+	c.v = newValidator(t.target.secrets(), func(id string) bool { return t.sent[id] })
+	c.stop = context.AfterFunc(t.ctx, func() { _ = tc.Abort() }) // a read that waits too long ends
+	tc.SetReadLimit(64 << 20)
+	return c
+}
+
+// Frame is a frame that was received.
+type Frame struct {
+	arcp.Envelope
+	Text []byte
+}
+
+func (f *Frame) String() string {
+	s := string(f.Type)
+	if f.EventSeq > 0 {
+		s += " " + strconv.FormatUint(f.EventSeq, 10)
+	}
+	if code := f.code(); code != "" {
+		s += " " + code
+	}
+	return s
+}
+
+// code is the payload's error code, or "".
+func (f *Frame) code() string {
+	var p struct {
+		Code    string `json:"code"`
+		Message string `json:"message"`
+	}
+	if arcp.Unmarshal(f.Payload, &p) != nil || p.Code == "" {
+		return ""
+	}
+	return p.Code + " " + strconv.Quote(p.Message)
+}
+
+// payload decodes the payload of a frame.
+func payload[P any](t *T, f *Frame) P {
+	p, err := arcp.DecodePayload[P](&f.Envelope)
+	if err != nil {
+		t.Failf("%s: %v", f.Type, err)
+	}
+	return p
+}
+
+// Open sends a session.open that is right but for what with changes, and
+// expects session.accepted as the first answer.
+func (c *Conn) Open(with ...func(*arcp.SessionOpenPayload)) {
+	p := c.t.openPayload()
+	for _, change := range with {
+		change(&p)
+	}
+	id := c.Send(arcp.SessionOpen, p)
+	f := c.Expect("a right session.open is accepted", arcp.SessionAccepted, id)
+	c.Accepted = payload[arcp.SessionAcceptedPayload](c.t, f)
+}
+
+// Envelope is a message about to be sent.
+func (c *Conn) envelope(typ arcp.Type, p any) arcp.Envelope {
+	env := arcp.Frame(typ, p)
+	env.ARCP, env.ID, env.Timestamp = c.version, arcp.NewMessageID(), time.Now()
+	if typ != arcp.SessionOpen && typ != arcp.SessionResume {
+		env.SessionID = c.Session
+	}
+	return env
+}
+
+// Send sends a message and returns its id. The envelope is right but for what
+// with changes.
+func (c *Conn) Send(typ arcp.Type, p any, with ...func(*arcp.Envelope)) arcp.MessageID {
+	env := c.envelope(typ, p)
+	for _, change := range with {
+		change(&env)
+	}
+	c.note(&env)
+	c.write(env.Append(nil))
+	return env.ID
+}
+
+// note tells the validators what is sent.
+func (c *Conn) note(env *arcp.Envelope) {
+	c.t.sent[string(env.ID)], c.v.own[string(env.ID)] = true, true
+	if env.Type != arcp.SessionOpen {
+		return
+	}
+	if p, err := arcp.DecodePayload[arcp.SessionOpenPayload](env); err == nil && c.v.session == "" {
+		c.v.version, c.v.offered = env.ARCP, p.Capabilities
+	}
+}
+
+// SendRaw sends text as one frame. The ids a correlated answer may name have to
+// be given.
+func (c *Conn) SendRaw(text string, ids ...string) {
+	for _, id := range ids {
+		c.t.sent[id], c.v.own[id] = true, true
+	}
+	c.write([]byte(text))
+}
+
+func (c *Conn) write(frame []byte) {
+	c.t.tr.add(c.n, Sent, frame)
+	err := c.tc.Write(frame)
+	if err == nil {
+		err = c.tc.Flush()
+	}
+	if err != nil {
+		c.t.tr.add(c.n, Noted, []byte(err.Error()))
+	}
+	// The reason is better learned from reading, which comes next.
+}
+
+// next reads the next frame; why is the rule by which there must be one.
+func (c *Conn) next(why string) *Frame {
+	text, err := c.read()
+	if err != nil {
+		c.t.Failf("%s: %s", why, c.ending(err))
+	}
+	f, err := c.v.frame(text)
+	if err != nil {
+		c.t.Failf("the server sent a frame no strict client can take: %v", err)
+	}
+	if c.v.session != "" {
+		c.Session = c.v.session
+	}
+	return f
+}
+
+func (c *Conn) read() ([]byte, error) {
+	text, err := c.tc.Read()
+	if err != nil {
+		c.gone = true
+		c.t.tr.add(c.n, Noted, []byte(c.ending(err)))
+		return nil, err
+	}
+	c.t.tr.add(c.n, Received, text)
+	return slices.Clone(text), nil
+}
+
+// ending says how a connection ended, or that nothing came in time.
+func (c *Conn) ending(err error) string {
+	if c.t.ctx.Err() != nil {
+		return "nothing came before the check ran out of time"
+	}
+	return err.Error()
+}
+
+// event reads the next frame that is not a heartbeat: these may come at any
+// time.
+func (c *Conn) event(why string) *Frame {
+	for {
+		if f := c.next(why); f.Type != arcp.JobHeartbeat && f.Type != arcp.SessionPing {
+			return f
+		}
+	}
+}
+
+// Expect wants the very next frame to be of the type and, unless corr is
+// empty, correlated to it.
+func (c *Conn) Expect(why string, typ arcp.Type, corr arcp.MessageID) *Frame {
+	f := c.event(why)
+	c.match(why, f, typ, corr)
+	return f
+}
+
+func (c *Conn) match(why string, f *Frame, typ arcp.Type, corr arcp.MessageID) {
+	switch {
+	case f.Type != typ:
+		c.t.Failf("%s: got %s, want %s", why, f, typ)
+	case corr != "" && f.CorrelationID != corr:
+		c.t.Failf("%s: %s is correlated to %q, want %q", why, f, f.CorrelationID, corr)
+	}
+}
+
+// Await reads until a frame of the type correlated to corr comes; an empty
+// corr stands for any. A nack of corr ends the wait.
+func (c *Conn) Await(why string, typ arcp.Type, corr arcp.MessageID) *Frame {
+	for {
+		f := c.next(why)
+		switch {
+		case f.Type == typ && (corr == "" || f.CorrelationID == corr):
+			return f
+		case corr != "" && f.CorrelationID == corr && (f.Type == arcp.Nack || f.Type.Terminal()):
+			c.t.Failf("%s: got %s, want %s", why, f, typ)
+		}
+	}
+}
+
+// Answer reads until a frame correlated to id comes.
+func (c *Conn) Answer(why string, id arcp.MessageID) *Frame {
+	for {
+		if f := c.next(why); f.CorrelationID == id {
+			return f
+		}
+	}
+}
+
+// ExpectNack wants the next frame to refuse id with one of the codes.
+func (c *Conn) ExpectNack(why string, id arcp.MessageID, codes ...arcp.Code) *Frame {
+	f := c.Expect(why, arcp.Nack, id)
+	c.t.wantCode(why, f, codes...)
+	return f
+}
+
+// wantCode wants the frame to carry one of the codes.
+func (t *T) wantCode(why string, f *Frame, codes ...arcp.Code) {
+	if code := payload[arcp.ErrorPayload](t, f).Code; !slices.Contains(codes, code) {
+		t.Failf("%s: got %s, want %v", why, f, codes)
+	}
+}
+
+// Ping sends a ping with a new nonce.
+func (c *Conn) Ping() (id arcp.MessageID, nonce string) {
+	c.nonce++
+	nonce = fmt.Sprintf("conformance-%d-%d", c.n, c.nonce)
+	return c.Send(arcp.Ping, arcp.PingPayload{Nonce: nonce}), nonce
+}
+
+// ExpectNothing wants nothing to have come from what was sent before: the next
+// frame answers a ping that is sent now.
+func (c *Conn) ExpectNothing(why string) {
+	id, nonce := c.Ping()
+	f := c.Expect(why, arcp.Pong, id)
+	want(c.t, "a pong carries the ping's nonce", payload[arcp.PongPayload](c.t, f).Nonce, nonce)
+}
+
+// ExpectClosed wants the server to close the connection with one of the codes
+// and to send nothing more before.
+func (c *Conn) ExpectClosed(why string, codes ...transport.CloseCode) {
+	text, err := c.read()
+	if err == nil {
+		c.t.Failf("%s: got a frame: %s", why, c.t.tr.show(text))
+	}
+	var closed *transport.Error
+	if !errors.As(err, &closed) || c.t.ctx.Err() != nil {
+		c.t.Failf("%s: %s", why, c.ending(err))
+	}
+	if len(codes) > 0 && !slices.Contains(codes, closed.Code) {
+		c.t.Failf("%s: closed with %d, want %v", why, closed.Code, codes)
+	}
+}
+
+// Drop ends the connection without a word, as a crash or a broken network
+// does.
+func (c *Conn) Drop() {
+	c.gone = true
+	c.stop()
+	_ = c.tc.Abort() // it is not needed any more
+}
+
+// settle wants a session to work at the end of a check, and gives the
+// validator what is still on its way.
+func (c *Conn) settle() {
+	if c.gone || c.Session == "" {
+		return
+	}
+	id, nonce := c.Ping()
+	f := c.Await("the session still works at the end", arcp.Pong, id)
+	want(c.t, "a pong carries the ping's nonce", payload[arcp.PongPayload](c.t, f).Nonce, nonce)
+}

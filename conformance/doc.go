@@ -1,0 +1,19 @@
+// Package conformance checks a server of the Agent Runtime Control Protocol
+// from the outside: it opens connections, says things that are right and
+// things that are wrong, and reports where the answers differ from the
+// specification.
+//
+// A Check is a short story about one rule. Run plays the checks against a
+// Target, some of them at the same time; each has connections and sessions of
+// its own, so checks neither share state nor depend on an order. Every frame
+// the server sends, in every check, also goes through one validator that
+// stands for the strictest client there is: what that client could not decode
+// fails the check in which it was sent.
+//
+// A check whose precondition the target does not meet (a capability, a tool,
+// a second principal) is reported as skipped with the reason, never as passed.
+// Nothing sleeps: where a rule says that nothing happens, the check sends a
+// ping and wants its pong to be the next frame.
+//
+// The checks of this package speak the dialect that opens with session.open.
+package conformance

@@ -1,0 +1,243 @@
+package conformance
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/transport"
+)
+
+const fakeToken = "fake-token-0123456789abcdef"
+
+// fakeTarget is a small server in this process: enough of one for the checks
+// that show the faults of package proxy, and no more.
+func fakeTarget(t *testing.T) Target {
+	var serving sync.WaitGroup
+	t.Cleanup(serving.Wait)
+	return Target{Token: fakeToken, FrameLimit: -1, Dial: func(context.Context) (transport.Conn, error) {
+		near, far := transport.Pipe(transport.Limits{})
+		serving.Go(func() { newFake(far).serve() })
+		return near, nil
+	}}
+}
+
+// fake speaks with one client. Jobs run as they are submitted, but for a long
+// demo.sleep, which runs until it is cancelled.
+type fake struct {
+	conn    transport.Conn
+	session arcp.SessionID
+	version string
+	seq     uint64
+	seen    map[arcp.MessageID]bool
+	running map[arcp.JobID]*fakeJob
+	ended   map[arcp.JobID]bool
+}
+
+type fakeJob struct {
+	id     arcp.JobID
+	submit arcp.MessageID
+	trace  string
+}
+
+func newFake(conn transport.Conn) *fake {
+	return &fake{conn: conn, seen: map[arcp.MessageID]bool{}, running: map[arcp.JobID]*fakeJob{}, ended: map[arcp.JobID]bool{}}
+}
+
+func (s *fake) serve() {
+	defer func() { _ = s.conn.Abort() }() // the client has gone
+	for {
+		frame, err := s.conn.Read()
+		if err != nil {
+			return
+		}
+		env, err := arcp.Decode(frame)
+		if err == nil && s.handle(&env) {
+			_ = s.conn.Close(transport.CloseNormal, "") // the client may have gone before
+			return
+		}
+	}
+}
+
+// handle performs one message and reports whether it was the last.
+func (s *fake) handle(env *arcp.Envelope) (last bool) {
+	if s.session == "" {
+		if env.Type == arcp.SessionOpen {
+			s.open(env)
+		}
+		return false
+	}
+	if s.seen[env.ID] {
+		return false
+	}
+	s.seen[env.ID] = true
+	switch env.Type {
+	case arcp.Ping:
+		p, _ := arcp.DecodePayload[arcp.PingPayload](env) // checks send right ones
+		s.answer(env, arcp.Pong, arcp.PongPayload(p))
+	case arcp.SessionPing:
+		p, _ := arcp.DecodePayload[arcp.SessionPingPayload](env) // checks send right ones
+		s.answer(env, arcp.SessionPong, arcp.SessionPongPayload{PingNonce: p.Nonce, ReceivedAt: time.Now()})
+	case arcp.SessionListJobs:
+		s.list(env)
+	case arcp.ToolInvoke:
+		s.invoke(env)
+	case arcp.Cancel:
+		s.cancel(env)
+	case arcp.SessionClose:
+		s.answer(env, arcp.SessionClosed, arcp.SessionClosedPayload{})
+		return true
+	default:
+		s.unknown(env)
+	}
+	return false
+}
+
+func (s *fake) send(env arcp.Envelope) {
+	env.ARCP, env.ID, env.SessionID = s.version, arcp.NewMessageID(), s.session
+	env.Timestamp = time.Now()
+	_ = s.conn.Write(env.Append(nil)) // reading tells that the client has gone
+	_ = s.conn.Flush()
+}
+
+func (s *fake) answer(to *arcp.Envelope, typ arcp.Type, payload any) {
+	env := arcp.Frame(typ, payload)
+	env.CorrelationID = to.ID
+	s.send(env)
+}
+
+func (s *fake) event(j *fakeJob, typ arcp.Type, payload any) {
+	env := arcp.Frame(typ, payload)
+	s.seq++
+	env.EventSeq, env.CorrelationID, env.JobID, env.TraceID = s.seq, j.submit, j.id, j.trace
+	s.send(env)
+}
+
+func (s *fake) open(env *arcp.Envelope) {
+	s.version = env.ARCP
+	p, err := arcp.DecodePayload[arcp.SessionOpenPayload](env)
+	if err != nil || p.Auth.Token != fakeToken {
+		s.answer(env, arcp.SessionRejected, arcp.Errorf(arcp.CodeUnauthenticated, "unknown bearer token"))
+		return
+	}
+	s.session = arcp.NewSessionID()
+	s.answer(env, arcp.SessionAccepted, arcp.SessionAcceptedPayload{SessionID: s.session,
+		Runtime: arcp.RuntimeInfo{Kind: "fake", Version: "1"}, ResumeToken: "rt_" + string(s.session)})
+}
+
+func (s *fake) unknown(env *arcp.Envelope) {
+	class := arcp.Classify(env.Type)
+	if class == arcp.ClassExperimental || class == arcp.ClassExtension && env.OptionalExtension() {
+		return
+	}
+	s.answer(env, arcp.Nack, arcp.Errorf(arcp.CodeUnimplemented, "%s is not offered", env.Type))
+}
+
+func (s *fake) list(env *arcp.Envelope) {
+	page := arcp.SessionJobsPayload{RequestID: env.ID, Jobs: []arcp.JobEntry{}}
+	for id := range s.ended {
+		page.Jobs = append(page.Jobs, arcp.JobEntry{JobID: id, Agent: "demo.echo@1.0.0", Status: "completed", CreatedAt: time.Now()})
+	}
+	s.answer(env, arcp.SessionJobs, page)
+}
+
+var fakeVersions = map[string][]string{"demo.echo": {"1.0.0", "0.9.0"}, "demo.emit": {"1.0.0"}, "demo.progress": {"1.0.0"},
+	"demo.sleep": {"1.0.0"}, "demo.fail": {"1.0.0"}, "demo.stubborn": {"1.0.0"}}
+
+func (s *fake) invoke(env *arcp.Envelope) {
+	p, _ := arcp.DecodePayload[arcp.ToolInvokePayload](env) // checks send right ones
+	ref, err := arcp.ParseAgentRef(p.Tool)
+	switch versions := fakeVersions[ref.Name]; {
+	case err != nil:
+		s.answer(env, arcp.JobFailed, arcp.Errorf(arcp.CodeInvalidArgument, "%v", err))
+	case versions == nil:
+		s.answer(env, arcp.JobFailed, arcp.Errorf(arcp.CodeAgentNotAvailable, "no tool %s", ref.Name))
+	case ref.Version != "" && !slices.Contains(versions, ref.Version):
+		s.answer(env, arcp.JobFailed, arcp.Errorf(arcp.CodeAgentVersionNotAvailable, "no tool %s", ref))
+	default:
+		if ref.Version == "" {
+			ref.Version = versions[0]
+		}
+		s.run(env, ref, p.Arguments)
+	}
+}
+
+func (s *fake) run(env *arcp.Envelope, ref arcp.AgentRef, args arcp.Raw) {
+	j := &fakeJob{id: arcp.NewJobID(), submit: env.ID, trace: env.TraceID}
+	if j.trace == "" {
+		j.trace = fmt.Sprintf("%032x", s.seq+1)
+	}
+	s.event(j, arcp.JobAccepted, arcp.JobAcceptedPayload{JobID: j.id, Agent: ref.String()})
+	s.event(j, arcp.JobStarted, arcp.JobStartedPayload{})
+	var a struct {
+		Count, Steps, Bytes, MS int
+		Code                    string
+		Message                 string
+		Retryable               *bool
+	}
+	_ = json.Unmarshal(args, &a) // other members are other tools'
+	switch ref.Name {
+	case "demo.emit":
+		for i := range a.Count {
+			s.event(j, arcp.Log, arcp.LogPayload{Level: "info", Message: string(make([]byte, a.Bytes)), Attributes: arcp.Raw(fmt.Sprintf(`{"n":%d}`, i))})
+		}
+		args = arcp.Raw(fmt.Sprintf(`{"emitted":%d}`, a.Count))
+	case "demo.progress":
+		for i := range a.Steps {
+			s.event(j, arcp.JobProgress, arcp.JobProgressPayload{Current: float64(i + 1), Total: new(float64(a.Steps))})
+		}
+	case "demo.fail":
+		s.fail(j, a.Code, a.Message, a.Retryable)
+		return
+	case "demo.sleep", "demo.stubborn":
+		if a.MS > 1000 {
+			s.running[j.id] = j
+			return
+		}
+	}
+	if ref.Version == "0.9.0" {
+		args = arcp.Raw(`{"legacy":` + string(args) + `}`)
+	}
+	s.end(j, arcp.JobCompleted, arcp.JobCompletedPayload{Value: args})
+}
+
+func (s *fake) fail(j *fakeJob, code, message string, retryable *bool) {
+	e := arcp.Errorf(arcp.Code(code), "%s", message)
+	if !e.Code.Known() {
+		e.Code = arcp.CodeUnknown
+	}
+	if retryable != nil {
+		e.Retryable = *retryable
+	}
+	s.end(j, arcp.JobFailed, e)
+}
+
+func (s *fake) end(j *fakeJob, typ arcp.Type, payload any) {
+	s.event(j, typ, payload)
+	delete(s.running, j.id)
+	s.ended[j.id] = true
+}
+
+func (s *fake) cancel(env *arcp.Envelope) {
+	p, _ := arcp.DecodePayload[arcp.CancelPayload](env) // checks send right ones
+	j := s.running[arcp.JobID(p.TargetID)]
+	if j == nil {
+		reason := "not_found"
+		if s.ended[arcp.JobID(p.TargetID)] {
+			reason = "already_terminal"
+		}
+		s.answer(env, arcp.CancelRefused, arcp.CancelRefusedPayload{TargetID: p.TargetID, Reason: reason})
+		return
+	}
+	s.answer(env, arcp.CancelAccepted, arcp.CancelAcceptedPayload{TargetID: p.TargetID})
+	code := arcp.CodeCancelled
+	if *p.DeadlineMS < 1000 {
+		code = arcp.CodeAborted
+	}
+	s.end(j, arcp.JobCancelled, arcp.JobCancelledPayload{Reason: p.Reason, Code: code})
+}

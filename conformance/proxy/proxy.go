@@ -1,0 +1,143 @@
+// Package proxy stands between a client and a server and breaks exactly one
+// rule of the protocol. It shows that a conformance check can fail: a check
+// nothing can make fail shows nothing.
+//
+// A proxied connection belongs to one goroutine that reads and writes, as the
+// connections of checks do.
+package proxy
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/transport"
+)
+
+// Fault is one rule to break.
+type Fault struct {
+	Name  string
+	Says  string   // what the server behind the proxy seems to do
+	Shows []string // checks of which at least one has to fail
+	Mute  bool     // shows itself by nothing coming, hence only when a check runs out of time
+
+	stage func() stage // state of one connection
+}
+
+// stage is what a fault does to one connection. A nil function leaves its
+// direction alone.
+type stage struct {
+	in  func(f frame) []frame // from the server: what the client gets instead
+	out func(f frame) []frame // from the client: what the server gets instead
+	end func(err error) error // how the connection ends
+}
+
+// Wrap returns conn with the fault in it.
+func Wrap(conn transport.Conn, f Fault) transport.Conn {
+	return &proxied{Conn: conn, stage: f.stage()}
+}
+
+type proxied struct {
+	transport.Conn
+	stage stage
+	ready []frame // for the client
+}
+
+// Read implements transport.Conn.
+func (p *proxied) Read() ([]byte, error) {
+	for len(p.ready) == 0 {
+		text, err := p.Conn.Read()
+		if err != nil {
+			return nil, p.ending(err)
+		}
+		p.ready = apply(p.stage.in, parse(text))
+	}
+	next := p.ready[0]
+	p.ready = p.ready[1:]
+	return next.text, nil
+}
+
+func (p *proxied) ending(err error) error {
+	if p.stage.end == nil {
+		return err
+	}
+	return p.stage.end(err)
+}
+
+// Write implements transport.Conn.
+func (p *proxied) Write(text []byte) error {
+	for _, f := range apply(p.stage.out, parse(text)) {
+		if err := p.Conn.Write(f.text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func apply(change func(frame) []frame, f frame) []frame {
+	if change == nil {
+		return []frame{f}
+	}
+	return change(f)
+}
+
+// frame is a frame under way. The envelope of one that cannot be decoded is
+// zero: such a frame passes.
+type frame struct {
+	arcp.Envelope
+	text []byte
+}
+
+func parse(text []byte) frame {
+	f := frame{text: bytes.Clone(text)}
+	f.Envelope, _ = arcp.Decode(f.text) // what it is not is seen from the zero envelope
+	return f
+}
+
+// event reports an event of a job.
+func (f frame) event() bool { return f.EventSeq > 0 }
+
+// with returns a copy with an envelope member set; nil takes it out.
+func (f frame) with(name string, value any) frame {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(f.text, &members) != nil {
+		return f
+	}
+	set(members, name, value)
+	return parse(encode(members))
+}
+
+// withPayload returns a copy with a payload member set; nil takes it out.
+func (f frame) withPayload(name string, value any) frame {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(f.Payload, &members) != nil {
+		return f
+	}
+	set(members, name, value)
+	return f.with("payload", json.RawMessage(encode(members)))
+}
+
+// again returns a copy with another id.
+func (f frame) again() frame { return f.with("id", arcp.NewMessageID()) }
+
+func set(members map[string]json.RawMessage, name string, value any) {
+	if value == nil {
+		delete(members, name)
+		return
+	}
+	members[name] = encode(value)
+}
+
+// null is the JSON null, for a member that is there and has no value.
+var null = json.RawMessage("null")
+
+// encode writes v without escaping what need not be.
+func encode(v any) []byte {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		panic("proxy: " + err.Error()) // only plain values get here
+	}
+	return bytes.TrimSpace(b.Bytes())
+}

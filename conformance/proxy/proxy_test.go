@@ -1,0 +1,88 @@
+package proxy
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/arcpd/arcpd/transport"
+)
+
+// tape is a connection that plays frames and keeps what is written.
+type tape struct {
+	transport.Conn
+	plays   []string
+	written []string
+}
+
+var errEnd = errors.New("the tape has ended")
+
+func (c *tape) Read() ([]byte, error) {
+	if len(c.plays) == 0 {
+		return nil, errEnd
+	}
+	next := c.plays[0]
+	c.plays = c.plays[1:]
+	return []byte(next), nil
+}
+
+func (c *tape) Write(frame []byte) error {
+	c.written = append(c.written, string(frame))
+	return nil
+}
+
+func event(seq, id string) string {
+	return `{"arcp":"1.1","event_seq":` + seq + `,"id":"msg_` + id + `","payload":{"n":1e2},"timestamp":"2026-01-02T03:04:05Z","type":"log"}`
+}
+
+// through reads everything from a connection with the stage in it.
+func through(t *testing.T, make func() stage, plays ...string) []string {
+	t.Helper()
+	c := Wrap(&tape{plays: plays}, Fault{stage: make})
+	var got []string
+	for {
+		frame, err := c.Read()
+		if err != nil {
+			if !errors.Is(err, errEnd) {
+				t.Fatalf("Read() = %v, want the end of the tape", err)
+			}
+			return got
+		}
+		got = append(got, string(frame))
+	}
+}
+
+func TestStages(t *testing.T) {
+	a, b, c := event("1", "a"), event("2", "b"), event("3", "c")
+	keep := func(f frame) frame { return f }
+	for _, test := range []struct {
+		name  string
+		stage func() stage
+		plays []string
+		want  []string
+	}{
+		{"nothing", func() stage { return stage{} }, []string{a, "not json", b}, []string{a, "not json", b}},
+		{"edit nothing", events(keep), []string{a, b}, []string{a, b}},
+		{"swap", swap(isEvent(1), isEvent(2), false), []string{a, b, c}, []string{b, a, c}},
+		{"swap and renumber", swap(isEvent(1), isEvent(2), true), []string{a, b}, []string{event("1", "b"), event("2", "a")}},
+		{"drop and renumber", dropAndRenumber(2), []string{a, b, c}, []string{a, event("2", "c")}},
+		{"edit", events(func(f frame) frame { return f.with("event_seq", f.EventSeq+5) }), []string{a}, []string{event("6", "a")}},
+	} {
+		if got := through(t, test.stage, test.plays...); !slices.Equal(got, test.want) {
+			t.Errorf("%s: got %q, want %q", test.name, got, test.want)
+		}
+	}
+}
+
+func TestCopiesArePerformed(t *testing.T) {
+	inner := &tape{}
+	c := Wrap(inner, Fault{stage: performCopies})
+	for range 2 {
+		if err := c.Write([]byte(event("1", "same"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(inner.written) != 2 || inner.written[0] == inner.written[1] {
+		t.Errorf("the server gets %q, want two different messages", inner.written)
+	}
+}

@@ -1,0 +1,182 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/transport"
+)
+
+func TestCatalogueOfChecks(t *testing.T) {
+	seen := map[string]bool{}
+	name := regexp.MustCompile(`^[a-z]+(\.[a-z0-9_-]+)+$`)
+	for _, c := range Checks() {
+		switch {
+		case seen[c.ID] || !name.MatchString(c.ID):
+			t.Errorf("id %q is taken or malformed", c.ID)
+		case c.Title == "" || c.Section == "" || c.Dialect == "" || c.Run == nil:
+			t.Errorf("%s: a check has a title, a section, a dialect and a story", c.ID)
+		case !slices.Contains([]Level{Must, Should, Runtime}, c.Level):
+			t.Errorf("%s: level %q", c.ID, c.Level)
+		case !slices.Contains(Groups(), c.Group()):
+			t.Errorf("%s: group %q", c.ID, c.Group())
+		}
+		seen[c.ID] = true
+	}
+	for _, need := range []string{"catalogue.direction.session.accepted", "catalogue.empty.cancel", "unimplemented.job.schedule"} {
+		if !seen[need] {
+			t.Errorf("there is no check %s: checks are made from the catalogue", need)
+		}
+	}
+}
+
+// play runs checks of the test's own against the fake server.
+func play(t *testing.T, target Target, checks ...Check) []Result {
+	t.Helper()
+	r := &runner{target: &target, opts: &Options{Timeout: 5 * time.Second}}
+	r.server = r.probe(t.Context(), checks)
+	return r.run(t.Context(), checks)
+}
+
+func story(id string, run func(t *T), needs ...string) Check {
+	return Check{ID: id, Needs: needs, Run: func(_ context.Context, t *T) { run(t) }}
+}
+
+func TestOutcomes(t *testing.T) {
+	results := play(t, fakeTarget(t),
+		story("x.passes", func(t *T) { t.Open().ExpectNothing("all is quiet") }),
+		story("x.fails", func(t *T) {
+			t.Open().ExpectNothing("all is quiet")
+			t.Failf("the server says %q", fakeToken)
+		}),
+		story("x.skips", func(t *T) { t.Skipf("the moon is full") }),
+		story("x.panics", func(t *T) { panic("oops") }),
+		story("x.needs", func(t *T) { t.Failf("it ran") }, Tool("demo.nothing")),
+		story("x.needs-more", func(t *T) { t.Failf("it ran") }, Tool("demo.echo"), Capability("streaming")),
+		story("x.needs-other", func(t *T) { t.Failf("it ran") }, NeedOther),
+		story("x.needs-socket", func(t *T) { t.Failf("it ran") }, NeedWebSocket),
+		story("x.needs-limit", func(t *T) { t.Failf("it ran") }, NeedFrameLimit),
+		story("x.has", func(t *T) {}, Tool("demo.echo")),
+		story("x.unexpected", func(t *T) {
+			c := t.Open()
+			c.Ping()
+			c.Expect("a ping is answered by silence", arcp.Ack, "")
+		}),
+		story("x.waits", func(t *T) {
+			ctx, cancel := context.WithTimeout(t.ctx, 20*time.Millisecond)
+			defer cancel()
+			t.ctx = ctx
+			t.Open().next("something comes")
+		}),
+	)
+	for i, want := range []struct {
+		status Status
+		reason string
+	}{
+		{Passed, ""}, {Failed, `the server says "[redacted]"`}, {Skipped, "the moon is full"}, {Failed, "the check itself panicked: oops"},
+		{Skipped, "the server has no tool demo.nothing"}, {Skipped, "capability streaming is not offered"},
+		{Skipped, "no token of another principal was given"}, {Skipped, "the target has no WebSocket URL"},
+		{Skipped, "the server's frame limit is not known"}, {Passed, ""},
+		{Failed, "a ping is answered by silence: got pong, want ack"}, {Failed, "something comes: nothing came before the check ran out of time"},
+	} {
+		got := results[i]
+		if got.Status != want.status || !strings.HasPrefix(got.Reason, want.reason) {
+			t.Errorf("%s: %s %q, want %s %q", got.ID, got.Status, got.Reason, want.status, want.reason)
+		}
+		if (got.Status == Failed) != (got.Transcript != nil) {
+			t.Errorf("%s: %s has a transcript of %d entries", got.ID, got.Status, len(got.Transcript))
+		}
+	}
+}
+
+func TestTranscriptShowsNoSecrets(t *testing.T) {
+	res := play(t, fakeTarget(t), story("x.fails", func(t *T) {
+		t.Open()
+		t.Failf("as planned")
+	}))[0]
+	dirs := map[Direction]int{}
+	for _, e := range res.Transcript {
+		dirs[e.Dir]++
+		if strings.Contains(e.Text, fakeToken) || strings.Contains(e.Text, `"rt_`) {
+			t.Errorf("a transcript shows a secret: %s", e)
+		}
+	}
+	if dirs[Sent] != 1 || dirs[Received] != 1 || dirs[Noted] == 0 {
+		t.Errorf("a transcript has both directions and notes: %v", res.Transcript)
+	}
+}
+
+func TestServerThatAcceptsNobody(t *testing.T) {
+	target := fakeTarget(t)
+	target.Token = "another-token-0123456789"
+	report, err := Run(t.Context(), target, Options{IDs: []string{"handshake.accepted", "jobs.life"}, Timeout: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := report.Results[0]; got.Status != Failed {
+		t.Errorf("%s is %s: the check of the handshake itself runs", got.ID, got.Status)
+	}
+	if got := report.Results[1]; got.Status != Skipped || !strings.Contains(got.Reason, "accepts no session") {
+		t.Errorf("%s is %s %q: what needs a tool is skipped", got.ID, got.Status, got.Reason)
+	}
+}
+
+func TestRun(t *testing.T) {
+	var told []string
+	inside := 0
+	report, err := Run(t.Context(), fakeTarget(t), Options{Groups: []string{"control"}, Levels: []Level{Must}, Parallel: 8,
+		OnResult: func(r Result) {
+			if inside++; inside != 1 {
+				t.Error("OnResult is called one at a time")
+			}
+			told = append(told, r.ID)
+			inside--
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(told) != len(report.Results) || len(told) == 0 {
+		t.Errorf("told of %d results, the report has %d", len(told), len(report.Results))
+	}
+	if report.Runtime.Kind != "fake" {
+		t.Errorf("the report is about %q, want the server's own name", report.Runtime.Kind)
+	}
+	for _, r := range report.Results {
+		if r.Group != "control" || r.Level != Must {
+			t.Errorf("%s of level %s was not chosen", r.ID, r.Level)
+		}
+	}
+	if n := report.Count(Passed) + report.Count(Failed) + report.Count(Skipped); n != len(told) || len(report.Failures()) != report.Count(Failed) {
+		t.Errorf("the counts add up to %d, want %d", n, len(told))
+	}
+}
+
+func TestRunErrors(t *testing.T) {
+	if _, err := Run(t.Context(), fakeTarget(t), Options{Groups: []string{"nothing"}}); !errors.Is(err, ErrNoChecks) {
+		t.Errorf("no check chosen: error is %v", err)
+	}
+	broken := errors.New("no route")
+	_, err := Run(t.Context(), Target{Dial: func(context.Context) (transport.Conn, error) { return nil, broken }}, Options{})
+	if !errors.Is(err, broken) {
+		t.Errorf("no server: error is %v, want it to wrap %v", err, broken)
+	}
+}
+
+func TestRunEnded(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	report, err := Run(ctx, fakeTarget(t), Options{Groups: []string{"control"}, Parallel: 1, OnResult: func(Result) { cancel() }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range report.Results[1:] {
+		if r.Status != Skipped || r.Reason != "the run was ended" {
+			t.Errorf("%s is %s %q after the end of the run", r.ID, r.Status, r.Reason)
+		}
+	}
+}

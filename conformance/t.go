@@ -1,0 +1,156 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// T is what a check talks through. It belongs to the check's goroutine. A
+// method that finds the server at fault ends the check.
+type T struct {
+	ctx    context.Context
+	target *Target
+	server *server
+	tr     *transcript
+	conns  []*Conn
+	sent   map[string]bool // ids used on any connection
+
+	failure string
+	skip    string
+}
+
+func newT(ctx context.Context, target *Target, s *server) *T {
+	return &T{ctx: ctx, target: target, server: s, tr: newTranscript(target.secrets()), sent: map[string]bool{}}
+}
+
+// play runs fn on a goroutine of its own, as Failf and Skipf end it, and cleans
+// up. A check that passed also has to leave its sessions working.
+func (t *T) play(fn func(ctx context.Context, t *T)) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer t.cleanup()
+		defer t.recover()
+		fn(t.ctx, t)
+		for _, c := range t.conns {
+			c.settle()
+		}
+	}()
+	<-done
+}
+
+// recover turns a panic of a check into its failure, so that a fault of the
+// suite does not end the run.
+func (t *T) recover() {
+	if r := recover(); r != nil {
+		t.failure = fmt.Sprintf("the check itself panicked: %v\n%s", r, debug.Stack())
+	}
+}
+
+func (t *T) cleanup() {
+	for _, c := range t.conns {
+		c.Drop()
+	}
+}
+
+// Failf says what is wrong with the server and ends the check.
+func (t *T) Failf(format string, args ...any) {
+	t.failure = redact(fmt.Sprintf(format, args...), t.target.secrets())
+	runtime.Goexit()
+}
+
+// Skipf says why the check cannot be made and ends it.
+func (t *T) Skipf(format string, args ...any) {
+	t.skip = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+// Want fails the check unless ok; why is the rule, and the rest says what was
+// found instead.
+func (t *T) Want(why string, ok bool, format string, args ...any) {
+	if !ok {
+		t.Failf("%s: %s", why, fmt.Sprintf(format, args...))
+	}
+}
+
+// want fails the check unless got is the value that why calls for.
+func want[V comparable](t *T, why string, got, expected V) {
+	if got != expected {
+		t.Failf("%s: got %v, want %v", why, show(got), show(expected))
+	}
+}
+
+func show(v any) string {
+	if s, ok := v.(string); ok {
+		return fmt.Sprintf("%q", s)
+	}
+	return fmt.Sprint(v)
+}
+
+// wantText fails the check unless got contains every one of the words.
+func wantText(t *T, why, got string, words ...string) {
+	for _, w := range words {
+		if !strings.Contains(strings.ToLower(got), strings.ToLower(w)) {
+			t.Failf("%s: got %q, want it to contain %q", why, got, w)
+		}
+	}
+}
+
+// Dial makes a connection and sends nothing.
+func (t *T) Dial() *Conn {
+	tc, err := t.target.dial(t.ctx)
+	if err != nil {
+		t.Failf("the server takes no connection: %v", err)
+	}
+	c := newConn(t, tc)
+	t.conns = append(t.conns, c)
+	t.tr.add(c.n, Noted, []byte("connected"))
+	return c
+}
+
+// DialSocket makes a connection that can send what is not a text frame.
+func (t *T) DialSocket() (*Conn, *socket) {
+	s, err := dialSocket(t.ctx, t.target.URL)
+	if err != nil {
+		t.Failf("the server takes no connection: %v", err)
+	}
+	c := newConn(t, s)
+	t.conns = append(t.conns, c)
+	t.tr.add(c.n, Noted, []byte("connected"))
+	return c, s
+}
+
+// Open makes a connection and a session on it.
+func (t *T) Open(with ...func(*arcp.SessionOpenPayload)) *Conn {
+	c := t.Dial()
+	c.Open(with...)
+	return c
+}
+
+// openPayload is a session.open that is right.
+func (t *T) openPayload() arcp.SessionOpenPayload {
+	return arcp.SessionOpenPayload{
+		Auth:   arcp.Auth{Scheme: "bearer", Token: t.target.Token},
+		Client: arcp.ClientInfo{Kind: "arcp-conformance", Version: "1.0.0"},
+	}
+}
+
+// offer adds features to the capabilities of a session.open.
+func offer(features ...arcp.Feature) func(*arcp.SessionOpenPayload) {
+	return func(p *arcp.SessionOpenPayload) {
+		p.Capabilities.Flags = map[arcp.Feature]bool{}
+		for _, f := range features {
+			p.Capabilities.Flags[f] = true
+		}
+	}
+}
+
+// as opens with another token.
+func as(token string) func(*arcp.SessionOpenPayload) {
+	return func(p *arcp.SessionOpenPayload) { p.Auth.Token = token }
+}

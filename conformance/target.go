@@ -1,0 +1,146 @@
+package conformance
+
+import (
+	"context"
+	"strings"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/transport"
+)
+
+// Target is the server to check and what is known about it beforehand.
+type Target struct {
+	URL       string // ws:// or wss://
+	Token     string // bearer token
+	Principal string // the token's principal; empty: not known
+
+	OtherToken string // bearer token of another principal; empty: checks that need one are skipped
+
+	// Schemes lists the authentication schemes that are configured beside
+	// bearer. For every other known scheme the server must say that it is not
+	// configured.
+	Schemes []string
+
+	// FrameLimit is the size in bytes of the largest frame the server takes.
+	// Zero is the default of 8 MiB, negative means not known.
+	FrameLimit int64
+
+	// Dial makes a connection. The default dials URL. It is how the checks are
+	// pointed at a server inside the same process, or put behind a proxy.
+	Dial func(ctx context.Context) (transport.Conn, error)
+}
+
+// DefaultFrameLimit is the largest frame a server takes unless it says
+// otherwise.
+const DefaultFrameLimit = 8 << 20
+
+func (tg *Target) frameLimit() int64 {
+	if tg.FrameLimit == 0 {
+		return DefaultFrameLimit
+	}
+	return tg.FrameLimit
+}
+
+func (tg *Target) dial(ctx context.Context) (transport.Conn, error) {
+	if tg.Dial != nil {
+		return tg.Dial(ctx)
+	}
+	return dialURL(ctx, tg.URL)
+}
+
+// secrets are the texts that must never be shown and never come back.
+func (tg *Target) secrets() []string {
+	var list []string
+	for _, s := range []string{tg.Token, tg.OtherToken} {
+		if s != "" {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// server is what a first session has told about the target.
+type server struct {
+	accepted arcp.SessionAcceptedPayload
+	tools    map[string]bool // of those asked for
+	err      string          // why nothing is known; empty: all is well
+}
+
+// missing says why a need is not met, or "".
+func (s *server) missing(tg *Target, need string) string {
+	if name, ok := strings.CutPrefix(need, toolPrefix); ok {
+		return s.lacks(s.tools[name], "the server has no tool "+name)
+	}
+	if name, ok := strings.CutPrefix(need, capabilityPrefix); ok {
+		return s.lacks(s.accepted.Capabilities.Has(arcp.Feature(name)), "capability "+name+" is not offered")
+	}
+	switch {
+	case need == NeedWebSocket && !strings.HasPrefix(tg.URL, "ws"):
+		return "the target has no WebSocket URL"
+	case need == NeedOther && tg.OtherToken == "":
+		return "no token of another principal was given"
+	case need == NeedFrameLimit && tg.frameLimit() < 0:
+		return "the server's frame limit is not known"
+	}
+	return ""
+}
+
+func (s *server) lacks(have bool, why string) string {
+	switch {
+	case s.err != "":
+		return s.err
+	case have:
+		return ""
+	}
+	return why
+}
+
+// probe opens one session that offers everything and tries each tool that the
+// checks need. It judges nothing: that is what the checks are for.
+func probe(t *T, checks []Check, s *server) {
+	s.tools = map[string]bool{}
+	c := t.Dial()
+	c.v.lenient = true
+	open := t.openPayload()
+	open.Capabilities = offerEverything()
+	id := c.Send(arcp.SessionOpen, open)
+	f := c.Await("a session.open with a right token is accepted", arcp.SessionAccepted, id)
+	s.accepted = payload[arcp.SessionAcceptedPayload](t, f)
+	for _, check := range checks {
+		for _, need := range check.Needs {
+			name, ok := strings.CutPrefix(need, toolPrefix)
+			if _, known := s.tools[name]; ok && !known {
+				s.tools[name] = c.hasTool(name)
+			}
+		}
+	}
+}
+
+// hasTool submits the tool with an argument that only a tool taking anything
+// accepts: any answer but "no such tool" shows that it exists.
+func (c *Conn) hasTool(name string) bool {
+	id := c.Submit(name, map[string]any{"conformance_probe": true})
+	for {
+		f := c.next("a submit is answered")
+		if f.CorrelationID != id {
+			continue
+		}
+		switch f.Type {
+		case arcp.JobAccepted:
+			c.Send(arcp.Cancel, arcp.CancelPayload{Target: arcp.TargetJob, TargetID: string(f.JobID)})
+			return true
+		case arcp.JobFailed, arcp.Nack:
+			code := payload[arcp.ErrorPayload](c.t, f).Code
+			return code != arcp.CodeAgentNotAvailable && code != arcp.CodeNotFound && code != arcp.CodeUnimplemented
+		}
+	}
+}
+
+// offerEverything offers every feature but those that change who we are.
+func offerEverything() arcp.Capabilities {
+	caps := arcp.Capabilities{Flags: map[arcp.Feature]bool{}}
+	for _, f := range arcp.Features {
+		caps.Flags[f] = f != arcp.FeatureAnonymous && f != arcp.FeatureExecutes && f != arcp.FeatureMetrics
+	}
+	return caps
+}

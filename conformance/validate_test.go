@@ -1,0 +1,201 @@
+package conformance
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+const head = `{"arcp":"1.1","timestamp":"2026-01-02T03:04:05Z",`
+
+const acceptedFrame = head + `"id":"msg_s1","type":"session.accepted","session_id":"sess_1","correlation_id":"msg_open",` +
+	`"payload":{"session_id":"sess_1","runtime":{"kind":"k","version":"1"},"capabilities":{"human_input":true}}}`
+
+// frameOf writes a frame of the session; rest is what follows the type.
+func frameOf(id, typ, rest string) string {
+	return head + `"session_id":"sess_1","id":"msg_` + id + `","type":"` + typ + `",` + rest + `}`
+}
+
+// eventOf writes an event of job_1.
+func eventOf(id, typ, seq, payload string) string {
+	return frameOf(id, typ, `"job_id":"job_1","correlation_id":"msg_invoke","trace_id":"t","event_seq":`+seq+`,"payload":`+payload)
+}
+
+var (
+	jobAcceptedFrame = eventOf("a", "job.accepted", "1", `{"job_id":"job_1"}`)
+	jobStartedFrame  = eventOf("b", "job.started", "2", `{}`)
+	completedFrame   = eventOf("c", "job.completed", "3", `{"value":null}`)
+)
+
+// newTestValidator knows what a client sent that opened a session, pinged and
+// submitted a job.
+func newTestValidator() *validator {
+	sent := []string{"msg_open", "msg_invoke", "msg_ping", "own", "msg_retry"}
+	v := newValidator([]string{"s3cret"}, func(id string) bool { return slices.Contains(sent, id) || id == "msg_other" || id == "other" })
+	for _, id := range sent {
+		v.own[id] = true
+	}
+	v.version = "1.1"
+	return v
+}
+
+func TestValidatorAccepts(t *testing.T) {
+	for name, frames := range map[string][]string{
+		"a job":           {jobAcceptedFrame, jobStartedFrame, completedFrame},
+		"a refusal":       {frameOf("a", "job.failed", `"correlation_id":"msg_invoke","payload":{"code":"AGENT_NOT_AVAILABLE","message":"m","retryable":false}`)},
+		"pong":            {frameOf("a", "pong", `"correlation_id":"msg_ping","payload":{}`)},
+		"pong to any id":  {frameOf("a", "pong", `"correlation_id":"own","payload":{"nonce":"n"}`)},
+		"the last page":   {frameOf("a", "session.jobs", `"correlation_id":"msg_ping","payload":{"request_id":"msg_ping","jobs":[],"next_cursor":null}`)},
+		"unknown members": {frameOf("a", "pong", `"correlation_id":"msg_ping","new":1,"payload":{"new":{}}`)},
+		"foreign null":    {jobAcceptedFrame, eventOf("b", "log", "2", `{"level":"info","message":"m","attributes":{"a":null}}`)},
+		"extensions":      {frameOf("a", "pong", `"correlation_id":"msg_ping","extensions":{"a":null},"payload":{}`)},
+		"a heartbeat":     {jobAcceptedFrame, frameOf("h", "job.heartbeat", `"job_id":"job_1","payload":{"sequence":1,"state":"running"}`)},
+		"a followed job": {frameOf("a", "job.failed", `"job_id":"job_2","trace_id":"t","event_seq":1,"payload":{"code":"UNKNOWN","message":"m","retryable":false}`),
+			frameOf("b", "log", `"job_id":"job_3","trace_id":"t","event_seq":2,"payload":{"level":"info","message":"m"}`)},
+		"a repeated submit": {jobAcceptedFrame, completedFrameAt("2"),
+			strings.Replace(eventOf("a", "job.accepted", "3", `{"job_id":"job_1"}`), "msg_invoke", "msg_retry", 1),
+			strings.Replace(eventOf("c", "job.completed", "4", `{}`), "msg_invoke", "msg_retry", 1)},
+		"an artifact's answer": {frameOf("a", "artifact.ref", `"correlation_id":"msg_ping","payload":{"artifact":{"artifact_id":"art_1","uri":"u","media_type":"m","size":1},"artifact_id":"art_1","uri":"u","media_type":"m","size":1}`)},
+		"chunks": {jobAcceptedFrame, eventOf("b", "job.result_chunk", "2", `{"result_id":"r","chunk_seq":0,"data":"a","encoding":"utf8","more":true}`),
+			eventOf("c", "job.result_chunk", "3", `{"result_id":"r","chunk_seq":1,"data":"a","encoding":"utf8","more":false}`)},
+	} {
+		v := newTestValidator()
+		for _, f := range append([]string{acceptedFrame}, frames...) {
+			if _, err := v.frame([]byte(f)); err != nil {
+				t.Errorf("%s: %v\n%s", name, err, f)
+			}
+		}
+	}
+}
+
+func completedFrameAt(seq string) string { return eventOf("c", "job.completed", seq, `{}`) }
+
+func TestValidatorRefuses(t *testing.T) {
+	pong := func(rest string) string { return frameOf("p", "pong", `"correlation_id":"msg_ping",`+rest) }
+	for _, c := range []struct {
+		rule   string // that is broken; empty: not even an envelope
+		frames []string
+	}{
+		{"", []string{`{`}},
+		{"", []string{`[]`}},
+		{"", []string{pong(`"payload":{},"payload":{}`)}},
+		{"", []string{frameOf("p", "pong", `"correlation_id":"msg_ping"`)}},
+		{"", []string{eventOf("a", "job.accepted", `"1"`, `{"job_id":"job_1"}`)}},
+		{"known type", []string{frameOf("a", "job.exploded", `"payload":{}`)}},
+		{"known type", []string{frameOf("a", "session.open", `"payload":{}`)}},
+		{"negotiated type", []string{frameOf("a", "human.input.request", `"job_id":"job_1","event_seq":1,"payload":{"prompt":"?","expires_at":"2026-01-02T03:04:05Z"}`)}},
+		{"negotiated type", []string{frameOf("a", "session.ping", `"payload":{"nonce":"n","sent_at":"2026-01-02T03:04:05Z"}`)}},
+		{"negotiated type", []string{frameOf("a", "tool.invoke", `"payload":{"tool":"x"}`)}},
+		{"envelope", []string{strings.Replace(pong(`"payload":{}`), `"1.1"`, `"1.0"`, 1)}},
+		{"envelope", []string{strings.Replace(pong(`"payload":{}`), `05Z`, `05+00:00`, 1)}},
+		{"no secret comes back", []string{pong(`"payload":{"nonce":"my s3cret"}`)}},
+		{"identifiers", []string{strings.Replace(pong(`"payload":{}`), `msg_p`, `p`, 1)}},
+		{"identifiers", []string{pong(`"job_id":"1","payload":{}`)}},
+		{"identifiers", []string{frameOf("a", "job.started", `"job_id":"job_2","trace_id":"t","event_seq":1,"correlation_id":"other","payload":{}`)}},
+		{"payload decodes", []string{pong(`"payload":{"nonce":5}`)}},
+		{"required members", []string{frameOf("a", "job.failed", `"correlation_id":"msg_invoke","payload":{"code":"UNKNOWN","message":"m"}`)}},
+		{"required members", []string{frameOf("a", "cancel.refused", `"correlation_id":"msg_ping","payload":{"reason":"r"}`)}},
+		{"required members", []string{frameOf("a", "session.jobs", `"correlation_id":"msg_ping","payload":{"request_id":"msg_ping","jobs":[{"job_id":"job_1","agent":"a","status":"running","created_at":"2026-01-02T03:04:05Z"}],"next_cursor":null}`)}},
+		{"no null", []string{pong(`"payload":{"nonce":null}`)}},
+		{"no null", []string{pong(`"trace_id":null,"payload":{}`)}},
+		{"closed values", []string{frameOf("a", "nack", `"correlation_id":"msg_ping","payload":{"code":"RATE_LIMITED","message":"m","retryable":true}`)}},
+		{"closed values", []string{frameOf("a", "nack", `"correlation_id":"msg_ping","payload":{"code":"OK","message":"m","retryable":true}`)}},
+		{"closed values", []string{jobAcceptedFrame, eventOf("b", "log", "2", `{"level":"INFO","message":"m"}`)}},
+		{"closed values", []string{jobAcceptedFrame, eventOf("b", "job.progress", "2", `{"current":-1}`)}},
+		{"closed values", []string{frameOf("a", "session.jobs", `"correlation_id":"msg_ping","payload":{"request_id":"msg_ping","jobs":[{"job_id":"job_1","agent":"a","status":"pending","created_at":"2026-01-02T03:04:05Z","last_event_seq":1}],"next_cursor":null}`)}},
+		{"envelope members of the type", []string{frameOf("a", "pong", `"payload":{}`)}},
+		{"envelope members of the type", []string{frameOf("a", "job.subscribed", `"correlation_id":"msg_ping","payload":{"job_id":"job_1","current_status":"running","agent":"a","subscribed_from":1}`)}},
+		{"envelope members of the type", []string{strings.Replace(jobAcceptedFrame, `{"job_id":"job_1"}`, `{"job_id":"job_2"}`, 1)}},
+		{"session_id", []string{strings.Replace(pong(`"payload":{}`), `sess_1`, `sess_2`, 1)}},
+		{"correlation", []string{strings.Replace(pong(`"payload":{}`), `msg_ping`, `msg_nobody`, 1)}},
+		{"once", []string{pong(`"payload":{}`), pong(`"payload":{}`)}},
+		{"numbered or not", []string{pong(`"event_seq":1,"payload":{}`)}},
+		{"numbered or not", []string{strings.Replace(jobAcceptedFrame, `,"event_seq":1`, ``, 1)}},
+		{"numbered or not", []string{jobAcceptedFrame, strings.Replace(eventOf("b", "job.failed", "2", `{"code":"UNKNOWN","message":"m","retryable":false}`), `,"event_seq":2`, ``, 1)}},
+		{"event_seq without gaps", []string{jobAcceptedFrame, completedFrame}},
+		{"event_seq without gaps", []string{strings.Replace(jobAcceptedFrame, `"event_seq":1`, `"event_seq":2`, 1)}},
+		{"order of a job's events", []string{jobAcceptedFrame, jobStartedFrame, completedFrame, eventOf("d", "log", "4", `{"level":"info","message":"m"}`)}},
+		{"order of a job's events", []string{jobAcceptedFrame, eventOf("b", "job.accepted", "2", `{"job_id":"job_1"}`)}},
+		{"order of a job's events", []string{jobAcceptedFrame, strings.Replace(jobStartedFrame, "msg_invoke", "msg_ping", 1)}},
+		{"order of a job's events", []string{jobAcceptedFrame, completedFrameAt("2"), frameOf("h", "job.heartbeat", `"job_id":"job_1","payload":{"sequence":1,"state":"running"}`)}},
+		{"order of a job's events", []string{jobAcceptedFrame, eventOf("b", "job.result_chunk", "2", `{"result_id":"r","chunk_seq":1,"data":"a","encoding":"utf8","more":true}`)}},
+		{"trace of a job", []string{jobAcceptedFrame, strings.Replace(jobStartedFrame, `"trace_id":"t"`, `"trace_id":"u"`, 1)}},
+		{"trace of a job", []string{strings.Replace(jobAcceptedFrame, `"trace_id":"t",`, ``, 1)}},
+	} {
+		v := newTestValidator()
+		var err error
+		all := append([]string{acceptedFrame}, c.frames...)
+		for i, f := range all {
+			_, err = v.frame([]byte(f))
+			if err != nil && i < len(all)-1 {
+				t.Errorf("%v\n%s", err, f)
+			}
+		}
+		want := "not an envelope"
+		if c.rule != "" {
+			want = `rule "` + c.rule + `"`
+		}
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s\nerror is %v, want %s", all[len(all)-1], err, want)
+		}
+	}
+}
+
+func TestValidatorBeforeSession(t *testing.T) {
+	v := newTestValidator()
+	rejected := strings.Replace(frameOf("r", "session.rejected", `"correlation_id":"msg_open","payload":{"code":"UNAUTHENTICATED","message":"m","retryable":false}`), `"session_id":"sess_1",`, ``, 1)
+	if _, err := v.frame([]byte(rejected)); err != nil {
+		t.Errorf("a rejection needs no session: %v", err)
+	}
+	if _, err := v.frame([]byte(frameOf("p", "pong", `"correlation_id":"msg_ping","payload":{}`))); err == nil {
+		t.Error("nothing comes before the session is accepted")
+	}
+}
+
+func TestValidatorAfterResume(t *testing.T) {
+	v := newTestValidator()
+	resumed := frameOf("s", "session.resumed", `"correlation_id":"msg_open","payload":{"session_id":"sess_1","resume_token":"rt","replayed_from":2,"replayed":true}`)
+	for _, f := range []string{resumed, completedFrame} {
+		if _, err := v.frame([]byte(f)); err != nil {
+			t.Errorf("after a resume the numbers go on where the client was: %v", err)
+		}
+	}
+}
+
+// TestValidatorKnowsNegotiated: what was negotiated may come.
+func TestValidatorKnowsNegotiated(t *testing.T) {
+	v := newTestValidator()
+	v.offered.Flags = map[arcp.Feature]bool{arcp.FeatureHumanInput: true}
+	ask := frameOf("q", "human.input.request", `"job_id":"job_9","trace_id":"t","event_seq":1,"payload":{"prompt":"?","expires_at":"2026-01-02T03:04:05Z"}`)
+	for _, f := range []string{acceptedFrame, ask} {
+		if _, err := v.frame([]byte(f)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestMissingMembers(t *testing.T) {
+	for _, c := range []struct {
+		typ  arcp.Type
+		raw  string
+		want []string
+	}{
+		{arcp.SessionAccepted, `{"session_id":"s","runtime":{"kind":"k"},"capabilities":{}}`, []string{"payload.runtime.version"}},
+		{arcp.ArtifactRef, `{"artifact":{"artifact_id":"a","uri":"u","media_type":"m","size":1}}`,
+			[]string{"payload.artifact_id", "payload.uri", "payload.media_type", "payload.size"}},
+		{arcp.Metric, `{"name":"n","value":1}`, []string{"payload.unit"}},
+		{arcp.JobSubscribed, `{"job_id":"j","current_status":"c","agent":"a"}`, []string{"payload.subscribed_from"}},
+		{arcp.Pong, `{}`, nil},
+		{arcp.SessionJobs, `{"request_id":"r","jobs":[{},{}]}`, []string{"payload.jobs[].job_id", "payload.jobs[].agent", "payload.jobs[].status",
+			"payload.jobs[].created_at", "payload.jobs[].last_event_seq", "payload.jobs[].job_id", "payload.jobs[].agent", "payload.jobs[].status",
+			"payload.jobs[].created_at", "payload.jobs[].last_event_seq", "payload.next_cursor"}},
+	} {
+		typ := reflect.TypeOf(arcp.Lookup(c.typ).NewPayload()).Elem()
+		if got := missingMembers(typ, arcp.Raw(c.raw), "payload"); !slices.Equal(got, c.want) {
+			t.Errorf("%s %s lacks %q, want %q", c.typ, c.raw, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package pebble
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store/internal/codec"
+	"github.com/arcpd/arcpd/runtime/store/internal/sequence"
+)
+
+// Tables: what a key begins with.
+const (
+	tJob      = "j/"
+	tStatus   = "jt/"
+	tChunk    = "je/"
+	tLive     = "jl/"
+	tIndex    = "jx/"
+	tHolder   = "ik/"
+	tSession  = "s/"
+	tPosition = "st/"
+	tRuns     = "sr/"
+	tFollow   = "sf/"
+	tRecord   = "kv/"
+	keyFormat = "meta/format"
+	keyState  = "meta/state"
+)
+
+func jobKey(b []byte, table string, id arcp.JobID) []byte {
+	return codec.AppendKeyID(append(b, table...), arcp.JobPrefix, id)
+}
+
+func sessionKey(b []byte, table string, id arcp.SessionID) []byte {
+	return codec.AppendKeyID(append(b, table...), arcp.SessionPrefix, id)
+}
+
+func chunkKey(b []byte, id arcp.JobID, jseq uint64) []byte {
+	return binary.BigEndian.AppendUint64(jobKey(b, tChunk, id), jseq)
+}
+
+func runsKey(b []byte, id arcp.SessionID, seq uint64) []byte {
+	return binary.BigEndian.AppendUint64(sessionKey(b, tRuns, id), seq)
+}
+
+func followKey(b []byte, k *sequence.FollowKey) []byte {
+	b = codec.AppendKeyID(sessionKey(b, tFollow, k.Session), arcp.JobPrefix, k.Job)
+	return append(b, k.CorrelationID...)
+}
+
+func holderKey(b []byte, principal, key string) []byte {
+	return append(principalKey(b, tHolder, principal), key...)
+}
+
+func recordKey(b []byte, key string) []byte { return append(append(b, tRecord...), key...) }
+
+// principalKey begins all keys of a principal in a table, and no others.
+func principalKey(b []byte, table, principal string) []byte {
+	b = binary.AppendUvarint(append(b, table...), uint64(len(principal)))
+	return append(b, principal...)
+}
+
+func indexKey(b []byte, principal string, created time.Time, id arcp.JobID) []byte {
+	b = appendTimeKey(principalKey(b, tIndex, principal), created)
+	return codec.AppendKeyID(b, arcp.JobPrefix, id)
+}
+
+const timeKeyLen = 12
+
+// appendTimeKey appends 12 bytes that sort as the time does.
+func appendTimeKey(b []byte, t time.Time) []byte {
+	b = binary.BigEndian.AppendUint64(b, uint64(t.Unix())^1<<63)
+	return binary.BigEndian.AppendUint32(b, uint32(t.Nanosecond()))
+}
+
+func numberAt(key []byte) uint64 { return binary.BigEndian.Uint64(key[len(key)-8:]) }
+
+// after is the least key that is greater than all that begin with prefix, whose
+// last byte is not 0xff.
+func after(prefix []byte) []byte {
+	end := append([]byte(nil), prefix...)
+	for i := len(end) - 1; i >= 0; i-- {
+		if end[i]++; end[i] != 0 {
+			return end[:i+1]
+		}
+	}
+	return nil
+}
+
+func parseJob(table string, key []byte) (arcp.JobID, error) {
+	id, rest, ok := codec.CutKeyID(key[len(table):], arcp.JobPrefix)
+	if !ok || len(rest) > 0 {
+		return "", badKey(key)
+	}
+	return arcp.JobID(id), nil
+}
+
+func parseFollow(key []byte) (k sequence.FollowKey, err error) {
+	sess, rest, ok := codec.CutKeyID(key[len(tFollow):], arcp.SessionPrefix)
+	if !ok {
+		return k, badKey(key)
+	}
+	job, rest, ok := codec.CutKeyID(rest, arcp.JobPrefix)
+	if !ok {
+		return k, badKey(key)
+	}
+	return sequence.FollowKey{Session: arcp.SessionID(sess), Job: arcp.JobID(job), CorrelationID: arcp.MessageID(rest)}, nil
+}
+
+func badKey(key []byte) error { return fmt.Errorf("key %q: it has an unknown form", key) }

@@ -1,0 +1,124 @@
+package pebble
+
+import (
+	"context"
+	"fmt"
+
+	pdb "github.com/cockroachdb/pebble/v2"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/store/internal/codec"
+)
+
+// Jobs calls fn for a principal's jobs in the order of (CreatedAt, ID). Minted
+// ids come before others of the same time.
+func (s *Store) Jobs(ctx context.Context, q store.JobQuery, fn func(store.Job) bool) error {
+	prefix := principalKey(nil, tIndex, q.Principal)
+	return s.eachJob(ctx, bounds(prefix, &q), func(key []byte) (arcp.JobID, error) {
+		id, rest, ok := codec.CutKeyID(key[min(len(key), len(prefix)+timeKeyLen):], arcp.JobPrefix)
+		if !ok || len(rest) > 0 {
+			return "", badKey(key)
+		}
+		return arcp.JobID(id), nil
+	}, fn)
+}
+
+// bounds of the part of the index that a query asks for.
+func bounds(prefix []byte, q *store.JobQuery) *pdb.IterOptions {
+	o := &pdb.IterOptions{LowerBound: prefix, UpperBound: after(prefix)}
+	if !q.AfterTime.IsZero() || q.AfterID != "" {
+		o.LowerBound = appendTimeKey(prefix[:len(prefix):len(prefix)], q.AfterTime)
+		if q.AfterID != "" {
+			o.LowerBound = append(codec.AppendKeyID(o.LowerBound, arcp.JobPrefix, q.AfterID), 0)
+		}
+	}
+	if !q.CreatedAfter.IsZero() {
+		past := after(appendTimeKey(prefix[:len(prefix):len(prefix)], q.CreatedAfter))
+		if string(past) > string(o.LowerBound) {
+			o.LowerBound = past
+		}
+	}
+	if !q.CreatedBefore.IsZero() {
+		o.UpperBound = appendTimeKey(prefix[:len(prefix):len(prefix)], q.CreatedBefore)
+	}
+	if string(o.LowerBound) > string(o.UpperBound) {
+		o.UpperBound = o.LowerBound
+	}
+	return o
+}
+
+// Live calls fn for every job that has not ended, in the order of their ids,
+// minted ones first.
+func (s *Store) Live(ctx context.Context, fn func(store.Job) bool) error {
+	return s.eachJob(ctx, table(tLive), func(key []byte) (arcp.JobID, error) { return parseJob(tLive, key) }, fn)
+}
+
+// table is all keys of a table.
+func table(name string) *pdb.IterOptions {
+	return &pdb.IterOptions{LowerBound: []byte(name), UpperBound: after([]byte(name))}
+}
+
+// eachJob calls fn for the jobs that keys within bounds name.
+func (s *Store) eachJob(ctx context.Context, bounds *pdb.IterOptions, id func(key []byte) (arcp.JobID, error), fn func(store.Job) bool) error {
+	it, rows, err := s.pair(bounds)
+	if err != nil {
+		return err
+	}
+	defer it.Close()
+	defer rows.Close()
+	for ok := it.First(); ok; ok = it.Next() {
+		name, err := id(it.Key())
+		if err != nil {
+			return err
+		}
+		j, err := readJob(rows, name)
+		switch {
+		case err != nil:
+			return named(err, "job", string(name))
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !fn(j):
+			return nil
+		}
+	}
+	return it.Error()
+}
+
+// pair opens an iterator within bounds and one over everything, of one moment.
+func (s *Store) pair(bounds *pdb.IterOptions) (it, all *pdb.Iterator, err error) {
+	if it, err = s.view(bounds); err != nil {
+		return nil, nil, err
+	}
+	if all, err = it.Clone(pdb.CloneOptions{IterOptions: &pdb.IterOptions{}}); err != nil {
+		return nil, nil, fmt.Errorf("open a view: %w", joinClose(err, it))
+	}
+	return it, all, nil
+}
+
+// Sessions calls fn for every session in the order of their ids, minted ones
+// first.
+func (s *Store) Sessions(ctx context.Context, fn func(store.Session) bool) error {
+	it, rows, err := s.pair(table(tSession))
+	if err != nil {
+		return err
+	}
+	defer it.Close()
+	defer rows.Close()
+	for ok := it.First(); ok; ok = it.Next() {
+		id, rest, ok := codec.CutKeyID(it.Key()[len(tSession):], arcp.SessionPrefix)
+		if !ok || len(rest) > 0 {
+			return badKey(it.Key())
+		}
+		row, err := readSession(rows, arcp.SessionID(id))
+		switch {
+		case err != nil:
+			return named(err, "session", id)
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !fn(row):
+			return nil
+		}
+	}
+	return it.Error()
+}

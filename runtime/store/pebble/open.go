@@ -1,0 +1,231 @@
+package pebble
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+
+	pdb "github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/store/internal/codec"
+	"github.com/arcpd/arcpd/runtime/store/internal/sequence"
+)
+
+// format is the number of the format that this version reads and writes.
+const format = 1
+
+// Open opens the store in a directory, which is made if there is none. It is
+// store.ErrLocked if another process has it open and store.ErrFormat if a newer
+// version has written it. A store that cannot be opened is left as it is.
+func Open(dir string, opts Options) (store.Store, error) {
+	opts.setDefaults()
+	s, err := open(dir, &opts)
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	return s, nil
+}
+
+func open(dir string, opts *Options) (_ *Store, err error) {
+	if err := prepare(dir); err != nil {
+		return nil, err
+	}
+	lock, err := lockDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{lock: lock}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, lock.Close())
+		}
+	}()
+	if s.db, err = openDB(dir, lock, opts); err != nil {
+		return nil, err
+	}
+	if err := s.load(dir, opts); err != nil {
+		return nil, joinClose(err, s.db)
+	}
+	return s, nil
+}
+
+func joinClose(err error, c interface{ Close() error }) error { return errors.Join(err, c.Close()) }
+
+// prepare makes the directory if need be.
+func prepare(dir string) error {
+	info, err := os.Stat(dir)
+	switch {
+	case err == nil && !info.IsDir():
+		return fmt.Errorf("%s is a file, not a directory", dir)
+	case errors.Is(err, fs.ErrNotExist):
+		return os.MkdirAll(dir, 0o700)
+	}
+	return err
+}
+
+func lockDir(dir string) (*pdb.Lock, error) {
+	lock, err := pdb.LockDirectory(dir, vfs.Default)
+	switch {
+	case err == nil:
+		return lock, nil
+	case isHeld(err):
+		return nil, fmt.Errorf("lock %s: %w", dir, store.ErrLocked)
+	}
+	return nil, fmt.Errorf("lock %s: %w", dir, err)
+}
+
+// isHeld reports whether locking failed because the lock is held. The same
+// error numbers come with a path when the file cannot be made.
+func isHeld(err error) bool {
+	if _, ok := errors.AsType[*fs.PathError](err); ok {
+		return false
+	}
+	return errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) ||
+		strings.Contains(err.Error(), "held by current process")
+}
+
+// openDB opens the directory's files. Damage that makes Pebble panic is an
+// error as well.
+func openDB(dir string, lock *pdb.Lock, opts *Options) (db *pdb.DB, err error) {
+	if _, err := pdb.Peek(dir, vfs.Default); err != nil {
+		if strings.Contains(err.Error(), "unknown format major version") {
+			return nil, fmt.Errorf("%s: %w: %w; use the version that wrote it, or a newer one", dir, store.ErrFormat, err)
+		}
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%s is damaged: %v", dir, p)
+		}
+	}()
+	o := opts.pebble()
+	o.Lock = lock
+	if db, err = pdb.Open(dir, o); err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	return db, nil
+}
+
+// load reads what Commit needs in memory.
+func (s *Store) load(dir string, opts *Options) error {
+	if err := s.checkFormat(dir); err != nil {
+		return err
+	}
+	src := &source{s: s}
+	src.key = []byte(keyState)
+	_, err := src.get(func(v []byte) (err error) {
+		s.enc.state, err = codec.DecodeState(v)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	opts.IDs.After(strings.TrimPrefix(string(s.enc.state.LastID), arcp.MessagePrefix))
+	s.jobs.Store(int64(s.enc.state.Jobs))
+	s.sessions.Store(int64(s.enc.state.Sessions))
+	s.enc.floors = make(map[arcp.SessionID]uint64)
+	s.core = sequence.New(src, opts.IDs, s.enc.state.Deleted)
+	return s.loadLive()
+}
+
+// checkFormat writes the format's number into a new store and compares it in
+// an old one.
+func (s *Store) checkFormat(dir string) error {
+	v, closer, err := s.db.Get([]byte(keyFormat))
+	if errors.Is(err, pdb.ErrNotFound) {
+		return s.create(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: format: %w", dir, err)
+	}
+	defer closer.Close()
+	n, k := binary.Uvarint(v)
+	switch {
+	case k != len(v):
+		return fmt.Errorf("%s: format: it is not a number", dir)
+	case n > format:
+		return fmt.Errorf("%s: %w: it is format %d, this version knows up to %d; use the version that wrote it, or a newer one",
+			dir, store.ErrFormat, n, format)
+	}
+	return nil
+}
+
+func (s *Store) create(dir string) error {
+	it, err := s.db.NewIter(nil)
+	if err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	empty := !it.First()
+	if err := joinClose(it.Error(), it); err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	if !empty {
+		return fmt.Errorf("%s: it holds data of another program", dir)
+	}
+	return s.db.Set([]byte(keyFormat), binary.AppendUvarint(nil, format), pdb.Sync)
+}
+
+// loadLive gives the core the live jobs and who follows them.
+func (s *Store) loadLive() error {
+	follows, err := s.loadFollows()
+	if err != nil {
+		return err
+	}
+	it, rows, err := s.pair(table(tLive))
+	if err != nil {
+		return err
+	}
+	defer it.Close()
+	defer rows.Close()
+	for ok := it.First(); ok; ok = it.Next() {
+		id, err := parseJob(tLive, it.Key())
+		if err != nil {
+			return err
+		}
+		j, err := readJob(rows, id)
+		if err != nil {
+			return named(err, "job", string(id))
+		}
+		if err := s.core.Load(&j, follows[id]); err != nil {
+			return err
+		}
+		s.live.Add(1)
+	}
+	return it.Error()
+}
+
+func (s *Store) loadFollows() (map[arcp.JobID][]sequence.FollowChange, error) {
+	it, err := s.db.NewIter(table(tFollow))
+	if err != nil {
+		return nil, err
+	}
+	defer it.Close()
+	follows := make(map[arcp.JobID][]sequence.FollowChange)
+	for ok := it.First(); ok; ok = it.Next() {
+		f, err := readFollow(it)
+		if err != nil {
+			return nil, fmt.Errorf("key %q: %w", it.Key(), err)
+		}
+		follows[f.Job] = append(follows[f.Job], f)
+	}
+	return follows, it.Error()
+}
+
+func readFollow(it *pdb.Iterator) (f sequence.FollowChange, err error) {
+	k, err := parseFollow(it.Key())
+	if err != nil {
+		return f, err
+	}
+	v, err := it.ValueAndErr()
+	if err != nil {
+		return f, err
+	}
+	return codec.DecodeFollow(k, v)
+}

@@ -1,0 +1,95 @@
+package pebble
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	pdb "github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// Options of a store. The zero value has the defaults.
+type Options struct {
+	// IDs mints the ids of events. Default: a source of its own.
+	IDs *arcp.IDSource
+
+	// CacheBytes bounds the memory for what was read. Default: 64 MiB.
+	CacheBytes int64
+
+	// MemTableBytes is how much is collected in memory, beside the log, before
+	// it is written as a table; up to four are kept. Default: 64 MiB.
+	MemTableBytes uint64
+
+	// Errorf, if set, is told of failures in the background, such as a table
+	// that cannot be read or written. It may be called by any goroutine.
+	Errorf func(format string, args ...any)
+
+	// Fatalf is called when the log or the list of files cannot be written, for
+	// example because the disk is full. What was acknowledged is safe, but
+	// nothing can go on: it must not return. Default: print to standard error
+	// and exit with status 1. Keep the disk from filling instead.
+	Fatalf func(format string, args ...any)
+}
+
+func (o *Options) setDefaults() {
+	if o.IDs == nil {
+		o.IDs = new(arcp.IDSource)
+	}
+	if o.CacheBytes == 0 {
+		o.CacheBytes = 64 << 20
+	}
+	if o.MemTableBytes == 0 {
+		o.MemTableBytes = 64 << 20
+	}
+	if o.Errorf == nil {
+		o.Errorf = func(string, ...any) {}
+	}
+	if o.Fatalf == nil {
+		o.Fatalf = func(format string, args ...any) {
+			fmt.Fprintf(os.Stderr, "store: "+format+"\n", args...)
+			os.Exit(1)
+		}
+	}
+}
+
+// separateBytes is the least size of a value that is kept apart from its key,
+// so that compactions move pointers instead of events.
+const separateBytes = 512
+
+func (o *Options) pebble() *pdb.Options {
+	p := &pdb.Options{
+		CacheSize:                   o.CacheBytes,
+		MemTableSize:                o.MemTableBytes,
+		MemTableStopWritesThreshold: 4,
+		L0CompactionThreshold:       4,
+		L0StopWritesThreshold:       64, // stalls hurt more than a slower read
+		LBaseMaxBytes:               256 << 20,
+		BytesPerSync:                1 << 20,
+		FormatMajorVersion:          pdb.FormatNewest,
+		Logger:                      logger{o},
+		EventListener:               &pdb.EventListener{DataCorruption: o.corruption},
+	}
+	p.Experimental.ValueSeparationPolicy = func() pdb.ValueSeparationPolicy {
+		return pdb.ValueSeparationPolicy{Enabled: true, MinimumSize: separateBytes, MaxBlobReferenceDepth: 10,
+			RewriteMinimumAge: time.Minute, TargetGarbageRatio: 0.3}
+	}
+	p.TargetFileSizes[0] = 16 << 20
+	for i := range p.Levels {
+		p.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+	}
+	return p
+}
+
+// corruption reports a damaged file. Whoever needs what is in it gets an error;
+// without this hook the process would end.
+func (o *Options) corruption(info pdb.DataCorruptionInfo) { o.Errorf("%s", info) }
+
+// logger passes on errors and is silent about everything else.
+type logger struct{ o *Options }
+
+func (logger) Infof(string, ...any)                {}
+func (l logger) Errorf(format string, args ...any) { l.o.Errorf(format, args...) }
+func (l logger) Fatalf(format string, args ...any) { l.o.Fatalf(format, args...) }

@@ -1,0 +1,237 @@
+package pebble
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	pdb "github.com/cockroachdb/pebble/v2"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/store/internal/codec"
+	"github.com/arcpd/arcpd/runtime/store/internal/sequence"
+)
+
+// Job returns a job's row.
+func (s *Store) Job(_ context.Context, id arcp.JobID) (store.Job, error) {
+	it, err := s.view(nil)
+	if err != nil {
+		return store.Job{}, err
+	}
+	defer it.Close()
+	j, err := readJob(it, id)
+	return j, named(err, "job", string(id))
+}
+
+// named says what was not found.
+func named(err error, kind, id string) error {
+	if err != nil {
+		return fmt.Errorf("%s %q: %w", kind, id, err)
+	}
+	return nil
+}
+
+// readJob puts a job's row together from what was submitted, what has changed
+// and, while it lives, its last events.
+func readJob(it *pdb.Iterator, id arcp.JobID) (j store.Job, err error) {
+	err = lookup(it, jobKey(nil, tJob, id), func(v []byte) (err error) {
+		j, err = codec.DecodeJob(id, v)
+		return err
+	})
+	if err != nil || j.State.Terminal() {
+		return j, err
+	}
+	err = lookup(it, jobKey(nil, tStatus, id), func(v []byte) error {
+		status, err := codec.DecodeStatus(v)
+		status.Apply(&j)
+		return err
+	})
+	if err != nil && !errors.Is(err, store.ErrNotFound) || j.State.Terminal() {
+		return j, err
+	}
+	return j, readEnd(it, &j)
+}
+
+// readEnd reads a live job's positions off its last events.
+func readEnd(it *pdb.Iterator, j *store.Job) error {
+	found, err := seekLast(it, jobKey(nil, tChunk, j.ID), math.MaxUint64)
+	if err != nil || !found {
+		return err
+	}
+	v, err := it.ValueAndErr()
+	if err != nil {
+		return fmt.Errorf("key %q: %w", it.Key(), err)
+	}
+	n, origin, err := codec.ChunkEnd(v)
+	if err != nil {
+		return fmt.Errorf("key %q: %w", it.Key(), err)
+	}
+	j.LastJSeq, j.LastSeq = numberAt(it.Key())+n-1, origin
+	return nil
+}
+
+// seekLast moves to the last key that is prefix and a number up to n.
+func seekLast(it *pdb.Iterator, prefix []byte, n uint64) (found bool, err error) {
+	var end []byte
+	if n == math.MaxUint64 {
+		end = after(prefix)
+	} else {
+		end = appendNumber(prefix, n+1)
+	}
+	if it.SeekLT(end) && len(it.Key()) == len(prefix)+8 && bytes.HasPrefix(it.Key(), prefix) {
+		return true, nil
+	}
+	if err := it.Error(); err != nil {
+		return false, fmt.Errorf("key before %q: %w", end, err)
+	}
+	return false, nil
+}
+
+// JobEvents calls fn for a job's events after a position.
+func (s *Store) JobEvents(ctx context.Context, id arcp.JobID, after uint64, fn func(*store.Event) bool) error {
+	it, err := s.view(nil)
+	if err != nil {
+		return err
+	}
+	defer it.Close()
+	if err := lookup(it, jobKey(nil, tJob, id), exists); err != nil {
+		return named(err, "job", string(id))
+	}
+	n := 0
+	err = eachEvent(it, id, after, func(e *store.Event) bool {
+		n++
+		return (n%1024 != 0 || ctx.Err() == nil) && fn(e)
+	})
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	return err
+}
+
+// eachEvent calls fn for a job's events after a position.
+func eachEvent(it *pdb.Iterator, id arcp.JobID, after uint64, fn func(*store.Event) bool) error {
+	c := chunks{it: it}
+	for {
+		events, err := c.from(id, after+1)
+		if err != nil || len(events) == 0 {
+			return err
+		}
+		for i := range events {
+			if !fn(&events[i]) {
+				return nil
+			}
+		}
+		after = events[len(events)-1].JSeq
+	}
+}
+
+// chunks reads the events of jobs, a chunk at a time.
+type chunks struct {
+	it    *pdb.Iterator
+	key   []byte
+	valid bool // the iterator is at the chunk that was read last
+}
+
+// from returns the events of the chunk with a position, from that position on;
+// none if the job ends before it.
+func (c *chunks) from(id arcp.JobID, jseq uint64) ([]store.Event, error) {
+	c.key = chunkKey(c.key[:0], id, jseq)
+	if !c.valid || !c.it.Next() || !bytes.Equal(c.it.Key(), c.key) {
+		found, err := seekLast(c.it, c.key[:len(c.key)-8], jseq)
+		if err != nil || !found {
+			return nil, err
+		}
+	}
+	c.valid = true
+	events, err := decodeChunk(c.it)
+	if err != nil {
+		return nil, err
+	}
+	skip := jseq - numberAt(c.it.Key())
+	return events[min(skip, uint64(len(events))):], nil
+}
+
+func decodeChunk(it *pdb.Iterator) ([]store.Event, error) {
+	v, err := it.ValueAndErr()
+	if err == nil {
+		var events []store.Event
+		if events, err = codec.DecodeChunk(bytes.Clone(v), numberAt(it.Key())); err == nil {
+			return events, nil
+		}
+	}
+	return nil, fmt.Errorf("key %q: %w", it.Key(), err)
+}
+
+// Session returns a session's row.
+func (s *Store) Session(_ context.Context, id arcp.SessionID) (store.Session, error) {
+	it, err := s.view(nil)
+	if err != nil {
+		return store.Session{}, err
+	}
+	defer it.Close()
+	row, err := readSession(it, id)
+	return row, named(err, "session", string(id))
+}
+
+func readSession(it *pdb.Iterator, id arcp.SessionID) (row store.Session, err error) {
+	err = lookup(it, sessionKey(nil, tSession, id), func(v []byte) (err error) {
+		row, err = codec.DecodeSession(id, v)
+		return err
+	})
+	if err != nil {
+		return row, err
+	}
+	return row, readPositions(it, &row)
+}
+
+// readPositions reads where a session's log begins and ends.
+func readPositions(it *pdb.Iterator, row *store.Session) (err error) {
+	if row.TrimmedTo, err = readTrimmed(it, row.ID); err != nil {
+		return err
+	}
+	row.LastSeq = row.TrimmedTo
+	found, err := seekLast(it, sessionKey(nil, tRuns, row.ID), math.MaxUint64)
+	if err != nil || !found {
+		return err
+	}
+	runs, err := decodeRuns(it, nil)
+	if err != nil {
+		return err
+	}
+	last := runs[len(runs)-1]
+	row.LastSeq = max(row.LastSeq, last.First+last.N-1)
+	return nil
+}
+
+func readTrimmed(it *pdb.Iterator, id arcp.SessionID) (uint64, error) {
+	var n uint64
+	err := lookup(it, sessionKey(nil, tPosition, id), func(v []byte) (err error) {
+		n, err = codec.DecodePosition(v)
+		return err
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return 0, nil
+	}
+	return n, err
+}
+
+// decodeRuns returns the runs of the record at the iterator, at least one.
+func decodeRuns(it *pdb.Iterator, runs []sequence.Run) ([]sequence.Run, error) {
+	v, err := it.ValueAndErr()
+	if err == nil {
+		if runs, err = codec.DecodeRuns(runs[:0], v, numberAt(it.Key())); err == nil && len(runs) > 0 {
+			return runs, nil
+		}
+	}
+	return nil, fmt.Errorf("key %q: %w", it.Key(), errors.Join(err, errEmpty(runs)))
+}
+
+func errEmpty(runs []sequence.Run) error {
+	if len(runs) > 0 {
+		return nil
+	}
+	return errors.New("it is empty")
+}

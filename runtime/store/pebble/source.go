@@ -1,0 +1,89 @@
+package pebble
+
+import (
+	"errors"
+	"fmt"
+
+	pdb "github.com/cockroachdb/pebble/v2"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/store/internal/codec"
+)
+
+// source answers the committer, between whose commits nothing changes.
+type source struct {
+	s   *Store
+	key []byte
+}
+
+// get calls fn with a key's value; found is false if there is none.
+func (src *source) get(fn func(value []byte) error) (found bool, err error) {
+	v, closer, err := src.s.db.Get(src.key)
+	if errors.Is(err, pdb.ErrNotFound) {
+		return false, nil
+	}
+	if err == nil {
+		defer closer.Close()
+		err = fn(v)
+	}
+	if err != nil {
+		return false, fmt.Errorf("key %q: %w", src.key, err)
+	}
+	return true, nil
+}
+
+func exists([]byte) error { return nil }
+
+func (src *source) Session(id arcp.SessionID) (store.Session, error) {
+	src.key = sessionKey(src.key[:0], tSession, id)
+	if found, err := src.get(exists); err != nil || !found {
+		return store.Session{}, errors.Join(err, notThere(found))
+	}
+	it, err := src.s.db.NewIter(nil)
+	if err != nil {
+		return store.Session{}, err
+	}
+	defer it.Close()
+	return readSession(it, id)
+}
+
+func notThere(found bool) error {
+	if found {
+		return nil
+	}
+	return store.ErrNotFound
+}
+
+func (src *source) Ended(id arcp.JobID) (bool, error) {
+	src.key = jobKey(src.key[:0], tJob, id)
+	return src.get(exists)
+}
+
+func (src *source) Key(principal, key string) (id arcp.JobID, digest string, err error) {
+	src.key = holderKey(src.key[:0], principal, key)
+	_, err = src.get(func(v []byte) (err error) {
+		id, digest, err = codec.DecodeHolder(v)
+		return err
+	})
+	return id, digest, err
+}
+
+func (src *source) Rev(key string) (rev uint64, err error) {
+	src.key = recordKey(src.key[:0], key)
+	_, err = src.get(func(v []byte) error {
+		rec, err := codec.DecodeRecord(key, v)
+		rev = rec.Rev
+		return err
+	})
+	return rev, err
+}
+
+func (src *source) Events(id arcp.JobID, after uint64, fn func(*store.Event) bool) error {
+	it, err := src.s.db.NewIter(nil)
+	if err != nil {
+		return err
+	}
+	defer it.Close()
+	return eachEvent(it, id, after, fn)
+}

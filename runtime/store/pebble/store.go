@@ -1,0 +1,157 @@
+package pebble
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	pdb "github.com/cockroachdb/pebble/v2"
+
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/store/internal/codec"
+	"github.com/arcpd/arcpd/runtime/store/internal/sequence"
+)
+
+// Store is a store.Store in a directory.
+type Store struct {
+	db   *pdb.DB
+	lock *pdb.Lock
+	core *sequence.Core // the committer's
+	enc  encoder        // the committer's
+
+	// gate is held by Commit from when a batch becomes visible until it is
+	// synced, and by readers while they open their view.
+	gate   sync.RWMutex
+	broken error // of Commit; or closed. Under gate
+
+	jobs, live, sessions atomic.Int64
+}
+
+var errClosed = errors.New("the store is closed")
+
+// Commit performs writes in order and syncs them.
+func (s *Store) Commit(writes []*store.Write, results []store.Result) error {
+	if err := s.state(); err != nil {
+		return err
+	}
+	chg, err := s.core.Decide(writes, results)
+	if err == nil {
+		err = s.commit(chg, syncMode(writes))
+	}
+	if err != nil {
+		return s.fail(fmt.Errorf("commit: %w", err))
+	}
+	return nil
+}
+
+// syncMode: Pebble's NoSync loses what was acknowledged when the process is
+// killed, so it is used only when that is harmless for every write.
+func syncMode(writes []*store.Write) *pdb.WriteOptions {
+	for _, w := range writes {
+		if !w.NoSync {
+			return pdb.Sync
+		}
+	}
+	return pdb.NoSync
+}
+
+func (s *Store) commit(chg *sequence.Changes, mode *pdb.WriteOptions) error {
+	b := s.db.NewBatchWithSize(s.enc.size(chg))
+	defer b.Close()
+	if err := s.enc.encode(b, chg, s); err != nil {
+		return err
+	}
+	if b.Empty() {
+		return nil
+	}
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	return b.Commit(mode)
+}
+
+// state returns why the store cannot be used, if it cannot.
+func (s *Store) state() error {
+	s.gate.RLock()
+	defer s.gate.RUnlock()
+	return s.broken
+}
+
+// fail shuts the store for good.
+func (s *Store) fail(err error) error {
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	if s.broken == nil {
+		s.broken = fmt.Errorf("%w: %w", store.ErrBroken, err)
+	}
+	return err
+}
+
+// view opens an iterator over what is durable now.
+func (s *Store) view(opts *pdb.IterOptions) (*pdb.Iterator, error) {
+	s.gate.RLock()
+	defer s.gate.RUnlock()
+	if s.broken != nil {
+		return nil, s.broken
+	}
+	return s.db.NewIter(opts)
+}
+
+// Get returns a record.
+func (s *Store) Get(ctx context.Context, key string) (store.Record, error) {
+	it, err := s.view(nil)
+	if err != nil {
+		return store.Record{}, err
+	}
+	defer it.Close()
+	rec := store.Record{Key: key}
+	err = lookup(it, recordKey(nil, key), func(v []byte) (err error) {
+		rec, err = codec.DecodeRecord(key, v)
+		return err
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return rec, nil
+	}
+	return rec, err
+}
+
+// Stat counts. Bytes is what the directory's live files take on disk, the log
+// included.
+func (s *Store) Stat() store.Stat {
+	st := store.Stat{Jobs: int(s.jobs.Load()), LiveJobs: int(s.live.Load()), Sessions: int(s.sessions.Load())}
+	if s.state() == nil {
+		st.Bytes = int64(s.db.Metrics().DiskSpaceUsage())
+	}
+	return st
+}
+
+// Close flushes and releases the directory. It may be called again.
+func (s *Store) Close() error {
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	if errors.Is(s.broken, errClosed) {
+		return nil
+	}
+	s.broken = errClosed
+	return errors.Join(s.db.Close(), s.lock.Close())
+}
+
+// lookup calls fn with the value of a key, which must not be kept;
+// store.ErrNotFound if there is none. Errors name the key.
+func lookup(it *pdb.Iterator, key []byte, fn func(value []byte) error) error {
+	if !it.SeekPrefixGE(key) {
+		if err := it.Error(); err != nil {
+			return fmt.Errorf("key %q: %w", key, err)
+		}
+		return store.ErrNotFound
+	}
+	v, err := it.ValueAndErr()
+	if err == nil {
+		err = fn(v)
+	}
+	if err != nil {
+		return fmt.Errorf("key %q: %w", key, err)
+	}
+	return nil
+}

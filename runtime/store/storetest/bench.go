@@ -1,0 +1,314 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// Bench measures what the runtime asks of a store.
+func Bench(b *testing.B, open Open) {
+	b.Run("Events", func(b *testing.B) { benchEvents(b, open) })
+	b.Run("SingleEvents", func(b *testing.B) { benchSingleEvents(b, open) })
+	b.Run("EchoJobs", func(b *testing.B) { benchEchoJobs(b, open) })
+	b.Run("EchoJobsGrouped", func(b *testing.B) { benchEchoGrouped(b, open) })
+	b.Run("OneWriter", func(b *testing.B) { benchOneWriter(b, open) })
+	b.Run("Replay", func(b *testing.B) { benchReplay(b, open) })
+	b.Run("ReplayStart", func(b *testing.B) { benchReplayStart(b, open) })
+	b.Run("JobsPage", func(b *testing.B) { benchJobsPage(b, open) })
+	b.Run("FollowLong", func(b *testing.B) { benchFollowLong(b, open) })
+}
+
+// payload makes an event's body about 200 bytes long.
+var payload = []byte(`{"current":12345,"total":99999,"message":"` + strings.Repeat("x", 4) + `"}`)
+
+type template struct{ body []byte }
+
+func newTemplate(id arcp.JobID) *template {
+	return &template{store.AppendBody(nil, arcp.JobProgress, t0, &store.Common{JobID: id, TraceID: "0af7651916cd43dd"}, "", payload)}
+}
+
+// slab makes n events in few allocations, as little as a caller can spend.
+func (t *template) slab(n int) []*store.Event {
+	events, bodies, out := make([]store.Event, n), make([]byte, 0, n*len(t.body)), make([]*store.Event, n)
+	for i := range events {
+		k := len(bodies)
+		bodies = append(bodies, t.body...)
+		events[i] = store.Event{Type: arcp.JobProgress, Time: t0, Body: bodies[k:len(bodies):len(bodies)]}
+		out[i] = &events[i]
+	}
+	return out
+}
+
+// sessionsAndJobs makes n sessions with a job each.
+func sessionsAndJobs(d *db, n int) (jobs []arcp.JobID, templates []*template) {
+	for range n {
+		s := d.session(arcp.NewSessionID())
+		id := d.submit(arcp.NewJobID(), s)
+		jobs, templates = append(jobs, id), append(templates, newTemplate(id))
+	}
+	return jobs, templates
+}
+
+// benchEvents commits batches of 512 events of 16 jobs in 16 writes and trims
+// each session now and then.
+func benchEvents(b *testing.B, open Open) {
+	benchBatches(b, open, 16, 32)
+}
+
+// benchSingleEvents is the same with a write an event.
+func benchSingleEvents(b *testing.B, open Open) {
+	benchBatches(b, open, 512, 1)
+}
+
+func benchBatches(b *testing.B, open Open, n, size int) {
+	d := fresh(b, open)
+	jobs, templates := sessionsAndJobs(d, 16)
+	var sessions []arcp.SessionID
+	for _, id := range jobs {
+		sessions = append(sessions, d.job(id).Session)
+	}
+	results := make([]store.Result, n+16)
+	var spent time.Duration
+	round := uint64(0)
+	for b.Loop() {
+		writes := make([]*store.Write, 0, n+16)
+		for i := range n {
+			writes = append(writes, &store.Write{Job: jobs[i%16], Attempt: 1, Events: templates[i%16].slab(size)})
+		}
+		if round++; round%4 == 0 {
+			for _, s := range sessions {
+				writes = append(writes, &store.Write{Trim: &store.Trim{Session: s, Seq: (round - 2) * 32}})
+			}
+		}
+		start := time.Now()
+		if err := d.Commit(writes, results[:len(writes)]); err != nil {
+			b.Fatal(err)
+		}
+		spent += time.Since(start)
+	}
+	if want := round * uint64(n) / 16 * uint64(size); d.row(sessions[0]).LastSeq != want {
+		b.Errorf("LastSeq = %d, want %d", d.row(sessions[0]).LastSeq, want)
+	}
+	b.ReportMetric(float64(b.N*n*size)/spent.Seconds(), "events/s")
+	b.ReportMetric(float64(len(templates[0].body)), "B/event")
+}
+
+// echo makes the two writes of an echo job.
+func echo(s arcp.SessionID, principal string, types ...arcp.Type) [2]*store.Write {
+	row := &store.Job{ID: arcp.NewJobID(), Principal: principal, Session: s, SubmitID: arcp.NewMessageID(), Agent: "demo.echo@1",
+		Arguments: arcp.Raw(`{"message":"hello"}`), TraceID: "0af7651916cd43dd8448eb211c80319c", CreatedAt: time.Now(), State: arcp.StateAccepted}
+	c := &store.Common{JobID: row.ID, TraceID: row.TraceID}
+	event := func(t arcp.Type) *store.Event {
+		return store.NewEvent(t, row.CreatedAt, c, "", []byte(`{"result":{"message":"hello"}}`))
+	}
+	return [2]*store.Write{
+		{Submit: row, Events: []*store.Event{event(arcp.JobAccepted)}},
+		{Job: row.ID, Attempt: 1, Events: []*store.Event{event(arcp.JobStarted), event(arcp.JobCompleted)}, State: arcp.StateCompleted},
+	}
+}
+
+// benchEchoJobs commits 32 echo jobs of 32 sessions at a time: the submits of
+// these together with the ends of those before.
+func benchEchoJobs(b *testing.B, open Open) {
+	d := fresh(b, open)
+	var sessions []arcp.SessionID
+	for range 32 {
+		sessions = append(sessions, d.session(arcp.NewSessionID()))
+	}
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	results := make([]store.Result, 64)
+	var ends []*store.Write
+	var spent time.Duration
+	for b.Loop() {
+		writes := append(make([]*store.Write, 0, 64), ends...)
+		ends = ends[:0]
+		for _, s := range sessions {
+			job := echo(s, "ann")
+			writes, ends = append(writes, job[0]), append(ends, job[1])
+		}
+		start := time.Now()
+		if err := d.Commit(writes, results[:len(writes)]); err != nil {
+			b.Fatal(err)
+		}
+		spent += time.Since(start)
+	}
+	d.batch(ends...)
+	clear(results)
+	ends = nil
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	b.ReportMetric(float64(b.N*32)/spent.Seconds(), "jobs/s")
+	b.ReportMetric(float64(int64(after.HeapAlloc)-int64(before.HeapAlloc))/float64(b.N*32), "heap-B/job")
+	runtime.KeepAlive(d)
+}
+
+// benchEchoGrouped runs echo jobs of 64 submitters, each waiting for its two
+// commits, through one committer.
+func benchEchoGrouped(b *testing.B, open Open) {
+	d := fresh(b, open)
+	c := startCommitter(d)
+	work := make(chan [2]*store.Write, 64)
+	var wg sync.WaitGroup
+	for range 64 {
+		wg.Go(func() {
+			for job := range work {
+				c.do(job[0])
+				c.do(job[1])
+			}
+		})
+	}
+	var sessions []arcp.SessionID
+	for range 64 {
+		id := arcp.NewSessionID()
+		c.do(&store.Write{Session: sessionRow(id)})
+		sessions = append(sessions, id)
+	}
+	i := 0
+	for b.Loop() {
+		i++
+		work <- echo(sessions[i%64], "ann")
+	}
+	close(work)
+	wg.Wait()
+	c.stop()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
+}
+
+func benchOneWriter(b *testing.B, open Open) {
+	d := fresh(b, open)
+	jobs, templates := sessionsAndJobs(d, 1)
+	results := make([]store.Result, 1)
+	var lat []time.Duration
+	for b.Loop() {
+		w := &store.Write{Job: jobs[0], Attempt: 1, Events: templates[0].slab(1)}
+		start := time.Now()
+		if err := d.Commit([]*store.Write{w}, results); err != nil {
+			b.Fatal(err)
+		}
+		lat = append(lat, time.Since(start))
+	}
+	reportPercentiles(b, lat)
+}
+
+// manyEvents gives a session a million events of 16 jobs.
+func manyEvents(d *db, jobs int) arcp.SessionID {
+	s := d.session(arcp.NewSessionID())
+	var names []arcp.JobID
+	var templates []*template
+	for range jobs {
+		id := d.submit(arcp.NewJobID(), s)
+		names, templates = append(names, id), append(templates, newTemplate(id))
+	}
+	for range 1_000_000 / 512 {
+		writes := make([]*store.Write, jobs)
+		for i := range writes {
+			writes[i] = &store.Write{Job: names[i], Attempt: 1, Events: templates[i].slab(512 / jobs)}
+		}
+		d.batch(writes...)
+	}
+	return s
+}
+
+func benchReplay(b *testing.B, open Open) {
+	d := fresh(b, open)
+	s := manyEvents(d, 16)
+	n := 0
+	var heap uint64
+	for b.Loop() {
+		err := d.SessionEvents(context.Background(), s, 0, func(store.Delivery) bool {
+			if n++; n%900_000 == 0 {
+				var m runtime.MemStats
+				runtime.ReadMemStats(&m)
+				heap = m.HeapAlloc
+			}
+			return true
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "events/s")
+	b.ReportMetric(float64(heap)/1e6, "heap-MB")
+}
+
+// benchReplayStart reads one event in the middle of a million.
+func benchReplayStart(b *testing.B, open Open) {
+	d := fresh(b, open)
+	s := manyEvents(d, 16)
+	for b.Loop() {
+		err := d.SessionEvents(context.Background(), s, 500_000, func(store.Delivery) bool { return false })
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func benchJobsPage(b *testing.B, open Open) {
+	d := fresh(b, open)
+	s := d.session(arcp.NewSessionID())
+	const jobs = 200_000
+	for range jobs / 500 {
+		var writes []*store.Write
+		for range 500 {
+			job := echo(s, "ann")
+			writes = append(writes, job[0], job[1])
+		}
+		d.batch(writes...)
+	}
+	all := ids(d, store.JobQuery{Principal: "ann"}, 0)
+	for _, c := range []struct {
+		name  string
+		after int
+	}{{"start", 0}, {"end", jobs - 102}} {
+		b.Run(c.name, func(b *testing.B) {
+			j := d.job(all[c.after])
+			q := store.JobQuery{Principal: "ann", AfterTime: j.CreatedAt, AfterID: j.ID}
+			for b.Loop() {
+				if n := len(ids(d, q, 100)); n != 100 {
+					b.Fatalf("%d jobs", n)
+				}
+			}
+		})
+	}
+}
+
+// benchFollowLong follows a job with a million events.
+func benchFollowLong(b *testing.B, open Open) {
+	d := fresh(b, open)
+	s := manyEvents(d, 1)
+	id := d.given1(s).Event
+	name := arcp.JobID(jobOf(id))
+	i := 0
+	before := d.Stat().Bytes
+	for b.Loop() {
+		i++
+		other := d.session(arcp.SessionID(fmt.Sprint("sess_", i)))
+		d.do(&store.Write{Follow: &store.Follow{Session: other, Job: name, CorrelationID: "c"}})
+	}
+	b.ReportMetric(float64(d.Stat().Bytes-before)/float64(i), "stored-B/op")
+}
+
+// given1 is the first event a session was given.
+func (d *db) given1(id arcp.SessionID) (first store.Delivery) {
+	err := d.SessionEvents(context.Background(), id, 0, func(x store.Delivery) bool { first = x; return false })
+	if err != nil {
+		d.Fatal(err)
+	}
+	return first
+}
+
+func jobOf(e *store.Event) string {
+	_, rest, _ := strings.Cut(string(e.Body), `"job_id":"`)
+	id, _, _ := strings.Cut(rest, `"`)
+	return id
+}

@@ -1,0 +1,310 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+func TestInventory(t *testing.T) {
+	r := tool.NewRegistry()
+	if err := Register(r); err != nil {
+		t.Fatal(err)
+	}
+	one := []string{"1.0.0"}
+	want := []arcp.Agent{
+		{Name: "demo.echo", Versions: []string{"1.0.0", "0.9.0"}, Default: "1.0.0"},
+		{Name: "demo.emit", Versions: one, Default: "1.0.0"}, {Name: "demo.fail", Versions: one, Default: "1.0.0"},
+		{Name: "demo.panic", Versions: one, Default: "1.0.0"}, {Name: "demo.progress", Versions: one, Default: "1.0.0"},
+		{Name: "demo.sleep", Versions: one, Default: "1.0.0"}, {Name: "demo.stall", Versions: one, Default: "1.0.0"},
+		{Name: "demo.stubborn", Versions: one, Default: "1.0.0"},
+	}
+	if diff := cmp.Diff(want, r.Agents()); diff != "" {
+		t.Errorf("agents (-want +got):\n%s", diff)
+	}
+	for _, d := range r.Tools() {
+		if d.Limits.Timeout < time.Hour || d.Limits.Concurrency >= 0 && d.Limits.Concurrency < 10_000 || !d.SideEffect.Early() {
+			t.Errorf("%s: %+v, side effect %s: it cannot run for long, thousands at once", d.Ref(), d.Limits, d.SideEffect)
+		}
+	}
+	if err := Register(r); err == nil {
+		t.Error("the demo tools can be registered twice")
+	}
+}
+
+// Each case is one call as a client would make it, in a bubble.
+func TestCalls(t *testing.T) {
+	for _, c := range []struct {
+		tool, args string
+		want       string // the result
+		took       time.Duration
+	}{
+		{"demo.echo", ` { "a":1.0, "b":"é\n" } `, ` { "a":1.0, "b":"é\n" } `, 0},
+		{"demo.echo", `[1]`, `[1]`, 0},
+		{"demo.echo", ``, `{}`, 0},
+		{"demo.echo@0.9.0", `{"a":1}`, `{"legacy":{"a":1}}`, 0},
+		{"demo.echo@0.9.0", ``, `{"legacy":{}}`, 0},
+		{"demo.emit", `{"count":0,"bytes":0}`, `{"emitted":0}`, 0},
+		{"demo.emit", `{"count":3,"bytes":5}`, `{"emitted":3}`, 0},
+		{"demo.emit", `{"count":3,"bytes":5,"interval_ms":100}`, `{"emitted":3}`, 200 * time.Millisecond},
+		{"demo.emit", `{"count":3,"bytes":5,"interval_ms":100,"delay_ms":1000}`, `{"emitted":3}`, 1200 * time.Millisecond},
+		{"demo.progress", `{"steps":0,"interval_ms":10}`, `{"steps":0}`, 0},
+		{"demo.progress", `{"steps":4,"interval_ms":0}`, `{"steps":4}`, 0},
+		{"demo.progress", `{"steps":4,"interval_ms":250}`, `{"steps":4}`, time.Second},
+		{"demo.sleep", `{"ms":0}`, `{"slept_ms":0}`, 0},
+		{"demo.sleep", `{"ms":3600000}`, `{"slept_ms":3600000}`, time.Hour},
+		{"demo.sleep", `{"ms":1.5e3}`, `{"slept_ms":1500}`, 1500 * time.Millisecond},
+		{"demo.stubborn", `{"ms":7000}`, `{"stubborn_ms":7000}`, 7 * time.Second},
+		{"demo.stall", `{"ms":7000}`, `{"stalled_ms":7000}`, 7 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d, start := demo(t, c.tool), time.Now()
+			if err := d.Validate(arcp.Raw(c.args)); err != nil {
+				t.Errorf("%s %s: refused: %v", c.tool, c.args, err)
+				return
+			}
+			got, err := d.Run(t.Context(), &fakeJob{}, arcp.Raw(c.args))
+			if err != nil || string(got) != c.want {
+				t.Errorf("%s %s = %s, %v, want %s", c.tool, c.args, got, err, c.want)
+			}
+			if took := time.Since(start); took != c.took {
+				t.Errorf("%s %s took %v, want %v", c.tool, c.args, took, c.took)
+			}
+		})
+	}
+}
+
+func TestRefusedArguments(t *testing.T) {
+	for _, c := range []struct{ tool, args, message string }{
+		{"demo.emit", `{"bytes":1}`, "argument /count is required"},
+		{"demo.emit", `{"count":1}`, "argument /bytes is required"},
+		{"demo.emit", `{"count":10000001,"bytes":1}`, "argument /count must be at most 10000000"},
+		{"demo.emit", `{"count":-1,"bytes":1}`, "argument /count must be at least 0"},
+		{"demo.emit", `{"count":1,"bytes":262145}`, "argument /bytes must be at most 262144"},
+		{"demo.emit", `{"count":1,"bytes":-1}`, "argument /bytes must be at least 0"},
+		{"demo.emit", `{"count":1,"bytes":1,"interval_ms":3600001}`, "argument /interval_ms must be at most 3600000"},
+		{"demo.emit", `{"count":1,"bytes":1,"delay_ms":-1}`, "argument /delay_ms must be at least 0"},
+		{"demo.emit", `{"count":1,"bytes":1,"x":1}`, "argument /x is not known; known are bytes, count, delay_ms, interval_ms"},
+		{"demo.progress", `{"steps":1}`, "argument /interval_ms is required"},
+		{"demo.progress", `{"interval_ms":1}`, "argument /steps is required"},
+		{"demo.progress", `{"steps":10000001,"interval_ms":1}`, "argument /steps must be at most 10000000"},
+		{"demo.progress", `{"steps":1.5,"interval_ms":1}`, "argument /steps must be an integer, not a number"},
+		{"demo.sleep", `{}`, "argument /ms is required"},
+		{"demo.sleep", `{"ms":"10"}`, "argument /ms must be an integer, not a string"},
+		{"demo.sleep", `{"ms":3600001}`, "argument /ms must be at most 3600000"},
+		{"demo.stubborn", `{"ms":-1}`, "argument /ms must be at least 0"},
+		{"demo.stall", `{"ms":1,"s":1}`, "argument /s is not known; known are ms"},
+		{"demo.fail", `{"message":"m"}`, "argument /code is required"},
+		{"demo.fail", `{"code":"ABORTED"}`, "argument /message is required"},
+		{"demo.fail", `{"code":"ABORTED","message":"m","details":[]}`, "argument /details must be null or an object, not an array"},
+		{"demo.fail", `{"code":"ABORTED","message":"m","retryable":1}`, "argument /retryable must be null or a boolean, not a number"},
+		{"demo.panic", `{"now":true}`, "argument /now is not known"},
+		{"demo.panic", `[]`, "the arguments must be an object, not an array"},
+	} {
+		err := demo(t, c.tool).Validate(arcp.Raw(c.args))
+		if err == nil || err.Code != arcp.CodeInvalidArgument || err.Message != c.message {
+			t.Errorf("%s %s: %v, want INVALID_ARGUMENT: %s", c.tool, c.args, err, c.message)
+		}
+	}
+}
+
+func TestEmittedEvents(t *testing.T) {
+	const n = 2000 // more than one block of attributes
+	job := &fakeJob{}
+	if _, err := demo(t, "demo.emit").Run(t.Context(), job, fmt.Appendf(nil, `{"count":%d,"bytes":9}`, n)); err != nil {
+		t.Fatal(err)
+	}
+	if len(job.logs) != n {
+		t.Fatalf("%d events, want %d", len(job.logs), n)
+	}
+	for i, e := range job.logs {
+		want := arcp.LogPayload{Level: "info", Message: "xxxxxxxxx", Attributes: fmt.Appendf(nil, `{"n":%d}`, i)}
+		if e.Level != want.Level || e.Message != want.Message || !bytes.Equal(e.Attributes, want.Attributes) {
+			t.Fatalf("event %d = %+v, want %+v", i, e, want)
+		}
+	}
+}
+
+func TestProgressEvents(t *testing.T) {
+	job := &fakeJob{}
+	if _, err := demo(t, "demo.progress").Run(t.Context(), job, arcp.Raw(`{"steps":4,"interval_ms":0}`)); err != nil {
+		t.Fatal(err)
+	}
+	var want []arcp.JobProgressPayload
+	for i := 1.0; i <= 4; i++ {
+		want = append(want, arcp.JobProgressPayload{Current: i, Total: new(4.0), Percent: new(25 * i)})
+	}
+	if diff := cmp.Diff(want, job.progress); diff != "" {
+		t.Errorf("progress (-want +got):\n%s", diff)
+	}
+}
+
+// A cooperative tool returns at once, with the cause, when its job is stopped.
+func TestStopping(t *testing.T) {
+	stop := &arcp.Error{Code: arcp.CodeCancelled, Message: "enough"}
+	for _, c := range []struct {
+		tool, args string
+		events     int // emitted before
+	}{
+		{"demo.sleep", `{"ms":60000}`, 0},
+		{"demo.stall", `{"ms":60000}`, 0},
+		{"demo.emit", `{"count":100,"bytes":1,"interval_ms":400}`, 3},
+		{"demo.emit", `{"count":100,"bytes":1,"delay_ms":60000}`, 0},
+		{"demo.progress", `{"steps":100,"interval_ms":400}`, 2},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Second, func() { cancel(stop) })
+			job, start := &fakeJob{}, time.Now()
+			out, err := demo(t, c.tool).Run(ctx, job, arcp.Raw(c.args))
+			if out != nil || err == nil || err.Code != stop.Code || err.Message != stop.Message {
+				t.Errorf("%s %s = %s, %v, want %v", c.tool, c.args, out, err, stop)
+			}
+			if took := time.Since(start); took != time.Second {
+				t.Errorf("%s %s stopped after %v, want 1s", c.tool, c.args, took)
+			}
+			if got := len(job.logs) + len(job.progress); got != c.events {
+				t.Errorf("%s %s emitted %d events, want %d", c.tool, c.args, got, c.events)
+			}
+		})
+	}
+}
+
+// Those that never wait still notice.
+func TestStoppingWithoutWaiting(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(&arcp.Error{Code: arcp.CodeTimeout, Message: "too long"})
+	for ref, args := range map[string]string{
+		"demo.emit": `{"count":10000000,"bytes":1}`, "demo.progress": `{"steps":10000000,"interval_ms":0}`, "demo.sleep": `{"ms":0}`,
+	} {
+		if _, err := demo(t, ref).Run(ctx, &fakeJob{}, arcp.Raw(args)); err == nil || err.Code != arcp.CodeTimeout {
+			t.Errorf("%s: %v, want TIMEOUT", ref, err)
+		}
+	}
+}
+
+func TestAnEndedJobStopsItsTool(t *testing.T) {
+	for ref, args := range map[string]string{
+		"demo.emit": `{"count":10000000,"bytes":1}`, "demo.progress": `{"steps":10000000,"interval_ms":0}`,
+	} {
+		job := &fakeJob{endsAfter: 5}
+		_, err := demo(t, ref).Run(t.Context(), job, arcp.Raw(args))
+		if err == nil || err.Message != errEnded.Error() {
+			t.Errorf("%s: %v, want %v", ref, err, errEnded)
+		}
+	}
+}
+
+func TestStubbornIgnoresCancellation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		start := time.Now()
+		got, err := demo(t, "demo.stubborn").Run(ctx, &fakeJob{}, arcp.Raw(`{"ms":5000}`))
+		if took := time.Since(start); err != nil || string(got) != `{"stubborn_ms":5000}` || took != 5*time.Second {
+			t.Errorf("%s, %v after %v, want its result after 5s", got, err, took)
+		}
+	})
+}
+
+func TestStallTakesTheHeartbeatsOver(t *testing.T) {
+	job := &fakeJob{}
+	if _, err := demo(t, "demo.stall").Run(t.Context(), job, arcp.Raw(`{"ms":0}`)); err != nil || !job.manual {
+		t.Errorf("manual = %v, %v", job.manual, err)
+	}
+	other := &fakeJob{}
+	if _, err := demo(t, "demo.sleep").Run(t.Context(), other, arcp.Raw(`{"ms":0}`)); err != nil || other.manual {
+		t.Errorf("demo.sleep: manual = %v, %v", other.manual, err)
+	}
+}
+
+func TestFail(t *testing.T) {
+	d := demo(t, "demo.fail")
+	for _, info := range arcp.Codes {
+		args := fmt.Appendf(nil, `{"code":%q,"message":"m"}`, info.Code)
+		if info.Code == arcp.CodeOK {
+			if d.Validate(args) == nil {
+				t.Error("OK is accepted as an error")
+			}
+			continue
+		}
+		if err := d.Validate(args); err != nil {
+			t.Errorf("%s is refused: %v", info.Code, err)
+		}
+		_, err := d.Run(t.Context(), &fakeJob{}, args)
+		if diff := cmp.Diff(&arcp.Error{Code: info.Code, Message: "m", Retryable: info.Retryable}, err); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", info.Code, diff)
+		}
+	}
+	full := arcp.Raw(`{"code":"NOT_FOUND","message":"no %d","retryable":true,"details":{"a":1.0}}`)
+	_, err := d.Run(t.Context(), &fakeJob{}, full)
+	if diff := cmp.Diff(&arcp.Error{Code: arcp.CodeNotFound, Message: "no %d", Retryable: true, Details: arcp.Raw(`{"a":1.0}`)}, err); diff != "" {
+		t.Errorf("with all arguments (-want +got):\n%s", diff)
+	}
+	_, err = d.Run(t.Context(), &fakeJob{}, arcp.Raw(`{"code":"INTERNAL","message":"m","retryable":null,"details":null}`))
+	if diff := cmp.Diff(&arcp.Error{Code: arcp.CodeInternal, Message: "m", Retryable: true}, err); diff != "" {
+		t.Errorf("null is as absent (-want +got):\n%s", diff)
+	}
+}
+
+func TestFailNamesTheCodesThereAre(t *testing.T) {
+	err := demo(t, "demo.fail").Validate(arcp.Raw(`{"code":"NO_SUCH","message":"m"}`))
+	if err == nil || err.Code != arcp.CodeInvalidArgument {
+		t.Fatalf("error %v, want INVALID_ARGUMENT", err)
+	}
+	for _, info := range arcp.Codes {
+		if info.Code != arcp.CodeOK && !strings.Contains(err.Message, `"`+string(info.Code)+`"`) {
+			t.Errorf("%q does not name %s", err.Message, info.Code)
+		}
+	}
+}
+
+func TestPanic(t *testing.T) {
+	job := &fakeJob{}
+	_, err := demo(t, "demo.panic").Run(t.Context(), job, nil)
+	if err == nil || err.Code != arcp.CodeInternal || job.panics != 1 {
+		t.Errorf("error %v, %d panics reported, want INTERNAL and 1", err, job.panics)
+	}
+}
+
+// discardJob costs nothing, so that the tool itself is measured.
+type discardJob struct{ tool.Job }
+
+func (discardJob) Log(string, string, any) error          { return nil }
+func (discardJob) Progress(arcp.JobProgressPayload) error { return nil }
+
+func BenchmarkEcho(b *testing.B) {
+	b.ReportAllocs()
+	d, ctx, args := demo(b, "demo.echo"), context.Background(), arcp.Raw(`{"text":"hello","n":1}`)
+	for b.Loop() {
+		if err := d.Validate(args); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := d.Run(ctx, nil, args); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkEmit measures runs of 100,000 events.
+func BenchmarkEmit(b *testing.B) {
+	const n = 100_000
+	b.ReportAllocs()
+	d, ctx := demo(b, "demo.emit"), context.Background()
+	args := fmt.Appendf(nil, `{"count":%d,"bytes":100}`, n)
+	for b.Loop() {
+		if _, err := d.Run(ctx, discardJob{}, args); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/event")
+}

@@ -1,0 +1,43 @@
+package tool
+
+import (
+	"context"
+	"testing"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// silentJob is a Job that drops what it is told, except panics.
+type silentJob struct {
+	Job
+	panics []*PanicError
+}
+
+func (j *silentJob) ToolPanicked(p *PanicError) { j.panics = append(j.panics, p) }
+
+// raw returns a tool that does what fn says.
+func raw(t testing.TB, c Capability, fn Func) *Tool {
+	t.Helper()
+	if c.Name == "" {
+		c.Name = "t"
+	}
+	made, err := NewRaw(c, fn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+func echo(_ context.Context, _ Job, args arcp.Raw) (arcp.Raw, error) { return args, nil }
+
+// wantError checks an error's code and message.
+func wantError(t *testing.T, what string, err *arcp.Error, code arcp.Code, message string) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("%s: no error, want %s: %s", what, code, message)
+		return
+	}
+	if err.Code != code || err.Message != message {
+		t.Errorf("%s: %v, want %s: %s", what, err, code, message)
+	}
+}

@@ -1,0 +1,346 @@
+package transport_test
+
+import (
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/arcpd/arcpd/transport"
+	"github.com/arcpd/arcpd/transport/transporttest"
+)
+
+// wsServer is a server that hands over the connections it accepts.
+type wsServer struct {
+	transport.Upgrader
+	url   string
+	tls   *tls.Config // for the client
+	conns chan transport.Conn
+}
+
+func newWSServer(t testing.TB, start func(http.Handler) *httptest.Server) *wsServer {
+	t.Helper()
+	s := &wsServer{conns: make(chan transport.Conn, 1)}
+	h := start(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.Handler(func(c transport.Conn) { s.conns <- c }).ServeHTTP(w, r)
+	}))
+	t.Cleanup(h.Close)
+	s.url = "ws" + strings.TrimPrefix(h.URL, "http")
+	s.tls = h.Client().Transport.(*http.Transport).TLSClientConfig
+	return s
+}
+
+// dial is a transporttest.Dial.
+func (s *wsServer) dial(t *testing.T, l transport.Limits) (server, client transport.Conn) {
+	t.Helper()
+	s.Limits = l
+	client, err := transport.Dial(t.Context(), s.url, transport.DialOptions{TLS: s.tls, Limits: l})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return <-s.conns, client
+}
+
+func TestWebSocket(t *testing.T) {
+	transporttest.Run(t, newWSServer(t, httptest.NewServer).dial)
+}
+
+func TestWebSocketTLS(t *testing.T) {
+	transporttest.Run(t, newWSServer(t, httptest.NewTLSServer).dial)
+}
+
+// rawDial returns a server's connection and a raw client.
+func rawDial(t *testing.T, l transport.Limits) (transport.Conn, rawClient) {
+	t.Helper()
+	s := newWSServer(t, httptest.NewServer)
+	s.Limits = l
+	client := newRawClient(t, s.url)
+	server := <-s.conns
+	t.Cleanup(func() {
+		client.close()
+		server.Abort()
+	})
+	return server, client
+}
+
+func wantRead(t *testing.T, c transport.Conn, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		got, err := c.Read()
+		if err != nil {
+			t.Fatalf("Read() = %v, want %.50q", err, w)
+		}
+		if string(got) != w {
+			t.Errorf("Read() = %.50q (%d bytes), want %.50q", got, len(got), w)
+		}
+	}
+}
+
+func wantCode(t *testing.T, c transport.Conn, want transport.CloseCode) {
+	t.Helper()
+	f, err := c.Read()
+	e, ok := errors.AsType[*transport.Error](err)
+	if !ok || e.Code != want {
+		t.Errorf("Read() = %.50q, %v, want code %d", f, err, want)
+	}
+}
+
+const (
+	fin      = 0x80
+	fragment = 0x0
+	text     = 0x1
+	binaryOp = 0x2
+	closing  = 0x8
+	ping     = 0x9
+	pong     = 0xa
+)
+
+func closeText(code transport.CloseCode, reason string) string {
+	return string(binary.BigEndian.AppendUint16(nil, uint16(code))) + reason
+}
+
+func TestFragments(t *testing.T) {
+	server, client := rawDial(t, transport.Limits{ReadLimit: 200_000})
+	big := strings.Repeat("0123456789", 7000)
+	snow := "☃"
+	client.write(client.frame(fin|text, "whole") +
+		client.frame(text, "one ") + client.frame(fragment, "") + client.frame(fin|fragment, "two") +
+		client.frame(text, big) + client.frame(fin|ping, "between") + client.frame(fin|fragment, big) +
+		client.frame(text, snow[:1]) + client.frame(fin|fragment, snow[1:]) +
+		client.frame(fin|text, "") + client.frame(fin|text, "whole again"))
+	wantRead(t, server, "whole", "one two", big+big, snow, "", "whole again")
+	client.wantFrame(fin|pong, "between")
+}
+
+// Bytes may arrive one by one, with pauses anywhere.
+func TestFramesInPieces(t *testing.T) {
+	server, client := rawDial(t, transport.Limits{})
+	body := strings.Repeat("x", 130)
+	stream := client.frame(fin|text, "{}") + client.frame(fin|ping, "p") + client.frame(text, body) +
+		client.frame(fin|pong, "unasked") + client.frame(fin|fragment, "y") + client.frame(fin|text, body)
+	go func() {
+		for i := range stream {
+			client.write(stream[i : i+1])
+			runtime.Gosched()
+		}
+	}()
+	wantRead(t, server, "{}", body+"y", body)
+	client.wantFrame(fin|pong, "p")
+}
+
+func TestBadFrames(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		bytes func(c rawClient) string
+		want  transport.CloseCode
+	}{
+		{"binary", func(c rawClient) string { return c.frame(fin|binaryOp, "{}") }, transport.CloseNotText},
+		{"binary fragment", func(c rawClient) string { return c.frame(binaryOp, "{}") }, transport.CloseNotText},
+		{"reserved bit", func(c rawClient) string { return c.frame(0x40|fin|text, "{}") }, transport.CloseProtocol},
+		{"reserved opcode", func(c rawClient) string { return c.frame(fin|0x3, "{}") }, transport.CloseProtocol},
+		{"continuation of nothing", func(c rawClient) string { return c.frame(fin|fragment, "{}") }, transport.CloseProtocol},
+		{"text within message", func(c rawClient) string { return c.frame(text, "{") + c.frame(fin|text, "}") }, transport.CloseProtocol},
+		{"long ping", func(c rawClient) string { return c.frame(fin|ping, strings.Repeat("x", 126)) }, transport.CloseProtocol},
+		{"fragmented ping", func(c rawClient) string { return c.frame(ping, "x") }, transport.CloseProtocol},
+		{"not masked", func(rawClient) string { return "\x81\x02{}" }, transport.CloseProtocol},
+		{"bad close", func(c rawClient) string { return c.frame(fin|closing, "x") }, transport.CloseProtocol},
+		{"negative length", func(rawClient) string { return "\x82\xff\xff\xff\xff\xff\xff\xff\xff\xff\x00\x00\x00\x00" }, transport.CloseProtocol},
+		{"huge text", func(rawClient) string { return "\x81\xff\x7f\xff\xff\xff\xff\xff\xff\xff\x00\x00\x00\x00" }, transport.CloseTooBig},
+		{"long fragments", func(c rawClient) string {
+			return c.frame(text, strings.Repeat("x", 600)) + c.frame(fragment, strings.Repeat("x", 401))
+		}, transport.CloseTooBig},
+		{"cut rune in fragments", func(c rawClient) string { return c.frame(text, "\xe2") + c.frame(fin|fragment, "x") }, transport.CloseNotUTF8},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			server, client := rawDial(t, transport.Limits{ReadLimit: 1000})
+			client.write(client.frame(fin|text, "first") + test.bytes(client))
+			wantRead(t, server, "first")
+			wantCode(t, server, test.want)
+			go server.Close(test.want, "why")
+			client.wantFrame(fin|closing, closeText(test.want, "why"))
+			client.wantEOF()
+		})
+	}
+}
+
+// A connection that breaks in the middle of a message is no message.
+func TestBrokenOff(t *testing.T) {
+	for _, part := range []string{"", "\x81", "\x81\x85\x00\x00\x00\x00{}", "\x01\x81\x00\x00\x00\x00{", "\x01\x82\x00\x00\x00\x00{", "\x89\x82\x00\x00\x00\x00{"} {
+		server, client := rawDial(t, transport.Limits{})
+		client.write(part)
+		if err := syscall.Shutdown(client.fd, syscall.SHUT_WR); err != nil {
+			t.Fatal(err)
+		}
+		wantCode(t, server, transport.CloseAbnormal)
+	}
+}
+
+func TestPeerCloses(t *testing.T) {
+	for payload, want := range map[string]transport.Error{
+		closeText(1000, ""):           {Code: transport.CloseNormal},
+		closeText(1001, "tab closed"): {Code: transport.CloseGoingAway, Reason: "tab closed"},
+		closeText(4321, "own code"):   {Code: 4321, Reason: "own code"},
+		"":                            {Code: transport.CloseNoStatus},
+	} {
+		server, client := rawDial(t, transport.Limits{})
+		if err := server.Write([]byte("not flushed")); err != nil {
+			t.Fatal(err)
+		}
+		client.write(client.frame(fin|closing, payload))
+		_, err := server.Read()
+		e, ok := errors.AsType[*transport.Error](err)
+		if !ok || !e.Remote || e.Code != want.Code || e.Reason != want.Reason {
+			t.Errorf("Read() = %v, want %v", err, &want)
+		}
+		client.wantFrame(fin|closing, payload[:min(2, len(payload))])
+		if err := server.Write([]byte("too late")); !errors.Is(err, e) {
+			t.Errorf("Write() after the peer closed = %v, want %v", err, e)
+		}
+		if err := server.Close(transport.CloseNormal, ""); err != nil {
+			t.Errorf("Close() after the peer = %v", err)
+		}
+		client.wantEOF()
+	}
+}
+
+// Pings are answered between the frames of a flood, each answer whole, and
+// while nobody writes.
+func TestPongs(t *testing.T) {
+	server, client := rawDial(t, transport.Limits{})
+	go discard(server)
+	client.write(client.frame(fin|ping, "idle"))
+	client.wantFrame(fin|pong, "idle")
+
+	const frames = 2000
+	body := strings.Repeat("0123456789", 300)
+	go func() {
+		for i := range frames {
+			f := body[:i%len(body)]
+			if i%100 == 0 {
+				f = strings.Repeat(body, 100)
+			}
+			if server.Write([]byte(f)) != nil {
+				return
+			}
+		}
+		server.Flush()
+	}()
+	pings := 0
+	for texts, pongs := 0, 0; texts < frames || pongs == 0; {
+		if texts%10 == 0 {
+			pings++
+			client.write(client.frame(fin|ping, fmt.Sprint("ping ", pings)))
+		}
+		switch first, payload := client.readFrame(); first {
+		case fin | text:
+			texts++
+		case fin | pong:
+			pongs++
+			if !strings.HasPrefix(payload, "ping ") {
+				t.Fatalf("a pong brought %q", payload)
+			}
+		default:
+			t.Fatalf("a frame began with %#x", first)
+		}
+	}
+}
+
+// A peer that sends pings and reads nothing costs no memory, and the last ping
+// is the one that is answered.
+func TestPingsToBlockedWriter(t *testing.T) {
+	server, client := rawDial(t, transport.Limits{})
+	go discard(server)
+	wrote := make(chan error, 1)
+	const frames = 300
+	body := strings.Repeat("x", transport.BufferSize)
+	go func() {
+		for range frames {
+			if err := server.Write([]byte(body)); err != nil {
+				wrote <- err
+				return
+			}
+		}
+		wrote <- server.Flush()
+	}()
+	const pings = 10_000
+	for i := range pings {
+		client.write(client.frame(fin|ping, fmt.Sprint(i)))
+	}
+	client.write(client.frame(fin|ping, "last"))
+	for last, texts := false, 0; !last || texts < frames; {
+		switch first, payload := client.readFrame(); first {
+		case fin | text:
+			texts++
+			if payload != body {
+				t.Fatal("a frame was changed")
+			}
+		case fin | pong:
+			last = payload == "last"
+		default:
+			t.Fatalf("a frame began with %#x", first)
+		}
+	}
+	if err := <-wrote; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPing(t *testing.T) {
+	server, client := rawDial(t, transport.Limits{})
+	go discard(server)
+	if err := server.Ping(); err != nil {
+		t.Fatal(err)
+	}
+	client.wantFrame(fin|ping, "")
+	before := server.LastSeen()
+	client.write(client.frame(fin|pong, ""))
+	for until := time.Now().Add(30 * time.Second); server.LastSeen().Equal(before); runtime.Gosched() {
+		if time.Now().After(until) {
+			t.Fatal("a pong does not move LastSeen")
+		}
+	}
+}
+
+// What the client sends along with its handshake is not lost.
+func TestEarlyFrame(t *testing.T) {
+	s := newWSServer(t, httptest.NewServer)
+	client := rawClient{t, rawConnect(t, strings.TrimPrefix(s.url, "ws://"))}
+	defer client.close()
+	client.write("GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n" + client.frame(fin|text, "early"))
+	server := <-s.conns
+	defer server.Abort()
+	wantRead(t, server, "early")
+}
+
+func TestWaiter(t *testing.T) {
+	server, client := rawDial(t, transport.Limits{})
+	w := server.(transport.Waiter)
+	if w.Buffered() {
+		t.Error("Buffered() before anything was sent")
+	}
+	client.write(client.frame(fin|text, "1") + client.frame(fin|text, "2"))
+	w.Wait()
+	w.Wait()
+	wantRead(t, server, "1")
+	if !w.Buffered() {
+		t.Error("Buffered() is false, but there is a second frame")
+	}
+	wantRead(t, server, "2")
+	if w.Buffered() {
+		t.Error("Buffered() after all was read")
+	}
+	client.close()
+	w.Wait()
+	if !w.Buffered() {
+		t.Error("Buffered() is false, but Read has an end to report")
+	}
+	wantCode(t, server, transport.CloseAbnormal)
+}
