@@ -88,7 +88,7 @@ func authUnknownScheme(_ context.Context, t *T) {
 }
 
 func authAnonymous(_ context.Context, t *T) {
-	if t.server.accepted.Capabilities.Has(arcp.FeatureAnonymous) {
+	if t.server.offers(arcp.FeatureAnonymous) {
 		t.Skipf("the server admits anonymous clients")
 	}
 	for _, ask := range []bool{false, true} {

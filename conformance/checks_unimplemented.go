@@ -89,9 +89,9 @@ func (c *Conn) sendWith(typ arcp.Type, p any, with func(*arcp.Envelope)) arcp.Me
 
 func unimplementedGated(t *T, feature arcp.Feature, typ arcp.Type, p any, with func(*arcp.Envelope)) {
 	c := t.Open(offer(feature))
-	offered := t.server.accepted.Capabilities.Has(feature)
+	offered := t.server.offers(feature)
 	if !offered {
-		t.Want("what is not offered is not agreed on", !c.Accepted.Capabilities.Has(feature), "%s is", feature)
+		t.Want("what is not offered is not agreed on", !c.Accepted.Capabilities.Flags[feature], "%s is", feature)
 	}
 	id := c.sendWith(typ, p, with)
 	if !offered {

@@ -72,7 +72,7 @@ func (s *server) missing(tg *Target, need string) string {
 		return s.lacks(s.tools[name], "the server has no tool "+name)
 	}
 	if name, ok := strings.CutPrefix(need, capabilityPrefix); ok {
-		return s.lacks(s.accepted.Capabilities.Has(arcp.Feature(name)), "capability "+name+" is not offered")
+		return s.lacks(s.offers(arcp.Feature(name)), "capability "+name+" is not offered")
 	}
 	switch {
 	case need == NeedWebSocket && !strings.HasPrefix(tg.URL, "ws"):
@@ -83,6 +83,16 @@ func (s *server) missing(tg *Target, need string) string {
 		return "the server's frame limit is not known"
 	}
 	return ""
+}
+
+// offers reports whether the server has a feature. A boolean that is said wins
+// over the features list, whose names are another dialect's.
+func (s *server) offers(f arcp.Feature) bool {
+	caps := &s.accepted.Capabilities
+	if on, said := caps.Flags[f]; said {
+		return on
+	}
+	return caps.Has(f)
 }
 
 func (s *server) lacks(have bool, why string) string {

@@ -9,12 +9,22 @@ import (
 
 	"github.com/arcpd/arcpd/runtime"
 	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/store/pebble"
 	"github.com/arcpd/arcpd/transport"
 )
 
 // stores are the two that every benchmark runs on.
 func stores(b *testing.B, run func(b *testing.B, open func() store.Store)) {
 	b.Run("memory", func(b *testing.B) { run(b, func() store.Store { return memory(b) }) })
+	b.Run("durable", func(b *testing.B) {
+		run(b, func() store.Store {
+			st, err := pebble.Open(b.TempDir(), pebble.Options{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			return st
+		})
+	})
 }
 
 // raw opens a session without a client in between: what is measured is the

@@ -128,7 +128,7 @@ func (c *conn) followJob(now time.Time, cmd session.FollowJob) {
 		c.nack(now, cmd.Request, refusal)
 		return
 	}
-	if j.Session == c.id || c.follows[j.ID] { // it follows already: nothing is sent twice
+	if _, again := c.follows[j.ID]; again || j.Session == c.id { // it follows already: nothing is sent twice
 		env := arcp.Frame(arcp.JobSubscribed, subscribed(&j, j.LastSeq, false))
 		env.JobID, env.CorrelationID = j.ID, cmd.Request
 		c.send(now, env)
@@ -140,10 +140,12 @@ func (c *conn) followJob(now time.Time, cmd session.FollowJob) {
 		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeUnavailable, "the job's events cannot be read"))
 		return
 	}
-	if c.follows == nil {
-		c.follows = make(map[arcp.JobID]bool)
+	if len(c.follows) >= maxFollows {
+		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeResourceExhausted,
+			"the session follows %d jobs already; unsubscribe from some", maxFollows).RetryAfter(1))
+		return
 	}
-	c.follows[j.ID] = true
+	c.remember(&j)
 	c.owed.Add(1)
 	c.rt.log.Append(&store.Write{Follow: c.follow(&j, from)}, func(r *store.Result) {
 		if r.Err != nil {
@@ -206,7 +208,7 @@ func subscribed(j *store.Job, from uint64, replayed bool) arcp.JobSubscribedPayl
 }
 
 func (c *conn) unfollowJob(id arcp.JobID) {
-	if !c.follows[id] {
+	if _, ok := c.follows[id]; !ok {
 		return
 	}
 	delete(c.follows, id)

@@ -40,7 +40,7 @@ type conn struct {
 	scheme   string
 	head     []byte // of every frame of the session
 	cursor   *eventlog.Cursor
-	follows  map[arcp.JobID]bool
+	follows  map[arcp.JobID][]byte // jobs of other sessions that have not ended; see remember
 	limiter  *rate.Limiter
 
 	in   chan inbound
@@ -386,24 +386,11 @@ func (c *conn) deliver(now time.Time, item eventlog.Item) {
 	start := len(f.data)
 	head := c.head
 	if item.Origin {
-		head = c.originHead(item.Event)
+		f.data, head = c.appendOrigin(append(f.data, head...), item.Event), nil
 	}
 	f.data = store.AppendFrame(f.data, head, item.Seq, item.CorrelationID, item.Event)
 	f.ends = append(f.ends, len(f.data))
 	c.tally.add(item.Event.Type, len(f.data)-start)
-}
-
-// originHead says where a forwarded event has its place (SPEC.md §5.4).
-func (c *conn) originHead(e *store.Event) []byte {
-	type origin struct {
-		EventSeq uint64 `json:"event_seq"`
-	}
-	ext, err := arcp.Marshal(map[string]origin{"arcpx.arcp.origin.v1": {e.OriginSeq}})
-	if err != nil { // a number
-		panic("runtime: " + err.Error())
-	}
-	head := append([]byte{}, c.head...)
-	return append(append(append(head, `"extensions":`...), ext...), ',')
 }
 
 // end says farewell, if there is anybody to say it to.

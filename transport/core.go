@@ -47,7 +47,8 @@ type core struct {
 	out   outbox
 	info  Info
 	limit atomic.Int64 // of frames read
-	seen  atomic.Int64 // UnixNano of the last bytes received
+	made  time.Time
+	seen  atomic.Int64 // when bytes were received last, after made
 	gone  atomic.Bool  // the peer said that it has ended
 
 	reading sync.Mutex // held during Read
@@ -71,14 +72,14 @@ func (c *core) init(w wire, l Limits, info Info) {
 	c.wire, c.info = w, info
 	c.out.init(w, l.WriteTimeout)
 	c.limit.Store(l.ReadLimit)
-	c.seen.Store(time.Now().UnixNano())
+	c.made = time.Now()
 }
 
 // Info implements Conn.
 func (c *core) Info() Info { return c.info }
 
 // LastSeen implements Conn.
-func (c *core) LastSeen() time.Time { return time.Unix(0, c.seen.Load()) }
+func (c *core) LastSeen() time.Time { return c.made.Add(time.Duration(c.seen.Load())) }
 
 // Flush implements Conn.
 func (c *core) Flush() error { return c.out.flush() }
@@ -98,7 +99,7 @@ func (c *core) fill() error {
 		return err
 	}
 	c.rest = p
-	c.seen.Store(time.Now().UnixNano())
+	c.seen.Store(int64(time.Since(c.made)))
 	return nil
 }
 
@@ -186,8 +187,7 @@ func (c *core) close(code CloseCode, farewell []byte) error {
 	defer t.Stop()
 	err := c.out.finish(farewell, c.closed)
 	c.wire.interrupt()
-	c.reading.Lock()
-	c.reading.Unlock() //lint:ignore SA2001 the reader has left
+	c.awaitReader()
 	if err == nil && !c.gone.Load() {
 		c.wire.linger()
 	}
@@ -196,6 +196,13 @@ func (c *core) close(code CloseCode, farewell []byte) error {
 		return nil
 	}
 	return err
+}
+
+// awaitReader returns when nobody is in Read. The wire must be interrupted by
+// then.
+func (c *core) awaitReader() {
+	c.reading.Lock()
+	defer c.reading.Unlock()
 }
 
 // stop ends the connection at once and returns when nobody is left in Read,

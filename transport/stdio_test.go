@@ -76,10 +76,10 @@ func TestLines(t *testing.T) {
 
 func TestLinesThatAreRefused(t *testing.T) {
 	for input, want := range map[string]transport.CloseCode{
-		"0123456789\r\n01234567890\n":                 transport.CloseTooBig,
+		"0123456789\r\n01234567890\n":                  transport.CloseTooBig,
 		"0123456789\r\n" + strings.Repeat("x", 99_999): transport.CloseTooBig,
-		"0123456789\n\xff\n":                          transport.CloseNotUTF8,
-		"0123456789\n0123":                              transport.CloseAbnormal,
+		"0123456789\n\xff\n":                           transport.CloseNotUTF8,
+		"0123456789\n0123":                             transport.CloseAbnormal,
 	} {
 		c := stdioOver(t, input, transport.Limits{ReadLimit: 10})
 		wantRead(t, c, "0123456789")

@@ -22,9 +22,9 @@ import (
 const (
 	demoSteps    = 8
 	demoInterval = 120 // ms
-	longSteps    = 1000
-	longInterval = 50 // ms
-	longEnough   = 10 // steps before the crash
+	longSteps    = 40
+	longInterval = 100 // ms
+	longEnough   = 12  // steps before the crash
 	demoTimeout  = time.Minute
 )
 

@@ -75,7 +75,7 @@ func noArgs(cmd *cobra.Command, args []string) error { return someArgs(0, 0)(cmd
 func someArgs(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
-			return usagef("%d arguments were given; use it as `%s`", len(args), cmd.UseLine())
+			return usagef("wrong number of arguments (%d); use it as `%s`", len(args), cmd.UseLine())
 		}
 		return nil
 	}

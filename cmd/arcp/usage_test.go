@@ -28,7 +28,7 @@ func TestUsage(t *testing.T) {
 		{"unknown flag", []string{"serve", "--tokn", "x"}, "unknown flag --tokn; did you mean --token?"},
 		{"unknown short flag", []string{"serve", "-z"}, "`arcp serve --help` lists the flags"},
 		{"too few arguments", []string{"invoke"}, "use it as `arcp invoke TOOL [JSON|@FILE|-] [flags]`"},
-		{"too many arguments", []string{"version", "x"}, "1 arguments were given"},
+		{"too many arguments", []string{"version", "x"}, "wrong number of arguments (1); use it as `arcp version [flags]`"},
 		{"bad output", []string{"version", "-o", "xml"}, `--output: "xml" is none of text, json`},
 		{"bad URL", []string{"jobs", "ls", "--url", "http://x"}, "give a ws://, wss:// or unix:// URL"},
 		{"bad JSON", []string{"invoke", "demo.echo", "{"}, "the arguments: not JSON"},

@@ -66,7 +66,7 @@ func (e *Engine) prepare(s *Submit) (*run, *arcp.Error) {
 	if err := t.Validate(s.Payload.Arguments); err != nil {
 		return nil, err
 	}
-	now := time.Now()
+	now := time.Now().Truncate(time.Microsecond) // what is said on the wire is all there is
 	r := &run{e: e, tool: t, tm: e.cfg.Metrics.Tool(t.Name), maxRuntime: maxRuntime, created: now,
 		direct: s.Payload.Direct, strict: s.Payload.StrictCancel, withSession: s.Payload.OnDisconnect == "cancel",
 		kick: make(chan struct{}, 1), committed: make(chan error, 1)}

@@ -138,9 +138,8 @@ func (m *Machine) silence(now time.Time) {
 		m.fail(InputSilence, m.lost())
 		return
 	}
-	m.move(InputHold)
+	m.move(InputHold) // the runtime's own heartbeat is overdue: it tells of the new state at once
 	m.waiting, m.heart.held = forBeat, now
-	m.emit(now)
 }
 
 func (m *Machine) window(time.Time) { m.fail(InputWindow, m.lost()) }

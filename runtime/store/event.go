@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"strconv"
 	"time"
 
@@ -75,6 +76,16 @@ func (e *Event) SetID(ids *arcp.IDSource) {
 
 // ID is the id of a committed event.
 func (e *Event) ID() arcp.MessageID { return arcp.MessageID(e.Body[idStart:idEnd]) }
+
+// JobID is the job that an event made by NewEvent belongs to.
+func (e *Event) JobID() arcp.JobID {
+	start := idEnd + len(`","type":"`) + len(e.Type) + len(`","timestamp":`) + arcp.TimeLen + len(`,"job_id":"`)
+	if start > len(e.Body) {
+		return ""
+	}
+	rest := e.Body[start:]
+	return arcp.JobID(rest[:max(bytes.IndexByte(rest, '"'), 0)])
+}
 
 // AppendFrame appends the envelope that a receiver gets: head is what
 // FrameHead made for its session; seq 0 leaves event_seq out.

@@ -119,6 +119,23 @@ func TestRawInAndOut(t *testing.T) {
 	}
 }
 
+// A tool may keep its arguments.
+func TestRawArgumentsAreTheToolsOwn(t *testing.T) {
+	var kept []arcp.Raw
+	tool := MustNew(Capability{Name: "t"}, func(_ context.Context, _ Job, in arcp.Raw) (int, error) {
+		kept = append(kept, in)
+		return len(kept), nil
+	})
+	for _, args := range []string{`[]`, `{}`} {
+		if _, err := tool.Run(t.Context(), nil, arcp.Raw(args)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if string(kept[0]) != `[]` {
+		t.Errorf("a later call changed an earlier one's arguments to %s", kept[0])
+	}
+}
+
 func TestResultThatCannotBeEncoded(t *testing.T) {
 	tool := MustNew(Capability{Name: "t"}, func(context.Context, Job, struct{}) (float64, error) { return math.NaN(), nil })
 	_, err := call(t, tool, `{}`)

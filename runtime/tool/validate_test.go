@@ -78,6 +78,7 @@ func TestValidate(t *testing.T) {
 		{`{"id":1,"even":-1E-99999999999999999999}`, "/even", "number", "argument /even must have at most 1000 digits and an exponent within ±1000"},
 		{`{"id":1,"list":[{"n":` + strings.Repeat("1", 1001) + `}]}`, "/list/0/n", "number",
 			"argument /list/0/n must have at most 1000 digits and an exponent within ±1000"},
+		{`{"id":1,"even":2e-1001}`, "/even", "number", "argument /even must have at most 1000 digits and an exponent within ±1000"},
 		{`{"id":1,"even":2e1000}`, "", "", ""},
 	} {
 		err := tool.Validate(arcp.Raw(c.args))

@@ -618,7 +618,7 @@ func lastSeenMoves(t *testing.T, dial Dial) {
 	before := time.Now()
 	p.send(p.client, "1")
 	p.want(p.server, "1")
-	if last := p.server.LastSeen(); last.Before(before.Round(0)) {
+	if last := p.server.LastSeen(); last.Before(before) {
 		t.Errorf("LastSeen() = %v, after a frame was sent at %v", last, before)
 	}
 }

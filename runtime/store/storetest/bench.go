@@ -76,7 +76,7 @@ func benchBatches(b *testing.B, open Open, n, size int) {
 		sessions = append(sessions, d.job(id).Session)
 	}
 	results := make([]store.Result, n+16)
-	var spent time.Duration
+	var m meter
 	round := uint64(0)
 	for b.Loop() {
 		writes := make([]*store.Write, 0, n+16)
@@ -88,16 +88,16 @@ func benchBatches(b *testing.B, open Open, n, size int) {
 				writes = append(writes, &store.Write{Trim: &store.Trim{Session: s, Seq: (round - 2) * 32}})
 			}
 		}
-		start := time.Now()
+		m.start()
 		if err := d.Commit(writes, results[:len(writes)]); err != nil {
 			b.Fatal(err)
 		}
-		spent += time.Since(start)
+		m.stop()
 	}
 	if want := round * uint64(n) / 16 * uint64(size); d.row(sessions[0]).LastSeq != want {
 		b.Errorf("LastSeq = %d, want %d", d.row(sessions[0]).LastSeq, want)
 	}
-	b.ReportMetric(float64(b.N*n*size)/spent.Seconds(), "events/s")
+	m.report(b, b.N*n*size, "events")
 	b.ReportMetric(float64(len(templates[0].body)), "B/event")
 }
 
@@ -128,7 +128,7 @@ func benchEchoJobs(b *testing.B, open Open) {
 	runtime.ReadMemStats(&before)
 	results := make([]store.Result, 64)
 	var ends []*store.Write
-	var spent time.Duration
+	var m meter
 	for b.Loop() {
 		writes := append(make([]*store.Write, 0, 64), ends...)
 		ends = ends[:0]
@@ -136,18 +136,18 @@ func benchEchoJobs(b *testing.B, open Open) {
 			job := echo(s, "ann")
 			writes, ends = append(writes, job[0]), append(ends, job[1])
 		}
-		start := time.Now()
+		m.start()
 		if err := d.Commit(writes, results[:len(writes)]); err != nil {
 			b.Fatal(err)
 		}
-		spent += time.Since(start)
+		m.stop()
 	}
 	d.batch(ends...)
 	clear(results)
 	ends = nil
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	b.ReportMetric(float64(b.N*32)/spent.Seconds(), "jobs/s")
+	m.report(b, b.N*32, "jobs")
 	b.ReportMetric(float64(int64(after.HeapAlloc)-int64(before.HeapAlloc))/float64(b.N*32), "heap-B/job")
 	runtime.KeepAlive(d)
 }
@@ -174,14 +174,17 @@ func benchEchoGrouped(b *testing.B, open Open) {
 		sessions = append(sessions, id)
 	}
 	i := 0
+	var m meter
+	m.start()
 	for b.Loop() {
 		i++
 		work <- echo(sessions[i%64], "ann")
 	}
 	close(work)
 	wg.Wait()
+	m.stop()
 	c.stop()
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
+	m.report(b, b.N, "jobs")
 }
 
 func benchOneWriter(b *testing.B, open Open) {

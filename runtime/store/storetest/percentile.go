@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -12,6 +13,34 @@ func reportPercentiles(b *testing.B, lat []time.Duration) {
 	slices.Sort(lat)
 	b.ReportMetric(float64(lat[len(lat)/2].Microseconds()), "p50-µs")
 	b.ReportMetric(float64(lat[len(lat)*99/100].Microseconds()), "p99-µs")
+}
+
+// meter measures the time between start and stop, and the processor time of
+// the whole process in it: what remains meaningful on a busy machine.
+type meter struct {
+	wall, cpu time.Duration
+	began     time.Time
+	used      time.Duration
+}
+
+func (m *meter) start() { m.began, m.used = time.Now(), processTime() }
+
+func (m *meter) stop() {
+	m.wall += time.Since(m.began)
+	m.cpu += processTime() - m.used
+}
+
+func (m *meter) report(b *testing.B, n int, unit string) {
+	b.ReportMetric(float64(n)/m.wall.Seconds(), unit+"/s")
+	b.ReportMetric(float64(n)/m.cpu.Seconds(), unit+"/cpu-s")
+}
+
+func processTime() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // BenchFsync measures what a durable commit cannot be faster than: appending

@@ -1,0 +1,366 @@
+package main
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// On SIGTERM running jobs come to their end, and nothing new begins.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	p := demoServer(t)
+	done := make(chan outcome, 1)
+	go func() { done <- p.cli("invoke", "demo.sleep", `{"ms":700}`) }()
+	p.untilRunning(1)
+	p.signal(syscall.SIGTERM)
+	until(t, "readiness is withdrawn", func() bool { status, _ := get(t, p.admin+"/readyz"); return status == 503 })
+	if o := p.cli("invoke", "demo.echo"); o.code == exitOK {
+		t.Errorf("a new job while stopping: %v, want a refusal", o)
+	}
+	wantOutcome(t, "the job that was running", <-done, exitOK, `{"slept_ms":700}`, "")
+	if code := p.wait(); code != exitOK {
+		t.Errorf("exit code = %d, want 0", code)
+	}
+}
+
+// untilRunning waits until n jobs run.
+func (p *process) untilRunning(n int) {
+	p.t.Helper()
+	until(p.t, "the job runs", func() bool {
+		return len(jobIDs(p.cli("jobs", "ls", "--status", "running").stdout)) == n
+	})
+}
+
+func TestDrainEnds(t *testing.T) {
+	t.Parallel()
+	p := demoServer(t, "--drain", "50ms")
+	p.detach("demo.sleep", `{"ms":3600000}`)
+	p.untilRunning(1)
+	p.signal(syscall.SIGINT)
+	if code := p.wait(); code != exitOK {
+		t.Errorf("exit code = %d, want 0 after the time to drain", code)
+	}
+}
+
+func TestSecondSignal(t *testing.T) {
+	t.Parallel()
+	p := demoServer(t, "--drain", "1h")
+	p.detach("demo.sleep", `{"ms":3600000}`)
+	p.untilRunning(1)
+	p.signal(syscall.SIGTERM)
+	until(t, "readiness is withdrawn", func() bool { status, _ := get(t, p.admin+"/readyz"); return status == 503 })
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(); code != exitFailed {
+		t.Errorf("exit code = %d, want 1 at once", code)
+	}
+}
+
+func TestReload(t *testing.T) {
+	t.Parallel()
+	config := write(t, filepath.Join(t.TempDir(), "arcp.yaml"), "token: [alice=first]\ndemo: true\n")
+	p := serve(t, "--config", config, "--data", ":memory:", "--log-level", "info")
+	want := func(why, token string, code int) {
+		t.Helper()
+		wantOutcome(t, why, cli(t, "invoke", "demo.echo", "--url", p.url, "--token", token), code, "", "")
+	}
+	reload := func(content, logged string) {
+		t.Helper()
+		write(t, config, content)
+		p.signal(syscall.SIGHUP)
+		until(t, "log: "+logged, func() bool { return strings.Contains(p.errs.String(), logged) })
+	}
+	want("the first token", "first", exitOK)
+	reload("token: [alice=second]\ndemo: true\nmax-jobs: 5\n", `"settings":["token"]`)
+	want("the first token after the reload", "first", exitAuth)
+	want("the second token", "second", exitOK)
+	if !strings.Contains(p.errs.String(), `"settings":["max-jobs"]`) {
+		t.Errorf("log = %s, want it to say that max-jobs needs a restart", p.errs)
+	}
+	reload("token: [alice=third]\ntokn: x\n", "reload failed; nothing was changed")
+	want("the second token after a mistake", "second", exitOK)
+	reload("demo: true\n", "refusing to listen without authentication")
+	want("the second token after another mistake", "second", exitOK)
+}
+
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cert, key := makeCertificate(t, dir, "one", 1)
+	p := serve(t, "--data", ":memory:", "--demo", "--token", "alice=secret", "--tls-cert", cert, "--tls-key", key)
+	if !strings.HasPrefix(p.url, "wss://") {
+		t.Fatalf("url = %s, want wss://", p.url)
+	}
+	c := start(t, []string{"SSL_CERT_FILE=" + cert}, "invoke", "demo.echo", "--url", p.url, "--token", "secret")
+	if code := c.wait(); code != exitOK {
+		t.Errorf("exit code of a client that trusts the certificate = %d, want 0; log:\n%s", code, c.errs)
+	}
+	wantOutcome(t, "a client that does not", p.cli("invoke", "demo.echo"), exitUnreachable, "", "certificate")
+	if got := serial(t, p.url); got != 1 {
+		t.Fatalf("serial = %d, want 1", got)
+	}
+	nextCert, nextKey := makeCertificate(t, t.TempDir(), "two", 2)
+	rename(t, nextCert, cert)
+	rename(t, nextKey, key)
+	p.signal(syscall.SIGHUP)
+	until(t, "the new certificate is served", func() bool { return serial(t, p.url) == 2 })
+}
+
+func rename(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.Rename(from, to); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func serial(t *testing.T, url string) int64 {
+	t.Helper()
+	addr, _, _ := strings.Cut(strings.TrimPrefix(url, "wss://"), "/")
+	conn, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
+}
+
+// What was acknowledged survives a kill, and so does the runtime's identity.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	data := filepath.Join(t.TempDir(), "data")
+	args := []string{"--data", data, "--demo", "--token", "alice=secret"}
+	p := serve(t, args...)
+	wantOutcome(t, "a job", p.cli("invoke", "demo.echo", `{"a":1}`), exitOK, `{"a":1}`, "")
+	running := p.detach("demo.sleep", `{"ms":3600000}`)
+	p.untilRunning(1)
+	identity := readFile(t, filepath.Join(data, identityFile))
+
+	locked := cli(t, append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
+	wantRefusal(t, locked, exitFailed, data+" is in use by another process")
+
+	p.signal(syscall.SIGKILL)
+	p.wait()
+	p = serve(t, args...)
+	ids := jobIDs(p.cli("jobs", "ls").stdout)
+	if len(ids) != 2 || ids[1] != running {
+		t.Fatalf("jobs = %q, want two, the last %s", ids, running)
+	}
+	wantOutcome(t, "the result of the finished job", p.cli("jobs", "wait", ids[0]), exitOK, `{"a":1}`, "")
+	wantOutcome(t, "the outcome of the interrupted job", p.cli("jobs", "wait", running), exitFailed, "", "ABORTED")
+	if got := readFile(t, filepath.Join(data, identityFile)); got != identity {
+		t.Error("the runtime has another key after the restart")
+	}
+	for path, want := range map[string]os.FileMode{data: 0o700, filepath.Join(data, identityFile): 0o600} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s = %v, %v, want mode %o", path, info, err, want)
+		}
+	}
+}
+
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// A damaged store is refused and left as it is: put right, it works again.
+func TestCorruptStore(t *testing.T) {
+	t.Parallel()
+	data := filepath.Join(t.TempDir(), "data")
+	args := []string{"--data", data, "--demo", "--token", "alice=secret"}
+	p := serve(t, args...)
+	p.cli("invoke", "demo.echo")
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(); code != exitOK {
+		t.Fatalf("exit code = %d, want 0", code)
+	}
+	manifests, err := filepath.Glob(filepath.Join(data, storeDir, "MANIFEST-*"))
+	if err != nil || len(manifests) == 0 {
+		t.Fatalf("manifests = %v, %v, want one", manifests, err)
+	}
+	manifest := manifests[len(manifests)-1]
+	good := readFile(t, manifest)
+	write(t, manifest, strings.Repeat("damaged", 100))
+	o := cli(t, append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
+	wantRefusal(t, o, exitFailed, "data directory "+data+" cannot be opened")
+	write(t, manifest, good)
+	p = serve(t, args...)
+	if ids := jobIDs(p.cli("jobs", "ls").stdout); len(ids) != 1 {
+		t.Errorf("jobs = %q, want the one from before", ids)
+	}
+}
+
+var devToken1 = regexp.MustCompile(`token +(dev_\w+)\n`)
+
+// `arcp dev` makes a token once, and the clients of the same user find it.
+func TestDev(t *testing.T) {
+	t.Parallel()
+	data := filepath.Join(t.TempDir(), "data")
+	startDev := func() (p *process, token string) {
+		t.Helper()
+		p = listening(start(t, nil, "dev", "--data", data, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"))
+		until(t, "the banner is printed", func() bool { return strings.Contains(p.errs.String(), "demo.echo") })
+		m := devToken1.FindStringSubmatch(p.errs.String())
+		if m == nil {
+			t.Fatalf("banner = %s, want a token", p.errs)
+		}
+		return p, m[1]
+	}
+	p, token := startDev()
+	wantOutcome(t, "a client without a token", cli(t, "invoke", "demo.echo", "--url", p.url), exitOK, "{}\n", "")
+	wantOutcome(t, "a client with the token", cli(t, "invoke", "demo.echo", "--url", p.url, "--token", token), exitOK, "{}\n", "")
+	file := filepath.Join(data, devTokenFile)
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 || readFile(t, file) != token+"\n" {
+		t.Errorf("%s = %v, %v, want the token with mode 0600", file, info, err)
+	}
+	known := knownFile(t, p.url)
+	p.signal(syscall.SIGINT)
+	if code := p.wait(); code != exitOK {
+		t.Errorf("exit code = %d, want 0", code)
+	}
+	if _, err := os.Stat(known); err == nil {
+		t.Errorf("%s is still there when the server is gone", known)
+	}
+	p, again := startDev()
+	if again != token {
+		t.Errorf("token after a restart = %s, want %s", again, token)
+	}
+	p.signal(syscall.SIGKILL)
+}
+
+func knownFile(t *testing.T, url string) string {
+	t.Helper()
+	addr, _, _ := strings.Cut(strings.TrimPrefix(url, "ws://"), "/")
+	tcp, err := net.ResolveTCPAddr("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, err := knownTokenFile(tcp.Port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("the token is not left for clients: %v", err)
+	}
+	return path
+}
+
+// With --data :memory: nothing is left behind.
+func TestDevInMemory(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	p := listening(start(t, []string{"XDG_STATE_HOME=" + state}, "dev", "--data", ":memory:", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"))
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(); code != exitOK {
+		t.Errorf("exit code = %d, want 0", code)
+	}
+	err := filepath.WalkDir(state, func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			t.Errorf("%s is left behind", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// Tokens that the user gives replace the one that would be made.
+func TestDevWithToken(t *testing.T) {
+	t.Parallel()
+	p := listening(start(t, nil, "dev", "--data", ":memory:", "--token", "me=mine", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"))
+	wantOutcome(t, "the user's token", cli(t, "invoke", "demo.echo", "--url", p.url, "--token", "mine"), exitOK, "", "")
+	if strings.Contains(p.errs.String(), "mine") || devToken1.MatchString(p.errs.String()) {
+		t.Errorf("the banner shows a token: %s", p.errs)
+	}
+}
+
+// SIGINT cancels the job that `arcp invoke` waits for.
+func TestInvokeInterrupted(t *testing.T) {
+	t.Parallel()
+	p := demoServer(t)
+	c := start(t, nil, "invoke", "demo.sleep", `{"ms":3600000}`, "--follow", "--url", p.url, "--token", "secret")
+	until(t, "the job has started", func() bool { return strings.Contains(c.errs.String(), "started") })
+	c.signal(syscall.SIGINT)
+	if code := c.wait(); code != exitCancelled {
+		t.Errorf("exit code = %d, want 6; log:\n%s", code, c.errs)
+	}
+	if ids := jobIDs(p.cli("jobs", "ls", "--status", "cancelled").stdout); len(ids) != 1 {
+		t.Errorf("cancelled jobs = %q, want one", ids)
+	}
+}
+
+func TestWatchInterrupted(t *testing.T) {
+	t.Parallel()
+	p := demoServer(t)
+	id := p.detach("demo.sleep", `{"ms":3600000}`)
+	c := start(t, nil, "jobs", "watch", id, "--follow", "--url", p.url, "--token", "secret")
+	until(t, "the job is watched", func() bool { return strings.Contains(c.errs.String(), "started") })
+	c.signal(syscall.SIGINT)
+	if code := c.wait(); code != exitInterrupted {
+		t.Errorf("exit code = %d, want 130; log:\n%s", code, c.errs)
+	}
+	wantOutcome(t, "the job goes on", p.cli("jobs", "show", id), exitOK, "running", "")
+}
+
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	p := start(t, nil, "demo")
+	if code := p.wait(); code != exitOK {
+		t.Fatalf("exit code = %d, want 0; output:\n%s", code, p.out.String())
+	}
+	golden(t, "demo.txt", demoFingerprint.ReplaceAllString(<-p.first+p.out.String(), "sha256:01234567…"))
+}
+
+var demoFingerprint = regexp.MustCompile(`sha256:[0-9a-f]{8}…`)
+
+func TestDemoKeepsData(t *testing.T) {
+	t.Parallel()
+	data := filepath.Join(t.TempDir(), "data")
+	p := start(t, nil, "demo", "--data", data)
+	if code := p.wait(); code != exitOK {
+		t.Fatalf("exit code = %d, want 0; output:\n%s", code, p.out.String())
+	}
+	if _, err := os.Stat(filepath.Join(data, storeDir)); err != nil {
+		t.Errorf("the data is gone: %v", err)
+	}
+}
+
+// The benchmark measures every row, in little time here.
+func TestBench(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("takes some seconds")
+	}
+	p := start(t, nil, "bench", "--data", t.TempDir(), "--duration", "100ms", "--idle", "20", "-o", "json")
+	if code := p.wait(); code != exitOK {
+		t.Fatalf("exit code = %d, want 0", code)
+	}
+	var report struct {
+		Rows []struct {
+			Row, Mode, Error string
+			Value            float64
+		}
+	}
+	text := <-p.first + p.out.String()
+	if err := json.Unmarshal([]byte(text), &report); err != nil {
+		t.Fatalf("report = %s: %v", text, err)
+	}
+	if len(report.Rows) != 7 {
+		t.Errorf("%d rows, want 7", len(report.Rows))
+	}
+	for _, r := range report.Rows {
+		if r.Error != "" || r.Mode != "durable" || r.Value <= 0 && r.Row != "idle" {
+			t.Errorf("row %+v, want a durable measurement", r)
+		}
+	}
+}

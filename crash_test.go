@@ -1,0 +1,234 @@
+package arcpd_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/client"
+)
+
+// The test below kills a runtime as often as this.
+const (
+	kills    = 20
+	sessions = 6 // that load it meanwhile
+)
+
+const crashToken = "crash-token-0123456789"
+
+// process is a runtime in a process of its own.
+type process struct {
+	cmd *exec.Cmd
+	url string
+}
+
+// startServer runs `arcp serve` on a data directory until it is killed.
+func startServer(t *testing.T, bin, data string) *process {
+	t.Helper()
+	cmd := exec.Command(bin, "serve", "--demo", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", data,
+		"--token", "alice="+crashToken, "--log-level", "error")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	fields := strings.Fields(line)
+	if err != nil || len(fields) < 2 || fields[0] != "listening" {
+		_ = cmd.Process.Kill() // the failure below says why
+		t.Fatalf("server said %q, %v; want its listening line", line, err)
+	}
+	return &process{cmd: cmd, url: fields[1]}
+}
+
+func (p *process) kill(t *testing.T) {
+	t.Helper()
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = p.cmd.Wait() // killed
+}
+
+// witness remembers what clients have seen of jobs.
+type witness struct {
+	mu   sync.Mutex
+	jobs map[arcp.JobID]map[arcp.MessageID]string // event id → type and payload
+	ends map[arcp.JobID]int                       // terminal events seen
+	odd  []string
+}
+
+// see takes one envelope of a session whose last event_seq was *last.
+func (w *witness) see(env *arcp.Envelope, last *uint64) {
+	if env.EventSeq == 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if env.EventSeq != *last+1 {
+		w.odd = append(w.odd, fmt.Sprintf("event_seq %d after %d", env.EventSeq, *last))
+	}
+	*last = env.EventSeq
+	if w.jobs[env.JobID] == nil {
+		w.jobs[env.JobID] = map[arcp.MessageID]string{}
+	}
+	w.jobs[env.JobID][env.ID] = string(env.Type) + string(env.Payload)
+	if env.Type.Terminal() {
+		w.ends[env.JobID]++
+	}
+}
+
+func connect(ctx context.Context, url string, w *witness) (*client.Client, error) {
+	var last uint64
+	return client.Dial(ctx, url, client.Options{
+		Auth: client.Auth{Scheme: "bearer", Token: client.Secret(crashToken)},
+		OnEvent: func(env *arcp.Envelope) bool {
+			if w != nil {
+				w.see(env, &last)
+			}
+			return false
+		},
+	})
+}
+
+// load submits jobs of every kind until the connection breaks.
+func load(ctx context.Context, url string, w *witness, seed uint64) {
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	c, err := connect(ctx, url, w)
+	if err != nil {
+		return
+	}
+	defer c.Abort()
+	for {
+		tool, args := "demo.echo", `{"x":[1,2.50,"ü"]}`
+		switch rnd.IntN(4) {
+		case 0:
+			tool, args = "demo.emit", `{"count":40,"bytes":64}`
+		case 1:
+			tool, args = "demo.progress", `{"steps":20,"interval_ms":1}`
+		case 2:
+			tool, args = "demo.sleep", fmt.Sprintf(`{"ms":%d}`, rnd.IntN(80))
+		}
+		if _, err := c.Invoke(ctx, client.InvokeRequest{Tool: tool, Arguments: arcp.Raw(args), DiscardEvents: true}); err != nil {
+			return
+		}
+	}
+}
+
+// TestKillNine kills a loaded runtime again and again. What a client has seen of
+// a job must be there afterwards, unchanged, and every accepted job must end
+// exactly once.
+func TestKillNine(t *testing.T) {
+	bin := filepath.Join(t.TempDir(), "arcp")
+	if out, err := exec.Command("go", "build", "-o", bin, "./cmd/arcp").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	data := t.TempDir()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	for round := range kills {
+		w := &witness{jobs: map[arcp.JobID]map[arcp.MessageID]string{}, ends: map[arcp.JobID]int{}}
+		p := startServer(t, bin, data)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		var clients sync.WaitGroup
+		for i := range sessions {
+			clients.Go(func() { load(ctx, p.url, w, seed+uint64(round*sessions+i)) })
+		}
+		pause(ctx, time.Duration(20+rnd.IntN(180))*time.Millisecond)
+		p.kill(t)
+		clients.Wait()
+		p = startServer(t, bin, data)
+		verify(ctx, t, p.url, w)
+		p.kill(t)
+		cancel()
+		if t.Failed() {
+			t.Fatalf("round %d", round)
+		}
+	}
+}
+
+// pause lets the load run for a moment: when the kill comes is what varies.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+func verify(ctx context.Context, t *testing.T, url string, w *witness) {
+	t.Helper()
+	for _, odd := range w.odd {
+		t.Error(odd)
+	}
+	c, err := connect(ctx, url, nil)
+	if err != nil {
+		t.Fatalf("connect after restart: %v", err)
+	}
+	defer c.Abort()
+	listed := map[arcp.JobID]arcp.JobState{}
+	for j, err := range c.ListAllJobs(ctx, nil) {
+		if err != nil {
+			t.Fatalf("list jobs: %v", err)
+		}
+		listed[j.JobID] = arcp.JobState(j.Status)
+	}
+	seen := 0
+	for id, events := range w.jobs {
+		seen += len(events)
+		state, ok := listed[id]
+		if !ok {
+			t.Errorf("%s was accepted and is gone", id)
+			continue
+		}
+		if !state.Terminal() {
+			t.Errorf("%s is %s after a restart; it must have ended", id, state)
+		}
+		verifyJob(ctx, t, c, id, events, w.ends[id])
+	}
+	t.Logf("%d jobs, %d events seen before the kill", len(w.jobs), seen)
+}
+
+// verifyJob compares a job's history with what was seen of it.
+func verifyJob(ctx context.Context, t *testing.T, c *client.Client, id arcp.JobID, seen map[arcp.MessageID]string, ended int) {
+	t.Helper()
+	j, err := c.Subscribe(ctx, id, nil, true)
+	if err != nil {
+		t.Errorf("%s: %v", id, err)
+		return
+	}
+	terminals, found := 0, 0
+	for ev, err := range j.Events(ctx) {
+		if err != nil {
+			t.Errorf("%s: %v", id, err)
+			break
+		}
+		if was, ok := seen[ev.ID]; ok {
+			if found++; was != string(ev.Type)+string(ev.Payload) {
+				t.Errorf("%s: event %s was %s and is %s%s now", id, ev.ID, was, ev.Type, ev.Payload)
+			}
+		} else if ended > 0 {
+			t.Errorf("%s: has an event %s that came after its end", id, ev.Type)
+		}
+		if ev.Type.Terminal() {
+			terminals++
+		}
+	}
+	if found != len(seen) {
+		t.Errorf("%s: %d of the %d events that were seen are gone", id, len(seen)-found, len(seen))
+	}
+	if terminals != 1 {
+		t.Errorf("%s: ended %d times, want once", id, terminals)
+	}
+}

@@ -1,0 +1,162 @@
+package transport
+
+import (
+	"bytes"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+)
+
+// nowhere is a sink that takes all.
+type nowhere struct{}
+
+func (nowhere) send([]byte, time.Duration) error { return nil }
+
+// BenchmarkOutbox is what gathering a frame costs without the system calls.
+func BenchmarkOutbox(b *testing.B) {
+	for _, client := range []bool{false, true} {
+		b.Run(map[bool]string{false: "server", true: "client"}[client], func(b *testing.B) {
+			c := &wsConn{client: client}
+			c.out.init(nowhere{}, time.Minute)
+			event := bytes.Repeat([]byte("0123456789"), 20)
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := c.Write(event); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// record is a sink that keeps what it took, and blocks while gate is held.
+type record struct {
+	gate sync.Mutex
+	mu   sync.Mutex
+	all  []byte
+	err  error
+}
+
+func (r *record) send(p []byte, _ time.Duration) error {
+	r.gate.Lock()
+	defer r.gate.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, p...)
+	return r.err
+}
+
+func (r *record) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return string(r.all)
+}
+
+func newOutbox(s sink) *outbox {
+	o := &outbox{}
+	o.init(s, time.Minute)
+	return o
+}
+
+func put(o *outbox, s string) error { return o.put(outFrame{body: []byte(s)}) }
+
+// Control frames never land within a frame that is sent in several writes.
+func TestControlFramesStayOutOfFrames(t *testing.T) {
+	r := &record{}
+	o := newOutbox(r)
+	big := string(bytes.Repeat([]byte("."), 10*BufferSize))
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for range 20 {
+			if err := put(o, "<"+big+">"); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	wg.Go(func() {
+		for range 1000 {
+			if err := o.putControl([]byte("!")); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	wg.Wait()
+	o.join()
+	inside := false
+	for i, b := range r.all {
+		switch b {
+		case '<', '>':
+			inside = b == '<'
+		case '!':
+			if inside {
+				t.Fatalf("a control frame at %d is within a frame", i)
+			}
+		}
+	}
+	if n := bytes.Count(r.all, []byte(big)); n != 20 {
+		t.Errorf("%d frames arrived, want 20", n)
+	}
+}
+
+// A control frame that comes while the last write is under way is sent without
+// anybody's help.
+func TestControlFrameIsNotLeftBehind(t *testing.T) {
+	for range 1000 {
+		r := &record{}
+		o := newOutbox(r)
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = errors.Join(put(o, "frame"), o.flush()) })
+		wg.Go(func() { _ = o.putControl([]byte("control")) })
+		wg.Wait()
+		o.join()
+		if got := r.String(); got != "framecontrol" && got != "controlframe" {
+			t.Fatalf("sent %q", got)
+		}
+	}
+}
+
+func TestControlFramesAreBounded(t *testing.T) {
+	r := &record{}
+	r.gate.Lock()
+	o := newOutbox(r)
+	for range 1000 {
+		if err := o.putControl(make([]byte, 131)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := o.putControl([]byte("last")); err != nil {
+		t.Fatal(err)
+	}
+	r.gate.Unlock()
+	o.join()
+	if got := r.String(); len(got) > 2*maxControl || !bytes.HasSuffix([]byte(got), []byte("last")) {
+		t.Errorf("sent %d bytes ending in %q", len(got), got[max(0, len(got)-4):])
+	}
+}
+
+func TestNothingFollowsFarewell(t *testing.T) {
+	why := errors.New("done")
+	for name, farewell := range map[string]func(*outbox){
+		"framefarewell": func(o *outbox) { _ = o.finish([]byte("farewell"), why) },
+		"farewell":      func(o *outbox) { o.answer([]byte("farewell"), why) },
+	} {
+		r := &record{}
+		o := newOutbox(r)
+		if err := put(o, "frame"); err != nil {
+			t.Fatal(err)
+		}
+		farewell(o)
+		farewell(o)
+		for _, err := range []error{put(o, "late"), o.flush(), o.putControl([]byte("late")), o.finish([]byte("late"), nil)} {
+			if err != why {
+				t.Errorf("after the farewell = %v, want %v", err, why)
+			}
+		}
+		o.join()
+		if got := r.String(); got != name {
+			t.Errorf("sent %q, want %q", got, name)
+		}
+	}
+}
+
