@@ -144,7 +144,7 @@ func TestCatalogRows(t *testing.T) {
 		if !strings.HasPrefix(s.Section, "§3.") {
 			t.Errorf("%s: section %q", s.Type, s.Section)
 		}
-		if before := s.Phase&arcp.InAccepted == 0 && s.From == arcp.FromClient; before == slices.Contains(s.Scope.Members(), "session_id") {
+		if accepted := s.Phase&arcp.InAccepted != 0; s.Phase != 0 && accepted != slices.Contains(s.Scope.Members(), "session_id") {
 			t.Errorf("%s: phase %s, members %v", s.Type, s.Phase, s.Scope.Members())
 		}
 	}

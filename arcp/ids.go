@@ -124,7 +124,7 @@ type IDSource struct {
 // was not minted by an IDSource is ignored.
 func (s *IDSource) After(body string) {
 	u, ok := ParseIDBody(body)
-	if !ok {
+	if !ok || u[6]>>4 != 7 || u[8]>>6 != 2 { // not a UUIDv7
 		return
 	}
 	s.mu.Lock()

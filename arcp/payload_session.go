@@ -1,6 +1,9 @@
 package arcp
 
-import "time"
+import (
+	"strconv"
+	"time"
+)
 
 // SessionOpenPayload asks for a session; the first message on a connection
 // (§3.1). The envelope may name an existing session to attach to again.
@@ -43,6 +46,12 @@ type SessionAuthenticatePayload struct {
 	Auth     *Auth  `json:"auth,omitzero"` // a new credential, when refreshing
 }
 
+// String never shows the response.
+func (p SessionAuthenticatePayload) String() string { return "authenticate [response redacted]" }
+
+// GoString never shows the response.
+func (p SessionAuthenticatePayload) GoString() string { return p.String() }
+
 // SessionAcceptedPayload opens the session: who the runtime is and what was
 // negotiated. The resume token is a secret.
 type SessionAcceptedPayload struct {
@@ -54,6 +63,14 @@ type SessionAcceptedPayload struct {
 	ResumeWindowSec      int64         `json:"resume_window_sec,omitzero"`
 	HeartbeatIntervalSec int64         `json:"heartbeat_interval_sec,omitzero"`
 }
+
+// String never shows the token.
+func (p SessionAcceptedPayload) String() string {
+	return "session " + string(p.SessionID) + " [token redacted]"
+}
+
+// GoString never shows the token.
+func (p SessionAcceptedPayload) GoString() string { return p.String() }
 
 // RuntimeInfo identifies a runtime. TrustLevel is what the session is trusted
 // with: untrusted, constrained, trusted or privileged.
@@ -106,6 +123,14 @@ type SessionResumePayload struct {
 	LastEventSeq uint64 `json:"last_event_seq"`
 }
 
+// String never shows the token.
+func (p SessionResumePayload) String() string {
+	return "resume after " + strconv.FormatUint(p.LastEventSeq, 10) + " [token redacted]"
+}
+
+// GoString never shows the token.
+func (p SessionResumePayload) GoString() string { return p.String() }
+
 // SessionResumedPayload precedes the replay.
 type SessionResumedPayload struct {
 	SessionID    SessionID `json:"session_id"`
@@ -113,6 +138,14 @@ type SessionResumedPayload struct {
 	ReplayedFrom uint64    `json:"replayed_from"`
 	Replayed     bool      `json:"replayed"`
 }
+
+// String never shows the token.
+func (p SessionResumedPayload) String() string {
+	return "session " + string(p.SessionID) + " [token redacted]"
+}
+
+// GoString never shows the token.
+func (p SessionResumedPayload) GoString() string { return p.String() }
 
 // SessionPingPayload asks the peer for a session.pong.
 type SessionPingPayload struct {

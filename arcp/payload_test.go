@@ -252,6 +252,8 @@ func TestMetricReadsBothSpellings(t *testing.T) {
 
 func TestSecretsOfPayloadsDoNotPrint(t *testing.T) {
 	for _, v := range []any{arcp.Auth{Scheme: "bearer", Token: "hunter2"}, arcp.Credential{ID: "cred_1", Value: "hunter2"},
+		arcp.SessionAcceptedPayload{ResumeToken: "hunter2"}, arcp.SessionResumePayload{ResumeToken: "hunter2"},
+		arcp.SessionResumedPayload{ResumeToken: "hunter2"}, arcp.SessionAuthenticatePayload{Response: "hunter2"},
 		arcp.SessionOpenPayload{Auth: arcp.Auth{Token: "hunter2"}}, arcp.JobAcceptedPayload{Credentials: []arcp.Credential{{Value: "hunter2"}}}} {
 		if s := fmt.Sprintf("%v %+v %#v", v, v, v); strings.Contains(s, "hunter2") {
 			t.Errorf("%T prints its secret: %s", v, s)

@@ -61,7 +61,7 @@ const separateBytes = 512
 
 func (o *Options) pebble() *pdb.Options {
 	p := &pdb.Options{
-		CacheSize:                   o.CacheBytes,
+		CacheSize:                   o.CacheBytes + 2*int64(o.MemTableBytes), // memory tables are taken from the cache's share
 		MemTableSize:                o.MemTableBytes,
 		MemTableStopWritesThreshold: 4,
 		L0CompactionThreshold:       4,

@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"encoding/binary"
 	"strings"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -28,7 +29,36 @@ func parse(prefix, id string) (u [16]byte, ok bool) {
 	if !ok {
 		return u, false
 	}
-	return arcp.ParseIDBody(body)
+	return parseBody(body)
+}
+
+// digits are the values of the characters of a minted id; 0xff: none.
+var digits = func() (d [256]byte) {
+	for i := range d {
+		d[i] = 0xff
+	}
+	for i, c := range []byte("0123456789ABCDEFGHJKMNPQRSTVWXYZ") {
+		d[c] = byte(i)
+	}
+	return d
+}()
+
+// parseBody is arcp.ParseIDBody for a path on which ten ids are read a job.
+func parseBody(s string) (u [16]byte, ok bool) {
+	if len(s) != arcp.IDBodyLen || s[0] > '7' {
+		return u, false
+	}
+	var hi, lo uint64
+	bad := byte(0)
+	for i := range arcp.IDBodyLen {
+		v := digits[s[i]]
+		bad |= v
+		hi = hi<<5 | lo>>59
+		lo = lo<<5 | uint64(v)
+	}
+	binary.BigEndian.PutUint64(u[:8], hi)
+	binary.BigEndian.PutUint64(u[8:], lo)
+	return u, bad < 32
 }
 
 func (r *reader) id(prefix string) string {

@@ -1,0 +1,79 @@
+package arcp
+
+import (
+	"encoding/json"
+	"math"
+	"reflect"
+	"testing"
+	"time"
+
+	jsonx "github.com/go-json-experiment/json"
+)
+
+// plainJSON encodes a payload as reflection would, without its AppendJSON.
+func plainJSON(t *testing.T, payload any) string {
+	t.Helper()
+	v := reflect.ValueOf(payload)
+	fields := make([]reflect.StructField, v.NumField())
+	for i := range fields {
+		fields[i] = v.Type().Field(i)
+	}
+	raw, err := jsonx.Marshal(v.Convert(reflect.StructOf(fields)).Interface(), outward)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+func TestAppendJSONIsWhatReflectionMakes(t *testing.T) {
+	at := time.Date(2026, 5, 9, 15, 0, 0, 123456789, time.FixedZone("", 7200))
+	ref := &ArtifactObject{ArtifactID: "art_1", URI: "arcp://x", MediaType: "a/b", Size: 3, ExpiresAt: at}
+	for _, p := range []jsonAppender{
+		JobAcceptedPayload{}, JobStartedPayload{}, JobProgressPayload{}, JobHeartbeatPayload{}, JobResultChunkPayload{},
+		JobCompletedPayload{}, StreamChunkPayload{}, LogPayload{}, MetricPayload{}, SessionAckPayload{},
+		JobAcceptedPayload{JobID: "job_1", Agent: "a@1", Lease: Raw(`{"a":["b"]}`), LeaseConstraints: &LeaseConstraints{ExpiresAt: at}, Budget: Raw(`{"USD":5.0}`),
+			Credentials: []Credential{{ID: "c", Scheme: "bearer", Value: "v", Endpoint: "e"}}, ParentJobID: "job_0", RestoredFrom: "job_9", AcceptedAt: at, TraceID: "t\"é"},
+		JobAcceptedPayload{JobID: "job_1", Credentials: []Credential{}},
+		JobStartedPayload{Description: "line\nbreak\t\x01"},
+		JobProgressPayload{Current: 0.1, Total: new(1e300), Units: "u", Percent: new(-0.5), Message: "m"},
+		JobProgressPayload{Current: 1e-9, Total: new(1e20)},
+		JobHeartbeatPayload{Sequence: 1, DeadlineMS: 2, State: "running"},
+		JobResultChunkPayload{ResultID: "res_1", ChunkSeq: math.MaxUint64, Data: "日本", Encoding: "utf8", More: true},
+		JobCompletedPayload{Value: Raw(`[1,2.50]`), ResultRef: ref, ResultID: "res_1", ResultSize: new(uint64(0)), Summary: "s"},
+		StreamChunkPayload{Sequence: 3, Data: Raw(`"x"`), ContentType: "c", SHA256: "s", Redacted: true, Role: "r", Content: "x", Encoding: "e", Size: 9},
+		LogPayload{Level: "info", Message: "<&>", Attributes: Raw(`{"n":1}`)},
+		MetricPayload{Name: "n", Value: "1.50", Unit: "u", Dims: Raw(`{}`)},
+		SessionAckPayload{LastProcessedSeq: 7},
+	} {
+		if got, want := string(p.AppendJSON(nil)), plainJSON(t, p); got != want {
+			t.Errorf("%T\n got %s\nwant %s", p, got, want)
+		}
+	}
+}
+
+func TestAppendJSONNeverMakesWhatIsNotJSON(t *testing.T) {
+	for _, p := range []jsonAppender{
+		JobProgressPayload{Current: math.NaN(), Total: new(math.Inf(1)), Percent: new(math.Inf(-1))},
+		LogPayload{Level: "\xff", Message: "\xc3\x28"},
+		JobAcceptedPayload{Credentials: []Credential{{Constraints: Raw(`{"a":`)}}},
+	} {
+		if raw := p.AppendJSON(nil); !json.Valid(raw) {
+			t.Errorf("%T: %s", p, raw)
+		}
+	}
+	raw := LogPayload{Attributes: Raw("{\n\"a\":\r\n1}")}.AppendJSON(nil)
+	if want := "{\"level\":\"\",\"message\":\"\",\"attributes\":{ \"a\":  1}}"; string(raw) != want {
+		t.Errorf("got %s, want %s: on one line", raw, want)
+	}
+}
+
+func TestAppendString(t *testing.T) {
+	for in, want := range map[string]string{
+		"": `""`, "plain text": `"plain text"`, "exactly8": `"exactly8"`, `quote"`: `"quote\""`, "12345678\n": `"12345678\n"`,
+		"é": `"é"`, "\u2028<>&": "\"\u2028<>&\"", "\x00": `"\u0000"`, "\x7f": "\"\x7f\"", "a\xffb": `"a�b"`, `\`: `"\\"`,
+	} {
+		if got := string(AppendString(nil, in)); got != want {
+			t.Errorf("AppendString(%q) = %s, want %s", in, got, want)
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package arcp_test
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+func TestIDSourceAscends(t *testing.T) {
+	const goroutines, each = 64, 500
+	var source arcp.IDSource
+	var group sync.WaitGroup
+	lists := make([][]string, goroutines)
+	for i := range lists {
+		group.Go(func() {
+			for range each {
+				lists[i] = append(lists[i], source.New(arcp.JobPrefix))
+			}
+		})
+	}
+	group.Wait()
+	for _, l := range lists {
+		if !slices.IsSorted(l) {
+			t.Error("the ids of a goroutine do not ascend")
+		}
+	}
+	all := slices.Concat(lists...)
+	slices.Sort(all)
+	if n := len(slices.Compact(all)); n != goroutines*each {
+		t.Errorf("%d different ids, want %d", n, goroutines*each)
+	}
+}
+
+func TestIDSourceAfterClockStepsBack(t *testing.T) {
+	var source arcp.IDSource
+	before := source.New("")
+	synctest.Test(t, func(t *testing.T) { // where it is the year 2000
+		if now := time.Now(); now.Year() != 2000 {
+			t.Fatalf("it is %v", now)
+		}
+		for range 100 {
+			after := source.New("")
+			if after <= before {
+				t.Fatalf("%s comes after %s", after, before)
+			}
+			before = after
+		}
+	})
+}
+
+func TestIDSourceAfter(t *testing.T) {
+	var source arcp.IDSource
+	const future = "3ZZZZZZZZZXX0VV0VV0VV0VV0V"
+	u, ok := arcp.ParseIDBody(future)
+	if !ok {
+		t.Fatal("not a body")
+	}
+	u[6], u[8] = u[6]&0x0f|0x70, u[8]&0x3f|0x80 // a UUIDv7
+	body := string(arcp.AppendIDBody(nil, u))
+	source.After(body)
+	if id := source.New(""); id <= body {
+		t.Errorf("%s is not after %s", id, body)
+	}
+	later := source.New("")
+	for _, not := range []string{"", "short", strings.Repeat("!", arcp.IDBodyLen), "7" + strings.Repeat("Z", 25), strings.Repeat("Z", 26)} {
+		source.After(not)
+		if id := source.New(""); id <= later || id[:8] != later[:8] {
+			t.Errorf("After(%q) had an effect: %s after %s", not, id, later)
+		}
+	}
+}
+
+func TestParseIDBody(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var u [16]byte
+		copy(u[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "u"))
+		body := string(arcp.AppendIDBody(nil, u))
+		if got, ok := arcp.ParseIDBody(body); !ok || got != u || len(body) != arcp.IDBodyLen {
+			t.Fatalf("ParseIDBody(%q) = %x, %v, want %x", body, got, ok, u)
+		}
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		s := rapid.StringMatching(`[0-9A-Za-z]{25,27}`).Draw(t, "s")
+		if u, ok := arcp.ParseIDBody(s); ok && string(arcp.AppendIDBody(nil, u)) != s {
+			t.Fatalf("ParseIDBody(%q) takes what AppendIDBody does not write", s)
+		}
+	})
+}
+
+func TestIDOrderIsTimeOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var a, b [16]byte
+		copy(a[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "a"))
+		copy(b[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "b"))
+		x, y := string(arcp.AppendIDBody(nil, a)), string(arcp.AppendIDBody(nil, b))
+		if (string(a[:]) < string(b[:])) != (x < y) {
+			t.Fatalf("%x, %x are written %s, %s", a, b, x, y)
+		}
+	})
+}
+
+func TestValidID(t *testing.T) {
+	for id, want := range map[string]bool{"msg_1": true, "~!": true, strings.Repeat("x", 256): true,
+		"": false, " ": false, "a b": false, "a\n": false, "é": false, "\x7f": false, strings.Repeat("x", 257): false} {
+		if got := arcp.ValidID(id); got != want {
+			t.Errorf("ValidID(%q) = %v, want %v", id, got, want)
+		}
+	}
+	for _, c := range []struct {
+		valid bool
+		want  bool
+	}{
+		{arcp.SessionID("sess_1").Valid(), true}, {arcp.SessionID("sess_").Valid(), false}, {arcp.SessionID("job_1").Valid(), false},
+		{arcp.JobID("job_1").Valid(), true}, {arcp.JobID("job_é").Valid(), false}, {arcp.StreamID("str_1").Valid(), true},
+		{arcp.SubscriptionID("sub_1").Valid(), true}, {arcp.LeaseID("lease_1").Valid(), true}, {arcp.ArtifactID("art_1").Valid(), true},
+		{arcp.NewSessionID().Valid(), true}, {arcp.NewJobID().Valid(), true}, {arcp.HasPrefix(string(arcp.NewMessageID()), arcp.MessagePrefix), true},
+	} {
+		if c.valid != c.want {
+			t.Errorf("an id is valid = %v, want %v", c.valid, c.want)
+		}
+	}
+}
+
+func TestNewIDForm(t *testing.T) {
+	id := arcp.NewID(arcp.ArtifactPrefix)
+	u, ok := arcp.ParseIDBody(strings.TrimPrefix(id, arcp.ArtifactPrefix))
+	if !ok || u[6]>>4 != 7 || u[8]>>6 != 2 {
+		t.Errorf("%s does not hold a UUIDv7: %x", id, u)
+	}
+}
