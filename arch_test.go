@@ -37,7 +37,7 @@ var allowed = map[string][]string{
 	"conformance/...": {"arcp", "arcp/client", "transport", "conformance/..."},
 	"cmd/arcp": {"arcp", "arcp/client", "auth", "transport", "conformance", "cmd/arcp/...", "runtime", "runtime/store",
 		"runtime/store/mem", "runtime/store/pebble", "runtime/tool", "runtime/tool/demo"},
-	"cmd/arcp/...":            {"arcp", "arcp/client", "auth", "transport", "cmd/arcp/..."},
+	"cmd/arcp/...":            {"arcp", "arcp/client", "auth", "transport", "runtime", "cmd/arcp/..."},
 	"transport/transporttest": {"transport"},
 	"runtime/store/storetest": {"arcp", "runtime/store"},
 }

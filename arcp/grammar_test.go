@@ -26,7 +26,7 @@ func TestParseAgentRef(t *testing.T) {
 
 func TestParseAmount(t *testing.T) {
 	for in, want := range map[string]arcp.Amount{
-		"USD:5.00": {"USD", "5.00"}, "usd:0": {"usd", "0"}, "tokens:12345678901234567890.000000001": {"tokens", "12345678901234567890.000000001"}, "€$"[3:] + ":1": {"$", "1"},
+		"USD:5.00": {"USD", "5.00"}, "usd:0": {"usd", "0"}, "tokens:12345678901234567890.000000001": {"tokens", "12345678901234567890.000000001"}, "$:1": {"$", "1"},
 	} {
 		got, err := arcp.ParseAmount(in)
 		if err != nil || got != want || got.String() != in {

@@ -14,6 +14,7 @@ func closeChecks() []Check {
 		{ID: "tolerant", Title: "session.close needs no reason", Section: "ARCP 1.1 §6.7", Level: Must, Run: closeTolerant},
 		{ID: "last", Title: "nothing comes after session.closed, even while jobs run", Section: "ARCP 1.1 §6.7", Level: Must, Needs: []string{Tool("demo.emit")}, Run: closeLast},
 		{ID: "jobs-go-on", Title: "jobs go on after session.close, and their outcome is listed", Section: "ARCP 1.1 §6.7", Level: Must, Needs: sleep, Run: closeJobsGoOn},
+		{ID: "open-jobs-cancel", Title: "session.close with open_jobs cancel ends the session's jobs", Section: "SPEC §5.6", Level: Runtime, Needs: sleep, Run: closeOpenJobsCancel},
 		{ID: "answers-first", Title: "what was asked before session.close is answered before session.closed", Section: "ARCP 1.1 §6.7", Level: Should, Run: closeAnswersFirst},
 		{ID: "transport", Title: "a client that closes the transport loses no job", Section: "RFC §9", Level: Must, Needs: sleep, Run: closeTransport},
 	}
@@ -53,6 +54,18 @@ func closeJobsGoOn(_ context.Context, t *T) {
 	session := a.Session
 	a.close()
 	t.outcome(job, session)
+}
+
+func closeOpenJobsCancel(_ context.Context, t *T) {
+	a, b := t.Open(), t.Open()
+	submit := a.Submit("demo.sleep", map[string]any{"ms": 60_000})
+	job := a.AwaitStarted(submit)
+	b.subscribe(arcp.JobSubscribePayload{JobID: job})
+	id := a.Send(arcp.SessionClose, arcp.SessionClosePayload{OpenJobs: "cancel"})
+	a.Await("session.close is answered", arcp.SessionClosed, id)
+	a.ExpectClosed("after session.closed the connection ends", transport.CloseNormal)
+	copies := b.copies(job)
+	want(t, "the job ends as cancelled", copies[len(copies)-1].Type, arcp.JobCancelled)
 }
 
 // outcome wants a job of 100 ms that was begun on a connection that is gone to

@@ -15,16 +15,17 @@ import (
 // Conn is one raw connection of a check. Whatever is sent goes out as it is;
 // whatever comes in is noted and validated before the check sees it.
 type Conn struct {
-	t        *T
-	n        int // in the transcript
-	tc       transport.Conn
-	v        *validator
-	stop     func() bool // ends the watch on the check's deadline
-	gone     bool        // closed by either side
-	Session  arcp.SessionID
-	Accepted arcp.SessionAcceptedPayload
-	version  string // stamped into what is sent
-	nonce    int
+	Session  arcp.SessionID              // empty until accepted
+	Accepted arcp.SessionAcceptedPayload // set by Open
+
+	t       *T
+	n       int // in the transcript
+	tc      transport.Conn
+	v       *validator
+	stop    func() bool // ends the watch on the check's deadline
+	gone    bool        // closed by either side
+	version string      // stamped into what is sent
+	nonce   int         // of the last ping
 }
 
 func newConn(t *T, tc transport.Conn) *Conn {
@@ -85,7 +86,7 @@ func (c *Conn) Open(with ...func(*arcp.SessionOpenPayload)) {
 	c.Accepted = payload[arcp.SessionAcceptedPayload](c.t, f)
 }
 
-// Envelope is a message about to be sent.
+// envelope is a message of this session about to be sent.
 func (c *Conn) envelope(typ arcp.Type, p any) arcp.Envelope {
 	env := arcp.Frame(typ, p)
 	env.ARCP, env.ID, env.Timestamp = c.version, arcp.NewMessageID(), time.Now()

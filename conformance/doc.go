@@ -15,5 +15,8 @@
 // Nothing sleeps: where a rule says that nothing happens, the check sends a
 // ping and wants its pong to be the next frame.
 //
+// The section of a check is of RFC 0001 revision 2 (RFC), of the Internet-Draft
+// (ARCP 1.1) or, where both leave a choice, of this project's SPEC.md (SPEC).
+//
 // The checks of this package speak the dialect that opens with session.open.
 package conformance

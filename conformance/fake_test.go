@@ -183,7 +183,7 @@ func (s *fake) run(env *arcp.Envelope, ref arcp.AgentRef, args arcp.Raw) {
 	_ = json.Unmarshal(args, &a) // other members are other tools'
 	switch ref.Name {
 	case "demo.emit":
-		for i := range a.Count {
+		for i := range min(a.Count, 1000) {
 			s.event(j, arcp.Log, arcp.LogPayload{Level: "info", Message: string(make([]byte, a.Bytes)), Attributes: arcp.Raw(fmt.Sprintf(`{"n":%d}`, i))})
 		}
 		args = arcp.Raw(fmt.Sprintf(`{"emitted":%d}`, a.Count))
@@ -236,7 +236,7 @@ func (s *fake) cancel(env *arcp.Envelope) {
 	}
 	s.answer(env, arcp.CancelAccepted, arcp.CancelAcceptedPayload{TargetID: p.TargetID})
 	code := arcp.CodeCancelled
-	if *p.DeadlineMS < 1000 {
+	if p.DeadlineMS != nil && *p.DeadlineMS < 1000 {
 		code = arcp.CodeAborted
 	}
 	s.end(j, arcp.JobCancelled, arcp.JobCancelledPayload{Reason: p.Reason, Code: code})

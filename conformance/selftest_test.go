@@ -1,9 +1,14 @@
 package conformance
 
 import (
+	"context"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/arcpd/arcpd/conformance/proxy"
+	"github.com/arcpd/arcpd/transport"
 )
 
 func TestChecksCanFail(t *testing.T) {
@@ -28,4 +33,51 @@ func TestFaultsNameChecks(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestChecksSurviveTheServer: whatever a server does, a check fails in words.
+func TestChecksSurviveTheServer(t *testing.T) {
+	for name, target := range map[string]Target{"small": fakeTarget(t), "parrot": parrotTarget(t)} {
+		t.Run(name, func(t *testing.T) {
+			target.OtherToken = fakeToken
+			r := &runner{target: &target, opts: &Options{Parallel: 16, Timeout: 300 * time.Millisecond}, server: knowsAll()}
+			for _, res := range r.run(t.Context(), Checks()) {
+				if res.Status == Failed && (res.Reason == "" || strings.Contains(res.Reason, "panicked")) {
+					t.Errorf("%s fails with %q", res.ID, res.Reason)
+				}
+			}
+		})
+	}
+}
+
+// knowsAll has every tool the checks need.
+func knowsAll() *server {
+	s := &server{tools: map[string]bool{}}
+	for _, c := range Checks() {
+		for _, need := range c.Needs {
+			if name, ok := strings.CutPrefix(need, toolPrefix); ok {
+				s.tools[name] = true
+			}
+		}
+	}
+	return s
+}
+
+// parrotTarget sends every frame back as it came.
+func parrotTarget(t *testing.T) Target {
+	var serving sync.WaitGroup
+	t.Cleanup(serving.Wait)
+	return Target{Token: fakeToken, Dial: func(context.Context) (transport.Conn, error) {
+		near, far := transport.Pipe(transport.Limits{})
+		serving.Go(func() {
+			defer func() { _ = far.Abort() }() // the client has gone
+			for {
+				frame, err := far.Read()
+				if err != nil || far.Write(frame) != nil || far.Flush() != nil {
+					return
+				}
+			}
+		})
+		return near, nil
+	}}
 }

@@ -33,7 +33,7 @@ type jobDescription struct {
 
 // registerBuiltins adds the runtime's own tools.
 func (r *Runtime) registerBuiltins() error {
-	get, err := tool.New(tool.Capability{Name: "jobs.get", Source: engine.SourceBuiltin, SideEffect: tool.SideEffectRead,
+	get, err := tool.New(tool.Capability{Name: "jobs.get", Source: tool.SourceBuiltin, SideEffect: tool.SideEffectRead,
 		Description: "the row and the outcome of one of the caller's jobs",
 		Limits:      tool.Limits{MaxResponseBytes: -1}}, r.jobsGet)
 	if err != nil {

@@ -21,7 +21,7 @@ func (c *Client) stamp(env *arcp.Envelope) {
 		env.Timestamp = time.Now()
 	}
 	if env.SessionID == "" {
-		env.SessionID = c.Session().ID
+		env.SessionID = c.sessionID()
 	}
 }
 

@@ -102,6 +102,12 @@ func (c *Client) Session() Session {
 	return c.session
 }
 
+func (c *Client) sessionID() arcp.SessionID {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.session.ID
+}
+
 // LastEventSeq is the event_seq of the last event received.
 func (c *Client) LastEventSeq() uint64 { return c.sequence.last.Load() }
 

@@ -24,6 +24,7 @@ type conformanceRun struct {
 	opts       conformance.Options
 	target     conformance.Target
 	frameLimit int64
+	levels     []string
 	junit      string
 	verbose    bool
 }
@@ -41,6 +42,7 @@ func newConformanceRun(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.StringSliceVar(&r.opts.Groups, "group", nil, "only these groups")
 	f.StringSliceVar(&r.opts.IDs, "check", nil, "only these checks")
+	f.StringSliceVar(&r.levels, "level", nil, "only checks of these levels: must, should, runtime")
 	f.StringVar(&r.target.Principal, "principal", "", "principal of the token, if known")
 	f.StringVar(&r.target.OtherToken, "other-token", "", "bearer token of another principal; checks that need one are skipped without")
 	f.Int64Var(&r.frameLimit, "frame-limit", conformance.DefaultFrameLimit, "largest frame the runtime takes, in bytes; -1 is not known")
@@ -85,12 +87,16 @@ func (r *conformanceRun) run(ctx context.Context, a *app, t *target) error {
 	return nil
 }
 
-// known refuses names that would choose nothing.
+// known takes over the names that choose checks, and refuses those that would
+// choose nothing.
 func (r *conformanceRun) known() error {
 	for _, g := range r.opts.Groups {
 		if err := oneOf("group", g, conformance.Groups()...); err != nil {
 			return &exitError{exitUsage, err}
 		}
+	}
+	for _, l := range r.levels {
+		r.opts.Levels = append(r.opts.Levels, conformance.Level(l))
 	}
 	return nil
 }

@@ -10,11 +10,6 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// SourceBuiltin marks the tools of the runtime itself: they run inline, are free
-// of quotas, commit their accept and their end together, and emit no
-// job.started.
-const SourceBuiltin = "builtin"
-
 // Caller is what a built-in tool may ask its job for: who called.
 type Caller interface {
 	Principal() string

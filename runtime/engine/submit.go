@@ -35,7 +35,7 @@ func (e *Engine) Submit(s Submit) {
 		e.Refuse(&s, arcp.JobFailed, refusal)
 		return
 	}
-	if r.tool.Source == SourceBuiltin {
+	if r.tool.Source == tool.SourceBuiltin {
 		e.inline(r, &s)
 		return
 	}
@@ -169,7 +169,7 @@ const retryAfter = 1
 
 // admit counts the job against the limits and enters it in the books.
 func (e *Engine) admit(r *run, maxJobs int) *arcp.Error {
-	if r.tool.Source == SourceBuiltin {
+	if r.tool.Source == tool.SourceBuiltin {
 		return nil
 	}
 	perPrincipal := e.cfg.MaxJobsPerPrincipal

@@ -12,8 +12,8 @@ import (
 // after each what must always hold.
 func FuzzMachine(f *testing.F) {
 	f.Add([]byte{})
-	f.Add([]byte{0, 0, 1, 0, 2, 0, 3, 17, 3, 40, 4, 1})          // open, judged, established, frames, malformed
-	f.Add([]byte{0, 0, 1, 1, 0, 1, 1, 2, 0, 1, 1, 2, 5, 200})    // challenges and wrong answers
+	f.Add([]byte{0, 0, 1, 0, 2, 0, 3, 17, 3, 40, 4, 1})           // open, judged, established, frames, malformed
+	f.Add([]byte{0, 0, 1, 1, 0, 1, 1, 2, 0, 1, 1, 2, 5, 200})     // challenges and wrong answers
 	f.Add([]byte{0, 0, 1, 0, 2, 1, 0, 0, 1, 0, 2, 0, 6, 0, 3, 1}) // over a limit, again, evicted
 	f.Fuzz(func(t *testing.T, ops []byte) {
 		w := &witness{T: t, m: New(t0, testConfig(), ownID), now: t0}
@@ -72,7 +72,8 @@ func (w *witness) frame(t arcp.Type) {
 }
 
 func (w *witness) judge(arg byte) {
-	switch w.asked = false; arg % 4 {
+	w.asked = w.asked && w.m.Phase() != Authenticating // an answer nobody asked for is none
+	switch arg % 4 {
 	case 0:
 		w.m.Judge(w.now, judgement("alice"))
 	case 1:
@@ -85,7 +86,8 @@ func (w *witness) judge(arg byte) {
 }
 
 func (w *witness) establish(arg byte) {
-	if w.asked = false; arg%2 == 0 {
+	w.asked = w.asked && w.m.Phase() != Establishing
+	if arg%2 == 0 {
 		w.m.Established(w.now, established(""))
 	} else {
 		w.m.Established(w.now, established("refused RESOURCE_EXHAUSTED full"))

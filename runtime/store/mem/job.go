@@ -147,8 +147,8 @@ func (s *Store) Job(_ context.Context, id arcp.JobID) (store.Job, error) {
 func (s *Store) findRow(id arcp.JobID) (row, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if err := s.open(); err != nil {
-		return row{}, err
+	if s.broken != nil {
+		return row{}, s.broken
 	}
 	j := s.jobs[id]
 	if j == nil {
@@ -160,7 +160,7 @@ func (s *Store) findRow(id arcp.JobID) (row, error) {
 // JobEvents calls fn for a job's events after a position.
 func (s *Store) JobEvents(ctx context.Context, id arcp.JobID, after uint64, fn func(*store.Event) bool) error {
 	s.mu.RLock()
-	j, err := s.jobs[id], s.open()
+	j, err := s.jobs[id], s.broken
 	var l log
 	if j != nil {
 		l = j.log()
@@ -177,7 +177,11 @@ func (s *Store) JobEvents(ctx context.Context, id arcp.JobID, after uint64, fn f
 
 // Live calls fn for every job that has not ended.
 func (s *Store) Live(ctx context.Context, fn func(store.Job) bool) error {
-	for _, id := range sorted(&s.mu, s.live) {
+	names, err := sorted(s, s.live)
+	if err != nil {
+		return err
+	}
+	for _, id := range names {
 		j, err := s.Job(ctx, id)
 		switch {
 		case err != nil:

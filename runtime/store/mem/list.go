@@ -104,8 +104,8 @@ func (p *position) index(l *list) int {
 func (s *Store) page(page []row, q *store.JobQuery, p *position) ([]row, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if err := s.open(); err != nil {
-		return nil, err
+	if s.broken != nil {
+		return nil, s.broken
 	}
 	l := s.lists[q.Principal]
 	if l == nil {

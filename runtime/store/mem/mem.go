@@ -8,6 +8,7 @@ package mem
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -37,7 +38,7 @@ type Store struct {
 	keys     map[ikey]holder
 	records  map[string]store.Record
 	bytes    int64
-	closed   bool
+	broken   error // why nothing works any more: closed, or Commit has failed
 }
 
 type ikey struct{ principal, key string }
@@ -66,16 +67,17 @@ func Open(opts Options) store.Store {
 	return s
 }
 
-// Commit performs writes in order. It never fails as a whole.
+// Commit performs writes in order. It fails only when it is called wrongly.
 func (s *Store) Commit(writes []*store.Write, results []store.Result) error {
-	chg, err := s.core.Decide(writes, results)
-	if err != nil {
+	if err := s.state(); err != nil {
 		return err
 	}
+	chg, err := s.core.Decide(writes, results)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return errClosed
+	if err != nil {
+		s.broken = fmt.Errorf("%w: %w", store.ErrBroken, err)
+		return fmt.Errorf("commit: %w", err)
 	}
 	for _, c := range chg.Jobs {
 		s.applyJob(c)
@@ -103,7 +105,7 @@ func (s *Store) Get(_ context.Context, key string) (store.Record, error) {
 	defer s.mu.RUnlock()
 	rec := s.records[key]
 	rec.Key = key
-	return rec, s.open()
+	return rec, s.broken
 }
 
 // Stat counts. Bytes is what was put in, without overhead.
@@ -117,7 +119,7 @@ func (s *Store) Stat() store.Stat {
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closed = true
+	s.broken = errClosed
 	clear(s.sessions)
 	clear(s.jobs)
 	clear(s.live)
@@ -127,19 +129,18 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// open returns an error if the store is closed. It needs the lock.
-func (s *Store) open() error {
-	if s.closed {
-		return errClosed
-	}
-	return nil
+// state returns why the store cannot be used, if it cannot.
+func (s *Store) state() error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.broken
 }
 
-// sorted returns the keys of m in order.
-func sorted[K ~string, V any](mu *sync.RWMutex, m map[K]V) []K {
-	mu.RLock()
-	defer mu.RUnlock()
-	return slices.Sorted(maps.Keys(m))
+// sorted returns the keys of m, one of the store's maps, in order.
+func sorted[K ~string, V any](s *Store, m map[K]V) ([]K, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.Sorted(maps.Keys(m)), s.broken
 }
 
 // source answers the committer, who alone changes the maps.

@@ -94,8 +94,8 @@ func (s *Store) Session(_ context.Context, id arcp.SessionID) (store.Session, er
 
 // find needs the lock.
 func (s *Store) find(id arcp.SessionID) (*session, error) {
-	if err := s.open(); err != nil {
-		return nil, err
+	if s.broken != nil {
+		return nil, s.broken
 	}
 	if e := s.sessions[id]; e != nil {
 		return e, nil
@@ -105,7 +105,11 @@ func (s *Store) find(id arcp.SessionID) (*session, error) {
 
 // Sessions calls fn for every session in the order of their ids.
 func (s *Store) Sessions(ctx context.Context, fn func(store.Session) bool) error {
-	for _, id := range sorted(&s.mu, s.sessions) {
+	names, err := sorted(s, s.sessions)
+	if err != nil {
+		return err
+	}
+	for _, id := range names {
 		row, err := s.Session(ctx, id)
 		switch {
 		case err != nil:
@@ -164,8 +168,11 @@ func (s *Store) read(rd *reader) error {
 	if rd.after < e.row.TrimmedTo {
 		return fmt.Errorf("session %q after %d: %w", rd.session, rd.after, store.ErrTrimmed)
 	}
-	i := e.find(rd.after + 1)
 	rd.pieces = rd.pieces[:0]
+	if rd.after >= e.row.LastSeq {
+		return nil
+	}
+	i := e.find(rd.after + 1)
 	for _, r := range e.runs[i:min(len(e.runs), i+pageRuns)] {
 		rd.pieces = append(rd.pieces, piece{r, r.job.log()})
 	}

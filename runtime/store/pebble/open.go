@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strings"
 	"syscall"
 
@@ -34,10 +33,10 @@ func Open(dir string, opts Options) (store.Store, error) {
 }
 
 func open(dir string, opts *Options) (_ *Store, err error) {
-	if err := prepare(dir); err != nil {
+	if err := prepare(dir, opts.fs); err != nil {
 		return nil, err
 	}
-	lock, err := lockDir(dir)
+	lock, err := lockDir(dir, opts.fs)
 	if err != nil {
 		return nil, err
 	}
@@ -59,19 +58,19 @@ func open(dir string, opts *Options) (_ *Store, err error) {
 func joinClose(err error, c interface{ Close() error }) error { return errors.Join(err, c.Close()) }
 
 // prepare makes the directory if need be.
-func prepare(dir string) error {
-	info, err := os.Stat(dir)
+func prepare(dir string, f vfs.FS) error {
+	info, err := f.Stat(dir)
 	switch {
 	case err == nil && !info.IsDir():
 		return fmt.Errorf("%s is a file, not a directory", dir)
 	case errors.Is(err, fs.ErrNotExist):
-		return os.MkdirAll(dir, 0o700)
+		return f.MkdirAll(dir, 0o700)
 	}
 	return err
 }
 
-func lockDir(dir string) (*pdb.Lock, error) {
-	lock, err := pdb.LockDirectory(dir, vfs.Default)
+func lockDir(dir string, f vfs.FS) (*pdb.Lock, error) {
+	lock, err := pdb.LockDirectory(dir, f)
 	switch {
 	case err == nil:
 		return lock, nil
@@ -94,7 +93,7 @@ func isHeld(err error) bool {
 // openDB opens the directory's files. Damage that makes Pebble panic is an
 // error as well.
 func openDB(dir string, lock *pdb.Lock, opts *Options) (db *pdb.DB, err error) {
-	if _, err := pdb.Peek(dir, vfs.Default); err != nil {
+	if _, err := pdb.Peek(dir, opts.fs); err != nil {
 		if strings.Contains(err.Error(), "unknown format major version") {
 			return nil, fmt.Errorf("%s: %w: %w; use the version that wrote it, or a newer one", dir, store.ErrFormat, err)
 		}

@@ -7,6 +7,7 @@ import (
 
 	pdb "github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/arcpd/arcpd/arcp"
 )
@@ -32,9 +33,14 @@ type Options struct {
 	// nothing can go on: it must not return. Default: print to standard error
 	// and exit with status 1. Keep the disk from filling instead.
 	Fatalf func(format string, args ...any)
+
+	fs vfs.FS // for tests
 }
 
 func (o *Options) setDefaults() {
+	if o.fs == nil {
+		o.fs = vfs.Default
+	}
 	if o.IDs == nil {
 		o.IDs = new(arcp.IDSource)
 	}
@@ -61,6 +67,7 @@ const separateBytes = 512
 
 func (o *Options) pebble() *pdb.Options {
 	p := &pdb.Options{
+		FS:                          o.fs,
 		CacheSize:                   o.CacheBytes + 2*int64(o.MemTableBytes), // memory tables are taken from the cache's share
 		MemTableSize:                o.MemTableBytes,
 		MemTableStopWritesThreshold: 4,

@@ -153,7 +153,7 @@ func (r *run) subscribe(count, intervalMS int) (followers []*session, err error)
 	if err := r.open(1 + subscribers); err != nil {
 		return nil, err
 	}
-	const delay = 1500 // ms, ample for 50 subscriptions
+	const delay = 1000 // ms, ample for 50 subscriptions
 	source := r.sessions[0]
 	if err := source.send(emit(count, intervalMS, delay).next()); err != nil {
 		return nil, err
@@ -258,21 +258,20 @@ func (r *run) paced() (float64, error) {
 }
 
 func (r *run) handshakes() (float64, error) {
+	h, err := newHandshake(r.server)
+	if err != nil {
+		return 0, err
+	}
 	until := time.Now().Add(r.opts.Duration)
 	r.startCPU()
 	began := time.Now()
 	var n atomic.Int64
-	err := inParallel(dialers, maxHandshakes, func(int) error {
+	err = inParallel(dialers, maxHandshakes, func(int) error {
 		if time.Now().After(until) {
 			return nil
 		}
-		s, err := openSession(r.ctx, r.server)
-		if err != nil {
-			return err
-		}
-		s.abort()
 		n.Add(1)
-		return nil
+		return h.do(r.ctx)
 	})
 	elapsed := time.Since(began)
 	r.stopCPU(elapsed)

@@ -98,12 +98,36 @@ type RecordChange struct {
 	Value []byte
 }
 
+// keptRuns bounds the room for runs that a reused SessionChange keeps.
+const keptRuns = 256
+
+// reset empties c; what it pointed to is used again.
 func (c *Changes) reset() {
-	clear(c.Sessions)
-	clear(c.Jobs)
+	for _, jc := range c.Jobs {
+		*jc = JobChange{}
+	}
+	for _, sc := range c.Sessions {
+		clear(sc.Runs)
+		if cap(sc.Runs) > keptRuns {
+			sc.Runs = nil
+		}
+		*sc = SessionChange{Runs: sc.Runs[:0]}
+	}
 	clear(c.Follows)
 	clear(c.Records)
 	*c = Changes{Sessions: c.Sessions[:0], Jobs: c.Jobs[:0], Follows: c.Follows[:0], Records: c.Records[:0]}
+}
+
+// next extends s by one element, a used one if there is one behind its end.
+func next[T any](s []*T) ([]*T, *T) {
+	if len(s) < cap(s) {
+		if s = s[:len(s)+1]; s[len(s)-1] == nil {
+			s[len(s)-1] = new(T)
+		}
+		return s, s[len(s)-1]
+	}
+	v := new(T)
+	return append(s, v), v
 }
 
 // finish takes over how the batch leaves the job.

@@ -62,11 +62,15 @@ func (c *Core) stored(id arcp.JobID, after uint64) (events []*store.Event) {
 }
 
 func (c *Core) giveMarked(f *follower, id arcp.JobID, events []*store.Event) {
-	var union arcp.TypeSet
+	var union, bit arcp.TypeSet
+	var t arcp.Type
 	marks := make([]arcp.TypeSet, len(events))
 	for i, e := range events {
-		marks[i] = bitOf(e.Type)
-		union |= marks[i]
+		if e.Type != t || i == 0 {
+			t, bit = e.Type, bitOf(e.Type)
+		}
+		marks[i] = bit
+		union |= bit
 	}
 	c.give(f, id, events, marks, union)
 }

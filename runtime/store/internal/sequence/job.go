@@ -106,8 +106,8 @@ func (j *job) drop(k FollowKey) (f follower, ok bool) {
 
 func (c *Core) jobChange(j *job) *JobChange {
 	if j.change == nil {
-		j.change = &JobChange{ID: j.id, job: j, First: j.lastJSeq + 1}
-		c.chg.Jobs = append(c.chg.Jobs, j.change)
+		c.chg.Jobs, j.change = next(c.chg.Jobs)
+		j.change.ID, j.change.job, j.change.First = j.id, j, j.lastJSeq+1
 	}
 	return j.change
 }

@@ -51,8 +51,8 @@ func (c *Core) fail(err error) {
 
 func (c *Core) sessionChange(s *session) *SessionChange {
 	if s.change == nil {
-		s.change = &SessionChange{ID: s.id, session: s, LastSeq: s.last, Trim: s.trimmed}
-		c.chg.Sessions = append(c.chg.Sessions, s.change)
+		c.chg.Sessions, s.change = next(c.chg.Sessions)
+		s.change.ID, s.change.session, s.change.LastSeq, s.change.Trim = s.id, s, s.last, s.trimmed
 	}
 	return s.change
 }

@@ -1,0 +1,89 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/url"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// handshake opens a session and drops the connection: the least a client can do,
+// on a socket, so that the row measures the runtime.
+type handshake struct {
+	addr    string
+	request []byte // of HTTP
+	open    []byte // session.open as a WebSocket frame
+}
+
+func newHandshake(s *Server) (*handshake, error) {
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		return nil, err
+	}
+	request := "GET " + u.Path + " HTTP/1.1\r\nHost: " + u.Host + "\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+	return &handshake{u.Host, []byte(request), clientFrame(openFrame(s))}, nil
+}
+
+// clientFrame is a WebSocket text frame (RFC 6455 §5.2). A mask of zeros leaves
+// the payload as it is.
+func clientFrame(payload []byte) []byte {
+	const text, masked, twoBytes = 0x81, 0x80, 126
+	frame := binary.BigEndian.AppendUint16([]byte{text, masked | twoBytes}, uint16(len(payload)))
+	return append(append(frame, 0, 0, 0, 0), payload...)
+}
+
+var (
+	switching = []byte("HTTP/1.1 101 ")
+	headerEnd = []byte("\r\n\r\n")
+)
+
+func (h *handshake) do(ctx context.Context) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", h.addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // tens of thousands of closed connections would use up the ports
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = conn.SetDeadline(deadline) // fails only if closed
+	}
+	var buf [4096]byte
+	answer, err := exchange(conn, h.request, buf[:], headerEnd)
+	if err != nil || !bytes.HasPrefix(answer, switching) {
+		return fmt.Errorf("upgrade: %w: %.100q", orRefused(err), answer)
+	}
+	answer, err = exchange(conn, h.open, buf[:], typeKey)
+	if t := typeOf(answer); err != nil || string(t) != string(arcp.SessionAccepted) {
+		return fmt.Errorf("open session: %w: %.200q", orRefused(err), answer)
+	}
+	return nil
+}
+
+// exchange writes a request and reads until the answer has what it must have.
+func exchange(conn net.Conn, request, buf, must []byte) ([]byte, error) {
+	if _, err := conn.Write(request); err != nil {
+		return nil, err
+	}
+	for n := 0; n < len(buf); {
+		m, err := conn.Read(buf[n:])
+		n += m
+		if err != nil || bytes.Contains(buf[:n], must) {
+			return buf[:n], err
+		}
+	}
+	return buf, nil
+}
+
+func orRefused(err error) error {
+	if err != nil {
+		return err
+	}
+	return errRefused
+}

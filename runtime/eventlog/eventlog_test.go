@@ -1,0 +1,529 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// An answer posted while a write is being reported comes behind everything given
+// before, and before the write's own events.
+func TestPostHasItsPlace(t *testing.T) {
+	r := newRig(t, Options{})
+	c := r.session("sess_1")
+	r.job("job_1", "sess_1")
+	r.Append(logs("job_1", "a", "b"), func(*store.Result) { c.Post("first") })
+	r.Append(&store.Write{Mark: "sess_1", NoSync: true}, func(*store.Result) { c.Post("second") })
+	r.Append(logs("job_1", "c"), func(*store.Result) { c.Post("third") })
+	r.settle()
+	r.wantItems("the order of the log", c, "first", "1", "2", "second", "third", "3")
+}
+
+// Nothing of a write is delivered before its done was called.
+func TestDoneBeforeDelivery(t *testing.T) {
+	r := newRig(t, Options{})
+	c := r.session("sess_1")
+	r.job("job_1", "sess_1")
+	for range 100 {
+		early := make(chan Item, 1)
+		r.Append(logs("job_1", "x"), func(res *store.Result) {
+			if res.Err != nil || len(res.Runs) != 1 {
+				t.Errorf("result %+v, want one run", res)
+			}
+			early <- r.next(c)
+		})
+		if it := <-early; it.Event != nil {
+			t.Fatalf("event %d was delivered before its commit was reported", it.Seq)
+		}
+		r.settle()
+		if r.next(c).Event == nil {
+			t.Fatal("an event that is durable was not delivered")
+		}
+	}
+}
+
+// An answer overtakes what was not handed out, also the rest of a long write
+// that is being handed out.
+func TestAnswerOvertakes(t *testing.T) {
+	r := newRig(t, Options{})
+	c := r.session("sess_1")
+	r.job("job_1", "sess_1")
+	r.do(logs("job_1", "a", "b", "c", "d"))
+	r.settle()
+	if got := text(r.next(c)); got != "1" {
+		t.Fatalf("first item %s, want 1", got)
+	}
+	c.Answer("now")
+	c.Answer("and now")
+	if c.Waiting() != 2 {
+		t.Errorf("%d answers are waiting, want 2", c.Waiting())
+	}
+	c.Post("then")
+	r.wantItems("answers overtake events", c, "now", "and now", "2", "3", "4", "then")
+	if c.Waiting() != 0 {
+		t.Errorf("%d answers are waiting, want none: all were taken", c.Waiting())
+	}
+}
+
+// An answer overtakes what a lagging cursor has read from the store, too.
+func TestAnswerOvertakesTheStore(t *testing.T) {
+	r := newRig(t, Options{TailBytes: 1})
+	c := r.session("sess_1")
+	r.job("job_1", "sess_1")
+	for range 5 {
+		r.do(logs("job_1", "a"))
+	}
+	r.settle()
+	r.take(c, 2)
+	c.Answer("now")
+	r.wantItems("a lagging cursor", c, "now", "3", "4", "5")
+}
+
+// A cursor that fell behind reads the store, then goes on from memory, with
+// the answers in their places.
+func TestLaggingCursorComesBack(t *testing.T) {
+	r := newRig(t, Options{TailBytes: 2000})
+	c := r.session("sess_1")
+	r.job("job_1", "sess_1")
+	const before = 2*readAhead + 100
+	for n := range before {
+		r.do(logs("job_1", "x"))
+		if n == 600 {
+			c.Post("after 601")
+		}
+	}
+	r.settle()
+	if kept := pieces(c); kept > 20 {
+		t.Fatalf("%d writes kept in memory, want what 2,000 bytes have room for", kept)
+	}
+	items := r.take(c, everythingLeft)
+	if len(items) != before+1 || text(items[601]) != "after 601" {
+		t.Fatalf("%d items, the 602nd %s; want %d and the answer there", len(items), text(items[601]), before+1)
+	}
+	checkGapless(t, slices.Delete(items, 601, 602), 1)
+
+	reads := r.st.reads
+	for range 50 {
+		r.do(logs("job_1", "x"))
+		r.settle()
+		checkGapless(t, r.take(c, everythingLeft), c.Position())
+	}
+	if r.st.reads != reads {
+		t.Errorf("a cursor that keeps up has read the store %d times", r.st.reads-reads)
+	}
+}
+
+func pieces(c *Cursor) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.tail)
+}
+
+func checkGapless(t testing.TB, items []Item, first uint64) {
+	t.Helper()
+	for i, it := range items {
+		if it.Seq != first+uint64(i) {
+			t.Fatalf("item %d has the number %d, want %d", i, it.Seq, first+uint64(i))
+		}
+	}
+}
+
+// What all cursors together keep is bounded by the budget, however many do not
+// pull, and by the number of runs, however small the events are.
+func TestTailBudget(t *testing.T) {
+	const budget = 64 << 10
+	r := newRig(t, Options{TailBytes: budget})
+	ids := []arcp.SessionID{"sess_1", "sess_2", "sess_3"}
+	var cursors []*Cursor
+	for _, id := range ids {
+		cursors = append(cursors, r.session(id))
+	}
+	r.job("job_1", "sess_1")
+	r.follow("job_1", "sess_2", 0)
+	r.job("job_2", "sess_3")
+	for range 500 {
+		r.do(logs("job_1", strings.Repeat("x", 1000)))
+		r.do(logs("job_2", strings.Repeat("y", 500), "z"))
+	}
+	r.settle()
+	if n := tailSize(cursors); n > budget+4000 {
+		t.Errorf("%d bytes of events in memory, want no more than %d and a write", n, budget)
+	}
+	for i, c := range cursors {
+		items := r.take(c, everythingLeft)
+		if len(items) != []int{500, 500, 1000}[i] {
+			t.Errorf("%s: %d items", ids[i], len(items))
+		}
+		checkGapless(t, items, 1)
+	}
+}
+
+// tailSize is the memory of the events in tails, each counted once.
+func tailSize(cursors []*Cursor) (n int) {
+	seen := make(map[*store.Event]bool)
+	for _, c := range cursors {
+		c.mu.Lock()
+		for _, p := range c.tail {
+			for _, e := range p.run.Events {
+				if !seen[e] {
+					seen[e] = true
+					n += len(e.Body)
+				}
+			}
+		}
+		c.mu.Unlock()
+	}
+	return n
+}
+
+func TestMarksAreBounded(t *testing.T) {
+	r := newRig(t, Options{})
+	c := r.session("sess_1")
+	r.job("job_1", "sess_1")
+	for range tailMarks + 500 {
+		r.Append(logs("job_1", "x"), nil)
+	}
+	r.settle()
+	if n := pieces(c); n > tailMarks {
+		t.Errorf("%d writes in memory, want at most %d", n, tailMarks)
+	}
+	if n := len(r.take(c, everythingLeft)); n != tailMarks+500 {
+		t.Errorf("%d items, want all %d", n, tailMarks+500)
+	}
+	r.Close()
+	if r.recent.marks > tailMarks || len(r.recent.entries) > 2*tailMarks+1024 {
+		t.Errorf("%d marks in %d entries kept", r.recent.marks, len(r.recent.entries))
+	}
+}
+
+// Events are counted once for followers that share them, and all of them when
+// one follower sees more than another.
+func TestBudgetCountsSharedEventsOnce(t *testing.T) {
+	events := logs("job_1", "a", "b", "c").Events
+	size := 0
+	for _, e := range events {
+		size += len(e.Body)
+	}
+	var k keep
+	k.count(events[:1])
+	k.count(events)
+	k.count(events[:2])
+	k.count(events)
+	if k.bytes != size {
+		t.Errorf("%d bytes counted, want %d: each event once", k.bytes, size)
+	}
+}
+
+// Followers of one job get the same event, not a copy.
+func TestFollowersShareEvents(t *testing.T) {
+	r := newRig(t, Options{})
+	c1, c2 := r.session("sess_1"), r.session("sess_2")
+	r.job("job_1", "sess_1")
+	r.follow("job_1", "sess_2", 0)
+	r.do(logs("job_1", "a", "b"))
+	r.settle()
+	one, two := r.take(c1, 2), r.take(c2, 2)
+	if len(one) != 2 || len(two) != 2 || one[0].Event != two[0].Event || one[1].Event != two[1].Event {
+		t.Fatalf("%v and %v, want the same two events", one, two)
+	}
+	if one[0].Origin || !two[0].Origin || one[0].CorrelationID != "msg_job_1" || two[0].CorrelationID != "msg_f" {
+		t.Errorf("%+v and %+v: each receiver has its own correlation and origin", one[0], two[0])
+	}
+}
+
+// Attaching in the middle of traffic misses nothing and repeats nothing.
+func TestAttachInTraffic(t *testing.T) {
+	r := newRig(t, Options{TailBytes: 3000})
+	r.session("sess_1").Close()
+	r.job("job_1", "sess_1")
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				if _, err := r.Commit(context.Background(), logs("job_1", "x", "y")); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}
+	}()
+	var pos uint64
+	for range 200 {
+		c := r.attach("sess_1", pos)
+		r.settle()
+		items := r.take(c, 1+int(pos%7))
+		checkGapless(t, items, pos+1)
+		if len(items) == 0 && pos == 0 {
+			r.settle()
+			continue
+		}
+		pos += uint64(len(items))
+		c.Close()
+	}
+	close(stop)
+	<-done
+	r.settle()
+	c := r.attach("sess_1", pos)
+	checkGapless(t, r.take(c, everythingLeft), pos+1)
+	if last := r.do(&store.Write{Mark: "sess_1"}).LastSeq; c.Position() != last {
+		t.Errorf("position %d at the end, want %d", c.Position(), last)
+	}
+}
+
+// Attaching again ends the older cursor, which is woken to find out.
+func TestAttachAgain(t *testing.T) {
+	r := newRig(t, Options{})
+	woken := make(chan struct{}, 100)
+	var older *Cursor
+	done := make(chan struct{})
+	r.session("sess_1")
+	r.Attach("sess_1", 0, func() { woken <- struct{}{} }, func(c *Cursor, _ error) { older = c; close(done) })
+	<-done
+	older.Post("lost")
+	<-woken
+	newer := r.attach("sess_1", 0)
+	<-woken
+	if older.Post("x") || older.Answer("x") {
+		t.Error("a cursor that was superseded takes answers")
+	}
+	if older.Waiting() != 0 {
+		t.Error("answers wait in a cursor that nobody will ask")
+	}
+	older.Close() // of no effect on the newer one
+	r.job("job_1", "sess_1")
+	r.do(logs("job_1", "a"))
+	r.settle()
+	r.wantItems("the newer cursor", newer, "1")
+}
+
+func TestAttachToNothing(t *testing.T) {
+	r := newRig(t, Options{})
+	done := make(chan error, 1)
+	r.Attach("sess_none", 0, nop, func(c *Cursor, err error) {
+		if c != nil {
+			t.Error("a cursor on a session that does not exist")
+		}
+		done <- err
+	})
+	if err := <-done; !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("attached with %v, want ErrNotFound", err)
+	}
+}
+
+// Heartbeats keep their place among the events, are bounded when nobody takes
+// them, and get through again when somebody does.
+func TestUnlogged(t *testing.T) {
+	r := newRig(t, Options{})
+	c := r.session("sess_1")
+	r.job("job_1", "sess_1")
+	r.do(logs("job_1", "a"))
+	r.do(heartbeat("job_1"))
+	r.do(logs("job_1", "b"))
+	r.settle()
+	r.wantItems("a heartbeat between two events", c, "1", "beat", "2")
+
+	for range 10 * maxUnlogged {
+		r.do(heartbeat("job_1"))
+	}
+	r.settle()
+	if n := len(r.take(c, everythingLeft)); n != maxUnlogged {
+		t.Errorf("%d heartbeats kept for a connection that does not read, want %d", n, maxUnlogged)
+	}
+	r.do(heartbeat("job_1"))
+	r.settle()
+	r.wantItems("after the flood", c, "beat")
+}
+
+// A heartbeat that stands behind events that were evicted waits for them.
+func TestUnloggedBehindEvictedEvents(t *testing.T) {
+	r := newRig(t, Options{TailBytes: 1})
+	c := r.session("sess_1")
+	r.job("job_1", "sess_1")
+	r.do(logs("job_1", "a"))
+	r.do(heartbeat("job_1"))
+	r.do(logs("job_1", "b"))
+	r.do(logs("job_1", "c"))
+	r.settle()
+	r.wantItems("order survives eviction", c, "1", "beat", "2", "3")
+}
+
+// The position of a session that was trimmed beyond is an error, not a gap.
+func TestTrimmedPosition(t *testing.T) {
+	r := newRig(t, Options{})
+	r.session("sess_1").Close()
+	r.job("job_1", "sess_1")
+	r.do(logs("job_1", "a", "b", "c"))
+	r.do(&store.Write{Trim: &store.Trim{Session: "sess_1", Seq: 2}})
+	if _, _, err := r.attach("sess_1", 1).Next(t.Context()); !errors.Is(err, store.ErrTrimmed) {
+		t.Errorf("Next = %v, want ErrTrimmed", err)
+	}
+	r.wantItems("from where the log begins", r.attach("sess_1", 2), "3")
+}
+
+func TestStoreCannotBeRead(t *testing.T) {
+	r := newRig(t, Options{})
+	r.session("sess_1").Close()
+	r.job("job_1", "sess_1")
+	r.do(logs("job_1", "a"))
+	c := r.attach("sess_1", 0)
+	boom := errors.New("boom")
+	r.st.set(func() { r.st.readErr = boom })
+	if _, _, err := c.Next(t.Context()); !errors.Is(err, boom) {
+		t.Errorf("Next = %v, want the store's error", err)
+	}
+	r.st.set(func() { r.st.readErr = nil })
+	r.wantItems("when it can be read again", c, "1")
+}
+
+// After a failed commit the store is not asked again, everybody is told, and
+// nothing is delivered.
+func TestBrokenStore(t *testing.T) {
+	boom := errors.New("boom")
+	var broken []error
+	r := newRig(t, Options{OnBroken: func(err error) { broken = append(broken, err) }})
+	c := r.session("sess_1")
+	r.job("job_1", "sess_1")
+	r.st.set(func() { r.st.fail = boom })
+	for range 3 {
+		_, err := r.Commit(context.Background(), logs("job_1", "a"))
+		if !errors.Is(err, boom) || !errors.Is(err, store.ErrBroken) {
+			t.Fatalf("Commit = %v, want the cause, and ErrBroken", err)
+		}
+	}
+	commits := len(r.st.batches)
+	r.st.set(func() { r.st.fail = nil })
+	if _, err := r.Commit(context.Background(), logs("job_1", "a")); !errors.Is(err, store.ErrBroken) {
+		t.Errorf("Commit = %v, want ErrBroken for good", err)
+	}
+	if len(r.st.batches) != commits {
+		t.Error("a broken store was asked again")
+	}
+	r.wantItems("nothing is durable", c)
+	if r.Close(); len(broken) != 1 || !errors.Is(broken[0], boom) {
+		t.Errorf("OnBroken was told %v, want the cause once", broken)
+	}
+}
+
+// A write that is refused takes nothing else with it.
+func TestRefusedWrite(t *testing.T) {
+	r := newRig(t, Options{})
+	c := r.session("sess_1")
+	r.job("job_1", "sess_1")
+	errs := make(chan error, 3)
+	report := func(res *store.Result) { errs <- res.Err }
+	r.Append(logs("job_1", "a"), report)
+	r.Append(logs("job_none", "b"), report)
+	r.Append(logs("job_1", "c"), report)
+	if a, b, c := <-errs, <-errs, <-errs; a != nil || !errors.Is(b, store.ErrNotFound) || c != nil {
+		t.Errorf("results %v, %v, %v; want only the middle one refused", a, b, c)
+	}
+	r.settle()
+	r.wantItems("the others' events", c, "1", "2")
+}
+
+// What is queued while a commit is under way goes in one commit.
+func TestGroupCommit(t *testing.T) {
+	committed := 0
+	r := newRig(t, Options{OnCommit: func(events int, _ time.Duration) { committed += events }})
+	r.session("sess_1")
+	r.job("job_1", "sess_1")
+	gate := make(chan struct{})
+	r.st.set(func() { r.st.gate, r.st.batches = gate, nil })
+	started := make(chan struct{})
+	r.Append(&store.Write{NoSync: true}, func(*store.Result) { close(started) })
+	gate <- struct{}{}
+	<-started
+	results := make(chan error, 6000)
+	for range 3000 {
+		r.Append(logs("job_1", "a", "b"), func(res *store.Result) { results <- res.Err })
+	}
+	close(gate)
+	for range 3000 {
+		if err := <-results; err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.Close()
+	if n := len(r.st.batches); n < 4 || n > 10 {
+		t.Errorf("6,000 events in %d commits, want them in groups of about %d", n, maxBatchEvents)
+	}
+	for _, n := range r.st.batches {
+		if 2*n > maxBatchEvents+2 {
+			t.Errorf("a commit of %d events, want at most about %d", 2*n, maxBatchEvents)
+		}
+	}
+	if committed != 6000 {
+		t.Errorf("OnCommit was told of %d events, want 6,000", committed)
+	}
+}
+
+func TestBatchBytes(t *testing.T) {
+	var batch []entry
+	for range 10 {
+		batch = append(batch, entry{w: logs("job_1", strings.Repeat("x", 300<<10))})
+	}
+	if n := batchLen(batch); n != 4 {
+		t.Errorf("a batch of %d writes of 300 KiB, want 4: the bound is 1 MiB", n)
+	}
+	if n := batchLen(batch[:2]); n != 2 {
+		t.Errorf("a batch of %d, want all 2", n)
+	}
+}
+
+// Close commits what was queued before it and refuses what comes after.
+func TestClose(t *testing.T) {
+	r := newRig(t, Options{})
+	c := r.session("sess_1")
+	r.job("job_1", "sess_1")
+	gate := make(chan struct{})
+	r.st.set(func() { r.st.gate = gate })
+	results := make(chan error, 10)
+	for range 10 {
+		r.Append(logs("job_1", "a"), func(res *store.Result) { results <- res.Err })
+	}
+	closed := make(chan struct{})
+	go func() { r.Close(); close(closed) }()
+	close(gate)
+	<-closed
+	for range 10 {
+		if err := <-results; err != nil {
+			t.Errorf("a write queued before Close: %v", err)
+		}
+	}
+	if n := len(r.take(c, everythingLeft)); n != 10 {
+		t.Errorf("%d events delivered, want 10", n)
+	}
+	if _, err := r.Commit(context.Background(), logs("job_1", "a")); !errors.Is(err, ErrClosed) {
+		t.Errorf("Commit after Close = %v, want ErrClosed", err)
+	}
+	r.Append(logs("job_1", "a"), nil) // nobody wants to know
+	r.Close()                         // again
+}
+
+// A caller that stops waiting does not take its write back.
+func TestCommitAbandoned(t *testing.T) {
+	r := newRig(t, Options{})
+	c := r.session("sess_1")
+	r.job("job_1", "sess_1")
+	gate := make(chan struct{})
+	r.st.set(func() { r.st.gate = gate })
+	ctx, cancel := context.WithCancelCause(context.Background())
+	gone := errors.New("gone")
+	cancel(gone)
+	if _, err := r.Commit(ctx, logs("job_1", "a")); !errors.Is(err, gone) {
+		t.Errorf("Commit = %v, want the cause of the context", err)
+	}
+	close(gate)
+	r.settle()
+	r.wantItems("the write happens all the same", c, "1")
+}

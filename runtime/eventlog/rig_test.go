@@ -1,0 +1,203 @@
+package eventlog
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/store/mem"
+)
+
+// t0 is when the tests play.
+var t0 = time.Date(2030, 5, 6, 7, 8, 9, 0, time.UTC)
+
+// faulty is a store whose commits can be held up or made to fail.
+type faulty struct {
+	store.Store
+
+	mu      sync.Mutex
+	gate    chan struct{} // a commit takes one; nil: none is needed
+	fail    error         // of every commit
+	readErr error         // of every read
+	batches []int         // number of writes of each commit
+	reads   int           // of sessions' logs
+}
+
+func (f *faulty) Commit(writes []*store.Write, results []store.Result) error {
+	f.mu.Lock()
+	gate, err := f.gate, f.fail
+	f.batches = append(f.batches, len(writes))
+	f.mu.Unlock()
+	if gate != nil {
+		<-gate
+	}
+	if err != nil {
+		return err
+	}
+	return f.Store.Commit(writes, results)
+}
+
+func (f *faulty) SessionEvents(ctx context.Context, id arcp.SessionID, after uint64, fn func(store.Delivery) bool) error {
+	f.mu.Lock()
+	f.reads++
+	err := f.readErr
+	f.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return f.Store.SessionEvents(ctx, id, after, fn)
+}
+
+func (f *faulty) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+// rig is a log on a store in memory, with short ways to use it. A failure ends
+// the test.
+type rig struct {
+	testing.TB
+	*Log
+	st *faulty
+}
+
+func newRig(t testing.TB, opts Options) *rig {
+	r := &rig{TB: t, st: &faulty{Store: mem.Open(mem.Options{})}}
+	r.Log = New(r.st, opts)
+	t.Cleanup(r.Close)
+	return r
+}
+
+func nop() {}
+
+// do commits a write that succeeds.
+func (r *rig) do(w *store.Write) store.Result {
+	r.Helper()
+	res, err := r.Commit(context.Background(), w)
+	if err != nil {
+		r.Fatalf("a write was refused: %v", err)
+	}
+	return res
+}
+
+func sessionRow(id arcp.SessionID) *store.Session {
+	return &store.Session{ID: id, Principal: "alice", Version: "1.1", CreatedAt: t0}
+}
+
+// session makes a session and a cursor on it.
+func (r *rig) session(id arcp.SessionID) *Cursor {
+	r.Helper()
+	var c *Cursor
+	done := make(chan error, 1)
+	r.Append(&store.Write{Session: sessionRow(id), NewSession: true}, func(res *store.Result) {
+		c = r.AttachNew(id, nop)
+		done <- res.Err
+	})
+	if err := <-done; err != nil {
+		r.Fatal(err)
+	}
+	return c
+}
+
+// attach attaches to a session and waits until that is done.
+func (r *rig) attach(id arcp.SessionID, after uint64) *Cursor {
+	r.Helper()
+	var c *Cursor
+	done := make(chan error, 1)
+	r.Attach(id, after, nop, func(got *Cursor, err error) { c = got; done <- err })
+	if err := <-done; err != nil {
+		r.Fatal(err)
+	}
+	return c
+}
+
+func submitOf(id arcp.JobID, session arcp.SessionID) *store.Write {
+	return &store.Write{Submit: &store.Job{ID: id, Principal: "alice", Session: session, SubmitID: arcp.MessageID("msg_" + id),
+		Agent: "t@1", CreatedAt: t0, State: arcp.StateAccepted, Attempt: 1}}
+}
+
+// job submits a job of a session, without an event.
+func (r *rig) job(id arcp.JobID, session arcp.SessionID) { r.Helper(); r.do(submitOf(id, session)) }
+
+func logs(id arcp.JobID, texts ...string) *store.Write {
+	w := &store.Write{Job: id, Attempt: 1}
+	for _, text := range texts {
+		w.Events = append(w.Events, store.NewEvent(arcp.Log, t0, &store.Common{JobID: id}, "",
+			fmt.Appendf(nil, `{"level":"info","message":%q}`, text)))
+	}
+	return w
+}
+
+func heartbeat(id arcp.JobID) *store.Write {
+	return &store.Write{Job: id, Attempt: 1, NoSync: true,
+		Unlogged: store.NewEvent(arcp.JobHeartbeat, t0, &store.Common{JobID: id}, "", []byte(`{"sequence":1,"state":"running"}`))}
+}
+
+func (r *rig) follow(id arcp.JobID, session arcp.SessionID, from uint64) {
+	r.Helper()
+	r.do(&store.Write{Follow: &store.Follow{Session: session, Job: id, CorrelationID: "msg_f", From: from, Origin: true}})
+}
+
+// settle returns when everything appended before was delivered.
+func (r *rig) settle() { r.Helper(); r.do(&store.Write{NoSync: true}) }
+
+// next takes an item; the zero Item if there is none.
+func (r *rig) next(c *Cursor) Item {
+	r.Helper()
+	item, _, err := c.Next(context.Background())
+	if err != nil {
+		r.Fatal(err)
+	}
+	return item
+}
+
+// take takes up to n items.
+func (r *rig) take(c *Cursor, n int) (items []Item) {
+	r.Helper()
+	for len(items) < n {
+		item, ok, err := c.Next(context.Background())
+		if err != nil {
+			r.Fatal(err)
+		}
+		if !ok {
+			break
+		}
+		items = append(items, item)
+	}
+	return items
+}
+
+const everythingLeft = 1 << 30
+
+// text is an item as a test compares it: an event's number, an answer, or a
+// heartbeat.
+func text(it Item) string {
+	switch {
+	case it.Event == nil:
+		return fmt.Sprint(it.Answer)
+	case it.Seq == 0:
+		return "beat"
+	}
+	return fmt.Sprint(it.Seq)
+}
+
+func texts(items []Item) (all []string) {
+	for _, it := range items {
+		all = append(all, text(it))
+	}
+	return all
+}
+
+// wantItems compares what a cursor has with what it should have.
+func (r *rig) wantItems(why string, c *Cursor, want ...string) {
+	r.Helper()
+	if got := texts(r.take(c, everythingLeft)); !slices.Equal(got, want) {
+		r.Fatalf("%s: items %v, want %v", why, got, want)
+	}
+}
