@@ -134,7 +134,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 const idleConns = 5000
 
 // BenchmarkIdle reports the memory of a server's connection on which a
-// goroutine waits in Read after one exchange, as the kernel counts it. The
+// goroutine waits in Read after one exchange and a ping, as the kernel counts it. The
 // clients are bare file descriptors.
 func BenchmarkIdle(b *testing.B) {
 	s := newWSServer(b, httptest.NewServer)
@@ -148,6 +148,8 @@ func BenchmarkIdle(b *testing.B) {
 			go answerAll(servers[i])
 			clients[i].write(clients[i].frame(fin|text, "{}"))
 			clients[i].wantFrame(fin|text, "{}")
+			clients[i].write(clients[i].frame(fin|ping, "p"))
+			clients[i].wantFrame(fin|pong, "p")
 		}
 		b.ReportMetric(float64(settledRSS(b)-before)/idleConns, "RSS-bytes/conn")
 		for i := range servers {
@@ -163,6 +165,19 @@ func answerAll(c transport.Conn) {
 		if err != nil || c.Write(f) != nil || c.Flush() != nil {
 			return
 		}
+	}
+}
+
+// BenchmarkHandshake is a connection made and ended. The client is next to
+// nothing.
+func BenchmarkHandshake(b *testing.B) {
+	s := newWSServer(b, httptest.NewServer)
+	b.ReportAllocs()
+	for b.Loop() {
+		client := newRawClient(b, s.url)
+		server := <-s.conns
+		client.close()
+		_ = server.Abort()
 	}
 }
 

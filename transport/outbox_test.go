@@ -159,4 +159,3 @@ func TestNothingFollowsFarewell(t *testing.T) {
 		}
 	}
 }
-

@@ -150,11 +150,12 @@ func Dial(ctx context.Context, url string, o DialOptions) (Conn, error) {
 
 // wsConn is a Conn over WebSocket.
 //
-// A frame that is a whole text message is read and written here, without the
-// switches between goroutines that the library needs. All else that arrives is
-// read by the library: control frames, which it answers, messages in
-// fragments, and what is an error. The library reads no further than to the end
-// of a frame, so that here and there go on from the same place.
+// What has its common form is read and written here, without the switches
+// between goroutines that the library needs: text messages in one frame, pings
+// and pongs. All else that arrives is read by the library: farewells, messages
+// in fragments, frames cut by the end of a read, and what is an error. The
+// library reads no further than to the end of a frame, so that here and there
+// go on from the same place.
 type wsConn struct {
 	core
 	client bool
@@ -216,6 +217,9 @@ func (c *wsConn) next() error {
 		if err := c.await(); err != nil {
 			return err
 		}
+		if c.heartbeat() {
+			continue
+		}
 		ok, err := c.text()
 		if !ok {
 			ok, err = c.other()
@@ -229,20 +233,52 @@ func (c *wsConn) next() error {
 	}
 }
 
+// header reports whether rest begins with a whole header as the peer should
+// send it.
+func (c *wsConn) header() bool {
+	p := c.rest
+	return len(p) >= 2 && (p[1]&maskBit == 0) == c.client && len(p) >= headerLen(p)
+}
+
+// heartbeat answers a ping and drops a pong, if that has arrived as a whole.
+// The library would do the same on more stack, which idle connections keep.
+func (c *wsConn) heartbeat() bool {
+	p := c.rest
+	if !c.header() || p[0] != opPing && p[0] != opPong || p[1]&^maskBit > maxControlPayload {
+		return false
+	}
+	head := headerLen(p)
+	end := head + int(payloadLen(p))
+	if len(p) < end {
+		return false
+	}
+	c.rest = p[end:]
+	if p[0] == opPing {
+		mask(p[head:end], c.key(p[:head]))
+		_ = c.out.putControl(controlFrame(opPong, p[head:end], c.client)) // fails if nobody needs it
+	}
+	return true
+}
+
+// key is the mask key at the end of a header.
+func (c *wsConn) key(head []byte) uint32 {
+	if c.client {
+		return 0
+	}
+	return binary.LittleEndian.Uint32(head[len(head)-4:])
+}
+
 // text reads a frame if it is a whole text message.
 func (c *wsConn) text() (bool, error) {
 	p := c.rest
-	if len(p) < 2 || p[0] != opText || (p[1]&maskBit != 0) == c.client || len(p) < headerLen(p) {
+	if !c.header() || p[0] != opText {
 		return false, nil
 	}
 	head, n, limit := headerLen(p), payloadLen(p), c.limit.Load()
 	if n > uint64(limit) {
 		return true, tooBig(limit)
 	}
-	var key uint32
-	if !c.client {
-		key = binary.LittleEndian.Uint32(p[head-4:])
-	}
+	key := c.key(p[:head])
 	c.rest = p[head:]
 	err := c.payload(int(n))
 	mask(c.lent, key)
@@ -430,8 +466,7 @@ func (s *wsStream) Read(p []byte) (int, error) {
 }
 
 // Write takes whole control frames: pongs, and the farewells with which the
-// library refuses or answers something, which are left to Close and
-// peerClosed.
+// library refuses or answers something. Those are left to Close and peerClosed.
 func (s *wsStream) Write(p []byte) (int, error) {
 	if p[0] == opClose {
 		s.c.refused = closeCode(p)

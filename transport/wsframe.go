@@ -11,9 +11,13 @@ const (
 	opText  = 0x80 | 0x1
 	opClose = 0x80 | 0x8
 	opPing  = 0x80 | 0x9
+	opPong  = 0x80 | 0xa
 )
 
 const maskBit = 0x80
+
+// maxControlPayload bounds control frames (RFC 6455 §5.5).
+const maxControlPayload = 125
 
 // maxHeader is the longest header of a frame.
 const maxHeader = 2 + 8 + 4
@@ -61,7 +65,8 @@ func mask(p []byte, key uint32) uint32 {
 	return key
 }
 
-// controlFrame is a whole control frame; the payload has at most 125 bytes.
+// controlFrame is a whole control frame. The payload has at most
+// maxControlPayload bytes.
 func controlFrame(op byte, payload []byte, client bool) []byte {
 	var key uint32
 	if client {

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -32,13 +33,19 @@ func (c *Client) Send(env arcp.Envelope) error { return c.send(context.Backgroun
 
 func (c *Client) send(ctx context.Context, env *arcp.Envelope) error {
 	c.stamp(env)
-	if err := c.out.put(ctx, env); err != nil {
-		if ended := c.Err(); ended != nil {
-			err = ended
-		}
-		return fmt.Errorf("send %s: %w", env.Type, err)
+	err := c.out.put(ctx, env)
+	if err == nil {
+		return nil
 	}
-	return nil
+	if errors.Is(err, ErrClosed) { // the reason follows within writeGrace
+		select {
+		case <-c.donec:
+			err = c.Err()
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	}
+	return fmt.Errorf("send %s: %w", env.Type, err)
 }
 
 // Reply sends an answer to env: a message correlated to it, about the same job.

@@ -193,7 +193,7 @@ func (j *Job) Wait(ctx context.Context) (Result, error) {
 }
 
 // Release stops following the job, which goes on: Events and Wait end with
-// ErrReleased. A subscription is also given up at the runtime.
+// ErrReleased. The last subscription to a job is also given up at the runtime.
 func (j *Job) Release() error {
 	j.mu.Lock()
 	done := j.isDone
@@ -203,7 +203,7 @@ func (j *Job) Release() error {
 	}
 	j.finish(ErrReleased)
 	j.c.forget(j)
-	if j.request != "" {
+	if j.request != "" || j.c.subscribed(j.ID()) {
 		return nil
 	}
 	return j.c.Send(arcp.Frame(arcp.JobUnsubscribe, arcp.JobUnsubscribePayload{JobID: j.ID()}))

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -184,15 +185,17 @@ func (c *Client) forget(j *Job) {
 	if c.submits[j.request] == j {
 		delete(c.submits, j.request)
 	}
-	rest := c.jobs[j.id][:0]
-	for _, other := range c.jobs[j.id] {
-		if other != j {
-			rest = append(rest, other)
-		}
-	}
+	rest := slices.DeleteFunc(c.jobs[j.id], func(other *Job) bool { return other == j })
 	if len(rest) == 0 {
 		delete(c.jobs, j.id)
 	} else {
 		c.jobs[j.id] = rest
 	}
+}
+
+// subscribed reports whether a handle other than a submitter's follows the job.
+func (c *Client) subscribed(id arcp.JobID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.jobs[id], func(j *Job) bool { return j.request == "" })
 }

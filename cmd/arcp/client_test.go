@@ -25,6 +25,7 @@ func TestInvoke(t *testing.T) {
 }
 
 func TestInvokeEvents(t *testing.T) {
+	t.Parallel()
 	p := demoServer(t)
 	args := `{"steps":3,"interval_ms":1}`
 	o := p.cli("invoke", "demo.progress", args)
@@ -46,6 +47,7 @@ func TestInvokeEvents(t *testing.T) {
 
 // A script can tell why a job did not give a result.
 func TestExitCodes(t *testing.T) {
+	t.Parallel()
 	p := demoServer(t)
 	fail := func(code string) []string {
 		return []string{"invoke", "demo.fail", `{"code":"` + code + `","message":"so it is"}`}
@@ -86,6 +88,7 @@ func TestExitCodes(t *testing.T) {
 }
 
 func TestJobs(t *testing.T) {
+	t.Parallel()
 	p := demoServer(t)
 	wantOutcome(t, "no jobs", p.cli("jobs", "ls"), exitOK, "JOB", "")
 	p.cli("invoke", "demo.progress", `{"steps":2,"interval_ms":1}`)
@@ -155,6 +158,7 @@ func jobIDs(table string) (ids []string) {
 }
 
 func TestIdempotencyKey(t *testing.T) {
+	t.Parallel()
 	p := demoServer(t)
 	first := p.cli("invoke", "--detach", "--idempotency-key", "k", "demo.echo", `{"a":1}`)
 	again := p.cli("invoke", "--detach", "--idempotency-key", "k", "demo.echo", `{"a":1}`)
@@ -165,6 +169,7 @@ func TestIdempotencyKey(t *testing.T) {
 }
 
 func TestMetricsAndHealth(t *testing.T) {
+	t.Parallel()
 	p := demoServer(t)
 	p.cli("invoke", "demo.echo")
 	for _, c := range []struct {
@@ -190,6 +195,7 @@ func TestMetricsAndHealth(t *testing.T) {
 }
 
 func TestAdminOnMain(t *testing.T) {
+	t.Parallel()
 	p := listening(start(t, nil, "serve", "--listen", "127.0.0.1:0", "--admin", "", "--data", ":memory:", "--token", "a=b"))
 	if want := "http://" + strings.TrimSuffix(strings.TrimPrefix(p.url, "ws://"), "/arcp"); p.admin != want {
 		t.Errorf("admin = %s, want the main listener %s", p.admin, want)
@@ -202,6 +208,7 @@ func TestAdminOnMain(t *testing.T) {
 }
 
 func TestUnixSocket(t *testing.T) {
+	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "arcp.sock")
 	p := listening(start(t, nil, "serve", "--listen", "", "--admin", "127.0.0.1:0", "--unix", socket, "--demo", "--data", ":memory:"))
 	if p.url != "unix://"+socket {
@@ -215,6 +222,7 @@ func TestUnixSocket(t *testing.T) {
 
 // With --stdio standard output has frames only.
 func TestStdio(t *testing.T) {
+	t.Parallel()
 	p := start(t, nil, "serve", "--stdio", "--demo", "--data", ":memory:")
 	open := `{"arcp":"1.1","id":"msg_1","type":"session.open","timestamp":"2026-01-02T15:04:05Z","payload":{"auth":{"scheme":"none"},"client":{"kind":"test","version":"1"}}}`
 	if _, err := p.stdin.Write([]byte(open + "\n")); err != nil {
@@ -234,13 +242,14 @@ func TestStdio(t *testing.T) {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	p := demoServer(t)
 	junit := filepath.Join(t.TempDir(), "report.xml")
-	o := p.cli("conformance", "run", "--group", "handshake", "--junit", junit)
+	o := p.cli("conformance", "run", "--check", "handshake.accepted", "--junit", junit)
 	wantOutcome(t, "text", o, exitOK, "passed", "")
 	if text, err := os.ReadFile(junit); err != nil || !strings.Contains(string(text), "<testsuite") {
 		t.Errorf("JUnit report = %.100s, %v", text, err)
 	}
-	wantOutcome(t, "JSON", p.cli("conformance", "run", "--group", "handshake", "-o", "json"), exitOK, `"status": "passed"`, "")
-	wantOutcome(t, "a failure", cli(t, "conformance", "run", "--group", "handshake", "--url", p.url, "--token", "wrong"), exitFailed, "FAIL", "")
+	wantOutcome(t, "JSON", p.cli("conformance", "run", "--group", "ordering", "-o", "json"), exitOK, `"status": "passed"`, "")
+	wantOutcome(t, "a failure", cli(t, "conformance", "run", "--check", "handshake.accepted", "--url", p.url, "--token", "wrong"), exitFailed, "FAIL", "")
 }

@@ -9,7 +9,7 @@ import (
 
 func newConfig(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "config", Short: "Show the configuration", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
-	cmd.AddCommand(newConfigPrint(a))
+	cmd.AddCommand(newConfigPrint(a), newConfigDocs(a))
 	return cmd
 }
 
@@ -49,4 +49,15 @@ func (a *app) settings(flags *pflag.FlagSet, defaults map[string]string) (*setti
 		return nil, &exitError{exitUsage, err}
 	}
 	return v, nil
+}
+
+// newConfigDocs prints the table of settings for the documentation.
+func newConfigDocs(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "docs", Short: "Print the settings as a Markdown table", Args: noArgs, Hidden: true,
+		RunE: action(func(*cobra.Command, []string) error {
+			_, err := a.stdout.Write(settings.AppendMarkdown(nil))
+			return err
+		}),
+	}
 }

@@ -103,7 +103,7 @@ func (r *conformanceRun) known() error {
 
 // watch counts the checks on a terminal while they run.
 func (r *conformanceRun) watch(a *app) (done func()) {
-	if a.json || !isTerminal(a.stderr) {
+	if a.json || !redraws(a.stderr) {
 		return func() {}
 	}
 	n := 0

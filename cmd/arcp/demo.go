@@ -184,7 +184,7 @@ func (d *demonstration) show(ctx context.Context, job *client.Job, last float64)
 		}
 		p := payload[arcp.JobProgressPayload](&env)
 		line = barText(p)
-		if isTerminal(out) {
+		if redraws(out) {
 			bar.show(p)
 		}
 		if p.Current >= last && last != demoSteps {

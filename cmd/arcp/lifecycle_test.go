@@ -314,26 +314,18 @@ func TestWatchInterrupted(t *testing.T) {
 
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	p := start(t, nil, "demo")
+	temp := t.TempDir()
+	p := start(t, []string{"TMPDIR=" + temp}, "demo")
 	if code := p.wait(); code != exitOK {
 		t.Fatalf("exit code = %d, want 0; output:\n%s", code, p.out.String())
+	}
+	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
 	}
 	golden(t, "demo.txt", demoFingerprint.ReplaceAllString(<-p.first+p.out.String(), "sha256:01234567…"))
 }
 
 var demoFingerprint = regexp.MustCompile(`sha256:[0-9a-f]{8}…`)
-
-func TestDemoKeepsData(t *testing.T) {
-	t.Parallel()
-	data := filepath.Join(t.TempDir(), "data")
-	p := start(t, nil, "demo", "--data", data)
-	if code := p.wait(); code != exitOK {
-		t.Fatalf("exit code = %d, want 0; output:\n%s", code, p.out.String())
-	}
-	if _, err := os.Stat(filepath.Join(data, storeDir)); err != nil {
-		t.Errorf("the data is gone: %v", err)
-	}
-}
 
 // The benchmark measures every row, in little time here.
 func TestBench(t *testing.T) {

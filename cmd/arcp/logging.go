@@ -57,3 +57,6 @@ func isTerminal(w any) bool {
 
 // noColor follows no-color.org.
 func noColor() bool { return os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" }
+
+// redraws reports whether w is a terminal whose last line can be drawn again.
+func redraws(w any) bool { return isTerminal(w) && os.Getenv("TERM") != "dumb" }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -93,10 +94,8 @@ func commandNames(cmd *cobra.Command) []string {
 
 // oneOf refuses a flag's value that is none of the choices.
 func oneOf(flag, value string, choices ...string) error {
-	for _, c := range choices {
-		if value == c {
-			return nil
-		}
+	if slices.Contains(choices, value) {
+		return nil
 	}
 	return fmt.Errorf("--%s: %q is none of %s", flag, value, strings.Join(choices, ", "))
 }

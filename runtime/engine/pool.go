@@ -31,6 +31,7 @@ func (p *pool) run(f func()) {
 func (p *pool) loop(f func()) {
 	for {
 		f()
+		f = nil // an idle goroutine does not keep the job it ran
 		select {
 		case p.idle <- struct{}{}:
 		default:

@@ -33,14 +33,15 @@ type Cursor struct {
 	wake func()
 
 	mu       sync.Mutex
-	express  []any // answers that overtake events
-	tail     []piece
-	last     uint64 // highest number given to the session
-	unlogged int    // undelivered unlogged pieces
+	express  []any       // answers that overtake events
+	tail     []store.Run // in order; what is missing is in the store
+	notes    []note      // what has its place between the runs, in order
+	last     uint64      // highest number given to the session
+	unlogged int         // undelivered unlogged events
 	closed   bool
 
 	urgent  atomic.Bool  // express is not empty
-	answers atomic.Int64 // in express and tail
+	answers atomic.Int64 // in express and notes
 
 	// The loop's own.
 	pos    uint64 // last number handed out
@@ -49,12 +50,11 @@ type Cursor struct {
 	behind []store.Delivery
 }
 
-// piece is an element of a tail: a run, an answer, or an unlogged event.
-type piece struct {
-	run      store.Run
-	after    uint64 // an answer follows this number
-	answer   any
-	unlogged *store.Event
+// note is an answer or an unlogged event. It follows the event with the number
+// after, which is the last of a run.
+type note struct {
+	after uint64
+	item  Item
 }
 
 // Attach makes a cursor for a session that starts after a position and calls
@@ -102,7 +102,7 @@ func (c *Cursor) Close() {
 
 func (c *Cursor) shut() {
 	c.mu.Lock()
-	c.closed, c.tail, c.express = true, nil, nil
+	c.closed, c.tail, c.notes, c.express = true, nil, nil, nil
 	c.urgent.Store(false)
 	c.answers.Store(0)
 	c.mu.Unlock()
@@ -115,7 +115,7 @@ func (c *Cursor) Post(answer any) bool {
 	c.mu.Lock()
 	ok := !c.closed
 	if ok {
-		c.tail = append(c.tail, piece{answer: answer, after: c.last})
+		c.notes = append(c.notes, note{c.last, Item{Answer: answer}})
 		c.answers.Add(1)
 	}
 	c.mu.Unlock()
@@ -210,47 +210,51 @@ func (c *Cursor) popExpress() (item Item, ok bool) {
 	return item, true
 }
 
-// pop takes the first piece of the tail: an item, or a run to go through. When
-// the events before it are no longer in memory, missing is the last of them.
+// pop takes what comes next: a note, or a run to go through. When the events
+// before it are no longer in memory, missing is the last of them.
 func (c *Cursor) pop() (item Item, ok bool, missing uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.run, c.next = store.Run{}, 0
-	for len(c.tail) > 0 {
-		p := c.tail[0]
-		switch {
-		case p.run.Events != nil && p.run.First > c.pos+1:
-			return Item{}, false, p.run.First - 1
-		case p.run.Events == nil && p.after > c.pos:
-			return Item{}, false, p.after
-		}
-		c.drop(1)
-		switch {
-		case p.answer != nil:
-			c.answers.Add(-1)
-			return Item{Answer: p.answer}, true, 0
-		case p.unlogged != nil:
-			c.unlogged--
-			return Item{Event: p.unlogged, CorrelationID: p.run.CorrelationID, Origin: p.run.Origin}, true, 0
-		case p.run.First+uint64(len(p.run.Events)) <= c.pos+1:
-			continue // read from the store meanwhile
-		}
-		c.run, c.next = p.run, int(c.pos+1-p.run.First)
+	if len(c.notes) > 0 && c.notes[0].after <= c.pos {
+		return c.popNote(), true, 0
+	}
+	c.forgetLocked(c.pos) // was read from the store meanwhile
+	switch {
+	case len(c.tail) > 0 && c.tail[0].First <= c.pos+1:
+		c.run = c.tail[0]
+		c.next = int(c.pos + 1 - c.run.First)
+		c.tail = behead(c.tail)
 		return Item{}, false, 0
+	case len(c.tail) > 0:
+		missing = c.tail[0].First - 1
+	case c.last > c.pos:
+		missing = c.last
 	}
-	if c.last > c.pos {
-		return Item{}, false, c.last
+	if len(c.notes) > 0 {
+		missing = min(missing, c.notes[0].after)
 	}
-	return Item{}, false, 0
+	return Item{}, false, missing
 }
 
-// drop removes the first n pieces and gives an emptied tail back.
-func (c *Cursor) drop(n int) {
-	clear(c.tail[:n])
-	c.tail = c.tail[n:]
-	if len(c.tail) == 0 {
-		c.tail = nil
+func (c *Cursor) popNote() Item {
+	item := c.notes[0].item
+	c.notes = behead(c.notes)
+	if item.Event != nil {
+		c.unlogged--
+	} else {
+		c.answers.Add(-1)
 	}
+	return item
+}
+
+// behead drops the first element, and the memory with the last one.
+func behead[T any](s []T) []T {
+	if len(s) == 1 {
+		return nil
+	}
+	clear(s[:1])
+	return s[1:]
 }
 
 // read fetches some of the events up to and including upTo from the store.
@@ -281,7 +285,7 @@ func (l *Log) deliver(r *store.Result) {
 	for i := range r.Runs {
 		run := &r.Runs[i]
 		if c := l.cursor(run.Session); c != nil && c.give(run) {
-			kept.marks = append(kept.marks, mark{c, run.First + uint64(len(run.Events)) - 1})
+			kept.marks = append(kept.marks, mark{c, lastOf(run)})
 			kept.count(run.Events)
 		}
 	}
@@ -305,8 +309,8 @@ func (c *Cursor) give(run *store.Run) bool {
 	c.mu.Lock()
 	ok := !c.closed
 	if ok {
-		c.tail = append(c.tail, piece{run: *run})
-		c.last = run.First + uint64(len(run.Events)) - 1
+		c.tail = append(c.tail, *run)
+		c.last = lastOf(run)
 	}
 	c.mu.Unlock()
 	c.wake()
@@ -317,8 +321,7 @@ func (c *Cursor) giveUnlogged(d *store.Delivery) {
 	c.mu.Lock()
 	if !c.closed && c.unlogged < maxUnlogged {
 		c.unlogged++
-		c.tail = append(c.tail, piece{unlogged: d.Event, after: c.last,
-			run: store.Run{CorrelationID: d.CorrelationID, Origin: d.Origin}})
+		c.notes = append(c.notes, note{c.last, Item{CorrelationID: d.CorrelationID, Origin: d.Origin, Event: d.Event}})
 	}
 	c.mu.Unlock()
 	c.wake()
@@ -383,22 +386,18 @@ func (r *recent) evict() {
 	}
 }
 
-// forget drops the runs up to a number from the tail; answers stay.
+// forget drops the runs up to a number from the tail. It costs no more than
+// giving them did: the committer calls it for connections that do not read.
 func (c *Cursor) forget(upTo uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	kept := 0
-	for i := range c.tail {
-		p := &c.tail[i]
-		if p.run.Events == nil {
-			c.tail[kept], kept = *p, kept+1
-			continue
-		}
-		if p.run.First+uint64(len(p.run.Events))-1 > upTo {
-			kept += copy(c.tail[kept:], c.tail[i:])
-			break
-		}
-	}
-	clear(c.tail[kept:])
-	c.tail = c.tail[:kept]
+	c.forgetLocked(upTo)
 }
+
+func (c *Cursor) forgetLocked(upTo uint64) {
+	for len(c.tail) > 0 && lastOf(&c.tail[0]) <= upTo {
+		c.tail = behead(c.tail)
+	}
+}
+
+func lastOf(run *store.Run) uint64 { return run.First + uint64(len(run.Events)) - 1 }

@@ -169,8 +169,8 @@ func tailSize(cursors []*Cursor) (n int) {
 	seen := make(map[*store.Event]bool)
 	for _, c := range cursors {
 		c.mu.Lock()
-		for _, p := range c.tail {
-			for _, e := range p.run.Events {
+		for _, run := range c.tail {
+			for _, e := range run.Events {
 				if !seen[e] {
 					seen[e] = true
 					n += len(e.Body)

@@ -157,8 +157,10 @@ func (p pair) want(c transport.Conn, frames ...string) {
 // pass sends frames from one end to the other.
 func (p pair) pass(from, to transport.Conn, frames ...string) {
 	p.Helper()
-	go p.send(from, frames...)
+	var sending sync.WaitGroup
+	sending.Go(func() { p.send(from, frames...) })
 	p.want(to, frames...)
+	p.within("Flush", sending.Wait)
 }
 
 func brief(s string) string {
@@ -322,11 +324,13 @@ func limitChanges(t *testing.T, dial Dial) {
 func notUTF8(t *testing.T, dial Dial) {
 	for _, bad := range []string{"\xff", "{\"a\":\"\xc3\"}", "\xed\xa0\x80", frame(70_000) + "\xf0\x9f"} {
 		p := newPair(t, dial, transport.Limits{})
-		go p.send(p.client, "☃", bad)
+		var sending sync.WaitGroup
+		sending.Go(func() { p.send(p.client, "☃", bad) })
 		p.want(p.server, "☃")
 		if e := p.wantEnd(p.server); e.Code != transport.CloseNotUTF8 || e.Remote {
 			t.Errorf("Read() of %s = %v, want %d", brief(bad), e, transport.CloseNotUTF8)
 		}
+		p.within("Flush", sending.Wait)
 		p.closeArrives(transport.CloseNotUTF8)
 	}
 }
@@ -542,14 +546,15 @@ func abortEndsClose(t *testing.T, dial Dial) {
 }
 
 func closeLeavesFrameAlone(t *testing.T, dial Dial) {
-	p, other := newPair(t, dial, transport.Limits{}), newPair(t, dial, transport.Limits{})
+	other := newPair(t, dial, transport.Limits{})
 	for _, size := range []int{200, transport.BufferSize, 3 * transport.BufferSize} {
-		go p.send(p.client, frame(size))
+		p := newPair(t, dial, transport.Limits{})
+		var sending sync.WaitGroup
+		sending.Go(func() { p.send(p.client, frame(size)) })
 		var lent []byte
 		p.within("Read", func() { lent, _ = p.server.Read() })
-		if size == 3*transport.BufferSize {
-			_ = p.server.Abort()
-		}
+		p.within("Flush", sending.Wait)
+		_ = p.server.Abort()
 		f := strings.Repeat("x", size)
 		other.pass(other.client, other.server, f, f, f, f)
 		if string(lent) != frame(size) {

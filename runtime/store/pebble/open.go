@@ -64,9 +64,27 @@ func prepare(dir string, f vfs.FS) error {
 	case err == nil && !info.IsDir():
 		return fmt.Errorf("%s is a file, not a directory", dir)
 	case errors.Is(err, fs.ErrNotExist):
-		return f.MkdirAll(dir, 0o700)
+		return makeDir(dir, f)
 	}
 	return err
+}
+
+// makeDir makes a directory and its parents so that they outlive a crash.
+func makeDir(dir string, f vfs.FS) error {
+	parent := f.PathDir(dir)
+	if _, err := f.Stat(parent); errors.Is(err, fs.ErrNotExist) && parent != dir {
+		if err := makeDir(parent, f); err != nil {
+			return err
+		}
+	}
+	if err := f.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	d, err := f.OpenDir(parent)
+	if err != nil {
+		return err
+	}
+	return joinClose(d.Sync(), d)
 }
 
 func lockDir(dir string, f vfs.FS) (*pdb.Lock, error) {
@@ -99,11 +117,7 @@ func openDB(dir string, lock *pdb.Lock, opts *Options) (db *pdb.DB, err error) {
 		}
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%s is damaged: %v", dir, p)
-		}
-	}()
+	defer recoverDamage(&err)
 	o := opts.pebble()
 	o.Lock = lock
 	if db, err = pdb.Open(dir, o); err != nil {
@@ -222,7 +236,7 @@ func readFollow(it *pdb.Iterator) (f sequence.FollowChange, err error) {
 	if err != nil {
 		return f, err
 	}
-	v, err := it.ValueAndErr()
+	v, err := value(it)
 	if err != nil {
 		return f, err
 	}

@@ -61,7 +61,7 @@ func readEnd(it *pdb.Iterator, j *store.Job) error {
 	if err != nil || !found {
 		return err
 	}
-	v, err := it.ValueAndErr()
+	v, err := value(it)
 	if err != nil {
 		return fmt.Errorf("key %q: %w", it.Key(), err)
 	}
@@ -155,7 +155,7 @@ func (c *chunks) from(id arcp.JobID, jseq uint64) ([]store.Event, error) {
 }
 
 func decodeChunk(it *pdb.Iterator) ([]store.Event, error) {
-	v, err := it.ValueAndErr()
+	v, err := value(it)
 	if err == nil {
 		var events []store.Event
 		if events, err = codec.DecodeChunk(bytes.Clone(v), numberAt(it.Key())); err == nil {
@@ -220,7 +220,7 @@ func readTrimmed(it *pdb.Iterator, id arcp.SessionID) (uint64, error) {
 
 // decodeRuns returns the runs of the record at the iterator, at least one.
 func decodeRuns(it *pdb.Iterator, runs []sequence.Run) ([]sequence.Run, error) {
-	v, err := it.ValueAndErr()
+	v, err := value(it)
 	if err == nil {
 		if runs, err = codec.DecodeRuns(runs[:0], v, numberAt(it.Key())); err == nil && len(runs) > 0 {
 			return runs, nil

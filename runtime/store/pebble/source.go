@@ -19,6 +19,7 @@ type source struct {
 
 // get calls fn with a key's value; found is false if there is none.
 func (src *source) get(fn func(value []byte) error) (found bool, err error) {
+	defer recoverDamage(&err)
 	v, closer, err := src.s.db.Get(src.key)
 	if errors.Is(err, pdb.ErrNotFound) {
 		return false, nil

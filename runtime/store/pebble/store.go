@@ -146,7 +146,7 @@ func lookup(it *pdb.Iterator, key []byte, fn func(value []byte) error) error {
 		}
 		return store.ErrNotFound
 	}
-	v, err := it.ValueAndErr()
+	v, err := value(it)
 	if err == nil {
 		err = fn(v)
 	}
@@ -154,4 +154,18 @@ func lookup(it *pdb.Iterator, key []byte, fn func(value []byte) error) error {
 		return fmt.Errorf("key %q: %w", key, err)
 	}
 	return nil
+}
+
+// value is the value at the iterator.
+func value(it *pdb.Iterator) (v []byte, err error) {
+	defer recoverDamage(&err)
+	return it.ValueAndErr()
+}
+
+// recoverDamage makes an error of a panic: that is how Pebble meets some kinds
+// of damage.
+func recoverDamage(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("a file is damaged: %v", p)
+	}
 }

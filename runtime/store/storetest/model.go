@@ -18,6 +18,7 @@ type model struct {
 	jobs     map[arcp.JobID]*modelJob
 	keys     map[[2]string]arcp.JobID
 	records  map[string]modelRecord
+	deleted  uint64 // highest revision that a deleted record had
 }
 
 type modelSession struct {
@@ -61,14 +62,14 @@ type modelRecord struct {
 	value string
 }
 
-func newModel() *model {
+func newModel(deleted uint64) *model {
 	return &model{sessions: map[arcp.SessionID]*modelSession{}, jobs: map[arcp.JobID]*modelJob{},
-		keys: map[[2]string]arcp.JobID{}, records: map[string]modelRecord{}}
+		keys: map[[2]string]arcp.JobID{}, records: map[string]modelRecord{}, deleted: deleted}
 }
 
 func (m *model) clone() *model {
 	c := &model{sessions: map[arcp.SessionID]*modelSession{}, jobs: map[arcp.JobID]*modelJob{},
-		keys: maps.Clone(m.keys), records: maps.Clone(m.records)}
+		keys: maps.Clone(m.keys), records: maps.Clone(m.records), deleted: m.deleted}
 	for id, s := range m.sessions {
 		s := *s
 		s.given = slices.Clone(s.given)
@@ -270,7 +271,10 @@ func (m *model) record(w *store.Write) error {
 		case old.rev != r.Rev:
 			return store.ErrConflict
 		case r.Value == nil:
+			m.deleted = max(m.deleted, r.Rev)
 			delete(m.records, r.Key)
+		case r.Rev == 0:
+			m.records[r.Key] = modelRecord{m.deleted + 1, string(r.Value)}
 		default:
 			m.records[r.Key] = modelRecord{r.Rev + 1, string(r.Value)}
 		}

@@ -34,6 +34,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/arcpd/arcpd/auth"
@@ -117,7 +118,7 @@ func Run(ctx context.Context, o Options) ([]Result, error) {
 	var results []Result
 	for _, mode := range o.Modes {
 		for i := range rows {
-			if !wanted(o.Rows, rows[i].name) {
+			if len(o.Rows) > 0 && !slices.Contains(o.Rows, rows[i].name) {
 				continue
 			}
 			r, err := o.one(ctx, &rows[i], mode)
@@ -129,15 +130,6 @@ func Run(ctx context.Context, o Options) ([]Result, error) {
 		}
 	}
 	return results, nil
-}
-
-func wanted(list []string, name string) bool {
-	for _, n := range list {
-		if n == name {
-			return true
-		}
-	}
-	return len(list) == 0
 }
 
 // one measures one row on a runtime of its own.

@@ -83,6 +83,7 @@ var (
 	seqKey  = []byte(`"event_seq":`)
 	timeKey = []byte(`"timestamp":"`)
 	jobKey  = []byte(`"job_id":"`)
+	quote   = []byte(`"`)
 )
 
 // typeOf is the type of an envelope; nil if there is none. The envelope's own
@@ -90,25 +91,18 @@ var (
 func typeOf(frame []byte) []byte { return member(frame, typeKey) }
 
 func member(frame, key []byte) []byte {
-	i := bytes.Index(frame, key)
-	if i < 0 {
+	_, value, _ := bytes.Cut(frame, key)
+	value, _, closed := bytes.Cut(value, quote)
+	if !closed {
 		return nil
 	}
-	value := frame[i+len(key):]
-	end := bytes.IndexByte(value, '"')
-	if end < 0 {
-		return nil
-	}
-	return value[:end]
+	return value
 }
 
 // seqOf is the event_seq of an envelope; 0 if there is none.
 func seqOf(frame []byte) (n uint64) {
-	i := bytes.Index(frame, seqKey)
-	if i < 0 {
-		return 0
-	}
-	for _, c := range frame[i+len(seqKey):] {
+	_, digits, _ := bytes.Cut(frame, seqKey)
+	for _, c := range digits {
 		if c < '0' || c > '9' {
 			break
 		}

@@ -45,13 +45,24 @@ func AddFlags(f *pflag.FlagSet) {
 		case List:
 			f.StringArray(s.Name, nil, s.Help)
 		default:
-			f.String(s.Name, s.Default, s.Help)
+			f.Var(&flagText{s.Default, s.Kind}, s.Name, s.Help)
 		}
 		if s.Later {
 			f.Lookup(s.Name).Hidden = true
 		}
 	}
+	f.SortFlags = false
 }
+
+// flagText is a flag whose value is parsed only if it wins.
+type flagText struct {
+	text string
+	kind Kind
+}
+
+func (f *flagText) String() string        { return f.text }
+func (f *flagText) Set(text string) error { f.text = text; return nil }
+func (f *flagText) Type() string          { return f.kind.String() }
 
 // SearchPath lists the files that are tried without --config.
 func SearchPath() []string {
@@ -138,6 +149,9 @@ func (in Input) flags() (map[string]any, error) {
 	changed := func(f *pflag.Flag) (string, any) {
 		if !f.Changed || Lookup(f.Name) == nil {
 			return "", nil
+		}
+		if text, ok := f.Value.(*flagText); ok {
+			return f.Name, text.text
 		}
 		return f.Name, posflag.FlagVal(in.Flags, f)
 	}

@@ -29,6 +29,11 @@ const (
 	Block         // structured, in a file only
 )
 
+// String is how a value of the kind is called in help.
+func (k Kind) String() string {
+	return [...]string{"text", "switch", "number", "duration", "size", "list", "block"}[k]
+}
+
 // Setting is a row of the table.
 type Setting struct {
 	Name    string // of the flag and the key; ARCP_NAME in the environment
@@ -74,13 +79,13 @@ var Table = []Setting{
 	{Name: "store", Default: "pebble", Choices: []string{"pebble", "postgres"}, Later: true, Accept: []string{"pebble"}},
 	{Name: "postgres", Secret: true, Later: true, Accept: []string{""}},
 
-	{Name: "token", Kind: List, Secret: true, Reload: true, Help: "NAME=TOKEN: a bearer token of principal NAME; may be repeated"},
+	{Name: "token", Kind: List, Secret: true, Reload: true, Help: "`NAME=TOKEN`: a bearer token of principal NAME; may be repeated"},
 	{Name: "auth-file", Reload: true, Help: "YAML file of principals and issuers"},
 	{Name: "tls-cert", Reload: true, Help: "PEM file with the server's certificate chain"},
 	{Name: "tls-key", Reload: true, Help: "PEM file with the certificate's key"},
 	later("tls-client-ca", Text, ""),
-	{Name: "allow-host", Kind: List, Help: "name the server is known by, beside loopback names, or * for any; may be repeated"},
-	{Name: "allow-origin", Kind: List, Help: "web origin whose pages may connect, beside the server's own, or * for any; may be repeated"},
+	{Name: "allow-host", Kind: List, Help: "`HOST` the server is known by, beside loopback names, or * for any; may be repeated"},
+	{Name: "allow-origin", Kind: List, Help: "web `ORIGIN` whose pages may connect, beside the server's own, or * for any; may be repeated"},
 	{Name: "behind-proxy", Kind: Switch, Default: "false", Help: "a proxy in front ends TLS and sets X-Forwarded-For"},
 	{Name: "runtime-id", Default: runtime.DefaultRuntimeID, Help: "name of this runtime, the audience of signed JWTs"},
 	{Name: "demo", Kind: Switch, Default: "false", Help: "offer the demo tools"},

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/arcpd/arcpd/runtime"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -240,6 +242,8 @@ func TestPrintRoundTrip(t *testing.T) {
 	}
 }
 
+func TestMarkdown(t *testing.T) { golden(t, "settings.md", AppendMarkdown(nil)) }
+
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
@@ -272,6 +276,9 @@ func TestSizes(t *testing.T) {
 }
 
 func TestTable(t *testing.T) {
+	if n, err := ParseSize(Lookup("max-frame").Default); err != nil || n != runtime.DefaultMaxFrame {
+		t.Errorf("default of max-frame = %d, %v, want the runtime's", n, err)
+	}
 	seen := map[string]bool{}
 	for i := range Table {
 		s := &Table[i]

@@ -217,6 +217,30 @@ func plain(s string) bool {
 	return err != nil && strings.Trim(s[:1], "-.") != ""
 }
 
+// AppendMarkdown writes the table of all settings for documentation.
+func AppendMarkdown(dst []byte) []byte {
+	dst = append(dst, "| setting | environment | kind | default | reload | what it does |\n|---|---|---|---|---|---|\n"...)
+	for i := range Table {
+		s := &Table[i]
+		if s.Later {
+			continue
+		}
+		reload := ""
+		if s.Reload {
+			reload = "SIGHUP"
+		}
+		dst = fmt.Appendf(dst, "| `%s` | `%s` | %s | %s | %s | %s |\n", s.Name, s.Env(), s.Kind, code(s.Default), reload, s.Help)
+	}
+	return dst
+}
+
+func code(s string) string {
+	if s == "" {
+		return ""
+	}
+	return "`" + s + "`"
+}
+
 // AppendJSON writes the values as one JSON object, name → {value, source}.
 func (v *Values) AppendJSON(dst []byte) []byte {
 	dst = append(dst, '{')

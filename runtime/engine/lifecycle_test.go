@@ -1,0 +1,310 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/job"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// The order of a job's events, whether its tool starts before the claim is
+// durable or after.
+func TestLifecycle(t *testing.T) {
+	for _, change := range []func(*tool.Capability){nil, early} {
+		bubble(t, nil, func(r *rig) {
+			r.tool("t", change, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+				return args, errors.Join(j.Log("info", "one", nil), j.Emit("two", nil), j.Progress(arcp.JobProgressPayload{Current: 1}),
+					j.Metric(arcp.MetricPayload{Name: "n", Value: "1", Unit: "u"}))
+			})
+			q := r.request("sess_1", "t", `{"n":1.0}`)
+			q.env.TraceID, q.env.CausationID = "trace_1", "msg_cause"
+			r.send(q)
+			frames := r.want("every job goes this way", "job.accepted msg_1", "job.started msg_1", "log msg_1", "event.emit msg_1",
+				"job.progress msg_1", "metric msg_1", "job.completed msg_1")
+			for _, f := range frames {
+				if f.JobID != frames[0].JobID || f.TraceID != "trace_1" || f.CausationID != "msg_cause" || f.SessionID != "sess_1" {
+					t.Errorf("%v: job %s, trace %s, cause %s", f, f.JobID, f.TraceID, f.CausationID)
+				}
+			}
+			done, err := arcp.DecodePayload[arcp.JobCompletedPayload](&frames[6].Envelope)
+			if err != nil || string(done.Value) != `{"n":1.0}` {
+				t.Errorf("value %s, %v; want the bytes that came in", done.Value, err)
+			}
+			row := r.row(frames[0].JobID)
+			if row.State != arcp.StateCompleted || row.LastSeq != 7 || row.Agent != "t@1.0.0" {
+				t.Errorf("row %+v, want it completed with 7 events", row)
+			}
+			r.idle("the job has ended")
+		})
+	}
+}
+
+// What a tool's end means for its job.
+func TestOutcomes(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		fn   tool.Func
+		want string
+		row  arcp.JobState
+	}{
+		{"an error of its own", func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
+			return nil, arcp.Errorf(arcp.CodeOutOfRange, "no")
+		}, "job.failed msg_1 OUT_OF_RANGE", arcp.StateFailed},
+		{"any error", func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return nil, errors.New("no") },
+			"job.failed msg_1 UNKNOWN", arcp.StateFailed},
+		{"it says it was cancelled", func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
+			return nil, arcp.Errorf(arcp.CodeCancelled, "changed my mind")
+		}, "job.cancelled msg_1 CANCELLED", arcp.StateCancelled},
+		{"a panic", func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { panic("ouch") },
+			"job.failed msg_1 INTERNAL", arcp.StateFailed},
+		{"a panic with nil", func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { panic(nil) },
+			"job.failed msg_1 INTERNAL", arcp.StateFailed},
+		{"it ends its goroutine", func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
+			runtime.Goexit()
+			return nil, nil
+		}, "job.failed msg_1 INTERNAL", arcp.StateFailed},
+		{"no JSON", func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Raw("{"), nil },
+			"job.failed msg_1 INTERNAL", arcp.StateFailed},
+		{"nothing", func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return nil, nil },
+			"job.completed msg_1", arcp.StateCompleted},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, nil, func(r *rig) {
+				r.tool("t", oneAtATime, c.fn)
+				r.submit("t", "{}")
+				frames := r.want(c.name, "job.accepted msg_1", "job.started msg_1", c.want)
+				if row := r.row(frames[0].JobID); row.State != c.row {
+					t.Errorf("row %s, want %s", row.State, c.row)
+				}
+				if strings.Contains(string(frames[2].Payload), "ouch") {
+					t.Errorf("%s: the value of a panic is nobody's business", frames[2].Payload)
+				}
+				r.idle("its slot is free again")
+			})
+		})
+	}
+}
+
+// A supervisor that is wanted before the claim has its place in the log waits
+// for it: else what it appends would come before the job exists.
+func TestNothingIsAppendedBeforeTheClaim(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		ran := false
+		r.tool("t", early, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { ran = true; return nil, nil })
+		q := r.request("sess_1", "t", "{}")
+		s := q.Submit
+		s.Envelope, s.Payload = &q.env, &q.payload
+		run, refusal := r.e.prepare(&s)
+		if refusal == nil {
+			refusal = r.e.admit(run, 0)
+		}
+		if refusal != nil {
+			t.Fatal(refusal)
+		}
+		run.launch()
+		run.post(func(*job.Machine, time.Time) {})
+		synctest.Wait()
+		if ran {
+			t.Fatal("the tool ran before its claim was in the log")
+		}
+		r.e.claim(run, &s)
+		r.want("then all goes its way", "job.accepted", "job.started", "job.completed")
+	})
+}
+
+// A tool that changes nothing starts while the claim is being committed, one
+// that does not.
+func TestEarlyStart(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		started := make(map[string]bool)
+		note := func(name string) tool.Func {
+			return func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { started[name] = true; return nil, nil }
+		}
+		r.tool("reads", early, note("reads"))
+		r.tool("writes", nil, note("writes"))
+		r.session("sess_1")
+		release := r.st.hold()
+		r.submit("reads", "{}")
+		r.submit("writes", "{}")
+		keyed := r.request("sess_1", "reads", `{"key":true}`)
+		keyed.env.IdempotencyKey = "k"
+		r.tool("keyed", early, note("keyed"))
+		keyed.payload.Tool = "keyed"
+		r.send(keyed)
+		synctest.Wait()
+		if !started["reads"] || started["writes"] || started["keyed"] {
+			t.Errorf("started %v while the claims were being committed, want only the one that reads and cannot be a repetition", started)
+		}
+		if got := r.frames("sess_1"); len(got) != 0 {
+			t.Fatalf("%v was sent before it was durable", got)
+		}
+		release()
+		if got := r.frames("sess_1"); len(got) != 9 {
+			t.Errorf("%v, want three frames a job", got)
+		}
+	})
+}
+
+// When the claim of a job that has started fails, there is no job: the tool is
+// stopped, what it emits is dropped, and the submit refused.
+func TestEarlyStartOfARefusedClaim(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		var cause error
+		r.tool("t", func(c *tool.Capability) { early(c); oneAtATime(c) }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			if err := j.Log("info", "late", nil); err == nil {
+				t.Error("an event of a job that does not exist was taken")
+			}
+			return nil, nil
+		})
+		q := r.request("sess_1", "t", "{}")
+		q.Session = "sess_gone" // the store does not know it
+		r.send(q)
+		r.want("the client is told", "job.failed msg_1 UNAVAILABLE")
+		if cause == nil {
+			t.Error("the tool of a job that does not exist goes on")
+		}
+		r.idle("the refused job has left its place")
+	})
+}
+
+// Whoever races for a job's end, it ends once, after everything else of it, and
+// every cancel is answered once: accepted before the end, or refused.
+func TestOneTerminalUnderRaces(t *testing.T) {
+	const jobs = 1000
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	bubble(t, nil, func(r *rig) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		r.tool("t", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			time.Sleep(time.Second)
+			j.Log("info", "x", nil)
+			switch string(args) {
+			case `{"do":"panic"}`:
+				panic("x")
+			case `{"do":"fail"}`:
+				return nil, errors.New("x")
+			case `{"do":"obey"}`:
+				return nil, context.Cause(ctx)
+			}
+			return args, nil
+		})
+		for range jobs {
+			q := r.request("sess_1", "t", fmt.Sprintf(`{"do":%q}`, []string{"panic", "fail", "obey", "complete"}[rng.IntN(4)]))
+			if rng.IntN(2) == 0 {
+				q.payload.MaxRuntimeSec = new(arcp.Number("1"))
+			}
+			r.send(q)
+		}
+		accepted := r.frames("sess_1")
+		asked := make(map[arcp.MessageID]arcp.JobID)
+		time.Sleep(time.Second - time.Duration(rng.IntN(2)))
+		for _, f := range accepted {
+			if f.Type == arcp.JobAccepted {
+				for range rng.IntN(3) {
+					asked[r.cancel(f.JobID, time.Duration(rng.IntN(2))*time.Nanosecond)] = f.JobID
+				}
+			}
+		}
+		time.Sleep(time.Minute)
+		checkEnds(t, append(accepted, r.frames("sess_1")...), asked, jobs)
+		r.idle("all jobs have ended")
+	})
+}
+
+// checkEnds looks at everything that a session was sent about its jobs.
+func checkEnds(t *testing.T, frames []frame, asked map[arcp.MessageID]arcp.JobID, jobs int) {
+	t.Helper()
+	ended, answered := make(map[arcp.JobID]bool), make(map[arcp.MessageID]bool)
+	for _, f := range frames {
+		id, isAnswer := asked[f.CorrelationID]
+		switch {
+		case isAnswer && answered[f.CorrelationID]:
+			t.Errorf("%v: a second answer", f)
+		case isAnswer:
+			answered[f.CorrelationID] = true
+			if f.Type == arcp.CancelAccepted && ended[id] {
+				t.Errorf("%v: accepted after the end", f)
+			}
+		case ended[f.JobID]:
+			t.Errorf("%v after the end of its job", f)
+		case f.Type.Terminal():
+			ended[f.JobID] = true
+		}
+	}
+	if len(ended) != jobs {
+		t.Errorf("%d jobs have ended, want %d", len(ended), jobs)
+	}
+	if len(answered) != len(asked) {
+		t.Errorf("%d cancels were answered, want %d", len(answered), len(asked))
+	}
+}
+
+// A cancel that reaches the job in its very last turn is answered, too.
+func TestCancelInTheLastTurn(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		finish := make(chan struct{})
+		r.tool("t", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { <-finish; return nil, nil })
+		r.submit("t", "{}")
+		id := r.frames("sess_1")[0].JobID
+		release := r.st.hold()
+		close(finish)
+		synctest.Wait() // the supervisor waits for the commit of the end
+		r.e.mu.Lock()
+		run := r.e.runs[id]
+		r.e.mu.Unlock()
+		run.mu.Lock()
+		run.ended = false // as if the end had not been decided when the cancel came
+		run.mu.Unlock()
+		r.cancel(id, 0)
+		release()
+		r.want("every cancel is answered", "cancel.refused msg_2 already_terminal", "job.completed msg_1")
+	})
+}
+
+func TestTimeLimits(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("short", func(c *tool.Capability) { c.Limits.Timeout = 2 * time.Second }, wait)
+		r.tool("long", nil, wait)
+		at := func(d time.Duration, why, want string) {
+			t.Helper()
+			time.Sleep(d - 1)
+			r.want(why + ": too early")
+			time.Sleep(1)
+			r.want(why, want)
+		}
+		r.submit("short", "{}")
+		r.want("", "job.accepted", "job.started")
+		at(2*time.Second, "the tool's own limit", "job.failed msg_1 DEADLINE_EXCEEDED")
+
+		q := r.request("sess_1", "long", "{}")
+		q.payload.MaxRuntimeSec = new(arcp.Number("1.5"))
+		r.send(q)
+		r.want("", "job.accepted", "job.started")
+		at(1500*time.Millisecond, "max_runtime_sec", "job.failed msg_2 TIMEOUT")
+
+		q = r.request("sess_1", "long", "{}")
+		q.payload.MaxRuntimeSec = new(arcp.Number("1e-12"))
+		r.send(q)
+		time.Sleep(1)
+		r.want("a limit too small to measure is a limit", "job.accepted", "job.started", "job.failed msg_3 TIMEOUT")
+
+		for _, bad := range []arcp.Number{"0", "-1", "1e400", "31536001"} {
+			q = r.request("sess_1", "long", "{}")
+			q.payload.MaxRuntimeSec = &bad
+			r.send(q)
+			r.want(string(bad), "job.failed "+string(q.env.ID)+" INVALID_REQUEST")
+		}
+		r.idle("all have ended")
+	})
+}

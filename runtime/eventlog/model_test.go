@@ -1,0 +1,233 @@
+package eventlog
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// world is what a log should do, beside a log that does it.
+type world struct {
+	*rig
+	sessions []arcp.SessionID
+	cursors  map[arcp.SessionID]*Cursor
+	want     map[arcp.SessionID][]Item // what its cursor has still to hand out, answers posted in their places
+	express  map[arcp.SessionID][]any  // answers that overtake
+	given    map[arcp.SessionID]uint64 // last number
+	n        int
+}
+
+func newWorld(t testing.TB, tail int) *world {
+	w := &world{rig: newRig(t, Options{TailBytes: tail}), sessions: []arcp.SessionID{"sess_a", "sess_b"},
+		cursors: make(map[arcp.SessionID]*Cursor), want: make(map[arcp.SessionID][]Item),
+		express: make(map[arcp.SessionID][]any), given: make(map[arcp.SessionID]uint64)}
+	for i, id := range w.sessions {
+		w.cursors[id] = w.session(id)
+		w.job(arcp.JobID(fmt.Sprintf("job_%d", i)), id)
+	}
+	return w
+}
+
+// give commits a write and notes what its result gives to the sessions.
+func (w *world) give(write *store.Write) {
+	res := w.do(write)
+	for _, run := range res.Runs {
+		for i, e := range run.Events {
+			w.want[run.Session] = append(w.want[run.Session], Item{Seq: run.First + uint64(i),
+				CorrelationID: run.CorrelationID, Origin: run.Origin, Event: e})
+		}
+		w.given[run.Session] = run.First + uint64(len(run.Events)) - 1
+	}
+	for _, d := range res.Unlogged {
+		w.want[d.Session] = append(w.want[d.Session], Item{CorrelationID: d.CorrelationID, Origin: d.Origin, Event: d.Event})
+	}
+}
+
+func (w *world) post(id arcp.SessionID) {
+	w.settle()
+	w.n++
+	if answer := fmt.Sprintf("answer %d", w.n); w.n%3 == 0 {
+		w.cursors[id].Answer(answer)
+		w.express[id] = append(w.express[id], answer)
+	} else {
+		w.cursors[id].Post(answer)
+		w.want[id] = append(w.want[id], Item{Answer: answer})
+	}
+}
+
+// take takes up to n items and compares them.
+func (w *world) take(id arcp.SessionID, n int) error {
+	w.settle()
+	for range n {
+		got, ok, err := w.cursors[id].Next(context.Background())
+		if err != nil {
+			return err
+		}
+		var want Item
+		switch {
+		case len(w.express[id]) > 0:
+			want, w.express[id] = Item{Answer: w.express[id][0]}, w.express[id][1:]
+		case len(w.want[id]) > 0:
+			want, w.want[id] = w.want[id][0], w.want[id][1:]
+		default:
+			if ok {
+				return fmt.Errorf("%s: item %s, want nothing more", id, text(got))
+			}
+			return nil
+		}
+		if got != want {
+			return fmt.Errorf("%s: item %s (%+v), want %s (%+v)", id, text(got), got, text(want), want)
+		}
+	}
+	return nil
+}
+
+// reattach gives a session another connection, which begins where the last one
+// stopped: what was posted to that is lost, as are heartbeats.
+func (w *world) reattach(id arcp.SessionID) {
+	w.cursors[id] = w.attach(id, w.cursors[id].Position())
+	w.express[id] = nil
+	var events []Item
+	for _, it := range w.want[id] {
+		if it.Seq != 0 {
+			events = append(events, it)
+		}
+	}
+	w.want[id] = events
+}
+
+// What a cursor hands out is, whatever happens around it, exactly what its
+// session was given after its position, in order and once, with the answers in
+// their places.
+func TestAnyInterleaving(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		w := newWorld(t, rapid.SampledFrom([]int{1, 800, 4000, 1 << 20}).Draw(rt, "tail"))
+		defer w.Close()
+		session := rapid.SampledFrom(w.sessions)
+		job := rapid.SampledFrom([]arcp.JobID{"job_0", "job_1"})
+		rt.Repeat(map[string]func(*rapid.T){
+			"emit": func(rt *rapid.T) {
+				w.give(logs(job.Draw(rt, "job"), make([]string, rapid.IntRange(1, 5).Draw(rt, "events"))...))
+			},
+			"beat": func(rt *rapid.T) { w.give(heartbeat(job.Draw(rt, "job"))) },
+			"post": func(rt *rapid.T) { w.post(session.Draw(rt, "session")) },
+			"follow": func(rt *rapid.T) {
+				w.give(&store.Write{Follow: &store.Follow{Session: session.Draw(rt, "session"), Job: job.Draw(rt, "job"),
+					CorrelationID: "msg_f", From: rapid.Uint64Range(0, 20).Draw(rt, "from"), Origin: true}})
+			},
+			"take": func(rt *rapid.T) {
+				if err := w.take(session.Draw(rt, "session"), rapid.IntRange(1, 20).Draw(rt, "items")); err != nil {
+					rt.Fatal(err)
+				}
+			},
+			"reattach": func(rt *rapid.T) { w.reattach(session.Draw(rt, "session")) },
+		})
+		for _, id := range w.sessions {
+			if err := w.take(id, everythingLeft); err != nil {
+				rt.Fatal(err)
+			}
+			if p := w.cursors[id].Position(); p != w.given[id] {
+				rt.Fatalf("%s: position %d at the end, want %d", id, p, w.given[id])
+			}
+		}
+	})
+}
+
+// Many jobs write, every session follows all of them, and connections come, go
+// and lag: still each connection gets what comes after its position, gap-free.
+func TestManyWritersAndReaders(t *testing.T) {
+	const jobs, sessions, rounds = 6, 4, 150
+	r := newRig(t, Options{TailBytes: 20_000})
+	for i := range sessions {
+		r.session(sess(i)).Close()
+	}
+	for j := range jobs {
+		r.job(arcp.JobID(fmt.Sprintf("job_%d", j)), sess(j%sessions))
+		for i := range sessions {
+			if i != j%sessions {
+				r.follow(arcp.JobID(fmt.Sprintf("job_%d", j)), sess(i), 0)
+			}
+		}
+	}
+	var writers, readers sync.WaitGroup
+	written := make(chan struct{})
+	for j := range jobs {
+		writers.Go(func() {
+			for n := range rounds {
+				if _, err := r.Commit(context.Background(), logs(arcp.JobID(fmt.Sprintf("job_%d", j)), make([]string, 1+n%4)...)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for i := range sessions {
+		readers.Go(func() { readAll(r, sess(i), written) })
+	}
+	writers.Wait()
+	close(written)
+	readers.Wait()
+}
+
+func sess(i int) arcp.SessionID { return arcp.SessionID(fmt.Sprintf("sess_%d", i)) }
+
+// readAll reads a session over many connections until all was written and read.
+func readAll(r *rig, id arcp.SessionID, written chan struct{}) {
+	var pos uint64
+	rng := rand.New(rand.NewPCG(1, uint64(len(id))))
+	for last := false; !last; {
+		select {
+		case <-written:
+			last = true
+		default:
+		}
+		wake := make(chan struct{}, 1)
+		attached := make(chan *Cursor, 1)
+		r.Attach(id, pos, func() { ring(wake) }, func(c *Cursor, err error) {
+			if err != nil {
+				r.Error(err)
+			}
+			attached <- c
+		})
+		c := <-attached
+		for n := rng.IntN(300); n > 0 || last; n-- {
+			it, ok, err := c.Next(context.Background())
+			if err != nil {
+				r.Error(err)
+				return
+			}
+			if !ok && last {
+				break
+			}
+			if !ok {
+				select {
+				case <-wake:
+				case <-written:
+					n = 0
+				}
+				continue
+			}
+			if pos++; it.Seq != pos || it.Event == nil {
+				r.Errorf("%s: number %d, want %d", id, it.Seq, pos)
+				return
+			}
+		}
+		c.Close()
+	}
+	if want := r.do(&store.Write{Mark: id}).LastSeq; pos != want {
+		r.Errorf("%s: read up to %d, want %d", id, pos, want)
+	}
+}
+
+func ring(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,217 @@
+package codec
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/store/internal/sequence"
+)
+
+func drawID(t *rapid.T, prefix string) string {
+	if rapid.Bool().Draw(t, "minted") {
+		var u [16]byte
+		copy(u[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "uuid"))
+		return string(arcp.AppendIDBody([]byte(prefix), u))
+	}
+	return rapid.OneOf(rapid.String(), rapid.Just(prefix+"zzzz"), rapid.Just("")).Draw(t, "id")
+}
+
+func drawTime(t *rapid.T) time.Time {
+	if rapid.Bool().Draw(t, "zero time") {
+		return time.Time{}
+	}
+	return time.Unix(rapid.Int64Range(-1e11, 1e11).Draw(t, "sec"), rapid.Int64Range(0, 999_999_999).Draw(t, "nsec")).UTC()
+}
+
+func drawRaw(t *rapid.T) arcp.Raw {
+	return append(arcp.Raw(nil), rapid.SliceOf(rapid.Byte()).Draw(t, "raw")...)
+}
+
+func drawJob(t *rapid.T) store.Job {
+	str := rapid.String()
+	return store.Job{
+		ID: "job_1", Principal: str.Draw(t, "principal"), Session: arcp.SessionID(drawID(t, arcp.SessionPrefix)),
+		SubmitID: arcp.MessageID(drawID(t, arcp.MessagePrefix)), Agent: str.Draw(t, "agent"), Arguments: drawRaw(t), Options: drawRaw(t),
+		TraceID: str.Draw(t, "trace"), SpanID: str.Draw(t, "span"), ParentSpanID: str.Draw(t, "parent span"),
+		Priority: arcp.Priority(str.Draw(t, "priority")), Parent: arcp.JobID(drawID(t, arcp.JobPrefix)),
+		IdempotencyKey: str.Draw(t, "key"), Digest: str.Draw(t, "digest"), CreatedAt: drawTime(t),
+		State: rapid.SampledFrom(arcp.JobStates).Draw(t, "state"), Attempt: rapid.Uint32().Draw(t, "attempt"), EndedAt: drawTime(t),
+		Code: arcp.Code(str.Draw(t, "code")), LastJSeq: rapid.Uint64().Draw(t, "jseq"), LastSeq: rapid.Uint64().Draw(t, "seq"),
+	}
+}
+
+// strict checks that a value can be read whole and in no other form.
+func strict(t *rapid.T, b []byte, decode func([]byte) error) {
+	t.Helper()
+	if err := decode(b); err != nil {
+		t.Fatalf("decode = %v", err)
+	}
+	for n := range b {
+		if decode(b[:n:n]) == nil {
+			t.Fatalf("%d of %d bytes are accepted", n, len(b))
+		}
+	}
+	if decode(append(bytes.Clone(b), 0)) == nil {
+		t.Fatal("a byte too many is accepted")
+	}
+	b[0]++
+	if decode(b) == nil {
+		t.Fatal("another version is accepted")
+	}
+}
+
+func TestJob(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := drawJob(t)
+		b := AppendJob(nil, &want)
+		got, _ := DecodeJob("job_1", b)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("job (-want +got):\n%s", diff)
+		}
+		strict(t, b, func(b []byte) error { _, err := DecodeJob("job_1", b); return err })
+	})
+}
+
+func TestSession(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := store.Session{ID: "sess_1", Principal: rapid.String().Draw(t, "principal"), Anonymous: rapid.Bool().Draw(t, "anonymous"),
+			Version: rapid.String().Draw(t, "version"), ClientKind: rapid.String().Draw(t, "kind"),
+			CreatedAt: drawTime(t), DetachedAt: drawTime(t), EndedAt: drawTime(t)}
+		for range rapid.IntRange(0, 3).Draw(t, "features") {
+			want.Negotiated = append(want.Negotiated, rapid.SampledFrom(arcp.Features).Draw(t, "feature"))
+		}
+		copy(want.TokenHash[:], rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "hash"))
+		b := AppendSession(nil, &want)
+		got, _ := DecodeSession("sess_1", b)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("session (-want +got):\n%s", diff)
+		}
+		strict(t, b, func(b []byte) error { _, err := DecodeSession("sess_1", b); return err })
+	})
+}
+
+func TestChunk(t *testing.T) {
+	types := []arcp.Type{arcp.Log, arcp.JobProgress, "arcpx.test.thing", ""}
+	rapid.Check(t, func(t *rapid.T) {
+		first := rapid.Uint64Range(1, 1<<40).Draw(t, "first")
+		var want []*store.Event
+		for i := range rapid.Uint64Range(1, 5).Draw(t, "events") {
+			want = append(want, &store.Event{Type: rapid.SampledFrom(types).Draw(t, "type"), Time: drawTime(t), Body: drawRaw(t),
+				JSeq: first + i, OriginSeq: rapid.Uint64().Draw(t, "origin")})
+		}
+		b := AppendChunk(nil, want)
+		if len(b) > ChunkSize(want)+64 {
+			t.Fatalf("%d bytes, estimated %d", len(b), ChunkSize(want))
+		}
+		got, _ := DecodeChunk(b, first)
+		for i := range got {
+			if diff := cmp.Diff(string(want[i].Body), string(got[i].Body)); diff != "" {
+				t.Fatal(diff)
+			}
+			got[i].Body = want[i].Body
+			if diff := cmp.Diff(*want[i], got[i]); diff != "" {
+				t.Fatalf("event %d (-want +got):\n%s", i, diff)
+			}
+		}
+		n, origin, err := ChunkEnd(b)
+		if last := want[len(want)-1]; err != nil || n != uint64(len(want)) || len(got) != len(want) || origin != last.OriginSeq {
+			t.Fatalf("ChunkEnd = %d, %d, %v", n, origin, err)
+		}
+		strict(t, b, func(b []byte) error { _, err := DecodeChunk(b, first); return err })
+	})
+}
+
+func TestRuns(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var want []sequence.Run
+		seq := rapid.Uint64Range(1, 1<<40).Draw(t, "first")
+		names := []arcp.JobID{"job_1", arcp.JobID(drawID(t, arcp.JobPrefix))}
+		corrs := []arcp.MessageID{"", arcp.MessageID(drawID(t, arcp.MessagePrefix))}
+		for range rapid.IntRange(1, 10).Draw(t, "runs") {
+			r := sequence.Run{First: seq, Job: rapid.SampledFrom(names).Draw(t, "job"), CorrelationID: rapid.SampledFrom(corrs).Draw(t, "corr"),
+				Origin: rapid.Bool().Draw(t, "origin"), JSeq: rapid.Uint64Range(1, 100).Draw(t, "jseq"), N: rapid.Uint64Range(1, 100).Draw(t, "n")}
+			want = append(want, r)
+			seq += r.N
+		}
+		b := AppendRuns(nil, want)
+		got, err := DecodeRuns(nil, b, want[0].First)
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Fatalf("%v; runs (-want +got):\n%s", err, diff)
+		}
+		if _, err := DecodeRuns(nil, b[:len(b)-1], 1); err == nil {
+			t.Fatal("a short value is accepted")
+		}
+	})
+}
+
+func TestFollow(t *testing.T) {
+	k := sequence.FollowKey{Session: "s", Job: "j", CorrelationID: "c"}
+	some := arcp.Lookup(arcp.Log).Bit | arcp.Lookup(arcp.JobCompleted).Bit
+	for _, want := range []sequence.FollowChange{
+		{FollowKey: k, Off: true},
+		{FollowKey: k, Types: ^arcp.TypeSet(0)},
+		{FollowKey: k, Types: some, Origin: true},
+	} {
+		got, err := DecodeFollow(k, AppendFollow(nil, &want))
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%v; follow (-want +got):\n%s", err, diff)
+		}
+	}
+}
+
+// TestKeyID: ids in keys can be cut off again whatever follows, and minted ones
+// keep their order.
+func TestKeyID(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := drawID(t, arcp.JobPrefix), drawID(t, arcp.JobPrefix)
+		rest := rapid.SliceOf(rapid.Byte()).Draw(t, "rest")
+		got, tail, ok := CutKeyID(append(AppendKeyID(nil, arcp.JobPrefix, a), rest...), arcp.JobPrefix)
+		if !ok || got != a || !bytes.Equal(tail, rest) {
+			t.Fatalf("CutKeyID = %q, %q, %v; want %q, %q", got, tail, ok, a, rest)
+		}
+		ka, kb := AppendKeyID(nil, arcp.JobPrefix, a), AppendKeyID(nil, arcp.JobPrefix, b)
+		if a != b && (bytes.HasPrefix(ka, kb) || bytes.HasPrefix(kb, ka)) {
+			t.Fatalf("the key of %q begins that of %q", a, b)
+		}
+		if ka[0] == kb[0] && (a < b) != (bytes.Compare(ka, kb) < 0) {
+			t.Fatalf("%q and %q sort otherwise as keys", a, b)
+		}
+	})
+}
+
+// TestMinted: ids are read as package arcp reads them.
+func TestMinted(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := rapid.StringMatching(`[0-8A-Za-z_]{25,27}`).Draw(t, "body")
+		u, ok := parseBody(s)
+		want, wantOK := arcp.ParseIDBody(s)
+		if ok != wantOK || ok && u != want {
+			t.Fatalf("parseBody(%q) = %x, %v; want %x, %v", s, u, ok, want, wantOK)
+		}
+	})
+}
+
+func FuzzDecode(f *testing.F) {
+	j := store.Job{Principal: "ann", State: arcp.StateQueued}
+	f.Add(AppendJob(nil, &j))
+	f.Add(AppendChunk(nil, []*store.Event{{Type: arcp.Log, Body: []byte("{}")}}))
+	f.Add(AppendRuns(nil, []sequence.Run{{First: 1, Job: "job_1", JSeq: 1, N: 3}}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		_, _ = DecodeJob("job_1", b)
+		_, _ = DecodeStatus(b)
+		_, _ = DecodeSession("sess_1", b)
+		_, _ = DecodeChunk(b, 1)
+		_, _ = DecodeRuns(nil, b, 1)
+		_, _ = DecodeFollow(sequence.FollowKey{}, b)
+		_, _ = DecodeRecord("k", b)
+		_, _, _ = DecodeHolder(b)
+		_, _ = DecodeState(b)
+		_, _, _ = CutKeyID(b, arcp.JobPrefix)
+	})
+}
