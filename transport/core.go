@@ -239,3 +239,5 @@ func cutReason(s string) string {
 	}
 	return s[:n]
 }
+
+var _, _ Waiter = (*wsConn)(nil), (*streamConn)(nil)

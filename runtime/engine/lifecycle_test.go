@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -125,24 +126,24 @@ func TestNothingIsAppendedBeforeTheClaim(t *testing.T) {
 // that does not.
 func TestEarlyStart(t *testing.T) {
 	bubble(t, nil, func(r *rig) {
-		started := make(map[string]bool)
-		note := func(name string) tool.Func {
-			return func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { started[name] = true; return nil, nil }
+		var reads, writes, keyed atomic.Bool
+		note := func(started *atomic.Bool) tool.Func {
+			return func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { started.Store(true); return nil, nil }
 		}
-		r.tool("reads", early, note("reads"))
-		r.tool("writes", nil, note("writes"))
+		r.tool("reads", early, note(&reads))
+		r.tool("writes", nil, note(&writes))
+		r.tool("keyed", early, note(&keyed))
 		r.session("sess_1")
 		release := r.st.hold()
 		r.submit("reads", "{}")
 		r.submit("writes", "{}")
-		keyed := r.request("sess_1", "reads", `{"key":true}`)
-		keyed.env.IdempotencyKey = "k"
-		r.tool("keyed", early, note("keyed"))
-		keyed.payload.Tool = "keyed"
-		r.send(keyed)
+		q := r.request("sess_1", "keyed", "{}")
+		q.env.IdempotencyKey = "k"
+		r.send(q)
 		synctest.Wait()
-		if !started["reads"] || started["writes"] || started["keyed"] {
-			t.Errorf("started %v while the claims were being committed, want only the one that reads and cannot be a repetition", started)
+		if !reads.Load() || writes.Load() || keyed.Load() {
+			t.Errorf("started while the claim was being committed: reads %t, writes %t, keyed %t; want only the one that reads and is no repetition",
+				reads.Load(), writes.Load(), keyed.Load())
 		}
 		if got := r.frames("sess_1"); len(got) != 0 {
 			t.Fatalf("%v was sent before it was durable", got)

@@ -81,7 +81,7 @@ func bubble(t *testing.T, change func(*Config), test func(r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{T: t, st: &faulty{Store: mem.Open(mem.Options{})}, reg: prometheus.NewRegistry(),
 			cursors: make(map[arcp.SessionID]*eventlog.Cursor)}
-		r.cfg = Config{Store: r.st, Tools: tool.NewRegistry(), Metrics: metrics.New(r.reg, "test"), Heartbeat: 30 * time.Second}
+		r.cfg = Config{Store: r.st, Tools: tool.NewRegistry(), Metrics: metrics.New(r.reg, "test")}
 		if change != nil {
 			change(&r.cfg)
 		}

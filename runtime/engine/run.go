@@ -101,6 +101,7 @@ func (r *run) granted() {
 	if ready {
 		r.launch()
 	}
+	r.wake()
 }
 
 func (r *run) holdsSlot() bool {

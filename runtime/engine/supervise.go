@@ -37,21 +37,9 @@ func (r *run) supervise() {
 	if r.row.State == arcp.StateQueued {
 		s.m.Queue(r.created)
 	}
-	if r.mayStart() {
-		s.m.Start(time.Now())
-	}
 	for s.turn() {
 	}
 	s.finish()
-}
-
-// mayStart reports whether the job starts now: not when it was launched only to
-// be cancelled in its queue.
-func (r *run) mayStart() bool {
-	r.mu.Lock()
-	cancelled := len(r.posted) > 0
-	r.mu.Unlock()
-	return !cancelled && r.holdsSlot()
 }
 
 // turn does one round; it reports false when the supervisor's work is over.
@@ -63,6 +51,9 @@ func (s *supervisor) turn() bool {
 	now := time.Now()
 	for _, f := range posted {
 		f(s.m, now)
+	}
+	if s.toolC == nil && s.holdsSlot() {
+		s.m.Start(now) // unless it was cancelled in its queue
 	}
 	s.m.Advance(now)
 	if !s.toolEnd.IsZero() && !now.Before(s.toolEnd) {

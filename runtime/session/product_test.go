@@ -48,6 +48,7 @@ var samples = map[arcp.Type]string{
 	arcp.SessionOpen:    `{"auth":{"scheme":"bearer","token":"t"},"client":{"kind":"k","version":"1"}}`,
 	arcp.SessionResume:  `{"resume_token":"rt","last_event_seq":0}`,
 	arcp.SessionPing:    `{"nonce":"n","sent_at":"2030-01-01T00:00:00Z"}`,
+	arcp.SessionAck:     `{"last_processed_seq":0}`,
 	arcp.ToolInvoke:     `{"tool":"echo","arguments":{}}`,
 	arcp.Cancel:         `{"target":"job","target_id":"job_1"}`,
 	arcp.JobSubscribe:   `{"job_id":"job_1"}`,

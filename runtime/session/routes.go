@@ -91,12 +91,24 @@ var routes = map[arcp.Type]route{
 // on makes a route of a handler and infers the payload's type from it.
 func on[P any](h func(*Machine, time.Time, *arcp.Envelope, P) error) route {
 	return route{handle: func(m *Machine, now time.Time, env *arcp.Envelope) error {
-		p, err := arcp.DecodePayload[P](env)
+		p, err := decode[P](env)
 		if err != nil {
 			return err
 		}
 		return h(m, now, env, p)
 	}}
+}
+
+// decode reads a payload that must have all its required members.
+func decode[P any](env *arcp.Envelope) (P, error) {
+	p, err := arcp.DecodePayload[P](env)
+	if err != nil {
+		return p, err
+	}
+	if name := arcp.Missing(env.Payload, p); name != "" {
+		return p, invalid("payload member %q is required", name)
+	}
+	return p, nil
 }
 
 func (r route) anyTimes() route   { r.repeatable = true; return r }
@@ -121,9 +133,6 @@ func (m *Machine) ping(_ time.Time, env *arcp.Envelope, p arcp.PingPayload) erro
 }
 
 func (m *Machine) sessionPing(now time.Time, env *arcp.Envelope, p arcp.SessionPingPayload) error {
-	if p.Nonce == "" {
-		return invalid("nonce is required")
-	}
 	m.send(arcp.SessionPong, env.ID, arcp.SessionPongPayload{PingNonce: p.Nonce, ReceivedAt: now.UTC()})
 	return nil
 }
@@ -154,7 +163,7 @@ func (m *Machine) listJobs(_ time.Time, env *arcp.Envelope, p arcp.SessionListJo
 }
 
 func (m *Machine) invoke(_ time.Time, env *arcp.Envelope) error {
-	p, err := arcp.DecodePayload[arcp.ToolInvokePayload](env)
+	p, err := decode[arcp.ToolInvokePayload](env)
 	if err == nil && p.OnDisconnect != "" && p.OnDisconnect != "continue" && p.OnDisconnect != "cancel" {
 		err = invalid("on_disconnect must be continue or cancel")
 	}
