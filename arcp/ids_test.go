@@ -135,3 +135,23 @@ func TestNewIDForm(t *testing.T) {
 		t.Errorf("%s does not hold a UUIDv7: %x", id, u)
 	}
 }
+
+func TestEachMintsAscendingIDs(t *testing.T) {
+	var s arcp.IDSource
+	last := string(s.Append(nil))
+	for range 100 {
+		s.Each(50, func(i int, body []byte) {
+			if string(body) <= last {
+				t.Fatalf("id %d is %s after %s", i, body, last)
+			}
+			u, ok := arcp.ParseIDBody(string(body))
+			if !ok || u[6]>>4 != 7 || u[8]>>6 != 2 {
+				t.Fatalf("%s is no UUIDv7", body)
+			}
+			last = string(body)
+		})
+		if next := string(s.Append(nil)); next <= last {
+			t.Fatalf("%s was minted after %s", next, last)
+		}
+	}
+}

@@ -96,7 +96,7 @@ func orderPriority(_ context.Context, t *T) {
 
 func orderSlowSession(_ context.Context, t *T) {
 	slow, other := t.Open(), t.Open()
-	const count, size = 12_000, 1024 // more than sockets and buffers take
+	const count, size = 2000, 8 << 10 // more than sockets and buffers take
 	submit := slow.Submit("demo.emit", map[string]any{"count": count, "bytes": size})
 	for range 20 {
 		other.Completed("another session is served", other.Invoke("demo.echo", map[string]any{}))

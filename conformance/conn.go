@@ -40,6 +40,8 @@ func newConn(t *T, tc transport.Conn) *Conn {
 type Frame struct {
 	arcp.Envelope
 	Text []byte
+
+	members map[string]arcp.Raw // of the envelope
 }
 
 func (f *Frame) String() string {

@@ -53,12 +53,12 @@ func (c *Conn) AwaitStarted(id arcp.MessageID) arcp.JobID {
 }
 
 // Follow reads until the job of a submit has ended and returns its events.
-// Frames of other jobs and answers are skipped.
+// Frames of other jobs, answers and heartbeats are skipped.
 func (c *Conn) Follow(id arcp.MessageID) *Job {
 	job := &Job{Submit: id}
 	for {
 		f := c.next("a job ends with a terminal event")
-		if f.CorrelationID != id {
+		if f.CorrelationID != id || f.Type == arcp.JobHeartbeat {
 			continue
 		}
 		if f.Type == arcp.Nack {

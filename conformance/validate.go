@@ -85,6 +85,9 @@ func (v *validator) frame(text []byte) (*Frame, error) {
 		return nil, fmt.Errorf("not an envelope: %w", err)
 	}
 	f := &Frame{Envelope: env, Text: text}
+	if err := arcp.Unmarshal(text, &f.members); err != nil {
+		return f, err
+	}
 	list := rules
 	if v.lenient {
 		list = rules[:essential]
@@ -149,15 +152,11 @@ func (v *validator) envelope(f *Frame) error {
 	if v.version != "" && f.ARCP != v.version {
 		return fmt.Errorf("arcp is %q, the client opened with %q", f.ARCP, v.version)
 	}
-	var members map[string]arcp.Raw
-	if err := arcp.Unmarshal(f.Text, &members); err != nil {
-		return err
-	}
 	var stamp string
-	if err := arcp.Unmarshal(members["timestamp"], &stamp); err != nil || !rfc3339.MatchString(stamp) {
-		return fmt.Errorf("timestamp %s is not RFC 3339 in UTC with T and Z", members["timestamp"])
+	if err := arcp.Unmarshal(f.members["timestamp"], &stamp); err != nil || !rfc3339.MatchString(stamp) {
+		return fmt.Errorf("timestamp %s is not RFC 3339 in UTC with T and Z", f.members["timestamp"])
 	}
-	if seq, ok := members["event_seq"]; ok && (len(seq) == 0 || strings.Trim(string(seq), "0123456789") != "" || seq[0] == '0') {
+	if seq, ok := f.members["event_seq"]; ok && (len(seq) == 0 || strings.Trim(string(seq), "0123456789") != "" || seq[0] == '0') {
 		return fmt.Errorf("event_seq %s is not a positive integer", seq)
 	}
 	return nil
@@ -215,12 +214,10 @@ func (v *validator) requiredMembers(f *Frame) error {
 // next_cursor says its end with null, and values that belong to tools and
 // their callers are theirs.
 func (v *validator) noNull(f *Frame) error {
-	var members map[string]arcp.Raw
-	if err := arcp.Unmarshal(f.Text, &members); err != nil {
-		return err
-	}
-	delete(members, "extensions")
-	for name, value := range members {
+	for name, value := range f.members {
+		if name == "extensions" {
+			continue
+		}
 		if path := findNull(value, name); path != "" && !(f.Type == arcp.SessionJobs && path == "payload.next_cursor") {
 			return fmt.Errorf("%s is null", path)
 		}

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 )
 
 // startTimeout is how long a child runtime may take to accept connections.
@@ -49,7 +51,7 @@ func startChild(ctx context.Context, o childOptions) (*child, error) {
 	}
 	ch := &child{log: new(tail), exited: make(chan struct{})}
 	ch.cmd = exec.Command(exe, append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, o.args...)...)
-	ch.cmd.Env = append(withoutSettings(os.Environ()), o.env...)
+	ch.cmd.Env = append(append(withoutSettings(os.Environ()), settings.ConfigEnv+"="+os.DevNull), o.env...)
 	ch.cmd.Dir = os.TempDir()
 	ch.cmd.Stderr = ch.log
 	ch.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -119,7 +121,7 @@ func pinThread(tid int, cpus []int) error {
 
 // withoutSettings leaves out what would configure the child.
 func withoutSettings(env []string) []string {
-	return slices.DeleteFunc(slices.Clone(env), func(kv string) bool { return strings.HasPrefix(kv, "ARCP_") })
+	return slices.DeleteFunc(slices.Clone(env), func(kv string) bool { return strings.HasPrefix(kv, settings.EnvPrefix) })
 }
 
 // reap hands on the first line of the child and waits for its end.

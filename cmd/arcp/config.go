@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -31,6 +33,9 @@ func newConfigPrint(a *app) *cobra.Command {
 		v, err := a.settings(cmd.Flags(), serveDefaults())
 		if err != nil {
 			return err
+		}
+		for _, w := range v.Warnings {
+			fmt.Fprintln(a.stderr, "warning:", w)
 		}
 		text := v.AppendYAML(nil)
 		if a.json {

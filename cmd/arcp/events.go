@@ -22,7 +22,7 @@ type eventPrinter struct {
 
 func (a *app) newEventPrinter(all bool) *eventPrinter {
 	p := &eventPrinter{w: a.stderr, json: a.json, all: all}
-	if !a.json && redraws(a.stderr) {
+	if !a.json && !all && redraws(a.stderr) {
 		p.bar = &progressBar{w: a.stderr}
 	}
 	return p

@@ -192,6 +192,8 @@ func (a *app) see(ctx context.Context, job *client.Job, p *eventPrinter) error {
 		return err
 	case failure != nil && result.ResultID != "": // part of the result may be missing
 		return failure
+	case failure != nil:
+		fmt.Fprintf(a.stderr, "arcp: %v\n", failure)
 	}
 	return a.printResult(result, p)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"net"
@@ -10,6 +11,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/arcpd/arcpd/cmd/arcp/internal/bench"
 )
 
 // On SIGTERM running jobs come to their end, and nothing new begins.
@@ -326,6 +330,32 @@ func TestDemo(t *testing.T) {
 }
 
 var demoFingerprint = regexp.MustCompile(`sha256:[0-9a-f]{8}…`)
+
+// A failure ends the demonstration with the runtime's own words.
+func TestDemoFails(t *testing.T) {
+	t.Parallel()
+	file := write(t, filepath.Join(t.TempDir(), "file"), "")
+	p := start(t, nil, "demo", "--data", file)
+	if code := p.wait(); code != exitFailed || !strings.Contains(p.errs.String(), file+" is not a directory") {
+		t.Errorf("exit code = %d, want 1 with the reason; log:\n%s", code, p.errs)
+	}
+}
+
+// A row that cannot be measured says why.
+func TestBenchFails(t *testing.T) {
+	t.Parallel()
+	p := demoServer(t)
+	results, err := bench.Run(t.Context(), bench.Options{
+		Modes: []string{bench.Memory}, Rows: []string{"roundtrip"}, Duration: time.Second,
+		Start: func(context.Context, string) (*bench.Server, error) {
+			return &bench.Server{URL: p.url, Admin: p.admin, Token: "wrong", PID: p.cmd.Process.Pid, Stop: func() error { return nil }}, nil
+		},
+		OnRow: func(bench.Result) {},
+	})
+	if err != nil || len(results) != 1 || !strings.Contains(results[0].Error, "UNAUTHENTICATED") {
+		t.Errorf("results = %+v, %v, want one that was refused", results, err)
+	}
+}
 
 // The benchmark measures every row, in little time here.
 func TestBench(t *testing.T) {

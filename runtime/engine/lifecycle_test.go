@@ -170,7 +170,10 @@ func TestEarlyStartOfARefusedClaim(t *testing.T) {
 		})
 		q := r.request("sess_1", "t", "{}")
 		q.Session = "sess_gone" // the store does not know it
+		release := r.st.hold()
 		r.send(q)
+		synctest.Wait()
+		release()
 		r.want("the client is told", "job.failed msg_1 UNAVAILABLE")
 		if cause == nil {
 			t.Error("the tool of a job that does not exist goes on")

@@ -325,3 +325,11 @@ func (r *rig) gauge(name string) (sum float64) {
 	}
 	return sum
 }
+
+// attach attaches to a session and waits until that is done.
+func (r *rig) attach(id arcp.SessionID, after uint64) (c *eventlog.Cursor, err error) {
+	done := make(chan error, 1)
+	r.cfg.Log.Attach(id, after, func() {}, func(got *eventlog.Cursor, err error) { c = got; done <- err })
+	err = <-done
+	return c, err
+}

@@ -69,6 +69,11 @@ func member(b []byte, name, value string) []byte {
 	return arcp.AppendString(b, value)
 }
 
+// SetIDs patches the ids of events that follow each other in; only Commit does.
+func SetIDs(events []*Event, ids *arcp.IDSource) {
+	ids.Each(len(events), func(i int, body []byte) { copy(events[i].Body[len(bodyHead):], body) })
+}
+
 // SetID patches the id's body in; only Commit does.
 func (e *Event) SetID(ids *arcp.IDSource) {
 	ids.Append(e.Body[:len(bodyHead)])

@@ -218,20 +218,19 @@ func readTrimmed(it *pdb.Iterator, id arcp.SessionID) (uint64, error) {
 	return n, err
 }
 
+var errEmpty = errors.New("it is empty")
+
 // decodeRuns returns the runs of the record at the iterator, at least one.
 func decodeRuns(it *pdb.Iterator, runs []sequence.Run) ([]sequence.Run, error) {
 	v, err := value(it)
 	if err == nil {
-		if runs, err = codec.DecodeRuns(runs[:0], v, numberAt(it.Key())); err == nil && len(runs) > 0 {
-			return runs, nil
-		}
+		runs, err = codec.DecodeRuns(runs[:0], v, numberAt(it.Key()))
 	}
-	return nil, fmt.Errorf("key %q: %w", it.Key(), errors.Join(err, errEmpty(runs)))
-}
-
-func errEmpty(runs []sequence.Run) error {
-	if len(runs) > 0 {
-		return nil
+	if err == nil && len(runs) == 0 {
+		err = errEmpty
 	}
-	return errors.New("it is empty")
+	if err != nil {
+		return nil, fmt.Errorf("key %q: %w", it.Key(), err)
+	}
+	return runs, nil
 }

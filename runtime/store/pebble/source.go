@@ -38,8 +38,12 @@ func exists([]byte) error { return nil }
 
 func (src *source) Session(id arcp.SessionID) (store.Session, error) {
 	src.key = sessionKey(src.key[:0], tSession, id)
-	if found, err := src.get(exists); err != nil || !found {
-		return store.Session{}, errors.Join(err, notThere(found))
+	found, err := src.get(exists)
+	if err == nil && !found {
+		err = store.ErrNotFound
+	}
+	if err != nil {
+		return store.Session{}, err
 	}
 	it, err := src.s.db.NewIter(nil)
 	if err != nil {
@@ -47,13 +51,6 @@ func (src *source) Session(id arcp.SessionID) (store.Session, error) {
 	}
 	defer it.Close()
 	return readSession(it, id)
-}
-
-func notThere(found bool) error {
-	if found {
-		return nil
-	}
-	return store.ErrNotFound
 }
 
 func (src *source) Ended(id arcp.JobID) (bool, error) {

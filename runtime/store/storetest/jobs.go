@@ -263,30 +263,36 @@ func ids(d *db, q store.JobQuery, limit int) (out []arcp.JobID) {
 	return out
 }
 
-// testPaging: the order is (CreatedAt, ID), and pages neither repeat nor skip.
-func testPaging(t *testing.T, open Open) {
-	d := fresh(t, open)
-	var want []arcp.JobID
-	add := func(id arcp.JobID, principal string, at time.Time) {
-		row := jobRow(id, "")
-		row.Principal, row.CreatedAt = principal, at
-		d.do(&store.Write{Submit: row})
-	}
+// listed makes jobs of ann's for lists: 150 of one time, submitted in another
+// order than that of their ids, one before and one after; and others' between.
+func listed(d *db) (want []arcp.JobID) {
 	for range 150 {
 		want = append(want, arcp.NewJobID())
 	}
 	shuffled := slices.Clone(want)
 	slices.Reverse(shuffled)
 	for i, id := range shuffled {
-		add(id, "ann", t0)
-		add(arcp.JobID(fmt.Sprintf("job_bob%d", i)), "ann2", t0)
+		d.created(id, "ann", t0)
+		d.created(arcp.JobID(fmt.Sprintf("job_bob%d", i)), "ann2", t0)
 	}
 	first, last := arcp.NewJobID(), arcp.NewJobID()
-	add(last, "ann", t0.Add(1))
-	add(first, "ann", t0.Add(-1))
+	d.created(last, "ann", t0.Add(1))
+	d.created(first, "ann", t0.Add(-1))
 	d.finish(want[3])
-	want = append(append([]arcp.JobID{first}, want...), last)
+	return append(append([]arcp.JobID{first}, want...), last)
+}
 
+func (d *db) created(id arcp.JobID, principal string, at time.Time) {
+	d.Helper()
+	row := jobRow(id, "")
+	row.Principal, row.CreatedAt = principal, at
+	d.do(&store.Write{Submit: row})
+}
+
+// testPaging: the order is (CreatedAt, ID), and pages neither repeat nor skip.
+func testPaging(t *testing.T, open Open) {
+	d := fresh(t, open)
+	want := listed(d)
 	early := arcp.JobID("job_00000000000000000000000000")
 	for _, size := range []int{1, 7, 100, 1000} {
 		var got []arcp.JobID
@@ -296,7 +302,7 @@ func testPaging(t *testing.T, open Open) {
 			j := d.job(page[len(page)-1])
 			q.AfterTime, q.AfterID = j.CreatedAt, j.ID
 			if size == 1 && len(got) == 7 { // a job that comes meanwhile does not disturb
-				add(early, "ann", t0.Add(-time.Hour))
+				d.created(early, "ann", t0.Add(-time.Hour))
 			}
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -306,26 +312,33 @@ func testPaging(t *testing.T, open Open) {
 			want = append([]arcp.JobID{early}, want...)
 		}
 	}
+	if got := ids(d, store.JobQuery{Principal: "nobody"}, 0); len(got) != 0 {
+		t.Errorf("nobody has %d jobs", len(got))
+	}
+}
+
+func testListFilters(t *testing.T, open Open) {
+	d := fresh(t, open)
+	all := listed(d)
+	first, last := all[0], all[151]
 	for _, c := range []struct {
 		name string
 		q    store.JobQuery
 		want []arcp.JobID
 	}{
-		{"after", store.JobQuery{CreatedAfter: t0}, []arcp.JobID{last}},
-		{"before", store.JobQuery{CreatedBefore: t0}, want[:2]},
-		{"between", store.JobQuery{CreatedAfter: t0.Add(-1), CreatedBefore: t0.Add(1)}, want[2:152]},
-		{"a time", store.JobQuery{AfterTime: t0}, want[2:]},
-		{"position past filter", store.JobQuery{CreatedAfter: t0.Add(-1), AfterTime: t0, AfterID: want[150]}, want[151:]},
+		{"after", store.JobQuery{CreatedAfter: t0}, all[151:]},
+		{"before", store.JobQuery{CreatedBefore: t0}, all[:1]},
+		{"between", store.JobQuery{CreatedAfter: t0.Add(-1), CreatedBefore: t0.Add(1)}, all[1:151]},
+		{"a time", store.JobQuery{AfterTime: t0}, all[1:]},
+		{"position past filter", store.JobQuery{CreatedAfter: t0.Add(-1), AfterTime: t0, AfterID: all[149]}, all[150:]},
 		{"position before filter", store.JobQuery{CreatedAfter: t0, AfterTime: t0.Add(-1), AfterID: first}, []arcp.JobID{last}},
 		{"nothing", store.JobQuery{CreatedAfter: t0.Add(time.Hour)}, nil},
+		{"contradiction", store.JobQuery{CreatedAfter: t0, CreatedBefore: t0.Add(-1)}, nil},
 	} {
 		c.q.Principal = "ann"
 		if diff := cmp.Diff(c.want, ids(d, c.q, 0)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)
 		}
-	}
-	if got := ids(d, store.JobQuery{Principal: "nobody"}, 0); len(got) != 0 {
-		t.Errorf("nobody has %d jobs", len(got))
 	}
 }
 

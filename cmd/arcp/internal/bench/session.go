@@ -32,7 +32,7 @@ func openSession(ctx context.Context, s *Server) (*session, error) {
 	sess := &session{conn}
 	stop := context.AfterFunc(ctx, sess.abort)
 	defer stop()
-	if err := sess.send(openFrame(s)); err == nil {
+	if err = sess.send(openFrame(s)); err == nil {
 		_, err = sess.await(string(arcp.SessionAccepted))
 	}
 	if err != nil {

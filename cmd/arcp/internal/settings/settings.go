@@ -75,7 +75,7 @@ var Table = []Setting{
 	{Name: "admin", Default: "127.0.0.1:7778", Help: `address of the listener for metrics, health and pprof; "" serves metrics and health on the main listener`},
 	{Name: "unix", Help: "path of a unix socket to serve as well"},
 	{Name: "stdio", Kind: Switch, Default: "false", Help: "serve one session on stdin and stdout; the listeners open only if they are set"},
-	{Name: "data", Default: "", Help: `directory that keeps sessions, jobs and events; ":memory:" keeps nothing`},
+	{Name: "data", Default: "", Help: `directory that keeps sessions, jobs and events, by default one of this user; ":memory:" keeps nothing`},
 	{Name: "store", Default: "pebble", Choices: []string{"pebble", "postgres"}, Later: true, Accept: []string{"pebble"}},
 	{Name: "postgres", Secret: true, Later: true, Accept: []string{""}},
 

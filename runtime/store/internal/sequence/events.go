@@ -34,8 +34,8 @@ func (c *Core) stamp(j *job, events []*store.Event) (union arcp.TypeSet) {
 	c.marks = c.marks[:0]
 	var t arcp.Type
 	var bit arcp.TypeSet
+	store.SetIDs(events, c.ids)
 	for i, e := range events {
-		e.SetID(c.ids)
 		e.JSeq = j.lastJSeq + uint64(i) + 1
 		if j.home == nil {
 			e.OriginSeq = e.JSeq

@@ -1,0 +1,277 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// Jobs over a tool's concurrency wait in the order in which they came, and a
+// slot is given on whatever becomes of the job that held it.
+func TestQueue(t *testing.T) {
+	for name, end := range map[string]struct {
+		fn       tool.Func
+		terminal string
+	}{
+		"completed": {echo, "job.completed"},
+		"failed":    {func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return nil, errors.New("x") }, "job.failed"},
+		"panicked":  {func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { panic("x") }, "job.failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, nil, func(r *rig) {
+				r.tool("t", oneAtATime, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+					time.Sleep(time.Second)
+					return end.fn(ctx, j, args)
+				})
+				for range 3 {
+					r.submit("t", "{}")
+				}
+				frames := r.want("one runs", "job.accepted msg_1", "job.accepted msg_2", "job.accepted msg_3", "job.started msg_1")
+				if row := r.row(jobOf(frames, "msg_2")); row.State != arcp.StateQueued {
+					t.Errorf("the second is %s, want queued", row.State)
+				}
+				for i := 1; i < 3; i++ {
+					time.Sleep(time.Second)
+					r.want("the next one's turn", fmt.Sprintf("%s msg_%d", end.terminal, i), fmt.Sprintf("job.started msg_%d", i+1))
+				}
+				time.Sleep(time.Second)
+				r.want("the last", end.terminal+" msg_3")
+				r.idle("")
+			})
+		})
+	}
+}
+
+// A job cancelled in the queue leaves it without ever having started, and the
+// others keep their order.
+func TestCancelInTheQueue(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", oneAtATime, sleeper(time.Second))
+		for range 4 {
+			r.submit("t", "{}")
+		}
+		frames := r.want("", "job.accepted", "job.accepted", "job.accepted", "job.accepted", "job.started msg_1")
+		r.cancel(jobOf(frames, "msg_2"), 0)
+		r.want("it ends at once", "cancel.accepted msg_5", "job.cancelled msg_2 CANCELLED")
+		time.Sleep(time.Second)
+		r.want("the third is next", "job.completed msg_1", "job.started msg_3")
+		time.Sleep(2 * time.Second)
+		r.want("", "job.completed msg_3", "job.started msg_4", "job.completed msg_4")
+		r.idle("")
+	})
+}
+
+// A claim that fails gives its slot, or its place in the queue, back.
+func TestQueueAndRefusedClaims(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", oneAtATime, sleeper(time.Second))
+		bad := func() { q := r.request("sess_1", "t", "{}"); q.Session = "sess_gone"; r.send(q) }
+		bad()
+		r.submit("t", "{}")
+		bad()
+		r.submit("t", "{}")
+		time.Sleep(2 * time.Second)
+		got := strings.Join(lines(r.frames("sess_1")), ", ")
+		for _, want := range []string{"job.completed msg_2", "job.completed msg_4", "job.failed msg_1 UNAVAILABLE", "job.failed msg_3 UNAVAILABLE"} {
+			if !strings.Contains(got, want) {
+				t.Errorf("sent %s; want %s too", got, want)
+			}
+		}
+		r.idle("")
+	})
+}
+
+func TestQueueIsBounded(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", oneAtATime, wait)
+		for range 1 + tool.MaxQueue {
+			r.submit("t", "{}")
+		}
+		r.frames("sess_1")
+		r.submit("t", "{}")
+		wantRetryAfter(t, r.want("the queue is full", "job.failed msg_1026 RESOURCE_EXHAUSTED")[0])
+		r.e.CancelSession("sess_1", "enough", true)
+		r.frames("sess_1")
+		r.idle("all were cancelled, running and queued")
+	})
+}
+
+func wantRetryAfter(t *testing.T, f frame) {
+	t.Helper()
+	e, err := arcp.DecodePayload[arcp.Error](&f.Envelope)
+	if err != nil || !e.Retryable || string(e.Details) != `{"retry_after_seconds":1}` {
+		t.Errorf("%+v: want it retryable, with a time to wait", e)
+	}
+}
+
+// Each limit refuses one job too many, and forgets a job however it ends.
+func TestLimits(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Config)
+		other  func(*request) // a job that the limit is no concern of; nil: there is none
+	}{
+		"all":       {func(c *Config) { c.MaxJobs = 2 }, nil},
+		"principal": {func(c *Config) { c.MaxJobsPerPrincipal = 2 }, func(q *request) { q.Principal = "bob" }},
+		"session":   {func(c *Config) { c.MaxJobsPerSession = 2 }, func(q *request) { q.Session = "sess_2" }},
+		"own":       {func(c *Config) { c.MaxJobsPerPrincipal = 100 }, func(q *request) { q.Principal, q.MaxJobs = "bob", 1 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, c.change, func(r *rig) {
+				r.session("sess_2")
+				r.tool("t", nil, wait)
+				r.tool("quick", nil, echo)
+				send := func(change func(*request)) arcp.MessageID {
+					q := r.request("sess_1", "t", "{}")
+					if name == "own" {
+						q.MaxJobs = 2
+					}
+					if change != nil {
+						change(q)
+					}
+					return r.send(q)
+				}
+				for round := range 3 {
+					send(nil)
+					send(nil)
+					r.frames("sess_1")
+					refused := send(nil)
+					wantRetryAfter(t, r.want("one too many", "job.failed "+string(refused)+" RESOURCE_EXHAUSTED")[0])
+					if c.other != nil {
+						if send(c.other); r.e.Live() != 3 {
+							t.Errorf("%d jobs, want the third: it counts elsewhere", r.e.Live())
+						}
+					}
+					r.e.CancelSession("sess_1", "", true)
+					r.e.CancelSession("sess_2", "", true)
+					r.frames("sess_1")
+					r.frames("sess_2")
+					r.idle(fmt.Sprintf("round %d", round))
+				}
+				for range 3 { // a refused claim counts no longer than it takes
+					send(func(q *request) { q.Session = "sess_gone" })
+					r.frames("sess_1")
+					send(func(q *request) { q.payload.Tool = "quick" })
+					r.frames("sess_1")
+				}
+				r.idle("quick and refused ones")
+			})
+		})
+	}
+}
+
+// What a tool emits waits for the store in a bounded queue; the tool waits, and
+// nothing is lost or reordered.
+func TestEmitsAreBounded(t *testing.T) {
+	const events = 5 * maxQueuedEvents
+	bubble(t, nil, func(r *rig) {
+		emitted := make(chan int, events)
+		r.tool("t", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			for n := range events {
+				if err := j.Log("info", fmt.Sprint(n), nil); err != nil {
+					return nil, err
+				}
+				emitted <- n
+			}
+			return nil, nil
+		})
+		r.session("sess_1")
+		release := r.st.hold()
+		r.submit("t", "{}")
+		r.st.gate <- struct{}{} // the claim
+		r.frames("sess_1")
+		if n := len(emitted); n > 2*maxQueuedEvents || n < maxQueuedEvents {
+			t.Errorf("%d events emitted while the store stood still, want about the bound of %d", n, maxQueuedEvents)
+		}
+		release()
+		n := 0
+		for _, f := range r.frames("sess_1") {
+			if p, err := arcp.DecodePayload[arcp.LogPayload](&f.Envelope); f.Type == arcp.Log && err == nil {
+				if p.Message != fmt.Sprint(n) {
+					t.Fatalf("event %s, want %d", p.Message, n)
+				}
+				n++
+			}
+		}
+		if n != events {
+			t.Errorf("%d events, want %d", n, events)
+		}
+	})
+}
+
+// Large events are bounded by their bytes.
+func TestEmitsAreBoundedByBytes(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		emitted := make(chan int, 100)
+		r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			for n := range 20 {
+				if err := j.Log("info", strings.Repeat("x", 300<<10), nil); err != nil {
+					return nil, err
+				}
+				emitted <- n
+			}
+			return nil, nil
+		})
+		r.session("sess_1")
+		release := r.st.hold()
+		r.submit("t", "{}")
+		r.st.gate <- struct{}{}
+		r.frames("sess_1")
+		if n := len(emitted); n > 2*maxQueuedBytes/(300<<10)+2 {
+			t.Errorf("%d events of 300 KiB emitted while the store stood still", n)
+		}
+		release()
+		if n := len(r.frames("sess_1")); n != 20+2 {
+			t.Errorf("%d frames, want the rest of the 20 events", n)
+		}
+	})
+}
+
+// An event that the protocol has no room for is refused to the tool, and no
+// harm to the job.
+func TestEmitRefused(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			nan := 0.0
+			for why, err := range map[string]error{
+				"too large":           j.Log("info", strings.Repeat("x", maxPayload), nil),
+				"not encodable":       j.Emit("n", func() {}),
+				"not JSON":            j.Emit("n", arcp.Raw("{")),
+				"without a name":      j.Emit("", nil),
+				"without a unit":      j.Metric(arcp.MetricPayload{Name: "n"}),
+				"going backwards":     j.Progress(arcp.JobProgressPayload{Current: -1}),
+				"no number":           j.Progress(arcp.JobProgressPayload{Current: nan / nan}),
+				"attributes not JSON": j.Log("info", "m", arcp.Raw("nope")),
+			} {
+				if e, ok := errors.AsType[*arcp.Error](err); !ok || e.Code != arcp.CodeInvalidArgument && e.Code != arcp.CodeResourceExhausted {
+					t.Errorf("an event that is %s: %v, want it refused", why, err)
+				}
+			}
+			return nil, j.Log("info", "still here", nil)
+		})
+		r.submit("t", "{}")
+		r.want("", "job.accepted", "job.started", "log", "job.completed")
+	})
+}
+
+func TestProgressPercent(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			return nil, errors.Join(j.Progress(arcp.JobProgressPayload{Current: 1, Total: new(4.0)}),
+				j.Progress(arcp.JobProgressPayload{Current: 1, Total: new(0.0)}))
+		})
+		r.submit("t", "{}")
+		frames := r.want("", "job.accepted", "job.started", "job.progress", "job.progress", "job.completed")
+		if got := string(frames[2].Payload); !strings.Contains(got, `"percent":25`) {
+			t.Errorf("%s: want the percentage said too", got)
+		}
+		if got := string(frames[3].Payload); strings.Contains(got, "percent") {
+			t.Errorf("%s: there is no percentage of nothing", got)
+		}
+	})
+}

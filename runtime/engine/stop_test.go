@@ -1,0 +1,235 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// Stop waits for what runs, what is queued and what is being accepted, while
+// nothing new is taken.
+func TestStopWaits(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", oneAtATime, sleeper(time.Second))
+		r.session("sess_1")
+		release := r.st.hold()
+		r.submit("t", "{}")
+		r.submit("t", "{}")
+		var stopped atomic.Bool
+		go func() {
+			r.e.Stop(context.Background())
+			stopped.Store(true)
+		}()
+		synctest.Wait()
+		r.submit("t", "{}")
+		synctest.Wait()
+		if stopped.Load() {
+			t.Fatal("Stop returned while two jobs were being accepted")
+		}
+		release()
+		time.Sleep(2*time.Second - 1)
+		synctest.Wait()
+		if stopped.Load() {
+			t.Fatal("Stop returned while the second job ran")
+		}
+		time.Sleep(1)
+		r.want("both have ended, the third was refused", "job.accepted msg_1", "job.accepted msg_2", "job.failed msg_3 UNAVAILABLE",
+			"job.started msg_1", "job.completed msg_1", "job.started msg_2", "job.completed msg_2")
+		if !stopped.Load() {
+			t.Error("Stop waits for nothing")
+		}
+		r.stopped = true
+		r.cfg.Log.Close()
+	})
+}
+
+// When its time is over Stop stops the tools and leaves the jobs, running,
+// queued or being accepted, to the next Recover, which ends each once.
+func TestStopAndRecover(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		var cause error
+		r.tool("obeys", nil, func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			return nil, cause
+		})
+		r.tool("waits", oneAtATime, wait)
+		r.tool("ignores", nil, sleeper(time.Hour))
+		r.submit("obeys", "{}")
+		r.submit("ignores", "{}")
+		r.submit("waits", "{}")
+		r.submit("waits", "{}")
+		direct := r.request("sess_1", "waits", "{}")
+		direct.payload.Direct = true
+		r.send(direct)
+		r.frames("sess_1")
+		release := r.st.hold()
+		pending := r.submit("waits", "{}")
+		go func() { time.Sleep(time.Minute); release() }()
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		r.e.Stop(ctx)
+		if took := time.Since(began); took != 10*time.Second {
+			t.Errorf("Stop took %v, want its 10 s", took)
+		}
+		time.Sleep(time.Minute)
+		r.want("nothing but the accept that was under way", "job.accepted "+string(pending))
+		if !errors.Is(cause, ErrStopping) {
+			t.Errorf("the tool was stopped with %v, want %v", cause, ErrStopping)
+		}
+		r.cfg.Log.Close()
+
+		cursor := r.session("sess_1")
+		r.boot()
+		r.recovered(6)
+		r.reattach("sess_1", cursor.Position())
+		for _, f := range r.frames("sess_1") {
+			e, err := arcp.DecodePayload[arcp.Error](&f.Envelope)
+			if err != nil || !f.Type.Terminal() || e.Code != arcp.CodeAborted || !e.Retryable {
+				t.Errorf("%v: want an end with ABORTED that may be retried", f)
+			}
+			if f.CorrelationID == direct.env.ID && f.Type != arcp.ToolError {
+				t.Errorf("%v: a direct job ends with tool.error", f)
+			}
+		}
+		r.recovered(0)
+		time.Sleep(time.Hour)
+	})
+}
+
+// recovered recovers and compares the number of jobs that were ended.
+func (r *rig) recovered(want int) {
+	r.Helper()
+	if n, err := r.e.Recover(context.Background()); err != nil || n != want {
+		r.Fatalf("Recover = %d, %v; want %d", n, err, want)
+	}
+}
+
+// reattach gives a session a cursor on the log there is now.
+func (r *rig) reattach(id arcp.SessionID, after uint64) {
+	c, errs := r.attach(id, after)
+	if errs != nil {
+		r.Fatal(errs)
+	}
+	r.cursors[id] = c
+}
+
+func TestRecoverFails(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", nil, wait)
+		r.submit("t", "{}")
+		r.frames("sess_1")
+		r.stop(0)
+		r.boot()
+		r.st.breakWith(errors.New("boom"))
+		if _, err := r.e.Recover(context.Background()); err == nil || !strings.Contains(err.Error(), "boom") {
+			t.Errorf("Recover = %v, want the store's error", err)
+		}
+	})
+}
+
+// Running jobs send heartbeats, which are neither numbered nor logged, and stop
+// with their job.
+func TestHeartbeats(t *testing.T) {
+	bubble(t, func(c *Config) { c.Heartbeat = 30 * time.Second }, func(r *rig) {
+		r.tool("t", nil, sleeper(100*time.Second))
+		r.submit("t", "{}")
+		time.Sleep(95 * time.Second)
+		frames := r.want("one an interval", "job.accepted", "job.started", "job.heartbeat", "job.heartbeat", "job.heartbeat")
+		for i, f := range frames[2:] {
+			p, err := arcp.DecodePayload[arcp.JobHeartbeatPayload](&f.Envelope)
+			if err != nil || f.EventSeq != 0 || p.Sequence != uint64(i+1) || p.State != "running" || p.DeadlineMS != 60_000 {
+				t.Errorf("heartbeat %d: number %d, %+v, %v", i, f.EventSeq, p, err)
+			}
+		}
+		time.Sleep(time.Hour)
+		if f := r.want("none after the end", "job.completed")[0]; f.EventSeq != 3 {
+			t.Errorf("the end has the number %d, want 3: heartbeats have none", f.EventSeq)
+		}
+	})
+}
+
+// A tool that has taken over its heartbeats and falls silent loses its job, or
+// has it blocked until it beats again or the window has passed.
+func TestManualHeartbeats(t *testing.T) {
+	const interval = 10 * time.Second
+	manual := func(beats int) tool.Func {
+		return func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			j.ManualHeartbeat()
+			for range beats {
+				time.Sleep(interval)
+				j.Heartbeat()
+			}
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		}
+	}
+	bubble(t, func(c *Config) { c.Heartbeat = interval }, func(r *rig) {
+		r.tool("t", nil, manual(2))
+		r.submit("t", "{}")
+		time.Sleep(4*interval - 1)
+		r.want("two beats, then silence", "job.accepted", "job.started", "job.heartbeat", "job.heartbeat")
+		time.Sleep(1)
+		r.want("two are missing", "job.failed msg_1 HEARTBEAT_LOST")
+		r.idle("")
+	})
+	bubble(t, func(c *Config) { c.Heartbeat, c.Block, c.ResumeWindow = interval, true, time.Minute }, func(r *rig) {
+		r.tool("t", nil, manual(0))
+		r.submit("t", "{}")
+		time.Sleep(2 * interval)
+		frames := r.want("it says that it is blocked", "job.accepted", "job.started", "job.heartbeat")
+		if row := r.row(frames[0].JobID); row.State != arcp.StateBlocked {
+			t.Errorf("row %s, want blocked", row.State)
+		}
+		time.Sleep(time.Minute)
+		got := lines(r.frames("sess_1"))
+		if got[len(got)-1] != "job.failed msg_1 HEARTBEAT_LOST" {
+			t.Errorf("sent %v, want the end after the window", got)
+		}
+		r.idle("")
+	})
+}
+
+// A tool that beats as fast as it can costs no memory, and no more heartbeats
+// than make sense.
+func TestHeartbeatFlood(t *testing.T) {
+	bubble(t, func(c *Config) { c.Heartbeat = 10 * time.Second }, func(r *rig) {
+		beaten := make(chan struct{})
+		r.tool("t", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			j.ManualHeartbeat()
+			for range 100_000 {
+				j.Heartbeat()
+			}
+			close(beaten)
+			time.Sleep(time.Second)
+			return nil, nil
+		})
+		r.session("sess_1")
+		release := r.st.hold()
+		r.submit("t", "{}")
+		r.st.gate <- struct{}{} // the claim; the start is not durable
+		<-beaten
+		r.e.mu.Lock()
+		for _, run := range r.e.runs {
+			run.mu.Lock()
+			if n := len(run.posted); n > 2 {
+				t.Errorf("%d things wait for the supervisor after a flood of heartbeats", n)
+			}
+			run.mu.Unlock()
+		}
+		r.e.mu.Unlock()
+		release()
+		time.Sleep(time.Second)
+		if got := r.frames("sess_1"); len(got) > 6 {
+			t.Errorf("%v: want but a few heartbeats", lines(got))
+		}
+	})
+}

@@ -1,0 +1,405 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// keyed is a request with an idempotency key.
+func (r *rig) keyed(session arcp.SessionID, key, name, args string) *request {
+	r.Helper()
+	q := r.request(session, name, args)
+	q.env.IdempotencyKey = key
+	return q
+}
+
+// The same key and request give the original accept and outcome, with the
+// retry's correlation; the tool runs once.
+func TestIdempotency(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		var runs atomic.Int32
+		r.tool("t", nil, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			runs.Add(1)
+			time.Sleep(time.Second)
+			return args, j.Log("info", "x", nil)
+		})
+		r.send(r.keyed("sess_1", "k", "t", `{"a":1,"b":2}`))
+		first := r.want("", "job.accepted msg_1", "job.started msg_1")
+		r.send(r.keyed("sess_1", "k", "t", `{"b":2, "a":1}`))
+		again := r.want("a retry while it runs", "job.accepted msg_2")
+		if again[0].JobID != first[0].JobID || again[0].ID != first[0].ID {
+			t.Errorf("the retry got %s of %s, want the original accept", again[0].ID, again[0].JobID)
+		}
+		time.Sleep(time.Second)
+		r.want("both get the end, the retry nothing else", "log msg_1", "job.completed msg_1", "job.completed msg_2")
+		r.send(r.keyed("sess_1", "k", "t", `{"a":1,"b":2}`))
+		r.want("a retry after the end", "job.accepted msg_3", "job.completed msg_3")
+		r.send(r.keyed("sess_2", "k", "t", `{"a":1,"b":2}`))
+		if got := lines(r.frames("sess_2")); !slices.Equal(got, []string{"job.accepted msg_4", "job.completed msg_4"}) {
+			t.Errorf("another session of the principal got %v", got)
+		}
+		inPayload := r.request("sess_1", "t", `{"a":1,"b":2}`)
+		inPayload.payload.IdempotencyKey = "k"
+		r.send(inPayload)
+		r.want("the key may stand in the payload", "job.accepted msg_5", "job.completed msg_5")
+		if runs.Load() != 1 {
+			t.Errorf("the tool ran %d times, want once", runs.Load())
+		}
+		r.idle("retries hold nothing")
+	})
+}
+
+// The same key with anything else in the request is refused, and does no harm;
+// another principal's key is another key.
+func TestIdempotencyConflict(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", nil, echo)
+		r.tool("u", nil, echo)
+		r.send(r.keyed("sess_1", "k", "t", `{"a":1.0}`))
+		r.want("", "job.accepted", "job.started", "job.completed")
+		for why, change := range map[string]func(*request){
+			"another tool":      func(q *request) { q.payload.Tool = "u" },
+			"tool as asked":     func(q *request) { q.payload.Tool = "t@1.0.0" },
+			"another argument":  func(q *request) { q.payload.Arguments = arcp.Raw(`{"a":2}`) },
+			"a number's digits": func(q *request) { q.payload.Arguments = arcp.Raw(`{"a":1}`) },
+			"a limit":           func(q *request) { q.payload.MaxRuntimeSec = new(arcp.Number("5")) },
+			"an option":         func(q *request) { q.payload.Direct = true },
+		} {
+			q := r.keyed("sess_1", "k", "t", `{"a":1.0}`)
+			change(q)
+			r.send(q)
+			frames := r.want(why, "job.failed "+string(q.env.ID)+" DUPLICATE_KEY")
+			if frames[0].JobID != "" || frames[0].EventSeq != 0 {
+				t.Errorf("%s: the refusal has job %q and number %d, want neither", why, frames[0].JobID, frames[0].EventSeq)
+			}
+		}
+		q := r.keyed("sess_1", "k", "u", "{}")
+		q.Principal = "bob"
+		r.send(q)
+		r.want("another principal", "job.accepted", "job.started", "job.completed")
+		r.idle("")
+	})
+}
+
+// A submit that is refused does not occupy its key.
+func TestRefusedSubmitKeepsNoKey(t *testing.T) {
+	bubble(t, func(c *Config) { c.MaxJobs = 1 }, func(r *rig) {
+		r.tool("t", nil, wait)
+		r.submit("t", "{}")
+		r.send(r.keyed("sess_1", "k", "t", "{}"))
+		r.want("", "job.accepted", "job.failed msg_2 RESOURCE_EXHAUSTED", "job.started")
+		r.e.CancelSession("sess_1", "", true)
+		r.frames("sess_1")
+		r.send(r.keyed("sess_1", "k", "t", `{"other":true}`))
+		r.want("the key is free", "job.accepted", "job.started")
+		r.e.CancelSession("sess_1", "", true)
+	})
+}
+
+// However many submit the same at once, it is executed once, and each is told of
+// the one job and its end.
+func TestIdempotencyRace(t *testing.T) {
+	const racers = 32
+	bubble(t, nil, func(r *rig) {
+		var runs atomic.Int32
+		r.tool("t", early, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { runs.Add(1); return nil, nil })
+		var requests []*request
+		for i := range racers {
+			requests = append(requests, r.keyed(arcp.SessionID(fmt.Sprintf("sess_%d", i)), "k", "t", "{}"))
+		}
+		var racing sync.WaitGroup
+		for _, q := range requests {
+			racing.Go(func() {
+				s := q.Submit
+				s.Envelope, s.Payload = &q.env, &q.payload
+				r.e.Submit(s)
+			})
+		}
+		racing.Wait()
+		jobs := make(map[arcp.JobID]bool)
+		for _, q := range requests {
+			frames := slices.DeleteFunc(r.frames(q.Session), func(f frame) bool { return f.Type == arcp.JobStarted })
+			want := []string{"job.accepted " + string(q.env.ID), "job.completed " + string(q.env.ID)}
+			if got := lines(frames); !slices.Equal(got, want) {
+				t.Fatalf("%s was sent %v, want %v", q.Session, got, want)
+			}
+			jobs[frames[0].JobID] = true
+		}
+		if runs.Load() != 1 || len(jobs) != 1 {
+			t.Errorf("%d runs of %d jobs, want one of one", runs.Load(), len(jobs))
+		}
+		r.idle("")
+	})
+}
+
+// Answers to a session's submits leave in the order of the submits, also when
+// one of them turns out to be a repetition, or is refused.
+func TestSubmitAnswersInOrder(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", nil, echo)
+		r.tool("reads", early, echo)
+		r.tool("inline", func(c *tool.Capability) { c.Source = tool.SourceBuiltin }, echo)
+		r.send(r.keyed("sess_1", "k", "t", "{}"))
+		r.frames("sess_1")
+
+		var want []arcp.MessageID
+		release := r.st.hold()
+		for i := range 60 {
+			q := r.request("sess_1", []string{"t", "reads", "inline", "none"}[i%4], "{}")
+			switch i % 6 {
+			case 1:
+				q = r.keyed("sess_1", "k", "t", "{}") // a repetition
+			case 3:
+				q = r.keyed("sess_1", "k", "t", `{"x":1}`) // refused
+			case 5:
+				q.env.IdempotencyKey = fmt.Sprint("fresh", i)
+			}
+			want = append(want, r.send(q))
+		}
+		synctest.Wait()
+		release()
+		var got []arcp.MessageID
+		for _, f := range r.frames("sess_1") {
+			if !slices.Contains(got, f.CorrelationID) {
+				got = append(got, f.CorrelationID)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("first answers to %v, want %v", got, want)
+		}
+		r.idle("")
+	})
+}
+
+// Settled is called once for each submit, whatever becomes of it.
+func TestSettled(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", nil, echo)
+		r.tool("inline", func(c *tool.Capability) { c.Source = tool.SourceBuiltin }, echo)
+		settled := make(map[arcp.MessageID]int)
+		var mu sync.Mutex
+		send := func(q *request) {
+			id := q.env.ID
+			q.Settled = func() { mu.Lock(); settled[id]++; mu.Unlock() }
+			r.send(q)
+		}
+		send(r.request("sess_1", "t", "{}"))
+		send(r.request("sess_1", "none", "{}"))
+		send(r.request("sess_1", "inline", "{}"))
+		send(r.keyed("sess_1", "k", "t", "{}"))
+		send(r.keyed("sess_1", "k", "t", "{}"))
+		send(r.keyed("sess_1", "k", "t", `{"x":1}`))
+		gone := r.request("sess_1", "t", "{}")
+		gone.Session = "sess_gone"
+		send(gone)
+		r.frames("sess_1")
+		r.cfg.Log.Close()
+		send(r.request("sess_1", "t", "{}"))
+		send(r.keyed("sess_1", "k2", "t", "{}"))
+		r.frames("sess_1")
+		if len(settled) != 9 {
+			t.Errorf("%d submits settled, want 9", len(settled))
+		}
+		for id, n := range settled {
+			if n != 1 {
+				t.Errorf("%s settled %d times", id, n)
+			}
+		}
+		r.idle("")
+	})
+}
+
+func TestSubmitRefused(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", func(c *tool.Capability) { c.InputSchema = arcp.Raw(`{"type":"object","required":["n"]}`) }, echo)
+		for why, c := range map[string]struct {
+			change func(*request)
+			code   arcp.Code
+		}{
+			"no such tool":     {func(q *request) { q.payload.Tool = "none" }, arcp.CodeAgentNotAvailable},
+			"no such version":  {func(q *request) { q.payload.Tool = "t@9" }, arcp.CodeAgentVersionNotAvailable},
+			"no reference":     {func(q *request) { q.payload.Tool = "T!" }, arcp.CodeInvalidArgument},
+			"against schema":   {func(q *request) { q.payload.Arguments = arcp.Raw("{}") }, arcp.CodeInvalidArgument},
+			"a budget":         {func(q *request) { q.payload.CostBudget = []string{"USD:1"} }, arcp.CodeUnimplemented},
+			"a lease":          {func(q *request) { q.payload.LeaseRequest = arcp.Raw(`{"fs.read":["/**"]}`) }, arcp.CodeUnimplemented},
+			"retries":          {func(q *request) { q.payload.Retry = arcp.Raw(`{"max_attempts":2}`) }, arcp.CodeUnimplemented},
+			"lease with bound": {func(q *request) { q.payload.LeaseConstraints = &arcp.LeaseConstraints{ExpiresAt: time.Now()} }, arcp.CodeUnimplemented},
+		} {
+			q := r.request("sess_1", "t", `{"n":1}`)
+			q.env.TraceID = "trace_9"
+			c.change(q)
+			r.send(q)
+			f := r.want(why, "job.failed "+string(q.env.ID)+" "+string(c.code))[0]
+			if f.EventSeq != 0 || f.JobID != "" || f.TraceID != "trace_9" {
+				t.Errorf("%s: number %d, job %q, trace %q; want a plain answer with the trace", why, f.EventSeq, f.JobID, f.TraceID)
+			}
+		}
+		q := r.request("sess_1", "t", `{"n":1}`)
+		q.payload.LeaseRequest, q.payload.Retry = arcp.Raw("{}"), arcp.Raw("null")
+		r.send(q)
+		r.want("options that ask for nothing", "job.accepted", "job.started", "job.completed")
+		r.idle("")
+	})
+}
+
+func TestTrace(t *testing.T) {
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	for _, c := range []struct{ trace, span, wantTrace, wantParent string }{
+		{parent, "s", "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"},
+		{"trace_1", "s", "trace_1", "s"},
+		{"00-zz-b7ad6b7169203331-01", "s", "00-zz-b7ad6b7169203331-01", "s"},
+		{strings.Replace(parent, "0af", "xyz", 1), "", strings.Replace(parent, "0af", "xyz", 1), ""},
+	} {
+		id, span := trace(&arcp.Envelope{TraceID: c.trace, SpanID: c.span})
+		if id != c.wantTrace || span != c.wantParent {
+			t.Errorf("trace(%q, %q) = %q, %q; want %q, %q", c.trace, c.span, id, span, c.wantTrace, c.wantParent)
+		}
+	}
+	if id, _ := trace(&arcp.Envelope{}); len(id) != 32 || strings.Trim(id, "0123456789abcdef") != "" {
+		t.Errorf("made trace %q, want 32 hex digits", id)
+	}
+}
+
+// A direct job has one answer and nothing around it.
+func TestDirect(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			switch string(args) {
+			case `{"wait":true}`:
+				<-ctx.Done()
+				return nil, context.Cause(ctx)
+			case `{"fail":true}`:
+				return nil, arcp.Errorf(arcp.CodeNotFound, "x")
+			case `{"large":true}`:
+				return arcp.Raw(`"` + strings.Repeat("x", maxPayload) + `"`), nil
+			}
+			return args, nil
+		})
+		direct := func(args string) arcp.MessageID {
+			q := r.request("sess_1", "t", args)
+			q.payload.Direct = true
+			return r.send(q)
+		}
+		direct(`{"n":1}`)
+		f := r.want("", "tool.result msg_1")[0]
+		if string(f.Payload) != `{"value":{"n":1}}` || f.EventSeq != 1 {
+			t.Errorf("%d: %s, want the value as event 1", f.EventSeq, f.Payload)
+		}
+		direct(`{"fail":true}`)
+		r.want("", "tool.error msg_2 NOT_FOUND")
+		direct(`{"large":true}`)
+		e, _ := arcp.DecodePayload[arcp.Error](&r.want("chunks would be no direct answer", "tool.error msg_3 RESOURCE_EXHAUSTED")[0].Envelope)
+		if e.Retryable {
+			t.Error("the result would be as large again: it must not be retryable")
+		}
+		direct(`{"wait":true}`)
+		r.want("it runs")
+		r.e.CancelSession("sess_1", "enough", true)
+		r.want("cancelled", "tool.error msg_4 CANCELLED")
+		r.idle("")
+	})
+}
+
+// A built-in tool runs at once, free of limits and also while draining, and its
+// job is accepted and ended in one commit.
+func TestBuiltin(t *testing.T) {
+	bubble(t, func(c *Config) { c.MaxJobs = 1 }, func(r *rig) {
+		r.tool("t", nil, wait)
+		r.tool("inline", func(c *tool.Capability) { c.Source = tool.SourceBuiltin },
+			func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+				caller := j.(Caller)
+				if d, ok := ctx.Deadline(); ctx.Err() != nil || ok && time.Until(d) < time.Hour {
+					t.Error("a built-in tool without a limit has no time")
+				}
+				if j.Log("info", "x", nil) == nil {
+					t.Error("an event of a job that has no place for it was taken")
+				}
+				return arcp.Raw(fmt.Sprintf(`[%q,%q,%s]`, caller.Principal(), caller.Session(), args)), nil
+			})
+		r.submit("t", "{}")
+		r.want("", "job.accepted", "job.started")
+		r.submit("inline", `{"n":1}`)
+		frames := r.want("without job.started", "job.accepted msg_2", "job.completed msg_2")
+		if got := string(frames[1].Payload); got != `{"value":["alice","sess_1",{"n":1}]}` {
+			t.Errorf("payload %s", got)
+		}
+		if row := r.row(frames[0].JobID); row.State != arcp.StateCompleted {
+			t.Errorf("row %s, want completed", row.State)
+		}
+		r.e.Drain()
+		r.submit("inline", "{}")
+		r.want("while draining", "job.accepted", "job.completed")
+		r.e.CancelSession("sess_1", "", true)
+		r.frames("sess_1")
+		r.idle("")
+	})
+}
+
+// A result over 512 KiB comes in chunks that are cut between characters and put
+// together again give its very bytes.
+func TestChunks(t *testing.T) {
+	runes := []string{"x", "é", "€", "🂡", `\"`}
+	for _, ch := range runes {
+		for _, size := range []int{maxPayload - 1, maxPayload, maxPayload + 1, 2*maxPayload + 3, 3 * maxPayload} {
+			value := `"` + strings.Repeat(ch, (size-2)/len(ch)) + strings.Repeat("y", (size-2)%len(ch)) + `"`
+			bubble(t, nil, func(r *rig) {
+				r.tool("t", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Raw(value), nil })
+				r.submit("t", "{}")
+				checkChunks(t, value, r.frames("sess_1")[2:])
+			})
+		}
+	}
+}
+
+func checkChunks(t *testing.T, value string, frames []frame) {
+	t.Helper()
+	last := frames[len(frames)-1]
+	done, err := arcp.DecodePayload[arcp.JobCompletedPayload](&last.Envelope)
+	if err != nil || last.Type != arcp.JobCompleted {
+		t.Fatalf("the last frame is %v, %v; want job.completed", last, err)
+	}
+	if len(value) <= maxPayload {
+		if len(frames) != 1 || string(done.Value) != value {
+			t.Errorf("%d bytes in %d frames, want them in one", len(value), len(frames))
+		}
+		return
+	}
+	var all strings.Builder
+	for n, f := range frames[:len(frames)-1] {
+		p, err := arcp.DecodePayload[arcp.JobResultChunkPayload](&f.Envelope)
+		switch {
+		case err != nil || f.Type != arcp.JobResultChunk:
+			t.Fatalf("%v, %v; want a chunk", f, err)
+		case p.ChunkSeq != uint64(n) || p.ResultID != done.ResultID || p.Encoding != "utf8" || p.More != (n < len(frames)-2):
+			t.Errorf("chunk %d of %d: %d of %s, more %t", n, len(frames)-1, p.ChunkSeq, p.ResultID, p.More)
+		case len(p.Data) > maxPayload || len(p.Data) == 0 || !utf8.ValidString(p.Data):
+			t.Errorf("chunk %d has %d bytes, valid %t", n, len(p.Data), utf8.ValidString(p.Data))
+		}
+		all.WriteString(p.Data)
+	}
+	if all.String() != value {
+		t.Error("the chunks together are not the value")
+	}
+	if done.Value != nil || done.ResultSize == nil || *done.ResultSize != uint64(len(value)) {
+		t.Errorf("completed with a value of %d bytes and size %v", len(done.Value), done.ResultSize)
+	}
+}
+
+func TestResultTooLarge(t *testing.T) {
+	s := &supervisor{run: &run{}}
+	s.outcome = tooLarge(arcp.CodeInternal, maxResult+1, maxResult)
+	if s.outcome.State != arcp.StateFailed || s.outcome.Err.Retryable {
+		t.Errorf("outcome %+v, want a failure that is not retryable", s.outcome)
+	}
+}
