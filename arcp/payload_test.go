@@ -142,8 +142,7 @@ func wantRequired(t *testing.T, s *arcp.Spec, payload any, raw arcp.Raw) {
 }
 
 func collectRequired(typ reflect.Type, names *[]string) {
-	for i := range typ.NumField() {
-		f := typ.Field(i)
+	for f := range typ.Fields() {
 		name, opts, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case f.Anonymous && name == "":

@@ -127,7 +127,7 @@ func envelopeMembers(_ context.Context, t *T) {
 		{"source", 5}, {"target", []string{}},
 	} {
 		m := c.rightPing().with(breach.name, breach.value)
-		why := fmt.Sprintf("an envelope with %s %v is malformed", breach.name, c.t.tr.show([]byte(fmt.Sprint(breach.value))))
+		why := fmt.Sprintf("an envelope with %s %v is malformed", breach.name, c.t.tr.show(fmt.Append(nil, breach.value)))
 		c.ExpectNack(why, c.sendMessage(m), arcp.CodeInvalidRequest)
 	}
 }

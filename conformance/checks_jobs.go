@@ -133,8 +133,9 @@ func jobEchoBytes(_ context.Context, t *T) {
 
 func jobEchoSpace(_ context.Context, t *T) {
 	c := t.Open()
-	const args = "{ \"spaced\" : [ 1 ,\t2 ] , \"x\":\n{ } }"
-	got := c.Completed("demo.echo returns its arguments", c.Invoke("demo.echo", arcp.Raw(args)))
+	const args = "{ \"spaced\" : [ 1 ,\t2 ] , \"x\": { } }" // a newline could not be kept on every transport
+	id := c.Send(arcp.ToolInvoke, arcp.Raw(`{"tool":"demo.echo","arguments":`+args+`}`))
+	got := c.Completed("demo.echo returns its arguments", c.Follow(id))
 	want(t, "not even white space is changed", string(got), args)
 }
 

@@ -88,7 +88,7 @@ func (r *Runtime) newSessionConfig() session.Config {
 			Flags:             map[arcp.Feature]bool{arcp.FeatureDurableJobs: true, arcp.FeatureAnonymous: true},
 			HeartbeatRecovery: recovery, HeartbeatInterval: heartbeatSeconds(r.cfg.Heartbeat),
 			BinaryEncoding: []string{"base64"}, Extensions: []string{}, Encodings: []string{"json"},
-			Features: []string{"ack", "list_jobs", "subscribe", "progress", "agent_versions"},
+			Features: []string{"ack", "list_jobs", "progress", "agent_versions"},
 		},
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,14 +95,14 @@ func TestAnswersPings(t *testing.T) {
 func TestListJobs(t *testing.T) {
 	const entry = `{"job_id":"%s","agent":"a@1","status":"running","created_at":"2026-05-09T13:00:00Z","last_event_seq":3}`
 	page := func(next string, ids ...string) string {
-		s := ""
+		var s strings.Builder
 		for i, id := range ids {
 			if i > 0 {
-				s += ","
+				s.WriteString(",")
 			}
-			s += fmt.Sprintf(entry, id)
+			s.WriteString(fmt.Sprintf(entry, id))
 		}
-		return `{"request_id":"r","jobs":[` + s + `],"next_cursor":` + next + `}`
+		return `{"request_id":"r","jobs":[` + s.String() + `],"next_cursor":` + next + `}`
 	}
 	scripted(t, bearer, `
 		C one: session.list_jobs {"filter":{"status":["running"]},"limit":2,"cursor":"c0"}

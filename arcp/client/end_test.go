@@ -198,11 +198,11 @@ func TestSequence(t *testing.T) {
 		"in order, plain": {[]uint64{1, 0, 2, 0, 0, 3}, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			script := ""
+			var script strings.Builder
 			for _, seq := range c.seqs {
-				script += fmt.Sprintf("S: log seq=%d {\"level\":\"info\",\"message\":\"x\"}\n", seq)
+				script.WriteString(fmt.Sprintf("S: log seq=%d {\"level\":\"info\",\"message\":\"x\"}\n", seq))
 			}
-			scripted(t, bearer, script, func(t *testing.T, cl *client.Client, _ *fake) {
+			scripted(t, bearer, script.String(), func(t *testing.T, cl *client.Client, _ *fake) {
 				synctest.Wait()
 				if c.got == 0 {
 					want(t, "error", cl.Err(), nil)

@@ -35,9 +35,6 @@ func openData(dir string, log zerolog.Logger) (store.Store, string, error) {
 		print, err := fingerprint("")
 		return mem.Open(mem.Options{}), print, err
 	}
-	if dir == "" {
-		return nil, "", usagef("there is no home directory: give --data DIR, or --data :memory: to keep nothing")
-	}
 	if err := makeDataDir(dir); err != nil {
 		return nil, "", err
 	}
@@ -80,6 +77,9 @@ func storeError(dir string, err error) error {
 
 // makeDataDir makes the data directory unless it exists, for its owner alone.
 func makeDataDir(dir string) error {
+	if dir == "" {
+		return usagef("there is no home directory: give --data DIR, or --data :memory: to keep nothing")
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return dataError(dir, err)
 	}

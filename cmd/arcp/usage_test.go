@@ -119,6 +119,16 @@ func TestServeFails(t *testing.T) {
 	}
 }
 
+// Without a home there is no place to keep data by default.
+func TestNoHome(t *testing.T) {
+	t.Setenv("HOME", "")
+	t.Setenv("XDG_STATE_HOME", "")
+	for _, command := range []string{"serve", "dev"} {
+		o := cli(t, command, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--token", "a=b")
+		wantRefusal(t, o, exitUsage, "there is no home directory: give --data DIR")
+	}
+}
+
 func TestConfigPrint(t *testing.T) {
 	t.Setenv("ARCP_RATE", "60")
 	o := cli(t, "config", "print", "--token", "alice=secret", "--drain", "5s")

@@ -29,9 +29,11 @@ func TestQueue(t *testing.T) {
 					time.Sleep(time.Second)
 					return end.fn(ctx, j, args)
 				})
-				for range 3 {
-					r.submit("t", "{}")
-				}
+				r.together(func() {
+					for range 3 {
+						r.submit("t", "{}")
+					}
+				})
 				frames := r.want("one runs", "job.accepted msg_1", "job.accepted msg_2", "job.accepted msg_3", "job.started msg_1")
 				if row := r.row(jobOf(frames, "msg_2")); row.State != arcp.StateQueued {
 					t.Errorf("the second is %s, want queued", row.State)
@@ -53,9 +55,11 @@ func TestQueue(t *testing.T) {
 func TestCancelInTheQueue(t *testing.T) {
 	bubble(t, nil, func(r *rig) {
 		r.tool("t", oneAtATime, sleeper(time.Second))
-		for range 4 {
-			r.submit("t", "{}")
-		}
+		r.together(func() {
+			for range 4 {
+				r.submit("t", "{}")
+			}
+		})
 		frames := r.want("", "job.accepted", "job.accepted", "job.accepted", "job.accepted", "job.started msg_1")
 		r.cancel(jobOf(frames, "msg_2"), 0)
 		r.want("it ends at once", "cancel.accepted msg_5", "job.cancelled msg_2 CANCELLED")

@@ -86,7 +86,10 @@ func bubble(t *testing.T, change func(*Config), test func(r *rig)) {
 			change(&r.cfg)
 		}
 		r.boot()
-		defer func() { r.stop(0) }()
+		defer func() {
+			r.stop(0)
+			time.Sleep(24 * time.Hour) // tools that ignored that end, too
+		}()
 		test(r)
 	})
 }
@@ -160,6 +163,16 @@ func (r *rig) session(id arcp.SessionID) *eventlog.Cursor {
 		r.Fatal(err)
 	}
 	return r.cursors[id]
+}
+
+// together has what f submits claimed before any of it starts.
+func (r *rig) together(f func()) {
+	r.Helper()
+	r.session("sess_1")
+	release := r.st.hold()
+	f()
+	synctest.Wait()
+	release()
 }
 
 // request is a submit in the making.
