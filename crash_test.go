@@ -31,11 +31,43 @@ type process struct {
 	url string
 }
 
-// startServer runs `arcp serve` on a data directory until it is killed.
-func startServer(t *testing.T, bin, data string) *process {
+// binary builds the command once for all tests.
+func binary(t *testing.T) string {
 	t.Helper()
-	cmd := exec.Command(bin, "serve", "--demo", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", data,
-		"--token", "alice="+crashToken, "--log-level", "error")
+	path, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+var build = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(buildDir, "arcp")
+	if out, err := exec.Command("go", "build", "-o", path, "./cmd/arcp").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+var buildDir string
+
+func TestMain(m *testing.M) {
+	var err error
+	if buildDir, err = os.MkdirTemp("", "arcp-test-"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	if err := os.RemoveAll(buildDir); err != nil {
+		panic(err)
+	}
+	os.Exit(code)
+}
+
+// startServer runs `arcp serve` on a data directory until it is killed.
+func startServer(t *testing.T, bin, data string, more ...string) *process {
+	t.Helper()
+	cmd := exec.Command(bin, append([]string{"serve", "--demo", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0",
+		"--data", data, "--token", "alice=" + crashToken, "--log-level", "error"}, more...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -130,11 +162,7 @@ func load(ctx context.Context, url string, w *witness, seed uint64) {
 // a job must be there afterwards, unchanged, and every accepted job must end
 // exactly once.
 func TestKillNine(t *testing.T) {
-	bin := filepath.Join(t.TempDir(), "arcp")
-	if out, err := exec.Command("go", "build", "-o", bin, "./cmd/arcp").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	data := t.TempDir()
+	bin, data := binary(t), t.TempDir()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))

@@ -1,0 +1,267 @@
+package runtime_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/store/mem"
+	"github.com/arcpd/arcpd/runtime/tool"
+	"github.com/arcpd/arcpd/runtime/tool/demo"
+	"github.com/arcpd/arcpd/transport"
+)
+
+// lasting is a store that survives its Close, and says what happened to it.
+type lasting struct {
+	store.Store
+
+	mu     sync.Mutex
+	closed int // times
+	late   int // commits after that
+	fail   error
+	gate   chan struct{} // a commit takes one; nil: none is needed
+}
+
+func (l *lasting) Commit(writes []*store.Write, results []store.Result) error {
+	l.mu.Lock()
+	gate, err := l.gate, l.fail
+	if l.closed > 0 {
+		l.late++
+	}
+	l.mu.Unlock()
+	if gate != nil {
+		<-gate
+	}
+	if err != nil {
+		return err
+	}
+	return l.Store.Commit(writes, results)
+}
+
+func (l *lasting) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed++
+	return nil
+}
+
+func (l *lasting) set(change func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change()
+}
+
+// bed is a runtime in a bubble of its own time, which ends only when all
+// goroutines have: every test is one for leaks, too.
+type bed struct {
+	*testing.T
+	rt    *runtime.Runtime
+	st    *lasting
+	cfg   runtime.Config
+	reg   *prometheus.Registry
+	serve sync.WaitGroup
+	down  bool
+}
+
+// inBubble runs a test on a runtime; change may be nil.
+func inBubble(t *testing.T, change func(*runtime.Config), test func(b *bed)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bed{T: t, st: &lasting{Store: mem.Open(mem.Options{})}}
+		b.boot(change)
+		defer func() {
+			b.shutdown(0)
+			b.serve.Wait()
+			time.Sleep(24 * time.Hour) // tools that ignore the end
+		}()
+		test(b)
+	})
+}
+
+func (b *bed) boot(change func(*runtime.Config)) {
+	b.Helper()
+	var ac auth.Config
+	for _, name := range []string{"alice", "bob"} {
+		if err := ac.AddToken(name, auth.Secret(name+"-"+token), true); err != nil {
+			b.Fatal(err)
+		}
+	}
+	tools := tool.NewRegistry()
+	if err := demo.Register(tools); err != nil {
+		b.Fatal(err)
+	}
+	b.reg = prometheus.NewRegistry()
+	b.cfg = runtime.Config{Store: b.st, Auth: auth.NewSet(&ac), Tools: tools, Registry: b.reg}
+	if change != nil {
+		change(&b.cfg)
+	}
+	rt, err := runtime.New(context.Background(), b.cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.rt, b.down = rt, false
+}
+
+func (b *bed) shutdown(grace time.Duration) {
+	if b.down {
+		return
+	}
+	b.down = true
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	if err := b.rt.Shutdown(ctx); err != nil {
+		b.Errorf("Shutdown = %v", err)
+	}
+}
+
+// peer is the other end of a connection. What it is sent waits until it reads.
+type peer struct {
+	*bed
+	conn    transport.Conn
+	session arcp.SessionID
+	n       int
+}
+
+// connect makes a connection. info, if not nil, changes what the runtime is told
+// about it.
+func (b *bed) connect(info func(*transport.Info)) *peer {
+	near, far := transport.Pipe(transport.Limits{})
+	served := far
+	if info != nil {
+		i := far.Info()
+		info(&i)
+		served = informed{far, i}
+	}
+	b.serve.Go(func() { _ = b.rt.Serve(served) }) // the peer sees how it ended
+	b.Cleanup(func() { _ = near.Abort() })
+	return &peer{bed: b, conn: near}
+}
+
+// informed is a connection with another Info.
+type informed struct {
+	transport.Conn
+	info transport.Info
+}
+
+func (c informed) Info() transport.Info { return c.info }
+
+// dial opens a session of a principal.
+func (b *bed) dial(name string) *peer {
+	b.Helper()
+	p := b.connect(nil)
+	p.open(name)
+	p.expect("session.accepted")
+	return p
+}
+
+func (p *peer) open(name string) {
+	p.send("session.open", fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"%s-%s"},"client":{"kind":"test","version":"1"}}`, name, token))
+}
+
+// send sends a frame and returns its id.
+func (p *peer) send(typ, payload string) string {
+	p.Helper()
+	id, err := p.try(typ, payload)
+	if err != nil {
+		p.Fatalf("send %s: %v", typ, err)
+	}
+	return id
+}
+
+func (p *peer) try(typ, payload string) (id string, err error) {
+	p.n++
+	id = fmt.Sprintf("msg_%d", p.n)
+	frame := fmt.Sprintf(`{"arcp":"1.1","id":%q,"type":%q,"timestamp":"2030-01-02T15:04:05Z","payload":%s}`, id, typ, payload)
+	return id, errors.Join(p.conn.Write([]byte(frame)), p.conn.Flush())
+}
+
+// read waits for the next frame.
+func (p *peer) read() arcp.Envelope {
+	p.Helper()
+	raw, err := p.conn.Read()
+	if err != nil {
+		p.Fatalf("read: %v", err)
+	}
+	env, err := arcp.Decode(raw)
+	if err != nil {
+		p.Fatalf("a frame of the runtime is none: %s: %v", raw, err)
+	}
+	if p.session == "" {
+		p.session = env.SessionID
+	}
+	return env
+}
+
+// expect reads frames of these types, in this order, and returns the last.
+func (p *peer) expect(types ...arcp.Type) (env arcp.Envelope) {
+	p.Helper()
+	for _, t := range types {
+		if env = p.read(); env.Type != t {
+			p.Fatalf("sent %s %s, want %s", env.Type, env.Payload, t)
+		}
+	}
+	return env
+}
+
+// until reads up to a frame of a type.
+func (p *peer) until(t arcp.Type) arcp.Envelope {
+	p.Helper()
+	for {
+		if env := p.read(); env.Type == t {
+			return env
+		}
+	}
+}
+
+// closed reads up to the end and compares how the runtime closed.
+func (p *peer) closed(why string, code transport.CloseCode) {
+	p.Helper()
+	for {
+		_, err := p.conn.Read()
+		if err == nil {
+			continue
+		}
+		if te, ok := errors.AsType[*transport.Error](err); !ok || !te.Remote || te.Code != code {
+			p.Fatalf("%s: the connection ended with %v, want the runtime to close it with %d", why, err, code)
+		}
+		return
+	}
+}
+
+// refusal is the payload of a frame that reports a failure.
+func refusal(t testing.TB, env arcp.Envelope) arcp.Error {
+	t.Helper()
+	e, err := arcp.DecodePayload[arcp.Error](&env)
+	if err != nil || e.Code == "" {
+		t.Fatalf("%s %s: want it to report a failure", env.Type, env.Payload)
+	}
+	return e
+}
+
+// sum is a metric over all its labels that contain a text.
+func (b *bed) sum(name, label string) (n float64) {
+	b.Helper()
+	families, err := b.reg.Gather()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name && strings.Contains(m.String(), label) {
+				n += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	return n
+}
