@@ -8,6 +8,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime/engine"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -33,6 +34,13 @@ type Config struct {
 	HeartbeatBlock   bool          // missed job heartbeats block instead of fail
 	MaxFrame         int64         // bytes in; default 8 MiB
 
+	Limits
+}
+
+// Limits bounds what clients may use; over one of them they are refused. Unlike
+// the rest of Config they may be changed later, with Runtime.SetLimits. A zero
+// member has the documented default, a negative one is off.
+type Limits struct {
 	MaxConnections          int // default 100,000
 	MaxUnauthenticated      int // default 1,024 connections before authentication
 	MaxUnauthenticatedPerIP int // default 32, loopback exempt
@@ -78,14 +86,24 @@ func (c Config) withDefaults() Config {
 	if c.MaxFrame = or(c.MaxFrame, DefaultMaxFrame); c.MaxFrame < 0 {
 		c.MaxFrame = math.MaxInt64 >> 1 // transports add to it
 	}
-	c.MaxConnections = or(c.MaxConnections, DefaultMaxConnections)
-	c.MaxUnauthenticated = or(c.MaxUnauthenticated, DefaultMaxUnauthenticated)
-	c.MaxUnauthenticatedPerIP = or(c.MaxUnauthenticatedPerIP, DefaultMaxUnauthenticatedPerIP)
-	c.MaxSessions = or(c.MaxSessions, DefaultMaxSessions)
-	c.MaxJobs = or(c.MaxJobs, DefaultMaxJobs)
-	c.MaxJobsPerSession = or(c.MaxJobsPerSession, DefaultMaxJobsPerSession)
+	c.Limits = c.Limits.withDefaults()
 	if c.Registry == nil {
 		c.Registry = prometheus.NewRegistry()
 	}
 	return c
+}
+
+func (l Limits) withDefaults() Limits {
+	l.MaxConnections = or(l.MaxConnections, DefaultMaxConnections)
+	l.MaxUnauthenticated = or(l.MaxUnauthenticated, DefaultMaxUnauthenticated)
+	l.MaxUnauthenticatedPerIP = or(l.MaxUnauthenticatedPerIP, DefaultMaxUnauthenticatedPerIP)
+	l.MaxSessions = or(l.MaxSessions, DefaultMaxSessions)
+	l.MaxJobs = or(l.MaxJobs, DefaultMaxJobs)
+	l.MaxJobsPerSession = or(l.MaxJobsPerSession, DefaultMaxJobsPerSession)
+	return l
+}
+
+// engine is what of the limits the engine enforces.
+func (l Limits) engine() engine.Limits {
+	return engine.Limits{MaxJobs: l.MaxJobs, MaxJobsPerPrincipal: l.MaxJobsPerPrincipal, MaxJobsPerSession: l.MaxJobsPerSession}
 }

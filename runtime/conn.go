@@ -41,7 +41,8 @@ type conn struct {
 	head     []byte // of every frame of the session
 	cursor   *eventlog.Cursor
 	follows  map[arcp.JobID][]byte // jobs of other sessions that have not ended; see remember
-	limiter  *rate.Limiter
+	rate     int                   // frames a minute; 0 or less: any
+	limiter  *rate.Limiter         // nil: any
 
 	in   chan inbound
 	kick chan struct{} // buffered 1: mail, room or news
@@ -81,8 +82,8 @@ func newConn(rt *Runtime, tc transport.Conn) *conn {
 	c.m = session.New(now, &rt.sessionConfig, c.id)
 	c.out = newOutbox(tc, c.wake)
 	c.log = rt.cfg.Log
-	if rt.cfg.Rate > 0 {
-		c.limiter = rate.NewLimiter(rate.Limit(float64(rt.cfg.Rate)/60), rt.cfg.Rate/60+1)
+	if c.rate = rt.rate(); c.rate > 0 {
+		c.limiter = rate.NewLimiter(rate.Limit(float64(c.rate)/60), c.rate/60+1)
 	}
 	return c
 }
@@ -261,7 +262,7 @@ func (c *conn) limited(now time.Time, env *arcp.Envelope) bool {
 	}
 	c.rt.metrics.RateLimited.WithLabelValues("frames").Inc()
 	nack := arcp.Frame(arcp.Nack, arcp.Errorf(arcp.CodeResourceExhausted, "more than %d messages a minute",
-		c.rt.cfg.Rate).RetryAfter(1))
+		c.rate).RetryAfter(1))
 	nack.CorrelationID = env.ID
 	c.send(now, nack)
 	c.paused = now.Add(min(time.Second, c.limiter.Reserve().Delay()))

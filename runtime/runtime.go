@@ -38,6 +38,7 @@ type Runtime struct {
 	broken        atomic.Pointer[error] // the store has failed
 
 	mu        sync.Mutex
+	limits    Limits
 	stopping  bool
 	conns     map[*conn]struct{}
 	sessions  map[arcp.SessionID]*conn
@@ -59,6 +60,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	}
 	r := &Runtime{cfg: cfg.withDefaults(), conns: make(map[*conn]struct{}), sessions: make(map[arcp.SessionID]*conn),
 		principal: make(map[string]int), opening: make(map[string]int)}
+	r.limits = r.cfg.Limits
 	r.metrics = metrics.New(r.cfg.Registry, r.cfg.Version)
 	r.sessionConfig = r.newSessionConfig()
 	if err := r.registerBuiltins(); err != nil {
@@ -67,7 +69,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	r.log = eventlog.New(r.cfg.Store, eventlog.Options{OnCommit: r.onCommit, OnBroken: r.onBroken})
 	r.engine = engine.New(engine.Config{Log: r.log, Store: r.cfg.Store, Tools: r.cfg.Tools, Metrics: r.metrics,
 		Logger: r.cfg.Log, Heartbeat: r.cfg.Heartbeat, Block: r.cfg.HeartbeatBlock, ResumeWindow: r.cfg.ResumeWindow,
-		MaxJobs: r.cfg.MaxJobs, MaxJobsPerPrincipal: r.cfg.MaxJobsPerPrincipal, MaxJobsPerSession: r.cfg.MaxJobsPerSession})
+		Limits: r.cfg.Limits.engine()})
 	if err := r.boot(ctx); err != nil {
 		r.log.Close()
 		return nil, fmt.Errorf("runtime: start on the store: %w", err)
@@ -143,6 +145,23 @@ func (r *Runtime) onBroken(err error) {
 	r.cfg.Log.Error().Err(err).Msg("the store has failed; nothing is accepted any more: restart the runtime once the cause is mended")
 }
 
+// SetLimits changes the limits. Whoever is over a new one keeps what it has; the
+// rate applies to connections that come later.
+func (r *Runtime) SetLimits(l Limits) {
+	l = l.withDefaults()
+	r.mu.Lock()
+	r.limits = l
+	r.mu.Unlock()
+	r.engine.SetLimits(l.engine())
+}
+
+// rate is the limit for a new connection, in frames a minute.
+func (r *Runtime) rate() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.limits.Rate
+}
+
 // Serve speaks with one peer until the connection ends, and closes it. It
 // returns only when its goroutines have ended; the error says why the
 // connection ended, nil if in order.
@@ -184,11 +203,11 @@ func (r *Runtime) admit(c *conn) error {
 	switch {
 	case r.stopping:
 		return ErrShutdown
-	case over(len(r.conns), r.cfg.MaxConnections):
+	case over(len(r.conns), r.limits.MaxConnections):
 		return errors.New("too many connections")
-	case over(r.openings, r.cfg.MaxUnauthenticated):
+	case over(r.openings, r.limits.MaxUnauthenticated):
 		return errors.New("too many connections that are not authenticated")
-	case addr != "" && over(r.opening[addr], r.cfg.MaxUnauthenticatedPerIP):
+	case addr != "" && over(r.opening[addr], r.limits.MaxUnauthenticatedPerIP):
 		return errors.New("too many connections from this address that are not authenticated")
 	}
 	r.conns[c] = struct{}{}
@@ -215,16 +234,16 @@ func (c *conn) address() string {
 
 // enter counts a session that is about to be made, or refuses it.
 func (r *Runtime) enter(c *conn) *arcp.Error {
-	limit := r.cfg.MaxSessionsPerPrincipal
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	limit := r.limits.MaxSessionsPerPrincipal
 	if n := c.identity.Limits.Sessions; n > 0 {
 		limit = n
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	switch {
 	case r.stopping:
 		return arcp.Errorf(arcp.CodeUnavailable, "the runtime is shutting down").RetryAfter(1)
-	case over(len(r.sessions), r.cfg.MaxSessions):
+	case over(len(r.sessions), r.limits.MaxSessions):
 		r.metrics.RateLimited.WithLabelValues("sessions").Inc()
 		return arcp.Errorf(arcp.CodeResourceExhausted, "too many sessions").RetryAfter(1)
 	case over(r.principal[c.identity.Principal], limit):

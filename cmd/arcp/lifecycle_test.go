@@ -81,12 +81,15 @@ func TestReload(t *testing.T) {
 		until(t, "log: "+logged, func() bool { return strings.Contains(p.errs.String(), logged) })
 	}
 	want("the first token", "first", exitOK)
-	reload("token: [alice=second]\ndemo: true\nmax-jobs: 5\n", `"settings":["token"]`)
+	reload("token: [alice=second]\ndemo: true\nmax-jobs: 1\nmax-frame: 1MiB\n", `"settings":["token","max-jobs"]`)
 	want("the first token after the reload", "first", exitAuth)
 	want("the second token", "second", exitOK)
-	if !strings.Contains(p.errs.String(), `"settings":["max-jobs"]`) {
-		t.Errorf("log = %s, want it to say that max-jobs needs a restart", p.errs)
+	wantOutcome(t, "one job", cli(t, "invoke", "demo.sleep", `{"ms":600000}`, "--detach", "--url", p.url, "--token", "second"), exitOK, "", "")
+	wantOutcome(t, "a second one, over the new limit", cli(t, "invoke", "demo.echo", "--url", p.url, "--token", "second"), exitFailed, "", "limit of 1 jobs reached")
+	if !strings.Contains(p.errs.String(), `"settings":["max-frame"]`) {
+		t.Errorf("log = %s, want it to say that max-frame needs a restart", p.errs)
 	}
+	reload("token: [alice=second]\ndemo: true\n", `"settings":["max-jobs"]`)
 	reload("token: [alice=third]\ntokn: x\n", "reload failed; nothing was changed")
 	want("the second token after a mistake", "second", exitOK)
 	reload("demo: true\n", "refusing to listen without authentication")

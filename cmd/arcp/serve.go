@@ -210,15 +210,22 @@ func keepProcs() {
 func (s *server) runtimeConfig() runtime.Config {
 	v := s.values
 	return runtime.Config{
-		Log:                     s.log,
-		Registry:                s.registry,
-		RuntimeID:               v.Text("runtime-id"),
-		Version:                 thisBuild().Version,
-		SessionLease:            off(v.Duration("session-lease")),
-		ResumeWindow:            off(v.Duration("resume-window")),
-		Heartbeat:               off(v.Duration("heartbeat")),
-		HeartbeatBlock:          v.Text("heartbeat-recovery") == "block",
-		MaxFrame:                off(v.Size("max-frame")),
+		Log:            s.log,
+		Registry:       s.registry,
+		RuntimeID:      v.Text("runtime-id"),
+		Version:        thisBuild().Version,
+		SessionLease:   off(v.Duration("session-lease")),
+		ResumeWindow:   off(v.Duration("resume-window")),
+		Heartbeat:      off(v.Duration("heartbeat")),
+		HeartbeatBlock: v.Text("heartbeat-recovery") == "block",
+		MaxFrame:       off(v.Size("max-frame")),
+		Limits:         limits(v),
+	}
+}
+
+// limits are the settings that SIGHUP applies to a running runtime.
+func limits(v *settings.Values) runtime.Limits {
+	return runtime.Limits{
 		MaxConnections:          off(v.Number("max-connections")),
 		MaxSessions:             off(v.Number("max-sessions")),
 		MaxSessionsPerPrincipal: off(v.Number("max-sessions-per-principal")),

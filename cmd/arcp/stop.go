@@ -97,6 +97,9 @@ func (s *server) reload() {
 	}
 	s.values = s.values.With(next, reloaded)
 	setLogLevel(s.values)
+	if rt := s.rt.Load(); rt != nil {
+		rt.SetLimits(limits(s.values))
+	}
 	s.log.Info().Strs("settings", reloaded).Msg("reloaded")
 }
 

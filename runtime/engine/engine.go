@@ -35,7 +35,12 @@ type Config struct {
 	Block        bool          // missed heartbeats block a job instead of failing it
 	ResumeWindow time.Duration // how long a blocked job waits for a heartbeat
 
-	MaxJobs             int
+	Limits
+}
+
+// Limits bounds the jobs that have not ended.
+type Limits struct {
+	MaxJobs             int // of everybody
 	MaxJobsPerPrincipal int
 	MaxJobsPerSession   int
 }
@@ -51,6 +56,7 @@ type Engine struct {
 	cfg Config
 
 	mu           sync.Mutex
+	limits       Limits
 	runs         map[arcp.JobID]*run // every job that has not ended
 	perSession   map[arcp.SessionID]int
 	perPrincipal map[string]int
@@ -67,9 +73,16 @@ type Engine struct {
 
 // New returns an engine. Call Recover before the first Submit.
 func New(cfg Config) *Engine {
-	return &Engine{cfg: cfg, runs: make(map[arcp.JobID]*run), perSession: make(map[arcp.SessionID]int),
+	return &Engine{cfg: cfg, limits: cfg.Limits, runs: make(map[arcp.JobID]*run), perSession: make(map[arcp.SessionID]int),
 		perPrincipal: make(map[string]int), lanes: make(map[*tool.Tool]*lane),
 		order: order{held: make(map[arcp.SessionID][]step)}, drained: make(chan struct{}), quit: make(chan struct{}), pool: newPool()}
+}
+
+// SetLimits changes the limits; jobs that are over the new ones go on.
+func (e *Engine) SetLimits(l Limits) {
+	e.mu.Lock()
+	e.limits = l
+	e.mu.Unlock()
 }
 
 // Live is the number of jobs that have not ended.

@@ -172,12 +172,12 @@ func (e *Engine) admit(r *run, maxJobs int) *arcp.Error {
 	if r.tool.Source == tool.SourceBuiltin {
 		return nil
 	}
-	perPrincipal := e.cfg.MaxJobsPerPrincipal
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	perPrincipal := e.limits.MaxJobsPerPrincipal
 	if maxJobs > 0 {
 		perPrincipal = maxJobs
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	if e.draining {
 		return arcp.Errorf(arcp.CodeUnavailable, "the runtime is shutting down").RetryAfter(retryAfter)
 	}
@@ -185,9 +185,9 @@ func (e *Engine) admit(r *run, maxJobs int) *arcp.Error {
 		name     string
 		n, limit int
 	}{
-		{"jobs", len(e.runs), e.cfg.MaxJobs},
+		{"jobs", len(e.runs), e.limits.MaxJobs},
 		{"jobs_per_principal", e.perPrincipal[r.row.Principal], perPrincipal},
-		{"jobs_per_session", e.perSession[r.row.Session], e.cfg.MaxJobsPerSession},
+		{"jobs_per_session", e.perSession[r.row.Session], e.limits.MaxJobsPerSession},
 	} {
 		if l.limit > 0 && l.n >= l.limit {
 			e.cfg.Metrics.RateLimited.WithLabelValues(l.name).Inc()
