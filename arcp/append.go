@@ -31,6 +31,32 @@ func (p JobAcceptedPayload) AppendJSON(dst []byte) []byte {
 }
 
 // AppendJSON appends the encoded payload.
+func (p SessionAcceptedPayload) AppendJSON(dst []byte) []byte {
+	o := begin(dst)
+	o.text("session_id", string(p.SessionID))
+	o.name("runtime")
+	r := begin(o.dst)
+	r.text("kind", p.Runtime.Kind)
+	r.text("version", p.Runtime.Version)
+	r.optional("fingerprint", p.Runtime.Fingerprint)
+	r.optional("trust_level", p.Runtime.TrustLevel)
+	o.dst = r.end()
+	o.name("capabilities")
+	o.dst = p.Capabilities.AppendJSON(o.dst)
+	if p.Lease != nil {
+		o.reflected("lease", p.Lease)
+	}
+	o.optional("resume_token", p.ResumeToken)
+	if p.ResumeWindowSec != 0 {
+		o.uint("resume_window_sec", uint64(max(p.ResumeWindowSec, 0)))
+	}
+	if p.HeartbeatIntervalSec != 0 {
+		o.uint("heartbeat_interval_sec", uint64(max(p.HeartbeatIntervalSec, 0)))
+	}
+	return o.end()
+}
+
+// AppendJSON appends the encoded payload.
 func (p JobStartedPayload) AppendJSON(dst []byte) []byte {
 	o := begin(dst)
 	o.optional("description", p.Description)

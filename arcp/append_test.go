@@ -44,6 +44,13 @@ func TestAppendJSONIsWhatReflectionMakes(t *testing.T) {
 		LogPayload{Level: "info", Message: "<&>", Attributes: Raw(`{"n":1}`)},
 		MetricPayload{Name: "n", Value: "1.50", Unit: "u", Dims: Raw(`{}`)},
 		SessionAckPayload{LastProcessedSeq: 7},
+		SessionAcceptedPayload{},
+		SessionAcceptedPayload{SessionID: "sess_1", Runtime: RuntimeInfo{Kind: "k", Version: "1", Fingerprint: "f", TrustLevel: "trusted"},
+			Capabilities: Capabilities{Flags: map[Feature]bool{FeatureStreaming: true, FeatureAnonymous: false}, HeartbeatRecovery: "fail",
+				HeartbeatInterval: 30, BinaryEncoding: []string{"base64"}, Extensions: []string{}, Retention: &ArtifactRetention{1, 2},
+				Agents: []Agent{{Name: "a", Versions: []string{"1", "2"}, Default: "1"}, {Name: "b"}}, Encodings: []string{"json"},
+				Extra: map[string]Raw{"x.y": Raw(`{"z":[1]}`)}},
+			Lease: &SessionLease{ExpiresAt: at}, ResumeToken: "rt_1", ResumeWindowSec: 600, HeartbeatIntervalSec: 30},
 	} {
 		if got, want := string(p.AppendJSON(nil)), plainJSON(t, p); got != want {
 			t.Errorf("%T\n got %s\nwant %s", p, got, want)

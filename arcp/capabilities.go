@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 )
 
 // Feature is a boolean member of the capabilities object (§3.10).
@@ -174,47 +175,82 @@ func (c *Capabilities) setAgents(value Raw) error {
 }
 
 // MarshalJSON writes the object in a stable order.
-func (c Capabilities) MarshalJSON() ([]byte, error) {
-	out := []byte{'{'}
-	var err error
-	put := func(name string, v any) {
-		if len(out) > 1 {
-			out = append(out, ',')
-		}
-		out = append(AppendString(out, name), ':')
-		var e error
-		if out, e = AppendJSON(out, v); e != nil && err == nil {
-			err = e
-		}
-	}
+func (c Capabilities) MarshalJSON() ([]byte, error) { return c.AppendJSON(nil), nil }
+
+// AppendJSON appends the object in a stable order.
+func (c Capabilities) AppendJSON(dst []byte) []byte {
+	o := begin(dst)
 	for _, f := range Features {
 		if v, ok := c.Flags[f]; ok {
-			put(string(f), v)
+			o.bool(string(f), v)
 		}
 	}
-	if c.HeartbeatRecovery != "" {
-		put("heartbeat_recovery", c.HeartbeatRecovery)
-	}
+	o.optional("heartbeat_recovery", c.HeartbeatRecovery)
 	if c.HeartbeatInterval != 0 {
-		put("heartbeat_interval_seconds", c.HeartbeatInterval)
+		o.name("heartbeat_interval_seconds")
+		o.dst = strconv.AppendInt(o.dst, c.HeartbeatInterval, 10)
 	}
 	if c.Retention != nil {
-		put("artifact_retention", c.Retention)
+		o.reflected("artifact_retention", c.Retention)
 	}
 	if c.Agents != nil {
-		put("agents", c.Agents)
+		o.agents("agents", c.Agents)
 	}
-	for _, l := range []struct {
-		name string
-		list []string
-	}{{"binary_encoding", c.BinaryEncoding}, {"extensions", c.Extensions}, {"features", c.Features},
-		{"encodings", c.Encodings}, {"required", c.Required}} {
-		if l.list != nil {
-			put(l.name, l.list)
-		}
-	}
+	o.list("binary_encoding", c.BinaryEncoding)
+	o.list("extensions", c.Extensions)
+	o.list("features", c.Features)
+	o.list("encodings", c.Encodings)
+	o.list("required", c.Required)
 	for _, name := range slices.Sorted(maps.Keys(c.Extra)) {
-		put(name, c.Extra[name])
+		if o.any {
+			o.dst = append(o.dst, ',')
+		}
+		o.any = true
+		o.dst = append(AppendString(o.dst, name), ':')
+		o.dst = appendRaw(o.dst, c.Extra[name])
 	}
-	return append(out, '}'), err
+	return o.end()
+}
+
+// list leaves nil out.
+func (o *builder) list(name string, list []string) {
+	if list == nil {
+		return
+	}
+	o.name(name)
+	o.dst = appendStrings(o.dst, list)
+}
+
+func appendStrings(dst []byte, list []string) []byte {
+	dst = append(dst, '[')
+	for i, s := range list {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = AppendString(dst, s)
+	}
+	return append(dst, ']')
+}
+
+func (o *builder) agents(name string, agents []Agent) {
+	o.name(name)
+	o.dst = append(o.dst, '[')
+	for i, a := range agents {
+		if i > 0 {
+			o.dst = append(o.dst, ',')
+		}
+		o.dst = a.AppendJSON(o.dst)
+	}
+	o.dst = append(o.dst, ']')
+}
+
+// AppendJSON appends the encoded agent.
+func (a Agent) AppendJSON(dst []byte) []byte {
+	o := begin(dst)
+	o.text("name", a.Name)
+	if len(a.Versions) > 0 {
+		o.list("versions", a.Versions)
+	}
+	o.optional("default", a.Default)
+	return o.end()
 }

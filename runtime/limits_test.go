@@ -83,15 +83,10 @@ func TestConnectionLimits(t *testing.T) {
 		b.connect(from("203.0.113.7"))
 		synctest.Wait()
 		b.connect(from("203.0.113.7")).closed("one too many from this address", transport.CloseOverloaded)
-		for range 5 {
-			b.connect(from("203.0.113.8"))
-			b.connect(from("127.0.0.1"))
-			b.connect(from("::1"))
-			synctest.Wait()
-			if n := b.sum("arcp_connections_open", ""); n == 0 {
-				t.Fatal("other addresses are refused too")
-			}
-			break
+		for _, addr := range []string{"203.0.113.8", "127.0.0.1", "127.0.0.1", "127.0.0.1", "::1", ""} {
+			other := b.connect(from(addr))
+			other.open("alice")
+			other.expect("session.accepted")
 		}
 		first.open("alice")
 		first.expect("session.accepted")
@@ -186,7 +181,7 @@ func TestRateLimit(t *testing.T) {
 // A peer that asks without reading the answers is not read any more, whatever
 // it asks: what waits for it is bounded. When it reads, all answers come.
 func TestPeerThatDoesNotRead(t *testing.T) {
-	const enough = 5_000
+	const enough = 4_500
 	for name, frame := range map[string]struct{ typ, payload string }{
 		"answers of the session": {"ping", fmt.Sprintf(`{"nonce":%q}`, strings.Repeat("x", 1000))},
 		"refused submits":        {"tool.invoke", `{"tool":"demo.none"}`},
@@ -223,7 +218,7 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 
 // The store standing still does not make the runtime take ever more commands.
 func TestCommandsWhileTheStoreStandsStill(t *testing.T) {
-	const enough = 5_000
+	const enough = 4_500
 	for name, frame := range map[string]struct{ typ, payload string }{
 		"submits":         {"tool.invoke", `{"tool":"demo.none"}`},
 		"builtin submits": {"tool.invoke", `{"tool":"jobs.get","arguments":{"job_id":"job_none"}}`},

@@ -219,7 +219,7 @@ func TestFencedJob(t *testing.T) {
 		r.submit("t", "{}")
 		id := r.want("", "job.accepted", "job.started")[0].JobID
 		if _, err := r.cfg.Log.Commit(r.Context(), &store.Write{Job: id, Attempt: 1, NewAttempt: true}); err != nil {
-			t.Fatal(err)
+			r.Fatal(err)
 		}
 		r.submit("t", "{}")
 		r.want("", "job.accepted", "job.started")

@@ -197,7 +197,7 @@ func TestEmitsAreBounded(t *testing.T) {
 		for _, f := range r.frames("sess_1") {
 			if p, err := arcp.DecodePayload[arcp.LogPayload](&f.Envelope); f.Type == arcp.Log && err == nil {
 				if p.Message != fmt.Sprint(n) {
-					t.Fatalf("event %s, want %d", p.Message, n)
+					r.Fatalf("event %s, want %d", p.Message, n)
 				}
 				n++
 			}

@@ -109,13 +109,13 @@ func TestNothingIsAppendedBeforeTheClaim(t *testing.T) {
 			refusal = r.e.admit(run, 0)
 		}
 		if refusal != nil {
-			t.Fatal(refusal)
+			r.Fatal(refusal)
 		}
 		run.launch()
 		run.post(func(*job.Machine, time.Time) {})
 		synctest.Wait()
 		if ran {
-			t.Fatal("the tool ran before its claim was in the log")
+			r.Fatal("the tool ran before its claim was in the log")
 		}
 		r.e.claim(run, &s)
 		r.want("then all goes its way", "job.accepted", "job.started", "job.completed")
@@ -146,7 +146,7 @@ func TestEarlyStart(t *testing.T) {
 				reads.Load(), writes.Load(), keyed.Load())
 		}
 		if got := r.frames("sess_1"); len(got) != 0 {
-			t.Fatalf("%v was sent before it was durable", got)
+			r.Fatalf("%v was sent before it was durable", got)
 		}
 		release()
 		if got := r.frames("sess_1"); len(got) != 9 {

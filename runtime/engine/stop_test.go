@@ -31,13 +31,13 @@ func TestStopWaits(t *testing.T) {
 		r.submit("t", "{}")
 		synctest.Wait()
 		if stopped.Load() {
-			t.Fatal("Stop returned while two jobs were being accepted")
+			r.Fatal("Stop returned while two jobs were being accepted")
 		}
 		release()
 		time.Sleep(2*time.Second - 1)
 		synctest.Wait()
 		if stopped.Load() {
-			t.Fatal("Stop returned while the second job ran")
+			r.Fatal("Stop returned while the second job ran")
 		}
 		time.Sleep(1)
 		r.want("both have ended, the third was refused", "job.accepted msg_1", "job.accepted msg_2", "job.failed msg_3 UNAVAILABLE",

@@ -134,7 +134,7 @@ func TestIdempotencyRace(t *testing.T) {
 			frames := slices.DeleteFunc(r.frames(q.Session), func(f frame) bool { return f.Type == arcp.JobStarted })
 			want := []string{"job.accepted " + string(q.env.ID), "job.completed " + string(q.env.ID)}
 			if got := lines(frames); !slices.Equal(got, want) {
-				t.Fatalf("%s was sent %v, want %v", q.Session, got, want)
+				r.Fatalf("%s was sent %v, want %v", q.Session, got, want)
 			}
 			jobs[frames[0].JobID] = true
 		}
@@ -360,7 +360,7 @@ func TestChunks(t *testing.T) {
 			bubble(t, nil, func(r *rig) {
 				r.tool("t", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Raw(value), nil })
 				r.submit("t", "{}")
-				checkChunks(t, value, r.frames("sess_1")[2:])
+				checkChunks(r.T, value, r.frames("sess_1")[2:])
 			})
 		}
 	}

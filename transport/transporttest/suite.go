@@ -568,27 +568,33 @@ func callsRace(t *testing.T, dial Dial) {
 		p := newPair(t, dial, transport.Limits{})
 		var wg sync.WaitGroup
 		for _, c := range []transport.Conn{p.server, p.client} {
-			wg.Go(func() { readAll(c) })
 			wg.Go(func() { writeAll(c) })
 			wg.Go(func() { pingAll(c) })
 		}
+		begun := make(chan struct{})
+		wg.Go(func() { readAll(p.server, 1+i*10, begun) })
+		wg.Go(func() { readAll(p.client, 0, nil) })
 		wg.Go(func() {
-			for range i * 10 {
-				runtime.Gosched()
-			}
+			<-begun
 			_ = p.server.Close(transport.CloseGoingAway, "")
 		})
 		if i%3 == 0 {
-			wg.Go(func() { _ = p.client.Abort() })
+			wg.Go(func() {
+				<-begun
+				_ = p.client.Abort()
+			})
 		}
 		p.within("the end", wg.Wait)
-		_ = p.client.Close(transport.CloseNormal, "")
 	}
 }
 
-func readAll(c transport.Conn) {
+// readAll reads to the end and then closes. It closes begun after n frames.
+func readAll(c transport.Conn, n int, begun chan<- struct{}) {
 	defer c.Close(transport.CloseNormal, "")
-	for {
+	for i := 1; ; i++ {
+		if i == n {
+			close(begun)
+		}
 		if f, err := c.Read(); err != nil || !bytes.HasPrefix(f, []byte("0123")) {
 			return
 		}

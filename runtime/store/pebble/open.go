@@ -145,7 +145,21 @@ func (s *Store) load(dir string, opts *Options) error {
 	s.sessions.Store(int64(s.enc.state.Sessions))
 	s.enc.floors = make(map[arcp.SessionID]uint64)
 	s.core = sequence.New(src, opts.IDs, s.enc.state.Deleted)
+	if err := s.loadLastJob(); err != nil {
+		return err
+	}
 	return s.loadLive()
+}
+
+func (s *Store) loadLastJob() error {
+	it, err := s.db.NewIter(table(tJob + string(rune(codec.MintedID))))
+	if err != nil {
+		return err
+	}
+	if it.Last() {
+		s.enc.lastJob = append(s.enc.lastJob, it.Key()...)
+	}
+	return joinClose(it.Error(), it)
 }
 
 // checkFormat writes the format's number into a new store and compares it in

@@ -86,6 +86,8 @@ func testReopen(t *testing.T, open Open) {
 	d.do(put("a", lastRev, "z"))
 	d.refuse(&store.Write{Job: full.ID, Attempt: 1}, store.ErrFenced)
 	d.refuse(d.completion("job_ended", 1), store.ErrTerminal)
+	d.refuse(&store.Write{Submit: jobRow("job_ended", s)}, store.ErrExists)
+	d.refuse(&store.Write{Submit: jobRow(full.ID, s)}, store.ErrExists)
 	if r := d.batch(&store.Write{Submit: fullJob(s)})[0]; r.Existing != full.ID || r.Digest != full.Digest {
 		t.Errorf("the idempotency key is held by %+v", r)
 	}

@@ -101,7 +101,11 @@ func AppendKeyID[T ~string](b []byte, prefix string, id T) []byte {
 	return append(b, 0, 1)
 }
 
-const keyText = 2
+// First bytes of an id in a key.
+const (
+	MintedID = idMinted
+	keyText  = 2
+)
 
 // CutKeyID reads what AppendKeyID wrote and returns what follows it.
 func CutKeyID(b []byte, prefix string) (id string, rest []byte, ok bool) {

@@ -1,0 +1,303 @@
+package runtime_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	goruntime "runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime"
+	"github.com/arcpd/arcpd/transport"
+)
+
+// seed is of the random frames: ARCP_SEED repeats a run.
+func seed(t *testing.T) uint64 {
+	s, err := strconv.ParseUint(os.Getenv("ARCP_SEED"), 10, 64)
+	if err != nil {
+		s = rand.Uint64()
+	}
+	t.Logf("ARCP_SEED=%d", s)
+	return s
+}
+
+// noise makes frames: valid ones of every type, mutated ones, and bytes.
+type noise struct {
+	*rand.Rand
+	n int
+}
+
+// payloads that make sense for types that are acted upon; $ is a small number.
+var payloads = map[arcp.Type][]string{
+	arcp.SessionOpen:     {`{"auth":{"scheme":"bearer","token":"x"},"client":{"kind":"k","version":"1"}}`},
+	arcp.SessionPing:     {`{"nonce":"n","sent_at":"2030-01-01T00:00:00Z"}`},
+	arcp.SessionAck:      {`{"last_processed_seq":$}`},
+	arcp.SessionListJobs: {`{"limit":$}`, `{"filter":{"status":["running"]}}`, `{"cursor":"$"}`},
+	arcp.Cancel:          {`{"target":"job","target_id":"job_$"}`, `{"target":"session","target_id":"sess_$"}`, `{"target":"stream","target_id":"str_$"}`},
+	arcp.JobSubscribe:    {`{"job_id":"job_$","history":true}`},
+	arcp.JobUnsubscribe:  {`{"job_id":"job_$"}`},
+	arcp.ToolInvoke: {`{"tool":"demo.echo","arguments":{"n":$}}`, `{"tool":"demo.emit","arguments":{"count":$,"bytes":10}}`,
+		`{"tool":"demo.sleep","arguments":{"ms":$}}`, `{"tool":"demo.panic"}`, `{"tool":"demo.none"}`, `{"tool":"jobs.get","arguments":{"job_id":"job_$"}}`,
+		`{"tool":"demo.fail","arguments":{"code":"INTERNAL","message":"$"},"idempotency_key":"k$"}`,
+		`{"tool":"demo.echo","direct":true,"idempotency_key":"k$"}`, `{"tool":"demo.stubborn","arguments":{"ms":$},"max_runtime_sec":0.001}`},
+}
+
+func (n *noise) frame() []byte {
+	switch n.IntN(10) {
+	case 0:
+		return n.bytes()
+	case 1, 2, 3:
+		return n.mutate(n.valid())
+	}
+	return n.valid()
+}
+
+func (n *noise) valid() []byte {
+	typ := arcp.Catalog[n.IntN(len(arcp.Catalog))].Type
+	if n.IntN(3) == 0 {
+		typ = []arcp.Type{arcp.ToolInvoke, arcp.Cancel, arcp.JobSubscribe, arcp.SessionListJobs}[n.IntN(4)]
+	}
+	if typ == arcp.SessionClose && n.IntN(20) > 0 { // or every conversation is a short one
+		typ = arcp.Ping
+	}
+	payload := "{}"
+	if list := payloads[typ]; len(list) > 0 {
+		payload = strings.ReplaceAll(list[n.IntN(len(list))], "$", strconv.Itoa(1+n.IntN(20)))
+	}
+	n.n++
+	more := []string{"", "", `"priority":"high",`, `"trace_id":"t",`, `"job_id":"job_1",`, `"extensions":{"optional":true},`, `"event_seq":7,`}[n.IntN(7)]
+	return fmt.Appendf(nil, `{"arcp":"1.1","id":"msg_%d","type":%q,"timestamp":"2030-01-02T15:04:05Z",%s"payload":%s}`, n.n, typ, more, payload)
+}
+
+func (n *noise) mutate(f []byte) []byte {
+	for range 1 + n.IntN(3) {
+		i := n.IntN(len(f) + 1)
+		switch n.IntN(5) {
+		case 0:
+			f = append(f[:i:i], f[min(len(f), i+1+n.IntN(8)):]...)
+		case 1:
+			f = append(f[:i:i], append([]byte(`{"[]:,0nx\`[n.IntN(10):]), f[i:]...)...)
+		case 2:
+			if i < len(f) {
+				f[i] ^= 1 << n.IntN(7)
+			}
+		case 3:
+			f = append(f[:i:i], append(bytes.Clone(f[n.IntN(len(f)+1):]), f[i:]...)...)
+		case 4:
+			f = bytes.ReplaceAll(f, []byte(`"demo.`), []byte(`"demo.demo.`))
+		}
+	}
+	return bytes.ToValidUTF8(f, []byte("?"))
+}
+
+func (n *noise) bytes() []byte {
+	b := make([]byte, n.IntN(200))
+	for i := range b {
+		b[i] = byte(n.Uint32())
+	}
+	if n.IntN(50) > 0 { // else it is not UTF-8, and ends the connection
+		b = bytes.ToValidUTF8(b, []byte("?"))
+	}
+	if len(b) == 0 {
+		b = []byte("x")
+	}
+	return b
+}
+
+// talker sends noise over connections, a new one whenever one ends.
+type talker struct {
+	*testing.T
+	noise
+	dial func() (transport.Conn, error)
+	ends map[string]int
+}
+
+// talk sends n frames.
+func (k *talker) talk(n int) {
+	k.ends = make(map[string]int)
+	for n > 0 {
+		c, err := k.dial()
+		if err != nil {
+			k.Errorf("dial: %v", err)
+			return
+		}
+		n -= k.conversation(c, n)
+	}
+}
+
+// conversation sends frames until the connection ends, or n of them, and checks
+// why it ended.
+func (k *talker) conversation(c transport.Conn, n int) (sent int) {
+	var why error
+	var frames atomic.Int64
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			raw, err := c.Read()
+			if err != nil {
+				why = err
+				return
+			}
+			if _, err := arcp.Decode(raw); err != nil {
+				k.Errorf("the runtime sent what is no frame: %s", raw)
+			}
+			frames.Add(1)
+		}
+	}()
+	if k.IntN(4) > 0 {
+		open := fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"noise","version":"1"}}`, token)
+		_ = c.Write(fmt.Appendf(nil, `{"arcp":"1.1","id":"msg_open","type":"session.open","timestamp":"2030-01-02T15:04:05Z","payload":%s}`, open))
+	}
+	for sent < n {
+		f := k.frame()
+		sent++
+		if c.Write(f) != nil || sent%16 == 0 && c.Flush() != nil {
+			break
+		}
+	}
+	if sent == n {
+		_ = c.Flush()
+		_ = c.Close(transport.CloseNormal, "")
+	}
+	<-ended
+	_ = c.Abort()
+	k.ends[reason(why)]++
+	return sent
+}
+
+// reason is how a connection ended, for those that decision allows.
+func reason(err error) string {
+	te, ok := errors.AsType[*transport.Error](err)
+	switch {
+	case !ok:
+		return err.Error()
+	case te.Remote:
+		return fmt.Sprintf("%d %s", te.Code, te.Reason)
+	case errors.Is(err, transport.ErrClosed):
+		return "by the test"
+	}
+	return err.Error()
+}
+
+// allowed are the ends that bad frames may lead to (SPEC.md §6): what the client
+// asked for, a row of bad frames or credentials, and bytes that are no text.
+var allowed = []string{"by the test", "1000", "1008 too many malformed frames in a row", "1008 too many authentication failures",
+	"1007 a frame is not UTF-8", "1008 handshake not completed in time"}
+
+func (k *talker) check() {
+	for why, n := range k.ends {
+		ok := false
+		for _, a := range allowed {
+			ok = ok || strings.HasPrefix(why, a)
+		}
+		if !ok {
+			k.Errorf("%d connections ended with %q", n, why)
+		}
+	}
+	k.Logf("ends: %v", k.ends)
+}
+
+// Random frames neither crash the runtime, nor end a session but by the rules,
+// nor leave a goroutine behind, in memory ...
+func TestNoise(t *testing.T) {
+	s := seed(t)
+	inBubble(t, nil, func(b *bed) {
+		var talking sync.WaitGroup
+		for i := range uint64(4) {
+			talking.Go(func() {
+				k := &talker{T: t, noise: noise{Rand: rand.New(rand.NewPCG(s, i))}, dial: func() (transport.Conn, error) {
+					near, far := transport.Pipe(transport.Limits{})
+					b.serve.Go(func() { _ = b.rt.Serve(far) })
+					return near, nil
+				}}
+				k.talk(15_000)
+				k.check()
+			})
+		}
+		talking.Wait()
+		p := b.dial("alice")
+		p.send("tool.invoke", `{"tool":"demo.echo"}`)
+		p.until("job.completed")
+		time.Sleep(time.Hour)
+		checkLabels(t, b.reg)
+		_ = p.conn.Abort()
+		synctest.Wait()
+		if n := b.sum("arcp_jobs", "") - b.sum("arcp_jobs_", "") + b.sum("arcp_sessions", "") + b.sum("arcp_connections_open", ""); n != 0 {
+			t.Errorf("%v jobs, sessions and connections are still counted", n)
+		}
+	})
+}
+
+// ... and over WebSockets.
+func TestNoiseOverWebSocket(t *testing.T) {
+	s := seed(t)
+	reg := prometheus.NewRegistry()
+	srv := start(t, memory(t), func(c *runtime.Config) { c.Registry = reg })
+	var talking sync.WaitGroup
+	for i := range uint64(4) {
+		talking.Go(func() {
+			k := &talker{T: t, noise: noise{Rand: rand.New(rand.NewPCG(s, i))}, dial: func() (transport.Conn, error) {
+				return transport.Dial(t.Context(), srv.url, transport.DialOptions{})
+			}}
+			k.talk(10_000)
+			k.check()
+		})
+	}
+	talking.Wait()
+	srv.dial(t, "alice") // it still serves
+	checkLabels(t, reg)
+	t.Cleanup(func() { checkNoGoroutines(t) })
+}
+
+// checkLabels fails if a client can make up label values.
+func checkLabels(t *testing.T, reg *prometheus.Registry) {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if n := len(f.GetMetric()); n > 300 {
+			t.Errorf("%s has %d label sets", f.GetName(), n)
+		}
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if v := l.GetValue(); strings.ContainsAny(v, "?{}[]\" ") || strings.HasPrefix(v, "msg_") || strings.HasPrefix(v, "job_") || strings.HasPrefix(v, "sess_") {
+					t.Errorf("%s has the label %s=%q", f.GetName(), l.GetName(), v)
+				}
+			}
+		}
+	}
+}
+
+// checkNoGoroutines waits until no goroutine of the runtime is left.
+func checkNoGoroutines(t *testing.T) {
+	buf := make([]byte, 4<<20)
+	for deadline := time.Now().Add(30 * time.Second); ; goruntime.Gosched() {
+		all := string(buf[:goruntime.Stack(buf, true)])
+		left := 0
+		for _, g := range strings.Split(all, "\n\n") {
+			if strings.Contains(g, "arcpd/runtime.(") || strings.Contains(g, "arcpd/runtime/eventlog.(") || strings.Contains(g, "arcpd/runtime/engine.(") {
+				left++
+			}
+		}
+		if left == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d goroutines of the runtime are left:\n%s", left, all)
+		}
+	}
+}
