@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,8 +139,7 @@ func (k *talker) talk(n int) {
 // why it ended.
 func (k *talker) conversation(c transport.Conn, n int) (sent int) {
 	var why error
-	var frames atomic.Int64
-	ended := make(chan struct{})
+	ended, heard := make(chan struct{}), make(chan struct{}, 1)
 	go func() {
 		defer close(ended)
 		for {
@@ -150,20 +148,29 @@ func (k *talker) conversation(c transport.Conn, n int) (sent int) {
 				why = err
 				return
 			}
-			if _, err := arcp.Decode(raw); err != nil {
+			env, err := arcp.Decode(raw)
+			if err != nil {
 				k.Errorf("the runtime sent what is no frame: %s", raw)
 			}
-			frames.Add(1)
+			if env.Type == arcp.SessionAccepted || strings.HasPrefix(string(env.CorrelationID), "msg_sync") {
+				heard <- struct{}{}
+			}
 		}
 	}()
-	if k.IntN(4) > 0 {
+	opened := k.IntN(8) > 0
+	if !opened {
+		n = min(n, 400) // nobody says what was heard of it
+	} else {
 		open := fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"noise","version":"1"}}`, token)
 		_ = c.Write(fmt.Appendf(nil, `{"arcp":"1.1","id":"msg_open","type":"session.open","timestamp":"2030-01-02T15:04:05Z","payload":%s}`, open))
+	}
+	if c.Flush() == nil && opened {
+		<-heard
 	}
 	for sent < n {
 		f := k.frame()
 		sent++
-		if c.Write(f) != nil || sent%16 == 0 && c.Flush() != nil {
+		if c.Write(f) != nil || sent%16 == 0 && !k.sync(c, opened, ended, heard) {
 			break
 		}
 	}
@@ -177,7 +184,28 @@ func (k *talker) conversation(c transport.Conn, n int) (sent int) {
 	return sent
 }
 
-// reason is how a connection ended, for those that decision allows.
+// sync waits until what was sent was handled, so that little of it is lost when
+// the connection ends; false if it has.
+func (k *talker) sync(c transport.Conn, opened bool, ended, heard chan struct{}) bool {
+	if opened {
+		k.n++
+		_ = c.Write(fmt.Appendf(nil, `{"arcp":"1.1","id":"msg_sync%d","type":"ping","timestamp":"2030-01-02T15:04:05Z","payload":{}}`, k.n))
+	}
+	if c.Flush() != nil {
+		return false
+	}
+	if !opened {
+		return true
+	}
+	select {
+	case <-heard:
+		return true
+	case <-ended:
+		return false
+	}
+}
+
+// reason is how a connection ended.
 func reason(err error) string {
 	te, ok := errors.AsType[*transport.Error](err)
 	switch {
@@ -222,7 +250,7 @@ func TestNoise(t *testing.T) {
 					b.serve.Go(func() { _ = b.rt.Serve(far) })
 					return near, nil
 				}}
-				k.talk(15_000)
+				k.talk(16_000)
 				k.check()
 			})
 		}
@@ -232,6 +260,7 @@ func TestNoise(t *testing.T) {
 		p.until("job.completed")
 		time.Sleep(time.Hour)
 		checkLabels(t, b.reg)
+		checkHandled(t, b.reg, 60_000)
 		_ = p.conn.Abort()
 		synctest.Wait()
 		if n := b.sum("arcp_jobs", "") - b.sum("arcp_jobs_", "") + b.sum("arcp_sessions", "") + b.sum("arcp_connections_open", ""); n != 0 {
@@ -243,6 +272,7 @@ func TestNoise(t *testing.T) {
 // ... and over WebSockets.
 func TestNoiseOverWebSocket(t *testing.T) {
 	s := seed(t)
+	t.Cleanup(func() { checkNoGoroutines(t) })
 	reg := prometheus.NewRegistry()
 	srv := start(t, memory(t), func(c *runtime.Config) { c.Registry = reg })
 	var talking sync.WaitGroup
@@ -251,14 +281,38 @@ func TestNoiseOverWebSocket(t *testing.T) {
 			k := &talker{T: t, noise: noise{Rand: rand.New(rand.NewPCG(s, i))}, dial: func() (transport.Conn, error) {
 				return transport.Dial(t.Context(), srv.url, transport.DialOptions{})
 			}}
-			k.talk(10_000)
+			k.talk(12_000)
 			k.check()
 		})
 	}
 	talking.Wait()
 	srv.dial(t, "alice") // it still serves
 	checkLabels(t, reg)
-	t.Cleanup(func() { checkNoGoroutines(t) })
+	checkHandled(t, reg, 45_000)
+}
+
+// checkHandled fails if most of the noise was not heard: it would prove nothing.
+func checkHandled(t *testing.T, reg *prometheus.Registry, atLeast float64) {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	handled := 0.0
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				switch f.GetName() + " " + l.GetValue() {
+				case "arcp_envelopes_total in", "arcp_protocol_errors_total not_json", "arcp_protocol_errors_total envelope",
+					"arcp_protocol_errors_total too_deep", "arcp_protocol_errors_total bad_value":
+					handled += m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	if handled < atLeast {
+		t.Errorf("%v frames were handled, want at least %v", handled, atLeast)
+	}
 }
 
 // checkLabels fails if a client can make up label values.
