@@ -4,8 +4,8 @@ FUZZTIME ?= 30s
 URL      ?= ws://127.0.0.1:7777/arcp
 
 # Tools are pinned here and run without being installed.
-STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
-GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.6.0
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14

@@ -181,7 +181,7 @@ func TestRateLimit(t *testing.T) {
 // A peer that asks without reading the answers is not read any more, whatever
 // it asks: what waits for it is bounded. When it reads, all answers come.
 func TestPeerThatDoesNotRead(t *testing.T) {
-	const enough = 4_500
+	const enough = 4_000
 	for name, frame := range map[string]struct{ typ, payload string }{
 		"answers of the session": {"ping", fmt.Sprintf(`{"nonce":%q}`, strings.Repeat("x", 1000))},
 		"refused submits":        {"tool.invoke", `{"tool":"demo.none"}`},
@@ -218,7 +218,7 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 
 // The store standing still does not make the runtime take ever more commands.
 func TestCommandsWhileTheStoreStandsStill(t *testing.T) {
-	const enough = 4_500
+	const enough = 4_000
 	for name, frame := range map[string]struct{ typ, payload string }{
 		"submits":         {"tool.invoke", `{"tool":"demo.none"}`},
 		"builtin submits": {"tool.invoke", `{"tool":"jobs.get","arguments":{"job_id":"job_none"}}`},

@@ -66,7 +66,7 @@ func (c *Client) control(env *arcp.Envelope) (done bool) {
 	switch env.Type {
 	case arcp.Ping:
 		p, _ := arcp.DecodePayload[arcp.PingPayload](env) // a nonce that cannot be read is not repeated
-		c.reply(env, arcp.Pong, arcp.PongPayload{Nonce: p.Nonce})
+		c.reply(env, arcp.Pong, arcp.PongPayload(p))
 		return true
 	case arcp.SessionPing:
 		p, _ := arcp.DecodePayload[arcp.SessionPingPayload](env)

@@ -189,6 +189,7 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 	}
 	keepProcs()
 	ballast = make([]byte, ballastSize)
+	goruntime.KeepAlive(ballast)
 	cfg := s.runtimeConfig()
 	cfg.Store, cfg.Auth, cfg.Tools, cfg.Fingerprint = st, s.auth, tools, print
 	rt, err := runtime.New(ctx, cfg)

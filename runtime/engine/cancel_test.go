@@ -54,14 +54,14 @@ func TestHardStopAndAbandon(t *testing.T) {
 		r.want("the second waits", "cancel.accepted msg_3", "job.accepted msg_2")
 		time.Sleep(100*time.Millisecond - 1)
 		r.want("not before the deadline")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		r.want("the hard stop", "job.cancelled msg_1 ABORTED")
 		time.Sleep(abandonAfter - 1)
 		r.want("the tool still has its slot")
 		if n := r.gauge("arcp_tools_abandoned_total"); n != 0 {
 			t.Errorf("%v tools abandoned too early", n)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		r.want("then it is left behind", "job.started msg_2")
 		if n := r.gauge("arcp_tools_abandoned_total"); n != 1 {
 			t.Errorf("%v tools abandoned, want 1", n)
@@ -86,7 +86,7 @@ func TestToolLimitDuringCancel(t *testing.T) {
 		r.want("", "cancel.accepted")
 		time.Sleep(10*time.Second - 1)
 		r.want("the tool has time until the deadline")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		r.want("and is stopped by force then", "job.cancelled msg_1 ABORTED")
 		time.Sleep(2 * time.Hour)
 	})

@@ -39,7 +39,7 @@ func TestStopWaits(t *testing.T) {
 		if stopped.Load() {
 			r.Fatal("Stop returned while the second job ran")
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		r.want("both have ended, the third was refused", "job.accepted msg_1", "job.accepted msg_2", "job.failed msg_3 UNAVAILABLE",
 			"job.started msg_1", "job.completed msg_1", "job.started msg_2", "job.completed msg_2")
 		if !stopped.Load() {
@@ -177,7 +177,7 @@ func TestManualHeartbeats(t *testing.T) {
 		r.submit("t", "{}")
 		time.Sleep(4*interval - 1)
 		r.want("two beats, then silence", "job.accepted", "job.started", "job.heartbeat", "job.heartbeat")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		r.want("two are missing", "job.failed msg_1 HEARTBEAT_LOST")
 		r.idle("")
 	})

@@ -128,7 +128,7 @@ func invalid(format string, args ...any) error {
 }
 
 func (m *Machine) ping(_ time.Time, env *arcp.Envelope, p arcp.PingPayload) error {
-	m.send(arcp.Pong, env.ID, arcp.PongPayload{Nonce: p.Nonce})
+	m.send(arcp.Pong, env.ID, arcp.PongPayload(p))
 	return nil
 }
 
