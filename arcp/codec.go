@@ -150,6 +150,12 @@ func peekID(frame []byte) MessageID {
 // *EncodingError that names the member at fault.
 func DecodePayload[T any](env *Envelope) (T, error) {
 	var p T
+	if q, ok := any(&p).(quickReader); ok {
+		if q.readQuickly(env.Payload) {
+			return p, nil
+		}
+		p = *new(T)
+	}
 	err := json.Unmarshal(env.Payload, &p)
 	if err == nil {
 		return p, nil

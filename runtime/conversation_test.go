@@ -197,6 +197,20 @@ func TestAckTrims(t *testing.T) {
 	})
 }
 
+// An ack of more than was sent leaves what was not.
+func TestAckBeyond(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		p := b.dial("alice")
+		p.submit("demo.emit", `{"count":3000,"bytes":1000,"delay_ms":10}`)
+		time.Sleep(time.Second)
+		p.send("session.ack", `{"last_processed_seq":18446744073709551615}`)
+		synctest.Wait()
+		if env := p.until("job.completed"); env.EventSeq != 3003 {
+			t.Errorf("the end has the number %d, want 3003", env.EventSeq)
+		}
+	})
+}
+
 // Pages are stable while jobs come, cursors are good for one filter and one
 // principal, and nobody sees another's jobs.
 func TestListJobs(t *testing.T) {
@@ -252,6 +266,7 @@ func TestListJobs(t *testing.T) {
 		if e := refusal(t, stranger.expect("nack")); e.Code != arcp.CodeInvalidRequest {
 			t.Errorf("another principal's cursor: %+v, want INVALID_REQUEST", e)
 		}
+		synctest.Wait()
 		if n := len(list(p, `{"filter":{"status":["success"],"agent":"demo.echo@1.0.0"}}`).Jobs); n != len(want) {
 			t.Errorf("%d jobs by status and agent, want %d", n, len(want))
 		}

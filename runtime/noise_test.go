@@ -250,7 +250,7 @@ func TestNoise(t *testing.T) {
 					b.serve.Go(func() { _ = b.rt.Serve(far) })
 					return near, nil
 				}}
-				k.talk(16_000)
+				k.talk(noiseFrames / 4)
 				k.check()
 			})
 		}
@@ -260,7 +260,7 @@ func TestNoise(t *testing.T) {
 		p.until("job.completed")
 		time.Sleep(time.Hour)
 		checkLabels(t, b.reg)
-		checkHandled(t, b.reg, 60_000)
+		checkHandled(t, b.reg, noiseFrames*9/10)
 		_ = p.conn.Abort()
 		synctest.Wait()
 		if n := b.sum("arcp_jobs", "") + b.sum("arcp_sessions", "") + b.sum("arcp_connections_open", ""); n != 0 {
@@ -281,14 +281,14 @@ func TestNoiseOverWebSocket(t *testing.T) {
 			k := &talker{T: t, noise: noise{Rand: rand.New(rand.NewPCG(s, i))}, dial: func() (transport.Conn, error) {
 				return transport.Dial(t.Context(), srv.url, transport.DialOptions{})
 			}}
-			k.talk(12_000)
+			k.talk(noiseFrames / 4)
 			k.check()
 		})
 	}
 	talking.Wait()
 	srv.dial(t, "alice") // it still serves
 	checkLabels(t, reg)
-	checkHandled(t, reg, 45_000)
+	checkHandled(t, reg, noiseFrames*9/10)
 }
 
 // checkHandled fails if most of the noise was not heard: it would prove nothing.

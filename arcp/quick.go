@@ -1,0 +1,91 @@
+package arcp
+
+import "bytes"
+
+// quickReader is a payload that reads its everyday form by itself, at a fraction
+// of what reflection costs. It reports false for any other form, which is then
+// decoded in full. The raw payload is valid JSON: it was part of a frame.
+type quickReader interface{ readQuickly(raw Raw) bool }
+
+// eachMember calls fn for the members of an object until it returns false.
+func eachMember(raw Raw, fn func(name []byte, value Raw) bool) bool {
+	s := scanners.Get().(*scanner)
+	defer func() {
+		s.src = nil
+		scanners.Put(s)
+	}()
+	s.reset(raw)
+	o, err := s.open()
+	for err == nil {
+		name, value, more, e := s.member(&o)
+		switch {
+		case e != nil:
+			err = e
+		case !more:
+			return s.end() == nil
+		case !fn(name, value):
+			return false
+		}
+	}
+	return false
+}
+
+// plain sets a text that has no escapes.
+func plain[S ~string](to *S, value Raw) bool {
+	if value[0] != '"' || bytes.IndexByte(value, '\\') >= 0 {
+		return false
+	}
+	*to = S(value[1 : len(value)-1])
+	return true
+}
+
+// readQuickly reads a tool and its arguments without options.
+func (p *ToolInvokePayload) readQuickly(raw Raw) bool {
+	return eachMember(raw, func(name []byte, value Raw) bool {
+		switch string(name) {
+		case "tool":
+			return plain(&p.Tool, value)
+		case "arguments":
+			p.Arguments = value[:len(value):len(value)]
+			return true
+		}
+		return false
+	})
+}
+
+// readQuickly reads an open that offers no capabilities.
+func (p *SessionOpenPayload) readQuickly(raw Raw) bool {
+	return eachMember(raw, func(name []byte, value Raw) bool {
+		switch string(name) {
+		case "auth":
+			return eachMember(value, func(name []byte, value Raw) bool {
+				switch string(name) {
+				case "scheme":
+					return plain(&p.Auth.Scheme, value)
+				case "token":
+					return plain(&p.Auth.Token, value)
+				}
+				return false
+			})
+		case "client":
+			return eachMember(value, p.Client.member)
+		case "capabilities":
+			return string(value) == "{}"
+		}
+		return false
+	})
+}
+
+func (c *ClientInfo) member(name []byte, value Raw) bool {
+	switch string(name) {
+	case "kind":
+		return plain(&c.Kind, value)
+	case "version":
+		return plain(&c.Version, value)
+	case "fingerprint":
+		return plain(&c.Fingerprint, value)
+	case "principal":
+		return plain(&c.Principal, value)
+	}
+	return false
+}

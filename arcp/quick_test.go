@@ -1,0 +1,58 @@
+package arcp
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The everyday forms are read without reflection, and every form to the same
+// value as with it.
+func TestQuickReadersAgreeWithReflection(t *testing.T) {
+	for _, tt := range []struct {
+		raw   string
+		quick bool
+	}{
+		{`{"tool":"demo.echo","arguments":{ "a" : [1,2.50] }}`, true},
+		{`{ "arguments" : null , "tool" : "demo.echo" }`, true},
+		{`{"tool":"demo.echo"}`, true},
+		{`{}`, true},
+		{`{"tool":"demo.\u0065cho"}`, false},
+		{`{"tool":null}`, false},
+		{`{"tool":"demo.echo","max_runtime_sec":3}`, false},
+		{`{"tool":"demo.echo","unknown":3}`, false},
+	} {
+		agree[ToolInvokePayload](t, tt.raw, tt.quick)
+	}
+	for _, tt := range []struct {
+		raw   string
+		quick bool
+	}{
+		{`{"auth":{"scheme":"bearer","token":"t"},"client":{"kind":"k","version":"1","fingerprint":"f","principal":"p"},"capabilities":{}}`, true},
+		{`{"auth":{"scheme":"none"},"client":{"kind":"k","version":"1"}}`, true},
+		{`{"auth":{"scheme":"bearer","token":"t","more":1},"client":{"kind":"k","version":"1"}}`, false},
+		{`{"auth":null,"client":{"kind":"k","version":"1"}}`, false},
+		{`{"auth":{"scheme":"bearer","token":"t"},"client":{"kind":"k","version":"1"},"capabilities":{"streaming":true}}`, false},
+	} {
+		agree[SessionOpenPayload](t, tt.raw, tt.quick)
+	}
+}
+
+func agree[T any](t *testing.T, raw string, quick bool) {
+	t.Helper()
+	var p T
+	if got := any(&p).(quickReader).readQuickly(Raw(raw)); got != quick {
+		t.Errorf("%s: read quickly: %v, want %v", raw, got, quick)
+	}
+	got, err := DecodePayload[T](&Envelope{Payload: Raw(raw)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want T
+	if err := Unmarshal([]byte(raw), &want); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("%s (-reflection +got):\n%s", raw, d)
+	}
+}
