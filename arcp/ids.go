@@ -135,28 +135,18 @@ func (s *IDSource) After(body string) {
 }
 
 // Append appends the body of a new identifier, without a prefix.
-func (s *IDSource) Append(dst []byte) []byte { return AppendIDBody(dst, s.reserve(1)) }
+func (s *IDSource) Append(dst []byte) []byte { return AppendIDBody(dst, s.Reserve(1)) }
 
-// Each calls fn for each of n identifiers that follow each other directly, with
-// the body of each, which is valid during the call. Minting many at once costs
-// one look at the clock and no randomness but the first one's (RFC 9562 §6.2,
-// method 2): they are unique and ordered, and the next one can be guessed.
-func (s *IDSource) Each(n int, fn func(i int, body []byte)) {
-	u := s.reserve(n)
-	var b [IDBodyLen]byte
-	for i := range n {
-		fn(i, AppendIDBody(b[:0], u))
-		u = next(u)
-	}
-}
-
-// reserve mints n identifiers and returns the first.
-func (s *IDSource) reserve(n int) [16]byte {
+// Reserve mints n identifiers that follow each other and returns the first; Next
+// makes the others of it, and AppendIDBody their bodies. Minting many at once
+// costs one look at the clock and no randomness but the first one's (RFC 9562
+// §6.2, method 2): they are unique and ordered, and the next can be guessed.
+func (s *IDSource) Reserve(n int) [16]byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u, err := uuid.NewV7()
 	if err != nil || string(u[:]) <= string(s.last[:]) {
-		u = next(s.last)
+		u = Next(s.last)
 	}
 	s.last = u
 	lo := binary.BigEndian.Uint64(u[8:])
@@ -166,8 +156,8 @@ func (s *IDSource) reserve(n int) [16]byte {
 	return u
 }
 
-// next is u + 1 as a 128 bit number.
-func next(u [16]byte) [16]byte {
+// Next is the identifier that follows u: u + 1 as a 128 bit number.
+func Next(u [16]byte) [16]byte {
 	for i := len(u) - 1; i >= 0; i-- {
 		if u[i]++; u[i] != 0 {
 			break

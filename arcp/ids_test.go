@@ -136,20 +136,18 @@ func TestNewIDForm(t *testing.T) {
 	}
 }
 
-func TestEachMintsAscendingIDs(t *testing.T) {
+func TestReserveMintsAscendingIDs(t *testing.T) {
 	var s arcp.IDSource
 	last := string(s.Append(nil))
 	for range 100 {
-		s.Each(50, func(i int, body []byte) {
-			if string(body) <= last {
-				t.Fatalf("id %d is %s after %s", i, body, last)
+		u := s.Reserve(50)
+		for i := range 50 {
+			body := string(arcp.AppendIDBody(nil, u))
+			if body <= last || u[6]>>4 != 7 || u[8]>>6 != 2 {
+				t.Fatalf("id %d is %s after %s, want a greater UUIDv7", i, body, last)
 			}
-			u, ok := arcp.ParseIDBody(string(body))
-			if !ok || u[6]>>4 != 7 || u[8]>>6 != 2 {
-				t.Fatalf("%s is no UUIDv7", body)
-			}
-			last = string(body)
-		})
+			last, u = body, arcp.Next(u)
+		}
 		if next := string(s.Append(nil)); next <= last {
 			t.Fatalf("%s was minted after %s", next, last)
 		}

@@ -15,8 +15,8 @@ import (
 // command performs one command of the session.
 func (c *conn) command(now time.Time, cmd session.Command) {
 	switch cmd := cmd.(type) {
-	case session.Invoke:
-		c.invoke(&cmd)
+	case *session.Invoke:
+		c.invoke(cmd)
 	case session.CancelJob:
 		c.owed.Add(1)
 		c.rt.engine.Cancel(context.Background(), engine.Cancel{Request: cmd.Request, Job: cmd.Job,
@@ -46,7 +46,7 @@ func (o owing) Answer(answer any) bool { defer o.settle(); return o.cursor.Answe
 
 func (c *conn) invoke(cmd *session.Invoke) {
 	c.owed.Add(1)
-	s := engine.Submit{Envelope: &cmd.Envelope, Payload: &cmd.Payload, Session: c.id, Principal: c.identity.Principal,
+	s := engine.Submit{Envelope: cmd.Envelope, Payload: &cmd.Payload, Session: c.id, Principal: c.identity.Principal,
 		MaxJobs: c.identity.Limits.Jobs, Answers: c.cursor, Settled: c.settle}
 	if cmd.Refused != nil {
 		c.rt.engine.Refuse(&s, arcp.Nack, cmd.Refused)
@@ -148,7 +148,7 @@ func (c *conn) followJob(now time.Time, cmd session.FollowJob) {
 	c.remember(&j)
 	c.owed.Add(1)
 	c.rt.log.Append(&store.Write{Follow: c.follow(&j, from)}, func(r *store.Result) {
-		if r.Err != nil {
+		if r.Err != nil || len(r.Runs) == 0 && j.State.Terminal() { // nothing of it will come
 			c.post(func(time.Time) { delete(c.follows, j.ID) })
 		}
 		owing{c}.Answer(c.followed(cmd.Request, &j, r))

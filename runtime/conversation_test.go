@@ -127,6 +127,9 @@ func TestFollow(t *testing.T) {
 			t.Errorf("%+v: want JOB_NOT_FOUND", e)
 		}
 		late := b.dial("alice")
+		subscribe(late, "")
+		late.expect("job.subscribed") // of a job that has ended: nothing will come
+		synctest.Wait()
 		subscribe(late, `,"history":true`)
 		late.expect("job.subscribed", "job.accepted", "job.started", "log", "log", "log", "log", "job.completed")
 		late.send("ping", "{}")
@@ -205,6 +208,9 @@ func TestAckBeyond(t *testing.T) {
 		time.Sleep(time.Second)
 		p.send("session.ack", `{"last_processed_seq":18446744073709551615}`)
 		synctest.Wait()
+		if row, err := b.st.Session(context.Background(), p.session); err != nil || row.TrimmedTo == 0 || row.TrimmedTo > 1000 {
+			t.Errorf("the log begins after %d, %v; want what was written to be forgotten, and nothing else of 3,003", row.TrimmedTo, err)
+		}
 		if env := p.until("job.completed"); env.EventSeq != 3003 {
 			t.Errorf("the end has the number %d, want 3003", env.EventSeq)
 		}

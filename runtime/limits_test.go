@@ -124,6 +124,31 @@ func TestSessionLimits(t *testing.T) {
 	}
 }
 
+// Limits may be changed while the runtime serves; nobody loses what it has.
+func TestSetLimits(t *testing.T) {
+	inBubble(t, func(c *runtime.Config) { c.MaxSessions, c.MaxJobs = 2, 2 }, func(b *bed) {
+		first, second := b.dial("alice"), b.dial("alice")
+		for range 2 {
+			first.submit("demo.sleep", `{"ms":60000}`)
+		}
+		b.rt.SetLimits(runtime.Limits{MaxSessions: 1, MaxJobs: 1})
+		second.send("ping", "{}")
+		second.expect("pong")
+		second.send("tool.invoke", `{"tool":"demo.echo"}`)
+		if e := refusal(t, second.expect("job.failed")); e.Code != arcp.CodeResourceExhausted {
+			t.Errorf("%+v: want RESOURCE_EXHAUSTED", e)
+		}
+		b.rt.SetLimits(runtime.Limits{MaxSessions: 3, MaxJobs: -1, Rate: 60})
+		third := b.dial("alice")
+		third.submit("demo.echo", "{}")
+		third.until("job.completed")
+		for range 10 {
+			third.send("session.list_jobs", "{}")
+		}
+		third.until("nack")
+	})
+}
+
 // A session that the store refuses is in nobody's way.
 func TestSessionNotStored(t *testing.T) {
 	inBubble(t, func(c *runtime.Config) { c.MaxSessionsPerPrincipal = 1 }, func(b *bed) {

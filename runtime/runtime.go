@@ -337,8 +337,8 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 	r.mu.Unlock()
 	r.engine.Stop(ctx)
 	// What the jobs wrote last is given to the sessions before this returns; if
-	// the store has failed there is nothing to wait for.
-	_, _ = r.log.Commit(context.Background(), &store.Write{NoSync: true})
+	// the store has failed, or time is up, there is nothing to wait for.
+	_, _ = r.log.Commit(ctx, &store.Write{NoSync: true})
 	r.mu.Lock()
 	for c := range r.conns {
 		c.post(func(now time.Time) { c.shutdown(now) })

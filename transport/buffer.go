@@ -8,12 +8,28 @@ type buffer [BufferSize]byte
 
 var buffers = sync.Pool{New: func() any { return new(buffer) }}
 
-func getBuffer() *buffer { return buffers.Get().(*buffer) }
+// spare outlives garbage collections, which empty the pool: making a buffer
+// costs more than most reads. It holds at most 4 MiB.
+var spare = make(chan *buffer, 64)
+
+func getBuffer() *buffer {
+	select {
+	case b := <-spare:
+		return b
+	default:
+		return buffers.Get().(*buffer)
+	}
+}
 
 // putBuffer takes back a slice of a buffer that nobody uses any more. Slices
 // that did not come from the pool are left to the garbage collector.
 func putBuffer(p []byte) {
-	if cap(p) == BufferSize {
+	if cap(p) != BufferSize {
+		return
+	}
+	select {
+	case spare <- (*buffer)(p[:BufferSize]):
+	default:
 		buffers.Put((*buffer)(p[:BufferSize]))
 	}
 }

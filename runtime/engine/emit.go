@@ -74,20 +74,24 @@ func (j toolJob) ToolPanicked(p *tool.PanicError) {
 }
 
 func encode(v any) (arcp.Raw, error) {
+	if raw, given := v.(arcp.Raw); given {
+		if !raw.IsValid() {
+			return nil, arcp.Errorf(arcp.CodeInvalidArgument, "event is not valid JSON")
+		}
+		return raw, nil // it is copied before the call returns
+	}
 	raw, err := arcp.Marshal(v)
 	if err != nil {
 		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "event cannot be encoded as JSON: %s", err)
-	}
-	if _, given := v.(arcp.Raw); given && !raw.IsValid() {
-		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "event is not valid JSON")
 	}
 	return raw, nil
 }
 
 // emit queues an event; it blocks while too much waits for the store.
 func (r *run) emit(t arcp.Type, payload any) error {
-	var scratch [512]byte
-	raw, err := arcp.AppendJSON(scratch[:0], payload)
+	scratch := scratches.Get().(*[]byte)
+	raw, err := arcp.AppendJSON((*scratch)[:0], payload)
+	defer recycle(scratch, raw)
 	switch {
 	case err != nil:
 		return arcp.Errorf(arcp.CodeInvalidArgument, "%s cannot be encoded as JSON: %s", t, err)

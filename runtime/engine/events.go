@@ -53,10 +53,12 @@ func (r *run) event(t arcp.Type, now time.Time, p arcp.Priority, payload any) *s
 }
 
 func mustEvent(t arcp.Type, now time.Time, c *store.Common, p arcp.Priority, payload any) *store.Event {
-	raw, err := arcp.Marshal(payload)
+	scratch := scratches.Get().(*[]byte)
+	raw, err := arcp.AppendJSON((*scratch)[:0], payload)
 	if err != nil {
 		panic("engine: payload of " + string(t) + ": " + err.Error())
 	}
+	defer recycle(scratch, raw)
 	return store.NewEvent(t, now, c, p, raw)
 }
 

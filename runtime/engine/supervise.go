@@ -123,11 +123,14 @@ func (s *supervisor) begin(now time.Time) {
 	s.e.pool.run(func() { s.attempt(s.toolC) })
 }
 
+// errVanished is the outcome of a tool that calls runtime.Goexit.
+var errVanished = arcp.Errorf(arcp.CodeInternal, "the tool ended its goroutine")
+
 // attempt runs the tool and posts what came of it.
 func (s *supervisor) attempt(done chan struct{}) {
-	result := arcp.Errorf(arcp.CodeInternal, "the tool ended its goroutine")
+	result := errVanished
 	var value arcp.Raw
-	defer func() { // also when the tool calls runtime.Goexit
+	defer func() {
 		close(done)
 		s.post(func(m *job.Machine, now time.Time) {
 			if result != nil {
@@ -149,6 +152,7 @@ func (s *supervisor) write(now time.Time) *store.Write {
 	s.ended = s.outcome != nil
 	s.space.Broadcast()
 	s.mu.Unlock()
+	w.Events = make([]*store.Event, 0, len(s.pending)+len(emitted)+1) // and most likely one that ends the job
 	w.Events = append(append(w.Events, s.pending...), emitted...)
 	clear(emitted)
 	s.pending, s.spare, s.state = nil, emitted, ""

@@ -12,6 +12,7 @@ package eventlog
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"time"
 
@@ -160,6 +161,7 @@ func (l *Log) take() (batch []entry, ok bool) {
 			return nil, false
 		}
 		<-l.kick
+		runtime.Gosched() // whoever is about to append may join: a larger batch costs less a write
 	}
 }
 

@@ -13,7 +13,7 @@ type Command interface{ command() }
 // Invoke submits a job. When Refused is set the submit cannot be read, and the
 // refusal only has to leave in its place among the answers to submits.
 type Invoke struct {
-	Envelope arcp.Envelope
+	Envelope *arcp.Envelope // the one given to Receive
 	Payload  arcp.ToolInvokePayload
 	Refused  *arcp.Error
 }
@@ -57,7 +57,7 @@ type Leave struct {
 	Forget     bool
 }
 
-func (Invoke) command()        {}
+func (*Invoke) command()       {}
 func (CancelJob) command()     {}
 func (CancelSession) command() {}
 func (ListJobs) command()      {}
@@ -167,7 +167,7 @@ func (m *Machine) invoke(_ time.Time, env *arcp.Envelope) error {
 	if err == nil && p.OnDisconnect != "" && p.OnDisconnect != "continue" && p.OnDisconnect != "cancel" {
 		err = invalid("on_disconnect must be continue or cancel")
 	}
-	c := Invoke{Envelope: *env, Payload: p}
+	c := &Invoke{Envelope: env, Payload: p}
 	if err != nil {
 		c.Refused = badPayload(env.Type, err)
 	}

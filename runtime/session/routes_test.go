@@ -77,7 +77,7 @@ func refusalOf(t *testing.T, typ arcp.Type, name, wrong string) string {
 	m.Receive(t0, env)
 	out := m.Take()
 	for _, c := range out.Commands {
-		if inv, ok := c.(Invoke); ok && inv.Refused != nil {
+		if inv, ok := c.(*Invoke); ok && inv.Refused != nil {
 			return inv.Refused.Message
 		}
 	}

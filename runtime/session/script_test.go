@@ -301,9 +301,9 @@ func credentialsText(a Authenticate) string {
 }
 
 func commanded(c Command) string {
-	name := strings.TrimPrefix(fmt.Sprintf("%T", c), "session.")
+	name := strings.TrimPrefix(strings.TrimPrefix(fmt.Sprintf("%T", c), "*"), "session.")
 	switch c := c.(type) {
-	case Invoke:
+	case *Invoke:
 		refused := ""
 		if c.Refused != nil {
 			refused = fmt.Sprintf(" refused %s %q", c.Refused.Code, c.Refused.Message)

@@ -71,7 +71,11 @@ func member(b []byte, name, value string) []byte {
 
 // SetIDs patches the ids of events that follow each other in; only Commit does.
 func SetIDs(events []*Event, ids *arcp.IDSource) {
-	ids.Each(len(events), func(i int, body []byte) { copy(events[i].Body[len(bodyHead):], body) })
+	id := ids.Reserve(len(events))
+	for _, e := range events {
+		arcp.AppendIDBody(e.Body[:len(bodyHead)], id)
+		id = arcp.Next(id)
+	}
 }
 
 // SetID patches the id's body in; only Commit does.
