@@ -56,6 +56,9 @@ func (e *Engine) prepare(s *Submit) (*run, *arcp.Error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.Envelope.JobID != "" {
+		return nil, arcp.Errorf(arcp.CodeUnimplemented, "child jobs are not offered by this runtime; leave job_id out")
+	}
 	if err := unsupported(&s.Payload.SubmitOptions); err != nil {
 		return nil, err
 	}

@@ -185,6 +185,7 @@ func (m *Machine) cancel(_ time.Time, env *arcp.Envelope, p arcp.CancelPayload) 
 	deadline := DefaultCancelDeadline
 	if p.DeadlineMS != nil {
 		deadline = time.Duration(min(*p.DeadlineMS, uint64(MaxCancelDeadline/time.Millisecond))) * time.Millisecond
+		deadline = max(deadline, 1) // 0 is now; to the engine it would be the default
 	}
 	switch p.Target {
 	case arcp.TargetJob:
