@@ -53,7 +53,7 @@ func (p *ToolInvokePayload) readQuickly(raw Raw) bool {
 	})
 }
 
-// readQuickly reads an open that offers no capabilities.
+// readQuickly reads an open with nothing unusual in it.
 func (p *SessionOpenPayload) readQuickly(raw Raw) bool {
 	return eachMember(raw, func(name []byte, value Raw) bool {
 		switch string(name) {
@@ -70,7 +70,7 @@ func (p *SessionOpenPayload) readQuickly(raw Raw) bool {
 		case "client":
 			return eachMember(value, p.Client.member)
 		case "capabilities":
-			return string(value) == "{}"
+			return string(value) == "{}" || p.Capabilities.UnmarshalJSON(value) == nil
 		}
 		return false
 	})

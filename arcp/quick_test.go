@@ -32,7 +32,8 @@ func TestQuickReadersAgreeWithReflection(t *testing.T) {
 		{`{"auth":{"scheme":"none"},"client":{"kind":"k","version":"1"}}`, true},
 		{`{"auth":{"scheme":"bearer","token":"t","more":1},"client":{"kind":"k","version":"1"}}`, false},
 		{`{"auth":null,"client":{"kind":"k","version":"1"}}`, false},
-		{`{"auth":{"scheme":"bearer","token":"t"},"client":{"kind":"k","version":"1"},"capabilities":{"streaming":true}}`, false},
+		{`{"auth":{"scheme":"bearer","token":"t"},"client":{"kind":"k","version":"1"},"capabilities":{"streaming":true,"features":["ack"]}}`, true},
+		{`{"auth":{"scheme":"bearer","token":"t"},"client":{"kind":"k","version":"1"},"capabilities":null}`, true},
 	} {
 		agree[SessionOpenPayload](t, tt.raw, tt.quick)
 	}

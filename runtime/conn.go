@@ -80,7 +80,7 @@ func newConn(rt *Runtime, tc transport.Conn) *conn {
 		kick: make(chan struct{}, 1), done: make(chan struct{})}
 	c.tally.m = rt.metrics
 	c.m = session.New(now, &rt.sessionConfig, c.id)
-	c.out = newOutbox(tc, c.wake)
+	c.out = newOutbox(tc, rt.pool, c.wake)
 	c.log = rt.cfg.Log
 	if c.rate = rt.rate(); c.rate > 0 {
 		c.limiter = rate.NewLimiter(rate.Limit(float64(c.rate)/60), c.rate/60+1)
@@ -111,7 +111,11 @@ func (c *conn) post(f func(now time.Time)) bool {
 func (c *conn) serve() error {
 	c.tc.SetReadLimit(maxOpeningFrame)
 	var reader sync.WaitGroup
-	reader.Go(c.read)
+	reader.Add(1)
+	c.rt.pool.Run(func() {
+		defer reader.Done()
+		c.read()
+	})
 	for c.turn() {
 	}
 	c.end()

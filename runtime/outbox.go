@@ -3,6 +3,7 @@ package runtime
 import (
 	"sync"
 
+	"github.com/arcpd/arcpd/runtime/internal/pool"
 	"github.com/arcpd/arcpd/transport"
 )
 
@@ -33,6 +34,7 @@ func (f *frames) recycle() {
 // change under one lock, so no frame is stranded.
 type outbox struct {
 	conn transport.Conn
+	pool *pool.Pool
 	wake func() // the loop: there is room again, or an error
 
 	mu      sync.Mutex
@@ -42,8 +44,8 @@ type outbox struct {
 	idle    sync.Cond // with mu: writing became false
 }
 
-func newOutbox(conn transport.Conn, wake func()) *outbox {
-	o := &outbox{conn: conn, wake: wake}
+func newOutbox(conn transport.Conn, p *pool.Pool, wake func()) *outbox {
+	o := &outbox{conn: conn, pool: p, wake: wake}
 	o.idle.L = &o.mu
 	return o
 }
@@ -75,7 +77,7 @@ func (o *outbox) publish(f *frames) {
 	}
 	if !o.writing {
 		o.writing = true
-		go o.write()
+		o.pool.Run(o.write)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/engine"
 	"github.com/arcpd/arcpd/runtime/eventlog"
+	"github.com/arcpd/arcpd/runtime/internal/pool"
 	"github.com/arcpd/arcpd/runtime/metrics"
 	"github.com/arcpd/arcpd/runtime/session"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -33,6 +34,7 @@ type Runtime struct {
 	metrics       *metrics.Metrics
 	log           *eventlog.Log
 	engine        *engine.Engine
+	pool          *pool.Pool // of readers and writers
 	sessionConfig session.Config
 	cursorKey     []byte
 	broken        atomic.Pointer[error] // the store has failed
@@ -61,6 +63,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	r := &Runtime{cfg: cfg.withDefaults(), conns: make(map[*conn]struct{}), sessions: make(map[arcp.SessionID]*conn),
 		principal: make(map[string]int), opening: make(map[string]int)}
 	r.limits = r.cfg.Limits
+	r.pool = pool.New()
 	r.metrics = metrics.New(r.cfg.Registry, r.cfg.Version)
 	r.sessionConfig = r.newSessionConfig()
 	if err := r.registerBuiltins(); err != nil {
@@ -345,6 +348,7 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 	}
 	r.mu.Unlock()
 	r.serving.Wait()
+	r.pool.Close()
 	r.log.Close()
 	return r.cfg.Store.Close()
 }

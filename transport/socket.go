@@ -42,13 +42,14 @@ func (in *intake) receive() ([]byte, error) {
 	if err := in.raw.Read(in.try); err != nil {
 		return nil, err
 	}
+	if len(in.p) > 0 {
+		return in.p, nil
+	}
+	in.release()
 	if in.err != nil {
 		return nil, os.NewSyscallError("read", in.err)
 	}
-	if len(in.p) == 0 {
-		return nil, io.EOF
-	}
-	return in.p, nil
+	return nil, io.EOF
 }
 
 // tryRead reports false when there is nothing to read yet.

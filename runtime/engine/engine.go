@@ -18,6 +18,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/eventlog"
+	"github.com/arcpd/arcpd/runtime/internal/pool"
 	"github.com/arcpd/arcpd/runtime/metrics"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -66,7 +67,7 @@ type Engine struct {
 
 	order order
 
-	pool *pool
+	pool *pool.Pool
 	wg   sync.WaitGroup // supervisors
 	quit chan struct{}  // closed when Stop does not wait any longer
 }
@@ -75,7 +76,7 @@ type Engine struct {
 func New(cfg Config) *Engine {
 	return &Engine{cfg: cfg, limits: cfg.Limits, runs: make(map[arcp.JobID]*run), perSession: make(map[arcp.SessionID]int),
 		perPrincipal: make(map[string]int), lanes: make(map[*tool.Tool]*lane),
-		order: order{held: make(map[arcp.SessionID][]step)}, drained: make(chan struct{}), quit: make(chan struct{}), pool: newPool()}
+		order: order{held: make(map[arcp.SessionID][]step)}, drained: make(chan struct{}), quit: make(chan struct{}), pool: pool.New()}
 }
 
 // SetLimits changes the limits; jobs that are over the new ones go on.
@@ -149,7 +150,7 @@ var ErrStopping = errors.New("the runtime is shutting down")
 // Recover does. No supervisor runs when it returns. It is called once.
 func (e *Engine) Stop(ctx context.Context) {
 	e.Drain()
-	defer e.pool.close()
+	defer e.pool.Close()
 	done := make(chan struct{})
 	go func() {
 		select {

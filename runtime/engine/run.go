@@ -70,7 +70,7 @@ func (r *run) launchLocked() {
 	}
 	r.launched = true
 	r.e.wg.Add(1)
-	r.e.pool.run(r.supervise)
+	r.e.pool.Run(r.supervise)
 }
 
 // place is told that the claim is in the log.

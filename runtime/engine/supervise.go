@@ -120,7 +120,7 @@ func (s *supervisor) begin(now time.Time) {
 		s.toolEnd = now.Add(t)
 	}
 	s.toolC = make(chan struct{})
-	s.e.pool.run(func() { s.attempt(s.toolC) })
+	s.e.pool.Run(func() { s.attempt(s.toolC) })
 }
 
 // errVanished is the outcome of a tool that calls runtime.Goexit.
