@@ -49,9 +49,10 @@ func (n *Number) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 func FloatNumber(f float64) Number { return Number(strconv.FormatFloat(f, 'f', -1, 64)) }
 
 // outward is how everything is encoded: times in UTC as AppendTime writes them,
-// strings of Raw members as they were received.
+// strings of Raw members as they were received, maps in the order of their keys.
 var outward = json.JoinOptions(
 	jsontext.PreserveRawStrings(true),
+	json.Deterministic(true),
 	json.WithMarshalers(json.MarshalToFunc(func(enc *jsontext.Encoder, t time.Time) error {
 		var b [TimeLen]byte
 		return enc.WriteValue(AppendTime(b[:0], t))

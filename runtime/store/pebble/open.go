@@ -111,19 +111,41 @@ func isHeld(err error) bool {
 // openDB opens the directory's files. Damage that makes Pebble panic is an
 // error as well.
 func openDB(dir string, lock *pdb.Lock, opts *Options) (db *pdb.DB, err error) {
-	if _, err := pdb.Peek(dir, opts.fs); err != nil {
+	desc, err := pdb.Peek(dir, opts.fs)
+	if err != nil {
 		if strings.Contains(err.Error(), "unknown format major version") {
 			return nil, fmt.Errorf("%s: %w: %w; use the version that wrote it, or a newer one", dir, store.ErrFormat, err)
 		}
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
+	if err := checkWALs(dir, opts.fs); err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
 	defer recoverDamage(&err)
-	o := opts.pebble()
-	o.Lock = lock
-	if db, err = pdb.Open(dir, o); err != nil {
+	if !desc.Exists { // the first log is in an older form, which checkWALs cannot judge
+		if err := create(dir, lock, opts); err != nil {
+			return nil, fmt.Errorf("%s: %w", dir, err)
+		}
+	}
+	if db, err = pdb.Open(dir, opts.locked(lock)); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	return db, nil
+}
+
+// create makes an empty database and closes it.
+func create(dir string, lock *pdb.Lock, opts *Options) error {
+	db, err := pdb.Open(dir, opts.locked(lock))
+	if err != nil {
+		return err
+	}
+	return db.Close()
+}
+
+func (o *Options) locked(lock *pdb.Lock) *pdb.Options {
+	p := o.pebble()
+	p.Lock = lock
+	return p
 }
 
 // load reads what Commit needs in memory.
