@@ -31,6 +31,9 @@ type jobDescription struct {
 	Outcome      arcp.Raw       `json:"outcome,omitzero"` // the payload of the terminal event
 }
 
+// builtins are the names of the runtime's own tools.
+var builtins = []string{"jobs.get"}
+
 // registerBuiltins adds the runtime's own tools.
 func (r *Runtime) registerBuiltins() error {
 	get, err := tool.New(tool.Capability{Name: "jobs.get", Source: tool.SourceBuiltin, SideEffect: tool.SideEffectRead,

@@ -74,8 +74,8 @@ func (c *conn) append(w *store.Write) {
 
 // cancelSession ends a session of the same principal (§5.7).
 func (c *conn) cancelSession(now time.Time, cmd session.CancelSession) {
-	other := c.rt.lookup(cmd.Session)
-	if other == nil || other.identity.Principal != c.identity.Principal {
+	other := c.rt.lookup(cmd.Session, c.identity.Principal)
+	if other == nil {
 		c.reply(now, cmd.Request, arcp.CancelRefused, arcp.CancelRefusedPayload{TargetID: string(cmd.Session),
 			Reason: engine.RefusedUnknown, Code: arcp.CodeNotFound, Message: "no such session"})
 		return

@@ -54,6 +54,7 @@ type conn struct {
 
 	acked     uint64
 	paused    time.Time // nothing is read before; zero: not paused
+	owner     string    // the principal whose session is counted; guarded by Runtime.mu
 	unproven  bool      // counted as not authenticated; guarded by Runtime.mu
 	counted   bool      // in the gauge of sessions
 	readerErr error
@@ -88,11 +89,20 @@ func newConn(rt *Runtime, tc transport.Conn) *conn {
 	return c
 }
 
-func (c *conn) wake() {
+func (c *conn) wake() { kick(c.kick) }
+
+func kick(ch chan struct{}) {
 	select {
-	case c.kick <- struct{}{}:
+	case ch <- struct{}{}:
 	default:
 	}
+}
+
+// waker wakes the loop without holding on to the connection: the event log may
+// keep it long after the connection has ended.
+func (c *conn) waker() func() {
+	ch := c.kick
+	return func() { kick(ch) }
 }
 
 // post has f done by the loop; it reports false when the loop has ended.
@@ -269,7 +279,9 @@ func (c *conn) limited(now time.Time, env *arcp.Envelope) bool {
 		c.rate).RetryAfter(1))
 	nack.CorrelationID = env.ID
 	c.send(now, nack)
-	c.paused = now.Add(min(time.Second, c.limiter.Reserve().Delay()))
+	next := c.limiter.ReserveN(now, 1)
+	c.paused = now.Add(min(time.Second, next.DelayFrom(now)))
+	next.CancelAt(now) // it was only asked when
 	return true
 }
 

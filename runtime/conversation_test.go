@@ -395,7 +395,11 @@ func TestShutdownInOrder(t *testing.T) {
 		}
 		p.send("ping", "{}")
 		p.expect("pong") // the session lives until the jobs have ended
-		b.connect(nil).closed("a new connection", transport.CloseOverloaded)
+		late := b.connect(nil)
+		late.open("alice")
+		if e := refusal(t, late.expect("session.rejected")); e.Code != arcp.CodeUnavailable || len(e.Details) == 0 {
+			t.Errorf("a new connection: %+v, want UNAVAILABLE and a time to wait", e)
+		}
 		opening.open("alice")
 		if e := refusal(t, opening.expect("session.rejected")); e.Code != arcp.CodeUnavailable {
 			t.Errorf("%+v: want UNAVAILABLE", e)

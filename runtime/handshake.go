@@ -118,7 +118,7 @@ func (c *conn) establish(now time.Time, q session.Establish) {
 		err := r.Err
 		var cursor *eventlog.Cursor
 		if err == nil {
-			cursor = c.rt.log.AttachNew(c.id, c.wake)
+			cursor = c.rt.log.AttachNew(c.id, c.waker())
 		}
 		if !c.post(func(now time.Time) { c.established(now, token, cursor, err) }) && cursor != nil {
 			cursor.Close()

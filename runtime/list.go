@@ -19,7 +19,7 @@ import (
 const (
 	defaultPage = 100
 	maxPage     = 1000
-	maxScan     = 20_000 // rows looked at for a page; then the page is shorter
+	maxScan     = 5_000 // rows looked at for a page; then the page is shorter
 )
 
 // listJobs answers session.list_jobs.
@@ -89,6 +89,8 @@ var statusAliases = map[string][]string{
 func selects(f *arcp.JobFilter, j *store.Job) bool {
 	name, _, _ := strings.Cut(j.Agent, "@")
 	switch {
+	case f.Agent == "" && slices.Contains(builtins, name): // calls of the runtime's own tools are found by name only
+		return false
 	case f.Agent != "" && f.Agent != j.Agent && f.Agent != name:
 		return false
 	case f.SessionID != "" && f.SessionID != j.Session:

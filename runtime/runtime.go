@@ -41,7 +41,8 @@ type Runtime struct {
 
 	mu        sync.Mutex
 	limits    Limits
-	stopping  bool
+	stopping  bool // sessions are refused
+	closing   bool // connections are too
 	conns     map[*conn]struct{}
 	sessions  map[arcp.SessionID]*conn
 	principal map[string]int // sessions of each
@@ -118,7 +119,7 @@ func (r *Runtime) boot(ctx context.Context) error {
 		return fmt.Errorf("recover jobs: %w", err)
 	}
 	if n > 0 {
-		r.cfg.Log.Warn().Int("jobs", n).Msg("jobs that were running when the runtime stopped have been failed")
+		r.cfg.Log.Warn().Int("jobs", n).Msg("jobs that had not ended when the runtime stopped have been failed")
 	}
 	return nil
 }
@@ -141,6 +142,7 @@ func (r *Runtime) secret(ctx context.Context, name string) ([]byte, error) {
 func (r *Runtime) onCommit(events int, d time.Duration) {
 	r.metrics.CommitSeconds.Observe(d.Seconds())
 	r.metrics.BatchEvents.Observe(float64(events))
+	r.metrics.EventsAppended.Add(float64(events))
 }
 
 func (r *Runtime) onBroken(err error) {
@@ -204,7 +206,7 @@ func (r *Runtime) admit(c *conn) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case r.stopping:
+	case r.closing:
 		return ErrShutdown
 	case over(len(r.conns), r.limits.MaxConnections):
 		return errors.New("too many connections")
@@ -253,7 +255,7 @@ func (r *Runtime) enter(c *conn) *arcp.Error {
 		r.metrics.RateLimited.WithLabelValues("sessions_per_principal").Inc()
 		return arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d sessions of this principal reached", limit).RetryAfter(1)
 	}
-	r.sessions[c.id] = c
+	r.sessions[c.id], c.owner = c, c.identity.Principal
 	r.principal[c.identity.Principal]++
 	r.proven(c)
 	return nil
@@ -293,11 +295,14 @@ func (r *Runtime) opened(c *conn) {
 	r.metrics.Sessions.WithLabelValues("connected").Inc()
 }
 
-// lookup returns the connection of a session.
-func (r *Runtime) lookup(id arcp.SessionID) *conn {
+// lookup returns the connection of a principal's session, or nil.
+func (r *Runtime) lookup(id arcp.SessionID, principal string) *conn {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.sessions[id]
+	if c := r.sessions[id]; c != nil && c.owner == principal {
+		return c
+	}
+	return nil
 }
 
 // onDisconnectGrace is how long a session may be without a connection before
@@ -343,6 +348,7 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 	// the store has failed, or time is up, there is nothing to wait for.
 	_, _ = r.log.Commit(ctx, &store.Write{NoSync: true})
 	r.mu.Lock()
+	r.closing = true
 	for c := range r.conns {
 		c.post(func(now time.Time) { c.shutdown(now) })
 	}

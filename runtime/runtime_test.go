@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http/httptest"
+	goruntime "runtime"
 	"strings"
 	"testing"
 	"time"
@@ -140,4 +141,44 @@ func TestCancelHard(t *testing.T) {
 	if err != nil || len(list.Jobs) != 1 || list.Jobs[0].Status != "cancelled" {
 		t.Fatalf("list = %+v, %v; want the one job, cancelled", list, err)
 	}
+}
+
+// A connection that has ended leaves nothing behind, also when its session had
+// jobs and it was in the middle of a large frame.
+func TestEndedConnectionsAreForgotten(t *testing.T) {
+	s := start(t, memory(t), nil)
+	churn := func(n int) {
+		for range n {
+			c, err := client.Dial(t.Context(), s.url, client.Options{Auth: client.Auth{Scheme: "bearer", Token: "alice-" + token}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			job, err := c.Invoke(t.Context(), client.InvokeRequest{Tool: "demo.echo"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := job.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			c.Abort()
+		}
+	}
+	churn(50) // fills pools
+	before := heap()
+	const sessions = 500
+	churn(sessions)
+	grown := int64(heap()) - int64(before)
+	t.Logf("%d bytes a session and its job", grown/sessions)
+	if grown > sessions*4<<10 { // a connection has that much, without its buffers
+		t.Errorf("%d ended sessions keep %d bytes each, want not much more than their jobs' rows", sessions, grown/sessions)
+	}
+}
+
+func heap() uint64 {
+	var m goruntime.MemStats
+	for range 3 { // what cleanups let go of goes with the next collection
+		goruntime.GC()
+	}
+	goruntime.ReadMemStats(&m)
+	return m.HeapAlloc
 }

@@ -131,6 +131,10 @@ func (t *target) explain(err error) error {
 	switch code := codeOf(err); {
 	case code == exitAuth && t.token == "":
 		return fmt.Errorf("%w; give --token or set ARCP_TOKEN", err)
+	case code == exitUnreachable && strings.Contains(err.Error(), "shutting down"):
+		return &exitError{code, fmt.Errorf("the runtime at %s is shutting down; try again in a moment", t.url)}
+	case code == exitUnreachable && strings.Contains(err.Error(), "status code"):
+		return &exitError{code, fmt.Errorf("what answers at %s is no runtime: %w; use the URL of its listening line", t.url, netCause(err))}
 	case code == exitUnreachable:
 		return &exitError{code, fmt.Errorf("no runtime answers at %s: %w; `arcp dev` starts one", t.url, netCause(err))}
 	}

@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/rs/zerolog"
@@ -53,8 +54,14 @@ func openData(dir string, log zerolog.Logger) (store.Store, string, error) {
 // process: nothing can be promised any more, and what was acknowledged is safe.
 func openStore(dir string, log zerolog.Logger) (store.Store, error) {
 	log = log.With().Str("component", "store").Logger()
+	var opened atomic.Bool // what goes wrong before is said once, by the error
+	defer opened.Store(true)
 	return pebble.Open(dir, pebble.Options{
-		Errorf: func(format string, args ...any) { log.Error().Msgf(format, args...) },
+		Errorf: func(format string, args ...any) {
+			if opened.Load() {
+				log.Error().Msgf(format, args...)
+			}
+		},
 		Fatalf: func(format string, args ...any) {
 			log.Error().Msgf(format, args...)
 			os.Exit(exitFailed)

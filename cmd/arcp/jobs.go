@@ -211,16 +211,14 @@ func (j *jobInfo) outcome(row func(name string, value any)) {
 }
 
 func newJobsWatch(a *app) *cobra.Command {
-	var follow bool
 	cmd := &cobra.Command{
 		Use:   "watch JOB",
 		Short: "Show a job's events, past and to come, and its result",
 		Args:  someArgs(1, 1),
 	}
 	t := addTarget(cmd)
-	cmd.Flags().BoolVar(&follow, "follow", false, "show every event of the job with its number")
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
-		return a.watch(ctx, c, arcp.JobID(args[0]), a.newEventPrinter(follow))
+		return a.watch(ctx, c, arcp.JobID(args[0]), a.newEventPrinter(true))
 	})
 	return cmd
 }

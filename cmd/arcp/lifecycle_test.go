@@ -310,7 +310,7 @@ func TestWatchInterrupted(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t)
 	id := p.detach("demo.sleep", `{"ms":3600000}`)
-	c := start(t, nil, "jobs", "watch", id, "--follow", "--url", p.url, "--token", "secret")
+	c := start(t, nil, "jobs", "watch", id, "--url", p.url, "--token", "secret")
 	until(t, "the job is watched", func() bool { return strings.Contains(c.errs.String(), "started") })
 	c.signal(syscall.SIGINT)
 	if code := c.wait(); code != exitInterrupted {

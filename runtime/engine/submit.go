@@ -45,7 +45,9 @@ func (e *Engine) Submit(s Submit) {
 func refusalFrame(s *Submit, t arcp.Type, err *arcp.Error) arcp.Envelope {
 	env := arcp.Frame(t, err)
 	env.CorrelationID = s.Envelope.ID
-	env.TraceID = s.Envelope.TraceID
+	if s.Envelope.TraceID != "" {
+		env.TraceID, _ = trace(s.Envelope)
+	}
 	return env
 }
 

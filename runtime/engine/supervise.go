@@ -7,6 +7,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/job"
+	"github.com/arcpd/arcpd/runtime/metrics"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -123,6 +124,19 @@ func (s *supervisor) begin(now time.Time) {
 	s.e.pool.Run(func() { s.attempt(s.toolC) })
 }
 
+// callStatus is how a call of a tool ended, as the metrics say it.
+func callStatus(err *arcp.Error) string {
+	switch {
+	case err == nil:
+		return metrics.CallOK
+	case err.Code == arcp.CodeTimeout || err.Code == arcp.CodeDeadlineExceeded:
+		return metrics.CallTimeout
+	case err.Code == arcp.CodePermissionDenied:
+		return metrics.CallDenied
+	}
+	return metrics.CallError
+}
+
 // errVanished is the outcome of a tool that calls runtime.Goexit.
 var errVanished = arcp.Errorf(arcp.CodeInternal, "the tool ended its goroutine")
 
@@ -140,7 +154,9 @@ func (s *supervisor) attempt(done chan struct{}) {
 			}
 		})
 	}()
+	began := time.Now()
 	value, result = s.tool.Run(s.ctx, toolJob{s.run}, s.row.Arguments)
+	s.tm.Called(callStatus(result), time.Since(began))
 }
 
 // write collects what is to be committed; nil if there is nothing.
@@ -174,7 +190,6 @@ func (s *supervisor) commit(w *store.Write) bool {
 		s.lost(err)
 		return false
 	}
-	s.e.cfg.Metrics.EventsAppended.Add(float64(len(w.Events)))
 	return true
 }
 
@@ -256,7 +271,7 @@ func (s *supervisor) awaitTool() {
 	case <-s.toolC:
 	case <-s.e.quit:
 	case <-t.C:
-		s.e.cfg.Metrics.ToolsAbandoned.WithLabelValues(s.tool.Name).Inc()
+		s.tm.Abandoned.Inc()
 		s.e.cfg.Logger.Warn().Str("job_id", string(s.row.ID)).Str("tool", s.row.Agent).
 			Msg("tool ignored the end of its job and was left behind")
 	}

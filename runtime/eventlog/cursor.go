@@ -90,8 +90,9 @@ func (l *Log) attachNow(id arcp.SessionID, after, last uint64, wake func()) *Cur
 	return c
 }
 
-// Close takes the cursor off its session.
+// Close takes the cursor off its session. Next must not be called again.
 func (c *Cursor) Close() {
+	c.run, c.behind = store.Run{}, nil
 	c.log.curMu.Lock()
 	if c.log.cursors[c.id] == c {
 		delete(c.log.cursors, c.id)

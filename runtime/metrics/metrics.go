@@ -5,6 +5,7 @@ package metrics
 
 import (
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -34,6 +35,8 @@ type Metrics struct {
 	CommitSeconds     prometheus.Histogram
 	BatchEvents       prometheus.Histogram
 	ToolsAbandoned    *prometheus.CounterVec
+	ToolCalls         *prometheus.CounterVec
+	ToolDuration      *prometheus.HistogramVec
 	RateLimited       *prometheus.CounterVec
 	Errors            *prometheus.CounterVec
 	ProtocolErrors    *prometheus.CounterVec
@@ -52,7 +55,25 @@ type Tool struct {
 	Submitted          prometheus.Counter
 	Completed, Failed  prometheus.Counter
 	Cancelled          prometheus.Counter
+	Abandoned          prometheus.Counter
 	Queue, Exec, Total prometheus.Observer
+
+	calls map[string]prometheus.Counter // by status; read only
+	exec  prometheus.Observer           // of the calls
+}
+
+// How a call of a tool ended.
+const (
+	CallOK      = "ok"
+	CallError   = "error"
+	CallTimeout = "timeout"
+	CallDenied  = "denied"
+)
+
+// Called counts a call of the tool.
+func (t *Tool) Called(status string, d time.Duration) {
+	t.calls[status].Inc()
+	t.exec.Observe(d.Seconds())
 }
 
 // New registers the collectors on r.
@@ -75,6 +96,8 @@ func New(r prometheus.Registerer, version string) *Metrics {
 		CommitSeconds:     f.histogram("eventlog_commit_seconds", "Time of a group commit.", commitBuckets),
 		BatchEvents:       f.histogram("eventlog_batch_events", "Events in a group commit.", prometheus.ExponentialBuckets(1, 2, 12)),
 		ToolsAbandoned:    f.counter("tools_abandoned_total", "Tool calls that went on after the end of their job and were left behind.", "tool"),
+		ToolCalls:         f.counter("tool_calls_total", "Calls of tools by how they ended.", "tool", "status"),
+		ToolDuration:      f.histogramVec("tool_duration_seconds", "Time of a call of a tool.", jobBuckets, "tool"),
 		RateLimited:       f.counter("rate_limited_total", "Commands refused by a limit.", "limit"),
 		Errors:            f.counter("errors_total", "Errors sent to clients.", "code"),
 		ProtocolErrors:    f.counter("protocol_errors_total", "Frames that were dropped or refused.", "reason"),
@@ -141,7 +164,12 @@ func (m *Metrics) Tool(name string) *Tool {
 }
 
 func (m *Metrics) newTool(name string) *Tool {
+	calls := make(map[string]prometheus.Counter)
+	for _, status := range []string{CallOK, CallError, CallTimeout, CallDenied} {
+		calls[status] = m.ToolCalls.WithLabelValues(name, status)
+	}
 	return &Tool{
+		calls: calls, exec: m.ToolDuration.WithLabelValues(name), Abandoned: m.ToolsAbandoned.WithLabelValues(name),
 		Submitted: m.JobsSubmitted.WithLabelValues(name),
 		Completed: m.JobsFinished.WithLabelValues(name, string(arcp.StateCompleted)),
 		Failed:    m.JobsFinished.WithLabelValues(name, string(arcp.StateFailed)),

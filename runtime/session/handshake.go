@@ -40,7 +40,7 @@ func (m *Machine) speak(env *arcp.Envelope) bool {
 
 func (m *Machine) receiveResume(env *arcp.Envelope) {
 	if m.speak(env) {
-		m.reject(arcp.CodeResumeWindowExpired, "this resume token is not known; open a new session")
+		m.reject(arcp.CodeResumeWindowExpired, "sessions cannot be resumed yet; open a new one: the jobs of the old one go on and are listed")
 	}
 }
 

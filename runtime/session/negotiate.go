@@ -24,7 +24,7 @@ var listed = map[arcp.Feature]bool{
 func negotiate(offer, asked *arcp.Capabilities) negotiation {
 	n := negotiation{mentioned: asked.Features}
 	for _, f := range arcp.Features {
-		if offer.Has(f) && asked.Has(f) {
+		if offer.Has(f) && (asked.Has(f) || slices.Contains(asked.Required, string(f))) {
 			n.features = append(n.features, f)
 		}
 	}
