@@ -102,6 +102,9 @@ func (s *server) start(ctx context.Context) error {
 		return err
 	}
 	s.rt.Store(rt)
+	if names := s.values.WithoutEffect(); len(names) > 0 {
+		s.log.Warn().Strs("settings", names).Msg("these settings have no effect in this version")
+	}
 	s.serveMain()
 	return nil
 }

@@ -95,8 +95,8 @@ var Table = []Setting{
 	{Name: "log-format", Default: "json", Choices: []string{"json", "console"}, Help: "json or console"},
 	later("otlp-endpoint", Text, ""),
 
-	{Name: "session-lease", Kind: Duration, Default: seconds(runtime.DefaultSessionLease), Help: "how long a session lives without a sign of life"},
-	{Name: "resume-window", Kind: Duration, Default: seconds(runtime.DefaultResumeWindow), Help: "how long a session without a connection can be resumed"},
+	{Name: "session-lease", Kind: Duration, Default: seconds(runtime.DefaultSessionLease), Help: "announced to clients as the session's lease; not enforced by this version"},
+	{Name: "resume-window", Kind: Duration, Default: seconds(runtime.DefaultResumeWindow), Help: "announced to clients; sessions cannot be resumed in this version"},
 	{Name: "heartbeat", Kind: Duration, Default: seconds(runtime.DefaultHeartbeat), Help: "interval of heartbeats of peers and jobs; 0 is off"},
 	{Name: "heartbeat-recovery", Default: "fail", Choices: []string{"fail", "block"}, Help: "what two missed heartbeats do to a job: fail or block"},
 	later("ack-window", Number, "0"),

@@ -79,6 +79,20 @@ func (v *Values) List(name string) []string { return v.get(name).value.([]string
 // Secrets returns the value of a secret List.
 func (v *Values) Secrets(name string) []auth.Secret { return v.get(name).value.([]auth.Secret) }
 
+// FromEnvironment reports whether a setting comes from a variable.
+func (v *Values) FromEnvironment(name string) bool { return v.get(name).Source == FromEnv }
+
+// WithoutEffect lists the settings that were given and that this version only
+// takes because they ask for nothing it does otherwise.
+func (v *Values) WithoutEffect() (names []string) {
+	for _, s := range Table {
+		if s.Later && v.IsSet(s.Name) {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
 // IsSet reports whether somebody said a value: it is not the default.
 func (v *Values) IsSet(name string) bool { return v.get(name).Source != FromDefault }
 
