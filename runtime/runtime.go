@@ -167,6 +167,10 @@ func (r *Runtime) rate() int {
 	return r.limits.Rate
 }
 
+// Go runs f on a goroutine of its own, one that is used again: meant for
+// transport.Upgrader, where connections come and go.
+func (r *Runtime) Go(f func()) { r.pool.Run(f) }
+
 // Serve speaks with one peer until the connection ends, and closes it. It
 // returns only when its goroutines have ended; the error says why the
 // connection ended, nil if in order.

@@ -35,6 +35,9 @@ type Upgrader struct {
 	// scheme://host:port, host, host:port, or * for all, besides pages of the
 	// host itself. Clients without an Origin are no pages and may connect.
 	AllowOrigins []string
+
+	// Go runs a function on a goroutine other than the caller's; nil: a fresh one.
+	Go func(func())
 }
 
 // Handler answers requests that do not pass the lists, or ask for no
@@ -52,9 +55,17 @@ func (u *Upgrader) Handler(serve func(Conn)) http.Handler {
 			return
 		}
 		if c, err := u.upgrade(w, r); err == nil { // else it is answered
-			go serve(c)
+			u.run(func() { serve(c) })
 		}
 	})
+}
+
+func (u *Upgrader) run(f func()) {
+	if u.Go != nil {
+		u.Go(f)
+		return
+	}
+	go f()
 }
 
 func (u *Upgrader) upgrade(w http.ResponseWriter, r *http.Request) (Conn, error) {

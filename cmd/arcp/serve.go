@@ -190,7 +190,9 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
-	keepProcs()
+	if s.values.Text("data") != memory {
+		keepProcs()
+	}
 	ballast = make([]byte, ballastSize)
 	goruntime.KeepAlive(ballast)
 	cfg := s.runtimeConfig()
@@ -203,7 +205,8 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 }
 
 // keepProcs lets a second thread run Go code on a single core: one that waits
-// for the disk would stop everything else.
+// for the disk would stop everything else. Without a disk it would only be in
+// the way.
 func keepProcs() {
 	if goruntime.GOMAXPROCS(0) < 2 {
 		goruntime.GOMAXPROCS(2)
@@ -291,6 +294,7 @@ func (s *server) upgrader() *transport.Upgrader {
 		Limits:       s.limits(),
 		AllowHosts:   allowedHosts(s.ends.listen, v.List("allow-host"), v.On("behind-proxy")),
 		AllowOrigins: v.List("allow-origin"),
+		Go:           s.rt.Load().Go,
 	}
 }
 

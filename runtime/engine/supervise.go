@@ -20,6 +20,7 @@ type supervisor struct {
 	cancel  context.CancelCauseFunc
 	timer   *time.Timer
 	started time.Time
+	due     time.Time     // the machine's deadline; zero: none
 	toolEnd time.Time     // when the tool's own time limit is over; zero: none
 	toolC   chan struct{} // closed when the tool has returned; nil: not started
 
@@ -53,10 +54,12 @@ func (s *supervisor) turn() bool {
 	for _, f := range posted {
 		f(s.m, now)
 	}
+	changed := len(posted) > 0
 	if s.toolC == nil && s.holdsSlot() {
 		s.m.Start(now) // unless it was cancelled in its queue
+		changed = true
 	}
-	s.m.Advance(now)
+	s.advance(now, changed)
 	if !s.toolEnd.IsZero() && !now.Before(s.toolEnd) {
 		s.m.Fail(now, arcp.Errorf(arcp.CodeDeadlineExceeded, "%s ran longer than its limit of %s", s.tool.Name, s.tool.Limits.Timeout))
 	}
@@ -70,6 +73,18 @@ func (s *supervisor) turn() bool {
 	}
 	s.wait(now, accepted)
 	return true
+}
+
+// advance tells the machine the time when one of its timers is due; what was
+// done to it may have moved them.
+func (s *supervisor) advance(now time.Time, changed bool) {
+	if changed {
+		s.due = s.m.Deadline()
+	}
+	if !s.due.IsZero() && !now.Before(s.due) {
+		s.m.Advance(now)
+		s.due = s.m.Deadline()
+	}
 }
 
 // inbox takes what was posted; ok is false when there is no job, or the runtime
@@ -208,7 +223,7 @@ func (s *supervisor) lost(err error) {
 
 // wait blocks until something was posted or emitted, or time has passed.
 func (s *supervisor) wait(now time.Time, accepted bool) {
-	deadline := s.m.Deadline()
+	deadline := s.due
 	if !s.toolEnd.IsZero() && (deadline.IsZero() || s.toolEnd.Before(deadline)) {
 		deadline = s.toolEnd
 	}
