@@ -2,6 +2,7 @@ package arcp
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -32,7 +33,7 @@ func (p JobAcceptedPayload) AppendJSON(dst []byte) []byte {
 
 // AppendJSON appends the encoded payload.
 func (p SessionAcceptedPayload) AppendJSON(dst []byte) []byte {
-	o := begin(dst)
+	o := begin(slices.Grow(dst, 1024+64*len(p.Capabilities.Agents)))
 	o.text("session_id", string(p.SessionID))
 	o.name("runtime")
 	r := begin(o.dst)
