@@ -22,13 +22,16 @@ test: ## run all tests
 race: ## run all tests with the race detector, in random order
 	$(GO) test -race -shuffle=on ./...
 
-check: fmt vet test ## formatting, vet and tests
+check: fmt vet modernize test ## formatting, vet, modernizers and tests
 
 fmt: ## fail if a file is not formatted
 	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "not formatted: $$out" >&2; exit 1; }
 
 vet: ## go vet
 	$(GO) vet ./...
+
+modernize: ## fail if the language has a newer way to say something
+	@out=$$($(GO) fix -diff ./...); test -z "$$out" || { echo "$$out"; exit 1; }
 
 lint: ## staticcheck and govulncheck, pinned
 	$(GO) run $(STATICCHECK) ./...
@@ -54,4 +57,4 @@ cover: ## test coverage by package
 spec: ## write the generated tables of SPEC.md
 	$(GO) test -run TestSpecTables -update .
 
-.PHONY: help build demo test race check fmt vet lint fuzz bench conformance cover spec
+.PHONY: help build demo test race check fmt vet modernize lint fuzz bench conformance cover spec

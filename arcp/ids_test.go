@@ -153,3 +153,24 @@ func TestReserveMintsAscendingIDs(t *testing.T) {
 		}
 	}
 }
+
+// FuzzIDs holds the identifier grammar against its statement: visible ASCII, a
+// bound, and for typed ones a prefix with something behind it; and the body of a
+// minted id against its inverse.
+func FuzzIDs(f *testing.F) {
+	for _, s := range []string{"", "msg_1", "job_", "job_01M7ZCNHWREMM8QHJ1MS10VPXG", " ", "é", "a b", strings.Repeat("x", 257), "7ZZZZZZZZZZZZZZZZZZZZZZZZZ", "80000000000000000000000000"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		visible := s != "" && len(s) <= arcp.MaxIDLen && strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
+		if got := arcp.ValidID(s); got != visible {
+			t.Errorf("ValidID(%q) = %v, want %v", s, got, visible)
+		}
+		if got, want := arcp.JobID(s).Valid(), visible && strings.HasPrefix(s, "job_") && s != "job_"; got != want {
+			t.Errorf("JobID(%q).Valid() = %v, want %v", s, got, want)
+		}
+		if u, ok := arcp.ParseIDBody(s); ok && string(arcp.AppendIDBody(nil, u)) != s {
+			t.Errorf("ParseIDBody(%q) = %x, which is written as %s", s, u, arcp.AppendIDBody(nil, u))
+		}
+	})
+}

@@ -18,8 +18,7 @@ type member struct {
 // membersOf lists the members of a struct, those of embedded structs included.
 func membersOf(typ reflect.Type) []member {
 	var list []member
-	for i := range typ.NumField() {
-		f := typ.Field(i)
+	for f := range typ.Fields() {
 		name, options, tagged := strings.Cut(f.Tag.Get("json"), ",")
 		if f.Anonymous && name == "" {
 			list = append(list, membersOf(f.Type)...)

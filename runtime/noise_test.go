@@ -342,7 +342,7 @@ func checkNoGoroutines(t *testing.T) {
 	for deadline := time.Now().Add(30 * time.Second); ; goruntime.Gosched() {
 		all := string(buf[:goruntime.Stack(buf, true)])
 		left := 0
-		for _, g := range strings.Split(all, "\n\n") {
+		for g := range strings.SplitSeq(all, "\n\n") {
 			if strings.Contains(g, "arcpd/runtime.(") || strings.Contains(g, "arcpd/runtime/eventlog.(") || strings.Contains(g, "arcpd/runtime/engine.(") {
 				left++
 			}

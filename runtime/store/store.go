@@ -12,6 +12,7 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -213,12 +214,7 @@ type Session struct {
 // View is the set of event types the session is given.
 func (s *Session) View() arcp.TypeSet {
 	return arcp.Visible(func(f arcp.Feature) bool {
-		for _, n := range s.Negotiated {
-			if n == f {
-				return true
-			}
-		}
-		return false
+		return slices.Contains(s.Negotiated, f)
 	})
 }
 
