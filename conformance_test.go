@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/arcpd/arcpd/conformance"
 )
@@ -19,7 +20,7 @@ func TestConformance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := startServer(t, binary(t), data, "--token", "bob="+crashToken+"-of-bob", "--heartbeat", "1s")
 			defer p.kill(t)
-			report, err := conformance.Run(t.Context(), target(p), conformance.Options{Parallel: 4})
+			report, err := conformance.Run(t.Context(), target(p), conformance.Options{Parallel: 4, Timeout: time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}
