@@ -19,9 +19,6 @@ func loadAuth(v *settings.Values, local bool) (*auth.Config, error) {
 	}
 	for _, t := range v.Secrets("token") {
 		name, token, ok := strings.Cut(t.Reveal(), "=")
-		if !ok && v.FromEnvironment("token") {
-			continue // ARCP_TOKEN is a client's token, too: that of whoever starts the server is none of its own
-		}
 		if !ok || name == "" || token == "" {
 			return nil, usagef("%s: a token of a server is given as NAME=TOKEN, NAME being its principal", v.Where("token"))
 		}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -49,11 +51,21 @@ func newConfigPrint(a *app) *cobra.Command {
 
 // settings loads what a server is told; a failure is one of usage.
 func (a *app) settings(flags *pflag.FlagSet, defaults map[string]string) (*settings.Values, error) {
-	v, err := settings.Load(settings.Input{Flags: flags, Environ: a.environ, Defaults: defaults})
+	v, err := settings.Load(settings.Input{Flags: flags, Environ: ofServer(a.environ), Defaults: defaults})
 	if err != nil {
 		return nil, &exitError{exitUsage, err}
 	}
 	return v, nil
+}
+
+// ofServer is an environment without a client's ARCP_TOKEN: a server's has the
+// form NAME=TOKEN, a client's is a bare token, and a person may have that in the
+// shell that starts a server.
+func ofServer(environ []string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(kv string) bool {
+		token, ok := strings.CutPrefix(kv, settings.EnvPrefix+"TOKEN=")
+		return ok && token != "" && !strings.Contains(token, "=")
+	})
 }
 
 // newConfigDocs prints the table of settings for the documentation.

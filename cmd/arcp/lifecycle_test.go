@@ -388,3 +388,12 @@ func TestBench(t *testing.T) {
 		}
 	}
 }
+
+// A client's token in the environment is none of the server's.
+func TestClientTokenInTheEnvironment(t *testing.T) {
+	t.Parallel()
+	p := listening(start(t, []string{"ARCP_TOKEN=of-a-client"}, "dev", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", ":memory:"))
+	until(t, "the token of dev is printed", func() bool { return strings.Contains(p.errs.String(), "token      dev_") })
+	p = listening(start(t, []string{"ARCP_TOKEN=alice=secret"}, "serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", ":memory:", "--demo"))
+	wantOutcome(t, "a server's token", cli(t, "invoke", "demo.echo", "--url", p.url, "--token", "secret"), exitOK, "", "")
+}

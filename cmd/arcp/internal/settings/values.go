@@ -79,9 +79,6 @@ func (v *Values) List(name string) []string { return v.get(name).value.([]string
 // Secrets returns the value of a secret List.
 func (v *Values) Secrets(name string) []auth.Secret { return v.get(name).value.([]auth.Secret) }
 
-// FromEnvironment reports whether a setting comes from a variable.
-func (v *Values) FromEnvironment(name string) bool { return v.get(name).Source == FromEnv }
-
 // WithoutEffect lists the settings that were given and that this version only
 // takes because they ask for nothing it does otherwise.
 func (v *Values) WithoutEffect() (names []string) {
