@@ -25,7 +25,9 @@ func (p JobAcceptedPayload) AppendJSON(dst []byte) []byte {
 		o.reflected("credentials", p.Credentials)
 	}
 	o.optional("parent_job_id", string(p.ParentJobID))
-	o.optional("restored_from", string(p.RestoredFrom))
+	if p.RestoredFrom != nil {
+		o.reflected("restored_from", p.RestoredFrom)
+	}
 	o.time("accepted_at", p.AcceptedAt)
 	o.optional("trace_id", p.TraceID)
 	return o.end()

@@ -32,7 +32,7 @@ func TestAppendJSONIsWhatReflectionMakes(t *testing.T) {
 		JobAcceptedPayload{}, JobStartedPayload{}, JobProgressPayload{}, JobHeartbeatPayload{}, JobResultChunkPayload{},
 		JobCompletedPayload{}, StreamChunkPayload{}, LogPayload{}, MetricPayload{}, SessionAckPayload{},
 		JobAcceptedPayload{JobID: "job_1", Agent: "a@1", Lease: Raw(`{"a":["b"]}`), LeaseConstraints: &LeaseConstraints{ExpiresAt: at}, Budget: Raw(`{"USD":5.0}`),
-			Credentials: []Credential{{ID: "c", Scheme: "bearer", Value: "v", Endpoint: "e"}}, ParentJobID: "job_0", RestoredFrom: "job_9", AcceptedAt: at, TraceID: "t\"é"},
+			Credentials: []Credential{{ID: "c", Scheme: "bearer", Value: "v", Endpoint: "e"}}, ParentJobID: "job_0", RestoredFrom: &RestoredFrom{"job_9", "chk_1"}, AcceptedAt: at, TraceID: "t\"é"},
 		JobAcceptedPayload{JobID: "job_1", Credentials: []Credential{}},
 		JobStartedPayload{Description: "line\nbreak\t\x01"},
 		JobProgressPayload{Current: 0.1, Total: new(1e300), Units: "u", Percent: new(-0.5), Message: "m"},

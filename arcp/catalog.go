@@ -185,6 +185,7 @@ type Spec struct {
 	Delivery Delivery // numbered or not
 	Effect   bool     // a command whose answer is repeated when its id comes again
 	Quiet    bool     // from a client it is never refused as unimplemented
+	Directed bool     // given to the sessions it is for, not to everybody who follows its job
 	Section  string   // of SPEC.md
 	Bit      TypeSet  // its member in a TypeSet; zero for plain types
 	payload  reflect.Type
@@ -210,6 +211,7 @@ func spec[P any](t Type, from Direction, phase Phase, need Feature, scope Scope,
 
 func (s Spec) effectful() Spec { s.Effect = true; return s }
 func (s Spec) quietly() Spec   { s.Quiet = true; return s }
+func (s Spec) directed() Spec  { s.Directed = true; return s }
 
 // Catalog lists every message type of the dialect in the order of SPEC.md. It
 // must not be changed.
@@ -239,7 +241,7 @@ var Catalog = []Spec{
 	spec[CancelPayload](Cancel, Both, InAccepted, needNone, ScopeSession, Plain, "§3.2"),
 	spec[CancelAcceptedPayload](CancelAccepted, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.2"),
 	spec[CancelRefusedPayload](CancelRefused, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.2"),
-	spec[InterruptPayload](Interrupt, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.2"),
+	spec[InterruptPayload](Interrupt, Both, InAccepted, needNone, ScopeSession, Plain, "§3.2"),
 	spec[ResumePayload](Resume, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.2"),
 	spec[BackpressurePayload](Backpressure, Both, InAccepted, needNone, ScopeSession, Plain, "§3.2"),
 	spec[CheckpointCreatePayload](CheckpointCreate, FromClient, InAccepted, needNone, ScopeSession|ScopeJob, Plain, "§3.2"),
@@ -271,13 +273,13 @@ var Catalog = []Spec{
 	spec[StreamClosePayload](StreamClose, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4"),
 	spec[ErrorPayload](StreamError, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4"),
 
-	spec[HumanInputRequestPayload](HumanInputRequest, Both, InAccepted, FeatureHumanInput, ScopeSession|ScopeJob, Sequenced, "§3.5"),
+	spec[HumanInputRequestPayload](HumanInputRequest, Both, InAccepted, FeatureHumanInput, ScopeSession|ScopeJob, Sequenced, "§3.5").directed(),
 	spec[HumanInputResponsePayload](HumanInputResponse, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.5"),
-	spec[HumanChoiceRequestPayload](HumanChoiceRequest, Both, InAccepted, FeatureHumanInput, ScopeSession|ScopeJob, Sequenced, "§3.5"),
+	spec[HumanChoiceRequestPayload](HumanChoiceRequest, Both, InAccepted, FeatureHumanInput, ScopeSession|ScopeJob, Sequenced, "§3.5").directed(),
 	spec[HumanChoiceResponsePayload](HumanChoiceResponse, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.5"),
-	spec[HumanInputCancelledPayload](HumanInputCancelled, FromRuntime, 0, FeatureHumanInput, ScopeSession|ScopeCorrelation, Sequenced, "§3.5"),
+	spec[HumanInputCancelledPayload](HumanInputCancelled, FromRuntime, 0, FeatureHumanInput, ScopeSession|ScopeCorrelation, Sequenced, "§3.5").directed(),
 
-	spec[PermissionRequestPayload](PermissionRequest, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.6"),
+	spec[PermissionRequestPayload](PermissionRequest, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.6").directed(),
 	spec[PermissionGrantPayload](PermissionGrant, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.6"),
 	spec[PermissionDenyPayload](PermissionDeny, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.6"),
 	spec[LeaseGrantedPayload](LeaseGranted, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Sequenced, "§3.6"),
@@ -317,6 +319,16 @@ var catalogIndex = func() map[Type]*Spec {
 
 // Lookup returns the catalogue's row for a type, or nil.
 func Lookup(t Type) *Spec { return catalogIndex[t] }
+
+// Directed is the set of the types that are given to certain sessions only (§5.3).
+var Directed = func() (set TypeSet) {
+	for i := range Catalog {
+		if s := &Catalog[i]; s.Directed {
+			set |= Lookup(s.Type).Bit
+		}
+	}
+	return set
+}()
 
 // Terminal reports whether t ends a job.
 func (t Type) Terminal() bool {

@@ -19,7 +19,7 @@ const rfcTypes = `
 session.open c, session.challenge r, session.authenticate c, session.accepted r, session.unauthenticated r,
 session.rejected r, session.refresh r, session.evicted r, session.close b, session.closed r, session.resume c,
 session.resumed r, session.ping b, session.pong b, session.ack c, session.list_jobs c, session.jobs r,
-ping b, pong b, ack b, nack b, cancel b, cancel.accepted r, cancel.refused r, interrupt c, resume c, backpressure b,
+ping b, pong b, ack b, nack b, cancel b, cancel.accepted r, cancel.refused r, interrupt b, resume c, backpressure b,
 checkpoint.create c, checkpoint.restore c,
 tool.invoke b, tool.result b, tool.error b, job.accepted r, job.started r, job.progress b, job.heartbeat b,
 job.checkpoint b, job.result_chunk b, job.completed r, job.failed r, job.cancelled r, job.schedule c,

@@ -14,7 +14,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// MaxDepth bounds how deep objects and arrays may nest in a frame.
+// MaxDepth bounds how deep objects and arrays may nest in a frame of a client. The
+// envelope and its payload are two of the levels.
 const MaxDepth = 64
 
 // Raw is one JSON value kept as the bytes received. Its zero value is absent.
@@ -100,6 +101,11 @@ func AppendString(dst []byte, s string) []byte {
 // Unmarshal decodes strictly: exact case, no duplicate names, valid UTF-8;
 // unknown members are ignored.
 func Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
+
+// UnmarshalStrict is Unmarshal for what has no member that v does not know.
+func UnmarshalStrict(data []byte, v any) error {
+	return json.Unmarshal(data, v, json.RejectUnknownMembers(true))
+}
 
 // Canonical returns raw as compact JSON with sorted member names and exact
 // numbers, for comparing and digesting requests.

@@ -16,10 +16,17 @@ import (
 //
 // A member that has another type than §2.1 says is an error, null is the same as
 // absent, and unknown members are ignored.
-func Decode(frame []byte) (Envelope, error) {
+func Decode(frame []byte) (Envelope, error) { return decode(frame, MaxDepth) }
+
+// DecodeFromRuntime is Decode for what a runtime sends. An event that it passes on
+// within another message is nested deeper there than by itself: the limit is twice
+// MaxDepth.
+func DecodeFromRuntime(frame []byte) (Envelope, error) { return decode(frame, 2*MaxDepth) }
+
+func decode(frame []byte, depth int) (Envelope, error) {
 	var env Envelope
 	s := scanners.Get().(*scanner)
-	s.reset(frame)
+	s.reset(frame, depth)
 	err := env.read(s)
 	s.src = nil
 	scanners.Put(s)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Code is a canonical error code (§4). Only the codes below are ever sent; a
@@ -154,6 +155,25 @@ func (e *Error) RetryAfter(seconds int) *Error {
 	return e.WithDetails(struct {
 		Seconds int `json:"retry_after_seconds"`
 	}{seconds})
+}
+
+// RetryAfterOf is details.retry_after_seconds, which a tool may have put there, too:
+// nobody is to try again before. ok is false if there is none, or it is no time.
+func RetryAfterOf(details Raw) (d time.Duration, ok bool) {
+	const most = 1e9 // seconds, which fit into a Duration
+	var x struct {
+		Seconds *float64 `json:"retry_after_seconds"`
+	}
+	if len(details) == 0 || Unmarshal(details, &x) != nil || x.Seconds == nil || *x.Seconds < 0 {
+		return 0, false
+	}
+	return time.Duration(min(*x.Seconds, most) * float64(time.Second)), true
+}
+
+// LostDetails are the details of a DATA_LOSS that says what is still kept (§5.9,
+// §5.10).
+type LostDetails struct {
+	OldestMessageID MessageID `json:"oldest_message_id"`
 }
 
 // AsError turns any error into its wire form; it is the only place that does.

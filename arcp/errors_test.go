@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 )
@@ -36,6 +37,29 @@ func TestErrorDetails(t *testing.T) {
 	}
 	if e.WithDetails(func() {}); string(e.Details) != `{"retry_after_seconds":30}` {
 		t.Errorf("details that cannot be encoded replace the others: %s", e.Details)
+	}
+}
+
+// A tool may put anything under the name.
+func TestRetryAfterOf(t *testing.T) {
+	for details, want := range map[string]struct {
+		wait time.Duration
+		ok   bool
+	}{
+		`{"retry_after_seconds":30}`:   {30 * time.Second, true},
+		`{"retry_after_seconds":1.5}`:  {1500 * time.Millisecond, true},
+		`{"retry_after_seconds":0}`:    {0, true},
+		`{"retry_after_seconds":1e30}`: {1e9 * time.Second, true},
+		`{"retry_after_seconds":-1}`:   {},
+		`{"retry_after_seconds":"1"}`:  {},
+		`{"retry_after_seconds":null}`: {},
+		`{}`:                           {},
+		`[]`:                           {},
+		``:                             {},
+	} {
+		if wait, ok := arcp.RetryAfterOf(arcp.Raw(details)); wait != want.wait || ok != want.ok {
+			t.Errorf("%s: %s, %t, want %s, %t", details, wait, ok, want.wait, want.ok)
+		}
 	}
 }
 

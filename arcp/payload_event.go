@@ -35,20 +35,23 @@ type HumanInputRequestPayload struct {
 	ResponseSchema Raw       `json:"response_schema,omitzero"`
 	Default        Raw       `json:"default,omitzero"`
 	ExpiresAt      time.Time `json:"expires_at"`
+	ApprovalID     string    `json:"approval_id,omitzero"` // for approval.answer
 }
 
 // HumanInputResponsePayload is a person's value.
 type HumanInputResponsePayload struct {
 	Value       Raw       `json:"value,omitzero"`
-	RespondedBy string    `json:"responded_by"`
-	RespondedAt time.Time `json:"responded_at"`
+	RespondedBy string    `json:"responded_by,omitzero"`
+	RespondedAt time.Time `json:"responded_at,omitzero"`
 }
 
 // HumanChoiceRequestPayload asks a person to choose.
 type HumanChoiceRequestPayload struct {
-	Prompt    string    `json:"prompt"`
-	Options   []Option  `json:"options"`
-	ExpiresAt time.Time `json:"expires_at"`
+	Prompt     string    `json:"prompt"`
+	Options    []Option  `json:"options"`
+	ExpiresAt  time.Time `json:"expires_at"`
+	Details    Raw       `json:"details,omitzero"`     // what it is about
+	ApprovalID string    `json:"approval_id,omitzero"` // for approval.answer and approval.resolve
 }
 
 // Option is one choice.
@@ -60,8 +63,8 @@ type Option struct {
 // HumanChoiceResponsePayload is a person's choice.
 type HumanChoiceResponsePayload struct {
 	ChoiceID    string    `json:"choice_id"`
-	RespondedBy string    `json:"responded_by"`
-	RespondedAt time.Time `json:"responded_at"`
+	RespondedBy string    `json:"responded_by,omitzero"`
+	RespondedAt time.Time `json:"responded_at,omitzero"`
 }
 
 // HumanInputCancelledPayload withdraws a question.
@@ -78,6 +81,7 @@ type PermissionRequestPayload struct {
 	Operation             string  `json:"operation"`
 	Reason                string  `json:"reason,omitzero"`
 	RequestedLeaseSeconds *uint64 `json:"requested_lease_seconds,omitzero"`
+	ApprovalID            string  `json:"approval_id,omitzero"` // for approval.answer
 }
 
 // PermissionGrantPayload grants what was asked or less.

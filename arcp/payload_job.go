@@ -53,9 +53,15 @@ type JobAcceptedPayload struct {
 	Budget           Raw               `json:"budget,omitzero"`
 	Credentials      []Credential      `json:"credentials,omitempty"`
 	ParentJobID      JobID             `json:"parent_job_id,omitzero"`
-	RestoredFrom     JobID             `json:"restored_from,omitzero"` // the finished job whose checkpoint it starts from
+	RestoredFrom     *RestoredFrom     `json:"restored_from,omitzero"`
 	AcceptedAt       time.Time         `json:"accepted_at,omitzero"`
 	TraceID          string            `json:"trace_id,omitzero"`
+}
+
+// RestoredFrom is the checkpoint of a finished job that another job starts from.
+type RestoredFrom struct {
+	JobID        JobID  `json:"job_id"`
+	CheckpointID string `json:"checkpoint_id"`
 }
 
 // Credential is issued to one job. Value is a secret.
@@ -165,6 +171,7 @@ type JobSubscribedPayload struct {
 	Lease            Raw               `json:"lease,omitzero"`
 	LeaseConstraints *LeaseConstraints `json:"lease_constraints,omitzero"`
 	Budget           Raw               `json:"budget,omitzero"`
+	Credentials      []Credential      `json:"credentials,omitempty"` // while the job has not ended
 	SubscribedFrom   uint64            `json:"subscribed_from"`
 	Replayed         bool              `json:"replayed,omitzero"`
 }

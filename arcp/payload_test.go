@@ -34,7 +34,7 @@ func fullCapabilities() arcp.Capabilities {
 func fill(v reflect.Value, name string, everything bool) {
 	switch {
 	case v.Type() == rawType:
-		if everything || name == "event" || name == "payload" { // required members
+		if everything {
 			v.SetBytes([]byte(`{"k":1}`))
 		}
 		return
@@ -50,8 +50,9 @@ func fill(v reflect.Value, name string, everything bool) {
 		return
 	case v.Kind() == reflect.Struct:
 		for i := range v.NumField() {
-			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-			fill(v.Field(i), name, everything)
+			name, opts, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+			required := v.Field(i).Type() == rawType && opts == "" // there is no empty one
+			fill(v.Field(i), name, everything || required)
 		}
 		return
 	case !everything:
@@ -67,7 +68,7 @@ func fill(v reflect.Value, name string, everything bool) {
 		v.SetBool(true)
 	case reflect.Uint32, reflect.Uint64:
 		v.SetUint(7)
-	case reflect.Int64:
+	case reflect.Int, reflect.Int64:
 		v.SetInt(600)
 	case reflect.Float64:
 		v.SetFloat(42.5)

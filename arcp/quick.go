@@ -14,7 +14,7 @@ func eachMember(raw Raw, fn func(name []byte, value Raw) bool) bool {
 		s.src = nil
 		scanners.Put(s)
 	}()
-	s.reset(raw)
+	s.reset(raw, 2*MaxDepth)
 	o, err := s.open()
 	for err == nil {
 		name, value, more, e := s.member(&o)

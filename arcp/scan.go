@@ -9,12 +9,13 @@ import (
 
 // scanner reads JSON text as strictly as the JSON library does: RFC 8259, valid
 // UTF-8 without lone surrogates, no member name twice in an object. It only
-// looks, and refuses to go deeper than MaxDepth. A fuzz test holds it against
+// looks, and refuses to go deeper than a limit. A fuzz test holds it against
 // the library.
 type scanner struct {
 	src   []byte
 	pos   int
 	depth int
+	limit int      // of the depth
 	names [][]byte // of the open objects, unescaped; the innermost last
 	text  []byte   // scratch of the envelope's decoder
 }
@@ -27,10 +28,8 @@ type syntaxError struct {
 
 func (e *syntaxError) Error() string { return fmt.Sprintf("%s at offset %d", e.what, e.at) }
 
-var errTooDeep = &EncodingError{ReasonTooDeep, fmt.Sprintf("nested deeper than %d levels", MaxDepth), ""}
-
-// reset makes s read src.
-func (s *scanner) reset(src []byte) {
+// reset makes s read src, to a depth.
+func (s *scanner) reset(src []byte, limit int) {
 	const keep = 256
 	if cap(s.names) > keep {
 		s.names = nil
@@ -38,7 +37,7 @@ func (s *scanner) reset(src []byte) {
 	if cap(s.text) > 16<<10 {
 		s.text = nil
 	}
-	s.src, s.pos, s.depth = src, 0, 0
+	s.src, s.pos, s.depth, s.limit = src, 0, 0, limit
 	s.names, s.text = s.names[:0], s.text[:0]
 }
 
@@ -103,8 +102,8 @@ func (s *scanner) literal(word string) error {
 
 func (s *scanner) enter() error {
 	s.pos++
-	if s.depth++; s.depth > MaxDepth {
-		return errTooDeep
+	if s.depth++; s.depth > s.limit {
+		return &EncodingError{ReasonTooDeep, fmt.Sprintf("nested deeper than %d levels", s.limit), ""}
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ const (
 	None      = "none"
 )
 
-// Role is what an identity may do (SPEC.md §5.10).
+// Role is what an identity may do (SPEC.md §5.12).
 type Role string
 
 // The roles.
@@ -61,10 +61,16 @@ type Identity struct {
 	Trust     string
 	Anonymous bool
 	Expires   time.Time // of the credential; zero: never
-	Limits    Limits
-	Sees      []string // name globs of principals it may observe
-	Serves    []string // name globs of principals whose jobs it may run
-	Lease     []byte   // JSON object: authority of its jobs; nil: not set
+
+	Limits Limits
+	Sees   []string // name globs of principals it may observe
+	Serves []string // name globs of principals whose jobs it may run
+	Lease  []byte   // JSON object: authority of its jobs; nil: not set
+
+	// What Set.Again has to know of the credential.
+	TokenPrint Secret `json:",omitzero"` // tells bearer tokens apart; see tokenPrint
+	Issuer     string // of the JWT
+	RolesClaim string // of the JWT, which gave the roles; empty: the configuration did
 }
 
 // Limits of a principal; zero is the server's default.
@@ -126,6 +132,8 @@ const (
 	ReasonAnonymous     = "anonymous"      // anonymous access is off or was not negotiated
 	ReasonUnsupported   = "unsupported"    // the scheme cannot be challenged
 	ReasonUnavailable   = "unavailable"    // the verifier cannot be reached
+	ReasonPrincipal     = "principal"      // a fresh credential of somebody else
+	ReasonStale         = "stale"          // one that is not fresh
 )
 
 func (e *Error) Error() string {

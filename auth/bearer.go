@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/hex"
 )
 
 // bearer knows tokens by their SHA-256 (SPEC.md §5.1). Finding one by its hash
@@ -34,7 +35,7 @@ func (b *bearer) Authenticate(_ context.Context, r Request) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	return h.who.as(Bearer), nil
+	return h.identity(), nil
 }
 
 // Verify takes the same time whether or not the principal exists.
@@ -46,10 +47,10 @@ func (b *bearer) Verify(_ context.Context, r Request, p Proof) (Identity, error)
 	if err != nil {
 		return Identity{}, err
 	}
-	if !b.answers(p, h.hash) {
+	if b.answered(p, h.hash) != 0 {
 		return Identity{}, wrongAnswer(nil)
 	}
-	return h.who.as(Bearer), nil
+	return h.identity(), nil
 }
 
 // verifyNamed is for a client that showed no token: any token of the principal
@@ -59,10 +60,11 @@ func (b *bearer) verifyNamed(name string, p Proof) (Identity, error) {
 	if who == nil {
 		who = new(principal)
 	}
-	if !b.answers(p, who.tokens...) {
+	key := b.answered(p, who.tokens...)
+	if key < 0 {
 		return Identity{}, wrongAnswer(nil)
 	}
-	return who.as(Bearer), nil
+	return holder{who.tokens[key], who}.identity(), nil
 }
 
 func (b *bearer) find(token Secret) (holder, error) {
@@ -77,18 +79,33 @@ func (b *bearer) find(token Secret) (holder, error) {
 	return h, nil
 }
 
-// answers says whether one of the keys made the response. It makes b.rounds
+// identity is of a session that proved itself with the token.
+func (h holder) identity() Identity {
+	id := h.who.as(Bearer)
+	id.TokenPrint = tokenPrint(h.hash)
+	return id
+}
+
+// tokenPrint tells a token from others and is stored with a session. The hash of
+// the token would be too good for that: it is the key of the challenge.
+func tokenPrint(hash [sha256.Size]byte) Secret {
+	sum := sha256.Sum256(append([]byte("arcp token of a session\x00"), hash[:]...))
+	return Secret(hex.EncodeToString(sum[:]))
+}
+
+// answered finds the key that made the response; -1: none did. It makes b.rounds
 // HMACs, however many keys there are.
-func (b *bearer) answers(p Proof, keys ...[sha256.Size]byte) bool {
+func (b *bearer) answered(p Proof, keys ...[sha256.Size]byte) int {
 	var none [sha256.Size]byte
-	right := 0
+	found := -1
 	for i := range b.rounds {
 		key, real := none, 0
 		if i < len(keys) {
 			key, real = keys[i], 1
 		}
 		want := answer(key, p.Challenge)
-		right |= real & subtle.ConstantTimeCompare(want[:], []byte(p.Response))
+		right := real & subtle.ConstantTimeCompare(want[:], []byte(p.Response))
+		found = subtle.ConstantTimeSelect(right, i, found)
 	}
-	return right == 1
+	return found
 }

@@ -50,7 +50,7 @@ func (c Config) String() string {
 }
 
 // AddToken lets the principal name in with token, as `--token NAME=TOKEN` does:
-// trusted, a client, and on loopback a worker and an approver too (SPEC.md §5.10).
+// trusted, a client, and on loopback a worker and an approver too (SPEC.md §5.12).
 // A principal the auth file names keeps what the file says and has one token
 // more. Adding a token twice is fine; one token of two principals is an error.
 func (c *Config) AddToken(name string, token Secret, loopback bool) error {

@@ -20,11 +20,13 @@ const maxFile = 16 << 20 // bytes of an auth file: some 50,000 principals
 type Options struct {
 	// RuntimeID is the audience of an issuer that sets none; "": arcp.
 	RuntimeID string
+	// CheckLease, if set, says what is wrong with the lease of a principal.
+	CheckLease func(lease []byte) error
 }
 
 // Load reads an auth file and the key files it names, relative to it. The file is
 // YAML; a key or a value that is not known is an error, which has the line and
-// the path and says what to do (SPEC.md §5.10).
+// the path and says what to do (SPEC.md §5.12).
 func Load(name string, opts Options) (*Config, error) {
 	data, err := readFile(name, maxFile)
 	if err != nil {
@@ -151,6 +153,11 @@ func (f *file) principal(n *yaml.Node, at string) error {
 	}
 	if err := f.cfg.addPrincipal(p); err != nil {
 		return complain(n, at, err.Error())
+	}
+	if f.opts.CheckLease != nil && id.Lease != nil {
+		if err := f.opts.CheckLease(id.Lease); err != nil {
+			return complain(n, join(at, "lease"), fmt.Sprintf("of %s: %v", id.Principal, err))
+		}
 	}
 	return f.tokens(p, tokens)
 }

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -93,7 +94,7 @@ func TestEmptyFiles(t *testing.T) {
 func TestOrderDoesNotMatter(t *testing.T) {
 	c := parse(t, "", "anonymous: {enabled: false}\nprincipals: [{trust: untrusted, tokens: ['"+hashA+"'], roles: [admin], name: alice}]")
 	id := begin(t, NewSet(c), Request{Scheme: Bearer, Token: "a", Now: now})
-	want(t, "all of it counts", id, Identity{Principal: "alice", Scheme: Bearer, Roles: []Role{RoleAdmin}, Trust: Untrusted})
+	want(t, "all of it counts", id, Identity{Principal: "alice", Scheme: Bearer, Roles: []Role{RoleAdmin}, Trust: Untrusted, TokenPrint: tokenPrint(HashToken("a"))})
 }
 
 func TestBadFiles(t *testing.T) {
@@ -226,7 +227,7 @@ func TestAddToken(t *testing.T) {
 		{"on loopback", "n", Identity{Principal: "near", Roles: []Role{RoleClient, RoleWorker, RoleApprover}, Trust: Trusted}},
 		{"elsewhere", "f", Identity{Principal: "far", Roles: []Role{RoleClient}, Trust: Trusted}},
 	} {
-		w.id.Scheme = Bearer
+		w.id.Scheme, w.id.TokenPrint = Bearer, tokenPrint(HashToken(w.token))
 		want(t, w.why, begin(t, set, Request{Scheme: Bearer, Token: w.token, Now: now}), w.id)
 	}
 }
@@ -249,4 +250,23 @@ func TestAddTokenRefusals(t *testing.T) {
 	}
 	want(t, "a refused token adds nobody", slices.Sorted(maps.Keys(c.principals)), []string{"alice", "full"})
 	want(t, "and is not known", len(c.holders.byHash), maxTokens+1)
+}
+
+// A lease that means nothing to who keeps it is found when the file is read.
+func TestLeaseIsChecked(t *testing.T) {
+	var seen []string
+	check := func(lease []byte) error {
+		if seen = append(seen, string(lease)); strings.Contains(string(lease), "bad") {
+			return errors.New("so it is")
+		}
+		return nil
+	}
+	read := func(text string) error {
+		_, err := parseFile([]byte(text), "", Options{CheckLease: check})
+		return err
+	}
+	must(t, read(`principals: [{name: a, lease: {fs.read: ["/a"]}}, {name: b}]`))
+	want(t, "what there is", seen, []string{`{"fs.read":["/a"]}`})
+	err := read("principals:\n  - name: a\n  - name: bob\n    lease: {bad: 1}\n")
+	want(t, "who it is", fmt.Sprint(err), "line 3: principals[1].lease: of bob: so it is")
 }

@@ -139,16 +139,23 @@ func (s *signedJWT) identity(i *issuer, c jwt.MapClaims, now time.Time) (Identit
 	if err != nil {
 		return Identity{}, err
 	}
+	id := s.known(name, i)
+	id.Expires = expires
+	if roles, ok := i.roles(c); ok {
+		id.Roles, id.RolesClaim = roles, i.rolesClaim
+	}
+	return id, nil
+}
+
+// known is what the configuration says of a principal that an issuer vouches for.
+func (s *signedJWT) known(name string, i *issuer) Identity {
 	p := s.byName[name]
 	if p == nil {
 		p = newPrincipal(name, clientRoles)
 	}
 	id := p.as(SignedJWT)
-	id.Expires = expires
-	if roles, ok := i.roles(c); ok {
-		id.Roles = roles
-	}
-	return id, nil
+	id.Issuer = i.name
+	return id
 }
 
 func signedPart(token string) string { return token[:strings.LastIndexByte(token, '.')] }

@@ -13,7 +13,7 @@ func TestSignedJWT(t *testing.T) {
 	set := NewSet(hmacConfig(t, ""))
 	want(t, "a stranger is a trusted client until the token ends", begin(t, set, jwtRequest(good(t, nil))), Identity{
 		Principal: "alice", Scheme: SignedJWT, Roles: []Role{RoleClient}, Trust: Trusted,
-		Expires: now.Add(time.Hour + leeway),
+		Expires: now.Add(time.Hour + leeway), Issuer: "https://issuer.example",
 	})
 }
 
@@ -27,7 +27,7 @@ principals:
 	want(t, "the auth file describes the principal", id, Identity{
 		Principal: "alice", Scheme: SignedJWT, Roles: []Role{RoleObserver}, Trust: Privileged,
 		Limits: Limits{Jobs: 7}, Sees: []string{"*"}, Lease: []byte(`{"tool.call":["a"]}`),
-		Expires: now.Add(time.Hour + leeway),
+		Expires: now.Add(time.Hour + leeway), Issuer: "https://issuer.example",
 	})
 	id = begin(t, set, jwtRequest(good(t, map[string]any{"groups": []string{"admin"}})))
 	want(t, "the roles claim goes before the file", id.Roles, []Role{RoleAdmin})

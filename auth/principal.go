@@ -49,7 +49,7 @@ func (p *principal) as(scheme string) Identity {
 }
 
 // HasRole says whether id has the role itself: no role implies another
-// (SPEC.md §5.10).
+// (SPEC.md §5.12).
 func HasRole(id Identity, role Role) bool { return slices.Contains(id.Roles, role) }
 
 func uidName(uid int) string { return uidPrefix + strconv.Itoa(uid) }

@@ -16,11 +16,11 @@ import (
 // canary stands for a credential. It is longer than any word an error may show.
 const canary = "Canary0123456789Canary0123456789Canary0123456789Canary0123456789"
 
-// leaks finds the canary, its hash (the key of a challenge) and the usual ways to
-// write either.
+// leaks finds the canary, its hash (the key of a challenge), its print and the
+// usual ways to write either.
 func leaks(text string) bool {
 	hash := HashToken(canary)
-	for _, secret := range [][]byte{[]byte(canary), hash[:]} {
+	for _, secret := range [][]byte{[]byte(canary), hash[:], []byte(tokenPrint(hash))} {
 		for _, form := range []string{
 			string(secret), hex.EncodeToString(secret), fmt.Sprintf("%X", secret), fmt.Sprintf("% x", secret),
 			base64.StdEncoding.EncodeToString(secret), base64.RawURLEncoding.EncodeToString(secret),
@@ -41,6 +41,7 @@ func TestLeaksFindsLeaks(t *testing.T) {
 			want(t, fmt.Sprintf("%s of %T", format, v), leaks(fmt.Sprintf(format, v)), true)
 		}
 	}
+	want(t, "the form of the store", leaks(tokenPrint(HashToken(canary)).Reveal()), true)
 	want(t, "the form of the file", leaks(FileHash(canary)), true)
 	want(t, "something else", leaks("Canary0123456789"), false)
 }

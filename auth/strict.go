@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/agnivade/levenshtein"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -173,39 +174,17 @@ func unknown[T ~string](n *yaml.Node, at, kind string, known []T) error {
 // fewest edits to it.
 func nearest[T ~string](s string, known []T) T {
 	s = strings.ToLower(s)
-	best, edits := known[0], len(s)+maxShown
+	start := s[:min(len(s), 2*maxShown)] // of a long one only the start counts
+	best, least := known[0], len(s)+maxShown
 	for _, k := range known {
 		if len(s) > 2 && strings.HasPrefix(string(k), s) {
 			return k
 		}
-		if d := distance(s, strings.ToLower(string(k))); d < edits {
-			best, edits = k, d
+		if d := levenshtein.ComputeDistance(start, strings.ToLower(string(k))); d < least {
+			best, least = k, d
 		}
 	}
 	return best
-}
-
-// distance is the number of bytes to insert, remove or replace to make b of a.
-// Of a long a only the start counts.
-func distance(a, b string) int {
-	a = a[:min(len(a), 2*maxShown)]
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replace := diagonal
-			if a[i] != b[j] {
-				replace++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replace, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // jsonObject reads a mapping as the JSON object it spells, members in their order.

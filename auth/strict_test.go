@@ -15,19 +15,6 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-func TestDistance(t *testing.T) {
-	word := rapid.StringMatching(`[ab_]{0,6}`)
-	rapid.Check(t, func(t *rapid.T) {
-		a, b, c := word.Draw(t, "a"), word.Draw(t, "b"), word.Draw(t, "c")
-		ab, bc, ac := distance(a, b), distance(b, c), distance(a, c)
-		want(t, "only equal words have none", ab == 0, a == b)
-		want(t, "it is the same both ways", distance(b, a), ab)
-		want(t, "a detour is not shorter", ac <= ab+bc, true)
-		want(t, "one more letter is one edit", distance(a+"x", a), 1)
-		want(t, "words with nothing in common", distance(a, "xyz"), max(len(a), 3))
-	})
-}
-
 // JSON is YAML: what a lease says in JSON comes out the same.
 func TestLeaseKeepsJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -73,7 +73,11 @@ func (c *core) init(w wire, l Limits, info Info) {
 	c.out.init(w, l.WriteTimeout)
 	c.limit.Store(l.ReadLimit)
 	c.made = time.Now()
+	c.out.took = c.sawPeer
 }
+
+// sawPeer notes a sign of life.
+func (c *core) sawPeer() { c.seen.Store(int64(time.Since(c.made))) }
 
 // Info implements Conn.
 func (c *core) Info() Info { return c.info }
@@ -99,7 +103,7 @@ func (c *core) fill() error {
 		return err
 	}
 	c.rest = p
-	c.seen.Store(int64(time.Since(c.made)))
+	c.sawPeer()
 	return nil
 }
 

@@ -17,15 +17,16 @@ const anyHost = "*"
 // cannot reach a server on its visitor's machine by giving its own name the
 // address of it (DNS rebinding). Loopback names and the address that the
 // connection arrived at are always known.
-func checkHost(r *http.Request, allowed []string) error {
-	name, port := splitHost(r.Host)
-	if isLoopback(name) || name == localHost(r) {
+// local is that address, or nil.
+func checkHost(host string, local net.Addr, allowed []string) error {
+	name, port := splitHost(host)
+	if isLoopback(name) || name == localHost(local) {
 		return nil
 	}
 	if slices.ContainsFunc(allowed, func(a string) bool { return hostMatches(a, name, port) }) {
 		return nil
 	}
-	return fmt.Errorf("host %q is not allowed here", r.Host)
+	return fmt.Errorf("host %q is not allowed here", host)
 }
 
 // hostMatches compares with an entry that is host, host:port or *.
@@ -53,10 +54,14 @@ func isLoopback(name string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// localHost is the address that the connection of r arrived at, or empty.
-func localHost(r *http.Request) string {
-	addr, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	if !ok {
+// localAddr is the address that the connection of r arrived at, or nil.
+func localAddr(r *http.Request) net.Addr {
+	addr, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	return addr
+}
+
+func localHost(addr net.Addr) string {
+	if addr == nil {
 		return ""
 	}
 	name, _ := splitHost(addr.String())
@@ -65,13 +70,12 @@ func localHost(r *http.Request) string {
 
 // checkOrigin refuses web pages from elsewhere. Programs send no Origin, and
 // pages of the host itself are at home.
-func checkOrigin(r *http.Request, allowed []string) error {
-	origin := r.Header.Get("Origin")
+func checkOrigin(origin, host string, allowed []string) error {
 	if origin == "" {
 		return nil
 	}
 	u, err := url.Parse(origin)
-	if err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host) {
+	if err == nil && u.Host != "" && strings.EqualFold(u.Host, host) {
 		return nil
 	}
 	if slices.ContainsFunc(allowed, func(a string) bool { return originMatches(a, origin, u) }) {

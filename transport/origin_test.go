@@ -57,24 +57,27 @@ func TestWhoMayConnect(t *testing.T) {
 		{host: "localhost", origin: "null", origins: "*", want: 101},
 		{host: "localhost", origin: "http://%", origins: "x.example,*", want: 101},
 	} {
-		s := newWSServer(t, httptest.NewServer)
-		s.AllowHosts, s.AllowOrigins = list(test.hosts), list(test.origins)
-		port := s.url[strings.LastIndex(s.url, ":")+1:]
-		r := upgradeRequest(t, s.url)
-		r.Host = strings.ReplaceAll(test.host, "PORT", port)
-		if test.origin != "" {
-			r.Header.Set("Origin", strings.ReplaceAll(test.origin, "PORT", port))
-		}
-		if test.host == "" {
-			r.Host = "-"
-		}
-		if code, _, line := ask(t, r); code != test.want || code != 101 && (strings.Count(line, "\n") != 1 || !strings.Contains(line, "not allowed here")) {
-			t.Errorf("%+v: answered %d %q, want %d", test, code, line, test.want)
-		} else if code == 101 {
-			(<-s.conns).Abort()
+		for _, s := range []*wsServer{newWSServer(t, httptest.NewServer), first(newDirectServer(t, "/"))} {
+			s.AllowHosts, s.AllowOrigins = list(test.hosts), list(test.origins)
+			port := strings.TrimSuffix(s.url[strings.LastIndex(s.url, ":")+1:], "/")
+			r := upgradeRequest(t, s.url)
+			r.Host = strings.ReplaceAll(test.host, "PORT", port)
+			if test.origin != "" {
+				r.Header.Set("Origin", strings.ReplaceAll(test.origin, "PORT", port))
+			}
+			if test.host == "" {
+				r.Host = "-"
+			}
+			if code, _, line := ask(t, r); code != test.want || code != 101 && (strings.Count(line, "\n") != 1 || !strings.Contains(line, "not allowed here")) {
+				t.Errorf("%+v: answered %d %q, want %d", test, code, line, test.want)
+			} else if code == 101 {
+				(<-s.conns).Abort()
+			}
 		}
 	}
 }
+
+func first[A, B any](a A, _ B) A { return a }
 
 func list(s string) []string {
 	if s == "" {

@@ -37,6 +37,7 @@ type sink interface {
 type outbox struct {
 	sink    sink
 	timeout time.Duration
+	took    func()        // the peer took what had to wait for it; may be nil
 	turn    chan struct{} // has one place; who put a token there has the turn
 
 	mu      sync.Mutex
@@ -184,11 +185,18 @@ func (o *outbox) sendNow(p []byte) error {
 	if len(p) == 0 {
 		return nil
 	}
+	began := time.Now()
 	if err := o.sink.send(p, o.timeout); err != nil {
 		return o.stop(&Error{Code: CloseAbnormal, Err: fmt.Errorf("write: %w", err)})
 	}
+	if o.took != nil && time.Since(began) > waited {
+		o.took()
+	}
 	return nil
 }
+
+// waited is longer than a write takes that does not wait for the peer.
+const waited = 20 * time.Millisecond
 
 // release gives up the turn when no control frame is waiting.
 func (o *outbox) release() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -158,4 +159,37 @@ func TestNothingFollowsFarewell(t *testing.T) {
 			t.Errorf("sent %q, want %q", got, name)
 		}
 	}
+}
+
+// A peer that took what had to wait for it is there; one whose system takes
+// everything at once may not be.
+func TestProgressIsASignOfLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, test := range []struct {
+			delay time.Duration
+			want  int
+		}{{0, 0}, {time.Second, 1}} {
+			var o outbox
+			o.init(slowly{test.delay}, time.Minute)
+			signs := 0
+			o.took = func() { signs++ }
+			if err := o.put(outFrame{body: []byte("x")}); err != nil {
+				t.Fatal(err)
+			}
+			if err := o.flush(); err != nil {
+				t.Fatal(err)
+			}
+			if signs != test.want {
+				t.Errorf("a write that took %v was %d signs of life, want %d", test.delay, signs, test.want)
+			}
+		}
+	})
+}
+
+// slowly is a sink that takes its time.
+type slowly struct{ delay time.Duration }
+
+func (s slowly) send([]byte, time.Duration) error {
+	time.Sleep(s.delay)
+	return nil
 }

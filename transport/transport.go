@@ -47,8 +47,9 @@ type Conn interface {
 	// waiting for it. A transport without pings returns nil and does nothing.
 	Ping() error
 
-	// LastSeen is when bytes of any kind last arrived, at first when the
-	// connection was made.
+	// LastSeen is when bytes of any kind last arrived, or when the peer took some
+	// that had to wait for it: who is behind with reading answers pings late. At
+	// first it is when the connection was made.
 	LastSeen() time.Time
 
 	// Info describes the connection. It does not change.

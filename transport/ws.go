@@ -46,11 +46,11 @@ type Upgrader struct {
 // not hold the buffers of net/http. Serve owns the connection.
 func (u *Upgrader) Handler(serve func(Conn)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := checkHost(r, u.AllowHosts); err != nil {
+		if err := checkHost(r.Host, localAddr(r), u.AllowHosts); err != nil {
 			http.Error(w, err.Error(), http.StatusMisdirectedRequest)
 			return
 		}
-		if err := checkOrigin(r, u.AllowOrigins); err != nil {
+		if err := checkOrigin(r.Header.Get("Origin"), r.Host, u.AllowOrigins); err != nil {
 			http.Error(w, err.Error(), http.StatusForbidden)
 			return
 		}
@@ -123,11 +123,14 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	early, _ := brw.Reader.Peek(brw.Reader.Buffered()) // cannot fail
+	h.conn.rest = slices.Clone(early)
+	if b, ok := conn.(*begun); ok {
+		h.conn.rest, conn = append(h.conn.rest, b.rest...), b.Conn
+	}
 	if h.wire, err = netWire(conn); err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
-	early, _ := brw.Reader.Peek(brw.Reader.Buffered()) // cannot fail
-	h.conn.rest = slices.Clone(early)
 	s, brw := h.conn.stream()
 	return s, brw, nil
 }

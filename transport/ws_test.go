@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -37,6 +38,26 @@ func newWSServer(t testing.TB, start func(http.Handler) *httptest.Server) *wsSer
 	return s
 }
 
+// newDirectServer has them accepted without net/http. asked counts what that is asked
+// for all the same.
+func newDirectServer(t testing.TB, path string) (s *wsServer, asked *atomic.Int64) {
+	t.Helper()
+	s, asked = &wsServer{conns: make(chan transport.Conn, 1)}, new(atomic.Int64)
+	serve := func(c transport.Conn) { s.conns <- c }
+	mux := http.NewServeMux()
+	mux.Handle("GET "+path, s.Handler(serve))
+	mux.HandleFunc("GET /other", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "here") })
+	h := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		mux.ServeHTTP(w, r)
+	}))
+	h.Listener = s.Direct(h.Listener, path, serve)
+	h.Start()
+	t.Cleanup(h.Close)
+	s.url = "ws" + strings.TrimPrefix(h.URL, "http") + path
+	return s, asked
+}
+
 // dial is a transporttest.Dial.
 func (s *wsServer) dial(t *testing.T, l transport.Limits) (server, client transport.Conn) {
 	t.Helper()
@@ -50,6 +71,14 @@ func (s *wsServer) dial(t *testing.T, l transport.Limits) (server, client transp
 
 func TestWebSocket(t *testing.T) {
 	transporttest.Run(t, newWSServer(t, httptest.NewServer).dial)
+}
+
+func TestWebSocketDirect(t *testing.T) {
+	s, asked := newDirectServer(t, "/arcp")
+	transporttest.Run(t, s.dial)
+	if n := asked.Load(); n > 0 {
+		t.Errorf("net/http was asked %d times", n)
+	}
 }
 
 func TestWebSocketTLS(t *testing.T) {

@@ -12,6 +12,14 @@ import (
 
 // stamp fills in what every envelope needs and env leaves out.
 func (c *Client) stamp(env *arcp.Envelope) {
+	if env.SessionID == "" {
+		env.SessionID = c.sessionID()
+	}
+	c.date(env)
+}
+
+// date is stamp for an envelope that says what session it is of.
+func (c *Client) date(env *arcp.Envelope) {
 	if env.ARCP == "" {
 		env.ARCP = c.opts.Version
 	}
@@ -21,19 +29,18 @@ func (c *Client) stamp(env *arcp.Envelope) {
 	if env.Timestamp.IsZero() {
 		env.Timestamp = time.Now()
 	}
-	if env.SessionID == "" {
-		env.SessionID = c.sessionID()
-	}
 }
 
 // Send sends an envelope as it is, but for the members arcp, id, timestamp and
 // session_id, which are filled in when they are zero. It returns when the
 // envelope is in the buffer of the writer, after waiting for room.
-func (c *Client) Send(env arcp.Envelope) error { return c.send(context.Background(), &env) }
+func (c *Client) Send(env arcp.Envelope) error { return c.send(context.Background(), &env, false) }
 
-func (c *Client) send(ctx context.Context, env *arcp.Envelope) error {
+// send is Send. What is asked is said again on another connection until it is
+// answered.
+func (c *Client) send(ctx context.Context, env *arcp.Envelope, asked bool) error {
 	c.stamp(env)
-	err := c.out.put(ctx, env)
+	err := c.out.put(ctx, env, asked)
 	if err == nil {
 		return nil
 	}
@@ -77,7 +84,7 @@ func (c *Client) call(ctx context.Context, env arcp.Envelope, f *Feed) (arcp.Env
 		return arcp.Envelope{}, fmt.Errorf("call %s: %w", env.Type, err)
 	}
 	defer c.unexpect(env.ID)
-	if err := c.send(ctx, &env); err != nil {
+	if err := c.send(ctx, &env, !once(env.Type)); err != nil {
 		return arcp.Envelope{}, err
 	}
 	var err error
@@ -97,9 +104,13 @@ func (c *Client) call(ctx context.Context, env arcp.Envelope, f *Feed) (arcp.Env
 	}
 }
 
+// once reports whether a message is not said again on another connection: it is
+// about the one that it is sent on.
+func once(t arcp.Type) bool { return t == arcp.SessionAuthenticate || t == arcp.SessionClose }
+
 // waiting is a call under way.
 type waiting struct {
-	answer chan arcp.Envelope // capacity 1
+	answer chan arcp.Envelope // capacity 1; nil: the feed waits, which is opened again
 	feed   *Feed              // opened by the answer; nil: none
 }
 
@@ -120,6 +131,7 @@ func (c *Client) unexpect(id arcp.MessageID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.calls, id)
+	c.out.answered(id)
 }
 
 // request is call for an answer of one type; a refusal is a *RemoteError.

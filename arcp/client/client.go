@@ -6,35 +6,44 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/transport"
 )
 
-// Client is one connection of one session.
+// Client is one session, over one connection or, made by Connect, over as many as
+// it takes.
 type Client struct {
-	conn transport.Conn
-	opts Options
-	out  *outbox
+	opts  Options
+	out   *outbox
+	again *reconnection // nil: when the connection ends, so does the client
 
 	sequence   sequence // changed by the reader alone
 	acked      uint64   // by AckEvery; the reader's
+	link       *link    // the connection in use; the reader's
 	farewell   error    // why the runtime is about to close; the reader's
 	stray      *queue   // what nobody asked for
-	refreshing atomic.Bool
+	worker     atomic.Pointer[worker]
+	refreshing refreshing // running and next guarded by mu, the rest its goroutine's
 
-	mu      sync.Mutex
-	session Session
-	calls   map[arcp.MessageID]waiting
-	submits map[arcp.MessageID]*Job // by the id of what submitted them
-	jobs    map[arcp.JobID][]*Job
-	feeds   map[arcp.SubscriptionID]*Feed
-	closing bool  // by Close: what the connection ends with is no loss
-	err     error // set once, before donec is closed
+	mu         sync.Mutex
+	conn       transport.Conn // changed by the reader alone
+	down       bool           // between two connections
+	tokens     []Secret       // the newest that resume the session, newest first
+	session    Session
+	credential Secret // the newest
+	calls      map[arcp.MessageID]waiting
+	submits    map[arcp.MessageID]*Job // by the id of what submitted them
+	jobs       map[arcp.JobID][]*Job
+	feeds      map[arcp.SubscriptionID]*Feed
+	asking     asking
+	closing    bool  // by Close: what the connection ends with is no loss
+	err        error // set once, before donec is closed
 
-	donec chan struct{}  // the connection has ended
-	group sync.WaitGroup // the goroutines
+	donec chan struct{}      // nothing more is said
+	life  context.Context    // ends with donec
+	kill  context.CancelFunc // of life
+	group sync.WaitGroup     // the goroutines
 }
 
 // New opens a session on a connection, which it owns from then on and closes
@@ -42,45 +51,54 @@ type Client struct {
 //
 // The context bounds New only.
 func New(ctx context.Context, conn transport.Conn, opts Options) (*Client, error) {
+	return open(ctx, conn, opts, nil)
+}
+
+func open(ctx context.Context, conn transport.Conn, opts Options, again *reconnection) (*Client, error) {
 	c := &Client{
 		conn:    conn,
 		opts:    opts.withDefaults(),
+		again:   again,
 		calls:   make(map[arcp.MessageID]waiting),
 		submits: make(map[arcp.MessageID]*Job),
 		jobs:    make(map[arcp.JobID][]*Job),
 		feeds:   make(map[arcp.SubscriptionID]*Feed),
 		donec:   make(chan struct{}),
 	}
+	c.credential = c.opts.Auth.Token
+	c.life, c.kill = context.WithCancel(context.Background())
 	c.out = newOutbox(c.opts.Limits.SendBuffer)
+	c.out.keeps, c.sequence.lenient = again != nil, again != nil
 	c.stray = newQueue(c.opts.Limits.Unsolicited, c.opts.Limits.EventBytes)
-	conn.SetReadLimit(c.opts.Limits.Transport.ReadLimit)
-	if err := c.open(ctx); err != nil {
-		return nil, fmt.Errorf("open session: %w", err)
-	}
-	c.group.Go(c.read)
-	c.group.Go(c.write)
-	return c, nil
-}
-
-// open does the handshake; the connection is aborted when ctx ends first.
-func (c *Client) open(ctx context.Context) error {
 	c.startSequence()
-	h := handshake{c: c, token: c.opts.Auth.Token}
-	stop := context.AfterFunc(ctx, func() { c.conn.Abort() })
-	err := h.run()
-	if !stop() {
-		err = context.Cause(ctx)
-	}
-	if err != nil {
-		_ = c.conn.Close(transport.CloseNormal, "") // the handshake's error says more
-		return err
+	if err := c.attach(ctx, &handshake{c: c, conn: conn, resume: c.opts.Resume}); err != nil {
+		c.kill()
+		return nil, fmt.Errorf("open session: %w", err)
 	}
 	if r := c.opts.Resume; r != nil {
 		for _, id := range r.Jobs {
 			c.follow(newJob(c, id))
 		}
 	}
-	return nil
+	c.group.Go(c.run)
+	return c, nil
+}
+
+// attach does a handshake; the connection is aborted when ctx ends first, and
+// closed when it fails.
+func (c *Client) attach(ctx context.Context, h *handshake) error {
+	h.token = c.currentCredential()
+	h.conn.SetReadLimit(c.opts.Limits.Transport.ReadLimit)
+	c.farewell = nil
+	stop := context.AfterFunc(ctx, func() { h.conn.Abort() })
+	err := h.run()
+	if !stop() {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		_ = h.conn.Close(transport.CloseNormal, "") // the handshake's error says more
+	}
+	return err
 }
 
 // startSequence sets what the first event number must follow: nothing in a new
@@ -111,10 +129,11 @@ func (c *Client) sessionID() arcp.SessionID {
 // LastEventSeq is the event_seq of the last event received.
 func (c *Client) LastEventSeq() uint64 { return c.sequence.last.Load() }
 
-// Done is closed when the connection has ended; Err then says why.
+// Done is closed when the connection has ended, and with Connect no other can
+// follow; Err then says why.
 func (c *Client) Done() <-chan struct{} { return c.donec }
 
-// Err is nil until the connection has ended.
+// Err is nil until Done is closed.
 func (c *Client) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,7 +142,8 @@ func (c *Client) Err() error {
 
 // Close asks the runtime to end the connection in order and waits until it has,
 // or until ctx ends; the connection is then closed and the goroutines are gone.
-// Jobs go on, and the session can be resumed. Closing twice is fine.
+// Jobs go on, and the session can be resumed. Closing twice is fine. Between two
+// connections there is nobody to ask: Close then ends the client only.
 func (c *Client) Close(ctx context.Context, reason string) error {
 	return c.CloseWith(ctx, arcp.SessionClosePayload{Reason: reason})
 }
@@ -131,19 +151,21 @@ func (c *Client) Close(ctx context.Context, reason string) error {
 // CloseWith is Close with all options of session.close.
 func (c *Client) CloseWith(ctx context.Context, p arcp.SessionClosePayload) error {
 	c.mu.Lock()
-	first := !c.closing && c.err == nil
+	first, down := !c.closing && c.err == nil, c.down
 	c.closing = true
 	c.mu.Unlock()
 	var err error
-	if first {
+	switch {
+	case down:
+	case first:
 		_, err = c.request(ctx, arcp.Frame(arcp.SessionClose, p), arcp.SessionClosed, nil)
-	} else {
+	default:
 		select {
 		case <-c.donec:
 		case <-ctx.Done():
 		}
 	}
-	c.end(ErrClosed, func() { c.conn.Close(transport.CloseNormal, "") })
+	c.end(ErrClosed, closeNormal)
 	c.group.Wait()
 	if errors.Is(err, ErrClosed) { // the runtime was faster than its answer, or Abort was
 		err = nil
@@ -154,12 +176,15 @@ func (c *Client) CloseWith(ctx context.Context, p arcp.SessionClosePayload) erro
 // Abort ends the connection without a word. It returns when the goroutines are
 // gone.
 func (c *Client) Abort() {
-	c.end(ErrClosed, func() { c.conn.Abort() })
+	c.end(ErrClosed, abort)
 	c.group.Wait()
 }
 
-// end ends the connection for a reason; the first one counts.
-func (c *Client) end(err error, disconnect func()) {
+func abort(conn transport.Conn)       { _ = conn.Abort() } // nothing more is expected of it
+func closeNormal(conn transport.Conn) { _ = conn.Close(transport.CloseNormal, "") }
+
+// end ends the client for a reason; the first one counts.
+func (c *Client) end(err error, disconnect func(transport.Conn)) {
 	c.mu.Lock()
 	if c.err != nil {
 		c.mu.Unlock()
@@ -167,11 +192,13 @@ func (c *Client) end(err error, disconnect func()) {
 	}
 	c.err = err
 	jobs, feeds := c.allLocked()
+	conn := c.conn
 	close(c.donec)
 	c.mu.Unlock()
 
+	c.kill()
 	c.out.close()
-	disconnect()
+	disconnect(conn)
 	c.stray.finish(err)
 	for _, j := range jobs {
 		j.finish(err)
@@ -189,13 +216,9 @@ func (c *Client) allLocked() (jobs []*Job, feeds []*Feed) {
 	for _, js := range c.jobs {
 		jobs = append(jobs, js...)
 	}
-	for _, f := range c.feeds {
-		feeds = append(feeds, f)
-	}
 	clear(c.submits)
 	clear(c.jobs)
-	clear(c.feeds)
-	return jobs, feeds
+	return jobs, c.takeFeedsLocked()
 }
 
 // lost wraps a transport's error.
@@ -204,70 +227,4 @@ func lost(err error) error {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", ErrConnectionLost, err)
-}
-
-// writeGrace is how long the reader may go on after a failed write: what the
-// runtime said before it closed is the better reason.
-const writeGrace = time.Second
-
-// write is the writer's goroutine.
-func (c *Client) write() {
-	err := c.out.run(c.conn, func(seq uint64) *arcp.Envelope {
-		env := arcp.Frame(arcp.SessionAck, arcp.SessionAckPayload{LastProcessedSeq: seq})
-		c.stamp(&env)
-		return &env
-	})
-	if err == nil {
-		return
-	}
-	c.out.close()
-	select {
-	case <-c.donec:
-	case <-time.After(writeGrace):
-		c.end(lost(err), func() { c.conn.Abort() })
-	}
-}
-
-// read is the reader's goroutine.
-func (c *Client) read() {
-	var env arcp.Envelope
-	for {
-		var err error
-		if env, err = c.readFrame(); err == nil {
-			err = c.receive(&env)
-		}
-		if err != nil {
-			c.readEnded(err)
-			return
-		}
-	}
-}
-
-func (c *Client) readFrame() (arcp.Envelope, error) {
-	frame, err := c.conn.Read()
-	if err != nil && c.farewell != nil {
-		return arcp.Envelope{}, fmt.Errorf("%w: %w (%w)", ErrConnectionLost, c.farewell, err)
-	}
-	if err != nil {
-		return arcp.Envelope{}, lost(err)
-	}
-	env, err := arcp.Decode(frame)
-	if err != nil {
-		return env, &ProtocolError{"read", err}
-	}
-	return env, nil
-}
-
-func (c *Client) readEnded(err error) {
-	c.mu.Lock()
-	closing := c.closing
-	c.mu.Unlock()
-	if !errors.Is(err, ErrConnectionLost) {
-		c.end(err, func() { c.conn.Close(transport.ClosePolicy, err.Error()) })
-		return
-	}
-	if closing {
-		err = ErrClosed
-	}
-	c.end(err, func() { c.conn.Abort() })
 }

@@ -229,7 +229,7 @@ func TestBrokenFrameEndsTheConnection(t *testing.T) {
 func TestWriteTimeoutEndsTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := transport.Pipe(transport.Limits{WriteTimeout: 5 * time.Second})
-		f := &fake{t: t, conn: far, names: map[string]arcp.MessageID{}}
+		f := &fake{t: t, conn: far, names: new(names)}
 		go func() {
 			for line := range strings.Lines(opened) {
 				if line = strings.TrimSpace(line); line != "" {

@@ -16,6 +16,9 @@ var (
 	// ErrConnectionLost is wrapped, with the reason, by what was waiting when
 	// the connection ended without being closed by this client.
 	ErrConnectionLost = errors.New("connection lost")
+	// ErrSessionLost is wrapped, with the reason, by what was waiting when a
+	// client of Connect could not resume its session. Its jobs are not lost.
+	ErrSessionLost = errors.New("session lost")
 	// ErrClosed is returned by what was waiting, or tried, when this client was
 	// closed or aborted.
 	ErrClosed = errors.New("client closed")
@@ -52,13 +55,7 @@ func (e *RemoteError) Error() string {
 // RetryAfter is details.retry_after_seconds: the runtime wants no other attempt
 // before.
 func (e *RemoteError) RetryAfter() (d time.Duration, ok bool) {
-	var x struct {
-		Seconds *float64 `json:"retry_after_seconds"`
-	}
-	if len(e.Details) == 0 || arcp.Unmarshal(e.Details, &x) != nil || x.Seconds == nil || *x.Seconds < 0 {
-		return 0, false
-	}
-	return time.Duration(min(*x.Seconds, 1e9) * float64(time.Second)), true
+	return arcp.RetryAfterOf(e.Details)
 }
 
 // RemoteErrorOf returns the failure an envelope reports, or nil when its type

@@ -46,6 +46,35 @@ func Example() {
 	// {"hello":"world"} <nil>
 }
 
+// A session that outlives its connections: here the first breaks before the job
+// is even accepted.
+func ExampleConnectFunc() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+
+	server := newBrittle(3)
+	opts := client.Options{Auth: client.Auth{Token: "secret"}}
+	opts.Reconnect.OnChange = func(ch client.Change) { fmt.Println(ch.State) }
+	c, err := client.ConnectFunc(ctx, server.dial, opts) // against a server: client.Connect(ctx, "ws://127.0.0.1:7777/arcp", opts)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer c.Close(ctx, "done")
+
+	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: "demo.progress"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	result, err := job.Wait(ctx)
+	fmt.Println(string(result.Value), err)
+	// Output:
+	// reconnecting
+	// resumed
+	// 7 <nil>
+}
+
 // A failure tells who reported it.
 func ExampleRemoteError() {
 	describe := func(err error) {

@@ -1,12 +1,14 @@
 package client_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,7 +31,7 @@ import (
 // sub and session set members of the envelope, and id its id. Further steps are
 //
 //	raw TEXT      sends a frame as it is
-//	close CODE    closes the connection
+//	close CODE [REASON] closes the connection
 //	abort         drops it
 //	wait DURATION lets time pass
 //	hang          reads nothing more
@@ -44,18 +46,35 @@ const opened = `
 type fake struct {
 	t     *testing.T
 	conn  transport.Conn
-	names map[string]arcp.MessageID
+	names *names
 	seen  []arcp.Envelope
 	n     int
 	donec chan struct{}
+}
+
+// names are the ids of the client's messages, by what scripts call them.
+type names struct{ ids sync.Map }
+
+func (n *names) set(name string, id arcp.MessageID) { n.ids.Store(name, id) }
+
+func (n *names) get(name string) arcp.MessageID {
+	id, _ := n.ids.Load(name)
+	known, _ := id.(arcp.MessageID) // empty: there is none
+	return known
 }
 
 // start runs a script and returns the client's end of the connection. Only to be
 // used in a bubble.
 func start(t *testing.T, script string) (transport.Conn, *fake) {
 	t.Helper()
+	return startNext(t, script, new(names))
+}
+
+// startNext is start for a connection that knows the names of those before.
+func startNext(t *testing.T, script string, known *names) (transport.Conn, *fake) {
+	t.Helper()
 	near, far := transport.Pipe(transport.Limits{})
-	f := &fake{t: t, conn: far, names: make(map[string]arcp.MessageID), donec: make(chan struct{})}
+	f := &fake{t: t, conn: far, names: known, donec: make(chan struct{})}
 	go func() {
 		defer close(f.donec)
 		for line := range strings.Lines(script) {
@@ -86,8 +105,9 @@ func (f *fake) step(line string) (more bool, err error) {
 	case "raw":
 		return true, f.write([]byte(rest))
 	case "close":
-		code, err := strconv.Atoi(rest)
-		f.conn.Close(transport.CloseCode(code), "scripted")
+		number, reason, _ := strings.Cut(rest, " ")
+		code, err := strconv.Atoi(number)
+		f.conn.Close(transport.CloseCode(code), cmp.Or(reason, "scripted"))
 		return false, err
 	case "abort":
 		return false, f.conn.Abort()
@@ -110,7 +130,7 @@ func (f *fake) expect(name, message string) error {
 	if string(env.Type) != want {
 		return fmt.Errorf("got %s %s", env.Type, env.Payload)
 	}
-	f.names[name] = env.ID
+	f.names.set(name, env.ID)
 	if payload == "" {
 		return nil
 	}
@@ -149,7 +169,7 @@ func (f *fake) set(env *arcp.Envelope, word string) (err error) {
 	switch name {
 	case "corr":
 		env.CorrelationID = arcp.MessageID(value)
-		if id, ok := f.names[value]; ok {
+		if id := f.names.get(value); id != "" {
 			env.CorrelationID = id
 		}
 	case "id":
@@ -182,7 +202,7 @@ func (f *fake) bePolite() {
 			return
 		}
 		if env.Type == arcp.SessionClose {
-			f.names["close"] = env.ID
+			f.names.set("close", env.ID)
 			_ = f.send("session.closed corr=close")
 			f.conn.Close(transport.CloseNormal, "")
 			return
@@ -217,7 +237,8 @@ func covers(got, want any) bool {
 	}
 	g, ok := got.(map[string]any)
 	for name, value := range w {
-		if member, has := g[name]; !ok || !has || !covers(member, value) {
+		member, has := g[name]
+		if absent := value == nil && !has; !ok || !absent && (!has || !covers(member, value)) {
 			return false
 		}
 	}

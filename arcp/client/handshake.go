@@ -1,22 +1,26 @@
 package client
 
 import (
-	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/transport"
 )
 
-// handshake opens the session (§3.1). It runs in New, before there are
-// goroutines, so it reads and writes the connection itself.
+// handshake opens the session, or resumes it (§3.1). Nobody else uses the
+// connection before it has succeeded, so it reads and writes it itself.
 type handshake struct {
 	c         *Client
+	conn      transport.Conn
+	resume    *Resume // nil: a new session
+	back      bool    // into the session the client is in
 	token     Secret
 	challenge string         // the last one; empty: not challenged
 	session   arcp.SessionID // as named by the challenge
@@ -43,7 +47,7 @@ func (h *handshake) run() error {
 func (h *handshake) step(env *arcp.Envelope) (done bool, err error) {
 	switch env.Type {
 	case arcp.SessionAccepted:
-		return true, h.c.accepted(env)
+		return true, h.accepted(env)
 	case arcp.SessionResumed:
 		return true, h.resumed(env)
 	case arcp.SessionChallenge:
@@ -62,40 +66,57 @@ func (h *handshake) step(env *arcp.Envelope) (done bool, err error) {
 	return false, unexpected("handshake", env.Type)
 }
 
+// accepted ends the handshake of session.open. A client that comes back wants its
+// own session: if that has ended, the runtime has opened another.
+func (h *handshake) accepted(env *arcp.Envelope) error {
+	p, err := arcp.DecodePayload[arcp.SessionAcceptedPayload](env)
+	switch {
+	case !h.back || err != nil:
+	case h.resume.Token != "":
+		return unexpected("resume", env.Type)
+	case p.SessionID != h.resume.SessionID:
+		_ = h.send(arcp.Envelope{Type: arcp.SessionClose, SessionID: p.SessionID, Payload: arcp.Raw(`{"forget":true}`)}) // it goes by itself, too
+		return errOtherSession
+	}
+	return h.c.accepted(env)
+}
+
 // opening is the first message: session.resume with a token, else session.open.
 func (h *handshake) opening() arcp.Envelope {
 	o := &h.c.opts
-	if o.Resume != nil && o.Resume.Token != "" {
-		p := arcp.SessionResumePayload{ResumeToken: o.Resume.Token.Reveal()}
-		if o.Resume.LastEventSeq != nil {
-			p.LastEventSeq = *o.Resume.LastEventSeq
+	if r := h.resume; r != nil && r.Token != "" {
+		p := arcp.SessionResumePayload{ResumeToken: r.Token.Reveal()}
+		if r.LastEventSeq != nil {
+			p.LastEventSeq = *r.LastEventSeq
 		}
 		env := arcp.Frame(arcp.SessionResume, p)
-		env.SessionID = o.Resume.SessionID
+		env.SessionID = r.SessionID
 		return env
 	}
 	p := arcp.SessionOpenPayload{Auth: o.Auth.wire(h.token), Client: o.Client, Capabilities: o.offered()}
 	var id arcp.SessionID
-	if o.Resume != nil {
-		id, p.LastEventSeq = o.Resume.SessionID, o.Resume.LastEventSeq
+	if h.resume != nil {
+		id, p.LastEventSeq = h.resume.SessionID, h.resume.LastEventSeq
 	}
 	env := arcp.Frame(arcp.SessionOpen, p)
 	env.SessionID = id
 	return env
 }
 
-// offered adds anonymous to what the client offers when it comes without
-// credentials, because the scheme none needs it.
+// offered adds to what the client offers what it does by itself: it answers
+// session.refresh, and when it comes without credentials it is anonymous, which
+// the scheme none needs; and with handlers somebody answers questions.
 func (o *Options) offered() arcp.Capabilities {
+	own := map[arcp.Feature]bool{arcp.FeatureRefresh: true}
+	if o.Auth.Scheme == None {
+		own = map[arcp.Feature]bool{arcp.FeatureAnonymous: true}
+	}
+	if o.Handlers.person() {
+		own[arcp.FeatureHumanInput] = true
+	}
+	maps.Copy(own, o.Capabilities.Flags)
 	caps := o.Capabilities
-	if _, said := caps.Flags[arcp.FeatureAnonymous]; o.Auth.Scheme != None || said {
-		return caps
-	}
-	caps.Flags = maps.Clone(caps.Flags)
-	if caps.Flags == nil {
-		caps.Flags = make(map[arcp.Feature]bool)
-	}
-	caps.Flags[arcp.FeatureAnonymous] = true
+	caps.Flags = own
 	return caps
 }
 
@@ -142,11 +163,14 @@ func (h *handshake) retry(refusal *RemoteError) error {
 		return errors.Join(refusal, err)
 	}
 	h.token = token
+	h.c.setCredential(token)
 	if h.challenge != "" {
 		return h.authenticate()
 	}
 	return h.send(h.opening())
 }
+
+var errOtherSession = errors.New("the session has ended: the runtime opened another")
 
 func (h *handshake) resumed(env *arcp.Envelope) error {
 	p, err := arcp.DecodePayload[arcp.SessionResumedPayload](env)
@@ -154,25 +178,42 @@ func (h *handshake) resumed(env *arcp.Envelope) error {
 		return &ProtocolError{"handshake: session.resumed", err}
 	}
 	c := h.c
-	c.session = Session{ID: p.SessionID, ResumeToken: Secret(p.ResumeToken), Resumed: true, ReplayedFrom: p.ReplayedFrom}
+	s := c.Session() // what was accepted once holds on
+	s.ID, s.ResumeToken, s.Resumed, s.ReplayedFrom = p.SessionID, Secret(p.ResumeToken), true, p.ReplayedFrom
+	c.setSession(s)
+	if h.back {
+		return c.sequence.resume(p.ReplayedFrom)
+	}
 	c.sequence.start(p.ReplayedFrom)
 	return nil
 }
 
+// setSession takes over what the runtime said about the session. Of its tokens
+// two are kept: the one before is good until the runtime has heard from the
+// connection that brought the new one.
+func (c *Client) setSession(s Session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.session = s
+	if s.ResumeToken == "" || slices.Contains(c.tokens, s.ResumeToken) {
+		return
+	}
+	c.tokens = append([]Secret{s.ResumeToken}, c.tokens[:min(len(c.tokens), 1)]...)
+}
+
 func (h *handshake) send(env arcp.Envelope) error {
-	c := h.c
-	env.ARCP, env.ID, env.Timestamp = c.opts.Version, arcp.NewMessageID(), time.Now()
+	env.ARCP, env.ID, env.Timestamp = h.c.opts.Version, arcp.NewMessageID(), time.Now()
 	h.sent = env.ID
-	err := c.conn.Write(env.Append(nil))
+	err := h.conn.Write(env.Append(nil))
 	if err == nil {
-		err = c.conn.Flush()
+		err = h.conn.Flush()
 	}
 	return lost(err)
 }
 
 // receive reads the next answer and checks that it answers what was sent.
 func (h *handshake) receive() (arcp.Envelope, error) {
-	env, err := h.c.readFrame()
+	env, err := h.c.readFrame(h.conn)
 	if err != nil {
 		return env, err
 	}
@@ -197,26 +238,6 @@ func (c *Client) accepted(env *arcp.Envelope) error {
 	if p.Lease != nil {
 		s.ExpiresAt = p.Lease.ExpiresAt
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.session = s
+	c.setSession(s)
 	return nil
-}
-
-// refresh answers session.refresh, so that the session is not evicted.
-func (c *Client) refresh(ctx context.Context, p arcp.SessionRefreshPayload) error {
-	auth := &c.opts.Auth
-	wire := auth.wire(auth.Token)
-	answer := arcp.SessionAuthenticatePayload{Auth: &wire}
-	if p.Challenge != "" {
-		var err error
-		if answer.Response, err = auth.respond(auth.Token, p.Challenge); err != nil {
-			return err
-		}
-	}
-	env, err := c.request(ctx, arcp.Frame(arcp.SessionAuthenticate, answer), arcp.SessionAccepted, nil)
-	if err != nil {
-		return err
-	}
-	return c.accepted(&env)
 }

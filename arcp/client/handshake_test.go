@@ -217,14 +217,3 @@ func TestAttachByOpen(t *testing.T) {
 		want(t, "still connected", c.Err(), nil)
 	})
 }
-
-func TestRefresh(t *testing.T) {
-	scripted(t, bearer, `
-		S: session.refresh {"deadline":"2030-01-01T00:00:00Z","challenge":"n"}
-		C auth: session.authenticate {"auth":{"scheme":"bearer","token":"tok"}}
-		S: session.accepted corr=auth {"session_id":"sess_1","runtime":{"kind":"fake","version":"1"},"capabilities":{},"resume_token":"rt_9"}
-	`, func(t *testing.T, c *client.Client, _ *fake) {
-		synctest.Wait()
-		want(t, "the new token is taken over", c.Session().ResumeToken.Reveal(), "rt_9")
-	})
-}

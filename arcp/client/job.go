@@ -110,7 +110,7 @@ func (c *Client) submit(ctx context.Context, env arcp.Envelope, discard, direct 
 	if err := c.follow(j); err != nil {
 		return nil, fmt.Errorf("%s: %w", env.Type, err)
 	}
-	err := c.send(ctx, &env)
+	err := c.send(ctx, &env, true)
 	if err == nil && !direct {
 		err = j.awaitDecision(ctx)
 	}
@@ -215,8 +215,8 @@ func (j *Job) receive(env *arcp.Envelope) {
 		j.c.opts.Log("nack of an accepted job", "job", env.JobID)
 		return
 	}
-	if env.Type == arcp.JobAccepted {
-		j.accept(env)
+	if env.Type == arcp.JobAccepted && !j.accept(env) {
+		return
 	}
 	if j.queue != nil && !j.queue.push(env) {
 		j.c.opts.Log("event buffer full", "job", env.JobID)
@@ -235,7 +235,9 @@ func (j *Job) refusable() bool {
 	return j.request != "" && !j.isDecided
 }
 
-func (j *Job) accept(env *arcp.Envelope) {
+// accept reports whether it is news: a command that is said again is answered
+// again.
+func (j *Job) accept(env *arcp.Envelope) bool {
 	p, err := arcp.DecodePayload[arcp.JobAcceptedPayload](env)
 	if err != nil {
 		j.c.opts.Log("job.accepted cannot be read", "error", err)
@@ -246,13 +248,18 @@ func (j *Job) accept(env *arcp.Envelope) {
 	j.c.named(j, p.JobID)
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if j.accepted.JobID != "" {
+		return false
+	}
 	j.accepted = p
 	j.decideLocked()
+	return true
 }
 
 func (j *Job) decideLocked() {
 	if !j.isDecided {
 		j.isDecided = true
+		j.c.out.answered(j.request)
 		close(j.decided)
 	}
 }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -45,6 +46,14 @@ type Auth struct {
 	// session.unauthenticated, at most MaxRetries times. Without it the refusal
 	// is final.
 	Retry func(attempt int, refusal *RemoteError) (Secret, error)
+
+	// Refresh is asked for a fresh token when the one there is is about to end
+	// (session.refresh), and by a client of Connect when its session can only be
+	// attached to with one. The context ends with the connection. Without it the
+	// runtime is shown the token there is, and evicts the session at its end. It
+	// is called by goroutines of the client, at most one at a time for a
+	// connection.
+	Refresh func(ctx context.Context) (Secret, error)
 }
 
 // MaxRetries bounds the calls of Auth.Retry: one fewer than the failures that
@@ -76,8 +85,10 @@ type Options struct {
 	Version      string            // the arcp member of what is sent; default arcp.Version
 	Capabilities arcp.Capabilities // what the client offers
 	Resume       *Resume           // nil: a new session
-	Network      Network           // for Dial
+	Network      Network           // for Dial and Connect
+	Reconnect    Reconnect         // for Connect
 	Limits       Limits
+	Handlers     Handlers // of questions to people
 
 	// AckEvery acknowledges received events each time this many have come; 0
 	// leaves it to Client.Ack.
@@ -106,6 +117,7 @@ type Limits struct {
 	EventBytes  int              // their bytes; default 64 MiB
 	Unsolicited int              // envelopes kept for Client.Unsolicited; default 1,024
 	SendBuffer  int              // bytes accepted by Send and not yet written; default 1 MiB
+	Handlers    int              // of questions that run at the same time; default 16, the others wait
 }
 
 func (o *Options) withDefaults() Options {
@@ -119,10 +131,12 @@ func (o *Options) withDefaults() Options {
 	setDefault(&d.Client.Kind, "arcp-go-client")
 	setDefault(&d.Client.Version, arcp.Version)
 	setDefault(&d.Version, arcp.Version)
+	setDefault(&d.Handlers.By, d.Client.Kind)
 	setDefault(&d.Limits.EventBuffer, 65_536)
 	setDefault(&d.Limits.EventBytes, 64<<20)
 	setDefault(&d.Limits.Unsolicited, 1_024)
 	setDefault(&d.Limits.SendBuffer, 1<<20)
+	setDefault(&d.Limits.Handlers, 16)
 	setDefault(&d.Limits.Transport.ReadLimit, transport.DefaultReadLimit)
 	if d.Log == nil {
 		d.Log = func(string, ...any) {}

@@ -1,7 +1,9 @@
 package client
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -13,27 +15,44 @@ import (
 //
 // Acknowledgements are state, not messages: only the newest is written, and
 // asking for one never waits.
+//
+// It outlives the connection: what is not taken is written to the next one, and
+// rewind puts before it what was taken and not answered.
 type outbox struct {
 	limit int
+	keeps bool          // there may be a next connection
 	ready chan struct{} // capacity 1: there is something to write, or it is closed
 
-	mu     sync.Mutex
-	buf    []byte
-	ends   []int         // where each frame of buf ends
-	ack    uint64        // 0: none to write
-	room   chan struct{} // someone waits for room; closed when there is some
-	closed bool
+	mu      sync.Mutex
+	buf     []byte
+	ends    []int         // where each frame of buf ends
+	ack     uint64        // 0: none to write
+	acked   uint64        // the highest taken
+	room    chan struct{} // someone waits for room; closed when there is some
+	asked   map[arcp.MessageID]question
+	puts    uint64 // questions so far
+	batches uint64 // taken so far
+	closed  bool
+}
+
+// question is a frame that must be answered.
+type question struct {
+	env   arcp.Envelope
+	put   uint64 // its place among the questions
+	batch uint64 // it is taken with
+	frame int    // its place in the batch
 }
 
 func newOutbox(limit int) *outbox {
-	return &outbox{limit: limit, ready: make(chan struct{}, 1)}
+	return &outbox{limit: limit, ready: make(chan struct{}, 1), asked: make(map[arcp.MessageID]question)}
 }
 
 // put adds a frame, after waiting for room. A frame is taken whole when there is
-// any room, so that one larger than the limit passes.
-func (o *outbox) put(ctx context.Context, env *arcp.Envelope) error {
+// any room, so that one larger than the limit passes. One that is asked is kept
+// until it is answered.
+func (o *outbox) put(ctx context.Context, env *arcp.Envelope, asked bool) error {
 	for {
-		room, err := o.tryPut(env)
+		room, err := o.tryPut(env, asked)
 		if room == nil {
 			return err
 		}
@@ -46,7 +65,7 @@ func (o *outbox) put(ctx context.Context, env *arcp.Envelope) error {
 }
 
 // tryPut adds a frame, or returns what will be closed when there is room.
-func (o *outbox) tryPut(env *arcp.Envelope) (room <-chan struct{}, err error) {
+func (o *outbox) tryPut(env *arcp.Envelope, asked bool) (room <-chan struct{}, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {
@@ -58,10 +77,104 @@ func (o *outbox) tryPut(env *arcp.Envelope) (room <-chan struct{}, err error) {
 		}
 		return o.room, nil
 	}
+	if asked && o.keeps {
+		o.puts++
+		o.asked[env.ID] = question{*env, o.puts, o.batches, len(o.ends)}
+	}
+	o.add(env)
+	return nil, nil
+}
+
+// putAnyway adds a frame whether there is room or not: for who must not wait and
+// has few.
+func (o *outbox) putAnyway(env *arcp.Envelope) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.closed {
+		o.add(env)
+	}
+}
+
+func (o *outbox) add(env *arcp.Envelope) {
 	o.buf = env.Append(o.buf)
 	o.ends = append(o.ends, len(o.buf))
 	o.signal()
-	return nil, nil
+}
+
+// answered says that a question need not be asked again, or, because nobody waits
+// for the answer any more, not at all.
+func (o *outbox) answered(id arcp.MessageID) {
+	if !o.keeps {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	q, ok := o.asked[id]
+	delete(o.asked, id)
+	if ok && q.batch == o.batches {
+		o.withdraw(q.frame)
+	}
+}
+
+// withdraw takes a frame out of the buffer.
+func (o *outbox) withdraw(frame int) {
+	start := 0
+	if frame > 0 {
+		start = o.ends[frame-1]
+	}
+	size := o.ends[frame] - start
+	o.buf = slices.Delete(o.buf, start, start+size)
+	o.ends = slices.Delete(o.ends, frame, frame+1)
+	for i := range o.ends[frame:] {
+		o.ends[frame+i] -= size
+	}
+	for id, q := range o.asked {
+		if q.batch == o.batches && q.frame > frame {
+			q.frame--
+			o.asked[id] = q
+		}
+	}
+	o.makeRoom()
+}
+
+// rewind makes the next connection hear, before anything new, the questions that
+// were taken for the one before and not answered, and the last acknowledgement.
+func (o *outbox) rewind() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	open := o.unanswered()
+	buf, ends := o.buf, o.ends
+	o.buf, o.ends = nil, nil
+	for i, q := range open {
+		o.add(&q.env)
+		q.batch, q.frame = o.batches, i
+		o.asked[q.env.ID] = q
+	}
+	shift := len(o.buf)
+	o.buf = append(o.buf, buf...)
+	for _, end := range ends {
+		o.ends = append(o.ends, shift+end)
+	}
+	o.ack = max(o.ack, o.acked)
+	o.signal()
+}
+
+// unanswered are the questions that were taken, in order. Those that were not
+// move back by as many.
+func (o *outbox) unanswered() (open []question) {
+	for _, q := range o.asked {
+		if q.batch < o.batches {
+			open = append(open, q)
+		}
+	}
+	for id, q := range o.asked {
+		if q.batch == o.batches {
+			q.frame += len(open)
+			o.asked[id] = q
+		}
+	}
+	slices.SortFunc(open, func(a, b question) int { return cmp.Compare(a.put, b.put) })
+	return open
 }
 
 // putAck asks for an acknowledgement of everything up to seq.
@@ -95,6 +208,8 @@ func (o *outbox) take(b *batch) (ok bool) {
 	o.buf, b.buf = b.buf[:0], o.buf
 	o.ends, b.ends = b.ends[:0], o.ends
 	b.ack, o.ack = o.ack, 0
+	o.acked = max(o.acked, b.ack)
+	o.batches++
 	o.makeRoom()
 	return len(b.ends) > 0 || b.ack != 0
 }
@@ -125,12 +240,18 @@ func (o *outbox) isClosed() bool {
 // maxKept bounds the memory a writer keeps for its next batch.
 const maxKept = 256 << 10
 
-// run is the writer: it returns when the outbox is closed or the connection
-// fails. ackFrame makes the frame of an acknowledgement.
-func (o *outbox) run(conn transport.Conn, ackFrame func(seq uint64) *arcp.Envelope) error {
+// run is the writer: it returns when the outbox is closed, stopc is, or the
+// connection fails. ackFrame makes the frame of an acknowledgement.
+func (o *outbox) run(conn transport.Conn, stopc <-chan struct{}, ackFrame func(seq uint64) *arcp.Envelope) error {
 	var b batch
 	var last uint64
-	for range o.ready {
+	for {
+		select {
+		case <-o.ready:
+		case <-stopc:
+			o.signal() // what it was about is for the next writer
+			return nil
+		}
 		for !o.isClosed() && o.take(&b) {
 			if err := b.write(conn); err != nil {
 				return err
@@ -152,7 +273,6 @@ func (o *outbox) run(conn transport.Conn, ackFrame func(seq uint64) *arcp.Envelo
 			return err
 		}
 	}
-	return nil
 }
 
 func (b *batch) write(conn transport.Conn) error {

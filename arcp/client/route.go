@@ -1,7 +1,6 @@
 package client
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -12,7 +11,7 @@ import (
 // receive handles one envelope: number, hook, route, acknowledge. Only the
 // reader calls it. An error ends the connection.
 func (c *Client) receive(env *arcp.Envelope) error {
-	if err := c.sequence.check(env); err != nil {
+	if fresh, err := c.sequence.check(env); !fresh {
 		return err
 	}
 	if c.opts.OnEvent == nil || !c.opts.OnEvent(env) {
@@ -29,9 +28,16 @@ func (c *Client) receive(env *arcp.Envelope) error {
 // or nobody's.
 func (c *Client) route(env *arcp.Envelope) {
 	if env.CorrelationID != "" && c.answer(env) {
+		if env.EventSeq != 0 { // of a job, too
+			c.deliver(env)
+		}
 		return
 	}
-	if c.control(env) || c.deliver(env) {
+	if w := c.worker.Load(); w != nil && w.take(env) {
+		return
+	}
+	handled := c.question(env)
+	if c.control(env) || c.deliver(env) || handled {
 		return
 	}
 	if c.opts.OnUnsolicited != nil {
@@ -53,7 +59,12 @@ func (c *Client) answer(env *arcp.Envelope) bool {
 		return false
 	}
 	delete(c.calls, env.CorrelationID)
-	if w.feed != nil && env.Type == arcp.SubscribeAccepted {
+	c.out.answered(env.CorrelationID)
+	switch {
+	case w.answer == nil:
+		w.feed.reopenedLocked(env)
+		return true
+	case w.feed != nil && env.Type == arcp.SubscribeAccepted:
 		w.feed.openLocked(env)
 	}
 	w.answer <- *env
@@ -73,7 +84,7 @@ func (c *Client) control(env *arcp.Envelope) (done bool) {
 		c.reply(env, arcp.SessionPong, arcp.SessionPongPayload{PingNonce: p.Nonce, ReceivedAt: time.Now()})
 		return true
 	case arcp.SessionRefresh:
-		c.startRefresh(env)
+		c.startRefresh(c.link.ctx, env)
 		return true
 	case arcp.SessionEvicted:
 		c.farewell = RemoteErrorOf(env)
@@ -90,28 +101,9 @@ func (c *Client) reply(to *arcp.Envelope, t arcp.Type, payload any) {
 	env := arcp.Frame(t, payload)
 	env.CorrelationID = to.ID
 	c.stamp(&env)
-	if room, _ := c.out.tryPut(&env); room != nil {
+	if room, _ := c.out.tryPut(&env, false); room != nil {
 		c.opts.Log("dropped an answer: nothing is being written", "type", t)
 	}
-}
-
-// startRefresh authenticates again, in a goroutine because it waits; one at a
-// time.
-func (c *Client) startRefresh(env *arcp.Envelope) {
-	p, err := arcp.DecodePayload[arcp.SessionRefreshPayload](env)
-	if err != nil {
-		c.opts.Log("session.refresh cannot be read", "error", err)
-		return
-	}
-	if c.refreshing.Swap(true) {
-		return
-	}
-	c.group.Go(func() {
-		defer c.refreshing.Store(false)
-		if err := c.refresh(context.Background(), p); err != nil {
-			c.opts.Log("authenticate again", "error", err)
-		}
-	})
 }
 
 // deliver hands an envelope to the handles it belongs to (§6.2): by correlation
@@ -184,6 +176,7 @@ func (c *Client) forget(j *Job) {
 	defer c.mu.Unlock()
 	if c.submits[j.request] == j {
 		delete(c.submits, j.request)
+		c.out.answered(j.request)
 	}
 	rest := slices.DeleteFunc(c.jobs[j.id], func(other *Job) bool { return other == j })
 	if len(rest) == 0 {

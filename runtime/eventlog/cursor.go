@@ -3,6 +3,8 @@ package eventlog
 import (
 	"context"
 	"fmt"
+	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -17,19 +19,28 @@ const readAhead = 512
 // Item is what a connection has to send next: one event, or an answer that was
 // posted at this place in the order.
 type Item struct {
-	Seq           uint64 // 0: not numbered
+	Seq           uint64         // in the session or the feed; 0: not numbered
+	Session       arcp.SessionID // of a numbered event: the cursor's, or in a feed the one that submitted the job
 	CorrelationID arcp.MessageID
 	Origin        bool
 	Event         *store.Event
 	Answer        any // as given to Post; Event is nil then
 }
 
-// Cursor is one connection's place in its session's log. Next and Position
-// belong to the connection's loop; Post, Answer and Close may be called by
-// anyone.
+// place is what the log knows of a session.
+type place struct {
+	cursor *Cursor // nil: it has no connection
+	last   uint64  // highest number given since the log was started
+	lag    backlog
+}
+
+// Cursor is one connection's place in its session's log, or in a principal's
+// feed. Post, Answer and Superseded may be called by anyone, everything else
+// belongs to the connection's loop.
 type Cursor struct {
 	log  *Log
-	id   arcp.SessionID
+	id   arcp.SessionID // empty: of a feed
+	feed string         // the principal
 	wake func()
 
 	mu       sync.Mutex
@@ -40,11 +51,13 @@ type Cursor struct {
 	unlogged int         // undelivered unlogged events
 	closed   bool
 
+	taken   atomic.Bool  // by a newer cursor of the session
 	urgent  atomic.Bool  // express is not empty
 	answers atomic.Int64 // in express and notes
 
 	// The loop's own.
 	pos    uint64 // last number handed out
+	limit  uint64 // no event above it is handed out
 	run    store.Run
 	next   int // in run.Events
 	behind []store.Delivery
@@ -72,34 +85,83 @@ func (l *Log) Attach(id arcp.SessionID, after uint64, wake func(), attached func
 	})
 }
 
-// AttachNew is Attach for a session whose creating write is just being
-// reported to its done callback: nothing was given to it yet.
-func (l *Log) AttachNew(id arcp.SessionID, wake func()) *Cursor {
-	return l.attachNow(id, 0, 0, wake)
+// AttachNow is Attach for a session whose write is just being reported to its
+// done callback, with the LastSeq of the result.
+func (l *Log) AttachNow(id arcp.SessionID, after, last uint64, wake func()) *Cursor {
+	return l.attachNow(id, after, last, wake)
 }
 
 func (l *Log) attachNow(id arcp.SessionID, after, last uint64, wake func()) *Cursor {
-	c := &Cursor{log: l, id: id, wake: wake, pos: after, last: last}
+	c := &Cursor{log: l, id: id, wake: wake, pos: after, last: last, limit: NoLimit}
 	l.curMu.Lock()
-	old := l.cursors[id]
-	l.cursors[id] = c
+	p := l.place(id)
+	old := p.cursor
+	p.cursor, p.last = c, last
 	l.curMu.Unlock()
 	if old != nil {
-		old.shut()
+		old.supersede()
 	}
 	return c
 }
 
-// Close takes the cursor off its session. Next must not be called again.
+// place needs curMu.
+func (l *Log) place(id arcp.SessionID) *place {
+	p := l.places[id]
+	if p == nil {
+		p = new(place)
+		l.places[id] = p
+	}
+	return p
+}
+
+// AttachFeed makes a cursor of a principal's feed that starts after a position,
+// as Attach does of a session's log. A feed has any number of cursors. There is
+// none if the store has failed.
+func (l *Log) AttachFeed(principal string, after uint64, wake func(), attached func(c *Cursor, last uint64)) {
+	l.Append(&store.Write{MarkFeed: principal, NoSync: true}, func(r *store.Result) {
+		if r.Err != nil {
+			attached(nil, 0)
+			return
+		}
+		c := &Cursor{log: l, feed: principal, wake: wake, pos: min(after, r.FeedLast), last: r.FeedLast, limit: NoLimit}
+		l.curMu.Lock()
+		l.feeds[principal] = append(l.feeds[principal], c)
+		l.curMu.Unlock()
+		attached(c, r.FeedLast)
+	})
+}
+
+// Close takes the cursor off its session or feed. Next must not be called
+// again.
 func (c *Cursor) Close() {
 	c.run, c.behind = store.Run{}, nil
-	c.log.curMu.Lock()
-	if c.log.cursors[c.id] == c {
-		delete(c.log.cursors, c.id)
-	}
-	c.log.curMu.Unlock()
+	c.log.detach(c)
 	c.shut()
 }
+
+func (l *Log) detach(c *Cursor) {
+	l.curMu.Lock()
+	defer l.curMu.Unlock()
+	if c.id == "" {
+		feeds := slices.DeleteFunc(l.feeds[c.feed], func(o *Cursor) bool { return o == c })
+		if l.feeds[c.feed] = feeds; len(feeds) == 0 {
+			delete(l.feeds, c.feed)
+		}
+		return
+	}
+	if p := l.places[c.id]; p != nil && p.cursor == c {
+		p.cursor = nil
+	}
+}
+
+func (c *Cursor) supersede() {
+	c.taken.Store(true)
+	c.shut()
+}
+
+// Superseded reports whether the session was attached to again: this cursor
+// hands out nothing any more.
+func (c *Cursor) Superseded() bool { return c.taken.Load() }
 
 func (c *Cursor) shut() {
 	c.mu.Lock()
@@ -108,6 +170,31 @@ func (c *Cursor) shut() {
 	c.answers.Store(0)
 	c.mu.Unlock()
 	c.wake()
+}
+
+func (c *Cursor) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
+}
+
+// NoLimit as a limit holds nothing back.
+const NoLimit = math.MaxUint64
+
+// SetLimit holds back the events above a number. Answers still pass.
+func (c *Cursor) SetLimit(seq uint64) { c.limit = seq }
+
+// Limit is the highest number that Next hands out.
+func (c *Cursor) Limit() uint64 { return c.limit }
+
+// Move sets the position of a cursor that has handed out no event yet.
+func (c *Cursor) Move(after uint64) { c.pos, c.behind, c.run, c.next = after, nil, store.Run{}, 0 }
+
+// Lag is how many events Next has not handed out.
+func (c *Cursor) Lag() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last - min(c.pos, c.last)
 }
 
 // Post puts an answer behind everything given to the session so far and before
@@ -148,14 +235,19 @@ func (c *Cursor) Waiting() int { return int(c.answers.Load()) }
 // Position is the last number Next has handed out.
 func (c *Cursor) Position() uint64 { return c.pos }
 
-// Next returns the next item; ok is false when there is none now. It reads the
-// store when the connection has fallen behind what is kept in memory.
+// Next returns the next item; ok is false when there is none now, and forever
+// when the session was forgotten or attached to again. It reads the store when
+// the connection has fallen behind what is kept in memory.
 func (c *Cursor) Next(ctx context.Context) (item Item, ok bool, err error) {
 	for {
 		if c.urgent.Load() {
 			if item, ok := c.popExpress(); ok {
 				return item, true, nil
 			}
+		}
+		if c.pos >= c.limit {
+			item, ok := c.popHeld()
+			return item, ok, nil
 		}
 		if c.next < len(c.run.Events) {
 			return c.fromRun(), true, nil
@@ -174,6 +266,9 @@ func (c *Cursor) Next(ctx context.Context) (item Item, ok bool, err error) {
 			return Item{}, false, nil
 		}
 		if err := c.read(ctx, missing); err != nil {
+			if c.isClosed() { // what it read is deleted
+				return Item{}, false, nil
+			}
 			return Item{}, false, err
 		}
 	}
@@ -183,7 +278,7 @@ func (c *Cursor) fromRun() Item {
 	e := c.run.Events[c.next]
 	c.next++
 	c.pos++
-	return Item{Seq: c.pos, CorrelationID: c.run.CorrelationID, Origin: c.run.Origin, Event: e}
+	return Item{Seq: c.pos, Session: c.run.Session, CorrelationID: c.run.CorrelationID, Origin: c.run.Origin, Event: e}
 }
 
 func (c *Cursor) fromBehind() Item {
@@ -191,7 +286,18 @@ func (c *Cursor) fromBehind() Item {
 	c.behind[0] = store.Delivery{}
 	c.behind = c.behind[1:]
 	c.pos = d.Seq
-	return Item{Seq: d.Seq, CorrelationID: d.CorrelationID, Origin: d.Origin, Event: d.Event}
+	return Item{Seq: d.Seq, Session: d.Session, CorrelationID: d.CorrelationID, Origin: d.Origin, Event: d.Event}
+}
+
+// popHeld takes what is not an event: while those are held back, it overtakes
+// them.
+func (c *Cursor) popHeld() (item Item, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.notes) == 0 {
+		return Item{}, false
+	}
+	return c.popNote(), true
 }
 
 // popExpress takes the first answer that overtakes events.
@@ -217,6 +323,9 @@ func (c *Cursor) pop() (item Item, ok bool, missing uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.run, c.next = store.Run{}, 0
+	if c.closed {
+		return Item{}, false, 0
+	}
 	if len(c.notes) > 0 && c.notes[0].after <= c.pos {
 		return c.popNote(), true, 0
 	}
@@ -261,7 +370,7 @@ func behead[T any](s []T) []T {
 // read fetches some of the events up to and including upTo from the store.
 func (c *Cursor) read(ctx context.Context, upTo uint64) error {
 	c.behind = nil
-	err := c.log.store.SessionEvents(ctx, c.id, c.pos, func(d store.Delivery) bool {
+	err := c.each(ctx, func(d store.Delivery) bool {
 		if d.Seq > upTo {
 			return false
 		}
@@ -272,23 +381,36 @@ func (c *Cursor) read(ctx context.Context, upTo uint64) error {
 	case err != nil:
 		return fmt.Errorf("read session log after %d: %w", c.pos, err)
 	case len(c.behind) == 0 || c.behind[0].Seq != c.pos+1:
-		return fmt.Errorf("read session log after %d: the log does not go on there: %w", c.pos, store.ErrTrimmed)
+		return fmt.Errorf("read session log after %d: the log does not go on there", c.pos)
 	}
 	return nil
 }
 
+// each calls fn for what the store has after the cursor's position.
+func (c *Cursor) each(ctx context.Context, fn func(store.Delivery) bool) error {
+	if c.id != "" {
+		return c.log.store.SessionEvents(ctx, c.id, c.pos, fn)
+	}
+	return c.log.store.Feed(ctx, c.feed, c.pos, func(e store.FeedEvent) bool {
+		return fn(store.Delivery{Seq: e.Position, Session: e.Session, CorrelationID: e.CorrelationID, Event: e.Event})
+	})
+}
+
 // deliver hands the result of a committed write to the cursors it concerns.
 func (l *Log) deliver(r *store.Result) {
-	if len(r.Runs) == 0 && len(r.Unlogged) == 0 {
+	if len(r.Runs) == 0 && len(r.Unlogged) == 0 && len(r.Feed.Events) == 0 {
 		return
 	}
 	var kept keep
+	var size sizes
 	for i := range r.Runs {
 		run := &r.Runs[i]
-		if c := l.cursor(run.Session); c != nil && c.give(run) {
-			kept.marks = append(kept.marks, mark{c, lastOf(run)})
-			kept.count(run.Events)
+		if c := l.given(run, &size); c != nil && c.give(run) {
+			kept.add(c, run)
 		}
+	}
+	if len(r.Feed.Events) > 0 {
+		l.deliverFeed(&r.Feed, &kept)
 	}
 	for i := range r.Unlogged {
 		if c := l.cursor(r.Unlogged[i].Session); c != nil {
@@ -300,10 +422,42 @@ func (l *Log) deliver(r *store.Result) {
 	}
 }
 
+func (l *Log) deliverFeed(f *store.FeedRun, kept *keep) {
+	l.curMu.Lock()
+	cursors := slices.Clone(l.feeds[f.Principal]) // nil: nobody listens, which costs nothing
+	l.curMu.Unlock()
+	run := store.Run{Session: f.Session, First: f.First, CorrelationID: f.CorrelationID, Events: f.Events}
+	for _, c := range cursors {
+		if c.give(&run) {
+			kept.add(c, &run)
+		}
+	}
+}
+
+// given counts what a session was given and returns its cursor, if it has one.
+func (l *Log) given(run *store.Run, size *sizes) *Cursor {
+	l.curMu.Lock()
+	p := l.place(run.Session)
+	p.last = lastOf(run)
+	var over uint64
+	if l.opts.BacklogBytes > 0 {
+		over = p.lag.add(p.last, size.of(run.Events), uint64(l.opts.BacklogBytes))
+	}
+	c := p.cursor
+	l.curMu.Unlock()
+	if over > 0 {
+		l.opts.OnOverflow(run.Session, over)
+	}
+	return c
+}
+
 func (l *Log) cursor(id arcp.SessionID) *Cursor {
 	l.curMu.Lock()
 	defer l.curMu.Unlock()
-	return l.cursors[id]
+	if p := l.places[id]; p != nil {
+		return p.cursor
+	}
+	return nil
 }
 
 func (c *Cursor) give(run *store.Run) bool {
@@ -311,7 +465,7 @@ func (c *Cursor) give(run *store.Run) bool {
 	ok := !c.closed
 	if ok {
 		c.tail = append(c.tail, *run)
-		c.last = lastOf(run)
+		c.last = max(c.last, lastOf(run))
 	}
 	c.mu.Unlock()
 	c.wake()
@@ -351,13 +505,18 @@ type mark struct {
 	upTo   uint64
 }
 
+func (k *keep) add(c *Cursor, run *store.Run) {
+	k.marks = append(k.marks, mark{c, lastOf(run)})
+	k.count(run.Events)
+}
+
 // count adds the size of events, once for all followers that share them.
 func (k *keep) count(events []*store.Event) {
 	if k.first != events[0] {
 		k.first, k.counted = events[0], 0
 	}
 	for ; k.counted < len(events); k.counted++ {
-		k.bytes += len(events[k.counted].Body)
+		k.bytes += events[k.counted].Memory()
 	}
 }
 

@@ -95,6 +95,7 @@ func TestLaggingCursorComesBack(t *testing.T) {
 	for n := range before {
 		r.do(logs("job_1", "x"))
 		if n == 600 {
+			r.settle() // the 601st is delivered
 			c.Post("after 601")
 		}
 	}
@@ -208,7 +209,7 @@ func TestBudgetCountsSharedEventsOnce(t *testing.T) {
 	events := logs("job_1", "a", "b", "c").Events
 	size := 0
 	for _, e := range events {
-		size += len(e.Body)
+		size += e.Memory()
 	}
 	var k keep
 	k.count(events[:1])
@@ -526,4 +527,33 @@ func TestCommitAbandoned(t *testing.T) {
 	close(gate)
 	r.settle()
 	r.wantItems("the write happens all the same", c, "1")
+}
+
+// A session that ends has nothing more for its connection, which may look for it
+// at any moment of the end.
+func TestForgottenCursor(t *testing.T) {
+	r := newRig(t, Options{})
+	c := r.session("sess_1")
+	r.job("job_1", "sess_1")
+	r.do(logs("job_1", "one", "two"))
+	r.settle()
+	nothing := func(when string) {
+		t.Helper()
+		if item, ok, err := c.Next(t.Context()); ok || err != nil {
+			t.Fatalf("%s: %+v, %v, %v; want nothing", when, item, ok, err)
+		}
+	}
+	r.Forget("sess_1")
+	nothing("before it is deleted")
+	r.do(logs("job_1", "three"))
+	r.do(&store.Write{EndSession: "sess_1"})
+	nothing("deleted")
+	r.Forget("sess_1")
+	nothing("forgotten")
+	if c.Post("late") || c.Answer("late") {
+		t.Error("an answer was taken that nobody will get")
+	}
+	if n := len(r.places); n != 0 {
+		t.Errorf("%d places are kept", n)
+	}
 }

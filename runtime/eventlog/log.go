@@ -24,7 +24,7 @@ import (
 const (
 	maxBatchEvents = 2048     // a commit of this many takes about as long as an fsync
 	maxBatchBytes  = 1 << 20  //
-	tailBytes      = 64 << 20 // committed events kept in memory for all cursors together
+	tailBytes      = 16 << 20 // committed events kept in memory for all cursors together
 	tailMarks      = 64 << 10 // and the runs of them in tails: what one costs does not depend on its events
 	maxUnlogged    = 64       // undelivered heartbeats of a cursor; more are dropped
 )
@@ -40,8 +40,13 @@ type Options struct {
 	// be accepted any more.
 	OnBroken func(error)
 	// TailBytes bounds the committed events that are kept in memory for all
-	// cursors together. Default 64 MiB.
+	// cursors together. Default 16 MiB.
 	TailBytes int
+	// BacklogBytes bounds what one session was given and has not let go of; see
+	// Free. Past it OnOverflow is called on the committer's goroutine with the
+	// number up to which the oldest part has to be trimmed. 0: no bound.
+	BacklogBytes int64
+	OnOverflow   func(id arcp.SessionID, upTo uint64)
 }
 
 // Log orders writes to a store. Its methods may be called by many goroutines.
@@ -56,8 +61,9 @@ type Log struct {
 	closed bool
 	kick   chan struct{} // buffered 1: the queue is not empty, or closed
 
-	curMu   sync.Mutex
-	cursors map[arcp.SessionID]*Cursor
+	curMu  sync.Mutex
+	places map[arcp.SessionID]*place
+	feeds  map[string][]*Cursor // by principal
 
 	recent recent // committer only
 }
@@ -73,7 +79,7 @@ func New(st store.Store, opts Options) *Log {
 		opts.TailBytes = tailBytes
 	}
 	l := &Log{store: st, opts: opts, recent: recent{budget: opts.TailBytes}, donec: make(chan struct{}), kick: make(chan struct{}, 1),
-		cursors: make(map[arcp.SessionID]*Cursor)}
+		places: make(map[arcp.SessionID]*place), feeds: make(map[string][]*Cursor)}
 	go l.run()
 	return l
 }
@@ -168,15 +174,34 @@ func (l *Log) take() (batch []entry, ok bool) {
 func batchLen(batch []entry) int {
 	events, bytes := 0, 0
 	for i, e := range batch {
-		events += len(e.w.Events)
-		for _, ev := range e.w.Events {
-			bytes += len(ev.Body)
+		events += countOf(e.w)
+		if e.w.Follow != nil {
+			events += followPiece // at most
+		}
+		bytes += sizeOf(e.w.Events)
+		if a := e.w.Announce; a != nil {
+			bytes += sizeOf(a.Events)
 		}
 		if events >= maxBatchEvents || bytes >= maxBatchBytes {
 			return i + 1
 		}
 	}
 	return len(batch)
+}
+
+// countOf is how many events a write has.
+func countOf(w *store.Write) int {
+	if w.Announce != nil {
+		return len(w.Events) + len(w.Announce.Events)
+	}
+	return len(w.Events)
+}
+
+func sizeOf(events []*store.Event) (n int) {
+	for _, e := range events {
+		n += len(e.Body)
+	}
+	return n
 }
 
 // committer is scratch space of the run loop.
@@ -193,7 +218,7 @@ func (l *Log) commit(c *committer, batch []entry) {
 	for _, e := range batch {
 		c.writes = append(c.writes, e.w)
 		c.results = append(c.results, store.Result{})
-		events += len(e.w.Events)
+		events += countOf(e.w)
 	}
 	l.perform(c)
 	if l.opts.OnCommit != nil {

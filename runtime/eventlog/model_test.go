@@ -40,7 +40,7 @@ func (w *world) give(write *store.Write) {
 	res := w.do(write)
 	for _, run := range res.Runs {
 		for i, e := range run.Events {
-			w.want[run.Session] = append(w.want[run.Session], Item{Seq: run.First + uint64(i),
+			w.want[run.Session] = append(w.want[run.Session], Item{Session: run.Session, Seq: run.First + uint64(i),
 				CorrelationID: run.CorrelationID, Origin: run.Origin, Event: e})
 		}
 		w.given[run.Session] = run.First + uint64(len(run.Events)) - 1

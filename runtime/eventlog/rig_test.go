@@ -96,7 +96,7 @@ func (r *rig) session(id arcp.SessionID) *Cursor {
 	var c *Cursor
 	done := make(chan error, 1)
 	r.Append(&store.Write{Session: sessionRow(id), NewSession: true}, func(res *store.Result) {
-		c = r.AttachNew(id, nop)
+		c = r.AttachNow(id, 0, 0, nop)
 		done <- res.Err
 	})
 	if err := <-done; err != nil {

@@ -16,7 +16,8 @@ type witness struct {
 	m        *Machine
 	spec     Spec
 	now      time.Time
-	started  bool
+	started  bool // an attempt has, and is not over
+	ever     bool // one had before
 	ended    bool
 	stops    int
 	sequence uint64
@@ -51,10 +52,17 @@ func (w *witness) check(before arcp.JobState, out Output) error {
 		return fmt.Errorf("started twice")
 	case after.Terminal() && !w.m.Deadline().IsZero():
 		return fmt.Errorf("%s has the deadline %v", after, w.m.Deadline())
-	case !w.started && !out.Started && (out.Heartbeat != nil || out.Stop != nil || !w.m.Deadline().IsZero()):
-		return fmt.Errorf("before the start: %+v, deadline %v", out, w.m.Deadline())
+	case !w.started && !out.Started && (out.Heartbeat != nil || out.Stop != nil):
+		return fmt.Errorf("between attempts: %+v", out)
+	case !w.ever && !out.Started && !w.m.Deadline().IsZero():
+		return fmt.Errorf("before the start: deadline %v", w.m.Deadline())
+	case w.started && !w.m.active() && !before.Terminal() && out.Stop == nil && w.stops == 0 && out.Terminal == nil:
+		return fmt.Errorf("the attempt was not stopped on the way from %s to %s", before, after)
 	}
-	w.started = w.started || out.Started
+	w.ever = w.ever || out.Started
+	if w.started = (w.started || out.Started) && w.m.active(); !w.started {
+		defer func() { w.stops = 0 }()
+	}
 	w.ended = after.Terminal()
 	return first(w.checkHeartbeat(out.Heartbeat), w.checkStop(out.Stop), checkOutcome(out.Terminal))
 }
@@ -145,6 +153,9 @@ var ops = []func(m *Machine, now time.Time){
 	func(m *Machine, now time.Time) { m.Unblock(now) },
 	func(m *Machine, now time.Time) { m.Manual(now) },
 	func(m *Machine, now time.Time) { m.Beat(now) },
+	func(m *Machine, now time.Time) { m.Retry(now, arcp.Errorf(arcp.CodeUnavailable, "later")) },
+	func(m *Machine, now time.Time) { m.Pause(now) },
+	func(m *Machine, now time.Time) { m.Rewind(now) },
 }
 
 // FuzzMachine reads bytes as a spec and pairs of an operation and the seconds

@@ -15,6 +15,11 @@ type Spec struct {
 	Heartbeat  time.Duration // interval of heartbeats while running or blocked
 	Block      bool          // missed heartbeats block the job instead of failing it
 	Window     time.Duration // how long a job blocked by missed heartbeats waits for one
+	Since      time.Time     // when the first attempt started; zero: none has
+
+	// Lost says that missed heartbeats do not fail the job: its caller asks Silence
+	// and decides, for the one that missed them may be made again elsewhere.
+	Lost bool
 }
 
 // Outcome is how a job ended.
@@ -29,7 +34,7 @@ type Outcome struct {
 // Output is what the caller must do, in the order of the fields.
 type Output struct {
 	State     arcp.JobState             // the new state; empty: unchanged
-	Started   bool                      // emit job.started and start the attempt
+	Started   bool                      // emit job.started and start an attempt
 	Heartbeat *arcp.JobHeartbeatPayload // emit it
 	Stop      *arcp.Error               // ask the tool to stop, with this cause
 	Terminal  *Outcome                  // the job has ended; nothing comes after

@@ -26,6 +26,7 @@ type Machine struct {
 	clock   clock
 	heart   heart
 	stop    stop
+	silent  *arcp.Error // what the missed heartbeats are; nil: none are
 	out     Output
 }
 
@@ -47,8 +48,12 @@ type stop struct {
 func (s *stop) asked() bool { return !s.deadline.IsZero() }
 
 // New returns the machine of a job that was just accepted.
-func New(spec Spec) *Machine {
-	return &Machine{spec: spec, state: arcp.StateAccepted, heart: heart{interval: spec.Heartbeat}}
+func New(spec Spec) *Machine { return Restore(spec, arcp.StateAccepted) }
+
+// Restore returns the machine of a job that is in a state without an attempt
+// that this process knows of. One that was running must be told of the Restart.
+func Restore(spec Spec, state arcp.JobState) *Machine {
+	return &Machine{spec: spec, state: state, clock: clock{since: spec.Since}, heart: heart{interval: spec.Heartbeat}}
 }
 
 // State returns the state the job is in now.
@@ -100,14 +105,58 @@ func (m *Machine) active() bool {
 // Queue says that the tool has no capacity for the job now.
 func (m *Machine) Queue(time.Time) { m.move(InputQueue) }
 
-// Start begins the attempt. The first heartbeat is due one interval later.
+// Start begins an attempt. The first heartbeat is due one interval later.
 func (m *Machine) Start(now time.Time) {
 	if !m.move(InputStart) {
 		return
 	}
 	m.out.Started = true
-	m.clock.start(now)
+	m.clock.run(now)
 	m.heart.schedule(now)
+}
+
+// Restart says that the runtime has stopped since the job was last looked at:
+// an attempt there was is over, and another one will be made.
+func (m *Machine) Restart(time.Time) { m.move(InputRestart) }
+
+// Retry says that the attempt returned err, or that the runtime ends it so, and
+// that another one will be made. A job that was cancelled before ends.
+func (m *Machine) Retry(now time.Time, err *arcp.Error) {
+	if m.stop.asked() {
+		m.giveUp(m.stop.reason)
+		return
+	}
+	m.leave(now, InputRetry, err)
+}
+
+// Pause says that the attempt stands at a checkpoint from which the job is to go
+// on when the runtime is started again. A job that was cancelled before ends.
+func (m *Machine) Pause(now time.Time) {
+	if m.stop.asked() {
+		m.giveUp(m.stop.reason)
+		return
+	}
+	m.leave(now, InputPause, arcp.Errorf(arcp.CodeAborted, "the runtime is shutting down; the job goes on later"))
+}
+
+// Rewind ends the attempt, and another one will be made from a checkpoint. It
+// is false if there is no attempt to end, or the job was cancelled.
+func (m *Machine) Rewind(now time.Time) bool {
+	if !m.active() || m.stop.asked() {
+		return false
+	}
+	m.leave(now, InputRewind, arcp.Errorf(arcp.CodeAborted, "the job goes on from an earlier checkpoint"))
+	return true
+}
+
+// leave ends the attempt, but not the job, whose time runs on.
+func (m *Machine) leave(now time.Time, in Input, cause *arcp.Error) {
+	m.halt(cause)
+	if m.move(in) {
+		m.waiting = forNothing
+		m.heart.manual = false
+		m.clock.run(now)
+	}
 }
 
 // Complete says that the attempt returned value, which is one encoded JSON
@@ -184,7 +233,7 @@ func (m *Machine) Block(now time.Time) {
 func (m *Machine) Unblock(now time.Time) {
 	if m.waiting == forPerson && m.move(InputUnblock) {
 		m.waiting = forNothing
-		m.clock.start(now)
+		m.clock.run(now)
 		m.heart.heard = now
 	}
 }

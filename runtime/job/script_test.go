@@ -11,7 +11,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// TestScripts runs testdata/*.txt. A line is a time since the start and a call;
+// TestScripts runs testdata/*.txt. A line is a time since the start and a call, or makes a machine;
 // the indented lines below it are what the machine then asks for. An empty line
 // or a comment is kept. With -update the indented lines are rewritten.
 func TestScripts(t *testing.T) {
@@ -52,8 +52,14 @@ func play(t *testing.T, script string) string {
 		if len(words) == 0 {
 			continue
 		}
-		if words[0] == "new" {
+		switch words[0] {
+		case "new":
 			m = New(parseSpec(t, words[1:]))
+			continue
+		case "restore": // since the start of the script
+			spec := parseSpec(t, words[2:])
+			spec.Since = t0
+			m = Restore(spec, arcp.JobState(words[1]))
 			continue
 		}
 		d, err := time.ParseDuration(words[0])
@@ -112,6 +118,16 @@ func call(t *testing.T, b *strings.Builder, m *Machine, now time.Time, name stri
 		m.Manual(now)
 	case "beat":
 		m.Beat(now)
+	case "retry":
+		m.Retry(now, arcp.Errorf(arcp.Code(arg(0)), "%s", arg(1)))
+	case "pause":
+		m.Pause(now)
+	case "rewind":
+		if !m.Rewind(now) {
+			b.WriteString("\trefused\n")
+		}
+	case "restart":
+		m.Restart(now)
 	case "advance":
 		m.Advance(now)
 	default:

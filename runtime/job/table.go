@@ -29,6 +29,10 @@ const (
 	InputReturn   Input = "return"
 	InputWindow   Input = "window"
 	InputTimeout  Input = "timeout"
+	InputRetry    Input = "retry"
+	InputPause    Input = "pause"
+	InputRewind   Input = "rewind"
+	InputRestart  Input = "restart"
 )
 
 // InputInfo is what the catalogue of inputs says about one of them.
@@ -40,7 +44,7 @@ type InputInfo struct {
 // Inputs lists every input in the order of SPEC.md §5.6.
 var Inputs = []InputInfo{
 	{InputQueue, "The tool has no capacity now."},
-	{InputStart, "The attempt starts."},
+	{InputStart, "An attempt starts."},
 	{InputComplete, "The attempt returned a value."},
 	{InputFail, "The attempt returned an error, or the runtime fails the job."},
 	{InputCancel, "A cancel was accepted; a running attempt is asked to stop."},
@@ -54,7 +58,11 @@ var Inputs = []InputInfo{
 	{InputHold, "The tool missed two heartbeats and heartbeat_recovery is block."},
 	{InputReturn, "A heartbeat came for a job that missed ones had blocked."},
 	{InputWindow, "No heartbeat came back within the window."},
-	{InputTimeout, "The job has run for max_runtime_sec, not counting waits for a person."},
+	{InputTimeout, "max_runtime_sec have passed since the first start, not counting waits for a person."},
+	{InputRetry, "The attempt returned an error after which another one is made."},
+	{InputPause, "The attempt stopped at a checkpoint because the runtime shuts down."},
+	{InputRewind, "The job shall go on from one of its checkpoints; another attempt is made."},
+	{InputRestart, "The runtime was started again; another attempt is made."},
 }
 
 // Transition is one row of the table: Input takes a job from From to To.
@@ -77,6 +85,7 @@ var Transitions = []Transition{
 	{arcp.StateQueued, InputFail, arcp.StateFailed},
 	{arcp.StateQueued, InputCancel, arcp.StateCancelled},
 	{arcp.StateQueued, InputGiveUp, arcp.StateCancelled},
+	{arcp.StateQueued, InputTimeout, arcp.StateFailed},
 
 	{arcp.StateRunning, InputComplete, arcp.StateCompleted},
 	{arcp.StateRunning, InputFail, arcp.StateFailed},
@@ -89,6 +98,10 @@ var Transitions = []Transition{
 	{arcp.StateRunning, InputSilence, arcp.StateFailed},
 	{arcp.StateRunning, InputHold, arcp.StateBlocked},
 	{arcp.StateRunning, InputTimeout, arcp.StateFailed},
+	{arcp.StateRunning, InputRetry, arcp.StateQueued},
+	{arcp.StateRunning, InputPause, arcp.StatePaused},
+	{arcp.StateRunning, InputRewind, arcp.StateQueued},
+	{arcp.StateRunning, InputRestart, arcp.StateQueued},
 
 	{arcp.StateBlocked, InputComplete, arcp.StateCompleted},
 	{arcp.StateBlocked, InputFail, arcp.StateFailed},
@@ -102,6 +115,15 @@ var Transitions = []Transition{
 	{arcp.StateBlocked, InputReturn, arcp.StateRunning},
 	{arcp.StateBlocked, InputWindow, arcp.StateFailed},
 	{arcp.StateBlocked, InputTimeout, arcp.StateFailed},
+	{arcp.StateBlocked, InputRetry, arcp.StateQueued},
+	{arcp.StateBlocked, InputPause, arcp.StatePaused},
+	{arcp.StateBlocked, InputRewind, arcp.StateQueued},
+	{arcp.StateBlocked, InputRestart, arcp.StateQueued},
+
+	{arcp.StatePaused, InputRestart, arcp.StateQueued},
+	{arcp.StatePaused, InputFail, arcp.StateFailed},
+	{arcp.StatePaused, InputCancel, arcp.StateCancelled},
+	{arcp.StatePaused, InputGiveUp, arcp.StateCancelled},
 }
 
 type edge struct {

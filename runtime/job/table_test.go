@@ -15,15 +15,15 @@ var update = flag.Bool("update", false, "rewrite the files in testdata")
 // grid says the table once more, by hand: a row a state, a column an input, a
 // dot where nothing happens.
 const grid = `
-          queue  start   complete  fail   cancel    give_up   hard_stop block   unblock manual  beat    silence hold    return  window timeout
-accepted  queued running .         failed cancelled cancelled .         .       .       .       .       .       .       .       .      .
-queued    .      running .         failed cancelled cancelled .         .       .       .       .       .       .       .       .      .
-running   .      .       completed failed running   cancelled cancelled blocked .       running running failed  blocked .       .      failed
-blocked   .      .       completed failed blocked   cancelled cancelled blocked running blocked blocked .       .       running failed failed
-paused    .      .       .         .      .         .         .         .       .       .       .       .       .       .       .      .
-completed .      .       .         .      .         .         .         .       .       .       .       .       .       .       .      .
-failed    .      .       .         .      .         .         .         .       .       .       .       .       .       .       .      .
-cancelled .      .       .         .      .         .         .         .       .       .       .       .       .       .       .      .
+          queue  start   complete  fail   cancel    give_up   hard_stop block   unblock manual  beat    silence hold    return  window timeout retry  pause  rewind restart
+accepted  queued running .         failed cancelled cancelled .         .       .       .       .       .       .       .       .      .       .      .      .      .
+queued    .      running .         failed cancelled cancelled .         .       .       .       .       .       .       .       .      failed  .      .      .      .
+running   .      .       completed failed running   cancelled cancelled blocked .       running running failed  blocked .       .      failed  queued paused queued queued
+blocked   .      .       completed failed blocked   cancelled cancelled blocked running blocked blocked .       .       running failed failed  queued paused queued queued
+paused    .      .       .         failed cancelled cancelled .         .       .       .       .       .       .       .       .      .       .      .      .      queued
+completed .      .       .         .      .         .         .         .       .       .       .       .       .       .       .      .       .      .      .      .
+failed    .      .       .         .      .         .         .         .       .       .       .       .       .       .       .      .       .      .      .      .
+cancelled .      .       .         .      .         .         .         .       .       .       .       .       .       .       .      .       .      .      .      .
 `
 
 // parseGrid returns row and column headings and the cell for a pair of them.
@@ -76,19 +76,22 @@ func TestTableHasNoDuplicates(t *testing.T) {
 
 // calls says what each method does to a job in each situation. A held job is
 // blocked by missed heartbeats, a waiting one by a person; a stopping one was
-// cancelled while it ran.
+// cancelled while it ran, a retrying one is between two attempts. A crashed one
+// ran in an earlier process.
 const calls = `
-          queue     start     complete  fail      fail_cancelled cancel    block     unblock   manual    beat      advance
-accepted  queued    running   accepted  failed    cancelled      cancelled accepted  accepted  accepted  accepted  accepted
-queued    queued    running   queued    failed    cancelled      cancelled queued    queued    queued    queued    queued
-running   running   running   completed failed    cancelled      running   blocked   running   running   running   failed
-waiting   blocked   blocked   completed failed    cancelled      blocked   blocked   running   blocked   blocked   blocked
-held      blocked   blocked   completed failed    cancelled      blocked   blocked   blocked   blocked   running   failed
-stopping  running   running   cancelled cancelled cancelled      running   blocked   running   running   running   cancelled
-paused    paused    paused    paused    paused    paused         paused    paused    paused    paused    paused    paused
-completed completed completed completed completed completed      completed completed completed completed completed completed
-failed    failed    failed    failed    failed    failed         failed    failed    failed    failed    failed    failed
-cancelled cancelled cancelled cancelled cancelled cancelled      cancelled cancelled cancelled cancelled cancelled cancelled
+          queue     start     complete  fail      fail_cancelled cancel    block     unblock   manual    beat      advance   retry     pause     rewind    restart
+accepted  queued    running   accepted  failed    cancelled      cancelled accepted  accepted  accepted  accepted  accepted  accepted  accepted  accepted  accepted
+queued    queued    running   queued    failed    cancelled      cancelled queued    queued    queued    queued    queued    queued    queued    queued    queued
+retrying  queued    running   queued    failed    cancelled      cancelled queued    queued    queued    queued    failed    queued    queued    queued    queued
+running   running   running   completed failed    cancelled      running   blocked   running   running   running   failed    queued    paused    queued    queued
+crashed   running   running   completed failed    cancelled      running   blocked   running   running   running   failed    queued    paused    queued    queued
+waiting   blocked   blocked   completed failed    cancelled      blocked   blocked   running   blocked   blocked   blocked   queued    paused    queued    queued
+held      blocked   blocked   completed failed    cancelled      blocked   blocked   blocked   blocked   running   failed    queued    paused    queued    queued
+stopping  running   running   cancelled cancelled cancelled      running   blocked   running   running   running   cancelled cancelled cancelled running   queued
+paused    paused    paused    paused    failed    cancelled      cancelled paused    paused    paused    paused    paused    paused    paused    paused    queued
+completed completed completed completed completed completed      completed completed completed completed completed completed completed completed completed completed
+failed    failed    failed    failed    failed    failed         failed    failed    failed    failed    failed    failed    failed    failed    failed    failed
+cancelled cancelled cancelled cancelled cancelled cancelled      cancelled cancelled cancelled cancelled cancelled cancelled cancelled cancelled cancelled cancelled
 `
 
 var t0 = time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
@@ -103,12 +106,16 @@ func in(situation string) *Machine {
 	case "queued":
 		m.Queue(t0)
 		return m
-	case "paused":
-		m.state = arcp.StatePaused
-		return m
+	case "crashed":
+		spec.Since = t0
+		return Restore(spec, arcp.StateRunning)
 	}
 	m.Start(t0)
 	switch situation {
+	case "retrying":
+		m.Retry(t0, arcp.Errorf(arcp.CodeUnavailable, "later"))
+	case "paused":
+		m.Pause(t0)
 	case "waiting":
 		m.Block(t0)
 	case "held":
@@ -137,6 +144,10 @@ var methods = map[string]func(*Machine){
 	"unblock":        func(m *Machine) { m.Unblock(t0) },
 	"manual":         func(m *Machine) { m.Manual(t0) },
 	"beat":           func(m *Machine) { m.Beat(t0) },
+	"retry":          func(m *Machine) { m.Retry(t0, arcp.Errorf(arcp.CodeUnavailable, "later")) },
+	"pause":          func(m *Machine) { m.Pause(t0) },
+	"rewind":         func(m *Machine) { m.Rewind(t0) },
+	"restart":        func(m *Machine) { m.Restart(t0) },
 	"advance":        func(m *Machine) { m.Advance(t0.Add(time.Hour)) },
 }
 

@@ -12,7 +12,12 @@ type clock struct {
 	since time.Time     // running since; zero: it stands still
 }
 
-func (c *clock) start(now time.Time) { c.since = now }
+// run lets the clock run, if it does not.
+func (c *clock) run(now time.Time) {
+	if c.since.IsZero() {
+		c.since = now
+	}
+}
 
 func (c *clock) pause(now time.Time) {
 	if !c.since.IsZero() {
@@ -66,21 +71,27 @@ type timer struct {
 // a cancel was accepted only its deadline ends the job.
 func (m *Machine) timers() [3]timer {
 	var t [3]timer
-	if !m.active() {
+	switch {
+	case !m.active():
+		t[0] = m.runtimeTimer()
 		return t
-	}
-	if m.stop.asked() {
+	case m.stop.asked():
 		t[0] = timer{m.stop.deadline, (*Machine).hardStop}
-	} else {
-		if m.spec.MaxRuntime > 0 {
-			t[0] = timer{m.clock.reaches(m.spec.MaxRuntime), (*Machine).timeout}
-		}
-		t[1] = m.silenceTimer()
+	default:
+		t[0], t[1] = m.runtimeTimer(), m.silenceTimer()
 	}
 	if m.heart.interval > 0 && (!m.heart.manual || m.state == arcp.StateBlocked) {
 		t[2] = timer{m.heart.due, (*Machine).emit}
 	}
 	return t
+}
+
+// runtimeTimer also runs between two attempts.
+func (m *Machine) runtimeTimer() timer {
+	if m.spec.MaxRuntime <= 0 || !m.active() && m.state != arcp.StateQueued {
+		return timer{}
+	}
+	return timer{m.clock.reaches(m.spec.MaxRuntime), (*Machine).timeout}
 }
 
 func (m *Machine) silenceTimer() timer {
@@ -135,14 +146,32 @@ func (m *Machine) timeout(time.Time) {
 
 func (m *Machine) silence(now time.Time) {
 	if !m.spec.Block {
-		m.fail(InputSilence, m.lost())
+		m.miss(now, InputSilence)
 		return
 	}
 	m.move(InputHold) // the runtime's own heartbeat is overdue: it tells of the new state at once
 	m.waiting, m.heart.held = forBeat, now
 }
 
-func (m *Machine) window(time.Time) { m.fail(InputWindow, m.lost()) }
+func (m *Machine) window(now time.Time) { m.miss(now, InputWindow) }
+
+// miss ends the job for want of heartbeats, or leaves that to who asks Silence.
+func (m *Machine) miss(now time.Time, in Input) {
+	if !m.spec.Lost {
+		m.fail(in, m.lost())
+		return
+	}
+	m.silent = m.lost()
+	m.heart.heard, m.heart.held = now, now // not again at once
+}
+
+// Silence returns, once, what the attempt's missed heartbeats are; nil: none are.
+// The job stays as it is until the caller ends the attempt.
+func (m *Machine) Silence() *arcp.Error {
+	err := m.silent
+	m.silent = nil
+	return err
+}
 
 func (m *Machine) lost() *arcp.Error {
 	return arcp.Errorf(arcp.CodeHeartbeatLost, "the tool missed %d heartbeats of %v", missed, m.heart.interval)

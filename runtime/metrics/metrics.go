@@ -4,6 +4,8 @@
 package metrics
 
 import (
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,6 +26,10 @@ type Metrics struct {
 	HandshakeDuration prometheus.Histogram
 	AuthFailures      *prometheus.CounterVec
 	Sessions          *prometheus.GaugeVec
+	Resumes           *prometheus.CounterVec
+	ResumeReplayed    prometheus.Histogram
+	AckLag            prometheus.Histogram
+	SlowConsumers     *prometheus.CounterVec
 	Evictions         *prometheus.CounterVec
 	EnvelopeBytes     *prometheus.CounterVec
 	JobsSubmitted     *prometheus.CounterVec
@@ -37,17 +43,41 @@ type Metrics struct {
 	ToolsAbandoned    *prometheus.CounterVec
 	ToolCalls         *prometheus.CounterVec
 	ToolDuration      *prometheus.HistogramVec
+	Approvals         *prometheus.CounterVec
+	ApprovalsPending  prometheus.Gauge
+	ApprovalWait      prometheus.Histogram
+	Denials           *prometheus.CounterVec
+	Leases            *prometheus.GaugeVec
+	LeasesExpired     prometheus.Counter
+	BudgetExhausted   *prometheus.CounterVec
 	RateLimited       *prometheus.CounterVec
 	Errors            *prometheus.CounterVec
 	ProtocolErrors    *prometheus.CounterVec
 
+	Workers                prometheus.Gauge
+	WorkerDispatches       *prometheus.CounterVec
+	Resources              *prometheus.GaugeVec
+	ResourceLeases         *prometheus.GaugeVec
+	ResourceCleanup        *prometheus.CounterVec
+	ResourceRegistryErrors prometheus.Counter
+
+	Agents               *prometheus.GaugeVec
+	CredentialsUnrevoked prometheus.Gauge
+	CredentialOperations *prometheus.CounterVec
+
 	in, out map[arcp.Type]prometheus.Counter   // envelopes by type; read only
 	states  map[arcp.JobState]prometheus.Gauge // read only
 	other   [2]prometheus.Counter
-	bytes   [2]prometheus.Counter
+
+	connected, detached prometheus.Gauge
+
+	bytes [2]prometheus.Counter
 
 	mu    sync.RWMutex
 	tools map[string]*Tool
+	rest  *Tool // of all others; nil: there are none yet
+
+	currencies map[string]bool
 }
 
 // Tool are the collectors of one tool, looked up once a job.
@@ -70,6 +100,15 @@ const (
 	CallDenied  = "denied"
 )
 
+// What came of a job that was given to a worker.
+const (
+	DispatchOK        = "ok"        // a result
+	DispatchError     = "error"     // an error
+	DispatchRefused   = "refused"   // it was not taken, or not in time
+	DispatchLost      = "lost"      // the worker was gone
+	DispatchWithdrawn = "withdrawn" // the attempt ended otherwise: cancelled, out of time, paused
+)
+
 // Called counts a call of the tool.
 func (t *Tool) Called(status string, d time.Duration) {
 	t.calls[status].Inc()
@@ -85,6 +124,10 @@ func New(r prometheus.Registerer, version string) *Metrics {
 		HandshakeDuration: f.histogram("handshake_duration_seconds", "From the first byte of a connection to the accepted session.", prometheus.DefBuckets),
 		AuthFailures:      f.counter("auth_failures_total", "Credentials that were refused.", "scheme", "reason"),
 		Sessions:          f.gauge("sessions", "Sessions by whether they have a connection.", "state"),
+		Resumes:           f.counter("resumes_total", "Attempts to attach to a session again, by how they ended.", "result"),
+		ResumeReplayed:    f.histogram("resume_replayed_events", "Events replayed to a session that was attached to again.", prometheus.ExponentialBuckets(1, 4, 11)),
+		AckLag:            f.histogram("ack_lag_events", "Events that were sent and not acknowledged when an acknowledgement came.", prometheus.ExponentialBuckets(1, 4, 10)),
+		SlowConsumers:     f.counter("slow_consumers_total", "What was done about clients that are behind.", "action"),
 		Evictions:         f.counter("session_evictions_total", "Sessions that the runtime ended.", "reason"),
 		EnvelopeBytes:     f.counter("envelope_bytes_total", "Bytes of envelopes.", "direction"),
 		JobsSubmitted:     f.counter("jobs_submitted_total", "Jobs that were accepted.", "tool"),
@@ -98,13 +141,30 @@ func New(r prometheus.Registerer, version string) *Metrics {
 		ToolsAbandoned:    f.counter("tools_abandoned_total", "Tool calls that went on after the end of their job and were left behind.", "tool"),
 		ToolCalls:         f.counter("tool_calls_total", "Calls of tools by how they ended.", "tool", "status"),
 		ToolDuration:      f.histogramVec("tool_duration_seconds", "Time of a call of a tool.", jobBuckets, "tool"),
+		Approvals:         f.counter("approvals_total", "What has become of questions to people.", "kind", "outcome"),
+		ApprovalsPending:  f.gauge("approvals_pending", "Questions to people that are not answered.").WithLabelValues(),
+		ApprovalWait:      f.histogram("approval_wait_seconds", "From a question to its answer.", prometheus.ExponentialBuckets(0.1, 4, 12)),
+		Denials:           f.counter("capability_denials_total", "Operations that a job's lease did not allow.", "namespace", "reason"),
+		Leases:            f.gauge("leases", "Leases that are in force.", "kind"),
+		LeasesExpired:     f.counter("lease_expirations_total", "Leases whose end was noticed.").WithLabelValues(),
+		BudgetExhausted:   f.counter("budget_exhausted_total", "Operations refused because a budget was used up.", "currency"),
 		RateLimited:       f.counter("rate_limited_total", "Commands refused by a limit.", "limit"),
 		Errors:            f.counter("errors_total", "Errors sent to clients.", "code"),
 		ProtocolErrors:    f.counter("protocol_errors_total", "Frames that were dropped or refused.", "reason"),
 		in:                make(map[arcp.Type]prometheus.Counter), out: make(map[arcp.Type]prometheus.Counter),
-		tools: make(map[string]*Tool),
+		tools: make(map[string]*Tool), currencies: make(map[string]bool),
 	}
+	m.Workers = f.gauge("workers", "Connected sessions that execute jobs.").WithLabelValues()
+	m.WorkerDispatches = f.counter("worker_dispatches_total", "Jobs given to workers, by what came of it.", "result")
+	m.Agents = f.gauge("agents", "Agents that sessions have registered, by what they do.", "status")
+	m.CredentialsUnrevoked = f.gauge("credentials_unrevoked", "Credentials that are not revoked though their job has ended or is unknown.").WithLabelValues()
+	m.CredentialOperations = f.counter("credential_operations_total", "Calls of credential provisioners by how they ended.", "operation", "result")
+	m.Resources = f.gauge("resources", "Resources that sessions have registered.", "kind_class", "status")
+	m.ResourceLeases = f.gauge("resource_leases", "Leases on resources that are not released.", "state")
+	m.ResourceCleanup = f.counter("resource_cleanup_total", "Leases that were due, by what became of them.", "result")
+	m.ResourceRegistryErrors = f.counter("resource_registry_errors_total", "Changes of leases that the registry could not show.").WithLabelValues()
 	f.gauge("build_info", "Always 1.", "version").WithLabelValues(version).Set(1)
+	m.connected, m.detached = m.Sessions.WithLabelValues("connected"), m.Sessions.WithLabelValues("detached")
 	m.states = make(map[arcp.JobState]prometheus.Gauge)
 	for _, s := range arcp.JobStates {
 		if !s.Terminal() {
@@ -127,8 +187,14 @@ var (
 	jobBuckets    = prometheus.ExponentialBuckets(100e-6, 4, 14)
 )
 
-// In counts a received envelope.
-func (m *Metrics) In(t arcp.Type, bytes int) { m.count(m.in, 0, t, 1, bytes) }
+// SetSessions counts the sessions with and without a connection.
+func (m *Metrics) SetSessions(connected, detached int) {
+	m.connected.Set(float64(connected))
+	m.detached.Set(float64(detached))
+}
+
+// In counts n received envelopes of a type.
+func (m *Metrics) In(t arcp.Type, n, bytes int) { m.count(m.in, 0, t, n, bytes) }
 
 // Out counts n sent envelopes of a type.
 func (m *Metrics) Out(t arcp.Type, n, bytes int) { m.count(m.out, 1, t, n, bytes) }
@@ -156,7 +222,10 @@ func (m *Metrics) Tool(name string) *Tool {
 		return t
 	}
 	if len(m.tools) >= maxTools {
-		return m.newTool("other")
+		if m.rest == nil {
+			m.rest = m.newTool("other")
+		}
+		return m.rest
 	}
 	t = m.newTool(name)
 	m.tools[name] = t
@@ -220,4 +289,51 @@ func (f factory) histogramVec(name, help string, buckets []float64, labels ...st
 	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, labels)
 	f.r.MustRegister(h)
 	return h
+}
+
+// namespaces are the values of the namespace label; what tools ask the lease for
+// besides is counted as "other".
+var namespaces = []string{"fs.read", "fs.write", "net.fetch", "tool.call", "agent.delegate", "model.use"}
+
+// Denied counts an operation that was not allowed.
+func (m *Metrics) Denied(namespace, reason string) {
+	if !slices.Contains(namespaces, namespace) {
+		namespace = "other"
+	}
+	m.Denials.WithLabelValues(namespace, reason).Inc()
+}
+
+// kindClasses are the values of the kind_class label; other kinds are counted as
+// "other".
+var kindClasses = []string{"sandbox", "subagent", "browser_session", "process", "directory"}
+
+// Resource is the gauge of the registered resources of a kind and a status, of
+// which statuses are those that are known.
+func (m *Metrics) Resource(kind, status string, statuses []string) prometheus.Gauge {
+	if !slices.Contains(kindClasses, kind) {
+		kind = "other"
+	}
+	if !slices.Contains(statuses, status) {
+		status = "unknown"
+	}
+	return m.Resources.WithLabelValues(kind, status)
+}
+
+// maxCurrencies bounds the distinct values of the currency label; later ones are
+// counted as "other".
+const maxCurrencies = 32
+
+// Exhausted counts an operation refused because a budget was used up.
+func (m *Metrics) Exhausted(currency string) {
+	currency = strings.ToUpper(currency)
+	m.mu.Lock()
+	if !m.currencies[currency] {
+		if len(m.currencies) >= maxCurrencies {
+			currency = "other"
+		} else {
+			m.currencies[currency] = true
+		}
+	}
+	m.mu.Unlock()
+	m.BudgetExhausted.WithLabelValues(currency).Inc()
 }

@@ -23,10 +23,12 @@ func touch(m *Metrics) {
 	m.JobsRecovered.WithLabelValues("fail").Inc()
 	m.ToolsAbandoned.WithLabelValues("demo.echo").Inc()
 	m.RateLimited.WithLabelValues("jobs").Inc()
+	m.WorkerDispatches.WithLabelValues(DispatchOK).Inc()
+	m.CredentialOperations.WithLabelValues("issue", "ok").Inc()
 	m.Errors.WithLabelValues("INTERNAL").Inc()
 	m.ProtocolErrors.WithLabelValues("not_json").Inc()
 	m.Tool("demo.echo").Submitted.Inc()
-	m.In(arcp.Ping, 10)
+	m.In(arcp.Ping, 1, 10)
 	m.Out("com.example.v1", 1, 10)
 }
 

@@ -19,9 +19,33 @@ type Event struct {
 	// members before it.
 	Body []byte
 
-	JSeq      uint64 // position in the job's log, from 1
+	// Route says who is given the event beside or instead of who follows the job;
+	// nil: as usual. It is not stored.
+	Route *Route
+
+	JSeq      uint64 // position in the job's log, from 1, or of an announced event in the feed
 	OriginSeq uint64 // the event_seq in the submitting session, or the last one before
 }
+
+// Route addresses an event. Sessions that are not there are left out, and so are
+// those whose view does not show the type.
+type Route struct {
+	// To is who is given an event of a directed type, and nobody else; of others it
+	// means nothing.
+	To []arcp.SessionID
+
+	// Reply is a session whose message the event answers: it is given the event
+	// whether it follows the job or not. ReplyTo is the correlation id that it gets,
+	// and everybody in To.
+	Reply   arcp.SessionID
+	ReplyTo arcp.MessageID
+}
+
+// Memory is about how many bytes of memory the event takes.
+func (e *Event) Memory() int { return cap(e.Body) + cap(e.Body)/8 + eventBytes }
+
+// eventBytes is what an event takes beside its body.
+const eventBytes = 128
 
 const (
 	bodyHead = `"id":"` + arcp.MessagePrefix
@@ -86,13 +110,14 @@ func (e *Event) SetID(ids *arcp.IDSource) {
 // ID is the id of a committed event.
 func (e *Event) ID() arcp.MessageID { return arcp.MessageID(e.Body[idStart:idEnd]) }
 
-// JobID is the job that an event made by NewEvent belongs to.
+// JobID is the job that an event made by NewEvent belongs to; empty: to none.
 func (e *Event) JobID() arcp.JobID {
-	start := idEnd + len(`","type":"`) + len(e.Type) + len(`","timestamp":`) + arcp.TimeLen + len(`,"job_id":"`)
-	if start > len(e.Body) {
+	const name = `,"job_id":"`
+	start := idEnd + len(`","type":"`) + len(e.Type) + len(`","timestamp":`) + arcp.TimeLen
+	rest, ok := bytes.CutPrefix(e.Body[min(start, len(e.Body)):], []byte(name))
+	if !ok {
 		return ""
 	}
-	rest := e.Body[start:]
 	return arcp.JobID(rest[:max(bytes.IndexByte(rest, '"'), 0)])
 }
 

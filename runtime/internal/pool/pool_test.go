@@ -29,14 +29,13 @@ func TestRunDoesNotWait(t *testing.T) {
 func TestGoroutinesAreUsedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New()
-		before := runtime.NumGoroutine()
 		for range 1000 {
 			done := make(chan struct{})
 			p.Run(func() { close(done) })
 			<-done
 			synctest.Wait()
 		}
-		if n := runtime.NumGoroutine() - before; n != 1 {
+		if n := len(p.idle); n != 1 {
 			t.Errorf("%d goroutines for one function at a time, want 1", n)
 		}
 		p.Close()

@@ -16,22 +16,22 @@ const packBytes = 16 << 10
 
 // job is a job's row and events.
 type job struct {
-	row    *store.Job     // nil when packed
+	id     arcp.JobID
+	row    *store.Job     // nil when packed, and of what was announced
 	events []*store.Event // append only: what a reader has of it stays valid
 	packed []byte         // row, then chunk
 	split  int            // length of the row in packed
+	dead   bool           // deleted: only pointers to its events are left
 }
 
 func (s *Store) applyJob(c *sequence.JobChange) {
 	j := s.jobs[c.ID]
 	if c.Created != nil {
-		j = &job{row: c.Created}
+		j = &job{id: c.ID, row: c.Created}
 		s.jobs[c.ID] = j
 		s.addJob(c.Created, j)
 	}
-	for _, e := range c.Events {
-		s.bytes += int64(len(e.Body))
-	}
+	s.bytes += sizeOf(c.Events)
 	switch {
 	case c.Ended:
 		delete(s.live, c.ID)
@@ -39,6 +39,9 @@ func (s *Store) applyJob(c *sequence.JobChange) {
 		s.live[c.ID] = struct{}{}
 	}
 	c.Status.Apply(j.row)
+	if c.Ended {
+		s.ended.add(c.Status.EndedAt, j)
+	}
 	if c.Ended && len(j.events) == 0 && s.pack(j, c.Events) {
 		return
 	}
@@ -55,10 +58,40 @@ func (s *Store) addJob(row *store.Job, j *job) {
 		l = new(list)
 		s.lists[row.Principal] = l
 	}
-	l.add(row, j)
+	l.add(row.CreatedAt, j)
 	if row.IdempotencyKey != "" {
 		s.keys[ikey{row.Principal, row.IdempotencyKey}] = holder{row.ID, row.Digest}
 	}
+	if e := s.sessions[row.Session]; e != nil && row.SubmitID != "" {
+		if e.submits == nil {
+			e.submits = make(map[arcp.MessageID]*job)
+		}
+		e.submits[row.SubmitID] = j
+	}
+}
+
+// deleteJob deletes a job that has ended. What still points to its events finds
+// it dead.
+func (s *Store) deleteJob(d *sequence.Deletion) error {
+	row, j := &d.Row, s.jobs[d.Row.ID]
+	l, err := j.log().unpack()
+	if err != nil {
+		return fmt.Errorf("job %s: %w", row.ID, err)
+	}
+	s.bytes -= sizeOf(l.events)
+	delete(s.jobs, row.ID)
+	s.ended.remove(row.EndedAt, row.ID)
+	if l := s.lists[row.Principal]; l.remove(row.CreatedAt, row.ID) && len(l.entries) == 0 {
+		delete(s.lists, row.Principal)
+	}
+	if d.Key {
+		delete(s.keys, ikey{row.Principal, row.IdempotencyKey})
+	}
+	if d.Submit {
+		delete(s.sessions[row.Session].submits, row.SubmitID)
+	}
+	*j = job{id: j.id, dead: true}
+	return nil
 }
 
 // pack makes one piece of memory of a job that has ended, if it is short.
@@ -82,6 +115,15 @@ type log struct {
 }
 
 func (j *job) log() log { return log{j.events, j.packed[j.split:]} }
+
+// at is the event with a position.
+func (l log) at(jseq uint64) (*store.Event, error) {
+	l, err := l.unpack()
+	if err != nil {
+		return nil, err
+	}
+	return l.events[jseq-1], nil
+}
 
 // unpack turns a packed log into a plain one.
 func (l log) unpack() (log, error) {
@@ -121,11 +163,11 @@ type row struct {
 	packed []byte
 }
 
-func (j *job) copyRow(id arcp.JobID) row {
+func (j *job) copyRow() row {
 	if j.row != nil {
 		return row{plain: *j.row}
 	}
-	return row{plain: store.Job{ID: id}, packed: j.packed[:j.split]}
+	return row{plain: store.Job{ID: j.id}, packed: j.packed[:j.split]}
 }
 
 func (r *row) unpack() (store.Job, error) {
@@ -154,7 +196,7 @@ func (s *Store) findRow(id arcp.JobID) (row, error) {
 	if j == nil {
 		return row{}, fmt.Errorf("job %q: %w", id, store.ErrNotFound)
 	}
-	return j.copyRow(id), nil
+	return j.copyRow(), nil
 }
 
 // JobEvents calls fn for a job's events after a position.

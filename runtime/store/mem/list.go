@@ -10,12 +10,12 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// list is a principal's jobs in the order of (created, id).
+// list is jobs in the order of (time, id): those of a principal by when they
+// were created, or all that have ended by when they did.
 type list struct{ entries []entry }
 
 type entry struct {
 	at  time.Time // UTC, without a monotonic reading
-	id  arcp.JobID
 	job *job
 }
 
@@ -23,22 +23,39 @@ func (e *entry) compare(at time.Time, id arcp.JobID) int {
 	if c := e.at.Compare(at); c != 0 {
 		return c
 	}
-	return cmp.Compare(e.id, id)
+	return cmp.Compare(e.job.id, id)
 }
 
 // add inserts a job, nearly always at the end.
-func (l *list) add(row *store.Job, j *job) {
-	e := entry{row.CreatedAt.Round(0).UTC(), row.ID, j}
+func (l *list) add(at time.Time, j *job) {
+	e := entry{at.Round(0).UTC(), j}
 	i := len(l.entries)
-	if i > 0 && l.entries[i-1].compare(e.at, e.id) > 0 {
-		i = l.after(e.at, e.id)
+	if i > 0 && l.entries[i-1].compare(e.at, j.id) > 0 {
+		i = l.after(e.at, j.id)
 	}
 	l.entries = slices.Insert(l.entries, i, e)
 }
 
+// remove removes a job, nearly always near the beginning: what is before it
+// moves.
+func (l *list) remove(at time.Time, id arcp.JobID) bool {
+	i, found := l.search(at, id)
+	if !found {
+		return false
+	}
+	copy(l.entries[1:i+1], l.entries[:i])
+	l.entries[0] = entry{}
+	l.entries = l.entries[1:]
+	return true
+}
+
+func (l *list) search(at time.Time, id arcp.JobID) (i int, found bool) {
+	return slices.BinarySearchFunc(l.entries, 0, func(e entry, _ int) int { return e.compare(at, id) })
+}
+
 // after is the index of the first entry after a position.
 func (l *list) after(at time.Time, id arcp.JobID) int {
-	i, found := slices.BinarySearchFunc(l.entries, 0, func(e entry, _ int) int { return e.compare(at, id) })
+	i, found := l.search(at, id)
 	if found {
 		i++
 	}
@@ -50,11 +67,25 @@ const pageJobs = 64
 
 // Jobs calls fn for a principal's jobs in the order of (CreatedAt, ID).
 func (s *Store) Jobs(ctx context.Context, q store.JobQuery, fn func(store.Job) bool) error {
-	p := newPosition(&q)
+	list := func() *list { return s.lists[q.Principal] }
+	return s.eachJob(ctx, list, newPosition(&q), q.CreatedBefore, fn)
+}
+
+// Ended calls fn for the jobs that ended before a time, the first ended first.
+func (s *Store) Ended(ctx context.Context, before time.Time, fn func(store.Job) bool) error {
+	if before.IsZero() {
+		return s.state()
+	}
+	return s.eachJob(ctx, func() *list { return &s.ended }, position{}, before, fn)
+}
+
+// eachJob calls fn for the jobs of a list, which is asked for under the lock,
+// from a position on and before a time, if one is given.
+func (s *Store) eachJob(ctx context.Context, list func() *list, p position, before time.Time, fn func(store.Job) bool) error {
 	var page []row
 	for {
 		var err error
-		if page, err = s.page(page[:0], &q, &p); err != nil || len(page) == 0 {
+		if page, err = s.page(page[:0], list, &p, before); err != nil || len(page) == 0 {
 			return err
 		}
 		for i := range page {
@@ -101,24 +132,24 @@ func (p *position) index(l *list) int {
 	return l.after(p.at, p.id)
 }
 
-func (s *Store) page(page []row, q *store.JobQuery, p *position) ([]row, error) {
+func (s *Store) page(page []row, list func() *list, p *position, before time.Time) ([]row, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.broken != nil {
 		return nil, s.broken
 	}
-	l := s.lists[q.Principal]
+	l := list()
 	if l == nil {
 		return nil, nil
 	}
 	rest := l.entries[p.index(l):]
 	for i := range rest[:min(len(rest), pageJobs)] {
 		e := &rest[i]
-		if !q.CreatedBefore.IsZero() && !e.at.Before(q.CreatedBefore) {
+		if !before.IsZero() && !e.at.Before(before) {
 			break
 		}
-		page = append(page, e.job.copyRow(e.id))
-		*p = position{at: e.at, id: e.id, set: true}
+		page = append(page, e.job.copyRow())
+		*p = position{at: e.at, id: e.job.id, set: true}
 	}
 	return page, nil
 }

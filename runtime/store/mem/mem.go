@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -35,8 +36,11 @@ type Store struct {
 	jobs     map[arcp.JobID]*job
 	live     map[arcp.JobID]struct{}
 	lists    map[string]*list // by principal
+	ended    list
+	feeds    map[string]*trail // by principal
 	keys     map[ikey]holder
 	records  map[string]store.Record
+	names    names // of the records
 	bytes    int64
 	broken   error // why nothing works any more: closed, or Commit has failed
 }
@@ -57,6 +61,7 @@ func Open(opts Options) store.Store {
 		jobs:     make(map[arcp.JobID]*job),
 		live:     make(map[arcp.JobID]struct{}),
 		lists:    make(map[string]*list),
+		feeds:    make(map[string]*trail),
 		keys:     make(map[ikey]holder),
 		records:  make(map[string]store.Record),
 	}
@@ -75,9 +80,23 @@ func (s *Store) Commit(writes []*store.Write, results []store.Result) error {
 	chg, err := s.core.Decide(writes, results)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err == nil {
+		err = s.apply(chg)
+	}
 	if err != nil {
 		s.broken = fmt.Errorf("%w: %w", store.ErrBroken, err)
 		return fmt.Errorf("commit: %w", err)
+	}
+	return nil
+}
+
+// apply puts a decided batch in place. Jobs find their sessions and trails their
+// jobs, so deletions come last.
+func (s *Store) apply(chg *sequence.Changes) error {
+	for _, c := range chg.Sessions {
+		if c.New {
+			s.sessions[c.ID] = new(session)
+		}
 	}
 	for _, c := range chg.Jobs {
 		s.applyJob(c)
@@ -85,27 +104,23 @@ func (s *Store) Commit(writes []*store.Write, results []store.Result) error {
 	for _, c := range chg.Sessions {
 		s.applySession(c)
 	}
+	for _, c := range chg.Feeds {
+		s.applyFeed(c)
+	}
 	for i := range chg.Records {
 		s.applyRecord(&chg.Records[i])
 	}
-	return nil
-}
-
-func (s *Store) applyRecord(c *sequence.RecordChange) {
-	if c.Value == nil {
-		delete(s.records, c.Key)
-		return
+	for _, c := range chg.Sessions {
+		if c.Ended {
+			delete(s.sessions, c.ID)
+		}
 	}
-	s.records[c.Key] = store.Record{Key: c.Key, Rev: c.Rev, Value: c.Value}
-}
-
-// Get returns a record.
-func (s *Store) Get(_ context.Context, key string) (store.Record, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	rec := s.records[key]
-	rec.Key = key
-	return rec, s.broken
+	for i := range chg.Deletions {
+		if err := s.deleteJob(&chg.Deletions[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Stat counts. Bytes is what was put in, without overhead.
@@ -124,6 +139,8 @@ func (s *Store) Close() error {
 	clear(s.jobs)
 	clear(s.live)
 	clear(s.lists)
+	clear(s.feeds)
+	s.ended, s.names = list{}, names{}
 	clear(s.keys)
 	clear(s.records)
 	return nil
@@ -148,9 +165,39 @@ type source struct{ s *Store }
 
 func (src source) Session(id arcp.SessionID) (store.Session, error) {
 	if e := src.s.sessions[id]; e != nil {
-		return e.row, nil
+		return e.full(), nil
 	}
 	return store.Session{}, store.ErrNotFound
+}
+
+func (src source) Job(id arcp.JobID) (store.Job, error) {
+	r := src.s.jobs[id].copyRow()
+	return r.unpack()
+}
+
+func (src source) Submitted(id arcp.SessionID, submit arcp.MessageID) (arcp.JobID, string, error) {
+	e := src.s.sessions[id]
+	if e == nil || e.submits[submit] == nil {
+		return "", "", nil
+	}
+	r := e.submits[submit].copyRow()
+	j, err := r.unpack()
+	return j.ID, j.Digest, err
+}
+
+func (src source) Feed(principal string) (trimmed, last uint64, err error) {
+	t := src.s.feedOf(principal)
+	return t.trimmed, t.last, nil
+}
+
+func (src source) Keys(prefix string, fn func(key string)) error {
+	for key := range src.s.names.from(prefix) {
+		if !strings.HasPrefix(key, prefix) {
+			break
+		}
+		fn(key)
+	}
+	return nil
 }
 
 func (src source) Ended(id arcp.JobID) (bool, error) { return src.s.jobs[id] != nil, nil }
@@ -165,3 +212,6 @@ func (src source) Rev(key string) (uint64, error) { return src.s.records[key].Re
 func (src source) Events(id arcp.JobID, after uint64, fn func(*store.Event) bool) error {
 	return src.s.jobs[id].log().each(context.Background(), after, fn)
 }
+
+// Backup cannot be made of memory.
+func (s *Store) Backup(context.Context, string) error { return store.ErrUnsupported }

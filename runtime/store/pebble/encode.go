@@ -7,6 +7,7 @@ import (
 	pdb "github.com/cockroachdb/pebble/v2"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/store/internal/codec"
 	"github.com/arcpd/arcpd/runtime/store/internal/sequence"
 )
@@ -20,7 +21,10 @@ const (
 // encoder turns changes into a batch. It belongs to the committer.
 type encoder struct {
 	key, end, val []byte
-	floors        map[arcp.SessionID]uint64 // up to where pointers are deleted
+	prefix        []byte
+	trail         trail
+	floors        map[string]uint64           // by a trail's records: up to where they are deleted
+	gone          map[arcp.SessionID]struct{} // sessions that end in this batch
 	state         codec.State
 	lastJob       []byte // the greatest key of a job with a minted id
 }
@@ -34,6 +38,9 @@ func (e *encoder) size(chg *sequence.Changes) int {
 			n += 512 + len(c.Created.Arguments) + len(c.Created.Options)
 		}
 	}
+	for _, c := range chg.Feeds {
+		n += 128 + 24*len(c.Runs) + codec.ChunkSize(c.Events)
+	}
 	return n + 128*len(chg.Sessions)
 }
 
@@ -43,6 +50,7 @@ func (e *encoder) encode(b *pdb.Batch, chg *sequence.Changes, s *Store) error {
 	before := e.state
 	slices.SortFunc(chg.Jobs, func(a, b *sequence.JobChange) int { return strings.Compare(string(a.ID), string(b.ID)) })
 	slices.SortFunc(chg.Sessions, func(a, b *sequence.SessionChange) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	e.noteGone(chg)
 	// A table at a time: keys that are set in their order cost half.
 	for _, set := range jobTables {
 		for _, c := range chg.Jobs {
@@ -52,16 +60,17 @@ func (e *encoder) encode(b *pdb.Batch, chg *sequence.Changes, s *Store) error {
 	for _, c := range chg.Jobs {
 		e.count(c, s)
 	}
-	for _, c := range chg.Sessions {
-		if err := e.session(b, c, s); err != nil {
-			return err
-		}
+	if err := e.trails(b, chg, s); err != nil {
+		return err
 	}
 	for i := range chg.Follows {
 		e.follow(b, &chg.Follows[i])
 	}
 	for i := range chg.Records {
 		e.record(b, &chg.Records[i])
+	}
+	if err := e.deletions(b, chg, s); err != nil {
+		return err
 	}
 	e.state.Deleted = chg.Deleted
 	if chg.LastID != "" {
@@ -84,7 +93,8 @@ func must(err error) {
 
 // jobTables set the keys of a changed job, each in one table.
 var jobTables = [...]func(*encoder, *pdb.Batch, *sequence.JobChange){
-	(*encoder).row, (*encoder).chunks, (*encoder).live, (*encoder).index, (*encoder).status, (*encoder).holder,
+	(*encoder).submitted, (*encoder).holder,
+	(*encoder).row, (*encoder).chunks, (*encoder).live, (*encoder).status, (*encoder).index, (*encoder).ended,
 }
 
 func (e *encoder) row(b *pdb.Batch, c *sequence.JobChange) {
@@ -113,6 +123,23 @@ func (e *encoder) holder(b *pdb.Batch, c *sequence.JobChange) {
 	e.key = holderKey(e.key[:0], c.Created.Principal, c.Created.IdempotencyKey)
 	e.val = codec.AppendHolder(e.val[:0], c.ID, c.Created.Digest)
 	must(b.Set(e.key, e.val, nil))
+}
+
+// submitted makes the job found by the id of its submit.
+func (e *encoder) submitted(b *pdb.Batch, c *sequence.JobChange) {
+	row := c.Created
+	if row == nil || row.Session == "" || row.SubmitID == "" || e.isGone(row.Session) {
+		return
+	}
+	e.key, e.val = submitKey(e.key[:0], row.Session, row.SubmitID), codec.AppendSubmitted(e.val[:0], c.ID)
+	must(b.Set(e.key, e.val, nil))
+}
+
+func (e *encoder) ended(b *pdb.Batch, c *sequence.JobChange) {
+	if c.Ended {
+		e.key = endedKey(e.key[:0], c.Status.EndedAt, c.ID)
+		must(b.Set(e.key, nil, nil))
+	}
 }
 
 // status writes what has changed of an older job; a new one's row has it.
@@ -145,22 +172,59 @@ func (e *encoder) count(c *sequence.JobChange, s *Store) {
 	}
 }
 
-// chunks writes events of a job in pieces of bounded size.
 func (e *encoder) chunks(b *pdb.Batch, c *sequence.JobChange) {
-	events, first := c.Events, c.First
+	e.prefix = jobKey(e.prefix[:0], tChunk, c.ID)
+	e.putEvents(b, e.prefix, c.First, c.Events)
+}
+
+// putEvents writes consecutive events in pieces of bounded size.
+func (e *encoder) putEvents(b *pdb.Batch, prefix []byte, first uint64, events []*store.Event) {
 	for len(events) > 0 {
 		n, size := 1, len(events[0].Body)
 		for n < len(events) && size+len(events[n].Body) <= chunkBytes {
 			size += len(events[n].Body)
 			n++
 		}
-		e.key, e.val = chunkKey(e.key[:0], c.ID, first), codec.AppendChunk(e.val[:0], events[:n])
+		e.key, e.val = numberKey(e.key[:0], prefix, first), codec.AppendChunk(e.val[:0], events[:n])
 		must(b.Set(e.key, e.val, nil))
 		events, first = events[n:], first+uint64(n)
 	}
 }
 
-func (e *encoder) session(b *pdb.Batch, c *sequence.SessionChange, s *Store) error {
+// trails writes sessions that go on, with what they were given, and feeds.
+func (e *encoder) trails(b *pdb.Batch, chg *sequence.Changes, s *Store) error {
+	for _, c := range chg.Sessions {
+		if c.Ended {
+			continue
+		}
+		e.session(b, c, s)
+		e.trail.setSession(c.ID)
+		if err := e.putTrail(b, &c.TrailChange, c.Row != nil, s); err != nil {
+			return err
+		}
+	}
+	for _, c := range chg.Feeds {
+		e.trail.setFeed(c.Principal)
+		if err := e.putTrail(b, &c.TrailChange, false, s); err != nil {
+			return err
+		}
+		e.announced(b, c)
+	}
+	return nil
+}
+
+// announced writes the events that the feed in e.trail has of its own.
+func (e *encoder) announced(b *pdb.Batch, c *sequence.FeedChange) {
+	events := c.Events
+	for i := range c.Runs {
+		if r := &c.Runs[i]; r.Job == "" {
+			e.putEvents(b, e.trail.own, r.First, events[:r.N])
+			events = events[r.N:]
+		}
+	}
+}
+
+func (e *encoder) session(b *pdb.Batch, c *sequence.SessionChange, s *Store) {
 	if c.Row != nil {
 		e.key, e.val = sessionKey(e.key[:0], tSession, c.ID), codec.AppendSession(e.val[:0], c.Row)
 		must(b.Set(e.key, e.val, nil))
@@ -169,19 +233,12 @@ func (e *encoder) session(b *pdb.Batch, c *sequence.SessionChange, s *Store) err
 		e.state.Sessions++
 		s.sessions.Add(1)
 	}
-	if err := e.trim(b, c, s); err != nil {
-		return err
-	}
-	for runs := c.Runs; len(runs) > 0; {
-		n := min(len(runs), runsLen)
-		e.key, e.val = runsKey(e.key[:0], c.ID, runs[0].First), codec.AppendRuns(e.val[:0], runs[:n])
-		must(b.Set(e.key, e.val, nil))
-		runs = runs[n:]
-	}
-	return nil
 }
 
 func (e *encoder) follow(b *pdb.Batch, c *sequence.FollowChange) {
+	if e.isGone(c.Session) {
+		return
+	}
 	e.key = followKey(e.key[:0], &c.FollowKey)
 	if c.Delete {
 		must(b.Delete(e.key, nil))

@@ -17,11 +17,16 @@ const (
 	tChunk    = "je/"
 	tLive     = "jl/"
 	tIndex    = "jx/"
+	tEnded    = "jz/"
 	tHolder   = "ik/"
 	tSession  = "s/"
 	tPosition = "st/"
 	tRuns     = "sr/"
 	tFollow   = "sf/"
+	tSubmit   = "dd/"
+	tFeed     = "fr/"
+	tFeedTrim = "ft/"
+	tFeedOwn  = "fe/"
 	tRecord   = "kv/"
 	keyFormat = "meta/format"
 	keyState  = "meta/state"
@@ -39,13 +44,22 @@ func chunkKey(b []byte, id arcp.JobID, jseq uint64) []byte {
 	return binary.BigEndian.AppendUint64(jobKey(b, tChunk, id), jseq)
 }
 
-func runsKey(b []byte, id arcp.SessionID, seq uint64) []byte {
-	return binary.BigEndian.AppendUint64(sessionKey(b, tRuns, id), seq)
-}
-
 func followKey(b []byte, k *sequence.FollowKey) []byte {
 	b = codec.AppendKeyID(sessionKey(b, tFollow, k.Session), arcp.JobPrefix, k.Job)
 	return append(b, k.CorrelationID...)
+}
+
+func submitKey(b []byte, id arcp.SessionID, submit arcp.MessageID) []byte {
+	return codec.AppendKeyID(sessionKey(b, tSubmit, id), arcp.MessagePrefix, submit)
+}
+
+// feedKey keeps the order of principals.
+func feedKey(b []byte, table, principal string) []byte {
+	return codec.AppendKeyText(append(b, table...), principal)
+}
+
+func endedKey(b []byte, at time.Time, id arcp.JobID) []byte {
+	return codec.AppendKeyID(appendTimeKey(append(b, tEnded...), at), arcp.JobPrefix, id)
 }
 
 func holderKey(b []byte, principal, key string) []byte {
@@ -73,6 +87,10 @@ func appendTimeKey(b []byte, t time.Time) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(t.Nanosecond()))
 }
 
+func numberKey(b, prefix []byte, n uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(b, prefix...), n)
+}
+
 func numberAt(key []byte) uint64 { return binary.BigEndian.Uint64(key[len(key)-8:]) }
 
 // after is the least key that is greater than all that begin with prefix, whose
@@ -87,8 +105,9 @@ func after(prefix []byte) []byte {
 	return nil
 }
 
-func parseJob(table string, key []byte) (arcp.JobID, error) {
-	id, rest, ok := codec.CutKeyID(key[len(table):], arcp.JobPrefix)
+// parseAfter reads the job that a key names at its end, after a number of bytes.
+func parseAfter(n int, key []byte) (arcp.JobID, error) {
+	id, rest, ok := codec.CutKeyID(key[min(len(key), n):], arcp.JobPrefix)
 	if !ok || len(rest) > 0 {
 		return "", badKey(key)
 	}

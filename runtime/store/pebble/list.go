@@ -3,6 +3,7 @@ package pebble
 import (
 	"context"
 	"fmt"
+	"time"
 
 	pdb "github.com/cockroachdb/pebble/v2"
 
@@ -15,13 +16,13 @@ import (
 // ids come before others of the same time.
 func (s *Store) Jobs(ctx context.Context, q store.JobQuery, fn func(store.Job) bool) error {
 	prefix := principalKey(nil, tIndex, q.Principal)
-	return s.eachJob(ctx, bounds(prefix, &q), func(key []byte) (arcp.JobID, error) {
-		id, rest, ok := codec.CutKeyID(key[min(len(key), len(prefix)+timeKeyLen):], arcp.JobPrefix)
-		if !ok || len(rest) > 0 {
-			return "", badKey(key)
-		}
-		return arcp.JobID(id), nil
-	}, fn)
+	return s.eachJob(ctx, bounds(prefix, &q), len(prefix)+timeKeyLen, fn)
+}
+
+// Ended calls fn for the jobs that ended before a time, the first ended first.
+func (s *Store) Ended(ctx context.Context, before time.Time, fn func(store.Job) bool) error {
+	bounds := &pdb.IterOptions{LowerBound: []byte(tEnded), UpperBound: appendTimeKey([]byte(tEnded), before)}
+	return s.eachJob(ctx, bounds, len(tEnded)+timeKeyLen, fn)
 }
 
 // bounds of the part of the index that a query asks for.
@@ -51,7 +52,7 @@ func bounds(prefix []byte, q *store.JobQuery) *pdb.IterOptions {
 // Live calls fn for every job that has not ended, in the order of their ids,
 // minted ones first.
 func (s *Store) Live(ctx context.Context, fn func(store.Job) bool) error {
-	return s.eachJob(ctx, table(tLive), func(key []byte) (arcp.JobID, error) { return parseJob(tLive, key) }, fn)
+	return s.eachJob(ctx, table(tLive), len(tLive), fn)
 }
 
 // table is all keys of a table.
@@ -59,16 +60,16 @@ func table(name string) *pdb.IterOptions {
 	return &pdb.IterOptions{LowerBound: []byte(name), UpperBound: after([]byte(name))}
 }
 
-// eachJob calls fn for the jobs that keys within bounds name.
-func (s *Store) eachJob(ctx context.Context, bounds *pdb.IterOptions, id func(key []byte) (arcp.JobID, error), fn func(store.Job) bool) error {
+// eachJob calls fn for the jobs that keys within bounds name after a number of
+// bytes.
+func (s *Store) eachJob(ctx context.Context, bounds *pdb.IterOptions, n int, fn func(store.Job) bool) error {
 	it, rows, err := s.pair(bounds)
 	if err != nil {
 		return err
 	}
-	defer it.Close()
-	defer rows.Close()
+	defer s.release(rows, it)
 	for ok := it.First(); ok; ok = it.Next() {
-		name, err := id(it.Key())
+		name, err := parseAfter(n, it.Key())
 		if err != nil {
 			return err
 		}
@@ -91,7 +92,8 @@ func (s *Store) pair(bounds *pdb.IterOptions) (it, all *pdb.Iterator, err error)
 		return nil, nil, err
 	}
 	if all, err = it.Clone(pdb.CloneOptions{IterOptions: &pdb.IterOptions{}}); err != nil {
-		return nil, nil, fmt.Errorf("open a view: %w", joinClose(err, it))
+		s.release(it)
+		return nil, nil, fmt.Errorf("open a view: %w", err)
 	}
 	return it, all, nil
 }
@@ -103,8 +105,7 @@ func (s *Store) Sessions(ctx context.Context, fn func(store.Session) bool) error
 	if err != nil {
 		return err
 	}
-	defer it.Close()
-	defer rows.Close()
+	defer s.release(rows, it)
 	for ok := it.First(); ok; ok = it.Next() {
 		id, rest, ok := codec.CutKeyID(it.Key()[len(tSession):], arcp.SessionPrefix)
 		if !ok || len(rest) > 0 {

@@ -1,6 +1,7 @@
 package pebble
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -18,11 +19,12 @@ import (
 )
 
 // format is the number of the format that this version reads and writes.
-const format = 1
+const format = 2
 
 // Open opens the store in a directory, which is made if there is none. It is
 // store.ErrLocked if another process has it open and store.ErrFormat if a newer
-// version has written it. A store that cannot be opened is left as it is.
+// version has written it; what an older one has written is brought to the format
+// of this one. A store that cannot be opened is left as it is.
 func Open(dir string, opts Options) (store.Store, error) {
 	opts.setDefaults()
 	s, err := open(dir, &opts)
@@ -40,7 +42,8 @@ func open(dir string, opts *Options) (_ *Store, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{lock: lock}
+	s := &Store{lock: lock, fs: opts.fs}
+	s.ctx, s.shut = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, lock.Close())
@@ -52,6 +55,7 @@ func open(dir string, opts *Options) (_ *Store, err error) {
 	if err := s.load(dir, opts); err != nil {
 		return nil, joinClose(err, s.db)
 	}
+	s.reclaim = startReclaimer(s.db, opts.reclaimPause)
 	return s, nil
 }
 
@@ -80,11 +84,7 @@ func makeDir(dir string, f vfs.FS) error {
 	if err := f.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	d, err := f.OpenDir(parent)
-	if err != nil {
-		return err
-	}
-	return joinClose(d.Sync(), d)
+	return syncDir(parent, f)
 }
 
 func lockDir(dir string, f vfs.FS) (*pdb.Lock, error) {
@@ -165,7 +165,7 @@ func (s *Store) load(dir string, opts *Options) error {
 	opts.IDs.After(strings.TrimPrefix(string(s.enc.state.LastID), arcp.MessagePrefix))
 	s.jobs.Store(int64(s.enc.state.Jobs))
 	s.sessions.Store(int64(s.enc.state.Sessions))
-	s.enc.floors = make(map[arcp.SessionID]uint64)
+	s.enc.floors, s.enc.gone = make(map[string]uint64), make(map[arcp.SessionID]struct{})
 	s.core = sequence.New(src, opts.IDs, s.enc.state.Deleted)
 	if err := s.loadLastJob(); err != nil {
 		return err
@@ -184,26 +184,41 @@ func (s *Store) loadLastJob() error {
 	return joinClose(it.Error(), it)
 }
 
-// checkFormat writes the format's number into a new store and compares it in
-// an old one.
+// checkFormat writes the format's number into a new store, compares it in an old
+// one and migrates an older one.
 func (s *Store) checkFormat(dir string) error {
-	v, closer, err := s.db.Get([]byte(keyFormat))
-	if errors.Is(err, pdb.ErrNotFound) {
-		return s.create(dir)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: format: %w", dir, err)
-	}
-	defer closer.Close()
-	n, k := binary.Uvarint(v)
+	n, err := s.readFormat()
 	switch {
-	case k != len(v):
-		return fmt.Errorf("%s: format: it is not a number", dir)
+	case errors.Is(err, store.ErrNotFound):
+		return s.create(dir)
+	case err != nil:
+		return fmt.Errorf("%s: format: %w", dir, err)
 	case n > format:
 		return fmt.Errorf("%s: %w: it is format %d, this version knows up to %d; use the version that wrote it, or a newer one",
 			dir, store.ErrFormat, n, format)
+	case n == format:
+		return nil
+	}
+	if err := s.migrate(dir, s.fs); err != nil {
+		return fmt.Errorf("%s: migrate from format %d: %w", dir, n, err)
 	}
 	return nil
+}
+
+func (s *Store) readFormat() (n uint64, err error) {
+	it, err := s.db.NewIter(nil)
+	if err != nil {
+		return 0, err
+	}
+	defer it.Close()
+	err = lookup(it, []byte(keyFormat), func(v []byte) error {
+		k := 0
+		if n, k = binary.Uvarint(v); k <= 0 || k != len(v) {
+			return errors.New("it is not a number")
+		}
+		return nil
+	})
+	return n, err
 }
 
 func (s *Store) create(dir string) error {
@@ -218,7 +233,7 @@ func (s *Store) create(dir string) error {
 	if !empty {
 		return fmt.Errorf("%s: it holds data of another program", dir)
 	}
-	return s.db.Set([]byte(keyFormat), binary.AppendUvarint(nil, format), pdb.Sync)
+	return s.setFormat()
 }
 
 // loadLive gives the core the live jobs and who follows them.
@@ -231,10 +246,9 @@ func (s *Store) loadLive() error {
 	if err != nil {
 		return err
 	}
-	defer it.Close()
-	defer rows.Close()
+	defer s.release(rows, it)
 	for ok := it.First(); ok; ok = it.Next() {
-		id, err := parseJob(tLive, it.Key())
+		id, err := parseAfter(len(tLive), it.Key())
 		if err != nil {
 			return err
 		}

@@ -34,12 +34,16 @@ type Options struct {
 	// and exit with status 1. Keep the disk from filling instead.
 	Fatalf func(format string, args ...any)
 
-	fs vfs.FS // for tests
+	fs           vfs.FS        // for tests
+	reclaimPause time.Duration // for tests
 }
 
 func (o *Options) setDefaults() {
 	if o.fs == nil {
 		o.fs = vfs.Default
+	}
+	if o.reclaimPause == 0 {
+		o.reclaimPause = reclaimPause
 	}
 	if o.IDs == nil {
 		o.IDs = new(arcp.IDSource)

@@ -12,7 +12,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/store/internal/codec"
-	"github.com/arcpd/arcpd/runtime/store/internal/sequence"
 )
 
 // Job returns a job's row.
@@ -21,7 +20,7 @@ func (s *Store) Job(_ context.Context, id arcp.JobID) (store.Job, error) {
 	if err != nil {
 		return store.Job{}, err
 	}
-	defer it.Close()
+	defer s.release(it)
 	j, err := readJob(it, id)
 	return j, named(err, "job", string(id))
 }
@@ -79,12 +78,12 @@ func seekLast(it *pdb.Iterator, prefix []byte, n uint64) (found bool, err error)
 	if n == math.MaxUint64 {
 		end = after(prefix)
 	} else {
-		end = appendNumber(prefix, n+1)
+		end = numberKey(nil, prefix, n+1)
 	}
 	if it.SeekLT(end) && len(it.Key()) == len(prefix)+8 && bytes.HasPrefix(it.Key(), prefix) {
 		return true, nil
 	}
-	if err := it.Error(); err != nil {
+	if err := readable(it.Error()); err != nil {
 		return false, fmt.Errorf("key before %q: %w", end, err)
 	}
 	return false, nil
@@ -96,7 +95,7 @@ func (s *Store) JobEvents(ctx context.Context, id arcp.JobID, after uint64, fn f
 	if err != nil {
 		return err
 	}
-	defer it.Close()
+	defer s.release(it)
 	if err := lookup(it, jobKey(nil, tJob, id), exists); err != nil {
 		return named(err, "job", string(id))
 	}
@@ -114,6 +113,11 @@ func (s *Store) JobEvents(ctx context.Context, id arcp.JobID, after uint64, fn f
 // eachEvent calls fn for a job's events after a position.
 func eachEvent(it *pdb.Iterator, id arcp.JobID, after uint64, fn func(*store.Event) bool) error {
 	c := chunks{it: it}
+	return c.each(id, after, fn)
+}
+
+// each calls fn for the events of a job, or of the feed's own, after a position.
+func (c *chunks) each(id arcp.JobID, after uint64, fn func(*store.Event) bool) error {
 	for {
 		events, err := c.from(id, after+1)
 		if err != nil || len(events) == 0 {
@@ -128,17 +132,23 @@ func eachEvent(it *pdb.Iterator, id arcp.JobID, after uint64, fn func(*store.Eve
 	}
 }
 
-// chunks reads the events of jobs, a chunk at a time.
+// chunks reads the events of jobs, a chunk at a time, and those that a feed has of
+// its own as of a job without an id.
 type chunks struct {
 	it    *pdb.Iterator
+	own   []byte // begins the keys of the latter
 	key   []byte
 	valid bool // the iterator is at the chunk that was read last
 }
 
 // from returns the events of the chunk with a position, from that position on;
-// none if the job ends before it.
+// none if there are none any more.
 func (c *chunks) from(id arcp.JobID, jseq uint64) ([]store.Event, error) {
-	c.key = chunkKey(c.key[:0], id, jseq)
+	if id == "" {
+		c.key = numberKey(c.key[:0], c.own, jseq)
+	} else {
+		c.key = chunkKey(c.key[:0], id, jseq)
+	}
 	if !c.valid || !c.it.Next() || !bytes.Equal(c.it.Key(), c.key) {
 		found, err := seekLast(c.it, c.key[:len(c.key)-8], jseq)
 		if err != nil || !found {
@@ -171,7 +181,7 @@ func (s *Store) Session(_ context.Context, id arcp.SessionID) (store.Session, er
 	if err != nil {
 		return store.Session{}, err
 	}
-	defer it.Close()
+	defer s.release(it)
 	row, err := readSession(it, id)
 	return row, named(err, "session", string(id))
 }
@@ -184,53 +194,7 @@ func readSession(it *pdb.Iterator, id arcp.SessionID) (row store.Session, err er
 	if err != nil {
 		return row, err
 	}
-	return row, readPositions(it, &row)
-}
-
-// readPositions reads where a session's log begins and ends.
-func readPositions(it *pdb.Iterator, row *store.Session) (err error) {
-	if row.TrimmedTo, err = readTrimmed(it, row.ID); err != nil {
-		return err
-	}
-	row.LastSeq = row.TrimmedTo
-	found, err := seekLast(it, sessionKey(nil, tRuns, row.ID), math.MaxUint64)
-	if err != nil || !found {
-		return err
-	}
-	runs, err := decodeRuns(it, nil)
-	if err != nil {
-		return err
-	}
-	last := runs[len(runs)-1]
-	row.LastSeq = max(row.LastSeq, last.First+last.N-1)
-	return nil
-}
-
-func readTrimmed(it *pdb.Iterator, id arcp.SessionID) (uint64, error) {
-	var n uint64
-	err := lookup(it, sessionKey(nil, tPosition, id), func(v []byte) (err error) {
-		n, err = codec.DecodePosition(v)
-		return err
-	})
-	if errors.Is(err, store.ErrNotFound) {
-		return 0, nil
-	}
-	return n, err
-}
-
-var errEmpty = errors.New("it is empty")
-
-// decodeRuns returns the runs of the record at the iterator, at least one.
-func decodeRuns(it *pdb.Iterator, runs []sequence.Run) ([]sequence.Run, error) {
-	v, err := value(it)
-	if err == nil {
-		runs, err = codec.DecodeRuns(runs[:0], v, numberAt(it.Key()))
-	}
-	if err == nil && len(runs) == 0 {
-		err = errEmpty
-	}
-	if err != nil {
-		return nil, fmt.Errorf("key %q: %w", it.Key(), err)
-	}
-	return runs, nil
+	t := sessionTrail(id)
+	row.TrimmedTo, row.LastSeq, err = t.bounds(it)
+	return row, err
 }

@@ -3,7 +3,7 @@ package pebble
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
+	"errors"
 	"fmt"
 
 	pdb "github.com/cockroachdb/pebble/v2"
@@ -13,32 +13,39 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/internal/sequence"
 )
 
-func appendNumber(prefix []byte, n uint64) []byte {
-	return binary.BigEndian.AppendUint64(prefix[:len(prefix):len(prefix)], n)
-}
-
-// SessionEvents calls fn for what a session was given after a position. It
-// holds a few records and chunks in memory, however much there is.
+// SessionEvents calls fn for what a session was given after a position.
 func (s *Store) SessionEvents(ctx context.Context, id arcp.SessionID, after uint64, fn func(store.Delivery) bool) error {
-	rp := replay{ctx: ctx, id: id, after: after, prefix: sessionKey(nil, tRuns, id), fn: fn}
-	err := rp.open(s)
+	rp, err := s.replay(ctx, sessionTrail(id), after)
+	if err != nil {
+		return named(err, "session", string(id))
+	}
 	defer rp.close()
-	if err == nil {
+	d := store.Delivery{Session: id}
+	rp.begin = func(r *sequence.Run) error {
+		d.CorrelationID, d.Origin = r.CorrelationID, r.Origin
+		return nil
+	}
+	rp.fn = func(seq uint64, e *store.Event) bool {
+		d.Seq, d.Event = seq, e
+		return fn(d)
+	}
+	if err = lookup(rp.it, sessionKey(nil, tSession, id), exists); err == nil {
 		err = rp.run()
 	}
 	return named(err, "session", string(id))
 }
 
-// replay goes through a session's records and, beside them, the chunks they
-// point into.
+// replay goes through a trail's records and, beside them, the chunks they point
+// into. It holds a few records and chunks in memory, however much there is.
 type replay struct {
-	ctx    context.Context
-	id     arcp.SessionID
-	after  uint64 // the last number that fn was called for
-	prefix []byte
-	fn     func(store.Delivery) bool
+	store *Store
+	ctx   context.Context
+	trail trail
+	after uint64                      // the last number that fn was called for
+	begin func(r *sequence.Run) error // called before fn is for a run's events
+	fn    func(seq uint64, e *store.Event) bool
 
-	it     *pdb.Iterator // over the session's records
+	it     *pdb.Iterator // over the trail's records
 	chunks chunks
 	runs   []sequence.Run
 	recent map[arcp.JobID][]store.Event // the rest of each job's last chunk
@@ -48,37 +55,27 @@ type replay struct {
 // session.
 const recentJobs = 64
 
-func (rp *replay) open(s *Store) (err error) {
-	if rp.it, err = s.view(nil); err != nil {
-		return err
+func (s *Store) replay(ctx context.Context, t trail, after uint64) (*replay, error) {
+	it, all, err := s.pair(nil)
+	if err != nil {
+		return nil, err
 	}
-	if err := lookup(rp.it, sessionKey(nil, tSession, rp.id), exists); err != nil {
-		return err
-	}
-	trimmed, err := readTrimmed(rp.it, rp.id)
+	return &replay{store: s, ctx: ctx, trail: t, after: after, it: it, chunks: chunks{it: all, own: t.own}, recent: make(map[arcp.JobID][]store.Event)}, nil
+}
+
+func (rp *replay) close() { rp.store.release(rp.chunks.it, rp.it) }
+
+func (rp *replay) run() error {
+	trimmed, err := rp.trail.trimmed(rp.it)
 	if err != nil {
 		return err
 	}
 	if rp.after < trimmed {
-		return fmt.Errorf("after %d: %w", rp.after, store.ErrTrimmed)
+		return &store.TrimmedError{After: rp.after, UpTo: trimmed}
 	}
-	rp.recent = make(map[arcp.JobID][]store.Event)
-	rp.chunks.it, err = rp.it.Clone(pdb.CloneOptions{})
-	return err
-}
-
-func (rp *replay) close() {
-	for _, it := range []*pdb.Iterator{rp.it, rp.chunks.it} {
-		if it != nil {
-			_ = it.Close() // its errors were seen where it was used
-		}
-	}
-}
-
-func (rp *replay) run() error {
-	found, err := seekLast(rp.it, rp.prefix, rp.after+1)
+	found, err := seekLast(rp.it, rp.trail.records, rp.after+1)
 	for ; err == nil && found; found, err = rp.next() {
-		if rp.runs, err = decodeRuns(rp.it, rp.runs); err != nil {
+		if rp.runs, err = rp.trail.runs(rp.it, rp.runs); err != nil {
 			return err
 		}
 		for i := range rp.runs {
@@ -94,7 +91,7 @@ func (rp *replay) run() error {
 }
 
 func (rp *replay) next() (found bool, err error) {
-	if rp.it.Next() && bytes.HasPrefix(rp.it.Key(), rp.prefix) {
+	if rp.it.Next() && bytes.HasPrefix(rp.it.Key(), rp.trail.records) {
 		return true, nil
 	}
 	return false, rp.it.Error()
@@ -110,18 +107,19 @@ func (rp *replay) emit(r *sequence.Run) (more bool, err error) {
 	if r.First > rp.after+1 {
 		return false, fmt.Errorf("number %d is missing", rp.after+1)
 	}
-	d := store.Delivery{Session: rp.id, Seq: rp.after + 1, CorrelationID: r.CorrelationID, Origin: r.Origin}
-	for d.Seq < end {
-		events, err := rp.events(r.Job, r.JSeq+d.Seq-r.First)
+	if err := rp.begin(r); err != nil {
+		return false, rp.trimmed(r, err)
+	}
+	for seq := rp.after + 1; seq < end; {
+		events, err := rp.events(r.Job, r.JSeq+seq-r.First)
 		if err != nil {
-			return false, err
+			return false, rp.trimmed(r, err)
 		}
-		for i := 0; i < len(events) && d.Seq < end; i++ {
-			d.Event = &events[i]
-			if rp.after = d.Seq; !rp.fn(d) {
+		for i := 0; i < len(events) && seq < end; i++ {
+			if rp.after = seq; !rp.fn(seq, &events[i]) {
 				return false, nil
 			}
-			d.Seq++
+			seq++
 		}
 		if rp.ctx.Err() != nil {
 			return false, context.Cause(rp.ctx)
@@ -129,6 +127,17 @@ func (rp *replay) emit(r *sequence.Run) (more bool, err error) {
 	}
 	return true, nil
 }
+
+// trimmed says what is missing of a run whose job was deleted.
+func (rp *replay) trimmed(r *sequence.Run, err error) error {
+	if errors.Is(err, errDeleted) {
+		return &store.TrimmedError{After: rp.after, UpTo: r.First + r.N - 1}
+	}
+	return err
+}
+
+// errDeleted says that the job was deleted.
+var errDeleted = errors.New("the job was deleted")
 
 // events returns some events of a job from a position on.
 func (rp *replay) events(id arcp.JobID, jseq uint64) (events []store.Event, err error) {
@@ -139,11 +148,27 @@ func (rp *replay) events(id arcp.JobID, jseq uint64) (events []store.Event, err 
 		return nil, err
 	}
 	if len(events) == 0 {
-		return nil, fmt.Errorf("event %d of %s is missing", jseq, id)
+		return nil, rp.missing(id, jseq)
 	}
 	if len(rp.recent) >= recentJobs {
 		clear(rp.recent)
 	}
 	rp.recent[id] = events
 	return events, nil
+}
+
+// missing says why an event is not there: its job was deleted, or the store is
+// damaged.
+func (rp *replay) missing(id arcp.JobID, jseq uint64) error {
+	if id == "" {
+		return fmt.Errorf("event %d of the feed's own is missing", jseq)
+	}
+	err := lookup(rp.chunks.it, jobKey(nil, tJob, id), exists)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return errDeleted
+	case err != nil:
+		return err
+	}
+	return fmt.Errorf("event %d of %s is missing", jseq, id)
 }

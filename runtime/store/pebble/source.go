@@ -29,7 +29,7 @@ func (src *source) get(fn func(value []byte) error) (found bool, err error) {
 		err = fn(v)
 	}
 	if err != nil {
-		return false, fmt.Errorf("key %q: %w", src.key, err)
+		return false, fmt.Errorf("key %q: %w", src.key, readable(err))
 	}
 	return true, nil
 }
@@ -61,6 +61,50 @@ func (src *source) Ended(id arcp.JobID) (bool, error) {
 		return false, nil
 	}
 	return src.get(exists)
+}
+
+func (src *source) Job(id arcp.JobID) (store.Job, error) {
+	it, err := src.s.db.NewIter(nil)
+	if err != nil {
+		return store.Job{}, err
+	}
+	defer it.Close()
+	return readJob(it, id)
+}
+
+func (src *source) Submitted(id arcp.SessionID, submit arcp.MessageID) (job arcp.JobID, digest string, err error) {
+	src.key = submitKey(src.key[:0], id, submit)
+	found, err := src.get(func(v []byte) (err error) {
+		job, err = codec.DecodeSubmitted(v)
+		return err
+	})
+	if err != nil || !found {
+		return "", "", err
+	}
+	row, err := src.Job(job)
+	return job, row.Digest, err
+}
+
+func (src *source) Feed(principal string) (trimmed, last uint64, err error) {
+	it, err := src.s.db.NewIter(nil)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer it.Close()
+	t := feedTrail(principal)
+	return t.bounds(it)
+}
+
+func (src *source) Keys(prefix string, fn func(key string)) error {
+	it, err := src.s.db.NewIter(recordBounds(prefix))
+	if err != nil {
+		return err
+	}
+	defer it.Close()
+	for ok := it.First(); ok; ok = it.Next() {
+		fn(string(it.Key()[len(tRecord):]))
+	}
+	return it.Error()
 }
 
 func (src *source) Key(principal, key string) (id arcp.JobID, digest string, err error) {

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	pdb "github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/store/internal/codec"
@@ -18,13 +19,21 @@ import (
 type Store struct {
 	db   *pdb.DB
 	lock *pdb.Lock
+	fs   vfs.FS
 	core *sequence.Core // the committer's
 	enc  encoder        // the committer's
+
+	reclaim *reclaimer
 
 	// gate is held by Commit from when a batch becomes visible until it is
 	// synced, and by readers while they open their view.
 	gate   sync.RWMutex
 	broken error // of Commit; or closed. Under gate
+
+	users   sync.WaitGroup     // calls in progress; none is added once broken is errClosed
+	ctx     context.Context    // of backups
+	shut    context.CancelFunc // ends it
+	closing sync.Once
 
 	jobs, live, sessions atomic.Int64
 }
@@ -33,9 +42,10 @@ var errClosed = errors.New("the store is closed")
 
 // Commit performs writes in order and syncs them.
 func (s *Store) Commit(writes []*store.Write, results []store.Result) error {
-	if err := s.state(); err != nil {
+	if err := s.enter(); err != nil {
 		return err
 	}
+	defer s.users.Done()
 	chg, err := s.core.Decide(writes, results)
 	if err == nil {
 		err = s.commit(chg, syncMode(writes))
@@ -66,15 +76,29 @@ func (s *Store) commit(chg *sequence.Changes, mode *pdb.WriteOptions) error {
 	if b.Empty() {
 		return nil
 	}
+	if err := s.sync(b, mode); err != nil {
+		return err
+	}
+	for i := range chg.Deletions {
+		s.reclaim.deleted(chg.Deletions[i].Row.ID)
+	}
+	return nil
+}
+
+// sync makes a batch visible and durable.
+func (s *Store) sync(b *pdb.Batch, mode *pdb.WriteOptions) error {
 	s.gate.Lock()
 	defer s.gate.Unlock()
 	return b.Commit(mode)
 }
 
-// state returns why the store cannot be used, if it cannot.
-func (s *Store) state() error {
+// enter keeps the store open until users.Done; or it says why it cannot be used.
+func (s *Store) enter() error {
 	s.gate.RLock()
 	defer s.gate.RUnlock()
+	if s.broken == nil {
+		s.users.Add(1)
+	}
 	return s.broken
 }
 
@@ -88,14 +112,28 @@ func (s *Store) fail(err error) error {
 	return err
 }
 
-// view opens an iterator over what is durable now.
+// view opens an iterator over what is durable now. It keeps the store open until
+// it is released.
 func (s *Store) view(opts *pdb.IterOptions) (*pdb.Iterator, error) {
 	s.gate.RLock()
 	defer s.gate.RUnlock()
 	if s.broken != nil {
 		return nil, s.broken
 	}
-	return s.db.NewIter(opts)
+	it, err := s.db.NewIter(opts)
+	if err == nil {
+		s.users.Add(1)
+	}
+	return it, err
+}
+
+// release closes a view and iterators made of it. Their errors were seen where
+// they were used.
+func (s *Store) release(its ...*pdb.Iterator) {
+	for _, it := range its {
+		_ = it.Close()
+	}
+	s.users.Done()
 }
 
 // Get returns a record.
@@ -104,7 +142,7 @@ func (s *Store) Get(ctx context.Context, key string) (store.Record, error) {
 	if err != nil {
 		return store.Record{}, err
 	}
-	defer it.Close()
+	defer s.release(it)
 	rec := store.Record{Key: key}
 	err = lookup(it, recordKey(nil, key), func(v []byte) (err error) {
 		rec, err = codec.DecodeRecord(key, v)
@@ -120,28 +158,33 @@ func (s *Store) Get(ctx context.Context, key string) (store.Record, error) {
 // included.
 func (s *Store) Stat() store.Stat {
 	st := store.Stat{Jobs: int(s.jobs.Load()), LiveJobs: int(s.live.Load()), Sessions: int(s.sessions.Load())}
-	if s.state() == nil {
+	if s.enter() == nil {
+		defer s.users.Done()
 		st.Bytes = int64(s.db.Metrics().DiskSpaceUsage())
 	}
 	return st
 }
 
-// Close flushes and releases the directory. It may be called again.
-func (s *Store) Close() error {
-	s.gate.Lock()
-	defer s.gate.Unlock()
-	if errors.Is(s.broken, errClosed) {
-		return nil
-	}
-	s.broken = errClosed
-	return errors.Join(s.db.Close(), s.lock.Close())
+// Close refuses what comes, ends backups, waits for calls in progress, and then
+// flushes and releases the directory. It may be called again.
+func (s *Store) Close() (err error) {
+	s.closing.Do(func() {
+		s.gate.Lock()
+		s.broken = errClosed
+		s.gate.Unlock()
+		s.shut()
+		s.users.Wait()
+		s.reclaim.close()
+		err = errors.Join(s.db.Close(), s.lock.Close())
+	})
+	return err
 }
 
 // lookup calls fn with the value of a key, which must not be kept;
 // store.ErrNotFound if there is none. Errors name the key.
 func lookup(it *pdb.Iterator, key []byte, fn func(value []byte) error) error {
 	if !it.SeekPrefixGE(key) {
-		if err := it.Error(); err != nil {
+		if err := readable(it.Error()); err != nil {
 			return fmt.Errorf("key %q: %w", key, err)
 		}
 		return store.ErrNotFound
@@ -159,7 +202,17 @@ func lookup(it *pdb.Iterator, key []byte, fn func(value []byte) error) error {
 // value is the value at the iterator.
 func value(it *pdb.Iterator) (v []byte, err error) {
 	defer recoverDamage(&err)
-	return it.ValueAndErr()
+	v, err = it.ValueAndErr()
+	return v, readable(err)
+}
+
+// readable is an error of Pebble's without the details for programs that it is
+// joined with when a file is damaged.
+func readable(err error) error {
+	if info := pdb.ExtractDataCorruptionInfo(err); info != nil {
+		return info.Details
+	}
+	return err
 }
 
 // recoverDamage makes an error of a panic: that is how Pebble meets some kinds

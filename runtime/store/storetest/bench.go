@@ -22,6 +22,8 @@ func Bench(b *testing.B, open Open) {
 	b.Run("OneWriter", func(b *testing.B) { benchOneWriter(b, open) })
 	b.Run("Replay", func(b *testing.B) { benchReplay(b, open) })
 	b.Run("ReplayStart", func(b *testing.B) { benchReplayStart(b, open) })
+	b.Run("FeedStart", func(b *testing.B) { benchFeedStart(b, open) })
+	b.Run("FeedPosition", func(b *testing.B) { benchFeedPosition(b, open) })
 	b.Run("JobsPage", func(b *testing.B) { benchJobsPage(b, open) })
 	b.Run("FollowLong", func(b *testing.B) { benchFollowLong(b, open) })
 }
@@ -244,37 +246,85 @@ func benchReplay(b *testing.B, open Open) {
 	b.ReportMetric(float64(heap)/1e6, "heap-MB")
 }
 
-// benchReplayStart reads one event in the middle of a million.
+// where are the positions in a log of a million events that reading is measured
+// from: it must cost the same everywhere.
+var where = []struct {
+	name  string
+	after uint64
+}{{"first", 0}, {"middle", 500_000}, {"last", 999_900}}
+
+// benchReplayStart reads one event of a million.
 func benchReplayStart(b *testing.B, open Open) {
 	d := fresh(b, open)
 	s := manyEvents(d, 16)
+	for _, at := range where {
+		b.Run(at.name, func(b *testing.B) {
+			for b.Loop() {
+				err := d.SessionEvents(context.Background(), s, at.after, func(store.Delivery) bool { return false })
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// benchFeedStart reads one event of a feed of a million.
+func benchFeedStart(b *testing.B, open Open) {
+	d := fresh(b, open)
+	manyEvents(d, 16)
+	for _, at := range where {
+		b.Run(at.name, func(b *testing.B) {
+			for b.Loop() {
+				err := d.Feed(context.Background(), "ann", at.after, func(store.FeedEvent) bool { return false })
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// benchFeedPosition searches a feed of a million for the id of an event.
+func benchFeedPosition(b *testing.B, open Open) {
+	d := fresh(b, open)
+	manyEvents(d, 16)
+	var id arcp.MessageID
+	err := d.Feed(context.Background(), "ann", 700_000, func(x store.FeedEvent) bool { id = x.Event.ID(); return false })
+	if err != nil {
+		b.Fatal(err)
+	}
 	for b.Loop() {
-		err := d.SessionEvents(context.Background(), s, 500_000, func(store.Delivery) bool { return false })
-		if err != nil {
-			b.Fatal(err)
+		if at, err := d.FeedPosition(context.Background(), "ann", id); err != nil || at != 700_001 {
+			b.Fatal(at, err)
 		}
 	}
 }
 
+// benchJobsPage reads pages of 100 of a million jobs.
 func benchJobsPage(b *testing.B, open Open) {
 	d := fresh(b, open)
-	s := d.session(arcp.NewSessionID())
-	const jobs = 200_000
-	for range jobs / 500 {
-		var writes []*store.Write
-		for range 500 {
-			job := echo(s, "ann")
-			writes = append(writes, job[0], job[1])
+	const jobs, batch = 1_000_000, 5000
+	results := make([]store.Result, batch)
+	var first, last *store.Job
+	for n := 0; n < jobs; n += batch {
+		writes := make([]*store.Write, batch)
+		for i := range writes {
+			job := echo("", "ann")
+			writes[i] = &store.Write{Submit: job[0].Submit, Events: job[1].Events[1:], State: job[1].State}
+			if n+i == jobs-102 {
+				last = job[0].Submit
+			}
 		}
-		d.batch(writes...)
+		if first == nil {
+			first = writes[0].Submit
+		}
+		if err := d.Commit(writes, results); err != nil {
+			b.Fatal(err)
+		}
 	}
-	all := ids(d, store.JobQuery{Principal: "ann"}, 0)
-	for _, c := range []struct {
-		name  string
-		after int
-	}{{"start", 0}, {"end", jobs - 102}} {
-		b.Run(c.name, func(b *testing.B) {
-			j := d.job(all[c.after])
+	for name, j := range map[string]*store.Job{"start": first, "end": last} {
+		b.Run(name, func(b *testing.B) {
 			q := store.JobQuery{Principal: "ann", AfterTime: j.CreatedAt, AfterID: j.ID}
 			for b.Loop() {
 				if n := len(ids(d, q, 100)); n != 100 {

@@ -19,13 +19,15 @@ func testSessions(t *testing.T, open Open) {
 		t.Errorf("a new session has LastSeq %d and %d runs", r.LastSeq, len(r.Runs))
 	}
 	d.refuse(&store.Write{Session: sessionRow("sess_b"), NewSession: true}, store.ErrExists)
+	row.Epoch = 1
 	if diff := cmp.Diff(*row, d.row("sess_b")); diff != "" {
 		t.Errorf("row (-want +got):\n%s", diff)
 	}
 	d.emit(d.submit("job_1", "sess_b"), arcp.JobStarted, arcp.StreamOpen)
 
 	row = sessionRow("sess_b")
-	row.DetachedAt, row.LastSeq, row.TrimmedTo = t0.Add(1), 77, 66
+	row.LastSeq, row.TrimmedTo, row.Epoch = 77, 66, 1
+	row.TokenHash, row.PrevHashes, row.Identity, row.Acks = [32]byte{9}, [][32]byte{row.TokenHash}, arcp.Raw(`{"sub":"ann"}`), true
 	if r := d.do(&store.Write{Session: row}); r.LastSeq != 2 {
 		t.Errorf("LastSeq = %d after the row was replaced, want 2", r.LastSeq)
 	}
@@ -109,7 +111,7 @@ func testViews(t *testing.T, open Open) {
 		{"checkpoints", []arcp.Feature{arcp.FeatureCheckpoints},
 			[]arcp.Type{arcp.JobAccepted, arcp.JobCheckpoint, arcp.JobProgress, arcp.Log}},
 		{"human_input", []arcp.Feature{arcp.FeatureHumanInput},
-			[]arcp.Type{arcp.JobAccepted, arcp.HumanInputRequest, arcp.JobProgress, arcp.Log}},
+			[]arcp.Type{arcp.JobAccepted, arcp.JobProgress, arcp.Log}}, // a question is given to whom it is for
 		{"streaming", []arcp.Feature{arcp.FeatureStreaming},
 			[]arcp.Type{arcp.JobAccepted, arcp.JobProgress, arcp.StreamOpen, arcp.StreamChunk, arcp.Log}},
 	} {
@@ -127,6 +129,46 @@ func testViews(t *testing.T, open Open) {
 			t.Errorf("%s: the job's log has %d events, want %d", c.name, n, len(all)+1)
 		}
 	}
+}
+
+// testRoutes: an event of a directed type is given to the sessions of its route,
+// an answer also to who asked, and each can be given to one more session later.
+func testRoutes(t *testing.T, open Open) {
+	d := fresh(t, open)
+	owner := d.session("sess_owner", arcp.FeatureHumanInput)
+	person := d.session("sess_person", arcp.FeatureHumanInput)
+	blind := d.session("sess_blind")
+	j := d.submit("job_a", owner)
+	d.do(&store.Write{Follow: &store.Follow{Session: person, Job: j, CorrelationID: "c"}})
+	events := d.events(j, arcp.Log, arcp.HumanInputRequest, arcp.HumanInputCancelled, arcp.LeaseGranted)
+	events[1].Route = &store.Route{To: []arcp.SessionID{blind, owner, person, "sess_nobody"}}
+	events[2].Route = &store.Route{To: []arcp.SessionID{owner}, ReplyTo: "msg_question"}
+	events[3].Route = &store.Route{Reply: blind, ReplyTo: "msg_grant"}
+	d.do(&store.Write{Job: j, Attempt: 1, Events: events})
+	d.want(owner, arcp.Log, arcp.HumanInputRequest, arcp.HumanInputCancelled, arcp.LeaseGranted)
+	d.want(person, arcp.Log, arcp.HumanInputRequest, arcp.LeaseGranted)
+	d.want(blind, arcp.LeaseGranted)
+	if x := d.given(blind, 0)[0]; x.CorrelationID != "msg_grant" || !x.Origin {
+		t.Errorf("the answer is given as %+v", x)
+	}
+	if x := d.given(owner, 0)[2]; x.CorrelationID != "msg_question" || x.Origin {
+		t.Errorf("the end of a question is given as %+v", x)
+	}
+	if x := d.given(person, 0)[1]; x.CorrelationID != "" || !x.Origin || x.Event.OriginSeq != 2 {
+		t.Errorf("a question is given as %+v", x)
+	}
+	if n := len(d.log(j, 0)); n != len(events) {
+		t.Errorf("the job's log has %d events", n)
+	}
+
+	late := d.session("sess_late", arcp.FeatureHumanInput)
+	d.do(&store.Write{Follow: &store.Follow{Session: late, Job: j, CorrelationID: "c"}})
+	d.want(late, arcp.Log, arcp.LeaseGranted)
+	d.do(&store.Write{Give: []store.Give{{Session: late, Job: j, JSeq: 2}}})
+	d.want(late, arcp.Log, arcp.LeaseGranted, arcp.HumanInputRequest)
+	d.do(&store.Write{Give: []store.Give{{Session: "sess_nobody", Job: j, JSeq: 2}}}) // it has just ended, maybe
+	d.refuse(&store.Write{Give: []store.Give{{Session: late, Job: "job_b", JSeq: 2}}}, store.ErrNotFound)
+	d.refuse(&store.Write{Give: []store.Give{{Session: late, Job: j}}}, store.ErrInvalid)
 }
 
 // testOriginNumbers: an event has the number that the submitting session was
@@ -257,6 +299,26 @@ func testFollowAgain(t *testing.T, open Open) {
 	}
 	d.emit("job_1", arcp.JobProgress, arcp.Log)
 	d.want(s, arcp.JobStarted, arcp.JobStarted, arcp.JobProgress, arcp.Log, arcp.Log)
+}
+
+// testFollowNew: a follow that is there already gives nothing; after the job has
+// ended there is none.
+func testFollowNew(t *testing.T, open Open) {
+	d := fresh(t, open)
+	s := d.session("sess_1")
+	d.submit("job_1", "")
+	d.emit("job_1", arcp.JobAccepted)
+	w := &store.Write{Follow: &store.Follow{Session: s, Job: "job_1", CorrelationID: "c1", Origin: true, New: true}}
+	for n, want := range []int{1, 0} {
+		if r := d.do(w); len(r.Runs) != want || r.LastSeq != 1 {
+			t.Errorf("time %d gave %+v, want %d runs", n+1, r.Runs, want)
+		}
+	}
+	d.emit("job_1", arcp.JobStarted)
+	d.want(s, arcp.JobAccepted, arcp.JobStarted)
+	d.finish("job_1")
+	d.do(w)
+	d.want(s, arcp.JobAccepted, arcp.JobStarted, arcp.JobCompleted, arcp.JobAccepted, arcp.JobStarted, arcp.JobCompleted)
 }
 
 // testFollowInOneBatch: the history of a follow includes what the writes before

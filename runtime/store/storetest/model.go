@@ -16,15 +16,25 @@ import (
 type model struct {
 	sessions map[arcp.SessionID]*modelSession
 	jobs     map[arcp.JobID]*modelJob
+	feeds    map[string]*modelFeed
 	keys     map[[2]string]arcp.JobID
+	submits  map[[2]string]arcp.JobID // by session and id
 	records  map[string]modelRecord
 	deleted  uint64 // highest revision that a deleted record had
+	gone     map[arcp.SessionID]bool
+	dead     map[arcp.JobID]bool
 }
 
 type modelSession struct {
 	features []arcp.Feature
+	epoch    uint32
 	given    []modelDelivery
 	trimmed  uint64
+}
+
+type modelFeed struct {
+	events  []modelDelivery
+	trimmed uint64
 }
 
 type modelJob struct {
@@ -48,6 +58,7 @@ type modelFollow struct {
 	corr    arcp.MessageID
 	types   arcp.TypeSet
 	origin  bool
+	home    bool // its numbers are the job's
 }
 
 type modelDelivery struct {
@@ -63,13 +74,18 @@ type modelRecord struct {
 }
 
 func newModel(deleted uint64) *model {
-	return &model{sessions: map[arcp.SessionID]*modelSession{}, jobs: map[arcp.JobID]*modelJob{},
-		keys: map[[2]string]arcp.JobID{}, records: map[string]modelRecord{}, deleted: deleted}
+	return &model{sessions: map[arcp.SessionID]*modelSession{}, jobs: map[arcp.JobID]*modelJob{}, feeds: map[string]*modelFeed{},
+		keys: map[[2]string]arcp.JobID{}, submits: map[[2]string]arcp.JobID{}, records: map[string]modelRecord{}, deleted: deleted,
+		gone: map[arcp.SessionID]bool{}, dead: map[arcp.JobID]bool{}}
 }
 
 func (m *model) clone() *model {
-	c := &model{sessions: map[arcp.SessionID]*modelSession{}, jobs: map[arcp.JobID]*modelJob{},
-		keys: maps.Clone(m.keys), records: maps.Clone(m.records), deleted: m.deleted}
+	c := newModel(m.deleted)
+	c.keys, c.submits, c.records = maps.Clone(m.keys), maps.Clone(m.submits), maps.Clone(m.records)
+	c.gone, c.dead = maps.Clone(m.gone), maps.Clone(m.dead)
+	for p, f := range m.feeds {
+		c.feeds[p] = &modelFeed{slices.Clone(f.events), f.trimmed}
+	}
 	for id, s := range m.sessions {
 		s := *s
 		s.given = slices.Clone(s.given)
@@ -87,7 +103,8 @@ func (m *model) clone() *model {
 // is refused.
 func (m *model) apply(w *store.Write) (*model, error) {
 	c := m.clone()
-	for _, part := range []func(*store.Write) error{c.session, c.submit, c.follow, c.unfollow, c.advance, c.trim, c.record} {
+	for _, part := range []func(*store.Write) error{c.session, c.endSession, c.submit, c.follow, c.unfollow, c.give,
+		c.advance, c.announce, c.trim, c.record, c.deleteJob, c.trimFeed} {
 		if err := part(w); err != nil {
 			return m, err
 		}
@@ -95,12 +112,17 @@ func (m *model) apply(w *store.Write) (*model, error) {
 	return c, nil
 }
 
-// existing returns the job that holds the key of a submit.
-func (m *model) existing(w *store.Write) arcp.JobID {
-	if w.Submit == nil || w.Submit.IdempotencyKey == "" {
-		return ""
+// existing returns the job that a submit would make again, and whether it is
+// because of the submit's id rather than of its key.
+func (m *model) existing(w *store.Write) (id arcp.JobID, repeated bool) {
+	row := w.Submit
+	if row == nil {
+		return "", false
 	}
-	return m.keys[[2]string{w.Submit.Principal, w.Submit.IdempotencyKey}]
+	if id := m.submits[[2]string{string(row.Session), string(row.SubmitID)}]; w.Recheck && id != "" {
+		return id, true
+	}
+	return m.keys[[2]string{row.Principal, row.IdempotencyKey}], false
 }
 
 func (m *model) session(w *store.Write) error {
@@ -108,14 +130,33 @@ func (m *model) session(w *store.Write) error {
 		return nil
 	}
 	s := m.sessions[w.Session.ID]
-	if s != nil && w.NewSession {
+	switch {
+	case s != nil && w.NewSession, m.gone[w.Session.ID]:
 		return store.ErrExists
-	}
-	if s == nil {
-		s = new(modelSession)
+	case s == nil && w.Attach:
+		return store.ErrNotFound
+	case s == nil && !w.NewSession && w.Session.Epoch != 0, s != nil && s.epoch != w.Session.Epoch:
+		return store.ErrFenced
+	case s == nil:
+		s = &modelSession{epoch: 1}
 		m.sessions[w.Session.ID] = s
+	case w.Attach:
+		s.epoch++
 	}
 	s.features = w.Session.Negotiated
+	return nil
+}
+
+func (m *model) endSession(w *store.Write) error {
+	if m.sessions[w.EndSession] == nil {
+		return nil
+	}
+	m.gone[w.EndSession] = true
+	delete(m.sessions, w.EndSession)
+	maps.DeleteFunc(m.submits, func(k [2]string, _ arcp.JobID) bool { return k[0] == string(w.EndSession) })
+	for _, j := range m.jobs {
+		j.follows = slices.DeleteFunc(j.follows, func(f modelFollow) bool { return f.session == w.EndSession })
+	}
 	return nil
 }
 
@@ -124,14 +165,15 @@ func (m *model) submit(w *store.Write) error {
 	switch {
 	case row == nil:
 		return nil
-	case m.jobs[row.ID] != nil:
+	case m.jobs[row.ID] != nil || m.dead[row.ID]:
 		return store.ErrExists
 	case row.Session != "" && m.sessions[row.Session] == nil:
 		return store.ErrNotFound
 	}
 	j := &modelJob{session: row.Session, submitID: row.SubmitID, principal: row.Principal, digest: row.Digest, state: row.State, attempt: 1}
 	if row.Session != "" {
-		j.follows = []modelFollow{{session: row.Session, corr: row.SubmitID}}
+		m.submits[[2]string{string(row.Session), string(row.SubmitID)}] = row.ID
+		j.follows = []modelFollow{{session: row.Session, corr: row.SubmitID, home: true}}
 	}
 	m.jobs[row.ID] = j
 	if row.IdempotencyKey != "" {
@@ -142,6 +184,12 @@ func (m *model) submit(w *store.Write) error {
 
 // sees says whether a session is given a type by a follow.
 func (m *model) sees(f modelFollow, t arcp.Type) bool {
+	spec := arcp.Lookup(t)
+	return (spec == nil || !spec.Directed) && m.shows(f, t)
+}
+
+// shows says whether a session can be given a type.
+func (m *model) shows(f modelFollow, t arcp.Type) bool {
 	spec := arcp.Lookup(t)
 	if spec == nil || spec.Delivery != arcp.Sequenced || f.types != 0 && f.types&spec.Bit == 0 {
 		return false
@@ -157,11 +205,23 @@ func (m *model) follow(w *store.Write) error {
 	if s == nil || j == nil {
 		return store.ErrNotFound
 	}
-	f := modelFollow{w.Follow.Session, w.Follow.CorrelationID, w.Follow.Types, w.Follow.Origin}
+	f := modelFollow{session: w.Follow.Session, corr: w.Follow.CorrelationID, types: w.Follow.Types, origin: w.Follow.Origin}
+	f.home = f.session == j.session && f.corr == j.submitID
+	left := w.Follow.Max
 	for i, e := range j.events {
-		if uint64(i) >= w.Follow.From && m.sees(f, e.typ) {
+		if uint64(i) < w.Follow.From {
+			continue
+		}
+		if left == 0 && w.Follow.Max > 0 {
+			return nil
+		}
+		left--
+		if m.sees(f, e.typ) {
 			s.given = append(s.given, modelDelivery{w.Follow.Job, uint64(i) + 1, f.corr, f.origin})
 		}
+	}
+	if w.Follow.Once {
+		return nil
 	}
 	if i := j.find(w.Follow); i >= 0 {
 		j.follows[i] = f
@@ -174,11 +234,10 @@ func (m *model) follow(w *store.Write) error {
 
 // order puts the follow that the submit made first.
 func (j *modelJob) order(a, b modelFollow) int {
-	own := func(f modelFollow) bool { return f.session == j.session && f.corr == j.submitID }
 	switch {
-	case own(a):
+	case a.home:
 		return -1
-	case own(b):
+	case b.home:
 		return 1
 	}
 	return cmp.Or(strings.Compare(string(a.session), string(b.session)), strings.Compare(string(a.corr), string(b.corr)))
@@ -229,27 +288,176 @@ func (m *model) advance(w *store.Write) error {
 	return nil
 }
 
-// append gives followers the events, one follower after the other.
+// append gives events to who is to have them, those with a route one by one.
 func (m *model) append(id arcp.JobID, j *modelJob, events []*store.Event) {
+	for len(events) > 0 {
+		n := 1
+		if events[0].Route == nil {
+			for n < len(events) && events[n].Route == nil {
+				n++
+			}
+		}
+		m.hand(id, j, events[:n], j.receivers(m, events[0]))
+		events = events[n:]
+	}
+}
+
+// receivers are the follows by which an event, and those of its piece, are given.
+func (j *modelJob) receivers(m *model, e *store.Event) []modelFollow {
+	if e.Route == nil {
+		return j.follows
+	}
+	spec := arcp.Lookup(e.Type)
+	directed := spec != nil && spec.Directed
+	var list []modelFollow
+	var named []arcp.SessionID
+	if directed {
+		named = slices.Clone(e.Route.To)
+	} else {
+		list = slices.Clone(j.follows)
+	}
+	for _, id := range append(named, e.Route.Reply) {
+		known := slices.ContainsFunc(list, func(f modelFollow) bool { return f.session == id })
+		if !known && m.sessions[id] != nil {
+			list = append(list, j.single(id))
+		}
+	}
+	for i := range list {
+		if e.Route.ReplyTo != "" && (directed || list[i].session == e.Route.Reply) {
+			list[i].corr = e.Route.ReplyTo
+		}
+	}
+	return list
+}
+
+// single is how a session that need not follow the job is given one event.
+func (j *modelJob) single(id arcp.SessionID) modelFollow {
+	if id == j.session {
+		return modelFollow{session: id, corr: j.submitID, home: true}
+	}
+	return modelFollow{session: id, origin: true}
+}
+
+// hand gives events by follows, one after the other.
+func (m *model) hand(id arcp.JobID, j *modelJob, events []*store.Event, follows []modelFollow) {
 	base := uint64(len(j.events))
 	for i, e := range events {
-		origin := base + uint64(i) + 1
-		if j.session != "" {
-			origin = uint64(len(m.sessions[j.session].given))
+		origin := j.lastOrigin() + 1
+		if home := m.sessions[j.session]; home != nil {
+			origin = uint64(len(home.given))
 		}
 		j.events = append(j.events, modelEvent{e.Type, origin})
+		m.publish(j.principal, modelDelivery{job: id, jseq: base + uint64(i) + 1})
 	}
-	for _, f := range j.follows {
+	for _, f := range follows {
 		s := m.sessions[f.session]
 		for i, e := range events {
-			if m.sees(f, e.Type) {
+			if m.sees(f, e.Type) || e.Route != nil && m.shows(f, e.Type) {
 				s.given = append(s.given, modelDelivery{id, base + uint64(i) + 1, f.corr, f.origin})
 			}
-			if f.session == j.session && f.corr == j.submitID {
+			if f.home {
 				j.events[base+uint64(i)].origin = uint64(len(s.given))
 			}
 		}
 	}
+}
+
+func (m *model) give(w *store.Write) error {
+	for _, g := range w.Give {
+		if m.jobs[g.Job] == nil {
+			return store.ErrNotFound
+		}
+		if m.sessions[g.Session] != nil {
+			m.giveOne(g)
+		}
+	}
+	return nil
+}
+
+func (m *model) giveOne(g store.Give) {
+	j := m.jobs[g.Job]
+	if g.JSeq > uint64(len(j.events)) {
+		return
+	}
+	f := j.single(g.Session)
+	if j.state.Terminal() {
+		f = modelFollow{session: f.session, origin: true}
+	}
+	if m.shows(f, j.events[g.JSeq-1].typ) {
+		s := m.sessions[f.session]
+		s.given = append(s.given, modelDelivery{g.Job, g.JSeq, f.corr, f.origin})
+	}
+}
+
+func (j *modelJob) lastOrigin() uint64 {
+	if len(j.events) == 0 {
+		return 0
+	}
+	return j.events[len(j.events)-1].origin
+}
+
+func (m *model) publish(principal string, x modelDelivery) {
+	f := m.feeds[principal]
+	if f == nil {
+		f = new(modelFeed)
+		m.feeds[principal] = f
+	}
+	f.events = append(f.events, x)
+}
+
+// announce gives the feed events that are of no job: their position is the one
+// there.
+func (m *model) announce(w *store.Write) error {
+	if w.Announce == nil {
+		return nil
+	}
+	for range w.Announce.Events {
+		p := w.Announce.Principal
+		m.publish(p, modelDelivery{jseq: m.feedLen(p) + 1})
+	}
+	return nil
+}
+
+func (m *model) feedLen(principal string) uint64 {
+	if f := m.feeds[principal]; f != nil {
+		return uint64(len(f.events))
+	}
+	return 0
+}
+
+func (m *model) trimFeed(w *store.Write) error {
+	if w.TrimFeed == nil {
+		return nil
+	}
+	if f := m.feeds[w.TrimFeed.Principal]; f != nil {
+		f.trimmed = max(f.trimmed, min(w.TrimFeed.Position, uint64(len(f.events))))
+	}
+	return nil
+}
+
+func (m *model) deleteJob(w *store.Write) error {
+	j := m.jobs[w.DeleteJob]
+	switch {
+	case j == nil:
+		return nil
+	case !j.state.Terminal():
+		return store.ErrLive
+	}
+	m.dead[w.DeleteJob] = true
+	delete(m.jobs, w.DeleteJob)
+	maps.DeleteFunc(m.keys, func(_ [2]string, id arcp.JobID) bool { return id == w.DeleteJob })
+	maps.DeleteFunc(m.submits, func(_ [2]string, id arcp.JobID) bool { return id == w.DeleteJob })
+	maps.DeleteFunc(m.records, func(key string, r modelRecord) bool {
+		its := strings.HasPrefix(key, store.JobRecords(w.DeleteJob))
+		if its {
+			m.deleted = max(m.deleted, r.rev)
+		}
+		return its
+	})
+	if s := m.sessions[j.session]; s != nil {
+		s.trimmed = max(s.trimmed, j.lastOrigin())
+	}
+	return nil
 }
 
 func (m *model) trim(w *store.Write) error {

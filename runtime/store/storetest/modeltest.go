@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -34,7 +36,7 @@ func testModelReopen(t *testing.T, open Open) {
 func runModel(d *db, t *testing.T, between func()) {
 	deleted := uint64(0) // goes on from script to script, as the store does
 	rapid.Check(t, func(rt *rapid.T) {
-		s := &modelScript{t: rt, d: d, m: newModel(deleted), name: string(arcp.NewJobID())}
+		s := &modelScript{t: rt, d: d, m: newModel(deleted), name: string(arcp.NewJobID()), last: map[string]int{}}
 		defer func() { deleted = s.m.deleted }()
 		for range rapid.IntRange(1, 12).Draw(rt, "batches") {
 			s.batch()
@@ -49,7 +51,8 @@ type modelScript struct {
 	d    *db
 	m    *model
 	name string
-	made int // jobs
+	made int            // jobs
+	last map[string]int // how often a session or job of a name has been deleted
 }
 
 func pick[T any](s *modelScript, label string, from ...T) T {
@@ -57,11 +60,25 @@ func pick[T any](s *modelScript, label string, from ...T) T {
 }
 
 func (s *modelScript) session() arcp.SessionID {
-	return arcp.SessionID("sess_" + s.name + pick(s, "session", "a", "b", "c"))
+	name := pick(s, "session", "a", "b", "c")
+	for ; s.m.gone[s.sessionID(name)]; s.last["sess"+name]++ {
+	}
+	return s.sessionID(name)
+}
+
+func (s *modelScript) sessionID(name string) arcp.SessionID {
+	return arcp.SessionID(fmt.Sprint("sess_", s.name, name, s.last["sess"+name]))
 }
 
 func (s *modelScript) job() arcp.JobID {
-	return arcp.JobID("job_" + s.name + pick(s, "job", "a", "b", "c", "d"))
+	name := pick(s, "job", "a", "b", "c", "d")
+	for ; s.m.dead[s.jobID(name)]; s.last["job"+name]++ {
+	}
+	return s.jobID(name)
+}
+
+func (s *modelScript) jobID(name string) arcp.JobID {
+	return arcp.JobID(fmt.Sprint("job_", s.name, name, s.last["job"+name]))
 }
 
 var modelTypes = []arcp.Type{arcp.JobProgress, arcp.Log, arcp.JobCheckpoint, arcp.StreamChunk, arcp.HumanInputRequest, "arcpx.test.thing"}
@@ -71,7 +88,33 @@ func (s *modelScript) events(id arcp.JobID, n int) []*store.Event {
 	for i := range types {
 		types[i] = pick(s, "type", modelTypes...)
 	}
-	return s.d.events(id, types...)
+	events := s.d.events(id, types...)
+	for _, e := range events {
+		if pick(s, "routed", false, false, true) {
+			e.Route = s.route()
+		}
+	}
+	return events
+}
+
+func (s *modelScript) route() *store.Route {
+	r := &store.Route{To: []arcp.SessionID{"sess_nobody"}}
+	for range rapid.IntRange(0, 2).Draw(s.t, "to") {
+		if id := s.session(); !slices.Contains(r.To, id) {
+			r.To = append(r.To, id)
+		}
+	}
+	if pick(s, "reply", false, true) {
+		r.Reply = s.session()
+	}
+	if pick(s, "reply to", false, true) {
+		r.ReplyTo = "reply"
+	}
+	return r
+}
+
+func (s *modelScript) drawGive(w *store.Write) {
+	w.Give = append(w.Give, store.Give{Session: s.session(), Job: s.job(), JSeq: pick(s, "event", uint64(1), 2, 3, 5)})
 }
 
 // write draws a write with one to three parts.
@@ -79,7 +122,24 @@ func (s *modelScript) write() *store.Write {
 	w := new(store.Write)
 	for range rapid.IntRange(1, 3).Draw(s.t, "parts") {
 		pick(s, "part", s.drawSession, s.drawSubmit, s.drawEvents, s.drawEvents, s.drawEvents, s.drawEnd,
-			s.drawFollow, s.drawFollow, s.drawUnfollow, s.drawTrim, s.drawRecord)(w)
+			s.drawFollow, s.drawFollow, s.drawUnfollow, s.drawGive, s.drawTrim, s.drawRecord,
+			s.drawEndSession, s.drawDelete, s.drawTrimFeed, s.drawAnnounce)(w)
+	}
+	return sensible(w)
+}
+
+// sensible takes out of a write what contradicts the rest of it.
+func sensible(w *store.Write) *store.Write {
+	if w.Session != nil && w.Session.ID == w.EndSession {
+		w.EndSession = ""
+	}
+	if id := w.DeleteJob; w.Job == id || w.Submit != nil && w.Submit.ID == id ||
+		w.Follow != nil && w.Follow.Job == id || w.Unfollow != nil && w.Unfollow.Job == id ||
+		slices.ContainsFunc(w.Give, func(g store.Give) bool { return g.Job == id }) {
+		w.DeleteJob = ""
+	}
+	if len(w.Events) > 0 {
+		w.Announce = nil
 	}
 	return w
 }
@@ -87,15 +147,36 @@ func (s *modelScript) write() *store.Write {
 func (s *modelScript) drawSession(w *store.Write) {
 	features := []arcp.Feature{arcp.FeatureStreaming, arcp.FeatureCheckpoints, arcp.FeatureHumanInput}
 	w.Session = sessionRow(s.session(), features[:pick(s, "features", 0, 1, 2, 3)]...)
-	w.NewSession = pick(s, "new", true, true, false)
+	how := pick(s, "how", "new", "new", "put", "attach")
+	w.NewSession, w.Attach = how == "new", how == "attach"
+	if known := s.m.sessions[w.Session.ID]; known != nil {
+		w.Session.Epoch = pick(s, "epoch", known.epoch, known.epoch, known.epoch+1)
+	}
 }
+
+func (s *modelScript) drawEndSession(w *store.Write) { w.EndSession = s.session() }
+
+func (s *modelScript) drawDelete(w *store.Write) { w.DeleteJob = s.job() }
+
+func (s *modelScript) drawTrimFeed(w *store.Write) {
+	w.TrimFeed = &store.FeedTrim{Principal: s.principal(), Position: pick(s, "trim", uint64(0), 1, 2, 3, 5, 100)}
+}
+
+func (s *modelScript) drawAnnounce(w *store.Write) {
+	types := []arcp.Type{arcp.Log, arcp.EventEmit, arcp.Log, "arcpx.test.thing", arcp.Log}
+	w.Announce = &store.Announcement{Principal: s.principal(), Events: s.d.events("", types[:pick(s, "announced", 1, 2, 5)]...)}
+}
+
+func (s *modelScript) principal() string { return s.name + pick(s, "principal", "ann", "bob") }
 
 func (s *modelScript) drawSubmit(w *store.Write) {
 	if w.Job != "" {
 		return
 	}
 	row := jobRow(s.job(), pick(s, "owner", s.session(), ""))
-	row.Principal = s.name + pick(s, "principal", "ann", "bob")
+	row.Principal = s.principal()
+	row.SubmitID = pick(s, "submit", row.SubmitID, row.SubmitID, "m1")
+	w.Recheck = pick(s, "recheck", true, false)
 	row.IdempotencyKey = pick(s, "key", "", "", "k1", "k2")
 	row.Digest = fmt.Sprint("digest", s.made)
 	s.made++
@@ -130,7 +211,8 @@ func (s *modelScript) drawEnd(w *store.Write) {
 func (s *modelScript) drawFollow(w *store.Write) {
 	types := arcp.Lookup(arcp.Log).Bit | arcp.Lookup(arcp.JobCheckpoint).Bit
 	w.Follow = &store.Follow{Session: s.session(), Job: s.job(), From: pick(s, "from", uint64(0), 0, 1, 3, 100),
-		Types: pick(s, "types", 0, 0, types), Origin: pick(s, "origin", true, false)}
+		Types: pick(s, "types", 0, 0, types), Origin: pick(s, "origin", true, false), Once: pick(s, "once", false, false, true),
+		Max: pick(s, "max", uint64(0), 0, 1, 2)}
 	w.Follow.CorrelationID = pick(s, "corr", "c1", "c2", arcp.MessageID("submit-"+w.Follow.Job))
 }
 
@@ -145,6 +227,9 @@ func (s *modelScript) drawTrim(w *store.Write) {
 
 func (s *modelScript) drawRecord(w *store.Write) {
 	key := s.name + pick(s, "record", "x", "y")
+	if pick(s, "of a job", true, false) {
+		key = store.JobRecords(s.job()) + pick(s, "record", "x", "y")
+	}
 	if slices.ContainsFunc(w.Records, func(r store.Record) bool { return r.Key == key }) {
 		return
 	}
@@ -173,8 +258,8 @@ func (s *modelScript) batch() {
 
 func (s *modelScript) check(w *store.Write, r *store.Result) {
 	before := s.m
-	if id := s.m.existing(w); id != "" {
-		if r.Err != nil || r.Existing != id || r.Digest != s.m.jobs[id].digest {
+	if id, repeated := s.m.existing(w); id != "" {
+		if r.Err != nil || r.Existing != id || r.Repeated != repeated || r.Digest != s.m.jobs[id].digest {
 			s.t.Fatalf("result = %+v, want existing %s", *r, id)
 		}
 		return
@@ -187,6 +272,10 @@ func (s *modelScript) check(w *store.Write, r *store.Result) {
 		return
 	}
 	s.checkRuns(before, r)
+	s.checkFeed(before, w, r)
+	if w.Session != nil && r.Epoch != after.sessions[w.Session.ID].epoch {
+		s.t.Fatalf("Epoch = %d, want %d", r.Epoch, after.sessions[w.Session.ID].epoch)
+	}
 	if w.Follow != nil && r.LastSeq != uint64(len(after.sessions[w.Follow.Session].given)) {
 		s.t.Fatalf("LastSeq = %d after a follow, want %d", r.LastSeq, len(after.sessions[w.Follow.Session].given))
 	}
@@ -197,6 +286,9 @@ func (s *modelScript) check(w *store.Write, r *store.Result) {
 func (s *modelScript) checkRuns(before *model, r *store.Result) {
 	next := map[arcp.SessionID]int{}
 	for _, run := range r.Runs {
+		if s.m.sessions[run.Session] == nil {
+			s.t.Fatalf("run %+v is of a session that has ended", run)
+		}
 		given := s.m.sessions[run.Session].given
 		i, ok := next[run.Session]
 		if !ok && before.sessions[run.Session] != nil {
@@ -221,6 +313,26 @@ func (s *modelScript) checkRuns(before *model, r *store.Result) {
 	}
 }
 
+// checkFeed checks that the feed was given the events of this write.
+func (s *modelScript) checkFeed(before *model, w *store.Write, r *store.Result) {
+	want := store.FeedRun{}
+	if len(w.Events) > 0 {
+		want.Job, want.Events = w.Job, w.Events
+		if w.Submit != nil {
+			want.Job = w.Submit.ID
+		}
+		j := s.m.jobs[want.Job]
+		want.Principal, want.Session, want.CorrelationID, want.First = j.principal, j.session, j.submitID, 1
+		want.First += before.feedLen(j.principal)
+	}
+	if a := w.Announce; a != nil {
+		want = store.FeedRun{Principal: a.Principal, First: before.feedLen(a.Principal) + 1, Events: a.Events}
+	}
+	if diff := cmp.Diff(want, r.Feed); diff != "" {
+		s.t.Fatalf("feed (-want +got):\n%s", diff)
+	}
+}
+
 // compare checks everything that can be read.
 func (s *modelScript) compare() {
 	for id, want := range s.m.sessions {
@@ -229,12 +341,137 @@ func (s *modelScript) compare() {
 	for id, want := range s.m.jobs {
 		s.compareJob(id, want)
 	}
-	for _, k := range []string{"x", "y"} {
-		want := s.m.records[s.name+k]
-		rec, err := s.d.Get(context.Background(), s.name+k)
-		if err != nil || rec.Rev != want.rev || string(rec.Value) != want.value || (rec.Value == nil) != (want.rev == 0) {
-			s.t.Fatalf("record %s = %+v, %v; want %+v", k, rec, err, want)
+	for p, want := range s.m.feeds {
+		s.compareFeed(p, want)
+	}
+	s.compareGone()
+	s.compareEnded()
+	s.compareRecords()
+}
+
+func (s *modelScript) compareGone() {
+	for id := range s.m.gone {
+		if _, err := s.d.Session(context.Background(), id); !errors.Is(err, store.ErrNotFound) {
+			s.t.Fatalf("%s has ended: %v", id, err)
 		}
+	}
+	for id := range s.m.dead {
+		if _, err := s.d.Job(context.Background(), id); !errors.Is(err, store.ErrNotFound) {
+			s.t.Fatalf("%s was deleted: %v", id, err)
+		}
+	}
+}
+
+// compareEnded checks that the jobs of the script that have ended are listed, in
+// order, among those of the scripts before.
+func (s *modelScript) compareEnded() {
+	var last time.Time
+	n := 0
+	err := s.d.Ended(context.Background(), s.d.now.Add(time.Hour), func(j store.Job) bool {
+		if j.EndedAt.Before(last) {
+			s.t.Fatalf("%s ended at %s is listed after %s", j.ID, j.EndedAt, last)
+		}
+		if last = j.EndedAt; strings.Contains(string(j.ID), s.name) {
+			if want := s.m.jobs[j.ID]; want == nil || !want.state.Terminal() {
+				s.t.Fatalf("%s is listed as ended", j.ID)
+			}
+			n++
+		}
+		return true
+	})
+	for _, j := range s.m.jobs {
+		if j.state.Terminal() {
+			n--
+		}
+	}
+	if err != nil || n != 0 {
+		s.t.Fatalf("Ended lists %d too many: %v", n, err)
+	}
+}
+
+func (s *modelScript) compareRecords() {
+	got := map[string]modelRecord{}
+	for _, prefix := range []string{s.name, "job/job_" + s.name} {
+		last := ""
+		err := s.d.Records(context.Background(), prefix, "", func(rec store.Record) bool {
+			if rec.Key <= last {
+				s.t.Fatalf("record %s after %s", rec.Key, last)
+			}
+			last, got[rec.Key] = rec.Key, modelRecord{rec.Rev, string(rec.Value)}
+			return true
+		})
+		if err != nil {
+			s.t.Fatalf("Records = %v", err)
+		}
+	}
+	if diff := cmp.Diff(s.m.records, got, cmp.AllowUnexported(modelRecord{})); diff != "" {
+		s.t.Fatalf("records (-want +got):\n%s", diff)
+	}
+	for key, want := range got {
+		if rec, err := s.d.Get(context.Background(), key); err != nil || rec.Rev != want.rev || rec.Value == nil {
+			s.t.Fatalf("Get(%s) = %+v, %v; want %+v", key, rec, err, want)
+		}
+	}
+}
+
+// readable is what can be read before the first event of a deleted job, and how
+// the reading ends.
+func (m *model) readable(events []modelDelivery) ([]modelDelivery, error) {
+	for i := range events {
+		if events[i].job != "" && m.jobs[events[i].job] == nil {
+			return events[:i], store.ErrTrimmed
+		}
+	}
+	return events, nil
+}
+
+func (s *modelScript) compareFeed(principal string, want *modelFeed) {
+	var got []modelDelivery
+	ctx := context.Background()
+	err := s.d.Feed(ctx, principal, want.trimmed, func(x store.FeedEvent) bool {
+		j := s.m.jobs[x.Job]
+		if x.Job == "" {
+			j = new(modelJob)
+			s.compareAnnounced(principal, x, want.trimmed)
+		}
+		if x.Position != want.trimmed+uint64(len(got))+1 || j == nil || x.Session != j.session || x.CorrelationID != j.submitID {
+			s.t.Fatalf("%s: event %d is %+v", principal, len(got), x)
+		}
+		got = append(got, modelDelivery{job: x.Job, jseq: x.Event.JSeq})
+		return true
+	})
+	events, wantErr := s.m.readable(want.events[want.trimmed:])
+	if diff := cmp.Diff(events, got, cmp.AllowUnexported(modelDelivery{}), emptyIsNil); !errors.Is(err, wantErr) || diff != "" {
+		s.t.Fatalf("%s: %v, want %v (-want +got):\n%s", principal, err, wantErr, diff)
+	}
+	trimmed, last, err := s.d.FeedBounds(ctx, principal)
+	if err != nil || trimmed != want.trimmed || last != uint64(len(want.events)) {
+		s.t.Fatalf("%s: bounds %d, %d, %v; want %d, %d", principal, trimmed, last, err, want.trimmed, len(want.events))
+	}
+	for i, x := range want.events {
+		if s.m.jobs[x.job] != nil {
+			s.comparePosition(principal, x, uint64(i)+1, want.trimmed)
+		}
+	}
+}
+
+// compareAnnounced checks an event that no job has: it knows its position, and is
+// found by its id.
+func (s *modelScript) compareAnnounced(principal string, x store.FeedEvent, trimmed uint64) {
+	got, err := s.d.FeedPosition(context.Background(), principal, x.Event.ID())
+	if err != nil || got != x.Position || x.Event.JSeq != x.Position || x.Event.OriginSeq != 0 || x.Event.JobID() != "" {
+		s.t.Fatalf("%s: announced %+v, found at %d, %v; trimmed to %d", principal, x, got, err, trimmed)
+	}
+}
+
+func (s *modelScript) comparePosition(principal string, x modelDelivery, position, trimmed uint64) {
+	id := s.d.log(x.job, x.jseq-1)[0].ID()
+	got, err := s.d.FeedPosition(context.Background(), principal, id)
+	if position <= trimmed && errors.Is(err, store.ErrNotFound) {
+		return
+	}
+	if position <= trimmed || err != nil || got != position {
+		s.t.Fatalf("%s: the position of %s is %d, %v; want %d, trimmed to %d", principal, id, got, err, position, trimmed)
 	}
 }
 
@@ -248,8 +485,9 @@ func (s *modelScript) compareSession(id arcp.SessionID, want *modelSession) {
 		got = append(got, modelDelivery{want.given[k].job, x.Event.JSeq, x.CorrelationID, x.Origin})
 		return true
 	})
-	if diff := cmp.Diff(want.given[want.trimmed:], got, cmp.AllowUnexported(modelDelivery{}), emptyIsNil); err != nil || diff != "" {
-		s.t.Fatalf("%s: %v (-want +got):\n%s", id, err, diff)
+	given, wantErr := s.m.readable(want.given[want.trimmed:])
+	if diff := cmp.Diff(given, got, cmp.AllowUnexported(modelDelivery{}), emptyIsNil); !errors.Is(err, wantErr) || diff != "" {
+		s.t.Fatalf("%s: %v, want %v (-want +got):\n%s", id, err, wantErr, diff)
 	}
 	if want.trimmed > 0 {
 		err := s.d.SessionEvents(context.Background(), id, want.trimmed-1, func(store.Delivery) bool { return true })
@@ -258,7 +496,7 @@ func (s *modelScript) compareSession(id arcp.SessionID, want *modelSession) {
 		}
 	}
 	row, err := s.d.Session(context.Background(), id)
-	if err != nil || row.LastSeq != uint64(len(want.given)) || row.TrimmedTo != want.trimmed {
+	if err != nil || row.LastSeq != uint64(len(want.given)) || row.TrimmedTo != want.trimmed || row.Epoch != want.epoch {
 		s.t.Fatalf("%s: row %+v, %v; want %d given, %d trimmed", id, row, err, len(want.given), want.trimmed)
 	}
 }

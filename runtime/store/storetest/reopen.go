@@ -140,9 +140,9 @@ func testReopenTrimmed(t *testing.T, open Open) {
 	}
 	d.do(&store.Write{Trim: &store.Trim{Session: s, Seq: 200}})
 	d.do(&store.Write{Trim: &store.Trim{Session: part, Seq: 151}})
-	detached := sessionRow(part)
-	detached.DetachedAt = t0
-	d.do(&store.Write{Session: detached})
+	row := sessionRow(part)
+	row.Epoch = 1
+	d.do(&store.Write{Session: row})
 	d.reopen(open, dir)
 	if row := d.row(s); row.LastSeq != 200 || row.TrimmedTo != 200 {
 		t.Errorf("LastSeq %d, TrimmedTo %d; want 200, 200", row.LastSeq, row.TrimmedTo)

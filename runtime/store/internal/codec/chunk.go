@@ -8,7 +8,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// A chunk is consecutive events of one job: their number, the origin number of
+// A chunk is consecutive events of one job, or of a feed's own: their number, the origin number of
 // the last, the types that occur, then each event.
 
 // AppendChunk appends events, of which there must be at least one.

@@ -82,11 +82,15 @@ func TestSession(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := store.Session{ID: "sess_1", Principal: rapid.String().Draw(t, "principal"), Anonymous: rapid.Bool().Draw(t, "anonymous"),
 			Version: rapid.String().Draw(t, "version"), ClientKind: rapid.String().Draw(t, "kind"),
-			CreatedAt: drawTime(t), DetachedAt: drawTime(t), EndedAt: drawTime(t)}
+			CreatedAt: drawTime(t), Identity: drawRaw(t), Acks: rapid.Bool().Draw(t, "acks"),
+			Epoch: rapid.Uint32().Draw(t, "epoch")}
 		for range rapid.IntRange(0, 3).Draw(t, "features") {
 			want.Negotiated = append(want.Negotiated, rapid.SampledFrom(arcp.Features).Draw(t, "feature"))
 		}
 		copy(want.TokenHash[:], rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "hash"))
+		for range rapid.IntRange(0, 3).Draw(t, "previous hashes") {
+			want.PrevHashes = append(want.PrevHashes, [32]byte(rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "previous hash")))
+		}
 		b := AppendSession(nil, &want)
 		got, _ := DecodeSession("sess_1", b)
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -146,6 +150,48 @@ func TestRuns(t *testing.T) {
 		}
 		if _, err := DecodeRuns(nil, b[:len(b)-1], 1); err == nil {
 			t.Fatal("a short value is accepted")
+		}
+	})
+}
+
+// TestHead: the id before the runs of a feed can be cut off.
+func TestHead(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := arcp.MessageID(drawID(t, arcp.MessagePrefix))
+		rest := rapid.SliceOf(rapid.Byte()).Draw(t, "rest")
+		b := AppendHead(nil, want)
+		id, tail, err := CutHead(append(b[:len(b):len(b)], rest...))
+		if err != nil || id != want || !bytes.Equal(tail, rest) {
+			t.Fatalf("CutHead = %q, %q, %v; want %q, %q", id, tail, err, want, rest)
+		}
+		if _, _, err := CutHead(b[:len(b)-1]); err == nil {
+			t.Fatal("a short value is accepted")
+		}
+	})
+}
+
+func TestSubmitted(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := arcp.JobID(drawID(t, arcp.JobPrefix))
+		b := AppendSubmitted(nil, want)
+		if got, _ := DecodeSubmitted(b); got != want {
+			t.Fatalf("DecodeSubmitted = %q, want %q", got, want)
+		}
+		strict(t, b, func(b []byte) error { _, err := DecodeSubmitted(b); return err })
+	})
+}
+
+// TestKeyText: strings in keys keep their order and can be cut off again.
+func TestKeyText(t *testing.T) {
+	text := rapid.StringOf(rapid.SampledFrom([]rune{0, 1, 'a', 'b', 0xff}))
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := text.Draw(t, "a"), text.Draw(t, "b")
+		ka, kb := AppendKeyText(nil, a), AppendKeyText(nil, b)
+		if got, rest, ok := CutKeyText(append(ka, 7)); !ok || got != a || len(rest) != 1 {
+			t.Fatalf("CutKeyText = %q, %v, %v; want %q", got, rest, ok, a)
+		}
+		if (a < b) != (bytes.Compare(ka, kb) < 0) || a != b && bytes.HasPrefix(kb, ka) {
+			t.Fatalf("%q and %q sort otherwise as keys", a, b)
 		}
 	})
 }
@@ -213,5 +259,7 @@ func FuzzDecode(f *testing.F) {
 		_, _, _ = DecodeHolder(b)
 		_, _ = DecodeState(b)
 		_, _, _ = CutKeyID(b, arcp.JobPrefix)
+		_, _, _ = CutHead(b)
+		_, _ = DecodeSubmitted(b)
 	})
 }

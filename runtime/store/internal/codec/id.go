@@ -92,9 +92,14 @@ func AppendKeyID[T ~string](b []byte, prefix string, id T) []byte {
 	if u, ok := parse(prefix, string(id)); ok {
 		return append(append(b, idMinted), u[:]...)
 	}
-	b = append(b, keyText)
-	for i := range len(id) {
-		if b = append(b, id[i]); id[i] == 0 {
+	return AppendKeyText(append(b, keyText), string(id))
+}
+
+// AppendKeyText appends a string as part of a key: no encoded one is the
+// beginning of another, and they sort as the strings do.
+func AppendKeyText(b []byte, s string) []byte {
+	for i := range len(s) {
+		if b = append(b, s[i]); s[i] == 0 {
 			b = append(b, 0xff)
 		}
 	}
@@ -115,8 +120,13 @@ func CutKeyID(b []byte, prefix string) (id string, rest []byte, ok bool) {
 	case len(b) == 0 || b[0] != keyText:
 		return "", nil, false
 	}
+	return CutKeyText(b[1:])
+}
+
+// CutKeyText reads what AppendKeyText wrote and returns what follows it.
+func CutKeyText(b []byte) (s string, rest []byte, ok bool) {
 	var text []byte
-	for i := 1; i+1 < len(b); i++ {
+	for i := 0; i+1 < len(b); i++ {
 		switch {
 		case b[i] != 0:
 			text = append(text, b[i])

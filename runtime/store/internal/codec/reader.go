@@ -38,10 +38,15 @@ func newReader(b []byte) *reader {
 	return r
 }
 
-func (r *reader) version() {
-	if v := r.byte(); r.err == nil && v != version {
-		r.err = fmt.Errorf("its version is %d, not %d", v, version)
+func (r *reader) version() { r.versionUpTo(version) }
+
+// versionUpTo reads the version of a value of which older ones are known, too.
+func (r *reader) versionUpTo(newest byte) byte {
+	v := r.byte()
+	if r.err == nil && (v == 0 || v > newest) {
+		r.err = fmt.Errorf("its version is %d, not %d", v, newest)
 	}
+	return v
 }
 
 func (r *reader) fail(err error) {

@@ -85,9 +85,13 @@ func (r *reader) status() sequence.Status {
 	}
 }
 
+// sessionVersion is that of a session's row. Rows of version 1 are still read:
+// they have neither an epoch nor what belongs to attaching again.
+const sessionVersion = 2
+
 // AppendSession appends a session's row without its id and positions.
 func AppendSession(b []byte, s *store.Session) []byte {
-	b = appendBytes(append(b, version), s.Principal)
+	b = appendBytes(append(b, sessionVersion), s.Principal)
 	b = appendBool(b, s.Anonymous)
 	b = appendBytes(b, s.Version)
 	b = appendBytes(b, s.ClientKind)
@@ -95,24 +99,47 @@ func AppendSession(b []byte, s *store.Session) []byte {
 	for _, f := range s.Negotiated {
 		b = appendBytes(b, f)
 	}
-	b = append(b, s.TokenHash[:]...)
+	b = binary.AppendUvarint(append(b, s.TokenHash[:]...), uint64(len(s.PrevHashes)))
+	for _, h := range s.PrevHashes {
+		b = append(b, h[:]...)
+	}
+	b = appendBytes(b, s.Identity)
+	b = appendBool(b, s.Acks)
 	b = appendTime(b, s.CreatedAt)
-	b = appendTime(b, s.DetachedAt)
-	return appendTime(b, s.EndedAt)
+	return binary.AppendUvarint(b, uint64(s.Epoch))
 }
 
 // DecodeSession reads the row of the session with the id.
 func DecodeSession(id arcp.SessionID, b []byte) (store.Session, error) {
-	r := newReader(b)
+	r := &reader{b: b, s: string(b)}
+	old := r.versionUpTo(sessionVersion) == 1
 	s := store.Session{ID: id, Principal: r.str(), Anonymous: r.bool(), Version: r.str(), ClientKind: r.str()}
 	for range r.count() {
 		s.Negotiated = append(s.Negotiated, arcp.Feature(r.str()))
 	}
-	for i := range s.TokenHash {
-		s.TokenHash[i] = r.byte()
+	r.hash(&s.TokenHash)
+	if old {
+		s.CreatedAt, s.Epoch = r.time(), 1
+		r.time() // when it lost its connection, and when it had ended: such a session could not be attached to
+		r.time()
+		return s, r.done()
 	}
-	s.CreatedAt, s.DetachedAt, s.EndedAt = r.time(), r.time(), r.time()
+	for range r.count() {
+		var h [32]byte
+		r.hash(&h)
+		s.PrevHashes = append(s.PrevHashes, h)
+	}
+	s.Identity = r.raw()
+	s.Acks = r.bool()
+	s.CreatedAt = r.time()
+	s.Epoch = uint32(r.uint())
 	return s, r.done()
+}
+
+func (r *reader) hash(h *[32]byte) {
+	for i := range h {
+		h[i] = r.byte()
+	}
 }
 
 // AppendRecord appends a record's revision and value.
@@ -141,6 +168,18 @@ func DecodeHolder(b []byte) (id arcp.JobID, digest string, err error) {
 	r := newReader(b)
 	id, digest = arcp.JobID(r.id(arcp.JobPrefix)), r.str()
 	return id, digest, r.done()
+}
+
+// AppendSubmitted appends which job was submitted with an id.
+func AppendSubmitted(b []byte, id arcp.JobID) []byte {
+	return appendID(append(b, version), arcp.JobPrefix, id)
+}
+
+// DecodeSubmitted reads what AppendSubmitted wrote.
+func DecodeSubmitted(b []byte) (arcp.JobID, error) {
+	r := newReader(b)
+	id := arcp.JobID(r.id(arcp.JobPrefix))
+	return id, r.done()
 }
 
 // AppendState appends the counters of a store.

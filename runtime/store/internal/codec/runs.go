@@ -41,6 +41,20 @@ func appendGroup(b []byte, runs []sequence.Run) []byte {
 	return b
 }
 
+// AppendHead appends the id of a feed's first event in a record, before its
+// runs: a search for an id reads nothing else.
+func AppendHead(b []byte, id arcp.MessageID) []byte {
+	return appendID(append(b, version), arcp.MessagePrefix, id)
+}
+
+// CutHead reads what AppendHead wrote and returns what follows it.
+func CutHead(b []byte) (id arcp.MessageID, rest []byte, err error) {
+	r := reader{b: b}
+	r.version()
+	id = arcp.MessageID(r.id(arcp.MessagePrefix))
+	return id, b[r.off:], r.err
+}
+
 // DecodeRuns appends the runs of a record that begins at a number.
 func DecodeRuns(runs []sequence.Run, b []byte, first uint64) ([]sequence.Run, error) {
 	r := newReader(b)

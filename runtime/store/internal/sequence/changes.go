@@ -7,30 +7,56 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// Changes is what a batch does to what is stored. Sessions and jobs are each
-// named once.
+// Changes is what a batch does to what is stored. Sessions, jobs and feeds are
+// each named once. Deletions and the ends of sessions come after everything
+// else: no write of the batch makes anew what an earlier one has deleted.
 type Changes struct {
-	Sessions []*SessionChange
-	Jobs     []*JobChange
-	Follows  []FollowChange // in order: a later one of the same key wins
-	Records  []RecordChange // in order: a later one of the same key wins
-	LastID   arcp.MessageID // of the last event; empty: there were none
-	Deleted  uint64         // highest revision that a deleted record had
+	Sessions  []*SessionChange
+	Jobs      []*JobChange
+	Feeds     []*FeedChange
+	Deletions []Deletion
+	Follows   []FollowChange // in order: a later one of the same key wins
+	Records   []RecordChange // in order: a later one of the same key wins
+	LastID    arcp.MessageID // of the last event; empty: there were none
+	Deleted   uint64         // highest revision that a deleted record had
 
 	last *store.Event
 }
 
 // SessionChange is a session that the batch touched.
 type SessionChange struct {
-	ID      arcp.SessionID
-	Row     *store.Session // the new row; nil: unchanged
-	New     bool           // there was none before
-	Runs    []Run          // what it was given
-	Trimmed bool           // TrimmedTo has grown
-	LastSeq uint64
-	Trim    uint64 // TrimmedTo
+	ID    arcp.SessionID
+	Row   *store.Session // the new row; nil: unchanged
+	New   bool           // there was none before
+	Ended bool           // there is none any more, nor follows of it, nor ids of its submits
+	TrailChange
 
 	session *session
+}
+
+// FeedChange is a principal's feed that the batch touched. Of the runs those
+// without a job are announced: Events are theirs, in order.
+type FeedChange struct {
+	Principal string
+	Events    []*store.Event
+	TrailChange
+
+	feed *feed
+}
+
+// TrailChange is what the batch did to a trail.
+type TrailChange struct {
+	Runs    []Run // appended
+	Trimmed bool  // Trim has grown
+	Last    uint64
+	Trim    uint64 // up to where it is trimmed
+}
+
+// Deletion is a job that is deleted. Its records are among the changes.
+type Deletion struct {
+	Row    store.Job
+	Key    bool // it held its idempotency key
+	Submit bool // its submitting session knew it by the id of its submit
 }
 
 // JobChange is a job that the batch touched.
@@ -63,15 +89,18 @@ func (s *Status) Apply(j *store.Job) {
 	j.LastJSeq, j.LastSeq = s.LastJSeq, s.LastSeq
 }
 
-// Run is consecutive events of one job, given to a session with consecutive
-// numbers.
+// Run is consecutive events of one job with consecutive numbers in a trail. In
+// a feed it has neither a correlation id nor an origin and, if it was announced, no
+// job: then its numbers are its positions.
 type Run struct {
-	First         uint64 // event_seq of the first
+	First         uint64 // number of the first
 	Job           arcp.JobID
 	CorrelationID arcp.MessageID
 	Origin        bool
 	JSeq          uint64 // position of the first
 	N             uint64
+
+	Head *store.Event // the first, in the changes of a feed
 }
 
 // FollowKey names a follow.
@@ -98,8 +127,12 @@ type RecordChange struct {
 	Value []byte
 }
 
-// keptRuns bounds the room for runs that a reused SessionChange keeps.
-const keptRuns = 256
+// These bound the room for runs that a reused change keeps. Of sessions there
+// are many in a batch, of feeds few, which get all that is in it.
+const (
+	keptRuns     = 256
+	keptFeedRuns = 8192
+)
 
 // reset empties c; what it pointed to is used again.
 func (c *Changes) reset() {
@@ -107,15 +140,26 @@ func (c *Changes) reset() {
 		*jc = JobChange{}
 	}
 	for _, sc := range c.Sessions {
-		clear(sc.Runs)
-		if cap(sc.Runs) > keptRuns {
-			sc.Runs = nil
-		}
-		*sc = SessionChange{Runs: sc.Runs[:0]}
+		*sc = SessionChange{TrailChange: sc.emptied(keptRuns)}
 	}
+	for _, fc := range c.Feeds {
+		*fc = FeedChange{TrailChange: fc.emptied(keptFeedRuns)}
+	}
+	clear(c.Deletions)
 	clear(c.Follows)
 	clear(c.Records)
-	*c = Changes{Sessions: c.Sessions[:0], Jobs: c.Jobs[:0], Follows: c.Follows[:0], Records: c.Records[:0]}
+	*c = Changes{Sessions: c.Sessions[:0], Jobs: c.Jobs[:0], Feeds: c.Feeds[:0],
+		Deletions: c.Deletions[:0], Follows: c.Follows[:0], Records: c.Records[:0]}
+}
+
+// emptied is an empty change with the room of one that is done with, if that is
+// not too much.
+func (tc *TrailChange) emptied(kept int) TrailChange {
+	clear(tc.Runs)
+	if cap(tc.Runs) > kept {
+		return TrailChange{}
+	}
+	return TrailChange{Runs: tc.Runs[:0]}
 }
 
 // next extends s by one element, a used one if there is one behind its end.
@@ -140,16 +184,17 @@ func (jc *JobChange) finish() {
 	}
 }
 
-// addRun notes that the session was given n events of a job, extending the run
-// before if they follow on it.
-func (sc *SessionChange) addRun(f *follower, id arcp.JobID, first, jseq, n uint64) {
-	if k := len(sc.Runs) - 1; k >= 0 && sc.Runs[k].precedes(f, id, jseq) {
-		sc.Runs[k].N += n
+// add notes events that were appended, extending the run before if they follow
+// on it.
+func (tc *TrailChange) add(r Run) {
+	tc.Last = r.First + r.N - 1
+	if k := len(tc.Runs) - 1; k >= 0 && tc.Runs[k].precedes(&r) {
+		tc.Runs[k].N += r.N
 		return
 	}
-	sc.Runs = append(sc.Runs, Run{First: first, Job: id, CorrelationID: f.corr, Origin: f.origin, JSeq: jseq, N: n})
+	tc.Runs = append(tc.Runs, r)
 }
 
-func (r *Run) precedes(f *follower, id arcp.JobID, jseq uint64) bool {
-	return r.JSeq+r.N == jseq && r.Job == id && r.Origin == f.origin && r.CorrelationID == f.corr
+func (r *Run) precedes(next *Run) bool {
+	return r.JSeq+r.N == next.JSeq && r.Job == next.Job && r.Origin == next.Origin && r.CorrelationID == next.CorrelationID
 }

@@ -12,6 +12,7 @@ import (
 type verdict struct {
 	job      *job // the live job that Write.Job names
 	existing arcp.JobID
+	repeated bool
 	digest   string
 	refused  error
 }
@@ -19,7 +20,7 @@ type verdict struct {
 // check decides whether a write may happen, without a trace. What it has
 // allowed cannot fail except by an error of the source.
 func (c *Core) check(w *store.Write) (v verdict) {
-	if v.existing, v.digest = c.existing(w.Submit); v.existing != "" {
+	if v = c.existing(w); v.existing != "" {
 		return v
 	}
 	if w.Job != "" {
@@ -37,37 +38,69 @@ func (c *Core) check(w *store.Write) (v verdict) {
 
 // rules are the conditions of a write, in the order in which their errors win.
 var rules = [...]func(*Core, *store.Write) error{
-	(*Core).checkSession, (*Core).checkSubmit, (*Core).checkEvents,
-	(*Core).checkFollows, (*Core).checkPosition, (*Core).checkRecords,
+	(*Core).checkForm, (*Core).checkSession, (*Core).checkSubmit, (*Core).checkEvents,
+	(*Core).checkFollows, (*Core).checkPosition, (*Core).checkRecords, (*Core).checkDelete,
 }
 
-// existing returns the job that holds the idempotency key of a submit.
-func (c *Core) existing(row *store.Job) (arcp.JobID, string) {
-	if row == nil || row.IdempotencyKey == "" {
-		return "", ""
+// existing finds the job that a submit would make again.
+func (c *Core) existing(w *store.Write) (v verdict) {
+	row := w.Submit
+	if row == nil {
+		return v
 	}
-	if jc := c.keys[ikey{row.Principal, row.IdempotencyKey}]; jc != nil {
+	if w.Recheck && row.Session != "" && row.SubmitID != "" && !c.isGone(row.Session) {
+		v.existing, v.digest = c.submitted(row.Session, row.SubmitID)
+		v.repeated = true
+	}
+	if (v.existing == "" || c.isDead(v.existing)) && row.IdempotencyKey != "" {
+		v.existing, v.digest = c.holder(row.Principal, row.IdempotencyKey)
+		v.repeated = false
+	}
+	if v.existing == "" || c.isDead(v.existing) {
+		return verdict{}
+	}
+	return v
+}
+
+// holder returns the job that holds an idempotency key, also a dead one.
+func (c *Core) holder(principal, key string) (arcp.JobID, string) {
+	if jc := c.keys[ikey{principal, key}]; jc != nil {
 		return jc.ID, jc.Created.Digest
 	}
-	id, digest, err := c.src.Key(row.Principal, row.IdempotencyKey)
+	id, digest, err := c.src.Key(principal, key)
 	if err != nil {
-		c.fail(fmt.Errorf("idempotency key of %s: %w", row.Principal, err))
+		c.fail(fmt.Errorf("idempotency key of %s: %w", principal, err))
 	}
 	return id, digest
 }
 
+// submitted returns the job that a session submitted last with an id, also a
+// dead one. It is asked for too rarely for an index of the batch.
+func (c *Core) submitted(id arcp.SessionID, submit arcp.MessageID) (arcp.JobID, string) {
+	for _, jc := range slices.Backward(c.chg.Jobs) {
+		if row := jc.Created; row != nil && row.Session == id && row.SubmitID == submit {
+			return row.ID, row.Digest
+		}
+	}
+	job, digest, err := c.src.Submitted(id, submit)
+	if err != nil {
+		c.fail(fmt.Errorf("submits of %s: %w", id, err))
+	}
+	return job, digest
+}
+
 // claim returns the live job that a write is for, if its attempt is the job's.
 func (c *Core) claim(w *store.Write) (*job, error) {
-	j := c.jobs[w.Job]
-	switch {
-	case j == nil && c.ended(w.Job), j != nil && j.ended:
-		return nil, store.ErrTerminal
-	case j == nil:
-		return nil, notFound("job", string(w.Job))
-	case j.attempt != w.Attempt:
-		return nil, store.ErrFenced
+	if j := c.jobs[w.Job]; j != nil && !j.ended {
+		if j.attempt != w.Attempt {
+			return nil, store.ErrFenced
+		}
+		return j, nil
 	}
-	return j, nil
+	if c.knowsJob(w.Job) {
+		return nil, store.ErrTerminal
+	}
+	return nil, notFound("job", string(w.Job))
 }
 
 func (c *Core) ended(id arcp.JobID) bool {
@@ -82,14 +115,55 @@ func notFound(kind, id string) error { return fmt.Errorf("%s %q: %w", kind, id, 
 
 func invalid(what string) error { return fmt.Errorf("%w: %s", store.ErrInvalid, what) }
 
-func (c *Core) checkSession(w *store.Write) error {
+// checkForm refuses what cannot be meant, whatever is stored.
+func (c *Core) checkForm(w *store.Write) error {
 	switch {
-	case w.Session == nil && !w.NewSession:
-		return nil
-	case w.Session == nil || w.Session.ID == "":
+	case w.Session == nil && (w.NewSession || w.Attach), w.Session != nil && w.Session.ID == "":
 		return invalid("a session without an id")
-	case w.NewSession && c.session(w.Session.ID) != nil:
+	case w.NewSession && w.Attach:
+		return invalid("a new session that was there before")
+	case w.Session != nil && w.Session.ID == w.EndSession:
+		return invalid("a session that is put and ended")
+	case w.Recheck && w.Submit == nil:
+		return invalid("a repeated submit without a submit")
+	case w.DeleteJob != "" && touches(w, w.DeleteJob):
+		return invalid("a job that is changed and deleted")
+	case w.TrimFeed != nil && w.TrimFeed.Principal == "":
+		return invalid("a feed without a principal")
+	case w.Announce != nil && (w.Announce.Principal == "" || len(w.Announce.Events) == 0):
+		return invalid("an announcement to nobody, or of nothing")
+	case w.Announce != nil && len(w.Events) > 0:
+		return invalid("events of a job and announced ones")
+	}
+	return nil
+}
+
+// touches reports whether a write is about a job in another way than to delete
+// it.
+func touches(w *store.Write, id arcp.JobID) bool {
+	return w.Job == id || w.Submit != nil && w.Submit.ID == id ||
+		w.Follow != nil && w.Follow.Job == id || w.Unfollow != nil && w.Unfollow.Job == id ||
+		slices.ContainsFunc(w.Give, func(g store.Give) bool { return g.Job == id })
+}
+
+// checkSession lets only the connection with the stored epoch change a session.
+// What has ended does not come back.
+func (c *Core) checkSession(w *store.Write) error {
+	if w.Session == nil {
+		return nil
+	}
+	s := c.session(w.Session.ID)
+	switch {
+	case w.NewSession && (s != nil || c.isGone(w.Session.ID)):
 		return store.ErrExists
+	case w.NewSession:
+		return nil
+	case s == nil && w.Attach:
+		return notFound("session", string(w.Session.ID))
+	case s == nil && (w.Session.Epoch != 0 || c.isGone(w.Session.ID)):
+		return store.ErrFenced
+	case s != nil && s.epoch != w.Session.Epoch:
+		return store.ErrFenced
 	}
 	return nil
 }
@@ -103,9 +177,9 @@ func (c *Core) checkSubmit(w *store.Write) error {
 		return invalid("a submit without an id, or of a job that has ended")
 	case w.Job != "" || w.Attempt != 0 || w.NewAttempt:
 		return invalid("a submit that also names a job")
-	case c.jobs[row.ID] != nil || c.ended(row.ID):
+	case c.knowsJob(row.ID), c.isDead(row.ID):
 		return store.ErrExists
-	case row.Session != "" && !c.knowsSession(w, row.Session):
+	case row.Session != "" && row.Parent == "" && !c.knowsSession(w, row.Session): // a child's may have ended before its parent
 		return notFound("session", string(row.Session))
 	}
 	return nil
@@ -137,7 +211,7 @@ func (c *Core) checkFollows(w *store.Write) error {
 		case f == nil:
 		case !c.knowsSession(w, f.Session):
 			return notFound("session", string(f.Session))
-		case !c.knowsJob(w, f.Job):
+		case !c.knowsJob(f.Job) && (w.Submit == nil || w.Submit.ID != f.Job):
 			return notFound("job", string(f.Job))
 		}
 	}
@@ -145,6 +219,14 @@ func (c *Core) checkFollows(w *store.Write) error {
 }
 
 func (c *Core) checkPosition(w *store.Write) error {
+	for i := range w.Give {
+		switch g := &w.Give[i]; {
+		case g.JSeq == 0:
+			return invalid("an event without a position")
+		case !c.knowsJob(g.Job) && (w.Submit == nil || w.Submit.ID != g.Job):
+			return notFound("job", string(g.Job))
+		}
+	}
 	if w.Trim != nil && !c.knowsSession(w, w.Trim.Session) {
 		return notFound("session", string(w.Trim.Session))
 	}
@@ -167,11 +249,24 @@ func (c *Core) checkRecords(w *store.Write) error {
 	return nil
 }
 
-// knowsSession reports whether a session is there or made by this write.
-func (c *Core) knowsSession(w *store.Write, id arcp.SessionID) bool {
-	return w.Session != nil && w.Session.ID == id || c.session(id) != nil
+// checkDelete keeps live jobs.
+func (c *Core) checkDelete(w *store.Write) error {
+	if w.DeleteJob == "" {
+		return nil
+	}
+	if j := c.jobs[w.DeleteJob]; j != nil && !j.ended {
+		return fmt.Errorf("job %q: %w", w.DeleteJob, store.ErrLive)
+	}
+	return nil
 }
 
-func (c *Core) knowsJob(w *store.Write, id arcp.JobID) bool {
-	return w.Submit != nil && w.Submit.ID == id || c.jobs[id] != nil || c.ended(id)
+// knowsSession reports whether a session is there, or made by this write, and
+// not ended by it.
+func (c *Core) knowsSession(w *store.Write, id arcp.SessionID) bool {
+	return id != w.EndSession && (w.Session != nil && w.Session.ID == id || c.session(id) != nil)
+}
+
+// knowsJob reports whether a job is there, live or not.
+func (c *Core) knowsJob(id arcp.JobID) bool {
+	return !c.isDead(id) && (c.jobs[id] != nil || c.ended(id))
 }

@@ -14,10 +14,19 @@ type Source interface {
 	// Ended reports whether there is a job that has ended under the id. It is
 	// not asked about live ones.
 	Ended(id arcp.JobID) (bool, error)
+	// Job returns the row of a job; it is asked about those that are there.
+	Job(id arcp.JobID) (store.Job, error)
 	// Key returns the job that holds an idempotency key and its digest, or "".
 	Key(principal, key string) (arcp.JobID, string, error)
+	// Submitted returns the job that a session submitted last with an id, and its
+	// digest, or "".
+	Submitted(id arcp.SessionID, submit arcp.MessageID) (arcp.JobID, string, error)
+	// Feed returns the bounds of a principal's feed.
+	Feed(principal string) (trimmed, last uint64, err error)
 	// Rev returns the revision of a record, or 0.
 	Rev(key string) (uint64, error)
+	// Keys calls fn for the keys of records that begin with a prefix.
+	Keys(prefix string, fn func(key string)) error
 	// Events calls fn for a job's stored events after a position.
 	Events(id arcp.JobID, after uint64, fn func(*store.Event) bool) error
 }
@@ -28,31 +37,37 @@ type Core struct {
 	src      Source
 	ids      *arcp.IDSource
 	sessions map[arcp.SessionID]*session
+	feeds    map[string]*feed // by principal
 	jobs     map[arcp.JobID]*job
-	limit    int    // of sessions
+	limits   limits
 	batch    uint64 // counts calls of Decide
 	deleted  uint64 // highest revision that a deleted record had
 
 	chg    Changes
-	keys   map[ikey]*JobChange // taken in this batch
-	recs   map[string]uint64   // revisions after this batch's changes
-	runs   []store.Run         // slab for the results of this batch
-	marks  []arcp.TypeSet      // the events' bits, of one write
-	failed error               // of the source: nothing more can be decided
+	keys   map[ikey]*JobChange         // taken in this batch
+	recs   map[string]uint64           // revisions after this batch's changes
+	gone   map[arcp.SessionID]struct{} // sessions that ended in this batch
+	dead   map[arcp.JobID]struct{}     // jobs that were deleted in this batch
+	runs   []store.Run                 // slab for the results of this batch
+	marks  []arcp.TypeSet              // the events' bits, of one write
+	failed error                       // of the source: nothing more can be decided
 }
 
 type ikey struct{ principal, key string }
 
-// MaxSessions is how many sessions a Core keeps at most beside those that
-// follow a live job: about 10 MB.
+// MaxSessions is how many sessions, and how many feeds, a Core keeps at most
+// beside those that a live job points to: about 10 MB each.
 const MaxSessions = 1 << 16
+
+type limits struct{ sessions, feeds int }
 
 // New returns a Core without live jobs. deleted is Changes.Deleted of the last
 // batch that was stored, and ids must be past its LastID.
 func New(src Source, ids *arcp.IDSource, deleted uint64) *Core {
-	return &Core{src: src, ids: ids, limit: MaxSessions, deleted: deleted,
-		sessions: make(map[arcp.SessionID]*session), jobs: make(map[arcp.JobID]*job),
-		keys: make(map[ikey]*JobChange), recs: make(map[string]uint64)}
+	return &Core{src: src, ids: ids, limits: limits{MaxSessions, MaxSessions}, deleted: deleted,
+		sessions: make(map[arcp.SessionID]*session), feeds: make(map[string]*feed), jobs: make(map[arcp.JobID]*job),
+		keys: make(map[ikey]*JobChange), recs: make(map[string]uint64),
+		gone: make(map[arcp.SessionID]struct{}), dead: make(map[arcp.JobID]struct{})}
 }
 
 // Decide decides writes in order; each sees the ones before it. What it
@@ -69,7 +84,9 @@ func (c *Core) Decide(writes []*store.Write, results []store.Result) (*Changes, 
 			return nil, fmt.Errorf("write %d: %w", i, err)
 		}
 	}
-	c.end()
+	if c.end(); c.failed != nil {
+		return nil, c.failed
+	}
 	return &c.chg, nil
 }
 
@@ -78,6 +95,8 @@ func (c *Core) begin(writes []*store.Write) {
 	c.batch++
 	clear(c.keys)
 	clear(c.recs)
+	clear(c.gone)
+	clear(c.dead)
 	// The slab lives as long as a result that uses it: it is never reused.
 	c.runs = make([]store.Run, 0, len(writes))
 }
@@ -89,7 +108,7 @@ func (c *Core) decide(w *store.Write, r *store.Result) error {
 	case c.failed != nil:
 		return c.failed
 	case p.existing != "":
-		r.Existing, r.Digest = p.existing, p.digest
+		r.Existing, r.Repeated, r.Digest = p.existing, p.repeated, p.digest
 		return nil
 	case p.refused != nil:
 		r.Err = p.refused
@@ -103,19 +122,29 @@ func (c *Core) decide(w *store.Write, r *store.Result) error {
 func (c *Core) perform(w *store.Write, j *job, r *store.Result) {
 	first := len(c.runs)
 	if w.Session != nil {
-		c.putSession(w.Session)
+		r.Epoch = c.putSession(w)
+	}
+	if w.EndSession != "" {
+		c.endSession(w.EndSession)
 	}
 	if w.Submit != nil {
 		j = c.submit(w.Submit)
 	}
 	if w.Follow != nil {
-		c.follow(w.Follow)
+		r.From, r.More = c.follow(w.Follow)
 	}
 	if w.Unfollow != nil {
 		c.unfollow(w.Unfollow)
 	}
+	for i := range w.Give {
+		c.giveOne(&w.Give[i])
+	}
 	if j != nil {
 		c.advance(j, w)
+		r.Feed = c.publish(j, w.Events)
+	}
+	if w.Announce != nil {
+		r.Feed = c.announce(w.Announce)
 	}
 	if w.Trim != nil {
 		c.trim(w.Trim)
@@ -127,6 +156,15 @@ func (c *Core) perform(w *store.Write, j *job, r *store.Result) {
 		r.Unlogged = c.unlogged(j, w.Unlogged)
 	}
 	r.LastSeq = c.lastSeq(w)
+	if w.MarkFeed != "" {
+		r.FeedLast = c.feed(w.MarkFeed).last
+	}
+	if w.DeleteJob != "" {
+		c.deleteJob(w.DeleteJob)
+	}
+	if w.TrimFeed != nil {
+		c.trimFeed(w.TrimFeed)
+	}
 	if len(c.runs) > first {
 		r.Runs = c.runs[first:len(c.runs):len(c.runs)]
 	}
@@ -149,23 +187,23 @@ func (c *Core) end() {
 	for _, jc := range c.chg.Jobs {
 		jc.finish()
 		if jc.job.change = nil; jc.job.ended {
-			c.forget(jc.job)
+			jc.job.release()
+			delete(c.jobs, jc.ID)
 		}
 	}
 	for _, sc := range c.chg.Sessions {
 		sc.session.change = nil
 	}
+	for _, fc := range c.chg.Feeds {
+		fc.feed.change = nil
+	}
+	for i := range c.chg.Deletions {
+		c.settle(&c.chg.Deletions[i])
+	}
 	c.chg.Deleted = c.deleted
 	if c.chg.last != nil {
 		c.chg.LastID = c.chg.last.ID()
 	}
-	c.evict()
-}
-
-// forget drops a job that has ended.
-func (c *Core) forget(j *job) {
-	for i := range j.followers {
-		j.followers[i].session.follows--
-	}
-	delete(c.jobs, j.id)
+	evict(c.sessions, &c.limits.sessions)
+	evict(c.feeds, &c.limits.feeds)
 }

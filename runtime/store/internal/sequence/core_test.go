@@ -29,7 +29,13 @@ func (s *stub) Session(id arcp.SessionID) (store.Session, error) {
 	return row, nil
 }
 
-func (s *stub) Ended(arcp.JobID) (bool, error)                           { return false, s.err }
+func (s *stub) Ended(arcp.JobID) (bool, error)    { return false, s.err }
+func (s *stub) Job(arcp.JobID) (store.Job, error) { return store.Job{}, s.err }
+func (s *stub) Submitted(arcp.SessionID, arcp.MessageID) (arcp.JobID, string, error) {
+	return "", "", s.err
+}
+func (s *stub) Feed(string) (uint64, uint64, error)                      { return 0, 0, s.err }
+func (s *stub) Keys(string, func(string)) error                          { return s.err }
 func (s *stub) Key(string, string) (arcp.JobID, string, error)           { return "", "", s.err }
 func (s *stub) Rev(string) (uint64, error)                               { return 0, s.err }
 func (s *stub) Events(arcp.JobID, uint64, func(*store.Event) bool) error { return s.err }
@@ -39,7 +45,7 @@ func (s *stub) apply(chg *Changes) {
 		if c.Row != nil {
 			row = *c.Row
 		}
-		row.LastSeq, row.TrimmedTo = c.LastSeq, c.Trim
+		row.LastSeq, row.TrimmedTo = c.Last, c.Trim
 		s.sessions[c.ID] = row
 	}
 }
@@ -60,7 +66,7 @@ func decide(t *testing.T, c *Core, s *stub, w *store.Write) store.Result {
 func TestEviction(t *testing.T) {
 	s := &stub{sessions: map[arcp.SessionID]store.Session{}}
 	c := New(s, new(arcp.IDSource), 0)
-	c.limit = 8
+	c.limits.sessions = 8
 	event := func(id arcp.JobID) []*store.Event {
 		return []*store.Event{store.NewEvent(arcp.Log, time.Unix(1, 0), &store.Common{JobID: id}, "", []byte("{}"))}
 	}
@@ -96,14 +102,39 @@ func TestEviction(t *testing.T) {
 func TestPinned(t *testing.T) {
 	s := &stub{sessions: map[arcp.SessionID]store.Session{}}
 	c := New(s, new(arcp.IDSource), 0)
-	c.limit = 8
+	c.limits.sessions = 8
 	for i := range 30 {
 		id := arcp.SessionID(fmt.Sprint("sess_", i))
 		decide(t, c, s, &store.Write{Session: &store.Session{ID: id}, NewSession: true,
 			Submit: &store.Job{ID: arcp.JobID(fmt.Sprint("job_", i)), Session: id, State: arcp.StateAccepted}})
 	}
-	if len(c.sessions) != 30 || c.limit < 30 {
-		t.Errorf("%d sessions in memory, limit %d; want 30 and more than that", len(c.sessions), c.limit)
+	if len(c.sessions) != 30 || c.limits.sessions < 30 {
+		t.Errorf("%d sessions in memory, limit %d; want 30 and more than that", len(c.sessions), c.limits.sessions)
+	}
+}
+
+// TestHomeStays: a session stays in memory while a job that it submitted lives,
+// whether it follows it or not: the job's events are numbered by it.
+func TestHomeStays(t *testing.T) {
+	s := &stub{sessions: map[arcp.SessionID]store.Session{}}
+	c := New(s, new(arcp.IDSource), 0)
+	c.limits.sessions, c.limits.feeds = 8, 8
+	session := func(id arcp.SessionID) {
+		decide(t, c, s, &store.Write{Session: &store.Session{ID: id}, NewSession: true})
+	}
+	session("sess_home")
+	decide(t, c, s, &store.Write{Submit: &store.Job{ID: "job_1", Session: "sess_home", SubmitID: "m", Principal: "ann", State: arcp.StateAccepted},
+		Unfollow: &store.Follow{Session: "sess_home", Job: "job_1", CorrelationID: "m"}})
+	for i := range 20 {
+		session(arcp.SessionID(fmt.Sprint("sess_", i)))
+		decide(t, c, s, &store.Write{TrimFeed: &store.FeedTrim{Principal: fmt.Sprint("p", i), Position: 1}})
+	}
+	if len(c.sessions) > 8 || c.sessions["sess_home"] == nil || len(c.feeds) > 8 || c.feeds["ann"] == nil {
+		t.Errorf("%d sessions and %d feeds in memory; want at most 8 each, with those of the live job", len(c.sessions), len(c.feeds))
+	}
+	decide(t, c, s, &store.Write{EndSession: "sess_home"})
+	if c.sessions["sess_home"] != nil || c.jobs["job_1"].home != nil {
+		t.Error("a session that has ended is in memory")
 	}
 }
 
@@ -118,10 +149,30 @@ func TestSourceFails(t *testing.T) {
 		{Submit: &store.Job{ID: "job_1", State: arcp.StateQueued, IdempotencyKey: "k"}},
 		{Job: "job_1", Attempt: 1},
 		{Records: []store.Record{{Key: "k", Value: []byte("v")}}},
+		{EndSession: "sess_1"},
+		{DeleteJob: "job_1"},
+		{TrimFeed: &store.FeedTrim{Principal: "ann", Position: 1}},
+		{Submit: &store.Job{ID: "job_1", State: arcp.StateQueued, Session: "sess_1", SubmitID: "m"}, Recheck: true},
 	} {
 		c := New(s, new(arcp.IDSource), 0)
 		if _, err := c.Decide([]*store.Write{w}, make([]store.Result, 1)); !errors.Is(err, broken) {
 			t.Errorf("Decide(%+v) = %v, want the source's error", w, err)
 		}
+	}
+}
+
+// TestLastIDOfAnnounced: an announced event is the last of its batch like any other,
+// so that ids ascend over a restart, whatever the clock does.
+func TestLastIDOfAnnounced(t *testing.T) {
+	s := &stub{sessions: map[arcp.SessionID]store.Session{}}
+	c := New(s, new(arcp.IDSource), 0)
+	ev := store.NewEvent(arcp.EventEmit, time.Unix(1, 0), new(store.Common), "", []byte("{}"))
+	results := make([]store.Result, 1)
+	chg, err := c.Decide([]*store.Write{{Announce: &store.Announcement{Principal: "alice", Events: []*store.Event{ev}}}}, results)
+	if err != nil || results[0].Err != nil {
+		t.Fatalf("Decide = %v, %v", err, results[0].Err)
+	}
+	if chg.LastID == "" || chg.LastID != ev.ID() {
+		t.Errorf("the last id is %q, want %q", chg.LastID, ev.ID())
 	}
 }

@@ -1,35 +1,107 @@
 package sequence
 
 import (
+	"slices"
+
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// append gives events their ids and positions and hands them to the followers.
+// append gives events their ids and positions and hands them to who is to have
+// them: those with a route one by one.
 func (c *Core) append(j *job, events []*store.Event) {
-	union := c.stamp(j, events)
-	jc := j.change
-	if jc.Events == nil {
-		jc.Events = events[:len(events):len(events)]
-	} else {
-		jc.Events = append(jc.Events, events...)
-	}
-	for i := range j.followers {
-		f := &j.followers[i]
-		if f.home {
-			c.number(f, j, events)
+	for len(events) > 0 {
+		n := slices.IndexFunc(events, func(e *store.Event) bool { return e.Route != nil })
+		switch n {
+		case -1:
+			n = len(events)
+			c.appendPlain(j, events)
+		case 0:
+			n = 1
+			c.appendRouted(j, events[:1])
+		default:
+			c.appendPlain(j, events[:n])
 		}
-		c.give(f, j.id, events, c.marks, union)
+		events = events[n:]
 	}
+}
+
+// appendPlain appends events for who follows the job.
+func (c *Core) appendPlain(j *job, events []*store.Event) {
+	union := c.stamp(j, events)
+	for i := range j.followers {
+		c.hand(&j.followers[i], j, events, union)
+	}
+	j.logged(events)
+}
+
+// appendRouted appends one event for whom its route says.
+func (c *Core) appendRouted(j *job, events []*store.Event) {
+	bit := c.stamp(j, events)
+	for _, f := range c.receivers(j, events[0].Route, bit&arcp.Directed != 0) {
+		c.hand(&f, j, events, bit)
+	}
+	j.logged(events)
+}
+
+func (c *Core) hand(f *follower, j *job, events []*store.Event, union arcp.TypeSet) {
+	if f.home {
+		c.number(f, j, events)
+	}
+	c.give(f, j.id, events, c.marks, union)
+}
+
+func (j *job) logged(events []*store.Event) {
 	j.lastJSeq += uint64(len(events))
 	j.lastSeq = events[len(events)-1].OriginSeq
+}
+
+// receivers are who is given an event with a route, the home session first: its
+// numbers are the origin numbers of the others.
+func (c *Core) receivers(j *job, r *store.Route, directed bool) []follower {
+	var list []follower
+	var named []arcp.SessionID
+	if directed {
+		named = r.To
+	} else {
+		list = slices.Clone(j.followers)
+	}
+	if r.Reply != "" {
+		named = append(slices.Clip(named), r.Reply)
+	}
+	for _, id := range named {
+		if s := c.session(id); s != nil && !slices.ContainsFunc(list, func(f follower) bool { return f.session == s }) {
+			list = append(list, j.receiver(s))
+		}
+	}
+	for i := range list {
+		f := &list[i]
+		f.directed = directed
+		if r.ReplyTo != "" && (directed || f.session.id == r.Reply) {
+			f.corr = r.ReplyTo
+		}
+	}
+	if i := slices.IndexFunc(list, func(f follower) bool { return f.home }); i > 0 {
+		list[0], list[i] = list[i], list[0]
+	}
+	return list
+}
+
+// receiver is a session that is given single events, whether it follows the job
+// or not.
+func (j *job) receiver(s *session) follower {
+	if s == j.home {
+		return follower{session: s, corr: j.submitID, types: everything, home: true}
+	}
+	return follower{session: s, types: everything, origin: true}
 }
 
 // hidden marks an event that no session sees; its other bits mean nothing.
 const hidden arcp.TypeSet = 1 << 63
 
-// stamp mints ids, sets positions and, for a job that nobody is given, origin
-// numbers. It leaves the events' bits in c.marks and returns their union.
+// stamp mints ids, sets positions and, for a job that its home session is not
+// given, origin numbers: without a session they count on. It adds the events to
+// the job's change, leaves their bits in c.marks and returns the union of those.
 func (c *Core) stamp(j *job, events []*store.Event) (union arcp.TypeSet) {
 	c.marks = c.marks[:0]
 	var t arcp.Type
@@ -38,7 +110,7 @@ func (c *Core) stamp(j *job, events []*store.Event) (union arcp.TypeSet) {
 	for i, e := range events {
 		e.JSeq = j.lastJSeq + uint64(i) + 1
 		if j.home == nil {
-			e.OriginSeq = e.JSeq
+			e.OriginSeq = j.lastSeq + uint64(i) + 1
 		} else {
 			e.OriginSeq = j.home.last
 		}
@@ -49,6 +121,12 @@ func (c *Core) stamp(j *job, events []*store.Event) (union arcp.TypeSet) {
 		union |= bit
 	}
 	c.chg.last = events[len(events)-1]
+	jc := j.change
+	if jc.Events == nil {
+		jc.Events = events[:len(events):len(events)]
+	} else {
+		jc.Events = append(jc.Events, events...)
+	}
 	return union
 }
 
@@ -60,7 +138,13 @@ func bitOf(t arcp.Type) arcp.TypeSet {
 }
 
 // mask is the set of types that a follower is given.
-func (f *follower) mask() arcp.TypeSet { return f.session.view & f.types &^ hidden }
+func (f *follower) mask() arcp.TypeSet {
+	set := f.session.view & f.types &^ hidden
+	if !f.directed {
+		set &^= arcp.Directed
+	}
+	return set
+}
 
 // number sets the origin numbers of events that the home session is about to
 // be given: an event it does not see takes the last one before.
@@ -83,13 +167,16 @@ func (c *Core) give(f *follower, id arcp.JobID, events []*store.Event, marks []a
 	shown, first := events, f.session.last+1
 	sc := c.sessionChange(f.session)
 	if union&^mask == 0 {
-		sc.addRun(f, id, first, events[0].JSeq, uint64(len(events)))
+		sc.add(f.run(id, first, events[0].JSeq, uint64(len(events))))
 	} else {
 		shown = c.some(sc, f, id, events, marks)
 	}
-	f.session.last += uint64(len(shown))
-	sc.LastSeq = f.session.last
+	f.session.last = sc.Last
 	c.runs = append(c.runs, store.Run{Session: f.session.id, First: first, CorrelationID: f.corr, Origin: f.origin, Events: shown})
+}
+
+func (f *follower) run(id arcp.JobID, first, jseq, n uint64) Run {
+	return Run{First: first, Job: id, CorrelationID: f.corr, Origin: f.origin, JSeq: jseq, N: n}
 }
 
 // some notes the runs of those events that the follower sees and returns them.
@@ -99,7 +186,7 @@ func (c *Core) some(sc *SessionChange, f *follower, id arcp.JobID, events []*sto
 	for i, e := range events {
 		if marks[i]&mask != 0 {
 			shown = append(shown, e)
-			sc.addRun(f, id, f.session.last+uint64(len(shown)), e.JSeq, 1)
+			sc.add(f.run(id, f.session.last+uint64(len(shown)), e.JSeq, 1))
 		}
 	}
 	return shown

@@ -2,58 +2,59 @@ package sequence
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
 // follow gives a session what a job has so far and, while it lives, what comes.
-func (c *Core) follow(w *store.Follow) {
+// If there is more than w.Max it gives that much, and more says from where on the
+// rest is.
+func (c *Core) follow(w *store.Follow) (from uint64, more bool) {
 	f := follower{session: c.session(w.Session), corr: w.CorrelationID, types: w.Types, origin: w.Origin, row: true}
 	if f.types == 0 {
 		f.types = everything
 	}
 	j := c.jobs[w.Job]
-	c.history(&f, w.Job, j, w.From)
-	if j == nil || j.ended {
-		return
+	if w.New && j != nil && !j.ended && j.find(w.Session, w.CorrelationID) >= 0 {
+		return 0, false
+	}
+	if from, more = c.history(&f, w.Job, j, w.From, w.Max); more || w.Once || j == nil || j.ended {
+		return from, more
 	}
 	j.put(f)
 	if j.home == f.session && j.submitID == f.corr {
 		j.off = false
 	}
 	c.chg.Follows = append(c.chg.Follows, FollowChange{FollowKey: FollowKey{w.Session, w.Job, w.CorrelationID}, Types: f.types, Origin: f.origin})
+	return 0, false
 }
 
-// history gives the events after a position: the stored ones and then those of
-// this batch.
-func (c *Core) history(f *follower, id arcp.JobID, j *job, after uint64) {
-	var pending []*store.Event
-	isNew := false
-	if j != nil && j.change != nil {
-		pending, isNew = j.change.Events, j.change.Created != nil
-	}
+// history gives the events after a position, at most limit of them if that is
+// not 0: the stored ones and then those of this batch.
+func (c *Core) history(f *follower, id arcp.JobID, j *job, after, limit uint64) (from uint64, more bool) {
 	if j != nil && after >= j.lastJSeq {
-		return
+		return 0, false
 	}
-	var events []*store.Event
-	if !isNew && (len(pending) == 0 || after+1 < pending[0].JSeq) {
-		events = c.stored(id, after)
+	if limit == 0 {
+		limit = math.MaxUint64 - 1
 	}
-	for _, e := range pending {
-		if e.JSeq > after {
-			events = append(events, e)
-		}
+	events := c.after(j, id, after, limit+1)
+	if more = uint64(len(events)) > limit; more {
+		events = events[:limit]
+		from = events[limit-1].JSeq
 	}
 	if len(events) > 0 {
 		c.giveMarked(f, id, events)
 	}
+	return from, more
 }
 
-func (c *Core) stored(id arcp.JobID, after uint64) (events []*store.Event) {
+func (c *Core) stored(id arcp.JobID, after, limit uint64) (events []*store.Event) {
 	err := c.src.Events(id, after, func(e *store.Event) bool {
 		events = append(events, e)
-		return true
+		return uint64(len(events)) < limit
 	})
 	if err != nil {
 		c.fail(fmt.Errorf("events of %s: %w", id, err))
@@ -73,6 +74,41 @@ func (c *Core) giveMarked(f *follower, id arcp.JobID, events []*store.Event) {
 		union |= bit
 	}
 	c.give(f, id, events, marks, union)
+}
+
+// giveOne gives a session, if it is there, one event of a job.
+func (c *Core) giveOne(w *store.Give) {
+	j := c.jobs[w.Job]
+	f := follower{session: c.session(w.Session), types: everything, origin: true}
+	if f.session == nil {
+		return
+	}
+	if j != nil && !j.ended {
+		f = j.receiver(f.session)
+	}
+	f.directed = true
+	if events := c.after(j, w.Job, w.JSeq-1, 1); len(events) > 0 {
+		c.giveMarked(&f, w.Job, events)
+	}
+}
+
+// after returns up to limit of a job's events after a position: the stored ones
+// and then those of this batch. j is nil for a job that has ended.
+func (c *Core) after(j *job, id arcp.JobID, after, limit uint64) []*store.Event {
+	var pending, events []*store.Event
+	isNew := false
+	if j != nil && j.change != nil {
+		pending, isNew = j.change.Events, j.change.Created != nil
+	}
+	if !isNew && (len(pending) == 0 || after+1 < pending[0].JSeq) {
+		events = c.stored(id, after, limit)
+	}
+	for _, e := range pending {
+		if e.JSeq > after && uint64(len(events)) < limit {
+			events = append(events, e)
+		}
+	}
+	return events
 }
 
 // unfollow ends a follow; ending one that is not there changes nothing.

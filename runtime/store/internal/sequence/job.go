@@ -10,7 +10,9 @@ import (
 // job is what deciding needs of a live job.
 type job struct {
 	id        arcp.JobID
-	home      *session // that submitted it; may be nil
+	session   arcp.SessionID // that submitted it; may be empty, or have ended
+	home      *session       // the same while it is there
+	feed      *feed          // of its principal; nil: it has none
 	submitID  arcp.MessageID
 	followers []follower
 	state     arcp.JobState
@@ -30,6 +32,8 @@ type follower struct {
 	origin  bool
 	home    bool // its numbers are the job's origin numbers
 	row     bool // it is stored; else it follows from the job's row
+
+	directed bool // it is given an event of a directed type
 }
 
 const everything = ^arcp.TypeSet(0)
@@ -42,7 +46,7 @@ func (c *Core) Load(row *store.Job, follows []FollowChange) error {
 		f := &follows[i]
 		if f.Off {
 			j.drop(f.FollowKey)
-			j.off = true
+			j.off = j.home != nil
 		} else if s := c.session(f.Session); s != nil {
 			j.put(follower{session: s, corr: f.CorrelationID, types: f.Types, origin: f.Origin, row: true})
 		}
@@ -51,7 +55,11 @@ func (c *Core) Load(row *store.Job, follows []FollowChange) error {
 }
 
 func (c *Core) addJob(row *store.Job) *job {
-	j := &job{id: row.ID, submitID: row.SubmitID, state: row.State, attempt: max(row.Attempt, 1)}
+	j := &job{id: row.ID, session: row.Session, submitID: row.SubmitID, state: row.State, attempt: max(row.Attempt, 1)}
+	if row.Principal != "" {
+		j.feed = c.feed(row.Principal)
+		j.feed.jobs++
+	}
 	if row.Session != "" {
 		if j.home = c.session(row.Session); j.home != nil {
 			j.put(follower{session: j.home, corr: row.SubmitID, types: everything})
@@ -70,7 +78,7 @@ func (j *job) put(f follower) {
 		j.followers[i] = f
 		return
 	}
-	f.session.follows++
+	f.session.hold(j)
 	i := slices.IndexFunc(j.followers, func(o follower) bool { return f.before(&o) })
 	if i < 0 {
 		i = len(j.followers)
@@ -99,9 +107,32 @@ func (j *job) drop(k FollowKey) (f follower, ok bool) {
 		return f, false
 	}
 	f = j.followers[i]
-	f.session.follows--
 	j.followers = slices.Delete(j.followers, i, i+1)
+	if f.session != j.home && !slices.ContainsFunc(j.followers, func(o follower) bool { return o.session == f.session }) {
+		delete(f.session.jobs, j)
+	}
 	return f, true
+}
+
+// leave drops a session that ends, as a follower and as the home.
+func (j *job) leave(s *session) {
+	j.followers = slices.DeleteFunc(j.followers, func(f follower) bool { return f.session == s })
+	if j.home == s {
+		j.home, j.off = nil, false
+	}
+}
+
+// release lets go of the sessions and the feed of a job that has ended.
+func (j *job) release() {
+	for i := range j.followers {
+		delete(j.followers[i].session.jobs, j)
+	}
+	if j.home != nil {
+		delete(j.home.jobs, j)
+	}
+	if j.feed != nil {
+		j.feed.jobs--
+	}
 }
 
 func (c *Core) jobChange(j *job) *JobChange {

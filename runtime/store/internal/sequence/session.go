@@ -1,10 +1,8 @@
 package sequence
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -12,13 +10,21 @@ import (
 
 // session is what deciding needs of a session.
 type session struct {
-	id      arcp.SessionID
-	last    uint64 // highest number given
-	trimmed uint64
-	view    arcp.TypeSet
-	follows int    // live jobs' followers that point here: it must stay
-	used    uint64 // batch it was last asked for in
-	change  *SessionChange
+	id arcp.SessionID
+	trail
+	view   arcp.TypeSet
+	epoch  uint32
+	jobs   map[*job]struct{} // live ones that it submitted or follows: it must stay
+	change *SessionChange
+}
+
+func (s *session) idle() bool { return len(s.jobs) == 0 }
+
+func (s *session) hold(j *job) {
+	if s.jobs == nil {
+		s.jobs = make(map[*job]struct{})
+	}
+	s.jobs[j] = struct{}{}
 }
 
 // session returns a session, from memory or the source; nil if there is none.
@@ -26,6 +32,9 @@ func (c *Core) session(id arcp.SessionID) *session {
 	if s := c.sessions[id]; s != nil {
 		s.used = c.batch
 		return s
+	}
+	if c.isGone(id) {
+		return nil
 	}
 	row, err := c.src.Session(id)
 	if err != nil {
@@ -37,8 +46,16 @@ func (c *Core) session(id arcp.SessionID) *session {
 	return c.addSession(&row)
 }
 
+// isGone reports whether a session has ended in this batch: the source still
+// knows it.
+func (c *Core) isGone(id arcp.SessionID) bool {
+	_, ok := c.gone[id]
+	return ok
+}
+
 func (c *Core) addSession(row *store.Session) *session {
-	s := &session{id: row.ID, last: row.LastSeq, trimmed: row.TrimmedTo, view: row.View(), used: c.batch}
+	s := &session{id: row.ID, view: row.View(), epoch: row.Epoch,
+		trail: trail{last: row.LastSeq, trimmed: row.TrimmedTo, used: c.batch}}
 	c.sessions[s.id] = s
 	return s
 }
@@ -52,55 +69,51 @@ func (c *Core) fail(err error) {
 func (c *Core) sessionChange(s *session) *SessionChange {
 	if s.change == nil {
 		c.chg.Sessions, s.change = next(c.chg.Sessions)
-		s.change.ID, s.change.session, s.change.LastSeq, s.change.Trim = s.id, s, s.last, s.trimmed
+		s.change.ID, s.change.session, s.change.Last, s.change.Trim = s.id, s, s.last, s.trimmed
 	}
 	return s.change
 }
 
-func (c *Core) putSession(row *store.Session) {
+// firstEpoch is that of a session's first connection.
+const firstEpoch = 1
+
+// putSession creates a session or replaces its row and returns its epoch.
+func (c *Core) putSession(w *store.Write) uint32 {
+	row := *w.Session
 	s := c.session(row.ID)
 	isNew := s == nil
 	if isNew {
-		fresh := *row
-		fresh.LastSeq, fresh.TrimmedTo = 0, 0
-		s = c.addSession(&fresh)
+		row.LastSeq, row.TrimmedTo, row.Epoch = 0, 0, firstEpoch
+		s = c.addSession(&row)
 	}
-	s.view = row.View()
+	if w.Attach {
+		s.epoch++
+	}
+	row.Epoch, s.view = s.epoch, row.View()
 	sc := c.sessionChange(s)
-	sc.Row = row
+	sc.Row = &row
 	sc.New = sc.New || isNew
+	return s.epoch
+}
+
+// endSession deletes a session; one that is not there changes nothing. Its jobs
+// go on without it.
+func (c *Core) endSession(id arcp.SessionID) {
+	s := c.session(id)
+	if s == nil {
+		return
+	}
+	for j := range s.jobs {
+		j.leave(s)
+	}
+	c.sessionChange(s).Ended = true
+	delete(c.sessions, id)
+	c.gone[id] = struct{}{}
 }
 
 func (c *Core) trim(t *store.Trim) {
-	s := c.session(t.Session)
-	upTo := min(t.Seq, s.last)
-	if upTo <= s.trimmed {
-		return
-	}
-	s.trimmed = upTo
-	sc := c.sessionChange(s)
-	sc.Trim, sc.Trimmed = upTo, true
-}
-
-// evict bounds how many sessions are in memory: those that were not used for
-// longest go, down to three quarters of the bound. Those that follow a live
-// job stay whatever the bound.
-func (c *Core) evict() {
-	if len(c.sessions) <= c.limit {
-		return
-	}
-	var idle []*session
-	for _, s := range c.sessions {
-		if s.follows == 0 {
-			idle = append(idle, s)
-		}
-	}
-	slices.SortFunc(idle, func(a, b *session) int { return cmp.Compare(a.used, b.used) })
-	spare := min(len(c.sessions)-c.limit/4*3, len(idle))
-	for _, s := range idle[:spare] {
-		delete(c.sessions, s.id)
-	}
-	if pinned := len(c.sessions) - (len(idle) - spare); pinned > c.limit/2 {
-		c.limit = 2 * pinned // or every batch would search in vain
+	if s := c.session(t.Session); s.trim(t.Seq) {
+		sc := c.sessionChange(s)
+		sc.Trim, sc.Trimmed = s.trimmed, true
 	}
 }

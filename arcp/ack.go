@@ -1,0 +1,148 @@
+package arcp
+
+import "bytes"
+
+// ReadAck reads the frame of a session.ack in its everyday form: a client may
+// acknowledge each event, so it must cost next to nothing. It reports false for
+// anything else, also if it is a session.ack that is malformed, has white space or
+// further members: that has to be decoded in full.
+func ReadAck(frame []byte, id SessionID) (seq uint64, ok bool) {
+	r := ackReader{rest: frame}
+	if !r.skip(`{`) {
+		return 0, false
+	}
+	for {
+		bit, ok := r.member(id)
+		if !ok || r.seen&bit != 0 {
+			return 0, false
+		}
+		r.seen |= bit
+		if r.skip(`,`) {
+			continue
+		}
+		return r.seq, string(r.rest) == `}` && r.seen&ackRequired == ackRequired
+	}
+}
+
+// ackReader goes through a frame. Each of its methods takes what it is named
+// after off rest, or reports false.
+type ackReader struct {
+	rest []byte
+	seq  uint64
+	seen uint8
+}
+
+// The members of an acknowledgement.
+const (
+	ackVersion uint8 = 1 << iota
+	ackID
+	ackType
+	ackTime
+	ackPayload
+	ackSession
+	ackRequired = ackVersion | ackID | ackType | ackTime | ackPayload
+)
+
+func (r *ackReader) skip(text string) bool {
+	if len(r.rest) < len(text) || string(r.rest[:len(text)]) != text {
+		return false
+	}
+	r.rest = r.rest[len(text):]
+	return true
+}
+
+// text takes a string up to its quote. What is in it is checked by who uses it: a
+// text that is compared or has only some characters has no escapes.
+func (r *ackReader) text() ([]byte, bool) {
+	if len(r.rest) == 0 || r.rest[0] != '"' {
+		return nil, false
+	}
+	n := bytes.IndexByte(r.rest[1:], '"')
+	if n < 0 {
+		return nil, false
+	}
+	text := r.rest[1 : 1+n]
+	r.rest = r.rest[2+n:]
+	return text, true
+}
+
+func (r *ackReader) member(id SessionID) (bit uint8, ok bool) {
+	name, ok := r.text()
+	if !ok || !r.skip(`:`) {
+		return 0, false
+	}
+	if string(name) == "payload" {
+		return ackPayload, r.payload()
+	}
+	text, ok := r.text()
+	if !ok {
+		return 0, false
+	}
+	switch string(name) {
+	case "arcp":
+		return ackVersion, string(text) == "1.1" || string(text) == "1.0" || string(text) == "1"
+	case "id":
+		return ackID, plainID(text)
+	case "type":
+		return ackType, string(text) == string(SessionAck)
+	case "timestamp":
+		return ackTime, plainTime(text)
+	case "session_id":
+		return ackSession, string(text) == string(id)
+	}
+	return 0, false
+}
+
+func (r *ackReader) payload() bool {
+	if !r.skip(`{"last_processed_seq":`) {
+		return false
+	}
+	n := 0
+	for n < len(r.rest) && n < 19 && isDigit(r.rest[n]) { // 19 digits do not overflow
+		r.seq = r.seq*10 + uint64(r.rest[n]-'0')
+		n++
+	}
+	if n == 0 || n > 1 && r.rest[0] == '0' {
+		return false
+	}
+	r.rest = r.rest[n:]
+	return r.skip(`}`)
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+// plainID is ValidID for a text that has no escapes.
+func plainID(text []byte) bool {
+	for _, c := range text {
+		if c <= ' ' || c > '~' || c == '\\' {
+			return false
+		}
+	}
+	return 0 < len(text) && len(text) <= MaxIDLen
+}
+
+// plainTime reports whether text is a time of RFC 3339 in UTC.
+func plainTime(text []byte) bool {
+	const form = "0000-00-00T00:00:00"
+	if len(text) <= len(form) || len(text) > len(form)+len(".000000000Z") || text[len(text)-1] != 'Z' {
+		return false
+	}
+	for i := range len(form) {
+		if form[i] == '0' && !isDigit(text[i]) || form[i] != '0' && text[i] != form[i] {
+			return false
+		}
+	}
+	fraction := text[len(form) : len(text)-1]
+	for i, c := range fraction {
+		if i == 0 && c != '.' || i > 0 && !isDigit(c) {
+			return false
+		}
+	}
+	two := func(i int) int { return int(text[i]-'0')*10 + int(text[i+1]-'0') }
+	month, day := two(5), two(8)
+	return len(fraction) != 1 && text[0] != '0' && 1 <= month && month <= 12 && 1 <= day && day <= monthDays[month] &&
+		two(11) <= 23 && two(14) <= 59 && two(17) <= 59
+}
+
+// monthDays leaves the leap day out: it is decoded in full.
+var monthDays = [...]int{1: 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31}

@@ -1,0 +1,272 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// WorkerCall is one attempt of a job, as the worker sees it that does it. It may be
+// used from any number of goroutines, until its handler returns. What it says goes
+// out in the order of the calls; an error means that the client has ended.
+type WorkerCall struct {
+	JobID     arcp.JobID
+	Tool      string // name@version
+	Arguments arcp.Raw
+	Attempt   uint32
+	TraceID   string
+	Lease     arcp.Raw  // what the job may do; nil: nothing
+	Deadline  time.Time // zero: none
+	Restored  arcp.Raw  // data of the checkpoint to go on from; nil: the start
+
+	w        *worker
+	dispatch arcp.MessageID
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	beats    uint64 // the beater's
+
+	// Guarded by worker.mu.
+	halted   arcp.MessageID // the interrupt that is not answered
+	halt     chan struct{}  // closed by an interrupt
+	resumed  chan struct{}  // closed by its answer
+	guidance string
+	beat     arcp.MessageID // the latest heartbeat
+	said     bool           // its outcome, or nobody waits for that: it does not count any more
+}
+
+func newWorkerCall(w *worker, env *arcp.Envelope, p *arcp.ToolInvokePayload) *WorkerCall {
+	call := &WorkerCall{JobID: env.JobID, Tool: p.Tool, Arguments: p.Arguments, Attempt: p.Attempt, TraceID: env.TraceID, Lease: p.Lease,
+		Deadline: p.Deadline, w: w, dispatch: env.ID, halt: make(chan struct{}), resumed: make(chan struct{})}
+	if p.Checkpoint != nil {
+		call.Restored = p.Checkpoint.Data
+	}
+	call.ctx, call.cancel = context.WithCancelCause(w.c.life)
+	return call
+}
+
+// run does the attempt and says what came of it.
+func (call *WorkerCall) run(handle func(context.Context, *WorkerCall) (any, error)) {
+	defer call.cancel(nil)
+	env := call.outcome(call.try(handle))
+	call.w.mu.Lock()
+	call.said = true
+	call.w.mu.Unlock()
+	// The answer only says that it was heard. Without a session nobody waits for it.
+	if answer, err := call.w.c.Call(call.w.c.life, env); err == nil && answer.Type == arcp.Nack {
+		call.w.c.opts.Log("the outcome of a job was not taken", "job", call.JobID, "error", RemoteErrorOf(&answer))
+	}
+	call.w.mu.Lock()
+	defer call.w.mu.Unlock()
+	delete(call.w.running, call.dispatch)
+}
+
+func (call *WorkerCall) try(handle func(context.Context, *WorkerCall) (any, error)) (result any, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			result, err = nil, arcp.Errorf(arcp.CodeInternal, "the worker's handler panicked: %v", v)
+		}
+	}()
+	return handle(call.ctx, call)
+}
+
+// outcome is the last message of the attempt.
+func (call *WorkerCall) outcome(result any, err error) arcp.Envelope {
+	if err == nil {
+		var raw arcp.Raw
+		if raw, err = arcp.Marshal(result); err == nil {
+			return call.frame(arcp.ToolResult, arcp.ToolResultPayload{Value: raw})
+		}
+		err = fmt.Errorf("the result cannot be encoded: %w", err)
+	}
+	return call.frame(arcp.ToolError, errorOf(call.ctx, err))
+}
+
+// errorOf is a handler's error as the runtime is told.
+func errorOf(ctx context.Context, err error) *arcp.Error {
+	if cancelled, ok := errors.AsType[*cancelledError](context.Cause(ctx)); ok {
+		return arcp.Errorf(arcp.CodeCancelled, "%s", cancelled.reason)
+	}
+	if e, ok := errors.AsType[*arcp.Error](err); ok {
+		return e
+	}
+	if failed, ok := errors.AsType[*JobError](err); ok { // of a child
+		return &arcp.Error{Code: failed.Code, Message: failed.Message, Retryable: failed.Retryable, Details: failed.Details}
+	}
+	if ctx.Err() != nil {
+		return arcp.Errorf(arcp.CodeUnavailable, "the worker ended")
+	}
+	return arcp.Errorf(arcp.CodeUnknown, "%s", err)
+}
+
+// frame is a message about the attempt.
+func (call *WorkerCall) frame(t arcp.Type, payload any) arcp.Envelope {
+	env := arcp.Frame(t, payload)
+	env.JobID, env.CorrelationID = call.JobID, call.dispatch
+	return env
+}
+
+func (call *WorkerCall) say(t arcp.Type, payload any) error {
+	raw, err := arcp.Marshal(payload)
+	if err != nil {
+		return fmt.Errorf("%s: %w", t, err)
+	}
+	env := arcp.Envelope{Type: t, JobID: call.JobID, CorrelationID: call.dispatch, Payload: raw}
+	return call.w.c.send(call.ctx, &env, false)
+}
+
+// Log emits a log event.
+func (call *WorkerCall) Log(level, message string, attributes any) error {
+	p := arcp.LogPayload{Level: level, Message: message}
+	if attributes != nil {
+		raw, err := arcp.Marshal(attributes)
+		if err != nil {
+			return fmt.Errorf("log: %w", err)
+		}
+		p.Attributes = raw
+	}
+	return call.say(arcp.Log, p)
+}
+
+// Progress says how far the job is.
+func (call *WorkerCall) Progress(p arcp.JobProgressPayload) error {
+	return call.say(arcp.JobProgress, p)
+}
+
+// Metric emits a measurement; one named cost.… spends the job's budget.
+func (call *WorkerCall) Metric(p arcp.MetricPayload) error { return call.say(arcp.Metric, p) }
+
+// Emit emits an event.
+func (call *WorkerCall) Emit(name string, data any) error {
+	raw, err := arcp.Marshal(data)
+	if err != nil {
+		return fmt.Errorf("event.emit: %w", err)
+	}
+	return call.say(arcp.EventEmit, arcp.EventEmitPayload{Name: name, Data: raw})
+}
+
+// Checkpoint makes a place to go on from: an attempt after this one is given data
+// as Restored. It returns when that is durable.
+func (call *WorkerCall) Checkpoint(ctx context.Context, label string, data any) error {
+	raw, err := arcp.Marshal(data)
+	if err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	_, err = call.ask(ctx, arcp.JobCheckpoint, arcp.JobCheckpointPayload{Label: label, Data: raw}, arcp.Ack)
+	return err
+}
+
+// Ask asks a person for a value. An answer that nobody gives is a *RemoteError.
+func (call *WorkerCall) Ask(ctx context.Context, p arcp.HumanInputRequestPayload) (arcp.HumanInputResponsePayload, error) {
+	env, err := call.ask(ctx, arcp.HumanInputRequest, p, arcp.HumanInputResponse)
+	if err != nil {
+		return arcp.HumanInputResponsePayload{}, err
+	}
+	return arcp.DecodePayload[arcp.HumanInputResponsePayload](&env)
+}
+
+// Choose asks a person for a choice.
+func (call *WorkerCall) Choose(ctx context.Context, p arcp.HumanChoiceRequestPayload) (arcp.HumanChoiceResponsePayload, error) {
+	env, err := call.ask(ctx, arcp.HumanChoiceRequest, p, arcp.HumanChoiceResponse)
+	if err != nil {
+		return arcp.HumanChoiceResponsePayload{}, err
+	}
+	return arcp.DecodePayload[arcp.HumanChoiceResponsePayload](&env)
+}
+
+// Permit asks for a permission that the job's lease does not have. That it is denied
+// is an *arcp.Error, PERMISSION_DENIED.
+func (call *WorkerCall) Permit(ctx context.Context, p arcp.PermissionRequestPayload) (arcp.PermissionGrantPayload, error) {
+	env, err := call.ask(ctx, arcp.PermissionRequest, p, arcp.PermissionGrant)
+	if err != nil && env.Type == arcp.PermissionDeny {
+		said, _ := arcp.DecodePayload[arcp.PermissionDenyPayload](&env) // that it is denied is enough
+		return arcp.PermissionGrantPayload{}, arcp.Errorf(arcp.CodePermissionDenied, "%s", said.Reason)
+	}
+	if err != nil {
+		return arcp.PermissionGrantPayload{}, err
+	}
+	return arcp.DecodePayload[arcp.PermissionGrantPayload](&env)
+}
+
+// Call runs another tool as a child of the job, within its lease, and waits for
+// what comes of it: a child that failed is a *JobError.
+func (call *WorkerCall) Call(ctx context.Context, r InvokeRequest) (arcp.Raw, error) {
+	r.JobID, r.DiscardEvents = call.JobID, true
+	job, err := call.w.c.Invoke(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	result, err := job.Wait(ctx)
+	return result.Value, err
+}
+
+// ask waits for an answer, over as many connections as it takes.
+func (call *WorkerCall) ask(ctx context.Context, t arcp.Type, payload any, want arcp.Type) (arcp.Envelope, error) {
+	ctx, stop := joined(ctx, call.ctx)
+	defer stop()
+	return call.w.c.request(ctx, call.frame(t, payload), want, nil)
+}
+
+// joined is a context that ends with either.
+func joined(a, b context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(a)
+	undo := context.AfterFunc(b, func() { cancel(context.Cause(b)) })
+	return ctx, func() { undo(); cancel(nil) }
+}
+
+// Interrupted returns a channel that is closed while a client has interrupted the
+// job. It is asked for anew after each Yield.
+func (call *WorkerCall) Interrupted() <-chan struct{} {
+	call.w.mu.Lock()
+	defer call.w.mu.Unlock()
+	return call.halt
+}
+
+// Yield waits while a client has interrupted the job, and returns the guidance that
+// came with the answer. Tools that say that they are interruptible call it where
+// they can stop for a while.
+func (call *WorkerCall) Yield(ctx context.Context) (guidance string, err error) {
+	for {
+		call.w.mu.Lock()
+		halted, resumed := call.halted, call.resumed
+		guidance, call.guidance = call.guidance, ""
+		call.w.mu.Unlock()
+		if halted == "" {
+			return guidance, context.Cause(call.ctx)
+		}
+		select {
+		case <-resumed:
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		case <-call.ctx.Done():
+			return "", context.Cause(call.ctx)
+		}
+	}
+}
+
+// drop ends a call that nobody waits for. Called with worker.mu.
+func (call *WorkerCall) drop(reason string) {
+	call.said = true
+	call.cancel(&cancelledError{reason})
+}
+
+// interrupt is called with worker.mu.
+func (call *WorkerCall) interrupt(id arcp.MessageID) {
+	if call.halted == "" {
+		close(call.halt)
+		call.resumed = make(chan struct{})
+	}
+	call.halted = id
+}
+
+// resume is called with worker.mu.
+func (call *WorkerCall) resume(guidance string) {
+	if call.halted == "" {
+		return
+	}
+	call.halted, call.guidance = "", guidance
+	call.halt = make(chan struct{})
+	close(call.resumed)
+}

@@ -1,0 +1,252 @@
+package arcp
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// What the runtime's own tools return that clients read, too: the shapes of SPEC.md
+// §7.3 to §7.6. Times are in UTC; a zero one is left out unless its member is
+// required. Members that a version does not know are ignored.
+
+// Page is one page of a list. Items is never null. NextCursor is empty on the last
+// page; it is opaque, and good only for the same list of the same caller, with the
+// same filters.
+type Page[T any] struct {
+	Items      []T    `json:"items"`
+	NextCursor string `json:"next_cursor,omitzero"`
+}
+
+// JobView is what jobs.get returns (§7.3).
+type JobView struct {
+	JobID        JobID     `json:"job_id"`
+	Agent        string    `json:"agent"` // name@version
+	Status       JobState  `json:"status"`
+	Attempt      uint32    `json:"attempt"` // the latest, from 1
+	CreatedAt    time.Time `json:"created_at"`
+	EndedAt      time.Time `json:"ended_at,omitzero"`
+	SessionID    SessionID `json:"session_id,omitzero"` // that submitted it
+	TraceID      string    `json:"trace_id,omitzero"`
+	LastEventSeq uint64    `json:"last_event_seq"`   // in the numbers of that session
+	Outcome      Raw       `json:"outcome,omitzero"` // the payload of the terminal event, once it has ended
+}
+
+// States of a SessionView.
+const (
+	SessionConnected = "connected"
+	SessionDetached  = "detached" // without a connection; it can be resumed
+)
+
+// SessionView is a row of sessions.list (§7.3).
+type SessionView struct {
+	SessionID    SessionID `json:"session_id"`
+	Principal    string    `json:"principal"`
+	State        string    `json:"state"` // SessionConnected or SessionDetached
+	CreatedAt    time.Time `json:"created_at"`
+	DetachedAt   time.Time `json:"detached_at,omitzero"`
+	LastEventSeq uint64    `json:"last_event_seq"`
+	AckedSeq     uint64    `json:"acked_seq,omitzero"`   // to here the client has acknowledged events; 0: none
+	ClientKind   string    `json:"client_kind,omitzero"` // as its client says
+	Transport    string    `json:"transport,omitzero"`   // of its connection, like Remote
+	Remote       string    `json:"remote,omitzero"`      // the peer's address, as the listener sees it
+}
+
+// ToolPage is what tools.list returns (§7.5).
+type ToolPage struct {
+	Page[ToolEntry]
+	Generation uint64 `json:"generation"` // of the base catalogue
+}
+
+// ToolEntry is a name of the catalogue, with what the bare name means.
+type ToolEntry struct {
+	Name        string   `json:"name"`
+	Version     string   `json:"version"`  // that the bare name stands for
+	Versions    []string `json:"versions"` // all of them, the newest first
+	Description string   `json:"description,omitzero"`
+	SideEffect  string   `json:"side_effect"`
+	Source      string   `json:"source"`
+	Approval    Raw      `json:"approval"`           // "none", "manual" or {"auto":{"rule":…}}
+	MinTrust    string   `json:"min_trust,omitzero"` // empty: any
+}
+
+// ToolView is what tools.describe returns: all of §7.1.
+type ToolView struct {
+	Name          string     `json:"name"`
+	Version       string     `json:"version"`
+	Versions      []string   `json:"versions"`
+	Description   string     `json:"description,omitzero"`
+	InputSchema   Raw        `json:"input_schema,omitzero"`
+	OutputSchema  Raw        `json:"output_schema,omitzero"`
+	SideEffect    string     `json:"side_effect"`
+	Limits        ToolLimits `json:"limits"`
+	Approval      Raw        `json:"approval"` // as in a ToolEntry
+	MinTrust      string     `json:"min_trust,omitzero"`
+	Recovery      string     `json:"recovery"`
+	Retry         Raw        `json:"retry,omitzero"` // as in SubmitOptions; absent: one attempt
+	Idempotent    bool       `json:"idempotent"`
+	Interruptible bool       `json:"interruptible"`
+	Source        string     `json:"source"`
+}
+
+// ToolLimits are the limits of a tool's calls; 0 is none (§7.1).
+type ToolLimits struct {
+	TimeoutMS        int64 `json:"timeout_ms,omitzero"` // of an attempt
+	MaxRequestBytes  int   `json:"max_request_bytes,omitzero"`
+	MaxResponseBytes int   `json:"max_response_bytes,omitzero"`
+	Concurrency      int   `json:"concurrency,omitzero"` // jobs at once
+	RatePerMin       int   `json:"rate_per_min,omitzero"`
+}
+
+// QuestionKind is what people are asked for (§5.14, §7.4).
+type QuestionKind string
+
+// The kinds.
+const (
+	QuestionPermission QuestionKind = "permission" // a permission for a while: grant or deny
+	QuestionInput      QuestionKind = "input"      // a value
+	QuestionChoice     QuestionKind = "choice"     // one of the options
+	QuestionGate       QuestionKind = "gate"       // approve or deny, by somebody else than who asks
+	QuestionOwned      QuestionKind = "owned"      // one of the options, by the session that owns it
+)
+
+// QuestionStatus is what has become of a question. All but pending are final.
+type QuestionStatus string
+
+// The statuses.
+const (
+	QuestionPending   QuestionStatus = "pending"
+	QuestionResolved  QuestionStatus = "resolved"
+	QuestionExpired   QuestionStatus = "expired"
+	QuestionCancelled QuestionStatus = "cancelled"
+)
+
+// QuestionStatuses lists them in the order of SPEC.md §7.4.
+var QuestionStatuses = []QuestionStatus{QuestionPending, QuestionResolved, QuestionExpired, QuestionCancelled}
+
+// QuestionView is a question to people, or an approval that no job waits for, as
+// the tools approval.… return it (§7.4). What another principal's session has asked
+// has no SessionID. In a list details above 2 KiB are {"truncated_bytes":n}.
+type QuestionView struct {
+	ApprovalID  string          `json:"approval_id"`
+	RequestID   MessageID       `json:"request_id,omitzero"` // of its message, while it is pending
+	Kind        QuestionKind    `json:"kind"`
+	Status      QuestionStatus  `json:"status"`
+	Principal   string          `json:"principal"` // whose session or job asks
+	SessionID   SessionID       `json:"session_id,omitzero"`
+	JobID       JobID           `json:"job_id,omitzero"`   // that waits for the answer
+	AgentID     string          `json:"agent_id,omitzero"` // that asks, as it says
+	System      bool            `json:"system_level,omitzero"`
+	Action      string          `json:"action"` // what is asked; at most 16 KiB
+	Details     Raw             `json:"details,omitzero"`
+	Options     []Option        `json:"options,omitempty"`
+	Schema      Raw             `json:"response_schema,omitzero"` // of the value of an input
+	Permission  *PermissionTerm `json:"permission,omitzero"`
+	Quorum      int             `json:"quorum,omitzero"` // principals that must approve; 0 and 1: one
+	Votes       []Vote          `json:"votes,omitempty"`
+	EscalateAt  time.Time       `json:"escalate_at,omitzero"` // from then on admins of other principals are asked
+	CreatedAt   time.Time       `json:"created_at"`
+	ExpiresAt   time.Time       `json:"expires_at"`
+	Resolution  string          `json:"resolution,omitzero"` // the id of an option, or granted, answered or default
+	Value       Raw             `json:"value,omitzero"`      // that an input was answered with
+	Reason      string          `json:"reason,omitzero"`
+	ResolvedBy  string          `json:"resolved_by,omitzero"`  // the principal, as the runtime knows it
+	RespondedBy string          `json:"responded_by,omitzero"` // what the answer says of it
+	ResolvedAt  time.Time       `json:"resolved_at,omitzero"`
+}
+
+// PermissionTerm is a permission that is asked for or granted.
+type PermissionTerm struct {
+	Permission string `json:"permission"`
+	Resource   string `json:"resource"`
+	Operation  string `json:"operation"`
+	Seconds    uint64 `json:"seconds,omitzero"` // how long it lasts; 0: nobody has said
+}
+
+func (p *PermissionTerm) String() string {
+	s := fmt.Sprintf("%s on %s to %s", p.Permission, p.Resource, p.Operation)
+	if p.Seconds > 0 {
+		s += " for " + (time.Duration(p.Seconds) * time.Second).String()
+	}
+	return s
+}
+
+// Vote is one answer to a gate that needs several.
+type Vote struct {
+	Principal  string    `json:"principal"`
+	Resolution string    `json:"resolution"`
+	At         time.Time `json:"at"`
+}
+
+// Outcome is what came of waiting for a question (§7.4).
+type Outcome string
+
+// The outcomes.
+const (
+	OutcomeApproved  Outcome = "Approved" // somebody has approved, granted or answered
+	OutcomeDenied    Outcome = "Denied"
+	OutcomeTimedOut  Outcome = "TimedOut" // nobody has, or a default was taken
+	OutcomeCancelled Outcome = "Cancelled"
+)
+
+// OutcomeView is what approval.wait and approval.gate return.
+type OutcomeView struct {
+	Outcome  Outcome      `json:"outcome"`
+	Approval QuestionView `json:"approval"` // pending if the wait has ended first
+}
+
+// ResourceLeaseState is where a lease on a resource is (§7.6).
+type ResourceLeaseState string
+
+// The states. A lease begins active. When it is due it is cleaning while somebody
+// cleans up, which ends released, or cleanup_failed until it is due again. Its
+// owner may release it at any time. A released one stays so.
+const (
+	LeaseActive        ResourceLeaseState = "active"
+	LeaseCleaning      ResourceLeaseState = "cleaning"
+	LeaseReleased      ResourceLeaseState = "released"
+	LeaseCleanupFailed ResourceLeaseState = "cleanup_failed"
+)
+
+// ResourceLeaseStates lists the states in the order of SPEC.md §7.6.
+var ResourceLeaseStates = []ResourceLeaseState{LeaseActive, LeaseCleaning, LeaseReleased, LeaseCleanupFailed}
+
+// Known reports whether this version knows the state. Another one may have stored
+// others.
+func (s ResourceLeaseState) Known() bool { return slices.Contains(ResourceLeaseStates, s) }
+
+// ResourceLeaseView is a lease on something outside of the runtime, as the tools
+// registry.… return it (§7.6). Provider, Type and ExternalID say what it is on.
+type ResourceLeaseView struct {
+	LeaseID     LeaseID            `json:"lease_id"`
+	Principal   string             `json:"principal"`
+	SessionID   SessionID          `json:"session_id,omitzero"` // whose registry shows it
+	Provider    string             `json:"provider"`
+	Type        string             `json:"resource_type"`
+	ExternalID  string             `json:"external_id"`
+	DisplayName string             `json:"display_name,omitzero"`
+	Metadata    Raw                `json:"metadata"` // an object of at most 16 KiB
+	CleanupTool string             `json:"cleanup_tool,omitzero"`
+	State       ResourceLeaseState `json:"state"`
+	Seconds     int64              `json:"lease_duration_seconds"` // since it was touched; at most 30 days
+	CreatedAt   time.Time          `json:"created_at"`
+	TouchedAt   time.Time          `json:"last_touched_at"`
+	ExpiresAt   time.Time          `json:"lease_expires_at"` // of one whose clean-up has failed: when it is tried again
+
+	CleanupStartedAt time.Time `json:"cleanup_started_at,omitzero"`
+	CleanupAttempts  int       `json:"cleanup_attempts"`
+	LastError        string    `json:"last_cleanup_error,omitzero"` // at most 1 KiB
+	ReleasedAt       time.Time `json:"released_at,omitzero"`
+}
+
+// ReapReport is what registry.reap returns (§7.6): how many leases that are over
+// were claimed, and what came of those. A dry run claims none and says which are due.
+type ReapReport struct {
+	Claimed  int                 `json:"claimed"`
+	Released int                 `json:"released"`
+	Failed   int                 `json:"failed"`
+	Skipped  int                 `json:"skipped"` // extended, or claimed by somebody else
+	DryRun   bool                `json:"dry_run"`
+	Due      []ResourceLeaseView `json:"due,omitempty"` // of a dry run
+	More     bool                `json:"more,omitzero"` // of a dry run: there are others
+}

@@ -1,0 +1,92 @@
+package auth
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// again expects an identity, as if it had been stored.
+func again(t *testing.T, why string, s *Set, id Identity) Identity {
+	t.Helper()
+	fresh, err := s.Again(id, Request{Now: now})
+	if err != nil {
+		t.Fatalf("%s: %v", why, err)
+	}
+	return fresh
+}
+
+func notAgain(t *testing.T, why string, s *Set, id Identity) {
+	t.Helper()
+	fresh, err := s.Again(id, Request{Now: now})
+	wantRefusal(t, why, err, ReasonUnknown, "not known any more")
+	want(t, "an identity does not come with a refusal", fresh, Identity{})
+}
+
+// A bearer session lives as long as its own token, however it was proved, and
+// gets what the configuration says now.
+func TestBearerAgain(t *testing.T) {
+	file := func(tokens, role string) *Config {
+		return parse(t, "", fmt.Sprintf("principals: [{name: alice, tokens: [%s], roles: [%s]}]", tokens, role))
+	}
+	first, second := "'"+FileHash("one")+"'", "'"+FileHash("two")+"'"
+	set := NewSet(file(first+", "+second, "admin"))
+	nonce := NewChallenge()
+	byAnswer, err := set.Verify(t.Context(), Request{Scheme: Bearer, Principal: "alice", Now: now}, Proof{nonce, Answer("two", nonce)})
+	must(t, err)
+	byToken := begin(t, set, Request{Scheme: Bearer, Token: "two", Now: now})
+	want(t, "the answer tells which token it was", byAnswer, byToken)
+
+	set.Reload(file(second, "observer"))
+	fresh := again(t, "its token is still there", set, byToken)
+	want(t, "the roles are those of now", fresh.Roles, []Role{RoleObserver})
+	want(t, "it can be renewed again", again(t, "renewed", set, fresh), fresh)
+	unknown := byToken
+	unknown.TokenPrint = ""
+	notAgain(t, "it is not known which token it was", set, unknown)
+	set.Reload(file(first, "observer"))
+	notAgain(t, "the principal has another token only", set, byToken)
+	set.Reload(parse(t, "", "principals: [{name: bob, tokens: ["+second+"]}]"))
+	notAgain(t, "the token is somebody else's", set, byToken)
+}
+
+// A JWT session gets what the configuration says now of its principal, until the
+// JWT's end.
+func TestSignedJWTAgain(t *testing.T) {
+	const (
+		groups = "    roles_claim: groups\n"
+		alice  = "principals: [{name: alice, roles: [admin], trust: privileged, limits: {jobs: 7}}]\n"
+	)
+	set := NewSet(hmacConfig(t, alice))
+	id := begin(t, set, jwtRequest(good(t, nil)))
+	want(t, "as long as nothing changes, nothing changes", again(t, "", set, id), id)
+	set.Reload(hmacConfig(t, "principals: [{name: alice, roles: [observer], trust: constrained}]"))
+	want(t, "the entry has changed", again(t, "", set, id), Identity{Principal: "alice", Scheme: SignedJWT, Roles: []Role{RoleObserver},
+		Trust: Constrained, Expires: id.Expires, Issuer: id.Issuer})
+	set.Reload(hmacConfig(t, ""))
+	want(t, "the entry is gone", again(t, "", set, id), Identity{Principal: "alice", Scheme: SignedJWT, Roles: clientRoles,
+		Trust: Trusted, Expires: id.Expires, Issuer: id.Issuer})
+
+	set.Reload(hmacConfig(t, groups+alice))
+	id = begin(t, set, jwtRequest(good(t, map[string]any{"groups": []string{"worker"}})))
+	set.Reload(hmacConfig(t, groups))
+	fresh := again(t, "", set, id)
+	want(t, "the issuer still gives roles so", fresh.Roles, []Role{RoleWorker})
+	want(t, "the rest is not the entry's any more", fresh.Trust+fmt.Sprint(fresh.Limits), Trusted+"{0 0 0}")
+	want(t, "it can be renewed again", again(t, "", set, fresh), fresh)
+	for why, more := range map[string]string{"it gives none any more": "", "it gives them by another claim": "    roles_claim: roles\n"} {
+		set.Reload(hmacConfig(t, more))
+		want(t, why, again(t, why, set, id).Roles, clientRoles)
+	}
+
+	set.Reload(hmacConfig(t, "    prefix: 'x:'\n"))
+	notAgain(t, "the issuer has no such principal any more", set, id)
+	set.Reload(parse(t, writeFiles(t, map[string]string{"secret": "0123456789abcdef0123456789abcdef"}), `
+issuers: [{issuer: another, key_files: [secret], algorithms: [HS256]}]`))
+	notAgain(t, "the issuer is gone", set, id)
+	set.Reload(hmacConfig(t, ""))
+	_, err := set.Again(id, Request{Now: id.Expires.Add(-time.Nanosecond)})
+	must(t, err)
+	_, err = set.Again(id, Request{Now: id.Expires})
+	wantRefusal(t, "the JWT has ended", err, ReasonInvalid, "expired")
+}

@@ -1,0 +1,347 @@
+// Package approval is what a person is asked: who is asked, who may answer, and
+// that the first valid answer counts. It is pure: it takes the time and the
+// answer and returns what has become of the question; what it is kept in, and how
+// it reaches people, is its caller's business.
+//
+// Nothing in it fails open: a question without an answer is denied, cancelled or
+// expired, never approved.
+package approval
+
+import (
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// Kind is what is asked for.
+type Kind = arcp.QuestionKind
+
+// The kinds.
+const (
+	Permission = arcp.QuestionPermission
+	Input      = arcp.QuestionInput
+	Choice     = arcp.QuestionChoice
+	Gate       = arcp.QuestionGate
+	Owned      = arcp.QuestionOwned
+)
+
+// Status is what has become of a question.
+type Status = arcp.QuestionStatus
+
+// The statuses.
+const (
+	Pending   = arcp.QuestionPending
+	Resolved  = arcp.QuestionResolved
+	Expired   = arcp.QuestionExpired
+	Cancelled = arcp.QuestionCancelled
+)
+
+// Resolutions of gates, permissions and inputs.
+const (
+	Approve   = "approve"
+	Deny      = "deny"
+	Granted   = "granted"
+	Answered  = "answered"
+	ByDefault = "default" // also who has answered then
+)
+
+// ApproveOrDeny are the options of a gate, and of whatever names none.
+var ApproveOrDeny = []arcp.Option{{ID: Approve, Label: "Approve"}, {ID: Deny, Label: "Deny"}}
+
+// Bounds of a question.
+const (
+	DefaultExpiry = 24 * time.Hour
+	MaxExpiry     = 30 * 24 * time.Hour
+	MaxOptions    = 64
+	MaxText       = 16 << 10 // of the action, and of an answer's reason
+	MaxDetails    = 64 << 10
+	MaxValue      = 512 << 10 // of an answer
+	MaxQuorum     = 16
+	MaxSent       = 1024 // sessions that are told when a question is settled, the latest it was given to
+)
+
+// Row is a question as it is kept.
+type Row struct {
+	ID        string         `json:"approval_id"`
+	Kind      Kind           `json:"kind"`
+	Principal string         `json:"principal"`
+	Session   arcp.SessionID `json:"session_id,omitzero"` // that asked, or submitted the job that asks
+	Job       arcp.JobID     `json:"job_id,omitzero"`
+	AgentID   string         `json:"agent_id,omitzero"`
+	System    bool           `json:"system_level,omitzero"`
+	Interrupt bool           `json:"interrupt,omitzero"` // a client's, not the tool's
+
+	// Ordinal counts the questions of an attempt and, with Digest, says which of
+	// them this is when another attempt asks again.
+	Ordinal int    `json:"ordinal,omitzero"`
+	Digest  string `json:"digest,omitzero"`
+	JSeq    uint64 `json:"jseq,omitzero"` // of its event in the job's log
+
+	Action     string               `json:"action"` // what is asked
+	Details    arcp.Raw             `json:"details,omitzero"`
+	Options    []arcp.Option        `json:"options,omitempty"`
+	Schema     arcp.Raw             `json:"response_schema,omitzero"`
+	Default    arcp.Raw             `json:"default,omitzero"`
+	Permission *arcp.PermissionTerm `json:"permission,omitzero"`
+	Quorum     int                  `json:"quorum,omitzero"` // principals that must approve; 0 and 1: one
+	EscalateAt time.Time            `json:"escalate_at,omitzero"`
+
+	CreatedAt time.Time `json:"created_at"`
+	ExpiresAt time.Time `json:"expires_at"`
+
+	Barred []arcp.SessionID `json:"barred,omitempty"` // never answer a gate
+	Sent   []arcp.SessionID `json:"sent,omitempty"`   // were given it
+	Votes  []arcp.Vote      `json:"votes,omitempty"`
+
+	Status      Status               `json:"status"`
+	Resolution  string               `json:"resolution,omitzero"`
+	Value       arcp.Raw             `json:"value,omitzero"`
+	Grant       *arcp.PermissionTerm `json:"grant,omitzero"`
+	Lease       arcp.LeaseID         `json:"lease_id,omitzero"` // of the grant
+	Reason      string               `json:"reason,omitzero"`
+	ResolvedBy  string               `json:"resolved_by,omitzero"`  // the principal, as the runtime knows it
+	RespondedBy string               `json:"responded_by,omitzero"` // what the answer says of it
+	ResolvedIn  arcp.SessionID       `json:"resolved_in,omitzero"`
+	ResolvedAt  time.Time            `json:"resolved_at,omitzero"`
+}
+
+// Who is a session that is asked, or answers.
+type Who struct {
+	Principal  string
+	Session    arcp.SessionID
+	HumanInput bool // there is a person
+	Observer   bool // may not do anything but give approvals, if it has that role
+	Approver   bool // of gates
+	Worker     bool // its agents may execute jobs
+	Admin      bool
+	Sees       func(principal string) bool // nil: only its own
+	Serves     func(principal string) bool // whose jobs a worker executes; nil: only its own
+}
+
+func (w *Who) sees(principal string) bool {
+	return w.Principal == principal || w.Admin || w.Sees != nil && w.Sees(principal)
+}
+
+// Visible reports whether somebody may know of the question.
+func (r *Row) Visible(w *Who) bool { return w.sees(r.Principal) }
+
+// Answer is what somebody says to a question. The time is the runtime's.
+type Answer struct {
+	Resolution  string               // of the options; Deny of a permission
+	Value       arcp.Raw             // of an input, valid by its schema
+	Grant       *arcp.PermissionTerm // of a permission, no wider than what was asked
+	Reason      string
+	RespondedBy string
+}
+
+// Wants reports whether a session is to be given the question.
+func (r *Row) Wants(w *Who, now time.Time) bool {
+	if r.Status != Pending || !now.Before(r.ExpiresAt) || slices.Contains(r.Sent, w.Session) {
+		return false
+	}
+	own := w.Principal == r.Principal
+	switch r.Kind {
+	case Permission:
+		return own && !w.Observer && (w.HumanInput || w.Session == r.Session)
+	case Input, Choice:
+		return own && !w.Observer && w.HumanInput
+	case Gate:
+		waits := w.Admin && !own && !r.EscalateAt.IsZero() && now.Before(r.EscalateAt)
+		return w.HumanInput && !waits && r.MayAnswer(w) == nil
+	}
+	return false
+}
+
+// MayAnswer refuses who must not answer. A question that is not theirs does not
+// exist for them.
+func (r *Row) MayAnswer(w *Who) *arcp.Error {
+	if !w.sees(r.Principal) {
+		return notFound(r.ID)
+	}
+	switch r.Kind {
+	case Permission, Input, Choice:
+		switch {
+		case w.Observer:
+			return denied("an observer answers nothing")
+		case w.Principal != r.Principal && !w.Admin:
+			return denied("only %s may answer this", r.Principal)
+		}
+	case Gate:
+		switch {
+		case slices.Contains(r.Barred, w.Session):
+			return denied("who asks for an approval cannot give it")
+		case !w.Approver && !w.Admin:
+			return denied("this needs the role approver")
+		}
+	case Owned:
+		if w.Session != r.Session || w.Observer {
+			return arcp.Errorf(arcp.CodeFailedPrecondition, "only session %s, which owns it, resolves this", r.Session)
+		}
+	default: // another version's
+		return denied("nobody may answer this")
+	}
+	return nil
+}
+
+func denied(format string, args ...any) *arcp.Error {
+	return arcp.Errorf(arcp.CodePermissionDenied, format, args...)
+}
+
+func notFound(id string) *arcp.Error {
+	return arcp.Errorf(arcp.CodeNotFound, "no such question: %s", id)
+}
+
+// open refuses an answer to what is not pending any more.
+func (r *Row) open(now time.Time) *arcp.Error {
+	switch {
+	case r.Status == Resolved:
+		return arcp.Errorf(arcp.CodeFailedPrecondition, "already resolved: %s", r.Resolution)
+	case r.Status == Cancelled:
+		return arcp.Errorf(arcp.CodeFailedPrecondition, "cancelled")
+	case r.Status == Expired, !now.Before(r.ExpiresAt):
+		return arcp.Errorf(arcp.CodeFailedPrecondition, "expired at %s", r.ExpiresAt.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// Answer takes an answer; the first valid one resolves the question. A gate that
+// needs several stays pending until they have come: the first denial ends it, and
+// a principal has one vote.
+func (r *Row) Answer(now time.Time, w *Who, a *Answer) *arcp.Error {
+	if err := r.MayAnswer(w); err != nil {
+		return err
+	}
+	if err := r.open(now); err != nil {
+		return err
+	}
+	if err := r.check(a); err != nil {
+		return err
+	}
+	if r.Kind == Gate && a.Resolution == Approve && r.Quorum > 1 {
+		if slices.ContainsFunc(r.Votes, func(v arcp.Vote) bool { return v.Principal == w.Principal }) {
+			return arcp.Errorf(arcp.CodeFailedPrecondition, "%s has approved already; %d others are needed", w.Principal, r.Quorum-len(r.Votes))
+		}
+		r.Votes = append(slices.Clip(r.Votes), arcp.Vote{Principal: w.Principal, Resolution: a.Resolution, At: now})
+		if len(r.Votes) < r.Quorum {
+			return nil
+		}
+	}
+	r.Status, r.ResolvedAt = Resolved, now
+	r.Resolution, r.Value, r.Grant, r.Reason = a.resolution(r.Kind), a.Value, a.Grant, a.Reason
+	r.ResolvedBy, r.RespondedBy, r.ResolvedIn = w.Principal, a.RespondedBy, w.Session
+	return nil
+}
+
+func (a *Answer) resolution(k Kind) string {
+	switch {
+	case k == Permission && a.Grant != nil:
+		return Granted
+	case k == Input:
+		return Answered
+	}
+	return a.Resolution
+}
+
+// check refuses an answer to something else.
+func (r *Row) check(a *Answer) *arcp.Error {
+	switch {
+	case len(a.Reason) > MaxText || len(a.RespondedBy) > MaxText:
+		return arcp.Errorf(arcp.CodeInvalidArgument, "an answer's texts may have at most %d bytes", MaxText)
+	case !utf8.ValidString(a.Reason) || !utf8.ValidString(a.RespondedBy):
+		return arcp.Errorf(arcp.CodeInvalidArgument, "an answer's texts must be UTF-8")
+	case len(a.Value) > MaxValue:
+		return arcp.Errorf(arcp.CodeInvalidArgument, "an answer's value may have at most %d bytes", MaxValue)
+	case len(a.Value) > 0 && !a.Value.IsValid():
+		return arcp.Errorf(arcp.CodeInvalidArgument, "the answer's value must be JSON")
+	case r.Kind == Permission && (a.Grant == nil) != (a.Resolution == Deny):
+		return arcp.Errorf(arcp.CodeInvalidArgument, "a permission is granted or denied")
+	case r.Kind == Permission && a.Grant != nil && (a.Grant.Permission != r.Permission.Permission || a.Grant.Operation != r.Permission.Operation):
+		return arcp.Errorf(arcp.CodeInvalidArgument, "what was asked is %s to %s, not %s to %s",
+			r.Permission.Permission, r.Permission.Operation, a.Grant.Permission, a.Grant.Operation)
+	case r.Kind == Input && len(a.Value) == 0:
+		return arcp.Errorf(arcp.CodeInvalidArgument, "the answer needs a value")
+	case r.Kind == Permission, r.Kind == Input:
+		return nil
+	}
+	if !slices.ContainsFunc(r.Options, func(o arcp.Option) bool { return o.ID == a.Resolution }) {
+		return arcp.Errorf(arcp.CodeInvalidArgument, "%q is none of the options", a.Resolution)
+	}
+	return nil
+}
+
+// Deadline is when Advance must be called; zero: never.
+func (r *Row) Deadline() time.Time {
+	switch {
+	case r.Status != Pending:
+		return time.Time{}
+	case !r.EscalateAt.IsZero() && r.EscalateAt.Before(r.ExpiresAt):
+		return r.EscalateAt
+	}
+	return r.ExpiresAt
+}
+
+// Advance expires a question whose time has come: one with a default is answered
+// with it. It reports whether it did.
+func (r *Row) Advance(now time.Time) bool {
+	if r.Status != Pending || now.Before(r.ExpiresAt) {
+		return false
+	}
+	r.ResolvedAt = now
+	if r.Kind == Input && len(r.Default) > 0 {
+		r.Status, r.Resolution, r.Value = Resolved, ByDefault, r.Default
+		r.ResolvedBy, r.RespondedBy = ByDefault, ByDefault
+		return true
+	}
+	r.Status = Expired
+	return true
+}
+
+// Escalate takes the delay away and reports whether it was over: who was not
+// asked before is to be asked now.
+func (r *Row) Escalate(now time.Time) bool {
+	if r.Status != Pending || r.EscalateAt.IsZero() || now.Before(r.EscalateAt) {
+		return false
+	}
+	r.EscalateAt = time.Time{}
+	return true
+}
+
+// Cancel withdraws a question and reports whether it was pending.
+func (r *Row) Cancel(now time.Time, reason string) bool {
+	if r.Status != Pending {
+		return false
+	}
+	r.Status, r.Reason, r.ResolvedAt = Cancelled, reason, now
+	return true
+}
+
+// Approved reports whether a gate is open: that it was approved, and nothing
+// else.
+func (r *Row) Approved() bool {
+	return r.Kind == Gate && r.Status == Resolved && r.Resolution == Approve
+}
+
+// Others are the sessions that were given the question and have not answered it.
+func (r *Row) Others() []arcp.SessionID {
+	return slices.DeleteFunc(slices.Clone(r.Sent), func(id arcp.SessionID) bool { return id == r.ResolvedIn })
+}
+
+// CheckOptions refuses options that are none, or cannot be told apart.
+func CheckOptions(options []arcp.Option) *arcp.Error {
+	if len(options) == 0 || len(options) > MaxOptions {
+		return arcp.Errorf(arcp.CodeInvalidArgument, "there must be 1 to %d options", MaxOptions)
+	}
+	for i, o := range options {
+		switch {
+		case o.ID == "" || len(o.ID) > arcp.MaxIDLen:
+			return arcp.Errorf(arcp.CodeInvalidArgument, "option %d: the id must have 1 to %d bytes", i, arcp.MaxIDLen)
+		case len(o.Label) > MaxText:
+			return arcp.Errorf(arcp.CodeInvalidArgument, "option %q: the label may have at most %d bytes", o.ID, MaxText)
+		case slices.ContainsFunc(options[:i], func(p arcp.Option) bool { return p.ID == o.ID }):
+			return arcp.Errorf(arcp.CodeInvalidArgument, "option %q is there twice", o.ID)
+		}
+	}
+	return nil
+}

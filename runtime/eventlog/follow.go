@@ -1,0 +1,30 @@
+package eventlog
+
+import "github.com/arcpd/arcpd/runtime/store"
+
+// followPiece is how many events of a history are given in one write: a few
+// milliseconds for whoever commits meanwhile.
+const followPiece = 2048
+
+// Follow appends a Follow in pieces, so that a long history does not hold up
+// anybody. first is called with the result of the first piece, before anything of
+// it is delivered; then last with that of the last one, which may be the same, or
+// with the first that failed. Both are called on the committer's goroutine and
+// may be nil.
+func (l *Log) Follow(f store.Follow, first, last func(*store.Result)) {
+	f.Max = followPiece
+	l.Append(&store.Write{Follow: &f}, func(r *store.Result) {
+		if first != nil {
+			first(r)
+		}
+		if r.Err == nil && r.More {
+			next := f
+			next.From = r.From
+			l.Follow(next, nil, last)
+			return
+		}
+		if last != nil {
+			last(r)
+		}
+	})
+}

@@ -1,0 +1,43 @@
+package job
+
+import (
+	"testing"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// With Lost, missed heartbeats are told and do not end the job: whoever asks ends
+// the attempt.
+func TestSilenceIsTold(t *testing.T) {
+	for _, block := range []bool{false, true} {
+		m := New(Spec{Heartbeat: time.Second, Block: block, Window: time.Minute, Lost: true})
+		m.Start(t0)
+		m.Manual(t0)
+		at := t0.Add(missed * time.Second)
+		m.Advance(at)
+		if block {
+			if err := m.Silence(); err != nil || m.State() != arcp.StateBlocked {
+				t.Fatalf("a job that is to be blocked is %s, and told %v", m.State(), err)
+			}
+			at = at.Add(time.Minute)
+			m.Advance(at)
+		}
+		if m.State().Terminal() {
+			t.Fatalf("block %v: the job is %s", block, m.State())
+		}
+		err := m.Silence()
+		if err == nil || err.Code != arcp.CodeHeartbeatLost {
+			t.Fatalf("block %v: told %v", block, err)
+		}
+		if again := m.Silence(); again != nil {
+			t.Errorf("block %v: told twice: %v", block, again)
+		}
+		if d := m.Deadline(); !d.After(at) {
+			t.Errorf("block %v: the next deadline is %v, which is over", block, d)
+		}
+		if m.Retry(at, err); m.State() != arcp.StateQueued {
+			t.Errorf("block %v: another attempt waits as %s", block, m.State())
+		}
+	}
+}

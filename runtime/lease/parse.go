@@ -1,0 +1,214 @@
+package lease
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// Bounds of one lease.
+const (
+	MaxKeys     = 100
+	MaxPatterns = 1000 // in all keys together
+	MaxAmounts  = 32
+)
+
+// Request is what a submit asks for, as received. Absent members ask for
+// nothing.
+type Request struct {
+	Lease       arcp.Raw               // lease_request
+	Constraints *arcp.LeaseConstraints // lease_constraints
+	CostBudget  []string               // cost_budget beside the lease: an older place of it
+}
+
+// Parse reads a request. Every spelling of a namespace is understood; two of one
+// namespace must say the same. Of two expiries the earlier counts, cut to
+// microseconds. What is malformed, over a bound, or expires at now or before is
+// INVALID_REQUEST, with a message that names the key.
+func Parse(now time.Time, r Request) (*Lease, *arcp.Error) {
+	l, err := decode(r.Lease, r.CostBudget)
+	if err != nil {
+		return nil, arcp.Errorf(arcp.CodeInvalidRequest, "%v", err)
+	}
+	if r.Constraints != nil {
+		l.expires = earlier(l.expires, instant(r.Constraints.ExpiresAt))
+	}
+	if !l.expires.IsZero() && !l.expires.After(now) {
+		return nil, arcp.Errorf(arcp.CodeInvalidRequest, "lease: expires_at %s is not in the future",
+			l.expires.Format(time.RFC3339Nano))
+	}
+	return l, nil
+}
+
+// Decode reads what Encode wrote, or the lease of a principal. It is Parse
+// without a look at the time.
+func Decode(raw arcp.Raw) (*Lease, error) { return decode(raw, nil) }
+
+// earlier returns the earlier of two times, of which zero is never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// instant is t as it is kept and sent: UTC, whole microseconds.
+func instant(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Time{}
+	}
+	return t.UTC().Truncate(time.Microsecond)
+}
+
+func decode(raw arcp.Raw, costBudget []string) (*Lease, error) {
+	var members map[string]arcp.Raw
+	if len(raw) > 0 {
+		if err := arcp.Unmarshal(raw, &members); err != nil {
+			return nil, fmt.Errorf("lease: an object of arrays is required")
+		}
+	}
+	if len(members) > MaxKeys {
+		return nil, fmt.Errorf("lease: more than %d keys", MaxKeys)
+	}
+	r := reader{lists: map[string][]string{}, from: map[string]string{}}
+	for _, key := range slices.Sorted(maps.Keys(members)) {
+		if err := r.member(key, members[key]); err != nil {
+			return nil, fmt.Errorf("lease: %s: %w", brief(key), err)
+		}
+	}
+	if costBudget != nil {
+		if err := r.list(CostBudget, "cost_budget beside the lease", costBudget); err != nil {
+			return nil, fmt.Errorf("lease: cost_budget: %w", err)
+		}
+	}
+	return r.lease()
+}
+
+var errPatterns = fmt.Errorf("more than %d patterns in all", MaxPatterns)
+
+// reader collects the members of a lease.
+type reader struct {
+	lists    map[string][]string // by dotted key
+	from     map[string]string   // the spelling each was read from
+	expires  time.Time
+	patterns int
+}
+
+func (r *reader) member(key string, raw arcp.Raw) error {
+	switch {
+	case key == keyCapabilities:
+		return nil
+	case key == keyExpires:
+		return r.expiry(raw)
+	case !arcp.ValidID(key):
+		return fmt.Errorf("a key is 1 to %d visible ASCII characters", arcp.MaxIDLen)
+	}
+	var list []string
+	if raw.Kind() != '[' || arcp.Unmarshal(raw, &list) != nil {
+		return fmt.Errorf("an array of strings is required")
+	}
+	return r.list(dotted(key), key, list)
+}
+
+func (r *reader) expiry(raw arcp.Raw) error {
+	if raw.Kind() == 'n' {
+		return nil
+	}
+	var t time.Time
+	if raw.Kind() != '"' || arcp.Unmarshal(raw, &t) != nil || t.IsZero() {
+		return fmt.Errorf("a time as in 2026-01-02T15:04:05Z is required")
+	}
+	r.expires = instant(t)
+	return nil
+}
+
+// list takes the value of a namespace from one of its spellings.
+func (r *reader) list(namespace, spelling string, list []string) error {
+	if len(list) > MaxPatterns {
+		return errPatterns
+	}
+	if before, twice := r.lists[namespace]; twice {
+		if !same(namespace, before, list) {
+			return fmt.Errorf("it differs from %s, which means the same key", brief(r.from[namespace]))
+		}
+		return nil
+	}
+	switch {
+	case namespace != CostBudget:
+		if r.patterns += len(list); r.patterns > MaxPatterns {
+			return errPatterns
+		}
+	case len(list) > MaxAmounts:
+		return fmt.Errorf("more than %d amounts", MaxAmounts)
+	}
+	r.lists[namespace], r.from[namespace] = list, spelling
+	return nil
+}
+
+// same reports whether two lists mean the same, in whatever order.
+func same(namespace string, a, b []string) bool {
+	return maps.Equal(meaning(namespace, a), meaning(namespace, b))
+}
+
+// meaning is what a list says: the canonical patterns, or the sum of each
+// currency. What is malformed stands for itself; it is refused later.
+func meaning(namespace string, list []string) map[string]string {
+	m := map[string]string{}
+	if namespace == CostBudget {
+		if sums, err := sum(list); err == nil {
+			for _, a := range sums {
+				m[strings.ToLower(a.currency)] = a.reduced()
+			}
+			return m
+		}
+	}
+	for _, s := range list {
+		if p, err := compile(namespace, s); err == nil {
+			s = p.text
+		}
+		m[s] = ""
+	}
+	return m
+}
+
+// lease compiles what was collected.
+func (r *reader) lease() (*Lease, error) {
+	l := &Lease{expires: r.expires}
+	for _, ns := range slices.Sorted(maps.Keys(r.lists)) {
+		err := error(nil)
+		if ns == CostBudget {
+			l.budget, err = sum(r.lists[ns])
+		} else {
+			var p permission
+			p, err = compileAll(ns, r.lists[ns])
+			l.permissions = append(l.permissions, p)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("lease: %s: %w", brief(r.from[ns]), err)
+		}
+	}
+	return l, nil
+}
+
+func compileAll(namespace string, list []string) (permission, error) {
+	p := permission{namespace: namespace}
+	seen := make(map[string]bool, len(list))
+	for _, s := range list {
+		if len(s) > MaxPattern {
+			return p, errLong
+		}
+		pat, err := compile(namespace, s)
+		if err != nil {
+			return p, fmt.Errorf("%s cannot be a pattern: %w", brief(s), err)
+		}
+		if !seen[pat.text] {
+			seen[pat.text] = true
+			p.patterns = append(p.patterns, pat)
+		}
+	}
+	return p, nil
+}

@@ -1,0 +1,88 @@
+package lease
+
+import (
+	"errors"
+	"unicode"
+	"unicode/utf8"
+)
+
+var (
+	errUTF8      = errors.New("it is not UTF-8")
+	errControl   = errors.New("it has a control character")
+	errInvisible = errors.New("it has an invisible or direction-changing character")
+	errBackslash = errors.New("it has a backslash")
+	errDots      = errors.New(`it has a "." or ".." segment`)
+	errEmpty     = errors.New("it has an empty segment")
+	errHidden    = errors.New("it has a percent-encoded separator, dot or control character")
+	errClimbs    = errors.New("it climbs above the root")
+)
+
+// checkText refuses what no target or pattern may have: text that is not UTF-8,
+// control characters, and characters that are not seen or that change the order
+// of those that are. Characters that merely look alike are different characters.
+func checkText(s string) error {
+	for i := 0; i < len(s); {
+		b := s[i]
+		switch {
+		case b < ' ' || b == 0x7f:
+			return errControl
+		case b < utf8.RuneSelf:
+			i++
+			continue
+		}
+		r, n := utf8.DecodeRuneInString(s[i:])
+		if err := checkRune(r, n); err != nil {
+			return err
+		}
+		i += n
+	}
+	return nil
+}
+
+// checkRune is checkText for a rune beyond ASCII that was decoded from n bytes.
+func checkRune(r rune, n int) error {
+	switch {
+	case r == utf8.RuneError && n <= 1:
+		return errUTF8
+	case unicode.IsControl(r):
+		return errControl
+	case unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp) || blank(r):
+		return errInvisible
+	}
+	return nil
+}
+
+// blank reports letters and marks that are drawn as nothing.
+func blank(r rune) bool {
+	switch r {
+	case 0x034f, 0x115f, 0x1160, 0x17b4, 0x17b5, 0x180b, 0x180c, 0x180d, 0x3164, 0xffa0:
+		return true
+	}
+	return false
+}
+
+// escaped returns the byte that "%XX" at s[i:] stands for.
+func escaped(s string, i int) (b byte, ok bool) {
+	if i+2 >= len(s) || s[i] != '%' {
+		return 0, false
+	}
+	hi, lo := unhex(s[i+1]), unhex(s[i+2])
+	return hi<<4 | lo&0xf, hi < 16 && lo < 16
+}
+
+// unhex is the value of a hexadecimal digit, or 0xff.
+func unhex(c byte) byte {
+	switch {
+	case '0' <= c && c <= '9':
+		return c - '0'
+	case 'a' <= c && c <= 'f':
+		return c - 'a' + 10
+	case 'A' <= c && c <= 'F':
+		return c - 'A' + 10
+	}
+	return 0xff
+}
+
+// separates reports what no "%XX" may stand for, since whoever decodes it later
+// would see other segments, or an earlier end, than were compared.
+func separates(b byte) bool { return b == '/' || b == '\\' || b < ' ' || b == 0x7f }

@@ -1,0 +1,167 @@
+package mem
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sort"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/store/internal/sequence"
+)
+
+// applyFeed takes over what a batch did to a feed. Events that were announced are
+// kept as those of a job that only their run knows.
+func (s *Store) applyFeed(c *sequence.FeedChange) {
+	t := s.feeds[c.Principal]
+	if t == nil {
+		t = new(trail)
+		s.feeds[c.Principal] = t
+	}
+	events := c.Events
+	jobOf := func(r *sequence.Run) *job {
+		if r.Job != "" {
+			return s.jobs[r.Job]
+		}
+		own := &job{events: slices.Clone(events[:r.N])}
+		events = events[r.N:]
+		s.bytes += sizeOf(own.events)
+		return own
+	}
+	t.apply(&c.TrailChange, jobOf, func(gone *run) {
+		if gone.own() {
+			s.bytes -= sizeOf(gone.job.events)
+		}
+	})
+}
+
+func sizeOf(events []*store.Event) (n int64) {
+	for _, e := range events {
+		n += int64(len(e.Body))
+	}
+	return n
+}
+
+// feedOf needs the lock.
+func (s *Store) feedOf(principal string) *trail {
+	if t := s.feeds[principal]; t != nil {
+		return t
+	}
+	return new(trail)
+}
+
+// Feed calls fn for the events of a principal's jobs, and for what was announced
+// to it, after a position.
+func (s *Store) Feed(ctx context.Context, principal string, after uint64, fn func(store.FeedEvent) bool) error {
+	rd := reader{name: "feed of " + principal, after: after, rows: true}
+	rd.find = func() (*trail, error) { return s.feedOf(principal), nil }
+	return s.read(&rd, func(p *piece) (bool, error) {
+		j, err := p.row.unpack()
+		if err != nil {
+			return false, err
+		}
+		x := store.FeedEvent{Job: p.job.id, Session: j.Session, CorrelationID: j.SubmitID}
+		return rd.emit(ctx, p, func(seq uint64, e *store.Event) bool {
+			x.Position, x.Event = seq, e
+			return fn(x)
+		})
+	})
+}
+
+// FeedBounds returns where a principal's feed begins and ends.
+func (s *Store) FeedBounds(_ context.Context, principal string) (trimmed, last uint64, err error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	t := s.feedOf(principal)
+	return t.trimmed, t.last, s.broken
+}
+
+// FeedPosition searches a principal's feed for an id.
+func (s *Store) FeedPosition(_ context.Context, principal string, id arcp.MessageID) (uint64, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.broken != nil {
+		return 0, s.broken
+	}
+	t := s.feedOf(principal)
+	r, err := t.runOf(id)
+	if err != nil {
+		return 0, err
+	}
+	if r != nil {
+		position, err := r.position(id)
+		if err != nil || position > t.trimmed {
+			return position, err
+		}
+	}
+	return 0, fmt.Errorf("event %s in the feed of %s: %w", id, principal, store.ErrNotFound)
+}
+
+// position is that of the event with an id in a run, or 0.
+func (r *run) position(id arcp.MessageID) (uint64, error) {
+	l, err := r.job.log().unpack()
+	if err != nil {
+		return 0, err
+	}
+	events := l.events[r.jseq-1:][:r.n]
+	i := sort.Search(len(events), func(i int) bool { return events[i].ID() >= id })
+	if i == len(events) || events[i].ID() != id {
+		return 0, nil
+	}
+	return r.first + uint64(i), nil
+}
+
+// runOf is the last run that begins with an id up to this one, or nil.
+func (t *trail) runOf(id arcp.MessageID) (found *run, err error) {
+	low, high := t.trimmed+1, t.last
+	for low <= high {
+		mid := low + (high-low)/2
+		r := t.alive(mid)
+		if r == nil || r.first > high {
+			high = mid - 1
+			continue
+		}
+		e, err := r.job.log().at(r.jseq)
+		switch {
+		case err != nil:
+			return nil, err
+		case e.ID() <= id:
+			found, low = r, r.end()
+		default:
+			high = min(mid, r.first) - 1
+		}
+	}
+	return found, nil
+}
+
+// alive is the run with a number or, if its job was deleted and its ids are no
+// longer known, the next one whose job was not.
+func (t *trail) alive(seq uint64) *run {
+	i, k := t.find(seq)
+	for ; i < len(t.pieces); i, k = i+1, 0 {
+		for ; k < len(t.pieces[i]); k++ {
+			if r := &t.pieces[i][k]; !r.job.dead {
+				return r
+			}
+		}
+	}
+	return nil
+}
+
+// Feeds calls fn for every principal that has a feed, in order.
+func (s *Store) Feeds(ctx context.Context, fn func(principal string) bool) error {
+	names, err := sorted(s, s.feeds)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if !fn(name) {
+			return nil
+		}
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+package pebble
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+var letters = func() []byte {
+	b := make([]byte, 1<<20)
+	for i := range b {
+		b[i] = 'a' + byte(rand.IntN(26))
+	}
+	return b
+}()
+
+// noise is a payload that does not compress.
+func noise(n int) []byte {
+	at := rand.IntN(len(letters) - n)
+	return fmt.Appendf(nil, `{"text":"%s"}`, letters[at:at+n])
+}
+
+// ended makes a job that has ended, with n events of a size.
+func ended(t *testing.T, s *Store, n, size int) arcp.JobID {
+	t.Helper()
+	id := arcp.NewJobID()
+	var log []*store.Event
+	for range n {
+		log = append(log, store.NewEvent(arcp.Log, t0, &store.Common{JobID: id}, "", noise(size)))
+	}
+	log = append(log, events(id, arcp.JobCompleted)...)
+	commit(t, s, newJob(id), &store.Write{Job: id, Attempt: 1, Events: log, State: arcp.StateCompleted})
+	return id
+}
+
+// TestSpace: the space of deleted jobs is given back without anything else being
+// written, whether their events are kept apart from their keys or not.
+func TestSpace(t *testing.T) {
+	for _, size := range []int{200, 4000} {
+		s := mustOpen(t, t.TempDir(), Options{MemTableBytes: 2 << 20, reclaimPause: 50 * time.Millisecond})
+		commit(t, s, newSession(sess))
+		var jobs []arcp.JobID
+		for range 200 {
+			jobs = append(jobs, ended(t, s, 200_000/size, size))
+		}
+		full := s.Stat()
+		for _, id := range jobs[:180] {
+			commit(t, s, &store.Write{DeleteJob: id})
+		}
+		deadline := time.Now().Add(time.Minute)
+		for s.Stat().Bytes > full.Bytes/2 { // a tenth is kept; files in which there is some of it go later
+			if time.Now().After(deadline) {
+				t.Fatalf("%d bytes with 200 jobs, %d with 20 (events of %d)\n%s", full.Bytes, s.Stat().Bytes, size, s.db.Metrics())
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		if st := s.Stat(); full.Jobs != 200 || st.Jobs != 20 {
+			t.Errorf("%d jobs, then %d; want 200, 20", full.Jobs, st.Jobs)
+		}
+	}
+}
+
+// What was announced is deleted with its place in the feed, soon after that was
+// trimmed; what comes after it stays.
+func TestAnnouncedIsDeleted(t *testing.T) {
+	s := mustOpen(t, t.TempDir(), Options{})
+	const n = 3 * trimFeedStep
+	for range n {
+		e := store.NewEvent(arcp.EventEmit, t0, new(store.Common), "", noise(200))
+		commit(t, s, &store.Write{Announce: &store.Announcement{Principal: "ann", Events: []*store.Event{e}}})
+	}
+	stored := func() (n int) {
+		it, err := s.view(table(tFeedOwn))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.release(it)
+		for ok := it.First(); ok; ok = it.Next() {
+			n++
+		}
+		return n
+	}
+	if got := stored(); got != n {
+		t.Fatalf("%d events are stored, want %d", got, n)
+	}
+	for position := uint64(0); position < n; position += 10 {
+		commit(t, s, &store.Write{TrimFeed: &store.FeedTrim{Principal: "ann", Position: position}, NoSync: true})
+	}
+	if got := stored(); got > trimFeedStep+10 {
+		t.Errorf("%d events are stored when nearly all of %d were trimmed", got, n)
+	}
+	left := 0
+	if err := s.Feed(t.Context(), "ann", n-n%10, func(store.FeedEvent) bool { left++; return true }); err != nil || left != n%10 {
+		t.Errorf("%d events are left, %v", left, err)
+	}
+}

@@ -1,0 +1,218 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// feed reads a principal's feed after a position and checks that it has no gap
+// and that ids ascend.
+func (d *db) feed(principal string, after uint64) []store.FeedEvent {
+	d.Helper()
+	var out []store.FeedEvent
+	err := d.Feed(context.Background(), principal, after, func(x store.FeedEvent) bool {
+		out = append(out, x)
+		return true
+	})
+	if err != nil {
+		d.Fatalf("Feed(%s, %d) = %v", principal, after, err)
+	}
+	for i, x := range out {
+		if x.Position != after+uint64(i)+1 || i > 0 && x.Event.ID() <= out[i-1].Event.ID() {
+			d.Fatalf("Feed(%s, %d)[%d] has position %d and id %s", principal, after, i, x.Position, x.Event.ID())
+		}
+	}
+	return out
+}
+
+func (d *db) bounds(principal string) [2]uint64 {
+	d.Helper()
+	trimmed, last, err := d.FeedBounds(context.Background(), principal)
+	if err != nil {
+		d.Fatalf("FeedBounds(%s) = %v", principal, err)
+	}
+	return [2]uint64{trimmed, last}
+}
+
+// testFeed: all events of a principal's jobs, whoever sees them, in the order of
+// their commits.
+func testFeed(t *testing.T, open Open) {
+	d := fresh(t, open)
+	checkFeed(d, func() {})
+}
+
+func testReopenFeed(t *testing.T, open Open) {
+	dir := t.TempDir()
+	d := at(t, open, dir)
+	checkFeed(d, func() { d.reopen(open, dir) })
+}
+
+func checkFeed(d *db, between func()) {
+	s := d.session("sess_1")
+	row := jobRow("job_free", "")
+	nobody := jobRow("job_nobody", s)
+	nobody.Principal = ""
+	results := d.batch(
+		&store.Write{Submit: jobRow("job_1", s), Events: d.events("job_1", arcp.JobAccepted, arcp.JobCheckpoint)},
+		&store.Write{Submit: row, Events: d.events("job_free", arcp.JobAccepted)},
+		&store.Write{Submit: nobody, Events: d.events("job_nobody", arcp.JobAccepted)},
+		&store.Write{Job: "job_1", Attempt: 1, Events: d.events("job_1", "arcpx.test.thing")},
+		&store.Write{Job: "job_1", Attempt: 1, Unlogged: d.events("job_1", arcp.JobHeartbeat)[0]},
+	)
+	for i, first := range []uint64{1, 3, 0, 4, 0} {
+		if r := results[i]; r.Err != nil || r.Feed.First != first || (first == 0) != (len(r.Feed.Events) == 0) {
+			d.Errorf("write %d: %v, feed %+v; want from %d", i, r.Err, r.Feed, first)
+		}
+	}
+	between()
+	r := d.finish("job_1")
+	want := store.FeedRun{Principal: "ann", First: 5, Job: "job_1", Session: s, CorrelationID: "submit-job_1", Events: r.Feed.Events}
+	if diff := cmp.Diff(want, r.Feed); diff != "" || len(r.Feed.Events) != 1 {
+		d.Errorf("feed (-want +got):\n%s", diff)
+	}
+	d.finish("job_free")
+	between()
+	var jobs []arcp.JobID
+	for _, x := range d.feed("ann", 0) {
+		j := d.job(x.Job)
+		if x.Session != j.Session || x.CorrelationID != j.SubmitID || !sameEvent(x.Event, d.log(x.Job, x.Event.JSeq-1)[0]) {
+			d.Errorf("feed event %+v", x)
+		}
+		jobs = append(jobs, x.Job)
+		position, err := d.FeedPosition(context.Background(), "ann", x.Event.ID())
+		if err != nil || position != x.Position {
+			d.Errorf("FeedPosition = %d, %v; want %d", position, err, x.Position)
+		}
+	}
+	if diff := cmp.Diff([]arcp.JobID{"job_1", "job_1", "job_free", "job_1", "job_1", "job_free"}, jobs); diff != "" {
+		d.Errorf("jobs (-want +got):\n%s", diff)
+	}
+	if got := d.bounds("ann"); got != [2]uint64{0, 6} {
+		d.Errorf("bounds = %v", got)
+	}
+	for _, id := range []arcp.MessageID{"", arcp.NewMessageID(), d.log("job_nobody", 0)[0].ID(), "msg_zzz"} {
+		if _, err := d.FeedPosition(context.Background(), "ann", id); !errors.Is(err, store.ErrNotFound) {
+			d.Errorf("FeedPosition(%q) = %v, want ErrNotFound", id, err)
+		}
+	}
+	if got := d.bounds("nobody"); got != [2]uint64{} || len(d.feed("nobody", 0)) != 0 {
+		d.Errorf("a feed that is not there has bounds %v", got)
+	}
+}
+
+func testFeedTrim(t *testing.T, open Open) {
+	d := fresh(t, open)
+	d.submit("job_1", "")
+	for range 10 {
+		d.emit("job_1", arcp.Log, arcp.Log)
+	}
+	early := d.log("job_1", 0)[3].ID()
+	trim := func(position uint64) {
+		d.do(&store.Write{TrimFeed: &store.FeedTrim{Principal: "ann", Position: position}, NoSync: true})
+	}
+	trim(7)
+	trim(5)
+	d.do(&store.Write{TrimFeed: &store.FeedTrim{Principal: "nobody", Position: 5}})
+	if got := d.bounds("ann"); got != [2]uint64{7, 20} {
+		t.Errorf("bounds = %v", got)
+	}
+	err := d.Feed(context.Background(), "ann", 6, func(store.FeedEvent) bool { return true })
+	if !errors.Is(err, store.ErrTrimmed) {
+		t.Errorf("Feed after 6 = %v, want ErrTrimmed", err)
+	}
+	if n := len(d.feed("ann", 7)); n != 13 {
+		t.Errorf("%d events after 7, want 13", n)
+	}
+	if _, err := d.FeedPosition(context.Background(), "ann", early); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("the position of what was trimmed: %v", err)
+	}
+	mark := func(principal string, want uint64) {
+		t.Helper()
+		if r := d.do(&store.Write{MarkFeed: principal, NoSync: true}); r.FeedLast != want {
+			t.Errorf("MarkFeed of %s = %d, want %d", principal, r.FeedLast, want)
+		}
+	}
+	mark("ann", 20)
+	mark("stranger", 0)
+	trim(1000)
+	mark("ann", 20)
+	if got := d.bounds("ann"); got != [2]uint64{20, 20} || len(d.feed("ann", 20)) != 0 {
+		t.Errorf("bounds after everything was trimmed = %v", got)
+	}
+	results := d.batch(&store.Write{MarkFeed: "ann", NoSync: true},
+		&store.Write{Job: "job_1", Attempt: 1, Events: d.events("job_1", arcp.Log), MarkFeed: "ann"})
+	if first, r := results[0].FeedLast, results[1]; first != 20 || r.Feed.First != 21 || r.FeedLast != 21 {
+		t.Errorf("the feed goes on at %d, marked %d before and %d with it; want 21 behind 20", r.Feed.First, first, r.FeedLast)
+	}
+}
+
+// testFeeds: principals are listed in order, whatever is in their names.
+func testFeeds(t *testing.T, open Open) {
+	d := fresh(t, open)
+	want := []string{"\x00", "01ARZ3NDEKTSV4RRFFQ69G5FAV", "a", "a\x00", "a\x00\x01", "ab", "b", "über"}
+	for i := range want {
+		id := arcp.NewJobID()
+		row := jobRow(id, "")
+		row.Principal = want[(i*3+1)%len(want)]
+		d.do(&store.Write{Submit: row, Events: d.events(id, arcp.JobAccepted, arcp.Log)})
+	}
+	var got []string
+	if err := d.Feeds(context.Background(), func(p string) bool { got = append(got, p); return true }); err != nil {
+		t.Fatalf("Feeds = %v", err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, p := range want {
+		if n := len(d.feed(p, 0)); n != 2 {
+			t.Errorf("%q has %d events, want 2", p, n)
+		}
+	}
+}
+
+// testLongFeed: a feed with many records, some of deleted jobs, is read and
+// searched from anywhere.
+func testLongFeed(t *testing.T, open Open) {
+	d := fresh(t, open)
+	s := d.session("sess_1")
+	var deleted []*store.Write
+	for i := range 300 {
+		var writes []*store.Write
+		for range 5 {
+			id := arcp.NewJobID()
+			w := &store.Write{Submit: jobRow(id, s), Events: d.events(id, arcp.JobAccepted, arcp.JobStarted, arcp.JobCompleted), State: arcp.StateCompleted}
+			if writes = append(writes, w); i < 100 || i%10 == 0 {
+				deleted = append(deleted, &store.Write{DeleteJob: id})
+			}
+		}
+		d.batch(writes...)
+	}
+	all := d.feed("ann", 0)
+	for _, r := range d.batch(deleted...) {
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	gone := map[arcp.JobID]bool{}
+	for _, w := range deleted {
+		gone[w.DeleteJob] = true
+	}
+	for i := 0; i < len(all); i += 7 {
+		x := all[i]
+		position, err := d.FeedPosition(t.Context(), "ann", x.Event.ID())
+		if gone[x.Job] != errors.Is(err, store.ErrNotFound) || err == nil && position != x.Position {
+			t.Fatalf("FeedPosition of %d (deleted: %v) = %d, %v", x.Position, gone[x.Job], position, err)
+		}
+		next := uint64(0)
+		err = d.Feed(t.Context(), "ann", x.Position-1, func(y store.FeedEvent) bool { next = y.Position; return false })
+		if gone[x.Job] != errors.Is(err, store.ErrTrimmed) || err == nil && next != x.Position {
+			t.Fatalf("Feed from %d (deleted: %v) begins at %d, %v", x.Position, gone[x.Job], next, err)
+		}
+	}
+}
