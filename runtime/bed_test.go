@@ -1,9 +1,11 @@
 package runtime_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	goruntime "runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -72,12 +74,38 @@ type bed struct {
 	reg   *prometheus.Registry
 	serve sync.WaitGroup
 	down  bool
+	all   []*peer // that have resumed
+}
+
+// eternity is longer than anything a test waits for. The time of a bubble goes on
+// as long as the runtime's timers do, and with it a test that is stuck.
+const eternity = 1000 * 24 * time.Hour
+
+// standstill ends the tests when the time of a bubble stands still, with the
+// goroutines that keep it from going on. The name is the test's.
+func standstill(name string) (stop func()) {
+	t := time.AfterFunc(5*time.Minute, func() {
+		all := make([]byte, 64<<20)
+		all = all[:goruntime.Stack(all, true)]
+		var active []string
+		for g := range strings.SplitSeq(string(all), "\n\n") {
+			head, _, _ := strings.Cut(g, "\n")
+			if strings.Contains(head, "synctest") && !strings.Contains(head, "durable") {
+				active = append(active, g)
+			}
+		}
+		panic(name + " does not come to its end:\n" + strings.Join(active, "\n\n"))
+	})
+	return func() { t.Stop() }
 }
 
 // inBubble runs a test on a runtime; change may be nil.
 func inBubble(t *testing.T, change func(*runtime.Config), test func(b *bed)) {
 	t.Helper()
+	defer standstill(t.Name())()
 	synctest.Test(t, func(t *testing.T) {
+		stuck := time.AfterFunc(eternity, func() { panic(t.Name() + " waits for what does not come") })
+		defer stuck.Stop()
 		b := &bed{T: t, st: &lasting{Store: mem.Open(mem.Options{})}}
 		b.boot(change)
 		defer func() {
@@ -131,6 +159,7 @@ type peer struct {
 	conn    transport.Conn
 	session arcp.SessionID
 	n       int
+	busy    bool // it does not look at changes of the tools
 }
 
 // connect makes a connection. info, if not nil, changes what the runtime is told
@@ -200,6 +229,9 @@ func (p *peer) read() arcp.Envelope {
 	if p.session == "" {
 		p.session = env.SessionID
 	}
+	if p.busy && env.Type == arcp.EventEmit && bytes.Contains(env.Payload, []byte(`"tools.changed"`)) {
+		return p.read()
+	}
 	return env
 }
 
@@ -264,4 +296,17 @@ func (b *bed) sum(name, label string) (n float64) {
 		}
 	}
 	return n
+}
+
+// noneLeft checks that no connection is counted any more, and no session once the time has
+// passed in which one that has not acknowledged everything can be resumed.
+func (b *bed) noneLeft() {
+	b.Helper()
+	if n := b.sum("arcp_jobs", "") + b.sum("arcp_sessions", `"connected"`) + b.sum("arcp_connections_open", ""); n != 0 {
+		b.Errorf("%v jobs, connected sessions and connections are still counted", n)
+	}
+	time.Sleep(runtime.DefaultRetention + time.Hour)
+	if n := b.sum("arcp_sessions", ""); n != 0 {
+		b.Errorf("%v sessions are left after the retention", n)
+	}
 }

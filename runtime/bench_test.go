@@ -3,10 +3,13 @@ package runtime_test
 import (
 	"bytes"
 	"fmt"
+	goruntime "runtime"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/store/pebble"
@@ -29,13 +32,15 @@ func stores(b *testing.B, run func(b *testing.B, open func() store.Store)) {
 
 // raw opens a session without a client in between: what is measured is the
 // server.
-func raw(b *testing.B, s *server) transport.Conn {
+func raw(b testing.TB, s *server) transport.Conn {
 	b.Helper()
-	c, err := transport.Dial(b.Context(), s.url, transport.DialOptions{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = c.Abort() }) // the benchmark is over
+	c, _ := rawToken(b, s)
+	return c
+}
+
+func rawToken(b testing.TB, s *server) (transport.Conn, string) {
+	b.Helper()
+	c := dialRaw(b, s)
 	open := fmt.Sprintf(`{"arcp":"1.1","id":"msg_open","type":"session.open","timestamp":"2026-01-02T15:04:05Z",`+
 		`"payload":{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"bench","version":"1"}}}`, token)
 	put(b, c, open)
@@ -43,10 +48,29 @@ func raw(b *testing.B, s *server) transport.Conn {
 	if err != nil || !bytes.Contains(frame, []byte(`"session.accepted"`)) {
 		b.Fatalf("open: %s, %v", frame, err)
 	}
+	return c, tokenIn(b, frame)
+}
+
+func dialRaw(b testing.TB, s *server) transport.Conn {
+	b.Helper()
+	c, err := transport.Dial(b.Context(), s.url, transport.DialOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = c.Abort() }) // the benchmark is over
 	return c
 }
 
-func put(b *testing.B, c transport.Conn, frame string) {
+func tokenIn(b testing.TB, frame []byte) string {
+	b.Helper()
+	env, err := arcp.Decode(frame)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return resumeToken(b, env)
+}
+
+func put(b testing.TB, c transport.Conn, frame string) {
 	b.Helper()
 	if err := c.Write([]byte(frame)); err != nil {
 		b.Fatal(err)
@@ -172,4 +196,178 @@ func BenchmarkHandshake(b *testing.B) {
 			}
 		})
 	})
+}
+
+// BenchmarkAcks streams events to one session that acknowledges never, every
+// 128th, or each, with one write for what it has read at once.
+func BenchmarkAcks(b *testing.B) {
+	for name, every := range map[string]int{"never": 0, "every-128th": 128, "each": 1} {
+		b.Run(name, func(b *testing.B) {
+			stores(b, func(b *testing.B, open func() store.Store) {
+				c := raw(b, start(b, open(), nil))
+				var ack []byte
+				b.ResetTimer()
+				began := time.Now()
+				put(b, c, invoke(0, 0, "demo.emit", fmt.Sprintf(`{"count":%d,"bytes":64}`, b.N)))
+				for n := 1; ; n++ {
+					frame, err := c.Read()
+					if err != nil {
+						b.Fatal(err)
+					}
+					if bytes.Contains(frame, completed) {
+						break
+					}
+					if every > 0 && n%every == 0 {
+						ack = strconv.AppendInt(append(ack[:0], ackHead...), int64(n), 10)
+						ack = append(ack, "}}"...)
+						if err := c.Write(ack); err != nil {
+							b.Fatal(err)
+						}
+					}
+					if w := c.(transport.Waiter); every > 0 && !w.Buffered() {
+						_ = c.Flush() // the next Read says it better
+					}
+				}
+				b.ReportMetric(float64(b.N)/time.Since(began).Seconds(), "events/s")
+			})
+		})
+	}
+}
+
+const ackHead = `{"arcp":"1.1","id":"msg_ack","type":"session.ack","timestamp":"2026-01-02T15:04:05Z","payload":{"last_processed_seq":`
+
+// BenchmarkResume measures from session.resume at event 1 of a million to the
+// first event that is replayed.
+func BenchmarkResume(b *testing.B) {
+	const events = 1_000_000
+	stores(b, func(b *testing.B, open func() store.Store) {
+		s := start(b, open(), func(c *runtime.Config) { c.ReplayEvents, c.ReplayBytes = -1, -1 })
+		c, token := rawToken(b, s)
+		put(b, c, invoke(0, 0, "demo.emit", fmt.Sprintf(`{"count":%d,"bytes":64}`, events)))
+		for {
+			frame, err := c.Read()
+			if err != nil {
+				b.Fatal(err)
+			}
+			if bytes.Contains(frame, completed) {
+				break
+			}
+		}
+		for b.Loop() {
+			b.StopTimer()
+			_ = c.Abort() // it would have to read everything
+			c = dialRaw(b, s)
+			b.StartTimer()
+			put(b, c, fmt.Sprintf(`{"arcp":"1.1","id":"msg_r","type":"session.resume","timestamp":"2026-01-02T15:04:05Z",`+
+				`"payload":{"resume_token":%q,"last_event_seq":0}}`, token))
+			frame, err := c.Read()
+			if err != nil {
+				b.Fatal(err)
+			}
+			token = tokenIn(b, frame)
+			if frame, err = c.Read(); err != nil || !bytes.Contains(frame, []byte(`"event_seq":1,`)) {
+				b.Fatalf("%s, %v", frame, err)
+			}
+		}
+	})
+}
+
+// BenchmarkBeside streams events to a session alone, and beside one that follows
+// the same job and never reads.
+func BenchmarkBeside(b *testing.B) {
+	for _, others := range []int{0, 1} {
+		b.Run(fmt.Sprintf("stuck-%d", others), func(b *testing.B) {
+			stores(b, func(b *testing.B, open func() store.Store) {
+				s := start(b, open(), nil)
+				reader := raw(b, s)
+				put(b, reader, invoke(0, 0, "demo.emit", fmt.Sprintf(`{"count":%d,"bytes":64,"delay_ms":300}`, b.N)))
+				env, err := arcp.Decode(next(b, reader, `"job.accepted"`))
+				if err != nil {
+					b.Fatal(err)
+				}
+				for range others {
+					watchStuck(b, s, env.JobID)
+				}
+				next(b, reader, `"log"`)
+				b.ResetTimer()
+				began := time.Now()
+				next(b, reader, `"job.completed"`)
+				b.ReportMetric(float64(b.N)/time.Since(began).Seconds(), "events/s")
+			})
+		})
+	}
+}
+
+// watchStuck follows a job and reads nothing of it.
+func watchStuck(t testing.TB, s *server, job arcp.JobID) {
+	t.Helper()
+	stuck := raw(t, s)
+	put(t, stuck, fmt.Sprintf(`{"arcp":"1.1","id":"msg_s","type":"job.subscribe","timestamp":"2026-01-02T15:04:05Z","payload":{"job_id":%q}}`, job))
+	next(t, stuck, `"job.subscribed"`)
+}
+
+// A client that does not read, beside one that does, on the same job: the reader
+// gets everything, and the memory stays what it is.
+func TestReaderBesideOneThatDoesNotRead(t *testing.T) {
+	if testing.Short() {
+		t.Skip("200,000 events")
+	}
+	const events, room = 200_000, 32 << 20
+	st, err := pebble.Open(t.TempDir(), pebble.Options{MemTableBytes: 1 << 20, CacheBytes: 1 << 20}) // what a client costs is not the store's
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, st, nil)
+	reader := raw(t, s)
+	put(t, reader, invoke(0, 0, "demo.emit", fmt.Sprintf(`{"count":%d,"bytes":64,"delay_ms":500}`, events)))
+	accepted := next(t, reader, `"job.accepted"`)
+	env, err := arcp.Decode(accepted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	watchStuck(t, s, env.JobID)
+
+	before := live()
+	for n := 0; ; n++ {
+		frame, err := reader.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(frame, completed) {
+			if n < events {
+				t.Errorf("the reader was sent %d events", n)
+			}
+			break
+		}
+		if n == events/2 {
+			if grown := live() - before; grown > room && !racing {
+				t.Errorf("the memory has grown by %d bytes while one client does not read", grown)
+			}
+		}
+	}
+	if grown := live() - before; grown > room && !racing {
+		t.Errorf("the memory has grown by %d bytes", grown)
+	}
+}
+
+// live is how many bytes of the heap are in use.
+func live() int64 {
+	goruntime.GC()
+	var m goruntime.MemStats
+	goruntime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// next reads up to a frame that contains a text.
+func next(t testing.TB, c transport.Conn, text string) []byte {
+	t.Helper()
+	for {
+		frame, err := c.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(frame, []byte(text)) {
+			return bytes.Clone(frame)
+		}
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/engine"
@@ -17,50 +16,64 @@ type jobsGetIn struct {
 	JobID string `json:"job_id" jsonschema:"description=the job to describe"`
 }
 
-// jobDescription is what jobs.get returns (SPEC.md §7.3).
-type jobDescription struct {
-	JobID        arcp.JobID     `json:"job_id"`
-	Agent        string         `json:"agent"`
-	Status       arcp.JobState  `json:"status"`
-	Attempt      uint32         `json:"attempt"`
-	CreatedAt    time.Time      `json:"created_at"`
-	EndedAt      time.Time      `json:"ended_at,omitzero"`
-	SessionID    arcp.SessionID `json:"session_id,omitzero"`
-	TraceID      string         `json:"trace_id,omitzero"`
-	LastEventSeq uint64         `json:"last_event_seq"`
-	Outcome      arcp.Raw       `json:"outcome,omitzero"` // the payload of the terminal event
-}
-
 // builtins are the names of the runtime's own tools.
-var builtins = []string{"jobs.get"}
+var builtins = []string{"jobs.get", "sessions.list", "sessions.evict", "jobs.credentials", "jobs.forget_credentials", "jobs.rotate_credentials",
+	"approval.request", "approval.list", "approval.get", "approval.resolve", "approval.cancel", "approval.wait",
+	"approval.questions", "approval.answer", "approval.gate", "approval.elevate",
+	"registry.register", "registry.update_status", "registry.get", "registry.list", "registry.deregister",
+	"registry.lease", "registry.touch", "registry.release", "registry.leases", "registry.reap",
+	"tools.list", "tools.describe", "tools.policy", "tools.calls", "tools.overlay", "tools.refresh",
+	"host.register_agent", "host.unregister_agent", "host.set_status", "host.agents", "host.events", "host.subscribe"}
 
 // registerBuiltins adds the runtime's own tools.
 func (r *Runtime) registerBuiltins() error {
-	get, err := tool.New(tool.Capability{Name: "jobs.get", Source: tool.SourceBuiltin, SideEffect: tool.SideEffectRead,
-		Description: "the row and the outcome of one of the caller's jobs",
-		Limits:      tool.Limits{MaxResponseBytes: -1}}, r.jobsGet)
+	return errors.Join(
+		r.registerApprovals(),
+		r.registerCredentials(),
+		r.registerRegistry(),
+		r.registerTools(),
+		r.registerHost(),
+		builtin(r, "jobs.get", tool.SideEffectRead, "the row and the outcome of one of the caller's jobs", r.jobsGet),
+		builtin(r, "sessions.list", tool.SideEffectRead, "the caller's sessions, the oldest first; an admin sees everybody's", r.sessionsList),
+		builtin(r, "sessions.evict", tool.SideEffectWrite, "takes the connection from one of the caller's sessions, or ends it; an admin may do so to anybody's", r.sessionsEvict),
+	)
+}
+
+func builtin[In, Out any](r *Runtime, name string, effect tool.SideEffect, description string, run func(context.Context, tool.Job, In) (Out, error)) error {
+	return builtinLike(r, tool.Capability{Name: name, SideEffect: effect, Description: description}, run)
+}
+
+// builtinFor adds a tool that may take its time, and that a restart has run again.
+func builtinFor[In, Out any](r *Runtime, name, description string, run func(context.Context, tool.Job, In) (Out, error)) error {
+	return builtinLike(r, tool.Capability{Name: name, SideEffect: tool.SideEffectExternal, Description: description,
+		Recovery: tool.RecoveryRerun, Limits: tool.Limits{Timeout: -1, Concurrency: -1}}, run)
+}
+
+func builtinLike[In, Out any](r *Runtime, c tool.Capability, run func(context.Context, tool.Job, In) (Out, error)) error {
+	c.Source, c.Limits.MaxResponseBytes = tool.SourceBuiltin, -1
+	t, err := tool.New(c, run)
 	if err != nil {
 		return err
 	}
-	return r.cfg.Tools.RegisterBuiltin(get)
+	return r.cfg.Tools.RegisterBuiltin(t)
 }
 
-func (r *Runtime) jobsGet(ctx context.Context, job tool.Job, in jobsGetIn) (jobDescription, error) {
+func (r *Runtime) jobsGet(ctx context.Context, job tool.Job, in jobsGetIn) (arcp.JobView, error) {
 	caller, ok := job.(engine.Caller)
 	if !ok {
-		return jobDescription{}, errors.New("jobs.get needs a caller")
+		return arcp.JobView{}, errNoCaller
 	}
 	j, refusal := r.visible(ctx, caller.Principal(), arcp.JobID(in.JobID))
 	if refusal != nil {
-		return jobDescription{}, refusal
+		return arcp.JobView{}, refusal
 	}
-	d := jobDescription{JobID: j.ID, Agent: j.Agent, Status: j.State, Attempt: j.Attempt, CreatedAt: j.CreatedAt.UTC(),
+	d := arcp.JobView{JobID: j.ID, Agent: j.Agent, Status: j.State, Attempt: j.Attempt, CreatedAt: j.CreatedAt.UTC(),
 		SessionID: j.Session, TraceID: j.TraceID, LastEventSeq: j.LastSeq}
 	if j.State.Terminal() {
 		d.EndedAt = j.EndedAt.UTC()
 		outcome, err := r.outcome(ctx, &j)
 		if err != nil {
-			return jobDescription{}, err
+			return arcp.JobView{}, err
 		}
 		d.Outcome = outcome
 	}

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -21,6 +22,28 @@ func (c *conn) command(now time.Time, cmd session.Command) {
 		c.owed.Add(1)
 		c.rt.engine.Cancel(context.Background(), engine.Cancel{Request: cmd.Request, Job: cmd.Job,
 			Principal: c.identity.Principal, Session: c.id, Reason: cmd.Reason, Deadline: cmd.Deadline, Answers: owing{c}})
+	case session.CreateCheckpoint:
+		c.owed.Add(1)
+		c.rt.engine.CreateCheckpoint(context.Background(), engine.Create{Request: cmd.Request, Job: cmd.Job,
+			Principal: c.identity.Principal, Label: cmd.Label, Answers: owing{c}})
+	case session.RestoreCheckpoint:
+		c.owed.Add(1)
+		c.rt.engine.RestoreCheckpoint(context.Background(), engine.Restore{Submit: c.submit(cmd.Envelope),
+			Job: cmd.Envelope.JobID, Checkpoint: cmd.Checkpoint})
+	case session.InterruptJob:
+		c.owed.Add(1)
+		c.rt.engine.Interrupt(context.Background(), engine.Interrupt{Request: cmd.Request, Job: cmd.Job,
+			Principal: c.identity.Principal, Session: c.id, Prompt: cmd.Prompt, Answers: owing{c}})
+	case session.Work:
+		c.work(now, cmd)
+	case session.Respond:
+		c.respond(now, cmd)
+	case session.ExtendLease:
+		c.extendLease(cmd)
+	case session.RevokeLease:
+		c.revokeLease(cmd)
+	case session.Elevate:
+		c.elevate(now, cmd)
 	case session.CancelSession:
 		c.cancelSession(now, cmd)
 	case session.ListJobs:
@@ -31,12 +54,53 @@ func (c *conn) command(now time.Time, cmd session.Command) {
 		c.unfollowJob(cmd.Job)
 	case session.Acknowledge:
 		c.acknowledge(cmd.Seq)
+	case session.Replay:
+		c.replay(now, cmd)
+	case session.Proceed:
+		c.release()
+	case session.OpenFeed:
+		c.openFeed(now, cmd)
+	case session.CloseFeed:
+		c.closeFeed(now, cmd)
+	case session.SlowFeeds:
+		c.feeds.slow(cmd)
 	case session.Leave:
-		if cmd.CancelJobs {
-			c.rt.engine.CancelSession(c.id, "session closed", true)
-		}
+		c.takeLeave(cmd)
 	}
 }
+
+func (c *conn) takeLeave(cmd session.Leave) {
+	if cmd.CancelJobs {
+		c.rt.engine.CancelSession(c.id, "session closed", true)
+	}
+	if cmd.Forget {
+		c.rt.forget(c.id)
+	}
+}
+
+// forget ends a session: its token is good for nothing any more, also after a
+// crash, and the jobs that were to end with its connection end. It returns the
+// session's connection, if it has one.
+func (r *Runtime) forget(id arcp.SessionID) (c *conn, ok bool) {
+	if c, ok = r.members.drop(id); !ok {
+		return nil, false
+	}
+	r.engine.CancelSession(id, "session ended", false)
+	r.dropOverlay(id)
+	r.endAgents(id)
+	r.log.Forget(id)
+	ctx, cancel := context.WithTimeout(context.Background(), forgetTimeout)
+	defer cancel()
+	if _, err := r.log.Commit(ctx, &store.Write{EndSession: id}); err != nil {
+		r.cfg.Log.Error().Err(err).Str("session_id", string(id)).Msg("delete session")
+	}
+	r.log.Forget(id)
+	return c, true
+}
+
+// forgetTimeout bounds the wait for a session's end to be durable, which its
+// answer waits for.
+const forgetTimeout = 5 * time.Second
 
 // owing takes the one answer of a command.
 type owing struct{ *conn }
@@ -46,8 +110,8 @@ func (o owing) Answer(answer any) bool { defer o.settle(); return o.cursor.Answe
 
 func (c *conn) invoke(cmd *session.Invoke) {
 	c.owed.Add(1)
-	s := engine.Submit{Envelope: cmd.Envelope, Payload: &cmd.Payload, Session: c.id, Principal: c.identity.Principal,
-		MaxJobs: c.identity.Limits.Jobs, Answers: c.cursor, Settled: c.settle}
+	s := c.submit(cmd.Envelope)
+	s.Payload = &cmd.Payload
 	if cmd.Refused != nil {
 		c.rt.engine.Refuse(&s, arcp.Nack, cmd.Refused)
 		return
@@ -55,15 +119,10 @@ func (c *conn) invoke(cmd *session.Invoke) {
 	c.rt.engine.Submit(s)
 }
 
-// acknowledge forgets what the client has processed; a number it was never sent
-// counts as everything it was sent (§5.3).
-func (c *conn) acknowledge(seq uint64) {
-	seq = min(seq, c.cursor.Position())
-	if seq <= c.acked {
-		return
-	}
-	c.acked = seq
-	c.append(&store.Write{Trim: &store.Trim{Session: c.id, Seq: seq}, NoSync: true})
+func (c *conn) submit(env *arcp.Envelope) engine.Submit {
+	return engine.Submit{Envelope: env, Session: c.id, Principal: c.identity.Principal, MaxJobs: c.identity.Limits.Jobs,
+		Lease: c.limit(), Trust: c.trust(), Roles: c.roleNames(),
+		Answers: c.cursor, Settled: c.settle, Recheck: c.resumed}
 }
 
 // append appends a write of which the client hears nothing.
@@ -74,23 +133,38 @@ func (c *conn) append(w *store.Write) {
 
 // cancelSession ends a session of the same principal (§5.7).
 func (c *conn) cancelSession(now time.Time, cmd session.CancelSession) {
-	other := c.rt.lookup(cmd.Session, c.identity.Principal)
-	if other == nil {
+	if e, ok := c.rt.members.find(cmd.Session); !ok || e.principal != c.identity.Principal {
 		c.reply(now, cmd.Request, arcp.CancelRefused, arcp.CancelRefusedPayload{TargetID: string(cmd.Session),
 			Reason: engine.RefusedUnknown, Code: arcp.CodeNotFound, Message: "no such session"})
 		return
 	}
+	c.audit("evict").Str("target", string(cmd.Session)).Str("decision", "allowed").Msg("audit")
 	c.reply(now, cmd.Request, arcp.CancelAccepted, arcp.CancelAcceptedPayload{TargetID: string(cmd.Session)})
-	if other == c {
-		c.evict(arcp.CodeCancelled, "cancelled")
-		return
-	}
-	other.post(func(time.Time) { other.evict(arcp.CodeCancelled, "cancelled") })
+	c.rt.evict(eviction{id: cmd.Session, label: "cancelled", reason: cmp.Or(cmd.Reason, "cancelled"), forget: true})
 }
 
-func (c *conn) evict(code arcp.Code, reason string) {
-	c.rt.metrics.Evictions.WithLabelValues(reason).Inc()
-	c.m.Evict(code, reason)
+// eviction takes a session's connection from it, and with forget the session
+// ends. The label is from a closed set.
+type eviction struct {
+	id            arcp.SessionID
+	label, reason string
+	forget        bool
+}
+
+// evict reports whether there was such a session.
+func (r *Runtime) evict(e eviction) bool {
+	m, ok := r.members.find(e.id)
+	if ok && e.forget {
+		m.conn, ok = r.forget(e.id)
+	}
+	if !ok {
+		return false
+	}
+	r.metrics.Evictions.WithLabelValues(e.label).Inc()
+	if m.conn != nil {
+		m.conn.post(func(time.Time) { m.conn.m.Evict(arcp.CodeCancelled, e.reason) })
+	}
+	return true
 }
 
 func (c *conn) reply(now time.Time, request arcp.MessageID, t arcp.Type, payload any) {
@@ -129,9 +203,13 @@ func (c *conn) followJob(now time.Time, cmd session.FollowJob) {
 		return
 	}
 	if _, again := c.follows[j.ID]; again || j.Session == c.id { // it follows already: nothing is sent twice
-		env := arcp.Frame(arcp.JobSubscribed, subscribed(&j, j.LastSeq, false))
+		env := arcp.Frame(arcp.JobSubscribed, c.rt.subscribed(&j, j.LastSeq, false))
 		env.JobID, env.CorrelationID = j.ID, cmd.Request
 		c.send(now, env)
+		return
+	}
+	if refusal := c.ahead(&j, cmd.Payload.FromEventSeq); refusal != nil {
+		c.nack(now, cmd.Request, refusal)
 		return
 	}
 	from, err := c.from(&j, &cmd.Payload)
@@ -145,22 +223,52 @@ func (c *conn) followJob(now time.Time, cmd session.FollowJob) {
 			"the session follows %d jobs already; unsubscribe from some", maxFollows).RetryAfter(1))
 		return
 	}
+	c.audit("job.subscribe").Str("target", string(j.ID)).Str("owner_session", string(j.Session)).Str("decision", "allowed").Msg("audit")
 	c.remember(&j)
 	c.owed.Add(1)
-	c.rt.log.Append(&store.Write{Follow: c.follow(&j, from)}, func(r *store.Result) {
-		if r.Err != nil || len(r.Runs) == 0 && j.State.Terminal() { // nothing of it will come
+	c.rt.log.Follow(*c.follow(&j, from), func(r *store.Result) {
+		if r.Err != nil || len(r.Runs) == 0 && !r.More && j.State.Terminal() { // nothing of it will come
 			c.post(func(time.Time) { delete(c.follows, j.ID) })
 		}
-		owing{c}.Answer(c.followed(cmd.Request, &j, r))
-	})
+		c.cursor.Answer(c.followed(cmd.Request, &j, r))
+	}, func(r *store.Result) { c.followEnded(&j, r) })
+}
+
+// followEnded is told when the history has been given. If the rest of it cannot
+// be, a client that goes on would not know.
+func (c *conn) followEnded(j *store.Job, r *store.Result) {
+	c.settle()
+	if r.Err != nil && c.rt.broken.Load() == nil {
+		c.log.Error().Err(r.Err).Str("job_id", string(j.ID)).Msg("history of a followed job")
+	}
 }
 
 func (c *conn) follow(j *store.Job, from uint64) *store.Follow {
-	f := &store.Follow{Session: c.id, Job: j.ID, From: from, Origin: true}
+	f := &store.Follow{Session: c.id, Job: j.ID, From: from, Origin: true, New: true} // an earlier connection may have asked for it
 	if arcp.HasPrefix(string(j.SubmitID), arcp.MessagePrefix) {
 		f.CorrelationID = j.SubmitID
 	}
 	return f
+}
+
+// ahead refuses a position that the job's session has not come to: what comes
+// up to it would have to be left out.
+func (c *conn) ahead(j *store.Job, from *uint64) *arcp.Error {
+	if from == nil || *from <= j.LastSeq {
+		return nil
+	}
+	last := j.LastSeq
+	switch row, err := c.rt.cfg.Store.Session(context.Background(), j.Session); {
+	case err == nil:
+		last = max(last, row.LastSeq) // the session has events of other jobs
+	case !errors.Is(err, store.ErrNotFound):
+		c.log.Error().Err(err).Str("session_id", string(j.Session)).Msg("read session")
+		return arcp.Errorf(arcp.CodeUnavailable, "the store cannot be read")
+	}
+	if *from > last {
+		return arcp.Errorf(arcp.CodeInvalidRequest, "from_event_seq %d is not reached: the last event is %d", *from, last)
+	}
+	return nil
 }
 
 // liveOnly as a position gives no history.
@@ -195,20 +303,23 @@ func (c *conn) followed(request arcp.MessageID, j *store.Job, r *store.Result) a
 		for _, run := range r.Runs {
 			last = max(last, run.Events[len(run.Events)-1].OriginSeq)
 		}
-		env = arcp.Frame(arcp.JobSubscribed, subscribed(j, last, len(r.Runs) > 0))
+		env = arcp.Frame(arcp.JobSubscribed, c.rt.subscribed(j, last, len(r.Runs) > 0))
 		env.JobID = j.ID
 	}
 	env.CorrelationID = request
 	return env
 }
 
-func subscribed(j *store.Job, from uint64, replayed bool) arcp.JobSubscribedPayload {
+// subscribed describes a job to who follows it: also what it may do, and what is
+// left of its budget.
+func (r *Runtime) subscribed(j *store.Job, from uint64, replayed bool) arcp.JobSubscribedPayload {
+	lease, constraints, budget := r.engine.LeaseOf(j)
 	return arcp.JobSubscribedPayload{JobID: j.ID, CurrentStatus: string(j.State), Agent: j.Agent, ParentJobID: j.Parent,
-		TraceID: j.TraceID, Lease: arcp.Raw("{}"), SubscribedFrom: from, Replayed: replayed}
+		TraceID: j.TraceID, Lease: lease, LeaseConstraints: constraints, Budget: budget, Credentials: r.credentials(j.ID), SubscribedFrom: from, Replayed: replayed}
 }
 
 func (c *conn) unfollowJob(id arcp.JobID) {
-	if _, ok := c.follows[id]; !ok {
+	if _, ok := c.follows[id]; !ok && !c.resumed { // an earlier connection may have asked for it
 		return
 	}
 	delete(c.follows, id)

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"context"
 	"math"
 	"time"
 
@@ -8,7 +9,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime/credential"
 	"github.com/arcpd/arcpd/runtime/engine"
+	"github.com/arcpd/arcpd/runtime/registry"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -20,6 +23,13 @@ type Config struct {
 	Auth  *auth.Set      // required; its contents may be swapped while running
 	Tools *tool.Registry // required
 
+	// Hooks look at each call of a tool before it is made, in this order.
+	Hooks []tool.Hook
+
+	// Refresh, if set, has the sources of Tools list them anew, for the tool
+	// tools.refresh. It is called by one goroutine at a time.
+	Refresh func(ctx context.Context) error
+
 	Log      zerolog.Logger        // its zero value logs nothing
 	Registry prometheus.Registerer // default: a registry of its own
 
@@ -28,11 +38,38 @@ type Config struct {
 	Version     string // of the software, shown in session.accepted
 
 	HandshakeTimeout time.Duration // default 10 s
-	SessionLease     time.Duration // default 1 h
+	SessionLease     time.Duration // without a sign of life of the client; default 1 h
+	SessionIdle      time.Duration // with nothing else, and without jobs and subscriptions; default 24 h
 	ResumeWindow     time.Duration // default 10 min
 	Heartbeat        time.Duration // default 30 s; of peers and of jobs
 	HeartbeatBlock   bool          // missed job heartbeats block instead of fail
 	MaxFrame         int64         // bytes in; default 8 MiB
+
+	AckWindow    int           // events sent ahead of what a client that acknowledges has acknowledged; default off
+	ReplayEvents int           // events kept for a session that never acknowledges, after they were sent; default 10,000
+	ReplayBytes  int64         // and their bytes; default 64 MiB
+	BacklogBytes int64         // events that a session has not got rid of; default 1 GiB
+	Retention    time.Duration // of finished jobs and events; default 24 h
+	MaxDisk      int64         // bytes of the store; past it finished jobs go early; default off
+
+	// Handlers take away what is leased when the lease is over. That for processes and
+	// directories of this machine is there by itself.
+	Handlers    []registry.Registration
+	ResourceDir string        // where jobs' leased directories are; empty: they get none
+	ReapEvery   time.Duration // how often it is looked what is over, about; default 5 s
+
+	Provisioners []credential.Source // give jobs credentials of their own
+	Sealer       *credential.Sealer  // seals the values; default a key that is forgotten with the process
+
+	RequireModelLease bool // jobs whose lease does not speak of models may use none; else any
+	PreemptExpired    bool // a job ends when its lease does; else at its next operation
+
+	// FreeSpace, if set, returns the free bytes where the store is. Below MinFree
+	// nothing that takes room is accepted; OnFull, if set, is told of each change.
+	// They are called by one goroutine.
+	FreeSpace func() (uint64, error)
+	MinFree   int64 // default 512 MiB
+	OnFull    func(full bool)
 
 	Limits
 }
@@ -57,9 +94,16 @@ const (
 	DefaultRuntimeID               = "arcp"
 	DefaultHandshakeTimeout        = 10 * time.Second
 	DefaultSessionLease            = time.Hour
+	DefaultSessionIdle             = 24 * time.Hour
 	DefaultResumeWindow            = 10 * time.Minute
 	DefaultHeartbeat               = 30 * time.Second
 	DefaultMaxFrame                = 8 << 20
+	DefaultReplayEvents            = 10_000
+	DefaultReplayBytes             = 64 << 20
+	DefaultBacklogBytes            = 1 << 30
+	DefaultRetention               = 24 * time.Hour
+	DefaultMinFree                 = 512 << 20
+	DefaultReapEvery               = 5 * time.Second
 	DefaultMaxConnections          = 100_000
 	DefaultMaxUnauthenticated      = 1024
 	DefaultMaxUnauthenticatedPerIP = 32
@@ -81,11 +125,22 @@ func (c Config) withDefaults() Config {
 	c.Version = or(c.Version, "dev")
 	c.HandshakeTimeout = or(c.HandshakeTimeout, DefaultHandshakeTimeout)
 	c.SessionLease = or(c.SessionLease, DefaultSessionLease)
+	c.SessionIdle = or(c.SessionIdle, DefaultSessionIdle)
 	c.ResumeWindow = or(c.ResumeWindow, DefaultResumeWindow)
 	c.Heartbeat = or(c.Heartbeat, DefaultHeartbeat)
 	if c.MaxFrame = or(c.MaxFrame, DefaultMaxFrame); c.MaxFrame < 0 {
 		c.MaxFrame = math.MaxInt64 >> 1 // transports add to it
 	}
+	if c.ReplayEvents = or(c.ReplayEvents, DefaultReplayEvents); c.ReplayEvents < 0 {
+		c.ReplayEvents = math.MaxInt
+	}
+	if c.ReplayBytes = or(c.ReplayBytes, DefaultReplayBytes); c.ReplayBytes < 0 {
+		c.ReplayBytes = math.MaxInt64
+	}
+	c.BacklogBytes = or(c.BacklogBytes, DefaultBacklogBytes)
+	c.MinFree = or(c.MinFree, DefaultMinFree)
+	c.ReapEvery = or(c.ReapEvery, DefaultReapEvery)
+	c.Retention = or(c.Retention, DefaultRetention)
 	c.Limits = c.Limits.withDefaults()
 	if c.Registry == nil {
 		c.Registry = prometheus.NewRegistry()

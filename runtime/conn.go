@@ -13,14 +13,15 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/eventlog"
+	"github.com/arcpd/arcpd/runtime/lease"
 	"github.com/arcpd/arcpd/runtime/session"
 	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/tool"
 	"github.com/arcpd/arcpd/transport"
 )
 
 const (
 	maxOpeningFrame = 64 << 10 // before the session is accepted
-	inboxLen        = 8        // decoded frames ahead of the loop
 	maxTurn         = 64       // frames handled before what they caused is sent
 	maxOwed         = 1024     // commands the store has not answered yet, and answers not yet taken, each
 	farewellTime    = time.Second
@@ -33,59 +34,73 @@ type conn struct {
 	tc  transport.Conn
 	log zerolog.Logger
 
-	id       arcp.SessionID
-	m        *session.Machine
-	identity auth.Identity
-	begun    time.Time
-	scheme   string
-	head     []byte // of every frame of the session
-	cursor   *eventlog.Cursor
-	follows  map[arcp.JobID][]byte // jobs of other sessions that have not ended; see remember
-	rate     int                   // frames a minute; 0 or less: any
-	limiter  *rate.Limiter         // nil: any
+	id        arcp.SessionID
+	m         *session.Machine
+	identity  auth.Identity
+	begun     time.Time
+	scheme    string
+	head      []byte // of every frame of the session
+	cursor    *eventlog.Cursor
+	follows   map[arcp.JobID][]byte // jobs of other sessions that have not ended; see remember
+	origins   map[arcp.JobID][]byte // of those that it was asked something by; see lookUpOrigin
+	limiter   *rate.Limiter         // of its frames; nil: any number
+	mayDo     *lease.Lease          // of the jobs of its principal at most, from mayDoText; see limit
+	mayDoText []byte
+	share     *rate.Limiter // of those of all connections of its principal; nil: any number
 
-	in   chan inbound
-	kick chan struct{} // buffered 1: mail, room or news
-	done chan struct{} // the loop has ended
-	out  *outbox
-	fill *frames
-	tick *time.Timer
+	in     inbox
+	acksIn ackInbox
+	kick   chan struct{} // buffered 1: frames, mail, room or news
+	out    *outbox
+	fill   *frames
+	tick   *time.Timer
 	tally
 
-	acked     uint64
+	row      store.Session // of the session, as this connection last stored it
+	resumed  bool          // the session had a connection before
+	tries    int           // to attach to it
+	start    uint64        // the cursor's first position
+	acked    uint64
+	acks     bool          // the client acknowledges
+	reached  atomic.Uint64 // what was acknowledged, else what was written: a newer connection goes on after it
+	acking   atomic.Bool   // acks, for everybody
+	held     bool          // it is not known yet where to go on: no event goes out
+	locating bool          // and it is being looked for
+	lagging  bool          // it was told so
+	kept     kept          // if it does not acknowledge
+	beat     beat
+	feeds    feeds
+	lease    sessionLease
+	shown    *tool.Snapshot // the catalogue that the client was told of; nil: none yet
+	stale    bool           // it may have changed
+	roles    []string       // see roleNames
+
 	paused    time.Time // nothing is read before; zero: not paused
-	owner     string    // the principal whose session is counted; guarded by Runtime.mu
 	unproven  bool      // counted as not authenticated; guarded by Runtime.mu
-	counted   bool      // in the gauge of sessions
 	readerErr error
 	closing   *session.Close
 
 	owed atomic.Int64 // commands whose answer is still to come
+	over atomic.Bool  // the loop has ended
+	load load         // what the session has said of jobs that it does
+
+	mailed atomic.Int64 // bytes of envelopes that others had it send, until the writer has them
+	moved  int64        // of these, what goes to the writer at the end of the turn
 
 	mailMu sync.Mutex
 	mail   []func(now time.Time)
 	gone   bool
 }
 
-// inbound is what the reader hands to the loop.
-type inbound struct {
-	env  *arcp.Envelope
-	bad  *arcp.EncodingError
-	err  error // the connection's end
-	size int
-}
-
 func newConn(rt *Runtime, tc transport.Conn) *conn {
 	now := time.Now()
-	c := &conn{rt: rt, tc: tc, id: arcp.NewSessionID(), begun: now, in: make(chan inbound, inboxLen),
-		kick: make(chan struct{}, 1), done: make(chan struct{})}
+	c := &conn{rt: rt, tc: tc, id: arcp.NewSessionID(), begun: now, kick: make(chan struct{}, 1)}
+	c.in.init(c.wake)
 	c.tally.m = rt.metrics
 	c.m = session.New(now, &rt.sessionConfig, c.id)
-	c.out = newOutbox(tc, rt.pool, c.wake)
+	c.out = newOutbox(tc, rt.pool, c.wake, c.sent)
 	c.log = rt.cfg.Log
-	if c.rate = rt.rate(); c.rate > 0 {
-		c.limiter = rate.NewLimiter(rate.Limit(float64(c.rate)/60), c.rate/60+1)
-	}
+	c.limiter = newLimiter(rt.rate())
 	return c
 }
 
@@ -132,6 +147,7 @@ func (c *conn) serve() error {
 	reader.Wait()
 	c.out.drain()
 	c.leave()
+	c.unbound()
 	return c.readerErr
 }
 
@@ -139,16 +155,14 @@ func (c *conn) serve() error {
 func (c *conn) read() {
 	for {
 		frame, err := c.tc.Read()
+		if err == nil && c.acksIn.take(frame, c.wake) {
+			continue
+		}
 		in := inbound{err: err, size: len(frame)}
 		if err == nil {
 			in.env, in.bad = decode(frame)
 		}
-		select {
-		case c.in <- in:
-		case <-c.done:
-			return
-		}
-		if err != nil {
+		if !c.in.put(in) || err != nil {
 			return
 		}
 	}
@@ -167,33 +181,41 @@ func decode(frame []byte) (*arcp.Envelope, *arcp.EncodingError) {
 
 // turn waits for something to do and does it; false ends the loop.
 func (c *conn) turn() bool {
-	in := c.in
-	if c.full() || !c.paused.IsZero() {
-		in = nil // the peer asks without reading the answers, or too often: it waits
-	}
-	select {
-	case f := <-in:
-		c.receive(time.Now(), f)
-		c.receiveMore()
-	case <-c.kick:
-	case <-c.tickC():
-	}
-	now := time.Now()
-	if !now.Before(c.paused) {
+	c.wait()
+	if !c.paused.IsZero() && !time.Now().Before(c.paused) {
 		c.paused = time.Time{}
 	}
+	c.receiveAll()
+	now := time.Now()
+	c.receiveAcks()
 	c.readMail(now)
-	c.m.Advance(now)
+	c.advance(now)
 	c.perform(now)
+	c.advanceBeat(now)
 	c.pump(now)
+	if c.mayReceive() && c.in.left() {
+		c.wake()
+	}
 	return c.readerErr == nil && c.closing == nil
+}
+
+func (c *conn) wait() {
+	tick := c.tickC()
+	if tick == nil {
+		<-c.kick
+		return
+	}
+	select {
+	case <-c.kick:
+	case <-tick:
+	}
 }
 
 // full reports whether too much waits for the peer or for the store to read
 // further commands. Each of them wakes the loop when that changes.
 func (c *conn) full() bool {
 	n, _ := c.out.size()
-	return n > outboxHard || c.owed.Load() >= maxOwed || c.cursor != nil && c.cursor.Waiting() >= maxOwed
+	return n > outboxHard || c.load.full() || c.owed.Load() >= maxOwed || c.cursor != nil && c.cursor.Waiting() >= maxOwed
 }
 
 // settle is told, by any goroutine, that a command is answered.
@@ -203,29 +225,31 @@ func (c *conn) settle() {
 	}
 }
 
-// receiveMore takes frames that are there already, so that what they cause is
-// sent together.
-func (c *conn) receiveMore() {
-	for range maxTurn {
-		if !c.paused.IsZero() || c.full() {
+// receiveAll takes the frames that are there, so that what they cause is sent
+// together. A peer that asks without reading the answers, or too often, waits.
+func (c *conn) receiveAll() {
+	for n := 0; n < maxTurn && c.mayReceive(); n++ {
+		f, ok := c.in.take()
+		if !ok {
 			return
 		}
-		select {
-		case f := <-c.in:
-			c.receive(time.Now(), f)
-		default:
-			return
-		}
+		c.receive(time.Now(), f)
 		if c.readerErr != nil || c.closing != nil {
 			return
 		}
 	}
 }
 
+// mayReceive is false for a peer that asks without reading the answers, or too
+// often: it waits. The end of either wakes the loop.
+func (c *conn) mayReceive() bool { return c.paused.IsZero() && !c.full() }
+
 func (c *conn) tickC() <-chan time.Time {
 	d := c.m.Deadline()
-	if !c.paused.IsZero() && (d.IsZero() || c.paused.Before(d)) {
-		d = c.paused
+	for _, t := range [...]time.Time{c.paused, c.beat.due, c.feeds.due} {
+		if !t.IsZero() && (d.IsZero() || t.Before(d)) {
+			d = t
+		}
 	}
 	if d.IsZero() {
 		if c.tick != nil {
@@ -260,7 +284,10 @@ func (c *conn) receive(now time.Time, in inbound) {
 		c.m.Malformed(in.bad)
 		c.perform(now)
 	default:
-		c.rt.metrics.In(in.env.Type, in.size)
+		c.rt.metrics.In(in.env.Type, 1, in.size)
+		if c.cursor != nil {
+			c.heard()
+		}
 		if !c.limited(now, in.env) {
 			c.m.Receive(now, in.env)
 		}
@@ -268,18 +295,22 @@ func (c *conn) receive(now time.Time, in inbound) {
 	}
 }
 
-// limited refuses a frame over the connection's rate. What comes after is read
+// limited refuses a frame over the connection's rate or its principal's. What comes after is read
 // late: the peer waits.
 func (c *conn) limited(now time.Time, env *arcp.Envelope) bool {
-	if c.limiter == nil || c.m.Phase() != session.Accepted || free(env.Type) || c.limiter.AllowN(now, 1) {
+	if c.m.Phase() != session.Accepted || free(env.Type) {
+		return false
+	}
+	limiter := c.exceeded(now)
+	if limiter == nil {
 		return false
 	}
 	c.rt.metrics.RateLimited.WithLabelValues("frames").Inc()
 	nack := arcp.Frame(arcp.Nack, arcp.Errorf(arcp.CodeResourceExhausted, "more than %d messages a minute",
-		c.rate).RetryAfter(1))
+		ratePerMin(limiter)).RetryAfter(1))
 	nack.CorrelationID = env.ID
 	c.send(now, nack)
-	next := c.limiter.ReserveN(now, 1)
+	next := limiter.ReserveN(now, 1)
 	c.paused = now.Add(min(time.Second, next.DelayFrom(now)))
 	next.CancelAt(now) // it was only asked when
 	return true
@@ -309,6 +340,9 @@ func (c *conn) perform(now time.Time) {
 		}
 		if out.Close != nil {
 			c.closing = out.Close
+			if out.Close.Evicted != "" {
+				c.evicted(out.Close.Evicted, out.Close.Reason)
+			}
 			return
 		}
 		if out.Question == nil {
@@ -327,7 +361,9 @@ func (c *conn) note(n session.Note) {
 // send stamps an envelope and queues it.
 func (c *conn) send(now time.Time, env arcp.Envelope) {
 	env.ARCP = c.m.Version()
-	env.ID = arcp.NewMessageID()
+	if env.ID == "" { // a dispatch has one, under which it may be sent again
+		env.ID = arcp.NewMessageID()
+	}
 	env.Timestamp = now
 	if env.Type != arcp.SessionRejected {
 		env.SessionID = c.id
@@ -363,35 +399,60 @@ func (c *conn) pump(now time.Time) {
 	if c.cursor != nil && c.closing == nil {
 		c.pull(now)
 	}
+	if c.stale {
+		c.announce(now)
+	}
 	if c.fill != nil {
 		c.out.publish(c.fill)
 		c.fill = nil
+	}
+	if c.moved != 0 {
+		c.mailed.Add(-c.moved)
+		c.moved = 0
 	}
 	c.tally.flush()
 }
 
 func (c *conn) pull(now time.Time) {
+	if c.cursor.Superseded() {
+		c.closing = &session.Close{Code: int(transport.ClosePolicy), Reason: "superseded"}
+		return
+	}
 	waiting, err := c.out.size()
 	if err != nil {
 		c.readerErr = err
 		return
 	}
-	for waiting+len(c.batch().data) < outboxSoft {
+	for c.closing == nil && waiting+len(c.batch().data) < outboxSoft {
 		item, ok, err := c.cursor.Next(context.Background())
 		if err != nil {
-			c.log.Error().Err(err).Str("session_id", string(c.id)).Msg("connection cannot go on")
-			c.closing = &session.Close{Code: int(transport.CloseInternal), Reason: "the session's events cannot be read"}
-			return
+			c.unreadable(err)
+			break
 		}
 		if !ok {
 			break
 		}
 		c.deliver(now, item)
 	}
-	if len(c.fill.data) == 0 {
+	c.pullFeeds(now, outboxSoft-waiting)
+	if c.fill != nil && len(c.fill.data) == 0 {
 		c.fill.recycle()
 		c.fill = nil
 	}
+}
+
+// unreadable ends a connection whose events are not there: one that was too slow
+// for what is kept, or the store has failed.
+func (c *conn) unreadable(err error) {
+	if gone, ok := errors.AsType[*store.TrimmedError](err); ok {
+		// A job that the session follows may be deleted: without this, every resume
+		// from before it would be accepted and end here.
+		c.append(&store.Write{Trim: &store.Trim{Session: c.id, Seq: gone.UpTo}, NoSync: true})
+		c.closing = &session.Close{Code: int(transport.CloseOverloaded), Reason: slowBacklog}
+		return
+	}
+	c.log.Error().Err(err).Str("session_id", string(c.id)).Msg("connection cannot go on")
+	c.closing = &session.Close{Code: int(transport.CloseInternal), Reason: "the session's events cannot be read"}
 }
 
 func (c *conn) deliver(now time.Time, item eventlog.Item) {
@@ -406,8 +467,23 @@ func (c *conn) deliver(now time.Time, item eventlog.Item) {
 		f.data, head = c.appendOrigin(append(f.data, head...), item.Event), nil
 	}
 	f.data = store.AppendFrame(f.data, head, item.Seq, item.CorrelationID, item.Event)
+	if c.rt.vault != nil && !item.Origin {
+		f.data = c.rt.appendValues(f.data, item.Event)
+	}
 	f.ends = append(f.ends, len(f.data))
 	c.tally.add(item.Event.Type, len(f.data)-start)
+	if item.Seq != 0 {
+		f.last, c.lease.worked = item.Seq, now
+		c.wrote(now, item.Seq, len(item.Event.Body))
+	}
+}
+
+// sent is told by the writer which event is written: for a client that does not
+// acknowledge, a later connection goes on after it.
+func (c *conn) sent(seq uint64) {
+	if !c.acking.Load() {
+		c.reached.Store(seq)
+	}
 }
 
 // end says farewell, if there is anybody to say it to.
@@ -415,7 +491,8 @@ func (c *conn) end() {
 	c.mailMu.Lock()
 	c.gone = true
 	c.mailMu.Unlock()
-	close(c.done)
+	c.over.Store(true)
+	c.in.close()
 	c.tickStop()
 	code, reason := closeOf(c.closing, c.readerErr)
 	if code == 0 {

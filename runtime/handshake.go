@@ -24,6 +24,14 @@ func (c *conn) answer(now time.Time, question any) {
 		c.m.Judge(now, c.verify(now, q))
 	case session.Establish:
 		c.establish(now, q)
+	case session.Resume:
+		c.resume(now, q)
+	case session.Remind:
+		c.m.Reminded(now, c.rt.cfg.Auth.Challenge(c.identity.Scheme).Reveal())
+	case session.Reauthenticate:
+		c.reauthenticate(now, q)
+	case session.Renew:
+		c.renew()
 	}
 }
 
@@ -68,16 +76,29 @@ func (c *conn) verify(now time.Time, q session.Verify) session.Judgement {
 
 func (c *conn) identified(id auth.Identity) session.Judgement {
 	c.identity = id
-	return session.Judgement{Identity: &session.Identity{Principal: id.Principal, Trust: id.Trust, Anonymous: id.Anonymous,
-		Commands: auth.HasRole(id, auth.RoleClient) || auth.HasRole(id, auth.RoleWorker) || auth.HasRole(id, auth.RoleAdmin)}}
+	return session.Judgement{Identity: identityOf(&id)}
+}
+
+func identityOf(id *auth.Identity) *session.Identity {
+	return &session.Identity{Principal: id.Principal, Trust: id.Trust, Anonymous: id.Anonymous, Expires: id.Expires,
+		Commands: mayCommand(id), Worker: auth.HasRole(*id, auth.RoleWorker)}
+}
+
+// refusal is what the peer and the metrics are told of an error of auth.
+func refusal(err error) (r *session.Refusal, reason string) {
+	if e, ok := errors.AsType[*auth.Error](err); ok {
+		return &session.Refusal{Message: e.Message, Final: e.Final}, e.Reason
+	}
+	return &session.Refusal{Message: "authentication failed"}, auth.ReasonUnavailable
+}
+
+// mayCommand reports whether a principal may do more than observe.
+func mayCommand(id *auth.Identity) bool {
+	return auth.HasRole(*id, auth.RoleClient) || auth.HasRole(*id, auth.RoleWorker) || auth.HasRole(*id, auth.RoleAdmin)
 }
 
 func (c *conn) refused(err error) *session.Refusal {
-	r := &session.Refusal{Message: "authentication failed"}
-	reason := auth.ReasonUnavailable
-	if e, ok := errors.AsType[*auth.Error](err); ok {
-		r.Message, r.Final, reason = e.Message, e.Final, e.Reason
-	}
+	r, reason := refusal(err)
 	c.rt.metrics.AuthFailures.WithLabelValues(schemeLabel(c.scheme), reason).Inc()
 	c.logHandshake(c.log.Warn().Err(err), "refused")
 	return r
@@ -106,38 +127,54 @@ func (c *conn) logHandshake(ev *zerolog.Event, result string) {
 
 // establish makes the session durable; it is accepted when that is done.
 func (c *conn) establish(now time.Time, q session.Establish) {
+	if q.Attach != "" && c.attachOpen(now, q) {
+		return
+	}
 	if err := c.rt.enter(c); err != nil {
 		c.logHandshake(c.log.Warn().Str("reason", err.Message), "rejected")
 		c.m.Established(now, session.Established{Refused: err})
 		return
 	}
-	token := auth.NewToken("rt_")
-	row := &store.Session{ID: c.id, Principal: q.Identity.Principal, Anonymous: q.Identity.Anonymous, Version: q.Version,
-		ClientKind: q.Client.Kind, Negotiated: q.Negotiated, TokenHash: auth.HashToken(token), CreatedAt: now}
-	c.rt.log.Append(&store.Write{Session: row, NewSession: true}, func(r *store.Result) {
+	token := newResumeToken(c.id)
+	row := store.Session{ID: c.id, Principal: q.Identity.Principal, Anonymous: q.Identity.Anonymous, Version: q.Version,
+		ClientKind: q.Client.Kind, Negotiated: q.Negotiated, TokenHash: auth.HashToken(token), Identity: encodeIdentity(&c.identity),
+		Acks: c.m.Has(arcp.FeatureAck), CreatedAt: now}
+	c.rt.log.Append(&store.Write{Session: &row, NewSession: true}, func(r *store.Result) {
 		err := r.Err
 		var cursor *eventlog.Cursor
 		if err == nil {
-			cursor = c.rt.log.AttachNew(c.id, c.waker())
+			cursor = c.rt.log.AttachNow(c.id, 0, 0, c.waker())
 		}
-		if !c.post(func(now time.Time) { c.established(now, token, cursor, err) }) && cursor != nil {
+		if !c.post(func(now time.Time) { c.established(now, row, token, cursor, err) }) && cursor != nil {
 			cursor.Close()
 		}
 	})
 }
 
-func (c *conn) established(now time.Time, token auth.Secret, cursor *eventlog.Cursor, err error) {
+func (c *conn) established(now time.Time, row store.Session, token auth.Secret, cursor *eventlog.Cursor, err error) {
 	c.cursor = cursor
 	if err != nil {
-		c.rt.exit(c)
+		c.rt.members.drop(c.id)
 		c.log.Error().Err(err).Str("session_id", string(c.id)).Msg("session not stored")
 		c.m.Established(now, session.Established{Refused: arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions")})
 		return
 	}
+	row.Epoch = 1
+	c.row, c.acks = row, row.Acks
+	c.acking.Store(c.acks)
+	c.begin(now)
+	c.release()
+	c.m.Established(now, session.Established{ResumeToken: token.Reveal(), Agents: c.agents()})
+}
+
+// begin is the end of a handshake that succeeded.
+func (c *conn) begin(now time.Time) {
 	c.head = store.FrameHead(c.m.Version(), c.id)
 	c.tc.SetReadLimit(c.rt.cfg.MaxFrame)
-	c.rt.opened(c)
+	c.beat.begin(c, now)
+	c.introduce()
+	c.shown = c.rt.catalogue(c.id, c.identity.Principal, c.trust())
+	c.bound(now)
 	c.rt.metrics.HandshakeDuration.Observe(now.Sub(c.begun).Seconds())
 	c.logHandshake(c.log.Info(), "accepted")
-	c.m.Established(now, session.Established{ResumeToken: token.Reveal(), Agents: c.rt.cfg.Tools.Agents()})
 }

@@ -2,6 +2,8 @@ package runtime
 
 import (
 	"context"
+	"crypto/aes"
+	"crypto/cipher"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -73,8 +75,9 @@ func (r *Runtime) scan(ctx context.Context, q store.JobQuery, f *arcp.JobFilter,
 		scanned++
 		last = j
 		if selects(f, &j) {
+			lease, _, _ := r.engine.LeaseOf(&j)
 			page.Jobs = append(page.Jobs, arcp.JobEntry{JobID: j.ID, Agent: j.Agent, Status: string(j.State),
-				Lease: arcp.Raw("{}"), ParentJobID: j.Parent, CreatedAt: j.CreatedAt.UTC(), TraceID: j.TraceID, LastEventSeq: j.LastSeq})
+				Lease: lease, ParentJobID: j.Parent, CreatedAt: j.CreatedAt.UTC(), TraceID: j.TraceID, LastEventSeq: j.LastSeq})
 		}
 		return true
 	})
@@ -132,6 +135,58 @@ func (r *Runtime) openCursor(s string, scope []byte) (time.Time, arcp.JobID, boo
 		return time.Time{}, "", false
 	}
 	return time.Unix(0, int64(binary.BigEndian.Uint64(b[1:9]))), arcp.JobID(b[9:]), true
+}
+
+// sealKey makes a cursor of a key of the store that its holder must not read: it
+// may name a principal that they do not see.
+func (r *Runtime) sealKey(key string, scope []byte) string {
+	return base64.RawURLEncoding.EncodeToString(r.keySealer().Seal(nil, nil, []byte(key), scope))
+}
+
+// afterKey is the key that a cursor stands for: of the last row before the page.
+// Without a cursor it is empty.
+func (r *Runtime) afterKey(cursor string, scope []byte) (string, error) {
+	if cursor == "" {
+		return "", nil
+	}
+	b, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err == nil {
+		b, err = r.keySealer().Open(nil, nil, b, scope)
+	}
+	if err != nil {
+		return "", errCursor()
+	}
+	return string(b), nil
+}
+
+func errCursor() *arcp.Error {
+	return arcp.Errorf(arcp.CodeInvalidArgument, "cursor is not one of this list: use next_cursor of the page before")
+}
+
+// oneOf refuses what is said and is none of the words that there are.
+func oneOf[S ~string](name, said string, known []S) error {
+	if said == "" || slices.Contains(known, S(said)) {
+		return nil
+	}
+	words := make([]string, len(known))
+	for i, w := range known {
+		words[i] = string(w)
+	}
+	return arcp.Errorf(arcp.CodeInvalidArgument, "%s: %q is none of %s", name, said, strings.Join(words, ", "))
+}
+
+func (r *Runtime) keySealer() cipher.AEAD {
+	h := hmac.New(sha256.New, r.cursorKey)
+	h.Write([]byte("sealed keys")) // a key of its own
+	block, err := aes.NewCipher(h.Sum(nil))
+	if err != nil { // it has 32 bytes
+		panic("runtime: " + err.Error())
+	}
+	sealer, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil { // it is AES
+		panic("runtime: " + err.Error())
+	}
+	return sealer
 }
 
 func (r *Runtime) cursorSum(b, scope []byte) []byte {

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"context"
 	"strconv"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -12,17 +13,26 @@ const maxFollows = 10_000
 
 const originExtension = `"extensions":{"arcpx.arcp.origin.v1":{`
 
-// remember keeps what the frames of a followed job say of their origin: the
-// submitting session, which is of the same principal (SPEC.md §5.4).
+// maxOrigins bounds what is remembered of jobs that a session does not follow,
+// but is asked something by.
+const maxOrigins = 1000
+
+// remember keeps what the frames of a followed job say of their origin (SPEC.md
+// §5.4).
 func (c *conn) remember(j *store.Job) {
-	b := []byte(originExtension)
-	if j.Session != "" {
-		b = append(arcp.AppendString(append(b, `"session_id":`...), string(j.Session)), ',')
-	}
 	if c.follows == nil {
 		c.follows = make(map[arcp.JobID][]byte)
 	}
-	c.follows[j.ID] = b
+	c.follows[j.ID] = c.originHead(j)
+}
+
+// originHead names the submitting session, but not to another principal.
+func (c *conn) originHead(j *store.Job) []byte {
+	b := []byte(originExtension)
+	if j.Session != "" && j.Principal == c.identity.Principal {
+		b = append(arcp.AppendString(append(b, `"session_id":`...), string(j.Session)), ',')
+	}
+	return b
 }
 
 // appendOrigin appends the extension that says where a forwarded event has its
@@ -31,11 +41,45 @@ func (c *conn) appendOrigin(dst []byte, e *store.Event) []byte {
 	id := e.JobID()
 	head, ok := c.follows[id]
 	if !ok {
-		head = []byte(originExtension)
+		head = c.lookUpOrigin(id, e.Type)
 	}
 	if e.Type.Terminal() {
 		delete(c.follows, id)
 	}
 	dst = append(append(dst, head...), `"event_seq":`...)
 	return append(strconv.AppendUint(dst, e.OriginSeq, 10), `}},`...)
+}
+
+// lookUpOrigin reads the origin from the job's row, which is kept at least as
+// long as its events, and remembers it while there is room.
+func (c *conn) lookUpOrigin(id arcp.JobID, t arcp.Type) []byte {
+	if head, ok := c.origins[id]; ok {
+		return head
+	}
+	j, err := c.rt.cfg.Store.Job(context.Background(), id)
+	switch {
+	case err != nil:
+		c.log.Error().Err(err).Str("job_id", string(id)).Msg("origin of a forwarded event")
+		return []byte(originExtension)
+	case mayBeAlone(t):
+		if len(c.origins) >= maxOrigins || c.origins == nil {
+			c.origins = make(map[arcp.JobID][]byte)
+		}
+		c.origins[id] = c.originHead(&j)
+		return c.origins[id]
+	case len(c.follows) < maxFollows: // by an earlier connection of the session
+		c.remember(&j)
+	}
+	return c.originHead(&j)
+}
+
+// mayBeAlone reports whether an event of a type may be given to a session that
+// does not follow its job: what it is asked, and what answers it.
+func mayBeAlone(t arcp.Type) bool {
+	switch t {
+	case arcp.LeaseGranted, arcp.LeaseExtended, arcp.LeaseRevoked:
+		return true
+	}
+	s := arcp.Lookup(t)
+	return s != nil && s.Directed
 }

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"sync"
+	"time"
 
 	"github.com/arcpd/arcpd/runtime/internal/pool"
 	"github.com/arcpd/arcpd/transport"
@@ -17,6 +18,7 @@ const (
 type frames struct {
 	data []byte
 	ends []int
+	last uint64 // event_seq of the last event among them; 0: none
 }
 
 var framesPool = sync.Pool{New: func() any { return new(frames) }}
@@ -25,7 +27,7 @@ func (f *frames) recycle() {
 	if cap(f.data) > 2*outboxSoft {
 		return // one huge frame: not worth keeping
 	}
-	f.data, f.ends = f.data[:0], f.ends[:0]
+	f.data, f.ends, f.last = f.data[:0], f.ends[:0], 0
 	framesPool.Put(f)
 }
 
@@ -35,17 +37,19 @@ func (f *frames) recycle() {
 type outbox struct {
 	conn transport.Conn
 	pool *pool.Pool
-	wake func() // the loop: there is room again, or an error
+	wake func()           // the loop: there is room again, or an error
+	sent func(seq uint64) // told of each event that is written, or of a later one
 
 	mu      sync.Mutex
 	ready   *frames // to be written next; nil: nothing
 	writing bool
+	flight  int // bytes that are being written
 	err     error
 	idle    sync.Cond // with mu: writing became false
 }
 
-func newOutbox(conn transport.Conn, p *pool.Pool, wake func()) *outbox {
-	o := &outbox{conn: conn, pool: p, wake: wake}
+func newOutbox(conn transport.Conn, p *pool.Pool, wake func(), sent func(seq uint64)) *outbox {
+	o := &outbox{conn: conn, pool: p, wake: wake, sent: sent}
 	o.idle.L = &o.mu
 	return o
 }
@@ -59,6 +63,16 @@ func (o *outbox) size() (n int, err error) {
 		n = len(o.ready.data)
 	}
 	return n, o.err
+}
+
+// queued is how many bytes are not written.
+func (o *outbox) queued() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ready == nil {
+		return o.flight
+	}
+	return o.flight + len(o.ready.data)
 }
 
 // publish hands a batch over; f must not be used any more.
@@ -82,6 +96,7 @@ func (o *outbox) publish(f *frames) {
 }
 
 func (f *frames) append(g *frames) {
+	f.last = max(f.last, g.last)
 	base := len(f.data)
 	f.data = append(f.data, g.data...)
 	for _, end := range g.ends {
@@ -93,7 +108,10 @@ func (o *outbox) write() {
 	for {
 		o.mu.Lock()
 		f := o.ready
-		o.ready = nil
+		o.ready, o.flight = nil, 0
+		if f != nil {
+			o.flight = len(f.data)
+		}
 		if f == nil || o.err != nil {
 			o.writing = false
 			o.idle.Broadcast()
@@ -102,6 +120,9 @@ func (o *outbox) write() {
 		}
 		o.mu.Unlock()
 		err := o.send(f)
+		if err == nil && f.last != 0 {
+			o.sent(f.last)
+		}
 		f.recycle()
 		if err != nil {
 			o.mu.Lock()
@@ -121,6 +142,20 @@ func (o *outbox) send(f *frames) error {
 		start = end
 	}
 	return o.conn.Flush()
+}
+
+// settle waits a moment for what is being written: the peer may have it before
+// this side knows.
+func (o *outbox) settle() {
+	for range 50 {
+		o.mu.Lock()
+		writing := o.writing
+		o.mu.Unlock()
+		if !writing {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // drain waits until everything is written or has failed.

@@ -12,24 +12,45 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime/credential"
 	"github.com/arcpd/arcpd/runtime/engine"
 	"github.com/arcpd/arcpd/runtime/eventlog"
+	"github.com/arcpd/arcpd/runtime/host"
 	"github.com/arcpd/arcpd/runtime/internal/pool"
 	"github.com/arcpd/arcpd/runtime/metrics"
 	"github.com/arcpd/arcpd/runtime/session"
 	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/tool"
+	"github.com/arcpd/arcpd/runtime/worker"
 	"github.com/arcpd/arcpd/transport"
 )
 
 // Runtime serves any number of connections. Its methods may be called by many
 // goroutines at once.
 type Runtime struct {
+	desk       *desk
+	vault      *credential.Vault // nil: there are no provisioners
+	elevations elevations
+	resources  *resources
+	catalog    *tool.Catalog
+	overlays   overlays
+	announcer  announcer
+	refresh    struct {
+		turn  chan struct{} // of whoever refreshes
+		begun atomic.Uint64 // rounds
+		done  uint64        // the latest round that was whole; with turn
+	}
+	host      *host.Host
+	executors executors
+	workers   *worker.Pool
+
 	cfg           Config
 	metrics       *metrics.Metrics
 	log           *eventlog.Log
@@ -38,17 +59,21 @@ type Runtime struct {
 	sessionConfig session.Config
 	cursorKey     []byte
 	broken        atomic.Pointer[error] // the store has failed
+	full          atomic.Bool           // the disk is nearly full
 
-	mu        sync.Mutex
-	limits    Limits
-	stopping  bool // sessions are refused
-	closing   bool // connections are too
-	conns     map[*conn]struct{}
-	sessions  map[arcp.SessionID]*conn
-	principal map[string]int // sessions of each
-	opening   map[string]int // connections before authentication, by address
-	openings  int
-	serving   sync.WaitGroup
+	members *members
+	janitor *janitor
+	shares  shares
+	space   *spaceWatch
+
+	mu       sync.Mutex
+	limits   Limits
+	stopping bool // sessions are refused
+	closing  bool // connections are too
+	conns    map[*conn]struct{}
+	opening  map[string]int // connections before authentication, by address
+	openings int
+	serving  sync.WaitGroup
 }
 
 // ErrShutdown is returned by Serve when the runtime is shutting down.
@@ -61,23 +86,52 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	if cfg.Store == nil || cfg.Auth == nil || cfg.Tools == nil {
 		return nil, errors.New("runtime: Store, Auth and Tools are required")
 	}
-	r := &Runtime{cfg: cfg.withDefaults(), conns: make(map[*conn]struct{}), sessions: make(map[arcp.SessionID]*conn),
-		principal: make(map[string]int), opening: make(map[string]int)}
+	r := &Runtime{cfg: cfg.withDefaults(), conns: make(map[*conn]struct{}), opening: make(map[string]int)}
 	r.limits = r.cfg.Limits
 	r.pool = pool.New()
 	r.metrics = metrics.New(r.cfg.Registry, r.cfg.Version)
+	r.members = newMembers(r.metrics.SetSessions)
+	r.desk = newDesk(r.metrics, r.showApproval)
+	r.announcer.rt, r.refresh.turn = r, make(chan struct{}, 1)
+	r.catalog = tool.NewCatalog(r.cfg.Tools, r.cfg.Hooks)
 	r.sessionConfig = r.newSessionConfig()
 	if err := r.registerBuiltins(); err != nil {
 		return nil, fmt.Errorf("runtime: %w", err)
 	}
-	r.log = eventlog.New(r.cfg.Store, eventlog.Options{OnCommit: r.onCommit, OnBroken: r.onBroken})
-	r.engine = engine.New(engine.Config{Log: r.log, Store: r.cfg.Store, Tools: r.cfg.Tools, Metrics: r.metrics,
+	slots := new(tool.Slots)
+	r.workers = worker.New(worker.Config{Tools: r.cfg.Tools, Slots: slots, Recount: func(ref string) { r.engine.Recount(ref) },
+		Metrics: r.metrics, Logger: r.cfg.Log, Heartbeat: r.cfg.Heartbeat})
+	r.executors = workforce{r}
+	r.log = eventlog.New(r.cfg.Store, eventlog.Options{OnCommit: r.onCommit, OnBroken: r.onBroken,
+		BacklogBytes: max(r.cfg.BacklogBytes, 0), OnOverflow: r.onOverflow})
+	r.host = r.newHost()
+	if err := r.newVault(); err != nil {
+		r.log.Close()
+		return nil, fmt.Errorf("runtime: %w", err)
+	}
+	if err := r.newResources(); err != nil {
+		r.closeVault()
+		r.log.Close()
+		return nil, fmt.Errorf("runtime: %w", err)
+	}
+	r.engine = engine.New(engine.Config{Log: r.log, Vault: r.vault, Resources: r.resources, Store: r.cfg.Store, Tools: r.cfg.Tools, Metrics: r.metrics,
 		Logger: r.cfg.Log, Heartbeat: r.cfg.Heartbeat, Block: r.cfg.HeartbeatBlock, ResumeWindow: r.cfg.ResumeWindow,
+		Slots: slots, Runs: r.workers.Runs, Full: r.full.Load, Desk: r.desk, Catalogue: r.catalogue, RequireModelLease: r.cfg.RequireModelLease, PreemptExpired: r.cfg.PreemptExpired,
 		Limits: r.cfg.Limits.engine()})
+	r.desk.offer = r.engine.Offer
 	if err := r.boot(ctx); err != nil {
+		r.resources.close()
+		r.closeVault()
 		r.log.Close()
 		return nil, fmt.Errorf("runtime: start on the store: %w", err)
 	}
+	now := time.Now()
+	for _, id := range r.engine.Leashed() {
+		r.unleash(id, r.members.since(id, now))
+	}
+	r.janitor, r.space = newJanitor(r), newSpaceWatch(r)
+	r.resources.start()
+	r.cfg.Tools.Watch(r.announcer.changed)
 	return r, nil
 }
 
@@ -87,14 +141,18 @@ func (r *Runtime) newSessionConfig() session.Config {
 		recovery = "block"
 	}
 	return session.Config{
-		Handshake: r.cfg.HandshakeTimeout, ChallengeTTL: auth.ChallengeTTL, Lease: r.cfg.SessionLease,
+		Handshake: r.cfg.HandshakeTimeout, ChallengeTTL: auth.ChallengeTTL, Lease: r.cfg.SessionLease, Idle: r.cfg.SessionIdle,
 		ResumeWindow: r.cfg.ResumeWindow, Heartbeat: r.cfg.Heartbeat,
 		Runtime: arcp.RuntimeInfo{Kind: "arcp-go", Version: r.cfg.Version, Fingerprint: r.cfg.Fingerprint},
 		Offer: arcp.Capabilities{
-			Flags:             map[arcp.Feature]bool{arcp.FeatureDurableJobs: true, arcp.FeatureAnonymous: true},
+			Flags: map[arcp.Feature]bool{arcp.FeatureDurableJobs: true, arcp.FeatureAnonymous: true,
+				arcp.FeatureCheckpoints: true, arcp.FeatureSubscriptions: true, arcp.FeatureHumanInput: true,
+				arcp.FeatureInterrupt: true, arcp.FeatureModelUse: true, arcp.FeatureExecutes: true,
+				arcp.FeatureProvisionedCredentials: len(r.cfg.Provisioners) > 0},
 			HeartbeatRecovery: recovery, HeartbeatInterval: heartbeatSeconds(r.cfg.Heartbeat),
 			BinaryEncoding: []string{"base64"}, Extensions: []string{}, Encodings: []string{"json"},
-			Features: []string{"ack", "list_jobs", "progress", "agent_versions"},
+			Features: []string{"heartbeat", "ack", "list_jobs", "subscribe", "progress", "agent_versions", "refresh", "executes",
+				"lease_expires_at", "cost.budget", "model.use"},
 		},
 	}
 }
@@ -114,12 +172,32 @@ func (r *Runtime) boot(ctx context.Context) error {
 		return err
 	}
 	r.cursorKey = key
+	if err := r.members.load(ctx, r.cfg.Store, time.Now()); err != nil {
+		return fmt.Errorf("load sessions: %w", err)
+	}
+	if err := r.loadOverlays(ctx); err != nil {
+		return fmt.Errorf("load overlays: %w", err)
+	}
+	if err := r.loadHost(ctx); err != nil {
+		return fmt.Errorf("load agents: %w", err)
+	}
+	if err := r.loadApprovals(ctx); err != nil {
+		return fmt.Errorf("load approvals: %w", err)
+	}
+	if err := r.resources.book.Load(ctx); err != nil {
+		return fmt.Errorf("load resources: %w", err)
+	}
+	if r.vault != nil {
+		if err := r.vault.Recover(ctx); err != nil {
+			return fmt.Errorf("recover credentials: %w", err)
+		}
+	}
 	n, err := r.engine.Recover(ctx)
 	if err != nil {
 		return fmt.Errorf("recover jobs: %w", err)
 	}
 	if n > 0 {
-		r.cfg.Log.Warn().Int("jobs", n).Msg("jobs that had not ended when the runtime stopped have been failed")
+		r.cfg.Log.Warn().Int("jobs", n).Msg("jobs had not ended when the runtime stopped; each goes on or has been failed, as its tool says")
 	}
 	return nil
 }
@@ -191,6 +269,9 @@ func (r *Runtime) Serve(tc transport.Conn) error {
 	return err
 }
 
+// Store is the store the runtime was given, for reading and backups.
+func (r *Runtime) Store() store.Store { return r.cfg.Store }
+
 // Ready reports whether new sessions are accepted, and if not, why.
 func (r *Runtime) Ready() error {
 	if err := r.broken.Load(); err != nil {
@@ -243,26 +324,59 @@ func (c *conn) address() string {
 
 // enter counts a session that is about to be made, or refuses it.
 func (r *Runtime) enter(c *conn) *arcp.Error {
+	if err := r.available(); err != nil {
+		return err
+	}
+	if r.full.Load() {
+		return nearlyFull()
+	}
+	r.mu.Lock()
+	limits := sessionLimits{r.limits.MaxSessions, r.limits.MaxSessionsPerPrincipal}
+	r.mu.Unlock()
+	if n := c.identity.Limits.Sessions; n > 0 {
+		limits.principal = n
+	}
+	full := r.members.enter(&member{id: c.id, principal: c.identity.Principal, created: c.begun, conn: c, epoch: 1,
+		acks: c.m.Has(arcp.FeatureAck)}, limits)
+	switch {
+	case full.limit != "":
+		r.metrics.RateLimited.WithLabelValues(full.limit).Inc()
+		return arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d %s reached", full.n, strings.ReplaceAll(full.limit, "_", " ")).RetryAfter(1)
+	case full.oust != nil:
+		r.metrics.Evictions.WithLabelValues("limit").Inc()
+		r.endSession(full.oust.id)
+	}
+	r.authenticated(c)
+	return nil
+}
+
+// available refuses sessions while the runtime shuts down.
+func (r *Runtime) available() *arcp.Error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	limit := r.limits.MaxSessionsPerPrincipal
-	if n := c.identity.Limits.Sessions; n > 0 {
-		limit = n
-	}
-	switch {
-	case r.stopping:
+	if r.stopping {
 		return arcp.Errorf(arcp.CodeUnavailable, "the runtime is shutting down").RetryAfter(1)
-	case over(len(r.sessions), r.limits.MaxSessions):
-		r.metrics.RateLimited.WithLabelValues("sessions").Inc()
-		return arcp.Errorf(arcp.CodeResourceExhausted, "too many sessions").RetryAfter(1)
-	case over(r.principal[c.identity.Principal], limit):
-		r.metrics.RateLimited.WithLabelValues("sessions_per_principal").Inc()
-		return arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d sessions of this principal reached", limit).RetryAfter(1)
 	}
-	r.sessions[c.id], c.owner = c, c.identity.Principal
-	r.principal[c.identity.Principal]++
-	r.proven(c)
 	return nil
+}
+
+// endSession deletes a session that is off the books. Its jobs go on.
+func (r *Runtime) endSession(id arcp.SessionID) {
+	r.dropOverlay(id)
+	r.endAgents(id)
+	r.log.Append(&store.Write{EndSession: id, NoSync: true}, func(res *store.Result) {
+		if res.Err != nil {
+			r.cfg.Log.Error().Err(res.Err).Str("session_id", string(id)).Msg("delete session")
+		}
+		r.log.Forget(id)
+	})
+}
+
+// authenticated takes a connection out of the ones that are not.
+func (r *Runtime) authenticated(c *conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.proven(c)
 }
 
 // proven takes a connection out of the unauthenticated ones; with r.mu.
@@ -279,58 +393,57 @@ func (r *Runtime) proven(c *conn) {
 	}
 }
 
-// exit takes a session out of the books; false if it is not in them.
-func (r *Runtime) exit(c *conn) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.sessions[c.id] != c {
-		return false
-	}
-	delete(r.sessions, c.id)
-	if r.principal[c.identity.Principal]--; r.principal[c.identity.Principal] == 0 {
-		delete(r.principal, c.identity.Principal)
-	}
-	return true
-}
-
-// opened counts a session that exists.
-func (r *Runtime) opened(c *conn) {
-	c.counted = true
-	r.metrics.Sessions.WithLabelValues("connected").Inc()
-}
-
-// lookup returns the connection of a principal's session, or nil.
-func (r *Runtime) lookup(id arcp.SessionID, principal string) *conn {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if c := r.sessions[id]; c != nil && c.owner == principal {
-		return c
-	}
-	return nil
-}
-
 // onDisconnectGrace is how long a session may be without a connection before
 // its jobs that asked for it are cancelled.
 const onDisconnectGrace = 5 * time.Second
 
-// leave takes a connection that has ended off the books.
+// leave takes a connection that has ended off the books. Its session stays.
 func (c *conn) leave() {
-	c.readMail(time.Now()) // a session that came to be too late
-	if c.cursor != nil {
-		c.cursor.Close()
-	}
+	now := time.Now()
+	c.readMail(now) // a session that came to be too late
+	c.closeFeeds()
 	r := c.rt
+	if c.executes() {
+		r.workers.Detach(c.id, c)
+	}
+	var written uint64
+	if c.cursor != nil {
+		written = c.cursor.Position()
+		c.cursor.Close()
+		c.trimAcked()
+	}
 	r.mu.Lock()
 	delete(r.conns, c)
 	r.proven(c)
 	r.mu.Unlock()
-	entered := r.exit(c)
-	if c.counted {
-		r.metrics.Sessions.WithLabelValues("connected").Dec()
+	left := r.members.leave(c, now)
+	if _, lives := r.members.find(c.id); left || !lives { // it may have ended before its connection
+		r.desk.leave(c.identity.Principal, c.id)
 	}
-	if entered && r.engine.HasJobs(c.id) {
-		time.AfterFunc(onDisconnectGrace, func() { r.engine.CancelSession(c.id, "session disconnected", false) })
+	if !left {
+		return
 	}
+	if !c.acks {
+		r.log.Free(c.id, written)
+	}
+	if r.engine.HasJobs(c.id) {
+		r.unleash(c.id, now)
+	}
+}
+
+// unleash gives a session that lost its connection at a time a while to come
+// back.
+func (r *Runtime) unleash(id arcp.SessionID, since time.Time) {
+	time.AfterFunc(onDisconnectGrace, func() { r.abandoned(id, since) })
+}
+
+// abandoned cancels the jobs that were to end with their session's connection,
+// unless there is one again or was one meanwhile.
+func (r *Runtime) abandoned(id arcp.SessionID, since time.Time) {
+	if e, ok := r.members.find(id); ok && (e.conn != nil || !e.since.Equal(since)) {
+		return
+	}
+	r.engine.CancelSession(id, "session disconnected", false)
 }
 
 func (r *Runtime) countError(env *arcp.Envelope) {
@@ -347,7 +460,11 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 	r.mu.Lock()
 	r.stopping = true
 	r.mu.Unlock()
+	r.janitor.stop()
+	r.resources.stop()
+	r.announcer.stop()
 	r.engine.Stop(ctx)
+	r.space.stop() // tools may have waited for room to come to their end
 	// What the jobs wrote last is given to the sessions before this returns; if
 	// the store has failed, or time is up, there is nothing to wait for.
 	_, _ = r.log.Commit(ctx, &store.Write{NoSync: true})
@@ -359,11 +476,16 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 	r.mu.Unlock()
 	r.serving.Wait()
 	r.pool.Close()
+	r.closeVault()
+	r.resources.close()
 	r.log.Close()
 	return r.cfg.Store.Close()
 }
 
 func (c *conn) shutdown(now time.Time) {
+	if c.closing != nil || c.readerErr != nil {
+		return // it ends already
+	}
 	if c.m.Phase() == session.Accepted {
 		c.pull(now) // what was given to the session before this
 		c.send(now, arcp.Frame(arcp.SessionClose, arcp.SessionClosePayload{Reason: "shutdown"}))

@@ -175,7 +175,7 @@ func TestEmitsAreBounded(t *testing.T) {
 	const events = 5 * maxQueuedEvents
 	bubble(t, nil, func(r *rig) {
 		emitted := make(chan int, events)
-		r.tool("t", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		r.tool("t", early, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			for n := range events {
 				if err := j.Log("info", fmt.Sprint(n), nil); err != nil {
 					return nil, err

@@ -8,17 +8,17 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// toolJob is a run as its tool sees it.
-type toolJob struct{ r *run }
+// toolJob is an attempt as its tool sees it.
+type toolJob struct{ s *supervisor }
 
 var (
 	_ tool.Job           = toolJob{}
 	_ tool.PanicReporter = toolJob{}
 )
 
-func (j toolJob) ID() arcp.JobID  { return j.r.row.ID }
-func (j toolJob) Attempt() uint32 { return j.r.row.Attempt }
-func (j toolJob) TraceID() string { return j.r.row.TraceID }
+func (j toolJob) ID() arcp.JobID  { return j.s.row.ID }
+func (j toolJob) Attempt() uint32 { return j.s.attempt }
+func (j toolJob) TraceID() string { return j.s.row.TraceID }
 
 func (j toolJob) Log(level, message string, attributes any) error {
 	p := arcp.LogPayload{Level: level, Message: message}
@@ -29,7 +29,7 @@ func (j toolJob) Log(level, message string, attributes any) error {
 		}
 		p.Attributes = raw
 	}
-	return j.r.emit(arcp.Log, p)
+	return j.s.emit(arcp.Log, p, nil)
 }
 
 func (j toolJob) Progress(p arcp.JobProgressPayload) error {
@@ -39,14 +39,7 @@ func (j toolJob) Progress(p arcp.JobProgressPayload) error {
 	if p.Percent == nil && p.Total != nil && *p.Total > 0 {
 		p.Percent = new(100 * p.Current / *p.Total)
 	}
-	return j.r.emit(arcp.JobProgress, p)
-}
-
-func (j toolJob) Metric(m arcp.MetricPayload) error {
-	if m.Name == "" || m.Unit == "" {
-		return arcp.Errorf(arcp.CodeInvalidArgument, "metric: name and unit are required")
-	}
-	return j.r.emit(arcp.Metric, m)
+	return j.s.emit(arcp.JobProgress, p, nil)
 }
 
 func (j toolJob) Emit(name string, data any) error {
@@ -61,16 +54,16 @@ func (j toolJob) Emit(name string, data any) error {
 		}
 		p.Data = raw
 	}
-	return j.r.emit(arcp.EventEmit, p)
+	return j.s.emit(arcp.EventEmit, p, nil)
 }
 
-func (j toolJob) ManualHeartbeat() { j.r.signal(&j.r.manual) }
-func (j toolJob) Heartbeat()       { j.r.signal(&j.r.beat) }
+func (j toolJob) ManualHeartbeat() { j.s.signal(&j.s.manual) }
+func (j toolJob) Heartbeat()       { j.s.signal(&j.s.beat) }
 
 // ToolPanicked logs a panic; the stack goes nowhere else.
 func (j toolJob) ToolPanicked(p *tool.PanicError) {
-	j.r.e.cfg.Logger.Error().Str("job_id", string(j.r.row.ID)).Str("tool", j.r.row.Agent).
-		Str("stack", string(p.Stack)).Msg(p.Error())
+	j.s.e.cfg.Logger.Error().Str("job_id", string(j.s.row.ID)).Str("tool", j.s.row.Agent).
+		Str("stack", string(p.Stack)).Msg(j.s.e.scrubText(p.Error()))
 }
 
 func encode(v any) (arcp.Raw, error) {
@@ -78,44 +71,95 @@ func encode(v any) (arcp.Raw, error) {
 		if !raw.IsValid() {
 			return nil, arcp.Errorf(arcp.CodeInvalidArgument, "event is not valid JSON")
 		}
-		return raw, nil // it is copied before the call returns
+		return raw, tooDeep(raw) // it is copied before the call returns
 	}
 	raw, err := arcp.Marshal(v)
 	if err != nil {
 		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "event cannot be encoded as JSON: %s", err)
 	}
-	return raw, nil
+	return raw, tooDeep(raw)
 }
 
-// emit queues an event; it blocks while too much waits for the store.
-func (r *run) emit(t arcp.Type, payload any) error {
+// tooDeep refuses what no client would read in an event.
+func tooDeep(raw arcp.Raw) error {
+	if arcp.DeeperThan(raw, tool.MaxDepth) {
+		return arcp.Errorf(arcp.CodeInvalidArgument, "event: nested deeper than %d levels", tool.MaxDepth)
+	}
+	return nil
+}
+
+// emit queues an event, with the checkpoint it tells of, if it does; it blocks
+// while too much waits for the store.
+func (s *supervisor) emit(t arcp.Type, payload any, p *saving) error {
+	ev, err := s.encode(t, payload)
+	if err != nil {
+		return err
+	}
+	return s.enqueue(ev, p, nil)
+}
+
+func (s *supervisor) encode(t arcp.Type, payload any) (*store.Event, error) {
 	scratch := scratches.Get().(*[]byte)
 	raw, err := arcp.AppendJSON((*scratch)[:0], payload)
 	defer recycle(scratch, raw)
 	switch {
 	case err != nil:
-		return arcp.Errorf(arcp.CodeInvalidArgument, "%s cannot be encoded as JSON: %s", t, err)
+		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "%s cannot be encoded as JSON: %s", t, err)
 	case len(raw) > maxPayload:
-		return arcp.Errorf(arcp.CodeResourceExhausted, "%s of %d bytes: an event may have at most %d", t, len(raw), maxPayload)
+		return nil, arcp.Errorf(arcp.CodeResourceExhausted, "%s of %d bytes: an event may have at most %d", t, len(raw), maxPayload)
 	}
-	return r.enqueue(store.NewEvent(t, time.Now(), &r.common, r.row.Priority, raw))
+	return store.NewEvent(t, time.Now(), &s.common, s.row.Priority, s.e.scrub(raw)), nil
 }
 
-func (r *run) enqueue(ev *store.Event) error {
-	r.mu.Lock()
-	for !r.ended && !r.stopped && (len(r.queue) >= maxQueuedEvents || r.bytes >= maxQueuedBytes) {
-		r.space.Wait()
+// enqueue queues an event. with, if not nil, is what happens together with it: it
+// may refuse it, or have another event follow.
+func (s *supervisor) enqueue(ev *store.Event, p *saving, with func() (*store.Event, *arcp.Error)) error {
+	s.mu.Lock()
+	for !s.over && !s.stopped && !s.hasSpace(p) {
+		s.space.Wait()
 	}
-	if r.ended || r.stopped {
-		r.mu.Unlock()
+	if s.over || s.stopped {
+		s.mu.Unlock()
 		return errEnded
 	}
-	r.queue = append(r.queue, ev)
-	r.bytes += len(ev.Body)
-	first := len(r.queue) == 1
-	r.mu.Unlock()
+	if with != nil {
+		next, err := with()
+		if err != nil {
+			s.mu.Unlock()
+			return err
+		}
+		if next != nil {
+			defer s.wake()
+			s.push(ev)
+			ev = next
+		}
+	}
+	s.push(ev)
+	if p != nil {
+		s.point = p
+	}
+	first := len(s.queue) == 1 || p != nil
+	s.mu.Unlock()
 	if first {
-		r.wake()
+		s.wake()
 	}
 	return nil
+}
+
+// hasSpace is called with s.mu: there is room for an event, one checkpoint at a
+// time, and on the disk.
+func (s *supervisor) hasSpace(p *saving) bool {
+	return len(s.queue) < maxQueuedEvents && s.bytes < maxQueuedBytes && (p == nil || s.point == nil) && !s.e.full()
+}
+
+// signal raises one of the tool's flags. A tool that calls it in a tight loop
+// costs nothing.
+func (s *supervisor) signal(flag *bool) {
+	s.mu.Lock()
+	raised := !*flag && !s.over
+	*flag = true
+	s.mu.Unlock()
+	if raised {
+		s.wake()
+	}
 }

@@ -4,24 +4,32 @@
 // A submit becomes a durable job and its job.accepted in one commit; the caller
 // never waits for it. One goroutine, the supervisor, owns the machine of a
 // running job and is the only one to append to its log, so a job's events are in
-// the order in which they were emitted. A queued job is a row and a place in its
-// tool's queue, without a goroutine.
+// the order in which they were emitted. A job that is queued, or waits for its
+// next attempt, is a row and a place in its tool's queue or a timer, without a
+// goroutine.
+//
+// Attempts of a job follow each other, with a supervisor each: what an earlier
+// one still emits is refused. After a restart Recover goes on with every job as
+// its tool's recovery says.
 package engine
 
 import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/credential"
 	"github.com/arcpd/arcpd/runtime/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/pool"
 	"github.com/arcpd/arcpd/runtime/metrics"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
+	"github.com/arcpd/arcpd/runtime/tool/access"
 )
 
 // Config is what an Engine needs. A limit that is zero or negative is off.
@@ -35,6 +43,35 @@ type Config struct {
 	Heartbeat    time.Duration // of jobs
 	Block        bool          // missed heartbeats block a job instead of failing it
 	ResumeWindow time.Duration // how long a blocked job waits for a heartbeat
+
+	// Full, if set, reports whether the disk is nearly full: no job is accepted
+	// then, and tools wait before they emit, until SpaceFreed. It must not block.
+	Full func() bool
+
+	// Desk is who is asked; nil: nobody.
+	Desk Desk
+
+	// Catalogue is what a session of a principal that is trusted so much sees of
+	// Tools, now; nil: all of them. It must not block.
+	Catalogue func(session arcp.SessionID, principal, trust string) *tool.Snapshot
+
+	// Slots is how many jobs of each tool from workers may run at once, and Runs
+	// reports whether a session may be given the jobs of one: it must not answer
+	// their gates nor grant them permissions. Neither may block.
+	Slots *tool.Slots
+	Runs  func(ref string, session arcp.SessionID) bool
+
+	// Vault gives jobs credentials; nil: none. It is recovered before Recover.
+	Vault *credential.Vault
+
+	// Resources keeps the leases that jobs take on things outside; nil: none.
+	Resources Resources
+
+	// Fetcher is what jobs fetch with, each within its authority; nil: the default.
+	Fetcher *access.Fetcher
+
+	RequireModelLease bool // a job whose lease does not speak of models may use none
+	PreemptExpired    bool // a job ends when its lease does, not at its next operation
 
 	Limits
 }
@@ -59,11 +96,20 @@ type Engine struct {
 	mu           sync.Mutex
 	limits       Limits
 	runs         map[arcp.JobID]*run // every job that has not ended
-	perSession   map[arcp.SessionID]int
-	perPrincipal map[string]int
-	lanes        map[*tool.Tool]*lane
+	perSession   map[arcp.SessionID]jobList
+	perPrincipal map[string]int              // not those of built-in tools
+	builtins     int                         // of runs: those of built-in tools
+	perCaller    map[string]int              // of them, by principal
+	leases       map[arcp.LeaseID]arcp.JobID // permission leases
+	lanes        map[laneKey]*lane
+	rates        rates
+	resting      int // jobs that Stop does not wait for: between attempts, or endless
 	draining     bool
-	drained      chan struct{} // closed when draining and no job is left
+	empty        bool          // drained is closed
+	drained      chan struct{} // closed when draining and no job is left that does not rest
+
+	pausing atomic.Bool // jobs stop at their next checkpoint
+	retired atomic.Bool // jobs that rest are left to the next start
 
 	order order
 
@@ -74,9 +120,25 @@ type Engine struct {
 
 // New returns an engine. Call Recover before the first Submit.
 func New(cfg Config) *Engine {
-	return &Engine{cfg: cfg, limits: cfg.Limits, runs: make(map[arcp.JobID]*run), perSession: make(map[arcp.SessionID]int),
-		perPrincipal: make(map[string]int), lanes: make(map[*tool.Tool]*lane),
+	if cfg.Desk == nil {
+		cfg.Desk = silence{}
+	}
+	if cfg.Catalogue == nil {
+		all := tool.NewCatalog(cfg.Tools, nil)
+		cfg.Catalogue = func(_ arcp.SessionID, principal, trust string) *tool.Snapshot {
+			return all.Snapshot(tool.Viewer{Trust: trust, Principal: principal}, nil)
+		}
+	}
+	if cfg.Fetcher == nil {
+		cfg.Fetcher = access.NewFetcher(nil, access.FetchOptions{})
+	}
+	e := &Engine{cfg: cfg, limits: cfg.Limits, runs: make(map[arcp.JobID]*run), leases: make(map[arcp.LeaseID]arcp.JobID), perSession: make(map[arcp.SessionID]jobList),
+		perPrincipal: make(map[string]int), perCaller: make(map[string]int), lanes: make(map[laneKey]*lane),
 		order: order{held: make(map[arcp.SessionID][]step)}, drained: make(chan struct{}), quit: make(chan struct{}), pool: pool.New()}
+	if cfg.Vault != nil {
+		cfg.Vault.RotateFor(tenants{e})
+	}
+	return e
 }
 
 // SetLimits changes the limits; jobs that are over the new ones go on.
@@ -86,6 +148,16 @@ func (e *Engine) SetLimits(l Limits) {
 	e.mu.Unlock()
 }
 
+// run returns a job that has not ended; nil if there is none.
+func (e *Engine) run(id arcp.JobID) *run {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.runs[id]
+}
+
+// Lives reports whether a job has not ended.
+func (e *Engine) Lives(id arcp.JobID) bool { return e.run(id) != nil }
+
 // Live is the number of jobs that have not ended.
 func (e *Engine) Live() int {
 	e.mu.Lock()
@@ -93,40 +165,27 @@ func (e *Engine) Live() int {
 	return len(e.runs)
 }
 
-// Recover ends the jobs that an earlier process left behind: each is failed
-// once with ABORTED, which may be retried.
-func (e *Engine) Recover(ctx context.Context) (int, error) {
-	var left []store.Job
-	err := e.cfg.Store.Live(ctx, func(j store.Job) bool {
-		left = append(left, j)
-		return true
-	})
-	if err != nil {
-		return 0, err
-	}
-	results := make(chan error, len(left))
-	for i := range left {
-		e.cfg.Log.Append(abort(&left[i]), func(r *store.Result) { results <- r.Err })
-	}
-	for i := range left {
-		if err := <-results; err != nil {
-			return i, err
+// SpaceFreed wakes the tools that wait to emit because the disk was full.
+func (e *Engine) SpaceFreed() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, r := range e.runs {
+		r.mu.Lock()
+		if r.cur != nil {
+			r.cur.space.Broadcast()
 		}
-		e.cfg.Metrics.JobsRecovered.WithLabelValues(string(tool.RecoveryFail)).Inc()
+		r.mu.Unlock()
 	}
-	return len(left), nil
 }
 
-func abort(j *store.Job) *store.Write {
-	common := commonOf(j)
-	failure := arcp.Errorf(arcp.CodeAborted, "the runtime stopped while the job was %s", j.State)
-	ev := terminalEvent(j, &common, failedOutcome(failure), time.Now())
-	return &store.Write{Job: j.ID, Attempt: j.Attempt, Events: []*store.Event{ev}, State: arcp.StateFailed,
-		Code: failure.Code}
-}
+func (e *Engine) desk() Desk { return e.cfg.Desk }
 
-// Drain refuses submits from now on.
+func (e *Engine) full() bool { return e.cfg.Full != nil && e.cfg.Full() }
+
+// Drain refuses submits from now on, but for the children of jobs that run. Jobs
+// whose tools go on from a checkpoint are paused at their next one.
 func (e *Engine) Drain() {
+	e.pausing.Store(true)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.draining {
@@ -135,9 +194,11 @@ func (e *Engine) Drain() {
 	}
 }
 
-// noteDrained is called with e.mu when draining begins, and at every job's end.
+// noteDrained is called with e.mu when draining begins, and when a job ends or
+// is laid to rest.
 func (e *Engine) noteDrained() {
-	if e.draining && len(e.runs) == 0 {
+	if e.draining && !e.empty && len(e.runs) == e.resting {
+		e.empty = true
 		close(e.drained)
 	}
 }
@@ -145,9 +206,11 @@ func (e *Engine) noteDrained() {
 // ErrStopping is the cause with which tools are stopped by Stop.
 var ErrStopping = errors.New("the runtime is shutting down")
 
-// Stop waits for the jobs, also those that are queued or being accepted, until
-// ctx ends, then stops their supervisors without ending the jobs: the next
-// Recover does. No supervisor runs when it returns. It is called once.
+// Stop drains and waits until all jobs, also those that are queued or being
+// accepted, have ended, are paused, or wait for a retry, but for those that do not
+// end by themselves. When ctx ends before, it
+// stops their supervisors without ending the jobs: the next Recover goes on with
+// them. No supervisor runs when it returns. It is called once.
 func (e *Engine) Stop(ctx context.Context) {
 	e.Drain()
 	defer e.pool.Close()
@@ -155,6 +218,9 @@ func (e *Engine) Stop(ctx context.Context) {
 	go func() {
 		select {
 		case <-e.drained:
+			e.retired.Store(true)
+			e.each((*run).retire)
+			e.each((*run).quitUnhurried)
 			e.wg.Wait()
 			close(done)
 		case <-e.quit:
@@ -166,23 +232,114 @@ func (e *Engine) Stop(ctx context.Context) {
 	case <-ctx.Done():
 	}
 	close(e.quit)
-	e.mu.Lock()
-	for _, r := range e.runs {
-		r.quit()
-	}
-	e.mu.Unlock()
+	e.each((*run).quit)
 	e.wg.Wait()
+	e.tellUnmet()
+}
+
+// tellUnmet tells those who asked something of jobs whose supervisors had not
+// begun when the runtime stopped.
+func (e *Engine) tellUnmet() {
+	var late []demand
+	e.each(func(r *run) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		late = append(late, r.unmetLocked()...)
+	})
+	for _, d := range late {
+		d.tooLate(e, true)
+	}
+}
+
+// each calls f for every job that has not ended.
+func (e *Engine) each(f func(*run)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, r := range e.runs {
+		f(r)
+	}
+}
+
+// enroll puts a job on the books. Called with e.mu.
+func (e *Engine) enroll(r *run) {
+	r.count(r.state)
+	e.runs[r.row.ID] = r
+	if r.unhurried() {
+		e.resting++
+	}
+	e.countLimited(r, 1)
+	l := e.perSession[r.row.Session]
+	l.add(r)
+	e.perSession[r.row.Session] = l
 }
 
 // release takes an ended job off the books.
 func (e *Engine) release(r *run) {
 	r.count(arcp.StateFailed) // whatever it was: it is not counted any more
+	r.mu.Lock()
+	r.stopTimers()
+	r.mu.Unlock()
 	e.mu.Lock()
+	defer e.mu.Unlock()
 	delete(e.runs, r.row.ID)
-	count(e.perSession, r.row.Session, -1)
-	count(e.perPrincipal, r.row.Principal, -1)
+	e.forgetLeases(r)
+	e.countLimited(r, -1)
+	l := e.perSession[r.row.Session]
+	if l.remove(r); l.n == 0 {
+		delete(e.perSession, r.row.Session)
+	} else {
+		e.perSession[r.row.Session] = l
+	}
+	e.rise(r)
+	if r.unhurried() {
+		e.resting--
+	}
 	e.noteDrained()
-	e.mu.Unlock()
+}
+
+// countLimited counts a job for the limits of all and of its principal. Called
+// with e.mu.
+func (e *Engine) countLimited(r *run, d int) {
+	if r.builtin() {
+		e.builtins += d
+		count(e.perCaller, r.row.Principal, d)
+	} else {
+		count(e.perPrincipal, r.row.Principal, d)
+	}
+}
+
+// jobList is the jobs of a session, linked through the runs.
+type jobList struct {
+	first   *run
+	n       int
+	counted int // of them: those not of built-in tools
+}
+
+func (l *jobList) add(r *run) {
+	if r.next = l.first; l.first != nil {
+		l.first.before = r
+	}
+	l.first = r
+	l.n++
+	if !r.builtin() {
+		l.counted++
+	}
+}
+
+func (l *jobList) remove(r *run) {
+	if r.before != nil {
+		r.before.next = r.next
+	} else {
+		l.first = r.next
+	}
+	if r.next != nil {
+		r.next.before = r.before
+	}
+	r.before, r.next = nil, nil
+	l.n--
+	if !r.builtin() {
+		l.counted--
+	}
 }
 
 func count[K comparable](m map[K]int, k K, d int) {

@@ -9,33 +9,6 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// rowOptions is what of a submit the row keeps beside its own members.
-type rowOptions struct {
-	Direct      bool           `json:"direct,omitzero"`
-	CausationID arcp.MessageID `json:"causation_id,omitzero"`
-}
-
-func (o rowOptions) encode() arcp.Raw {
-	if o == (rowOptions{}) {
-		return nil
-	}
-	raw, err := arcp.Marshal(o)
-	if err != nil { // two plain members
-		panic("engine: " + err.Error())
-	}
-	return raw
-}
-
-func optionsOf(j *store.Job) rowOptions {
-	var o rowOptions
-	if len(j.Options) > 0 {
-		if err := arcp.Unmarshal(j.Options, &o); err != nil {
-			return rowOptions{} // another version's: nothing in it changes what is right
-		}
-	}
-	return o
-}
-
 func commonOf(j *store.Job) store.Common {
 	c := store.Common{JobID: j.ID, TraceID: j.TraceID, SpanID: j.SpanID, ParentSpanID: j.ParentSpanID}
 	if len(j.Options) > 0 {
@@ -63,8 +36,10 @@ func mustEvent(t arcp.Type, now time.Time, c *store.Common, p arcp.Priority, pay
 }
 
 func (r *run) acceptedEvent() *store.Event {
+	raw, constraints := describeLease(r.auth.Lease)
 	return r.event(arcp.JobAccepted, r.created, r.row.Priority, arcp.JobAcceptedPayload{
-		JobID: r.row.ID, Agent: r.row.Agent, ParentJobID: r.row.Parent, AcceptedAt: r.created.UTC(), TraceID: r.row.TraceID})
+		Lease: raw, LeaseConstraints: constraints, Budget: r.auth.Budget.JSON(),
+		JobID: r.row.ID, Agent: r.row.Agent, ParentJobID: r.row.Parent, RestoredFrom: r.origin, AcceptedAt: r.created.UTC(), TraceID: r.row.TraceID})
 }
 
 func failedOutcome(err *arcp.Error) *job.Outcome {
@@ -83,6 +58,7 @@ func outcomeCode(o *job.Outcome) arcp.Code {
 // it the chunks of a result too large for one event (§5.6).
 func (s *supervisor) outcomeEvents(now time.Time) []*store.Event {
 	o := s.outcome
+	s.e.scrubOutcome(o)
 	switch size := len(o.Value); {
 	case o.State != arcp.StateCompleted || size <= maxPayload:
 	case s.direct:
@@ -115,6 +91,9 @@ func (s *supervisor) chunked(now time.Time, value []byte) []*store.Event {
 		arcp.JobCompletedPayload{ResultID: id, ResultSize: &size}))
 }
 
+// minChunk is the least that a chunk but the last one has.
+const minChunk = maxPayload - utf8.UTFMax
+
 // chunkLen is where to cut a text: at the limit or a little before, between two
 // runes.
 func chunkLen(b []byte) int {
@@ -122,7 +101,7 @@ func chunkLen(b []byte) int {
 		return len(b)
 	}
 	n := maxPayload
-	for n > maxPayload-utf8.UTFMax && !utf8.RuneStart(b[n]) {
+	for n > minChunk && !utf8.RuneStart(b[n]) {
 		n--
 	}
 	return n

@@ -10,59 +10,184 @@ import (
 // lane bounds how many jobs of one tool run at once; the others wait in the
 // order in which they came. Guarded by Engine.mu.
 type lane struct {
+	limit   int
 	running int
-	waiting []*run
+	queue   []*run // those that have left it are still there, until they are many
+	left    int    // how many of them
 }
 
-// reserve gives a job a slot of its tool or a place in the queue. Called with
-// e.mu.
+func (l *lane) waiting() int { return len(l.queue) - l.left }
+
+// laneKey is what jobs share a lane by: their tool or, for one whose workers may
+// describe it anew while jobs wait for them, its reference.
+type laneKey struct {
+	tool *tool.Tool
+	ref  string
+}
+
+func keyOf(t *tool.Tool) laneKey {
+	if t.Source == tool.SourceWorker {
+		return laneKey{ref: t.Ref()}
+	}
+	return laneKey{tool: t}
+}
+
+// limitOf is how many jobs of a tool may run now; negative: any number.
+func (e *Engine) limitOf(t *tool.Tool) int {
+	switch {
+	case t.Source == tool.SourceWorker:
+		return e.cfg.Slots.Of(t.Ref())
+	case t.Limits.Concurrency <= 0:
+		return -1
+	}
+	return t.Limits.Concurrency
+}
+
+// Recount is told that Config.Slots has changed for a tool: jobs that wait start,
+// if there is more. It must not be called by who holds what Slots is changed with.
+func (e *Engine) Recount(ref string) {
+	e.mu.Lock()
+	var start []*run
+	if l := e.lanes[laneKey{ref: ref}]; l != nil {
+		l.limit = e.cfg.Slots.Of(ref)
+		for l.running < l.limit && l.waiting() > 0 {
+			l.running++
+			r := l.hand()
+			if r == nil { // those that wait are for workers that there are none of
+				break
+			}
+			start = append(start, r)
+		}
+	}
+	e.mu.Unlock()
+	for _, r := range start {
+		r.granted()
+	}
+}
+
+// reserve gives a new job a slot of its tool or a place in the queue. Called
+// with e.mu.
 func (e *Engine) reserve(r *run) *arcp.Error {
-	limit := r.tool.Limits.Concurrency
-	if limit <= 0 {
-		r.slot = true
+	if e.enqueue(r, tool.MaxQueue) {
 		return nil
 	}
-	l := e.lanes[r.tool]
+	e.cfg.Metrics.RateLimited.WithLabelValues("tool_queue").Inc()
+	return arcp.Errorf(arcp.CodeResourceExhausted, "%s: %d jobs are running and %d waiting", r.tool.Name,
+		max(e.limitOf(r.tool), 0), tool.MaxQueue).RetryAfter(retryAfter)
+}
+
+// enqueue is reserve for a queue of a length; negative: it takes all. Called
+// with e.mu.
+func (e *Engine) enqueue(r *run, most int) bool {
+	limit := e.limitOf(r.tool)
+	if limit < 0 || r.builtin() {
+		r.slot = true
+		return true
+	}
+	key := keyOf(r.tool)
+	l := e.lanes[key]
 	if l == nil {
 		l = &lane{}
-		e.lanes[r.tool] = l
+		e.lanes[key] = l
 	}
+	l.limit = limit
 	switch {
 	case l.running < limit:
 		l.running++
 		r.slot = true
-	case len(l.waiting) < tool.MaxQueue:
-		r.row.State = arcp.StateQueued
-		l.waiting = append(l.waiting, r)
+	case most < 0 || l.waiting() < most:
+		l.queue = append(l.queue, r)
+		r.waiting = true
 	default:
-		e.cfg.Metrics.RateLimited.WithLabelValues("tool_queue").Inc()
-		return arcp.Errorf(arcp.CodeResourceExhausted, "%s: %d jobs are running and %d waiting", r.tool.Name,
-			limit, len(l.waiting)).RetryAfter(retryAfter)
+		return false
 	}
-	return nil
+	return true
 }
 
-// vacate gives a job's slot to the next one that waits, or leaves the queue.
+// vacate takes a job from its slot, which goes to the next one that waits, or
+// from the queue.
 func (e *Engine) vacate(r *run) {
 	e.mu.Lock()
 	var next *run
-	if l := e.lanes[r.tool]; l != nil {
-		switch {
-		case !r.slot:
-			l.waiting = slices.DeleteFunc(l.waiting, func(w *run) bool { return w == r })
-		case len(l.waiting) > 0:
-			next, l.waiting = l.waiting[0], l.waiting[1:]
-			next.slot = true
-		default:
-			l.running--
+	if l := e.lanes[keyOf(r.tool)]; l != nil {
+		if r.slot {
+			next = l.hand()
+		} else if r.waiting {
+			l.leave(r)
 		}
-		if l.running == 0 && len(l.waiting) == 0 {
-			delete(e.lanes, r.tool)
-		}
+		e.tidy(r.tool)
 	}
 	r.slot = false
 	e.mu.Unlock()
 	if next != nil {
 		next.granted()
+	}
+}
+
+// free gives a slot of a tool on that no job holds any more.
+func (e *Engine) free(t *tool.Tool) {
+	e.mu.Lock()
+	var next *run
+	if l := e.lanes[keyOf(t)]; l != nil {
+		next = l.hand()
+		e.tidy(t)
+	}
+	e.mu.Unlock()
+	if next != nil {
+		next.granted()
+	}
+}
+
+// hand gives a free slot to the first that waits and may have it, unless there are
+// fewer slots than there were. Called with e.mu.
+func (l *lane) hand() *run {
+	if l.running > l.limit {
+		l.running--
+		return nil
+	}
+	for len(l.queue) > 0 && !l.queue[0].waiting {
+		l.drop(0)
+		l.left--
+	}
+	for i, r := range l.queue {
+		if r.waiting && r.served() {
+			l.drop(i)
+			r.waiting, r.slot = false, true
+			return r
+		}
+	}
+	l.running--
+	return nil
+}
+
+// drop takes one out of the queue: the first, as mostly, at no cost.
+func (l *lane) drop(i int) {
+	if i > 0 {
+		l.queue = slices.Delete(l.queue, i, i+1)
+		return
+	}
+	l.queue[0] = nil
+	l.queue = l.queue[1:]
+}
+
+// served reports whether those who execute the job's tool now do the jobs of its
+// principal. A tool whose workers have left may be somebody else's since.
+func (r *run) served() bool { return !r.remote() || r.tool.May(r.row.Principal) }
+
+// leave takes a job out of the queue: at once from the records, from memory when
+// enough have gone that it costs each of them little.
+func (l *lane) leave(r *run) {
+	r.waiting = false
+	if l.left++; 2*l.left > len(l.queue) {
+		l.queue = slices.DeleteFunc(l.queue, func(w *run) bool { return !w.waiting })
+		l.left = 0
+	}
+}
+
+// tidy forgets a lane that nobody uses. Called with e.mu.
+func (e *Engine) tidy(t *tool.Tool) {
+	key := keyOf(t)
+	if l := e.lanes[key]; l.running == 0 && l.waiting() == 0 {
+		delete(e.lanes, key)
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/job"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -112,7 +111,7 @@ func TestNothingIsAppendedBeforeTheClaim(t *testing.T) {
 			r.Fatal(refusal)
 		}
 		run.launch()
-		run.post(func(*job.Machine, time.Time) {})
+		run.look()
 		synctest.Wait()
 		if ran {
 			r.Fatal("the tool ran before its claim was in the log")

@@ -8,18 +8,18 @@ import (
 )
 
 // order keeps the answers to a session's submits in the order of the submits.
-// The log does so by itself but for one case: a submit whose idempotency key
-// turns out to be taken is answered by a second write. What comes behind a
-// submit with a key therefore waits until that one is settled.
+// The log does so by itself but for one case: a submit that turns out to repeat
+// another one, with its idempotency key or its id, is answered by a second
+// write. What comes behind one that may therefore waits until that is settled.
 type order struct {
 	mu   sync.Mutex
-	held map[arcp.SessionID][]step // an entry, maybe empty, while a submit with a key is not settled
+	held map[arcp.SessionID][]step // an entry, maybe empty, while a submit that may be a repetition is not settled
 }
 
 // step appends a submit to the log.
 type step struct {
-	keyed bool
-	do    func()
+	doubtful bool
+	do       func()
 }
 
 // take has a submit appended, now or in its turn.
@@ -28,7 +28,7 @@ func (o *order) take(id arcp.SessionID, s step) {
 	held, busy := o.held[id]
 	if busy {
 		o.held[id] = append(held, s)
-	} else if s.keyed {
+	} else if s.doubtful {
 		o.held[id] = nil
 	}
 	o.mu.Unlock()
@@ -37,14 +37,15 @@ func (o *order) take(id arcp.SessionID, s step) {
 	}
 }
 
-// settled goes on behind a submit with a key, up to the next one.
+// settled goes on behind a submit that may have been a repetition, up to the
+// next one.
 func (o *order) settled(id arcp.SessionID) {
 	for {
 		s, ok := o.next(id)
 		if !ok {
 			return
 		}
-		if s.do(); s.keyed {
+		if s.do(); s.doubtful {
 			return
 		}
 	}
@@ -66,11 +67,11 @@ func (o *order) next(id arcp.SessionID) (s step, ok bool) {
 // committer's goroutine, whether there is a job; if not, the answer has been
 // given. placed is called when the write is in the log.
 func (e *Engine) enter(submit *Submit, r *run, w *store.Write, done func(made bool), placed func()) {
-	s, keyed := *submit, r.row.IdempotencyKey != ""
-	e.order.take(s.Session, step{keyed, func() {
+	s, doubtful := *submit, r.row.IdempotencyKey != "" || submit.Recheck
+	e.order.take(s.Session, step{doubtful, func() {
 		e.cfg.Log.Append(w, func(res *store.Result) {
 			done(e.claimed(&s, r, res))
-			if keyed {
+			if doubtful {
 				e.order.settled(s.Session)
 			}
 			s.settle()

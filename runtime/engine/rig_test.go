@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,11 +28,17 @@ type faulty struct {
 	mu   sync.Mutex
 	gate chan struct{} // a commit takes one; nil: none is needed
 	fail error
+	left int // commits until it fails; 0: any number
 }
 
 func (f *faulty) Commit(writes []*store.Write, results []store.Result) error {
 	f.mu.Lock()
 	gate, err := f.gate, f.fail
+	if f.left > 0 {
+		if f.left--; f.left == 0 {
+			f.fail = errCrash
+		}
+	}
 	f.mu.Unlock()
 	if gate != nil {
 		<-gate
@@ -40,6 +47,14 @@ func (f *faulty) Commit(writes []*store.Write, results []store.Result) error {
 		return err
 	}
 	return f.Store.Commit(writes, results)
+}
+
+// Get is refused with a context that has ended, as a store may.
+func (f *faulty) Get(ctx context.Context, key string) (store.Record, error) {
+	if ctx.Err() != nil {
+		return store.Record{}, context.Cause(ctx)
+	}
+	return f.Store.Get(ctx, key)
 }
 
 // hold holds commits up until the returned function is called.
@@ -54,6 +69,15 @@ func (f *faulty) hold() (release func()) {
 		f.mu.Unlock()
 		close(gate)
 	}
+}
+
+var errCrash = errors.New("crash")
+
+// crashAfter has the store fail for good after a number of commits.
+func (f *faulty) crashAfter(commits int) {
+	f.mu.Lock()
+	f.left = commits
+	f.mu.Unlock()
 }
 
 func (f *faulty) breakWith(err error) {
@@ -79,9 +103,8 @@ type rig struct {
 func bubble(t *testing.T, change func(*Config), test func(r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{T: t, st: &faulty{Store: mem.Open(mem.Options{})}, reg: prometheus.NewRegistry(),
-			cursors: make(map[arcp.SessionID]*eventlog.Cursor)}
-		r.cfg = Config{Store: r.st, Tools: tool.NewRegistry(), Metrics: metrics.New(r.reg, "test")}
+		r := &rig{T: t, st: &faulty{Store: mem.Open(mem.Options{})}, cursors: make(map[arcp.SessionID]*eventlog.Cursor)}
+		r.cfg = Config{Store: r.st, Tools: tool.NewRegistry()}
 		if change != nil {
 			change(&r.cfg)
 		}
@@ -94,7 +117,10 @@ func bubble(t *testing.T, change func(*Config), test func(r *rig)) {
 	})
 }
 
+// boot starts an engine, with metrics of its own, on the store.
 func (r *rig) boot() {
+	r.reg = prometheus.NewRegistry()
+	r.cfg.Metrics = metrics.New(r.reg, "test")
 	r.cfg.Log = eventlog.New(r.st, eventlog.Options{})
 	r.e = New(r.cfg)
 	r.stopped = false
@@ -110,6 +136,20 @@ func (r *rig) stop(grace time.Duration) {
 	defer cancel()
 	r.e.Stop(ctx)
 	r.cfg.Log.Close()
+}
+
+// restart starts an engine anew on what is durable, without an end of the one
+// there is, and compares the number of jobs that were found.
+func (r *rig) restart(want int) {
+	r.Helper()
+	r.stop(0)
+	r.st = &faulty{Store: r.st.Store}
+	r.cfg.Store = r.st
+	r.boot()
+	for id, c := range r.cursors {
+		r.reattach(id, c.Position())
+	}
+	r.recovered(want)
 }
 
 // tool registers a tool. Unless the change says otherwise it touches the world,
@@ -155,8 +195,9 @@ func (r *rig) session(id arcp.SessionID) *eventlog.Cursor {
 		return c
 	}
 	done := make(chan error, 1)
-	r.cfg.Log.Append(&store.Write{Session: &store.Session{ID: id, Principal: "alice", CreatedAt: time.Now()}}, func(res *store.Result) {
-		r.cursors[id] = r.cfg.Log.AttachNew(id, func() {})
+	r.cfg.Log.Append(&store.Write{Session: &store.Session{ID: id, Principal: "alice", CreatedAt: time.Now(),
+		Negotiated: []arcp.Feature{arcp.FeatureCheckpoints, arcp.FeatureHumanInput}}}, func(res *store.Result) {
+		r.cursors[id] = r.cfg.Log.AttachNow(id, 0, 0, func() {})
 		done <- res.Err
 	})
 	if err := <-done; err != nil {
@@ -345,4 +386,11 @@ func (r *rig) attach(id arcp.SessionID, after uint64) (c *eventlog.Cursor, err e
 	r.cfg.Log.Attach(id, after, func() {}, func(got *eventlog.Cursor, err error) { c = got; done <- err })
 	err = <-done
 	return c, err
+}
+
+// delete deletes a job that has ended.
+func (r *rig) delete(id arcp.JobID) error {
+	done := make(chan error, 1)
+	r.cfg.Log.Append(&store.Write{DeleteJob: id}, func(res *store.Result) { done <- res.Err })
+	return <-done
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/job"
+	"github.com/arcpd/arcpd/runtime/lease"
 	"github.com/arcpd/arcpd/runtime/metrics"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -22,41 +22,71 @@ const (
 	abandonAfter    = 5 * time.Second // a tool may take this long to return after its job has ended
 )
 
-// run is a job that has not ended. Once launched, its supervisor owns the
-// machine; everything below mu may be touched by anyone who holds it.
+// run is a job that has not ended. While an attempt runs, or something is to be
+// done to the job, it has a supervisor, which owns the members that are not
+// guarded; everything below mu may be touched by anyone who holds it.
 type run struct {
-	e          *Engine
-	row        store.Job // not changed after the claim
-	tool       *tool.Tool
-	tm         *metrics.Tool
-	common     store.Common
-	maxRuntime time.Duration
-	created    time.Time
+	e    *Engine
+	row  store.Job // as it was claimed or found; the store's, too: not changed
+	tool *tool.Tool
 
+	catalogue *tool.Snapshot // in which it was found, and in which it finds the tools that it calls
+	roles     []string       // of the principal when the first of the family was submitted; nil: not known
+
+	tm      *metrics.Tool
+	common  store.Common
+	created time.Time
+
+	maxRuntime                  time.Duration
+	retry                       tool.Retry
+	origin                      *arcp.RestoredFrom // its first attempt goes on from there; nil: from the start
 	direct, strict, withSession bool
-	slot                        bool             // holds one of its tool's slots; guarded by Engine.mu
-	gauge                       prometheus.Gauge // of the state it is counted in; nil: none
 
-	kick      chan struct{} // buffered 1: look again
+	// The supervisor's, which follow each other.
+	attempt uint32
+	state   arcp.JobState // when no attempt runs
+	memo    memo
+	memoRev uint64           // of its record; 0: unknown
+	points  *points          // nil: none was made or read
+	gauge   prometheus.Gauge // of the state it is counted in; nil: none
+	jseq    uint64           // of the last event in the log
+
+	questions []*question // with mu to change; see question
+	kin
+	seen time.Time // leases end by the time that has passed since
+
+	// Guarded by Engine.mu.
+	slot         bool // holds one of its tool's slots
+	waiting      bool // has a place in its tool's queue
+	resting      bool // is between attempts: Stop does not wait for it
+	before, next *run // of its session
+
 	committed chan error    // buffered 1: the supervisor's own write is durable
+	kick      chan struct{} // buffered 1: look again
 
 	mu       sync.Mutex
-	space    sync.Cond
-	posted   []func(*job.Machine, time.Time) // to be done by the supervisor
-	manual   bool                            // the tool said that it sends the heartbeats
-	beat     bool                            // and sent one
-	queue    []*store.Event
-	bytes    int
-	wanted   bool // the supervisor shall start as soon as it may
-	placed   bool // the claim has its place in the log: what is appended now comes behind it
-	launched bool
-	accepted bool // the claim is durable
-	dropped  bool // the claim failed: there is no job
-	stopped  bool // by quit
-	ended    bool // nothing is taken any more
+	auth     lease.Authority
+	guidance string      // of an interrupt's answer; the tool has not seen it
+	cur      *supervisor // nil: there is none
+	demands  []demand    // to be met by the supervisor
+	due      *time.Timer // of the next attempt
+	limit    *time.Timer // of the maximum runtime, while no attempt runs
+	wanted   bool        // the supervisor shall start as soon as it may
+	placed   bool        // the claim has its place in the log: what is appended now comes behind it
+	accepted bool        // the claim is durable
+	dropped  bool        // the claim failed: there is no job
+	stopped  bool        // by quit
+	ended    bool        // its end is on its way to the store
+	closed   bool        // and has come there: nothing is taken any more
 }
 
-// launch starts the supervisor, once, and not before the claim is placed.
+func (e *Engine) newRun(t *tool.Tool) *run {
+	return &run{e: e, tool: t, tm: e.cfg.Metrics.Tool(t.Name), attempt: 1, state: arcp.StateAccepted, seen: time.Now(),
+		kick: make(chan struct{}, 1), committed: make(chan error, 1)}
+}
+
+// launch starts the supervisor, if there is none, and not before the claim is
+// placed.
 func (r *run) launch() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,12 +95,14 @@ func (r *run) launch() {
 }
 
 func (r *run) launchLocked() {
-	if !r.wanted || !r.placed || r.launched || r.dropped || r.stopped {
+	if !r.wanted || !r.placed || r.cur != nil || r.dropped || r.stopped || r.ended {
 		return
 	}
-	r.launched = true
+	s := &supervisor{run: r, attempt: r.attempt, endc: make(chan struct{})}
+	s.space.L = &r.mu
+	r.cur, r.wanted = s, false
 	r.e.wg.Add(1)
-	r.e.pool.Run(r.supervise)
+	r.e.pool.Run(s.supervise)
 }
 
 // place is told that the claim is in the log.
@@ -85,10 +117,17 @@ func (r *run) place() {
 func (r *run) durable(start bool) {
 	r.mu.Lock()
 	r.accepted, r.placed = true, true
+	var due time.Time
+	if start && r.cur == nil { // else its supervisor knows
+		due = r.otherDue()
+	}
 	r.launchLocked()
 	r.mu.Unlock()
-	if start && r.holdsSlot() {
+	switch {
+	case start && r.holdsSlot():
 		r.launch()
+	case start && !due.IsZero():
+		r.arm(time.Time{}, due)
 	}
 	r.wake()
 }
@@ -114,7 +153,7 @@ func (r *run) holdsSlot() bool {
 func (r *run) drop() {
 	r.mu.Lock()
 	r.dropped = true
-	launched := r.launched
+	launched, late := r.cur != nil, r.unmetLocked()
 	r.mu.Unlock()
 	if launched {
 		r.wake()
@@ -122,14 +161,60 @@ func (r *run) drop() {
 	}
 	r.e.release(r)
 	r.e.vacate(r)
+	for _, d := range late {
+		d.tooLate(r.e, false)
+	}
 }
 
-// quit stops the supervisor without ending the job.
+// unmetLocked takes the demands that no supervisor will see.
+func (r *run) unmetLocked() (late []demand) {
+	if r.cur == nil {
+		late, r.demands = r.demands, nil
+	}
+	return late
+}
+
+// quit stops the supervisor without ending the job, which can have no other one.
 func (r *run) quit() {
 	r.mu.Lock()
 	r.stopped = true
+	r.stopTimers()
 	r.mu.Unlock()
 	r.wake()
+}
+
+// unhurried reports whether a shutdown does not wait for the job: it does not end
+// by itself, or it is one of the runtime's own that waits for people and goes on
+// at the next start.
+func (r *run) unhurried() bool {
+	return r.tool.Endless || r.builtin() && r.tool.Recovery == tool.RecoveryRerun && r.tool.Limits.Timeout <= 0
+}
+
+// quitUnhurried is quit for a job that a shutdown does not wait for.
+func (r *run) quitUnhurried() {
+	if r.unhurried() {
+		r.quit()
+	}
+}
+
+// retire is quit for a job that is between attempts: what is being done to it
+// is finished.
+func (r *run) retire() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cur == nil {
+		r.stopped = true
+		r.stopTimers()
+	}
+}
+
+// stopTimers is called with r.mu.
+func (r *run) stopTimers() {
+	for _, t := range [...]*time.Timer{r.due, r.limit} {
+		if t != nil {
+			t.Stop()
+		}
+	}
 }
 
 func (r *run) wake() {
@@ -139,32 +224,37 @@ func (r *run) wake() {
 	}
 }
 
-// post has f done by the supervisor, which is started for it if the job waits.
-// It reports false if the job has ended.
-func (r *run) post(f func(*job.Machine, time.Time)) bool {
+// look has a supervisor see what time has done to the job.
+func (r *run) look() {
+	r.launch()
+	r.wake()
+}
+
+// demand is something that a client wants done to a job. Its supervisor does it.
+type demand interface {
+	// meet does it. What must be durable before it is answered joins s.asked, what
+	// is to be done when the job has ended s.late.
+	meet(s *supervisor, now time.Time)
+	// settled answers one that was in s.asked.
+	settled(s *supervisor, err error)
+	// tooLate answers one for which the job, or the runtime, has ended too early.
+	tooLate(e *Engine, stopped bool)
+}
+
+// post has a demand met by the supervisor, which is started for it if the job
+// waits. It reports false if it comes too late.
+func (r *run) post(d demand) bool {
 	r.mu.Lock()
-	if r.ended || r.dropped {
+	if r.closed || r.dropped || r.stopped {
 		r.mu.Unlock()
 		return false
 	}
-	r.posted = append(r.posted, f)
+	r.demands = append(r.demands, d)
 	r.wanted = true
 	r.launchLocked()
 	r.mu.Unlock()
 	r.wake()
 	return true
-}
-
-// signal raises one of the tool's flags. Unlike with post, a tool that calls it
-// in a tight loop costs nothing.
-func (r *run) signal(flag *bool) {
-	r.mu.Lock()
-	raised := !*flag && !r.ended
-	*flag = true
-	r.mu.Unlock()
-	if raised {
-		r.wake()
-	}
 }
 
 // count moves the job to another state's gauge; an ended one to none.

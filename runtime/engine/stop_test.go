@@ -51,7 +51,8 @@ func TestStopWaits(t *testing.T) {
 }
 
 // When its time is over Stop stops the tools and leaves the jobs, running,
-// queued or being accepted, to the next Recover, which ends each once.
+// queued or being accepted, to the next Recover: it ends those that ran, once,
+// and has the others run.
 func TestStopAndRecover(t *testing.T) {
 	bubble(t, nil, func(r *rig) {
 		var cause error
@@ -64,11 +65,11 @@ func TestStopAndRecover(t *testing.T) {
 		r.tool("ignores", nil, sleeper(time.Hour))
 		r.submit("obeys", "{}")
 		r.submit("ignores", "{}")
-		r.submit("waits", "{}")
-		r.submit("waits", "{}")
 		direct := r.request("sess_1", "waits", "{}")
 		direct.payload.Direct = true
 		r.send(direct)
+		r.submit("waits", "{}")
+		r.submit("waits", "{}")
 		r.frames("sess_1")
 		release := r.st.hold()
 		pending := r.submit("waits", "{}")
@@ -91,21 +92,21 @@ func TestStopAndRecover(t *testing.T) {
 		r.boot()
 		r.recovered(6)
 		r.reattach("sess_1", cursor.Position())
-		for _, f := range r.frames("sess_1") {
-			e, err := arcp.DecodePayload[arcp.Error](&f.Envelope)
-			if err != nil || !f.Type.Terminal() || e.Code != arcp.CodeAborted || !e.Retryable {
-				t.Errorf("%v: want an end with ABORTED that may be retried", f)
-			}
-			if f.CorrelationID == direct.env.ID && f.Type != arcp.ToolError {
-				t.Errorf("%v: a direct job ends with tool.error", f)
+		frames := r.want("those that ran have ended, the first of the queue runs", "job.failed msg_1 ABORTED", "job.failed msg_2 ABORTED",
+			"tool.error msg_3 ABORTED", "job.started msg_4")
+		for _, f := range frames[:3] {
+			if e, err := arcp.DecodePayload[arcp.Error](&f.Envelope); err != nil || !e.Retryable {
+				t.Errorf("%v: want an end that may be retried", f)
 			}
 		}
-		r.recovered(0)
+		r.e.CancelSession("sess_1", "enough", true)
+		r.want("all have ended", "job.cancelled", "job.cancelled", "job.cancelled")
+		r.idle("")
 		time.Sleep(time.Hour)
 	})
 }
 
-// recovered recovers and compares the number of jobs that were ended.
+// recovered recovers and compares the number of jobs that were found.
 func (r *rig) recovered(want int) {
 	r.Helper()
 	if n, err := r.e.Recover(context.Background()); err != nil || n != want {
@@ -203,7 +204,7 @@ func TestManualHeartbeats(t *testing.T) {
 func TestHeartbeatFlood(t *testing.T) {
 	bubble(t, func(c *Config) { c.Heartbeat = 10 * time.Second }, func(r *rig) {
 		beaten := make(chan struct{})
-		r.tool("t", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		r.tool("t", early, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			j.ManualHeartbeat()
 			for range 100_000 {
 				j.Heartbeat()
@@ -220,7 +221,7 @@ func TestHeartbeatFlood(t *testing.T) {
 		r.e.mu.Lock()
 		for _, run := range r.e.runs {
 			run.mu.Lock()
-			if n := len(run.posted); n > 2 {
+			if n := len(run.demands) + len(run.cur.queue); n > 2 {
 				t.Errorf("%d things wait for the supervisor after a flood of heartbeats", n)
 			}
 			run.mu.Unlock()
@@ -230,6 +231,43 @@ func TestHeartbeatFlood(t *testing.T) {
 		time.Sleep(time.Second)
 		if got := r.frames("sess_1"); len(got) > 6 {
 			t.Errorf("%v: want but a few heartbeats", lines(got))
+		}
+	})
+}
+
+// told is a demand that only wants to hear what becomes of it.
+type told struct{ met, late int }
+
+func (d *told) meet(*supervisor, time.Time) { d.met++ }
+func (d *told) settled(*supervisor, error)  {}
+func (d *told) tooLate(*Engine, bool)       { d.late++ }
+
+// Who has asked something of a job just when its supervisor stops, or before it
+// has begun, is told that it came too late: a tool that asks a person waits for it.
+func TestDemandsOfAStoppedJob(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", nil, wait)
+		r.session("sess_1")
+		r.submit("t", "{}")
+		synctest.Wait()
+		var begun *run
+		r.e.each(func(one *run) { begun = one })
+		just := new(told)
+		begun.mu.Lock()
+		begun.demands, begun.stopped = append(begun.demands, just), true
+		begun.mu.Unlock()
+		begun.wake()
+		synctest.Wait()
+		if just.late != 1 || just.met != 0 {
+			t.Errorf("a demand beside the stop was met %d times and told %d times that it came late; want 0 and 1", just.met, just.late)
+		}
+
+		early := new(told)
+		waits := r.e.newRun(begun.tool)
+		waits.demands = append(waits.demands, early)
+		waits.drop()
+		if early.late != 1 {
+			t.Error("a demand of a job whose claim failed is told nothing")
 		}
 	})
 }

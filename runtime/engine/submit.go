@@ -8,7 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/lease"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -21,7 +24,17 @@ type Submit struct {
 	Principal string
 	MaxJobs   int // of the principal; 0: the engine's default
 	Answers   Answerer
-	Settled   func() // if set, called once by any goroutine when it is decided whether there is a job; it must not block
+	Lease     *lease.Lease // of the principal: no job may do more; nil: it says nothing
+	Trust     string       // of the principal
+	Roles     []string     // of the principal; nil: not known
+	Recheck   bool         // the session may have sent the same submit on an earlier connection
+	Settled   func()       // if set, called once by any goroutine when it is decided whether there is a job; it must not block
+
+	// Existing, if set, is told the job that a submit without a session repeats: it
+	// has no session that could be answered. It must not block.
+	Existing func(arcp.JobID)
+
+	seed *seed // nil: the job begins at the start
 }
 
 // Submit makes a job, or refuses with a job.failed without a job. Either answer
@@ -35,8 +48,8 @@ func (e *Engine) Submit(s Submit) {
 		e.Refuse(&s, arcp.JobFailed, refusal)
 		return
 	}
-	if r.tool.Source == tool.SourceBuiltin {
-		e.inline(r, &s)
+	if r.inline() {
+		e.runInline(r, &s)
 		return
 	}
 	e.claim(r, &s)
@@ -54,69 +67,84 @@ func refusalFrame(s *Submit, t arcp.Type, err *arcp.Error) arcp.Envelope {
 // prepare checks everything that can be checked without a lock and makes the
 // job's row.
 func (e *Engine) prepare(s *Submit) (*run, *arcp.Error) {
-	t, err := e.cfg.Tools.Resolve(s.Payload.Tool)
+	catalogue := e.cfg.Catalogue(s.Session, s.Principal, s.Trust)
+	t, err := catalogue.Resolve(s.Payload.Tool)
 	if err != nil {
 		return nil, err
 	}
 	if s.Envelope.JobID != "" {
 		return nil, arcp.Errorf(arcp.CodeUnimplemented, "child jobs are not offered by this runtime; leave job_id out")
 	}
-	if err := unsupported(&s.Payload.SubmitOptions); err != nil {
-		return nil, err
+	if !t.Trusts(s.Trust) {
+		e.audit("submit", s).Str("target", t.Ref()).Str("decision", "denied").Str("reason", "trust").Msg("audit")
+		return nil, arcp.Errorf(arcp.CodePermissionDenied, "%s needs the trust level %s", t.Name, t.MinTrust)
 	}
 	maxRuntime, err := seconds(s.Payload.MaxRuntimeSec)
+	if err != nil {
+		return nil, err
+	}
+	retry, err := retryOf(t, s.Payload.Retry)
+	if err != nil {
+		return nil, err
+	}
+	granted, err := leaseOf(time.Now(), &s.Payload.SubmitOptions, s.Lease)
 	if err != nil {
 		return nil, err
 	}
 	if err := t.Validate(s.Payload.Arguments); err != nil {
 		return nil, err
 	}
-	now := time.Now().Truncate(time.Microsecond) // what is said on the wire is all there is
-	r := &run{e: e, tool: t, tm: e.cfg.Metrics.Tool(t.Name), maxRuntime: maxRuntime, created: now,
-		direct: s.Payload.Direct, strict: s.Payload.StrictCancel, withSession: s.Payload.OnDisconnect == "cancel",
-		kick: make(chan struct{}, 1), committed: make(chan error, 1)}
-	r.space.L = &r.mu
-	r.row = e.row(s, t, now)
+	r := e.newRun(t)
+	r.catalogue, r.roles = catalogue, s.Roles
+	r.authorize(granted)
+	r.created = time.Now().Truncate(time.Microsecond) // what is said on the wire is all there is
+	r.maxRuntime, r.retry = maxRuntime, retry
+	r.trust, r.maxJobs = s.Trust, s.MaxJobs
+	r.direct, r.strict, r.withSession = s.Payload.Direct, s.Payload.StrictCancel, endsWithSession(t, s.Payload)
+	if s.seed != nil {
+		r.origin = &s.seed.from
+	}
+	r.row = e.row(s, t, granted, r.created)
 	r.common = commonOf(&r.row)
 	return r, nil
 }
 
-func (e *Engine) row(s *Submit, t *tool.Tool, now time.Time) store.Job {
+func (e *Engine) row(s *Submit, t *tool.Tool, granted *lease.Lease, now time.Time) store.Job {
 	env, p := s.Envelope, s.Payload
 	key := env.IdempotencyKey
 	if key == "" {
 		key = p.IdempotencyKey
 	}
+	options := optionsIn(env, t, p)
+	if granted != nil {
+		options.Lease = granted.Encode()
+	}
+	if t.Source != tool.SourceBuiltin {
+		options.Trust, options.MaxJobs = trustOption(s.Trust), s.MaxJobs
+	}
+	if t.Approval.Rule != "" {
+		options.Roles = s.Roles
+	}
+	if s.seed != nil {
+		options.RestoredFrom = &s.seed.from
+	}
 	j := store.Job{
 		ID: arcp.NewJobID(), Principal: s.Principal, Session: s.Session, SubmitID: env.ID, Agent: t.Ref(),
 		Arguments: p.Arguments, Priority: env.Priority, IdempotencyKey: key, CreatedAt: now,
 		State: arcp.StateAccepted, Attempt: 1,
-		Options: rowOptions{Direct: p.Direct, CausationID: env.CausationID}.encode(),
+		Options: options.encode(),
 	}
 	j.TraceID, j.ParentSpanID = trace(env)
 	j.SpanID = randomHex(8)
 	if key != "" {
-		j.Digest = digest(p)
+		j.Digest = digest(p, options.RestoredFrom)
 	}
 	return j
 }
 
-// unsupported refuses options whose meaning could not be kept.
-func unsupported(o *arcp.SubmitOptions) *arcp.Error {
-	for _, m := range [...]struct {
-		name string
-		set  bool
-	}{
-		{"cost_budget", len(o.CostBudget) > 0},
-		{"lease_request", len(o.LeaseRequest) > 0 && o.LeaseRequest.Kind() != 'n' && string(o.LeaseRequest) != "{}"},
-		{"lease_constraints", o.LeaseConstraints != nil && !o.LeaseConstraints.ExpiresAt.IsZero()},
-		{"retry", len(o.Retry) > 0 && o.Retry.Kind() != 'n'},
-	} {
-		if m.set {
-			return arcp.Errorf(arcp.CodeUnimplemented, "%s is not offered by this runtime; leave it out", m.name)
-		}
-	}
-	return nil
+// audit begins a record about a submit.
+func (e *Engine) audit(action string, s *Submit) *zerolog.Event {
+	return e.cfg.Logger.Log().Str("logger", "audit").Str("action", action).Str("actor", s.Principal).Str("session_id", string(s.Session))
 }
 
 // maxRuntimeLimit bounds max_runtime_sec: a year.
@@ -133,9 +161,13 @@ func seconds(n *arcp.Number) (time.Duration, *arcp.Error) {
 	return max(time.Duration(s*float64(time.Second)), 1), nil // 0 would mean without a limit
 }
 
-// digest identifies a canonical request (§5.2): all of the payload but the key.
-func digest(p *arcp.ToolInvokePayload) string {
-	q := *p
+// digest identifies a canonical request (§5.2): all of the payload but the key,
+// and the checkpoint it goes on from.
+func digest(p *arcp.ToolInvokePayload, from *arcp.RestoredFrom) string {
+	q := struct {
+		arcp.ToolInvokePayload
+		From *arcp.RestoredFrom `json:"restored_from,omitzero"`
+	}{*p, from}
 	q.IdempotencyKey = ""
 	raw, err := arcp.Marshal(q)
 	if err == nil {
@@ -149,7 +181,7 @@ func digest(p *arcp.ToolInvokePayload) string {
 }
 
 // trace returns a job's trace id and parent span: the client's, a traceparent
-// taken apart, or a new trace (§5.9).
+// taken apart, or a new trace (§5.11).
 func trace(env *arcp.Envelope) (traceID, parentSpan string) {
 	if env.TraceID == "" {
 		return randomHex(16), env.SpanID
@@ -168,31 +200,69 @@ func randomHex(n int) string {
 	return hex.EncodeToString(b)
 }
 
-// retryAfter is the wait that a refusal for lack of capacity asks for, in
-// seconds.
-const retryAfter = 1
+// The waits that a refusal asks for, in seconds.
+const (
+	retryAfter     = 1  // for lack of capacity
+	retryAfterFull = 10 // for lack of disk: somebody has to delete something
+)
 
-// admit counts the job against the limits and enters it in the books.
+// maxBuiltins bounds the jobs of built-in tools that a principal has at once, of
+// which some wait for people. Limits does not count them.
+const maxBuiltins = 4096
+
+// admit counts the job against the limits and enters it in the books. A built-in
+// tool is refused only where nothing may be written, or if it is one of very many,
+// a child when its parent runs no longer: until then a shutdown waits for both.
 func (e *Engine) admit(r *run, maxJobs int) *arcp.Error {
-	if r.tool.Source == tool.SourceBuiltin {
-		return nil
+	if e.full() {
+		e.cfg.Metrics.RateLimited.WithLabelValues("disk").Inc()
+		return arcp.Errorf(arcp.CodeResourceExhausted, "the disk is nearly full").RetryAfter(retryAfterFull)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	switch {
+	case r.row.Parent != "" && !e.active(r.row.Parent):
+		return errEnded
+	case e.draining && r.row.Parent == "":
+		return arcp.Errorf(arcp.CodeUnavailable, "the runtime is shutting down").RetryAfter(retryAfter)
+	case r.inline():
+		return nil
+	case r.builtin():
+		if e.perCaller[r.row.Principal] >= maxBuiltins {
+			e.cfg.Metrics.RateLimited.WithLabelValues("builtins_per_principal").Inc()
+			return arcp.Errorf(arcp.CodeResourceExhausted, "%d calls of built-in tools have not ended", maxBuiltins).RetryAfter(retryAfter)
+		}
+	default:
+		if err := e.overLimit(r, maxJobs); err != nil {
+			return err
+		}
+	}
+	if err := e.overRate(r.tool); err != nil {
+		return err
+	}
+	if err := e.reserve(r); err != nil {
+		return err
+	}
+	if !r.slot {
+		r.state, r.row.State = arcp.StateQueued, arcp.StateQueued
+	}
+	e.enroll(r)
+	return nil
+}
+
+// overLimit refuses a job too many. Called with e.mu.
+func (e *Engine) overLimit(r *run, maxJobs int) *arcp.Error {
 	perPrincipal := e.limits.MaxJobsPerPrincipal
 	if maxJobs > 0 {
 		perPrincipal = maxJobs
-	}
-	if e.draining {
-		return arcp.Errorf(arcp.CodeUnavailable, "the runtime is shutting down").RetryAfter(retryAfter)
 	}
 	for _, l := range [...]struct {
 		name     string
 		n, limit int
 	}{
-		{"jobs", len(e.runs), e.limits.MaxJobs},
+		{"jobs", len(e.runs) - e.builtins, e.limits.MaxJobs},
 		{"jobs_per_principal", e.perPrincipal[r.row.Principal], perPrincipal},
-		{"jobs_per_session", e.perSession[r.row.Session], e.limits.MaxJobsPerSession},
+		{"jobs_per_session", e.perSession[r.row.Session].counted, e.limits.MaxJobsPerSession},
 	} {
 		if l.limit > 0 && l.n >= l.limit {
 			e.cfg.Metrics.RateLimited.WithLabelValues(l.name).Inc()
@@ -200,34 +270,44 @@ func (e *Engine) admit(r *run, maxJobs int) *arcp.Error {
 				strings.ReplaceAll(l.name, "_", " ")).RetryAfter(retryAfter)
 		}
 	}
-	if err := e.reserve(r); err != nil {
-		return err
-	}
-	r.count(r.row.State)
-	e.runs[r.row.ID] = r
-	count(e.perSession, r.row.Session, 1)
-	count(e.perPrincipal, r.row.Principal, 1)
 	return nil
 }
 
 // claim commits the job. A tool that changes nothing, and whose job cannot turn
 // out to be a repetition, starts meanwhile.
 func (e *Engine) claim(r *run, s *Submit) {
-	w := &store.Write{Submit: &r.row}
+	w := &store.Write{Submit: &r.row, Recheck: s.Recheck}
 	if !r.direct {
 		w.Events = []*store.Event{r.acceptedEvent()}
 	}
-	early := r.tool.SideEffect.Early() && r.row.IdempotencyKey == "" && r.holdsSlot()
+	r.jseq = uint64(len(w.Events))
+	if s.seed != nil {
+		w.Records = []store.Record{{Key: pointKey(r.row.ID, seedN), Value: s.seed.record}}
+	}
+	done := func(made bool) {
+		if made {
+			r.durable(true)
+		} else {
+			r.drop()
+		}
+	}
+	if r.provisioned() {
+		e.enterProvisioned(s, r, w, done, r.place)
+		return
+	}
+	early := r.tool.SideEffect.Early() && r.row.IdempotencyKey == "" && !s.Recheck && s.seed == nil && r.holdsSlot()
+	if !early {
+		e.enter(s, r, w, done, r.place)
+		return
+	}
 	e.enter(s, r, w, func(made bool) {
 		if made {
-			r.durable(!early)
+			r.durable(false)
 		} else {
 			r.drop()
 		}
 	}, func() {
-		if early {
-			r.launch()
-		}
+		r.launch()
 		r.place()
 	})
 }
@@ -238,6 +318,8 @@ func (e *Engine) claimed(s *Submit, r *run, res *store.Result) bool {
 	case res.Err != nil:
 		e.cfg.Logger.Error().Err(res.Err).Str("job_id", string(r.row.ID)).Msg("job not accepted")
 		s.Answers.Post(refusalFrame(s, arcp.JobFailed, arcp.Errorf(arcp.CodeUnavailable, "the store does not accept jobs")))
+	case res.Existing != "" && res.Repeated:
+		e.replay(s, &store.Follow{Session: s.Session, Job: res.Existing, CorrelationID: s.Envelope.ID, Types: outcomeTypes, Once: true})
 	case res.Existing != "":
 		e.repeat(s, res.Existing, res.Digest == r.row.Digest)
 	default:
@@ -266,11 +348,22 @@ func (e *Engine) repeat(s *Submit, original arcp.JobID, same bool) {
 			"the idempotency key was used with another request")))
 		return
 	}
-	e.cfg.Log.Append(&store.Write{Follow: &store.Follow{Session: s.Session, Job: original,
-		CorrelationID: s.Envelope.ID, Types: outcomeTypes}}, func(res *store.Result) {
+	e.replay(s, &store.Follow{Session: s.Session, Job: original, CorrelationID: s.Envelope.ID, Types: outcomeTypes})
+}
+
+// replay gives a session the accept and the outcome of a job it asks for again.
+// A submit that was sent once more under its own id is followed already.
+func (e *Engine) replay(s *Submit, f *store.Follow) {
+	if s.Session == "" {
+		if s.Existing != nil {
+			s.Existing(f.Job)
+		}
+		return
+	}
+	e.cfg.Log.Follow(*f, nil, func(res *store.Result) {
 		if res.Err != nil {
 			s.Answers.Post(refusalFrame(s, arcp.JobFailed, arcp.Errorf(arcp.CodeUnavailable,
-				"the original job of this idempotency key cannot be read")))
+				"the original job of this submit cannot be read")))
 		}
 	})
 }

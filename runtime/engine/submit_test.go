@@ -225,18 +225,26 @@ func TestSettled(t *testing.T) {
 func TestSubmitRefused(t *testing.T) {
 	bubble(t, nil, func(r *rig) {
 		r.tool("t", func(c *tool.Capability) { c.InputSchema = arcp.Raw(`{"type":"object","required":["n"]}`) }, echo)
+		r.tool("once", func(c *tool.Capability) { c.Idempotent = new(false) }, echo)
+		r.tool("trusting", func(c *tool.Capability) { c.MinTrust = "trusted" }, echo)
 		for why, c := range map[string]struct {
 			change func(*request)
 			code   arcp.Code
 		}{
-			"no such tool":     {func(q *request) { q.payload.Tool = "none" }, arcp.CodeAgentNotAvailable},
-			"no such version":  {func(q *request) { q.payload.Tool = "t@9" }, arcp.CodeAgentVersionNotAvailable},
-			"no reference":     {func(q *request) { q.payload.Tool = "T!" }, arcp.CodeInvalidArgument},
-			"against schema":   {func(q *request) { q.payload.Arguments = arcp.Raw("{}") }, arcp.CodeInvalidArgument},
-			"a budget":         {func(q *request) { q.payload.CostBudget = []string{"USD:1"} }, arcp.CodeUnimplemented},
-			"a lease":          {func(q *request) { q.payload.LeaseRequest = arcp.Raw(`{"fs.read":["/**"]}`) }, arcp.CodeUnimplemented},
-			"retries":          {func(q *request) { q.payload.Retry = arcp.Raw(`{"max_attempts":2}`) }, arcp.CodeUnimplemented},
-			"lease with bound": {func(q *request) { q.payload.LeaseConstraints = &arcp.LeaseConstraints{ExpiresAt: time.Now()} }, arcp.CodeUnimplemented},
+			"no such tool":    {func(q *request) { q.payload.Tool = "none" }, arcp.CodeAgentNotAvailable},
+			"no such version": {func(q *request) { q.payload.Tool = "t@9" }, arcp.CodeAgentVersionNotAvailable},
+			"no reference":    {func(q *request) { q.payload.Tool = "T!" }, arcp.CodeInvalidArgument},
+			"against schema":  {func(q *request) { q.payload.Arguments = arcp.Raw("{}") }, arcp.CodeInvalidArgument},
+			"no budget":       {func(q *request) { q.payload.CostBudget = []string{"USD"} }, arcp.CodeInvalidRequest},
+			"no lease":        {func(q *request) { q.payload.LeaseRequest = arcp.Raw(`{"fs.read":"/**"}`) }, arcp.CodeInvalidRequest},
+			"too much": {func(q *request) {
+				q.payload.LeaseRequest = arcp.Raw(`{"fs.read":["/b"]}`)
+				q.Lease = leaseFrom(t, `{"fs.read":["/a/**"]}`)
+			}, arcp.CodePermissionDenied},
+			"not trusted":      {func(q *request) { q.payload.Tool, q.Trust = "trusting", "constrained" }, arcp.CodePermissionDenied},
+			"many retries":     {func(q *request) { q.payload.Retry = arcp.Raw(`{"max_attempts":11}`) }, arcp.CodeInvalidRequest},
+			"retries of once":  {func(q *request) { q.payload.Tool, q.payload.Retry = "once", arcp.Raw(`{"max_attempts":2}`) }, arcp.CodeInvalidRequest},
+			"lease with bound": {func(q *request) { q.payload.LeaseConstraints = &arcp.LeaseConstraints{ExpiresAt: time.Now()} }, arcp.CodeInvalidRequest},
 		} {
 			q := r.request("sess_1", "t", `{"n":1}`)
 			q.env.TraceID = "trace_9"
@@ -313,12 +321,12 @@ func TestDirect(t *testing.T) {
 	})
 }
 
-// A built-in tool runs at once, free of limits and also while draining, and its
-// job is accepted and ended in one commit.
+// A built-in tool that changes nothing runs at once, free of limits, and its job is accepted and
+// ended in one commit.
 func TestBuiltin(t *testing.T) {
 	bubble(t, func(c *Config) { c.MaxJobs = 1 }, func(r *rig) {
 		r.tool("t", nil, wait)
-		r.tool("inline", func(c *tool.Capability) { c.Source = tool.SourceBuiltin },
+		r.tool("inline", builtin(tool.SideEffectRead),
 			func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 				caller := j.(Caller)
 				if d, ok := ctx.Deadline(); ctx.Err() != nil || ok && time.Until(d) < time.Hour {
@@ -339,9 +347,6 @@ func TestBuiltin(t *testing.T) {
 		if row := r.row(frames[0].JobID); row.State != arcp.StateCompleted {
 			t.Errorf("row %s, want completed", row.State)
 		}
-		r.e.Drain()
-		r.submit("inline", "{}")
-		r.want("while draining", "job.accepted", "job.completed")
 		r.e.CancelSession("sess_1", "", true)
 		r.frames("sess_1")
 		r.idle("")

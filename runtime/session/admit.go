@@ -13,6 +13,10 @@ func (m *Machine) Receive(now time.Time, env *arcp.Envelope) {
 	switch m.phase {
 	case Closed:
 	case Accepted:
+		m.lived(now, env.Type)
+		if env.Type != arcp.Resume {
+			m.proceed()
+		}
 		m.admit(now, env)
 	default:
 		m.handshake(now, env)
@@ -106,6 +110,12 @@ func (m *Machine) scoped(env *arcp.Envelope, spec *arcp.Spec) bool {
 func (m *Machine) dispatch(now time.Time, env *arcp.Envelope, spec *arcp.Spec) {
 	route, ok := routes[env.Type]
 	switch {
+	case m.works(env):
+		if !m.seen.add(env.ID) {
+			m.note("duplicate_id", env.Type, "")
+			return
+		}
+		m.command(Work{env})
 	case !ok && spec.Quiet:
 		m.note("ignored", env.Type, "")
 	case !ok:

@@ -38,10 +38,63 @@ func (m *Machine) speak(env *arcp.Envelope) bool {
 	return true
 }
 
+// receiveResume handles a token in the place of credentials (§5.10).
 func (m *Machine) receiveResume(env *arcp.Envelope) {
-	if m.speak(env) {
-		m.reject(arcp.CodeResumeWindowExpired, "sessions cannot be resumed yet; open a new one: the jobs of the old one go on and are listed")
+	if !m.speak(env) {
+		return
 	}
+	p, err := decode[arcp.SessionResumePayload](env)
+	if err != nil {
+		m.note(arcp.ReasonPayload, env.Type, err.Error())
+		m.reject(arcp.CodeInvalidRequest, "session.resume: "+err.Error())
+		return
+	}
+	m.phase = Establishing
+	m.resuming = true
+	m.out.Question = Resume{Token: p.ResumeToken, After: p.LastEventSeq, Version: m.version}
+}
+
+// Resumed completes Resume. A token that is not good counts as a wrong
+// credential.
+func (m *Machine) Resumed(now time.Time, r Resumed) {
+	if m.phase != Establishing || !m.resuming {
+		return
+	}
+	m.resuming = false
+	if r.Refused != nil && r.Refused.Retryable { // no failure of its credentials
+		m.turnAway(r.Refused)
+		return
+	}
+	if r.Refused != nil {
+		m.fail(m.openID, &Refusal{Code: r.Refused.Code, Message: r.Refused.Message, Final: true})
+		return
+	}
+	m.attach(r.Attached)
+	m.negotiate.recall(&m.cfg.Offer)
+	m.identity = r.Identity
+	m.enter(now)
+	m.send(arcp.SessionResumed, m.openID, arcp.SessionResumedPayload{SessionID: m.id, ResumeToken: r.ResumeToken,
+		ReplayedFrom: r.After, Replayed: r.Replayed})
+}
+
+// turnAway refuses a session for a reason that is no fault of the client's
+// credentials: it may come again.
+func (m *Machine) turnAway(refused *arcp.Error) {
+	m.phase = Opening
+	m.send(arcp.SessionRejected, m.openID, refused)
+	m.out.Send[len(m.out.Send)-1].SessionID = ""
+}
+
+// attach takes over a session that exists, with what it once negotiated.
+func (m *Machine) attach(a Attached) {
+	m.id = a.Session
+	m.negotiate.features = a.Negotiated
+}
+
+func (m *Machine) enter(now time.Time) {
+	m.phase = Accepted
+	m.failures = 0
+	m.live(now)
 }
 
 func (m *Machine) receiveOpen(now time.Time, env *arcp.Envelope) {
@@ -56,7 +109,7 @@ func (m *Machine) receiveOpen(now time.Time, env *arcp.Envelope) {
 		m.reject(arcp.CodeInvalidRequest, "session.open: "+err.Error())
 		return
 	}
-	m.open = open
+	m.open, m.openSession = open, env.SessionID
 	m.negotiate = negotiate(&m.cfg.Offer, &open.Capabilities)
 	if len(m.negotiate.unsupported) > 0 {
 		m.reject(arcp.CodeUnimplemented, "required capability not supported: "+m.negotiate.unsupported)
@@ -102,8 +155,9 @@ func (m *Machine) Judge(now time.Time, j Judgement) {
 	default:
 		m.phase = Establishing
 		m.identity = *j.Identity
+		m.negotiate.allow(&m.identity)
 		m.out.Question = Establish{Identity: m.identity, Client: m.open.Client, Version: m.version,
-			Negotiated: m.negotiate.features}
+			Negotiated: m.negotiate.features, Attach: m.openSession, After: m.open.LastEventSeq}
 	}
 }
 
@@ -150,17 +204,20 @@ func (m *Machine) reject(code arcp.Code, message string) {
 
 // Established completes Establish.
 func (m *Machine) Established(now time.Time, e Established) {
-	if m.phase != Establishing {
+	if m.phase != Establishing || m.resuming {
 		return
 	}
 	if e.Refused != nil {
-		m.phase = Opening
-		m.send(arcp.SessionRejected, m.openID, e.Refused)
-		m.out.Send[len(m.out.Send)-1].SessionID = ""
+		m.turnAway(e.Refused)
 		return
 	}
-	m.phase = Accepted
-	m.failures = 0
+	if e.Attached != nil {
+		m.attach(*e.Attached)
+		if m.open.LastEventSeq == nil {
+			m.position = now.Add(positionWait)
+		}
+	}
+	m.enter(now)
 	m.send(arcp.SessionAccepted, m.openID, m.accepted(now, e))
 	m.open = arcp.SessionOpenPayload{} // the token is not needed any more
 }
@@ -170,14 +227,10 @@ func (m *Machine) accepted(now time.Time, e Established) arcp.SessionAcceptedPay
 	caps.Agents = e.Agents
 	rt := m.cfg.Runtime
 	rt.TrustLevel = m.identity.Trust
-	p := arcp.SessionAcceptedPayload{
-		SessionID: m.id, Runtime: rt, Capabilities: caps,
+	return arcp.SessionAcceptedPayload{
+		SessionID: m.id, Runtime: rt, Capabilities: caps, Lease: m.lease(now),
 		ResumeToken:          e.ResumeToken,
 		ResumeWindowSec:      max(0, int64(m.cfg.ResumeWindow/time.Second)),
 		HeartbeatIntervalSec: max(0, int64(m.cfg.Heartbeat/time.Second)),
 	}
-	if m.cfg.Lease > 0 {
-		p.Lease = &arcp.SessionLease{ExpiresAt: now.Add(m.cfg.Lease)}
-	}
-	return p
 }

@@ -18,7 +18,7 @@ type negotiation struct {
 // member, in the spelling used there.
 var listed = map[arcp.Feature]bool{
 	arcp.FeatureHeartbeat: true, arcp.FeatureAck: true, arcp.FeatureRefresh: true,
-	arcp.FeatureExecutes: true, arcp.FeatureMetrics: true,
+	arcp.FeatureMetrics: true,
 }
 
 func negotiate(offer, asked *arcp.Capabilities) negotiation {
@@ -42,7 +42,23 @@ func negotiate(offer, asked *arcp.Capabilities) negotiation {
 	return n
 }
 
+// allow takes away what an identity may not have.
+func (n *negotiation) allow(id *Identity) {
+	if !id.Worker {
+		n.features = slices.DeleteFunc(n.features, func(f arcp.Feature) bool { return f == arcp.FeatureExecutes })
+	}
+}
+
 func (n *negotiation) has(f arcp.Feature) bool { return slices.Contains(n.features, f) }
+
+// recall takes the features that were once negotiated for what the client
+// mentioned: the list itself is not kept.
+func (n *negotiation) recall(offer *arcp.Capabilities) {
+	n.mentioned = slices.DeleteFunc(slices.Clone(offer.Features), func(name string) bool {
+		one := arcp.Capabilities{Features: []string{name}}
+		return slices.ContainsFunc(arcp.Features, func(f arcp.Feature) bool { return one.Has(f) && !n.has(f) })
+	})
+}
 
 // answer is the capabilities object of session.accepted: every boolean the
 // runtime knows, true where both sides have it.

@@ -18,7 +18,9 @@ var (
 		lease.extended subscribe.accepted subscribe.event subscribe.closed artifact.ref`)
 	silent = words("log metric trace.span event.emit ack nack pong session.pong") // §5.15, 105
 	acted  = words(`ping session.ping session.close session.ack session.list_jobs tool.invoke cancel job.subscribe
-		job.unsubscribe`)
+		job.unsubscribe resume subscribe unsubscribe backpressure checkpoint.create checkpoint.restore
+		interrupt human.input.response human.choice.response permission.request permission.grant permission.deny
+		lease.refresh lease.revoked`)
 	dropped = words("session.authenticate") // §5.1, 4: without a challenge
 )
 
@@ -45,14 +47,38 @@ func indexAfter(s, w string) int {
 
 // samples are payloads that make sense, for the types that are acted upon.
 var samples = map[arcp.Type]string{
-	arcp.SessionOpen:    `{"auth":{"scheme":"bearer","token":"t"},"client":{"kind":"k","version":"1"}}`,
-	arcp.SessionResume:  `{"resume_token":"rt","last_event_seq":0}`,
-	arcp.SessionPing:    `{"nonce":"n","sent_at":"2030-01-01T00:00:00Z"}`,
-	arcp.SessionAck:     `{"last_processed_seq":0}`,
-	arcp.ToolInvoke:     `{"tool":"echo","arguments":{}}`,
-	arcp.Cancel:         `{"target":"job","target_id":"job_1"}`,
-	arcp.JobSubscribe:   `{"job_id":"job_1"}`,
-	arcp.JobUnsubscribe: `{"job_id":"job_1"}`,
+	arcp.SessionOpen:       `{"auth":{"scheme":"bearer","token":"t"},"client":{"kind":"k","version":"1"}}`,
+	arcp.SessionResume:     `{"resume_token":"rt","last_event_seq":0}`,
+	arcp.SessionPing:       `{"nonce":"n","sent_at":"2030-01-01T00:00:00Z"}`,
+	arcp.SessionAck:        `{"last_processed_seq":0}`,
+	arcp.ToolInvoke:        `{"tool":"echo","arguments":{}}`,
+	arcp.Cancel:            `{"target":"job","target_id":"job_1"}`,
+	arcp.JobSubscribe:      `{"job_id":"job_1"}`,
+	arcp.JobUnsubscribe:    `{"job_id":"job_1"}`,
+	arcp.Unsubscribe:       `{"subscription_id":"sub_1"}`,
+	arcp.CheckpointRestore: `{"checkpoint_id":"chk_1"}`,
+	arcp.Backpressure:      `{"desired_rate_per_second":1}`,
+
+	arcp.Interrupt:           `{"target":"job","target_id":"job_1","prompt":"stop"}`,
+	arcp.HumanInputResponse:  `{"value":1}`,
+	arcp.HumanChoiceResponse: `{"choice_id":"a"}`,
+	arcp.PermissionRequest:   `{"permission":"trust.elevate.privileged","resource":"session","operation":"elevate"}`,
+	arcp.PermissionGrant:     `{"permission":"p","resource":"r","operation":"o","lease_seconds":1}`,
+	arcp.PermissionDeny:      `{"permission":"p","reason":"no"}`,
+	arcp.LeaseRefresh:        `{"lease_id":"lease_1","additional_seconds":1}`,
+	arcp.LeaseRevoked:        `{"lease_id":"lease_1","reason":"over"}`,
+}
+
+// scopeOf is the members that the envelope of a type must have.
+func scopeOf(typ arcp.Type) string {
+	scope := arcp.Lookup(typ).Scope
+	switch {
+	case scope&arcp.ScopeJob != 0:
+		return " job=job_1"
+	case scope&arcp.ScopeCorrelation != 0:
+		return " correlation_id=msg_q"
+	}
+	return ""
 }
 
 func frameOf(t *testing.T, typ arcp.Type) *arcp.Envelope {
@@ -61,7 +87,7 @@ func frameOf(t *testing.T, typ arcp.Type) *arcp.Envelope {
 	if payload == "" {
 		payload = "{}"
 	}
-	env, err := envelope("msg_x " + string(typ) + " " + payload)
+	env, err := envelope("msg_x " + string(typ) + scopeOf(typ) + " " + payload)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +126,7 @@ const (
 	drop     reaction = "drop"      // a note, no answer
 	nack     reaction = "nack "     // and the code
 	question reaction = "question"  // the handshake goes on
-	rejected reaction = "rejected " // the handshake's no
+	rejected reaction = "rejected " // the handshake's no, which is never the answer to a good frame
 	serve    reaction = "serve"     // an answer or a command, no refusal
 )
 
@@ -128,7 +154,7 @@ func wantedBefore(p Phase, t arcp.Type) reaction {
 	case t == arcp.SessionOpen && (p == Opening || p == Challenged):
 		return question
 	case t == arcp.SessionResume && p == Opening:
-		return rejected + reaction(arcp.CodeResumeWindowExpired)
+		return question
 	case t == arcp.SessionAuthenticate && p == Challenged:
 		return question
 	}

@@ -1,9 +1,11 @@
 package session
 
 import (
+	"strings"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/approval"
 )
 
 // Command is something the engine has to do; its answer goes to the message
@@ -24,6 +26,19 @@ type CancelJob struct {
 	Job      arcp.JobID
 	Reason   string
 	Deadline time.Duration
+}
+
+// CreateCheckpoint asks a job for a checkpoint.
+type CreateCheckpoint struct {
+	Request arcp.MessageID
+	Job     arcp.JobID
+	Label   string
+}
+
+// RestoreCheckpoint has a job, or one like it, go on from a checkpoint.
+type RestoreCheckpoint struct {
+	Envelope   *arcp.Envelope // the one given to Receive
+	Checkpoint string
 }
 
 // CancelSession ends a session: the own one, or another of the same principal.
@@ -57,14 +72,101 @@ type Leave struct {
 	Forget     bool
 }
 
-func (*Invoke) command()       {}
-func (CancelJob) command()     {}
-func (CancelSession) command() {}
-func (ListJobs) command()      {}
-func (FollowJob) command()     {}
-func (UnfollowJob) command()   {}
-func (Acknowledge) command()   {}
-func (Leave) command()         {}
+// Replay sets where the session's events go on: after a message or a
+// checkpoint, whichever is earlier; without both, where they are.
+type Replay struct {
+	Request     arcp.MessageID
+	After       arcp.MessageID
+	Checkpoint  string
+	OpenStreams bool
+}
+
+// Proceed says that the client does not say where to go on.
+type Proceed struct{}
+
+// OpenFeed starts a subscription.
+type OpenFeed struct {
+	Request arcp.MessageID
+	Payload arcp.SubscribePayload
+}
+
+// CloseFeed ends one.
+type CloseFeed struct {
+	Request arcp.MessageID
+	Feed    arcp.SubscriptionID
+}
+
+// SlowFeeds bounds how many events a second the subscriptions carry, 0 for any,
+// and how many bytes until the client says so again. What is nil stays.
+type SlowFeeds struct {
+	Rate   *uint32
+	Buffer *uint64
+}
+
+// Respond is an answer to a question that somebody was asked.
+type Respond struct {
+	Request  arcp.MessageID
+	Type     arcp.Type // of the answer
+	Question arcp.MessageID
+	Answer   approval.Answer
+}
+
+// ExtendLease asks for more time for a permission lease.
+type ExtendLease struct {
+	Request arcp.MessageID
+	Lease   arcp.LeaseID
+	More    time.Duration
+}
+
+// RevokeLease ends a permission lease that the session, or somebody else if it
+// may, has granted.
+type RevokeLease struct {
+	Request arcp.MessageID
+	Lease   arcp.LeaseID
+	Reason  string
+}
+
+// InterruptJob has a job stop and ask what to do.
+type InterruptJob struct {
+	Request arcp.MessageID
+	Job     arcp.JobID
+	Prompt  string
+}
+
+// Elevate asks for a higher level of trust for the session.
+type Elevate struct {
+	Request arcp.MessageID
+	Level   string
+	Reason  string
+	Seconds uint64 // 0: as long as may be
+}
+
+// Work is what a worker says about a job that it was given.
+type Work struct {
+	Envelope *arcp.Envelope // the one given to Receive
+}
+
+func (*Invoke) command()           {}
+func (Work) command()              {}
+func (Respond) command()           {}
+func (ExtendLease) command()       {}
+func (RevokeLease) command()       {}
+func (InterruptJob) command()      {}
+func (Elevate) command()           {}
+func (Replay) command()            {}
+func (Proceed) command()           {}
+func (OpenFeed) command()          {}
+func (CloseFeed) command()         {}
+func (SlowFeeds) command()         {}
+func (CancelJob) command()         {}
+func (CreateCheckpoint) command()  {}
+func (RestoreCheckpoint) command() {}
+func (CancelSession) command()     {}
+func (ListJobs) command()          {}
+func (FollowJob) command()         {}
+func (UnfollowJob) command()       {}
+func (Acknowledge) command()       {}
+func (Leave) command()             {}
 
 // route is how one message type is handled.
 type route struct {
@@ -83,9 +185,23 @@ var routes = map[arcp.Type]route{
 	arcp.SessionListJobs:     on((*Machine).listJobs),
 	arcp.ToolInvoke:          {handle: (*Machine).invoke, command: true},
 	arcp.Cancel:              on((*Machine).cancel).commanding(),
+	arcp.CheckpointCreate:    on((*Machine).createCheckpoint).commanding(),
+	arcp.CheckpointRestore:   on((*Machine).restoreCheckpoint).commanding(),
 	arcp.JobSubscribe:        on((*Machine).jobSubscribe),
 	arcp.JobUnsubscribe:      on((*Machine).jobUnsubscribe),
-	arcp.SessionAuthenticate: {handle: (*Machine).strayAuthenticate, repeatable: true},
+	arcp.Interrupt:           on((*Machine).interrupt).commanding(),
+	arcp.HumanInputResponse:  on((*Machine).inputResponse),
+	arcp.HumanChoiceResponse: on((*Machine).choiceResponse),
+	arcp.PermissionGrant:     on((*Machine).permissionGrant).commanding(),
+	arcp.PermissionDeny:      on((*Machine).permissionDeny).commanding(),
+	arcp.PermissionRequest:   on((*Machine).permissionRequest).commanding(),
+	arcp.LeaseRefresh:        on((*Machine).leaseRefresh).commanding(),
+	arcp.LeaseRevoked:        on((*Machine).leaseRevoked),
+	arcp.Resume:              on((*Machine).resume),
+	arcp.Subscribe:           on((*Machine).subscribe),
+	arcp.Unsubscribe:         on((*Machine).unsubscribe),
+	arcp.Backpressure:        on((*Machine).backpressure).anyTimes(),
+	arcp.SessionAuthenticate: {handle: (*Machine).reauthenticate, repeatable: true},
 }
 
 // on makes a route of a handler and infers the payload's type from it.
@@ -204,6 +320,22 @@ func (m *Machine) cancel(_ time.Time, env *arcp.Envelope, p arcp.CancelPayload) 
 	return nil
 }
 
+// maxLabel bounds a checkpoint's label: it becomes part of what a tool emits.
+const maxLabel = 256
+
+func (m *Machine) createCheckpoint(_ time.Time, env *arcp.Envelope, p arcp.CheckpointCreatePayload) error {
+	if len(p.Label) > maxLabel {
+		return invalid("label may have at most %d bytes", maxLabel)
+	}
+	m.command(CreateCheckpoint{env.ID, env.JobID, p.Label})
+	return nil
+}
+
+func (m *Machine) restoreCheckpoint(_ time.Time, env *arcp.Envelope, p arcp.CheckpointRestorePayload) error {
+	m.command(RestoreCheckpoint{env, p.CheckpointID})
+	return nil
+}
+
 func (m *Machine) refuseCancel(corr arcp.MessageID, target, reason string, code arcp.Code, message string) {
 	m.send(arcp.CancelRefused, corr, arcp.CancelRefusedPayload{TargetID: target, Reason: reason, Code: code, Message: message})
 }
@@ -226,8 +358,138 @@ func (m *Machine) jobUnsubscribe(_ time.Time, env *arcp.Envelope, p arcp.JobUnsu
 	return nil
 }
 
-// strayAuthenticate drops a session.authenticate that answers nothing (§5.1).
-func (m *Machine) strayAuthenticate(_ time.Time, env *arcp.Envelope) error {
-	m.note("no_challenge", env.Type, "")
+// proceed ends the wait for a position.
+func (m *Machine) proceed() {
+	if !m.position.IsZero() {
+		m.position = time.Time{}
+		m.command(Proceed{})
+	}
+}
+
+func (m *Machine) resume(_ time.Time, env *arcp.Envelope, p arcp.ResumePayload) error {
+	m.position = time.Time{}
+	m.command(Replay{env.ID, p.AfterMessageID, p.CheckpointID, p.IncludeOpenStreams})
+	return nil
+}
+
+func (m *Machine) subscribe(_ time.Time, env *arcp.Envelope, p arcp.SubscribePayload) error {
+	if p.Filter != nil && p.Filter.MinPriority != "" && !p.Filter.MinPriority.Valid() {
+		return invalid("min_priority must be low, normal, high or critical")
+	}
+	m.command(OpenFeed{env.ID, p})
+	return nil
+}
+
+func (m *Machine) unsubscribe(_ time.Time, env *arcp.Envelope, p arcp.UnsubscribePayload) error {
+	if !arcp.HasPrefix(string(p.SubscriptionID), arcp.SubscriptionPrefix) {
+		m.refuse(env, arcp.ReasonBadID, arcp.CodeInvalidArgument, "subscription_id must start with %s", arcp.SubscriptionPrefix)
+		return nil
+	}
+	m.command(CloseFeed{env.ID, p.SubscriptionID})
+	return nil
+}
+
+// backpressure slows what is not numbered: numbered events are held back by the
+// acknowledgement window.
+func (m *Machine) backpressure(_ time.Time, env *arcp.Envelope, p arcp.BackpressurePayload) error {
+	if env.StreamID != "" {
+		m.note("no_such_stream", env.Type, "")
+		return nil
+	}
+	if p.DesiredRatePerSecond != nil || p.BufferRemainingBytes != nil {
+		m.command(SlowFeeds{p.DesiredRatePerSecond, p.BufferRemainingBytes})
+	}
+	return nil
+}
+
+// respond has an answer given to the question that it is correlated to.
+func (m *Machine) respond(env *arcp.Envelope, a approval.Answer) error {
+	if env.CorrelationID == "" {
+		return invalid("correlation_id must be the id of the question")
+	}
+	m.command(Respond{env.ID, env.Type, env.CorrelationID, a})
+	return nil
+}
+
+func (m *Machine) inputResponse(_ time.Time, env *arcp.Envelope, p arcp.HumanInputResponsePayload) error {
+	if len(p.Value) == 0 {
+		return invalid("payload member %q is required", "value")
+	}
+	return m.respond(env, approval.Answer{Value: p.Value, RespondedBy: p.RespondedBy})
+}
+
+func (m *Machine) choiceResponse(_ time.Time, env *arcp.Envelope, p arcp.HumanChoiceResponsePayload) error {
+	return m.respond(env, approval.Answer{Resolution: p.ChoiceID, RespondedBy: p.RespondedBy})
+}
+
+func (m *Machine) permissionGrant(_ time.Time, env *arcp.Envelope, p arcp.PermissionGrantPayload) error {
+	return m.respond(env, approval.Answer{Grant: &arcp.PermissionTerm{Permission: p.Permission, Resource: p.Resource,
+		Operation: p.Operation, Seconds: p.LeaseSeconds}})
+}
+
+func (m *Machine) permissionDeny(_ time.Time, env *arcp.Envelope, p arcp.PermissionDenyPayload) error {
+	return m.respond(env, approval.Answer{Resolution: approval.Deny, Reason: p.Reason})
+}
+
+// elevation begins the names of the permissions that a session may ask for.
+const elevation = "trust.elevate."
+
+// permissionRequest is a session's wish to be trusted more; nothing else is a
+// client's to ask for.
+func (m *Machine) permissionRequest(_ time.Time, env *arcp.Envelope, p arcp.PermissionRequestPayload) error {
+	level, ok := strings.CutPrefix(p.Permission, elevation)
+	switch {
+	case !ok:
+		m.nack(env.ID, arcp.CodeUnimplemented, "a client may ask for %s<level> only; other permissions are asked for by jobs", elevation)
+		return nil
+	case p.Resource != "session" || p.Operation != "elevate":
+		m.nack(env.ID, arcp.CodeInvalidArgument, "%s has the resource session and the operation elevate", p.Permission)
+		return nil
+	}
+	e := Elevate{Request: env.ID, Level: level, Reason: p.Reason}
+	if p.RequestedLeaseSeconds != nil {
+		e.Seconds = *p.RequestedLeaseSeconds
+	}
+	m.command(e)
+	return nil
+}
+
+// leaseSeconds bounds what is asked for: more than any lease can have.
+const leaseSeconds = uint64(366 * 24 * time.Hour / time.Second)
+
+func (m *Machine) leaseRefresh(_ time.Time, env *arcp.Envelope, p arcp.LeaseRefreshPayload) error {
+	if !arcp.HasPrefix(string(p.LeaseID), arcp.LeasePrefix) {
+		m.refuse(env, arcp.ReasonBadID, arcp.CodeInvalidArgument, "lease_id must start with %s", arcp.LeasePrefix)
+		return nil
+	}
+	m.command(ExtendLease{env.ID, p.LeaseID, time.Duration(min(p.AdditionalSeconds, leaseSeconds)) * time.Second})
+	return nil
+}
+
+func (m *Machine) leaseRevoked(_ time.Time, env *arcp.Envelope, p arcp.LeaseRevokedPayload) error {
+	if !arcp.HasPrefix(string(p.LeaseID), arcp.LeasePrefix) {
+		m.refuse(env, arcp.ReasonBadID, arcp.CodeInvalidArgument, "lease_id must start with %s", arcp.LeasePrefix)
+		return nil
+	}
+	m.command(RevokeLease{env.ID, p.LeaseID, p.Reason})
+	return nil
+}
+
+// maxPrompt bounds what a client has a person asked.
+const maxPrompt = approval.MaxText
+
+func (m *Machine) interrupt(_ time.Time, env *arcp.Envelope, p arcp.InterruptPayload) error {
+	switch {
+	case p.Target == arcp.TargetStream, p.Target == arcp.TargetSession:
+		m.nack(env.ID, arcp.CodeUnimplemented, "only jobs can be interrupted")
+	case p.Target != arcp.TargetJob:
+		return invalid("target must be job")
+	case !arcp.JobID(p.TargetID).Valid():
+		m.refuse(env, arcp.ReasonBadID, arcp.CodeInvalidArgument, "target_id must start with %s", arcp.JobPrefix)
+	case p.Prompt == "" || len(p.Prompt) > maxPrompt:
+		return invalid("prompt must have 1 to %d bytes", maxPrompt)
+	default:
+		m.command(InterruptJob{env.ID, arcp.JobID(p.TargetID), p.Prompt})
+	}
 	return nil
 }

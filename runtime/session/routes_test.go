@@ -70,7 +70,7 @@ func members(t reflect.Type) (list []member) {
 func refusalOf(t *testing.T, typ arcp.Type, name, wrong string) string {
 	t.Helper()
 	m := reach(t, Accepted)
-	env, err := envelope(fmt.Sprintf(`msg_x %s {%q:%s}`, typ, name, wrong))
+	env, err := envelope(fmt.Sprintf(`msg_x %s%s {%q:%s}`, typ, scopeOf(typ), name, wrong))
 	if err != nil {
 		t.Fatal(err)
 	}

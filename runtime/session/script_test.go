@@ -24,10 +24,10 @@ var t0 = time.Date(2030, 5, 6, 7, 8, 9, 0, time.UTC)
 // testConfig offers little, so that what is negotiated can be read at a glance.
 func testConfig() *Config {
 	return &Config{
-		Handshake: 10 * time.Second, ChallengeTTL: time.Minute, Lease: time.Hour, ResumeWindow: 10 * time.Minute,
+		Handshake: 10 * time.Second, ChallengeTTL: time.Minute, Lease: time.Hour, Idle: 24 * time.Hour, ResumeWindow: 10 * time.Minute,
 		Heartbeat: 30 * time.Second, Runtime: arcp.RuntimeInfo{Kind: "arcp-go", Version: "test"},
 		Offer: arcp.Capabilities{
-			Flags:      map[arcp.Feature]bool{arcp.FeatureDurableJobs: true, arcp.FeatureAnonymous: true},
+			Flags:      map[arcp.Feature]bool{arcp.FeatureDurableJobs: true, arcp.FeatureAnonymous: true, arcp.FeatureRefresh: true},
 			Extensions: []string{"arcpx.test.v1"}, Features: []string{"ack", "list_jobs"}, Encodings: []string{"json"},
 		},
 	}
@@ -39,13 +39,21 @@ const ownID = arcp.SessionID("sess_own")
 //
 //	C ID TYPE [MEMBER=VALUE …] [PAYLOAD]   a frame of the client
 //	bad REASON [ID]                        a frame that is no envelope
-//	judge NAME [observer]                  the credentials are good
+//	judge NAME [observer] [until=DURATION] the credentials are good, for ever or so long
 //	judge challenge NONCE                  they are good enough for a challenge
 //	judge refuse [final] [challenge=NONCE] MESSAGE
 //	established [refused CODE MESSAGE]     the session is durable, or over a limit
+//	established attached                   an older session is taken over
+//	resumed [refused CODE MESSAGE]         so it is by its token, or not
+//	resumed [until=DURATION] [refresh]     with a credential that ends
+//	reminded [NONCE]                       session.refresh has a challenge, or none
+//	rejudge …                              like judge, of a fresh credential
+//	renewed [refused CODE MESSAGE]         the session is of that credential
+//	signs heard|worked                     a sign of life, or work, that was no frame
 //	wait DURATION                          time passes
+//	alive DURATION                         time passes, and the client sends a pong
 //	evict CODE REASON
-//	accept                                 all of the above up to session.accepted
+//	accept [FEATURE …] [until=DURATION]     all of the above up to session.accepted
 //	N times LINE                           and only the last time is shown
 //
 // and indented below it stands what the machine wants done, in order, and its
@@ -54,6 +62,7 @@ type script struct {
 	m     *Machine
 	now   time.Time
 	phase Phase
+	n     int // pongs
 }
 
 func newScript() *script {
@@ -131,9 +140,19 @@ func (s *script) step(line string) error {
 		reason, id, _ := strings.Cut(rest, " ")
 		s.m.Malformed(&arcp.EncodingError{Reason: reason, Message: "the frame is bad", ID: arcp.MessageID(id)})
 	case "judge":
-		s.m.Judge(s.now, judgement(rest))
+		s.m.Judge(s.now, s.judgement(rest))
+	case "rejudge":
+		s.m.Rejudge(s.now, s.judgement(rest))
+	case "reminded":
+		s.m.Reminded(s.now, rest)
+	case "renewed":
+		s.m.Renewed(s.now, established(rest))
+	case "signs":
+		s.m.Notice(map[string]Signs{"heard": {Heard: s.now}, "worked": {Worked: s.now}}[rest])
 	case "established":
 		s.m.Established(s.now, established(rest))
+	case "resumed":
+		s.m.Resumed(s.now, s.resumed(rest))
 	case "evict":
 		code, reason, _ := strings.Cut(rest, " ")
 		s.m.Evict(arcp.Code(code), reason)
@@ -142,8 +161,11 @@ func (s *script) step(line string) error {
 		s.now = s.now.Add(d)
 		s.m.Advance(s.now)
 		return err
+	case "alive":
+		s.n++
+		return errors.Join(s.step("wait "+rest), s.client(fmt.Sprintf(`msg_alive%d pong {}`, s.n)))
 	case "accept":
-		return s.accept()
+		return s.accept(strings.Fields(rest))
 	default:
 		return errors.New("no such step")
 	}
@@ -162,10 +184,18 @@ func (s *script) times(n int, line string) error {
 	return nil
 }
 
-func (s *script) accept() error {
+func (s *script) accept(words []string) error {
+	judge, features := "judge alice", []string{}
+	for _, w := range words {
+		if strings.HasPrefix(w, "until=") {
+			judge += " " + w
+		} else {
+			features = append(features, fmt.Sprintf("%q:true", w))
+		}
+	}
 	for _, line := range []string{
-		`C msg_open session.open {"auth":{"scheme":"bearer","token":"t"},"client":{"kind":"k","version":"1"}}`,
-		"judge alice", "established"} {
+		`C msg_open session.open {"auth":{"scheme":"bearer","token":"t"},"client":{"kind":"k","version":"1"},"capabilities":{` + strings.Join(features, ",") + `}}`,
+		judge, "established"} {
 		if err := s.step(line); err != nil {
 			return err
 		}
@@ -212,7 +242,7 @@ func envelope(line string) (*arcp.Envelope, error) {
 	return &env, err
 }
 
-func judgement(line string) Judgement {
+func (s *script) judgement(line string) Judgement {
 	words := strings.Fields(line)
 	switch words[0] {
 	case "challenge":
@@ -229,7 +259,14 @@ func judgement(line string) Judgement {
 		j.Refused.Message = strings.Join(words, " ")
 		return j
 	}
-	return Judgement{Identity: &Identity{Principal: words[0], Trust: "trusted", Commands: !slices.Contains(words, "observer")}}
+	id := &Identity{Principal: words[0], Trust: "trusted", Commands: !slices.Contains(words, "observer")}
+	for _, w := range words {
+		if until, ok := strings.CutPrefix(w, "until="); ok {
+			d, _ := time.ParseDuration(until)
+			id.Expires = s.now.Add(d)
+		}
+	}
+	return Judgement{Identity: id}
 }
 
 func established(line string) Established {
@@ -237,7 +274,23 @@ func established(line string) Established {
 		code, message, _ := strings.Cut(rest, " ")
 		return Established{Refused: arcp.Errorf(arcp.Code(code), "%s", message)}
 	}
+	if line == "attached" {
+		return Established{ResumeToken: "rt_x", Attached: &Attached{Session: "sess_old", Negotiated: []arcp.Feature{arcp.FeatureAck}}}
+	}
 	return Established{ResumeToken: "rt_x", Agents: []arcp.Agent{{Name: "echo", Versions: []string{"1.0.0"}, Default: "1.0.0"}}}
+}
+
+func (s *script) resumed(line string) Resumed {
+	if rest, ok := strings.CutPrefix(line, "refused "); ok {
+		code, message, _ := strings.Cut(rest, " ")
+		return Resumed{Refused: arcp.Errorf(arcp.Code(code), "%s", message)}
+	}
+	r := Resumed{Attached: Attached{Session: "sess_old", Negotiated: []arcp.Feature{arcp.FeatureAck}},
+		Identity: *s.judgement("alice " + line).Identity, ResumeToken: "rt_y", After: 7, Replayed: true}
+	if strings.Contains(line, "refresh") {
+		r.Negotiated = append(r.Negotiated, arcp.FeatureRefresh)
+	}
+	return r
 }
 
 // effects is what the machine wants done, a line each.
@@ -257,6 +310,9 @@ func (s *script) effects() (lines []string) {
 	}
 	if out.Close != nil {
 		lines = append(lines, fmt.Sprintf("close %d %s", out.Close.Code, out.Close.Reason))
+		if out.Close.Evicted != "" {
+			lines = append(lines, "because "+string(out.Close.Evicted))
+		}
 	}
 	if p := s.m.Phase(); p != s.phase {
 		s.phase = p
@@ -290,8 +346,23 @@ func asked(q any) string {
 	case Verify:
 		return fmt.Sprintf("verify %s challenge=%s response=%s", credentialsText(q.Authenticate), q.Challenge, q.Response)
 	case Establish:
-		return fmt.Sprintf("establish %s commands=%t arcp=%s client=%s features=%v", q.Identity.Principal,
+		line := fmt.Sprintf("establish %s commands=%t arcp=%s client=%s features=%v", q.Identity.Principal,
 			q.Identity.Commands, q.Version, q.Client.Kind, q.Negotiated)
+		if q.Attach != "" {
+			line += " attach=" + string(q.Attach)
+		}
+		if q.After != nil {
+			line += fmt.Sprintf(" after=%d", *q.After)
+		}
+		return line
+	case Remind:
+		return "remind"
+	case Reauthenticate:
+		return fmt.Sprintf("reauthenticate %s challenge=%s response=%s", credentialsText(q.Authenticate), q.Challenge, q.Response)
+	case Renew:
+		return "renew " + q.Identity.Principal
+	case Resume:
+		return fmt.Sprintf("resume token=%s after=%d arcp=%s", q.Token, q.After, q.Version)
 	}
 	return fmt.Sprintf("%T", q)
 }
@@ -309,10 +380,18 @@ func commanded(c Command) string {
 			refused = fmt.Sprintf(" refused %s %q", c.Refused.Code, c.Refused.Message)
 		}
 		return fmt.Sprintf("%s %s %s %s%s", name, c.Envelope.ID, c.Payload.Tool, c.Payload.Arguments, refused)
+	case RestoreCheckpoint:
+		return fmt.Sprintf("%s %s %s %s", name, c.Envelope.ID, c.Envelope.JobID, c.Checkpoint)
 	case ListJobs:
 		raw, _ := arcp.Marshal(c.Payload) // strings and numbers
 		return fmt.Sprintf("%s %s %s", name, c.Request, raw)
 	case FollowJob:
+		raw, _ := arcp.Marshal(c.Payload)
+		return fmt.Sprintf("%s %s %s", name, c.Request, raw)
+	case SlowFeeds:
+		raw, _ := arcp.Marshal(c)
+		return fmt.Sprintf("%s %s", name, raw)
+	case OpenFeed:
 		raw, _ := arcp.Marshal(c.Payload)
 		return fmt.Sprintf("%s %s %s", name, c.Request, raw)
 	}

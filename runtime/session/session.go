@@ -34,13 +34,16 @@ const (
 	maxFailures  = 3    // wrong credentials, then the connection ends
 	maxBadFrames = 100  // in a row, then the connection ends
 	dedupWindow  = 8192 // message ids remembered
+
+	positionWait = 2 * time.Second // for the frame after session.accepted (§5.10)
 )
 
 // Config is what the machine needs to know. It is shared and never changed.
 type Config struct {
 	Handshake    time.Duration // until the session must be accepted; off if not positive
 	ChallengeTTL time.Duration // until a challenge must be answered
-	Lease        time.Duration // of the session
+	Lease        time.Duration // of the session: without a sign of life; off if not positive
+	Idle         time.Duration // with nothing but signs of life; off if not positive
 	ResumeWindow time.Duration
 	Heartbeat    time.Duration
 	Runtime      arcp.RuntimeInfo
@@ -52,7 +55,7 @@ type Config struct {
 type Output struct {
 	Notes    []Note
 	Send     []arcp.Envelope
-	Question any       // at most one: Authenticate, Verify or Establish; answered through its Complete method
+	Question any       // at most one: Authenticate, Verify, Establish, Resume, Remind, Reauthenticate or Renew; each says who completes it
 	Commands []Command // to perform in order
 	Close    *Close    // after everything was sent
 }
@@ -66,8 +69,9 @@ type Note struct {
 
 // Close asks the caller to end the connection.
 type Close struct {
-	Code   int
-	Reason string
+	Code    int
+	Reason  string
+	Evicted Cause // why the machine evicted the session; empty: it did not
 }
 
 // Authenticate asks for a judgement of credentials.
@@ -104,15 +108,44 @@ type Identity struct {
 	Principal string
 	Trust     string
 	Anonymous bool
-	Commands  bool // may send commands; an observer may not
+	Commands  bool      // may send commands; an observer may not
+	Worker    bool      // may execute jobs
+	Expires   time.Time // of the credential; zero: never
 }
 
-// Establish asks to make the session durable.
+// Establish asks to make the session durable. With Attach, and if that is a
+// session of the same principal, it is attached to instead, at the position
+// After if it is given.
 type Establish struct {
 	Identity   Identity
 	Client     arcp.ClientInfo
 	Version    string
 	Negotiated []arcp.Feature
+	Attach     arcp.SessionID
+	After      *uint64
+}
+
+// Resume asks to attach to the session that a token names, at a position.
+type Resume struct {
+	Token   string
+	After   uint64
+	Version string
+}
+
+// Attached is a session that existed before.
+type Attached struct {
+	Session    arcp.SessionID
+	Negotiated []arcp.Feature // once and for all
+}
+
+// Resumed answers Resume.
+type Resumed struct {
+	Refused *arcp.Error
+	Attached
+	Identity    Identity
+	ResumeToken string
+	After       uint64
+	Replayed    bool // there is something to replay
 }
 
 // Established answers Establish.
@@ -120,6 +153,7 @@ type Established struct {
 	Refused     *arcp.Error // a limit; the session was not made
 	ResumeToken string
 	Agents      []arcp.Agent
+	Attached    *Attached // nil: the session is new
 }
 
 // Machine is the state of one session on one connection. It is owned by one
@@ -135,13 +169,17 @@ type Machine struct {
 	failures int
 	bad      int // undecodable frames in a row
 
-	version   string
-	open      arcp.SessionOpenPayload
-	openID    arcp.MessageID // what the handshake's answer correlates to
-	challenge challenge
-	identity  Identity
-	negotiate negotiation
-	seen      dedup
+	version     string
+	open        arcp.SessionOpenPayload
+	openSession arcp.SessionID // that the open names
+	resuming    bool           // the question is Resume
+	position    time.Time      // until then the client may say where to go on; zero: that is known
+	openID      arcp.MessageID // what the handshake's answer correlates to
+	challenge   challenge
+	identity    Identity
+	negotiate   negotiation
+	seen        dedup
+	life        life // once accepted
 }
 
 // New returns the machine of a fresh connection. id is the session's id if it
@@ -166,8 +204,11 @@ func (m *Machine) Has(f arcp.Feature) bool { return m.negotiate.has(f) }
 
 // Deadline is when Advance must be called; zero: never.
 func (m *Machine) Deadline() time.Time {
-	if m.phase == Accepted || m.phase == Closed {
+	switch m.phase {
+	case Closed:
 		return time.Time{}
+	case Accepted:
+		return earliest(m.position, m.lifeDeadline())
 	}
 	return m.deadline
 }
@@ -176,6 +217,13 @@ func (m *Machine) Deadline() time.Time {
 func (m *Machine) Advance(now time.Time) {
 	d := m.Deadline()
 	if d.IsZero() || now.Before(d) {
+		return
+	}
+	if m.phase == Accepted {
+		if due(now, m.position) {
+			m.proceed()
+		}
+		m.keepAlive(now)
 		return
 	}
 	m.note("handshake_timeout", "", "")
@@ -200,7 +248,7 @@ func (m *Machine) close(code int, reason string) {
 		return
 	}
 	m.phase = Closed
-	m.out.Close = &Close{code, reason}
+	m.out.Close = &Close{Code: code, Reason: reason}
 }
 
 func (m *Machine) note(reason string, t arcp.Type, detail string) {

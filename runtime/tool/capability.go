@@ -2,6 +2,7 @@ package tool
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,17 +30,32 @@ var SideEffects = []SideEffect{SideEffectNone, SideEffectRead, SideEffectWrite, 
 // Recoveries lists the dispositions in the order of SPEC.md §7.1.
 var Recoveries = []Recovery{RecoveryRerun, RecoveryCheckpoint, RecoveryFail}
 
+// TrustLevels lists how much a principal may be trusted, the lowest first; "" is
+// no demand.
+var TrustLevels = []string{"", "untrusted", "constrained", "trusted", "privileged"}
+
+// Trusts reports whether a level of trust is enough for the tool.
+func (c *Capability) Trusts(level string) bool {
+	return trustRank(level) >= c.need()
+}
+
+// need is the rank of the trust that is enough.
+func (c *Capability) need() int { return trustRank(c.MinTrust) }
+
+func trustRank(level string) int { return slices.Index(TrustLevels, level) }
+
 // Where tools come from.
 const (
 	SourceGo      = "go"      // a Go function
 	SourceExec    = "exec"    // a command
 	SourceMCP     = "mcp"     // an MCP server
 	SourceWorker  = "worker"  // a connected agent
+	SourceAgent   = "agent"   // a program of the runtime's own that speaks ARCP
 	SourceBuiltin = "builtin" // the runtime itself, about itself
 )
 
 // Sources lists where tools come from in the order of SPEC.md §7.1.
-var Sources = []string{SourceGo, SourceExec, SourceMCP, SourceWorker, SourceBuiltin}
+var Sources = []string{SourceGo, SourceExec, SourceMCP, SourceWorker, SourceAgent, SourceBuiltin}
 
 // Early reports whether a tool with this side effect may start before its job
 // is durable.
@@ -54,7 +70,9 @@ func (c Capability) withDefaults() Capability {
 	c.SideEffect = cmp.Or(c.SideEffect, DefaultSideEffect)
 	c.Recovery = cmp.Or(c.Recovery, DefaultRecovery)
 	c.Source = cmp.Or(c.Source, DefaultSource)
+	c.Approval = c.Approval.orNone()
 	c.Limits = c.Limits.withDefaults()
+	c.Retry = c.Retry.withDefaults()
 	if c.Idempotent == nil {
 		c.Idempotent = new(true)
 	}
@@ -76,16 +94,37 @@ func (c *Capability) check() error {
 	return cmp.Or(err,
 		oneOf("side effect", c.SideEffect, SideEffects),
 		oneOf("recovery", c.Recovery, Recoveries),
-		oneOf("source", c.Source, Sources))
+		oneOf("source", c.Source, Sources),
+		oneOf("min trust", c.MinTrust, TrustLevels),
+		c.checkApproval(),
+		c.checkRetry())
+}
+
+func (c *Capability) checkApproval() error {
+	a := c.Approval
+	if a.Rule == "" && (a == ApprovalNone || a == ApprovalManual) || a.Rule != "" && a.Mode == "auto" {
+		return nil
+	}
+	return fmt.Errorf("approval %q: it must be none, manual, or auto with a rule", a.Mode)
+}
+
+// checkRetry sees to it that nothing is done twice that may be done only once.
+func (c *Capability) checkRetry() error {
+	if c.Retry.MaxAttempts > 1 && !*c.Idempotent {
+		return errors.New("retry: the tool is not idempotent")
+	}
+	return c.Retry.check()
 }
 
 func oneOf[T ~string](what string, v T, list []T) error {
 	if slices.Contains(list, v) {
 		return nil
 	}
-	names := make([]string, len(list))
-	for i, s := range list {
-		names[i] = string(s)
+	var names []string
+	for _, s := range list {
+		if s != "" {
+			names = append(names, string(s))
+		}
 	}
 	return fmt.Errorf("%s %q: it must be one of %s", what, string(v), strings.Join(names, ", "))
 }

@@ -11,7 +11,7 @@ import (
 func TestDefaults(t *testing.T) {
 	got := raw(t, Capability{Name: "weather"}, echo)
 	want := Capability{Name: "weather", Version: "1.0.0", SideEffect: SideEffectExternal, Recovery: RecoveryFail,
-		Source: "go", Idempotent: new(true),
+		Source: "go", Idempotent: new(true), Approval: ApprovalNone,
 		Limits: Limits{Timeout: 5 * time.Second, MaxRequestBytes: 1 << 20, MaxResponseBytes: 1 << 20, Concurrency: 16}}
 	if diff := cmp.Diff(want, got.Capability); diff != "" {
 		t.Errorf("a capability with only a name (-want +got):\n%s", diff)
@@ -23,7 +23,8 @@ func TestDefaults(t *testing.T) {
 
 func TestWhatIsSaidStays(t *testing.T) {
 	want := Capability{Name: "weather", Version: "2-beta", Description: "d", SideEffect: SideEffectRead,
-		Recovery: RecoveryRerun, Source: SourceMCP, Idempotent: new(false), Default: true,
+		Recovery: RecoveryRerun, Source: SourceMCP, Idempotent: new(false), Default: true, Retry: Retry{1, 2, 3, 4},
+		Interruptible: true, Approval: ApprovalManual, MinTrust: "privileged",
 		Limits: Limits{Timeout: -1, MaxRequestBytes: -1, MaxResponseBytes: 7, Concurrency: -1, RatePerMin: 60}}
 	if diff := cmp.Diff(want, raw(t, want, echo).Capability); diff != "" {
 		t.Errorf("a full capability (-want +got):\n%s", diff)
@@ -43,7 +44,15 @@ func TestRefusedCapabilities(t *testing.T) {
 		{"too long together", Capability{Name: strings.Repeat("a", 254), Version: "10"}, "longer"},
 		{"no such side effect", Capability{Name: "a", SideEffect: "harmless"}, "side effect"},
 		{"no such recovery", Capability{Name: "a", Recovery: "pray"}, "recovery"},
+		{"too many attempts", Capability{Name: "a", Retry: Retry{MaxAttempts: 11}}, "max_attempts"},
+		{"a retry without a number", Capability{Name: "a", Retry: Retry{InitialMS: 1}}, "max_attempts"},
+		{"not to be done twice", Capability{Name: "a", Idempotent: new(false), Retry: Retry{MaxAttempts: 2}}, "idempotent"},
 		{"no such source", Capability{Name: "a", Source: "rumour"}, "source"},
+		{"a rule and people", Capability{Name: "a", Approval: Approval{Mode: "manual", Rule: "true"}}, `approval "manual"`},
+		{"no rule", Capability{Name: "a", Approval: ApprovalAuto("")}, `approval "auto"`},
+		{"no such approval", Capability{Name: "a", Approval: Approval{Mode: "Manual"}}, `approval "Manual"`},
+		{"no such trust", Capability{Name: "a", MinTrust: "blind"}, `min trust "blind": it must be one of untrusted, constrained, trusted, privileged`},
+		{"a trust in capitals", Capability{Name: "a", MinTrust: "Trusted"}, `min trust "Trusted"`},
 	} {
 		_, err := NewRaw(c.c, echo)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -56,6 +65,33 @@ func TestOnlyToolsThatChangeNothingStartEarly(t *testing.T) {
 	for _, s := range SideEffects {
 		if want := s == SideEffectNone || s == SideEffectRead; s.Early() != want {
 			t.Errorf("%s: Early() = %v, want %v", s, s.Early(), want)
+		}
+	}
+}
+
+func TestAcceptedPolicies(t *testing.T) {
+	for _, a := range []Approval{ApprovalNone, ApprovalManual, ApprovalAuto(`tool == "a"`)} {
+		for _, level := range TrustLevels {
+			c := Capability{Name: "a", Approval: a, MinTrust: level}
+			if got, err := NewRaw(c, echo); err != nil || got.Approval != a || got.MinTrust != level {
+				t.Errorf("approval %v, min trust %q: %v", a, level, err)
+			}
+		}
+	}
+}
+
+// Each level is enough for itself and those below; what is not a level is
+// enough for a tool that demands nothing at most.
+func TestTrusts(t *testing.T) {
+	for need, min := range TrustLevels {
+		c := Capability{MinTrust: min}
+		for have, level := range TrustLevels {
+			if got, want := c.Trusts(level), have >= need; got != want {
+				t.Errorf("trust %q for a tool that demands %q: %v, want %v", level, min, got, want)
+			}
+		}
+		if c.Trusts("blind") {
+			t.Errorf("an unknown level is enough for %q", min)
 		}
 	}
 }

@@ -60,28 +60,3 @@ func comparePart(x, y string) int {
 }
 
 func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
-
-// distance is the number of bytes to insert, delete or replace to turn a into
-// b. It gives up, with a number above limit, when their lengths differ by more.
-func distance(a, b string, limit int) int {
-	if d := len(a) - len(b); d > limit || -d > limit {
-		return limit + 1
-	}
-	row := make([]int, 0, maxHintBytes+8) // on the stack for names that get hints
-	for j := range len(b) + 1 {
-		row = append(row, j)
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replace := diagonal
-			if a[i] != b[j] {
-				replace++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replace, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
-}

@@ -37,22 +37,3 @@ func TestVersionOrderIsTotal(t *testing.T) {
 		}
 	})
 }
-
-func TestDistance(t *testing.T) {
-	for _, c := range []struct {
-		a, b string
-		want int
-	}{
-		{"", "", 0}, {"a", "", 1}, {"", "ab", 2}, {"abc", "abc", 0}, {"abc", "abd", 1}, {"abc", "ac", 1}, {"kitten", "sitting", 3}, {"ab", "ba", 2},
-	} {
-		if got := distance(c.a, c.b, 10); got != c.want {
-			t.Errorf("distance(%q, %q) = %d, want %d", c.a, c.b, got, c.want)
-		}
-		if got := distance(c.b, c.a, 10); got != c.want {
-			t.Errorf("distance(%q, %q) = %d, want %d", c.b, c.a, got, c.want)
-		}
-	}
-	if got := distance("a", "abcdef", 3); got != 4 {
-		t.Errorf("distance beyond its limit = %d, want 4", got)
-	}
-}

@@ -80,7 +80,14 @@ func newTool(c Capability, fn Func) (*Tool, error) {
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("tool %s: %w", c.Ref(), err)
 	}
-	return &Tool{Capability: c, ref: c.Ref(), run: fn}, nil
+	t := &Tool{Capability: c, ref: c.Ref(), run: fn}
+	if c.Approval.Rule != "" {
+		var err error
+		if t.rule, err = compileRule(c.Approval.Rule); err != nil {
+			return nil, fmt.Errorf("tool %s: approval rule: %w", c.Ref(), err)
+		}
+	}
+	return t, nil
 }
 
 // Ref is the reference that names exactly this tool: name@version.

@@ -1,7 +1,9 @@
 package tool
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -161,5 +163,47 @@ func TestRegisterWhileResolving(t *testing.T) {
 	wg.Wait()
 	if got := len(r.Tools()); got != 101 {
 		t.Errorf("%d tools, want 101", got)
+	}
+}
+
+func TestReplaceIsOneStep(t *testing.T) {
+	r := NewRegistry()
+	named := func(name, version string) *Tool {
+		t.Helper()
+		made, err := NewRaw(Capability{Name: name, Version: version}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made
+	}
+	a, b, c := named("a", "1.0.0"), named("b", "1.0.0"), named("b", "2.0.0")
+	var seen []uint64
+	r.Watch(func(g uint64) { seen = append(seen, g) })
+	if err := errors.Join(r.Register(a), r.Replace("one", []*Tool{b})); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Replace("one", []*Tool{b}); err != nil || r.Generation() != 2 {
+		t.Fatalf("the same tools again: generation %d, %v; want 2", r.Generation(), err)
+	}
+	if err := r.Replace("two", []*Tool{b}); err == nil {
+		t.Fatal("two sources have the same tool")
+	}
+	if err := r.Replace("two", []*Tool{named("demo.x", "1.0.0")}); err == nil {
+		t.Fatal("a source has a reserved name")
+	}
+	if err := r.Replace("one", []*Tool{c}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Resolve("b@1.0.0"); err == nil || err.Code != arcp.CodeAgentVersionNotAvailable {
+		t.Fatalf("a version that was replaced: %v", err)
+	}
+	if err := r.Replace("one", nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Resolve("b"); err == nil || err.Code != arcp.CodeAgentNotAvailable {
+		t.Fatalf("a tool that is gone: %v", err)
+	}
+	if want := []uint64{1, 2, 3, 4}; !slices.Equal(seen, want) || len(r.Tools()) != 1 {
+		t.Fatalf("generations %v with %d tools, want %v with 1", seen, len(r.Tools()), want)
 	}
 }

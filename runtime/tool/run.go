@@ -11,6 +11,10 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
+// MaxDepth bounds how deep a result, and what a tool emits, may be nested: with the
+// envelope and the payload it is as deep as a frame may be.
+const MaxDepth = arcp.MaxDepth - 2
+
 // What of a tool's error goes over the wire.
 const (
 	maxMessageBytes = 4 << 10  // longer texts are cut
@@ -69,6 +73,9 @@ func (t *Tool) call(ctx context.Context, job Job, args arcp.Raw) (out arcp.Raw, 
 	}()
 	out, e := t.run(ctx, job, args)
 	if e != nil {
+		if r, ok := job.(LossReporter); ok && errors.Is(e, ErrLost) {
+			r.AttemptLost(e)
+		}
 		return nil, wireError(ctx, e)
 	}
 	return out, nil
@@ -100,7 +107,7 @@ func wireError(ctx context.Context, err error) *arcp.Error {
 func clean(e *arcp.Error) *arcp.Error {
 	c := *e
 	c.Message = cut(c.Message)
-	if len(c.Details) > maxDetailsBytes || c.Details.Kind() != '{' || !c.Details.IsValid() {
+	if len(c.Details) > maxDetailsBytes || c.Details.Kind() != '{' || !c.Details.IsValid() || arcp.DeeperThan(c.Details, MaxDepth) {
 		c.Details = nil
 	}
 	if !c.Code.Known() || c.Code == arcp.CodeOK {
@@ -154,6 +161,9 @@ func (t *Tool) checkResult(args, out arcp.Raw) *arcp.Error {
 	}
 	if t.raw && !same(args, out) && !out.IsValid() {
 		return arcp.Errorf(arcp.CodeInternal, "the tool's result is not valid JSON")
+	}
+	if arcp.DeeperThan(out, MaxDepth) {
+		return arcp.Errorf(arcp.CodeInternal, "the tool's result is nested deeper than %d levels", MaxDepth)
 	}
 	if t.output == nil {
 		return nil

@@ -17,30 +17,32 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Validate checks arguments against the tool's request limit and input schema.
-// Missing arguments and null are {}. It returns RESOURCE_EXHAUSTED, or
-// INVALID_ARGUMENT with a message that names the argument and what would be
-// right, and details {path, keyword}: a JSON pointer into the arguments and the
-// schema's keyword.
+// Validate checks arguments against the tool's input schema and then its request
+// limit. Missing arguments and null are {}. It returns INVALID_ARGUMENT with a
+// message that names the argument and what would be right, and details {path,
+// keyword}: a JSON pointer into the arguments and the schema's keyword; or
+// RESOURCE_EXHAUSTED.
 func (t *Tool) Validate(args arcp.Raw) *arcp.Error {
+	if t.input != nil {
+		if f := t.input.check(orEmpty(args)); f != nil {
+			return f.invalidArgument()
+		}
+	}
 	if limit := t.Limits.MaxRequestBytes; limit > 0 && len(args) > limit {
 		return tooLarge("arguments object", len(args), limit)
-	}
-	if t.input == nil {
-		return nil
-	}
-	if f := t.input.check(orEmpty(args)); f != nil {
-		return f.invalidArgument()
 	}
 	return nil
 }
 
 // validator checks arguments against a compiled input schema.
-type validator struct{ schema *jsonschema.Schema }
+type validator struct {
+	schema *jsonschema.Schema
+	effort *effort
+}
 
 // compile compiles a schema of JSON Schema 2020-12, or of the older draft that
 // its $schema names. A schema that allows everything is nil. References outside
-// of the schema are refused.
+// of the schema are refused, and numbers that are too costly to compare with.
 func compile(raw arcp.Raw, assertFormat bool) (*validator, error) {
 	if len(raw) == 0 {
 		return nil, nil
@@ -48,6 +50,9 @@ func compile(raw arcp.Raw, assertFormat bool) (*validator, error) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
 		return nil, fmt.Errorf("not JSON: %w", err)
+	}
+	if f := checkNumbers(doc, nil); f != nil {
+		return nil, errors.New(f.text("the schema", "member"))
 	}
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
@@ -66,7 +71,31 @@ func compile(raw arcp.Raw, assertFormat bool) (*validator, error) {
 	if s.Bool != nil && *s.Bool {
 		return nil, nil
 	}
-	return &validator{s}, nil
+	return &validator{s, newEffort(s)}, nil
+}
+
+// CheckSchema refuses a schema that is none, or none that anything is checked
+// against: INVALID_ARGUMENT. A missing one allows everything.
+func CheckSchema(schema arcp.Raw) *arcp.Error {
+	if _, err := compile(schema, true); err != nil {
+		return arcp.Errorf(arcp.CodeInvalidArgument, "the schema: %s", cut(err.Error()))
+	}
+	return nil
+}
+
+// CheckValue refuses a value that a schema does not allow: INVALID_ARGUMENT.
+func CheckValue(schema, value arcp.Raw) *arcp.Error {
+	v, err := compile(schema, true)
+	if err != nil {
+		return arcp.Errorf(arcp.CodeInvalidArgument, "the schema: %s", cut(err.Error()))
+	}
+	if v == nil {
+		return nil
+	}
+	if f := v.check(value); f != nil {
+		return arcp.Errorf(arcp.CodeInvalidArgument, "%s", f.text("the value", "member"))
+	}
+	return nil
 }
 
 // noLoader refuses what is not part of the schema.
@@ -84,6 +113,9 @@ func (v *validator) check(raw arcp.Raw) *fault {
 	}
 	if f := checkNumbers(doc, nil); f != nil {
 		return f
+	}
+	if !v.effort.bearable(doc, len(raw)) {
+		return &fault{keyword: "schema", want: "would take too long to check: too many values, or a schema that looks at each too often"}
 	}
 	err = v.schema.Validate(doc)
 	if err == nil {

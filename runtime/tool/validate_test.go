@@ -187,6 +187,71 @@ func TestValidateAtTheSameTime(t *testing.T) {
 	wg.Wait()
 }
 
+func TestCheckSchema(t *testing.T) {
+	for _, s := range []string{``, `{}`, `true`, `false`, `{"type":"integer","minimum":1}`, `{"minimum":1e1000}`,
+		`{"$schema":"http://json-schema.org/draft-07/schema#","type":"string"}`, `{"$defs":{"n":{"type":"number"}},"items":{"$ref":"#/$defs/n"}}`} {
+		if err := CheckSchema(arcp.Raw(s)); err != nil {
+			t.Errorf("%s: %v", s, err)
+		}
+	}
+	for _, c := range []struct{ schema, want string }{
+		{`{`, "not JSON"},
+		{`null`, "want boolean or object"},
+		{`7`, "want boolean or object"},
+		{`"string"`, "want boolean or object"},
+		{`[]`, "want boolean or object"},
+		{`{"type":"text"}`, "'/type'"},
+		{`{"minimum":"1"}`, "'/minimum'"},
+		{`{"pattern":"("}`, "'/pattern'"},
+		{`{"required":"a"}`, "'/required'"},
+		{`{"$ref":"https://example.com/s.json"}`, "outside"},
+		{`{"$ref":"file:///etc/passwd"}`, "outside"},
+		{`{"$ref":"#/$defs/none"}`, "none"},
+		{`{"items":{"minimum":1e999999}}`, "member /items/minimum must have at most 1000 digits"},
+		{`{"multipleOf":1e-999999}`, "member /multipleOf must have at most 1000 digits"},
+	} {
+		err := CheckSchema(arcp.Raw(c.schema))
+		if err == nil || err.Code != arcp.CodeInvalidArgument || !strings.HasPrefix(err.Message, "the schema: ") || !strings.Contains(err.Message, c.want) {
+			t.Errorf("%s: %v, want INVALID_ARGUMENT about %q", c.schema, err, c.want)
+		}
+	}
+	long := arcp.Raw(`{"properties":{"` + strings.Repeat("a", 10000) + `":{"type":1}}}`)
+	if err := CheckSchema(long); err == nil || len(err.Message) > 5000 {
+		t.Errorf("a long member: %v", err)
+	}
+}
+
+func TestCheckValue(t *testing.T) {
+	const object = `{"type":"object","properties":{"a":{"type":"string","format":"email"}},"required":["a"],"additionalProperties":false}`
+	for _, c := range []struct{ schema, value, want string }{ // no want: it is allowed
+		{``, `7`, ""},
+		{`{}`, `null`, ""},
+		{`true`, `[]`, ""},
+		{`false`, `7`, "the value is not allowed"},
+		{`{"type":"integer"}`, `7`, ""},
+		{`{"type":"integer"}`, `7.0`, ""},
+		{`{"type":"integer"}`, `7.5`, "the value must be an integer, not a number"},
+		{`{"type":"integer"}`, `"7"`, "the value must be an integer, not a string"},
+		{`{"type":"integer"}`, `null`, "the value must be an integer, not null"},
+		{`{"type":"integer"}`, ``, "the value must be valid JSON"},
+		{`{"type":"integer"}`, `7 8`, "the value must be valid JSON"},
+		{`{"type":"number"}`, `1e1001`, "the value must have at most 1000 digits and an exponent within ±1000"},
+		{`{"enum":["a","b"]}`, `"c"`, `the value must be one of "a", "b"`},
+		{object, `{"a":"a@b.example"}`, ""},
+		{object, `{"a":"nobody"}`, "member /a must have the format email"},
+		{object, `{}`, "member /a is required"},
+		{object, `{"a":"a@b.example","b":1}`, "member /b is not known; known are a"},
+		{`{"type":`, `7`, "the schema: not JSON: unexpected EOF"},
+	} {
+		err := CheckValue(arcp.Raw(c.schema), arcp.Raw(c.value))
+		if c.want != "" {
+			wantError(t, c.schema+" "+c.value, err, arcp.CodeInvalidArgument, c.want)
+		} else if err != nil {
+			t.Errorf("%s %s: %v", c.schema, c.value, err)
+		}
+	}
+}
+
 // FuzzValidate looks for arguments that make validating panic or take long.
 func FuzzValidate(f *testing.F) {
 	for _, s := range []string{`{"id":1}`, `{"id":1e999}`, `{"id":1,"list":[{},{}],"shape":{"r":1}}`, `[[[]]]`, `1e99999`, `{"id":-0.0}`} {

@@ -20,6 +20,7 @@ const (
 // makers lists the demo tools in the order of SPEC.md §7.2.
 var makers = []func() (*tool.Tool, error){
 	newEcho, newOldEcho, newEmit, newProgress, newSleep, newStubborn, newFail, newPanic, newStall,
+	newAsk, newChoose, newPermit, newSpend, newModel, newAccess, newCount, newDelegate, newResource,
 }
 
 // Register adds the demo tools to r.
@@ -37,11 +38,26 @@ func Register(r *tool.Registry) error {
 }
 
 // capability is what the demo tools have in common: they touch nothing outside
-// of their job, so one that a restart interrupted may run again.
+// of their job, so one that a restart interrupted may run again, unless it has
+// emitted something or is there to fail.
 func capability(name, description string) tool.Capability {
 	return tool.Capability{
 		Name: "demo." + name, Description: description,
 		SideEffect: tool.SideEffectNone, Recovery: tool.RecoveryRerun,
 		Limits: tool.Limits{Timeout: timeout, Concurrency: concurrency},
 	}
+}
+
+// interruptible is the capability of a tool that a client can hold up.
+func interruptible(name, description string) tool.Capability {
+	c := capability(name, description)
+	c.Interruptible = true
+	return c
+}
+
+// once is the capability of a tool that a restart ends.
+func once(name, description string) tool.Capability {
+	c := capability(name, description)
+	c.Recovery = tool.RecoveryFail
+	return c
 }

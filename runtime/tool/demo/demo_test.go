@@ -2,6 +2,7 @@ package demo
 
 import (
 	"bytes"
+	stdcmp "cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -22,16 +23,25 @@ func TestInventory(t *testing.T) {
 	}
 	one := []string{"1.0.0"}
 	want := []arcp.Agent{
+		{Name: "demo.access", Versions: one, Default: "1.0.0"}, {Name: "demo.ask", Versions: one, Default: "1.0.0"},
+		{Name: "demo.choose", Versions: one, Default: "1.0.0"},
+		{Name: "demo.count", Versions: one, Default: "1.0.0"}, {Name: "demo.delegate", Versions: one, Default: "1.0.0"},
 		{Name: "demo.echo", Versions: []string{"1.0.0", "0.9.0"}, Default: "1.0.0"},
 		{Name: "demo.emit", Versions: one, Default: "1.0.0"}, {Name: "demo.fail", Versions: one, Default: "1.0.0"},
-		{Name: "demo.panic", Versions: one, Default: "1.0.0"}, {Name: "demo.progress", Versions: one, Default: "1.0.0"},
-		{Name: "demo.sleep", Versions: one, Default: "1.0.0"}, {Name: "demo.stall", Versions: one, Default: "1.0.0"},
+		{Name: "demo.model", Versions: one, Default: "1.0.0"},
+		{Name: "demo.panic", Versions: one, Default: "1.0.0"}, {Name: "demo.permit", Versions: one, Default: "1.0.0"},
+		{Name: "demo.progress", Versions: one, Default: "1.0.0"}, {Name: "demo.resource", Versions: one, Default: "1.0.0"},
+		{Name: "demo.sleep", Versions: one, Default: "1.0.0"}, {Name: "demo.spend", Versions: one, Default: "1.0.0"},
+		{Name: "demo.stall", Versions: one, Default: "1.0.0"},
 		{Name: "demo.stubborn", Versions: one, Default: "1.0.0"},
 	}
 	if diff := cmp.Diff(want, r.Agents()); diff != "" {
 		t.Errorf("agents (-want +got):\n%s", diff)
 	}
 	for _, d := range r.Tools() {
+		if d.Name == "demo.resource" { // it touches what is outside
+			continue
+		}
 		if d.Limits.Timeout < time.Hour || d.Limits.Concurrency >= 0 && d.Limits.Concurrency < 10_000 || !d.SideEffect.Early() {
 			t.Errorf("%s: %+v, side effect %s: it cannot run for long, thousands at once", d.Ref(), d.Limits, d.SideEffect)
 		}
@@ -60,6 +70,8 @@ func TestCalls(t *testing.T) {
 		{"demo.progress", `{"steps":0,"interval_ms":10}`, `{"steps":0}`, 0},
 		{"demo.progress", `{"steps":4,"interval_ms":0}`, `{"steps":4}`, 0},
 		{"demo.progress", `{"steps":4,"interval_ms":250}`, `{"steps":4}`, time.Second},
+		{"demo.count", `{"to":0,"interval_ms":10}`, `{"count":0,"resumed_from":0}`, 0},
+		{"demo.count", `{"to":4,"interval_ms":250}`, `{"count":4,"resumed_from":0}`, time.Second},
 		{"demo.sleep", `{"ms":0}`, `{"slept_ms":0}`, 0},
 		{"demo.sleep", `{"ms":3600000}`, `{"slept_ms":3600000}`, time.Hour},
 		{"demo.sleep", `{"ms":1.5e3}`, `{"slept_ms":1500}`, 1500 * time.Millisecond},
@@ -98,6 +110,8 @@ func TestRefusedArguments(t *testing.T) {
 		{"demo.progress", `{"interval_ms":1}`, "argument /steps is required"},
 		{"demo.progress", `{"steps":10000001,"interval_ms":1}`, "argument /steps must be at most 10000000"},
 		{"demo.progress", `{"steps":1.5,"interval_ms":1}`, "argument /steps must be an integer, not a number"},
+		{"demo.count", `{"to":10000001,"interval_ms":1}`, "argument /to must be at most 10000000"},
+		{"demo.count", `{"to":1}`, "argument /interval_ms is required"},
 		{"demo.sleep", `{}`, "argument /ms is required"},
 		{"demo.sleep", `{"ms":"10"}`, "argument /ms must be an integer, not a string"},
 		{"demo.sleep", `{"ms":3600001}`, "argument /ms must be at most 3600000"},
@@ -107,6 +121,40 @@ func TestRefusedArguments(t *testing.T) {
 		{"demo.fail", `{"code":"ABORTED"}`, "argument /message is required"},
 		{"demo.fail", `{"code":"ABORTED","message":"m","details":[]}`, "argument /details must be null or an object, not an array"},
 		{"demo.fail", `{"code":"ABORTED","message":"m","retryable":1}`, "argument /retryable must be null or a boolean, not a number"},
+		{"demo.spend", `{"amount":1,"times":1}`, "argument /currency is required"},
+		{"demo.spend", `{"currency":"USD","times":1}`, "argument /amount is required"},
+		{"demo.spend", `{"currency":"USD","amount":1}`, "argument /times is required"},
+		{"demo.spend", `{"currency":"","amount":1,"times":1}`, "argument /currency must have at least 1 characters"},
+		{"demo.spend", `{"currency":"A:B","amount":1,"times":1}`, "argument /currency must match ^[!-9;-~]+$"},
+		{"demo.spend", `{"currency":"USD","amount":-0.01,"times":1}`, "argument /amount must be at least 0"},
+		{"demo.spend", `{"currency":"USD","amount":"-1","times":1}`, "argument /amount must match ^[0-9]+([.][0-9]+)?$"},
+		{"demo.spend", `{"currency":"USD","amount":"1e3","times":1}`, "argument /amount must match ^[0-9]+([.][0-9]+)?$"},
+		{"demo.spend", `{"currency":"USD","amount":".5","times":1}`, "argument /amount must match ^[0-9]+([.][0-9]+)?$"},
+		{"demo.spend", `{"currency":"USD","amount":null,"times":1}`, "argument /amount must be a number or a string, not null"},
+		{"demo.spend", `{"currency":"USD","amount":1,"times":10001}`, "argument /times must be at most 10000"},
+		{"demo.spend", `{"currency":"USD","amount":1,"times":-1}`, "argument /times must be at least 0"},
+		{"demo.spend", `{"currency":"USD","amount":1,"times":1,"to":"x"}`, "argument /to is not known; known are amount, currency, times"},
+		{"demo.model", `{}`, "argument /model is required"},
+		{"demo.model", `{"model":""}`, "argument /model must have at least 1 characters"},
+		{"demo.access", `{"namespace":"fs.read"}`, "argument /target is required"},
+		{"demo.access", `{"target":"/a"}`, "argument /namespace is required"},
+		{"demo.access", `{"namespace":"","target":"/a"}`, "argument /namespace must have at least 1 characters"},
+		{"demo.access", `{"namespace":"fs.read","target":""}`, "argument /target must have at least 1 characters"},
+		{"demo.permit", `{"resource":"r","operation":"o","lease_seconds":1,"hold_ms":0}`, "argument /permission is required"},
+		{"demo.permit", `{"permission":"p","resource":"r","operation":"o","lease_seconds":1}`, "argument /hold_ms is required"},
+		{"demo.permit", `{"permission":"p","resource":"r","operation":"o","lease_seconds":0,"hold_ms":0}`, "argument /lease_seconds must be at least 1"},
+		{"demo.permit", `{"permission":"p","resource":"r","operation":"o","lease_seconds":86401,"hold_ms":0}`, "argument /lease_seconds must be at most 86400"},
+		{"demo.permit", `{"permission":"p","resource":"r","operation":"o","lease_seconds":1,"hold_ms":3600001}`, "argument /hold_ms must be at most 3600000"},
+		{"demo.ask", `{}`, "argument /prompt is required"},
+		{"demo.ask", `{"prompt":""}`, "argument /prompt must have at least 1 characters"},
+		{"demo.ask", `{"prompt":"?","expires_in_ms":3600001}`, "argument /expires_in_ms must be at most 3600000"},
+		{"demo.ask", `{"prompt":"?","expires_in_ms":0}`, "argument /expires_in_ms must be at least 1"},
+		{"demo.ask", `{"prompt":"?","schema":{}}`, "argument /schema is not known; known are default, expires_in_ms, prompt, response_schema"},
+		{"demo.choose", `{"prompt":"?"}`, "argument /options is required"},
+		{"demo.choose", `{"prompt":"?","options":[]}`, "argument /options must have at least 1 items"},
+		{"demo.choose", `{"prompt":"?","options":[{"id":"a"}]}`, "argument /options/0/label is required"},
+		{"demo.choose", `{"prompt":"?","options":[{"id":"","label":"A"}]}`, "argument /options/0/id must have at least 1 characters"},
+		{"demo.choose", `{"prompt":"?","options":[{"id":"a","label":"A","x":1}]}`, "argument /options/0/x is not known"},
 		{"demo.panic", `{"now":true}`, "argument /now is not known"},
 		{"demo.panic", `[]`, "the arguments must be an object, not an array"},
 	} {
@@ -200,6 +248,40 @@ func TestAnEndedJobStopsItsTool(t *testing.T) {
 		_, err := demo(t, ref).Run(t.Context(), job, arcp.Raw(args))
 		if err == nil || err.Message != errEnded.Error() {
 			t.Errorf("%s: %v, want %v", ref, err, errEnded)
+		}
+	}
+}
+
+// Counting makes a checkpoint behind each step's progress, and goes on from one.
+func TestCountGoesOn(t *testing.T) {
+	job := &fakeJob{endsAfter: 7}
+	_, err := demo(t, "demo.count").Run(t.Context(), job, arcp.Raw(`{"to":10,"interval_ms":0}`))
+	if err == nil || len(job.progress) != 4 || len(job.points) != 3 || string(job.points[2]) != `{"n":3}` {
+		t.Fatalf("ended with %v, %d steps and the checkpoints %s", err, len(job.progress), job.points)
+	}
+	again := &fakeJob{restored: job.points[2]}
+	got, err := demo(t, "demo.count").Run(t.Context(), again, arcp.Raw(`{"to":10,"interval_ms":0}`))
+	if err != nil || string(got) != `{"count":10,"resumed_from":3}` || len(again.progress) != 7 || again.progress[0].Current != 4 {
+		t.Errorf("%s, %v, after the steps %+v; want it to go on with 4", got, err, again.progress)
+	}
+	beyond := &fakeJob{restored: arcp.Raw(`{"n":10}`)}
+	if got, err := demo(t, "demo.count").Run(t.Context(), beyond, arcp.Raw(`{"to":10,"interval_ms":0}`)); err != nil || string(got) != `{"count":10,"resumed_from":10}` {
+		t.Errorf("from its last step: %s, %v", got, err)
+	}
+}
+
+func TestRecoveries(t *testing.T) {
+	want := map[string]tool.Recovery{"demo.count": tool.RecoveryCheckpoint}
+	for _, name := range []string{"echo", "progress", "sleep", "ask", "choose", "permit", "spend", "model", "access", "delegate"} {
+		want["demo."+name] = tool.RecoveryRerun
+	}
+	r := tool.NewRegistry()
+	if err := Register(r); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range r.Tools() {
+		if w := stdcmp.Or(want[d.Name], tool.RecoveryFail); d.Recovery != w {
+			t.Errorf("%s: recovery %s, want %s", d.Ref(), d.Recovery, w)
 		}
 	}
 }
@@ -307,4 +389,29 @@ func BenchmarkEmit(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/event")
+}
+
+// A checkpoint that a client wants does not wait for the next step, and is made
+// of where the count stands.
+func TestCountOnDemand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := &fakeJob{wanted: make(chan struct{}, 1)}
+		go func() {
+			time.Sleep(90 * time.Minute)
+			j.wanted <- struct{}{}
+			synctest.Wait()
+			j.mu.Lock()
+			defer j.mu.Unlock()
+			if len(j.points) != 2 || string(j.points[1]) != `{"n":1}` {
+				t.Errorf("checkpoints %s, want another one at 1", j.points)
+			}
+		}()
+		start := time.Now()
+		if _, err := demo(t, "demo.count").Run(t.Context(), j, arcp.Raw(`{"to":2,"interval_ms":3600000}`)); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took != 2*time.Hour || len(j.points) != 3 {
+			t.Errorf("took %v with %d checkpoints, want two hours with three", took, len(j.points))
+		}
+	})
 }

@@ -3,6 +3,9 @@ package demo
 import (
 	"context"
 	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/tool"
 )
 
 // millis is a duration argument: milliseconds.
@@ -49,6 +52,44 @@ func (p pacer) wait(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	return nil
+}
+
+// step is wait for an interruptible job, which makes a checkpoint of data
+// meanwhile when a client wants one; nil: it makes none.
+func (p pacer) step(ctx context.Context, job tool.Job, data any) error {
+	if p.ticker == nil {
+		return yield(ctx, job)
+	}
+	var wanted <-chan struct{}
+	if data != nil {
+		wanted = job.CheckpointWanted()
+	}
+	for {
+		select {
+		case <-p.ticker.C:
+			return yield(ctx, job)
+		case <-job.Interrupted():
+			if err := yield(ctx, job); err != nil {
+				return err
+			}
+		case <-wanted:
+			if err := job.Checkpoint("", data); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// yield waits while a client interrupts the job, and logs the guidance that came
+// with the answer. It returns the cause of ctx if that has ended.
+func yield(ctx context.Context, job tool.Job) error {
+	guidance, err := job.Yield(ctx)
+	if err != nil || guidance == "" {
+		return err
+	}
+	return job.Log(arcp.LevelInfo, "guidance: "+guidance, nil)
 }
 
 func (p pacer) stop() {

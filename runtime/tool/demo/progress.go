@@ -17,7 +17,7 @@ type progressResult struct {
 }
 
 func newProgress() (*tool.Tool, error) {
-	return tool.New(capability("progress", "Makes steps and reports each as progress."), progress)
+	return tool.New(interruptible("progress", "Makes steps and reports each as progress."), progress)
 }
 
 func progress(ctx context.Context, job tool.Job, a progressArgs) (progressResult, error) {
@@ -25,7 +25,7 @@ func progress(ctx context.Context, job tool.Job, a progressArgs) (progressResult
 	defer pace.stop()
 	total := float64(a.Steps)
 	for step := range a.Steps {
-		if err := pace.wait(ctx); err != nil {
+		if err := pace.step(ctx, job, nil); err != nil {
 			return progressResult{}, err
 		}
 		current := float64(step + 1)

@@ -16,10 +16,32 @@ type sleepResult struct {
 }
 
 func newSleep() (*tool.Tool, error) {
-	return tool.New(capability("sleep", "Sleeps, and stops when it is asked to."),
-		func(ctx context.Context, _ tool.Job, a waitArgs) (sleepResult, error) {
-			return sleepResult{a.MS}, pause(ctx, a.MS)
+	return tool.New(interruptible("sleep", "Sleeps, and stops when it is asked to."),
+		func(ctx context.Context, job tool.Job, a waitArgs) (sleepResult, error) {
+			return sleepResult{a.MS}, sleep(ctx, job, a.MS.duration())
 		})
+}
+
+// sleep sleeps for d. While a client interrupts the job its time stands still.
+func sleep(ctx context.Context, job tool.Job, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	end := time.Now().Add(d)
+	for {
+		select {
+		case <-timer.C:
+			return yield(ctx, job)
+		case <-job.Interrupted():
+			left := time.Until(end)
+			if err := yield(ctx, job); err != nil {
+				return err
+			}
+			timer.Reset(left)
+			end = time.Now().Add(left)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 type stubbornResult struct {
@@ -27,7 +49,7 @@ type stubbornResult struct {
 }
 
 func newStubborn() (*tool.Tool, error) {
-	return tool.New(capability("stubborn", "Sleeps, and ignores being asked to stop."),
+	return tool.New(once("stubborn", "Sleeps, and ignores being asked to stop."),
 		func(_ context.Context, _ tool.Job, a waitArgs) (stubbornResult, error) {
 			time.Sleep(a.MS.duration())
 			return stubbornResult{a.MS}, nil
@@ -39,7 +61,7 @@ type stallResult struct {
 }
 
 func newStall() (*tool.Tool, error) {
-	return tool.New(capability("stall", "Sends no heartbeats while it sleeps."),
+	return tool.New(once("stall", "Sends no heartbeats while it sleeps."),
 		func(ctx context.Context, job tool.Job, a waitArgs) (stallResult, error) {
 			job.ManualHeartbeat()
 			return stallResult{a.MS}, pause(ctx, a.MS)

@@ -1,0 +1,122 @@
+package runtime
+
+import (
+	"sync"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/session"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// Pace of what sessions are told of changes of their catalogues: a source that
+// comes and goes costs a frame a second at most.
+const (
+	announceDelay = 100 * time.Millisecond // what changes together is told together
+	announcePause = time.Second
+	maxAnnounced  = 100 // names of each list
+)
+
+// announcer has the connections look at their catalogues after a change.
+type announcer struct {
+	rt *Runtime
+
+	mu      sync.Mutex
+	timer   *time.Timer // nil: nothing has changed since
+	last    time.Time
+	stopped bool
+}
+
+// changed is told of a change. It does not block.
+func (a *announcer) changed(uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.timer == nil && !a.stopped {
+		a.timer = time.AfterFunc(max(announceDelay, announcePause-time.Since(a.last)), a.fire)
+	}
+}
+
+func (a *announcer) fire() {
+	a.mu.Lock()
+	a.timer, a.last = nil, time.Now()
+	stopped := a.stopped
+	a.mu.Unlock()
+	if stopped {
+		return
+	}
+	r := a.rt
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c := range r.conns {
+		c.post(c.staleTools)
+	}
+}
+
+func (a *announcer) stop() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.stopped = true; a.timer != nil {
+		a.timer.Stop()
+	}
+}
+
+// announceTo has the connection of a session look at its catalogue.
+func (r *Runtime) announceTo(id arcp.SessionID) {
+	if e, ok := r.members.find(id); ok && e.conn != nil {
+		e.conn.post(e.conn.staleTools)
+	}
+}
+
+// agents is what the session is told of its catalogue when it is accepted.
+func (c *conn) agents() []arcp.Agent {
+	c.shown = c.rt.catalogue(c.id, c.identity.Principal, c.trust())
+	return c.shown.Agents()
+}
+
+func (c *conn) staleTools(time.Time) { c.stale = true }
+
+// toolsChanged is the data of the event tools.changed (SPEC.md §7.5).
+type toolsChanged struct {
+	Generation uint64   `json:"generation"`
+	Revision   uint64   `json:"revision,omitzero"` // of the session's overlay
+	Added      []string `json:"added"`
+	Removed    []string `json:"removed"`
+	Changed    []string `json:"changed,omitzero"`
+	More       int      `json:"more,omitzero"` // names that are left out
+}
+
+// announce tells the client what has changed in its catalogue since it was told
+// last. A client that does not read is told later, all at once.
+func (c *conn) announce(now time.Time) {
+	if !c.stale || c.shown == nil || c.closing != nil || c.m.Phase() != session.Accepted {
+		return
+	}
+	if n, _ := c.out.size(); n >= outboxSoft {
+		return // the writer wakes the loop
+	}
+	c.stale = false
+	next := c.rt.catalogue(c.id, c.identity.Principal, c.trust())
+	d := next.Since(c.shown)
+	c.shown = next
+	if d.Empty() {
+		return
+	}
+	p := toolsChanged{Generation: next.Generation(), Revision: c.rt.overlays.find(c.id).revision}
+	p.Added, p.More = p.some(d.Added)
+	p.Removed, p.More = p.some(d.Removed)
+	p.Changed, p.More = p.some(d.Changed)
+	raw, err := arcp.Marshal(p)
+	if err != nil { // texts and numbers
+		panic("runtime: tools changed: " + err.Error())
+	}
+	c.send(now, arcp.Frame(arcp.EventEmit, arcp.EventEmitPayload{Name: arcp.EventToolsChanged, Data: raw}))
+}
+
+// some returns the first of a list, and how many are left out so far.
+func (p *toolsChanged) some(list []string) ([]string, int) {
+	n := min(len(list), maxAnnounced)
+	return append([]string{}, list[:n]...), p.More + len(list) - n
+}
+
+// SetHooks replaces the hooks, for jobs that are submitted from now on.
+func (r *Runtime) SetHooks(hooks []tool.Hook) { r.catalog.SetHooks(hooks) }

@@ -1,0 +1,435 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime/eventlog"
+	"github.com/arcpd/arcpd/runtime/session"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// resumePrefix begins a resume token. The body of the session's id follows, so
+// that the token finds its session, and then the secret.
+const resumePrefix = "rt_"
+
+func newResumeToken(id arcp.SessionID) auth.Secret {
+	return auth.NewToken(resumePrefix + strings.TrimPrefix(string(id), arcp.SessionPrefix))
+}
+
+// tokenSession is the session that a token claims to be of.
+func tokenSession(token string) (arcp.SessionID, bool) {
+	rest, ok := strings.CutPrefix(token, resumePrefix)
+	if !ok || len(rest) <= arcp.IDBodyLen {
+		return "", false
+	}
+	return arcp.SessionID(arcp.SessionPrefix + rest[:arcp.IDBodyLen]), true
+}
+
+// maxTries bounds how often a connection tries again to attach to a session that
+// others attach to at the same time.
+const maxTries = 3
+
+// attachment is a session that a connection is about to take over.
+type attachment struct {
+	row   store.Session // as stored
+	good  [][32]byte    // the tokens that stay good until the client is heard
+	after uint64        // position
+	held  bool          // the client may still say where to go on
+	token auth.Secret   // the new one
+	opens bool          // by session.open
+
+	again func(now time.Time) // looks anew when another connection was faster
+}
+
+// resume takes over the session that a token names (SPEC.md §5.10).
+func (c *conn) resume(now time.Time, q session.Resume) {
+	a, refused := c.claim(now, q)
+	if refused != nil {
+		c.refuseResume(now, refused)
+		return
+	}
+	a.again = func(now time.Time) { c.resume(now, q) }
+	c.attach(a)
+}
+
+func (c *conn) refuseResume(now time.Time, refused *arcp.Error) {
+	c.rt.metrics.Resumes.WithLabelValues(string(resumeResult(refused))).Inc()
+	c.logHandshake(c.log.Warn().Str("reason", refused.Message), "rejected")
+	c.m.Resumed(now, session.Resumed{Refused: refused})
+}
+
+func resumeResult(refused *arcp.Error) string {
+	switch refused.Code {
+	case arcp.CodeResumeWindowExpired:
+		return "expired"
+	case arcp.CodeUnauthenticated:
+		return "unauthenticated"
+	}
+	return "unavailable"
+}
+
+// noSession is the one answer to a token that is wrong, old, or of a session
+// that has ended: it does not tell which.
+func noSession() *arcp.Error {
+	return arcp.Errorf(arcp.CodeResumeWindowExpired,
+		"the token resumes no session: it was used, or the session has ended; open a new one: jobs go on and are listed")
+}
+
+// claim judges a token and a position.
+func (c *conn) claim(now time.Time, q session.Resume) (attachment, *arcp.Error) {
+	row, refused := c.holder(auth.Secret(q.Token))
+	if refused != nil {
+		return attachment{}, refused
+	}
+	if refused := c.again(now, &row); refused != nil {
+		return attachment{}, refused
+	}
+	if refused := c.rt.available(); refused != nil {
+		return attachment{}, refused
+	}
+	if refused := c.rt.covers(&row, q.After); refused != nil {
+		return attachment{}, refused
+	}
+	return attachment{row: row, good: stillGood(auth.HashToken(auth.Secret(q.Token)), &row), after: q.After}, nil
+}
+
+// holder returns the session whose token it is.
+func (c *conn) holder(token auth.Secret) (store.Session, *arcp.Error) {
+	id, ok := tokenSession(token.Reveal())
+	if !ok {
+		return store.Session{}, noSession()
+	}
+	row, err := c.rt.cfg.Store.Session(context.Background(), id)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return row, noSession()
+	case err != nil:
+		c.log.Error().Err(err).Msg("read session")
+		return row, unreadable()
+	}
+	e, lives := c.rt.members.find(id)
+	current := auth.Matches(row.TokenHash, token)
+	before := e.heard != row.Epoch && slices.ContainsFunc(row.PrevHashes, func(h [32]byte) bool { return auth.Matches(h, token) })
+	if !lives || !current && !before {
+		return row, noSession()
+	}
+	return row, nil
+}
+
+// maxGood bounds the tokens of a session that are good beside the newest.
+const maxGood = 4
+
+// stillGood are the tokens that stay good when the session is attached to by one
+// of them: the client may have any of them, if it was attached to more than once
+// before it was heard. The one that was shown comes first.
+func stillGood(shown [32]byte, row *store.Session) [][32]byte {
+	good := [][32]byte{shown}
+	for _, h := range append([][32]byte{row.TokenHash}, row.PrevHashes...) {
+		if len(good) < maxGood && !slices.Contains(good, h) {
+			good = append(good, h)
+		}
+	}
+	return good
+}
+
+func unreadable() *arcp.Error {
+	return arcp.Errorf(arcp.CodeUnavailable, "the store cannot be read").RetryAfter(1)
+}
+
+// again judges the identity that a session was opened with: a token alone must
+// not outlive it.
+func (c *conn) again(now time.Time, row *store.Session) *arcp.Error {
+	var id auth.Identity
+	if err := arcp.Unmarshal(row.Identity, &id); err != nil {
+		c.log.Error().Err(err).Str("session_id", string(row.ID)).Msg("identity of a session")
+		return unreadable()
+	}
+	info := c.tc.Info()
+	c.scheme = id.Scheme
+	fresh, err := c.rt.cfg.Auth.Again(id, auth.Request{Local: info.Local, PeerUID: info.PeerUID, Now: now})
+	if err != nil {
+		return arcp.Errorf(arcp.CodeUnauthenticated, "%s", c.refused(err).Message)
+	}
+	c.identity = fresh
+	return nil
+}
+
+// covers refuses a position that was never reached, or from which on not
+// everything is kept any more: what was acknowledged goes at any moment.
+func (r *Runtime) covers(row *store.Session, after uint64) *arcp.Error {
+	kept := row.TrimmedTo
+	if e, ok := r.members.find(row.ID); ok && e.acks {
+		kept = max(kept, min(e.position(), row.LastSeq))
+	}
+	switch {
+	case after > row.LastSeq:
+		return arcp.Errorf(arcp.CodeResumeWindowExpired, "last_event_seq %d is not reached: the session's last event is %d", after, row.LastSeq)
+	case after < kept:
+		return arcp.Errorf(arcp.CodeResumeWindowExpired, "the events after %d are not kept any more: the first one is %d", after, kept+1)
+	}
+	return nil
+}
+
+// attachOpen takes over a session that session.open names, if it is one of the
+// same principal; false: it is not (SPEC.md §5.10).
+func (c *conn) attachOpen(now time.Time, q session.Establish) bool {
+	e, ok := c.rt.members.find(q.Attach)
+	if !ok || e.principal != q.Identity.Principal {
+		return false
+	}
+	row, err := c.rt.cfg.Store.Session(context.Background(), q.Attach)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return false
+	case err != nil:
+		c.log.Error().Err(err).Msg("read session")
+		c.m.Established(now, session.Established{Refused: unreadable()})
+		return true
+	}
+	if refused := c.rt.available(); refused != nil {
+		c.m.Established(now, session.Established{Refused: refused})
+		return true
+	}
+	a := attachment{row: row, good: stillGood(row.TokenHash, &row), opens: true, held: q.After == nil, after: row.TrimmedTo}
+	a.again = func(now time.Time) { c.establish(now, q) }
+	if q.After != nil {
+		a.after = *q.After
+	} else {
+		a.after = min(max(row.TrimmedTo, e.position()), row.LastSeq)
+	}
+	if refused := c.rt.covers(&row, a.after); refused != nil {
+		c.m.Established(now, session.Established{Refused: refused})
+		return true
+	}
+	c.attach(a)
+	return true
+}
+
+// attach makes the connection the session's, durably: whatever had it before is
+// superseded.
+func (c *conn) attach(a attachment) {
+	a.token = newResumeToken(a.row.ID)
+	row := a.row
+	row.PrevHashes, row.TokenHash = a.good, auth.HashToken(a.token)
+	row.Identity = encodeIdentity(&c.identity)
+	c.rt.log.Append(&store.Write{Session: &row, Attach: true}, func(r *store.Result) {
+		err := r.Err
+		var cursor *eventlog.Cursor
+		if err == nil {
+			a.row = row
+			a.row.Epoch, a.row.LastSeq = r.Epoch, r.LastSeq
+			cursor = c.rt.log.AttachNow(row.ID, a.after, r.LastSeq, c.waker())
+		}
+		if !c.post(func(now time.Time) { c.attached(now, a, cursor, err) }) && cursor != nil {
+			cursor.Close()
+		}
+	})
+}
+
+// encodeIdentity keeps of an identity what auth.Set.Again needs. Of the holder of
+// a token that is the name and which token it was, as a print that is stored
+// only if it is revealed: everything else is what the configuration says then.
+func encodeIdentity(id *auth.Identity) arcp.Raw {
+	if id.Scheme == auth.Bearer {
+		b := arcp.AppendString([]byte(`{"Scheme":"`+auth.Bearer+`","Principal":`), id.Principal)
+		b = arcp.AppendString(append(b, `,"TokenPrint":`...), id.TokenPrint.Reveal())
+		return append(b, '}')
+	}
+	raw, err := arcp.Marshal(id)
+	if err != nil { // strings, numbers and times
+		panic("runtime: identity: " + err.Error())
+	}
+	return raw
+}
+
+func (c *conn) attached(now time.Time, a attachment, cursor *eventlog.Cursor, err error) {
+	if errors.Is(err, store.ErrFenced) && c.tries < maxTries {
+		c.tries++
+		a.again(now) // its token may still be good: the winner's client has not been heard yet
+		return
+	}
+	if refused := c.takeOver(&a, cursor, err); refused != nil {
+		if a.opens {
+			c.m.Established(now, session.Established{Refused: refused})
+		} else {
+			c.refuseResume(now, refused)
+		}
+		return
+	}
+	c.id, c.row, c.cursor, c.resumed = a.row.ID, a.row, cursor, true
+	c.start, c.acked, c.acks = a.after, a.row.TrimmedTo, a.row.Acks
+	c.acking.Store(c.acks)
+	c.reach(c.start)
+	c.begin(now)
+	c.rt.metrics.Resumes.WithLabelValues("ok").Inc()
+	c.rt.metrics.ResumeReplayed.Observe(float64(a.row.LastSeq - a.after))
+	at := session.Attached{Session: c.id, Negotiated: a.row.Negotiated}
+	if a.opens {
+		c.m.Established(now, session.Established{ResumeToken: a.token.Reveal(), Agents: c.agents(), Attached: &at})
+	} else {
+		c.m.Resumed(now, session.Resumed{Attached: at, Identity: *c.identified(c.identity).Identity, ResumeToken: a.token.Reveal(),
+			After: a.after, Replayed: a.after < a.row.LastSeq})
+	}
+	if a.held {
+		c.hold()
+	} else {
+		c.release()
+	}
+}
+
+// takeOver enters the connection as the session's. It may be refused: the
+// session has ended meanwhile, or another connection was faster.
+func (c *conn) takeOver(a *attachment, cursor *eventlog.Cursor, err error) *arcp.Error {
+	switch {
+	case errors.Is(err, store.ErrNotFound): // it has ended meanwhile
+		return noSession()
+	case err != nil:
+		c.log.Error().Err(err).Str("session_id", string(a.row.ID)).Msg("attach to session")
+		return arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions").RetryAfter(1)
+	}
+	old, ok := c.rt.members.take(a.row.ID, c, a.row.Epoch)
+	if !ok {
+		cursor.Close()
+		return noSession()
+	}
+	c.rt.authenticated(c)
+	if old != nil {
+		if a.held {
+			old.out.settle()
+			a.after = max(a.after, min(old.reached.Load(), a.row.LastSeq))
+			cursor.Move(a.after)
+		}
+		old.wake()
+	}
+	return nil
+}
+
+// reach notes where the connection begins to replay.
+func (c *conn) reach(after uint64) {
+	if c.acks {
+		after = min(after, c.acked)
+	}
+	c.reached.Store(after)
+}
+
+// heard ends the life of the tokens before: the client has the new one.
+func (c *conn) heard() {
+	if c.row.PrevHashes == nil || c.lease.spare {
+		return
+	}
+	c.row.PrevHashes = nil
+	c.rt.members.heard(c) // the store says so a little later
+	c.saveRow()
+}
+
+// saveRow stores a change that may be lost in a crash.
+func (c *conn) saveRow() {
+	row := c.row
+	c.append(&store.Write{Session: &row, NoSync: true})
+}
+
+// replay sets the position that the client asks for (SPEC.md §5.10).
+func (c *conn) replay(now time.Time, cmd session.Replay) {
+	switch {
+	case c.locating, c.cursor.Position() != c.start:
+		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeFailedPrecondition,
+			"resume has to be the first message after session.accepted: the session goes on already"))
+	case cmd.After == "" && cmd.Checkpoint == "":
+		c.reply(now, cmd.Request, arcp.Ack, arcp.AckPayload{})
+		c.release()
+	default:
+		c.hold()
+		c.locating = true
+		c.owed.Add(1)
+		c.rt.serving.Add(1) // it reads the store
+		c.rt.pool.Run(func() {
+			defer c.rt.serving.Done()
+			found := c.locate(cmd)
+			c.settle()
+			c.post(func(now time.Time) { c.located(now, cmd, found) })
+		})
+	}
+}
+
+// located is where a replay begins.
+type located struct {
+	after  uint64
+	ok     bool
+	oldest arcp.MessageID
+	err    error
+}
+
+// locate looks for a message and a checkpoint in what is kept of the session's
+// events; the earlier one counts.
+func (c *conn) locate(cmd session.Replay) (at located) {
+	row, err := c.rt.cfg.Store.Session(context.Background(), c.id)
+	if err != nil {
+		return located{err: err}
+	}
+	wanted := []func(*store.Event) bool{}
+	if cmd.After != "" {
+		wanted = append(wanted, func(e *store.Event) bool { return e.ID() == cmd.After })
+	}
+	if cmd.Checkpoint != "" {
+		wanted = append(wanted, func(e *store.Event) bool { return e.Type == arcp.JobCheckpoint && checkpointID(e) == cmd.Checkpoint })
+	}
+	missing := len(wanted)
+	at.err = c.rt.cfg.Store.SessionEvents(context.Background(), c.id, row.TrimmedTo, func(d store.Delivery) bool {
+		if at.oldest == "" {
+			at.oldest = d.Event.ID()
+		}
+		for i, is := range wanted {
+			if is != nil && is(d.Event) {
+				wanted[i] = nil
+				if missing--; !at.ok {
+					at.after, at.ok = d.Seq, true
+				}
+			}
+		}
+		return missing > 0 && !c.over.Load()
+	})
+	if errors.Is(at.err, store.ErrTrimmed) { // a job of these events is not kept any more
+		at.err, missing = nil, max(missing, 1)
+	}
+	at.ok = at.ok && missing == 0
+	return at
+}
+
+func checkpointID(e *store.Event) string {
+	env, err := arcp.Decode(store.AppendFrame(nil, []byte(`{"arcp":"1.1",`), 0, "", e))
+	if err != nil {
+		return ""
+	}
+	p, err := arcp.DecodePayload[arcp.JobCheckpointPayload](&env)
+	if err != nil {
+		return ""
+	}
+	return p.CheckpointID
+}
+
+func (c *conn) located(now time.Time, cmd session.Replay, at located) {
+	c.locating = false
+	switch {
+	case at.err != nil:
+		c.log.Error().Err(at.err).Str("session_id", string(c.id)).Msg("look for a position")
+		c.nack(now, cmd.Request, unreadable())
+	case !at.ok:
+		e := arcp.Errorf(arcp.CodeDataLoss, "the message or checkpoint is not among the events that are kept of this session")
+		if at.oldest != "" {
+			e = e.WithDetails(arcp.LostDetails{OldestMessageID: at.oldest})
+		}
+		c.nack(now, cmd.Request, e)
+	default:
+		c.cursor.Move(max(at.after, c.acked)) // what was acknowledged is not there any more
+		c.reply(now, cmd.Request, arcp.Ack, arcp.AckPayload{})
+	}
+	c.start = c.cursor.Position()
+	c.reach(c.start)
+	c.release()
+}

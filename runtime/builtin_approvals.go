@@ -1,0 +1,794 @@
+package runtime
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/approval"
+	"github.com/arcpd/arcpd/runtime/engine"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// Bounds of approvals (SPEC.md §7.4).
+const (
+	maxPendingApprovals = 1000             // of a principal that a new one may come to
+	maxApprovalWait     = time.Hour        // of approval.wait
+	defaultApprovalWait = 30 * time.Second //
+	previewDetails      = 2 << 10          // of the details in a list
+	maxPageBytes        = 4 << 20          // of the rows of a list, beside the last one
+)
+
+func view(q *approval.Row, request arcp.MessageID) arcp.QuestionView {
+	return arcp.QuestionView{ApprovalID: q.ID, RequestID: request, Kind: q.Kind, Status: q.Status, Principal: q.Principal, SessionID: q.Session,
+		JobID: q.Job, AgentID: q.AgentID, System: q.System, Action: q.Action, Details: q.Details, Options: q.Options, Schema: q.Schema,
+		Permission: q.Permission, Quorum: q.Quorum, Votes: q.Votes, EscalateAt: q.EscalateAt, CreatedAt: q.CreatedAt, ExpiresAt: q.ExpiresAt,
+		Resolution: q.Resolution, Value: q.Value, Reason: q.Reason, ResolvedBy: q.ResolvedBy, RespondedBy: q.RespondedBy, ResolvedAt: q.ResolvedAt}
+}
+
+// viewFor is a question as somebody may see it: what is another principal's
+// session stays that principal's.
+func viewFor(w *approval.Who, q *approval.Row, request arcp.MessageID) arcp.QuestionView {
+	v := view(q, request)
+	if w.Principal != q.Principal {
+		v.SessionID = ""
+	}
+	return v
+}
+
+// preview is a row of a list: what it is about is cut.
+func preview(w *approval.Who, q *approval.Row, request arcp.MessageID) arcp.QuestionView {
+	v := viewFor(w, q, request)
+	if n := len(v.Details); n > previewDetails {
+		v.Details, _ = arcp.Marshal(map[string]int{"truncated_bytes": n}) // a number
+	}
+	return v
+}
+
+type approvalRequestIn struct {
+	Action      string   `json:"action" jsonschema:"description=what is to be approved,minLength=1,maxLength=16384"`
+	Details     arcp.Raw `json:"details,omitzero" jsonschema:"description=what a person should know to decide"`
+	Options     []string `json:"options,omitempty" jsonschema:"description=the possible resolutions; default approve and deny"`
+	AgentID     string   `json:"agent_id,omitzero" jsonschema:"description=the agent that asks,maxLength=256"`
+	System      bool     `json:"system_level,omitzero" jsonschema:"description=for somebody with the role approver; else the own session resolves it"`
+	ExpiresInMS int64    `json:"expires_in_ms,omitzero" jsonschema:"description=default a day,minimum=1,maximum=2592000000"`
+	Quorum      int      `json:"quorum,omitzero" jsonschema:"description=principals that must approve; system_level only,minimum=1,maximum=16"`
+	EscalateMS  int64    `json:"escalate_after_ms,omitzero" jsonschema:"description=until then admins of other principals are not asked; system_level only,minimum=1,maximum=2592000000"`
+}
+
+type approvalListIn struct {
+	Status string `json:"status,omitzero" jsonschema:"description=pending or resolved or expired or cancelled"`
+	Limit  int    `json:"limit,omitzero" jsonschema:"description=rows a page,minimum=1,maximum=1000"`
+	Cursor string `json:"cursor,omitzero" jsonschema:"description=next_cursor of the page before"`
+}
+
+type approvalIDIn struct {
+	ApprovalID string `json:"approval_id" jsonschema:"description=of the question"`
+}
+
+type approvalResolveIn struct {
+	ApprovalID string `json:"approval_id" jsonschema:"description=of the question"`
+	Resolution string `json:"resolution,omitzero" jsonschema:"description=one of its options"`
+	Approved   *bool  `json:"approved,omitzero" jsonschema:"description=instead of a resolution: approve or deny"`
+	Reason     string `json:"reason,omitzero" jsonschema:"description=of a denial,maxLength=16384"`
+}
+
+type approvalWaitIn struct {
+	ApprovalID string `json:"approval_id" jsonschema:"description=of the question"`
+	TimeoutMS  int64  `json:"timeout_ms,omitzero" jsonschema:"description=default 30 s,minimum=1,maximum=3600000"`
+}
+
+type approvalQuestionsIn struct {
+	Limit  int    `json:"limit,omitzero" jsonschema:"description=questions at most,minimum=1,maximum=1000"`
+	Cursor string `json:"cursor,omitzero" jsonschema:"description=next_cursor of the page before"`
+}
+
+type approvalAnswerIn struct {
+	RequestID   string   `json:"request_id" jsonschema:"description=of the question: its approval_id or the id of its message"`
+	Value       arcp.Raw `json:"value,omitzero" jsonschema:"description=of an input"`
+	ChoiceID    string   `json:"choice_id,omitzero" jsonschema:"description=of a choice or a gate"`
+	Grant       bool     `json:"grant,omitzero" jsonschema:"description=a permission is granted"`
+	Deny        bool     `json:"deny,omitzero" jsonschema:"description=a permission is denied"`
+	Resource    string   `json:"resource,omitzero" jsonschema:"description=narrower than the one that was asked for"`
+	Seconds     uint64   `json:"lease_seconds,omitzero" jsonschema:"description=of a permission; default what was asked for,minimum=1,maximum=3600"`
+	Reason      string   `json:"reason,omitzero" jsonschema:"description=of a denial,maxLength=16384"`
+	RespondedBy string   `json:"responded_by,omitzero" jsonschema:"description=who answers,maxLength=256"`
+}
+
+// approvalGateIn are the arguments of approval.gate.
+type approvalGateIn struct {
+	approvalRequestIn
+	ApprovalID  string         `json:"approval_id,omitzero" jsonschema:"description=set by the runtime"`
+	RequestedBy arcp.SessionID `json:"requested_by,omitzero" jsonschema:"description=set by the runtime"`
+}
+
+func (r *Runtime) registerApprovals() error {
+	return errors.Join(
+		builtinLike(r, tool.Capability{Name: "approval.request", SideEffect: tool.SideEffectWrite, Recovery: tool.RecoveryRerun,
+			Description: "asks for an approval"}, r.approvalRequest),
+		builtin(r, "approval.list", tool.SideEffectRead, "questions to people that the caller may know of, the oldest of each principal first", r.approvalList),
+		builtin(r, "approval.get", tool.SideEffectRead, "one question", r.approvalGet),
+		builtin(r, "approval.resolve", tool.SideEffectWrite, "resolves an approval", r.approvalResolve),
+		builtin(r, "approval.cancel", tool.SideEffectWrite, "withdraws an approval that the caller has asked for", r.approvalCancel),
+		builtinFor(r, "approval.wait", "waits until a question is settled", r.approvalWait),
+		builtin(r, "approval.questions", tool.SideEffectRead, "the pending questions that the caller may answer", r.approvalQuestions),
+		builtin(r, "approval.answer", tool.SideEffectWrite, "answers a question", r.approvalAnswer),
+		builtinFor(r, "approval.elevate", "holds a session's elevation; only the runtime calls it", r.elevateJob),
+		builtinFor(r, "approval.gate", "asks somebody with the role approver, and waits", r.approvalGate),
+	)
+}
+
+// caller is the session that a built-in tool is called by.
+func (r *Runtime) caller(job tool.Job) (approval.Who, error) {
+	c, ok := job.(engine.Caller)
+	if !ok {
+		return approval.Who{}, errNoCaller
+	}
+	if e, ok := r.members.find(c.Session()); ok && e.who.Session != "" {
+		return e.who, nil
+	}
+	return approval.Who{Principal: c.Principal(), Session: c.Session()}, nil
+}
+
+func (r *Runtime) approvalRequest(ctx context.Context, job tool.Job, in approvalRequestIn) (arcp.QuestionView, error) {
+	who, err := r.caller(job)
+	if err != nil {
+		return arcp.QuestionView{}, err
+	}
+	if err := in.check(); err != nil {
+		return arcp.QuestionView{}, err
+	}
+	if err := r.desk.room(who.Principal); err != nil {
+		return arcp.QuestionView{}, err
+	}
+	if in.System {
+		return r.systemApproval(ctx, job, &who, in)
+	}
+	now := time.Now().UTC().Truncate(time.Microsecond)
+	row := approval.Row{ID: approvalOf(job), Kind: approval.Owned, Principal: who.Principal, Session: who.Session, Status: approval.Pending,
+		AgentID: in.AgentID, Action: in.Action, Details: in.Details, Options: in.options(), CreatedAt: now, ExpiresAt: now.Add(in.expiry())}
+	raw, err := arcp.Marshal(row)
+	if err != nil {
+		return arcp.QuestionView{}, err
+	}
+	made := make(chan error, 1)
+	r.log.Append(&store.Write{Records: []store.Record{{Key: engine.RecordKey(&row), Value: raw}}}, func(res *store.Result) {
+		if res.Err == nil { // here, ahead of whoever settles it
+			r.desk.Asked(row, "")
+		}
+		made <- res.Err
+	})
+	switch err := <-made; {
+	case errors.Is(err, store.ErrConflict): // an earlier attempt has made it
+		row, _, err := r.question(ctx, &who, row.ID)
+		return view(&row, r.requestOf(&row)), err
+	case err != nil:
+		return arcp.QuestionView{}, r.storeFailed(err, "store approval")
+	}
+	return view(&row, ""), nil
+}
+
+// approvalOf is the id of the approval that a job asks for: another attempt asks
+// for the same one.
+func approvalOf(job tool.Job) string {
+	return engine.ApprovalPrefix + strings.TrimPrefix(string(job.ID()), arcp.JobPrefix)
+}
+
+func (in *approvalRequestIn) check() *arcp.Error {
+	switch {
+	case len(in.Details) > approval.MaxDetails:
+		return arcp.Errorf(arcp.CodeInvalidArgument, "details may have at most %d bytes", approval.MaxDetails)
+	case !in.System && (in.Quorum > 0 || in.EscalateMS > 0):
+		return arcp.Errorf(arcp.CodeInvalidArgument, "quorum and escalate_after_ms are for system_level approvals")
+	case in.System && len(in.Options) > 0:
+		return arcp.Errorf(arcp.CodeInvalidArgument, "a system_level approval has the options approve and deny")
+	}
+	return approval.CheckOptions(in.options())
+}
+
+func (in *approvalRequestIn) options() []arcp.Option {
+	if len(in.Options) == 0 {
+		return approval.ApproveOrDeny
+	}
+	list := make([]arcp.Option, len(in.Options))
+	for i, id := range in.Options {
+		list[i] = arcp.Option{ID: id, Label: id}
+	}
+	return list
+}
+
+func (in *approvalRequestIn) expiry() time.Duration {
+	if in.ExpiresInMS == 0 {
+		return approval.DefaultExpiry
+	}
+	return time.Duration(in.ExpiresInMS) * time.Millisecond
+}
+
+// systemApproval has a job of the runtime's own ask and wait: the question has a
+// log, and outlives who asked.
+func (r *Runtime) systemApproval(ctx context.Context, job tool.Job, who *approval.Who, in approvalRequestIn) (arcp.QuestionView, error) {
+	id := approvalOf(job)
+	changed, stop := r.desk.changed(id)
+	defer stop()
+	if row, _, err := r.question(ctx, who, id); !notFound(err) { // an earlier attempt has asked it
+		return view(&row, r.requestOf(&row)), err
+	}
+	args, err := arcp.Marshal(approvalGateIn{in, id, who.Session})
+	if err != nil {
+		return arcp.QuestionView{}, err
+	}
+	failed, existing := make(chan *arcp.Error, 1), make(chan arcp.JobID, 1)
+	r.submitOwn(who.Principal, "approval.gate", args, "gate/"+id, func(err *arcp.Error) { failed <- err }, func(gate arcp.JobID) { existing <- gate })
+	for waits := true; waits; {
+		select {
+		case <-changed:
+			waits = false
+		case gate := <-existing: // of an earlier attempt; it may have ended without a word
+			row, err := r.cfg.Store.Job(ctx, gate)
+			if err != nil {
+				return arcp.QuestionView{}, r.storeFailed(err, "read approval")
+			}
+			waits = !row.State.Terminal()
+		case err := <-failed:
+			return arcp.QuestionView{}, err
+		case <-ctx.Done():
+			return arcp.QuestionView{}, context.Cause(ctx)
+		}
+	}
+	row, _, err := r.question(ctx, who, id) // pending, or settled before anybody was told
+	if notFound(err) {
+		err = arcp.Errorf(arcp.CodeAborted, "the approval was not asked for: its job ended before")
+	}
+	return view(&row, r.requestOf(&row)), err
+}
+
+func notFound(err error) bool {
+	e, ok := errors.AsType[*arcp.Error](err)
+	return ok && e.Code == arcp.CodeNotFound
+}
+
+// submitOwn submits a job of the runtime's own, which belongs to no session, unless
+// there is one with the key, which existing is told; refused is told why if there
+// is none. Neither must block.
+func (r *Runtime) submitOwn(principal, name string, args arcp.Raw, key string, refused func(*arcp.Error), existing func(arcp.JobID)) {
+	r.engine.Submit(engine.Submit{Envelope: &arcp.Envelope{ID: arcp.NewMessageID(), Priority: arcp.PriorityNormal, IdempotencyKey: key},
+		Payload: &arcp.ToolInvokePayload{Tool: name, Arguments: args}, Principal: principal, Answers: refusals(refused), Existing: existing})
+}
+
+// refusals takes the refusal of a submit or a cancel.
+type refusals func(*arcp.Error)
+
+func (f refusals) Answer(answer any) bool { return f.Post(answer) }
+
+func (f refusals) Post(answer any) bool {
+	env, ok := answer.(arcp.Envelope)
+	if !ok {
+		return true
+	}
+	if err, bad := arcp.DecodePayload[arcp.Error](&env); bad == nil && err.Code != "" {
+		f(&err)
+	}
+	return true
+}
+
+// approvalGate asks and waits. Who asks for it never gives it.
+func (r *Runtime) approvalGate(ctx context.Context, job tool.Job, in approvalGateIn) (arcp.OutcomeView, error) {
+	gates, ok := job.(engine.Gates)
+	if !ok {
+		return arcp.OutcomeView{}, errNoCaller
+	}
+	if gates.Session() == "" {
+		defer r.desk.wake(in.ApprovalID) // who has asked for it would wait in vain if it is not asked, or settled before it is
+	}
+	in.System = true
+	if err := in.check(); err != nil {
+		return arcp.OutcomeView{}, err
+	}
+	if job.Attempt() == 1 { // another one's question may be among those that are pending
+		if err := r.desk.room(gates.Principal()); err != nil {
+			return arcp.OutcomeView{}, err
+		}
+	}
+	row := approval.Row{System: true, AgentID: in.AgentID, Action: in.Action, Details: in.Details, Quorum: in.Quorum}
+	if caller := gates.Session(); caller == "" {
+		row.ID, row.Barred = in.ApprovalID, []arcp.SessionID{in.RequestedBy}
+	} else if in.ApprovalID != "" || in.RequestedBy != "" {
+		return arcp.OutcomeView{}, arcp.Errorf(arcp.CodeInvalidArgument, "approval_id and requested_by are set by the runtime")
+	}
+	if in.EscalateMS > 0 {
+		row.EscalateAt = time.Now().Add(time.Duration(in.EscalateMS) * time.Millisecond).UTC()
+	}
+	row, err := gates.Gate(ctx, row, in.expiry())
+	if err != nil {
+		return arcp.OutcomeView{}, err
+	}
+	return arcp.OutcomeView{Outcome: outcomeOf(&row), Approval: view(&row, "")}, nil
+}
+
+// outcomeOf is Approved only where somebody has said so: an option that is not
+// approve is none, whatever else it may mean, and neither is a default.
+func outcomeOf(q *approval.Row) arcp.Outcome {
+	switch {
+	case q.Status == approval.Cancelled:
+		return arcp.OutcomeCancelled
+	case q.Status != approval.Resolved || q.Resolution == approval.ByDefault && q.Kind == approval.Input:
+		return arcp.OutcomeTimedOut
+	}
+	approved := approval.Approve
+	switch q.Kind {
+	case approval.Permission:
+		approved = approval.Granted
+	case approval.Input:
+		approved = approval.Answered
+	}
+	if q.Resolution != approved {
+		return arcp.OutcomeDenied
+	}
+	return arcp.OutcomeApproved
+}
+
+func (r *Runtime) approvalList(ctx context.Context, job tool.Job, in approvalListIn) (page arcp.Page[arcp.QuestionView], err error) {
+	who, err := r.caller(job)
+	if err != nil {
+		return page, err
+	}
+	if err := oneOf("status", in.Status, arcp.QuestionStatuses); err != nil {
+		return page, err
+	}
+	prefix := engine.RecordPrefix(who.Principal)
+	if who.Admin || who.Sees != nil {
+		prefix = engine.RecordPrefix("")
+	}
+	bound := []byte("approvals\x00" + string(who.Session) + "\x00" + prefix + "\x00" + in.Status)
+	after, err := r.afterKey(in.Cursor, bound)
+	if err != nil {
+		return page, err
+	}
+	page.Items = []arcp.QuestionView{}
+	now, scanned, size, last, more := time.Now().UTC(), 0, 0, "", false
+	var bad error
+	err = r.cfg.Store.Records(ctx, prefix, after, func(rec store.Record) bool {
+		if len(page.Items) == cmp.Or(in.Limit, defaultPage) || scanned == maxScan || size >= maxPageBytes {
+			more = true
+			return false
+		}
+		scanned++
+		size += len(rec.Value)
+		last = rec.Key
+		var row approval.Row
+		if bad = arcp.Unmarshal(rec.Value, &row); bad != nil {
+			return false
+		}
+		row.Advance(now)
+		if row.Visible(&who) && (in.Status == "" || string(row.Status) == in.Status) {
+			page.Items = append(page.Items, preview(&who, &row, r.requestOf(&row)))
+		}
+		return true
+	})
+	if err = errors.Join(err, bad); err != nil {
+		return page, r.storeFailed(err, "list approvals")
+	}
+	if more {
+		page.NextCursor = r.sealKey(last, bound)
+	}
+	return page, nil
+}
+
+// requestOf is the id of the message of a question that is pending.
+func (r *Runtime) requestOf(q *approval.Row) arcp.MessageID {
+	if q.Status != approval.Pending {
+		return ""
+	}
+	a, _ := r.desk.find(q.ID)
+	return a.request
+}
+
+// question reads a question that somebody may know of, with the revision of its
+// record.
+func (r *Runtime) question(ctx context.Context, who *approval.Who, id string) (row approval.Row, rev uint64, err error) {
+	key := engine.RecordPrefix(who.Principal) + id
+	if a, ok := r.desk.find(id); ok {
+		key = engine.RecordKey(&a.row)
+	}
+	rec, err := r.cfg.Store.Get(ctx, key)
+	if err == nil && rec.Rev == 0 && (who.Admin || who.Sees != nil) {
+		rec, err = r.findRecord(ctx, who, id)
+	}
+	if err == nil && rec.Rev != 0 {
+		err = arcp.Unmarshal(rec.Value, &row)
+	}
+	switch {
+	case err != nil:
+		return row, 0, r.storeFailed(err, "read approval")
+	case rec.Rev == 0 || !row.Visible(who):
+		return row, 0, arcp.Errorf(arcp.CodeNotFound, "no such question: %s", id)
+	}
+	row.Advance(time.Now().UTC())
+	return row, rec.Rev, nil
+}
+
+// findRecord looks for a question of anybody whose questions are to be seen. It
+// looks once a principal, however many there are of each.
+func (r *Runtime) findRecord(ctx context.Context, who *approval.Who, id string) (store.Record, error) {
+	all, after := engine.RecordPrefix(""), ""
+	for {
+		first := ""
+		err := r.cfg.Store.Records(ctx, all, after, func(rec store.Record) bool {
+			first = rec.Key
+			return false
+		})
+		if err != nil || first == "" {
+			return store.Record{}, err
+		}
+		own := first[:strings.LastIndexByte(first, '/')+1]
+		after = own + "\xff" // behind all of this principal
+		if principal, err := url.PathUnescape(own[len(all) : len(own)-1]); err != nil || !who.Admin && !who.Sees(principal) {
+			continue
+		}
+		if rec, err := r.cfg.Store.Get(ctx, own+id); err != nil || rec.Rev != 0 {
+			return rec, err
+		}
+	}
+}
+
+func (r *Runtime) storeFailed(err error, what string) error {
+	r.cfg.Log.Error().Err(err).Msg(what)
+	return arcp.Errorf(arcp.CodeUnavailable, "the store cannot be used")
+}
+
+func (r *Runtime) approvalGet(ctx context.Context, job tool.Job, in approvalIDIn) (arcp.QuestionView, error) {
+	who, err := r.caller(job)
+	if err != nil {
+		return arcp.QuestionView{}, err
+	}
+	row, _, err := r.question(ctx, &who, in.ApprovalID)
+	return viewFor(&who, &row, r.requestOf(&row)), err
+}
+
+func (r *Runtime) approvalResolve(ctx context.Context, job tool.Job, in approvalResolveIn) (arcp.QuestionView, error) {
+	if (in.Approved == nil) == (in.Resolution == "") {
+		return arcp.QuestionView{}, arcp.Errorf(arcp.CodeInvalidArgument, "give either a resolution or approved")
+	}
+	if in.Approved != nil {
+		if in.Resolution = approval.Deny; *in.Approved {
+			in.Resolution = approval.Approve
+		}
+	}
+	who, err := r.caller(job)
+	if err != nil {
+		return arcp.QuestionView{}, err
+	}
+	row, _, err := r.question(ctx, &who, in.ApprovalID)
+	if err != nil {
+		return arcp.QuestionView{}, err
+	}
+	a := approval.Answer{Resolution: in.Resolution, Reason: in.Reason}
+	switch {
+	case row.Kind == approval.Input:
+		return arcp.QuestionView{}, arcp.Errorf(arcp.CodeInvalidArgument, "the question wants a value: use approval.answer")
+	case row.Kind == approval.Permission && in.Resolution == approval.Approve:
+		a = approval.Answer{Grant: granted(row.Permission, "", 0)}
+	case row.Kind == approval.Owned && row.Status == approval.Pending && who.Session != row.Session:
+		return r.resolveRequested(&who, &row, in.Resolution)
+	}
+	return r.settle(ctx, &who, &row, &a)
+}
+
+// granted is a permission as it was asked for, or narrower.
+func granted(asked *arcp.PermissionTerm, resource string, seconds uint64) *arcp.PermissionTerm {
+	const hour = 3600
+	g := *asked
+	g.Resource = cmp.Or(resource, g.Resource)
+	g.Seconds = cmp.Or(seconds, g.Seconds, hour)
+	return &g
+}
+
+// resolveRequested is what happens when another session than its owner resolves
+// an approval: the owner decides.
+func (r *Runtime) resolveRequested(who *approval.Who, row *approval.Row, resolution string) (arcp.QuestionView, error) {
+	if e, ok := r.members.find(row.Session); !ok || e.conn == nil {
+		return arcp.QuestionView{}, arcp.Errorf(arcp.CodeFailedPrecondition, "only session %s, which owns it, resolves this; it is not connected", row.Session)
+	}
+	r.audit("resolve_requested", who.Principal, who.Session).Str("target", row.ID).
+		Str("owner_session", string(row.Session)).Str("decision", "pending").Msg("audit")
+	if err := r.askOwner(who, row, resolution); err != nil {
+		return arcp.QuestionView{}, err
+	}
+	r.showResolveRequested(who, row, resolution)
+	return viewFor(who, row, ""), nil
+}
+
+// askOwner tells the session that owns an approval that another one wants it
+// resolved.
+func (r *Runtime) askOwner(who *approval.Who, row *approval.Row, resolution string) error {
+	data, err := arcp.Marshal(struct {
+		ApprovalID   string         `json:"approval_id"`
+		Resolution   string         `json:"resolution"`
+		SessionID    arcp.SessionID `json:"session_id,omitzero"` // that wants it
+		Principal    string         `json:"principal"`
+		OwnerSession arcp.SessionID `json:"owner_session_id"`
+	}{row.ID, resolution, sessionOf(who, row), who.Principal, row.Session})
+	if err != nil {
+		return err
+	}
+	r.tell(row.Session, "", arcp.EventEmit, arcp.EventEmitPayload{Name: "approval.resolve_requested", Data: data})
+	return nil
+}
+
+// sessionOf is somebody's session, if the principal of a question may know it.
+func sessionOf(w *approval.Who, q *approval.Row) arcp.SessionID {
+	if w.Principal != q.Principal {
+		return ""
+	}
+	return w.Session
+}
+
+// settle gives an answer to a job that asks, or to the row of an approval that
+// no job waits for.
+func (r *Runtime) settle(ctx context.Context, who *approval.Who, row *approval.Row, a *approval.Answer) (arcp.QuestionView, error) {
+	if row.Job == "" || row.Status != approval.Pending {
+		return r.settleOwned(ctx, who, row.ID, a)
+	}
+	type result struct {
+		row approval.Row
+		err *arcp.Error
+	}
+	done := make(chan result, 1)
+	r.engine.Respond(engine.Respond{Job: row.Job, ID: row.ID, Who: *who, Answer: *a, Done: func(row approval.Row, err *arcp.Error) {
+		done <- result{row, err}
+	}})
+	select {
+	case got := <-done:
+		r.auditAnswer(who, row, a, got.err)
+		if got.err != nil {
+			return arcp.QuestionView{}, got.err
+		}
+		return viewFor(who, &got.row, ""), nil
+	case <-ctx.Done():
+		return arcp.QuestionView{}, context.Cause(ctx)
+	}
+}
+
+// settleOwned answers an approval that no job waits for. Of two answers one
+// counts: the record has changed for the other.
+func (r *Runtime) settleOwned(ctx context.Context, who *approval.Who, id string, a *approval.Answer) (arcp.QuestionView, error) {
+	row, err := r.changeOwned(ctx, who, id, func(row *approval.Row) *arcp.Error { return row.Answer(time.Now().UTC(), who, a) })
+	refused, _ := errors.AsType[*arcp.Error](err)
+	r.auditAnswer(who, &row, a, refused)
+	return viewFor(who, &row, ""), err
+}
+
+// changeOwned changes the row of an approval that no job waits for.
+func (r *Runtime) changeOwned(ctx context.Context, who *approval.Who, id string, change func(*approval.Row) *arcp.Error) (approval.Row, error) {
+	for {
+		row, rev, err := r.question(ctx, who, id)
+		if err != nil {
+			return row, err
+		}
+		if err := change(&row); err != nil {
+			return row, err
+		}
+		raw, err := arcp.Marshal(row)
+		if err != nil {
+			return row, err
+		}
+		_, err = r.log.Commit(ctx, &store.Write{Records: []store.Record{{Key: engine.RecordKey(&row), Rev: rev, Value: raw}}})
+		switch {
+		case errors.Is(err, store.ErrConflict):
+			continue
+		case err != nil:
+			return row, r.storeFailed(err, "store approval")
+		}
+		if row.Status != approval.Pending {
+			r.desk.Settled(row)
+		}
+		return row, nil
+	}
+}
+
+func (r *Runtime) approvalCancel(ctx context.Context, job tool.Job, in approvalIDIn) (arcp.QuestionView, error) {
+	who, err := r.caller(job)
+	if err != nil {
+		return arcp.QuestionView{}, err
+	}
+	row, _, err := r.question(ctx, &who, in.ApprovalID)
+	if err != nil {
+		return arcp.QuestionView{}, err
+	}
+	mine := row.Session == who.Session || row.System && len(row.Barred) > 0 && row.Barred[0] == who.Session
+	switch {
+	case !mine && !(who.Admin && (row.System || row.Kind == approval.Owned)):
+		return arcp.QuestionView{}, arcp.Errorf(arcp.CodePermissionDenied, "only who has asked withdraws an approval")
+	case row.Status != approval.Pending:
+		return arcp.QuestionView{}, arcp.Errorf(arcp.CodeFailedPrecondition, "the approval is %s", row.Status)
+	case row.Job != "" && !row.System:
+		return arcp.QuestionView{}, arcp.Errorf(arcp.CodeFailedPrecondition, "job %s asks this: cancel the job", row.Job)
+	case row.Job == "":
+		row, err = r.changeOwned(ctx, &who, row.ID, func(row *approval.Row) *arcp.Error {
+			if !row.Cancel(time.Now().UTC(), "withdrawn") {
+				return arcp.Errorf(arcp.CodeFailedPrecondition, "the approval is %s", row.Status)
+			}
+			return nil
+		})
+		return viewFor(&who, &row, ""), err
+	}
+	return r.withdraw(ctx, &who, &row)
+}
+
+// withdraw ends the job that asks, which withdraws the question: its tool only
+// asks. It may be settled before.
+func (r *Runtime) withdraw(ctx context.Context, who *approval.Who, row *approval.Row) (arcp.QuestionView, error) {
+	refused := make(chan *arcp.Error, 1)
+	r.engine.Cancel(ctx, engine.Cancel{Job: row.Job, Principal: row.Principal, Session: row.Session, Reason: "withdrawn",
+		Answers: refusals(func(err *arcp.Error) { refused <- err })})
+	for {
+		changed, stop := r.desk.changed(row.ID)
+		now, _, err := r.question(ctx, who, row.ID)
+		switch {
+		case err != nil || now.Status == approval.Cancelled:
+			stop()
+			return viewFor(who, &now, ""), err
+		case now.Status != approval.Pending:
+			stop()
+			return arcp.QuestionView{}, arcp.Errorf(arcp.CodeFailedPrecondition, "the approval is %s", now.Status)
+		}
+		select {
+		case <-changed:
+			stop()
+		case err := <-refused:
+			stop()
+			return arcp.QuestionView{}, err
+		case <-ctx.Done():
+			stop()
+			return arcp.QuestionView{}, context.Cause(ctx)
+		}
+	}
+}
+
+func (r *Runtime) approvalWait(ctx context.Context, job tool.Job, in approvalWaitIn) (arcp.OutcomeView, error) {
+	who, err := r.caller(job)
+	if err != nil {
+		return arcp.OutcomeView{}, err
+	}
+	timeout := defaultApprovalWait
+	if in.TimeoutMS > 0 {
+		timeout = min(time.Duration(in.TimeoutMS)*time.Millisecond, maxApprovalWait)
+	}
+	end := time.NewTimer(timeout)
+	defer end.Stop()
+	for {
+		changed, stop := r.desk.changed(in.ApprovalID)
+		row, _, err := r.question(ctx, &who, in.ApprovalID)
+		if err != nil || row.Status != approval.Pending {
+			stop()
+			return arcp.OutcomeView{Outcome: outcomeOf(&row), Approval: viewFor(&who, &row, "")}, err
+		}
+		select {
+		case <-changed:
+		case <-end.C:
+			stop()
+			return arcp.OutcomeView{Outcome: arcp.OutcomeTimedOut, Approval: viewFor(&who, &row, r.requestOf(&row))}, nil
+		case <-ctx.Done():
+			stop()
+			return arcp.OutcomeView{}, context.Cause(ctx)
+		}
+		stop()
+	}
+}
+
+func (r *Runtime) approvalQuestions(_ context.Context, job tool.Job, in approvalQuestionsIn) (page arcp.Page[arcp.QuestionView], err error) {
+	who, err := r.caller(job)
+	if err != nil {
+		return page, err
+	}
+	bound := []byte("questions\x00" + string(who.Session))
+	after, err := r.afterKey(in.Cursor, bound)
+	if err != nil {
+		return page, err
+	}
+	page.Items = []arcp.QuestionView{}
+	size, last := 0, ""
+	for _, a := range r.desk.visible(&who) { // by id
+		if a.row.ID <= after {
+			continue
+		}
+		if len(page.Items) == cmp.Or(in.Limit, defaultPage) || size >= maxPageBytes {
+			page.NextCursor = r.sealKey(last, bound)
+			break
+		}
+		last = a.row.ID
+		if a.row.MayAnswer(&who) == nil {
+			page.Items = append(page.Items, preview(&who, &a.row, a.request))
+			size += len(a.row.Action) + len(a.row.Schema)
+			for _, o := range a.row.Options {
+				size += len(o.ID) + len(o.Label)
+			}
+		}
+	}
+	return page, nil
+}
+
+func (r *Runtime) approvalAnswer(ctx context.Context, job tool.Job, in approvalAnswerIn) (arcp.QuestionView, error) {
+	who, err := r.caller(job)
+	if err != nil {
+		return arcp.QuestionView{}, err
+	}
+	id := in.RequestID
+	if a, ok := r.desk.find(id); ok {
+		id = a.row.ID
+	}
+	row, _, err := r.question(ctx, &who, id)
+	if err != nil {
+		return arcp.QuestionView{}, err
+	}
+	a, err := in.answer(&row)
+	if err != nil {
+		return arcp.QuestionView{}, err
+	}
+	return r.settle(ctx, &who, &row, a)
+}
+
+func (in *approvalAnswerIn) answer(q *approval.Row) (*approval.Answer, error) {
+	a := &approval.Answer{Reason: in.Reason, RespondedBy: in.RespondedBy}
+	switch q.Kind {
+	case approval.Input:
+		if len(in.Value) == 0 {
+			return nil, arcp.Errorf(arcp.CodeInvalidArgument, "the question wants a value")
+		}
+		a.Value = in.Value
+	case approval.Permission:
+		if in.Grant == in.Deny {
+			return nil, arcp.Errorf(arcp.CodeInvalidArgument, "the question wants either grant or deny")
+		}
+		if a.Resolution = approval.Deny; in.Grant {
+			a.Resolution, a.Grant = "", granted(q.Permission, in.Resource, in.Seconds)
+		}
+	default:
+		if in.ChoiceID == "" {
+			return nil, arcp.Errorf(arcp.CodeInvalidArgument, "the question wants a choice_id")
+		}
+		a.Resolution = in.ChoiceID
+	}
+	return a, nil
+}
+
+// loadApprovals takes over the approvals that no job waits for.
+func (r *Runtime) loadApprovals(ctx context.Context) error {
+	return r.cfg.Store.Records(ctx, engine.RecordPrefix(""), "", func(rec store.Record) bool {
+		var row approval.Row
+		if err := arcp.Unmarshal(rec.Value, &row); err != nil {
+			r.cfg.Log.Error().Err(err).Str("record", rec.Key).Msg("an approval cannot be read and is left out")
+			return true
+		}
+		if row.Job == "" && row.Status == approval.Pending {
+			r.desk.Asked(row, "")
+		}
+		return true
+	})
+}
+
+// endOwned withdraws what a session that has ended for good had asked, and
+// expires what nobody has resolved in time.
+func (r *Runtime) endOwned(ctx context.Context, now time.Time) {
+	for _, q := range r.desk.owned() {
+		_, lives := r.members.find(q.session)
+		if lives && now.Before(q.expires) {
+			continue
+		}
+		who := approval.Who{Principal: q.principal, Session: q.session}
+		_, err := r.changeOwned(ctx, &who, q.id, func(row *approval.Row) *arcp.Error {
+			if row.Status == approval.Pending {
+				row.Cancel(now.UTC(), "its session has ended")
+			}
+			return nil
+		})
+		if err != nil && ctx.Err() == nil {
+			r.cfg.Log.Error().Err(err).Str("approval_id", q.id).Msg("end an approval")
+		}
+	}
+}

@@ -1,0 +1,160 @@
+package runtime
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/credential"
+	"github.com/arcpd/arcpd/runtime/engine"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+type credentialsIn struct {
+	Limit int `json:"limit,omitzero" jsonschema:"description=rows at most,minimum=1,maximum=1000"`
+}
+
+// credentialRow is what jobs.credentials says of what a provisioner has issued to
+// a job and not revoked (SPEC.md §7.3). It has no values.
+type credentialRow struct {
+	JobID         arcp.JobID       `json:"job_id"`
+	Provisioner   string           `json:"provisioner"`
+	Generation    int              `json:"generation"`
+	Principal     string           `json:"principal"`
+	Agent         string           `json:"agent"`
+	State         credential.State `json:"state"`
+	CreatedAt     time.Time        `json:"created_at"`
+	CredentialIDs []string         `json:"credential_ids,omitempty"`
+	Failed        int              `json:"failed,omitzero"` // attempts to revoke
+	NextAt        time.Time        `json:"next_at,omitzero"`
+	Error         string           `json:"error,omitzero"` // of the last attempt
+}
+
+type credentialsPage struct {
+	Items []credentialRow `json:"items"`
+}
+
+type credentialForgetIn struct {
+	JobID       arcp.JobID `json:"job_id" jsonschema:"description=whose credentials were revoked by hand"`
+	Provisioner string     `json:"provisioner" jsonschema:"description=that had issued them"`
+}
+
+type credentialForgotten struct {
+	Forgotten bool `json:"forgotten"`
+}
+
+type credentialRotateIn struct {
+	JobID       arcp.JobID `json:"job_id" jsonschema:"description=whose credentials are replaced"`
+	Provisioner string     `json:"provisioner,omitzero" jsonschema:"description=whose credentials; absent: of all that the job has some from"`
+}
+
+type credentialsRotated struct {
+	Rotated []credentialRotated `json:"rotated"`
+}
+
+type credentialRotated struct {
+	Provisioner   string   `json:"provisioner"`
+	CredentialIDs []string `json:"credential_ids"`
+}
+
+// rotateTimeout is after how long an admin is not told any more what has come of
+// it. A provisioner has half a minute.
+const rotateTimeout = 2 * time.Minute
+
+func (r *Runtime) registerCredentials() error {
+	return errors.Join(
+		builtin(r, "jobs.credentials", tool.SideEffectRead, "credentials that were issued to jobs and are not revoked; for the role admin", r.credentialsList),
+		builtin(r, "jobs.forget_credentials", tool.SideEffectWrite, "forgets credentials that were revoked by hand; for the role admin", r.credentialsForget),
+		builtinLike(r, tool.Capability{Name: "jobs.rotate_credentials", SideEffect: tool.SideEffectWrite, Limits: tool.Limits{Timeout: rotateTimeout},
+			Description: "gives a job that goes on new credentials; for the role admin"}, r.credentialsRotate),
+	)
+}
+
+// keeper is the vault, for an admin.
+func (r *Runtime) keeper(job tool.Job) (*credential.Vault, error) {
+	who, err := r.caller(job)
+	switch {
+	case err != nil:
+		return nil, err
+	case !who.Admin:
+		return nil, arcp.Errorf(arcp.CodePermissionDenied, "this needs the role admin")
+	case r.vault == nil:
+		return nil, arcp.Errorf(arcp.CodeFailedPrecondition, "there are no provisioners")
+	}
+	return r.vault, nil
+}
+
+func (r *Runtime) credentialsList(ctx context.Context, job tool.Job, in credentialsIn) (page credentialsPage, err error) {
+	vault, err := r.keeper(job)
+	if err != nil {
+		return page, err
+	}
+	page.Items = []credentialRow{}
+	err = vault.List(ctx, func(e credential.Entry) bool {
+		row := credentialRow{JobID: e.Job, Provisioner: e.Provisioner, Generation: e.Generation, Principal: e.Principal, Agent: e.Agent, State: e.State,
+			CreatedAt: e.CreatedAt.UTC(), Failed: e.Failed, NextAt: e.NextAt, Error: e.Error}
+		for _, ref := range e.Refs {
+			row.CredentialIDs = append(row.CredentialIDs, ref.ID)
+		}
+		page.Items = append(page.Items, row)
+		return len(page.Items) < cmp.Or(in.Limit, defaultPage)
+	})
+	if err != nil {
+		return page, r.storeFailed(err, "list credentials")
+	}
+	return page, nil
+}
+
+func (r *Runtime) credentialsForget(ctx context.Context, job tool.Job, in credentialForgetIn) (credentialForgotten, error) {
+	vault, err := r.keeper(job)
+	if err != nil {
+		return credentialForgotten{}, err
+	}
+	r.auditKeeper("forget_credentials", job, in.JobID, in.Provisioner)
+	switch err := vault.Forget(ctx, in.JobID, in.Provisioner); {
+	case errors.Is(err, store.ErrNotFound):
+		return credentialForgotten{}, arcp.Errorf(arcp.CodeNotFound, "job %s has no credentials of %s", in.JobID, in.Provisioner)
+	case errors.Is(err, credential.ErrHeld):
+		return credentialForgotten{}, arcp.Errorf(arcp.CodeFailedPrecondition, "%s", err)
+	case err != nil:
+		return credentialForgotten{}, r.storeFailed(err, "forget credentials")
+	}
+	return credentialForgotten{true}, nil
+}
+
+// auditKeeper records what an admin does with the credentials of a job.
+func (r *Runtime) auditKeeper(action string, job tool.Job, target arcp.JobID, provisioner string) {
+	actor := ""
+	if caller, ok := job.(engine.Caller); ok {
+		actor = caller.Principal()
+	}
+	r.audit(action, actor, "").Str("job_id", string(job.ID())).Str("target", string(target)).
+		Str("provisioner", provisioner).Str("decision", "allowed").Msg("audit")
+}
+
+func (r *Runtime) credentialsRotate(ctx context.Context, job tool.Job, in credentialRotateIn) (out credentialsRotated, err error) {
+	vault, err := r.keeper(job)
+	if err != nil {
+		return out, err
+	}
+	r.auditKeeper("rotate_credentials", job, in.JobID, in.Provisioner)
+	list, err := vault.Rotate(ctx, in.JobID, in.Provisioner)
+	for _, done := range list {
+		out.Rotated = append(out.Rotated, credentialRotated{done.Provisioner, done.IDs})
+	}
+	told, known := arcp.AsError(err)
+	switch {
+	case err == nil:
+		return out, nil
+	case errors.Is(err, store.ErrNotFound):
+		return out, arcp.Errorf(arcp.CodeNotFound, "job %s has no credentials, or none of the provisioner, or has ended", in.JobID)
+	case errors.Is(err, credential.ErrRotating), errors.Is(err, credential.ErrEnded):
+		return out, arcp.Errorf(arcp.CodeFailedPrecondition, "%s", err)
+	case known:
+		return out, told
+	}
+	return out, r.storeFailed(err, "rotate credentials")
+}

@@ -1,0 +1,306 @@
+package runtime
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/approval"
+	"github.com/arcpd/arcpd/runtime/engine"
+	"github.com/arcpd/arcpd/runtime/registry"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// The arguments of the tools registry.… (SPEC.md §7.6). What their schemas do not
+// say, because bytes are counted and not characters, the registry checks.
+type (
+	registerIn struct {
+		ResourceID  string   `json:"resource_id" jsonschema:"description=unique in the session,minLength=1,maxLength=256"`
+		Kind        string   `json:"kind" jsonschema:"description=for example sandbox or subagent,minLength=1,maxLength=64"`
+		DisplayName string   `json:"display_name,omitzero" jsonschema:"description=for people,maxLength=256"`
+		Status      string   `json:"status,omitzero" jsonschema:"description=active or completed or failed or released; default active"`
+		Metadata    arcp.Raw `json:"metadata,omitzero" jsonschema:"description=an object of at most 16 KiB; no secrets"`
+	}
+
+	resourceIn struct {
+		ResourceID string `json:"resource_id" jsonschema:"description=of the resource"`
+	}
+
+	resourceGetIn struct {
+		ResourceID string         `json:"resource_id" jsonschema:"description=of the resource"`
+		SessionID  arcp.SessionID `json:"session_id,omitzero" jsonschema:"description=whose resource; default the calling session"`
+	}
+
+	resourceStatusIn struct {
+		ResourceID string `json:"resource_id" jsonschema:"description=of the resource"`
+		Status     string `json:"status" jsonschema:"description=active or completed or failed or released"`
+	}
+
+	resourceListIn struct {
+		SessionID arcp.SessionID `json:"session_id,omitzero" jsonschema:"description=whose resources; default the calling session"`
+		Kind      string         `json:"kind,omitzero" jsonschema:"description=exactly"`
+		Status    string         `json:"status,omitzero" jsonschema:"description=active or completed or failed or released"`
+		Limit     int            `json:"limit,omitzero" jsonschema:"description=resources a page,minimum=1,maximum=1000"`
+		Cursor    string         `json:"cursor,omitzero" jsonschema:"description=next_cursor of the page before"`
+	}
+
+	leaseIn struct {
+		Provider    string   `json:"provider" jsonschema:"description=who has the thing,minLength=1,maxLength=64"`
+		Type        string   `json:"resource_type" jsonschema:"description=what it is,minLength=1,maxLength=64"`
+		ExternalID  string   `json:"external_id" jsonschema:"description=which it is,minLength=1,maxLength=1024"`
+		Seconds     int64    `json:"lease_duration_seconds" jsonschema:"description=after which it is cleaned up unless it is touched,minimum=0,maximum=2592000"`
+		DisplayName string   `json:"display_name,omitzero" jsonschema:"description=for people,maxLength=256"`
+		Metadata    arcp.Raw `json:"metadata,omitzero" jsonschema:"description=an object of at most 16 KiB; no secrets"`
+		CleanupTool string   `json:"cleanup_tool,omitzero" jsonschema:"description=called with provider and resource_type and external_id and attempt where the runtime has no handler,maxLength=256"`
+	}
+
+	leaseIDIn struct {
+		LeaseID arcp.LeaseID `json:"lease_id" jsonschema:"description=of the lease"`
+	}
+
+	leaseListIn struct {
+		State  string `json:"state,omitzero" jsonschema:"description=active or cleaning or released or cleanup_failed"`
+		Limit  int    `json:"limit,omitzero" jsonschema:"description=leases a page,minimum=1,maximum=1000"`
+		Cursor string `json:"cursor,omitzero" jsonschema:"description=next_cursor of the page before"`
+	}
+
+	reapIn struct {
+		DryRun bool `json:"dry_run,omitzero" jsonschema:"description=say what would be cleaned up and do nothing"`
+	}
+)
+
+type deregistered struct {
+	Removed bool `json:"removed"`
+}
+
+func viewLease(l *registry.Lease) arcp.ResourceLeaseView {
+	return arcp.ResourceLeaseView{LeaseID: l.ID, Principal: l.Principal, SessionID: l.Session, Provider: l.Provider, Type: l.Type, ExternalID: l.ExternalID,
+		DisplayName: l.DisplayName, Metadata: l.Metadata, CleanupTool: l.CleanupTool, State: l.State, Seconds: l.Seconds, CreatedAt: l.CreatedAt,
+		TouchedAt: l.TouchedAt, ExpiresAt: l.ExpiresAt, CleanupStartedAt: l.CleanupStartedAt, CleanupAttempts: l.CleanupAttempts,
+		LastError: l.LastError, ReleasedAt: l.ReleasedAt}
+}
+
+func (r *Runtime) registerRegistry() error {
+	const read, write = tool.SideEffectRead, tool.SideEffectWrite
+	return errors.Join(
+		builtin(r, "registry.register", write, "enters a resource of the calling session, or replaces it", r.registryRegister),
+		builtin(r, "registry.update_status", write, "changes the status of a resource", r.registryStatus),
+		builtin(r, "registry.get", read, "one resource", r.registryGet),
+		builtin(r, "registry.list", read, "the resources of a session, the newest first", r.registryList),
+		builtin(r, "registry.deregister", write, "removes a resource from the registry", r.registryDeregister),
+		builtin(r, "registry.lease", write, "takes a lease on something outside, or refreshes it", r.registryLease),
+		builtin(r, "registry.touch", write, "has a lease last for its whole duration again", r.registryTouch),
+		builtin(r, "registry.release", write, "ends a lease: there is nothing to clean up", r.registryRelease),
+		builtin(r, "registry.leases", read, "the caller's leases, the newest first; an admin sees everybody's", r.registryLeases),
+		builtinFor(r, "registry.reap", "cleans up what the caller's leases that are over are on; an admin's call, everybody's", r.registryReap),
+	)
+}
+
+// sessionFor is the session that somebody names, if they may know of it.
+func (r *Runtime) sessionFor(who *approval.Who, named arcp.SessionID) (arcp.SessionID, error) {
+	if named == "" || named == who.Session {
+		return who.Session, nil
+	}
+	if e, ok := r.members.find(named); ok && (who.Admin || e.principal == who.Principal) {
+		return named, nil
+	}
+	return "", arcp.Errorf(arcp.CodeNotFound, "no such session: %s", named)
+}
+
+func (r *Runtime) registryRegister(ctx context.Context, job tool.Job, in registerIn) (registry.Entry, error) {
+	who, err := r.caller(job)
+	if err != nil {
+		return registry.Entry{}, err
+	}
+	e, err := r.resources.book.Register(ctx, time.Now(), registry.Entry{ResourceID: in.ResourceID, Session: who.Session, Principal: who.Principal,
+		Kind: in.Kind, DisplayName: in.DisplayName, Status: registry.Status(in.Status), Metadata: in.Metadata})
+	return e, r.resources.answer(err, "register a resource")
+}
+
+func (r *Runtime) registryStatus(ctx context.Context, job tool.Job, in resourceStatusIn) (registry.Entry, error) {
+	who, err := r.caller(job)
+	if err != nil {
+		return registry.Entry{}, err
+	}
+	e, err := r.resources.book.UpdateStatus(ctx, time.Now(), who.Session, in.ResourceID, registry.Status(in.Status))
+	return e, r.resources.answer(err, "change a resource")
+}
+
+func (r *Runtime) registryGet(ctx context.Context, job tool.Job, in resourceGetIn) (registry.Entry, error) {
+	who, err := r.caller(job)
+	if err != nil {
+		return registry.Entry{}, err
+	}
+	session, err := r.sessionFor(&who, in.SessionID)
+	if err != nil {
+		return registry.Entry{}, err
+	}
+	e, err := r.resources.book.Entry(ctx, session, in.ResourceID)
+	return e, r.resources.answer(err, "read a resource")
+}
+
+func (r *Runtime) registryDeregister(ctx context.Context, job tool.Job, in resourceIn) (deregistered, error) {
+	who, err := r.caller(job)
+	if err != nil {
+		return deregistered{}, err
+	}
+	removed, err := r.resources.book.Deregister(ctx, who.Session, in.ResourceID)
+	return deregistered{removed}, r.resources.answer(err, "deregister a resource")
+}
+
+func (r *Runtime) registryList(ctx context.Context, job tool.Job, in resourceListIn) (page arcp.Page[registry.Entry], err error) {
+	who, err := r.caller(job)
+	if err != nil {
+		return page, err
+	}
+	if err := oneOf("status", in.Status, registry.Statuses); err != nil {
+		return page, err
+	}
+	session, err := r.sessionFor(&who, in.SessionID)
+	if err != nil {
+		return page, err
+	}
+	bound := []byte("resources\x00" + string(session) + "\x00" + in.Status + "\x00" + in.Kind)
+	var after *registry.Place
+	if in.Cursor != "" {
+		at, id, ok := r.openCursor(in.Cursor, bound)
+		if !ok {
+			return page, errCursor()
+		}
+		after = &registry.Place{CreatedAt: at, ResourceID: string(id)}
+	}
+	list, more, err := r.resources.book.Entries(ctx, session, in.Kind, registry.Status(in.Status), after, cmp.Or(in.Limit, defaultPage), maxPageBytes)
+	if err != nil {
+		return page, r.resources.answer(err, "list resources")
+	}
+	page.Items = append([]registry.Entry{}, list...)
+	if more {
+		last := list[len(list)-1]
+		page.NextCursor = r.sealCursor(last.CreatedAt, arcp.JobID(last.ResourceID), bound)
+	}
+	return page, nil
+}
+
+func (r *Runtime) registryLease(ctx context.Context, job tool.Job, in leaseIn) (arcp.ResourceLeaseView, error) {
+	t, ok := job.(engine.Tenancy)
+	if !ok {
+		return arcp.ResourceLeaseView{}, errNoCaller
+	}
+	l, err := r.resources.take(ctx, t.Tenant(), registry.Ask{Identity: registry.Identity{Provider: in.Provider, Type: in.Type, ExternalID: in.ExternalID},
+		Seconds: in.Seconds, DisplayName: in.DisplayName, Metadata: in.Metadata, CleanupTool: in.CleanupTool}, true)
+	return viewLease(&l), err
+}
+
+// leaseOwner is in whose name somebody changes a lease: their own or, as an admin,
+// that of who has it.
+func (r *Runtime) leaseOwner(ctx context.Context, who *approval.Who, id arcp.LeaseID) (string, error) {
+	if !who.Admin {
+		return who.Principal, nil
+	}
+	l, err := r.resources.book.Find(ctx, id)
+	if err == nil && l.Principal != who.Principal {
+		r.audit("lease", who.Principal, who.Session).Str("target", string(id)).Str("owner", l.Principal).Str("decision", "allowed").Msg("audit")
+	}
+	return l.Principal, r.resources.answer(err, "find a lease")
+}
+
+func (r *Runtime) registryTouch(ctx context.Context, job tool.Job, in leaseIDIn) (arcp.ResourceLeaseView, error) {
+	return r.changeLease(ctx, job, in.LeaseID, r.resources.book.Touch)
+}
+
+func (r *Runtime) registryRelease(ctx context.Context, job tool.Job, in leaseIDIn) (arcp.ResourceLeaseView, error) {
+	return r.changeLease(ctx, job, in.LeaseID, r.resources.book.Release)
+}
+
+func (r *Runtime) changeLease(ctx context.Context, job tool.Job, id arcp.LeaseID,
+	change func(context.Context, time.Time, string, arcp.LeaseID) (registry.Lease, error)) (arcp.ResourceLeaseView, error) {
+	who, err := r.caller(job)
+	if err != nil {
+		return arcp.ResourceLeaseView{}, err
+	}
+	owner, err := r.leaseOwner(ctx, &who, id)
+	if err != nil {
+		return arcp.ResourceLeaseView{}, err
+	}
+	l, err := change(ctx, time.Now(), owner, id)
+	return viewLease(&l), r.resources.answer(err, "change a lease")
+}
+
+func (r *Runtime) registryLeases(ctx context.Context, job tool.Job, in leaseListIn) (page arcp.Page[arcp.ResourceLeaseView], err error) {
+	who, err := r.caller(job)
+	if err != nil {
+		return page, err
+	}
+	if err := oneOf("state", in.State, arcp.ResourceLeaseStates); err != nil {
+		return page, err
+	}
+	of := r.reach(&who)
+	bound := []byte("leases\x00" + of + "\x00" + in.State)
+	after, err := r.afterKey(in.Cursor, bound)
+	if err != nil {
+		return page, err
+	}
+	page.Items = []arcp.ResourceLeaseView{}
+	scanned, size, last := 0, 0, ""
+	err = r.resources.book.Leases(ctx, of, after, func(key string, l *registry.Lease) bool {
+		if len(page.Items) == cmp.Or(in.Limit, defaultPage) || scanned == maxScan || size >= maxPageBytes {
+			page.NextCursor = r.sealKey(last, bound)
+			return false
+		}
+		scanned, last = scanned+1, key
+		if in.State == "" || string(l.State) == in.State {
+			page.Items = append(page.Items, viewLease(l))
+			size += len(l.Metadata) + len(l.ExternalID)
+		}
+		return true
+	})
+	return page, r.resources.answer(err, "list leases")
+}
+
+// reach is whose leases somebody sees and reaps: their own, an admin everybody's.
+func (r *Runtime) reach(who *approval.Who) string {
+	if who.Admin {
+		return ""
+	}
+	return who.Principal
+}
+
+func (r *Runtime) registryReap(ctx context.Context, job tool.Job, in reapIn) (arcp.ReapReport, error) {
+	who, err := r.caller(job)
+	if err != nil {
+		return arcp.ReapReport{}, err
+	}
+	leave, err := r.resources.reapTurn(ctx, who.Principal)
+	if err != nil {
+		return arcp.ReapReport{}, err
+	}
+	defer leave()
+	of := r.reach(&who)
+	if in.DryRun {
+		rep, err := r.resources.scanner.Scan(ctx, registry.Request{Principal: of, DryRun: true})
+		all := arcp.ReapReport{DryRun: true, More: rep.More}
+		for i := range rep.Due {
+			all.Due = append(all.Due, viewLease(&rep.Due[i]))
+		}
+		return all, r.resources.answer(err, "look for leases that are over")
+	}
+	if of == "" {
+		r.audit("reap", who.Principal, who.Session).Str("target", "everybody").Str("decision", "allowed").Msg("audit")
+	}
+	return r.reapAll(ctx, of)
+}
+
+func (r *Runtime) reapAll(ctx context.Context, of string) (all arcp.ReapReport, err error) {
+	for {
+		rep, err := r.resources.scanner.Scan(ctx, registry.Request{Principal: of})
+		all.Claimed += rep.Claimed
+		all.Released += rep.Released
+		all.Failed += rep.Failed
+		all.Skipped += rep.Skipped
+		if err != nil || !rep.More || rep.Claimed+rep.Skipped == 0 {
+			return all, r.resources.answer(err, "clean up leased resources")
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package runtime
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/engine"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// sessionsListIn are the arguments of sessions.list.
+type sessionsListIn struct {
+	Limit  int    `json:"limit,omitzero" jsonschema:"description=sessions a page,minimum=1,maximum=1000"`
+	Cursor string `json:"cursor,omitzero" jsonschema:"description=next_cursor of the page before"`
+}
+
+// sessionsEvictIn are the arguments of sessions.evict.
+type sessionsEvictIn struct {
+	SessionID string `json:"session_id" jsonschema:"description=the session whose connection is ended"`
+	Forget    bool   `json:"forget,omitzero" jsonschema:"description=end the session as well: it cannot be resumed"`
+	Reason    string `json:"reason,omitzero" jsonschema:"description=told to its client,maxLength=256"`
+}
+
+type sessionsEvicted struct {
+	Evicted bool `json:"evicted"`
+}
+
+var errNoCaller = errors.New("a built-in tool needs a caller")
+
+// authority is whose sessions a job's caller may see and end: its own, an
+// admin's everybody's.
+func (r *Runtime) authority(job tool.Job) (principal string, err error) {
+	caller, ok := job.(engine.Caller)
+	if !ok {
+		return "", errNoCaller
+	}
+	if e, ok := r.members.find(caller.Session()); ok && e.who.Admin {
+		return "", nil
+	}
+	return caller.Principal(), nil
+}
+
+func (r *Runtime) sessionsList(ctx context.Context, job tool.Job, in sessionsListIn) (page arcp.Page[arcp.SessionView], err error) {
+	principal, err := r.authority(job)
+	if err != nil {
+		return page, err
+	}
+	list := r.members.of(principal)
+	slices.SortFunc(list, compareMembers)
+	bound := []byte("sessions\x00" + principal)
+	if in.Cursor != "" {
+		at, id, ok := r.openCursor(in.Cursor, bound)
+		if !ok {
+			return page, errCursor()
+		}
+		from := member{id: arcp.SessionID(id), created: at}
+		i, found := slices.BinarySearchFunc(list, from, compareMembers)
+		if found {
+			i++
+		}
+		list = list[i:]
+	}
+	limit := cmp.Or(in.Limit, defaultPage)
+	page.Items = []arcp.SessionView{}
+	for i := range list {
+		if len(page.Items) == limit {
+			last := list[i-1]
+			page.NextCursor = r.sealCursor(last.created, arcp.JobID(last.id), bound)
+			break
+		}
+		d, err := r.describe(ctx, &list[i])
+		if errors.Is(err, store.ErrNotFound) {
+			continue // it has ended, or is being made
+		}
+		if err != nil {
+			return page, err
+		}
+		page.Items = append(page.Items, d)
+	}
+	return page, nil
+}
+
+func compareMembers(a, b member) int {
+	return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.id, b.id))
+}
+
+func (r *Runtime) describe(ctx context.Context, e *member) (arcp.SessionView, error) {
+	row, err := r.cfg.Store.Session(ctx, e.id)
+	if err != nil {
+		return arcp.SessionView{}, err
+	}
+	d := arcp.SessionView{SessionID: e.id, Principal: e.principal, State: arcp.SessionConnected, CreatedAt: e.created.UTC(),
+		LastEventSeq: row.LastSeq, AckedSeq: row.TrimmedTo, ClientKind: row.ClientKind}
+	if e.conn == nil {
+		d.State, d.DetachedAt = arcp.SessionDetached, e.since.UTC()
+		return d, nil
+	}
+	info := e.conn.tc.Info()
+	d.Transport, d.Remote = info.Kind, info.RemoteAddr
+	return d, nil
+}
+
+func (r *Runtime) sessionsEvict(ctx context.Context, job tool.Job, in sessionsEvictIn) (sessionsEvicted, error) {
+	principal, err := r.authority(job)
+	if err != nil {
+		return sessionsEvicted{}, err
+	}
+	id := arcp.SessionID(in.SessionID)
+	e, ok := r.members.find(id)
+	if !ok || principal != "" && e.principal != principal {
+		return sessionsEvicted{}, arcp.Errorf(arcp.CodeNotFound, "no such session: %s", in.SessionID)
+	}
+	who, err := r.caller(job)
+	if err != nil {
+		return sessionsEvicted{}, err
+	}
+	r.audit("evict", who.Principal, who.Session).Str("job_id", string(job.ID())).Str("target", in.SessionID).
+		Str("owner", e.principal).Str("decision", "allowed").Msg("audit")
+	return sessionsEvicted{r.evict(eviction{id, "evicted", cmp.Or(in.Reason, "evicted"), in.Forget})}, nil
+}

@@ -1,0 +1,70 @@
+package credential
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// maxAnswer bounds what a gateway or a program may answer.
+const maxAnswer = 64 << 10
+
+// question is what a gateway or a program is asked.
+type question struct {
+	Op         string     `json:"op,omitzero"` // issue or revoke; not for a gateway
+	JobID      arcp.JobID `json:"job_id"`
+	Principal  string     `json:"principal,omitzero"`
+	Agent      string     `json:"agent,omitzero"`
+	Lease      arcp.Raw   `json:"lease,omitzero"`
+	ExpiresAt  time.Time  `json:"expires_at,omitzero"`
+	Budget     arcp.Raw   `json:"budget,omitzero"`
+	TraceID    string     `json:"trace_id,omitzero"`
+	Generation int        `json:"generation,omitzero"`
+	ID         string     `json:"id,omitzero"`     // of a credential to revoke
+	Handle     string     `json:"handle,omitzero"` // of a credential to revoke; absent: all of the job
+}
+
+func ask(op string, r *Request) ([]byte, error) {
+	return arcp.Marshal(question{Op: op, JobID: r.Job, Principal: r.Principal, Agent: r.Agent, Lease: r.Lease, ExpiresAt: r.ExpiresAt,
+		Budget: r.Budget, TraceID: r.TraceID, Generation: r.Generation})
+}
+
+// answer is what it says.
+type answer struct {
+	Credentials []struct {
+		ID          string    `json:"id"`
+		Scheme      string    `json:"scheme"`
+		Value       string    `json:"value"`
+		Endpoint    string    `json:"endpoint"`
+		Profile     string    `json:"profile"`
+		Constraints arcp.Raw  `json:"constraints"`
+		ExpiresAt   time.Time `json:"expires_at"`
+		Handle      string    `json:"handle"`
+	} `json:"credentials"`
+}
+
+var errAnswer = arcp.Errorf(arcp.CodeInternal, "the credential provisioner gave an answer that cannot be read")
+
+// readAnswer never repeats what it reads: neither does an error it gives.
+func readAnswer(data []byte, r *Request, endpoint, profile string) ([]Credential, error) {
+	var a answer
+	if err := arcp.Unmarshal(data, &a); err != nil {
+		return nil, fmt.Errorf("%w: it is not the JSON that was asked for", errAnswer)
+	}
+	list := make([]Credential, len(a.Credentials))
+	for i, c := range a.Credentials {
+		if c.Handle == "" {
+			return nil, fmt.Errorf("%w: credential %d has no handle to revoke it by", errAnswer, i+1)
+		}
+		list[i] = Credential{ID: c.ID, Scheme: c.Scheme, Value: Secret(c.Value), Endpoint: c.Endpoint, Profile: c.Profile,
+			Constraints: c.Constraints, ExpiresAt: c.ExpiresAt, Upstream: c.Handle}
+		if c.Endpoint == "" {
+			list[i].Endpoint = endpoint
+		}
+		if c.Profile == "" {
+			list[i].Profile = profile
+		}
+	}
+	return list, nil
+}

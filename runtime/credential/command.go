@@ -1,0 +1,122 @@
+package credential
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// termGrace is how long a program that is told to end may take.
+const termGrace = 2 * time.Second
+
+// exitRefused is the status of a program that refuses and has issued nothing:
+// EX_NOPERM of sysexits.
+const exitRefused = 77
+
+// Command asks a program. It gets the request as JSON on stdin, with op issue or
+// revoke, and answers on stdout; for revoke its exit status is the answer. It
+// runs in a process group of its own, which does not outlive the call, with an
+// environment of PATH and LANG. What it writes to stderr is not kept: there may
+// be a secret in it.
+type Command struct {
+	argv              []string
+	endpoint, profile string
+}
+
+// NewCommand makes one of a program, an absolute path, and its arguments.
+func NewCommand(argv []string, endpoint, profile string) *Command {
+	return &Command{argv: slices.Clone(argv), endpoint: endpoint, profile: profile}
+}
+
+// Issue runs the program for a job.
+func (c *Command) Issue(ctx context.Context, r Request) ([]Credential, error) {
+	in, err := ask("issue", &r)
+	if err != nil {
+		return nil, refuse(arcp.Errorf(arcp.CodeInternal, "the credential request cannot be encoded"))
+	}
+	out, err := c.run(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	return readAnswer(out, &r, c.endpoint, c.profile)
+}
+
+// Revoke runs the program for a credential.
+func (c *Command) Revoke(ctx context.Context, ref Ref) error {
+	in, err := arcp.Marshal(question{Op: "revoke", JobID: ref.Job, ID: ref.ID, Handle: ref.Upstream, Generation: ref.Generation})
+	if err != nil {
+		return err
+	}
+	_, err = c.run(ctx, in)
+	return err
+}
+
+// counter counts what it drops.
+type counter struct{ n int64 }
+
+func (c *counter) Write(p []byte) (int, error) { c.n += int64(len(p)); return len(p), nil }
+
+var errLong = errors.New("the output is too long")
+
+// limited keeps what fits, and fails when there is more.
+type limited struct {
+	buf  bytes.Buffer
+	stop context.CancelCauseFunc
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	if l.buf.Len()+len(p) > maxAnswer {
+		l.stop(errLong)
+		return 0, errLong
+	}
+	return l.buf.Write(p)
+}
+
+// run runs the program to its end. When it returns none of its group is left.
+func (c *Command) run(outer context.Context, in []byte) ([]byte, error) {
+	ctx, stop := context.WithCancelCause(outer)
+	defer stop(nil)
+	out, dropped := limited{stop: stop}, counter{}
+	cmd := exec.CommandContext(ctx, c.argv[0], c.argv[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, &dropped
+	cmd.Dir = "/"
+	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.WaitDelay = termGrace // then it is killed, and its pipes are closed
+	if err := cmd.Start(); err != nil {
+		return nil, unasked(fmt.Errorf("start: %w", err))
+	}
+	err := cmd.Wait()
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // there may be nobody left
+	switch {
+	case outer.Err() != nil:
+		return nil, context.Cause(outer)
+	case context.Cause(ctx) == errLong:
+		return nil, fmt.Errorf("%w: it is longer than %d bytes", errAnswer, maxAnswer)
+	case err == nil:
+		return out.buf.Bytes(), nil
+	}
+	return nil, exitError(cmd.ProcessState, err, dropped.n)
+}
+
+// exitError says how a program ended, and nothing of what it wrote.
+func exitError(state *os.ProcessState, err error, dropped int64) error {
+	how := state.String()
+	if _, ok := errors.AsType[*exec.ExitError](err); !ok {
+		how = err.Error() // of its pipes
+	}
+	cause := fmt.Errorf("%s; it wrote %d bytes to stderr, which are not kept", how, dropped)
+	if state.ExitCode() == exitRefused {
+		return &Refused{fmt.Errorf("%w (%w)", arcp.Errorf(arcp.CodePermissionDenied, "the credential provisioner refused"), cause)}
+	}
+	return fmt.Errorf("%w (%w)", arcp.Errorf(arcp.CodeUnavailable, "the credential provisioner is not available"), cause)
+}

@@ -1,0 +1,214 @@
+package credential
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"net/url"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// The kinds of provisioners.
+const (
+	KindStatic = "static"
+	KindHTTP   = "http"
+	KindExec   = "exec"
+)
+
+// maxSources bounds the provisioners: each has a goroutine.
+const maxSources = 64
+
+// Config is one entry of provisioners in the configuration file.
+type Config struct {
+	Name      string   `yaml:"name"`
+	Kind      string   `yaml:"kind"`       // static, http or exec
+	For       []string `yaml:"for"`        // patterns of tool names
+	File      string   `yaml:"file"`       // static: the values, one a line
+	URL       string   `yaml:"url"`        // http: where virtual keys are made
+	TokenFile string   `yaml:"token_file"` // http: the bearer token to make them with
+	Command   []string `yaml:"command"`    // exec: the program and its arguments
+	Endpoint  string   `yaml:"endpoint"`   // of the credentials; static needs it
+	Profile   string   `yaml:"profile"`    // of the credentials
+}
+
+var namePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
+
+const nameHelp = "want a name of at most 64 lower-case letters, digits, dots, dashes and underscores, which does not change: credentials are kept under it"
+
+func validName(s string) bool { return namePattern.MatchString(s) }
+
+// ParseConfigs reads the value of provisioners as a YAML decoder gives it: a list
+// of mappings, with dashes or underscores in the keys. What is not known is an
+// error, which names the place and says what to do; no error repeats a value.
+func ParseConfigs(raw any) ([]Config, error) {
+	if raw == nil || raw == "" {
+		return nil, nil
+	}
+	items, ok := raw.([]any)
+	if !ok {
+		return nil, errors.New("provisioners: want a list of mappings: - name: …")
+	}
+	list := make([]Config, len(items))
+	for i, item := range items {
+		if err := list[i].parse(item); err != nil {
+			return nil, fmt.Errorf("provisioners[%d]%w", i, err)
+		}
+	}
+	return list, ValidateConfigs(list)
+}
+
+func (c *Config) parse(item any) error {
+	m, ok := item.(map[string]any)
+	if !ok {
+		return errors.New(": want a mapping with name, kind and for")
+	}
+	texts := map[string]*string{"name": &c.Name, "kind": &c.Kind, "file": &c.File, "url": &c.URL, "token_file": &c.TokenFile,
+		"endpoint": &c.Endpoint, "profile": &c.Profile}
+	lists := map[string]*[]string{"for": &c.For, "command": &c.Command}
+	seen := make(map[string]bool)
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		name := strings.ReplaceAll(key, "-", "_")
+		if seen[name] {
+			return fmt.Errorf(".%s: it is there twice: remove one", key)
+		}
+		seen[name] = true
+		ok, want := false, "want a text: put it in quotes"
+		if dst := texts[name]; dst != nil {
+			*dst, ok = m[key].(string)
+		} else if dst := lists[name]; dst != nil {
+			*dst, ok = stringList(m[key])
+			want = "want a list of texts: [...]"
+		} else {
+			known := slices.Concat(slices.Collect(maps.Keys(texts)), slices.Collect(maps.Keys(lists)))
+			slices.Sort(known)
+			return fmt.Errorf(": unknown key %.40q: want one of %s", key, strings.Join(known, ", "))
+		}
+		if !ok {
+			return fmt.Errorf(".%s: %s", key, want)
+		}
+	}
+	return nil
+}
+
+func stringList(v any) ([]string, bool) {
+	items, ok := v.([]any)
+	list := make([]string, len(items))
+	for i, item := range items {
+		s, isText := item.(string)
+		list[i], ok = s, ok && isText
+	}
+	return list, ok
+}
+
+// ValidateConfigs checks a list of provisioners.
+func ValidateConfigs(list []Config) error {
+	if len(list) > maxSources {
+		return fmt.Errorf("provisioners: %d of them: at most %d are supported", len(list), maxSources)
+	}
+	first := make(map[string]int)
+	for i := range list {
+		c := &list[i]
+		if err := c.Validate(); err != nil {
+			return fmt.Errorf("provisioners[%d]%w", i, err)
+		}
+		if k, ok := first[c.Name]; ok {
+			return fmt.Errorf("provisioners[%d].name: provisioners[%d] has it already: choose another", i, k)
+		}
+		first[c.Name] = i
+	}
+	return nil
+}
+
+// Validate says what is wrong and what to do, beginning with the key.
+func (c *Config) Validate() error {
+	if !validName(c.Name) {
+		return errors.New(".name: " + nameHelp)
+	}
+	if len(c.For) == 0 {
+		return errors.New(`.for: name the tools whose jobs get credentials; ["*"] is all of them`)
+	}
+	for _, p := range c.For {
+		if _, err := path.Match(p, ""); err != nil || p == "" {
+			return errors.New(`.for: a pattern is empty or has a bracket without its end: close it or put a \ before it`)
+		}
+	}
+	own, ok := map[string][]string{KindStatic: {"file"}, KindHTTP: {"url", "token_file"}, KindExec: {"command"}}[c.Kind]
+	if !ok {
+		return errors.New(".kind: want static, http or exec")
+	}
+	set := map[string]bool{"file": c.File != "", "url": c.URL != "", "token_file": c.TokenFile != "", "command": len(c.Command) > 0}
+	for _, key := range slices.Sorted(maps.Keys(set)) {
+		switch mine := slices.Contains(own, key); {
+		case mine && !set[key]:
+			return fmt.Errorf(".%s: kind %s needs it: fill it in", key, c.Kind)
+		case !mine && set[key]:
+			return fmt.Errorf(".%s: kind %s has no use for it: remove it", key, c.Kind)
+		}
+	}
+	return c.validateKind()
+}
+
+func (c *Config) validateKind() error {
+	switch {
+	case c.Kind == KindStatic && c.Endpoint == "":
+		return errors.New(".endpoint: kind static needs it: say where the credentials are good")
+	case c.Kind == KindExec && !filepath.IsAbs(c.Command[0]):
+		return errors.New(".command: the program needs its absolute path: the search path is not used")
+	case c.Kind == KindHTTP:
+		if _, err := gatewayURL(c.URL); err != nil {
+			return fmt.Errorf(".url: %w", err)
+		}
+	}
+	return nil
+}
+
+// gatewayURL accepts https, and http to this host.
+func gatewayURL(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Host == "":
+		return nil, errors.New("want a URL: https://host/path")
+	case u.User != nil:
+		return nil, errors.New("a password does not belong into it: put the token into a file and name that as token_file")
+	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
+		return nil, errors.New("a query or fragment is not supported: remove it")
+	case u.Scheme == "http" && !loopbackHost(u.Hostname()):
+		return nil, errors.New("http is for this host only: use https")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return nil, errors.New("want https, or http to this host")
+	}
+	u.Path = strings.TrimRight(u.Path, "/")
+	u.RawPath = strings.TrimRight(u.RawPath, "/")
+	return u, nil
+}
+
+func loopbackHost(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
+}
+
+// Open makes the provisioner of a valid entry. Its files have to be there.
+func (c *Config) Open() (Source, error) {
+	if err := c.Validate(); err != nil {
+		return Source{}, fmt.Errorf("provisioner%w", err)
+	}
+	var p Provisioner
+	var err error
+	switch c.Kind {
+	case KindStatic:
+		p, err = OpenPool(c.File, c.Endpoint, c.Profile)
+	case KindHTTP:
+		p, err = OpenGateway(c.URL, c.TokenFile, c.Endpoint, c.Profile)
+	default:
+		p = NewCommand(c.Command, c.Endpoint, c.Profile)
+	}
+	if err != nil {
+		return Source{}, fmt.Errorf("provisioner %s: %w", c.Name, err)
+	}
+	return Source{Name: c.Name, For: c.For, Provisioner: p}, nil
+}

@@ -1,0 +1,165 @@
+package credential
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// Bounds of what a provisioner may answer.
+const (
+	minValue  = 8        // shorter than this, a value is found everywhere by a Redactor
+	maxValue  = 16 << 10 // of a header that carries it
+	maxText   = 2048     // an id, handle, endpoint or profile
+	maxIssued = 16       // credentials of one job from one provisioner
+)
+
+const scheme = "bearer" // the only one that clients decode
+
+const redacted = "[redacted]"
+
+// Secret is a text that is printed and encoded as [redacted].
+type Secret string
+
+// String gives [redacted].
+func (Secret) String() string { return redacted }
+
+// GoString gives [redacted].
+func (Secret) GoString() string { return redacted }
+
+// Format writes [redacted], whatever the verb.
+func (Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) } // fmt.State does not fail
+
+// MarshalJSON gives [redacted] as a string.
+func (Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + redacted + `"`), nil }
+
+// MarshalText gives [redacted].
+func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
+
+// Reveal gives the text.
+func (s Secret) Reveal() string { return string(s) }
+
+// Request says who a credential is for and what it may be used for.
+type Request struct {
+	Job       arcp.JobID
+	Principal string
+	Agent     string    // name or name@version
+	Lease     arcp.Raw  // as accepted; absent: none
+	ExpiresAt time.Time // of the lease; zero: never
+	Budget    arcp.Raw  // absent: none
+	TraceID   string
+
+	// Generation is 1 for the credentials that a job begins with, and one more each
+	// time they are rotated.
+	Generation int
+}
+
+// Credential is what a provisioner has issued. Everything but Value is public
+// and must not repeat it.
+type Credential struct {
+	ID          string // "": one is made
+	Scheme      string // "" is bearer, the only one there is
+	Endpoint    string // where it is good
+	Profile     string // how the endpoint is spoken to; may be empty
+	Value       Secret
+	Constraints arcp.Raw  // a JSON object; absent: those of the lease
+	ExpiresAt   time.Time // it is rotated before; zero: it does not end by itself
+	Upstream    string    // what the provisioner calls it, to revoke it by
+}
+
+// Ref names what to revoke: one credential or, with an empty Upstream, whatever
+// was issued to the job. The latter is asked for when the answer to Issue was
+// lost, so it may be nothing at all.
+type Ref struct {
+	Job        arcp.JobID
+	ID         string // is the same in all generations
+	Upstream   string
+	Generation int // 0: all
+}
+
+// Provisioner issues and revokes credentials. Its methods are called by many
+// goroutines at the same time, though not by two for the same job.
+type Provisioner interface {
+	// Issue makes the credentials of a job. Asked again for a job and generation it
+	// gives those it has given before, where the upstream can; for the next
+	// generation it gives as many others, and the last ones stay good until they
+	// are revoked. An error that is Refused says
+	// that nothing was issued; after any other one the outcome is unknown, and
+	// what may have been issued is revoked. An *arcp.Error in the chain is what
+	// the client is told.
+	Issue(ctx context.Context, r Request) ([]Credential, error)
+
+	// Revoke ends a credential. One that is not known any more is revoked. No
+	// error of a Provisioner may hold a value: it is kept and logged.
+	Revoke(ctx context.Context, ref Ref) error
+}
+
+// Restorer is a Provisioner that has to know what it has issued before. Restore
+// is called before the first Issue, once, with all that is not revoked.
+type Restorer interface {
+	Restore(refs []Ref)
+}
+
+// Refused is an error of Issue after which certainly nothing was issued.
+type Refused struct{ Err error }
+
+func (e *Refused) Error() string { return e.Err.Error() }
+
+func (e *Refused) Unwrap() error { return e.Err }
+
+// refuse is a Refused with what the client is told.
+func refuse(err *arcp.Error) error { return &Refused{Err: err} }
+
+// check completes a credential and says what is wrong with it, without saying
+// what it is.
+func (c *Credential) check() error {
+	if c.ID == "" {
+		c.ID = arcp.NewID("cred_")
+	}
+	if c.Scheme == "" {
+		c.Scheme = scheme
+	}
+	switch {
+	case c.Scheme != scheme:
+		return errors.New("its scheme is not bearer")
+	case !arcp.ValidID(c.ID):
+		return errors.New("its id is not 1 to 256 visible characters")
+	case len(c.Value) < minValue || len(c.Value) > maxValue:
+		return fmt.Errorf("its value has %d characters, not %d to %d", len(c.Value), minValue, maxValue)
+	case !token(string(c.Value)):
+		return errors.New(`its value has a character that is not visible ASCII, or one of " and \`)
+	case c.Endpoint == "":
+		return errors.New("it has no endpoint: set one for the provisioner")
+	case len(c.Endpoint) > maxText || len(c.Profile) > maxText || len(c.Upstream) > maxText:
+		return fmt.Errorf("its endpoint, profile or handle is longer than %d", maxText)
+	case len(c.Constraints) > 0 && (!c.Constraints.IsValid() || c.Constraints.Kind() != '{'):
+		return errors.New("its constraints are not an object")
+	}
+	return c.repeats()
+}
+
+// repeats refuses a credential that has its value in a public part.
+func (c *Credential) repeats() error {
+	var r Redactor
+	r.Add(c.Value)
+	for _, part := range []string{c.ID, c.Endpoint, c.Profile, c.Upstream, string(c.Constraints)} {
+		if r.Found([]byte(part)) {
+			return errors.New("its id, endpoint, profile, handle or constraints repeat its value, which they must not")
+		}
+	}
+	return nil
+}
+
+// token reports whether s can be the value of a bearer header and never needs an
+// escape in JSON.
+func token(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c <= ' ' || c > '~' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
+}

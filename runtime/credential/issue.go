@@ -1,0 +1,254 @@
+package credential
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// Grant is what was issued to a job that is not accepted yet.
+type Grant struct {
+	// Records belong into the accepting write, which makes the credentials live.
+	Records []store.Record
+	// Credentials are for the payload of job.accepted, without their values.
+	Credentials []arcp.Credential
+
+	v   *Vault
+	job arcp.JobID
+}
+
+// Discard says that the accepting write has not happened, or that it is not
+// known whether it has: what was issued is revoked unless the job exists. It
+// does not block.
+func (g *Grant) Discard() {
+	if g.v != nil {
+		g.v.Ended(g.job)
+	}
+}
+
+var errClosing = arcp.Errorf(arcp.CodeUnavailable, "the runtime is shutting down")
+
+// Issue asks every provisioner that serves the job's tool for credentials. The
+// job must not exist yet. After an error nothing is left that is not revoked in
+// the background; an *arcp.Error in its chain is for the client, the rest of it
+// for the log. After nil the caller commits Records with the job, or calls
+// Discard.
+func (v *Vault) Issue(ctx context.Context, r Request) (*Grant, error) {
+	g := &Grant{v: v, job: r.Job}
+	if !v.Serves(r.Agent) {
+		return g, nil
+	}
+	if err := validJob(r.Job); err != nil {
+		return nil, fmt.Errorf("issue credentials: %w", err)
+	}
+	if !v.enter() {
+		return nil, errClosing
+	}
+	defer v.wg.Done()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(v.ctx, func() { cancel(errClosing) })()
+	for i := range v.opts.Sources {
+		s := v.sources[i]
+		if !s.serves(r.Agent) {
+			continue
+		}
+		if err := s.grant(ctx, &r, g); err != nil {
+			g.Discard()
+			return nil, fmt.Errorf("provisioner %s: %w", s.Name, err)
+		}
+	}
+	return g, nil
+}
+
+// grant asks one provisioner and adds what it gives to g.
+func (s *source) grant(ctx context.Context, r *Request, g *Grant) error {
+	v := s.v
+	if n := s.unrevoked.Load(); n >= int64(v.opts.MaxUnrevoked) {
+		return arcp.Errorf(arcp.CodeUnavailable, "no more credentials are issued until earlier ones are revoked")
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, issueTimeout, errTimeout)
+	defer cancel()
+	if err := s.turn(ctx); err != nil {
+		return err
+	}
+	defer s.turned()
+	first := *r
+	first.Generation = 1
+	row := row{Job: r.Job, Source: s.Name, Principal: r.Principal, Agent: r.Agent, State: Intent, CreatedAt: time.Now()}
+	rev, err := s.intend(&row)
+	if err != nil {
+		return err
+	}
+	list, err := s.Provisioner.Issue(ctx, first)
+	if err == nil {
+		err = checkAll(list, r)
+	}
+	if err != nil {
+		return s.failed(ctx, &row, rev, err)
+	}
+	v.counted("issue", "ok")
+	return s.issued(&row, rev, list, g)
+}
+
+var errTimeout = arcp.Errorf(arcp.CodeUnavailable, "the credential provisioner did not answer in time")
+
+// turn waits until fewer than maxCalls requests are with the provisioner.
+func (s *source) turn(ctx context.Context) error {
+	select {
+	case s.slots <- struct{}{}:
+		return nil
+	default:
+	}
+	defer s.waiting.Add(-1)
+	if s.waiting.Add(1) > maxWaiting {
+		return arcp.Errorf(arcp.CodeResourceExhausted, "too many jobs wait for their credentials").RetryAfter(1)
+	}
+	select {
+	case s.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (s *source) turned() { <-s.slots }
+
+// intend makes it durable that the provisioner is asked, before it is: a crash
+// until the answer is recorded leaves an intent, which is revoked. It returns the
+// revision of the row. A caller that leaves does not end this or any other
+// commit: their outcome would not be known.
+func (s *source) intend(r *row) (uint64, error) {
+	rev, err := s.v.begin(r)
+	if err != nil {
+		if !errors.Is(err, store.ErrConflict) { // else it is of another call
+			s.settle(&task{key: r.key(), n: 1})
+		}
+		return 0, fmt.Errorf("record the intent: %w", err)
+	}
+	return rev, nil
+}
+
+// failed cleans up after a provisioner that has not issued what can be used.
+func (s *source) failed(ctx context.Context, r *row, rev uint64, err error) error {
+	v := s.v
+	if ctx.Err() != nil {
+		err = context.Cause(ctx) // what the provisioner made of it says less
+	}
+	if _, ok := errors.AsType[*Refused](err); ok {
+		v.counted("issue", "refused")
+		if v.erase(v.ctx, r.key(), rev) == nil {
+			return err
+		}
+	} else {
+		v.counted("issue", "error")
+	}
+	s.settle(&task{key: r.key(), n: 1})
+	return err
+}
+
+// checkAll completes what a provisioner has answered.
+func checkAll(list []Credential, r *Request) error {
+	bad := func(why string) error {
+		return fmt.Errorf("%w: %s", arcp.Errorf(arcp.CodeInternal, "the credential provisioner gave an answer that cannot be used"), why)
+	}
+	if len(list) == 0 || len(list) > maxIssued {
+		return bad(fmt.Sprintf("%d credentials, not 1 to %d", len(list), maxIssued))
+	}
+	ids := make(map[string]bool)
+	for i := range list {
+		c := &list[i]
+		err := c.check()
+		if err == nil && ids[c.ID] {
+			err = errors.New("its id is that of another one")
+		}
+		if err == nil {
+			limits := *r
+			if !c.ExpiresAt.IsZero() {
+				limits.ExpiresAt = c.ExpiresAt
+			}
+			c.Constraints, err = constraints(c.Constraints, &limits)
+		}
+		if err != nil {
+			return bad(fmt.Sprintf("credential %d: %v", i+1, err))
+		}
+		ids[c.ID] = true
+	}
+	return nil
+}
+
+// constraints are those that the provisioner has set, else those of the lease.
+func constraints(own arcp.Raw, r *Request) (arcp.Raw, error) {
+	if len(own) > 0 {
+		return own, nil
+	}
+	members := make(map[string]arcp.Raw)
+	if len(r.Lease) > 0 && r.Lease.Kind() == '{' {
+		if err := arcp.Unmarshal(r.Lease, &members); err != nil {
+			return nil, fmt.Errorf("the lease: %w", err)
+		}
+	}
+	if members["expires_at"] == nil && !r.ExpiresAt.IsZero() {
+		at, err := arcp.Marshal(r.ExpiresAt)
+		if err != nil {
+			return nil, err
+		}
+		members["expires_at"] = at
+	}
+	if len(members) == 0 {
+		return nil, nil
+	}
+	return arcp.Marshal(members)
+}
+
+// issued records what there is to revoke, and prepares the record that makes it
+// live. The value is in the latter only.
+func (s *source) issued(r *row, rev uint64, list []Credential, g *Grant) error {
+	v := s.v
+	r.State = Issued
+	for i := range list {
+		r.Parts = append(r.Parts, part{ID: list[i].ID, Upstream: list[i].Upstream})
+	}
+	if err := v.write(v.ctx, r, rev); err != nil {
+		s.settle(&task{key: r.key(), n: r.count()})
+		return fmt.Errorf("record what was issued: %w", err)
+	}
+	live := *r
+	live.State, live.Parts = Live, v.seal(r.Job, list)
+	rec, err := live.record(rev + 1)
+	if err != nil {
+		s.settle(&task{key: r.key(), n: r.count()})
+		return err
+	}
+	for i := range live.Parts {
+		g.Credentials = append(g.Credentials, live.Parts[i].public())
+	}
+	g.Records = append(g.Records, rec)
+	v.hold(grantOf(&live, rev+2, list))
+	return nil
+}
+
+// seal is what is kept of credentials whose values are to outlive the process.
+func (v *Vault) seal(job arcp.JobID, list []Credential) []part {
+	parts := make([]part, len(list))
+	for i := range list {
+		c := &list[i]
+		parts[i] = part{ID: c.ID, Upstream: c.Upstream, Endpoint: c.Endpoint, Profile: c.Profile, Constraints: c.Constraints,
+			ExpiresAt: c.ExpiresAt, Sealed: v.opts.Sealer.Seal(job, c.ID, c.Value)}
+	}
+	return parts
+}
+
+// grantOf is a row with the values of its credentials; rev is what it has once it
+// is live.
+func grantOf(r *row, rev uint64, list []Credential) *grant {
+	g := &grant{row: *r, rev: rev, values: make([]Secret, len(list))}
+	for i := range list {
+		g.values[i] = list[i].Value
+	}
+	return g
+}

@@ -1,0 +1,381 @@
+package credential
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// Pace of a revocation that fails.
+const (
+	firstRetry = time.Second
+	lastRetry  = 5 * time.Minute
+	maxError   = 200 // bytes of an error that is kept
+)
+
+// source is a provisioner in use. Its run settles what there is to revoke, as
+// many rows at once as maxCalls: a provisioner that hangs delays only its own.
+type source struct {
+	Source
+	v         *Vault
+	slots     chan struct{} // of requests to issue
+	waiting   atomic.Int64  // of them
+	unrevoked atomic.Int64  // rows that are not settled
+
+	mu    sync.Mutex
+	inbox []*task
+	kick  chan struct{} // buffered 1: the inbox is not empty
+}
+
+func newSource(v *Vault, s Source) *source {
+	return &source{Source: s, v: v, slots: make(chan struct{}, maxCalls), kick: make(chan struct{}, 1)}
+}
+
+// task is a row to settle. It is run's, or that of the goroutine that run has
+// given it to.
+type task struct {
+	key    string
+	n      int      // credentials
+	values []Secret // that the redactor forgets when they are revoked
+	due    time.Time
+	tries  int  // in a row without a result that could be stored
+	again  bool // run's: it was asked for again meanwhile
+	busy   bool // run's
+}
+
+// settle has a row looked at in the background: what it says then decides
+// whether it is revoked.
+func (s *source) settle(t *task) {
+	if limit := time.Now().Add(lastRetry); t.due.After(limit) {
+		t.due = limit // the clock went back
+	}
+	s.v.count(t.n)
+	s.unrevoked.Add(1)
+	s.mu.Lock()
+	s.inbox = append(s.inbox, t)
+	s.mu.Unlock()
+	select {
+	case s.kick <- struct{}{}:
+	default:
+	}
+}
+
+// settled ends a task.
+func (s *source) settled(t *task) {
+	for _, value := range t.values {
+		s.v.opts.Redactor.Forget(value)
+	}
+	s.v.count(-t.n)
+	s.unrevoked.Add(-1)
+}
+
+// run gives tasks that are due to goroutines until the vault is closed.
+func (s *source) run() {
+	var (
+		queue   queue
+		known   = make(map[string]*task)
+		resultc = make(chan *task)
+		running int
+		timer   = time.NewTimer(time.Hour)
+	)
+	defer timer.Stop()
+	for {
+		for _, t := range s.take() {
+			s.accept(t, known, &queue)
+		}
+		for now := time.Now(); running < maxCalls && len(queue) > 0 && !queue[0].due.After(now); running++ {
+			t := heap.Pop(&queue).(*task)
+			t.busy = true
+			s.v.wg.Go(func() { s.attempt(s.v.ctx, t); resultc <- t })
+		}
+		var alarm <-chan time.Time
+		if running < maxCalls && len(queue) > 0 {
+			timer.Reset(time.Until(queue[0].due))
+			alarm = timer.C
+		}
+		select {
+		case t := <-resultc:
+			running--
+			s.put(t, known, &queue)
+		case <-s.kick:
+		case <-alarm:
+		case <-s.v.ctx.Done():
+			for ; running > 0; running-- {
+				<-resultc
+			}
+			return
+		}
+	}
+}
+
+func (s *source) take() []*task {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := s.inbox
+	s.inbox = nil
+	return list
+}
+
+// accept takes a task in. One for a row that has one already makes that one be
+// done again, at once.
+func (s *source) accept(t *task, known map[string]*task, q *queue) {
+	old := known[t.key]
+	switch {
+	case old == nil:
+		known[t.key] = t
+		heap.Push(q, t)
+		return
+	case old.busy:
+		old.again = true
+	case t.due.Before(old.due):
+		old.due = t.due
+		heap.Init(q)
+	}
+	s.settled(t)
+}
+
+// put takes a task back after an attempt.
+func (s *source) put(t *task, known map[string]*task, q *queue) {
+	t.busy = false
+	if t.again {
+		t.again, t.due = false, time.Now()
+	}
+	if t.due.IsZero() {
+		delete(known, t.key)
+		s.settled(t)
+		return
+	}
+	heap.Push(q, t)
+}
+
+// attempt settles a row; t.due is when to do it again, or zero.
+func (s *source) attempt(ctx context.Context, t *task) {
+	next, err := s.try(ctx, t.key)
+	switch {
+	case ctx.Err() != nil:
+		t.due = time.Now().Add(lastRetry) // by the next process
+	case err != nil:
+		t.tries++
+		t.due = time.Now().Add(backoff(t.tries))
+		if !errors.Is(err, store.ErrConflict) {
+			s.v.opts.Logger.Error().Err(err).Str("record", t.key).Msg("a credential could not be looked after")
+		}
+	default:
+		t.tries, t.due = 0, next
+	}
+}
+
+// try reads a row and does what it asks for. It returns when to do so again;
+// zero if the row is gone or its job goes on.
+func (s *source) try(ctx context.Context, key string) (time.Time, error) {
+	rec, err := s.v.opts.Store.Get(ctx, key)
+	if err != nil || rec.Rev == 0 {
+		return time.Time{}, err
+	}
+	r, err := decode(rec)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if r.State != Revoking {
+		on, err := s.goesOn(ctx, &r, rec.Rev)
+		switch {
+		case err != nil:
+			return time.Time{}, err
+		case on && r.State != Live && !s.v.expect(&r):
+			return time.Now().Add(firstRetry), nil // nobody has the job at hand: it is just ending, or being taken up
+		case on:
+			return time.Time{}, nil
+		}
+		// The accepting commit needs the revision that this takes away: from here
+		// on the job cannot come to exist.
+		r = r.revoking()
+		if err := s.v.write(ctx, &r, rec.Rev); err != nil {
+			return time.Time{}, err
+		}
+		rec.Rev++
+	}
+	return s.revoke(ctx, &r, rec.Rev)
+}
+
+// goesOn reports whether a row's job has been accepted and has not ended: then a
+// later generation is not given up before it is live. The values of a live row
+// are then at hand again: before the job is looked at, so that an Ended
+// in between finds them.
+func (s *source) goesOn(ctx context.Context, r *row, rev uint64) (bool, error) {
+	if r.State != Live && r.generation() == 1 {
+		return false, nil
+	}
+	over, err := s.v.over(ctx, r.Job)
+	if over || err != nil || r.State != Live {
+		return err == nil && !over, err
+	}
+	s.v.hold(s.v.open(r, rev))
+	over, err = s.v.over(ctx, r.Job)
+	if over || err != nil {
+		s.v.drop(r)
+	}
+	return !over && err == nil, err
+}
+
+// drop undoes hold.
+func (v *Vault) drop(r *row) {
+	g, left := v.dropped(r)
+	if left {
+		v.source(r.Source).settle(&task{key: g.row.nextKey(), n: g.row.count()})
+	}
+}
+
+func (v *Vault) dropped(r *row) (g *grant, left bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	list := v.held[r.Job]
+	i := slices.IndexFunc(list, func(g *grant) bool { return g.row.Source == r.Source && g.row.generation() == r.generation() })
+	if i < 0 {
+		return nil, false
+	}
+	g = list[i]
+	for _, s := range g.values {
+		v.opts.Redactor.Forget(s)
+	}
+	if list = append(list[:i:i], list[i+1:]...); len(list) == 0 {
+		delete(v.held, r.Job)
+	} else {
+		v.held[r.Job] = list
+	}
+	return g, g.leaveLocked()
+}
+
+// revoke asks the provisioner to end what the row names, and keeps what it did
+// not end.
+func (s *source) revoke(ctx context.Context, r *row, rev uint64) (time.Time, error) {
+	var failure error
+	left := r.Parts[:0:0]
+	for i := range r.Parts {
+		if err := s.call(ctx, r.ref(&r.Parts[i])); err != nil {
+			failure = err
+			left = append(left, r.Parts[i])
+		}
+	}
+	if r.Unknown {
+		if err := s.call(ctx, Ref{Job: r.Job}); err != nil {
+			failure = err
+		} else {
+			r.Unknown = false
+		}
+	}
+	if ctx.Err() != nil {
+		return time.Time{}, context.Cause(ctx)
+	}
+	if failure == nil {
+		return time.Time{}, s.v.erase(ctx, r.key(), rev)
+	}
+	r.Parts = left
+	r.Failed++
+	r.NextAt = time.Now().Add(backoff(r.Failed))
+	r.Error = s.v.errorText(failure)
+	s.v.opts.Logger.Warn().Str("job_id", string(r.Job)).Str("provisioner", s.Name).Int("attempts", r.Failed).Str("error", r.Error).
+		Msg("a credential is not revoked yet")
+	return s.keep(ctx, r, rev)
+}
+
+// keep stores how an attempt went. Losing that is harmless.
+func (s *source) keep(ctx context.Context, r *row, rev uint64) (time.Time, error) {
+	rec, err := r.record(rev)
+	if err != nil {
+		return time.Time{}, err
+	}
+	_, err = s.v.opts.Log.Commit(ctx, &store.Write{Records: []store.Record{rec}, NoSync: true})
+	return r.NextAt, err
+}
+
+func (s *source) call(ctx context.Context, ref Ref) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, revokeTimeout, errTimeout)
+	defer cancel()
+	err := s.Provisioner.Revoke(ctx, ref)
+	if err == nil {
+		s.v.counted("revoke", "ok")
+	} else {
+		s.v.counted("revoke", "error")
+	}
+	return err
+}
+
+// errorText is an error as it may be kept: without values, and short.
+func (v *Vault) errorText(err error) string {
+	text := string(v.Scrub([]byte(err.Error())))
+	if len(text) > maxError {
+		text = text[:maxError]
+	}
+	return strings.ToValidUTF8(text, "")
+}
+
+// backoff is how long to wait after the nth failure: 1 s, 2 s, 4 s … 5 min, and
+// up to a fifth more, so that many do not come at once.
+func backoff(n int) time.Duration {
+	d := lastRetry
+	if n < 10 {
+		d = min(d, firstRetry<<(n-1))
+	}
+	return min(lastRetry, d+rand.N(d/5))
+}
+
+// ErrHeld is the error of Forget for the credentials of a job that goes on.
+var ErrHeld = errors.New("the job goes on: cancel it first")
+
+// Forget deletes the rows of credentials that an operator has revoked by hand:
+// those of a job that has ended, and those that were replaced.
+func (v *Vault) Forget(ctx context.Context, job arcp.JobID, provisioner string) error {
+	var list []store.Record
+	key := rowKey(job, provisioner)
+	err := v.opts.Store.Records(ctx, key, "", func(rec store.Record) bool {
+		if rec.Key == key || strings.HasPrefix(rec.Key, key+"/") {
+			list = append(list, rec)
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	if len(list) == 0 {
+		return store.ErrNotFound
+	}
+	list = slices.DeleteFunc(list, func(rec store.Record) bool {
+		r, err := decode(rec)
+		return err == nil && r.State != Revoking
+	})
+	if len(list) == 0 {
+		return ErrHeld
+	}
+	for _, rec := range list {
+		if err := v.erase(ctx, rec.Key, rec.Rev); err != nil {
+			return fmt.Errorf("forget %s: %w", rec.Key, err)
+		}
+		v.source(provisioner).settle(&task{key: rec.Key}) // which finds that it is gone
+	}
+	return nil
+}
+
+// queue is a heap of tasks, the one that is due first on top.
+type queue []*task
+
+func (q queue) Len() int           { return len(q) }
+func (q queue) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
+func (q queue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+func (q *queue) Push(x any)        { *q = append(*q, x.(*task)) }
+func (q *queue) Pop() any {
+	n := len(*q) - 1
+	t := (*q)[n]
+	(*q)[n] = nil
+	*q = (*q)[:n]
+	return t
+}

@@ -1,0 +1,439 @@
+package credential
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/store/mem"
+)
+
+// disk is a store that outlives the processes that write to it.
+type disk struct {
+	store.Store
+	mu  sync.Mutex
+	log bytes.Buffer // of all processes
+}
+
+func (d *disk) Write(p []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.log.Write(p)
+}
+
+// process is one life of a committer.
+type process struct {
+	d *disk
+
+	mu   sync.Mutex
+	left int  // commits until it dies; negative: it does not
+	torn bool // the commit it dies in is applied all the same
+	dead bool
+	slip int // the commit that fails without that it dies, torn or not; 1 is the next
+}
+
+var (
+	errDead = errors.New("the process is dead")
+	errSlip = errors.New("it is not known what came of it")
+)
+
+func (p *process) Commit(ctx context.Context, w *store.Write) (store.Result, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.dead {
+		return store.Result{}, errDead
+	}
+	p.left--
+	if p.dead = p.left == -1; p.dead && !p.torn {
+		return store.Result{}, errDead
+	}
+	p.slip--
+	if p.slip == 0 && !p.torn {
+		return store.Result{}, errSlip
+	}
+	results := make([]store.Result, 1)
+	if err := p.d.Commit([]*store.Write{w}, results); err != nil {
+		return store.Result{}, err
+	}
+	if p.dead || p.slip == 0 {
+		return store.Result{}, errSlip
+	}
+	return results[0], results[0].Err
+}
+
+func (p *process) slips(n int, torn bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.slip, p.torn = n, torn
+}
+
+func (p *process) die() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dead = true
+}
+
+// upstream is a provisioner that makes a new key each time it is asked and
+// watches what it is asked to revoke.
+type upstream struct {
+	jobs store.Store
+
+	mu      sync.Mutex
+	n       int
+	life    time.Duration         // of what it makes; 0: endless
+	same    map[string]Credential // by job and generation: given again; nil: a new one each time
+	during  func(Request)         // is called while it is asked
+	keys    map[string]arcp.JobID // by handle, not revoked
+	values  []string              // all there were
+	issue   func() error          // the answer, after the key was made
+	revoke  func() error
+	calls   []time.Time // of Revoke
+	crimes  []string
+	unasked map[arcp.JobID]bool // revoked before there was a job
+}
+
+func newUpstream(st store.Store) *upstream {
+	return &upstream{jobs: st, keys: make(map[string]arcp.JobID), unasked: make(map[arcp.JobID]bool)}
+}
+
+func (u *upstream) Issue(_ context.Context, r Request) ([]Credential, error) {
+	if u.during != nil {
+		u.during(r)
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.issue != nil {
+		err := u.issue()
+		if _, ok := errors.AsType[*Refused](err); ok {
+			return nil, err
+		}
+		if err != nil {
+			u.make(&r)
+			return nil, err
+		}
+	}
+	return []Credential{u.make(&r)}, nil
+}
+
+func (u *upstream) make(r *Request) Credential {
+	job := r.Job
+	key := fmt.Sprintf("%s/%d", job, r.Generation)
+	if c, ok := u.same[key]; ok {
+		return c
+	}
+	u.n++
+	c := Credential{Value: Secret(fmt.Sprintf("sk-Very+Secret/Value-%d-of-%s", u.n, job)), Endpoint: "https://gw.example/v1", Upstream: fmt.Sprintf("key-%d", u.n)}
+	if u.life > 0 {
+		c.ExpiresAt = time.Now().Add(u.life)
+	}
+	if u.same != nil {
+		u.same[key] = c
+	}
+	u.keys[c.Upstream] = job
+	u.values = append(u.values, c.Value.Reveal())
+	return c
+}
+
+func (u *upstream) Revoke(_ context.Context, ref Ref) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.calls = append(u.calls, time.Now())
+	switch job, err := u.jobs.Job(context.Background(), ref.Job); {
+	case err == nil && !job.State.Terminal():
+		if ref.Upstream == "" || slices.Contains(u.handles(ref.Job, Live), ref.Upstream) {
+			u.crimes = append(u.crimes, fmt.Sprintf("%q was revoked for %s, which goes on with it", ref.Upstream, ref.Job))
+		}
+	case err != nil:
+		u.unasked[ref.Job] = true
+	}
+	if !slices.Contains(u.handles(ref.Job, Revoking), ref.Upstream) {
+		u.crimes = append(u.crimes, fmt.Sprintf("%q of %s was revoked before that was durable: it could still become live", ref.Upstream, ref.Job))
+	}
+	if u.revoke != nil {
+		if err := u.revoke(); err != nil {
+			return err
+		}
+	}
+	for h, job := range u.keys {
+		if job == ref.Job && (ref.Upstream == "" || ref.Upstream == h) {
+			delete(u.keys, h)
+		}
+	}
+	return nil
+}
+
+// handles are those in the rows of a job in a state.
+func (u *upstream) handles(job arcp.JobID, state State) (list []string) {
+	err := u.jobs.Records(context.Background(), rowKey(job, "gw"), "", func(rec store.Record) bool {
+		if r, err := decode(rec); err == nil && r.State == state {
+			for _, ref := range r.refs() {
+				list = append(list, ref.Upstream)
+			}
+		}
+		return true
+	})
+	if err != nil {
+		panic(err)
+	}
+	return list
+}
+
+// serves reports whether what a job goes on with is good.
+func (u *upstream) serves(job arcp.JobID) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	live := u.handles(job, Live)
+	for _, h := range live {
+		if h != "" && u.keys[h] != job { // "" is for those whose names are lost
+			return false
+		}
+	}
+	return len(live) > 0
+}
+
+func (u *upstream) set(issue, revoke func() error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.issue, u.revoke = issue, revoke
+}
+
+func (u *upstream) has(job arcp.JobID) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, j := range u.keys {
+		if j == job {
+			return true
+		}
+	}
+	return false
+}
+
+// revokedEarly are the jobs that were not there when their keys were revoked.
+func (u *upstream) revokedEarly() []arcp.JobID {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Collect(maps.Keys(u.unasked))
+}
+
+func (u *upstream) outstanding() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.keys)
+}
+
+func (u *upstream) called() []time.Time {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return append([]time.Time(nil), u.calls...)
+}
+
+// rig is a process with a vault on a disk.
+type rig struct {
+	t tb
+	d *disk
+	u *upstream
+	p *process
+	v *Vault
+
+	sealer *Sealer
+	mu     sync.Mutex
+	gauge  int
+	ops    map[string]int
+
+	jobMu  sync.Mutex           // the supervisor of all jobs
+	before func(job arcp.JobID) // is called before a rotation is written
+	events map[arcp.JobID]uint64
+}
+
+// supervisors are the jobs of a rig.
+type supervisors struct {
+	r *rig
+	p *process
+}
+
+func (s supervisors) Request(job arcp.JobID) (Request, bool) {
+	state := s.r.state(job)
+	return request1(job), state != "" && !state.Terminal()
+}
+
+func (s supervisors) Rotated(c *Rotation) {
+	go func() {
+		r := s.r
+		if r.before != nil {
+			r.before(c.Job)
+		}
+		r.jobMu.Lock()
+		defer r.jobMu.Unlock()
+		recs, err := c.Records(r.events[c.Job] + 1)
+		w := &store.Write{Job: c.Job, Attempt: 1, Records: recs}
+		for range c.IDs {
+			w.Events = append(w.Events, store.NewEvent(arcp.EventEmit, time.Now(), &store.Common{JobID: c.Job}, arcp.PriorityNormal, []byte(`{"name":"x"}`)))
+		}
+		if err == nil {
+			_, err = s.p.Commit(context.Background(), w)
+		}
+		if err == nil {
+			r.events[c.Job] += uint64(len(c.IDs))
+		}
+		c.Done(err)
+	}()
+}
+
+func request1(job arcp.JobID) Request {
+	return Request{Job: job, Principal: "alice", Agent: "llm.ask@1.0.0", Lease: arcp.Raw(`{"model_use":["a/*"]}`)}
+}
+
+func newRig(t tb) *rig {
+	d := &disk{Store: mem.Open(mem.Options{})}
+	r := &rig{t: t, d: d, u: newUpstream(d), sealer: EphemeralSealer(), ops: make(map[string]int), events: make(map[arcp.JobID]uint64)}
+	r.start(-1, false)
+	return r
+}
+
+// start begins a life that ends in a commit.
+func (r *rig) start(left int, torn bool) {
+	r.t.Helper()
+	r.p = &process{d: r.d, left: left, torn: torn}
+	v, err := New(Options{Sources: []Source{{Name: "gw", For: []string{"llm.*"}, Provisioner: r.u}}, Log: r.p, Store: r.d, Sealer: r.sealer,
+		Logger: zerolog.New(r.d), Unrevoked: func(n int) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.gauge = n
+		}, Operation: func(op, result string) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.ops[op+" "+result]++
+		}})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.v = v
+	v.RotateFor(supervisors{r, r.p})
+	if err := v.Recover(context.Background()); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// crash ends a life and begins another.
+func (r *rig) crash(left int, torn bool) {
+	r.p.die()
+	r.v.Close()
+	r.start(left, torn)
+}
+
+func (r *rig) unrevoked() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.gauge
+}
+
+func (r *rig) issue(job arcp.JobID) (*Grant, error) {
+	return r.v.Issue(context.Background(), request1(job))
+}
+
+// accept commits the job with its credentials.
+func (r *rig) accept(job arcp.JobID, g *Grant) error {
+	_, err := r.p.Commit(context.Background(), &store.Write{Records: g.Records,
+		Submit: &store.Job{ID: job, Principal: "alice", Agent: "llm.ask@1.0.0", State: arcp.StateAccepted, Attempt: 1, CreatedAt: time.Now()}})
+	return err
+}
+
+// end commits the end of a job and says so.
+func (r *rig) end(job arcp.JobID) error {
+	r.jobMu.Lock()
+	defer r.jobMu.Unlock()
+	recs, err := r.v.Ending(job)
+	if err != nil {
+		return err
+	}
+	e := store.NewEvent(arcp.JobCompleted, time.Now(), &store.Common{JobID: job}, arcp.PriorityNormal, []byte("{}"))
+	_, err = r.p.Commit(context.Background(), &store.Write{Job: job, Attempt: 1, Events: []*store.Event{e}, State: arcp.StateCompleted, Records: recs})
+	if err == nil {
+		r.v.Ended(job)
+	}
+	return err
+}
+
+// state is that of a job: "" if there is none.
+func (r *rig) state(job arcp.JobID) arcp.JobState {
+	j, err := r.d.Job(context.Background(), job)
+	if err != nil {
+		return ""
+	}
+	return j.State
+}
+
+// rows counts the rows, none of which, nor the log, may have a value in it.
+func (r *rig) rows() int {
+	r.t.Helper()
+	n := 0
+	err := r.d.Records(context.Background(), "", "", func(rec store.Record) bool {
+		n++
+		r.clean("record "+rec.Key, rec.Value)
+		if bytes.Contains(rec.Value, []byte(`"revoking"`)) && bytes.Contains(rec.Value, []byte(`"sealed"`)) {
+			r.t.Errorf("%s keeps a value that is to be revoked", rec.Value)
+		}
+		return true
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.d.mu.Lock()
+	defer r.d.mu.Unlock()
+	r.clean("log", r.d.log.Bytes())
+	return n
+}
+
+// clean finds values, also in base64.
+func (r *rig) clean(what string, b []byte) {
+	r.t.Helper()
+	r.u.mu.Lock()
+	defer r.u.mu.Unlock()
+	for _, v := range r.u.values {
+		if bytes.Contains(b, []byte(v)) || bytes.Contains(b, []byte(base64.StdEncoding.EncodeToString([]byte(v))[:16])) {
+			r.t.Errorf("%s has a value in it", what)
+		}
+	}
+}
+
+// settle waits until everything is revoked, in a bubble.
+func (r *rig) settle() {
+	time.Sleep(3 * lastRetry)
+}
+
+func (r *rig) wantNothing(why string) {
+	r.t.Helper()
+	if n := r.u.outstanding(); n != 0 {
+		r.t.Errorf("%s: %d keys are not revoked", why, n)
+	}
+	if n := r.rows(); n != 0 {
+		r.t.Errorf("%s: %d rows are left", why, n)
+	}
+	if n := r.unrevoked(); n != 0 {
+		r.t.Errorf("%s: gauge = %d, want 0", why, n)
+	}
+	r.u.mu.Lock()
+	defer r.u.mu.Unlock()
+	for _, c := range r.u.crimes {
+		r.t.Error(c)
+	}
+}
+
+// tb is what a test and a property have in common.
+type tb interface {
+	Helper()
+	Error(args ...any)
+	Errorf(format string, args ...any)
+	Fatal(args ...any)
+}

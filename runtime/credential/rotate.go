@@ -1,0 +1,499 @@
+package credential
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// margin is how long before its end a credential is rotated at the latest, and
+// how soon after it was issued at the earliest: a provisioner whose credentials
+// live no longer is not asked all the time.
+const margin = 10 * time.Second
+
+// Jobs is who runs the jobs. Its methods are called by many goroutines and must
+// not block.
+type Jobs interface {
+	// Request says who a job is of and what it may do now; false if there is none
+	// that goes on.
+	Request(job arcp.JobID) (Request, bool)
+
+	// Rotated has a job make a rotation durable, unless it has ended: in one write
+	// of its own are an event for each of r.IDs, one behind the other, and
+	// r.Records. It tells r.Done, before the events are delivered.
+	Rotated(r *Rotation)
+}
+
+// RotateFor says who runs the jobs. It is called before Recover; without it
+// nothing is rotated.
+func (v *Vault) RotateFor(jobs Jobs) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.jobs = jobs
+}
+
+// Rotation is a new generation of a job's credentials from one provisioner, which
+// its job is about to make live in the place of the last.
+type Rotation struct {
+	Job arcp.JobID
+	IDs []string // of the credentials: those that they have had all along
+
+	v     *Vault
+	from  *grant
+	to    *grant
+	donec chan error // buffered 1
+}
+
+// Records make the new generation live and give up the last one. at is the
+// position of the first of the events in the job's log.
+func (r *Rotation) Records(at uint64) ([]store.Record, error) {
+	r.to.row.State, r.to.row.Announced = Live, at
+	live, err := r.to.row.record(r.to.rev - 1)
+	if err != nil {
+		return nil, err
+	}
+	old := r.from.row.replaced(&r.to.row)
+	gone := store.Record{Key: old.key(), Rev: r.from.rev}
+	if len(old.Parts) > 0 {
+		if gone, err = old.record(r.from.rev); err != nil {
+			return nil, err
+		}
+	}
+	return []store.Record{live, gone}, nil
+}
+
+// Done is told once what came of the write. After nil it is the new values that
+// are given out. It does not block.
+func (r *Rotation) Done(err error) {
+	if err == nil {
+		r.v.mu.Lock()
+		r.from.pending = false
+		r.v.mu.Unlock()
+		r.v.hold(r.to)
+	}
+	r.donec <- err
+}
+
+// replaced is the row once another generation has taken its place: what is left
+// of it is to be revoked. Not what a handle names that by has, too: that was given
+// another value. One without a handle cannot be told from by's: it is by.Unknown
+// that revokes it.
+func (r row) replaced(by *row) row {
+	r.Unknown = false // which is by's now
+	old := r.revoking()
+	old.Parts = slices.DeleteFunc(old.Parts, func(p part) bool {
+		return p.Upstream == "" || slices.ContainsFunc(by.Parts, func(q part) bool { return q.Upstream == p.Upstream })
+	})
+	return old
+}
+
+// unnamed reports whether there is a credential without a handle.
+func (r *row) unnamed() bool {
+	return slices.ContainsFunc(r.Parts, func(p part) bool { return p.Upstream == "" })
+}
+
+// expires is when the first of the credentials ends; zero: none does.
+func (r *row) expires() (end time.Time) {
+	for i := range r.Parts {
+		if e := r.Parts[i].ExpiresAt; !e.IsZero() && (end.IsZero() || e.Before(end)) {
+			end = e
+		}
+	}
+	return end
+}
+
+// rotateAt is when the credentials are to be rotated because they end: after four
+// fifths of their life; zero: never.
+func (r *row) rotateAt() time.Time {
+	end := r.expires()
+	if end.IsZero() {
+		return end
+	}
+	life := end.Sub(r.CreatedAt)
+	at := r.CreatedAt.Add(life - life/5)
+	if latest := end.Add(-margin); at.After(latest) {
+		at = latest
+	}
+	if earliest := r.CreatedAt.Add(max(life/2, margin)); at.Before(earliest) {
+		at = earliest
+	}
+	return at
+}
+
+// armLocked sets the clock for the next rotation of a grant, if there is to be
+// one. It is called with v.mu.
+func (v *Vault) armLocked(g *grant) {
+	if v.jobs == nil || v.closed || g.gone || g.rotating {
+		return
+	}
+	var at time.Time
+	switch now := time.Now(); {
+	case g.pending:
+		at = now
+	case g.idle:
+		return
+	default:
+		if at = g.row.rotateAt(); at.IsZero() {
+			return
+		}
+	}
+	if g.tries > 0 {
+		if next := g.tried.Add(backoff(g.tries)); at.Before(next) {
+			at = next
+		}
+	}
+	if g.due == nil {
+		g.due = time.AfterFunc(time.Until(at), func() { v.rotateDue(g) })
+	} else {
+		g.due.Reset(time.Until(at))
+	}
+}
+
+func (v *Vault) rotateDue(g *grant) {
+	if v.enter() {
+		defer v.wg.Done()
+		_ = v.rotate(g, true) // it is logged, and tried again
+	}
+}
+
+// leaveLocked says that a grant is not the one that counts any more. It is called
+// with v.mu. If it returns true a row of the next generation is left alone.
+func (g *grant) leaveLocked() bool {
+	g.gone = true
+	if g.due != nil {
+		g.due.Stop()
+	}
+	return g.pending && !g.rotating
+}
+
+// Rotated is what Rotate has replaced.
+type Rotated struct {
+	Provisioner string
+	IDs         []string
+}
+
+// ErrRotating is the error of Rotate for what is being rotated.
+var ErrRotating = errors.New("the credentials are being rotated")
+
+// ErrEnded is the error of Rotate for a job that does not go on.
+var ErrEnded = errors.New("the job does not go on")
+
+// errIdle says that the job may do nothing any more when its credentials end.
+var errIdle = errors.New("the credentials last as long as the job's lease")
+
+// Rotate gives a job new credentials from a provisioner, or with "" from all that
+// it has some from, and returns when they are live; store.ErrNotFound if there
+// are none. If ctx ends before, or after an error of the provisioner that is not
+// Refused, it goes on in the background.
+func (v *Vault) Rotate(ctx context.Context, job arcp.JobID, provisioner string) (list []Rotated, err error) {
+	v.mu.Lock()
+	grants := slices.Clone(v.held[job])
+	v.mu.Unlock()
+	grants = slices.DeleteFunc(grants, func(g *grant) bool { return provisioner != "" && g.row.Source != provisioner })
+	if len(grants) == 0 {
+		return nil, store.ErrNotFound
+	}
+	for _, g := range grants {
+		if !v.enter() {
+			return list, errClosing
+		}
+		donec := make(chan error, 1)
+		go func() {
+			defer v.wg.Done()
+			donec <- v.rotate(g, false)
+		}()
+		select {
+		case err = <-donec:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			return list, fmt.Errorf("provisioner %s: %w", g.row.Source, err)
+		}
+		list = append(list, Rotated{g.row.Source, g.row.ids()})
+	}
+	return list, nil
+}
+
+func (r *row) ids() []string {
+	ids := make([]string, len(r.Parts))
+	for i := range r.Parts {
+		ids[i] = r.Parts[i].ID
+	}
+	return ids
+}
+
+// rotate replaces a grant, and sees to it that it is tried again if that is due.
+func (v *Vault) rotate(g *grant, due bool) error {
+	v.mu.Lock()
+	switch {
+	case g.rotating:
+		v.mu.Unlock()
+		return ErrRotating
+	case g.gone || v.jobs == nil:
+		v.mu.Unlock()
+		return ErrEnded
+	}
+	g.rotating = true
+	if g.due != nil {
+		g.due.Stop()
+	}
+	v.mu.Unlock()
+
+	s := v.source(g.row.Source)
+	err := s.rotate(g, due)
+
+	v.mu.Lock()
+	g.rotating, g.idle = false, g.idle || err == errIdle
+	g.tries, g.tried = g.tries+1, time.Now()
+	tries, left := g.tries, g.gone && g.pending
+	if g.gone && err != nil {
+		err = ErrEnded // whatever else there was
+	}
+	v.armLocked(g)
+	v.mu.Unlock()
+	if left {
+		s.settle(&task{key: g.row.nextKey(), n: g.row.count()})
+	}
+	_, refused := errors.AsType[*Refused](err)
+	switch {
+	case err == nil:
+		v.counted("rotate", "ok")
+		return nil
+	case v.ctx.Err() != nil || err == errIdle || err == ErrEnded:
+		return err
+	case refused:
+		v.counted("rotate", "refused")
+	default:
+		v.counted("rotate", "error")
+	}
+	v.opts.Logger.Warn().Str("job_id", string(g.row.Job)).Str("provisioner", s.Name).Int("attempts", tries).Str("error", v.errorText(err)).
+		Msg("a credential is not rotated")
+	return err
+}
+
+// rotate takes a grant one generation further. How far that has come is in the
+// rows, so that it goes on where an earlier attempt, or process, has ended.
+func (s *source) rotate(g *grant, due bool) error {
+	v := s.v
+	req, on := v.jobs.Request(g.row.Job)
+	if !on {
+		return ErrEnded
+	}
+	req.Generation = g.row.generation() + 1
+	ctx, cancel := context.WithTimeoutCause(v.ctx, issueTimeout, errTimeout)
+	defer cancel()
+	r, rev, err := s.next(ctx, g)
+	if err != nil {
+		return err
+	}
+	if rev == 0 && due && !req.ExpiresAt.IsZero() && !g.row.expires().Before(req.ExpiresAt) {
+		return errIdle
+	}
+	var to *grant
+	switch {
+	case rev == 0 || r.State == Intent:
+		to, err = s.reissue(ctx, g, &req, r, rev)
+	case r.State == Issued:
+		if to = v.open(r, rev+1); slices.Contains(to.values, "") { // its key is gone
+			to, err = s.reissue(ctx, g, &req, r, rev)
+		}
+	case r.State == Live: // it was not known that the write had happened
+		v.settledLate(g, r, rev)
+		return nil
+	default:
+		err = ErrEnded
+	}
+	if err != nil {
+		return err
+	}
+	for _, value := range to.values { // hold adds them for good
+		v.opts.Redactor.Add(value)
+		defer v.opts.Redactor.Forget(value)
+	}
+	return s.replace(g, to)
+}
+
+// next reads the row of the generation behind a grant's, 0 if there is none, and
+// makes sure that the grant's own is what it is thought to be: the write of a job
+// must not fail for it.
+func (s *source) next(ctx context.Context, g *grant) (*row, uint64, error) {
+	rec, err := s.v.opts.Store.Get(ctx, g.row.nextKey())
+	if err != nil {
+		return nil, 0, err
+	}
+	var r row
+	if rec.Rev != 0 {
+		if r, err = decode(rec); err != nil {
+			return nil, 0, err
+		}
+	}
+	s.v.setPending(g, rec.Rev != 0)
+	own, err := s.v.opts.Store.Get(ctx, g.row.key())
+	if err == nil && own.Rev != g.rev && r.State != Live {
+		err = fmt.Errorf("record %s: it was changed", own.Key)
+	}
+	return &r, rec.Rev, err
+}
+
+// expect notes that there is a row of the generation behind that which a job has.
+// It is false if the job has another one, or none.
+func (v *Vault) expect(r *row) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, g := range v.held[r.Job] {
+		if g.row.Source == r.Source && g.row.generation()+1 == r.generation() {
+			if !g.pending {
+				g.pending = true
+				v.armLocked(g)
+			}
+			return true
+		}
+	}
+	return false
+}
+
+// settledLate takes note of a rotation that had happened.
+func (v *Vault) settledLate(g *grant, r *row, rev uint64) {
+	v.mu.Lock()
+	g.pending = false
+	v.mu.Unlock()
+	v.hold(v.open(r, rev))
+}
+
+// reissue asks the provisioner for the next generation. That it is asked is
+// durable before, as with the first one; but nothing is revoked because the
+// answer was lost: the job goes on with what it has, and the provisioner is asked
+// again. What it may have issued for nothing is revoked with all that the job was
+// given, when it has ended.
+func (s *source) reissue(ctx context.Context, g *grant, req *Request, r *row, rev uint64) (*grant, error) {
+	v := s.v
+	again := rev != 0
+	if n := s.unrevoked.Load(); !again && n >= int64(v.opts.MaxUnrevoked) {
+		return nil, arcp.Errorf(arcp.CodeUnavailable, "no more credentials are issued until earlier ones are revoked")
+	}
+	if err := s.turn(ctx); err != nil {
+		return nil, err
+	}
+	defer s.turned()
+	if !again {
+		*r = row{Job: g.row.Job, Source: s.Name, Generation: req.Generation, Principal: g.row.Principal, Agent: g.row.Agent, State: Intent, CreatedAt: time.Now()}
+		v.setPending(g, true)
+		var err error
+		if rev, err = v.begin(r); err != nil {
+			return nil, fmt.Errorf("record the intent: %w", err)
+		}
+	}
+	list, err := s.Provisioner.Issue(ctx, *req)
+	if err == nil {
+		if err = checkAll(list, req); err == nil {
+			err = g.take(list)
+		}
+	}
+	if err != nil {
+		return nil, s.notIssued(ctx, g, r, rev, again, err)
+	}
+	r.State, r.CreatedAt, r.Unknown = Issued, time.Now(), again || g.row.Unknown || g.row.unnamed()
+	r.Parts = v.seal(r.Job, list)
+	if err := v.write(v.ctx, r, rev); err != nil {
+		return nil, fmt.Errorf("record what was issued: %w", err)
+	}
+	return grantOf(r, rev+2, list), nil
+}
+
+// begin writes a row that is not there and returns its revision.
+func (v *Vault) begin(r *row) (uint64, error) {
+	if err := v.write(v.ctx, r, 0); err != nil {
+		return 0, err
+	}
+	rec, err := v.opts.Store.Get(v.ctx, r.key())
+	return rec.Rev, err
+}
+
+func (v *Vault) setPending(g *grant, pending bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	g.pending = pending
+}
+
+// notIssued notes that a provisioner has not issued what can be used.
+func (s *source) notIssued(ctx context.Context, g *grant, r *row, rev uint64, again bool, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // what the provisioner made of it says less
+	}
+	if _, ok := errors.AsType[*Refused](err); ok && !again && s.v.erase(s.v.ctx, r.key(), rev) == nil {
+		s.v.setPending(g, false)
+	}
+	return err
+}
+
+var errSame = errors.New("it gave what the job has already")
+
+// take makes of what a provisioner has issued what takes the place of a grant's
+// credentials: in their order, with their ids.
+func (g *grant) take(list []Credential) error {
+	bad := func(why error) error {
+		return fmt.Errorf("%w: %w", arcp.Errorf(arcp.CodeInternal, "the credential provisioner gave an answer that cannot be used"), why)
+	}
+	parts := g.row.Parts
+	if len(list) != len(parts) {
+		return bad(fmt.Errorf("%d credentials in the place of %d", len(list), len(parts)))
+	}
+	place := func(c Credential) int { return slices.IndexFunc(parts, func(p part) bool { return p.ID == c.ID }) }
+	if !slices.ContainsFunc(list, func(c Credential) bool { return place(c) < 0 }) {
+		slices.SortFunc(list, func(a, b Credential) int { return place(a) - place(b) })
+	}
+	same := 0
+	for i := range list {
+		list[i].ID = parts[i].ID
+		if slices.Contains(g.values, list[i].Value) {
+			same++
+		}
+	}
+	switch same {
+	case 0:
+		return nil
+	case len(list): // so nothing was issued
+		return &Refused{bad(errSame)}
+	}
+	return bad(errSame)
+}
+
+// replace has the job make a generation live, and waits for it.
+func (s *source) replace(g, to *grant) error {
+	v := s.v
+	to.idle = !g.row.expires().IsZero() && !to.row.expires().After(g.row.expires()) // another one would not last longer
+	r := &Rotation{Job: g.row.Job, IDs: to.row.ids(), v: v, from: g, to: to, donec: make(chan error, 1)}
+	v.jobs.Rotated(r)
+	select {
+	case err := <-r.donec:
+		if err != nil {
+			return fmt.Errorf("make the new credential live: %w", err)
+		}
+	case <-v.ctx.Done():
+		return errClosing
+	}
+	v.opts.Logger.Info().Str("job_id", string(g.row.Job)).Str("provisioner", s.Name).Int("generation", to.row.generation()).Msg("credentials rotated")
+	return nil
+}
+
+// Announced is the new value that an event of a job, by its position in the job's
+// log, tells of; false if it tells of none, or the value has been replaced since.
+func (v *Vault) Announced(job arcp.JobID, at uint64) (Secret, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, g := range v.held[job] {
+		first := g.row.Announced
+		if first == 0 || at < first || at-first >= uint64(len(g.values)) {
+			continue
+		}
+		value := g.values[at-first]
+		return value, value != ""
+	}
+	return "", false
+}

@@ -1,0 +1,397 @@
+package credential
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// live is a job that was accepted with a credential.
+func (r *rig) live(t *testing.T) arcp.JobID {
+	t.Helper()
+	job := arcp.NewJobID()
+	g, err := r.issue(job)
+	if err == nil {
+		err = r.accept(job, g)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return job
+}
+
+func (r *rig) only(t *testing.T, job arcp.JobID) arcp.Credential {
+	t.Helper()
+	list := r.v.Credentials(job)
+	if len(list) != 1 {
+		t.Fatalf("%s has %d credentials, want 1", job, len(list))
+	}
+	return list[0]
+}
+
+func (r *rig) counts() map[string]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.ops)
+}
+
+func TestRotation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		defer func() { r.v.Close() }()
+		job := r.live(t)
+		first := r.only(t, job)
+		r.u.set(nil, func() error { return errors.New("not yet") })
+		list, err := r.v.Rotate(t.Context(), job, "gw")
+		if err != nil || len(list) != 1 || list[0].Provisioner != "gw" || list[0].IDs[0] != first.ID {
+			t.Fatalf("Rotate = %v, %v", list, err)
+		}
+		second := r.only(t, job)
+		if second.ID != first.ID || second.Value == first.Value {
+			t.Errorf("rotated from %v to %v, want the same id and another value", first.ID, second.ID)
+		}
+		if v, ok := r.v.Announced(job, 1); !ok || v.Reveal() != second.Value {
+			t.Errorf("Announced = %v, %v, want the new value", v, ok)
+		}
+		if _, ok := r.v.Announced(job, 2); ok {
+			t.Error("an event that tells of no rotation has a value")
+		}
+		time.Sleep(forgetAfter + time.Hour)
+		if got := string(r.v.Scrub([]byte(first.Value + " " + second.Value))); got != "[redacted] [redacted]" {
+			t.Errorf("Scrub = %q while the old one is not revoked", got)
+		}
+		if r.unrevoked() != 1 {
+			t.Errorf("gauge = %d, want the old one", r.unrevoked())
+		}
+		r.u.set(nil, nil)
+		time.Sleep(lastRetry)
+		if n := r.u.outstanding(); n != 1 || !r.u.serves(job) || r.rows() != 1 {
+			t.Errorf("%d keys are out, %d rows: want the new one", n, r.rows())
+		}
+		time.Sleep(forgetAfter)
+		if n := r.v.Redactor().known.Load(); n != 1 {
+			t.Errorf("%d values are known after the old one was revoked, want 1", n)
+		}
+		if _, err := r.v.Rotate(t.Context(), job, ""); err != nil {
+			t.Error(err)
+		}
+		if _, ok := r.v.Announced(job, 1); ok {
+			t.Error("the event of an earlier rotation has a value")
+		}
+		if _, ok := r.v.Announced(job, 2); !ok {
+			t.Error("the event of the last rotation has none")
+		}
+		r.crash(-1, false)
+		if v, ok := r.v.Announced(job, 2); !ok || v.Reveal() != r.only(t, job).Value {
+			t.Error("after a restart the event of the last rotation has no value")
+		}
+		if got := r.counts(); got["rotate ok"] != 2 || got["rotate error"]+got["rotate refused"] != 0 || got["issue ok"] != 1 {
+			t.Errorf("operations = %v", got)
+		}
+		for _, p := range []string{"", "gw", "other"} {
+			if p == "gw" {
+				if err := r.end(job); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := r.v.Rotate(t.Context(), job, p); (p == "") != (err == nil) || p != "" && !errors.Is(err, store.ErrNotFound) {
+				t.Errorf("Rotate(%q) = %v", p, err)
+			}
+		}
+		synctest.Wait()
+		r.wantNothing("after the end")
+	})
+}
+
+// The process dies in each commit of a life with two rotations.
+func TestCrashInEachCommitOfRotations(t *testing.T) {
+	for k := range 14 {
+		for _, torn := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d,%v", k, torn), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { crashInRotation(t, k, torn) })
+			})
+		}
+	}
+}
+
+func crashInRotation(t *testing.T, k int, torn bool) {
+	r := newRig(t)
+	defer func() { r.v.Close() }()
+	r.u.same = make(map[string]Credential)
+	r.crash(k, torn)
+	job := arcp.NewJobID()
+	if g, err := r.issue(job); err == nil && r.accept(job, g) == nil {
+		for range 2 {
+			_, _ = r.v.Rotate(t.Context(), job, "") // or it dies
+			synctest.Wait()
+		}
+		_ = r.end(job)
+		synctest.Wait()
+	}
+	r.rows()
+	r.crash(-1, false)
+	time.Sleep(time.Minute)
+	if s := r.state(job); s != "" && !s.Terminal() {
+		value := r.only(t, job).Value
+		if n := r.u.outstanding(); n != 1 || !r.u.serves(job) {
+			t.Errorf("%d keys are out, want that of the job", n)
+		}
+		if n := r.rows(); n != 1 {
+			t.Errorf("%d rows, want that of the job", n)
+		}
+		if _, err := r.v.Rotate(t.Context(), job, ""); err != nil || r.only(t, job).Value == value {
+			t.Errorf("Rotate after the next start = %v", err)
+		}
+		if err := r.end(job); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+	}
+	r.wantNothing("after the next start")
+}
+
+// A commit of a rotation fails, applied or not, while the process goes on.
+func TestCommitOfRotationThatFails(t *testing.T) {
+	for k := range 4 {
+		for _, torn := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d,%v", k+1, torn), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r := newRig(t)
+					defer func() { r.v.Close() }()
+					r.u.same = make(map[string]Credential)
+					job := r.live(t)
+					first := r.only(t, job)
+					r.p.slips(k+1, torn)
+					_, _ = r.v.Rotate(t.Context(), job, "")
+					time.Sleep(time.Minute)
+					if r.only(t, job).Value == first.Value || !r.u.serves(job) || r.u.outstanding() != 1 {
+						t.Errorf("%d keys are out after a minute, want the second", r.u.outstanding())
+					}
+					if err := r.end(job); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(time.Minute)
+					r.wantNothing("after the end")
+				})
+			})
+		}
+	}
+}
+
+func TestJobEndsDuringRotation(t *testing.T) {
+	for _, when := range []string{"asked", "answered", "asked, bare"} {
+		t.Run(when, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				defer func() { r.v.Close() }()
+				job := r.live(t)
+				end := func() {
+					if when == "asked, bare" {
+						r.endBare(job, true)
+					} else if err := r.end(job); err != nil {
+						t.Error(err)
+					}
+				}
+				if when == "answered" {
+					r.before = func(arcp.JobID) { end() }
+				} else {
+					r.u.during = func(Request) { end() }
+				}
+				if _, err := r.v.Rotate(t.Context(), job, ""); err == nil {
+					t.Error("the credentials of a job that has ended were rotated")
+				}
+				synctest.Wait()
+				if r.u.n != 2 {
+					t.Errorf("%d keys were made, want 2", r.u.n)
+				}
+				r.wantNothing("after the end")
+			})
+		})
+	}
+}
+
+// The provisioner does not rotate: the job keeps what it has, and it is tried
+// again if it has to be.
+func TestRotationThatFails(t *testing.T) {
+	for _, refused := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t)
+			defer func() { r.v.Close() }()
+			r.u.life = time.Hour
+			job := r.live(t)
+			first := r.only(t, job)
+			failure, result := errLost, "rotate error"
+			if refused {
+				failure, result = refuse(arcp.Errorf(arcp.CodeResourceExhausted, "no")), "rotate refused"
+			}
+			r.u.set(func() error { return failure }, nil)
+			if _, err := r.v.Rotate(t.Context(), job, ""); !errors.Is(err, failure) {
+				t.Errorf("Rotate = %v, want %v", err, failure)
+			}
+			time.Sleep(10 * time.Minute)
+			if n := r.counts()[result]; refused && n != 1 || !refused && n < 5 {
+				t.Errorf("%d attempts: what is refused is over, what is lost is asked for again", n)
+			}
+			time.Sleep(45 * time.Minute)
+			if n := r.counts()[result]; n < 5 {
+				t.Errorf("%d attempts when it is about to end", n)
+			}
+			if r.only(t, job).Value != first.Value || !r.u.serves(job) {
+				t.Error("the old one is gone though there is no new one")
+			}
+			if len(r.u.called()) != 0 {
+				t.Error("something was revoked while the job goes on")
+			}
+			r.u.set(nil, nil)
+			time.Sleep(lastRetry)
+			if r.only(t, job).Value == first.Value || !r.u.serves(job) {
+				t.Error("it is not rotated when the provisioner does")
+			}
+			if err := r.end(job); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			r.wantNothing("after the end, with what the answers were lost of")
+		})
+	}
+}
+
+func TestRotationBeforeTheEnd(t *testing.T) {
+	for life, want := range map[time.Duration]time.Duration{100 * time.Second: 80 * time.Second, time.Hour: 48 * time.Minute,
+		30 * time.Second: 20 * time.Second, 12 * time.Second: 10 * time.Second, time.Millisecond: 10 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t)
+			defer func() { r.v.Close() }()
+			r.u.life = life
+			job := r.live(t)
+			first := r.only(t, job)
+			if life > time.Minute && !strings.Contains(string(first.Constraints), "expires_at") {
+				t.Errorf("constraints = %s: want the end", first.Constraints)
+			}
+			time.Sleep(want / 2)
+			r.crash(-1, false) // the end is kept
+			time.Sleep(want - want/2 - time.Millisecond)
+			if r.only(t, job).Value != first.Value {
+				t.Errorf("life %v: rotated before %v", life, want)
+			}
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+			if r.only(t, job).Value == first.Value || r.u.outstanding() != 1 {
+				t.Errorf("life %v: not rotated after %v", life, want)
+			}
+			if err := r.end(job); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			n := r.u.n
+			time.Sleep(3 * time.Hour)
+			if r.u.n != n {
+				t.Error("rotated after the end")
+			}
+			r.wantNothing("after the end")
+		})
+	}
+}
+
+func TestOneRotationAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		defer func() { r.v.Close() }()
+		job := r.live(t)
+		gate := make(chan struct{})
+		r.u.during = func(Request) { <-gate }
+		done := make(chan error, 1)
+		go func() {
+			_, err := r.v.Rotate(t.Context(), job, "")
+			done <- err
+		}()
+		synctest.Wait()
+		if _, err := r.v.Rotate(t.Context(), job, ""); !errors.Is(err, ErrRotating) {
+			t.Errorf("Rotate = %v, want %v", err, ErrRotating)
+		}
+		close(gate)
+		if err := <-done; err != nil || r.u.n != 2 {
+			t.Errorf("Rotate = %v; %d keys", err, r.u.n)
+		}
+		if err := r.end(job); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		r.wantNothing("after the end")
+	})
+}
+
+// What a provisioner answers may not take the place of what the job has.
+func TestRotationAnswers(t *testing.T) {
+	held := func() *grant {
+		return &grant{row: row{Parts: []part{{ID: "a", Upstream: "1"}, {ID: "b", Upstream: "2"}}}, values: []Secret{"value-one", "value-two"}}
+	}
+	one := func(id string, value Secret) Credential { return Credential{ID: id, Value: value} }
+	for name, x := range map[string]struct {
+		list    []Credential
+		ok      bool
+		refused bool
+	}{
+		"others":       {[]Credential{one("x", "value-three"), one("y", "value-four")}, true, false},
+		"by their ids": {[]Credential{one("b", "value-four"), one("a", "value-three")}, true, false},
+		"too few":      {[]Credential{one("a", "value-three")}, false, false},
+		"the same":     {[]Credential{one("a", "value-one"), one("b", "value-two")}, false, true},
+		"one the same": {[]Credential{one("a", "value-three"), one("b", "value-two")}, false, false},
+	} {
+		err := held().take(x.list)
+		_, refused := errors.AsType[*Refused](err)
+		if (err == nil) != x.ok || refused != x.refused {
+			t.Errorf("%s: %v", name, err)
+		}
+		if x.ok && (x.list[0].ID != "a" || x.list[1].ID != "b" || x.list[0].Value != "value-three") {
+			t.Errorf("%s: %v", name, x.list)
+		}
+	}
+	old := held().row.replaced(&row{Parts: []part{{ID: "a", Upstream: "1"}, {ID: "b", Upstream: "3"}}})
+	if len(old.Parts) != 1 || old.Parts[0].Upstream != "2" {
+		t.Errorf("to revoke is %v, want not the one whose handle is in use", old.Parts)
+	}
+}
+
+// What was replaced can be forgotten while the job goes on with another.
+func TestForgetAfterRotation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		defer func() { r.v.Close() }()
+		r.u.set(nil, func() error { return errors.New("no") })
+		job := r.live(t)
+		if err := r.v.Forget(t.Context(), job, "gw"); !errors.Is(err, ErrHeld) {
+			t.Errorf("Forget of what is in use = %v, want %v", err, ErrHeld)
+		}
+		if err := r.v.Forget(t.Context(), job, "g"); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("Forget of another provisioner's = %v", err)
+		}
+		for range 2 {
+			if _, err := r.v.Rotate(t.Context(), job, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		if r.rows() != 3 || r.unrevoked() != 2 {
+			t.Errorf("%d rows, gauge %d: want two that are replaced", r.rows(), r.unrevoked())
+		}
+		var seen []string
+		if err := r.v.List(t.Context(), func(e Entry) bool { seen = append(seen, fmt.Sprint(e.Generation, e.State)); return true }); err != nil || len(seen) != 3 {
+			t.Errorf("listed are %v, %v", seen, err)
+		}
+		if err := r.v.Forget(t.Context(), job, "gw"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(lastRetry)
+		if r.rows() != 1 || r.unrevoked() != 0 || !r.u.serves(job) {
+			t.Errorf("%d rows, gauge %d after Forget: want that of the job", r.rows(), r.unrevoked())
+		}
+	})
+}

@@ -1,0 +1,163 @@
+package credential
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// rows begins the keys of the records: not with those of a job, which are
+// deleted with it, because a revocation may take longer than its job is kept.
+const rows = "credential/"
+
+func rowKey(job arcp.JobID, source string) string { return rows + string(job) + "/" + source }
+
+// generationKey is where a generation is kept. That of the first has no number.
+func generationKey(job arcp.JobID, source string, n int) string {
+	if n == 1 {
+		return rowKey(job, source)
+	}
+	return rowKey(job, source) + "/" + strconv.Itoa(n)
+}
+
+// State is where the credentials of a job from one provisioner are on their way.
+type State string
+
+// The states. There is no row before the first and after the last.
+const (
+	// Intent: the provisioner is about to be asked, or its answer was lost.
+	Intent State = "intent"
+	// Issued: what there is to revoke is known. Of the first generation the job is
+	// not accepted yet and the value is in memory only; of a later one the value is
+	// sealed here already, and the job goes on with the one before.
+	Issued State = "issued"
+	// Live: the job was accepted in the same commit, which keeps the value sealed,
+	// or the generation before was given up in it.
+	Live State = "live"
+	// Revoking: the job has ended in the same commit, which erased the value, or
+	// the next generation became live in it, or the job never was accepted.
+	Revoking State = "revoking"
+)
+
+// row is what is kept of one generation of the credentials of a job from one
+// provisioner.
+type row struct {
+	Job        arcp.JobID `json:"job_id"`
+	Source     string     `json:"provisioner"`
+	Generation int        `json:"generation,omitzero"` // 0 is 1
+	Principal  string     `json:"principal,omitzero"`
+	Agent      string     `json:"agent,omitzero"`
+	State      State      `json:"state"`
+	CreatedAt  time.Time  `json:"created_at"`
+	Unknown    bool       `json:"unknown,omitzero"` // revoke whatever the job was given, beside Parts
+	Parts      []part     `json:"credentials,omitempty"`
+	Announced  uint64     `json:"announced,omitzero"` // position of the event of Parts[0] in the job's log; the others follow
+	Failed     int        `json:"failed,omitzero"`    // attempts to revoke
+	NextAt     time.Time  `json:"next_at,omitzero"`
+	Error      string     `json:"error,omitzero"` // of the last attempt
+}
+
+// part is one credential. Once it is to be revoked only its names are left.
+type part struct {
+	ID          string    `json:"id"`
+	Upstream    string    `json:"handle,omitzero"`
+	Endpoint    string    `json:"endpoint,omitzero"`
+	Profile     string    `json:"profile,omitzero"`
+	Constraints arcp.Raw  `json:"constraints,omitzero"`
+	ExpiresAt   time.Time `json:"expires_at,omitzero"`
+	Sealed      []byte    `json:"sealed,omitzero"`
+}
+
+// revoking is the row without values.
+func (r row) revoking() row {
+	r.Unknown = r.Unknown || r.State == Intent
+	r.State, r.Announced = Revoking, 0
+	r.Parts = slices.Clone(r.Parts)
+	for i := range r.Parts {
+		r.Parts[i] = part{ID: r.Parts[i].ID, Upstream: r.Parts[i].Upstream}
+	}
+	return r
+}
+
+// refs is what there is to revoke.
+func (r *row) refs() []Ref {
+	refs := make([]Ref, len(r.Parts), len(r.Parts)+1)
+	for i := range r.Parts {
+		refs[i] = r.ref(&r.Parts[i])
+	}
+	if r.Unknown {
+		refs = append(refs, Ref{Job: r.Job})
+	}
+	return refs
+}
+
+func (r *row) ref(p *part) Ref {
+	return Ref{Job: r.Job, ID: p.ID, Upstream: p.Upstream, Generation: r.generation()}
+}
+
+// count is how many credentials the row stands for, as far as that is known.
+func (r *row) count() int { return max(1, len(r.Parts)) }
+
+func (r *row) generation() int { return max(1, r.Generation) }
+
+func (r *row) key() string { return generationKey(r.Job, r.Source, r.generation()) }
+
+// nextKey is where the generation behind it is kept.
+func (r *row) nextKey() string { return generationKey(r.Job, r.Source, r.generation()+1) }
+
+// record is the change from a revision of the row to this.
+func (r *row) record(rev uint64) (store.Record, error) {
+	value, err := arcp.Marshal(r)
+	return store.Record{Key: r.key(), Rev: rev, Value: value}, err
+}
+
+// decode reads a record, which must be where it belongs.
+func decode(rec store.Record) (row, error) {
+	var r row
+	if err := arcp.Unmarshal(rec.Value, &r); err != nil {
+		return r, fmt.Errorf("record %s: %w", rec.Key, err)
+	}
+	if r.key() != rec.Key {
+		return r, fmt.Errorf("record %s: it belongs to another key", rec.Key)
+	}
+	switch r.State {
+	case Intent, Issued, Live, Revoking:
+		return r, nil
+	}
+	return r, fmt.Errorf("record %s: its state is not known", rec.Key)
+}
+
+// validJob refuses ids that cannot be part of a key.
+func validJob(id arcp.JobID) error {
+	if !id.Valid() || strings.Contains(string(id), "/") {
+		return errors.New("the job has no valid id")
+	}
+	return nil
+}
+
+// Entry is what an operator is shown of the credentials of a job from one
+// provisioner. There is no value in it.
+type Entry struct {
+	Job         arcp.JobID
+	Provisioner string
+	Generation  int // from 1, one more with each rotation
+	Principal   string
+	Agent       string
+	State       State
+	CreatedAt   time.Time
+	Refs        []Ref // the names of the credentials; an empty one: not known
+	Failed      int   // attempts to revoke
+	NextAt      time.Time
+	Error       string // of the last attempt
+}
+
+func (r *row) entry() Entry {
+	return Entry{Job: r.Job, Provisioner: r.Source, Generation: r.generation(), Principal: r.Principal, Agent: r.Agent, State: r.State, CreatedAt: r.CreatedAt,
+		Refs: r.refs(), Failed: r.Failed, NextAt: r.NextAt, Error: r.Error}
+}

@@ -1,0 +1,120 @@
+package credential
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// poolRetry is after how many seconds a client may ask again for a value of a
+// pool that is in use.
+const poolRetry = 5
+
+// Pool gives out the values of a file, each to one job at a time. Revoking one
+// makes it free: it stays good upstream, so a pool is for endpoints that cannot
+// make credentials.
+type Pool struct {
+	endpoint, profile string
+	values            []Secret
+	handles           []string // of the values
+
+	mu   sync.Mutex
+	used map[string]holder // by handle
+	next int               // the value after the one given out last: the one that has rested longest
+}
+
+// holder is whose a value is. A job that rotates has two until the last one is
+// revoked.
+type holder struct {
+	job        arcp.JobID
+	generation int
+}
+
+// OpenPool reads the values, one a line, from a file that only its owner has
+// access to. The file is read once.
+func OpenPool(file, endpoint, profile string) (*Pool, error) {
+	data, err := readPrivate(file)
+	if err != nil {
+		return nil, fmt.Errorf("file: %w", err)
+	}
+	p := &Pool{endpoint: endpoint, profile: profile, used: make(map[string]holder)}
+	seen := make(map[string]bool)
+	for n, line := range lines(data) {
+		value := string(line)
+		h := handle(value)
+		c := Credential{Value: Secret(value), Endpoint: endpoint, Profile: profile, Upstream: h}
+		if err := c.check(); err != nil {
+			return nil, fmt.Errorf("file: line %d: %w", n, err)
+		}
+		if seen[h] {
+			return nil, fmt.Errorf("file: line %d: the value is there twice: remove one, or two jobs share it", n)
+		}
+		seen[h] = true
+		p.values, p.handles = append(p.values, Secret(value)), append(p.handles, h)
+	}
+	if len(p.values) == 0 {
+		return nil, errors.New("file: there is no value in it: put one on each line")
+	}
+	return p, nil
+}
+
+// handle names a value without saying it.
+func handle(value string) string {
+	hash := sha256.Sum256([]byte("arcp pool\x00" + value))
+	return "sha256:" + hex.EncodeToString(hash[:12])
+}
+
+// Issue gives a job a value that no other job has, and each generation another, or RESOURCE_EXHAUSTED.
+func (p *Pool) Issue(_ context.Context, r Request) ([]Credential, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	own := holder{r.Job, max(1, r.Generation)}
+	free := -1
+	for k := range p.values {
+		i := (p.next + k) % len(p.values)
+		switch h, used := p.used[p.handles[i]]; {
+		case used && h == own:
+			return p.give(i), nil
+		case !used && free < 0:
+			free = i
+		}
+	}
+	if free < 0 {
+		return nil, refuse(arcp.Errorf(arcp.CodeResourceExhausted, "all credentials for this tool are in use").RetryAfter(poolRetry))
+	}
+	p.used[p.handles[free]] = own
+	p.next = free + 1
+	return p.give(free), nil
+}
+
+func (p *Pool) give(i int) []Credential {
+	return []Credential{{Value: p.values[i], Endpoint: p.endpoint, Profile: p.profile, Upstream: p.handles[i]}}
+}
+
+// Revoke makes free what a job has.
+func (p *Pool) Revoke(_ context.Context, ref Ref) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for h, holder := range p.used {
+		if holder.job == ref.Job && (ref.Upstream == "" || ref.Upstream == h) {
+			delete(p.used, h)
+		}
+	}
+	return nil
+}
+
+// Restore takes note of what jobs have since an earlier process.
+func (p *Pool) Restore(refs []Ref) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, ref := range refs {
+		if ref.Upstream != "" {
+			p.used[ref.Upstream] = holder{ref.Job, max(1, ref.Generation)}
+		}
+	}
+}

@@ -1,0 +1,496 @@
+// Package credential gives a job credentials of its own, made by a provisioner
+// before the job is accepted and revoked when it has ended.
+//
+// A Vault guarantees that what a provisioner has issued is revoked, once its
+// job has ended or turned out never to be accepted, however often the process
+// dies in between, and never while the job goes on: that the provisioner is
+// asked is durable before it is asked, the accepting commit makes the credential
+// live, the commit of the job's end erases the value, and only a record that
+// says so durably is revoked, again and again until the provisioner agrees.
+//
+// A credential that ends before its job does is rotated: the next generation has
+// a row of its own, which is written before the provisioner is asked; one commit
+// of the job makes it live, erases the value before it and tells the job's
+// submitter. From then on the earlier one is revoked like any other.
+//
+// Values are in memory and, while the job goes on, sealed in a record. They are
+// in no event, list, error or log; a Redactor finds them in what tools write.
+package credential
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// Bounds of a vault.
+const (
+	issueTimeout  = 30 * time.Second // with the time a request waits for its turn
+	revokeTimeout = 10 * time.Second
+	maxCalls      = 8    // at once to a provisioner, to issue; and as many to revoke
+	maxWaiting    = 1024 // requests to issue that wait for their turn
+
+	// DefaultMaxUnrevoked is past how many credentials that a provisioner does not
+	// revoke it is not asked for more.
+	DefaultMaxUnrevoked = 10_000
+)
+
+// Committer makes a write durable, as an eventlog.Log does: many goroutines may
+// call it, and when ctx ends first the write may happen all the same.
+type Committer interface {
+	Commit(ctx context.Context, w *store.Write) (store.Result, error)
+}
+
+// Reader is the part of a store.Store that is read.
+type Reader interface {
+	Get(ctx context.Context, key string) (store.Record, error)
+	Records(ctx context.Context, prefix, after string, fn func(store.Record) bool) error
+	Job(ctx context.Context, id arcp.JobID) (store.Job, error)
+}
+
+// Source is a provisioner and what it is for.
+type Source struct {
+	Name        string   // unique; rows are kept under it
+	For         []string // patterns of path.Match; a job whose tool matches one gets credentials
+	Provisioner Provisioner
+}
+
+// Options of a Vault. They are not changed after use.
+type Options struct {
+	Sources      []Source
+	Log          Committer
+	Store        Reader
+	Sealer       *Sealer
+	Redactor     *Redactor // told of every value; nil: one of its own
+	MaxUnrevoked int       // of a provisioner; 0: DefaultMaxUnrevoked
+	Logger       zerolog.Logger
+
+	// Unrevoked, if set, is told how many credentials are not revoked though their
+	// job has ended, is unknown or has others, whenever that changes. It must neither block nor
+	// call the vault.
+	Unrevoked func(n int)
+	// Operation, if set, counts: op is issue, rotate or revoke, result ok, refused or error.
+	Operation func(op, result string)
+}
+
+// Vault issues, keeps and revokes credentials. Its methods may be called by many
+// goroutines, after Recover has been called once.
+type Vault struct {
+	opts   Options
+	ctx    context.Context // until Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu        sync.Mutex
+	closed    bool
+	jobs      Jobs      // nil: nothing is rotated
+	sources   []*source // those of the options, then those that only rows know
+	held      map[arcp.JobID][]*grant
+	unrevoked int
+}
+
+// grant is a live row, or one that will be.
+type grant struct {
+	row    row
+	rev    uint64   // of the live row
+	values []Secret // of its parts; "": does not open
+
+	// Of its rotation, guarded by Vault.mu.
+	gone     bool        // it is not held any more
+	pending  bool        // there may be a row of the next generation
+	rotating bool        // a goroutine sees to it
+	idle     bool        // it is not rotated because it ends
+	due      *time.Timer // when it is rotated; nil: never yet
+	tries    int         // that failed, in a row
+	tried    time.Time   // the last time
+}
+
+// New makes a vault and starts its revokers. Nothing is revoked before Recover.
+func New(opts Options) (*Vault, error) {
+	if opts.Redactor == nil {
+		opts.Redactor = new(Redactor)
+	}
+	if opts.MaxUnrevoked <= 0 {
+		opts.MaxUnrevoked = DefaultMaxUnrevoked
+	}
+	if opts.Log == nil || opts.Store == nil || opts.Sealer == nil {
+		return nil, errors.New("credential vault: it needs a log, a store and a sealer")
+	}
+	v := &Vault{opts: opts, held: make(map[arcp.JobID][]*grant)}
+	for _, s := range opts.Sources {
+		if err := s.check(); err != nil {
+			return nil, fmt.Errorf("credential vault: provisioner %q: %w", s.Name, err)
+		}
+		if v.find(s.Name) != nil {
+			return nil, fmt.Errorf("credential vault: provisioner %q: there are two of this name", s.Name)
+		}
+		v.sources = append(v.sources, newSource(v, s))
+	}
+	v.ctx, v.cancel = context.WithCancel(context.Background())
+	for _, s := range v.sources {
+		v.wg.Go(s.run)
+	}
+	return v, nil
+}
+
+func (s *Source) check() error {
+	if !validName(s.Name) {
+		return errors.New(nameHelp)
+	}
+	if s.Provisioner == nil {
+		return errors.New("there is no provisioner behind the name")
+	}
+	for _, p := range s.For {
+		if _, err := path.Match(p, ""); err != nil {
+			return fmt.Errorf("pattern %q: %w", p, err)
+		}
+	}
+	return nil
+}
+
+// serves reports whether a tool's jobs get credentials.
+func (s *Source) serves(agent string) bool {
+	name, _, _ := strings.Cut(agent, "@")
+	return slices.ContainsFunc(s.For, func(pattern string) bool {
+		ok, _ := path.Match(pattern, name) // the pattern is good
+		return ok
+	})
+}
+
+// find needs the lock, once the vault is in use.
+func (v *Vault) find(name string) *source {
+	for _, s := range v.sources {
+		if s.Name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// source is the one with a name. One that is not configured any more keeps its
+// rows until it is configured again, or they are told to be forgotten.
+func (v *Vault) source(name string) *source {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s := v.find(name)
+	if s == nil {
+		s = newSource(v, Source{Name: name, Provisioner: unconfigured{}})
+		v.sources = append(v.sources, s)
+		if !v.closed {
+			v.wg.Go(s.run)
+		}
+	}
+	return s
+}
+
+type unconfigured struct{}
+
+var errUnconfigured = errors.New("the provisioner is not configured any more: configure it, or revoke the credential by hand and forget it")
+
+func (unconfigured) Issue(context.Context, Request) ([]Credential, error) {
+	return nil, &Refused{errUnconfigured}
+}
+func (unconfigured) Revoke(context.Context, Ref) error { return errUnconfigured }
+
+// Close ends what is in progress, returns when the vault's goroutines have ended
+// and lets go of all values. What is not revoked is by the next Vault.
+func (v *Vault) Close() {
+	v.mu.Lock()
+	v.closed = true
+	v.mu.Unlock()
+	v.cancel()
+	v.wg.Wait()
+	v.mu.Lock()
+	for _, list := range v.held {
+		for _, g := range list {
+			g.leaveLocked()
+		}
+	}
+	clear(v.held)
+	v.mu.Unlock()
+	v.opts.Redactor.close()
+}
+
+// enter counts a call in; false after Close.
+func (v *Vault) enter() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !v.closed {
+		v.wg.Add(1)
+	}
+	return !v.closed
+}
+
+// Serves reports whether a job of a tool gets credentials.
+func (v *Vault) Serves(agent string) bool {
+	return slices.ContainsFunc(v.opts.Sources, func(s Source) bool { return s.serves(agent) })
+}
+
+// Redactor knows the values of all jobs.
+func (v *Vault) Redactor() *Redactor { return v.opts.Redactor }
+
+// Scrub is that of the Redactor.
+func (v *Vault) Scrub(b []byte) []byte { return v.opts.Redactor.Scrub(b) }
+
+// Credentials are those of a job with their values, for its submitter: none once
+// the job has ended.
+func (v *Vault) Credentials(job arcp.JobID) []arcp.Credential {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var list []arcp.Credential
+	for _, g := range v.held[job] {
+		for i := range g.row.Parts {
+			if g.values[i] != "" {
+				c := g.row.Parts[i].public()
+				c.Value = g.values[i].Reveal()
+				list = append(list, c)
+			}
+		}
+	}
+	return list
+}
+
+// Value is that of one credential; false once its job has ended.
+func (v *Vault) Value(job arcp.JobID, id string) (Secret, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, g := range v.held[job] {
+		for i := range g.row.Parts {
+			if g.row.Parts[i].ID == id && g.values[i] != "" {
+				return g.values[i], true
+			}
+		}
+	}
+	return "", false
+}
+
+func (p *part) public() arcp.Credential {
+	return arcp.Credential{ID: p.ID, Scheme: scheme, Endpoint: p.Endpoint, Profile: p.Profile, Constraints: p.Constraints}
+}
+
+// hold keeps the values of a job at hand. It is not done twice. Those of an
+// earlier generation are revoked then.
+func (v *Vault) hold(g *grant) {
+	if old := v.keep(g); old != nil {
+		v.source(old.row.Source).settle(&task{key: old.row.key(), n: old.row.count(), values: old.values})
+	}
+}
+
+// keep is hold but for what it replaces.
+func (v *Vault) keep(g *grant) (old *grant) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	list := v.held[g.row.Job]
+	i := slices.IndexFunc(list, func(other *grant) bool { return other.row.Source == g.row.Source })
+	switch {
+	case v.closed, i >= 0 && list[i].row.generation() >= g.row.generation():
+		return nil
+	case i >= 0:
+		old = list[i]
+		old.leaveLocked()
+		list[i] = g
+	default:
+		v.held[g.row.Job] = append(list, g)
+	}
+	for _, s := range g.values {
+		v.opts.Redactor.Add(s)
+	}
+	v.armLocked(g)
+	return old
+}
+
+// Ending are the records that belong into the write that ends a job: they erase
+// the values. None if the job has no credentials.
+func (v *Vault) Ending(job arcp.JobID) ([]store.Record, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var list []store.Record
+	for _, g := range v.held[job] {
+		r := g.row.revoking()
+		rec, err := r.record(g.rev)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, rec)
+	}
+	return list, nil
+}
+
+// Ended says that a job has ended durably: its values are not given out any more
+// and its credentials revoked in the background. It does not block; for a job
+// without credentials it does nothing. If the job has not ended after all nothing
+// is revoked.
+func (v *Vault) Ended(job arcp.JobID) {
+	v.mu.Lock()
+	grants := v.held[job]
+	delete(v.held, job)
+	var left []*grant
+	for _, g := range grants {
+		if g.leaveLocked() {
+			left = append(left, g)
+		}
+	}
+	v.mu.Unlock()
+	for _, g := range grants {
+		v.source(g.row.Source).settle(&task{key: g.row.key(), n: g.row.count(), values: g.values})
+	}
+	for _, g := range left {
+		v.source(g.row.Source).settle(&task{key: g.row.nextKey(), n: g.row.count()})
+	}
+}
+
+// count changes the number of credentials that are not revoked. Who is told
+// hears of changes in their order.
+func (v *Vault) count(delta int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.unrevoked += delta
+	if v.opts.Unrevoked != nil {
+		v.opts.Unrevoked(v.unrevoked)
+	}
+}
+
+func (v *Vault) counted(op, result string) {
+	if v.opts.Operation != nil {
+		v.opts.Operation(op, result)
+	}
+}
+
+// write commits one row.
+func (v *Vault) write(ctx context.Context, r *row, rev uint64) error {
+	rec, err := r.record(rev)
+	if err != nil {
+		return err
+	}
+	_, err = v.opts.Log.Commit(ctx, &store.Write{Records: []store.Record{rec}})
+	return err
+}
+
+// erase commits that a row is gone.
+func (v *Vault) erase(ctx context.Context, key string, rev uint64) error {
+	_, err := v.opts.Log.Commit(ctx, &store.Write{Records: []store.Record{{Key: key, Rev: rev}}})
+	return err
+}
+
+// over reports whether a job has ended, or does not exist.
+func (v *Vault) over(ctx context.Context, job arcp.JobID) (bool, error) {
+	row, err := v.opts.Store.Job(ctx, job)
+	if errors.Is(err, store.ErrNotFound) {
+		return true, nil
+	}
+	return err == nil && row.State.Terminal(), err
+}
+
+// open reads the values of a live row. One that does not open is logged: the
+// credential is then of no use, but revoked like any other.
+func (v *Vault) open(r *row, rev uint64) *grant {
+	g := &grant{row: *r, rev: rev, values: make([]Secret, len(r.Parts))}
+	for i := range r.Parts {
+		p := &r.Parts[i]
+		var err error
+		if g.values[i], err = v.opts.Sealer.Open(r.Job, p.ID, p.Sealed); err != nil {
+			v.opts.Logger.Error().Err(err).Str("job_id", string(r.Job)).Str("credential_id", p.ID).Msg("the value of a credential cannot be read")
+		}
+	}
+	return g
+}
+
+// Recover takes up what an earlier process left: it is called once, before the
+// first Issue and before jobs are started again. Credentials of jobs that go on
+// are live; all others are revoked in the background.
+func (v *Vault) Recover(ctx context.Context) error {
+	list, err := v.scan(ctx)
+	if err != nil {
+		return fmt.Errorf("recover credentials: %w", err)
+	}
+	v.restore(list)
+	for i := range list {
+		if err := v.takeUp(ctx, &list[i]); err != nil {
+			return fmt.Errorf("recover credentials: %w", err)
+		}
+	}
+	return nil
+}
+
+// revised is a row as it is stored.
+type revised struct {
+	row row
+	rev uint64
+}
+
+// scan reads all rows. One that cannot be read is logged and stays unrevoked.
+func (v *Vault) scan(ctx context.Context) (list []revised, err error) {
+	broken := 0
+	err = v.opts.Store.Records(ctx, rows, "", func(rec store.Record) bool {
+		r, err := decode(rec)
+		if err != nil {
+			broken++
+			v.opts.Logger.Error().Err(err).Msg("a record of credentials cannot be read: they are not revoked")
+			return true
+		}
+		list = append(list, revised{r, rec.Rev})
+		return true
+	})
+	v.count(broken)
+	return list, err
+}
+
+// restore tells provisioners what they have issued, before any of it is revoked.
+func (v *Vault) restore(list []revised) {
+	known := make(map[*source][]Ref)
+	for i := range list {
+		s := v.source(list[i].row.Source)
+		known[s] = append(known[s], list[i].row.refs()...)
+	}
+	for s, refs := range known {
+		if r, ok := s.Provisioner.(Restorer); ok {
+			r.Restore(refs)
+		}
+	}
+}
+
+// takeUp holds a row whose job goes on, and has any other one revoked.
+func (v *Vault) takeUp(ctx context.Context, f *revised) error {
+	if f.row.State == Live {
+		over, err := v.over(ctx, f.row.Job)
+		if err != nil {
+			return err
+		}
+		if !over {
+			v.hold(v.open(&f.row, f.rev))
+			return nil
+		}
+	}
+	v.source(f.row.Source).settle(&task{key: f.row.key(), n: f.row.count(), due: f.row.NextAt})
+	return nil
+}
+
+// List calls fn for what is not revoked, in the order of the jobs, until fn
+// returns false.
+func (v *Vault) List(ctx context.Context, fn func(Entry) bool) error {
+	return List(ctx, v.opts.Store, fn)
+}
+
+// List is that of a Vault, for whoever has only a store.
+func List(ctx context.Context, from Reader, fn func(Entry) bool) error {
+	var broken error
+	err := from.Records(ctx, rows, "", func(rec store.Record) bool {
+		r, err := decode(rec)
+		if err != nil {
+			broken = errors.Join(broken, err)
+			return true
+		}
+		return fn(r.entry())
+	})
+	return errors.Join(err, broken)
+}

@@ -1,0 +1,196 @@
+package engine
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// leased submits a job with a lease that ends after a while; 0: it does not end.
+func (r *rig) leased(name, raw string, d time.Duration) arcp.MessageID {
+	r.Helper()
+	q := r.request("sess_1", name, "{}")
+	q.payload.LeaseRequest = arcp.Raw(raw)
+	if d > 0 {
+		q.payload.LeaseConstraints = &arcp.LeaseConstraints{ExpiresAt: time.Now().Add(d)}
+	}
+	return r.send(q)
+}
+
+// A lease that ends, ends its job at the next operation; there is no other
+// attempt.
+func TestLeaseEndsTheJob(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		worked := 0
+		r.tool("work", func(c *tool.Capability) { c.Retry = tool.Retry{MaxAttempts: 5} }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			for j.Allow("fs.read", "/a/x") == nil { // it does not care why not
+				worked++
+				time.Sleep(time.Second)
+			}
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		})
+		r.leased("work", `{"fs.read":["/a/**"]}`, 10*time.Second)
+		time.Sleep(time.Minute)
+		f := r.want("expired", "job.accepted", "job.started", "job.failed msg_1 LEASE_EXPIRED")
+		if e, err := arcp.DecodePayload[arcp.Error](&f[2].Envelope); err != nil || e.Retryable {
+			t.Errorf("%+v, %v: it can be done again", e, err)
+		}
+		if worked != 11 { // with a second of grace
+			t.Errorf("%d operations were allowed", worked)
+		}
+		if !strings.Contains(string(f[0].Payload), `"lease_constraints":{"expires_at":`) {
+			t.Errorf("accepted as %s", f[0].Payload)
+		}
+		if r.gauge("arcp_lease_expirations_total") != 1 || r.gauge("arcp_capability_denials_total") != 1 {
+			t.Error("it is not counted")
+		}
+		r.idle("expired")
+	})
+}
+
+// With preemption a job ends with its lease, whatever it does, or waits for.
+func TestPreemption(t *testing.T) {
+	bubble(t, func(c *Config) { c.PreemptExpired = true }, func(r *rig) {
+		r.tool("wait", oneAtATime, wait)
+		r.tool("fail", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
+			return nil, arcp.Errorf(arcp.CodeUnavailable, "not now").RetryAfter(3600)
+		})
+		r.leased("wait", `{"fs.read":["/a"]}`, 10*time.Second)
+		r.want("runs", "job.accepted", "job.started")
+		r.leased("wait", `{"fs.read":["/a"]}`, 5*time.Second)
+		r.want("queued", "job.accepted msg_2")
+		q := r.request("sess_1", "fail", "{}")
+		q.payload.LeaseRequest = arcp.Raw(`{"fs.read":["/a"]}`)
+		q.payload.LeaseConstraints = &arcp.LeaseConstraints{ExpiresAt: time.Now().Add(7 * time.Second)}
+		q.payload.Retry = arcp.Raw(`{"max_attempts":3}`)
+		r.send(q)
+		r.want("waits for its retry", "job.accepted msg_3", "job.started", "event.emit")
+		time.Sleep(5 * time.Second)
+		r.want("grace")
+		time.Sleep(1100 * time.Millisecond)
+		r.want("queued", "job.failed msg_2 LEASE_EXPIRED")
+		time.Sleep(2 * time.Second)
+		r.want("between attempts", "job.failed msg_3 LEASE_EXPIRED")
+		time.Sleep(3 * time.Second)
+		r.want("running", "job.failed msg_1 LEASE_EXPIRED")
+		r.idle("preempted")
+	})
+}
+
+// The time of a lease goes on while the runtime is down.
+func TestLeaseOverRestart(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		var got []string
+		r.tool("work", func(c *tool.Capability) { c.Recovery = tool.RecoveryRerun }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			got = append(got, code(j.Allow("fs.read", "/a")), code(j.Allow("fs.read", "/b")))
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		})
+		r.leased("work", `{"fs.read":["/a"]}`, 10*time.Second)
+		r.want("runs", "job.accepted", "job.started")
+		r.restart(1)
+		r.want("again", "job.started")
+		r.stop(0)
+		time.Sleep(time.Minute)
+		r.restart(1)
+		r.want("too late", "job.started", "job.failed msg_1 LEASE_EXPIRED")
+		if want := ",PERMISSION_DENIED,,PERMISSION_DENIED,LEASE_EXPIRED,"; !strings.HasPrefix(strings.Join(got, ",")+",", want) {
+			t.Errorf("the attempts were told %q", got)
+		}
+	})
+}
+
+func TestModels(t *testing.T) {
+	for _, required := range []bool{false, true} {
+		bubble(t, func(c *Config) { c.RequireModelLease = required }, func(r *rig) {
+			r.tool("think", early, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+				return arcp.Raw("{}"), j.UseModel("tier-fast/small")
+			})
+			silent := "job.completed"
+			if required {
+				silent = "job.failed"
+			}
+			for raw, want := range map[string]string{
+				``: silent, `{"fs.read":["/a"]}`: silent, `{"model.use":["tier-fast/*"]}`: "job.completed", `{"model_use":["tier-slow/*"]}`: "job.failed",
+				`{"model.use":[]}`: "job.failed", `{"model.use":["*"]}`: "job.completed",
+			} {
+				id := r.leased("think", raw, 0)
+				f := r.frames("sess_1")
+				if got := f[len(f)-1]; string(got.Type) != want || got.CorrelationID != id {
+					t.Errorf("required %v, lease %s: %s, want %s", required, raw, got, want)
+				}
+			}
+		})
+	}
+}
+
+// A budget is spent exactly, announced, and what is left survives a restart.
+func TestBudgetOverRestart(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		step := 0
+		r.tool("spend", func(c *tool.Capability) { c.Recovery = tool.RecoveryRerun }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			step++
+			if err := j.Allow("tool.call", "x"); err != nil {
+				return nil, err
+			}
+			if err := j.Metric(arcp.MetricPayload{Name: "cost.calls", Value: "0.1", Unit: "usd"}); err != nil {
+				return nil, err
+			}
+			if err := j.Charge("big", "USD", "0.25"); code(err) != "BUDGET_EXHAUSTED" {
+				t.Errorf("a charge over what is left: %v", err)
+			}
+			if err := j.Charge("free", "EUR", "1000"); err != nil {
+				t.Errorf("a currency without a budget: %v", err)
+			}
+			if err := j.Metric(arcp.MetricPayload{Name: "cost.calls", Value: "-1", Unit: "USD"}); code(err) != "INVALID_ARGUMENT" {
+				t.Errorf("a negative cost: %v", err)
+			}
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		})
+		q := r.request("sess_1", "spend", "{}")
+		q.payload.LeaseRequest = arcp.Raw(`{"tool.call":["*"]}`)
+		q.payload.CostBudget = []string{"USD:0.20"}
+		r.send(q)
+		f := r.want("spends", "job.accepted", "job.started", "metric", "metric", "metric")
+		if got := string(f[3].Payload); got != `{"name":"cost.budget.remaining","value":0.10,"unit":"USD"}` {
+			t.Errorf("left is %s", got)
+		}
+		r.restart(1)
+		f = r.want("spends again", "job.started", "metric", "metric", "metric")
+		if got := string(f[2].Payload); got != `{"name":"cost.budget.remaining","value":0.00,"unit":"USD"}` {
+			t.Errorf("left is %s", got)
+		}
+		r.restart(1)
+		r.want("has nothing left", "job.started", "job.failed msg_1 BUDGET_EXHAUSTED")
+		if step != 3 || r.gauge("arcp_budget_exhausted_total") == 0 {
+			t.Errorf("%d attempts", step)
+		}
+	})
+}
+
+// A job that goes on from a checkpoint of another one may do what that might, if
+// its principal still may.
+func TestRestoredJobHasItsLease(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		id, made := r.finished(func(p *arcp.ToolInvokePayload) { p.LeaseRequest = arcp.Raw(`{"fs.read":["/a/**"]}`) })
+		q := r.restoring("sess_1", id, made[0])
+		q.Lease = leaseFrom(t, `{"fs.read":["/**"],"fs.write":["/**"]}`)
+		r.e.RestoreCheckpoint(t.Context(), q)
+		f := r.want("restored", "job.accepted", "job.started")
+		if got := string(f[0].Payload); !strings.Contains(got, `"fs.read":["/a/**"]`) || strings.Contains(got, "fs.write") {
+			t.Errorf("accepted as %s", got)
+		}
+		q = r.restoring("sess_1", id, made[0])
+		q.Lease = leaseFrom(t, `{"fs.read":["/b/**"]}`)
+		r.e.RestoreCheckpoint(t.Context(), q)
+		r.want("not any more", "job.failed "+string(q.Envelope.ID)+" PERMISSION_DENIED")
+		r.e.CancelSession("sess_1", "", true)
+		r.frames("sess_1")
+	})
+}

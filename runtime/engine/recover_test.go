@@ -1,0 +1,313 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+func recovery(d tool.Recovery) func(*tool.Capability) {
+	return func(c *tool.Capability) { c.Recovery = d }
+}
+
+// What a restart does to a job that ran is its tool's to say.
+func TestDispositions(t *testing.T) {
+	for d, want := range map[tool.Recovery][]string{
+		tool.RecoveryFail:       {"job.failed msg_1 ABORTED"},
+		tool.RecoveryRerun:      {"job.started msg_1", "job.completed msg_1"},
+		tool.RecoveryCheckpoint: {"job.started msg_1", "job.completed msg_1"},
+	} {
+		t.Run(string(d), func(t *testing.T) {
+			bubble(t, nil, func(r *rig) {
+				var attempts []uint32
+				r.tool("t", recovery(d), func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+					attempts = append(attempts, j.Attempt())
+					if j.Attempt() == 1 {
+						return wait(ctx, j, args)
+					}
+					return args, nil
+				})
+				r.submit("t", `{"n":1}`)
+				id := r.want("", "job.accepted", "job.started")[0].JobID
+				r.restart(1)
+				r.want(string(d), want...)
+				if n := len(want); len(attempts) != n || attempts[n-1] != uint32(n) {
+					t.Errorf("attempts %v, want %d", attempts, n)
+				}
+				if row := r.row(id); row.Attempt != uint32(len(want)) {
+					t.Errorf("the job's attempt is %d, want %d", row.Attempt, len(want))
+				}
+				if n := r.gauge("arcp_jobs_recovered_total"); n != 1 {
+					t.Errorf("%v jobs recovered, want 1", n)
+				}
+				r.idle("")
+				r.restart(0)
+			})
+		})
+	}
+}
+
+// A runtime that crashes at any commit of a job's life loses nothing that was
+// sent, ends the job once, and has a tool that must not be called twice called
+// once.
+func TestCrashAnywhere(t *testing.T) {
+	for _, d := range tool.Recoveries {
+		for crash := 1; ; crash++ {
+			done := false
+			bubble(t, nil, func(r *rig) { done = r.crashAt(d, crash) })
+			if done {
+				t.Logf("%s: a life has %d commits", d, crash-1)
+				break
+			}
+			if t.Failed() || crash > 30 {
+				t.Fatalf("%s, crash %d", d, crash)
+			}
+		}
+	}
+}
+
+// crashAt lives a job's life with a crash after so many commits, and another one
+// after as many of the next process; it reports whether the life was too short
+// for the first.
+func (r *rig) crashAt(d tool.Recovery, crash int) (done bool) {
+	calls, from := 0, []string(nil)
+	r.tool("t", recovery(d), func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		calls++
+		from = append(from, string(j.Restored()))
+		for n := range 3 {
+			if err := j.Log("info", fmt.Sprint(n), nil); err != nil {
+				return nil, err
+			}
+			if err := j.Checkpoint("", n); err != nil {
+				return nil, err
+			}
+			time.Sleep(time.Second)
+		}
+		return arcp.Raw("1"), nil
+	})
+	r.session("sess_1")
+	r.st.crashAfter(crash)
+	r.submit("t", "{}")
+	time.Sleep(time.Minute)
+	frames := r.frames("sess_1")
+	r.st.mu.Lock()
+	done = r.st.fail == nil
+	r.st.mu.Unlock()
+	if len(frames) == 1 && frames[0].Type == arcp.JobFailed && frames[0].JobID == "" {
+		return false // it was refused
+	}
+	for again := range 2 {
+		r.stop(0)
+		live := r.st.Stat().LiveJobs
+		r.restart(live)
+		if again == 0 {
+			r.st.crashAfter(crash)
+		}
+		time.Sleep(time.Minute)
+		frames = append(frames, r.frames("sess_1")...)
+	}
+	got := lines(frames)
+	ends := 0
+	for _, l := range got {
+		if strings.HasPrefix(l, "job.completed") || strings.HasPrefix(l, "job.failed") {
+			ends++
+		}
+	}
+	if ends != 1 || got[0] != "job.accepted msg_1" || frames[len(frames)-1].Type == arcp.JobStarted {
+		r.Errorf("%s, crash %d: sent %v; want it accepted and ended once", d, crash, got)
+	}
+	if d == tool.RecoveryFail && calls > 1 {
+		r.Errorf("crash %d: a tool that must not be called twice was called %d times", crash, calls)
+	}
+	if d == tool.RecoveryRerun && slices.ContainsFunc(from, func(s string) bool { return s != "" }) {
+		r.Errorf("crash %d: a tool that begins at the start was given %q", crash, from)
+	}
+	for i := range len(frames) - 1 { // what a checkpoint tells of was sent before it
+		if frames[i+1].Type == arcp.JobCheckpoint && frames[i].Type != arcp.Log {
+			r.Errorf("%s, crash %d: %v before a checkpoint", d, crash, got[i])
+		}
+	}
+	r.idle("")
+	return done
+}
+
+// Jobs that had not started do, in the order in which they came, also when
+// there are more than a queue takes or a limit allows.
+func TestQueuedJobsStart(t *testing.T) {
+	const n = tool.MaxQueue + 20
+	bubble(t, nil, func(r *rig) {
+		var order []string
+		r.tool("t", func(c *tool.Capability) { oneAtATime(c); c.Recovery = tool.RecoveryRerun }, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			order = append(order, string(args))
+			time.Sleep(time.Second)
+			return nil, nil
+		})
+		var want []string
+		at := time.Now()
+		for i := range n {
+			at = at.Add(time.Duration(i%3) * time.Millisecond) // ids decide among those of one moment
+			row := store.Job{ID: arcp.JobID(fmt.Sprintf("job_%04d", (i*7)%3+10*i)), Principal: "alice", Agent: "t@1.0.0",
+				Arguments: arcp.Raw(fmt.Sprint(i)), CreatedAt: at, State: arcp.StateQueued, Attempt: 1}
+			if i == 0 {
+				row.State = arcp.StateAccepted
+			}
+			if _, err := r.cfg.Log.Commit(r.Context(), &store.Write{Submit: &row}); err != nil {
+				r.Fatal(err)
+			}
+			want = append(want, fmt.Sprint(i))
+		}
+		r.cfg.MaxJobs, r.cfg.MaxJobsPerPrincipal = 3, 2
+		r.restart(n)
+		r.submit("t", "{}")
+		r.want("the limits are for new ones", "job.failed msg_1 RESOURCE_EXHAUSTED")
+		time.Sleep(n * time.Second)
+		synctest.Wait()
+		if !slices.Equal(order, want) {
+			t.Errorf("they ran in the order %v", order)
+		}
+		r.idle("")
+	})
+}
+
+func TestRecoverWithoutTheTool(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", recovery(tool.RecoveryRerun), wait)
+		r.submit("t", "{}")
+		r.frames("sess_1")
+		r.cfg.Tools = tool.NewRegistry()
+		r.restart(1)
+		f := r.want("nobody can go on with it", "job.failed msg_1 AGENT_NOT_AVAILABLE")[0]
+		if e, err := arcp.DecodePayload[arcp.Error](&f.Envelope); err != nil || !e.Retryable || !strings.Contains(e.Message, "t@1.0.0") {
+			t.Errorf("%+v, %v: want it retryable, with the tool's name", e, err)
+		}
+		r.idle("")
+	})
+}
+
+// A cancel that was accepted holds: the job does not come back to life.
+func TestCancelSurvives(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", recovery(tool.RecoveryRerun), sleeper(time.Hour))
+		r.submit("t", "{}")
+		id := r.want("", "job.accepted", "job.started")[0].JobID
+		r.cancel(id, time.Minute)
+		r.want("", "cancel.accepted msg_2")
+		r.restart(1)
+		f := r.want("as was promised", "job.cancelled msg_1 CANCELLED")[0]
+		if p, err := arcp.DecodePayload[arcp.JobCancelledPayload](&f.Envelope); err != nil || p.Reason != "enough" {
+			t.Errorf("reason %q, %v; want the canceller's", p.Reason, err)
+		}
+		r.idle("")
+		time.Sleep(2 * time.Hour)
+	})
+}
+
+// No cancel is accepted before it is durable that it is, whether the job runs or
+// waits.
+func TestCancelIsDurableWhenAccepted(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", func(c *tool.Capability) { oneAtATime(c); c.Recovery = tool.RecoveryRerun }, wait)
+		r.together(func() { r.submit("t", "{}"); r.submit("t", "{}") })
+		frames := r.want("", "job.accepted", "job.accepted", "job.started")
+		release := r.st.hold()
+		r.st.breakWith(errCrash)
+		r.cancel(jobOf(frames, "msg_2"), 0)
+		synctest.Wait()
+		r.cancel(jobOf(frames, "msg_1"), 0)
+		r.want("neither is durable")
+		release()
+		r.want("neither will be", "cancel.refused msg_3 unavailable", "cancel.refused msg_4 unavailable")
+		r.restart(2)
+		r.want("the jobs go on", "job.started msg_1")
+		r.e.CancelSession("sess_1", "", true)
+		r.want("", "job.cancelled", "job.cancelled")
+	})
+}
+
+// max_runtime_sec counts from the first start, through restarts, also in the
+// queue.
+func TestMaxRuntimeSurvives(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", func(c *tool.Capability) { oneAtATime(c); c.Recovery = tool.RecoveryRerun }, wait)
+		limited := func() {
+			q := r.request("sess_1", "t", "{}")
+			q.payload.MaxRuntimeSec = new(arcp.Number("60"))
+			r.send(q)
+		}
+		limited()
+		r.want("", "job.accepted", "job.started")
+		time.Sleep(40 * time.Second)
+		limited()
+		r.want("", "job.accepted msg_2")
+		r.restart(2)
+		r.want("", "job.started msg_1")
+		time.Sleep(20*time.Second - 1)
+		r.want("not yet")
+		time.Sleep(time.Nanosecond)
+		r.want("60 s after its first start; the other one's begin", "job.failed msg_1 TIMEOUT", "job.started msg_2")
+		r.stop(0)
+		time.Sleep(time.Hour)
+		r.restart(1)
+		r.want("its time was over meanwhile", "job.failed msg_2 TIMEOUT")
+		r.idle("")
+	})
+}
+
+// All that a submit asked for is still known.
+func TestOptionsSurvive(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", recovery(tool.RecoveryRerun), wait)
+		q := r.request("sess_1", "t", "{}")
+		q.env.CausationID = "msg_cause"
+		q.payload.StrictCancel, q.payload.OnDisconnect, q.payload.Direct = true, "cancel", true
+		r.send(q)
+		r.frames("sess_1")
+		r.restart(1)
+		if got := r.e.Leashed(); !slices.Equal(got, []arcp.SessionID{"sess_1"}) {
+			t.Errorf("Leashed() = %v, want the session", got)
+		}
+		var id arcp.JobID
+		for id = range r.e.runs {
+		}
+		r.e.Cancel(r.Context(), Cancel{Request: "msg_c", Job: id, Principal: "alice", Session: "sess_2", Answers: r.session("sess_1")})
+		r.want("strict_cancel", "cancel.refused msg_c "+RefusedDenied)
+		r.e.CancelSession("sess_1", "gone", false)
+		f := r.want("on_disconnect and direct", "tool.error msg_1 CANCELLED")[0]
+		if f.CausationID != "msg_cause" {
+			t.Errorf("causation %q", f.CausationID)
+		}
+	})
+}
+
+// What an attempt writes after another one has taken over is refused.
+func TestFencedAttempt(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		cause := make(chan error, 1)
+		r.tool("t", recovery(tool.RecoveryCheckpoint), func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			time.Sleep(time.Second)
+			err := j.Checkpoint("", 1)
+			<-ctx.Done()
+			cause <- err
+			return nil, err
+		})
+		r.submit("t", "{}")
+		id := r.want("", "job.accepted", "job.started")[0].JobID
+		if _, err := r.cfg.Log.Commit(r.Context(), &store.Write{Job: id, Attempt: 1, NewAttempt: true}); err != nil {
+			r.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		r.want("nothing of the late writer")
+		if err := <-cause; err == nil {
+			t.Error("its checkpoint was taken")
+		}
+		r.idle("")
+	})
+}

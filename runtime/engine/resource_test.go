@@ -1,0 +1,155 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// landlord gives leases and remembers to whom.
+type landlord struct {
+	tenants []Tenant
+	asks    []tool.ResourceAsk
+}
+
+func (l *landlord) Lease(_ context.Context, t Tenant, a tool.ResourceAsk) (tool.ResourceLease, error) {
+	l.tenants, l.asks = append(l.tenants, t), append(l.asks, a)
+	return nil, nil
+}
+
+func (l *landlord) LeaseDirectory(_ context.Context, t Tenant, a tool.DirectoryAsk) (string, tool.ResourceLease, error) {
+	l.tenants, l.asks = append(l.tenants, t), append(l.asks, tool.ResourceAsk{For: a.For})
+	return "/dir", nil, nil
+}
+
+// A lease is taken in the name of the job, with what it may do, and not after it.
+func TestALeaseIsTakenForTheJob(t *testing.T) {
+	l := &landlord{}
+	bubble(t, func(c *Config) { c.Resources = l }, func(r *rig) {
+		var job tool.Job
+		r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			job = j
+			_, err := j.Lease(ctx, tool.ResourceAsk{Provider: "p", ExternalID: "x"})
+			path, _, err2 := j.LeaseDirectory(ctx, tool.DirectoryAsk{For: time.Minute})
+			return arcp.Raw(`"` + path + `"`), errors.Join(err, err2)
+		})
+		q := r.request("sess_1", "t", `{}`)
+		q.payload.LeaseRequest = arcp.Raw(`{"fs.read":["/data/**"]}`)
+		id := r.send(q)
+		f := r.want("it ends well", "job.accepted "+string(id), "job.started "+string(id), "job.completed "+string(id))
+		if len(l.tenants) != 2 || l.asks[0].ExternalID != "x" || l.asks[1].For != time.Minute {
+			t.Fatalf("asked for %+v", l.asks)
+		}
+		for _, got := range l.tenants {
+			if got.Principal != "alice" || got.Session != "sess_1" || got.Job != f[0].JobID || !strings.Contains(string(got.Lease), "/data/**") {
+				t.Errorf("the tenant is %+v", got)
+			}
+		}
+		if _, err := job.Lease(r.Context(), tool.ResourceAsk{}); !errors.Is(err, errEnded) {
+			t.Errorf("after the end: %v", err)
+		}
+		if _, _, err := job.LeaseDirectory(r.Context(), tool.DirectoryAsk{}); !errors.Is(err, errEnded) || len(l.tenants) != 2 {
+			t.Errorf("after the end: %v", err)
+		}
+	})
+}
+
+func TestARuntimeWithoutResources(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			_, err := j.Lease(ctx, tool.ResourceAsk{})
+			return nil, err
+		})
+		id := r.submit("t", `{}`)
+		f := r.want("it says so", "job.accepted "+string(id), "job.started "+string(id), "job.failed "+string(id))
+		if !strings.Contains(string(f[2].Payload), "FAILED_PRECONDITION") {
+			t.Errorf("it fails with %s", f[2].Payload)
+		}
+	})
+}
+
+func TestPerform(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		var may error
+		r.tool("ok", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			may = j.Allow("fs.read", "/data/x")
+			return arcp.Raw(`1`), nil
+		})
+		r.tool("early", early, echo)
+		r.tool("fails", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
+			return nil, arcp.Errorf(arcp.CodeUnavailable, "not today")
+		})
+		r.tool("wait", func(c *tool.Capability) { c.Limits.Timeout = -1 }, wait)
+		r.tool("builtin", builtin(tool.SideEffectWrite), echo)
+		r.tool("trusting", func(c *tool.Capability) { c.MinTrust = "privileged" }, echo)
+		as := Tenant{Principal: "alice", Trust: "trusted"}
+		perform := func(as Tenant, name string) error { return r.e.Perform(r.Context(), as, name, arcp.Raw(`{}`)) }
+		for _, name := range []string{"ok", "early"} {
+			if err := perform(as, name); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if may == nil {
+			t.Error("who may do nothing can have it done")
+		}
+		allowed := as
+		allowed.Lease = arcp.Raw(`{"fs.read":["/data/**"]}`)
+		if err := perform(allowed, "ok"); err != nil || may != nil {
+			t.Errorf("who may read: %v, %v", err, may)
+		}
+		for name, code := range map[string]arcp.Code{"fails": arcp.CodeUnavailable, "nope": arcp.CodeAgentNotAvailable,
+			"builtin": arcp.CodePermissionDenied, "trusting": arcp.CodePermissionDenied} {
+			if e, ok := errors.AsType[*arcp.Error](perform(as, name)); !ok || e.Code != code {
+				t.Errorf("%s: %v, want %s", name, e, code)
+			}
+		}
+		for name, code := range map[string]arcp.Code{"nope": arcp.CodeInvalidArgument, "builtin": arcp.CodeInvalidArgument, "trusting": arcp.CodePermissionDenied} {
+			if e, ok := errors.AsType[*arcp.Error](r.e.Takes(as, name)); !ok || e.Code != code {
+				t.Errorf("takes %s: %v, want %s", name, e, code)
+			}
+		}
+		if err := r.e.Takes(as, "ok"); err != nil {
+			t.Errorf("takes ok: %v", err)
+		}
+		as.Lease = arcp.Raw(`{`)
+		if err := perform(as, "ok"); err == nil {
+			t.Error("a lease that cannot be read allows it")
+		}
+		as.Lease = nil
+
+		ctx, cancel := context.WithTimeoutCause(r.Context(), time.Second, errors.New("too late"))
+		defer cancel()
+		if err := r.e.Perform(ctx, as, "wait", arcp.Raw(`{}`)); err == nil || err.Error() != "too late" {
+			t.Errorf("what takes too long: %v", err)
+		}
+		synctest.Wait()
+		r.idle("and is cancelled")
+
+		r.st.breakWith(errCrash)
+		if e, ok := errors.AsType[*arcp.Error](perform(as, "ok")); !ok || e.Code != arcp.CodeUnavailable {
+			t.Errorf("without a store: %v", e)
+		}
+	})
+}
+
+// A shutdown is not waited for by who waits for a job.
+func TestPerformIsToldToStop(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("wait", func(c *tool.Capability) { c.Limits.Timeout = -1 }, wait)
+		done := make(chan error, 1)
+		go func() {
+			done <- r.e.Perform(r.Context(), Tenant{Principal: "alice", Trust: "trusted"}, "wait", arcp.Raw(`{}`))
+		}()
+		synctest.Wait()
+		r.stop(time.Second)
+		if err := <-done; !errors.Is(err, ErrStopping) {
+			t.Errorf("error %v", err)
+		}
+	})
+}

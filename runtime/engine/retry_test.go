@@ -1,0 +1,373 @@
+package engine
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// failing fails each attempt with the next of some errors, then succeeds.
+func failing(errs ...error) tool.Func {
+	n := 0
+	return func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
+		if n++; n <= len(errs) {
+			return nil, errs[n-1]
+		}
+		return arcp.Raw("1"), nil
+	}
+}
+
+func errUnavailable() *arcp.Error { return arcp.Errorf(arcp.CodeUnavailable, "later") }
+
+func thrice(c *tool.Capability) { c.Retry = tool.Retry{MaxAttempts: 3} }
+
+// retryDelay reads a retry event.
+func (r *rig) retryDelay(f frame, attempt uint32, code arcp.Code) time.Duration {
+	r.Helper()
+	p, err := arcp.DecodePayload[arcp.EventEmitPayload](&f.Envelope)
+	var d retryData
+	if err == nil {
+		err = arcp.Unmarshal(p.Data, &d)
+	}
+	if err != nil || p.Name != "retry" || d.Attempt != attempt || d.Code != code {
+		r.Errorf("%s, %v: want attempt %d announced after %s", f.Payload, err, attempt, code)
+	}
+	return time.Duration(d.DelayMS) * time.Millisecond
+}
+
+// A failed attempt is made again after a wait that grows, and is announced; the
+// job ends once.
+func TestRetry(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", thrice, failing(errUnavailable(), errUnavailable()))
+		r.submit("t", "{}")
+		frames := r.want("", "job.accepted", "job.started", "event.emit msg_1")
+		for i, middle := range []time.Duration{time.Second, 2 * time.Second} {
+			d := r.retryDelay(frames[len(frames)-1], uint32(i+2), arcp.CodeUnavailable)
+			if d < middle*8/10 || d > middle*12/10 {
+				t.Errorf("wait of %v, want %v ± 20 %%", d, middle)
+			}
+			if row := r.row(frames[0].JobID); row.State != arcp.StateQueued || row.Attempt != uint32(i+2) {
+				t.Errorf("between attempts the job is %s, attempt %d", row.State, row.Attempt)
+			}
+			time.Sleep(d - time.Millisecond)
+			r.want("not before")
+			time.Sleep(2 * time.Millisecond)
+			want := "event.emit msg_1"
+			if i == 1 {
+				want = "job.completed msg_1"
+			}
+			frames = r.want("again", "job.started msg_1", want)
+		}
+		r.idle("")
+	})
+}
+
+func TestRetryEnds(t *testing.T) {
+	final := arcp.Errorf(arcp.CodeInternal, "never")
+	final.Retryable = false
+	for name, c := range map[string]struct {
+		errs []error
+		want string
+	}{
+		"after the last attempt": {[]error{errUnavailable(), errUnavailable(), errUnavailable(), errUnavailable()}, "job.failed msg_1 UNAVAILABLE"},
+		"by a permanent error":   {[]error{errUnavailable(), arcp.Errorf(arcp.CodeNotFound, "no")}, "job.failed msg_1 NOT_FOUND"},
+		"as the tool says":       {[]error{final}, "job.failed msg_1 INTERNAL"},
+		"by giving up":           {[]error{errUnavailable(), arcp.Errorf(arcp.CodeCancelled, "no")}, "job.cancelled msg_1 CANCELLED"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, nil, func(r *rig) {
+				r.tool("t", thrice, failing(c.errs...))
+				r.submit("t", "{}")
+				time.Sleep(time.Hour)
+				got := lines(r.frames("sess_1"))
+				if last := got[len(got)-1]; last != c.want || len(got) > 7 {
+					t.Errorf("sent %v, want its end to be %s", got, c.want)
+				}
+				r.idle("")
+			})
+		})
+	}
+}
+
+// An attempt that fails before its claim is durable is made again once, too.
+func TestRetryOfAnEarlyStart(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", func(c *tool.Capability) { thrice(c); early(c) }, failing(errUnavailable()))
+		r.session("sess_1")
+		release := r.st.hold()
+		r.submit("t", "{}")
+		time.Sleep(time.Minute)
+		release()
+		r.want("its wait is over already", "job.accepted", "job.started", "event.emit", "job.started", "job.completed")
+		r.idle("")
+	})
+}
+
+// An attempt whose error and whose time limit are seen in the same turn has failed
+// once.
+func TestRetryAtTheTimeLimit(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		fail := failing(errUnavailable())
+		r.tool("t", func(c *tool.Capability) { thrice(c); early(c); c.Limits.Timeout = time.Second },
+			func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+				value, err := fail(ctx, j, args)
+				if err != nil {
+					time.Sleep(2 * time.Second)
+				}
+				return value, err
+			})
+		r.session("sess_1")
+		release := r.st.hold() // its timers wait for the claim
+		r.submit("t", "{}")
+		time.Sleep(time.Minute)
+		release()
+		r.want("", "job.accepted", "job.started", "event.emit", "job.started", "job.completed")
+		r.idle("")
+	})
+}
+
+// One whose claim fails is not made again: there is no job.
+func TestRetryOfARefusedClaim(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", func(c *tool.Capability) { thrice(c); early(c); oneAtATime(c) }, failing(errUnavailable()))
+		r.session("sess_1")
+		q := r.request("sess_1", "t", "{}")
+		q.Session = "sess_gone"
+		release := r.st.hold()
+		r.send(q)
+		synctest.Wait()
+		release()
+		r.want("", "job.failed msg_1 UNAVAILABLE")
+		r.idle("")
+		time.Sleep(time.Hour)
+		r.want("nothing is left of it")
+	})
+}
+
+// What the error asks for is the least; what the submit says goes before what
+// is usual for the tool.
+func TestRetryFloorAndOption(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", thrice, failing(errUnavailable().RetryAfter(30), errUnavailable(), errUnavailable()))
+		r.submit("t", "{}")
+		if d := r.retryDelay(r.want("", "job.accepted", "job.started", "event.emit")[2], 2, arcp.CodeUnavailable); d != 30*time.Second {
+			t.Errorf("wait of %v, want the 30 s that the tool asked for", d)
+		}
+		r.e.CancelSession("sess_1", "", true)
+		r.frames("sess_1")
+		q := r.request("sess_1", "t", "{}")
+		q.payload.Retry = arcp.Raw(`{"max_attempts":2,"initial_ms":10}`)
+		r.send(q)
+		if d := r.retryDelay(r.want("", "job.accepted", "job.started", "event.emit")[2], 2, arcp.CodeUnavailable); d < 8*time.Millisecond || d > 12*time.Millisecond {
+			t.Errorf("wait of %v, want 10 ms ± 20 %%", d)
+		}
+		time.Sleep(time.Second)
+		r.want("twice, not thrice", "job.started", "job.failed")
+	})
+	for details, want := range map[string]time.Duration{
+		`{"retry_after_seconds":1.5}`: 1500 * time.Millisecond, `{"retry_after_seconds":"x"}`: 0, `{"retry_after_seconds":-1}`: 0,
+		`{"retry_after_seconds":1e300}`: maxRetryFloor, `{}`: 0, ``: 0,
+	} {
+		if got := retryFloor(&arcp.Error{Details: arcp.Raw(details)}); got != want {
+			t.Errorf("%s asks for %v, want %v", details, got, want)
+		}
+	}
+}
+
+// Between attempts others have the slot.
+func TestRetryGivesItsSlotBack(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", func(c *tool.Capability) { thrice(c); oneAtATime(c) }, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			if string(args) == `{"n":1}` && j.Attempt() == 1 {
+				return nil, errUnavailable()
+			}
+			time.Sleep(10 * time.Second)
+			return args, nil
+		})
+		r.together(func() { r.submit("t", `{"n":1}`); r.submit("t", `{"n":2}`) })
+		r.want("", "job.accepted", "job.accepted", "job.started msg_1", "event.emit msg_1", "job.started msg_2")
+		time.Sleep(5 * time.Second)
+		r.want("its wait is over, and the slot is taken")
+		time.Sleep(5 * time.Second)
+		r.want("", "job.completed msg_2", "job.started msg_1")
+		time.Sleep(10 * time.Second)
+		r.want("", "job.completed msg_1")
+		r.idle("")
+	})
+}
+
+// A job is cancelled while it waits for its next attempt.
+func TestCancelBetweenAttempts(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", func(c *tool.Capability) { thrice(c); oneAtATime(c) }, failing(errUnavailable()))
+		r.submit("t", "{}")
+		id := r.want("", "job.accepted", "job.started", "event.emit")[0].JobID
+		r.cancel(id, 0)
+		r.want("at once", "cancel.accepted msg_2", "job.cancelled msg_1 CANCELLED")
+		r.idle("")
+		time.Sleep(time.Hour)
+		r.want("it stays so")
+		r.submit("t", "{}")
+		r.want("the slot is free", "job.accepted", "job.started", "job.completed")
+	})
+}
+
+// A cancel that comes while the failure of an attempt becomes durable.
+func TestCancelDuringTheRetry(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		fail := make(chan struct{})
+		r.tool("t", func(c *tool.Capability) { thrice(c); oneAtATime(c) }, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
+			<-fail
+			return nil, errUnavailable()
+		})
+		r.submit("t", "{}")
+		id := r.want("", "job.accepted", "job.started")[0].JobID
+		release := r.st.hold()
+		close(fail)
+		synctest.Wait()
+		r.cancel(id, 0)
+		release()
+		r.want("", "cancel.accepted msg_2", "event.emit msg_1", "job.cancelled msg_1 CANCELLED")
+		r.idle("")
+	})
+}
+
+// The wait survives a restart, with what is left of it.
+func TestRetrySurvives(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", thrice, failing(errUnavailable().RetryAfter(60), errUnavailable(), errUnavailable()))
+		r.submit("t", "{}")
+		r.want("", "job.accepted", "job.started", "event.emit")
+		time.Sleep(40 * time.Second)
+		r.restart(1)
+		time.Sleep(20*time.Second - 1)
+		r.want("20 s are left")
+		time.Sleep(time.Nanosecond)
+		f := r.want("", "job.started", "event.emit")
+		r.retryDelay(f[1], 3, arcp.CodeUnavailable)
+		r.stop(0)
+		time.Sleep(time.Hour)
+		r.restart(1)
+		r.want("the wait was over meanwhile; this was the last attempt", "job.started", "job.failed msg_1 UNAVAILABLE")
+		r.idle("")
+	})
+}
+
+// The tool's own time limit is a reason to try again, when the tool has
+// returned; one that has not is not given the slot of the next attempt, nor may
+// it emit in its name.
+func TestRetryAfterTheToolsLimit(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		late := make(chan error, 1)
+		r.tool("t", func(c *tool.Capability) {
+			thrice(c)
+			oneAtATime(c)
+			c.Limits.Timeout = 2 * time.Second
+		}, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			if j.Attempt() == 1 {
+				time.Sleep(4500 * time.Millisecond)
+				late <- j.Log("info", "late", nil)
+			}
+			return args, nil
+		})
+		r.submit("t", "{}")
+		time.Sleep(2 * time.Second)
+		r.retryDelay(r.want("", "job.accepted", "job.started", "event.emit")[2], 2, arcp.CodeDeadlineExceeded)
+		time.Sleep(2400 * time.Millisecond)
+		r.want("the first attempt has not returned")
+		time.Sleep(200 * time.Millisecond)
+		r.want("now it has", "job.started", "job.completed")
+		if err := <-late; err == nil {
+			t.Error("an event of an attempt that was over was taken")
+		}
+		r.idle("")
+	})
+}
+
+// A retry that the maximum runtime would not let begin is not waited for.
+func TestRetryWithinTheMaximumRuntime(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", thrice, failing(errUnavailable(), errUnavailable().RetryAfter(60)))
+		q := r.request("sess_1", "t", "{}")
+		q.payload.MaxRuntimeSec = new(arcp.Number("10"))
+		r.send(q)
+		time.Sleep(2 * time.Second)
+		r.want("", "job.accepted", "job.started", "event.emit", "job.started", "job.failed msg_1 UNAVAILABLE")
+	})
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", func(c *tool.Capability) { thrice(c); oneAtATime(c) }, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			if string(args) == "{}" && j.Attempt() == 1 {
+				return nil, errUnavailable()
+			}
+			time.Sleep(time.Hour)
+			return nil, nil
+		})
+		q := r.request("sess_1", "t", "{}")
+		q.payload.MaxRuntimeSec = new(arcp.Number("10"))
+		r.send(q)
+		r.submit("t", "[]")
+		r.frames("sess_1")
+		time.Sleep(10*time.Second - time.Millisecond)
+		r.want("it waits for the slot")
+		time.Sleep(time.Millisecond)
+		r.want("and its time is over there, too", "job.failed msg_1 TIMEOUT")
+	})
+}
+
+// Jobs that wait for their retry have no goroutines.
+func TestManyRetries(t *testing.T) {
+	const jobs = 5000
+	bubble(t, nil, func(r *rig) {
+		var calls atomic.Int32
+		r.tool("t", func(c *tool.Capability) { thrice(c); c.Limits.Concurrency = 100 }, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			calls.Add(1)
+			if j.Attempt() == 1 {
+				return nil, errUnavailable()
+			}
+			return nil, nil
+		})
+		before := runtime.NumGoroutine()
+		for i := range jobs {
+			if r.submit("t", "{}"); i%50 == 0 {
+				synctest.Wait()
+			}
+		}
+		synctest.Wait()
+		if n := runtime.NumGoroutine() - before; n > 600 {
+			t.Errorf("%d goroutines for %d jobs that wait", n, jobs)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := calls.Load(); n != 2*jobs {
+			t.Errorf("%d calls, want two a job", n)
+		}
+		r.idle("")
+	})
+}
+
+// Stop does not wait for jobs that wait for their retry; the next start does.
+func TestStopLeavesRetries(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", thrice, failing(errUnavailable().RetryAfter(3600)))
+		r.submit("t", "{}")
+		id := r.want("", "job.accepted", "job.started", "event.emit")[0].JobID
+		began := time.Now()
+		r.stop(time.Minute)
+		if took := time.Since(began); took != 0 {
+			t.Errorf("Stop took %v", took)
+		}
+		r.e.Cancel(r.Context(), Cancel{Request: "msg_c", Job: id, Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")})
+		r.want("nothing can be done now", "cancel.refused msg_c unavailable")
+		r.restart(1)
+		time.Sleep(time.Hour)
+		r.want("", "job.started", "job.completed")
+		r.idle("all of it")
+	})
+}

@@ -1,0 +1,165 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// create asks for a checkpoint for sess_1.
+func (r *rig) create(id arcp.JobID, label string) arcp.MessageID {
+	r.Helper()
+	r.n++
+	c := Create{Request: arcp.MessageID(fmt.Sprintf("msg_%d", r.n)), Job: id, Principal: "alice", Label: label,
+		Answers: r.session("sess_1")}
+	r.e.CreateCheckpoint(r.Context(), c)
+	return c.Request
+}
+
+// willing makes checkpoints when it is asked, and ends after an hour.
+func willing(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	end := time.After(time.Hour)
+	for n := 1; ; n++ {
+		select {
+		case <-j.CheckpointWanted():
+			if err := j.Checkpoint("its own", n); err != nil {
+				return nil, err
+			}
+		case <-end:
+			return arcp.Raw("1"), nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func label(t *testing.T, f frame) string {
+	t.Helper()
+	p, err := arcp.DecodePayload[arcp.JobCheckpointPayload](&f.Envelope)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.Label
+}
+
+// A tool that looks makes the checkpoint at once.
+func TestCheckpointOnDemand(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", checkpoints, willing)
+		r.submit("t", "{}")
+		id := r.want("", "job.accepted", "job.started")[0].JobID
+		r.create(id, "before")
+		f := r.want("the answer, then the checkpoint as any event", "ack msg_2", "job.checkpoint msg_1")[1]
+		if got := label(t, f); got != "before" {
+			t.Errorf("label %q, want that of the request", got)
+		}
+		r.create(id, "")
+		if got := label(t, r.want("", "ack msg_3", "job.checkpoint msg_1")[1]); got != "its own" {
+			t.Errorf("label %q, want the tool's", got)
+		}
+		time.Sleep(time.Hour)
+		r.want("one checkpoint a request", "job.completed")
+	})
+}
+
+// Each of several requests has a checkpoint of its own, in their order; there may
+// not be many.
+func TestCheckpointsOnDemand(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			time.Sleep(time.Second)
+			var err error
+			for n := range maxWishes + 1 {
+				err = errors.Join(err, j.Checkpoint("its own", n))
+			}
+			return nil, err
+		})
+		r.submit("t", "{}")
+		id := r.want("", "job.accepted", "job.started")[0].JobID
+		for n := range maxWishes {
+			m := r.create(id, fmt.Sprint(n))
+			r.want("", "ack "+string(m))
+		}
+		r.create(id, "more")
+		r.want("", "nack msg_12 RESOURCE_EXHAUSTED")
+		time.Sleep(time.Second)
+		frames := r.frames("sess_1")
+		for n := range maxWishes {
+			if got := label(t, frames[n]); got != fmt.Sprint(n) {
+				t.Errorf("checkpoint %d is labelled %q", n, got)
+			}
+		}
+		if got := label(t, frames[maxWishes]); got != "its own" {
+			t.Errorf("a checkpoint that nobody asked for is labelled %q", got)
+		}
+	})
+}
+
+// What is not met in time is dropped, and the tool is not asked any more.
+func TestCheckpointOnDemandExpires(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		var asked bool
+		r.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			j.CheckpointWanted()
+			time.Sleep(wishExpires + time.Second)
+			err := j.Checkpoint("its own", 1)
+			select {
+			case <-j.CheckpointWanted():
+				asked = true
+			default:
+			}
+			return nil, err
+		})
+		r.submit("t", "{}")
+		id := r.want("", "job.accepted", "job.started")[0].JobID
+		r.create(id, "before")
+		time.Sleep(time.Minute)
+		if got := label(t, r.want("", "ack", "job.checkpoint", "job.completed")[1]); got != "its own" || asked {
+			t.Errorf("label %q, asked %t; want the tool's, and not asked any more", got, asked)
+		}
+	})
+}
+
+func TestCheckpointOnDemandIsRefused(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", func(c *tool.Capability) { checkpoints(c); oneAtATime(c) }, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			<-ctx.Done()
+			time.Sleep(time.Second) // it takes a moment
+			return nil, nil
+		})
+		r.tool("other", recovery(tool.RecoveryRerun), wait)
+		r.submit("t", "{}")
+		r.submit("t", "{}")
+		r.submit("other", "{}")
+		frames := r.frames("sess_1")
+		running, queued := jobOf(frames, "msg_1"), jobOf(frames, "msg_2")
+		r.create(queued, "")
+		r.want("queued", "nack msg_4 FAILED_PRECONDITION")
+		r.create(jobOf(frames, "msg_3"), "")
+		r.want("of a tool that begins at the start", "nack msg_5 FAILED_PRECONDITION")
+		r.create("job_none", "")
+		r.want("unknown", "nack msg_6 JOB_NOT_FOUND")
+		r.e.CreateCheckpoint(t.Context(), Create{Request: "msg_x", Job: running, Principal: "mallory", Answers: r.session("sess_1")})
+		r.want("somebody else's", "nack msg_x JOB_NOT_FOUND")
+		r.cancel(running, 0)
+		r.create(running, "")
+		if got := lines(r.frames("sess_1")); len(got) != 2 || !slices.Contains(got, "nack msg_8 FAILED_PRECONDITION") {
+			t.Errorf("while it is cancelled: %v", got)
+		}
+		time.Sleep(2 * time.Second)
+		r.want("", "job.cancelled msg_1", "job.started msg_2")
+		r.create(running, "")
+		r.want("ended", "nack msg_9 FAILED_PRECONDITION")
+		r.e.CreateCheckpoint(t.Context(), Create{Request: "msg_y", Job: running, Principal: "mallory", Answers: r.session("sess_1")})
+		r.want("somebody else's that has ended", "nack msg_y JOB_NOT_FOUND")
+		r.stop(0)
+		r.create(queued, "")
+		r.want("after a stop", "nack msg_10")
+	})
+}

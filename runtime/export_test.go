@@ -1,0 +1,31 @@
+package runtime
+
+import (
+	"context"
+
+	"github.com/arcpd/arcpd/runtime/host"
+)
+
+// People is how many sessions might be asked something now.
+func (r *Runtime) People() (n int) {
+	r.desk.mu.Lock()
+	defer r.desk.mu.Unlock()
+	for _, list := range r.desk.people {
+		n += len(list)
+	}
+	return n
+}
+
+// Emit emits an event of a principal, as the runtime does.
+func (r *Runtime) Emit(principal, kind, message string) {
+	r.host.Emit(principal, host.Event{Kind: kind, Message: message})
+}
+
+// Executors is what has agents execute jobs.
+type Executors = executors
+
+// ExecuteBy makes e what has agents execute jobs.
+func (r *Runtime) ExecuteBy(e Executors) { r.executors = e }
+
+// LoadHost is what of the boot takes over agents.
+func (r *Runtime) LoadHost(ctx context.Context) error { return r.loadHost(ctx) }

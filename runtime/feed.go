@@ -1,0 +1,388 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/eventlog"
+	"github.com/arcpd/arcpd/runtime/session"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// Bounds of a connection's subscriptions (SPEC.md §5.9).
+const (
+	maxFeeds   = 64
+	maxFeedLag = 10_000 // events; behind that what has priority low is skipped
+	feedStep   = 4096   // events looked at in one turn, however few of them are wanted
+)
+
+// feeds are the subscriptions of a connection, which they end with.
+type feeds struct {
+	list    []*feed
+	limiter *rate.Limiter // nil: any rate
+	room    uint64        // bytes that the client has room for, if bounded
+	bounded bool
+	due     time.Time // when the limiter lets the next event through; zero: nothing waits
+}
+
+// feed is one subscription: a cursor of the principal's feed and a filter.
+type feed struct {
+	id     arcp.SubscriptionID
+	filter eventFilter
+	cursor *eventlog.Cursor
+	marker bool         // the end of the backfill is still to be told
+	until  uint64       // the last position of the backfill
+	gap    arcp.FeedGap // what was skipped since something was last sent
+
+	held *eventlog.Item // wanted, but it was too soon
+}
+
+func (f *feed) next() (item eventlog.Item, ok bool, err error) {
+	if f.held != nil {
+		item, f.held = *f.held, nil
+		return item, true, nil
+	}
+	return f.cursor.Next(context.Background())
+}
+
+// slow does what a client asks that cannot keep up: a rate, for all subscriptions
+// together, or a pause after so many bytes.
+func (f *feeds) slow(cmd session.SlowFeeds) {
+	if cmd.Rate != nil {
+		f.limiter, f.due = nil, time.Time{}
+		if *cmd.Rate > 0 {
+			f.limiter = rate.NewLimiter(rate.Limit(*cmd.Rate), 1)
+		}
+	}
+	if cmd.Buffer != nil {
+		f.room, f.bounded = *cmd.Buffer, true
+	}
+}
+
+// fits takes the room for an event; one that is larger than all of it waits for
+// more.
+func (f *feeds) fits(size int) bool {
+	if !f.bounded {
+		return true
+	}
+	if uint64(size) > f.room {
+		return false
+	}
+	f.room -= uint64(size)
+	return true
+}
+
+func (f *feeds) find(id arcp.SubscriptionID) int {
+	return slices.IndexFunc(f.list, func(o *feed) bool { return o.id == id })
+}
+
+// openFeed starts a subscription: subscribe.accepted, what came after a message
+// if that was asked for, and then what comes.
+func (c *conn) openFeed(now time.Time, cmd session.OpenFeed) {
+	filter, refused := c.newFilter(cmd.Payload.Filter)
+	if refused == nil && len(c.feeds.list) >= maxFeeds {
+		refused = arcp.Errorf(arcp.CodeResourceExhausted, "a connection has at most %d subscriptions; unsubscribe from some", maxFeeds).RetryAfter(1)
+	}
+	after, backfill := uint64(math.MaxUint64), false
+	if s := cmd.Payload.Since; refused == nil && s != nil && s.AfterMessageID != "" {
+		backfill = true
+		after, refused = c.since(s.AfterMessageID)
+	}
+	if refused != nil {
+		c.nack(now, cmd.Request, refused)
+		return
+	}
+	c.auditSubscribe(cmd)
+	f := &feed{id: arcp.SubscriptionID(arcp.NewID(arcp.SubscriptionPrefix)), filter: filter, marker: backfill}
+	c.owed.Add(1)
+	c.rt.log.AttachFeed(c.identity.Principal, after, c.waker(), func(cursor *eventlog.Cursor, last uint64) {
+		f.cursor, f.until = cursor, last
+		if !c.post(func(now time.Time) { c.feedOpened(now, cmd.Request, f) }) && cursor != nil {
+			cursor.Close()
+		}
+		c.settle()
+	})
+}
+
+func (c *conn) feedOpened(now time.Time, request arcp.MessageID, f *feed) {
+	if f.cursor == nil {
+		c.nack(now, request, unreadable())
+		return
+	}
+	c.feeds.list = append(c.feeds.list, f)
+	env := arcp.Frame(arcp.SubscribeAccepted, arcp.SubscribeAcceptedPayload{SubscriptionID: f.id})
+	env.SubscriptionID, env.CorrelationID = f.id, request
+	c.send(now, env)
+}
+
+// since is the position of a message; without one the feed has lost it.
+func (c *conn) since(id arcp.MessageID) (uint64, *arcp.Error) {
+	st, principal := c.rt.cfg.Store, c.identity.Principal
+	pos, err := st.FeedPosition(context.Background(), principal, id)
+	switch {
+	case err == nil:
+		return pos, nil
+	case !errors.Is(err, store.ErrNotFound):
+		c.log.Error().Err(err).Msg("look for a position in a feed")
+		return 0, unreadable()
+	}
+	lost := arcp.Errorf(arcp.CodeDataLoss, "the message is not among the events that are kept")
+	trimmed, _, err := st.FeedBounds(context.Background(), principal)
+	if err == nil {
+		err = st.Feed(context.Background(), principal, trimmed, func(e store.FeedEvent) bool {
+			lost = lost.WithDetails(arcp.LostDetails{OldestMessageID: e.Event.ID()})
+			return false
+		})
+	}
+	if err != nil {
+		c.log.Error().Err(err).Msg("oldest event of a feed")
+	}
+	return 0, lost
+}
+
+// auditSubscribe records that a session looks at others of its principal.
+func (c *conn) auditSubscribe(cmd session.OpenFeed) {
+	var sessions []arcp.SessionID
+	if f := cmd.Payload.Filter; f != nil {
+		sessions = f.SessionID
+	}
+	if len(sessions) == 1 && sessions[0] == c.id {
+		return
+	}
+	ids := make([]string, len(sessions))
+	for i, id := range sessions {
+		ids[i] = string(id)
+	}
+	c.audit("subscribe").Strs("sessions", ids).Str("decision", "allowed").Msg("audit")
+}
+
+func (c *conn) closeFeed(now time.Time, cmd session.CloseFeed) {
+	i := c.feeds.find(cmd.Feed)
+	if i < 0 {
+		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeNotFound, "no such subscription on this connection"))
+		return
+	}
+	c.dropFeed(i)
+}
+
+func (c *conn) dropFeed(i int) {
+	c.feeds.list[i].cursor.Close()
+	c.feeds.list = slices.Delete(c.feeds.list, i, i+1)
+}
+
+func (c *conn) closeFeeds() {
+	for len(c.feeds.list) > 0 {
+		c.dropFeed(0)
+	}
+}
+
+// pullFeeds moves events of the subscriptions into the batch, while there is
+// room. They come behind the session's own events, and take turns.
+func (c *conn) pullFeeds(now time.Time, room int) {
+	c.feeds.due = time.Time{}
+	for i := 0; i < len(c.feeds.list) && c.closing == nil; {
+		f := c.feeds.list[i]
+		more, err := c.pullFeed(now, f, room)
+		if err != nil {
+			c.feedFailed(now, f, err)
+			c.dropFeed(i)
+			continue
+		}
+		if !more {
+			break
+		}
+		i++
+	}
+	if n := len(c.feeds.list); n > 1 { // another one begins next time
+		c.feeds.list = append(c.feeds.list[1:n:n], c.feeds.list[0])
+	}
+}
+
+// pullFeed reports whether there may be room for the next subscription.
+func (c *conn) pullFeed(now time.Time, f *feed, room int) (more bool, err error) {
+	late := f.cursor.Lag() > maxFeedLag
+	for range feedStep {
+		if len(c.batch().data) >= room {
+			return false, nil
+		}
+		item, ok, err := f.next()
+		if err != nil {
+			return false, err
+		}
+		if ok && !c.deliverFeed(now, f, &item, late) {
+			return false, nil
+		}
+		if f.marker && f.cursor.Position() >= f.until {
+			f.marker = false
+			c.tellFeed(now, f, arcp.EventEmitPayload{Name: arcp.EventCaughtUp})
+		}
+		if !ok {
+			c.fillGap(now, f)
+			return true, nil
+		}
+	}
+	c.wake() // there is more
+	return false, nil
+}
+
+// paced reports whether the subscriptions may carry an event now.
+func (c *conn) paced(now time.Time) bool {
+	l := c.feeds.limiter
+	if l == nil || l.AllowN(now, 1) {
+		return true
+	}
+	next := l.ReserveN(now, 1)
+	c.feeds.due = now.Add(max(next.DelayFrom(now), time.Millisecond))
+	next.CancelAt(now) // it was only asked when
+	return false
+}
+
+// deliverFeed reports false if it is too soon for the event, which is then kept.
+func (c *conn) deliverFeed(now time.Time, f *feed, item *eventlog.Item, late bool) bool {
+	o := original{version: c.m.Version(), item: item}
+	if !f.filter.selects(&o) {
+		return true
+	}
+	if late && o.priority() == arcp.PriorityLow {
+		c.rt.metrics.SlowConsumers.WithLabelValues(slowSkipped).Inc()
+		f.skip(item.Event.ID())
+		return true
+	}
+	if !c.paced(now) || !c.feeds.fits(len(o.encoded())) {
+		f.held = item
+		return false
+	}
+	c.fillGap(now, f)
+	c.sendFeed(now, f, o.encoded())
+	return true
+}
+
+// skip leaves an event out.
+func (f *feed) skip(id arcp.MessageID) {
+	if f.gap.Skipped == 0 {
+		f.gap.FirstID = id
+	}
+	f.gap.Skipped++
+	f.gap.LastID = id
+}
+
+// fillGap says what was skipped.
+func (c *conn) fillGap(now time.Time, f *feed) {
+	if f.gap.Skipped == 0 {
+		return
+	}
+	data, err := arcp.Marshal(f.gap)
+	if err != nil { // a number and two strings
+		panic("runtime: gap: " + err.Error())
+	}
+	f.gap = arcp.FeedGap{}
+	c.tellFeed(now, f, arcp.EventEmitPayload{Name: arcp.EventGap, Data: data})
+}
+
+// tellFeed sends an event about the subscription itself.
+func (c *conn) tellFeed(now time.Time, f *feed, p arcp.EventEmitPayload) {
+	env := arcp.Frame(arcp.EventEmit, p)
+	env.ARCP, env.ID, env.Timestamp, env.SubscriptionID = c.m.Version(), arcp.NewMessageID(), now, f.id
+	c.sendFeed(now, f, env.Append(nil))
+}
+
+func (c *conn) sendFeed(now time.Time, f *feed, event []byte) {
+	env := arcp.Frame(arcp.SubscribeEvent, arcp.SubscribeEventPayload{Event: event})
+	env.SubscriptionID = f.id
+	c.send(now, env)
+}
+
+// feedFailed ends a subscription that has fallen behind what is kept.
+func (c *conn) feedFailed(now time.Time, f *feed, err error) {
+	p := arcp.SubscribeClosedPayload{SubscriptionID: f.id, Code: arcp.CodeBackpressureOverflow, Reason: "events that were still to be sent are not kept any more"}
+	if !errors.Is(err, store.ErrTrimmed) {
+		c.log.Error().Err(err).Msg("read feed")
+		p.Code, p.Reason = arcp.CodeUnavailable, "the store cannot be read"
+	}
+	c.rt.metrics.SlowConsumers.WithLabelValues(slowClosed).Inc()
+	env := arcp.Frame(arcp.SubscribeClosed, p)
+	env.SubscriptionID = f.id
+	c.send(now, env)
+}
+
+// original is an event as the submitting session got it. It is encoded, and
+// decoded again, only if somebody wants to know.
+type original struct {
+	version string
+	item    *eventlog.Item
+	frame   []byte
+	env     *arcp.Envelope
+}
+
+func (o *original) encoded() []byte {
+	if o.frame == nil {
+		head := store.FrameHead(o.version, o.item.Session)
+		if o.item.Session == "" {
+			head = append(arcp.AppendString([]byte(`{"arcp":`), o.version), ',')
+		}
+		o.frame = store.AppendFrame(nil, head, o.item.Event.OriginSeq, o.item.CorrelationID, o.item.Event)
+	}
+	return o.frame
+}
+
+func (o *original) decoded() *arcp.Envelope {
+	if o.env == nil {
+		env, err := arcp.Decode(o.encoded())
+		if err != nil { // it was encoded here
+			env = arcp.Envelope{}
+		}
+		o.env = &env
+	}
+	return o.env
+}
+
+func (o *original) priority() arcp.Priority {
+	if p := o.decoded().Priority; p != "" {
+		return p
+	}
+	return arcp.PriorityNormal
+}
+
+// eventFilter is arcp.EventFilter, ready for use: and across members, or inside
+// one.
+type eventFilter struct {
+	arcp.EventFilter
+}
+
+// newFilter refuses a filter that names a session of somebody else.
+func (c *conn) newFilter(f *arcp.EventFilter) (eventFilter, *arcp.Error) {
+	if f == nil {
+		return eventFilter{}, nil
+	}
+	for _, id := range f.SessionID {
+		if e, ok := c.rt.members.find(id); ok && e.principal != c.identity.Principal {
+			c.audit("subscribe").Str("target", string(id)).Str("decision", "denied").Msg("audit")
+			return eventFilter{}, arcp.Errorf(arcp.CodePermissionDenied, "session %s is not one of this principal", id)
+		}
+	}
+	return eventFilter{*f}, nil
+}
+
+func (f *eventFilter) selects(o *original) bool {
+	e := o.item.Event
+	switch {
+	case len(f.SessionID) > 0 && !slices.Contains(f.SessionID, o.item.Session),
+		len(f.Types) > 0 && !slices.Contains(f.Types, e.Type),
+		len(f.JobID) > 0 && !slices.Contains(f.JobID, e.JobID()),
+		len(f.TraceID) > 0 && !slices.Contains(f.TraceID, o.decoded().TraceID),
+		len(f.StreamID) > 0 && !slices.Contains(f.StreamID, o.decoded().StreamID):
+		return false
+	}
+	return f.MinPriority == "" || rank(o.priority()) >= rank(f.MinPriority)
+}
+
+// rank orders priorities.
+func rank(p arcp.Priority) int {
+	return slices.Index([]arcp.Priority{arcp.PriorityLow, arcp.PriorityNormal, arcp.PriorityHigh, arcp.PriorityCritical}, p)
+}

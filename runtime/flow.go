@@ -1,0 +1,180 @@
+package runtime
+
+import (
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/eventlog"
+	"github.com/arcpd/arcpd/runtime/session"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/transport"
+)
+
+// lagWarning is how many events a client that acknowledges may be behind before
+// it is told, once (SPEC.md §5.3).
+const lagWarning = 1000
+
+// What is done about a slow consumer: a metric label.
+const (
+	slowAckLag  = "ack_lag"
+	slowBacklog = "backlog_overflow"
+	slowSkipped = "feed_gap"
+	slowClosed  = "feed_closed"
+)
+
+// window holds events back that are too far ahead of what a client that
+// acknowledges has acknowledged. While it is not known where the connection goes
+// on, all are held back.
+func (c *conn) window() {
+	if c.held {
+		return
+	}
+	limit := uint64(eventlog.NoLimit)
+	if w := c.rt.cfg.AckWindow; w > 0 && c.acks {
+		limit = c.base() + uint64(w)
+	}
+	c.cursor.SetLimit(limit)
+}
+
+// base is what the client has for certain: what it has acknowledged, and where it
+// said to go on, which may be ahead of what was stored of its acknowledgements.
+func (c *conn) base() uint64 { return max(c.acked, c.start) }
+
+// hold keeps all events back until release: the client may still say where to go
+// on.
+func (c *conn) hold() {
+	c.held = true
+	c.cursor.SetLimit(c.start)
+}
+
+// release lets the events go. From then on acknowledgements need not keep their
+// place among the other messages.
+func (c *conn) release() {
+	c.held = false
+	id := c.id
+	c.acksIn.session.Store(&id)
+	c.window()
+}
+
+// acknowledge forgets what the client has processed; a number it was never sent
+// counts as everything it was sent (SPEC.md §5.3).
+func (c *conn) acknowledge(seq uint64) {
+	if !c.acks {
+		c.acks = true
+		c.acking.Store(true)
+		c.row.Acks = true
+		c.rt.members.acking(c.id)
+		c.saveRow()
+	}
+	seq = min(seq, c.cursor.Position())
+	c.rt.metrics.AckLag.Observe(float64(c.cursor.Position() - max(seq, min(c.acked, c.cursor.Position()))))
+	c.acked = max(c.acked, seq)
+	c.reached.Store(c.acked)
+	if c.acked-c.row.TrimmedTo >= trimStep || c.acked == c.cursor.Position() {
+		c.trimAcked()
+	}
+	if c.lagging && c.cursor.Position()-c.base() <= lagWarning/2 {
+		c.lagging = false
+	}
+	c.window()
+}
+
+// trimStep is how many acknowledged events are forgotten at once, while there are
+// others on their way: a client may acknowledge each of them.
+const trimStep = 64
+
+// trimAcked forgets what was acknowledged; also when the connection ends.
+func (c *conn) trimAcked() {
+	if c.acked <= c.row.TrimmedTo {
+		return
+	}
+	c.row.TrimmedTo = c.acked
+	c.rt.log.Free(c.id, c.acked)
+	c.append(&store.Write{Trim: &store.Trim{Session: c.id, Seq: c.acked}, NoSync: true})
+}
+
+// lags tells a client that acknowledges when it falls behind.
+func (c *conn) lags(now time.Time, seq uint64) {
+	if c.lagging || seq <= c.base()+lagWarning {
+		return
+	}
+	c.lagging = true
+	c.slow(now, slowAckLag)
+}
+
+func (c *conn) slow(now time.Time, reason string) {
+	c.rt.metrics.SlowConsumers.WithLabelValues(reason).Inc()
+	c.send(now, arcp.Frame(arcp.Backpressure, arcp.BackpressurePayload{Reason: reason}))
+}
+
+// overflow ends the connection of a session that is so far behind that its
+// oldest events are not kept.
+func (c *conn) overflow(now time.Time, upTo uint64) {
+	if c.cursor == nil || c.cursor.Position() >= upTo || c.closing != nil {
+		return
+	}
+	c.slow(now, slowBacklog)
+	c.closing = &session.Close{Code: int(transport.CloseOverloaded), Reason: slowBacklog}
+}
+
+// onOverflow trims a session whose backlog is over its bound.
+func (r *Runtime) onOverflow(id arcp.SessionID, upTo uint64) {
+	r.log.Append(&store.Write{Trim: &store.Trim{Session: id, Seq: upTo}, NoSync: true}, nil)
+	if e, ok := r.members.find(id); ok && e.conn != nil {
+		e.conn.post(func(now time.Time) { e.conn.overflow(now, upTo) })
+	}
+}
+
+// keptParts is how finely the kept bytes of a session are known, and keptStep
+// after how many events what is kept is looked at.
+const (
+	keptParts = 16
+	keptStep  = 1024
+)
+
+// kept bounds what is kept of a session that never acknowledges: the last events
+// that were written to it, by number and by bytes.
+type kept struct {
+	bytes   uint64 // written in all
+	marks   []keptMark
+	trimmed uint64
+}
+
+type keptMark struct{ seq, bytes uint64 }
+
+// written counts an event. It returns up to which number the session may be
+// trimmed, from time to time, else 0.
+func (k *kept) written(seq uint64, size int, events, bytes uint64) (trim uint64, look bool) {
+	k.bytes += uint64(size)
+	last := keptMark{seq: k.trimmed}
+	if n := len(k.marks); n > 0 {
+		last = k.marks[n-1]
+	}
+	if seq-last.seq < keptStep && k.bytes-last.bytes < bytes/keptParts {
+		return 0, false
+	}
+	k.marks = append(k.marks, keptMark{seq, k.bytes})
+	n := 0
+	for n < len(k.marks) && (seq-k.marks[n].seq >= events || k.bytes-k.marks[n].bytes >= bytes) {
+		trim = k.marks[n].seq
+		n++
+	}
+	k.marks = append(k.marks[:0], k.marks[n:]...)
+	k.trimmed = max(k.trimmed, trim)
+	return trim, true
+}
+
+// wrote is told of every numbered event that goes out.
+func (c *conn) wrote(now time.Time, seq uint64, size int) {
+	if c.acks {
+		c.lags(now, seq)
+		return
+	}
+	trim, look := c.kept.written(seq, size, uint64(c.rt.cfg.ReplayEvents), uint64(c.rt.cfg.ReplayBytes))
+	if trim > 0 {
+		c.append(&store.Write{Trim: &store.Trim{Session: c.id, Seq: trim}, NoSync: true})
+	}
+	if look {
+		c.rt.log.Free(c.id, seq)
+	}
+}

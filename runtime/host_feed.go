@@ -1,0 +1,215 @@
+package runtime
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/approval"
+	"github.com/arcpd/arcpd/runtime/host"
+	"github.com/arcpd/arcpd/runtime/registry"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// Bounds of host.subscribe (SPEC.md §7.7).
+const (
+	maxSnapshotBytes = 256 << 10 // of an event.emit, of which one may have 512 KiB
+	previewAction    = 2 << 10   // of an approval's action
+	previewMessage   = 100       // of it in a message
+	maxWatched       = 1_000_000 // events of a subscription: its log is kept until it ends
+)
+
+type hostSubscribeIn struct {
+	Limit *int `json:"limit,omitzero" jsonschema:"description=events of the snapshot at most; default 100,minimum=0,maximum=500"`
+}
+
+// glance is an approval as those who watch the host see it. What was answered is
+// not in it.
+type glance struct {
+	ApprovalID string          `json:"approval_id"`
+	Kind       approval.Kind   `json:"kind"`
+	Status     approval.Status `json:"status"`
+	SessionID  arcp.SessionID  `json:"session_id,omitzero"`
+	JobID      arcp.JobID      `json:"job_id,omitzero"`
+	AgentID    string          `json:"agent_id,omitzero"`
+	System     bool            `json:"system_level,omitzero"`
+	Action     string          `json:"action"`
+	CreatedAt  time.Time       `json:"created_at"`
+	ExpiresAt  time.Time       `json:"expires_at"`
+	Resolution string          `json:"resolution,omitzero"`
+	ResolvedBy string          `json:"resolved_by,omitzero"`
+	ResolvedAt time.Time       `json:"resolved_at,omitzero"`
+}
+
+func glanceAt(q *approval.Row) glance {
+	return glance{ApprovalID: q.ID, Kind: q.Kind, Status: cmp.Or(q.Status, approval.Cancelled), SessionID: q.Session, JobID: q.Job, AgentID: q.AgentID,
+		System: q.System, Action: cutText(q.Action, previewAction), CreatedAt: q.CreatedAt.UTC(), ExpiresAt: q.ExpiresAt.UTC(),
+		Resolution: q.Resolution, ResolvedBy: q.ResolvedBy, ResolvedAt: q.ResolvedAt}
+}
+
+// cutText is the beginning of a text, with no character cut in two.
+func cutText(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// showApproval tells those who watch a principal's host what has become of a
+// question.
+func (r *Runtime) showApproval(kind string, q *approval.Row) {
+	g := glanceAt(q)
+	r.show(q, kind, fmt.Sprintf("%q is %s", cutText(q.Action, previewMessage), g.Status), g)
+}
+
+// showResolveRequested tells them that another session than the owner wants an
+// approval resolved.
+func (r *Runtime) showResolveRequested(who *approval.Who, q *approval.Row, resolution string) {
+	r.show(q, host.ApprovalResolveRequested, fmt.Sprintf("another session of %s wants %q for %q", who.Principal, resolution, cutText(q.Action, previewMessage)), struct {
+		glance
+		Wanted    string         `json:"wanted"` // the resolution
+		By        string         `json:"requested_by"`
+		BySession arcp.SessionID `json:"requesting_session_id,omitzero"`
+	}{glanceAt(q), resolution, who.Principal, sessionOf(who, q)})
+}
+
+func (r *Runtime) show(q *approval.Row, kind, message string, payload any) {
+	raw, err := arcp.Marshal(payload)
+	if err != nil { // texts and times
+		panic("runtime: approval event: " + err.Error())
+	}
+	r.host.Emit(q.Principal, host.Event{Kind: kind, AgentID: q.AgentID, Message: message, Payload: raw})
+}
+
+// hostSubscribe emits a snapshot and then what happens. It reads at the pace at
+// which its job's log takes it; nobody waits for it.
+func (r *Runtime) hostSubscribe(ctx context.Context, job tool.Job, in hostSubscribeIn) (struct{}, error) {
+	who, err := r.caller(job)
+	if err != nil {
+		return struct{}{}, err
+	}
+	limit := defaultEvents
+	if in.Limit != nil {
+		limit = *in.Limit
+	}
+	sub, snapshot, refused := r.host.Subscribe(who.Principal, limit)
+	if refused != nil {
+		return struct{}{}, refused
+	}
+	defer sub.Close()
+	// After the snapshot: an approval that comes in between is in both, none is in
+	// neither.
+	if err := emitSnapshot(job, &snapshot, r.desk.of(who.Principal)); err != nil {
+		return struct{}{}, err
+	}
+	return struct{}{}, emitEvents(ctx, job, sub)
+}
+
+func emitEvents(ctx context.Context, job tool.Job, sub *host.Subscription) error {
+	for n := 0; n < maxWatched; {
+		events, skipped, err := sub.Next(ctx)
+		if err != nil {
+			return err
+		}
+		if skipped > 0 {
+			if err := job.Emit("host.gap", map[string]uint64{"skipped": skipped}); err != nil {
+				return err
+			}
+		}
+		for i := range events {
+			if err := job.Emit(arcp.EventHost, &events[i]); err != nil {
+				return err
+			}
+		}
+		n += len(events)
+	}
+	return arcp.Errorf(arcp.CodeResourceExhausted, "the subscription has had %d events: subscribe again", maxWatched).RetryAfter(1)
+}
+
+// snapshotPart is the payload of a host.snapshot.
+type snapshotPart struct {
+	Agents    []arcp.Raw `json:"agents"`
+	Approvals []arcp.Raw `json:"approvals"`
+	Events    []arcp.Raw `json:"events"`
+	More      bool       `json:"more,omitzero"` // there is another part
+
+	size int
+}
+
+func newPart() *snapshotPart {
+	return &snapshotPart{Agents: []arcp.Raw{}, Approvals: []arcp.Raw{}, Events: []arcp.Raw{}}
+}
+
+// emitSnapshot emits a snapshot in as many parts as it needs.
+func emitSnapshot(job tool.Job, s *host.Snapshot, approvals []approval.Row) error {
+	glances := make([]glance, len(approvals))
+	for i := range approvals {
+		glances[i] = glanceAt(&approvals[i])
+	}
+	p := &parts{job: job, part: newPart()}
+	addAll(p, s.Agents, func(p *snapshotPart) *[]arcp.Raw { return &p.Agents })
+	addAll(p, glances, func(p *snapshotPart) *[]arcp.Raw { return &p.Approvals })
+	addAll(p, s.Events, func(p *snapshotPart) *[]arcp.Raw { return &p.Events })
+	if p.err != nil {
+		return p.err
+	}
+	return job.Emit("host.snapshot", p.part)
+}
+
+// parts is a snapshot that is being emitted.
+type parts struct {
+	job  tool.Job
+	part *snapshotPart // what comes next
+	err  error         // nothing more is emitted
+}
+
+// addAll adds items to one of the lists of a snapshot.
+func addAll[T any](p *parts, items []T, list func(*snapshotPart) *[]arcp.Raw) {
+	for i := 0; i < len(items) && p.err == nil; i++ {
+		var raw arcp.Raw
+		if raw, p.err = arcp.Marshal(&items[i]); p.err == nil && p.part.size > 0 && p.part.size+len(raw) > maxSnapshotBytes {
+			p.part.More = true
+			p.err = p.job.Emit("host.snapshot", p.part)
+			p.part = newPart()
+		}
+		*list(p.part) = append(*list(p.part), raw)
+		p.part.size += len(raw)
+	}
+}
+
+// of returns the pending questions of a principal, the oldest first.
+func (d *desk) of(principal string) []approval.Row {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list := make([]approval.Row, 0, len(d.byOwner[principal]))
+	for _, a := range d.byOwner[principal] {
+		list = append(list, a.row)
+	}
+	slices.SortFunc(list, func(a, b approval.Row) int { return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID)) })
+	return list
+}
+
+// showResource tells those who watch a principal's host what has become of one of
+// its resources.
+func (r *Runtime) showResource(event string, payload any) {
+	var principal, message string
+	switch p := payload.(type) {
+	case registry.Entry:
+		principal, message = p.Principal, fmt.Sprintf("%s %q is %s", p.Kind, cutText(cmp.Or(p.DisplayName, p.ResourceID), previewMessage), p.Status)
+	case arcp.ResourceLeaseView:
+		principal, message = p.Principal, fmt.Sprintf("clean-up of %s %q has failed", p.Type, cutText(cmp.Or(p.DisplayName, p.ExternalID), previewMessage))
+	}
+	raw, err := arcp.Marshal(payload)
+	if err != nil { // texts, times and metadata that was read
+		r.cfg.Log.Error().Err(err).Str("event", event).Msg("event of a resource")
+		return
+	}
+	r.host.Emit(principal, host.Event{Kind: event, Message: message, Payload: raw})
+}

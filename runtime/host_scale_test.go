@@ -1,0 +1,78 @@
+package runtime_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/host"
+)
+
+// A thousand agents of ten sessions, watched by a hundred: each sees every event
+// or is told how many it did not, and nobody waits for anybody.
+func TestManyAgentsAndWatchers(t *testing.T) {
+	const sessions, each = 10, 100
+	watchers := 100
+	if racing {
+		watchers = 10
+	}
+	inBubble(t, nil, func(b *bed) {
+		var peers []*peer
+		for range watchers {
+			p := b.dial("alice")
+			p.submit("host.subscribe", `{}`)
+			peers = append(peers, p)
+		}
+		var owners sync.WaitGroup
+		for s := range sessions {
+			p := b.dial("alice")
+			owners.Go(func() {
+				for i := range each {
+					id := fmt.Sprintf("x-%d-%d", s, i)
+					p.send("tool.invoke", fmt.Sprintf(`{"tool":"host.register_agent","arguments":{"id":%q,"name":"n","kind":"k"}}`, id))
+				}
+				for range each {
+					p.until("job.completed")
+				}
+				for i := range each {
+					p.send("tool.invoke", fmt.Sprintf(`{"tool":"host.set_status","arguments":{"agent_id":"x-%d-%d","status":"running"}}`, s, i))
+				}
+				for range each {
+					p.until("job.completed")
+				}
+			})
+		}
+		var all sync.WaitGroup
+		for n, p := range peers {
+			all.Go(func() {
+				running, missed := 0, 0
+				for seen := 0; seen < 2*sessions*each; {
+					f := p.watch()
+					switch f.Name {
+					case "host.gap":
+						missed += f.Data.Skipped
+						seen += f.Data.Skipped
+					case "host.event":
+						seen++
+						var a host.Agent
+						if err := arcp.Unmarshal(f.Data.Payload, &a); err != nil {
+							t.Error(err)
+						}
+						if f.Data.Kind == host.AgentStatus && a.Status == host.Running {
+							running++
+						}
+					}
+				}
+				if running > sessions*each || running+missed < sessions*each {
+					t.Errorf("watcher %d saw %d agents run, and missed %d events", n, running, missed)
+				}
+			})
+		}
+		owners.Wait()
+		all.Wait()
+		if n := b.sum("arcp_agents", `"running"`); n != sessions*each {
+			t.Errorf("%v agents are counted as running", n)
+		}
+	})
+}

@@ -1,0 +1,193 @@
+package runtime
+
+import (
+	"context"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime/session"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// sessionLease is what a connection knows of its session's lease beside the machine
+// (SPEC.md §5.1).
+type sessionLease struct {
+	worked time.Time      // when an event went out last
+	fresh  *auth.Identity // judged good, and not yet the session's
+	spare  bool           // the token before was renewed here: no frame says that the client has the new one
+}
+
+// advance tells the machine that time has passed, and before what it does not
+// see. Most turns it has nothing to do.
+func (c *conn) advance(now time.Time) {
+	d := c.m.Deadline()
+	if d.IsZero() || now.Before(d) {
+		return
+	}
+	if c.m.Phase() == session.Accepted {
+		c.m.Notice(session.Signs{Heard: c.heardLast(now), Worked: c.workedLast(now)})
+	}
+	c.m.Advance(now)
+}
+
+// heardLast is when the peer gave its last sign of life. Of a local one that no
+// ping reaches it is now: the operating system says when it is gone.
+func (c *conn) heardLast(now time.Time) time.Time {
+	if info := c.tc.Info(); info.Local && !info.Pings && !c.beat.messages {
+		return now
+	}
+	return c.tc.LastSeen()
+}
+
+// workedLast is when the session last had something to do or to wait for.
+func (c *conn) workedLast(now time.Time) time.Time {
+	if len(c.feeds.list) > 0 || len(c.follows) > 0 || c.rt.engine.HasJobs(c.id) {
+		return now
+	}
+	return c.lease.worked
+}
+
+// evicted counts and records that the machine evicted the session.
+func (c *conn) evicted(cause session.Cause, reason string) {
+	c.rt.metrics.Evictions.WithLabelValues(string(cause)).Inc()
+	c.rt.auditEviction(c.id, reason)
+}
+
+// auditEviction records an eviction that nobody asked for.
+func (r *Runtime) auditEviction(id arcp.SessionID, reason string) {
+	r.audit("evict", "runtime", "").Str("target", string(id)).Str("decision", "allowed").Str("reason", reason).Msg("audit")
+}
+
+// reauthenticate judges a fresh credential. That may take a while, in which the
+// session goes on.
+func (c *conn) reauthenticate(now time.Time, q session.Reauthenticate) {
+	if q.Scheme == "" {
+		q.Scheme = c.identity.Scheme
+	}
+	r := c.request(now, q.Authenticate)
+	c.rt.serving.Add(1)
+	c.rt.pool.Run(func() {
+		defer c.rt.serving.Done()
+		j := c.rt.judge(r, q)
+		c.post(func(now time.Time) { c.rejudge(now, q, j) })
+	})
+}
+
+// verdict is what became of a fresh credential.
+type verdict struct {
+	identity  auth.Identity
+	challenge auth.Secret // to send
+	err       error
+}
+
+func (r *Runtime) judge(req auth.Request, q session.Reauthenticate) (v verdict) {
+	timeout := r.cfg.HandshakeTimeout
+	if timeout <= 0 {
+		timeout = DefaultHandshakeTimeout
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	if q.Challenge == "" {
+		v.identity, v.challenge, v.err = r.cfg.Auth.Begin(ctx, req)
+		return v
+	}
+	v.identity, v.err = r.cfg.Auth.Verify(ctx, req, auth.Proof{Challenge: auth.Secret(q.Challenge), Response: auth.Secret(q.Response)})
+	return v
+}
+
+func (c *conn) rejudge(now time.Time, q session.Reauthenticate, v verdict) {
+	if v.err == nil && v.challenge == "" {
+		v.err = c.identity.Yields(v.identity)
+	}
+	if v.err == nil && v.challenge == "" { // the configuration may have changed meanwhile
+		v.identity, v.err = c.rt.cfg.Auth.Again(v.identity, c.request(now, q.Authenticate))
+	}
+	j := session.Judgement{Challenge: v.challenge.Reveal()}
+	switch {
+	case v.err != nil:
+		j.Refused = c.refusedCredential(q.Scheme, v.err)
+		if q.Challenge != "" {
+			j.Challenge = auth.NewChallenge().Reveal()
+		}
+	case v.challenge == "":
+		c.lease.fresh = &v.identity
+		j.Identity = identityOf(&v.identity)
+	}
+	c.m.Rejudge(now, j)
+}
+
+// renew makes the session that of the fresh credential, with a new token. The one
+// before stays good until a connection made with one of them is heard: no frame
+// on this one tells whether its client has the new one already.
+func (c *conn) renew() {
+	c.identity, c.lease.fresh = *c.lease.fresh, nil
+	c.scheme = c.identity.Scheme
+	c.introduce()
+	token := newResumeToken(c.id)
+	c.lease.spare = true
+	c.row.PrevHashes, c.row.TokenHash = [][32]byte{c.row.TokenHash}, auth.HashToken(token)
+	c.row.Identity = encodeIdentity(&c.identity)
+	row := c.row
+	c.owed.Add(1)
+	c.rt.log.Append(&store.Write{Session: &row}, func(r *store.Result) {
+		err := r.Err
+		if err == nil {
+			c.rt.members.unheard(row.ID, row.Epoch)
+		}
+		c.settle()
+		c.post(func(now time.Time) { c.renewed(now, token, err) })
+	})
+}
+
+func (c *conn) renewed(now time.Time, token auth.Secret, err error) {
+	if err != nil {
+		c.log.Error().Err(err).Str("session_id", string(c.id)).Msg("fresh credential not stored")
+		c.m.Renewed(now, session.Established{Refused: arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions").RetryAfter(1)})
+		return
+	}
+	c.log.Info().Str("session_id", string(c.id)).Str("principal", c.identity.Principal).Str("scheme", schemeLabel(c.scheme)).
+		Msg("credential renewed")
+	c.m.Renewed(now, session.Established{ResumeToken: token.Reveal(), Agents: c.agents()})
+}
+
+// Reauthenticate judges the identity of every session with a connection again, by
+// what Config.Auth says now. Those whose token or principal is not known any more
+// lose their connection, and cannot resume; their jobs go on.
+func (r *Runtime) Reauthenticate() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c := range r.conns {
+		c.post(c.recheck)
+	}
+}
+
+// causeRevoked is the label of such an eviction.
+const causeRevoked = session.Cause("credential_revoked")
+
+func (c *conn) recheck(now time.Time) {
+	if p := c.m.Phase(); p != session.Accepted && p != session.Establishing || c.identity.Principal == "" {
+		return // its credential is still to be judged
+	}
+	info := c.tc.Info()
+	id, err := c.rt.cfg.Auth.Again(c.identity, auth.Request{Local: info.Local, PeerUID: info.PeerUID, PeerCerts: info.PeerCerts, Now: now})
+	if err != nil {
+		why, _ := refusal(err)
+		c.evicted(causeRevoked, why.Message)
+		c.m.Evict(arcp.CodeUnauthenticated, why.Message)
+		return
+	}
+	c.identity = id
+	c.m.Identify(*identityOf(&id))
+	c.stale = true // it may be trusted more, or less
+	c.introduce()
+}
+
+// refusedCredential counts and logs a fresh credential that was not accepted.
+func (c *conn) refusedCredential(scheme string, err error) *session.Refusal {
+	r, reason := refusal(err)
+	c.rt.metrics.AuthFailures.WithLabelValues(schemeLabel(scheme), reason).Inc()
+	c.log.Warn().Err(err).Str("session_id", string(c.id)).Str("principal", c.identity.Principal).
+		Str("scheme", schemeLabel(scheme)).Msg("fresh credential refused")
+	return r
+}

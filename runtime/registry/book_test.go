@@ -1,0 +1,375 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+func TestRegisterIsAnUpsert(t *testing.T) {
+	r := newRig(t)
+	first := r.register(Entry{ResourceID: "box", Kind: "sandbox", DisplayName: "a box", Metadata: arcp.Raw(`{"cpu":2}`)})
+	r.want("the default", first.Status == Active && first.CreatedAt.Equal(r.now), "%+v", first)
+	r.after(time.Minute)
+	second := r.register(Entry{ResourceID: "box", Kind: "vm", Status: Failed})
+	r.want("all is replaced", second.Kind == "vm" && second.DisplayName == "" && string(second.Metadata) == "{}" && second.Status == Failed, "%+v", second)
+	r.want("but for when it was made", second.CreatedAt.Equal(first.CreatedAt) && second.UpdatedAt.Equal(r.now), "%+v", second)
+
+	_, err := r.book.UpdateStatus(r.Context(), r.now, "sess_a", "box", Released)
+	r.no(err)
+	revived := r.register(Entry{ResourceID: "box", Kind: "vm"})
+	r.want("what is released is revived", revived.Status == Active && revived.CreatedAt.Equal(first.CreatedAt), "%+v", revived)
+
+	removed, err := r.book.Deregister(r.Context(), "sess_a", "box")
+	r.want("there was one", removed && err == nil, "%v, %v", removed, err)
+	removed, err = r.book.Deregister(r.Context(), "sess_a", "box")
+	r.want("and is no more", !removed && err == nil, "%v, %v", removed, err)
+	_, err = r.book.UpdateStatus(r.Context(), r.now, "sess_a", "box", Active)
+	r.wantCode("so it has no status", err, arcp.CodeNotFound)
+	_, err = r.book.Entry(r.Context(), "sess_a", "box")
+	r.wantCode("and cannot be read", err, arcp.CodeNotFound)
+	want := []string{"registered box", "updated box", "released box", "updated box", "deregistered box"}
+	r.want("all of it is told", slices.Equal(r.events, want), "%v, want %v", r.events, want)
+	for class, n := range r.entries {
+		r.want("nothing is counted any more", n == 0, "%s: %d", class, n)
+	}
+}
+
+func TestWhatIsNoEntry(t *testing.T) {
+	r := newRig(t)
+	long := strings.Repeat("x", 16<<10)
+	for why, e := range map[string]Entry{
+		"no id":              {Kind: "k"},
+		"a long id":          {ResourceID: strings.Repeat("i", 257), Kind: "k"},
+		"no kind":            {ResourceID: "a"},
+		"a long kind":        {ResourceID: "a", Kind: strings.Repeat("k", 65)},
+		"bytes, not letters": {ResourceID: "a", Kind: strings.Repeat("é", 33)},
+		"a status":           {ResourceID: "a", Kind: "k", Status: "paused"},
+		"an array":           {ResourceID: "a", Kind: "k", Metadata: arcp.Raw(`[]`)},
+		"a null":             {ResourceID: "a", Kind: "k", Metadata: arcp.Raw(`null`)},
+		"large metadata":     {ResourceID: "a", Kind: "k", Metadata: arcp.Raw(`{"a":"` + long + `"}`)},
+		"not UTF-8":          {ResourceID: "\xff", Kind: "k"},
+	} {
+		e.Session, e.Principal = "sess_a", "alice"
+		_, err := r.book.Register(t.Context(), r.now, e)
+		r.wantCode(why, err, arcp.CodeInvalidArgument)
+	}
+	_, err := r.book.UpdateStatus(t.Context(), r.now, "sess_a", "a", "paused")
+	r.wantCode("an unknown status", err, arcp.CodeInvalidArgument)
+	_, err = r.book.Register(t.Context(), r.now, Entry{ResourceID: "a", Kind: "k", Principal: "alice"})
+	r.wantCode("no session", err, arcp.CodeFailedPrecondition)
+	r.register(Entry{ResourceID: strings.Repeat("i", 256), Kind: strings.Repeat("k", 64), Metadata: arcp.Raw(`{"a":"` + long[:16<<10-8] + `"}`)})
+}
+
+// A status of another version is kept as it is, and can be changed.
+func TestUnknownStatusIsTolerated(t *testing.T) {
+	r := newRig(t)
+	r.register(Entry{ResourceID: "box", Kind: "sandbox"})
+	rec, err := r.disk.Get(t.Context(), entryKey("sess_a", "box"))
+	r.no(err)
+	rec.Value = []byte(strings.Replace(string(rec.Value), `"active"`, `"hibernating"`, 1))
+	_, err = r.disk.Commit(t.Context(), &store.Write{Records: []store.Record{rec}})
+	r.no(err)
+	r.boot()
+	e, err := r.book.Entry(t.Context(), "sess_a", "box")
+	r.want("it is read", err == nil && e.Status == "hibernating", "%+v, %v", e, err)
+	list, _, err := r.book.Entries(t.Context(), "sess_a", "", "", nil, 10, 1<<20)
+	r.want("and listed", err == nil && len(list) == 1, "%+v, %v", list, err)
+	_, err = r.book.UpdateStatus(t.Context(), r.now, "sess_a", "box", Completed)
+	r.no(err)
+	r.want("and counted", r.entries["sandbox completed"] == 1 && r.entries["sandbox hibernating"] == 0, "%v", r.entries)
+}
+
+func TestEntriesAreListedNewestFirst(t *testing.T) {
+	r := newRig(t)
+	for i := range 7 {
+		r.register(Entry{ResourceID: fmt.Sprint("r", i), Kind: []string{"even", "odd"}[i%2], Status: []Status{Active, Active, Failed}[i%3]})
+		if i != 3 { // two have come at the same time
+			r.after(time.Second)
+		}
+	}
+	r.register(Entry{ResourceID: "r0", Kind: "even"}) // stays where it is
+	r.register(Entry{ResourceID: "x", Kind: "even", Session: "sess_b"})
+	pages := func(kind string, status Status, limit int) (ids []string) {
+		var after *Place
+		for {
+			list, more, err := r.book.Entries(t.Context(), "sess_a", kind, status, after, limit, 1<<20)
+			r.no(err)
+			for _, e := range list {
+				ids = append(ids, e.ResourceID)
+			}
+			if !more {
+				return ids
+			}
+			r.want("a page is full", len(list) == limit, "%d", len(list))
+			after = &Place{list[limit-1].CreatedAt, list[limit-1].ResourceID}
+		}
+	}
+	for _, limit := range []int{1, 2, 3, 7, 100} {
+		got := pages("", "", limit)
+		r.want("all of the session", slices.Equal(got, []string{"r6", "r5", "r4", "r3", "r2", "r1", "r0"}), "%v by %d", got, limit)
+	}
+	got := pages("even", Active, 1)
+	r.want("of a kind and a status", slices.Equal(got, []string{"r6", "r4", "r0"}), "%v", got)
+}
+
+func TestASessionHasABoundedRegistry(t *testing.T) {
+	r := newRig(t)
+	for i := range MaxEntries {
+		r.register(Entry{ResourceID: fmt.Sprint(i), Kind: "k"})
+	}
+	one := Entry{ResourceID: "one", Kind: "k", Session: "sess_a", Principal: "alice"}
+	_, err := r.book.Register(t.Context(), r.now, one)
+	r.wantCode("one too many", err, arcp.CodeResourceExhausted)
+	r.register(Entry{ResourceID: "7", Kind: "again"})
+	r.boot()
+	_, err = r.book.Register(t.Context(), r.now, one)
+	r.wantCode("also after a restart", err, arcp.CodeResourceExhausted)
+	_, err = r.book.Deregister(t.Context(), "sess_a", "7")
+	r.no(err)
+	r.register(one)
+	l := r.take(alice, sandbox("x", 60))
+	r.want("a lease is taken all the same", l.State == Held && r.lost == 1, "%+v; %d were not shown", l, r.lost)
+}
+
+// What a session had goes with it, in steps; its leases stay.
+func TestSweep(t *testing.T) {
+	r := newRig(t)
+	for i := range 10 {
+		for _, s := range []arcp.SessionID{"sess_a", "sess_b", "sess_c"} {
+			r.register(Entry{ResourceID: fmt.Sprint(i), Kind: "k", Session: s})
+		}
+	}
+	l := r.take(alice, sandbox("x", 60))
+	r.dead["sess_a"], r.dead["sess_c"] = true, true
+	from, steps := "", 0
+	for {
+		before := len(r.keys(entryPrefix))
+		next, err := r.book.Sweep(t.Context(), from, 4)
+		r.no(err)
+		r.want("a step is bounded", before-len(r.keys(entryPrefix)) <= 16, "%d were removed", before-len(r.keys(entryPrefix)))
+		if steps++; next == "" {
+			break
+		}
+		from = next
+	}
+	r.want("it takes several", steps > 2, "%d", steps)
+	left := r.keys(entryPrefix)
+	r.want("only the living one's are left", len(left) == 10 && strings.HasPrefix(left[0], sessionPrefix("sess_b")), "%v", left)
+	r.want("they are counted", r.entries["k active"] == 10, "%v", r.entries)
+	r.want("the lease stays", r.lease(l).State == Held, "%+v", r.lease(l))
+	r.no(func() error { _, err := r.book.Release(t.Context(), r.now, "alice", l.ID); return err }())
+	r.want("and is shown no more", r.lost == 0 && len(r.keys(entryPrefix)) == 10, "%d, %v", r.lost, r.keys(entryPrefix))
+}
+
+func TestALeaseIsShownByTheRegistry(t *testing.T) {
+	r := newRig(t)
+	a := sandbox("x", 60)
+	l := r.take(alice, a)
+	e, err := r.book.Entry(t.Context(), "sess_a", string(l.ID))
+	r.no(err)
+	r.want("it is registered", e.Kind == "sandbox" && e.DisplayName == "x" && e.Status == Active && e.Principal == "alice", "%+v", e)
+	a.DisplayName, a.Metadata = "my box", arcp.Raw(`{"n":1}`)
+	r.after(time.Minute)
+	again := r.take(alice, a)
+	r.want("the same identity refreshes", again.ID == l.ID && again.ExpiresAt.Equal(r.now.Add(time.Minute)) && again.CreatedAt.Equal(l.CreatedAt), "%+v", again)
+	e, err = r.book.Entry(t.Context(), "sess_a", string(l.ID))
+	r.want("and is shown so", err == nil && e.DisplayName == "my box" && string(e.Metadata) == `{"n":1}`, "%+v, %v", e, err)
+
+	r.take(Holder{Principal: "alice", Session: "sess_b"}, a)
+	old, err := r.book.Entry(t.Context(), "sess_a", string(l.ID))
+	r.no(err)
+	moved, err := r.book.Entry(t.Context(), "sess_b", string(l.ID))
+	r.no(err)
+	r.want("another session takes it over", old.Status == Released && moved.Status == Active, "%+v, %+v", old, moved)
+	released, err := r.book.Release(t.Context(), r.now, "alice", l.ID)
+	r.want("its owner lets it go", err == nil && released.State == Gone, "%+v, %v", released, err)
+	moved, err = r.book.Entry(t.Context(), "sess_b", string(l.ID))
+	r.want("and that is shown", err == nil && moved.Status == Released, "%+v, %v", moved, err)
+	next := r.take(alice, a)
+	r.want("then the thing can be leased anew", next.ID != l.ID && next.State == Held, "%+v", next)
+}
+
+// That the registry cannot be written costs the lease nothing.
+func TestARegistryErrorFailsNoLease(t *testing.T) {
+	r := newRig(t)
+	r.disk.dies = 2
+	l := r.take(alice, sandbox("x", 60))
+	r.want("it is held", r.lease(l).State == Held, "%+v", l)
+	r.want("and the failure counted", r.lost == 1, "%d", r.lost)
+	r.no(func() error { _, err := r.book.Release(t.Context(), r.now, "alice", l.ID); return err }())
+	r.want("it was never registered, and nobody minds", r.lost == 1, "%d", r.lost)
+}
+
+func TestWhatIsNoLease(t *testing.T) {
+	r := newRig(t)
+	for why, change := range map[string]func(*Ask){
+		"no provider":      func(a *Ask) { a.Provider = "" },
+		"no type":          func(a *Ask) { a.Type = "" },
+		"a long type":      func(a *Ask) { a.Type = strings.Repeat("t", 65) },
+		"no external id":   func(a *Ask) { a.ExternalID = "" },
+		"a long one":       func(a *Ask) { a.ExternalID = strings.Repeat("x", 1025) },
+		"before now":       func(a *Ask) { a.Seconds = -1 },
+		"for ever":         func(a *Ask) { a.Seconds = int64(MaxDuration/time.Second) + 1 },
+		"metadata, no map": func(a *Ask) { a.Metadata = arcp.Raw(`7`) },
+	} {
+		a := sandbox("x", 60)
+		change(&a)
+		_, err := r.book.Take(t.Context(), r.now, alice, a)
+		r.wantCode(why, err, arcp.CodeInvalidArgument)
+	}
+	_, err := r.book.Touch(t.Context(), r.now, "alice", "lease_00000000000000000000000000")
+	r.wantCode("one that is not there", err, arcp.CodeNotFound)
+	_, err = r.book.Release(t.Context(), r.now, "alice", "../../etc")
+	r.wantCode("one that never was", err, arcp.CodeNotFound)
+	l := r.take(alice, sandbox("x", 60))
+	_, err = r.book.Touch(t.Context(), r.now, "bob", l.ID)
+	r.wantCode("another's", err, arcp.CodeNotFound)
+	_, err = r.book.Take(t.Context(), r.now, Holder{Principal: "bob"}, sandbox("x", 60))
+	r.wantCode("what another has", err, arcp.CodeAlreadyExists)
+	found, err := r.book.Find(t.Context(), l.ID)
+	r.want("who may see all finds it", err == nil && found.Principal == "alice", "%+v, %v", found, err)
+	_, err = r.book.Find(t.Context(), "lease_00000000000000000000000000")
+	r.wantCode("but not what is not there", err, arcp.CodeNotFound)
+}
+
+// Identities are told apart however their parts are cut.
+func TestIdentitiesAreTheirParts(t *testing.T) {
+	seen := map[string]Identity{}
+	for _, i := range []Identity{{"a", "b", "c"}, {"ab", "", "c"}, {"a", "bc", ""}, {"", "ab", "c"}, {"a", "b:c", ""}, {"a", "1:b", "c"}, {"1:a", "b", "c"}} {
+		key := identityKey(&i)
+		if other, twice := seen[key]; twice {
+			t.Errorf("%+v and %+v are the same", i, other)
+		}
+		seen[key] = i
+	}
+}
+
+func TestLeasesAreListedNewestFirst(t *testing.T) {
+	r := newRig(t)
+	var want []arcp.LeaseID
+	for i := range 5 {
+		want = append([]arcp.LeaseID{r.take(alice, sandbox(fmt.Sprint(i), 60)).ID}, want...)
+	}
+	r.take(Holder{Principal: "bob"}, sandbox("b", 60))
+	list := func(principal string) (ids []arcp.LeaseID) {
+		r.no(r.book.Leases(t.Context(), principal, "", func(_ string, l *Lease) bool {
+			ids = append(ids, l.ID)
+			return true
+		}))
+		return ids
+	}
+	r.want("alice's", slices.Equal(list("alice"), want), "%v, want %v", list("alice"), want)
+	r.want("everybody's", len(list("")) == 6, "%v", list(""))
+}
+
+// What was released is kept for a while, and deleted in steps.
+func TestForget(t *testing.T) {
+	r := newRig(t)
+	for i := range 5 {
+		l := r.take(Holder{Principal: "alice"}, sandbox(fmt.Sprint(i), 60))
+		_, err := r.book.Release(t.Context(), r.now, "alice", l.ID)
+		r.no(err)
+	}
+	held := r.take(Holder{Principal: "alice"}, sandbox("held", 60))
+	r.after(time.Hour - time.Second)
+	more, err := r.book.Forget(t.Context(), r.now, 3)
+	r.want("not yet", !more && err == nil && len(r.keys(leasePrefix)) == 6, "%v, %v", r.keys(leasePrefix), err)
+	r.after(time.Second)
+	more, err = r.book.Forget(t.Context(), r.now, 3)
+	r.want("three of them", more && err == nil && len(r.keys(leasePrefix)) == 3, "%v, %v", r.keys(leasePrefix), err)
+	more, err = r.book.Forget(t.Context(), r.now, 3)
+	r.want("and the rest", !more && err == nil && len(r.keys(oldPrefix)) == 0, "%v, %v", r.keys(oldPrefix), err)
+	r.want("but not what is held", r.lease(held).State == Held && len(r.keys(leasePrefix)) == 1, "%v", r.keys(leasePrefix))
+}
+
+func TestAPrincipalHasBoundedLeases(t *testing.T) {
+	r := newRig(t)
+	r.book.leases["alice"] = MaxLeases
+	_, err := r.book.Take(t.Context(), r.now, alice, sandbox("x", 60))
+	r.wantCode("one too many", err, arcp.CodeResourceExhausted)
+	r.take(Holder{Principal: "bob"}, sandbox("x", 60))
+}
+
+func TestWritesOfAFullStoreAreErrors(t *testing.T) {
+	r := newRig(t)
+	r.disk.dies = 1
+	_, err := r.book.Take(context.Background(), r.now, alice, sandbox("x", 60))
+	r.want("it is no refusal", err == errCrash && len(r.book.leases) == 0, "%v, %v", err, r.book.leases)
+}
+
+// hasty is a committer whose callers want to end while it writes: it answers for
+// their context, as eventlog.Log does, and writes all the same.
+type hasty struct {
+	*disk
+	cancel context.CancelFunc
+}
+
+func (h *hasty) Commit(ctx context.Context, w *store.Write) (store.Result, error) {
+	h.cancel()
+	res, err := h.disk.Commit(ctx, w)
+	if ctx.Err() != nil {
+		return store.Result{}, context.Cause(ctx)
+	}
+	return res, err
+}
+
+// What is counted is what is stored, also when who asked for it does not wait.
+func TestCountsOfCallersThatDoNotWait(t *testing.T) {
+	r := newRig(t)
+	h := &hasty{disk: r.disk}
+	r.book.opts.Log = h
+	hurry := func() context.Context {
+		ctx, cancel := context.WithCancel(t.Context())
+		h.cancel = cancel
+		return ctx
+	}
+	counted := func(why string, leases, entries int) {
+		t.Helper()
+		r.want(why, r.book.leases["alice"] == leases && len(r.keys(identityPrefix)) == leases && r.leases[Held] == leases, "counted %d, %v of %d leases", r.book.leases["alice"], r.leases, leases)
+		r.want(why, r.book.entries["s"] == entries && len(r.keys(sessionPrefix("s"))) == entries, "counted %d of %d entries", r.book.entries["s"], entries)
+	}
+	l, err := r.book.Take(hurry(), r.now, Holder{Principal: "alice"}, sandbox("x", 60))
+	r.no(err)
+	_, err = r.book.Register(hurry(), r.now, Entry{Session: "s", Principal: "alice", ResourceID: "e", Kind: "k"})
+	r.no(err)
+	counted("taken", 1, 1)
+	_, err = r.book.Release(hurry(), r.now, "alice", l.ID)
+	r.no(err)
+	_, err = r.book.Deregister(hurry(), "s", "e")
+	r.no(err)
+	counted("released", 0, 0)
+	ctx := hurry()
+	h.cancel()
+	_, err = r.book.Take(ctx, r.now, Holder{Principal: "alice"}, sandbox("y", 60))
+	r.want("what has ended before begins nothing", errors.Is(err, context.Canceled), "%v", err)
+	counted("refused", 0, 0)
+}
+
+// Leases that are of no concern outside a call do not fill the registry of the
+// session, however many there were.
+func TestUnlistedLeases(t *testing.T) {
+	r := newRig(t)
+	h := Holder{Principal: "alice", Session: "sess_1"}
+	for i := range MaxEntries + 1 {
+		a := sandbox(fmt.Sprint(i), 60)
+		a.Unlisted = true
+		l := r.take(h, a)
+		_, err := r.book.Release(t.Context(), r.now, "alice", l.ID)
+		r.no(err)
+		if _, err := r.book.Entry(t.Context(), "sess_1", string(l.ID)); !isNotFound(err) {
+			t.Fatalf("the registry has an entry: %v", err)
+		}
+	}
+	l := r.take(h, sandbox("listed", 60))
+	if _, err := r.book.Entry(t.Context(), "sess_1", string(l.ID)); err != nil {
+		t.Errorf("there is no room for another: %v", err)
+	}
+}

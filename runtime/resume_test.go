@@ -1,0 +1,916 @@
+package runtime_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime"
+	"github.com/arcpd/arcpd/transport"
+)
+
+// history is what a client has been sent of a session's events, over all its
+// connections: frames by number.
+type history struct {
+	*testing.T
+	frames map[uint64]string
+	last   uint64
+}
+
+func newHistory(t *testing.T) *history { return &history{T: t, frames: make(map[uint64]string)} }
+
+// add checks that a frame is the next one, and the same as before if it was sent
+// before.
+func (h *history) add(raw []byte, env *arcp.Envelope) {
+	h.Helper()
+	if env.EventSeq == 0 {
+		return
+	}
+	if env.EventSeq != h.last+1 {
+		h.Fatalf("event_seq %d after %d: %s", env.EventSeq, h.last, raw)
+	}
+	h.last = env.EventSeq
+	if before, ok := h.frames[env.EventSeq]; ok && before != string(raw) {
+		h.Fatalf("event %d has changed:\n%s\n%s", env.EventSeq, before, raw)
+	}
+	h.frames[env.EventSeq] = string(raw)
+}
+
+// resumeToken is the token that a handshake has brought.
+func resumeToken(t testing.TB, env arcp.Envelope) string {
+	t.Helper()
+	var p struct {
+		ResumeToken string `json:"resume_token"`
+	}
+	if err := arcp.Unmarshal(env.Payload, &p); err != nil || p.ResumeToken == "" {
+		t.Fatalf("%s %s: want a resume token (%v)", env.Type, env.Payload, err)
+	}
+	return p.ResumeToken
+}
+
+// dialToken opens a session and returns its token too.
+func (b *bed) dialToken(name string) (*peer, string) {
+	b.Helper()
+	p := b.connect(nil)
+	p.open(name)
+	return p, resumeToken(b, p.expect("session.accepted"))
+}
+
+// resume makes a connection that asks for a session.
+func (b *bed) resume(token string, after uint64) *peer {
+	b.Helper()
+	p := b.connect(nil)
+	p.n = 1000 * (1 + len(b.all)) // ids of its own
+	b.all = append(b.all, p)
+	p.send("session.resume", fmt.Sprintf(`{"resume_token":%q,"last_event_seq":%d}`, token, after))
+	return p
+}
+
+// follow reads n frames into a history; a negative n reads up to the end of the
+// job.
+func (p *peer) follow(h *history, n int) {
+	p.Helper()
+	for i := 0; n < 0 || i < n; i++ {
+		raw, err := p.conn.Read()
+		if err != nil {
+			p.Fatalf("read: %v", err)
+		}
+		raw = bytes.Clone(raw)
+		env, err := arcp.Decode(raw)
+		if err != nil {
+			p.Fatal(err)
+		}
+		h.add(raw, &env)
+		if n < 0 && env.Type.Terminal() {
+			return
+		}
+	}
+}
+
+// Whenever the connection is cut, the session goes on without a gap, and what
+// was sent before is sent as it was.
+func TestResumeAfterEveryFrame(t *testing.T) {
+	const events = 12
+	for cut := range events + 4 {
+		inBubble(t, nil, func(b *bed) {
+			h := newHistory(t)
+			p, token := b.dialToken("alice")
+			p.send("tool.invoke", fmt.Sprintf(`{"tool":"demo.emit","arguments":{"count":%d,"bytes":10,"interval_ms":10}}`, events))
+			p.follow(h, min(cut, events+3))
+			_ = p.conn.Abort()
+			if cut%2 == 0 {
+				time.Sleep(time.Second) // the job ends meanwhile
+			}
+			from := h.last - h.last/2 // some of it again
+			h.last = from
+			p = b.resume(token, from)
+			resumed := p.expect("session.resumed")
+			if resumed.SessionID != p.session || resumed.EventSeq != 0 {
+				t.Fatalf("session.resumed %+v", resumed)
+			}
+			for h.last < events+3 {
+				p.follow(h, 1)
+			}
+		})
+	}
+}
+
+// A token is good for one use; the one before stays good until the client is
+// heard on the new connection, so that a lost answer does not lock it out.
+func TestTokenRotation(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		p, first := b.dialToken("alice")
+		p.submit("demo.echo", `{}`)
+		p.until("job.completed")
+		lost := b.resume(first, 0)
+		lost.read() // the answer, of which the client learns nothing
+		p.closed("a newer connection takes over", transport.ClosePolicy)
+
+		again := b.resume(first, 0)
+		second := resumeToken(t, again.expect("session.resumed"))
+		lost.closed("and again", transport.ClosePolicy)
+		again.send("ping", "{}")
+		again.until("pong")
+		for _, used := range []string{first, "rt_nonsense", second[:len(second)-1] + "0"} {
+			if e := refusal(t, b.resume(used, 0).expect("session.rejected")); e.Code != arcp.CodeResumeWindowExpired {
+				t.Errorf("a token that is used up or wrong: %+v", e)
+			}
+		}
+		third := b.resume(second, 3)
+		third.expect("session.resumed")
+	})
+}
+
+// A late attempt with an old token may take the session from a connection whose
+// client has the newest one: that one stays good.
+func TestLateAttemptLocksNobodyOut(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		p, first := b.dialToken("alice")
+		_ = p.conn.Abort()
+		synctest.Wait()
+		q := b.resume(first, 0)
+		second := resumeToken(t, q.expect("session.resumed"))
+		late := b.resume(first, 0) // nothing has come on q yet
+		late.expect("session.resumed")
+		q.closed("superseded", transport.ClosePolicy)
+		_ = late.conn.Abort() // nobody is there
+		synctest.Wait()
+		r := b.resume(second, 0)
+		r.expect("session.resumed")
+		r.send("ping", "{}")
+		r.expect("pong")
+		synctest.Wait()
+		for _, used := range []string{first, second} {
+			b.resume(used, 0).expect("session.rejected")
+		}
+	})
+}
+
+// An attempt whose connection is gone when it succeeds takes the session from the
+// one before, but no token.
+func TestAttemptOfALostConnection(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		p, first := b.dialToken("alice")
+		_ = p.conn.Abort()
+		synctest.Wait()
+		q := b.resume(first, 0)
+		second := resumeToken(t, q.expect("session.resumed"))
+		q.send("ping", "{}")
+		q.expect("pong")
+		gate := make(chan struct{})
+		b.st.set(func() { b.st.gate = gate })
+		lost := b.resume(second, 0)
+		synctest.Wait()
+		_ = lost.conn.Abort()
+		synctest.Wait()
+		b.st.set(func() { b.st.gate = nil })
+		close(gate)
+		synctest.Wait()
+		b.resume(second, 0).expect("session.resumed")
+	})
+}
+
+// Of many connections that show the same token, one wins.
+func TestResumeRace(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		p, token := b.dialToken("alice")
+		_ = p.conn.Abort()
+		synctest.Wait()
+		var peers []*peer
+		for range 20 {
+			peers = append(peers, b.resume(token, 0))
+		}
+		synctest.Wait()
+		alive := 0
+		for _, p := range peers {
+			if env := p.read(); env.Type != "session.resumed" {
+				continue
+			}
+			if _, err := p.try("ping", "{}"); err != nil {
+				continue
+			}
+			if raw, err := p.conn.Read(); err == nil && strings.Contains(string(raw), `"pong"`) {
+				alive++
+			}
+		}
+		if alive != 1 {
+			t.Errorf("%d connections serve one session", alive)
+		}
+	})
+}
+
+func TestResumeIsRefused(t *testing.T) {
+	inBubble(t, func(c *runtime.Config) { c.ReplayEvents = 1 }, func(b *bed) {
+		p, token := b.dialToken("alice")
+		p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":3000,"bytes":1}}`)
+		p.until("job.completed")
+		_ = p.conn.Abort()
+		synctest.Wait()
+		q := b.resume(token, 4000)
+		if e := refusal(t, q.expect("session.rejected")); e.Code != arcp.CodeResumeWindowExpired {
+			t.Errorf("beyond the last event: %+v", e)
+		}
+		q.send("session.resume", fmt.Sprintf(`{"resume_token":%q,"last_event_seq":0}`, token))
+		if e := refusal(t, q.expect("session.rejected")); e.Code != arcp.CodeResumeWindowExpired || !strings.Contains(e.Message, "kept") {
+			t.Errorf("below what is kept: %+v", e)
+		}
+		q.send("session.resume", `{"resume_token":"rt_x","last_event_seq":0}`)
+		q.closed("three failures", transport.ClosePolicy)
+
+		q = b.resume(token, 3003) // it was not used up by what was refused
+		token = resumeToken(t, q.expect("session.resumed"))
+		q.send("session.close", `{"reason":"bye"}`)
+		q.expect("session.closed")
+		synctest.Wait()
+		q = b.resume(token, 3003)
+		token = resumeToken(t, q.expect("session.resumed"))
+		_ = q.conn.Abort()
+		time.Sleep(runtime.DefaultResumeWindow + time.Minute)
+		b.resume(token, 3003).expect("session.rejected")
+	})
+}
+
+func TestForgottenSession(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		p, token := b.dialToken("alice")
+		p.send("session.close", `{"forget":true}`)
+		p.expect("session.closed")
+		synctest.Wait()
+		b.resume(token, 0).expect("session.rejected")
+		if n := b.sum("arcp_sessions", ""); n != 0 {
+			t.Errorf("%v sessions are left", n)
+		}
+	})
+}
+
+// A token does not outlive the principal it was given to.
+func TestTokenOfARemovedPrincipal(t *testing.T) {
+	var set *auth.Set
+	inBubble(t, func(c *runtime.Config) { set = c.Auth }, func(b *bed) {
+		p, token := b.dialToken("alice")
+		_ = p.conn.Abort()
+		synctest.Wait()
+		var left auth.Config
+		if err := left.AddToken("bob", "bob-"+auth.Secret(b.Name()), true); err != nil {
+			t.Fatal(err)
+		}
+		set.Reload(&left)
+		if e := refusal(t, b.resume(token, 0).expect("session.rejected")); e.Code != arcp.CodeUnauthenticated {
+			t.Errorf("the session of somebody who is not known any more: %+v", e)
+		}
+	})
+}
+
+// Nor the token that the session was opened with, whatever others the principal
+// has.
+func TestRevokedBearerToken(t *testing.T) {
+	var set *auth.Set
+	with := func(tokens ...auth.Secret) *auth.Config {
+		c := new(auth.Config)
+		for _, s := range tokens {
+			if err := c.AddToken("alice", s, true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return c
+	}
+	const own = "alice-" + token
+	inBubble(t, func(c *runtime.Config) { set = c.Auth }, func(b *bed) {
+		p, resume := b.dialToken("alice")
+		id := p.session
+		again := func(why string, want arcp.Type) arcp.Envelope {
+			t.Helper()
+			_ = p.conn.Abort()
+			synctest.Wait()
+			p = b.resume(resume, 0)
+			env := p.read()
+			if env.Type != want {
+				t.Fatalf("%s: %s %s, want %s", why, env.Type, env.Payload, want)
+			}
+			return env
+		}
+		set.Reload(with("another", own))
+		resume = resumeToken(t, again("one token more", "session.resumed"))
+		resume = resumeToken(t, again("and once more: the session still knows which it was", "session.resumed"))
+		set.Reload(with("another"))
+		if e := refusal(t, again("it was revoked", "session.rejected")); e.Code != arcp.CodeUnauthenticated {
+			t.Errorf("refused with %+v", e)
+		}
+		row, err := b.st.Session(t.Context(), id)
+		hash := strings.TrimPrefix(auth.FileHash(own), "sha256:")
+		if err != nil || strings.Contains(string(row.Identity), hash) || strings.Contains(string(row.Identity), own) {
+			t.Errorf("stored with the session: %s, %v: want nothing that answers a challenge", row.Identity, err)
+		}
+	})
+}
+
+// The session of a JWT's holder has the roles that the configuration gives when
+// it resumes, as long as the issuer is there.
+func TestResumeWithAJWT(t *testing.T) {
+	dir := t.TempDir()
+	secret := []byte(strings.Repeat("s", 64))
+	if err := os.WriteFile(filepath.Join(dir, "secret"), secret, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	load := func(issuer, role string) *auth.Config {
+		name := filepath.Join(dir, "auth.yaml")
+		text := fmt.Sprintf("issuers: [{issuer: %s, key_files: [secret], algorithms: [HS256]}]\nprincipals: [{name: alice, roles: [%s]}]\n", issuer, role)
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := auth.Load(name, auth.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	set := auth.NewSet(load("home", "client"))
+	inBubble(t, func(c *runtime.Config) { c.Auth = set }, func(b *bed) {
+		signed, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{"iss": "home", "aud": "arcp", "sub": "alice",
+			"exp": time.Now().Add(time.Hour).Unix()}).SignedString(secret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := b.connect(nil)
+		p.send("session.open", fmt.Sprintf(`{"auth":{"scheme":"signed_jwt","token":%q},"client":{"kind":"test","version":"1"}}`, signed))
+		resume := resumeToken(t, p.expect("session.accepted"))
+		p.send("tool.invoke", `{"tool":"demo.none"}`)
+		if e := refusal(t, p.expect("job.failed")); e.Code == arcp.CodePermissionDenied {
+			t.Errorf("a client: %+v", e)
+		}
+		for _, c := range []struct {
+			issuer string
+			answer arcp.Type
+		}{{"home", "session.resumed"}, {"home", "session.resumed"}, {"elsewhere", "session.rejected"}} {
+			set.Reload(load(c.issuer, "observer"))
+			_ = p.conn.Abort()
+			synctest.Wait()
+			p = b.resume(resume, 0)
+			env := p.expect(c.answer)
+			if c.answer == "session.rejected" {
+				if e := refusal(t, env); e.Code != arcp.CodeUnauthenticated {
+					t.Errorf("without its issuer: %+v", e)
+				}
+				return
+			}
+			resume = resumeToken(t, env)
+			p.send("tool.invoke", `{"tool":"demo.none"}`)
+			if e := refusal(t, p.until("nack")); e.Code != arcp.CodePermissionDenied {
+				t.Errorf("an observer: %+v", e)
+			}
+		}
+	})
+}
+
+// A runtime that starts again knows its sessions, their tokens and numbers.
+func TestResumeAfterRestart(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		h := newHistory(t)
+		p, token := b.dialToken("alice")
+		p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":5,"bytes":1}}`)
+		p.follow(h, -1)
+		b.shutdown(time.Second)
+		p.closed("shutdown", transport.CloseGoingAway)
+		b.boot(nil)
+		h.last = 2
+		p = b.resume(token, 2)
+		p.expect("session.resumed")
+		p.follow(h, -1)
+		p.send("tool.invoke", `{"tool":"demo.echo"}`)
+		p.follow(h, -1)
+		if h.last != 11 {
+			t.Errorf("the last event has number %d, want 11", h.last)
+		}
+	})
+}
+
+// session.open attaches to an own session, and to nobody else's.
+func TestReattachByOpen(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		h := newHistory(t)
+		p, _ := b.dialToken("alice")
+		id := p.session
+		p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":5,"bytes":1}}`)
+		p.follow(h, -1)
+		_ = p.conn.Abort()
+		synctest.Wait()
+
+		foreign := b.reopen("bob", id, "")
+		foreign.session = ""
+		if got := foreign.expect("session.accepted").SessionID; got == id {
+			t.Fatal("bob is given alice's session")
+		}
+
+		at := b.reopen("alice", id, `,"last_event_seq":3`)
+		at.expect("session.accepted")
+		h.last = 3
+		at.follow(h, -1)
+
+		// Without a position and a word: what was not written before, after 2 s.
+		_ = at.conn.Abort()
+		synctest.Wait()
+		at = b.reopen("alice", id, "")
+		at.expect("session.accepted")
+		at.send("ping", "{}")
+		at.expect("pong")
+		at.send("tool.invoke", `{"tool":"demo.echo"}`)
+		at.follow(h, -1)
+	})
+}
+
+// A session taken over by session.open without a position goes on after what its
+// connection was sent, or has acknowledged, even while that is still there.
+func TestReattachWithoutPosition(t *testing.T) {
+	for _, acks := range []bool{false, true} {
+		inBubble(t, nil, func(b *bed) {
+			h := newHistory(t)
+			p := b.dial("alice")
+			p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":5,"bytes":1}}`)
+			p.follow(h, -1)
+			if acks {
+				p.send("session.ack", `{"last_processed_seq":3}`)
+				h.last = 3
+			}
+			synctest.Wait()
+			p = b.reopen("alice", p.session, "")
+			p.expect("session.accepted")
+			p.send("tool.invoke", `{"tool":"demo.echo"}`)
+			for h.last < 11 { // the numbers of the echo end there
+				p.follow(h, 1)
+			}
+		})
+	}
+}
+
+// What was acknowledged cannot be replayed: it may be forgotten at any moment.
+func TestResumeBeforeWhatWasAcknowledged(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		p, token := b.dialToken("alice")
+		p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":5,"bytes":1}}`)
+		p.until("job.completed")
+		p.send("session.ack", `{"last_processed_seq":3}`)
+		p.send("ping", "{}")
+		p.expect("pong")
+		q := b.resume(token, 2)
+		if e := refusal(t, q.expect("session.rejected")); e.Code != arcp.CodeResumeWindowExpired {
+			t.Errorf("before what was acknowledged: %+v", e)
+		}
+		q.send("session.resume", fmt.Sprintf(`{"resume_token":%q,"last_event_seq":3}`, token))
+		q.session = p.session
+		q.expect("session.resumed")
+		q.until("job.completed")
+	})
+}
+
+// A session that negotiated acknowledgements is kept past the resume window while
+// there is something that it has not acknowledged.
+func TestUnacknowledgedOutlivesTheWindow(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		p := b.connect(nil)
+		p.send("session.open", fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"test","version":"1"},
+			"capabilities":{"features":["ack"]}}`, token))
+		token := resumeToken(t, p.expect("session.accepted"))
+		p.send("tool.invoke", `{"tool":"demo.echo"}`)
+		p.until("job.completed")
+		_ = p.conn.Abort()
+		time.Sleep(runtime.DefaultResumeWindow + time.Minute)
+		b.resume(token, 0).expect("session.resumed")
+	})
+}
+
+// reopen opens a session that exists.
+func (b *bed) reopen(name string, id arcp.SessionID, more string) *peer {
+	b.Helper()
+	p := b.connect(nil)
+	p.n = 1000 * (1 + len(b.all))
+	b.all = append(b.all, p)
+	frame := fmt.Sprintf(`{"arcp":"1.1","id":"msg_open","type":"session.open","session_id":%q,"timestamp":"2030-01-02T15:04:05Z",
+		"payload":{"auth":{"scheme":"bearer","token":"%s-%s"},"client":{"kind":"test","version":"1"}%s}}`, id, name, token, more)
+	if err := p.conn.Write([]byte(frame)); err != nil {
+		b.Fatal(err)
+	}
+	if err := p.conn.Flush(); err != nil {
+		b.Fatal(err)
+	}
+	return p
+}
+
+// resume names a position by a message.
+func TestReplayAfterMessage(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		h := newHistory(t)
+		p, _ := b.dialToken("alice")
+		p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":5,"bytes":1}}`)
+		p.follow(h, -1)
+		third, err := arcp.Decode([]byte(h.frames[3]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := b.reopen("alice", p.session, "")
+		at.expect("session.accepted")
+		at.send("resume", fmt.Sprintf(`{"after_message_id":%q}`, third.ID))
+		at.expect("ack")
+		h.last = 3
+		at.follow(h, -1)
+		at.send("resume", "{}")
+		if e := refusal(t, at.expect("nack")); e.Code != arcp.CodeFailedPrecondition {
+			t.Errorf("resume when events were sent: %+v", e)
+		}
+
+		at = b.reopen("alice", p.session, "")
+		at.expect("session.accepted")
+		at.send("resume", `{"after_message_id":"msg_unknown"}`)
+		first, err := arcp.Decode([]byte(h.frames[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := refusal(t, at.expect("nack")); e.Code != arcp.CodeDataLoss || !strings.Contains(string(e.Details), string(first.ID)) {
+			t.Errorf("an unknown message: %+v, want the oldest one, %s", e, first.ID)
+		}
+	})
+}
+
+// A command that is sent again on a later connection is not performed again, and
+// is answered.
+func TestCommandSentAgain(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		p, token := b.dialToken("alice")
+		id := p.send("tool.invoke", `{"tool":"demo.echo","arguments":{"x":1}}`)
+		accepted := p.expect("job.accepted")
+		p.until("job.completed")
+		p = b.resume(token, 3)
+		p.expect("session.resumed")
+		frame := fmt.Sprintf(`{"arcp":"1.1","id":%q,"type":"tool.invoke","timestamp":"2030-01-02T15:04:05Z","payload":{"tool":"demo.echo","arguments":{"x":1}}}`, id)
+		if err := p.conn.Write([]byte(frame)); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.conn.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		again := p.expect("job.accepted")
+		if again.JobID != accepted.JobID || again.ID != accepted.ID || string(again.CorrelationID) != id {
+			t.Errorf("answered with %+v, want the answer of before, %+v", again, accepted)
+		}
+		p.expect("job.completed")
+		if n := b.sum("arcp_jobs_submitted_total", ""); n != 1 {
+			t.Errorf("%v jobs", n)
+		}
+	})
+}
+
+// A window holds events back, and nothing else.
+func TestAckWindow(t *testing.T) {
+	inBubble(t, func(c *runtime.Config) { c.AckWindow = 4 }, func(b *bed) {
+		h := newHistory(t)
+		p := b.dial("alice")
+		p.send("session.ack", `{"last_processed_seq":0}`)
+		p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":20,"bytes":1}}`)
+		p.follow(h, 4)
+		for range 3 {
+			p.send("ping", "{}")
+			p.expect("pong")
+		}
+		p.send("session.ack", `{"last_processed_seq":2}`)
+		p.follow(h, 2)
+		p.send("session.list_jobs", "{}")
+		p.expect("session.jobs")
+		p.send("session.ack", `{"last_processed_seq":1000}`) // more than it was sent: all of that
+		p.follow(h, 4)
+		p.send("ping", "{}")
+		p.expect("pong")
+	})
+}
+
+// A client that acknowledges and falls behind is told once.
+func TestAckLag(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		p := b.dial("alice")
+		p.send("session.ack", `{"last_processed_seq":0}`)
+		p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":3000,"bytes":1}}`)
+		told := 0
+		for {
+			env := p.read()
+			if env.Type == "backpressure" {
+				told++
+			}
+			if env.Type.Terminal() {
+				break
+			}
+		}
+		if told != 1 {
+			t.Errorf("told %d times", told)
+		}
+	})
+}
+
+// What a session leaves behind is bounded: past it the oldest events go, and it
+// cannot be resumed from before.
+func TestBacklogOverflow(t *testing.T) {
+	inBubble(t, func(c *runtime.Config) { c.BacklogBytes = 1 << 20 }, func(b *bed) {
+		p, token := b.dialToken("alice")
+		_, stuck := p, b.dial("bob")
+		_ = p.conn.Write(nil)
+		p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":4000,"bytes":1000,"delay_ms":1000}}`)
+		p.expect("job.accepted", "job.started")
+		_ = p.conn.Abort()
+		stuck.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":4000,"bytes":1000,"delay_ms":1000}}`)
+		time.Sleep(10 * time.Second)
+		b.resume(token, 2).expect("session.rejected")
+		for { // it has been left alone with what was sent: there is no room for a farewell
+			if _, err := stuck.conn.Read(); err != nil {
+				break
+			}
+		}
+	})
+}
+
+// A peer that has gone silent loses its connection, nothing else.
+func TestHeartbeatLost(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		p := b.connect(nil)
+		p.send("session.open", fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"test","version":"1"},
+			"capabilities":{"features":["heartbeat"]}}`, token))
+		token := resumeToken(t, p.expect("session.accepted"))
+		for range 5 {
+			ping := p.expect("session.ping")
+			if ping.EventSeq != 0 {
+				t.Errorf("a ping has a number: %+v", ping)
+			}
+			p.send("session.pong", `{"ping_nonce":"n","received_at":"2030-01-02T15:04:05Z"}`)
+		}
+		p.closed("silence", transport.ClosePolicy)
+		p = b.resume(token, 0)
+		p.expect("session.resumed", "session.ping") // what was negotiated holds
+	})
+}
+
+// Sessions are listed and ended by their principal only.
+func TestSessionsTools(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		p, q := b.dial("alice"), b.dial("alice")
+		other := b.dial("bob")
+		_ = q.conn.Abort()
+		synctest.Wait()
+		list := p.call("sessions.list", `{"limit":1}`)
+		if !strings.Contains(list, string(p.session)) || !strings.Contains(list, "next_cursor") {
+			t.Errorf("first page: %s", list)
+		}
+		list = p.call("sessions.list", `{}`)
+		if strings.Contains(list, string(other.session)) || !strings.Contains(list, `"detached"`) {
+			t.Errorf("sessions of alice: %s", list)
+		}
+		p.send("tool.invoke", fmt.Sprintf(`{"tool":"sessions.evict","arguments":{"session_id":%q}}`, other.session))
+		if e := refusal(t, p.until("job.failed")); e.Code != arcp.CodeNotFound {
+			t.Errorf("evict bob's session: %+v", e)
+		}
+		p.call("sessions.evict", fmt.Sprintf(`{"session_id":%q,"forget":true}`, q.session))
+		if list = p.call("sessions.list", `{}`); strings.Contains(list, string(q.session)) {
+			t.Errorf("an ended session is listed: %s", list)
+		}
+		p.send("tool.invoke", fmt.Sprintf(`{"tool":"sessions.evict","arguments":{"session_id":%q}}`, p.session))
+		p.until("session.evicted")
+	})
+}
+
+// call runs a tool and returns its result.
+func (p *peer) call(tool, args string) string {
+	p.Helper()
+	p.send("tool.invoke", fmt.Sprintf(`{"tool":%q,"arguments":%s}`, tool, args))
+	return string(p.until("job.completed").Payload)
+}
+
+// Whoever opens more sessions than it may have loses those it has left, not
+// anybody else's.
+func TestSessionsOverTheLimit(t *testing.T) {
+	inBubble(t, func(c *runtime.Config) { c.MaxSessionsPerPrincipal = 3 }, func(b *bed) {
+		var tokens []string
+		for range 5 {
+			p, token := b.dialToken("alice")
+			_ = p.conn.Abort()
+			synctest.Wait()
+			tokens = append(tokens, token)
+		}
+		b.resume(tokens[1], 0).expect("session.rejected")
+		for _, token := range tokens[2:] {
+			b.resume(token, 0).expect("session.resumed")
+		}
+		p := b.connect(nil)
+		p.open("alice")
+		if e := refusal(t, p.expect("session.rejected")); e.Code != arcp.CodeResourceExhausted {
+			t.Errorf("all of them are in use: %+v", e)
+		}
+	})
+}
+
+// Takeovers under load neither lose nor repeat anything.
+func TestTakeoverUnderLoad(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		h := newHistory(t)
+		p, token := b.dialToken("alice")
+		p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":400,"bytes":100,"interval_ms":1}}`)
+		var wg sync.WaitGroup
+		for h.last < 403 {
+			p.follow(h, int(min(20, 403-h.last)))
+			old := p
+			wg.Go(func() { // it goes on reading what it may
+				for {
+					if _, err := old.conn.Read(); err != nil {
+						return
+					}
+				}
+			})
+			if h.last >= 403 {
+				break
+			}
+			p = b.resume(token, h.last)
+			token = resumeToken(t, p.expect("session.resumed"))
+		}
+		_ = p.conn.Abort()
+		wg.Wait()
+	})
+}
+
+// With the bounds of what is kept for replay off, everything is.
+func TestReplayWithoutBounds(t *testing.T) {
+	inBubble(t, func(c *runtime.Config) { c.ReplayEvents, c.ReplayBytes = -1, -1 }, func(b *bed) {
+		const events = 3000
+		p, token := b.dialToken("alice")
+		p.send("tool.invoke", fmt.Sprintf(`{"tool":"demo.emit","arguments":{"count":%d,"bytes":1}}`, events))
+		p.until("job.completed")
+		_ = p.conn.Abort()
+		synctest.Wait()
+		p = b.resume(token, 0)
+		p.expect("session.resumed")
+		h := newHistory(t)
+		p.follow(h, events+3)
+	})
+}
+
+// A subscribe whose answer was lost is sent again on the next connection: the
+// session follows the job already and is sent nothing twice.
+func TestSubscribeAgainOnTheNextConnection(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		a := b.dial("alice")
+		a.send("tool.invoke", `{"tool":"demo.sleep","arguments":{"ms":1000}}`)
+		job := a.expect("job.accepted", "job.started").JobID
+		p, token := b.dialToken("alice")
+		subscribe := fmt.Sprintf(`{"job_id":%q,"history":true}`, job)
+		p.send("job.subscribe", subscribe)
+		p.expect("job.subscribed", "job.accepted", "job.started")
+		_ = p.conn.Abort()
+		synctest.Wait()
+		p = b.resume(token, 2)
+		p.expect("session.resumed")
+		p.send("job.subscribe", subscribe)
+		if end := p.expect("job.subscribed", "job.completed"); end.EventSeq != 3 {
+			t.Errorf("the end has the number %d, want 3", end.EventSeq)
+		}
+	})
+}
+
+// While a position is being looked for, nothing makes events go out: neither an
+// acknowledgement behind the resume, nor another resume, nor new events.
+func TestNothingGoesOutBeforeThePosition(t *testing.T) {
+	for name, behind := range map[string]func(p *peer, resume string){
+		"an acknowledgement": func(p *peer, _ string) { p.send("session.ack", `{"last_processed_seq":0}`) },
+		"another resume":     func(p *peer, resume string) { p.send("resume", resume) },
+		"a job":              func(p *peer, _ string) { p.send("tool.invoke", `{"tool":"demo.echo"}`) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(b *bed) {
+				const events = 2003
+				h := newHistory(t)
+				p := b.dial("alice")
+				p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":2000,"bytes":400}}`)
+				p.follow(h, -1)
+				at, err := arcp.Decode([]byte(h.frames[1500]))
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = p.conn.Abort()
+				synctest.Wait()
+				q := b.reopen("alice", p.session, "")
+				q.expect("session.accepted")
+				resume := fmt.Sprintf(`{"after_message_id":%q}`, at.ID)
+				q.send("resume", resume)
+				behind(q, resume)
+				h.last = 1500
+				for h.last < events {
+					q.follow(h, 1)
+				}
+			})
+		})
+	}
+}
+
+// A client that resumes ahead of what was stored of its acknowledgements is not
+// held back by the window for ever.
+func TestWindowAfterResume(t *testing.T) {
+	inBubble(t, func(c *runtime.Config) { c.AckWindow = 16 }, func(b *bed) {
+		h := newHistory(t)
+		p, token := b.dialToken("alice")
+		p.send("session.ack", `{"last_processed_seq":0}`)
+		p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":60,"bytes":1}}`)
+		for h.last < 40 {
+			p.follow(h, 1)
+			if h.last%8 == 0 {
+				p.send("session.ack", fmt.Sprintf(`{"last_processed_seq":%d}`, h.last-1))
+			}
+		}
+		q := b.resume(token, h.last)
+		q.expect("session.resumed")
+		q.follow(h, 16)
+	})
+}
+
+// What asks to end with its session's connection ends with the session.
+func TestJobsOfAForgottenSession(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		p := b.dial("alice")
+		p.send("tool.invoke", `{"tool":"demo.sleep","arguments":{"ms":600000},"on_disconnect":"cancel"}`)
+		p.until("job.started")
+		p.send("session.close", `{"forget":true}`)
+		p.expect("session.closed")
+		time.Sleep(time.Minute)
+		if n := b.sum("arcp_jobs", ""); n != 0 {
+			t.Errorf("%v jobs run on a minute after their session's end", n)
+		}
+	})
+}
+
+// A session's follows are its own, not its connection's: a later one ends them.
+func TestUnsubscribeAfterResume(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		h := newHistory(t)
+		p := b.dial("alice")
+		q, token := b.dialToken("alice")
+		job := p.submit("demo.emit", `{"count":50,"bytes":10,"interval_ms":1000}`)
+		q.send("job.subscribe", fmt.Sprintf(`{"job_id":%q,"history":true}`, job))
+		q.expect("job.subscribed")
+		q.follow(h, 3)
+		_ = q.conn.Abort()
+		synctest.Wait()
+		q = b.resume(token, h.last)
+		q.expect("session.resumed")
+		q.send("job.unsubscribe", fmt.Sprintf(`{"job_id":%q}`, job))
+		q.send("ping", "{}")
+		q.expect("pong")
+		time.Sleep(10 * time.Second)
+		q.send("ping", "{}")
+		q.expect("pong")
+	})
+}
+
+// What lay in the runtime when the connection broke was not written: it is sent
+// to whoever attaches without a position.
+func TestReattachGoesOnAfterWhatWasWritten(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		h := newHistory(t)
+		p := b.dial("alice")
+		p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":2000,"bytes":4000}}`)
+		p.follow(h, 100)
+		time.Sleep(time.Minute) // it does not read any more
+		_ = p.conn.Abort()
+		synctest.Wait()
+		q := b.reopen("alice", p.session, "")
+		q.expect("session.accepted")
+		q.send("ping", "{}")
+		env := q.read()
+		for env.EventSeq == 0 {
+			env = q.read()
+		}
+		if env.EventSeq > h.last+64 { // the transport took some, which counts as written
+			t.Errorf("read up to %d, goes on with %d", h.last, env.EventSeq)
+		}
+	})
+}

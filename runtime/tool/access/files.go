@@ -1,0 +1,265 @@
+package access
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+
+	"github.com/arcpd/arcpd/arcp"
+	"golang.org/x/sys/unix"
+)
+
+// MaxEntries bounds what ReadDir returns: a directory of more is not for a tool
+// to hold in memory.
+const MaxEntries = 100_000
+
+// Files opens files within the authority of a job. It may be used by many
+// goroutines. The zero value is allowed nothing.
+//
+// A path must be absolute, valid UTF-8 without control characters, and at most
+// 4096 bytes. It is cleaned first, as text: /a/link/../b is /a/b, and a slash at
+// the end means nothing.
+//
+// Only regular files are opened, and directories listed. A device, a fifo, a
+// socket and a link of a proc file system are PERMISSION_DENIED.
+//
+// An error of the file system is an *fs.PathError that names the path asked for.
+type Files struct {
+	check Check
+}
+
+// NewFiles returns the files that check allows.
+func NewFiles(check Check) *Files { return &Files{check: check} }
+
+// clean is the path in the form that is checked.
+func clean(name string) (string, error) {
+	switch {
+	case name == "":
+		return "", malformed(name, "the path is empty")
+	case len(name) > maxPath:
+		return "", malformed(name[:64]+"…", "the path is too long")
+	case !plain(name):
+		return "", malformed(name, "the path has control characters or is not UTF-8")
+	case !path.IsAbs(name):
+		return "", malformed(name, "the path is not absolute")
+	}
+	return path.Clean(name), nil
+}
+
+// refused hides what a path leads to.
+func refused(asked string) error {
+	return arcp.Errorf(arcp.CodePermissionDenied, "%s leads out of what the job may touch", asked)
+}
+
+func unusual(asked string) error {
+	return arcp.Errorf(arcp.CodePermissionDenied, "%s is neither a regular file nor a directory", asked)
+}
+
+// target is what an operation is about.
+type target struct {
+	*place
+	op    string
+	asked string
+}
+
+func (t *target) fail(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errEscape):
+		return refused(t.asked)
+	}
+	return &fs.PathError{Op: t.op, Path: t.asked, Err: err}
+}
+
+// missing reports whether only the last name does not exist.
+func (t *target) missing() bool { return len(t.lost) == 1 }
+
+// intent is an operation before its path is resolved.
+type intent struct {
+	op         string
+	namespaces []string
+	nofollow   bool // it is about a link at the end of the path, not about what that names
+	create     bool // names may be missing: the caller looks at lost
+}
+
+var (
+	reading = []string{Read}
+	writing = []string{Write}
+	both    = []string{Read, Write}
+)
+
+// find resolves a path within the job's authority. The caller closes the target.
+func (f *Files) find(name string, in intent) (*target, error) {
+	asked, err := clean(name)
+	if err != nil {
+		return nil, err
+	}
+	for _, ns := range in.namespaces {
+		if err := f.check.may(ns, asked); err != nil {
+			return nil, err
+		}
+	}
+	real := func(path string) error { return f.checkReal(in.namespaces, asked, path) }
+	t := &target{place: walk(asked, !in.nofollow, real), op: in.op, asked: asked}
+	if err := t.admit(in, real); err != nil {
+		t.close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// admit decides whether to go on at the real place. Why the walk ended is told
+// only of a place that is covered.
+func (t *target) admit(in intent, check func(string) error) error {
+	if wire, ok := errors.AsType[*arcp.Error](t.err); ok {
+		return wire
+	}
+	if errors.Is(t.err, errEscape) {
+		return refused(t.asked)
+	}
+	if real := t.real(); real != t.asked {
+		if err := check(real); err != nil {
+			return err
+		}
+	}
+	if in.create && len(t.lost) > 0 {
+		return nil
+	}
+	return t.fail(t.err)
+}
+
+// checkReal asks for the authority over a place the asked path leads to. A
+// refusal does not tell which place that is.
+func (f *Files) checkReal(namespaces []string, asked, real string) error {
+	if !plain(real) {
+		return refused(asked)
+	}
+	for _, ns := range namespaces {
+		err := f.check.may(ns, real)
+		if err == nil {
+			continue
+		}
+		wire, ok := errors.AsType[*arcp.Error](err)
+		if ok && (wire.Code == arcp.CodePermissionDenied || wire.Code == arcp.CodeInvalidArgument) {
+			return refused(asked)
+		}
+		return err // an end of the lease or the budget
+	}
+	return nil
+}
+
+// Stat describes what path names, whatever its kind. Needs fs.read.
+func (f *Files) Stat(path string) (fs.FileInfo, error) {
+	return f.stat(path, intent{op: "stat", namespaces: reading})
+}
+
+func (f *Files) stat(path string, in intent) (fs.FileInfo, error) {
+	t, err := f.find(path, in)
+	if err != nil {
+		return nil, err
+	}
+	defer t.close()
+	file := os.NewFile(uintptr(t.self), t.asked) // Stat takes the name from here
+	t.self = noFD
+	defer file.Close()
+	return file.Stat()
+}
+
+// Open opens a regular file for reading. Needs fs.read.
+func (f *Files) Open(path string) (*os.File, error) {
+	return f.OpenFile(path, os.O_RDONLY, 0)
+}
+
+// ReadFile returns what is in a file. Needs fs.read. A file of more than limit
+// bytes is RESOURCE_EXHAUSTED.
+func (f *Files) ReadFile(path string, limit int64) ([]byte, error) {
+	file, err := f.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, max(limit, 0)))
+	if err != nil {
+		return nil, err
+	}
+	if n, err := file.Read(make([]byte, 1)); n > 0 {
+		return nil, tooLarge(file.Name(), limit)
+	} else if err != io.EOF {
+		return nil, err
+	}
+	return data, nil
+}
+
+// ReadDir lists a directory by name, at most MaxEntries. Needs fs.read of the
+// directory. The entries are not filtered: that a name exists is part of the
+// directory. Info of an entry needs fs.read of it.
+func (f *Files) ReadDir(path string) ([]fs.DirEntry, error) {
+	t, err := f.find(path, intent{op: "readdir", namespaces: reading})
+	if err != nil {
+		return nil, err
+	}
+	defer t.close()
+	if kind(t.stat) != unix.S_IFDIR {
+		return nil, t.fail(unix.ENOTDIR)
+	}
+	fd, err := openat(t.self, ".", oOpen|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, t.fail(err)
+	}
+	dir := os.NewFile(uintptr(fd), t.asked)
+	defer dir.Close()
+	list, err := dir.ReadDir(MaxEntries + 1)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	if len(list) > MaxEntries {
+		return nil, tooLarge(t.asked, MaxEntries)
+	}
+	return f.entries(t.asked, list), nil
+}
+
+func (f *Files) entries(dir string, list []fs.DirEntry) []fs.DirEntry {
+	for i, e := range list {
+		list[i] = entry{DirEntry: e, files: f, path: path.Join(dir, e.Name())}
+	}
+	sortByName(list)
+	return list
+}
+
+// entry is a name of a directory. The Info of package os would take the path
+// again, unchecked.
+type entry struct {
+	fs.DirEntry
+	files *Files
+	path  string
+}
+
+func (e entry) Info() (fs.FileInfo, error) {
+	return e.files.stat(e.path, intent{op: "lstat", namespaces: reading, nofollow: true})
+}
+
+func (e entry) String() string { return fs.FormatDirEntry(e) }
+
+// flags that OpenFile knows.
+const allFlags = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREATE | os.O_EXCL | os.O_SYNC | os.O_TRUNC
+
+// namespaces are what flag needs.
+func namespaces(path string, flag int) ([]string, error) {
+	if flag&^allFlags != 0 {
+		return nil, malformed(path, "this flag is not supported")
+	}
+	mode := flag & (os.O_WRONLY | os.O_RDWR)
+	changes := flag & (os.O_CREATE | os.O_TRUNC | os.O_APPEND | os.O_EXCL)
+	switch {
+	case mode == os.O_WRONLY:
+		return writing, nil
+	case mode == os.O_RDWR:
+		return both, nil
+	case mode == os.O_RDONLY && changes == 0:
+		return reading, nil
+	}
+	return nil, malformed(path, "a file that is only read is not created or changed")
+}

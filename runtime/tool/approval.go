@@ -1,0 +1,240 @@
+package tool
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/types/ref"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// Approval says whether somebody must approve a call before it is made. The zero
+// value says nothing: then the source of a tool may have a default of its own, and
+// where nobody has said anything it is as if ApprovalNone. In JSON it is "none",
+// "manual" or {"auto":{"rule":"…"}}.
+type Approval struct {
+	Mode string // none, manual or auto
+	Rule string // of auto, a CEL expression: true approves the call, else it is as if manual
+}
+
+// The policies without a rule.
+var (
+	ApprovalNone   = Approval{Mode: "none"}
+	ApprovalManual = Approval{Mode: "manual"} // somebody with the role approver, in another session
+)
+
+// ApprovalAuto is the policy of a rule.
+func ApprovalAuto(rule string) Approval { return Approval{Mode: "auto", Rule: rule} }
+
+// orNone is the policy that counts in the end.
+func (a Approval) orNone() Approval { return cmp.Or(a, ApprovalNone) }
+
+func (a Approval) String() string {
+	if a.Rule != "" {
+		return "auto: " + a.Rule
+	}
+	return a.orNone().Mode
+}
+
+type autoApproval struct {
+	Auto struct {
+		Rule string `json:"rule"`
+	} `json:"auto"`
+}
+
+// MarshalJSON encodes the policy.
+func (a Approval) MarshalJSON() ([]byte, error) {
+	if a.Rule == "" {
+		return arcp.Marshal(a.String())
+	}
+	var auto autoApproval
+	auto.Auto.Rule = a.Rule
+	return arcp.Marshal(auto)
+}
+
+// UnmarshalJSON decodes a policy. It does not compile the rule: making the tool does.
+func (a *Approval) UnmarshalJSON(raw []byte) error {
+	var word string
+	if arcp.Unmarshal(raw, &word) == nil {
+		switch word {
+		case "none", "manual":
+			*a = Approval{Mode: word}
+			return nil
+		}
+		return fmt.Errorf(`approval %q: it must be "none", "manual" or {"auto":{"rule":"…"}}`, cutTo(word, 64))
+	}
+	var auto map[string]map[string]string
+	if err := arcp.Unmarshal(raw, &auto); err != nil || len(auto) != 1 || len(auto["auto"]) != 1 || auto["auto"]["rule"] == "" {
+		return errors.New(`approval: it must be "none", "manual" or {"auto":{"rule":"…"}}`)
+	}
+	*a = ApprovalAuto(auto["auto"]["rule"])
+	return nil
+}
+
+// Bounds of a rule and of one evaluation of it. A rule that needs more approves
+// nothing.
+const (
+	maxRule     = 4 << 10
+	maxRuleCost = 100_000 // as CEL counts: some milliseconds at most
+	ruleTimeout = 100 * time.Millisecond
+)
+
+// rule is a compiled rule.
+type rule struct{ program cel.Program }
+
+// ruleEnv is what all rules may speak of.
+var ruleEnv = sync.OnceValues(func() (*cel.Env, error) {
+	return cel.NewEnv(
+		cel.Variable("tool", cel.StringType),
+		cel.Variable("version", cel.StringType),
+		cel.Variable("args", cel.MapType(cel.StringType, cel.DynType)),
+		cel.Variable("principal", cel.StringType),
+		cel.Variable("roles", cel.ListType(cel.StringType)),
+		cel.Variable("side_effect", cel.StringType),
+		cel.Variable("lease", cel.MapType(cel.StringType, cel.DynType)),
+		cel.Variable("attempt", cel.IntType),
+	)
+})
+
+// compileRule refuses what is no rule, or one that can never be true or false.
+func compileRule(text string) (*rule, error) {
+	if len(text) > maxRule {
+		return nil, fmt.Errorf("the rule has %d bytes; at most %d", len(text), maxRule)
+	}
+	env, err := ruleEnv()
+	if err != nil {
+		return nil, err
+	}
+	ast, issues := env.Compile(text)
+	if err := issues.Err(); err != nil {
+		return nil, err
+	}
+	if t := ast.OutputType(); !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
+		return nil, fmt.Errorf("the rule gives %s, not bool", t)
+	}
+	program, err := env.Program(ast, cel.CostLimit(maxRuleCost), cel.InterruptCheckFrequency(64))
+	if err != nil {
+		return nil, err
+	}
+	return &rule{program}, nil
+}
+
+// RuleCall is what a rule may speak of beside the tool.
+type RuleCall struct {
+	Arguments arcp.Raw
+	Principal string
+	Roles     []string // nil: not known, and a rule that speaks of them approves nothing
+	Lease     arcp.Raw // as the RFC writes it; empty: none
+	Attempt   uint32
+}
+
+// Approves reports whether the tool may be called without anybody being asked. It
+// does so only if its policy demands nobody, or its rule says true: false, an error
+// and too much work all mean that somebody is asked. err says why a rule could not.
+func (t *Tool) Approves(ctx context.Context, c RuleCall) (yes bool, err error) {
+	if t.Approval == ApprovalNone {
+		return true, nil
+	}
+	if t.rule == nil {
+		return false, nil
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			yes, err = false, fmt.Errorf("the rule panicked: %v", p)
+		}
+	}()
+	args, err := ruleValue(orEmpty(c.Arguments))
+	if err != nil {
+		return false, err
+	}
+	lease, err := ruleValue(orEmpty(c.Lease))
+	if err != nil {
+		return false, err
+	}
+	vars := map[string]any{"tool": t.Name, "version": t.Version, "args": args, "principal": c.Principal,
+		"side_effect": string(t.SideEffect), "lease": lease, "attempt": int64(c.Attempt)}
+	if c.Roles != nil {
+		vars["roles"] = c.Roles
+	}
+	ctx, cancel := context.WithTimeout(ctx, ruleTimeout)
+	defer cancel()
+	out, _, err := t.rule.program.ContextEval(ctx, vars)
+	if err != nil {
+		return false, err
+	}
+	return isTrue(out)
+}
+
+func isTrue(v ref.Val) (bool, error) {
+	yes, err := v.ConvertToNative(reflect.TypeFor[bool]())
+	if err != nil {
+		return false, fmt.Errorf("the rule gave %s, not bool", v.Type().TypeName())
+	}
+	return yes == true, nil
+}
+
+// ruleValue is JSON as CEL sees it. A number that a rule would see as another one
+// is an error: what it says about it would not be true.
+func ruleValue(raw arcp.Raw) (any, error) {
+	dec := json.NewDecoder(strings.NewReader(string(raw)))
+	dec.UseNumber()
+	var doc any
+	if err := dec.Decode(&doc); err != nil {
+		return nil, err
+	}
+	return exact(doc)
+}
+
+func exact(doc any) (any, error) {
+	switch v := doc.(type) {
+	case json.Number:
+		return exactNumber(string(v))
+	case map[string]any:
+		for name, m := range v {
+			e, err := exact(m)
+			if err != nil {
+				return nil, err
+			}
+			v[name] = e
+		}
+	case []any:
+		for i, m := range v {
+			e, err := exact(m)
+			if err != nil {
+				return nil, err
+			}
+			v[i] = e
+		}
+	}
+	return doc, nil
+}
+
+// exactNumber is an integer or a float64 that stands for no other number with as
+// few digits: of such numbers the smaller one never becomes the greater one.
+func exactNumber(s string) (any, error) {
+	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
+		return n, nil
+	}
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil || math.IsInf(f, 0) || !strings.ContainsAny(s, ".eE") || digits(s) != digits(strconv.FormatFloat(f, 'e', -1, 64)) {
+		return nil, fmt.Errorf("the number %s is not one that a rule can compare exactly", cutTo(s, 64))
+	}
+	return f, nil
+}
+
+// digits are those of a number that count.
+func digits(s string) string {
+	s, _, _ = strings.Cut(strings.ToLower(s), "e")
+	return strings.Trim(strings.NewReplacer(".", "", "-", "", "+", "").Replace(s), "0")
+}

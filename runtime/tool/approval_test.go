@@ -1,0 +1,123 @@
+package tool
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+func TestApprovalInJSON(t *testing.T) {
+	for text, want := range map[string]Approval{
+		`"none"`: ApprovalNone, `"manual"`: ApprovalManual, `{"auto":{"rule":"attempt == 1"}}`: ApprovalAuto("attempt == 1"),
+	} {
+		var got Approval
+		if err := arcp.Unmarshal(arcp.Raw(text), &got); err != nil || got != want {
+			t.Errorf("%s = %+v, %v", text, got, err)
+		}
+		if raw, err := arcp.Marshal(want); err != nil || string(raw) != text {
+			t.Errorf("%+v = %s, %v", want, raw, err)
+		}
+	}
+	for _, text := range []string{`"auto"`, `"Manual"`, `""`, `{}`, `{"auto":{}}`, `{"auto":{"rule":""}}`, `{"auto":"true"}`, `{"auto":{"rule":"true","x":"y"}}`,
+		`{"auto":{"rule":"true"},"manual":{}}`, `{"Auto":{"rule":"true"}}`, `null`, `true`, `[]`, `{"auto":{"rule":1}}`} {
+		got := ApprovalManual
+		if err := arcp.Unmarshal(arcp.Raw(text), &got); err == nil && text != `null` {
+			t.Errorf("%s is a policy: %+v", text, got)
+		}
+	}
+}
+
+func TestBrokenRulesAreRefused(t *testing.T) {
+	for _, rule := range []string{"true &&", "nobody == 1", "1 + 1", `"yes"`, "args", "attempt == '1'", strings.Repeat(" ", maxRule) + "true",
+		strings.Repeat("(", 500) + "true" + strings.Repeat(")", 500)} {
+		if _, err := NewRaw(Capability{Name: "a", Approval: ApprovalAuto(rule)}, echo); err == nil || !strings.Contains(err.Error(), "approval rule") {
+			t.Errorf("%.40s: error %v, want one about the rule", rule, err)
+		}
+	}
+}
+
+// A rule approves when it is true. Whatever else comes of it, somebody is asked.
+func TestRules(t *testing.T) {
+	call := RuleCall{Arguments: arcp.Raw(`{"n":7,"f":0.5,"s":"x","list":[1,2],"big":9007199254740993,"o":{"deep":true}}`), Principal: "alice",
+		Roles: []string{"client", "approver"}, Lease: arcp.Raw(`{"tool.call":["a"]}`), Attempt: 2}
+	for rule, want := range map[string]bool{
+		"true":                                 true,
+		"false":                                false,
+		`tool == "a" && version == "1.0.0"`:    true,
+		`principal == "alice" && attempt == 2`: true,
+		`"approver" in roles`:                  true,
+		`"admin" in roles`:                     false,
+		`side_effect == "read"`:                true,
+		`args.n <= 7`:                          true,
+		`args.n < 7`:                           false,
+		`args.f < 1`:                           true,
+		`args.big == 9007199254740993`:         true,
+		`args.big == 9007199254740992`:         false,
+		`args.o.deep`:                          true,
+		`args.list.all(x, x > 0)`:              true,
+		`"tool.call" in lease && lease["tool.call"][0] == "a"`: true,
+		`args.missing == 1`:                false, // an error
+		`!(args.missing == 1)`:             false, // so is this
+		`args.s > 1`:                       false,
+		`args.s`:                           false, // no bool
+		`args.n / 0 == 1`:                  false,
+		`has(args.missing) || args.n == 7`: true,
+	} {
+		tool := raw(t, Capability{Name: "a", SideEffect: SideEffectRead, Approval: ApprovalAuto(rule)}, echo)
+		if got, err := tool.Approves(t.Context(), call); got != want {
+			t.Errorf("%s: %v (%v), want %v", rule, got, err, want)
+		}
+	}
+}
+
+// What a rule would see as another number than it is must not be approved, however
+// the rule is written.
+func TestRulesSeeNumbersAsTheyAre(t *testing.T) {
+	small := raw(t, Capability{Name: "a", Approval: ApprovalAuto("args.n <= 100 || !(args.n > 100)")}, echo)
+	for n, want := range map[string]bool{
+		"100": true, "1e2": true, "100.0": true, "1.000e2": true, "-5": true, "0": true, "-0": true, "0.0": true, "99.99": true,
+		"101": false, "100.00001": false, "100.00000000000000000001": false, "1e400": false, "9223372036854775808": false,
+		"123456789012345678901234567890": false, "1e-400": false,
+	} {
+		if got, err := small.Approves(t.Context(), RuleCall{Arguments: arcp.Raw(`{"n":` + n + `}`)}); got != want {
+			t.Errorf("%s: %v (%v), want %v", n, got, err, want)
+		}
+	}
+}
+
+func TestRulesAreBounded(t *testing.T) {
+	list := "[" + strings.Repeat("1,", 2000) + "1]"
+	costly := raw(t, Capability{Name: "a", Approval: ApprovalAuto("args.l.all(x, args.l.all(y, args.l.all(z, x + y + z > 0)))")}, echo)
+	if yes, err := costly.Approves(t.Context(), RuleCall{Arguments: arcp.Raw(`{"l":` + list + `}`)}); yes || err == nil {
+		t.Errorf("8 billion steps: %v, %v", yes, err)
+	}
+	if yes, err := costly.Approves(t.Context(), RuleCall{Arguments: arcp.Raw(`{"l":[1,2]}`)}); !yes || err != nil {
+		t.Errorf("8 steps: %v, %v", yes, err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	long := raw(t, Capability{Name: "a", Approval: ApprovalAuto("args.l.all(x, x > 0)")}, echo)
+	if yes, _ := long.Approves(ended, RuleCall{Arguments: arcp.Raw(`{"l":` + list + `}`)}); yes {
+		t.Error("a call that has ended is approved")
+	}
+}
+
+// Roles that are not known are neither there nor not there.
+func TestRolesThatAreNotKnown(t *testing.T) {
+	for _, rule := range []string{`"admin" in roles`, `!("admin" in roles)`, `size(roles) == 0`} {
+		tool := raw(t, Capability{Name: "a", Approval: ApprovalAuto(rule)}, echo)
+		if yes, err := tool.Approves(t.Context(), RuleCall{}); yes || err == nil {
+			t.Errorf("%s: %v, %v: it cannot be told", rule, yes, err)
+		}
+	}
+}
+
+func TestPoliciesWithoutARule(t *testing.T) {
+	for policy, want := range map[Approval]bool{ApprovalNone: true, ApprovalManual: false} {
+		if yes, err := raw(t, Capability{Name: "a", Approval: policy}, echo).Approves(t.Context(), RuleCall{}); yes != want || err != nil {
+			t.Errorf("%v: %v, %v", policy, yes, err)
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package tool
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// A tool that exists for some does not exist for others, whatever the version,
+// the overlay or the way to it.
+func TestAudience(t *testing.T) {
+	reg := NewRegistry()
+	named := func(ref string, who string) *Tool {
+		name, version, _ := strings.Cut(ref, "@")
+		c := Capability{Name: name, Version: version}
+		if who != "" {
+			c.Audience = func(principal string) bool { return principal == who }
+		}
+		return raw(t, c, echo)
+	}
+	a1, a2, b, c := named("a@1.0.0", ""), named("a@2.0.0", "alice"), named("secret@1.0.0", "alice"), named("c@1.0.0", "")
+	if err := errors.Join(reg.Register(c), reg.Replace("x", []*Tool{a1, a2, b})); err != nil {
+		t.Fatal(err)
+	}
+	cat := NewCatalog(reg, nil)
+	layer, refused := NewLayer(Overlay{Tools: []string{"a", "secret", "c"}})
+	if refused != nil {
+		t.Fatal(refused)
+	}
+	versions := map[string]int{"alice": 2, "bob": 1}
+	for _, l := range []*Layer{nil, layer} {
+		for who, want := range map[string]string{"alice": "a c secret", "bob": "a c"} {
+			v := Viewer{Trust: "trusted", Principal: who}
+			s := cat.Snapshot(v, l)
+			var names []string
+			for _, agent := range s.Agents() {
+				names = append(names, agent.Name)
+			}
+			if got := strings.Join(names, " "); got != want {
+				t.Errorf("%s is shown %q with the layer %v, want %q", who, got, l, want)
+			}
+			if _, err := s.Resolve("secret"); (err == nil) != (who == "alice") {
+				t.Errorf("%s: secret: %v", who, err)
+			}
+			if _, err := s.Resolve("secrat"); strings.Contains(err.Message, "secret") != (who == "alice") {
+				t.Errorf("%s is told: %s", who, err.Message)
+			}
+			if got := len(s.Versions("a")); got != versions[who] {
+				t.Errorf("%s sees %d versions of a", who, got)
+			}
+			if s != cat.Snapshot(v, l) {
+				t.Errorf("%s: the same catalogue is composed again", who)
+			}
+		}
+	}
+	if err := reg.Replace("x", []*Tool{a1}); err != nil {
+		t.Fatal(err)
+	}
+	if x, y := cat.Snapshot(Viewer{Principal: "alice"}, nil), cat.Snapshot(Viewer{Principal: "bob"}, nil); x != y {
+		t.Error("nothing is for some only, and yet a catalogue is composed for each")
+	}
+}

@@ -1,0 +1,176 @@
+package demo
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// call calls a demo tool as a client would.
+func call(t *testing.T, job *fakeJob, ref, args string) (string, *arcp.Error) {
+	t.Helper()
+	d := demo(t, ref)
+	if err := d.Validate(arcp.Raw(args)); err != nil {
+		t.Fatalf("%s %s: refused: %v", ref, args, err)
+	}
+	out, err := d.Run(t.Context(), job, arcp.Raw(args))
+	return string(out), err
+}
+
+func TestSpendIsExact(t *testing.T) {
+	for _, c := range []struct {
+		amount string
+		times  int
+		cost   arcp.Number // of each metric
+		spent  string
+	}{
+		{`"0.10"`, 3, "0.10", "0.30"},
+		{`0.1`, 3, "0.1", "0.3"},
+		{`"0.1"`, 10000, "0.1", "1000.0"},
+		{`"007.50"`, 2, "7.50", "15.00"},
+		{`2`, 4, "2", "8"},
+		{`1.5e-3`, 3, "0.0015", "0.0045"},
+		{`1.25e1`, 2, "12.5", "25.0"},
+		{`1E2`, 2, "100", "200"},
+		{`0`, 2, "0", "0"},
+		{`-0`, 2, "0", "0"},
+		{`"0.000000000000000000000000000001"`, 3, "0.000000000000000000000000000001", "0.000000000000000000000000000003"},
+		{`123456789012345678901234567890.12`, 10, "123456789012345678901234567890.12", "1234567890123456789012345678901.20"},
+		{`"5"`, 0, "", "0"},
+	} {
+		job := &fakeJob{}
+		got, err := call(t, job, "demo.spend", fmt.Sprintf(`{"currency":"USD","amount":%s,"times":%d}`, c.amount, c.times))
+		if want := fmt.Sprintf(`{"spent":%q,"currency":"USD","times":%d}`, c.spent, c.times); err != nil || got != want {
+			t.Errorf("%s × %d = %s, %v, want %s", c.amount, c.times, got, err, want)
+		}
+		if len(job.metrics) != c.times || len(job.asked) != c.times {
+			t.Errorf("%s: %d costs after %d questions, want %d", c.amount, len(job.metrics), len(job.asked), c.times)
+		}
+		for i, m := range job.metrics {
+			if m.Name != "cost.demo" || m.Unit != "USD" || m.Value != c.cost || job.asked[i] != "tool.call demo.spend" {
+				t.Fatalf("%s: asked for %q and reported %+v, want %s", c.amount, job.asked[i], m, c.cost)
+			}
+		}
+	}
+}
+
+// The operation after the budget is used up fails; nothing is spent on it.
+func TestSpendStopsWhenItMayNotGoOn(t *testing.T) {
+	exhausted := arcp.Errorf(arcp.CodeBudgetExhausted, "nothing is left")
+	job := &fakeJob{refuse: []error{nil, nil, exhausted}}
+	if out, err := call(t, job, "demo.spend", `{"currency":"USD","amount":1,"times":5}`); err == nil || err.Code != exhausted.Code || out != "" {
+		t.Errorf("%s, %v, want %v", out, err, exhausted)
+	}
+	if len(job.metrics) != 2 || len(job.asked) != 3 {
+		t.Errorf("%d costs after %d questions, want 2 and 3", len(job.metrics), len(job.asked))
+	}
+}
+
+func TestModelAndAccess(t *testing.T) {
+	for _, c := range []struct{ tool, args, asks, want string }{
+		{"demo.model", `{"model":"claude-x"}`, "model claude-x", `{"model":"claude-x","allowed":true}`},
+		{"demo.access", `{"namespace":"fs.read","target":"/a/b"}`, "fs.read /a/b", `{"allowed":true}`},
+		{"demo.access", `{"namespace":"com.example.own","target":"x"}`, "com.example.own x", `{"allowed":true}`},
+	} {
+		job := &fakeJob{}
+		if got, err := call(t, job, c.tool, c.args); err != nil || got != c.want || len(job.asked) != 1 || job.asked[0] != c.asks {
+			t.Errorf("%s %s = %s, %v after %q, want %s after %q", c.tool, c.args, got, err, job.asked, c.want, c.asks)
+		}
+		denied := &fakeJob{refuse: []error{arcp.Errorf(arcp.CodePermissionDenied, "not covered")}}
+		if got, err := call(t, denied, c.tool, c.args); err == nil || err.Code != arcp.CodePermissionDenied || got != "" {
+			t.Errorf("%s %s denied = %s, %v", c.tool, c.args, got, err)
+		}
+	}
+}
+
+func TestPermitHoldsWhatWasGranted(t *testing.T) {
+	const args = `{"permission":"order.refund","resource":"order:*","operation":"refund","lease_seconds":600,"hold_ms":60000,"reason":"asked for","expires_in_ms":5000}`
+	grant := tool.PermissionLease{ID: "lease_1", Permission: "order.refund", Resource: "order:7", Operation: "refund",
+		ExpiresAt: time.Date(2026, 5, 9, 15, 0, 0, 0, time.FixedZone("", 7200))}
+	revoked, denied := arcp.Errorf(arcp.CodeLeaseRevoked, "revoked"), arcp.Errorf(arcp.CodePermissionDenied, "no")
+	for _, c := range []struct {
+		why  string
+		job  *fakeJob
+		code arcp.Code
+		took time.Duration
+	}{
+		{"granted", &fakeJob{grant: grant}, "", time.Minute},
+		{"revoked meanwhile", &fakeJob{grant: grant, refuse: []error{revoked}}, arcp.CodeLeaseRevoked, time.Minute},
+		{"denied", &fakeJob{denied: denied}, arcp.CodePermissionDenied, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			got, err := call(t, c.job, "demo.permit", args)
+			const want = `{"lease_id":"lease_1","permission":"order.refund","resource":"order:7","operation":"refund","expires_at":"2026-05-09T13:00:00.000000Z"}`
+			if c.code == "" && (err != nil || got != want) || c.code != "" && (err == nil || err.Code != c.code) {
+				t.Errorf("%s: %s, %v", c.why, got, err)
+			}
+			asked := tool.PermissionAsk{Permission: "order.refund", Resource: "order:*", Operation: "refund", Reason: "asked for",
+				For: 10 * time.Minute, Expires: 5 * time.Second}
+			if diff := cmp.Diff(any(asked), c.job.ask); diff != "" {
+				t.Errorf("%s: asked for (-want +got):\n%s", c.why, diff)
+			}
+			if took := time.Since(start); took != c.took {
+				t.Errorf("%s: took %v, want %v", c.why, took, c.took)
+			}
+			if c.took > 0 && strings.Join(c.job.asked, ";") != "order.refund order:7 refund" {
+				t.Errorf("%s: looked at %q afterwards, want what was granted", c.why, c.job.asked)
+			}
+		})
+	}
+}
+
+func TestQuestions(t *testing.T) {
+	schema := arcp.Raw(`{"type":"integer"}`)
+	for _, c := range []struct {
+		tool, args string
+		asks       any
+		answer     tool.Answer
+		want       string
+	}{
+		{"demo.ask", `{"prompt":"how many?"}`, tool.InputAsk{Prompt: "how many?"},
+			tool.Answer{Value: arcp.Raw(`[1, 2]`), ResolvedBy: "alice"}, `{"value":[1,2],"responded_by":"alice"}`},
+		{"demo.ask", `{"prompt":"how many?","response_schema":{"type":"integer"},"default":7,"expires_in_ms":1000}`,
+			tool.InputAsk{Prompt: "how many?", Schema: schema, Default: arcp.Raw("7"), Expires: time.Second},
+			tool.Answer{Value: arcp.Raw(`7`), RespondedBy: "default", ResolvedBy: "default"}, `{"value":7,"responded_by":"default"}`},
+		{"demo.ask", `{"prompt":"?","default":null}`, tool.InputAsk{Prompt: "?", Default: arcp.Raw("null")},
+			tool.Answer{Value: arcp.Raw(`null`), ResolvedBy: "alice"}, `{"value":null,"responded_by":"alice"}`},
+		{"demo.choose", `{"prompt":"which?","options":[{"id":"a","label":"A"},{"id":"b","label":""}],"expires_in_ms":3600000}`,
+			tool.ChoiceAsk{Prompt: "which?", Options: []arcp.Option{{ID: "a", Label: "A"}, {ID: "b"}}, Expires: time.Hour},
+			tool.Answer{ChoiceID: "b", RespondedBy: "the phone", ResolvedBy: "alice"}, `{"choice_id":"b","responded_by":"the phone"}`},
+	} {
+		job := &fakeJob{answer: c.answer}
+		got, err := call(t, job, c.tool, c.args)
+		if diff := cmp.Diff(c.asks, job.ask); err != nil || got != c.want || diff != "" {
+			t.Errorf("%s %s = %s, %v, want %s; asked (-want +got):\n%s", c.tool, c.args, got, err, c.want, diff)
+		}
+		late := &fakeJob{denied: arcp.Errorf(arcp.CodeDeadlineExceeded, "nobody answered in time")}
+		if got, err := call(t, late, c.tool, c.args); err == nil || err.Code != arcp.CodeDeadlineExceeded || got != "" {
+			t.Errorf("%s %s, unanswered: %s, %v", c.tool, c.args, got, err)
+		}
+	}
+}
+
+// What comes of a delegation is what came of the child.
+func TestDelegate(t *testing.T) {
+	const args = `{"tool":"other@1.0.0","arguments":{"a":[1]},"lease_request":{"fs.read":["/a"]}}`
+	job := &fakeJob{answer: tool.Answer{Value: arcp.Raw(`{"b":2}`)}}
+	if got, err := call(t, job, "demo.delegate", args); err != nil || got != `{"b":2}` {
+		t.Errorf("%s, %v", got, err)
+	}
+	want := tool.Call{Tool: "other@1.0.0", Arguments: arcp.Raw(`{"a":[1]}`), Lease: arcp.Raw(`{"fs.read":["/a"]}`), Delegate: true}
+	if diff := cmp.Diff(any(want), job.ask); diff != "" {
+		t.Errorf("call (-want +got):\n%s", diff)
+	}
+	job.denied = arcp.Errorf(arcp.CodeAborted, "enough")
+	if _, err := call(t, job, "demo.delegate", args); err == nil || err.Code != arcp.CodeAborted {
+		t.Errorf("%v, want ABORTED", err)
+	}
+}

@@ -1,0 +1,219 @@
+package exec
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+func TestArgumentsGoInAndAResultComesOut(t *testing.T) {
+	job := newJob()
+	out, err := call(t, soon(t), script(t, `echo reading >&2; cat; printf ' \n\n'`), job, `{"n": 12345678901234567890, "s": "ü"}`)
+	if err != nil || string(out) != `{"n":12345678901234567890,"s":"ü"}` {
+		t.Errorf("result = %s, %v", out, err)
+	}
+	if got := job.messages(); !slices.Equal(got, []string{"reading"}) {
+		t.Errorf("logged %q", got)
+	}
+}
+
+// Nothing of the server's environment is there but what was asked for.
+func TestEnvironmentIsWhatWasAskedFor(t *testing.T) {
+	t.Setenv("EXEC_TEST_SECRET", "hunter2")
+	t.Setenv("EXEC_TEST_GIVEN", "a b")
+	t.Setenv("ARCP_JOB_ID", "of another server's job")
+	job := newJob()
+	made := script(t, `cat /proc/$$/environ | tr '\0' '\n' | grep -c ARCP_JOB_ID >&2; env -u PWD -u SHLVL -u _ -u OLDPWD | sort | tr '\n' '|' | sed 's/.*/"&"/'`, func(c *Config) {
+		c.Env = []string{"EXEC_TEST_GIVEN", "EXEC_TEST_UNSET", "PATH", "ARCP_JOB_ID"}
+	})
+	out, err := call(t, soon(t), made, job, `{}`)
+	want := `"` + marker(job.id) + "|EXEC_TEST_GIVEN=a b|PATH=" + os.Getenv("PATH") + `|"`
+	if err != nil || string(out) != want || !slices.Equal(job.messages(), []string{"1"}) {
+		t.Errorf("environment = %s, %v, with %q of the job's id\nwant %s", out, err, job.messages(), want)
+	}
+}
+
+// What cannot be handed on is found out when the tool is made.
+func TestEnvironmentThatIsNotText(t *testing.T) {
+	t.Setenv("EXEC_TEST_BYTES", "secret\xff\xfe")
+	c := Config{Command: []string{"sh"}, Env: []string{"EXEC_TEST_BYTES"}}
+	if err := Check(&c); err == nil || !strings.Contains(err.Error(), "the value of EXEC_TEST_BYTES is not UTF-8") || strings.Contains(err.Error(), "secret") {
+		t.Errorf("%v, want it refused without its value", err)
+	}
+	_, err := Start(Program{Command: []string{"sh"}, Env: []string{"EXEC_TEST_BYTES"}})
+	if err == nil || !strings.Contains(err.Error(), "not UTF-8") {
+		t.Errorf("%v, want a program refused, too", err)
+	}
+}
+
+// A variable is there once: of two a program takes the first or the last.
+func TestEnvironmentHasAVariableOnce(t *testing.T) {
+	t.Setenv("EXEC_TEST_DEPTH", "of the server")
+	p, err := Start(Program{Command: []string{"env"}, Env: []string{"EXEC_TEST_DEPTH", "EXEC_TEST_DEPTH"}, Set: []string{"EXEC_TEST_DEPTH=set"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.End()
+	defer p.Stdin.Close()
+	defer p.Stdout.Close()
+	out, err := io.ReadAll(p.Stdout)
+	if got := strings.Count(string(out), "EXEC_TEST_DEPTH="); err != nil || got != 1 || !strings.Contains(string(out), "EXEC_TEST_DEPTH=set\n") {
+		t.Errorf("environment = %s, %v", out, err)
+	}
+}
+
+func TestDirectories(t *testing.T) {
+	t.Run("its own", func(t *testing.T) {
+		made := script(t, `mkdir -p a/b; echo x > a/b/c; chmod 0 a; ls -A | wc -l >&2; printf '"%s"' "$PWD"`)
+		job := newJob()
+		first, err := call(t, soon(t), made, job, `{}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := call(t, soon(t), made, job, `{}`)
+		if err != nil || string(first) == string(second) {
+			t.Errorf("two calls ran in %s and %s, %v", first, second, err)
+		}
+		if got := job.messages(); !slices.Equal(got, []string{"1", "1"}) {
+			t.Errorf("files there: %q, want each call to begin with none", got)
+		}
+	})
+	t.Run("configured", func(t *testing.T) {
+		dir := t.TempDir()
+		made := script(t, `pwd > here; echo null`, func(c *Config) { c.Dir = dir })
+		if _, err := call(t, soon(t), made, newJob(), `{}`); err != nil {
+			t.Fatal(err)
+		}
+		if here, err := os.ReadFile(filepath.Join(dir, "here")); err != nil || strings.TrimSpace(string(here)) != dir {
+			t.Errorf("it ran in %q, %v, want %s", here, err, dir)
+		}
+	})
+}
+
+func TestFailures(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string
+		code   arcp.Code
+		text   string
+		detail string
+	}{
+		"exit 3":             {`echo '{}'; echo why >&2; exit 3`, arcp.CodeUnknown, "exit status 3", `{"exit_status":3,"stderr":"why"}`},
+		"nothing":            {`exit 0`, arcp.CodeUnknown, "wrote nothing", `{"exit_status":0,"stderr":""}`},
+		"only space":         {`printf ' \n'`, arcp.CodeUnknown, "wrote nothing", ""},
+		"not JSON":           {`echo hello world`, arcp.CodeUnknown, `not one JSON value: it begins with "hello world\n"`, ""},
+		"half of it":         {`printf '{"a":'`, arcp.CodeUnknown, `begins with "{\"a\":"`, ""},
+		"two values":         {`echo '{}'; echo '[]'`, arcp.CodeUnknown, `begins with "{}\n[]\n"`, ""},
+		"trailing garbage":   {`echo '{"a":1} done'`, arcp.CodeUnknown, "not one JSON value", ""},
+		"a member twice":     {`echo '{"a":1,"a":2}'`, arcp.CodeUnknown, "not one JSON value", ""},
+		"bytes that are not": {`printf '"\377"'`, arcp.CodeUnknown, `begins with "\"\xff\""`, ""},
+		"a signal":           {`kill -SEGV $$`, arcp.CodeUnknown, "ended by SIGSEGV", `{"signal":"SIGSEGV","stderr":""}`},
+		"too much":           {`head -c 2000000 /dev/zero`, arcp.CodeResourceExhausted, "more than 1048576 bytes", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := call(t, soon(t), script(t, c.script), newJob(), `{}`)
+			wantCode(t, err, c.code, c.text)
+			if err != nil && c.detail != "" && string(err.Details) != c.detail {
+				t.Errorf("details = %s, want %s", err.Details, c.detail)
+			}
+			if err != nil && err.Retryable {
+				t.Errorf("%v is retryable", err)
+			}
+		})
+	}
+}
+
+func TestBounds(t *testing.T) {
+	for name, c := range map[string]struct {
+		bounds Bounds
+		script string
+		want   string
+	}{
+		"all at once": {Bounds{CPUSeconds: 7, Memory: 64 << 20, Files: 33, Processes: 4242, FileSize: 512 << 10},
+			`printf '"%s %s %s %s"' $(ulimit -t) $(ulimit -v) $(ulimit -n) $(ulimit -f)`, `"7 65536 33 1024"`},
+		"a little memory": {Bounds{Memory: 16 << 20}, `echo 1`, `1`},
+		"a file":          {Bounds{FileSize: 1024}, `head -c 4096 /dev/zero > big || printf '"%s"' $(wc -c < big)`, `"1024"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, err := call(t, soon(t), script(t, c.script, within(c.bounds)), newJob(), `{}`)
+			if err != nil || string(out) != c.want {
+				t.Errorf("result = %s, %v, want %s", out, err, c.want)
+			}
+		})
+	}
+	t.Run("processor time", func(t *testing.T) {
+		_, err := call(t, soon(t), script(t, `while :; do :; done`, within(Bounds{CPUSeconds: 1})), newJob(), `{}`)
+		wantCode(t, err, arcp.CodeUnknown, "ended by SIGXCPU: it took more than limits.cpu_seconds")
+	})
+}
+
+func TestWhatCannotBeStarted(t *testing.T) {
+	for name, c := range map[string]struct {
+		config Config
+		want   string
+	}{
+		"no such path": {Config{Command: []string{"/nonexistent/x"}}, "name a program that is there"},
+		"not in PATH":  {Config{Command: []string{"no-such-program-here"}}, "name a program that is there"},
+		"a directory":  {Config{Command: []string{"/usr"}}, "name a program that is there"},
+	} {
+		c.config.Name = "x"
+		if err := Check(&c.config); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want an error with %q", name, err, c.want)
+		}
+	}
+	t.Run("no bwrap", func(t *testing.T) {
+		t.Setenv("PATH", t.TempDir())
+		c := Config{Command: []string{"/bin/sh"}, Sandbox: SandboxBwrap}
+		if err := Check(&c); err == nil || !strings.Contains(err.Error(), "install bubblewrap") {
+			t.Errorf("%v, want to be told to install it", err)
+		}
+	})
+	for name, b := range map[string]Bounds{"plainly": {}, "with bounds": {Files: 50}} {
+		t.Run("not a program, "+name, func(t *testing.T) {
+			made := script(t, "", within(b), func(c *Config) {
+				if err := os.WriteFile(c.Command[0], []byte("\x00"), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			})
+			_, err := call(t, soon(t), made, newJob(), `{}`)
+			wantCode(t, err, arcp.CodeUnavailable, "cannot be started: start")
+			wantCode(t, err, arcp.CodeUnavailable, "exec format error")
+		})
+	}
+}
+
+// One that was cancelled before it began is not started.
+func TestCancelledBefore(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(arcp.Errorf(arcp.CodeCancelled, "never mind"))
+	mark := filepath.Join(t.TempDir(), "mark")
+	_, err := call(t, ctx, script(t, "touch "+mark+"; echo 1"), newJob(), `{}`)
+	wantCode(t, err, arcp.CodeCancelled, "never mind")
+	if _, err := os.Stat(mark); err == nil {
+		t.Error("it was started")
+	}
+}
+
+func TestSourcePublishesItsCommands(t *testing.T) {
+	s := NewSource([]Config{
+		{Capability: tool.Capability{Name: "a"}, Command: []string{"sh"}},
+		{Capability: tool.Capability{Name: "b", Version: "2"}, Command: []string{"sh"}},
+	})
+	var refs []string
+	err := s.Start(t.Context(), func(tools []*tool.Tool) error {
+		for _, made := range tools {
+			refs = append(refs, made.Ref()+" "+made.Source+" "+string(made.SideEffect))
+		}
+		return nil
+	})
+	s.Close()
+	if want := []string{"a@1.0.0 exec external_system", "b@2 exec external_system"}; err != nil || !slices.Equal(refs, want) {
+		t.Errorf("published %q, %v, want %q", refs, err, want)
+	}
+}

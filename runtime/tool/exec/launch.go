@@ -1,0 +1,160 @@
+package exec
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// launch is a command that runs.
+type launch struct {
+	mark                  string
+	keeper                *exec.Cmd
+	control               *os.File
+	stdin, stdout, stderr *os.File // this end of them
+
+	patience time.Duration // from when the keeper is told to end all to when it is killed
+	reported chan struct{} // closed when the keeper has reported, or is gone
+}
+
+// keeperMargin is how much longer than it should take a keeper may take to end
+// everything.
+const keeperMargin = time.Second
+
+// keeperEnv is the environment of keepers, beside their mark. They mostly wait.
+var keeperEnv = []string{"GOMAXPROCS=2"}
+
+// start starts a keeper and tells it what to run. mark is the variable by which the
+// processes are known.
+func (o order) start(mark string) (*launch, error) {
+	name, _, _ := strings.Cut(mark, "=")
+	others := slices.DeleteFunc(slices.Clone(o.Env), func(v string) bool { return strings.HasPrefix(v, name+"=") }) // of an outer job
+	o.Env = append(others, mark)
+	l := &launch{mark: mark, reported: make(chan struct{})}
+	l.patience = time.Duration(o.GraceMS)*time.Millisecond + leaveAfter + keeperMargin
+	raw, err := arcp.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	var theirs files
+	defer func() { theirs.close() }()
+	if err := l.connect(&theirs); err != nil {
+		l.close()
+		return nil, err
+	}
+	l.keeper = &exec.Cmd{Path: self, Args: []string{keeperName}, Env: append(slices.Clip(keeperEnv), mark), Dir: "/",
+		Stdin: theirs[0], Stdout: theirs[1], Stderr: theirs[2], ExtraFiles: theirs[3:],
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true}} // a terminal's signals are not for it
+	if err := l.keeper.Start(); err != nil {
+		l.close()
+		return nil, err
+	}
+	if _, err := l.control.Write(append(raw, '\n')); err != nil {
+		_ = l.control.Close() // it ends then
+		_ = l.keeper.Wait()
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// files are to be closed.
+type files []*os.File
+
+func (f files) close() {
+	for _, file := range f {
+		_ = file.Close() // nothing was written to it
+	}
+}
+
+// connect makes the files between this process and the keeper: its standard input,
+// output, errors, and the control.
+func (l *launch) connect(theirs *files) error {
+	pipe := func(give bool, ours **os.File) error {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return err
+		}
+		if give {
+			r, w = w, r
+		}
+		*ours = w
+		*theirs = append(*theirs, r)
+		return nil
+	}
+	if err := errors.Join(pipe(false, &l.stdin), pipe(true, &l.stdout), pipe(true, &l.stderr)); err != nil {
+		return err
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	*theirs = append(*theirs, os.NewFile(uintptr(pair[1]), "keeper"))
+	err = unix.SetNonblock(pair[0], true)
+	l.control = os.NewFile(uintptr(pair[0]), "control")
+	return err
+}
+
+func (l *launch) close() {
+	for _, f := range []*os.File{l.control, l.stdin, l.stdout, l.stderr} {
+		if f != nil {
+			_ = f.Close() // it may be closed already
+		}
+	}
+}
+
+// kill ends the command at once. It does not wait for that.
+func (l *launch) kill() { go l.insist(sayKill) }
+
+// insist tells the keeper to end the command, and returns when it has reported. One
+// that was stopped goes on; one that does not report is ended: then the processes
+// are found by their mark.
+func (l *launch) insist(b byte) {
+	_, _ = l.control.Write([]byte{b})            // the keeper may be gone; then there is nothing to say
+	_ = l.keeper.Process.Signal(syscall.SIGCONT) //
+	late := time.NewTimer(l.patience)
+	defer late.Stop()
+	select {
+	case <-l.reported:
+	case <-late.C:
+		_ = l.keeper.Process.Kill() // it may have ended
+	}
+}
+
+// report waits for the report, and asks the command to end when ctx does. With a
+// report no process is left.
+func (l *launch) report(ctx context.Context) (r report, err error) {
+	defer context.AfterFunc(ctx, func() { l.insist(sayEnd) })()
+	line, err := bufio.NewReader(l.control).ReadBytes('\n')
+	close(l.reported)
+	if err == nil {
+		err = arcp.Unmarshal(line, &r)
+	}
+	return r, err
+}
+
+// end waits for the keeper, which may have to clear up. When it returns no process is
+// left, also if the keeper was ended.
+func (l *launch) end() {
+	_ = l.keeper.Wait() // how it ended is in ProcessState
+	if l.keeper.ProcessState == nil || !l.keeper.ProcessState.Success() {
+		sweep(l.mark)
+	}
+}
+
+// wait is both.
+func (l *launch) wait(ctx context.Context) (report, error) {
+	r, err := l.report(ctx)
+	l.end()
+	return r, err
+}

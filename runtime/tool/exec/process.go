@@ -1,0 +1,134 @@
+package exec
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Program is what runs for longer than a call: a server on its standard input and
+// output.
+type Program struct {
+	Command []string      // the program, a name in PATH or a path from Dir, and its arguments
+	Env     []string      // names of the variables that are handed on, beside PATH
+	Set     []string      // NAME=value; it wins over Env
+	Dir     string        // where it runs; "": where this process does
+	Grace   time.Duration // from being asked to end to being ended; default 2 s
+
+	// Log gets the lines of standard error, bounded in length and rate. It is called
+	// by one goroutine.
+	Log func(level, message string)
+}
+
+// Process is a program that runs, with a keeper: all that it starts ends with it,
+// and it ends with this process. Its methods may be called by many goroutines.
+type Process struct {
+	Stdin, Stdout *os.File // owned by the caller, who closes them
+
+	end     context.CancelFunc
+	donec   chan struct{} // closed when nothing is left of it
+	outcome error         // how it ended; read after donec
+}
+
+// Start starts a program. It ends when End is called.
+func Start(p Program) (*Process, error) {
+	if !hooked {
+		return nil, errors.New("this program cannot run others: its main does not call exec.Hook")
+	}
+	var err error
+	if p.Dir, err = filepath.Abs(p.Dir); err != nil { // the keeper is elsewhere
+		return nil, err
+	}
+	program := p.Command[0]
+	if strings.Contains(program, "/") && !filepath.IsAbs(program) {
+		program = filepath.Join(p.Dir, program)
+	}
+	if program, err = exec.LookPath(program); err != nil {
+		return nil, fmt.Errorf("%w: name a program that is there, by its path or a name in PATH", err)
+	}
+	if p.Grace == 0 {
+		p.Grace = grace
+	}
+	env, err := environment(p.Env, p.Set...)
+	if err != nil {
+		return nil, err
+	}
+	o := order{Program: program, Argv: p.Command, Env: env, Dir: p.Dir, GraceMS: int(p.Grace / time.Millisecond)}
+	l, err := o.start("ARCP_KEEPER=" + rand.Text())
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &Process{Stdin: l.stdin, Stdout: l.stdout, end: cancel, donec: make(chan struct{})}
+	go s.attend(ctx, l, p.Log)
+	return s, nil
+}
+
+// attend has the process until nothing is left of it.
+func (s *Process) attend(ctx context.Context, l *launch, log func(level, message string)) {
+	defer close(s.donec)
+	stderr := newLines(func(level, message string) error {
+		if log != nil {
+			log(level, message)
+		}
+		return nil
+	})
+	read := make(chan struct{})
+	go func() { defer close(read); stderr.read(l.stderr) }()
+	r, err := l.wait(ctx)
+	_ = l.stderr.SetDeadline(time.Now().Add(pipeGrace)) // pipes have deadlines
+	<-read
+	_ = l.stderr.Close()
+	_ = l.control.Close()
+	if r.Left > 0 && log != nil {
+		log("warn", fmt.Sprintf("%d processes of the program could not be ended", r.Left))
+	}
+	s.outcome = ending(&r, err, stderr.tail())
+	s.end()
+}
+
+// ending says how a program ended, with what it said last.
+func ending(r *report, err error, said string) error {
+	how := fmt.Sprintf("it ended with exit status %d", r.Status)
+	switch {
+	case err != nil:
+		how = "its keeper was ended"
+	case r.Fault != "":
+		how = "it cannot be started: " + r.Fault
+	case r.Signal != 0:
+		how = "it was ended by " + unix.SignalName(syscall.Signal(r.Signal))
+	}
+	if said != "" {
+		return fmt.Errorf("%s; it said last: %.1000s", how, said)
+	}
+	return errors.New(how)
+}
+
+// End asks the program to end, ends it after the grace, and returns when nothing
+// is left of it.
+func (s *Process) End() {
+	s.end()
+	<-s.donec
+}
+
+// Done is closed when nothing is left of the program.
+func (s *Process) Done() <-chan struct{} { return s.donec }
+
+// Err says how the program ended; nil while it runs.
+func (s *Process) Err() error {
+	select {
+	case <-s.donec:
+		return s.outcome
+	default:
+		return nil
+	}
+}

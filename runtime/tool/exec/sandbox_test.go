@@ -1,0 +1,175 @@
+package exec
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/conformance/interop"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// sandboxedScript is a script in a sandbox, where there is one.
+func sandboxedScript(t *testing.T, text string, with ...func(*Config)) func() (string, *arcp.Error, *fakeJob) {
+	t.Helper()
+	interop.Needs(t, "bwrap")
+	if err := Check(&Config{Command: []string{"/bin/sh"}, Sandbox: SandboxBwrap}); err != nil {
+		interop.Unable(t, "bwrap may not be used here: %v", err)
+	}
+	made := script(t, text, append(with, func(c *Config) { c.Sandbox = SandboxBwrap })...)
+	return func() (string, *arcp.Error, *fakeJob) {
+		job := newJob()
+		ctx := soon(t)
+		if strings.Contains(text, "ready") {
+			ctx = until(t, job)
+		}
+		out, err := call(t, ctx, made, job, `{"a": 1}`)
+		return string(out), err, job
+	}
+}
+
+func TestSandbox(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "data")
+	if err := os.Mkdir(secret, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(secret, "key"), []byte("k"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	hide := func(c *Config) { c.Hide = []string{secret, "/etc/hostname", "/nonexistent"} }
+	for name, c := range map[string]struct{ script, want string }{
+		"arguments and result":  {`cat`, `{"a":1}`},
+		"its own directory":     {`echo x > y && printf '"%s"' "$(cat y)"`, `"x"`},
+		"reads the file system": {`test -e /etc/passwd && echo 1`, `1`},
+		"writes nothing else":   {`echo x 2>/dev/null > /etc/arcp-test || echo 1`, `1`},
+		"an empty /run":         {`ls /run | grep -v systemd | wc -l`, `0`},
+		"hidden directories":    {`ls ` + secret + ` 2>/dev/null | wc -l`, `0`},
+		"hidden files":          {`cat /etc/hostname 2>/dev/null | wc -c`, `0`},
+		"few processes":         {`ls -d /proc/[0-9]* | wc -l > n; test $(cat n) -lt 8 && echo 1`, `1`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, err, _ := sandboxedScript(t, c.script, hide)()
+			if err != nil || out != c.want {
+				t.Errorf("result = %s, %v, want %s", out, err, c.want)
+			}
+		})
+	}
+	t.Run("within bounds", func(t *testing.T) {
+		out, err, _ := sandboxedScript(t, `ulimit -n`, within(Bounds{Files: 44}))()
+		if err != nil || out != "44" {
+			t.Errorf("result = %s, %v", out, err)
+		}
+	})
+	t.Run("exit status", func(t *testing.T) {
+		_, err, _ := sandboxedScript(t, `exit 3`)()
+		wantCode(t, err, arcp.CodeUnknown, "exit status 3")
+	})
+	t.Run("may clear up", func(t *testing.T) {
+		_, err, job := sandboxedScript(t, `trap 'echo clearing up >&2; exit 0' TERM; echo ready >&2; while :; do sleep 0.05; done`)()
+		wantCode(t, err, arcp.CodeCancelled, "enough")
+		if got := strings.Join(job.messages(), ", "); !strings.HasSuffix(got, "clearing up") {
+			t.Errorf("logged %q", got)
+		}
+	})
+	for name, text := range map[string]string{
+		"daemon, signals ignored": `(env -i setsid sh -c 'trap "" TERM HUP; echo ready >&2; while :; do sleep 1000; done; '$0 &) ; sleep 1000`,
+		"kills all it can see":    `trap '' TERM; echo ready >&2; kill -KILL -1; sleep 1000; exit 1`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err, _ := sandboxedScript(t, text)()
+			wantCode(t, err, arcp.CodeCancelled, "enough")
+		})
+	}
+}
+
+// secretFile is a secret in a directory.
+func secretFile(t *testing.T) (dir, key string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "data")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	key = filepath.Join(dir, "key")
+	if err := os.WriteFile(key, []byte("hunter2"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir, key
+}
+
+// Also root cannot take the cover off, nor write to what it can only read.
+func TestSandboxHoldsRoot(t *testing.T) {
+	const key = "/etc/passwd" // not in /tmp, which is empty underneath, too
+	open := t.TempDir()
+	hide := func(c *Config) { c.Hide = []string{key} }
+	for name, text := range map[string]string{
+		"umount":      `umount ` + key + ` >&2; umount -l ` + key + ` >&2`,
+		"in a new ns": `unshare -Urm sh -c 'umount -l ` + key + `; cat ` + key + `' >&2`,
+		"remount":     `mount -o remount,rw / >&2; mount -o remount,rw,bind / >&2; echo x > ` + open + `/mark; echo x > /arcp-sandbox-mark`,
+		"mknod":       `mknod here b 8 0 >&2 && echo made >&2`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, err, job := sandboxedScript(t, text+`; cat `+key+` >&2; printf '"%s"' "$(cat `+key+`)"`, hide)()
+			if said := strings.Join(job.messages(), "\n"); err != nil || out != `""` || strings.Contains(said, "root:") || strings.Contains(said, "made") {
+				t.Errorf("result = %s, %v; it said %s", out, err, said)
+			}
+			for _, mark := range []string{open + "/mark", "/arcp-sandbox-mark"} {
+				if os.Remove(mark) == nil {
+					t.Errorf("it could write %s", mark)
+				}
+			}
+		})
+	}
+}
+
+// What is hidden stays so where the working directory is above it, and may not be
+// the working directory.
+func TestSandboxHidesBelowItsDirectory(t *testing.T) {
+	dir, key := secretFile(t)
+	text := `echo x > mark; cat ` + key + ` 2>/dev/null | wc -c`
+	for _, hide := range []string{dir, key} {
+		out, err, _ := sandboxedScript(t, text, func(c *Config) { c.Dir, c.Hide = filepath.Dir(dir), []string{hide} })()
+		if _, statErr := os.Stat(filepath.Dir(dir) + "/mark"); err != nil || out != "0" || statErr != nil {
+			t.Errorf("with %s hidden: %s bytes of the secret, %v, %v", hide, out, err, statErr)
+		}
+	}
+	for _, in := range []string{dir, dir + "/.."} {
+		err := Check(&Config{Command: []string{"sh"}, Sandbox: SandboxBwrap, Dir: in, Hide: []string{dir}})
+		if refused := err != nil && strings.Contains(err.Error(), "give another directory"); refused != (in == dir) {
+			t.Errorf("Check with dir %s: %v", in, err)
+		}
+	}
+}
+
+// Links are followed to what is run and hidden.
+func TestSandboxFollowsLinks(t *testing.T) {
+	dir, key := secretFile(t)
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	out, err, _ := sandboxedScript(t, `cat `+key+` 2>/dev/null | wc -c`, func(c *Config) {
+		program := c.Command[0]
+		c.Command[0] = filepath.Join(t.TempDir(), "program")
+		c.Hide, c.Dir = []string{link}, filepath.Dir(dir)
+		if err := os.Symlink(program, c.Command[0]); err != nil {
+			t.Fatal(err)
+		}
+	})()
+	if err != nil || out != "0" {
+		t.Errorf("result = %s, %v", out, err)
+	}
+	interop.Needs(t, "awk") // often a link to an absolute path
+	c := Config{Capability: tool.Capability{Name: "awk"}, Command: []string{"awk", "BEGIN {print 1}"}, Sandbox: SandboxBwrap, Hide: []string{"/var/run/utmp"}}
+	if err := Check(&c); err != nil {
+		t.Fatal(err)
+	}
+	made, newErr := New(c)
+	if newErr != nil {
+		t.Fatal(newErr)
+	}
+	if out, err := call(t, soon(t), made, newJob(), `{}`); err != nil || string(out) != "1" {
+		t.Errorf("awk: %s, %v", out, err)
+	}
+}

@@ -1,0 +1,154 @@
+package exec
+
+import (
+	"bytes"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/conformance/interop"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// A command that stops its keeper can be cancelled, and leaves nothing, also nothing
+// that is stopped itself.
+func TestAKeeperThatIsStopped(t *testing.T) {
+	for name, text := range map[string]string{
+		"and the command waits": `kill -STOP $PPID; echo ready >&2; sleep 1000`,
+		"and the command stops": `sleep 1000 & kill -STOP $! $PPID; echo ready >&2; kill -STOP $$`,
+		"and there is too much": `kill -STOP $PPID; echo ready >&2; head -c 2000000 /dev/zero; sleep 1000`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			job := newJob()
+			ctx, code := until(t, job), arcp.CodeCancelled
+			if strings.Contains(text, "head") {
+				ctx, code = soon(t), arcp.CodeResourceExhausted
+			}
+			_, err := call(t, ctx, script(t, text), job, `{}`)
+			wantCode(t, err, code, "")
+		})
+	}
+}
+
+// One that does not report although it was told to go on is killed, and then its
+// processes are found.
+func TestAKeeperThatDoesNotReport(t *testing.T) {
+	keeper := osexec.Command("sleep", "1000")
+	if err := keeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	l := &launch{keeper: keeper, control: null, reported: make(chan struct{}), patience: time.Microsecond}
+	l.insist(sayEnd)
+	_ = keeper.Wait() // it says how it ended, which is asked next
+	if ws := keeper.ProcessState.Sys().(syscall.WaitStatus); ws.Signal() != syscall.SIGKILL {
+		t.Errorf("it ended with %v, want SIGKILL", keeper.ProcessState)
+	}
+	if l, err := (order{Program: "/bin/true", Argv: []string{"true"}, Dir: "/", GraceMS: 2000}).start("ARCP_TEST=1"); err != nil || l.patience != 2*time.Second+leaveAfter+keeperMargin {
+		t.Errorf("patience = %v, %v", l, err)
+	} else if _, err := l.wait(t.Context()); err != nil {
+		t.Error(err)
+	} else {
+		l.close()
+	}
+}
+
+// deep makes directories in each other, so many that no path leads to the last.
+const deep = `perl -e 'for (1..5000) { mkdir "d" or die $!; chdir "d" or die $! }; chmod 0, "."' || exit 1; `
+
+// What a command has made costs the runtime no open files, however deep it is.
+func TestDeepDirectoriesAreRemoved(t *testing.T) {
+	interop.Needs(t, "perl")
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	few := syscall.Rlimit{Cur: uint64(openFiles(t)) + 60, Max: limit.Max}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
+	if _, err := call(t, soon(t), script(t, deep+`echo 1`), newJob(), `{}`); err != nil {
+		t.Error(err)
+	}
+	_, err := call(t, soon(t), script(t, deep+`echo made >&2; kill -KILL $PPID; sleep 1000`), newJob(), `{}`)
+	wantCode(t, err, arcp.CodeInternal, "keeper")
+}
+
+// What could not be cleared up is logged.
+func TestWhatIsLeftIsLogged(t *testing.T) {
+	var log bytes.Buffer
+	cmd, err := prepare(&Config{Capability: tool.Capability{Name: "x", Version: "1"}, Command: []string{"sh"}, Log: zerolog.New(&log)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.note("job_1", &report{Left: 3})
+	cmd.note("job_2", &report{})
+	gone, stays := &fakeLease{dir: "/nonexistent"}, &fakeLease{dir: "/"}
+	for _, l := range []*fakeLease{gone, stays} {
+		cmd.leave("job_3", place{l.dir, l})
+	}
+	if !gone.released.Load() || stays.released.Load() {
+		t.Errorf("released: %v of what is gone, %v of what stays", gone.released.Load(), stays.released.Load())
+	}
+	want := `{"level":"warn","tool":"x@1","job_id":"job_1","processes":3,"message":"processes of the command could not be ended"}
+{"level":"warn","tool":"x@1","job_id":"job_3","lease_id":"lease_1","message":"the directory of the command is not removed yet: its lease ends soon after the job"}`
+	if got := strings.TrimSpace(log.String()); got != want {
+		t.Errorf("logged %s\nwant %s", got, want)
+	}
+}
+
+// A command that puts a link where its directory was has the link removed, and not
+// what it leads to.
+func TestALinkInsteadOfTheDirectory(t *testing.T) {
+	kept := filepath.Join(t.TempDir(), "kept")
+	if err := os.Mkdir(kept, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	made := script(t, `echo x > `+kept+`/file; d=$PWD; cd /; rmdir "$d"; ln -s `+kept+` "$d"; echo 1`)
+	if _, err := call(t, soon(t), made, newJob(), `{}`); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(kept + "/file"); err != nil {
+		t.Error(err)
+	}
+}
+
+// A command is not started when its keeper cannot let go of its files.
+func TestAKeeperThatCannotGoOn(t *testing.T) {
+	keeperEnv = append(keeperEnv, "EXEC_TEST_NULL=/nonexistent")
+	defer func() { keeperEnv = keeperEnv[:len(keeperEnv)-1] }()
+	mark := filepath.Join(t.TempDir(), "mark")
+	made := script(t, `touch `+mark+`; sleep 1000`)
+	_, err := call(t, soon(t), made, newJob(), `{}`)
+	wantCode(t, err, arcp.CodeUnavailable, "cannot be started: open /nonexistent")
+	if _, err := os.Stat(mark); err == nil {
+		t.Error("it was started")
+	}
+}
+
+// A command may take a moment to end when its job has ended: its directory is kept as
+// long, and is gone after it.
+func TestTheDirectoryStaysForTheCommand(t *testing.T) {
+	job := newJob()
+	_, err := call(t, until(t, job), script(t, `trap 'echo x > file && echo kept >&2; exit' TERM; echo ready >&2; while :; do sleep 0.05; done`), job, `{}`)
+	wantCode(t, err, arcp.CodeCancelled, "")
+	if !slices.Contains(job.messages(), "kept") {
+		t.Errorf("it could not write: %q", job.messages())
+	}
+	if n := job.leases[0].touched.Load(); n != 1 {
+		t.Errorf("the lease was touched %d times, want once, when the job had ended", n)
+	}
+}

@@ -1,0 +1,105 @@
+package exec
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// descendants lists the processes below one, as far as they can be seen at this
+// moment.
+func descendants(pid int) []int {
+	list := children(pid)
+	for i := 0; i < len(list); i++ { // the list grows
+		list = append(list, children(list[i])...)
+	}
+	return list
+}
+
+// children lists the processes that the threads of one have started or adopted.
+func children(pid int) []int {
+	files, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children") // the pattern is right
+	if len(files) == 0 {
+		return byParent(pid) // it has ended, or the kernel keeps no lists
+	}
+	var list []int
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			continue // the thread has ended
+		}
+		for field := range strings.FieldsSeq(string(text)) {
+			if n, err := strconv.Atoi(field); err == nil {
+				list = append(list, n)
+			}
+		}
+	}
+	return list
+}
+
+// byParent finds the children of a process among all processes.
+func byParent(pid int) []int {
+	return slices.DeleteFunc(processes(), func(p int) bool {
+		stat, err := os.ReadFile("/proc/" + strconv.Itoa(p) + "/stat")
+		end := bytes.LastIndexByte(stat, ')') // of its name, which may have anything in it
+		if err != nil || end < 0 {
+			return true
+		}
+		fields := strings.Fields(string(stat[end+1:]))
+		return len(fields) < 2 || fields[1] != strconv.Itoa(pid)
+	})
+}
+
+// processes lists all processes.
+func processes() []int {
+	d, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer d.Close()
+	names, _ := d.Readdirnames(-1) // what was read counts
+	var list []int
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			list = append(list, pid)
+		}
+	}
+	return list
+}
+
+// marked lists the processes that have a variable in the environment they were
+// started with.
+func marked(variable string) []int {
+	var list []int
+	for _, pid := range processes() {
+		env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+		if err != nil {
+			continue // it has ended, or is another user's
+		}
+		if bytes.Contains(append([]byte{0}, env...), []byte("\x00"+variable+"\x00")) {
+			list = append(list, pid)
+		}
+	}
+	return list
+}
+
+// sweep ends the processes with a mark whose keeper is gone. Only a command that
+// killed its own, or a machine without memory, brings it to this.
+func sweep(mark string) {
+	for deadline := time.Now().Add(leaveAfter); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		list := marked(mark)
+		if len(list) == 0 {
+			return
+		}
+		for _, pid := range list {
+			if pid != os.Getpid() {
+				_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+			}
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package local
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// Mark is the variable in the environment of every process that Start starts. The
+// processes that those start have it, too, and are known by it when the first has
+// ended.
+const Mark = "ARCP_RESOURCE"
+
+// Start starts a command in a process group of its own, leased for a while: when
+// the lease is over all processes of the group are ended, with SIGTERM and, five
+// seconds later, SIGKILL. The command does not begin before the lease is durable:
+// if there is none, or the runtime is killed in between, it never does.
+//
+// The caller has to wait for the command, as after cmd.Start. cmd.SysProcAttr and
+// cmd.ExtraFiles must not be set. It needs /bin/sh and, on the part
+// of the kernel, /proc: UNIMPLEMENTED where there is none.
+func Start(ctx context.Context, job tool.Job, cmd *exec.Cmd, d time.Duration) (tool.ResourceLease, error) {
+	if cmd.Err != nil {
+		return nil, cmd.Err
+	}
+	if cmd.SysProcAttr != nil || len(cmd.ExtraFiles) > 0 {
+		return nil, errors.New("a leased command brings no SysProcAttr and no ExtraFiles")
+	}
+	hold, open, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("start a leased process: %w", err)
+	}
+	defer func() { _ = errors.Join(hold.Close(), open.Close()) }() // what waits for it ends then
+	mark := rand.Text()
+	gate(cmd, hold, mark)
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start a leased process: %w", err)
+	}
+	l, err := leaseProcess(ctx, job, cmd, mark, d)
+	if err == nil {
+		_, err = io.WriteString(open, "go\n")
+	}
+	if err != nil {
+		_ = cmd.Process.Kill() // it has not begun, and has no group yet
+		_ = cmd.Wait()         // that it was killed is known
+		return nil, err
+	}
+	return l, nil
+}
+
+// gate has a command wait for a line on a pipe before it begins. It is the same
+// process before and after.
+func gate(cmd *exec.Cmd, hold *os.File, mark string) {
+	const script = `IFS= read -r go <&3 || exit 125; exec 3<&-; exec "$@"`
+	cmd.Args = append([]string{"sh", "-c", script, "sh", cmd.Path}, cmd.Args[min(1, len(cmd.Args)):]...)
+	cmd.Path = "/bin/sh"
+	cmd.Env = append(cmd.Environ(), Mark+"="+mark)
+	cmd.ExtraFiles = []*os.File{hold}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+}
+
+func leaseProcess(ctx context.Context, job tool.Job, cmd *exec.Cmd, mark string, d time.Duration) (tool.ResourceLease, error) {
+	id, err := identify(cmd.Process.Pid, mark)
+	if err != nil {
+		return nil, err
+	}
+	return job.Lease(ctx, tool.ResourceAsk{Provider: Provider, Type: Process, ExternalID: id.String(), For: d,
+		DisplayName: fmt.Sprintf("pid %d: %s", cmd.Process.Pid, shorten(cmd.Args[4]))})
+}
+
+func shorten(s string) string {
+	const most = 200
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "")
+	}
+	return strings.ToValidUTF8(s, "")
+}
+
+// identity says for certain which process group it is.
+type identity struct {
+	boot  string // of the machine
+	pid   int    // of the first process, which is that of the group
+	start uint64 // when it started, in ticks since the boot
+	mark  string // in the environment of all
+}
+
+func (i identity) String() string { return fmt.Sprintf("%d:%d:%s:%s", i.pid, i.start, i.mark, i.boot) }
+
+func parseIdentity(s string) (i identity, err error) {
+	part := strings.Split(s, ":")
+	if len(part) != 4 || part[2] == "" || part[3] == "" {
+		return i, broken(Process, s)
+	}
+	i.mark, i.boot = part[2], part[3]
+	pid, perr := strconv.Atoi(part[0])
+	start, serr := strconv.ParseUint(part[1], 10, 64)
+	if perr != nil || serr != nil || pid <= 1 {
+		return i, broken(Process, s)
+	}
+	i.pid, i.start = pid, start
+	return i, nil
+}
+
+// How long a process group may take to end.
+const (
+	politeFor = 5 * time.Second // after SIGTERM
+	lookEvery = 20 * time.Millisecond
+)
+
+// End ends the process group that a lease is on, if there is any of it left. It
+// returns when there is not. A process that is not of the group is never touched,
+// whatever pid it has.
+func End(ctx context.Context, externalID string) error {
+	i, err := parseIdentity(externalID)
+	if err != nil {
+		return err
+	}
+	return i.end(ctx, politeFor)
+}
+
+func (i identity) end(ctx context.Context, polite time.Duration) error {
+	kill := time.Now().Add(polite)
+	group := group{identity: i, told: make(map[int]bool)}
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		left, err := group.look()
+		if err != nil || left == 0 {
+			return err
+		}
+		group.signal(!time.Now().Before(kill))
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return arcp.Errorf(arcp.CodeDeadlineExceeded, "%d processes of the group %d have not ended: %v", left, i.pid, context.Cause(ctx))
+		}
+	}
+}

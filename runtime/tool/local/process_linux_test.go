@@ -1,0 +1,245 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// tenant is a job that can take leases, and nothing else.
+type tenant struct {
+	tool.Job
+	refuse error
+	asked  []tool.ResourceAsk
+}
+
+func (j *tenant) Lease(_ context.Context, a tool.ResourceAsk) (tool.ResourceLease, error) {
+	j.asked = append(j.asked, a)
+	return nil, j.refuse
+}
+
+// started starts a shell script that says a line when it is ready, and returns its
+// identity. What is left of it ends with the test.
+func started(t *testing.T, script string) (*exec.Cmd, identity) {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", script)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := &tenant{}
+	if _, err := Start(t.Context(), job, cmd, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what is left of it
+		_ = cmd.Wait()                                      // that it was killed is known
+	})
+	if a := job.asked[0]; len(job.asked) != 1 || a.Provider != Provider || a.Type != Process || a.For != time.Minute {
+		t.Fatalf("asked for %+v", job.asked)
+	}
+	ready := make([]byte, 3)
+	if _, err := io.ReadFull(out, ready); err != nil || string(ready) != "go\n" {
+		t.Fatalf("the script has not begun: %q, %v", ready, err)
+	}
+	id, err := parseIdentity(job.asked[0].ExternalID)
+	if err != nil || id.pid != cmd.Process.Pid || id.String() != job.asked[0].ExternalID {
+		t.Fatalf("identity %v of pid %d: %v", id, cmd.Process.Pid, err)
+	}
+	return cmd, id
+}
+
+// members counts the processes of a group that have not ended.
+func members(t *testing.T, group int) (n int) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		var pid int
+		if _, err := fmt.Sscan(e.Name(), &pid); err == nil {
+			if s, err := readStat(pid); err == nil && s.group == group && !s.ended() {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func TestEndEndsTheWholeGroup(t *testing.T) {
+	cmd, id := started(t, `(sleep 1000 & sleep 1000 & wait) & sleep 1000 & echo go; wait; sleep 1000`)
+	for members(t, id.pid) < 5 { // the shells and what they have started
+		if t.Context().Err() != nil {
+			t.Fatal("they have not started")
+		}
+	}
+	if err := End(t.Context(), id.String()); err != nil {
+		t.Fatal(err)
+	}
+	if n := members(t, id.pid); n != 0 {
+		t.Errorf("%d processes are left", n)
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Error("it has ended by itself")
+	}
+	if err := End(t.Context(), id.String()); err != nil {
+		t.Errorf("ended again: %v", err)
+	}
+}
+
+// Who does not listen is not asked for long.
+func TestEndInsists(t *testing.T) {
+	_, id := started(t, `trap '' TERM; sleep 1000 & echo go; while :; do sleep 1000; done`)
+	if err := id.end(t.Context(), 50*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if n := members(t, id.pid); n != 0 {
+		t.Errorf("%d processes are left", n)
+	}
+}
+
+// A process that is stopped ends, too.
+func TestEndOfWhatIsStopped(t *testing.T) {
+	cmd, id := started(t, `echo go; sleep 1000`)
+	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if err := End(t.Context(), id.String()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What the first process has left behind is known by the mark that it has.
+func TestEndOfWhatIsLeftBehind(t *testing.T) {
+	cmd, id := started(t, `sleep 1000 >/dev/null & echo go`)
+	_ = cmd.Wait() // it has left
+	if _, err := readStat(id.pid); err == nil || members(t, id.pid) != 1 {
+		t.Fatalf("%d processes, want only the one that is left behind", members(t, id.pid))
+	}
+	stranger := id
+	stranger.mark = "ANOTHER"
+	if err := End(t.Context(), stranger.String()); err != nil || members(t, id.pid) != 1 {
+		t.Fatalf("a group of that number that is another's: %v, %d left; want it not to be touched", err, members(t, id.pid))
+	}
+	if err := End(t.Context(), id.String()); err != nil || members(t, id.pid) != 0 {
+		t.Fatalf("%v, %d are left", err, members(t, id.pid))
+	}
+}
+
+// A pid that is another's by now is not touched: it has started at another time, or
+// since the machine has.
+func TestARecycledPidIsNotTouched(t *testing.T) {
+	_, id := started(t, `echo go; sleep 1000`)
+	earlier, later, before := id, id, id
+	earlier.start, earlier.mark = id.start-1, "x"
+	later.start, later.mark = id.start+1, "x"
+	before.boot = "00000000-0000-0000-0000-000000000000"
+	for _, other := range []identity{earlier, later, before} {
+		if err := End(t.Context(), other.String()); err != nil {
+			t.Errorf("%v: %v", other, err)
+		}
+		if members(t, id.pid) == 0 {
+			t.Fatalf("%v has ended %v", other, id)
+		}
+	}
+}
+
+// What cannot be read is not taken for gone.
+func TestWithoutDescriptorsNothingHasEnded(t *testing.T) {
+	_, id := started(t, `echo go; sleep 1000`)
+	g := group{identity: id, told: make(map[int]bool)}
+	all, err := readStat(id.pid)
+	must(t, err)
+	withDescriptors(t, 0, func() {
+		_, led := g.led()
+		_, owns := g.owns(id.pid, all, true)
+		_, marked := g.marked(id.pid)
+		for what, err := range map[string]error{"led": led, "hold": g.hold(id.pid, true), "owns": owns, "marked": marked, "end": End(t.Context(), id.String())} {
+			if !errors.Is(err, syscall.EMFILE) {
+				t.Errorf("%s: error %v", what, err)
+			}
+		}
+	})
+	if left, err := g.look(); left == 0 || err != nil {
+		t.Errorf("%d are left: %v", left, err)
+	}
+}
+
+func TestEndIsToldToStop(t *testing.T) {
+	_, id := started(t, `trap '' TERM; echo go; while :; do sleep 1000; done`)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("no time"))
+	err := id.end(ctx, time.Hour)
+	if err == nil || !strings.Contains(err.Error(), "no time") {
+		t.Fatalf("%v, want it to give up", err)
+	}
+}
+
+// Nothing begins without a lease, nor when the runtime has gone before it had one.
+func TestNothingBeginsWithoutALease(t *testing.T) {
+	trace := t.TempDir() + "/trace"
+	cmd := exec.Command("touch", trace)
+	_, err := Start(t.Context(), &tenant{refuse: arcp.Errorf(arcp.CodeResourceExhausted, "no more")}, cmd, time.Minute)
+	if e, ok := errors.AsType[*arcp.Error](err); !ok || e.Code != arcp.CodeResourceExhausted {
+		t.Errorf("error %v, want the refusal", err)
+	}
+	if cmd.ProcessState == nil {
+		t.Error("it was not waited for")
+	}
+
+	hold, open, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd = exec.Command("touch", trace)
+	gate(cmd, hold, "mark")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = errors.Join(hold.Close(), open.Close()) // as when this process dies
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 125 {
+		t.Errorf("it ended with %v", err)
+	}
+	if _, err := os.Stat(trace); err == nil {
+		t.Error("it has begun")
+	}
+}
+
+func TestStartKeepsTheCommand(t *testing.T) {
+	cmd := exec.Command("printf", "%s,%s", "a b", "$c'\"")
+	out := new(strings.Builder)
+	cmd.Stdout, cmd.Stdin, cmd.Dir = out, strings.NewReader("x"), "/"
+	if _, err := Start(t.Context(), &tenant{}, cmd, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil || out.String() != `a b,$c'"` {
+		t.Errorf("it said %q, %v", out, err)
+	}
+	if _, err := Start(t.Context(), &tenant{}, exec.Command("no-such-command-here"), 0); !errors.Is(err, exec.ErrNotFound) {
+		t.Errorf("what is not there: %v", err)
+	}
+	own := exec.Command("true")
+	own.SysProcAttr = &syscall.SysProcAttr{}
+	if _, err := Start(t.Context(), &tenant{}, own, 0); err == nil {
+		t.Error("a command with a group of its own is started")
+	}
+}
+
+func TestNamesOfNoProcess(t *testing.T) {
+	for _, bad := range []string{"", "1", "7", "-1:2:x:y", "0:2:x:y", "1:2:x:y", "x:2:x:y", "5:x:x:y", "5:2::y", "5:2:x:", "5:2:x:y:z"} {
+		if err := End(t.Context(), bad); err == nil {
+			t.Errorf("%q names a process", bad)
+		}
+	}
+}

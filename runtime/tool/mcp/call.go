@@ -1,0 +1,200 @@
+package mcp
+
+//lint:file-ignore SA1019 servers of the versions in use log in the way that the next one will drop
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// ofCall is the key under which a call is in the context of its requests: what a
+// server asks in the answer to one of them is of that call.
+type ofCall struct{}
+
+// call runs a tool of the server.
+func (s *Source) call(ctx context.Context, job tool.Job, d *definition, args arcp.Raw) (arcp.Raw, error) {
+	l := s.link.Load()
+	if l == nil {
+		return nil, arcp.Errorf(arcp.CodeUnavailable, "the MCP server %s is not connected; it is being tried again", s.cfg.Name)
+	}
+	c := l.tap.begin(job)
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		c.tell(ctx)
+	}()
+	res, err := l.call(ctx, c, d.name, args)
+	raw := l.tap.take(c)
+	lost := l.tap.end(c)
+	<-told
+	if lost > 0 {
+		_ = job.Log(arcp.LevelWarn, fmt.Sprintf("%d log messages of the MCP server were left out: they came faster than events can be kept", lost), nil) // the job may have ended
+	}
+	if err != nil {
+		return nil, s.failure(ctx, l, err)
+	}
+	return result(d, res, raw)
+}
+
+// tell makes events of what the server says about the call. When ctx ends nobody
+// listens any more, but the queue must be emptied.
+func (c *call) tell(ctx context.Context) {
+	for n := range c.queue {
+		if ctx.Err() != nil {
+			continue
+		}
+		if n.progress != nil {
+			_ = c.job.Progress(*n.progress) // the job may have ended
+			continue
+		}
+		var attrs any
+		if n.attrs != nil {
+			attrs = n.attrs
+		}
+		_ = c.job.Log(n.level, n.text, attrs) // the job may have ended
+	}
+}
+
+// call asks the server and waits for its answer, the end of ctx, or that of the
+// session, whatever comes first.
+func (l *link) call(ctx context.Context, c *call, name string, args arcp.Raw) (*sdk.CallToolResult, error) {
+	ctx, cancel := context.WithCancel(context.WithValue(ctx, ofCall{}, c))
+	defer cancel()
+	defer context.AfterFunc(l.life, cancel)() // the end of the session waits for its requests
+	type answer struct {
+		res *sdk.CallToolResult
+		err error
+	}
+	got := make(chan answer, 1)
+	go func() { // writing to a program does not end with ctx
+		res, err := l.session.CallTool(ctx, &sdk.CallToolParams{Name: name, Arguments: json.RawMessage(args), Meta: c.meta(l)})
+		got <- answer{res, err}
+	}()
+	select {
+	case a := <-got:
+		return a.res, a.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-l.ended:
+	}
+	select { // the answer may have been the last thing that came
+	case a := <-got:
+		return a.res, a.err
+	default:
+		return nil, sdk.ErrConnectionClosed
+	}
+}
+
+func (c *call) meta(l *link) sdk.Meta {
+	m := sdk.Meta{"progressToken": c.token}
+	if init := l.session.InitializeResult(); init != nil && init.ProtocolVersion >= perRequestLogs {
+		m[sdk.MetaKeyLogLevel] = "info"
+	}
+	return m
+}
+
+// Codes of JSON-RPC that the SDK uses for what has not reached the server.
+const (
+	codeNone          = 0 // an error of the SDK, not of the server
+	codeClientClosing = -32003
+	codeServerClosing = -32004
+	codeNotSent       = -32005
+)
+
+// unsent reports whether an error is the SDK's, about a request that was not
+// answered.
+func unsent(e *jsonrpc.Error) bool {
+	switch e.Code {
+	case codeNone, codeClientClosing, codeServerClosing, codeNotSent:
+		return true
+	}
+	return false
+}
+
+// failure is what a call that was not answered with a result fails with.
+func (s *Source) failure(ctx context.Context, l *link, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	e, ok := errors.AsType[*jsonrpc.Error](err)
+	if !ok || errors.Is(err, sdk.ErrConnectionClosed) {
+		return s.unavailable(err)
+	}
+	message := cut(e.Message, maxDescription)
+	switch {
+	case unsent(e):
+		return s.unavailable(err)
+	case e.Code == codeTooLarge:
+		large := arcp.Errorf(arcp.CodeResourceExhausted, "the MCP server %s: %s", s.cfg.Name, message)
+		large.Retryable = false // the same call would be as large again
+		return large
+	case e.Code == jsonrpc.CodeInvalidParams:
+		return arcp.Errorf(arcp.CodeInvalidArgument, "the MCP server %s: %s", s.cfg.Name, message)
+	}
+	return arcp.Errorf(arcp.CodeUnknown, "the MCP server %s: %s", s.cfg.Name, message).WithDetails(struct {
+		Code int64 `json:"mcp_code"`
+	}{e.Code})
+}
+
+func (s *Source) unavailable(err error) error {
+	s.log.Debug().Str("error", cut(err.Error(), maxDescription)).Msg("a call of an MCP server was not answered")
+	return arcp.Errorf(arcp.CodeUnavailable, "the MCP server %s was lost before it answered", s.cfg.Name)
+}
+
+// outcome is what is read of a result.
+type outcome struct {
+	Content    arcp.Raw `json:"content"`
+	Structured arcp.Raw `json:"structuredContent,omitzero"`
+	IsError    bool     `json:"isError,omitzero"`
+}
+
+// result is what the job completes with: of a tool with an output schema the
+// structured content, of any other an object of content and, if there is one,
+// structuredContent, both as the server sent them.
+func result(d *definition, res *sdk.CallToolResult, raw arcp.Raw) (arcp.Raw, error) {
+	if raw == nil { // the SDK's own form of it
+		var err error
+		if raw, err = json.Marshal(res); err != nil {
+			return nil, arcp.Errorf(arcp.CodeInternal, "the MCP server's result cannot be encoded")
+		}
+	}
+	var o outcome
+	if err := arcp.Unmarshal(raw, &o); err != nil {
+		return nil, arcp.Errorf(arcp.CodeInternal, "the MCP server's result does not follow its protocol")
+	}
+	switch {
+	case o.IsError:
+		return nil, arcp.Errorf(arcp.CodeUnknown, "%s", contentText(res.Content))
+	case d.output == "":
+		if o.Content == nil {
+			o.Content = arcp.Raw("[]")
+		}
+		return arcp.Marshal(o)
+	case o.Structured == nil:
+		return nil, arcp.Errorf(arcp.CodeInternal, "the MCP server's tool has an output schema, and its result no structured content")
+	}
+	return o.Structured, nil
+}
+
+// contentText joins the texts of a result.
+func contentText(content []sdk.Content) string {
+	var texts []string
+	for _, c := range content {
+		if t, ok := c.(*sdk.TextContent); ok && t.Text != "" {
+			texts = append(texts, t.Text)
+		}
+	}
+	if len(texts) == 0 {
+		return "the tool failed and did not say why"
+	}
+	return cut(strings.Join(texts, "\n"), maxDescription)
+}

@@ -1,0 +1,187 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// A tool that does not look at whether it was cancelled asks and logs on. What it
+// says is of no other job, until the server has answered for it.
+func TestWhatACancelledCallSaysIsOfNoOtherJob(t *testing.T) {
+	asks := func(message string, after time.Duration) sdk.ToolHandler {
+		return func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+			time.Sleep(after)
+			_, err := req.Session.Elicit(context.WithoutCancel(ctx), &sdk.ElicitParams{Message: message, RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`)})
+			if err != nil {
+				t.Error(err)
+			}
+			return answer("x")(ctx, req)
+		}
+	}
+	server := sdkServer(func(s *sdk.Server) {
+		s.AddTool(plainTool("a"), asks("alice's secret", 2*time.Second))
+		s.AddTool(plainTool("b"), asks("bob's", 10*time.Second))
+	})
+	bubble(t, Config{}, server, func(r *rig) {
+		r.start()
+		ctx, cancel := context.WithCancel(r.Context())
+		go func() { _, _ = r.call(ctx, new(job), "srv.a", `{}`) }()
+		time.Sleep(time.Second)
+		cancel()
+		j := new(job)
+		j.ask = func(_ context.Context, a tool.InputAsk) (tool.Answer, error) {
+			prompt, _, _ := strings.Cut(a.Prompt, "\n")
+			j.say("%s", prompt)
+			return tool.Answer{Value: arcp.Raw(`{}`)}, nil
+		}
+		_, _ = r.call(r.Context(), j, "srv.b", `{}`)
+		synctest.Wait()
+		r.want("what job b was asked", j.lines(), "bob's")
+	})
+}
+
+func TestUnansweredCallsAreBoundedAndForgottenWhenAnswered(t *testing.T) {
+	tp := newTap(1<<10, nil)
+	leave := func() string {
+		c := tp.begin(new(job))
+		tp.sent([]byte(`{"id":` + c.token[len("arcp-"):] + `,"method":"tools/call","params":{"_meta":{"progressToken":"` + c.token + `"}}}`))
+		tp.end(c)
+		return c.token[len("arcp-"):]
+	}
+	for _, answer := range []string{`"result":{}`, `"error":{"code":1,"message":"x"}`} {
+		id := leave()
+		other := tp.begin(new(job))
+		if tp.only() != nil {
+			t.Error("a call is the only one although another is not answered")
+		}
+		tp.received([]byte(`{"id":` + id + `,` + answer + `}`))
+		if tp.only() != other {
+			t.Errorf("after %s: the only call is not known", answer)
+		}
+		tp.end(other)
+	}
+	for range maxGhosts + 1 {
+		leave()
+	}
+	for id := range tp.ghosts {
+		tp.answered(id, nil)
+	}
+	tp.begin(new(job))
+	if len(tp.ghosts) != 0 || tp.only() != nil {
+		t.Error("one that was not remembered is taken for answered")
+	}
+}
+
+// A request that is written when its call has ended already runs at the server.
+func TestACallThatEndsWhileItIsWrittenIsNotForgotten(t *testing.T) {
+	tp := newTap(1<<10, nil)
+	c := tp.begin(new(job))
+	tp.end(c)
+	tp.sent([]byte(`{"id":7,"method":"tools/call","params":{"_meta":{"progressToken":"` + c.token + `"}}}`))
+	tp.begin(new(job))
+	if tp.only() != nil {
+		t.Error("another call is the only one")
+	}
+}
+
+// Names are counted like all that a list has, and one that is too long is not kept.
+func TestLongNamesAreNotKept(t *testing.T) {
+	long := strings.Repeat("n", 1<<20)
+	if d := define(&sdk.Tool{Name: long}, nil); len(d.name) > maxName+1 {
+		t.Errorf("%d bytes of a name are kept", len(d.name))
+	}
+	bubble(t, Config{}, script(map[string]string{"initialize": hello, "tools/list": listing("")}), func(r *rig) {
+		r.start()
+		for i := range 50 {
+			r.src.leftOut(long+fmt.Sprint(i), fmt.Errorf("%s", long))
+		}
+		size := 0
+		for k, v := range r.src.faults {
+			size += len(k) + len(v)
+		}
+		if size > 50*(maxName+maxFault+10) {
+			t.Errorf("%d bytes of faults are kept", size)
+		}
+	})
+}
+
+// A server that asks without an end is not asked for, and does not fill the log.
+func TestAStormOfQuestions(t *testing.T) {
+	bubble(t, Config{}, script(map[string]string{"initialize": hello, "tools/list": listing("")}), func(r *rig) {
+		r.start()
+		for range 5000 {
+			res, err := r.src.elicit(t.Context(), newTap(1<<10, nil), &sdk.ElicitParams{Message: "x"})
+			if err != nil || res.Action != cancel {
+				t.Fatal(res, err)
+			}
+		}
+		if n := strings.Count(r.log.String(), "it is not asked"); n == 0 || n > noiseBurst {
+			t.Errorf("%d lines of the log", n)
+		}
+	})
+}
+
+func TestQuestionsUnderWayAreBounded(t *testing.T) {
+	server := sdkServer(func(s *sdk.Server) {
+		s.AddTool(plainTool("a"), func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+			for range maxAsks + 10 {
+				go req.Session.Elicit(ctx, &sdk.ElicitParams{Message: "x", RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`)})
+			}
+			<-ctx.Done()
+			return answer("x")(ctx, req)
+		})
+	})
+	bubble(t, Config{}, server, func(r *rig) {
+		r.start()
+		j := new(job)
+		j.ask = func(ctx context.Context, _ tool.InputAsk) (tool.Answer, error) {
+			j.say("asked")
+			<-ctx.Done()
+			return tool.Answer{}, ctx.Err()
+		}
+		ctx, stop := context.WithTimeout(r.Context(), 30*time.Second)
+		defer stop()
+		_, _ = r.call(ctx, j, "srv.a", `{}`)
+		if n := strings.Count(j.lines(), "asked"); n != maxAsks {
+			t.Errorf("%d questions are asked at once", n)
+		}
+		settled()
+	})
+}
+
+// A server that answers nothing while it computes keeps its session for as long as a
+// call may take, and loses it when it is silent without a call.
+func TestAServerThatComputesIsNotTakenForDead(t *testing.T) {
+	serve := func(_ int, conn net.Conn) {
+		serveWith(conn, func(method string) string {
+			switch method {
+			case "initialize":
+				return hello
+			case "tools/list":
+				return listing(`{"name":"long","inputSchema":{"type":"object"}}`)
+			case "tools/call":
+				time.Sleep(8 * time.Minute)
+				return `{"jsonrpc":"2.0","id":ID,"result":{"content":[]}}`
+			}
+			return ack
+		})
+	}
+	bubble(t, Config{}, serve, func(r *rig) {
+		r.start()
+		out, err := r.call(r.Context(), new(job), "srv.long", `{}`)
+		if err != nil || out != `{"content":[]}` || r.opened() != 1 {
+			t.Errorf("%s, %v, %d sessions", out, err, r.opened())
+		}
+	})
+}

@@ -1,0 +1,62 @@
+package mcp
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// The states of a server, and all values of the label.
+const (
+	stateStarting = "starting" // it is being connected to
+	stateReady    = "ready"
+	stateWaiting  = "waiting" // it failed; the next attempt comes later
+)
+
+var states = []string{stateStarting, stateReady, stateWaiting}
+
+// Metrics counts the servers of a runtime (docs/operations.md). One is shared by
+// all sources.
+type Metrics struct {
+	servers  *prometheus.GaugeVec
+	restarts prometheus.Counter
+	leftOut  prometheus.Gauge
+}
+
+// NewMetrics registers the metrics.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		servers: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "arcp_mcp_servers",
+			Help: "MCP servers whose tools are published, by state."}, []string{"state"}),
+		restarts: prometheus.NewCounter(prometheus.CounterOpts{Name: "arcp_mcp_restarts_total",
+			Help: "Sessions with MCP servers that ended by themselves or could not be made, each followed by another attempt."}),
+		leftOut: prometheus.NewGauge(prometheus.GaugeOpts{Name: "arcp_mcp_tools_left_out",
+			Help: "Tools of MCP servers that are not published because of a fault in their definition or a name that is taken."}),
+	}
+	r.MustRegister(m.servers, m.restarts, m.leftOut)
+	for _, s := range states {
+		m.servers.WithLabelValues(s)
+	}
+	return m
+}
+
+// move counts a server in another state; an empty one is none.
+func (m *Metrics) move(from, to string) {
+	if m == nil || from == to {
+		return
+	}
+	if from != "" {
+		m.servers.WithLabelValues(from).Dec()
+	}
+	if to != "" {
+		m.servers.WithLabelValues(to).Inc()
+	}
+}
+
+func (m *Metrics) restarted() {
+	if m != nil {
+		m.restarts.Inc()
+	}
+}
+
+func (m *Metrics) left(change int) {
+	if m != nil {
+		m.leftOut.Add(float64(change))
+	}
+}

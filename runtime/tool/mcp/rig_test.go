@@ -1,0 +1,289 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/rs/zerolog"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// job records what a tool's job is told.
+type job struct {
+	tool.Job
+	mu      sync.Mutex
+	said    []string
+	ask     func(ctx context.Context, a tool.InputAsk) (tool.Answer, error)
+	blocked chan struct{} // not nil: Log waits for it
+}
+
+func (j *job) say(format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.said = append(j.said, fmt.Sprintf(format, args...))
+}
+
+func (j *job) lines() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Join(j.said, "\n")
+}
+
+func (j *job) Progress(p arcp.JobProgressPayload) error {
+	total := "?"
+	if p.Total != nil {
+		total = fmt.Sprint(*p.Total)
+	}
+	j.say("progress %v/%s %s", p.Current, total, p.Message)
+	return nil
+}
+
+func (j *job) Log(level, message string, attributes any) error {
+	if j.blocked != nil {
+		<-j.blocked
+	}
+	raw, _ := arcp.Marshal(attributes)
+	j.say("%s %s %s", level, message, raw)
+	return nil
+}
+
+func (j *job) Ask(ctx context.Context, a tool.InputAsk) (tool.Answer, error) { return j.ask(ctx, a) }
+
+// shelf is where a source publishes.
+type shelf struct {
+	mu  sync.Mutex
+	reg *tool.Registry
+}
+
+func (s *shelf) publish(tools []*tool.Tool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reg.Replace("test", tools)
+}
+
+func (s *shelf) names() string {
+	var names []string
+	for _, t := range s.reg.Tools() {
+		names = append(names, t.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+// rig is a source whose servers live in the test.
+type rig struct {
+	*testing.T
+	src   *Source
+	shelf *shelf
+	log   *locked
+	conns []net.Conn // the servers' ends
+	mu    sync.Mutex
+}
+
+// bubble runs a test in time of its own on a source; each session is given to
+// serve, with its number.
+func bubble(t *testing.T, c Config, serve func(n int, conn net.Conn), test func(r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, c, serve)
+		defer r.end()
+		test(r)
+	})
+}
+
+func newRig(t *testing.T, c Config, serve func(n int, conn net.Conn)) *rig {
+	r := &rig{T: t, shelf: &shelf{reg: tool.NewRegistry()}, log: new(locked)}
+	c.Name = "srv"
+	c.Command = []string{"/bin/true"}
+	c.Log = zerolog.New(r.log).Level(zerolog.DebugLevel)
+	c = c.withDefaults()
+	if err := c.check(); err != nil {
+		t.Fatal(err)
+	}
+	r.src = newSource(c)
+	r.src.open = func(tp *tap) (*wire, error) {
+		ours, theirs := net.Pipe()
+		r.mu.Lock()
+		r.conns = append(r.conns, theirs)
+		n := len(r.conns)
+		r.mu.Unlock()
+		go serve(n, theirs)
+		return &wire{transport: pipe(ours, ours, tp, r.src.dropped), end: func() { ours.Close(); theirs.Close() },
+			fate: func(context.Context) error { return nil }}, nil
+	}
+	return r
+}
+
+// locked is a text that several goroutines write.
+type locked struct {
+	mu sync.Mutex
+	w  strings.Builder
+}
+
+func (l *locked) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.String()
+}
+
+func (l *locked) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}
+
+// startWait is how long a source has for its first list.
+const startWait = 30 * time.Second
+
+func (r *rig) start() {
+	r.Helper()
+	ctx, cancel := context.WithTimeout(r.Context(), startWait)
+	defer cancel()
+	if err := r.src.Start(ctx, r.shelf.publish); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// end closes the source and the servers: a bubble ends only with its goroutines.
+func (r *rig) end() {
+	r.src.Close()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.conns {
+		c.Close()
+	}
+}
+
+// opened is how many sessions there were.
+func (r *rig) opened() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.conns)
+}
+
+func (r *rig) call(ctx context.Context, j *job, name, args string) (string, *arcp.Error) {
+	r.Helper()
+	t, err := r.shelf.reg.Resolve(name)
+	if err != nil {
+		r.Fatal(err)
+	}
+	if e := t.Validate(arcp.Raw(args)); e != nil {
+		return "", e
+	}
+	out, e := t.Run(ctx, j, arcp.Raw(args))
+	return string(out), e
+}
+
+func (r *rig) want(what, got, want string) {
+	r.Helper()
+	if got != want {
+		r.Errorf("%s:\n got %s\nwant %s", what, got, want)
+	}
+}
+
+func (r *rig) wantCode(what string, err *arcp.Error, code arcp.Code, retryable bool) {
+	r.Helper()
+	if err == nil || err.Code != code || err.Retryable != retryable {
+		r.Errorf("%s: %v, want %s, retryable %v", what, err, code, retryable)
+	}
+}
+
+// sdkServer serves each session with a server of the SDK.
+func sdkServer(build func(s *sdk.Server)) func(int, net.Conn) {
+	return func(_ int, conn net.Conn) {
+		s := sdk.NewServer(&sdk.Implementation{Name: "test", Version: "1"}, &sdk.ServerOptions{SupportedProtocolVersions: []string{"2025-11-25"}})
+		build(s)
+		session, err := s.Connect(context.Background(), &sdk.IOTransport{Reader: conn, Writer: conn}, nil)
+		if err == nil {
+			_ = session.Wait()
+		}
+	}
+}
+
+// script serves a session with answers to raw messages: by method, with ID in the
+// place of the request's id.
+func script(answers map[string]string) func(int, net.Conn) {
+	return func(_ int, conn net.Conn) { serveScript(conn, answers) }
+}
+
+func serveScript(conn net.Conn, answers map[string]string) {
+	serveWith(conn, func(method string) string {
+		answer, ok := answers[method]
+		if !ok {
+			answer = `{"jsonrpc":"2.0","id":ID,"error":{"code":-32601,"message":"no such method"}}`
+		}
+		return answer
+	})
+}
+
+// serveLists serves a session with lists made anew each time.
+func serveLists(conn net.Conn, list func() string) {
+	serveWith(conn, func(method string) string {
+		switch method {
+		case "initialize":
+			return hello
+		case "tools/list":
+			return list()
+		}
+		return `{"jsonrpc":"2.0","id":ID,"error":{"code":-32601,"message":"no such method"}}`
+	})
+}
+
+// serveWith answers each request; with nothing, never.
+func serveWith(conn net.Conn, answer func(method string) string) {
+	dec := json.NewDecoder(conn)
+	for {
+		var m struct {
+			ID     json.RawMessage `json:"id"`
+			Method string          `json:"method"`
+		}
+		if dec.Decode(&m) != nil {
+			return
+		}
+		if m.ID == nil || m.Method == "" {
+			continue
+		}
+		if a := answer(m.Method); a != "" {
+			if _, err := io.WriteString(conn, strings.ReplaceAll(a, "ID", string(m.ID))+"\n"); err != nil {
+				return
+			}
+		}
+	}
+}
+
+const (
+	hello = `{"jsonrpc":"2.0","id":ID,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"x","version":"1"}}}`
+	ack   = `{"jsonrpc":"2.0","id":ID,"result":{}}`
+)
+
+func listing(tools string) string {
+	return `{"jsonrpc":"2.0","id":ID,"result":{"tools":[` + tools + `]}}`
+}
+
+// text is a handler that answers with a text.
+func answer(s string) sdk.ToolHandler {
+	return func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: s}}}, nil
+	}
+}
+
+func plainTool(name string) *sdk.Tool {
+	return &sdk.Tool{Name: name, InputSchema: json.RawMessage(`{"type":"object"}`)}
+}
+
+// settled waits until nothing more happens for a while.
+func settled() {
+	synctest.Wait()
+	time.Sleep(5 * time.Second)
+	synctest.Wait()
+}

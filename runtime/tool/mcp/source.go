@@ -1,0 +1,460 @@
+package mcp
+
+//lint:file-ignore SA1019 servers of the versions in use log in the way that the next one will drop
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/rs/zerolog"
+	"golang.org/x/time/rate"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// Source is the tools of one MCP server. It implements tool.Source.
+//
+// The goroutine of run has all of it but link, which calls read.
+type Source struct {
+	cfg  Config
+	log  zerolog.Logger
+	open func(t *tap) (*wire, error) // begins to speak with the server
+
+	link    atomic.Pointer[link] // nil: there is no session
+	life    context.Context
+	stop    context.CancelFunc
+	done    sync.WaitGroup
+	listed  chan struct{}   // closed when the tools were published first
+	asked   chan chan error // by Refresh
+	publish func([]*tool.Tool) error
+
+	most    int           // bytes of a message; maxMessage but for tests
+	noise   *rate.Limiter // of what is logged of the server's words
+	state   string
+	made    map[string]made   // by published name
+	offered []*tool.Tool      // what was published last, with those whose names were taken; nil: nothing was
+	faults  map[string]string // of tools that are left out, which was said; by the server's name
+	taken   int               // of offered, how many
+	faulty  int               // how many are left out now, those included
+}
+
+var _ tool.Source = (*Source)(nil)
+
+// wire is a way to a server.
+type wire struct {
+	transport sdk.Transport
+	end       func()                      // ends the server or the connections, and returns when that is done
+	fate      func(context.Context) error // why the server has ended by itself; nil if it has not
+}
+
+// link is a session with a server.
+type link struct {
+	session *sdk.ClientSession
+	tap     *tap
+	wire    *wire
+	asks    atomic.Int64  // questions under way
+	changed chan struct{} // capacity 1: the list is another
+	ended   chan struct{} // closed when the session has ended
+	life    context.Context
+	stop    context.CancelFunc // of life
+}
+
+// New checks the configuration. The error says what to change.
+func New(c Config) (*Source, error) {
+	c = c.withDefaults()
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("mcp server %s: %w", c.Name, err)
+	}
+	s := newSource(c)
+	s.open = s.openProcess
+	if c.URL != "" {
+		h := newHeaders(c.HeadersFile)
+		s.open = func(t *tap) (*wire, error) { return s.openHTTP(h, t) }
+	}
+	return s, nil
+}
+
+func newSource(c Config) *Source {
+	s := &Source{cfg: c, log: c.Log.With().Str("mcp_server", c.Name).Logger(), listed: make(chan struct{}), asked: make(chan chan error),
+		faults: make(map[string]string), most: maxMessage, noise: rate.NewLimiter(noiseRate, noiseBurst)}
+	s.life, s.stop = context.WithCancel(context.Background())
+	return s
+}
+
+// Name is the server's name.
+func (s *Source) Name() string { return "mcp:" + s.cfg.Name }
+
+// Prefix is what the names of the tools begin with.
+func (s *Source) Prefix() string { return s.cfg.Prefix }
+
+// Start implements tool.Source. When ctx ends before the first list, because the
+// server is slow or is not there, its tools come later.
+func (s *Source) Start(ctx context.Context, publish func([]*tool.Tool) error) error {
+	s.publish = publish
+	s.done.Go(s.run)
+	select {
+	case <-s.listed:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// Refresh lists the tools again and publishes them. While there is no session there
+// is nothing to ask: they are listed when there is one.
+func (s *Source) Refresh(ctx context.Context) error {
+	if s.link.Load() == nil {
+		return nil
+	}
+	done := make(chan error, 1)
+	select {
+	case s.asked <- done:
+	case <-s.life.Done():
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Close implements tool.Source.
+func (s *Source) Close() {
+	s.stop()
+	s.done.Wait()
+}
+
+// run keeps a session with the server until Close.
+func (s *Source) run() {
+	defer func() {
+		s.move("")
+		s.cfg.Metrics.left(-s.faulty)
+	}()
+	delay := backoffFirst
+	for s.life.Err() == nil {
+		s.move(stateStarting)
+		begun := time.Now()
+		err := s.session()
+		if s.life.Err() != nil {
+			return
+		}
+		if time.Since(begun) >= backoffReset {
+			delay = backoffFirst
+		}
+		s.move(stateWaiting)
+		s.cfg.Metrics.restarted()
+		pause := jittered(delay)
+		s.log.Warn().Str("error", cut(err.Error(), maxDescription)).Stringer("again_in", pause.Round(time.Millisecond)).
+			Msg("the session with an MCP server has ended; another is begun")
+		s.sleep(pause)
+		delay = min(2*delay, backoffMost)
+	}
+}
+
+// jittered is d or up to a fifth more or less, so that what failed together does
+// not come back together.
+func jittered(d time.Duration) time.Duration {
+	return time.Duration((0.8 + 0.4*rand.Float64()) * float64(d))
+}
+
+func (s *Source) sleep(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-s.life.Done():
+	}
+}
+
+func (s *Source) move(to string) {
+	s.cfg.Metrics.move(s.state, to)
+	s.state = to
+}
+
+// session is one session from its begin to its end; the error says why it ended.
+func (s *Source) session() error {
+	l, err := s.connect()
+	if err != nil {
+		return err
+	}
+	defer s.hangUp(l)
+	if err := s.refresh(l); err != nil {
+		return fmt.Errorf("list its tools: %w", err)
+	}
+	s.link.Store(l)
+	s.move(stateReady)
+	select {
+	case <-s.listed:
+	default:
+		close(s.listed)
+	}
+	return s.follow(l)
+}
+
+// follow lists the tools again when they change, until the session ends.
+func (s *Source) follow(l *link) error {
+	var due <-chan time.Time // nil: nothing has changed
+	last := time.Now()
+	silent := s.keepAlive(l)
+	for {
+		changed := l.changed
+		if due != nil {
+			changed = nil // it is known
+		}
+		select {
+		case <-l.ended:
+			return cmp.Or(l.wire.fate(s.life), errors.New("the server has ended it"))
+		case <-s.life.Done():
+			return context.Canceled
+		case <-silent:
+			return fmt.Errorf("it has not answered a ping for %s or more", missedPings*pingEvery)
+		case <-changed:
+			due = time.After(max(settle, time.Until(last.Add(listEvery))))
+		case asked := <-s.asked:
+			asked <- s.refresh(l)
+		case <-due:
+			due, last = nil, time.Now()
+			if err := s.refresh(l); err != nil && s.life.Err() == nil {
+				s.log.Warn().Str("error", cut(err.Error(), maxDescription)).Msg("the tools of an MCP server cannot be listed again; they stay as they are")
+				due = time.After(listAgain)
+			}
+		}
+	}
+}
+
+// keepAlive pings the server until the session ends. The channel is closed when it
+// has not answered for too long, which while a call is under way is as long as a call
+// may take: servers of one thread answer nothing while they compute. The SDK's own pings would wait for the calls under
+// way before they ended the session.
+func (s *Source) keepAlive(l *link) (silent <-chan struct{}) {
+	c := make(chan struct{})
+	if init := l.session.InitializeResult(); init != nil && init.ProtocolVersion >= noPings {
+		return c
+	}
+	s.done.Go(func() {
+		t := time.NewTicker(pingEvery)
+		defer t.Stop()
+		heard := time.Now()
+		for missed := 0; missed < missedPings || l.tap.busy() && time.Since(heard) <= s.cfg.Limits.Timeout; missed++ {
+			select {
+			case <-t.C:
+			case <-l.life.Done():
+				return
+			}
+			if l.ping() {
+				missed, heard = -1, time.Now()
+			}
+		}
+		close(c)
+	})
+	return c
+}
+
+// noPings is the version of MCP since which there are none.
+const noPings = "2026-07-28"
+
+// ping reports whether the server answers, whatever it says.
+func (l *link) ping() bool {
+	ctx, cancel := context.WithTimeout(l.life, pingEvery/2)
+	defer cancel()
+	err := l.session.Ping(ctx, nil)
+	e, refused := errors.AsType[*jsonrpc.Error](err)
+	return err == nil || refused && !unsent(e)
+}
+
+// refresh lists and publishes the tools.
+func (s *Source) refresh(l *link) error {
+	select {
+	case <-l.changed: // what is listed now is what it has changed to
+	default:
+	}
+	list, err := s.list(s.life, l)
+	if err != nil {
+		return err
+	}
+	return s.publishAll(s.tools(list))
+}
+
+// connect begins a session.
+func (s *Source) connect() (*link, error) {
+	ctx, cancel := context.WithTimeoutCause(s.life, connectTimeout, fmt.Errorf("no session within %s", connectTimeout))
+	defer cancel()
+	l := &link{tap: newTap(s.most, s.strayLog), changed: make(chan struct{}, 1), ended: make(chan struct{})}
+	l.life, l.stop = context.WithCancel(s.life)
+	var err error
+	if l.wire, err = s.open(l.tap); err != nil {
+		l.stop()
+		return nil, err
+	}
+	if l.session, err = s.handshake(ctx, l); err != nil {
+		if fate := l.wire.fate(s.life); fate != nil {
+			err = fate
+		}
+		l.stop()
+		l.wire.end()
+		return nil, cmp.Or(context.Cause(ctx), err)
+	}
+	s.done.Go(func() {
+		_ = l.session.Wait() // that it has ended is what matters
+		close(l.ended)
+	})
+	s.wantLogs(ctx, l)
+	return l, nil
+}
+
+// handshake returns when ctx ends, also when writing to the server does not.
+func (s *Source) handshake(ctx context.Context, l *link) (*sdk.ClientSession, error) {
+	type answer struct {
+		session *sdk.ClientSession
+		err     error
+	}
+	got := make(chan answer, 1)
+	go func() {
+		session, err := s.client(l).Connect(ctx, l.wire.transport, nil)
+		got <- answer{session, err}
+	}()
+	select {
+	case a := <-got:
+		return a.session, a.err
+	case <-ctx.Done():
+		l.wire.end() // which ends the handshake
+		if a := <-got; a.session != nil {
+			_ = a.session.Close() // nobody needs it
+		}
+		return nil, context.Cause(ctx)
+	}
+}
+
+// client is our side. It offers elicitation and nothing else: sampling and roots
+// are refused by the SDK because they were not offered.
+func (s *Source) client(l *link) *sdk.Client {
+	return sdk.NewClient(&sdk.Implementation{Name: "arcpd", Version: s.cfg.Version}, &sdk.ClientOptions{
+		Capabilities: &sdk.ClientCapabilities{},
+		ElicitationHandler: func(ctx context.Context, req *sdk.ElicitRequest) (*sdk.ElicitResult, error) {
+			ctx, stop := context.WithCancel(ctx)
+			defer stop()
+			defer context.AfterFunc(l.life, stop)() // the end of the session waits for this
+			if l.asks.Add(1) > maxAsks {
+				l.asks.Add(-1)
+				return s.tooManyAsks(), nil
+			}
+			defer l.asks.Add(-1)
+			return s.elicit(ctx, l.tap, req.Params)
+		},
+		ToolListChangedHandler: func(context.Context, *sdk.ToolListChangedRequest) {
+			select {
+			case l.changed <- struct{}{}:
+			default: // it is known
+			}
+		},
+	})
+}
+
+// wantLogs asks a server for its log messages, if it has any. One that refuses has
+// none.
+func (s *Source) wantLogs(ctx context.Context, l *link) {
+	init := l.session.InitializeResult()
+	if init == nil || init.Capabilities == nil || init.Capabilities.Logging == nil || init.ProtocolVersion >= perRequestLogs {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		_ = l.session.SetLoggingLevel(ctx, &sdk.SetLoggingLevelParams{Level: "info"}) // its default level will do
+	}()
+	select {
+	case <-asked:
+	case <-ctx.Done():
+	}
+}
+
+// perRequestLogs is the version of MCP since which each request asks for its log
+// messages.
+const perRequestLogs = "2026-07-28"
+
+// hangUp ends a session: its calls fail.
+func (s *Source) hangUp(l *link) {
+	s.link.CompareAndSwap(l, nil)
+	l.stop()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = l.session.Close() // the server may be gone
+	}()
+	t := time.NewTimer(closeGrace)
+	defer t.Stop()
+	select {
+	case <-closed:
+	case <-l.ended:
+	case <-t.C:
+	}
+	l.wire.end()
+	<-closed
+	<-l.ended
+}
+
+// strayLog is a log message of no call, or of one of several.
+func (s *Source) strayLog(level, logger string, data arcp.Raw) {
+	if !s.noise.Allow() {
+		return
+	}
+	s.log.Debug().Str("level", level).Str("logger", cut(logger, maxNoise)).
+		Str("data", cut(string(data), maxNoise)).Msg("an MCP server logs")
+}
+
+// openProcess starts the server's program.
+func (s *Source) openProcess(t *tap) (*wire, error) {
+	p, err := startProcess(&s.cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &wire{transport: pipe(p.Stdout, p, t, s.dropped), end: p.end, fate: p.fate}, nil
+}
+
+// pipe is a session over a pair of streams.
+func pipe(in io.ReadCloser, out io.WriteCloser, t *tap, dropped func([]byte)) sdk.Transport {
+	return &sdk.IOTransport{Reader: newLineReader(in, t, dropped), Writer: lineWriter{out, t}, MaxLineLength: -1}
+}
+
+func (s *Source) dropped(line []byte) {
+	if !s.noise.Allow() {
+		return
+	}
+	s.log.Debug().Str("line", cut(string(line[:min(len(line), maxNoise)]), maxNoise)).Msg("an MCP server wrote something that is no message")
+}
+
+func (s *Source) openHTTP(h *headers, t *tap) (*wire, error) {
+	if _, err := h.current(); err != nil {
+		return nil, err
+	}
+	endpoint, err := url.Parse(s.cfg.URL)
+	if err != nil {
+		return nil, errors.New("its URL cannot be read") // the error would repeat it
+	}
+	r := newRoundTripper(h, t)
+	r.query, endpoint.RawQuery = endpoint.RawQuery, ""
+	r.late = func() {
+		s.log.Warn().Stringer("after", streamWait).Msg("an MCP server does not answer the request for its stream; the session goes on without it")
+	}
+	return &wire{
+		transport: &sdk.StreamableClientTransport{Endpoint: endpoint.String(), HTTPClient: r.client(), MaxEventSize: maxMessage + 1<<10},
+		end:       r.end,
+		fate:      func(context.Context) error { return nil },
+	}, nil
+}

@@ -1,0 +1,190 @@
+package tool
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+)
+
+func manyTools(t testing.TB, n int) []*Tool {
+	tools := make([]*Tool, n)
+	for i := range tools {
+		tools[i] = raw(t, Capability{Name: fmt.Sprintf("tool-%05d", i)}, echo)
+	}
+	return tools
+}
+
+// layers are overlays that differ, each of which hides a tool and pins another.
+func layersOf(t testing.TB, n, tools int) []*Layer {
+	list := make([]*Layer, n)
+	for i := range list {
+		l, err := NewLayer(Overlay{IncludeBase: true, Hide: []string{fmt.Sprintf("tool-%05d", i%tools)},
+			Tools: []string{fmt.Sprintf("tool-%05d@1.0.0", (i+1)%tools)}, Prompts: []string{fmt.Sprint("session ", i)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		list[i] = l
+	}
+	return list
+}
+
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// A thousand sessions with overlays of their own share the ten thousand tools, and
+// a thousand generations of the base share what did not change.
+func TestCatalogueSharesItsMemory(t *testing.T) {
+	reg, tools := NewRegistry(), manyTools(t, 10_000)
+	if err := reg.Replace("many", tools); err != nil {
+		t.Fatal(err)
+	}
+	reg.Agents()
+	cat, layers := NewCatalog(reg, nil), layersOf(t, 1000, len(tools))
+	before := heap()
+	var held []*Snapshot
+	for i, l := range layers {
+		s := cat.Snapshot(Viewer{Trust: "trusted"}, l)
+		held = append(held, s)
+		if s.family(fmt.Sprintf("tool-%05d", i)) != nil || s.family(fmt.Sprintf("tool-%05d", i+1)) == nil {
+			t.Fatalf("session %d sees what it hides, or not what it names", i)
+		}
+	}
+	if grown := int64(heap()) - int64(before); grown > 4<<20 {
+		t.Errorf("1,000 overlays take %d bytes, want at most 4 MiB: a copy of the base each would take a GB", grown)
+	}
+	before = heap()
+	extra := raw(t, Capability{Name: "extra"}, echo)
+	for i := range 1000 {
+		if err := reg.Replace("flaps", []*Tool{extra}[:i%2]); err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, cat.Snapshot(Viewer{Trust: "trusted"}, layers[0]))
+		if i%100 == 0 {
+			reg.Agents() // as a session would that is opened just then
+		}
+	}
+	if grown := int64(heap()) - int64(before); grown > 32<<20 {
+		t.Errorf("1,000 generations that are all held take %d bytes, want at most 32 MiB", grown)
+	}
+	runtime.KeepAlive(held)
+}
+
+// What is kept is bounded, whoever asks for what.
+func TestCatalogueForgets(t *testing.T) {
+	reg := registry(t, Capability{Name: "a"})
+	cat := NewCatalog(reg, nil)
+	for _, l := range layersOf(t, maxSnapshots+100, 10_000) {
+		cat.Snapshot(Viewer{}, l)
+	}
+	if n := cat.used.Len(); n != maxSnapshots || len(cat.kept) != n {
+		t.Errorf("%d snapshots are kept, %d known, want %d", n, len(cat.kept), maxSnapshots)
+	}
+	var wide []string
+	for i := range MaxOverlayNames {
+		wide = append(wide, fmt.Sprintf("name-%d", i))
+	}
+	for i := range 600 {
+		l, err := NewLayer(Overlay{Hide: wide, Prompts: []string{fmt.Sprint(i)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cat.Snapshot(Viewer{}, l)
+	}
+	if cat.laid > maxLaidNames {
+		t.Errorf("what is kept speaks of %d names, want at most %d", cat.laid, maxLaidNames)
+	}
+	if err := reg.Register(raw(t, Capability{Name: "b"}, echo)); err != nil {
+		t.Fatal(err)
+	}
+	l := layersOf(t, 1, 1)[0]
+	if cat.Snapshot(Viewer{}, l); cat.used.Len() != 1 || cat.laid != 2 {
+		t.Errorf("%d snapshots of %d names are kept after a change, want 1 of 2: nobody asks for the old ones", cat.used.Len(), cat.laid)
+	}
+}
+
+// However many ask at once, one composes.
+func TestCatalogueComposesOnce(t *testing.T) {
+	cat := NewCatalog(registry(t, Capability{Name: "a"}), nil)
+	l := layersOf(t, 1, 10)[0]
+	var wg sync.WaitGroup
+	got := make([]*Snapshot, 32)
+	for i := range got {
+		wg.Go(func() { got[i] = cat.Snapshot(Viewer{Trust: "trusted"}, l) })
+	}
+	wg.Wait()
+	for i, s := range got {
+		if s != got[0] {
+			t.Fatalf("asker %d has a catalogue of its own", i)
+		}
+	}
+	if other := cat.Snapshot(Viewer{Trust: "untrusted"}, l); other == got[0] {
+		t.Error("who is trusted less has the same catalogue")
+	}
+}
+
+func BenchmarkCatalogue(b *testing.B) {
+	reg, tools := NewRegistry(), manyTools(b, 10_000)
+	if err := reg.Replace("many", tools); err != nil {
+		b.Fatal(err)
+	}
+	cat, layers := NewCatalog(reg, nil), layersOf(b, 1000, len(tools))
+	b.Run("overlay", func(b *testing.B) {
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			if _, err := cat.Snapshot(Viewer{Trust: "trusted"}, layers[i%1000]).Resolve("tool-05000"); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("base", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := cat.Snapshot(Viewer{Trust: "trusted"}, nil).Resolve("tool-05000@1.0.0"); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("compose", func(b *testing.B) {
+		b.ReportAllocs()
+		base, hooks := reg.state.Load(), cat.hooks.Load()
+		for i := 0; b.Loop(); i++ {
+			compose(base, hooks, &key{rank: 3}, layers[i%1000])
+		}
+	})
+	b.Run("difference", func(b *testing.B) {
+		b.ReportAllocs()
+		old := cat.Snapshot(Viewer{Trust: "trusted"}, layers[0])
+		if err := reg.Register(raw(b, Capability{Name: fmt.Sprintf("new-%d", b.N)}, echo)); err != nil {
+			b.Fatal(err)
+		}
+		now := cat.Snapshot(Viewer{Trust: "trusted"}, layers[0])
+		for b.Loop() {
+			now.Since(old)
+		}
+	})
+}
+
+// BenchmarkRegister registers n tools one by one: what one costs must not grow with
+// how many there are.
+func BenchmarkRegister(b *testing.B) {
+	for _, n := range []int{1000, 10_000, 40_000} {
+		tools := manyTools(b, n)
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			for b.Loop() {
+				reg := NewRegistry()
+				for _, t := range tools {
+					if err := reg.Register(t); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/tool")
+		})
+	}
+}

@@ -1,0 +1,112 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/approval"
+	"github.com/arcpd/arcpd/runtime/host"
+	"github.com/arcpd/arcpd/runtime/session"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/worker"
+)
+
+// Bounds of what a session may have said of its jobs before it was dealt with;
+// until it is, nothing more is read from it. One frame is always taken.
+const (
+	maxWorkFrames = 256
+	maxWorkBytes  = 1 << 20
+)
+
+// load is what a session has said of the jobs that it does and was not dealt with.
+type load struct{ frames, bytes atomic.Int64 }
+
+func (l *load) full() bool {
+	return l.frames.Load() >= maxWorkFrames || l.bytes.Load() >= maxWorkBytes
+}
+
+// workforce has agents execute jobs if their sessions can be given any.
+type workforce struct{ rt *Runtime }
+
+var _ executors = workforce{}
+
+func (w workforce) Register(a host.Agent, who approval.Who) *arcp.Error {
+	err := w.able(&who)
+	if err == nil {
+		err = w.rt.workers.Register(a, who)
+	}
+	if err != nil {
+		w.rt.audit("host.register_agent", who.Principal, who.Session).Str("target", a.ID).Strs("executes", a.Executes).
+			Str("decision", "denied").Str("reason", err.Message).Msg("audit")
+	}
+	return err
+}
+
+func (w workforce) Unregister(a host.Agent) { w.rt.workers.Unregister(a) }
+
+// able refuses a session that did not say that it can be given jobs.
+func (w workforce) able(who *approval.Who) *arcp.Error {
+	row, err := w.rt.cfg.Store.Session(context.Background(), who.Session)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return arcp.Errorf(arcp.CodeFailedPrecondition, "the session has ended")
+	case err != nil:
+		return unreadable()
+	case who.Worker && !slices.Contains(row.Negotiated, arcp.FeatureExecutes):
+		return arcp.Errorf(arcp.CodeFailedPrecondition, "the session cannot be given jobs: open one with the capability executes")
+	}
+	return nil
+}
+
+// executes reports whether the session may be given jobs.
+func (c *conn) executes() bool { return c.negotiated(arcp.FeatureExecutes) }
+
+// offerWork says that the session is there to be given jobs.
+func (c *conn) offerWork(who approval.Who) {
+	switch {
+	case !c.executes():
+	case who.Worker:
+		c.rt.workers.Attach(who, c)
+	default: // not any more
+		c.rt.workers.Detach(c.id, c)
+	}
+}
+
+var _ worker.Conn = (*conn)(nil)
+
+// Deliver has the loop send an envelope.
+func (c *conn) Deliver(env arcp.Envelope) {
+	size := int64(len(env.Payload))
+	c.mailed.Add(size)
+	c.post(func(now time.Time) {
+		c.send(now, env)
+		c.moved += size
+	})
+}
+
+// Queued is how many bytes wait for the peer.
+func (c *conn) Queued() int { return int(c.mailed.Load()) + c.out.queued() }
+
+// work takes what the session says of a job that it does.
+func (c *conn) work(now time.Time, cmd session.Work) {
+	size := int64(len(cmd.Envelope.Payload))
+	c.load.frames.Add(1)
+	c.load.bytes.Add(size)
+	if err := c.rt.workers.Receive(c.id, cmd.Envelope, func() { c.unload(size) }); err != nil {
+		c.rt.metrics.ProtocolErrors.WithLabelValues("stale_work").Inc()
+		c.nack(now, cmd.Envelope.ID, err)
+	}
+}
+
+// unload is told, by any goroutine, that a frame was dealt with.
+func (c *conn) unload(size int64) {
+	was := c.load.full()
+	c.load.frames.Add(-1)
+	if c.load.bytes.Add(-size); was {
+		c.wake()
+	}
+}
