@@ -2,6 +2,8 @@
 GO       ?= go
 FUZZTIME ?= 30s
 URL      ?= ws://127.0.0.1:7777/arcp
+CHAOS_TIME ?= 60s
+CHAOS_SEED ?= 0
 
 # Tools are pinned here and run without being installed.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -51,10 +53,15 @@ bench: build ## Go benchmarks, then the rows of docs/performance.md
 conformance: build ## run the conformance checks against URL (token in ARCP_TOKEN)
 	./bin/arcp conformance run --url $(URL)
 
+chaos: ## load a runtime for CHAOS_TIME while it is killed and connections are cut; the last line is the outcome
+	@out=$$(mktemp) || exit 1; \
+	$(GO) test -count=1 -timeout 0 -run '^TestChaos$$' -args -chaos.time=$(CHAOS_TIME) -chaos.seed=$(CHAOS_SEED) -chaos.out=$$out; \
+	status=$$?; cat $$out; rm -f $$out; exit $$status
+
 cover: ## test coverage by package
 	$(GO) test -coverprofile=cover.out ./... && $(GO) tool cover -func=cover.out | tail -1
 
 spec: ## write the generated tables of SPEC.md
 	$(GO) test -run TestSpecTables -update .
 
-.PHONY: help build demo test race check fmt vet modernize lint fuzz bench conformance cover spec
+.PHONY: help build demo test race check fmt vet modernize lint fuzz bench conformance chaos cover spec

@@ -5,6 +5,7 @@ import (
 
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
+	"github.com/arcpd/arcpd/runtime"
 )
 
 // loadAuth reads who may come in. local says that the listener is on loopback,
@@ -13,7 +14,7 @@ func loadAuth(v *settings.Values, local bool) (*auth.Config, error) {
 	cfg := new(auth.Config)
 	if name := v.Text("auth-file"); name != "" {
 		var err error
-		if cfg, err = auth.Load(name, auth.Options{RuntimeID: v.Text("runtime-id")}); err != nil {
+		if cfg, err = auth.Load(name, auth.Options{RuntimeID: v.Text("runtime-id"), CheckLease: runtime.CheckLease}); err != nil {
 			return nil, &exitError{exitUsage, err}
 		}
 	}

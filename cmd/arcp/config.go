@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
+	"github.com/arcpd/arcpd/cmd/arcp/internal/toolset"
 )
 
 func newConfig(a *app) *cobra.Command {
@@ -52,6 +53,9 @@ func newConfigPrint(a *app) *cobra.Command {
 // settings loads what a server is told; a failure is one of usage.
 func (a *app) settings(flags *pflag.FlagSet, defaults map[string]string) (*settings.Values, error) {
 	v, err := settings.Load(settings.Input{Flags: flags, Environ: ofServer(a.environ), Defaults: defaults})
+	if err == nil {
+		_, err = toolset.Load(v)
+	}
 	if err != nil {
 		return nil, &exitError{exitUsage, err}
 	}

@@ -11,12 +11,47 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/arcpd/arcpd/conformance"
+	"github.com/arcpd/arcpd/conformance/mcpcheck"
 )
 
 func newConformance(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "conformance", Short: "Check a runtime against the protocol", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
-	cmd.AddCommand(newConformanceRun(a))
+	cmd.AddCommand(newConformanceRun(a), newConformanceSources(a), newConformanceMCP(a))
 	return cmd
+}
+
+func newConformanceSources(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "sources",
+		Short: "Print the tools that the groups exec and mcp call, as a configuration",
+		Long: "Prints a configuration with the commands and the MCP server that the groups exec and\n" +
+			"mcp of `arcp conformance run` call. A runtime without them skips these groups.",
+		Example: "  arcp conformance sources > check.yaml\n  arcp dev --config check.yaml\n  arcp conformance run --group exec,mcp",
+		Args:    noArgs,
+		RunE: action(func(*cobra.Command, []string) error {
+			program, err := os.Executable()
+			if err != nil {
+				return failf("find this program: %w", err)
+			}
+			return conformance.WriteSources(a.stdout, program)
+		}),
+	}
+}
+
+func newConformanceMCP(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "mcp",
+		Short: "Be the MCP server whose tools the group mcp calls",
+		Long: "Speaks MCP on standard input and output. Its tools each do one thing that a runtime has\n" +
+			"to carry over: an error, progress, a log message, a call that is cancelled, a list that\n" +
+			"changes. `arcp conformance sources` prints the configuration that starts it.",
+		Args: noArgs,
+		RunE: action(func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := interruptible(cmd.Context())
+			defer stop()
+			return ending(mcpcheck.Serve(ctx, a.stdin, a.stdout))
+		}),
+	}
 }
 
 // conformanceRun is what `arcp conformance run` was asked for.
@@ -35,7 +70,8 @@ func newConformanceRun(a *app) *cobra.Command {
 		Use:   "run",
 		Short: "Run the conformance checks against a runtime with the demo tools",
 		Long: "Plays the conformance checks against the runtime at --url, which should have the\n" +
-			"demo tools. Ends with exit code 1 if a check fails.\n\nGroups: " + strings.Join(conformance.Groups(), ", "),
+			"demo tools and, for the groups exec and mcp, those that `arcp conformance sources`\n" +
+			"prints. Ends with exit code 1 if a check fails.\n\nGroups: " + strings.Join(conformance.Groups(), ", "),
 		Args: noArgs,
 	}
 	t := addTarget(cmd)

@@ -30,6 +30,7 @@ const (
 // target is which runtime a client command speaks to, and as whom.
 type target struct {
 	url, token, output string
+	person             bool // somebody may answer questions: they are to be shown
 }
 
 // addTarget adds the flags that all client commands have.
@@ -105,12 +106,36 @@ func (a *app) env(name string) string {
 	return ""
 }
 
-// dial opens a session. The hook, if any, sees every message.
-func (t *target) dial(ctx context.Context, hook func(*arcp.Envelope) bool) (*client.Client, error) {
+// dial opens a session that ends with its connection: for a question and its
+// answer.
+func (t *target) dial(ctx context.Context, _ *app) (*client.Client, error) {
+	return t.open(ctx, client.Dial, t.options())
+}
+
+// connect opens a session that survives its connections, which it says on
+// standard error: for what takes long.
+func (t *target) connect(ctx context.Context, a *app) (*client.Client, error) {
+	opts := t.options()
+	opts.Reconnect.OnChange = a.connectionChanged
+	return t.open(ctx, client.Connect, opts)
+}
+
+// dialer is client.Dial or client.Connect.
+type dialer func(ctx context.Context, address string, opts client.Options) (*client.Client, error)
+
+func (t *target) open(ctx context.Context, how dialer, opts client.Options) (*client.Client, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout,
 		fmt.Errorf("%w: no answer within %s", client.ErrUnreachable, connectTimeout))
 	defer cancel()
-	c, err := client.Dial(ctx, t.url, client.Options{
+	c, err := how(ctx, t.url, opts)
+	if err != nil {
+		return nil, t.explain(err)
+	}
+	return c, nil
+}
+
+func (t *target) options() client.Options {
+	opts := client.Options{
 		Auth:   client.Auth{Token: client.Secret(t.token)},
 		Client: arcp.ClientInfo{Kind: "arcp-cli", Version: thisBuild().Version},
 		Capabilities: arcp.Capabilities{Flags: map[arcp.Feature]bool{
@@ -118,12 +143,31 @@ func (t *target) dial(ctx context.Context, hook func(*arcp.Envelope) bool) (*cli
 			arcp.FeatureHeartbeat: true, arcp.FeatureAck: true,
 		}},
 		AckEvery: ackEvery,
-		OnEvent:  hook,
-	})
-	if err != nil {
-		return nil, t.explain(err)
 	}
-	return c, nil
+	if t.person {
+		opts.Capabilities.Flags[arcp.FeatureHumanInput] = true
+	}
+	return opts
+}
+
+// connectionChanged says that a connection is lost. That it is back shows.
+func (a *app) connectionChanged(ch client.Change) {
+	if ch.State != client.Reconnecting {
+		return
+	}
+	why := oneLine(strings.TrimPrefix(ch.Err.Error(), client.ErrConnectionLost.Error()+": "))
+	switch {
+	case a.json:
+		line, err := arcp.Marshal(map[string]map[string]string{"connection": {"state": ch.State.String(), "message": why}})
+		if err == nil { // strings can always be encoded
+			fmt.Fprintf(a.stderr, "%s\n", line)
+		}
+	case redraws(a.stderr):
+		fmt.Fprint(a.stderr, "\r\x1b[K") // a progress bar
+		fallthrough
+	default:
+		fmt.Fprintf(a.stderr, "connection lost, resuming: %s\n", why)
+	}
 }
 
 // explain adds what to do about a session that could not be opened.
@@ -159,15 +203,27 @@ func hangUp(c *client.Client) {
 	_ = c.CloseWith(ctx, arcp.SessionClosePayload{Reason: "done", Forget: true}) // all that mattered has been said
 }
 
-// session is a command's action on an open session; ctx ends at a signal.
-func (a *app) session(t *target, do func(ctx context.Context, c *client.Client, args []string) error) func(*cobra.Command, []string) error {
+// onSession is what a command does with an open session; ctx ends at a signal.
+type onSession func(ctx context.Context, c *client.Client, args []string) error
+
+// session is a command's action on a session of one connection.
+func (a *app) session(t *target, do onSession) func(*cobra.Command, []string) error {
+	return a.sessionOver(t, t.dial, do)
+}
+
+// lasting is a command's action on a session that survives its connections.
+func (a *app) lasting(t *target, do onSession) func(*cobra.Command, []string) error {
+	return a.sessionOver(t, t.connect, do)
+}
+
+func (a *app) sessionOver(t *target, open func(context.Context, *app) (*client.Client, error), do onSession) func(*cobra.Command, []string) error {
 	return action(func(cmd *cobra.Command, args []string) error {
 		if err := t.resolve(a); err != nil {
 			return err
 		}
 		ctx, stop := interruptible(cmd.Context())
 		defer stop()
-		c, err := t.dial(ctx, nil)
+		c, err := open(ctx, a)
 		if err != nil {
 			return err
 		}

@@ -27,6 +27,7 @@ const (
 	storeDir     = "store"
 	identityFile = "identity.pem"
 	devTokenFile = "dev-token"
+	resourceDir  = "resources"
 )
 
 // openData opens the data directory: the store in it, and the fingerprint of
@@ -48,6 +49,17 @@ func openData(dir string, log zerolog.Logger) (store.Store, string, error) {
 		return nil, "", errors.Join(err, st.Close())
 	}
 	return st, print, nil
+}
+
+// openResources is where leased directories are: beside the store or, where nothing
+// is kept, in one that is removed when the server stops.
+func openResources(dir string) (path string, remove func() error, err error) {
+	if dir != memory {
+		path, err = filepath.Abs(filepath.Join(dir, resourceDir))
+		return path, func() error { return nil }, err
+	}
+	path, err = os.MkdirTemp("", "arcp-resources-")
+	return path, func() error { return os.RemoveAll(path) }, err
 }
 
 // openStore opens a store on disk. A disk that cannot be written ends the

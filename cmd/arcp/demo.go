@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -15,16 +16,20 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/client"
 	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/transport"
 )
 
-// The demonstration's jobs: a short one to look at, and one that is still
-// running when the runtime is killed.
+// The demonstration's jobs: a short one to look at, one whose connection is cut,
+// and one that is running when the runtime is killed.
 const (
 	demoSteps    = 8
 	demoInterval = 120 // ms
+	cutSteps     = 20
+	cutInterval  = 80 // ms
+	cutAt        = 7  // steps
 	longSteps    = 40
-	longInterval = 100 // ms
-	longEnough   = 12  // steps before the crash
+	longInterval = 80 // ms
+	crashAt      = 15 // steps
 	demoTimeout  = time.Minute
 )
 
@@ -33,9 +38,10 @@ func newDemo(a *app) *cobra.Command {
 	var keep bool
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "See it work: jobs, progress, a crash and what is left after it",
-		Long: "Starts a runtime in a process of its own, runs jobs on it over a WebSocket, kills it\n" +
-			"in the middle of one, starts it again on the same data and shows what is left.",
+		Short: "See it work: jobs, an approval, a cut connection, a crash, and what is left after it",
+		Long: "Starts a runtime in a process of its own and runs jobs on it over a WebSocket. One waits\n" +
+			"for somebody's approval. In the middle of one it cuts the connection; in the middle of another it kills the runtime\n" +
+			"and starts it again on the same data. Both jobs come to their end.",
 		Args: noArgs,
 	}
 	cmd.Flags().StringVar(&data, "data", "", "data directory of the runtime; default a temporary one")
@@ -51,7 +57,7 @@ func newDemo(a *app) *cobra.Command {
 }
 
 func (a *app) demo(ctx context.Context, data string, keep bool) (err error) {
-	d := &demonstration{app: a, data: data, token: auth.NewToken("demo_")}
+	d := &demonstration{app: a, data: data, token: auth.NewToken("demo_"), ends: make(map[arcp.JobID]int), resumed: make(chan struct{}, 1)}
 	if data == "" {
 		if d.data, err = os.MkdirTemp("", "arcp-demo-"); err != nil {
 			return err
@@ -78,10 +84,16 @@ type demonstration struct {
 	data  string
 	token auth.Secret
 
-	server *child
-	client *client.Client
-	jobs   []arcp.JobID // in the order they were started
-	ends   atomic.Int64 // terminal messages of the interrupted job seen since the restart
+	server  *child
+	client  *client.Client
+	job     *client.Job   // the one that goes on after the crash
+	jobs    []arcp.JobID  // in the order they were started
+	resumed chan struct{} // capacity 1: the session goes on
+
+	mu   sync.Mutex
+	url  string             // of the server: another after the crash
+	conn transport.Conn     // the client's
+	ends map[arcp.JobID]int // terminal messages that came
 }
 
 type demoStep struct {
@@ -91,47 +103,94 @@ type demoStep struct {
 
 func (d *demonstration) steps() []demoStep {
 	return []demoStep{
-		{"Start a runtime that keeps its data on disk, and open a session over a WebSocket.", d.start},
+		{"Start a runtime that keeps its data on disk, and open a session over a WebSocket.", d.begin},
 		{"Run a tool: demo.echo returns its arguments.", d.echo},
 		{"Follow a job: demo.progress reports each of its steps as an event.", d.progress},
-		{"Start a longer job.", d.long},
+		{"Ask for an approval. Who asks cannot give it; a person in another session can.", d.approve},
+		{"Follow another one, and cut the connection in the middle of it.", d.cut},
+		{"Start a job that keeps a checkpoint of each step: demo.count.", d.long},
 		{"Kill the runtime with SIGKILL in the middle of it: no warning, no time to save anything.", d.crash},
-		{"Start it again on the same data.", d.start},
-		{"List the jobs: those that were finished still have their results.", d.list},
-		{"Look at the job that was running: it has exactly one outcome, and the client may try again.", d.interrupted},
+		{"Start it again on the same data. The client is trying to connect all the while.", d.restart},
+		{"Go on reading the job's events, as if nothing had happened.", d.finish},
+		{"List the jobs: each has exactly one outcome.", d.list},
 		{"Stop the runtime in order.", d.stop},
 	}
 }
 
-func (d *demonstration) start(ctx context.Context) (string, error) {
-	var err error
-	d.server, err = startChild(ctx, childOptions{
-		args: []string{"--demo", "--data", d.data, "--log-level", "warn", "--log-format", "console"},
-		env:  []string{"ARCP_TOKEN=demo=" + d.token.Reveal()},
-	})
-	if err != nil {
+func (d *demonstration) begin(ctx context.Context) (string, error) {
+	if err := d.start(ctx); err != nil {
 		return "", err
 	}
 	t := &target{url: d.server.url, token: d.token.Reveal()}
-	if d.client, err = t.dial(ctx, d.counter()); err != nil {
-		return "", err
+	opts := t.options()
+	opts.OnEvent = d.count
+	opts.Reconnect = client.Reconnect{MaxDelay: time.Second / 2, OnChange: d.changed}
+	c, err := client.ConnectFunc(ctx, d.dial, opts)
+	if err != nil {
+		return "", t.explain(err)
 	}
-	s := d.client.Session()
+	d.client = c
+	s := c.Session()
 	return fmt.Sprintf("session accepted by %s, fingerprint %.15s…", s.Runtime.Kind, s.Runtime.Fingerprint), nil
 }
 
-// counter counts the terminal messages of the interrupted job in a session
-// after the restart; before it there is nothing to count.
-func (d *demonstration) counter() func(*arcp.Envelope) bool {
-	if len(d.jobs) < 3 {
-		return nil
+func (d *demonstration) start(ctx context.Context) error {
+	server, err := startChild(ctx, childOptions{
+		args: []string{"--demo", "--data", d.data, "--log-level", "warn", "--log-format", "console"},
+		env:  []string{"ARCP_TOKEN=demo=" + d.token.Reveal()},
+	})
+	d.server = server
+	if err == nil {
+		d.mu.Lock()
+		d.url = server.url
+		d.mu.Unlock()
 	}
-	id := d.jobs[2]
-	return func(env *arcp.Envelope) bool {
-		if env.JobID == id && env.Type.Terminal() {
-			d.ends.Add(1)
+	return err
+}
+
+// dial connects to the server of the moment.
+func (d *demonstration) dial(ctx context.Context) (transport.Conn, error) {
+	d.mu.Lock()
+	url := d.url
+	d.mu.Unlock()
+	conn, err := transport.Dial(ctx, url, transport.DialOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", client.ErrUnreachable, err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.conn = conn
+	return conn, nil
+}
+
+func (d *demonstration) changed(ch client.Change) {
+	if ch.State == client.Resumed {
+		select {
+		case d.resumed <- struct{}{}:
+		default: // nobody looked at the last time
 		}
-		return false
+	}
+}
+
+// count counts the terminal messages of each job.
+func (d *demonstration) count(env *arcp.Envelope) bool {
+	if env.Type.Terminal() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.ends[env.JobID]++
+	}
+	return false
+}
+
+// awaitResumed waits until the session goes on over another connection.
+func (d *demonstration) awaitResumed(ctx context.Context) error {
+	select {
+	case <-d.resumed:
+		return nil
+	case <-d.client.Done():
+		return d.client.Err()
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
@@ -160,25 +219,28 @@ func (d *demonstration) progress(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	events, err := d.show(ctx, job, demoSteps)
+	seqs, err := d.show(ctx, job, math.Inf(1))
 	if err != nil {
 		return "", err
 	}
 	result, err := job.Wait(ctx)
-	return fmt.Sprintf("completed after %d events: %s", events, result.Value), err
+	return fmt.Sprintf("completed after %d events: %s", len(seqs), result.Value), err
 }
 
-// show draws a job's progress until its step last, or its end, and returns how
-// many events it had.
-func (d *demonstration) show(ctx context.Context, job *client.Job, last float64) (events int, err error) {
+// show draws a job's progress until its step last, or its end, and returns the
+// numbers of the events it had.
+func (d *demonstration) show(ctx context.Context, job *client.Job, last float64) (seqs []uint64, err error) {
 	out := d.app.stdout
 	bar := &progressBar{w: out}
 	var line string
 	for env, err := range job.Events(ctx) {
 		if err != nil {
-			return events, err
+			bar.clear()
+			return seqs, err
 		}
-		events++
+		if env.EventSeq > 0 {
+			seqs = append(seqs, env.EventSeq)
+		}
 		if env.Type != arcp.JobProgress {
 			continue
 		}
@@ -187,51 +249,111 @@ func (d *demonstration) show(ctx context.Context, job *client.Job, last float64)
 		if redraws(out) {
 			bar.show(p)
 		}
-		if p.Current >= last && last != demoSteps {
+		if p.Current >= last {
 			break
 		}
 	}
 	bar.clear()
 	fmt.Fprintf(out, "   %s\n", line)
-	return events, nil
+	return seqs, nil
 }
 
-func (d *demonstration) long(ctx context.Context) (string, error) {
-	job, err := d.invoke(ctx, "demo.progress", fmt.Sprintf(`{"steps":%d,"interval_ms":%d}`, longSteps, longInterval))
+// cut breaks the connection of the client in the middle of a job.
+func (d *demonstration) cut(ctx context.Context) (string, error) {
+	job, err := d.invoke(ctx, "demo.progress", fmt.Sprintf(`{"steps":%d,"interval_ms":%d}`, cutSteps, cutInterval))
 	if err != nil {
 		return "", err
 	}
-	if _, err := d.show(ctx, job, longEnough); err != nil {
+	before, err := d.show(ctx, job, cutAt)
+	if err != nil {
 		return "", err
 	}
-	return "running", nil
+	d.mu.Lock()
+	err = d.conn.Abort()
+	d.mu.Unlock()
+	if err != nil {
+		return "", err
+	}
+	after, err := d.show(ctx, job, math.Inf(1))
+	if err == nil {
+		err = d.awaitResumed(ctx)
+	}
+	if err != nil {
+		return "", err
+	}
+	seqs := append(before, after...)
+	for i, seq := range seqs {
+		if seq != seqs[0]+uint64(i) {
+			return "", fmt.Errorf("event %d follows event %d", seq, seqs[0]+uint64(i)-1)
+		}
+	}
+	_, err = job.Wait(ctx)
+	return fmt.Sprintf("connection cut, resumed, no event missing (event_seq %d to %d)", seqs[0], seqs[len(seqs)-1]), err
+}
+
+func (d *demonstration) long(ctx context.Context) (_ string, err error) {
+	d.job, err = d.invoke(ctx, "demo.count", fmt.Sprintf(`{"to":%d,"interval_ms":%d}`, longSteps, longInterval))
+	if err == nil {
+		_, err = d.show(ctx, d.job, crashAt)
+	}
+	return "running", err
 }
 
 func (d *demonstration) crash(context.Context) (string, error) {
-	err := d.server.kill()
-	<-d.client.Done()
-	d.client.Abort()
-	return "the process is gone, and with it the connection", err
+	return "the process is gone, and with it the connection", d.server.kill()
+}
+
+func (d *demonstration) restart(ctx context.Context) (string, error) {
+	if err := d.start(ctx); err != nil {
+		return "", err
+	}
+	return "the client resumed its session", d.awaitResumed(ctx)
+}
+
+// finish reads the job that was interrupted to its end.
+func (d *demonstration) finish(ctx context.Context) (string, error) {
+	if _, err := d.show(ctx, d.job, math.Inf(1)); err != nil {
+		return "", err
+	}
+	result, err := d.job.Wait(ctx)
+	if err != nil {
+		return "", err
+	}
+	var counted struct {
+		Count       int `json:"count"`
+		ResumedFrom int `json:"resumed_from"`
+	}
+	if err := arcp.Unmarshal(result.Value, &counted); err != nil {
+		return "", fmt.Errorf("read the result of demo.count: %w", err)
+	}
+	info, err := d.info(ctx, d.job.ID())
+	if err != nil {
+		return "", err
+	}
+	if counted.Count != longSteps || counted.ResumedFrom == 0 || info.Attempt != 2 {
+		return "", fmt.Errorf("the job returned %s in attempt %d: want it to go on from a checkpoint in attempt 2", result.Value, info.Attempt)
+	}
+	return fmt.Sprintf("attempt %d went on from the checkpoint at %d and counted to %d", info.Attempt, counted.ResumedFrom, counted.Count), nil
 }
 
 func (d *demonstration) list(ctx context.Context) (string, error) {
 	w := tabwriter.NewWriter(d.app.stdout, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(w, "   TOOL\tSTATUS\tOUTCOME")
-	for i, id := range d.jobs {
-		j, err := d.job(ctx, id)
+	for _, id := range d.jobs {
+		j, err := d.info(ctx, id)
 		if err != nil {
 			return "", err
 		}
-		fmt.Fprintf(w, "   %s\t%s\t%s\n", j.Agent, j.Status, j.short())
-		if i < 2 && j.Status != string(arcp.StateCompleted) {
-			return "", fmt.Errorf("job %s is %s, want it completed as before the crash", id, j.Status)
+		fmt.Fprintf(w, "   %s\t%s\t%s\n", j.Agent, j.Status, short(&j))
+		if j.Status != arcp.StateCompleted || d.endsOf(id) != 1 {
+			return "", fmt.Errorf("job %s is %s and has %d outcomes, want it completed once", id, j.Status, d.endsOf(id))
 		}
 	}
 	page, err := d.client.ListJobs(ctx, nil, 0, "")
 	if err != nil {
 		return "", errors.Join(err, w.Flush())
 	}
-	return fmt.Sprintf("%d jobs, none lost", len(d.jobs)), errors.Join(w.Flush(), d.listed(page))
+	return fmt.Sprintf("%d jobs, none lost, none run twice", len(d.jobs)), errors.Join(w.Flush(), d.listed(page))
 }
 
 // listed checks that the list has the jobs.
@@ -248,42 +370,19 @@ func (d *demonstration) listed(page arcp.SessionJobsPayload) error {
 	return nil
 }
 
-func (d *demonstration) job(ctx context.Context, id arcp.JobID) (jobInfo, error) {
-	var j jobInfo
+func (d *demonstration) endsOf(id arcp.JobID) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.ends[id]
+}
+
+func (d *demonstration) info(ctx context.Context, id arcp.JobID) (arcp.JobView, error) {
+	var j arcp.JobView
 	raw, err := getJob(ctx, d.client, id)
 	if err == nil {
 		err = arcp.Unmarshal(raw, &j)
 	}
 	return j, err
-}
-
-// interrupted reads the events of the interrupted job again, from the first.
-func (d *demonstration) interrupted(ctx context.Context) (string, error) {
-	job, err := d.client.Subscribe(ctx, d.jobs[2], nil, true)
-	if err != nil {
-		return "", err
-	}
-	kept := 0
-	for env, err := range job.Events(ctx) {
-		if err != nil {
-			return "", err
-		}
-		if env.Type == arcp.JobProgress {
-			kept++
-		}
-	}
-	_, err = job.Wait(ctx)
-	failure, ok := errors.AsType[*client.JobError](err)
-	if !ok {
-		return "", fmt.Errorf("the interrupted job ended with %v, want it failed", err)
-	}
-	if _, err := d.client.ListJobs(ctx, nil, 1, ""); err != nil { // what was to come has come
-		return "", err
-	}
-	if n := d.ends.Load(); n != 1 || failure.Code != arcp.CodeAborted || kept < longEnough {
-		return "", fmt.Errorf("the interrupted job has %d outcomes, the last %s, and %d of its events: want one, ABORTED, and all", n, failure.Code, kept)
-	}
-	return fmt.Sprintf("failed: %s, retryable: %t; every event that was seen before the crash is still there", failure.Code, failure.Retryable), nil
 }
 
 func (d *demonstration) stop(context.Context) (string, error) {
@@ -317,14 +416,14 @@ func (d *demonstration) tidy(keep bool) error {
 }
 
 // short is an outcome in a table.
-func (j *jobInfo) short() string {
+func short(j *arcp.JobView) string {
 	switch {
-	case j.Outcome == nil:
+	case len(j.Outcome) == 0:
 		return ""
-	case j.Status == string(arcp.StateCompleted):
-		return string(j.Outcome.Value)
+	case j.Status == arcp.StateCompleted:
+		return string(outcomeAs[arcp.JobCompletedPayload](j).Value)
 	}
-	return string(j.Outcome.Code)
+	return string(outcomeAs[arcp.ErrorPayload](j).Code)
 }
 
 const green = "32"

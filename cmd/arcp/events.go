@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"encoding/base64"
 	"fmt"
 	"io"
@@ -12,10 +14,13 @@ import (
 // eventPrinter shows the events of a job as they come, and gathers a result
 // that comes in pieces. One goroutine uses it.
 type eventPrinter struct {
-	w      io.Writer
-	json   bool // envelopes as they are
-	all    bool // also what says no more than that the job goes on
-	bar    *progressBar
+	w    io.Writer
+	json bool // envelopes as they are
+	all  bool // also what says no more than that the job goes on
+	bar  *progressBar
+
+	console *console // asks what the job asks; nil: it is said how to answer
+
 	result []byte // gathered from job.result_chunk
 	bad    error  // a piece that could not be read
 }
@@ -26,6 +31,15 @@ func (a *app) newEventPrinter(all bool) *eventPrinter {
 		p.bar = &progressBar{w: a.stderr}
 	}
 	return p
+}
+
+// show shows one event, and asks what it asks.
+func (p *eventPrinter) show(ctx context.Context, env *arcp.Envelope) {
+	if p.console == nil {
+		p.event(env)
+		return
+	}
+	p.console.event(ctx, env, func() { p.event(env) })
 }
 
 // event shows one event. A silent printer (w is nil) only gathers.
@@ -51,13 +65,34 @@ func (p *eventPrinter) line(env *arcp.Envelope) {
 	}
 	p.bar.clear()
 	if p.all {
-		text = fmt.Sprintf("%4d  %s", env.EventSeq, text)
+		text = fmt.Sprintf("%4d  %s", eventNumber(env), text)
 	}
 	fmt.Fprintln(p.w, text)
+	if how := howToAnswer(env); how != "" && p.console == nil {
+		fmt.Fprintln(p.w, label("", "answer it with", how))
+	}
+}
+
+// eventNumber is an event's number in the session that submitted its job.
+func eventNumber(env *arcp.Envelope) uint64 {
+	var ext struct {
+		Origin struct {
+			EventSeq uint64 `json:"event_seq"`
+		} `json:"arcpx.arcp.origin.v1"`
+	}
+	if len(env.Extensions) > 0 && arcp.Unmarshal(env.Extensions, &ext) == nil && ext.Origin.EventSeq > 0 {
+		return ext.Origin.EventSeq
+	}
+	return env.EventSeq
 }
 
 // done leaves the terminal as it was.
-func (p *eventPrinter) done() { p.bar.clear() }
+func (p *eventPrinter) done() {
+	if p.console != nil {
+		p.console.stop()
+	}
+	p.bar.clear()
+}
 
 func (p *eventPrinter) gather(env *arcp.Envelope) {
 	c, err := arcp.DecodePayload[arcp.JobResultChunkPayload](env)
@@ -87,7 +122,8 @@ func describe(env *arcp.Envelope) (line string, detail bool) {
 	case arcp.JobStarted:
 		return label("started", payload[arcp.JobStartedPayload](env).Description), true
 	case arcp.JobHeartbeat:
-		return label("heartbeat", payload[arcp.JobHeartbeatPayload](env).Sequence), true
+		p := payload[arcp.JobHeartbeatPayload](env)
+		return label("heartbeat", p.Sequence, p.State), true
 	case arcp.JobProgress:
 		return label("progress", progressText(payload[arcp.JobProgressPayload](env))), false
 	case arcp.JobCheckpoint:
@@ -99,13 +135,65 @@ func describe(env *arcp.Envelope) (line string, detail bool) {
 		p := payload[arcp.LogPayload](env)
 		return label(p.Level, p.Message, compact(p.Attributes)), false
 	case arcp.Metric:
-		p := payload[arcp.MetricPayload](env)
-		return label("metric", p.Name, p.Value, p.Unit, compact(p.Dims)), false
+		return describeMetric(payload[arcp.MetricPayload](env)), false
 	case arcp.EventEmit:
 		p := payload[arcp.EventEmitPayload](env)
+		if p.Name == arcp.EventApprovalRequested {
+			a := approvalOf(p.Data)
+			return label("approval", a.Action+"?", "an approver decides:", "arcp approvals approve", a.ApprovalID), false
+		}
 		return label("event", p.Name, compact(p.Data)), false
 	}
+	return describeQuestion(env)
+}
+
+// describeMetric tells what is left of a budget in words.
+func describeMetric(p arcp.MetricPayload) string {
+	if p.Name == "cost.budget.remaining" {
+		return label("budget", p.Value, p.Unit, "left")
+	}
+	return label("metric", p.Name, p.Value, p.Unit, compact(p.Dims))
+}
+
+func approvalOf(data arcp.Raw) (a arcp.ApprovalRequested) {
+	_ = arcp.Unmarshal(data, &a) // it is shown as far as it is understood
+	return a
+}
+
+// describeQuestion is an event about what people decide.
+func describeQuestion(env *arcp.Envelope) (line string, detail bool) {
+	switch env.Type {
+	case arcp.PermissionRequest:
+		p := payload[arcp.PermissionRequestPayload](env)
+		return label("permission", wanted(&p).String()+"?", p.Reason), false
+	case arcp.HumanInputRequest:
+		return label("input", payload[arcp.HumanInputRequestPayload](env).Prompt), false
+	case arcp.HumanChoiceRequest:
+		p := payload[arcp.HumanChoiceRequestPayload](env)
+		return label("choice", p.Prompt, "["+optionNames(p.Options)+"]", compact(p.Details)), false
+	case arcp.HumanInputCancelled:
+		p := payload[arcp.HumanInputCancelledPayload](env)
+		return label("withdrawn", cmp.Or(p.Message, p.Reason, string(p.Code))), false
+	case arcp.LeaseGranted:
+		p := payload[arcp.LeaseGrantedPayload](env)
+		return label("lease", p.LeaseID, "granted until", clock(p.ExpiresAt)+":", p.Permission, "on", p.Resource, "to", p.Operation), false
+	case arcp.LeaseExtended:
+		p := payload[arcp.LeaseExtendedPayload](env)
+		return label("lease", p.LeaseID, "extended until", clock(p.ExpiresAt)), false
+	case arcp.LeaseRevoked:
+		p := payload[arcp.LeaseRevokedPayload](env)
+		return label("lease", p.LeaseID, "revoked", p.Reason), false
+	}
 	return describeEnd(env)
+}
+
+// wanted is the permission that is asked for.
+func wanted(p *arcp.PermissionRequestPayload) *arcp.PermissionTerm {
+	w := &arcp.PermissionTerm{Permission: p.Permission, Resource: p.Resource, Operation: p.Operation}
+	if p.RequestedLeaseSeconds != nil {
+		w.Seconds = *p.RequestedLeaseSeconds
+	}
+	return w
 }
 
 func describeEnd(env *arcp.Envelope) (line string, detail bool) {

@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/client"
@@ -12,6 +14,7 @@ import (
 
 func TestDescribe(t *testing.T) {
 	total, percent := 4.0, 12.4
+	day := time.Date(2030, 1, 2, 15, 4, 5, 0, time.Local)
 	for _, c := range []struct {
 		event   arcp.Type
 		payload any
@@ -23,6 +26,16 @@ func TestDescribe(t *testing.T) {
 		{arcp.JobProgress, arcp.JobProgressPayload{Current: 1, Percent: &percent}, "progress   1 12%"},
 		{arcp.Log, arcp.LogPayload{Level: "warn", Message: "a\nb\x1b[31m\u009b", Attributes: arcp.Raw(`{ "k" : 1 }`)}, `warn       a b[31m {"k":1}`},
 		{arcp.Metric, arcp.MetricPayload{Name: "cost.demo", Value: "1.50", Unit: "USD"}, "metric     cost.demo 1.50 USD"},
+		{arcp.Metric, arcp.MetricPayload{Name: "cost.budget.remaining", Value: "4.50", Unit: "USD"}, "budget     4.50 USD left"},
+		{arcp.PermissionRequest, arcp.PermissionRequestPayload{Permission: "p", Resource: "r", Operation: "o", RequestedLeaseSeconds: new(uint64(90)), Reason: "so"}, "permission p on r to o for 1m30s? so"},
+		{arcp.HumanInputRequest, arcp.HumanInputRequestPayload{Prompt: "Branch?"}, "input      Branch?"},
+		{arcp.HumanChoiceRequest, arcp.HumanChoiceRequestPayload{Prompt: "Go?", Options: []arcp.Option{{ID: "y", Label: "Yes"}, {ID: "n"}}, Details: arcp.Raw(`{"a":1}`)}, `choice     Go? [y (Yes), n] {"a":1}`},
+		{arcp.HumanInputCancelled, arcp.HumanInputCancelledPayload{Code: arcp.CodeCancelled, Reason: "answered"}, "withdrawn  answered"},
+		{arcp.HumanInputCancelled, arcp.HumanInputCancelledPayload{Code: arcp.CodeDeadlineExceeded}, "withdrawn  DEADLINE_EXCEEDED"},
+		{arcp.LeaseGranted, arcp.LeaseGrantedPayload{LeaseID: "lease_1", Permission: "p", Resource: "r", Operation: "o", ExpiresAt: day}, "lease      lease_1 granted until 2030-01-02 15:04:05: p on r to o"},
+		{arcp.LeaseExtended, arcp.LeaseExtendedPayload{LeaseID: "lease_1", ExpiresAt: day}, "lease      lease_1 extended until 2030-01-02 15:04:05"},
+		{arcp.LeaseRevoked, arcp.LeaseRevokedPayload{LeaseID: "lease_1", Reason: "enough"}, "lease      lease_1 revoked enough"},
+		{arcp.JobHeartbeat, arcp.JobHeartbeatPayload{Sequence: 3, State: "blocked"}, "heartbeat  3 blocked"},
 		{arcp.EventEmit, arcp.EventEmitPayload{Name: "found", Data: arcp.Raw(`{}`)}, "event      found"},
 		{arcp.JobResultChunk, arcp.JobResultChunkPayload{ResultID: "res_1", ChunkSeq: 3}, "result     part 3 of res_1"},
 		{arcp.JobFailed, arcp.ErrorPayload{Code: arcp.CodeAborted, Message: "gone"}, "failed     ABORTED gone"},
@@ -117,6 +130,9 @@ func TestExitCodeOf(t *testing.T) {
 		{&client.CancelRefused{Reason: "permission_denied"}, exitDenied},
 		{&client.CancelRefused{Reason: "not_found"}, exitFailed},
 		{client.ErrConnectionLost, exitUnreachable},
+		{client.ErrSessionLost, exitUnreachable},
+		{fmt.Errorf("%w: %w", client.ErrSessionLost, remote(arcp.CodeResumeWindowExpired)), exitUnreachable},
+		{fmt.Errorf("%w: %w", client.ErrSessionLost, remote(arcp.CodeUnauthenticated)), exitAuth},
 		{errInterrupted, exitInterrupted},
 		{usagef("x"), exitUsage},
 	} {
@@ -138,5 +154,25 @@ func TestTail(t *testing.T) {
 	}
 	if got := l.String(); len(got) > tailSize || !strings.HasSuffix(got, "xend") {
 		t.Errorf("tail has %d bytes and ends %q, want at most %d and the end", len(got), got[max(0, len(got)-8):], tailSize)
+	}
+}
+
+// A failure says what happened, not which message said so; a lost position says
+// where to go on.
+func TestReadable(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{&client.RemoteError{Type: "job.failed", Code: "INTERNAL", RawCode: "INTERNAL", Message: "the tool\npanicked"}, "INTERNAL: the tool panicked"},
+		{fmt.Errorf("tool.invoke: %w", &client.RemoteError{Type: "nack", Code: "NOT_FOUND", RawCode: "NOT_FOUND"}), "NOT_FOUND"},
+		{fmt.Errorf("read x: %w", &client.RemoteError{Type: "nack", Code: "NOT_FOUND", RawCode: "NOT_FOUND"}), "read x: NOT_FOUND"},
+		{&client.RemoteError{Type: "nack", Code: arcp.CodeDataLoss, RawCode: "DATA_LOSS", Message: "gone", Details: arcp.Raw(`{"oldest_message_id":"msg_7"}`)},
+			"DATA_LOSS: gone; the oldest one that is kept is msg_7"},
+		{errors.New("tool.invoke: here"), "tool.invoke: here"},
+	} {
+		if got := readable(c.err); got != c.want {
+			t.Errorf("%v: %q, want %q", c.err, got, c.want)
+		}
 	}
 }

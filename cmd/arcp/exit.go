@@ -78,6 +78,9 @@ func codeOf(err error) int {
 		return exitCancelled
 	}
 	if e, ok := errors.AsType[*client.RemoteError](err); ok {
+		if errors.Is(err, client.ErrSessionLost) && e.Code != arcp.CodeUnauthenticated {
+			return exitUnreachable
+		}
 		return codeOfRemote(e)
 	}
 	if e, ok := errors.AsType[*client.CancelRefused](err); ok && e.Reason == "permission_denied" {
@@ -86,7 +89,7 @@ func codeOf(err error) int {
 	switch {
 	case errors.Is(err, errInterrupted), errors.Is(err, context.Canceled):
 		return exitInterrupted
-	case errors.Is(err, client.ErrUnreachable), errors.Is(err, client.ErrConnectionLost):
+	case errors.Is(err, client.ErrUnreachable), errors.Is(err, client.ErrConnectionLost), errors.Is(err, client.ErrSessionLost):
 		return exitUnreachable
 	case errors.Is(err, context.DeadlineExceeded):
 		return exitTimeout
@@ -117,12 +120,39 @@ func (a *app) report(err error) {
 	if e, ok := errors.AsType[*exitError](err); err == nil || ok && e.err == nil {
 		return
 	}
-	text := strings.Join(strings.Fields(err.Error()), " ")
+	text := readable(err)
 	if a.json {
 		fmt.Fprintf(a.stderr, "%s\n", errorJSON(err, text))
 		return
 	}
 	fmt.Fprintf(a.stderr, "arcp: %s\n", text)
+}
+
+// readable is an error's text on one line, without the names of the messages that
+// brought it: they mean nothing to who did not send them.
+func readable(err error) string {
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	e, ok := errors.AsType[*client.RemoteError](err)
+	if !ok {
+		return text
+	}
+	text = strings.Replace(text, string(e.Type)+": "+e.RawCode, e.RawCode, 1)
+	if asked, rest, ok := strings.Cut(text, ": "); ok && arcp.Lookup(arcp.Type(asked)) != nil {
+		text = rest
+	}
+	if id := oldestKept(e); id != "" {
+		text += "; the oldest one that is kept is " + id
+	}
+	return text
+}
+
+// oldestKept is details.oldest_message_id of a position that is not kept any more.
+func oldestKept(e *client.RemoteError) string {
+	var d arcp.LostDetails
+	if e.Code != arcp.CodeDataLoss || len(e.Details) == 0 || arcp.Unmarshal(e.Details, &d) != nil {
+		return ""
+	}
+	return string(d.OldestMessageID)
 }
 
 // errorJSON is a failure as one line of JSON.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -23,9 +24,11 @@ const timeoutGrace = 5 * time.Second
 
 // invocation is what `arcp invoke` was asked for.
 type invocation struct {
-	follow, detach bool
-	key            string
-	timeout        time.Duration
+	follow, detach, noInput bool
+	key                     string
+	timeout                 time.Duration
+	lease, expires          string
+	budget                  []string
 }
 
 func newInvoke(a *app) *cobra.Command {
@@ -35,14 +38,21 @@ func newInvoke(a *app) *cobra.Command {
 		Short: "Submit a job and wait for its result",
 		Long: "Submits a job and waits for its end. The events of the job go to standard error as\n" +
 			"they come, its result to standard output as JSON. SIGINT cancels the job; a second\n" +
-			"one leaves it running.",
+			"one leaves it running.\n\n" +
+			"What the job asks people is shown with the command that answers it. With --follow on a\n" +
+			"terminal it is asked there.",
 		Example: "  arcp invoke demo.echo '{\"hello\":\"world\"}'\n" +
-			"  arcp invoke demo.progress '{\"steps\":10,\"interval_ms\":200}' --follow",
+			"  arcp invoke demo.progress '{\"steps\":10,\"interval_ms\":200}' --follow\n" +
+			"  arcp invoke demo.spend '{\"currency\":\"USD\",\"amount\":\"0.10\",\"times\":3}' --budget USD:5.00 --lease '{\"tool.call\":[\"*\"]}'",
 		Args: someArgs(1, 2),
 	}
 	t := addTarget(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&in.follow, "follow", false, "show every event of the job with its number")
+	f.BoolVar(&in.noInput, "no-input", false, "never ask here what the job asks people")
+	f.StringVar(&in.lease, "lease", "", "what the job may do, as JSON or `@FILE`; default what your principal may")
+	f.StringArrayVar(&in.budget, "budget", nil, "what the job may spend, for example `USD:5.00`; may be repeated")
+	f.StringVar(&in.expires, "expires", "", "when its lease ends: a duration such as 10m, or a time such as 2030-01-02T15:04:05Z")
 	f.BoolVar(&in.detach, "detach", false, "print the job's id and leave it running")
 	f.StringVar(&in.key, "idempotency-key", "", "the same key with the same request is the same job")
 	f.DurationVar(&in.timeout, "timeout", 0, "how long the job may run, for example 90s; then it fails with TIMEOUT")
@@ -72,13 +82,52 @@ func (in invocation) request(a *app, args []string) (client.InvokeRequest, error
 		}
 	}
 	req.Arguments = raw
-	return req, nil
+	return req, in.authority(a, &req.Options)
+}
+
+// authority is what the job may do and spend.
+func (in invocation) authority(a *app, o *arcp.SubmitOptions) (err error) {
+	o.CostBudget = in.budget
+	if in.lease != "" {
+		if in.lease == "-" {
+			return usagef("--lease: give JSON or @FILE")
+		}
+		if o.LeaseRequest, err = a.value(in.lease, "--lease", `give for example '{"fs.read":["/srv/**"]}' or @file`); err != nil {
+			return err
+		}
+	}
+	if in.expires == "" {
+		return nil
+	}
+	at, err := moment(in.expires, time.Now())
+	if err != nil {
+		return usagef("--expires %s: %w", in.expires, err)
+	}
+	o.LeaseConstraints = &arcp.LeaseConstraints{ExpiresAt: at}
+	return nil
+}
+
+// moment is a time, or one that comes after a duration.
+func moment(text string, now time.Time) (time.Time, error) {
+	if d, err := time.ParseDuration(text); err == nil && d > 0 {
+		return now.Add(d).UTC(), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return at, errors.New("give a duration such as 10m, or a time such as 2030-01-02T15:04:05Z")
+	}
+	return at, nil
 }
 
 // argument is JSON itself, @ and the name of a file with it, or - for standard
 // input.
 func (a *app) argument(arg string) (arcp.Raw, error) {
-	raw, where, err := []byte(arg), "the arguments", error(nil)
+	return a.value(arg, "the arguments", `give for example '{"hello":"world"}', @file or -`)
+}
+
+// value is argument for what is called where; hint says what to give instead.
+func (a *app) value(arg, where, hint string) (arcp.Raw, error) {
+	raw, err := []byte(arg), error(nil)
 	if name, ok := strings.CutPrefix(arg, "@"); ok {
 		where = name
 		raw, err = os.ReadFile(name)
@@ -91,7 +140,7 @@ func (a *app) argument(arg string) (arcp.Raw, error) {
 	}
 	v := arcp.Raw(raw)
 	if !v.IsValid() {
-		return nil, usagef(`%s: not JSON; give for example '{"hello":"world"}', @file or -`, where)
+		return nil, usagef("%s: not JSON; %s", where, hint)
 	}
 	return v, nil
 }
@@ -100,10 +149,11 @@ func (a *app) invoke(ctx context.Context, t *target, req client.InvokeRequest, i
 	if err := t.resolve(a); err != nil {
 		return err
 	}
+	t.person = !in.detach
 	var run running
 	ctx, stop := run.interruptible(ctx, a)
 	defer stop()
-	c, err := t.dial(ctx, nil)
+	c, err := t.connect(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -120,7 +170,11 @@ func (a *app) invoke(ctx context.Context, t *target, req client.InvokeRequest, i
 		ctx, stop = context.WithTimeout(ctx, in.timeout+timeoutGrace)
 		defer stop()
 	}
-	return a.see(ctx, job, a.newEventPrinter(in.follow))
+	p := a.newEventPrinter(in.follow)
+	if a.person && in.follow && !a.json && !in.noInput {
+		p.console = a.newConsole(c)
+	}
+	return a.see(ctx, job, p)
 }
 
 // running is a submitted job that signals act on.
@@ -180,11 +234,14 @@ func (a *app) see(ctx context.Context, job *client.Job, p *eventPrinter) error {
 			failure = err
 			break
 		}
-		p.event(&env)
+		p.show(ctx, &env)
 	}
 	p.done()
-	if failure != nil && ctx.Err() != nil {
-		return a.leave(ctx, job)
+	switch {
+	case failure != nil && ctx.Err() != nil:
+		return leave(context.Cause(ctx), job)
+	case errors.Is(failure, client.ErrSessionLost):
+		return leave(failure, job)
 	}
 	result, err := job.Wait(ctx)
 	switch {
@@ -199,9 +256,8 @@ func (a *app) see(ctx context.Context, job *client.Job, p *eventPrinter) error {
 }
 
 // leave says that a job goes on without us.
-func (a *app) leave(ctx context.Context, job *client.Job) error {
-	cause := context.Cause(ctx)
-	return fmt.Errorf("%w; %s goes on: `arcp jobs watch %s` shows it", cause, job.ID(), job.ID())
+func leave(why error, job *client.Job) error {
+	return fmt.Errorf("%w; %s goes on: `arcp jobs watch %s` shows it", why, job.ID(), job.ID())
 }
 
 // printResult writes the result of a job as JSON.

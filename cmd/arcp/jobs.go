@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,104 +15,48 @@ import (
 )
 
 func newJobs(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "jobs", Short: "List, follow and cancel jobs", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
-	cmd.AddCommand(newJobsList(a), newJobsShow(a), newJobsWatch(a), newJobsWait(a), newJobsCancel(a))
+	cmd := &cobra.Command{Use: "jobs", Short: "List, follow, interrupt and cancel jobs", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	cmd.AddCommand(newJobsList(a), newJobsShow(a), newJobsWatch(a), newJobsWait(a), newJobsCancel(a), newJobsInterrupt(a))
 	return cmd
-}
-
-// listing is what `arcp jobs ls` was asked for.
-type listing struct {
-	status        []string
-	agent, cursor string
-	limit         uint32
-	all           bool
 }
 
 func newJobsList(a *app) *cobra.Command {
-	var l listing
-	cmd := &cobra.Command{Use: "ls", Short: "List your jobs, oldest first", Args: noArgs}
-	t := addTarget(cmd)
-	f := cmd.Flags()
-	f.StringSliceVar(&l.status, "status", nil, "only jobs in these states, for example running,failed")
-	f.StringVar(&l.agent, "agent", "", "only jobs of this tool: name or name@version")
-	f.Uint32Var(&l.limit, "limit", 100, "how many to list, at most 1000")
-	f.StringVar(&l.cursor, "cursor", "", "go on where the list before ended")
-	f.BoolVar(&l.all, "all", false, "list all of them")
-	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, _ []string) error {
-		page, err := l.fetch(ctx, c)
-		if err != nil {
-			return err
-		}
-		return a.printJobs(page)
+	filter := new(arcp.JobFilter)
+	cmd := newList(a, list[arcp.JobEntry]{
+		short: "List your jobs, oldest first",
+		fetch: func(ctx context.Context, c *client.Client, q *query) (arcp.Page[arcp.JobEntry], error) {
+			p, err := c.ListJobs(ctx, filter, q.limit, q.cursor)
+			next := ""
+			if p.NextCursor != nil {
+				next = *p.NextCursor
+			}
+			return arcp.Page[arcp.JobEntry]{Items: p.Jobs, NextCursor: next}, err
+		},
+		document: func(p arcp.Page[arcp.JobEntry]) any {
+			answer := struct {
+				Jobs       []arcp.JobEntry `json:"jobs"`
+				NextCursor *string         `json:"next_cursor"`
+			}{Jobs: p.Items}
+			if p.NextCursor != "" {
+				answer.NextCursor = &p.NextCursor
+			}
+			return answer
+		},
+		columns: []column[arcp.JobEntry]{
+			{"JOB", func(j *arcp.JobEntry) any { return j.JobID }},
+			{"TOOL", func(j *arcp.JobEntry) any { return j.Agent }},
+			{"STATUS", func(j *arcp.JobEntry) any { return j.Status }},
+			{"CREATED", func(j *arcp.JobEntry) any { return clock(j.CreatedAt) }},
+		},
 	})
+	f := cmd.Flags()
+	f.StringSliceVar(&filter.Status, "status", nil, "only jobs in these states, for example running,failed")
+	f.StringVar(&filter.Agent, "agent", "", "only jobs of this tool: name or name@version")
 	return cmd
-}
-
-func (l *listing) fetch(ctx context.Context, c *client.Client) (arcp.SessionJobsPayload, error) {
-	filter := &arcp.JobFilter{Status: l.status, Agent: l.agent}
-	if !l.all {
-		if l.limit == 0 {
-			return arcp.SessionJobsPayload{}, usagef("--limit 0: give 1 to 1000, or --all")
-		}
-		return c.ListJobs(ctx, filter, l.limit, l.cursor)
-	}
-	var page arcp.SessionJobsPayload
-	for j, err := range c.ListAllJobs(ctx, filter) {
-		if err != nil {
-			return page, err
-		}
-		page.Jobs = append(page.Jobs, j)
-	}
-	return page, nil
-}
-
-func (a *app) printJobs(page arcp.SessionJobsPayload) error {
-	if a.json {
-		return a.printJSON(struct {
-			Jobs       []arcp.JobEntry `json:"jobs"`
-			NextCursor *string         `json:"next_cursor"`
-		}{append([]arcp.JobEntry{}, page.Jobs...), page.NextCursor})
-	}
-	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "JOB\tTOOL\tSTATUS\tCREATED")
-	for _, j := range page.Jobs {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", j.JobID, oneLine(j.Agent), j.Status, clock(j.CreatedAt))
-	}
-	if page.NextCursor != nil {
-		fmt.Fprintln(a.stderr, "there are more: --all lists them, --cursor", *page.NextCursor, "goes on")
-	}
-	return w.Flush()
 }
 
 // clock is a moment as people here read it.
 func clock(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
-
-// jobInfo is the answer of the tool jobs.get.
-type jobInfo struct {
-	JobID        arcp.JobID     `json:"job_id"`
-	Agent        string         `json:"agent"`
-	Status       string         `json:"status"`
-	CreatedAt    time.Time      `json:"created_at"`
-	EndedAt      time.Time      `json:"ended_at,omitzero"`
-	Attempt      int            `json:"attempt,omitzero"`
-	SessionID    arcp.SessionID `json:"session_id,omitzero"`
-	TraceID      string         `json:"trace_id,omitzero"`
-	LastEventSeq uint64         `json:"last_event_seq"`
-	Outcome      *jobOutcome    `json:"outcome,omitzero"`
-}
-
-// jobOutcome is the payload of the message that ended a job: the members of
-// job.completed, job.failed or job.cancelled.
-type jobOutcome struct {
-	Value      arcp.Raw  `json:"value,omitzero"`
-	ResultID   string    `json:"result_id,omitzero"`
-	ResultSize uint64    `json:"result_size,omitzero"`
-	Code       arcp.Code `json:"code,omitzero"`
-	Message    string    `json:"message,omitzero"`
-	Retryable  bool      `json:"retryable,omitzero"`
-	Details    arcp.Raw  `json:"details,omitzero"`
-	Reason     string    `json:"reason,omitzero"`
-}
 
 func newJobsShow(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "show JOB", Short: "Show a job and its outcome", Args: someArgs(1, 1)}
@@ -135,22 +78,37 @@ func newJobsShow(a *app) *cobra.Command {
 // getJob asks the runtime's tool about a job; a runtime without it has at least
 // its list.
 func getJob(ctx context.Context, c *client.Client, id arcp.JobID) (arcp.Raw, error) {
-	job, err := c.Invoke(ctx, client.InvokeRequest{
-		Tool:          "jobs.get",
-		Arguments:     map[string]arcp.JobID{"job_id": id},
-		DiscardEvents: true,
-	})
+	raw, err := callTool(ctx, c, "jobs.get", map[string]arcp.JobID{"job_id": id})
 	if refusal, ok := errors.AsType[*client.RemoteError](err); ok && refusal.Code == arcp.CodeAgentNotAvailable {
 		return findJob(ctx, c, id)
 	}
+	return raw, err
+}
+
+// callTool runs one of the runtime's own tools. A failure is about what was asked
+// for, not about the asking: it is the tool's.
+func callTool(ctx context.Context, c *client.Client, name string, args any) (arcp.Raw, error) {
+	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: name, Arguments: args, DiscardEvents: true})
 	if err != nil {
 		return nil, err
 	}
 	result, err := job.Wait(ctx)
-	if err, ok := errors.AsType[*client.JobError](err); ok {
-		return nil, err.RemoteError // the failure is about the job asked for, not about the asking
+	if failure, ok := errors.AsType[*client.JobError](err); ok {
+		return nil, failure.RemoteError
 	}
 	return result.Value, err
+}
+
+// ask runs one of the runtime's own tools and reads its result.
+func ask[T any](ctx context.Context, c *client.Client, tool string, args any) (got T, err error) {
+	raw, err := callTool(ctx, c, tool, args)
+	if err != nil {
+		return got, err
+	}
+	if err := arcp.Unmarshal(raw, &got); err != nil {
+		return got, fmt.Errorf("read the answer of %s: %w", tool, err)
+	}
+	return got, nil
 }
 
 func findJob(ctx context.Context, c *client.Client, id arcp.JobID) (arcp.Raw, error) {
@@ -166,59 +124,69 @@ func findJob(ctx context.Context, c *client.Client, id arcp.JobID) (arcp.Raw, er
 }
 
 func (a *app) printJob(raw arcp.Raw) error {
-	var j jobInfo
+	var j arcp.JobView
 	if err := arcp.Unmarshal(raw, &j); err != nil {
 		return fmt.Errorf("read the job: %w", err)
 	}
-	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
-	row := func(name string, value any) {
-		if text := oneLine(fmt.Sprint(value)); text != "" {
-			fmt.Fprintf(w, "%s\t%s\n", name, text)
+	return facts(a.stdout, func(fact func(string, any)) {
+		fact("job", j.JobID)
+		fact("tool", j.Agent)
+		fact("status", j.Status)
+		fact("created", clock(j.CreatedAt))
+		if !j.EndedAt.IsZero() {
+			fact("ended", fmt.Sprintf("%s, after %s", clock(j.EndedAt), j.EndedAt.Sub(j.CreatedAt).Round(time.Millisecond)))
 		}
-	}
-	row("job", j.JobID)
-	row("tool", j.Agent)
-	row("status", j.Status)
-	row("created", clock(j.CreatedAt))
-	if !j.EndedAt.IsZero() {
-		row("ended", fmt.Sprintf("%s, after %s", clock(j.EndedAt), j.EndedAt.Sub(j.CreatedAt).Round(time.Millisecond)))
-	}
-	if j.Attempt > 1 {
-		row("attempt", j.Attempt)
-	}
-	row("session", j.SessionID)
-	row("trace", j.TraceID)
-	row("last event", j.LastEventSeq)
-	j.outcome(row)
-	return w.Flush()
+		if j.Attempt > 1 {
+			fact("attempt", j.Attempt)
+		}
+		fact("session", j.SessionID)
+		fact("trace", j.TraceID)
+		fact("last event", j.LastEventSeq)
+		outcomeFacts(&j, fact)
+	})
 }
 
-func (j *jobInfo) outcome(row func(name string, value any)) {
-	o := j.Outcome
+// outcomeFacts tells what a job has ended with, as far as it is understood.
+func outcomeFacts(j *arcp.JobView, fact func(name string, value any)) {
 	switch {
-	case o == nil:
-	case j.Status == string(arcp.StateFailed):
-		row("error", fmt.Sprintf("%s: %s", o.Code, o.Message))
-		row("retryable", o.Retryable)
-		row("details", compact(o.Details))
-	case j.Status == string(arcp.StateCancelled):
-		row("reason", strings.Join(strings.Fields(string(o.Code)+" "+o.Reason), " "))
-	case o.ResultID != "":
-		row("result", fmt.Sprintf("%d bytes in parts; `arcp jobs wait %s` prints them", o.ResultSize, j.JobID))
+	case len(j.Outcome) == 0:
+	case j.Status == arcp.StateFailed:
+		e := outcomeAs[arcp.ErrorPayload](j)
+		fact("error", fmt.Sprintf("%s: %s", e.Code, e.Message))
+		fact("retryable", e.Retryable)
+		fact("details", compact(e.Details))
+	case j.Status == arcp.StateCancelled:
+		c := outcomeAs[arcp.JobCancelledPayload](j)
+		fact("reason", strings.Join(strings.Fields(string(c.Code)+" "+c.Reason), " "))
 	default:
-		row("result", string(o.Value))
+		c := outcomeAs[arcp.JobCompletedPayload](j)
+		if c.ResultID == "" || c.ResultSize == nil {
+			fact("result", string(c.Value))
+			return
+		}
+		fact("result", fmt.Sprintf("%d bytes in parts; `arcp jobs wait %s` prints them", *c.ResultSize, j.JobID))
 	}
+}
+
+// outcomeAs decodes what it can of an outcome: it is shown as far as it is understood.
+func outcomeAs[T any](j *arcp.JobView) (p T) {
+	_ = arcp.Unmarshal(j.Outcome, &p) // the zero value says what can be said
+	return p
 }
 
 func newJobsWatch(a *app) *cobra.Command {
+	var from uint64
 	cmd := &cobra.Command{
 		Use:   "watch JOB",
 		Short: "Show a job's events, past and to come, and its result",
-		Args:  someArgs(1, 1),
+		Long: "Shows a job's events, past and to come, with the numbers they have in the session\n" +
+			"that submitted the job, and its result. A connection that is lost is made again.",
+		Args: someArgs(1, 1),
 	}
 	t := addTarget(cmd)
-	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
-		return a.watch(ctx, c, arcp.JobID(args[0]), a.newEventPrinter(true))
+	cmd.Flags().Uint64Var(&from, "from", 0, "only the events after this number")
+	cmd.RunE = a.lasting(t, func(ctx context.Context, c *client.Client, args []string) error {
+		return a.watch(ctx, c, arcp.JobID(args[0]), from, a.newEventPrinter(true))
 	})
 	return cmd
 }
@@ -228,19 +196,24 @@ func newJobsWait(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "wait JOB", Short: "Wait for a job and print its result", Args: someArgs(1, 1)}
 	t := addTarget(cmd)
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait; the job goes on after")
-	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
+	cmd.RunE = a.lasting(t, func(ctx context.Context, c *client.Client, args []string) error {
 		if timeout > 0 {
 			var stop context.CancelFunc
 			ctx, stop = context.WithTimeout(ctx, timeout)
 			defer stop()
 		}
-		return a.watch(ctx, c, arcp.JobID(args[0]), new(eventPrinter))
+		return a.watch(ctx, c, arcp.JobID(args[0]), 0, new(eventPrinter))
 	})
 	return cmd
 }
 
-func (a *app) watch(ctx context.Context, c *client.Client, id arcp.JobID, p *eventPrinter) error {
-	job, err := c.Subscribe(ctx, id, nil, true)
+// watch follows a job from the event after a number, or from its first with 0.
+func (a *app) watch(ctx context.Context, c *client.Client, id arcp.JobID, from uint64, p *eventPrinter) error {
+	var after *uint64
+	if from > 0 {
+		after = &from
+	}
+	job, err := c.Subscribe(ctx, id, after, true)
 	if err != nil {
 		return err
 	}
@@ -259,7 +232,11 @@ func newJobsCancel(a *app) *cobra.Command {
 			if err := c.Cancel(ctx, arcp.JobID(id), reason, deadline); err != nil {
 				return err
 			}
-			if err := a.printCancelled(arcp.JobID(id)); err != nil {
+			err := a.say(struct {
+				JobID    string `json:"job_id"`
+				Accepted bool   `json:"accepted"`
+			}{id, true}, id, "will be cancelled")
+			if err != nil {
 				return err
 			}
 		}
@@ -268,13 +245,35 @@ func newJobsCancel(a *app) *cobra.Command {
 	return cmd
 }
 
-func (a *app) printCancelled(id arcp.JobID) error {
-	if a.json {
-		return a.printJSON(struct {
-			JobID    arcp.JobID `json:"job_id"`
-			Accepted bool       `json:"accepted"`
-		}{id, true})
+func newJobsInterrupt(a *app) *cobra.Command {
+	var prompt string
+	cmd := &cobra.Command{
+		Use:   "interrupt JOB",
+		Short: "Have a job stop and ask whether it shall go on",
+		Long: "Has a job stop where it can and ask whether it shall go on, if its tool can be\n" +
+			"interrupted. It waits an hour for an answer, {\"action\":\"continue\"} or\n" +
+			"{\"action\":\"cancel\"}, with \"guidance\" for the tool if there is any.",
+		Example: "  arcp jobs interrupt job_01J… --prompt 'is this the right branch?'\n" +
+			"  arcp input answer approval-01J… '{\"action\":\"continue\",\"guidance\":\"take main\"}'",
+		Args: someArgs(1, 1),
 	}
-	_, err := fmt.Fprintln(a.stdout, id, "will be cancelled")
-	return err
+	t := addTarget(cmd)
+	cmd.Flags().StringVar(&prompt, "prompt", "", "what is asked")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if prompt == "" {
+			return usagef("--prompt: say what is asked")
+		}
+		return nil
+	}
+	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
+		id := arcp.JobID(args[0])
+		if err := c.Interrupt(ctx, id, prompt); err != nil {
+			return err
+		}
+		return a.say(struct {
+			JobID       arcp.JobID `json:"job_id"`
+			Interrupted bool       `json:"interrupted"`
+		}{id, true}, id, "is interrupted; `arcp input ls` shows what it asks")
+	})
+	return cmd
 }

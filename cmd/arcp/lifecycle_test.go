@@ -81,11 +81,18 @@ func TestReload(t *testing.T) {
 		until(t, "log: "+logged, func() bool { return strings.Contains(p.errs.String(), logged) })
 	}
 	want("the first token", "first", exitOK)
-	reload("token: [alice=second]\ndemo: true\nmax-jobs: 1\nmax-frame: 1MiB\n", `"settings":["token","max-jobs"]`)
+	waiting := start(t, nil, "invoke", "demo.sleep", `{"ms":600000}`, "--url", p.url, "--token", "first")
+	until(t, "the job runs", func() bool {
+		return len(jobIDs(cli(t, "jobs", "ls", "--status", "running", "--url", p.url, "--token", "first").stdout)) == 1
+	})
+	reload("token: [alice=second]\ndemo: true\nmax-jobs: 2\nmax-frame: 1MiB\n", `"settings":["token","max-jobs"]`)
+	if code := waiting.wait(); code != exitAuth || !strings.Contains(waiting.errs.String(), "the token of the session is not known any more") {
+		t.Errorf("exit code of a client whose token is gone = %d, want %d; log:\n%s", code, exitAuth, waiting.errs)
+	}
 	want("the first token after the reload", "first", exitAuth)
 	want("the second token", "second", exitOK)
 	wantOutcome(t, "one job", cli(t, "invoke", "demo.sleep", `{"ms":600000}`, "--detach", "--url", p.url, "--token", "second"), exitOK, "", "")
-	wantOutcome(t, "a second one, over the new limit", cli(t, "invoke", "demo.echo", "--url", p.url, "--token", "second"), exitFailed, "", "limit of 1 jobs reached")
+	wantOutcome(t, "a second one, over the new limit", cli(t, "invoke", "demo.echo", "--url", p.url, "--token", "second"), exitFailed, "", "limit of 2 jobs reached")
 	if !strings.Contains(p.errs.String(), `"settings":["max-frame"]`) {
 		t.Errorf("log = %s, want it to say that max-frame needs a restart", p.errs)
 	}
@@ -144,7 +151,7 @@ func TestRestart(t *testing.T) {
 	args := []string{"--data", data, "--demo", "--token", "alice=secret"}
 	p := serve(t, args...)
 	wantOutcome(t, "a job", p.cli("invoke", "demo.echo", `{"a":1}`), exitOK, `{"a":1}`, "")
-	running := p.detach("demo.sleep", `{"ms":3600000}`)
+	running := p.detach("demo.emit", `{"count":1,"bytes":1,"delay_ms":3600000}`) // it must not run twice
 	p.untilRunning(1)
 	identity := readFile(t, filepath.Join(data, identityFile))
 
@@ -329,10 +336,47 @@ func TestDemo(t *testing.T) {
 	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
-	golden(t, "demo.txt", demoFingerprint.ReplaceAllString(<-p.first+p.out.String(), "sha256:01234567…"))
+	out := demoFingerprint.ReplaceAllString(<-p.first+p.out.String(), "sha256:01234567…")
+	out = demoCheckpoint.ReplaceAllString(out, "${1}N")
+	golden(t, "demo.txt", out)
 }
 
-var demoFingerprint = regexp.MustCompile(`sha256:[0-9a-f]{8}…`)
+var (
+	demoFingerprint = regexp.MustCompile(`sha256:[0-9a-f]{8}…`)
+	demoCheckpoint  = regexp.MustCompile(`(checkpoint at |"resumed_from":)[1-9]\d*`) // the last one before the crash
+)
+
+// A client that waits for a job survives the runtime, which goes on with the job.
+func TestRestartIsSurvived(t *testing.T) {
+	t.Parallel()
+	address := freeAddress(t)
+	args := []string{"serve", "--listen", address, "--admin", "127.0.0.1:0", "--demo", "--token", "alice=secret", "--data", filepath.Join(t.TempDir(), "data")}
+	p := listening(start(t, nil, args...))
+	invoked := make(chan outcome, 1)
+	go func() { invoked <- p.cli("invoke", "demo.count", `{"to":100,"interval_ms":20}`, "--follow") }()
+	p.untilRunning(1)
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-p.exited
+	listening(start(t, nil, args...))
+	o := <-invoked
+	wantOutcome(t, "invoke", o, exitOK, `"count":100`, "connection lost, resuming")
+	if n := strings.Count(o.stderr, "  completed"); n != 1 {
+		t.Errorf("%d outcomes, want one:\n%s", n, o.stderr)
+	}
+}
+
+// freeAddress is a loopback address that nobody listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
 
 // A failure ends the demonstration with the runtime's own words.
 func TestDemoFails(t *testing.T) {
@@ -379,8 +423,8 @@ func TestBench(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &report); err != nil {
 		t.Fatalf("report = %s: %v", text, err)
 	}
-	if len(report.Rows) != 7 {
-		t.Errorf("%d rows, want 7", len(report.Rows))
+	if len(report.Rows) != 8 {
+		t.Errorf("%d rows, want 8", len(report.Rows))
 	}
 	for _, r := range report.Rows {
 		if r.Error != "" || r.Mode != "durable" {

@@ -4,12 +4,14 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"syscall"
 	"time"
 
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
+	"github.com/arcpd/arcpd/runtime/store"
 )
 
 // Bounds of an HTTP request before it becomes a WebSocket.
@@ -22,7 +24,9 @@ const (
 
 // openListener binds an address; a busy one is told from a wrong one.
 func openListener(ctx context.Context, v *settings.Values, name, addr string) (net.Listener, error) {
-	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	// No TCP keep-alive: connections are pinged, and four system calls are a part
+	// of what a handshake costs.
+	ln, err := (&net.ListenConfig{KeepAlive: -1}).Listen(ctx, "tcp", addr)
 	switch {
 	case err == nil:
 		return ln, nil
@@ -73,8 +77,36 @@ func (s *server) adminHandler() http.Handler {
 	addHealth(mux, s.probes(), true)
 	addMetrics(mux, s.registry)
 	addDebug(mux)
+	addBackup(mux, s.backupKey, s.backup)
 	if isLoopback(s.ends.admin) {
 		return onlyKnownHosts(s.values.List("allow-host"), mux)
 	}
 	return mux
+}
+
+// errStarting refuses what needs a runtime.
+var errStarting = errors.New("the runtime is starting")
+
+// backupKey is what a backup asks for. What keeps nothing has nothing to copy.
+func (s *server) backupKey() (*backupKey, error) {
+	switch {
+	case s.rt.Load() == nil:
+		return nil, errStarting
+	case s.key == nil:
+		return nil, fmt.Errorf("backup: %w", store.ErrUnsupported)
+	}
+	return s.key, nil
+}
+
+// backup copies the data of the running server, as long as it is not stopping:
+// that would have to wait for the copy.
+func (s *server) backup(ctx context.Context, dir string) error {
+	rt := s.rt.Load()
+	if rt == nil {
+		return errStarting
+	}
+	if err := rt.Ready(); err != nil {
+		return err
+	}
+	return backupData(ctx, rt.Store(), s.values.Text("data"), dir)
 }

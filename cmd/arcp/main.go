@@ -10,21 +10,49 @@ import (
 	"context"
 	"io"
 	"os"
+	"sync"
+
+	toolexec "github.com/arcpd/arcpd/runtime/tool/exec"
 )
 
 func main() {
+	toolexec.Hook()
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
 // run is the whole command: it parses args, does what they say and returns the
 // exit code.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, environ: os.Environ()}
+	a := &app{stdin: stdin, stdout: stdout, stderr: shared(stderr), environ: os.Environ(), person: isTerminal(stdin) && isTerminal(stderr)}
+	return a.run(ctx, args)
+}
+
+// run is run for an app that there is.
+func (a *app) run(ctx context.Context, args []string) int {
 	root := newRoot(a)
 	root.SetArgs(append([]string{}, args...)) // nil would mean those of the process
 	err := root.ExecuteContext(ctx)
 	a.report(err)
 	return exitCode(err)
+}
+
+// shared makes a writer fit for several goroutines at once, as files are.
+func shared(w io.Writer) io.Writer {
+	if _, file := w.(*os.File); file {
+		return w
+	}
+	return &sharedWriter{w: w}
+}
+
+type sharedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (s *sharedWriter) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.w.Write(p)
 }
 
 // app is what every command has to do with: the streams and the environment.
@@ -33,4 +61,5 @@ type app struct {
 	stdout, stderr io.Writer
 	environ        []string
 	json           bool // -o json, for how failures are reported
+	person         bool // somebody reads standard error and can type
 }

@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	toolexec "github.com/arcpd/arcpd/runtime/tool/exec"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -27,6 +29,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 const beArcp = "TEST_BE_ARCP"
 
 func TestMain(m *testing.M) {
+	toolexec.Hook()
 	if os.Getenv(beArcp) != "" {
 		os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
@@ -80,6 +83,57 @@ func cliWith(t *testing.T, stdin string, args ...string) outcome {
 	var stdout, stderr bytes.Buffer
 	code := run(ctx, args, strings.NewReader(stdin), &stdout, &stderr)
 	return outcome{code, stdout.String(), stderr.String()}
+}
+
+// typist is somebody at a terminal, in front of a command of this process.
+type typist struct {
+	t     *testing.T
+	keys  *io.PipeWriter
+	shown *tail
+	done  chan int // the exit code
+	out   bytes.Buffer
+}
+
+// atTerminal runs a command as on a terminal. It has ended when the test ends.
+func atTerminal(t *testing.T, args ...string) *typist {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	stdin, keys := io.Pipe()
+	p := &typist{t: t, keys: keys, shown: new(tail), done: make(chan int, 1)}
+	a := &app{stdin: stdin, stdout: &p.out, stderr: p.shown, environ: os.Environ(), person: true}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.done <- a.run(ctx, args)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		_ = stdin.Close() // who still reads it ends
+		<-ended
+	})
+	return p
+}
+
+// sees waits for a text on the terminal.
+func (p *typist) sees(text string) {
+	p.t.Helper()
+	until(p.t, "the terminal shows "+text+":\n"+p.shown.String(), func() bool { return strings.Contains(p.shown.String(), text) })
+}
+
+// types types a line; it returns when it is read.
+func (p *typist) types(line string) {
+	p.t.Helper()
+	if _, err := io.WriteString(p.keys, line+"\n"); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// leaves waits for the end.
+func (p *typist) leaves(code int, stdout string) {
+	p.t.Helper()
+	if got := <-p.done; got != code || p.out.String() != stdout {
+		p.t.Errorf("exit code %d and %q on stdout, want %d and %q; the terminal:\n%s", got, p.out.String(), code, stdout, p.shown)
+	}
 }
 
 // process is arcp in a process of its own.
@@ -281,7 +335,7 @@ var volatile = []struct {
 	what *regexp.Regexp
 	with string
 }{
-	{regexp.MustCompile(`(job|sess|msg)_[0-9A-Z]{26}`), "${1}_ID"},
+	{regexp.MustCompile(`(job_|sess_|msg_|approval-|lease_)[0-9A-Z]{26}`), "${1}ID"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+Z)?`), "TIME"},
 	{regexp.MustCompile(`\b[0-9a-f]{32}\b`), "TRACE"},
 	{regexp.MustCompile(`"span_id":"[0-9a-f]{16}"`), `"span_id":"SPAN"`},

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	goruntime "runtime"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -59,7 +61,11 @@ type server struct {
 	auth     *auth.Set
 	cert     *certificate // nil: no TLS
 	registry *prometheus.Registry
+	sources  sources
 	rt       atomic.Pointer[runtime.Runtime] // nil until it is ready
+
+	forget func() error // removes what is not kept; set with rt
+	key    *backupKey   // nil: nothing is kept; set with rt
 
 	main, admin   net.Listener            // nil: not open
 	unix          *transport.UnixListener // nil: not open
@@ -75,15 +81,60 @@ func (a *app) serve(ctx context.Context, load func() (*settings.Values, error), 
 	signals, stop := notify()
 	defer stop()
 	s := &server{app: a, load: load, failed: make(chan error, 4), stdioFinished: make(chan struct{})}
-	if err := s.start(ctx); err != nil {
+	starting, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	started := make(chan error, 1)
+	go func() { started <- s.start(starting) }()
+	reload, err := await(started, signals, cancel)
+	switch {
+	case errors.Is(err, errSecondSignal):
+		return err // s is still the other goroutine's
+	case err != nil:
 		s.closeListeners()
+		s.sources.close()
+		if errors.Is(err, errStopped) {
+			return nil
+		}
 		return err
+	case context.Cause(starting) == errStopped: // it was ready by then
+		return s.stop(signals)
 	}
-	s.announce()
-	if banner != nil {
+	if reload {
+		s.reload()
+	}
+	if banner != nil { // first: what it leaves for clients is there when they are told where to connect
 		banner(s)
 	}
+	s.announce()
 	return s.run(ctx, signals)
+}
+
+// Why a start is given up.
+var (
+	errStopped      = errors.New("stopped by a signal")
+	errSecondSignal = errors.New("stopped by a second signal, while it started")
+)
+
+// await waits for the end of a start, which takes long where a program is slow to
+// offer its tools. A signal to stop ends it; one to reload is for afterwards.
+func await(started <-chan error, signals <-chan os.Signal, cancel context.CancelCauseFunc) (reload bool, err error) {
+	stopping := false
+	for {
+		select {
+		case err := <-started:
+			return reload, err
+		case sig := <-signals:
+			switch {
+			case sig == syscall.SIGHUP:
+				reload = true
+			case stopping:
+				return false, errSecondSignal
+			default:
+				stopping = true
+				cancel(errStopped)
+			}
+		}
+	}
 }
 
 // start does everything that can fail, the harmless things first.
@@ -186,20 +237,44 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 			return nil, failf("register tools: %w", err)
 		}
 	}
+	var err error
+	if s.sources, err = openSources(s.values, s.log, s.registry); err != nil {
+		return nil, err
+	}
+	// Before the runtime: what it recovers looks for its tools.
+	if err := s.sources.start(ctx, tools, s.log); err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil { // nothing has been opened yet
+		return nil, context.Cause(ctx)
+	}
 	st, print, err := openData(s.values.Text("data"), s.log)
 	if err != nil {
 		return nil, err
 	}
-	if s.values.Text("data") != memory {
+	if dir := s.values.Text("data"); dir != memory {
 		keepProcs()
+		if s.key, err = newBackupKey(dir); err != nil {
+			return nil, failf("make a key for backups: %w", errors.Join(err, st.Close()))
+		}
 	}
 	ballast = make([]byte, ballastSize)
 	goruntime.KeepAlive(ballast)
 	cfg := s.runtimeConfig()
-	cfg.Store, cfg.Auth, cfg.Tools, cfg.Fingerprint = st, s.auth, tools, print
+	cfg.Store, cfg.Auth, cfg.Tools, cfg.Fingerprint, cfg.Refresh = st, s.auth, tools, print, s.sources.refresh
+	if dir := s.values.Text("data"); dir != memory && cfg.MinFree > 0 {
+		space := diskSpace{dir, uint64(cfg.MinFree), s.log}
+		cfg.FreeSpace, cfg.OnFull = space.free, space.full
+	}
+	if cfg.Provisioners, cfg.Sealer, err = openProvisioners(s.values); err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	if cfg.ResourceDir, s.forget, err = openResources(s.values.Text("data")); err != nil {
+		return nil, failf("make the directory of leased resources: %w", errors.Join(err, st.Close()))
+	}
 	rt, err := runtime.New(ctx, cfg)
 	if err != nil {
-		return nil, failf("start the runtime: %w", errors.Join(err, st.Close()))
+		return nil, failf("start the runtime: %w", errors.Join(err, st.Close(), s.forget()))
 	}
 	return rt, nil
 }
@@ -234,7 +309,17 @@ func (s *server) runtimeConfig() runtime.Config {
 		Heartbeat:      off(v.Duration("heartbeat")),
 		HeartbeatBlock: v.Text("heartbeat-recovery") == "block",
 		MaxFrame:       off(v.Size("max-frame")),
+		AckWindow:      off(v.Number("ack-window")),
+		ReplayEvents:   off(v.Number("replay-events")),
+		ReplayBytes:    off(v.Size("replay-bytes")),
+		BacklogBytes:   off(v.Size("backlog-bytes")),
+		Retention:      off(v.Duration("retention")),
+		MaxDisk:        off(v.Size("max-disk")),
+		MinFree:        off(v.Size("min-free")),
 		Limits:         limits(v),
+
+		RequireModelLease: v.On("require-model-lease"),
+		PreemptExpired:    v.On("preempt-expired"),
 	}
 }
 
@@ -277,8 +362,9 @@ func (s *server) serveAdmin() {
 
 func (s *server) serveMain() {
 	if s.main != nil {
-		s.mainSrv = s.httpServer(s.mainHandler(s.upgrader().Handler(s.serveConn)), 0)
-		go s.watch("listener", func() error { return s.mainSrv.Serve(s.secured(s.main)) })
+		up := s.upgrader()
+		s.mainSrv = s.httpServer(s.mainHandler(up.Handler(s.serveConn)), 0)
+		go s.watch("listener", func() error { return s.mainSrv.Serve(s.secured(up)) })
 	}
 	if s.unix != nil {
 		go s.watch("unix socket", s.serveUnix)
@@ -314,11 +400,16 @@ func (s *server) serveConn(conn transport.Conn) {
 	s.log.Debug().Str("transport", info.Kind).Str("remote", info.RemoteAddr).AnErr("reason", err).Msg("connection ended")
 }
 
-func (s *server) secured(ln net.Listener) net.Listener {
-	if s.cert == nil {
-		return ln
+// secured is the main listener. Handshakes that come without TLS, and not by way of a
+// proxy, which says whom it speaks for, are answered on it directly.
+func (s *server) secured(up *transport.Upgrader) net.Listener {
+	switch {
+	case s.cert != nil:
+		return tlsListener(s.main, s.cert)
+	case s.values.On("behind-proxy"):
+		return s.main
 	}
-	return tlsListener(ln, s.cert)
+	return up.Direct(s.main, s.values.Text("path"), s.serveConn)
 }
 
 // announce prints the line that tells a program where to connect. With --stdio

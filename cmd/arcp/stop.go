@@ -12,6 +12,9 @@ import (
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 )
 
+// adminGrace is how long answers of the admin listener may take at the end.
+const adminGrace = time.Second
+
 // notify delivers the signals a server acts on.
 func notify() (signals <-chan os.Signal, stop func()) {
 	c := make(chan os.Signal, 8)
@@ -70,12 +73,18 @@ func (s *server) drain() error {
 	ctx, cancel := context.WithTimeout(context.Background(), max(s.values.Duration("drain"), time.Millisecond))
 	defer cancel()
 	err := s.rt.Load().Shutdown(ctx)
+	s.sources.close()
+	err = errors.Join(err, s.forget())
 	if s.mainSrv != nil {
 		_ = s.mainSrv.Close() // nothing is left on it
 	}
 	s.closeListeners()
 	if s.adminSrv != nil {
-		_ = s.adminSrv.Close() // a scrape in progress may fail
+		// A backup that the store's end has interrupted clears up what it has made.
+		ctx, cancel := context.WithTimeout(context.Background(), adminGrace)
+		defer cancel()
+		_ = s.adminSrv.Shutdown(ctx) // what takes longer is given up
+		_ = s.adminSrv.Close()       //
 	}
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return failf("stop the runtime: %w", err)
@@ -99,6 +108,7 @@ func (s *server) reload() {
 	setLogLevel(s.values)
 	if rt := s.rt.Load(); rt != nil {
 		rt.SetLimits(limits(s.values))
+		rt.Reauthenticate()
 	}
 	s.log.Info().Strs("settings", reloaded).Msg("reloaded")
 }

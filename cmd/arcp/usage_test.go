@@ -24,7 +24,7 @@ func TestUsage(t *testing.T) {
 	}{
 		{"unknown command", []string{"serv"}, `unknown command "serv"; did you mean arcp serve?`},
 		{"unknown subcommand", []string{"jobs", "lst"}, `unknown command "lst"; did you mean arcp jobs ls?`},
-		{"no subcommand", []string{"jobs"}, "arcp jobs needs a command: cancel, ls, show, wait, watch"},
+		{"no subcommand", []string{"jobs"}, "arcp jobs needs a command: cancel, interrupt, ls, show, wait, watch"},
 		{"unknown flag", []string{"serve", "--tokn", "x"}, "unknown flag --tokn; did you mean --token?"},
 		{"unknown short flag", []string{"serve", "-z"}, "`arcp serve --help` lists the flags"},
 		{"too few arguments", []string{"invoke"}, "use it as `arcp invoke TOOL [JSON|@FILE|-] [flags]`"},
@@ -68,6 +68,7 @@ func TestServeRefuses(t *testing.T) {
 		{"no certificate", []string{"--tls-cert", "/nonexistent", "--tls-key", key, "--token", "a=b"}, "/nonexistent"},
 		{"no auth file", []string{"--auth-file", "/nonexistent"}, "auth file /nonexistent"},
 		{"bad auth file", []string{"--auth-file", write(t, filepath.Join(dir, "auth.yaml"), "principal: []\n")}, "auth.yaml"},
+		{"bad lease", []string{"--auth-file", write(t, filepath.Join(dir, "lease.yaml"), "principals: [{name: alice, lease: {cost.budget: 5}}]\n")}, "lease.yaml: line 1: principals[0].lease: of alice: "},
 		{"later", []string{"--store", "postgres", "--token", "a=b"}, "--store postgres is not supported by this version"},
 		{"bad value", []string{"--drain", "x", "--token", "a=b"}, `--drain: "x" is not a duration`},
 		{"no config", []string{"--config", "/nonexistent"}, "configuration file /nonexistent: no such file"},
@@ -131,14 +132,14 @@ func TestNoHome(t *testing.T) {
 
 func TestConfigPrint(t *testing.T) {
 	t.Setenv("ARCP_RATE", "60")
-	o := cli(t, "config", "print", "--token", "alice=secret", "--drain", "5s")
+	o := cli(t, "config", "print", "--token", "alice=hush-hush", "--drain", "5s")
 	wantOutcome(t, "a flag", o, exitOK, "drain: 5s", "")
 	wantOutcome(t, "its source", o, exitOK, "# flag --drain", "")
 	wantOutcome(t, "a variable", o, exitOK, "rate: 60", "")
 	wantOutcome(t, "a masked secret", o, exitOK, `token: ["alice=[redacted]"]`, "")
-	o = cli(t, "config", "print", "-o", "json", "--token", "alice=secret")
+	o = cli(t, "config", "print", "-o", "json", "--token", "alice=hush-hush")
 	wantOutcome(t, "JSON", o, exitOK, `"rate": {"value": 60, "source": "environment ARCP_RATE"}`, "")
-	if strings.Contains(o.stdout, "secret") {
+	if strings.Contains(o.stdout, "hush-hush") {
 		t.Errorf("a secret is printed: %s", o.stdout)
 	}
 	t.Setenv("ARCP_RAT", "60")

@@ -86,6 +86,15 @@ func (a *app) setOutput(format string) error {
 	return nil
 }
 
+// say prints what a command has done: as JSON, or as the words of a sentence.
+func (a *app) say(v any, words ...any) error {
+	if a.json {
+		return a.printJSON(v)
+	}
+	_, err := fmt.Fprintln(a.stdout, words...)
+	return err
+}
+
 func (a *app) printJSON(v any) error {
 	line, err := arcp.Marshal(v)
 	if err != nil {

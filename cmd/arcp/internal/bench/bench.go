@@ -14,6 +14,7 @@
 //     another for each job.completed. Counted are completed jobs.
 //   - events: each session runs one demo.emit without pause, with messages of
 //     64 bytes, and acknowledges each 128th event. Counted are log events.
+//   - acks: the same with an acknowledgement of each event.
 //   - fan-out, burst: one session runs demo.emit, the others subscribed to that
 //     job before it began. Deliveries to subscribers by the time from the first
 //     of them to the last. Every subscriber must get every event.
@@ -93,6 +94,7 @@ type row struct {
 var rows = []row{
 	{"jobs", "echo jobs/s, 64 sessions", "jobs/s", false, map[string]float64{Memory: 50_000, Durable: 20_000}, (*run).jobs},
 	{"events", "events/s, 16 sessions, ack each 128", "events/s", false, map[string]float64{Memory: 450_000, Durable: 350_000}, (*run).events},
+	{"acks", "events/s, 16 sessions, ack each event", "events/s", false, map[string]float64{Memory: 360_000, Durable: 280_000}, (*run).acks},
 	{"fanout", "fan-out to 50, burst", "deliveries/s", false, map[string]float64{Memory: 750_000, Durable: 700_000}, (*run).fanout},
 	{"paced", "fan-out to 50, paced 1,000 events/s, p99", "ms", true, map[string]float64{Memory: 5, Durable: 20}, (*run).paced},
 	{"handshakes", "handshakes/s, 32 at once", "handshakes/s", false, map[string]float64{Memory: 12_500, Durable: 8_500}, (*run).handshakes},

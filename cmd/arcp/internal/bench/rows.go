@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/transport"
 )
 
 const (
@@ -109,7 +110,13 @@ func echoLoop(s *session, window int, completed *atomic.Int64) error {
 	}
 }
 
-func (r *run) events() (float64, error) {
+func (r *run) events() (float64, error) { return r.acked(ackEach) }
+
+// acks is events with an acknowledgement of each: what it costs beside events is
+// the price of acknowledging.
+func (r *run) acks() (float64, error) { return r.acked(1) }
+
+func (r *run) acked(each uint64) (float64, error) {
 	if err := r.open(eventSessions); err != nil {
 		return 0, err
 	}
@@ -118,12 +125,13 @@ func (r *run) events() (float64, error) {
 		if err := s.send(emit(endless, 0, 0).next()); err != nil {
 			return err
 		}
-		return readEvents(s, &received)
+		return readEvents(s, each, &received)
 	})
 }
 
-func readEvents(s *session, received *atomic.Int64) error {
-	acks := newAcks(ackEach)
+// readEvents acknowledges what it has read at once with one write.
+func readEvents(s *session, each uint64, received *atomic.Int64) error {
+	acks := newAcks(each)
 	for n := int64(0); ; {
 		frame, err := s.conn.Read()
 		if err != nil {
@@ -140,7 +148,12 @@ func readEvents(s *session, received *atomic.Int64) error {
 			received.Add(publishEach)
 		}
 		if ack := acks.due(seqOf(frame)); ack != nil {
-			if err := s.send(ack); err != nil {
+			if err := s.conn.Write(ack); err != nil {
+				return err
+			}
+		}
+		if !s.conn.(transport.Waiter).Buffered() {
+			if err := s.conn.Flush(); err != nil {
 				return err
 			}
 		}
@@ -163,7 +176,7 @@ func (r *run) subscribe(count, intervalMS int) (followers []*session, err error)
 		return nil, err
 	}
 	id := string(member(frame, jobKey))
-	go func() { _ = readEvents(source, new(atomic.Int64)) }() // until the row ends
+	go func() { _ = readEvents(source, ackEach, new(atomic.Int64)) }() // until the row ends
 	followers = r.sessions[1:]
 	return followers, r.each(followers, func(_ int, s *session) error {
 		if err := s.send(prepare(arcp.JobSubscribe, `{"job_id":"`+id+`","history":true}`).next()); err != nil {

@@ -131,10 +131,6 @@ func (v *Values) resolve(s *Setting, defaults map[string]string, layers []layer)
 
 // acceptable reports whether a setting for later asks for nothing.
 func (s *Setting) acceptable(value any) bool {
-	if s.Kind == Block {
-		list, ok := value.([]any)
-		return value == nil || value == "" || ok && len(list) == 0
-	}
 	return slices.ContainsFunc(s.Accept, func(text string) bool {
 		v, err := s.parse(text)
 		return err == nil && v == value
@@ -201,11 +197,12 @@ func splitList(text string) []string {
 	return list
 }
 
-// foreign reports variables that are not the server's to judge: those of the
-// client commands, and those Kubernetes sets for a service named arcp.
+// foreign reports variables that are not settings: those of the client commands
+// and of programs that were started by a server, and those Kubernetes sets for a
+// service named arcp.
 func foreign(name string) bool {
 	switch name {
-	case ConfigEnv, EnvPrefix + "URL", EnvPrefix + "PORT":
+	case ConfigEnv, EnvPrefix + "URL", EnvPrefix + "PORT", EnvPrefix + "DEPTH", EnvPrefix + "KEEPER", EnvPrefix + "JOB_ID":
 		return true
 	}
 	return strings.HasPrefix(name, EnvPrefix+"SERVICE_") || strings.HasPrefix(name, EnvPrefix+"PORT_")

@@ -1,15 +1,33 @@
 package settings
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/agnivade/levenshtein"
+)
 
 // nearest returns the name of the setting that is most like key, and how many
 // letters apart they are.
 func nearest(key string) (string, int) {
 	key = strings.ToLower(strings.NewReplacer("_", "-", ".", "-").Replace(key))
-	best, distance := "", len(key)+100
+	names := make([]string, len(Table))
 	for i := range Table {
-		if d := edits(key, Table[i].Name); d < distance {
-			best, distance = Table[i].Name, d
+		names[i] = Table[i].Name
+	}
+	return closest(key, names)
+}
+
+// Closest returns the one of names that is most like name.
+func Closest(name string, names []string) string {
+	best, _ := closest(name, names)
+	return best
+}
+
+func closest(name string, names []string) (best string, distance int) {
+	distance = len(name) + 100
+	for _, n := range names {
+		if d := levenshtein.ComputeDistance(name, n); d < distance {
+			best, distance = n, d
 		}
 	}
 	return best, distance
@@ -17,11 +35,9 @@ func nearest(key string) (string, int) {
 
 // Nearest returns the one of names that name was probably meant to be, or "".
 func Nearest(name string, names []string) string {
-	best, distance := "", slip(name)+1
-	for _, n := range names {
-		if d := edits(name, n); d < distance {
-			best, distance = n, d
-		}
+	best, distance := closest(name, names)
+	if distance > slip(name) {
+		return ""
 	}
 	return best
 }
@@ -29,24 +45,3 @@ func Nearest(name string, names []string) string {
 // slip is how many letters off a name may be and still be taken for a typing
 // mistake.
 func slip(name string) int { return min(2, len(name)/3) }
-
-// edits is the Levenshtein distance of a and b.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
-}

@@ -79,6 +79,9 @@ func (v *Values) List(name string) []string { return v.get(name).value.([]string
 // Secrets returns the value of a secret List.
 func (v *Values) Secrets(name string) []auth.Secret { return v.get(name).value.([]auth.Secret) }
 
+// Block returns the value of a Block as it was decoded; nil if there is none.
+func (v *Values) Block(name string) any { return v.get(name).value }
+
 // WithoutEffect lists the settings that were given and that this version only
 // takes because they ask for nothing it does otherwise.
 func (v *Values) WithoutEffect() (names []string) {
@@ -211,6 +214,10 @@ func yamlText(shown any) string {
 			quoted[i] = string(arcp.AppendString(nil, s))
 		}
 		return "[" + strings.Join(quoted, ", ") + "]"
+	case []any: // a block: JSON is YAML
+		if raw, err := arcp.Marshal(shown); err == nil {
+			return string(raw)
+		}
 	}
 	return fmt.Sprint(shown)
 }

@@ -1,0 +1,259 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/client"
+)
+
+func newApprovals(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "approvals", Short: "List and give approvals", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	cmd.AddCommand(newApprovalsList(a), newApprovalsShow(a), newApprovalsApprove(a), newApprovalsDeny(a), newApprovalsWait(a))
+	return cmd
+}
+
+// questionState is the status, and how it was resolved.
+func questionState(q *arcp.QuestionView) string {
+	if q.Resolution == "" {
+		return string(q.Status)
+	}
+	return string(q.Status) + ": " + q.Resolution
+}
+
+// asked is what is asked, in a line.
+func asked(q *arcp.QuestionView) string {
+	if q.Permission == nil {
+		return q.Action
+	}
+	return strings.TrimSuffix(q.Permission.String()+": "+q.Action, ": ")
+}
+
+func newApprovalsList(a *app) *cobra.Command {
+	var allKinds bool
+	cmd := newList(a, list[arcp.QuestionView]{
+		short:   "List approvals",
+		long:    "Lists the approvals you may know of, yours and those of principals you see: of each the\noldest first. `arcp input ls` lists all that you may answer now.",
+		filters: []filter{{name: "status", choices: texts(arcp.QuestionStatuses)}},
+		fetch:   fromTool[arcp.QuestionView]("approval.list"),
+		keep: func(q *arcp.QuestionView) bool {
+			return allKinds || q.Kind == arcp.QuestionGate || q.Kind == arcp.QuestionOwned
+		},
+		columns: []column[arcp.QuestionView]{
+			{"APPROVAL", func(q *arcp.QuestionView) any { return q.ApprovalID }},
+			{"KIND", func(q *arcp.QuestionView) any { return q.Kind }},
+			{"STATUS", func(q *arcp.QuestionView) any { return questionState(q) }},
+			{"PRINCIPAL", func(q *arcp.QuestionView) any { return q.Principal }},
+			{"CREATED", func(q *arcp.QuestionView) any { return clock(q.CreatedAt) }},
+			{"ACTION", func(q *arcp.QuestionView) any { return asked(q) }},
+		},
+	})
+	cmd.Flags().BoolVar(&allKinds, "all-kinds", false, "also other questions: permissions, inputs and choices")
+	return cmd
+}
+
+type approvalArgs struct {
+	ApprovalID string `json:"approval_id"`
+}
+
+func newApprovalsShow(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "show ID", Short: "Show an approval, or any other question", Args: someArgs(1, 1)}
+	t := addTarget(cmd)
+	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
+		q, err := ask[arcp.QuestionView](ctx, c, "approval.get", approvalArgs{args[0]})
+		if err != nil {
+			return err
+		}
+		return a.printQuestion(&q)
+	})
+	return cmd
+}
+
+func (a *app) printQuestion(q *arcp.QuestionView) error {
+	if a.json {
+		return a.printJSON(q)
+	}
+	return facts(a.stdout, func(fact func(string, any)) {
+		fact("approval", q.ApprovalID)
+		fact("kind", q.Kind)
+		fact("status", questionState(q))
+		fact("asks", q.Action)
+		if q.Permission != nil {
+			fact("permission", q.Permission)
+		}
+		fact("details", compact(q.Details))
+		fact("options", optionNames(q.Options))
+		fact("schema", compact(q.Schema))
+		if q.Quorum > 1 {
+			fact("approved by", fmt.Sprintf("%d of %d %s", len(q.Votes), q.Quorum, voters(q.Votes)))
+		}
+		fact("principal", q.Principal)
+		fact("session", q.SessionID)
+		fact("job", q.JobID)
+		fact("agent", q.AgentID)
+		fact("created", clock(q.CreatedAt))
+		fact("expires", clock(q.ExpiresAt))
+		answerTo(q, fact)
+	})
+}
+
+func answerTo(q *arcp.QuestionView, fact func(name string, value any)) {
+	if q.ResolvedAt.IsZero() {
+		return
+	}
+	fact("ended", clock(q.ResolvedAt))
+	fact("value", compact(q.Value))
+	fact("reason", q.Reason)
+	fact("by", q.ResolvedBy)
+	if q.RespondedBy != q.ResolvedBy {
+		fact("in the name of", q.RespondedBy)
+	}
+}
+
+func voters(votes []arcp.Vote) string {
+	var names []string
+	for _, v := range votes {
+		names = append(names, v.Principal)
+	}
+	return strings.Join(names, " ")
+}
+
+func optionNames(options []arcp.Option) string {
+	var names []string
+	for _, o := range options {
+		name := o.ID
+		if o.Label != "" && !strings.EqualFold(o.Label, o.ID) {
+			name += " (" + o.Label + ")"
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// resolving are the arguments of approval.resolve.
+type resolving struct {
+	ApprovalID string `json:"approval_id"`
+	Approved   bool   `json:"approved"`
+	Reason     string `json:"reason,omitzero"`
+}
+
+func newApprovalsApprove(a *app) *cobra.Command {
+	var seconds uint64
+	cmd := &cobra.Command{
+		Use:   "approve ID",
+		Short: "Approve: open a gate, or grant a permission",
+		Long:  "Approves what waits for it. Who has asked for an approval cannot give it, from any session\nof the same job; it needs the role approver.",
+		Args:  someArgs(1, 1),
+	}
+	t := addTarget(cmd)
+	cmd.Flags().Uint64Var(&seconds, "seconds", 0, "how long a permission is granted for; default what was asked for")
+	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
+		if seconds == 0 {
+			return a.resolve(ctx, c, "approval.resolve", resolving{ApprovalID: args[0], Approved: true})
+		}
+		return a.resolve(ctx, c, "approval.answer", answering{RequestID: args[0], Grant: true, Seconds: seconds})
+	})
+	return cmd
+}
+
+func newApprovalsDeny(a *app) *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{Use: "deny ID", Short: "Deny an approval or a permission", Args: someArgs(1, 1)}
+	t := addTarget(cmd)
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for who asks")
+	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
+		return a.resolve(ctx, c, "approval.resolve", resolving{ApprovalID: args[0], Reason: reason})
+	})
+	return cmd
+}
+
+// resolve answers a question and says what has become of it.
+func (a *app) resolve(ctx context.Context, c *client.Client, tool string, args any) error {
+	q, err := ask[arcp.QuestionView](ctx, c, tool, args)
+	if err != nil {
+		return err
+	}
+	return a.printResolved(&q)
+}
+
+func (a *app) printResolved(q *arcp.QuestionView) error {
+	text := q.ApprovalID + " is " + questionState(q)
+	switch {
+	case q.Status == arcp.QuestionPending && q.Kind == arcp.QuestionOwned:
+		text += ": session " + string(q.SessionID) + ", which owns it, decides"
+	case q.Status == arcp.QuestionPending && q.Quorum > 1:
+		text += fmt.Sprintf(": %d of %d have approved", len(q.Votes), q.Quorum)
+	}
+	return a.say(q, oneLine(text))
+}
+
+// waitStep is how long the runtime waits at a time: what this side leaves behind
+// when it goes ends by itself.
+const waitStep = time.Minute
+
+func newApprovalsWait(a *app) *cobra.Command {
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "wait ID",
+		Short: "Wait until somebody has decided",
+		Long:  "Waits until an approval, or any other question, is settled. The exit code is 0 if it was\napproved, 4 denied, 5 out of time, 6 cancelled.",
+		Args:  someArgs(1, 1),
+	}
+	t := addTarget(cmd)
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait; default until it expires")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if timeout < 0 {
+			return usagef("--timeout %s: give a duration such as 90s", timeout)
+		}
+		return nil
+	}
+	cmd.RunE = a.lasting(t, func(ctx context.Context, c *client.Client, args []string) error {
+		w, err := waitFor(ctx, c, args[0], timeout)
+		if err != nil {
+			return err
+		}
+		return a.printWaited(&w)
+	})
+	return cmd
+}
+
+func waitFor(ctx context.Context, c *client.Client, id string, timeout time.Duration) (w arcp.OutcomeView, err error) {
+	end := time.Now().Add(timeout)
+	for {
+		step := waitStep
+		if timeout > 0 {
+			step = max(min(step, time.Until(end)), time.Millisecond)
+		}
+		w, err = ask[arcp.OutcomeView](ctx, c, "approval.wait", struct {
+			ApprovalID string `json:"approval_id"`
+			TimeoutMS  int64  `json:"timeout_ms"`
+		}{id, step.Milliseconds()})
+		if err != nil || w.Approval.Status != arcp.QuestionPending || timeout > 0 && !time.Now().Before(end) {
+			return w, err
+		}
+	}
+}
+
+func (a *app) printWaited(w *arcp.OutcomeView) error {
+	if a.json {
+		if err := a.printJSON(w); err != nil {
+			return err
+		}
+	} else if err := a.printResolved(&w.Approval); err != nil {
+		return err
+	}
+	codes := map[arcp.Outcome]int{arcp.OutcomeApproved: exitOK, arcp.OutcomeDenied: exitDenied, arcp.OutcomeTimedOut: exitTimeout, arcp.OutcomeCancelled: exitCancelled}
+	code, known := codes[w.Outcome]
+	switch {
+	case !known:
+		return failf("the outcome %q is not known", w.Outcome)
+	case code != exitOK:
+		return &exitError{code: code} // it was said
+	}
+	return nil
+}

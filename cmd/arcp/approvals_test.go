@@ -1,0 +1,138 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// asks requests an approval of somebody else and returns its id.
+func (p *process) asks(args string) string {
+	p.t.Helper()
+	o := p.cli("invoke", "approval.request", args)
+	wantOutcome(p.t, "request an approval", o, exitOK, `"status":"pending"`, "")
+	return idOf(p.t, o.stdout)
+}
+
+func idOf(t *testing.T, stdout string) string {
+	t.Helper()
+	var q arcp.QuestionView
+	if err := json.Unmarshal([]byte(stdout), &q); err != nil || q.ApprovalID == "" {
+		t.Fatalf("%s is no question: %v", stdout, err)
+	}
+	return q.ApprovalID
+}
+
+const deploy = `{"action":"deploy","system_level":true,"details":{"env":"prod"}}`
+
+func TestApprovals(t *testing.T) {
+	t.Parallel()
+	p := demoServer(t)
+	wantOutcome(t, "none", p.cli("approvals", "ls"), exitOK, "APPROVAL", "")
+	yes, no := p.asks(deploy), p.asks(`{"action":"drop\nall","system_level":true}`)
+	golden(t, "approvals-ls.txt", scrub(p.cli("approvals", "ls").stdout))
+	golden(t, "approvals-show.txt", scrub(p.cli("approvals", "show", yes).stdout))
+	wantOutcome(t, "wait in vain", p.cli("approvals", "wait", yes, "--timeout", "20ms"), exitTimeout, yes+" is pending", "")
+
+	wantOutcome(t, "approve", p.cli("approvals", "approve", yes), exitOK, yes+" is resolved: approve\n", "")
+	wantOutcome(t, "deny", p.cli("approvals", "deny", no, "--reason", "too late", "-o", "json"), exitOK, `"resolution":"deny","reason":"too late"`, "")
+	wantRefusal(t, p.cli("approvals", "deny", yes), exitFailed, "already resolved: approve")
+	golden(t, "approvals-show-denied.txt", scrub(p.cli("approvals", "show", no).stdout))
+	wantOutcome(t, "wait for what is approved", p.cli("approvals", "wait", yes), exitOK, yes+" is resolved: approve\n", "")
+	wantOutcome(t, "wait for what is denied", p.cli("approvals", "wait", no), exitDenied, no+" is resolved: deny\n", "")
+	wantOutcome(t, "wait for it as JSON", p.cli("approvals", "wait", no, "-o", "json"), exitDenied, `{"outcome":"Denied","approval":{`, "")
+
+	soon := idOf(t, p.cli("invoke", "approval.request", `{"action":"blink","system_level":true,"expires_in_ms":1}`).stdout)
+	wantOutcome(t, "wait for what expires", p.cli("approvals", "wait", soon), exitTimeout, soon+" is expired\n", "")
+	gone := p.asks(deploy)
+	job := jobOf(t, p.cli("approvals", "show", gone, "-o", "json").stdout)
+	wantOutcome(t, "withdraw it", p.cli("jobs", "cancel", job), exitOK, "", "")
+	wantOutcome(t, "wait for what is withdrawn", p.cli("approvals", "wait", gone), exitCancelled, gone+" is cancelled\n", "")
+
+	waiting := start(t, nil, "approvals", "wait", p.asks(deploy), "--url", p.url, "--token", "secret")
+	pending := p.cli("approvals", "ls", "--status", "pending", "-o", "json")
+	var page arcp.Page[arcp.QuestionView]
+	if err := json.Unmarshal([]byte(pending.stdout), &page); err != nil || len(page.Items) != 1 {
+		t.Fatalf("pending are %s, want one", pending)
+	}
+	wantOutcome(t, "approve what is waited for", p.cli("approvals", "approve", page.Items[0].ApprovalID), exitOK, "", "")
+	if code := waiting.wait(); code != exitOK {
+		t.Errorf("exit code of who waits = %d, want 0", code)
+	}
+	wantOutcome(t, "page by page", p.cli("approvals", "ls", "--limit", "2"), exitOK, yes, "--all lists them")
+	if all := p.cli("approvals", "ls", "--limit", "2", "--all").stdout; strings.Count(all, "\n") != 6 {
+		t.Errorf("all approvals are\n%swant five and a head", all)
+	}
+	wantRefusal(t, p.cli("approvals", "show", "approval-nope"), exitFailed, "NOT_FOUND")
+}
+
+func jobOf(t *testing.T, stdout string) string {
+	t.Helper()
+	var q arcp.QuestionView
+	if err := json.Unmarshal([]byte(stdout), &q); err != nil {
+		t.Fatal(err)
+	}
+	return string(q.JobID)
+}
+
+// What a session owns, and a session that has ended, nobody else resolves.
+func TestOwnedApproval(t *testing.T) {
+	t.Parallel()
+	p := demoServer(t)
+	o := p.cli("invoke", "approval.request", `{"action":"mine"}`)
+	wantRefusal(t, p.cli("approvals", "approve", idOf(t, o.stdout)), exitFailed, "which owns it")
+}
+
+// hashOf is a token as the auth file has it.
+func hashOf(token string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(token))) }
+
+// An approver sees and decides what principals ask it sees; without the role that
+// is denied.
+func TestApproverOfAnother(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "--data", ":memory:", "--demo", "--auth-file", write(t, filepath.Join(t.TempDir(), "auth.yaml"), `principals:
+  - {name: alice, tokens: ["`+hashOf("alice")+`"]}
+  - {name: ann, tokens: ["`+hashOf("ann")+`"], roles: [client, approver], sees: ["ali*"]}
+`))
+	as := func(token string, args ...string) outcome {
+		t.Helper()
+		return cli(t, append(args, "--url", p.url, "--token", token)...)
+	}
+	asked := as("alice", "invoke", "approval.request", deploy)
+	id := idOf(t, asked.stdout)
+	wantRefusal(t, as("alice", "approvals", "approve", id), exitDenied, "this needs the role approver")
+	wantOutcome(t, "nothing to answer", as("alice", "input", "ls"), exitOK, "QUESTION", "")
+	wantOutcome(t, "what ann may answer", as("ann", "input", "ls"), exitOK, id, "")
+	wantOutcome(t, "a choice is one, too", as("ann", "input", "answer", id, "--choice", "approve"), exitOK, id+" is resolved: approve\n", "")
+	wantOutcome(t, "who it was", as("alice", "approvals", "show", id), exitOK, "by         ann\n", "")
+}
+
+func TestApprovalsUsage(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"approvals"}, "arcp approvals needs a command: approve, deny, ls, show, wait"},
+		{[]string{"approvals", "ls", "--status", "open"}, `--status: "open" is none of pending, resolved, expired, cancelled`},
+		{[]string{"approvals", "ls", "--limit", "0"}, "--limit 0"},
+		{[]string{"approvals", "wait", "x", "--timeout", "-1s"}, "--timeout -1s"},
+		{[]string{"input"}, "arcp input needs a command: answer, ls"},
+		{[]string{"input", "ls", "--limit", "0"}, "--limit 0"},
+		{[]string{"input", "answer", "x"}, "give one answer: a JSON value, --choice, --grant or --deny"},
+		{[]string{"input", "answer", "x", "1", "--deny"}, "give one answer"},
+		{[]string{"input", "answer", "x", "--deny", "--seconds", "3"}, "--seconds and --resource need --grant"},
+		{[]string{"input", "answer", "x", "b"}, "the value: not JSON; a text is written in quotes: '\"main\"', an option is named with --choice"},
+		{[]string{"jobs", "interrupt", "job_1"}, "--prompt: say what is asked"},
+		{[]string{"invoke", "x", "--lease", "{"}, `--lease: not JSON; give for example '{"fs.read"`},
+		{[]string{"invoke", "x", "--lease", "-"}, "--lease: give JSON or @FILE"},
+		{[]string{"invoke", "x", "--expires", "tomorrow"}, "--expires tomorrow: give a duration such as 10m, or a time"},
+		{[]string{"invoke", "x", "--expires", "-5s"}, "--expires -5s: give a duration"},
+	} {
+		wantRefusal(t, cli(t, c.args...), exitUsage, c.want)
+	}
+}

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/client"
+)
+
+// console asks the person at the terminal what a job asks, one question at a
+// time. Its methods are for one goroutine, the one that reads the job's events;
+// each question has one of its own.
+type console struct {
+	a     *app
+	c     *client.Client
+	lines chan string // of standard input; closed at its end
+	turn  chan struct{}
+	group sync.WaitGroup
+
+	mu     sync.Mutex
+	open   map[arcp.MessageID]context.CancelFunc
+	asking arcp.MessageID // the question whose turn it is
+	prompt string         // on the last line of the terminal; empty: there is none
+}
+
+func (a *app) newConsole(c *client.Client) *console {
+	p := &console{a: a, c: c, lines: make(chan string), turn: make(chan struct{}, 1), open: make(map[arcp.MessageID]context.CancelFunc)}
+	go p.read()
+	return p
+}
+
+// read reads standard input as long as there is any; as a rule it ends with the
+// process.
+func (p *console) read() {
+	defer close(p.lines)
+	r := bufio.NewReader(p.a.stdin)
+	for {
+		line, err := r.ReadString('\n')
+		if line = strings.TrimSpace(line); err == nil || line != "" {
+			p.lines <- line
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// event shows an event, and if it is a question asks it.
+func (p *console) event(ctx context.Context, env *arcp.Envelope, show func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.prompt != "" {
+		fmt.Fprintln(p.a.stderr)
+	}
+	show()
+	if env.Type.Terminal() || env.Type == arcp.HumanInputCancelled && env.CorrelationID == p.asking {
+		p.prompt = "" // it is not asked any more
+	}
+	if p.prompt != "" {
+		fmt.Fprint(p.a.stderr, p.prompt)
+	}
+	if env.Type == arcp.HumanInputCancelled {
+		if withdraw := p.open[env.CorrelationID]; withdraw != nil {
+			withdraw()
+		}
+	}
+	if ask := p.asker(env); ask != nil {
+		ctx, cancel := context.WithCancel(ctx)
+		p.open[env.ID] = cancel
+		p.group.Go(func() {
+			defer cancel()
+			p.ask(ctx, env.ID, howToAnswer(env), ask)
+		})
+	}
+}
+
+// stop withdraws what is still asked, and returns when nobody asks any more.
+func (p *console) stop() {
+	p.mu.Lock()
+	for _, withdraw := range p.open {
+		withdraw()
+	}
+	p.mu.Unlock()
+	p.group.Wait()
+}
+
+// ask asks until the answer is taken.
+func (p *console) ask(ctx context.Context, id arcp.MessageID, how string, ask func(context.Context) error) {
+	select {
+	case p.turn <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	defer func() { <-p.turn }()
+	p.mu.Lock()
+	p.asking = id
+	p.mu.Unlock()
+	for {
+		err := ask(ctx)
+		refusal, refused := errors.AsType[*client.RemoteError](err)
+		switch {
+		case err == nil, ctx.Err() != nil:
+			p.clear()
+			return
+		case errors.Is(err, io.EOF):
+			p.say("not answered here; `" + how + "` does")
+			return
+		case refused && refusal.Code != arcp.CodeInvalidArgument:
+			p.say("the answer does not count: " + readable(err))
+			return
+		case refused:
+			p.say("not taken: " + refusal.Message)
+		default:
+			p.say(err.Error())
+		}
+	}
+}
+
+// say prints a line of the console's own.
+func (p *console) say(text string) {
+	p.clear()
+	fmt.Fprintln(p.a.stderr, oneLine(text))
+}
+
+// clear leaves the line with a prompt that is not answered.
+func (p *console) clear() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.prompt != "" {
+		p.prompt = ""
+		fmt.Fprintln(p.a.stderr)
+	}
+}
+
+// line asks for a line. At the end of standard input it is io.EOF.
+func (p *console) line(ctx context.Context, prompt string) (string, error) {
+	p.mu.Lock()
+	p.prompt = oneLine(prompt)
+	fmt.Fprint(p.a.stderr, p.prompt)
+	p.mu.Unlock()
+	select {
+	case line, ok := <-p.lines:
+		if !ok {
+			return "", io.EOF
+		}
+		p.mu.Lock()
+		p.prompt = "" // the line was ended by who typed it
+		p.mu.Unlock()
+		return line, nil
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+}
+
+// asker is how a question is asked; nil if the event is none.
+func (p *console) asker(env *arcp.Envelope) func(context.Context) error {
+	id := env.ID
+	switch env.Type {
+	case arcp.PermissionRequest:
+		q := payload[arcp.PermissionRequestPayload](env)
+		return func(ctx context.Context) error { return p.permission(ctx, id, &q) }
+	case arcp.HumanInputRequest:
+		q := payload[arcp.HumanInputRequestPayload](env)
+		return func(ctx context.Context) error { return p.input(ctx, id, &q) }
+	case arcp.HumanChoiceRequest:
+		q := payload[arcp.HumanChoiceRequestPayload](env)
+		return func(ctx context.Context) error { return p.choice(ctx, id, &q) }
+	}
+	return nil
+}
+
+// permission denies whatever is not a clear yes.
+func (p *console) permission(ctx context.Context, id arcp.MessageID, q *arcp.PermissionRequestPayload) error {
+	line, err := p.line(ctx, "grant "+wanted(q).String()+"? [y/N] ")
+	if err != nil {
+		return err
+	}
+	switch strings.ToLower(line) {
+	case "y", "yes":
+		const hour = 3600
+		grant := arcp.PermissionGrantPayload{Permission: q.Permission, Resource: q.Resource, Operation: q.Operation, LeaseSeconds: hour}
+		if q.RequestedLeaseSeconds != nil {
+			grant.LeaseSeconds = *q.RequestedLeaseSeconds
+		}
+		_, err := p.c.Grant(ctx, id, grant)
+		return err
+	}
+	return p.c.Deny(ctx, id, q.Permission, "denied")
+}
+
+// input takes a line of JSON, which the runtime checks.
+func (p *console) input(ctx context.Context, id arcp.MessageID, q *arcp.HumanInputRequestPayload) error {
+	prompt := "JSON: "
+	if schema := compact(q.ResponseSchema); schema != "" {
+		prompt = "JSON like " + schema + ": "
+	}
+	if len(q.Default) > 0 {
+		prompt = "[" + string(q.Default) + "] " + prompt
+	}
+	line, err := p.line(ctx, prompt)
+	if err != nil {
+		return err
+	}
+	value := arcp.Raw(line)
+	if line == "" && len(q.Default) > 0 {
+		value = q.Default
+	}
+	if !value.IsValid() {
+		return fmt.Errorf(`not JSON; a text is written in quotes: %s`, arcp.AppendString(nil, line))
+	}
+	return p.c.RespondInput(ctx, id, value)
+}
+
+// choice takes the number of an option, or its id.
+func (p *console) choice(ctx context.Context, id arcp.MessageID, q *arcp.HumanChoiceRequestPayload) error {
+	for i, o := range q.Options {
+		fmt.Fprintf(p.a.stderr, "%4d  %s\n", i+1, optionNames([]arcp.Option{{ID: oneLine(o.ID), Label: oneLine(o.Label)}}))
+	}
+	line, err := p.line(ctx, fmt.Sprintf("choose 1 to %d: ", len(q.Options)))
+	if err != nil {
+		return err
+	}
+	if n, err := strconv.Atoi(line); err == nil && n >= 1 && n <= len(q.Options) {
+		line = q.Options[n-1].ID
+	}
+	return p.c.RespondChoice(ctx, id, line)
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/client"
+)
+
+func newInput(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "input", Short: "List and answer what jobs ask people", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	cmd.AddCommand(newInputList(a), newInputAnswer(a))
+	return cmd
+}
+
+func newInputList(a *app) *cobra.Command {
+	return newList(a, list[arcp.QuestionView]{
+		short: "List the questions that you may answer",
+		fetch: fromTool[arcp.QuestionView]("approval.questions"),
+		columns: []column[arcp.QuestionView]{
+			{"QUESTION", func(q *arcp.QuestionView) any { return q.ApprovalID }},
+			{"KIND", func(q *arcp.QuestionView) any { return q.Kind }},
+			{"PRINCIPAL", func(q *arcp.QuestionView) any { return q.Principal }},
+			{"JOB", func(q *arcp.QuestionView) any { return dash(string(q.JobID)) }},
+			{"EXPIRES", func(q *arcp.QuestionView) any { return clock(q.ExpiresAt) }},
+			{"ASKS", func(q *arcp.QuestionView) any { return askedOf(q) }},
+		},
+	})
+}
+
+// askedOf is what is asked, and of what somebody chooses.
+func askedOf(q *arcp.QuestionView) string {
+	if q.Kind == arcp.QuestionPermission || q.Kind == arcp.QuestionInput {
+		return asked(q)
+	}
+	return asked(q) + " [" + optionNames(q.Options) + "]"
+}
+
+// answering are the arguments of approval.answer.
+type answering struct {
+	RequestID string   `json:"request_id"`
+	Value     arcp.Raw `json:"value,omitzero"`
+	ChoiceID  string   `json:"choice_id,omitzero"`
+	Grant     bool     `json:"grant,omitzero"`
+	Deny      bool     `json:"deny,omitzero"`
+	Resource  string   `json:"resource,omitzero"`
+	Seconds   uint64   `json:"lease_seconds,omitzero"`
+	Reason    string   `json:"reason,omitzero"`
+}
+
+func newInputAnswer(a *app) *cobra.Command {
+	var in answering
+	cmd := &cobra.Command{
+		Use:   "answer ID [JSON|@FILE|-]",
+		Short: "Answer a question: with a value, a choice, or a permission",
+		Example: "  arcp input answer approval-01J… '{\"branch\":\"main\"}'\n" +
+			"  arcp input answer approval-01J… --choice abort\n" +
+			"  arcp input answer approval-01J… --grant --seconds 60",
+		Args: someArgs(1, 2),
+	}
+	t := addTarget(cmd)
+	f := cmd.Flags()
+	f.StringVar(&in.ChoiceID, "choice", "", "the id of an option")
+	f.BoolVar(&in.Grant, "grant", false, "grant the permission")
+	f.BoolVar(&in.Deny, "deny", false, "deny the permission")
+	f.Uint64Var(&in.Seconds, "seconds", 0, "how long it is granted for; default what was asked for")
+	f.StringVar(&in.Resource, "resource", "", "grant it on less than was asked for")
+	f.StringVar(&in.Reason, "reason", "", "why it is denied, for who asks")
+	cmd.PreRunE = func(_ *cobra.Command, args []string) error {
+		return in.read(a, args)
+	}
+	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, _ []string) error {
+		return a.resolve(ctx, c, "approval.answer", in)
+	})
+	return cmd
+}
+
+var errOneAnswer = errors.New("give one answer: a JSON value, --choice, --grant or --deny")
+
+// read takes the question and the value from the arguments, and checks that there
+// is one answer.
+func (in *answering) read(a *app, args []string) (err error) {
+	in.RequestID = args[0]
+	answers := []bool{len(args) == 2, in.ChoiceID != "", in.Grant, in.Deny}
+	given := len(slices.DeleteFunc(answers, func(is bool) bool { return !is }))
+	switch {
+	case given != 1:
+		return errOneAnswer
+	case (in.Seconds > 0 || in.Resource != "") && !in.Grant:
+		return usagef("--seconds and --resource need --grant")
+	case len(args) == 2:
+		in.Value, err = a.value(args[1], "the value", `a text is written in quotes: '"main"', an option is named with --choice`)
+	}
+	return err
+}
+
+// howToAnswer is the command that answers a question of a job; empty if the event
+// is none. A question without an id for the tools has that of its message.
+func howToAnswer(env *arcp.Envelope) string {
+	command := func(id, answer string) string {
+		return "arcp input answer " + oneLine(cmp.Or(id, string(env.ID))) + " " + oneLine(answer)
+	}
+	switch env.Type {
+	case arcp.PermissionRequest:
+		return command(payload[arcp.PermissionRequestPayload](env).ApprovalID, "--grant") // or --deny
+	case arcp.HumanInputRequest:
+		return command(payload[arcp.HumanInputRequestPayload](env).ApprovalID, "JSON")
+	case arcp.HumanChoiceRequest:
+		return command(payload[arcp.HumanChoiceRequestPayload](env).ApprovalID, "--choice ID")
+	}
+	return ""
+}

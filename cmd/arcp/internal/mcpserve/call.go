@@ -1,0 +1,341 @@
+package mcpserve
+
+//lint:file-ignore SA1019 clients of the versions in use log in the way that the next one will drop
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/client"
+)
+
+// call is a call of an MCP client, and the job that it became.
+type call struct {
+	ctx     context.Context // of the request: what is sent with it goes to where the call came from
+	session *sdk.ServerSession
+	token   any // of progress; nil: none is wanted
+}
+
+// running are the calls under way.
+type running struct {
+	mu      sync.Mutex
+	jobs    map[arcp.JobID]*call
+	submits int           // calls whose job is not known yet
+	news    chan struct{} // closed and made anew when jobs or submits change
+	calls   sync.WaitGroup
+}
+
+// submitting counts a call whose job is about to be known.
+func (r *running) submitting() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.submits++
+}
+
+// submitted says which job a call became; nil if none.
+func (r *running) submitted(job *client.Job, c *call) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.submits--
+	if job != nil {
+		r.jobs[job.ID()] = c
+	}
+	close(r.news)
+	r.news = make(chan struct{})
+}
+
+func (r *running) end(id arcp.JobID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.jobs, id)
+}
+
+// of is the call that became a job, nil if none did. The question of a job may come
+// before its call knows the job's id.
+func (r *running) of(ctx context.Context, id arcp.JobID) *call {
+	for {
+		r.mu.Lock()
+		c, submits, news := r.jobs[id], r.submits, r.news
+		r.mu.Unlock()
+		if c != nil || submits == 0 {
+			return c
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// within calls fn, and returns when it does or the time is over.
+func within(most time.Duration, fn func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		fn()
+	}()
+	t := time.NewTimer(most)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+	}
+}
+
+// errTooLong ends a call that has waited for long enough.
+var errTooLong = errors.New("the call has waited for too long")
+
+// call makes a job of a call and waits for its end. A failure of the job, or of the
+// runtime, is a result that says so, which models see; an error of the protocol
+// they would not.
+func (s *Server) call(ctx context.Context, t Tool, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	s.running.calls.Add(1)
+	defer s.running.calls.Done()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(s.life, func() { cancel(context.Cause(s.life)) })()
+	if s.cfg.Timeout > 0 {
+		defer time.AfterFunc(s.cfg.Timeout, func() { cancel(errTooLong) }).Stop()
+	}
+	c := &call{ctx: ctx, session: req.Session, token: req.Params.GetProgressToken()}
+	job, conn, err := s.submit(ctx, t, c, req)
+	switch {
+	case err != nil && ctx.Err() != nil && !errors.Is(context.Cause(ctx), errTooLong):
+		return nil, context.Cause(ctx)
+	case err != nil:
+		return failed(err), nil
+	}
+	defer s.running.end(job.ID())
+	value, err := outcome(ctx, job, c.relay)
+	switch {
+	case ctx.Err() != nil && errors.Is(context.Cause(ctx), errTooLong):
+		return failure("DEADLINE_EXCEEDED", fmt.Sprintf("no result within %s; the job %s goes on", s.cfg.Timeout, job.ID())), nil
+	case ctx.Err() != nil:
+		s.cancel(conn, job.ID())
+		return nil, context.Cause(ctx)
+	case err != nil:
+		return failed(err), nil
+	}
+	return success(t, value), nil
+}
+
+// submit makes the job. When the session is lost meanwhile it is made in another
+// one with the same key, so that there is only one. It goes on for a while when ctx
+// ends: the job may be there already, and only who knows it can cancel it.
+func (s *Server) submit(ctx context.Context, t Tool, c *call, req *sdk.CallToolRequest) (*client.Job, *client.Client, error) {
+	if ctx.Err() != nil {
+		return nil, nil, context.Cause(ctx)
+	}
+	ctx, stop := outliving(ctx, submitGrace)
+	defer stop()
+	args := arcp.Raw(req.Params.Arguments)
+	if len(args) == 0 || args.Kind() == 'n' {
+		args = arcp.Raw("{}")
+	}
+	r := client.InvokeRequest{Tool: t.Name, Arguments: args, IdempotencyKey: "mcp-" + string(arcp.NewMessageID())}
+	s.running.submitting()
+	var job *client.Job
+	defer func() { s.running.submitted(job, c) }()
+	for again := false; ; again = true {
+		conn, err := s.session(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		j, err := conn.Invoke(ctx, r)
+		if errors.Is(err, client.ErrSessionLost) && !again {
+			continue
+		}
+		job = j
+		return j, conn, err
+	}
+}
+
+// submitGrace is how long the runtime may take to say which job a call became whose
+// client does not want it any more.
+const submitGrace = 10 * time.Second
+
+// outliving is a context that ends when grace is over after the end of ctx.
+func outliving(ctx context.Context, grace time.Duration) (context.Context, func()) {
+	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-ended:
+			return
+		}
+		t := time.NewTimer(grace)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			cancel(context.Cause(ctx))
+		case <-ended:
+		}
+	}()
+	return longer, func() { close(ended); cancel(nil) }
+}
+
+// cancel has a job cancelled whose caller does not want it any more.
+func (s *Server) cancel(c *client.Client, id arcp.JobID) {
+	ctx, cancel := context.WithTimeout(context.Background(), cancelTimeout)
+	defer cancel()
+	if err := c.Cancel(ctx, id, "the MCP client has cancelled the call", 0); err != nil {
+		s.cfg.Log.Debug("a job was not cancelled", "job", id, "error", err)
+	}
+}
+
+// outcome waits for the result of a job and hands its events to see. A result that
+// came in parts is put together.
+func outcome(ctx context.Context, job *client.Job, see func(*arcp.Envelope)) (arcp.Raw, error) {
+	var parts []byte
+	var broken error
+	for env, err := range job.Events(ctx) {
+		switch {
+		case err != nil:
+			broken = err
+		case env.Type == arcp.JobResultChunk && broken == nil:
+			parts, broken = part(parts, &env)
+		default:
+			see(&env)
+		}
+	}
+	result, err := job.Wait(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case result.ResultID != "":
+		return parts, broken
+	case result.ResultRef != nil:
+		return arcp.Marshal(result.ResultRef)
+	case len(result.Value) == 0:
+		return arcp.Raw("null"), nil
+	}
+	return result.Value, nil
+}
+
+func part(parts []byte, env *arcp.Envelope) ([]byte, error) {
+	p, err := arcp.DecodePayload[arcp.JobResultChunkPayload](env)
+	if err != nil {
+		return nil, err
+	}
+	data := []byte(p.Data)
+	if p.Encoding == "base64" {
+		if data, err = base64.StdEncoding.DecodeString(p.Data); err != nil {
+			return nil, fmt.Errorf("part %d of the result: %w", p.ChunkSeq, err)
+		}
+	}
+	if len(parts)+len(data) > maxResult {
+		return nil, fmt.Errorf("the result has more than %d bytes; `arcp jobs show %s` tells where it is", maxResult, env.JobID)
+	}
+	return append(parts, data...), nil
+}
+
+// relay tells the client of progress, if it asked for it, and of log messages, as
+// the level that it has set says.
+func (c *call) relay(env *arcp.Envelope) {
+	switch env.Type {
+	case arcp.JobProgress:
+		p, err := arcp.DecodePayload[arcp.JobProgressPayload](env)
+		if err != nil || c.token == nil {
+			return
+		}
+		n := &sdk.ProgressNotificationParams{ProgressToken: c.token, Progress: p.Current, Message: p.Message}
+		if p.Total != nil {
+			n.Total = *p.Total
+		}
+		_ = c.session.NotifyProgress(c.ctx, n) // a client that is gone ends the call otherwise
+	case arcp.Log:
+		p, err := arcp.DecodePayload[arcp.LogPayload](env)
+		if err != nil {
+			return
+		}
+		_ = c.session.Log(c.ctx, &sdk.LoggingMessageParams{Level: level(p.Level), Logger: string(env.JobID), Data: logData(p)}) // as above
+	}
+}
+
+func level(ours string) sdk.LoggingLevel {
+	switch ours {
+	case arcp.LevelTrace, arcp.LevelDebug:
+		return "debug"
+	case arcp.LevelWarn:
+		return "warning"
+	case arcp.LevelError:
+		return "error"
+	case arcp.LevelCritical:
+		return "critical"
+	}
+	return "info"
+}
+
+func logData(p arcp.LogPayload) any {
+	if len(p.Attributes) == 0 {
+		return p.Message
+	}
+	return map[string]any{"message": p.Message, "attributes": p.Attributes}
+}
+
+// success is a result: its JSON as text, a string as it is, and as structured
+// content when it is an object.
+func success(t Tool, value arcp.Raw) *sdk.CallToolResult {
+	if r := theirs(t, value); r != nil {
+		return r
+	}
+	text := string(value)
+	if value.Kind() == '"' {
+		_ = arcp.Unmarshal(value, &text) // it is one
+	}
+	r := &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: text}}}
+	if value.Kind() == '{' && value.IsValid() { // a result in parts may be any text
+		r.StructuredContent = rawJSON(value)
+	}
+	return r
+}
+
+// theirs is the result of a tool that is an MCP server's: its content, as that
+// server sent it. It is nil for any other.
+func theirs(t Tool, value arcp.Raw) *sdk.CallToolResult {
+	if t.Source != "mcp" || isObjectSchema(t.OutputSchema) {
+		return nil
+	}
+	var members map[string]arcp.Raw
+	r := new(sdk.CallToolResult)
+	if arcp.Unmarshal(value, &members) != nil || json.Unmarshal(value, r) != nil {
+		return nil
+	}
+	if s, ok := members["structuredContent"]; ok {
+		r.StructuredContent = rawJSON(s)
+	}
+	return r
+}
+
+// rawJSON is encoded as the bytes it is.
+type rawJSON []byte
+
+// MarshalJSON returns the bytes.
+func (r rawJSON) MarshalJSON() ([]byte, error) { return r, nil }
+
+// failed is a result for an error of the runtime or of a job.
+func failed(err error) *sdk.CallToolResult {
+	if e, ok := errors.AsType[*client.RemoteError](err); ok {
+		return failure(e.RawCode, e.Message)
+	}
+	if e, ok := errors.AsType[*client.JobError](err); ok {
+		return failure(e.RawCode, e.Message)
+	}
+	return failure(string(arcp.CodeUnavailable), "the runtime cannot be reached: "+err.Error())
+}
+
+func failure(code, message string) *sdk.CallToolResult {
+	text := strings.TrimSuffix(code+": "+message, ": ")
+	return &sdk.CallToolResult{IsError: true, Content: []sdk.Content{&sdk.TextContent{Text: text}}}
+}

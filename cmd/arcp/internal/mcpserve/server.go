@@ -1,0 +1,328 @@
+// Package mcpserve offers the tools of a runtime to MCP clients. It is an ARCP
+// client of the runtime: a call becomes a job, a question of the job becomes an
+// elicitation, and the catalogue is followed as it changes.
+//
+// One goroutine keeps the catalogue; each call has the goroutine that the SDK
+// gives it. SPEC.md §7.9 says what is mapped to what.
+package mcpserve
+
+//lint:file-ignore SA1019 clients of the versions in use log in the way that the next one will drop
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/client"
+)
+
+// Config configures a Server. It is not changed after New.
+type Config struct {
+	// Open opens a session with the runtime that survives its connections. It is
+	// called again when the session is lost. The options have what the server needs;
+	// Open adds who it is.
+	Open func(ctx context.Context, opts client.Options) (*client.Client, error)
+
+	Tools   []string      // globs of the tools that are offered; none: all but the runtime's own
+	Flat    bool          // tools are named without dots
+	Timeout time.Duration // of a call, whatever it waits for; then the job goes on without it
+	Version string
+	Log     *slog.Logger // nil: nothing
+}
+
+const (
+	openTimeout    = 10 * time.Second
+	refreshTimeout = time.Minute
+	cancelTimeout  = 5 * time.Second
+	refreshEvery   = time.Second      // at most, however often the catalogue changes
+	refreshAgain   = 10 * time.Second // after a failure
+	maxSessions    = 256              // of MCP clients over HTTP
+	maxTools       = 10_000
+	maxResult      = 16 << 20 // bytes of a result that comes in parts
+)
+
+// protocols are the versions of MCP in which a server may ask something in the
+// middle of a call. A client that knows newer ones falls back to them.
+var protocols = []string{"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}
+
+// builtin are the prefixes of the runtime's own tools, for runtimes that do not say
+// where their tools come from.
+var builtin = []string{"registry.", "host.", "approval.", "tools.", "code.", "artifact.", "jobs.", "input.", "sessions."}
+
+// Server offers the tools of a runtime to any number of MCP clients.
+type Server struct {
+	cfg  Config
+	mcp  *sdk.Server
+	life context.Context
+	stop context.CancelCauseFunc
+	done sync.WaitGroup
+
+	changed chan struct{} // capacity 1: the catalogue is another
+	running running
+
+	places    *places       // of clients over HTTP
+	newcomers chan struct{} // holds one for each of their requests without a session
+	opening   chan struct{} // holds one while nobody opens a session
+
+	mu     sync.Mutex
+	client *client.Client  // nil: the session was lost
+	shown  map[string]Tool // by the name for MCP
+}
+
+var errStopped = errors.New("the server has stopped")
+
+// New opens the session and reads the catalogue.
+func New(ctx context.Context, cfg Config) (*Server, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{cfg: cfg, changed: make(chan struct{}, 1), shown: make(map[string]Tool), opening: make(chan struct{}, 1), places: newPlaces(maxSessions),
+		newcomers: make(chan struct{}, maxSessions)}
+	s.opening <- struct{}{}
+	s.running.jobs, s.running.news = make(map[arcp.JobID]*call), make(chan struct{})
+	s.life, s.stop = context.WithCancelCause(context.Background())
+	s.mcp = sdk.NewServer(&sdk.Implementation{Name: "arcpd", Title: "ARCP runtime", Version: cfg.Version}, &sdk.ServerOptions{
+		Capabilities:              &sdk.ServerCapabilities{Logging: &sdk.LoggingCapabilities{}, Tools: &sdk.ToolCapabilities{ListChanged: true}},
+		SupportedProtocolVersions: protocols,
+		Logger:                    cfg.Log,
+	})
+	s.mcp.AddReceivingMiddleware(s.inPlace)
+	if err := s.refresh(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	s.done.Go(s.keep)
+	return s, nil
+}
+
+// Close cancels the calls under way and ends the session and those of clients over
+// HTTP. It returns when its goroutines have ended.
+func (s *Server) Close() {
+	s.stop(errStopped)
+	within(cancelTimeout, s.running.calls.Wait)
+	within(cancelTimeout, s.places.close)
+	s.done.Wait()
+	if c := s.current(); c != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), cancelTimeout)
+		defer cancel()
+		_ = c.CloseWith(ctx, arcp.SessionClosePayload{Reason: "done", Forget: true}) // all that mattered has been said
+	}
+}
+
+// Pipe serves one client over a pair of streams, until either ends or ctx does.
+func (s *Server) Pipe(ctx context.Context, in io.Reader, out io.Writer) error {
+	// The end of the input ends the calls, and with them the session.
+	session, err := s.mcp.Connect(ctx, &sdk.IOTransport{Reader: untilEnd{in, func() { s.stop(errGone) }}, Writer: unclosed{out}}, nil)
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- session.Wait() }()
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		s.stop(errGone)     // calls end, so that the session can
+		_ = session.Close() // why it ends is known
+		<-ended
+		err = context.Cause(ctx)
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+var errGone = errors.New("the MCP client has gone")
+
+// untilEnd tells when its reader ends.
+type untilEnd struct {
+	io.Reader
+	ended func()
+}
+
+func (r untilEnd) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if err != nil {
+		r.ended()
+	}
+	return n, err
+}
+
+func (untilEnd) Close() error { return nil }
+
+type unclosed struct{ io.Writer }
+
+func (unclosed) Close() error { return nil }
+
+// current is the session that was opened last; nil: none was.
+func (s *Server) current() *client.Client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.client
+}
+
+// session is the session with the runtime, opened anew if it was lost.
+func (s *Server) session(ctx context.Context) (*client.Client, error) {
+	if c := s.current(); c != nil && c.Err() == nil {
+		return c, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	select {
+	case <-s.opening:
+		defer func() { s.opening <- struct{}{} }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if c := s.current(); c != nil && c.Err() == nil {
+		return c, nil // somebody else has opened it
+	}
+	c, err := s.cfg.Open(ctx, s.options())
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.client = c
+	return c, nil
+}
+
+func (s *Server) options() client.Options {
+	return client.Options{
+		Capabilities: arcp.Capabilities{Flags: map[arcp.Feature]bool{arcp.FeatureStreaming: true, arcp.FeatureDurableJobs: true,
+			arcp.FeatureHeartbeat: true, arcp.FeatureAck: true, arcp.FeatureHumanInput: true}},
+		AckEvery: 128,
+		OnEvent:  s.watch,
+		Handlers: client.Handlers{Permission: s.permission, Input: s.input, Choice: s.choice, By: "mcp"},
+		Log:      func(msg string, args ...any) { s.cfg.Log.Debug(msg, args...) },
+	}
+}
+
+// watch hears that the catalogue has changed. It is called by the client's reader.
+func (s *Server) watch(env *arcp.Envelope) bool {
+	if env.Type != arcp.EventEmit || env.JobID != "" {
+		return false
+	}
+	p, err := arcp.DecodePayload[arcp.EventEmitPayload](env)
+	if err != nil || p.Name != arcp.EventToolsChanged {
+		return false
+	}
+	select {
+	case s.changed <- struct{}{}:
+	default: // it is known
+	}
+	return true
+}
+
+// keep keeps the catalogue, until Close. In a session that was opened anew it may be
+// another one.
+func (s *Server) keep() {
+	for known := s.current(); ; known = s.current() {
+		select {
+		case <-s.life.Done():
+			return
+		case <-s.changed:
+		case <-known.Done():
+		}
+		pause := refreshEvery
+		if err := s.refresh(s.life); err != nil && s.life.Err() == nil {
+			s.cfg.Log.Warn("the runtime's tools cannot be read; they stay as they are", "error", err)
+			pause = refreshAgain
+			select {
+			case s.changed <- struct{}{}:
+			default:
+			}
+		}
+		select {
+		case <-s.life.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// refresh reads the catalogue and offers what is wanted of it. The SDK tells the
+// clients.
+func (s *Server) refresh(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
+	defer cancel()
+	c, err := s.session(ctx)
+	if err != nil {
+		return err
+	}
+	list, err := catalogue(ctx, c)
+	if err != nil {
+		return err
+	}
+	next := make(map[string]Tool)
+	for _, t := range list {
+		name := s.name(t.Name)
+		switch _, taken := next[name]; {
+		case !s.wants(t):
+		case taken:
+			s.cfg.Log.Warn("a tool is not offered: another one has its name", "tool", t.Name, "name", name)
+		case len(next) == maxTools:
+			s.cfg.Log.Warn("a tool is not offered: there are too many", "tool", t.Name)
+		default:
+			next[name] = t
+		}
+	}
+	if slices.ContainsFunc(list, func(t Tool) bool { return t.Source != "" }) {
+		if err := describeAll(ctx, c, next); err != nil {
+			return err
+		}
+	}
+	s.offer(next)
+	return nil
+}
+
+// offer tells the SDK what has changed.
+func (s *Server) offer(next map[string]Tool) {
+	s.mu.Lock()
+	old := s.shown
+	s.shown = next
+	s.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(next)) {
+		if before, ok := old[name]; !ok || !before.same(next[name]) {
+			s.add(name, next[name])
+		}
+	}
+	gone := slices.DeleteFunc(slices.Sorted(maps.Keys(old)), func(name string) bool { _, ok := next[name]; return ok })
+	s.mcp.RemoveTools(gone...)
+}
+
+// add offers a tool. What the SDK cannot take is left out.
+func (s *Server) add(name string, t Tool) {
+	defer func() {
+		if v := recover(); v != nil {
+			s.cfg.Log.Warn("a tool is not offered: MCP has no place for its schemas", "tool", t.Name, "reason", v)
+		}
+	}()
+	s.mcp.AddTool(t.describe(name), func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		return s.call(ctx, t, req)
+	})
+}
+
+// wants reports whether a tool is offered.
+func (s *Server) wants(t Tool) bool {
+	if len(s.cfg.Tools) > 0 {
+		return slices.ContainsFunc(s.cfg.Tools, func(g string) bool {
+			ok, _ := path.Match(g, t.Name) // the pattern is checked
+			return ok
+		})
+	}
+	if t.Source != "" {
+		return t.Source != "builtin"
+	}
+	return !slices.ContainsFunc(builtin, func(p string) bool { return strings.HasPrefix(t.Name, p) })
+}

@@ -1,0 +1,182 @@
+package mcpserve
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/client"
+)
+
+// Tool is what the catalogue says about a tool; its list says less.
+type Tool struct{ arcp.ToolView }
+
+// same reports whether two look alike to a client.
+func (t Tool) same(o Tool) bool {
+	return t.Name == o.Name && t.Description == o.Description && t.SideEffect == o.SideEffect && t.Idempotent == o.Idempotent &&
+		bytes.Equal(t.InputSchema, o.InputSchema) && bytes.Equal(t.OutputSchema, o.OutputSchema)
+}
+
+// catalogue asks the runtime for its tools. A runtime without tools.list says at
+// least how they are named.
+func catalogue(ctx context.Context, c *client.Client) ([]Tool, error) {
+	var all []Tool
+	for cursor := ""; ; {
+		var page arcp.Page[Tool]
+		args := map[string]any{}
+		if cursor != "" {
+			args["cursor"] = cursor
+		}
+		err := ask(ctx, c, "tools.list", args, &page)
+		if isGone(err) {
+			return announced(c), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.Items...)
+		if page.NextCursor == "" || page.NextCursor == cursor || len(all) > maxTools {
+			return newest(all), nil
+		}
+		cursor = page.NextCursor
+	}
+}
+
+// newest keeps one of the versions of a tool, the first.
+func newest(all []Tool) []Tool {
+	seen := make(map[string]bool, len(all))
+	return slices.DeleteFunc(all, func(t Tool) bool {
+		again := seen[t.Name]
+		seen[t.Name] = true
+		return again
+	})
+}
+
+// describing bounds the questions under way for the schemas of a catalogue.
+const describing = 16
+
+// describeAll asks for what the list leaves out. A tool that is gone meanwhile is
+// left out.
+func describeAll(ctx context.Context, c *client.Client, tools map[string]Tool) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(describing)
+	var mu sync.Mutex
+	for name, t := range maps.Clone(tools) {
+		g.Go(func() error {
+			var full Tool
+			err := ask(ctx, c, "tools.describe", map[string]any{"name": t.Name}, &full)
+			mu.Lock()
+			defer mu.Unlock()
+			if isGone(err) {
+				delete(tools, name)
+				return nil
+			}
+			tools[name] = full
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+func isGone(err error) bool {
+	e, ok := errors.AsType[*client.RemoteError](err)
+	return ok && (e.Code == arcp.CodeAgentNotAvailable || e.Code == arcp.CodeNotFound)
+}
+
+// announced are the tools that the runtime named when the session was opened.
+func announced(c *client.Client) (list []Tool) {
+	for _, a := range c.Session().Capabilities.Agents {
+		list = append(list, Tool{arcp.ToolView{Name: a.Name, Version: a.Default}})
+	}
+	return list
+}
+
+// ask calls one of the runtime's own tools.
+func ask(ctx context.Context, c *client.Client, tool string, args any, result any) error {
+	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: tool, Arguments: args})
+	if err != nil {
+		return err
+	}
+	value, err := outcome(ctx, job, func(*arcp.Envelope) {})
+	if err != nil {
+		return err
+	}
+	return arcp.Unmarshal(value, result)
+}
+
+// describe is the tool as MCP describes it.
+func (t Tool) describe(name string) *sdk.Tool {
+	readOnly := t.SideEffect == "none" || t.SideEffect == "read"
+	d := &sdk.Tool{Name: name, Description: t.Description, InputSchema: json.RawMessage(objectSchema(t.InputSchema)),
+		Annotations: &sdk.ToolAnnotations{ReadOnlyHint: readOnly, IdempotentHint: readOnly || t.Idempotent}}
+	if name != t.Name {
+		d.Title = t.Name
+	}
+	if out := t.OutputSchema; isObjectSchema(out) {
+		d.OutputSchema = json.RawMessage(out)
+	}
+	if t.SideEffect == "none" {
+		d.Annotations.OpenWorldHint = new(false)
+	}
+	return d
+}
+
+// objectSchema is a schema that says that it is of an object, as arguments always
+// are and MCP wants to be said.
+func objectSchema(raw arcp.Raw) arcp.Raw {
+	if isObjectSchema(raw) {
+		return raw
+	}
+	members := map[string]arcp.Raw{}
+	if raw.Kind() == 'f' {
+		members["not"] = arcp.Raw("{}")
+	} else if raw.Kind() == '{' {
+		_ = arcp.Unmarshal(raw, &members) // it is one
+	}
+	members["type"] = arcp.Raw(`"object"`)
+	out, err := arcp.Marshal(members)
+	if err != nil {
+		return arcp.Raw(`{"type":"object"}`)
+	}
+	return out
+}
+
+func isObjectSchema(raw arcp.Raw) bool {
+	var s struct {
+		Type arcp.Raw `json:"type"`
+	}
+	return raw.Kind() == '{' && arcp.Unmarshal(raw, &s) == nil && string(s.Type) == `"object"`
+}
+
+// What MCP allows of names: letters, digits, dots, dashes and underscores, so that
+// every name of ours is one, unless it is too long.
+const (
+	maxName     = 128
+	maxFlatName = 64
+	hashBytes   = 4
+)
+
+// name is what a tool is called in MCP. Flat names have no dots and are shorter,
+// for clients that are stricter than the protocol.
+func (s *Server) name(name string) string {
+	most := maxName
+	if s.cfg.Flat {
+		name, most = strings.ReplaceAll(name, ".", "_"), maxFlatName
+	}
+	if len(name) <= most {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	return name[:most-1-2*hashBytes] + "-" + hex.EncodeToString(sum[:hashBytes])
+}

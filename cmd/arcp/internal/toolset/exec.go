@@ -1,0 +1,136 @@
+package toolset
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/tool"
+	"github.com/arcpd/arcpd/runtime/tool/exec"
+)
+
+// execKeys are those of an entry with exec.
+var execKeys = []string{"name", "version", "description", "exec", "env", "dir", "input_schema", "output_schema", "side_effect",
+	"idempotent", "limits", "approval", "recovery", "retry", "min_trust", "sandbox"}
+
+func (e *Entry) parseExec(m map[string]any, dir string) error {
+	c := &exec.Config{Sandbox: exec.SandboxNone}
+	e.Exec = c
+	fields := keys{
+		"name":          text(&c.Name),
+		"version":       text(&c.Version),
+		"description":   text(&c.Description),
+		"exec":          argv(&c.Command, dir),
+		"env":           variables(&c.Env),
+		"dir":           folder(&c.Dir, dir),
+		"input_schema":  schema(&c.InputSchema, dir),
+		"output_schema": schema(&c.OutputSchema, dir),
+		"side_effect":   oneOf(&c.SideEffect, tool.SideEffects),
+		"idempotent":    switched(&c.Idempotent),
+		"limits":        func(v any) error { return limits(v, &c.Limits, &c.Bounds) },
+		"approval":      approval(&c.Approval),
+		"recovery":      oneOf(&c.Recovery, tool.Recoveries),
+		"retry":         func(v any) error { return retry(v, &c.Retry) },
+		"min_trust":     oneOf(&c.MinTrust, tool.TrustLevels[1:]),
+		"sandbox":       oneOf(&c.Sandbox, exec.Sandboxes),
+	}
+	if err := fields.read(m, "name", "exec"); err != nil {
+		return err
+	}
+	c.Version = cmp.Or(c.Version, tool.DefaultVersion)
+	if c.Recovery == tool.RecoveryCheckpoint {
+		return errors.New(".recovery: a command makes no checkpoints: want rerun or fail")
+	}
+	return checkTool(c)
+}
+
+// checkTool has the capability checked by who makes tools of it.
+func checkTool(c *exec.Config) error {
+	for _, reserved := range tool.Reserved {
+		if strings.HasPrefix(c.Name, reserved) {
+			return fmt.Errorf(".name: names that begin with %q are the runtime's own: choose another", reserved)
+		}
+	}
+	if _, err := tool.NewRaw(c.Capability, nil); err != nil {
+		return fmt.Errorf(": %s", strings.Join(strings.Fields(err.Error()), " ")) // what is wrong with a schema has lines
+	}
+	return nil
+}
+
+// The largest of the limits of a tool that a file may ask for.
+const (
+	maxTimeout     = 30 * 24 * time.Hour
+	maxBytes       = 256 << 20 // a result may not be larger anyway
+	maxCount       = 1 << 20
+	maxBoundBytes  = 1 << 50
+	maxCPUSeconds  = 30 * 24 * 3600
+	millisecondsIn = int64(maxTimeout / time.Millisecond)
+)
+
+// limits reads limits: of a call, where 0 is off, and of its processes.
+func limits(v any, l *tool.Limits, b *exec.Bounds) error {
+	var timeout int64 = -1
+	err := keys{
+		"timeout_ms":         whole(&timeout, 0, millisecondsIn),
+		"max_request_bytes":  size(&l.MaxRequestBytes, 1, maxBytes),
+		"max_response_bytes": size(&l.MaxResponseBytes, 1, maxBytes),
+		"concurrency":        whole(&l.Concurrency, 0, maxCount),
+		"rate_per_min":       whole(&l.RatePerMin, 0, maxCount),
+		"cpu_seconds":        whole(&b.CPUSeconds, 1, maxCPUSeconds),
+		"memory":             size(&b.Memory, 1<<20, maxBoundBytes),
+		"files":              whole(&b.Files, 8, maxCount),
+		"processes":          whole(&b.Processes, 1, maxCount),
+		"file_size":          size(&b.FileSize, 1, maxBoundBytes),
+	}.read(v)
+	m, _ := v.(map[string]any)
+	if _, said := m["concurrency"]; said && l.Concurrency == 0 {
+		l.Concurrency = -1
+	}
+	switch {
+	case timeout == 0:
+		l.Timeout = -1
+	case timeout > 0:
+		l.Timeout = time.Duration(timeout) * time.Millisecond
+	}
+	return err
+}
+
+// callLimits reads limits of calls that are not a process each.
+func callLimits(v any, l *tool.Limits) error {
+	var b exec.Bounds
+	if err := limits(v, l, &b); err != nil {
+		return err
+	}
+	if b != (exec.Bounds{}) {
+		return errors.New(".limits: only a command of exec has cpu_seconds, memory, files, processes and file_size: remove them")
+	}
+	return nil
+}
+
+// retry reads retry with the bounds of a submit's; what is wrong with the numbers
+// is said by who makes the tool.
+func retry(v any, r *tool.Retry) error {
+	return keys{
+		"max_attempts": whole(&r.MaxAttempts, 1, tool.MaxAttempts),
+		"initial_ms":   whole(&r.InitialMS, 1, millisecondsIn),
+		"max_ms":       whole(&r.MaxMS, 1, millisecondsIn),
+		"factor":       number(&r.Factor),
+	}.read(v, "max_attempts")
+}
+
+// approval reads a policy. This is the one place that knows how one is written.
+func approval(dst *tool.Approval) func(any) error {
+	return func(v any) error {
+		raw, err := arcp.Marshal(v)
+		if err == nil {
+			err = arcp.Unmarshal(raw, dst)
+		}
+		if err != nil {
+			return errors.New(`: want none, manual, or {auto: {rule: "…"}}`)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,315 @@
+package toolset
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
+)
+
+// The errors here begin with where they are: ".key" or ": what is wrong".
+
+// keys are what a mapping may have, and what reads each.
+type keys map[string]func(any) error
+
+// read reads a mapping. Dashes in its keys are underscores.
+func (k keys) read(v any, required ...string) error {
+	m, err := mapping(v)
+	if err != nil {
+		return err
+	}
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		read, ok := k[key]
+		if !ok {
+			return unknown(key, slices.Sorted(maps.Keys(k)))
+		}
+		if err := read(m[key]); err != nil {
+			return fmt.Errorf(".%s%w", key, err)
+		}
+	}
+	for _, key := range required {
+		if _, ok := m[key]; !ok {
+			return fmt.Errorf(": %s is missing", key)
+		}
+	}
+	return nil
+}
+
+func unknown(key string, known []string) error {
+	return fmt.Errorf(": unknown key %.40q; did you mean %q?", key, settings.Closest(key, known))
+}
+
+// mapping returns a mapping with underscores in its keys.
+func mapping(v any) (map[string]any, error) {
+	m, ok := v.(map[string]any)
+	if !ok {
+		return nil, errors.New(": want a mapping")
+	}
+	clean := make(map[string]any, len(m))
+	for key, v := range m {
+		name := strings.ReplaceAll(key, "-", "_")
+		if _, twice := clean[name]; twice {
+			return nil, fmt.Errorf(".%s: it is there twice: remove one", name)
+		}
+		clean[name] = v
+	}
+	return clean, nil
+}
+
+func text(dst *string) func(any) error {
+	return func(v any) error {
+		s, ok := v.(string)
+		if !ok || s == "" {
+			return errors.New(": want a text: put it in quotes")
+		}
+		*dst = s
+		return nil
+	}
+}
+
+func switched(dst **bool) func(any) error {
+	return func(v any) error {
+		b, ok := v.(bool)
+		if !ok {
+			return errors.New(": want true or false")
+		}
+		*dst = &b
+		return nil
+	}
+}
+
+func oneOf[T ~string](dst *T, words []T) func(any) error {
+	return func(v any) error {
+		s, ok := v.(string)
+		if !ok || !slices.Contains(words, T(s)) {
+			return fmt.Errorf(": want one of %s", join(words))
+		}
+		*dst = T(s)
+		return nil
+	}
+}
+
+func join[T ~string](words []T) string {
+	var texts []string
+	for _, w := range words {
+		texts = append(texts, string(w))
+	}
+	return strings.Join(texts, ", ")
+}
+
+func whole[T int | int64](dst *T, least, most int64) func(any) error {
+	return func(v any) error {
+		n, ok := integer(v)
+		if !ok || n < least || n > most {
+			return fmt.Errorf(": want a whole number from %d to %d", least, most)
+		}
+		*dst = T(n)
+		return nil
+	}
+}
+
+func integer(v any) (int64, bool) {
+	switch v := v.(type) {
+	case int:
+		return int64(v), true
+	case int64:
+		return v, true
+	}
+	return 0, false
+}
+
+func number(dst *float64) func(any) error {
+	return func(v any) error {
+		n, ok := v.(float64)
+		if i, is := integer(v); is {
+			n, ok = float64(i), true
+		}
+		if !ok || math.IsNaN(n) || math.IsInf(n, 0) {
+			return errors.New(": want a number")
+		}
+		*dst = n
+		return nil
+	}
+}
+
+// size reads a number of bytes: 1048576, "64KiB", 8MiB.
+func size[T int | int64](dst *T, least, most int64) func(any) error {
+	return func(v any) error {
+		n, ok := integer(v)
+		if s, is := v.(string); is {
+			parsed, err := settings.ParseSize(s)
+			n, ok = parsed, err == nil
+		}
+		if !ok || n < least || n > most {
+			return fmt.Errorf(": want a size such as 64KiB or 8MiB, from %d to %d bytes", least, most)
+		}
+		*dst = T(n)
+		return nil
+	}
+}
+
+func texts(v any) ([]string, error) {
+	items, ok := v.([]any)
+	list := make([]string, len(items))
+	for i, item := range items {
+		s, is := item.(string)
+		list[i], ok = s, ok && is && !strings.Contains(s, "\x00")
+	}
+	if !ok {
+		return nil, errors.New(": want a list of texts: [...]")
+	}
+	return list, nil
+}
+
+// argv reads a program and its arguments. A program with a slash in its name is
+// a path; one without is looked for in PATH when it is started.
+func argv(dst *[]string, dir string) func(any) error {
+	return func(v any) error {
+		list, err := texts(v)
+		switch {
+		case err != nil:
+			return err
+		case len(list) == 0 || list[0] == "":
+			return errors.New(": name a program: [program, argument, …]")
+		case strings.Contains(list[0], "/"):
+			list[0] = within(dir, list[0])
+		}
+		*dst = list
+		return nil
+	}
+}
+
+var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// variables reads names of environment variables. No error repeats one that is
+// none: it may be a value.
+func variables(dst *[]string) func(any) error {
+	return func(v any) error {
+		list, err := texts(v)
+		if err != nil {
+			return err
+		}
+		for _, name := range list {
+			switch {
+			case !variable.MatchString(name):
+				return errors.New(": want names of variables, without values: a value is taken from the environment of the server")
+			case name == "ARCP_JOB_ID":
+				return errors.New(": ARCP_JOB_ID is the job's: remove it")
+			}
+		}
+		*dst = list
+		return nil
+	}
+}
+
+func globs(dst *[]string) func(any) error {
+	return func(v any) error {
+		list, err := texts(v)
+		if err != nil {
+			return err
+		}
+		if len(list) == 0 {
+			return errors.New(": it allows nothing: name patterns of tools, or leave it out for all of them")
+		}
+		for _, p := range list {
+			if _, err := path.Match(p, ""); err != nil || p == "" {
+				return errors.New(`: a pattern is empty or has a bracket without its end: close it or put a \ before it`)
+			}
+		}
+		*dst = list
+		return nil
+	}
+}
+
+var namePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
+
+func name(dst *string) func(any) error {
+	return func(v any) error {
+		s, ok := v.(string)
+		if !ok || !namePattern.MatchString(s) {
+			return errors.New(": want a name of at most 64 lower-case letters, digits, dots, dashes and underscores")
+		}
+		*dst = s
+		return nil
+	}
+}
+
+func within(dir, name string) string {
+	if filepath.IsAbs(name) {
+		return filepath.Clean(name)
+	}
+	return filepath.Join(dir, name)
+}
+
+// file reads the path of a file that is read later.
+func file(dst *string, dir string) func(any) error {
+	return func(v any) error {
+		if err := text(dst)(v); err != nil {
+			return err
+		}
+		*dst = within(dir, *dst)
+		return nil
+	}
+}
+
+// folder reads the path of a directory that is there.
+func folder(dst *string, dir string) func(any) error {
+	return func(v any) error {
+		if err := file(dst, dir)(v); err != nil {
+			return err
+		}
+		info, err := os.Stat(*dst)
+		if err != nil || !info.IsDir() {
+			return fmt.Errorf(": there is no directory %s: make it, or name another", *dst)
+		}
+		return nil
+	}
+}
+
+// maxSchema bounds a schema in a file.
+const maxSchema = 1 << 20
+
+// schema reads a JSON Schema: a mapping or, as a text, the path of a file.
+func schema(dst *arcp.Raw, dir string) func(any) error {
+	return func(v any) (err error) {
+		switch v := v.(type) {
+		case map[string]any, bool:
+			if *dst, err = arcp.Marshal(v); err != nil {
+				return errors.New(": it has something that JSON has not: keys that are no texts, or numbers that are none")
+			}
+			return nil
+		case string:
+			*dst, err = readSchema(within(dir, v))
+			return err
+		}
+		return errors.New(": want a JSON Schema as a mapping, or the path of a file with one")
+	}
+}
+
+func readSchema(name string) (arcp.Raw, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf(": %w; make it readable, or name another", err)
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, maxSchema+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf(": %w", err)
+	case len(raw) > maxSchema:
+		return nil, fmt.Errorf(": %s is larger than %d bytes", name, maxSchema)
+	case !arcp.Raw(raw).IsValid():
+		return nil, fmt.Errorf(": %s is not JSON", name)
+	}
+	return arcp.Canonical(raw)
+}

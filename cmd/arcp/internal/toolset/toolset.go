@@ -1,0 +1,261 @@
+// Package toolset reads the setting tools: what else than the tools of this
+// program a runtime offers. It checks everything that can be checked without
+// starting anything, and says of a mistake in which entry it is and what to do.
+package toolset
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
+	"github.com/arcpd/arcpd/runtime/tool"
+	"github.com/arcpd/arcpd/runtime/tool/exec"
+)
+
+// maxEntries bounds the entries: each but an exec one has a process or a
+// connection.
+const maxEntries = 1024
+
+// Entry is one entry of tools: exactly one of Exec, MCP and Agent is set.
+type Entry struct {
+	Where string // the entry, for messages: tools[2] (github)
+
+	Exec  *exec.Config
+	MCP   *MCP
+	Agent *Agent
+}
+
+// MCP is a server of the Model Context Protocol. Either Command or URL is set.
+type MCP struct {
+	Name        string
+	Command     []string // the program and its arguments
+	Env         []string // of a command: names of the variables that are handed on, beside PATH and HOME
+	Dir         string   // of a command: where it runs, an absolute path; "": where the server does
+	URL         string   // http or https, without a password
+	HeadersFile string   // of a URL: a header a line, Name: value; an absolute path
+	Filter
+
+	SideEffect tool.SideEffect // of all its tools; "": what the server says of each
+	Approval   tool.Approval   // of all its tools; zero: manual for those that the server does not say to only read
+	Limits     tool.Limits     // of each of its tools
+}
+
+// Agent is a program that speaks ARCP on its standard input and output.
+type Agent struct {
+	Name    string
+	Command []string // the program and its arguments
+	Env     []string // names of the variables that are handed on, beside PATH
+	Dir     string   // where it runs, an absolute path; "": where the server does
+	Filter
+}
+
+// Filter says which tools of a source are offered, and under what names.
+type Filter struct {
+	Prefix string   // of the names here
+	Allow  []string // patterns, as of path.Match, of the names there; never empty
+}
+
+// Allows reports whether a tool is offered, by its name there.
+func (f *Filter) Allows(name string) bool {
+	return slices.ContainsFunc(f.Allow, func(pattern string) bool {
+		ok, _ := path.Match(pattern, name) // the patterns were checked
+		return ok
+	})
+}
+
+// Load reads the entries of the settings.
+func Load(v *settings.Values) ([]Entry, error) {
+	dir := ""
+	if v.File != "" {
+		dir = filepath.Dir(v.File)
+	}
+	entries, err := Parse(v.Block("tools"), dir)
+	if err != nil {
+		return nil, fmt.Errorf("configuration file %s: %w", v.File, err)
+	}
+	return entries, nil
+}
+
+// Parse reads the value of tools as a YAML decoder gives it. Paths are relative to
+// dir.
+func Parse(raw any, dir string) ([]Entry, error) {
+	if raw == nil || raw == "" {
+		return nil, nil
+	}
+	items, ok := raw.([]any)
+	switch {
+	case !ok:
+		return nil, errors.New("tools: want a list of mappings: - name: …")
+	case len(items) > maxEntries:
+		return nil, fmt.Errorf("tools: %d entries: at most %d are supported", len(items), maxEntries)
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("tools: %w", err)
+	}
+	entries := make([]Entry, len(items))
+	for i, item := range items {
+		if err := entries[i].parse(i, item, dir); err != nil {
+			return nil, fmt.Errorf("%s%w", entries[i].Where, err)
+		}
+	}
+	return entries, distinct(entries)
+}
+
+// parse fills in the entry: Where first, as far as it can be known.
+func (e *Entry) parse(i int, item any, dir string) error {
+	e.Where = fmt.Sprintf("tools[%d]", i)
+	m, err := mapping(item)
+	if err != nil {
+		return fmt.Errorf("%w: a mapping with exec and name, with mcp, or with arcp", err)
+	}
+	kinds := slices.DeleteFunc([]string{"exec", "mcp", "arcp"}, func(k string) bool { _, ok := m[k]; return !ok })
+	if len(kinds) != 1 {
+		return kindless(m, kinds)
+	}
+	switch kinds[0] {
+	case "exec":
+		e.name(m["name"])
+		return e.parseExec(m, dir)
+	case "mcp":
+		e.name(nameIn(m["mcp"]))
+		return e.parseMCP(m, dir)
+	}
+	e.name(nameIn(m["arcp"]))
+	return e.parseAgent(m, dir)
+}
+
+// name adds the name of the entry to Where, if it has one.
+func (e *Entry) name(v any) {
+	if name, ok := v.(string); ok && name != "" {
+		e.Where += fmt.Sprintf(" (%.64s)", name)
+	}
+}
+
+func nameIn(v any) any {
+	m, _ := v.(map[string]any)
+	return m["name"]
+}
+
+// kindless refuses an entry that is of no kind, or of more than one.
+func kindless(m map[string]any, kinds []string) error {
+	if len(kinds) > 1 {
+		return fmt.Errorf(": it has %s: make an entry of each", strings.Join(kinds, " and "))
+	}
+	known := append(slices.Clone(execKeys), "mcp", "arcp", "prefix", "allow")
+	for key := range m {
+		if !slices.Contains(known, key) {
+			return unknown(key, known)
+		}
+	}
+	return errors.New(": want one of exec (a command), mcp (a server of the Model Context Protocol) and arcp (a program that speaks ARCP)")
+}
+
+func (e *Entry) parseMCP(m map[string]any, dir string) error {
+	s := &MCP{}
+	e.MCP = s
+	server := keys{"name": name(&s.Name), "command": argv(&s.Command, dir), "env": variables(&s.Env), "dir": folder(&s.Dir, dir),
+		"url": serverURL(&s.URL), "headers_file": file(&s.HeadersFile, dir)}
+	fields := s.Filter.keys()
+	fields["mcp"] = func(v any) error { return server.read(v, "name") }
+	fields["side_effect"] = oneOf(&s.SideEffect, tool.SideEffects)
+	fields["approval"] = approval(&s.Approval)
+	fields["limits"] = func(v any) error { return callLimits(v, &s.Limits) }
+	if err := fields.read(m); err != nil {
+		return err
+	}
+	switch {
+	case (s.Command == nil) == (s.URL == ""):
+		return errors.New(".mcp: want either command, of a program that is started, or url, of a server that runs")
+	case s.HeadersFile != "" && s.URL == "":
+		return errors.New(".mcp.headers_file: only a url has headers: remove it")
+	case s.URL != "" && (s.Env != nil || s.Dir != ""):
+		return errors.New(".mcp: only a command has env and dir: remove them")
+	}
+	return s.Filter.complete(s.Name)
+}
+
+func (e *Entry) parseAgent(m map[string]any, dir string) error {
+	a := &Agent{}
+	e.Agent = a
+	program := keys{"name": name(&a.Name), "command": argv(&a.Command, dir), "env": variables(&a.Env), "dir": folder(&a.Dir, dir)}
+	fields := a.Filter.keys()
+	fields["arcp"] = func(v any) error { return program.read(v, "name", "command") }
+	if err := fields.read(m); err != nil {
+		return err
+	}
+	return a.Filter.complete(a.Name)
+}
+
+func (f *Filter) keys() keys {
+	return keys{"prefix": text(&f.Prefix), "allow": globs(&f.Allow)}
+}
+
+// complete fills in what was not said, and checks the prefix.
+func (f *Filter) complete(name string) error {
+	if f.Prefix == "" {
+		f.Prefix = name + "."
+	}
+	if f.Allow == nil {
+		f.Allow = []string{"*"}
+	}
+	if _, err := arcp.ParseAgentRef(f.Prefix + "x"); err != nil || strings.Contains(f.Prefix, "@") {
+		return fmt.Errorf(".prefix: %.40q: want lower-case letters, digits, dots, dashes and underscores, as in \"github.\"", f.Prefix)
+	}
+	for _, reserved := range tool.Reserved {
+		if strings.HasPrefix(f.Prefix, reserved) {
+			return fmt.Errorf(".prefix: names that begin with %q are the runtime's own: choose another", reserved)
+		}
+	}
+	return nil
+}
+
+// serverURL refuses a password, which would be shown.
+func serverURL(dst *string) func(any) error {
+	return func(v any) error {
+		if err := text(dst)(v); err != nil {
+			return err
+		}
+		u, err := url.Parse(*dst)
+		switch {
+		case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+			return errors.New(": want a URL: https://host/path")
+		case u.User != nil:
+			return errors.New(": a password does not belong into it: put it into headers_file")
+		case u.RawQuery != "" || u.Fragment != "":
+			return errors.New(": a query or fragment is not supported: put what is secret into headers_file")
+		}
+		return nil
+	}
+}
+
+// distinct refuses what two entries have, and only one can.
+func distinct(entries []Entry) error {
+	first := make(map[string]string)
+	for i := range entries {
+		e := &entries[i]
+		for _, id := range e.identity() {
+			if other, ok := first[id]; ok {
+				return fmt.Errorf("%s: %s has the same %s: choose another", e.Where, other, id)
+			}
+			first[id] = e.Where
+		}
+	}
+	return nil
+}
+
+func (e *Entry) identity() []string {
+	switch {
+	case e.MCP != nil:
+		return []string{"name " + e.MCP.Name, "prefix " + e.MCP.Prefix}
+	case e.Agent != nil:
+		return []string{"name " + e.Agent.Name, "prefix " + e.Agent.Prefix}
+	}
+	return []string{"tool " + e.Exec.Ref()}
+}

@@ -1,0 +1,190 @@
+package toolset_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
+	"github.com/arcpd/arcpd/cmd/arcp/internal/toolset"
+	"github.com/arcpd/arcpd/runtime/tool"
+	"github.com/arcpd/arcpd/runtime/tool/exec"
+)
+
+// load reads a configuration file with this below tools:, as a server does.
+func load(t *testing.T, dir, tools string) ([]toolset.Entry, *settings.Values, error) {
+	t.Helper()
+	path := filepath.Join(dir, "arcp.yaml")
+	if err := os.WriteFile(path, []byte("tools:\n"+tools+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	settings.AddFlags(flags)
+	v, err := settings.Load(settings.Input{Flags: flags, Search: []string{path}})
+	if err != nil {
+		return nil, nil, err
+	}
+	entries, err := toolset.Load(v)
+	return entries, v, err
+}
+
+func mustLoad(t *testing.T, dir, tools string) []toolset.Entry {
+	t.Helper()
+	entries, _, err := load(t, dir, tools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return entries
+}
+
+const full = `
+  - name: report.make
+    version: "2.1"
+    description: makes a report
+    exec: [./bin/make, --fast, ""]
+    env: [HOME, LANG]
+    dir: work
+    input-schema: {type: object, required: [n], properties: {n: {type: integer, maximum: 9007199254740993}}}
+    output_schema: out.json
+    side_effect: write
+    idempotent: true
+    limits: {timeout_ms: 60000, max_request_bytes: 64KiB, max_response_bytes: 1048576, concurrency: 2, rate_per_min: 30,
+             cpu_seconds: 10, memory: 512MiB, files: 64, processes: 100, file_size: 1GiB}
+    approval: manual
+    recovery: rerun
+    retry: {max_attempts: 3, initial_ms: 10, factor: 1.5, max_ms: 100}
+    min_trust: trusted
+    sandbox: bwrap
+  - {mcp: {name: github, command: [github-mcp, stdio]}, prefix: "gh.", allow: ["get_*", list_issues], side_effect: network, approval: none}
+  - {mcp: {name: search, url: "https://mcp.example.org/x", headers_file: secret/headers}}
+  - {arcp: {name: helper, command: [arcp, serve, --stdio], env: [HOME], dir: work}, prefix: "h.", allow: ["demo.*"]}
+  - {name: small, exec: [true]}
+`
+
+func TestEveryKeyIsRead(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "work"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "out.json"), []byte(`{"type": "object"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	entries := mustLoad(t, dir, strings.Replace(full, "[true]", `["true"]`, 1))
+	if len(entries) != 5 {
+		t.Fatalf("%d entries, want 5", len(entries))
+	}
+	c := entries[0].Exec
+	work := filepath.Join(dir, "work")
+	want := tool.Limits{Timeout: time.Minute, MaxRequestBytes: 64 << 10, MaxResponseBytes: 1 << 20, Concurrency: 2, RatePerMin: 30}
+	bounds := exec.Bounds{CPUSeconds: 10, Memory: 512 << 20, Files: 64, Processes: 100, FileSize: 1 << 30}
+	retry := tool.Retry{MaxAttempts: 3, InitialMS: 10, Factor: 1.5, MaxMS: 100}
+	switch {
+	case c.Ref() != "report.make@2.1", c.Description != "makes a report", c.SideEffect != tool.SideEffectWrite, !*c.Idempotent:
+		t.Errorf("identity = %+v", c.Capability)
+	case !slices.Equal(c.Command, []string{filepath.Join(dir, "bin/make"), "--fast", ""}):
+		t.Errorf("command = %q: a path is relative to the file", c.Command)
+	case !slices.Equal(c.Env, []string{"HOME", "LANG"}), c.Dir != work, c.Sandbox != exec.SandboxBwrap:
+		t.Errorf("environment = %q, directory = %q, sandbox = %q", c.Env, c.Dir, c.Sandbox)
+	case c.Limits != want, c.Bounds != bounds:
+		t.Errorf("limits = %+v, %+v", c.Limits, c.Bounds)
+	case c.Approval != tool.ApprovalManual, c.Recovery != tool.RecoveryRerun, c.Retry != retry, c.MinTrust != "trusted":
+		t.Errorf("policy = %+v", c.Capability)
+	case string(c.OutputSchema) != `{"type":"object"}` || !strings.Contains(string(c.InputSchema), `"maximum":9007199254740993`):
+		t.Errorf("schemas = %s, %s", c.InputSchema, c.OutputSchema)
+	}
+	gh, search, helper := entries[1].MCP, entries[2].MCP, entries[3].Agent
+	switch {
+	case gh.Prefix != "gh.", !gh.Allows("get_me"), gh.Allows("delete"), gh.SideEffect != tool.SideEffectNetwork, gh.Approval != tool.ApprovalNone:
+		t.Errorf("github = %+v", gh)
+	case search.Prefix != "search.", !search.Allows("anything"), search.Approval != (tool.Approval{}), search.HeadersFile != filepath.Join(dir, "secret/headers"):
+		t.Errorf("search = %+v", search)
+	case helper.Prefix != "h.", helper.Dir != work, len(helper.Command) != 3, !helper.Allows("demo.echo"), helper.Allows("jobs.get"):
+		t.Errorf("helper = %+v", helper)
+	case entries[4].Where != "tools[4] (small)", entries[4].Exec.Sandbox != exec.SandboxNone, entries[4].Exec.Dir != "":
+		t.Errorf("small = %+v", entries[4].Exec)
+	}
+}
+
+// A mistake is said with its entry and what to do about it, in one line, without
+// the value of a variable.
+func TestMistakesNameTheirEntry(t *testing.T) {
+	for entry, want := range map[string]string{
+		`- {name: x, exec: [a], limts: {}}`:                                     `tools[0] (x): unknown key "limts"; did you mean "limits"?`,
+		`- {name: x, exec: [a], limits: {timout_ms: 5}}`:                        `tools[0] (x).limits: unknown key "timout_ms"; did you mean "timeout_ms"?`,
+		`- {name: x, exec: [a], limits: {timeout_ms: soon}}`:                    `tools[0] (x).limits.timeout_ms: want a whole number from 0`,
+		`- {name: x, exec: [a], limits: {timeout_ms: -1}}`:                      `.limits.timeout_ms: want a whole number`,
+		`- {name: x, exec: [a], limits: {memory: lots}}`:                        `.limits.memory: want a size such as 64KiB`,
+		`- {name: x, exec: [a], limits: 5}`:                                     `.limits: want a mapping`,
+		`- {name: x, exec: a b}`:                                                `tools[0] (x).exec: want a list of texts`,
+		`- {name: x, exec: [a, 5]}`:                                             `.exec: want a list of texts`,
+		`- {name: x, exec: []}`:                                                 `.exec: name a program`,
+		`- {exec: [a]}`:                                                         `tools[0]: name is missing`,
+		`- {name: x}`:                                                           `want one of exec (a command), mcp`,
+		`- {name: x, exce: [a]}`:                                                `tools[0]: unknown key "exce"; did you mean "exec"?`,
+		`- {name: x, exec: [a], mcp: {}}`:                                       `it has exec and mcp: make an entry of each`,
+		`- x`:                                                                   `tools[0]: want a mapping`,
+		`- {name: X, exec: [a]}`:                                                `the name must match`,
+		`- {name: demo.x, exec: [a]}`:                                           `.name: names that begin with "demo." are the runtime's own`,
+		`- {name: x, exec: [a], env: ["TOKEN=hunter2"]}`:                        `.env: want names of variables, without values`,
+		`- {name: x, exec: [a], env: [ARCP_JOB_ID]}`:                            `.env: ARCP_JOB_ID is the job's`,
+		`- {name: x, exec: [a], dir: /nonexistent}`:                             `.dir: there is no directory /nonexistent`,
+		`- {name: x, exec: [a], input_schema: {type: objekt}}`:                  `tools[0] (x): tool x@1.0.0: input schema:`,
+		`- {name: x, exec: [a], input_schema: nowhere.json}`:                    `nowhere.json: no such file or directory; make it readable`,
+		`- {name: x, exec: [a], side_effect: rwite}`:                            `.side_effect: want one of none, read, write`,
+		`- {name: x, exec: [a], approval: perhaps}`:                             `.approval: want none, manual, or {auto: {rule: "…"}}`,
+		`- {name: x, exec: [a], approval: {auto: {rules: "true"}}}`:             `.approval: want none, manual, or`,
+		`- {name: x, exec: [a], approval: {auto: {rule: "tru("}}}`:              `tru(`,
+		`- {name: x, exec: [a], recovery: checkpoint}`:                          `.recovery: a command makes no checkpoints`,
+		`- {name: x, exec: [a], retry: {max_attempts: 11}}`:                     `.retry.max_attempts: want a whole number from 1 to 10`,
+		`- {name: x, exec: [a], retry: {initial_ms: 5}}`:                        `.retry: max_attempts is missing`,
+		`- {name: x, exec: [a], retry: {max_attempts: 2}, idempotent: false}`:   `not idempotent`,
+		`- {name: x, exec: [a], min_trust: some}`:                               `.min_trust: want one of untrusted`,
+		`- {name: x, exec: [a], sandbox: docker}`:                               `.sandbox: want one of none, bwrap`,
+		`- {name: x, exec: [a], min_trust: trusted, min-trust: trusted}`:        `.min_trust: it is there twice`,
+		`- {mcp: {name: m}}`:                                                    `tools[0] (m).mcp: want either command`,
+		`- {mcp: {name: m, command: [a], url: "http://h/"}}`:                    `.mcp: want either command`,
+		`- {mcp: {name: m, comand: [a]}}`:                                       `tools[0] (m).mcp: unknown key "comand"; did you mean "command"?`,
+		`- {mcp: {name: m, url: "https://u:hunter2@h/"}}`:                       `.mcp.url: a password does not belong into it`,
+		`- {mcp: {name: m, url: "ftp://h/"}}`:                                   `.mcp.url: want a URL`,
+		`- {mcp: {name: m, command: [a], headers_file: f}}`:                     `.mcp.headers_file: only a url has headers`,
+		`- {mcp: {name: m, url: "https://h/", env: [A]}}`:                       `.mcp: only a command has env and dir`,
+		`- {mcp: {name: m, command: [a]}, limits: {memory: 1MiB}}`:              `.limits: only a command of exec has`,
+		`- {mcp: {name: m, command: [a]}, limits: {timeout_ms: -1}}`:            `.limits.timeout_ms`,
+		`- {mcp: {name: m, command: [a]}, allow: []}`:                           `.allow: it allows nothing`,
+		`- {mcp: {name: m, command: [a]}, allow: ["[a"]}`:                       `.allow: a pattern is empty or has a bracket`,
+		`- {mcp: {name: m, command: [a]}, prefix: "Big."}`:                      `.prefix: "Big."`,
+		`- {mcp: {name: m, command: [a]}, prefix: "jobs."}`:                     `.prefix: names that begin with "jobs."`,
+		`- {arcp: {name: c}}`:                                                   `tools[0] (c).arcp: command is missing`,
+		`- {arcp: {name: c, command: [a]}, approval: none}`:                     `tools[0] (c): unknown key "approval"`,
+		"- {name: x, exec: [a]}\n  - {name: x, exec: [b]}":                      `tools[1] (x): tools[0] (x) has the same tool x@1.0.0`,
+		"- {mcp: {name: m, command: [a]}}\n  - {arcp: {name: m, command: [b]}}": `has the same name m`,
+	} {
+		_, _, err := load(t, t.TempDir(), "  "+entry)
+		if err == nil {
+			t.Errorf("%s: accepted, want an error with %q", entry, want)
+			continue
+		}
+		if text := err.Error(); !strings.Contains(text, want) || strings.Contains(text, "\n") || strings.Contains(text, "hunter2") {
+			t.Errorf("%s:\n got %q\nwant it to have %q", entry, text, want)
+		}
+	}
+}
+
+func TestToolsAreShown(t *testing.T) {
+	_, v, err := load(t, t.TempDir(), `  - {name: x, exec: ["true", "a: b"], env: [HOME]}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `tools: [{"env":["HOME"],"exec":["true","a: b"],"name":"x"}]`
+	if text := string(v.AppendYAML(nil)); !strings.Contains(text, want) {
+		t.Errorf("config print = %s\nwant %s in it", text, want)
+	}
+	if text := string(v.AppendJSON(nil)); !strings.Contains(text, `"tools": {"value": [{"env":["HOME"],`) {
+		t.Errorf("config print -o json = %s", text)
+	}
+}

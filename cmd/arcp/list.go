@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/client"
+)
+
+// list is a command that lists rows of T, a page of them or all.
+type list[T any] struct {
+	short, long string
+	filters     []filter
+	onePage     bool // there is no way to ask for those after the first page
+
+	fetch    func(ctx context.Context, c *client.Client, q *query) (arcp.Page[T], error)
+	keep     func(*T) bool          // nil: all that were fetched
+	document func(arcp.Page[T]) any // with -o json; nil: the page
+	columns  []column[T]
+}
+
+// filter is a flag that narrows a list, and the argument that says so: one of the
+// choices or, where there are none, what usage says.
+type filter struct {
+	name    string
+	choices []string
+	usage   string
+	value   string
+}
+
+// texts are the choices of a type that is one of some words.
+func texts[S ~string](words []S) []string {
+	var list []string
+	for _, w := range words {
+		list = append(list, string(w))
+	}
+	return list
+}
+
+func (f *filter) help() string {
+	if last := len(f.choices) - 1; last > 0 {
+		return "only those that are " + strings.Join(f.choices[:last], ", ") + " or " + f.choices[last]
+	}
+	return f.usage
+}
+
+// query is which page of a list is wanted, and of which rows.
+type query struct {
+	filters []filter
+	limit   uint32
+	cursor  string
+	all     bool // also the pages after it
+}
+
+// args are the arguments of a tool that lists.
+func (q *query) args() map[string]any {
+	args := map[string]any{"limit": q.limit}
+	if q.cursor != "" {
+		args["cursor"] = q.cursor
+	}
+	for _, f := range q.filters {
+		if f.value != "" {
+			args[f.name] = f.value
+		}
+	}
+	return args
+}
+
+// fromTool fetches pages from one of the runtime's own tools.
+func fromTool[T any](tool string) func(context.Context, *client.Client, *query) (arcp.Page[T], error) {
+	return func(ctx context.Context, c *client.Client, q *query) (arcp.Page[T], error) {
+		return ask[arcp.Page[T]](ctx, c, tool, q.args())
+	}
+}
+
+// newList is the command ls.
+func newList[T any](a *app, l list[T]) *cobra.Command {
+	cmd := &cobra.Command{Use: "ls", Short: l.short, Long: l.long, Args: noArgs}
+	t := addTarget(cmd)
+	q := query{filters: l.filters}
+	f := cmd.Flags()
+	for i := range q.filters {
+		f.StringVar(&q.filters[i].value, q.filters[i].name, "", q.filters[i].help())
+	}
+	limits := "1 to 1000"
+	f.Uint32Var(&q.limit, "limit", 100, "how many to list, at most 1000")
+	if !l.onePage {
+		limits += ", or --all"
+		f.StringVar(&q.cursor, "cursor", "", "go on where the list before ended")
+		f.BoolVar(&q.all, "all", false, "list all of them")
+	}
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if q.limit == 0 {
+			return usagef("--limit 0: give %s", limits)
+		}
+		return q.check()
+	}
+	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, _ []string) error {
+		p, err := l.read(ctx, c, q)
+		if err != nil {
+			return err
+		}
+		return l.print(a, p)
+	})
+	return cmd
+}
+
+func (q *query) check() error {
+	for _, f := range q.filters {
+		if f.choices == nil || f.value == "" {
+			continue
+		}
+		if err := oneOf(f.name, f.value, f.choices...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *list[T]) read(ctx context.Context, c *client.Client, q query) (arcp.Page[T], error) {
+	all := arcp.Page[T]{Items: []T{}}
+	for {
+		p, err := l.fetch(ctx, c, &q)
+		if err != nil {
+			return all, err
+		}
+		for i := range p.Items {
+			if l.keep == nil || l.keep(&p.Items[i]) {
+				all.Items = append(all.Items, p.Items[i])
+			}
+		}
+		all.NextCursor = p.NextCursor
+		if !q.all || p.NextCursor == "" {
+			return all, nil
+		}
+		q.cursor = p.NextCursor
+	}
+}
+
+func (l *list[T]) print(a *app, p arcp.Page[T]) error {
+	switch {
+	case a.json && l.document != nil:
+		return a.printJSON(l.document(p))
+	case a.json:
+		return a.printJSON(p)
+	}
+	if err := table(a.stdout, l.columns, p.Items); err != nil {
+		return err
+	}
+	if p.NextCursor != "" {
+		fmt.Fprintln(a.stderr, "there are more: --all lists them, --cursor", p.NextCursor, "goes on")
+	}
+	return nil
+}

@@ -1,0 +1,29 @@
+package main
+
+import (
+	"context"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// down is a source whose server is down.
+type down struct{ prefix string }
+
+func (down) Name() string                                              { return "down" }
+func (d down) Prefix() string                                          { return d.prefix }
+func (down) Start(_ context.Context, _ func([]*tool.Tool) error) error { return nil }
+func (down) Close()                                                    {}
+
+// Names that a source may have are kept for it from the start.
+func TestNamesAreKept(t *testing.T) {
+	reg := tool.NewRegistry()
+	if err := (sources{down{"git."}, down{""}}).start(t.Context(), reg, zerolog.Nop()); err != nil {
+		t.Fatal(err)
+	}
+	if !reg.Kept("git.status") || reg.Kept("status") {
+		t.Errorf("kept: git.status %v, status %v", reg.Kept("git.status"), reg.Kept("status"))
+	}
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
+	"github.com/arcpd/arcpd/cmd/arcp/internal/toolset"
+	"github.com/arcpd/arcpd/runtime/credential"
+	"github.com/arcpd/arcpd/runtime/tool"
+	"github.com/arcpd/arcpd/runtime/tool/agent"
+	"github.com/arcpd/arcpd/runtime/tool/exec"
+	"github.com/arcpd/arcpd/runtime/tool/mcp"
+)
+
+// sourceTimeout is how long the server waits for the tools of a source when it
+// starts. Those that come later are offered later.
+const sourceTimeout = 30 * time.Second
+
+// sources are where the tools of the configuration file come from.
+type sources []tool.Source
+
+// openSources makes the sources of the entries of tools. What cannot work is an
+// error that names the entry.
+func openSources(v *settings.Values, log zerolog.Logger, reg prometheus.Registerer) (sources, error) {
+	entries, err := toolset.Load(v)
+	if err != nil {
+		return nil, usageOf(err)
+	}
+	secrets := hidden(v, entries)
+	var list sources
+	metrics := mcp.NewMetrics(reg)
+	var commands []exec.Config
+	for i := range entries {
+		e := &entries[i]
+		var s tool.Source
+		switch {
+		case e.Exec != nil:
+			e.Exec.Hide, e.Exec.Log = secrets, log
+			commands = append(commands, *e.Exec)
+			err = exec.Check(e.Exec)
+		case e.MCP != nil:
+			s, err = openMCP(e.MCP, log, metrics)
+		default:
+			s, err = openAgent(e.Agent, log)
+		}
+		if err != nil {
+			return nil, failf("configuration file %s: %s: %w", v.File, e.Where, err)
+		}
+		if s != nil {
+			list = append(list, s)
+		}
+	}
+	if len(commands) > 0 {
+		list = append(list, exec.NewSource(commands))
+	}
+	return list, nil
+}
+
+// hidden are the files and directories of the server that a command in a sandbox
+// does not see: there are secrets in them, or, in the case of its socket, who
+// connects is taken for the user that the server runs as.
+func hidden(v *settings.Values, entries []toolset.Entry) []string {
+	list := []string{v.File, v.Text("auth-file"), v.Text("tls-key"), v.Text("secret-key-file"), v.Text("unix")}
+	if dir := v.Text("data"); dir != memory {
+		list = append(list, dir)
+	}
+	if file, err := knownTokenFile(0); err == nil {
+		list = append(list, filepath.Dir(file))
+	}
+	for _, e := range entries {
+		if e.MCP != nil {
+			list = append(list, e.MCP.HeadersFile)
+		}
+	}
+	provisioners, _ := credential.ParseConfigs(v.Block("provisioners")) // what is wrong with them is said later
+	for _, p := range provisioners {
+		list = append(list, p.File, p.TokenFile)
+	}
+	list = slices.DeleteFunc(list, func(name string) bool { return name == "" })
+	for i, name := range list {
+		if full, err := filepath.Abs(name); err == nil {
+			list[i] = full
+		}
+	}
+	return list
+}
+
+func usageOf(err error) error { return &exitError{exitUsage, err} }
+
+// openMCP makes the source of an MCP server.
+func openMCP(m *toolset.MCP, log zerolog.Logger, metrics *mcp.Metrics) (tool.Source, error) {
+	return mcp.New(mcp.Config{
+		Name: m.Name, Command: m.Command, Env: m.Env, Dir: m.Dir, URL: m.URL, HeadersFile: m.HeadersFile,
+		Prefix: m.Prefix, Allow: m.Allow, SideEffect: m.SideEffect, Approval: m.Approval, Limits: m.Limits,
+		Log: log, Metrics: metrics, Version: thisBuild().Version,
+	})
+}
+
+// openAgent makes the source of a program that speaks ARCP.
+func openAgent(a *toolset.Agent, log zerolog.Logger) (tool.Source, error) {
+	return agent.New(agent.Config{Name: a.Name, Command: a.Command, Env: a.Env, Dir: a.Dir, Prefix: a.Prefix, Allows: a.Allows, Log: log})
+}
+
+// start has all sources publish their tools, at the same time, and returns when
+// they have, or had the time to. Sources that were started are to be closed also
+// after an error.
+func (list sources) start(ctx context.Context, to *tool.Registry, log zerolog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, sourceTimeout)
+	defer cancel()
+	failures := make([]error, len(list))
+	var all sync.WaitGroup
+	for i, s := range list {
+		if prefix := s.Prefix(); prefix != "" {
+			to.Keep(prefix)
+		}
+		all.Go(func() { failures[i] = startSource(ctx, s, to, log) })
+	}
+	all.Wait()
+	return errors.Join(failures...)
+}
+
+func startSource(ctx context.Context, s tool.Source, to *tool.Registry, log zerolog.Logger) error {
+	publish := func(tools []*tool.Tool) error {
+		err := to.Replace(s.Name(), tools)
+		if err == nil {
+			log.Info().Str("source", s.Name()).Int("tools", len(tools)).Msg("tools published")
+		}
+		return err
+	}
+	log.Info().Str("source", s.Name()).Msg("waiting for tools")
+	if err := s.Start(ctx, publish); err != nil {
+		return failf("tools of %s: %w", s.Name(), err)
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		log.Warn().Str("source", s.Name()).Msg(fmt.Sprintf("no tools within %s; they are offered as soon as they come", sourceTimeout))
+	}
+	return nil
+}
+
+// refresh has those sources list their tools again that can be asked to.
+func (list sources) refresh(ctx context.Context) error {
+	failures := make([]error, len(list))
+	var all sync.WaitGroup
+	for i, s := range list {
+		if r, ok := s.(interface{ Refresh(context.Context) error }); ok {
+			all.Go(func() { failures[i] = r.Refresh(ctx) })
+		}
+	}
+	all.Wait()
+	return errors.Join(failures...)
+}
+
+// close ends the sources, all at the same time: some have programs that take
+// theirs.
+func (list sources) close() {
+	var all sync.WaitGroup
+	for _, s := range list {
+		all.Go(s.Close)
+	}
+	all.Wait()
+}

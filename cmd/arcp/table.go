@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// column is a column of a table of T: its title, and what a row has in it.
+type column[T any] struct {
+	title string
+	cell  func(*T) any
+}
+
+// table prints rows as they are, a line each.
+func table[T any](w io.Writer, columns []column[T], rows []T) error {
+	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := make([]string, len(columns))
+	for i, c := range columns {
+		line[i] = c.title
+	}
+	fmt.Fprintln(tab, strings.Join(line, "\t"))
+	for r := range rows {
+		for i, c := range columns {
+			line[i] = oneLine(fmt.Sprint(c.cell(&rows[r])))
+		}
+		fmt.Fprintln(tab, strings.Join(line, "\t"))
+	}
+	return tab.Flush()
+}
+
+// facts prints what is known of one thing, a line each. What is empty is left out.
+func facts(w io.Writer, tell func(fact func(name string, value any))) error {
+	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	tell(func(name string, value any) {
+		if text := oneLine(fmt.Sprint(value)); text != "" {
+			fmt.Fprintf(tab, "%s\t%s\n", name, text)
+		}
+	})
+	return tab.Flush()
+}
+
+// dash stands for nothing in a table.
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/client"
+)
+
+// tailing is what `arcp tail` was asked for.
+type tailing struct {
+	jobs, sessions, traces, types []string
+	priority, since               string
+}
+
+func newTail(a *app) *cobra.Command {
+	var q tailing
+	cmd := &cobra.Command{
+		Use:   "tail",
+		Short: "Show the events of all your jobs as they come",
+		Long: "Shows the events of your jobs, of all sessions, and what happens to agents, approvals and\n" +
+			"resources, one a line on standard output, until interrupted. A connection that is lost is\n" +
+			"made again, and nothing is left out.",
+		Example: "  arcp tail --type job.completed,job.failed\n  arcp tail --job job_01J… -o json",
+		Args:    noArgs,
+	}
+	t := addTarget(cmd)
+	f := cmd.Flags()
+	f.StringSliceVar(&q.jobs, "job", nil, "only events of these jobs")
+	f.StringSliceVar(&q.sessions, "session", nil, "only events of jobs of these sessions")
+	f.StringSliceVar(&q.traces, "trace", nil, "only events of these traces")
+	f.StringSliceVar(&q.types, "type", nil, "only events of these types, for example log,job.failed")
+	f.StringVar(&q.priority, "min-priority", "", "only events of this priority and above: low, normal, high or critical")
+	f.StringVar(&q.since, "since", "", "first the events after the one with this message id")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		return q.check()
+	}
+	cmd.RunE = a.lasting(t, func(ctx context.Context, c *client.Client, _ []string) error {
+		return a.tail(ctx, c, q.payload())
+	})
+	return cmd
+}
+
+func (q *tailing) check() error {
+	if q.priority == "" {
+		return nil
+	}
+	return oneOf("min-priority", q.priority, string(arcp.PriorityLow), string(arcp.PriorityNormal), string(arcp.PriorityHigh), string(arcp.PriorityCritical))
+}
+
+func (q *tailing) payload() arcp.SubscribePayload {
+	p := arcp.SubscribePayload{Filter: &arcp.EventFilter{
+		JobID: ids[arcp.JobID](q.jobs), SessionID: ids[arcp.SessionID](q.sessions), TraceID: q.traces,
+		Types: ids[arcp.Type](q.types), MinPriority: arcp.Priority(q.priority),
+	}}
+	if q.since != "" {
+		p.Since = &arcp.Since{AfterMessageID: arcp.MessageID(q.since)}
+	}
+	return p
+}
+
+func ids[T ~string](texts []string) (list []T) {
+	for _, s := range texts {
+		list = append(list, T(s))
+	}
+	return list
+}
+
+func (a *app) tail(ctx context.Context, c *client.Client, p arcp.SubscribePayload) error {
+	feed, err := c.SubscribeFeed(ctx, p)
+	if err != nil {
+		return err
+	}
+	for env, err := range feed.Events(ctx) {
+		if errors.Is(context.Cause(ctx), errInterrupted) { // that is how it ends
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := a.printTailed(&env); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printTailed shows an event on standard output; what is about the feed itself
+// goes to standard error.
+func (a *app) printTailed(env *arcp.Envelope) error {
+	out, text := a.stdout, ""
+	if text = feedMarker(env); text != "" {
+		out = a.stderr
+	} else {
+		line, _ := describe(env)
+		text = fmt.Sprintf("%s  %s  %s", clock(env.Timestamp), dash(string(env.JobID)), line)
+	}
+	if a.json {
+		text = string(env.Append(nil))
+	}
+	_, err := fmt.Fprintln(out, text)
+	return err
+}
+
+// feedMarker says what a marker means; empty for an event.
+func feedMarker(env *arcp.Envelope) string {
+	if env.Type != arcp.EventEmit {
+		return ""
+	}
+	p := payload[arcp.EventEmitPayload](env)
+	switch p.Name {
+	case client.FeedCaughtUp:
+		return "these were the events until now; what follows is live"
+	case client.FeedGap:
+		var gap arcp.FeedGap
+		_ = arcp.Unmarshal(p.Data, &gap) // what cannot be read is not said
+		if gap.Skipped == 0 {
+			return "events may be missing here: the last one before is not kept any more; what follows is live"
+		}
+		return fmt.Sprintf("%d events of low priority were left out, from %s to %s: this terminal is too slow", gap.Skipped, gap.FirstID, gap.LastID)
+	}
+	return ""
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/client"
+)
+
+func newTools(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "tools", Short: "List and describe tools", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	cmd.AddCommand(newToolsList(a), newToolsDescribe(a))
+	return cmd
+}
+
+func newToolsList(a *app) *cobra.Command {
+	var generation uint64 // of the last page
+	return newList(a, list[arcp.ToolEntry]{
+		short:   "List the tools that you may see",
+		filters: []filter{{name: "prefix", usage: "only those whose names begin so, for example demo."}},
+		fetch: func(ctx context.Context, c *client.Client, q *query) (arcp.Page[arcp.ToolEntry], error) {
+			p, err := ask[arcp.ToolPage](ctx, c, "tools.list", q.args())
+			generation = p.Generation
+			return p.Page, err
+		},
+		document: func(p arcp.Page[arcp.ToolEntry]) any { return arcp.ToolPage{Page: p, Generation: generation} },
+		columns: []column[arcp.ToolEntry]{
+			{"TOOL", func(t *arcp.ToolEntry) any { return t.Name }},
+			{"VERSION", func(t *arcp.ToolEntry) any { return versionOf(t) }},
+			{"SIDE EFFECT", func(t *arcp.ToolEntry) any { return t.SideEffect }},
+			{"SOURCE", func(t *arcp.ToolEntry) any { return t.Source }},
+			{"APPROVAL", func(t *arcp.ToolEntry) any { return approvalWord(t.Approval) }},
+			{"DESCRIPTION", func(t *arcp.ToolEntry) any { return t.Description }},
+		},
+	})
+}
+
+func versionOf(t *arcp.ToolEntry) string {
+	if n := len(t.Versions); n > 1 {
+		return fmt.Sprintf("%s (of %d)", t.Version, n)
+	}
+	return t.Version
+}
+
+// approvalWord says in a word who approves the calls of a tool.
+func approvalWord(policy arcp.Raw) string {
+	var word string
+	if arcp.Unmarshal(policy, &word) == nil {
+		return oneLine(word)
+	}
+	return "rule"
+}
+
+func newToolsDescribe(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "describe TOOL", Short: "Describe a tool, name or name@version", Args: someArgs(1, 1)}
+	t := addTarget(cmd)
+	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
+		raw, err := callTool(ctx, c, "tools.describe", map[string]string{"name": args[0]})
+		if err != nil {
+			return err
+		}
+		if a.json {
+			_, err := fmt.Fprintf(a.stdout, "%s\n", raw)
+			return err
+		}
+		var d arcp.ToolView
+		if err := arcp.Unmarshal(raw, &d); err != nil {
+			return fmt.Errorf("read the description: %w", err)
+		}
+		return a.printDescription(&d)
+	})
+	return cmd
+}
+
+func (a *app) printDescription(d *arcp.ToolView) error {
+	return facts(a.stdout, func(fact func(string, any)) {
+		fact("tool", d.Name+"@"+d.Version)
+		fact("versions", strings.Join(d.Versions, " "))
+		fact("description", d.Description)
+		fact("source", d.Source)
+		fact("side effect", d.SideEffect)
+		fact("approval", policyLine(d.Approval))
+		fact("min trust", d.MinTrust)
+		fact("recovery", d.Recovery)
+		if n := attemptsOf(d.Retry); n > 1 {
+			fact("attempts", n)
+		}
+		fact("idempotent", d.Idempotent)
+		fact("interruptible", d.Interruptible)
+		l := &d.Limits
+		fact("timeout", orNone(l.TimeoutMS, (time.Duration(l.TimeoutMS)*time.Millisecond).String()))
+		fact("request", orNone(l.MaxRequestBytes, fmt.Sprint(l.MaxRequestBytes, " bytes")))
+		fact("response", orNone(l.MaxResponseBytes, fmt.Sprint(l.MaxResponseBytes, " bytes")))
+		fact("at once", orNone(l.Concurrency, fmt.Sprint(l.Concurrency)))
+		fact("rate", orNone(l.RatePerMin, fmt.Sprint(l.RatePerMin, " a minute")))
+		fact("input", compact(d.InputSchema))
+		fact("output", compact(d.OutputSchema))
+	})
+}
+
+// attemptsOf is how many attempts a retry policy allows; 0 without one.
+func attemptsOf(policy arcp.Raw) int {
+	var p struct {
+		MaxAttempts int `json:"max_attempts"`
+	}
+	_ = arcp.Unmarshal(policy, &p) // a policy of another kind is not told of
+	return p.MaxAttempts
+}
+
+func policyLine(policy arcp.Raw) string {
+	var auto struct {
+		Auto struct {
+			Rule string `json:"rule"`
+		} `json:"auto"`
+	}
+	if word := approvalWord(policy); word != "rule" || arcp.Unmarshal(policy, &auto) != nil {
+		return word
+	}
+	return "unless " + auto.Auto.Rule
+}
+
+// orNone is the text of a limit; 0 is none.
+func orNone[T int | int64](n T, text string) string {
+	if n == 0 {
+		return "no limit"
+	}
+	return text
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+func TestTools(t *testing.T) {
+	t.Parallel()
+	p := demoServer(t)
+	golden(t, "tools-ls.txt", scrub(p.cli("tools", "ls", "--prefix", "demo.e").stdout))
+	golden(t, "tools-describe.txt", scrub(p.cli("tools", "describe", "demo.emit").stdout))
+	golden(t, "tools-describe.json", scrub(p.cli("tools", "describe", "demo.echo@0.9.0", "-o", "json").stdout))
+	var all arcp.ToolPage
+	o := p.cli("tools", "ls", "--all", "--limit", "3", "-o", "json")
+	if err := json.Unmarshal([]byte(o.stdout), &all); err != nil || len(all.Items) < 30 || all.NextCursor != "" {
+		t.Errorf("all tools in pages of three: %d, %v", len(all.Items), err)
+	}
+	for i, item := range all.Items[1:] {
+		if all.Items[i].Name >= item.Name {
+			t.Errorf("%s comes before %s", all.Items[i].Name, item.Name)
+		}
+	}
+	wantOutcome(t, "a page", p.cli("tools", "ls", "--limit", "2"), exitOK, "TOOL", "there are more: --all lists them")
+	wantOutcome(t, "none", p.cli("tools", "ls", "--prefix", "nobody", "-o", "json"), exitOK, `{"items":[]`, "")
+	wantOutcome(t, "there is none", p.cli("tools", "describe", "demo.emti"), exitFailed, "", `did you mean "demo.emit"?`)
+	wantOutcome(t, "no such version", p.cli("tools", "describe", "demo.echo@7"), exitFailed, "", "AGENT_VERSION_NOT_AVAILABLE")
+	wantOutcome(t, "none at all", p.cli("tools", "ls", "--limit", "0"), exitUsage, "", "give 1 to 1000")
+	wantOutcome(t, "nothing to describe", p.cli("tools", "describe"), exitUsage, "", "TOOL")
+}
+
+func TestPolicyLine(t *testing.T) {
+	for policy, want := range map[string]string{`"none"`: "none", `"manual"`: "manual", `{"auto":{"rule":"args.n < 1"}}`: "unless args.n < 1"} {
+		if got := policyLine([]byte(policy)); got != want {
+			t.Errorf("%s is shown as %q, want %q", policy, got, want)
+		}
+	}
+	if got := approvalWord([]byte(`{"auto":{"rule":"` + strings.Repeat("x", 999) + `"}}`)); got != "rule" {
+		t.Errorf("a rule in a list is shown as %q", got)
+	}
+}
