@@ -52,6 +52,9 @@ var build = sync.OnceValues(func() (string, error) {
 var buildDir string
 
 func TestMain(m *testing.M) {
+	if plant := os.Getenv(plantEnv); plant != "" {
+		plantedMain(plant)
+	}
 	var err error
 	if buildDir, err = os.MkdirTemp("", "arcp-test-"); err != nil {
 		panic(err)
@@ -144,13 +147,15 @@ func load(ctx context.Context, url string, w *witness, seed uint64) {
 	defer c.Abort()
 	for {
 		tool, args := "demo.echo", `{"x":[1,2.50,"ü"]}`
-		switch rnd.IntN(4) {
+		switch rnd.IntN(5) {
 		case 0:
 			tool, args = "demo.emit", `{"count":40,"bytes":64}`
 		case 1:
 			tool, args = "demo.progress", `{"steps":20,"interval_ms":1}`
 		case 2:
 			tool, args = "demo.sleep", fmt.Sprintf(`{"ms":%d}`, rnd.IntN(80))
+		case 3:
+			tool, args = "demo.count", `{"to":30,"interval_ms":2}`
 		}
 		if _, err := c.Invoke(ctx, client.InvokeRequest{Tool: tool, Arguments: arcp.Raw(args), DiscardEvents: true}); err != nil {
 			return
@@ -160,7 +165,7 @@ func load(ctx context.Context, url string, w *witness, seed uint64) {
 
 // TestKillNine kills a loaded runtime again and again. What a client has seen of
 // a job must be there afterwards, unchanged, and every accepted job must end
-// exactly once.
+// exactly once: those that had not go on.
 func TestKillNine(t *testing.T) {
 	bin, data := binary(t), t.TempDir()
 	seed := uint64(time.Now().UnixNano())
@@ -220,8 +225,8 @@ func verify(ctx context.Context, t *testing.T, url string, w *witness) {
 			t.Errorf("%s was accepted and is gone", id)
 			continue
 		}
-		if !state.Terminal() {
-			t.Errorf("%s is %s after a restart; it must have ended", id, state)
+		if w.ends[id] > 0 && !state.Terminal() {
+			t.Errorf("%s is %s after a restart; it had ended", id, state)
 		}
 		verifyJob(ctx, t, c, id, events, w.ends[id])
 	}

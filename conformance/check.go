@@ -41,6 +41,8 @@ const (
 	NeedWebSocket  = "websocket"       // the target is reached by a WebSocket URL
 	NeedOther      = "other-principal" // Target.OtherToken is set
 	NeedFrameLimit = "frame-limit"     // Target.FrameLimit is known
+	NeedAckWindow  = "ack-window"      // Target.AckWindow is set
+	NeedRestart    = "restart"         // Target.Restart is set; the check is run when no other is
 )
 
 const (
@@ -91,9 +93,31 @@ var groups = []group{
 	{"jobs", jobChecks},
 	{"errors", errorChecks},
 	{"cancel", cancelChecks},
+	{"checkpoints", checkpointChecks},
 	{"ordering", orderingChecks},
 	{"list", listChecks},
 	{"subscribe", subscribeChecks},
+	{"resume", resumeChecks},
+	{"takeover", takeoverChecks},
+	{"flow", flowChecks},
+	{"feeds", feedChecks},
+	{"dedup", dedupChecks},
+	{"liveness", livenessChecks},
+	{"recovery", recoveryChecks},
+	{"retry", retryChecks},
+	{"sessions", sessionChecks},
+	{"leases", leaseChecks},
+	{"budgets", budgetChecks},
+	{"permissions", permissionChecks},
+	{"questions", questionChecks},
+	{"interrupts", interruptChecks},
+	{"approvals", approvalChecks},
+	{"workers", workerChecks},
+	{"resources", resourceChecks},
+	{"tools", toolsChecks},
+	{"host", hostChecks},
+	{"exec", execChecks},
+	{"mcp", mcpChecks},
 	{"extensions", extensionChecks},
 	{"unimplemented", unimplementedChecks},
 	{"catalogue", catalogueChecks},

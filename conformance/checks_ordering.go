@@ -101,5 +101,6 @@ func orderSlowSession(_ context.Context, t *T) {
 	for range 20 {
 		other.Completed("another session is served", other.Invoke("demo.echo", map[string]any{}))
 	}
+	other.Drop() // nobody answers pings on it any more
 	t.logged(slow.Follow(submit), count, size)
 }

@@ -124,16 +124,21 @@ func subscribeOrigin(_ context.Context, t *T) {
 	job := owner.Invoke("demo.emit", map[string]any{"count": 2, "bytes": 30})
 	follower.subscribe(arcp.JobSubscribePayload{JobID: job.ID, History: true})
 	for i, f := range follower.copies(job.ID) {
-		var ext struct {
-			Origin struct {
-				SessionID arcp.SessionID `json:"session_id"`
-				EventSeq  uint64         `json:"event_seq"`
-			} `json:"arcpx.arcp.origin.v1"`
-		}
-		t.Want("a copy tells where it comes from", arcp.Unmarshal(f.Extensions, &ext) == nil, "extensions are %s", f.Extensions)
-		want(t, "the number is the original's", ext.Origin.EventSeq, job.Events[i].EventSeq)
-		want(t, "the session is the submitter's", ext.Origin.SessionID, owner.Session)
+		t.wantOrigin(f, owner.Session, job.Events[i].EventSeq)
 	}
+}
+
+// wantOrigin wants a forwarded event to say where it comes from.
+func (t *T) wantOrigin(f *Frame, session arcp.SessionID, seq uint64) {
+	var ext struct {
+		Origin struct {
+			SessionID arcp.SessionID `json:"session_id"`
+			EventSeq  uint64         `json:"event_seq"`
+		} `json:"arcpx.arcp.origin.v1"`
+	}
+	t.Want("a copy tells where it comes from", arcp.Unmarshal(f.Extensions, &ext) == nil, "extensions are %s", f.Extensions)
+	want(t, "the number is the original's", ext.Origin.EventSeq, seq)
+	want(t, "the session is the submitter's", ext.Origin.SessionID, session)
 }
 
 func subscribeForeignCorrelation(_ context.Context, t *T) {

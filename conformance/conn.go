@@ -18,19 +18,24 @@ type Conn struct {
 	Session  arcp.SessionID              // empty until accepted
 	Accepted arcp.SessionAcceptedPayload // set by Open
 
-	t       *T
-	n       int // in the transcript
-	tc      transport.Conn
-	v       *validator
-	stop    func() bool // ends the watch on the check's deadline
-	gone    bool        // closed by either side
-	version string      // stamped into what is sent
-	nonce   int         // of the last ping
+	t         *T
+	n         int // in the transcript
+	tc        transport.Conn
+	v         *validator
+	rec       *record                 // of the session
+	stop      func() bool             // ends the watch on the check's deadline
+	gone      bool                    // closed by either side
+	catalogue bool                    // it is told of changes of the catalogue
+	version   string                  // stamped into what is sent
+	nonce     int                     // of the last ping
+	alive     time.Time               // when it last showed that it is there
+	own       map[arcp.MessageID]bool // ids used on this connection
 }
 
 func newConn(t *T, tc transport.Conn) *Conn {
-	c := &Conn{t: t, n: len(t.conns) + 1, tc: tc, version: arcp.Version}
+	c := &Conn{t: t, n: len(t.conns) + 1, tc: tc, version: arcp.Version, own: map[arcp.MessageID]bool{}}
 	c.v = newValidator(t.target.secrets(), func(id string) bool { return t.sent[id] })
+	c.rec = c.v.rec
 	c.stop = context.AfterFunc(t.ctx, func() { _ = tc.Abort() }) // a read that waits too long ends
 	tc.SetReadLimit(64 << 20)
 	return c
@@ -112,12 +117,35 @@ func (c *Conn) Send(typ arcp.Type, p any, with ...func(*arcp.Envelope)) arcp.Mes
 
 // note tells the validators what is sent.
 func (c *Conn) note(env *arcp.Envelope) {
-	c.t.sent[string(env.ID)], c.v.own[string(env.ID)] = true, true
-	if env.Type != arcp.SessionOpen {
+	if env.Type == arcp.ToolInvoke && c.rec.own[string(env.ID)] && !c.own[env.ID] {
+		c.rec.resent[env.ID] = true
+	}
+	if env.Type == arcp.ToolInvoke && env.JobID != "" {
+		c.rec.calls[env.ID] = true
+	}
+	c.own[env.ID] = true
+	c.t.sent[string(env.ID)], c.rec.own[string(env.ID)] = true, true
+	if c.v.session != "" {
 		return
 	}
-	if p, err := arcp.DecodePayload[arcp.SessionOpenPayload](env); err == nil && c.v.session == "" {
-		c.v.version, c.v.offered = env.ARCP, p.Capabilities
+	switch env.Type {
+	case arcp.SessionResume:
+		c.v.version = env.ARCP
+	case arcp.SessionOpen:
+		if p, err := arcp.DecodePayload[arcp.SessionOpenPayload](env); err == nil {
+			c.v.version = env.ARCP
+			c.opens(&p)
+		}
+	}
+}
+
+// opens tells the validator what a session.open asks for.
+func (c *Conn) opens(p *arcp.SessionOpenPayload) {
+	switch {
+	case c.rec.session == "":
+		c.v.offered = p.Capabilities
+	case p.LastEventSeq != nil:
+		c.v.at(*p.LastEventSeq)
 	}
 }
 
@@ -125,7 +153,7 @@ func (c *Conn) note(env *arcp.Envelope) {
 // be given.
 func (c *Conn) SendRaw(text string, ids ...string) {
 	for _, id := range ids {
-		c.t.sent[id], c.v.own[id] = true, true
+		c.t.sent[id], c.rec.own[id] = true, true
 	}
 	c.write([]byte(text))
 }
@@ -142,12 +170,43 @@ func (c *Conn) write(frame []byte) {
 	// The reason is better learned from reading, which comes next.
 }
 
-// next reads the next frame; why is the rule by which there must be one.
+// next reads the next frame other than session.ping, which it answers; why is the
+// rule by which there must be one.
 func (c *Conn) next(why string) *Frame {
-	text, err := c.read()
-	if err != nil {
-		c.t.Failf("%s: %s", why, c.ending(err))
+	for {
+		f := c.frame(why)
+		if f.Type != arcp.SessionPing {
+			return f
+		}
+		c.pong(f)
 	}
+}
+
+// frame reads the next frame. What is said of tools that come and go is left out
+// unless the check is about that: they do in checks beside this one.
+func (c *Conn) frame(why string) *Frame {
+	c.showLife()
+	for {
+		text, err := c.read()
+		if err != nil {
+			c.t.Failf("%s: %s", why, c.ending(err))
+		}
+		if f := c.judge(text); c.catalogue || !f.changesTools() {
+			return f
+		}
+	}
+}
+
+func (f *Frame) changesTools() bool {
+	if f.Type != arcp.EventEmit || f.JobID != "" {
+		return false
+	}
+	p, err := arcp.DecodePayload[arcp.EventEmitPayload](&f.Envelope)
+	return err == nil && p.Name == "tools.changed"
+}
+
+// judge puts a frame before the validator.
+func (c *Conn) judge(text []byte) *Frame {
 	f, err := c.v.frame(text)
 	if err != nil {
 		c.t.Failf("the server sent a frame no strict client can take: %v", err)
@@ -177,14 +236,39 @@ func (c *Conn) ending(err error) string {
 	return err.Error()
 }
 
-// event reads the next frame that is not a heartbeat: these may come at any
-// time.
+// event reads the next frame that is not a job's heartbeat: these may come at
+// any time.
 func (c *Conn) event(why string) *Frame {
 	for {
-		if f := c.next(why); f.Type != arcp.JobHeartbeat && f.Type != arcp.SessionPing {
+		if f := c.next(why); f.Type != arcp.JobHeartbeat {
 			return f
 		}
 	}
+}
+
+// lifeInterval is shorter than what servers take for silence.
+const lifeInterval = 500 * time.Millisecond
+
+// showLife says that the peer is there: what asks for it may be far behind in what
+// is still to be read and judged.
+func (c *Conn) showLife() {
+	if now := time.Now(); now.Sub(c.alive) > lifeInterval {
+		c.alive = now
+		_ = c.tc.Ping() // fails if the connection has: reading says why
+	}
+}
+
+// pong answers a session.ping: a server may end the connection of a peer that
+// does not.
+func (c *Conn) pong(f *Frame) {
+	c.Send(arcp.SessionPong, arcp.SessionPongPayload{PingNonce: f.nonce(), ReceivedAt: time.Now().UTC()},
+		func(env *arcp.Envelope) { env.CorrelationID = f.ID })
+}
+
+// nonce is what a session.pong repeats.
+func (f *Frame) nonce() string {
+	p, _ := arcp.DecodePayload[arcp.SessionPingPayload](&f.Envelope) // a wrong one was reported when it was read
+	return p.Nonce
 }
 
 // Expect wants the very next frame to be of the type and, unless corr is
@@ -263,6 +347,12 @@ func (c *Conn) ExpectClosed(why string, codes ...transport.CloseCode) {
 	if err == nil {
 		c.t.Failf("%s: got a frame: %s", why, c.t.tr.show(text))
 	}
+	c.closedWith(why, err, codes...)
+}
+
+// closedWith wants err to be the server's closing the connection with one of
+// the codes.
+func (c *Conn) closedWith(why string, err error, codes ...transport.CloseCode) {
 	var closed *transport.Error
 	if !errors.As(err, &closed) || c.t.ctx.Err() != nil {
 		c.t.Failf("%s: %s", why, c.ending(err))

@@ -11,9 +11,14 @@
 // fails the check in which it was sent.
 //
 // A check whose precondition the target does not meet (a capability, a tool,
-// a second principal) is reported as skipped with the reason, never as passed.
+// a second principal) is reported as skipped with the reason, never as passed. The
+// tools of the groups exec and mcp are those of WriteSources.
 // Nothing sleeps: where a rule says that nothing happens, the check sends a
 // ping and wants its pong to be the next frame.
+//
+// Checks that ask people questions see those of each other, as their sessions
+// belong to one principal; they look only at what is about their own jobs. Checks
+// that start the server again are run when all others have been.
 //
 // The section of a check is of RFC 0001 revision 2 (RFC), of the Internet-Draft
 // (ARCP 1.1) or, where both leave a choice, of this project's SPEC.md (SPEC).

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -168,9 +169,11 @@ func (r *runner) probe(ctx context.Context, checks []Check) *server {
 	return s
 }
 
-// run plays the checks and returns their results in the same order.
+// run plays the checks and returns their results in the same order. Those that
+// start the server again are played one by one when the others have been.
 func (r *runner) run(ctx context.Context, checks []Check) []Result {
 	results := make([]Result, len(checks))
+	var alone []int
 	next := make(chan int)
 	var workers sync.WaitGroup
 	for range r.parallel() {
@@ -182,10 +185,18 @@ func (r *runner) run(ctx context.Context, checks []Check) []Result {
 		})
 	}
 	for i := range checks {
+		if slices.Contains(checks[i].Needs, NeedRestart) {
+			alone = append(alone, i)
+			continue
+		}
 		next <- i
 	}
 	close(next)
 	workers.Wait()
+	for _, i := range alone {
+		results[i] = r.runOne(ctx, &checks[i])
+		r.tell(results[i])
+	}
 	return results
 }
 

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -62,6 +63,7 @@ func TestOutcomes(t *testing.T) {
 		story("x.needs-other", func(t *T) { t.Failf("it ran") }, NeedOther),
 		story("x.needs-socket", func(t *T) { t.Failf("it ran") }, NeedWebSocket),
 		story("x.needs-limit", func(t *T) { t.Failf("it ran") }, NeedFrameLimit),
+		story("x.needs-restart", func(t *T) { t.Failf("it ran") }, NeedRestart),
 		story("x.has", func(t *T) {}, Tool("demo.echo")),
 		story("x.unexpected", func(t *T) {
 			c := t.Open()
@@ -82,7 +84,7 @@ func TestOutcomes(t *testing.T) {
 		{Passed, ""}, {Failed, `the server says "[redacted]"`}, {Skipped, "the moon is full"}, {Failed, "the check itself panicked: oops"},
 		{Skipped, "the server has no tool demo.nothing"}, {Skipped, "capability streaming is not offered"},
 		{Skipped, "no token of another principal was given"}, {Skipped, "the target has no WebSocket URL"},
-		{Skipped, "the server's frame limit is not known"}, {Passed, ""},
+		{Skipped, "the server's frame limit is not known"}, {Skipped, "the server cannot be started again"}, {Passed, ""},
 		{Failed, "a ping is answered by silence: got pong, want ack"}, {Failed, "something comes: nothing came before the check ran out of time"},
 	} {
 		got := results[i]
@@ -91,6 +93,38 @@ func TestOutcomes(t *testing.T) {
 		}
 		if (got.Status == Failed) != (got.Transcript != nil) {
 			t.Errorf("%s: %s has a transcript of %d entries", got.ID, got.Status, len(got.Transcript))
+		}
+	}
+}
+
+// Checks that start the server again are played when no other is, and their
+// connections are gone then.
+func TestRestartsAreAlone(t *testing.T) {
+	target := fakeTarget(t)
+	playing, restarts := atomic.Int32{}, 0
+	target.Restart = func(context.Context) error {
+		if restarts++; restarts == 3 {
+			return errors.New("it is broken")
+		}
+		return nil
+	}
+	other := func(t *T) {
+		playing.Add(1)
+		defer playing.Add(-1)
+		t.Open().ExpectNothing("all is quiet")
+	}
+	restart := func(t *T) {
+		t.Want("no other is played", playing.Add(1) == 1, "there are %d", playing.Load())
+		defer playing.Add(-1)
+		c := t.Open()
+		t.Restart(t.ctx)
+		t.Want("the connection is gone", c.gone, "it is there")
+	}
+	results := play(t, target, story("x.a", restart, NeedRestart), story("x.b", other), story("x.c", restart, NeedRestart), story("x.d", other),
+		story("x.e", restart, NeedRestart))
+	for i, want := range []Status{Passed, Passed, Passed, Passed, Failed} {
+		if got := results[i]; got.Status != want {
+			t.Errorf("%s: %s %q, want %s", got.ID, got.Status, got.Reason, want)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/arcpd/arcpd/conformance/proxy"
@@ -20,7 +21,10 @@ const muteTimeout = 2 * time.Second
 // check to fail that passes without it. The error names every fault that went
 // unnoticed or could not be tried. The target itself should pass.
 func SelfTest(ctx context.Context, target Target) error {
-	faults := proxy.Faults()
+	return selfTest(ctx, target, proxy.Faults())
+}
+
+func selfTest(ctx context.Context, target Target, faults []proxy.Fault) error {
 	r := &runner{target: &target, opts: &Options{}}
 	checks := shownBy(faults)
 	r.server = r.probe(ctx, checks)
@@ -28,12 +32,23 @@ func SelfTest(ctx context.Context, target Target) error {
 		return errors.New("conformance: " + r.server.err)
 	}
 	sound := passing(checks, r.run(ctx, checks))
-	var errs []error
-	for _, f := range faults {
-		errs = append(errs, r.trial(ctx, f, sound))
+	errs := make([]error, len(faults))
+	var trials sync.WaitGroup
+	slots := make(chan struct{}, parallelTrials)
+	for i, f := range faults {
+		slots <- struct{}{}
+		trials.Go(func() {
+			errs[i] = r.trial(ctx, f, sound)
+			<-slots
+		})
 	}
+	trials.Wait()
 	return errors.Join(errs...)
 }
+
+// parallelTrials is how many faults are tried at the same time: most of the time
+// of those that are noticed by nothing coming is waiting.
+const parallelTrials = 8
 
 // shownBy returns the checks that show any of the faults.
 func shownBy(faults []proxy.Fault) []Check {
@@ -67,23 +82,28 @@ func (r *runner) trial(ctx context.Context, f proxy.Fault, sound []Check) error 
 	if len(checks) == 0 {
 		return fmt.Errorf("fault %q cannot be tried: none of %v passes without it", f.Name, f.Shows)
 	}
-	target := *r.target
-	target.Dial = func(ctx context.Context) (transport.Conn, error) {
-		conn, err := r.target.dial(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return proxy.Wrap(conn, f), nil
-	}
 	opts := *r.opts
 	if f.Mute {
 		opts.Timeout = muteTimeout
 	}
-	faulty := &runner{target: &target, opts: &opts, server: r.server}
 	for i := range checks {
+		faulty := &runner{target: r.target.behind(f.Begin()), opts: &opts, server: r.server}
 		if faulty.runOne(ctx, &checks[i]).Status == Failed {
 			return nil
 		}
 	}
 	return fmt.Errorf("fault %q (%s) goes unnoticed by %v", f.Name, f.Says, f.Shows)
+}
+
+// behind is the target with something put into its connections.
+func (tg *Target) behind(wrap func(transport.Conn) transport.Conn) *Target {
+	other := *tg
+	other.Dial = func(ctx context.Context) (transport.Conn, error) {
+		conn, err := tg.dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return wrap(conn), nil
+	}
+	return &other
 }

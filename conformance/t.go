@@ -113,6 +113,17 @@ func (t *T) Dial() *Conn {
 	return c
 }
 
+// Restart ends the server and starts it again. The connections of the check are
+// gone then.
+func (t *T) Restart(ctx context.Context) {
+	if err := t.target.Restart(ctx); err != nil {
+		t.Failf("the server cannot be started again: %v", err)
+	}
+	for _, c := range t.conns {
+		c.Drop()
+	}
+}
+
 // DialSocket makes a connection that can send what is not a text frame.
 func (t *T) DialSocket() (*Conn, *socket) {
 	s, err := dialSocket(t.ctx, t.target.URL)

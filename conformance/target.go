@@ -25,6 +25,14 @@ type Target struct {
 	// Zero is the default of 8 MiB, negative means not known.
 	FrameLimit int64
 
+	// AckWindow is the number of unacknowledged events after which the server
+	// holds events back. Zero: it has no window, or it is not known.
+	AckWindow int
+
+	// Restart ends the server at once and starts it again, at the same URL and with
+	// what it has made durable. Nil: checks that need it are skipped.
+	Restart func(ctx context.Context) error
+
 	// Dial makes a connection. The default dials URL. It is how the checks are
 	// pointed at a server inside the same process, or put behind a proxy.
 	Dial func(ctx context.Context) (transport.Conn, error)
@@ -69,7 +77,11 @@ type server struct {
 // missing says why a need is not met, or "".
 func (s *server) missing(tg *Target, need string) string {
 	if name, ok := strings.CutPrefix(need, toolPrefix); ok {
-		return s.lacks(s.tools[name], "the server has no tool "+name)
+		why := "the server has no tool " + name
+		if strings.HasPrefix(name, checkTools) {
+			why += howToGetOne
+		}
+		return s.lacks(s.tools[name], why)
 	}
 	if name, ok := strings.CutPrefix(need, capabilityPrefix); ok {
 		return s.lacks(s.offers(arcp.Feature(name)), "capability "+name+" is not offered")
@@ -79,6 +91,10 @@ func (s *server) missing(tg *Target, need string) string {
 		return "the target has no WebSocket URL"
 	case need == NeedOther && tg.OtherToken == "":
 		return "no token of another principal was given"
+	case need == NeedAckWindow && tg.AckWindow == 0:
+		return "the server has no acknowledgement window"
+	case need == NeedRestart && tg.Restart == nil:
+		return "the server cannot be started again"
 	case need == NeedFrameLimit && tg.frameLimit() < 0:
 		return "the server's frame limit is not known"
 	}
@@ -146,11 +162,12 @@ func (c *Conn) hasTool(name string) bool {
 	}
 }
 
-// offerEverything offers every feature but those that change who we are.
+// offerEverything offers every feature but those that change who we are, or what we are
+// sent without being asked.
 func offerEverything() arcp.Capabilities {
 	caps := arcp.Capabilities{Flags: map[arcp.Feature]bool{}}
 	for _, f := range arcp.Features {
-		caps.Flags[f] = f != arcp.FeatureAnonymous && f != arcp.FeatureExecutes && f != arcp.FeatureMetrics
+		caps.Flags[f] = f != arcp.FeatureAnonymous && f != arcp.FeatureMetrics
 	}
 	return caps
 }

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -19,7 +20,7 @@ type validator struct {
 	secrets  []string             // must never come back
 	lenient  bool                 // only what cannot be decoded counts
 	sentID   func(id string) bool // was the id used on any connection of the check?
-	own      map[string]bool      // ids used on this connection
+	rec      *record              // of the session, over all its connections
 	session  arcp.SessionID       // empty until accepted
 	caps     arcp.Capabilities    // negotiated
 	nextSeq  uint64               // 0: not known, after attaching again
@@ -44,7 +45,7 @@ type jobView struct {
 }
 
 func newValidator(secrets []string, sentID func(string) bool) *validator {
-	return &validator{secrets: secrets, sentID: sentID, own: map[string]bool{}, nextSeq: 1,
+	return &validator{secrets: secrets, sentID: sentID, rec: newRecord(), nextSeq: 1,
 		seen: map[[2]string]bool{}, jobs: map[jobStream]*jobView{}, accepted: map[arcp.JobID]bool{},
 		ended: map[arcp.JobID]bool{}, traces: map[arcp.JobID]string{}}
 }
@@ -73,6 +74,8 @@ var rules = []rule{
 	{"event_seq without gaps", (*validator).sequence},
 	{"order of a job's events", (*validator).jobOrder},
 	{"trace of a job", (*validator).trace},
+	{"an event never changes", (*validator).unchanged},
+	{"what a subscription brings", (*validator).forwarded},
 }
 
 // essential are the rules without which a frame cannot even be read.
@@ -80,12 +83,8 @@ const essential = 1
 
 // frame judges one frame. The error names the rule it breaks.
 func (v *validator) frame(text []byte) (*Frame, error) {
-	env, err := arcp.Decode(text)
+	f, err := parseFrame(text)
 	if err != nil {
-		return nil, fmt.Errorf("not an envelope: %w", err)
-	}
-	f := &Frame{Envelope: env, Text: text}
-	if err := arcp.Unmarshal(text, &f.members); err != nil {
 		return f, err
 	}
 	list := rules
@@ -101,17 +100,46 @@ func (v *validator) frame(text []byte) (*Frame, error) {
 	return f, nil
 }
 
+func parseFrame(text []byte) (*Frame, error) {
+	env, err := arcp.Decode(text)
+	if err != nil {
+		return nil, fmt.Errorf("not an envelope: %w", err)
+	}
+	f := &Frame{Envelope: env, Text: text}
+	return f, arcp.Unmarshal(text, &f.members)
+}
+
 // adopt learns from the answer to the handshake which session this is.
 func (v *validator) adopt(f *Frame) {
 	switch f.Type {
 	case arcp.SessionAccepted:
 		if p, err := arcp.DecodePayload[arcp.SessionAcceptedPayload](&f.Envelope); err == nil {
-			v.session, v.caps = p.SessionID, p.Capabilities
+			v.session, v.caps, v.rec.token = p.SessionID, p.Capabilities, p.ResumeToken
+			v.rec.begin(p.SessionID, v.offered, p.Capabilities)
 		}
 	case arcp.SessionResumed:
 		if p, err := arcp.DecodePayload[arcp.SessionResumedPayload](&f.Envelope); err == nil {
-			v.session, v.nextSeq = p.SessionID, p.ReplayedFrom+1
+			v.session, v.rec.token = p.SessionID, p.ResumeToken
+			v.rec.begin(p.SessionID, v.offered, v.caps)
+			v.at(p.ReplayedFrom)
 		}
+	}
+}
+
+// attach makes the validator one of a session that had connections before. The
+// position is not known until at is called or an event tells it.
+func (v *validator) attach(rec *record) {
+	v.rec, v.offered, v.caps, v.nextSeq = rec, rec.offered, rec.caps, 0
+}
+
+// at sets the position: what is known of the jobs is what the session had been
+// told by then.
+func (v *validator) at(seq uint64) {
+	v.nextSeq = seq + 1
+	v.jobs, v.accepted = map[jobStream]*jobView{}, map[arcp.JobID]bool{}
+	v.ended, v.traces = map[arcp.JobID]bool{}, map[arcp.JobID]string{}
+	for _, f := range v.rec.upTo(seq) {
+		_, _ = v.jobOrder(f), v.trace(f) // judged when it came
 	}
 }
 
@@ -128,7 +156,7 @@ func (v *validator) knownType(f *Frame) error {
 }
 
 // workerOnly are types a server sends to sessions that run tools for it.
-var workerOnly = []arcp.Type{arcp.ToolInvoke, arcp.Cancel, arcp.HumanInputResponse, arcp.HumanChoiceResponse,
+var workerOnly = []arcp.Type{arcp.ToolInvoke, arcp.Cancel, arcp.Interrupt, arcp.HumanInputResponse, arcp.HumanChoiceResponse,
 	arcp.PermissionGrant, arcp.PermissionDeny}
 
 // negotiatedType: types a strict client may not know are sent only to those
@@ -138,7 +166,8 @@ func (v *validator) negotiatedType(f *Frame) error {
 	if need := spec.Need; need != "" && !(v.offered.Has(need) && v.caps.Has(need)) {
 		return fmt.Errorf("%s needs capability %q, which was not negotiated", f.Type, need)
 	}
-	if slices.Contains(workerOnly, f.Type) && !v.offered.Has(arcp.FeatureExecutes) {
+	denied := f.Type == arcp.PermissionDeny && v.rec.own[string(f.CorrelationID)] // the session asked for something itself
+	if slices.Contains(workerOnly, f.Type) && !denied && !v.offered.Has(arcp.FeatureExecutes) {
 		return fmt.Errorf("%s goes only to sessions that execute tools", f.Type)
 	}
 	return nil
@@ -186,7 +215,7 @@ func (v *validator) identifiers(f *Frame) error {
 			return fmt.Errorf("%s %q must begin with %q", id.name, id.value, id.prefix)
 		}
 	}
-	if corr := string(f.CorrelationID); corr != "" && !arcp.HasPrefix(corr, arcp.MessagePrefix) && !v.own[corr] {
+	if corr := string(f.CorrelationID); corr != "" && !arcp.HasPrefix(corr, arcp.MessagePrefix) && !v.rec.own[corr] {
 		return fmt.Errorf("correlation_id %q must begin with %q", corr, arcp.MessagePrefix)
 	}
 	return nil
@@ -296,7 +325,7 @@ func (v *validator) scope(f *Frame) error {
 	if f.Type == arcp.JobFailed && f.EventSeq == 0 {
 		have["job_id"] = true // refuses a submit: there is no job
 	}
-	if f.JobID != "" && f.EventSeq != 0 && !v.accepted[f.JobID] {
+	if f.JobID != "" && f.EventSeq != 0 && !v.accepted[f.JobID] && f.Type != arcp.HumanInputCancelled {
 		have["correlation_id"] = true // the event of a job another session submitted
 	}
 	for _, name := range arcp.Lookup(f.Type).Scope.Members() {
@@ -337,13 +366,23 @@ func (v *validator) sessionID(f *Frame) error {
 		return fmt.Errorf("%s comes before the session is accepted", f.Type)
 	case f.SessionID != v.session:
 		return fmt.Errorf("session_id %q, this is session %q", f.SessionID, v.session)
+	case v.session != v.rec.session:
+		return fmt.Errorf("this is session %q, the connection took over %q", v.session, v.rec.session)
 	}
 	return nil
 }
 
-// correlation: a frame is correlated to a message this client sent.
+// correlation: a frame is correlated to a message this client sent; the
+// withdrawal of a question to the question, which came before.
 func (v *validator) correlation(f *Frame) error {
-	if corr := string(f.CorrelationID); corr != "" && !v.sentID(corr) {
+	corr := f.CorrelationID
+	if f.Type == arcp.ToolInvoke || f.Type == arcp.Interrupt {
+		v.rec.given[f.ID] = true
+	}
+	switch {
+	case f.Type == arcp.HumanInputCancelled && !v.rec.asked[corr]:
+		return fmt.Errorf("correlation_id %q is of no question that was asked here", corr)
+	case f.Type != arcp.HumanInputCancelled && corr != "" && !v.sentID(string(corr)) && !v.rec.given[corr]:
 		return fmt.Errorf("correlation_id %q is of no message that was sent", corr)
 	}
 	return nil
@@ -356,6 +395,9 @@ func (v *validator) once(f *Frame) error {
 	if f.EventSeq > 0 {
 		key[1] = string(f.CorrelationID)
 	}
+	if v.rec.resent[f.CorrelationID] {
+		key[1] += " " + strconv.FormatUint(f.EventSeq, 10)
+	}
 	if v.seen[key] {
 		return fmt.Errorf("id %q came before", f.ID)
 	}
@@ -363,16 +405,20 @@ func (v *validator) once(f *Frame) error {
 	return nil
 }
 
-// numbering: events of jobs have an event_seq, everything else has none.
+// numbering: events of jobs have an event_seq, everything else has none. Some
+// types are both.
 func (v *validator) numbering(f *Frame) error {
 	want := arcp.Lookup(f.Type).Delivery == arcp.Sequenced
 	switch f.Type {
 	case arcp.JobFailed:
 		want = v.accepted[f.JobID] || v.followed(f)
-	case arcp.ArtifactRef:
+	case arcp.ArtifactRef, arcp.EventEmit:
 		want = f.JobID != ""
 	case arcp.ToolError:
 		want = f.EventSeq != 0 // also refuses a direct submit
+	}
+	if v.rec.calls[f.CorrelationID] { // a worker's, for its job
+		want = false
 	}
 	switch {
 	case want && f.EventSeq == 0:
@@ -391,7 +437,10 @@ func (v *validator) sequence(f *Frame) error {
 	if f.EventSeq == 0 {
 		return nil
 	}
-	if v.nextSeq != 0 && f.EventSeq != v.nextSeq {
+	if v.nextSeq == 0 {
+		v.at(f.EventSeq - 1)
+	}
+	if f.EventSeq != v.nextSeq {
 		return fmt.Errorf("event_seq is %d, want %d", f.EventSeq, v.nextSeq)
 	}
 	v.nextSeq = f.EventSeq + 1
@@ -407,10 +456,19 @@ func (v *validator) jobOrder(f *Frame) error {
 	if f.JobID == "" || f.EventSeq == 0 {
 		return nil
 	}
-	if f.Type == arcp.JobAccepted && v.own[string(f.CorrelationID)] {
+	if slices.Contains(answering, f.Type) {
+		if v.ended[f.JobID] {
+			return fmt.Errorf("%s comes after the end of job %s", f.Type, f.JobID)
+		}
+		return nil
+	}
+	if f.Type == arcp.JobAccepted && v.rec.own[string(f.CorrelationID)] {
 		v.accepted[f.JobID] = true
 	}
 	view := v.view(f)
+	if f.Type == arcp.JobAccepted && v.rec.resent[f.CorrelationID] {
+		*view = jobView{}
+	}
 	switch {
 	case view.ended:
 		return fmt.Errorf("%s comes after the end of job %s", f.Type, f.JobID)
@@ -424,6 +482,10 @@ func (v *validator) jobOrder(f *Frame) error {
 	v.ended[f.JobID] = v.ended[f.JobID] || view.ended
 	return view.chunk(f)
 }
+
+// answering are events of jobs that may be correlated to something else than
+// the submit: what they answer.
+var answering = []arcp.Type{arcp.HumanInputCancelled, arcp.LeaseGranted, arcp.LeaseExtended, arcp.LeaseRevoked}
 
 func (v *validator) view(f *Frame) *jobView {
 	key := jobStream{f.JobID, f.CorrelationID}
@@ -463,4 +525,105 @@ func (v *validator) trace(f *Frame) error {
 		return fmt.Errorf("trace_id is %q, the job's is %q", f.TraceID, known)
 	}
 	return nil
+}
+
+// unchanged: what is sent again on a later connection is what was sent before.
+func (v *validator) unchanged(f *Frame) error {
+	if f.EventSeq == 0 {
+		return nil
+	}
+	if before := v.rec.events[f.EventSeq]; before != nil {
+		return sameEvent(f, before, "arcp")
+	}
+	v.rec.events[f.EventSeq] = f
+	v.rec.asked[f.ID] = v.rec.asked[f.ID] || slices.Contains(questions, f.Type)
+	return nil
+}
+
+// questions are what people are asked.
+var questions = []arcp.Type{arcp.PermissionRequest, arcp.HumanInputRequest, arcp.HumanChoiceRequest}
+
+// sameEvent wants two frames to have the same members, but for some.
+func sameEvent(f, before *Frame, but ...string) error {
+	for _, list := range []map[string]arcp.Raw{before.members, f.members} {
+		for name := range list {
+			if got, old := f.members[name], before.members[name]; !slices.Contains(but, name) && string(got) != string(old) {
+				return fmt.Errorf("%s of event %d is %s, it was %s", name, before.EventSeq, orNone(got), orNone(old))
+			}
+		}
+	}
+	return nil
+}
+
+func orNone(raw arcp.Raw) string {
+	if raw == nil {
+		return "absent"
+	}
+	return cut(string(raw), 200)
+}
+
+// envelopeRules hold for an envelope inside another one too.
+var envelopeRules = []rule{
+	{"known type", (*validator).knownType},
+	{"envelope", (*validator).envelope},
+	{"payload decodes", (*validator).payloadDecodes},
+	{"required members", (*validator).requiredMembers},
+	{"no null", (*validator).noNull},
+	{"closed values", (*validator).closedValues},
+}
+
+// forwarded: a subscription brings whole envelopes: events of jobs as their own
+// sessions get them, events of the host, or a word about the subscription, and
+// nothing else.
+func (v *validator) forwarded(f *Frame) error {
+	if f.Type != arcp.SubscribeEvent {
+		return nil
+	}
+	in, err := f.forwarded()
+	if err != nil {
+		return err
+	}
+	for _, r := range envelopeRules {
+		if err := r.check(v, in); err != nil {
+			return fmt.Errorf("inside: rule %q: %w", r.name, err)
+		}
+	}
+	switch {
+	case in.SubscriptionID != "":
+		if in.Type != arcp.EventEmit || in.SubscriptionID != f.SubscriptionID || in.EventSeq != 0 {
+			return fmt.Errorf("%s is not a word about subscription %s", in, f.SubscriptionID)
+		}
+	case in.isHost():
+		if in.SessionID != "" || in.EventSeq != 0 || in.CorrelationID != "" {
+			return fmt.Errorf("%s is of no job, but of a session", in)
+		}
+	case arcp.Lookup(in.Type).Delivery != arcp.Sequenced || in.EventSeq == 0 || in.JobID == "":
+		return fmt.Errorf("%s is not the event of a job", in)
+	case in.SessionID == "" && in.CorrelationID != "": // a job that no session has submitted, a clean-up, answers nothing
+		return fmt.Errorf("%s does not say whose session it is of", in)
+	}
+	return nil
+}
+
+// isHost reports whether an envelope inside a subscribe.event is an event of the
+// host: that is of no job. The same of a job of host.subscribe is an event of that.
+func (f *Frame) isHost() bool {
+	if f.Type != arcp.EventEmit || f.JobID != "" {
+		return false
+	}
+	p, err := arcp.DecodePayload[arcp.EventEmitPayload](&f.Envelope)
+	return err == nil && p.Name == arcp.EventHost
+}
+
+// forwarded is the envelope inside a subscribe.event.
+func (f *Frame) forwarded() (*Frame, error) {
+	p, err := arcp.DecodePayload[arcp.SubscribeEventPayload](&f.Envelope)
+	if err != nil {
+		return nil, err
+	}
+	in, err := parseFrame(p.Event)
+	if err != nil {
+		return nil, fmt.Errorf("inside: %w", err)
+	}
+	return in, nil
 }

@@ -36,7 +36,7 @@ func newTestValidator() *validator {
 	sent := []string{"msg_open", "msg_invoke", "msg_ping", "own", "msg_retry"}
 	v := newValidator([]string{"s3cret"}, func(id string) bool { return slices.Contains(sent, id) || id == "msg_other" || id == "other" })
 	for _, id := range sent {
-		v.own[id] = true
+		v.rec.own[id] = true
 	}
 	v.version = "1.1"
 	return v
@@ -58,7 +58,9 @@ func TestValidatorAccepts(t *testing.T) {
 		"a repeated submit": {jobAcceptedFrame, completedFrameAt("2"),
 			strings.Replace(eventOf("a", "job.accepted", "3", `{"job_id":"job_1"}`), "msg_invoke", "msg_retry", 1),
 			strings.Replace(eventOf("c", "job.completed", "4", `{}`), "msg_invoke", "msg_retry", 1)},
-		"an artifact's answer": {frameOf("a", "artifact.ref", `"correlation_id":"msg_ping","payload":{"artifact":{"artifact_id":"art_1","uri":"u","media_type":"m","size":1},"artifact_id":"art_1","uri":"u","media_type":"m","size":1}`)},
+		"an artifact's answer":   {frameOf("a", "artifact.ref", `"correlation_id":"msg_ping","payload":{"artifact":{"artifact_id":"art_1","uri":"u","media_type":"m","size":1},"artifact_id":"art_1","uri":"u","media_type":"m","size":1}`)},
+		"an answered permission": {jobAcceptedFrame, permissionFrame, leaseFrame("msg_ping", "3"), completedFrameAt("4")},
+		"a denied elevation":     {frameOf("a", "permission.deny", `"correlation_id":"msg_ping","payload":{"permission":"p","reason":"r"}`)},
 		"chunks": {jobAcceptedFrame, eventOf("b", "job.result_chunk", "2", `{"result_id":"r","chunk_seq":0,"data":"a","encoding":"utf8","more":true}`),
 			eventOf("c", "job.result_chunk", "3", `{"result_id":"r","chunk_seq":1,"data":"a","encoding":"utf8","more":false}`)},
 	} {
@@ -67,6 +69,42 @@ func TestValidatorAccepts(t *testing.T) {
 			if _, err := v.frame([]byte(f)); err != nil {
 				t.Errorf("%s: %v\n%s", name, err, f)
 			}
+		}
+	}
+}
+
+var permissionFrame = eventOf("q", "permission.request", "2", `{"permission":"p","resource":"r","operation":"o"}`)
+
+// leaseFrame writes a lease.granted of job_1 that answers a message.
+func leaseFrame(corr, seq string) string {
+	return frameOf("l"+seq, "lease.granted", `"job_id":"job_1","trace_id":"t","event_seq":`+seq+`,"correlation_id":"`+corr+
+		`","payload":{"lease_id":"lease_1","permission":"p","resource":"r","operation":"o","expires_at":"2026-01-02T03:04:05Z"}`)
+}
+
+// withdrawnFrame writes a human.input.cancelled of job_1.
+func withdrawnFrame(rest string) string {
+	return frameOf("w", "human.input.cancelled", `"job_id":"job_1","trace_id":"t",`+rest+`"payload":{"code":"CANCELLED"}`)
+}
+
+// A session with a person is told that a question is withdrawn, and which.
+func TestValidatorOfWithdrawals(t *testing.T) {
+	for rest, rule := range map[string]string{
+		`"event_seq":3,"correlation_id":"msg_q",`:      "",
+		`"event_seq":3,"correlation_id":"msg_invoke",`: "correlation",
+		`"event_seq":3,"correlation_id":"msg_x",`:      "correlation",
+		`"event_seq":3,`:            "envelope members of the type",
+		`"correlation_id":"msg_q",`: "numbered or not",
+	} {
+		v := newTestValidator()
+		v.offered.Flags = map[arcp.Feature]bool{arcp.FeatureHumanInput: true}
+		for _, f := range []string{acceptedFrame, jobAcceptedFrame, permissionFrame} {
+			if _, err := v.frame([]byte(f)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := v.frame([]byte(withdrawnFrame(rest)))
+		if rule == "" && err != nil || rule != "" && (err == nil || !strings.Contains(err.Error(), `"`+rule+`"`)) {
+			t.Errorf("with %s: %v, want rule %q", rest, err, rule)
 		}
 	}
 }
@@ -114,9 +152,14 @@ func TestValidatorRefuses(t *testing.T) {
 		{"once", []string{pong(`"payload":{}`), pong(`"payload":{}`)}},
 		{"numbered or not", []string{pong(`"event_seq":1,"payload":{}`)}},
 		{"numbered or not", []string{strings.Replace(jobAcceptedFrame, `,"event_seq":1`, ``, 1)}},
+		{"numbered or not", []string{jobAcceptedFrame, strings.Replace(eventOf("b", "event.emit", "2", `{"name":"n"}`), `,"event_seq":2`, ``, 1)}},
+		{"numbered or not", []string{frameOf("b", "event.emit", `"event_seq":1,"payload":{"name":"n"}`)}},
 		{"numbered or not", []string{jobAcceptedFrame, strings.Replace(eventOf("b", "job.failed", "2", `{"code":"UNKNOWN","message":"m","retryable":false}`), `,"event_seq":2`, ``, 1)}},
 		{"event_seq without gaps", []string{jobAcceptedFrame, completedFrame}},
 		{"event_seq without gaps", []string{strings.Replace(jobAcceptedFrame, `"event_seq":1`, `"event_seq":2`, 1)}},
+		{"correlation", []string{jobAcceptedFrame, leaseFrame("msg_nobody", "2")}},
+		{"negotiated type", []string{frameOf("a", "permission.deny", `"correlation_id":"msg_nobody","payload":{"permission":"p","reason":"r"}`)}},
+		{"order of a job's events", []string{jobAcceptedFrame, completedFrameAt("2"), leaseFrame("msg_ping", "3")}},
 		{"order of a job's events", []string{jobAcceptedFrame, jobStartedFrame, completedFrame, eventOf("d", "log", "4", `{"level":"info","message":"m"}`)}},
 		{"order of a job's events", []string{jobAcceptedFrame, eventOf("b", "job.accepted", "2", `{"job_id":"job_1"}`)}},
 		{"order of a job's events", []string{jobAcceptedFrame, strings.Replace(jobStartedFrame, "msg_invoke", "msg_ping", 1)}},
@@ -196,6 +239,64 @@ func TestMissingMembers(t *testing.T) {
 		typ := reflect.TypeOf(arcp.Lookup(c.typ).NewPayload()).Elem()
 		if got := missingMembers(typ, arcp.Raw(c.raw), "payload"); !slices.Equal(got, c.want) {
 			t.Errorf("%s %s lacks %q, want %q", c.typ, c.raw, got, c.want)
+		}
+	}
+}
+
+func TestValidatorRemembersASession(t *testing.T) {
+	first := newTestValidator()
+	for _, f := range []string{acceptedFrame, jobAcceptedFrame, jobStartedFrame, completedFrame} {
+		if _, err := first.frame([]byte(f)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	resumed := frameOf("s", "session.resumed", `"correlation_id":"msg_open","payload":{"session_id":"sess_1","resume_token":"rt","replayed_from":1,"replayed":true}`)
+	for name, test := range map[string]struct {
+		frame string
+		ok    bool
+	}{
+		"as it was":            {jobStartedFrame, true},
+		"with another payload": {strings.Replace(jobStartedFrame, `"payload":{}`, `"payload":{"description":"again"}`, 1), false},
+		"with another id":      {strings.Replace(jobStartedFrame, `"msg_b"`, `"msg_z"`, 1), false},
+		"out of order":         {completedFrame, false},
+		"of another session":   {strings.Replace(jobStartedFrame, `"sess_1"`, `"sess_2"`, 1), false},
+	} {
+		v := newTestValidator()
+		v.attach(first.rec)
+		if _, err := v.frame([]byte(resumed)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := v.frame([]byte(test.frame)); (err == nil) != test.ok {
+			t.Errorf("an event that comes again %s: error is %v", name, err)
+		}
+	}
+}
+
+func TestValidatorOfSubscriptions(t *testing.T) {
+	for name, test := range map[string]struct {
+		inner string
+		ok    bool
+	}{
+		"an event":             {jobStartedFrame, true},
+		"a word about it":      {`{"arcp":"1.1","id":"msg_m","type":"event.emit","timestamp":"2026-01-02T03:04:05Z","subscription_id":"sub_1","payload":{"name":"n"}}`, true},
+		"about another":        {`{"arcp":"1.1","id":"msg_m","type":"event.emit","timestamp":"2026-01-02T03:04:05Z","subscription_id":"sub_2","payload":{"name":"n"}}`, false},
+		"a handshake":          {acceptedFrame, false},
+		"an answer":            {frameOf("p", "pong", `"correlation_id":"msg_ping","payload":{}`), false},
+		"nobody's event":       {strings.Replace(jobStartedFrame, `"session_id":"sess_1",`, ``, 1), false},
+		"one of no session":    {strings.NewReplacer(`"session_id":"sess_1",`, ``, `"correlation_id":"msg_invoke",`, ``).Replace(jobStartedFrame), true},
+		"an event of the host": {`{"arcp":"1.1","id":"msg_m","type":"event.emit","timestamp":"2026-01-02T03:04:05Z","payload":{"name":"host.event","data":{}}}`, true},
+		"a session's host":     {`{"arcp":"1.1","id":"msg_m","type":"event.emit","timestamp":"2026-01-02T03:04:05Z","session_id":"sess_1","payload":{"name":"host.event","data":{}}}`, false},
+		"an event of nothing":  {`{"arcp":"1.1","id":"msg_m","type":"event.emit","timestamp":"2026-01-02T03:04:05Z","payload":{"name":"n"}}`, false},
+		"an event unnumbered":  {strings.Replace(jobStartedFrame, `"event_seq":2,`, ``, 1), false},
+		"a payload of its own": {`{"n":1}`, false},
+	} {
+		v := newTestValidator()
+		if _, err := v.frame([]byte(acceptedFrame)); err != nil {
+			t.Fatal(err)
+		}
+		f := frameOf("e", "subscribe.event", `"subscription_id":"sub_1","payload":{"event":`+test.inner+`}`)
+		if _, err := v.frame([]byte(f)); (err == nil) != test.ok {
+			t.Errorf("%s in a subscription: error is %v", name, err)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package proxy
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"strings"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -13,7 +12,9 @@ import (
 // Faults lists every fault.
 func Faults() []Fault {
 	var all []Fault
-	for _, list := range [][]Fault{eventFaults, answerFaults, formFaults, connectionFaults} {
+	for _, list := range [][]Fault{eventFaults, answerFaults, formFaults, connectionFaults,
+		resumeFaults, replayFaults, flowFaults, feedFaults, feedFilterFaults, dedupFaults, livenessFaults, retryFaults, sessionFaults,
+		leaseFaults, budgetFaults, permissionFaults, questionFaults, interruptFaults, approvalFaults, toolFaults, resourceFaults, hostFaults, workerFaults, execFaults, mcpFaults} {
 		all = append(all, list...)
 	}
 	return all
@@ -399,14 +400,7 @@ func repeatToken() stage {
 // connectionFaults break how a connection ends.
 var connectionFaults = []Fault{
 	{Name: "close with another code", Says: "a session that was closed in order ends with 1011", Shows: []string{"close.answer"},
-		stage: func() stage {
-			return stage{end: func(err error) error {
-				if closed, ok := errors.AsType[*transport.Error](err); ok && closed.Remote {
-					return &transport.Error{Code: transport.CloseInternal, Reason: "oops", Remote: true}
-				}
-				return err
-			}}
-		}},
+		stage: ending(transport.CloseInternal)},
 	{Name: "talk after the farewell", Says: "a frame follows session.closed", Shows: []string{"close.answer"},
 		stage: change(func(f frame) []frame {
 			if f.Type != arcp.SessionClosed {

@@ -21,7 +21,8 @@ type Fault struct {
 	Shows []string // checks of which at least one has to fail
 	Mute  bool     // shows itself by nothing coming, hence only when a check runs out of time
 
-	stage func() stage // state of one connection
+	stage  func() stage        // state of one connection
+	across func() func() stage // or of all connections of a check
 }
 
 // stage is what a fault does to one connection. A nil function leaves its
@@ -30,11 +31,20 @@ type stage struct {
 	in  func(f frame) []frame // from the server: what the client gets instead
 	out func(f frame) []frame // from the client: what the server gets instead
 	end func(err error) error // how the connection ends
+
+	late func() []frame // what still comes from a connection that has ended
 }
 
 // Wrap returns conn with the fault in it.
-func Wrap(conn transport.Conn, f Fault) transport.Conn {
-	return &proxied{Conn: conn, stage: f.stage()}
+func Wrap(conn transport.Conn, f Fault) transport.Conn { return f.Begin()(conn) }
+
+// Begin returns what puts the fault into the connections of one check.
+func (f Fault) Begin() func(transport.Conn) transport.Conn {
+	begin := f.stage
+	if f.across != nil {
+		begin = f.across()
+	}
+	return func(conn transport.Conn) transport.Conn { return &proxied{Conn: conn, stage: begin()} }
 }
 
 type proxied struct {
@@ -47,10 +57,15 @@ type proxied struct {
 func (p *proxied) Read() ([]byte, error) {
 	for len(p.ready) == 0 {
 		text, err := p.Conn.Read()
-		if err != nil {
+		switch {
+		case err == nil:
+			p.ready = apply(p.stage.in, parse(text))
+		case p.stage.late != nil:
+			p.ready = p.stage.late()
+		}
+		if err != nil && len(p.ready) == 0 {
 			return nil, p.ending(err)
 		}
-		p.ready = apply(p.stage.in, parse(text))
 	}
 	next := p.ready[0]
 	p.ready = p.ready[1:]
@@ -140,4 +155,20 @@ func encode(v any) []byte {
 		panic("proxy: " + err.Error()) // only plain values get here
 	}
 	return bytes.TrimSpace(b.Bytes())
+}
+
+// replaced makes a stage that puts one text for another in what comes.
+func replaced(old, text string) func() stage {
+	return change(func(f frame) []frame { return []frame{f.replace(old, text)} })
+}
+
+// replacedOut makes a stage that puts one text for another in what is sent.
+func replacedOut(old, text string) func() stage {
+	return func() stage {
+		return stage{out: func(f frame) []frame { return []frame{f.replace(old, text)} }}
+	}
+}
+
+func (f frame) replace(old, text string) frame {
+	return parse(bytes.ReplaceAll(f.text, []byte(old), []byte(text)))
 }

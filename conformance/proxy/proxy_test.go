@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/arcpd/arcpd/transport"
@@ -66,6 +67,10 @@ func TestStages(t *testing.T) {
 		{"swap", swap(isEvent(1), isEvent(2), false), []string{a, b, c}, []string{b, a, c}},
 		{"swap and renumber", swap(isEvent(1), isEvent(2), true), []string{a, b}, []string{event("1", "b"), event("2", "a")}},
 		{"drop and renumber", dropAndRenumber(2), []string{a, b, c}, []string{a, event("2", "c")}},
+		{"lose and renumber", without(isEvent(2)), []string{a, b, c}, []string{a, event("2", "c")}},
+		{"add and renumber", func() stage {
+			return adding(func(f frame) (frame, bool) { return f, f.EventSeq == 2 })
+		}, []string{a, b, c}, []string{a, b, event("3", "b"), event("4", "c")}},
 		{"edit", events(func(f frame) frame { return f.with("event_seq", f.EventSeq+5) }), []string{a}, []string{event("6", "a")}},
 	} {
 		if got := through(t, test.stage, test.plays...); !slices.Equal(got, test.want) {
@@ -84,5 +89,38 @@ func TestCopiesArePerformed(t *testing.T) {
 	}
 	if len(inner.written) != 2 || inner.written[0] == inner.written[1] {
 		t.Errorf("the server gets %q, want two different messages", inner.written)
+	}
+}
+
+// What a fault knows across connections it forgets between checks.
+func TestStateAcrossConnections(t *testing.T) {
+	const resume = `{"arcp":"1.1","id":"msg_r","type":"session.resume","timestamp":"2026-01-02T03:04:05Z","payload":{"last_event_seq":0,"resume_token":"rt_a"}}`
+	f := Fault{across: onceOnly}
+	for range 2 {
+		wrap := f.Begin()
+		for i, want := range []bool{true, false} {
+			inner := &tape{}
+			if err := wrap(inner).Write([]byte(resume)); err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Contains(inner.written[0], `"rt_a"`); got != want {
+				t.Errorf("connection %d: the server gets %s", i+1, inner.written[0])
+			}
+		}
+	}
+}
+
+func TestWhatStillComes(t *testing.T) {
+	a := event("1", "a")
+	later := []frame{parse([]byte(event("2", "b")))}
+	got := through(t, func() stage {
+		return stage{late: func() []frame {
+			frames := later
+			later = nil
+			return frames
+		}}
+	}, a)
+	if len(got) != 2 || got[1] != event("2", "b") {
+		t.Errorf("got %q, want what still comes after the end, once", got)
 	}
 }

@@ -1,0 +1,188 @@
+package arcpd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/conformance/chaos"
+	"github.com/arcpd/arcpd/runtime"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/store/pebble"
+	"github.com/arcpd/arcpd/runtime/tool"
+	"github.com/arcpd/arcpd/runtime/tool/demo"
+	"github.com/arcpd/arcpd/transport"
+)
+
+// What TestMain looks for: with the name of a plant it is a runtime with that
+// bug, listening at an address and keeping its data in a directory.
+const (
+	plantEnv  = "ARCP_CHAOS_PLANT"
+	listenEnv = "ARCP_CHAOS_LISTEN"
+	dataEnv   = "ARCP_CHAOS_DATA"
+)
+
+// harmless is the plant without a bug.
+const harmless = "nothing"
+
+// plants are the bugs, by name. Each is what a store does wrong.
+var plants = map[string]func(p *planted, writes []*store.Write, results []store.Result) error{
+	harmless: (*planted).commit,
+	"drop":   (*planted).dropping,
+	"early":  (*planted).tooEarly,
+	"reuse":  (*planted).reusing,
+}
+
+// planted is a store with a bug. Only the committer calls Commit.
+type planted struct {
+	store.Store
+	bug     func(p *planted, writes []*store.Write, results []store.Result) error
+	durable string // directory that has what tooEarly has made durable
+	n       int    // chances that the bug has had
+}
+
+// Commit implements store.Store.
+func (p *planted) Commit(writes []*store.Write, results []store.Result) error {
+	return p.bug(p, writes, results)
+}
+
+func (p *planted) commit(writes []*store.Write, results []store.Result) error {
+	return p.Store.Commit(writes, results)
+}
+
+// Of what could show a bug, this is how often it does.
+const (
+	dropEvery  = 3  // writes of logs
+	reuseEvery = 3  // runs of several events
+	earlyAfter = 30 // commits
+)
+
+// dropping reports an event as appended that it does not append.
+func (p *planted) dropping(writes []*store.Write, results []store.Result) error {
+	for _, w := range writes {
+		if n := len(w.Events); n > 0 && w.Events[n/2].Type == arcp.Log {
+			if p.n++; p.n%dropEvery == 0 {
+				w.Events = slices.Delete(slices.Clone(w.Events), n/2, n/2+1)
+			}
+		}
+	}
+	return p.commit(writes, results)
+}
+
+// tooEarly returns before anything is durable: from some commit on a crash loses
+// all of it, because the next start finds only what was there before.
+func (p *planted) tooEarly(writes []*store.Write, results []store.Result) error {
+	if p.n++; p.n == earlyAfter {
+		if err := p.Backup(context.Background(), p.durable); err != nil {
+			return err
+		}
+	}
+	return p.commit(writes, results)
+}
+
+// reusing gives the first event of a run the number of the one before it.
+func (p *planted) reusing(writes []*store.Write, results []store.Result) error {
+	err := p.commit(writes, results)
+	for _, r := range results {
+		for i := range r.Runs {
+			if len(r.Runs[i].Events) < 2 || r.Runs[i].First < 2 {
+				continue
+			}
+			if p.n++; p.n%reuseEvery == 0 {
+				r.Runs[i].First--
+			}
+		}
+	}
+	return err
+}
+
+// openPlanted opens the store, with what was durable when it was last killed.
+func openPlanted(dir, plant string) (*planted, error) {
+	p := &planted{bug: plants[plant], durable: dir + ".durable"}
+	if _, err := os.Stat(p.durable); err == nil {
+		if err := errors.Join(os.RemoveAll(dir), os.Rename(p.durable, dir)); err != nil {
+			return nil, err
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var err error
+	p.Store, err = pebble.Open(dir, pebble.Options{})
+	return p, err
+}
+
+// servePlanted is a runtime on a store with a bug, until it is killed.
+func servePlanted(plant string) error {
+	st, err := openPlanted(os.Getenv(dataEnv), plant)
+	if err != nil {
+		return err
+	}
+	var credentials auth.Config
+	for _, p := range chaosPrincipals {
+		if err := credentials.AddToken(p.Name, auth.Secret(p.Token), true); err != nil {
+			return err
+		}
+	}
+	tools := tool.NewRegistry()
+	if err := demo.Register(tools); err != nil {
+		return err
+	}
+	rt, err := runtime.New(context.Background(), runtime.Config{Store: st, Auth: auth.NewSet(&credentials), Tools: tools,
+		ReplayEvents: -1, ReplayBytes: -1, MinFree: -1})
+	if err != nil {
+		return err
+	}
+	ln, err := net.Listen("tcp", os.Getenv(listenEnv))
+	if err != nil {
+		return err
+	}
+	fmt.Printf("listening ws://%s/arcp\n", ln.Addr())
+	up := transport.Upgrader{}
+	return http.Serve(ln, up.Handler(func(c transport.Conn) { _ = rt.Serve(c) })) // the peer learns how it ended
+}
+
+// TestChaosFindsPlantedBugs shows that the campaign can fail: it finds bugs that
+// a durable store could have, and none where there is none.
+func TestChaosFindsPlantedBugs(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for plant := range plants {
+		t.Run(plant, func(t *testing.T) {
+			c := campaign(t)
+			c.Time, c.KillEvery, c.Sessions = 10*time.Second, 1500*time.Millisecond, 16
+			if plant == harmless {
+				c.Time = 3 * time.Second
+			}
+			data := t.TempDir() + "/data"
+			v := &victim{program: self, env: []string{plantEnv + "=" + plant, listenEnv + "=" + freeAddr(t), dataEnv + "=" + data}}
+			o, err := chaos.Run(t.Context(), v, c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Log(o)
+			if o.OK() != (plant == harmless) {
+				t.Errorf("found %v", o.Findings[:min(len(o.Findings), 5)])
+			}
+		})
+	}
+}
+
+// plantedMain is TestMain of a process that is a runtime with a bug.
+func plantedMain(plant string) {
+	if plants[plant] == nil {
+		panic("no such plant: " + plant)
+	}
+	fmt.Fprintln(os.Stderr, servePlanted(plant))
+	os.Exit(1)
+}

@@ -1,0 +1,133 @@
+package arcpd_test
+
+import (
+	"bufio"
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/arcpd/arcpd/conformance/chaos"
+)
+
+var (
+	chaosTime = flag.Duration("chaos.time", 8*time.Second, "how long TestChaos loads the runtime")
+	chaosSeed = flag.Uint64("chaos.seed", 0, "what TestChaos does; 0 chooses")
+	chaosOut  = flag.String("chaos.out", "", "file that gets the outcome of TestChaos; its progress goes to standard error")
+)
+
+// chaosPrincipals are who loads the runtime.
+var chaosPrincipals = []chaos.Principal{
+	{Name: "alice", Token: "alice-" + crashToken}, {Name: "bob", Token: "bob-" + crashToken},
+	{Name: "carol", Token: "carol-" + crashToken}, {Name: "dave", Token: "dave-" + crashToken},
+}
+
+// victim is a runtime that is killed and started again on the same data and
+// address.
+type victim struct {
+	program string
+	args    []string
+	env     []string
+
+	cmd *exec.Cmd // nil: it does not run
+}
+
+// Start implements chaos.Server.
+func (v *victim) Start(context.Context) (string, error) {
+	cmd := exec.Command(v.program, v.args...)
+	cmd.Env = append(os.Environ(), v.env...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	v.cmd = cmd
+	line, err := bufio.NewReader(out).ReadString('\n')
+	fields := strings.Fields(line)
+	if err != nil || len(fields) < 2 || fields[0] != "listening" {
+		return "", fmt.Errorf("it said %q (%v) instead of where it listens", line, err)
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(fields[1], "ws://"), "/arcp"), nil
+}
+
+// Kill implements chaos.Server.
+func (v *victim) Kill() error {
+	if v.cmd == nil {
+		return nil
+	}
+	err := v.cmd.Process.Kill()
+	_ = v.cmd.Wait() // killed
+	v.cmd = nil
+	return err
+}
+
+// freeAddr returns an address on loopback whose port no connection gets by
+// chance while the server is down.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	for range 100 {
+		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000)))
+		if err != nil {
+			continue
+		}
+		defer ln.Close()
+		return ln.Addr().String()
+	}
+	t.Fatal("no port is free")
+	return ""
+}
+
+// campaign returns what all campaigns have in common.
+func campaign(t *testing.T) chaos.Config {
+	c := chaos.Config{Seed: *chaosSeed, Time: *chaosTime, Principals: chaosPrincipals, Progress: func(line string) { t.Log(line) }}
+	if c.Seed == 0 {
+		c.Seed = rand.Uint64()
+	}
+	return c
+}
+
+// TestChaos runs the fault campaign: what clients rely on must hold however
+// connections and the runtime break.
+func TestChaos(t *testing.T) {
+	c := campaign(t)
+	if *chaosOut != "" {
+		c.Progress = func(line string) { fmt.Fprintln(os.Stderr, line) }
+	}
+	if c.Time < 20*time.Second {
+		c.KillEvery = 2 * time.Second
+	}
+	v := &victim{program: binary(t), args: []string{"serve", "--demo", "--listen", freeAddr(t), "--admin", "", "--data", t.TempDir(),
+		"--replay-events", "0", "--replay-bytes", "0", "--log-level", "error"}}
+	for _, p := range chaosPrincipals {
+		v.args = append(v.args, "--token", p.Name+"="+p.Token)
+	}
+	o, err := chaos.Run(t.Context(), v, c)
+	if err != nil {
+		note(t, "chaos: FAILED: "+err.Error())
+		t.Fatal(err)
+	}
+	note(t, o.String())
+	for _, f := range o.Findings[:min(len(o.Findings), 20)] {
+		t.Error(f)
+	}
+}
+
+// note says what the outcome is.
+func note(t *testing.T, outcome string) {
+	t.Log(outcome)
+	if *chaosOut == "" {
+		return
+	}
+	if err := os.WriteFile(*chaosOut, []byte(outcome+"\n"), 0o600); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,161 @@
+package chaos
+
+import (
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// act does one of the things that clients do; false: the connection is broken or
+// given up.
+func (c *client) act() bool {
+	switch n := c.rnd.IntN(100); {
+	case n < 55:
+		return c.submit()
+	case n < 65:
+		return c.cancel()
+	case n < 75:
+		return c.follow()
+	case n < 87:
+		return c.ack()
+	case n < 90:
+		return c.prowl()
+	case n < 93:
+		return c.submitAgain()
+	case n < 96:
+		return c.ask(c.compose(arcp.SessionListJobs, arcp.SessionListJobsPayload{Limit: new(uint32(20))}))
+	case n < 98:
+		return c.write(c.compose(arcp.SessionClose, arcp.SessionClosePayload{}))
+	}
+	return c.ask(c.compose(arcp.Ping, arcp.PingPayload{}))
+}
+
+// submit submits some jobs at once, in any order, and sometimes twice.
+func (c *client) submit() bool {
+	if c.stream.unfinished() >= maxOpenJobs {
+		return true
+	}
+	var batch []*command
+	for range 1 + c.rnd.IntN(4) {
+		o := c.invoke()
+		c.open = append(c.open, o)
+		batch = append(batch, o)
+		if c.rnd.IntN(8) == 0 {
+			batch = append(batch, o)
+		}
+	}
+	c.shuffle(batch)
+	return c.write(batch...)
+}
+
+func (c *client) invoke() *command {
+	id := c.id()
+	t := task(c.rnd, string(id))
+	if c.rnd.IntN(6) == 0 {
+		t = keyed(c.who.Name, c.board.key(c.rnd, c.who.Name))
+	}
+	s := &Submit{Task: t, ID: id}
+	c.stream.Submits[id] = s
+	c.submits = append(c.submits, id)
+	return c.invocation(s)
+}
+
+// invocation is the command of a submit, the same whenever it is sent.
+func (c *client) invocation(s *Submit) *command {
+	p := arcp.ToolInvokePayload{Tool: string(s.Kind), Arguments: arcp.Raw(s.Arguments), SubmitOptions: arcp.SubmitOptions{Direct: s.Direct}}
+	return &command{s.ID, c.frame(s.ID, arcp.ToolInvoke, p, func(env *arcp.Envelope) {
+		env.TraceID, env.IdempotencyKey = string(s.ID), s.Key
+	})}
+}
+
+// submitAgain sends a submit that was answered once more, with the same id: on
+// another connection than before it is answered again, on the same it is dropped.
+func (c *client) submitAgain() bool {
+	if len(c.submits) == 0 {
+		return true
+	}
+	id := c.submits[c.rnd.IntN(len(c.submits))]
+	s := c.stream.Submits[id]
+	if s.Job == "" {
+		return true
+	}
+	return c.write(c.invocation(s))
+}
+
+// compose makes a command.
+func (c *client) compose(t arcp.Type, payload any) *command {
+	id := c.id()
+	return &command{id, c.frame(id, t, payload, nil)}
+}
+
+// ask sends a command that is sent again until it is answered.
+func (c *client) ask(o *command) bool {
+	c.open = append(c.open, o)
+	return c.write(o)
+}
+
+// cancel cancels a job of this session or another one of the principal.
+func (c *client) cancel() bool {
+	job, ok := c.board.pick(c.rnd, c.who.Name, "")
+	if !ok {
+		return true
+	}
+	if _, again := c.stream.Cancelled[job]; !again {
+		c.stream.Cancelled[job] = false
+	}
+	return c.ask(c.compose(arcp.Cancel, arcp.CancelPayload{Target: arcp.TargetJob, TargetID: string(job)}))
+}
+
+// follow follows a job of another session of the principal from its beginning,
+// sometimes one that it has asked for before.
+func (c *client) follow() bool {
+	job, ok := c.board.pick(c.rnd, c.who.Name, c.stream.Session)
+	if !ok {
+		return true
+	}
+	f := c.stream.Follows[job]
+	if f == nil {
+		f = &Follow{}
+		c.stream.Follows[job] = f
+	} else if !f.Confirmed { // it is asked for until then
+		return true
+	}
+	o := c.compose(arcp.JobSubscribe, arcp.JobSubscribePayload{JobID: job, History: true})
+	f.ID = o.id
+	return c.ask(o)
+}
+
+// ack acknowledges what has come, if the client is of that kind. One that never
+// does can be sent everything again.
+func (c *client) ack() bool {
+	if !c.acks {
+		return true
+	}
+	c.acked = max(c.acked, c.stream.Position())
+	return c.write(c.compose(arcp.SessionAck, arcp.SessionAckPayload{LastProcessedSeq: c.acked}))
+}
+
+// prowl asks for a job of somebody else.
+func (c *client) prowl() bool {
+	if len(c.others) == 0 {
+		return true
+	}
+	job, ok := c.board.pick(c.rnd, c.others[c.rnd.IntN(len(c.others))].Name, "")
+	if !ok {
+		return true
+	}
+	o := c.compose(arcp.JobSubscribe, arcp.JobSubscribePayload{JobID: job, History: true})
+	if c.rnd.IntN(2) == 0 {
+		o = c.compose(arcp.Cancel, arcp.CancelPayload{Target: arcp.TargetJob, TargetID: string(job)})
+	}
+	c.stream.Prowls[o.id] = true
+	return c.ask(o)
+}
+
+// unfinished counts the submits that wait for something.
+func (s *Stream) unfinished() (n int) {
+	for _, submit := range s.Submits {
+		if v := s.Jobs[submit.Job]; v == nil || v.End == nil {
+			n++
+		}
+	}
+	return n
+}

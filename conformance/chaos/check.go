@@ -1,0 +1,69 @@
+package chaos
+
+import (
+	"context"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// check resumes the session a last time, from as far back as it can be: all that
+// it has seen has to come again.
+func (c *client) check(ctx context.Context) {
+	last := c.stream.Last()
+	for !c.connect(ctx) {
+		if c.report(); ctx.Err() != nil || c.told > 0 {
+			return
+		}
+		sleep(ctx, redial)
+	}
+	defer c.leave()
+	for c.stream.Position() < last {
+		frame, ok := c.next(ctx, answerWait)
+		if !ok {
+			c.stream.find(RuleLost, "of %d events only those from %d to %d came again", last, c.acked+1, c.stream.Position())
+			return
+		}
+		c.take(frame)
+	}
+}
+
+// list asks for all jobs of the principal.
+func (c *client) list(ctx context.Context) (all []arcp.JobEntry, ok bool) {
+	for !c.connect(ctx) {
+		if ctx.Err() != nil {
+			return nil, false
+		}
+		sleep(ctx, redial)
+	}
+	defer c.leave()
+	for cursor := ""; ; {
+		page, ok := c.page(ctx, cursor)
+		if !ok {
+			return nil, false
+		}
+		all = append(all, page.Jobs...)
+		if page.NextCursor == nil {
+			return all, true
+		}
+		cursor = *page.NextCursor
+	}
+}
+
+func (c *client) page(ctx context.Context, cursor string) (page arcp.SessionJobsPayload, ok bool) {
+	id := c.id()
+	if !c.write(&command{id, c.frame(id, arcp.SessionListJobs, arcp.SessionListJobsPayload{Limit: new(uint32(1000)), Cursor: cursor}, nil)}) {
+		return page, false
+	}
+	for deadline := time.Now().Add(answerWait); ; {
+		frame, ok := c.next(ctx, time.Until(deadline))
+		if !ok {
+			return page, false
+		}
+		env := c.stream.See(frame)
+		if env.CorrelationID == id && env.Type == arcp.SessionJobs {
+			page, err := arcp.DecodePayload[arcp.SessionJobsPayload](&env)
+			return page, err == nil
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package chaos
+
+import (
+	"testing"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// world is what two sessions of alice saw, the second of which follows the job
+// of the first, and what is listed.
+type world struct {
+	a, b  *told
+	list  []arcp.JobEntry
+	first []arcp.Envelope // as told to a
+	again []arcp.Envelope // as forwarded to b
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{a: newTold(t, 0, aliceSession), b: newTold(t, 1, otherSession)}
+	id := w.a.submits(1, twoLogs)
+	w.first = w.a.emits(jobOne, id)
+	w.b.Follows[jobOne] = &Follow{ID: "msg_follow", Sent: 1, Confirmed: true}
+	for _, e := range w.first {
+		e.SessionID = otherSession
+		e.Extensions = arcp.Raw(`{"arcpx.arcp.origin.v1":{"event_seq":` + string('0'+byte(e.EventSeq)) + `}}`)
+		w.again = append(w.again, e)
+	}
+	w.list = []arcp.JobEntry{{JobID: jobOne, TraceID: string(id), Status: "completed"}}
+	return w
+}
+
+// judged tells the sessions what was made of it and judges.
+func (w *world) judged() []Finding {
+	w.a.tell(w.first...)
+	w.b.tell(w.again...)
+	return Judge([]*Stream{w.a.Stream, w.b.Stream}, map[string][]arcp.JobEntry{"alice": w.list})
+}
+
+// number gives events numbers without a gap.
+func number(events []arcp.Envelope) []arcp.Envelope {
+	for i := range events {
+		events[i].EventSeq = uint64(i + 1)
+	}
+	return events
+}
+
+func TestJudgeOfACorrectWorld(t *testing.T) {
+	w := newWorld(t)
+	want(t, "nothing is wrong", w.judged())
+	want(t, "nor for a", w.a.Findings)
+	want(t, "nor for b", w.b.Findings)
+}
+
+// Each way in which sessions and lists can contradict each other is noticed.
+func TestJudgeFinds(t *testing.T) {
+	for _, c := range []struct {
+		why   string
+		rule  Rule
+		wrong func(w *world)
+	}{
+		{"an event is not forwarded", RuleLost, func(w *world) { w.again = number(append(w.again[:2], w.again[3:]...)) }},
+		{"an event is forwarded that the submitter was not told", RuleLost, func(w *world) { w.first = number(append(w.first[:2], w.first[3:]...)) }},
+		{"an event is forwarded with other contents", RuleChanged, func(w *world) { w.again[2].Payload = arcp.Raw(`{}`) }},
+		{"an event is forwarded with another number", RuleOrigin, func(w *world) { w.again[2].Extensions = w.again[1].Extensions }},
+		{"history comes twice though it was followed", RuleTwice, func(w *world) {
+			w.b.Follows[jobOne].Sent = 2
+			w.again = number(append(append([]arcp.Envelope{}, w.again[:2]...), w.again...))
+		}},
+		{"a job ends differently for two", RuleEnd, func(w *world) {
+			w.again[4] = w.again[3]
+			w.again[4].Type, w.again[4].EventSeq = arcp.JobCancelled, 5
+			w.again[4].ID = w.b.event(jobOne, "", arcp.JobCancelled, "{}").ID[:29] + "Z"
+		}},
+		{"a job is cancelled that nobody asked for", RuleEnd, func(w *world) { w.first[4].Type = arcp.JobCancelled }},
+		{"a cancelled job completes", RuleAnswer, func(w *world) { w.a.Cancelled[jobOne] = true }},
+		{"a job is not listed", RuleLost, func(w *world) { w.list = nil }},
+		{"a job is listed twice", RuleList, func(w *world) { w.list = append(w.list, w.list[0]) }},
+		{"a job is listed with another end", RuleList, func(w *world) { w.list[0].Status = "failed" }},
+		{"a job nobody submitted is listed", RuleList, func(w *world) { w.list = append(w.list, arcp.JobEntry{JobID: jobTwo, TraceID: "?"}) }},
+		{"a submit was executed twice", RuleKey, func(w *world) { w.list = append(w.list, arcp.JobEntry{JobID: jobTwo, TraceID: w.list[0].TraceID}) }},
+		{"a listed job's submit was not answered", RuleLost, func(w *world) {
+			id := w.a.submits(2, twoLogs)
+			w.list = append(w.list, arcp.JobEntry{JobID: jobTwo, TraceID: string(id)})
+		}},
+		{"a key stands for two jobs", RuleKey, func(w *world) {
+			for n, job := range []arcp.JobID{"job_x", "job_y"} {
+				w.a.Submits[w.a.submits(10+n, Task{Kind: Echo, Key: "k"})].Job = job
+			}
+		}},
+		{"two submits get one job", RuleKey, func(w *world) { w.a.Submits[w.a.submits(10, twoLogs)].Job = jobOne }},
+		{"somebody else's job is listed", RuleForeign, func(w *world) { w.a.Principal, w.b.Principal = "bob", "bob" }},
+	} {
+		w := newWorld(t)
+		c.wrong(w)
+		want(t, c.why, w.judged(), c.rule)
+	}
+}

@@ -1,0 +1,248 @@
+package chaos
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+const (
+	aliceSession = arcp.SessionID("sess_00000000000000000000000001")
+	otherSession = arcp.SessionID("sess_00000000000000000000000002")
+	jobOne       = arcp.JobID("job_00000000000000000000000001")
+	jobTwo       = arcp.JobID("job_00000000000000000000000002")
+)
+
+// told is a stream that a test writes frames into.
+type told struct {
+	*Stream
+	*testing.T
+	seq uint64
+	ids uint64 // of events, as the runtime mints them
+}
+
+func newTold(t *testing.T, n int, id arcp.SessionID) *told {
+	s := NewStream(fmt.Sprintf("alice/%02d", n), "alice", id, []string{"bob"})
+	s.Checkpoints = true
+	return &told{Stream: s, T: t}
+}
+
+// submits enters a submit that was sent once.
+func (s *told) submits(n int, task Task) arcp.MessageID {
+	id := arcp.MessageID(arcp.MessagePrefix + mark("alice", 0, n))
+	s.Submits[id] = &Submit{Task: task, ID: id}
+	s.Send(id)
+	return id
+}
+
+// event is the next event: with the next number and the next id.
+func (s *told) event(job arcp.JobID, submit arcp.MessageID, t arcp.Type, payload string) arcp.Envelope {
+	s.seq++
+	s.ids++
+	var id [16]byte
+	id[15] = byte(s.ids)
+	return arcp.Envelope{ARCP: "1.1", ID: arcp.MessageID(arcp.AppendIDBody([]byte(arcp.MessagePrefix), id)), Type: t,
+		Timestamp: time.Unix(1, 0), SessionID: s.Session, JobID: job, CorrelationID: submit, TraceID: string(submit),
+		EventSeq: s.seq, Payload: arcp.Raw(payload)}
+}
+
+func (s *told) tell(events ...arcp.Envelope) {
+	for i := range events {
+		s.See(events[i].Append(nil))
+	}
+}
+
+// emits tells all of a job that emits two logs.
+func (s *told) emits(job arcp.JobID, submit arcp.MessageID) (events []arcp.Envelope) {
+	for _, e := range [][2]string{{"job.accepted", `{}`}, {"job.started", `{}`}, {"log", `{"attributes":{"n":0}}`},
+		{"log", `{"attributes":{"n":1}}`}, {"job.completed", `{"value":{"emitted":2}}`}} {
+		events = append(events, s.event(job, submit, arcp.Type(e[0]), e[1]))
+	}
+	return events
+}
+
+var twoLogs = Task{Kind: Emit, Arguments: `{"count":2}`, N: 2}
+
+// want compares what was found with the rules that were broken.
+func want(t *testing.T, why string, findings []Finding, rules ...Rule) {
+	t.Helper()
+	var got []Rule
+	for _, f := range findings {
+		if !slices.Contains(got, f.Rule) {
+			got = append(got, f.Rule)
+		}
+	}
+	for _, r := range rules {
+		if !slices.Contains(got, r) {
+			t.Errorf("%s: found %v, want %s", why, findings, r)
+		}
+	}
+	if len(rules) == 0 && len(findings) > 0 {
+		t.Errorf("%s: found %v, want nothing", why, findings)
+	}
+}
+
+func TestStreamOfACorrectSession(t *testing.T) {
+	s := newTold(t, 0, aliceSession)
+	events := s.emits(jobOne, s.submits(1, twoLogs))
+	s.tell(events...)
+	s.Attach(2)
+	s.tell(events[2:]...)
+	want(t, "a replay", s.Findings)
+	if open := s.Open(); len(open) > 0 || s.Last() != 5 || s.Position() != 5 {
+		t.Errorf("last %d, position %d, open %v", s.Last(), s.Position(), open)
+	}
+}
+
+// Each way in which what one session is told can be wrong is noticed.
+func TestStreamFinds(t *testing.T) {
+	for _, c := range []struct {
+		why   string
+		rule  Rule
+		wrong func(s *told, events []arcp.Envelope)
+	}{
+		{"a number is left out", RuleGap, func(s *told, e []arcp.Envelope) { s.tell(e[0], e[2]) }},
+		{"a number comes twice", RuleGap, func(s *told, e []arcp.Envelope) { e[2].EventSeq = 2; s.tell(e[0], e[1], e[2]) }},
+		{"numbers start with two", RuleGap, func(s *told, e []arcp.Envelope) { s.tell(e[1]) }},
+		{"a replay has a gap", RuleGap, func(s *told, e []arcp.Envelope) { s.tell(e...); s.Attach(1); s.tell(e[2]) }},
+		{"a replay has other contents", RuleChanged, func(s *told, e []arcp.Envelope) {
+			s.tell(e...)
+			s.Attach(0)
+			e[0].Payload = arcp.Raw(`{"job_id":"x"}`)
+			s.tell(e[0])
+		}},
+		{"an event changes under another number", RuleChanged, func(s *told, e []arcp.Envelope) {
+			s.tell(e...)
+			e[4].EventSeq, e[4].Payload = 6, arcp.Raw(`{}`)
+			s.tell(e[4])
+		}},
+		{"an event is lost and the numbers closed up", RuleStory, func(s *told, e []arcp.Envelope) {
+			e[3].EventSeq, e[4].EventSeq = 3, 4
+			s.tell(e[0], e[1], e[3], e[4])
+		}},
+		{"an event is lost at the end", RuleStory, func(s *told, e []arcp.Envelope) {
+			e[4].EventSeq = 4
+			s.tell(e[0], e[1], e[2], e[4])
+		}},
+		{"events change places", RuleStory, func(s *told, e []arcp.Envelope) {
+			e[2].EventSeq, e[3].EventSeq = 4, 3
+			s.tell(e[0], e[1], e[3], e[2])
+		}},
+		{"a log comes twice", RuleTwice, func(s *told, e []arcp.Envelope) { s.tell(e[:3]...); e[2].EventSeq = 4; s.tell(e[2]) }},
+		{"an answer comes twice to a submit that was sent once", RuleTwice, func(s *told, e []arcp.Envelope) {
+			s.tell(e...)
+			e[4].EventSeq = 6
+			s.tell(e[4])
+		}},
+		{"a job ends twice", RuleEnd, func(s *told, e []arcp.Envelope) {
+			s.tell(e...)
+			s.tell(s.event(jobOne, e[0].CorrelationID, arcp.JobCancelled, `{}`))
+		}},
+		{"an event comes after the end", RuleEnd, func(s *told, e []arcp.Envelope) {
+			s.tell(e...)
+			s.tell(s.event(jobOne, e[0].CorrelationID, arcp.Log, `{"attributes":{"n":2}}`))
+		}},
+		{"another session's frame", RuleForeign, func(s *told, e []arcp.Envelope) { e[0].SessionID = otherSession; s.tell(e[0]) }},
+		{"another principal's mark", RuleForeign, func(s *told, e []arcp.Envelope) { e[0].TraceID = "msg_~bob~01~1"; s.tell(e[0]) }},
+		{"a job that nobody here asked for", RuleForeign, func(s *told, e []arcp.Envelope) { e[0].CorrelationID = "msg_x"; s.tell(e[0]) }},
+		{"a submit gets two jobs", RuleKey, func(s *told, e []arcp.Envelope) { e[1].JobID = jobTwo; s.tell(e[0], e[1]) }},
+		{"a submit is refused", RuleAnswer, func(s *told, e []arcp.Envelope) {
+			e[0].Type, e[0].EventSeq, e[0].JobID = arcp.JobFailed, 0, ""
+			s.tell(e[0])
+		}},
+		{"a foreign job is subscribed to", RuleForeign, func(s *told, e []arcp.Envelope) {
+			e[0].Type, e[0].EventSeq = arcp.JobSubscribed, 0
+			s.tell(e[0])
+		}},
+		{"a foreign job is cancelled", RuleForeign, func(s *told, e []arcp.Envelope) {
+			e[0].Type, e[0].EventSeq, e[0].Payload = arcp.CancelAccepted, 0, arcp.Raw(`{"target_id":"job_x"}`)
+			s.tell(e[0])
+		}},
+		{"a job of one's own is unknown to a cancel", RuleLost, func(s *told, e []arcp.Envelope) {
+			e[0].Type, e[0].EventSeq, e[0].Payload = arcp.CancelRefused, 0, arcp.Raw(`{"target_id":"job_x","reason":"not_found"}`)
+			s.tell(e[0])
+		}},
+		{"a frame is no envelope", RuleAnswer, func(s *told, _ []arcp.Envelope) { s.See([]byte(`{`)) }},
+	} {
+		s := newTold(t, 0, aliceSession)
+		c.wrong(s, s.emits(jobOne, s.submits(1, twoLogs)))
+		want(t, c.why, s.Findings, c.rule)
+	}
+}
+
+func TestStreamKnowsWhatIsMissing(t *testing.T) {
+	s := newTold(t, 0, aliceSession)
+	events := s.emits(jobOne, s.submits(1, twoLogs))
+	for n, text := range []string{"was not answered", "has not ended"} {
+		if open := s.Open(); len(open) != 1 || !strings.Contains(open[0], text) {
+			t.Errorf("after %d events: %q, want one that %s", n, open, text)
+		}
+		s.tell(events[n])
+	}
+}
+
+// The answers of a submit may come once for each connection it was sent on.
+func TestStreamOfARepeatedSubmit(t *testing.T) {
+	s := newTold(t, 0, aliceSession)
+	id := s.submits(1, twoLogs)
+	events := s.emits(jobOne, id)
+	s.tell(events...)
+	s.Send(id)
+	events[0].EventSeq, events[4].EventSeq = 6, 7
+	s.tell(events[0], events[4])
+	want(t, "sent on two connections", s.Findings)
+}
+
+// What a kind of job tells is known to the last event.
+func TestStories(t *testing.T) {
+	type told = []string // type and payload
+	progress := func(n int) told { return told{"job.progress", fmt.Sprintf(`{"current":%d}`, n)} }
+	started, saved, done := told{"job.started", `{}`}, told{"job.checkpoint", `{"checkpoint_id":"chk_1"}`}, told{"job.completed", `{}`}
+	failed := func(code string) told {
+		return told{"job.failed", `{"code":"` + code + `","message":"~m","retryable":false}`}
+	}
+	count := Task{Kind: Count, N: 3}
+	const early = "starts before it is accepted"
+	for _, c := range []struct {
+		why  string
+		task Task
+		tell []told
+		ok   bool
+	}{
+		{"goes on from its checkpoint", count, []told{started, progress(1), saved, progress(2), started, progress(2), saved, progress(3), saved, done}, true},
+		{"starts anew in spite of its checkpoint", count, []told{started, progress(1), saved, started, progress(1)}, false},
+		{"goes on without a checkpoint", count, []told{started, progress(1), saved, progress(2), started, progress(3)}, false},
+		{"a checkpoint is missing", count, []told{started, progress(1), progress(2), saved}, false},
+		{"ends too early", count, []told{started, progress(1), saved, done}, false},
+		{"runs again from the start", Task{Kind: Progress, N: 2}, []told{started, progress(1), started, progress(1), progress(2), done}, true},
+		{"emits after a restart", twoLogs, []told{started, started}, false},
+		{"is ended by a restart", twoLogs, []told{started, failed("ABORTED")}, true},
+		{"fails without a reason", count, []told{started, failed("ABORTED")}, false},
+		{"fails as it should", Task{Kind: Fail, Mark: "~m"}, []told{started, failed("NOT_FOUND")}, true},
+		{"completes what has to fail", Task{Kind: Fail}, []told{started, done}, false},
+		{"echoes", Task{Kind: Echo, Arguments: `{"a": 1.0}`}, []told{started, {"job.completed", `{"value":{"a": 1.0}}`}}, true},
+		{"echoes something else", Task{Kind: Echo, Arguments: `{"a": 1.0}`}, []told{started, {"job.completed", `{"value":{"a":1}}`}}, false},
+		{early, Task{Kind: Sleep}, []told{started}, false},
+		{"is accepted twice", Task{Kind: Sleep}, []told{{"job.accepted", `{}`}}, false},
+		{"is direct", Task{Kind: Sleep, Direct: true}, []told{{"tool.result", `{}`}}, true},
+		{"is direct and says so", Task{Kind: Sleep, Direct: true}, []told{started}, false},
+		{"tells of something else", Task{Kind: Sleep}, []told{started, progress(1)}, false},
+	} {
+		y, wrong := newStory(c.task, true), ""
+		if !c.task.Direct && c.why != early {
+			c.tell = append([]told{{"job.accepted", `{}`}}, c.tell...)
+		}
+		for _, e := range c.tell {
+			if w := y.tell(&arcp.Envelope{Type: arcp.Type(e[0]), Payload: arcp.Raw(e[1])}); wrong == "" {
+				wrong = w
+			}
+		}
+		if (wrong == "") != c.ok {
+			t.Errorf("%s: %q", c.why, wrong)
+		}
+	}
+}

@@ -1,0 +1,219 @@
+package chaos
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// Kind is a tool of the load.
+type Kind string
+
+// The kinds are the demo tools of which it is known what they tell.
+const (
+	Echo     Kind = "demo.echo"
+	Emit     Kind = "demo.emit"
+	Progress Kind = "demo.progress"
+	Count    Kind = "demo.count"
+	Sleep    Kind = "demo.sleep"
+	Fail     Kind = "demo.fail"
+)
+
+// endsWithServer reports that a restart ends jobs of the kind (SPEC.md §7.2).
+func (k Kind) endsWithServer() bool { return k == Emit || k == Fail }
+
+// Task is what a submit asks for.
+type Task struct {
+	Kind      Kind
+	Arguments string
+	N         int    // how many events its tool emits
+	Mark      string // in its arguments, where they have room for one
+	Direct    bool
+	Key       string // idempotency key
+}
+
+// mark names a submit of a principal; it goes wherever the runtime copies
+// something of a submit to, so that whoever sees it knows whose it was.
+func mark(principal string, session, n int) string {
+	return fmt.Sprintf("%s%02d~%d", markOf(principal), session, n)
+}
+
+// markOf begins the marks of a principal.
+func markOf(principal string) string { return "~" + principal + "~" }
+
+// keyed is the task of an idempotency key: the same for whoever asks.
+func keyed(principal string, n int) Task {
+	t := task(rand.New(rand.NewPCG(uint64(n), 0)), markOf(principal)+fmt.Sprintf("key~%d", n))
+	t.Key, t.Direct = fmt.Sprintf("key-%d", n), false
+	return t
+}
+
+// task makes a task up.
+func task(rnd *rand.Rand, mark string) Task {
+	t := Task{Mark: mark, Direct: rnd.IntN(12) == 0}
+	switch n := rnd.IntN(100); {
+	case n < 40:
+		t.Kind = Echo
+		t.Arguments = fmt.Sprintf(`{"mark":%q,"x":[1,2.50,"ü"],"n":%d}`, mark, rnd.IntN(1000))
+	case n < 55:
+		t.Kind, t.N = Emit, 20+rnd.IntN(300)
+		t.Arguments = fmt.Sprintf(`{"count":%d,"bytes":%d,"interval_ms":%d}`, t.N, rnd.IntN(120), rnd.IntN(3))
+	case n < 68:
+		t.Kind, t.N = Progress, 5+rnd.IntN(40)
+		t.Arguments = fmt.Sprintf(`{"steps":%d,"interval_ms":%d}`, t.N, rnd.IntN(20))
+	case n < 80:
+		t.Kind, t.N = Count, 5+rnd.IntN(40)
+		t.Arguments = fmt.Sprintf(`{"to":%d,"interval_ms":%d}`, t.N, 5+rnd.IntN(50))
+	case n < 92:
+		t.Kind = Sleep
+		t.Arguments = fmt.Sprintf(`{"ms":%d}`, rnd.IntN(3000))
+	default:
+		t.Kind = Fail
+		t.Arguments = fmt.Sprintf(`{"code":"NOT_FOUND","message":%q}`, mark)
+	}
+	return t
+}
+
+// story follows what the submitting session is told of a job, and knows what has
+// to come.
+type story struct {
+	task    Task
+	begun   bool // job.accepted was told
+	attempt int  // job.started so far
+	n       int  // events of the tool in this attempt
+	point   int  // the last checkpoint of count; -1: the session is not told of them
+}
+
+func newStory(t Task, checkpoints bool) *story {
+	y := &story{task: t}
+	if !checkpoints {
+		y.point = -1
+	}
+	return y
+}
+
+// tell takes the next event and says what is wrong with it; empty: nothing.
+func (y *story) tell(env *arcp.Envelope) string {
+	opening := env.Type == arcp.JobAccepted
+	switch {
+	case y.task.Direct && (opening || env.Type == arcp.JobStarted):
+		return fmt.Sprintf("%s of a direct job", env.Type)
+	case !y.task.Direct && opening == y.begun:
+		return fmt.Sprintf("%s, with job.accepted before it: %t", env.Type, y.begun)
+	}
+	y.begun = y.begun || opening
+	return y.next(env)
+}
+
+// next takes an event that may come now.
+func (y *story) next(env *arcp.Envelope) string {
+	switch env.Type {
+	case arcp.JobAccepted:
+		return ""
+	case arcp.JobStarted:
+		return y.started()
+	case arcp.Log:
+		return y.logged(env)
+	case arcp.JobProgress:
+		return y.progressed(env)
+	case arcp.JobCheckpoint:
+		return y.saved()
+	case arcp.JobCompleted, arcp.ToolResult:
+		return y.completed(env)
+	case arcp.JobFailed, arcp.ToolError:
+		return y.failed(env)
+	case arcp.JobCancelled:
+		return ""
+	}
+	return fmt.Sprintf("%s tells of nothing that %s does", env.Type, y.task.Kind)
+}
+
+func (y *story) started() string {
+	if y.attempt++; y.attempt > 1 && y.task.Kind.endsWithServer() {
+		return fmt.Sprintf("attempt %d of %s, which a restart should have ended", y.attempt, y.task.Kind)
+	}
+	y.n = 0
+	if y.task.Kind == Count {
+		y.n = max(y.point, 0)
+	}
+	return ""
+}
+
+func (y *story) logged(env *arcp.Envelope) string {
+	var p struct {
+		Attributes struct {
+			N int `json:"n"`
+		} `json:"attributes"`
+	}
+	if err := arcp.Unmarshal(env.Payload, &p); err != nil || y.task.Kind != Emit {
+		return fmt.Sprintf("a log of %s: %s (%v)", y.task.Kind, env.Payload, err)
+	}
+	want := y.n
+	y.n = p.Attributes.N + 1
+	if p.Attributes.N != want {
+		return fmt.Sprintf("log %d comes where log %d belongs", p.Attributes.N, want)
+	}
+	return ""
+}
+
+func (y *story) progressed(env *arcp.Envelope) string {
+	p, err := arcp.DecodePayload[arcp.JobProgressPayload](env)
+	if err != nil || y.task.Kind != Progress && y.task.Kind != Count {
+		return fmt.Sprintf("progress of %s: %s (%v)", y.task.Kind, env.Payload, err)
+	}
+	want := y.n + 1
+	y.n = int(p.Current)
+	loose := y.task.Direct || y.point < 0 && y.attempt > 1 // where an attempt begins is not told
+	if y.n != want && !loose {
+		return fmt.Sprintf("progress %d comes where %d belongs", y.n, want)
+	}
+	return ""
+}
+
+// saved takes a checkpoint, which does not say of what: it is the count told of
+// just before.
+func (y *story) saved() string {
+	if y.task.Kind != Count || y.point < 0 {
+		return fmt.Sprintf("a checkpoint of %s", y.task.Kind)
+	}
+	want := y.point + 1
+	y.point = y.n
+	if y.n != want {
+		return fmt.Sprintf("a checkpoint follows progress %d where it belongs to %d", y.n, want)
+	}
+	return ""
+}
+
+func (y *story) completed(env *arcp.Envelope) string {
+	p, err := arcp.DecodePayload[arcp.JobCompletedPayload](env)
+	switch {
+	case err != nil:
+		return err.Error()
+	case y.task.Kind == Fail:
+		return "a job that has to fail was completed"
+	case y.task.Kind == Echo && string(p.Value) != y.task.Arguments:
+		return fmt.Sprintf("the echo of %s is %s", y.task.Arguments, p.Value)
+	case y.n == 0 && y.attempt > 1 && y.task.Kind == Count && y.point < 0:
+		return "" // the last attempt had nothing left to do, and of the checkpoint that says so the session is not told
+	case y.n != y.task.N:
+		return fmt.Sprintf("completed after %d of %d events", y.n, y.task.N)
+	}
+	return ""
+}
+
+func (y *story) failed(env *arcp.Envelope) string {
+	e, err := arcp.DecodePayload[arcp.Error](env)
+	switch {
+	case err != nil:
+		return err.Error()
+	case y.task.Kind == Fail && e.Code == arcp.CodeNotFound && strings.Contains(e.Message, y.task.Mark):
+		return ""
+	case env.Type == arcp.ToolError && e.Code == arcp.CodeCancelled: // a direct job has no other end
+		return ""
+	case y.task.Kind.endsWithServer() && e.Code == arcp.CodeAborted:
+		return ""
+	}
+	return fmt.Sprintf("%s failed with %s: %s", y.task.Kind, e.Code, e.Message)
+}

@@ -1,0 +1,101 @@
+package conformance
+
+import (
+	"context"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+func dedupChecks() []Check {
+	echo, sleep := Tool("demo.echo"), Tool("demo.sleep")
+	return []Check{
+		{ID: "ended", Title: "a submit sent again on a later connection is answered with the same job and its end, and runs once", Section: "SPEC §5.2", Level: Must, Needs: []string{echo}, Run: dedupEnded},
+		{ID: "running", Title: "a submit sent again while its job runs is answered with the same job", Section: "SPEC §5.2", Level: Must, Needs: []string{sleep}, Run: dedupRunning},
+		{ID: "unanswered", Title: "a submit whose answer was lost runs once", Section: "RFC §6.1", Level: Must, Needs: []string{echo}, Run: dedupUnanswered},
+		{ID: "takeover", Title: "a submit sent again on the connection that took over runs once", Section: "SPEC §5.2", Level: Must, Needs: []string{echo}, Run: dedupTakeover},
+		{ID: "same-connection", Title: "a submit sent again is answered once on each connection", Section: "SPEC §5.2", Level: Runtime, Needs: []string{echo}, Run: dedupSameConnection},
+		{ID: "refused", Title: "a refused submit sent again is refused again", Section: "SPEC §5.2", Level: Runtime, Run: dedupRefused},
+	}
+}
+
+// asBefore gives a message an id that was used.
+func asBefore(id arcp.MessageID) func(*arcp.Envelope) {
+	return func(env *arcp.Envelope) { env.ID = id }
+}
+
+// once wants the session to have one job.
+func (c *Conn) once(job arcp.JobID) {
+	c.t.wantJobs("a submit makes one job", c.listAll(c.here(), 100), job)
+}
+
+func dedupEnded(_ context.Context, t *T) {
+	c := t.Open()
+	job := c.Invoke("demo.echo", map[string]any{"n": 1})
+	c = c.Cut()
+	again := c.Follow(c.Submit("demo.echo", map[string]any{"n": 1}, asBefore(job.Submit)))
+	for i, typ := range []arcp.Type{arcp.JobAccepted, arcp.JobCompleted} {
+		original := job.Of(typ)[0]
+		f := again.Events[i]
+		want(t, "the answer is the original one", f.ID, original.ID)
+		want(t, "the answer is about the same job", f.JobID, job.ID)
+		want(t, "the answer is the original one", string(f.Payload), string(original.Payload))
+	}
+	c.once(job.ID)
+}
+
+func dedupRunning(_ context.Context, t *T) {
+	c := t.Open()
+	submit := c.Submit("demo.sleep", map[string]any{"ms": 60_000})
+	job := c.AwaitStarted(submit)
+	c = c.Cut()
+	c.Submit("demo.sleep", map[string]any{"ms": 60_000}, asBefore(submit))
+	want(t, "the answer is about the same job", c.AwaitAccepted(submit), job)
+	c.once(job)
+	c.Cancel(job, 5000)
+	c.Await("the job ends", arcp.JobCancelled, submit)
+}
+
+func dedupUnanswered(_ context.Context, t *T) {
+	c := t.Open()
+	submit := c.Submit("demo.echo", map[string]any{})
+	c.Drop()
+	d := c.Resume(0)
+	d.Submit("demo.echo", map[string]any{}, asBefore(submit))
+	job := d.AwaitAccepted(submit)
+	d.Await("the job ends", arcp.JobCompleted, submit)
+	d.once(job)
+}
+
+func dedupTakeover(_ context.Context, t *T) {
+	c := t.Open()
+	job := c.Invoke("demo.echo", map[string]any{})
+	d := c.Resume(c.rec.last())
+	c.Superseded("there is one connection to a session")
+	d.Submit("demo.echo", map[string]any{}, asBefore(job.Submit))
+	want(t, "the answer is about the same job", d.AwaitAccepted(job.Submit), job.ID)
+	d.Await("its end is told again", arcp.JobCompleted, job.Submit)
+	d.once(job.ID)
+}
+
+func dedupSameConnection(_ context.Context, t *T) {
+	c := t.Open()
+	job := c.Invoke("demo.echo", map[string]any{})
+	c = c.Cut()
+	for range 3 {
+		c.Submit("demo.echo", map[string]any{}, asBefore(job.Submit))
+	}
+	c.Expect("the first is answered", arcp.JobAccepted, job.Submit)
+	c.Expect("the first is answered", arcp.JobCompleted, job.Submit)
+	next := c.Submit("demo.echo", map[string]any{}) // answered behind them
+	c.Expect("the others came on the same connection", arcp.JobAccepted, next)
+	c.Await("a job ends", arcp.JobCompleted, next)
+}
+
+func dedupRefused(_ context.Context, t *T) {
+	c := t.Open()
+	id := c.Submit("no.such.tool", map[string]any{})
+	c.ExpectRefused("there is no such tool", id, arcp.CodeAgentNotAvailable)
+	c = c.Cut()
+	c.Submit("no.such.tool", map[string]any{}, asBefore(id))
+	c.ExpectRefused("there is no such tool", id, arcp.CodeAgentNotAvailable)
+}

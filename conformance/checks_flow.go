@@ -1,0 +1,114 @@
+package conformance
+
+import (
+	"context"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+func flowChecks() []Check {
+	echo, emit := Tool("demo.echo"), Tool("demo.emit")
+	return []Check{
+		{ID: "unacknowledged", Title: "what was not acknowledged is kept", Section: "ARCP 1.1 §6.5", Level: Must, Needs: []string{echo, emit}, Run: flowUnacknowledged},
+		{ID: "advisory", Title: "a resume before what was acknowledged brings all of it or is refused, never a gap", Section: "ARCP 1.1 §6.5", Level: Must, Needs: []string{echo, emit}, Run: flowAdvisory},
+		{ID: "beyond", Title: "an acknowledgement beyond the last event counts as that one", Section: "SPEC §5.3", Level: Runtime, Needs: []string{echo}, Run: flowBeyond},
+		{ID: "backwards", Title: "a smaller acknowledgement than before is ignored", Section: "SPEC §5.3", Level: Must, Needs: []string{echo}, Run: flowBackwards},
+		{ID: "lag", Title: "a client that acknowledges and falls behind is told once each time, and nothing is held back", Section: "SPEC §5.3", Level: Runtime, Needs: []string{echo, emit, Capability(string(arcp.FeatureAck))}, Run: flowLag},
+		{ID: "window", Title: "a full window holds events back and nothing else, until they are acknowledged", Section: "SPEC §5.3", Level: Runtime, Needs: []string{NeedAckWindow, emit}, Run: flowWindow},
+		{ID: "window-free", Title: "the window is only for sessions that acknowledge", Section: "SPEC §5.3", Level: Must, Needs: []string{NeedAckWindow, emit}, Run: flowWindowFree},
+	}
+}
+
+// ack sends session.ack.
+func (c *Conn) ack(seq uint64) {
+	c.Send(arcp.SessionAck, arcp.SessionAckPayload{LastProcessedSeq: seq})
+}
+
+func flowUnacknowledged(_ context.Context, t *T) {
+	c := t.Open(offer(arcp.FeatureAck))
+	last := c.Invoke("demo.emit", map[string]any{"count": 5, "bytes": 30}).End().EventSeq
+	c.ack(3)
+	c.ExpectNothing("an acknowledgement has no answer")
+	c.Drop()
+	c.Resume(3).ExpectEvents("what was not acknowledged comes again", 4, last)
+}
+
+func flowAdvisory(_ context.Context, t *T) {
+	c := t.Open(offer(arcp.FeatureAck))
+	last := c.Invoke("demo.emit", map[string]any{"count": 5, "bytes": 30}).End().EventSeq
+	c.ack(5)
+	c.ExpectNothing("an acknowledgement has no answer")
+	c.Drop()
+	d := c.redial()
+	id := d.askResume(c.rec.token, 2)
+	f := d.event("session.resume is answered")
+	if f.Type == arcp.SessionRejected {
+		t.wantCode("what was freed cannot be replayed", f, arcp.CodeResumeWindowExpired)
+		d.resumed(d.askResume(c.rec.token, 5), 5)
+		d.ExpectEvents("what was not acknowledged comes again", 6, last)
+		return
+	}
+	d.match("session.resume is answered", f, arcp.SessionResumed, id)
+	d.ExpectEvents("what is still kept comes again", 3, last)
+}
+
+func flowBeyond(_ context.Context, t *T) {
+	c := t.Open(offer(arcp.FeatureAck))
+	c.echoes(1)
+	c.ack(1 << 40)
+	c.ExpectNothing("an acknowledgement has no answer")
+	c.echoes(2)
+	c.Drop()
+	d := c.Resume(3)
+	d.ExpectEvents("nothing was freed that had not been sent", 4, 9)
+}
+
+func flowBackwards(_ context.Context, t *T) {
+	c := t.Open(offer(arcp.FeatureAck))
+	c.echoes(2)
+	for _, seq := range []uint64{4, 1, 4, 0} {
+		c.ack(seq)
+	}
+	c.ExpectNothing("an acknowledgement has no answer")
+	c.Drop()
+	c.Resume(4).ExpectEvents("the greatest one counts", 5, 6)
+}
+
+func flowLag(_ context.Context, t *T) {
+	c := t.Open(offer(arcp.FeatureAck))
+	for range 2 {
+		id := c.Submit("demo.emit", map[string]any{"count": 1200, "bytes": 1})
+		told := 0
+		for f := c.next("the job ends"); f.Type != arcp.JobCompleted; f = c.next("the job ends") {
+			if f.Type == arcp.Backpressure {
+				want(t, "the client is told why", payload[arcp.BackpressurePayload](t, f).Reason, "ack_lag")
+				told++
+			} else if f.Type != arcp.JobHeartbeat {
+				want(t, "the job goes on", f.CorrelationID, id)
+			}
+		}
+		want(t, "a client that falls behind is told once", told, 1)
+		c.ack(c.rec.last())
+	}
+}
+
+func flowWindow(_ context.Context, t *T) {
+	c := t.Open(offer(arcp.FeatureAck))
+	window := t.target.AckWindow
+	c.Submit("demo.emit", map[string]any{"count": 4 * window, "bytes": 1})
+	for acked := 0; acked < 3*window; acked += window {
+		c.Events("the window lets events through", window)
+		c.ExpectNothing("and no more, but answers pass")
+		c.ack(uint64(acked))
+		c.ExpectNothing("what was acknowledged before frees nothing")
+		c.ack(uint64(acked + window))
+	}
+	c.Events("the window lets events through", window)
+	c.ack(1 << 40)
+	c.Await("an acknowledgement of everything empties the window", arcp.JobCompleted, "")
+}
+
+func flowWindowFree(_ context.Context, t *T) {
+	c := t.Open()
+	c.Completed("a session that never acknowledges is not held up", c.Invoke("demo.emit", map[string]any{"count": 4 * t.target.AckWindow, "bytes": 1}))
+}

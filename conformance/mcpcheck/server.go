@@ -1,0 +1,192 @@
+// Package mcpcheck is the MCP server whose tools the conformance group mcp calls:
+// each does one thing that a runtime has to carry over. It knows nothing of ARCP.
+package mcpcheck
+
+//lint:file-ignore SA1019 runtimes of the versions in use are told log messages in the way that the next one will drop
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// Bounds of what callers can have the server remember.
+const (
+	maxExtra = 100  // tools that were made
+	maxTold  = 1000 // keys of calls that were cancelled, the last of them
+	maxSteps = 1000 // of a progress
+)
+
+// CodeRefused is the JSON-RPC code of the tool refuse, if the caller names none.
+const CodeRefused = -32001
+
+// Serve speaks MCP until the input ends or ctx does.
+func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
+	return newServer().mcp.Run(ctx, &sdk.IOTransport{Reader: io.NopCloser(in), Writer: unclosed{out}})
+}
+
+type unclosed struct{ io.Writer }
+
+func (unclosed) Close() error { return nil }
+
+// server is the MCP server and what its tools remember.
+type server struct {
+	mcp *sdk.Server
+
+	mu    sync.Mutex
+	told  []string // keys of calls of wait that were cancelled
+	extra []string // tools that were made
+}
+
+// arguments are those of all tools.
+type arguments struct {
+	Text    string `json:"text"`
+	Key     string `json:"key"`
+	Name    string `json:"name"`
+	Level   string `json:"level"`
+	Steps   int    `json:"steps"`
+	Code    int64  `json:"code"`
+	Invalid bool   `json:"invalid"`
+}
+
+type handler func(ctx context.Context, req *sdk.CallToolRequest, a *arguments) (*sdk.CallToolResult, error)
+
+func newServer() *server {
+	s := &server{mcp: sdk.NewServer(&sdk.Implementation{Name: "arcp-conformance", Version: "1"}, nil)}
+	const integer = `{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`
+	for _, t := range []struct {
+		name, what, required, output string
+		call                         handler
+	}{
+		{"echo", "returns a text", "text", "", s.echo},
+		{"fail", "returns a result that is an error", "text", "", s.fail},
+		{"refuse", "answers with an error of the protocol", "text", "", s.refuse},
+		{"progress", "tells how far it is", "steps", "", s.progress},
+		{"log", "says something", "text", "", s.log},
+		{"wait", "waits until it is cancelled", "key", "", s.wait},
+		{"told", "says whether a call of wait was cancelled", "key", "", s.wasTold},
+		{"count", "returns a number, or what is none", "text", integer, s.count},
+		{"add", "makes a tool", "name", "", s.add},
+		{"remove", "takes it away", "name", "", s.remove},
+	} {
+		s.tool(t.name, t.what, t.required, t.output, t.call)
+	}
+	return s
+}
+
+func (s *server) tool(name, what, required, output string, call handler) {
+	schema, _ := json.Marshal(map[string]any{"type": "object", "required": []string{required}}) // texts
+	t := &sdk.Tool{Name: name, Description: what, InputSchema: json.RawMessage(schema)}
+	if output != "" {
+		t.OutputSchema = json.RawMessage(output)
+	}
+	s.mcp.AddTool(t, func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		var a arguments
+		if err := json.Unmarshal(req.Params.Arguments, &a); err != nil {
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: err.Error()}
+		}
+		return call(ctx, req, &a)
+	})
+}
+
+func text(format string, args ...any) *sdk.CallToolResult {
+	return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: fmt.Sprintf(format, args...)}}}
+}
+
+func (s *server) echo(_ context.Context, _ *sdk.CallToolRequest, a *arguments) (*sdk.CallToolResult, error) {
+	return text("%s", a.Text), nil
+}
+
+func (s *server) fail(_ context.Context, _ *sdk.CallToolRequest, a *arguments) (*sdk.CallToolResult, error) {
+	res := text("%s", a.Text)
+	res.IsError = true
+	return res, nil
+}
+
+func (s *server) refuse(_ context.Context, _ *sdk.CallToolRequest, a *arguments) (*sdk.CallToolResult, error) {
+	if a.Code == 0 {
+		a.Code = CodeRefused
+	}
+	return nil, &jsonrpc.Error{Code: a.Code, Message: a.Text}
+}
+
+func (s *server) progress(ctx context.Context, req *sdk.CallToolRequest, a *arguments) (*sdk.CallToolResult, error) {
+	steps := min(a.Steps, maxSteps)
+	for i := range steps {
+		err := req.Session.NotifyProgress(ctx, &sdk.ProgressNotificationParams{ProgressToken: req.Params.GetProgressToken(),
+			Progress: float64(i + 1), Total: float64(steps), Message: "a step"})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return text("%d steps", steps), nil
+}
+
+// log carries the call's progress token: several calls run at the same time, and
+// without it nobody knows which of them says it.
+func (s *server) log(ctx context.Context, req *sdk.CallToolRequest, a *arguments) (*sdk.CallToolResult, error) {
+	err := req.Session.Log(ctx, &sdk.LoggingMessageParams{Meta: sdk.Meta{"progressToken": req.Params.GetProgressToken()},
+		Level: sdk.LoggingLevel(a.Level), Data: a.Text})
+	return text("said"), err
+}
+
+// wait says that it has been called: a cancel that comes before is of no call.
+func (s *server) wait(ctx context.Context, req *sdk.CallToolRequest, a *arguments) (*sdk.CallToolResult, error) {
+	if err := req.Session.NotifyProgress(ctx, &sdk.ProgressNotificationParams{ProgressToken: req.Params.GetProgressToken(), Progress: 1, Message: "waiting"}); err != nil {
+		return nil, err
+	}
+	return s.waits(ctx, a)
+}
+
+func (s *server) waits(ctx context.Context, a *arguments) (*sdk.CallToolResult, error) {
+	<-ctx.Done()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.told = append(s.told, a.Key)
+	s.told = s.told[max(0, len(s.told)-maxTold):]
+	return nil, context.Cause(ctx)
+}
+
+func (s *server) wasTold(_ context.Context, _ *sdk.CallToolRequest, a *arguments) (*sdk.CallToolResult, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return text("%t", slices.Contains(s.told, a.Key)), nil
+}
+
+// count returns what the output schema asks for, or, if invalid is set, what it
+// does not.
+func (s *server) count(_ context.Context, _ *sdk.CallToolRequest, a *arguments) (*sdk.CallToolResult, error) {
+	res := text("%d", len(a.Text))
+	res.StructuredContent = map[string]any{"n": len(a.Text)}
+	if a.Invalid {
+		res.StructuredContent = map[string]any{"n": a.Text}
+	}
+	return res, nil
+}
+
+func (s *server) add(_ context.Context, _ *sdk.CallToolRequest, a *arguments) (*sdk.CallToolResult, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.extra) >= maxExtra {
+		return nil, &jsonrpc.Error{Code: CodeRefused, Message: fmt.Sprintf("there are %d already", maxExtra)}
+	}
+	s.extra = append(s.extra, a.Name)
+	s.tool(a.Name, "was made", "text", "", s.echo)
+	return text("added"), nil
+}
+
+func (s *server) remove(_ context.Context, _ *sdk.CallToolRequest, a *arguments) (*sdk.CallToolResult, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.Index(s.extra, a.Name); i >= 0 { // the others stay
+		s.extra = slices.Delete(s.extra, i, i+1)
+		s.mcp.RemoveTools(a.Name)
+	}
+	return text("removed"), nil
+}
