@@ -161,16 +161,19 @@ func TestChaosFindsPlantedBugs(t *testing.T) {
 		t.Run(plant, func(t *testing.T) {
 			c := campaign(t)
 			c.Time, c.KillEvery, c.Sessions = 10*time.Second, 1500*time.Millisecond, 16
+			tries := 5 // the bugs want chances, which a slow machine has fewer of
 			if plant == harmless {
-				c.Time = 3 * time.Second
+				c.Time, tries = 3*time.Second, 1
 			}
-			data := t.TempDir() + "/data"
-			v := &victim{program: self, env: []string{plantEnv + "=" + plant, listenEnv + "=" + freeAddr(t), dataEnv + "=" + data}}
-			o, err := chaos.Run(t.Context(), v, c)
-			if err != nil {
-				t.Fatal(err)
+			o := new(chaos.Outcome)
+			for n := 0; n < tries && o.OK(); n++ {
+				v := &victim{program: self, said: overheard(t), env: []string{plantEnv + "=" + plant, listenEnv + "=" + freeAddr(t), dataEnv + "=" + t.TempDir() + "/data"}}
+				var err error
+				if o, err = chaos.Run(t.Context(), v, c); err != nil {
+					t.Fatal(err)
+				}
+				t.Log(o)
 			}
-			t.Log(o)
 			if o.OK() != (plant == harmless) {
 				t.Errorf("found %v", o.Findings[:min(len(o.Findings), 5)])
 			}

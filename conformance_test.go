@@ -30,8 +30,7 @@ func TestConformance(t *testing.T) {
 			if name == "durable" {
 				tg.Restart = func(context.Context) error {
 					p.kill(t)
-					address := strings.TrimSuffix(strings.TrimPrefix(p.url, "ws://"), "/arcp")
-					p = startServer(t, binary(t), data, append([]string{"--listen", address}, flags...)...)
+					p = startServer(t, binary(t), data, append([]string{"--listen", p.address}, flags...)...)
 					return nil
 				}
 			}

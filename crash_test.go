@@ -27,8 +27,9 @@ const crashToken = "crash-token-0123456789"
 
 // process is a runtime in a process of its own.
 type process struct {
-	cmd *exec.Cmd
-	url string
+	cmd     *exec.Cmd
+	url     string
+	address string
 }
 
 // binary builds the command once for all tests.
@@ -69,9 +70,9 @@ func TestMain(m *testing.M) {
 // startServer runs `arcp serve` on a data directory until it is killed.
 func startServer(t *testing.T, bin, data string, more ...string) *process {
 	t.Helper()
-	cmd := exec.Command(bin, append([]string{"serve", "--demo", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0",
+	cmd := exec.Command(bin, append([]string{"serve", "--demo", "--listen", freeAddr(t), "--admin", "127.0.0.1:0",
 		"--data", data, "--token", "alice=" + crashToken, "--log-level", "error"}, more...)...)
-	cmd.Stderr = os.Stderr
+	cmd.Stderr = overheard(t)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -79,13 +80,33 @@ func startServer(t *testing.T, bin, data string, more ...string) *process {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { end(cmd) })
 	line, err := bufio.NewReader(out).ReadString('\n')
 	fields := strings.Fields(line)
 	if err != nil || len(fields) < 2 || fields[0] != "listening" {
-		_ = cmd.Process.Kill() // the failure below says why
 		t.Fatalf("server said %q, %v; want its listening line", line, err)
 	}
-	return &process{cmd: cmd, url: fields[1]}
+	return &process{cmd: cmd, url: fields[1], address: strings.TrimSuffix(strings.TrimPrefix(fields[1], "ws://"), "/arcp")}
+}
+
+// overheard returns a file for what processes complain of; its end is shown with
+// the test, if that fails.
+func overheard(t *testing.T) *os.File {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		defer f.Close()
+		if !t.Failed() {
+			return
+		}
+		const most = 16 << 10
+		data, err := os.ReadFile(f.Name())
+		t.Logf("standard error (%v): %s", err, data[max(0, len(data)-most):])
+	})
+	return f
 }
 
 func (p *process) kill(t *testing.T) {

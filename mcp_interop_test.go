@@ -132,16 +132,25 @@ func installOnce(cache, kind string, files []string, install func(ctx context.Co
 	return dir, os.WriteFile(complete, nil, 0o644)
 }
 
+// command runs a step of an installation in a directory. A registry may not answer
+// for once, so that a step that fails is tried again.
 func command(ctx context.Context, dir, name string, args ...string) error {
 	if strings.Contains(name, "/") {
 		name = filepath.Join(dir, name)
 	}
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out)
+	for try := 1; ; try++ {
+		cmd := exec.CommandContext(ctx, name, args...)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		if err == nil {
+			return nil
+		}
+		err = fmt.Errorf("%s %s, try %d: %w\n%s", name, strings.Join(args, " "), try, err, out)
+		if try == 3 || ctx.Err() != nil {
+			return err
+		}
+		pause(ctx, time.Duration(try)*5*time.Second)
 	}
-	return nil
 }
 
 // startEverything runs the reference server over HTTP, and returns its URL.
@@ -307,7 +316,7 @@ func serveMCP(t *testing.T, bin string, env []string) (url, token string) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(bin, "mcp", "serve", "--http", "127.0.0.1:0", "--http-token-file", file)
-	cmd.Env, cmd.Stderr = env, os.Stderr
+	cmd.Env, cmd.Stderr = env, overheard(t)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -315,7 +324,7 @@ func serveMCP(t *testing.T, bin string, env []string) (url, token string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	t.Cleanup(func() { end(cmd) })
 	line, err := bufio.NewReader(out).ReadString('\n')
 	url, ok := strings.CutPrefix(strings.TrimSpace(line), "listening ")
 	if err != nil || !ok {
@@ -356,7 +365,7 @@ type mcpSeen struct {
 func runClient(ctx context.Context, t *testing.T, env []string, name string, args ...string) (seen mcpSeen) {
 	t.Helper()
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Env, cmd.Stderr = env, os.Stderr
+	cmd.Env, cmd.Stderr = env, overheard(t)
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)

@@ -3,7 +3,6 @@ package arcpd_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,7 +18,6 @@ func TestQuestionsOverKillNine(t *testing.T) {
 	const jobs, kills = 12, 3
 	bin, data := binary(t), t.TempDir()
 	p := startServer(t, bin, data)
-	address := strings.TrimSuffix(strings.TrimPrefix(p.url, "ws://"), "/arcp")
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
 
@@ -58,7 +56,7 @@ func TestQuestionsOverKillNine(t *testing.T) {
 	}
 	for range kills {
 		p.kill(t)
-		p = startServer(t, bin, data, "--listen", address)
+		p = startServer(t, bin, data, "--listen", p.address)
 	}
 
 	for _, name := range []string{"ann", "ben"} {

@@ -20,7 +20,6 @@ func TestRollingRestart(t *testing.T) {
 	const restarts, users = 3, 8
 	bin, data := binary(t), t.TempDir()
 	p := startServer(t, bin, data, "--drain", "2s")
-	address := strings.TrimSuffix(strings.TrimPrefix(p.url, "ws://"), "/arcp")
 
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
@@ -43,7 +42,7 @@ func TestRollingRestart(t *testing.T) {
 		if err := p.cmd.Wait(); err != nil {
 			t.Errorf("the server ended with %v, want exit status 0", err)
 		}
-		p = startServer(t, bin, data, "--drain", "2s", "--listen", address)
+		p = startServer(t, bin, data, "--drain", "2s", "--listen", p.address)
 	}
 	pause(ctx, 700*time.Millisecond)
 	stopping.Store(true)

@@ -39,11 +39,11 @@ func (e example) prepare(t *testing.T) (dir string) {
 	if err := copySources(filepath.Join("docs", "examples", e.name), dir); err != nil {
 		t.Fatal(err)
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), installTimeout)
+	defer cancel()
 	for _, argv := range e.build {
-		cmd := exec.Command(argv[0], argv[1:]...)
-		cmd.Dir = dir
-		if out, err := cmd.CombinedOutput(); err != nil {
-			interop.Unable(t, "%s: %v\n%s", strings.Join(argv, " "), err, out)
+		if err := command(ctx, dir, argv[0], argv[1:]...); err != nil {
+			interop.Unable(t, "%v", err)
 		}
 	}
 	return dir
@@ -80,7 +80,7 @@ func (e example) start(t *testing.T, dir, url string) *exec.Cmd {
 		program = filepath.Join(dir, program)
 	}
 	cmd := exec.Command(program, e.run[1:]...)
-	cmd.Dir, cmd.Stderr = dir, os.Stderr
+	cmd.Dir, cmd.Stderr = dir, overheard(t)
 	cmd.Env = append(os.Environ(), "ARCP_URL="+url, "ARCP_TOKEN="+crashToken)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -126,7 +126,7 @@ func TestWorkerExamples(t *testing.T) {
 			}
 			want(t, "cancelled", strings.SplitN(outcome(ctx, t, long), ":", 2)[0], "CANCELLED")
 
-			killed := submit(ctx, t, c, "text.wait", `{"to":15,"interval_ms":100}`)
+			killed := submit(ctx, t, c, "text.wait", `{"to":50,"interval_ms":100}`)
 			reach(ctx, t, killed, 3)
 			end(w)
 			e.start(t, dir, p.url)
@@ -135,11 +135,10 @@ func TestWorkerExamples(t *testing.T) {
 				t.Errorf("after its worker was killed: %s, want the second attempt to go on", value)
 			}
 
-			restarted := submit(ctx, t, c, "text.wait", `{"to":15,"interval_ms":100}`)
+			restarted := submit(ctx, t, c, "text.wait", `{"to":50,"interval_ms":100}`)
 			reach(ctx, t, restarted, 3)
 			p.kill(t)
-			address := strings.TrimSuffix(strings.TrimPrefix(p.url, "ws://"), "/arcp")
-			p = startServer(t, bin, data, "--heartbeat", "1s", "--listen", address)
+			p = startServer(t, bin, data, "--heartbeat", "1s", "--listen", p.address)
 			value = outcome(ctx, t, restarted)
 			if !strings.Contains(value, `"attempt":2`) || strings.Contains(value, `"resumed_from":0`) {
 				t.Errorf("after the server was killed: %s, want the second attempt to go on", value)
