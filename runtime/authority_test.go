@@ -34,8 +34,8 @@ principals:
   - {name: limited, tokens: ["%s"], roles: [client], trust: constrained, lease: {"fs.read": ["/data/**"], "cost.budget": ["USD:1.00"]}}
 `
 
-// withPeople is a configuration with those of people, and tools that need them.
-func withPeople(t *testing.T) func(*runtime.Config) {
+// loadPeople reads an auth file with the tokens of people.
+func loadPeople(t *testing.T, people string) *auth.Config {
 	t.Helper()
 	var prints []any
 	for _, name := range []string{"alice", "ann", "adam", "bob", "root", "limited"} {
@@ -49,6 +49,13 @@ func withPeople(t *testing.T) func(*runtime.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return ac
+}
+
+// withPeople is a configuration with those of people, and tools that need them.
+func withPeople(t *testing.T) func(*runtime.Config) {
+	t.Helper()
+	ac := loadPeople(t, people)
 	return func(c *runtime.Config) {
 		c.Auth = auth.NewSet(ac)
 		danger, err := tool.NewRaw(tool.Capability{Name: "danger", Approval: tool.ApprovalManual, Recovery: tool.RecoveryRerun},

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/engine"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -33,8 +32,8 @@ func (r *Runtime) registerBuiltins() error {
 		r.registerRegistry(),
 		r.registerTools(),
 		r.registerHost(),
-		builtin(r, "jobs.get", tool.SideEffectRead, "the row and the outcome of one of the caller's jobs", r.jobsGet),
-		builtin(r, "sessions.list", tool.SideEffectRead, "the caller's sessions, the oldest first; an admin sees everybody's", r.sessionsList),
+		builtin(r, "jobs.get", tool.SideEffectRead, "the row and the outcome of a job of the caller, or of somebody whom it may observe", r.jobsGet),
+		builtin(r, "sessions.list", tool.SideEffectRead, "the sessions of the caller and of whom it may observe, the oldest first; an admin sees everybody's", r.sessionsList),
 		builtin(r, "sessions.evict", tool.SideEffectWrite, "takes the connection from one of the caller's sessions, or ends it; an admin may do so to anybody's", r.sessionsEvict),
 	)
 }
@@ -59,11 +58,11 @@ func builtinLike[In, Out any](r *Runtime, c tool.Capability, run func(context.Co
 }
 
 func (r *Runtime) jobsGet(ctx context.Context, job tool.Job, in jobsGetIn) (arcp.JobView, error) {
-	caller, ok := job.(engine.Caller)
-	if !ok {
-		return arcp.JobView{}, errNoCaller
+	who, err := r.caller(job)
+	if err != nil {
+		return arcp.JobView{}, err
 	}
-	j, refusal := r.visible(ctx, caller.Principal(), arcp.JobID(in.JobID))
+	j, refusal := r.visible(ctx, who.Observes, arcp.JobID(in.JobID))
 	if refusal != nil {
 		return arcp.JobView{}, refusal
 	}

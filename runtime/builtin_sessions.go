@@ -31,8 +31,8 @@ type sessionsEvicted struct {
 
 var errNoCaller = errors.New("a built-in tool needs a caller")
 
-// authority is whose sessions a job's caller may see and end: its own, an
-// admin's everybody's.
+// authority is whose sessions a job's caller may end: its own, an admin's
+// everybody's.
 func (r *Runtime) authority(job tool.Job) (principal string, err error) {
 	caller, ok := job.(engine.Caller)
 	if !ok {
@@ -45,13 +45,13 @@ func (r *Runtime) authority(job tool.Job) (principal string, err error) {
 }
 
 func (r *Runtime) sessionsList(ctx context.Context, job tool.Job, in sessionsListIn) (page arcp.Page[arcp.SessionView], err error) {
-	principal, err := r.authority(job)
+	who, err := r.caller(job)
 	if err != nil {
 		return page, err
 	}
-	list := r.members.of(principal)
+	list := r.members.of(who.Observes)
 	slices.SortFunc(list, compareMembers)
-	bound := []byte("sessions\x00" + principal)
+	bound := []byte("sessions\x00" + who.Principal)
 	if in.Cursor != "" {
 		at, id, ok := r.openCursor(in.Cursor, bound)
 		if !ok {

@@ -194,15 +194,15 @@ type toolsCallsIn struct {
 }
 
 func (r *Runtime) toolsCalls(ctx context.Context, job tool.Job, in toolsCallsIn) (page arcp.Page[engine.CallRecord], err error) {
-	v, err := viewer(job)
+	who, err := r.caller(job)
 	if err != nil {
 		return page, err
 	}
-	j, refused := r.visible(ctx, v.Principal(), arcp.JobID(in.JobID))
+	j, refused := r.visible(ctx, who.Observes, arcp.JobID(in.JobID))
 	if refused != nil {
 		return page, refused
 	}
-	scope := []byte("calls\x00" + v.Principal() + "\x00" + in.JobID)
+	scope := []byte("calls\x00" + who.Principal + "\x00" + in.JobID)
 	after, err := r.afterKey(in.Cursor, scope)
 	if err != nil {
 		return page, err

@@ -177,15 +177,16 @@ func (c *conn) nack(now time.Time, request arcp.MessageID, err *arcp.Error) {
 	c.reply(now, request, arcp.Nack, err)
 }
 
-// visible returns a job that the connection's principal may see.
+// visible returns a job of the connection's principal.
 func (c *conn) visible(id arcp.JobID) (store.Job, *arcp.Error) {
-	return c.rt.visible(context.Background(), c.identity.Principal, id)
+	return c.rt.visible(context.Background(), func(principal string) bool { return principal == c.identity.Principal }, id)
 }
 
-func (r *Runtime) visible(ctx context.Context, principal string, id arcp.JobID) (store.Job, *arcp.Error) {
+// visible returns a job of somebody whose jobs may be seen.
+func (r *Runtime) visible(ctx context.Context, may func(principal string) bool, id arcp.JobID) (store.Job, *arcp.Error) {
 	j, err := r.cfg.Store.Job(ctx, id)
 	switch {
-	case errors.Is(err, store.ErrNotFound) || err == nil && j.Principal != principal:
+	case errors.Is(err, store.ErrNotFound) || err == nil && !may(j.Principal):
 		return store.Job{}, arcp.Errorf(arcp.CodeJobNotFound, "no such job: %s", id)
 	case err != nil:
 		r.cfg.Log.Error().Err(err).Str("job_id", string(id)).Msg("read job")

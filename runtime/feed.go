@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -31,9 +32,10 @@ type feeds struct {
 	due     time.Time // when the limiter lets the next event through; zero: nothing waits
 }
 
-// feed is one subscription: a cursor of the principal's feed and a filter.
+// feed is one subscription: a cursor of a principal's feed and a filter.
 type feed struct {
 	id     arcp.SubscriptionID
+	owner  string // the principal
 	filter eventFilter
 	cursor *eventlog.Cursor
 	marker bool         // the end of the backfill is still to be told
@@ -85,23 +87,23 @@ func (f *feeds) find(id arcp.SubscriptionID) int {
 // openFeed starts a subscription: subscribe.accepted, what came after a message
 // if that was asked for, and then what comes.
 func (c *conn) openFeed(now time.Time, cmd session.OpenFeed) {
-	filter, refused := c.newFilter(cmd.Payload.Filter)
+	filter, owner, refused := c.newFilter(cmd.Payload.Filter)
 	if refused == nil && len(c.feeds.list) >= maxFeeds {
 		refused = arcp.Errorf(arcp.CodeResourceExhausted, "a connection has at most %d subscriptions; unsubscribe from some", maxFeeds).RetryAfter(1)
 	}
 	after, backfill := uint64(math.MaxUint64), false
 	if s := cmd.Payload.Since; refused == nil && s != nil && s.AfterMessageID != "" {
 		backfill = true
-		after, refused = c.since(s.AfterMessageID)
+		after, refused = c.since(owner, s.AfterMessageID)
 	}
 	if refused != nil {
 		c.nack(now, cmd.Request, refused)
 		return
 	}
-	c.auditSubscribe(cmd)
-	f := &feed{id: arcp.SubscriptionID(arcp.NewID(arcp.SubscriptionPrefix)), filter: filter, marker: backfill}
+	c.auditSubscribe(cmd, owner)
+	f := &feed{id: arcp.SubscriptionID(arcp.NewID(arcp.SubscriptionPrefix)), owner: owner, filter: filter, marker: backfill}
 	c.owed.Add(1)
-	c.rt.log.AttachFeed(c.identity.Principal, after, c.waker(), func(cursor *eventlog.Cursor, last uint64) {
+	c.rt.log.AttachFeed(owner, after, c.waker(), func(cursor *eventlog.Cursor, last uint64) {
 		f.cursor, f.until = cursor, last
 		if !c.post(func(now time.Time) { c.feedOpened(now, cmd.Request, f) }) && cursor != nil {
 			cursor.Close()
@@ -122,8 +124,8 @@ func (c *conn) feedOpened(now time.Time, request arcp.MessageID, f *feed) {
 }
 
 // since is the position of a message; without one the feed has lost it.
-func (c *conn) since(id arcp.MessageID) (uint64, *arcp.Error) {
-	st, principal := c.rt.cfg.Store, c.identity.Principal
+func (c *conn) since(principal string, id arcp.MessageID) (uint64, *arcp.Error) {
+	st := c.rt.cfg.Store
 	pos, err := st.FeedPosition(context.Background(), principal, id)
 	switch {
 	case err == nil:
@@ -146,8 +148,8 @@ func (c *conn) since(id arcp.MessageID) (uint64, *arcp.Error) {
 	return 0, lost
 }
 
-// auditSubscribe records that a session looks at others of its principal.
-func (c *conn) auditSubscribe(cmd session.OpenFeed) {
+// auditSubscribe records that a session looks at others.
+func (c *conn) auditSubscribe(cmd session.OpenFeed, owner string) {
 	var sessions []arcp.SessionID
 	if f := cmd.Payload.Filter; f != nil {
 		sessions = f.SessionID
@@ -159,7 +161,7 @@ func (c *conn) auditSubscribe(cmd session.OpenFeed) {
 	for i, id := range sessions {
 		ids[i] = string(id)
 	}
-	c.audit("subscribe").Strs("sessions", ids).Str("decision", "allowed").Msg("audit")
+	c.audit("subscribe").Str("owner", owner).Strs("sessions", ids).Str("decision", "allowed").Msg("audit")
 }
 
 func (c *conn) closeFeed(now time.Time, cmd session.CloseFeed) {
@@ -188,6 +190,11 @@ func (c *conn) pullFeeds(now time.Time, room int) {
 	c.feeds.due = time.Time{}
 	for i := 0; i < len(c.feeds.list) && c.closing == nil; {
 		f := c.feeds.list[i]
+		if !c.observes(f.owner) {
+			c.endFeed(now, f, arcp.CodePermissionDenied, "the principal may not be observed any more")
+			c.dropFeed(i)
+			continue
+		}
 		more, err := c.pullFeed(now, f, room)
 		if err != nil {
 			c.feedFailed(now, f, err)
@@ -300,13 +307,18 @@ func (c *conn) sendFeed(now time.Time, f *feed, event []byte) {
 
 // feedFailed ends a subscription that has fallen behind what is kept.
 func (c *conn) feedFailed(now time.Time, f *feed, err error) {
-	p := arcp.SubscribeClosedPayload{SubscriptionID: f.id, Code: arcp.CodeBackpressureOverflow, Reason: "events that were still to be sent are not kept any more"}
-	if !errors.Is(err, store.ErrTrimmed) {
-		c.log.Error().Err(err).Msg("read feed")
-		p.Code, p.Reason = arcp.CodeUnavailable, "the store cannot be read"
-	}
 	c.rt.metrics.SlowConsumers.WithLabelValues(slowClosed).Inc()
-	env := arcp.Frame(arcp.SubscribeClosed, p)
+	if errors.Is(err, store.ErrTrimmed) {
+		c.endFeed(now, f, arcp.CodeBackpressureOverflow, "events that were still to be sent are not kept any more")
+		return
+	}
+	c.log.Error().Err(err).Msg("read feed")
+	c.endFeed(now, f, arcp.CodeUnavailable, "the store cannot be read")
+}
+
+// endFeed says why a subscription is over.
+func (c *conn) endFeed(now time.Time, f *feed, code arcp.Code, reason string) {
+	env := arcp.Frame(arcp.SubscribeClosed, arcp.SubscribeClosedPayload{SubscriptionID: f.id, Code: code, Reason: reason})
 	env.SubscriptionID = f.id
 	c.send(now, env)
 }
@@ -355,18 +367,60 @@ type eventFilter struct {
 	arcp.EventFilter
 }
 
-// newFilter refuses a filter that names a session of somebody else.
-func (c *conn) newFilter(f *arcp.EventFilter) (eventFilter, *arcp.Error) {
+// newFilter makes a filter ready, and says whose feed it selects from: that of the
+// principal whose sessions or jobs it names, or the connection's own. It refuses
+// sessions of somebody whom the connection may not observe; jobs of such a
+// principal do not exist for it.
+func (c *conn) newFilter(f *arcp.EventFilter) (filter eventFilter, owner string, refused *arcp.Error) {
+	own := c.identity.Principal
 	if f == nil {
-		return eventFilter{}, nil
+		return eventFilter{}, own, nil
 	}
+	var of string
+	note := func(principal string) bool {
+		mixed := of != "" && of != principal
+		of = principal
+		return !mixed
+	}
+	who := c.who()
 	for _, id := range f.SessionID {
-		if e, ok := c.rt.members.find(id); ok && e.principal != c.identity.Principal {
+		e, ok := c.rt.members.find(id)
+		switch {
+		case !ok:
+		case !who.Observes(e.principal):
 			c.audit("subscribe").Str("target", string(id)).Str("decision", "denied").Msg("audit")
-			return eventFilter{}, arcp.Errorf(arcp.CodePermissionDenied, "session %s is not one of this principal", id)
+			return eventFilter{}, "", arcp.Errorf(arcp.CodePermissionDenied, "session %s is of a principal that this one may not observe", id)
+		case !note(e.principal):
+			return eventFilter{}, "", errMixedFilter()
 		}
 	}
-	return eventFilter{*f}, nil
+	if who.Admin || who.Sees != nil { // others have jobs of their own only
+		for _, id := range f.JobID {
+			j, err := c.rt.cfg.Store.Job(context.Background(), id)
+			switch {
+			case errors.Is(err, store.ErrNotFound):
+			case err != nil:
+				c.log.Error().Err(err).Str("job_id", string(id)).Msg("read job")
+				return eventFilter{}, "", unreadable()
+			case who.Observes(j.Principal) && !note(j.Principal):
+				return eventFilter{}, "", errMixedFilter()
+			}
+		}
+	}
+	return eventFilter{*f}, cmp.Or(of, own), nil
+}
+
+func errMixedFilter() *arcp.Error {
+	return arcp.Errorf(arcp.CodeInvalidRequest, "a subscription reads the events of one principal; subscribe once for each whose sessions and jobs the filter names")
+}
+
+// observes reports whether the connection may look at what is a principal's.
+func (c *conn) observes(principal string) bool {
+	if principal == c.identity.Principal {
+		return true
+	}
+	who := c.who()
+	return who.Observes(principal)
 }
 
 func (f *eventFilter) selects(o *original) bool {

@@ -252,12 +252,18 @@ func (m *members) acking(id arcp.SessionID) {
 	}
 }
 
-// of returns copies of the sessions of a principal; of everybody if it is empty.
-func (m *members) of(principal string) (list []member) {
+// of returns copies of the sessions of the principals that are wanted.
+func (m *members) of(wanted func(principal string) bool) (list []member) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	known := make(map[string]bool)
 	for _, e := range m.byID {
-		if principal == "" || e.principal == principal {
+		want, ok := known[e.principal]
+		if !ok {
+			want = wanted(e.principal)
+			known[e.principal] = want
+		}
+		if want {
 			list = append(list, *e)
 		}
 	}

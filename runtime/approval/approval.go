@@ -120,12 +120,13 @@ type Who struct {
 	Serves     func(principal string) bool // whose jobs a worker executes; nil: only its own
 }
 
-func (w *Who) sees(principal string) bool {
+// Observes reports whether somebody may look at what is a principal's.
+func (w *Who) Observes(principal string) bool {
 	return w.Principal == principal || w.Admin || w.Sees != nil && w.Sees(principal)
 }
 
 // Visible reports whether somebody may know of the question.
-func (r *Row) Visible(w *Who) bool { return w.sees(r.Principal) }
+func (r *Row) Visible(w *Who) bool { return w.Observes(r.Principal) }
 
 // Answer is what somebody says to a question. The time is the runtime's.
 type Answer struct {
@@ -157,7 +158,7 @@ func (r *Row) Wants(w *Who, now time.Time) bool {
 // MayAnswer refuses who must not answer. A question that is not theirs does not
 // exist for them.
 func (r *Row) MayAnswer(w *Who) *arcp.Error {
-	if !w.sees(r.Principal) {
+	if !w.Observes(r.Principal) {
 		return notFound(r.ID)
 	}
 	switch r.Kind {

@@ -1,0 +1,112 @@
+package runtime_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// Who sees a principal subscribes to what its sessions and jobs do, and to nothing
+// of others.
+func TestObserve(t *testing.T) {
+	inBubble(t, withPeople(t), func(b *bed) {
+		alice, bob, ann, root := b.dial("alice"), b.dial("bob"), b.dial("ann"), b.dial("root")
+		first := alice.submit("demo.echo", `{"text":"first"}`)
+		alice.until("job.completed")
+		bob.submit("demo.echo", `{"text":"of bob"}`)
+		bobsEnd := bob.until("job.completed")
+		bobs := bobsEnd.JobID
+
+		refused := func(p *peer, why, filter string, code arcp.Code) {
+			t.Helper()
+			p.send("subscribe", filter)
+			if e := refusal(t, p.until("nack")); e.Code != code {
+				t.Errorf("%s: %+v, want %s", why, e, code)
+			}
+		}
+		ofSession := func(ids ...arcp.SessionID) string {
+			var quoted []string
+			for _, id := range ids {
+				quoted = append(quoted, fmt.Sprintf("%q", id))
+			}
+			return `{"filter":{"types":["job.completed"],"session_id":[` + strings.Join(quoted, ",") + `]}`
+		}
+		refused(bob, "somebody who sees nobody", ofSession(alice.session)+"}", arcp.CodePermissionDenied)
+		refused(ann, "somebody who is not seen", ofSession(bob.session)+"}", arcp.CodePermissionDenied)
+		refused(ann, "one's own and others", ofSession(ann.session, alice.session)+"}", arcp.CodeInvalidRequest)
+		refused(root, "sessions and jobs of several", fmt.Sprintf(`{"filter":{"session_id":[%q],"job_id":[%q]}}`, alice.session, bobs), arcp.CodeInvalidRequest)
+		refused(ann, "a message of somebody else", ofSession(alice.session)+fmt.Sprintf(`,"since":{"after_message_id":%q}}`, bobsEnd.ID), arcp.CodeDataLoss)
+
+		ann.subscribe(ofSession(alice.session) + "}")
+		ann.subscribe(fmt.Sprintf(`{"filter":{"job_id":[%q]}}`, bobs)) // which does not exist for ann
+		root.subscribe(ofSession(bob.session) + "}")
+		second := alice.submit("demo.echo", `{"text":"second"}`)
+		alice.until("job.completed")
+		bob.submit("demo.echo", `{"text":"of bob"}`)
+		bobsLast := bob.until("job.completed")
+		if e := ann.original(); e.JobID != second || e.SessionID != alice.session || e.EventSeq == 0 {
+			t.Errorf("ann is given %s of %s in %s, want the end of %s as it came to alice", e.Type, e.JobID, e.SessionID, second)
+		}
+		if e := root.original(); e.ID != bobsLast.ID || e.SessionID != bob.session {
+			t.Errorf("an admin is given %s of %s, want the end of bob's job", e.Type, e.JobID)
+		}
+
+		late := b.dial("ann")
+		page := ann.must("jobs.get", fmt.Sprintf(`{"job_id":%q}`, first))
+		if page["status"] != "success" && page["status"] != "completed" {
+			t.Errorf("a job of somebody who is seen: %v", page)
+		}
+		if _, e := ann.run("jobs.get", fmt.Sprintf(`{"job_id":%q}`, bobs)); codeOf(e) != arcp.CodeJobNotFound {
+			t.Errorf("a job of somebody who is not: %v", e)
+		}
+		late.subscribe(fmt.Sprintf(`{"filter":{"job_id":[%q,%q]}}`, first, second))
+		alice.submit("demo.echo", `{"text":"third"}`)
+		alice.until("job.completed")
+		late.silent("the jobs it named have ended")
+
+		listed := func(p *peer) (names []string) {
+			t.Helper()
+			cursor := ""
+			for more := true; more; {
+				page := p.must("sessions.list", fmt.Sprintf(`{"limit":1,"cursor":%q}`, cursor))
+				for _, item := range page["items"].([]any) {
+					names = append(names, item.(map[string]any)["principal"].(string))
+				}
+				cursor, more = page["next_cursor"].(string)
+			}
+			return names
+		}
+		if got := strings.Join(listed(ann), " "); got != "alice ann ann" {
+			t.Errorf("the sessions of %s are listed for ann", got)
+		}
+		if got := strings.Join(listed(alice), " "); got != "alice" {
+			t.Errorf("the sessions of %s are listed for alice", got)
+		}
+	})
+}
+
+// Who may not see somebody any more is given nothing more.
+func TestObserveNoMore(t *testing.T) {
+	inBubble(t, withPeople(t), func(b *bed) {
+		alice, ann := b.dial("alice"), b.dial("ann")
+		id := ann.subscribe(fmt.Sprintf(`{"filter":{"session_id":[%q]}}`, alice.session))
+		own := ann.subscribe(fmt.Sprintf(`{"filter":{"session_id":[%q],"types":["job.completed"]}}`, ann.session))
+		b.cfg.Auth.Reload(loadPeople(t, strings.Replace(people, `sees: ["alice"]`, `sees: ["carol"]`, 1)))
+		b.rt.Reauthenticate()
+		synctest.Wait()
+		alice.submit("demo.echo", `{}`)
+		alice.until("job.completed")
+		env := ann.until("subscribe.closed")
+		p, err := arcp.DecodePayload[arcp.SubscribeClosedPayload](&env)
+		if err != nil || p.SubscriptionID != id || p.Code != arcp.CodePermissionDenied {
+			t.Errorf("%+v, %v", p, err)
+		}
+		ann.submit("demo.echo", `{}`)
+		if env := ann.until("subscribe.event"); env.SubscriptionID != own {
+			t.Errorf("an event of %s, want one of the own subscription", env.SubscriptionID)
+		}
+	})
+}
