@@ -22,6 +22,7 @@ func TestManyAgentsAndWatchers(t *testing.T) {
 		for range watchers {
 			p := b.dial("alice")
 			p.submit("host.subscribe", `{}`)
+			p.watch() // it has begun: nothing that happens now is in its snapshot
 			peers = append(peers, p)
 		}
 		var owners sync.WaitGroup

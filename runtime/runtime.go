@@ -253,16 +253,29 @@ func (r *Runtime) Go(f func()) { r.pool.Run(f) }
 // returns only when its goroutines have ended; the error says why the
 // connection ended, nil if in order.
 func (r *Runtime) Serve(tc transport.Conn) error {
+	// Little is kept on the stack meanwhile: an idle connection is mostly its stacks.
+	c, err := r.begin(tc)
+	if err != nil {
+		return err
+	}
+	return r.ended(c, c.serve())
+}
+
+// begin makes a connection of what was accepted, or refuses it.
+func (r *Runtime) begin(tc transport.Conn) (*conn, error) {
 	c := newConn(r, tc)
 	if err := r.admit(c); err != nil {
 		_ = tc.Close(transport.CloseOverloaded, err.Error()) // the refusal says it all
-		return err
+		return nil, err
 	}
-	open := r.metrics.ConnectionsOpen.WithLabelValues(tc.Info().Kind)
-	open.Inc()
-	defer open.Dec()
-	defer r.serving.Done()
-	err := c.serve()
+	r.metrics.ConnectionsOpen.WithLabelValues(tc.Info().Kind).Inc()
+	return c, nil
+}
+
+// ended lets go of a connection that begin has made.
+func (r *Runtime) ended(c *conn, err error) error {
+	r.metrics.ConnectionsOpen.WithLabelValues(c.tc.Info().Kind).Dec()
+	r.serving.Done()
 	if te, ok := errors.AsType[*transport.Error](err); ok && te.Remote {
 		return nil
 	}

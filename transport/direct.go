@@ -54,7 +54,11 @@ func (d *direct) run() {
 	for {
 		conn, err := d.Listener.Accept()
 		if err == nil {
-			d.up.run(func() { d.greet(conn) })
+			d.up.run(func() {
+				if c := d.greet(conn); c != nil {
+					d.serve(c) // with nothing of the greeting left on the stack, for as long as the connection lasts
+				}
+			})
 			continue
 		}
 		select {
@@ -89,17 +93,17 @@ func (d *direct) Close() error {
 	return d.Listener.Close()
 }
 
-// greet answers a client, or has somebody else do it.
-func (d *direct) greet(conn net.Conn) {
+// greet answers a client, or has somebody else do it: then it returns nil.
+func (d *direct) greet(conn net.Conn) Conn {
 	w, err := netWire(conn)
 	if err != nil {
 		_ = conn.Close() // it cannot be used
-		return
+		return nil
 	}
 	p, err := d.listen(conn, w)
 	if err != nil {
 		_ = conn.Close() // it has said nothing
-		return
+		return nil
 	}
 	g, n, ok := parseGreeting(p, d.path)
 	if !ok || !d.welcome(conn, &g) {
@@ -110,18 +114,18 @@ func (d *direct) greet(conn net.Conn) {
 		case <-d.done:
 			_ = conn.Close() // nobody answers any more
 		}
-		return
+		return nil
 	}
 	if _, err := conn.Write(g.answer()); err != nil {
 		_ = conn.Close() // it has gone
-		return
+		return nil
 	}
 	c := &wsConn{}
 	c.start(w, d.up.Limits, Info{RemoteAddr: remoteHost(conn.RemoteAddr().String())})
 	if c.rest = p[n:]; len(c.rest) == 0 {
 		w.release()
 	}
-	d.serve(c)
+	return c
 }
 
 // listen waits for the first bytes.

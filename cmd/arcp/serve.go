@@ -395,8 +395,11 @@ func (s *server) watch(what string, serve func() error) {
 
 // serveConn speaks with one peer.
 func (s *server) serveConn(conn transport.Conn) {
+	s.parted(conn, s.rt.Load().Serve(conn))
+}
+
+func (s *server) parted(conn transport.Conn, err error) {
 	info := conn.Info()
-	err := s.rt.Load().Serve(conn)
 	s.log.Debug().Str("transport", info.Kind).Str("remote", info.RemoteAddr).AnErr("reason", err).Msg("connection ended")
 }
 

@@ -33,21 +33,29 @@ func (p *Pool) Run(f func()) {
 }
 
 func (p *Pool) loop(f func()) {
-	for {
+	for f != nil {
 		f()
 		f = nil // an idle goroutine does not keep what it ran
-		select {
-		case <-p.quit:
-			return
-		case p.idle <- struct{}{}:
-		default:
-			return
-		}
-		select {
-		case f = <-p.work:
-			<-p.idle
-		case <-p.quit:
-			return
-		}
+		f = p.next()
 	}
+}
+
+// next waits for something to run; nil: the goroutine is not needed any more. What
+// runs for long keeps little of this on its stack.
+//
+//go:noinline
+func (p *Pool) next() (f func()) {
+	select {
+	case <-p.quit:
+		return nil
+	case p.idle <- struct{}{}:
+	default:
+		return nil
+	}
+	select {
+	case f = <-p.work:
+		<-p.idle
+	case <-p.quit:
+	}
+	return f
 }
