@@ -70,11 +70,12 @@ func (o rowOptions) encode() arcp.Raw {
 }
 
 func optionsOf(j *store.Job) rowOptions {
+	if len(j.Options) == 0 {
+		return rowOptions{}
+	}
 	var o rowOptions
-	if len(j.Options) > 0 {
-		if err := arcp.Unmarshal(j.Options, &o); err != nil { // another version's
-			return rowOptions{Lease: lease.Nothing().Encode(), Trust: trustOption("")}
-		}
+	if err := arcp.Unmarshal(j.Options, &o); err != nil { // another version's
+		return rowOptions{Lease: lease.Nothing().Encode(), Trust: trustOption("")}
 	}
 	return o
 }

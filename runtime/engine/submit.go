@@ -194,10 +194,12 @@ func trace(env *arcp.Envelope) (traceID, parentSpan string) {
 	return env.TraceID, env.SpanID
 }
 
+// randomHex returns n random bytes, 16 at most, in hexadecimal digits.
 func randomHex(n int) string {
-	b := make([]byte, n)
-	rand.Read(b) // never fails
-	return hex.EncodeToString(b)
+	var b [16]byte
+	var digits [2 * len(b)]byte
+	rand.Read(b[:n]) // never fails
+	return string(hex.AppendEncode(digits[:0], b[:n]))
 }
 
 // The waits that a refusal asks for, in seconds.
