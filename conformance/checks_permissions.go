@@ -332,6 +332,7 @@ func permissionRevoke(_ context.Context, t *T) {
 		}
 		for _, f := range []*Frame{more, again} {
 			want(t, "what is done with a lease that was taken back is", f.Type, arcp.Nack)
+			want(t, "a refusal is no event of a job", f.EventSeq, 0)
 			t.wantCode("what is done with a lease that was taken back is", f, arcp.CodeLeaseRevoked)
 		}
 		c.finish(submit, question.JobID)

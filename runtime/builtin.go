@@ -62,7 +62,7 @@ func (r *Runtime) jobsGet(ctx context.Context, job tool.Job, in jobsGetIn) (arcp
 	if err != nil {
 		return arcp.JobView{}, err
 	}
-	j, refusal := r.visible(ctx, who.Observes, arcp.JobID(in.JobID))
+	j, refusal := r.visible(ctx, &who, arcp.JobID(in.JobID))
 	if refusal != nil {
 		return arcp.JobView{}, refusal
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/approval"
 	"github.com/arcpd/arcpd/runtime/engine"
 	"github.com/arcpd/arcpd/runtime/session"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -179,18 +180,23 @@ func (c *conn) nack(now time.Time, request arcp.MessageID, err *arcp.Error) {
 
 // visible returns a job of the connection's principal.
 func (c *conn) visible(id arcp.JobID) (store.Job, *arcp.Error) {
-	return c.rt.visible(context.Background(), func(principal string) bool { return principal == c.identity.Principal }, id)
+	return c.rt.visible(context.Background(), &approval.Who{Principal: c.identity.Principal}, id)
 }
 
-// visible returns a job of somebody whose jobs may be seen.
-func (r *Runtime) visible(ctx context.Context, may func(principal string) bool, id arcp.JobID) (store.Job, *arcp.Error) {
+// visible returns a job that somebody may see: of another principal not the calls of
+// the runtime's own tools, whose answers are of what is for that one only.
+func (r *Runtime) visible(ctx context.Context, who *approval.Who, id arcp.JobID) (store.Job, *arcp.Error) {
 	j, err := r.cfg.Store.Job(ctx, id)
+	foreign := j.Principal != who.Principal
 	switch {
-	case errors.Is(err, store.ErrNotFound) || err == nil && !may(j.Principal):
+	case errors.Is(err, store.ErrNotFound) || err == nil && foreign && (!who.Observes(j.Principal) || ofRuntime(&j)):
 		return store.Job{}, arcp.Errorf(arcp.CodeJobNotFound, "no such job: %s", id)
 	case err != nil:
 		r.cfg.Log.Error().Err(err).Str("job_id", string(id)).Msg("read job")
 		return store.Job{}, arcp.Errorf(arcp.CodeUnavailable, "the store cannot be read")
+	}
+	if foreign {
+		r.audit("observe", who.Principal, who.Session).Str("job_id", string(id)).Str("owner", j.Principal).Str("decision", "allowed").Msg("audit")
 	}
 	return j, nil
 }

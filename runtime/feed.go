@@ -20,6 +20,8 @@ import (
 const (
 	maxFeeds   = 64
 	maxFeedLag = 10_000 // events; behind that what has priority low is skipped
+	maxNamed   = 1000   // jobs that a filter names, if they may be another principal's
+	maxShown   = 1024   // jobs of another principal that are remembered
 	feedStep   = 4096   // events looked at in one turn, however few of them are wanted
 )
 
@@ -42,7 +44,8 @@ type feed struct {
 	until  uint64       // the last position of the backfill
 	gap    arcp.FeedGap // what was skipped since something was last sent
 
-	held *eventlog.Item // wanted, but it was too soon
+	held  *eventlog.Item      // wanted, but it was too soon
+	shown map[arcp.JobID]bool // what is known of another principal's jobs; see shows
 }
 
 func (f *feed) next() (item eventlog.Item, ok bool, err error) {
@@ -87,10 +90,11 @@ func (f *feeds) find(id arcp.SubscriptionID) int {
 // openFeed starts a subscription: subscribe.accepted, what came after a message
 // if that was asked for, and then what comes.
 func (c *conn) openFeed(now time.Time, cmd session.OpenFeed) {
-	filter, owner, refused := c.newFilter(cmd.Payload.Filter)
-	if refused == nil && len(c.feeds.list) >= maxFeeds {
-		refused = arcp.Errorf(arcp.CodeResourceExhausted, "a connection has at most %d subscriptions; unsubscribe from some", maxFeeds).RetryAfter(1)
+	if len(c.feeds.list) >= maxFeeds {
+		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeResourceExhausted, "a connection has at most %d subscriptions; unsubscribe from some", maxFeeds).RetryAfter(1))
+		return
 	}
+	filter, owner, refused := c.newFilter(cmd.Payload.Filter)
 	after, backfill := uint64(math.MaxUint64), false
 	if s := cmd.Payload.Since; refused == nil && s != nil && s.AfterMessageID != "" {
 		backfill = true
@@ -151,17 +155,26 @@ func (c *conn) since(principal string, id arcp.MessageID) (uint64, *arcp.Error) 
 // auditSubscribe records that a session looks at others.
 func (c *conn) auditSubscribe(cmd session.OpenFeed, owner string) {
 	var sessions []arcp.SessionID
+	var jobs []arcp.JobID
 	if f := cmd.Payload.Filter; f != nil {
-		sessions = f.SessionID
+		sessions, jobs = f.SessionID, f.JobID
 	}
 	if len(sessions) == 1 && sessions[0] == c.id {
 		return
 	}
-	ids := make([]string, len(sessions))
-	for i, id := range sessions {
-		ids[i] = string(id)
+	ev := c.audit("subscribe").Str("owner", owner).Strs("sessions", texts(sessions))
+	if owner != c.identity.Principal {
+		ev = ev.Strs("jobs", texts(jobs))
 	}
-	c.audit("subscribe").Str("owner", owner).Strs("sessions", ids).Str("decision", "allowed").Msg("audit")
+	ev.Str("decision", "allowed").Msg("audit")
+}
+
+func texts[T ~string](ids []T) []string {
+	list := make([]string, len(ids))
+	for i, id := range ids {
+		list[i] = string(id)
+	}
+	return list
 }
 
 func (c *conn) closeFeed(now time.Time, cmd session.CloseFeed) {
@@ -191,6 +204,7 @@ func (c *conn) pullFeeds(now time.Time, room int) {
 	for i := 0; i < len(c.feeds.list) && c.closing == nil; {
 		f := c.feeds.list[i]
 		if !c.observes(f.owner) {
+			c.audit("subscribe").Str("owner", f.owner).Str("decision", "denied").Str("reason", "may not be observed any more").Msg("audit")
 			c.endFeed(now, f, arcp.CodePermissionDenied, "the principal may not be observed any more")
 			c.dropFeed(i)
 			continue
@@ -253,7 +267,7 @@ func (c *conn) paced(now time.Time) bool {
 // deliverFeed reports false if it is too soon for the event, which is then kept.
 func (c *conn) deliverFeed(now time.Time, f *feed, item *eventlog.Item, late bool) bool {
 	o := original{version: c.m.Version(), item: item}
-	if !f.filter.selects(&o) {
+	if !f.filter.selects(&o) || !c.shows(f, item.Event.JobID()) {
 		return true
 	}
 	if late && o.priority() == arcp.PriorityLow {
@@ -376,12 +390,6 @@ func (c *conn) newFilter(f *arcp.EventFilter) (filter eventFilter, owner string,
 	if f == nil {
 		return eventFilter{}, own, nil
 	}
-	var of string
-	note := func(principal string) bool {
-		mixed := of != "" && of != principal
-		of = principal
-		return !mixed
-	}
 	who := c.who()
 	for _, id := range f.SessionID {
 		e, ok := c.rt.members.find(id)
@@ -390,24 +398,36 @@ func (c *conn) newFilter(f *arcp.EventFilter) (filter eventFilter, owner string,
 		case !who.Observes(e.principal):
 			c.audit("subscribe").Str("target", string(id)).Str("decision", "denied").Msg("audit")
 			return eventFilter{}, "", arcp.Errorf(arcp.CodePermissionDenied, "session %s is of a principal that this one may not observe", id)
-		case !note(e.principal):
+		case owner != "" && owner != e.principal:
 			return eventFilter{}, "", errMixedFilter()
+		default:
+			owner = e.principal
 		}
 	}
-	if who.Admin || who.Sees != nil { // others have jobs of their own only
-		for _, id := range f.JobID {
-			j, err := c.rt.cfg.Store.Job(context.Background(), id)
-			switch {
-			case errors.Is(err, store.ErrNotFound):
-			case err != nil:
-				c.log.Error().Err(err).Str("job_id", string(id)).Msg("read job")
-				return eventFilter{}, "", unreadable()
-			case who.Observes(j.Principal) && !note(j.Principal):
-				return eventFilter{}, "", errMixedFilter()
-			}
+	if !who.Admin && who.Sees == nil {
+		return eventFilter{*f}, own, nil // whatever jobs it names, it has its own only
+	}
+	if len(f.JobID) > maxNamed {
+		return eventFilter{}, "", arcp.Errorf(arcp.CodeInvalidRequest, "a filter that may name jobs of other principals names at most %d", maxNamed)
+	}
+	for _, id := range f.JobID {
+		j, err := c.rt.cfg.Store.Job(context.Background(), id)
+		switch {
+		case errors.Is(err, store.ErrNotFound) || err == nil && !who.Observes(j.Principal):
+		case err != nil:
+			c.log.Error().Err(err).Str("job_id", string(id)).Msg("read job")
+			return eventFilter{}, "", unreadable()
+		case owner != "" && owner != j.Principal:
+			return eventFilter{}, "", errMixedFilter()
+		default:
+			owner = j.Principal
 		}
 	}
-	return eventFilter{*f}, cmp.Or(of, own), nil
+	if owner == "" && len(f.SessionID)+len(f.JobID) > 0 {
+		// They may have been somebody's whom it observes: it would wait in vain.
+		return eventFilter{}, "", arcp.Errorf(arcp.CodeNotFound, "no session or job that the filter names is there")
+	}
+	return eventFilter{*f}, cmp.Or(owner, own), nil
 }
 
 func errMixedFilter() *arcp.Error {
@@ -423,12 +443,37 @@ func (c *conn) observes(principal string) bool {
 	return who.Observes(principal)
 }
 
+// shows reports whether a job's events may be in a subscription. Of another
+// principal those of the runtime's own tools may not: their answers are of what is
+// for that principal only.
+func (c *conn) shows(f *feed, id arcp.JobID) bool {
+	if f.owner == c.identity.Principal {
+		return true
+	}
+	if shown, known := f.shown[id]; known {
+		return shown
+	}
+	if f.shown == nil || len(f.shown) >= maxShown {
+		f.shown = make(map[arcp.JobID]bool)
+	}
+	j, err := c.rt.cfg.Store.Job(context.Background(), id)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		c.log.Error().Err(err).Str("job_id", string(id)).Msg("read job")
+	}
+	f.shown[id] = err == nil && !ofRuntime(&j)
+	return f.shown[id]
+}
+
+// isNamed reports whether a list has an id. What has none, as an event of the host has
+// no job, is not named by an empty one.
+func isNamed[T ~string](list []T, id T) bool { return id != "" && slices.Contains(list, id) }
+
 func (f *eventFilter) selects(o *original) bool {
 	e := o.item.Event
 	switch {
-	case len(f.SessionID) > 0 && !slices.Contains(f.SessionID, o.item.Session),
+	case len(f.SessionID) > 0 && !isNamed(f.SessionID, o.item.Session),
 		len(f.Types) > 0 && !slices.Contains(f.Types, e.Type),
-		len(f.JobID) > 0 && !slices.Contains(f.JobID, e.JobID()),
+		len(f.JobID) > 0 && !isNamed(f.JobID, e.JobID()),
 		len(f.TraceID) > 0 && !slices.Contains(f.TraceID, o.decoded().TraceID),
 		len(f.StreamID) > 0 && !slices.Contains(f.StreamID, o.decoded().StreamID):
 		return false

@@ -89,10 +89,16 @@ var statusAliases = map[string][]string{
 	"pending": {"accepted", "queued"}, "success": {"completed"}, "error": {"failed"}, "timed_out": {"failed"},
 }
 
+// ofRuntime reports whether a job is a call of one of the runtime's own tools.
+func ofRuntime(j *store.Job) bool {
+	name, _, _ := strings.Cut(j.Agent, "@")
+	return slices.Contains(builtins, name)
+}
+
 func selects(f *arcp.JobFilter, j *store.Job) bool {
 	name, _, _ := strings.Cut(j.Agent, "@")
 	switch {
-	case f.Agent == "" && slices.Contains(builtins, name): // calls of the runtime's own tools are found by name only
+	case f.Agent == "" && ofRuntime(j): // calls of the runtime's own tools are found by name only
 		return false
 	case f.Agent != "" && f.Agent != j.Agent && f.Agent != name:
 		return false

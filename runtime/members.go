@@ -256,14 +256,8 @@ func (m *members) acking(id arcp.SessionID) {
 func (m *members) of(wanted func(principal string) bool) (list []member) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	known := make(map[string]bool)
 	for _, e := range m.byID {
-		want, ok := known[e.principal]
-		if !ok {
-			want = wanted(e.principal)
-			known[e.principal] = want
-		}
-		if want {
+		if wanted(e.principal) {
 			list = append(list, *e)
 		}
 	}

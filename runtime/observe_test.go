@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 )
@@ -15,7 +16,7 @@ func TestObserve(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *bed) {
 		alice, bob, ann, root := b.dial("alice"), b.dial("bob"), b.dial("ann"), b.dial("root")
 		first := alice.submit("demo.echo", `{"text":"first"}`)
-		alice.until("job.completed")
+		firstEnd := alice.until("job.completed")
 		bob.submit("demo.echo", `{"text":"of bob"}`)
 		bobsEnd := bob.until("job.completed")
 		bobs := bobsEnd.JobID
@@ -40,8 +41,10 @@ func TestObserve(t *testing.T) {
 		refused(root, "sessions and jobs of several", fmt.Sprintf(`{"filter":{"session_id":[%q],"job_id":[%q]}}`, alice.session, bobs), arcp.CodeInvalidRequest)
 		refused(ann, "a message of somebody else", ofSession(alice.session)+fmt.Sprintf(`,"since":{"after_message_id":%q}}`, bobsEnd.ID), arcp.CodeDataLoss)
 
+		refused(ann, "a job of somebody who is not seen", fmt.Sprintf(`{"filter":{"job_id":[%q]}}`, bobs), arcp.CodeNotFound)
+		refused(ann, "very many jobs", fmt.Sprintf(`{"filter":{"job_id":[%s"x"]}}`, strings.Repeat(`"x",`, 1000)), arcp.CodeInvalidRequest)
+
 		ann.subscribe(ofSession(alice.session) + "}")
-		ann.subscribe(fmt.Sprintf(`{"filter":{"job_id":[%q]}}`, bobs)) // which does not exist for ann
 		root.subscribe(ofSession(bob.session) + "}")
 		second := alice.submit("demo.echo", `{"text":"second"}`)
 		alice.until("job.completed")
@@ -54,6 +57,11 @@ func TestObserve(t *testing.T) {
 			t.Errorf("an admin is given %s of %s, want the end of bob's job", e.Type, e.JobID)
 		}
 
+		nobody := b.dial("alice")
+		nobody.subscribe(`{"filter":{"session_id":[""]}}`)
+		alice.must("host.register_agent", `{"name":"secret","kind":"k"}`)
+		held := alice.submit("demo.sleep", `{"ms":60000}`)
+		other := bob.submit("demo.sleep", `{"ms":60000}`)
 		late := b.dial("ann")
 		page := ann.must("jobs.get", fmt.Sprintf(`{"job_id":%q}`, first))
 		if page["status"] != "success" && page["status"] != "completed" {
@@ -62,10 +70,29 @@ func TestObserve(t *testing.T) {
 		if _, e := ann.run("jobs.get", fmt.Sprintf(`{"job_id":%q}`, bobs)); codeOf(e) != arcp.CodeJobNotFound {
 			t.Errorf("a job of somebody who is not: %v", e)
 		}
-		late.subscribe(fmt.Sprintf(`{"filter":{"job_id":[%q,%q]}}`, first, second))
-		alice.submit("demo.echo", `{"text":"third"}`)
+		if calls := ann.must("tools.calls", fmt.Sprintf(`{"job_id":%q}`, first)); len(calls["items"].([]any)) != 1 {
+			t.Errorf("its calls: %v", calls)
+		}
+		late.subscribe(fmt.Sprintf(`{"filter":{"types":["job.completed"],"job_id":[%q,%q]}}`, held, other))
+		again := b.dial("ann")
+		again.subscribe(fmt.Sprintf(`{"filter":{"session_id":[%q,""]},"since":{"after_message_id":%q}}`, alice.session, firstEnd.ID))
+		seen := 0 // of the second job and of the sleep: nothing of the call of a built-in tool, nor of the host
+		for e := again.original(); e.Type != arcp.EventEmit || !strings.Contains(string(e.Payload), arcp.EventCaughtUp); e = again.original() {
+			if seen++; e.JobID != second && e.JobID != held {
+				t.Errorf("%s of %s %s", e.Type, e.JobID, e.Payload)
+			}
+		}
+		if seen != 5 {
+			t.Errorf("%d events after the first job's, want three of the second and two of the one that runs", seen)
+		}
+		time.Sleep(time.Minute)
 		alice.until("job.completed")
-		late.silent("the jobs it named have ended")
+		bob.until("job.completed")
+		if e := late.original(); e.JobID != held || e.SessionID != alice.session {
+			t.Errorf("by its job: %s of %s", e.Type, e.JobID)
+		}
+		late.silent("the other job is not seen")
+		nobody.silent("an empty id names nothing")
 
 		listed := func(p *peer) (names []string) {
 			t.Helper()
@@ -79,10 +106,10 @@ func TestObserve(t *testing.T) {
 			}
 			return names
 		}
-		if got := strings.Join(listed(ann), " "); got != "alice ann ann" {
+		if got := strings.Join(listed(ann), " "); got != "alice ann alice ann ann" {
 			t.Errorf("the sessions of %s are listed for ann", got)
 		}
-		if got := strings.Join(listed(alice), " "); got != "alice" {
+		if got := strings.Join(listed(alice), " "); got != "alice alice" {
 			t.Errorf("the sessions of %s are listed for alice", got)
 		}
 	})
@@ -99,7 +126,7 @@ func TestObserveNoMore(t *testing.T) {
 		synctest.Wait()
 		alice.submit("demo.echo", `{}`)
 		alice.until("job.completed")
-		env := ann.until("subscribe.closed")
+		env := ann.expect("subscribe.closed") // and nothing before
 		p, err := arcp.DecodePayload[arcp.SubscribeClosedPayload](&env)
 		if err != nil || p.SubscriptionID != id || p.Code != arcp.CodePermissionDenied {
 			t.Errorf("%+v, %v", p, err)

@@ -258,7 +258,12 @@ func (r *Runtime) Serve(tc transport.Conn) error {
 	if err != nil {
 		return err
 	}
-	return r.ended(c, c.serve())
+	defer r.ended(c)
+	err = c.serve()
+	if te, ok := errors.AsType[*transport.Error](err); ok && te.Remote {
+		return nil
+	}
+	return err
 }
 
 // begin makes a connection of what was accepted, or refuses it.
@@ -273,13 +278,9 @@ func (r *Runtime) begin(tc transport.Conn) (*conn, error) {
 }
 
 // ended lets go of a connection that begin has made.
-func (r *Runtime) ended(c *conn, err error) error {
+func (r *Runtime) ended(c *conn) {
 	r.metrics.ConnectionsOpen.WithLabelValues(c.tc.Info().Kind).Dec()
 	r.serving.Done()
-	if te, ok := errors.AsType[*transport.Error](err); ok && te.Remote {
-		return nil
-	}
-	return err
 }
 
 // Store is the store the runtime was given, for reading and backups.

@@ -25,7 +25,7 @@ func newTail(a *app) *cobra.Command {
 		Long: "Shows the events of your jobs, of all sessions, and what happens to agents, approvals and\n" +
 			"resources, one a line on standard output, until interrupted. A connection that is lost is\n" +
 			"made again, and nothing is left out. With --session or --job of a principal whom yours sees,\n" +
-			"its events.",
+			"its events, as long as one of those named is there.",
 		Example: "  arcp tail --type job.completed,job.failed\n  arcp tail --job job_01J… -o json",
 		Args:    noArgs,
 	}
