@@ -848,9 +848,10 @@ func TestInterruptOverTheWire(t *testing.T) {
 func TestApprovalThatExpiresAtOnce(t *testing.T) {
 	inBubble(t, nil, func(b *bed) {
 		alice := b.dial("alice")
-		gate, done := make(chan struct{}), make(chan struct{})
+		gate, done, stopped := make(chan struct{}), make(chan struct{}), make(chan struct{})
 		b.st.set(func() { b.st.gate = gate })
 		go func() { // each commit takes longer than the question has
+			defer close(stopped)
 			for {
 				time.Sleep(5 * time.Millisecond)
 				select {
@@ -860,8 +861,12 @@ func TestApprovalThatExpiresAtOnce(t *testing.T) {
 				}
 			}
 		}()
-		defer close(done)
-		defer b.st.set(func() { b.st.gate = nil })
+		defer func() {
+			close(done)
+			<-stopped
+			b.st.set(func() { b.st.gate = nil })
+			close(gate) // for a commit that waits at it
+		}()
 		for range 3 {
 			if got := alice.must("approval.request", `{"action":"blink","system_level":true,"expires_in_ms":1}`); got["status"] != "expired" && got["status"] != "pending" {
 				t.Errorf("what expires at once is %v", got)
