@@ -62,6 +62,7 @@ func TestObserve(t *testing.T) {
 		alice.must("host.register_agent", `{"name":"secret","kind":"k"}`)
 		held := alice.submit("demo.sleep", `{"ms":60000}`)
 		other := bob.submit("demo.sleep", `{"ms":60000}`)
+		synctest.Wait() // both run
 		late := b.dial("ann")
 		page := ann.must("jobs.get", fmt.Sprintf(`{"job_id":%q}`, first))
 		if page["status"] != "success" && page["status"] != "completed" {
