@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
+	"math/rand/v2"
 	goruntime "runtime"
 	"strings"
 	"sync"
@@ -24,6 +26,18 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
+// late finds tests that count on an order in which nobody promised that things happen.
+var late = flag.Bool("late", false, "have some frames and commits wait while everybody else runs")
+
+func beLate() {
+	if rand.IntN(4) != 0 {
+		return
+	}
+	for range rand.IntN(1 << rand.IntN(15)) {
+		goruntime.Gosched()
+	}
+}
+
 // lasting is a store that survives its Close, and says what happened to it.
 type lasting struct {
 	store.Store
@@ -42,6 +56,9 @@ func (l *lasting) Commit(writes []*store.Write, results []store.Result) error {
 		l.late++
 	}
 	l.mu.Unlock()
+	if *late {
+		beLate()
+	}
 	if gate != nil {
 		<-gate
 	}
@@ -172,9 +189,21 @@ func (b *bed) connect(info func(*transport.Info)) *peer {
 		info(&i)
 		served = informed{far, i}
 	}
+	if *late {
+		served, near = delayed{served}, delayed{near}
+	}
 	b.serve.Go(func() { _ = b.rt.Serve(served) }) // the peer sees how it ended
 	b.Cleanup(func() { _ = near.Abort() })
 	return &peer{bed: b, conn: near}
+}
+
+// delayed is a connection whose frames are late at times.
+type delayed struct{ transport.Conn }
+
+func (c delayed) Read() ([]byte, error) {
+	frame, err := c.Conn.Read()
+	beLate()
+	return frame, err
 }
 
 // informed is a connection with another Info.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -129,6 +130,7 @@ func TestSlowSubscriberToTheHost(t *testing.T) {
 		slow, p := b.dial("alice"), b.dial("alice")
 		slow.subscribe(`{"filter":{"types":["event.emit"]}}`)
 		slow.send("backpressure", `{"desired_rate_per_second":1}`)
+		synctest.Wait()
 		p.must("host.register_agent", `{"id":"x","name":"n","kind":"k"}`)
 		began := time.Now()
 		const changes = 2 * host.MaxEvents

@@ -134,6 +134,7 @@ func TestFeedGap(t *testing.T) {
 		watcher, p := b.dial("alice"), b.dial("alice")
 		watcher.subscribe(`{"filter":{"types":["log","job.completed"]}}`)
 		watcher.send("backpressure", `{"desired_rate_per_second":1}`)
+		synctest.Wait()
 		p.n = 500
 		frame := `{"arcp":"1.1","id":"msg_low","type":"tool.invoke","timestamp":"2030-01-02T15:04:05Z","priority":"low",
 			"payload":{"tool":"demo.emit","arguments":{"count":15000,"bytes":1}}}`
@@ -189,6 +190,7 @@ func TestFeed(t *testing.T) {
 			}
 		}
 		watcher.send("unsubscribe", fmt.Sprintf(`{"subscription_id":%q}`, id))
+		synctest.Wait()
 		p.submit("demo.echo", `{}`)
 		p.until("job.completed")
 		watcher.send("ping", "{}")
@@ -237,6 +239,7 @@ func TestFeedRateCountsWhatIsSent(t *testing.T) {
 		watcher, p := b.dial("alice"), b.dial("alice")
 		watcher.subscribe(`{"filter":{"types":["job.completed"]}}`)
 		watcher.send("backpressure", `{"desired_rate_per_second":10}`)
+		synctest.Wait()
 		p.submit("demo.emit", `{"count":1000,"bytes":1,"interval_ms":1}`)
 		began := time.Now()
 		watcher.original()
@@ -252,6 +255,7 @@ func TestFeedBuffer(t *testing.T) {
 		watcher, p := b.dial("alice"), b.dial("alice")
 		watcher.subscribe(`{"filter":{"types":["log"]}}`)
 		watcher.send("backpressure", `{"buffer_remaining_bytes":3000}`)
+		synctest.Wait()
 		p.submit("demo.emit", `{"count":100,"bytes":1000}`)
 		p.until("job.completed")
 		sent := 0

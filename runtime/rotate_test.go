@@ -130,7 +130,7 @@ func TestCredentialRotation(t *testing.T) {
 		other.send("job.subscribe", fmt.Sprintf(`{"job_id":%q,"history":true}`, id))
 		other.expect("job.subscribed")
 		feed := b.human("alice")
-		feed.send("subscribe", `{}`)
+		feed.subscribe(`{}`)
 		ask := fmt.Sprintf(`{"job_id":%q}`, id)
 		if _, e := alice.run("jobs.rotate_credentials", ask); codeOf(e) != arcp.CodePermissionDenied {
 			t.Errorf("rotated by somebody who is no admin: %v", e)
