@@ -13,8 +13,9 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// live is a job that was accepted with a credential.
-func (r *rig) live(t *testing.T) arcp.JobID {
+// accepted is a job that was accepted with a credential, and its grant, which is
+// not discarded.
+func (r *rig) accepted(t *testing.T) (arcp.JobID, *Grant) {
 	t.Helper()
 	job := arcp.NewJobID()
 	g, err := r.issue(job)
@@ -24,6 +25,12 @@ func (r *rig) live(t *testing.T) arcp.JobID {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return job, g
+}
+
+func (r *rig) live(t *testing.T) arcp.JobID {
+	t.Helper()
+	job, _ := r.accepted(t)
 	return job
 }
 

@@ -148,14 +148,7 @@ func TestDiscardOfWhatWasAcceptedChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		defer func() { r.v.Close() }()
-		job := arcp.NewJobID()
-		g, err := r.issue(job)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.accept(job, g); err != nil {
-			t.Fatal(err)
-		}
+		job, g := r.accepted(t)
 		g.Discard()
 		synctest.Wait()
 		if !r.u.has(job) || len(r.v.Credentials(job)) != 1 {
@@ -245,14 +238,7 @@ func TestForget(t *testing.T) {
 func TestProvisionerThatIsNotConfiguredAnyMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		job := arcp.NewJobID()
-		g, err := r.issue(job)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.accept(job, g); err != nil {
-			t.Fatal(err)
-		}
+		job := r.live(t)
 		r.v.Close()
 		v, err := New(Options{Log: r.p, Store: r.d, Sealer: EphemeralSealer()})
 		if err != nil {
@@ -524,14 +510,7 @@ func TestEndWhileSettling(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t)
 			defer func() { r.v.Close() }()
-			job := arcp.NewJobID()
-			g, err := r.issue(job)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := r.accept(job, g); err != nil {
-				t.Fatal(err)
-			}
+			job, g := r.accepted(t)
 			r.v.opts.Store = ending{r, r.d, told}
 			g.Discard()
 			synctest.Wait()
