@@ -159,7 +159,7 @@ func (k *talker) conversation(c transport.Conn, n int) (sent int) {
 	}()
 	opened := k.IntN(8) > 0
 	if !opened {
-		n = min(n, 400) // nobody says what was heard of it
+		n = min(n, 40) // nobody says what was heard of it: all of it may be lost
 	} else {
 		open := fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"noise","version":"1"}}`, token)
 		_ = c.Write(fmt.Appendf(nil, `{"arcp":"1.1","id":"msg_open","type":"session.open","timestamp":"2030-01-02T15:04:05Z","payload":%s}`, open))
