@@ -224,7 +224,7 @@ func (c *conn) attach(a attachment) {
 		if err == nil {
 			a.row = row
 			a.row.Epoch, a.row.LastSeq = r.Epoch, r.LastSeq
-			cursor = c.rt.log.AttachNow(row.ID, a.after, r.LastSeq, c.waker())
+			cursor = c.rt.log.AttachNow(row.ID, a.after, r.LastSeq, c.turns.wake)
 		}
 		if !c.post(func(now time.Time) { c.attached(now, a, cursor, err) }) && cursor != nil {
 			cursor.Close()

@@ -27,8 +27,8 @@ const (
 	farewellTime    = time.Second
 )
 
-// conn is one connection. Its loop, the goroutine that called Serve, alone
-// touches everything but the mail.
+// conn is one connection. Its loop, turns that are taken one after the other, alone
+// touches everything but the mail. The goroutine that called Serve reads.
 type conn struct {
 	rt  *Runtime
 	tc  transport.Conn
@@ -50,7 +50,7 @@ type conn struct {
 
 	in     inbox
 	acksIn ackInbox
-	kick   chan struct{} // buffered 1: frames, mail, room or news
+	turns  *turns // woken by frames, mail, room or news
 	out    *outbox
 	fill   *frames
 	tick   *time.Timer
@@ -75,13 +75,14 @@ type conn struct {
 	stale    bool           // it may have changed
 	roles    []string       // see roleNames
 
-	paused    time.Time // nothing is read before; zero: not paused
-	unproven  bool      // counted as not authenticated; guarded by Runtime.mu
+	paused    time.Time      // nothing is read before; zero: not paused
+	unproven  bool           // counted as not authenticated; guarded by Runtime.mu
+	ended     sync.WaitGroup // by the last turn
 	readerErr error
 	closing   *session.Close
 
 	owed atomic.Int64 // commands whose answer is still to come
-	over atomic.Bool  // the loop has ended
+	over atomic.Bool  // the last turn is being taken
 	load load         // what the session has said of jobs that it does
 
 	mailed atomic.Int64 // bytes of envelopes that others had it send, until the writer has them
@@ -94,31 +95,20 @@ type conn struct {
 
 func newConn(rt *Runtime, tc transport.Conn) *conn {
 	now := time.Now()
-	c := &conn{rt: rt, tc: tc, id: arcp.NewSessionID(), begun: now, kick: make(chan struct{}, 1)}
-	c.in.init(c.wake)
+	c := &conn{rt: rt, tc: tc, id: arcp.NewSessionID(), begun: now}
+	c.ended.Add(1)
+	c.turns = newTurns(rt.pool, c.turn)
+	wake := c.turns.wake
+	c.in.init(wake)
 	c.tally.m = rt.metrics
 	c.m = session.New(now, &rt.sessionConfig, c.id)
-	c.out = newOutbox(tc, rt.pool, c.wake, c.sent)
+	c.out = newOutbox(tc, rt.pool, wake, c.sent)
 	c.log = rt.cfg.Log
 	c.limiter = newLimiter(rt.rate())
 	return c
 }
 
-func (c *conn) wake() { kick(c.kick) }
-
-func kick(ch chan struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
-}
-
-// waker wakes the loop without holding on to the connection: the event log may
-// keep it long after the connection has ended.
-func (c *conn) waker() func() {
-	ch := c.kick
-	return func() { kick(ch) }
-}
+func (c *conn) wake() { c.turns.wake() }
 
 // post has f done by the loop; it reports false when the loop has ended.
 func (c *conn) post(f func(now time.Time)) bool {
@@ -135,16 +125,9 @@ func (c *conn) post(f func(now time.Time)) bool {
 // serve runs the connection to its end.
 func (c *conn) serve() error {
 	c.tc.SetReadLimit(maxOpeningFrame)
-	var reader sync.WaitGroup
-	reader.Add(1)
-	c.rt.pool.Run(func() {
-		defer reader.Done()
-		c.read()
-	})
-	for c.turn() {
-	}
-	c.end()
-	reader.Wait()
+	c.wake()
+	c.read()
+	c.ended.Wait()
 	c.out.drain()
 	c.leave()
 	c.unbound()
@@ -153,9 +136,10 @@ func (c *conn) serve() error {
 
 // read decodes frames until the connection ends.
 func (c *conn) read() {
+	wake := c.turns.wake
 	for {
 		frame, err := c.tc.Read()
-		if err == nil && c.acksIn.take(frame, c.wake) {
+		if err == nil && c.acksIn.take(frame, wake) {
 			continue
 		}
 		in := inbound{err: err, size: len(frame)}
@@ -179,9 +163,8 @@ func decode(frame []byte) (*arcp.Envelope, *arcp.EncodingError) {
 	return nil, &arcp.EncodingError{Reason: arcp.ReasonNotJSON, Message: err.Error()}
 }
 
-// turn waits for something to do and does it; false ends the loop.
+// turn does what there is to do; it reports false when it was the last.
 func (c *conn) turn() bool {
-	c.wait()
 	if !c.paused.IsZero() && !time.Now().Before(c.paused) {
 		c.paused = time.Time{}
 	}
@@ -193,22 +176,16 @@ func (c *conn) turn() bool {
 	c.perform(now)
 	c.advanceBeat(now)
 	c.pump(now)
+	if c.readerErr != nil || c.closing != nil {
+		c.end()
+		c.ended.Done()
+		return false
+	}
 	if c.mayReceive() && c.in.left() {
 		c.wake()
 	}
-	return c.readerErr == nil && c.closing == nil
-}
-
-func (c *conn) wait() {
-	tick := c.tickC()
-	if tick == nil {
-		<-c.kick
-		return
-	}
-	select {
-	case <-c.kick:
-	case <-tick:
-	}
+	c.schedule()
+	return true
 }
 
 // full reports whether too much waits for the peer or for the store to read
@@ -244,26 +221,25 @@ func (c *conn) receiveAll() {
 // often: it waits. The end of either wakes the loop.
 func (c *conn) mayReceive() bool { return c.paused.IsZero() && !c.full() }
 
-func (c *conn) tickC() <-chan time.Time {
+// schedule has a turn begin when something is due.
+func (c *conn) schedule() {
 	d := c.m.Deadline()
 	for _, t := range [...]time.Time{c.paused, c.beat.due, c.feeds.due} {
 		if !t.IsZero() && (d.IsZero() || t.Before(d)) {
 			d = t
 		}
 	}
-	if d.IsZero() {
+	switch {
+	case d.IsZero():
 		if c.tick != nil {
 			c.tick.Stop()
 			c.tick = nil
 		}
-		return nil
-	}
-	if c.tick == nil {
-		c.tick = time.NewTimer(time.Until(d))
-	} else {
+	case c.tick == nil:
+		c.tick = time.AfterFunc(time.Until(d), c.turns.wake)
+	default:
 		c.tick.Reset(time.Until(d))
 	}
-	return c.tick.C
 }
 
 func (c *conn) readMail(now time.Time) {
@@ -493,7 +469,9 @@ func (c *conn) end() {
 	c.mailMu.Unlock()
 	c.over.Store(true)
 	c.in.close()
-	c.tickStop()
+	if c.tick != nil {
+		c.tick.Stop()
+	}
 	code, reason := closeOf(c.closing, c.readerErr)
 	if code == 0 {
 		_ = c.tc.Abort() // nobody is there
@@ -513,12 +491,6 @@ func (c *conn) end() {
 	}
 	if err := c.tc.Close(code, reason); err != nil {
 		c.log.Debug().Err(err).Str("session_id", string(c.id)).Msg("close connection")
-	}
-}
-
-func (c *conn) tickStop() {
-	if c.tick != nil {
-		c.tick.Stop()
 	}
 }
 

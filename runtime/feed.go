@@ -107,7 +107,7 @@ func (c *conn) openFeed(now time.Time, cmd session.OpenFeed) {
 	c.auditSubscribe(cmd, owner)
 	f := &feed{id: arcp.SubscriptionID(arcp.NewID(arcp.SubscriptionPrefix)), owner: owner, filter: filter, marker: backfill}
 	c.owed.Add(1)
-	c.rt.log.AttachFeed(owner, after, c.waker(), func(cursor *eventlog.Cursor, last uint64) {
+	c.rt.log.AttachFeed(owner, after, c.turns.wake, func(cursor *eventlog.Cursor, last uint64) {
 		f.cursor, f.until = cursor, last
 		if !c.post(func(now time.Time) { c.feedOpened(now, cmd.Request, f) }) && cursor != nil {
 			cursor.Close()

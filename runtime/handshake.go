@@ -143,7 +143,7 @@ func (c *conn) establish(now time.Time, q session.Establish) {
 		err := r.Err
 		var cursor *eventlog.Cursor
 		if err == nil {
-			cursor = c.rt.log.AttachNow(c.id, 0, 0, c.waker())
+			cursor = c.rt.log.AttachNow(c.id, 0, 0, c.turns.wake)
 		}
 		if !c.post(func(now time.Time) { c.established(now, row, token, cursor, err) }) && cursor != nil {
 			cursor.Close()

@@ -1,0 +1,75 @@
+package runtime
+
+import (
+	goruntime "runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"weak"
+
+	"github.com/arcpd/arcpd/runtime/internal/pool"
+)
+
+// What was there before somebody woke the turns is seen by one that begins
+// afterwards, and there is never more than one.
+func TestTurnsSeeWhatTheyAreWokenFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pool.New()
+		defer p.Close()
+		var there, seen atomic.Int64
+		var active atomic.Int32
+		turns := newTurns(p, func() bool {
+			if active.Add(1) != 1 {
+				t.Error("two turns at once")
+			}
+			seen.Store(there.Load())
+			active.Add(-1)
+			return true
+		})
+		for range 500 {
+			var wakers sync.WaitGroup
+			for range 8 {
+				wakers.Go(func() {
+					there.Add(1)
+					turns.wake()
+				})
+			}
+			wakers.Wait()
+			synctest.Wait()
+			if there.Load() != seen.Load() {
+				t.Fatalf("%d of %d were seen, and no turn begins any more", seen.Load(), there.Load())
+			}
+		}
+	})
+}
+
+// After the last turn there is none, and who can wake them holds nothing.
+func TestTurnsEnd(t *testing.T) {
+	p := pool.New()
+	defer p.Close()
+	var n atomic.Int32
+	ended := make(chan struct{})
+	wake, held := func() (func(), weak.Pointer[[64]int]) {
+		big := new([64]int)
+		turns := newTurns(p, func() bool {
+			big[0]++
+			n.Add(1)
+			close(ended)
+			return false
+		})
+		return turns.wake, weak.Make(big)
+	}()
+	wake()
+	<-ended
+	for range 100 {
+		wake()
+	}
+	for held.Value() != nil {
+		goruntime.GC()
+	}
+	if n.Load() != 1 {
+		t.Errorf("%d turns were taken, want one", n.Load())
+	}
+	goruntime.KeepAlive(wake)
+}
