@@ -224,7 +224,7 @@ func BenchmarkAcks(b *testing.B) {
 							b.Fatal(err)
 						}
 					}
-					if w := c.(transport.Waiter); every > 0 && !w.Buffered() {
+					if w := c.(transport.Bufferer); every > 0 && !w.Buffered() {
 						_ = c.Flush() // the next Read says it better
 					}
 				}

@@ -54,7 +54,6 @@ type core struct {
 	reading sync.Mutex // held during Read
 	rest    []byte     // received and not yet used
 	lent    []byte     // the frame that Read returned, if it is not within rest
-	pending error      // of a Wait, for the next Read
 	failure error      // of Read, forever
 
 	ending sync.Mutex
@@ -93,10 +92,6 @@ func (c *core) fill() error {
 	if len(c.rest) > 0 {
 		return nil
 	}
-	if err := c.pending; err != nil {
-		c.pending = nil
-		return err
-	}
 	c.wire.release()
 	p, err := c.wire.receive()
 	if err != nil {
@@ -114,21 +109,11 @@ func (c *core) giveBack() {
 	c.lent = nil
 }
 
-// Buffered implements Waiter.
+// Buffered implements Bufferer.
 func (c *core) Buffered() bool {
 	c.reading.Lock()
 	defer c.reading.Unlock()
-	return len(c.rest) > 0 || c.pending != nil || c.failure != nil
-}
-
-// Wait implements Waiter.
-func (c *core) Wait() {
-	c.reading.Lock()
-	defer c.reading.Unlock()
-	c.giveBack()
-	if c.failure == nil && c.pending == nil {
-		c.pending = c.fill()
-	}
+	return len(c.rest) > 0 || c.failure != nil
 }
 
 // fail makes err, as Read returns it, the end of all reading. The caller holds
@@ -244,4 +229,4 @@ func cutReason(s string) string {
 	return s[:n]
 }
 
-var _, _ Waiter = (*wsConn)(nil), (*streamConn)(nil)
+var _, _ Bufferer = (*wsConn)(nil), (*streamConn)(nil)

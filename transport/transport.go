@@ -56,15 +56,11 @@ type Conn interface {
 	Info() Info
 }
 
-// Waiter is what every Conn of this package also is. With it the goroutine
-// that reads can end when there is nothing to read, and a fresh one, on the
-// smallest stack, wait in its place. Both methods count as calls of Read.
-type Waiter interface {
-	// Buffered reports whether Read has something to begin with.
+// Bufferer is what every Conn of this package also is.
+type Bufferer interface {
+	// Buffered reports whether Read has something to begin with. It counts as a
+	// call of Read.
 	Buffered() bool
-
-	// Wait blocks until it has: bytes, or the end of the connection.
-	Wait()
 }
 
 // Info describes a connection.

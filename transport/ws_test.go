@@ -349,27 +349,24 @@ func TestEarlyFrame(t *testing.T) {
 	wantRead(t, server, "early")
 }
 
-func TestWaiter(t *testing.T) {
+func TestBuffered(t *testing.T) {
 	server, client := rawDial(t, transport.Limits{})
-	w := server.(transport.Waiter)
-	if w.Buffered() {
+	b := server.(transport.Bufferer)
+	if b.Buffered() {
 		t.Error("Buffered() before anything was sent")
 	}
 	client.write(client.frame(fin|text, "1") + client.frame(fin|text, "2"))
-	w.Wait()
-	w.Wait()
 	wantRead(t, server, "1")
-	if !w.Buffered() {
+	if !b.Buffered() {
 		t.Error("Buffered() is false, but there is a second frame")
 	}
 	wantRead(t, server, "2")
-	if w.Buffered() {
+	if b.Buffered() {
 		t.Error("Buffered() after all was read")
 	}
 	client.close()
-	w.Wait()
-	if !w.Buffered() {
+	wantCode(t, server, transport.CloseAbnormal)
+	if !b.Buffered() {
 		t.Error("Buffered() is false, but Read has an end to report")
 	}
-	wantCode(t, server, transport.CloseAbnormal)
 }

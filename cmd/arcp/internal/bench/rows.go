@@ -152,7 +152,7 @@ func readEvents(s *session, each uint64, received *atomic.Int64) error {
 				return err
 			}
 		}
-		if !s.conn.(transport.Waiter).Buffered() {
+		if !s.conn.(transport.Bufferer).Buffered() {
 			if err := s.conn.Flush(); err != nil {
 				return err
 			}
