@@ -331,8 +331,8 @@ func (c *conn) unfollowJob(id arcp.JobID) {
 	}
 	delete(c.follows, id)
 	j, refusal := c.visible(id)
-	if refusal != nil {
-		return // it went with its retention
+	if refusal != nil || j.Session == c.id {
+		return // it went with its retention, or is the session's own
 	}
 	c.append(&store.Write{Unfollow: c.follow(&j, 0)})
 }

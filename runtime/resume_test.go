@@ -891,6 +891,25 @@ func TestUnsubscribeAfterResume(t *testing.T) {
 	})
 }
 
+// Nothing takes the end of its own jobs from a session, on whichever connection.
+func TestUnsubscribeFromAnOwnJob(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		h := newHistory(t)
+		p, token := b.dialToken("alice")
+		job := p.submit("demo.emit", `{"count":3,"bytes":10,"interval_ms":1000}`)
+		unsubscribe := fmt.Sprintf(`{"job_id":%q}`, job)
+		p.send("job.unsubscribe", unsubscribe)
+		p.send("ping", "{}")
+		p.until("pong")
+		_ = p.conn.Abort()
+		synctest.Wait()
+		p = b.resume(token, 0)
+		p.expect("session.resumed")
+		p.send("job.unsubscribe", unsubscribe)
+		p.follow(h, -1)
+	})
+}
+
 // What lay in the runtime when the connection broke was not written: it is sent
 // to whoever attaches without a position.
 func TestReattachGoesOnAfterWhatWasWritten(t *testing.T) {
