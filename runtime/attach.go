@@ -265,6 +265,7 @@ func (c *conn) attached(now time.Time, a attachment, cursor *eventlog.Cursor, er
 	c.id, c.row, c.cursor, c.resumed = a.row.ID, a.row, cursor, true
 	c.start, c.acked, c.acks = a.after, a.row.TrimmedTo, a.row.Acks
 	c.acking.Store(c.acks)
+	c.kept.trimmed = max(c.kept.trimmed, a.row.TrimmedTo)
 	c.reach(c.start)
 	c.begin(now)
 	c.rt.metrics.Resumes.WithLabelValues("ok").Inc()

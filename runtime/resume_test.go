@@ -776,6 +776,45 @@ func TestReplayWithoutBounds(t *testing.T) {
 	})
 }
 
+// The bounds of what is kept for replay are the session's: it does not matter
+// over how many connections it was written, nor what of it was written again.
+func TestReplayBoundsOverManyConnections(t *testing.T) {
+	const (
+		events = 1500 // a job has
+		jobs   = 12
+	)
+	for name, bound := range map[string]func(*runtime.Config){
+		"events": func(c *runtime.Config) { c.ReplayEvents = 4000 },
+		"bytes":  func(c *runtime.Config) { c.ReplayBytes = 4000 * 500 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, bound, func(b *bed) {
+				h := newHistory(t)
+				p, token := b.dialToken("alice")
+				for range jobs {
+					p.send("tool.invoke", fmt.Sprintf(`{"tool":"demo.emit","arguments":{"count":%d,"bytes":300}}`, events-3))
+					p.follow(h, events)
+					_ = p.conn.Abort()
+					synctest.Wait()
+					h.last -= 700
+					p = b.resume(token, h.last)
+					token = resumeToken(t, p.expect("session.resumed"))
+					p.follow(h, 700)
+				}
+				p.send("ping", "{}")
+				p.expect("pong")
+				row, err := b.st.Session(t.Context(), p.session)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n := row.LastSeq - row.TrimmedTo; n < 3000 || n > 6000 {
+					t.Errorf("%d of %d events are kept, want about 4,000", n, row.LastSeq)
+				}
+			})
+		})
+	}
+}
+
 // A subscribe whose answer was lost is sent again on the next connection: the
 // session follows the job already and is sent nothing twice.
 func TestSubscribeAgainOnTheNextConnection(t *testing.T) {
