@@ -113,6 +113,11 @@ func (c *conn) overflow(now time.Time, upTo uint64) {
 	if c.cursor == nil || c.cursor.Position() >= upTo || c.closing != nil {
 		return
 	}
+	c.tooFarBehind(now)
+}
+
+// tooFarBehind ends a connection whose next events are not kept, and says so.
+func (c *conn) tooFarBehind(now time.Time) {
 	c.slow(now, slowBacklog)
 	c.closing = &session.Close{Code: int(transport.CloseOverloaded), Reason: slowBacklog}
 }

@@ -654,6 +654,26 @@ func TestBacklogOverflow(t *testing.T) {
 	})
 }
 
+// A client that is connected is told that its backlog has grown too large, and
+// its connection ends before there is a gap.
+func TestBacklogOverflowIsTold(t *testing.T) {
+	inBubble(t, func(c *runtime.Config) { c.BacklogBytes, c.AckWindow = 1<<20, 4 }, func(b *bed) {
+		h := newHistory(t)
+		p, token := b.dialToken("alice")
+		p.send("session.ack", `{"last_processed_seq":0}`)
+		p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":4000,"bytes":1000,"delay_ms":1000}}`)
+		p.follow(h, 4)
+		if why := string(p.expect("backpressure").Payload); !strings.Contains(why, "backlog_overflow") {
+			t.Errorf("backpressure %s", why)
+		}
+		p.closed("too far behind", transport.CloseOverloaded)
+		if n := b.sum("arcp_slow_consumers_total", `"backlog_overflow"`); n != 1 {
+			t.Errorf("counted %v times", n)
+		}
+		b.resume(token, h.last).expect("session.rejected")
+	})
+}
+
 // A peer that has gone silent loses its connection, nothing else.
 func TestHeartbeatLost(t *testing.T) {
 	inBubble(t, nil, func(b *bed) {
