@@ -445,6 +445,13 @@ func TestReattachByOpen(t *testing.T) {
 		at.expect("pong")
 		at.send("tool.invoke", `{"tool":"demo.echo"}`)
 		at.follow(h, -1)
+
+		b.reopen("alice", id, `,"last_event_seq":999`).expect("session.rejected")
+		for result, want := range map[string]float64{"ok": 2, "expired": 1} {
+			if n := b.sum("arcp_resumes_total", `"`+result+`"`); n != want {
+				t.Errorf("%v attempts to attach again are counted as %s, want %v", n, result, want)
+			}
+		}
 	})
 }
 
