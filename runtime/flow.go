@@ -30,7 +30,7 @@ func (c *conn) window() {
 		return
 	}
 	limit := uint64(eventlog.NoLimit)
-	if w := c.rt.cfg.AckWindow; w > 0 && c.acks {
+	if w := c.m.Window(); w > 0 && c.acks {
 		limit = c.base() + uint64(w)
 	}
 	c.cursor.SetLimit(limit)

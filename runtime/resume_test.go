@@ -618,6 +618,52 @@ func TestAckWindow(t *testing.T) {
 	})
 }
 
+// A client may ask for a window, on each of its connections; the smaller one, of
+// the runtime's and its own, applies.
+func TestAckWindowOfTheClient(t *testing.T) {
+	for _, tt := range []struct{ runtime, client, want int }{{0, 4, 4}, {6, 4, 4}, {4, 6, 4}, {4, 0, 4}, {0, 0, 0}} {
+		t.Run(fmt.Sprintf("%d and %d", tt.runtime, tt.client), func(t *testing.T) {
+			inBubble(t, func(c *runtime.Config) { c.AckWindow = tt.runtime }, func(b *bed) {
+				const events = 23
+				member := fmt.Sprintf(`,"ack_window":%d`, tt.client)
+				said := func(env arcp.Envelope) {
+					t.Helper()
+					want := fmt.Sprintf(`"ack_window":%d`, tt.want)
+					if has := strings.Contains(string(env.Payload), want); has != (tt.want > 0) {
+						t.Errorf("%s %s, want a window of %d", env.Type, env.Payload, tt.want)
+					}
+				}
+				flows := func(p *peer, h *history) {
+					t.Helper()
+					n := tt.want
+					if n == 0 {
+						n = events - int(h.last)
+					}
+					p.follow(h, n)
+					p.send("ping", "{}")
+					p.expect("pong")
+				}
+				h := newHistory(t)
+				p := b.connect(nil)
+				p.send("session.open", fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"test","version":"1"},
+					"capabilities":{"ack":true%s}}`, token, member))
+				accepted := p.expect("session.accepted")
+				said(accepted)
+				p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":20,"bytes":1}}`)
+				flows(p, h)
+				_ = p.conn.Abort()
+				synctest.Wait()
+
+				p = b.connect(nil)
+				p.send("session.resume", fmt.Sprintf(`{"resume_token":%q,"last_event_seq":2%s}`, resumeToken(t, accepted), member))
+				said(p.expect("session.resumed"))
+				h.last = 2
+				flows(p, h)
+			})
+		})
+	}
+}
+
 // A client that acknowledges and falls behind is told once.
 func TestAckLag(t *testing.T) {
 	inBubble(t, nil, func(b *bed) {
