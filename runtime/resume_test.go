@@ -888,6 +888,47 @@ func TestReplayBoundsOverManyConnections(t *testing.T) {
 	}
 }
 
+// Two clients may choose the same message id: a retry in another session, under
+// the id of the original submit, and a subscription there do not get in each
+// other's way.
+func TestRetryUnderTheOriginalID(t *testing.T) {
+	const keyed = `{"tool":"demo.emit","arguments":{"count":3,"bytes":10,"interval_ms":1000},"idempotency_key":"k"}`
+	for name, order := range map[string][]string{"retry first": {"retry", "subscribe"}, "subscription first": {"subscribe", "retry"}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(b *bed) {
+				p, q := b.dial("alice"), b.dial("alice")
+				p.n = 10
+				id := p.send("tool.invoke", keyed)
+				job := p.expect("job.accepted", "job.started").JobID
+				for _, what := range order {
+					switch what {
+					case "retry":
+						q.n = 10
+						if again := q.send("tool.invoke", keyed); again != id {
+							t.Fatalf("the ids are %s and %s", id, again)
+						}
+						q.until("job.accepted")
+					case "subscribe":
+						q.n = 20
+						q.send("job.subscribe", fmt.Sprintf(`{"job_id":%q,"history":true}`, job))
+						q.until("job.subscribed")
+					}
+				}
+				p.until("job.completed")
+				logs := 0
+				for env := q.read(); !env.Type.Terminal(); env = q.read() {
+					if env.Type == arcp.Log {
+						logs++
+					}
+				}
+				if logs != 3 {
+					t.Errorf("%d of 3 events came to the subscription", logs)
+				}
+			})
+		})
+	}
+}
+
 // A subscribe whose answer was lost is sent again on the next connection: the
 // session follows the job already and is sent nothing twice.
 func TestSubscribeAgainOnTheNextConnection(t *testing.T) {
