@@ -47,7 +47,7 @@ func TestAppendJSONIsWhatReflectionMakes(t *testing.T) {
 		SessionAcceptedPayload{},
 		SessionAcceptedPayload{SessionID: "sess_1", Runtime: RuntimeInfo{Kind: "k", Version: "1", Fingerprint: "f", TrustLevel: "trusted"},
 			Capabilities: Capabilities{Flags: map[Feature]bool{FeatureStreaming: true, FeatureAnonymous: false}, HeartbeatRecovery: "fail",
-				HeartbeatInterval: 30, BinaryEncoding: []string{"base64"}, Extensions: []string{}, Retention: &ArtifactRetention{1, 2},
+				HeartbeatInterval: 30, AckWindow: 9, BinaryEncoding: []string{"base64"}, Extensions: []string{}, Retention: &ArtifactRetention{1, 2},
 				Agents: []Agent{{Name: "a", Versions: []string{"1", "2"}, Default: "1"}, {Name: "b"}}, Encodings: []string{"json"},
 				Extra: map[string]Raw{"x.y": Raw(`{"z":[1]}`)}},
 			Lease: &SessionLease{ExpiresAt: at}, ResumeToken: "rt_1", ResumeWindowSec: 600, HeartbeatIntervalSec: 30},

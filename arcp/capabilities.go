@@ -46,6 +46,7 @@ type Capabilities struct {
 	Flags             map[Feature]bool
 	HeartbeatRecovery string // fail or block
 	HeartbeatInterval int64  // seconds between job heartbeats; 0: not said
+	AckWindow         uint32 // events sent ahead of what was acknowledged; 0: not said
 	BinaryEncoding    []string
 	Extensions        []string
 	Retention         *ArtifactRetention
@@ -84,7 +85,7 @@ func (c *Capabilities) Has(f Feature) bool {
 
 // IsZero reports an empty object, so that omitzero leaves it out.
 func (c Capabilities) IsZero() bool {
-	return len(c.Flags) == 0 && c.HeartbeatRecovery == "" && c.HeartbeatInterval == 0 && c.BinaryEncoding == nil &&
+	return len(c.Flags) == 0 && c.HeartbeatRecovery == "" && c.HeartbeatInterval == 0 && c.AckWindow == 0 && c.BinaryEncoding == nil &&
 		c.Extensions == nil && c.Retention == nil && c.Agents == nil && c.Features == nil && c.Encodings == nil &&
 		c.Required == nil && len(c.Extra) == 0
 }
@@ -96,6 +97,8 @@ func (c *Capabilities) member(name string) any {
 		return &c.HeartbeatRecovery
 	case "heartbeat_interval_seconds":
 		return &c.HeartbeatInterval
+	case "ack_window":
+		return &c.AckWindow
 	case "binary_encoding":
 		return &c.BinaryEncoding
 	case "extensions":
@@ -189,6 +192,10 @@ func (c Capabilities) AppendJSON(dst []byte) []byte {
 	if c.HeartbeatInterval != 0 {
 		o.name("heartbeat_interval_seconds")
 		o.dst = strconv.AppendInt(o.dst, c.HeartbeatInterval, 10)
+	}
+	if c.AckWindow != 0 {
+		o.name("ack_window")
+		o.dst = strconv.AppendUint(o.dst, uint64(c.AckWindow), 10)
 	}
 	if c.Retention != nil {
 		o.reflected("artifact_retention", c.Retention)

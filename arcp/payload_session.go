@@ -121,6 +121,7 @@ type SessionClosedPayload struct {
 type SessionResumePayload struct {
 	ResumeToken  string `json:"resume_token"`
 	LastEventSeq uint64 `json:"last_event_seq"`
+	AckWindow    uint32 `json:"ack_window,omitzero"` // as Capabilities.AckWindow
 }
 
 // String never shows the token.
@@ -137,6 +138,7 @@ type SessionResumedPayload struct {
 	ResumeToken  string    `json:"resume_token"`
 	ReplayedFrom uint64    `json:"replayed_from"`
 	Replayed     bool      `json:"replayed"`
+	AckWindow    uint32    `json:"ack_window,omitzero"` // that applies to the connection
 }
 
 // String never shows the token.

@@ -24,7 +24,7 @@ func fullCapabilities() arcp.Capabilities {
 	for i, f := range arcp.Features {
 		flags[f] = i%2 == 0
 	}
-	return arcp.Capabilities{Flags: flags, HeartbeatRecovery: "fail", HeartbeatInterval: 30, BinaryEncoding: []string{"base64"},
+	return arcp.Capabilities{Flags: flags, HeartbeatRecovery: "fail", HeartbeatInterval: 30, AckWindow: 64, BinaryEncoding: []string{"base64"},
 		Extensions: []string{}, Retention: &arcp.ArtifactRetention{DefaultSeconds: 3600, MaxSeconds: 86400},
 		Agents: []arcp.Agent{{Name: "echo", Versions: []string{"1.0.0"}, Default: "1.0.0"}, {Name: "bare"}}, Features: []string{"ack"},
 		Encodings: []string{"json"}, Required: []string{"ack"}, Extra: map[string]arcp.Raw{"arcpx.b.v1": arcp.Raw(`{"x":1}`), "arcpx.a.v1": arcp.Raw("7")}}

@@ -136,6 +136,7 @@ var featureUse = map[Feature]string{
 var otherCapabilities = []struct{ name, kind, use string }{
 	{"heartbeat_recovery", "`fail` or `block`", "What happens to a job whose heartbeats stop."},
 	{"heartbeat_interval_seconds", "integer", "Seconds between job heartbeats."},
+	{"ack_window", "integer", "Events sent ahead of what was acknowledged: asked for by the client, answered with what applies."},
 	{"artifact_retention", "`{default_seconds, max_seconds}`", "How long artifacts are kept."},
 	{"agents", "`[{name, versions?, default?}]`", "The tools and agents; a list of names is read too."},
 	{"binary_encoding", "list of strings", "`base64`, `sidecar`."},

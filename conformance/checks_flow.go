@@ -15,6 +15,7 @@ func flowChecks() []Check {
 		{ID: "backwards", Title: "a smaller acknowledgement than before is ignored", Section: "SPEC §5.3", Level: Must, Needs: []string{echo}, Run: flowBackwards},
 		{ID: "lag", Title: "a client that acknowledges and falls behind is told once each time, and nothing is held back", Section: "SPEC §5.3", Level: Runtime, Needs: []string{echo, emit, Capability(string(arcp.FeatureAck))}, Run: flowLag},
 		{ID: "window", Title: "a full window holds events back and nothing else, until they are acknowledged", Section: "SPEC §5.3", Level: Runtime, Needs: []string{NeedAckWindow, emit}, Run: flowWindow},
+		{ID: "window-asked", Title: "a client may ask for a window, for each of its connections", Section: "SPEC §5.3", Level: Runtime, Needs: []string{emit}, Run: flowWindowAsked},
 		{ID: "window-free", Title: "the window is only for sessions that acknowledge", Section: "SPEC §5.3", Level: Must, Needs: []string{NeedAckWindow, emit}, Run: flowWindowFree},
 	}
 }
@@ -106,6 +107,31 @@ func flowWindow(_ context.Context, t *T) {
 	c.Events("the window lets events through", window)
 	c.ack(1 << 40)
 	c.Await("an acknowledgement of everything empties the window", arcp.JobCompleted, "")
+}
+
+func flowWindowAsked(_ context.Context, t *T) {
+	const window = 5
+	asking := func(p *arcp.SessionOpenPayload) { p.Capabilities.AckWindow = window }
+	c := t.Open(offer(arcp.FeatureAck), asking)
+	want(t, "session.accepted says which window applies", c.Accepted.Capabilities.AckWindow, uint32(window))
+	c.Submit("demo.emit", map[string]any{"count": 6 * window, "bytes": 1})
+	c.Events("the window lets events through", window)
+	c.ExpectNothing("and no more, but answers pass")
+	c.Drop()
+
+	d := c.redial()
+	id := d.Send(arcp.SessionResume, arcp.SessionResumePayload{ResumeToken: c.rec.token, LastEventSeq: window, AckWindow: window - 1})
+	want(t, "session.resumed says which window applies", d.resumed(id, window).AckWindow, uint32(window-1))
+	d.Events("the window lets events through", window-1)
+	d.ExpectNothing("and no more, but answers pass")
+	d.Drop()
+
+	e := c.Reopen(asking, from(2*window-1))
+	e.Events("the window lets events through", window)
+	e.ExpectNothing("and no more, but answers pass")
+	e.ack(1 << 40)
+	e.Events("what was acknowledged makes room", window)
+	e.ExpectNothing("and no more, but answers pass")
 }
 
 func flowWindowFree(_ context.Context, t *T) {

@@ -51,16 +51,21 @@ type attachment struct {
 func (c *conn) resume(now time.Time, q session.Resume) {
 	a, refused := c.claim(now, q)
 	if refused != nil {
-		c.refuseResume(now, refused)
+		c.refuseAttach(now, false, refused)
 		return
 	}
 	a.again = func(now time.Time) { c.resume(now, q) }
 	c.attach(a)
 }
 
-func (c *conn) refuseResume(now time.Time, refused *arcp.Error) {
-	c.rt.metrics.Resumes.WithLabelValues(string(resumeResult(refused))).Inc()
+// refuseAttach answers session.resume, or session.open that names a session.
+func (c *conn) refuseAttach(now time.Time, opens bool, refused *arcp.Error) {
+	c.rt.metrics.Resumes.WithLabelValues(resumeResult(refused)).Inc()
 	c.logHandshake(c.log.Warn().Str("reason", refused.Message), "rejected")
+	if opens {
+		c.m.Established(now, session.Established{Refused: refused})
+		return
+	}
 	c.m.Resumed(now, session.Resumed{Refused: refused})
 }
 
@@ -189,11 +194,11 @@ func (c *conn) attachOpen(now time.Time, q session.Establish) bool {
 		return false
 	case err != nil:
 		c.log.Error().Err(err).Msg("read session")
-		c.m.Established(now, session.Established{Refused: unreadable()})
+		c.refuseAttach(now, true, unreadable())
 		return true
 	}
 	if refused := c.rt.available(); refused != nil {
-		c.m.Established(now, session.Established{Refused: refused})
+		c.refuseAttach(now, true, refused)
 		return true
 	}
 	a := attachment{row: row, good: stillGood(row.TokenHash, &row), opens: true, held: q.After == nil, after: row.TrimmedTo}
@@ -204,7 +209,7 @@ func (c *conn) attachOpen(now time.Time, q session.Establish) bool {
 		a.after = min(max(row.TrimmedTo, e.position()), row.LastSeq)
 	}
 	if refused := c.rt.covers(&row, a.after); refused != nil {
-		c.m.Established(now, session.Established{Refused: refused})
+		c.refuseAttach(now, true, refused)
 		return true
 	}
 	c.attach(a)
@@ -255,16 +260,13 @@ func (c *conn) attached(now time.Time, a attachment, cursor *eventlog.Cursor, er
 		return
 	}
 	if refused := c.takeOver(&a, cursor, err); refused != nil {
-		if a.opens {
-			c.m.Established(now, session.Established{Refused: refused})
-		} else {
-			c.refuseResume(now, refused)
-		}
+		c.refuseAttach(now, a.opens, refused)
 		return
 	}
 	c.id, c.row, c.cursor, c.resumed = a.row.ID, a.row, cursor, true
 	c.start, c.acked, c.acks = a.after, a.row.TrimmedTo, a.row.Acks
 	c.acking.Store(c.acks)
+	c.kept.trimmed = max(c.kept.trimmed, a.row.TrimmedTo)
 	c.reach(c.start)
 	c.begin(now)
 	c.rt.metrics.Resumes.WithLabelValues("ok").Inc()

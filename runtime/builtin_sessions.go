@@ -109,16 +109,22 @@ func (r *Runtime) sessionsEvict(ctx context.Context, job tool.Job, in sessionsEv
 	if err != nil {
 		return sessionsEvicted{}, err
 	}
-	id := arcp.SessionID(in.SessionID)
-	e, ok := r.members.find(id)
-	if !ok || principal != "" && e.principal != principal {
-		return sessionsEvicted{}, arcp.Errorf(arcp.CodeNotFound, "no such session: %s", in.SessionID)
-	}
 	who, err := r.caller(job)
 	if err != nil {
 		return sessionsEvicted{}, err
 	}
-	r.audit("evict", who.Principal, who.Session).Str("job_id", string(job.ID())).Str("target", in.SessionID).
-		Str("owner", e.principal).Str("decision", "allowed").Msg("audit")
+	id := arcp.SessionID(in.SessionID)
+	e, ok := r.members.find(id)
+	decision := "allowed"
+	if principal != "" && e.principal != principal {
+		decision = "denied"
+	}
+	if ok {
+		r.audit("evict", who.Principal, who.Session).Str("job_id", string(job.ID())).Str("target", in.SessionID).
+			Str("owner", e.principal).Str("decision", decision).Msg("audit")
+	}
+	if !ok || decision == "denied" {
+		return sessionsEvicted{}, arcp.Errorf(arcp.CodeNotFound, "no such session: %s", in.SessionID)
+	}
 	return sessionsEvicted{r.evict(eviction{id, "evicted", cmp.Or(in.Reason, "evicted"), in.Forget})}, nil
 }

@@ -135,6 +135,9 @@ func (c *conn) append(w *store.Write) {
 // cancelSession ends a session of the same principal (§5.7).
 func (c *conn) cancelSession(now time.Time, cmd session.CancelSession) {
 	if e, ok := c.rt.members.find(cmd.Session); !ok || e.principal != c.identity.Principal {
+		if ok {
+			c.audit("evict").Str("target", string(cmd.Session)).Str("decision", "denied").Msg("audit")
+		}
 		c.reply(now, cmd.Request, arcp.CancelRefused, arcp.CancelRefusedPayload{TargetID: string(cmd.Session),
 			Reason: engine.RefusedUnknown, Code: arcp.CodeNotFound, Message: "no such session"})
 		return
@@ -178,25 +181,35 @@ func (c *conn) nack(now time.Time, request arcp.MessageID, err *arcp.Error) {
 	c.reply(now, request, arcp.Nack, err)
 }
 
+func errNoJob(id arcp.JobID) *arcp.Error {
+	return arcp.Errorf(arcp.CodeJobNotFound, "no such job: %s", id)
+}
+
 // visible returns a job of the connection's principal.
 func (c *conn) visible(id arcp.JobID) (store.Job, *arcp.Error) {
-	return c.rt.visible(context.Background(), &approval.Who{Principal: c.identity.Principal}, id)
+	return c.rt.visible(context.Background(), &approval.Who{Principal: c.identity.Principal, Session: c.id}, id)
 }
 
 // visible returns a job that somebody may see: of another principal not the calls of
 // the runtime's own tools, whose answers are of what is for that one only.
 func (r *Runtime) visible(ctx context.Context, who *approval.Who, id arcp.JobID) (store.Job, *arcp.Error) {
 	j, err := r.cfg.Store.Job(ctx, id)
-	foreign := j.Principal != who.Principal
 	switch {
-	case errors.Is(err, store.ErrNotFound) || err == nil && foreign && (!who.Observes(j.Principal) || ofRuntime(&j)):
-		return store.Job{}, arcp.Errorf(arcp.CodeJobNotFound, "no such job: %s", id)
+	case errors.Is(err, store.ErrNotFound):
+		return store.Job{}, errNoJob(id)
 	case err != nil:
 		r.cfg.Log.Error().Err(err).Str("job_id", string(id)).Msg("read job")
 		return store.Job{}, arcp.Errorf(arcp.CodeUnavailable, "the store cannot be read")
+	case j.Principal == who.Principal:
+		return j, nil
 	}
-	if foreign {
-		r.audit("observe", who.Principal, who.Session).Str("job_id", string(id)).Str("owner", j.Principal).Str("decision", "allowed").Msg("audit")
+	decision := "allowed"
+	if !who.Observes(j.Principal) || ofRuntime(&j) {
+		decision = "denied"
+	}
+	r.audit("observe", who.Principal, who.Session).Str("job_id", string(id)).Str("owner", j.Principal).Str("decision", decision).Msg("audit")
+	if decision == "denied" {
+		return store.Job{}, errNoJob(id)
 	}
 	return j, nil
 }
@@ -331,8 +344,8 @@ func (c *conn) unfollowJob(id arcp.JobID) {
 	}
 	delete(c.follows, id)
 	j, refusal := c.visible(id)
-	if refusal != nil {
-		return // it went with its retention
+	if refusal != nil || j.Session == c.id {
+		return // it went with its retention, or is the session's own
 	}
 	c.append(&store.Write{Unfollow: c.follow(&j, 0)})
 }

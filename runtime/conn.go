@@ -402,7 +402,7 @@ func (c *conn) pull(now time.Time) {
 	for c.closing == nil && waiting+len(c.batch().data) < outboxSoft {
 		item, ok, err := c.cursor.Next(context.Background())
 		if err != nil {
-			c.unreadable(err)
+			c.unreadable(now, err)
 			break
 		}
 		if !ok {
@@ -419,12 +419,12 @@ func (c *conn) pull(now time.Time) {
 
 // unreadable ends a connection whose events are not there: one that was too slow
 // for what is kept, or the store has failed.
-func (c *conn) unreadable(err error) {
+func (c *conn) unreadable(now time.Time, err error) {
 	if gone, ok := errors.AsType[*store.TrimmedError](err); ok {
 		// A job that the session follows may be deleted: without this, every resume
 		// from before it would be accepted and end here.
 		c.append(&store.Write{Trim: &store.Trim{Session: c.id, Seq: gone.UpTo}, NoSync: true})
-		c.closing = &session.Close{Code: int(transport.CloseOverloaded), Reason: slowBacklog}
+		c.tooFarBehind(now)
 		return
 	}
 	c.log.Error().Err(err).Str("session_id", string(c.id)).Msg("connection cannot go on")

@@ -478,6 +478,9 @@ func TestUnreadableEvents(t *testing.T) {
 		if err := b.st.Store.Commit([]*store.Write{{Trim: &store.Trim{Session: p.session, Seq: 2000}}}, results); err != nil {
 			b.Fatal(err)
 		}
+		if why := string(p.until("backpressure").Payload); !strings.Contains(why, "backlog_overflow") {
+			t.Errorf("backpressure %s", why)
+		}
 		p.closed("a gap", transport.CloseOverloaded)
 	})
 }

@@ -30,7 +30,7 @@ func (c *conn) window() {
 		return
 	}
 	limit := uint64(eventlog.NoLimit)
-	if w := c.rt.cfg.AckWindow; w > 0 && c.acks {
+	if w := c.m.Window(); w > 0 && c.acks {
 		limit = c.base() + uint64(w)
 	}
 	c.cursor.SetLimit(limit)
@@ -113,6 +113,11 @@ func (c *conn) overflow(now time.Time, upTo uint64) {
 	if c.cursor == nil || c.cursor.Position() >= upTo || c.closing != nil {
 		return
 	}
+	c.tooFarBehind(now)
+}
+
+// tooFarBehind ends a connection whose next events are not kept, and says so.
+func (c *conn) tooFarBehind(now time.Time) {
 	c.slow(now, slowBacklog)
 	c.closing = &session.Close{Code: int(transport.CloseOverloaded), Reason: slowBacklog}
 }
@@ -133,18 +138,24 @@ const (
 )
 
 // kept bounds what is kept of a session that never acknowledges: the last events
-// that were written to it, by number and by bytes.
+// that were written to it, by number and by bytes. It goes from one connection of
+// the session to the next.
 type kept struct {
-	bytes   uint64 // written in all
+	seq     uint64 // the last event that is counted
+	bytes   uint64 // of all that are
 	marks   []keptMark
 	trimmed uint64
 }
 
 type keptMark struct{ seq, bytes uint64 }
 
-// written counts an event. It returns up to which number the session may be
+// written counts an event, once. It returns up to which number the session may be
 // trimmed, from time to time, else 0.
 func (k *kept) written(seq uint64, size int, events, bytes uint64) (trim uint64, look bool) {
+	if seq <= k.seq {
+		return 0, false
+	}
+	k.seq = seq
 	k.bytes += uint64(size)
 	last := keptMark{seq: k.trimmed}
 	if n := len(k.marks); n > 0 {
@@ -154,13 +165,17 @@ func (k *kept) written(seq uint64, size int, events, bytes uint64) (trim uint64,
 		return 0, false
 	}
 	k.marks = append(k.marks, keptMark{seq, k.bytes})
+	trim = seq - min(events, seq)
 	n := 0
-	for n < len(k.marks) && (seq-k.marks[n].seq >= events || k.bytes-k.marks[n].bytes >= bytes) {
-		trim = k.marks[n].seq
+	for n < len(k.marks) && (k.marks[n].seq <= trim || k.bytes-k.marks[n].bytes >= bytes) {
+		trim = max(trim, k.marks[n].seq)
 		n++
 	}
 	k.marks = append(k.marks[:0], k.marks[n:]...)
-	k.trimmed = max(k.trimmed, trim)
+	if trim <= k.trimmed {
+		return 0, true
+	}
+	k.trimmed = trim
 	return trim, true
 }
 

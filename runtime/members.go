@@ -41,6 +41,7 @@ type member struct {
 	since     time.Time     // when it lost the last one
 	kept      time.Time     // expired passes it over until then
 	reached   uint64        // what that one had reached; 0: not known
+	replay    kept          // of that one, for the next; zero: there is one, or it is not known
 }
 
 // position is how far the session has got: a connection that has ended, or the
@@ -166,6 +167,7 @@ func (m *members) take(id arcp.SessionID, c *conn, epoch uint32) (old *conn, ok 
 		return nil, false
 	}
 	c.reached.Store(e.position())
+	c.kept, e.replay = e.replay, kept{}
 	old, e.conn, e.epoch = e.conn, c, epoch
 	m.backLocked(e)
 	m.changedLocked()
@@ -208,7 +210,7 @@ func (m *members) leave(c *conn, now time.Time) bool {
 	if e == nil || e.conn != c {
 		return false
 	}
-	e.reached = c.reached.Load()
+	e.reached, e.replay = c.reached.Load(), c.kept
 	m.leaveLocked(e, now)
 	return true
 }

@@ -1,13 +1,20 @@
 package runtime_test
 
 import (
+	"bytes"
+	"cmp"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime"
 )
 
 // Who sees a principal subscribes to what its sessions and jobs do, and to nothing
@@ -157,4 +164,68 @@ func TestObserveNoMore(t *testing.T) {
 			t.Errorf("an event of %s, want one of the own subscription", env.SubscriptionID)
 		}
 	})
+}
+
+// What is done with another session's, and what is denied, leaves an audit record.
+func TestAcrossSessionsIsAudited(t *testing.T) {
+	var log bytes.Buffer
+	people := withPeople(t)
+	inBubble(t, func(c *runtime.Config) {
+		people(c)
+		c.Log = zerolog.New(zerolog.SyncWriter(&log))
+	}, func(b *bed) {
+		alice, other, bob := b.dial("alice"), b.dial("alice"), b.dial("bob")
+		job := alice.submit("demo.sleep", `{"ms":600000}`)
+		subscribe, named := fmt.Sprintf(`{"job_id":%q}`, job), fmt.Sprintf(`{"filter":{"session_id":[%q]}}`, alice.session)
+		evict := func(id arcp.SessionID) string {
+			return fmt.Sprintf(`{"target":"session","target_id":%q}`, id)
+		}
+		records := func(why string, want ...string) {
+			t.Helper()
+			synctest.Wait()
+			got := auditRecords(t, &log)
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: the records are %q, want %q", why, got, want)
+			}
+		}
+		alice.send("job.subscribe", subscribe)
+		alice.send("subscribe", named)
+		alice.send("job.subscribe", `{"job_id":"job_0"}`)
+		alice.send("cancel", evict("sess_0"))
+		records("of one's own session, or of what is not there")
+		other.send("job.subscribe", subscribe)
+		records("another session's job", "job.subscribe allowed by alice: "+string(job))
+		other.send("subscribe", "{}")
+		records("all sessions", "subscribe allowed by alice: alice")
+		bob.send("job.subscribe", subscribe)
+		records("another principal's job", "observe denied by bob: "+string(job))
+		bob.send("subscribe", named)
+		records("another principal's session", "subscribe denied by bob: "+string(alice.session))
+		bob.send("cancel", evict(alice.session))
+		records("its end", "evict denied by bob: "+string(alice.session))
+		_, _ = bob.run("sessions.evict", fmt.Sprintf(`{"session_id":%q}`, alice.session))
+		records("its connection's", "evict denied by bob: "+string(alice.session))
+		other.send("cancel", evict(alice.session))
+		records("the end of another session", "evict allowed by alice: "+string(alice.session))
+	})
+}
+
+// auditRecords takes the records that came, in short: what was decided, about whom,
+// and of what.
+func auditRecords(t *testing.T, log *bytes.Buffer) (list []string) {
+	t.Helper()
+	for line := range strings.Lines(log.String()) {
+		var r struct {
+			Logger, Action, Decision, Actor, Target, Owner string
+			JobID                                          string `json:"job_id"`
+		}
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		if r.Logger == "audit" {
+			list = append(list, fmt.Sprintf("%s %s by %s: %s", r.Action, r.Decision, r.Actor, cmp.Or(r.Target, r.JobID, r.Owner)))
+		}
+	}
+	log.Reset()
+	return list
 }

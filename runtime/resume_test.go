@@ -445,6 +445,13 @@ func TestReattachByOpen(t *testing.T) {
 		at.expect("pong")
 		at.send("tool.invoke", `{"tool":"demo.echo"}`)
 		at.follow(h, -1)
+
+		b.reopen("alice", id, `,"last_event_seq":999`).expect("session.rejected")
+		for result, want := range map[string]float64{"ok": 2, "expired": 1} {
+			if n := b.sum("arcp_resumes_total", `"`+result+`"`); n != want {
+				t.Errorf("%v attempts to attach again are counted as %s, want %v", n, result, want)
+			}
+		}
 	})
 }
 
@@ -611,6 +618,52 @@ func TestAckWindow(t *testing.T) {
 	})
 }
 
+// A client may ask for a window, on each of its connections; the smaller one, of
+// the runtime's and its own, applies.
+func TestAckWindowOfTheClient(t *testing.T) {
+	for _, tt := range []struct{ runtime, client, want int }{{0, 4, 4}, {6, 4, 4}, {4, 6, 4}, {4, 0, 4}, {0, 0, 0}} {
+		t.Run(fmt.Sprintf("%d and %d", tt.runtime, tt.client), func(t *testing.T) {
+			inBubble(t, func(c *runtime.Config) { c.AckWindow = tt.runtime }, func(b *bed) {
+				const events = 23
+				member := fmt.Sprintf(`,"ack_window":%d`, tt.client)
+				said := func(env arcp.Envelope) {
+					t.Helper()
+					want := fmt.Sprintf(`"ack_window":%d`, tt.want)
+					if has := strings.Contains(string(env.Payload), want); has != (tt.want > 0) {
+						t.Errorf("%s %s, want a window of %d", env.Type, env.Payload, tt.want)
+					}
+				}
+				flows := func(p *peer, h *history) {
+					t.Helper()
+					n := tt.want
+					if n == 0 {
+						n = events - int(h.last)
+					}
+					p.follow(h, n)
+					p.send("ping", "{}")
+					p.expect("pong")
+				}
+				h := newHistory(t)
+				p := b.connect(nil)
+				p.send("session.open", fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"test","version":"1"},
+					"capabilities":{"ack":true%s}}`, token, member))
+				accepted := p.expect("session.accepted")
+				said(accepted)
+				p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":20,"bytes":1}}`)
+				flows(p, h)
+				_ = p.conn.Abort()
+				synctest.Wait()
+
+				p = b.connect(nil)
+				p.send("session.resume", fmt.Sprintf(`{"resume_token":%q,"last_event_seq":2%s}`, resumeToken(t, accepted), member))
+				said(p.expect("session.resumed"))
+				h.last = 2
+				flows(p, h)
+			})
+		})
+	}
+}
+
 // A client that acknowledges and falls behind is told once.
 func TestAckLag(t *testing.T) {
 	inBubble(t, nil, func(b *bed) {
@@ -651,6 +704,26 @@ func TestBacklogOverflow(t *testing.T) {
 				break
 			}
 		}
+	})
+}
+
+// A client that is connected is told that its backlog has grown too large, and
+// its connection ends before there is a gap.
+func TestBacklogOverflowIsTold(t *testing.T) {
+	inBubble(t, func(c *runtime.Config) { c.BacklogBytes, c.AckWindow = 1<<20, 4 }, func(b *bed) {
+		h := newHistory(t)
+		p, token := b.dialToken("alice")
+		p.send("session.ack", `{"last_processed_seq":0}`)
+		p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":4000,"bytes":1000,"delay_ms":1000}}`)
+		p.follow(h, 4)
+		if why := string(p.expect("backpressure").Payload); !strings.Contains(why, "backlog_overflow") {
+			t.Errorf("backpressure %s", why)
+		}
+		p.closed("too far behind", transport.CloseOverloaded)
+		if n := b.sum("arcp_slow_consumers_total", `"backlog_overflow"`); n != 1 {
+			t.Errorf("counted %v times", n)
+		}
+		b.resume(token, h.last).expect("session.rejected")
 	})
 }
 
@@ -776,6 +849,86 @@ func TestReplayWithoutBounds(t *testing.T) {
 	})
 }
 
+// The bounds of what is kept for replay are the session's: it does not matter
+// over how many connections it was written, nor what of it was written again.
+func TestReplayBoundsOverManyConnections(t *testing.T) {
+	const (
+		events = 1500 // a job has
+		jobs   = 12
+	)
+	for name, bound := range map[string]func(*runtime.Config){
+		"events": func(c *runtime.Config) { c.ReplayEvents = 4000 },
+		"bytes":  func(c *runtime.Config) { c.ReplayBytes = 4000 * 500 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, bound, func(b *bed) {
+				h := newHistory(t)
+				p, token := b.dialToken("alice")
+				for range jobs {
+					p.send("tool.invoke", fmt.Sprintf(`{"tool":"demo.emit","arguments":{"count":%d,"bytes":300}}`, events-3))
+					p.follow(h, events)
+					_ = p.conn.Abort()
+					synctest.Wait()
+					h.last -= 700
+					p = b.resume(token, h.last)
+					token = resumeToken(t, p.expect("session.resumed"))
+					p.follow(h, 700)
+				}
+				p.send("ping", "{}")
+				p.expect("pong")
+				row, err := b.st.Session(t.Context(), p.session)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n := row.LastSeq - row.TrimmedTo; n < 3000 || n > 6000 {
+					t.Errorf("%d of %d events are kept, want about 4,000", n, row.LastSeq)
+				}
+			})
+		})
+	}
+}
+
+// Two clients may choose the same message id: a retry in another session, under
+// the id of the original submit, and a subscription there do not get in each
+// other's way.
+func TestRetryUnderTheOriginalID(t *testing.T) {
+	const keyed = `{"tool":"demo.emit","arguments":{"count":3,"bytes":10,"interval_ms":1000},"idempotency_key":"k"}`
+	for name, order := range map[string][]string{"retry first": {"retry", "subscribe"}, "subscription first": {"subscribe", "retry"}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(b *bed) {
+				p, q := b.dial("alice"), b.dial("alice")
+				p.n = 10
+				id := p.send("tool.invoke", keyed)
+				job := p.expect("job.accepted", "job.started").JobID
+				for _, what := range order {
+					switch what {
+					case "retry":
+						q.n = 10
+						if again := q.send("tool.invoke", keyed); again != id {
+							t.Fatalf("the ids are %s and %s", id, again)
+						}
+						q.until("job.accepted")
+					case "subscribe":
+						q.n = 20
+						q.send("job.subscribe", fmt.Sprintf(`{"job_id":%q,"history":true}`, job))
+						q.until("job.subscribed")
+					}
+				}
+				p.until("job.completed")
+				logs := 0
+				for env := q.read(); !env.Type.Terminal(); env = q.read() {
+					if env.Type == arcp.Log {
+						logs++
+					}
+				}
+				if logs != 3 {
+					t.Errorf("%d of 3 events came to the subscription", logs)
+				}
+			})
+		})
+	}
+}
+
 // A subscribe whose answer was lost is sent again on the next connection: the
 // session follows the job already and is sent nothing twice.
 func TestSubscribeAgainOnTheNextConnection(t *testing.T) {
@@ -888,6 +1041,25 @@ func TestUnsubscribeAfterResume(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		q.send("ping", "{}")
 		q.expect("pong")
+	})
+}
+
+// Nothing takes the end of its own jobs from a session, on whichever connection.
+func TestUnsubscribeFromAnOwnJob(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		h := newHistory(t)
+		p, token := b.dialToken("alice")
+		job := p.submit("demo.emit", `{"count":3,"bytes":10,"interval_ms":1000}`)
+		unsubscribe := fmt.Sprintf(`{"job_id":%q}`, job)
+		p.send("job.unsubscribe", unsubscribe)
+		p.send("ping", "{}")
+		p.until("pong")
+		_ = p.conn.Abort()
+		synctest.Wait()
+		p = b.resume(token, 0)
+		p.expect("session.resumed")
+		p.send("job.unsubscribe", unsubscribe)
+		p.follow(h, -1)
 	})
 }
 

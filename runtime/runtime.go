@@ -11,6 +11,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"strings"
 	"sync"
@@ -150,6 +151,7 @@ func (r *Runtime) newSessionConfig() session.Config {
 				arcp.FeatureInterrupt: true, arcp.FeatureModelUse: true, arcp.FeatureExecutes: true,
 				arcp.FeatureProvisionedCredentials: len(r.cfg.Provisioners) > 0},
 			HeartbeatRecovery: recovery, HeartbeatInterval: heartbeatSeconds(r.cfg.Heartbeat),
+			AckWindow:      uint32(min(max(r.cfg.AckWindow, 0), math.MaxUint32)),
 			BinaryEncoding: []string{"base64"}, Extensions: []string{}, Encodings: []string{"json"},
 			Features: []string{"heartbeat", "ack", "list_jobs", "subscribe", "progress", "agent_versions", "refresh", "executes",
 				"lease_expires_at", "cost.budget", "model.use"},

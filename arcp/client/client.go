@@ -18,11 +18,12 @@ type Client struct {
 	out   *outbox
 	again *reconnection // nil: when the connection ends, so does the client
 
-	sequence   sequence // changed by the reader alone
-	acked      uint64   // by AckEvery; the reader's
-	link       *link    // the connection in use; the reader's
-	farewell   error    // why the runtime is about to close; the reader's
-	stray      *queue   // what nobody asked for
+	sequence   sequence      // changed by the reader alone
+	acked      uint64        // by AckEvery; the reader's
+	ackEvery   atomic.Uint64 // AckEvery, or less if the window is smaller
+	link       *link         // the connection in use; the reader's
+	farewell   error         // why the runtime is about to close; the reader's
+	stray      *queue        // what nobody asked for
 	worker     atomic.Pointer[worker]
 	refreshing refreshing // running and next guarded by mu, the rest its goroutine's
 

@@ -85,7 +85,7 @@ func (h *handshake) accepted(env *arcp.Envelope) error {
 func (h *handshake) opening() arcp.Envelope {
 	o := &h.c.opts
 	if r := h.resume; r != nil && r.Token != "" {
-		p := arcp.SessionResumePayload{ResumeToken: r.Token.Reveal()}
+		p := arcp.SessionResumePayload{ResumeToken: r.Token.Reveal(), AckWindow: h.c.opts.Capabilities.AckWindow}
 		if r.LastEventSeq != nil {
 			p.LastEventSeq = *r.LastEventSeq
 		}
@@ -180,6 +180,7 @@ func (h *handshake) resumed(env *arcp.Envelope) error {
 	c := h.c
 	s := c.Session() // what was accepted once holds on
 	s.ID, s.ResumeToken, s.Resumed, s.ReplayedFrom = p.SessionID, Secret(p.ResumeToken), true, p.ReplayedFrom
+	s.Capabilities.AckWindow = p.AckWindow
 	c.setSession(s)
 	if h.back {
 		return c.sequence.resume(p.ReplayedFrom)
@@ -195,10 +196,20 @@ func (c *Client) setSession(s Session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.session = s
+	c.ackEvery.Store(ackEvery(c.opts.AckEvery, s.Capabilities.AckWindow))
 	if s.ResumeToken == "" || slices.Contains(c.tokens, s.ResumeToken) {
 		return
 	}
 	c.tokens = append([]Secret{s.ResumeToken}, c.tokens[:min(len(c.tokens), 1)]...)
+}
+
+// ackEvery is how many events are acknowledged together: half of a full window at
+// most, or nothing would come any more.
+func ackEvery(asked uint64, window uint32) uint64 {
+	if window == 0 {
+		return asked
+	}
+	return min(asked, max(uint64(window)/2, 1))
 }
 
 func (h *handshake) send(env arcp.Envelope) error {

@@ -90,8 +90,9 @@ type Options struct {
 	Limits       Limits
 	Handlers     Handlers // of questions to people
 
-	// AckEvery acknowledges received events each time this many have come; 0
-	// leaves it to Client.Ack.
+	// AckEvery acknowledges received events each time this many have come, or half
+	// of the window that applies (Session.Capabilities.AckWindow) if that is less; 0
+	// leaves it to Client.Ack. Capabilities.AckWindow asks for a window.
 	AckEvery uint64
 
 	// OnEvent sees every envelope that was decoded, in order, before it is

@@ -402,6 +402,33 @@ func TestAcksAcrossConnections(t *testing.T) {
 	})
 }
 
+// Nothing comes any more behind a full window: half of one is acknowledged at
+// the latest, on each connection by the window it has.
+func TestAcksWithinTheWindow(t *testing.T) {
+	opts := bearer
+	opts.AckEvery, opts.Capabilities.AckWindow = 100, 8
+	connected(t, opts, []string{`
+		C open: session.open {"capabilities":{"ack_window":8,"refresh":true}}
+		S: session.accepted corr=open {"session_id":"sess_1","runtime":{"kind":"fake","version":"1"},"capabilities":{"ack_window":4},"resume_token":"rt_1","resume_window_sec":60}
+		` + invoked + `
+		C ack: session.ack {"last_processed_seq":2}
+		abort`, `
+		C resume: session.resume {"resume_token":"rt_1","last_event_seq":2,"ack_window":8}
+		S: session.resumed corr=resume {"session_id":"sess_1","resume_token":"rt_2","replayed_from":2,"replayed":true,"ack_window":2}
+		C again: session.ack {"last_processed_seq":2}
+		S: job.progress job=job_1 corr=invoke seq=3 {"current":1}
+		C first: session.ack {"last_processed_seq":3}
+		S: job.completed job=job_1 corr=invoke seq=4
+		C last: session.ack {"last_processed_seq":4}`,
+	}, func(t *testing.T, c *client.Client, _ *dialer, _ *changes) {
+		j, err := c.Invoke(t.Context(), echo)
+		want(t, "invoke", err, nil)
+		_, err = j.Wait(t.Context())
+		want(t, "wait", err, nil)
+		synctest.Wait()
+	})
+}
+
 func TestCloseBetweenConnections(t *testing.T) {
 	for name, end := range map[string]func(*client.Client) error{
 		"close": func(c *client.Client) error { return c.Close(t.Context(), "") },

@@ -17,7 +17,7 @@ func (c *Client) receive(env *arcp.Envelope) error {
 	if c.opts.OnEvent == nil || !c.opts.OnEvent(env) {
 		c.route(env)
 	}
-	if n := c.opts.AckEvery; n != 0 && env.EventSeq >= c.acked+n {
+	if n := c.ackEvery.Load(); n != 0 && env.EventSeq >= c.acked+n {
 		c.acked = env.EventSeq
 		c.out.putAck(env.EventSeq)
 	}

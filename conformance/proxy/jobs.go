@@ -17,6 +17,10 @@ var flowFaults = []Fault{
 	{Name: "move the window", Says: "an acknowledgement lets more events through than it says", Shows: []string{"flow.window"},
 		stage: asked(arcp.SessionAck, func(f frame) frame { return f.withPayload("last_processed_seq", f.number("last_processed_seq")+2) })},
 	{Name: "hold answers back", Says: "a full window holds answers back too", Shows: []string{"flow.window"}, Mute: true, stage: never(arcp.Pong)},
+	{Name: "no window for the asking", Says: "a window that the client asks for does not apply", Shows: []string{"flow.window-asked"},
+		stage: asked(arcp.SessionOpen, func(f frame) frame { return f.withPayload("capabilities", map[string]bool{"ack": true}) })},
+	{Name: "a window for one connection", Says: "a window that is asked for by session.resume does not apply", Shows: []string{"flow.window-asked"},
+		stage: asked(arcp.SessionResume, func(f frame) frame { return f.withPayload("ack_window", nil) })},
 	{Name: "a window for everybody", Says: "events of a session that never acknowledges are held back", Shows: []string{"flow.window-free"}, Mute: true,
 		stage: change(func(f frame) []frame {
 			if f.EventSeq > 100 {

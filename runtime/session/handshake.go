@@ -50,7 +50,7 @@ func (m *Machine) receiveResume(env *arcp.Envelope) {
 		return
 	}
 	m.phase = Establishing
-	m.resuming = true
+	m.resuming, m.window = true, p.AckWindow
 	m.out.Question = Resume{Token: p.ResumeToken, After: p.LastEventSeq, Version: m.version}
 }
 
@@ -74,7 +74,7 @@ func (m *Machine) Resumed(now time.Time, r Resumed) {
 	m.identity = r.Identity
 	m.enter(now)
 	m.send(arcp.SessionResumed, m.openID, arcp.SessionResumedPayload{SessionID: m.id, ResumeToken: r.ResumeToken,
-		ReplayedFrom: r.After, Replayed: r.Replayed})
+		ReplayedFrom: r.After, Replayed: r.Replayed, AckWindow: m.Window()})
 }
 
 // turnAway refuses a session for a reason that is no fault of the client's
@@ -109,7 +109,7 @@ func (m *Machine) receiveOpen(now time.Time, env *arcp.Envelope) {
 		m.reject(arcp.CodeInvalidRequest, "session.open: "+err.Error())
 		return
 	}
-	m.open, m.openSession = open, env.SessionID
+	m.open, m.openSession, m.window = open, env.SessionID, open.Capabilities.AckWindow
 	m.negotiate = negotiate(&m.cfg.Offer, &open.Capabilities)
 	if len(m.negotiate.unsupported) > 0 {
 		m.reject(arcp.CodeUnimplemented, "required capability not supported: "+m.negotiate.unsupported)
@@ -224,7 +224,7 @@ func (m *Machine) Established(now time.Time, e Established) {
 
 func (m *Machine) accepted(now time.Time, e Established) arcp.SessionAcceptedPayload {
 	caps := m.negotiate.answer(&m.cfg.Offer)
-	caps.Agents = e.Agents
+	caps.Agents, caps.AckWindow = e.Agents, m.Window()
 	rt := m.cfg.Runtime
 	rt.TrustLevel = m.identity.Trust
 	return arcp.SessionAcceptedPayload{

@@ -173,6 +173,7 @@ type Machine struct {
 	open        arcp.SessionOpenPayload
 	openSession arcp.SessionID // that the open names
 	resuming    bool           // the question is Resume
+	window      uint32         // that the client asks for; 0: it does not
 	position    time.Time      // until then the client may say where to go on; zero: that is known
 	openID      arcp.MessageID // what the handshake's answer correlates to
 	challenge   challenge
@@ -201,6 +202,16 @@ func (m *Machine) Version() string { return m.version }
 
 // Has reports whether a feature was negotiated.
 func (m *Machine) Has(f arcp.Feature) bool { return m.negotiate.has(f) }
+
+// Window is how many events are sent to a client that acknowledges ahead of what
+// it has acknowledged: the smaller of what is configured and what it asks for. 0:
+// any number.
+func (m *Machine) Window() uint32 {
+	if w := m.cfg.Offer.AckWindow; w > 0 && (m.window == 0 || w < m.window) {
+		return w
+	}
+	return m.window
+}
 
 // Deadline is when Advance must be called; zero: never.
 func (m *Machine) Deadline() time.Time {

@@ -159,9 +159,10 @@ type Write struct {
 	// Follow lets a session follow a job: it is given the job's events, those
 	// so far after From and those to come. The submitting session follows from
 	// the submit on, with the SubmitID as correlation id. Following again with
-	// the same correlation id gives the history again and takes the new Types
-	// and Origin. Unfollow ends the follow with the session, job and correlation
-	// id; ending one that is not there changes nothing.
+	// the same correlation id gives the history again and adds to the Types and
+	// the Origin that there are: two clients may choose the same id. Unfollow ends
+	// the follow with the session, job and correlation id; ending one that is not
+	// there changes nothing.
 	Follow   *Follow
 	Unfollow *Follow
 
@@ -301,7 +302,7 @@ type Follow struct {
 	Types         arcp.TypeSet // zero: everything the view shows
 	Origin        bool
 	Once          bool // only those so far: who follows what is not changed
-	New           bool // nothing happens if the session follows the job already with the correlation id
+	New           bool // nothing happens if the session follows the job already with the correlation id, and all Types
 
 	// Max bounds how many of the events so far are looked at; 0: all. If there are
 	// more, that is all that happens, and the result says from where to go on: a

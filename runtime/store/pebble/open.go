@@ -55,7 +55,7 @@ func open(dir string, opts *Options) (_ *Store, err error) {
 	if err := s.load(dir, opts); err != nil {
 		return nil, joinClose(err, s.db)
 	}
-	s.reclaim = startReclaimer(s.db, opts.reclaimPause)
+	s.reclaim = startReclaimer(s.db, opts.reclaimPause, opts.rewriteAge)
 	return s, nil
 }
 

@@ -36,6 +36,7 @@ type Options struct {
 
 	fs           vfs.FS        // for tests
 	reclaimPause time.Duration // for tests
+	rewriteAge   time.Duration // for tests
 }
 
 func (o *Options) setDefaults() {
@@ -44,6 +45,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.reclaimPause == 0 {
 		o.reclaimPause = reclaimPause
+	}
+	if o.rewriteAge == 0 {
+		o.rewriteAge = rewriteAge
 	}
 	if o.IDs == nil {
 		o.IDs = new(arcp.IDSource)
@@ -69,6 +73,13 @@ func (o *Options) setDefaults() {
 // so that compactions move pointers instead of events.
 const separateBytes = 512
 
+// Where more of the values that are kept apart than a part is not wanted any more,
+// files of them that are old enough are written again without.
+const (
+	garbageRatio = 0.3
+	rewriteAge   = time.Minute
+)
+
 func (o *Options) pebble() *pdb.Options {
 	p := &pdb.Options{
 		FS:                          o.fs,
@@ -85,7 +96,7 @@ func (o *Options) pebble() *pdb.Options {
 	}
 	p.Experimental.ValueSeparationPolicy = func() pdb.ValueSeparationPolicy {
 		return pdb.ValueSeparationPolicy{Enabled: true, MinimumSize: separateBytes, MaxBlobReferenceDepth: 10,
-			RewriteMinimumAge: time.Minute, TargetGarbageRatio: 0.3}
+			RewriteMinimumAge: o.rewriteAge, TargetGarbageRatio: garbageRatio}
 	}
 	p.TargetFileSizes[0] = 16 << 20
 	for i := range p.Levels {

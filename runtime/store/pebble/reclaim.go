@@ -18,6 +18,7 @@ import (
 type reclaimer struct {
 	db    *pdb.DB
 	pause time.Duration
+	age   time.Duration // of files that are rewritten
 	wake  chan struct{}
 	stop  context.CancelFunc
 	done  sync.WaitGroup
@@ -36,9 +37,9 @@ const (
 	reclaimJobs  = 4096
 )
 
-func startReclaimer(db *pdb.DB, pause time.Duration) *reclaimer {
+func startReclaimer(db *pdb.DB, pause, age time.Duration) *reclaimer {
 	ctx, stop := context.WithCancel(context.Background())
-	r := &reclaimer{db: db, pause: pause, wake: make(chan struct{}, 1), stop: stop}
+	r := &reclaimer{db: db, pause: pause, age: age, wake: make(chan struct{}, 1), stop: stop}
 	r.done.Go(func() { r.run(ctx) })
 	return r
 }
@@ -79,9 +80,16 @@ func (r *reclaimer) thin() {
 
 func (r *reclaimer) run(ctx context.Context) {
 	for ctx.Err() == nil {
+		var rewrite <-chan time.Time
+		if r.garbage() {
+			rewrite = time.After(r.age)
+		}
 		select {
 		case <-ctx.Done():
 			return
+		case <-rewrite:
+			_ = r.db.Flush() // whatever is done ends with a look at what is to be rewritten
+			continue
 		case <-r.wake:
 		}
 		// The round waits, not the next one: a sweep comes in many batches.
@@ -92,6 +100,14 @@ func (r *reclaimer) run(ctx context.Context) {
 		}
 		r.round(ctx)
 	}
+}
+
+// garbage reports whether files with values should be rewritten. The database does
+// so, but looks for them only when it has something else to do.
+func (r *reclaimer) garbage() bool {
+	m := r.db.Metrics()
+	unwanted := m.BlobFiles.ValueSize - min(m.BlobFiles.ReferencedValueSize, m.BlobFiles.ValueSize)
+	return float64(unwanted) > garbageRatio*float64(m.BlobFiles.ValueSize)
 }
 
 // round compacts the deleted jobs. What fails, of which the database tells, is

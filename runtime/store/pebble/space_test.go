@@ -41,7 +41,7 @@ func ended(t *testing.T, s *Store, n, size int) arcp.JobID {
 // written, whether their events are kept apart from their keys or not.
 func TestSpace(t *testing.T) {
 	for _, size := range []int{200, 4000} {
-		s := mustOpen(t, t.TempDir(), Options{MemTableBytes: 2 << 20, reclaimPause: 50 * time.Millisecond})
+		s := mustOpen(t, t.TempDir(), Options{MemTableBytes: 2 << 20, reclaimPause: 50 * time.Millisecond, rewriteAge: time.Second})
 		commit(t, s, newSession(sess))
 		var jobs []arcp.JobID
 		for range 200 {

@@ -298,7 +298,7 @@ func testFollowAgain(t *testing.T, open Open) {
 		t.Errorf("history = %+v, want none of the type", r.Runs)
 	}
 	d.emit("job_1", arcp.JobProgress, arcp.Log)
-	d.want(s, arcp.JobStarted, arcp.JobStarted, arcp.JobProgress, arcp.Log, arcp.Log)
+	d.want(s, arcp.JobStarted, arcp.JobStarted, arcp.JobProgress, arcp.Log, arcp.JobProgress, arcp.Log) // it loses no type
 }
 
 // testFollowNew: a follow that is there already gives nothing; after the job has
@@ -319,6 +319,29 @@ func testFollowNew(t *testing.T, open Open) {
 	d.finish("job_1")
 	d.do(w)
 	d.want(s, arcp.JobAccepted, arcp.JobStarted, arcp.JobCompleted, arcp.JobAccepted, arcp.JobStarted, arcp.JobCompleted)
+}
+
+// testFollowMore: a follow of some types becomes one of all, also with New, and
+// does not become one of some again.
+func testFollowMore(t *testing.T, open Open) {
+	d := fresh(t, open)
+	s := d.session("sess_1")
+	d.submit("job_1", "")
+	d.emit("job_1", arcp.JobAccepted, arcp.JobStarted)
+	some := &store.Follow{Session: s, Job: "job_1", CorrelationID: "c1", Types: arcp.Lookup(arcp.JobAccepted).Bit | arcp.Lookup(arcp.JobCompleted).Bit}
+	all := &store.Follow{Session: s, Job: "job_1", CorrelationID: "c1", Origin: true, New: true}
+	d.do(&store.Write{Follow: some})
+	d.want(s, arcp.JobAccepted)
+	d.do(&store.Write{Follow: all})
+	d.want(s, arcp.JobAccepted, arcp.JobAccepted, arcp.JobStarted)
+	d.do(&store.Write{Follow: some})
+	d.do(&store.Write{Follow: all})
+	r := d.emit("job_1", arcp.Log)
+	if len(r.Runs) != 1 || !r.Runs[0].Origin {
+		t.Errorf("runs = %+v, want one of a forwarded event", r.Runs)
+	}
+	d.finish("job_1")
+	d.want(s, arcp.JobAccepted, arcp.JobAccepted, arcp.JobStarted, arcp.JobAccepted, arcp.Log, arcp.JobCompleted)
 }
 
 // testFollowInOneBatch: the history of a follow includes what the writes before

@@ -224,6 +224,11 @@ func (m *model) follow(w *store.Write) error {
 		return nil
 	}
 	if i := j.find(w.Follow); i >= 0 {
+		before := j.follows[i]
+		if f.types |= before.types; before.types == 0 || w.Follow.Types == 0 {
+			f.types = 0
+		}
+		f.origin = f.origin || before.origin
 		j.follows[i] = f
 	} else {
 		j.follows = append(j.follows, f)

@@ -62,6 +62,7 @@ var tests = []struct {
 	{"FollowOnce", false, testFollowOnce},
 	{"FollowInPieces", false, testFollowInPieces},
 	{"FollowNew", false, testFollowNew},
+	{"FollowMore", false, testFollowMore},
 	{"Feed", false, testFeed},
 	{"FeedTrim", false, testFeedTrim},
 	{"Announce", false, testAnnounce},

@@ -17,12 +17,20 @@ func (c *Core) follow(w *store.Follow) (from uint64, more bool) {
 		f.types = everything
 	}
 	j := c.jobs[w.Job]
-	if w.New && j != nil && !j.ended && j.find(w.Session, w.CorrelationID) >= 0 {
+	var before follower
+	if j != nil && !j.ended {
+		if i := j.find(w.Session, w.CorrelationID); i >= 0 {
+			before = j.followers[i]
+		}
+	}
+	if w.New && before.session != nil && before.types&f.types == f.types {
 		return 0, false
 	}
 	if from, more = c.history(&f, w.Job, j, w.From, w.Max); more || w.Once || j == nil || j.ended {
 		return from, more
 	}
+	f.types |= before.types
+	f.origin = f.origin || before.origin
 	j.put(f)
 	if j.home == f.session && j.submitID == f.corr {
 		j.off = false
