@@ -805,6 +805,9 @@ func TestElevate(t *testing.T) {
 		if env := ann.until("lease.revoked"); string(env.CorrelationID) != revoke {
 			t.Errorf("revoked as %s", env.CorrelationID)
 		}
+		if env := alice.until("lease.revoked"); env.CorrelationID != "" || !strings.Contains(string(env.Payload), string(g.LeaseID)) {
+			t.Errorf("who had the lease is told %s %s", env.CorrelationID, env.Payload)
+		}
 		time.Sleep(5 * time.Second)
 		if _, e := alice.run("trusting", "{}"); codeOf(e) != arcp.CodePermissionDenied {
 			t.Errorf("after it was revoked: %v", e)

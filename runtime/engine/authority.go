@@ -374,20 +374,21 @@ func (s *supervisor) grant(now time.Time, row *approval.Row, a *Respond) *arcp.E
 	if d <= 0 {
 		return arcp.Errorf(arcp.CodeInvalidArgument, "lease_seconds must be at least 1")
 	}
-	g, err := s.addGrant(permissionOf(given), d, a.Who)
+	g, err := s.addGrant(permissionOf(given), d, a.Who, "")
 	if err != nil {
 		return err
 	}
 	row.Lease = g.ID
-	s.announce(now, arcp.LeaseGranted, grantedOf(&g), a.Who.Session, a.Request)
+	s.announce(now, arcp.LeaseGranted, grantedOf(&g), &store.Route{Reply: a.Who.Session, ReplyTo: a.Request})
 	return nil
 }
 
-// addGrant gives the job a permission lease.
-func (s *supervisor) addGrant(p lease.Permission, d time.Duration, by approval.Who) (lease.Grant, *arcp.Error) {
+// addGrant gives the job a permission lease; holder is the session that it is for,
+// if that is not the job's.
+func (s *supervisor) addGrant(p lease.Permission, d time.Duration, by approval.Who, holder arcp.SessionID) (lease.Grant, *arcp.Error) {
 	at := s.now().UTC().Truncate(time.Microsecond)
 	g := lease.Grant{ID: arcp.LeaseID(arcp.NewID(arcp.LeasePrefix)), Permission: p.Permission, Resource: p.Resource, Operation: p.Operation,
-		GrantedAt: at, ExpiresAt: at.Add(d), Session: by.Session, Principal: by.Principal}
+		GrantedAt: at, ExpiresAt: at.Add(d), Session: by.Session, Principal: by.Principal, Holder: holder}
 	before := s.auth.Grants.All()
 	s.mu.Lock()
 	err := s.auth.Grants.Add(g)
@@ -409,11 +410,12 @@ func grantedOf(g *lease.Grant) arcp.LeaseGrantedPayload {
 	return arcp.LeaseGrantedPayload{LeaseID: g.ID, Permission: g.Permission, Resource: g.Resource, Operation: g.Operation, ExpiresAt: g.ExpiresAt}
 }
 
-// announce emits an event that also answers a session's message.
-func (s *supervisor) announce(now time.Time, t arcp.Type, payload any, reply arcp.SessionID, request arcp.MessageID) {
+// announce emits an event that also answers a session's message, or tells
+// somebody who does not follow the job.
+func (s *supervisor) announce(now time.Time, t arcp.Type, payload any, route *store.Route) {
 	ev := s.event(t, now, s.row.Priority, payload)
-	if request != "" {
-		ev.Route = &store.Route{Reply: reply, ReplyTo: request}
+	if route.ReplyTo != "" || len(route.To) > 0 {
+		ev.Route = route
 	}
 	s.mu.Lock()
 	s.push(ev)
@@ -472,7 +474,8 @@ func (x *Extend) meet(s *supervisor, now time.Time) {
 		return
 	}
 	s.unsaved = true
-	s.announce(now, arcp.LeaseExtended, arcp.LeaseExtendedPayload{LeaseID: g.ID, ExpiresAt: g.ExpiresAt}, x.Who.Session, x.Request)
+	s.announce(now, arcp.LeaseExtended, arcp.LeaseExtendedPayload{LeaseID: g.ID, ExpiresAt: g.ExpiresAt},
+		&store.Route{Reply: x.Who.Session, ReplyTo: x.Request})
 	s.asked = append(s.asked, x)
 }
 
@@ -522,7 +525,11 @@ func (x *Revoke) meet(s *supervisor, now time.Time) {
 		return
 	}
 	s.unsaved = true
-	s.announce(now, arcp.LeaseRevoked, arcp.LeaseRevokedPayload{LeaseID: x.Lease, Reason: x.Reason}, x.Who.Session, x.Request)
+	route := &store.Route{Reply: x.Who.Session, ReplyTo: x.Request}
+	if g.Holder != "" {
+		route.To = []arcp.SessionID{g.Holder}
+	}
+	s.announce(now, arcp.LeaseRevoked, arcp.LeaseRevokedPayload{LeaseID: x.Lease, Reason: x.Reason}, route)
 	s.asked = append(s.asked, x)
 }
 

@@ -106,13 +106,13 @@ func (g *endow) meet(s *supervisor, now time.Time) {
 			return
 		}
 	}
-	made, err := s.addGrant(g.permission, g.d, approval.Who{Principal: g.by.ResolvedBy, Session: g.by.ResolvedIn})
+	made, err := s.addGrant(g.permission, g.d, approval.Who{Principal: g.by.ResolvedBy, Session: g.by.ResolvedIn}, g.to)
 	if err != nil {
 		g.done <- err
 		return
 	}
 	g.until = made.ExpiresAt
-	s.announce(now, arcp.LeaseGranted, grantedOf(&made), g.to, g.request)
+	s.announce(now, arcp.LeaseGranted, grantedOf(&made), &store.Route{Reply: g.to, ReplyTo: g.request})
 	s.asked = append(s.asked, g)
 }
 
