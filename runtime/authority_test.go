@@ -387,6 +387,13 @@ func TestLeasesOfPrincipals(t *testing.T) {
 			{"demo.access", `{"namespace":"fs.read","target":"/data/sub/x"}`, `,"lease_request":{"fs.read":["/data/sub/**"]}`, ""},
 			{"demo.access", `{"namespace":"fs.read","target":"/x"}`, `,"lease_request":{"fs.read":["/**"]}`, arcp.CodePermissionDenied},
 			{"demo.access", `{"namespace":"fs.read","target":"/data/x"}`, `,"lease_request":{"fs.read":["/data/**"],"cost.budget":["USD:2"]}`, arcp.CodePermissionDenied},
+			{"demo.access", `{"namespace":"fs.read","target":"/data/x"}`, `,"lease_request":null`, ""},
+			{"demo.access", `{"namespace":"fs.read","target":"/data/x"}`, `,"lease_request":{}`, arcp.CodePermissionDenied},
+			{"demo.access", `{"namespace":"fs.read","target":"/data/x"}`, `,"lease_request":{ }`, arcp.CodePermissionDenied},
+			{"demo.access", `{"namespace":"fs.read","target":"/data/x"}`, `,"cost_budget":["USD:0.50"]`, ""},
+			{"demo.access", `{"namespace":"fs.read","target":"/data/x"}`, `,"cost_budget":["USD:0"]`, arcp.CodeBudgetExhausted},
+			{"demo.access", `{"namespace":"fs.read","target":"/data/x"}`, `,"cost_budget":["USD:1.01"]`, arcp.CodePermissionDenied},
+			{"demo.access", `{"namespace":"fs.read","target":"/data/x"}`, `,"lease_constraints":{"expires_at":"2099-01-01T00:00:00Z"}`, ""},
 			{"trusting", `{}`, "", arcp.CodePermissionDenied},
 		} {
 			id := p.send("tool.invoke", fmt.Sprintf(`{"tool":%q,"arguments":%s%s}`, c.tool, c.args, c.options))

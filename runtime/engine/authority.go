@@ -14,31 +14,28 @@ import (
 )
 
 // leaseOf is what a submit's job may do: what it asks for, if its principal may,
-// and else what the principal's jobs may by default.
+// and without a lease_request, of which an empty one is one, what the principal's
+// jobs may by default, until the end and for the amounts that it names.
 func leaseOf(now time.Time, o *arcp.SubmitOptions, limit *lease.Lease) (*lease.Lease, *arcp.Error) {
-	if len(o.LeaseRequest) == 0 && len(o.CostBudget) == 0 && o.LeaseConstraints == nil { // as nearly always
+	silent := len(o.LeaseRequest) == 0 || o.LeaseRequest.Kind() == 'n'
+	if silent && len(o.CostBudget) == 0 && o.LeaseConstraints == nil { // as nearly always
 		return limit, nil
 	}
 	asked, err := lease.Parse(now, lease.Request{Lease: o.LeaseRequest, Constraints: o.LeaseConstraints, CostBudget: o.CostBudget})
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case none(o.LeaseRequest) && len(o.CostBudget) == 0:
-		if limit == nil && asked.ExpiresAt().IsZero() {
-			return nil, nil
-		}
-		return limit.Inherit(asked, nil), nil
-	case limit == nil:
+	if limit == nil {
 		return asked, nil
+	}
+	if silent {
+		asked = asked.With(limit)
 	}
 	if err := asked.Within(limit); err != nil {
 		return nil, err
 	}
 	return asked.Inherit(limit, limit.Budget()), nil
 }
-
-func none(raw arcp.Raw) bool { return len(raw) == 0 || raw.Kind() == 'n' || string(raw) == "{}" }
 
 // describe says what a lease allows, as clients read it.
 func describeLease(l *lease.Lease) (raw arcp.Raw, constraints *arcp.LeaseConstraints) {
