@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -900,5 +901,74 @@ func TestEvictionsAreAudited(t *testing.T) {
 	})
 	if got := log.String(); !strings.Contains(got, who) || !strings.Contains(got, whose) {
 		t.Errorf("the log has no record with %s and %s:\n%s", who, whose, got)
+	}
+}
+
+// What people do and are refused is in the audit log: who, what, on what, and how
+// it was decided.
+func TestDecisionsAreAudited(t *testing.T) {
+	var log bytes.Buffer
+	var gate, lease string
+	withAll := withPeople(t)
+	ac := loadPeople(t, strings.Replace(people, "{name: bob, tokens: [\"%s\"], roles: [client, approver]}", "{name: bob, tokens: [\"%s\"], roles: [observer]}", 1))
+	inBubble(t, func(c *runtime.Config) {
+		withAll(c)
+		c.Auth, c.Log = auth.NewSet(ac), zerolog.New(zerolog.SyncWriter(&log))
+	}, func(b *bed) {
+		alice, ann, bob := b.human("alice"), b.human("ann"), b.dial("bob")
+		refused := func(e *arcp.Error, want arcp.Code) {
+			t.Helper()
+			if codeOf(e) != want {
+				t.Errorf("%v, want %s", e, want)
+			}
+		}
+		bob.send("tool.invoke", `{"tool":"demo.echo","arguments":{}}`)
+		refused(new(refusal(t, bob.until("nack"))), arcp.CodePermissionDenied)
+		_, e := alice.run("jobs.credentials", "{}")
+		refused(e, arcp.CodePermissionDenied)
+
+		row := alice.must("approval.request", `{"action":"go","system_level":true}`)
+		gate = row["approval_id"].(string)
+		request := ann.until("human.choice.request")
+		_, e = ann.run("approval.cancel", fmt.Sprintf(`{"approval_id":%q}`, gate))
+		refused(e, arcp.CodePermissionDenied)
+		_, e = alice.run("approval.resolve", fmt.Sprintf(`{"approval_id":%q,"approved":true}`, gate))
+		refused(e, arcp.CodePermissionDenied)
+		ann.answer(request.ID, "human.choice.response", `{"choice_id":"approve","responded_by":"ann"}`)
+		ann.until("ack")
+
+		alice.submit("demo.permit", `{"permission":"p","resource":"r","operation":"o","lease_seconds":60,"hold_ms":3600000}`)
+		asked := alice.until("permission.request")
+		alice.answer(asked.ID, "permission.grant", `{"permission":"p","resource":"r","operation":"o","lease_seconds":60}`)
+		env := alice.until("lease.granted")
+		g, err := arcp.DecodePayload[arcp.LeaseGrantedPayload](&env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease = string(g.LeaseID)
+		other := b.dial("alice")
+		other.send("lease.refresh", fmt.Sprintf(`{"lease_id":%q,"additional_seconds":60}`, lease))
+		refused(new(refusal(t, other.until("nack"))), arcp.CodePermissionDenied)
+		alice.send("lease.refresh", fmt.Sprintf(`{"lease_id":%q,"additional_seconds":60}`, lease))
+		alice.until("lease.extended")
+		alice.send("lease.revoked", fmt.Sprintf(`{"lease_id":%q,"reason":"enough"}`, lease))
+		alice.until("lease.revoked")
+		alice.silent("the records are written")
+	})
+	got := log.String()
+	for _, want := range []string{
+		`"action":"tool.invoke","actor":"bob".*"decision":"denied","reason":"role"`,
+		`"action":"credentials","actor":"alice".*"decision":"denied"`,
+		`"action":"withdraw","actor":"ann".*"target":"` + gate + `","decision":"denied"`,
+		`"action":"answer","actor":"alice".*"target":"` + gate + `".*"decision":"denied"`,
+		`"action":"answer","actor":"ann".*"target":"` + gate + `".*"decision":"allowed","resolution":"approve"`,
+		`"action":"answer","actor":"alice".*"kind":"permission".*"decision":"allowed"`,
+		`"action":"lease.refresh","actor":"alice".*"target":"` + lease + `","decision":"denied"`,
+		`"action":"lease.refresh","actor":"alice".*"target":"` + lease + `","decision":"allowed"`,
+		`"action":"lease.revoked","actor":"alice".*"target":"` + lease + `","decision":"allowed"`,
+	} {
+		if !regexp.MustCompile(`"logger":"audit",` + want).MatchString(got) {
+			t.Errorf("the log has no record with %s:\n%s", want, got)
+		}
 	}
 }

@@ -603,12 +603,18 @@ func (r *Runtime) approvalCancel(ctx context.Context, job tool.Job, in approvalI
 	mine := row.Session == who.Session || row.System && len(row.Barred) > 0 && row.Barred[0] == who.Session
 	switch {
 	case !mine && !(who.Admin && (row.System || row.Kind == approval.Owned)):
-		return arcp.QuestionView{}, arcp.Errorf(arcp.CodePermissionDenied, "only who has asked withdraws an approval")
+		err := arcp.Errorf(arcp.CodePermissionDenied, "only who has asked withdraws an approval")
+		r.auditDecision("withdraw", &who, row.ID, err)
+		return arcp.QuestionView{}, err
 	case row.Status != approval.Pending:
 		return arcp.QuestionView{}, arcp.Errorf(arcp.CodeFailedPrecondition, "the approval is %s", row.Status)
 	case row.Job != "" && !row.System:
 		return arcp.QuestionView{}, arcp.Errorf(arcp.CodeFailedPrecondition, "job %s asks this: cancel the job", row.Job)
-	case row.Job == "":
+	}
+	if !mine {
+		r.auditDecision("withdraw", &who, row.ID, nil)
+	}
+	if row.Job == "" {
 		row, err = r.changeOwned(ctx, &who, row.ID, func(row *approval.Row) *arcp.Error {
 			if !row.Cancel(time.Now().UTC(), "withdrawn") {
 				return arcp.Errorf(arcp.CodeFailedPrecondition, "the approval is %s", row.Status)

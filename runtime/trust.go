@@ -117,6 +117,7 @@ func (c *conn) elevate(now time.Time, cmd session.Elevate) {
 		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeInvalidArgument, "%q is no level of trust", cmd.Level))
 		return
 	case c.identity.Anonymous:
+		c.audit("elevate").Str("target", cmd.Level).Str("decision", "denied").Str("reason", "anonymous").Msg("audit")
 		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodePermissionDenied, "an anonymous session stays untrusted"))
 		return
 	case c.rt.elevations.asked(c.id, cmd.Request): // over an earlier connection: the answer is still to come, or in the log

@@ -2,12 +2,14 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/approval"
 	"github.com/arcpd/arcpd/runtime/lease"
+	"github.com/arcpd/arcpd/runtime/metrics"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 	"github.com/arcpd/arcpd/runtime/tool/access"
@@ -99,9 +101,14 @@ func (s *supervisor) check(namespace string, ask func(*lease.Authority, time.Tim
 	default:
 		err = ask(&s.auth, s.now())
 	}
-	s.mu.Unlock()
 	if err == nil {
+		s.mu.Unlock()
 		return nil
+	}
+	currency, _ := s.auth.Budget.Exhausted()
+	s.mu.Unlock()
+	if err.Code == arcp.CodeBudgetExhausted {
+		s.e.cfg.Metrics.Exhausted(currency)
 	}
 	s.denied(namespace, err)
 	return err
@@ -120,10 +127,6 @@ func (s *supervisor) denied(namespace string, err *arcp.Error) {
 		reason = "revoked"
 	case arcp.CodeBudgetExhausted:
 		reason = "exhausted"
-		s.mu.Lock()
-		currency, _ := s.auth.Budget.Exhausted()
-		s.mu.Unlock()
-		s.e.cfg.Metrics.Exhausted(currency)
 	case arcp.CodeInvalidArgument:
 		reason = "malformed"
 	}
@@ -205,12 +208,9 @@ func (s *supervisor) spend(m arcp.MetricPayload, debit func(*lease.Budget, strin
 	if err != nil {
 		return err
 	}
-	return s.enqueue(ev, nil, func() (*store.Event, *arcp.Error) {
+	err = s.enqueue(ev, nil, func() (*store.Event, *arcp.Error) {
 		left, announce, err := debit(s.auth.Budget, m.Unit, m.Value)
 		if err != nil {
-			if err.Code == arcp.CodeBudgetExhausted {
-				s.e.cfg.Metrics.Exhausted(m.Unit)
-			}
 			return nil, err
 		}
 		s.spent = s.spent || s.auth.Budget != nil
@@ -219,6 +219,11 @@ func (s *supervisor) spend(m arcp.MetricPayload, debit func(*lease.Budget, strin
 		}
 		return s.event(arcp.Metric, time.Now(), s.row.Priority, arcp.MetricPayload{Name: "cost.budget.remaining", Value: left.Number(), Unit: left.Currency()}), nil
 	})
+	if refused, ok := errors.AsType[*arcp.Error](err); ok && refused.Code == arcp.CodeBudgetExhausted {
+		s.e.cfg.Metrics.Exhausted(m.Unit)
+		s.denied(metrics.CostBudget, refused)
+	}
+	return err
 }
 
 // Upstream is what a service's refusal means for the job.

@@ -1,10 +1,15 @@
 package engine
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -193,4 +198,71 @@ func TestRestoredJobHasItsLease(t *testing.T) {
 		r.e.CancelSession("sess_1", "", true)
 		r.frames("sess_1")
 	})
+}
+
+// denials are the audit records of what was refused, in a few words.
+func denials(t *testing.T, log []byte) (list []string) {
+	t.Helper()
+	for line := range bytes.Lines(log) {
+		var rec struct{ Logger, Action, Actor, Target, Namespace, Decision, Reason string }
+		if err := json.Unmarshal(line, &rec); err != nil {
+			t.Fatal(err)
+		}
+		if rec.Logger == "audit" && rec.Decision == "denied" {
+			list = append(list, strings.Join(strings.Fields(strings.Join([]string{rec.Action, rec.Actor, rec.Target, rec.Namespace, rec.Reason}, " ")), " "))
+		}
+	}
+	return list
+}
+
+// Whatever is refused for lack of authority is counted and written down, on
+// whichever way it was asked for.
+func TestDenialsAreAudited(t *testing.T) {
+	var log bytes.Buffer
+	var strict arcp.JobID
+	bubble(t, func(c *Config) { c.Logger = zerolog.New(zerolog.SyncWriter(&log)) }, func(r *rig) {
+		r.tool("trusting", func(c *tool.Capability) { c.MinTrust = "trusted" }, echo)
+		r.tool("builtin", func(c *tool.Capability) { c.Source = tool.SourceBuiltin }, echo)
+		r.tool("patient", func(c *tool.Capability) { c.Interruptible, c.Recovery = true, tool.RecoveryCheckpoint }, wait)
+		r.tool("try", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			_, err := j.Call(ctx, tool.Call{Tool: "trusting"})
+			_, err2 := j.Call(ctx, tool.Call{Tool: "builtin", Delegate: true})
+			_, err3 := j.Call(ctx, tool.Call{Tool: "try", Lease: arcp.Raw(`{"fs.read":["/**"]}`)})
+			got := []string{code(err), code(err2), code(err3), code(j.Charge("x", "USD", "2")), code(j.Allow("fs.read", "/a"))}
+			if want := []string{"PERMISSION_DENIED", "PERMISSION_DENIED", "LEASE_SUBSET_VIOLATION", "BUDGET_EXHAUSTED", "PERMISSION_DENIED"}; !slices.Equal(got, want) {
+				t.Errorf("the tool was told %q, want %q", got, want)
+			}
+			return nil, nil
+		})
+		q := r.request("sess_1", "try", "{}")
+		q.payload.LeaseRequest, q.Lease = arcp.Raw(`{"fs.read":["/b"]}`), leaseFrom(t, `{"fs.read":["/a/**"]}`)
+		r.send(q)
+		q = r.request("sess_1", "trusting", "{}")
+		q.Trust = "constrained"
+		r.send(q)
+		q = r.request("sess_1", "try", "{}")
+		q.Trust, q.payload.LeaseRequest, q.payload.CostBudget = "constrained", arcp.Raw(anyTool), []string{"USD:1"}
+		r.send(q)
+		q = r.request("sess_1", "patient", "{}")
+		q.payload.StrictCancel = true
+		id := r.send(q)
+		strict = jobOf(r.frames("sess_1"), id)
+		answers := r.session("sess_2")
+		r.e.Cancel(r.Context(), Cancel{Request: "msg_c", Job: strict, Principal: "alice", Session: "sess_2", Answers: answers})
+		r.e.Interrupt(r.Context(), Interrupt{Request: "msg_i", Job: strict, Principal: "alice", Session: "sess_2", Answers: answers})
+		r.e.RestoreCheckpoint(r.Context(), Restore{Job: strict, Submit: Submit{Envelope: &arcp.Envelope{ID: "msg_r"}, Principal: "alice", Session: "sess_2", Answers: answers}})
+		r.frames("sess_2")
+		if n := r.gauge("arcp_capability_denials_total"); n != 6 {
+			t.Errorf("%v denials are counted", n)
+		}
+		if n := r.gauge("arcp_budget_exhausted_total"); n != 1 {
+			t.Errorf("%v times a budget is counted as used up", n)
+		}
+	})
+	want := []string{"submit alice try@1.0.0 lease", "submit alice trusting@1.0.0 trust", "denial alice tool.call not_covered", "denial alice agent.delegate not_covered",
+		"denial alice tool.call not_covered", "denial alice cost.budget exhausted", "denial alice fs.read not_covered",
+		"cancel alice " + string(strict) + " strict_cancel", "interrupt alice " + string(strict) + " strict_cancel", "checkpoint.restore alice " + string(strict) + " strict_cancel"}
+	if got := denials(t, log.Bytes()); !slices.Equal(got, want) {
+		t.Errorf("audited are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
 }

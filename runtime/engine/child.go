@@ -141,6 +141,9 @@ func (s *supervisor) hire(c *tool.Call, request string) (*child, error) {
 	}
 	t, err := s.callable(c)
 	if err != nil {
+		if err.Code == arcp.CodePermissionDenied {
+			s.denied(namespace, err)
+		}
 		return nil, err
 	}
 	if err := (toolJob{s}).Allow(namespace, t.Name); err != nil {
