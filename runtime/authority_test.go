@@ -395,6 +395,7 @@ func TestLeasesOfPrincipals(t *testing.T) {
 			{"demo.access", `{"namespace":"fs.read","target":"/data/x"}`, `,"cost_budget":["USD:0"]`, arcp.CodeBudgetExhausted},
 			{"demo.access", `{"namespace":"fs.read","target":"/data/x"}`, `,"cost_budget":["USD:1.01"]`, arcp.CodePermissionDenied},
 			{"demo.access", `{"namespace":"fs.read","target":"/data/x"}`, `,"lease_constraints":{"expires_at":"2099-01-01T00:00:00Z"}`, ""},
+			{"demo.access", `{"namespace":"fs.read","target":"/data/x"}`, `,"lease_constraints":{"expires_at":"2099-01-01T02:00:00+02:00"}`, arcp.CodeInvalidRequest},
 			{"trusting", `{}`, "", arcp.CodePermissionDenied},
 		} {
 			id := p.send("tool.invoke", fmt.Sprintf(`{"tool":%q,"arguments":%s%s}`, c.tool, c.args, c.options))

@@ -21,7 +21,7 @@ func (r *rig) leased(name, raw string, d time.Duration) arcp.MessageID {
 	q := r.request("sess_1", name, "{}")
 	q.payload.LeaseRequest = arcp.Raw(raw)
 	if d > 0 {
-		q.payload.LeaseConstraints = &arcp.LeaseConstraints{ExpiresAt: time.Now().Add(d)}
+		q.payload.LeaseConstraints = &arcp.LeaseConstraints{ExpiresAt: time.Now().Add(d).UTC()}
 	}
 	return r.send(q)
 }
@@ -71,7 +71,7 @@ func TestPreemption(t *testing.T) {
 		r.want("queued", "job.accepted msg_2")
 		q := r.request("sess_1", "fail", "{}")
 		q.payload.LeaseRequest = arcp.Raw(`{"fs.read":["/a"]}`)
-		q.payload.LeaseConstraints = &arcp.LeaseConstraints{ExpiresAt: time.Now().Add(7 * time.Second)}
+		q.payload.LeaseConstraints = &arcp.LeaseConstraints{ExpiresAt: time.Now().Add(7 * time.Second).UTC()}
 		q.payload.Retry = arcp.Raw(`{"max_attempts":3}`)
 		r.send(q)
 		r.want("waits for its retry", "job.accepted msg_3", "job.started", "event.emit")
