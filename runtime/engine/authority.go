@@ -134,8 +134,29 @@ func (s *supervisor) denied(namespace string, err *arcp.Error) {
 	s.e.cfg.Logger.Log().Str("logger", "audit").Str("action", "denial").Str("actor", s.row.Principal).
 		Str("session_id", string(s.row.Session)).Str("job_id", string(s.row.ID)).Str("tool", s.row.Agent).
 		Str("namespace", namespace).Str("decision", "denied").Str("reason", reason).Msg("audit")
-	if s.leaseOver(s.now()) {
+	switch {
+	case s.leaseOver(s.now()):
 		s.post(preemption{})
+	case err.Code == arcp.CodeLeaseExpired:
+		s.noteExpired()
+	}
+}
+
+// noteExpired counts and logs the permission leases whose end is noticed now.
+func (s *supervisor) noteExpired() {
+	s.mu.Lock()
+	var expired []lease.Grant
+	for _, g := range s.auth.Grants.All() {
+		if _, err := s.auth.Grants.Live(s.now(), g.ID); err != nil && err.Code == arcp.CodeLeaseExpired {
+			expired = append(expired, g)
+		}
+	}
+	s.mu.Unlock()
+	for _, g := range expired {
+		if s.e.endLease(g.ID) {
+			s.e.cfg.Metrics.LeasesExpired.Inc()
+			s.e.cfg.Logger.Info().Str("job_id", string(s.row.ID)).Str("lease_id", string(g.ID)).Str("permission", g.Permission).Msg("permission lease expired")
+		}
 	}
 }
 
@@ -442,7 +463,7 @@ func (e *Engine) Extend(x Extend) { e.postLease(x.Lease, &x, x.Done) }
 // postLease posts a demand to the job that has a permission lease.
 func (e *Engine) postLease(id arcp.LeaseID, d demand, done func(*arcp.Error)) {
 	e.mu.Lock()
-	r := e.runs[e.leases[id]]
+	r := e.runs[e.leases[id].job]
 	e.mu.Unlock()
 	if r == nil || !r.post(d) {
 		done(noSuchLease(id))
@@ -531,6 +552,7 @@ func (x *Revoke) meet(s *supervisor, now time.Time) {
 	if g.Holder != "" {
 		route.To = []arcp.SessionID{g.Holder}
 	}
+	s.e.endLease(x.Lease)
 	s.announce(now, arcp.LeaseRevoked, arcp.LeaseRevokedPayload{LeaseID: x.Lease, Reason: x.Reason}, route)
 	s.asked = append(s.asked, x)
 }
@@ -538,30 +560,55 @@ func (x *Revoke) meet(s *supervisor, now time.Time) {
 func (x *Revoke) settled(_ *supervisor, err error) { x.Done(leaseError(err)) }
 func (x *Revoke) tooLate(*Engine, bool)            { x.Done(noSuchLease(x.Lease)) }
 
+// permit is a permission lease as it is found by its id.
+type permit struct {
+	job  arcp.JobID
+	over bool // its end was noticed, or it was taken back
+}
+
 // noteLease remembers which job a permission lease belongs to.
 func (e *Engine) noteLease(id arcp.LeaseID, job arcp.JobID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.leases[id] = job
-	e.cfg.Metrics.Leases.WithLabelValues("permission").Set(float64(len(e.leases)))
+	e.leases[id] = permit{job: job}
+	e.cfg.Metrics.Leases.WithLabelValues("permission").Inc()
+}
+
+// endLease notes that a permission lease is not in force any more, and reports
+// whether that is news.
+func (e *Engine) endLease(id arcp.LeaseID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.endLeaseLocked(id)
+}
+
+func (e *Engine) endLeaseLocked(id arcp.LeaseID) bool {
+	p, ok := e.leases[id]
+	if !ok || p.over {
+		return false
+	}
+	p.over = true
+	e.leases[id] = p
+	e.cfg.Metrics.Leases.WithLabelValues("permission").Dec()
+	return true
 }
 
 func (e *Engine) dropLease(id arcp.LeaseID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.dropLeaseLocked(id)
+}
+
+func (e *Engine) dropLeaseLocked(id arcp.LeaseID) {
+	e.endLeaseLocked(id)
 	delete(e.leases, id)
-	e.cfg.Metrics.Leases.WithLabelValues("permission").Set(float64(len(e.leases)))
 }
 
 // forgetLeases is called with e.mu for a job that has ended.
 func (e *Engine) forgetLeases(r *run) {
-	if e.cfg.Metrics == nil {
-		return
-	}
 	for _, g := range r.auth.Grants.All() {
-		delete(e.leases, g.ID)
+		e.dropLeaseLocked(g.ID)
 	}
-	e.cfg.Metrics.Leases.WithLabelValues("permission").Set(float64(len(e.leases)))
 }
 
 func (j toolJob) Yield(ctx context.Context) (string, error) {
