@@ -105,6 +105,7 @@ func (s *supervisor) check(namespace string, ask func(*lease.Authority, time.Tim
 		s.mu.Unlock()
 		return nil
 	}
+	s.lapsed = s.lapsed || err.Code == arcp.CodeLeaseExpired && s.leaseOver(s.now())
 	currency, _ := s.auth.Budget.Exhausted()
 	s.mu.Unlock()
 	if err.Code == arcp.CodeBudgetExhausted {

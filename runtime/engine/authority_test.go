@@ -58,6 +58,23 @@ func TestLeaseEndsTheJob(t *testing.T) {
 	})
 }
 
+// That the tool returns right after the operation does not save the job.
+func TestLeaseEndsTheJobThatReturns(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("work", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			time.Sleep(time.Minute)
+			_ = j.Allow("fs.read", "/a")
+			return arcp.Raw(`"done"`), nil
+		})
+		for range 20 {
+			id := r.leased("work", `{"fs.read":["/a"]}`, 10*time.Second)
+			time.Sleep(2 * time.Minute)
+			r.want("its lease had ended", "job.accepted", "job.started", "job.failed "+string(id)+" LEASE_EXPIRED")
+		}
+		r.idle("expired")
+	})
+}
+
 // With preemption a job ends with its lease, whatever it does, or waits for.
 func TestPreemption(t *testing.T) {
 	bubble(t, func(c *Config) { c.PreemptExpired = true }, func(r *rig) {
