@@ -76,6 +76,31 @@ func left(j tool.Job) string {
 	return strings.Join(amountTexts(s.auth.Budget.Remaining()), " ")
 }
 
+// What a call says beside the lease bounds the child as well.
+func TestCallWithBounds(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("spend", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			got := []string{left(j), code(j.Charge("x", "USD", "0.5")), code(j.Charge("x", "USD", "0.5"))}
+			time.Sleep(time.Minute)
+			return arcp.Marshal(append(got, code(j.UseModel("m"))))
+		})
+		r.tool("call", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			return j.Call(ctx, tool.Call{Tool: "spend", CostBudget: []string{"USD:0.50"},
+				Constraints: &arcp.LeaseConstraints{ExpiresAt: time.Now().Add(30 * time.Second).UTC()}})
+		})
+		r.parent("call", "{}", "USD:2")
+		time.Sleep(2 * time.Minute)
+		frames := r.frames("sess_1")
+		if got := delegated(t, frames).Lease; !strings.Contains(string(got), `"cost.budget":["USD:0.50"]`) || !strings.Contains(string(got), `"expires_at":`) {
+			t.Errorf("the child may do %s", got)
+		}
+		if last := frames[len(frames)-1]; last.Type != arcp.JobFailed || !strings.Contains(string(last.Payload), "LEASE_EXPIRED") {
+			t.Errorf("the child ended with %s %s", last.Type, last.Payload)
+		}
+		r.idle("ended")
+	})
+}
+
 func TestCall(t *testing.T) {
 	bubble(t, nil, func(r *rig) {
 		r.tool("echo", nil, echo)

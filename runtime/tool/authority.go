@@ -98,6 +98,11 @@ type Call struct {
 	// has no amount of it may spend all that is left.
 	Lease arcp.Raw
 
+	// Constraints and CostBudget are the other places of the lease's end, of which
+	// the earlier counts, and of its amounts, which must not differ.
+	Constraints *arcp.LeaseConstraints
+	CostBudget  []string
+
 	// Made, if set, is told of the child when it exists, or is found, before Call
 	// waits for it. It must not block.
 	Made func(child arcp.JobID)
