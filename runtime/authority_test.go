@@ -440,6 +440,9 @@ func TestApprovalTools(t *testing.T) {
 			t.Errorf("alice is told %v", got)
 		}
 		resolve := func(what string) string { return fmt.Sprintf(`{"approval_id":%q,%s}`, id, what) }
+		if _, e := other.run("approval.resolve", resolve(`"resolution":"never"`)); codeOf(e) != arcp.CodeInvalidArgument {
+			t.Errorf("what is no option is asked of who owns it: %v", e)
+		}
 		if got := other.must("approval.resolve", resolve(`"resolution":"now"`)); got["status"] != "pending" {
 			t.Errorf("resolved by a session that does not own it: %v", got)
 		}

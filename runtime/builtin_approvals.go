@@ -491,6 +491,9 @@ func granted(asked *arcp.PermissionTerm, resource string, seconds uint64) *arcp.
 // resolveRequested is what happens when another session than its owner resolves
 // an approval: the owner decides.
 func (r *Runtime) resolveRequested(who *approval.Who, row *approval.Row, resolution string) (arcp.QuestionView, error) {
+	if err := row.CheckOption(resolution); err != nil {
+		return arcp.QuestionView{}, err
+	}
 	if e, ok := r.members.find(row.Session); !ok || e.conn == nil {
 		return arcp.QuestionView{}, arcp.Errorf(arcp.CodeFailedPrecondition, "only session %s, which owns it, resolves this; it is not connected", row.Session)
 	}
