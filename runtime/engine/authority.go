@@ -128,8 +128,6 @@ func (s *supervisor) denied(namespace string, err *arcp.Error) {
 		reason = "revoked"
 	case arcp.CodeBudgetExhausted:
 		reason = "exhausted"
-	case arcp.CodeInvalidArgument:
-		reason = "malformed"
 	}
 	s.e.cfg.Metrics.Denied(namespace, reason)
 	s.e.cfg.Logger.Log().Str("logger", "audit").Str("action", "denial").Str("actor", s.row.Principal).
