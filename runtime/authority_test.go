@@ -976,3 +976,51 @@ func TestDecisionsAreAudited(t *testing.T) {
 		}
 	}
 }
+
+// An elevation goes on after a restart, and is told by its metric and its log once.
+func TestElevationOverRestart(t *testing.T) {
+	inBubble(t, withPeople(t), func(b *bed) {
+		watcher := b.dial("alice")
+		watcher.send("subscribe", `{"filter":{"types":["metric","log"]}}`)
+		watcher.expect("subscribe.accepted")
+		alice, ann := b.human("alice"), b.human("ann")
+		alice.send("permission.request", `{"permission":"trust.elevate.privileged","resource":"session","operation":"elevate"}`)
+		request := ann.until("human.choice.request")
+		ann.answer(request.ID, "human.choice.response", `{"choice_id":"approve","responded_by":"ann"}`)
+		alice.until("lease.granted")
+		first := ""
+		for _, want := range []string{`"trust.elevations"`, "is trusted as privileged"} {
+			env := watcher.expect("subscribe.event")
+			if !strings.Contains(string(env.Payload), want) {
+				t.Errorf("told is %s, want %s", env.Payload, want)
+			}
+			if first == "" {
+				e, err := arcp.DecodePayload[arcp.SubscribeEventPayload](&env)
+				inner, err2 := arcp.Decode(e.Event)
+				if err := errors.Join(err, err2); err != nil {
+					t.Fatal(err)
+				}
+				first = string(inner.ID)
+			}
+		}
+		session := alice.session
+		b.shutdown(0)
+		b.serve.Wait()
+		b.boot(withPeople(t))
+
+		alice = b.connect(nil)
+		alice.openHuman("alice", string(session))
+		alice.expect("session.accepted")
+		alice.send("ping", "{}")
+		alice.until("pong")
+		synctest.Wait()
+		if _, e := alice.run("trusting", "{}"); e != nil {
+			t.Errorf("after the restart: %v", e)
+		}
+		alice.send("subscribe", fmt.Sprintf(`{"filter":{"types":["metric"]},"since":{"after_message_id":%q}}`, first))
+		alice.until("subscribe.accepted")
+		if env := alice.until("subscribe.event"); !strings.Contains(string(env.Payload), "backfill_complete") {
+			t.Errorf("after the restart it is told again: %s", env.Payload)
+		}
+	})
+}
