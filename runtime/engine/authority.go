@@ -237,13 +237,18 @@ func (s *supervisor) spend(m arcp.MetricPayload, debit func(*lease.Budget, strin
 		if !announce {
 			return nil, nil
 		}
-		return s.event(arcp.Metric, time.Now(), s.row.Priority, arcp.MetricPayload{Name: "cost.budget.remaining", Value: left.Number(), Unit: left.Currency()}), nil
+		return s.event(arcp.Metric, time.Now(), s.row.Priority, remaining(left)), nil
 	})
 	if refused, ok := errors.AsType[*arcp.Error](err); ok && refused.Code == arcp.CodeBudgetExhausted {
 		s.e.cfg.Metrics.Exhausted(m.Unit)
 		s.denied(metrics.CostBudget, refused)
 	}
 	return err
+}
+
+// remaining is how it is told what is left of a budget.
+func remaining(left lease.Amount) arcp.MetricPayload {
+	return arcp.MetricPayload{Name: "cost.budget.remaining", Value: left.Number(), Unit: left.Currency()}
 }
 
 // Upstream is what a service's refusal means for the job.
