@@ -77,8 +77,9 @@ func (j toolJob) Allow(namespace, target string) error {
 	})
 }
 
-func (j toolJob) Files() *access.Files     { return access.NewFiles(j.Allow) }
-func (j toolJob) Fetcher() *access.Fetcher { return j.s.e.cfg.Fetcher.For(j.Allow) }
+func (j toolJob) Files() *access.Files { return access.NewFiles(j.Allow).Telling(j.s.denied) }
+
+func (j toolJob) Fetcher() *access.Fetcher { return j.s.e.cfg.Fetcher.For(j.Allow).Telling(j.s.denied) }
 
 // UseModel asks the lease; one that says nothing of models allows all of them,
 // unless the server demands that it does.
