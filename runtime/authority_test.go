@@ -1024,3 +1024,24 @@ func TestElevationOverRestart(t *testing.T) {
 		}
 	})
 }
+
+// An agent does not approve what is asked in its name in another session.
+func TestAgentDoesNotApprove(t *testing.T) {
+	inBubble(t, withPeople(t), func(b *bed) {
+		agent, asks, third := b.human("ann"), b.human("ann"), b.human("ann")
+		agent.must("host.register_agent", `{"id":"bot","name":"bot","kind":"helper"}`)
+		for _, name := range []string{"approval.request", "approval.gate"} {
+			asks.submit(name, `{"action":"wipe","agent_id":"bot","system_level":true}`)
+			request := third.until("human.choice.request")
+			q, err := arcp.DecodePayload[arcp.HumanChoiceRequestPayload](&request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, e := agent.run("approval.resolve", fmt.Sprintf(`{"approval_id":%q,"approved":true}`, q.ApprovalID)); codeOf(e) != arcp.CodePermissionDenied {
+				t.Errorf("%s: the agent approves what it asks for: %v", name, e)
+			}
+			third.answer(request.ID, "human.choice.response", `{"choice_id":"deny","responded_by":"ann"}`)
+			third.until("ack")
+		}
+	})
+}

@@ -300,6 +300,7 @@ func (r *Runtime) approvalGate(ctx context.Context, job tool.Job, in approvalGat
 	} else if in.ApprovalID != "" || in.RequestedBy != "" {
 		return arcp.OutcomeView{}, arcp.Errorf(arcp.CodeInvalidArgument, "approval_id and requested_by are set by the runtime")
 	}
+	row.Barred = append(row.Barred, r.sessionsOfAgent(gates.Principal(), in.AgentID)...)
 	if in.EscalateMS > 0 {
 		row.EscalateAt = time.Now().Add(time.Duration(in.EscalateMS) * time.Millisecond).UTC()
 	}
@@ -308,6 +309,17 @@ func (r *Runtime) approvalGate(ctx context.Context, job tool.Job, in approvalGat
 		return arcp.OutcomeView{}, err
 	}
 	return arcp.OutcomeView{Outcome: outcomeOf(&row), Approval: view(&row, "")}, nil
+}
+
+// sessionsOfAgent is the session of the agent that asks, if it is one that is
+// registered: whoever asks in its name, it does not approve that.
+func (r *Runtime) sessionsOfAgent(principal, id string) (ids []arcp.SessionID) {
+	for _, a := range r.host.Agents(principal) {
+		if id != "" && a.ID == id {
+			ids = append(ids, a.Session)
+		}
+	}
+	return ids
 }
 
 // outcomeOf is Approved only where somebody has said so: an option that is not
