@@ -219,7 +219,13 @@ func (j toolJob) Charge(name, currency string, amount arcp.Number) error {
 	if name == "" || currency == "" || !lease.Debits(m.Name) {
 		return arcp.Errorf(arcp.CodeInvalidArgument, "a charge needs a name other than budget, and a currency")
 	}
-	return j.s.spend(m, (*lease.Budget).Charge)
+	return j.s.spend(m, func(b *lease.Budget, unit string, cost arcp.Number) (lease.Amount, bool, *arcp.Error) {
+		if err := j.s.auth.Ended(j.s.now()); err != nil { // what a lease had left is nobody's any more
+			j.s.lapsed = true
+			return lease.Amount{}, false, err
+		}
+		return b.Charge(unit, cost)
+	})
 }
 
 // spend reports a cost. What it costs, and what is left, is written together
@@ -240,8 +246,13 @@ func (s *supervisor) spend(m arcp.MetricPayload, debit func(*lease.Budget, strin
 		}
 		return s.event(arcp.Metric, time.Now(), s.row.Priority, remaining(left)), nil
 	})
-	if refused, ok := errors.AsType[*arcp.Error](err); ok && refused.Code == arcp.CodeBudgetExhausted {
+	refused, _ := errors.AsType[*arcp.Error](err)
+	switch {
+	case refused == nil:
+	case refused.Code == arcp.CodeBudgetExhausted:
 		s.e.cfg.Metrics.Exhausted(m.Unit)
+		s.denied(metrics.CostBudget, refused)
+	case refused.Code == arcp.CodeLeaseExpired:
 		s.denied(metrics.CostBudget, refused)
 	}
 	return err

@@ -75,6 +75,30 @@ func TestLeaseEndsTheJobThatReturns(t *testing.T) {
 	})
 }
 
+// What is charged before it is spent is an operation, too; what has been spent
+// counts.
+func TestChargeAfterTheLease(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("work", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			time.Sleep(time.Minute)
+			if err := j.Metric(arcp.MetricPayload{Name: "cost.x", Value: "0.001", Unit: "USD"}); err != nil {
+				t.Error(err)
+			}
+			if err := j.Charge("x", "USD", "0.5"); code(err) != "LEASE_EXPIRED" {
+				t.Errorf("charged after the end of the lease: %v", err)
+			}
+			return nil, nil
+		})
+		r.leased("work", `{"cost.budget":["USD:1"]}`, 10*time.Second)
+		time.Sleep(2 * time.Minute)
+		r.want("its lease had ended", "job.accepted", "job.started", "metric", "job.failed msg_1 LEASE_EXPIRED")
+		if r.gauge("arcp_capability_denials_total") != 1 || r.gauge("arcp_lease_expirations_total") != 1 {
+			t.Error("it is not counted")
+		}
+		r.idle("expired")
+	})
+}
+
 // With preemption a job ends with its lease, whatever it does, or waits for.
 func TestPreemption(t *testing.T) {
 	bubble(t, func(c *Config) { c.PreemptExpired = true }, func(r *rig) {

@@ -38,7 +38,8 @@ type Authority interface {
 	UseModel(model string) error
 
 	// Charge spends an amount before it is spent: either it fits into the budget, or
-	// the error is BUDGET_EXHAUSTED and nothing was charged. It is reported as the
+	// the error is BUDGET_EXHAUSTED and nothing was charged; when the lease has ended
+	// it is LEASE_EXPIRED. It is reported as the
 	// metric cost.<name>. A cost that has been incurred already is reported with
 	// Metric, and always counts.
 	Charge(name, currency string, amount arcp.Number) error
