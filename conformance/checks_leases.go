@@ -24,7 +24,7 @@ func leaseChecks() []Check {
 		{ID: "expires-past", Title: "a lease that has ended already is INVALID_REQUEST", Section: "ARCP 1.1 §9.5", Level: Must, Needs: echo, Run: leaseExpiresPast},
 		{ID: "expires-earlier", Title: "of two ends of a lease the earlier counts", Section: "SPEC §5.13", Level: Must, Needs: echo, Run: leaseExpiresEarlier},
 		{ID: "expires-alone", Title: "lease_constraints bound a job that asks for no lease", Section: "SPEC §5.13", Level: Should, Needs: echo, Run: leaseExpiresAlone},
-		{ID: "expires-malformed", Title: "an end that is no time is INVALID_REQUEST", Section: "SPEC §5.13", Level: Should, Needs: echo, Run: leaseExpiresMalformed},
+		{ID: "expires-malformed", Title: "an end that is no time, or not in UTC, is INVALID_REQUEST", Section: "ARCP 1.1 §9.5", Level: Should, Needs: echo, Run: leaseExpiresMalformed},
 		{ID: "expired", Title: "the first operation after the end of its lease ends a job with LEASE_EXPIRED", Section: "SPEC §5.13", Level: Must, Needs: []string{Tool("demo.permit")}, Run: leaseExpired},
 		{ID: "malformed", Title: "a lease that cannot be read is INVALID_REQUEST, and there is no job", Section: "SPEC §5.13", Level: Must, Needs: echo, Run: leaseMalformed},
 		{ID: "patterns-refused", Title: "a pattern that has no certain meaning is INVALID_REQUEST", Section: "SPEC §5.13", Level: Should, Needs: echo, Run: leasePatternsRefused},
@@ -264,8 +264,8 @@ func leaseExpiresAlone(_ context.Context, t *T) {
 
 func leaseExpiresMalformed(_ context.Context, t *T) {
 	c := t.Open()
-	for _, bad := range []any{"tomorrow", 4102444800, []string{"2099-01-01T00:00:00Z"}, "2099-01-01"} {
-		c.refusedLease("expires_at is a time", c.leased(map[string]any{"expires_at": bad}))
+	for _, bad := range []any{"tomorrow", 4102444800, []string{"2099-01-01T00:00:00Z"}, "2099-01-01", "2099-01-01T02:00:00+02:00"} {
+		c.refusedLease("expires_at is a time, in UTC", c.leased(map[string]any{"expires_at": bad}))
 	}
 }
 

@@ -37,6 +37,7 @@ func permissionChecks() []Check {
 		{ID: "restart", Title: "a permission outlives the server, and is not asked for anew", Section: "SPEC §5.14", Level: Must, Needs: append([]string{NeedRestart}, permit...), Run: permissionRestart},
 		{ID: "elevate", Title: "a session that asks to be trusted more needs somebody else", Section: "RFC §15.6", Level: Must, Needs: []string{human}, Run: permissionElevate},
 		{ID: "elevate-denied", Title: "an elevation that is not approved is answered with permission.deny", Section: "RFC §15.6", Level: Must, Needs: []string{human}, Run: permissionElevateDenied},
+		{ID: "elevate-revoked", Title: "a session is told when it is not trusted more any longer", Section: "RFC §15.6", Level: Must, Needs: []string{human}, Run: permissionElevateRevoked},
 		{ID: "elevate-wrong", Title: "what is no higher level of trust is refused at once", Section: "SPEC §5.14", Level: Should, Needs: nil, Run: permissionElevateWrong},
 	}
 }
@@ -395,8 +396,9 @@ func permissionRestart(ctx context.Context, t *T) {
 }
 
 // elevate asks for the session to be trusted more.
-func (c *Conn) elevate(level string) arcp.MessageID {
-	seconds := uint64(1)
+func (c *Conn) elevate(level string) arcp.MessageID { return c.elevateFor(level, 1) }
+
+func (c *Conn) elevateFor(level string, seconds uint64) arcp.MessageID {
 	return c.Send(arcp.PermissionRequest, arcp.PermissionRequestPayload{Permission: "trust.elevate." + level, Resource: "session",
 		Operation: "elevate", Reason: "conformance", RequestedLeaseSeconds: &seconds})
 }
@@ -433,6 +435,18 @@ func permissionElevateDenied(_ context.Context, t *T) {
 	want(t, "a denial is told as one", f.Type, arcp.PermissionDeny)
 	want(t, "it is no event of a job", f.EventSeq, 0)
 	want(t, "it names what was asked for", payload[arcp.PermissionDenyPayload](t, f).Permission, "trust.elevate.privileged")
+}
+
+func permissionElevateRevoked(_ context.Context, t *T) {
+	c, other := t.Human(), t.Human()
+	id := c.elevateFor("privileged", 600)
+	question := other.gateOf(c.Session)
+	other.taken(other.choose(question, "approve"))
+	l := payload[arcp.LeaseGrantedPayload](t, c.Await("the elevation is a lease", arcp.LeaseGranted, id))
+	other.Await("who has approved takes it back", arcp.LeaseRevoked, other.revoke(l.LeaseID))
+	told := c.about("the session is told", arcp.LeaseRevoked, question.JobID)
+	want(t, "of its lease", payload[arcp.LeaseRevokedPayload](t, told).LeaseID, l.LeaseID)
+	c.refuses("it is not its own to extend", c.refresh(l.LeaseID, 60), arcp.CodePermissionDenied, arcp.CodeLeaseRevoked, arcp.CodeNotFound)
 }
 
 func permissionElevateWrong(_ context.Context, t *T) {

@@ -4,6 +4,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/approval"
 )
 
 // audit begins a record of something that a principal does, by one of its sessions
@@ -20,4 +21,14 @@ func (r *Runtime) audit(action, actor string, session arcp.SessionID) *zerolog.E
 // own.
 func (c *conn) audit(action string) *zerolog.Event {
 	return c.log.Log().Str("logger", "audit").Str("action", action).Str("actor", c.identity.Principal).Str("session_id", string(c.id))
+}
+
+// auditDecision records that somebody did something, or was refused it.
+func (r *Runtime) auditDecision(action string, w *approval.Who, target string, err *arcp.Error) {
+	ev := r.audit(action, w.Principal, w.Session).Str("target", target)
+	if err == nil {
+		ev.Str("decision", "allowed").Msg("audit")
+		return
+	}
+	ev.Str("decision", "denied").Str("reason", err.Message).Msg("audit")
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -387,6 +388,14 @@ func TestLeasesOfPrincipals(t *testing.T) {
 			{"demo.access", `{"namespace":"fs.read","target":"/data/sub/x"}`, `,"lease_request":{"fs.read":["/data/sub/**"]}`, ""},
 			{"demo.access", `{"namespace":"fs.read","target":"/x"}`, `,"lease_request":{"fs.read":["/**"]}`, arcp.CodePermissionDenied},
 			{"demo.access", `{"namespace":"fs.read","target":"/data/x"}`, `,"lease_request":{"fs.read":["/data/**"],"cost.budget":["USD:2"]}`, arcp.CodePermissionDenied},
+			{"demo.access", `{"namespace":"fs.read","target":"/data/x"}`, `,"lease_request":null`, ""},
+			{"demo.access", `{"namespace":"fs.read","target":"/data/x"}`, `,"lease_request":{}`, arcp.CodePermissionDenied},
+			{"demo.access", `{"namespace":"fs.read","target":"/data/x"}`, `,"lease_request":{ }`, arcp.CodePermissionDenied},
+			{"demo.access", `{"namespace":"fs.read","target":"/data/x"}`, `,"cost_budget":["USD:0.50"]`, ""},
+			{"demo.access", `{"namespace":"fs.read","target":"/data/x"}`, `,"cost_budget":["USD:0"]`, arcp.CodeBudgetExhausted},
+			{"demo.access", `{"namespace":"fs.read","target":"/data/x"}`, `,"cost_budget":["USD:1.01"]`, arcp.CodePermissionDenied},
+			{"demo.access", `{"namespace":"fs.read","target":"/data/x"}`, `,"lease_constraints":{"expires_at":"2099-01-01T00:00:00Z"}`, ""},
+			{"demo.access", `{"namespace":"fs.read","target":"/data/x"}`, `,"lease_constraints":{"expires_at":"2099-01-01T02:00:00+02:00"}`, arcp.CodeInvalidRequest},
 			{"trusting", `{}`, "", arcp.CodePermissionDenied},
 		} {
 			id := p.send("tool.invoke", fmt.Sprintf(`{"tool":%q,"arguments":%s%s}`, c.tool, c.args, c.options))
@@ -431,6 +440,9 @@ func TestApprovalTools(t *testing.T) {
 			t.Errorf("alice is told %v", got)
 		}
 		resolve := func(what string) string { return fmt.Sprintf(`{"approval_id":%q,%s}`, id, what) }
+		if _, e := other.run("approval.resolve", resolve(`"resolution":"never"`)); codeOf(e) != arcp.CodeInvalidArgument {
+			t.Errorf("what is no option is asked of who owns it: %v", e)
+		}
 		if got := other.must("approval.resolve", resolve(`"resolution":"now"`)); got["status"] != "pending" {
 			t.Errorf("resolved by a session that does not own it: %v", got)
 		}
@@ -805,6 +817,9 @@ func TestElevate(t *testing.T) {
 		if env := ann.until("lease.revoked"); string(env.CorrelationID) != revoke {
 			t.Errorf("revoked as %s", env.CorrelationID)
 		}
+		if env := alice.until("lease.revoked"); env.CorrelationID != "" || !strings.Contains(string(env.Payload), string(g.LeaseID)) {
+			t.Errorf("who had the lease is told %s %s", env.CorrelationID, env.Payload)
+		}
 		time.Sleep(5 * time.Second)
 		if _, e := alice.run("trusting", "{}"); codeOf(e) != arcp.CodePermissionDenied {
 			t.Errorf("after it was revoked: %v", e)
@@ -891,4 +906,142 @@ func TestEvictionsAreAudited(t *testing.T) {
 	if got := log.String(); !strings.Contains(got, who) || !strings.Contains(got, whose) {
 		t.Errorf("the log has no record with %s and %s:\n%s", who, whose, got)
 	}
+}
+
+// What people do and are refused is in the audit log: who, what, on what, and how
+// it was decided.
+func TestDecisionsAreAudited(t *testing.T) {
+	var log bytes.Buffer
+	var gate, lease string
+	withAll := withPeople(t)
+	ac := loadPeople(t, strings.Replace(people, "{name: bob, tokens: [\"%s\"], roles: [client, approver]}", "{name: bob, tokens: [\"%s\"], roles: [observer]}", 1))
+	inBubble(t, func(c *runtime.Config) {
+		withAll(c)
+		c.Auth, c.Log = auth.NewSet(ac), zerolog.New(zerolog.SyncWriter(&log))
+	}, func(b *bed) {
+		alice, ann, bob := b.human("alice"), b.human("ann"), b.dial("bob")
+		refused := func(e *arcp.Error, want arcp.Code) {
+			t.Helper()
+			if codeOf(e) != want {
+				t.Errorf("%v, want %s", e, want)
+			}
+		}
+		bob.send("tool.invoke", `{"tool":"demo.echo","arguments":{}}`)
+		refused(new(refusal(t, bob.until("nack"))), arcp.CodePermissionDenied)
+		_, e := alice.run("jobs.credentials", "{}")
+		refused(e, arcp.CodePermissionDenied)
+
+		row := alice.must("approval.request", `{"action":"go","system_level":true}`)
+		gate = row["approval_id"].(string)
+		request := ann.until("human.choice.request")
+		_, e = ann.run("approval.cancel", fmt.Sprintf(`{"approval_id":%q}`, gate))
+		refused(e, arcp.CodePermissionDenied)
+		_, e = alice.run("approval.resolve", fmt.Sprintf(`{"approval_id":%q,"approved":true}`, gate))
+		refused(e, arcp.CodePermissionDenied)
+		ann.answer(request.ID, "human.choice.response", `{"choice_id":"approve","responded_by":"ann"}`)
+		ann.until("ack")
+
+		alice.submit("demo.permit", `{"permission":"p","resource":"r","operation":"o","lease_seconds":60,"hold_ms":3600000}`)
+		asked := alice.until("permission.request")
+		alice.answer(asked.ID, "permission.grant", `{"permission":"p","resource":"r","operation":"o","lease_seconds":60}`)
+		env := alice.until("lease.granted")
+		g, err := arcp.DecodePayload[arcp.LeaseGrantedPayload](&env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease = string(g.LeaseID)
+		other := b.dial("alice")
+		other.send("lease.refresh", fmt.Sprintf(`{"lease_id":%q,"additional_seconds":60}`, lease))
+		refused(new(refusal(t, other.until("nack"))), arcp.CodePermissionDenied)
+		alice.send("lease.refresh", fmt.Sprintf(`{"lease_id":%q,"additional_seconds":60}`, lease))
+		alice.until("lease.extended")
+		alice.send("lease.revoked", fmt.Sprintf(`{"lease_id":%q,"reason":"enough"}`, lease))
+		alice.until("lease.revoked")
+		alice.silent("the records are written")
+	})
+	got := log.String()
+	for _, want := range []string{
+		`"action":"tool.invoke","actor":"bob".*"decision":"denied","reason":"role"`,
+		`"action":"credentials","actor":"alice".*"decision":"denied"`,
+		`"action":"withdraw","actor":"ann".*"target":"` + gate + `","decision":"denied"`,
+		`"action":"answer","actor":"alice".*"target":"` + gate + `".*"decision":"denied"`,
+		`"action":"answer","actor":"ann".*"target":"` + gate + `".*"decision":"allowed","resolution":"approve"`,
+		`"action":"answer","actor":"alice".*"kind":"permission".*"decision":"allowed"`,
+		`"action":"lease.refresh","actor":"alice".*"target":"` + lease + `","decision":"denied"`,
+		`"action":"lease.refresh","actor":"alice".*"target":"` + lease + `","decision":"allowed"`,
+		`"action":"lease.revoked","actor":"alice".*"target":"` + lease + `","decision":"allowed"`,
+	} {
+		if !regexp.MustCompile(`"logger":"audit",` + want).MatchString(got) {
+			t.Errorf("the log has no record with %s:\n%s", want, got)
+		}
+	}
+}
+
+// An elevation goes on after a restart, and is told by its metric and its log once.
+func TestElevationOverRestart(t *testing.T) {
+	inBubble(t, withPeople(t), func(b *bed) {
+		watcher := b.dial("alice")
+		watcher.send("subscribe", `{"filter":{"types":["metric","log"]}}`)
+		watcher.expect("subscribe.accepted")
+		alice, ann := b.human("alice"), b.human("ann")
+		alice.send("permission.request", `{"permission":"trust.elevate.privileged","resource":"session","operation":"elevate"}`)
+		request := ann.until("human.choice.request")
+		ann.answer(request.ID, "human.choice.response", `{"choice_id":"approve","responded_by":"ann"}`)
+		alice.until("lease.granted")
+		first := ""
+		for _, want := range []string{`"trust.elevations"`, "is trusted as privileged"} {
+			env := watcher.expect("subscribe.event")
+			if !strings.Contains(string(env.Payload), want) {
+				t.Errorf("told is %s, want %s", env.Payload, want)
+			}
+			if first == "" {
+				e, err := arcp.DecodePayload[arcp.SubscribeEventPayload](&env)
+				inner, err2 := arcp.Decode(e.Event)
+				if err := errors.Join(err, err2); err != nil {
+					t.Fatal(err)
+				}
+				first = string(inner.ID)
+			}
+		}
+		session := alice.session
+		b.shutdown(0)
+		b.serve.Wait()
+		b.boot(withPeople(t))
+
+		alice = b.connect(nil)
+		alice.openHuman("alice", string(session))
+		alice.expect("session.accepted")
+		alice.send("ping", "{}")
+		alice.until("pong")
+		synctest.Wait()
+		if _, e := alice.run("trusting", "{}"); e != nil {
+			t.Errorf("after the restart: %v", e)
+		}
+		alice.send("subscribe", fmt.Sprintf(`{"filter":{"types":["metric"]},"since":{"after_message_id":%q}}`, first))
+		alice.until("subscribe.accepted")
+		if env := alice.until("subscribe.event"); !strings.Contains(string(env.Payload), "backfill_complete") {
+			t.Errorf("after the restart it is told again: %s", env.Payload)
+		}
+	})
+}
+
+// An agent does not approve what is asked in its name in another session.
+func TestAgentDoesNotApprove(t *testing.T) {
+	inBubble(t, withPeople(t), func(b *bed) {
+		agent, asks, third := b.human("ann"), b.human("ann"), b.human("ann")
+		agent.must("host.register_agent", `{"id":"bot","name":"bot","kind":"helper"}`)
+		for _, name := range []string{"approval.request", "approval.gate"} {
+			asks.submit(name, `{"action":"wipe","agent_id":"bot","system_level":true}`)
+			request := third.until("human.choice.request")
+			q, err := arcp.DecodePayload[arcp.HumanChoiceRequestPayload](&request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, e := agent.run("approval.resolve", fmt.Sprintf(`{"approval_id":%q,"approved":true}`, q.ApprovalID)); codeOf(e) != arcp.CodePermissionDenied {
+				t.Errorf("%s: the agent approves what it asks for: %v", name, e)
+			}
+			third.answer(request.ID, "human.choice.response", `{"choice_id":"deny","responded_by":"ann"}`)
+			third.until("ack")
+		}
+	})
 }

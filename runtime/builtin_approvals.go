@@ -300,6 +300,7 @@ func (r *Runtime) approvalGate(ctx context.Context, job tool.Job, in approvalGat
 	} else if in.ApprovalID != "" || in.RequestedBy != "" {
 		return arcp.OutcomeView{}, arcp.Errorf(arcp.CodeInvalidArgument, "approval_id and requested_by are set by the runtime")
 	}
+	row.Barred = append(row.Barred, r.sessionsOfAgent(gates.Principal(), in.AgentID)...)
 	if in.EscalateMS > 0 {
 		row.EscalateAt = time.Now().Add(time.Duration(in.EscalateMS) * time.Millisecond).UTC()
 	}
@@ -308,6 +309,17 @@ func (r *Runtime) approvalGate(ctx context.Context, job tool.Job, in approvalGat
 		return arcp.OutcomeView{}, err
 	}
 	return arcp.OutcomeView{Outcome: outcomeOf(&row), Approval: view(&row, "")}, nil
+}
+
+// sessionsOfAgent is the session of the agent that asks, if it is one that is
+// registered: whoever asks in its name, it does not approve that.
+func (r *Runtime) sessionsOfAgent(principal, id string) (ids []arcp.SessionID) {
+	for _, a := range r.host.Agents(principal) {
+		if id != "" && a.ID == id {
+			ids = append(ids, a.Session)
+		}
+	}
+	return ids
 }
 
 // outcomeOf is Approved only where somebody has said so: an option that is not
@@ -491,6 +503,9 @@ func granted(asked *arcp.PermissionTerm, resource string, seconds uint64) *arcp.
 // resolveRequested is what happens when another session than its owner resolves
 // an approval: the owner decides.
 func (r *Runtime) resolveRequested(who *approval.Who, row *approval.Row, resolution string) (arcp.QuestionView, error) {
+	if err := row.CheckOption(resolution); err != nil {
+		return arcp.QuestionView{}, err
+	}
 	if e, ok := r.members.find(row.Session); !ok || e.conn == nil {
 		return arcp.QuestionView{}, arcp.Errorf(arcp.CodeFailedPrecondition, "only session %s, which owns it, resolves this; it is not connected", row.Session)
 	}
@@ -603,12 +618,18 @@ func (r *Runtime) approvalCancel(ctx context.Context, job tool.Job, in approvalI
 	mine := row.Session == who.Session || row.System && len(row.Barred) > 0 && row.Barred[0] == who.Session
 	switch {
 	case !mine && !(who.Admin && (row.System || row.Kind == approval.Owned)):
-		return arcp.QuestionView{}, arcp.Errorf(arcp.CodePermissionDenied, "only who has asked withdraws an approval")
+		err := arcp.Errorf(arcp.CodePermissionDenied, "only who has asked withdraws an approval")
+		r.auditDecision("withdraw", &who, row.ID, err)
+		return arcp.QuestionView{}, err
 	case row.Status != approval.Pending:
 		return arcp.QuestionView{}, arcp.Errorf(arcp.CodeFailedPrecondition, "the approval is %s", row.Status)
 	case row.Job != "" && !row.System:
 		return arcp.QuestionView{}, arcp.Errorf(arcp.CodeFailedPrecondition, "job %s asks this: cancel the job", row.Job)
-	case row.Job == "":
+	}
+	if !mine {
+		r.auditDecision("withdraw", &who, row.ID, nil)
+	}
+	if row.Job == "" {
 		row, err = r.changeOwned(ctx, &who, row.ID, func(row *approval.Row) *arcp.Error {
 			if !row.Cancel(time.Now().UTC(), "withdrawn") {
 				return arcp.Errorf(arcp.CodeFailedPrecondition, "the approval is %s", row.Status)

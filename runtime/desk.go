@@ -359,10 +359,7 @@ func (c *conn) respond(now time.Time, cmd session.Respond) {
 			default:
 				owing{c}.Answer(answerTo(cmd.Request, arcp.Ack, arcp.AckPayload{}))
 			}
-			audit := func(time.Time) { c.rt.auditAnswer(&who, &a.row, &cmd.Answer, err) }
-			if !c.post(audit) { // not here: whoever tells must not wait for a log
-				c.rt.pool.Run(func() { audit(time.Time{}) })
-			}
+			c.afterwards(func() { c.rt.auditAnswer(&who, &a.row, &cmd.Answer, err) })
 		}})
 }
 
@@ -416,22 +413,32 @@ func (r *Runtime) auditAnswer(w *approval.Who, q *approval.Row, a *approval.Answ
 // extendLease answers lease.refresh.
 func (c *conn) extendLease(cmd session.ExtendLease) {
 	c.owed.Add(1)
-	c.rt.engine.Extend(engine.Extend{Lease: cmd.Lease, More: cmd.More, Request: cmd.Request, Who: c.who(), Done: c.leaseDone(cmd.Request)})
+	c.rt.engine.Extend(engine.Extend{Lease: cmd.Lease, More: cmd.More, Request: cmd.Request, Who: c.who(), Done: c.leaseDone(arcp.LeaseRefresh, cmd.Lease, cmd.Request)})
 }
 
 // revokeLease answers lease.revoked of a client.
 func (c *conn) revokeLease(cmd session.RevokeLease) {
 	c.owed.Add(1)
-	c.rt.engine.Revoke(engine.Revoke{Lease: cmd.Lease, Reason: cmd.Reason, Request: cmd.Request, Who: c.who(), Done: c.leaseDone(cmd.Request)})
+	c.rt.engine.Revoke(engine.Revoke{Lease: cmd.Lease, Reason: cmd.Reason, Request: cmd.Request, Who: c.who(), Done: c.leaseDone(arcp.LeaseRevoked, cmd.Lease, cmd.Request)})
 }
 
-// leaseDone tells a client what it is not told by an event.
-func (c *conn) leaseDone(request arcp.MessageID) func(*arcp.Error) {
+// leaseDone tells a client what it is not told by an event, and records what it
+// wanted of a permission lease.
+func (c *conn) leaseDone(action arcp.Type, id arcp.LeaseID, request arcp.MessageID) func(*arcp.Error) {
+	who := c.who()
 	return func(err *arcp.Error) {
 		if err == nil {
 			c.settle()
-			return
+		} else {
+			owing{c}.Answer(answerTo(request, arcp.Nack, err))
 		}
-		owing{c}.Answer(answerTo(request, arcp.Nack, err))
+		c.afterwards(func() { c.rt.auditDecision(string(action), &who, string(id), err) })
+	}
+}
+
+// afterwards does what whoever tells of something must not wait for, as a log.
+func (c *conn) afterwards(do func()) {
+	if !c.post(func(time.Time) { do() }) {
+		c.rt.pool.Run(do)
 	}
 }

@@ -117,6 +117,7 @@ func (c *conn) elevate(now time.Time, cmd session.Elevate) {
 		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeInvalidArgument, "%q is no level of trust", cmd.Level))
 		return
 	case c.identity.Anonymous:
+		c.audit("elevate").Str("target", cmd.Level).Str("decision", "denied").Str("reason", "anonymous").Msg("audit")
 		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodePermissionDenied, "an anonymous session stays untrusted"))
 		return
 	case c.rt.elevations.asked(c.id, cmd.Request): // over an earlier connection: the answer is still to come, or in the log
@@ -218,15 +219,13 @@ func (r *Runtime) elevateJob(ctx context.Context, job tool.Job, in elevateIn) (a
 		return arcp.OutcomeView{Outcome: outcomeOf(&row), Approval: view(&row, "")}, nil
 	}
 	held, err := gates.Grant(ctx, lease.Permission{Permission: permission, Resource: "session", Operation: "elevate"},
-		lease.Duration(lease.Seconds(in.Seconds), lease.MaxGrant), &row, in.Session, in.Request)
+		lease.Duration(lease.Seconds(in.Seconds), lease.MaxGrant), &row, in.Session, in.Request,
+		engine.Said{Type: arcp.Metric, Payload: arcp.MetricPayload{Name: "trust.elevations", Value: "1", Unit: "count"}},
+		engine.Said{Type: arcp.Log, Payload: arcp.LogPayload{Level: arcp.LevelWarn, Message: "session " + string(in.Session) + " is trusted as " + in.Level}})
 	if err != nil {
 		return arcp.OutcomeView{}, err
 	}
 	r.announceTo(in.Session)
-	if err := errorsOf(job.Metric(arcp.MetricPayload{Name: "trust.elevations", Value: "1", Unit: "count"}),
-		job.Log(arcp.LevelWarn, "session "+string(in.Session)+" is trusted as "+in.Level, nil)); err != nil {
-		return arcp.OutcomeView{}, err
-	}
 	for holds() {
 		select {
 		case <-time.After(min(elevationCheck, max(time.Until(held), time.Millisecond))):
@@ -240,15 +239,6 @@ func (r *Runtime) elevateJob(ctx context.Context, job tool.Job, in elevateIn) (a
 // elevationCheck is how often the job of an elevation looks whether it has been
 // revoked.
 const elevationCheck = time.Second
-
-func errorsOf(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 func reasonOf(reason string) arcp.Raw {
 	if reason == "" {

@@ -238,6 +238,8 @@ var permissionFaults = []Fault{
 				return []frame{f}
 			}}
 		}},
+	{Name: "take back in silence", Says: "a session is not told that it is not trusted more any longer", Shows: []string{"permissions.elevate-revoked"}, Mute: true,
+		stage: without(func(f frame) bool { return f.Type == arcp.LeaseRevoked && f.CorrelationID == "" })},
 	{Name: "deny what was revoked", Says: "a permission that was taken back is PERMISSION_DENIED", Shows: []string{"permissions.revoke", "permissions.revoked-use"},
 		stage: coded(arcp.CodeLeaseRevoked, arcp.CodePermissionDenied)},
 	{Name: "hide grants from followers", Says: "followers do not see that a permission was granted", Shows: []string{"permissions.followed"},

@@ -266,10 +266,15 @@ func (r *Row) check(a *Answer) *arcp.Error {
 	case r.Kind == Permission, r.Kind == Input:
 		return nil
 	}
-	if !slices.ContainsFunc(r.Options, func(o arcp.Option) bool { return o.ID == a.Resolution }) {
-		return arcp.Errorf(arcp.CodeInvalidArgument, "%q is none of the options", a.Resolution)
+	return r.CheckOption(a.Resolution)
+}
+
+// CheckOption refuses what is none of the options.
+func (r *Row) CheckOption(id string) *arcp.Error {
+	if slices.ContainsFunc(r.Options, func(o arcp.Option) bool { return o.ID == id }) {
+		return nil
 	}
-	return nil
+	return arcp.Errorf(arcp.CodeInvalidArgument, "%q is none of the options", id)
 }
 
 // Deadline is when Advance must be called; zero: never.

@@ -115,6 +115,7 @@ func (s *supervisor) reserveFor(h *hire, now time.Time) *arcp.Error {
 	s.children = append(s.children, h.child)
 	s.booked = append(s.booked, booking{h.child, h.done})
 	s.push(ev)
+	s.tellBudget(now)
 	return nil
 }
 
@@ -164,10 +165,11 @@ func (s *supervisor) strike(k *child, r *run) {
 	}
 }
 
-func (d *strike) meet(s *supervisor, _ time.Time) {
+func (d *strike) meet(s *supervisor, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.credit(d.child, d.child.reserved())
+	s.tellBudget(now)
 	d.child.struck = true
 	s.children = slices.DeleteFunc(s.children, func(k *child) bool { return k == d.child })
 	s.booked = append(s.booked, booking{d.child, d.done})
@@ -187,6 +189,17 @@ func (r *run) credit(k *child, rest []lease.Amount) {
 	k.Open, k.Reserved = false, nil
 }
 
+// tellBudget tells what a child, that has been given some of the budget or has given
+// it back, leaves of it. Called with s.mu.
+func (s *supervisor) tellBudget(now time.Time) {
+	if s.over {
+		return
+	}
+	for _, left := range s.auth.Budget.Announce() {
+		s.push(s.event(arcp.Metric, now, s.row.Priority, remaining(left)))
+	}
+}
+
 // settle gives back what is left of the budget of a child that has ended, and all
 // below it.
 type settle struct {
@@ -201,7 +214,7 @@ func (d *settle) tell(err error) {
 	}
 }
 
-func (d *settle) meet(s *supervisor, _ time.Time) {
+func (d *settle) meet(s *supervisor, now time.Time) {
 	i := slices.IndexFunc(s.children, func(k *child) bool { return k.Job == d.child })
 	if i < 0 {
 		d.tell(nil)
@@ -229,6 +242,7 @@ func (d *settle) meet(s *supervisor, _ time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.credit(k, rest)
+	s.tellBudget(now)
 	s.booked = append(s.booked, booking{k, d.done})
 }
 

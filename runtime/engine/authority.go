@@ -2,43 +2,42 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/approval"
 	"github.com/arcpd/arcpd/runtime/lease"
+	"github.com/arcpd/arcpd/runtime/metrics"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 	"github.com/arcpd/arcpd/runtime/tool/access"
 )
 
 // leaseOf is what a submit's job may do: what it asks for, if its principal may,
-// and else what the principal's jobs may by default.
+// and without a lease_request, of which an empty one is one, what the principal's
+// jobs may by default, until the end and for the amounts that it names.
 func leaseOf(now time.Time, o *arcp.SubmitOptions, limit *lease.Lease) (*lease.Lease, *arcp.Error) {
-	if len(o.LeaseRequest) == 0 && len(o.CostBudget) == 0 && o.LeaseConstraints == nil { // as nearly always
+	silent := len(o.LeaseRequest) == 0 || o.LeaseRequest.Kind() == 'n'
+	if silent && len(o.CostBudget) == 0 && o.LeaseConstraints == nil { // as nearly always
 		return limit, nil
 	}
 	asked, err := lease.Parse(now, lease.Request{Lease: o.LeaseRequest, Constraints: o.LeaseConstraints, CostBudget: o.CostBudget})
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case none(o.LeaseRequest) && len(o.CostBudget) == 0:
-		if limit == nil && asked.ExpiresAt().IsZero() {
-			return nil, nil
-		}
-		return limit.Inherit(asked, nil), nil
-	case limit == nil:
+	if limit == nil {
 		return asked, nil
+	}
+	if silent {
+		asked = asked.With(limit)
 	}
 	if err := asked.Within(limit); err != nil {
 		return nil, err
 	}
 	return asked.Inherit(limit, limit.Budget()), nil
 }
-
-func none(raw arcp.Raw) bool { return len(raw) == 0 || raw.Kind() == 'n' || string(raw) == "{}" }
 
 // describe says what a lease allows, as clients read it.
 func describeLease(l *lease.Lease) (raw arcp.Raw, constraints *arcp.LeaseConstraints) {
@@ -78,8 +77,9 @@ func (j toolJob) Allow(namespace, target string) error {
 	})
 }
 
-func (j toolJob) Files() *access.Files     { return access.NewFiles(j.Allow) }
-func (j toolJob) Fetcher() *access.Fetcher { return j.s.e.cfg.Fetcher.For(j.Allow) }
+func (j toolJob) Files() *access.Files { return access.NewFiles(j.Allow).Telling(j.s.denied) }
+
+func (j toolJob) Fetcher() *access.Fetcher { return j.s.e.cfg.Fetcher.For(j.Allow).Telling(j.s.denied) }
 
 // UseModel asks the lease; one that says nothing of models allows all of them,
 // unless the server demands that it does.
@@ -102,9 +102,15 @@ func (s *supervisor) check(namespace string, ask func(*lease.Authority, time.Tim
 	default:
 		err = ask(&s.auth, s.now())
 	}
-	s.mu.Unlock()
 	if err == nil {
+		s.mu.Unlock()
 		return nil
+	}
+	s.lapsed = s.lapsed || err.Code == arcp.CodeLeaseExpired && s.leaseOver(s.now())
+	currency, _ := s.auth.Budget.Exhausted()
+	s.mu.Unlock()
+	if err.Code == arcp.CodeBudgetExhausted {
+		s.e.cfg.Metrics.Exhausted(currency)
 	}
 	s.denied(namespace, err)
 	return err
@@ -123,19 +129,34 @@ func (s *supervisor) denied(namespace string, err *arcp.Error) {
 		reason = "revoked"
 	case arcp.CodeBudgetExhausted:
 		reason = "exhausted"
-		s.mu.Lock()
-		currency, _ := s.auth.Budget.Exhausted()
-		s.mu.Unlock()
-		s.e.cfg.Metrics.Exhausted(currency)
-	case arcp.CodeInvalidArgument:
-		reason = "malformed"
 	}
 	s.e.cfg.Metrics.Denied(namespace, reason)
 	s.e.cfg.Logger.Log().Str("logger", "audit").Str("action", "denial").Str("actor", s.row.Principal).
 		Str("session_id", string(s.row.Session)).Str("job_id", string(s.row.ID)).Str("tool", s.row.Agent).
 		Str("namespace", namespace).Str("decision", "denied").Str("reason", reason).Msg("audit")
-	if s.leaseOver(s.now()) {
+	switch {
+	case s.leaseOver(s.now()):
 		s.post(preemption{})
+	case err.Code == arcp.CodeLeaseExpired:
+		s.noteExpired()
+	}
+}
+
+// noteExpired counts and logs the permission leases whose end is noticed now.
+func (s *supervisor) noteExpired() {
+	s.mu.Lock()
+	var expired []lease.Grant
+	for _, g := range s.auth.Grants.All() {
+		if _, err := s.auth.Grants.Live(s.now(), g.ID); err != nil && err.Code == arcp.CodeLeaseExpired {
+			expired = append(expired, g)
+		}
+	}
+	s.mu.Unlock()
+	for _, g := range expired {
+		if s.e.endLease(g.ID) {
+			s.e.cfg.Metrics.LeasesExpired.Inc()
+			s.e.cfg.Logger.Info().Str("job_id", string(s.row.ID)).Str("lease_id", string(g.ID)).Str("permission", g.Permission).Msg("permission lease expired")
+		}
 	}
 }
 
@@ -198,7 +219,13 @@ func (j toolJob) Charge(name, currency string, amount arcp.Number) error {
 	if name == "" || currency == "" || !lease.Debits(m.Name) {
 		return arcp.Errorf(arcp.CodeInvalidArgument, "a charge needs a name other than budget, and a currency")
 	}
-	return j.s.spend(m, (*lease.Budget).Charge)
+	return j.s.spend(m, func(b *lease.Budget, unit string, cost arcp.Number) (lease.Amount, bool, *arcp.Error) {
+		if err := j.s.auth.Ended(j.s.now()); err != nil { // what a lease had left is nobody's any more
+			j.s.lapsed = true
+			return lease.Amount{}, false, err
+		}
+		return b.Charge(unit, cost)
+	})
 }
 
 // spend reports a cost. What it costs, and what is left, is written together
@@ -208,20 +235,32 @@ func (s *supervisor) spend(m arcp.MetricPayload, debit func(*lease.Budget, strin
 	if err != nil {
 		return err
 	}
-	return s.enqueue(ev, nil, func() (*store.Event, *arcp.Error) {
+	err = s.enqueue(ev, nil, func() (*store.Event, *arcp.Error) {
 		left, announce, err := debit(s.auth.Budget, m.Unit, m.Value)
 		if err != nil {
-			if err.Code == arcp.CodeBudgetExhausted {
-				s.e.cfg.Metrics.Exhausted(m.Unit)
-			}
 			return nil, err
 		}
 		s.spent = s.spent || s.auth.Budget != nil
 		if !announce {
 			return nil, nil
 		}
-		return s.event(arcp.Metric, time.Now(), s.row.Priority, arcp.MetricPayload{Name: "cost.budget.remaining", Value: left.Number(), Unit: left.Currency()}), nil
+		return s.event(arcp.Metric, time.Now(), s.row.Priority, remaining(left)), nil
 	})
+	refused, _ := errors.AsType[*arcp.Error](err)
+	switch {
+	case refused == nil:
+	case refused.Code == arcp.CodeBudgetExhausted:
+		s.e.cfg.Metrics.Exhausted(m.Unit)
+		s.denied(metrics.CostBudget, refused)
+	case refused.Code == arcp.CodeLeaseExpired:
+		s.denied(metrics.CostBudget, refused)
+	}
+	return err
+}
+
+// remaining is how it is told what is left of a budget.
+func remaining(left lease.Amount) arcp.MetricPayload {
+	return arcp.MetricPayload{Name: "cost.budget.remaining", Value: left.Number(), Unit: left.Currency()}
 }
 
 // Upstream is what a service's refusal means for the job.
@@ -374,20 +413,21 @@ func (s *supervisor) grant(now time.Time, row *approval.Row, a *Respond) *arcp.E
 	if d <= 0 {
 		return arcp.Errorf(arcp.CodeInvalidArgument, "lease_seconds must be at least 1")
 	}
-	g, err := s.addGrant(permissionOf(given), d, a.Who)
+	g, err := s.addGrant(permissionOf(given), d, a.Who, "")
 	if err != nil {
 		return err
 	}
 	row.Lease = g.ID
-	s.announce(now, arcp.LeaseGranted, grantedOf(&g), a.Who.Session, a.Request)
+	s.announce(now, arcp.LeaseGranted, grantedOf(&g), &store.Route{Reply: a.Who.Session, ReplyTo: a.Request})
 	return nil
 }
 
-// addGrant gives the job a permission lease.
-func (s *supervisor) addGrant(p lease.Permission, d time.Duration, by approval.Who) (lease.Grant, *arcp.Error) {
+// addGrant gives the job a permission lease; holder is the session that it is for,
+// if that is not the job's.
+func (s *supervisor) addGrant(p lease.Permission, d time.Duration, by approval.Who, holder arcp.SessionID) (lease.Grant, *arcp.Error) {
 	at := s.now().UTC().Truncate(time.Microsecond)
 	g := lease.Grant{ID: arcp.LeaseID(arcp.NewID(arcp.LeasePrefix)), Permission: p.Permission, Resource: p.Resource, Operation: p.Operation,
-		GrantedAt: at, ExpiresAt: at.Add(d), Session: by.Session, Principal: by.Principal}
+		GrantedAt: at, ExpiresAt: at.Add(d), Session: by.Session, Principal: by.Principal, Holder: holder}
 	before := s.auth.Grants.All()
 	s.mu.Lock()
 	err := s.auth.Grants.Add(g)
@@ -409,11 +449,12 @@ func grantedOf(g *lease.Grant) arcp.LeaseGrantedPayload {
 	return arcp.LeaseGrantedPayload{LeaseID: g.ID, Permission: g.Permission, Resource: g.Resource, Operation: g.Operation, ExpiresAt: g.ExpiresAt}
 }
 
-// announce emits an event that also answers a session's message.
-func (s *supervisor) announce(now time.Time, t arcp.Type, payload any, reply arcp.SessionID, request arcp.MessageID) {
+// announce emits an event that also answers a session's message, or tells
+// somebody who does not follow the job.
+func (s *supervisor) announce(now time.Time, t arcp.Type, payload any, route *store.Route) {
 	ev := s.event(t, now, s.row.Priority, payload)
-	if request != "" {
-		ev.Route = &store.Route{Reply: reply, ReplyTo: request}
+	if route.ReplyTo != "" || len(route.To) > 0 {
+		ev.Route = route
 	}
 	s.mu.Lock()
 	s.push(ev)
@@ -438,7 +479,7 @@ func (e *Engine) Extend(x Extend) { e.postLease(x.Lease, &x, x.Done) }
 // postLease posts a demand to the job that has a permission lease.
 func (e *Engine) postLease(id arcp.LeaseID, d demand, done func(*arcp.Error)) {
 	e.mu.Lock()
-	r := e.runs[e.leases[id]]
+	r := e.runs[e.leases[id].job]
 	e.mu.Unlock()
 	if r == nil || !r.post(d) {
 		done(noSuchLease(id))
@@ -472,7 +513,8 @@ func (x *Extend) meet(s *supervisor, now time.Time) {
 		return
 	}
 	s.unsaved = true
-	s.announce(now, arcp.LeaseExtended, arcp.LeaseExtendedPayload{LeaseID: g.ID, ExpiresAt: g.ExpiresAt}, x.Who.Session, x.Request)
+	s.announce(now, arcp.LeaseExtended, arcp.LeaseExtendedPayload{LeaseID: g.ID, ExpiresAt: g.ExpiresAt},
+		&store.Route{Reply: x.Who.Session, ReplyTo: x.Request})
 	s.asked = append(s.asked, x)
 }
 
@@ -522,37 +564,67 @@ func (x *Revoke) meet(s *supervisor, now time.Time) {
 		return
 	}
 	s.unsaved = true
-	s.announce(now, arcp.LeaseRevoked, arcp.LeaseRevokedPayload{LeaseID: x.Lease, Reason: x.Reason}, x.Who.Session, x.Request)
+	route := &store.Route{Reply: x.Who.Session, ReplyTo: x.Request}
+	if g.Holder != "" {
+		route.To = []arcp.SessionID{g.Holder}
+	}
+	s.e.endLease(x.Lease)
+	s.announce(now, arcp.LeaseRevoked, arcp.LeaseRevokedPayload{LeaseID: x.Lease, Reason: x.Reason}, route)
 	s.asked = append(s.asked, x)
 }
 
 func (x *Revoke) settled(_ *supervisor, err error) { x.Done(leaseError(err)) }
 func (x *Revoke) tooLate(*Engine, bool)            { x.Done(noSuchLease(x.Lease)) }
 
+// permit is a permission lease as it is found by its id.
+type permit struct {
+	job  arcp.JobID
+	over bool // its end was noticed, or it was taken back
+}
+
 // noteLease remembers which job a permission lease belongs to.
 func (e *Engine) noteLease(id arcp.LeaseID, job arcp.JobID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.leases[id] = job
-	e.cfg.Metrics.Leases.WithLabelValues("permission").Set(float64(len(e.leases)))
+	e.leases[id] = permit{job: job}
+	e.cfg.Metrics.Leases.WithLabelValues("permission").Inc()
+}
+
+// endLease notes that a permission lease is not in force any more, and reports
+// whether that is news.
+func (e *Engine) endLease(id arcp.LeaseID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.endLeaseLocked(id)
+}
+
+func (e *Engine) endLeaseLocked(id arcp.LeaseID) bool {
+	p, ok := e.leases[id]
+	if !ok || p.over {
+		return false
+	}
+	p.over = true
+	e.leases[id] = p
+	e.cfg.Metrics.Leases.WithLabelValues("permission").Dec()
+	return true
 }
 
 func (e *Engine) dropLease(id arcp.LeaseID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.dropLeaseLocked(id)
+}
+
+func (e *Engine) dropLeaseLocked(id arcp.LeaseID) {
+	e.endLeaseLocked(id)
 	delete(e.leases, id)
-	e.cfg.Metrics.Leases.WithLabelValues("permission").Set(float64(len(e.leases)))
 }
 
 // forgetLeases is called with e.mu for a job that has ended.
 func (e *Engine) forgetLeases(r *run) {
-	if e.cfg.Metrics == nil {
-		return
-	}
 	for _, g := range r.auth.Grants.All() {
-		delete(e.leases, g.ID)
+		e.dropLeaseLocked(g.ID)
 	}
-	e.cfg.Metrics.Leases.WithLabelValues("permission").Set(float64(len(e.leases)))
 }
 
 func (j toolJob) Yield(ctx context.Context) (string, error) {

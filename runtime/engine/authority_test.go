@@ -1,10 +1,15 @@
 package engine
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -16,7 +21,7 @@ func (r *rig) leased(name, raw string, d time.Duration) arcp.MessageID {
 	q := r.request("sess_1", name, "{}")
 	q.payload.LeaseRequest = arcp.Raw(raw)
 	if d > 0 {
-		q.payload.LeaseConstraints = &arcp.LeaseConstraints{ExpiresAt: time.Now().Add(d)}
+		q.payload.LeaseConstraints = &arcp.LeaseConstraints{ExpiresAt: time.Now().Add(d).UTC()}
 	}
 	return r.send(q)
 }
@@ -53,6 +58,47 @@ func TestLeaseEndsTheJob(t *testing.T) {
 	})
 }
 
+// That the tool returns right after the operation does not save the job.
+func TestLeaseEndsTheJobThatReturns(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("work", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			time.Sleep(time.Minute)
+			_ = j.Allow("fs.read", "/a")
+			return arcp.Raw(`"done"`), nil
+		})
+		for range 20 {
+			id := r.leased("work", `{"fs.read":["/a"]}`, 10*time.Second)
+			time.Sleep(2 * time.Minute)
+			r.want("its lease had ended", "job.accepted", "job.started", "job.failed "+string(id)+" LEASE_EXPIRED")
+		}
+		r.idle("expired")
+	})
+}
+
+// What is charged before it is spent is an operation, too; what has been spent
+// counts.
+func TestChargeAfterTheLease(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("work", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			time.Sleep(time.Minute)
+			if err := j.Metric(arcp.MetricPayload{Name: "cost.x", Value: "0.001", Unit: "USD"}); err != nil {
+				t.Error(err)
+			}
+			if err := j.Charge("x", "USD", "0.5"); code(err) != "LEASE_EXPIRED" {
+				t.Errorf("charged after the end of the lease: %v", err)
+			}
+			return nil, nil
+		})
+		r.leased("work", `{"cost.budget":["USD:1"]}`, 10*time.Second)
+		time.Sleep(2 * time.Minute)
+		r.want("its lease had ended", "job.accepted", "job.started", "metric", "job.failed msg_1 LEASE_EXPIRED")
+		if r.gauge("arcp_capability_denials_total") != 1 || r.gauge("arcp_lease_expirations_total") != 1 {
+			t.Error("it is not counted")
+		}
+		r.idle("expired")
+	})
+}
+
 // With preemption a job ends with its lease, whatever it does, or waits for.
 func TestPreemption(t *testing.T) {
 	bubble(t, func(c *Config) { c.PreemptExpired = true }, func(r *rig) {
@@ -66,7 +112,7 @@ func TestPreemption(t *testing.T) {
 		r.want("queued", "job.accepted msg_2")
 		q := r.request("sess_1", "fail", "{}")
 		q.payload.LeaseRequest = arcp.Raw(`{"fs.read":["/a"]}`)
-		q.payload.LeaseConstraints = &arcp.LeaseConstraints{ExpiresAt: time.Now().Add(7 * time.Second)}
+		q.payload.LeaseConstraints = &arcp.LeaseConstraints{ExpiresAt: time.Now().Add(7 * time.Second).UTC()}
 		q.payload.Retry = arcp.Raw(`{"max_attempts":3}`)
 		r.send(q)
 		r.want("waits for its retry", "job.accepted msg_3", "job.started", "event.emit")
@@ -193,4 +239,73 @@ func TestRestoredJobHasItsLease(t *testing.T) {
 		r.e.CancelSession("sess_1", "", true)
 		r.frames("sess_1")
 	})
+}
+
+// denials are the audit records of what was refused, in a few words.
+func denials(t *testing.T, log []byte) (list []string) {
+	t.Helper()
+	for line := range bytes.Lines(log) {
+		var rec struct{ Logger, Action, Actor, Target, Namespace, Decision, Reason string }
+		if err := json.Unmarshal(line, &rec); err != nil {
+			t.Fatal(err)
+		}
+		if rec.Logger == "audit" && rec.Decision == "denied" {
+			list = append(list, strings.Join(strings.Fields(strings.Join([]string{rec.Action, rec.Actor, rec.Target, rec.Namespace, rec.Reason}, " ")), " "))
+		}
+	}
+	return list
+}
+
+// Whatever is refused for lack of authority is counted and written down, on
+// whichever way it was asked for.
+func TestDenialsAreAudited(t *testing.T) {
+	var log bytes.Buffer
+	var strict arcp.JobID
+	bubble(t, func(c *Config) { c.Logger = zerolog.New(zerolog.SyncWriter(&log)) }, func(r *rig) {
+		r.tool("trusting", func(c *tool.Capability) { c.MinTrust = "trusted" }, echo)
+		r.tool("builtin", func(c *tool.Capability) { c.Source = tool.SourceBuiltin }, echo)
+		r.tool("patient", func(c *tool.Capability) { c.Interruptible, c.Recovery = true, tool.RecoveryCheckpoint }, wait)
+		r.tool("try", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			_, err := j.Call(ctx, tool.Call{Tool: "trusting"})
+			_, err2 := j.Call(ctx, tool.Call{Tool: "builtin", Delegate: true})
+			_, err3 := j.Call(ctx, tool.Call{Tool: "try", Lease: arcp.Raw(`{"fs.read":["/**"]}`)})
+			got := []string{code(err), code(err2), code(err3), code(j.Charge("x", "USD", "2")), code(j.Allow("fs.read", "/a"))}
+			_, err = j.Files().Open("/dev/null") // it is no regular file
+			got = append(got, code(err))
+			if want := []string{"PERMISSION_DENIED", "PERMISSION_DENIED", "LEASE_SUBSET_VIOLATION", "BUDGET_EXHAUSTED", "PERMISSION_DENIED", "PERMISSION_DENIED"}; !slices.Equal(got, want) {
+				t.Errorf("the tool was told %q, want %q", got, want)
+			}
+			return nil, nil
+		})
+		q := r.request("sess_1", "try", "{}")
+		q.payload.LeaseRequest, q.Lease = arcp.Raw(`{"fs.read":["/b"]}`), leaseFrom(t, `{"fs.read":["/a/**"]}`)
+		r.send(q)
+		q = r.request("sess_1", "trusting", "{}")
+		q.Trust = "constrained"
+		r.send(q)
+		q = r.request("sess_1", "try", "{}")
+		q.Trust, q.payload.LeaseRequest, q.payload.CostBudget = "constrained", arcp.Raw(`{"tool.call":["*"],"agent.delegate":["*"],"fs.read":["/dev/null"]}`), []string{"USD:1"}
+		r.send(q)
+		q = r.request("sess_1", "patient", "{}")
+		q.payload.StrictCancel = true
+		id := r.send(q)
+		strict = jobOf(r.frames("sess_1"), id)
+		answers := r.session("sess_2")
+		r.e.Cancel(r.Context(), Cancel{Request: "msg_c", Job: strict, Principal: "alice", Session: "sess_2", Answers: answers})
+		r.e.Interrupt(r.Context(), Interrupt{Request: "msg_i", Job: strict, Principal: "alice", Session: "sess_2", Answers: answers})
+		r.e.RestoreCheckpoint(r.Context(), Restore{Job: strict, Submit: Submit{Envelope: &arcp.Envelope{ID: "msg_r"}, Principal: "alice", Session: "sess_2", Answers: answers}})
+		r.frames("sess_2")
+		if n := r.gauge("arcp_capability_denials_total"); n != 7 {
+			t.Errorf("%v denials are counted", n)
+		}
+		if n := r.gauge("arcp_budget_exhausted_total"); n != 1 {
+			t.Errorf("%v times a budget is counted as used up", n)
+		}
+	})
+	want := []string{"submit alice try@1.0.0 lease", "submit alice trusting@1.0.0 trust", "denial alice tool.call not_covered", "denial alice agent.delegate not_covered",
+		"denial alice tool.call not_covered", "denial alice cost.budget exhausted", "denial alice fs.read not_covered", "denial alice fs.read not_covered",
+		"cancel alice " + string(strict) + " strict_cancel", "interrupt alice " + string(strict) + " strict_cancel", "checkpoint.restore alice " + string(strict) + " strict_cancel"}
+	if got := denials(t, log.Bytes()); !slices.Equal(got, want) {
+		t.Errorf("audited are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
 }

@@ -49,9 +49,16 @@ type Gates interface {
 	Gate(ctx context.Context, row approval.Row, wait time.Duration) (approval.Row, error)
 	// Grant gives the job a permission lease, in the name of who has resolved a
 	// gate, and has it announced to a session as the answer to its message. It
-	// returns when the lease ends. Another attempt finds the one there is.
+	// returns when the lease ends. Another attempt finds the one there is. What the
+	// job says of it is written together with it, once.
+	Grant(ctx context.Context, p lease.Permission, d time.Duration, by *approval.Row, to arcp.SessionID, request arcp.MessageID, said ...Said) (time.Time, error)
 	Holds(permission, resource, operation string) bool
-	Grant(ctx context.Context, p lease.Permission, d time.Duration, by *approval.Row, to arcp.SessionID, request arcp.MessageID) (time.Time, error)
+}
+
+// Said is an event of a job.
+type Said struct {
+	Type    arcp.Type
+	Payload any
 }
 
 // Holds reports whether the job has a permission lease, or its lease covers an
@@ -78,8 +85,8 @@ func (j builtinJob) Gate(ctx context.Context, row approval.Row, wait time.Durati
 	return j.s.ask(ctx, row, wait)
 }
 
-func (j builtinJob) Grant(_ context.Context, p lease.Permission, d time.Duration, by *approval.Row, to arcp.SessionID, request arcp.MessageID) (time.Time, error) {
-	g := &endow{permission: p, d: d, by: by, to: to, request: request, done: make(chan error, 1)}
+func (j builtinJob) Grant(_ context.Context, p lease.Permission, d time.Duration, by *approval.Row, to arcp.SessionID, request arcp.MessageID, said ...Said) (time.Time, error) {
+	g := &endow{permission: p, d: d, by: by, to: to, request: request, said: said, done: make(chan error, 1)}
 	if !j.s.post(g) {
 		return time.Time{}, errEnded
 	}
@@ -94,6 +101,7 @@ type endow struct {
 	by         *approval.Row
 	to         arcp.SessionID
 	request    arcp.MessageID
+	said       []Said
 	until      time.Time
 	done       chan error // buffered 1
 }
@@ -106,13 +114,16 @@ func (g *endow) meet(s *supervisor, now time.Time) {
 			return
 		}
 	}
-	made, err := s.addGrant(g.permission, g.d, approval.Who{Principal: g.by.ResolvedBy, Session: g.by.ResolvedIn})
+	made, err := s.addGrant(g.permission, g.d, approval.Who{Principal: g.by.ResolvedBy, Session: g.by.ResolvedIn}, g.to)
 	if err != nil {
 		g.done <- err
 		return
 	}
 	g.until = made.ExpiresAt
-	s.announce(now, arcp.LeaseGranted, grantedOf(&made), g.to, g.request)
+	s.announce(now, arcp.LeaseGranted, grantedOf(&made), &store.Route{Reply: g.to, ReplyTo: g.request})
+	for _, e := range g.said {
+		s.announce(now, e.Type, e.Payload, new(store.Route))
+	}
 	s.asked = append(s.asked, g)
 }
 

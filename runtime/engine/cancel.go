@@ -39,6 +39,7 @@ func (e *Engine) Cancel(ctx context.Context, c Cancel) {
 	case r.row.Principal != c.Principal: // not visible: as if it did not exist
 		c.Answers.Answer(refused(&c, RefusedUnknown, arcp.CodeJobNotFound, "no such job"))
 	case r.strict && r.row.Session != c.Session:
+		e.auditDenied("cancel", c.Principal, c.Session, string(c.Job), strictly)
 		c.Answers.Answer(refused(&c, RefusedDenied, arcp.CodePermissionDenied, "only the submitting session may cancel this job"))
 	case !r.post(&c):
 		c.tooLate(e, r.isStopped())

@@ -98,7 +98,7 @@ func (s *supervisor) engage(c *tool.Call) (*child, error) {
 
 // callDigest identifies a request for a child.
 func callDigest(c *tool.Call) string {
-	p := arcp.ToolInvokePayload{Tool: c.Tool, SubmitOptions: arcp.SubmitOptions{Detach: c.Detach}}
+	p := arcp.ToolInvokePayload{Tool: c.Tool, SubmitOptions: arcp.SubmitOptions{Detach: c.Detach, LeaseConstraints: c.Constraints, CostBudget: c.CostBudget}}
 	if len(c.Arguments) > 0 {
 		p.Arguments = c.Arguments
 	}
@@ -141,6 +141,9 @@ func (s *supervisor) hire(c *tool.Call, request string) (*child, error) {
 	}
 	t, err := s.callable(c)
 	if err != nil {
+		if err.Code == arcp.CodePermissionDenied {
+			s.denied(namespace, err)
+		}
 		return nil, err
 	}
 	if err := (toolJob{s}).Allow(namespace, t.Name); err != nil {
@@ -192,7 +195,7 @@ func (s *supervisor) callable(c *tool.Call) (*tool.Tool, *arcp.Error) {
 
 // newChild makes the run of a child, all but for its lease.
 func (s *supervisor) newChild(c *tool.Call, t *tool.Tool, namespace string) (*run, *lease.Lease, *arcp.Error) {
-	asked, err := lease.Parse(time.Now(), lease.Request{Lease: c.Lease})
+	asked, err := lease.Parse(time.Now(), lease.Request{Lease: c.Lease, Constraints: c.Constraints, CostBudget: c.CostBudget})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -76,6 +76,31 @@ func left(j tool.Job) string {
 	return strings.Join(amountTexts(s.auth.Budget.Remaining()), " ")
 }
 
+// What a call says beside the lease bounds the child as well.
+func TestCallWithBounds(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("spend", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			got := []string{left(j), code(j.Charge("x", "USD", "0.5")), code(j.Charge("x", "USD", "0.5"))}
+			time.Sleep(time.Minute)
+			return arcp.Marshal(append(got, code(j.UseModel("m"))))
+		})
+		r.tool("call", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			return j.Call(ctx, tool.Call{Tool: "spend", CostBudget: []string{"USD:0.50"},
+				Constraints: &arcp.LeaseConstraints{ExpiresAt: time.Now().Add(30 * time.Second).UTC()}})
+		})
+		r.parent("call", "{}", "USD:2")
+		time.Sleep(2 * time.Minute)
+		frames := r.frames("sess_1")
+		if got := delegated(t, frames).Lease; !strings.Contains(string(got), `"cost.budget":["USD:0.50"]`) || !strings.Contains(string(got), `"expires_at":`) {
+			t.Errorf("the child may do %s", got)
+		}
+		if last := frames[len(frames)-1]; last.Type != arcp.JobFailed || !strings.Contains(string(last.Payload), "LEASE_EXPIRED") {
+			t.Errorf("the child ended with %s %s", last.Type, last.Payload)
+		}
+		r.idle("ended")
+	})
+}
+
 func TestCall(t *testing.T) {
 	bubble(t, nil, func(r *rig) {
 		r.tool("echo", nil, echo)
@@ -193,6 +218,22 @@ func TestCallIsRefused(t *testing.T) {
 	})
 }
 
+// remains is what the events say is left of budgets.
+func remains(t *testing.T, frames []frame) string {
+	var all []string
+	for _, f := range frames {
+		if f.Type != arcp.Metric {
+			continue
+		}
+		m, err := arcp.DecodePayload[arcp.MetricPayload](&f.Envelope)
+		if err != nil || m.Name != "cost.budget.remaining" {
+			t.Fatalf("%s, %v", f.Payload, err)
+		}
+		all = append(all, string(m.Value)+" "+m.Unit)
+	}
+	return strings.Join(all, ", ")
+}
+
 // The child has what it asked for, and inherits what bounds its parent.
 func TestLeaseOfChild(t *testing.T) {
 	bubble(t, nil, func(r *rig) {
@@ -202,18 +243,27 @@ func TestLeaseOfChild(t *testing.T) {
 		r.tool("parent", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			return j.Call(ctx, tool.Call{Tool: "child", Lease: args})
 		})
-		for asked, want := range map[string]string{
-			`{}`: `["PERMISSION_DENIED","PERMISSION_DENIED","PERMISSION_DENIED","USD:5.00 EUR:1"]`,
-			`{"fs.read":["/a/b"],"cost.budget":["USD:2.50","GBP:3"]}`: `["","PERMISSION_DENIED","PERMISSION_DENIED","USD:2.50 GBP:3 EUR:1"]`,
+		for asked, c := range map[string]struct{ want, told string }{ // told: what is left for the parent meanwhile
+			`{}`: {`["PERMISSION_DENIED","PERMISSION_DENIED","PERMISSION_DENIED","USD:5.00 EUR:1"]`, "0.00 USD, 0 EUR"},
+			`{"fs.read":["/a/b"],"cost.budget":["USD:2.50","GBP:3"]}`: {`["","PERMISSION_DENIED","PERMISSION_DENIED","USD:2.50 GBP:3 EUR:1"]`, "2.50 USD, 0 EUR"},
+			`{"cost.budget":["USD:0.01","EUR:0"]}`:                    {`["PERMISSION_DENIED","PERMISSION_DENIED","PERMISSION_DENIED","USD:0.01 EUR:0"]`, ""},
 		} {
 			q := r.request("sess_1", "parent", asked)
 			q.payload.LeaseRequest = arcp.Raw(`{"tool.call":["child"],"fs.read":["/a/**"],"cost.budget":["USD:5.00","EUR:1"],"expires_at":"2100-01-01T00:00:00Z"}`)
 			r.send(q)
 			f := r.frames("sess_1")
-			if got := string(f[len(f)-1].Payload); got != `{"value":`+want+`}` {
-				t.Errorf("%s: %s, want %s", asked, got, want)
+			if got := string(f[len(f)-1].Payload); got != `{"value":`+c.want+`}` {
+				t.Errorf("%s: %s, want %s", asked, got, c.want)
 			}
-			a, err := arcp.DecodePayload[arcp.JobAcceptedPayload](&f[3].Envelope)
+			told := c.told
+			if told != "" {
+				told += ", 5.00 USD, 1 EUR"
+			}
+			if got := remains(t, f); got != told {
+				t.Errorf("%s: left are %q, want %q", asked, got, told)
+			}
+			i := slices.IndexFunc(f, func(f frame) bool { return f.Type == arcp.JobAccepted && f.CorrelationID == "" })
+			a, err := arcp.DecodePayload[arcp.JobAcceptedPayload](&f[i].Envelope)
 			if err != nil || a.LeaseConstraints == nil || a.LeaseConstraints.ExpiresAt.Year() != 2100 {
 				t.Errorf("%s: accepted with %+v, %v", asked, a, err)
 			}

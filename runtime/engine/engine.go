@@ -97,10 +97,10 @@ type Engine struct {
 	limits       Limits
 	runs         map[arcp.JobID]*run // every job that has not ended
 	perSession   map[arcp.SessionID]jobList
-	perPrincipal map[string]int              // not those of built-in tools
-	builtins     int                         // of runs: those of built-in tools
-	perCaller    map[string]int              // of them, by principal
-	leases       map[arcp.LeaseID]arcp.JobID // permission leases
+	perPrincipal map[string]int          // not those of built-in tools
+	builtins     int                     // of runs: those of built-in tools
+	perCaller    map[string]int          // of them, by principal
+	leases       map[arcp.LeaseID]permit // permission leases of jobs that have not ended
 	lanes        map[laneKey]*lane
 	rates        rates
 	resting      int // jobs that Stop does not wait for: between attempts, or endless
@@ -132,7 +132,7 @@ func New(cfg Config) *Engine {
 	if cfg.Fetcher == nil {
 		cfg.Fetcher = access.NewFetcher(nil, access.FetchOptions{})
 	}
-	e := &Engine{cfg: cfg, limits: cfg.Limits, runs: make(map[arcp.JobID]*run), leases: make(map[arcp.LeaseID]arcp.JobID), perSession: make(map[arcp.SessionID]jobList),
+	e := &Engine{cfg: cfg, limits: cfg.Limits, runs: make(map[arcp.JobID]*run), leases: make(map[arcp.LeaseID]permit), perSession: make(map[arcp.SessionID]jobList),
 		perPrincipal: make(map[string]int), perCaller: make(map[string]int), lanes: make(map[laneKey]*lane),
 		order: order{held: make(map[arcp.SessionID][]step)}, drained: make(chan struct{}), quit: make(chan struct{}), pool: pool.New()}
 	if cfg.Vault != nil {

@@ -256,7 +256,12 @@ func TestPermit(t *testing.T) {
 			case <-ctx.Done():
 				return nil, context.Cause(ctx)
 			}
-			return arcp.Marshal([]string{code(before), code(now), code(other), code(j.Permitted("order.refund", "order:7", "refund"))})
+			last := code(j.Permitted("order.refund", "order:7", "refund"))
+			_ = j.Permitted("order.refund", "order:7", "refund")
+			if n := r.gauge("arcp_leases"); n != 0 {
+				t.Errorf("%v leases are in force when the one has expired", n)
+			}
+			return arcp.Marshal([]string{code(before), code(now), code(other), last})
 		})
 		id := r.submit("permit", "{}")
 		job := jobOf(r.want("asked", "job.accepted", "job.started", "permission.request"), id)
@@ -302,6 +307,9 @@ func TestPermit(t *testing.T) {
 		if got := string(f[0].Payload); got != `{"value":["","","PERMISSION_DENIED","LEASE_EXPIRED"]}` {
 			t.Errorf("the tool was told %s, want the grant to count from the start of the second attempt on, for what it is for", got)
 		}
+		if n := r.gauge("arcp_lease_expirations_total"); n != 1 {
+			t.Errorf("%v expirations are counted", n)
+		}
 		r.idle("done")
 	})
 }
@@ -344,8 +352,14 @@ func TestRevoke(t *testing.T) {
 		if err := revoke(approval.Who{Principal: "bob", Session: "sess_9"}); err == nil || err.Code != arcp.CodeNotFound {
 			t.Errorf("revoked by a stranger: %v", err)
 		}
+		if n := r.gauge("arcp_leases"); n != 1 {
+			t.Errorf("%v leases are in force", n)
+		}
 		if err := revoke(person("sess_2")); err != nil {
 			t.Error(err)
+		}
+		if n := r.gauge("arcp_leases"); n != 0 {
+			t.Errorf("%v leases are in force after it was revoked", n)
 		}
 		if f := r.frames("sess_2"); len(f) != 1 || f[0].Type != arcp.LeaseRevoked || f[0].CorrelationID != "msg_revoke" {
 			t.Errorf("who revokes is told %v", lines(f))

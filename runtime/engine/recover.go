@@ -229,6 +229,9 @@ func (f *found) settled(err error) error {
 func (e *Engine) board(r *run) (start func()) {
 	for _, g := range r.auth.Grants.All() {
 		e.noteLease(g.ID, r.row.ID)
+		if g.Revoked {
+			e.endLease(g.ID)
+		}
 	}
 	for _, q := range r.questions {
 		if q.row.Status == approval.Pending {

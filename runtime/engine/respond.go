@@ -180,6 +180,7 @@ func (e *Engine) Interrupt(ctx context.Context, i Interrupt) {
 	case r.row.Principal != i.Principal:
 		i.refuse(errNoSuchJob())
 	case r.strict && r.row.Session != i.Session:
+		e.auditDenied("interrupt", i.Principal, i.Session, string(i.Job), strictly)
 		i.refuse(arcp.Errorf(arcp.CodePermissionDenied, "only the submitting session may interrupt this job"))
 	case !r.tool.Interruptible:
 		i.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "%s cannot be interrupted", r.tool.Name))

@@ -50,6 +50,7 @@ func (e *Engine) RestoreCheckpoint(ctx context.Context, q Restore) {
 	case r.row.Principal != q.Principal:
 		q.refuse(e, errNoSuchJob())
 	case r.strict && r.row.Session != q.Session:
+		e.auditDenied("checkpoint.restore", q.Principal, q.Session, string(q.Job), strictly)
 		q.refuse(e, arcp.Errorf(arcp.CodePermissionDenied, "only the submitting session may restore this job"))
 	case r.tool.Recovery != tool.RecoveryCheckpoint:
 		q.refuse(e, errNoCheckpoints(r.tool))

@@ -8,10 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/lease"
+	"github.com/arcpd/arcpd/runtime/metrics"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -76,7 +75,7 @@ func (e *Engine) prepare(s *Submit) (*run, *arcp.Error) {
 		return nil, arcp.Errorf(arcp.CodeUnimplemented, "child jobs are not offered by this runtime; leave job_id out")
 	}
 	if !t.Trusts(s.Trust) {
-		e.audit("submit", s).Str("target", t.Ref()).Str("decision", "denied").Str("reason", "trust").Msg("audit")
+		e.auditDenied("submit", s.Principal, s.Session, t.Ref(), "trust")
 		return nil, arcp.Errorf(arcp.CodePermissionDenied, "%s needs the trust level %s", t.Name, t.MinTrust)
 	}
 	maxRuntime, err := seconds(s.Payload.MaxRuntimeSec)
@@ -89,6 +88,10 @@ func (e *Engine) prepare(s *Submit) (*run, *arcp.Error) {
 	}
 	granted, err := leaseOf(time.Now(), &s.Payload.SubmitOptions, s.Lease)
 	if err != nil {
+		if err.Code == arcp.CodePermissionDenied {
+			e.cfg.Metrics.Denied(metrics.LeaseRequest, "not_covered")
+			e.auditDenied("submit", s.Principal, s.Session, t.Ref(), "lease")
+		}
 		return nil, err
 	}
 	if err := t.Validate(s.Payload.Arguments); err != nil {
@@ -142,10 +145,15 @@ func (e *Engine) row(s *Submit, t *tool.Tool, granted *lease.Lease, now time.Tim
 	return j
 }
 
-// audit begins a record about a submit.
-func (e *Engine) audit(action string, s *Submit) *zerolog.Event {
-	return e.cfg.Logger.Log().Str("logger", "audit").Str("action", action).Str("actor", s.Principal).Str("session_id", string(s.Session))
+// auditDenied records that a session was refused what it may not do; target is a
+// job or a tool.
+func (e *Engine) auditDenied(action, actor string, session arcp.SessionID, target, reason string) {
+	e.cfg.Logger.Log().Str("logger", "audit").Str("action", action).Str("actor", actor).Str("session_id", string(session)).
+		Str("target", target).Str("decision", "denied").Str("reason", reason).Msg("audit")
 }
+
+// strictly is the reason of refusals to other sessions of a job's principal.
+const strictly = "strict_cancel"
 
 // maxRuntimeLimit bounds max_runtime_sec: a year.
 const maxRuntimeLimit = 365 * 24 * 3600

@@ -244,7 +244,7 @@ func TestSubmitRefused(t *testing.T) {
 			"not trusted":      {func(q *request) { q.payload.Tool, q.Trust = "trusting", "constrained" }, arcp.CodePermissionDenied},
 			"many retries":     {func(q *request) { q.payload.Retry = arcp.Raw(`{"max_attempts":11}`) }, arcp.CodeInvalidRequest},
 			"retries of once":  {func(q *request) { q.payload.Tool, q.payload.Retry = "once", arcp.Raw(`{"max_attempts":2}`) }, arcp.CodeInvalidRequest},
-			"lease with bound": {func(q *request) { q.payload.LeaseConstraints = &arcp.LeaseConstraints{ExpiresAt: time.Now()} }, arcp.CodeInvalidRequest},
+			"lease with bound": {func(q *request) { q.payload.LeaseConstraints = &arcp.LeaseConstraints{ExpiresAt: time.Now().UTC()} }, arcp.CodeInvalidRequest},
 		} {
 			q := r.request("sess_1", "t", `{"n":1}`)
 			q.env.TraceID = "trace_9"

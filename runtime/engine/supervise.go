@@ -67,6 +67,7 @@ type supervisor struct {
 	endc     chan struct{} // closed when nothing more of the attempt is taken and it has a supervisor no longer
 	over     bool          // nothing more of the attempt is taken
 	spent    bool          // the budget has changed
+	lapsed   bool          // an operation was refused because the job's lease had ended
 	booked   []booking     // and so has the account of the children
 	noted    []note        // to be written down with the next write
 	notes    int           // of the attempt, so far
@@ -157,6 +158,7 @@ type news struct {
 	demands      []demand
 	manual, beat bool
 	returned     bool
+	lapsed       bool
 	pause        bool
 	accepted     bool
 }
@@ -169,7 +171,7 @@ func (s *supervisor) inbox() (in news, ok bool) {
 	if s.dropped || s.stopped {
 		return in, false // what was asked for is told so by close
 	}
-	in = news{demands: s.demands, manual: s.manual, beat: s.beat, returned: s.returned && !s.over,
+	in = news{demands: s.demands, manual: s.manual, beat: s.beat, returned: s.returned && !s.over, lapsed: s.lapsed,
 		pause: s.point != nil && s.point.pause, accepted: s.accepted}
 	s.demands, s.manual, s.beat, s.returned = nil, false, false, false
 	return in, true
@@ -186,13 +188,16 @@ func (s *supervisor) hear(now time.Time, in *news) bool {
 	if in.pause {
 		s.m.Pause(now)
 	}
-	if in.returned {
+	switch {
+	case in.lapsed: // whatever the tool has made of it
+		s.preempt(now)
+	case in.returned:
 		s.conclude(now)
 	}
 	for _, d := range in.demands {
 		d.meet(s, now)
 	}
-	return in.manual || in.beat || in.pause || in.returned || len(in.demands) > 0
+	return in.manual || in.beat || in.pause || in.returned || in.lapsed || len(in.demands) > 0
 }
 
 // conclude tells the machine what came of the attempt.

@@ -24,7 +24,7 @@ type Authority struct {
 //
 // An empty operation is covered by a grant for any.
 func (a *Authority) Check(now time.Time, namespace, target, operation string) *arcp.Error {
-	if err := a.expired(now); err != nil {
+	if err := a.Ended(now); err != nil {
 		return err
 	}
 	if err := a.covers(now, namespace, target, operation); err != nil {
@@ -36,13 +36,14 @@ func (a *Authority) Check(now time.Time, namespace, target, operation string) *a
 // Operate is Check of an operation that no lease needs to cover: only the end of
 // the lease and of the budget count.
 func (a *Authority) Operate(now time.Time) *arcp.Error {
-	if err := a.expired(now); err != nil {
+	if err := a.Ended(now); err != nil {
 		return err
 	}
 	return a.exhausted()
 }
 
-func (a *Authority) expired(now time.Time) *arcp.Error {
+// Ended returns LEASE_EXPIRED if the job's lease has ended.
+func (a *Authority) Ended(now time.Time) *arcp.Error {
 	if a.Lease.Expired(now) {
 		return arcp.Errorf(arcp.CodeLeaseExpired, "the lease expired at %s", a.Lease.ExpiresAt().Format(time.RFC3339Nano))
 	}

@@ -105,10 +105,30 @@ func (c *counter) amount() Amount { return Amount{c.cap.currency, c.left} }
 
 func (c *counter) take(cost apd.Decimal) (left Amount, announce bool, err *arcp.Error) {
 	c.left = sub(c.left, cost)
-	if announce = c.moved(); announce {
+	return c.amount(), c.tell(), nil
+}
+
+// tell reports whether what is left is to be told, which it is then.
+func (c *counter) tell() bool {
+	announce := c.moved()
+	if announce {
 		c.told = c.left
 	}
-	return c.amount(), announce, nil
+	return announce
+}
+
+// Announce returns what is left of the currencies in which that is to be told,
+// as Report says it of one.
+func (b *Budget) Announce() (list []Amount) {
+	if b == nil {
+		return nil
+	}
+	for i := range b.counters {
+		if c := &b.counters[i]; c.tell() {
+			list = append(list, c.amount())
+		}
+	}
+	return list
 }
 
 // moved reports whether what is left is to be announced.

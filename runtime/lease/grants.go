@@ -26,6 +26,7 @@ type Grant struct {
 	ExpiresAt  time.Time      `json:"expires_at"`
 	Session    arcp.SessionID `json:"session,omitzero"`
 	Principal  string         `json:"principal,omitzero"` // who granted it
+	Holder     arcp.SessionID `json:"holder,omitzero"`    // that has it, where the job has no session
 	Revoked    bool           `json:"revoked,omitzero"`
 }
 
@@ -119,7 +120,7 @@ func (g *Grants) Add(grant Grant) *arcp.Error {
 	switch {
 	case !grant.ExpiresAt.After(grant.GrantedAt):
 		return arcp.Errorf(arcp.CodeInvalidArgument, "lease %s has no duration", brief(string(grant.ID)))
-	case !utf8.ValidString(string(grant.ID) + grant.Permission + grant.Operation + string(grant.Session) + grant.Principal):
+	case !utf8.ValidString(string(grant.ID) + grant.Permission + grant.Operation + string(grant.Session) + grant.Principal + string(grant.Holder)):
 		return arcp.Errorf(arcp.CodeInvalidArgument, "lease %s: %v", brief(string(grant.ID)), errUTF8)
 	case g.find(grant.ID) != nil:
 		return arcp.Errorf(arcp.CodeAlreadyExists, "lease %s exists already", brief(string(grant.ID)))

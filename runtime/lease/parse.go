@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -27,14 +28,18 @@ type Request struct {
 
 // Parse reads a request. Every spelling of a namespace is understood; two of one
 // namespace must say the same. Of two expiries the earlier counts, cut to
-// microseconds. What is malformed, over a bound, or expires at now or before is
-// INVALID_REQUEST, with a message that names the key.
+// microseconds. What is malformed, over a bound, expires at now or before, or at a
+// time that is not given in UTC, is INVALID_REQUEST, with a message that names the
+// key.
 func Parse(now time.Time, r Request) (*Lease, *arcp.Error) {
 	l, err := decode(r.Lease, r.CostBudget)
 	if err != nil {
 		return nil, arcp.Errorf(arcp.CodeInvalidRequest, "%v", err)
 	}
 	if r.Constraints != nil {
+		if !utc(r.Constraints.ExpiresAt) {
+			return nil, arcp.Errorf(arcp.CodeInvalidRequest, "lease_constraints: expires_at: %v", errZone)
+		}
 		l.expires = earlier(l.expires, instant(r.Constraints.ExpiresAt))
 	}
 	if !l.expires.IsZero() && !l.expires.After(now) {
@@ -47,6 +52,14 @@ func Parse(now time.Time, r Request) (*Lease, *arcp.Error) {
 // Decode reads what Encode wrote, or the lease of a principal. It is Parse
 // without a look at the time.
 func Decode(raw arcp.Raw) (*Lease, error) { return decode(raw, nil) }
+
+var errZone = errors.New("the time must be in UTC, as 2026-01-02T15:04:05Z is")
+
+// utc reports whether a time was given in UTC; none is.
+func utc(t time.Time) bool {
+	_, offset := t.Zone()
+	return offset == 0
+}
 
 // earlier returns the earlier of two times, of which zero is never.
 func earlier(a, b time.Time) time.Time {
@@ -121,6 +134,9 @@ func (r *reader) expiry(raw arcp.Raw) error {
 	var t time.Time
 	if raw.Kind() != '"' || arcp.Unmarshal(raw, &t) != nil || t.IsZero() {
 		return fmt.Errorf("a time as in 2026-01-02T15:04:05Z is required")
+	}
+	if !utc(t) {
+		return errZone
 	}
 	r.expires = instant(t)
 	return nil

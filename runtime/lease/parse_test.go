@@ -73,7 +73,7 @@ func TestParse(t *testing.T) {
 		{"two spellings that agree", `{"fs.read":["/a","/b"],"fs_read":["/b/","/a"]}`, nil, nil, `{"fs.read":["/a","/b"]}`},
 		{"three spellings that agree", `{"fs.read":["/a"],"fs_read":["/a"],"filesystem.read":["/a"]}`, nil, nil, `{"fs.read":["/a"]}`},
 		{"an expiry inside", `{"expires_at":"2026-05-09T14:00:00Z"}`, nil, nil, `{"expires_at":"2026-05-09T14:00:00.000000Z"}`},
-		{"an expiry in another zone", `{"expires_at":"2026-05-09T16:00:00+02:00"}`, nil, nil, `{"expires_at":"2026-05-09T14:00:00.000000Z"}`},
+		{"UTC in other words", `{"expires_at":"2026-05-09T14:00:00+00:00"}`, nil, nil, `{"expires_at":"2026-05-09T14:00:00.000000Z"}`},
 		{"an expiry is cut, not rounded", `{"expires_at":"2026-05-09T14:00:00.0000009Z"}`, nil, nil, `{"expires_at":"2026-05-09T14:00:00.000000Z"}`},
 		{"null is no expiry", `{"expires_at":null}`, nil, nil, `{}`},
 		{"an expiry beside", ``, later(time.Minute), nil, `{"expires_at":"2026-05-09T13:01:00.000000Z"}`},
@@ -115,7 +115,7 @@ func TestParseRefuses(t *testing.T) {
 		{"an amount", `{"cost.budget":["USD:NaN"]}`, "cost.budget"}, {"an amount", `{"cost.budget":["USD:.5"]}`, "cost.budget"}, {"an amount", `{"cost.budget":["USD:5."]}`, "cost.budget"}, {"an amount", `{"cost.budget":[":5"]}`, "cost.budget"},
 		{"an amount", `{"cost_budget":["USD:` + strings.Repeat("1", 65) + `"]}`, "64"}, {"an amount", `{"cost_budget":["USD:1:2"]}`, "cost_budget"},
 		{"a time", `{"expires_at":1}`, "expires_at"}, {"a time", `{"expires_at":"tomorrow"}`, "expires_at"}, {"a time", `{"expires_at":"2026-05-09T14:00:00"}`, "expires_at"}, {"a time", `{"expires_at":"2026-05-09 14:00:00Z"}`, "expires_at"},
-		{"the past", `{"expires_at":"2026-05-09T12:59:59Z"}`, "future"}, {"now", `{"expires_at":"2026-05-09T13:00:00Z"}`, "future"}, {"now in another zone", `{"expires_at":"2026-05-09T15:00:00+02:00"}`, "future"},
+		{"the past", `{"expires_at":"2026-05-09T12:59:59Z"}`, "future"}, {"now", `{"expires_at":"2026-05-09T13:00:00Z"}`, "future"}, {"another zone", `{"expires_at":"2026-05-09T16:00:00+02:00"}`, "UTC"},
 		{"too many keys", keys(MaxKeys + 1), "100"}, {"too many patterns", `{"x.y":` + list(MaxPatterns+1, "n%d") + `}`, "1000"},
 		{"too many patterns in two keys", `{"x.y":` + list(600, "n%d") + `,"tool.call":` + list(401, "n%d") + `}`, "1000"},
 		{"a long pattern", `{"tool.call":["` + strings.Repeat("a", MaxPattern+1) + `"]}`, "4096"}, {"too many amounts", `{"cost.budget":` + list(MaxAmounts+1, "C%d:1") + `}`, "32"},
@@ -139,6 +139,8 @@ func TestParseRefuses(t *testing.T) {
 	}
 	_, err := Parse(t0, Request{Constraints: &arcp.LeaseConstraints{ExpiresAt: t0}})
 	wantCode(t, "lease_constraints", err, arcp.CodeInvalidRequest)
+	_, err = Parse(t0, Request{Constraints: &arcp.LeaseConstraints{ExpiresAt: t0.Add(time.Hour).In(time.FixedZone("", 7200))}})
+	wantCode(t, "lease_constraints in another zone", err, arcp.CodeInvalidRequest)
 }
 
 func TestNoLeaseCoversNothing(t *testing.T) {

@@ -104,6 +104,12 @@ func (l *Lease) Cut(namespaces []string) *Lease {
 	return cut
 }
 
+// With returns l with the permissions of m in place of its own. It ends no later
+// than m.
+func (l *Lease) With(m *Lease) *Lease {
+	return &Lease{permissions: m.permissions, budget: l.budget, expires: earlier(l.expires, m.expires)}
+}
+
 // Inherit returns l bounded by its parent in what it does not say itself: it
 // ends no later than the parent; it may use no other models than the parent,
 // if that is limited in them; and in each currency of remaining that it has no

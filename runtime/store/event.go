@@ -30,13 +30,13 @@ type Event struct {
 // Route addresses an event. Sessions that are not there are left out, and so are
 // those whose view does not show the type.
 type Route struct {
-	// To is who is given an event of a directed type, and nobody else; of others it
-	// means nothing.
+	// To is who is given an event whether they follow the job or not; one of a
+	// directed type is given to nobody else.
 	To []arcp.SessionID
 
 	// Reply is a session whose message the event answers: it is given the event
-	// whether it follows the job or not. ReplyTo is the correlation id that it gets,
-	// and everybody in To.
+	// whether it follows the job or not. ReplyTo is the correlation id that it gets
+	// and, of a directed type, everybody in To.
 	Reply   arcp.SessionID
 	ReplyTo arcp.MessageID
 }

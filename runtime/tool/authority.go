@@ -38,7 +38,8 @@ type Authority interface {
 	UseModel(model string) error
 
 	// Charge spends an amount before it is spent: either it fits into the budget, or
-	// the error is BUDGET_EXHAUSTED and nothing was charged. It is reported as the
+	// the error is BUDGET_EXHAUSTED and nothing was charged; when the lease has ended
+	// it is LEASE_EXPIRED. It is reported as the
 	// metric cost.<name>. A cost that has been incurred already is reported with
 	// Metric, and always counts.
 	Charge(name, currency string, amount arcp.Number) error
@@ -97,6 +98,11 @@ type Call struct {
 	// nothing. It ends when the job's does. In a currency of the job's budget that it
 	// has no amount of it may spend all that is left.
 	Lease arcp.Raw
+
+	// Constraints and CostBudget are the other places of the lease's end, of which
+	// the earlier counts, and of its amounts, which must not differ.
+	Constraints *arcp.LeaseConstraints
+	CostBudget  []string
 
 	// Made, if set, is told of the child when it exists, or is found, before Call
 	// waits for it. It must not block.

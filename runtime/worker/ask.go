@@ -262,10 +262,11 @@ func (d *dispatch) choose(ctx context.Context, id arcp.MessageID, p arcp.HumanCh
 // is accepted and how it ends.
 func (d *dispatch) call(ctx context.Context, id arcp.MessageID, p arcp.ToolInvokePayload) error {
 	var child arcp.JobID
-	value, err := d.job.Call(ctx, tool.Call{Tool: p.Tool, Arguments: p.Arguments, Lease: p.LeaseRequest, Detach: p.Detach, Made: func(made arcp.JobID) {
-		child = made
-		d.reply(id, arcp.JobAccepted, made, arcp.JobAcceptedPayload{JobID: made, Agent: p.Tool, ParentJobID: d.jobID, AcceptedAt: time.Now().UTC()})
-	}})
+	value, err := d.job.Call(ctx, tool.Call{Tool: p.Tool, Arguments: p.Arguments, Lease: p.LeaseRequest, Constraints: p.LeaseConstraints,
+		CostBudget: p.CostBudget, Detach: p.Detach, Made: func(made arcp.JobID) {
+			child = made
+			d.reply(id, arcp.JobAccepted, made, arcp.JobAcceptedPayload{JobID: made, Agent: p.Tool, ParentJobID: d.jobID, AcceptedAt: time.Now().UTC()})
+		}})
 	if err == nil && len(value) > maxAnswer {
 		tooLarge := arcp.Errorf(arcp.CodeResourceExhausted, "the child completed with a result of %d bytes; a worker is given at most %d", len(value), maxAnswer)
 		tooLarge.Retryable = false

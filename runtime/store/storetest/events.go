@@ -132,7 +132,8 @@ func testViews(t *testing.T, open Open) {
 }
 
 // testRoutes: an event of a directed type is given to the sessions of its route,
-// an answer also to who asked, and each can be given to one more session later.
+// an answer also to who asked, and each can be given to one more session later. One
+// of another type comes to them besides who follows the job.
 func testRoutes(t *testing.T, open Open) {
 	d := fresh(t, open)
 	owner := d.session("sess_owner", arcp.FeatureHumanInput)
@@ -140,19 +141,26 @@ func testRoutes(t *testing.T, open Open) {
 	blind := d.session("sess_blind")
 	j := d.submit("job_a", owner)
 	d.do(&store.Write{Follow: &store.Follow{Session: person, Job: j, CorrelationID: "c"}})
-	events := d.events(j, arcp.Log, arcp.HumanInputRequest, arcp.HumanInputCancelled, arcp.LeaseGranted)
+	events := d.events(j, arcp.Log, arcp.HumanInputRequest, arcp.HumanInputCancelled, arcp.LeaseGranted, arcp.LeaseRevoked)
 	events[1].Route = &store.Route{To: []arcp.SessionID{blind, owner, person, "sess_nobody"}}
 	events[2].Route = &store.Route{To: []arcp.SessionID{owner}, ReplyTo: "msg_question"}
 	events[3].Route = &store.Route{Reply: blind, ReplyTo: "msg_grant"}
+	events[4].Route = &store.Route{To: []arcp.SessionID{blind, person}, Reply: owner, ReplyTo: "msg_revoke"}
 	d.do(&store.Write{Job: j, Attempt: 1, Events: events})
-	d.want(owner, arcp.Log, arcp.HumanInputRequest, arcp.HumanInputCancelled, arcp.LeaseGranted)
-	d.want(person, arcp.Log, arcp.HumanInputRequest, arcp.LeaseGranted)
-	d.want(blind, arcp.LeaseGranted)
+	d.want(owner, arcp.Log, arcp.HumanInputRequest, arcp.HumanInputCancelled, arcp.LeaseGranted, arcp.LeaseRevoked)
+	d.want(person, arcp.Log, arcp.HumanInputRequest, arcp.LeaseGranted, arcp.LeaseRevoked)
+	d.want(blind, arcp.LeaseGranted, arcp.LeaseRevoked)
 	if x := d.given(blind, 0)[0]; x.CorrelationID != "msg_grant" || !x.Origin {
 		t.Errorf("the answer is given as %+v", x)
 	}
 	if x := d.given(owner, 0)[2]; x.CorrelationID != "msg_question" || x.Origin {
 		t.Errorf("the end of a question is given as %+v", x)
+	}
+	if x := d.given(blind, 0)[1]; x.CorrelationID != "" || !x.Origin {
+		t.Errorf("who is told besides is given %+v", x)
+	}
+	if x := d.given(owner, 0)[4]; x.CorrelationID != "msg_revoke" {
+		t.Errorf("who has asked is given %+v", x)
 	}
 	if x := d.given(person, 0)[1]; x.CorrelationID != "" || !x.Origin || x.Event.OriginSeq != 2 {
 		t.Errorf("a question is given as %+v", x)
@@ -163,9 +171,9 @@ func testRoutes(t *testing.T, open Open) {
 
 	late := d.session("sess_late", arcp.FeatureHumanInput)
 	d.do(&store.Write{Follow: &store.Follow{Session: late, Job: j, CorrelationID: "c"}})
-	d.want(late, arcp.Log, arcp.LeaseGranted)
+	d.want(late, arcp.Log, arcp.LeaseGranted, arcp.LeaseRevoked)
 	d.do(&store.Write{Give: []store.Give{{Session: late, Job: j, JSeq: 2}}})
-	d.want(late, arcp.Log, arcp.LeaseGranted, arcp.HumanInputRequest)
+	d.want(late, arcp.Log, arcp.LeaseGranted, arcp.LeaseRevoked, arcp.HumanInputRequest)
 	d.do(&store.Write{Give: []store.Give{{Session: "sess_nobody", Job: j, JSeq: 2}}}) // it has just ended, maybe
 	d.refuse(&store.Write{Give: []store.Give{{Session: late, Job: "job_b", JSeq: 2}}}, store.ErrNotFound)
 	d.refuse(&store.Write{Give: []store.Give{{Session: late, Job: j}}}, store.ErrInvalid)

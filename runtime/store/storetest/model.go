@@ -315,13 +315,10 @@ func (j *modelJob) receivers(m *model, e *store.Event) []modelFollow {
 	spec := arcp.Lookup(e.Type)
 	directed := spec != nil && spec.Directed
 	var list []modelFollow
-	var named []arcp.SessionID
-	if directed {
-		named = slices.Clone(e.Route.To)
-	} else {
+	if !directed {
 		list = slices.Clone(j.follows)
 	}
-	for _, id := range append(named, e.Route.Reply) {
+	for _, id := range append(slices.Clone(e.Route.To), e.Route.Reply) {
 		known := slices.ContainsFunc(list, func(f modelFollow) bool { return f.session == id })
 		if !known && m.sessions[id] != nil {
 			list = append(list, j.single(id))

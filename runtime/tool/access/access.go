@@ -49,6 +49,19 @@ const (
 // Its PERMISSION_DENIED for the real place of a path is not: it would name it.
 type Check func(namespace, target string) error
 
+// Told is told of each operation that is refused though the Check allows it: for
+// what is at its place, or the address that a name leads to. It may be called by
+// many goroutines.
+type Told func(namespace string, err *arcp.Error)
+
+// refuse tells of a refusal and returns it.
+func (t Told) refuse(namespace string, err *arcp.Error) error {
+	if t != nil {
+		t(namespace, err)
+	}
+	return err
+}
+
 // may asks c. Without a Check nothing is allowed.
 func (c Check) may(namespace, target string) error {
 	if c == nil {

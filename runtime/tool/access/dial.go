@@ -28,11 +28,17 @@ func (o FetchOptions) dial(ctx context.Context, network, hostPort string) (net.C
 			if err == nil && o.dialable(to.Addr(), named) {
 				return nil
 			}
-			return arcp.Errorf(arcp.CodePermissionDenied, "%s is at an address that is not connected to", host)
+			return &blocked{arcp.Errorf(arcp.CodePermissionDenied, "%s is at an address that is not connected to", host)}
 		},
 	}
 	return d.DialContext(ctx, network, hostPort)
 }
+
+// blocked is a refusal of a request whose URL is covered.
+type blocked struct{ err *arcp.Error }
+
+func (b *blocked) Error() string { return b.err.Error() }
+func (b *blocked) Unwrap() error { return b.err }
 
 // dialable decides about an address; named: the URL says it itself.
 func (o FetchOptions) dialable(ip netip.Addr, named bool) bool {

@@ -43,6 +43,7 @@ type FetchOptions struct {
 // or unspecified is not dialled, unless the URL names the address itself.
 type Fetcher struct {
 	check  Check
+	told   Told
 	o      FetchOptions
 	client *http.Client
 }
@@ -70,6 +71,13 @@ func newFetcher(check Check, o FetchOptions, t http.RoundTripper) *Fetcher {
 // For returns the fetcher of another job, which shares the idle connections and
 // nothing else.
 func (f *Fetcher) For(check Check) *Fetcher { return newFetcher(check, f.o, f.client.Transport) }
+
+// Telling returns f with somebody who is told of what is refused besides.
+func (f *Fetcher) Telling(told Told) *Fetcher {
+	g := f.For(f.check)
+	g.told = told
+	return g
+}
 
 // Close closes the idle connections, also those of the fetchers made by For.
 func (f *Fetcher) Close() { f.client.CloseIdleConnections() }
@@ -106,6 +114,9 @@ func (f *Fetcher) Get(ctx context.Context, url string) (*http.Response, error) {
 // another origin (scheme, host and port).
 func (f *Fetcher) Do(req *http.Request) (*http.Response, error) {
 	resp, err := f.do(req)
+	if b, ok := errors.AsType[*blocked](err); ok {
+		return nil, f.told.refuse(Fetch, b.err)
+	}
 	if wire, ok := errors.AsType[*arcp.Error](err); ok {
 		return nil, wire
 	}
@@ -144,7 +155,7 @@ func (f *Fetcher) do(req *http.Request) (*http.Response, error) {
 
 func (f *Fetcher) acceptable(resp *http.Response) error {
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		return arcp.Errorf(arcp.CodePermissionDenied, "%s switches the protocol", show(resp.Request.URL))
+		return &blocked{arcp.Errorf(arcp.CodePermissionDenied, "%s switches the protocol", show(resp.Request.URL))}
 	}
 	if f.o.MaxBody >= 0 && resp.ContentLength > f.o.MaxBody && resp.Request.Method != http.MethodHead {
 		return tooLarge("the body", f.o.MaxBody)

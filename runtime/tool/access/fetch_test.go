@@ -17,6 +17,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/arcpd/arcpd/arcp"
 )
 
 func serve(t *testing.T, h http.HandlerFunc) string {
@@ -328,8 +330,13 @@ func TestRebinding(t *testing.T) {
 	want(t, err, "denied", "the second one is the metadata service")
 
 	for ip, result := range map[string]string{"127.0.0.1": "ok", "169.254.169.254": "denied", "224.0.0.1": "denied", "0.0.0.0": "denied", "100.100.100.200": "denied"} {
-		_, err := get(t, fetcher(t, FetchOptions{Resolver: names(t, ip)}, named), named+"/")
+		told := 0
+		f := fetcher(t, FetchOptions{Resolver: names(t, ip)}, named).Telling(func(namespace string, err *arcp.Error) { told++ })
+		_, err := get(t, f, named+"/")
 		want(t, err, result, "a name for "+ip)
+		if refused := result == "denied"; refused != (told == 1) {
+			t.Errorf("a name for %s: told %d times", ip, told)
+		}
 	}
 	_, err = get(t, fetcher(t, FetchOptions{Resolver: names(t, "127.0.0.1"), BlockPrivate: true}, named), named+"/")
 	want(t, err, "denied", "a name for a private address")

@@ -28,10 +28,14 @@ const MaxEntries = 100_000
 // An error of the file system is an *fs.PathError that names the path asked for.
 type Files struct {
 	check Check
+	told  Told
 }
 
 // NewFiles returns the files that check allows.
 func NewFiles(check Check) *Files { return &Files{check: check} }
+
+// Telling returns f with somebody who is told of what is refused besides.
+func (f *Files) Telling(told Told) *Files { return &Files{f.check, told} }
 
 // clean is the path in the form that is checked.
 func clean(name string) (string, error) {
@@ -49,27 +53,31 @@ func clean(name string) (string, error) {
 }
 
 // refused hides what a path leads to.
-func refused(asked string) error {
+func refused(asked string) *arcp.Error {
 	return arcp.Errorf(arcp.CodePermissionDenied, "%s leads out of what the job may touch", asked)
 }
 
-func unusual(asked string) error {
+func unusual(asked string) *arcp.Error {
 	return arcp.Errorf(arcp.CodePermissionDenied, "%s is neither a regular file nor a directory", asked)
 }
 
 // target is what an operation is about.
 type target struct {
 	*place
-	op    string
-	asked string
+	op        string
+	asked     string
+	namespace string // of those that the operation needs, the last
+	told      Told
 }
+
+func (t *target) refuse(err *arcp.Error) error { return t.told.refuse(t.namespace, err) }
 
 func (t *target) fail(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, errEscape):
-		return refused(t.asked)
+		return t.refuse(refused(t.asked))
 	}
 	return &fs.PathError{Op: t.op, Path: t.asked, Err: err}
 }
@@ -103,7 +111,7 @@ func (f *Files) find(name string, in intent) (*target, error) {
 		}
 	}
 	real := func(path string) error { return f.checkReal(in.namespaces, asked, path) }
-	t := &target{place: walk(asked, !in.nofollow, real), op: in.op, asked: asked}
+	t := &target{place: walk(asked, !in.nofollow, real), op: in.op, asked: asked, namespace: in.namespaces[len(in.namespaces)-1], told: f.told}
 	if err := t.admit(in, real); err != nil {
 		t.close()
 		return nil, err
@@ -118,7 +126,7 @@ func (t *target) admit(in intent, check func(string) error) error {
 		return wire
 	}
 	if errors.Is(t.err, errEscape) {
-		return refused(t.asked)
+		return t.refuse(refused(t.asked))
 	}
 	if real := t.real(); real != t.asked {
 		if err := check(real); err != nil {

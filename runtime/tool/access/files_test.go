@@ -586,3 +586,32 @@ func TestHostileLinksAreBounded(t *testing.T) {
 	_, err := b.files().Open(b.at(deep + "/up"))
 	want(t, err, "too many levels of symbolic links", "160,000 steps")
 }
+
+// What is refused though it is covered is told once, and what the check refuses is
+// not: it knows.
+func TestRefusalsAreTold(t *testing.T) {
+	b := newTree(t)
+	b.traps()
+	b.must(os.Link(b.at("ws/f"), b.at("ws/secondname")))
+	var told []string
+	files := NewFiles(lease{Read: {b.at("ws"), "/proc"}, Write: {b.at("ws")}}.check).Telling(func(namespace string, err *arcp.Error) {
+		told = append(told, namespace+" "+string(err.Code))
+	})
+	for _, c := range []struct {
+		why  string
+		open func() (*os.File, error)
+		told []string
+	}{
+		{"a fifo", func() (*os.File, error) { return files.Open(b.at("ws/fifo")) }, []string{"fs.read PERMISSION_DENIED"}},
+		{"a link that is more than its text", func() (*os.File, error) { return files.Open("/proc/self/exe") }, []string{"fs.read PERMISSION_DENIED"}},
+		{"a file with two names", func() (*os.File, error) { return files.Create(b.at("ws/secondname")) }, []string{"fs.write PERMISSION_DENIED"}},
+		{"another place", func() (*os.File, error) { return files.Open(b.at("out/f")) }, nil},
+	} {
+		told = nil
+		_, err := c.open()
+		want(t, err, "denied", c.why)
+		if !slices.Equal(told, c.told) {
+			t.Errorf("%s: told is %q, want %q", c.why, told, c.told)
+		}
+	}
+}

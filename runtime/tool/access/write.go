@@ -110,9 +110,9 @@ func (t *target) regular(st unix.Stat_t) error {
 	case unix.S_IFDIR:
 		return t.fail(unix.EISDIR)
 	case unix.S_IFLNK: // it was none when the path was resolved
-		return refused(t.asked)
+		return t.refuse(refused(t.asked))
 	}
-	return unusual(t.asked)
+	return t.refuse(unusual(t.asked))
 }
 
 // vet looks at what has been opened, and empties it if asked to.
@@ -143,7 +143,7 @@ func (t *target) vet(fd, flag int) error {
 // changes nothing.
 func (t *target) onlyName(fd int, st unix.Stat_t) error {
 	if st.Nlink > 1 {
-		return arcp.Errorf(arcp.CodePermissionDenied, "%s has other names (hard links), which the job may not be allowed to write", t.asked)
+		return t.refuse(arcp.Errorf(arcp.CodePermissionDenied, "%s has other names (hard links), which the job may not be allowed to write", t.asked))
 	}
 	err := unix.Renameat(t.dir, t.name, t.dir, t.name)
 	if errors.Is(err, unix.ENOENT) {

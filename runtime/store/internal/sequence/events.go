@@ -60,12 +60,10 @@ func (j *job) logged(events []*store.Event) {
 // numbers are the origin numbers of the others.
 func (c *Core) receivers(j *job, r *store.Route, directed bool) []follower {
 	var list []follower
-	var named []arcp.SessionID
-	if directed {
-		named = r.To
-	} else {
+	if !directed {
 		list = slices.Clone(j.followers)
 	}
+	named := r.To
 	if r.Reply != "" {
 		named = append(slices.Clip(named), r.Reply)
 	}
