@@ -16,7 +16,7 @@ type jobsGetIn struct {
 }
 
 // builtins are the names of the runtime's own tools.
-var builtins = []string{"jobs.get", "sessions.list", "sessions.evict", "jobs.credentials", "jobs.forget_credentials", "jobs.rotate_credentials",
+var builtins = []string{"jobs.get", "jobs.wait", "jobs.delete", "sessions.list", "sessions.evict", "jobs.credentials", "jobs.forget_credentials", "jobs.rotate_credentials",
 	"approval.request", "approval.list", "approval.get", "approval.resolve", "approval.cancel", "approval.wait",
 	"approval.questions", "approval.answer", "approval.gate", "approval.elevate",
 	"registry.register", "registry.update_status", "registry.get", "registry.list", "registry.deregister",
@@ -33,6 +33,8 @@ func (r *Runtime) registerBuiltins() error {
 		r.registerTools(),
 		r.registerHost(),
 		builtin(r, "jobs.get", tool.SideEffectRead, "the row and the outcome of a job of the caller, or of somebody whom it may observe", r.jobsGet),
+		builtinFor(r, "jobs.wait", "waits until a job has ended; then it is as jobs.get", r.jobsWait),
+		builtin(r, "jobs.delete", tool.SideEffectWrite, "deletes a job of the caller that has ended, with its events", r.jobsDelete),
 		builtin(r, "sessions.list", tool.SideEffectRead, "the sessions of the caller and of whom it may observe, the oldest first; an admin sees everybody's", r.sessionsList),
 		builtin(r, "sessions.evict", tool.SideEffectWrite, "takes the connection from one of the caller's sessions, or ends it; an admin may do so to anybody's", r.sessionsEvict),
 	)
