@@ -390,7 +390,7 @@ func TestDescribeAndPolicy(t *testing.T) {
 		p := b.human("alice")
 		d := p.must("tools.describe", `{"name":"pay@1.0.0"}`)
 		for member, want := range map[string]string{"name": "pay", "version": "1.0.0", "versions": "[1.0.0]", "description": "pays", "side_effect": "external_system",
-			"approval": "map[auto:map[rule:args.n < 1]]", "recovery": "rerun", "idempotent": "true", "source": "go", "interruptible": "false",
+			"approval_policy": "map[auto:map[rule:args.n < 1]]", "recovery": "rerun", "idempotent": "true", "source": "go", "interruptible": "false",
 			"limits": "map[concurrency:16 max_request_bytes:1.048576e+06 max_response_bytes:1.048576e+06 rate_per_min:6]",
 			"retry":  "map[factor:2 initial_ms:1000 max_attempts:2 max_ms:60000]"} {
 			if got := fmt.Sprint(d[member]); got != want {
