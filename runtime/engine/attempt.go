@@ -88,7 +88,7 @@ func (s *supervisor) runTool() {
 	args, err := s.clear()
 	if err != nil {
 		result, _ = arcp.AsError(err)
-		s.tm.Called(metrics.CallDenied, 0)
+		s.tm.Refused(callStatus(result))
 		return
 	}
 	began := time.Now()
