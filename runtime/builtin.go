@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/engine"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -52,11 +53,24 @@ func builtinFor[In, Out any](r *Runtime, name, description string, run func(cont
 
 func builtinLike[In, Out any](r *Runtime, c tool.Capability, run func(context.Context, tool.Job, In) (Out, error)) error {
 	c.Source, c.Limits.MaxResponseBytes = tool.SourceBuiltin, -1
-	t, err := tool.New(c, run)
+	t, err := tool.New(c, func(ctx context.Context, job tool.Job, in In) (Out, error) {
+		out, err := run(ctx, job, in)
+		r.auditDenial(c.Name, job, err)
+		return out, err
+	})
 	if err != nil {
 		return err
 	}
 	return r.cfg.Tools.RegisterBuiltin(t)
+}
+
+// auditDenial records that a caller may not do what it has asked a built-in tool for.
+func (r *Runtime) auditDenial(name string, job tool.Job, err error) {
+	e, ok := errors.AsType[*arcp.Error](err)
+	c, called := job.(engine.Caller)
+	if ok && called && e.Code == arcp.CodePermissionDenied {
+		r.audit(name, c.Principal(), c.Session()).Str("job_id", string(job.ID())).Str("decision", "denied").Str("reason", e.Message).Msg("audit")
+	}
 }
 
 func (r *Runtime) jobsGet(ctx context.Context, job tool.Job, in jobsGetIn) (arcp.JobView, error) {

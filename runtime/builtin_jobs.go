@@ -84,8 +84,7 @@ func (r *Runtime) jobsDelete(ctx context.Context, job tool.Job, in jobsDeleteIn)
 func (r *Runtime) deletable(who *approval.Who, j *store.Job) *arcp.Error {
 	switch {
 	case j.Principal != who.Principal:
-		r.audit("delete", who.Principal, who.Session).Str("job_id", string(j.ID)).Str("owner", j.Principal).Str("decision", "denied").Msg("audit")
-		return arcp.Errorf(arcp.CodePermissionDenied, "the job is another principal's")
+		return arcp.Errorf(arcp.CodePermissionDenied, "%s is a job of %s", j.ID, j.Principal)
 	case !j.State.Terminal():
 		return arcp.Errorf(arcp.CodeFailedPrecondition, "the job is %s: cancel it, or wait for its end", j.State)
 	case j.Parent != "" && r.engine.Lives(j.Parent):
