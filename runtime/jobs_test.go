@@ -3,6 +3,7 @@ package runtime_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,7 +55,7 @@ func TestJobsDelete(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *bed) {
 		alice, bob, ann := b.dial("alice"), b.dial("bob"), b.dial("ann")
 		kept := alice.submit("demo.echo", `{"n":1}`)
-		alice.until("job.completed")
+		before := alice.until("job.completed")
 		id := alice.submit("demo.sleep", `{"ms":60000}`)
 		alice.refuses("it runs", "jobs.delete", ofJob(id), arcp.CodeFailedPrecondition)
 		alice.must("jobs.wait", fmt.Sprintf(`{"job_id":%q,"timeout_ms":3600000}`, id))
@@ -73,6 +74,11 @@ func TestJobsDelete(t *testing.T) {
 		}
 		if row := alice.must("jobs.get", ofJob(kept)); row["status"] != "completed" {
 			t.Errorf("another job: %v", row)
+		}
+		watch := b.dial("alice")
+		watch.subscribe(fmt.Sprintf(`{"filter":{"types":["job.completed"]},"since":{"after_message_id":%q}}`, before.ID))
+		if end := watch.until("subscribe.closed"); !strings.Contains(string(end.Payload), string(arcp.CodeBackpressureOverflow)) {
+			t.Errorf("a subscription from before it ends with %s", end.Payload)
 		}
 	})
 }
