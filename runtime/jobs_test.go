@@ -54,8 +54,10 @@ func TestJobsWait(t *testing.T) {
 func TestJobsDelete(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *bed) {
 		alice, bob, ann := b.dial("alice"), b.dial("bob"), b.dial("ann")
-		kept := alice.submit("demo.echo", `{"n":1}`)
-		before := alice.until("job.completed")
+		alice.send("tool.invoke", `{"tool":"demo.echo","arguments":{"n":1}}`)
+		accepted := alice.until("job.accepted")
+		kept := accepted.JobID
+		alice.until("job.completed")
 		id := alice.submit("demo.sleep", `{"ms":60000}`)
 		alice.refuses("it runs", "jobs.delete", ofJob(id), arcp.CodeFailedPrecondition)
 		alice.must("jobs.wait", fmt.Sprintf(`{"job_id":%q,"timeout_ms":3600000}`, id))
@@ -75,10 +77,16 @@ func TestJobsDelete(t *testing.T) {
 		if row := alice.must("jobs.get", ofJob(kept)); row["status"] != "completed" {
 			t.Errorf("another job: %v", row)
 		}
+		last := alice.submit("demo.echo", `{"n":2}`)
+		alice.until("job.completed")
 		watch := b.dial("alice")
-		watch.subscribe(fmt.Sprintf(`{"filter":{"types":["job.completed"]},"since":{"after_message_id":%q}}`, before.ID))
-		if end := watch.until("subscribe.closed"); !strings.Contains(string(end.Payload), string(arcp.CodeBackpressureOverflow)) {
-			t.Errorf("a subscription from before it ends with %s", end.Payload)
+		watch.subscribe(fmt.Sprintf(`{"filter":{"job_id":[%q,%q,%q]},"since":{"after_message_id":%q}}`, kept, id, last, accepted.ID))
+		var seen []string
+		for e := watch.original(); !strings.Contains(string(e.Payload), arcp.EventCaughtUp); e = watch.original() {
+			seen = append(seen, fmt.Sprint(e.JobID == last, " ", e.Type))
+		}
+		if got, want := strings.Join(seen, ", "), "false job.started, false job.completed, true job.accepted, true job.started, true job.completed"; got != want {
+			t.Errorf("a subscription from before it has %s, want %s", got, want)
 		}
 	})
 }
