@@ -66,7 +66,7 @@ type ToolEntry struct {
 	Description string   `json:"description,omitzero"`
 	SideEffect  string   `json:"side_effect"`
 	Source      string   `json:"source"`
-	Approval    Raw      `json:"approval"`           // "none", "manual" or {"auto":{"rule":…}}
+	Approval    Raw      `json:"approval_policy"`    // "none", "manual" or {"auto":{"rule":…}}
 	MinTrust    string   `json:"min_trust,omitzero"` // empty: any
 }
 
@@ -80,7 +80,7 @@ type ToolView struct {
 	OutputSchema  Raw        `json:"output_schema,omitzero"`
 	SideEffect    string     `json:"side_effect"`
 	Limits        ToolLimits `json:"limits"`
-	Approval      Raw        `json:"approval"` // as in a ToolEntry
+	Approval      Raw        `json:"approval_policy"` // as in a ToolEntry
 	MinTrust      string     `json:"min_trust,omitzero"`
 	Recovery      string     `json:"recovery"`
 	Retry         Raw        `json:"retry,omitzero"` // as in SubmitOptions; absent: one attempt

@@ -17,6 +17,8 @@ func recoveryChecks() []Check {
 		{ID: "restore", Title: "checkpoint.restore of a job that has ended begins a new one from the checkpoint", Section: "SPEC §5.6", Level: Runtime, Needs: []string{count, checkpoints}, Run: recoveryRestore},
 		{ID: "restore-unknown", Title: "checkpoint.restore of what is not there is JOB_NOT_FOUND or NOT_FOUND", Section: "SPEC §5.6", Level: Runtime, Needs: []string{count, checkpoints}, Run: recoveryRestoreUnknown},
 		{ID: "outcome", Title: "the outcome of a job is the payload of its end, for every session of its principal", Section: "SPEC §7.3", Level: Runtime, Needs: []string{Tool("jobs.get"), Tool("demo.echo"), Tool("demo.fail")}, Run: recoveryOutcome},
+		{ID: "wait", Title: "jobs.wait returns when the job has ended, or its time is over", Section: "SPEC §7.3", Level: Runtime, Needs: []string{Tool("jobs.wait"), Tool("demo.sleep")}, Run: recoveryWait},
+		{ID: "delete", Title: "jobs.delete deletes a job that has ended, and no other one", Section: "SPEC §7.3", Level: Runtime, Needs: []string{Tool("jobs.delete"), Tool("jobs.get"), Tool("demo.sleep")}, Run: recoveryDelete},
 	}
 }
 
@@ -121,6 +123,33 @@ func recoveryOutcome(_ context.Context, t *T) {
 		want(t, "the job is the one asked for", row.JobID, job.ID)
 		want(t, "the outcome is what its session was told", string(row.Outcome), string(job.End().Payload))
 	}
+}
+
+func recoveryWait(_ context.Context, t *T) {
+	owner, other := t.Open(), t.Open()
+	submit, job := owner.sleeps(arcp.SubmitOptions{})
+	var row struct {
+		Status  arcp.JobState `json:"status"`
+		Outcome arcp.Raw      `json:"outcome"`
+	}
+	other.call(&row, "jobs.wait", map[string]any{"job_id": job, "timeout_ms": 10})
+	t.Want("nothing has come of a job that goes on", !row.Status.Terminal() && len(row.Outcome) == 0, "it is %s with %s", row.Status, row.Outcome)
+	owner.Cancel(job, 5000)
+	other.call(&row, "jobs.wait", map[string]any{"job_id": job})
+	want(t, "the job has ended", row.Status, arcp.StateCancelled)
+	want(t, "the outcome is what its session was told", string(row.Outcome), string(owner.Follow(submit).End().Payload))
+}
+
+func recoveryDelete(_ context.Context, t *T) {
+	c := t.Open()
+	submit, job := c.sleeps(arcp.SubmitOptions{})
+	ask := map[string]any{"job_id": job}
+	c.fault("a job that goes on is not deleted", "jobs.delete", ask, arcp.CodeFailedPrecondition)
+	c.Cancel(job, 5000)
+	c.Follow(submit).End()
+	c.Completed("a job that has ended is deleted", c.Invoke("jobs.delete", ask))
+	c.fault("its row is gone", "jobs.get", ask, arcp.CodeJobNotFound)
+	c.fault("it is deleted once", "jobs.delete", ask, arcp.CodeJobNotFound)
 }
 
 // call runs a tool and decodes its value.

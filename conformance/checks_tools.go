@@ -96,7 +96,7 @@ func toolsDescribe(_ context.Context, t *T) {
 		Versions   []string       `json:"versions"`
 		SideEffect string         `json:"side_effect"`
 		Limits     map[string]any `json:"limits"`
-		Approval   arcp.Raw       `json:"approval"`
+		Approval   arcp.Raw       `json:"approval_policy"`
 		Recovery   string         `json:"recovery"`
 		Idempotent *bool          `json:"idempotent"`
 		Source     string         `json:"source"`

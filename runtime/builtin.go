@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/engine"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -16,7 +17,7 @@ type jobsGetIn struct {
 }
 
 // builtins are the names of the runtime's own tools.
-var builtins = []string{"jobs.get", "sessions.list", "sessions.evict", "jobs.credentials", "jobs.forget_credentials", "jobs.rotate_credentials",
+var builtins = []string{"jobs.get", "jobs.wait", "jobs.delete", "sessions.list", "sessions.evict", "jobs.credentials", "jobs.forget_credentials", "jobs.rotate_credentials",
 	"approval.request", "approval.list", "approval.get", "approval.resolve", "approval.cancel", "approval.wait",
 	"approval.questions", "approval.answer", "approval.gate", "approval.elevate",
 	"registry.register", "registry.update_status", "registry.get", "registry.list", "registry.deregister",
@@ -33,6 +34,8 @@ func (r *Runtime) registerBuiltins() error {
 		r.registerTools(),
 		r.registerHost(),
 		builtin(r, "jobs.get", tool.SideEffectRead, "the row and the outcome of a job of the caller, or of somebody whom it may observe", r.jobsGet),
+		builtinFor(r, "jobs.wait", "waits until a job has ended; then it is as jobs.get", r.jobsWait),
+		builtin(r, "jobs.delete", tool.SideEffectWrite, "deletes a job of the caller that has ended, with its events", r.jobsDelete),
 		builtin(r, "sessions.list", tool.SideEffectRead, "the sessions of the caller and of whom it may observe, the oldest first; an admin sees everybody's", r.sessionsList),
 		builtin(r, "sessions.evict", tool.SideEffectWrite, "takes the connection from one of the caller's sessions, or ends it; an admin may do so to anybody's", r.sessionsEvict),
 	)
@@ -50,11 +53,24 @@ func builtinFor[In, Out any](r *Runtime, name, description string, run func(cont
 
 func builtinLike[In, Out any](r *Runtime, c tool.Capability, run func(context.Context, tool.Job, In) (Out, error)) error {
 	c.Source, c.Limits.MaxResponseBytes = tool.SourceBuiltin, -1
-	t, err := tool.New(c, run)
+	t, err := tool.New(c, func(ctx context.Context, job tool.Job, in In) (Out, error) {
+		out, err := run(ctx, job, in)
+		r.auditDenial(c.Name, job, err)
+		return out, err
+	})
 	if err != nil {
 		return err
 	}
 	return r.cfg.Tools.RegisterBuiltin(t)
+}
+
+// auditDenial records that a caller may not do what it has asked a built-in tool for.
+func (r *Runtime) auditDenial(name string, job tool.Job, err error) {
+	e, ok := errors.AsType[*arcp.Error](err)
+	c, called := job.(engine.Caller)
+	if ok && called && e.Code == arcp.CodePermissionDenied {
+		r.audit(name, c.Principal(), c.Session()).Str("job_id", string(job.ID())).Str("decision", "denied").Str("reason", e.Message).Msg("audit")
+	}
 }
 
 func (r *Runtime) jobsGet(ctx context.Context, job tool.Job, in jobsGetIn) (arcp.JobView, error) {

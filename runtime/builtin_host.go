@@ -109,7 +109,7 @@ func (r *Runtime) registerAgent(ctx context.Context, job tool.Job, in registerAg
 	if err := in.check(); err != nil {
 		return host.Agent{}, err
 	}
-	if err := r.mayExecute(job, &who, in.Executes); err != nil {
+	if err := mayExecute(&who, in.Executes); err != nil {
 		return host.Agent{}, err
 	}
 	a := in.agent()
@@ -165,12 +165,8 @@ func (in *registerAgentIn) agent() host.Agent {
 }
 
 // mayExecute refuses an agent that wants to execute jobs and must not, or cannot.
-func (r *Runtime) mayExecute(job tool.Job, who *approval.Who, names []string) *arcp.Error {
-	switch {
-	case len(names) == 0:
-		return nil
-	case !who.Worker:
-		r.audit("host.register_agent", who.Principal, who.Session).Str("job_id", string(job.ID())).Str("decision", "denied").Str("reason", "role").Msg("audit")
+func mayExecute(who *approval.Who, names []string) *arcp.Error {
+	if len(names) > 0 && !who.Worker {
 		return arcp.Errorf(arcp.CodePermissionDenied, "an agent that executes jobs needs the role %s", auth.RoleWorker)
 	}
 	return nil

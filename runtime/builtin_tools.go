@@ -149,7 +149,7 @@ type toolPolicy struct {
 	Call     bool     `json:"call"`   // by a job with the session's lease
 	Delegate bool     `json:"delegate"`
 	Reason   string   `json:"reason,omitzero"` // of the first that is not allowed
-	Approval arcp.Raw `json:"approval"`
+	Approval arcp.Raw `json:"approval_policy"`
 }
 
 func (r *Runtime) toolsPolicy(_ context.Context, job tool.Job, in toolsListIn) (out toolsPolicyOut, err error) {

@@ -85,8 +85,7 @@ type conn struct {
 	over atomic.Bool  // the last turn is being taken
 	load load         // what the session has said of jobs that it does
 
-	mailed atomic.Int64 // bytes of envelopes that others had it send, until the writer has them
-	moved  int64        // of these, what goes to the writer at the end of the turn
+	moved int // bytes of envelopes that others had it send, and that go to the writer at the end of the turn
 
 	mailMu sync.Mutex
 	mail   []func(now time.Time)
@@ -381,13 +380,9 @@ func (c *conn) pump(now time.Time) {
 	if c.stale {
 		c.announce(now)
 	}
-	if c.fill != nil {
-		c.out.publish(c.fill)
-		c.fill = nil
-	}
-	if c.moved != 0 {
-		c.mailed.Add(-c.moved)
-		c.moved = 0
+	if c.fill != nil || c.moved != 0 {
+		c.out.publish(c.fill, c.moved)
+		c.fill, c.moved = nil, 0
 	}
 	c.tally.flush()
 }
@@ -481,7 +476,7 @@ func (c *conn) end() {
 		return
 	}
 	if c.fill != nil {
-		c.out.publish(c.fill)
+		c.out.publish(c.fill, 0)
 		c.fill = nil
 	}
 	flushed := make(chan struct{})

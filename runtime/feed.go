@@ -233,6 +233,9 @@ func (c *conn) pullFeed(now time.Time, f *feed, room int) (more bool, err error)
 			return false, nil
 		}
 		item, ok, err := f.next()
+		if err != nil && c.passDeleted(f, err) {
+			continue
+		}
 		if err != nil {
 			return false, err
 		}
@@ -250,6 +253,22 @@ func (c *conn) pullFeed(now time.Time, f *feed, room int) (more bool, err error)
 	}
 	c.wake() // there is more
 	return false, nil
+}
+
+// passDeleted goes past events of jobs that were deleted, and reports false if it is
+// something else that keeps the subscription from going on: what is not kept any more
+// was trimmed.
+func (c *conn) passDeleted(f *feed, err error) bool {
+	gone, ok := errors.AsType[*store.TrimmedError](err)
+	if !ok {
+		return false
+	}
+	trimmed, _, err := c.rt.cfg.Store.FeedBounds(context.Background(), f.owner)
+	if err != nil || gone.After < trimmed {
+		return false
+	}
+	f.cursor.Move(gone.UpTo)
+	return true
 }
 
 // paced reports whether the subscriptions may carry an event now.

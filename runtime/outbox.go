@@ -44,6 +44,7 @@ type outbox struct {
 	ready   *frames // to be written next; nil: nothing
 	writing bool
 	flight  int // bytes that are being written
+	coming  int // bytes that somebody has announced and that are not in ready yet
 	err     error
 	idle    sync.Cond // with mu: writing became false
 }
@@ -65,20 +66,33 @@ func (o *outbox) size() (n int, err error) {
 	return n, o.err
 }
 
-// queued is how many bytes are not written.
+// queued is how many bytes are not written, with those that are expected.
 func (o *outbox) queued() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.ready == nil {
-		return o.flight
+	n := o.flight + o.coming
+	if o.ready != nil {
+		n += len(o.ready.data)
 	}
-	return o.flight + len(o.ready.data)
+	return n
 }
 
-// publish hands a batch over; f must not be used any more.
-func (o *outbox) publish(f *frames) {
+// expect counts bytes that will be published.
+func (o *outbox) expect(n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.coming += n
+}
+
+// publish hands a batch over, which may be nil; f must not be used any more. Of the
+// bytes that were expected these many have come, or never will.
+func (o *outbox) publish(f *frames, expected int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.coming -= expected
+	if f == nil {
+		return
+	}
 	if o.err != nil {
 		f.recycle()
 		return

@@ -390,7 +390,7 @@ func TestDescribeAndPolicy(t *testing.T) {
 		p := b.human("alice")
 		d := p.must("tools.describe", `{"name":"pay@1.0.0"}`)
 		for member, want := range map[string]string{"name": "pay", "version": "1.0.0", "versions": "[1.0.0]", "description": "pays", "side_effect": "external_system",
-			"approval": "map[auto:map[rule:args.n < 1]]", "recovery": "rerun", "idempotent": "true", "source": "go", "interruptible": "false",
+			"approval_policy": "map[auto:map[rule:args.n < 1]]", "recovery": "rerun", "idempotent": "true", "source": "go", "interruptible": "false",
 			"limits": "map[concurrency:16 max_request_bytes:1.048576e+06 max_response_bytes:1.048576e+06 rate_per_min:6]",
 			"retry":  "map[factor:2 initial_ms:1000 max_attempts:2 max_ms:60000]"} {
 			if got := fmt.Sprint(d[member]); got != want {
@@ -514,4 +514,51 @@ func TestMetricsOfManyTools(t *testing.T) {
 			t.Errorf("%v calls are counted as other", n)
 		}
 	})
+}
+
+// Every call is counted by how it has ended, also those of the runtime's own tools
+// that are made at once, and those that were never made: these have no duration.
+func TestCallsAreCounted(t *testing.T) {
+	inBubble(t, withPeople(t), func(b *bed) {
+		p := b.dial("alice")
+		p.must("tools.list", `{}`)
+		p.refuses("no such tool", "tools.describe", `{"name":"none"}`, arcp.CodeAgentNotAvailable)
+		gated := p.submit("danger", `{}`)
+		synctest.Wait() // it waits for its approval
+		p.send("cancel", fmt.Sprintf(`{"target":"job","target_id":%q}`, gated))
+		p.until("job.cancelled")
+		time.Sleep(time.Minute)
+		for ref, want := range map[string]string{"tools.list": "ok 1 of 1", "tools.describe": "error 1 of 1", "danger": "error 1 of 0"} {
+			if got := b.calls(ref); got != want {
+				t.Errorf("calls of %s are counted as %q, want %q", ref, got, want)
+			}
+		}
+	})
+}
+
+// calls is how the calls of a tool have ended, with their number, and how many
+// durations there are.
+func (b *bed) calls(tool string) (text string) {
+	b.Helper()
+	families, err := b.reg.Gather()
+	if err != nil {
+		b.Fatal(err)
+	}
+	durations := uint64(0)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			switch {
+			case labels["tool"] != tool:
+			case f.GetName() == "arcp_tool_calls_total" && m.GetCounter().GetValue() > 0:
+				text += fmt.Sprintf("%s %v", labels["status"], m.GetCounter().GetValue())
+			case f.GetName() == "arcp_tool_duration_seconds":
+				durations = m.GetHistogram().GetSampleCount()
+			}
+		}
+	}
+	return fmt.Sprintf("%s of %d", text, durations)
 }

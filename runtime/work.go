@@ -80,8 +80,8 @@ var _ worker.Conn = (*conn)(nil)
 
 // Deliver has the loop send an envelope.
 func (c *conn) Deliver(env arcp.Envelope) {
-	size := int64(len(env.Payload))
-	c.mailed.Add(size)
+	size := len(env.Payload)
+	c.out.expect(size)
 	c.post(func(now time.Time) {
 		c.send(now, env)
 		c.moved += size
@@ -89,7 +89,7 @@ func (c *conn) Deliver(env arcp.Envelope) {
 }
 
 // Queued is how many bytes wait for the peer.
-func (c *conn) Queued() int { return int(c.mailed.Load()) + c.out.queued() }
+func (c *conn) Queued() int { return c.out.queued() }
 
 // work takes what the session says of a job that it does.
 func (c *conn) work(now time.Time, cmd session.Work) {

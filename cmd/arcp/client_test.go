@@ -138,6 +138,14 @@ func TestJobs(t *testing.T) {
 	wantOutcome(t, "wait for a cancelled job", p.cli("jobs", "wait", sleeper), exitCancelled, "", "cancelled")
 	wantOutcome(t, "show a cancelled job", p.cli("jobs", "show", sleeper), exitOK, "enough", "")
 	wantOutcome(t, "cancel again", p.cli("jobs", "cancel", sleeper), exitFailed, "", "already_terminal")
+
+	wantOutcome(t, "delete", p.cli("jobs", "rm", ids[0], sleeper), exitOK, sleeper+" is deleted", "")
+	wantOutcome(t, "delete as JSON", p.cli("jobs", "rm", ids[1], "-o", "json"), exitOK, `"deleted":true`, "")
+	wantOutcome(t, "delete again", p.cli("jobs", "rm", sleeper), exitFailed, "", "JOB_NOT_FOUND")
+	wantOutcome(t, "all are deleted", p.cli("jobs", "ls"), exitOK, "JOB", "")
+	if left := jobIDs(p.cli("jobs", "ls").stdout); len(left) != 0 {
+		t.Errorf("%q are left", left)
+	}
 }
 
 // detach submits a job and returns its id.

@@ -15,8 +15,8 @@ import (
 )
 
 func newJobs(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "jobs", Short: "List, follow, interrupt and cancel jobs", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
-	cmd.AddCommand(newJobsList(a), newJobsShow(a), newJobsWatch(a), newJobsWait(a), newJobsCancel(a), newJobsInterrupt(a))
+	cmd := &cobra.Command{Use: "jobs", Short: "List, follow, interrupt, cancel and delete jobs", Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	cmd.AddCommand(newJobsList(a), newJobsShow(a), newJobsWatch(a), newJobsWait(a), newJobsCancel(a), newJobsInterrupt(a), newJobsRemove(a))
 	return cmd
 }
 
@@ -274,6 +274,31 @@ func newJobsInterrupt(a *app) *cobra.Command {
 			JobID       arcp.JobID `json:"job_id"`
 			Interrupted bool       `json:"interrupted"`
 		}{id, true}, id, "is interrupted; `arcp input ls` shows what it asks")
+	})
+	return cmd
+}
+
+func newJobsRemove(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rm JOB…",
+		Short: "Delete jobs that have ended, with their events and results",
+		Args:  someArgs(1, math.MaxInt),
+	}
+	t := addTarget(cmd)
+	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
+		for _, id := range args {
+			if _, err := callTool(ctx, c, "jobs.delete", map[string]string{"job_id": id}); err != nil {
+				return err
+			}
+			err := a.say(struct {
+				JobID   string `json:"job_id"`
+				Deleted bool   `json:"deleted"`
+			}{id, true}, id, "is deleted")
+			if err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	return cmd
 }

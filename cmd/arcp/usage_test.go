@@ -24,7 +24,7 @@ func TestUsage(t *testing.T) {
 	}{
 		{"unknown command", []string{"serv"}, `unknown command "serv"; did you mean arcp serve?`},
 		{"unknown subcommand", []string{"jobs", "lst"}, `unknown command "lst"; did you mean arcp jobs ls?`},
-		{"no subcommand", []string{"jobs"}, "arcp jobs needs a command: cancel, interrupt, ls, show, wait, watch"},
+		{"no subcommand", []string{"jobs"}, "arcp jobs needs a command: cancel, interrupt, ls, rm, show, wait, watch"},
 		{"unknown flag", []string{"serve", "--tokn", "x"}, "unknown flag --tokn; did you mean --token?"},
 		{"unknown short flag", []string{"serve", "-z"}, "`arcp serve --help` lists the flags"},
 		{"too few arguments", []string{"invoke"}, "use it as `arcp invoke TOOL [JSON|@FILE|-] [flags]`"},

@@ -263,6 +263,8 @@ var retryFaults = []Fault{
 		stage: replaced(`"resumed_from":3`, `"resumed_from":5`)},
 	{Name: "restore anything", Says: "what is not there is restored", Shows: []string{"recovery.restore-unknown"},
 		stage: every(arcp.Nack, func(f frame) frame { return f.with("type", arcp.Ack).with("payload", struct{}{}) })},
+	{Name: "wait for nothing", Says: "jobs.wait tells what was before the end", Shows: []string{"recovery.wait"}, stage: result(`"status":"cancelled"`, `"status":"running"`)},
+	{Name: "keep what is to be deleted", Says: "jobs.delete deletes nothing", Shows: []string{"recovery.delete"}, stage: replacedOut(`"jobs.delete"`, `"jobs.get"`)},
 	{Name: "another outcome", Says: "the outcome of a job is not that of its end", Shows: []string{"recovery.outcome"},
 		stage: every(arcp.JobFailed, func(f frame) frame { return f.withPayload("message", "another") })},
 }

@@ -159,7 +159,10 @@ func (e *Engine) runInline(r *run, submit *Submit) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	o := &job.Outcome{State: arcp.StateCompleted}
-	if o.Value, o.Err = r.tool.Run(ctx, s.job(), r.row.Arguments); o.Err != nil {
+	began := time.Now()
+	o.Value, o.Err = r.tool.Run(ctx, s.job(), r.row.Arguments)
+	r.tm.Called(callStatus(o.Err), time.Since(began))
+	if o.Err != nil {
 		o = failedOutcome(o.Err)
 	}
 	s.outcome = o

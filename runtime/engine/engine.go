@@ -158,6 +158,27 @@ func (e *Engine) run(id arcp.JobID) *run {
 // Lives reports whether a job has not ended.
 func (e *Engine) Lives(id arcp.JobID) bool { return e.run(id) != nil }
 
+// Over returns a channel that is closed when a job has ended and nothing more is
+// written for it, which one that the engine does not know has been for long.
+func (e *Engine) Over(id arcp.JobID) <-chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r := e.runs[id]
+	switch {
+	case r == nil:
+		return closed
+	case r.overc == nil:
+		r.overc = make(chan struct{})
+	}
+	return r.overc
+}
+
+var closed = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
 // Live is the number of jobs that have not ended.
 func (e *Engine) Live() int {
 	e.mu.Lock()
@@ -282,6 +303,9 @@ func (e *Engine) release(r *run) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.runs, r.row.ID)
+	if r.overc != nil {
+		close(r.overc)
+	}
 	e.forgetLeases(r)
 	e.countLimited(r, -1)
 	l := e.perSession[r.row.Session]

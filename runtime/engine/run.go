@@ -56,10 +56,11 @@ type run struct {
 	seen time.Time // leases end by the time that has passed since
 
 	// Guarded by Engine.mu.
-	slot         bool // holds one of its tool's slots
-	waiting      bool // has a place in its tool's queue
-	resting      bool // is between attempts: Stop does not wait for it
-	before, next *run // of its session
+	slot         bool          // holds one of its tool's slots
+	waiting      bool          // has a place in its tool's queue
+	resting      bool          // is between attempts: Stop does not wait for it
+	before, next *run          // of its session
+	overc        chan struct{} // closed when it is off the books; nil: nobody waits for that
 
 	committed chan error    // buffered 1: the supervisor's own write is durable
 	kick      chan struct{} // buffered 1: look again

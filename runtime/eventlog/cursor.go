@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -187,7 +188,8 @@ func (c *Cursor) SetLimit(seq uint64) { c.limit = seq }
 // Limit is the highest number that Next hands out.
 func (c *Cursor) Limit() uint64 { return c.limit }
 
-// Move sets the position of a cursor that has handed out no event yet.
+// Move sets the position of a cursor that has handed out no event yet, or whose
+// last Next was an error.
 func (c *Cursor) Move(after uint64) { c.pos, c.behind, c.run, c.next = after, nil, store.Run{}, 0 }
 
 // Lag is how many events Next has not handed out.
@@ -377,6 +379,9 @@ func (c *Cursor) read(ctx context.Context, upTo uint64) error {
 		c.behind = append(c.behind, d)
 		return len(c.behind) < readAhead
 	})
+	if errors.Is(err, store.ErrTrimmed) && len(c.behind) > 0 {
+		err = nil // it is for the next read: what comes before is there
+	}
 	switch {
 	case err != nil:
 		return fmt.Errorf("read session log after %d: %w", c.pos, err)

@@ -115,6 +115,9 @@ func (t *Tool) Called(status string, d time.Duration) {
 	t.exec.Observe(d.Seconds())
 }
 
+// Refused counts a call that was refused before it was made: it has no duration.
+func (t *Tool) Refused(status string) { t.calls[status].Inc() }
+
 // New registers the collectors on r.
 func New(r prometheus.Registerer, version string) *Metrics {
 	f := factory{r}

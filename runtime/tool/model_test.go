@@ -30,15 +30,19 @@ func (m *model) all() (list []*Tool) {
 	return list
 }
 
-// valid reports whether these tools may be there together.
-func valid(list []*Tool) bool {
-	refs, defaults := map[string]bool{}, map[string]bool{}
-	for _, t := range list {
-		if refs[t.Ref()] || t.Default && defaults[t.Name] {
-			return false
+// valid reports whether the tools of all sources may be there together: a name is of
+// one source.
+func (m *model) valid() bool {
+	refs, defaults, owners := map[string]bool{}, map[string]bool{}, map[string]string{}
+	for source, list := range m.has {
+		for _, t := range list {
+			owner, owned := owners[t.Name]
+			if refs[t.Ref()] || t.Default && defaults[t.Name] || owned && owner != source {
+				return false
+			}
+			refs[t.Ref()], owners[t.Name] = true, source
+			defaults[t.Name] = defaults[t.Name] || t.Default
 		}
-		refs[t.Ref()] = true
-		defaults[t.Name] = defaults[t.Name] || t.Default
 	}
 	return true
 }
@@ -53,7 +57,7 @@ func (m *model) set(source string, tools []*Tool) bool {
 		next.order = append(slices.Clone(next.order), source)
 	}
 	next.has[source] = tools
-	if !valid(next.all()) {
+	if !next.valid() {
 		return false
 	}
 	if len(tools) == 0 {

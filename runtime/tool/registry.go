@@ -51,8 +51,9 @@ type TakenError struct {
 func (e *TakenError) Error() string { return fmt.Sprintf("tool %s: %v", e.Ref, e.err) }
 func (e *TakenError) Unwrap() error { return e.err }
 
-// Register adds a tool. It is an error if its name has a reserved prefix, its
-// name and version are taken, or another version is the default already.
+// Register adds a tool. It is an error if its name has a reserved prefix or is one
+// of another source's, its name and version are taken, or another version is the
+// default already.
 func (r *Registry) Register(t *Tool) error {
 	if err := unreserved(t); err != nil {
 		return err

@@ -164,6 +164,9 @@ func (e *edit) put(t *Tool, order uint64, index int) error {
 	var entries []entry
 	if found {
 		entries = list[i].entries
+		if entries[0].order != order { // what the bare name means must not depend on who comes first
+			return &TakenError{t.ref, errors.New("another source has tools of this name")}
+		}
 	}
 	at, _ := slices.BinarySearchFunc(entries, entry{nil, order, index}, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.index, b.index))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -62,6 +63,12 @@ func beRuntime(dir string) {
 			must(job.Metric(arcp.MetricPayload{Name: "cost.talk", Value: "0.5", Unit: "USD"}))
 			return "said", job.Emit("talked", map[string]bool{"long": false})
 		})))
+	grown := 0
+	must(tools.Register(tool.MustNew(tool.Capability{Name: "grows"}, func(_ context.Context, _ tool.Job, _ struct{}) (string, error) {
+		grown++
+		return "done", tools.Replace("grown", []*tool.Tool{tool.MustNew(tool.Capability{Name: "grown", Version: fmt.Sprintf("%d.0.0", grown)},
+			func(context.Context, tool.Job, struct{}) (string, error) { return "here", nil })})
+	})))
 	var st store.Store
 	if st = mem.Open(mem.Options{}); !strings.HasPrefix(dir, nothingKept) {
 		var err error
@@ -460,5 +467,42 @@ func TestDescriptions(t *testing.T) {
 	}
 	if made := (&lister{s: s, durable: true}).make(&arcp.Agent{Name: "Not A Name"}, "", &description{}); made != nil {
 		t.Errorf("made %+v of what cannot be a name", made.Capability)
+	}
+}
+
+// What a program offers later is offered here, and what is as it was stays the same
+// tool.
+func TestToolsThatChange(t *testing.T) {
+	b := newBed(t, nothingKept+rand.Text())
+	before := b.tool("kid.talks@1.0.0")
+	has := func(ref string) bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return slices.ContainsFunc(b.tools, func(t *tool.Tool) bool { return t.Ref() == ref })
+	}
+	for n := 1; n <= 2; n++ {
+		if out, err := b.call(soon(t), newJob(), "kid.grows@1.0.0", `{}`); err != nil {
+			t.Fatalf("%s, %v", out, err)
+		}
+		ref := fmt.Sprintf("kid.grown@%d.0.0", n)
+		if n == 2 { // it need not be waited for
+			if err := b.s.Refresh(soon(t)); err != nil || !has(ref) {
+				t.Errorf("after a refresh: %v, it has %s: %v", err, ref, has(ref))
+			}
+		}
+		for ctx := soon(t); !has(ref); goruntime.Gosched() {
+			if ctx.Err() != nil {
+				t.Fatalf("%s is not offered; log:\n%s", ref, b.log)
+			}
+		}
+		if out, err := b.call(soon(t), newJob(), ref, `{}`); err != nil || out != `"here"` {
+			t.Errorf("%s: %s, %v", ref, out, err)
+		}
+	}
+	if has("kid.grown@1.0.0") {
+		t.Error("what is gone is still offered")
+	}
+	if b.tool("kid.talks@1.0.0") != before {
+		t.Error("a tool that has not changed is another one")
 	}
 }

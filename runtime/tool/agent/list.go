@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -24,8 +25,11 @@ const (
 	maxComplaint = 500
 )
 
-// describeTool is the tool of a runtime that describes others.
-const describeTool = "tools.describe"
+// The tools of a runtime that tell of others.
+const (
+	listTool     = "tools.list"
+	describeTool = "tools.describe"
+)
 
 // description is what it says, as far as it is of use here.
 type description struct {
@@ -38,12 +42,23 @@ type description struct {
 // list makes tools of what the program offers.
 func (s *Source) list(ctx context.Context, c *client.Client) ([]*tool.Tool, error) {
 	caps := c.Session().Capabilities
-	describes := slices.ContainsFunc(caps.Agents, func(a arcp.Agent) bool { return a.Name == describeTool })
+	has := func(name string) bool {
+		return slices.ContainsFunc(caps.Agents, func(a arcp.Agent) bool { return a.Name == name })
+	}
+	describes := has(describeTool)
 	l := lister{s: s, durable: caps.Has(arcp.FeatureDurableJobs)}
 	defer l.sum()
+	agents := caps.Agents // as of the begin of the session
+	if has(listTool) {
+		var err error
+		if agents, err = inventory(ctx, c); err != nil {
+			return nil, fmt.Errorf("%s: %w", listTool, err)
+		}
+	}
 	var tools []*tool.Tool
+	made := make(map[string]*tool.Tool)
 	tried := 0
-	for a, version := range s.offered(caps.Agents) {
+	for a, version := range s.offered(agents) {
 		if tried++; tried > maxTools {
 			return nil, fmt.Errorf("it has more than %d tools: name those to offer in allow", maxTools)
 		}
@@ -54,11 +69,56 @@ func (s *Source) list(ctx context.Context, c *client.Client) ([]*tool.Tool, erro
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if t := l.make(a, version, &d); t != nil {
-			tools = append(tools, t)
+		t := l.make(a, version, &d)
+		if t == nil {
+			continue
 		}
+		if old := s.made[t.Ref()]; old != nil && reflect.DeepEqual(old.Capability, t.Capability) {
+			t = old // what runs and waits goes on to count
+		}
+		made[t.Ref()] = t
+		tools = append(tools, t)
 	}
+	s.made = made
 	return tools, nil
+}
+
+// maxListed bounds what is read of a list: the runtime's own tools are in it, too.
+const maxListed = 10 * maxTools
+
+// inventory asks the program what there is now.
+func inventory(ctx context.Context, c *client.Client) (agents []arcp.Agent, err error) {
+	type query struct {
+		Limit  int    `json:"limit"`
+		Cursor string `json:"cursor,omitzero"`
+	}
+	for q := (query{Limit: maxTools}); ; {
+		page, err := ask[arcp.ToolPage](ctx, c, listTool, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range page.Items {
+			agents = append(agents, arcp.Agent{Name: t.Name, Versions: t.Versions, Default: t.Version})
+		}
+		if page.NextCursor == "" || page.NextCursor == q.Cursor || len(agents) > maxListed {
+			return agents, nil
+		}
+		q.Cursor = page.NextCursor
+	}
+}
+
+// ask runs one of the other runtime's own tools.
+func ask[T any](ctx context.Context, c *client.Client, name string, args any) (got T, err error) {
+	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: name, Arguments: args, DiscardEvents: true, Options: arcp.SubmitOptions{Direct: true}})
+	if err != nil {
+		return got, err
+	}
+	defer job.Release() // if it is waited for no longer
+	result, err := job.Wait(ctx)
+	if err == nil {
+		err = arcp.Unmarshal(result.Value, &got)
+	}
+	return got, err
 }
 
 // offered are the versions of the tools that are to be offered here.
@@ -116,17 +176,8 @@ func reference(name, version string) string {
 
 // describe asks what there is to know of a tool. One that is not described is
 // offered all the same: the program refuses what does not fit.
-func (l *lister) describe(ctx context.Context, c *client.Client, ref string) (d description) {
-	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: describeTool, Arguments: map[string]string{"name": ref}, DiscardEvents: true,
-		Options: arcp.SubmitOptions{Direct: true}})
-	var result client.Result
-	if err == nil {
-		defer job.Release() // if it is waited for no longer
-		result, err = job.Wait(ctx)
-	}
-	if err == nil {
-		err = arcp.Unmarshal(result.Value, &d)
-	}
+func (l *lister) describe(ctx context.Context, c *client.Client, ref string) description {
+	d, err := ask[description](ctx, c, describeTool, map[string]string{"name": ref})
 	if err != nil {
 		l.complain(ref, err, "the tool is not described")
 		return description{}

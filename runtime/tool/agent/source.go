@@ -54,6 +54,10 @@ const (
 	// jobs to bring to a checkpoint.
 	exitGrace = 10 * time.Second
 
+	// listEvery is the least time between two lists, however often the program says
+	// that its tools have changed.
+	listEvery = time.Second
+
 	// maxQuestions of one program wait for people at the same time; each has a
 	// goroutine.
 	maxQuestions = 1024
@@ -75,8 +79,10 @@ type Source struct {
 	depth int
 	calls *calls
 
-	stop context.CancelFunc
-	done chan struct{} // closed when run has returned
+	stop  context.CancelFunc
+	done  chan struct{}         // closed when run has returned
+	asked chan chan error       // by Refresh
+	made  map[string]*tool.Tool // what was offered last, by reference; run's
 
 	mu      sync.Mutex
 	session *client.Client // nil: there is none
@@ -89,7 +95,7 @@ func New(cfg Config) (*Source, error) {
 		return nil, fmt.Errorf("programs that speak ARCP start each other more than %d deep: this one must not start another (%s=%s)",
 			maxDepth, DepthVariable, os.Getenv(DepthVariable))
 	}
-	return &Source{cfg: cfg, depth: depth, calls: newCalls()}, nil
+	return &Source{cfg: cfg, depth: depth, calls: newCalls(), asked: make(chan chan error)}, nil
 }
 
 // Name is unique among the programs of a configuration.
@@ -161,8 +167,8 @@ var errNoStart = errors.New("the program does not offer its tools")
 func (s *Source) attach(ctx context.Context, publish func([]*tool.Tool) error, published func()) error {
 	l := &line{s: s}
 	defer l.hangUp()
-	resumed := make(chan struct{}, 1)
-	c, err := s.open(ctx, l, resumed)
+	stale := make(chan struct{}, 1)
+	c, err := s.open(ctx, l, stale)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNoStart, l.explain(err))
 	}
@@ -173,11 +179,22 @@ func (s *Source) attach(ctx context.Context, publish func([]*tool.Tool) error, p
 	s.set(c)
 	defer s.set(nil)
 	published()
+	var due <-chan time.Time // nil: nothing has changed
+	last := time.Now()
 	for {
+		changed := stale
+		if due != nil {
+			changed = nil // it is known
+		}
 		select {
 		case <-c.Done():
 			return l.explain(c.Err())
-		case <-resumed: // by a program that may have others
+		case done := <-s.asked:
+			done <- s.offer(ctx, c, publish)
+		case <-changed:
+			due = time.After(time.Until(last.Add(listEvery)))
+		case <-due:
+			due, last = nil, time.Now()
 			if err := s.offer(ctx, c, publish); err != nil && ctx.Err() == nil {
 				s.cfg.Log.Warn().Err(err).Str("source", s.Name()).Msg("the tools stay as they were")
 			}
@@ -199,8 +216,37 @@ func (s *Source) current() *client.Client {
 	return s.session
 }
 
-// open opens a session. When the program ends another one resumes it.
-func (s *Source) open(ctx context.Context, l *line, resumed chan<- struct{}) (*client.Client, error) {
+// Refresh lists the tools again and publishes them. While there is no session there
+// is nothing to ask: they are listed when there is one.
+func (s *Source) Refresh(ctx context.Context) error {
+	if s.current() == nil {
+		return nil
+	}
+	done := make(chan error, 1)
+	select {
+	case s.asked <- done:
+	case <-s.done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// open opens a session. When the program ends another one resumes it. stale is told
+// when its tools may be others: then, and when the program says so.
+func (s *Source) open(ctx context.Context, l *line, stale chan<- struct{}) (*client.Client, error) {
+	look := func() {
+		select {
+		case stale <- struct{}{}:
+		default: // one is enough
+		}
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, fmt.Errorf("it has not answered session.open within %s", answerTimeout))
 	defer cancel()
 	return client.ConnectFunc(ctx, l.dial, client.Options{
@@ -215,17 +261,29 @@ func (s *Source) open(ctx context.Context, l *line, resumed chan<- struct{}) (*c
 				s.cfg.Log.Warn().Err(c.Err).Str("source", s.Name()).Stringer("state", c.State).Msg("the program is gone")
 				return
 			}
-			select {
-			case resumed <- struct{}{}:
-			default: // one is enough
-			}
+			look()
 		}},
-		OnEvent:       s.calls.hear,
+		OnEvent: func(env *arcp.Envelope) (taken bool) {
+			if !changed(env) {
+				return s.calls.hear(env)
+			}
+			look()
+			return true
+		},
 		OnUnsolicited: func(*arcp.Envelope) {},
 		Log: func(msg string, args ...any) {
 			s.cfg.Log.Debug().Str("source", s.Name()).Fields(args).Msg(msg)
 		},
 	})
+}
+
+// changed reports whether the program says that its tools have changed.
+func changed(env *arcp.Envelope) bool {
+	if env.Type != arcp.EventEmit || env.JobID != "" {
+		return false
+	}
+	p, err := arcp.DecodePayload[arcp.EventEmitPayload](env)
+	return err == nil && p.Name == arcp.EventToolsChanged
 }
 
 // line is the connection to a program, and the program at its end. The dialing

@@ -1,0 +1,68 @@
+package runtime_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/rs/zerolog"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// Who asks for what it may not have is in the audit log, whichever way it asks.
+func TestDenialsAreAudited(t *testing.T) {
+	var log bytes.Buffer
+	people := withPeople(t)
+	caller := tool.MustNew(tool.Capability{Name: "caller"}, func(ctx context.Context, job tool.Job, in struct {
+		Tool string `json:"tool"`
+	}) (arcp.Raw, error) {
+		return job.Call(ctx, tool.Call{Tool: in.Tool})
+	})
+	inBubble(t, func(c *runtime.Config) {
+		people(c)
+		c.Log = zerolog.New(zerolog.SyncWriter(&log))
+		if err := c.Tools.Register(caller); err != nil {
+			t.Fatal(err)
+		}
+	}, func(b *bed) {
+		alice, other, ann := b.dial("alice"), b.dial("alice"), b.dial("ann")
+		alice.must("host.register_agent", `{"id":"a","name":"A","kind":"k"}`)
+		id := alice.submit("demo.echo", `{}`)
+		alice.until("job.completed")
+		for _, c := range []struct {
+			by         *peer
+			name, args string
+			action     string
+		}{
+			{other, "host.set_status", `{"agent_id":"a","status":"running"}`, "host.set_status"},
+			{other, "host.unregister_agent", `{"agent_id":"a"}`, "host.unregister_agent"},
+			{other, "host.register_agent", `{"id":"a","name":"A","kind":"k"}`, "host.register_agent"},
+			{alice, "tools.describe", `{"name":"trusting"}`, "tools.describe"},
+			{alice, "registry.lease", `{"provider":"local","resource_type":"process","external_id":"1","lease_duration_seconds":1}`, "registry.lease"},
+			{alice, "jobs.credentials", `{}`, "jobs.credentials"},
+			{ann, "jobs.delete", ofJob(id), "jobs.delete"},
+			{alice, "caller", `{"tool":"trusting"}`, "call"},
+			{alice, "caller", `{"tool":"jobs.get"}`, "call"},
+		} {
+			synctest.Wait() // nobody writes to it now
+			log.Reset()
+			c.by.refuses(c.name, c.name, c.args, arcp.CodePermissionDenied)
+			synctest.Wait()
+			n := 0
+			for line := range strings.Lines(log.String()) {
+				if strings.Contains(line, `"logger":"audit"`) && strings.Contains(line, fmt.Sprintf(`"action":%q`, c.action)) && strings.Contains(line, `"decision":"denied"`) {
+					n++
+				}
+			}
+			if n != 1 {
+				t.Errorf("%s %s leaves %d records of a denial, want one:\n%s", c.name, c.args, n, log.String())
+			}
+		}
+	})
+}

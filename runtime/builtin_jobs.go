@@ -1,0 +1,99 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/approval"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// Bounds of jobs.wait: those of approval.wait.
+const (
+	defaultJobWait = defaultApprovalWait
+	maxJobWait     = maxApprovalWait
+)
+
+type jobsWaitIn struct {
+	JobID     string `json:"job_id" jsonschema:"description=the job to wait for"`
+	TimeoutMS int64  `json:"timeout_ms,omitzero" jsonschema:"description=default 30 s,minimum=1,maximum=3600000"`
+}
+
+type jobsDeleteIn struct {
+	JobID string `json:"job_id" jsonschema:"description=the job to delete"`
+}
+
+type jobDeleted struct {
+	Deleted bool `json:"deleted"`
+}
+
+// jobsWait is jobsGet once the job has ended, or the time is over.
+func (r *Runtime) jobsWait(ctx context.Context, job tool.Job, in jobsWaitIn) (arcp.JobView, error) {
+	who, err := r.caller(job)
+	if err != nil {
+		return arcp.JobView{}, err
+	}
+	j, refusal := r.visible(ctx, &who, arcp.JobID(in.JobID))
+	if refusal != nil {
+		return arcp.JobView{}, refusal
+	}
+	timeout := defaultJobWait
+	if in.TimeoutMS > 0 {
+		timeout = min(time.Duration(in.TimeoutMS)*time.Millisecond, maxJobWait)
+	}
+	end := time.NewTimer(timeout)
+	defer end.Stop()
+	select {
+	case <-r.engine.Over(j.ID):
+	case <-end.C:
+	case <-ctx.Done():
+		return arcp.JobView{}, context.Cause(ctx)
+	}
+	return r.jobsGet(ctx, job, jobsGetIn{in.JobID})
+}
+
+// jobsDelete does what the retention would do later.
+func (r *Runtime) jobsDelete(ctx context.Context, job tool.Job, in jobsDeleteIn) (jobDeleted, error) {
+	who, err := r.caller(job)
+	if err != nil {
+		return jobDeleted{}, err
+	}
+	j, refusal := r.visible(ctx, &who, arcp.JobID(in.JobID))
+	if refusal == nil {
+		refusal = r.deletable(&who, &j)
+	}
+	if refusal != nil {
+		return jobDeleted{}, refusal
+	}
+	select { // its end may be known before all is written that belongs to it
+	case <-r.engine.Over(j.ID):
+	case <-ctx.Done():
+		return jobDeleted{}, context.Cause(ctx)
+	}
+	if _, err := r.log.Commit(ctx, &store.Write{DeleteJob: j.ID}); err != nil {
+		return jobDeleted{}, r.storeFailed(fmt.Errorf("%s: %w", j.ID, err), "delete a job")
+	}
+	return jobDeleted{true}, nil
+}
+
+// deletable refuses to delete a job that is another principal's, or that somebody
+// still has to hear of.
+func (r *Runtime) deletable(who *approval.Who, j *store.Job) *arcp.Error {
+	switch {
+	case j.Principal != who.Principal:
+		return arcp.Errorf(arcp.CodePermissionDenied, "%s is a job of %s", j.ID, j.Principal)
+	case !j.State.Terminal():
+		return arcp.Errorf(arcp.CodeFailedPrecondition, "the job is %s: cancel it, or wait for its end", j.State)
+	case j.Parent != "" && r.engine.Lives(j.Parent):
+		return arcp.Errorf(arcp.CodeFailedPrecondition, "the job that has called it goes on, and may ask what came of it: %s", j.Parent)
+	}
+	// What its session was given up to its end goes with it. Who deletes a job in its
+	// own session has seen that.
+	if m, lives := r.members.find(j.Session); lives && j.Session != who.Session && m.position() < j.LastSeq {
+		return arcp.Errorf(arcp.CodeFailedPrecondition, "the session that has submitted it has not got all of its events yet: %s", j.Session)
+	}
+	return nil
+}
