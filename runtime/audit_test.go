@@ -47,8 +47,8 @@ func TestDenialsAreAudited(t *testing.T) {
 			{alice, "registry.lease", `{"provider":"local","resource_type":"process","external_id":"1","lease_duration_seconds":1}`, "registry.lease"},
 			{alice, "jobs.credentials", `{}`, "jobs.credentials"},
 			{ann, "jobs.delete", ofJob(id), "jobs.delete"},
-			{alice, "caller", `{"tool":"trusting"}`, "call"},
-			{alice, "caller", `{"tool":"jobs.get"}`, "call"},
+			{alice, "caller", `{"tool":"trusting"}`, "denial"},
+			{alice, "caller", `{"tool":"jobs.get"}`, "denial"},
 		} {
 			synctest.Wait() // nobody writes to it now
 			log.Reset()

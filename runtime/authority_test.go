@@ -962,8 +962,8 @@ func TestDecisionsAreAudited(t *testing.T) {
 	got := log.String()
 	for _, want := range []string{
 		`"action":"tool.invoke","actor":"bob".*"decision":"denied","reason":"role"`,
-		`"action":"credentials","actor":"alice".*"decision":"denied"`,
-		`"action":"withdraw","actor":"ann".*"target":"` + gate + `","decision":"denied"`,
+		`"action":"jobs.credentials","actor":"alice".*"decision":"denied"`,
+		`"action":"approval.cancel","actor":"ann".*"decision":"denied"`,
 		`"action":"answer","actor":"alice".*"target":"` + gate + `".*"decision":"denied"`,
 		`"action":"answer","actor":"ann".*"target":"` + gate + `".*"decision":"allowed","resolution":"approve"`,
 		`"action":"answer","actor":"alice".*"kind":"permission".*"decision":"allowed"`,

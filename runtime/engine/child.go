@@ -184,10 +184,8 @@ func (s *supervisor) callable(c *tool.Call) (*tool.Tool, *arcp.Error) {
 	case err != nil:
 		return nil, err
 	case t.Source == tool.SourceBuiltin: // they act for the client, who could be made to answer its own question
-		s.auditDenied(t.Ref(), "for clients")
 		return nil, arcp.Errorf(arcp.CodePermissionDenied, "%s is for clients; no job calls it", t.Name)
 	case !t.Trusts(s.trust):
-		s.auditDenied(t.Ref(), "trust")
 		return nil, arcp.Errorf(arcp.CodePermissionDenied, "%s needs the trust level %s", t.Name, t.MinTrust)
 	case s.depth >= maxDepth:
 		return nil, arcp.Errorf(arcp.CodeFailedPrecondition, "children are called at most %d deep", maxDepth)
