@@ -354,6 +354,9 @@ func (c *conn) perform(now time.Time) {
 
 func (c *conn) note(n session.Note) {
 	c.rt.metrics.ProtocolErrors.WithLabelValues(n.Reason).Inc()
+	if n.Reason == session.ReasonRole {
+		c.audit(string(n.Type)).Str("decision", "denied").Str("reason", n.Reason).Msg("audit")
+	}
 	c.log.Debug().Str("session_id", string(c.id)).Str("reason", n.Reason).Str("type", string(n.Type)).
 		Str("detail", n.Detail).Msg("frame dropped or refused")
 }

@@ -123,7 +123,7 @@ func (m *Machine) dispatch(now time.Time, env *arcp.Envelope, spec *arcp.Spec) {
 	case !route.repeatable && !m.seen.add(env.ID):
 		m.note("duplicate_id", env.Type, "")
 	case route.command && !m.identity.Commands:
-		m.refuse(env, "role", arcp.CodePermissionDenied, "%s: this principal may only observe", env.Type)
+		m.refuse(env, ReasonRole, arcp.CodePermissionDenied, "%s: this principal may only observe", env.Type)
 	default:
 		if err := route.handle(m, now, env); err != nil {
 			m.note(arcp.ReasonPayload, env.Type, err.Error())

@@ -60,6 +60,10 @@ type Output struct {
 	Close    *Close    // after everything was sent
 }
 
+// ReasonRole is the reason of a Note: the principal has not the role for what it
+// sent.
+const ReasonRole = "role"
+
 // Note is something to count and log: a frame that was dropped or refused.
 type Note struct {
 	Reason string // from a closed set: a metric label
