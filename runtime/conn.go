@@ -97,7 +97,7 @@ func newConn(rt *Runtime, tc transport.Conn) *conn {
 	c := &conn{rt: rt, tc: tc, id: arcp.NewSessionID(), begun: now, kick: make(chan struct{}, 1)}
 	c.in.init(c.wake)
 	c.tally.m = rt.metrics
-	c.m = session.New(now, &rt.sessionConfig, c.id)
+	c.m = session.New(now, rt.sessions(), c.id)
 	c.out = newOutbox(tc, rt.pool, c.wake, c.sent)
 	c.log = rt.cfg.Log
 	c.limiter = newLimiter(rt.rate())
