@@ -354,6 +354,9 @@ func (c *conn) perform(now time.Time) {
 
 func (c *conn) note(n session.Note) {
 	c.rt.metrics.ProtocolErrors.WithLabelValues(n.Reason).Inc()
+	if n.Rejected {
+		c.logHandshake(c.log.Warn().Str("reason", n.Detail), "rejected")
+	}
 	if n.Reason == session.ReasonRole {
 		c.audit(string(n.Type)).Str("decision", "denied").Str("reason", n.Reason).Msg("audit")
 	}

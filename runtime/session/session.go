@@ -69,6 +69,8 @@ type Note struct {
 	Reason string // from a closed set: a metric label
 	Type   arcp.Type
 	Detail string
+
+	Rejected bool // a handshake ended with it, which the caller knows of by this only
 }
 
 // Close asks the caller to end the connection.
@@ -256,7 +258,7 @@ func (m *Machine) close(code int, reason string) {
 }
 
 func (m *Machine) note(reason string, t arcp.Type, detail string) {
-	m.out.Notes = append(m.out.Notes, Note{reason, t, detail})
+	m.out.Notes = append(m.out.Notes, Note{Reason: reason, Type: t, Detail: detail})
 }
 
 // send queues an answer to the message with id corr.
