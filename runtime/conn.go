@@ -386,7 +386,7 @@ func (c *conn) send(now time.Time, env arcp.Envelope) {
 
 func carriesError(t arcp.Type) bool {
 	switch t {
-	case arcp.Nack, arcp.JobFailed, arcp.SessionRejected, arcp.SessionUnauthenticated:
+	case arcp.Nack, arcp.JobFailed, arcp.CancelRefused, arcp.SessionRejected, arcp.SessionUnauthenticated, arcp.SessionEvicted, arcp.SubscribeClosed:
 		return true
 	}
 	return false
