@@ -250,6 +250,8 @@ func TestEmitRefused(t *testing.T) {
 				"without a unit":      j.Metric(arcp.MetricPayload{Name: "n"}),
 				"going backwards":     j.Progress(arcp.JobProgressPayload{Current: -1}),
 				"no number":           j.Progress(arcp.JobProgressPayload{Current: nan / nan}),
+				"of another level":    j.Log("notice", "m", nil),
+				"of no level":         j.Log("", "m", nil),
 				"attributes not JSON": j.Log("info", "m", arcp.Raw("nope")),
 			} {
 				if e, ok := errors.AsType[*arcp.Error](err); !ok || e.Code != arcp.CodeInvalidArgument && e.Code != arcp.CodeResourceExhausted {
