@@ -47,6 +47,7 @@ type conn struct {
 	mayDo     *lease.Lease          // of the jobs of its principal at most, from mayDoText; see limit
 	mayDoText []byte
 	share     *rate.Limiter // of those of all connections of its principal; nil: any number
+	critical  *rate.Limiter // of its submits that are critical; nil: there was none
 
 	in     inbox
 	acksIn ackInbox
