@@ -140,6 +140,8 @@ var eventFaults = []Fault{
 		})},
 	{Name: "change the trace", Says: "events of a job have different traces", Shows: []string{"jobs.life", "jobs.trace-kept"},
 		stage: every(arcp.JobCompleted, func(f frame) frame { return f.with("trace_id", "another") })},
+	{Name: "lose the cause", Says: "the client's causation_id is left out", Shows: []string{"jobs.causation"},
+		stage: events(func(f frame) frame { return f.with("causation_id", nil) })},
 	{Name: "lose the trace", Says: "the client's trace is replaced", Shows: []string{"jobs.trace-kept"},
 		stage: events(func(f frame) frame { return f.with("trace_id", "ffffffffffffffffffffffffffffffff") })},
 	{Name: "unresolved tool", Says: "job.accepted repeats the name asked for", Shows: []string{"jobs.accepted-payload", "jobs.version-pinned"},
