@@ -46,7 +46,7 @@ func (m *Machine) receiveResume(env *arcp.Envelope) {
 	}
 	p, err := decode[arcp.SessionResumePayload](env)
 	if err != nil {
-		m.reject(env, arcp.ReasonPayload, arcp.CodeInvalidRequest, "session.resume: "+err.Error())
+		m.misread(env, err)
 		return
 	}
 	m.phase = Establishing
@@ -103,9 +103,9 @@ func (m *Machine) receiveOpen(now time.Time, env *arcp.Envelope) {
 	if !m.speak(env) {
 		return
 	}
-	open, err := arcp.DecodePayload[arcp.SessionOpenPayload](env)
+	open, err := decode[arcp.SessionOpenPayload](env)
 	if err != nil {
-		m.reject(env, arcp.ReasonPayload, arcp.CodeInvalidRequest, "session.open: "+err.Error())
+		m.misread(env, err)
 		return
 	}
 	m.open, m.openSession = open, env.SessionID
@@ -209,6 +209,12 @@ func brief(s string) string {
 func (m *Machine) reject(env *arcp.Envelope, reason string, code arcp.Code, message string) {
 	m.out.Notes = append(m.out.Notes, Note{Reason: reason, Type: env.Type, Detail: message, Rejected: true})
 	m.fail(m.openID, &Refusal{Code: code, Message: message, Final: true})
+}
+
+// misread rejects a payload that cannot be read.
+func (m *Machine) misread(env *arcp.Envelope, err error) {
+	e := badPayload(env.Type, err)
+	m.reject(env, arcp.ReasonPayload, e.Code, e.Message)
 }
 
 // Established completes Establish.
