@@ -232,8 +232,9 @@ func (m *Machine) Advance(now time.Time) {
 		m.keepAlive(now)
 		return
 	}
-	m.note("handshake_timeout", "", "")
-	m.close(ClosePolicy, "handshake not completed in time")
+	const late = "handshake not completed in time"
+	m.out.Notes = append(m.out.Notes, Note{Reason: "handshake_timeout", Detail: late, Rejected: m.phase != Opening})
+	m.close(ClosePolicy, late)
 }
 
 // Take returns what is to be done since the last call.
