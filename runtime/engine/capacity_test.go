@@ -54,9 +54,9 @@ func TestQueue(t *testing.T) {
 // time the oldest; whoever came first of different principals is not passed.
 func TestQueueByPriority(t *testing.T) {
 	bubble(t, nil, func(r *rig) {
-		var order []string
+		ran := make(chan string, 20)
 		r.tool("t", oneAtATime, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
-			order = append(order, strings.Trim(string(args), `"`))
+			ran <- strings.Trim(string(args), `"`)
 			time.Sleep(time.Second)
 			return args, nil
 		})
@@ -76,6 +76,11 @@ func TestQueueByPriority(t *testing.T) {
 			send("alice", "critical", arcp.PriorityCritical)
 		})
 		time.Sleep(time.Minute)
+		close(ran)
+		var order []string
+		for name := range ran {
+			order = append(order, name)
+		}
 		want := "runs, critical, high 0, high 1, high 2, high 3, high 4, high 5, low, bob's, high 6, high 7, high 8, normal"
 		if got := strings.Join(order, ", "); got != want {
 			t.Errorf("ran in the order\n%s, want\n%s", got, want)
