@@ -76,6 +76,7 @@ func TestQueueByPriority(t *testing.T) {
 			send("alice", "critical", arcp.PriorityCritical)
 		})
 		time.Sleep(time.Minute)
+		r.frames("sess_1") // which waits until all has come to rest
 		close(ran)
 		var order []string
 		for name := range ran {
@@ -85,7 +86,6 @@ func TestQueueByPriority(t *testing.T) {
 		if got := strings.Join(order, ", "); got != want {
 			t.Errorf("ran in the order\n%s, want\n%s", got, want)
 		}
-		r.frames("sess_1")
 		r.idle("")
 	})
 }
