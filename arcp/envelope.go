@@ -23,8 +23,8 @@ func SupportedVersion(v string) bool {
 	return strings.Trim(minor, "0123456789") == ""
 }
 
-// Priority orders work, never output inside a session (§2.1). The zero value
-// means normal.
+// Priority orders what waits, never output inside a session (§5.6). The zero
+// value means normal.
 type Priority string
 
 // The four priorities.
@@ -42,6 +42,19 @@ func (p Priority) Valid() bool {
 		return true
 	}
 	return false
+}
+
+// Rank orders priorities: 0 is normal, more is more urgent.
+func (p Priority) Rank() int {
+	switch p {
+	case PriorityLow:
+		return -1
+	case PriorityHigh:
+		return 1
+	case PriorityCritical:
+		return 2
+	}
+	return 0
 }
 
 // Envelope is one message (§2.1). Optional members that are zero are left out

@@ -220,6 +220,9 @@ const (
 	LevelCritical = "critical"
 )
 
+// LogLevels are the levels, the least severe first.
+var LogLevels = []string{LevelTrace, LevelDebug, LevelInfo, LevelWarn, LevelError, LevelCritical}
+
 // LogPayload is one line of a job's log.
 type LogPayload struct {
 	Level      string `json:"level"`

@@ -191,14 +191,16 @@ func (f *file) tokens(p *principal, tokens []located) error {
 	return nil
 }
 
+const howToHash = `printf %s "$TOKEN" | sha256sum prints them`
+
 // parseHash reads what FileHash writes.
 func parseHash(s string) (hash [32]byte, err error) {
 	digits, ok := strings.CutPrefix(s, hashPrefix)
 	if !ok || len(digits) != hex.EncodedLen(len(hash)) {
-		return hash, errors.New("want sha256: and 64 hex digits, the hash of the token: make one with arcp token mint")
+		return hash, errors.New("want sha256: and 64 hex digits, the hash of the token: " + howToHash)
 	}
 	if _, err := hex.Decode(hash[:], []byte(digits)); err != nil {
-		return hash, errors.New("after sha256: there is something else than hex digits: make one with arcp token mint")
+		return hash, errors.New("after sha256: there is something else than hex digits: " + howToHash)
 	}
 	return hash, nil
 }

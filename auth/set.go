@@ -65,6 +65,9 @@ func (o *offer) add(a Authenticator, named bool) {
 // Schemes names what a peer from the network may use, for the log.
 func (s *Set) Schemes() []string { return slices.Clone(s.current.Load().names) }
 
+// Offers reports whether a peer from the network may use a scheme.
+func (s *Set) Offers(scheme string) bool { return slices.Contains(s.current.Load().names, scheme) }
+
 // Format names the schemes, and nothing else.
 func (s *Set) Format(f fmt.State, _ rune) {
 	_, _ = fmt.Fprintf(f, "auth set %v", s.Schemes()) // a fmt.State keeps its own error

@@ -40,6 +40,7 @@ func (c *Check) Group() string {
 const (
 	NeedWebSocket  = "websocket"       // the target is reached by a WebSocket URL
 	NeedOther      = "other-principal" // Target.OtherToken is set
+	NeedPrincipal  = "principal"       // Target.Principal is set
 	NeedFrameLimit = "frame-limit"     // Target.FrameLimit is known
 	NeedAckWindow  = "ack-window"      // Target.AckWindow is set
 	NeedRestart    = "restart"         // Target.Restart is set; the check is run when no other is

@@ -2,6 +2,9 @@ package conformance
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -17,6 +20,8 @@ func authChecks() []Check {
 		{ID: "anonymous", Title: "scheme none is refused unless anonymous was negotiated", Section: "RFC §8.2", Level: Must, Run: authAnonymous},
 		{ID: "retry", Title: "a refused session.open can be followed by a right one", Section: "RFC §8.1", Level: Must, Run: authRetry},
 		{ID: "three-failures", Title: "the third refused session.open ends the connection with 1008", Section: "SPEC §5.1", Level: Should, Run: authThreeFailures},
+		{ID: "challenge", Title: "who names a principal and shows no token is challenged, and opens a session by proving that it has one", Section: "SPEC §5.1", Level: Runtime, Needs: []string{NeedPrincipal}, Run: authChallenge},
+		{ID: "challenge-wrong", Title: "a wrong answer brings a fresh challenge, and one of nobody is refused like one of somebody", Section: "SPEC §5.1", Level: Runtime, Needs: []string{NeedPrincipal}, Run: authChallengeWrong},
 		{ID: "principal-not-trusted", Title: "who a client is comes from its credential, not from client.principal", Section: "RFC §8.2", Level: Must, Needs: []string{Tool("demo.echo")}, Run: authPrincipalNotTrusted},
 		{ID: "principals-apart", Title: "another principal does not get a job by claiming to be its owner", Section: "RFC §8.2", Level: Must, Needs: []string{Tool("demo.echo"), NeedOther}, Run: authPrincipalsApart},
 	}
@@ -116,6 +121,53 @@ func authThreeFailures(_ context.Context, t *T) {
 		c.refused("an unknown token opens nothing", c.openWith(arcp.Auth{Scheme: "bearer", Token: "conformance-wrong-token"}))
 	}
 	c.ExpectClosed("three failures end the connection", transport.ClosePolicy)
+}
+
+// challenged sends a session.open without a token that names the principal.
+func (c *Conn) challenged(principal string) (nonce string, challenge *Frame) {
+	p := c.t.openPayload()
+	p.Auth.Token, p.Client.Principal = "", principal
+	f := c.Expect("who shows no token is challenged", arcp.SessionChallenge, c.Send(arcp.SessionOpen, p))
+	return payload[arcp.SessionChallengePayload](c.t, f).Challenge, f
+}
+
+// proves answers a challenge.
+func (c *Conn) proves(challenge *Frame, response string) arcp.MessageID {
+	return c.Send(arcp.SessionAuthenticate, arcp.SessionAuthenticatePayload{Response: response},
+		func(env *arcp.Envelope) { env.SessionID = challenge.SessionID })
+}
+
+// proof is the answer to a challenge by who has the token.
+func proof(token, nonce string) string {
+	key := sha256.Sum256([]byte(token))
+	mac := hmac.New(sha256.New, key[:])
+	mac.Write([]byte(nonce)) // never fails
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+func authChallenge(_ context.Context, t *T) {
+	c := t.Dial()
+	nonce, challenge := c.challenged(t.target.Principal)
+	t.Want("a challenge has 128 bits that cannot be guessed", len(nonce) >= 22, "it has %d characters", len(nonce))
+	id := c.proves(challenge, proof(t.target.Token, nonce))
+	c.Accepted = payload[arcp.SessionAcceptedPayload](t, c.Expect("a right answer opens the session", arcp.SessionAccepted, id))
+	c.ExpectNothing("the session works like any other")
+}
+
+func authChallengeWrong(_ context.Context, t *T) {
+	var said []string
+	for _, principal := range []string{t.target.Principal, "conformance-nobody"} {
+		c := t.Dial()
+		nonce, challenge := c.challenged(principal)
+		id := c.proves(challenge, proof("conformance-wrong-token", nonce))
+		said = append(said, c.refused("a wrong answer opens nothing", id).Message)
+		again := c.Expect("the client may try again", arcp.SessionChallenge, id)
+		fresh := payload[arcp.SessionChallengePayload](t, again).Challenge
+		t.Want("a challenge is good for one answer", fresh != nonce, "the same came again")
+		c.refused("an answer to an earlier challenge opens nothing", c.proves(again, proof(t.target.Token, nonce)))
+		c.Drop()
+	}
+	want(t, "nobody learns which principals there are", said[1], said[0])
 }
 
 func authPrincipalNotTrusted(_ context.Context, t *T) {

@@ -19,6 +19,8 @@ func jobChecks() []Check {
 		{ID: "sessions-count-apart", Title: "every session counts its own events", Section: "ARCP 1.1 §8.3", Level: Must, Needs: []string{echo}, Run: jobSessionsCountApart},
 		{ID: "trace-kept", Title: "a trace_id is on every event of the job", Section: "RFC §17.1", Level: Must, Needs: []string{Tool("demo.progress")}, Run: jobTraceKept},
 		{ID: "trace-made", Title: "a job without a trace_id gets one", Section: "SPEC §5.6", Level: Runtime, Needs: []string{echo}, Run: jobTraceMade},
+		{ID: "traceparent", Title: "a W3C traceparent is taken apart into the trace and the parent span of the job", Section: "SPEC §5.11", Level: Runtime, Needs: []string{Tool("demo.progress")}, Run: jobTraceparent},
+		{ID: "causation", Title: "the causation_id of a submit is on every event of the job", Section: "SPEC §2.1", Level: Runtime, Needs: []string{Tool("demo.progress")}, Run: jobCausation},
 		{ID: "accepted-payload", Title: "job.accepted names the job and the resolved tool", Section: "ARCP 1.1 §7.5", Level: Should, Needs: []string{echo}, Run: jobAcceptedPayload},
 		{ID: "echo-bytes", Title: "arguments and results are not touched on their way", Section: "SPEC §2.1", Level: Runtime, Needs: []string{echo}, Run: jobEchoBytes},
 		{ID: "echo-white-space", Title: "white space in arguments and results is not touched either", Section: "SPEC §2.1", Level: Runtime, Needs: []string{echo}, Run: jobEchoSpace},
@@ -103,6 +105,28 @@ func jobTraceMade(_ context.Context, t *T) {
 			"got %q", trace)
 	}
 	t.Want("every job gets a trace of its own", a != b, "both have %q", a)
+}
+
+func jobTraceparent(_ context.Context, t *T) {
+	const trace, span = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+	job := t.Open().Invoke("demo.progress", map[string]any{"steps": 2, "interval_ms": 0},
+		func(env *arcp.Envelope) { env.TraceID = "00-" + trace + "-" + span + "-01" })
+	own := job.Events[0].SpanID
+	t.Want("a job has a span of its own", own != "" && own != span, "got %q", own)
+	for _, f := range job.Events {
+		want(t, "the trace is the client's: "+f.String(), f.TraceID, trace)
+		want(t, "the client's span is the parent: "+f.String(), f.ParentSpanID, span)
+		want(t, "every event is in the span of its job: "+f.String(), f.SpanID, own)
+	}
+}
+
+func jobCausation(_ context.Context, t *T) {
+	cause := arcp.NewMessageID()
+	job := t.Open().Invoke("demo.progress", map[string]any{"steps": 2, "interval_ms": 0},
+		func(env *arcp.Envelope) { env.CausationID = cause })
+	for _, f := range job.Events {
+		want(t, "what a job comes from can be told from its events: "+f.String(), f.CausationID, cause)
+	}
 }
 
 func jobAcceptedPayload(_ context.Context, t *T) {

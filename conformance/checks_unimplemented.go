@@ -43,6 +43,7 @@ var answered = []struct {
 	{arcp.PermissionDeny, arcp.PermissionDenyPayload{Permission: "p", Reason: "r"}, toNobody},
 	{arcp.HumanInputResponse, arcp.HumanInputResponsePayload{Value: arcp.Raw(`1`), RespondedBy: "x", RespondedAt: time.Unix(1, 0)}, toNobody},
 	{arcp.HumanChoiceResponse, arcp.HumanChoiceResponsePayload{ChoiceID: "x", RespondedBy: "x", RespondedAt: time.Unix(1, 0)}, toNobody},
+	{arcp.Backpressure, arcp.BackpressurePayload{Reason: "r"}, inStream},
 	{arcp.StreamOpen, arcp.StreamOpenPayload{Kind: "text"}, inStream},
 	{arcp.StreamChunk, arcp.StreamChunkPayload{Data: arcp.Raw(`"x"`)}, inStream},
 	{arcp.StreamClose, arcp.StreamClosePayload{}, inStream},

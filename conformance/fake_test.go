@@ -43,6 +43,7 @@ type fakeJob struct {
 	id     arcp.JobID
 	submit arcp.MessageID
 	trace  string
+	cause  arcp.MessageID
 }
 
 func newFake(conn transport.Conn) *fake {
@@ -114,7 +115,7 @@ func (s *fake) answer(to *arcp.Envelope, typ arcp.Type, payload any) {
 func (s *fake) event(j *fakeJob, typ arcp.Type, payload any) {
 	env := arcp.Frame(typ, payload)
 	s.seq++
-	env.EventSeq, env.CorrelationID, env.JobID, env.TraceID = s.seq, j.submit, j.id, j.trace
+	env.EventSeq, env.CorrelationID, env.JobID, env.TraceID, env.CausationID = s.seq, j.submit, j.id, j.trace, j.cause
 	s.send(env)
 }
 
@@ -168,7 +169,7 @@ func (s *fake) invoke(env *arcp.Envelope) {
 }
 
 func (s *fake) run(env *arcp.Envelope, ref arcp.AgentRef, args arcp.Raw) {
-	j := &fakeJob{id: arcp.NewJobID(), submit: env.ID, trace: env.TraceID}
+	j := &fakeJob{id: arcp.NewJobID(), submit: env.ID, trace: env.TraceID, cause: env.CausationID}
 	if j.trace == "" {
 		j.trace = fmt.Sprintf("%032x", s.seq+1)
 	}

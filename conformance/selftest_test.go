@@ -18,11 +18,11 @@ func TestChecksCanFail(t *testing.T) {
 	}
 }
 
-// durable are the groups of checks about what outlives a connection, and about what
-// jobs may do and whom they ask. The fake has nothing of the kind: these faults are tried before the runtime itself, in the
+// durable are the groups of checks about what outlives a connection, about what
+// jobs may do and whom they ask, and about challenges. The fake has nothing of the kind: these faults are tried before the runtime itself, in the
 // tests of the module's root.
 var durable = []string{"resume", "takeover", "flow", "feeds", "dedup", "liveness", "recovery", "retry", "sessions",
-	"leases", "budgets", "permissions", "questions", "interrupts", "approvals", "tools", "resources", "host", "workers", "exec", "mcp"}
+	"leases", "budgets", "permissions", "questions", "interrupts", "approvals", "tools", "resources", "host", "workers", "exec", "mcp", "auth"}
 
 // fakeable are the faults that some check shows which the fake passes.
 func fakeable() []proxy.Fault {

@@ -91,6 +91,8 @@ func (s *server) missing(tg *Target, need string) string {
 		return "the target has no WebSocket URL"
 	case need == NeedOther && tg.OtherToken == "":
 		return "no token of another principal was given"
+	case need == NeedPrincipal && tg.Principal == "":
+		return "the principal of the token was not given"
 	case need == NeedAckWindow && tg.AckWindow == 0:
 		return "the server has no acknowledgement window"
 	case need == NeedRestart && tg.Restart == nil:

@@ -7,6 +7,8 @@ import (
 	"math"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/approval"
 	"github.com/arcpd/arcpd/runtime/engine"
@@ -18,7 +20,7 @@ import (
 func (c *conn) command(now time.Time, cmd session.Command) {
 	switch cmd := cmd.(type) {
 	case *session.Invoke:
-		c.invoke(cmd)
+		c.invoke(now, cmd)
 	case session.CancelJob:
 		c.owed.Add(1)
 		c.rt.engine.Cancel(context.Background(), engine.Cancel{Request: cmd.Request, Job: cmd.Job,
@@ -109,8 +111,26 @@ type owing struct{ *conn }
 func (o owing) Post(answer any) bool   { defer o.settle(); return o.cursor.Post(answer) }
 func (o owing) Answer(answer any) bool { defer o.settle(); return o.cursor.Answer(answer) }
 
-func (c *conn) invoke(cmd *session.Invoke) {
+// maxCritical is how many submits a second may be critical; further ones of a
+// connection are as high ones.
+const maxCritical = 10
+
+// temper keeps a client from being critical all the time.
+func (c *conn) temper(now time.Time, env *arcp.Envelope) {
+	if env.Priority != arcp.PriorityCritical {
+		return
+	}
+	if c.critical == nil {
+		c.critical = rate.NewLimiter(maxCritical, maxCritical)
+	}
+	if !c.critical.AllowN(now, 1) {
+		env.Priority = arcp.PriorityHigh
+	}
+}
+
+func (c *conn) invoke(now time.Time, cmd *session.Invoke) {
 	c.owed.Add(1)
+	c.temper(now, cmd.Envelope)
 	s := c.submit(cmd.Envelope)
 	s.Payload = &cmd.Payload
 	if cmd.Refused != nil {

@@ -47,6 +47,7 @@ type conn struct {
 	mayDo     *lease.Lease          // of the jobs of its principal at most, from mayDoText; see limit
 	mayDoText []byte
 	share     *rate.Limiter // of those of all connections of its principal; nil: any number
+	critical  *rate.Limiter // of its submits that are critical; nil: there was none
 
 	in     inbox
 	acksIn ackInbox
@@ -100,7 +101,7 @@ func newConn(rt *Runtime, tc transport.Conn) *conn {
 	wake := c.turns.wake
 	c.in.init(wake)
 	c.tally.m = rt.metrics
-	c.m = session.New(now, &rt.sessionConfig, c.id)
+	c.m = session.New(now, rt.sessions(), c.id)
 	c.out = newOutbox(tc, rt.pool, wake, c.sent)
 	c.log = rt.cfg.Log
 	c.limiter = newLimiter(rt.rate())
@@ -329,6 +330,9 @@ func (c *conn) perform(now time.Time) {
 
 func (c *conn) note(n session.Note) {
 	c.rt.metrics.ProtocolErrors.WithLabelValues(n.Reason).Inc()
+	if n.Rejected {
+		c.logHandshake(c.log.Warn().Str("reason", n.Detail), "rejected")
+	}
 	if n.Reason == session.ReasonRole {
 		c.audit(string(n.Type)).Str("decision", "denied").Str("reason", n.Reason).Msg("audit")
 	}
@@ -358,7 +362,7 @@ func (c *conn) send(now time.Time, env arcp.Envelope) {
 
 func carriesError(t arcp.Type) bool {
 	switch t {
-	case arcp.Nack, arcp.JobFailed, arcp.SessionRejected, arcp.SessionUnauthenticated:
+	case arcp.Nack, arcp.JobFailed, arcp.CancelRefused, arcp.SessionRejected, arcp.SessionUnauthenticated, arcp.SessionEvicted, arcp.SubscribeClosed:
 		return true
 	}
 	return false

@@ -497,10 +497,5 @@ func (f *eventFilter) selects(o *original) bool {
 		len(f.StreamID) > 0 && !slices.Contains(f.StreamID, o.decoded().StreamID):
 		return false
 	}
-	return f.MinPriority == "" || rank(o.priority()) >= rank(f.MinPriority)
-}
-
-// rank orders priorities.
-func rank(p arcp.Priority) int {
-	return slices.Index([]arcp.Priority{arcp.PriorityLow, arcp.PriorityNormal, arcp.PriorityHigh, arcp.PriorityCritical}, p)
+	return f.MinPriority == "" || o.priority().Rank() >= f.MinPriority.Rank()
 }

@@ -155,7 +155,7 @@ func (c *conn) established(now time.Time, row store.Session, token auth.Secret, 
 	c.cursor = cursor
 	if err != nil {
 		c.rt.members.drop(c.id)
-		c.log.Error().Err(err).Str("session_id", string(c.id)).Msg("session not stored")
+		c.logHandshake(c.log.Error().Err(err), "failed")
 		c.m.Established(now, session.Established{Refused: arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions")})
 		return
 	}

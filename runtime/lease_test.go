@@ -517,7 +517,9 @@ func TestReauthenticate(t *testing.T) {
 
 // A reload that takes a role from a principal takes it from its sessions.
 func TestReauthenticateRoles(t *testing.T) {
-	inJWTBubble(t, "principals: [{name: alice, roles: [client]}]\n", nil, func(b *bed, k *tokens) {
+	var log bytes.Buffer
+	logged := func(c *runtime.Config) { c.Log = zerolog.New(zerolog.SyncWriter(&log)) }
+	inJWTBubble(t, "principals: [{name: alice, roles: [client]}]\n", logged, func(b *bed, k *tokens) {
 		p, _ := b.openJWT(k, time.Hour, "", "")
 		p.submit("demo.echo", `{}`)
 		p.until("job.completed")
@@ -527,6 +529,11 @@ func TestReauthenticateRoles(t *testing.T) {
 		p.send("tool.invoke", `{"tool":"demo.echo"}`)
 		if e := refusal(t, p.expect("nack")); e.Code != arcp.CodePermissionDenied {
 			t.Errorf("an observer: %+v", e)
+		}
+		synctest.Wait()
+		denied := `"logger":"audit","action":"tool.invoke","actor":"alice","session_id":"` + string(p.session) + `","decision":"denied","reason":"role"`
+		if n := strings.Count(log.String(), denied); n != 1 {
+			t.Errorf("%d audit records of what an observer may not do, want 1 in\n%s", n, log.String())
 		}
 	})
 }

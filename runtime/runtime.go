@@ -56,8 +56,9 @@ type Runtime struct {
 	metrics       *metrics.Metrics
 	log           *eventlog.Log
 	engine        *engine.Engine
-	pool          *pool.Pool // of readers and writers
-	sessionConfig session.Config
+	pool          *pool.Pool     // of readers and writers
+	sessionConfig session.Config // while nobody comes in without credentials
+	publicConfig  session.Config // while somebody may
 	cursorKey     []byte
 	broken        atomic.Pointer[error] // the store has failed
 	full          atomic.Bool           // the disk is nearly full
@@ -95,7 +96,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	r.desk = newDesk(r.metrics, r.showApproval)
 	r.announcer.rt, r.refresh.turn = r, make(chan struct{}, 1)
 	r.catalog = tool.NewCatalog(r.cfg.Tools, r.cfg.Hooks)
-	r.sessionConfig = r.newSessionConfig()
+	r.sessionConfig, r.publicConfig = r.newSessionConfig(false), r.newSessionConfig(true)
 	if err := r.registerBuiltins(); err != nil {
 		return nil, fmt.Errorf("runtime: %w", err)
 	}
@@ -136,7 +137,15 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	return r, nil
 }
 
-func (r *Runtime) newSessionConfig() session.Config {
+// sessions is what a new connection is offered, as the configuration is now.
+func (r *Runtime) sessions() *session.Config {
+	if r.cfg.Auth.Offers(auth.None) {
+		return &r.publicConfig
+	}
+	return &r.sessionConfig
+}
+
+func (r *Runtime) newSessionConfig(anonymous bool) session.Config {
 	recovery := "fail"
 	if r.cfg.HeartbeatBlock {
 		recovery = "block"
@@ -146,7 +155,7 @@ func (r *Runtime) newSessionConfig() session.Config {
 		ResumeWindow: r.cfg.ResumeWindow, Heartbeat: r.cfg.Heartbeat,
 		Runtime: arcp.RuntimeInfo{Kind: "arcp-go", Version: r.cfg.Version, Fingerprint: r.cfg.Fingerprint},
 		Offer: arcp.Capabilities{
-			Flags: map[arcp.Feature]bool{arcp.FeatureDurableJobs: true, arcp.FeatureAnonymous: true,
+			Flags: map[arcp.Feature]bool{arcp.FeatureDurableJobs: true, arcp.FeatureAnonymous: anonymous,
 				arcp.FeatureCheckpoints: true, arcp.FeatureSubscriptions: true, arcp.FeatureHumanInput: true,
 				arcp.FeatureInterrupt: true, arcp.FeatureModelUse: true, arcp.FeatureExecutes: true,
 				arcp.FeatureProvisionedCredentials: len(r.cfg.Provisioners) > 0},

@@ -30,6 +30,7 @@ const (
 // target is which runtime a client command speaks to, and as whom.
 type target struct {
 	url, token, output string
+	dialect            string
 	person             bool // somebody may answer questions: they are to be shown
 }
 
@@ -39,6 +40,7 @@ func addTarget(cmd *cobra.Command) *target {
 	f := cmd.Flags()
 	f.StringVar(&t.url, "url", "", "the runtime's URL; default $ARCP_URL, or "+defaultURL)
 	f.StringVar(&t.token, "token", "", "bearer token; default $ARCP_TOKEN, or that of a running `arcp dev`")
+	f.StringVar(&t.dialect, "dialect", "rfc", "the protocol's dialect to speak: rfc, the one there is in this version")
 	f.StringVarP(&t.output, "output", "o", "text", "text or json")
 	return t
 }
@@ -47,6 +49,13 @@ func addTarget(cmd *cobra.Command) *target {
 func (t *target) resolve(a *app) error {
 	if err := a.setOutput(t.output); err != nil {
 		return err
+	}
+	switch t.dialect {
+	case "rfc":
+	case "draft":
+		return usagef("--dialect draft is not supported by this version; leave it out")
+	default:
+		return usagef("--dialect: %q is none of rfc", t.dialect)
 	}
 	if t.url == "" {
 		t.url = a.env("ARCP_URL")

@@ -31,6 +31,8 @@ func TestUsage(t *testing.T) {
 		{"too many arguments", []string{"version", "x"}, "wrong number of arguments (1); use it as `arcp version [flags]`"},
 		{"bad output", []string{"version", "-o", "xml"}, `--output: "xml" is none of text, json`},
 		{"bad URL", []string{"jobs", "ls", "--url", "http://x"}, "give a ws://, wss:// or unix:// URL"},
+		{"later dialect", []string{"jobs", "ls", "--dialect", "draft"}, "--dialect draft is not supported by this version"},
+		{"bad dialect", []string{"invoke", "demo.echo", "--dialect", "x"}, `--dialect: "x" is none of rfc`},
 		{"bad JSON", []string{"invoke", "demo.echo", "{"}, "the arguments: not JSON"},
 		{"no such file", []string{"invoke", "demo.echo", "@/nonexistent"}, "read /nonexistent: no such file"},
 		{"bad timeout", []string{"invoke", "demo.echo", "--timeout", "-1s"}, "--timeout -1s"},
@@ -155,7 +157,7 @@ func TestUnreachable(t *testing.T) {
 	if err := ln.Close(); err != nil {
 		t.Fatal(err)
 	}
-	wantRefusal(t, cli(t, "jobs", "ls", "--url", url), exitUnreachable, "no runtime answers at "+url)
+	wantRefusal(t, cli(t, "jobs", "ls", "--url", url, "--dialect", "rfc"), exitUnreachable, "no runtime answers at "+url)
 	wantRefusal(t, cli(t, "jobs", "ls", "--url", "unix:///nonexistent"), exitUnreachable, "no runtime answers at unix:///nonexistent")
 	o := cli(t, "invoke", "demo.echo", "--url", url, "-o", "json")
 	wantOutcome(t, "a failure as JSON", o, exitUnreachable, "", `{"error":{"exit":7,"message":"no runtime answers`)

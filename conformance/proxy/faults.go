@@ -140,6 +140,8 @@ var eventFaults = []Fault{
 		})},
 	{Name: "change the trace", Says: "events of a job have different traces", Shows: []string{"jobs.life", "jobs.trace-kept"},
 		stage: every(arcp.JobCompleted, func(f frame) frame { return f.with("trace_id", "another") })},
+	{Name: "lose the cause", Says: "the client's causation_id is left out", Shows: []string{"jobs.causation"},
+		stage: events(func(f frame) frame { return f.with("causation_id", nil) })},
 	{Name: "lose the trace", Says: "the client's trace is replaced", Shows: []string{"jobs.trace-kept"},
 		stage: events(func(f frame) frame { return f.with("trace_id", "ffffffffffffffffffffffffffffffff") })},
 	{Name: "unresolved tool", Says: "job.accepted repeats the name asked for", Shows: []string{"jobs.accepted-payload", "jobs.version-pinned"},
@@ -189,6 +191,23 @@ func (f frame) roundNumbers() frame {
 	return f.with("payload", payload)
 }
 
+// wrongAnswersTold tells whoever named a principal what it exists by.
+func wrongAnswersTold() stage {
+	known := false
+	return stage{
+		out: func(f frame) []frame {
+			known = known || f.Type == arcp.SessionOpen && !bytes.Contains(f.Payload, []byte("nobody"))
+			return []frame{f}
+		},
+		in: func(f frame) []frame {
+			if known && f.Type == arcp.SessionUnauthenticated {
+				f = f.withPayload("message", "wrong answer")
+			}
+			return []frame{f}
+		},
+	}
+}
+
 // answerFaults break what is said about answers.
 var answerFaults = []Fault{
 	{Name: "another nonce", Says: "a pong has a nonce of its own", Shows: []string{"control.ping", "handshake.accepted"},
@@ -202,6 +221,14 @@ var answerFaults = []Fault{
 		})},
 	{Name: "answers out of order", Says: "two pings are answered in the wrong order", Shows: []string{"control.order"},
 		stage: swap(isType(arcp.Pong), isType(arcp.Pong), false)},
+	{Name: "no challenge", Says: "who shows no token is refused at once", Shows: []string{"auth.challenge"},
+		stage: every(arcp.SessionChallenge, func(f frame) frame {
+			return f.with("type", arcp.SessionUnauthenticated).with("payload", arcp.Errorf(arcp.CodeUnauthenticated, "a token is required"))
+		})},
+	{Name: "one challenge for all", Says: "a challenge is given again", Shows: []string{"auth.challenge-wrong"},
+		stage: every(arcp.SessionChallenge, func(f frame) frame { return f.withPayload("challenge", "as always") })},
+	{Name: "tell principals apart", Says: "a wrong answer of a principal that exists is refused in words of its own", Shows: []string{"auth.challenge-wrong"},
+		stage: wrongAnswersTold},
 	{Name: "swallow cancel.accepted", Says: "a cancel is not answered", Shows: []string{"cancel.running", "cancel.deadline"},
 		stage: change(func(f frame) []frame {
 			if f.Type == arcp.CancelAccepted {

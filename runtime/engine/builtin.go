@@ -174,7 +174,7 @@ func (e *Engine) runInline(r *run, submit *Submit) {
 	w.State, w.Code = s.outcome.State, outcomeCode(s.outcome)
 	e.enter(submit, r, w, func(made bool) {
 		if made {
-			r.tm.Finished(s.outcome.State).Inc()
+			e.pool.Run(func() { r.finished(s.outcome, time.Now()) }) // the committer does not wait for the log
 		}
 	}, func() {})
 }

@@ -50,6 +50,46 @@ func TestQueue(t *testing.T) {
 	}
 }
 
+// Of the jobs of a principal that wait the most urgent is next, and every eighth
+// time the oldest; whoever came first of different principals is not passed.
+func TestQueueByPriority(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		ran := make(chan string, 20)
+		r.tool("t", oneAtATime, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			ran <- strings.Trim(string(args), `"`)
+			time.Sleep(time.Second)
+			return args, nil
+		})
+		send := func(who, name string, p arcp.Priority) {
+			q := r.request("sess_1", "t", fmt.Sprintf("%q", name))
+			q.Principal, q.env.Priority = who, p
+			r.send(q)
+		}
+		r.together(func() {
+			send("alice", "runs", "")
+			send("alice", "low", arcp.PriorityLow)
+			send("bob", "bob's", "")
+			send("alice", "normal", arcp.PriorityNormal)
+			for i := range 9 {
+				send("alice", fmt.Sprintf("high %d", i), arcp.PriorityHigh)
+			}
+			send("alice", "critical", arcp.PriorityCritical)
+		})
+		time.Sleep(time.Minute)
+		r.frames("sess_1") // which waits until all has come to rest
+		close(ran)
+		var order []string
+		for name := range ran {
+			order = append(order, name)
+		}
+		want := "runs, critical, high 0, high 1, high 2, high 3, high 4, high 5, low, bob's, high 6, high 7, high 8, normal"
+		if got := strings.Join(order, ", "); got != want {
+			t.Errorf("ran in the order\n%s, want\n%s", got, want)
+		}
+		r.idle("")
+	})
+}
+
 // A job cancelled in the queue leaves it without ever having started, and the
 // others keep their order.
 func TestCancelInTheQueue(t *testing.T) {
@@ -250,6 +290,8 @@ func TestEmitRefused(t *testing.T) {
 				"without a unit":      j.Metric(arcp.MetricPayload{Name: "n"}),
 				"going backwards":     j.Progress(arcp.JobProgressPayload{Current: -1}),
 				"no number":           j.Progress(arcp.JobProgressPayload{Current: nan / nan}),
+				"of another level":    j.Log("notice", "m", nil),
+				"of no level":         j.Log("", "m", nil),
 				"attributes not JSON": j.Log("info", "m", arcp.Raw("nope")),
 			} {
 				if e, ok := errors.AsType[*arcp.Error](err); !ok || e.Code != arcp.CodeInvalidArgument && e.Code != arcp.CodeResourceExhausted {

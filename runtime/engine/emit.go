@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -21,6 +23,9 @@ func (j toolJob) Attempt() uint32 { return j.s.attempt }
 func (j toolJob) TraceID() string { return j.s.row.TraceID }
 
 func (j toolJob) Log(level, message string, attributes any) error {
+	if !slices.Contains(arcp.LogLevels, level) {
+		return arcp.Errorf(arcp.CodeInvalidArgument, "log: level must be one of %s", strings.Join(arcp.LogLevels, ", "))
+	}
 	p := arcp.LogPayload{Level: level, Message: message}
 	if attributes != nil {
 		raw, err := encode(attributes)

@@ -7,14 +7,21 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// lane bounds how many jobs of one tool run at once; the others wait in the
-// order in which they came. Guarded by Engine.mu.
+// lane bounds how many jobs of one tool run at once; the others wait, of each
+// principal by their priority, and otherwise in the order in which they came.
+// Guarded by Engine.mu.
 type lane struct {
 	limit   int
 	running int
 	queue   []*run // those that have left it are still there, until they are many
 	left    int    // how many of them
+	urgent  int    // how many wait with another priority than normal
+	handed  uint   // slots that were handed on
 }
+
+// agedStart is how often a slot goes to the oldest whatever its priority, so that
+// none waits for ever.
+const agedStart = 8
 
 func (l *lane) waiting() int { return len(l.queue) - l.left }
 
@@ -97,7 +104,7 @@ func (e *Engine) enqueue(r *run, most int) bool {
 		r.slot = true
 	case most < 0 || l.waiting() < most:
 		l.queue = append(l.queue, r)
-		r.waiting = true
+		l.wait(r, true)
 	default:
 		return false
 	}
@@ -138,7 +145,19 @@ func (e *Engine) free(t *tool.Tool) {
 	}
 }
 
-// hand gives a free slot to the first that waits and may have it, unless there are
+// wait notes whether a job of the queue waits.
+func (l *lane) wait(r *run, waits bool) {
+	r.waiting = waits
+	switch {
+	case r.row.Priority.Rank() == 0:
+	case waits:
+		l.urgent++
+	default:
+		l.urgent--
+	}
+}
+
+// hand gives a free slot to the next that waits and may have it, unless there are
 // fewer slots than there were. Called with e.mu.
 func (l *lane) hand() *run {
 	if l.running > l.limit {
@@ -149,15 +168,36 @@ func (l *lane) hand() *run {
 		l.drop(0)
 		l.left--
 	}
+	i := l.next()
+	if i < 0 {
+		l.running--
+		return nil
+	}
+	r := l.queue[i]
+	l.drop(i)
+	l.wait(r, false)
+	r.slot = true
+	l.handed++
+	return r
+}
+
+// next is the place of who gets the next slot: the oldest that waits or, of its
+// principal, the oldest of those with the highest priority; -1: nobody may have it.
+func (l *lane) next() int {
+	first, best := -1, -1
 	for i, r := range l.queue {
-		if r.waiting && r.served() {
-			l.drop(i)
-			r.waiting, r.slot = false, true
-			return r
+		switch {
+		case !r.waiting || !r.served():
+		case first < 0:
+			if l.urgent == 0 || l.handed%agedStart == agedStart-1 {
+				return i
+			}
+			first, best = i, i
+		case r.row.Principal == l.queue[first].row.Principal && r.row.Priority.Rank() > l.queue[best].row.Priority.Rank():
+			best = i
 		}
 	}
-	l.running--
-	return nil
+	return best
 }
 
 // drop takes one out of the queue: the first, as mostly, at no cost.
@@ -177,7 +217,7 @@ func (r *run) served() bool { return !r.remote() || r.tool.May(r.row.Principal) 
 // leave takes a job out of the queue: at once from the records, from memory when
 // enough have gone that it costs each of them little.
 func (l *lane) leave(r *run) {
-	r.waiting = false
+	l.wait(r, false)
 	if l.left++; 2*l.left > len(l.queue) {
 		l.queue = slices.DeleteFunc(l.queue, func(w *run) bool { return !w.waiting })
 		l.left = 0

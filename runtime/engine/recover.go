@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -48,7 +49,11 @@ func (e *Engine) Recover(ctx context.Context) (int, error) {
 	var goesOn []func()
 	for _, f := range left {
 		e.cfg.Metrics.JobsRecovered.WithLabelValues(f.disposition).Inc()
-		if f.outcome == nil && !f.lost {
+		switch {
+		case f.lost:
+		case f.outcome != nil:
+			f.finished(f.outcome, time.Now())
+		default:
 			goesOn = append(goesOn, e.board(f.run))
 		}
 	}
@@ -117,7 +122,8 @@ func (e *Engine) revive(ctx context.Context, row *store.Job, asked []*question) 
 func (e *Engine) orphan(row *store.Job, refusal *arcp.Error) *found {
 	err := arcp.Errorf(refusal.Code, "the runtime was started without %s, which the job was submitted to", row.Agent)
 	err.Retryable = true
-	r := &run{e: e, row: *row, attempt: row.Attempt, common: commonOf(row)}
+	name, _, _ := strings.Cut(row.Agent, "@")
+	r := &run{e: e, row: *row, tm: e.cfg.Metrics.Tool(name), attempt: row.Attempt, common: commonOf(row)}
 	r.depth = optionsOf(row).Depth
 	return &found{run: r, disposition: string(tool.RecoveryFail), outcome: failedOutcome(err)}
 }

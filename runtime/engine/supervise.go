@@ -507,20 +507,29 @@ func (s *supervisor) awaitTool() {
 
 // report logs and counts a finished job.
 func (s *supervisor) report() {
-	o := s.outcome
-	if o == nil {
+	if s.outcome == nil {
 		return
 	}
 	now := time.Now()
-	s.tm.Finished(o.State).Inc()
-	s.tm.Total.Observe(now.Sub(s.created).Seconds())
 	if !s.started.IsZero() {
 		s.tm.Exec.Observe(now.Sub(s.started).Seconds())
 	}
-	if ev := s.e.cfg.Logger.Info(); ev.Enabled() {
-		ev.Str("job_id", string(s.row.ID)).Str("session_id", string(s.row.Session)).Str("principal", s.row.Principal).
-			Str("tool", s.row.Agent).Str("outcome", string(o.State)).Str("code", string(outcomeCode(o))).
-			Str("trace_id", s.row.TraceID).Dur("duration", now.Sub(s.created)).Msg("job finished")
+	s.finished(s.outcome, now)
+}
+
+// finished logs and counts a job that has ended, whoever has ended it. It is called
+// once.
+func (r *run) finished(o *job.Outcome, now time.Time) {
+	took := now.Sub(r.row.CreatedAt)
+	r.tm.Finished(o.State).Inc()
+	r.tm.Total.Observe(took.Seconds())
+	if o.Err != nil {
+		r.e.cfg.Metrics.Errors.WithLabelValues(string(o.Err.Code)).Inc()
+	}
+	if ev := r.e.cfg.Logger.Info(); ev.Enabled() {
+		ev.Str("job_id", string(r.row.ID)).Str("session_id", string(r.row.Session)).Str("principal", r.row.Principal).
+			Str("tool", r.row.Agent).Str("outcome", string(o.State)).Str("code", string(outcomeCode(o))).
+			Str("trace_id", r.row.TraceID).Dur("duration", took).Msg("job finished")
 	}
 }
 

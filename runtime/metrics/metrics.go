@@ -152,7 +152,7 @@ func New(r prometheus.Registerer, version string) *Metrics {
 		LeasesExpired:     f.counter("lease_expirations_total", "Leases whose end was noticed.").WithLabelValues(),
 		BudgetExhausted:   f.counter("budget_exhausted_total", "Operations refused because a budget was used up.", "currency"),
 		RateLimited:       f.counter("rate_limited_total", "Commands refused by a limit.", "limit"),
-		Errors:            f.counter("errors_total", "Errors sent to clients.", "code"),
+		Errors:            f.counter("errors_total", "Errors sent to clients; that of a job once, at its end.", "code"),
 		ProtocolErrors:    f.counter("protocol_errors_total", "Frames that were dropped or refused.", "reason"),
 		in:                make(map[arcp.Type]prometheus.Counter), out: make(map[arcp.Type]prometheus.Counter),
 		tools: make(map[string]*Tool), currencies: make(map[string]bool),

@@ -43,7 +43,7 @@ func (m *Machine) admit(now time.Time, env *arcp.Envelope) {
 	spec := arcp.Lookup(env.Type)
 	switch {
 	case !arcp.SupportedVersion(env.ARCP):
-		m.refuse(env, "version", arcp.CodeUnimplemented, "protocol version %s is not supported", env.ARCP)
+		m.refuse(env, "version", arcp.CodeUnimplemented, "protocol version %s is not supported", brief(env.ARCP))
 	case spec == nil:
 		m.unknown(env)
 	case spec.From&arcp.FromClient == 0:
@@ -105,10 +105,6 @@ func (m *Machine) scoped(env *arcp.Envelope, spec *arcp.Spec) bool {
 	}
 	return true
 }
-
-// ReasonRole is the reason of the note about a frame whose principal may not send
-// it.
-const ReasonRole = "role"
 
 // dispatch runs the one handler of a type.
 func (m *Machine) dispatch(now time.Time, env *arcp.Envelope, spec *arcp.Spec) {

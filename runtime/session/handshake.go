@@ -1,6 +1,7 @@
 package session
 
 import (
+	"strings"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -31,7 +32,7 @@ func (m *Machine) handshake(now time.Time, env *arcp.Envelope) {
 func (m *Machine) speak(env *arcp.Envelope) bool {
 	m.openID = env.ID
 	if !arcp.SupportedVersion(env.ARCP) {
-		m.reject(arcp.CodeUnimplemented, "protocol version "+env.ARCP+" is not supported; this runtime speaks 1.x")
+		m.reject(env, arcp.ReasonVersion, arcp.CodeUnimplemented, "protocol version "+brief(env.ARCP)+" is not supported; this runtime speaks 1.x")
 		return false
 	}
 	m.version = env.ARCP
@@ -45,8 +46,7 @@ func (m *Machine) receiveResume(env *arcp.Envelope) {
 	}
 	p, err := decode[arcp.SessionResumePayload](env)
 	if err != nil {
-		m.note(arcp.ReasonPayload, env.Type, err.Error())
-		m.reject(arcp.CodeInvalidRequest, "session.resume: "+err.Error())
+		m.misread(env, err)
 		return
 	}
 	m.phase = Establishing
@@ -103,16 +103,15 @@ func (m *Machine) receiveOpen(now time.Time, env *arcp.Envelope) {
 	if !m.speak(env) {
 		return
 	}
-	open, err := arcp.DecodePayload[arcp.SessionOpenPayload](env)
+	open, err := decode[arcp.SessionOpenPayload](env)
 	if err != nil {
-		m.note(arcp.ReasonPayload, env.Type, err.Error())
-		m.reject(arcp.CodeInvalidRequest, "session.open: "+err.Error())
+		m.misread(env, err)
 		return
 	}
 	m.open, m.openSession, m.window = open, env.SessionID, open.Capabilities.AckWindow
 	m.negotiate = negotiate(&m.cfg.Offer, &open.Capabilities)
 	if len(m.negotiate.unsupported) > 0 {
-		m.reject(arcp.CodeUnimplemented, "required capability not supported: "+m.negotiate.unsupported)
+		m.reject(env, "capability", arcp.CodeUnimplemented, "required capability not supported: "+brief(m.negotiate.unsupported))
 		return
 	}
 	m.phase = Authenticating
@@ -197,9 +196,25 @@ func (m *Machine) fail(corr arcp.MessageID, r *Refusal) {
 	}
 }
 
-// reject refuses an open for a reason other than credentials.
-func (m *Machine) reject(code arcp.Code, message string) {
+// brief is a client's word as an answer and the log repeat it.
+func brief(s string) string {
+	const most = 64
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}
+
+// reject refuses an open or a resume for a reason other than credentials.
+func (m *Machine) reject(env *arcp.Envelope, reason string, code arcp.Code, message string) {
+	m.out.Notes = append(m.out.Notes, Note{Reason: reason, Type: env.Type, Detail: message, Rejected: true})
 	m.fail(m.openID, &Refusal{Code: code, Message: message, Final: true})
+}
+
+// misread rejects a payload that cannot be read.
+func (m *Machine) misread(env *arcp.Envelope, err error) {
+	e := badPayload(env.Type, err)
+	m.reject(env, arcp.ReasonPayload, e.Code, e.Message)
 }
 
 // Established completes Establish.

@@ -393,7 +393,7 @@ func (m *Machine) unsubscribe(_ time.Time, env *arcp.Envelope, p arcp.Unsubscrib
 // acknowledgement window.
 func (m *Machine) backpressure(_ time.Time, env *arcp.Envelope, p arcp.BackpressurePayload) error {
 	if env.StreamID != "" {
-		m.note("no_such_stream", env.Type, "")
+		m.refuse(env, "not_served", arcp.CodeUnimplemented, "streams are not offered by this runtime; without stream_id it slows subscriptions")
 		return nil
 	}
 	if p.DesiredRatePerSecond != nil || p.BufferRemainingBytes != nil {

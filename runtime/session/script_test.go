@@ -298,6 +298,9 @@ func (s *script) effects() (lines []string) {
 	out := s.m.Take()
 	for _, n := range out.Notes {
 		lines = append(lines, strings.TrimRight("note "+n.Reason+" "+string(n.Type), " "))
+		if n.Rejected {
+			lines = append(lines, "rejected: "+n.Detail)
+		}
 	}
 	for i := range out.Send {
 		lines = append(lines, "send "+sent(&out.Send[i]))

@@ -60,11 +60,17 @@ type Output struct {
 	Close    *Close    // after everything was sent
 }
 
+// ReasonRole is the reason of a Note: the principal has not the role for what it
+// sent.
+const ReasonRole = "role"
+
 // Note is something to count and log: a frame that was dropped or refused.
 type Note struct {
 	Reason string // from a closed set: a metric label
 	Type   arcp.Type
 	Detail string
+
+	Rejected bool // a handshake ended with it, which the caller knows of by this only
 }
 
 // Close asks the caller to end the connection.
@@ -237,8 +243,9 @@ func (m *Machine) Advance(now time.Time) {
 		m.keepAlive(now)
 		return
 	}
-	m.note("handshake_timeout", "", "")
-	m.close(ClosePolicy, "handshake not completed in time")
+	const late = "handshake not completed in time"
+	m.out.Notes = append(m.out.Notes, Note{Reason: "handshake_timeout", Detail: late, Rejected: m.phase != Opening})
+	m.close(ClosePolicy, late)
 }
 
 // Take returns what is to be done since the last call.
@@ -263,7 +270,7 @@ func (m *Machine) close(code int, reason string) {
 }
 
 func (m *Machine) note(reason string, t arcp.Type, detail string) {
-	m.out.Notes = append(m.out.Notes, Note{reason, t, detail})
+	m.out.Notes = append(m.out.Notes, Note{Reason: reason, Type: t, Detail: detail})
 }
 
 // send queues an answer to the message with id corr.

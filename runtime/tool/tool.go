@@ -98,7 +98,7 @@ type Job interface {
 	Attempt() uint32
 	TraceID() string
 
-	Log(level, message string, attributes any) error
+	Log(level, message string, attributes any) error // one of arcp.LogLevels
 	Progress(p arcp.JobProgressPayload) error
 	Metric(m arcp.MetricPayload) error
 	Emit(name string, data any) error

@@ -66,6 +66,7 @@ var tests = []struct {
 	{"CloseLeavesFrameAlone", closeLeavesFrameAlone},
 	{"CallsRace", callsRace},
 	{"LastSeenMoves", lastSeenMoves},
+	{"HalfOpenPeer", halfOpenPeer},
 	{"InfoTellsKind", infoTellsKind},
 	{"NothingIsLeftRunning", nothingIsLeftRunning},
 }
@@ -633,6 +634,41 @@ func lastSeenMoves(t *testing.T, dial Dial) {
 	if last := p.server.LastSeen(); last.Before(before) {
 		t.Errorf("LastSeen() = %v, after a frame was sent at %v", last, before)
 	}
+}
+
+// A peer that is gone without a word looks like one that is silent: what is sent
+// to it is no sign of its life, and neither Close nor Read waits for it.
+func halfOpenPeer(t *testing.T, dial Dial) {
+	p := newPair(t, dial, transport.Limits{})
+	p.send(p.client, "1")
+	p.want(p.server, "1")
+	last := p.server.LastSeen()
+	read := make(chan error, 1)
+	go func() {
+		_, err := p.server.Read()
+		read <- err
+	}()
+	p.within("Write", func() {
+		for range 10 {
+			p.send(p.server, frame(100))
+			if err := p.server.Ping(); err != nil {
+				p.Errorf("Ping() = %v", err)
+			}
+		}
+	})
+	time.Sleep(20 * time.Millisecond)
+	if now := p.server.LastSeen(); !now.Equal(last) {
+		t.Errorf("LastSeen() = %v, but nothing was heard after %v", now, last)
+	}
+	if len(read) > 0 {
+		t.Errorf("Read() = %v, though nothing was sent", <-read)
+		return
+	}
+	p.within("Close", func() { _ = p.server.Close(transport.ClosePolicy, "heartbeat lost") })
+	if err := <-read; !errors.Is(err, transport.ErrClosed) {
+		t.Errorf("Read() = %v, want ErrClosed", err)
+	}
+	p.ended(p.server)
 }
 
 func infoTellsKind(t *testing.T, dial Dial) {
