@@ -223,6 +223,9 @@ func (c *conn) attach(a attachment) {
 	row := a.row
 	row.PrevHashes, row.TokenHash = a.good, auth.HashToken(a.token)
 	row.Identity = encodeIdentity(&c.identity)
+	if row.Written = a.after; a.held { // it may yet go back: after a crash it must not be where it was before
+		row.Written = 0
+	}
 	c.rt.log.Append(&store.Write{Session: &row, Attach: true}, func(r *store.Result) {
 		err := r.Err
 		var cursor *eventlog.Cursor
@@ -334,6 +337,15 @@ func (c *conn) heard() {
 func (c *conn) saveRow() {
 	row := c.row
 	c.append(&store.Write{Session: &row, NoSync: true})
+}
+
+// saveWritten stores where the connection has ended, if the client does not
+// acknowledge: where the session goes on after a restart.
+func (c *conn) saveWritten() {
+	if n := c.reached.Load(); !c.acks && n != c.row.Written {
+		c.row.Written = n
+		c.saveRow()
+	}
 }
 
 // replay sets the position that the client asks for (SPEC.md §5.10).

@@ -59,10 +59,15 @@ func newMembers(gauge func(connected, detached int)) *members {
 
 func (m *members) changedLocked() { m.gauge(len(m.byID)-m.away, m.away) }
 
-// load takes over the sessions of the store. None has a connection.
+// load takes over the sessions of the store. None has a connection. Where those
+// that do not acknowledge were is known if their last connection ended before
+// the runtime did; else where that one began, or nothing.
 func (m *members) load(ctx context.Context, st store.Store, now time.Time) error {
 	return st.Sessions(ctx, func(s store.Session) bool {
 		e := &member{id: s.ID, principal: s.Principal, created: s.CreatedAt, epoch: s.Epoch, acks: s.Acks}
+		if !s.Acks {
+			e.reached = s.Written
+		}
 		m.addLocked(e)
 		m.leaveLocked(e, now)
 		return true

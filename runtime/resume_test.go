@@ -2,6 +2,7 @@ package runtime_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -1061,6 +1062,81 @@ func TestUnsubscribeFromAnOwnJob(t *testing.T) {
 		p.send("job.unsubscribe", unsubscribe)
 		p.follow(h, -1)
 	})
+}
+
+// Where a session was that never acknowledges is known after an orderly restart,
+// whether its connection ended before or with the runtime.
+func TestReattachAfterRestart(t *testing.T) {
+	for name, before := range map[string]bool{"before": true, "with the runtime": false} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(b *bed) {
+				h := newHistory(t)
+				p := b.dial("alice")
+				p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":5,"bytes":1}}`)
+				p.follow(h, -1)
+				if before {
+					_ = p.conn.Abort()
+					synctest.Wait()
+				}
+				b.shutdown(time.Second)
+				b.boot(nil)
+				q := b.reopen("alice", p.session, "")
+				q.expect("session.accepted")
+				q.send("tool.invoke", `{"tool":"demo.echo"}`)
+				q.follow(h, 3)
+			})
+		})
+	}
+}
+
+// After a crash a session that never acknowledges goes on no later than where its
+// last connection began: what that one was sent comes again, and nothing is left
+// out.
+func TestReattachAfterACrash(t *testing.T) {
+	for name, position := range map[string]string{"position": `,"last_event_seq":3`, "resume": ""} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(b *bed) {
+				h := newHistory(t)
+				p := b.dial("alice")
+				p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":5,"bytes":1}}`)
+				p.follow(h, 3)
+				third := h.frames[3]
+				p.follow(h, -1)
+				_ = p.conn.Abort()
+				synctest.Wait()
+				last, q := h.last, b.reopen("alice", p.session, position)
+				h.last = 3
+				q.expect("session.accepted")
+				if position == "" { // the client has lost what came after the third
+					env, err := arcp.Decode([]byte(third))
+					if err != nil {
+						t.Fatal(err)
+					}
+					q.send("resume", fmt.Sprintf(`{"after_message_id":%q}`, env.ID))
+					q.expect("ack")
+				}
+				q.follow(h, 1)
+				synctest.Wait()
+				b.st.set(func() { b.st.fail = errors.New("the process is gone") })
+				b.shutdown(0)
+				b.st.set(func() { b.st.fail = nil })
+				b.boot(nil)
+				q = b.reopen("alice", p.session, "")
+				q.expect("session.accepted")
+				q.send("ping", "{}")
+				env := q.read()
+				for env.EventSeq == 0 {
+					env = q.read()
+				}
+				if env.EventSeq > 4 {
+					t.Errorf("goes on with %d of %d: the client had only 4", env.EventSeq, last)
+				}
+				if position != "" && env.EventSeq != 4 {
+					t.Errorf("goes on with %d, want 4", env.EventSeq)
+				}
+			})
+		})
+	}
 }
 
 // What lay in the runtime when the connection broke was not written: it is sent

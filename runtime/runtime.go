@@ -448,6 +448,7 @@ func (c *conn) leave() {
 	if !left {
 		return
 	}
+	c.saveWritten()
 	if !c.acks {
 		r.log.Free(c.id, written)
 	}

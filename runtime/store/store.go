@@ -345,6 +345,7 @@ type Session struct {
 	PrevHashes [][32]byte     // of those before that are still good
 	Identity   arcp.Raw       // what the connection's credentials said; opaque here
 	Acks       bool           // it acknowledges: what it has not acknowledged is kept
+	Written    uint64         // if it does not: up to this number everything was written to its connections; 0: that is not known
 	CreatedAt  time.Time
 	Epoch      uint32 // read only but for the check in Write; 1 for the first connection
 	LastSeq    uint64 // read only: the highest number given

@@ -27,7 +27,7 @@ func testSessions(t *testing.T, open Open) {
 
 	row = sessionRow("sess_b")
 	row.LastSeq, row.TrimmedTo, row.Epoch = 77, 66, 1
-	row.TokenHash, row.PrevHashes, row.Identity, row.Acks = [32]byte{9}, [][32]byte{row.TokenHash}, arcp.Raw(`{"sub":"ann"}`), true
+	row.TokenHash, row.PrevHashes, row.Identity, row.Acks, row.Written = [32]byte{9}, [][32]byte{row.TokenHash}, arcp.Raw(`{"sub":"ann"}`), true, 1
 	if r := d.do(&store.Write{Session: row}); r.LastSeq != 2 {
 		t.Errorf("LastSeq = %d after the row was replaced, want 2", r.LastSeq)
 	}

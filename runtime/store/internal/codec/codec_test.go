@@ -83,7 +83,7 @@ func TestSession(t *testing.T) {
 		want := store.Session{ID: "sess_1", Principal: rapid.String().Draw(t, "principal"), Anonymous: rapid.Bool().Draw(t, "anonymous"),
 			Version: rapid.String().Draw(t, "version"), ClientKind: rapid.String().Draw(t, "kind"),
 			CreatedAt: drawTime(t), Identity: drawRaw(t), Acks: rapid.Bool().Draw(t, "acks"),
-			Epoch: rapid.Uint32().Draw(t, "epoch")}
+			Epoch: rapid.Uint32().Draw(t, "epoch"), Written: rapid.Uint64().Draw(t, "written")}
 		for range rapid.IntRange(0, 3).Draw(t, "features") {
 			want.Negotiated = append(want.Negotiated, rapid.SampledFrom(arcp.Features).Draw(t, "feature"))
 		}
@@ -97,6 +97,14 @@ func TestSession(t *testing.T) {
 			t.Fatalf("session (-want +got):\n%s", diff)
 		}
 		strict(t, b, func(b []byte) error { _, err := DecodeSession("sess_1", b); return err })
+
+		want.Written = 0
+		b = AppendSession(nil, &want)
+		b[0], b = 2, b[:len(b)-1]
+		got, err := DecodeSession("sess_1", b)
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Fatalf("session of version 2: %v (-want +got):\n%s", err, diff)
+		}
 	})
 }
 

@@ -85,9 +85,9 @@ func (r *reader) status() sequence.Status {
 	}
 }
 
-// sessionVersion is that of a session's row. Rows of version 1 are still read:
-// they have neither an epoch nor what belongs to attaching again.
-const sessionVersion = 2
+// sessionVersion is that of a session's row. Older ones are still read: version 1
+// has neither an epoch nor what belongs to attaching again, 2 not what was written.
+const sessionVersion = 3
 
 // AppendSession appends a session's row without its id and positions.
 func AppendSession(b []byte, s *store.Session) []byte {
@@ -106,19 +106,20 @@ func AppendSession(b []byte, s *store.Session) []byte {
 	b = appendBytes(b, s.Identity)
 	b = appendBool(b, s.Acks)
 	b = appendTime(b, s.CreatedAt)
-	return binary.AppendUvarint(b, uint64(s.Epoch))
+	b = binary.AppendUvarint(b, uint64(s.Epoch))
+	return binary.AppendUvarint(b, s.Written)
 }
 
 // DecodeSession reads the row of the session with the id.
 func DecodeSession(id arcp.SessionID, b []byte) (store.Session, error) {
 	r := &reader{b: b, s: string(b)}
-	old := r.versionUpTo(sessionVersion) == 1
+	v := r.versionUpTo(sessionVersion)
 	s := store.Session{ID: id, Principal: r.str(), Anonymous: r.bool(), Version: r.str(), ClientKind: r.str()}
 	for range r.count() {
 		s.Negotiated = append(s.Negotiated, arcp.Feature(r.str()))
 	}
 	r.hash(&s.TokenHash)
-	if old {
+	if v == 1 {
 		s.CreatedAt, s.Epoch = r.time(), 1
 		r.time() // when it lost its connection, and when it had ended: such a session could not be attached to
 		r.time()
@@ -133,6 +134,9 @@ func DecodeSession(id arcp.SessionID, b []byte) (store.Session, error) {
 	s.Acks = r.bool()
 	s.CreatedAt = r.time()
 	s.Epoch = uint32(r.uint())
+	if v > 2 {
+		s.Written = r.uint()
+	}
 	return s, r.done()
 }
 
