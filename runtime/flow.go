@@ -130,6 +130,23 @@ func (r *Runtime) onOverflow(id arcp.SessionID, upTo uint64) {
 	}
 }
 
+// onOlder has the janitor measure what sessions were given before.
+func (r *Runtime) onOlder() {
+	select {
+	case r.older <- struct{}{}:
+	default:
+	}
+}
+
+// letGo is up to where a session has let go of what it was given, as far as that
+// is known.
+func (r *Runtime) letGo(id arcp.SessionID) uint64 {
+	if e, ok := r.members.find(id); ok {
+		return e.position()
+	}
+	return 0
+}
+
 // keptParts is how finely the kept bytes of a session are known, and keptStep
 // after how many events what is kept is looked at.
 const (

@@ -70,6 +70,8 @@ func (j *janitor) run(ctx context.Context, every time.Duration) {
 		select {
 		case <-t.C:
 			j.clean(ctx, time.Now())
+		case <-j.rt.older: // at once: until it has come to its end, the bound of a backlog does not hold
+			j.do(ctx, time.Now(), j.backlogs)
 		case <-ctx.Done():
 			return
 		}
@@ -79,13 +81,18 @@ func (j *janitor) run(ctx context.Context, every time.Duration) {
 // clean goes on until there is nothing to do. A step that fails is for the next
 // time.
 func (j *janitor) clean(ctx context.Context, now time.Time) {
-	for _, step := range []func(context.Context, time.Time) (bool, error){j.sessions, j.approvals, j.registry, j.host, j.feeds, j.jobs, j.disk} {
-		for more := true; more && ctx.Err() == nil; {
-			var err error
-			if more, err = step(ctx, now); err != nil {
-				j.failed(err)
-				break
-			}
+	for _, step := range []func(context.Context, time.Time) (bool, error){j.sessions, j.approvals, j.registry, j.host, j.feeds, j.jobs, j.disk, j.backlogs} {
+		j.do(ctx, now, step)
+	}
+}
+
+// do takes a step until there is nothing more to do.
+func (j *janitor) do(ctx context.Context, now time.Time, step func(context.Context, time.Time) (more bool, err error)) {
+	for more := true; more && ctx.Err() == nil; {
+		var err error
+		if more, err = step(ctx, now); err != nil {
+			j.failed(err)
+			break
 		}
 	}
 }
@@ -346,6 +353,11 @@ func (j *janitor) oldest(ctx context.Context, now time.Time, excess int64) ([]en
 		}
 	}
 	return list, j.trimFeeds(ctx, principals, list[len(list)-1].at.Add(1))
+}
+
+// backlogs measures what was given to sessions by earlier processes.
+func (j *janitor) backlogs(ctx context.Context, _ time.Time) (more bool, err error) {
+	return j.rt.log.Measure(ctx, j.rt.letGo)
 }
 
 // excess is how far the store is over its bound, without what it will give back.

@@ -721,10 +721,39 @@ func TestBacklogOverflowIsTold(t *testing.T) {
 			t.Errorf("backpressure %s", why)
 		}
 		p.closed("too far behind", transport.CloseOverloaded)
+		synctest.Wait()
 		if n := b.sum("arcp_slow_consumers_total", `"backlog_overflow"`); n != 1 {
 			t.Errorf("counted %v times", n)
 		}
 		b.resume(token, h.last).expect("session.rejected")
+	})
+}
+
+// What a session leaves behind is bounded over restarts, too: between two of them
+// it may leave less.
+func TestBacklogOverRestarts(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		small := func(c *runtime.Config) { c.BacklogBytes, c.AckWindow = 1<<20, 4 }
+		b.shutdown(0)
+		b.boot(small)
+		p, token := b.dialToken("alice")
+		p.send("session.ack", `{"last_processed_seq":0}`)
+		const some = `{"tool":"demo.emit","arguments":{"count":600,"bytes":1000,"delay_ms":100}}`
+		p.send("tool.invoke", some)
+		p.until("job.started")
+		_ = p.conn.Abort()
+		time.Sleep(time.Second)
+		b.shutdown(0)
+		b.boot(small)
+		p = b.resume(token, 0)
+		token = resumeToken(b, p.expect("session.resumed"))
+		p.send("tool.invoke", some)
+		if why := string(p.until("backpressure").Payload); !strings.Contains(why, "backlog_overflow") {
+			t.Errorf("backpressure %s", why)
+		}
+		p.closed("too far behind", transport.CloseOverloaded)
+		synctest.Wait()
+		b.resume(token, 0).expect("session.rejected")
 	})
 }
 

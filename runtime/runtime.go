@@ -67,6 +67,7 @@ type Runtime struct {
 	janitor *janitor
 	shares  shares
 	space   *spaceWatch
+	older   chan struct{} // buffered 1: the log has something to measure
 
 	mu       sync.Mutex
 	limits   Limits
@@ -88,7 +89,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	if cfg.Store == nil || cfg.Auth == nil || cfg.Tools == nil {
 		return nil, errors.New("runtime: Store, Auth and Tools are required")
 	}
-	r := &Runtime{cfg: cfg.withDefaults(), conns: make(map[*conn]struct{}), opening: make(map[string]int)}
+	r := &Runtime{cfg: cfg.withDefaults(), conns: make(map[*conn]struct{}), opening: make(map[string]int), older: make(chan struct{}, 1)}
 	r.limits = r.cfg.Limits
 	r.pool = pool.New()
 	r.metrics = metrics.New(r.cfg.Registry, r.cfg.Version)
@@ -105,7 +106,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		Metrics: r.metrics, Logger: r.cfg.Log, Heartbeat: r.cfg.Heartbeat})
 	r.executors = workforce{r}
 	r.log = eventlog.New(r.cfg.Store, eventlog.Options{OnCommit: r.onCommit, OnBroken: r.onBroken,
-		BacklogBytes: max(r.cfg.BacklogBytes, 0), OnOverflow: r.onOverflow})
+		BacklogBytes: max(r.cfg.BacklogBytes, 0), OnOverflow: r.onOverflow, OnOlder: r.onOlder})
 	r.host = r.newHost()
 	if err := r.newVault(); err != nil {
 		r.log.Close()

@@ -32,6 +32,12 @@ func (b *backlog) add(last, size, limit uint64) (over uint64) {
 	if b.given-behind >= limit/backlogMarks {
 		b.marks = append(b.marks, backlogMark{last, b.given})
 	}
+	return b.overflow(limit)
+}
+
+// overflow forgets the oldest parts that are over the limit, and says up to which
+// number they go, 0 if there are none.
+func (b *backlog) overflow(limit uint64) (over uint64) {
 	for b.given-b.freed > limit && len(b.marks) > 0 {
 		over = b.marks[0].seq
 		b.free(over)
@@ -54,6 +60,17 @@ func (b *backlog) free(seq uint64) {
 // freeAll is free for a session that has let go of everything it was given.
 func (b *backlog) freeAll() { b.freed, b.marks = b.given, nil }
 
+// precede puts what was given before everything else in front. It has been freed
+// of at least as much as b has let go of.
+func (b *backlog) precede(older *backlog) {
+	for i := range b.marks {
+		b.marks[i].given += older.given
+	}
+	b.marks = append(older.marks, b.marks...)
+	b.given += older.given
+	b.freed += older.freed
+}
+
 // Free says that a session has let go of what it was given up to a number: it
 // has acknowledged it or, if it never acknowledges, it was written to it.
 func (l *Log) Free(id arcp.SessionID, seq uint64) {
@@ -62,11 +79,13 @@ func (l *Log) Free(id arcp.SessionID, seq uint64) {
 	p := l.places[id]
 	switch {
 	case p == nil:
+		return
 	case p.last <= seq:
 		p.lag.freeAll()
 	default:
 		p.lag.free(seq)
 	}
+	p.letGo = max(p.letGo, seq)
 }
 
 // Forget drops what is known of a session that ends, and its cursor hands out

@@ -32,7 +32,9 @@ type Item struct {
 type place struct {
 	cursor *Cursor // nil: it has no connection
 	last   uint64  // highest number given since the log was started
-	lag    backlog
+	first  uint64  // lowest one; 0: none
+	letGo  uint64  // highest one that it has let go of since then
+	lag    backlog // without what was given before, until that is measured
 }
 
 // Cursor is one connection's place in its session's log, or in a principal's
@@ -445,11 +447,21 @@ func (l *Log) given(run *store.Run, size *sizes) *Cursor {
 	p := l.place(run.Session)
 	p.last = lastOf(run)
 	var over uint64
+	older := false
 	if l.opts.BacklogBytes > 0 {
+		if p.first == 0 {
+			if p.first, older = run.First, run.First > 1; older {
+				l.unmeasured = append(l.unmeasured, run.Session)
+			}
+		}
 		over = p.lag.add(p.last, size.of(run.Events), uint64(l.opts.BacklogBytes))
+		p.letGo = max(p.letGo, over)
 	}
 	c := p.cursor
 	l.curMu.Unlock()
+	if older && l.opts.OnOlder != nil {
+		l.opts.OnOlder()
+	}
 	if over > 0 {
 		l.opts.OnOverflow(run.Session, over)
 	}

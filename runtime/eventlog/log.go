@@ -43,10 +43,13 @@ type Options struct {
 	// cursors together. Default 16 MiB.
 	TailBytes int
 	// BacklogBytes bounds what one session was given and has not let go of; see
-	// Free. Past it OnOverflow is called on the committer's goroutine with the
-	// number up to which the oldest part has to be trimmed. 0: no bound.
+	// Free. Past it OnOverflow is called on the committer's goroutine, or that of
+	// Measure, with the number up to which the oldest part has to be trimmed. 0: no
+	// bound. OnOlder, if set, is called on the committer's goroutine when there is
+	// something to Measure.
 	BacklogBytes int64
 	OnOverflow   func(id arcp.SessionID, upTo uint64)
+	OnOlder      func()
 }
 
 // Log orders writes to a store. Its methods may be called by many goroutines.
@@ -64,6 +67,9 @@ type Log struct {
 	curMu  sync.Mutex
 	places map[arcp.SessionID]*place
 	feeds  map[string][]*Cursor // by principal
+
+	unmeasured []arcp.SessionID // guarded by curMu
+	measuring  measuring        // Measure only
 
 	recent recent // committer only
 }

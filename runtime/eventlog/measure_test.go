@@ -1,0 +1,198 @@
+package eventlog
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// again ends the log and starts one on the same store, as a restart does.
+func (r *rig) again(opts Options) {
+	r.Helper()
+	r.Log.Close()
+	r.Log = New(r.st, opts)
+	r.Cleanup(r.Log.Close)
+}
+
+// unfreed is how many bytes a session was given after a number.
+func (r *rig) unfreed(id arcp.SessionID, after uint64) (bytes uint64) {
+	r.Helper()
+	row, err := r.st.Session(context.Background(), id)
+	if err == nil {
+		err = r.st.SessionEvents(context.Background(), id, max(after, row.TrimmedTo), func(d store.Delivery) bool {
+			bytes += uint64(len(d.Event.Body))
+			return true
+		})
+	}
+	if err != nil {
+		r.Fatal(err)
+	}
+	return bytes
+}
+
+// trimming are options whose overflow is trimmed, as the runtime does it.
+func (r *rig) trimming(bytes int64) Options {
+	return Options{BacklogBytes: bytes, OnOverflow: func(id arcp.SessionID, upTo uint64) {
+		r.Append(&store.Write{Trim: &store.Trim{Session: id, Seq: upTo}, NoSync: true}, nil)
+	}}
+}
+
+func fromTheStart(arcp.SessionID) uint64 { return 0 }
+
+// measureAll measures to the end.
+func (r *rig) measureAll(from func(arcp.SessionID) uint64) {
+	r.Helper()
+	for more := true; more; {
+		var err error
+		if more, err = r.Measure(context.Background(), from); err != nil {
+			r.Fatal(err)
+		}
+	}
+	r.settle()
+}
+
+// The bound of a backlog holds over restarts, also for a session that is given
+// less than that between two of them.
+func TestBacklogOverRestarts(t *testing.T) {
+	const limit = 100_000
+	r := newRig(t, Options{})
+	opts := r.trimming(limit)
+	r.session("sess_1")
+	r.job("job_1", "sess_1")
+	for range 10 {
+		r.again(opts)
+		for range 20 {
+			r.do(logs("job_1", strings.Repeat("x", 1000)))
+		}
+		r.measureAll(fromTheStart)
+	}
+	if n := r.unfreed("sess_1", 0); n > limit || n < limit*3/4 {
+		t.Errorf("%d bytes are kept, want about %d", n, limit)
+	}
+}
+
+// A history that is over the bound is cut while it is measured: it need not come
+// to its end for that.
+func TestBacklogIsCutWhileItIsMeasured(t *testing.T) {
+	const limit = 100_000
+	r := newRig(t, Options{})
+	r.session("sess_1")
+	r.job("job_1", "sess_1")
+	for range 2 * measureEvents / 100 {
+		r.do(logs("job_1", strings.Split(strings.Repeat("x ", 99), " ")...))
+	}
+	r.again(r.trimming(limit))
+	r.do(logs("job_1", "last"))
+	before := r.unfreed("sess_1", 0)
+	if more, err := r.Measure(context.Background(), fromTheStart); !more || err != nil {
+		t.Fatal(more, err)
+	}
+	r.settle()
+	if n := r.unfreed("sess_1", 0); n >= before || n <= limit {
+		t.Errorf("%d of %d bytes are kept after a piece, want some to have gone", n, before)
+	}
+	r.measureAll(fromTheStart)
+	if n := r.unfreed("sess_1", 0); n > limit {
+		t.Errorf("%d bytes are kept, want %d at most", n, limit)
+	}
+}
+
+// Nothing is counted twice or left out, whatever is given, let go of and trimmed
+// while the history is measured.
+func TestMeasureInTraffic(t *testing.T) {
+	const parts, limit = 3, 1_500_000
+	for seed := range uint64(40) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		r := newRig(t, Options{})
+		r.session("sess_1")
+		r.job("job_1", "sess_1")
+		history := 1 + rnd.IntN(parts*measureEvents)
+		for n := 0; n < history; n += 512 {
+			r.do(logs("job_1", make([]string, min(512, history-n))...))
+		}
+		r.again(r.trimming(limit))
+		started := uint64(rnd.IntN(history))
+		letGo, last := started, uint64(history)
+		for more, step := true, 0; more; step++ {
+			switch rnd.IntN(4) {
+			case 0:
+				letGo += uint64(rnd.IntN(int(last-letGo) + 1))
+				r.Free("sess_1", letGo)
+			case 1:
+				r.do(&store.Write{Trim: &store.Trim{Session: "sess_1", Seq: letGo}, NoSync: true})
+			case 2:
+				for range 20 {
+					r.do(logs("job_1", make([]string, 100)...))
+					last += 100
+				}
+			default:
+				var err error
+				if more, err = r.Measure(context.Background(), func(arcp.SessionID) uint64 { return started }); err != nil {
+					t.Fatal(err)
+				}
+				more = more || step < 10
+			}
+			r.settle()
+		}
+		r.curMu.Lock()
+		p := r.places["sess_1"]
+		counted := uint64(0)
+		if p != nil {
+			counted = p.lag.given - p.lag.freed
+		}
+		measured := p == nil || p.first == 0 || len(r.unmeasured) == 0 && r.measuring.id == ""
+		r.curMu.Unlock()
+		if !measured {
+			t.Fatalf("seed %d: the history is not measured", seed)
+		}
+		want := r.unfreed("sess_1", letGo)
+		if p == nil || p.first == 0 {
+			want = 0 // it was given nothing: it cannot outgrow its bound
+		}
+		if counted < want || counted > want+2*limit/backlogMarks {
+			t.Errorf("seed %d: %d bytes are counted, want %d", seed, counted, want)
+		}
+		r.Close()
+	}
+}
+
+// A session whose history cannot be read does not keep the others from their
+// turn, and one that has ended is left out.
+func TestMeasureGoesOn(t *testing.T) {
+	const limit = 10_000
+	r := newRig(t, Options{})
+	for i := range 3 {
+		id, job := arcp.SessionID(fmt.Sprintf("sess_%d", i)), arcp.JobID(fmt.Sprintf("job_%d", i))
+		r.session(id)
+		r.job(job, id)
+		r.do(logs(job, strings.Repeat("x", limit), "y"))
+	}
+	older := 0
+	opts := r.trimming(limit)
+	opts.OnOlder = func() { older++ }
+	r.again(opts)
+	for i := range 3 {
+		r.do(logs(arcp.JobID(fmt.Sprintf("job_%d", i)), "more"))
+	}
+	r.Forget("sess_1")
+	r.do(&store.Write{EndSession: "sess_1"})
+	r.st.set(func() { r.st.readErr = context.DeadlineExceeded })
+	if more, err := r.Measure(context.Background(), fromTheStart); !more || err == nil {
+		t.Fatalf("Measure = %v, %v, want the error of the store", more, err)
+	}
+	r.st.set(func() { r.st.readErr = nil })
+	r.measureAll(fromTheStart)
+	for _, id := range []arcp.SessionID{"sess_0", "sess_2"} {
+		if n := r.unfreed(id, 0); n > limit {
+			t.Errorf("%d bytes of %s are kept, want %d at most", n, id, limit)
+		}
+	}
+	if older != 3 {
+		t.Errorf("told %d times of sessions to measure, want 3", older)
+	}
+}
