@@ -258,9 +258,8 @@ func (c *conn) followJob(now time.Time, cmd session.FollowJob) {
 		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeUnavailable, "the job's events cannot be read"))
 		return
 	}
-	if len(c.follows) >= maxFollows {
-		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeResourceExhausted,
-			"the session follows %d jobs already; unsubscribe from some", maxFollows).RetryAfter(1))
+	if len(c.follows) >= c.rt.maxFollows { // also of jobs that have ended, whose events the client has not taken
+		c.nack(now, cmd.Request, c.followsEnough())
 		return
 	}
 	c.audit("job.subscribe").Str("target", string(j.ID)).Str("owner_session", string(j.Session)).Str("decision", "allowed").Msg("audit")
@@ -274,6 +273,11 @@ func (c *conn) followJob(now time.Time, cmd session.FollowJob) {
 	}, func(r *store.Result) { c.followEnded(&j, r) })
 }
 
+func (c *conn) followsEnough() *arcp.Error {
+	return arcp.Errorf(arcp.CodeResourceExhausted, "the session follows %d jobs already; unsubscribe from some",
+		c.rt.maxFollows).RetryAfter(1)
+}
+
 // followEnded is told when the history has been given. If the rest of it cannot
 // be, a client that goes on would not know.
 func (c *conn) followEnded(j *store.Job, r *store.Result) {
@@ -284,7 +288,7 @@ func (c *conn) followEnded(j *store.Job, r *store.Result) {
 }
 
 func (c *conn) follow(j *store.Job, from uint64) *store.Follow {
-	f := &store.Follow{Session: c.id, Job: j.ID, From: from, Origin: true, New: true} // an earlier connection may have asked for it
+	f := &store.Follow{Session: c.id, Job: j.ID, From: from, Origin: true, Limit: c.rt.maxFollows, New: true} // an earlier connection may have asked for it
 	if arcp.HasPrefix(string(j.SubmitID), arcp.MessagePrefix) {
 		f.CorrelationID = j.SubmitID
 	}
@@ -335,7 +339,9 @@ func (c *conn) from(j *store.Job, p *arcp.JobSubscribePayload) (uint64, error) {
 
 func (c *conn) followed(request arcp.MessageID, j *store.Job, r *store.Result) arcp.Envelope {
 	var env arcp.Envelope
-	if r.Err != nil {
+	if errors.Is(r.Err, store.ErrTooMany) {
+		env = arcp.Frame(arcp.Nack, c.followsEnough())
+	} else if r.Err != nil {
 		c.log.Error().Err(r.Err).Str("job_id", string(j.ID)).Msg("follow job")
 		env = arcp.Frame(arcp.Nack, arcp.Errorf(arcp.CodeUnavailable, "the job cannot be followed now"))
 	} else {

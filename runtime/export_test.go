@@ -27,5 +27,9 @@ type Executors = executors
 // ExecuteBy makes e what has agents execute jobs.
 func (r *Runtime) ExecuteBy(e Executors) { r.executors = e }
 
+// SetMaxFollows changes how many jobs of other sessions a session may follow. It is
+// called before anything is served.
+func (r *Runtime) SetMaxFollows(n int) { r.maxFollows = n }
+
 // LoadHost is what of the boot takes over agents.
 func (r *Runtime) LoadHost(ctx context.Context) error { return r.loadHost(ctx) }

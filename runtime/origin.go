@@ -8,8 +8,9 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// maxFollows bounds the live jobs of other sessions that a session follows.
-const maxFollows = 10_000
+// defaultMaxFollows bounds the live jobs of other sessions that a session
+// follows, over all its connections.
+const defaultMaxFollows = 10_000
 
 const originExtension = `"extensions":{"arcpx.arcp.origin.v1":{`
 
@@ -67,7 +68,7 @@ func (c *conn) lookUpOrigin(id arcp.JobID, t arcp.Type) []byte {
 		}
 		c.origins[id] = c.originHead(&j)
 		return c.origins[id]
-	case len(c.follows) < maxFollows: // by an earlier connection of the session
+	case len(c.follows) < c.rt.maxFollows: // by an earlier connection of the session
 		c.remember(&j)
 	}
 	return c.originHead(&j)

@@ -959,6 +959,63 @@ func TestRetryUnderTheOriginalID(t *testing.T) {
 	}
 }
 
+// How many jobs of others a session follows is bounded over all its connections
+// and over restarts; one that it follows already is not another one.
+func TestFollowsOverManyConnections(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		b.rt.SetMaxFollows(3)
+		owner := b.dial("alice")
+		var jobs []arcp.JobID
+		for range 5 {
+			owner.send("tool.invoke", `{"tool":"demo.count","arguments":{"to":1000,"interval_ms":60000}}`)
+			jobs = append(jobs, owner.until("job.started").JobID)
+		}
+		p, token := b.dialToken("alice")
+		subscribe := func(job arcp.JobID) arcp.Type {
+			id := p.send("job.subscribe", fmt.Sprintf(`{"job_id":%q}`, job))
+			for {
+				env := p.read()
+				if string(env.CorrelationID) != id {
+					continue
+				}
+				if env.Type == arcp.Nack && refusal(t, env).Code != arcp.CodeResourceExhausted {
+					t.Errorf("subscribe: %s", env.Payload)
+				}
+				return env.Type
+			}
+		}
+		again := func() {
+			_ = p.conn.Abort()
+			synctest.Wait()
+			p = b.resume(token, 0)
+			token = resumeToken(b, p.until("session.resumed"))
+		}
+		for i, want := range []arcp.Type{arcp.JobSubscribed, arcp.JobSubscribed, arcp.JobSubscribed, arcp.Nack} {
+			if got := subscribe(jobs[i]); got != want {
+				t.Errorf("job %d: %s, want %s", i, got, want)
+			}
+			again()
+		}
+		if got := subscribe(jobs[1]); got != arcp.JobSubscribed {
+			t.Errorf("a job that is followed already: %s", got)
+		}
+		b.shutdown(0)
+		b.boot(nil)
+		b.rt.SetMaxFollows(3)
+		again()
+		if got := subscribe(jobs[4]); got != arcp.Nack {
+			t.Errorf("after a restart: %s, want %s", got, arcp.Nack)
+		}
+		p.send("job.unsubscribe", fmt.Sprintf(`{"job_id":%q}`, jobs[0]))
+		p.send("ping", "{}")
+		p.until("pong")
+		synctest.Wait()
+		if got := subscribe(jobs[4]); got != arcp.JobSubscribed {
+			t.Errorf("after job.unsubscribe: %s, want %s", got, arcp.JobSubscribed)
+		}
+	})
+}
+
 // A subscribe whose answer was lost is sent again on the next connection: the
 // session follows the job already and is sent nothing twice.
 func TestSubscribeAgainOnTheNextConnection(t *testing.T) {

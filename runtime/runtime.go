@@ -69,6 +69,8 @@ type Runtime struct {
 	space   *spaceWatch
 	older   chan struct{} // buffered 1: the log has something to measure
 
+	maxFollows int // see defaultMaxFollows
+
 	mu       sync.Mutex
 	limits   Limits
 	stopping bool // sessions are refused
@@ -89,7 +91,8 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	if cfg.Store == nil || cfg.Auth == nil || cfg.Tools == nil {
 		return nil, errors.New("runtime: Store, Auth and Tools are required")
 	}
-	r := &Runtime{cfg: cfg.withDefaults(), conns: make(map[*conn]struct{}), opening: make(map[string]int), older: make(chan struct{}, 1)}
+	r := &Runtime{cfg: cfg.withDefaults(), conns: make(map[*conn]struct{}), opening: make(map[string]int), older: make(chan struct{}, 1),
+		maxFollows: defaultMaxFollows}
 	r.limits = r.cfg.Limits
 	r.pool = pool.New()
 	r.metrics = metrics.New(r.cfg.Registry, r.cfg.Version)

@@ -19,7 +19,7 @@ func (l *Log) Follow(f store.Follow, first, last func(*store.Result)) {
 		}
 		if r.Err == nil && r.More {
 			next := f
-			next.From = r.From
+			next.From, next.Limit = r.From, 0 // the client has been told that it follows the job
 			l.Follow(next, nil, last)
 			return
 		}

@@ -109,6 +109,7 @@ var (
 	ErrExists   = errors.New("exists already")                                             // a job or session id is taken
 	ErrConflict = errors.New("the record was changed meanwhile")                           // a Record's Rev is not the stored one
 	ErrInvalid  = errors.New("the write contradicts itself")                               // a mistake of the caller
+	ErrTooMany  = errors.New("the session follows as many jobs as it may")                 // Follow.Limit
 	ErrTrimmed  = errors.New("the position is no longer kept")                             // below what was trimmed
 	ErrBroken   = errors.New("the store failed and was shut")                              // after an error of Commit
 	ErrLocked   = errors.New("another process uses the directory")                         // at open
@@ -303,6 +304,10 @@ type Follow struct {
 	Origin        bool
 	Once          bool // only those so far: who follows what is not changed
 	New           bool // nothing happens if the session follows the job already with the correlation id, and all Types
+
+	// Limit refuses, with ErrTooMany, what would have the session follow more live
+	// jobs that it did not submit; 0: any number.
+	Limit int
 
 	// Max bounds how many of the events so far are looked at; 0: all. If there are
 	// more, that is all that happens, and the result says from where to go on: a

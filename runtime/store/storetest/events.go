@@ -352,6 +352,36 @@ func testFollowMore(t *testing.T, open Open) {
 	d.want(s, arcp.JobAccepted, arcp.JobAccepted, arcp.JobStarted, arcp.JobAccepted, arcp.Log, arcp.JobCompleted)
 }
 
+// testFollowLimit: a session follows as many live jobs of others as the limit says;
+// its own do not count, nor those that have ended or that it does not follow any
+// more.
+func testFollowLimit(t *testing.T, open Open) {
+	d := fresh(t, open)
+	s := d.session("sess_1")
+	follow := func(id arcp.JobID, corr arcp.MessageID) *store.Write {
+		return &store.Write{Follow: &store.Follow{Session: s, Job: id, CorrelationID: corr, Limit: 2}}
+	}
+	d.submit("job_own", s)
+	for _, id := range []arcp.JobID{"job_1", "job_2", "job_3", "job_4"} {
+		d.submit(id, "")
+		d.emit(id, arcp.JobAccepted)
+	}
+	d.do(follow("job_1", "c"))
+	d.do(follow("job_2", "c"))
+	d.refuse(follow("job_3", "c"), store.ErrTooMany)
+	d.do(follow("job_1", "again"))
+	d.do(follow("job_own", "c"))
+	d.do(&store.Write{Unfollow: &store.Follow{Session: s, Job: "job_1", CorrelationID: "c"}})
+	d.refuse(follow("job_3", "c"), store.ErrTooMany)
+	d.do(&store.Write{Unfollow: &store.Follow{Session: s, Job: "job_1", CorrelationID: "again"}})
+	d.do(follow("job_3", "c"))
+	d.refuse(follow("job_4", "c"), store.ErrTooMany)
+	d.finish("job_2")
+	d.do(follow("job_2", "late"))
+	d.do(follow("job_4", "c"))
+	d.refuse(follow("job_1", "c"), store.ErrTooMany)
+}
+
 // testFollowInOneBatch: the history of a follow includes what the writes before
 // it in the batch have appended.
 func testFollowInOneBatch(t *testing.T, open Open) {

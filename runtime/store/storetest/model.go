@@ -205,6 +205,9 @@ func (m *model) follow(w *store.Write) error {
 	if s == nil || j == nil {
 		return store.ErrNotFound
 	}
+	if m.followsEnough(w.Follow, j) {
+		return store.ErrTooMany
+	}
 	f := modelFollow{session: w.Follow.Session, corr: w.Follow.CorrelationID, types: w.Follow.Types, origin: w.Follow.Origin}
 	f.home = f.session == j.session && f.corr == j.submitID
 	left := w.Follow.Max
@@ -235,6 +238,23 @@ func (m *model) follow(w *store.Write) error {
 	}
 	slices.SortFunc(j.follows, j.order)
 	return nil
+}
+
+// followsEnough says whether a follow would be one too many of its session.
+func (m *model) followsEnough(f *store.Follow, job *modelJob) bool {
+	follows := func(j *modelJob) bool {
+		return j.session == f.Session || slices.ContainsFunc(j.follows, func(x modelFollow) bool { return x.session == f.Session })
+	}
+	if f.Limit == 0 || f.Once || job.state.Terminal() || follows(job) {
+		return false
+	}
+	n := 0
+	for _, j := range m.jobs {
+		if j.session != f.Session && !j.state.Terminal() && follows(j) {
+			n++
+		}
+	}
+	return n >= f.Limit
 }
 
 // order puts the follow that the submit made first.

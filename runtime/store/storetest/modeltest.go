@@ -212,7 +212,7 @@ func (s *modelScript) drawFollow(w *store.Write) {
 	types := arcp.Lookup(arcp.Log).Bit | arcp.Lookup(arcp.JobCheckpoint).Bit
 	w.Follow = &store.Follow{Session: s.session(), Job: s.job(), From: pick(s, "from", uint64(0), 0, 1, 3, 100),
 		Types: pick(s, "types", 0, 0, types), Origin: pick(s, "origin", true, false), Once: pick(s, "once", false, false, true),
-		Max: pick(s, "max", uint64(0), 0, 1, 2)}
+		Max: pick(s, "max", uint64(0), 0, 1, 2), Limit: pick(s, "limit", 0, 0, 1, 2)}
 	w.Follow.CorrelationID = pick(s, "corr", "c1", "c2", arcp.MessageID("submit-"+w.Follow.Job))
 }
 

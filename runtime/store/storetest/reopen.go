@@ -117,6 +117,8 @@ func testReopenFollows(t *testing.T, open Open) {
 	if c1 := r.Runs[0]; c1.CorrelationID != "c1" || len(c1.Events) != 1 || !c1.Origin || r.Runs[1].Origin {
 		t.Errorf("runs = %+v", r.Runs)
 	}
+	d.submit("job_2", s)
+	d.refuse(&store.Write{Follow: &store.Follow{Session: other, Job: "job_2", CorrelationID: "c", Limit: 1}}, store.ErrTooMany)
 	d.do(&store.Write{Follow: &store.Follow{Session: s, Job: "job_1", CorrelationID: "submit-job_1", From: 2}})
 	d.reopen(open, dir)
 	if r := d.finish("job_1"); len(r.Runs) != 2 || r.Runs[0].Session != s || r.Runs[0].Events[0].OriginSeq != 1 {

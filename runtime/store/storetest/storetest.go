@@ -63,6 +63,7 @@ var tests = []struct {
 	{"FollowInPieces", false, testFollowInPieces},
 	{"FollowNew", false, testFollowNew},
 	{"FollowMore", false, testFollowMore},
+	{"FollowLimit", false, testFollowLimit},
 	{"Feed", false, testFeed},
 	{"FeedTrim", false, testFeedTrim},
 	{"Announce", false, testAnnounce},

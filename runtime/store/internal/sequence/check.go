@@ -215,7 +215,20 @@ func (c *Core) checkFollows(w *store.Write) error {
 			return notFound("job", string(f.Job))
 		}
 	}
+	if w.Follow != nil && c.followsEnough(w.Follow) {
+		return fmt.Errorf("session %q: %w", w.Follow.Session, store.ErrTooMany)
+	}
 	return nil
+}
+
+// followsEnough reports whether a follow would be one too many of its session.
+func (c *Core) followsEnough(f *store.Follow) bool {
+	s, j := c.session(f.Session), c.jobs[f.Job]
+	if f.Limit == 0 || f.Once || s == nil || j == nil || j.ended {
+		return false
+	}
+	_, already := s.jobs[j]
+	return !already && s.others >= f.Limit
 }
 
 func (c *Core) checkPosition(w *store.Write) error {

@@ -109,7 +109,7 @@ func (j *job) drop(k FollowKey) (f follower, ok bool) {
 	f = j.followers[i]
 	j.followers = slices.Delete(j.followers, i, i+1)
 	if f.session != j.home && !slices.ContainsFunc(j.followers, func(o follower) bool { return o.session == f.session }) {
-		delete(f.session.jobs, j)
+		f.session.drop(j)
 	}
 	return f, true
 }
@@ -125,10 +125,10 @@ func (j *job) leave(s *session) {
 // release lets go of the sessions and the feed of a job that has ended.
 func (j *job) release() {
 	for i := range j.followers {
-		delete(j.followers[i].session.jobs, j)
+		j.followers[i].session.drop(j)
 	}
 	if j.home != nil {
-		delete(j.home.jobs, j)
+		j.home.drop(j)
 	}
 	if j.feed != nil {
 		j.feed.jobs--

@@ -15,6 +15,7 @@ type session struct {
 	view   arcp.TypeSet
 	epoch  uint32
 	jobs   map[*job]struct{} // live ones that it submitted or follows: it must stay
+	others int               // of these, that it did not submit
 	change *SessionChange
 }
 
@@ -24,7 +25,18 @@ func (s *session) hold(j *job) {
 	if s.jobs == nil {
 		s.jobs = make(map[*job]struct{})
 	}
+	if _, ok := s.jobs[j]; !ok && j.home != s {
+		s.others++
+	}
 	s.jobs[j] = struct{}{}
+}
+
+// drop lets go of a job.
+func (s *session) drop(j *job) {
+	if _, ok := s.jobs[j]; ok && j.home != s {
+		s.others--
+	}
+	delete(s.jobs, j)
 }
 
 // session returns a session, from memory or the source; nil if there is none.
