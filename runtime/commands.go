@@ -326,15 +326,27 @@ func (c *conn) from(j *store.Job, p *arcp.JobSubscribePayload) (uint64, error) {
 	if p.FromEventSeq == nil || *p.FromEventSeq == 0 {
 		return 0, nil
 	}
-	var from uint64
-	err := c.rt.cfg.Store.JobEvents(context.Background(), j.ID, 0, func(e *store.Event) bool {
-		if e.OriginSeq > *p.FromEventSeq {
+	return c.rt.upTo(j, *p.FromEventSeq)
+}
+
+// upTo returns how many events of a job have origin numbers up to one. These ascend
+// in its log, of which only a few events are read.
+func (r *Runtime) upTo(j *store.Job, origin uint64) (n uint64, err error) {
+	low, high := uint64(0), j.LastJSeq // the first low events are up to it, those past high are not
+	for low < high && err == nil {
+		mid := low + (high-low)/2
+		later := true
+		err = r.cfg.Store.JobEvents(context.Background(), j.ID, mid, func(e *store.Event) bool {
+			later = e.OriginSeq > origin
 			return false
+		})
+		if later {
+			high = mid
+		} else {
+			low = mid + 1
 		}
-		from = e.JSeq
-		return true
-	})
-	return from, err
+	}
+	return low, err
 }
 
 func (c *conn) followed(request arcp.MessageID, j *store.Job, r *store.Result) arcp.Envelope {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -520,6 +521,62 @@ func TestNoSecretsInTheLog(t *testing.T) {
 			if strings.Contains(log.String(), s) {
 				t.Errorf("the log has a secret:\n%s", log.String())
 			}
+		}
+	})
+}
+
+// counting counts the events that are read of jobs' logs.
+type counting struct {
+	store.Store
+	read atomic.Int64
+}
+
+func (c *counting) JobEvents(ctx context.Context, id arcp.JobID, after uint64, fn func(*store.Event) bool) error {
+	return c.Store.JobEvents(ctx, id, after, func(e *store.Event) bool {
+		c.read.Add(1)
+		return fn(e)
+	})
+}
+
+// Where a late position is in a long log is found without reading what is before.
+func TestSubscribeFromALatePosition(t *testing.T) {
+	const events = 5000
+	var read *counting
+	inBubble(t, func(c *runtime.Config) { read = &counting{Store: c.Store}; c.Store = read }, func(b *bed) {
+		owner := b.dial("alice")
+		owner.send("tool.invoke", `{"tool":"demo.echo"}`) // so that numbers and places differ
+		owner.until("job.completed")
+		owner.send("tool.invoke", fmt.Sprintf(`{"tool":"demo.emit","arguments":{"count":%d,"bytes":1}}`, events-3))
+		end := owner.until("job.completed")
+		first := end.EventSeq - events + 1
+		for _, from := range []uint64{1, first - 1, first, first + 1, first + 1234, end.EventSeq - 2, end.EventSeq - 1, end.EventSeq} {
+			read.read.Store(0)
+			p := b.dial("alice")
+			p.send("job.subscribe", fmt.Sprintf(`{"job_id":%q,"history":true,"from_event_seq":%d}`, end.JobID, from))
+			p.until("job.subscribed")
+			if n := read.read.Load(); n > 20 {
+				t.Errorf("%d events were read to find the position %d", n, from)
+			}
+			p.send("ping", "{}")
+			next := p.read()
+			if from == end.EventSeq {
+				if next.Type != arcp.Pong {
+					t.Errorf("after the last event comes %s", next.Type)
+				}
+				continue
+			}
+			var at struct {
+				Origin struct {
+					Seq uint64 `json:"event_seq"`
+				} `json:"arcpx.arcp.origin.v1"`
+			}
+			for next.Type == arcp.Pong {
+				next = p.read()
+			}
+			if err := arcp.Unmarshal(next.Extensions, &at); err != nil || at.Origin.Seq != max(from+1, first) {
+				t.Errorf("after %d comes %d (%v)", from, at.Origin.Seq, err)
+			}
+			_ = p.conn.Abort()
 		}
 	})
 }
