@@ -959,6 +959,49 @@ func TestRetryUnderTheOriginalID(t *testing.T) {
 	}
 }
 
+// The end of a subscription leaves a retry under the same id alone: its outcome
+// comes, and nothing else of the job.
+func TestUnsubscribeLeavesTheRetry(t *testing.T) {
+	const keyed = `{"tool":"demo.emit","arguments":{"count":3,"bytes":10,"interval_ms":1000},"idempotency_key":"k"}`
+	for name, retryFirst := range map[string]bool{"retry first": true, "subscription first": false} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(b *bed) {
+				p, q := b.dial("alice"), b.dial("alice")
+				p.n = 10
+				id := p.send("tool.invoke", keyed)
+				job := p.expect("job.accepted", "job.started").JobID
+				retry := func() {
+					q.n = 10
+					q.send("tool.invoke", keyed)
+					q.until("job.accepted")
+				}
+				if retryFirst {
+					retry()
+				}
+				q.n = 20
+				q.send("job.subscribe", ofJob(job))
+				q.until("job.subscribed")
+				if !retryFirst {
+					retry()
+				}
+				q.n = 30
+				q.send("job.unsubscribe", ofJob(job))
+				q.send("ping", "{}")
+				q.until("pong")
+				p.until("job.completed")
+				env := q.read()
+				for env.Type == arcp.Log && strings.Contains(string(env.Payload), `"n":0`) {
+					env = q.read() // it was on its way
+				}
+				if env.Type != arcp.JobCompleted || string(env.CorrelationID) != id || env.Extensions != nil {
+					t.Errorf("after job.unsubscribe comes %s, correlated to %s, with %s; want the outcome of the retry %s",
+						env.Type, env.CorrelationID, env.Extensions, id)
+				}
+			})
+		})
+	}
+}
+
 // How many jobs of others a session follows is bounded over all its connections
 // and over restarts; one that it follows already is not another one.
 func TestFollowsOverManyConnections(t *testing.T) {

@@ -162,8 +162,9 @@ type Write struct {
 	// the submit on, with the SubmitID as correlation id. Following again with
 	// the same correlation id gives the history again and adds to the Types and
 	// the Origin that there are: two clients may choose the same id. Unfollow ends
-	// the follow with the session, job and correlation id; ending one that is not
-	// there changes nothing.
+	// the follow with the session, job and correlation id, or, with Origin, what was
+	// followed so: the Types that were followed without stay. Ending what is not there
+	// changes nothing.
 	Follow   *Follow
 	Unfollow *Follow
 

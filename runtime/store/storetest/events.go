@@ -382,6 +382,47 @@ func testFollowLimit(t *testing.T, open Open) {
 	d.refuse(follow("job_1", "c"), store.ErrTooMany)
 }
 
+// testUnfollowOrigin: of a follow with origin and one without under the same
+// correlation id the first can be ended and the other stays.
+func testUnfollowOrigin(t *testing.T, open Open) {
+	d := fresh(t, open)
+	unfollowOrigin(d, func() {})
+}
+
+// testReopenUnfollowOrigin: so it is over restarts.
+func testReopenUnfollowOrigin(t *testing.T, open Open) {
+	dir := t.TempDir()
+	d := at(t, open, dir)
+	unfollowOrigin(d, func() { d.reopen(open, dir) })
+}
+
+func unfollowOrigin(d *db, pause func()) {
+	d.Helper()
+	s := d.session("sess_1")
+	some := store.Follow{Session: s, Job: "job_1", CorrelationID: "c1", Types: arcp.Lookup(arcp.JobCompleted).Bit}
+	all := store.Follow{Session: s, Job: "job_1", CorrelationID: "c1", Origin: true}
+	d.submit("job_1", "")
+	for _, order := range [][]store.Follow{{some, all}, {all, some}} {
+		for _, f := range order {
+			d.do(&store.Write{Follow: &f})
+			pause()
+		}
+		if r := d.emit("job_1", arcp.Log); len(r.Runs) != 1 || !r.Runs[0].Origin {
+			d.Errorf("runs = %+v, want one of a forwarded event", r.Runs)
+		}
+		d.do(&store.Write{Unfollow: &all})
+		pause()
+		if r := d.emit("job_1", arcp.Log); len(r.Runs) != 0 {
+			d.Errorf("runs = %+v after the end of the follow, want none", r.Runs)
+		}
+		d.do(&store.Write{Unfollow: &all}) // it is not there
+		pause()
+	}
+	if r := d.finish("job_1"); len(r.Runs) != 1 || r.Runs[0].Origin {
+		d.Errorf("runs = %+v, want one of an event that is not forwarded", r.Runs)
+	}
+}
+
 // testFollowInOneBatch: the history of a follow includes what the writes before
 // it in the batch have appended.
 func testFollowInOneBatch(t *testing.T, open Open) {

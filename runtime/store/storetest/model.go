@@ -56,10 +56,13 @@ type modelEvent struct {
 type modelFollow struct {
 	session arcp.SessionID
 	corr    arcp.MessageID
-	types   arcp.TypeSet
+	types   arcp.TypeSet // 0: everything
+	plain   arcp.TypeSet // of these, what is followed without origin
 	origin  bool
 	home    bool // its numbers are the job's
 }
+
+const every = ^arcp.TypeSet(0)
 
 type modelDelivery struct {
 	job    arcp.JobID
@@ -173,7 +176,7 @@ func (m *model) submit(w *store.Write) error {
 	j := &modelJob{session: row.Session, submitID: row.SubmitID, principal: row.Principal, digest: row.Digest, state: row.State, attempt: 1}
 	if row.Session != "" {
 		m.submits[[2]string{string(row.Session), string(row.SubmitID)}] = row.ID
-		j.follows = []modelFollow{{session: row.Session, corr: row.SubmitID, home: true}}
+		j.follows = []modelFollow{{session: row.Session, corr: row.SubmitID, plain: every, home: true}}
 	}
 	m.jobs[row.ID] = j
 	if row.IdempotencyKey != "" {
@@ -210,6 +213,9 @@ func (m *model) follow(w *store.Write) error {
 	}
 	f := modelFollow{session: w.Follow.Session, corr: w.Follow.CorrelationID, types: w.Follow.Types, origin: w.Follow.Origin}
 	f.home = f.session == j.session && f.corr == j.submitID
+	if !f.origin {
+		f.plain = cmp.Or(f.types, every)
+	}
 	left := w.Follow.Max
 	for i, e := range j.events {
 		if uint64(i) < w.Follow.From {
@@ -231,6 +237,7 @@ func (m *model) follow(w *store.Write) error {
 		if f.types |= before.types; before.types == 0 || w.Follow.Types == 0 {
 			f.types = 0
 		}
+		f.plain |= before.plain
 		f.origin = f.origin || before.origin
 		j.follows[i] = f
 	} else {
@@ -280,7 +287,17 @@ func (m *model) unfollow(w *store.Write) error {
 	if m.sessions[w.Unfollow.Session] == nil || j == nil {
 		return store.ErrNotFound
 	}
-	if i := j.find(w.Unfollow); i >= 0 {
+	i := j.find(w.Unfollow)
+	if i < 0 {
+		return nil
+	}
+	switch f := &j.follows[i]; {
+	case w.Unfollow.Origin && !f.origin:
+	case w.Unfollow.Origin && f.plain != 0:
+		if f.types, f.origin = f.plain, false; f.plain == every {
+			f.types = 0
+		}
+	default:
 		j.follows = slices.Delete(j.follows, i, i+1)
 	}
 	return nil

@@ -217,7 +217,7 @@ func (s *modelScript) drawFollow(w *store.Write) {
 }
 
 func (s *modelScript) drawUnfollow(w *store.Write) {
-	w.Unfollow = &store.Follow{Session: s.session(), Job: s.job()}
+	w.Unfollow = &store.Follow{Session: s.session(), Job: s.job(), Origin: pick(s, "origin", true, false)}
 	w.Unfollow.CorrelationID = pick(s, "corr", "c1", "c2", arcp.MessageID("submit-"+w.Unfollow.Job))
 }
 

@@ -211,6 +211,8 @@ func TestFollow(t *testing.T) {
 		{FollowKey: k, Off: true},
 		{FollowKey: k, Types: ^arcp.TypeSet(0)},
 		{FollowKey: k, Types: some, Origin: true},
+		{FollowKey: k, Types: ^arcp.TypeSet(0), Plain: some, Origin: true},
+		{FollowKey: k, Types: ^arcp.TypeSet(0), Plain: ^arcp.TypeSet(0), Origin: true},
 	} {
 		got, err := DecodeFollow(k, AppendFollow(nil, &want))
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {

@@ -11,26 +11,42 @@ import (
 const (
 	followOff = 1 << iota
 	followOrigin
-	followSome // names of types follow; else everything
+	followSome  // names of types follow; else everything
+	followPlain // with origin: part of it is followed without
+	followNamed // names of those types follow; else everything
 )
 
 // AppendFollow appends a follow row without its key. Types are written by
 // name: their bits are not the same for ever.
 func AppendFollow(b []byte, f *sequence.FollowChange) []byte {
-	names := typeNames(f.Types)
 	flags := byte(0)
-	if f.Off {
-		flags |= followOff
+	for _, x := range [...]struct {
+		flag byte
+		on   bool
+	}{
+		{followOff, f.Off}, {followOrigin, f.Origin}, {followSome, f.Types != everything},
+		{followPlain, f.Plain != 0}, {followNamed, f.Plain != 0 && f.Plain != everything},
+	} {
+		if x.on {
+			flags |= x.flag
+		}
 	}
-	if f.Origin {
-		flags |= followOrigin
+	b = appendTypes(append(b, version, flags), f.Types)
+	if f.Plain != 0 {
+		b = appendTypes(b, f.Plain)
 	}
-	if f.Types != ^arcp.TypeSet(0) {
-		flags |= followSome
-	} else {
-		names = nil
+	return b
+}
+
+const everything = ^arcp.TypeSet(0)
+
+// appendTypes appends the names of some types; none of everything.
+func appendTypes(b []byte, set arcp.TypeSet) []byte {
+	var names []arcp.Type
+	if set != everything {
+		names = typeNames(set)
 	}
-	b = binary.AppendUvarint(append(b, version, flags), uint64(len(names)))
+	b = binary.AppendUvarint(b, uint64(len(names)))
 	for _, t := range names {
 		b = appendBytes(b, t)
 	}
@@ -51,13 +67,22 @@ func DecodeFollow(k sequence.FollowKey, b []byte) (sequence.FollowChange, error)
 	r := newReader(b)
 	flags := r.byte()
 	f := sequence.FollowChange{FollowKey: k, Off: flags&followOff != 0, Origin: flags&followOrigin != 0}
-	if flags&followSome == 0 {
-		f.Types = ^arcp.TypeSet(0)
+	f.Types = r.typeSet(flags&followSome != 0)
+	if flags&followPlain != 0 {
+		f.Plain = r.typeSet(flags&followNamed != 0)
+	}
+	return f, r.done()
+}
+
+// typeSet reads names of types, which are everything unless they are some.
+func (r *reader) typeSet(some bool) (set arcp.TypeSet) {
+	if !some {
+		set = everything
 	}
 	for range r.count() {
 		if s := arcp.Lookup(arcp.Type(r.str())); s != nil {
-			f.Types |= s.Bit
+			set |= s.Bit
 		}
 	}
-	return f, r.done()
+	return set
 }

@@ -117,6 +117,7 @@ type FollowChange struct {
 	Delete bool
 	Off    bool
 	Types  arcp.TypeSet
+	Plain  arcp.TypeSet // with Origin: of these, what is followed without it
 	Origin bool
 }
 

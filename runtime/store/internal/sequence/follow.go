@@ -16,6 +16,9 @@ func (c *Core) follow(w *store.Follow) (from uint64, more bool) {
 	if f.types == 0 {
 		f.types = everything
 	}
+	if !f.origin {
+		f.plain = f.types
+	}
 	j := c.jobs[w.Job]
 	var before follower
 	if j != nil && !j.ended {
@@ -29,14 +32,23 @@ func (c *Core) follow(w *store.Follow) (from uint64, more bool) {
 	if from, more = c.history(&f, w.Job, j, w.From, w.Max); more || w.Once || j == nil || j.ended {
 		return from, more
 	}
-	f.types |= before.types
+	f.types, f.plain = f.types|before.types, f.plain|before.plain
 	f.origin = f.origin || before.origin
 	j.put(f)
 	if j.home == f.session && j.submitID == f.corr {
 		j.off = false
 	}
-	c.chg.Follows = append(c.chg.Follows, FollowChange{FollowKey: FollowKey{w.Session, w.Job, w.CorrelationID}, Types: f.types, Origin: f.origin})
+	c.chg.Follows = append(c.chg.Follows, f.change(j.id))
 	return 0, false
+}
+
+// change is the row of a follow.
+func (f *follower) change(id arcp.JobID) FollowChange {
+	fc := FollowChange{FollowKey: FollowKey{f.session.id, id, f.corr}, Types: f.types, Origin: f.origin}
+	if f.origin {
+		fc.Plain = f.plain
+	}
+	return fc
 }
 
 // history gives the events after a position, at most limit of them if that is
@@ -119,12 +131,24 @@ func (c *Core) after(j *job, id arcp.JobID, after, limit uint64) []*store.Event 
 	return events
 }
 
-// unfollow ends a follow; ending one that is not there changes nothing.
+// unfollow ends a follow, or only what was followed with origin; ending what is not
+// there changes nothing.
 func (c *Core) unfollow(w *store.Follow) {
 	k := FollowKey{w.Session, w.Job, w.CorrelationID}
 	j := c.jobs[w.Job]
 	if j == nil || j.ended {
 		return
+	}
+	if i := j.find(w.Session, w.CorrelationID); i >= 0 && w.Origin {
+		f := &j.followers[i]
+		if !f.origin {
+			return
+		}
+		if f.plain != 0 {
+			f.types, f.origin, f.row = f.plain, false, true
+			c.chg.Follows = append(c.chg.Follows, f.change(j.id))
+			return
+		}
 	}
 	f, ok := j.drop(k)
 	switch {

@@ -29,6 +29,7 @@ type follower struct {
 	session *session
 	corr    arcp.MessageID
 	types   arcp.TypeSet
+	plain   arcp.TypeSet // of these, what it follows without origin
 	origin  bool
 	home    bool // its numbers are the job's origin numbers
 	row     bool // it is stored; else it follows from the job's row
@@ -48,7 +49,11 @@ func (c *Core) Load(row *store.Job, follows []FollowChange) error {
 			j.drop(f.FollowKey)
 			j.off = j.home != nil
 		} else if s := c.session(f.Session); s != nil {
-			j.put(follower{session: s, corr: f.CorrelationID, types: f.Types, origin: f.Origin, row: true})
+			plain := f.Plain
+			if !f.Origin {
+				plain = f.Types
+			}
+			j.put(follower{session: s, corr: f.CorrelationID, types: f.Types, plain: plain, origin: f.Origin, row: true})
 		}
 	}
 	return c.failed
@@ -62,7 +67,7 @@ func (c *Core) addJob(row *store.Job) *job {
 	}
 	if row.Session != "" {
 		if j.home = c.session(row.Session); j.home != nil {
-			j.put(follower{session: j.home, corr: row.SubmitID, types: everything})
+			j.put(follower{session: j.home, corr: row.SubmitID, types: everything, plain: everything})
 		}
 	}
 	c.jobs[j.id] = j
