@@ -268,9 +268,8 @@ func (c *conn) attached(now time.Time, a attachment, cursor *eventlog.Cursor, er
 	}
 	c.id, c.row, c.cursor, c.resumed = a.row.ID, a.row, cursor, true
 	c.start, c.acked, c.acks = a.after, a.row.TrimmedTo, a.row.Acks
-	c.acking.Store(c.acks)
-	c.kept.trimmed = max(c.kept.trimmed, a.row.TrimmedTo)
-	c.reach(c.start)
+	c.kept.begin(a.row.TrimmedTo)
+	c.reached.start(c.start, c.acks, c.acked)
 	c.begin(now)
 	c.rt.metrics.Resumes.WithLabelValues("ok").Inc()
 	c.rt.metrics.ResumeReplayed.Observe(float64(a.row.LastSeq - a.after))
@@ -307,20 +306,12 @@ func (c *conn) takeOver(a *attachment, cursor *eventlog.Cursor, err error) *arcp
 	if old != nil {
 		if a.held {
 			old.out.settle()
-			a.after = max(a.after, min(old.reached.Load(), a.row.LastSeq))
+			a.after = max(a.after, min(old.reached.position(), a.row.LastSeq))
 			cursor.Move(a.after)
 		}
 		old.wake()
 	}
 	return nil
-}
-
-// reach notes where the connection begins to replay.
-func (c *conn) reach(after uint64) {
-	if c.acks {
-		after = min(after, c.acked)
-	}
-	c.reached.Store(after)
 }
 
 // heard ends the life of the tokens before: the client has the new one.
@@ -342,7 +333,7 @@ func (c *conn) saveRow() {
 // saveWritten stores where the connection has ended, if the client does not
 // acknowledge: where the session goes on after a restart.
 func (c *conn) saveWritten() {
-	if n := c.reached.Load(); !c.acks && n != c.row.Written {
+	if n := c.reached.position(); !c.acks && n != c.row.Written {
 		c.row.Written = n
 		c.saveRow()
 	}
@@ -444,6 +435,6 @@ func (c *conn) located(now time.Time, cmd session.Replay, at located) {
 		c.reply(now, cmd.Request, arcp.Ack, arcp.AckPayload{})
 	}
 	c.start = c.cursor.Position()
-	c.reach(c.start)
+	c.reached.start(c.start, c.acks, c.acked)
 	c.release()
 }

@@ -62,13 +62,12 @@ type conn struct {
 	tries    int           // to attach to it
 	start    uint64        // the cursor's first position
 	acked    uint64
-	acks     bool          // the client acknowledges
-	reached  atomic.Uint64 // what was acknowledged, else what was written: a newer connection goes on after it
-	acking   atomic.Bool   // acks, for everybody
-	held     bool          // it is not known yet where to go on: no event goes out
-	locating bool          // and it is being looked for
-	lagging  bool          // it was told so
-	kept     kept          // if it does not acknowledge
+	acks     bool // the client acknowledges
+	reached  reached
+	held     bool  // it is not known yet where to go on: no event goes out
+	locating bool  // and it is being looked for
+	lagging  bool  // it was told so
+	kept     *kept // if it does not acknowledge; the session's
 	beat     beat
 	feeds    feeds
 	lease    sessionLease
@@ -102,7 +101,7 @@ func newConn(rt *Runtime, tc transport.Conn) *conn {
 	c.in.init(wake)
 	c.tally.m = rt.metrics
 	c.m = session.New(now, rt.sessions(), c.id)
-	c.out = newOutbox(tc, rt.pool, wake, c.sent)
+	c.out = newOutbox(tc, rt.pool, wake, c.reached.wrote)
 	c.log = rt.cfg.Log
 	c.limiter = newLimiter(rt.rate())
 	return c
@@ -453,14 +452,6 @@ func (c *conn) deliver(now time.Time, item eventlog.Item) {
 	if item.Seq != 0 {
 		f.last, c.lease.worked = item.Seq, now
 		c.wrote(now, item.Seq, len(item.Event.Body))
-	}
-}
-
-// sent is told by the writer which event is written: for a client that does not
-// acknowledge, a later connection goes on after it.
-func (c *conn) sent(seq uint64) {
-	if !c.acking.Load() {
-		c.reached.Store(seq)
 	}
 }
 

@@ -1,6 +1,8 @@
 package runtime
 
 import (
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -61,7 +63,6 @@ func (c *conn) release() {
 func (c *conn) acknowledge(seq uint64) {
 	if !c.acks {
 		c.acks = true
-		c.acking.Store(true)
 		c.row.Acks = true
 		c.rt.members.acking(c.id)
 		c.saveRow()
@@ -69,7 +70,7 @@ func (c *conn) acknowledge(seq uint64) {
 	seq = min(seq, c.cursor.Position())
 	c.rt.metrics.AckLag.Observe(float64(c.cursor.Position() - max(seq, min(c.acked, c.cursor.Position()))))
 	c.acked = max(c.acked, seq)
-	c.reached.Store(c.acked)
+	c.reached.acknowledged(c.acked)
 	if c.acked-c.row.TrimmedTo >= trimStep || c.acked == c.cursor.Position() {
 		c.trimAcked()
 	}
@@ -155,9 +156,10 @@ const (
 )
 
 // kept bounds what is kept of a session that never acknowledges: the last events
-// that were written to it, by number and by bytes. It goes from one connection of
-// the session to the next.
+// that were written to it, by number and by bytes. All connections of the session
+// share it.
 type kept struct {
+	mu      sync.Mutex
 	seq     uint64 // the last event that is counted
 	bytes   uint64 // of all that are
 	marks   []keptMark
@@ -166,9 +168,19 @@ type kept struct {
 
 type keptMark struct{ seq, bytes uint64 }
 
-// written counts an event, once. It returns up to which number the session may be
-// trimmed, from time to time, else 0.
-func (k *kept) written(seq uint64, size int, events, bytes uint64) (trim uint64, look bool) {
+// begin is told by a connection how far the session is trimmed.
+func (k *kept) begin(trimmed uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.trimmed = max(k.trimmed, trimmed)
+}
+
+// next counts an event that is about to be written, once. It returns up to which
+// number the session may be trimmed, from time to time, else 0: what was not
+// written stays.
+func (k *kept) next(seq uint64, size int, written, events, bytes uint64) (trim uint64, look bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	if seq <= k.seq {
 		return 0, false
 	}
@@ -182,9 +194,9 @@ func (k *kept) written(seq uint64, size int, events, bytes uint64) (trim uint64,
 		return 0, false
 	}
 	k.marks = append(k.marks, keptMark{seq, k.bytes})
-	trim = seq - min(events, seq)
+	trim = min(seq-min(events, seq), written)
 	n := 0
-	for n < len(k.marks) && (k.marks[n].seq <= trim || k.bytes-k.marks[n].bytes >= bytes) {
+	for n < len(k.marks) && k.marks[n].seq <= written && (k.marks[n].seq <= trim || k.bytes-k.marks[n].bytes >= bytes) {
 		trim = max(trim, k.marks[n].seq)
 		n++
 	}
@@ -196,13 +208,45 @@ func (k *kept) written(seq uint64, size int, events, bytes uint64) (trim uint64,
 	return trim, true
 }
 
+// reached is where a newer connection of the session goes on: after what the
+// client has acknowledged or, if it does not acknowledge, after what was written to
+// it. The connection's loop and its writer tell of it, anybody may ask.
+type reached struct {
+	acks           atomic.Bool
+	acked, written atomic.Uint64
+}
+
+// start says where the connection begins; acked only counts if the client
+// acknowledges.
+func (r *reached) start(after uint64, acks bool, acked uint64) {
+	r.written.Store(after)
+	r.acked.Store(min(after, acked))
+	r.acks.Store(acks)
+}
+
+// acknowledged says that the client acknowledges, from now on, and what.
+func (r *reached) acknowledged(seq uint64) {
+	r.acked.Store(seq)
+	r.acks.Store(true)
+}
+
+// wrote is told by the writer which event is written.
+func (r *reached) wrote(seq uint64) { r.written.Store(seq) }
+
+func (r *reached) position() uint64 {
+	if r.acks.Load() {
+		return r.acked.Load()
+	}
+	return r.written.Load()
+}
+
 // wrote is told of every numbered event that goes out.
 func (c *conn) wrote(now time.Time, seq uint64, size int) {
 	if c.acks {
 		c.lags(now, seq)
 		return
 	}
-	trim, look := c.kept.written(seq, size, uint64(c.rt.cfg.ReplayEvents), uint64(c.rt.cfg.ReplayBytes))
+	trim, look := c.kept.next(seq, size, c.reached.position(), uint64(c.rt.cfg.ReplayEvents), uint64(c.rt.cfg.ReplayBytes))
 	if trim > 0 {
 		c.append(&store.Write{Trim: &store.Trim{Session: c.id, Seq: trim}, NoSync: true})
 	}

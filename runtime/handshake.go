@@ -161,7 +161,7 @@ func (c *conn) established(now time.Time, row store.Session, token auth.Secret, 
 	}
 	row.Epoch = 1
 	c.row, c.acks = row, row.Acks
-	c.acking.Store(c.acks)
+	c.reached.start(0, c.acks, 0)
 	c.begin(now)
 	c.release()
 	c.m.Established(now, session.Established{ResumeToken: token.Reveal(), Agents: c.agents()})

@@ -41,7 +41,7 @@ type member struct {
 	since     time.Time     // when it lost the last one
 	kept      time.Time     // expired passes it over until then
 	reached   uint64        // what that one had reached; 0: not known
-	replay    kept          // of that one, for the next; zero: there is one, or it is not known
+	replay    *kept         // of all its connections
 }
 
 // position is how far the session has got: a connection that has ended, or the
@@ -50,7 +50,7 @@ func (e *member) position() uint64 {
 	if e.conn == nil {
 		return e.reached
 	}
-	return e.conn.reached.Load()
+	return e.conn.reached.position()
 }
 
 func newMembers(gauge func(connected, detached int)) *members {
@@ -76,6 +76,10 @@ func (m *members) load(ctx context.Context, st store.Store, now time.Time) error
 
 func (m *members) addLocked(e *member) {
 	m.byID[e.id] = e
+	e.replay = new(kept)
+	if e.conn != nil {
+		e.conn.kept = e.replay
+	}
 	o := m.owners[e.principal]
 	if o == nil {
 		o = new(owner)
@@ -171,8 +175,8 @@ func (m *members) take(id arcp.SessionID, c *conn, epoch uint32) (old *conn, ok 
 	if e == nil || e.epoch > epoch {
 		return nil, false
 	}
-	c.reached.Store(e.position())
-	c.kept, e.replay = e.replay, kept{}
+	c.reached.start(e.position(), false, 0)
+	c.kept = e.replay
 	old, e.conn, e.epoch = e.conn, c, epoch
 	m.backLocked(e)
 	m.changedLocked()
@@ -215,7 +219,7 @@ func (m *members) leave(c *conn, now time.Time) bool {
 	if e == nil || e.conn != c {
 		return false
 	}
-	e.reached, e.replay = c.reached.Load(), c.kept
+	e.reached = c.reached.position()
 	m.leaveLocked(e, now)
 	return true
 }

@@ -887,8 +887,10 @@ func TestReplayBoundsOverManyConnections(t *testing.T) {
 		jobs   = 12
 	)
 	for name, bound := range map[string]func(*runtime.Config){
-		"events": func(c *runtime.Config) { c.ReplayEvents = 4000 },
-		"bytes":  func(c *runtime.Config) { c.ReplayBytes = 4000 * 500 },
+		"events":                  func(c *runtime.Config) { c.ReplayEvents = 4000 },
+		"bytes":                   func(c *runtime.Config) { c.ReplayBytes = 4000 * 500 },
+		"events, with take-overs": func(c *runtime.Config) { c.ReplayEvents = 4000 },
+		"bytes, with take-overs":  func(c *runtime.Config) { c.ReplayBytes = 4000 * 500 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, bound, func(b *bed) {
@@ -897,7 +899,9 @@ func TestReplayBoundsOverManyConnections(t *testing.T) {
 				for range jobs {
 					p.send("tool.invoke", fmt.Sprintf(`{"tool":"demo.emit","arguments":{"count":%d,"bytes":300}}`, events-3))
 					p.follow(h, events)
-					_ = p.conn.Abort()
+					if !strings.Contains(name, "take-overs") {
+						_ = p.conn.Abort()
+					}
 					synctest.Wait()
 					h.last -= 700
 					p = b.resume(token, h.last)
