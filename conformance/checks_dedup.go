@@ -15,6 +15,7 @@ func dedupChecks() []Check {
 		{ID: "takeover", Title: "a submit sent again on the connection that took over runs once", Section: "SPEC §5.2", Level: Must, Needs: []string{echo}, Run: dedupTakeover},
 		{ID: "same-connection", Title: "a submit sent again is answered once on each connection", Section: "SPEC §5.2", Level: Runtime, Needs: []string{echo}, Run: dedupSameConnection},
 		{ID: "refused", Title: "a refused submit sent again is refused again", Section: "SPEC §5.2", Level: Runtime, Run: dedupRefused},
+		{ID: "unsubscribe", Title: "job.unsubscribe leaves a retry under the id of the submit alone: its outcome comes", Section: "SPEC §5.2", Level: Must, Needs: []string{sleep}, Run: dedupUnsubscribe},
 	}
 }
 
@@ -98,4 +99,24 @@ func dedupRefused(_ context.Context, t *T) {
 	c = c.Cut()
 	c.Submit("no.such.tool", map[string]any{}, asBefore(id))
 	c.ExpectRefused("there is no such tool", id, arcp.CodeAgentNotAvailable)
+}
+
+func dedupUnsubscribe(_ context.Context, t *T) {
+	owner, follower := t.Open(), t.Open()
+	request := arcp.ToolInvokePayload{Tool: "demo.sleep", Arguments: arcp.Raw(`{"ms":60000}`)}
+	submit := owner.Send(arcp.ToolInvoke, request, keyed(owner))
+	job := owner.AwaitStarted(submit)
+	retry := follower.Send(arcp.ToolInvoke, request, keyed(owner), asBefore(submit))
+	follower.Expect("the same request under the same key is answered with the accept", arcp.JobAccepted, retry)
+	follower.subscribe(arcp.JobSubscribePayload{JobID: job})
+	follower.Send(arcp.JobUnsubscribe, arcp.JobUnsubscribePayload{JobID: job})
+	follower.ExpectNothing("job.unsubscribe has no answer")
+	owner.Cancel(job, 5000)
+	end := owner.Follow(submit).End()
+	t.wantCopies([]*Frame{follower.Expect("the retry is told the outcome", end.Type, retry)}, []*Frame{end})
+}
+
+// keyed gives a submit an idempotency key of a session's own.
+func keyed(c *Conn) func(*arcp.Envelope) {
+	return func(env *arcp.Envelope) { env.IdempotencyKey = "of-" + string(c.Session) }
 }

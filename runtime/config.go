@@ -11,6 +11,7 @@ import (
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/credential"
 	"github.com/arcpd/arcpd/runtime/engine"
+	"github.com/arcpd/arcpd/runtime/eventlog"
 	"github.com/arcpd/arcpd/runtime/registry"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -49,6 +50,7 @@ type Config struct {
 	ReplayEvents int           // events kept for a session that never acknowledges, after they were sent; default 10,000
 	ReplayBytes  int64         // and their bytes; default 64 MiB
 	BacklogBytes int64         // events that a session has not got rid of; default 1 GiB
+	CommitDelay  time.Duration // a commit waits for more writes while there is load; at most MaxCommitDelay; default off
 	Retention    time.Duration // of finished jobs and events; default 24 h
 	MaxDisk      int64         // bytes of the store; past it finished jobs go early; default off
 
@@ -111,6 +113,9 @@ const (
 	DefaultMaxJobs                 = 100_000
 	DefaultMaxJobsPerSession       = 10_000
 )
+
+// MaxCommitDelay is the longest Config.CommitDelay.
+const MaxCommitDelay = eventlog.MaxCommitDelay
 
 func or[T int | int64 | time.Duration | string](v, def T) T {
 	var zero T

@@ -109,7 +109,8 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		Metrics: r.metrics, Logger: r.cfg.Log, Heartbeat: r.cfg.Heartbeat})
 	r.executors = workforce{r}
 	r.log = eventlog.New(r.cfg.Store, eventlog.Options{OnCommit: r.onCommit, OnBroken: r.onBroken,
-		BacklogBytes: max(r.cfg.BacklogBytes, 0), OnOverflow: r.onOverflow, OnOlder: r.onOlder})
+		BacklogBytes: max(r.cfg.BacklogBytes, 0), OnOverflow: r.onOverflow, OnOlder: r.onOlder,
+		CommitDelay: r.cfg.CommitDelay})
 	r.host = r.newHost()
 	if err := r.newVault(); err != nil {
 		r.log.Close()

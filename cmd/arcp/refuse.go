@@ -8,6 +8,7 @@ import (
 
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
+	"github.com/arcpd/arcpd/runtime"
 )
 
 // minFrame is the least --max-frame with which a session can be opened.
@@ -41,6 +42,9 @@ func (e endpoints) check(v *settings.Values) error {
 	}
 	if n := v.Size("max-frame"); n < minFrame {
 		return usagef("%s %d: give at least 64KiB", v.Where("max-frame"), n)
+	}
+	if d := v.Duration("commit-delay"); d > runtime.MaxCommitDelay {
+		return usagef("%s %v: give at most %v", v.Where("commit-delay"), d, runtime.MaxCommitDelay)
 	}
 	if err := e.checkListen(v); err != nil {
 		return err

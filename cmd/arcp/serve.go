@@ -313,6 +313,7 @@ func (s *server) runtimeConfig() runtime.Config {
 		ReplayEvents:   off(v.Number("replay-events")),
 		ReplayBytes:    off(v.Size("replay-bytes")),
 		BacklogBytes:   off(v.Size("backlog-bytes")),
+		CommitDelay:    v.Duration("commit-delay"),
 		Retention:      off(v.Duration("retention")),
 		MaxDisk:        off(v.Size("max-disk")),
 		MinFree:        off(v.Size("min-free")),

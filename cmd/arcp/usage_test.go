@@ -62,6 +62,7 @@ func TestServeRefuses(t *testing.T) {
 		{"bad address", []string{"--listen", "7777", "--token", "a=b"}, "--listen 7777: give HOST:PORT"},
 		{"bad path", []string{"--path", "arcp", "--token", "a=b"}, "--path arcp: give an absolute path"},
 		{"small frames", []string{"--max-frame", "10", "--token", "a=b"}, "--max-frame 10: give at least 64KiB"},
+		{"long commit delay", []string{"--commit-delay", "1ms", "--token", "a=b"}, "--commit-delay 1ms: give at most 150µs"},
 		{"bare token", []string{"--token", "secret"}, "--token: a token of a server is given as NAME=TOKEN"},
 		{"token of two", []string{"--token", "a=b", "--token", "c=b"}, "the token belongs to another principal"},
 		{"certificate alone", []string{"--tls-cert", cert, "--token", "a=b"}, "--tls-cert needs --tls-key"},

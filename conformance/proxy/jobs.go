@@ -122,8 +122,31 @@ func skipFreed() stage {
 	}
 }
 
+// forgetRetry withholds what comes of jobs that the client has unsubscribed from.
+func forgetRetry() stage {
+	gone := make(map[arcp.JobID]bool)
+	return stage{
+		out: func(f frame) []frame {
+			if f.Type == arcp.JobUnsubscribe {
+				if p, err := arcp.DecodePayload[arcp.JobUnsubscribePayload](&f.Envelope); err == nil {
+					gone[p.JobID] = true
+				}
+			}
+			return []frame{f}
+		},
+		in: func(f frame) []frame {
+			if gone[f.JobID] {
+				return nil
+			}
+			return []frame{f}
+		},
+	}
+}
+
 // dedupFaults break what is said about submits that are sent again.
 var dedupFaults = []Fault{
+	{Name: "forget the retry", Says: "job.unsubscribe also ends what a retry waits for", Shows: []string{"dedup.unsubscribe"}, Mute: true,
+		stage: forgetRetry},
 	{Name: "run again", Says: "a submit that is sent again on a later connection runs again", Shows: []string{"dedup.ended", "dedup.running", "dedup.takeover"},
 		across: runAgain},
 	{Name: "ignore what is sent again", Says: "a submit that is sent again on a later connection is not answered", Shows: []string{"dedup.ended"}, Mute: true,

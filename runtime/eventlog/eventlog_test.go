@@ -3,6 +3,7 @@ package eventlog
 import (
 	"context"
 	"errors"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -465,6 +466,83 @@ func TestGroupCommit(t *testing.T) {
 	}
 	if committed != 6000 {
 		t.Errorf("OnCommit was told of %d events, want 6,000", committed)
+	}
+}
+
+// A writer that is alone never waits for others, also one that writes again as
+// soon as it is told that it has written.
+func TestCommitDelayOfALoneWriter(t *testing.T) {
+	r := newRig(t, Options{CommitDelay: MaxCommitDelay, now: time.Now, yield: func() { t.Error("a commit waits for more writes") }})
+	r.session("sess_1")
+	r.job("job_1", "sess_1")
+	for range 20 {
+		r.do(logs("job_1", "a"))
+	}
+	done := make(chan struct{})
+	var again func(n int)
+	again = func(n int) {
+		if n == 0 {
+			close(done)
+			return
+		}
+		r.Append(logs("job_1", "a"), func(*store.Result) { again(n - 1) })
+	}
+	again(20)
+	<-done
+}
+
+// Under load a commit waits as long as it is told to, and what comes meanwhile
+// joins it; it does not wait once it is full, nor when the log is closed.
+func TestCommitDelay(t *testing.T) {
+	const delay = 100 * time.Microsecond
+	for name, c := range map[string]struct {
+		delay          time.Duration
+		join           func(r *rig) // at the third yield
+		yields, writes int
+	}{
+		"off":    {0, func(*rig) {}, 0, 1},
+		"joined": {delay, func(r *rig) { r.Append(logs("job_1", "c"), nil) }, 10, 2},
+		"full": {delay, func(r *rig) {
+			for range maxBatchEvents {
+				r.Append(logs("job_1"), nil)
+			}
+		}, 3, 1 + maxBatchEvents},
+		"closed":   {delay, func(r *rig) { go r.Log.Close(); awaitClosed(r.Log) }, 3, 1},
+		"too long": {time.Hour, func(*rig) {}, 15, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var r *rig
+			now, yields := t0, 0
+			r = newRig(t, Options{CommitDelay: c.delay, now: func() time.Time { return now }, yield: func() {
+				now = now.Add(10 * time.Microsecond)
+				if yields++; yields == 3 {
+					c.join(r)
+				}
+			}})
+			r.session("sess_1")
+			r.job("job_1", "sess_1")
+			gate := make(chan struct{})
+			r.st.set(func() { r.st.gate, r.st.batches = gate, nil })
+			r.Append(logs("job_1", "a"), nil)
+			for begun := false; !begun; { // the first is on its way
+				r.st.set(func() { begun = len(r.st.batches) > 0 })
+			}
+			done := make(chan struct{})
+			r.Append(logs("job_1", "b"), func(*store.Result) { close(done) })
+			close(gate)
+			<-done
+			r.Log.Close()
+			if got := r.st.batches; yields != c.yields || len(got) != 2 || got[1] != c.writes {
+				t.Errorf("commits of %v writes after %d yields, want a second one of %d after %d", got, yields, c.writes, c.yields)
+			}
+		})
+	}
+}
+
+// awaitClosed waits until Close has begun.
+func awaitClosed(l *Log) {
+	for l.hasRoom() {
+		goruntime.Gosched()
 	}
 }
 

@@ -130,7 +130,6 @@ func TestRefusals(t *testing.T) {
 		{"group in a list", sources{file: "token: [{a: b}]\n"}, "token: a list of plain values is expected here"},
 		{"later: store", sources{args: []string{"--store", "postgres"}}, "--store postgres is not supported by this version"},
 		{"later: secret", sources{env: []string{"ARCP_POSTGRES=postgres://u:hunter2@h/d"}}, "ARCP_POSTGRES is not supported by this version"},
-		{"later: duration", sources{file: "commit-delay: 100us\n"}, "commit-delay 100us is not supported by this version"},
 		{"no such file", sources{args: []string{"--config", "/nonexistent/arcp.yaml"}}, "/nonexistent/arcp.yaml: no such file"},
 		{"no such file from the environment", sources{env: []string{"ARCP_CONFIG=/nonexistent/a.yaml"}}, "/nonexistent/a.yaml: no such file"},
 	} {
@@ -153,7 +152,7 @@ func TestRefusals(t *testing.T) {
 func TestLaterDefaultsPass(t *testing.T) {
 	sources{
 		args: []string{"--store", "pebble", "--ack-window=0", "--retention", "24h0m0s", "--replay-bytes", "64MiB", "--min-free=0", "--postgres", ""},
-		env:  []string{"ARCP_COMMIT_DELAY=0s", "ARCP_OTLP_ENDPOINT="},
+		env:  []string{"ARCP_OTLP_ENDPOINT="},
 		file: "store: pebble\n",
 	}.mustLoad(t)
 }
