@@ -23,10 +23,10 @@ var restarts = []string{"budgets.restart", "permissions.restart", "questions.res
 func TestConformance(t *testing.T) {
 	for name, data := range map[string]string{"memory": ":memory:", "durable": t.TempDir()} {
 		t.Run(name, func(t *testing.T) {
-			flags := append([]string{"--config", checkTools(t)}, served...)
+			flags := append([]string{"--config", checkTools(t), "--auth-file", authFile(t)}, served...)
 			p := startServer(t, binary(t), data, flags...)
 			defer func() { p.kill(t) }()
-			tg := target(p)
+			tg := target(t, p)
 			if name == "durable" {
 				tg.Restart = func(context.Context) error {
 					p.kill(t)
@@ -50,7 +50,7 @@ func TestConformance(t *testing.T) {
 					failed = append(failed, r)
 				}
 			}
-			if t.Failed() || passed < 545 {
+			if t.Failed() || passed < 560 {
 				var text strings.Builder
 				report.Results = failed
 				if err := conformance.WriteText(&text, &report, conformance.TextOptions{Verbose: true}); err != nil {
@@ -83,16 +83,42 @@ func checkTools(t *testing.T) (file string) {
 	return file
 }
 
-func target(p *process) conformance.Target {
-	return conformance.Target{URL: p.url, Token: crashToken, Principal: "alice", OtherToken: crashToken + "-of-bob", AckWindow: ackWindow}
+func target(t *testing.T, p *process) conformance.Target {
+	t.Helper()
+	key, err := conformance.ParseSigningKey([]byte(issuerSecret))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conformance.Target{URL: p.url, Token: crashToken, Principal: "alice", OtherToken: crashToken + "-of-bob", AckWindow: ackWindow,
+		JWT: &conformance.JWT{Key: key, Issuer: issuer, Subject: "carol"}}
+}
+
+// The issuer that the served runtime knows.
+const (
+	issuer       = "https://issuer.example"
+	issuerSecret = "a secret that only the issuer and the runtime know\n"
+)
+
+// authFile configures the issuer.
+func authFile(t *testing.T) (file string) {
+	t.Helper()
+	dir := t.TempDir()
+	file = filepath.Join(dir, "auth.yaml")
+	text := "issuers:\n  - {issuer: " + strconv.Quote(issuer) + ", audience: arcp, key_files: [secret], algorithms: [HS256]}\n"
+	for name, data := range map[string]string{file: text, filepath.Join(dir, "secret"): issuerSecret} {
+		if err := os.WriteFile(name, []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return file
 }
 
 // TestConformanceChecksCanFail puts a proxy in between that breaks one rule at a
 // time: some check must notice each.
 func TestConformanceChecksCanFail(t *testing.T) {
-	p := startServer(t, binary(t), ":memory:", append([]string{"--config", checkTools(t)}, served...)...)
+	p := startServer(t, binary(t), ":memory:", append([]string{"--config", checkTools(t), "--auth-file", authFile(t)}, served...)...)
 	defer p.kill(t)
-	if err := conformance.SelfTest(t.Context(), target(p)); err != nil {
+	if err := conformance.SelfTest(t.Context(), target(t, p)); err != nil {
 		t.Error(err)
 	}
 }

@@ -103,7 +103,8 @@ func (i *issuer) validate(c jwt.MapClaims, now time.Time) (time.Time, error) {
 }
 
 // checkClaims checks that what must be there is, and that dates are ones: of a
-// number out of range the library would make another time.
+// number out of range the library would make another time. An nbf need not be
+// there (RFC 7519 §4.1.5, SPEC.md §5.1).
 func checkClaims(c jwt.MapClaims) error {
 	for _, name := range []string{"exp", "sub", "aud"} {
 		if c[name] == nil {

@@ -46,6 +46,8 @@ func TestSignedJWTRefusals(t *testing.T) {
 	}{
 		{"an exp just within the leeway", good(t, map[string]any{"exp": at(-29 * time.Second)}), ""},
 		{"an exp as old as the leeway", good(t, map[string]any{"exp": at(-30 * time.Second)}), "token is expired"},
+		{"no nbf", good(t, map[string]any{"nbf": nil}), ""},
+		{"an nbf of now", good(t, map[string]any{"nbf": at(0)}), ""},
 		{"an nbf just within the leeway", good(t, map[string]any{"nbf": at(30 * time.Second)}), ""},
 		{"an nbf beyond the leeway", good(t, map[string]any{"nbf": at(31 * time.Second)}), "token is not valid yet"},
 		{"no exp", good(t, map[string]any{"exp": nil}), "claim exp is missing"},

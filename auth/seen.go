@@ -1,73 +1,143 @@
 package auth
 
 import (
+	"cmp"
 	"container/list"
 	"crypto/sha256"
+	"slices"
 	"sync"
 	"time"
 )
 
 const (
 	seenFor = 30 * 24 * time.Hour // a client not seen for longer is new again
-	maxSeen = 100_000             // about 20 MB; beyond, the one seen longest ago is forgotten and challenged again
+	maxSeen = 100_000             // about 30 MB; beyond, the one seen longest ago is forgotten and challenged again
+
+	// seenStep is how much earlier than a client was seen what is kept of it may
+	// say: who comes often is not written down each time.
+	seenStep = time.Hour
 )
 
+// Client is the hash of who, how and with which fingerprint.
+type Client [sha256.Size]byte
+
+// Sighting is when a client that has proved itself was last seen; a zero time
+// says that it is forgotten.
+type Sighting struct {
+	Client Client
+	At     time.Time
+}
+
 // seen remembers which clients proved themselves. It may be used by many
-// goroutines at once, and holds its lock for a map access.
+// goroutines at once, and holds its lock for a map access, or in changes for as
+// many as are asked for.
 type seen struct {
-	mu    sync.Mutex
-	limit int
-	at    map[client]*list.Element
-	order list.List // of sighting, latest first
+	mu      sync.Mutex
+	limit   int
+	at      map[Client]*list.Element
+	order   list.List           // of *memory, latest first
+	changed map[Client]struct{} // since changes told of them: of those in at, and of forgotten ones that are kept elsewhere
 }
 
-// client is the hash of who, how and with which fingerprint.
-type client [sha256.Size]byte
-
-type sighting struct {
-	who  client
-	when time.Time
+// memory is what is known of a client.
+type memory struct {
+	Sighting
+	kept   bool      // elsewhere: changes has told of it
+	keptAt time.Time // what it has told
 }
 
-func newSeen(limit int) *seen { return &seen{limit: limit, at: map[client]*list.Element{}} }
+func newSeen(limit int) *seen {
+	return &seen{limit: limit, at: map[Client]*list.Element{}, changed: map[Client]struct{}{}}
+}
 
 // clientOf is false without a fingerprint: such a client is never recognized.
-func clientOf(id Identity, fingerprint string) (client, bool) {
+func clientOf(id Identity, fingerprint string) (Client, bool) {
 	h := sha256.New()
 	for _, s := range []string{id.Scheme, id.Principal, fingerprint} {
 		part := sha256.Sum256([]byte(s)) // fixed width: no two triples run together
 		h.Write(part[:])
 	}
-	return client(h.Sum(nil)), fingerprint != ""
+	return Client(h.Sum(nil)), fingerprint != ""
 }
 
 // knows says whether the client was marked in the last seenFor, and marks it.
-func (s *seen) knows(who client, now time.Time) bool {
+func (s *seen) knows(who Client, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e, ok := s.at[who]
-	if !ok || now.Sub(e.Value.(sighting).when) > seenFor {
+	if !ok || now.Sub(e.Value.(*memory).At) > seenFor {
 		return false
 	}
 	s.markLocked(who, now)
 	return true
 }
 
-func (s *seen) mark(who client, now time.Time) {
+func (s *seen) mark(who Client, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.markLocked(who, now)
 }
 
-func (s *seen) markLocked(who client, now time.Time) {
-	if e, ok := s.at[who]; ok {
-		e.Value = sighting{who, now}
-		s.order.MoveToFront(e)
-		return
+func (s *seen) markLocked(who Client, now time.Time) {
+	e, ok := s.at[who]
+	if !ok {
+		_, kept := s.changed[who]
+		e = s.order.PushFront(&memory{Sighting: Sighting{Client: who}, kept: kept})
+		s.at[who] = e
 	}
-	s.at[who] = s.order.PushFront(sighting{who, now})
+	m := e.Value.(*memory)
+	if m.At = now; now.Sub(m.keptAt) >= seenStep {
+		s.changed[who] = struct{}{}
+	}
+	s.order.MoveToFront(e)
 	if s.order.Len() > s.limit {
-		oldest := s.order.Remove(s.order.Back()).(sighting)
-		delete(s.at, oldest.who)
+		s.forgetLocked(s.order.Back())
 	}
+}
+
+func (s *seen) forgetLocked(e *list.Element) {
+	m := s.order.Remove(e).(*memory)
+	delete(s.at, m.Client)
+	if delete(s.changed, m.Client); m.kept {
+		s.changed[m.Client] = struct{}{}
+	}
+}
+
+// restore takes over what an earlier process has kept. Who was seen since is later.
+func (s *seen) restore(kept []Sighting) {
+	kept = slices.SortedFunc(slices.Values(kept), func(a, b Sighting) int { return cmp.Or(b.At.Compare(a.At), slices.Compare(a.Client[:], b.Client[:])) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range kept {
+		if _, ok := s.at[k.Client]; ok {
+			continue
+		}
+		e := s.order.PushBack(&memory{Sighting: k, kept: true, keptAt: k.At})
+		if s.at[k.Client] = e; s.order.Len() > s.limit {
+			s.forgetLocked(e)
+		}
+	}
+}
+
+// changes returns up to limit of the changes since it was last called, and which it
+// has not returned yet. Whom it has not seen in the last seenFor it forgets.
+func (s *seen) changes(now time.Time, limit int) (list []Sighting) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n := 0; n < limit && s.order.Len() > 0 && now.Sub(s.order.Back().Value.(*memory).At) > seenFor; n++ {
+		s.forgetLocked(s.order.Back())
+	}
+	for who := range s.changed {
+		if len(list) == limit {
+			break
+		}
+		delete(s.changed, who)
+		change := Sighting{Client: who}
+		if e, ok := s.at[who]; ok {
+			m := e.Value.(*memory)
+			m.kept, m.keptAt, change = true, m.At, m.Sighting
+		}
+		list = append(list, change)
+	}
+	return list
 }

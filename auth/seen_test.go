@@ -8,7 +8,7 @@ import (
 )
 
 func TestSeenForgetsAfterThirtyDays(t *testing.T) {
-	s, who := newSeen(10), client{1}
+	s, who := newSeen(10), Client{1}
 	want(t, "a client is new at first", s.knows(who, now), false)
 	want(t, "asking does not make it known", s.knows(who, now), false)
 	s.mark(who, now)
@@ -22,8 +22,8 @@ func TestSeenIsALRU(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const limit = 3
 		s, at := newSeen(limit), now
-		var model []client
-		touch := func(who client) (known bool) {
+		var model []Client
+		touch := func(who Client) (known bool) {
 			rest := model[:0:0]
 			for _, m := range model {
 				if m == who {
@@ -32,11 +32,11 @@ func TestSeenIsALRU(t *testing.T) {
 					rest = append(rest, m)
 				}
 			}
-			model = append([]client{who}, rest...)
+			model = append([]Client{who}, rest...)
 			return known
 		}
 		for range rapid.IntRange(1, 50).Draw(t, "steps") {
-			who := client{byte(rapid.IntRange(1, 5).Draw(t, "who"))}
+			who := Client{byte(rapid.IntRange(1, 5).Draw(t, "who"))}
 			at = at.Add(time.Second)
 			if rapid.Bool().Draw(t, "mark") {
 				s.mark(who, at)
@@ -44,7 +44,7 @@ func TestSeenIsALRU(t *testing.T) {
 				model = model[:min(len(model), limit)]
 				continue
 			}
-			before := append([]client(nil), model...)
+			before := append([]Client(nil), model...)
 			known := touch(who)
 			if !known {
 				model = before
@@ -61,7 +61,7 @@ func TestClientOf(t *testing.T) {
 	want(t, "a client with a fingerprint can be recognized", ok, true)
 	_, ok = clientOf(base, "")
 	want(t, "one without cannot", ok, false)
-	for why, other := range map[string]client{
+	for why, other := range map[string]Client{
 		"another fingerprint": first(clientOf(base, "sha256:abc")),
 		"another principal":   first(clientOf(Identity{Scheme: Bearer, Principal: "alices"}, "ha256:ab")),
 		"another scheme":      first(clientOf(Identity{Scheme: SignedJWT, Principal: "alice"}, "sha256:ab")),
@@ -71,3 +71,64 @@ func TestClientOf(t *testing.T) {
 }
 
 func first[A, B any](a A, _ B) A { return a }
+
+// What changes tells of is, at every time, what a later process has to know.
+func TestSightingsAreWhatIsKnown(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const limit = 3
+		s, at, kept := newSeen(limit), now, map[Client]time.Time{}
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			at = at.Add(time.Duration(rapid.IntRange(1, 2000).Draw(t, "minutes")) * time.Minute)
+			switch who := (Client{byte(rapid.IntRange(1, 6).Draw(t, "who"))}); rapid.SampledFrom([]string{"mark", "knows", "keep", "restart"}).Draw(t, "step") {
+			case "mark":
+				s.mark(who, at)
+			case "knows":
+				s.knows(who, at)
+			case "keep":
+				keep(kept, s.changes(at, rapid.IntRange(1, 4).Draw(t, "limit")))
+			case "restart":
+				s = restarted(kept, limit)
+			}
+		}
+		for changes := s.changes(at, 2); len(changes) > 0; changes = s.changes(at, 2) {
+			keep(kept, changes)
+		}
+		for who, e := range s.at {
+			late := e.Value.(*memory).At.Sub(kept[who])
+			want(t, "what is kept is at most so late", late >= 0 && late < seenStep, true)
+		}
+		want(t, "nobody else is kept", len(kept), len(s.at))
+		want(t, "nothing is left to be told of", len(s.changed), 0)
+		want(t, "a later process knows as many", len(restarted(kept, limit).at), len(s.at))
+	})
+}
+
+func keep(kept map[Client]time.Time, changes []Sighting) {
+	for _, c := range changes {
+		if kept[c.Client] = c.At; c.At.IsZero() {
+			delete(kept, c.Client)
+		}
+	}
+}
+
+func restarted(kept map[Client]time.Time, limit int) *seen {
+	var list []Sighting
+	for who, at := range kept {
+		list = append(list, Sighting{who, at})
+	}
+	s := newSeen(limit)
+	s.restore(list)
+	return s
+}
+
+// What is kept of more clients than there is room for, or of one that was not seen
+// for too long, is taken back.
+func TestSightingsAreBounded(t *testing.T) {
+	s := newSeen(2)
+	s.restore([]Sighting{{Client{1}, now}, {Client{2}, now.Add(-time.Minute)}, {Client{3}, now.Add(-2 * time.Minute)}})
+	want(t, "the one seen longest ago is forgotten", s.changes(now, 10), []Sighting{{Client: Client{3}}})
+	want(t, "the others are known", []bool{s.knows(Client{1}, now), s.knows(Client{2}, now), s.knows(Client{3}, now)}, []bool{true, true, false})
+	want(t, "who comes again within the hour needs no writing", len(s.changes(now.Add(time.Minute), 10)), 0)
+	want(t, "who has not come for 30 days is forgotten", len(s.changes(now.Add(seenFor+time.Second), 10)), 2)
+	want(t, "and takes no room", len(s.at)+s.order.Len(), 0)
+}

@@ -65,6 +65,16 @@ func (o *offer) add(a Authenticator, named bool) {
 // Schemes names what a peer from the network may use, for the log.
 func (s *Set) Schemes() []string { return slices.Clone(s.current.Load().names) }
 
+// Restore takes over which clients have proved themselves to an earlier process,
+// as Sightings has told of them. They need no challenge where only new ones do.
+func (s *Set) Restore(kept []Sighting) { s.seen.restore(kept) }
+
+// Sightings returns up to limit changes to what Restore has to be given after the
+// next start, of those that it has not returned yet. A client that was not seen for
+// 30 days is forgotten, as is the one seen longest ago when there are more than
+// 100,000. A client that comes often is told of once an hour at most.
+func (s *Set) Sightings(now time.Time, limit int) []Sighting { return s.seen.changes(now, limit) }
+
 // Offers reports whether a peer from the network may use a scheme.
 func (s *Set) Offers(scheme string) bool { return slices.Contains(s.current.Load().names, scheme) }
 

@@ -42,6 +42,7 @@ const (
 	NeedOther      = "other-principal" // Target.OtherToken is set
 	NeedPrincipal  = "principal"       // Target.Principal is set
 	NeedFrameLimit = "frame-limit"     // Target.FrameLimit is known
+	NeedJWT        = "jwt"             // Target.JWT is set
 	NeedAckWindow  = "ack-window"      // Target.AckWindow is set
 	NeedRestart    = "restart"         // Target.Restart is set; the check is run when no other is
 )
@@ -88,6 +89,7 @@ type group struct {
 var groups = []group{
 	{"handshake", handshakeChecks},
 	{"auth", authChecks},
+	{"jwt", jwtChecks},
 	{"envelope", envelopeChecks},
 	{"limits", limitChecks},
 	{"control", controlChecks},

@@ -68,7 +68,7 @@ func authBearerMissing(_ context.Context, t *T) {
 func authNotConfigured(_ context.Context, t *T) {
 	tried := 0
 	for _, scheme := range []string{"signed_jwt", "oauth2", "mtls"} {
-		if slices.Contains(t.target.Schemes, scheme) {
+		if slices.Contains(t.target.Schemes, scheme) || scheme == "signed_jwt" && t.target.JWT != nil {
 			continue
 		}
 		tried++

@@ -34,7 +34,7 @@ type Conn struct {
 
 func newConn(t *T, tc transport.Conn) *Conn {
 	c := &Conn{t: t, n: len(t.conns) + 1, tc: tc, version: arcp.Version, own: map[arcp.MessageID]bool{}}
-	c.v = newValidator(t.target.secrets(), func(id string) bool { return t.sent[id] })
+	c.v = newValidator(t.tr.secrets, func(id string) bool { return t.sent[id] })
 	c.rec = c.v.rec
 	c.stop = context.AfterFunc(t.ctx, func() { _ = tc.Abort() }) // a read that waits too long ends
 	tc.SetReadLimit(64 << 20)

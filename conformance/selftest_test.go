@@ -19,10 +19,10 @@ func TestChecksCanFail(t *testing.T) {
 }
 
 // durable are the groups of checks about what outlives a connection, about what
-// jobs may do and whom they ask, and about challenges. The fake has nothing of the kind: these faults are tried before the runtime itself, in the
-// tests of the module's root.
+// jobs may do and whom they ask, and about challenges and JWTs. The fake has nothing of
+// the kind: these faults are tried before the runtime itself, in the tests of the module's root.
 var durable = []string{"resume", "takeover", "flow", "feeds", "dedup", "liveness", "recovery", "retry", "sessions",
-	"leases", "budgets", "permissions", "questions", "interrupts", "approvals", "tools", "resources", "host", "workers", "exec", "mcp", "auth"}
+	"leases", "budgets", "permissions", "questions", "interrupts", "approvals", "tools", "resources", "host", "workers", "exec", "mcp", "auth", "jwt"}
 
 // fakeable are the faults that some check shows which the fake passes.
 func fakeable() []proxy.Fault {
@@ -53,7 +53,8 @@ func TestFaultsNameChecks(t *testing.T) {
 func TestChecksSurviveTheServer(t *testing.T) {
 	for name, target := range map[string]Target{"small": fakeTarget(t), "parrot": parrotTarget(t)} {
 		t.Run(name, func(t *testing.T) {
-			target.OtherToken = fakeToken
+			target.OtherToken, target.Principal = fakeToken, "fake"
+			target.JWT = &JWT{Key: secretKey(make([]byte, minSecret)), Issuer: "https://issuer.example"}
 			r := &runner{target: &target, opts: &Options{Parallel: 16, Timeout: 300 * time.Millisecond}, server: knowsAll()}
 			for _, res := range r.run(t.Context(), Checks()) {
 				if res.Status == Failed && (res.Reason == "" || strings.Contains(res.Reason, "panicked")) {

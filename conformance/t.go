@@ -60,7 +60,7 @@ func (t *T) cleanup() {
 
 // Failf says what is wrong with the server and ends the check.
 func (t *T) Failf(format string, args ...any) {
-	t.failure = redact(fmt.Sprintf(format, args...), t.target.secrets())
+	t.failure = redact(fmt.Sprintf(format, args...), t.tr.secrets)
 	runtime.Goexit()
 }
 

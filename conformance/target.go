@@ -16,8 +16,12 @@ type Target struct {
 
 	OtherToken string // bearer token of another principal; empty: checks that need one are skipped
 
+	// JWT signs tokens for the scheme signed_jwt. Nil: checks that need them are
+	// skipped.
+	JWT *JWT
+
 	// Schemes lists the authentication schemes that are configured beside
-	// bearer. For every other known scheme the server must say that it is not
+	// bearer and, with JWT, signed_jwt. For every other known scheme the server must say that it is not
 	// configured.
 	Schemes []string
 
@@ -93,6 +97,8 @@ func (s *server) missing(tg *Target, need string) string {
 		return "no token of another principal was given"
 	case need == NeedPrincipal && tg.Principal == "":
 		return "the principal of the token was not given"
+	case need == NeedJWT:
+		return tg.JWT.problem(tg)
 	case need == NeedAckWindow && tg.AckWindow == 0:
 		return "the server has no acknowledgement window"
 	case need == NeedRestart && tg.Restart == nil:

@@ -80,6 +80,7 @@ type conn struct {
 	ended     sync.WaitGroup // by the last turn
 	readerErr error
 	closing   *session.Close
+	half      half
 
 	owed atomic.Int64 // commands whose answer is still to come
 	over atomic.Bool  // the last turn is being taken
@@ -174,7 +175,9 @@ func (c *conn) turn() bool {
 	c.advance(now)
 	c.perform(now)
 	c.advanceBeat(now)
+	unfinished := c.half.ended != nil && c.unfinished()
 	c.pump(now)
+	c.half.advance(c, now, unfinished)
 	if c.readerErr != nil || c.closing != nil {
 		c.end()
 		c.ended.Done()
@@ -223,7 +226,7 @@ func (c *conn) mayReceive() bool { return c.paused.IsZero() && !c.full() }
 // schedule has a turn begin when something is due.
 func (c *conn) schedule() {
 	d := c.m.Deadline()
-	for _, t := range [...]time.Time{c.paused, c.beat.due, c.feeds.due} {
+	for _, t := range [...]time.Time{c.paused, c.beat.due, c.feeds.due, c.half.due} {
 		if !t.IsZero() && (d.IsZero() || t.Before(d)) {
 			d = t
 		}
@@ -254,7 +257,9 @@ func (c *conn) readMail(now time.Time) {
 func (c *conn) receive(now time.Time, in inbound) {
 	switch {
 	case in.err != nil:
-		c.readerErr = in.err
+		if !c.half.begin(c, now, in.err) {
+			c.readerErr = in.err
+		}
 	case in.bad != nil:
 		c.m.Malformed(in.bad)
 		c.perform(now)

@@ -81,7 +81,7 @@ func (j *janitor) run(ctx context.Context, every time.Duration) {
 // clean goes on until there is nothing to do. A step that fails is for the next
 // time.
 func (j *janitor) clean(ctx context.Context, now time.Time) {
-	for _, step := range []func(context.Context, time.Time) (bool, error){j.sessions, j.approvals, j.registry, j.host, j.feeds, j.jobs, j.disk, j.backlogs} {
+	for _, step := range []func(context.Context, time.Time) (bool, error){j.sessions, j.sightings, j.approvals, j.registry, j.host, j.feeds, j.jobs, j.disk, j.backlogs} {
 		j.do(ctx, now, step)
 	}
 }

@@ -191,6 +191,9 @@ func (r *Runtime) boot(ctx context.Context) error {
 	if err := r.members.load(ctx, r.cfg.Store, time.Now()); err != nil {
 		return fmt.Errorf("load sessions: %w", err)
 	}
+	if err := r.loadSightings(ctx); err != nil {
+		return fmt.Errorf("load the clients that have proved themselves: %w", err)
+	}
 	if err := r.loadOverlays(ctx); err != nil {
 		return fmt.Errorf("load overlays: %w", err)
 	}
@@ -506,6 +509,7 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 	}
 	r.mu.Unlock()
 	r.serving.Wait()
+	r.lastSightings(context.WithoutCancel(ctx))
 	r.pool.Close()
 	r.closeVault()
 	r.resources.close()

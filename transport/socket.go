@@ -8,6 +8,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // past is a deadline that makes what blocks return.
@@ -179,9 +181,30 @@ func netWire(conn net.Conn) (wire, error) {
 	return s, s.outlet.init(f)
 }
 
-func (s *socket) linger() { drain(s.conn) }
-func (s *socket) kill()   { _ = s.conn.Close() }
-func (s *socket) join()   {}
+func (s *socket) reads() bool { return peerReads(s.intake.file) }
+func (s *socket) linger()     { drain(s.conn) }
+func (s *socket) kill()       { _ = s.conn.Close() }
+func (s *socket) join()       {}
+
+// peerReads asks the kernel whether anybody has the other end of a socket or a pipe
+// open for reading.
+func peerReads(f syscall.Conn) (reads bool) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	err = raw.Control(func(fd uintptr) {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+		for {
+			_, err := unix.Poll(p, 0)
+			if err != unix.EINTR {
+				reads = err == nil && p[0].Revents&(unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) == 0
+				return
+			}
+		}
+	})
+	return err == nil && reads
+}
 
 // plainRead is what a plainSocket reads at once. It holds the memory for it
 // while idle, unlike a socket.

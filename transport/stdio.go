@@ -3,6 +3,7 @@ package transport
 import (
 	"io"
 	"os"
+	"syscall"
 	"time"
 )
 
@@ -45,6 +46,12 @@ func newSink(f io.Writer) sink {
 		}
 	}
 	return newPatientSink(f)
+}
+
+// reads is about the file that is written: the other one has ended.
+func (w *fileWire) reads() bool {
+	f, ok := w.out.(syscall.Conn)
+	return ok && peerReads(f)
 }
 
 // linger has nothing to wait for: closing a file takes nothing from its reader.

@@ -133,3 +133,34 @@ func TestStdioThatBlocks(t *testing.T) {
 		t.Errorf("Read() = %v, want ErrClosed", err)
 	}
 }
+
+// files are the other end of standard files.
+type files struct {
+	io.ReadCloser
+	out io.WriteCloser
+}
+
+func (f files) Write(p []byte) (int, error) { return f.out.Write(p) }
+func (f files) CloseWrite() error           { return f.out.Close() }
+
+// Close closes what it reads first, as the other order looks like CloseWrite until
+// then.
+func (f files) Close() error {
+	err := f.ReadCloser.Close()
+	_ = f.out.Close() // CloseWrite may have done it
+	return err
+}
+
+func TestStdioHalf(t *testing.T) {
+	for name, mk := range map[string]func(*testing.T) (io.ReadCloser, io.WriteCloser){
+		"polled": polledPipe, "blocking": blockingPipe,
+	} {
+		t.Run(name, func(t *testing.T) {
+			transporttest.RunHalf(t, func(t *testing.T) (transport.Conn, transporttest.Peer) {
+				in, peerOut := mk(t)
+				peerIn, out := mk(t)
+				return transport.Stdio(in, out, transport.Limits{}), files{peerIn, peerOut}
+			})
+		})
+	}
+}

@@ -122,9 +122,23 @@ func (c *streamConn) ioError(err error) error {
 	return err
 }
 
-// noteClosed keeps that the peer has gone, and lets writing fail, too.
+// halfWire is a wire whose other end may stop sending and read on.
+type halfWire interface {
+	// reads reports whether there is somebody to read. Anyone may call it.
+	reads() bool
+}
+
+// Reads implements HalfCloser.
+func (c *streamConn) Reads() bool {
+	w, ok := c.wire.(halfWire)
+	return ok && !c.gone.Load() && c.endedHere() == nil && w.reads()
+}
+
+// noteClosed keeps that the peer has gone, and lets writing fail, too, unless it
+// has only ended sending.
 func (c *streamConn) noteClosed(err error) error {
-	if e, ok := errors.AsType[*Error](err); ok && e.Remote {
+	e, ok := errors.AsType[*Error](err)
+	if ok && e.Remote && !(e.Err == io.EOF && c.Reads()) {
 		c.gone.Store(true)
 		c.out.stop(e)
 	}

@@ -63,6 +63,15 @@ type Bufferer interface {
 	Buffered() bool
 }
 
+// HalfCloser is a Conn whose peer may end sending and read on, as programs in a
+// pipeline do: those over stdio and unix sockets. Read fails then as when the peer
+// has closed in order, with an error that wraps io.EOF, and writing goes on.
+type HalfCloser interface {
+	// Reads reports whether the peer still takes what is written, as far as the
+	// operating system knows. Once it is false, it stays so.
+	Reads() bool
+}
+
 // Info describes a connection.
 type Info struct {
 	Kind       string // websocket, stdio, unix or pipe: a metric label

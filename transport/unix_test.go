@@ -124,3 +124,19 @@ func TestUnixCloseLeavesSuccessor(t *testing.T) {
 		t.Errorf("the successor's socket is gone: %v", err)
 	}
 }
+
+func TestUnixHalf(t *testing.T) {
+	transporttest.RunHalf(t, func(t *testing.T) (transport.Conn, transporttest.Peer) {
+		path := filepath.Join(t.TempDir(), "sock")
+		u := listenUnix(t, path)
+		peer, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := u.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn, peer
+	})
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -246,6 +247,34 @@ func TestStdio(t *testing.T) {
 	}
 	if code := p.wait(); code != exitOK {
 		t.Errorf("exit code = %d, want 0 when the peer is gone; log:\n%s", code, p.errs)
+	}
+}
+
+// A script may end its input before it has read what it asked for.
+func TestStdioInAPipeline(t *testing.T) {
+	t.Parallel()
+	p := start(t, nil, "serve", "--stdio", "--demo", "--data", ":memory:")
+	send := func(typ, payload string) {
+		t.Helper()
+		if _, err := fmt.Fprintf(p.stdin, `{"arcp":"1.1","id":"msg_%s","type":%[1]q,"timestamp":"2026-01-02T15:04:05Z","payload":%s}`+"\n", typ, payload); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send("session.open", `{"auth":{"scheme":"none"},"client":{"kind":"test","version":"1"}}`)
+	if line := <-p.first; !strings.Contains(line, `"session.accepted"`) {
+		t.Fatalf("first line = %q, want session.accepted", line)
+	}
+	send("tool.invoke", `{"tool":"demo.progress","arguments":{"steps":3,"interval_ms":300}}`)
+	if err := p.stdin.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.wait(); code != exitOK {
+		t.Errorf("exit code = %d, want 0 when all is said; log:\n%s", code, p.errs)
+	}
+	for typ, n := range map[string]int{"job.accepted": 1, "job.progress": 3, "job.completed": 1} {
+		if got := strings.Count(p.out.String(), `"type":"`+typ+`"`); got != n {
+			t.Errorf("%d %s, want %d:\n%s", got, typ, n, p.out.String())
+		}
 	}
 }
 

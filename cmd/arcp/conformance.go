@@ -59,6 +59,8 @@ type conformanceRun struct {
 	opts       conformance.Options
 	target     conformance.Target
 	frameLimit int64
+	jwt        conformance.JWT
+	jwtKey     string
 	levels     []string
 	junit      string
 	verbose    bool
@@ -81,6 +83,10 @@ func newConformanceRun(a *app) *cobra.Command {
 	f.StringSliceVar(&r.levels, "level", nil, "only checks of these levels: must, should, runtime")
 	f.StringVar(&r.target.Principal, "principal", "", "principal of the token, if known")
 	f.StringVar(&r.target.OtherToken, "other-token", "", "bearer token of another principal; checks that need one are skipped without")
+	f.StringVar(&r.jwtKey, "jwt-key", "", "file with the key of an issuer that the runtime knows: a secret, or a private key in PEM")
+	f.StringVar(&r.jwt.Issuer, "jwt-issuer", "", "that issuer")
+	f.StringVar(&r.jwt.Audience, "jwt-audience", "", "whom its tokens are for (default arcp)")
+	f.StringVar(&r.jwt.Subject, "jwt-subject", "", "whom its tokens are about, a principal (default that of --principal)")
 	f.Int64Var(&r.frameLimit, "frame-limit", conformance.DefaultFrameLimit, "largest frame the runtime takes, in bytes; -1 is not known")
 	f.IntVar(&r.opts.Parallel, "parallel", conformance.DefaultParallel, "checks at the same time")
 	f.DurationVar(&r.opts.Timeout, "timeout", conformance.DefaultTimeout, "how long a check may take")
@@ -100,6 +106,9 @@ func newConformanceRun(a *app) *cobra.Command {
 func (r *conformanceRun) run(ctx context.Context, a *app, t *target) error {
 	r.target.URL, r.target.Token, r.target.FrameLimit = t.url, t.token, r.frameLimit
 	if err := r.known(); err != nil {
+		return err
+	}
+	if err := r.signs(); err != nil {
 		return err
 	}
 	done := r.watch(a)
@@ -134,6 +143,29 @@ func (r *conformanceRun) known() error {
 	for _, l := range r.levels {
 		r.opts.Levels = append(r.opts.Levels, conformance.Level(l))
 	}
+	return nil
+}
+
+// signs reads the key that the checks sign tokens with.
+func (r *conformanceRun) signs() error {
+	switch {
+	case r.jwtKey == "" && r.jwt != (conformance.JWT{}):
+		return usagef("--jwt-key is missing: the checks sign tokens themselves")
+	case r.jwtKey == "":
+		return nil
+	case r.jwt.Issuer == "":
+		return usagef("--jwt-issuer is missing: name the issuer that the runtime knows the key of")
+	case r.jwt.Subject == "" && r.target.Principal == "":
+		return usagef("--jwt-subject is missing: name the principal that the tokens are about")
+	}
+	data, err := os.ReadFile(r.jwtKey)
+	if err != nil {
+		return failf("read --jwt-key: %w", err)
+	}
+	if r.jwt.Key, err = conformance.ParseSigningKey(data); err != nil {
+		return usagef("--jwt-key %s: %w", r.jwtKey, err)
+	}
+	r.target.JWT = &r.jwt
 	return nil
 }
 

@@ -12,7 +12,7 @@ import (
 // Faults lists every fault.
 func Faults() []Fault {
 	var all []Fault
-	for _, list := range [][]Fault{eventFaults, answerFaults, formFaults, connectionFaults,
+	for _, list := range [][]Fault{eventFaults, answerFaults, jwtFaults, formFaults, connectionFaults,
 		resumeFaults, replayFaults, flowFaults, feedFaults, feedFilterFaults, dedupFaults, livenessFaults, retryFaults, sessionFaults,
 		leaseFaults, budgetFaults, permissionFaults, questionFaults, interruptFaults, approvalFaults, toolFaults, resourceFaults, hostFaults, workerFaults, execFaults, mcpFaults} {
 		all = append(all, list...)

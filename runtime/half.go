@@ -1,0 +1,66 @@
+package runtime
+
+import (
+	"errors"
+	"io"
+	"time"
+
+	"github.com/arcpd/arcpd/runtime/session"
+	"github.com/arcpd/arcpd/transport"
+)
+
+// Pace of a connection whose client has ended sending: how often it is looked
+// whether all is said, and how long nothing must have come for that.
+const (
+	halfEvery = 50 * time.Millisecond
+	halfQuiet = 200 * time.Millisecond
+)
+
+// half is a connection whose client has ended sending and reads on, as one in a
+// pipeline does. It gets the answers to what it has asked for, and the events of the
+// session's jobs until they have ended. The zero value is that of one which may
+// still send.
+type half struct {
+	ended error     // how it has; nil: it has not
+	busy  time.Time // when there was something to say last
+	due   time.Time // when it is looked again
+}
+
+// begin reports whether the client of a connection that cannot be read any more may
+// still be told something.
+func (h *half) begin(c *conn, now time.Time, err error) bool {
+	t, ok := c.tc.(transport.HalfCloser)
+	if !ok || !errors.Is(err, io.EOF) || !t.Reads() {
+		return false
+	}
+	h.ended, h.busy = err, now
+	c.beat.due = time.Time{} // it cannot answer
+	return true
+}
+
+// unfinished reports whether something that the client has asked for is under way.
+func (c *conn) unfinished() bool {
+	switch c.m.Phase() {
+	case session.Authenticating, session.Establishing:
+		return true
+	}
+	return c.owed.Load() > 0 || c.held || c.locating || c.rt.engine.HasJobs(c.id)
+}
+
+// advance ends the connection when there has been nothing to say for a while, or
+// nobody to say it to. It comes last in a turn; unfinished is as it was before the
+// turn took what there is to say.
+func (h *half) advance(c *conn, now time.Time, unfinished bool) {
+	h.due = time.Time{}
+	if h.ended == nil || c.readerErr != nil || c.closing != nil {
+		return
+	}
+	if unfinished || c.out.queued() > 0 || c.cursor != nil && c.cursor.Waiting() > 0 {
+		h.busy = now
+	}
+	if now.Sub(h.busy) >= halfQuiet || !c.tc.(transport.HalfCloser).Reads() {
+		c.readerErr = h.ended
+		return
+	}
+	h.due = now.Add(halfEvery)
+}

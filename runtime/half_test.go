@@ -1,0 +1,139 @@
+package runtime_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/arcpd/arcpd/transport"
+)
+
+// piped is a client in a pipeline: it ends sending and reads on.
+type piped struct {
+	*bed
+	conn  *net.UnixConn
+	lines *bufio.Reader
+	ended chan error // what Serve returned
+	n     int
+}
+
+// pipe opens a session over a unix socket.
+func (b *bed) pipe() *piped {
+	b.Helper()
+	path := filepath.Join(b.TempDir(), "sock")
+	u, err := transport.ListenUnix(path, transport.Limits{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = u.Close() }()
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = conn.Close() })
+	served, err := u.Accept()
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := &piped{bed: b, conn: conn, lines: bufio.NewReader(conn), ended: make(chan error, 1)}
+	b.serve.Go(func() { p.ended <- b.rt.Serve(served) })
+	p.send("session.open", fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"test","version":"1"}}`, token))
+	if line, err := p.lines.ReadString('\n'); err != nil || !strings.Contains(line, `"session.accepted"`) {
+		b.Fatalf("the runtime sent %s, %v", line, err)
+	}
+	return p
+}
+
+func (p *piped) send(typ, payload string) {
+	p.Helper()
+	p.n++
+	_, err := fmt.Fprintf(p.conn, `{"arcp":"1.1","id":"msg_%d","type":%q,"timestamp":"2030-01-02T15:04:05Z","payload":%s}`+"\n", p.n, typ, payload)
+	if err != nil {
+		p.Fatal(err)
+	}
+}
+
+// rest ends sending and reads up to the end.
+func (p *piped) rest() string {
+	p.Helper()
+	if err := p.conn.CloseWrite(); err != nil {
+		p.Fatal(err)
+	}
+	text, err := io.ReadAll(p.lines)
+	if err != nil {
+		p.Errorf("the connection ends with %v", err)
+	}
+	return string(text)
+}
+
+func (p *piped) serveEnds(why string) {
+	p.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(time.Minute):
+		p.Fatalf("%s: the connection does not end", why)
+	}
+}
+
+// What was asked before the end of sending is answered, and jobs are followed to
+// their end.
+func TestAClientThatHasEndedSendingIsAnswered(t *testing.T) {
+	b := newIdleBed(t)
+	p := b.pipe()
+	const jobs = 20
+	for range jobs {
+		p.send("tool.invoke", `{"tool":"demo.progress","arguments":{"steps":8,"interval_ms":50}}`)
+	}
+	p.send("subscribe", `{}`)
+	p.send("session.list_jobs", `{}`)
+	p.send("ping", `{}`)
+	text := p.rest()
+	for what, n := range map[string]int{`"type":"job.accepted"`: jobs, `"type":"job.progress"`: 8 * jobs, `"type":"job.completed"`: jobs,
+		`"type":"session.jobs"`: 1, `"type":"pong"`: 1, `"type":"subscribe.accepted"`: 1} {
+		if got := strings.Count(text, what) - strings.Count(text, `"event":{`+what); got < n {
+			t.Errorf("%d of %s are sent, want %d", got, what, n)
+		}
+	}
+	p.serveEnds("everything is said")
+}
+
+func TestAClientThatAsksForNothingIsLetGo(t *testing.T) {
+	b := newIdleBed(t)
+	p := b.pipe()
+	if text := p.rest(); text != "" {
+		t.Errorf("the runtime sent %s", text)
+	}
+	p.serveEnds("nothing was asked")
+}
+
+// A client that does not read any more either has disconnected: its job goes on.
+func TestAClientThatGoesAfterItHasEndedSending(t *testing.T) {
+	b := newIdleBed(t)
+	p := b.pipe()
+	p.send("tool.invoke", `{"tool":"demo.sleep","arguments":{"ms":3600000}}`)
+	for range 2 {
+		if line, err := p.lines.ReadString('\n'); err != nil {
+			t.Fatalf("the runtime sent %s, %v", line, err)
+		}
+	}
+	if err := p.conn.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-p.ended:
+		t.Errorf("the connection ends with %v while its job runs", err)
+	case <-time.After(500 * time.Millisecond):
+	}
+	if err := p.conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p.serveEnds("nobody reads")
+	if n := b.sum("arcp_jobs", `"running"`); n != 1 {
+		t.Errorf("%v jobs run, want the one that was left", n)
+	}
+}

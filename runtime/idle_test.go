@@ -1,0 +1,186 @@
+package runtime_test
+
+import (
+	"context"
+	"fmt"
+	goruntime "runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime"
+	"github.com/arcpd/arcpd/runtime/store/mem"
+	"github.com/arcpd/arcpd/runtime/tool"
+	"github.com/arcpd/arcpd/runtime/tool/demo"
+	"github.com/arcpd/arcpd/transport"
+)
+
+// idleMemory bounds the heap and the stacks of an idle session, with both ends of
+// its connection, in bytes. It takes less than half of that.
+const idleMemory = 32 << 10
+
+// A process holds thousands of idle sessions, runs jobs beside them, and has nothing
+// left of them when they are gone.
+func TestTenThousandIdleSessions(t *testing.T) {
+	const pooled = 256 + 8 // kept for reuse, and the Go runtime's own
+	sessions := 10_000
+	if racing {
+		sessions = 3_000 // the detector ends with 8,128 goroutines
+	}
+	goroutines, memory := goruntime.NumGoroutine(), inUse()
+	b := newIdleBed(t)
+	peers := b.openAll(sessions)
+	if n := b.sum("arcp_sessions", `"connected"`); n != float64(sessions) {
+		t.Errorf("%v sessions are connected, want %d", n, sessions)
+	}
+	var each int64
+	idle := racing || within(10*time.Second, func() bool { // some may not have come to wait yet
+		each = (inUse() - memory) / int64(sessions)
+		return each <= idleMemory
+	})
+	if !idle {
+		t.Errorf("an idle session takes %d bytes, want at most %d", each, idleMemory)
+	}
+	if n := goruntime.NumGoroutine() - goroutines; n > 2*sessions+pooled {
+		t.Errorf("%d goroutines for %d idle sessions, want at most one each, one of its client, and %d more", n, sessions, pooled)
+	}
+
+	busy := b.dial("bob")
+	for range 20 {
+		busy.send("tool.invoke", `{"tool":"demo.progress","arguments":{"steps":5,"interval_ms":1}}`)
+		busy.until(arcp.JobCompleted)
+	}
+	_ = busy.conn.Abort()
+	for i, p := range peers[:100] {
+		p.send("ping", "{}")
+		if frame := <-p.came; !strings.Contains(frame, `"pong"`) {
+			t.Errorf("session %d is sent %s first, want a pong", i, frame)
+		}
+	}
+
+	for _, p := range peers[:sessions/2] { // the others end with the runtime
+		_ = p.conn.Abort()
+	}
+	b.shutdown(time.Minute)
+	b.serve.Wait()
+	for _, p := range peers {
+		_ = p.conn.Abort()
+	}
+	if !within(10*time.Second, func() bool { return goruntime.NumGoroutine() <= goroutines }) {
+		all := make([]byte, 1<<20)
+		t.Errorf("%d goroutines, %d before:\n%s", goruntime.NumGoroutine(), goroutines, all[:goruntime.Stack(all, true)])
+	}
+	if n := b.sum("arcp_connections_open", "") + b.sum("arcp_sessions", `"connected"`); n != 0 {
+		t.Errorf("%v connections and connected sessions are still counted", n)
+	}
+}
+
+// newIdleBed is a bed in the time of the machine.
+func newIdleBed(t *testing.T) *bed {
+	t.Helper()
+	var ac auth.Config
+	for _, name := range []string{"alice", "bob"} {
+		if err := ac.AddToken(name, auth.Secret(name+"-"+token), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := &bed{T: t, reg: prometheus.NewRegistry()}
+	tools := tool.NewRegistry()
+	if err := demo.Register(tools); err != nil {
+		t.Fatal(err)
+	}
+	rt, err := runtime.New(context.Background(), runtime.Config{Store: mem.Open(mem.Options{}), Auth: auth.NewSet(&ac), Tools: tools, Registry: b.reg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.rt = rt
+	t.Cleanup(func() { b.shutdown(0) })
+	return b
+}
+
+// openAll opens sessions of alice, some at a time.
+func (b *bed) openAll(n int) []*idlePeer {
+	b.Helper()
+	const atOnce = 16
+	peers := make([]*idlePeer, n)
+	failed := make(chan error, atOnce)
+	var opening sync.WaitGroup
+	for first := range atOnce {
+		opening.Go(func() {
+			for i := first; i < n; i += atOnce {
+				near, far := transport.Pipe(transport.Limits{})
+				b.serve.Go(func() { _ = b.rt.Serve(far) }) // the peer sees how it ended
+				p := &idlePeer{peer{bed: b, conn: near}, make(chan string, 4)}
+				peers[i] = p
+				if err := p.enter("alice"); err != nil {
+					failed <- fmt.Errorf("session %d: %w", i, err)
+					return
+				}
+				b.serve.Go(p.listen)
+			}
+		})
+	}
+	opening.Wait()
+	select {
+	case err := <-failed:
+		b.Fatal(err)
+	default:
+	}
+	return peers
+}
+
+// enter opens a session, on any goroutine.
+func (p *peer) enter(name string) error {
+	_, err := p.try("session.open", fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"%s-%s"},"client":{"kind":"test","version":"1"}}`, name, token))
+	if err != nil {
+		return err
+	}
+	raw, err := p.conn.Read()
+	if err == nil && !strings.Contains(string(raw), `"session.accepted"`) {
+		err = fmt.Errorf("sent %s", raw)
+	}
+	return err
+}
+
+// idlePeer waits for what it is sent, as clients do.
+type idlePeer struct {
+	peer
+	came chan string // the first frames
+}
+
+func (p *idlePeer) listen() {
+	for {
+		raw, err := p.conn.Read()
+		if err != nil {
+			return // it has ended, on either side
+		}
+		select {
+		case p.came <- string(raw):
+		default:
+		}
+	}
+}
+
+// within reports whether something comes true in time.
+func within(d time.Duration, holds func() bool) bool {
+	for end := time.Now().Add(d); !holds(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
+
+// inUse is the heap and the stacks after garbage is collected, in bytes.
+func inUse() int64 {
+	goruntime.GC()
+	goruntime.GC()
+	var m goruntime.MemStats
+	goruntime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse)
+}

@@ -1,0 +1,101 @@
+package runtime
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// sightingPrefix begins the keys of the records of clients that have proved
+// themselves; the client follows. Losing some in a crash means that these have to
+// prove themselves again, so they are written without waiting for the disk.
+const sightingPrefix = "sighting/"
+
+// sightingRecord is such a client as it is kept.
+type sightingRecord struct {
+	At time.Time `json:"at"`
+}
+
+func sightingKey(c auth.Client) string {
+	return sightingPrefix + base64.RawURLEncoding.EncodeToString(c[:])
+}
+
+// loadSightings gives the clients that are kept to those who decide about
+// challenges.
+func (r *Runtime) loadSightings(ctx context.Context) error {
+	var list []auth.Sighting
+	var bad error
+	err := r.cfg.Store.Records(ctx, sightingPrefix, "", func(rec store.Record) bool {
+		var s auth.Sighting
+		if s, bad = readSighting(&rec); bad == nil {
+			list = append(list, s)
+		}
+		return bad == nil
+	})
+	if err = errors.Join(err, bad); err == nil {
+		r.cfg.Auth.Restore(list)
+	}
+	return err
+}
+
+func readSighting(rec *store.Record) (auth.Sighting, error) {
+	var value sightingRecord
+	if err := arcp.Unmarshal(rec.Value, &value); err != nil {
+		return auth.Sighting{}, fmt.Errorf("%s: %w", rec.Key, err)
+	}
+	id, err := base64.RawURLEncoding.DecodeString(rec.Key[len(sightingPrefix):])
+	if err != nil || len(id) != len(auth.Client{}) {
+		return auth.Sighting{}, fmt.Errorf("%s: the key names no client", rec.Key)
+	}
+	return auth.Sighting{Client: auth.Client(id), At: value.At}, nil
+}
+
+// keepSightings writes which clients have proved themselves since it was last
+// called, a step of them. It is called by one goroutine at a time, the only writer
+// of these records.
+func (r *Runtime) keepSightings(ctx context.Context, now time.Time) (more bool, err error) {
+	list := r.cfg.Auth.Sightings(now, janitorStep)
+	if len(list) == 0 {
+		return false, nil
+	}
+	w := &store.Write{NoSync: true}
+	for _, s := range list {
+		rec, err := r.cfg.Store.Get(ctx, sightingKey(s.Client))
+		if err != nil {
+			return false, err
+		}
+		change := store.Record{Key: sightingKey(s.Client), Rev: rec.Rev}
+		if !s.At.IsZero() {
+			if change.Value, err = arcp.Marshal(sightingRecord{s.At.UTC()}); err != nil {
+				return false, err
+			}
+		}
+		if change.Value != nil || change.Rev != 0 {
+			w.Records = append(w.Records, change)
+		}
+	}
+	_, err = r.log.Commit(ctx, w)
+	return len(list) == janitorStep, err
+}
+
+// sightings keeps which clients have proved themselves, and forgets those that have
+// not come for long.
+func (j *janitor) sightings(ctx context.Context, now time.Time) (more bool, err error) {
+	return j.rt.keepSightings(ctx, now)
+}
+
+// lastSightings writes what the janitor has not written any more.
+func (r *Runtime) lastSightings(ctx context.Context) {
+	for more := true; more; {
+		var err error
+		if more, err = r.keepSightings(ctx, time.Now()); err != nil && r.broken.Load() == nil {
+			r.cfg.Log.Warn().Err(err).Msg("keep which clients have proved themselves; some will be challenged again")
+		}
+	}
+}
