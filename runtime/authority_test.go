@@ -977,9 +977,16 @@ func TestDecisionsAreAudited(t *testing.T) {
 	}
 }
 
-// An elevation goes on after a restart, and is told by its metric and its log once.
+// An elevation goes on after a restart, and is told by its metric, its log and the
+// audit once.
 func TestElevationOverRestart(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	var log bytes.Buffer
+	withAll := withPeople(t)
+	logged := func(c *runtime.Config) {
+		withAll(c)
+		c.Log = zerolog.New(zerolog.SyncWriter(&log))
+	}
+	inBubble(t, logged, func(b *bed) {
 		watcher := b.dial("alice")
 		watcher.send("subscribe", `{"filter":{"types":["metric","log"]}}`)
 		watcher.expect("subscribe.accepted")
@@ -1006,7 +1013,7 @@ func TestElevationOverRestart(t *testing.T) {
 		session := alice.session
 		b.shutdown(0)
 		b.serve.Wait()
-		b.boot(withPeople(t))
+		b.boot(logged)
 
 		alice = b.connect(nil)
 		alice.openHuman("alice", string(session))
@@ -1023,6 +1030,10 @@ func TestElevationOverRestart(t *testing.T) {
 			t.Errorf("after the restart it is told again: %s", env.Payload)
 		}
 	})
+	approved := regexp.MustCompile(`"logger":"audit","action":"elevate","actor":"ann".*"decision":"Approved"`)
+	if n := len(approved.FindAllString(log.String(), -1)); n != 1 {
+		t.Errorf("the approval is audited %d times, want once:\n%s", n, log.String())
+	}
 }
 
 // An agent does not approve what is asked in its name in another session.
