@@ -66,7 +66,7 @@ type ToolEntry struct {
 	Description string   `json:"description,omitzero"`
 	SideEffect  string   `json:"side_effect"`
 	Source      string   `json:"source"`
-	Approval    Raw      `json:"approval_policy"`    // "none", "manual" or {"auto":{"rule":…}}
+	Approval    Raw      `json:"approval_policy"`    // "none", "manual", {"manual":{…}} or {"auto":{"rule":…}}
 	MinTrust    string   `json:"min_trust,omitzero"` // empty: any
 }
 
