@@ -241,6 +241,13 @@ func TestQuestionEndsWithItsJob(t *testing.T) {
 	})
 }
 
+// What a tool's policy may say can be asked.
+func TestPoliciesFitQuestions(t *testing.T) {
+	if tool.MaxQuorum != approval.MaxQuorum || tool.MaxEscalation != approval.DefaultExpiry {
+		t.Errorf("a policy has up to %d and %v, a question %d and %v", tool.MaxQuorum, tool.MaxEscalation, approval.MaxQuorum, approval.DefaultExpiry)
+	}
+}
+
 // The end of a permission lease is noticed when it comes, also by a job that does
 // not use it any more.
 func TestPermitEndsUnused(t *testing.T) {

@@ -35,7 +35,7 @@ type Approval struct {
 // Bounds of a policy.
 const (
 	MaxQuorum     = 16
-	MaxEscalation = 30 * 24 * time.Hour
+	MaxEscalation = 24 * time.Hour // then the question expires
 )
 
 // The policies without a rule.

@@ -12,9 +12,9 @@ import (
 func TestApprovalInJSON(t *testing.T) {
 	for text, want := range map[string]Approval{
 		`"none"`: ApprovalNone, `"manual"`: ApprovalManual, `{"auto":{"rule":"attempt == 1"}}`: ApprovalAuto("attempt == 1"),
-		`{"manual":{"quorum":2,"escalate_after_ms":60000}}`:                   {Mode: "manual", Quorum: 2, EscalateAfter: time.Minute},
-		`{"manual":{"quorum":1}}`:                                             {Mode: "manual", Quorum: 1},
-		`{"auto":{"rule":"true","quorum":16,"escalate_after_ms":2592000000}}`: {Mode: "auto", Rule: "true", Quorum: 16, EscalateAfter: MaxEscalation},
+		`{"manual":{"quorum":2,"escalate_after_ms":60000}}`:                 {Mode: "manual", Quorum: 2, EscalateAfter: time.Minute},
+		`{"manual":{"quorum":1}}`:                                           {Mode: "manual", Quorum: 1},
+		`{"auto":{"rule":"true","quorum":16,"escalate_after_ms":86400000}}`: {Mode: "auto", Rule: "true", Quorum: 16, EscalateAfter: MaxEscalation},
 	} {
 		var got Approval
 		if err := arcp.Unmarshal(arcp.Raw(text), &got); err != nil || got != want {
@@ -27,7 +27,7 @@ func TestApprovalInJSON(t *testing.T) {
 	for _, text := range []string{`"auto"`, `"Manual"`, `""`, `{}`, `{"auto":{}}`, `{"auto":{"rule":""}}`, `{"auto":"true"}`, `{"auto":{"rule":"true","x":"y"}}`,
 		`{"auto":{"rule":"true"},"manual":{}}`, `{"Auto":{"rule":"true"}}`, `null`, `true`, `[]`, `{"auto":{"rule":1}}`,
 		`{"none":{"quorum":2}}`, `{"manual":null}`, `{"manual":2}`, `{"manual":{"quorum":0}}`, `{"manual":{"quorum":"2"}}`, `{"manual":{"quorum":1.5}}`, `{"manual":{"rule":"true"}}`,
-		`{"manual":{"Quorum":2}}`, `{"manual":{"escalate_after_ms":-1}}`, `{"manual":{"escalate_after_ms":2592000001}}`, `{"auto":{"quorum":2}}`, `{"auto":{"rule":"true","votes":2}}`} {
+		`{"manual":{"Quorum":2}}`, `{"manual":{"escalate_after_ms":-1}}`, `{"manual":{"escalate_after_ms":86400001}}`, `{"auto":{"quorum":2}}`, `{"auto":{"rule":"true","votes":2}}`} {
 		got := ApprovalManual
 		if err := arcp.Unmarshal(arcp.Raw(text), &got); err == nil && text != `null` {
 			t.Errorf("%s is a policy: %+v", text, got)
