@@ -66,7 +66,7 @@ type ToolEntry struct {
 	Description string   `json:"description,omitzero"`
 	SideEffect  string   `json:"side_effect"`
 	Source      string   `json:"source"`
-	Approval    Raw      `json:"approval_policy"`    // "none", "manual" or {"auto":{"rule":…}}
+	Approval    Raw      `json:"approval_policy"`    // "none", "manual", {"manual":{…}} or {"auto":{"rule":…}}
 	MinTrust    string   `json:"min_trust,omitzero"` // empty: any
 }
 
@@ -193,6 +193,22 @@ const (
 type OutcomeView struct {
 	Outcome  Outcome      `json:"outcome"`
 	Approval QuestionView `json:"approval"` // pending if the wait has ended first
+}
+
+// CredentialView is what jobs.credentials says of what a provisioner has issued to
+// a job and not revoked (§7.3). It has no values.
+type CredentialView struct {
+	JobID         JobID     `json:"job_id"`
+	Provisioner   string    `json:"provisioner"`
+	Generation    int       `json:"generation"` // from 1, one more with each rotation
+	Principal     string    `json:"principal"`
+	Agent         string    `json:"agent"`
+	State         string    `json:"state"` // intent, issued, live or revoking
+	CreatedAt     time.Time `json:"created_at"`
+	CredentialIDs []string  `json:"credential_ids,omitempty"` // an empty one is not known
+	Failed        int       `json:"failed,omitzero"`          // attempts to revoke
+	NextAt        time.Time `json:"next_at,omitzero"`
+	Error         string    `json:"error,omitzero"` // of the last attempt
 }
 
 // ResourceLeaseState is where a lease on a resource is (§7.6).

@@ -27,6 +27,7 @@ func workerChecks() []Check {
 		{ID: "rerun", Title: "a job with recovery rerun is given to another worker as another attempt", Section: "SPEC §7.8", Level: Runtime, Needs: worker, Run: workersRerun},
 		{ID: "checkpoint", Title: "a job with recovery checkpoint goes on from its checkpoint at another worker", Section: "SPEC §7.8", Level: Runtime, Needs: worker, Run: workersCheckpoint},
 		{ID: "asks", Title: "a worker's question is the job's, and its answer is the worker's", Section: "SPEC §7.8", Level: Runtime, Needs: person, Run: workersAsks},
+		{ID: "quorum", Title: "a job that several must approve is given to its worker when they have", Section: "SPEC §7.1", Level: Runtime, Needs: person, Run: workersQuorum},
 		{ID: "interrupt", Title: "the worker of a job that is interrupted is told, and with what to go on", Section: "SPEC §7.8", Level: Runtime, Needs: interrupted, Run: workersInterrupt},
 		{ID: "child", Title: "a worker's call is a child of its job, answered with its acceptance and its end, unnumbered", Section: "SPEC §7.8", Level: Runtime, Needs: child, Run: workersChild},
 		{ID: "names", Title: "a name that somebody else executes is refused, and does not exist for others", Section: "SPEC §7.8", Level: Runtime, Needs: append([]string{NeedOther}, worker...), Run: workersNames},
@@ -317,6 +318,24 @@ func workersCheckpoint(_ context.Context, t *T) {
 	other.gives(again, 1)
 	c.Completed("the job is done", c.outcomeOf(submit))
 	other.fire(agent)
+}
+
+func workersQuorum(_ context.Context, t *T) {
+	name, ref := ownTool()
+	w, agent := t.hire(ref, map[string]any{"approval": arcp.Raw(`{"manual":{"quorum":2}}`)})
+	c, a, b := t.Open(), t.Human(), t.Human()
+	job := c.AwaitAccepted(c.Submit(name, nil))
+	for _, p := range []*Conn{a, b} {
+		f := p.about("others are asked", arcp.HumanChoiceRequest, job)
+		if p == a {
+			a.taken(a.choose(f, "approve"))
+			continue
+		}
+		b.refuses("the second vote is somebody else's", b.choose(f, "approve"), arcp.CodeFailedPrecondition)
+	}
+	w.nothingAbout("a job with one vote of two is not given to its worker", job)
+	c.Await("the job is cancelled", arcp.CancelAccepted, c.Cancel(job, 0))
+	w.fire(agent)
 }
 
 func workersAsks(_ context.Context, t *T) {

@@ -61,9 +61,11 @@ func withPeople(t *testing.T) func(*runtime.Config) {
 		c.Auth = auth.NewSet(ac)
 		danger, err := tool.NewRaw(tool.Capability{Name: "danger", Approval: tool.ApprovalManual, Recovery: tool.RecoveryRerun},
 			func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Raw(`"done"`), nil })
+		grave, err3 := tool.NewRaw(tool.Capability{Name: "grave", Approval: tool.Approval{Mode: "manual", Quorum: 2, EscalateAfter: time.Minute}, Recovery: tool.RecoveryRerun},
+			func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Raw(`"done"`), nil })
 		trusting, err2 := tool.NewRaw(tool.Capability{Name: "trusting", MinTrust: "privileged", SideEffect: tool.SideEffectNone},
 			func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Raw(`"done"`), nil })
-		if err := errors.Join(err, err2, c.Tools.Register(danger), c.Tools.Register(trusting)); err != nil {
+		if err := errors.Join(err, err2, err3, c.Tools.Register(danger), c.Tools.Register(grave), c.Tools.Register(trusting)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -753,6 +755,51 @@ func TestQuorumAndEscalation(t *testing.T) {
 	})
 }
 
+// A tool's policy may want several to approve its calls, and admins to be asked later.
+// A restart takes no vote back and gives none.
+func TestQuorumOfATool(t *testing.T) {
+	inBubble(t, withPeople(t), func(b *bed) {
+		alice, ann, adam, root := b.human("alice"), b.human("ann"), b.human("adam"), b.human("root")
+		vote := func(p *peer, q arcp.Envelope, choice string, answer arcp.Type) {
+			t.Helper()
+			p.answer(q.ID, "human.choice.response", fmt.Sprintf(`{"choice_id":%q,"responded_by":"me"}`, choice))
+			p.until(answer)
+		}
+		for _, name := range []string{"tools.describe", "tools.policy"} {
+			args := map[string]string{"tools.describe": `{"name":"grave"}`, "tools.policy": `{"prefix":"grave"}`}[name]
+			if raw, e := alice.run(name, args); e != nil || !strings.Contains(string(raw), `"approval_policy":{"manual":{"quorum":2,"escalate_after_ms":60000}}`) {
+				t.Errorf("%s says %s, %v", name, raw, e)
+			}
+		}
+		alice.submit("grave", "{}")
+		ann.until("human.choice.request")
+		vote(adam, adam.until("human.choice.request"), "deny", "ack")
+		alice.until("job.failed")
+
+		job := alice.submit("grave", "{}")
+		request := ann.until("human.choice.request")
+		vote(ann, request, "approve", "ack")
+		vote(ann, request, "approve", "nack")
+		root.silent("asked later")
+		session := alice.session
+		b.shutdown(0)
+		b.serve.Wait()
+		b.boot(withPeople(t))
+
+		alice = b.connect(nil)
+		alice.openHuman("alice", string(session))
+		alice.expect("session.accepted")
+		ann, root = b.human("ann"), b.human("root")
+		vote(ann, ann.until("human.choice.request"), "approve", "nack")
+		root.silent("asked later")
+		time.Sleep(61 * time.Second)
+		vote(root, root.until("human.choice.request"), "approve", "ack")
+		for env := alice.until("job.completed"); env.JobID != job; { // those of before are told again
+			env = alice.until("job.completed")
+		}
+	})
+}
+
 // A session may be trusted more for a while, if somebody else agrees.
 func TestElevate(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *bed) {
@@ -977,9 +1024,16 @@ func TestDecisionsAreAudited(t *testing.T) {
 	}
 }
 
-// An elevation goes on after a restart, and is told by its metric and its log once.
+// An elevation goes on after a restart, and is told by its metric, its log and the
+// audit once.
 func TestElevationOverRestart(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	var log bytes.Buffer
+	withAll := withPeople(t)
+	logged := func(c *runtime.Config) {
+		withAll(c)
+		c.Log = zerolog.New(zerolog.SyncWriter(&log))
+	}
+	inBubble(t, logged, func(b *bed) {
 		watcher := b.dial("alice")
 		watcher.send("subscribe", `{"filter":{"types":["metric","log"]}}`)
 		watcher.expect("subscribe.accepted")
@@ -1006,7 +1060,7 @@ func TestElevationOverRestart(t *testing.T) {
 		session := alice.session
 		b.shutdown(0)
 		b.serve.Wait()
-		b.boot(withPeople(t))
+		b.boot(logged)
 
 		alice = b.connect(nil)
 		alice.openHuman("alice", string(session))
@@ -1023,6 +1077,10 @@ func TestElevationOverRestart(t *testing.T) {
 			t.Errorf("after the restart it is told again: %s", env.Payload)
 		}
 	})
+	approved := regexp.MustCompile(`"logger":"audit","action":"elevate","actor":"ann".*"decision":"Approved"`)
+	if n := len(approved.FindAllString(log.String(), -1)); n != 1 {
+		t.Errorf("the approval is audited %d times, want once:\n%s", n, log.String())
+	}
 }
 
 // An agent does not approve what is asked in its name in another session.

@@ -17,26 +17,6 @@ type credentialsIn struct {
 	Limit int `json:"limit,omitzero" jsonschema:"description=rows at most,minimum=1,maximum=1000"`
 }
 
-// credentialRow is what jobs.credentials says of what a provisioner has issued to
-// a job and not revoked (SPEC.md §7.3). It has no values.
-type credentialRow struct {
-	JobID         arcp.JobID       `json:"job_id"`
-	Provisioner   string           `json:"provisioner"`
-	Generation    int              `json:"generation"`
-	Principal     string           `json:"principal"`
-	Agent         string           `json:"agent"`
-	State         credential.State `json:"state"`
-	CreatedAt     time.Time        `json:"created_at"`
-	CredentialIDs []string         `json:"credential_ids,omitempty"`
-	Failed        int              `json:"failed,omitzero"` // attempts to revoke
-	NextAt        time.Time        `json:"next_at,omitzero"`
-	Error         string           `json:"error,omitzero"` // of the last attempt
-}
-
-type credentialsPage struct {
-	Items []credentialRow `json:"items"`
-}
-
 type credentialForgetIn struct {
 	JobID       arcp.JobID `json:"job_id" jsonschema:"description=whose credentials were revoked by hand"`
 	Provisioner string     `json:"provisioner" jsonschema:"description=that had issued them"`
@@ -87,14 +67,14 @@ func (r *Runtime) keeper(job tool.Job) (*credential.Vault, error) {
 	return r.vault, nil
 }
 
-func (r *Runtime) credentialsList(ctx context.Context, job tool.Job, in credentialsIn) (page credentialsPage, err error) {
+func (r *Runtime) credentialsList(ctx context.Context, job tool.Job, in credentialsIn) (page arcp.Page[arcp.CredentialView], err error) {
 	vault, err := r.keeper(job)
 	if err != nil {
 		return page, err
 	}
-	page.Items = []credentialRow{}
+	page.Items = []arcp.CredentialView{}
 	err = vault.List(ctx, func(e credential.Entry) bool {
-		row := credentialRow{JobID: e.Job, Provisioner: e.Provisioner, Generation: e.Generation, Principal: e.Principal, Agent: e.Agent, State: e.State,
+		row := arcp.CredentialView{JobID: e.Job, Provisioner: e.Provisioner, Generation: e.Generation, Principal: e.Principal, Agent: e.Agent, State: string(e.State),
 			CreatedAt: e.CreatedAt.UTC(), Failed: e.Failed, NextAt: e.NextAt, Error: e.Error}
 		for _, ref := range e.Refs {
 			row.CredentialIDs = append(row.CredentialIDs, ref.ID)

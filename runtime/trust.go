@@ -213,17 +213,23 @@ func (r *Runtime) elevateJob(ctx context.Context, job tool.Job, in elevateIn) (a
 		}
 		return arcp.OutcomeView{}, err
 	}
-	r.audit("elevate", row.ResolvedBy, in.Session).Str("target", in.Level).Str("decision", string(outcomeOf(&row))).Msg("audit")
+	decided := func() {
+		r.audit("elevate", row.ResolvedBy, in.Session).Str("target", in.Level).Str("decision", string(outcomeOf(&row))).Msg("audit")
+	}
 	if !row.Approved() {
+		decided()
 		r.tell(in.Session, in.Request, arcp.PermissionDeny, denial(in.Level, deniedReason(row.Status, row.Reason)))
 		return arcp.OutcomeView{Outcome: outcomeOf(&row), Approval: view(&row, "")}, nil
 	}
-	held, err := gates.Grant(ctx, lease.Permission{Permission: permission, Resource: "session", Operation: "elevate"},
+	held, made, err := gates.Grant(ctx, lease.Permission{Permission: permission, Resource: "session", Operation: "elevate"},
 		lease.Duration(lease.Seconds(in.Seconds), lease.MaxGrant), &row, in.Session, in.Request,
 		engine.Said{Type: arcp.Metric, Payload: arcp.MetricPayload{Name: "trust.elevations", Value: "1", Unit: "count"}},
 		engine.Said{Type: arcp.Log, Payload: arcp.LogPayload{Level: arcp.LevelWarn, Message: "session " + string(in.Session) + " is trusted as " + in.Level}})
 	if err != nil {
 		return arcp.OutcomeView{}, err
+	}
+	if made { // otherwise an earlier attempt has said so
+		decided()
 	}
 	r.announceTo(in.Session)
 	for holds() {

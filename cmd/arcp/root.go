@@ -31,7 +31,7 @@ func newRoot(a *app) *cobra.Command {
 	root.SetErr(a.stderr)
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
-		newDev(a), newServe(a), newDemo(a), newInvoke(a), newJobs(a), newSessions(a), newApprovals(a), newInput(a), newTools(a), newResources(a), newTail(a), newBackup(a), newBench(a), newConformance(a), newMCP(a), newConfig(a), newVersion(a),
+		newDev(a), newServe(a), newDemo(a), newInvoke(a), newJobs(a), newSessions(a), newApprovals(a), newInput(a), newTools(a), newResources(a), newTail(a), newBackup(a), newDoctor(a), newBench(a), newConformance(a), newMCP(a), newConfig(a), newVersion(a),
 	)
 	return root
 }

@@ -47,11 +47,27 @@ func versionOf(t *arcp.ToolEntry) string {
 	return t.Version
 }
 
+// policyView is a policy of approval that is more than a word.
+type policyView struct {
+	Manual *askedView `json:"manual"`
+	Auto   *askedView `json:"auto"`
+}
+
+type askedView struct {
+	Rule       string `json:"rule"`
+	Quorum     int    `json:"quorum"`
+	EscalateMS int64  `json:"escalate_after_ms"`
+}
+
 // approvalWord says in a word who approves the calls of a tool.
 func approvalWord(policy arcp.Raw) string {
 	var word string
-	if arcp.Unmarshal(policy, &word) == nil {
+	var p policyView
+	switch {
+	case arcp.Unmarshal(policy, &word) == nil:
 		return oneLine(word)
+	case arcp.Unmarshal(policy, &p) == nil && p.Manual != nil:
+		return "manual"
 	}
 	return "rule"
 }
@@ -113,15 +129,21 @@ func attemptsOf(policy arcp.Raw) int {
 }
 
 func policyLine(policy arcp.Raw) string {
-	var auto struct {
-		Auto struct {
-			Rule string `json:"rule"`
-		} `json:"auto"`
+	var p policyView
+	if arcp.Unmarshal(policy, &p) != nil || p.Auto == nil && p.Manual == nil {
+		return approvalWord(policy)
 	}
-	if word := approvalWord(policy); word != "rule" || arcp.Unmarshal(policy, &auto) != nil {
-		return word
+	line, how := "manual", p.Manual
+	if p.Auto != nil {
+		line, how = "unless "+p.Auto.Rule, p.Auto
 	}
-	return "unless " + auto.Auto.Rule
+	if how.Quorum > 1 {
+		line += fmt.Sprintf("; %d must approve", how.Quorum)
+	}
+	if how.EscalateMS > 0 {
+		line += fmt.Sprintf("; admins of others are asked after %v", time.Duration(how.EscalateMS)*time.Millisecond)
+	}
+	return line
 }
 
 // orNone is the text of a limit; 0 is none.

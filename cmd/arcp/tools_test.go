@@ -33,10 +33,15 @@ func TestTools(t *testing.T) {
 }
 
 func TestPolicyLine(t *testing.T) {
-	for policy, want := range map[string]string{`"none"`: "none", `"manual"`: "manual", `{"auto":{"rule":"args.n < 1"}}`: "unless args.n < 1"} {
+	for policy, want := range map[string]string{`"none"`: "none", `"manual"`: "manual", `{"auto":{"rule":"args.n < 1"}}`: "unless args.n < 1",
+		`{"manual":{"quorum":2,"escalate_after_ms":90000}}`: "manual; 2 must approve; admins of others are asked after 1m30s",
+		`{"auto":{"rule":"false","quorum":3}}`:              "unless false; 3 must approve"} {
 		if got := policyLine([]byte(policy)); got != want {
 			t.Errorf("%s is shown as %q, want %q", policy, got, want)
 		}
+	}
+	if got := approvalWord([]byte(`{"manual":{"quorum":2}}`)); got != "manual" {
+		t.Errorf("a quorum in a list is shown as %q", got)
 	}
 	if got := approvalWord([]byte(`{"auto":{"rule":"` + strings.Repeat("x", 999) + `"}}`)); got != "rule" {
 		t.Errorf("a rule in a list is shown as %q", got)

@@ -19,6 +19,8 @@ var workerFaults = []Fault{
 			}
 			return []frame{f}
 		})},
+	{Name: "one is enough", Says: "a tool's policy has no quorum", Shows: []string{"workers.quorum"},
+		stage: asked(arcp.ToolInvoke, func(f frame) frame { return f.replace(`"quorum":2`, `"quorum":1`) })},
 	{Name: "lose jobs", Says: "a worker is not given its jobs", Shows: []string{"workers.absent"}, Mute: true, stage: losing(arcp.ToolInvoke)},
 	{Name: "count no attempts", Says: "every attempt is the first", Shows: []string{"workers.rerun"},
 		stage: every(arcp.ToolInvoke, func(f frame) frame { return f.withPayload("attempt", 1) })},

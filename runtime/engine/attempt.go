@@ -155,7 +155,11 @@ func (s *supervisor) approve(args arcp.Raw) error {
 	if yes {
 		return nil
 	}
-	return s.gate(s.ctx, approval.Row{Ordinal: beforeCall, Action: "call " + s.row.Agent, Details: preview(args)}, 0)
+	row := approval.Row{Ordinal: beforeCall, Action: "call " + s.row.Agent, Details: preview(args), Quorum: s.tool.Approval.Quorum}
+	if d := s.tool.Approval.EscalateAfter; d > 0 {
+		row.EscalateAt = time.Now().Add(d).UTC()
+	}
+	return s.gate(s.ctx, row, 0)
 }
 
 // leaseText is the job's lease as rules read it.

@@ -142,6 +142,17 @@ func (s *supervisor) denied(namespace string, err *arcp.Error) {
 	}
 }
 
+// sweep notices the permission leases that have ended.
+func (s *supervisor) sweep() {
+	at := s.now()
+	s.noteExpired()
+	s.memo.Swept, s.unsaved = at.UTC(), true
+}
+
+// permitEnd is when the next permission lease ends whose end was not noticed, by
+// run.now; zero: there is none.
+func (r *run) permitEnd() time.Time { return r.auth.Grants.NextEnd(r.memo.Swept) }
+
 // noteExpired counts and logs the permission leases whose end is noticed now.
 func (s *supervisor) noteExpired() {
 	s.mu.Lock()
@@ -197,11 +208,16 @@ func (r *run) preempts() time.Time {
 	if !r.e.cfg.PreemptExpired {
 		return time.Time{}
 	}
-	end := r.leaseEnd()
-	if end.IsZero() {
-		return end
+	return r.clocked(r.leaseEnd())
+}
+
+// clocked is a moment of run.now by the clock that everything else goes by; zero
+// stays zero.
+func (r *run) clocked(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
 	}
-	return time.Now().Add(end.Sub(r.now())) // by the clock that everything else goes by
+	return time.Now().Add(t.Sub(r.now()))
 }
 
 func (j toolJob) Metric(m arcp.MetricPayload) error {

@@ -49,9 +49,9 @@ type Gates interface {
 	Gate(ctx context.Context, row approval.Row, wait time.Duration) (approval.Row, error)
 	// Grant gives the job a permission lease, in the name of who has resolved a
 	// gate, and has it announced to a session as the answer to its message. It
-	// returns when the lease ends. Another attempt finds the one there is. What the
-	// job says of it is written together with it, once.
-	Grant(ctx context.Context, p lease.Permission, d time.Duration, by *approval.Row, to arcp.SessionID, request arcp.MessageID, said ...Said) (time.Time, error)
+	// returns when the lease ends, and whether it was made now: another attempt finds
+	// the one there is. What the job says of it is written together with it, once.
+	Grant(ctx context.Context, p lease.Permission, d time.Duration, by *approval.Row, to arcp.SessionID, request arcp.MessageID, said ...Said) (until time.Time, made bool, err error)
 	Holds(permission, resource, operation string) bool
 }
 
@@ -85,13 +85,13 @@ func (j builtinJob) Gate(ctx context.Context, row approval.Row, wait time.Durati
 	return j.s.ask(ctx, row, wait)
 }
 
-func (j builtinJob) Grant(_ context.Context, p lease.Permission, d time.Duration, by *approval.Row, to arcp.SessionID, request arcp.MessageID, said ...Said) (time.Time, error) {
+func (j builtinJob) Grant(_ context.Context, p lease.Permission, d time.Duration, by *approval.Row, to arcp.SessionID, request arcp.MessageID, said ...Said) (until time.Time, made bool, err error) {
 	g := &endow{permission: p, d: d, by: by, to: to, request: request, said: said, done: make(chan error, 1)}
 	if !j.s.post(g) {
-		return time.Time{}, errEnded
+		return time.Time{}, false, errEnded
 	}
-	err := <-g.done
-	return g.until, err
+	err = <-g.done
+	return g.until, g.made, err
 }
 
 // endow is a permission lease that a built-in tool gives its job.
@@ -103,6 +103,7 @@ type endow struct {
 	request    arcp.MessageID
 	said       []Said
 	until      time.Time
+	made       bool
 	done       chan error // buffered 1
 }
 
@@ -119,7 +120,7 @@ func (g *endow) meet(s *supervisor, now time.Time) {
 		g.done <- err
 		return
 	}
-	g.until = made.ExpiresAt
+	g.until, g.made = made.ExpiresAt, true
 	s.announce(now, arcp.LeaseGranted, grantedOf(&made), &store.Route{Reply: g.to, ReplyTo: g.request})
 	for _, e := range g.said {
 		s.announce(now, e.Type, e.Payload, new(store.Route))

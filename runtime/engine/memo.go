@@ -20,6 +20,7 @@ type memo struct {
 	Blocked  time.Time `json:"blocked_at,omitzero"` // since then it waits for people; kept only for jobs with a maximum runtime
 	Spent    arcp.Raw  `json:"spent,omitzero"`      // of the budget
 	Grants   arcp.Raw  `json:"grants,omitzero"`     // permission leases
+	Swept    time.Time `json:"swept_at,omitzero"`   // until when the ends of permission leases were noticed
 	Children uint64    `json:"children,omitzero"`   // that were called; each has a record
 	From     *chosen   `json:"from,omitzero"`       // the checkpoint that a client wants the job to go on from
 }

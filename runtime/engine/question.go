@@ -92,7 +92,7 @@ func content(q *approval.Row) (string, *arcp.Error) {
 		return "", tooLong("its text may have at most %d bytes", approval.MaxText)
 	}
 	raw, err := arcp.Marshal(approval.Row{Kind: q.Kind, Action: q.Action, Details: q.Details, Options: q.Options,
-		Schema: q.Schema, Default: q.Default, Permission: q.Permission})
+		Schema: q.Schema, Default: q.Default, Permission: q.Permission, Quorum: q.Quorum})
 	if err == nil {
 		raw, err = arcp.Canonical(raw)
 	}

@@ -241,6 +241,70 @@ func TestQuestionEndsWithItsJob(t *testing.T) {
 	})
 }
 
+// What a tool's policy may say can be asked.
+func TestPoliciesFitQuestions(t *testing.T) {
+	if tool.MaxQuorum != approval.MaxQuorum || tool.MaxEscalation != approval.DefaultExpiry {
+		t.Errorf("a policy has up to %d and %v, a question %d and %v", tool.MaxQuorum, tool.MaxEscalation, approval.MaxQuorum, approval.DefaultExpiry)
+	}
+}
+
+// The end of a permission lease is noticed when it comes, also by a job that does
+// not use it any more.
+func TestPermitEndsUnused(t *testing.T) {
+	inquiry(t, func(r *rig, d *desk) {
+		r.tool("permit", rerun, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			for _, p := range []string{"short", "long"} {
+				_, err := j.Permit(ctx, tool.PermissionAsk{Permission: p, Resource: "r", Operation: "o"})
+				if err != nil && code(err) != "LEASE_EXPIRED" { // as it is after the restart
+					return nil, err
+				}
+			}
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		})
+		id := r.submit("permit", "{}")
+		job := jobOf(r.want("asked", "job.accepted", "job.started", "permission.request"), id)
+		grant := func(permission string, seconds uint64) arcp.LeaseID {
+			t.Helper()
+			row, err := r.respond(d.one(t), person("sess_1"), approval.Answer{Grant: &arcp.PermissionTerm{Permission: permission, Resource: "r", Operation: "o", Seconds: seconds}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return row.Lease
+		}
+		inForce := func(why string, leases, expired float64) {
+			t.Helper()
+			synctest.Wait()
+			if n, m := r.gauge("arcp_leases"), r.gauge("arcp_lease_expirations_total"); n != leases || m != expired {
+				t.Errorf("%s: %v leases are in force, %v have expired, want %v and %v", why, n, m, leases, expired)
+			}
+		}
+		grant("short", 60)
+		r.want("granted", "lease.granted", "permission.request")
+		long := grant("long", 90)
+		inForce("granted", 2, 0)
+		time.Sleep(61 * time.Second)
+		inForce("the short one has ended", 1, 1)
+		done := make(chan *arcp.Error, 1)
+		r.e.Extend(Extend{Lease: long, More: time.Minute, Who: person("sess_1"), Done: func(e *arcp.Error) { done <- e }})
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(60 * time.Second)
+		inForce("the long one was extended", 1, 1)
+		time.Sleep(31 * time.Second)
+		inForce("it has ended", 0, 2)
+		r.frames("sess_1")
+		r.restart(1)
+		r.want("goes on", "job.started")
+		inForce("after a restart", 0, 0)
+		r.cancel(job, 0)
+		r.want("cancelled", "cancel.accepted", "job.cancelled")
+		inForce("after its end", 0, 0)
+		r.idle("cancelled")
+	})
+}
+
 func TestPermit(t *testing.T) {
 	inquiry(t, func(r *rig, d *desk) {
 		r.tool("permit", rerun, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/approval"
 	"github.com/arcpd/arcpd/runtime/job"
+	"github.com/arcpd/arcpd/runtime/lease"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -235,7 +236,7 @@ func (f *found) settled(err error) error {
 func (e *Engine) board(r *run) (start func()) {
 	for _, g := range r.auth.Grants.All() {
 		e.noteLease(g.ID, r.row.ID)
-		if g.Revoked {
+		if g.Revoked || !g.ExpiresAt.Add(lease.Grace).After(r.memo.Swept) { // it was noticed
 			e.endLease(g.ID)
 		}
 	}

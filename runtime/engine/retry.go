@@ -115,9 +115,11 @@ func (s *supervisor) rest() {
 	}
 }
 
-// otherDue is when something else than the next attempt is due for a job that
-// has none: a question expires, or the lease ends.
-func (r *run) otherDue() time.Time { return earliest(r.questionsDue(), r.preempts()) }
+// otherDue is when something is due that has nothing to do with an attempt: a
+// question expires, or a lease ends.
+func (r *run) otherDue() time.Time {
+	return earliest(r.questionsDue(), r.preempts(), r.clocked(r.permitEnd()))
+}
 
 // arm sets the timers of a job without a supervisor: when its next attempt is
 // due, if that is a matter of time, and when its maximum runtime is over.

@@ -231,6 +231,9 @@ func (s *supervisor) advance(now time.Time, changed bool) {
 	if d := s.preempts(); !d.IsZero() && !s.now().Before(d) {
 		s.preempt(now)
 	}
+	if d := s.permitEnd(); !d.IsZero() && !s.now().Before(d) {
+		s.sweep()
+	}
 	if s.again == nil && !s.toolEnd.IsZero() && !now.Before(s.toolEnd) {
 		s.fail(now, arcp.Errorf(arcp.CodeDeadlineExceeded, "%s ran longer than its limit of %s", s.tool.Name, s.tool.Limits.Timeout))
 	}
@@ -415,7 +418,7 @@ func (s *supervisor) lost(err error) {
 
 // wait blocks until something was posted or emitted, or time has passed.
 func (s *supervisor) wait(now time.Time, accepted bool) {
-	deadline := earliest(s.due, s.toolEnd, s.questionsDue(), s.preempts())
+	deadline := earliest(s.due, s.toolEnd, s.otherDue())
 	if !accepted || deadline.IsZero() {
 		<-s.kick // the claim's end always comes
 		return

@@ -229,6 +229,18 @@ func (g *Grants) Revoke(now time.Time, id arcp.LeaseID) (Grant, *arcp.Error) {
 	return c.Grant, nil
 }
 
+// NextEnd is the earliest moment after a time at which a grant stops to hold, those
+// that were revoked aside; zero: there is none.
+func (g *Grants) NextEnd(after time.Time) (next time.Time) {
+	for i := range g.list {
+		end := g.list[i].ExpiresAt.Add(Grace)
+		if !g.list[i].Revoked && end.After(after) && (next.IsZero() || end.Before(next)) {
+			next = end
+		}
+	}
+	return next
+}
+
 // Check returns nil if a live grant has the permission and operation and covers
 // the resource. An empty operation is covered by any. If only grants that have
 // ended would, it says how the latest did: LEASE_EXPIRED or LEASE_REVOKED.

@@ -15,6 +15,27 @@ func grant(id, permission, resource, operation string, d time.Duration) Grant {
 		GrantedAt: t0, ExpiresAt: t0.Add(d), Session: "sess_1", Principal: "alice"}
 }
 
+func TestNextEnd(t *testing.T) {
+	var g Grants
+	at := func(d time.Duration) time.Time { return t0.Add(d) }
+	want := func(why string, after, end time.Time) {
+		t.Helper()
+		if got := g.NextEnd(after); !got.Equal(end) {
+			t.Errorf("%s: the next end after %s is %s, want %s", why, after, got, end)
+		}
+	}
+	want("none", time.Time{}, time.Time{})
+	for id, d := range map[string]time.Duration{"lease_1": 3 * time.Minute, "lease_2": time.Minute, "lease_3": 2 * time.Minute} {
+		wantCode(t, "add", g.Add(grant(id, "p", "r", "o", d)), "")
+	}
+	want("the first", time.Time{}, at(time.Minute+Grace))
+	want("it is over", at(time.Minute+Grace), at(2*time.Minute+Grace))
+	_, err := g.Revoke(at(0), "lease_3")
+	wantCode(t, "revoke", err, "")
+	want("the other is revoked", at(time.Minute+Grace), at(3*time.Minute+Grace))
+	want("all are over", at(time.Hour), time.Time{})
+}
+
 func TestDuration(t *testing.T) {
 	for _, c := range []struct{ asked, granted, want time.Duration }{
 		{0, time.Minute, time.Minute}, {time.Second, time.Minute, time.Second}, {time.Minute, time.Second, time.Second},

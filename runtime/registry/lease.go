@@ -166,7 +166,8 @@ func (l *Lease) IsDue(now time.Time) bool {
 	return !due.IsZero() && !now.Before(due)
 }
 
-// extended is a lease that is due and still named by somebody.
+// extended is a lease that is due and still named by somebody: it ends later, or its
+// clean-up, which has failed, is tried again later.
 func (l Lease) extended(now time.Time) Lease {
 	l.ExpiresAt = now.Add(min(max(time.Duration(l.Seconds)*time.Second, extendLeast), extendMost))
 	return l

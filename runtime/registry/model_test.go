@@ -77,8 +77,8 @@ func (w *world) judge(old *Lease, known bool, next *Lease) error {
 			return errors.New("only what is held is touched")
 		}
 	case "extend":
-		if old.State != Held || !w.named {
-			return errors.New("nobody names it")
+		if old.State != Held && old.State != CleanupFailed || next.State != old.State || !w.named {
+			return errors.New("it was not named, or is being cleaned up")
 		}
 	case "claim":
 		if due := old.Due(); w.at.Before(due) || next.State != Cleaning || next.CleanupAttempts != old.CleanupAttempts+1 {
@@ -164,7 +164,7 @@ func (w *world) scan() {
 	}
 	for i := range due {
 		r := &due[i]
-		if named && r.State == Held {
+		if named && r.State != Cleaning {
 			w.do("extend", at, func(ctx context.Context) error {
 				w.named = true
 				defer func() { w.named = false }()

@@ -184,19 +184,19 @@ func (s *Scanner) Scan(ctx context.Context, r Request) (rep Report, err error) {
 	return rep, err
 }
 
-// named asks who is named of those that are held: what is being cleaned up has no
-// way back.
+// named asks who is named of those that no cleaner is at: what is being cleaned up
+// has no way back. Of a clean-up that has failed much may be left, also all of it.
 func (s *Scanner) named(ctx context.Context, due []row) (map[arcp.LeaseID]bool, error) {
-	var held []Lease
+	var open []Lease
 	for i := range due {
-		if due[i].State == Held {
-			held = append(held, due[i].Lease)
+		if due[i].State != Cleaning {
+			open = append(open, due[i].Lease)
 		}
 	}
-	if s.Named == nil || len(held) == 0 {
+	if s.Named == nil || len(open) == 0 {
 		return nil, nil
 	}
-	return s.Named(ctx, held)
+	return s.Named(ctx, open)
 }
 
 func (s *Scanner) cleanAll(ctx context.Context, due []row, named map[arcp.LeaseID]bool, asked time.Time, rep *Report) error {

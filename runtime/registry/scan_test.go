@@ -154,6 +154,38 @@ func TestWhatIsNamedIsNotReaped(t *testing.T) {
 	r.want("without an answer nothing is reaped", err != nil && r.lease(long).State == Held, "%v", err)
 }
 
+// A clean-up that has failed is not made again while somebody names the thing: it may
+// be there as it was. One that may go on is, as it may have taken the thing away.
+func TestWhatIsNamedIsNotCleanedUpAgain(t *testing.T) {
+	r := newRig(t)
+	l := r.take(alice, sandbox("x", 0))
+	fails := func(context.Context, Lease, int) error { return errors.New("no") }
+	s := r.scanner(fails)
+	named := false
+	s.Named = func(_ context.Context, due []Lease) (map[arcp.LeaseID]bool, error) {
+		return map[arcp.LeaseID]bool{l.ID: named}, nil
+	}
+	rep := r.scan(s, Request{})
+	r.want("the clean-up fails", rep.Failed == 1 && r.lease(l).State == CleanupFailed, "%+v", rep)
+	named = true
+	r.after(backoffFirst)
+	r.want("a dry run leaves it out", len(r.scan(s, Request{DryRun: true}).Due) == 0, "it is there")
+	rep = r.scan(s, Request{})
+	got := r.lease(l)
+	r.want("it is left alone", rep.Claimed == 0 && rep.Skipped == 1, "%+v", rep)
+	r.want("and has still failed", got.State == CleanupFailed && got.CleanupAttempts == 1 && got.LastError == "no" && got.ExpiresAt.Equal(r.now.Add(extendLeast)), "%+v", got)
+	named = false
+	r.after(extendLeast)
+	read, err := r.book.read(t.Context(), l.Principal, l.ID)
+	r.no(err)
+	claim, ok, err := r.book.claim(t.Context(), r.now, &read)
+	r.want("nobody names it any more", err == nil && ok && claim.CleanupAttempts == 2, "%+v, %v", claim, err)
+	named = true
+	r.after(StaleClaim)
+	rep = r.scan(s, Request{})
+	r.want("it was being cleaned up", rep.Claimed == 1 && r.lease(l).CleanupAttempts == 3, "%+v", rep)
+}
+
 func TestAScanIsOfOnePrincipal(t *testing.T) {
 	r := newRig(t)
 	mine, other := r.take(alice, sandbox("mine", 0)), r.take(Holder{Principal: "bob"}, sandbox("other", 0))

@@ -22,11 +22,21 @@ import (
 // Approval says whether somebody must approve a call before it is made. The zero
 // value says nothing: then the source of a tool may have a default of its own, and
 // where nobody has said anything it is as if ApprovalNone. In JSON it is "none",
-// "manual" or {"auto":{"rule":"…"}}.
+// "manual" or {"auto":{"rule":"…"}}; with Quorum or EscalateAfter manual is
+// {"manual":{…}} too, and both are members quorum and escalate_after_ms.
 type Approval struct {
 	Mode string // none, manual or auto
 	Rule string // of auto, a CEL expression: true approves the call, else it is as if manual
+
+	Quorum        int           // principals that must approve; 0 and 1: one; at most MaxQuorum
+	EscalateAfter time.Duration // until then admins of other principals are not asked; 0: they are at once; at least 1 ms
 }
+
+// Bounds of a policy.
+const (
+	MaxQuorum     = 16
+	MaxEscalation = 24 * time.Hour // then the question expires
+)
 
 // The policies without a rule.
 var (
@@ -47,23 +57,41 @@ func (a Approval) String() string {
 	return a.orNone().Mode
 }
 
-type autoApproval struct {
-	Auto struct {
-		Rule string `json:"rule"`
-	} `json:"auto"`
+// check refuses a policy that nobody could decide by.
+func (a Approval) check() error {
+	switch {
+	case (a.Rule != "") != (a.Mode == "auto") || a.Mode != "none" && a.Mode != "manual" && a.Mode != "auto":
+		return fmt.Errorf("approval %q: it must be none, manual, or auto with a rule", a.Mode)
+	case a.Mode == "none" && a != ApprovalNone:
+		return errors.New("approval: where nobody is asked there is no quorum and no escalation")
+	case a.Quorum < 0 || a.Quorum > MaxQuorum:
+		return fmt.Errorf("approval: a quorum of %d; want 1 to %d", a.Quorum, MaxQuorum)
+	case a.EscalateAfter != 0 && a.EscalateAfter < time.Millisecond || a.EscalateAfter > MaxEscalation:
+		return fmt.Errorf("approval: escalation after %v; want 1ms to %v", a.EscalateAfter, MaxEscalation)
+	}
+	return nil
+}
+
+// asked is how somebody is asked, in JSON.
+type asked struct {
+	Rule       string `json:"rule,omitzero"`
+	Quorum     int    `json:"quorum,omitzero"`
+	EscalateMS int64  `json:"escalate_after_ms,omitzero"`
 }
 
 // MarshalJSON encodes the policy.
 func (a Approval) MarshalJSON() ([]byte, error) {
-	if a.Rule == "" {
+	how := asked{a.Rule, a.Quorum, a.EscalateAfter.Milliseconds()}
+	if how == (asked{}) {
 		return arcp.Marshal(a.String())
 	}
-	var auto autoApproval
-	auto.Auto.Rule = a.Rule
-	return arcp.Marshal(auto)
+	return arcp.Marshal(map[string]asked{a.Mode: how})
 }
 
-// UnmarshalJSON decodes a policy. It does not compile the rule: making the tool does.
+var errPolicy = errors.New(`approval: it must be "none", "manual", {"manual":{…}} or {"auto":{"rule":"…",…}}, with quorum and escalate_after_ms`)
+
+// UnmarshalJSON decodes a policy. It does not compile the rule: making the tool does,
+// which also refuses what is out of bounds.
 func (a *Approval) UnmarshalJSON(raw []byte) error {
 	var word string
 	if arcp.Unmarshal(raw, &word) == nil {
@@ -72,13 +100,38 @@ func (a *Approval) UnmarshalJSON(raw []byte) error {
 			*a = Approval{Mode: word}
 			return nil
 		}
-		return fmt.Errorf(`approval %q: it must be "none", "manual" or {"auto":{"rule":"…"}}`, cutTo(word, 64))
+		return fmt.Errorf("%w, not %q", errPolicy, cutTo(word, 64))
 	}
-	var auto map[string]map[string]string
-	if err := arcp.Unmarshal(raw, &auto); err != nil || len(auto) != 1 || len(auto["auto"]) != 1 || auto["auto"]["rule"] == "" {
-		return errors.New(`approval: it must be "none", "manual" or {"auto":{"rule":"…"}}`)
+	var members map[string]map[string]arcp.Raw
+	if err := arcp.Unmarshal(raw, &members); err != nil || len(members) != 1 {
+		return errPolicy
 	}
-	*a = ApprovalAuto(auto["auto"]["rule"])
+	for mode := range members {
+		return a.decode(mode, raw, members[mode])
+	}
+	return nil
+}
+
+// decode reads a policy that has members.
+func (a *Approval) decode(mode string, raw []byte, members map[string]arcp.Raw) error {
+	var how map[string]asked
+	if err := arcp.Unmarshal(raw, &how); err != nil || members == nil || mode != "manual" && mode != "auto" {
+		return errPolicy
+	}
+	h := how[mode]
+	said := map[string]bool{"rule": h.Rule != "" && mode == "auto", "quorum": h.Quorum > 0, "escalate_after_ms": h.EscalateMS > 0}
+	for name := range members {
+		if !said[name] {
+			return errPolicy
+		}
+	}
+	if mode == "auto" && h.Rule == "" {
+		return errPolicy
+	}
+	if h.EscalateMS > MaxEscalation.Milliseconds() {
+		return fmt.Errorf("approval: escalate_after_ms %d; want 1 to %d", h.EscalateMS, MaxEscalation.Milliseconds())
+	}
+	*a = Approval{Mode: mode, Rule: h.Rule, Quorum: h.Quorum, EscalateAfter: time.Duration(h.EscalateMS) * time.Millisecond}
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 )
@@ -11,6 +12,9 @@ import (
 func TestApprovalInJSON(t *testing.T) {
 	for text, want := range map[string]Approval{
 		`"none"`: ApprovalNone, `"manual"`: ApprovalManual, `{"auto":{"rule":"attempt == 1"}}`: ApprovalAuto("attempt == 1"),
+		`{"manual":{"quorum":2,"escalate_after_ms":60000}}`:                 {Mode: "manual", Quorum: 2, EscalateAfter: time.Minute},
+		`{"manual":{"quorum":1}}`:                                           {Mode: "manual", Quorum: 1},
+		`{"auto":{"rule":"true","quorum":16,"escalate_after_ms":86400000}}`: {Mode: "auto", Rule: "true", Quorum: 16, EscalateAfter: MaxEscalation},
 	} {
 		var got Approval
 		if err := arcp.Unmarshal(arcp.Raw(text), &got); err != nil || got != want {
@@ -21,10 +25,22 @@ func TestApprovalInJSON(t *testing.T) {
 		}
 	}
 	for _, text := range []string{`"auto"`, `"Manual"`, `""`, `{}`, `{"auto":{}}`, `{"auto":{"rule":""}}`, `{"auto":"true"}`, `{"auto":{"rule":"true","x":"y"}}`,
-		`{"auto":{"rule":"true"},"manual":{}}`, `{"Auto":{"rule":"true"}}`, `null`, `true`, `[]`, `{"auto":{"rule":1}}`} {
+		`{"auto":{"rule":"true"},"manual":{}}`, `{"Auto":{"rule":"true"}}`, `null`, `true`, `[]`, `{"auto":{"rule":1}}`,
+		`{"none":{"quorum":2}}`, `{"manual":null}`, `{"manual":2}`, `{"manual":{"quorum":0}}`, `{"manual":{"quorum":"2"}}`, `{"manual":{"quorum":1.5}}`, `{"manual":{"rule":"true"}}`,
+		`{"manual":{"Quorum":2}}`, `{"manual":{"escalate_after_ms":-1}}`, `{"manual":{"escalate_after_ms":86400001}}`, `{"auto":{"quorum":2}}`, `{"auto":{"rule":"true","votes":2}}`} {
 		got := ApprovalManual
 		if err := arcp.Unmarshal(arcp.Raw(text), &got); err == nil && text != `null` {
 			t.Errorf("%s is a policy: %+v", text, got)
+		}
+	}
+}
+
+// A policy that cannot be met, or means nothing, is no policy of a tool.
+func TestPoliciesOutOfBounds(t *testing.T) {
+	for _, p := range []Approval{{Mode: "manual", Quorum: MaxQuorum + 1}, {Mode: "manual", Quorum: -1}, {Mode: "manual", EscalateAfter: -1}, {Mode: "manual", EscalateAfter: time.Microsecond},
+		{Mode: "manual", EscalateAfter: MaxEscalation + 1}, {Mode: "none", Quorum: 2}, {Quorum: 2}, {Mode: "manual", Rule: "true"}, {Mode: "auto"}, {Mode: "often"}} {
+		if _, err := NewRaw(Capability{Name: "a", Approval: p}, echo); err == nil || !strings.Contains(err.Error(), "tool a@1.0.0: approval") {
+			t.Errorf("%+v: error %v, want one about the approval", p, err)
 		}
 	}
 }

@@ -96,16 +96,8 @@ func (c *Capability) check() error {
 		oneOf("recovery", c.Recovery, Recoveries),
 		oneOf("source", c.Source, Sources),
 		oneOf("min trust", c.MinTrust, TrustLevels),
-		c.checkApproval(),
+		c.Approval.check(),
 		c.checkRetry())
-}
-
-func (c *Capability) checkApproval() error {
-	a := c.Approval
-	if a.Rule == "" && (a == ApprovalNone || a == ApprovalManual) || a.Rule != "" && a.Mode == "auto" {
-		return nil
-	}
-	return fmt.Errorf("approval %q: it must be none, manual, or auto with a rule", a.Mode)
 }
 
 // checkRetry sees to it that nothing is done twice that may be done only once.

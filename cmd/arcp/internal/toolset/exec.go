@@ -129,7 +129,7 @@ func approval(dst *tool.Approval) func(any) error {
 			err = arcp.Unmarshal(raw, dst)
 		}
 		if err != nil {
-			return errors.New(`: want none, manual, or {auto: {rule: "…"}}`)
+			return errors.New(`: want none, manual, {manual: {quorum: 2, escalate_after_ms: 60000}}, or {auto: {rule: "…"}}, with or without these two`)
 		}
 		return nil
 	}

@@ -55,7 +55,7 @@ const full = `
     idempotent: true
     limits: {timeout_ms: 60000, max_request_bytes: 64KiB, max_response_bytes: 1048576, concurrency: 2, rate_per_min: 30,
              cpu_seconds: 10, memory: 512MiB, files: 64, processes: 100, file_size: 1GiB}
-    approval: manual
+    approval: {manual: {quorum: 2, escalate_after_ms: 60000}}
     recovery: rerun
     retry: {max_attempts: 3, initial_ms: 10, factor: 1.5, max_ms: 100}
     min_trust: trusted
@@ -92,7 +92,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 		t.Errorf("environment = %q, directory = %q, sandbox = %q", c.Env, c.Dir, c.Sandbox)
 	case c.Limits != want, c.Bounds != bounds:
 		t.Errorf("limits = %+v, %+v", c.Limits, c.Bounds)
-	case c.Approval != tool.ApprovalManual, c.Recovery != tool.RecoveryRerun, c.Retry != retry, c.MinTrust != "trusted":
+	case c.Approval != (tool.Approval{Mode: "manual", Quorum: 2, EscalateAfter: time.Minute}), c.Recovery != tool.RecoveryRerun, c.Retry != retry, c.MinTrust != "trusted":
 		t.Errorf("policy = %+v", c.Capability)
 	case string(c.OutputSchema) != `{"type":"object"}` || !strings.Contains(string(c.InputSchema), `"maximum":9007199254740993`):
 		t.Errorf("schemas = %s, %s", c.InputSchema, c.OutputSchema)
@@ -136,8 +136,9 @@ func TestMistakesNameTheirEntry(t *testing.T) {
 		`- {name: x, exec: [a], input_schema: {type: objekt}}`:                  `tools[0] (x): tool x@1.0.0: input schema:`,
 		`- {name: x, exec: [a], input_schema: nowhere.json}`:                    `nowhere.json: no such file or directory; make it readable`,
 		`- {name: x, exec: [a], side_effect: rwite}`:                            `.side_effect: want one of none, read, write`,
-		`- {name: x, exec: [a], approval: perhaps}`:                             `.approval: want none, manual, or {auto: {rule: "…"}}`,
-		`- {name: x, exec: [a], approval: {auto: {rules: "true"}}}`:             `.approval: want none, manual, or`,
+		`- {name: x, exec: [a], approval: perhaps}`:                             `.approval: want none, manual, {manual: {quorum: 2,`,
+		`- {name: x, exec: [a], approval: {auto: {rules: "true"}}}`:             `.approval: want none, manual, {manual:`,
+		`- {name: x, exec: [a], approval: {manual: {quorum: 17}}}`:              `a quorum of 17; want 1 to 16`,
 		`- {name: x, exec: [a], approval: {auto: {rule: "tru("}}}`:              `tru(`,
 		`- {name: x, exec: [a], recovery: checkpoint}`:                          `.recovery: a command makes no checkpoints`,
 		`- {name: x, exec: [a], retry: {max_attempts: 11}}`:                     `.retry.max_attempts: want a whole number from 1 to 10`,

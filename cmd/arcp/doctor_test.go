@@ -1,0 +1,140 @@
+package main
+
+import (
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// doctorServer has an admin, and a client whose clean-up fails.
+func doctorServer(t *testing.T) *process {
+	t.Helper()
+	auth := write(t, filepath.Join(t.TempDir(), "auth.yaml"), `principals:
+  - {name: alice, tokens: ["`+hashOf("secret")+`"]}
+  - {name: root, tokens: ["`+hashOf("root")+`"], roles: [client, admin]}
+  - {name: wall, tokens: ["`+hashOf("wall")+`"], roles: [observer]}
+`)
+	return serve(t, "--data", ":memory:", "--auth-file", auth)
+}
+
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	p := doctorServer(t)
+	as := func(token string, more ...string) outcome {
+		t.Helper()
+		return cli(t, append([]string{"doctor", "--url", p.url, "--token", token}, more...)...)
+	}
+	o := as("root", "--admin", p.admin)
+	wantOutcome(t, "nothing is wrong", o, exitOK, "ok", "")
+	for _, want := range []string{"takes them, from root with the roles client, admin", "credentials  ok", "resources    ok", "says that the server is ready", "mcp          ok"} {
+		if !strings.Contains(o.stdout, want) {
+			t.Errorf("the findings have no %q:\n%s", want, o.stdout)
+		}
+	}
+	if strings.Contains(o.stdout, string(unseen)) {
+		t.Errorf("an admin has not seen everything:\n%s", o.stdout)
+	}
+	o = as("secret")
+	wantOutcome(t, "what a client does not see", o, exitOK, "not seen  whether all that are over are revoked: that needs the role admin", "")
+	wantOutcome(t, "and of resources", o, exitOK, "not seen  those of other principals: that needs the role admin", "")
+	wantOutcome(t, "without the admin listener", o, exitOK, "not seen  readiness and MCP servers: --admin says", "")
+	wantOutcome(t, "an observer", as("wall"), exitOK, "not seen  your principal may not submit any", "")
+
+	lease := p.leases(`{"provider":"cloud","resource_type":"vm","external_id":"vm-1","lease_duration_seconds":0}`)
+	p.eventually("its clean-up fails", lease, "resources", "ls", "--state", "cleanup_failed")
+	for token, exit := range map[string]int{"secret": exitFailed, "root": exitFailed, "wall": exitOK} {
+		want := ""
+		if exit == exitFailed {
+			want = `problem   vm vm-1 of alice is not cleaned up, attempt 1: UNIMPLEMENTED: no clean-up handler`
+		}
+		wantOutcome(t, "a clean-up that fails", as(token), exit, want, "")
+	}
+	o = as("secret", "-o", "json")
+	wantOutcome(t, "as JSON", o, exitFailed, `{"healthy":false,"findings":[{"check":"runtime","verdict":"ok",`, "")
+	wantOutcome(t, "with what to do", o, exitFailed, `arcp invoke registry.release '{\"lease_id\":\"`+lease+`\"}'"}`, "")
+	wantOutcome(t, "which is right", p.cli("invoke", "registry.release", `{"lease_id":"`+lease+`"}`), exitOK, "released", "")
+	wantOutcome(t, "and mends it", as("secret"), exitOK, "no clean-up has failed", "")
+}
+
+// A runtime that cannot be asked is a problem too.
+func TestDoctorOfNoRuntime(t *testing.T) {
+	t.Parallel()
+	p := demoServer(t)
+	wantOutcome(t, "a wrong token", cli(t, "doctor", "--url", p.url, "--token", "x", "--admin", p.admin), exitFailed,
+		"runtime  problem  open session: UNAUTHENTICATED", "")
+	wantOutcome(t, "no runtime", cli(t, "doctor", "--url", "ws://127.0.0.1:1/arcp", "--token", "x", "--admin", "http://127.0.0.1:1"), exitFailed,
+		"admin    problem  no admin listener answers at http://127.0.0.1:1: connect: connection refused; give the URL", "")
+	wantRefusal(t, cli(t, "doctor", "--admin", "http://"), exitUsage, "give the URL of the admin listener")
+}
+
+// The states that the doctor knows are those that a server counts.
+func TestDoctorCountsMCPServers(t *testing.T) {
+	t.Parallel()
+	p, err := adminPages(demoServer(t).admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := p.countMCP(t.Context())
+	if want := map[string]int{"starting": 0, "ready": 0, "waiting": 0}; err != nil || !maps.Equal(n, want) {
+		t.Errorf("MCP servers are %v, %v, want %v", n, err, want)
+	}
+}
+
+// fakeAdmin answers as a server that is not ready does.
+func fakeAdmin(t *testing.T) string {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, "[-] runtime: draining\nready: false\n")
+	})
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "# TYPE arcp_mcp_servers gauge\narcp_mcp_servers{state=\"ready\"} 2\narcp_mcp_servers{state=\"starting\"} 1\narcp_mcp_servers{state=\"waiting\"} 3\n")
+	})
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+func TestDoctorOfCredentials(t *testing.T) {
+	answers := map[string]any{
+		"tools.policy": caller{"root", []string{"client", "admin"}},
+		"jobs.credentials": arcp.Page[arcp.CredentialView]{Items: []arcp.CredentialView{
+			{JobID: "job_a", Provisioner: "gateway", Principal: "alice", State: "live", CredentialIDs: []string{"key-1"}},
+			{JobID: "job_b", Provisioner: "gateway", Principal: "alice", State: "revoking", CredentialIDs: []string{"key-2", ""}, Failed: 3, Error: "status 500"},
+			{JobID: "job_c", Provisioner: "gateway", Principal: "bob", State: "revoking", CredentialIDs: []string{""}, Failed: 1, Error: "timeout"},
+		}},
+		"registry.leases": arcp.Page[arcp.ResourceLeaseView]{Items: []arcp.ResourceLeaseView{}},
+	}
+	r := newFakeRuntime(t, func(c *fakeConn, env *arcp.Envelope) {
+		p, err := arcp.DecodePayload[arcp.ToolInvokePayload](env)
+		if err != nil {
+			t.Errorf("the client sent %s: %v", env.Type, err)
+			return
+		}
+		raw, err := arcp.Marshal(answers[p.Tool])
+		if err != nil {
+			t.Error(err)
+		}
+		c.complete(env, string(raw))
+	})
+	o := r.cli("doctor", "--admin", fakeAdmin(t))
+	for _, want := range []string{
+		"gateway does not revoke key-2 of job job_b of alice, attempt 3: status 500; revoke them there, and then arcp invoke jobs.forget_credentials '{\"job_id\":\"job_b\",\"provisioner\":\"gateway\"}'\n",
+		"gateway does not revoke what it has issued, if it has, of job job_c of bob, attempt 1: timeout",
+		"the server is not ready: runtime: draining; ",
+		"MCP servers that have not answered yet: 1; ",
+		"MCP servers that cannot be reached, and are tried again: 3; the server's log names it",
+	} {
+		wantOutcome(t, "findings", o, exitFailed, want, "")
+	}
+	if strings.Contains(o.stdout, "job_a") {
+		t.Errorf("a credential that is in use is a problem:\n%s", o.stdout)
+	}
+}
