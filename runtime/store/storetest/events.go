@@ -380,6 +380,9 @@ func testFollowLimit(t *testing.T, open Open) {
 	d.do(follow("job_2", "late"))
 	d.do(follow("job_4", "c"))
 	d.refuse(follow("job_1", "c"), store.ErrTooMany)
+	both := follow("job_5", "c")
+	both.Submit = jobRow("job_5", "")
+	d.refuse(both, store.ErrTooMany)
 }
 
 // testUnfollowOrigin: of a follow with origin and one without under the same

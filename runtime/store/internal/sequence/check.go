@@ -215,20 +215,28 @@ func (c *Core) checkFollows(w *store.Write) error {
 			return notFound("job", string(f.Job))
 		}
 	}
-	if w.Follow != nil && c.followsEnough(w.Follow) {
+	if w.Follow != nil && c.followsEnough(w) {
 		return fmt.Errorf("session %q: %w", w.Follow.Session, store.ErrTooMany)
 	}
 	return nil
 }
 
 // followsEnough reports whether a follow would be one too many of its session.
-func (c *Core) followsEnough(f *store.Follow) bool {
-	s, j := c.session(f.Session), c.jobs[f.Job]
-	if f.Limit == 0 || f.Once || s == nil || j == nil || j.ended {
+func (c *Core) followsEnough(w *store.Write) bool {
+	f := w.Follow
+	s := c.session(f.Session)
+	if f.Limit == 0 || f.Once || s == nil || s.others < f.Limit {
+		return false
+	}
+	if w.Submit != nil && w.Submit.ID == f.Job {
+		return w.Submit.Session != f.Session
+	}
+	j := c.jobs[f.Job]
+	if j == nil || j.ended || j.session == f.Session {
 		return false
 	}
 	_, already := s.jobs[j]
-	return !already && s.others >= f.Limit
+	return !already
 }
 
 func (c *Core) checkPosition(w *store.Write) error {

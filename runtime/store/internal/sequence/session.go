@@ -25,7 +25,7 @@ func (s *session) hold(j *job) {
 	if s.jobs == nil {
 		s.jobs = make(map[*job]struct{})
 	}
-	if _, ok := s.jobs[j]; !ok && j.home != s {
+	if _, ok := s.jobs[j]; !ok && j.session != s.id {
 		s.others++
 	}
 	s.jobs[j] = struct{}{}
@@ -33,7 +33,7 @@ func (s *session) hold(j *job) {
 
 // drop lets go of a job.
 func (s *session) drop(j *job) {
-	if _, ok := s.jobs[j]; ok && j.home != s {
+	if _, ok := s.jobs[j]; ok && j.session != s.id {
 		s.others--
 	}
 	delete(s.jobs, j)
