@@ -619,7 +619,8 @@ func TestWorkerAsks(t *testing.T) {
 		if e := refusal(t, w.expect("job.failed")); e.Code != arcp.CodePermissionDenied {
 			t.Errorf("a call that the lease does not cover: %s", e.Code)
 		}
-		for _, bound := range []string{`"lease_constraints":{"expires_at":"1999-01-01T00:00:00Z"}`, `"cost_budget":["USD"]`} {
+		for _, bound := range []string{`"lease_constraints":{"expires_at":"1999-01-01T00:00:00Z"}`,
+			`"lease_constraints":{"expires_at":"2999-01-01T00:00:00+02:00"}`, `"cost_budget":["USD"]`} {
 			w.tell("tool.invoke", string(d.JobID), string(d.ID), `{"tool":"demo.echo",`+bound+`}`)
 			if e := refusal(t, w.expect("job.failed")); e.Code != arcp.CodeInvalidRequest {
 				t.Errorf("a call with %s: %s", bound, e.Code)

@@ -107,6 +107,7 @@ func TestInvokeAuthority(t *testing.T) {
 	wantOutcome(t, "a lease", p.cli("invoke", "demo.access", access, "--lease", `{"fs.read":["/srv/**"]}`), exitOK, `{"allowed":true}`, "")
 	wantOutcome(t, "one of a file", p.cli("invoke", "demo.access", access, "--lease", "@"+file), exitOK, `{"allowed":true}`, "")
 	wantOutcome(t, "one that is none", p.cli("invoke", "demo.access", access, "--lease", `{"expires_at":7}`), exitFailed, "", "INVALID_REQUEST")
+	wantOutcome(t, "one with an end in another zone", p.cli("invoke", "demo.access", access, "--lease", "@"+file, "--expires", "2999-01-01T00:00:00+02:00"), exitOK, `{"allowed":true}`, "")
 	wantOutcome(t, "one that has ended", p.cli("invoke", "demo.access", access, "--lease", "@"+file, "--expires", "2001-01-01T00:00:00Z"), exitFailed, "", "expires_at")
 
 	spend := `{"currency":"USD","amount":"0.10","times":3}`

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,8 +51,8 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// Of the jobs of a principal that wait the most urgent is next, and every eighth
-// time the oldest; whoever came first of different principals is not passed.
+// Of the jobs of a principal that wait the most urgent is next, and the eighth time
+// the oldest; the places of other principals stay theirs.
 func TestQueueByPriority(t *testing.T) {
 	bubble(t, nil, func(r *rig) {
 		ran := make(chan string, 20)
@@ -82,12 +83,59 @@ func TestQueueByPriority(t *testing.T) {
 		for name := range ran {
 			order = append(order, name)
 		}
-		want := "runs, critical, high 0, high 1, high 2, high 3, high 4, high 5, low, bob's, high 6, high 7, high 8, normal"
+		want := "runs, critical, bob's, high 0, high 1, high 2, high 3, high 4, high 5, low, high 6, high 7, high 8, normal"
 		if got := strings.Join(order, ", "); got != want {
 			t.Errorf("ran in the order\n%s, want\n%s", got, want)
 		}
 		r.idle("")
 	})
+}
+
+// However many urgent jobs a principal submits, another's starts when those before it
+// have, and no sooner if it is more urgent itself.
+func TestPriorityPassesNoOtherPrincipal(t *testing.T) {
+	for _, p := range []arcp.Priority{arcp.PriorityLow, arcp.PriorityNormal, arcp.PriorityCritical} {
+		t.Run(string(p), func(t *testing.T) {
+			bubble(t, nil, func(r *rig) {
+				ran := make(chan string, 100)
+				r.tool("t", oneAtATime, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
+					ran <- strings.Trim(string(args), `"`)
+					time.Sleep(time.Second)
+					return args, nil
+				})
+				send := func(who string, p arcp.Priority) {
+					q := r.request("sess_1", "t", fmt.Sprintf("%q", who))
+					q.Principal, q.env.Priority = who, p
+					r.send(q)
+				}
+				var want []string
+				r.together(func() {
+					for i := range 66 { // one runs
+						who, priority := "alice", arcp.PriorityLow
+						switch {
+						case i%10 == 6:
+							who, priority = "bob", p
+						case i > 6:
+							priority = arcp.PriorityHigh
+						}
+						want = append(want, who)
+						send(who, priority)
+					}
+				})
+				time.Sleep(2 * time.Minute)
+				r.frames("sess_1") // which waits until all has come to rest
+				close(ran)
+				var got []string
+				for who := range ran {
+					got = append(got, who)
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("ran in the order\n%s, want\n%s", got, want)
+				}
+				r.idle("")
+			})
+		})
+	}
 }
 
 // A job cancelled in the queue leaves it without ever having started, and the

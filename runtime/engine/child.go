@@ -195,7 +195,11 @@ func (s *supervisor) callable(c *tool.Call) (*tool.Tool, *arcp.Error) {
 
 // newChild makes the run of a child, all but for its lease.
 func (s *supervisor) newChild(c *tool.Call, t *tool.Tool, namespace string) (*run, *lease.Lease, *arcp.Error) {
-	asked, err := lease.Parse(time.Now(), lease.Request{Lease: c.Lease, Constraints: c.Constraints, CostBudget: c.CostBudget})
+	request := lease.Request{Lease: c.Lease, CostBudget: c.CostBudget}
+	if c.Constraints != nil { // a tool's own time is in whatever zone it runs in
+		request.Constraints = &arcp.LeaseConstraints{ExpiresAt: c.Constraints.ExpiresAt.UTC()}
+	}
+	asked, err := lease.Parse(time.Now(), request)
 	if err != nil {
 		return nil, nil, err
 	}

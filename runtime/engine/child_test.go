@@ -76,7 +76,7 @@ func left(j tool.Job) string {
 	return strings.Join(amountTexts(s.auth.Budget.Remaining()), " ")
 }
 
-// What a call says beside the lease bounds the child as well.
+// What a call says beside the lease bounds the child as well, its end in any zone.
 func TestCallWithBounds(t *testing.T) {
 	bubble(t, nil, func(r *rig) {
 		r.tool("spend", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
@@ -86,7 +86,7 @@ func TestCallWithBounds(t *testing.T) {
 		})
 		r.tool("call", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			return j.Call(ctx, tool.Call{Tool: "spend", CostBudget: []string{"USD:0.50"},
-				Constraints: &arcp.LeaseConstraints{ExpiresAt: time.Now().Add(30 * time.Second).UTC()}})
+				Constraints: &arcp.LeaseConstraints{ExpiresAt: time.Now().Add(30 * time.Second).In(time.FixedZone("", 7200))}})
 		})
 		r.parent("call", "{}", "USD:2")
 		time.Sleep(2 * time.Minute)

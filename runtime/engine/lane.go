@@ -7,8 +7,9 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// lane bounds how many jobs of one tool run at once; the others wait, of each
-// principal by their priority, and otherwise in the order in which they came.
+// lane bounds how many jobs of one tool run at once; the others wait: the places are
+// in the order in which the jobs came, and those of a principal go to its jobs by
+// their priority.
 // Guarded by Engine.mu.
 type lane struct {
 	limit   int
@@ -16,12 +17,11 @@ type lane struct {
 	queue   []*run // those that have left it are still there, until they are many
 	left    int    // how many of them
 	urgent  int    // how many wait with another priority than normal
-	handed  uint   // slots that were handed on
 }
 
-// agedStart is how often a slot goes to the oldest whatever its priority, so that
-// none waits for ever.
-const agedStart = 8
+// mostPassed is how often the oldest job of a principal is passed by others of its:
+// the eighth start is its own whatever its priority, so that none waits for ever.
+const mostPassed = 7
 
 func (l *lane) waiting() int { return len(l.queue) - l.left }
 
@@ -103,6 +103,7 @@ func (e *Engine) enqueue(r *run, most int) bool {
 		l.running++
 		r.slot = true
 	case most < 0 || l.waiting() < most:
+		r.passed = 0
 		l.queue = append(l.queue, r)
 		l.wait(r, true)
 	default:
@@ -177,19 +178,20 @@ func (l *lane) hand() *run {
 	l.drop(i)
 	l.wait(r, false)
 	r.slot = true
-	l.handed++
 	return r
 }
 
-// next is the place of who gets the next slot: the oldest that waits or, of its
-// principal, the oldest of those with the highest priority; -1: nobody may have it.
+// next is the place of who gets the next slot, that of the oldest that waits; -1:
+// nobody may have it. Of its principal's jobs the oldest of those with the highest
+// priority comes to that place, and those that it passes each move to the place of
+// the next: nobody else's place changes.
 func (l *lane) next() int {
 	first, best := -1, -1
 	for i, r := range l.queue {
 		switch {
 		case !r.waiting || !r.served():
 		case first < 0:
-			if l.urgent == 0 || l.handed%agedStart == agedStart-1 {
+			if l.urgent == 0 || r.passed == mostPassed {
 				return i
 			}
 			first, best = i, i
@@ -197,7 +199,17 @@ func (l *lane) next() int {
 			best = i
 		}
 	}
-	return best
+	if best == first {
+		return first
+	}
+	l.queue[first].passed++
+	moves, principal := l.queue[best], l.queue[first].row.Principal
+	for i, r := range l.queue[:best+1] {
+		if r.waiting && r.row.Principal == principal && r.served() {
+			l.queue[i], moves = moves, r
+		}
+	}
+	return first
 }
 
 // drop takes one out of the queue: the first, as mostly, at no cost.

@@ -58,6 +58,7 @@ type run struct {
 	// Guarded by Engine.mu.
 	slot         bool          // holds one of its tool's slots
 	waiting      bool          // has a place in its tool's queue
+	passed       int           // how often another of its principal's was given the slot that it was next for
 	resting      bool          // is between attempts: Stop does not wait for it
 	before, next *run          // of its session
 	overc        chan struct{} // closed when it is off the books; nil: nobody waits for that

@@ -37,8 +37,8 @@ func Parse(now time.Time, r Request) (*Lease, *arcp.Error) {
 		return nil, arcp.Errorf(arcp.CodeInvalidRequest, "%v", err)
 	}
 	if r.Constraints != nil {
-		if !utc(r.Constraints.ExpiresAt) {
-			return nil, arcp.Errorf(arcp.CodeInvalidRequest, "lease_constraints: expires_at: %v", errZone)
+		if err := CheckZone(r.Constraints); err != nil {
+			return nil, err
 		}
 		l.expires = earlier(l.expires, instant(r.Constraints.ExpiresAt))
 	}
@@ -54,6 +54,15 @@ func Parse(now time.Time, r Request) (*Lease, *arcp.Error) {
 func Decode(raw arcp.Raw) (*Lease, error) { return decode(raw, nil) }
 
 var errZone = errors.New("the time must be in UTC, as 2026-01-02T15:04:05Z is")
+
+// CheckZone returns INVALID_REQUEST if the bound, as it was received, does not give
+// its time in UTC.
+func CheckZone(c *arcp.LeaseConstraints) *arcp.Error {
+	if c == nil || utc(c.ExpiresAt) {
+		return nil
+	}
+	return arcp.Errorf(arcp.CodeInvalidRequest, "lease_constraints: expires_at: %v", errZone)
+}
 
 // utc reports whether a time was given in UTC; none is.
 func utc(t time.Time) bool {

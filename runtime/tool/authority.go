@@ -100,7 +100,8 @@ type Call struct {
 	Lease arcp.Raw
 
 	// Constraints and CostBudget are the other places of the lease's end, of which
-	// the earlier counts, and of its amounts, which must not differ.
+	// the earlier counts, and of its amounts, which must not differ. The time may be
+	// in any zone; one in Lease, which is text, must be in UTC.
 	Constraints *arcp.LeaseConstraints
 	CostBudget  []string
 

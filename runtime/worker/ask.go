@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/lease"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -261,6 +262,10 @@ func (d *dispatch) choose(ctx context.Context, id arcp.MessageID, p arcp.HumanCh
 // call runs a child of the job. Of what is said about it the worker hears that it
 // is accepted and how it ends.
 func (d *dispatch) call(ctx context.Context, id arcp.MessageID, p arcp.ToolInvokePayload) error {
+	if e := lease.CheckZone(p.LeaseConstraints); e != nil {
+		d.reply(id, arcp.JobFailed, "", e)
+		return nil
+	}
 	var child arcp.JobID
 	value, err := d.job.Call(ctx, tool.Call{Tool: p.Tool, Arguments: p.Arguments, Lease: p.LeaseRequest, Constraints: p.LeaseConstraints,
 		CostBudget: p.CostBudget, Detach: p.Detach, Made: func(made arcp.JobID) {

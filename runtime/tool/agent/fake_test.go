@@ -24,6 +24,20 @@ const fakeProgram = "fake-"
 // hangingProgram is one that promises heartbeats, if they are wanted, and sends none.
 const hangingProgram = fakeProgram + "hangs-"
 
+// listingProgram begins the name of one that has tools.list; what that answers
+// follows, of the answers that lists has.
+const listingProgram = fakeProgram + "lists-"
+
+// lists are the values that a listing program answers one list after the other, the
+// last one from then on; an empty one is a failure.
+var lists = map[string][]string{
+	"fails":   {``},
+	"text":    {`"x, y"`},
+	"other":   {`{"tools":["x"]}`},
+	"strange": {`{"items":[{"id":"x"}]}`},
+	"later":   {`{"items":[{"name":"x","version":"1.0.0","versions":["1.0.0"]}]}`, ``, `{"items":[{"name":"y"}]}`},
+}
+
 // script is the arguments of a job of the fake program.
 type script struct {
 	Hold bool    `json:"hold,omitempty"` // it is accepted only when another job is submitted
@@ -39,9 +53,9 @@ type frame struct {
 }
 
 type fake struct {
-	seq, jobs int
-	held      *arcp.Envelope
-	out       *bufio.Writer
+	seq, jobs, listed int
+	held              *arcp.Envelope
+	out               *bufio.Writer
 }
 
 func beFake(dir string) {
@@ -73,7 +87,7 @@ func (f *fake) hear(dir string, env *arcp.Envelope) {
 	case arcp.SessionResume:
 		f.say(arcp.SessionRejected, env.ID, "", `{"code":"RESUME_WINDOW_EXPIRED","message":"gone"}`)
 	case arcp.ToolInvoke:
-		f.invoke(env)
+		f.invoke(dir, env)
 	case arcp.Cancel:
 		p, _ := arcp.DecodePayload[arcp.CancelPayload](env)
 		fmt.Fprintln(os.Stderr, "cancel of", p.TargetID)
@@ -86,16 +100,35 @@ func fakeAgents(dir string) string {
 	n, _ := strconv.Atoi(strings.Split(dir, "-")[1]) // none: no number
 	var agents strings.Builder
 	agents.WriteString(`{"name":"x"}`)
+	if strings.HasPrefix(dir, listingProgram) {
+		agents.WriteString(`,{"name":"` + listTool + `"}`)
+	}
 	for i := range n {
 		fmt.Fprintf(&agents, `,{"name":"B %d %s"}`, i, strings.Repeat("b", 1000))
 	}
 	return agents.String()
 }
 
-func (f *fake) invoke(env *arcp.Envelope) {
+// list answers a call of tools.list.
+func (f *fake) list(dir string, env *arcp.Envelope) {
+	answers := lists[strings.Split(dir, "-")[2]]
+	answer := answers[min(f.listed, len(answers)-1)]
+	f.listed++
+	if job := f.accept(env); answer == "" {
+		f.say(arcp.JobFailed, "", job, `{"code":"UNAVAILABLE","message":"not now"}`)
+	} else {
+		f.say(arcp.JobCompleted, "", job, `{"value":`+answer+`}`)
+	}
+}
+
+func (f *fake) invoke(dir string, env *arcp.Envelope) {
 	p, err := arcp.DecodePayload[arcp.ToolInvokePayload](env)
 	if err != nil {
 		panic(err)
+	}
+	if p.Tool == listTool {
+		f.list(dir, env)
+		return
 	}
 	var s script
 	if err := arcp.Unmarshal(p.Arguments, &s); err != nil {
@@ -117,8 +150,12 @@ func (f *fake) invoke(env *arcp.Envelope) {
 			f.say(arcp.JobResultChunk, "", job, fmt.Sprintf(`{"result_id":"r","chunk_seq":%d,"data":%q,"encoding":"utf8","more":%t}`,
 				i, strings.Repeat("1", fr.Bytes), i+1 < fr.Parts))
 		}
+		of := job
+		if fr.Type == arcp.EventEmit {
+			of = ""
+		}
 		if fr.Parts == 0 {
-			f.say(fr.Type, "", job, string(fr.Payload))
+			f.say(fr.Type, "", of, string(fr.Payload))
 		}
 		if fr.Type == arcp.SessionEvicted {
 			f.out.Flush()
@@ -350,6 +387,58 @@ func TestComplaintsAreBounded(t *testing.T) {
 	}
 	if len(log) > maxComplaints*3*maxComplaint {
 		t.Errorf("%d bytes of log", len(log))
+	}
+}
+
+// A tool called tools.list that does not list the tools is no reason to offer none.
+func TestAListThatIsNone(t *testing.T) {
+	for name := range lists {
+		if name == "later" {
+			continue
+		}
+		b := newBed(t, listingProgram+name+"-"+rand.Text())
+		if len(b.tools) != 1 || b.tools[0].Ref() != "kid.x@1.0.0" {
+			t.Errorf("%s: offered are %v, want x", name, b.tools)
+		}
+		if err := b.s.Refresh(soon(t)); err != nil || len(b.tools) != 1 {
+			t.Errorf("%s: %d tools after a refresh: %v", name, len(b.tools), err)
+		}
+		if log := b.log.String(); !strings.Contains(log, "the tools are not listed") {
+			t.Errorf("%s: log:\n%s", name, log)
+		}
+	}
+}
+
+// A change of the tools is followed although they could not be listed at once.
+func TestAListThatFailsIsTriedAgain(t *testing.T) {
+	b := newBed(t, listingProgram+"later-"+rand.Text())
+	if _, err := b.runs(soon(t), newJob(), script{Say: []frame{{Type: arcp.EventEmit, Payload: arcp.Raw(`{"name":"tools.changed","data":{}}`)}, completed(`{"value":1}`)}}); err != nil {
+		t.Fatal(err)
+	}
+	b.said("the tools stay as they were")
+	has := func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.tools) == 1 && b.tools[0].Name == "kid.y"
+	}
+	for ctx := soon(t); !has(); goruntime.Gosched() {
+		if ctx.Err() != nil {
+			t.Fatalf("what came later is not offered; log:\n%s", b.log)
+		}
+	}
+}
+
+// While there is no program, as one that cannot be started again, a refresh has
+// nothing to wait for.
+func TestRefreshWithoutAProgram(t *testing.T) {
+	b := newFake(t)
+	b.s.cfg.Command = []string{"/nonexistent/program"}
+	_, _ = b.runs(soon(t), newJob(), script{Say: []frame{{Type: arcp.SessionEvicted, Payload: arcp.Raw(`{"code":"UNAUTHENTICATED"}`)}}})
+	for range 3 {
+		began := time.Now()
+		if err := b.s.Refresh(soon(t)); err != nil || time.Since(began) > exitGrace/2 {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"reflect"
@@ -50,9 +51,14 @@ func (s *Source) list(ctx context.Context, c *client.Client) ([]*tool.Tool, erro
 	defer l.sum()
 	agents := caps.Agents // as of the begin of the session
 	if has(listTool) {
-		var err error
-		if agents, err = inventory(ctx, c); err != nil {
+		now, err := inventory(ctx, c)
+		switch {
+		case err == nil:
+			agents, s.listed = now, true
+		case s.listed || ctx.Err() != nil:
 			return nil, fmt.Errorf("%s: %w", listTool, err)
+		default: // it may be a tool of that name that does something else
+			l.complain(listTool, err, "the tools are not listed; those that the session began with are offered")
 		}
 	}
 	var tools []*tool.Tool
@@ -88,6 +94,8 @@ const maxListed = 10 * maxTools
 
 // inventory asks the program what there is now.
 func inventory(ctx context.Context, c *client.Client) (agents []arcp.Agent, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, listTimeout, fmt.Errorf("it has not listed its tools within %s", listTimeout))
+	defer cancel()
 	type query struct {
 		Limit  int    `json:"limit"`
 		Cursor string `json:"cursor,omitzero"`
@@ -97,7 +105,13 @@ func inventory(ctx context.Context, c *client.Client) (agents []arcp.Agent, err 
 		if err != nil {
 			return nil, err
 		}
+		if page.Items == nil {
+			return nil, errors.New("the answer has no items")
+		}
 		for _, t := range page.Items {
+			if t.Name == "" {
+				return nil, errors.New("an item has no name")
+			}
 			agents = append(agents, arcp.Agent{Name: t.Name, Versions: t.Versions, Default: t.Version})
 		}
 		if page.NextCursor == "" || page.NextCursor == q.Cursor || len(agents) > maxListed {

@@ -45,8 +45,12 @@ const (
 	// answerTimeout bounds the start of the program until its tools are known.
 	answerTimeout = 20 * time.Second
 
+	// listTimeout of it may be spent on the program's list of its tools.
+	listTimeout = answerTimeout / 2
+
 	// A program that ends is started again after a pause that doubles. One that has
-	// lasted longer than the longest pause begins with the shortest.
+	// lasted longer than the longest pause begins with the shortest. So are tools
+	// listed again when that failed, until it succeeds.
 	minPause = time.Second
 	maxPause = time.Minute
 
@@ -83,6 +87,8 @@ type Source struct {
 	done  chan struct{}         // closed when run has returned
 	asked chan chan error       // by Refresh
 	made  map[string]*tool.Tool // what was offered last, by reference; run's
+
+	listed bool // the program has listed its tools in this session; run's
 
 	mu      sync.Mutex
 	session *client.Client // nil: there is none
@@ -167,6 +173,7 @@ var errNoStart = errors.New("the program does not offer its tools")
 func (s *Source) attach(ctx context.Context, publish func([]*tool.Tool) error, published func()) error {
 	l := &line{s: s}
 	defer l.hangUp()
+	s.listed = false
 	stale := make(chan struct{}, 1)
 	c, err := s.open(ctx, l, stale)
 	if err != nil {
@@ -179,12 +186,13 @@ func (s *Source) attach(ctx context.Context, publish func([]*tool.Tool) error, p
 	s.set(c)
 	defer s.set(nil)
 	published()
-	var due <-chan time.Time // nil: nothing has changed
-	last := time.Now()
+	var due <-chan time.Time // nil: nothing has changed that is not offered
+	known := false           // due is as soon as may be
+	last, pause := time.Now(), minPause
 	for {
 		changed := stale
-		if due != nil {
-			changed = nil // it is known
+		if known {
+			changed = nil
 		}
 		select {
 		case <-c.Done():
@@ -192,11 +200,15 @@ func (s *Source) attach(ctx context.Context, publish func([]*tool.Tool) error, p
 		case done := <-s.asked:
 			done <- s.offer(ctx, c, publish)
 		case <-changed:
-			due = time.After(time.Until(last.Add(listEvery)))
+			due, known = time.After(time.Until(last.Add(listEvery))), true
 		case <-due:
-			due, last = nil, time.Now()
-			if err := s.offer(ctx, c, publish); err != nil && ctx.Err() == nil {
-				s.cfg.Log.Warn().Err(err).Str("source", s.Name()).Msg("the tools stay as they were")
+			due, known, last = nil, false, time.Now()
+			if err := s.offer(ctx, c, publish); err == nil {
+				pause = minPause
+			} else if ctx.Err() == nil {
+				s.cfg.Log.Warn().Err(err).Str("source", s.Name()).Dur("pause", pause).Msg("the tools stay as they were; they are listed again")
+				due = time.After(pause)
+				pause = min(2*pause, maxPause)
 			}
 		case <-ctx.Done():
 			return ctx.Err()
@@ -219,13 +231,14 @@ func (s *Source) current() *client.Client {
 // Refresh lists the tools again and publishes them. While there is no session there
 // is nothing to ask: they are listed when there is one.
 func (s *Source) Refresh(ctx context.Context) error {
-	if s.current() == nil {
+	c := s.current()
+	if c == nil {
 		return nil
 	}
 	done := make(chan error, 1)
 	select {
 	case s.asked <- done:
-	case <-s.done:
+	case <-c.Done():
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
