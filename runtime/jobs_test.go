@@ -240,7 +240,7 @@ func TestJobsDeleteInItsSession(t *testing.T) {
 		synctest.Wait()
 
 		q := b.resume(token, h.last)
-		if env := q.read(); env.Type != "session.accepted" {
+		if env := q.read(); env.Type != "session.resumed" {
 			t.Fatalf("resumed: %s %s", env.Type, env.Payload)
 		}
 		for h.last < 100 {
