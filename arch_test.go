@@ -40,7 +40,7 @@ var allowed = map[string][]string{
 	"runtime/registry":      {"arcp", "runtime/store"},
 	"runtime/approval":      {"arcp"},
 	"runtime/host":          {"arcp", "runtime/store"},
-	"runtime/worker":        {"arcp", "runtime/approval", "runtime/host", "runtime/metrics", "runtime/tool"},
+	"runtime/worker":        {"arcp", "runtime/approval", "runtime/host", "runtime/lease", "runtime/metrics", "runtime/tool"},
 	"runtime/engine": {"arcp", "runtime/approval", "runtime/credential", "runtime/eventlog", "runtime/internal/pool", "runtime/job", "runtime/lease", "runtime/metrics",
 		"runtime/store", "runtime/tool", "runtime/tool/access"},
 	"runtime": {"arcp", "auth", "transport", "runtime/approval", "runtime/credential", "runtime/engine", "runtime/eventlog", "runtime/host", "runtime/internal/pool", "runtime/lease",

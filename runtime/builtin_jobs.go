@@ -63,7 +63,7 @@ func (r *Runtime) jobsDelete(ctx context.Context, job tool.Job, in jobsDeleteIn)
 	}
 	j, refusal := r.visible(ctx, &who, arcp.JobID(in.JobID))
 	if refusal == nil {
-		refusal = r.deletable(&who, &j)
+		refusal = r.deletable(ctx, &who, &j)
 	}
 	if refusal != nil {
 		return jobDeleted{}, refusal
@@ -76,24 +76,36 @@ func (r *Runtime) jobsDelete(ctx context.Context, job tool.Job, in jobsDeleteIn)
 	if _, err := r.log.Commit(ctx, &store.Write{DeleteJob: j.ID}); err != nil {
 		return jobDeleted{}, r.storeFailed(fmt.Errorf("%s: %w", j.ID, err), "delete a job")
 	}
+	r.auditDecision("jobs.delete", &who, in.JobID, nil)
 	return jobDeleted{true}, nil
 }
 
 // deletable refuses to delete a job that is another principal's, or that somebody
-// still has to hear of.
-func (r *Runtime) deletable(who *approval.Who, j *store.Job) *arcp.Error {
+// still has to hear of. What it has found stays so: a job that has ended gets no
+// ancestor, and a session does not fall back.
+func (r *Runtime) deletable(ctx context.Context, who *approval.Who, j *store.Job) *arcp.Error {
 	switch {
 	case j.Principal != who.Principal:
 		return arcp.Errorf(arcp.CodePermissionDenied, "%s is a job of %s", j.ID, j.Principal)
 	case !j.State.Terminal():
 		return arcp.Errorf(arcp.CodeFailedPrecondition, "the job is %s: cancel it, or wait for its end", j.State)
-	case j.Parent != "" && r.engine.Lives(j.Parent):
-		return arcp.Errorf(arcp.CodeFailedPrecondition, "the job that has called it goes on, and may ask what came of it: %s", j.Parent)
 	}
-	// What its session was given up to its end goes with it. Who deletes a job in its
-	// own session has seen that.
-	if m, lives := r.members.find(j.Session); lives && j.Session != who.Session && m.position() < j.LastSeq {
-		return arcp.Errorf(arcp.CodeFailedPrecondition, "the session that has submitted it has not got all of its events yet: %s", j.Session)
+	above, err := r.engine.LivingAncestor(ctx, j)
+	switch {
+	case err != nil:
+		r.cfg.Log.Error().Err(err).Str("job_id", string(j.ID)).Msg("read the jobs above one")
+		return unreadable()
+	case above != "":
+		return arcp.Errorf(arcp.CodeFailedPrecondition, "a job above it goes on, and may ask what came of it or what it has left: %s", above)
 	}
-	return nil
+	// What its session was given up to its end goes with it, of other jobs, too.
+	m, lives := r.members.find(j.Session)
+	switch got := m.position(); {
+	case !lives || got >= j.LastSeq:
+		return nil
+	case m.acks:
+		return arcp.Errorf(arcp.CodeFailedPrecondition, "the session that has submitted it has acknowledged its events up to %d: %s has to acknowledge %d first", got, j.Session, j.LastSeq)
+	default:
+		return arcp.Errorf(arcp.CodeFailedPrecondition, "the session that has submitted it has got its events up to %d: %s has to read up to %d first", got, j.Session, j.LastSeq)
+	}
 }

@@ -282,6 +282,13 @@ func (c *conn) followsEnough() *arcp.Error {
 // be, a client that goes on would not know.
 func (c *conn) followEnded(j *store.Job, r *store.Result) {
 	c.settle()
+	if errors.Is(r.Err, store.ErrNotFound) { // it was deleted: who follows it is behind
+		c.post(func(now time.Time) {
+			delete(c.follows, j.ID)
+			c.tooFarBehind(now)
+		})
+		return
+	}
 	if r.Err != nil && c.rt.broken.Load() == nil {
 		c.log.Error().Err(r.Err).Str("job_id", string(j.ID)).Msg("history of a followed job")
 	}

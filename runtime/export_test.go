@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/arcpd/arcpd/runtime/host"
+	"github.com/arcpd/arcpd/runtime/store"
 )
 
 // People is how many sessions might be asked something now.
@@ -33,3 +34,9 @@ func (r *Runtime) SetMaxFollows(n int) { r.maxFollows = n }
 
 // LoadHost is what of the boot takes over agents.
 func (r *Runtime) LoadHost(ctx context.Context) error { return r.loadHost(ctx) }
+
+// Commit commits a write, as the janitor does.
+func (r *Runtime) Commit(ctx context.Context, w *store.Write) error {
+	_, err := r.log.Commit(ctx, w)
+	return err
+}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime"
+	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -132,5 +133,119 @@ func TestJobsDeleteChild(t *testing.T) {
 		p.must("jobs.wait", fmt.Sprintf(`{"job_id":%q,"timeout_ms":3600000}`, parent))
 		p.must("jobs.delete", ofJob(child))
 		p.must("jobs.delete", ofJob(parent))
+	})
+}
+
+// What a deleted job has spent stays spent, and no job is deleted by hand that one
+// further above may still ask about.
+func TestJobsDeleteGrandchild(t *testing.T) {
+	for _, byHand := range []bool{true, false} {
+		t.Run(fmt.Sprint("by hand ", byHand), func(t *testing.T) {
+			free := tool.Limits{Timeout: -1}
+			var ids chan arcp.JobID
+			var charged chan error
+			child := func(ctx context.Context, job tool.Job, name, budget string, made func(arcp.JobID)) {
+				_, _ = job.Call(ctx, tool.Call{Tool: name, Detach: true, Lease: arcp.Raw(`{"cost.budget":["USD:` + budget + `"]}`), Made: made})
+			}
+			inBubble(t, func(c *runtime.Config) {
+				ids, charged = make(chan arcp.JobID, 1), make(chan error, 3)
+				for name, run := range map[string]func(context.Context, tool.Job) error{
+					"top": func(ctx context.Context, job tool.Job) error {
+						_, err := job.Call(ctx, tool.Call{Tool: "middle", Lease: arcp.Raw(`{"tool.call":["*"],"cost.budget":["USD:10"]}`)})
+						time.Sleep(time.Hour)
+						charged <- job.Charge("x", "USD", "2.5")
+						charged <- job.Charge("x", "USD", "1.5")
+						return err
+					},
+					"middle": func(ctx context.Context, job tool.Job) error {
+						go child(ctx, job, "spender", "8", func(id arcp.JobID) { ids <- id })
+						go child(ctx, job, "long", "1", nil)
+						time.Sleep(time.Second)
+						return nil
+					},
+					"spender": func(_ context.Context, job tool.Job) error {
+						time.Sleep(10 * time.Second)
+						err := job.Charge("x", "USD", "8")
+						charged <- err
+						return err
+					},
+					"long": func(context.Context, tool.Job) error { time.Sleep(2 * time.Minute); return nil },
+				} {
+					err := c.Tools.Register(tool.MustNew(tool.Capability{Name: name, Limits: free}, func(ctx context.Context, job tool.Job, _ struct{}) (string, error) {
+						return "done", run(ctx, job)
+					}))
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+			}, func(b *bed) {
+				p := b.dial("alice")
+				p.send("tool.invoke", `{"tool":"top","lease_request":{"tool.call":["*"],"cost.budget":["USD:10"]}}`)
+				top := p.until("job.accepted").JobID
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if err := <-charged; err != nil {
+					t.Fatal(err)
+				}
+				spender := <-ids
+				q := b.dial("alice")
+				q.refuses("a job above its parent goes on", "jobs.delete", ofJob(spender), arcp.CodeFailedPrecondition)
+				if !byHand { // as the bound of the disk does
+					if err := b.rt.Commit(b.Context(), &store.Write{DeleteJob: spender}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := <-charged; err == nil {
+					t.Error("2.5 are charged of the 2 of 10 that are left")
+				}
+				if err := <-charged; err != nil {
+					t.Errorf("1.5 of the 2 that are left: %v", err)
+				}
+				q.must("jobs.wait", fmt.Sprintf(`{"job_id":%q,"timeout_ms":3600000}`, top))
+				if byHand {
+					q.must("jobs.delete", ofJob(spender))
+				}
+			})
+		})
+	}
+}
+
+// Who deletes a job in its own session loses no event of another one: it has to
+// have got, or acknowledged, all up to the job's end.
+func TestJobsDeleteInItsSession(t *testing.T) {
+	inBubble(t, func(c *runtime.Config) { c.AckWindow = 4 }, func(b *bed) {
+		h := newHistory(t)
+		p, token := b.dialToken("alice")
+		p.send("session.ack", `{"last_processed_seq":0}`)
+		p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":100,"bytes":10}}`)
+		p.follow(h, 4)
+		p.send("tool.invoke", `{"tool":"demo.echo","arguments":{}}`)
+		synctest.Wait()
+		var list arcp.SessionJobsPayload
+		p.send("session.list_jobs", `{}`)
+		if err := arcp.Unmarshal(p.until("session.jobs").Payload, &list); err != nil {
+			t.Fatal(err)
+		}
+		var echo arcp.JobID
+		for _, j := range list.Jobs {
+			if j.Agent == "demo.echo@1.0.0" {
+				echo = j.JobID
+			}
+		}
+		p.send("tool.invoke", fmt.Sprintf(`{"tool":"jobs.delete","arguments":{"job_id":%q},"direct":true}`, echo))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		b.dial("alice").must("jobs.get", ofJob(echo))
+		_ = p.conn.Abort()
+		synctest.Wait()
+
+		q := b.resume(token, h.last)
+		if env := q.read(); env.Type != "session.resumed" {
+			t.Fatalf("resumed: %s %s", env.Type, env.Payload)
+		}
+		for h.last < 100 {
+			q.follow(h, 4)
+			q.send("session.ack", fmt.Sprintf(`{"last_processed_seq":%d}`, h.last))
+		}
 	})
 }

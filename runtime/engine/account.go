@@ -34,6 +34,7 @@ type entry struct {
 	Job      arcp.JobID `json:"job_id"`
 	Request  string     `json:"request"`           // the digest of the call
 	Failed   int        `json:"failed,omitzero"`   // attempts of the parent that had failed before the call
+	Made     bool       `json:"made,omitzero"`     // there was a job: written together with it
 	Open     bool       `json:"open,omitzero"`     // what is left of its budget has not been given back
 	Reserved []string   `json:"reserved,omitzero"` // amounts, while it is open
 }
@@ -271,8 +272,8 @@ func (e *Engine) reportEnd(r *run) {
 	}
 }
 
-// rest is what a child leaves of its budget. ended is false while it, or a job
-// below it, may still spend.
+// rest is what a child leaves of its budget: nothing, if it is deleted. ended is
+// false while it, or a job below it, may still spend.
 func (e *Engine) rest(ctx context.Context, id arcp.JobID, r *run, k *child) (left []lease.Amount, ended bool, err error) {
 	if r != nil && r.final != nil && len(r.children) == 0 {
 		return r.auth.Budget.Remaining(), true, nil
@@ -286,7 +287,9 @@ func (e *Engine) storedRest(ctx context.Context, k *child) (left []lease.Amount,
 	}
 	j, err := e.cfg.Store.Job(ctx, k.Job)
 	switch {
-	case errors.Is(err, store.ErrNotFound): // it was not made
+	case errors.Is(err, store.ErrNotFound) && k.Made: // it is deleted, and with it what it had spent
+		return nil, true, nil
+	case errors.Is(err, store.ErrNotFound):
 		return k.reserved(), true, nil
 	case err != nil || !j.State.Terminal():
 		return nil, false, err
@@ -341,6 +344,23 @@ func (r *run) childRecord(k *child) (rec store.Record, err error) {
 		rec.Value, err = arcp.Marshal(k.entry)
 	}
 	return rec, err
+}
+
+// madeRecord is the entry of a child as it is written together with the child:
+// should that be deleted later, it is not taken for one that was never made.
+func (s *supervisor) madeRecord(k *child) (store.Record, error) {
+	key := childKey(s.row.ID, k.N)
+	rev, err := s.revision(key, 0)
+	if err == nil && rev == 0 { // the parent is deleted
+		err = errEnded
+	}
+	if err != nil {
+		return store.Record{}, err
+	}
+	made := k.entry
+	made.Made = true
+	value, err := arcp.Marshal(made)
+	return store.Record{Key: key, Rev: rev, Value: value}, err
 }
 
 // bookingsWritten tells who waits for a change that it is durable.
@@ -442,7 +462,7 @@ func (f *found) balance(ctx context.Context) (*store.Write, error) {
 		if !ended {
 			continue
 		}
-		if _, err = f.e.cfg.Store.Job(ctx, k.Job); errors.Is(err, store.ErrNotFound) {
+		if _, err = f.e.cfg.Store.Job(ctx, k.Job); errors.Is(err, store.ErrNotFound) && !k.Made {
 			k.struck = true
 			f.children = slices.DeleteFunc(f.children, func(o *child) bool { return o == k })
 		}

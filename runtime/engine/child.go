@@ -165,7 +165,7 @@ func (s *supervisor) hire(c *tool.Call, request string) (*child, error) {
 		return nil, err
 	}
 	defer close(h.child.madec)
-	if err := s.makeChild(r, h.lease); err != nil {
+	if err := s.makeChild(r, h.child, h.lease); err != nil {
 		r.drop()
 		h.child.unmade = true
 		s.strike(h.child, r)
@@ -223,8 +223,8 @@ func (s *supervisor) newChild(c *tool.Call, t *tool.Tool, namespace string) (*ru
 	return r, asked, nil
 }
 
-// makeChild commits the child with its job.accepted.
-func (s *supervisor) makeChild(r *run, l *lease.Lease) error {
+// makeChild commits the child with its job.accepted, and notes that in the account.
+func (s *supervisor) makeChild(r *run, k *child, l *lease.Lease) error {
 	if s.hasEnded() {
 		return errEnded
 	}
@@ -238,6 +238,10 @@ func (s *supervisor) makeChild(r *run, l *lease.Lease) error {
 	r.row.Options = options.encode()
 	w := &store.Write{Submit: &r.row, Events: []*store.Event{r.acceptedEvent()}}
 	r.jseq = 1
+	entry, err := s.madeRecord(k)
+	if err != nil {
+		return s.childRefused(r, err)
+	}
 	var grant *credential.Grant
 	if r.provisioned() {
 		var err *arcp.Error
@@ -246,9 +250,11 @@ func (s *supervisor) makeChild(r *run, l *lease.Lease) error {
 		}
 		w.Records = grant.Records
 	}
+	w.Records = append(slices.Clip(w.Records), entry)
 	made := make(chan error, 1)
 	r.e.cfg.Log.Append(w, func(res *store.Result) {
 		if res.Err == nil {
+			k.Made = true
 			r.tm.Submitted.Inc()
 			r.durable(true)
 		} else if grant != nil {
@@ -257,10 +263,14 @@ func (s *supervisor) makeChild(r *run, l *lease.Lease) error {
 		made <- res.Err
 	})
 	if err := <-made; err != nil {
-		r.e.cfg.Logger.Error().Err(err).Str("job_id", string(r.row.ID)).Msg("child not accepted")
-		return arcp.Errorf(arcp.CodeUnavailable, "the store does not accept jobs")
+		return s.childRefused(r, err)
 	}
 	return nil
+}
+
+func (s *supervisor) childRefused(r *run, err error) error {
+	s.e.cfg.Logger.Error().Err(err).Str("job_id", string(r.row.ID)).Msg("child not accepted")
+	return arcp.Errorf(arcp.CodeUnavailable, "the store does not accept jobs")
 }
 
 // hasEnded reports whether the end of the job is decided.

@@ -158,6 +158,24 @@ func (e *Engine) run(id arcp.JobID) *run {
 // Lives reports whether a job has not ended.
 func (e *Engine) Lives(id arcp.JobID) bool { return e.run(id) != nil }
 
+// LivingAncestor is the nearest job above one that has not ended, also if no
+// process runs it; empty if there is none. Above one that is deleted none is known.
+func (e *Engine) LivingAncestor(ctx context.Context, j *store.Job) (arcp.JobID, error) {
+	for id := j.Parent; id != ""; {
+		p, err := e.cfg.Store.Job(ctx, id)
+		switch {
+		case e.Lives(id), err == nil && !p.State.Terminal():
+			return id, nil
+		case errors.Is(err, store.ErrNotFound):
+			return "", nil
+		case err != nil:
+			return "", err
+		}
+		id = p.Parent
+	}
+	return "", nil
+}
+
 // Over returns a channel that is closed when a job has ended and nothing more is
 // written for it, which one that the engine does not know has been for long.
 func (e *Engine) Over(id arcp.JobID) <-chan struct{} {
