@@ -100,6 +100,9 @@ func (r *Runtime) deletable(ctx context.Context, who *approval.Who, j *store.Job
 	}
 	// What its session was given up to its end goes with it, of other jobs, too.
 	m, lives := r.members.find(j.Session)
+	if lives && m.conn != nil && m.position() < j.LastSeq {
+		m.conn.catchUp(ctx)
+	}
 	switch got := m.position(); {
 	case !lives || got >= j.LastSeq:
 		return nil

@@ -122,6 +122,20 @@ func (c *conn) post(f func(now time.Time)) bool {
 	return ok
 }
 
+// catchUp waits until the connection has taken note of what its client has
+// acknowledged before, and of what was written to it: the client may know sooner. It
+// must not be called by the loop.
+func (c *conn) catchUp(ctx context.Context) {
+	turned := make(chan struct{})
+	if c.post(func(time.Time) { close(turned) }) {
+		select {
+		case <-turned:
+		case <-ctx.Done():
+		}
+	}
+	c.out.settle()
+}
+
 // serve runs the connection to its end.
 func (c *conn) serve() error {
 	c.tc.SetReadLimit(maxOpeningFrame)

@@ -360,7 +360,7 @@ func TestCleanUpThatHangs(t *testing.T) {
 		c.set(func() { c.hangs = hangs })
 		p := b.dial("alice")
 		p.must("registry.lease", vm("hangs", 0, ""))
-		time.Sleep(30 * time.Second) // it is under way
+		time.Sleep(30*time.Second + 500*time.Millisecond) // it is under way, and nothing is due
 		c.set(func() { c.hangs = nil })
 		p.must("registry.lease", vm("later", 0, ""))
 		if got := p.must("registry.reap", `{}`); got["released"] != 1.0 || c.cleaned() != "later#1" {
