@@ -494,6 +494,7 @@ func hostFeed(_ context.Context, t *T) {
 	c.unregister(id)
 	frames := feed.hostFrames(c, id, 7)
 	want(t, "each is followed by the end of the call that made it", len(frames), 13)
+	feed.c.Drop() // who is sent what everybody does must read it, or go
 	ids := map[arcp.MessageID]bool{}
 	for i, f := range frames {
 		t.Want("each comes once", !ids[f.ID], "%s comes twice", f)
@@ -544,6 +545,7 @@ func hostFeedSince(_ context.Context, t *T) {
 		c.does(id, "running", argument("payload", i))
 	}
 	frames := feed.hostFrames(c, id, 4)
+	watcher.Drop() // who is sent what everybody does must read it, or go
 	for _, i := range []int{0, 2, 3} {
 		again := t.Open().feed(ofHost, frames[i].ID)
 		n := 0
@@ -555,6 +557,7 @@ func hostFeedSince(_ context.Context, t *T) {
 		for k, f := range again.hostFrames(c, id, n) {
 			t.wantOriginal("what came after it comes again, as it was", f, frames[i+1+k])
 		}
+		again.c.Drop()
 	}
 	last := t.Open().feed(arcp.EventFilter{TraceID: []string{newTrace()}}, frames[len(frames)-1].ID)
 	last.ExpectMarker()
