@@ -56,7 +56,6 @@ func TestAnswerOvertakes(t *testing.T) {
 	c := r.session("sess_1")
 	r.job("job_1", "sess_1")
 	r.do(logs("job_1", "a", "b", "c", "d"))
-	r.settle()
 	if got := text(r.next(c)); got != "1" {
 		t.Fatalf("first item %s, want 1", got)
 	}
@@ -80,7 +79,6 @@ func TestAnswerOvertakesTheStore(t *testing.T) {
 	for range 5 {
 		r.do(logs("job_1", "a"))
 	}
-	r.settle()
 	r.take(c, 2)
 	c.Answer("now")
 	r.wantItems("a lagging cursor", c, "now", "3", "4", "5")
@@ -96,7 +94,6 @@ func TestLaggingCursorComesBack(t *testing.T) {
 	for n := range before {
 		r.do(logs("job_1", "x"))
 		if n == 600 {
-			r.settle() // the 601st is delivered
 			c.Post("after 601")
 		}
 	}
@@ -113,7 +110,6 @@ func TestLaggingCursorComesBack(t *testing.T) {
 	reads := r.st.reads
 	for range 50 {
 		r.do(logs("job_1", "x"))
-		r.settle()
 		checkGapless(t, r.take(c, everythingLeft), c.Position())
 	}
 	if r.st.reads != reads {
@@ -153,7 +149,6 @@ func TestTailBudget(t *testing.T) {
 		r.do(logs("job_1", strings.Repeat("x", 1000)))
 		r.do(logs("job_2", strings.Repeat("y", 500), "z"))
 	}
-	r.settle()
 	if n := tailSize(cursors); n > budget+4000 {
 		t.Errorf("%d bytes of events in memory, want no more than %d and a write", n, budget)
 	}
@@ -229,7 +224,6 @@ func TestFollowersShareEvents(t *testing.T) {
 	r.job("job_1", "sess_1")
 	r.follow("job_1", "sess_2", 0)
 	r.do(logs("job_1", "a", "b"))
-	r.settle()
 	one, two := r.take(c1, 2), r.take(c2, 2)
 	if len(one) != 2 || len(two) != 2 || one[0].Event != two[0].Event || one[1].Event != two[1].Event {
 		t.Fatalf("%v and %v, want the same two events", one, two)
@@ -304,7 +298,6 @@ func TestAttachAgain(t *testing.T) {
 	older.Close() // of no effect on the newer one
 	r.job("job_1", "sess_1")
 	r.do(logs("job_1", "a"))
-	r.settle()
 	r.wantItems("the newer cursor", newer, "1")
 }
 
@@ -331,18 +324,15 @@ func TestUnlogged(t *testing.T) {
 	r.do(logs("job_1", "a"))
 	r.do(heartbeat("job_1"))
 	r.do(logs("job_1", "b"))
-	r.settle()
 	r.wantItems("a heartbeat between two events", c, "1", "beat", "2")
 
 	for range 10 * maxUnlogged {
 		r.do(heartbeat("job_1"))
 	}
-	r.settle()
 	if n := len(r.take(c, everythingLeft)); n != maxUnlogged {
 		t.Errorf("%d heartbeats kept for a connection that does not read, want %d", n, maxUnlogged)
 	}
 	r.do(heartbeat("job_1"))
-	r.settle()
 	r.wantItems("after the flood", c, "beat")
 }
 
@@ -355,7 +345,6 @@ func TestUnloggedBehindEvictedEvents(t *testing.T) {
 	r.do(heartbeat("job_1"))
 	r.do(logs("job_1", "b"))
 	r.do(logs("job_1", "c"))
-	r.settle()
 	r.wantItems("order survives eviction", c, "1", "beat", "2", "3")
 }
 
@@ -614,7 +603,6 @@ func TestForgottenCursor(t *testing.T) {
 	c := r.session("sess_1")
 	r.job("job_1", "sess_1")
 	r.do(logs("job_1", "one", "two"))
-	r.settle()
 	nothing := func(when string) {
 		t.Helper()
 		if item, ok, err := c.Next(t.Context()); ok || err != nil {

@@ -76,8 +76,17 @@ func newRig(t testing.TB, opts Options) *rig {
 
 func nop() {}
 
-// do commits a write that succeeds.
+// do commits a write that succeeds and returns when what it gave was delivered.
 func (r *rig) do(w *store.Write) store.Result {
+	r.Helper()
+	res := r.commit(w)
+	r.settle()
+	return res
+}
+
+// commit commits a write that succeeds. What it gave is delivered at some time
+// after that.
+func (r *rig) commit(w *store.Write) store.Result {
 	r.Helper()
 	res, err := r.Commit(context.Background(), w)
 	if err != nil {
@@ -145,7 +154,7 @@ func (r *rig) follow(id arcp.JobID, session arcp.SessionID, from uint64) {
 }
 
 // settle returns when everything appended before was delivered.
-func (r *rig) settle() { r.Helper(); r.do(&store.Write{NoSync: true}) }
+func (r *rig) settle() { r.Helper(); r.commit(&store.Write{NoSync: true}) }
 
 // next takes an item; the zero Item if there is none.
 func (r *rig) next(c *Cursor) Item {
