@@ -129,16 +129,8 @@ func (j *judge) follows(s *Stream) {
 // their end did: who follows a job already is sent nothing twice (§5.4).
 func (j *judge) twice(s *Stream) {
 	for id := range s.Follows {
-		v := s.Jobs[id]
-		if v == nil || v.End == nil {
-			continue
-		}
-		for _, e := range v.Events {
-			if e.Copies > v.End.Copies {
-				j.find(RuleTwice, s.Who, "%s: %s, event %d, came %d times and the end %d times: it was followed already",
-					id, e.Type, e.Seq, e.Copies, v.End.Copies)
-				break
-			}
+		if v := s.Jobs[id]; v != nil && v.repeated() != nil {
+			j.find(RuleTwice, s.Who, "%s", v.repeats())
 		}
 	}
 }

@@ -51,6 +51,24 @@ func TestJudgeOfACorrectWorld(t *testing.T) {
 	want(t, "nor for b", w.b.Findings)
 }
 
+// A job that has ended may be asked for again, and all of it comes again: the
+// session waits for the rest.
+func TestJudgeOfAHistoryThatComesAgain(t *testing.T) {
+	w := newWorld(t)
+	w.b.Follows[jobOne].Sent = 2
+	w.a.tell(w.first...)
+	w.b.tell(w.again...)
+	for n, e := range w.again {
+		e.EventSeq += uint64(len(w.again))
+		w.b.tell(e)
+		if open := w.b.Open(); (len(open) > 0) != (n < len(w.again)-1) {
+			t.Errorf("%d of %d events came again: open is %q", n+1, len(w.again), open)
+		}
+	}
+	want(t, "nothing is wrong", Judge([]*Stream{w.a.Stream, w.b.Stream}, map[string][]arcp.JobEntry{"alice": w.list}))
+	want(t, "nor for b", w.b.Findings)
+}
+
 // Each way in which sessions and lists can contradict each other is noticed.
 func TestJudgeFinds(t *testing.T) {
 	for _, c := range []struct {

@@ -75,6 +75,22 @@ type Event struct {
 // Told reports that the session follows the job and not only its outcome.
 func (v *View) Told() bool { return v.story != nil }
 
+// repeated returns an event that came more often than the end of its job.
+func (v *View) repeated() *Event {
+	for i := range v.Events {
+		if e := &v.Events[i]; v.End != nil && e.Copies > v.End.Copies {
+			return e
+		}
+	}
+	return nil
+}
+
+func (v *View) repeats() string {
+	e := v.repeated()
+	return fmt.Sprintf("%s: %s, event %d, came %d times and the end %d times: it was followed already",
+		v.Job, e.Type, e.Seq, e.Copies, v.End.Copies)
+}
+
 // NewStream returns the stream of a session that was just opened. others are the
 // other principals there are.
 func NewStream(who, principal string, id arcp.SessionID, others []string) *Stream {
@@ -344,8 +360,11 @@ func (s *Stream) Open() (open []string) {
 		}
 	}
 	for id, f := range s.Follows {
-		if v := s.Jobs[id]; f.Confirmed && (v == nil || v.End == nil) {
+		switch v := s.Jobs[id]; {
+		case f.Confirmed && (v == nil || v.End == nil):
 			open = append(open, fmt.Sprintf("%s, which is followed, has not ended", id))
+		case v != nil && v.repeated() != nil: // it was asked for again when it had ended: all of it comes
+			open = append(open, v.repeats())
 		}
 	}
 	slices.SortFunc(open, cmp.Compare[string])
