@@ -291,7 +291,7 @@ func feedSinceLive(_ context.Context, t *T) {
 	feed.Expect("what had happened comes first", before[1:]...)
 	var got []*Frame
 	markers := 0
-	for len(got) == 0 || !got[len(got)-1].Type.Terminal() {
+	for markers == 0 || len(got) == 0 || !got[len(got)-1].Type.Terminal() { // the job may end before the backfill does
 		if in := feed.next("every event comes"); in.SubscriptionID == "" {
 			got = append(got, in)
 		} else {
@@ -304,6 +304,7 @@ func feedSinceLive(_ context.Context, t *T) {
 	for i, in := range got {
 		t.wantOriginal("events come in order", in, events[i])
 	}
+	feed.Expect("what comes next is new", owner.echo(trace).Events...)
 }
 
 func feedSinceLast(_ context.Context, t *T) {
