@@ -352,8 +352,9 @@ func resumeClosed(_ context.Context, t *T) {
 	c := t.Open()
 	submit := c.Submit("demo.sleep", map[string]any{"ms": 50})
 	c.AwaitStarted(submit)
+	last := c.rec.last() // more may come before the session is closed
 	c.close()
-	d := c.Resume(c.rec.last())
+	d := c.Resume(last)
 	d.Expect("its jobs went on", arcp.JobCompleted, submit)
 }
 
