@@ -98,6 +98,7 @@ func TestDiskFloor(t *testing.T) {
 		free.Store(1 << 30)
 		p.until("job.completed")
 		b.dial("alice")
+		synctest.Wait() // tools and sessions may go on before it is told
 		if told.Load() != 2 {
 			t.Errorf("told %d times of a change", told.Load())
 		}

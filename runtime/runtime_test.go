@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/client"
 	"github.com/arcpd/arcpd/auth"
@@ -123,12 +125,24 @@ func TestManyJobsAndEvents(t *testing.T) {
 }
 
 func TestCancelHard(t *testing.T) {
-	s := start(t, memory(t), nil)
+	begun, enough := make(chan struct{}), make(chan struct{})
+	deaf := tool.MustNew(tool.Capability{Name: "deaf"}, func(context.Context, tool.Job, struct{}) (string, error) {
+		close(begun)
+		<-enough
+		return "done", nil
+	})
+	s := start(t, memory(t), func(c *runtime.Config) {
+		if err := c.Tools.Register(deaf); err != nil {
+			t.Fatal(err)
+		}
+	})
+	defer close(enough)
 	c := s.dial(t, "alice")
-	job, err := c.Invoke(t.Context(), client.InvokeRequest{Tool: "demo.stubborn", Arguments: arcp.Raw(`{"ms":700}`)})
+	job, err := c.Invoke(t.Context(), client.InvokeRequest{Tool: "deaf"})
 	if err != nil {
 		t.Fatal(err)
 	}
+	<-begun
 	if err := c.Cancel(t.Context(), job.ID(), "enough", 50*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +160,9 @@ func TestCancelHard(t *testing.T) {
 // A connection that has ended leaves nothing behind, also when its session had
 // jobs and it was in the middle of a large frame.
 func TestEndedConnectionsAreForgotten(t *testing.T) {
-	s := start(t, memory(t), nil)
+	reg := prometheus.NewRegistry()
+	s := start(t, memory(t), func(c *runtime.Config) { c.Registry = reg })
+	b := &bed{T: t, reg: reg}
 	churn := func(n int) {
 		for range n {
 			c, err := client.Dial(t.Context(), s.url, client.Options{Auth: client.Auth{Scheme: "bearer", Token: "alice-" + token}})
@@ -161,6 +177,9 @@ func TestEndedConnectionsAreForgotten(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.Abort()
+		}
+		if !within(time.Minute, func() bool { return b.sum("arcp_connections_open", "") == 0 }) {
+			t.Fatalf("%v connections are still open", b.sum("arcp_connections_open", ""))
 		}
 	}
 	churn(50) // fills pools

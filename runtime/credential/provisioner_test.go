@@ -259,11 +259,11 @@ func TestGatewayFailures(t *testing.T) {
 }
 
 func TestGatewayThatIsSlowOrNotThere(t *testing.T) {
-	quit := make(chan struct{})
-	g := gateway(t, func(http.ResponseWriter, *http.Request) { <-quit })
+	asked, quit := make(chan struct{}, 1), make(chan struct{})
+	g := gateway(t, func(http.ResponseWriter, *http.Request) { asked <- struct{}{}; <-quit })
 	defer close(quit)
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, errTimeout)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() { <-asked; cancel(errTimeout) }()
 	_, err := g.Issue(ctx, request)
 	wantError(t, err, arcp.CodeUnavailable, false)
 
@@ -376,11 +376,10 @@ func TestCommandThatHangs(t *testing.T) {
 			if pid == 0 {
 				t.Fatal("the program has not begun")
 			}
-			for i := 0; alive(pid); i++ {
-				if i == 100 {
+			for end := time.Now().Add(time.Minute); alive(pid); time.Sleep(10 * time.Millisecond) {
+				if time.Now().After(end) {
 					t.Fatal("what the program has started goes on")
 				}
-				time.Sleep(10 * time.Millisecond)
 			}
 		})
 	}

@@ -63,7 +63,7 @@ func killChild(t *testing.T, dir string, delay time.Duration) {
 	}
 	exited := make(chan struct{})
 	go func() { defer close(exited); _ = cmd.Wait() }() // it is killed
-	for deadline := time.Now().Add(20 * time.Second); ackSize(dir) == before; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ackSize(dir) == before; time.Sleep(time.Millisecond) {
 		select {
 		case <-exited:
 			t.Fatalf("the child ended by itself:\n%s", out.Bytes())

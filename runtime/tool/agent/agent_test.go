@@ -118,11 +118,10 @@ func newBed(t *testing.T, dir string, with ...func(*Config)) *bed {
 		if left := b.processes(); len(left) > 0 {
 			t.Errorf("processes %v are left", left)
 		}
-		for range 1_000_000 { // those that have nothing more to do need a moment to end
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); goruntime.Gosched() { // those that have nothing more to do need a moment to end
 			if goruntime.NumGoroutine() <= goroutines {
 				return
 			}
-			goruntime.Gosched()
 		}
 		t.Errorf("%d goroutines, %d before; log:\n%s", goruntime.NumGoroutine(), goroutines, b.log)
 	})

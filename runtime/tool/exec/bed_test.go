@@ -182,11 +182,7 @@ func call(t *testing.T, ctx context.Context, made *tool.Tool, job *fakeJob, args
 			t.Errorf("the directory %s is left", l.dir)
 		}
 	}
-	for range 1_000_000 { // those that have nothing more to do need a moment to end
-		if runtime.NumGoroutine() <= goroutines {
-			break
-		}
-		runtime.Gosched()
+	for wait := soon(t); runtime.NumGoroutine() > goroutines && wait.Err() == nil; runtime.Gosched() { // those that have nothing more to do need a moment to end
 	}
 	if now := runtime.NumGoroutine(); now > goroutines {
 		t.Errorf("%d goroutines, there were %d before", now, goroutines)

@@ -18,11 +18,11 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-const (
-	// grace is how long a command may take to end when it is asked to: less than the
-	// runtime waits for a tool.
-	grace = 2 * time.Second
+// grace is how long a command may take to end when it is asked to: less than the
+// runtime waits for a tool. Only tests change it.
+var grace = 2 * time.Second
 
+const (
 	// pipeGrace is how long the output is read when no process is left that could
 	// write it: what is in a pipe is there at once.
 	pipeGrace = time.Second

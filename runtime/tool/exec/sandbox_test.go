@@ -67,6 +67,7 @@ func TestSandbox(t *testing.T) {
 		wantCode(t, err, arcp.CodeUnknown, "exit status 3")
 	})
 	t.Run("may clear up", func(t *testing.T) {
+		patiently(t)
 		_, err, job := sandboxedScript(t, `trap 'echo clearing up >&2; exit 0' TERM; echo ready >&2; while :; do sleep 0.05; done`)()
 		wantCode(t, err, arcp.CodeCancelled, "enough")
 		if got := strings.Join(job.messages(), ", "); !strings.HasSuffix(got, "clearing up") {

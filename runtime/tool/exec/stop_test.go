@@ -142,6 +142,7 @@ func TestAKeeperThatCannotGoOn(t *testing.T) {
 // A command may take a moment to end when its job has ended: its directory is kept as
 // long, and is gone after it.
 func TestTheDirectoryStaysForTheCommand(t *testing.T) {
+	patiently(t)
 	job := newJob()
 	_, err := call(t, until(t, job), script(t, `trap 'echo x > file && echo kept >&2; exit' TERM; echo ready >&2; while :; do sleep 0.05; done`), job, `{}`)
 	wantCode(t, err, arcp.CodeCancelled, "")

@@ -81,12 +81,14 @@ const (
 	listAgain      = 15 * time.Second       // after a list that failed in a session that goes on
 	backoffFirst   = 500 * time.Millisecond // doubled each time
 	backoffMost    = time.Minute
-	backoffReset   = time.Minute // a session that lasted so long begins anew with backoffFirst
-	exitGrace      = time.Second // between the end of a program's input and SIGTERM
-	termGrace      = 4 * time.Second
+	backoffReset   = time.Minute     // a session that lasted so long begins anew with backoffFirst
+	exitGrace      = time.Second     // between the end of a program's input and SIGTERM
 	closeGrace     = 5 * time.Second // of taking leave over HTTP
 	streamWait     = 5 * time.Second // for the header of the stream that a server may offer over HTTP
 )
+
+// termGrace is between SIGTERM and SIGKILL. Only tests change it.
+var termGrace = 4 * time.Second
 
 var serverName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 

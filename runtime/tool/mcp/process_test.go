@@ -154,7 +154,7 @@ func TestAllProcessesEndWhenTheRuntimeIsKilled(t *testing.T) {
 	_ = cmd.Wait()
 	for _, pid := range started {
 		for begun := time.Now(); alive(pid); time.Sleep(5 * time.Millisecond) {
-			if time.Since(begun) > 20*time.Second {
+			if time.Since(begun) > time.Minute {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 				t.Fatalf("process %d is there after its runtime was killed", pid)
 			}
@@ -244,6 +244,9 @@ func TestProgramsThatCannotBeStarted(t *testing.T) {
 // A program is asked to end before it is made to, and its path is one from where it
 // runs.
 func TestAProgramIsAskedToEnd(t *testing.T) {
+	before := termGrace
+	termGrace = time.Minute // it ends by itself, however busy the machine is
+	defer func() { termGrace = before }()
 	for text, want := range map[string]string{
 		`trap "" TERM; echo; read -r _; echo the end of the input >said`:                       "the end of the input\n",
 		`trap "echo a signal >said; exit" TERM; echo; read -r _; while :; do sleep 0.01; done`: "a signal\n",
