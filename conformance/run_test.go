@@ -151,7 +151,7 @@ func TestTranscriptShowsNoSecrets(t *testing.T) {
 func TestServerThatAcceptsNobody(t *testing.T) {
 	target := fakeTarget(t)
 	target.Token = "another-token-0123456789"
-	report, err := Run(t.Context(), target, Options{IDs: []string{"handshake.accepted", "jobs.life"}, Timeout: time.Minute})
+	report, err := Run(t.Context(), target, Options{IDs: []string{"handshake.accepted", "jobs.life"}, Timeout: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
