@@ -14,8 +14,9 @@ import (
 const maxControl = 4 * 131
 
 // stuckAfter is how long a farewell waits for a write in progress. A peer that
-// reads has taken 64 KiB in less; one that does not would not read the farewell.
-const stuckAfter = 100 * time.Millisecond
+// reads has taken 64 KiB in far less, also where who writes has to wait for a
+// processor; one that does not would not read the farewell.
+const stuckAfter = closeTimeout / 2
 
 var errStuck = errors.New("the peer does not read")
 
