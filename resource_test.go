@@ -87,7 +87,11 @@ func TestLeasedResourcesOverKillNine(t *testing.T) {
 	var processes, directories []leasedThing
 	for range things {
 		processes = append(processes, call[leasedThing](ctx, t, c, "demo.resource", `{"kind":"process","lease_seconds":2}`))
-		directories = append(directories, call[leasedThing](ctx, t, c, "demo.resource", `{"kind":"directory","lease_seconds":2}`))
+		d := call[leasedThing](ctx, t, c, "demo.resource", `{"kind":"directory","lease_seconds":2}`)
+		if err := os.WriteFile(d.Path+"/file", []byte("x"), 0o400); err != nil && time.Now().Before(d.ExpiresAt) {
+			t.Fatal(err)
+		}
+		directories = append(directories, d)
 	}
 	kept := call[leasedThing](ctx, t, c, "demo.resource", `{"kind":"directory","lease_seconds":3600}`)
 	survivor := call[leasedThing](ctx, t, c, "demo.resource", `{"kind":"process","lease_seconds":3600}`)
@@ -96,11 +100,6 @@ func TestLeasedResourcesOverKillNine(t *testing.T) {
 			_ = syscall.Kill(-l.PID, syscall.SIGKILL) // most are gone
 		}
 	})
-	for i := range things {
-		if err := os.WriteFile(directories[i].Path+"/file", []byte("x"), 0o400); err != nil {
-			t.Fatal(err)
-		}
-	}
 	p.kill(t)
 	for i := range things {
 		if time.Now().Before(processes[i].ExpiresAt) && !groupLives(t, processes[i].PID) {

@@ -21,14 +21,23 @@ func TestRollingRestart(t *testing.T) {
 	bin, data := binary(t), t.TempDir()
 	p := startServer(t, bin, data, "--drain", "2s")
 
-	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
+	var clients []*client.Client // the first connection is tried once, so before the restarts
+	for range users {
+		c, err := client.Connect(ctx, p.url, client.Options{Auth: client.Auth{Scheme: "bearer", Token: crashToken}, AckEvery: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Abort()
+		clients = append(clients, c)
+	}
 	var stopping atomic.Bool
 	var done atomic.Int64
 	var work sync.WaitGroup
-	for u := range users {
+	for u, c := range clients {
 		work.Go(func() {
-			if err := use(ctx, p.url, u, &stopping, &done); err != nil {
+			if err := use(ctx, c, u, &stopping, &done); err != nil {
 				t.Error(err)
 				stopping.Store(true)
 			}
@@ -54,14 +63,9 @@ func TestRollingRestart(t *testing.T) {
 	p.kill(t)
 }
 
-// use runs one job after the other until it is told to stop.
-func use(ctx context.Context, url string, user int, stopping *atomic.Bool, done *atomic.Int64) error {
-	c, err := client.Connect(ctx, url, client.Options{Auth: client.Auth{Scheme: "bearer", Token: crashToken}, AckEvery: 3})
-	if err != nil {
-		return err
-	}
-	defer c.Abort()
-	for n := 0; !stopping.Load(); n++ {
+// use runs one job after the other until it is told to stop, and one at least.
+func use(ctx context.Context, c *client.Client, user int, stopping *atomic.Bool, done *atomic.Int64) error {
+	for n := 0; n == 0 || !stopping.Load(); n++ {
 		steps := 5 + n%20
 		job, err := invokePatiently(ctx, c, client.InvokeRequest{Tool: "demo.count", Arguments: map[string]int{"to": steps, "interval_ms": 10}})
 		if err != nil {

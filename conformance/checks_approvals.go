@@ -192,7 +192,7 @@ func approvalOwnerGone(_ context.Context, t *T) {
 	owner, other := t.Open(), t.Open()
 	a := owner.requested()
 	owner.close()
-	for late := time.Now().Add(noticed); other.sessions(1000)[owner.Session].State == "connected" && time.Now().Before(late); { // ask again
+	for late := t.late(); other.sessions(1000)[owner.Session].State == "connected" && time.Now().Before(late); { // ask again
 	}
 	other.refusesCall("there is nobody to decide", "resolve", approvalArgs(a.ID, argument("approved", true)), arcp.CodeFailedPrecondition)
 	owner = owner.Resume(owner.rec.last())

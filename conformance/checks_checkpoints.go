@@ -44,18 +44,28 @@ func (c *Conn) resumedFrom(job *Job) int {
 	return v.From
 }
 
+// checkpointCreate asks for a checkpoint before the job ends. How long its steps have
+// to take depends on how slow the server is.
 func checkpointCreate(_ context.Context, t *T) {
 	c := t.Open(offer(arcp.FeatureCheckpoints))
-	submit, first := c.startCount(2, 1000)
-	id := c.Send(arcp.CheckpointCreate, arcp.CheckpointCreatePayload{Label: "conformance"}, about(first.JobID))
-	c.Await("a request for a checkpoint is acknowledged", arcp.Ack, id)
-	for {
-		f := c.Await("then it is made", arcp.JobCheckpoint, submit)
-		if payload[arcp.JobCheckpointPayload](t, f).Label == "conformance" {
-			break
+	for interval := 300; ; interval *= 5 {
+		submit, first := c.startCount(2, interval)
+		f := c.Answer("a request for a checkpoint is answered",
+			c.Send(arcp.CheckpointCreate, arcp.CheckpointCreatePayload{Label: "conformance"}, about(first.JobID)))
+		if f.Type == arcp.Nack && interval < 10_000 {
+			c.outcomeOf(submit) // it was too late
+			continue
 		}
+		want(t, "a request for a checkpoint is acknowledged", f.Type, arcp.Ack)
+		for {
+			f := c.Await("then it is made", arcp.JobCheckpoint, submit)
+			if payload[arcp.JobCheckpointPayload](t, f).Label == "conformance" {
+				break
+			}
+		}
+		want(t, "the job goes on", c.resumedFrom(c.Follow(submit)), 0)
+		return
 	}
-	want(t, "the job goes on", c.resumedFrom(c.Follow(submit)), 0)
 }
 
 func checkpointCreateRefused(_ context.Context, t *T) {
@@ -71,17 +81,28 @@ func checkpointCreateRefused(_ context.Context, t *T) {
 	c.ExpectNack("a job that has ended makes none", create(), arcp.CodeFailedPrecondition)
 }
 
+// checkpointRestore restores a checkpoint before the job ends. How long its steps have
+// to take depends on how slow the server is.
 func checkpointRestore(_ context.Context, t *T) {
 	c := t.Open(offer(arcp.FeatureCheckpoints))
-	submit, first := c.startCount(3, 200)
-	c.Await("a count makes a checkpoint at every step", arcp.JobCheckpoint, submit)
-	id := c.restore(first.JobID, payload[arcp.JobCheckpointPayload](t, first).CheckpointID)
-	c.Await("a restore is acknowledged", arcp.Ack, id)
-	c.Await("another attempt begins", arcp.JobStarted, submit)
-	job := c.Follow(submit)
-	want(t, "it goes on from the checkpoint", c.resumedFrom(job), 1)
-	want(t, "it is the same job", job.ID, first.JobID)
-	c.ExpectNothing("a job ends once")
+	for interval := 200; ; interval *= 5 {
+		submit, first := c.startCount(3, interval)
+		c.Await("a count makes a checkpoint at every step", arcp.JobCheckpoint, submit)
+		id := c.restore(first.JobID, payload[arcp.JobCheckpointPayload](t, first).CheckpointID)
+		f := c.Answer("a restore is answered", id)
+		if f.Type == arcp.JobAccepted && interval < 10_000 {
+			c.outcomeOf(submit) // it was too late,
+			c.outcomeOf(id)     // and this is another job
+			continue
+		}
+		want(t, "a restore is acknowledged", f.Type, arcp.Ack)
+		c.Await("another attempt begins", arcp.JobStarted, submit)
+		job := c.Follow(submit)
+		want(t, "it goes on from the checkpoint", c.resumedFrom(job), 1)
+		want(t, "it is the same job", job.ID, first.JobID)
+		c.ExpectNothing("a job ends once")
+		return
+	}
 }
 
 func checkpointRestoreFinished(_ context.Context, t *T) {
@@ -105,7 +126,7 @@ func checkpointRestoreUnknown(_ context.Context, t *T) {
 	const nothing = "chk_00000000000000000000000000"
 	id := c.restore(first.JobID, nothing)
 	t.wantCode("an unknown checkpoint is refused", c.Await("an unknown checkpoint is refused", arcp.Nack, id), arcp.CodeNotFound)
-	want(t, "the job is not touched", c.resumedFrom(c.Follow(submit)), 0)
+	want(t, "the job is not touched", c.resumedFrom(c.outcomeOf(submit)), 0)
 	c.ExpectNack("so it is of a finished job", c.restore(first.JobID, nothing), arcp.CodeNotFound)
 }
 

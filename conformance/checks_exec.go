@@ -119,13 +119,10 @@ func execEnvironment(_ context.Context, t *T) {
 	t.Want("and nothing else", len(got) == 2, "there is %v", got)
 }
 
-// gone is how long a process may be there that is to be killed.
-const gone = 7 * time.Second
-
-// wantGone wants a process to be gone, soon.
+// wantGone wants a process that is to be killed to be gone.
 func (c *Conn) wantGone(why, pid string) {
 	alive := true
-	for late := time.Now().Add(gone); alive && time.Now().Before(late); {
+	for late := c.t.late(); alive && time.Now().Before(late); {
 		c.call(&alive, execTools+"alive", map[string]any{"pid": pid})
 	}
 	want(c.t, why, alive, false)

@@ -284,7 +284,7 @@ func hostSessionEnd(_ context.Context, t *T) {
 	c.does(id, "running")
 	c.Await("session.close is answered", arcp.SessionClosed, c.Send(arcp.SessionClose, arcp.SessionClosePayload{Reason: "done", Forget: true}))
 	c.Drop()
-	for late := time.Now().Add(noticed); other.agent(id).Status != "stopped" && time.Now().Before(late); {
+	for late := t.late(); other.agent(id).Status != "stopped" && time.Now().Before(late); {
 		continue
 	}
 	want(t, "an agent whose session has ended is stopped", other.agent(id).Status, "stopped")
@@ -564,9 +564,6 @@ func hostFeedSince(_ context.Context, t *T) {
 	c.unregister(id)
 }
 
-// leashed is how long a job may outlive the connection that it is to end with.
-const leashed = 9 * time.Second
-
 func hostLeash(_ context.Context, t *T) {
 	c, other := t.Open(), t.Open()
 	w, _, _, _ := c.watched()
@@ -574,7 +571,7 @@ func hostLeash(_ context.Context, t *T) {
 	var j struct {
 		Status string `json:"status"`
 	}
-	for late := time.Now().Add(leashed); j.Status != "cancelled" && time.Now().Before(late); {
+	for late := t.late(); j.Status != "cancelled" && time.Now().Before(late); {
 		other.call(&j, "jobs.get", map[string]any{"job_id": w.job})
 	}
 	want(t, "a subscription ends with its connection", j.Status, "cancelled")

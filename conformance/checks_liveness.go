@@ -49,6 +49,7 @@ func livenessSilence(_ context.Context, t *T) {
 	c := t.Open(offer(arcp.FeatureHeartbeat))
 	interval := c.interval()
 	began := time.Now() // it is silent from later on
+	c.hush()
 	submit := c.Submit("demo.sleep", map[string]any{"ms": 60_000})
 	job := c.AwaitStarted(submit)
 	c.Superseded("a silent peer loses its connection") // by the same code

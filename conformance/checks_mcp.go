@@ -113,7 +113,7 @@ func mcpCancel(_ context.Context, t *T) {
 		} `json:"content"`
 	}
 	answer := ""
-	for late := time.Now().Add(gone); answer != "true" && time.Now().Before(late); {
+	for late := t.late(); answer != "true" && time.Now().Before(late); {
 		c.call(&told, mcpTools+"told", map[string]any{"key": key})
 		want(t, "the content is the server's", len(told.Content), 1)
 		answer = told.Content[0].Text

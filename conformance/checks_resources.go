@@ -163,7 +163,7 @@ func (c *Conn) found(id arcp.LeaseID) resourceLease {
 
 // reaps cleans up until a lease is in a state: who else does may be at it.
 func (c *Conn) reaps(id arcp.LeaseID, state string) resourceLease {
-	for late := time.Now().Add(cleanedUp); time.Now().Before(late); {
+	for late := c.t.late(); time.Now().Before(late); {
 		c.call(new(struct{}), "registry.reap", map[string]any{})
 		if l := c.found(id); l.State == state {
 			return l
@@ -172,9 +172,6 @@ func (c *Conn) reaps(id arcp.LeaseID, state string) resourceLease {
 	c.t.Failf("%s is %s after a while, want it %s", id, c.found(id).State, state)
 	return resourceLease{}
 }
-
-// cleanedUp is how long a server may take to clean up.
-const cleanedUp = 10 * time.Second
 
 func resourceRegister(_ context.Context, t *T) {
 	c := t.Open()

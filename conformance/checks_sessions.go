@@ -23,9 +23,6 @@ func sessionChecks() []Check {
 	}
 }
 
-// noticed is how long a server may take to notice that a connection has ended.
-const noticed = 3 * time.Second
-
 // sessionEntry is an item of sessions.list.
 type sessionEntry struct {
 	SessionID    arcp.SessionID `json:"session_id"`
@@ -60,7 +57,7 @@ func sessionsList(_ context.Context, t *T) {
 	closed.echoes(1)
 	closed.close()
 	all := c.sessions(1000)
-	for late := time.Now().Add(noticed); all[closed.Session].State != "detached" && time.Now().Before(late); {
+	for late := t.late(); all[closed.Session].State != "detached" && time.Now().Before(late); {
 		all = c.sessions(1000)
 	}
 	want(t, "a session with a connection is listed so", all[c.Session].State, "connected")

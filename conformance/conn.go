@@ -24,11 +24,11 @@ type Conn struct {
 	v         *validator
 	rec       *record                 // of the session
 	stop      func() bool             // ends the watch on the check's deadline
+	hush      context.CancelFunc      // ends the signs of life
 	gone      bool                    // closed by either side
 	catalogue bool                    // it is told of changes of the catalogue
 	version   string                  // stamped into what is sent
 	nonce     int                     // of the last ping
-	alive     time.Time               // when it last showed that it is there
 	own       map[arcp.MessageID]bool // ids used on this connection
 }
 
@@ -38,6 +38,9 @@ func newConn(t *T, tc transport.Conn) *Conn {
 	c.rec = c.v.rec
 	c.stop = context.AfterFunc(t.ctx, func() { _ = tc.Abort() }) // a read that waits too long ends
 	tc.SetReadLimit(64 << 20)
+	life, hush := context.WithCancel(t.ctx)
+	c.hush = hush
+	go c.showLife(life)
 	return c
 }
 
@@ -185,7 +188,6 @@ func (c *Conn) next(why string) *Frame {
 // frame reads the next frame. What is said of tools that come and go is left out
 // unless the check is about that: they do in checks beside this one.
 func (c *Conn) frame(why string) *Frame {
-	c.showLife()
 	for {
 		text, err := c.read()
 		if err != nil {
@@ -249,12 +251,21 @@ func (c *Conn) event(why string) *Frame {
 // lifeInterval is shorter than what servers take for silence.
 const lifeInterval = 500 * time.Millisecond
 
-// showLife says that the peer is there: what asks for it may be far behind in what
-// is still to be read and judged.
-func (c *Conn) showLife() {
-	if now := time.Now(); now.Sub(c.alive) > lifeInterval {
-		c.alive = now
-		_ = c.tc.Ping() // fails if the connection has: reading says why
+// showLife says that the peer is there, until it is to be silent: what asks for it
+// may be far behind in what is still to be read and judged, and a check may wait for
+// something on another connection.
+func (c *Conn) showLife(life context.Context) {
+	tick := time.NewTicker(lifeInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-life.Done():
+			return
+		}
+		if c.tc.Ping() != nil {
+			return // the connection has ended: reading says why
+		}
 	}
 }
 
@@ -367,6 +378,7 @@ func (c *Conn) closedWith(why string, err error, codes ...transport.CloseCode) {
 func (c *Conn) Drop() {
 	c.gone = true
 	c.stop()
+	c.hush()
 	_ = c.tc.Abort() // it is not needed any more
 }
 

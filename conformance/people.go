@@ -138,6 +138,16 @@ func (c *Conn) outcomeOf(submit arcp.MessageID) *Job {
 	}
 }
 
+// ended reports whether the end of a job has been read.
+func (c *Conn) ended(submit arcp.MessageID) bool {
+	for _, f := range c.rec.upTo(c.rec.last()) {
+		if f.CorrelationID == submit && f.Type.Terminal() {
+			return true
+		}
+	}
+	return false
+}
+
 // endsWith wants a job that this session submitted to fail with a code.
 func (c *Conn) endsWith(why string, submit arcp.MessageID, code arcp.Code) arcp.ErrorPayload {
 	return c.failedWith(why, c.outcomeOf(submit), code)

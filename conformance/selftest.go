@@ -12,6 +12,10 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
+// soundTimeout bounds a check without a fault, which should pass however slow the
+// target is.
+const soundTimeout = time.Minute
+
 // muteTimeout bounds a check behind a fault that shows itself by nothing
 // coming.
 const muteTimeout = 2 * time.Second
@@ -25,7 +29,7 @@ func SelfTest(ctx context.Context, target Target) error {
 }
 
 func selfTest(ctx context.Context, target Target, faults []proxy.Fault) error {
-	r := &runner{target: &target, opts: &Options{}}
+	r := &runner{target: &target, opts: &Options{Timeout: soundTimeout}}
 	checks := shownBy(faults)
 	r.server = r.probe(ctx, checks)
 	if r.server.err != "" {
@@ -83,6 +87,7 @@ func (r *runner) trial(ctx context.Context, f proxy.Fault, sound []Check) error 
 		return fmt.Errorf("fault %q cannot be tried: none of %v passes without it", f.Name, f.Shows)
 	}
 	opts := *r.opts
+	opts.Timeout = DefaultTimeout
 	if f.Mute {
 		opts.Timeout = muteTimeout
 	}

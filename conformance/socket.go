@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 
 	"github.com/arcpd/arcpd/transport"
@@ -24,8 +25,10 @@ import (
 type socket struct {
 	conn  net.Conn
 	in    *bufio.Reader
-	out   *bufio.Writer
 	limit int64
+
+	writing sync.Mutex
+	out     *bufio.Writer
 }
 
 // Opcodes of RFC 6455 §5.2.
@@ -113,6 +116,8 @@ func (s *socket) send(opcode byte, body []byte) error {
 	for i, b := range body {
 		masked[i] = b ^ mask[i&3]
 	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	for _, part := range [][]byte{head, mask[:], masked} {
 		if _, err := s.out.Write(part); err != nil {
 			return err

@@ -33,7 +33,7 @@ func echoServer(t *testing.T) string {
 
 func dialTest(t *testing.T, url string) *socket {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	s, err := dialSocket(ctx, url)
 	if err != nil {

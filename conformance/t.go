@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 )
@@ -68,6 +69,17 @@ func (t *T) Failf(format string, args ...any) {
 func (t *T) Skipf(format string, args ...any) {
 	t.skip = fmt.Sprintf(format, args...)
 	runtime.Goexit()
+}
+
+// late is when a check stops looking for what comes by itself: just before its time
+// is over.
+func (t *T) late() time.Time {
+	const toSaySo = time.Second
+	end, bounded := t.ctx.Deadline()
+	if !bounded {
+		end = time.Now().Add(DefaultTimeout)
+	}
+	return end.Add(-toSaySo)
 }
 
 // Want fails the check unless ok; why is the rule, and the rest says what was

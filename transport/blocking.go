@@ -122,15 +122,17 @@ type patientSink struct {
 
 func newPatientSink(w io.Writer) *patientSink { return &patientSink{stopper: newStopper(), w: w} }
 
-func (s *patientSink) send(p []byte, timeout time.Duration) error {
+func (s *patientSink) send(p []byte, timeout time.Duration) (waited bool, err error) {
 	for len(p) > 0 {
 		n := min(len(p), patientChunk)
+		w := aboutToWrite(s.w)
 		if err := s.write(p[:n], timeout); err != nil {
-			return err
+			return waited, err
 		}
+		waited = waited || w.waited()
 		p = p[n:]
 	}
-	return nil
+	return waited, nil
 }
 
 func (s *patientSink) write(p []byte, timeout time.Duration) error {

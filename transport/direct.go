@@ -21,7 +21,7 @@ import (
 // of it: an http.Server with the Handler knows what to answer. The connections must
 // be without TLS. Closing the listener ends those that have not said anything.
 func (u *Upgrader) Direct(ln net.Listener, path string, serve func(Conn)) net.Listener {
-	d := &direct{Listener: ln, up: u, path: path, serve: serve, others: make(chan accepted), done: make(chan struct{}), silent: make(map[net.Conn]struct{})}
+	d := &direct{Listener: ln, up: u, path: path, serve: serve, timeout: greetTimeout, others: make(chan accepted), done: make(chan struct{}), silent: make(map[net.Conn]struct{})}
 	go d.run()
 	return d
 }
@@ -32,11 +32,12 @@ var greetTimeout = 10 * time.Second
 // direct is a listener.
 type direct struct {
 	net.Listener
-	up     *Upgrader
-	path   string
-	serve  func(Conn)
-	others chan accepted
-	done   chan struct{} // closed with the listener
+	up      *Upgrader
+	path    string
+	serve   func(Conn)
+	timeout time.Duration // greetTimeout
+	others  chan accepted
+	done    chan struct{} // closed with the listener
 
 	mu     sync.Mutex
 	closed bool
@@ -142,7 +143,7 @@ func (d *direct) listen(conn net.Conn, w wire) ([]byte, error) {
 		delete(d.silent, conn)
 		d.mu.Unlock()
 	}()
-	deadline := time.Now().Add(greetTimeout)
+	deadline := time.Now().Add(d.timeout)
 	if err := conn.SetDeadline(deadline); err != nil {
 		return nil, err
 	}

@@ -14,16 +14,18 @@ import (
 const maxControl = 4 * 131
 
 // stuckAfter is how long a farewell waits for a write in progress. A peer that
-// reads has taken 64 KiB in less; one that does not would not read the farewell.
-const stuckAfter = 100 * time.Millisecond
+// reads has taken 64 KiB in far less, also where who writes has to wait for a
+// processor; one that does not would not read the farewell.
+const stuckAfter = closeTimeout / 2
 
 var errStuck = errors.New("the peer does not read")
 
 // sink takes bytes.
 type sink interface {
 	// send returns when all of p is taken, or an error when none of it was
-	// for the time of the timeout. One goroutine at a time may call it.
-	send(p []byte, timeout time.Duration) error
+	// for the time of the timeout, and whether it had to wait for the peer. One
+	// goroutine at a time may call it.
+	send(p []byte, timeout time.Duration) (waited bool, err error)
 }
 
 // outbox gathers frames, so that many of them cost one write(2).
@@ -185,18 +187,15 @@ func (o *outbox) sendNow(p []byte) error {
 	if len(p) == 0 {
 		return nil
 	}
-	began := time.Now()
-	if err := o.sink.send(p, o.timeout); err != nil {
+	waited, err := o.sink.send(p, o.timeout)
+	if err != nil {
 		return o.stop(&Error{Code: CloseAbnormal, Err: fmt.Errorf("write: %w", err)})
 	}
-	if o.took != nil && time.Since(began) > waited {
+	if o.took != nil && waited {
 		o.took()
 	}
 	return nil
 }
-
-// waited is longer than a write takes that does not wait for the peer.
-const waited = 20 * time.Millisecond
 
 // release gives up the turn when no control frame is waiting.
 func (o *outbox) release() {
@@ -268,7 +267,8 @@ func (o *outbox) finish(farewell []byte, why error) error {
 	if len(p) == 0 {
 		return nil
 	}
-	return o.sink.send(p, o.timeout)
+	_, err := o.sink.send(p, o.timeout)
+	return err
 }
 
 func (o *outbox) turnWithin(d time.Duration) bool {

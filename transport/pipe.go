@@ -114,17 +114,17 @@ func (w *pipeWire) release() {
 
 func (w *pipeWire) interrupt() { w.in.change(&w.in.interrupted) }
 
-func (w *pipeWire) send(p []byte, timeout time.Duration) error {
-	for until := time.Now().Add(timeout); ; {
+func (w *pipeWire) send(p []byte, timeout time.Duration) (waited bool, err error) {
+	for until := time.Now().Add(timeout); ; waited = true {
 		n, err := w.out.put(p)
 		if p = p[n:]; len(p) == 0 || err != nil {
-			return err
+			return waited, err
 		}
 		if n > 0 {
 			until = time.Now().Add(timeout)
 		}
 		if err := w.waitWritable(until); err != nil {
-			return err
+			return true, err
 		}
 	}
 }

@@ -92,17 +92,17 @@ func (out *outlet) init(f polled) (err error) {
 }
 
 // send renews the deadline whenever the kernel took some bytes.
-func (out *outlet) send(p []byte, timeout time.Duration) error {
+func (out *outlet) send(p []byte, timeout time.Duration) (waited bool, err error) {
 	out.wait = false
 	for len(p) > 0 {
 		if err := out.write(p, timeout); err == syscall.EAGAIN {
 			out.wait = true
 		} else if err != nil {
-			return err
+			return out.wait, err
 		}
 		p = p[out.n:]
 	}
-	return nil
+	return out.wait, nil
 }
 
 // write is one write(2). It sets n.
@@ -188,22 +188,51 @@ func (s *socket) join()       {}
 
 // peerReads asks the kernel whether anybody has the other end of a socket or a pipe
 // open for reading.
-func peerReads(f syscall.Conn) (reads bool) {
+func peerReads(f syscall.Conn) bool {
+	events, ok := poll(f)
+	return ok && events&(unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) == 0
+}
+
+// blindWrite is a write that does not tell whether it has waited for the peer.
+type blindWrite struct {
+	full  bool // there was little room
+	began time.Time
+}
+
+func aboutToWrite(f any) blindWrite {
+	c, ok := f.(syscall.Conn)
+	if !ok {
+		return blindWrite{}
+	}
+	events, ok := poll(c)
+	return blindWrite{ok && events == 0, time.Now()}
+}
+
+// waited reports whether the write, which has ended, probably had to wait. Neither
+// says enough: what little room there was may have been enough, and a busy machine
+// takes its time.
+func (w blindWrite) waited() bool { return w.full && time.Since(w.began) > promptly }
+
+// promptly is longer than a write takes that does not wait for the peer.
+const promptly = 20 * time.Millisecond
+
+// poll asks what of writing is possible now.
+func poll(f syscall.Conn) (events int16, ok bool) {
 	raw, err := f.SyscallConn()
 	if err != nil {
-		return false
+		return 0, false
 	}
 	err = raw.Control(func(fd uintptr) {
 		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
 		for {
 			_, err := unix.Poll(p, 0)
 			if err != unix.EINTR {
-				reads = err == nil && p[0].Revents&(unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) == 0
+				events, ok = p[0].Revents, err == nil
 				return
 			}
 		}
 	})
-	return err == nil && reads
+	return events, err == nil && ok
 }
 
 // plainRead is what a plainSocket reads at once. It holds the memory for it
@@ -235,18 +264,28 @@ func (s *plainSocket) release() {}
 
 func (s *plainSocket) interrupt() { _ = s.conn.SetReadDeadline(past) } // fails only if closed
 
-func (s *plainSocket) send(p []byte, timeout time.Duration) error {
+func (s *plainSocket) send(p []byte, timeout time.Duration) (waited bool, err error) {
 	for len(p) > 0 {
 		n := min(len(p), plainWrite)
 		if err := s.conn.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
-			return err
+			return waited, err
 		}
+		w := aboutToWrite(s.below())
 		if _, err := s.conn.Write(p[:n]); err != nil {
-			return err
+			return waited, err
 		}
+		waited = waited || w.waited()
 		p = p[n:]
 	}
-	return nil
+	return waited, nil
+}
+
+// below is the connection that TLS is on.
+func (s *plainSocket) below() net.Conn {
+	if t, ok := s.conn.(*tls.Conn); ok {
+		return t.NetConn()
+	}
+	return s.conn
 }
 
 func (s *plainSocket) linger() { drain(s.conn) }
@@ -254,11 +293,7 @@ func (s *plainSocket) linger() { drain(s.conn) }
 // kill goes below TLS, whose Close would try for seconds to say goodbye to a
 // peer that does not read.
 func (s *plainSocket) kill() {
-	if t, ok := s.conn.(*tls.Conn); ok {
-		_ = t.NetConn().Close()
-		return
-	}
-	_ = s.conn.Close()
+	_ = s.below().Close()
 }
 
 func (s *plainSocket) join() {}

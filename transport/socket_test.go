@@ -64,12 +64,12 @@ func TestSendRenewsDeadline(t *testing.T) {
 	if err := out.init(f); err != nil {
 		t.Fatal(err)
 	}
-	if err := out.send(make([]byte, 4096), time.Hour); err != nil || len(f.deadlines) != 0 {
-		t.Fatalf("send() into an empty pipe = %v, with deadlines %v", err, f.deadlines)
+	if waited, err := out.send(make([]byte, 4096), time.Hour); waited || err != nil || len(f.deadlines) != 0 {
+		t.Fatalf("send() into an empty pipe = %v, %v, with deadlines %v", waited, err, f.deadlines)
 	}
 	begin := time.Now()
-	if err := out.send(make([]byte, 1<<20), time.Hour); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("send() = %v, want a timeout", err)
+	if waited, err := out.send(make([]byte, 1<<20), time.Hour); !waited || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("send() = %v, %v, want a timeout", waited, err)
 	}
 	set := 0
 	for i, d := range f.deadlines {

@@ -34,9 +34,6 @@ const { tools } = await client.listTools();
 seen.tools = tools.map((t) => t.name);
 seen.echo = await client.callTool({ name: "demo.echo", arguments: { text: "hello" } });
 seen.unknown = await client.callTool({ name: "demo.progress", arguments: { steps: 1, sideways: true } });
-await client.callTool({ name: "demo.progress", arguments: { steps: 5, interval_ms: 20 } }, undefined, {
-  onprogress: (p) => seen.progress.push(p.progress),
-});
 await client.callTool({ name: "demo.emit", arguments: { count: 3, bytes: 4, interval_ms: 20 } });
 seen.failed = await client.callTool({ name: "demo.fail", arguments: { code: "NOT_FOUND", message: "gone" } });
 seen.answered = await client.callTool({
@@ -47,7 +44,10 @@ seen.through = await client.callTool({ name: "every.get-tiny-image", arguments: 
 const cancel = new AbortController();
 const sleeping = client.callTool({ name: "demo.progress", arguments: { steps: 100000, interval_ms: 10 } }, undefined, {
   signal: cancel.signal,
-  onprogress: () => cancel.abort("enough"),
+  onprogress: (p) => {
+    seen.progress.push(p.progress);
+    if (seen.progress.length === 4) cancel.abort("enough");
+  },
 });
 seen.cancelled = await sleeping.then(() => false, () => true);
 await client.ping(); // closing would take back what is still being sent

@@ -95,6 +95,7 @@ func TestJobs(t *testing.T) {
 	p.cli("invoke", "demo.progress", `{"steps":2,"interval_ms":1}`)
 	p.cli("invoke", "demo.fail", `{"code":"UNAVAILABLE","message":"no","details":{"why":"because"}}`)
 	sleeper := p.detach("demo.sleep", `{"ms":3600000}`)
+	p.untilRunning(1)
 
 	o := p.cli("jobs", "ls")
 	golden(t, "jobs-ls.txt", scrub(o.stdout))

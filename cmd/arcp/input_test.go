@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 )
@@ -122,13 +123,24 @@ func TestServerOfLeases(t *testing.T) {
 	t.Parallel()
 	lax := demoServer(t)
 	model := `{"model":"tiny"}`
-	sleep := []string{"invoke", "demo.sleep", `{"ms":1500}`, "--expires", "200ms"}
+	// sleeps runs a job that lasts longer than its lease. How long that has to last
+	// depends on how slow the machine is.
+	sleeps := func(p *process) (o outcome) {
+		t.Helper()
+		for lease := 200 * time.Millisecond; lease < time.Minute; lease *= 5 {
+			args := fmt.Sprintf(`{"ms":%d}`, (lease + time.Second).Milliseconds())
+			if o = p.cli("invoke", "demo.sleep", args, "--expires", lease.String()); o.code != exitFailed || !strings.Contains(o.stderr, "expires_at") {
+				break // it was not too late
+			}
+		}
+		return o
+	}
 	wantOutcome(t, "any model", lax.cli("invoke", "demo.model", model), exitOK, "", "")
-	wantOutcome(t, "a job that does nothing goes on", lax.cli(sleep...), exitOK, "", "")
+	wantOutcome(t, "a job that does nothing goes on", sleeps(lax), exitOK, "", "")
 	strict := demoServer(t, "--require-model-lease", "--preempt-expired")
 	wantOutcome(t, "no model", strict.cli("invoke", "demo.model", model), exitDenied, "", "PERMISSION_DENIED")
 	wantOutcome(t, "the model of the lease", strict.cli("invoke", "demo.model", model, "--lease", `{"model.use":["tiny"]}`), exitOK, "", "")
-	wantOutcome(t, "a job ends with its lease", strict.cli(sleep...), exitDenied, "", "LEASE_EXPIRED")
+	wantOutcome(t, "a job ends with its lease", sleeps(strict), exitDenied, "", "LEASE_EXPIRED")
 }
 
 func TestReloadOfABadLease(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -19,19 +21,30 @@ import (
 // On SIGTERM running jobs come to their end, and nothing new begins.
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	p := demoServer(t)
+	config, finish := waiting(t)
+	p := serve(t, "--config", config, "--data", ":memory:", "--demo", "--drain", "1h")
 	done := make(chan outcome, 1)
-	go func() { done <- p.cli("invoke", "demo.sleep", `{"ms":700}`) }()
+	go func() { done <- p.cli("invoke", "waits") }()
 	p.untilRunning(1)
 	p.signal(syscall.SIGTERM)
 	until(t, "readiness is withdrawn", func() bool { status, _ := get(t, p.admin+"/readyz"); return status == 503 })
 	if o := p.cli("invoke", "demo.echo"); o.code == exitOK {
 		t.Errorf("a new job while stopping: %v, want a refusal", o)
 	}
-	wantOutcome(t, "the job that was running", <-done, exitOK, `{"slept_ms":700}`, "")
+	finish()
+	wantOutcome(t, "the job that was running", <-done, exitOK, `"done"`, "")
 	if code := p.wait(); code != exitOK {
 		t.Errorf("exit code = %d, want 0", code)
 	}
+}
+
+// waiting is a configuration with the tool waits, which runs until finish is called.
+func waiting(t *testing.T) (config string, finish func()) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "finish")
+	waits := program(t, "until test -e "+file+"; do sleep 0.05; done; echo '\"done\"'")
+	return write(t, filepath.Join(t.TempDir(), "arcp.yaml"), "token: [alice=secret]\ntools:\n"+
+		"  - {name: waits, exec: ["+waits+"], recovery: rerun, limits: {timeout_ms: 600000}}\n"), func() { write(t, file, "") }
 }
 
 // untilRunning waits until n jobs run.
@@ -350,32 +363,39 @@ var (
 func TestRestartIsSurvived(t *testing.T) {
 	t.Parallel()
 	address := freeAddress(t)
-	args := []string{"serve", "--listen", address, "--admin", "127.0.0.1:0", "--demo", "--token", "alice=secret", "--data", filepath.Join(t.TempDir(), "data")}
+	config, finish := waiting(t)
+	args := []string{"serve", "--config", config, "--listen", address, "--admin", "127.0.0.1:0", "--data", filepath.Join(t.TempDir(), "data")}
 	p := listening(start(t, nil, args...))
 	invoked := make(chan outcome, 1)
-	go func() { invoked <- p.cli("invoke", "demo.count", `{"to":100,"interval_ms":20}`, "--follow") }()
+	go func() { invoked <- p.cli("invoke", "waits", "--follow") }()
 	p.untilRunning(1)
 	if err := p.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	<-p.exited
 	listening(start(t, nil, args...))
+	finish()
 	o := <-invoked
-	wantOutcome(t, "invoke", o, exitOK, `"count":100`, "connection lost, resuming")
+	wantOutcome(t, "invoke", o, exitOK, `"done"`, "connection lost, resuming")
 	if n := strings.Count(o.stderr, "  completed"); n != 1 {
 		t.Errorf("%d outcomes, want one:\n%s", n, o.stderr)
 	}
 }
 
-// freeAddress is a loopback address that nobody listens on.
+// freeAddress is a loopback address that nobody listens on, and whose port no
+// connection gets by chance.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000)))
+		if err != nil {
+			continue
+		}
+		defer ln.Close()
+		return ln.Addr().String()
 	}
-	defer ln.Close()
-	return ln.Addr().String()
+	t.Fatal("no port is free")
+	return ""
 }
 
 // A failure ends the demonstration with the runtime's own words.

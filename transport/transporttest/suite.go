@@ -67,6 +67,7 @@ var tests = []struct {
 	{"CallsRace", callsRace},
 	{"LastSeenMoves", lastSeenMoves},
 	{"HalfOpenPeer", halfOpenPeer},
+	{"SlowPeerIsThere", slowPeerIsThere},
 	{"InfoTellsKind", infoTellsKind},
 	{"NothingIsLeftRunning", nothingIsLeftRunning},
 }
@@ -669,6 +670,27 @@ func halfOpenPeer(t *testing.T, dial Dial) {
 		t.Errorf("Read() = %v, want ErrClosed", err)
 	}
 	p.ended(p.server)
+}
+
+// A peer that is far behind with reading, and says nothing, shows by taking more that
+// it is there.
+func slowPeerIsThere(t *testing.T, dial Dial) {
+	p := newPair(t, dial, transport.Limits{WriteTimeout: 100 * hang})
+	wrote := p.blockedWrite()
+	last := p.server.LastSeen()
+	p.within("Read", func() {
+		for !p.server.LastSeen().After(last) {
+			if _, err := p.client.Read(); err != nil {
+				p.Errorf("Read() = %v", err)
+				return
+			}
+			time.Sleep(30 * time.Millisecond) // it is slow: what is written next waits
+		}
+	})
+	p.within("Abort", func() { _ = p.server.Abort() })
+	if err := <-wrote; !errors.Is(err, transport.ErrClosed) {
+		t.Errorf("Write() = %v, want ErrClosed", err)
+	}
 }
 
 func infoTellsKind(t *testing.T, dial Dial) {

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -191,22 +192,25 @@ func TestCalls(t *testing.T) {
 }
 
 func TestTimeoutLeavesTheJob(t *testing.T) {
-	goOn := make(chan struct{})
-	done := make(chan struct{})
-	r := start(t, Config{Timeout: 20 * time.Millisecond}, raw(t, tool.Capability{Name: "slow"}, func(ctx context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
-		defer close(done)
-		select {
-		case <-goOn:
-		case <-ctx.Done():
-			t.Error("the job was cancelled")
+	synctest.Test(t, func(t *testing.T) {
+		goOn := make(chan struct{})
+		done := make(chan struct{})
+		slow := tool.Capability{Name: "slow", Limits: tool.Limits{Timeout: 2 * time.Hour}}
+		r := start(t, Config{Timeout: time.Hour}, raw(t, slow, func(ctx context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			defer close(done)
+			select {
+			case <-goOn:
+			case <-ctx.Done():
+				t.Error("the job was cancelled")
+			}
+			return args, nil
+		}))
+		if got, failed := r.call(r.connect(nil), "slow", `{}`); !failed || !strings.HasPrefix(got, "DEADLINE_EXCEEDED: ") || !strings.Contains(got, "goes on") {
+			t.Errorf("%s", got)
 		}
-		return args, nil
-	}))
-	if got, failed := r.call(r.connect(nil), "slow", `{}`); !failed || !strings.HasPrefix(got, "DEADLINE_EXCEEDED: ") || !strings.Contains(got, "goes on") {
-		t.Errorf("%s", got)
-	}
-	close(goOn)
-	<-done
+		close(goOn)
+		<-done
+	})
 }
 
 // What is offered follows the catalogue, and clients are told.
