@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/conformance"
 )
 
@@ -50,7 +51,7 @@ func TestConformance(t *testing.T) {
 					failed = append(failed, r)
 				}
 			}
-			if t.Failed() || passed < 560 {
+			if t.Failed() || passed < 579 {
 				var text strings.Builder
 				report.Results = failed
 				if err := conformance.WriteText(&text, &report, conformance.TextOptions{Verbose: true}); err != nil {
@@ -89,7 +90,7 @@ func target(t *testing.T, p *process) conformance.Target {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return conformance.Target{URL: p.url, Token: crashToken, Principal: "alice", OtherToken: crashToken + "-of-bob", AckWindow: ackWindow,
+	return conformance.Target{URL: p.url, Token: crashToken, Principal: "alice", OtherToken: crashToken + "-of-bob", ObserverToken: observerToken, AckWindow: ackWindow,
 		JWT: &conformance.JWT{Key: key, Issuer: issuer, Subject: "carol"}}
 }
 
@@ -99,12 +100,16 @@ const (
 	issuerSecret = "a secret that only the issuer and the runtime know\n"
 )
 
-// authFile configures the issuer.
+// observerToken is of a principal that only observes, and sees alice.
+const observerToken = crashToken + "-of-olga"
+
+// authFile configures the issuer, and who observes.
 func authFile(t *testing.T) (file string) {
 	t.Helper()
 	dir := t.TempDir()
 	file = filepath.Join(dir, "auth.yaml")
-	text := "issuers:\n  - {issuer: " + strconv.Quote(issuer) + ", audience: arcp, key_files: [secret], algorithms: [HS256]}\n"
+	text := "principals:\n  - {name: olga, tokens: [" + strconv.Quote(auth.FileHash(observerToken)) + "], roles: [observer], sees: [alice]}\n" +
+		"issuers:\n  - {issuer: " + strconv.Quote(issuer) + ", audience: arcp, key_files: [secret], algorithms: [HS256]}\n"
 	for name, data := range map[string]string{file: text, filepath.Join(dir, "secret"): issuerSecret} {
 		if err := os.WriteFile(name, []byte(data), 0o600); err != nil {
 			t.Fatal(err)

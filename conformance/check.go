@@ -40,6 +40,7 @@ func (c *Check) Group() string {
 const (
 	NeedWebSocket  = "websocket"       // the target is reached by a WebSocket URL
 	NeedOther      = "other-principal" // Target.OtherToken is set
+	NeedObserver   = "observer"        // Target.ObserverToken is set
 	NeedPrincipal  = "principal"       // Target.Principal is set
 	NeedFrameLimit = "frame-limit"     // Target.FrameLimit is known
 	NeedJWT        = "jwt"             // Target.JWT is set
@@ -115,6 +116,7 @@ var groups = []group{
 	{"questions", questionChecks},
 	{"interrupts", interruptChecks},
 	{"approvals", approvalChecks},
+	{"observers", observerChecks},
 	{"workers", workerChecks},
 	{"resources", resourceChecks},
 	{"tools", toolsChecks},

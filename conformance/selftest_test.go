@@ -22,7 +22,7 @@ func TestChecksCanFail(t *testing.T) {
 // jobs may do and whom they ask, and about challenges and JWTs. The fake has nothing of
 // the kind: these faults are tried before the runtime itself, in the tests of the module's root.
 var durable = []string{"resume", "takeover", "flow", "feeds", "dedup", "liveness", "recovery", "retry", "sessions",
-	"leases", "budgets", "permissions", "questions", "interrupts", "approvals", "tools", "resources", "host", "workers", "exec", "mcp", "auth", "jwt"}
+	"leases", "budgets", "permissions", "questions", "interrupts", "approvals", "tools", "resources", "host", "observers", "workers", "exec", "mcp", "auth", "jwt"}
 
 // fakeable are the faults that some check shows which the fake passes.
 func fakeable() []proxy.Fault {
@@ -53,7 +53,7 @@ func TestFaultsNameChecks(t *testing.T) {
 func TestChecksSurviveTheServer(t *testing.T) {
 	for name, target := range map[string]Target{"small": fakeTarget(t), "parrot": parrotTarget(t)} {
 		t.Run(name, func(t *testing.T) {
-			target.OtherToken, target.Principal = fakeToken, "fake"
+			target.OtherToken, target.ObserverToken, target.Principal = fakeToken, fakeToken, "fake"
 			target.JWT = &JWT{Key: secretKey(make([]byte, minSecret)), Issuer: "https://issuer.example"}
 			r := &runner{target: &target, opts: &Options{Parallel: 16, Timeout: 300 * time.Millisecond}, server: knowsAll()}
 			for _, res := range r.run(t.Context(), Checks()) {

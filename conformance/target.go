@@ -16,6 +16,11 @@ type Target struct {
 
 	OtherToken string // bearer token of another principal; empty: checks that need one are skipped
 
+	// ObserverToken is the bearer token of a principal with no role but observer, that
+	// sees the principal of Token and not the one of OtherToken. Empty: checks that
+	// need it are skipped.
+	ObserverToken string
+
 	// JWT signs tokens for the scheme signed_jwt. Nil: checks that need them are
 	// skipped.
 	JWT *JWT
@@ -63,7 +68,7 @@ func (tg *Target) dial(ctx context.Context) (transport.Conn, error) {
 // secrets are the texts that must never be shown and never come back.
 func (tg *Target) secrets() []string {
 	var list []string
-	for _, s := range []string{tg.Token, tg.OtherToken} {
+	for _, s := range []string{tg.Token, tg.OtherToken, tg.ObserverToken} {
 		if s != "" {
 			list = append(list, s)
 		}
@@ -95,6 +100,8 @@ func (s *server) missing(tg *Target, need string) string {
 		return "the target has no WebSocket URL"
 	case need == NeedOther && tg.OtherToken == "":
 		return "no token of another principal was given"
+	case need == NeedObserver && tg.ObserverToken == "":
+		return "no token of a principal that only observes was given"
 	case need == NeedPrincipal && tg.Principal == "":
 		return "the principal of the token was not given"
 	case need == NeedJWT:

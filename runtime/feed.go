@@ -429,10 +429,18 @@ func (c *conn) newFilter(f *arcp.EventFilter) (filter eventFilter, owner string,
 	if len(f.JobID) > maxNamed {
 		return eventFilter{}, "", arcp.Errorf(arcp.CodeInvalidRequest, "a filter that may name jobs of other principals names at most %d", maxNamed)
 	}
+	var unseen []arcp.JobID
+	defer func() {
+		if len(unseen) > 0 {
+			c.audit("subscribe").Strs("jobs", texts(unseen)).Str("decision", "denied").Msg("audit")
+		}
+	}()
 	for _, id := range f.JobID {
 		j, err := c.rt.cfg.Store.Job(context.Background(), id)
 		switch {
-		case errors.Is(err, store.ErrNotFound) || err == nil && !who.Observes(j.Principal):
+		case errors.Is(err, store.ErrNotFound):
+		case err == nil && !who.Observes(j.Principal):
+			unseen = append(unseen, id)
 		case err != nil:
 			c.log.Error().Err(err).Str("job_id", string(id)).Msg("read job")
 			return eventFilter{}, "", unreadable()

@@ -174,8 +174,8 @@ func TestAcrossSessionsIsAudited(t *testing.T) {
 		people(c)
 		c.Log = zerolog.New(zerolog.SyncWriter(&log))
 	}, func(b *bed) {
-		alice, other, bob := b.dial("alice"), b.dial("alice"), b.dial("bob")
-		job := alice.submit("demo.sleep", `{"ms":600000}`)
+		alice, other, bob, ann := b.dial("alice"), b.dial("alice"), b.dial("bob"), b.dial("ann")
+		job, bobs := alice.submit("demo.sleep", `{"ms":600000}`), bob.submit("demo.sleep", `{"ms":600000}`)
 		subscribe, named := fmt.Sprintf(`{"job_id":%q}`, job), fmt.Sprintf(`{"filter":{"session_id":[%q]}}`, alice.session)
 		evict := func(id arcp.SessionID) string {
 			return fmt.Sprintf(`{"target":"session","target_id":%q}`, id)
@@ -201,6 +201,10 @@ func TestAcrossSessionsIsAudited(t *testing.T) {
 		records("another principal's job", "observe denied by bob: "+string(job))
 		bob.send("subscribe", named)
 		records("another principal's session", "subscribe denied by bob: "+string(alice.session))
+		ann.send("subscribe", fmt.Sprintf(`{"filter":{"job_id":[%q,"job_0"]}}`, bobs))
+		records("the job of somebody whom one does not see", "subscribe denied by ann: "+string(bobs))
+		ann.send("subscribe", fmt.Sprintf(`{"filter":{"job_id":[%q,%q]}}`, bobs, job))
+		records("beside one that is seen", "subscribe denied by ann: "+string(bobs), "subscribe allowed by ann: "+string(bobs)+" "+string(job)) // as it was asked for
 		bob.send("cancel", evict(alice.session))
 		records("its end", "evict denied by bob: "+string(alice.session))
 		_, _ = bob.run("sessions.evict", fmt.Sprintf(`{"session_id":%q}`, alice.session))
@@ -218,12 +222,13 @@ func auditRecords(t *testing.T, log *bytes.Buffer) (list []string) {
 		var r struct {
 			Logger, Action, Decision, Actor, Target, Owner string
 			JobID                                          string `json:"job_id"`
+			Jobs                                           []string
 		}
 		if err := json.Unmarshal([]byte(line), &r); err != nil {
 			t.Fatalf("%s: %v", line, err)
 		}
 		if r.Logger == "audit" {
-			list = append(list, fmt.Sprintf("%s %s by %s: %s", r.Action, r.Decision, r.Actor, cmp.Or(r.Target, r.JobID, r.Owner)))
+			list = append(list, fmt.Sprintf("%s %s by %s: %s", r.Action, r.Decision, r.Actor, cmp.Or(r.Target, r.JobID, strings.Join(r.Jobs, " "), r.Owner)))
 		}
 	}
 	log.Reset()

@@ -298,5 +298,7 @@ func TestConformance(t *testing.T) {
 	wantOutcome(t, "a short key", p.cli(append(jwt, "--jwt-key", short, "--jwt-issuer", "i")...), exitUsage, "", "too short")
 	wantOutcome(t, "no such key", p.cli(append(jwt, "--jwt-key", short+"er", "--jwt-issuer", "i")...), exitFailed, "", "no such file")
 	wantOutcome(t, "an issuer that is not known", p.cli(append(jwt, "--jwt-key", secret, "--jwt-issuer", "i")...), exitFailed, "FAIL", "")
+	wantOutcome(t, "no observer", p.cli("conformance", "run", "--check", "observers.submit"), exitOK, "no token of a principal that only observes", "")
+	wantOutcome(t, "an observer that is not known", p.cli("conformance", "run", "--check", "observers.submit", "--observer-token", "nobody's"), exitFailed, "FAIL", "")
 	wantOutcome(t, "a failure", cli(t, "conformance", "run", "--check", "handshake.accepted", "--url", p.url, "--token", "wrong"), exitFailed, "FAIL", "")
 }

@@ -83,6 +83,7 @@ func newConformanceRun(a *app) *cobra.Command {
 	f.StringSliceVar(&r.levels, "level", nil, "only checks of these levels: must, should, runtime")
 	f.StringVar(&r.target.Principal, "principal", "", "principal of the token, if known")
 	f.StringVar(&r.target.OtherToken, "other-token", "", "bearer token of another principal; checks that need one are skipped without")
+	f.StringVar(&r.target.ObserverToken, "observer-token", "", "bearer token of a principal with the role observer that sees the one of --token and not the one of --other-token; checks that need one are skipped without")
 	f.StringVar(&r.jwtKey, "jwt-key", "", "file with the key of an issuer that the runtime knows: a secret, or a private key in PEM")
 	f.StringVar(&r.jwt.Issuer, "jwt-issuer", "", "that issuer")
 	f.StringVar(&r.jwt.Audience, "jwt-audience", "", "whom its tokens are for (default arcp)")

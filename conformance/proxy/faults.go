@@ -14,7 +14,7 @@ func Faults() []Fault {
 	var all []Fault
 	for _, list := range [][]Fault{eventFaults, answerFaults, jwtFaults, formFaults, connectionFaults,
 		resumeFaults, replayFaults, flowFaults, feedFaults, feedFilterFaults, dedupFaults, livenessFaults, retryFaults, sessionFaults,
-		leaseFaults, budgetFaults, permissionFaults, questionFaults, interruptFaults, approvalFaults, toolFaults, resourceFaults, hostFaults, workerFaults, execFaults, mcpFaults} {
+		leaseFaults, budgetFaults, permissionFaults, questionFaults, interruptFaults, approvalFaults, toolFaults, resourceFaults, hostFaults, observerFaults, workerFaults, execFaults, mcpFaults} {
 		all = append(all, list...)
 	}
 	return all
