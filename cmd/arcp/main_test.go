@@ -61,7 +61,7 @@ func isolate(home string) {
 }
 
 // patience bounds every wait; the machine may be busy.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
 
 // outcome is how a command ended.
 type outcome struct {
