@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +17,8 @@ func workerChecks() []Check {
 	return []Check{
 		{ID: "dispatch", Title: "a job is given to its worker with tool.invoke, and what the worker says of it is the job's", Section: "SPEC §7.8", Level: Runtime, Needs: worker, Run: workersDispatch},
 		{ID: "queued", Title: "a worker is given no more jobs than it said, and the others wait", Section: "SPEC §7.8", Level: Runtime, Needs: worker, Run: workersQueued},
+		{ID: "priority", Title: "jobs that wait are given by their priority, those of one priority as they came, and their events have it", Section: "SPEC §5.6", Level: Runtime, Needs: worker, Run: workersPriority},
+		{ID: "passed", Title: "a job that waits is passed by seven of a higher priority, and is given then", Section: "SPEC §5.6", Level: Runtime, Needs: worker, Run: workersPassed},
 		{ID: "absent", Title: "a job waits while its worker has no connection", Section: "SPEC §7.8", Level: Runtime, Needs: worker, Run: workersAbsent},
 		{ID: "refused", Title: "a job that a worker refuses is given to another, and fails when all have refused", Section: "SPEC §7.8", Level: Runtime, Needs: worker, Run: workersRefused},
 		{ID: "not-taken", Title: "what a worker says of a job before it has taken it is FAILED_PRECONDITION", Section: "SPEC §7.8", Level: Runtime, Needs: worker, Run: workersNotTaken},
@@ -136,6 +139,55 @@ func workersQueued(_ context.Context, t *T) {
 	c.Completed("the first is done", c.outcomeOf(first))
 	w.gives(w.takes(), 2)
 	c.Completed("then the other", c.outcomeOf(second))
+	w.fire(agent)
+}
+
+func workersPriority(_ context.Context, t *T) {
+	low, normal, high, critical := arcp.PriorityLow, arcp.Priority(""), arcp.PriorityHigh, arcp.PriorityCritical
+	t.wantGiven([]arcp.Priority{low, normal, critical, high, normal, high}, 2, 3, 5, 1, 4, 0)
+}
+
+func workersPassed(_ context.Context, t *T) {
+	waiting := []arcp.Priority{arcp.PriorityLow}
+	for range 9 {
+		waiting = append(waiting, arcp.PriorityHigh)
+	}
+	t.wantGiven(waiting, 1, 2, 3, 4, 5, 6, 7, 0, 8, 9)
+}
+
+// wantGiven submits a job of each priority while the only worker is busy, and wants
+// them to be given to it in an order.
+func (t *T) wantGiven(waiting []arcp.Priority, order ...int) {
+	name, ref := ownTool()
+	w, agent := t.hire(ref, nil)
+	c := t.Open()
+	first := c.Submit(name, nil)
+	d := w.takes()
+	submits := make([]arcp.MessageID, len(waiting))
+	for i, p := range waiting {
+		submits[i] = c.Submit(name, map[string]any{"n": i}, func(env *arcp.Envelope) { env.Priority = p })
+		c.Await("a job that waits is accepted", arcp.JobAccepted, submits[i])
+	}
+	w.gives(d, nil)
+	c.Completed("the first is done", c.outcomeOf(first))
+	var given []int
+	for range waiting {
+		d = w.takes()
+		var args struct{ N int }
+		if err := arcp.Unmarshal(payload[arcp.ToolInvokePayload](t, d).Arguments, &args); err != nil || args.N >= len(waiting) {
+			t.Failf("a job has other arguments than its submit: %s", d.Payload)
+		}
+		given = append(given, args.N)
+		w.gives(d, args.N)
+		for _, f := range c.outcomeOf(submits[args.N]).Events {
+			p := waiting[args.N]
+			if f.Type.Terminal() {
+				p = arcp.PriorityCritical
+			}
+			want(t, "an event has the priority of its job, and the end is critical", f.Priority, p)
+		}
+	}
+	t.Want("jobs that wait are given by their priority", slices.Equal(given, order), "they were given in the order %v, want %v", given, order)
 	w.fire(agent)
 }
 

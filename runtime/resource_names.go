@@ -25,12 +25,8 @@ const (
 // question, of the lease's principal is its lease_id or external_id.
 func (s *resources) named(ctx context.Context, due []registry.Lease) (map[arcp.LeaseID]bool, error) {
 	n := newNames(due)
-	for i := range due {
-		if due[i].Job != "" && s.rt.engine.Lives(due[i].Job) {
-			n.found[due[i].ID] = true
-		}
-	}
-	s.rt.engine.EachLive(func(principal string, _ arcp.JobID, args arcp.Raw) bool {
+	s.rt.engine.EachLive(func(principal string, id arcp.JobID, args arcp.Raw) bool {
+		n.name(n.by[id])
 		n.read(principal, args)
 		return ctx.Err() == nil
 	})
@@ -41,14 +37,19 @@ func (s *resources) named(ctx context.Context, due []registry.Lease) (map[arcp.L
 // names looks for the names of leases.
 type names struct {
 	of    map[string]map[string][]arcp.LeaseID // by principal and name
+	by    map[arcp.JobID][]arcp.LeaseID        // by the job that has taken them
 	bytes map[string]int                       // looked through, of each, as they count
 	found map[arcp.LeaseID]bool
 }
 
 func newNames(due []registry.Lease) *names {
-	n := &names{make(map[string]map[string][]arcp.LeaseID), make(map[string]int), make(map[arcp.LeaseID]bool)}
+	n := &names{of: make(map[string]map[string][]arcp.LeaseID), by: make(map[arcp.JobID][]arcp.LeaseID),
+		bytes: make(map[string]int), found: make(map[arcp.LeaseID]bool)}
 	for i := range due {
 		l := &due[i]
+		if l.Job != "" {
+			n.by[l.Job] = append(n.by[l.Job], l.ID)
+		}
 		own := n.of[l.Principal]
 		if own == nil {
 			own = make(map[string][]arcp.LeaseID)

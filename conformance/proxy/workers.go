@@ -19,6 +19,10 @@ var workerFaults = []Fault{
 			}
 			return []frame{f}
 		})},
+	{Name: "take all jobs for alike", Says: "the priority of a submit is lost", Shows: []string{"workers.priority", "workers.passed"},
+		stage: asked(arcp.ToolInvoke, func(f frame) frame { return f.with("priority", nil) })},
+	{Name: "pass no job", Says: "a job of a low priority is taken for one of the highest", Shows: []string{"workers.priority", "workers.passed"},
+		stage: asked(arcp.ToolInvoke, func(f frame) frame { return f.replace(`"priority":"low"`, `"priority":"critical"`) })},
 	{Name: "one is enough", Says: "a tool's policy has no quorum", Shows: []string{"workers.quorum"},
 		stage: asked(arcp.ToolInvoke, func(f frame) frame { return f.replace(`"quorum":2`, `"quorum":1`) })},
 	{Name: "lose jobs", Says: "a worker is not given its jobs", Shows: []string{"workers.absent"}, Mute: true, stage: losing(arcp.ToolInvoke)},

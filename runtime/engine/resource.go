@@ -71,10 +71,11 @@ func (j toolJob) LeaseDirectory(ctx context.Context, a tool.DirectoryAsk) (strin
 }
 
 // EachLive calls fn with the principal, the id and the arguments of every job that
-// has not ended, until it returns false. It must not call the engine.
+// has not ended, until it returns false: a job whose end anybody was told of is none.
+// It must not call the engine.
 func (e *Engine) EachLive(fn func(principal string, id arcp.JobID, args arcp.Raw) bool) {
 	for _, r := range e.live() {
-		if !fn(r.row.Principal, r.row.ID, r.row.Arguments) {
+		if !r.over.Load() && !fn(r.row.Principal, r.row.ID, r.row.Arguments) {
 			return
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -150,6 +151,35 @@ func TestPerformIsToldToStop(t *testing.T) {
 		r.stop(time.Second)
 		if err := <-done; !errors.Is(err, ErrStopping) {
 			t.Errorf("error %v", err)
+		}
+	})
+}
+
+// Whoever was told that a job has ended finds it ended: also while its supervisor
+// does not know yet.
+func TestEndedJobsAreNotLive(t *testing.T) {
+	const jobs = 200
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", nil, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			time.Sleep(time.Second)
+			return args, nil
+		})
+		for range jobs {
+			r.submit("t", `{}`)
+		}
+		synctest.Wait()
+		release := r.st.hold()
+		time.Sleep(time.Second)
+		synctest.Wait() // the ends are in the log, or on their way into it
+		live := make(chan int, 1)
+		r.cfg.Log.Append(&store.Write{Mark: "sess_1", NoSync: true}, func(*store.Result) {
+			n := 0
+			r.e.EachLive(func(string, arcp.JobID, arcp.Raw) bool { n++; return true })
+			live <- n
+		})
+		release()
+		if n := <-live; n != 0 {
+			t.Errorf("%d of %d jobs live whose ends are durable", n, jobs)
 		}
 	})
 }
