@@ -98,7 +98,7 @@ type Engine struct {
 	runs         map[arcp.JobID]*run // every job that has not ended
 	perSession   map[arcp.SessionID]jobList
 	perPrincipal map[string]int          // not those of built-in tools
-	builtins     int                     // of runs: those of built-in tools
+	counted      int                     // of runs: those that count for Limits.MaxJobs
 	perCaller    map[string]int          // of them, by principal
 	leases       map[arcp.LeaseID]permit // permission leases of jobs that have not ended
 	lanes        map[laneKey]*lane
@@ -306,10 +306,20 @@ func (e *Engine) enroll(r *run) {
 	if r.unhurried() {
 		e.resting++
 	}
-	e.countLimited(r, 1)
 	l := e.perSession[r.row.Session]
 	l.add(r)
 	e.perSession[r.row.Session] = l
+	e.countLimited(r, 1)
+}
+
+// concluded is told that the end of a job is durable, before anybody else is: whoever
+// hears of it may submit another. What else there is of the job is released by its
+// supervisor. It is called on the committer's goroutine.
+func (e *Engine) concluded(r *run) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r.over = true
+	e.countLimited(r, -1)
 }
 
 // release takes an ended job off the books.
@@ -325,7 +335,9 @@ func (e *Engine) release(r *run) {
 		close(r.overc)
 	}
 	e.forgetLeases(r)
-	e.countLimited(r, -1)
+	if !r.over {
+		e.countLimited(r, -1)
+	}
 	l := e.perSession[r.row.Session]
 	if l.remove(r); l.n == 0 {
 		delete(e.perSession, r.row.Session)
@@ -339,22 +351,25 @@ func (e *Engine) release(r *run) {
 	e.noteDrained()
 }
 
-// countLimited counts a job for the limits of all and of its principal. Called
-// with e.mu.
+// countLimited counts a job for the limits of all, of its principal and of its
+// session. Called with e.mu, while the job is on the books.
 func (e *Engine) countLimited(r *run, d int) {
 	if r.builtin() {
-		e.builtins += d
 		count(e.perCaller, r.row.Principal, d)
-	} else {
-		count(e.perPrincipal, r.row.Principal, d)
+		return
 	}
+	e.counted += d
+	count(e.perPrincipal, r.row.Principal, d)
+	l := e.perSession[r.row.Session]
+	l.counted += d
+	e.perSession[r.row.Session] = l
 }
 
 // jobList is the jobs of a session, linked through the runs.
 type jobList struct {
 	first   *run
 	n       int
-	counted int // of them: those not of built-in tools
+	counted int // of them: those that count for Limits.MaxJobsPerSession
 }
 
 func (l *jobList) add(r *run) {
@@ -363,9 +378,6 @@ func (l *jobList) add(r *run) {
 	}
 	l.first = r
 	l.n++
-	if !r.builtin() {
-		l.counted++
-	}
 }
 
 func (l *jobList) remove(r *run) {
@@ -379,9 +391,6 @@ func (l *jobList) remove(r *run) {
 	}
 	r.before, r.next = nil, nil
 	l.n--
-	if !r.builtin() {
-		l.counted--
-	}
 }
 
 func count[K comparable](m map[K]int, k K, d int) {

@@ -75,7 +75,7 @@ func (j toolJob) LeaseDirectory(ctx context.Context, a tool.DirectoryAsk) (strin
 // It must not call the engine.
 func (e *Engine) EachLive(fn func(principal string, id arcp.JobID, args arcp.Raw) bool) {
 	for _, r := range e.live() {
-		if !r.over.Load() && !fn(r.row.Principal, r.row.ID, r.row.Arguments) {
+		if !fn(r.row.Principal, r.row.ID, r.row.Arguments) {
 			return
 		}
 	}
@@ -86,7 +86,9 @@ func (e *Engine) live() []*run {
 	defer e.mu.Unlock()
 	list := make([]*run, 0, len(e.runs))
 	for _, r := range e.runs {
-		list = append(list, r)
+		if !r.over {
+			list = append(list, r)
+		}
 	}
 	return list
 }

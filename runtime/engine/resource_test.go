@@ -155,11 +155,12 @@ func TestPerformIsToldToStop(t *testing.T) {
 	})
 }
 
-// Whoever was told that a job has ended finds it ended: also while its supervisor
-// does not know yet.
+// Whoever was told that a job has ended finds it ended, and may submit another: also
+// while its supervisor does not know yet.
 func TestEndedJobsAreNotLive(t *testing.T) {
 	const jobs = 200
-	bubble(t, nil, func(r *rig) {
+	limits := func(c *Config) { c.MaxJobs, c.MaxJobsPerPrincipal, c.MaxJobsPerSession = jobs, jobs, jobs }
+	bubble(t, limits, func(r *rig) {
 		r.tool("t", nil, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Second)
 			return args, nil
@@ -171,15 +172,21 @@ func TestEndedJobsAreNotLive(t *testing.T) {
 		release := r.st.hold()
 		time.Sleep(time.Second)
 		synctest.Wait() // the ends are in the log, or on their way into it
-		live := make(chan int, 1)
+		live, counted := make(chan int, 1), make(chan [3]int, 1)
 		r.cfg.Log.Append(&store.Write{Mark: "sess_1", NoSync: true}, func(*store.Result) {
 			n := 0
 			r.e.EachLive(func(string, arcp.JobID, arcp.Raw) bool { n++; return true })
 			live <- n
+			r.e.mu.Lock()
+			defer r.e.mu.Unlock()
+			counted <- [3]int{r.e.counted, r.e.perPrincipal["alice"], r.e.perSession["sess_1"].counted}
 		})
 		release()
 		if n := <-live; n != 0 {
 			t.Errorf("%d of %d jobs live whose ends are durable", n, jobs)
+		}
+		if n := <-counted; n != [3]int{} {
+			t.Errorf("%v jobs count for limits whose ends are durable", n)
 		}
 	})
 }

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -63,7 +62,7 @@ type run struct {
 	resting      bool          // is between attempts: Stop does not wait for it
 	before, next *run          // of its session
 	overc        chan struct{} // closed when it is off the books; nil: nobody waits for that
-	over         atomic.Bool   // its end is durable: set before anybody is told
+	over         bool          // its end is durable
 
 	committed chan error    // buffered 1: the supervisor's own write is durable
 	kick      chan struct{} // buffered 1: look again

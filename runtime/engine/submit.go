@@ -270,7 +270,7 @@ func (e *Engine) overLimit(r *run, maxJobs int) *arcp.Error {
 		name     string
 		n, limit int
 	}{
-		{"jobs", len(e.runs) - e.builtins, e.limits.MaxJobs},
+		{"jobs", e.counted, e.limits.MaxJobs},
 		{"jobs_per_principal", e.perPrincipal[r.row.Principal], perPrincipal},
 		{"jobs_per_session", e.perSession[r.row.Session].counted, e.limits.MaxJobsPerSession},
 	} {

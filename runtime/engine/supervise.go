@@ -362,7 +362,7 @@ func (s *supervisor) commit(w *store.Write, err error) bool {
 				s.posed()
 			}
 			if w.State.Terminal() && (r.Err == nil || gone(r.Err)) {
-				s.run.over.Store(true)
+				s.e.concluded(s.run)
 				s.endCredentials()
 			}
 			s.answer(r.Err) // before what they lead to is delivered
