@@ -173,8 +173,10 @@ func (t *T) wantGiven(waiting []arcp.Priority, order ...int) {
 	var given []int
 	for range waiting {
 		d = w.takes()
-		var args struct{ N int }
-		if err := arcp.Unmarshal(payload[arcp.ToolInvokePayload](t, d).Arguments, &args); err != nil || args.N >= len(waiting) {
+		args := struct {
+			N int `json:"n"`
+		}{-1}
+		if err := arcp.Unmarshal(payload[arcp.ToolInvokePayload](t, d).Arguments, &args); err != nil || args.N < 0 || args.N >= len(waiting) {
 			t.Failf("a job has other arguments than its submit: %s", d.Payload)
 		}
 		given = append(given, args.N)

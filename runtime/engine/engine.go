@@ -98,6 +98,7 @@ type Engine struct {
 	runs         map[arcp.JobID]*run // every job that has not ended
 	perSession   map[arcp.SessionID]jobList
 	perPrincipal map[string]int          // not those of built-in tools
+	over         atomic.Pointer[run]     // concluded since settleOver, linked; not guarded
 	counted      int                     // of runs: those that count for Limits.MaxJobs
 	perCaller    map[string]int          // of them, by principal
 	leases       map[arcp.LeaseID]permit // permission leases of jobs that have not ended
@@ -312,14 +313,30 @@ func (e *Engine) enroll(r *run) {
 	e.countLimited(r, 1)
 }
 
-// concluded is told that the end of a job is durable, before anybody else is: whoever
-// hears of it may submit another. What else there is of the job is released by its
-// supervisor. It is called on the committer's goroutine.
+// concluded is told that the end of a job is durable, before anybody else is:
+// whoever hears of it may submit another. What else there is of the job is released
+// by its supervisor. It is called on the committer's goroutine, which must not wait.
 func (e *Engine) concluded(r *run) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	r.over = true
-	e.countLimited(r, -1)
+	for {
+		r.overNext = e.over.Load()
+		if e.over.CompareAndSwap(r.overNext, r) {
+			return
+		}
+	}
+}
+
+// settleOver has the jobs that were concluded count no more. Called with e.mu before
+// it matters, and before any of them is released.
+func (e *Engine) settleOver() {
+	if e.over.Load() == nil {
+		return
+	}
+	for r := e.over.Swap(nil); r != nil; {
+		next := r.overNext
+		r.over, r.overNext = true, nil
+		e.countLimited(r, -1)
+		r = next
+	}
 }
 
 // release takes an ended job off the books.
@@ -330,6 +347,7 @@ func (e *Engine) release(r *run) {
 	r.mu.Unlock()
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.settleOver()
 	delete(e.runs, r.row.ID)
 	if r.overc != nil {
 		close(r.overc)

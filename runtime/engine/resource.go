@@ -84,6 +84,7 @@ func (e *Engine) EachLive(fn func(principal string, id arcp.JobID, args arcp.Raw
 func (e *Engine) live() []*run {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.settleOver()
 	list := make([]*run, 0, len(e.runs))
 	for _, r := range e.runs {
 		if !r.over {

@@ -179,6 +179,7 @@ func TestEndedJobsAreNotLive(t *testing.T) {
 			live <- n
 			r.e.mu.Lock()
 			defer r.e.mu.Unlock()
+			r.e.settleOver()
 			counted <- [3]int{r.e.counted, r.e.perPrincipal["alice"], r.e.perSession["sess_1"].counted}
 		})
 		release()

@@ -62,7 +62,8 @@ type run struct {
 	resting      bool          // is between attempts: Stop does not wait for it
 	before, next *run          // of its session
 	overc        chan struct{} // closed when it is off the books; nil: nobody waits for that
-	over         bool          // its end is durable
+	over         bool          // its end is durable; see Engine.settleOver
+	overNext     *run          // not guarded: of Engine.over
 
 	committed chan error    // buffered 1: the supervisor's own write is durable
 	kick      chan struct{} // buffered 1: look again

@@ -238,6 +238,7 @@ func (e *Engine) admit(r *run, maxJobs int) *arcp.Error {
 	case r.inline():
 		return nil
 	case r.builtin():
+		e.settleOver()
 		if e.perCaller[r.row.Principal] >= maxBuiltins {
 			e.cfg.Metrics.RateLimited.WithLabelValues("builtins_per_principal").Inc()
 			return arcp.Errorf(arcp.CodeResourceExhausted, "%d calls of built-in tools have not ended", maxBuiltins).RetryAfter(retryAfter)
@@ -262,6 +263,7 @@ func (e *Engine) admit(r *run, maxJobs int) *arcp.Error {
 
 // overLimit refuses a job too many. Called with e.mu.
 func (e *Engine) overLimit(r *run, maxJobs int) *arcp.Error {
+	e.settleOver()
 	perPrincipal := e.limits.MaxJobsPerPrincipal
 	if maxJobs > 0 {
 		perPrincipal = maxJobs
