@@ -11,7 +11,7 @@ import (
 // Target is the server to check and what is known about it beforehand.
 type Target struct {
 	URL       string // ws:// or wss://
-	Token     string // bearer token
+	Token     string // bearer token of a client, worker and approver
 	Principal string // the token's principal; empty: not known
 
 	OtherToken string // bearer token of another principal; empty: checks that need one are skipped
