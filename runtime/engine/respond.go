@@ -204,6 +204,8 @@ func (i *Interrupt) meet(s *supervisor, now time.Time) {
 	case s.m.State().Terminal():
 		i.refuse(errHasEnded())
 		return
+	case s.postpone(i):
+		return
 	case !s.running() || s.memo.Cancel != nil:
 		i.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "no attempt of the job runs now"))
 		return

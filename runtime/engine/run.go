@@ -261,6 +261,19 @@ func (r *run) post(d demand) bool {
 	return true
 }
 
+// postpone has a demand on an attempt met when the attempt runs, if it is about to
+// start: who has read job.accepted may well be faster than the first turn of the
+// job's supervisor. It reports false if there is nothing to wait for.
+func (s *supervisor) postpone(d demand) bool {
+	if !s.started.IsZero() || s.m.State().Terminal() || s.memo.Cancel != nil || !s.holdsSlot() {
+		return false
+	}
+	if !s.post(d) {
+		d.tooLate(s.e, s.isStopped())
+	}
+	return true
+}
+
 // count moves the job to another state's gauge; an ended one to none.
 func (r *run) count(to arcp.JobState) {
 	if r.gauge != nil {

@@ -144,6 +144,7 @@ func (c *Create) meet(s *supervisor, now time.Time) {
 	switch state := s.m.State(); {
 	case state.Terminal():
 		c.refuse(errHasEnded())
+	case s.postpone(c):
 	case state != arcp.StateRunning && state != arcp.StateBlocked:
 		c.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "no attempt of the job runs now: it is %s", state))
 	case s.memo.Cancel != nil:

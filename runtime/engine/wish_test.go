@@ -68,6 +68,30 @@ func TestCheckpointOnDemand(t *testing.T) {
 	})
 }
 
+// What is wanted of an attempt between job.accepted and the first turn of its
+// supervisor is met when it runs.
+func TestWishesBeforeTheFirstTurn(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", func(c *tool.Capability) { checkpoints(c); oneAtATime(c); c.Interruptible = true }, willing)
+		r.together(func() {
+			r.submit("t", "{}")
+			r.submit("t", "{}")
+		})
+		id := jobOf(r.want("", "job.accepted msg_1", "job.accepted msg_2", "job.started msg_1"), "msg_2")
+		next := r.e.run(id)
+		next.mu.Lock() // as if they came when it has its slot and no supervisor yet
+		next.demands = append(next.demands,
+			&Create{Request: "msg_c", Job: id, Principal: "alice", Label: "first", Answers: r.session("sess_1")},
+			&Interrupt{Request: "msg_i", Job: id, Principal: "alice", Session: "sess_1", Prompt: "stop", Answers: r.session("sess_1")})
+		next.mu.Unlock()
+		time.Sleep(time.Hour)
+		f := r.want("both are met; a cursor gives answers first", "ack msg_c", "ack msg_i", "job.completed msg_1", "job.started msg_2", "job.checkpoint msg_2")
+		if got := label(t, f[4]); got != "first" {
+			t.Errorf("label %q, want that of the request", got)
+		}
+	})
+}
+
 // Each of several requests has a checkpoint of its own, in their order; there may
 // not be many.
 func TestCheckpointsOnDemand(t *testing.T) {
