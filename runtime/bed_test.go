@@ -47,6 +47,17 @@ type lasting struct {
 	late   int // commits after that
 	fail   error
 	gate   chan struct{} // a commit takes one; nil: none is needed
+	dwell  time.Duration // between the reading of the next job's row and its return
+}
+
+func (l *lasting) Job(ctx context.Context, id arcp.JobID) (store.Job, error) {
+	row, err := l.Store.Job(ctx, id)
+	l.mu.Lock()
+	d := l.dwell
+	l.dwell = 0
+	l.mu.Unlock()
+	time.Sleep(d)
+	return row, err
 }
 
 func (l *lasting) Commit(writes []*store.Write, results []store.Result) error {

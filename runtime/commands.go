@@ -266,11 +266,29 @@ func (c *conn) followJob(now time.Time, cmd session.FollowJob) {
 	c.remember(&j)
 	c.owed.Add(1)
 	c.rt.log.Follow(*c.follow(&j, from), func(r *store.Result) {
-		if r.Err != nil || len(r.Runs) == 0 && !r.More && j.State.Terminal() { // nothing of it will come
+		err := c.met(&j, r)
+		if err != nil || len(r.Runs) == 0 && !r.More && j.State.Terminal() { // nothing of it will come
 			c.post(func(time.Time) { delete(c.follows, j.ID) })
 		}
-		c.cursor.Answer(c.followed(cmd.Request, &j, r))
+		c.cursor.Answer(c.followed(cmd.Request, &j, r, err))
 	}, func(r *store.Result) { c.followEnded(&j, r) })
+}
+
+// met brings the row of a job, which was read before, to where the job begins to be
+// followed: it may have gone on since, and have ended.
+func (c *conn) met(j *store.Job, r *store.Result) (err error) {
+	switch {
+	case r.Err != nil:
+		return r.Err
+	case r.JobState != "":
+		j.State, j.LastSeq = r.JobState, r.JobSeq
+	case !j.State.Terminal(): // what has ended it is durable
+		var row store.Job
+		if row, err = c.rt.cfg.Store.Job(context.Background(), j.ID); err == nil {
+			*j = row
+		}
+	}
+	return err
 }
 
 func (c *conn) followsEnough() *arcp.Error {
@@ -356,12 +374,14 @@ func (r *Runtime) upTo(j *store.Job, origin uint64) (n uint64, err error) {
 	return low, err
 }
 
-func (c *conn) followed(request arcp.MessageID, j *store.Job, r *store.Result) arcp.Envelope {
+func (c *conn) followed(request arcp.MessageID, j *store.Job, r *store.Result, err error) arcp.Envelope {
 	var env arcp.Envelope
-	if errors.Is(r.Err, store.ErrTooMany) {
+	if errors.Is(err, store.ErrTooMany) {
 		env = arcp.Frame(arcp.Nack, c.followsEnough())
-	} else if r.Err != nil {
-		c.log.Error().Err(r.Err).Str("job_id", string(j.ID)).Msg("follow job")
+	} else if r.Err == nil && errors.Is(err, store.ErrNotFound) { // deleted meanwhile
+		env = arcp.Frame(arcp.Nack, errNoJob(j.ID))
+	} else if err != nil {
+		c.log.Error().Err(err).Str("job_id", string(j.ID)).Msg("follow job")
 		env = arcp.Frame(arcp.Nack, arcp.Errorf(arcp.CodeUnavailable, "the job cannot be followed now"))
 	} else {
 		last := j.LastSeq

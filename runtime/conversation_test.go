@@ -144,6 +144,40 @@ func TestFollow(t *testing.T) {
 	})
 }
 
+// What a job does between the reading of its row and the beginning of a follow is
+// neither lost nor told wrongly: its end above all.
+func TestFollowOfWhatMovesOn(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		owner, other := b.dial("alice"), b.dial("alice")
+		follow := func(dwell time.Duration, more string) arcp.JobSubscribedPayload {
+			id := owner.submit("demo.emit", `{"count":4,"bytes":1,"interval_ms":1000}`)
+			owner.expect("job.started", "log", "log")
+			b.st.set(func() { b.st.dwell = dwell })
+			other.send("job.subscribe", fmt.Sprintf(`{"job_id":%q%s}`, id, more))
+			env := other.expect("job.subscribed")
+			p, err := arcp.DecodePayload[arcp.JobSubscribedPayload](&env)
+			if err != nil {
+				t.Fatal(err)
+			}
+			owner.until("job.completed")
+			return p
+		}
+		if p := follow(1500*time.Millisecond, ""); p.CurrentStatus != "running" || p.SubscribedFrom != 5 {
+			t.Errorf("%+v, want what comes after event 5", p)
+		}
+		other.expect("log", "job.completed")
+		if p := follow(time.Minute, ""); p.CurrentStatus != "completed" || p.SubscribedFrom != 14 {
+			t.Errorf("%+v, want it to say that the job has ended with event 14", p)
+		}
+		other.silent("a job that has ended")
+		if p := follow(time.Minute, `,"history":true`); p.CurrentStatus != "completed" || p.SubscribedFrom != 21 {
+			t.Errorf("%+v, want it to say that the job has ended with event 21", p)
+		}
+		other.expect("job.accepted", "job.started", "log", "log", "log", "log", "job.completed")
+		other.silent("all of it was given")
+	})
+}
+
 func TestUnfollow(t *testing.T) {
 	inBubble(t, nil, func(b *bed) {
 		owner, other := b.dial("alice"), b.dial("alice")

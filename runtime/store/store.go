@@ -224,17 +224,19 @@ type Write struct {
 // Result is what came of a write.
 type Result struct {
 	Err      error
-	Existing arcp.JobID // the job that holds the idempotency key, or that was submitted with the same id
-	Repeated bool       // the latter
-	Digest   string     // the digest that job was submitted with
-	Epoch    uint32     // of the session in Session, after the write
-	More     bool       // of Follow: there are events after From
-	From     uint64     // JSeq
-	LastSeq  uint64     // of Mark, or of the session in Session or Follow, after the write
-	Runs     []Run      // what sessions were given
-	Unlogged []Delivery // receivers of Write.Unlogged: Seq is 0
-	Feed     FeedRun    // what the principal's feed was given; no Events: nothing
-	FeedLast uint64     // of MarkFeed: the last position of the feed, after the write
+	Existing arcp.JobID    // the job that holds the idempotency key, or that was submitted with the same id
+	Repeated bool          // the latter
+	Digest   string        // the digest that job was submitted with
+	Epoch    uint32        // of the session in Session, after the write
+	More     bool          // of Follow: there are events after From
+	From     uint64        // JSeq
+	JobState arcp.JobState // of the job of Follow, where it begins to be followed; empty: it had ended before, or there is none
+	JobSeq   uint64        // its LastSeq there
+	LastSeq  uint64        // of Mark, or of the session in Session or Follow, after the write
+	Runs     []Run         // what sessions were given
+	Unlogged []Delivery    // receivers of Write.Unlogged: Seq is 0
+	Feed     FeedRun       // what the principal's feed was given; no Events: nothing
+	FeedLast uint64        // of MarkFeed: the last position of the feed, after the write
 }
 
 // FeedRun is a piece of a principal's feed: the events of one job, or announced

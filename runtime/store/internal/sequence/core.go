@@ -132,6 +132,9 @@ func (c *Core) perform(w *store.Write, j *job, r *store.Result) {
 	}
 	if w.Follow != nil {
 		r.From, r.More = c.follow(w.Follow)
+		if j := c.jobs[w.Follow.Job]; j != nil {
+			r.JobState, r.JobSeq = j.state, j.lastSeq
+		}
 	}
 	if w.Unfollow != nil {
 		c.unfollow(w.Unfollow)
