@@ -383,6 +383,34 @@ func testFollowLimit(t *testing.T, open Open) {
 	both := follow("job_5", "c")
 	both.Submit = jobRow("job_5", "")
 	d.refuse(both, store.ErrTooMany)
+	if r := d.batch(d.completion("job_3", 1), follow("job_1", "c"), d.completion("job_own", 1), follow("job_own", "d")); r[1].Err != nil || r[3].Err != nil {
+		t.Errorf("behind the end of another in the same batch: %v, %v", r[1].Err, r[3].Err)
+	}
+	d.refuse(follow("job_5", "c"), store.ErrNotFound)
+}
+
+// testFollowTellsState: the result of a follow says how far the job is where it
+// begins to be followed.
+func testFollowTellsState(t *testing.T, open Open) {
+	d := fresh(t, open)
+	owner, s := d.session("sess_1"), d.session("sess_2")
+	d.submit("job_1", owner)
+	d.emit("job_1", arcp.JobAccepted, arcp.JobStarted)
+	follow := func() *store.Write {
+		return &store.Write{Follow: &store.Follow{Session: s, Job: "job_1", CorrelationID: "c", From: 1}}
+	}
+	progress := &store.Write{Job: "job_1", Attempt: 1, State: arcp.StateRunning, Events: d.events("job_1", arcp.JobProgress)}
+	got := d.batch(follow(), progress, follow(), d.completion("job_1", 1), follow())
+	got = append(got, d.do(follow()))
+	want := []struct {
+		state arcp.JobState
+		seq   uint64
+	}{0: {arcp.StateAccepted, 2}, 2: {arcp.StateRunning, 3}, 4: {arcp.StateCompleted, 4}, 5: {}}
+	for i, w := range want {
+		if r := got[i]; r.JobState != w.state || r.JobSeq != w.seq {
+			t.Errorf("write %d: %q up to %d, want %q up to %d", i, r.JobState, r.JobSeq, w.state, w.seq)
+		}
+	}
 }
 
 // testUnfollowOrigin: of a follow with origin and one without under the same

@@ -65,6 +65,7 @@ var tests = []struct {
 	{"FollowMore", false, testFollowMore},
 	{"UnfollowOrigin", false, testUnfollowOrigin},
 	{"FollowLimit", false, testFollowLimit},
+	{"FollowTellsState", false, testFollowTellsState},
 	{"Feed", false, testFeed},
 	{"FeedTrim", false, testFeedTrim},
 	{"Announce", false, testAnnounce},

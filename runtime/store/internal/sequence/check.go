@@ -225,7 +225,7 @@ func (c *Core) checkFollows(w *store.Write) error {
 func (c *Core) followsEnough(w *store.Write) bool {
 	f := w.Follow
 	s := c.session(f.Session)
-	if f.Limit == 0 || f.Once || s == nil || s.others < f.Limit {
+	if f.Limit == 0 || f.Once || s == nil || s.others < f.Limit || s.others-c.justEnded(s) < f.Limit {
 		return false
 	}
 	if w.Submit != nil && w.Submit.ID == f.Job {
@@ -237,6 +237,17 @@ func (c *Core) followsEnough(w *store.Write) bool {
 	}
 	_, already := s.jobs[j]
 	return !already
+}
+
+// justEnded is how many jobs of others that a session follows have ended in this
+// batch.
+func (c *Core) justEnded(s *session) (n int) {
+	for _, jc := range c.chg.Jobs {
+		if _, follows := s.jobs[jc.job]; follows && jc.Ended && jc.job.session != s.id {
+			n++
+		}
+	}
+	return n
 }
 
 func (c *Core) checkPosition(w *store.Write) error {
