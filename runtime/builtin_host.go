@@ -344,15 +344,10 @@ func (r *Runtime) stored(ctx context.Context, id arcp.SessionID) (approval.Who, 
 
 // endAgents stops the agents of a session that has ended for good. The janitor
 // does what fails here.
-func (r *Runtime) endAgents(id arcp.SessionID) {
-	if !r.host.HasAgents(id) {
-		return
+func (r *Runtime) endAgents(ctx context.Context, id arcp.SessionID) {
+	if err := r.host.EndSession(ctx, id); err != nil && r.Ready() == nil {
+		r.cfg.Log.Error().Err(err).Str("session_id", string(id)).Msg("stop the agents of a session")
 	}
-	r.pool.Run(func() { // the caller must not wait for the store
-		if err := r.host.EndSession(context.Background(), id); err != nil && r.Ready() == nil {
-			r.cfg.Log.Error().Err(err).Str("session_id", string(id)).Msg("stop the agents of a session")
-		}
-	})
 }
 
 // sweepHost is what the janitor does for the host.

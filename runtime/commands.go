@@ -90,10 +90,10 @@ func (r *Runtime) forget(id arcp.SessionID) (c *conn, ok bool) {
 	}
 	r.engine.CancelSession(id, "session ended", false)
 	r.dropOverlay(id)
-	r.endAgents(id)
-	r.log.Forget(id)
 	ctx, cancel := context.WithTimeout(context.Background(), forgetTimeout)
 	defer cancel()
+	r.endAgents(ctx, id)
+	r.log.Forget(id)
 	if _, err := r.log.Commit(ctx, &store.Write{EndSession: id}); err != nil {
 		r.cfg.Log.Error().Err(err).Str("session_id", string(id)).Msg("delete session")
 	}
@@ -101,8 +101,8 @@ func (r *Runtime) forget(id arcp.SessionID) (c *conn, ok bool) {
 	return c, true
 }
 
-// forgetTimeout bounds the wait for a session's end to be durable, which its
-// answer waits for.
+// forgetTimeout bounds the wait for the end of a session, and of its agents, to be
+// durable, which its answer waits for.
 const forgetTimeout = 5 * time.Second
 
 // owing takes the one answer of a command.

@@ -58,7 +58,7 @@ func (e *Engine) LeaseOf(j *store.Job) (raw arcp.Raw, constraints *arcp.LeaseCon
 	if raw == nil {
 		raw = arcp.Raw("{}")
 	}
-	if r := e.run(j.ID); r != nil {
+	if r := e.run(j.ID); r != nil && !j.State.Terminal() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		budget = r.auth.Budget.JSON()

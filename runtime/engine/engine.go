@@ -165,12 +165,19 @@ func (e *Engine) LivingAncestor(ctx context.Context, j *store.Job) (arcp.JobID, 
 	for id := j.Parent; id != ""; {
 		p, err := e.cfg.Store.Job(ctx, id)
 		switch {
-		case e.Lives(id), err == nil && !p.State.Terminal():
+		case err == nil && !p.State.Terminal():
+			return id, nil
+		case errors.Is(err, store.ErrNotFound) && e.Lives(id): // on its way to the store
 			return id, nil
 		case errors.Is(err, store.ErrNotFound):
 			return "", nil
 		case err != nil:
 			return "", err
+		}
+		select {
+		case <-e.Over(id): // who was told of its end is sooner
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
 		}
 		id = p.Parent
 	}

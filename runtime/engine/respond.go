@@ -63,7 +63,8 @@ func (a *Respond) meet(s *supervisor, now time.Time) {
 		a.Done(row, err)
 		return
 	}
-	s.asked = append(s.asked, a)
+	// The desk is told before who answered: that one may look at once.
+	defer func() { s.asked = append(s.asked, a) }()
 	if row.Status == approval.Pending { // one vote of several
 		s.change(q, row)
 		s.asked = append(s.asked, &renewal{q})

@@ -312,16 +312,14 @@ func (e *Engine) claim(r *run, s *Submit) {
 		e.enter(s, r, w, done, r.place)
 		return
 	}
+	r.launch() // as soon as the claim is placed
 	e.enter(s, r, w, func(made bool) {
 		if made {
 			r.durable(false)
 		} else {
 			r.drop()
 		}
-	}, func() {
-		r.launch()
-		r.place()
-	})
+	}, r.place)
 }
 
 // claimed reports whether the claim has made a job; if not, it answers.

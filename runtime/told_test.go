@@ -1,0 +1,95 @@
+package runtime_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// Who is told of something finds it done, also on another connection: each of
+// these looks as soon as it has read the answer, often enough for what would be
+// done a moment later to be caught.
+
+const looks = 50
+
+func TestToldOfTheEndOfASession(t *testing.T) {
+	inBubble(t, withPeople(t), func(b *bed) {
+		alice := b.dial("alice")
+		for n := range looks {
+			owner := b.dial("alice")
+			name := fmt.Sprintf("agent%d", n)
+			owner.must("host.register_agent", fmt.Sprintf(`{"id":%q,"name":%q,"kind":"coder"}`, name, name))
+			if n%2 == 0 {
+				owner.send("session.close", `{"forget":true}`)
+				owner.until("session.closed")
+			} else {
+				alice.send("cancel", fmt.Sprintf(`{"target":"session","target_id":%q}`, owner.session))
+				alice.until("cancel.accepted")
+			}
+			for _, a := range alice.must("host.agents", `{"limit":1000}`)["items"].([]any) {
+				if a := a.(map[string]any); a["name"] == name && a["status"] != "stopped" {
+					t.Fatalf("after the end of its session agent %d is %v", n, a["status"])
+				}
+			}
+		}
+	})
+}
+
+func TestToldOfAnAnswer(t *testing.T) {
+	inBubble(t, withPeople(t), func(b *bed) {
+		alice, ann := b.human("alice"), b.human("ann")
+		for range looks {
+			alice.submit("danger", "{}")
+			request := ann.until("human.choice.request")
+			ann.answer(request.ID, "human.choice.response", `{"choice_id":"approve","responded_by":"me"}`)
+			ann.until("ack")
+			if list := ann.must("approval.questions", "{}")["items"].([]any); len(list) != 0 {
+				t.Fatalf("an answered question is pending: %v", list)
+			}
+			alice.until("job.completed")
+		}
+	})
+}
+
+func TestToldOfTheEndOfAParent(t *testing.T) {
+	caller := tool.MustNew(tool.Capability{Name: "caller", Limits: tool.Limits{Timeout: -1}}, func(ctx context.Context, job tool.Job, _ struct{}) (string, error) {
+		_, err := job.Call(ctx, tool.Call{Tool: "demo.echo"})
+		return "done", err
+	})
+	inBubble(t, func(c *runtime.Config) {
+		if err := c.Tools.Register(caller); err != nil {
+			t.Fatal(err)
+		}
+	}, func(b *bed) {
+		p := b.dial("alice")
+		for range looks {
+			p.send("tool.invoke", `{"tool":"caller","lease_request":{"tool.call":["*"]}}`)
+			parent := p.until("job.accepted").JobID
+			child := p.until("job.accepted").JobID
+			for p.until("job.completed").JobID != parent {
+			}
+			p.must("jobs.delete", ofJob(child))
+		}
+	})
+}
+
+// A job that is followed when it has ended has no budget left to tell of.
+func TestToldOfTheBudgetOfAJobThatEnded(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		p, other := b.dial("alice"), b.dial("alice")
+		for range looks {
+			p.send("tool.invoke", `{"tool":"demo.echo","lease_request":{"cost.budget":["USD:1"]}}`)
+			id := p.until("job.accepted").JobID
+			p.until("job.completed")
+			other.send("job.subscribe", fmt.Sprintf(`{"job_id":%q}`, id))
+			env := other.expect("job.subscribed")
+			if told, err := arcp.DecodePayload[arcp.JobSubscribedPayload](&env); err != nil || told.Budget != nil || told.CurrentStatus != "completed" {
+				t.Fatalf("%s, %v", env.Payload, err)
+			}
+		}
+	})
+}
