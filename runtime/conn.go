@@ -207,8 +207,7 @@ func (c *conn) turn() bool {
 // full reports whether too much waits for the peer or for the store to read
 // further commands. Each of them wakes the loop when that changes.
 func (c *conn) full() bool {
-	n, _ := c.out.size()
-	return n > outboxHard || c.load.full() || c.owed.Load() >= maxOwed || c.cursor != nil && c.cursor.Waiting() >= maxOwed
+	return c.out.queued() > outboxHard || c.load.full() || c.owed.Load() >= maxOwed || c.cursor != nil && c.cursor.Waiting() >= maxOwed
 }
 
 // settle is told, by any goroutine, that a command is answered.

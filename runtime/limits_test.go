@@ -206,7 +206,7 @@ func TestRateLimit(t *testing.T) {
 // A peer that asks without reading the answers is not read any more, whatever
 // it asks: what waits for it is bounded. When it reads, all answers come.
 func TestPeerThatDoesNotRead(t *testing.T) {
-	const enough = 4_000
+	const enough = 6_000
 	for name, frame := range map[string]struct{ typ, payload string }{
 		"answers of the session": {"ping", fmt.Sprintf(`{"nonce":%q}`, strings.Repeat("x", 1000))},
 		"refused submits":        {"tool.invoke", `{"tool":"demo.none"}`},

@@ -11,7 +11,7 @@ import (
 // Bounds of what a connection may have queued for its peer.
 const (
 	outboxSoft = 64 << 10 // events are pulled only below this
-	outboxHard = 4 << 20  // plain answers over this: the peer sends without reading
+	outboxHard = 4 << 20  // with what is being written; over this: the peer sends without reading
 )
 
 // frames is a batch of encoded frames, one after the other.
@@ -122,27 +122,25 @@ func (o *outbox) write() {
 	for {
 		o.mu.Lock()
 		f := o.ready
-		o.ready, o.flight = nil, 0
-		if f != nil {
-			o.flight = len(f.data)
-		}
+		o.ready = nil
 		if f == nil || o.err != nil {
 			o.writing = false
 			o.idle.Broadcast()
 			o.mu.Unlock()
 			return
 		}
+		o.flight = len(f.data)
 		o.mu.Unlock()
 		err := o.send(f)
 		if err == nil && f.last != 0 {
 			o.sent(f.last)
 		}
 		f.recycle()
-		if err != nil {
-			o.mu.Lock()
+		o.mu.Lock()
+		if o.flight = 0; err != nil {
 			o.err = err
-			o.mu.Unlock()
 		}
+		o.mu.Unlock()
 		o.wake()
 	}
 }
