@@ -342,12 +342,21 @@ func (r *Runtime) stored(ctx context.Context, id arcp.SessionID) (approval.Who, 
 	return whoOf(&identity, id, slices.Contains(row.Negotiated, arcp.FeatureHumanInput)), nil
 }
 
-// endAgents stops the agents of a session that has ended for good. The janitor
-// does what fails here.
-func (r *Runtime) endAgents(ctx context.Context, id arcp.SessionID) {
-	if err := r.host.EndSession(ctx, id); err != nil && r.Ready() == nil {
-		r.cfg.Log.Error().Err(err).Str("session_id", string(id)).Msg("stop the agents of a session")
+// endAgents stops the agents of a session that has ended for good: the channel is
+// closed when that is done. The janitor does what fails here.
+func (r *Runtime) endAgents(id arcp.SessionID) <-chan struct{} {
+	done := make(chan struct{})
+	if !r.host.HasAgents(id) {
+		close(done)
+		return done
 	}
+	r.pool.Run(func() { // which waits for the store, however long that takes
+		defer close(done)
+		if err := r.host.EndSession(context.Background(), id); err != nil && r.Ready() == nil {
+			r.cfg.Log.Error().Err(err).Str("session_id", string(id)).Msg("stop the agents of a session")
+		}
+	})
+	return done
 }
 
 // sweepHost is what the janitor does for the host.

@@ -90,14 +90,18 @@ func (r *Runtime) forget(id arcp.SessionID) (c *conn, ok bool) {
 	}
 	r.engine.CancelSession(id, "session ended", false)
 	r.dropOverlay(id)
+	stopped := r.endAgents(id)
+	r.log.Forget(id)
 	ctx, cancel := context.WithTimeout(context.Background(), forgetTimeout)
 	defer cancel()
-	r.endAgents(ctx, id)
-	r.log.Forget(id)
 	if _, err := r.log.Commit(ctx, &store.Write{EndSession: id}); err != nil {
 		r.cfg.Log.Error().Err(err).Str("session_id", string(id)).Msg("delete session")
 	}
 	r.log.Forget(id)
+	select {
+	case <-stopped:
+	case <-ctx.Done():
+	}
 	return c, true
 }
 

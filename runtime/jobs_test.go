@@ -112,18 +112,23 @@ func TestJobsDeleteTooEarly(t *testing.T) {
 	})
 }
 
-// The child of a job that goes on is kept for it.
-func TestJobsDeleteChild(t *testing.T) {
+// withCaller adds a tool that calls demo.echo and goes on for a while.
+func withCaller(t *testing.T, goesOn time.Duration) func(*runtime.Config) {
 	caller := tool.MustNew(tool.Capability{Name: "caller", Limits: tool.Limits{Timeout: -1}}, func(ctx context.Context, job tool.Job, _ struct{}) (string, error) {
 		_, err := job.Call(ctx, tool.Call{Tool: "demo.echo"})
-		time.Sleep(time.Minute)
+		time.Sleep(goesOn)
 		return "done", err
 	})
-	inBubble(t, func(c *runtime.Config) {
+	return func(c *runtime.Config) {
 		if err := c.Tools.Register(caller); err != nil {
 			t.Fatal(err)
 		}
-	}, func(b *bed) {
+	}
+}
+
+// The child of a job that goes on is kept for it.
+func TestJobsDeleteChild(t *testing.T) {
+	inBubble(t, withCaller(t, time.Minute), func(b *bed) {
 		p := b.dial("alice")
 		p.send("tool.invoke", `{"tool":"caller","lease_request":{"tool.call":["*"]}}`)
 		parent := p.until("job.accepted").JobID

@@ -396,9 +396,7 @@ func (r *Runtime) available() *arcp.Error {
 // endSession deletes a session that is off the books. Its jobs go on.
 func (r *Runtime) endSession(id arcp.SessionID) {
 	r.dropOverlay(id)
-	if r.host.HasAgents(id) { // the caller must not wait for the store
-		r.pool.Run(func() { r.endAgents(context.Background(), id) })
-	}
+	r.endAgents(id)
 	r.log.Append(&store.Write{EndSession: id, NoSync: true}, func(res *store.Result) {
 		if res.Err != nil {
 			r.cfg.Log.Error().Err(res.Err).Str("session_id", string(id)).Msg("delete session")

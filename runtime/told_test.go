@@ -1,13 +1,11 @@
 package runtime_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime"
-	"github.com/arcpd/arcpd/runtime/tool"
 )
 
 // Who is told of something finds it done, also on another connection: each of
@@ -39,6 +37,30 @@ func TestToldOfTheEndOfASession(t *testing.T) {
 	})
 }
 
+// A store that stands still keeps nobody for longer than the end of a session may
+// take; what was asked for is done when it goes on.
+func TestEndOfASessionWhileTheStoreStandsStill(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		alice, owner := b.dial("alice"), b.dial("alice")
+		owner.must("host.register_agent", `{"id":"x","name":"x","kind":"coder"}`)
+		gate := make(chan struct{})
+		b.st.set(func() { b.st.gate = gate })
+		begun := time.Now()
+		owner.send("session.close", `{"forget":true}`)
+		owner.until("session.closed")
+		if d := time.Since(begun); d > 10*time.Second {
+			t.Errorf("told after %s", d)
+		}
+		b.st.set(func() { b.st.gate = nil })
+		close(gate)
+		time.Sleep(time.Second)
+		agents := alice.must("host.agents", `{}`)["items"].([]any)
+		if len(agents) != 1 || agents[0].(map[string]any)["status"] != "stopped" {
+			t.Errorf("%v", agents)
+		}
+	})
+}
+
 func TestToldOfAnAnswer(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *bed) {
 		alice, ann := b.human("alice"), b.human("ann")
@@ -56,15 +78,7 @@ func TestToldOfAnAnswer(t *testing.T) {
 }
 
 func TestToldOfTheEndOfAParent(t *testing.T) {
-	caller := tool.MustNew(tool.Capability{Name: "caller", Limits: tool.Limits{Timeout: -1}}, func(ctx context.Context, job tool.Job, _ struct{}) (string, error) {
-		_, err := job.Call(ctx, tool.Call{Tool: "demo.echo"})
-		return "done", err
-	})
-	inBubble(t, func(c *runtime.Config) {
-		if err := c.Tools.Register(caller); err != nil {
-			t.Fatal(err)
-		}
-	}, func(b *bed) {
+	inBubble(t, withCaller(t, 0), func(b *bed) {
 		p := b.dial("alice")
 		for range looks {
 			p.send("tool.invoke", `{"tool":"caller","lease_request":{"tool.call":["*"]}}`)

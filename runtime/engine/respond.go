@@ -64,13 +64,13 @@ func (a *Respond) meet(s *supervisor, now time.Time) {
 		return
 	}
 	// The desk is told before who answered: that one may look at once.
-	defer func() { s.asked = append(s.asked, a) }()
 	if row.Status == approval.Pending { // one vote of several
 		s.change(q, row)
-		s.asked = append(s.asked, &renewal{q})
+		s.asked = append(s.asked, &renewal{q}, a)
 		return
 	}
 	s.settle(now, q, row)
+	s.asked = append(s.asked, a)
 	if row.Interrupt {
 		s.heed(now, &row)
 	}
