@@ -223,10 +223,7 @@ func batchLen(batch []entry) int {
 		if e.w.Follow != nil {
 			events += followPiece // at most
 		}
-		bytes += sizeOf(e.w.Events)
-		if a := e.w.Announce; a != nil {
-			bytes += sizeOf(a.Events)
-		}
+		bytes += bytesOf(e.w)
 		if events >= maxBatchEvents || bytes >= maxBatchBytes {
 			return i + 1
 		}
@@ -234,12 +231,28 @@ func batchLen(batch []entry) int {
 	return len(batch)
 }
 
-// countOf is how many events a write has.
+// countOf is how many events a write has, with those that happen together with it.
 func countOf(w *store.Write) int {
+	n := len(w.Events)
 	if w.Announce != nil {
-		return len(w.Events) + len(w.Announce.Events)
+		n += len(w.Announce.Events)
 	}
-	return len(w.Events)
+	for _, part := range w.With {
+		n += countOf(part)
+	}
+	return n
+}
+
+// bytesOf is the size of those events.
+func bytesOf(w *store.Write) int {
+	n := sizeOf(w.Events)
+	if w.Announce != nil {
+		n += sizeOf(w.Announce.Events)
+	}
+	for _, part := range w.With {
+		n += bytesOf(part)
+	}
+	return n
 }
 
 func sizeOf(events []*store.Event) (n int) {
@@ -277,6 +290,9 @@ func (l *Log) commit(c *committer, batch []entry) {
 			batch[i].done(r)
 		}
 		if r.Err == nil {
+			for j := range r.With {
+				l.deliver(&r.With[j])
+			}
 			l.deliver(r)
 		}
 		batch[i] = entry{}

@@ -109,6 +109,7 @@ var (
 	ErrExists   = errors.New("exists already")                                             // a job or session id is taken
 	ErrConflict = errors.New("the record was changed meanwhile")                           // a Record's Rev is not the stored one
 	ErrInvalid  = errors.New("the write contradicts itself")                               // a mistake of the caller
+	ErrTogether = errors.New("a write that was to happen together with this one cannot")   // Write.With
 	ErrTooMany  = errors.New("the session follows as many jobs as it may")                 // Follow.Limit
 	ErrTrimmed  = errors.New("the position is no longer kept")                             // below what was trimmed
 	ErrBroken   = errors.New("the store failed and was shut")                              // after an error of Commit
@@ -216,6 +217,12 @@ type Write struct {
 	// TrimFeed forgets a principal's feed up to and including a position.
 	TrimFeed *FeedTrim
 
+	// With are writes that happen together with this one, and before it: all of them
+	// or none. Each is checked against the store as it is before the first. If one
+	// cannot happen, or has Result.Existing, the Err of this one is ErrTogether and
+	// Result.With says which it was. They have no With of their own.
+	With []*Write
+
 	// NoSync says that losing this write in a crash is harmless: a trim, a mark,
 	// an unlogged event. A batch in which all do is not synced.
 	NoSync bool
@@ -237,6 +244,7 @@ type Result struct {
 	Unlogged []Delivery    // receivers of Write.Unlogged: Seq is 0
 	Feed     FeedRun       // what the principal's feed was given; no Events: nothing
 	FeedLast uint64        // of MarkFeed: the last position of the feed, after the write
+	With     []Result      // of Write.With, in its order; nil: it had none
 }
 
 // FeedRun is a piece of a principal's feed: the events of one job, or announced

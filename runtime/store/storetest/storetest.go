@@ -55,6 +55,7 @@ var tests = []struct {
 	{"Live", false, testLive},
 	{"Records", false, testRecords},
 	{"RecordsByPrefix", false, testRecordsByPrefix},
+	{"Together", false, testTogether},
 	{"Epochs", false, testEpochs},
 	{"Invalid", false, testInvalid},
 	{"EndSession", false, testEndSession},

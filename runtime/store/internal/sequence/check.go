@@ -17,6 +17,18 @@ type verdict struct {
 	refused  error
 }
 
+// allows reports whether the write may happen.
+func (v *verdict) allows() bool { return v.existing == "" && v.refused == nil }
+
+// answer tells the caller why the write does not happen, if it does not.
+func (v *verdict) answer(r *store.Result) {
+	if v.existing != "" {
+		r.Existing, r.Repeated, r.Digest = v.existing, v.repeated, v.digest
+		return
+	}
+	r.Err = v.refused
+}
+
 // check decides whether a write may happen, without a trace. What it has
 // allowed cannot fail except by an error of the source.
 func (c *Core) check(w *store.Write) (v verdict) {
@@ -134,6 +146,8 @@ func (c *Core) checkForm(w *store.Write) error {
 		return invalid("an announcement to nobody, or of nothing")
 	case w.Announce != nil && len(w.Events) > 0:
 		return invalid("events of a job and announced ones")
+	case overlap(w):
+		return invalid("writes that happen together and change the same")
 	}
 	return nil
 }
@@ -144,6 +158,29 @@ func touches(w *store.Write, id arcp.JobID) bool {
 	return w.Job == id || w.Submit != nil && w.Submit.ID == id ||
 		w.Follow != nil && w.Follow.Job == id || w.Unfollow != nil && w.Unfollow.Job == id ||
 		slices.ContainsFunc(w.Give, func(g store.Give) bool { return g.Job == id })
+}
+
+// overlap reports whether writes that happen together change the same job or record:
+// each of them is checked without the others.
+func overlap(w *store.Write) bool {
+	for i, part := range w.With {
+		if len(part.With) > 0 || touchesSame(w, part) {
+			return true
+		}
+		if slices.ContainsFunc(w.With[:i], func(other *store.Write) bool { return touchesSame(other, part) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// touchesSame reports whether two writes change the same job or record.
+func touchesSame(w, part *store.Write) bool {
+	return w.Job != "" && touches(part, w.Job) || part.Job != "" && touches(w, part.Job) ||
+		w.DeleteJob != "" && touches(part, w.DeleteJob) ||
+		slices.ContainsFunc(w.Records, func(r store.Record) bool {
+			return slices.ContainsFunc(part.Records, func(o store.Record) bool { return o.Key == r.Key })
+		})
 }
 
 // checkSession lets only the connection with the stored epoch change a session.

@@ -103,19 +103,38 @@ func (c *Core) begin(writes []*store.Write) {
 
 // decide refuses w in r.Err or performs it. An error is the source's.
 func (c *Core) decide(w *store.Write, r *store.Result) error {
+	with, together := c.checkWith(w, r)
 	p := c.check(w)
+	p.answer(r)
 	switch {
 	case c.failed != nil:
 		return c.failed
-	case p.existing != "":
-		r.Existing, r.Repeated, r.Digest = p.existing, p.repeated, p.digest
+	case !p.allows():
 		return nil
-	case p.refused != nil:
-		r.Err = p.refused
+	case !together:
+		r.Err = store.ErrTogether
 		return nil
+	}
+	for i, part := range w.With {
+		c.perform(part, with[i].job, &r.With[i])
 	}
 	c.perform(w, p.job, r)
 	return c.failed
+}
+
+// checkWith checks the writes that are to happen together with w. It reports
+// whether all of them may.
+func (c *Core) checkWith(w *store.Write, r *store.Result) (verdicts []verdict, together bool) {
+	if len(w.With) == 0 {
+		return nil, true
+	}
+	verdicts, r.With, together = make([]verdict, len(w.With)), make([]store.Result, len(w.With)), true
+	for i, part := range w.With {
+		verdicts[i] = c.check(part)
+		verdicts[i].answer(&r.With[i])
+		together = together && verdicts[i].allows()
+	}
+	return verdicts, together
 }
 
 // perform does what check has allowed; nothing in it can be refused.

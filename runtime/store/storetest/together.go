@@ -1,0 +1,89 @@
+package storetest
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// calling is a job that begins and ends in one write.
+func (d *db) calling(id arcp.JobID, s arcp.SessionID) *store.Write {
+	return &store.Write{Submit: jobRow(id, s), Events: d.events(id, arcp.JobAccepted, arcp.JobCompleted), State: arcp.StateCompleted}
+}
+
+// testTogether checks that writes that are to happen together all happen, or none.
+func testTogether(t *testing.T, open Open) {
+	d := fresh(t, open)
+	s := d.session("sess_1")
+	d.submit("job_other", s)
+
+	change := put("a", 0, "one")
+	change.With = []*store.Write{d.calling("job_1", s), d.completion("job_other", 1)}
+	r := d.do(change)
+	if len(r.With) != 2 || len(r.With[0].Runs) != 1 || len(r.With[1].Runs) != 1 || len(r.Runs) != 0 {
+		t.Errorf("result = %+v, want a run of each of the writes with it", r)
+	}
+	d.want(s, arcp.JobAccepted, arcp.JobCompleted, arcp.JobCompleted)
+	rec := d.record("a")
+	if string(rec.Value) != "one" || d.job("job_1").State != arcp.StateCompleted || d.job("job_other").State != arcp.StateCompleted {
+		t.Errorf("record %q, jobs %s and %s", rec.Value, d.job("job_1").State, d.job("job_other").State)
+	}
+
+	// What one of them cannot do none of them does.
+	conflict := put("a", rec.Rev+1, "two")
+	conflict.With = []*store.Write{d.calling("job_2", s)}
+	if r := d.batch(conflict)[0]; r.Err == nil || r.With[0].Err != nil || len(r.With[0].Runs) > 0 {
+		t.Errorf("a conflict of the write itself: %v, with it %+v", r.Err, r.With[0])
+	}
+	repeated := d.calling("job_3", s)
+	repeated.Submit.SubmitID, repeated.Recheck = "submit-job_1", true
+	again := put("a", rec.Rev, "two")
+	again.With = []*store.Write{d.calling("job_2", s), repeated}
+	d.refuse(again, store.ErrTogether)
+	if r := d.batch(again)[0]; r.With[1].Existing != "job_1" || !r.With[1].Repeated || r.With[0].Existing != "" || r.With[0].Err != nil {
+		t.Errorf("a repeated submit with it = %+v", r.With)
+	}
+	lost := put("a", rec.Rev, "two")
+	lost.With = []*store.Write{d.completion("job_1", 1)}
+	d.refuse(lost, store.ErrTogether)
+	if got := d.record("a"); string(got.Value) != "one" || got.Rev != rec.Rev {
+		t.Errorf("half of a refused write happened: %+v", got)
+	}
+	d.want(s, arcp.JobAccepted, arcp.JobCompleted, arcp.JobCompleted)
+
+	// A session gets what it is given together with its own end, and is gone then.
+	end := &store.Write{EndSession: s, With: []*store.Write{d.calling("job_4", s)}}
+	if r := d.do(end); len(r.With[0].Runs) != 1 || !slices.Equal(typesOf(r.With[0].Runs[0].Events), []arcp.Type{arcp.JobAccepted, arcp.JobCompleted}) {
+		t.Errorf("runs with the end of the session = %+v", r.With[0].Runs)
+	}
+	if d.job("job_4").State != arcp.StateCompleted {
+		t.Errorf("job_4 is %s", d.job("job_4").State)
+	}
+
+	d.submit("job_5", "")
+	same := d.emitting("job_5")
+	same.With = []*store.Write{d.completion("job_5", 1)}
+	d.refuse(same, store.ErrInvalid)
+	nested := put("b", 0, "x")
+	nested.With = []*store.Write{{With: []*store.Write{put("c", 0, "y")}}}
+	d.refuse(nested, store.ErrInvalid)
+	two := put("b", 0, "x")
+	two.With = []*store.Write{put("b", 0, "y")}
+	d.refuse(two, store.ErrInvalid)
+	parts := put("b", 0, "x")
+	parts.With = []*store.Write{put("c", 0, "y"), put("c", 0, "z")}
+	d.refuse(parts, store.ErrInvalid)
+}
+
+func (d *db) emitting(id arcp.JobID) *store.Write {
+	return &store.Write{Job: id, Attempt: 1, Events: d.events(id, arcp.JobProgress)}
+}
+
+func typesOf(events []*store.Event) (types []arcp.Type) {
+	for _, e := range events {
+		types = append(types, e.Type)
+	}
+	return types
+}
