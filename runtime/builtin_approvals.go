@@ -11,6 +11,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/approval"
 	"github.com/arcpd/arcpd/runtime/engine"
+	"github.com/arcpd/arcpd/runtime/host"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -152,24 +153,22 @@ func (r *Runtime) approvalRequest(ctx context.Context, job tool.Job, in approval
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	row := approval.Row{ID: approvalOf(job), Kind: approval.Owned, Principal: who.Principal, Session: who.Session, Status: approval.Pending,
 		AgentID: in.AgentID, Action: in.Action, Details: in.Details, Options: in.options(), CreatedAt: now, ExpiresAt: now.Add(in.expiry())}
+	if row, _, err := r.question(ctx, &who, row.ID); !notFound(err) { // an earlier attempt has made it
+		return view(&row, r.requestOf(&row)), err
+	}
 	raw, err := arcp.Marshal(row)
 	if err != nil {
 		return arcp.QuestionView{}, err
 	}
-	made := make(chan error, 1)
-	r.log.Append(&store.Write{Records: []store.Record{{Key: engine.RecordKey(&row), Value: raw}}}, func(res *store.Result) {
-		if res.Err == nil { // here, ahead of whoever settles it
-			r.desk.Asked(row, "")
+	err = r.changes().Commit(ctx, &store.Write{Records: []store.Record{{Key: engine.RecordKey(&row), Value: raw}}}, func(err error) {
+		if err == nil {
+			r.desk.asked(row, "")
 		}
-		made <- res.Err
 	})
-	switch err := <-made; {
-	case errors.Is(err, store.ErrConflict): // an earlier attempt has made it
-		row, _, err := r.question(ctx, &who, row.ID)
-		return view(&row, r.requestOf(&row)), err
-	case err != nil:
+	if err != nil {
 		return arcp.QuestionView{}, r.storeFailed(err, "store approval")
 	}
+	r.showApproval(ctx, host.ApprovalRequested, &row)
 	return view(&row, ""), nil
 }
 
@@ -212,6 +211,11 @@ func (in *approvalRequestIn) expiry() time.Duration {
 // systemApproval has a job of the runtime's own ask and wait: the question has a
 // log, and outlives who asked.
 func (r *Runtime) systemApproval(ctx context.Context, job tool.Job, who *approval.Who, in approvalRequestIn) (arcp.QuestionView, error) {
+	if call := engine.CallOf(ctx); call != nil { // the gate's job commits the question: after a crash this call goes on
+		if err := call.Claim(); err != nil {
+			return arcp.QuestionView{}, err
+		}
+	}
 	id := approvalOf(job)
 	changed, stop := r.desk.changed(id)
 	defer stop()
@@ -486,7 +490,7 @@ func (r *Runtime) approvalResolve(ctx context.Context, job tool.Job, in approval
 	case row.Kind == approval.Permission && in.Resolution == approval.Approve:
 		a = approval.Answer{Grant: granted(row.Permission, "", 0)}
 	case row.Kind == approval.Owned && row.Status == approval.Pending && who.Session != row.Session:
-		return r.resolveRequested(&who, &row, in.Resolution)
+		return r.resolveRequested(ctx, &who, &row, in.Resolution)
 	}
 	return r.settle(ctx, &who, &row, &a)
 }
@@ -502,7 +506,7 @@ func granted(asked *arcp.PermissionTerm, resource string, seconds uint64) *arcp.
 
 // resolveRequested is what happens when another session than its owner resolves
 // an approval: the owner decides.
-func (r *Runtime) resolveRequested(who *approval.Who, row *approval.Row, resolution string) (arcp.QuestionView, error) {
+func (r *Runtime) resolveRequested(ctx context.Context, who *approval.Who, row *approval.Row, resolution string) (arcp.QuestionView, error) {
 	if err := row.CheckOption(resolution); err != nil {
 		return arcp.QuestionView{}, err
 	}
@@ -511,16 +515,20 @@ func (r *Runtime) resolveRequested(who *approval.Who, row *approval.Row, resolut
 	}
 	r.audit("resolve_requested", who.Principal, who.Session).Str("target", row.ID).
 		Str("owner_session", string(row.Session)).Str("decision", "pending").Msg("audit")
-	if err := r.askOwner(who, row, resolution); err != nil {
-		return arcp.QuestionView{}, err
+	err := r.changes().Commit(ctx, nil, func(err error) {
+		if err == nil {
+			r.askOwner(who, row, resolution)
+		}
+	})
+	if err == nil {
+		r.showResolveRequested(ctx, who, row, resolution)
 	}
-	r.showResolveRequested(who, row, resolution)
-	return viewFor(who, row, ""), nil
+	return viewFor(who, row, ""), err
 }
 
 // askOwner tells the session that owns an approval that another one wants it
 // resolved.
-func (r *Runtime) askOwner(who *approval.Who, row *approval.Row, resolution string) error {
+func (r *Runtime) askOwner(who *approval.Who, row *approval.Row, resolution string) {
 	data, err := arcp.Marshal(struct {
 		ApprovalID   string         `json:"approval_id"`
 		Resolution   string         `json:"resolution"`
@@ -528,11 +536,10 @@ func (r *Runtime) askOwner(who *approval.Who, row *approval.Row, resolution stri
 		Principal    string         `json:"principal"`
 		OwnerSession arcp.SessionID `json:"owner_session_id"`
 	}{row.ID, resolution, sessionOf(who, row), who.Principal, row.Session})
-	if err != nil {
-		return err
+	if err != nil { // texts
+		panic("runtime: approval.resolve_requested: " + err.Error())
 	}
 	r.tell(row.Session, "", arcp.EventEmit, arcp.EventEmitPayload{Name: "approval.resolve_requested", Data: data})
-	return nil
 }
 
 // sessionOf is somebody's session, if the principal of a question may know it.
@@ -549,23 +556,49 @@ func (r *Runtime) settle(ctx context.Context, who *approval.Who, row *approval.R
 	if row.Job == "" || row.Status != approval.Pending {
 		return r.settleOwned(ctx, who, row.ID, a)
 	}
-	type result struct {
-		row approval.Row
-		err *arcp.Error
+	call, err := joining(ctx)
+	if err != nil {
+		return arcp.QuestionView{}, err
 	}
-	done := make(chan result, 1)
-	r.engine.Respond(engine.Respond{Job: row.Job, ID: row.ID, Who: *who, Answer: *a, Done: func(row approval.Row, err *arcp.Error) {
-		done <- result{row, err}
-	}})
-	select {
-	case got := <-done:
-		r.auditAnswer(who, row, a, got.err)
-		if got.err != nil {
-			return arcp.QuestionView{}, got.err
+	done := make(chan settled, 1)
+	r.engine.Respond(engine.Respond{Job: row.Job, ID: row.ID, Who: *who, Answer: *a, Call: call, Value: valueFor(who),
+		Done: func(row approval.Row, err *arcp.Error) { done <- settled{row, err} }})
+	got := <-done // the job's supervisor answers, also when the job or the runtime ends
+	r.auditAnswer(who, row, a, got.err)
+	return got.view(who)
+}
+
+// settled is what became of a question that a job asks.
+type settled struct {
+	row approval.Row
+	err *arcp.Error
+}
+
+func (s *settled) view(who *approval.Who) (arcp.QuestionView, error) {
+	if s.err != nil {
+		return arcp.QuestionView{}, s.err
+	}
+	return viewFor(who, &s.row, ""), nil
+}
+
+// joining returns the call that ctx belongs to, ready to end in another job's write;
+// nil: there is none.
+func joining(ctx context.Context) (*engine.Call, error) {
+	call := engine.CallOf(ctx)
+	if call == nil {
+		return nil, nil
+	}
+	return call, call.Join()
+}
+
+// valueFor returns what a call that settles a question returns to its caller.
+func valueFor(who *approval.Who) func(approval.Row) arcp.Raw {
+	return func(row approval.Row) arcp.Raw {
+		raw, err := arcp.Marshal(viewFor(who, &row, ""))
+		if err != nil { // the row was decoded, or encoded for the store
+			panic("runtime: view of a question: " + err.Error())
 		}
-		return viewFor(who, &got.row, ""), nil
-	case <-ctx.Done():
-		return arcp.QuestionView{}, context.Cause(ctx)
+		return raw
 	}
 }
 
@@ -592,7 +625,11 @@ func (r *Runtime) changeOwned(ctx context.Context, who *approval.Who, id string,
 		if err != nil {
 			return row, err
 		}
-		_, err = r.log.Commit(ctx, &store.Write{Records: []store.Record{{Key: engine.RecordKey(&row), Rev: rev, Value: raw}}})
+		err = r.changes().Commit(ctx, &store.Write{Records: []store.Record{{Key: engine.RecordKey(&row), Rev: rev, Value: raw}}}, func(err error) {
+			if err == nil && row.Status != approval.Pending {
+				r.desk.settled(row)
+			}
+		})
 		switch {
 		case errors.Is(err, store.ErrConflict):
 			continue
@@ -600,7 +637,7 @@ func (r *Runtime) changeOwned(ctx context.Context, who *approval.Who, id string,
 			return row, r.storeFailed(err, "store approval")
 		}
 		if row.Status != approval.Pending {
-			r.desk.Settled(row)
+			r.showApproval(ctx, shownAs(&row), &row)
 		}
 		return row, nil
 	}
@@ -642,31 +679,15 @@ func (r *Runtime) approvalCancel(ctx context.Context, job tool.Job, in approvalI
 // withdraw ends the job that asks, which withdraws the question: its tool only
 // asks. It may be settled before.
 func (r *Runtime) withdraw(ctx context.Context, who *approval.Who, row *approval.Row) (arcp.QuestionView, error) {
-	refused := make(chan *arcp.Error, 1)
-	r.engine.Cancel(ctx, engine.Cancel{Job: row.Job, Principal: row.Principal, Session: row.Session, Reason: "withdrawn",
-		Answers: refusals(func(err *arcp.Error) { refused <- err })})
-	for {
-		changed, stop := r.desk.changed(row.ID)
-		now, _, err := r.question(ctx, who, row.ID)
-		switch {
-		case err != nil || now.Status == approval.Cancelled:
-			stop()
-			return viewFor(who, &now, ""), err
-		case now.Status != approval.Pending:
-			stop()
-			return arcp.QuestionView{}, arcp.Errorf(arcp.CodeFailedPrecondition, "the approval is %s", now.Status)
-		}
-		select {
-		case <-changed:
-			stop()
-		case err := <-refused:
-			stop()
-			return arcp.QuestionView{}, err
-		case <-ctx.Done():
-			stop()
-			return arcp.QuestionView{}, context.Cause(ctx)
-		}
+	call, err := joining(ctx)
+	if err != nil {
+		return arcp.QuestionView{}, err
 	}
+	done := make(chan settled, 1)
+	r.engine.Withdraw(engine.Withdraw{Job: row.Job, ID: row.ID, Call: call, Value: valueFor(who),
+		Done: func(row approval.Row, err *arcp.Error) { done <- settled{row, err} }})
+	got := <-done
+	return got.view(who)
 }
 
 func (r *Runtime) approvalWait(ctx context.Context, job tool.Job, in approvalWaitIn) (arcp.OutcomeView, error) {

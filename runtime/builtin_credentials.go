@@ -48,7 +48,7 @@ func (r *Runtime) registerCredentials() error {
 	return errors.Join(
 		builtin(r, "jobs.credentials", tool.SideEffectRead, "credentials that were issued to jobs and are not revoked; for the role admin", r.credentialsList),
 		builtin(r, "jobs.forget_credentials", tool.SideEffectWrite, "forgets credentials that were revoked by hand; for the role admin", r.credentialsForget),
-		builtinLike(r, tool.Capability{Name: "jobs.rotate_credentials", SideEffect: tool.SideEffectWrite, Limits: tool.Limits{Timeout: rotateTimeout},
+		builtinLike(r, tool.Capability{Name: "jobs.rotate_credentials", SideEffect: tool.SideEffectExternal, Limits: tool.Limits{Timeout: rotateTimeout},
 			Description: "gives a job that goes on new credentials; for the role admin"}, r.credentialsRotate),
 	)
 }
@@ -94,7 +94,7 @@ func (r *Runtime) credentialsForget(ctx context.Context, job tool.Job, in creden
 		return credentialForgotten{}, err
 	}
 	r.auditKeeper("forget_credentials", job, in.JobID, in.Provisioner)
-	switch err := vault.Forget(ctx, in.JobID, in.Provisioner); {
+	switch err := vault.Forget(ctx, in.JobID, in.Provisioner, r.changes().Commit); {
 	case errors.Is(err, store.ErrNotFound):
 		return credentialForgotten{}, arcp.Errorf(arcp.CodeNotFound, "job %s has no credentials of %s", in.JobID, in.Provisioner)
 	case errors.Is(err, credential.ErrHeld):

@@ -93,7 +93,7 @@ func (r *Runtime) newHost() *host.Host {
 	for _, s := range host.Statuses {
 		r.metrics.Agents.WithLabelValues(string(s)).Set(0)
 	}
-	return host.New(host.Options{Log: r.log, Store: r.cfg.Store, Released: r.released,
+	return host.New(host.Options{Log: r.log, Join: r.changes().join, Store: r.cfg.Store, Released: r.released,
 		Count: func(s host.Status, n int) { r.metrics.Agents.WithLabelValues(string(s)).Set(float64(n)) },
 		Lives: func(id arcp.SessionID) bool {
 			_, ok := r.members.find(id)

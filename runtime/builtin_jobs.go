@@ -73,10 +73,10 @@ func (r *Runtime) jobsDelete(ctx context.Context, job tool.Job, in jobsDeleteIn)
 	case <-ctx.Done():
 		return jobDeleted{}, context.Cause(ctx)
 	}
-	if _, err := r.log.Commit(ctx, &store.Write{DeleteJob: j.ID}); err != nil {
+	r.auditDecision("jobs.delete", &who, in.JobID, nil)
+	if err := r.changes().Commit(ctx, &store.Write{DeleteJob: j.ID}, func(error) {}); err != nil {
 		return jobDeleted{}, r.storeFailed(fmt.Errorf("%s: %w", j.ID, err), "delete a job")
 	}
-	r.auditDecision("jobs.delete", &who, in.JobID, nil)
 	return jobDeleted{true}, nil
 }
 

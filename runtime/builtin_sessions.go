@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/engine"
@@ -126,5 +127,46 @@ func (r *Runtime) sessionsEvict(ctx context.Context, job tool.Job, in sessionsEv
 	if !ok || decision == "denied" {
 		return sessionsEvicted{}, arcp.Errorf(arcp.CodeNotFound, "no such session: %s", in.SessionID)
 	}
-	return sessionsEvicted{r.evict(eviction{id, "evicted", cmp.Or(in.Reason, "evicted"), in.Forget})}, nil
+	return sessionsEvicted{true}, r.evictWithCall(ctx, eviction{id, "evicted", cmp.Or(in.Reason, "evicted"), in.Forget})
+}
+
+// evictWithCall is evict for the call of a built-in tool: what it does follows the
+// commit of the call. With forget the session and its agents end in that commit.
+func (r *Runtime) evictWithCall(ctx context.Context, e eviction) error {
+	var w *store.Write
+	if e.forget {
+		if err := r.host.EndSession(ctx, e.id); err != nil {
+			return r.hostFailed(ctx, err)
+		}
+		w = &store.Write{EndSession: e.id}
+	}
+	err := r.changes().Commit(ctx, w, func(err error) {
+		if err == nil {
+			r.evicted(e)
+		}
+	})
+	if err != nil {
+		return r.storeFailed(err, "end a session")
+	}
+	return nil
+}
+
+// evicted follows an eviction that is durable. It is called on the committer's
+// goroutine, before anything of that write is delivered.
+func (r *Runtime) evicted(e eviction) {
+	m, ok := r.members.find(e.id)
+	if ok && e.forget {
+		m.conn, ok = r.members.drop(e.id)
+		r.engine.CancelSession(e.id, "session ended", false)
+		r.dropOverlay(e.id)
+		r.endAgents(e.id)                                                                    // one that was registered meanwhile
+		r.log.Append(&store.Write{NoSync: true}, func(*store.Result) { r.log.Forget(e.id) }) // behind what is delivered now
+	}
+	if !ok {
+		return
+	}
+	r.metrics.Evictions.WithLabelValues(e.label).Inc()
+	if m.conn != nil {
+		m.conn.post(func(time.Time) { m.conn.m.Evict(arcp.CodeCancelled, e.reason) })
+	}
 }

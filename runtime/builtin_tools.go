@@ -248,7 +248,6 @@ func (r *Runtime) toolsOverlay(ctx context.Context, job tool.Job, in toolsOverla
 	if err != nil {
 		return out, err
 	}
-	r.announceTo(v.Session())
 	return overlaySet{o.revision, snap.Generation()}, nil
 }
 

@@ -129,13 +129,21 @@ func (d *desk) audience(q *approval.Row, now time.Time) (ids []arcp.SessionID) {
 	return ids
 }
 
-// Asked notes a question that is pending, and gives it to those who have come
-// since it was addressed.
+// Asked notes a question that is pending, and tells those who watch the host of a new
+// one.
 func (d *desk) Asked(q approval.Row, request arcp.MessageID) {
+	if d.asked(q, request) {
+		d.show(host.ApprovalRequested, &q)
+	}
+}
+
+// asked notes a question that is pending, and gives it to those who have come
+// since it was addressed. It reports whether the question is new.
+func (d *desk) asked(q approval.Row, request arcp.MessageID) (first bool) {
 	now := time.Now()
 	d.mu.Lock()
 	a := d.pending[q.ID]
-	first := a == nil && !q.CreatedAt.Before(d.since)
+	first = a == nil && !q.CreatedAt.Before(d.since)
 	if a == nil {
 		a = new(asked)
 		d.pending[q.ID] = a
@@ -157,9 +165,6 @@ func (d *desk) Asked(q approval.Row, request arcp.MessageID) {
 	})
 	d.wakeLocked(q.ID)
 	d.mu.Unlock()
-	if first {
-		d.show(host.ApprovalRequested, &q)
-	}
 	if len(late) > 0 {
 		go func() { // the caller must not be held up by the engine
 			for _, w := range late {
@@ -167,10 +172,25 @@ func (d *desk) Asked(q approval.Row, request arcp.MessageID) {
 			}
 		}()
 	}
+	return first
 }
 
-// Settled forgets a question.
+// Settled forgets a question, and tells those who watch the host.
 func (d *desk) Settled(q approval.Row) {
+	d.settled(q)
+	d.show(shownAs(&q), &q)
+}
+
+// shownAs is the event that shows a question that is not pending any more.
+func shownAs(q *approval.Row) string {
+	if q.Status == approval.Expired {
+		return host.ApprovalExpired
+	}
+	return host.ApprovalResolved
+}
+
+// settled forgets a question.
+func (d *desk) settled(q approval.Row) {
 	d.mu.Lock()
 	if a := d.pending[q.ID]; a != nil {
 		delete(d.pending, q.ID)
@@ -184,11 +204,6 @@ func (d *desk) Settled(q approval.Row) {
 	}
 	d.wakeLocked(q.ID)
 	d.mu.Unlock()
-	if q.Status == approval.Expired {
-		d.show(host.ApprovalExpired, &q)
-	} else {
-		d.show(host.ApprovalResolved, &q)
-	}
 	d.metrics.Approvals.WithLabelValues(string(q.Kind), string(cmp.Or(q.Status, approval.Cancelled))).Inc()
 	d.metrics.ApprovalWait.Observe(max(0, q.ResolvedAt.Sub(q.CreatedAt).Seconds()))
 }

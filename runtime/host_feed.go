@@ -64,15 +64,15 @@ func cutText(s string, n int) string {
 
 // showApproval tells those who watch a principal's host what has become of a
 // question.
-func (r *Runtime) showApproval(kind string, q *approval.Row) {
+func (r *Runtime) showApproval(ctx context.Context, kind string, q *approval.Row) {
 	g := glanceAt(q)
-	r.show(q, kind, fmt.Sprintf("%q is %s", cutText(q.Action, previewMessage), g.Status), g)
+	r.show(ctx, q, kind, fmt.Sprintf("%q is %s", cutText(q.Action, previewMessage), g.Status), g)
 }
 
 // showResolveRequested tells them that another session than the owner wants an
 // approval resolved.
-func (r *Runtime) showResolveRequested(who *approval.Who, q *approval.Row, resolution string) {
-	r.show(q, host.ApprovalResolveRequested, fmt.Sprintf("another session of %s wants %q for %q", who.Principal, resolution, cutText(q.Action, previewMessage)), struct {
+func (r *Runtime) showResolveRequested(ctx context.Context, who *approval.Who, q *approval.Row, resolution string) {
+	r.show(ctx, q, host.ApprovalResolveRequested, fmt.Sprintf("another session of %s wants %q for %q", who.Principal, resolution, cutText(q.Action, previewMessage)), struct {
 		glance
 		Wanted    string         `json:"wanted"` // the resolution
 		By        string         `json:"requested_by"`
@@ -80,12 +80,12 @@ func (r *Runtime) showResolveRequested(who *approval.Who, q *approval.Row, resol
 	}{glanceAt(q), resolution, who.Principal, sessionOf(who, q)})
 }
 
-func (r *Runtime) show(q *approval.Row, kind, message string, payload any) {
+func (r *Runtime) show(ctx context.Context, q *approval.Row, kind, message string, payload any) {
 	raw, err := arcp.Marshal(payload)
 	if err != nil { // texts and times
 		panic("runtime: approval event: " + err.Error())
 	}
-	r.host.Emit(q.Principal, host.Event{Kind: kind, AgentID: q.AgentID, Message: message, Payload: raw})
+	r.host.EmitIn(ctx, q.Principal, host.Event{Kind: kind, AgentID: q.AgentID, Message: message, Payload: raw})
 }
 
 // hostSubscribe emits a snapshot and then what happens. It reads at the pace at
@@ -198,7 +198,7 @@ func (d *desk) of(principal string) []approval.Row {
 
 // showResource tells those who watch a principal's host what has become of one of
 // its resources.
-func (r *Runtime) showResource(event string, payload any) {
+func (r *Runtime) showResource(ctx context.Context, event string, payload any) {
 	var principal, message string
 	switch p := payload.(type) {
 	case registry.Entry:
@@ -211,5 +211,5 @@ func (r *Runtime) showResource(event string, payload any) {
 		r.cfg.Log.Error().Err(err).Str("event", event).Msg("event of a resource")
 		return
 	}
-	r.host.Emit(principal, host.Event{Kind: event, Message: message, Payload: raw})
+	r.host.EmitIn(ctx, principal, host.Event{Kind: event, Message: message, Payload: raw})
 }

@@ -18,10 +18,6 @@ import (
 // together: they are kept in memory as long as the sessions live.
 const maxOverlayBytes = 16 << 20
 
-// maxOverlayTries bounds how often a change of an overlay is tried while others
-// change it, too.
-const maxOverlayTries = 8
-
 // overlays are what sessions have made of their catalogues. The zero value is
 // ready for use, by any number of goroutines.
 type overlays struct {
@@ -34,7 +30,6 @@ type overlays struct {
 type overlay struct {
 	revision  uint64      // real changes so far
 	layer     *tool.Layer // nil: it changes nothing
-	rev       uint64      // of the record; 0: there is none
 	principal string
 }
 
@@ -79,7 +74,7 @@ func readOverlay(rec *store.Record, principal string) (overlay, error) {
 	if refused != nil {
 		return overlay{}, fmt.Errorf("%s: %w", rec.Key, refused)
 	}
-	return overlay{r.Revision, layer, rec.Rev, principal}, nil
+	return overlay{r.Revision, layer, principal}, nil
 }
 
 func (o *overlays) find(id arcp.SessionID) overlay {
@@ -88,14 +83,11 @@ func (o *overlays) find(id arcp.SessionID) overlay {
 	return o.of[id]
 }
 
-// put takes an overlay over unless there is a later one.
+// put takes an overlay over.
 func (o *overlays) put(id arcp.SessionID, next overlay) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	old := o.of[id]
-	if old.rev > next.rev {
-		return
-	}
 	if o.of == nil {
 		o.of, o.bytes = make(map[arcp.SessionID]overlay), make(map[string]int)
 	}
@@ -109,17 +101,16 @@ func (o *overlays) countLocked(principal string, d int) {
 	}
 }
 
-// take forgets an overlay; rev is 0 if there is none.
-func (o *overlays) take(id arcp.SessionID) (rev uint64) {
+// take forgets an overlay and reports whether there was one.
+func (o *overlays) take(id arcp.SessionID) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	old, ok := o.of[id]
-	if !ok {
-		return 0
+	if ok {
+		delete(o.of, id)
+		o.countLocked(old.principal, -old.size())
 	}
-	delete(o.of, id)
-	o.countLocked(old.principal, -old.size())
-	return old.rev
+	return ok
 }
 
 // owners are the sessions that have set one.
@@ -182,15 +173,24 @@ func (r *Runtime) dropOverlay(id arcp.SessionID) {
 	if r.engine.HasJobs(id) {
 		return
 	}
-	rev := r.overlays.take(id)
-	if rev == 0 {
+	if !r.overlays.take(id) {
 		return
 	}
-	r.log.Append(&store.Write{Records: []store.Record{{Key: overlayPrefix + string(id), Rev: rev}}, NoSync: true}, func(res *store.Result) {
-		if res.Err != nil { // the next start looks at it again
-			r.cfg.Log.Warn().Err(res.Err).Str("session_id", string(id)).Msg("delete the overlay of a session")
+	r.pool.Run(func() { // which reads the store
+		if err := r.deleteOverlay(id); err != nil { // the next start looks at it again
+			r.cfg.Log.Warn().Err(err).Str("session_id", string(id)).Msg("delete the overlay of a session")
 		}
 	})
+}
+
+func (r *Runtime) deleteOverlay(id arcp.SessionID) error {
+	ctx := context.Background()
+	rec, err := r.cfg.Store.Get(ctx, overlayPrefix+string(id))
+	if err != nil || rec.Rev == 0 {
+		return err
+	}
+	_, err = r.log.Commit(ctx, &store.Write{Records: []store.Record{{Key: rec.Key, Rev: rec.Rev}}, NoSync: true})
+	return err
 }
 
 // overlayChange is a request to set an overlay.
@@ -216,49 +216,43 @@ func (r *Runtime) setOverlay(ctx context.Context, q overlayChange) (overlay, *to
 	if q.generation != nil && *q.generation != snap.Generation() {
 		return overlay{}, nil, tool.Mismatch("generation", *q.generation, snap.Generation())
 	}
-	for range maxOverlayTries {
-		old := r.overlays.find(q.session)
-		switch {
-		case q.revision != nil && *q.revision != old.revision:
-			return overlay{}, nil, tool.Mismatch("revision of the overlay", *q.revision, old.revision)
-		case old.layer.Same(q.layer):
-			return old, snap, nil
-		}
-		next := overlay{old.revision + 1, q.layer, 0, m.principal}
-		if refused := r.overlays.room(&old, &next); refused != nil {
-			return overlay{}, nil, refused
-		}
-		err := r.writeOverlay(ctx, q.session, old.rev, next)
-		switch {
-		case err == nil:
-			return next, snap, nil
-		case !errors.Is(err, store.ErrConflict):
-			return overlay{}, nil, fmt.Errorf("write the overlay: %w", err)
-		}
+	old := r.overlays.find(q.session)
+	switch {
+	case q.revision != nil && *q.revision != old.revision:
+		return overlay{}, nil, tool.Mismatch("revision of the overlay", *q.revision, old.revision)
+	case old.layer.Same(q.layer):
+		return old, snap, nil
 	}
-	return overlay{}, nil, arcp.Errorf(arcp.CodeUnavailable, "the overlay is changed by others all the time").RetryAfter(1)
+	next := overlay{old.revision + 1, q.layer, m.principal}
+	if refused := r.overlays.room(&old, &next); refused != nil {
+		return overlay{}, nil, refused
+	}
+	if err := r.writeOverlay(ctx, q.session, next); err != nil {
+		return overlay{}, nil, fmt.Errorf("write the overlay: %w", err)
+	}
+	return next, snap, nil
 }
 
-// writeOverlay writes an overlay in place of the one with a revision, and takes
-// over what is written then, whoever has written it.
-func (r *Runtime) writeOverlay(ctx context.Context, id arcp.SessionID, rev uint64, next overlay) error {
-	key := overlayPrefix + string(id)
+// writeOverlay writes an overlay in place of the one there is. Only the calls of the
+// session change it, one after the other.
+func (r *Runtime) writeOverlay(ctx context.Context, id arcp.SessionID, next overlay) error {
 	raw, err := arcp.Marshal(next.record())
 	if err != nil {
 		return err
 	}
-	_, failed := r.log.Commit(ctx, &store.Write{Records: []store.Record{{Key: key, Rev: rev, Value: raw}}})
-	rec, err := r.cfg.Store.Get(ctx, key)
-	if err != nil || rec.Rev == 0 {
-		return errors.Join(failed, err)
-	}
-	now, err := readOverlay(&rec, next.principal)
+	rec, err := r.cfg.Store.Get(ctx, overlayPrefix+string(id))
 	if err != nil {
-		return errors.Join(failed, err)
+		return err
 	}
-	r.overlays.put(id, now)
-	if _, lives := r.members.find(id); !lives { // it has ended meanwhile
-		r.dropOverlay(id)
-	}
-	return failed
+	w := &store.Write{Records: []store.Record{{Key: rec.Key, Rev: rec.Rev, Value: raw}}}
+	return r.changes().Commit(ctx, w, func(err error) {
+		if err != nil {
+			return
+		}
+		r.overlays.put(id, next)
+		r.announceTo(id)
+		if _, lives := r.members.find(id); !lives { // it has ended meanwhile
+			r.dropOverlay(id)
+		}
+	})
 }

@@ -112,10 +112,12 @@ func TestEscapesHaveABound(t *testing.T) {
 func TestWhatIsToldOfALease(t *testing.T) {
 	var got []string
 	s := &resources{}
-	s.event(registry.EventReleased, registry.Entry{}) // nobody listens
-	s.onEvent = func(event string, payload any) { got = append(got, fmt.Sprintf("%s %T", event, payload)) }
-	s.event(registry.EventReleased, registry.Entry{})
-	s.event(registry.EventCleanupFailed, registry.Lease{})
+	s.event(t.Context(), registry.EventReleased, registry.Entry{}) // nobody listens
+	s.onEvent = func(_ context.Context, event string, payload any) {
+		got = append(got, fmt.Sprintf("%s %T", event, payload))
+	}
+	s.event(t.Context(), registry.EventReleased, registry.Entry{})
+	s.event(t.Context(), registry.EventCleanupFailed, registry.Lease{})
 	if want := []string{"resource.released registry.Entry", "resource.cleanup_failed arcp.ResourceLeaseView"}; !slices.Equal(got, want) {
 		t.Errorf("told %q, want %q", got, want)
 	}

@@ -32,7 +32,7 @@ type resources struct {
 	// onEvent, if set, is told of registry.Event… with what has become of the resource,
 	// a registry.Entry or a arcp.ResourceLeaseView. It must neither block nor call the registry. It
 	// is set before start.
-	onEvent func(event string, payload any)
+	onEvent func(ctx context.Context, event string, payload any)
 
 	quit  context.CancelFunc // nil: it was not started
 	donec chan struct{}
@@ -59,7 +59,7 @@ func (r *Runtime) newResources() (err error) {
 	if err != nil {
 		return errors.Join(err, s.closeDirs())
 	}
-	s.book = registry.NewBook(registry.Options{Log: r.log, Store: r.cfg.Store, Logger: r.cfg.Log, Retention: r.cfg.Retention,
+	s.book = registry.NewBook(registry.Options{Log: r.changes(), Store: r.cfg.Store, Logger: r.cfg.Log, Retention: r.cfg.Retention,
 		Lives: func(id arcp.SessionID) bool { _, lives := r.members.find(id); return lives },
 		Entries: func(kind string, status registry.Status, more int) {
 			m.Resource(kind, string(status), entryStatuses).Add(float64(more))
@@ -79,14 +79,14 @@ func (r *Runtime) newResources() (err error) {
 	return nil
 }
 
-func (s *resources) event(event string, payload any) {
+func (s *resources) event(ctx context.Context, event string, payload any) {
 	if s.onEvent == nil {
 		return
 	}
 	if l, ok := payload.(registry.Lease); ok {
 		payload = viewLease(&l) // what its clean-up tool may do is nobody's business
 	}
-	s.onEvent(event, payload)
+	s.onEvent(ctx, event, payload)
 }
 
 // own are the handlers for what is on this machine.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime/approval"
 	"github.com/arcpd/arcpd/runtime/credential"
 	"github.com/arcpd/arcpd/runtime/engine"
 	"github.com/arcpd/arcpd/runtime/eventlog"
@@ -97,7 +98,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	r.pool = pool.New()
 	r.metrics = metrics.New(r.cfg.Registry, r.cfg.Version)
 	r.members = newMembers(r.metrics.SetSessions)
-	r.desk = newDesk(r.metrics, r.showApproval)
+	r.desk = newDesk(r.metrics, func(kind string, q *approval.Row) { r.showApproval(context.Background(), kind, q) })
 	r.announcer.rt, r.refresh.turn = r, make(chan struct{}, 1)
 	r.catalog = tool.NewCatalog(r.cfg.Tools, r.cfg.Hooks)
 	r.sessionConfig, r.publicConfig = r.newSessionConfig(false), r.newSessionConfig(true)

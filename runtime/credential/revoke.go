@@ -4,7 +4,6 @@ import (
 	"container/heap"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -333,8 +332,9 @@ func backoff(n int) time.Duration {
 var ErrHeld = errors.New("the job goes on: cancel it first")
 
 // Forget deletes the rows of credentials that an operator has revoked by hand:
-// those of a job that has ended, and those that were replaced.
-func (v *Vault) Forget(ctx context.Context, job arcp.JobID, provisioner string) error {
+// those of a job that has ended, and those that were replaced. commit makes them one
+// write and calls its function once when that is durable or will not be.
+func (v *Vault) Forget(ctx context.Context, job arcp.JobID, provisioner string, commit func(context.Context, *store.Write, func(error)) error) error {
 	var list []store.Record
 	key := rowKey(job, provisioner)
 	err := v.opts.Store.Records(ctx, key, "", func(rec store.Record) bool {
@@ -356,13 +356,15 @@ func (v *Vault) Forget(ctx context.Context, job arcp.JobID, provisioner string) 
 	if len(list) == 0 {
 		return ErrHeld
 	}
-	for _, rec := range list {
-		if err := v.erase(ctx, rec.Key, rec.Rev); err != nil {
-			return fmt.Errorf("forget %s: %w", rec.Key, err)
-		}
-		v.source(provisioner).settle(&task{key: rec.Key}) // which finds that it is gone
+	records := make([]store.Record, len(list))
+	for i, rec := range list {
+		records[i] = store.Record{Key: rec.Key, Rev: rec.Rev}
 	}
-	return nil
+	return commit(ctx, &store.Write{Records: records}, func(err error) {
+		for i := 0; i < len(list) && err == nil; i++ {
+			v.source(provisioner).settle(&task{key: list[i].Key}) // which finds that it is gone
+		}
+	})
 }
 
 // queue is a heap of tasks, the one that is due first on top.

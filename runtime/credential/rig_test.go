@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 
+	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -436,4 +437,14 @@ type tb interface {
 	Error(args ...any)
 	Errorf(format string, args ...any)
 	Fatal(args ...any)
+}
+
+// forget has the vault forget credentials, in a write of its own.
+func (r *rig) forget(t *testing.T, job arcp.JobID, provisioner string) error {
+	t.Helper()
+	return r.v.Forget(t.Context(), job, provisioner, func(ctx context.Context, w *store.Write, done func(error)) error {
+		_, err := r.p.Commit(ctx, w)
+		done(err)
+		return err
+	})
 }

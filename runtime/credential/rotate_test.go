@@ -374,10 +374,10 @@ func TestForgetAfterRotation(t *testing.T) {
 		defer func() { r.v.Close() }()
 		r.u.set(nil, func() error { return errors.New("no") })
 		job := r.live(t)
-		if err := r.v.Forget(t.Context(), job, "gw"); !errors.Is(err, ErrHeld) {
+		if err := r.forget(t, job, "gw"); !errors.Is(err, ErrHeld) {
 			t.Errorf("Forget of what is in use = %v, want %v", err, ErrHeld)
 		}
-		if err := r.v.Forget(t.Context(), job, "g"); !errors.Is(err, store.ErrNotFound) {
+		if err := r.forget(t, job, "g"); !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("Forget of another provisioner's = %v", err)
 		}
 		for range 2 {
@@ -393,7 +393,7 @@ func TestForgetAfterRotation(t *testing.T) {
 		if err := r.v.List(t.Context(), func(e Entry) bool { seen = append(seen, fmt.Sprint(e.Generation, e.State)); return true }); err != nil || len(seen) != 3 {
 			t.Errorf("listed are %v, %v", seen, err)
 		}
-		if err := r.v.Forget(t.Context(), job, "gw"); err != nil {
+		if err := r.forget(t, job, "gw"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(lastRetry)

@@ -198,7 +198,7 @@ func TestRevocationIsRetried(t *testing.T) {
 		if len(seen) != 1 || seen[0].State != Revoking || seen[0].Failed != len(calls) || !strings.HasPrefix(seen[0].Error, "no [redacted]xx") || len(seen[0].Error) > maxError {
 			t.Errorf("List = %+v", seen)
 		}
-		if err := r.v.Forget(t.Context(), arcp.NewJobID(), "gw"); !errors.Is(err, store.ErrNotFound) {
+		if err := r.forget(t, arcp.NewJobID(), "gw"); !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("Forget of another job = %v", err)
 		}
 		r.crash(-1, false)
@@ -221,12 +221,12 @@ func TestForget(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.v.Forget(t.Context(), job, "gw"); !errors.Is(err, ErrHeld) {
+		if err := r.forget(t, job, "gw"); !errors.Is(err, ErrHeld) {
 			t.Errorf("Forget of what is in use = %v, want %v", err, ErrHeld)
 		}
 		g.Discard()
 		time.Sleep(time.Hour)
-		if err := r.v.Forget(t.Context(), job, "gw"); err != nil {
+		if err := r.forget(t, job, "gw"); err != nil {
 			t.Fatal(err)
 		}
 		if synctest.Wait(); r.rows() != 0 || r.unrevoked() != 0 {

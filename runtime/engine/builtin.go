@@ -149,8 +149,8 @@ func (r *run) builtin() bool { return r.tool.Source == tool.SourceBuiltin }
 func (r *run) inline() bool { return r.builtin() && r.tool.SideEffect.Early() }
 
 // runInline runs a built-in tool at once. What comes of it is committed together
-// with the claim.
-func (e *Engine) runInline(r *run, submit *Submit) {
+// with the claim. It reports whether the next submit may follow at once.
+func (e *Engine) runInline(r *run, submit *Submit) (next bool) {
 	s := &supervisor{run: r, attempt: r.attempt, over: true} // its events would come too late
 	s.space.L = &r.mu
 	timeout := r.tool.Limits.Timeout
@@ -173,7 +173,7 @@ func (e *Engine) runInline(r *run, submit *Submit) {
 	}
 	w.Events = append(w.Events, s.outcomeEvents(time.Now())...)
 	w.State, w.Code = s.outcome.State, outcomeCode(s.outcome)
-	e.enter(submit, r, w, func(made bool) {
+	return e.enter(submit, r, w, func(made bool) {
 		if made {
 			e.pool.Run(func() { r.finished(s.outcome, time.Now()) }) // the committer does not wait for the log
 		}

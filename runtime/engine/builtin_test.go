@@ -2,11 +2,14 @@ package engine
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -40,17 +43,15 @@ func TestBuiltinRefused(t *testing.T) {
 }
 
 // A built-in tool that changes something does so once, however often it is asked
-// for with a key or under an id, also when the first job has not ended. No limit
-// counts it while it runs.
-func TestBuiltinRunsOnce(t *testing.T) {
+// for with a key or under an id. No limit counts it while it runs.
+func TestBuiltinChangesOnce(t *testing.T) {
 	bubble(t, func(c *Config) { c.MaxJobs, c.MaxJobsPerPrincipal, c.MaxJobsPerSession = 1, 1, 1 }, func(r *rig) {
-		calls := 0
-		r.tool("t", builtin(tool.SideEffectWrite), func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
-			calls++
-			if c, ok := j.(Caller); !ok || c.Principal() != "alice" || c.Session() != "sess_1" {
+		r.tool("t", builtin(tool.SideEffectWrite), func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			if c, ok := j.(Caller); !ok || c.Principal() != "alice" {
 				t.Errorf("%T does not say who called", j)
 			}
 			time.Sleep(time.Second)
+			r.count(ctx)
 			return args, nil
 		})
 		r.tool("other", nil, sleeper(time.Minute))
@@ -62,23 +63,25 @@ func TestBuiltinRunsOnce(t *testing.T) {
 		keyed("sess_1")
 		keyed("sess_1")
 		keyed("sess_2")
-		r.want("one job, two answers", "job.accepted msg_1", "job.accepted msg_2")
 		r.submit("other", "{}")
-		r.want("it leaves room for another", "job.accepted msg_4", "job.started msg_4")
+		r.want("nothing is told before it is durable")
+		time.Sleep(time.Second + time.Millisecond)
+		r.want("the first call is one write", "job.accepted msg_1", "job.completed msg_1")
 		time.Sleep(time.Second)
-		r.want("", "job.completed msg_1", "job.completed msg_2")
+		r.want("one job, two answers", "job.accepted msg_2", "job.completed msg_2", "job.accepted msg_4", "job.started msg_4")
 		if got := lines(r.frames("sess_2")); len(got) != 2 || got[0] != "job.accepted msg_3" || got[1] != "job.completed msg_3" {
 			t.Errorf("the other session was sent %v", got)
 		}
 		q := r.request("sess_1", "t", "{}")
 		q.Recheck = true
 		r.send(q)
-		time.Sleep(time.Second)
+		time.Sleep(2 * time.Second)
 		r.want("new", "job.accepted msg_5", "job.completed msg_5")
 		r.send(q)
+		time.Sleep(2 * time.Second)
 		r.want("the same id on a later connection", "job.accepted msg_5", "job.completed msg_5")
-		if calls != 2 {
-			t.Errorf("called %d times, want once a job", calls)
+		if n := r.counted(); n != 2 {
+			t.Errorf("changed %d times, want once a job", n)
 		}
 		time.Sleep(time.Minute)
 		r.frames("sess_1")
@@ -86,21 +89,122 @@ func TestBuiltinRunsOnce(t *testing.T) {
 	})
 }
 
-// What a restart cuts off has perhaps been done, and is not done again.
+// count stages a change that adds one to a record.
+func (r *rig) count(ctx context.Context) {
+	rec, err := r.st.Get(ctx, "count")
+	if err != nil {
+		r.Error(err)
+	}
+	CallOf(ctx).Stage(Change{Write: &store.Write{Records: []store.Record{{Key: "count", Rev: rec.Rev, Value: append(rec.Value, '.')}}}})
+}
+
+func (r *rig) counted() int {
+	rec, err := r.st.Get(context.Background(), "count")
+	if err != nil {
+		r.Error(err)
+	}
+	return len(rec.Value)
+}
+
+// The calls of one session happen one after the other in the order in which they were
+// sent, and everything that is submitted behind one sees what it changed.
+func TestBuiltinInOrder(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("add", builtin(tool.SideEffectWrite), func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			n := r.counted()
+			time.Sleep(time.Duration(100-n) * time.Millisecond) // the later ones would be sooner
+			r.count(ctx)
+			return arcp.Marshal(n)
+		})
+		r.tool("read", builtin(tool.SideEffectRead), func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Marshal(r.counted()) })
+		r.tool("plain", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Marshal(r.counted()) })
+		names := []string{"add", "add", "read", "plain", "add", "read", "none", "add"}
+		want := []string{"0", "1", "2", "2", "2", "3", "", "3"}
+		for _, name := range names {
+			r.submit(name, "{}")
+		}
+		time.Sleep(time.Second)
+		var values, answers []string
+		for _, env := range r.frames("sess_1") {
+			switch env.Type {
+			case arcp.JobCompleted:
+				values = append(values, string(env.CorrelationID)+" "+string(env.Payload))
+			case arcp.JobAccepted, arcp.JobFailed:
+				answers = append(answers, string(env.CorrelationID))
+			}
+		}
+		for i := range names {
+			id := fmt.Sprintf("msg_%d", i+1)
+			if i >= len(answers) || answers[i] != id {
+				t.Fatalf("answers in the order %v", answers)
+			}
+			if line := id + ` {"value":` + want[i] + `}`; want[i] != "" && !slices.Contains(values, line) {
+				t.Errorf("values are %v, want %s", values, line)
+			}
+		}
+	})
+}
+
+// A change that meets another one is made again, by the tool, of what is there then.
+func TestBuiltinConflict(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("add", builtin(tool.SideEffectWrite), func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			r.count(ctx)
+			time.Sleep(time.Second)
+			return arcp.Raw("1"), nil
+		})
+		for _, s := range []arcp.SessionID{"sess_1", "sess_2", "sess_1", "sess_2"} {
+			r.send(r.request(s, "add", "{}"))
+		}
+		time.Sleep(time.Minute)
+		r.want("", "job.accepted msg_1", "job.completed msg_1", "job.accepted msg_3", "job.completed msg_3")
+		if n := r.counted(); n != 4 {
+			t.Errorf("changed %d times, want 4", n)
+		}
+	})
+}
+
+// What a restart cuts off was not done, and there is no job that says it was.
 func TestBuiltinCutOff(t *testing.T) {
 	bubble(t, nil, func(r *rig) {
-		calls := 0
 		r.tool("t", builtin(tool.SideEffectWrite), func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			calls++
+			r.count(ctx)
 			<-ctx.Done()
 			return nil, context.Cause(ctx)
 		})
 		r.submit("t", "{}")
+		r.want("nothing yet")
+		r.restart(0)
+		r.want("there is no such job")
+		if n := r.counted(); n != 0 {
+			t.Errorf("changed %d times", n)
+		}
+		r.idle("")
+	})
+}
+
+// A call that was accepted by itself goes on after a restart: nothing of it was done.
+func TestClaimedCallGoesOn(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		first := true
+		r.tool("t", builtin(tool.SideEffectWrite), func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			if err := CallOf(ctx).Claim(); err != nil {
+				return nil, err
+			}
+			r.count(ctx)
+			if first {
+				first = false
+				<-ctx.Done()
+				return nil, context.Cause(ctx)
+			}
+			return arcp.Marshal(j.Attempt())
+		})
+		r.submit("t", "{}")
 		r.want("", "job.accepted msg_1")
 		r.restart(1)
-		r.want("", "job.failed msg_1 ABORTED")
-		if calls != 1 {
-			t.Errorf("called %d times", calls)
+		r.want("", "job.completed msg_1")
+		if n := r.counted(); n != 1 {
+			t.Errorf("changed %d times, want once", n)
 		}
 		r.idle("")
 	})

@@ -19,13 +19,13 @@ func (r *run) provisioned() bool {
 
 // enterProvisioned is enter for a job that is given credentials first. What comes
 // behind it in its session waits: answers to submits leave in their order.
-func (e *Engine) enterProvisioned(submit *Submit, r *run, w *store.Write, done func(made bool), placed func()) {
+func (e *Engine) enterProvisioned(submit *Submit, r *run, w *store.Write, done func(made bool), placed func()) (next bool) {
 	s := *submit
 	settled := func() {
-		e.order.settled(s.Session)
+		e.settled(s.Session)
 		s.settle()
 	}
-	e.order.take(s.Session, step{true, func() {
+	return e.inOrder(submit, true, func() bool {
 		e.wg.Add(1)
 		e.pool.Run(func() {
 			defer e.wg.Done()
@@ -50,7 +50,8 @@ func (e *Engine) enterProvisioned(submit *Submit, r *run, w *store.Write, done f
 			})
 			placed()
 		})
-	}})
+		return false
+	})
 }
 
 // issue has the provisioners asked, unless the runtime stops meanwhile.

@@ -117,6 +117,10 @@ type Engine struct {
 	pool *pool.Pool
 	wg   sync.WaitGroup // supervisors
 	quit chan struct{}  // closed when Stop does not wait any longer
+
+	calls sync.WaitGroup          // calls of built-in tools; added to with mu while the engine does not drain
+	ctx   context.Context         // of the calls
+	halt  context.CancelCauseFunc // ends ctx
 }
 
 // New returns an engine. Call Recover before the first Submit.
@@ -136,6 +140,7 @@ func New(cfg Config) *Engine {
 	e := &Engine{cfg: cfg, limits: cfg.Limits, runs: make(map[arcp.JobID]*run), leases: make(map[arcp.LeaseID]permit), perSession: make(map[arcp.SessionID]jobList),
 		perPrincipal: make(map[string]int), perCaller: make(map[string]int), lanes: make(map[laneKey]*lane),
 		order: order{held: make(map[arcp.SessionID][]step)}, drained: make(chan struct{}), quit: make(chan struct{}), pool: pool.New()}
+	e.ctx, e.halt = context.WithCancelCause(context.Background())
 	if cfg.Vault != nil {
 		cfg.Vault.RotateFor(tenants{e})
 	}
@@ -265,6 +270,7 @@ func (e *Engine) Stop(ctx context.Context) {
 	go func() {
 		select {
 		case <-e.drained:
+			e.calls.Wait()
 			e.retired.Store(true)
 			e.each((*run).retire)
 			e.each((*run).quitUnhurried)
@@ -279,9 +285,11 @@ func (e *Engine) Stop(ctx context.Context) {
 	case <-ctx.Done():
 	}
 	close(e.quit)
+	e.halt(ErrStopping)
 	e.each((*run).quit)
 	e.wg.Wait()
 	e.tellUnmet()
+	e.calls.Wait()
 }
 
 // tellUnmet tells those who asked something of jobs whose supervisors had not

@@ -64,6 +64,8 @@ type question struct {
 	size    int            // of its record
 	done    chan struct{}  // closed when it is durable that it is not pending any more
 
+	withdrawals []*Withdraw // of the question, while it is pending
+
 	row approval.Row // guarded by run.mu
 }
 
@@ -414,6 +416,7 @@ func (s *supervisor) settle(now time.Time, q *question, row approval.Row) {
 	s.change(q, row)
 	s.unpark(now, q)
 	s.asked = append(s.asked, &settlement{q})
+	s.concludeWithdrawals(q, &row)
 	if others := row.Others(); len(others) > 0 && q.request != "" {
 		ev := s.event(arcp.HumanInputCancelled, now, s.row.Priority, cancelledOf(&row))
 		ev.Route = &store.Route{To: others, ReplyTo: q.request}

@@ -234,6 +234,9 @@ func (f *found) settled(err error) error {
 // it returns is called it starts, as soon as its tool has a slot, unless it waits
 // for its retry.
 func (e *Engine) board(r *run) (start func()) {
+	if r.ordered() {
+		return func() { e.resumeCall(r) }
+	}
 	for _, g := range r.auth.Grants.All() {
 		e.noteLease(g.ID, r.row.ID)
 		if g.Revoked || !g.ExpiresAt.Add(lease.Grace).After(r.memo.Swept) { // it was noticed

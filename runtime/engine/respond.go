@@ -22,6 +22,12 @@ type Respond struct {
 	// answered by lease.granted besides.
 	Done func(row approval.Row, err *arcp.Error)
 
+	// Call, if set, is the call of a built-in tool that gives the answer, after Call.Join.
+	// It ends in the write in which the answer is stored, with the value that Value
+	// returns for the question.
+	Call  *Call
+	Value func(approval.Row) arcp.Raw
+
 	q *question
 }
 
@@ -62,6 +68,9 @@ func (a *Respond) meet(s *supervisor, now time.Time) {
 		s.metric("refused", &row)
 		a.Done(row, err)
 		return
+	}
+	if a.Call != nil {
+		s.joined = append(s.joined, joined{a.Call, func() arcp.Raw { return a.Value(s.answerOf(q)) }})
 	}
 	// The desk is told before who answered: that one may look at once.
 	if row.Status == approval.Pending { // one vote of several
@@ -114,6 +123,91 @@ func (a *Respond) settled(s *supervisor, err error) {
 	default:
 		a.Done(approval.Row{}, arcp.Errorf(arcp.CodeUnavailable, "the store cannot be written"))
 	}
+}
+
+// Withdraw ends a job whose tool only asks, and with it the question.
+type Withdraw struct {
+	Job arcp.JobID
+	ID  string // of the question
+
+	// Call is the call of a built-in tool, after Call.Join, or nil. It ends in the write
+	// that withdraws the question, with the value that Value returns for the question.
+	Call  *Call
+	Value func(approval.Row) arcp.Raw
+
+	// Done is called once, by any goroutine, when the question is withdrawn or cannot be.
+	// It must not block.
+	Done func(row approval.Row, err *arcp.Error)
+
+	q    *question
+	told bool
+}
+
+// Withdraw withdraws a question of a job. One that is answered first stays answered.
+func (e *Engine) Withdraw(w Withdraw) {
+	if r := e.run(w.Job); r == nil || !r.post(&w) {
+		w.tooLate(e, r != nil && r.isStopped())
+	}
+}
+
+func (w *Withdraw) meet(s *supervisor, now time.Time) {
+	w.q = s.question(w.ID)
+	if w.q == nil {
+		w.tell(approval.Row{}, arcp.Errorf(arcp.CodeNotFound, "no such question: %s", w.ID))
+		return
+	}
+	if row := s.answerOf(w.q); row.Status != approval.Pending {
+		w.tell(row, notPending(&row))
+		return
+	}
+	w.q.withdrawals = append(w.q.withdrawals, w)
+	s.late = append(s.late, w)
+	(&Cancel{Job: s.row.ID, Reason: "withdrawn", Answers: nobody{}}).meet(s, now)
+}
+
+func notPending(row *approval.Row) *arcp.Error {
+	return arcp.Errorf(arcp.CodeFailedPrecondition, "the approval is %s", row.Status)
+}
+
+// concludeWithdrawals answers the withdrawals of a question that is settled now.
+func (s *supervisor) concludeWithdrawals(q *question, row *approval.Row) {
+	for _, w := range q.withdrawals {
+		if row.Status != approval.Cancelled {
+			w.tell(*row, notPending(row))
+			continue
+		}
+		if w.Call != nil {
+			s.joined = append(s.joined, joined{w.Call, func() arcp.Raw { return w.Value(s.answerOf(q)) }})
+		}
+		s.asked = append(s.asked, w)
+	}
+	q.withdrawals = nil
+}
+
+func (w *Withdraw) tell(row approval.Row, err *arcp.Error) {
+	if !w.told {
+		w.told = true
+		w.Done(row, err)
+	}
+}
+
+func (w *Withdraw) settled(s *supervisor, err error) {
+	switch {
+	case err == nil:
+		w.tell(s.answerOf(w.q), nil)
+	case gone(err):
+		w.tooLate(s.e, false)
+	default:
+		w.tell(approval.Row{}, arcp.Errorf(arcp.CodeUnavailable, "the store cannot be written"))
+	}
+}
+
+func (w *Withdraw) tooLate(_ *Engine, stopped bool) {
+	if stopped {
+		w.tell(approval.Row{}, errShuttingDown())
+		return
+	}
+	w.tell(approval.Row{}, arcp.Errorf(arcp.CodeFailedPrecondition, "the job has ended"))
 }
 
 // metric counts what has become of an answer or a question.

@@ -33,25 +33,39 @@ type Submit struct {
 	// has no session that could be answered. It must not block.
 	Existing func(arcp.JobID)
 
-	seed *seed // nil: the job begins at the start
+	seed   *seed // nil: the job begins at the start
+	inTurn bool  // those before it in its session are settled
 }
 
 // Submit makes a job, or refuses with a job.failed without a job. Either answer
 // leaves in the order of the calls made for one session. It does not block.
 func (e *Engine) Submit(s Submit) {
-	r, refusal := e.prepare(&s)
+	waits := e.order.wait(s.Session, func() bool {
+		s.inTurn = true
+		return e.submit(&s)
+	})
+	if !waits {
+		e.submit(&s)
+	}
+}
+
+// submit is Submit for one whose turn has come. It reports whether the next one of the
+// session may follow at once.
+func (e *Engine) submit(s *Submit) (next bool) {
+	r, refusal := e.prepare(s)
 	if refusal == nil {
 		refusal = e.admit(r, s.MaxJobs)
 	}
-	if refusal != nil {
-		e.Refuse(&s, arcp.JobFailed, refusal)
-		return
+	switch {
+	case refusal != nil:
+		e.Refuse(s, arcp.JobFailed, refusal)
+		return true
+	case r.inline():
+		return e.runInline(r, s)
+	case r.ordered():
+		return e.startCall(r, s)
 	}
-	if r.inline() {
-		e.runInline(r, &s)
-		return
-	}
-	e.claim(r, &s)
+	return e.claim(r, s)
 }
 
 func refusalFrame(s *Submit, t arcp.Type, err *arcp.Error) arcp.Envelope {
@@ -237,6 +251,9 @@ func (e *Engine) admit(r *run, maxJobs int) *arcp.Error {
 		return arcp.Errorf(arcp.CodeUnavailable, "the runtime is shutting down").RetryAfter(retryAfter)
 	case r.inline():
 		return nil
+	case r.ordered():
+		e.calls.Add(1)
+		return nil
 	case r.builtin():
 		e.settleOver()
 		if e.perCaller[r.row.Principal] >= maxBuiltins {
@@ -286,8 +303,9 @@ func (e *Engine) overLimit(r *run, maxJobs int) *arcp.Error {
 }
 
 // claim commits the job. A tool that changes nothing, and whose job cannot turn
-// out to be a repetition, starts meanwhile.
-func (e *Engine) claim(r *run, s *Submit) {
+// out to be a repetition, starts meanwhile. It reports whether the next submit may
+// follow at once.
+func (e *Engine) claim(r *run, s *Submit) (next bool) {
 	w := &store.Write{Submit: &r.row, Recheck: s.Recheck}
 	if !r.direct {
 		w.Events = []*store.Event{r.acceptedEvent()}
@@ -304,16 +322,14 @@ func (e *Engine) claim(r *run, s *Submit) {
 		}
 	}
 	if r.provisioned() {
-		e.enterProvisioned(s, r, w, done, r.place)
-		return
+		return e.enterProvisioned(s, r, w, done, r.place)
 	}
 	early := r.tool.SideEffect.Early() && r.row.IdempotencyKey == "" && !s.Recheck && s.seed == nil && r.holdsSlot()
 	if !early {
-		e.enter(s, r, w, done, r.place)
-		return
+		return e.enter(s, r, w, done, r.place)
 	}
 	r.launch() // as soon as the claim is placed
-	e.enter(s, r, w, func(made bool) {
+	return e.enter(s, r, w, func(made bool) {
 		if made {
 			r.durable(false)
 		} else {

@@ -41,6 +41,7 @@ type supervisor struct {
 	entered  arcp.JobState  // the state to be written
 	unsaved  bool           // so is the memo
 	asked    []demand       // to be answered when what they do is durable
+	joined   []joined       // calls that end in the next write
 	late     []demand       // to be answered when the job has ended
 	saving   *saving        // the checkpoint of the write under way
 	again    *retry         // the attempt has failed and another one shall be made
@@ -299,6 +300,7 @@ func (s *supervisor) write(now time.Time) (w *store.Write, later bool, err error
 	if len(w.Events) == 0 && w.State == "" && len(w.Records) == 0 && len(w.Give) == 0 {
 		return nil, false, nil
 	}
+	s.addJoined(w)
 	return w, false, nil
 }
 
@@ -357,18 +359,10 @@ func (s *supervisor) addRecords(w *store.Write) error {
 // this supervisor. err is why there is no write.
 func (s *supervisor) commit(w *store.Write, err error) bool {
 	if err == nil {
-		s.e.cfg.Log.Append(w, func(r *store.Result) {
-			if r.Err == nil {
-				s.posed()
-			}
-			if w.State.Terminal() && (r.Err == nil || gone(r.Err)) {
-				s.e.concluded(s.run)
-				s.endCredentials()
-			}
-			s.answer(r.Err) // before what they lead to is delivered
-			s.committed <- r.Err
-		})
-		err = <-s.committed
+		if err = s.append(w); errors.Is(err, store.ErrTogether) {
+			s.dropJoined(w)
+			err = s.append(w)
+		}
 	}
 	if err != nil {
 		s.answer(err)
@@ -377,6 +371,28 @@ func (s *supervisor) commit(w *store.Write, err error) bool {
 	}
 	s.written(w)
 	return true
+}
+
+// append appends a write and waits until it is durable, or refused. The demands are
+// answered before what they lead to is delivered.
+func (s *supervisor) append(w *store.Write) error {
+	s.e.cfg.Log.Append(w, func(r *store.Result) {
+		if errors.Is(r.Err, store.ErrTogether) {
+			s.committed <- r.Err
+			return
+		}
+		if r.Err == nil {
+			s.posed()
+			s.joinedWritten()
+		}
+		if w.State.Terminal() && (r.Err == nil || gone(r.Err)) {
+			s.e.concluded(s.run)
+			s.endCredentials()
+		}
+		s.answer(r.Err)
+		s.committed <- r.Err
+	})
+	return <-s.committed
 }
 
 // written notes what has become durable.

@@ -1,8 +1,10 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -21,18 +23,18 @@ func (h *Host) Register(ctx context.Context, a Agent, claim Claim) (Agent, error
 	if err != nil {
 		return Agent{}, err
 	}
-	defer h.giveBack(room)
 	decide := func(old *Agent) (*decision, error) { return h.registration(&a, old, claim, room) }
-	err = h.change(ctx, a.Principal, a.ID, decide)
+	waits, err := h.changeIn(ctx, a.Principal, a.ID, joined, decide)
 	for o, is := errors.AsType[*orphan](err); is; o, is = errors.AsType[*orphan](err) {
-		if err = h.stop(ctx, o.agent); err == nil {
-			err = h.change(ctx, a.Principal, a.ID, decide)
+		if err = h.stop(ctx, o.agent, alone); err == nil {
+			waits, err = h.changeIn(ctx, a.Principal, a.ID, joined, decide)
 		}
 	}
-	if err != nil {
+	switch {
+	case err != nil:
+		h.giveBack(room)
 		return Agent{}, err
-	}
-	if !h.opts.Lives(a.Session) { // it has ended meanwhile, and whoever ended it did not see the agent
+	case !waits && !h.opts.Lives(a.Session): // it has ended meanwhile, and the agent was not seen then
 		err = h.EndSession(ctx, a.Session)
 	}
 	return a, err
@@ -55,9 +57,12 @@ func (h *Host) registration(a, old *Agent, claim Claim, room *room) (d *decision
 	} else {
 		old = nil
 	}
-	d = &decision{next: a, room: room}
-	if d.event, err = eventOf(AgentRegistered, a, a.Name+" is registered", nil); err != nil || claim == nil {
+	d = &decision{next: new(*a), room: room}
+	if d.event, err = eventOf(AgentRegistered, a, a.Name+" is registered", nil); err != nil {
 		return d, err
+	}
+	if claim == nil {
+		return d, nil
 	}
 	settle, refused := claim(a, old)
 	if refused != nil {
@@ -187,7 +192,7 @@ type StatusChange struct {
 // SetStatus changes the status of an agent of a session. The agent of another one
 // is refused.
 func (h *Host) SetStatus(ctx context.Context, name string, session arcp.SessionID, id string, c StatusChange) (a Agent, err error) {
-	err = h.change(ctx, name, id, func(old *Agent) (*decision, error) {
+	err = h.change(ctx, name, id, joined, func(old *Agent) (*decision, error) {
 		switch {
 		case old == nil:
 			return nil, notFound(id)
@@ -210,7 +215,7 @@ func (h *Host) SetStatus(ctx context.Context, name string, session arcp.SessionI
 // Unregister deletes an agent of a session, or one whose session has ended for
 // good. The agent of another one is refused.
 func (h *Host) Unregister(ctx context.Context, name string, session arcp.SessionID, id string) error {
-	return h.change(ctx, name, id, func(old *Agent) (*decision, error) {
+	return h.change(ctx, name, id, joined, func(old *Agent) (*decision, error) {
 		switch {
 		case old == nil:
 			return nil, notFound(id)
@@ -232,7 +237,7 @@ func (h *Host) deletion(a *Agent, message string) (*decision, error) {
 
 // Fail makes an agent errored, whoever owns it.
 func (h *Host) Fail(ctx context.Context, name, id, message string) error {
-	return h.change(ctx, name, id, func(old *Agent) (*decision, error) {
+	return h.change(ctx, name, id, alone, func(old *Agent) (*decision, error) {
 		if old == nil || !old.EndedAt.IsZero() {
 			return nil, nil
 		}
@@ -243,11 +248,13 @@ func (h *Host) Fail(ctx context.Context, name, id, message string) error {
 	})
 }
 
-// EndSession stops the agents of a session that has ended for good. Nobody owns
-// them any more.
+// EndSession stops the agents of a session that has ended for good, or ends with the
+// call that ctx belongs to. No session owns them any more.
 func (h *Host) EndSession(ctx context.Context, id arcp.SessionID) (err error) {
-	for _, a := range h.ofSession(id) {
-		err = errors.Join(err, h.stop(ctx, a))
+	list := h.ofSession(id)
+	slices.SortFunc(list, func(a, b *Agent) int { return cmp.Compare(a.ID, b.ID) }) // a call holds their turns together
+	for _, a := range list {
+		err = errors.Join(err, h.stop(ctx, a, joined))
 	}
 	return err
 }
@@ -272,8 +279,8 @@ func (h *Host) ofSession(id arcp.SessionID) (list []*Agent) {
 	return list
 }
 
-func (h *Host) stop(ctx context.Context, was *Agent) error {
-	return h.change(ctx, was.Principal, was.ID, func(old *Agent) (*decision, error) {
+func (h *Host) stop(ctx context.Context, was *Agent, j joins) error {
+	return h.change(ctx, was.Principal, was.ID, j, func(old *Agent) (*decision, error) {
 		if old == nil || old.Session != was.Session || !old.EndedAt.IsZero() {
 			return nil, nil // it was unregistered, or taken over
 		}
@@ -291,7 +298,7 @@ func (h *Host) stop(ctx context.Context, was *Agent) error {
 
 // forget deletes an agent that nobody owns.
 func (h *Host) forget(ctx context.Context, was *Agent) error {
-	return h.change(ctx, was.Principal, was.ID, func(old *Agent) (*decision, error) {
+	return h.change(ctx, was.Principal, was.ID, alone, func(old *Agent) (*decision, error) {
 		if old == nil || old.EndedAt.IsZero() {
 			return nil, nil
 		}

@@ -31,6 +31,11 @@ type Log interface {
 type Options struct {
 	Log   Log
 	Store store.Store
+	// Join, if set, makes a write part of the call that ctx belongs to, and reports
+	// whether it belongs to one. fill completes the write and is called with order held,
+	// which it is until the write is queued. done is called once, by the committer, when
+	// the write is durable or will not be.
+	Join func(ctx context.Context, w *store.Write, order sync.Locker, fill func() error, done func(error)) bool
 	// Count is told how many agents have a status, in the order of the changes. It
 	// must not call the Host.
 	Count func(s Status, n int)
@@ -236,72 +241,126 @@ func (h *Host) turnOf(ctx context.Context, key string) (over func(), err error) 
 type decision struct {
 	next  *Agent // nil: it is deleted
 	event Event
-	room  *room // given back as the agent comes
+	room  *room // given back as the agent comes, or does not
 	// settle, if set, is told whether the row could be written, in the agent's turn.
 	settle func(ok bool)
 }
 
+// joins says which writes become part of the call that their ctx belongs to.
+type joins bool
+
+const (
+	alone  joins = false
+	joined joins = true
+)
+
 // change has an agent become what decide makes of it; nil of both: nothing. The
 // row that decide sees is the one that is replaced: where it has changed
 // meanwhile, in another process, decide is asked again. ctx ends the wait for the
-// agent's turn only: what is being written is waited for.
-func (h *Host) change(ctx context.Context, name, id string, decide func(old *Agent) (*decision, error)) error {
+// agent's turn only: what is being written is waited for. A write that has joined a
+// call is not waited for: the agent's turn lasts until the call is committed.
+func (h *Host) change(ctx context.Context, name, id string, j joins, decide func(old *Agent) (*decision, error)) error {
+	_, err := h.changeIn(ctx, name, id, j, decide)
+	return err
+}
+
+// changeIn is change. It reports whether the write has joined a call.
+func (h *Host) changeIn(ctx context.Context, name, id string, j joins, decide func(old *Agent) (*decision, error)) (waits bool, err error) {
 	over, err := h.turnOf(ctx, key(name, id))
 	if err != nil {
-		return err
+		return false, err
 	}
-	defer over()
 	for {
-		rec, err := h.opts.Store.Get(ctx, key(name, id))
-		if err != nil {
-			return fmt.Errorf("read agent: %w", err)
-		}
-		var old *Agent
-		if rec.Rev != 0 {
-			old = new(Agent)
-			if err := arcp.Unmarshal(rec.Value, old); err != nil {
-				return fmt.Errorf("read agent %s: %w", rec.Key, err)
-			}
-		}
-		d, err := decide(old)
-		if d == nil || err != nil {
-			return err
-		}
-		err = h.write(name, id, rec, d)
-		if d.settle != nil {
-			d.settle(err == nil)
-		}
-		if !errors.Is(err, store.ErrConflict) {
-			return err
+		waits, err = h.changeOnce(ctx, name, id, j, decide, over)
+		switch {
+		case waits:
+			return true, nil
+		case !errors.Is(err, store.ErrConflict):
+			over()
+			return false, err
 		}
 	}
 }
 
-// write replaces a row, together with its event. What is in memory follows in the
-// order of the commits.
-func (h *Host) write(name, id string, old store.Record, d *decision) error {
-	var raw arcp.Raw
-	if d.next != nil {
-		var err error
-		if raw, err = arcp.Marshal(d.next); err != nil {
-			return fmt.Errorf("encode agent: %w", err)
+// changeOnce tries a change. It reports whether the write has joined a call, which
+// calls over.
+func (h *Host) changeOnce(ctx context.Context, name, id string, j joins, decide func(old *Agent) (*decision, error), over func()) (waits bool, err error) {
+	rec, err := h.opts.Store.Get(ctx, key(name, id))
+	if err != nil {
+		return false, fmt.Errorf("read agent: %w", err)
+	}
+	var old *Agent
+	if rec.Rev != 0 {
+		old = new(Agent)
+		if err := arcp.Unmarshal(rec.Value, old); err != nil {
+			return false, fmt.Errorf("read agent %s: %w", rec.Key, err)
 		}
 	}
+	d, err := decide(old)
+	if d == nil || err != nil {
+		return false, err
+	}
+	w, withLocked, err := h.writeOf(name, id, rec, d)
+	if err != nil {
+		if d.settle != nil {
+			d.settle(false)
+		}
+		return false, err
+	}
+	if j == joined && h.join(ctx, name, d, w, withLocked, over) {
+		return true, nil
+	}
 	done := make(chan error, 1)
-	w := &store.Write{Records: []store.Record{{Key: old.Key, Rev: old.Rev, Value: raw}}}
-	err := h.announce(name, d.event, w, func() {
+	if err = h.announce(name, d.event, w, withLocked, func(err error) { done <- err }); err == nil {
+		err = <-done
+	}
+	if d.settle != nil {
+		d.settle(err == nil)
+	}
+	if err != nil {
+		err = fmt.Errorf("write agent: %w", err)
+	}
+	return false, err
+}
+
+// writeOf is the write that replaces a row, and what happens in memory when it is
+// durable: in the order of the commits.
+func (h *Host) writeOf(name, id string, old store.Record, d *decision) (w *store.Write, withLocked func(), err error) {
+	var raw arcp.Raw
+	if d.next != nil {
+		if raw, err = arcp.Marshal(d.next); err != nil {
+			return nil, nil, fmt.Errorf("encode agent: %w", err)
+		}
+	}
+	w = &store.Write{Records: []store.Record{{Key: old.Key, Rev: old.Rev, Value: raw}}}
+	return w, func() {
 		if d.room != nil {
 			h.giveBackLocked(d.room)
 		}
 		h.setLocked(name, id, d.next, len(raw))
-	}, func(err error) { done <- err })
-	if err == nil {
-		err = <-done
+	}, nil
+}
+
+// join makes a write part of a call, if ctx belongs to one.
+func (h *Host) join(ctx context.Context, name string, d *decision, w *store.Write, withLocked, over func()) bool {
+	if h.opts.Join == nil {
+		return false
 	}
-	if err != nil {
-		return fmt.Errorf("write agent: %w", err)
-	}
-	return nil
+	e := d.event
+	return h.opts.Join(ctx, w, &h.order, func() error { return fill(name, &e, w) }, func(err error) {
+		if err == nil {
+			h.happen(name, e, withLocked)
+		} else if d.room != nil {
+			h.giveBack(d.room)
+		}
+		if d.settle != nil {
+			d.settle(err == nil)
+		}
+		over()
+		if d.next != nil && err == nil && d.next.EndedAt.IsZero() && !h.opts.Lives(d.next.Session) { // it ended meanwhile, and the agent was not seen then
+			go h.EndSession(context.Background(), d.next.Session) //nolint:errcheck // Sweep does what fails
+		}
+	})
 }
 
 // eventOf is an event that shows the agent, unless there is something else to

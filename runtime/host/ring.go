@@ -91,7 +91,10 @@ func (r *ring) latest(n int) []Event {
 // in one of a bounded number of calls. The payload, JSON or nothing, is not changed
 // later; one that is too large is left out. If the store has failed, or is shut,
 // there is no event.
-func (h *Host) Emit(principal string, e Event) {
+func (h *Host) Emit(principal string, e Event) { h.EmitIn(context.Background(), principal, e) }
+
+// EmitIn is Emit. If ctx belongs to a call, the event becomes part of the call's write.
+func (h *Host) EmitIn(ctx context.Context, principal string, e Event) {
 	if principal == "" {
 		return
 	}
@@ -101,7 +104,15 @@ func (h *Host) Emit(principal string, e Event) {
 	case n > maxEventBytes:
 		e.Payload, _ = arcp.Marshal(map[string]int{"truncated_bytes": n}) // a number
 	}
-	if err := h.announce(principal, e, new(store.Write), nil, nil); err != nil { // texts, and a payload that is JSON
+	w := new(store.Write)
+	if h.opts.Join != nil && h.opts.Join(ctx, w, &h.order, func() error { return fill(principal, &e, w) }, func(err error) {
+		if err == nil {
+			h.happen(principal, e, nil)
+		}
+	}) {
+		return
+	}
+	if err := h.announce(principal, e, w, nil, nil); err != nil { // texts, and a payload that is JSON
 		panic("host: " + err.Error())
 	}
 }
@@ -113,8 +124,25 @@ func (h *Host) Emit(principal string, e Event) {
 func (h *Host) announce(name string, e Event, w *store.Write, withLocked func(), done func(error)) error {
 	h.order.Lock()
 	defer h.order.Unlock()
+	if err := fill(name, &e, w); err != nil {
+		return err
+	}
+	h.opts.Log.Append(w, func(res *store.Result) {
+		if res.Err == nil {
+			h.happen(name, e, withLocked)
+		}
+		if done != nil {
+			done(res.Err)
+		}
+	})
+	return nil
+}
+
+// fill gives an event its id and time, and a write the announcement of the event.
+// Called with Host.order, which is held until the write is queued.
+func fill(name string, e *Event, w *store.Write) error {
 	e.ID, e.Timestamp = arcp.NewID(eventPrefix), moment()
-	data, err := arcp.Marshal(&e)
+	data, err := arcp.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("encode event: %w", err)
 	}
@@ -124,14 +152,6 @@ func (h *Host) announce(name string, e Event, w *store.Write, withLocked func(),
 	}
 	w.Announce = &store.Announcement{Principal: name,
 		Events: []*store.Event{store.NewEvent(arcp.EventEmit, e.Timestamp, new(store.Common), "", payload)}}
-	h.opts.Log.Append(w, func(res *store.Result) {
-		if res.Err == nil {
-			h.happen(name, e, withLocked)
-		}
-		if done != nil {
-			done(res.Err)
-		}
-	})
 	return nil
 }
 

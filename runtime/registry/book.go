@@ -17,10 +17,12 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// Committer makes a write durable, as an eventlog.Log does: many goroutines may
-// call it, and when ctx ends first the write may happen all the same.
+// Committer makes writes durable. Many goroutines may call it.
 type Committer interface {
-	Commit(ctx context.Context, w *store.Write) (store.Result, error)
+	// Commit makes a write durable, or part of the call that ctx belongs to: then it
+	// returns nil at once, and the write becomes durable with that call. done is called
+	// once when the write is durable or will not be. It must not block.
+	Commit(ctx context.Context, w *store.Write, done func(error)) error
 }
 
 // Reader is the part of a store.Store that is read.
@@ -60,9 +62,10 @@ type Options struct {
 	// of a lease.
 	RegistryFailed func()
 
-	// OnEvent, if set, is told of what happened, after it is durable: an Entry, or the
-	// Lease whose clean-up has failed.
-	OnEvent func(event string, payload any)
+	// OnEvent, if set, is told of what happened, after it is durable or while it is still
+	// a part of the call that ctx belongs to: an Entry, or the Lease whose clean-up has
+	// failed.
+	OnEvent func(ctx context.Context, event string, payload any)
 }
 
 // Book keeps entries and leases. Its methods may be called by many goroutines,
@@ -95,7 +98,7 @@ func NewBook(o Options) *Book {
 		o.RegistryFailed = func() {}
 	}
 	if o.OnEvent == nil {
-		o.OnEvent = func(string, any) {}
+		o.OnEvent = func(context.Context, string, any) {}
 	}
 	return &Book{opts: o, entries: make(map[arcp.SessionID]int), leases: make(map[string]int), odd: make(map[string]bool)}
 }
@@ -180,14 +183,15 @@ func giveBack[K comparable](mu *sync.Mutex, m map[K]int, k K) {
 	}
 }
 
-// commit makes a change durable; conflict says that a row was changed meanwhile. A
-// write that has begun is waited for whatever becomes of ctx: what is counted has to
-// be what is stored.
-func (b *Book) commit(ctx context.Context, records []store.Record) (conflict bool, err error) {
+// commit makes a change durable; conflict says that a row was changed meanwhile. done
+// follows the change in memory; see Committer. A write that has begun is waited for
+// whatever becomes of ctx: what is counted has to be what is stored.
+func (b *Book) commit(ctx context.Context, records []store.Record, done func(error)) (conflict bool, err error) {
 	if ctx.Err() != nil {
+		done(context.Cause(ctx))
 		return false, context.Cause(ctx)
 	}
-	_, err = b.opts.Log.Commit(context.WithoutCancel(ctx), &store.Write{Records: records})
+	err = b.opts.Log.Commit(context.WithoutCancel(ctx), &store.Write{Records: records}, done)
 	if errors.Is(err, store.ErrConflict) {
 		return true, nil
 	}
@@ -233,36 +237,43 @@ func (b *Book) putEntry(ctx context.Context, rec store.Record, old, e *Entry) (c
 			return false, err
 		}
 	}
-	conflict, err = b.commit(ctx, []store.Record{{Key: rec.Key, Rev: rec.Rev, Value: raw}})
-	if conflict || err != nil {
-		if rec.Rev == 0 {
-			giveBack(&b.mu, b.entries, e.Session)
+	entry := *e
+	conflict, err = b.commit(ctx, []store.Record{{Key: rec.Key, Rev: rec.Rev, Value: raw}}, func(err error) {
+		switch {
+		case err == nil:
+			b.countEntry(old, &entry)
+		case rec.Rev == 0:
+			giveBack(&b.mu, b.entries, entry.Session)
 		}
-		return conflict, err
+	})
+	if err == nil && !conflict {
+		b.tellEntry(ctx, old, e)
 	}
-	b.noteEntry(old, e)
-	return false, nil
+	return conflict, err
 }
 
-// noteEntry counts and tells what has become of an entry; e nil: it is gone.
-func (b *Book) noteEntry(old, e *Entry) {
+// countEntry counts a change of an entry. old is nil for a new one, e for one that is
+// deleted.
+func (b *Book) countEntry(old, e *Entry) {
 	if old != nil {
 		b.opts.Entries(old.Kind, old.Status, -1)
 	}
-	if e == nil {
-		if old != nil {
-			b.opts.OnEvent(EventDeregistered, *old)
-		}
-		return
+	if e != nil {
+		b.opts.Entries(e.Kind, e.Status, 1)
 	}
-	b.opts.Entries(e.Kind, e.Status, 1)
+}
+
+// tellEntry tells OnEvent of a change of an entry.
+func (b *Book) tellEntry(ctx context.Context, old, e *Entry) {
 	switch {
+	case e == nil:
+		b.opts.OnEvent(ctx, EventDeregistered, *old)
 	case e.Status == Released && (old == nil || old.Status != Released):
-		b.opts.OnEvent(EventReleased, *e)
+		b.opts.OnEvent(ctx, EventReleased, *e)
 	case old == nil:
-		b.opts.OnEvent(EventRegistered, *e)
+		b.opts.OnEvent(ctx, EventRegistered, *e)
 	default:
-		b.opts.OnEvent(EventUpdated, *e)
+		b.opts.OnEvent(ctx, EventUpdated, *e)
 	}
 }
 
@@ -322,24 +333,41 @@ func (b *Book) Deregister(ctx context.Context, session arcp.SessionID, id string
 		if err != nil || rec.Rev == 0 {
 			return false, err
 		}
-		conflict, err := b.commit(ctx, []store.Record{{Key: rec.Key, Rev: rec.Rev}})
+		conflict, err := b.delete(ctx, session, rec)
 		if err != nil {
 			return false, err
 		}
-		if conflict {
-			continue
+		if !conflict {
+			return true, nil
 		}
-		b.dropped(session, rec)
-		return true, nil
 	}
 }
 
-// dropped counts a row that was deleted.
-func (b *Book) dropped(session arcp.SessionID, rec store.Record) {
-	giveBack(&b.mu, b.entries, session)
-	if e, ok := b.entryIn(rec); ok {
-		b.noteEntry(&e, nil)
+// delete removes rows of a session together.
+func (b *Book) delete(ctx context.Context, session arcp.SessionID, rows ...store.Record) (conflict bool, err error) {
+	var gone []store.Record
+	var entries []*Entry
+	for _, rec := range rows {
+		gone = append(gone, store.Record{Key: rec.Key, Rev: rec.Rev})
+		if e, ok := b.entryIn(rec); ok {
+			entries = append(entries, &e)
+		}
 	}
+	conflict, err = b.commit(ctx, gone, func(err error) {
+		if err != nil {
+			return
+		}
+		for range gone {
+			giveBack(&b.mu, b.entries, session)
+		}
+		for _, e := range entries {
+			b.countEntry(e, nil)
+		}
+	})
+	for i := 0; i < len(entries) && err == nil && !conflict; i++ {
+		b.tellEntry(ctx, entries[i], nil)
+	}
+	return conflict, err
 }
 
 // Place is where an entry is in the list of its session.
@@ -418,19 +446,16 @@ func (b *Book) Sweep(ctx context.Context, from string, step int) (next string, e
 
 // sweepSession removes entries of a session, a number at most, together.
 func (b *Book) sweepSession(ctx context.Context, id arcp.SessionID, most int) (n int, err error) {
-	var rows, gone []store.Record
+	var rows []store.Record
 	err = b.opts.Store.Records(ctx, sessionPrefix(id), "", func(rec store.Record) bool {
-		rows, gone = append(rows, rec), append(gone, store.Record{Key: rec.Key, Rev: rec.Rev})
+		rows = append(rows, rec)
 		return len(rows) < most
 	})
 	if err != nil || len(rows) == 0 {
 		return 0, err
 	}
-	if conflict, err := b.commit(ctx, gone); conflict || err != nil {
+	if conflict, err := b.delete(ctx, id, rows...); conflict || err != nil {
 		return most, err // the next time
-	}
-	for _, rec := range rows {
-		b.dropped(id, rec)
 	}
 	return len(rows), nil
 }

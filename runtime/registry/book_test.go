@@ -75,7 +75,7 @@ func TestUnknownStatusIsTolerated(t *testing.T) {
 	rec, err := r.disk.Get(t.Context(), entryKey("sess_a", "box"))
 	r.no(err)
 	rec.Value = []byte(strings.Replace(string(rec.Value), `"active"`, `"hibernating"`, 1))
-	_, err = r.disk.Commit(t.Context(), &store.Write{Records: []store.Record{rec}})
+	err = r.disk.commit(&store.Write{Records: []store.Record{rec}})
 	r.no(err)
 	r.boot()
 	e, err := r.book.Entry(t.Context(), "sess_a", "box")
@@ -312,13 +312,13 @@ type hasty struct {
 	cancel context.CancelFunc
 }
 
-func (h *hasty) Commit(ctx context.Context, w *store.Write) (store.Result, error) {
+func (h *hasty) Commit(ctx context.Context, w *store.Write, done func(error)) error {
 	h.cancel()
-	res, err := h.disk.Commit(ctx, w)
+	err := h.disk.Commit(ctx, w, done)
 	if ctx.Err() != nil {
-		return store.Result{}, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
-	return res, err
+	return err
 }
 
 // What is counted is what is stored, also when who asked for it does not wait.

@@ -61,26 +61,46 @@ func (b *Book) indexOf(l *Lease) string {
 }
 
 // change writes a lease in place of what was read, with the rows that lead to it;
-// old is nil for a new one.
+// old is nil for a new one, which was reserved, and is not any more if it is not
+// written.
 func (b *Book) change(ctx context.Context, old *row, next *Lease) (conflict bool, err error) {
+	records, err := b.changeRecords(ctx, old, next)
+	lease := *next
+	done := func(err error) {
+		switch {
+		case err == nil:
+			b.noteLease(old, &lease)
+		case old == nil:
+			giveBack(&b.mu, b.leases, lease.Principal)
+		}
+	}
+	if err != nil {
+		done(err)
+		return false, err
+	}
+	return b.commit(ctx, records, done)
+}
+
+// changeRecords are the records of a change.
+func (b *Book) changeRecords(ctx context.Context, old *row, next *Lease) (records []store.Record, err error) {
 	raw, err := arcp.Marshal(next)
 	if err != nil {
-		return false, fmt.Errorf("encode %s: %w", next.ID, err)
+		return nil, fmt.Errorf("encode %s: %w", next.ID, err)
 	}
 	lead, err := arcp.Marshal(pointer{next.Principal, next.ID})
 	if err != nil {
-		return false, fmt.Errorf("encode %s: %w", next.ID, err)
+		return nil, fmt.Errorf("encode %s: %w", next.ID, err)
 	}
 	rec := store.Record{Key: leaseKey(next.Principal, next.ID), Value: raw}
 	was, is := "", b.indexOf(next)
 	if old != nil {
 		rec.Rev, was = old.rev, b.indexOf(&old.Lease)
 	}
-	records := []store.Record{rec}
+	records = []store.Record{rec}
 	if was != is {
 		more, err := b.reindex(ctx, was, is, lead)
 		if err != nil {
-			return false, err
+			return nil, err
 		}
 		records = append(records, more...)
 	}
@@ -88,15 +108,9 @@ func (b *Book) change(ctx context.Context, old *row, next *Lease) (conflict bool
 	case old == nil:
 		records = append(records, store.Record{Key: identityKey(&next.Identity), Value: lead})
 	case next.State == Gone && old.State != Gone:
-		if records, err = b.unname(ctx, records, next); err != nil {
-			return false, err
-		}
+		return b.unname(ctx, records, next)
 	}
-	if conflict, err = b.commit(ctx, records); conflict || err != nil {
-		return conflict, err
-	}
-	b.noteLease(old, next)
-	return false, nil
+	return records, nil
 }
 
 // reindex moves the row under a time. The revisions that are read hold as long as
@@ -226,9 +240,7 @@ func (b *Book) takeNew(ctx context.Context, now time.Time, h Holder, a *Ask) (*r
 		return nil, nil, err
 	}
 	l := newLease(now, arcp.LeaseID(arcp.NewID(arcp.LeasePrefix)), h, a)
-	conflict, err := b.change(ctx, nil, &l)
-	if conflict || err != nil {
-		giveBack(&b.mu, b.leases, h.Principal)
+	if conflict, err := b.change(ctx, nil, &l); conflict || err != nil {
 		return nil, nil, err
 	}
 	return nil, &l, nil
@@ -358,6 +370,6 @@ func (b *Book) Forget(ctx context.Context, now time.Time, step int) (more bool, 
 			gone = append(gone, store.Record{Key: key, Rev: rec.Rev})
 		}
 	}
-	_, err = b.commit(ctx, gone) // a conflict is for the next time
+	_, err = b.commit(ctx, gone, func(error) {}) // a conflict is for the next time
 	return n == step, err
 }

@@ -28,7 +28,13 @@ type disk struct {
 	writes int                //
 }
 
-func (d *disk) Commit(_ context.Context, w *store.Write) (store.Result, error) {
+func (d *disk) Commit(_ context.Context, w *store.Write, done func(error)) error {
+	err := d.commit(w)
+	done(err)
+	return err
+}
+
+func (d *disk) commit(w *store.Write) error {
 	d.mu.Lock()
 	first := d.before
 	d.before = nil
@@ -43,11 +49,11 @@ func (d *disk) Commit(_ context.Context, w *store.Write) (store.Result, error) {
 		d.dies--
 	}
 	if dies && !d.late {
-		return store.Result{}, errCrash
+		return errCrash
 	}
 	results := make([]store.Result, 1)
 	if err := d.Store.Commit([]*store.Write{w}, results); err != nil {
-		return store.Result{}, err
+		return err
 	}
 	if results[0].Err == nil {
 		d.writes++
@@ -58,9 +64,9 @@ func (d *disk) Commit(_ context.Context, w *store.Write) (store.Result, error) {
 		}
 	}
 	if dies {
-		return store.Result{}, errCrash
+		return errCrash
 	}
-	return results[0], results[0].Err
+	return results[0].Err
 }
 
 // begin is the time at which the stories begin.
@@ -101,7 +107,7 @@ func (r *rig) boot() {
 		Entries:        func(kind string, s Status, more int) { locked(func() { r.entries[kind+" "+string(s)] += more }) },
 		Leases:         func(s State, more int) { locked(func() { r.leases[s] += more }) },
 		RegistryFailed: func() { locked(func() { r.lost++ }) },
-		OnEvent: func(event string, payload any) {
+		OnEvent: func(_ context.Context, event string, payload any) {
 			locked(func() {
 				switch p := payload.(type) {
 				case Entry:
@@ -182,6 +188,6 @@ func (r *rig) keys(prefix string) (keys []string) {
 }
 
 func (r *rig) put(rec store.Record) error {
-	_, err := r.disk.Commit(context.Background(), &store.Write{Records: []store.Record{rec}})
+	err := r.disk.commit(&store.Write{Records: []store.Record{rec}})
 	return err
 }

@@ -500,7 +500,7 @@ func (b *Book) conclude(ctx context.Context, now time.Time, claim *row, failure 
 func (b *Book) showCleaned(ctx context.Context, now time.Time, l *Lease) {
 	if l.State == CleanupFailed {
 		b.show(ctx, now, l, Failed)
-		b.opts.OnEvent(EventCleanupFailed, *l)
+		b.opts.OnEvent(ctx, EventCleanupFailed, *l)
 		return
 	}
 	b.show(ctx, now, l, Released)
