@@ -16,6 +16,7 @@ func resourceChecks() []Check {
 	return []Check{
 		{ID: "register", Title: "a resource that is registered is active, and is what was said", Section: "SPEC §7.6", Level: Runtime, Needs: entries, Run: resourceRegister},
 		{ID: "upsert", Title: "registering a resource again replaces it, and keeps when it was made", Section: "SPEC §7.6", Level: Runtime, Needs: entries, Run: resourceUpsert},
+		{ID: "order", Title: "calls in a pipeline happen in the order in which they were sent", Section: "SPEC §7.2", Level: Must, Needs: entries, Run: resourceOrder},
 		{ID: "revive", Title: "registering a released resource revives it", Section: "SPEC §7.6", Level: Runtime, Needs: entries, Run: resourceRevive},
 		{ID: "list", Title: "the pages of registry.list hold each resource once, the newest first", Section: "SPEC §7.6", Level: Runtime, Needs: entries, Run: resourceList},
 		{ID: "filter", Title: "registry.list selects by kind and status", Section: "SPEC §7.6", Level: Runtime, Needs: entries, Run: resourceFilter},
@@ -40,6 +41,24 @@ func resourceChecks() []Check {
 		{ID: "local", Title: "no client takes a lease on what is on the server's machine", Section: "SPEC §7.6", Level: Must, Needs: append([]string{Tool("demo.resource")}, leases...), Run: leaseLocal},
 		{ID: "demo", Title: "demo.resource takes a lease and leaves it", Section: "SPEC §7.2", Level: Runtime, Needs: append([]string{Tool("demo.resource")}, reap...), Run: leaseDemo},
 		{ID: "restart", Title: "resources and leases outlive the server", Section: "SPEC §7.6", Level: Runtime, Needs: append(append([]string{NeedRestart}, entries...), reap...), Run: resourceRestart},
+	}
+}
+
+// resourceOrder registers one resource again and again without waiting: the last one
+// stays, and a call behind them sees it.
+func resourceOrder(_ context.Context, t *T) {
+	const calls = 40
+	c := t.Open()
+	var ids []arcp.MessageID
+	for n := range calls {
+		ids = append(ids, c.Submit("registry.register", map[string]any{"resource_id": "order", "kind": "k", "display_name": fmt.Sprint(n)}))
+	}
+	ids = append(ids, c.Submit("registry.get", map[string]any{"resource_id": "order"}))
+	for n, id := range ids {
+		var r resource
+		raw := c.Completed("a call in a pipeline succeeds", c.Follow(id))
+		t.Want("its value is a resource", arcp.Unmarshal(raw, &r) == nil, "it is %s", raw)
+		want(t, "the calls before it have happened, and none behind it", r.DisplayName, fmt.Sprint(min(n, calls-1)))
 	}
 }
 

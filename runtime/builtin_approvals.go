@@ -124,14 +124,24 @@ func (r *Runtime) registerApprovals() error {
 	)
 }
 
-// caller is the session that a built-in tool is called by.
+// caller is the session that a built-in tool is called by. Before its first connection
+// after a restart it is what its stored credentials stand for now.
 func (r *Runtime) caller(job tool.Job) (approval.Who, error) {
 	c, ok := job.(engine.Caller)
 	if !ok {
 		return approval.Who{}, errNoCaller
 	}
-	if e, ok := r.members.find(c.Session()); ok && e.who.Session != "" {
-		return e.who, nil
+	m, lives := r.members.find(c.Session())
+	switch {
+	case lives && m.who.Session != "":
+		return m.who, nil
+	case lives:
+		who, err := r.stored(context.Background(), c.Session())
+		if err != nil {
+			r.cfg.Log.Error().Err(err).Str("session_id", string(c.Session())).Msg("identity of a session")
+			return approval.Who{}, arcp.Errorf(arcp.CodeUnauthenticated, "the credentials of the session are not good any more")
+		}
+		return who, nil
 	}
 	return approval.Who{Principal: c.Principal(), Session: c.Session()}, nil
 }

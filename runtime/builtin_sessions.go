@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/engine"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -31,19 +30,6 @@ type sessionsEvicted struct {
 }
 
 var errNoCaller = errors.New("a built-in tool needs a caller")
-
-// authority is whose sessions a job's caller may end: its own, an admin's
-// everybody's.
-func (r *Runtime) authority(job tool.Job) (principal string, err error) {
-	caller, ok := job.(engine.Caller)
-	if !ok {
-		return "", errNoCaller
-	}
-	if e, ok := r.members.find(caller.Session()); ok && e.who.Admin {
-		return "", nil
-	}
-	return caller.Principal(), nil
-}
 
 func (r *Runtime) sessionsList(ctx context.Context, job tool.Job, in sessionsListIn) (page arcp.Page[arcp.SessionView], err error) {
 	who, err := r.caller(job)
@@ -106,10 +92,6 @@ func (r *Runtime) describe(ctx context.Context, e *member) (arcp.SessionView, er
 }
 
 func (r *Runtime) sessionsEvict(ctx context.Context, job tool.Job, in sessionsEvictIn) (sessionsEvicted, error) {
-	principal, err := r.authority(job)
-	if err != nil {
-		return sessionsEvicted{}, err
-	}
 	who, err := r.caller(job)
 	if err != nil {
 		return sessionsEvicted{}, err
@@ -117,7 +99,7 @@ func (r *Runtime) sessionsEvict(ctx context.Context, job tool.Job, in sessionsEv
 	id := arcp.SessionID(in.SessionID)
 	e, ok := r.members.find(id)
 	decision := "allowed"
-	if principal != "" && e.principal != principal {
+	if !who.Admin && e.principal != who.Principal {
 		decision = "denied"
 	}
 	if ok {

@@ -168,6 +168,33 @@ func TestOverlayIsComparedAndApplied(t *testing.T) {
 	})
 }
 
+// Overlays that are set in a pipeline are set in order: none meets another one.
+func TestOverlaysInAPipeline(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		const calls = 200
+		p := b.dial("alice")
+		for n := range calls {
+			p.send("tool.invoke", fmt.Sprintf(`{"tool":"tools.overlay","arguments":{"prompts":["%d"]}}`, n))
+		}
+		p.send("tool.invoke", `{"tool":"tools.policy","arguments":{"limit":1}}`)
+		for n := 1; n <= calls+1; {
+			want := fmt.Sprintf(`"revision":%d,`, n)
+			if n > calls {
+				want = fmt.Sprintf(`"prompts":["%d"]`, calls-1) // as the last one has set
+			}
+			switch env := p.read(); env.Type {
+			case arcp.JobCompleted:
+				if !strings.Contains(string(env.Payload), want) {
+					t.Fatalf("call %d ends with %s, want %s", n, env.Payload, want)
+				}
+				n++
+			case arcp.JobFailed:
+				t.Fatalf("call %d: %s", n, env.Payload)
+			}
+		}
+	})
+}
+
 // overlayRows are the overlays in the store.
 func (b *bed) overlayRows() (keys []string) {
 	b.Helper()

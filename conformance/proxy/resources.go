@@ -7,6 +7,11 @@ import "github.com/arcpd/arcpd/arcp"
 var resourceFaults = []Fault{
 	{Name: "resources of any status", Says: "the status of a resource is lost", Shows: []string{"resources.register"}, stage: withoutArgument("registry.register", "status")},
 	{Name: "the same page of resources", Says: "a cursor of registry.list is ignored", Shows: []string{"resources.list"}, stage: withoutArgument("registry.list", "cursor")},
+	{Name: "calls out of order", Says: "of two registrations the later one happens first", Shows: []string{"resources.order"},
+		stage: func() stage {
+			exchange := swap(registers, registers, false)()
+			return stage{out: exchange.in}
+		}},
 	{Name: "resources of any kind", Says: "the kind asked of registry.list is ignored", Shows: []string{"resources.filter"}, stage: withoutArgument("registry.list", "kind")},
 	{Name: "resources of one's own", Says: "the session asked of registry.list is ignored", Shows: []string{"resources.of-a-session"}, stage: withoutArgument("registry.list", "session_id")},
 	{Name: "show resources to everybody", Says: "another principal's resources and leases are there", Shows: []string{"resources.foreign", "resources.unknown", "resources.lease-foreign"},
@@ -28,4 +33,10 @@ var resourceFaults = []Fault{
 	{Name: "reap what is named", Says: "what an approval names counts for nothing", Shows: []string{"resources.reap-named"}, stage: withoutArgument("approval.request", "details")},
 	{Name: "lease the machine", Says: "a client takes a lease on any process", Shows: []string{"resources.local"}, stage: succeeds(arcp.CodePermissionDenied)},
 	{Name: "share a thing", Says: "two principals lease the same thing", Shows: []string{"resources.lease-foreign"}, stage: succeeds(arcp.CodeAlreadyExists)},
+}
+
+// registers selects the calls of registry.register.
+func registers(f frame) bool {
+	p, err := arcp.DecodePayload[arcp.ToolInvokePayload](&f.Envelope)
+	return err == nil && f.Type == arcp.ToolInvoke && p.Tool == "registry.register"
 }

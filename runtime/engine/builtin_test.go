@@ -95,7 +95,7 @@ func (r *rig) count(ctx context.Context) {
 	if err != nil {
 		r.Error(err)
 	}
-	CallOf(ctx).Stage(Change{Write: &store.Write{Records: []store.Record{{Key: "count", Rev: rec.Rev, Value: append(rec.Value, '.')}}}})
+	CallOf(ctx).Stage(Change{Write: &store.Write{Records: []store.Record{{Key: "count", Rev: rec.Rev, Value: append(slices.Clone(rec.Value), '.')}}}})
 }
 
 func (r *rig) counted() int {
