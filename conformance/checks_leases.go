@@ -39,7 +39,7 @@ func leaseChecks() []Check {
 		{ID: "permissions", Title: "names of permissions have patterns of their own", Section: "SPEC §5.13", Level: Should, Needs: access, Run: leasePermissions},
 		{ID: "capabilities", Title: "bare capabilities allow nothing", Section: "SPEC §5.13", Level: Must, Needs: access, Run: leaseCapabilities},
 		{ID: "model-absent", Title: "a lease that does not speak of models allows any", Section: "SPEC §5.13", Level: Runtime, Needs: model, Run: leaseModelAbsent},
-		{ID: "model", Title: "model.use limits the models, and * stands for / too", Section: "ARCP 1.1 §9.7", Level: Must, Needs: model, Run: leaseModel},
+		{ID: "model", Title: "model.use limits the models; * stays within a segment, and alone covers all", Section: "ARCP 1.1 §9.7", Level: Must, Needs: model, Run: leaseModel},
 		{ID: "model-none", Title: "an empty model.use allows no model", Section: "SPEC §5.13", Level: Must, Needs: model, Run: leaseModelNone},
 		{ID: "shown", Title: "lists and followers are told what a job may do", Section: "SPEC §5.4", Level: Should, Needs: echo, Run: leaseShown},
 		{ID: "invisible-refusal", Title: "a refused lease leaves no job behind", Section: "SPEC §5.13", Level: Must, Needs: echo, Run: leaseRefusalNoJob},
@@ -451,11 +451,11 @@ func leaseModelAbsent(_ context.Context, t *T) {
 
 func leaseModel(_ context.Context, t *T) {
 	c := t.Open()
-	for _, x := range []struct{ pattern, model string }{{"*", "a/b/c"}, {"a*b", "abxb"}, {"a*b", "a/b/b"}, {"fast/**", "fast/a/b"}, {"gpt-4", "gpt-4"}, {"v/claude-*-4*", "v/claude-x-4-1/y"}} {
+	for _, x := range []struct{ pattern, model string }{{"*", "a/b/c"}, {"a*b", "abxb"}, {"fast/*", "fast/a"}, {"fast/**", "fast/a/b"}, {"fast/**", "fast"}, {"gpt-4", "gpt-4"}, {"v/claude-*-4*", "v/claude-x-4-1"}} {
 		c.Completed(fmt.Sprintf("%q covers %q", x.pattern, x.model), c.model(c.leased(patterns{"model_use": {x.pattern}}), x.model))
 	}
 	for _, x := range []struct{ pattern, model string }{{"a*b", "abx"}, {"a*b", "xab"}, {"a*b", "a"}, {"gpt-4", "gpt-4o"}, {"gpt-4", "GPT-4"}, {"gpt-4", "gpt-4 "}, {"v/*", "w/a"}, {"v/*", "v"},
-		{"v/*", "v/../w/a"}, {"v/*", "v/\u0000"}, {"gpt-4", "*"}} {
+		{"v/*", "v/a/b"}, {"a*b", "a/b/b"}, {"v/*", "v/../w/a"}, {"v/*", "v/\u0000"}, {"gpt-4", "*"}} {
 		c.failedWith(fmt.Sprintf("%q does not cover %q", x.pattern, x.model), c.model(c.leased(patterns{"model.use": {x.pattern}}), x.model), arcp.CodePermissionDenied)
 	}
 }

@@ -67,19 +67,12 @@ type token struct {
 type stop uint8
 
 const (
-	stopNone  stop = iota // in a model identifier
-	stopSlash             // in a path or name
+	stopSlash stop = iota // in a path or name
 	stopDot               // in a host: dot or slash
 )
 
 func (s stop) takes(sym int) bool {
-	switch s {
-	case stopSlash:
-		return sym != '/'
-	case stopDot:
-		return sym != '/' && sym != '.'
-	}
-	return true
+	return sym != '/' && (s == stopSlash || sym != '.')
 }
 
 // other stands for all characters that are not named.
@@ -88,10 +81,6 @@ const other = 256
 // appendTokens appends the automaton of p. Each segment is written with its
 // separator before it, so that "**" can stand for none.
 func appendTokens(dst []token, p *pattern) []token {
-	if p.form == formModel {
-		dst = appendSegment(dst, p.paths.segs[0], stopNone)
-		return append(dst, token{op: opEnd})
-	}
 	if p.form == formURL && !p.address {
 		dst = appendGlob(dst, p.hosts, stopDot, true)
 	}

@@ -60,7 +60,6 @@ const (
 	formPath              // an absolute path of files
 	formURL               // scheme, host, port and path
 	formName              // segments between slashes, mostly one
-	formModel             // a name in which slashes do not separate
 )
 
 // formOf is the grammar of a namespace.
@@ -70,10 +69,8 @@ func formOf(namespace string) form {
 		return formPath
 	case NetFetch:
 		return formURL
-	case ToolCall, AgentDelegate:
+	case ToolCall, AgentDelegate, ModelUse:
 		return formName
-	case ModelUse:
-		return formModel
 	}
 	return formAny
 }

@@ -230,7 +230,7 @@ func TestEncodeDecode(t *testing.T) {
 			}).Draw(t, "url")
 		})
 		add("tool.call", func(t *rapid.T) string { return drawGlob(t, false, 2) })
-		add("model_use", drawModel)
+		add("model_use", func(t *rapid.T) string { return drawGlob(t, false, 3) })
 		add("cost_budget", func(t *rapid.T) string {
 			return rapid.StringMatching(`[A-Za-z_."]{1,3}:[0-9]{1,5}(\.[0-9]{1,20})?`).Draw(t, "amount")
 		})

@@ -37,8 +37,7 @@ type segment struct {
 //   - "*.example.com" covers hosts with one more label, "**.example.com" those
 //     with any number, also none. Stars never cover IP addresses: those are
 //     written out. Without a scheme https is meant, without a path "/".
-//   - In model.use slashes divide nothing: a star covers them. A lone "*" in
-//     tool.call and agent.delegate covers every name.
+//   - A lone "*" in tool.call, agent.delegate and model.use covers every name.
 func compile(namespace, s string) (pattern, error) {
 	t, err := read(formOf(namespace), s, true)
 	if err != nil {
@@ -46,20 +45,15 @@ func compile(namespace, s string) (pattern, error) {
 	}
 	p := pattern{target: t, literal: strings.IndexByte(t.text, '*') < 0}
 	p.prefix = before(t.path, '/')
-	switch t.form {
-	case formModel:
-		p.paths = glob{segs: []segment{compileSegment(t.path)}}
-	case formURL:
+	if t.form == formURL {
 		p.hosts = compileGlob(t.host, '.')
 		p.suffix = after(t.host, '.')
-		fallthrough
-	default:
-		p.paths = glob{sep: '/'}
-		if !t.root() {
-			p.paths = compileGlob(t.segments(), '/')
-		}
 	}
-	if s == "*" && (namespace == ToolCall || namespace == AgentDelegate) {
+	p.paths = glob{sep: '/'}
+	if !t.root() {
+		p.paths = compileGlob(t.segments(), '/')
+	}
+	if s == "*" && (namespace == ToolCall || namespace == AgentDelegate || namespace == ModelUse) {
 		p.paths.segs[0] = segment{any: true}
 	}
 	return p, nil

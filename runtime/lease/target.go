@@ -85,9 +85,6 @@ func read(f form, s string, glob bool) (target, error) {
 		t, err = readPath(s, glob)
 	case formURL:
 		t, err = readURL(s, glob)
-	case formModel:
-		t, err = readName(s)
-		t.form = formModel
 	default:
 		t, err = readName(s)
 	}
