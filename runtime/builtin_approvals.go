@@ -27,9 +27,17 @@ const (
 
 func view(q *approval.Row, request arcp.MessageID) arcp.QuestionView {
 	return arcp.QuestionView{ApprovalID: q.ID, RequestID: request, Kind: q.Kind, Status: q.Status, Principal: q.Principal, SessionID: q.Session,
-		JobID: q.Job, AgentID: q.AgentID, System: q.System, Action: q.Action, Details: q.Details, Options: q.Options, Schema: q.Schema,
+		JobID: q.Job, AgentID: q.AgentID, System: q.System, Action: q.Action, Details: q.Details, Options: resolutions(q.Options), Schema: q.Schema,
 		Permission: q.Permission, Quorum: q.Quorum, Votes: q.Votes, EscalateAt: q.EscalateAt, CreatedAt: q.CreatedAt, ExpiresAt: q.ExpiresAt,
 		Resolution: q.Resolution, Value: q.Value, Reason: q.Reason, ResolvedBy: q.ResolvedBy, RespondedBy: q.RespondedBy, ResolvedAt: q.ResolvedAt}
+}
+
+// resolutions are the ids of options, as a resolution names one.
+func resolutions(options []arcp.Option) (ids []string) {
+	for _, o := range options {
+		ids = append(ids, o.ID)
+	}
+	return ids
 }
 
 // viewFor is a question as somebody may see it: what is another principal's

@@ -87,7 +87,7 @@ func (a *app) printQuestion(q *arcp.QuestionView) error {
 			fact("permission", q.Permission)
 		}
 		fact("details", compact(q.Details))
-		fact("options", optionNames(q.Options))
+		fact("options", strings.Join(q.Options, ", "))
 		fact("schema", compact(q.Schema))
 		if q.Quorum > 1 {
 			fact("approved by", fmt.Sprintf("%d of %d %s", len(q.Votes), q.Quorum, voters(q.Votes)))

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -38,7 +39,7 @@ func askedOf(q *arcp.QuestionView) string {
 	if q.Kind == arcp.QuestionPermission || q.Kind == arcp.QuestionInput {
 		return asked(q)
 	}
-	return asked(q) + " [" + optionNames(q.Options) + "]"
+	return asked(q) + " [" + strings.Join(q.Options, ", ") + "]"
 }
 
 // answering are the arguments of approval.answer.
