@@ -46,6 +46,55 @@ func (n *Number) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return nil
 }
 
+// These are encoded as they are.
+type (
+	plainError         Error
+	plainCause         Cause
+	plainCancelRefused CancelRefusedPayload
+)
+
+// MarshalJSONTo writes the error with its canonical code.
+func (e Error) MarshalJSONTo(enc *jsontext.Encoder) error {
+	if c := e.Code.Canonical(); c != e.Code {
+		e.Details = detailsOf(e.Code, e.Details)
+		e.Code = c
+	}
+	return json.MarshalEncode(enc, (*plainError)(&e))
+}
+
+// UnmarshalJSONFrom reads an error with its specific code.
+func (e *Error) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	if err := json.UnmarshalDecode(dec, (*plainError)(e)); err != nil {
+		return err
+	}
+	e.Code, e.Details = Specific(e.Code, e.Details)
+	return nil
+}
+
+// MarshalJSONTo writes the cause with its canonical code.
+func (c Cause) MarshalJSONTo(enc *jsontext.Encoder) error {
+	c.Code = c.Code.Canonical()
+	return json.MarshalEncode(enc, (*plainCause)(&c))
+}
+
+// MarshalJSONTo writes the refusal with its canonical code.
+func (p CancelRefusedPayload) MarshalJSONTo(enc *jsontext.Encoder) error {
+	if c := p.Code.Canonical(); c != p.Code {
+		p.Details = detailsOf(p.Code, p.Details)
+		p.Code = c
+	}
+	return json.MarshalEncode(enc, (*plainCancelRefused)(&p))
+}
+
+// UnmarshalJSONFrom reads a refusal with its specific code.
+func (p *CancelRefusedPayload) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	if err := json.UnmarshalDecode(dec, (*plainCancelRefused)(p)); err != nil {
+		return err
+	}
+	p.Code, p.Details = Specific(p.Code, p.Details)
+	return nil
+}
+
 // FloatNumber is the shortest decimal text of f, which must be finite.
 func FloatNumber(f float64) Number { return Number(strconv.FormatFloat(f, 'f', -1, 64)) }
 

@@ -42,6 +42,7 @@ type CancelRefusedPayload struct {
 	Reason   string `json:"reason"`
 	Code     Code   `json:"code,omitzero"`
 	Message  string `json:"message,omitzero"`
+	Details  Raw    `json:"details,omitzero"` // a JSON object, or nil; see Error
 }
 
 // InterruptPayload stops a job to ask a person for guidance.

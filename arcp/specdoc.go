@@ -88,13 +88,17 @@ func messageTable() string {
 }
 
 func codeTable() string {
-	rows := [][]string{{"code", "retryable", "meaning"}}
+	rows := [][]string{{"code", "retryable", "sent as", "meaning"}}
 	for _, c := range Codes {
 		retryable := "no"
 		if c.Retryable {
 			retryable = "yes"
 		}
-		rows = append(rows, []string{mark(c.Code), retryable, c.Use})
+		sent := "itself"
+		if c.Canonical != "" {
+			sent = mark(c.Canonical)
+		}
+		rows = append(rows, []string{mark(c.Code), retryable, sent, c.Use})
 	}
 	return table(rows)
 }

@@ -139,7 +139,7 @@ type QuestionView struct {
 	System      bool            `json:"system_level,omitzero"`
 	Action      string          `json:"action"` // what is asked; at most 16 KiB
 	Details     Raw             `json:"details,omitzero"`
-	Options     []string        `json:"options,omitempty"` // the possible resolutions
+	Options     []string        `json:"options,omitempty"`        // the possible resolutions
 	Schema      Raw             `json:"response_schema,omitzero"` // of the value of an input
 	Permission  *PermissionTerm `json:"permission,omitzero"`
 	Quorum      int             `json:"quorum,omitzero"` // principals that must approve; 0 and 1: one

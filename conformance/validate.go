@@ -262,8 +262,8 @@ func (v *validator) closedValues(f *Frame) error {
 		return err
 	}
 	text := func(name string) (s string, ok bool) { return s, arcp.Unmarshal(p[name], &s) == nil && p[name] != nil }
-	if code, ok := text("code"); ok && (!arcp.Code(code).Known() || code == string(arcp.CodeOK)) {
-		return fmt.Errorf("code %q is not a canonical error code", code)
+	if code, ok := text("code"); ok && (!arcp.Code(code).Known() || arcp.Code(code).Canonical() != arcp.Code(code) || code == string(arcp.CodeOK)) {
+		return fmt.Errorf("code %q is not a code of RFC 0001 §18.2; a specific one goes into details.code", code)
 	}
 	for _, e := range enums[f.Type] {
 		if s, ok := text(e.member); ok && !slices.Contains(e.values, s) {

@@ -45,7 +45,7 @@ func newTestValidator() *validator {
 func TestValidatorAccepts(t *testing.T) {
 	for name, frames := range map[string][]string{
 		"a job":           {jobAcceptedFrame, jobStartedFrame, completedFrame},
-		"a refusal":       {frameOf("a", "job.failed", `"correlation_id":"msg_invoke","payload":{"code":"AGENT_NOT_AVAILABLE","message":"m","retryable":false}`)},
+		"a refusal":       {frameOf("a", "job.failed", `"correlation_id":"msg_invoke","payload":{"code":"NOT_FOUND","message":"m","retryable":false,"details":{"code":"AGENT_NOT_AVAILABLE"}}`)},
 		"pong":            {frameOf("a", "pong", `"correlation_id":"msg_ping","payload":{}`)},
 		"pong to any id":  {frameOf("a", "pong", `"correlation_id":"own","payload":{"nonce":"n"}`)},
 		"the last page":   {frameOf("a", "session.jobs", `"correlation_id":"msg_ping","payload":{"request_id":"msg_ping","jobs":[],"next_cursor":null}`)},

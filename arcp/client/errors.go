@@ -86,8 +86,12 @@ func RemoteErrorOf(env *arcp.Envelope) *RemoteError {
 	if p.Message == "" {
 		p.Message = p.Reason
 	}
-	e := &RemoteError{Type: env.Type, RawCode: p.Code, Message: p.Message, Details: p.Details, Cause: p.Cause, TraceID: p.TraceID}
+	e := &RemoteError{Type: env.Type, RawCode: p.Code, Message: p.Message, Cause: p.Cause, TraceID: p.TraceID}
 	e.Code, _ = arcp.ParseCode(p.Code)
+	sent := e.Code
+	if e.Code, e.Details = arcp.Specific(sent, p.Details); e.Code != sent {
+		e.RawCode = string(e.Code)
+	}
 	e.Retryable = e.Code.Retryable()
 	if p.Retryable != nil {
 		e.Retryable = *p.Retryable

@@ -254,6 +254,8 @@ var answerFaults = []Fault{
 			}
 			return []frame{f}
 		})},
+	{Name: "specific code", Says: "a refusal has a specific code instead of the one it is sent as", Shows: []string{"jobs.name-unknown"},
+		stage: every(arcp.JobFailed, func(f frame) frame { return f.withPayload("code", f.code()) })},
 	{Name: "wrong code", Says: "every refusal is INTERNAL", Shows: []string{"jobs.name-unknown", "extensions.unknown-core"},
 		stage: change(func(f frame) []frame {
 			if f.Type == arcp.JobFailed || f.Type == arcp.Nack {
