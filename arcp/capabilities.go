@@ -30,6 +30,7 @@ const (
 	FeatureAck                    Feature = "ack"
 	FeatureExecutes               Feature = "executes"
 	FeatureMetrics                Feature = "metrics"
+	FeatureResultChunk            Feature = "result_chunk"
 )
 
 // Features lists the boolean capabilities in the order of SPEC.md.
@@ -37,7 +38,7 @@ var Features = []Feature{
 	FeatureStreaming, FeatureDurableJobs, FeatureCheckpoints, FeatureBinaryStreams, FeatureAgentHandoff,
 	FeatureHumanInput, FeatureArtifacts, FeatureSubscriptions, FeatureScheduledJobs, FeatureInterrupt,
 	FeatureAnonymous, FeatureModelUse, FeatureProvisionedCredentials, FeatureRefresh, FeatureHeartbeat,
-	FeatureAck, FeatureExecutes, FeatureMetrics,
+	FeatureAck, FeatureExecutes, FeatureMetrics, FeatureResultChunk,
 }
 
 // Capabilities is what one side offers, or both agreed on. A feature may be

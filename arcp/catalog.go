@@ -255,7 +255,7 @@ var Catalog = []Spec{
 	spec[JobProgressPayload](JobProgress, Both, InAccepted, needNone, ScopeSession|ScopeJob, Sequenced, "§3.3"),
 	spec[JobHeartbeatPayload](JobHeartbeat, Both, InAccepted, needNone, ScopeSession|ScopeJob, Plain, "§3.3"),
 	spec[JobCheckpointPayload](JobCheckpoint, Both, InAccepted, FeatureCheckpoints, ScopeSession|ScopeJob, Sequenced, "§3.3"),
-	spec[JobResultChunkPayload](JobResultChunk, Both, InAccepted, needNone, ScopeSession|ScopeJob, Sequenced, "§3.3"),
+	spec[JobResultChunkPayload](JobResultChunk, Both, InAccepted, FeatureResultChunk, ScopeSession|ScopeJob, Sequenced, "§3.3"),
 	spec[JobCompletedPayload](JobCompleted, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3"),
 	spec[ErrorPayload](JobFailed, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3"),
 	spec[JobCancelledPayload](JobCancelled, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3"),

@@ -104,14 +104,14 @@ func TestVisible(t *testing.T) {
 	}
 	streams := []string{"stream.open", "stream.chunk", "stream.close", "stream.error"}
 	human := []string{"human.input.request", "human.choice.request", "human.input.cancelled"}
-	checkpoint := []string{"job.checkpoint"}
+	checkpoint, chunk := []string{"job.checkpoint"}, []string{"job.result_chunk"}
 	for _, c := range []struct {
 		features []arcp.Feature
 		want     []string
 	}{
-		{nil, slices.Concat(checkpoint, streams, human)},
-		{[]arcp.Feature{arcp.FeatureStreaming}, slices.Concat(checkpoint, human)},
-		{[]arcp.Feature{arcp.FeatureHumanInput, arcp.FeatureCheckpoints}, streams},
+		{nil, slices.Concat(checkpoint, chunk, streams, human)},
+		{[]arcp.Feature{arcp.FeatureStreaming}, slices.Concat(checkpoint, chunk, human)},
+		{[]arcp.Feature{arcp.FeatureHumanInput, arcp.FeatureCheckpoints}, slices.Concat(chunk, streams)},
 		{arcp.Features, nil},
 	} {
 		if got := hidden(c.features...); !slices.Equal(got, c.want) {

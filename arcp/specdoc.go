@@ -117,6 +117,7 @@ func capabilityTable() string {
 // featureUse says what a feature means, a sentence each.
 var featureUse = map[Feature]string{
 	FeatureStreaming:              "`stream.*` may be sent.",
+	FeatureResultChunk:            "Results over 512 KiB come in `job.result_chunk`s.",
 	FeatureDurableJobs:            "Jobs outlive connections and restarts.",
 	FeatureCheckpoints:            "`job.checkpoint` may be sent, and checkpoints created and restored.",
 	FeatureBinaryStreams:          "Stream chunks may come as binary frames.",

@@ -39,6 +39,7 @@ func jobChecks() []Check {
 		{ID: "timeout", Title: "max_runtime_sec ends a job with TIMEOUT", Section: "ARCP 1.1 §12", Level: Must, Needs: []string{sleep}, Run: jobTimeout},
 		{ID: "timeout-malformed", Title: "a max_runtime_sec that is no positive number is refused", Section: "SPEC §5.6", Level: Should, Needs: []string{echo}, Run: jobTimeoutMalformed},
 		{ID: "survives-drop", Title: "a job goes on when its connection breaks, and its outcome is listed", Section: "RFC §9", Level: Must, Needs: []string{sleep}, Run: jobSurvivesDrop},
+		{ID: "whole-result", Title: "a large result is whole for a client that takes no chunks", Section: "SPEC §5.6", Level: Must, Needs: []string{echo}, Run: jobWholeResult},
 		{ID: "large-result", Title: "a large result comes in chunks that add up", Section: "ARCP 1.1 §8.4", Level: Runtime, Needs: []string{echo}, Run: jobLargeResult},
 		{ID: "heartbeat", Title: "a running job sends job.heartbeat within the advertised interval", Section: "RFC §10.3", Level: Must, Needs: []string{sleep}, Run: jobHeartbeat},
 		{ID: "unknown-options", Title: "submit options that are not known are ignored", Section: "ARCP 1.1 §5", Level: Must, Needs: []string{echo}, Run: jobUnknownOptions},
@@ -330,8 +331,19 @@ func jobSurvivesDrop(_ context.Context, t *T) {
 	t.outcome(job, session)
 }
 
-func jobLargeResult(_ context.Context, t *T) {
+// jobWholeResult is about a client that did not list result_chunk.
+func jobWholeResult(_ context.Context, t *T) {
 	c := t.Open()
+	args := `{"data":"` + strings.Repeat("é0123456789", 70_000) + `"}`
+	job := c.Invoke("demo.echo", arcp.Raw(args))
+	p := payload[arcp.JobCompletedPayload](t, job.End())
+	want(t, "the result arrives whole", string(p.Value), args)
+	want(t, "without a reference to chunks", p.ResultID, "")
+	want(t, "no chunk is sent", len(job.Of(arcp.JobResultChunk)), 0)
+}
+
+func jobLargeResult(_ context.Context, t *T) {
+	c := t.Open(offer(arcp.FeatureResultChunk))
 	args := `{"data":"` + strings.Repeat("é0123456789", 70_000) + `"}`
 	job := c.Invoke("demo.echo", arcp.Raw(args))
 	end := job.End()

@@ -12,7 +12,7 @@ import (
 const head = `{"arcp":"1.1","timestamp":"2026-01-02T03:04:05Z",`
 
 const acceptedFrame = head + `"id":"msg_s1","type":"session.accepted","session_id":"sess_1","correlation_id":"msg_open",` +
-	`"payload":{"session_id":"sess_1","runtime":{"kind":"k","version":"1"},"capabilities":{"human_input":true}}}`
+	`"payload":{"session_id":"sess_1","runtime":{"kind":"k","version":"1"},"capabilities":{"human_input":true,"features":["result_chunk"]}}}`
 
 // frameOf writes a frame of the session; rest is what follows the type.
 func frameOf(id, typ, rest string) string {

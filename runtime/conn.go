@@ -455,6 +455,12 @@ func (c *conn) deliver(now time.Time, item eventlog.Item) {
 		c.send(now, item.Answer.(arcp.Envelope))
 		return
 	}
+	whole, err := c.whole(item.Event)
+	if err != nil {
+		c.unreadable(now, err)
+		return
+	}
+	item.Event = whole
 	f := c.batch()
 	start := len(f.data)
 	head := c.head

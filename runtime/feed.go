@@ -285,6 +285,15 @@ func (c *conn) paced(now time.Time) bool {
 
 // deliverFeed reports false if it is too soon for the event, which is then kept.
 func (c *conn) deliverFeed(now time.Time, f *feed, item *eventlog.Item, late bool) bool {
+	if item.Event.Type == arcp.JobResultChunk && !c.negotiated(arcp.FeatureResultChunk) {
+		return true
+	}
+	whole, err := c.whole(item.Event)
+	if err != nil {
+		c.unreadable(now, err)
+		return true
+	}
+	item.Event = whole
 	o := original{version: c.m.Version(), item: item}
 	if !f.filter.selects(&o) || !c.shows(f, item.Event.JobID()) {
 		return true

@@ -168,7 +168,7 @@ func (r *Runtime) newSessionConfig(anonymous bool) session.Config {
 			HeartbeatRecovery: recovery, HeartbeatInterval: heartbeatSeconds(r.cfg.Heartbeat),
 			AckWindow:      uint32(min(max(r.cfg.AckWindow, 0), math.MaxUint32)),
 			BinaryEncoding: []string{"base64"}, Extensions: []string{}, Encodings: []string{"json"},
-			Features: []string{"heartbeat", "ack", "list_jobs", "subscribe", "progress", "agent_versions", "refresh", "executes",
+			Features: []string{"heartbeat", "ack", "list_jobs", "subscribe", "progress", "result_chunk", "agent_versions", "refresh", "executes",
 				"lease_expires_at", "cost.budget", "model.use"},
 		},
 	}

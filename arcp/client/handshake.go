@@ -103,13 +103,13 @@ func (h *handshake) opening() arcp.Envelope {
 	return env
 }
 
-// offered adds to what the client offers what it does by itself: it answers
-// session.refresh, and when it comes without credentials it is anonymous, which
+// offered adds to what the client offers what it does by itself: it puts results
+// together that come in chunks, it answers session.refresh, and when it comes without credentials it is anonymous, which
 // the scheme none needs; and with handlers somebody answers questions.
 func (o *Options) offered() arcp.Capabilities {
-	own := map[arcp.Feature]bool{arcp.FeatureRefresh: true}
+	own := map[arcp.Feature]bool{arcp.FeatureRefresh: true, arcp.FeatureResultChunk: true}
 	if o.Auth.Scheme == None {
-		own = map[arcp.Feature]bool{arcp.FeatureAnonymous: true}
+		own = map[arcp.Feature]bool{arcp.FeatureAnonymous: true, arcp.FeatureResultChunk: true}
 	}
 	if o.Handlers.person() {
 		own[arcp.FeatureHumanInput] = true

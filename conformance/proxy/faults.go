@@ -254,6 +254,13 @@ var answerFaults = []Fault{
 			}
 			return []frame{f}
 		})},
+	{Name: "lose large results", Says: "a result over 512 KiB is not in the end of its job", Shows: []string{"jobs.whole-result"},
+		stage: every(arcp.JobCompleted, func(f frame) frame {
+			if len(f.Payload) > 512<<10 {
+				f = f.withPayload("value", nil).withPayload("result_id", "res_1")
+			}
+			return f
+		})},
 	{Name: "specific code", Says: "a refusal has a specific code instead of the one it is sent as", Shows: []string{"jobs.name-unknown"},
 		stage: every(arcp.JobFailed, func(f frame) frame { return f.withPayload("code", f.code()) })},
 	{Name: "wrong code", Says: "every refusal is INTERNAL", Shows: []string{"jobs.name-unknown", "extensions.unknown-core"},

@@ -379,38 +379,39 @@ func (e *Engine) readOutcome(ctx context.Context, j *store.Job) (*job.Outcome, e
 	}
 	p, err := arcp.DecodePayload[arcp.JobCompletedPayload](&ends[0])
 	if o.Value = p.Value; err == nil && p.ResultSize != nil {
-		o.Value, err = e.readChunks(ctx, j, &p)
+		o.Value, err = ReadResult(ctx, e.cfg.Store, j.ID, j.LastJSeq, &p)
 	}
 	return o, err
 }
 
-// readChunks puts a result together again whose chunks are the events before the
-// terminal one.
-func (e *Engine) readChunks(ctx context.Context, j *store.Job, p *arcp.JobCompletedPayload) (arcp.Raw, error) {
+// ReadResult returns the result of a job whose terminal event is at a position of its
+// log and says that the result is in chunks. The chunks are the events before it.
+func ReadResult(ctx context.Context, st store.Store, id arcp.JobID, end uint64, p *arcp.JobCompletedPayload) (arcp.Raw, error) {
+	if p.ResultSize == nil || *p.ResultSize > maxResult {
+		return nil, fmt.Errorf("the size of result %s of %s is not known, or over %d bytes", p.ResultID, id, maxResult)
+	}
 	size := *p.ResultSize
-	if size > maxResult {
-		return nil, fmt.Errorf("a result of %d bytes", size)
-	}
-	most := size/minChunk + 2 // and the terminal event
-	events, err := e.readEvents(ctx, j, j.LastJSeq-min(j.LastJSeq, most))
-	if err != nil {
-		return nil, err
-	}
 	value := make(arcp.Raw, 0, size)
-	for i := range events {
-		if events[i].Type != arcp.JobResultChunk {
-			continue
+	var bad error
+	err := st.JobEvents(ctx, id, end-min(end, size/minChunk+2), func(ev *store.Event) bool { // 2: a last short chunk, and the terminal event
+		if ev.Type != arcp.JobResultChunk {
+			return ev.JSeq < end
 		}
-		chunk, err := arcp.DecodePayload[arcp.JobResultChunkPayload](&events[i])
-		if err != nil {
-			return nil, err
+		var env arcp.Envelope
+		var chunk arcp.JobResultChunkPayload
+		if env, bad = arcp.Decode(store.AppendFrame(nil, store.FrameHead(arcp.Version, arcp.SessionPrefix), 0, "", ev)); bad == nil {
+			chunk, bad = arcp.DecodePayload[arcp.JobResultChunkPayload](&env)
 		}
 		if chunk.ResultID == p.ResultID {
 			value = append(value, chunk.Data...)
 		}
+		return bad == nil
+	})
+	if err = errors.Join(err, bad); err != nil {
+		return nil, err
 	}
 	if uint64(len(value)) != size {
-		return nil, fmt.Errorf("%d of %d bytes of a result", len(value), size)
+		return nil, fmt.Errorf("%d of %d bytes of result %s of %s", len(value), size, p.ResultID, id)
 	}
 	return value, nil
 }

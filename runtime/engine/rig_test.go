@@ -196,7 +196,7 @@ func (r *rig) session(id arcp.SessionID) *eventlog.Cursor {
 	}
 	done := make(chan error, 1)
 	r.cfg.Log.Append(&store.Write{Session: &store.Session{ID: id, Principal: "alice", CreatedAt: time.Now(),
-		Negotiated: []arcp.Feature{arcp.FeatureCheckpoints, arcp.FeatureHumanInput}}}, func(res *store.Result) {
+		Negotiated: []arcp.Feature{arcp.FeatureCheckpoints, arcp.FeatureHumanInput, arcp.FeatureResultChunk}}}, func(res *store.Result) {
 		r.cursors[id] = r.cfg.Log.AttachNow(id, 0, 0, func() {})
 		done <- res.Err
 	})

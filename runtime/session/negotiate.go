@@ -18,7 +18,7 @@ type negotiation struct {
 // member, in the spelling used there.
 var listed = map[arcp.Feature]bool{
 	arcp.FeatureHeartbeat: true, arcp.FeatureAck: true, arcp.FeatureRefresh: true,
-	arcp.FeatureMetrics: true,
+	arcp.FeatureResultChunk: true,
 }
 
 func negotiate(offer, asked *arcp.Capabilities) negotiation {
@@ -60,6 +60,18 @@ func (n *negotiation) recall(offer *arcp.Capabilities) {
 	})
 }
 
+// uses reports whether messages of a feature of the features list are used: it was
+// negotiated, or it needs no negotiation and the client mentioned it, or has no list.
+func (n *negotiation) uses(name string) bool {
+	one := arcp.Capabilities{Features: []string{name}}
+	for _, f := range arcp.Features {
+		if one.Has(f) {
+			return n.has(f)
+		}
+	}
+	return n.mentioned == nil || slices.Contains(n.mentioned, name)
+}
+
 // answer is the capabilities object of session.accepted: every boolean the
 // runtime knows, true where both sides have it.
 func (n *negotiation) answer(offer *arcp.Capabilities) arcp.Capabilities {
@@ -71,11 +83,7 @@ func (n *negotiation) answer(offer *arcp.Capabilities) arcp.Capabilities {
 		}
 	}
 	caps.Extensions = append([]string{}, n.extensions...)
-	if n.mentioned != nil {
-		caps.Features = slices.DeleteFunc(slices.Clone(offer.Features), func(f string) bool {
-			return !slices.Contains(n.mentioned, f)
-		})
-	}
+	caps.Features = slices.DeleteFunc(slices.Clone(offer.Features), func(name string) bool { return !n.uses(name) })
 	caps.Required, caps.Agents = nil, nil
 	return caps
 }
