@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"slices"
 
 	"github.com/arcpd/arcpd/arcp"
 )
@@ -14,6 +15,7 @@ func handshakeChecks() []Check {
 		{ID: "version-major", Title: "another major version is rejected with UNIMPLEMENTED", Section: "SPEC §1", Level: Should, Run: handshakeVersionMajor},
 		{ID: "nothing-before-open", Title: "what comes before session.open is dropped without an answer", Section: "RFC §8.1", Level: Must, Run: handshakeNothingBeforeOpen},
 		{ID: "garbage-before-open", Title: "a broken frame before session.open is dropped without an answer", Section: "RFC §8.1", Level: Should, Run: handshakeGarbageBeforeOpen},
+		{ID: "early-refused", Title: "what came before session.accepted is refused right after it, and may be sent again", Section: "SPEC §5.1", Level: Runtime, Run: handshakeEarlyRefused},
 		{ID: "server-types-before-open", Title: "a client's session.accepted does not open a session", Section: "RFC §8.1", Level: Must, Run: handshakeServerTypesBeforeOpen},
 		{ID: "authenticate-unasked", Title: "session.authenticate without a challenge is dropped", Section: "RFC §8.1", Level: Must, Run: handshakeAuthenticateUnasked},
 		{ID: "open-twice", Title: "session.open in a session is refused and does not touch the session", Section: "SPEC §5.1", Level: Should, Run: handshakeOpenTwice},
@@ -78,13 +80,43 @@ func handshakeVersionMajor(_ context.Context, t *T) {
 
 func handshakeNothingBeforeOpen(_ context.Context, t *T) {
 	c := t.Dial()
-	c.Ping()
-	c.Send(arcp.Log, arcp.LogPayload{Level: arcp.LevelInfo, Message: "too early"})
-	c.Send(arcp.SessionListJobs, arcp.SessionListJobsPayload{})
-	c.Submit("demo.echo", map[string]any{})
-	c.Send(arcp.SessionClose, arcp.SessionClosePayload{})
+	early := c.sendEarly()
 	c.Open() // its answer is the first frame
-	c.ExpectNothing("what was dropped is not answered later")
+	c.expectDropped(early...)
+}
+
+// expectDropped wants messages that came too early to be at most refused.
+func (c *Conn) expectDropped(early ...arcp.MessageID) {
+	ping, _ := c.Ping()
+	for {
+		f := c.event("the session is usable")
+		if f.Type == arcp.Pong && f.CorrelationID == ping {
+			return
+		}
+		c.t.Want("what came too early is at most refused", f.Type == arcp.Nack && slices.Contains(early, f.CorrelationID), "got %s", f)
+	}
+}
+
+// sendEarly sends messages that need a session.
+func (c *Conn) sendEarly() []arcp.MessageID {
+	ping, _ := c.Ping()
+	return []arcp.MessageID{ping,
+		c.Send(arcp.SessionListJobs, arcp.SessionListJobsPayload{}),
+		c.Submit("demo.echo", map[string]any{}),
+		c.Send(arcp.SessionClose, arcp.SessionClosePayload{})}
+}
+
+// handshakeEarlyRefused is about a client that does not wait for its session: it learns
+// what to send again, and may do so under the same id.
+func handshakeEarlyRefused(_ context.Context, t *T) {
+	c := t.Dial()
+	early := c.sendEarly()
+	c.Open()
+	for _, id := range early {
+		c.ExpectNack("what came too early is to be sent again", id, arcp.CodeFailedPrecondition)
+	}
+	c.Send(arcp.Ping, arcp.PingPayload{Nonce: "again"}, func(env *arcp.Envelope) { env.ID = early[0] })
+	c.Expect("it is served then", arcp.Pong, early[0])
 }
 
 func handshakeGarbageBeforeOpen(_ context.Context, t *T) {

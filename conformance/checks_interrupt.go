@@ -146,7 +146,7 @@ func interruptStrict(_ context.Context, t *T) {
 }
 
 func interruptForeign(_ context.Context, t *T) {
-	owner, stranger := t.interrupter(), t.Open(as(t.target.OtherToken), offer(arcp.FeatureInterrupt))
+	owner, stranger := t.interrupter(), t.Open(as(t.target.OtherToken), offer(arcp.FeatureHumanInput, arcp.FeatureInterrupt))
 	submit, job := owner.sleeps(arcp.SubmitOptions{})
 	stranger.ExpectNack("what one may not see is not there", stranger.sendInterrupt(job), arcp.CodeJobNotFound)
 	stranger.ExpectNack("nor what is not there", stranger.sendInterrupt(nobodysJob), arcp.CodeJobNotFound)

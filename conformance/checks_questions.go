@@ -55,7 +55,10 @@ func (c *Conn) ask(with ...func(map[string]any)) arcp.MessageID {
 // asked submits a job that asks for a value and returns the question.
 func (c *Conn) asked(with ...func(map[string]any)) (submit arcp.MessageID, question *Frame) {
 	submit = c.ask(with...)
-	return submit, c.about("the job asks", arcp.HumanInputRequest, c.AwaitStarted(submit))
+	question = c.about("the job asks", arcp.HumanInputRequest, c.AwaitStarted(submit))
+	p := payload[arcp.HumanInputRequestPayload](c.t, question)
+	c.t.Want("a schema of the answer is always there", p.ResponseSchema.Kind() == '{', "it is %s", p.ResponseSchema)
+	return submit, question
 }
 
 // answered wants demo.ask to have got a value and returns who has answered.

@@ -35,6 +35,7 @@ type fake struct {
 	version string
 	seq     uint64
 	seen    map[arcp.MessageID]bool
+	early   []arcp.Envelope // before the session
 	running map[arcp.JobID]*fakeJob
 	ended   map[arcp.JobID]bool
 }
@@ -68,8 +69,13 @@ func (s *fake) serve() {
 // handle performs one message and reports whether it was the last.
 func (s *fake) handle(env *arcp.Envelope) (last bool) {
 	if s.session == "" {
-		if env.Type == arcp.SessionOpen {
-			s.open(env)
+		if env.Type != arcp.SessionOpen {
+			s.early = append(s.early, *env)
+			return false
+		}
+		s.open(env)
+		for i := 0; i < len(s.early) && s.session != ""; i++ {
+			s.answer(&s.early[i], arcp.Nack, arcp.Errorf(arcp.CodeFailedPrecondition, "sent before session.accepted"))
 		}
 		return false
 	}

@@ -39,6 +39,7 @@ func newTestValidator() *validator {
 		v.rec.own[id] = true
 	}
 	v.version = "1.1"
+	v.offered.Features = []string{"result_chunk"}
 	return v
 }
 

@@ -353,7 +353,11 @@ func (c *conn) note(n session.Note) {
 	if n.Reason == session.ReasonRole {
 		c.audit(string(n.Type)).Str("decision", "denied").Str("reason", n.Reason).Msg("audit")
 	}
-	c.log.Debug().Str("session_id", string(c.id)).Str("reason", n.Reason).Str("type", string(n.Type)).
+	ev := c.log.Debug()
+	if n.Warn {
+		ev = c.log.Warn()
+	}
+	ev.Str("session_id", string(c.id)).Str("reason", n.Reason).Str("type", string(n.Type)).
 		Str("detail", n.Detail).Msg("frame dropped or refused")
 }
 

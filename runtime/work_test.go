@@ -162,14 +162,18 @@ func TestWorkerDoesAJob(t *testing.T) {
 		if d.JobID != job || p.Tool != "sum@1.0.0" || p.Attempt != 1 || string(p.Arguments) != `{"a":1,"b":2}` {
 			t.Errorf("dispatch of %s: %s", d.JobID, d.Payload)
 		}
-		w.say(d, "job.progress", `{"current":1,"total":2}`)
+		w.say(d, "job.progress", `{"percent":50}`)
 		w.say(d, "log", `{"level":"info","message":"hm","attributes":{"n":1}}`)
 		w.say(d, "event.emit", `{"name":"half","data":[1]}`)
 		w.say(d, "metric", `{"name":"rows","value":3,"unit":"count"}`)
 		w.say(d, "job.checkpoint", `{"label":"one","data":{"n":1}}`)
 		w.expect("ack")
 		w.say(d, "tool.result", `{"value":{"sum":3}}`)
-		alice.expect("job.started", "job.progress", "log", "event.emit", "metric")
+		alice.expect("job.started")
+		if env := alice.expect("job.progress"); string(env.Payload) != `{"current":50,"total":100,"percent":50}` {
+			t.Errorf("percent alone is %s", env.Payload)
+		}
+		alice.expect("log", "event.emit", "metric")
 		if env := alice.end("job.completed"); string(env.Payload) != `{"value":{"sum":3}}` || env.EventSeq == 0 || env.ID == d.ID {
 			t.Errorf("the end: %+v", env)
 		}
@@ -320,6 +324,7 @@ func TestLyingWorker(t *testing.T) {
 		w.nacked("its own job, another's dispatch", w.tell("tool.result", string(d.JobID), string(foreign.ID), `{"value":"stolen"}`), arcp.CodeFailedPrecondition)
 		w.nacked("a child of another's job", w.tell("tool.invoke", string(foreign.JobID), "", `{"tool":"demo.echo"}`), arcp.CodeFailedPrecondition)
 		w.nacked("no progress", w.say(d, "job.progress", `{"current":-1}`), arcp.CodeInvalidArgument)
+		w.nacked("progress of nothing", w.say(d, "job.progress", `{"message":"on it"}`), arcp.CodeInvalidRequest)
 		w.nacked("nothing at all", w.say(d, "log", `{"level":"info"}`), arcp.CodeInvalidRequest)
 		w.nacked("what is not offered", w.say(d, "job.result_chunk", `{"result_id":"r","chunk_seq":0,"data":"x","encoding":"utf8","more":true}`), arcp.CodeUnimplemented)
 		w.nacked("an event of 600 KiB", w.say(d, "log", `{"level":"info","message":"`+strings.Repeat("x", 600<<10)+`"}`), arcp.CodeResourceExhausted)

@@ -62,6 +62,9 @@ func (s *server) httpServer(h http.Handler, writeTimeout time.Duration) *http.Se
 func (s *server) mainHandler(ws http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET "+s.values.Text("path"), ws)
+	if s.values.Text("path") != "/" {
+		mux.Handle("GET /{$}", ws) // where clients connect that are given a host only
+	}
 	addHealth(mux, s.probes(), s.ends.admin == "")
 	if s.ends.admin == "" {
 		addMetrics(mux, s.registry)

@@ -279,6 +279,13 @@ var answerFaults = []Fault{
 		})},
 	{Name: "perform copies", Says: "a message that comes twice is performed twice", Shows: []string{"envelope.duplicate-id", "envelope.duplicate-submit"},
 		stage: performCopies},
+	{Name: "forget what came early", Says: "what came before session.accepted is never answered", Shows: []string{"handshake.early-refused"},
+		stage: change(func(f frame) []frame {
+			if f.Type == arcp.Nack && bytes.Contains(f.Payload, []byte("before session.accepted")) {
+				return nil
+			}
+			return []frame{f}
+		})},
 	{Name: "answer strangers", Says: "a ping before session.open is answered", Shows: []string{"handshake.nothing-before-open"},
 		stage: answerStrangers},
 	{Name: "nack silence", Says: "what should be dropped is refused", Shows: []string{"extensions.experimental", "extensions.optional"},

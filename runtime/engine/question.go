@@ -347,7 +347,11 @@ func requestOf(q *approval.Row) (arcp.Type, any) {
 		}
 		return arcp.PermissionRequest, p
 	case approval.Input:
-		return arcp.HumanInputRequest, arcp.HumanInputRequestPayload{Prompt: q.Action, ResponseSchema: q.Schema,
+		schema := q.Schema
+		if len(schema) == 0 {
+			schema = arcp.Raw("{}") // anything; published clients insist on the member
+		}
+		return arcp.HumanInputRequest, arcp.HumanInputRequestPayload{Prompt: q.Action, ResponseSchema: schema,
 			Default: q.Default, ExpiresAt: q.ExpiresAt, ApprovalID: q.ID}
 	}
 	return arcp.HumanChoiceRequest, arcp.HumanChoiceRequestPayload{Prompt: q.Action, Options: q.Options,

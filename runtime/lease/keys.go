@@ -56,10 +56,10 @@ func dotted(key string) string {
 type form uint8
 
 const (
-	formAny   form = iota // a path, a URL or a name, whichever it looks like
-	formPath              // an absolute path of files
-	formURL               // scheme, host, port and path
-	formName              // segments between slashes, mostly one
+	formAny  form = iota // a path, a URL or a name, whichever it looks like
+	formPath             // an absolute path of files
+	formURL              // scheme, host, port and path
+	formName             // segments between slashes, mostly one
 )
 
 // formOf is the grammar of a namespace.

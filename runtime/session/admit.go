@@ -29,7 +29,7 @@ func (m *Machine) Malformed(e *arcp.EncodingError) {
 		return
 	}
 	m.note(e.Reason, "", e.Message)
-	if m.phase == Accepted && e.ID != "" {
+	if m.phase == Accepted && e.ID != "" && m.seen.add(e.ID) {
 		m.nack(e.ID, arcp.CodeInvalidRequest, "%s", e.Message)
 	}
 	if m.bad++; m.bad >= maxBadFrames {
@@ -42,6 +42,8 @@ func (m *Machine) Malformed(e *arcp.EncodingError) {
 func (m *Machine) admit(now time.Time, env *arcp.Envelope) {
 	spec := arcp.Lookup(env.Type)
 	switch {
+	case !routes[env.Type].repeatable && !m.seen.add(env.ID):
+		m.note("duplicate_id", env.Type, "")
 	case !arcp.SupportedVersion(env.ARCP):
 		m.refuse(env, "version", arcp.CodeUnimplemented, "protocol version %s is not supported", brief(env.ARCP))
 	case spec == nil:
@@ -111,17 +113,13 @@ func (m *Machine) dispatch(now time.Time, env *arcp.Envelope, spec *arcp.Spec) {
 	route, ok := routes[env.Type]
 	switch {
 	case m.works(env):
-		if !m.seen.add(env.ID) {
-			m.note("duplicate_id", env.Type, "")
-			return
-		}
 		m.command(Work{env})
+	case !ok && (env.Type == arcp.ToolResult || env.Type == arcp.ToolError):
+		m.refuse(env, "not_served", arcp.CodeFailedPrecondition, "%s: this session executes nothing, or the job_id or correlation_id of the call is missing", env.Type)
 	case !ok && spec.Quiet:
 		m.note("ignored", env.Type, "")
 	case !ok:
 		m.refuse(env, "not_served", arcp.CodeUnimplemented, "%s is not offered by this runtime", env.Type)
-	case !route.repeatable && !m.seen.add(env.ID):
-		m.note("duplicate_id", env.Type, "")
 	case route.command && !m.identity.Commands:
 		m.refuse(env, ReasonRole, arcp.CodePermissionDenied, "%s: this principal may only observe", env.Type)
 	default:

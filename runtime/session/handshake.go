@@ -15,17 +15,51 @@ type challenge struct {
 // handshake handles a frame that came before the session was accepted.
 func (m *Machine) handshake(now time.Time, env *arcp.Envelope) {
 	switch {
-	case env.Type == arcp.SessionOpen && m.phase == Opening:
+	case !m.expects(env.Type):
+		m.tooEarly(env)
+	case !m.seen.add(env.ID):
+		m.note("duplicate_id", env.Type, "")
+	case env.Type == arcp.SessionOpen:
 		m.receiveOpen(now, env)
-	case env.Type == arcp.SessionOpen && m.phase == Challenged:
-		m.receiveOpen(now, env)
-	case env.Type == arcp.SessionResume && m.phase == Opening:
+	case env.Type == arcp.SessionResume:
 		m.receiveResume(env)
-	case env.Type == arcp.SessionAuthenticate && m.phase == Challenged:
-		m.receiveAuthenticate(now, env)
 	default:
-		m.note("before_accepted", env.Type, m.phase.String()) // §5.1: dropped without an answer
+		m.receiveAuthenticate(now, env)
 	}
+}
+
+// expects reports whether a message belongs to the handshake, now.
+func (m *Machine) expects(t arcp.Type) bool {
+	switch t {
+	case arcp.SessionOpen:
+		return m.phase == Opening || m.phase == Challenged
+	case arcp.SessionResume:
+		return m.phase == Opening
+	}
+	return t == arcp.SessionAuthenticate && m.phase == Challenged
+}
+
+// maxEarly bounds the messages that came before the session was accepted and are
+// answered when it is.
+const maxEarly = 64
+
+// tooEarly drops a message that came before the session was accepted (§5.1). Its id is
+// not remembered as seen: the client sends it again.
+func (m *Machine) tooEarly(env *arcp.Envelope) {
+	m.out.Notes = append(m.out.Notes, Note{Reason: "before_accepted", Type: env.Type, Detail: m.phase.String(), Warn: !m.warned})
+	m.warned = true
+	if spec := arcp.Lookup(env.Type); spec != nil && spec.Quiet || len(m.early) == maxEarly {
+		return
+	}
+	m.early = append(m.early, env.ID)
+}
+
+// answerEarly tells the client, once the session is accepted, what it has to send again.
+func (m *Machine) answerEarly() {
+	for _, id := range m.early {
+		m.nack(id, arcp.CodeFailedPrecondition, "sent before session.accepted; send it again")
+	}
+	m.early = nil
 }
 
 // speak takes over the client's version, or refuses another major one.
@@ -75,6 +109,7 @@ func (m *Machine) Resumed(now time.Time, r Resumed) {
 	m.enter(now)
 	m.send(arcp.SessionResumed, m.openID, arcp.SessionResumedPayload{SessionID: m.id, ResumeToken: r.ResumeToken,
 		ReplayedFrom: r.After, Replayed: r.Replayed, AckWindow: m.Window()})
+	m.answerEarly()
 }
 
 // turnAway refuses a session for a reason that is no fault of the client's
@@ -154,7 +189,7 @@ func (m *Machine) Judge(now time.Time, j Judgement) {
 	default:
 		m.phase = Establishing
 		m.identity = *j.Identity
-		m.negotiate.allow(&m.identity)
+		m.negotiate.allow(&m.identity, m.open.Client.Kind)
 		m.out.Question = Establish{Identity: m.identity, Client: m.open.Client, Version: m.version,
 			Negotiated: m.negotiate.features, Attach: m.openSession, After: m.open.LastEventSeq}
 	}
@@ -235,6 +270,7 @@ func (m *Machine) Established(now time.Time, e Established) {
 	m.enter(now)
 	m.send(arcp.SessionAccepted, m.openID, m.accepted(now, e))
 	m.open = arcp.SessionOpenPayload{} // the token is not needed any more
+	m.answerEarly()
 }
 
 func (m *Machine) accepted(now time.Time, e Established) arcp.SessionAcceptedPayload {

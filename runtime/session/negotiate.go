@@ -2,6 +2,7 @@ package session
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/arcpd/arcpd/arcp"
 )
@@ -42,11 +43,21 @@ func negotiate(offer, asked *arcp.Capabilities) negotiation {
 	return n
 }
 
-// allow takes away what an identity may not have.
-func (n *negotiation) allow(id *Identity) {
-	if !id.Worker {
-		n.features = slices.DeleteFunc(n.features, func(f arcp.Feature) bool { return f == arcp.FeatureExecutes })
-	}
+// allow takes away the features that a client cannot use: to execute jobs without the
+// role, to interrupt them without answering questions, and checkpoints, which published
+// Rust clients cannot read.
+func (n *negotiation) allow(id *Identity, kind string) {
+	n.features = slices.DeleteFunc(n.features, func(f arcp.Feature) bool {
+		switch f {
+		case arcp.FeatureExecutes:
+			return !id.Worker
+		case arcp.FeatureInterrupt:
+			return !n.has(arcp.FeatureHumanInput)
+		case arcp.FeatureCheckpoints:
+			return strings.HasPrefix(kind, "arcp-rs") || strings.HasPrefix(kind, "rust")
+		}
+		return false
+	})
 }
 
 func (n *negotiation) has(f arcp.Feature) bool { return slices.Contains(n.features, f) }

@@ -103,7 +103,7 @@ func reach(t *testing.T, p Phase) *Machine {
 		Authenticating: {"C msg_o session.open " + samples[arcp.SessionOpen]},
 		Challenged:     {"C msg_o session.open " + samples[arcp.SessionOpen], "judge challenge n"},
 		Establishing:   {"C msg_o session.open " + samples[arcp.SessionOpen], "judge alice"},
-		Accepted:       {"accept"},
+		Accepted:       {"accept human_input"},
 		Closed:         {"accept", "evict CANCELLED over"},
 	}[p]
 	for _, line := range path {
@@ -145,6 +145,8 @@ func wanted(p Phase, t arcp.Type) reaction {
 		return drop
 	case slices.Contains(acted, t):
 		return serve
+	case t == arcp.ToolResult || t == arcp.ToolError: // of a session that executes nothing
+		return nack + reaction(arcp.CodeFailedPrecondition)
 	}
 	return nack + reaction(arcp.CodeUnimplemented) // its time comes later
 }

@@ -488,6 +488,8 @@ func (m *Machine) interrupt(_ time.Time, env *arcp.Envelope, p arcp.InterruptPay
 		m.refuse(env, arcp.ReasonBadID, arcp.CodeInvalidArgument, "target_id must start with %s", arcp.JobPrefix)
 	case p.Prompt == "" || len(p.Prompt) > maxPrompt:
 		return invalid("prompt must have 1 to %d bytes", maxPrompt)
+	case !m.negotiate.has(arcp.FeatureHumanInput):
+		m.nack(env.ID, arcp.CodeFailedPrecondition, "an interrupt asks for guidance: it needs a session that negotiated human_input")
 	default:
 		m.command(InterruptJob{env.ID, arcp.JobID(p.TargetID), p.Prompt})
 	}

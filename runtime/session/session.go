@@ -71,6 +71,7 @@ type Note struct {
 	Detail string
 
 	Rejected bool // a handshake ended with it, which the caller knows of by this only
+	Warn     bool // to be logged as a warning, not only for debugging
 }
 
 // Close asks the caller to end the connection.
@@ -186,6 +187,8 @@ type Machine struct {
 	identity    Identity
 	negotiate   negotiation
 	seen        dedup
+	early       []arcp.MessageID // of messages that came before the session was accepted
+	warned      bool             // of one of them
 	life        life // once accepted
 }
 

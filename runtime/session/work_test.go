@@ -54,7 +54,7 @@ func TestWhatAWorkerSays(t *testing.T) {
 func TestExecutesNeedsTheRole(t *testing.T) {
 	for _, worker := range []bool{true, false} {
 		n := negotiation{features: []arcp.Feature{arcp.FeatureAck, arcp.FeatureExecutes}}
-		n.allow(&Identity{Worker: worker})
+		n.allow(&Identity{Worker: worker}, "test")
 		if n.has(arcp.FeatureExecutes) != worker || !n.has(arcp.FeatureAck) {
 			t.Errorf("with the role %v: %v", worker, n.features)
 		}

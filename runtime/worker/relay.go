@@ -57,7 +57,7 @@ func (d *dispatch) relay(ctx context.Context, env *arcp.Envelope) *outcomeOf {
 
 // relays is what there is a way for.
 var relays = map[arcp.Type]func(*dispatch, context.Context, *arcp.Envelope) error{
-	arcp.JobProgress:        on((*dispatch).progress),
+	arcp.JobProgress:        (*dispatch).progress,
 	arcp.JobCheckpoint:      (*dispatch).checkpoint,
 	arcp.Log:                on((*dispatch).log),
 	arcp.Metric:             on((*dispatch).metric),
@@ -97,9 +97,24 @@ func refusalOf(err error) *arcp.Error {
 	return e
 }
 
-func (d *dispatch) progress(p arcp.JobProgressPayload) error { return d.job.Progress(p) }
-func (d *dispatch) metric(p arcp.MetricPayload) error        { return d.job.Metric(p) }
-func (d *dispatch) event(p arcp.EventEmitPayload) error      { return d.job.Emit(p.Name, given(p.Data)) }
+// progress takes percent alone for current of 100.
+func (d *dispatch) progress(_ context.Context, env *arcp.Envelope) error {
+	p, err := arcp.DecodePayload[arcp.JobProgressPayload](env)
+	if err != nil {
+		return arcp.Errorf(arcp.CodeInvalidRequest, "%s: %s", env.Type, err)
+	}
+	switch {
+	case arcp.Missing(env.Payload, p) == "":
+	case p.Percent == nil || p.Total != nil:
+		return arcp.Errorf(arcp.CodeInvalidRequest, "%s: payload member %q is required, or percent alone", env.Type, "current")
+	default:
+		p.Current, p.Total = *p.Percent, new(100.0)
+	}
+	return d.job.Progress(p)
+}
+
+func (d *dispatch) metric(p arcp.MetricPayload) error   { return d.job.Metric(p) }
+func (d *dispatch) event(p arcp.EventEmitPayload) error { return d.job.Emit(p.Name, given(p.Data)) }
 func (d *dispatch) log(p arcp.LogPayload) error {
 	return d.job.Log(p.Level, p.Message, given(p.Attributes))
 }
