@@ -130,7 +130,7 @@ func (s *resources) byTool(ctx context.Context, l registry.Lease, attempt int) e
 	if err != nil {
 		return fmt.Errorf("arguments of %s: %w", l.CleanupTool, err)
 	}
-	return s.rt.engine.Perform(ctx, engine.Tenant{Principal: l.Principal, Trust: a.Trust, MaxJobs: a.MaxJobs, Lease: a.Lease}, l.CleanupTool, args)
+	return s.rt.engine.Perform(ctx, engine.Tenant{Principal: l.Principal, Session: l.Session, Trust: a.Trust, MaxJobs: a.MaxJobs, Lease: a.Lease}, l.CleanupTool, args)
 }
 
 // holder is in whose name a job takes a lease. What a clean-up tool may do is kept

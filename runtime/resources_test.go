@@ -414,6 +414,27 @@ func TestCleanUpTool(t *testing.T) {
 	})
 }
 
+// Who takes a lease does not approve what cleans it up: the gate belongs to no session,
+// and the clean-up is done in the name of that one.
+func TestLesseeApprovesNoCleanUp(t *testing.T) {
+	inBubble(t, withCloud(t, &cloud{}), func(b *bed) {
+		lessee, other := b.dial("bob"), b.dial("bob")
+		lessee.must("registry.lease", `{"provider":"elsewhere","resource_type":"vm","external_id":"x","lease_duration_seconds":0,"cleanup_tool":"danger"}`)
+		var gate map[string]any
+		for gate == nil {
+			time.Sleep(time.Second)
+			if items := other.must("approval.list", `{"status":"pending"}`)["items"].([]any); len(items) > 0 {
+				gate = items[0].(map[string]any)
+			}
+		}
+		approve := fmt.Sprintf(`{"approval_id":%q,"approved":true}`, gate["approval_id"])
+		lessee.refused("it asked for that", "approval.resolve", approve, arcp.CodePermissionDenied)
+		if got := other.must("approval.resolve", approve)["status"]; got != "resolved" {
+			t.Errorf("another session's approval is %v", got)
+		}
+	})
+}
+
 // A lease that was taken outlives the runtime.
 func TestLeasesOverARestart(t *testing.T) {
 	c := &cloud{}

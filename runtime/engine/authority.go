@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -404,7 +405,10 @@ func (j toolJob) answer(ctx context.Context, row approval.Row, wait time.Duratio
 // Gate asks somebody else for an approval; anything but that is an error.
 func (s *supervisor) gate(ctx context.Context, row approval.Row, wait time.Duration) error {
 	row.Kind, row.Options = approval.Gate, approval.ApproveOrDeny
-	row.Barred = []arcp.SessionID{s.row.Session}
+	row.Barred = slices.Clone(s.barred)
+	if s.row.Session != "" {
+		row.Barred = append(row.Barred, s.row.Session)
+	}
 	row, err := s.ask(ctx, row, wait)
 	switch {
 	case err != nil:

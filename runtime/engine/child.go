@@ -211,7 +211,7 @@ func (s *supervisor) newChild(c *tool.Call, t *tool.Tool, namespace string) (*ru
 		return nil, nil, err
 	}
 	r := s.e.newRun(t)
-	r.catalogue, r.roles = s.catalogue, s.roles
+	r.catalogue, r.roles, r.barred = s.catalogue, s.roles, s.barred
 	r.created = time.Now().Truncate(time.Microsecond)
 	r.retry, r.strict, r.trust, r.maxJobs = t.Retry, s.strict, s.trust, s.maxJobs
 	r.join(&rowOptions{Depth: s.depth + 1, Detach: c.Detach})
@@ -231,7 +231,7 @@ func (s *supervisor) makeChild(r *run, k *child, l *lease.Lease) error {
 	r.mu.Lock()
 	r.authorize(l)
 	r.mu.Unlock()
-	options := rowOptions{StrictCancel: r.strict, Lease: l.Encode(), Depth: r.depth, Detach: r.detach, Trust: trustOption(r.trust), MaxJobs: r.maxJobs}
+	options := rowOptions{StrictCancel: r.strict, Lease: l.Encode(), Depth: r.depth, Detach: r.detach, Trust: trustOption(r.trust), MaxJobs: r.maxJobs, Barred: r.barred}
 	if r.tool.Approval.Rule != "" {
 		options.Roles = r.roles
 	}

@@ -29,6 +29,8 @@ type rowOptions struct {
 	Depth   int    `json:"depth,omitzero"`
 	Detach  bool   `json:"detach,omitzero"`
 
+	Barred []arcp.SessionID `json:"barred,omitzero"` // never answer gates of the job, nor of its children
+
 	Roles []string `json:"roles,omitzero"` // of the principal; only for a tool whose approval rule may ask
 
 	RestoredFrom *arcp.RestoredFrom `json:"restored_from,omitzero"` // not an option: a restored job's origin
@@ -55,7 +57,7 @@ func optionsIn(env *arcp.Envelope, t *tool.Tool, p *arcp.ToolInvokePayload) rowO
 
 func (o rowOptions) zero() bool {
 	return !o.Direct && !o.StrictCancel && o.CausationID == "" && o.MaxRuntimeSec == "" && o.OnDisconnect == "" && len(o.Retry) == 0 && o.RestoredFrom == nil && len(o.Lease) == 0 &&
-		o.Trust == "" && len(o.Roles) == 0 && o.MaxJobs == 0 && o.Depth == 0 && !o.Detach
+		o.Trust == "" && len(o.Roles) == 0 && len(o.Barred) == 0 && o.MaxJobs == 0 && o.Depth == 0 && !o.Detach
 }
 
 func (o rowOptions) encode() arcp.Raw {
@@ -88,7 +90,7 @@ func (o *rowOptions) apply(r *run) {
 	}
 	r.retry, _ = retryOf(r.tool, o.Retry) // it was, too
 	r.origin = o.RestoredFrom
-	r.trust, r.maxJobs, r.roles = cmp.Or(o.Trust, usualTrust), o.MaxJobs, o.Roles
+	r.trust, r.maxJobs, r.roles, r.barred = cmp.Or(o.Trust, usualTrust), o.MaxJobs, o.Roles, o.Barred
 	if r.row.Parent != "" {
 		r.join(o)
 	}

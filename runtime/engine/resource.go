@@ -95,7 +95,7 @@ func (e *Engine) live() []*run {
 }
 
 // Perform runs a tool as a job of a tenant's principal, of no session, and waits
-// for its end. The job may do what the tenant could do; one that the tenant may not
+// for its end. The tenant's session answers no gate of the job. The job may do what the tenant could do; one that the tenant may not
 // submit, or that acts for clients, is refused. When ctx ends the job is cancelled.
 func (e *Engine) Perform(ctx context.Context, t Tenant, name string, args arcp.Raw) error {
 	limit, err := t.limit()
@@ -106,6 +106,9 @@ func (e *Engine) Perform(ctx context.Context, t Tenant, name string, args arcp.R
 	s := Submit{Envelope: &arcp.Envelope{ID: arcp.NewMessageID(), Priority: arcp.PriorityNormal},
 		Payload:   &arcp.ToolInvokePayload{Tool: name, Arguments: args},
 		Principal: t.Principal, MaxJobs: t.MaxJobs, Lease: limit, Trust: t.Trust, Answers: orphaned(lost)}
+	if t.Session != "" {
+		s.Barred = []arcp.SessionID{t.Session} // it could ask for its own approval by way of a clean-up
+	}
 	r, refused := e.prepare(&s)
 	if refused == nil && r.builtin() {
 		refused = arcp.Errorf(arcp.CodePermissionDenied, "%s is for clients; it cleans nothing up", r.tool.Name)

@@ -33,6 +33,8 @@ type run struct {
 	catalogue *tool.Snapshot // in which it was found, and in which it finds the tools that it calls
 	roles     []string       // of the principal when the first of the family was submitted; nil: not known
 
+	barred []arcp.SessionID // never answer its gates, besides its own session
+
 	tm      *metrics.Tool
 	common  store.Common
 	created time.Time

@@ -33,6 +33,9 @@ type Submit struct {
 	// has no session that could be answered. It must not block.
 	Existing func(arcp.JobID)
 
+	// Barred are sessions that never answer gates of the job: it acts for them.
+	Barred []arcp.SessionID
+
 	seed   *seed // nil: the job begins at the start
 	inTurn bool  // those before it in its session are settled
 }
@@ -112,7 +115,7 @@ func (e *Engine) prepare(s *Submit) (*run, *arcp.Error) {
 		return nil, err
 	}
 	r := e.newRun(t)
-	r.catalogue, r.roles = catalogue, s.Roles
+	r.catalogue, r.roles, r.barred = catalogue, s.Roles, s.Barred
 	r.authorize(granted)
 	r.created = time.Now().Truncate(time.Microsecond) // what is said on the wire is all there is
 	r.maxRuntime, r.retry = maxRuntime, retry
@@ -142,6 +145,7 @@ func (e *Engine) row(s *Submit, t *tool.Tool, granted *lease.Lease, now time.Tim
 	if t.Approval.Rule != "" {
 		options.Roles = s.Roles
 	}
+	options.Barred = s.Barred
 	if s.seed != nil {
 		options.RestoredFrom = &s.seed.from
 	}
