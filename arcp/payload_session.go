@@ -180,6 +180,7 @@ type JobFilter struct {
 	CreatedAfter  time.Time `json:"created_after,omitzero"`  // exclusive
 	CreatedBefore time.Time `json:"created_before,omitzero"` // exclusive
 	SessionID     SessionID `json:"session_id,omitzero"`
+	Principal     string    `json:"principal,omitzero"` // whose jobs; default the caller's
 }
 
 // SessionJobsPayload is one page of jobs, oldest first. NextCursor is null on

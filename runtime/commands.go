@@ -24,7 +24,7 @@ func (c *conn) command(now time.Time, cmd session.Command) {
 	case session.CancelJob:
 		c.owed.Add(1)
 		c.rt.engine.Cancel(context.Background(), engine.Cancel{Request: cmd.Request, Job: cmd.Job,
-			Principal: c.identity.Principal, Session: c.id, Reason: cmd.Reason, Deadline: cmd.Deadline, Answers: owing{c}})
+			Principal: c.identity.Principal, Admin: c.who().Admin, Session: c.id, Reason: cmd.Reason, Deadline: cmd.Deadline, Answers: owing{c}})
 	case session.CreateCheckpoint:
 		c.owed.Add(1)
 		c.rt.engine.CreateCheckpoint(context.Background(), engine.Create{Request: cmd.Request, Job: cmd.Job,
@@ -156,9 +156,9 @@ func (c *conn) append(w *store.Write) {
 	c.rt.log.Append(w, func(*store.Result) { c.settle() })
 }
 
-// cancelSession ends a session of the same principal (§5.7).
+// cancelSession ends a session of the same principal or, for an admin, of any (§5.7).
 func (c *conn) cancelSession(now time.Time, cmd session.CancelSession) {
-	if e, ok := c.rt.members.find(cmd.Session); !ok || e.principal != c.identity.Principal {
+	if e, ok := c.rt.members.find(cmd.Session); !ok || e.principal != c.identity.Principal && !c.who().Admin {
 		if ok {
 			c.audit("evict").Str("target", string(cmd.Session)).Str("decision", "denied").Msg("audit")
 		}
@@ -209,9 +209,10 @@ func errNoJob(id arcp.JobID) *arcp.Error {
 	return arcp.Errorf(arcp.CodeJobNotFound, "no such job: %s", id)
 }
 
-// visible returns a job of the connection's principal.
+// visible returns a job of the connection's principal, or of one that it may observe.
 func (c *conn) visible(id arcp.JobID) (store.Job, *arcp.Error) {
-	return c.rt.visible(context.Background(), &approval.Who{Principal: c.identity.Principal, Session: c.id}, id)
+	who := c.who()
+	return c.rt.visible(context.Background(), &who, id)
 }
 
 // visible returns a job that somebody may see: of another principal not the calls of
@@ -247,7 +248,7 @@ func (c *conn) followJob(now time.Time, cmd session.FollowJob) {
 		return
 	}
 	if _, again := c.follows[j.ID]; again || j.Session == c.id { // it follows already: nothing is sent twice
-		env := arcp.Frame(arcp.JobSubscribed, c.rt.subscribed(&j, j.LastSeq, false))
+		env := arcp.Frame(arcp.JobSubscribed, c.subscribed(&j, j.LastSeq, false))
 		env.JobID, env.CorrelationID = j.ID, cmd.Request
 		c.send(now, env)
 		return
@@ -392,19 +393,23 @@ func (c *conn) followed(request arcp.MessageID, j *store.Job, r *store.Result, e
 		for _, run := range r.Runs {
 			last = max(last, run.Events[len(run.Events)-1].OriginSeq)
 		}
-		env = arcp.Frame(arcp.JobSubscribed, c.rt.subscribed(j, last, len(r.Runs) > 0))
+		env = arcp.Frame(arcp.JobSubscribed, c.subscribed(j, last, len(r.Runs) > 0))
 		env.JobID = j.ID
 	}
 	env.CorrelationID = request
 	return env
 }
 
-// subscribed describes a job to who follows it: also what it may do, and what is
-// left of its budget.
-func (r *Runtime) subscribed(j *store.Job, from uint64, replayed bool) arcp.JobSubscribedPayload {
-	lease, constraints, budget := r.engine.LeaseOf(j)
+// subscribed describes a job to who follows it: also what it may do, what is left of
+// its budget and, to its principal only, its credentials.
+func (c *conn) subscribed(j *store.Job, from uint64, replayed bool) arcp.JobSubscribedPayload {
+	lease, constraints, budget := c.rt.engine.LeaseOf(j)
+	var credentials []arcp.Credential
+	if j.Principal == c.identity.Principal {
+		credentials = c.rt.credentials(j.ID)
+	}
 	return arcp.JobSubscribedPayload{JobID: j.ID, CurrentStatus: string(j.State), Agent: j.Agent, ParentJobID: j.Parent,
-		TraceID: j.TraceID, Lease: lease, LeaseConstraints: constraints, Budget: budget, Credentials: r.credentials(j.ID), SubscribedFrom: from, Replayed: replayed}
+		TraceID: j.TraceID, Lease: lease, LeaseConstraints: constraints, Budget: budget, Credentials: credentials, SubscribedFrom: from, Replayed: replayed}
 }
 
 func (c *conn) unfollowJob(id arcp.JobID) {

@@ -22,11 +22,13 @@ const (
 	defaultPage = 100
 	maxPage     = 1000
 	maxScan     = 5_000 // rows looked at for a page; then the page is shorter
+
+	jobEntryBytes = 512 // of an entry beside its lease, about
 )
 
 // listJobs answers session.list_jobs.
 func (c *conn) listJobs(now time.Time, cmd session.ListJobs) {
-	page, err := c.rt.listJobs(context.Background(), c.identity.Principal, &cmd.Payload)
+	page, err := c.pageOf(&cmd.Payload)
 	if err != nil {
 		c.nack(now, cmd.Request, err)
 		return
@@ -35,7 +37,27 @@ func (c *conn) listJobs(now time.Time, cmd session.ListJobs) {
 	c.reply(now, cmd.Request, arcp.SessionJobs, page)
 }
 
-func (r *Runtime) listJobs(ctx context.Context, principal string, p *arcp.SessionListJobsPayload) (*arcp.SessionJobsPayload, *arcp.Error) {
+// pageOf lists jobs of the connection's principal, or of one that it may observe.
+func (c *conn) pageOf(p *arcp.SessionListJobsPayload) (*arcp.SessionJobsPayload, *arcp.Error) {
+	principal := c.identity.Principal
+	if f := p.Filter; f != nil && f.Principal != "" && f.Principal != principal {
+		who := c.who()
+		decision := "allowed"
+		if !who.Observes(f.Principal) {
+			decision = "denied"
+		}
+		c.audit("list_jobs").Str("owner", f.Principal).Str("decision", decision).Msg("audit")
+		if decision == "denied" {
+			return nil, arcp.Errorf(arcp.CodePermissionDenied, "filter: the jobs of %s may not be observed", cutText(f.Principal, 64))
+		}
+		principal = f.Principal
+	}
+	return c.rt.listJobs(context.Background(), principal, principal != c.identity.Principal, p)
+}
+
+// listJobs lists jobs of a principal. foreign says that another one asks: it does not
+// see calls of the runtime's own tools.
+func (r *Runtime) listJobs(ctx context.Context, principal string, foreign bool, p *arcp.SessionListJobsPayload) (*arcp.SessionJobsPayload, *arcp.Error) {
 	limit := defaultPage
 	if p.Limit != nil {
 		limit = int(min(*p.Limit, maxPage))
@@ -52,7 +74,7 @@ func (r *Runtime) listJobs(ctx context.Context, principal string, p *arcp.Sessio
 			return nil, arcp.Errorf(arcp.CodeInvalidRequest, "cursor is not one of this list: use next_cursor of a page with the same filter")
 		}
 	}
-	page, last, more, err := r.scan(ctx, q, &filter, limit)
+	page, last, more, err := r.scan(ctx, q, func(j *store.Job) bool { return selects(&filter, j) && !(foreign && ofRuntime(j)) }, limit)
 	if err != nil {
 		r.cfg.Log.Error().Err(err).Msg("list jobs")
 		return nil, arcp.Errorf(arcp.CodeUnavailable, "the store cannot be read")
@@ -64,18 +86,19 @@ func (r *Runtime) listJobs(ctx context.Context, principal string, p *arcp.Sessio
 }
 
 // scan collects a page; more says that the list may go on after last.
-func (r *Runtime) scan(ctx context.Context, q store.JobQuery, f *arcp.JobFilter, limit int) (page *arcp.SessionJobsPayload, last store.Job, more bool, err error) {
+func (r *Runtime) scan(ctx context.Context, q store.JobQuery, selects func(*store.Job) bool, limit int) (page *arcp.SessionJobsPayload, last store.Job, more bool, err error) {
 	page = &arcp.SessionJobsPayload{Jobs: []arcp.JobEntry{}}
-	scanned := 0
+	scanned, size := 0, 0
 	err = r.cfg.Store.Jobs(ctx, q, func(j store.Job) bool {
-		if len(page.Jobs) == limit || scanned == maxScan {
+		if len(page.Jobs) == limit || scanned == maxScan || size >= maxPageBytes {
 			more = true
 			return false
 		}
 		scanned++
 		last = j
-		if selects(f, &j) {
+		if selects(&j) {
 			lease, _, _ := r.engine.LeaseOf(&j)
+			size += len(lease) + jobEntryBytes
 			page.Jobs = append(page.Jobs, arcp.JobEntry{JobID: j.ID, Agent: j.Agent, Status: string(j.State),
 				Lease: lease, ParentJobID: j.Parent, CreatedAt: j.CreatedAt.UTC(), TraceID: j.TraceID, LastEventSeq: j.LastSeq})
 		}

@@ -14,6 +14,7 @@ type Cancel struct {
 	Request   arcp.MessageID
 	Job       arcp.JobID
 	Principal string
+	Admin     bool // may end jobs of other principals
 	Session   arcp.SessionID
 	Reason    string
 	Deadline  time.Duration
@@ -36,6 +37,11 @@ func (e *Engine) Cancel(ctx context.Context, c Cancel) {
 	switch {
 	case r == nil:
 		c.Answers.Answer(e.refuseEnded(ctx, &c))
+	case r.row.Principal != c.Principal && c.Admin:
+		e.auditCancel(r, &c)
+		if !r.post(&c) {
+			c.tooLate(e, r.isStopped())
+		}
 	case r.row.Principal != c.Principal: // not visible: as if it did not exist
 		c.Answers.Answer(refused(&c, RefusedUnknown, arcp.CodeJobNotFound, "no such job"))
 	case r.strict && r.row.Session != c.Session:
@@ -44,6 +50,12 @@ func (e *Engine) Cancel(ctx context.Context, c Cancel) {
 	case !r.post(&c):
 		c.tooLate(e, r.isStopped())
 	}
+}
+
+// auditCancel records that an admin ends a job of another principal.
+func (e *Engine) auditCancel(r *run, c *Cancel) {
+	e.cfg.Logger.Log().Str("logger", "audit").Str("action", "cancel").Str("actor", c.Principal).Str("session_id", string(c.Session)).
+		Str("job_id", string(c.Job)).Str("owner", r.row.Principal).Str("decision", "allowed").Msg("audit")
 }
 
 // tooLate refuses a cancel for which nothing can be done any more.
@@ -97,7 +109,7 @@ func gone(err error) bool {
 }
 
 func (e *Engine) refuseEnded(ctx context.Context, c *Cancel) arcp.Envelope {
-	_, err := e.ended(ctx, c.Job, c.Principal)
+	_, err := e.ended(ctx, c.Job, c.Principal, c.Admin)
 	switch {
 	case err == nil:
 		return refused(c, RefusedTerminal, arcp.CodeFailedPrecondition, "the job has ended")
@@ -108,10 +120,10 @@ func (e *Engine) refuseEnded(ctx context.Context, c *Cancel) arcp.Envelope {
 }
 
 // ended reads the row of a job that is not on the books.
-func (e *Engine) ended(ctx context.Context, id arcp.JobID, principal string) (store.Job, *arcp.Error) {
+func (e *Engine) ended(ctx context.Context, id arcp.JobID, principal string, admin bool) (store.Job, *arcp.Error) {
 	j, err := e.cfg.Store.Job(ctx, id)
 	switch {
-	case errors.Is(err, store.ErrNotFound) || err == nil && j.Principal != principal:
+	case errors.Is(err, store.ErrNotFound) || err == nil && j.Principal != principal && !admin:
 		return j, arcp.Errorf(arcp.CodeJobNotFound, "no such job")
 	case err != nil:
 		e.cfg.Logger.Error().Err(err).Str("job_id", string(id)).Msg("read job")

@@ -147,7 +147,7 @@ func (q *Restore) unreadable(e *Engine, err error) {
 
 // branch submits a job that goes on from a checkpoint of one that has ended.
 func (e *Engine) branch(ctx context.Context, q *Restore) {
-	row, refusal := e.ended(ctx, q.Job, q.Principal)
+	row, refusal := e.ended(ctx, q.Job, q.Principal, false)
 	switch {
 	case refusal != nil:
 		q.refuse(e, refusal)

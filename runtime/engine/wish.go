@@ -119,7 +119,7 @@ func (e *Engine) CreateCheckpoint(ctx context.Context, c Create) {
 
 // notLive says why nothing can be done to a job that is not on the books.
 func (e *Engine) notLive(ctx context.Context, id arcp.JobID, principal string) *arcp.Error {
-	if _, err := e.ended(ctx, id, principal); err != nil {
+	if _, err := e.ended(ctx, id, principal, false); err != nil {
 		return err
 	}
 	return errHasEnded()
