@@ -404,9 +404,43 @@ func (o *original) priority() arcp.Priority {
 }
 
 // eventFilter is arcp.EventFilter, ready for use: and across members, or inside
-// one.
+// one. The zero value selects every event.
 type eventFilter struct {
-	arcp.EventFilter
+	sessions    terms[arcp.SessionID]
+	jobs        terms[arcp.JobID]
+	traces      terms[string]
+	streams     terms[arcp.StreamID]
+	types       terms[arcp.Type]
+	minPriority arcp.Priority
+}
+
+func readyFilter(f *arcp.EventFilter) eventFilter {
+	return eventFilter{sessions: termsOf(f.SessionID), jobs: termsOf(f.JobID), traces: termsOf(f.TraceID), streams: termsOf(f.StreamID),
+		types: termsOf(f.Types), minPriority: f.MinPriority}
+}
+
+// terms are the values that a member of a filter selects; nil: any.
+type terms[T ~string] map[T]struct{}
+
+func termsOf[T ~string](list []T) terms[T] {
+	if len(list) == 0 {
+		return nil
+	}
+	set := make(terms[T], len(list))
+	for _, v := range list {
+		if v != "" { // an event of the host has no job, and is not selected by an empty id
+			set[v] = struct{}{}
+		}
+	}
+	return set
+}
+
+func (t terms[T]) selects(v T) bool {
+	if t == nil {
+		return true
+	}
+	_, ok := t[v]
+	return ok
 }
 
 // newFilter makes a filter ready, and says whose feed it selects from: that of the
@@ -433,7 +467,7 @@ func (c *conn) newFilter(f *arcp.EventFilter) (filter eventFilter, owner string,
 		}
 	}
 	if !who.Admin && who.Sees == nil {
-		return eventFilter{*f}, own, nil // whatever jobs it names, it has its own only
+		return readyFilter(f), own, nil // whatever jobs it names, it has its own only
 	}
 	if len(f.JobID) > maxNamed {
 		return eventFilter{}, "", arcp.Errorf(arcp.CodeInvalidRequest, "a filter that may name jobs of other principals names at most %d", maxNamed)
@@ -463,7 +497,7 @@ func (c *conn) newFilter(f *arcp.EventFilter) (filter eventFilter, owner string,
 		// They may have been somebody's whom it observes: it would wait in vain.
 		return eventFilter{}, "", arcp.Errorf(arcp.CodeNotFound, "no session or job that the filter names is there")
 	}
-	return eventFilter{*f}, cmp.Or(owner, own), nil
+	return readyFilter(f), cmp.Or(owner, own), nil
 }
 
 func errMixedFilter() *arcp.Error {
@@ -500,19 +534,13 @@ func (c *conn) shows(f *feed, id arcp.JobID) bool {
 	return f.shown[id]
 }
 
-// isNamed reports whether a list has an id. What has none, as an event of the host has
-// no job, is not named by an empty one.
-func isNamed[T ~string](list []T, id T) bool { return id != "" && slices.Contains(list, id) }
-
 func (f *eventFilter) selects(o *original) bool {
 	e := o.item.Event
 	switch {
-	case len(f.SessionID) > 0 && !isNamed(f.SessionID, o.item.Session),
-		len(f.Types) > 0 && !slices.Contains(f.Types, e.Type),
-		len(f.JobID) > 0 && !isNamed(f.JobID, e.JobID()),
-		len(f.TraceID) > 0 && !slices.Contains(f.TraceID, o.decoded().TraceID),
-		len(f.StreamID) > 0 && !slices.Contains(f.StreamID, o.decoded().StreamID):
+	case !f.sessions.selects(o.item.Session), !f.types.selects(e.Type), !f.jobs.selects(e.JobID()),
+		f.traces != nil && !f.traces.selects(o.decoded().TraceID),
+		f.streams != nil && !f.streams.selects(o.decoded().StreamID):
 		return false
 	}
-	return f.MinPriority == "" || o.priority().Rank() >= f.MinPriority.Rank()
+	return f.minPriority == "" || o.priority().Rank() >= f.minPriority.Rank()
 }

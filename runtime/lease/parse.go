@@ -32,6 +32,9 @@ type Request struct {
 // time that is not given in UTC, is INVALID_REQUEST, with a message that names the
 // key.
 func Parse(now time.Time, r Request) (*Lease, *arcp.Error) {
+	if len(r.Lease) > MaxRequest {
+		return nil, arcp.Errorf(arcp.CodeInvalidRequest, "lease: it may have at most %d bytes, not %d", MaxRequest, len(r.Lease))
+	}
 	l, err := decode(r.Lease, r.CostBudget)
 	if err != nil {
 		return nil, arcp.Errorf(arcp.CodeInvalidRequest, "%v", err)

@@ -12,7 +12,8 @@ import (
 // keeps short a comparison made to take long: that grows with the segments of
 // both.
 const (
-	MaxPattern  = 4096 // bytes
+	MaxPattern  = 4096     // bytes
+	MaxRequest  = 64 << 10 // bytes of a lease_request: it is in lists and events
 	MaxSegments = 128
 )
 

@@ -23,7 +23,7 @@ var listed = map[arcp.Feature]bool{
 }
 
 func negotiate(offer, asked *arcp.Capabilities) negotiation {
-	n := negotiation{mentioned: asked.Features}
+	n := negotiation{mentioned: mentioned(offer, asked)}
 	for _, f := range arcp.Features {
 		if offer.Has(f) && (asked.Has(f) || slices.Contains(asked.Required, string(f))) {
 			n.features = append(n.features, f)
@@ -41,6 +41,15 @@ func negotiate(offer, asked *arcp.Capabilities) negotiation {
 		}
 	}
 	return n
+}
+
+// mentioned are the features on a client's list that the runtime offers: no others are
+// kept. It is nil if there is no list.
+func mentioned(offer, asked *arcp.Capabilities) []string {
+	if asked.Features == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(offer.Features), func(name string) bool { return !slices.Contains(asked.Features, name) })
 }
 
 // allow takes away the features that a client cannot use: to execute jobs without the

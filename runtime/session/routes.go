@@ -3,6 +3,7 @@ package session
 import (
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/approval"
@@ -260,7 +261,7 @@ func (m *Machine) sessionClose(_ time.Time, env *arcp.Envelope, p arcp.SessionCl
 		return invalid("open_jobs must be detach or cancel")
 	}
 	m.command(Leave{CancelJobs: p.OpenJobs == "cancel", Forget: p.Forget})
-	m.send(arcp.SessionClosed, env.ID, arcp.SessionClosedPayload{Reason: p.Reason})
+	m.send(arcp.SessionClosed, env.ID, arcp.SessionClosedPayload{Reason: clip(p.Reason)})
 	m.close(CloseNormal, "")
 	return nil
 }
@@ -291,6 +292,22 @@ func (m *Machine) invoke(_ time.Time, env *arcp.Envelope) error {
 	return nil
 }
 
+// maxReason bounds a reason that a client gives: it goes into rows and into events that
+// others read.
+const maxReason = 4 << 10
+
+// clip cuts a reason to maxReason, between two characters.
+func clip(reason string) string {
+	if len(reason) <= maxReason {
+		return reason
+	}
+	n := maxReason - len("…")
+	for n > 0 && !utf8.RuneStart(reason[n]) {
+		n--
+	}
+	return reason[:n] + "…"
+}
+
 // Bounds of a cancel's deadline (SPEC.md §5.7).
 const (
 	DefaultCancelDeadline = 5 * time.Second
@@ -299,6 +316,7 @@ const (
 
 func (m *Machine) cancel(_ time.Time, env *arcp.Envelope, p arcp.CancelPayload) error {
 	deadline := DefaultCancelDeadline
+	p.Reason = clip(p.Reason) // a cancel is not refused for its length
 	if p.DeadlineMS != nil {
 		deadline = time.Duration(min(*p.DeadlineMS, uint64(MaxCancelDeadline/time.Millisecond))) * time.Millisecond
 		deadline = max(deadline, 1) // 0 is now; to the engine it would be the default
@@ -372,9 +390,22 @@ func (m *Machine) resume(_ time.Time, env *arcp.Envelope, p arcp.ResumePayload) 
 	return nil
 }
 
+// Bounds of a filter: each event is compared with it, as long as the subscription lasts.
+const (
+	maxFilterBytes = 64 << 10
+	maxFilterTerms = 1000
+)
+
 func (m *Machine) subscribe(_ time.Time, env *arcp.Envelope, p arcp.SubscribePayload) error {
-	if p.Filter != nil && p.Filter.MinPriority != "" && !p.Filter.MinPriority.Valid() {
-		return invalid("min_priority must be low, normal, high or critical")
+	if f := p.Filter; f != nil {
+		switch {
+		case f.MinPriority != "" && !f.MinPriority.Valid():
+			return invalid("min_priority must be low, normal, high or critical")
+		case len(env.Payload) > maxFilterBytes:
+			return invalid("the filter may have at most %d bytes; subscribe more than once, each with a part of it", maxFilterBytes)
+		case len(f.SessionID)+len(f.TraceID)+len(f.JobID)+len(f.StreamID)+len(f.Types) > maxFilterTerms:
+			return invalid("the filter may name at most %d values; subscribe more than once, each with some of them", maxFilterTerms)
+		}
 	}
 	m.command(OpenFeed{env.ID, p})
 	return nil
@@ -428,7 +459,7 @@ func (m *Machine) permissionGrant(_ time.Time, env *arcp.Envelope, p arcp.Permis
 }
 
 func (m *Machine) permissionDeny(_ time.Time, env *arcp.Envelope, p arcp.PermissionDenyPayload) error {
-	return m.respond(env, approval.Answer{Resolution: approval.Deny, Reason: p.Reason})
+	return m.respond(env, approval.Answer{Resolution: approval.Deny, Reason: clip(p.Reason)})
 }
 
 // elevation begins the names of the permissions that a session may ask for.
@@ -446,7 +477,7 @@ func (m *Machine) permissionRequest(_ time.Time, env *arcp.Envelope, p arcp.Perm
 		m.nack(env.ID, arcp.CodeInvalidArgument, "%s has the resource session and the operation elevate", p.Permission)
 		return nil
 	}
-	e := Elevate{Request: env.ID, Level: level, Reason: p.Reason}
+	e := Elevate{Request: env.ID, Level: level, Reason: clip(p.Reason)}
 	if p.RequestedLeaseSeconds != nil {
 		e.Seconds = *p.RequestedLeaseSeconds
 	}
@@ -471,7 +502,7 @@ func (m *Machine) leaseRevoked(_ time.Time, env *arcp.Envelope, p arcp.LeaseRevo
 		m.refuse(env, arcp.ReasonBadID, arcp.CodeInvalidArgument, "lease_id must start with %s", arcp.LeasePrefix)
 		return nil
 	}
-	m.command(RevokeLease{env.ID, p.LeaseID, p.Reason})
+	m.command(RevokeLease{env.ID, p.LeaseID, clip(p.Reason)})
 	return nil
 }
 
