@@ -189,7 +189,7 @@ type Machine struct {
 	seen        dedup
 	early       []arcp.MessageID // of messages that came before the session was accepted
 	warned      bool             // of one of them
-	life        life // once accepted
+	life        life             // once accepted
 }
 
 // New returns the machine of a fresh connection. id is the session's id if it
