@@ -10,7 +10,7 @@ import (
 // audit begins a record of something that a principal does, by one of its sessions
 // if there is one, or is denied. It is logged whatever the level.
 func (r *Runtime) audit(action, actor string, session arcp.SessionID) *zerolog.Event {
-	ev := r.cfg.Log.Log().Str("logger", "audit").Str("action", action).Str("actor", actor)
+	ev := r.cfg.Log.Log().Str(zerolog.LevelFieldName, "info").Str("logger", "audit").Str("action", action).Str("actor", actor)
 	if session != "" {
 		ev = ev.Str("session_id", string(session))
 	}
@@ -20,7 +20,7 @@ func (r *Runtime) audit(action, actor string, session arcp.SessionID) *zerolog.E
 // audit begins a record of something that is done with what is not the session's
 // own.
 func (c *conn) audit(action string) *zerolog.Event {
-	return c.log.Log().Str("logger", "audit").Str("action", action).Str("actor", c.identity.Principal).Str("session_id", string(c.id))
+	return c.log.Log().Str(zerolog.LevelFieldName, "info").Str("logger", "audit").Str("action", action).Str("actor", c.identity.Principal).Str("session_id", string(c.id))
 }
 
 // auditDecision records that somebody did something, or was refused it.

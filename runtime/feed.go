@@ -285,18 +285,19 @@ func (c *conn) paced(now time.Time) bool {
 
 // deliverFeed reports false if it is too soon for the event, which is then kept.
 func (c *conn) deliverFeed(now time.Time, f *feed, item *eventlog.Item, late bool) bool {
-	if item.Event.Type == arcp.JobResultChunk && !c.negotiated(arcp.FeatureResultChunk) {
+	if c.hides(item.Event.Type) {
 		return true
 	}
-	whole, err := c.whole(item.Event)
-	if err != nil {
-		c.unreadable(now, err)
-		return true
-	}
-	item.Event = whole
 	o := original{version: c.m.Version(), item: item}
 	if !f.filter.selects(&o) || !c.shows(f, item.Event.JobID()) {
 		return true
+	}
+	if whole, err := c.whole(item.Event); err != nil {
+		c.unreadable(now, err)
+		return true
+	} else if whole != item.Event {
+		item.Event = whole
+		o = original{version: c.m.Version(), item: item}
 	}
 	if late && o.priority() == arcp.PriorityLow {
 		c.rt.metrics.SlowConsumers.WithLabelValues(slowSkipped).Inc()
@@ -310,6 +311,18 @@ func (c *conn) deliverFeed(now time.Time, f *feed, item *eventlog.Item, late boo
 	c.fillGap(now, f)
 	c.sendFeed(now, f, o.encoded())
 	return true
+}
+
+// hides reports whether a subscription leaves out events of a type: chunks of results
+// and checkpoints, for a client that did not negotiate them or cannot read them.
+func (c *conn) hides(t arcp.Type) bool {
+	switch t {
+	case arcp.JobResultChunk:
+		return !c.negotiated(arcp.FeatureResultChunk)
+	case arcp.JobCheckpoint:
+		return session.ReadsNoCheckpoints(c.row.ClientKind)
+	}
+	return false
 }
 
 // skip leaves an event out.

@@ -39,7 +39,7 @@ func addTarget(cmd *cobra.Command) *target {
 	t := new(target)
 	f := cmd.Flags()
 	f.StringVar(&t.url, "url", "", "the runtime's URL; default $ARCP_URL, or "+defaultURL)
-	f.StringVar(&t.token, "token", "", "bearer token; default $ARCP_TOKEN, or that of a running `arcp dev`")
+	f.StringVar(&t.token, "token", "", "bearer token; default $ARCP_TOKEN, or the one of a running arcp dev")
 	f.StringVar(&t.dialect, "dialect", "rfc", "the protocol's dialect to speak: rfc, the one there is in this version")
 	f.StringVarP(&t.output, "output", "o", "text", "text or json")
 	return t

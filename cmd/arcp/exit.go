@@ -50,6 +50,10 @@ func failf(format string, args ...any) error {
 // errInterrupted is the cause of a context that ended by SIGINT or SIGTERM.
 var errInterrupted = errors.New("interrupted")
 
+// errCancelling is the cause of a context that ended while the job it waited for was
+// being cancelled.
+var errCancelling = fmt.Errorf("%w", errInterrupted)
+
 // exitCode maps a failure to an exit code. An error that carries none was made
 // while the arguments were parsed.
 func exitCode(err error) int {

@@ -193,14 +193,22 @@ func (r *running) interruptible(ctx context.Context, a *app) (context.Context, c
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	go func() {
 		defer signal.Stop(signals)
-		for first := true; ; first = false {
+		cancelling := false
+		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-signals:
 			}
-			if sub := r.job.Load(); !first || sub == nil || !sub.cancel(ctx, a) {
+			switch sub := r.job.Load(); {
+			case cancelling:
+				cancel(errCancelling)
+			case sub == nil:
 				cancel(errInterrupted)
+			default:
+				if cancelling = sub.cancel(ctx, a); !cancelling {
+					cancel(errInterrupted)
+				}
 			}
 		}
 	}()
@@ -209,7 +217,7 @@ func (r *running) interruptible(ctx context.Context, a *app) (context.Context, c
 
 // cancel asks the runtime to cancel the job, and reports whether it will.
 func (s *submitted) cancel(ctx context.Context, a *app) bool {
-	fmt.Fprintf(a.stderr, "cancelling %s; interrupt again to leave it running\n", s.job.ID())
+	fmt.Fprintf(a.stderr, "cancelling %s; interrupt again to stop waiting for its end\n", s.job.ID())
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	return s.c.Cancel(ctx, s.job.ID(), "interrupted", 0) == nil
@@ -255,8 +263,11 @@ func (a *app) see(ctx context.Context, job *client.Job, p *eventPrinter) error {
 	return a.printResult(result, p)
 }
 
-// leave says that a job goes on without us.
+// leave says that a job goes on without us, or to its end.
 func leave(why error, job *client.Job) error {
+	if errors.Is(why, errCancelling) {
+		return fmt.Errorf("%w; %s is being cancelled: `arcp jobs show %s` says when it has ended", why, job.ID(), job.ID())
+	}
 	return fmt.Errorf("%w; %s goes on: `arcp jobs watch %s` shows it", why, job.ID(), job.ID())
 }
 

@@ -23,7 +23,8 @@ func newJobs(a *app) *cobra.Command {
 func newJobsList(a *app) *cobra.Command {
 	filter := new(arcp.JobFilter)
 	cmd := newList(a, list[arcp.JobEntry]{
-		short: "List your jobs, oldest first",
+		short:  "List your newest jobs, oldest first",
+		newest: true,
 		fetch: func(ctx context.Context, c *client.Client, q *query) (arcp.Page[arcp.JobEntry], error) {
 			p, err := c.ListJobs(ctx, filter, q.limit, q.cursor)
 			next := ""
@@ -52,6 +53,15 @@ func newJobsList(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.StringSliceVar(&filter.Status, "status", nil, "only jobs in these states, for example running,failed")
 	f.StringVar(&filter.Agent, "agent", "", "only jobs of this tool: name or name@version")
+	checked := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		for _, s := range filter.Status {
+			if err := oneOf("status", s, texts(arcp.JobStates)...); err != nil {
+				return err
+			}
+		}
+		return checked(cmd, args)
+	}
 	return cmd
 }
 
@@ -258,6 +268,7 @@ func newJobsInterrupt(a *app) *cobra.Command {
 		Args: someArgs(1, 1),
 	}
 	t := addTarget(cmd)
+	t.person = true // only a session that could answer may have a question asked
 	cmd.Flags().StringVar(&prompt, "prompt", "", "what is asked")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if prompt == "" {

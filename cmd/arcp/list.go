@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,7 @@ type list[T any] struct {
 	short, long string
 	filters     []filter
 	onePage     bool // there is no way to ask for those after the first page
+	newest      bool // of a list that begins with the oldest, text shows the last rows
 
 	fetch    func(ctx context.Context, c *client.Client, q *query) (arcp.Page[T], error)
 	keep     func(*T) bool          // nil: all that were fetched
@@ -100,6 +102,9 @@ func newList[T any](a *app, l list[T]) *cobra.Command {
 		return q.check()
 	}
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, _ []string) error {
+		if l.newest && !a.json && !q.all && q.cursor == "" {
+			return l.printNewest(ctx, a, c, q)
+		}
 		p, err := l.read(ctx, c, q)
 		if err != nil {
 			return err
@@ -139,6 +144,32 @@ func (l *list[T]) read(ctx context.Context, c *client.Client, q query) (arcp.Pag
 		}
 		q.cursor = p.NextCursor
 	}
+}
+
+// printNewest prints the last rows of a list that begins with the oldest.
+func (l *list[T]) printNewest(ctx context.Context, a *app, c *client.Client, q query) error {
+	most := int(q.limit)
+	q.limit = 1000
+	last, older := arcp.Page[T]{}, 0
+	for more := true; more; more = q.cursor != "" {
+		p, err := l.read(ctx, c, q)
+		if err != nil {
+			return err
+		}
+		q.cursor = p.NextCursor
+		last.Items = append(last.Items, p.Items...)
+		if over := len(last.Items) - most; over > 0 {
+			last.Items = slices.Delete(last.Items, 0, over)
+			older += over
+		}
+	}
+	if err := l.print(a, last); err != nil {
+		return err
+	}
+	if older > 0 {
+		fmt.Fprintf(a.stderr, "%d older ones are not shown: --all lists them, --limit some of them\n", older)
+	}
+	return nil
 }
 
 func (l *list[T]) print(a *app, p arcp.Page[T]) error {

@@ -47,6 +47,11 @@ func newTail(a *app) *cobra.Command {
 }
 
 func (q *tailing) check() error {
+	for _, t := range q.types {
+		if class := arcp.Classify(arcp.Type(t)); arcp.Lookup(arcp.Type(t)) == nil && class != arcp.ClassExtension && class != arcp.ClassExperimental {
+			return usagef("--type: %q is no type of an event, such as log or job.completed; SPEC.md §2 lists them", t)
+		}
+	}
 	if q.priority == "" {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -48,7 +49,7 @@ const maxEarly = 64
 func (m *Machine) tooEarly(env *arcp.Envelope) {
 	m.out.Notes = append(m.out.Notes, Note{Reason: "before_accepted", Type: env.Type, Detail: m.phase.String(), Warn: !m.warned})
 	m.warned = true
-	if spec := arcp.Lookup(env.Type); spec != nil && spec.Quiet || len(m.early) == maxEarly {
+	if spec := arcp.Lookup(env.Type); spec != nil && spec.Quiet || len(m.early) == maxEarly || slices.Contains(m.early, env.ID) {
 		return
 	}
 	m.early = append(m.early, env.ID)

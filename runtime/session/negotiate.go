@@ -43,6 +43,12 @@ func negotiate(offer, asked *arcp.Capabilities) negotiation {
 	return n
 }
 
+// ReadsNoCheckpoints reports whether clients of a kind die of job.checkpoint, whatever
+// they negotiate: the published Rust crate.
+func ReadsNoCheckpoints(kind string) bool {
+	return strings.HasPrefix(kind, "arcp-rs") || strings.HasPrefix(kind, "rust")
+}
+
 // mentioned are the features on a client's list that the runtime offers: no others are
 // kept. It is nil if there is no list.
 func mentioned(offer, asked *arcp.Capabilities) []string {
@@ -63,7 +69,7 @@ func (n *negotiation) allow(id *Identity, kind string) {
 		case arcp.FeatureInterrupt:
 			return !n.has(arcp.FeatureHumanInput)
 		case arcp.FeatureCheckpoints:
-			return strings.HasPrefix(kind, "arcp-rs") || strings.HasPrefix(kind, "rust")
+			return ReadsNoCheckpoints(kind)
 		}
 		return false
 	})
