@@ -116,7 +116,7 @@ func budgetNone(_ context.Context, t *T) {
 	job := c.spend(c.leased(patterns{"tool.call": {"demo.spend"}}), "USD", "1000000", 2)
 	c.wantSpent(job, "2000000")
 	t.wantMetrics(job, cost+"1000000 USD", cost+"1000000 USD")
-	t.Want("there is no budget to speak of", payload[arcp.JobAcceptedPayload](t, job.Events[0]).Budget == nil, "job.accepted has one")
+	t.Want("there is no budget to speak of", payload[arcp.JobAcceptedPayload](t, job.Event(0)).Budget == nil, "job.accepted has one")
 }
 
 func budgetOtherCurrency(_ context.Context, t *T) {
@@ -173,7 +173,7 @@ func budgetBeside(_ context.Context, t *T) {
 	job := c.spend(o, "USD", "0.25", 1)
 	c.wantSpent(job, "0.25")
 	t.wantMetrics(job, cost+"0.25 USD", left+"0.75 USD")
-	t.wantBudget(payload[arcp.JobAcceptedPayload](t, job.Events[0]).Budget, map[string]string{"USD": "1.00"})
+	t.wantBudget(payload[arcp.JobAcceptedPayload](t, job.Event(0)).Budget, map[string]string{"USD": "1.00"})
 	o = c.leased(patterns{"cost.budget": {"USD:2"}})
 	o.CostBudget = []string{"USD:1"}
 	c.refusedLease("both places must say the same", o)

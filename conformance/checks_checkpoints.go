@@ -112,7 +112,7 @@ func checkpointRestoreFinished(_ context.Context, t *T) {
 	checkpoint := payload[arcp.JobCheckpointPayload](t, first).CheckpointID
 	job := c.Follow(c.restore(old.ID, checkpoint))
 	want(t, "it goes on from the checkpoint", c.resumedFrom(job), 1)
-	accepted := job.Events[0]
+	accepted := job.Event(0)
 	t.Want("it is accepted like any job", accepted.Type == arcp.JobAccepted, "got %s", accepted)
 	t.Want("it is a new job", job.ID != old.ID, "got %s", job.ID)
 	from := payload[arcp.JobAcceptedPayload](t, accepted).RestoredFrom

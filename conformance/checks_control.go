@@ -44,7 +44,7 @@ func controlUnnumbered(_ context.Context, t *T) {
 	last := uint64(0)
 	for range 3 {
 		job := c.Invoke("demo.echo", map[string]any{})
-		want(t, "the numbers go on where they were", job.Events[0].EventSeq, last+1)
+		want(t, "the numbers go on where they were", job.Event(0).EventSeq, last+1)
 		last = job.End().EventSeq
 		c.ExpectNothing("a pong has no number")
 		id := c.Send(arcp.SessionPing, arcp.SessionPingPayload{Nonce: "p", SentAt: time.Now()})
@@ -104,5 +104,5 @@ func controlAck(_ context.Context, t *T) {
 		c.ExpectNothing("an acknowledgement is advice, never an error")
 	}
 	again := c.Invoke("demo.echo", map[string]any{})
-	want(t, "acknowledgements do not move the numbers", again.Events[0].EventSeq, last+1)
+	want(t, "acknowledgements do not move the numbers", again.Event(0).EventSeq, last+1)
 }

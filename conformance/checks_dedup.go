@@ -36,7 +36,7 @@ func dedupEnded(_ context.Context, t *T) {
 	again := c.Follow(c.Submit("demo.echo", map[string]any{"n": 1}, asBefore(job.Submit)))
 	for i, typ := range []arcp.Type{arcp.JobAccepted, arcp.JobCompleted} {
 		original := job.Of(typ)[0]
-		f := again.Events[i]
+		f := again.Event(i)
 		want(t, "the answer is the original one", f.ID, original.ID)
 		want(t, "the answer is about the same job", f.JobID, job.ID)
 		want(t, "the answer is the original one", string(f.Payload), string(original.Payload))

@@ -294,7 +294,7 @@ func envelopeClientEventSeq(_ context.Context, t *T) {
 	c := t.Open()
 	c.Expect("a client has no event numbers", arcp.Pong, c.sendMessage(c.rightPing().with("event_seq", 99)))
 	job := c.Invoke("demo.echo", map[string]any{}, func(env *arcp.Envelope) { env.EventSeq = 77 })
-	want(t, "the server counts by itself", job.Events[0].EventSeq, 1)
+	want(t, "the server counts by itself", job.Event(0).EventSeq, 1)
 }
 
 func envelopePayloadTypes(_ context.Context, t *T) {
@@ -315,6 +315,9 @@ func envelopePayloadTypes(_ context.Context, t *T) {
 }
 
 func envelopeWhiteSpace(_ context.Context, t *T) {
+	if t.target.local() {
+		t.Skipf("a frame is a line on a unix socket")
+	}
 	c := t.Open()
 	c.SendRaw("\n\t {\r\n \"arcp\" : \"1.1\", \"id\":\"msg_spaced\" ,\n\"type\":\"ping\", \"payload\" : { } , \"timestamp\":\"2026-01-02T03:04:05Z\" } \n", "msg_spaced")
 	c.Expect("white space means nothing", arcp.Pong, "msg_spaced")

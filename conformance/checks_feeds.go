@@ -270,8 +270,8 @@ func feedSince(_ context.Context, t *T) {
 	owner, watcher := t.Open(), t.Open()
 	job := owner.Invoke("demo.emit", map[string]any{"count": 5, "bytes": 30}, traced(trace))
 	for _, i := range []int{0, 4} {
-		feed := watcher.feed(ofTrace(trace), job.Events[i].ID)
-		feed.Expect("what came after the message comes", job.Events[i+1:]...)
+		feed := watcher.feed(ofTrace(trace), job.Event(i).ID)
+		feed.Expect("what came after the message comes", job.EventsFrom(i+1)...)
 		feed.ExpectMarker()
 		live := owner.echo(trace)
 		feed.Expect("then comes what happens", live.Events...)

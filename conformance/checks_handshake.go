@@ -179,7 +179,7 @@ func handshakeRequiredOffered(_ context.Context, t *T) {
 		if !on {
 			continue
 		}
-		c := t.Open(offer(f), func(p *arcp.SessionOpenPayload) { p.Capabilities.Required = []string{string(f)} })
+		c := t.Open(offer(f, arcp.FeatureHumanInput), func(p *arcp.SessionOpenPayload) { p.Capabilities.Required = []string{string(f)} })
 		t.Want("a required feature that is offered is negotiated", c.Accepted.Capabilities.Has(f), "%s is not", f)
 		return
 	}

@@ -81,7 +81,7 @@ func jobSessionsCountApart(_ context.Context, t *T) {
 	for i := range uint64(3) {
 		for _, c := range []*Conn{a, b} {
 			job := c.Invoke("demo.echo", map[string]any{})
-			want(t, "another session's events are not counted here", job.Events[0].EventSeq, 3*i+1)
+			want(t, "another session's events are not counted here", job.Event(0).EventSeq, 3*i+1)
 		}
 	}
 }
@@ -112,7 +112,7 @@ func jobTraceparent(_ context.Context, t *T) {
 	const trace, span = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 	job := t.Open().Invoke("demo.progress", map[string]any{"steps": 2, "interval_ms": 0},
 		func(env *arcp.Envelope) { env.TraceID = "00-" + trace + "-" + span + "-01" })
-	own := job.Events[0].SpanID
+	own := job.Event(0).SpanID
 	t.Want("a job has a span of its own", own != "" && own != span, "got %q", own)
 	for _, f := range job.Events {
 		want(t, "the trace is the client's: "+f.String(), f.TraceID, trace)
@@ -133,10 +133,10 @@ func jobCausation(_ context.Context, t *T) {
 func jobAcceptedPayload(_ context.Context, t *T) {
 	c := t.Open()
 	job := c.Invoke("demo.echo", map[string]any{})
-	p := payload[arcp.JobAcceptedPayload](t, job.Events[0])
+	p := payload[arcp.JobAcceptedPayload](t, job.Event(0))
 	want(t, "the client learns which version runs", p.Agent, "demo.echo@1.0.0")
 	want(t, "no credential was asked for", len(p.Credentials), 0)
-	t.Want("credentials are left out when there are none", !hasMember(job.Events[0].Payload, "credentials"), "they are there")
+	t.Want("credentials are left out when there are none", !hasMember(job.Event(0).Payload, "credentials"), "they are there")
 }
 
 func jobEchoBytes(_ context.Context, t *T) {
@@ -183,7 +183,7 @@ func jobVersionPinned(_ context.Context, t *T) {
 	} {
 		job := c.Invoke(v.tool, args)
 		want(t, v.tool+" runs what it names", string(c.Completed(v.tool+" is there", job)), v.value)
-		want(t, "job.accepted says what runs", payload[arcp.JobAcceptedPayload](t, job.Events[0]).Agent, v.agent)
+		want(t, "job.accepted says what runs", payload[arcp.JobAcceptedPayload](t, job.Event(0)).Agent, v.agent)
 	}
 }
 
@@ -214,7 +214,7 @@ func jobRefusalMakesNoJob(_ context.Context, t *T) {
 	c := t.Open()
 	c.ExpectRefused("demo.echo@9.9.9 is not there", c.Submit("demo.echo@9.9.9", map[string]any{}), arcp.CodeAgentVersionNotAvailable)
 	job := c.Invoke("demo.echo", map[string]any{})
-	want(t, "a refusal uses up no number", job.Events[0].EventSeq, 1)
+	want(t, "a refusal uses up no number", job.Event(0).EventSeq, 1)
 	jobs := c.listAll(c.here(), 100)
 	t.Want("only what was accepted is a job", len(jobs) == 1 && jobs[0].JobID == job.ID, "got %d jobs", len(jobs))
 }

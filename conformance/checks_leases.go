@@ -101,7 +101,7 @@ func (c *Conn) refusedLease(why string, o arcp.SubmitOptions) {
 func (c *Conn) acceptedWith(o arcp.SubmitOptions) arcp.JobAcceptedPayload {
 	job := c.Follow(c.submitWith("demo.echo", map[string]any{}, o))
 	c.Completed("the job ends well", job)
-	return payload[arcp.JobAcceptedPayload](c.t, job.Events[0])
+	return payload[arcp.JobAcceptedPayload](c.t, job.Event(0))
 }
 
 // membersOfLease decodes the lease of a job.
@@ -165,7 +165,7 @@ func leaseSpellings(_ context.Context, t *T) {
 		for _, name := range s.names {
 			job := c.access(patterns{name: {s.pattern}}, s.names[0], s.target)
 			c.Completed(name+" means "+s.names[0], job)
-			lease := t.membersOfLease(payload[arcp.JobAcceptedPayload](t, job.Events[0]).Lease)
+			lease := t.membersOfLease(payload[arcp.JobAcceptedPayload](t, job.Event(0)).Lease)
 			wantStrings(t, name+" is accepted as "+s.names[0], lease[s.names[0]], s.pattern)
 			wantStrings(t, "and in the other spelling", lease[s.names[1]], s.pattern)
 		}

@@ -293,5 +293,5 @@ func listUnnumbered(_ context.Context, t *T) {
 		c.list(arcp.SessionListJobsPayload{})
 	}
 	second := c.Invoke("demo.echo", map[string]any{})
-	want(t, "lists use up no number", second.Events[0].EventSeq, first.End().EventSeq+1)
+	want(t, "lists use up no number", second.Event(0).EventSeq, first.End().EventSeq+1)
 }

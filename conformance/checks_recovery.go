@@ -31,7 +31,7 @@ func recoveryCheckpoints(_ context.Context, t *T) {
 		if f.Type != arcp.JobCheckpoint {
 			continue
 		}
-		want(t, "a checkpoint comes after the progress it holds", job.Events[i-1].Type, arcp.JobProgress)
+		want(t, "a checkpoint comes after the progress it holds", job.Event(i-1).Type, arcp.JobProgress)
 		id := payload[arcp.JobCheckpointPayload](t, f).CheckpointID
 		t.Want("a checkpoint has an id of its own", id != "" && !ids[id], "it is %q", id)
 		ids[id] = true

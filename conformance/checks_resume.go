@@ -289,7 +289,7 @@ func resumeAfterMessage(_ context.Context, t *T) {
 	for _, i := range []int{0, 3, 7} {
 		c.Drop()
 		c = c.Reopen()
-		c.replay(arcp.ResumePayload{AfterMessageID: job.Events[i].ID})
+		c.replay(arcp.ResumePayload{AfterMessageID: job.Event(i).ID})
 		c.ExpectEvents("the events after the message come, without it", uint64(i+2), c.rec.last())
 	}
 }
@@ -331,7 +331,7 @@ func resumeCheckpoint(_ context.Context, t *T) {
 
 func resumeBoth(_ context.Context, t *T) {
 	c, job, points := t.counted()
-	for _, message := range []*Frame{job.Events[0], job.End()} {
+	for _, message := range []*Frame{job.Event(0), job.End()} {
 		d := c.Reopen()
 		first := min(message.EventSeq, points[1].EventSeq) + 1
 		d.replay(arcp.ResumePayload{AfterMessageID: message.ID, CheckpointID: payload[arcp.JobCheckpointPayload](t, points[1]).CheckpointID})
@@ -398,7 +398,7 @@ func resumeForwarded(_ context.Context, t *T) {
 	follower.Drop()
 	d := follower.Resume(0)
 	for i, f := range d.Events("the copies come again", len(job.Events)) { // the validator compares
-		t.wantOrigin(f, owner.Session, job.Events[i].EventSeq)
+		t.wantOrigin(f, owner.Session, job.Event(i).EventSeq)
 	}
 	d.echoes(1)
 }

@@ -63,7 +63,7 @@ func retryAttempts(_ context.Context, t *T) {
 func (t *T) wantTypes(job *Job, types ...arcp.Type) {
 	for i, typ := range types {
 		t.Want("the events of the job", i < len(job.Events), "got %v, want %v", job.Events, types)
-		want(t, "the events of the job", job.Events[i].Type, typ)
+		want(t, "the events of the job", job.Event(i).Type, typ)
 	}
 	want(t, "the events of the job", len(job.Events), len(types))
 }
@@ -88,9 +88,9 @@ func retryFloor(_ context.Context, t *T) {
 	c := t.Open()
 	job := c.Follow(c.failing(`{"max_attempts":2,"initial_ms":1}`, `{"code":"RESOURCE_EXHAUSTED","message":"later","details":{"retry_after_seconds":0.2}}`))
 	t.wantTypes(job, arcp.JobAccepted, arcp.JobStarted, arcp.EventEmit, arcp.JobStarted, arcp.JobFailed)
-	r := t.retryOf(job.Events[2])
+	r := t.retryOf(job.Event(2))
 	t.Want("the error's own floor counts", r.DelayMS >= 200, "the wait is %d ms", r.DelayMS)
-	waited := job.Events[3].Timestamp.Sub(job.Events[2].Timestamp)
+	waited := job.Event(3).Timestamp.Sub(job.Event(2).Timestamp)
 	t.Want("the wait is made", waited.Milliseconds() >= 190, "it took %v", waited)
 }
 

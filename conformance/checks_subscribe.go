@@ -100,9 +100,9 @@ func subscribeFrom(_ context.Context, t *T) {
 	owner, follower := t.Open(), t.Open()
 	owner.echoes(1)
 	job := owner.Invoke("demo.emit", map[string]any{"count": 5, "bytes": 30})
-	from := job.Events[3].EventSeq
+	from := job.Event(3).EventSeq
 	follower.subscribe(arcp.JobSubscribePayload{JobID: job.ID, History: true, FromEventSeq: &from})
-	t.wantCopies(follower.copies(job.ID), job.Events[4:])
+	t.wantCopies(follower.copies(job.ID), job.EventsFrom(4))
 }
 
 func subscribeAnswer(_ context.Context, t *T) {
@@ -124,7 +124,7 @@ func subscribeOrigin(_ context.Context, t *T) {
 	job := owner.Invoke("demo.emit", map[string]any{"count": 2, "bytes": 30})
 	follower.subscribe(arcp.JobSubscribePayload{JobID: job.ID, History: true})
 	for i, f := range follower.copies(job.ID) {
-		t.wantOrigin(f, owner.Session, job.Events[i].EventSeq)
+		t.wantOrigin(f, owner.Session, job.Event(i).EventSeq)
 	}
 }
 

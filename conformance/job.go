@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"fmt"
+
 	"github.com/arcpd/arcpd/arcp"
 )
 
@@ -26,6 +28,23 @@ type Job struct {
 	ID     arcp.JobID
 	Submit arcp.MessageID
 	Events []*Frame // in the order they came, job.accepted and the end included
+}
+
+// Event is the i-th event of the job, from 0. A server that sends fewer has not done what
+// the check asked for.
+func (j *Job) Event(i int) *Frame {
+	if i < 0 || i >= len(j.Events) {
+		panic(finding(fmt.Sprintf("job %s has %d events, want more than %d: %v", j.ID, len(j.Events), i, j.Events)))
+	}
+	return j.Events[i]
+}
+
+// EventsFrom are the events from the i-th on, maybe none.
+func (j *Job) EventsFrom(i int) []*Frame {
+	if i > len(j.Events) {
+		panic(finding(fmt.Sprintf("job %s has %d events, want at least %d: %v", j.ID, len(j.Events), i, j.Events)))
+	}
+	return j.Events[i:]
 }
 
 // End is the job's terminal event.

@@ -45,10 +45,17 @@ func (t *T) play(fn func(ctx context.Context, t *T)) {
 	<-done
 }
 
+// finding is a panic that says what is wrong with the server.
+type finding string
+
 // recover turns a panic of a check into its failure, so that a fault of the
 // suite does not end the run.
 func (t *T) recover() {
-	if r := recover(); r != nil {
+	switch r := recover().(type) {
+	case nil:
+	case finding:
+		t.failure = redact(string(r), t.tr.secrets)
+	default:
 		t.failure = fmt.Sprintf("the check itself panicked: %v\n%s", r, debug.Stack())
 	}
 }
@@ -157,10 +164,14 @@ func (t *T) Open(with ...func(*arcp.SessionOpenPayload)) *Conn {
 
 // openPayload is a session.open that is right.
 func (t *T) openPayload() arcp.SessionOpenPayload {
-	return arcp.SessionOpenPayload{
+	p := arcp.SessionOpenPayload{
 		Auth:   arcp.Auth{Scheme: "bearer", Token: t.target.Token},
 		Client: arcp.ClientInfo{Kind: "arcp-conformance", Version: "1.0.0"},
 	}
+	if t.target.Token == "" { // on a unix socket the system says who we are
+		p.Auth.Scheme = "none"
+	}
+	return p
 }
 
 // offer adds features to the capabilities of a session.open.

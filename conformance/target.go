@@ -158,21 +158,21 @@ func probe(t *T, checks []Check, s *server) {
 }
 
 // hasTool submits the tool with an argument that only a tool taking anything
-// accepts: any answer but "no such tool" shows that it exists.
+// accepts: any end but "no such tool" shows that it exists. A server may accept the job
+// before it looks for the tool; a job that is cancelled has one.
 func (c *Conn) hasTool(name string) bool {
 	id := c.Submit(name, map[string]any{"conformance_probe": true})
+	var cancel arcp.MessageID
 	for {
 		f := c.next("a submit is answered")
-		if f.CorrelationID != id {
-			continue
-		}
-		switch f.Type {
-		case arcp.JobAccepted:
-			c.Send(arcp.Cancel, arcp.CancelPayload{Target: arcp.TargetJob, TargetID: string(f.JobID)})
-			return true
-		case arcp.JobFailed, arcp.Nack:
+		switch {
+		case f.CorrelationID == id && f.Type == arcp.JobAccepted:
+			cancel = c.Send(arcp.Cancel, arcp.CancelPayload{Target: arcp.TargetJob, TargetID: string(f.JobID)})
+		case f.CorrelationID == id && (f.Type == arcp.JobFailed || f.Type == arcp.Nack):
 			code := payload[arcp.ErrorPayload](c.t, f).Code
 			return code != arcp.CodeAgentNotAvailable && code != arcp.CodeNotFound && code != arcp.CodeUnimplemented
+		case f.CorrelationID == id && f.Type.Terminal(), cancel != "" && f.CorrelationID == cancel && f.Type == arcp.CancelAccepted:
+			return true
 		}
 	}
 }
