@@ -1056,3 +1056,56 @@ func TestToolsOfWorkersComeAndGo(t *testing.T) {
 		bob.expect("pong")
 	})
 }
+
+// Every question and call of a worker is answered once, also when its attempt ends
+// before: with the error that ended it.
+func TestQuestionsOfAnAttemptThatEnds(t *testing.T) {
+	for _, c := range []struct {
+		why, options string
+		end          arcp.Type
+		code         arcp.Code
+	}{
+		{"its time is over", `"max_runtime_sec":1`, "job.failed", arcp.CodeTimeout},
+		{"it is cancelled", `"retry":null`, "job.cancelled", arcp.CodeCancelled},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			inBubble(t, nil, func(b *bed) {
+				w := b.work("alice", "a@1.0.0", "")
+				alice := b.dial("alice")
+				alice.send("tool.invoke", `{"tool":"a","lease_request":{"tool.call":["demo.sleep"]},`+c.options+`}`)
+				job := alice.until("job.accepted").JobID
+				d, _ := w.take()
+				asked := map[string]bool{w.tell("tool.invoke", string(job), "", `{"tool":"demo.sleep","arguments":{"ms":3600000}}`): true}
+				accepted := w.expect("job.accepted")
+				if c.end == "job.cancelled" { // while it waits for people, its time stands still
+					asked[w.say(d, "human.input.request", `{"prompt":"well?","expires_at":"2100-01-01T00:00:00Z"}`)] = true
+					asked[w.say(d, "permission.request", `{"permission":"p","resource":"r","operation":"o","reason":"because of it"}`)] = true
+					synctest.Wait()
+					alice.send("cancel", fmt.Sprintf(`{"target":"job","target_id":%q,"deadline_ms":1000}`, job))
+				}
+				alice.end(c.end)
+				for len(asked) > 0 {
+					env := w.read()
+					id := string(env.CorrelationID)
+					if !asked[id] {
+						continue // the cancels
+					}
+					delete(asked, id)
+					want := arcp.Type("nack")
+					if id == string(accepted.CorrelationID) {
+						want = "job.failed"
+					}
+					if e := refusal(t, env); env.Type != want && env.Type != "job.cancelled" || env.Type == want && e.Code != c.code {
+						t.Errorf("%s is answered with %s %s, want %s of %s", id, env.Type, env.Payload, c.code, want)
+					}
+				}
+				w.send("ping", `{}`)
+				for env := w.read(); env.Type != "pong"; env = w.read() {
+					if env.Type != "cancel" {
+						t.Errorf("it is also told %s %s", env.Type, env.Payload)
+					}
+				}
+			})
+		})
+	}
+}

@@ -46,6 +46,23 @@ func (j toolJob) AttemptLost(err error) {
 }
 
 func (j toolJob) Ended() <-chan struct{} { return j.s.endc }
+
+// Failure is the error that the job ended with, once Ended is closed.
+func (j toolJob) Failure() *arcp.Error {
+	select {
+	case <-j.s.endc: // the supervisor writes nothing any more
+	default:
+		return nil
+	}
+	switch o := j.s.outcome; {
+	case o == nil:
+		return nil
+	case o.State == arcp.StateCancelled:
+		return arcp.Errorf(o.Code, "%s", o.Reason)
+	default:
+		return o.Err
+	}
+}
 func (j toolJob) Terms() tool.Terms      { return j.s.terms }
 
 // newTerms is what the attempt is made under, for its tool, which runs beside the

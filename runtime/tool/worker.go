@@ -37,6 +37,9 @@ type Attempt interface {
 	// Ended is closed when nothing more of the attempt is taken, whatever its tool
 	// does.
 	Ended() <-chan struct{}
+	// Failure is the error that the job ended with, once Ended is closed; nil: there is
+	// none, or the job goes on.
+	Failure() *arcp.Error
 }
 
 // Slots says how many jobs of each tool from workers may run at once, by the

@@ -96,6 +96,26 @@ func (a *asks) begin(id arcp.MessageID) (before []arcp.Envelope, err *arcp.Error
 	return nil, nil
 }
 
+// questions are the types that wait for an answer.
+var questions = map[arcp.Type]bool{arcp.PermissionRequest: true, arcp.HumanInputRequest: true, arcp.HumanChoiceRequest: true, arcp.ToolInvoke: true}
+
+// refusals answer every question that is open with an error. A call whose child was
+// accepted ends so.
+func (a *asks) refusals(job arcp.JobID, err *arcp.Error) (list []arcp.Envelope) {
+	for id, answers := range a.open {
+		env := arcp.Frame(arcp.Nack, err)
+		env.ID, env.JobID, env.CorrelationID = arcp.NewMessageID(), job, id
+		if n := len(answers); n > 0 {
+			if answers[n-1].Type != arcp.JobAccepted {
+				continue // it was answered just now
+			}
+			env.Type, env.JobID = arcp.JobFailed, answers[n-1].JobID
+		}
+		list = append(list, env)
+	}
+	return list
+}
+
 // end notes that a question is answered.
 func (a *asks) end(id arcp.MessageID) {
 	answers, open := a.open[id]

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -93,5 +94,30 @@ func TestAnswersOfASessionAreBounded(t *testing.T) {
 	}
 	if len(kept.order) > 2*maxKept/smallAnswer {
 		t.Errorf("%d answers that are gone are in order", len(kept.order))
+	}
+}
+
+// When an attempt ends, each question that is open is refused; a call whose child was
+// accepted ends as the child, and what was answered is not answered again.
+func TestRefusals(t *testing.T) {
+	accepted := arcp.Frame(arcp.JobAccepted, struct{}{})
+	accepted.JobID = "child"
+	a := asks{open: map[arcp.MessageID][]arcp.Envelope{
+		"open":     nil,
+		"accepted": {accepted},
+		"answered": {arcp.Frame(arcp.Nack, struct{}{})},
+		"ended":    {accepted, arcp.Frame(arcp.JobFailed, struct{}{})},
+	}}
+	type answer struct {
+		typ arcp.Type
+		job arcp.JobID
+	}
+	got := make(map[arcp.MessageID]answer)
+	for _, env := range a.refusals("parent", arcp.Errorf(arcp.CodeTimeout, "over")) {
+		got[env.CorrelationID] = answer{env.Type, env.JobID}
+	}
+	want := map[arcp.MessageID]answer{"open": {arcp.Nack, "parent"}, "accepted": {arcp.JobFailed, "child"}}
+	if !maps.Equal(got, want) {
+		t.Errorf("refused are %v, want %v", got, want)
 	}
 }

@@ -45,6 +45,8 @@ type dispatch struct {
 	frames   []frame
 	standing []arcp.Envelope // what holds now: it is said again to a worker that comes back
 	asks     asks
+	unserved []*arcp.Envelope // the attempt's goroutine's: came when it had an outcome
+	unheard  []arcp.Envelope  // refusals for when the worker comes back
 }
 
 // frame is one of the worker's that was not dealt with.
@@ -177,6 +179,34 @@ func (a *agent) idler(b *agent) bool {
 	return a.picked < b.picked
 }
 
+// refuse answers what the worker has asked and was not answered. A worker that is away
+// hears it when it comes back. Called with Pool.mu, before the dispatch is over.
+func (d *dispatch) refuse(why error) {
+	err := errOver
+	if why != nil {
+		err = refusalOf(why)
+	}
+	for _, env := range d.asks.refusals(d.jobID, err) {
+		if !d.deliver(env) {
+			d.unheard = append(d.unheard, env)
+		}
+	}
+	for _, f := range d.frames {
+		d.unserved = append(d.unserved, f.env)
+	}
+	for _, env := range d.unserved {
+		if env.Type != arcp.JobCheckpoint && !questions[env.Type] {
+			continue
+		}
+		refused := arcp.Frame(arcp.Nack, err)
+		refused.ID, refused.JobID, refused.CorrelationID = arcp.NewMessageID(), d.jobID, env.ID
+		if !d.deliver(refused) {
+			d.unheard = append(d.unheard, refused)
+		}
+	}
+	d.unserved = nil
+}
+
 // others are the tools whose slots change when the agent is given a job of one:
 // those that share its concurrency.
 func (a *agent) others(ref string) (refs []string) {
@@ -223,6 +253,10 @@ func (d *dispatch) again() {
 // may never have heard of that: its place is free when it says that it has ended,
 // and at the latest after a while. Called with p.mu.
 func (d *dispatch) part() {
+	for _, env := range d.unheard {
+		d.link.conn.Deliver(env)
+	}
+	d.unheard = nil
 	d.link.conn.Deliver(d.cancel("the attempt is over"))
 	if d.leaving {
 		return
@@ -294,7 +328,7 @@ func (d *dispatch) serve(ctx context.Context) (arcp.Raw, error) {
 	if o.result != metrics.DispatchLost {
 		d.stop() // what a lost worker has asked, the next one finds; it ends with ctx
 	}
-	d.finish(o.result)
+	d.finish(o)
 	return o.value, o.err
 }
 
@@ -329,6 +363,9 @@ func (d *dispatch) loop(ctx, work context.Context) *outcomeOf {
 			}
 			d.stand(d.cancel(context.Cause(ctx).Error())) // it may end by itself
 		case <-d.job.Ended():
+			if failure := d.job.Failure(); failure != nil {
+				return withdrawn(failure)
+			}
 			return withdrawn(errOver)
 		case <-untaken.C:
 			o, wait := d.overdue()
@@ -410,15 +447,17 @@ func (d *dispatch) overdue() (o *outcomeOf, wait time.Duration) {
 }
 
 // finish says that nobody waits for the dispatch any more. A worker that still
-// works is told, and busy until it says that it has ended.
-func (d *dispatch) finish(result string) {
-	p := d.p
+// works is told, and busy until it says that it has ended. What it has asked and was
+// not answered is answered with the error that ended the attempt.
+func (d *dispatch) finish(o *outcomeOf) {
+	p, result := d.p, o.result
 	p.mu.Lock()
 	if result == metrics.DispatchWithdrawn && d.link.conn == nil { // its heartbeats were missed
 		result = metrics.DispatchLost
 	}
 	p.cfg.Metrics.WorkerDispatches.WithLabelValues(result).Inc()
 	works := !d.said && d.gone == ""
+	d.refuse(o.err)
 	if works {
 		d.deliver(d.cancel("the attempt is over"))
 	}

@@ -21,6 +21,8 @@ func (d *dispatch) hear(ctx context.Context) *outcomeOf {
 	for _, f := range frames {
 		if o == nil {
 			o = d.relay(ctx, f.env)
+		} else {
+			d.unserved = append(d.unserved, f.env)
 		}
 		f.done()
 	}
