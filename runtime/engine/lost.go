@@ -63,7 +63,7 @@ func (j toolJob) Failure() *arcp.Error {
 		return o.Err
 	}
 }
-func (j toolJob) Terms() tool.Terms      { return j.s.terms }
+func (j toolJob) Terms() tool.Terms { return j.s.terms }
 
 // newTerms is what the attempt is made under, for its tool, which runs beside the
 // supervisor.
