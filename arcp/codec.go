@@ -48,9 +48,13 @@ func (n *Number) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 
 // These are encoded as they are.
 type (
-	plainError         Error
-	plainCause         Cause
-	plainCancelRefused CancelRefusedPayload
+	plainError               Error
+	plainCause               Cause
+	plainCancelRefused       CancelRefusedPayload
+	plainJobCancelled        JobCancelledPayload
+	plainSessionEvicted      SessionEvictedPayload
+	plainSubscribeClosed     SubscribeClosedPayload
+	plainHumanInputCancelled HumanInputCancelledPayload
 )
 
 // MarshalJSONTo writes the error with its canonical code.
@@ -93,6 +97,30 @@ func (p *CancelRefusedPayload) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	}
 	p.Code, p.Details = Specific(p.Code, p.Details)
 	return nil
+}
+
+// MarshalJSONTo writes the payload with its canonical code; it has no details.
+func (p JobCancelledPayload) MarshalJSONTo(enc *jsontext.Encoder) error {
+	p.Code = p.Code.Canonical()
+	return json.MarshalEncode(enc, (*plainJobCancelled)(&p))
+}
+
+// MarshalJSONTo writes the payload with its canonical code; it has no details.
+func (p SessionEvictedPayload) MarshalJSONTo(enc *jsontext.Encoder) error {
+	p.Code = p.Code.Canonical()
+	return json.MarshalEncode(enc, (*plainSessionEvicted)(&p))
+}
+
+// MarshalJSONTo writes the payload with its canonical code; it has no details.
+func (p SubscribeClosedPayload) MarshalJSONTo(enc *jsontext.Encoder) error {
+	p.Code = p.Code.Canonical()
+	return json.MarshalEncode(enc, (*plainSubscribeClosed)(&p))
+}
+
+// MarshalJSONTo writes the payload with its canonical code; it has no details.
+func (p HumanInputCancelledPayload) MarshalJSONTo(enc *jsontext.Encoder) error {
+	p.Code = p.Code.Canonical()
+	return json.MarshalEncode(enc, (*plainHumanInputCancelled)(&p))
 }
 
 // FloatNumber is the shortest decimal text of f, which must be finite.

@@ -1,6 +1,7 @@
 package arcp_test
 
 import (
+	"reflect"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -72,5 +73,35 @@ func TestSpecificCodeForms(t *testing.T) {
 	raw, err := arcp.Marshal(&arcp.Error{Code: arcp.CodeAborted, Cause: &arcp.Cause{Code: arcp.CodeTimeout, Message: "slow"}})
 	if want := `{"code":"ABORTED","message":"","retryable":false,"cause":{"code":"DEADLINE_EXCEEDED","message":"slow"}}`; err != nil || string(raw) != want {
 		t.Errorf("a cause is sent as %s, %v", raw, err)
+	}
+}
+
+// Each payload with a code is sent with a code of the RFC, whatever code it holds.
+func TestPayloadCodes(t *testing.T) {
+	payloads := 0
+	for i := range arcp.Catalog {
+		spec := &arcp.Catalog[i]
+		p := spec.NewPayload()
+		code := reflect.ValueOf(p).Elem().FieldByName("Code")
+		if !code.IsValid() || code.Type() != reflect.TypeFor[arcp.Code]() {
+			continue
+		}
+		payloads++
+		for _, info := range arcp.Codes {
+			code.Set(reflect.ValueOf(info.Code))
+			raw, err := arcp.Marshal(p)
+			var sent struct {
+				Code arcp.Code `json:"code"`
+			}
+			if err == nil {
+				err = arcp.Unmarshal(raw, &sent)
+			}
+			if err != nil || !rfcCodes[sent.Code] {
+				t.Errorf("%s with %s is sent as %s, %v", spec.Type, info.Code, raw, err)
+			}
+		}
+	}
+	if payloads < 11 {
+		t.Errorf("%d payloads have a code; want those of RFC 0001", payloads)
 	}
 }
