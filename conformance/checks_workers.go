@@ -14,6 +14,7 @@ func workerChecks() []Check {
 	person := append([]string{human}, worker...)
 	interrupted := append([]string{Capability(string(arcp.FeatureInterrupt))}, person...)
 	child := append([]string{Tool("demo.echo")}, worker...)
+	checkpoints := append([]string{Capability(string(arcp.FeatureCheckpoints))}, worker...)
 	return []Check{
 		{ID: "dispatch", Title: "a job is given to its worker with tool.invoke, and what the worker says of it is the job's", Section: "SPEC §7.8", Level: Runtime, Needs: worker, Run: workersDispatch},
 		{ID: "queued", Title: "a worker is given no more jobs than it said, and the others wait", Section: "SPEC §7.8", Level: Runtime, Needs: worker, Run: workersQueued},
@@ -28,7 +29,7 @@ func workerChecks() []Check {
 		{ID: "comes-back", Title: "a worker that comes back is given its job again under the same id", Section: "SPEC §7.8", Level: Runtime, Needs: worker, Run: workersComesBack},
 		{ID: "lost", Title: "the job of a worker whose session ends fails with ABORTED, to be tried again", Section: "SPEC §7.8", Level: Runtime, Needs: worker, Run: workersLost},
 		{ID: "rerun", Title: "a job with recovery rerun is given to another worker as another attempt", Section: "SPEC §7.8", Level: Runtime, Needs: worker, Run: workersRerun},
-		{ID: "checkpoint", Title: "a job with recovery checkpoint goes on from its checkpoint at another worker", Section: "SPEC §7.8", Level: Runtime, Needs: worker, Run: workersCheckpoint},
+		{ID: "checkpoint", Title: "a job with recovery checkpoint goes on from its checkpoint at another worker", Section: "SPEC §7.8", Level: Runtime, Needs: checkpoints, Run: workersCheckpoint},
 		{ID: "asks", Title: "a worker's question is the job's, and its answer is the worker's", Section: "SPEC §7.8", Level: Runtime, Needs: person, Run: workersAsks},
 		{ID: "quorum", Title: "a job that several must approve is given to its worker when they have", Section: "SPEC §7.1", Level: Runtime, Needs: person, Run: workersQuorum},
 		{ID: "interrupt", Title: "the worker of a job that is interrupted is told, and with what to go on", Section: "SPEC §7.8", Level: Runtime, Needs: interrupted, Run: workersInterrupt},
