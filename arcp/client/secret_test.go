@@ -40,6 +40,10 @@ func TestRemoteErrorOf(t *testing.T) {
 		{arcp.Frame(arcp.Nack, arcp.Errorf(arcp.CodeUnavailable, "later")), "nack: UNAVAILABLE: later", arcp.CodeUnavailable},
 		{arcp.Envelope{Type: arcp.JobFailed, Payload: arcp.Raw(`{"code":"MY_CODE","message":"m"}`)}, "job.failed: MY_CODE: m", arcp.CodeUnknown},
 		{arcp.Envelope{Type: arcp.JobCancelled, Payload: arcp.Raw(`{"reason":"why"}`)}, "job.cancelled: CANCELLED: why", arcp.CodeCancelled},
+		{arcp.Envelope{Type: arcp.JobFailed, Payload: arcp.Raw(`{"code":"DEADLINE_EXCEEDED","message":"m","details":{"code":"TIMEOUT"}}`)}, "job.failed: TIMEOUT: m", arcp.CodeTimeout},
+		{arcp.Envelope{Type: arcp.JobFailed, Payload: arcp.Raw(`{"code":"DEADLINE_EXCEEDED","message":"m","details":{"arcp_code":"TIMEOUT","code":"SLOW"}}`)}, "job.failed: TIMEOUT: m", arcp.CodeTimeout},
+		{arcp.Envelope{Type: arcp.JobFailed, Payload: arcp.Raw(`{"code":"TIMEOUT","message":"m"}`)}, "job.failed: TIMEOUT: m", arcp.CodeTimeout},
+		{arcp.Envelope{Type: arcp.JobFailed, Payload: arcp.Raw(`{"code":"INTERNAL","message":"m","details":{"code":"TIMEOUT"}}`)}, "job.failed: INTERNAL: m", arcp.CodeInternal},
 		{arcp.Envelope{Type: arcp.Nack, Payload: arcp.Raw(`{"code":7}`)},
 			`nack: UNKNOWN: its payload cannot be read: `, arcp.CodeUnknown},
 	} {
