@@ -302,7 +302,7 @@ func (c *conn) takeOver(a *attachment, cursor *eventlog.Cursor, err error) *arcp
 		cursor.Close()
 		return noSession()
 	}
-	c.rt.authenticated(c)
+	c.pass.Authenticated()
 	if old != nil {
 		if a.held {
 			old.out.settle()

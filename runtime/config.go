@@ -15,6 +15,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/registry"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
+	"github.com/arcpd/arcpd/transport"
 )
 
 // Config configures a Runtime. It must not be changed after New. A zero member
@@ -80,9 +81,9 @@ type Config struct {
 // the rest of Config they may be changed later, with Runtime.SetLimits. A zero
 // member has the documented default, a negative one is off.
 type Limits struct {
-	MaxConnections          int // default 100,000
+	MaxConnections          int // default 100,000; whatever is sent on them, see Runtime.Gate
 	MaxUnauthenticated      int // default 1,024 connections before authentication
-	MaxUnauthenticatedPerIP int // default 32, loopback exempt
+	MaxUnauthenticatedPerIP int // default 32; of an IPv4 address or an IPv6 network of 64 bits, loopback exempt
 	MaxSessions             int // default 100,000
 	MaxSessionsPerPrincipal int // default off
 	MaxJobs                 int // jobs not ended, of everybody; default 100,000
@@ -161,6 +162,11 @@ func (l Limits) withDefaults() Limits {
 	l.MaxJobs = or(l.MaxJobs, DefaultMaxJobs)
 	l.MaxJobsPerSession = or(l.MaxJobsPerSession, DefaultMaxJobsPerSession)
 	return l
+}
+
+// gate is what of the limits the gate enforces.
+func (l Limits) gate() transport.GateLimits {
+	return transport.GateLimits{Open: l.MaxConnections, Unauthenticated: l.MaxUnauthenticated, PerAddress: l.MaxUnauthenticatedPerIP}
 }
 
 // engine is what of the limits the engine enforces.

@@ -75,8 +75,8 @@ type conn struct {
 	stale    bool           // it may have changed
 	roles    []string       // see roleNames
 
-	paused    time.Time      // nothing is read before; zero: not paused
-	unproven  bool           // counted as not authenticated; guarded by Runtime.mu
+	paused    time.Time // nothing is read before; zero: not paused
+	pass      *transport.Pass
 	ended     sync.WaitGroup // by the last turn
 	readerErr error
 	closing   *session.Close

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime"
 	"github.com/arcpd/arcpd/transport"
@@ -301,4 +303,28 @@ func TestManyIdleSessions(t *testing.T) {
 		}
 		b.noneLeft()
 	})
+}
+
+// Handshakes and connections that are refused are counted and logged.
+func TestRefusedConnectionsShow(t *testing.T) {
+	var log strings.Builder
+	inBubble(t, func(c *runtime.Config) {
+		c.MaxUnauthenticated = 1
+		c.Log = zerolog.New(&log)
+	}, func(b *bed) {
+		b.connect(nil)
+		synctest.Wait()
+		for range 3 {
+			b.connect(nil).closed("one too many", transport.CloseOverloaded)
+		}
+		b.rt.UpgradeRefused(transport.RefusedUpgrade{Status: 403, RemoteAddr: "192.0.2.1", Reason: errors.New(`origin "x" is not allowed here`)})
+		if refused, upgrades := b.sum("arcp_rate_limited_total", "unauthenticated"), b.sum("arcp_upgrades_refused_total", "403"); refused != 3 || upgrades != 1 {
+			t.Errorf("%v connections and %v handshakes are counted as refused, want 3 and 1", refused, upgrades)
+		}
+	})
+	for text, want := range map[string]int{"connections are refused": 1, `origin \"x\" is not allowed here`: 1} {
+		if n := strings.Count(log.String(), text); n != want {
+			t.Errorf("%q is logged %d times, want %d:\n%s", text, n, want, log.String())
+		}
+	}
 }

@@ -321,3 +321,5 @@ func (m *members) removeAway(id arcp.SessionID, since time.Time) bool {
 	m.removeLocked(e)
 	return true
 }
+
+func over(n, limit int) bool { return limit > 0 && n >= limit }

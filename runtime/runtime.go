@@ -12,11 +12,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
@@ -72,13 +74,16 @@ type Runtime struct {
 
 	maxFollows int // see defaultMaxFollows
 
+	gate   *transport.Gate
+	turned zerolog.Logger // of connections that the gate refuses
+
+	upgrades zerolog.Logger // of handshakes that are refused
+
 	mu       sync.Mutex
 	limits   Limits
 	stopping bool // sessions are refused
 	closing  bool // connections are too
 	conns    map[*conn]struct{}
-	opening  map[string]int // connections before authentication, by address
-	openings int
 	serving  sync.WaitGroup
 }
 
@@ -92,11 +97,14 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	if cfg.Store == nil || cfg.Auth == nil || cfg.Tools == nil {
 		return nil, errors.New("runtime: Store, Auth and Tools are required")
 	}
-	r := &Runtime{cfg: cfg.withDefaults(), conns: make(map[*conn]struct{}), opening: make(map[string]int), older: make(chan struct{}, 1),
+	r := &Runtime{cfg: cfg.withDefaults(), conns: make(map[*conn]struct{}), older: make(chan struct{}, 1),
 		maxFollows: defaultMaxFollows}
 	r.limits = r.cfg.Limits
 	r.pool = pool.New()
 	r.metrics = metrics.New(r.cfg.Registry, r.cfg.Version)
+	r.turned = r.cfg.Log.Sample(&zerolog.BurstSampler{Burst: 1, Period: time.Minute})
+	r.upgrades = r.cfg.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
+	r.gate = transport.NewGate(r.limits.gate(), r.turnedAway)
 	r.members = newMembers(r.metrics.SetSessions)
 	r.desk = newDesk(r.metrics, func(kind string, q *approval.Row) { r.showApproval(context.Background(), kind, q) })
 	r.announcer.rt, r.refresh.turn = r, make(chan struct{}, 1)
@@ -255,6 +263,7 @@ func (r *Runtime) SetLimits(l Limits) {
 	r.mu.Lock()
 	r.limits = l
 	r.mu.Unlock()
+	r.gate.SetLimits(l.gate())
 	r.engine.SetLimits(l.engine())
 }
 
@@ -268,6 +277,13 @@ func (r *Runtime) rate() int {
 // Go runs f on a goroutine of its own, one that is used again: meant for
 // transport.Upgrader, where connections come and go.
 func (r *Runtime) Go(f func()) { r.pool.Run(f) }
+
+// UpgradeRefused counts and logs a refused handshake: meant for transport.Upgrader.
+func (r *Runtime) UpgradeRefused(u transport.RefusedUpgrade) {
+	r.metrics.UpgradesRefused.WithLabelValues(strconv.Itoa(u.Status)).Inc()
+	r.upgrades.Warn().Int("status", u.Status).Str("remote", u.RemoteAddr).
+		AnErr("reason", u.Reason).Msg("WebSocket handshake refused; at most ten a minute are logged")
+}
 
 // Serve speaks with one peer until the connection ends, and closes it. It
 // returns only when its goroutines have ended; the error says why the
@@ -321,40 +337,57 @@ func (r *Runtime) Ready() error {
 
 // admit counts a new connection, or refuses it.
 func (r *Runtime) admit(c *conn) error {
-	addr := c.address()
+	if err := r.let(c); err != nil {
+		return err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch {
-	case r.closing:
+	if r.closing {
+		c.leaveGate()
 		return ErrShutdown
-	case over(len(r.conns), r.limits.MaxConnections):
-		return errors.New("too many connections")
-	case over(r.openings, r.limits.MaxUnauthenticated):
-		return errors.New("too many connections that are not authenticated")
-	case addr != "" && over(r.opening[addr], r.limits.MaxUnauthenticatedPerIP):
-		return errors.New("too many connections from this address that are not authenticated")
 	}
 	r.conns[c] = struct{}{}
-	r.openings++
-	if addr != "" {
-		r.opening[addr]++
-	}
-	c.unproven = true
 	r.serving.Add(1)
 	return nil
 }
 
-func over(n, limit int) bool { return limit > 0 && n >= limit }
-
-// address is what unauthenticated connections are counted by; empty for
-// loopback and everything that is no network.
-func (c *conn) address() string {
-	addr := c.tc.Info().RemoteAddr
-	if ip := net.ParseIP(addr); ip == nil || ip.IsLoopback() {
-		return ""
+// let has the gate count a connection that it has not counted when it was accepted, and
+// tells it the address of one that came by way of a proxy.
+func (r *Runtime) let(c *conn) error {
+	info := c.tc.Info()
+	if c.pass = info.Pass; c.pass != nil {
+		return r.refused(c.pass.From(info.RemoteAddr))
 	}
-	return addr
+	pass, err := r.gate.Enter(info.RemoteAddr)
+	c.pass = pass
+	return r.refused(err)
 }
+
+// refused counts what the gate has refused, if err says so, and returns err.
+func (r *Runtime) refused(err error) error {
+	if e, ok := errors.AsType[*transport.GateError](err); ok {
+		r.turnedAway(e)
+	}
+	return err
+}
+
+func (r *Runtime) turnedAway(e *transport.GateError) {
+	r.metrics.RateLimited.WithLabelValues(e.Limit).Inc()
+	r.turned.Warn().Str("remote", e.Address).Err(e).Msg("connections are refused; more are not logged for a minute")
+}
+
+// leaveGate ends what let began. What was counted when it was accepted is counted until
+// it is closed.
+func (c *conn) leaveGate() {
+	if c.tc.Info().Pass == nil {
+		c.pass.Leave()
+	}
+}
+
+// Gate counts the connections of the runtime, within Limits. Those of its listeners are
+// counted from the moment on that they are accepted, which is what bounds peers that
+// never ask for a WebSocket; all others when they are given to Serve.
+func (r *Runtime) Gate() *transport.Gate { return r.gate }
 
 // enter counts a session that is about to be made, or refuses it.
 func (r *Runtime) enter(c *conn) *arcp.Error {
@@ -380,7 +413,7 @@ func (r *Runtime) enter(c *conn) *arcp.Error {
 		r.metrics.Evictions.WithLabelValues("limit").Inc()
 		r.endSession(full.oust.id)
 	}
-	r.authenticated(c)
+	c.pass.Authenticated()
 	return nil
 }
 
@@ -406,27 +439,6 @@ func (r *Runtime) endSession(id arcp.SessionID) {
 	})
 }
 
-// authenticated takes a connection out of the ones that are not.
-func (r *Runtime) authenticated(c *conn) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.proven(c)
-}
-
-// proven takes a connection out of the unauthenticated ones; with r.mu.
-func (r *Runtime) proven(c *conn) {
-	if !c.unproven {
-		return
-	}
-	c.unproven = false
-	r.openings--
-	if addr := c.address(); addr != "" {
-		if r.opening[addr]--; r.opening[addr] == 0 {
-			delete(r.opening, addr)
-		}
-	}
-}
-
 // onDisconnectGrace is how long a session may be without a connection before
 // its jobs that asked for it are cancelled.
 const onDisconnectGrace = 5 * time.Second
@@ -448,8 +460,8 @@ func (c *conn) leave() {
 	}
 	r.mu.Lock()
 	delete(r.conns, c)
-	r.proven(c)
 	r.mu.Unlock()
+	c.leaveGate()
 	left := r.members.leave(c, now)
 	if _, lives := r.members.find(c.id); left || !lives { // it may have ended before its connection
 		r.desk.leave(c.identity.Principal, c.id)

@@ -122,7 +122,7 @@ func (d *direct) greet(conn net.Conn) Conn {
 		return nil
 	}
 	c := &wsConn{}
-	c.start(w, d.up.Limits, Info{RemoteAddr: remoteHost(conn.RemoteAddr().String())})
+	c.start(w, d.up.Limits, Info{RemoteAddr: remoteHost(conn.RemoteAddr().String()), Pass: passOf(conn)})
 	if c.rest = p[n:]; len(c.rest) == 0 {
 		w.release()
 	}

@@ -26,7 +26,7 @@ func checkHost(host string, local net.Addr, allowed []string) error {
 	if slices.ContainsFunc(allowed, func(a string) bool { return hostMatches(a, name, port) }) {
 		return nil
 	}
-	return fmt.Errorf("host %q is not allowed here", host)
+	return fmt.Errorf("host %.200q is not allowed here", host)
 }
 
 // hostMatches compares with an entry that is host, host:port or *.
@@ -81,7 +81,7 @@ func checkOrigin(origin, host string, allowed []string) error {
 	if slices.ContainsFunc(allowed, func(a string) bool { return originMatches(a, origin, u) }) {
 		return nil
 	}
-	return fmt.Errorf("origin %q is not allowed here", origin)
+	return fmt.Errorf("origin %.200q is not allowed here", origin)
 }
 
 // originMatches compares with an entry that is an origin (scheme://host:port),

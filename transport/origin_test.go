@@ -7,6 +7,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/arcpd/arcpd/transport"
 )
 
 func TestWhoMayConnect(t *testing.T) {
@@ -59,6 +61,8 @@ func TestWhoMayConnect(t *testing.T) {
 	} {
 		for _, s := range []*wsServer{newWSServer(t, httptest.NewServer), first(newDirectServer(t, "/"))} {
 			s.AllowHosts, s.AllowOrigins = list(test.hosts), list(test.origins)
+			told := make(chan transport.RefusedUpgrade, 1)
+			s.Refused = func(u transport.RefusedUpgrade) { told <- u }
 			port := strings.TrimSuffix(s.url[strings.LastIndex(s.url, ":")+1:], "/")
 			r := upgradeRequest(t, s.url)
 			r.Host = strings.ReplaceAll(test.host, "PORT", port)
@@ -72,6 +76,8 @@ func TestWhoMayConnect(t *testing.T) {
 				t.Errorf("%+v: answered %d %q, want %d", test, code, line, test.want)
 			} else if code == 101 {
 				(<-s.conns).Abort()
+			} else if u := <-told; u.Status != code || u.RemoteAddr != "127.0.0.1" || u.Reason.Error()+"\n" != line {
+				t.Errorf("%+v: %+v is reported of the answer %d %q", test, u, code, line)
 			}
 		}
 	}

@@ -80,6 +80,8 @@ type Info struct {
 	PeerCerts  []*x509.Certificate
 	Local      bool // stdio, unix, pipe: the operating system vouches for the peer
 	Pings      bool // Ping does something, and LastSeen moves when it is answered
+
+	Pass *Pass // of a connection that a Gate has counted when it was accepted; else nil
 }
 
 // CloseCode is a WebSocket close code (RFC 6455 §7.4, SPEC.md §6.5).

@@ -36,8 +36,18 @@ type Upgrader struct {
 	// host itself. Clients without an Origin are no pages and may connect.
 	AllowOrigins []string
 
+	// Refused is told of each request that does not pass the lists; nil: nobody is.
+	Refused func(RefusedUpgrade)
+
 	// Go runs a function on a goroutine other than the caller's; nil: a fresh one.
 	Go func(func())
+}
+
+// RefusedUpgrade is a request that was answered with an error.
+type RefusedUpgrade struct {
+	Status     int    // of HTTP
+	RemoteAddr string // without a port
+	Reason     error  // names the host or the origin, of at most 200 bytes
 }
 
 // Handler answers requests that do not pass the lists, or ask for no
@@ -47,17 +57,24 @@ type Upgrader struct {
 func (u *Upgrader) Handler(serve func(Conn)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := checkHost(r.Host, localAddr(r), u.AllowHosts); err != nil {
-			http.Error(w, err.Error(), http.StatusMisdirectedRequest)
+			u.refuse(w, r, http.StatusMisdirectedRequest, err)
 			return
 		}
 		if err := checkOrigin(r.Header.Get("Origin"), r.Host, u.AllowOrigins); err != nil {
-			http.Error(w, err.Error(), http.StatusForbidden)
+			u.refuse(w, r, http.StatusForbidden, err)
 			return
 		}
 		if c, err := u.upgrade(w, r); err == nil { // else it is answered
 			u.run(func() { serve(c) })
 		}
 	})
+}
+
+func (u *Upgrader) refuse(w http.ResponseWriter, r *http.Request, status int, why error) {
+	if u.Refused != nil {
+		u.Refused(RefusedUpgrade{Status: status, RemoteAddr: remoteHost(r.RemoteAddr), Reason: why})
+	}
+	http.Error(w, why.Error(), status)
 }
 
 func (u *Upgrader) run(f func()) {
@@ -81,7 +98,7 @@ func (u *Upgrader) upgrade(w http.ResponseWriter, r *http.Request) (Conn, error)
 		return nil, err
 	}
 	c.dropLibrary()
-	c.start(h.wire, u.Limits, Info{RemoteAddr: remoteHost(r.RemoteAddr), PeerCerts: peerCerts(r.TLS)})
+	c.start(h.wire, u.Limits, Info{RemoteAddr: remoteHost(r.RemoteAddr), PeerCerts: peerCerts(r.TLS), Pass: h.pass})
 	return c, nil
 }
 
@@ -115,6 +132,7 @@ type hijacker struct {
 	http.ResponseWriter
 	conn *wsConn
 	wire wire
+	pass *Pass
 }
 
 // Hijack implements http.Hijacker.
@@ -124,7 +142,7 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	early, _ := brw.Reader.Peek(brw.Reader.Buffered()) // cannot fail
-	h.conn.rest = slices.Clone(early)
+	h.conn.rest, h.pass = slices.Clone(early), passOf(conn)
 	if b, ok := conn.(*begun); ok {
 		h.conn.rest, conn = append(h.conn.rest, b.rest...), b.Conn
 	}

@@ -69,6 +69,7 @@ func openStore(dir string, log zerolog.Logger) (store.Store, error) {
 	var opened atomic.Bool // what goes wrong before is said once, by the error
 	defer opened.Store(true)
 	return pebble.Open(dir, pebble.Options{
+		MaxOpenFiles: storeFiles(),
 		Errorf: func(format string, args ...any) {
 			if opened.Load() {
 				log.Error().Msgf(format, args...)

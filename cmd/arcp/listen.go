@@ -17,16 +17,23 @@ import (
 // Bounds of an HTTP request before it becomes a WebSocket.
 const (
 	headerTimeout = 10 * time.Second
+	bodyTimeout   = 10 * time.Second // with the header: nothing that is served has a body
 	idleTimeout   = 60 * time.Second
-	adminTimeout  = 5 * time.Minute // of an answer: a CPU profile takes its time
+	mainTimeout   = 30 * time.Second // of an answer that is no WebSocket
+	adminTimeout  = 5 * time.Minute  // of an answer: a CPU profile takes its time
 	maxHeader     = 16 << 10
+	maxAdmin      = 256 // connections to the admin listener
 )
 
 // openListener binds an address; a busy one is told from a wrong one.
 func openListener(ctx context.Context, v *settings.Values, name, addr string) (net.Listener, error) {
-	// No TCP keep-alive: connections are pinged, and four system calls are a part
-	// of what a handshake costs.
-	ln, err := (&net.ListenConfig{KeepAlive: -1}).Listen(ctx, "tcp", addr)
+	// TCP keep-alive is four system calls, a part of what a handshake costs. Where
+	// sessions have heartbeats, a peer that is gone is noticed by those.
+	config := net.ListenConfig{KeepAlive: -1}
+	if v.Duration("heartbeat") == 0 {
+		config.KeepAlive = 0
+	}
+	ln, err := config.Listen(ctx, "tcp", addr)
 	switch {
 	case err == nil:
 		return ln, nil
@@ -49,6 +56,7 @@ func (s *server) httpServer(h http.Handler, writeTimeout time.Duration) *http.Se
 	return &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       bodyTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,

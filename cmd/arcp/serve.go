@@ -153,6 +153,9 @@ func (s *server) start(ctx context.Context) error {
 		return err
 	}
 	s.rt.Store(rt)
+	if w := descriptorsWarning(s.values); w != "" {
+		s.log.Warn().Msg(w)
+	}
 	if names := s.values.WithoutEffect(); len(names) > 0 {
 		s.log.Warn().Strs("settings", names).Msg("these settings have no effect in this version")
 	}
@@ -327,7 +330,7 @@ func (s *server) runtimeConfig() runtime.Config {
 // limits are the settings that SIGHUP applies to a running runtime.
 func limits(v *settings.Values) runtime.Limits {
 	return runtime.Limits{
-		MaxConnections:          off(v.Number("max-connections")),
+		MaxConnections:          maxConnections(v),
 		MaxSessions:             off(v.Number("max-sessions")),
 		MaxSessionsPerPrincipal: off(v.Number("max-sessions-per-principal")),
 		MaxJobs:                 off(v.Number("max-jobs")),
@@ -357,6 +360,7 @@ func (s *server) serveAdmin() {
 	if s.admin == nil {
 		return
 	}
+	s.admin = transport.NewGate(transport.GateLimits{Open: maxAdmin}, nil).Listener(s.admin, true)
 	s.adminSrv = s.httpServer(s.adminHandler(), adminTimeout)
 	go s.watch("admin listener", func() error { return s.adminSrv.Serve(s.admin) })
 }
@@ -364,7 +368,8 @@ func (s *server) serveAdmin() {
 func (s *server) serveMain() {
 	if s.main != nil {
 		up := s.upgrader()
-		s.mainSrv = s.httpServer(s.mainHandler(up.Handler(s.serveConn)), 0)
+		s.main = s.rt.Load().Gate().Listener(s.main, s.values.On("behind-proxy"))
+		s.mainSrv = s.httpServer(s.mainHandler(up.Handler(s.serveConn)), mainTimeout)
 		go s.watch("listener", func() error { return s.mainSrv.Serve(s.secured(up)) })
 	}
 	if s.unix != nil {
@@ -381,6 +386,7 @@ func (s *server) upgrader() *transport.Upgrader {
 		Limits:       s.limits(),
 		AllowHosts:   allowedHosts(s.ends.listen, v.List("allow-host"), v.On("behind-proxy")),
 		AllowOrigins: v.List("allow-origin"),
+		Refused:      s.rt.Load().UpgradeRefused,
 		Go:           s.rt.Load().Go,
 	}
 }

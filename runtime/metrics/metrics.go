@@ -51,6 +51,7 @@ type Metrics struct {
 	LeasesExpired     prometheus.Counter
 	BudgetExhausted   *prometheus.CounterVec
 	RateLimited       *prometheus.CounterVec
+	UpgradesRefused   *prometheus.CounterVec
 	Errors            *prometheus.CounterVec
 	ProtocolErrors    *prometheus.CounterVec
 
@@ -151,7 +152,8 @@ func New(r prometheus.Registerer, version string) *Metrics {
 		Leases:            f.gauge("leases", "Leases that are in force.", "kind"),
 		LeasesExpired:     f.counter("lease_expirations_total", "Leases whose end was noticed.").WithLabelValues(),
 		BudgetExhausted:   f.counter("budget_exhausted_total", "Operations refused because a budget was used up.", "currency"),
-		RateLimited:       f.counter("rate_limited_total", "Commands refused by a limit.", "limit"),
+		RateLimited:       f.counter("rate_limited_total", "Commands and connections refused by a limit.", "limit"),
+		UpgradesRefused:   f.counter("upgrades_refused_total", "WebSocket handshakes refused for their Host (421) or Origin (403).", "status"),
 		Errors:            f.counter("errors_total", "Errors sent to clients; that of a job once, at its end.", "code"),
 		ProtocolErrors:    f.counter("protocol_errors_total", "Frames that were dropped or refused.", "reason"),
 		in:                make(map[arcp.Type]prometheus.Counter), out: make(map[arcp.Type]prometheus.Counter),

@@ -24,6 +24,9 @@ type Options struct {
 	// it is written as a table; up to four are kept. Default: 64 MiB.
 	MemTableBytes uint64
 
+	// MaxOpenFiles bounds the descriptors of tables. Default: 1,000.
+	MaxOpenFiles int
+
 	// Errorf, if set, is told of failures in the background, such as a table
 	// that cannot be read or written. It may be called by any goroutine.
 	Errorf func(format string, args ...any)
@@ -58,6 +61,9 @@ func (o *Options) setDefaults() {
 	if o.MemTableBytes == 0 {
 		o.MemTableBytes = 64 << 20
 	}
+	if o.MaxOpenFiles == 0 {
+		o.MaxOpenFiles = 1000
+	}
 	if o.Errorf == nil {
 		o.Errorf = func(string, ...any) {}
 	}
@@ -90,6 +96,7 @@ func (o *Options) pebble() *pdb.Options {
 		L0StopWritesThreshold:       64, // stalls hurt more than a slower read
 		LBaseMaxBytes:               256 << 20,
 		BytesPerSync:                1 << 20,
+		MaxOpenFiles:                o.MaxOpenFiles,
 		FormatMajorVersion:          pdb.FormatNewest,
 		Logger:                      logger{o},
 		EventListener:               &pdb.EventListener{DataCorruption: o.corruption},

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"syscall"
+
+	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
+)
+
+// maxReserve is how many descriptors connections leave to the files of the store and to
+// programs, where the process may have many.
+const maxReserve = 4096
+
+// maxConnections is --max-connections, or what the limit of descriptors allows if that
+// is less; negative: there is no limit. What connections may not have is left to the
+// store, which cannot go on without a descriptor for its next file.
+func maxConnections(v *settings.Values) int {
+	n := off(v.Number("max-connections"))
+	files, ok := maxDescriptors()
+	if !ok {
+		return n
+	}
+	if room := files - min(files/2, maxReserve); n < 0 || room < n {
+		return room
+	}
+	return n
+}
+
+// maxDescriptors is the limit of this process, which the Go runtime has raised as far
+// as it may.
+func maxDescriptors() (n int, ok bool) {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || limit.Cur > 1<<30 {
+		return 0, false
+	}
+	return int(limit.Cur), true
+}
+
+// storeFiles is how many tables the store may have open: a part of what connections
+// leave, where that is little; 0: as many as it likes.
+func storeFiles() int {
+	files, ok := maxDescriptors()
+	if !ok || files >= maxReserve {
+		return 0
+	}
+	return files / 4
+}
+
+// fewConnections is fewer than a server is expected to accept.
+const fewConnections = 1024
+
+// descriptorsWarning says that descriptors allow fewer connections than was asked for,
+// or few; empty: they do not.
+func descriptorsWarning(v *settings.Values) string {
+	n, want := maxConnections(v), off(v.Number("max-connections"))
+	if n < 0 || n == want || !v.IsSet("max-connections") && n >= fewConnections {
+		return ""
+	}
+	files, _ := maxDescriptors()
+	return fmt.Sprintf("the process may have %d files open: at most %d connections are accepted; raise the limit (LimitNOFILE=, ulimit -Hn) for more", files, n)
+}
