@@ -76,7 +76,7 @@ type ToolView struct {
 	Version       string     `json:"version"`
 	Versions      []string   `json:"versions"`
 	Description   string     `json:"description,omitzero"`
-	InputSchema   Raw        `json:"input_schema,omitzero"`
+	InputSchema   Raw        `json:"input_schema"` // {}: anything goes
 	OutputSchema  Raw        `json:"output_schema,omitzero"`
 	SideEffect    string     `json:"side_effect"`
 	Limits        ToolLimits `json:"limits"`
@@ -89,13 +89,13 @@ type ToolView struct {
 	Source        string     `json:"source"`
 }
 
-// ToolLimits are the limits of a tool's calls; 0 is none (§7.1).
+// ToolLimits are the limits of a tool's calls; nil is none (§7.1).
 type ToolLimits struct {
-	TimeoutMS        int64 `json:"timeout_ms,omitzero"` // of an attempt
-	MaxRequestBytes  int   `json:"max_request_bytes,omitzero"`
-	MaxResponseBytes int   `json:"max_response_bytes,omitzero"`
-	Concurrency      int   `json:"concurrency,omitzero"` // jobs at once
-	RatePerMin       int   `json:"rate_per_min,omitzero"`
+	TimeoutMS        *int64 `json:"timeout_ms"` // of an attempt
+	MaxRequestBytes  *int64 `json:"max_request_bytes"`
+	MaxResponseBytes *int64 `json:"max_response_bytes"`
+	Concurrency      *int64 `json:"concurrency"` // jobs at once
+	RatePerMin       *int64 `json:"rate_per_min"`
 }
 
 // QuestionKind is what people are asked for (§5.14, §7.4).

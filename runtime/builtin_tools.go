@@ -110,14 +110,30 @@ func (r *Runtime) toolsDescribe(_ context.Context, job tool.Job, in toolsDescrib
 	}
 	l := t.Limits
 	d = arcp.ToolView{Name: t.Name, Version: t.Version, Versions: v.Catalogue().Versions(t.Name), Description: t.Description,
-		InputSchema: t.InputSchema, OutputSchema: t.OutputSchema, SideEffect: string(t.SideEffect), Approval: policyText(t),
+		InputSchema: schemaOr(t.InputSchema), OutputSchema: t.OutputSchema, SideEffect: string(t.SideEffect), Approval: policyText(t),
 		MinTrust: t.MinTrust, Recovery: string(t.Recovery), Idempotent: *t.Idempotent, Interruptible: t.Interruptible, Source: t.Source,
-		Limits: arcp.ToolLimits{TimeoutMS: max(l.Timeout, 0).Milliseconds(), MaxRequestBytes: max(l.MaxRequestBytes, 0),
-			MaxResponseBytes: max(l.MaxResponseBytes, 0), Concurrency: max(l.Concurrency, 0), RatePerMin: max(l.RatePerMin, 0)}}
+		Limits: arcp.ToolLimits{TimeoutMS: limit(l.Timeout.Milliseconds()), MaxRequestBytes: limit(l.MaxRequestBytes),
+			MaxResponseBytes: limit(l.MaxResponseBytes), Concurrency: limit(l.Concurrency), RatePerMin: limit(l.RatePerMin)}}
 	if t.Retry.MaxAttempts > 1 {
 		d.Retry, err = arcp.Marshal(t.Retry)
 	}
 	return d, err
+}
+
+// limit is nil for one that is off.
+func limit[T int | int64](n T) *int64 {
+	if n <= 0 {
+		return nil
+	}
+	return new(int64(n))
+}
+
+// schemaOr is the schema of a tool, or that by which anything goes.
+func schemaOr(schema arcp.Raw) arcp.Raw {
+	if schema == nil {
+		return arcp.Raw("{}")
+	}
+	return schema
 }
 
 // toolsPolicyOut is what tools.policy returns.

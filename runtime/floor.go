@@ -14,17 +14,25 @@ const spaceInterval = time.Second
 // spaceWatch looks after the free space of the disk, on a goroutine of its own:
 // a deletion under way is no reason to write on.
 type spaceWatch struct {
+	on   bool
 	quit chan struct{}
 	once sync.Once
 	done sync.WaitGroup
 }
 
+// newSpaceWatch looks at the free space once, before anything is accepted.
 func newSpaceWatch(r *Runtime) *spaceWatch {
-	w := &spaceWatch{quit: make(chan struct{})}
-	if r.cfg.FreeSpace != nil && r.cfg.MinFree > 0 {
-		w.done.Go(func() { w.run(r.checkSpace) })
+	w := &spaceWatch{on: r.cfg.FreeSpace != nil && r.cfg.MinFree > 0, quit: make(chan struct{})}
+	if w.on {
+		r.checkSpace()
 	}
 	return w
+}
+
+func (w *spaceWatch) start(check func()) {
+	if w.on {
+		w.done.Go(func() { w.run(check) })
+	}
 }
 
 func (w *spaceWatch) run(check func()) {

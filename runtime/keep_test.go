@@ -1,6 +1,7 @@
 package runtime_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime"
+	"github.com/arcpd/arcpd/runtime/tool"
 	"github.com/arcpd/arcpd/transport"
 )
 
@@ -101,6 +103,56 @@ func TestDiskFloor(t *testing.T) {
 		synctest.Wait() // tools and sessions may go on before it is told
 		if told.Load() != 2 {
 			t.Errorf("told %d times of a change", told.Load())
+		}
+	})
+}
+
+// A runtime that starts on a full disk accepts nothing from the first connection on.
+func TestFullFromTheStart(t *testing.T) {
+	inBubble(t, func(c *runtime.Config) {
+		c.FreeSpace = func() (uint64, error) { return 1, nil }
+	}, func(b *bed) {
+		p := b.connect(nil)
+		p.open("alice")
+		if e := refusal(t, p.expect("session.rejected")); e.Code != arcp.CodeResourceExhausted {
+			t.Errorf("the first session: %+v", e)
+		}
+	})
+}
+
+// A tool that waits for room on the disk can be cancelled.
+func TestCancelWhileFull(t *testing.T) {
+	var free atomic.Uint64
+	free.Store(1 << 30)
+	left := make(chan error, 1)
+	inBubble(t, func(c *runtime.Config) {
+		c.FreeSpace = func() (uint64, error) { return free.Load(), nil }
+		waits := tool.MustNew(tool.Capability{Name: "waits", Limits: tool.Limits{Timeout: -1}}, func(ctx context.Context, job tool.Job, _ struct{}) (int, error) {
+			for {
+				if err := job.Log("info", "on", nil); err != nil {
+					left <- err
+					return 0, err
+				}
+				time.Sleep(time.Second)
+			}
+		})
+		if err := c.Tools.Register(waits); err != nil {
+			t.Fatal(err)
+		}
+	}, func(b *bed) {
+		p := b.dial("alice")
+		job := p.submit("waits", `{}`)
+		p.until("job.started")
+		free.Store(1 << 20)
+		time.Sleep(time.Minute)
+		asked := time.Now()
+		p.send("cancel", fmt.Sprintf(`{"target":"job","target_id":%q}`, job))
+		p.until("job.cancelled")
+		if d := time.Since(asked); d > time.Second {
+			t.Errorf("the job is cancelled after %v: the tool was not woken", d)
+		}
+		if err := <-left; err == nil {
+			t.Error("the tool is not told that it wrote nothing")
 		}
 	})
 }

@@ -135,6 +135,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		Slots: slots, Runs: r.workers.Runs, Full: r.full.Load, Desk: r.desk, Catalogue: r.catalogue, RequireModelLease: r.cfg.RequireModelLease, PreemptExpired: r.cfg.PreemptExpired,
 		Limits: r.cfg.Limits.engine()})
 	r.desk.offer = r.engine.Offer
+	r.space = newSpaceWatch(r)
 	if err := r.boot(ctx); err != nil {
 		r.resources.close()
 		r.closeVault()
@@ -145,7 +146,8 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	for _, id := range r.engine.Leashed() {
 		r.unleash(id, r.members.since(id, now))
 	}
-	r.janitor, r.space = newJanitor(r), newSpaceWatch(r)
+	r.janitor = newJanitor(r)
+	r.space.start(r.checkSpace)
 	r.resources.start()
 	r.cfg.Tools.Watch(r.announcer.changed)
 	return r, nil

@@ -418,11 +418,21 @@ func TestDescribeAndPolicy(t *testing.T) {
 		d := p.must("tools.describe", `{"name":"pay@1.0.0"}`)
 		for member, want := range map[string]string{"name": "pay", "version": "1.0.0", "versions": "[1.0.0]", "description": "pays", "side_effect": "external_system",
 			"approval_policy": "map[auto:map[rule:args.n < 1]]", "recovery": "rerun", "idempotent": "true", "source": "go", "interruptible": "false",
-			"limits": "map[concurrency:16 max_request_bytes:1.048576e+06 max_response_bytes:1.048576e+06 rate_per_min:6]",
+			"limits": "map[concurrency:16 max_request_bytes:1.048576e+06 max_response_bytes:1.048576e+06 rate_per_min:6 timeout_ms:<nil>]",
 			"retry":  "map[factor:2 initial_ms:1000 max_attempts:2 max_ms:60000]"} {
 			if got := fmt.Sprint(d[member]); got != want {
 				t.Errorf("%s is %s, want %s", member, got, want)
 			}
+		}
+		bare, err := tool.NewRaw(tool.Capability{Name: "bare"}, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Raw("null"), nil })
+		if err == nil {
+			err = b.cfg.Tools.Register(bare)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if schema, ok := p.must("tools.describe", `{"name":"bare"}`)["input_schema"].(map[string]any); !ok || len(schema) != 0 {
+			t.Errorf("the schema of a tool without one is %v, want {}", schema)
 		}
 		if fmt.Sprint(d["input_schema"].(map[string]any)["required"]) != "[n]" || d["output_schema"] == nil {
 			t.Errorf("the schemas: %v, %v", d["input_schema"], d["output_schema"])

@@ -109,11 +109,11 @@ func (a *app) printDescription(d *arcp.ToolView) error {
 		fact("idempotent", d.Idempotent)
 		fact("interruptible", d.Interruptible)
 		l := &d.Limits
-		fact("timeout", orNone(l.TimeoutMS, (time.Duration(l.TimeoutMS)*time.Millisecond).String()))
-		fact("request", orNone(l.MaxRequestBytes, fmt.Sprint(l.MaxRequestBytes, " bytes")))
-		fact("response", orNone(l.MaxResponseBytes, fmt.Sprint(l.MaxResponseBytes, " bytes")))
-		fact("at once", orNone(l.Concurrency, fmt.Sprint(l.Concurrency)))
-		fact("rate", orNone(l.RatePerMin, fmt.Sprint(l.RatePerMin, " a minute")))
+		fact("timeout", orNone(l.TimeoutMS, func(n int64) string { return (time.Duration(n) * time.Millisecond).String() }))
+		fact("request", orNone(l.MaxRequestBytes, counted(" bytes")))
+		fact("response", orNone(l.MaxResponseBytes, counted(" bytes")))
+		fact("at once", orNone(l.Concurrency, counted("")))
+		fact("rate", orNone(l.RatePerMin, counted(" a minute")))
 		fact("input", compact(d.InputSchema))
 		fact("output", compact(d.OutputSchema))
 	})
@@ -146,10 +146,15 @@ func policyLine(policy arcp.Raw) string {
 	return line
 }
 
-// orNone is the text of a limit; 0 is none.
-func orNone[T int | int64](n T, text string) string {
-	if n == 0 {
+// orNone is the text of a limit.
+func orNone(limit *int64, text func(int64) string) string {
+	if limit == nil {
 		return "no limit"
 	}
-	return text
+	return text(*limit)
+}
+
+// counted is the text of a number of something.
+func counted(unit string) func(int64) string {
+	return func(n int64) string { return fmt.Sprint(n, unit) }
 }

@@ -120,12 +120,16 @@ func (s *supervisor) encode(t arcp.Type, payload any) (*store.Event, error) {
 // may refuse it, or have another event follow.
 func (s *supervisor) enqueue(ev *store.Event, p *saving, with func() (*store.Event, *arcp.Error)) error {
 	s.mu.Lock()
-	for !s.over && !s.stopped && !s.hasSpace(p) {
+	for !s.over && !s.stopped && !s.hasSpace(p) && !s.stuck() {
 		s.space.Wait()
 	}
-	if s.over || s.stopped {
+	switch {
+	case s.over || s.stopped:
 		s.mu.Unlock()
 		return errEnded
+	case s.stuck():
+		defer s.mu.Unlock()
+		return s.stopping
 	}
 	if with != nil {
 		next, err := with()
@@ -156,6 +160,10 @@ func (s *supervisor) enqueue(ev *store.Event, p *saving, with func() (*store.Eve
 func (s *supervisor) hasSpace(p *saving) bool {
 	return len(s.queue) < maxQueuedEvents && s.bytes < maxQueuedBytes && (p == nil || s.point == nil) && !s.e.full()
 }
+
+// stuck is called with s.mu: the tool was told to stop, and what it waits for may never
+// come.
+func (s *supervisor) stuck() bool { return s.stopping != nil && s.e.full() }
 
 // signal raises one of the tool's flags. A tool that calls it in a tight loop
 // costs nothing.

@@ -66,6 +66,7 @@ type supervisor struct {
 	err      *arcp.Error
 	gone     string        // the attempt is lost: what has become of it
 	endc     chan struct{} // closed when nothing more of the attempt is taken and it has a supervisor no longer
+	stopping error         // why the tool was told to stop; nil: it was not
 	over     bool          // nothing more of the attempt is taken
 	spent    bool          // the budget has changed
 	lapsed   bool          // an operation was refused because the job's lease had ended
@@ -255,6 +256,10 @@ func (s *supervisor) absorb(now time.Time, out job.Output, accepted bool) {
 	}
 	if out.Stop != nil {
 		s.cancel(out.Stop)
+		s.mu.Lock()
+		s.stopping = out.Stop
+		s.space.Broadcast() // it does not wait for the disk any more
+		s.mu.Unlock()
 		s.toolEnd, s.toolLeft = time.Time{}, 0 // the machine's deadline for the stop counts now
 	}
 	if out.Terminal != nil {
