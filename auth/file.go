@@ -235,7 +235,7 @@ func (f *file) issuer(n *yaml.Node, at string) error {
 		"key_files":   sequence(text(f.keyFile(i))),
 		"algorithms":  sequence(algorithm(&i.algorithms)),
 		"claim":       into(&i.claim),
-		"prefix":      into(&i.prefix),
+		"prefix":      text(i.setPrefix),
 		"roles_claim": into(&i.rolesClaim),
 	})(n, at)
 	if err != nil {

@@ -168,6 +168,7 @@ func TestBadFiles(t *testing.T) {
 		{"a big key file", issuer("key_files: [big], algorithms: [HS256]"), []string{"larger than 1048576 bytes"}},
 		{"too many keys", issuer("jwks: many.json, algorithms: [RS256]"), []string{"there are 33 keys: at most 32"}},
 		{"a key set at a URL", issuer("jwks: 'https://issuer.example/keys', algorithms: [RS256]"), []string{"issuers[0].jwks: a key set at a URL is not supported by this version: save it to a file"}},
+		{"an empty prefix", issuer("key_files: [secret], algorithms: [HS256], prefix: ''"), []string{"an empty prefix is none: remove it"}},
 		{"a prefix of local users", issuer("key_files: [secret], algorithms: [HS256], prefix: 'uid:'"), []string{"prefix is the runtime's to give"}},
 		{"an issuer twice", "issuers:\n- &i {issuer: i, key_files: [secret], algorithms: [HS256]}\n- {issuer: i, key_files: [rsa.pem], algorithms: [RS256]}", []string{"line 3: issuers[1]: the issuer is listed twice"}},
 		{"an alias", "principals: [&a {name: b}, *a]", []string{"line 1: aliases are not supported"}},

@@ -188,6 +188,15 @@ func texts(v any) (out []string) {
 	return out
 }
 
+// setPrefix takes what principals of the issuer begin with.
+func (i *issuer) setPrefix(s string) error {
+	if s == "" {
+		return errors.New("an empty prefix is none: remove it")
+	}
+	i.prefix = s
+	return nil
+}
+
 // check says what is missing for the issuer to be usable.
 func (i *issuer) check() error {
 	switch {

@@ -18,6 +18,7 @@ func (m *Machine) Receive(now time.Time, env *arcp.Envelope) {
 			m.proceed()
 		}
 		m.admit(now, env)
+		m.spoken = true
 	default:
 		m.handshake(now, env)
 	}

@@ -385,6 +385,10 @@ func (m *Machine) proceed() {
 }
 
 func (m *Machine) resume(_ time.Time, env *arcp.Envelope, p arcp.ResumePayload) error {
+	if m.spoken {
+		m.refuse(env, "phase", arcp.CodeFailedPrecondition, "resume has to be the first message after session.accepted")
+		return nil
+	}
 	m.position = time.Time{}
 	m.command(Replay{env.ID, p.AfterMessageID, p.CheckpointID, p.IncludeOpenStreams})
 	return nil

@@ -181,6 +181,7 @@ type Machine struct {
 	openSession arcp.SessionID // that the open names
 	resuming    bool           // the question is Resume
 	window      uint32         // that the client asks for; 0: it does not
+	spoken      bool           // a message came since the session was accepted
 	position    time.Time      // until then the client may say where to go on; zero: that is known
 	openID      arcp.MessageID // what the handshake's answer correlates to
 	challenge   challenge
