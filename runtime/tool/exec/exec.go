@@ -26,6 +26,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -78,6 +79,7 @@ func Check(c *Config) error {
 	if err != nil || c.Sandbox != SandboxBwrap {
 		return err
 	}
+	warnOfDir(c)
 	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
 	defer cancel()
 	dir := c.Dir
@@ -87,7 +89,11 @@ func Check(c *Config) error {
 		}
 		defer os.Remove(dir)
 	}
-	try := exec.CommandContext(ctx, cmd.order.Bwrap, cmd.order.trial(dir)[1:]...)
+	line, err := cmd.order.trial(dir)
+	if err != nil {
+		return err
+	}
+	try := exec.CommandContext(ctx, cmd.order.Bwrap, line[1:]...)
 	try.Env = []string{}
 	if out, err := try.CombinedOutput(); err != nil {
 		return fmt.Errorf("sandbox: bwrap does not work here: %w: %.300s", err, strings.TrimSpace(string(out)))
@@ -97,9 +103,12 @@ func Check(c *Config) error {
 
 // trial is a command line that makes the sandbox of a command in dir and looks
 // whether the program can be run in it, which it is not.
-func (o *order) trial(dir string) []string {
-	line := sandboxed(o.Bwrap, o.Hide, o.Program, dir, nil)
-	return append(line[:len(line)-1], "sh", "-c", `test -x "$0" || { echo "$0 is not there in it" >&2; exit 1; }`, o.Program)
+func (o *order) trial(dir string) ([]string, error) {
+	line, err := sandboxed(o.Bwrap, o.Hide, o.Program, dir, nil)
+	if err != nil {
+		return nil, err
+	}
+	return append(line[:len(line)-1], "sh", "-c", `test -x "$0" || { echo "$0 is not there in it" >&2; exit 1; }`, o.Program), nil
 }
 
 func prepare(c *Config) (*command, error) {
@@ -116,13 +125,37 @@ func prepare(c *Config) (*command, error) {
 		if o.Bwrap, err = exec.LookPath("bwrap"); err != nil {
 			return nil, errors.New("sandbox: bwrap is not in PATH: install bubblewrap, or leave sandbox out")
 		}
-		for _, h := range c.Hide {
-			if c.Dir != "" && below(real(c.Dir), real(h)) {
-				return nil, fmt.Errorf("dir: %s is hidden in the sandbox, because there are secrets of the server in %s: give another directory", c.Dir, h)
-			}
+		if err := checkDir(c); err != nil {
+			return nil, err
 		}
 	}
 	return &command{order: o, log: c.Log.With().Str("tool", c.Ref()).Logger()}, nil
+}
+
+// checkDir refuses a working directory that is hidden.
+func checkDir(c *Config) error {
+	for _, h := range c.Hide {
+		if c.Dir != "" && below(real(c.Dir), real(h)) {
+			return fmt.Errorf("dir: %s is hidden in the sandbox, because there are secrets of the server in %s: give another directory", c.Dir, h)
+		}
+	}
+	return nil
+}
+
+// warnOfDir says which hidden files are in the working directory.
+func warnOfDir(c *Config) {
+	for _, h := range c.Hide {
+		in := func(name string) bool { return real(filepath.Dir(name)) == real(c.Dir) }
+		if c.Dir != "" && isFile(h) && slices.ContainsFunc(chain(h), in) {
+			c.Log.Warn().Str("tool", c.Ref()).Str("dir", c.Dir).Str("file", h).
+				Msg("a file with secrets of the server is in the directory that a sandboxed command writes: when it is replaced while the command runs, that can read it; give the command another directory")
+		}
+	}
+}
+
+func isFile(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && !info.IsDir()
 }
 
 // environment takes the variables of these names from that of this process, with

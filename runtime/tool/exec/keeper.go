@@ -104,7 +104,10 @@ func (k *keeper) abandon() int {
 func (k *keeper) start() error {
 	program, argv := k.order.Program, k.order.Argv
 	if k.order.Bwrap != "" {
-		argv = sandboxed(k.order.Bwrap, k.order.Hide, program, k.order.Dir, argv[1:])
+		var err error
+		if argv, err = sandboxed(k.order.Bwrap, k.order.Hide, program, k.order.Dir, argv[1:]); err != nil {
+			return err
+		}
 		program = k.order.Bwrap
 	}
 	if k.order.Bounds != (Bounds{}) {

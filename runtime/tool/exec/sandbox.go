@@ -1,8 +1,11 @@
 package exec
 
 import (
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -12,36 +15,157 @@ import (
 // other programs could be asked to start something are in /run. The network is
 // that of the host. Root has no capabilities in it: with them it could take away
 // what hides a file.
-func sandboxed(bwrap string, hide []string, program, dir string, args []string) []string {
+func sandboxed(bwrap string, hide []string, program, dir string, args []string) ([]string, error) {
 	line := []string{bwrap, "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--cap-drop", "ALL",
 		"--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", "/run",
 		"--ro-bind-try", "/run/systemd/resolve", "/run/systemd/resolve"} // names are looked up by what is there
-	for _, h := range hide {
-		line = append(line, cover(real(h))...)
+	covers, err := coversOf(hide, real(dir))
+	if err != nil {
+		return nil, err
+	}
+	var end []string
+	for _, c := range covers {
+		if !emptied(c.dir) && !below(c.dir, real(dir)) {
+			line, end = append(line, c.mounts...), append(end, c.end...)
+		}
 	}
 	line = append(line, "--bind", real(dir), real(dir))
-	for _, h := range hide {
-		if h = real(h); below(h, real(dir)) { // dir has shown it again
-			line = append(line, cover(h)...)
+	for _, c := range covers {
+		if below(c.dir, real(dir)) { // dir would show it again
+			line, end = append(line, c.mounts...), append(end, c.end...)
 		}
 	}
 	line = append(line, "--ro-bind", real(program), real(program))
 	if emptied(program) && program != real(program) {
 		line = append(line, "--symlink", real(program), program)
 	}
-	line = append(line, "--chdir", real(dir), "--", program)
-	return append(line, args...)
+	line = append(append(line, end...), "--chdir", real(dir), "--", program)
+	return append(line, args...), nil
 }
 
-// cover hides a file or directory. One that is not there needs none.
-func cover(name string) []string {
-	switch info, err := os.Stat(name); {
-	case err != nil:
-		return nil
-	case info.IsDir():
-		return []string{"--tmpfs", name}
+// cover hides something in a directory, or all of it.
+type cover struct {
+	dir    string
+	hidden []string // the names in dir that are not there; nil: all
+	mounts []string // of bubblewrap
+	end    []string // what follows all mounts
+}
+
+// coversOf is what hides files and directories from a command in dir, the outermost
+// first. What is not there needs nothing.
+func coversOf(hide []string, dir string) ([]*cover, error) {
+	places := map[string]*cover{}
+	for _, h := range hide {
+		info, err := os.Stat(h)
+		switch {
+		case err != nil:
+		case info.IsDir():
+			places[real(h)] = &cover{dir: real(h)}
+		default:
+			for _, name := range chain(h) {
+				in, base := filepath.Split(name)
+				in = real(in)
+				c := places[in]
+				if c == nil {
+					c = &cover{dir: in, hidden: []string{}}
+					places[in] = c
+				}
+				if c.hidden != nil {
+					c.hidden = append(c.hidden, base)
+				}
+			}
+		}
 	}
-	return []string{"--ro-bind", os.DevNull, name}
+	maps.DeleteFunc(places, func(in string, _ *cover) bool { // within what is hidden as a whole
+		for _, c := range places {
+			if c.hidden == nil && c.dir != in && below(in, c.dir) {
+				return true
+			}
+		}
+		return false
+	})
+	covers := slices.SortedFunc(maps.Values(places), func(a, b *cover) int { return strings.Compare(a.dir, b.dir) })
+	for _, c := range covers {
+		if c.dir == dir && c.hidden != nil {
+			c.planFiles()
+		} else if err := c.planAll(); err != nil {
+			return nil, err
+		}
+	}
+	return covers, nil
+}
+
+// maxLinks bounds how many links are followed to a file.
+const maxLinks = 40
+
+// chain is a file's name, and the names that links lead from it to.
+func chain(name string) (names []string) {
+	for range maxLinks {
+		names = append(names, name)
+		to, err := os.Readlink(name)
+		if err != nil {
+			break
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(real(filepath.Dir(name)), to)
+		}
+		name = to
+	}
+	return names
+}
+
+// maxBeside bounds the entries of a directory in which a file is hidden.
+const maxBeside = 2000
+
+// planFiles hides files in the directory that the command writes, which has to stay what
+// it is. Such a file can be read when another one is renamed to its name: Check warns.
+func (c *cover) planFiles() {
+	for _, h := range c.hidden {
+		if name := filepath.Join(c.dir, h); name == real(name) { // of a link, what it leads to is hidden
+			c.mounts = append(c.mounts, "--ro-bind", os.DevNull, name)
+		}
+	}
+}
+
+// planAll hides a directory. A file is hidden by giving its directory's place to an
+// empty one in which the other entries are shown: a mount on the file itself goes away
+// when another file is renamed to its name, as by most programs that replace files.
+func (c *cover) planAll() error {
+	c.mounts, c.end = []string{"--tmpfs", c.dir}, []string{"--remount-ro", c.dir}
+	if c.hidden == nil {
+		return nil
+	}
+	if c.dir == "/" {
+		return fmt.Errorf("sandbox: %s has secrets of the server and is in /, where it cannot be hidden: move it to a directory of its own", c.hidden[0])
+	}
+	entries, err := os.ReadDir(c.dir)
+	if err != nil {
+		return fmt.Errorf("sandbox: hide %s: %w", c.hidden[0], err)
+	}
+	if len(entries) > maxBeside {
+		return fmt.Errorf("sandbox: %s has %d entries beside a file with secrets of the server; it may have %d: move that to a directory of its own", c.dir, len(entries), maxBeside)
+	}
+	for _, e := range entries {
+		name := filepath.Join(c.dir, e.Name())
+		switch {
+		case c.hides(e.Name()):
+		case e.Type()&os.ModeSymlink != 0:
+			if to, err := os.Readlink(name); err == nil {
+				c.mounts = append(c.mounts, "--symlink", to, name)
+			}
+		default:
+			c.mounts = append(c.mounts, "--ro-bind-try", name, name)
+		}
+	}
+	return nil
+}
+
+// hides reports whether an entry is a hidden file, or looks like a copy of one that is
+// about to replace it.
+func (c *cover) hides(entry string) bool {
+	return slices.ContainsFunc(c.hidden, func(h string) bool {
+		return strings.HasPrefix(strings.TrimLeft(entry, ".#~"), strings.TrimLeft(h, ".#~"))
+	})
 }
 
 // real is where a path leads to: bubblewrap cannot mount over a link to an absolute

@@ -1,10 +1,14 @@
 package exec
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/conformance/interop"
@@ -85,6 +89,18 @@ func TestSandbox(t *testing.T) {
 	}
 }
 
+// What hides a file shows nothing of a hidden directory that it is in.
+func TestSandboxHidesTwice(t *testing.T) {
+	dir, key := secretFile(t)
+	write(t, filepath.Join(dir, "other-key"), "hunter2")
+	out, err, _ := sandboxedScript(t, `ls -R `+filepath.Dir(dir)+` | grep -c key || true`, func(c *Config) {
+		c.Dir, c.Hide = filepath.Dir(filepath.Dir(dir)), []string{key, filepath.Dir(dir)}
+	})()
+	if err != nil || out != "0" {
+		t.Errorf("the names seen: %s, %v", out, err)
+	}
+}
+
 // secretFile is a secret in a directory.
 func secretFile(t *testing.T) (dir, key string) {
 	t.Helper()
@@ -140,6 +156,102 @@ func TestSandboxHidesBelowItsDirectory(t *testing.T) {
 		if refused := err != nil && strings.Contains(err.Error(), "give another directory"); refused != (in == dir) {
 			t.Errorf("Check with dir %s: %v", in, err)
 		}
+	}
+}
+
+// A hidden file that is replaced while the command runs stays hidden; what is beside it
+// can be read. Programs replace files by renaming others, or the link to their directory.
+func TestSandboxHidesWhatReplaces(t *testing.T) {
+	for name, layout := range map[string]func(t *testing.T, dir string) (key string, replace func() error){
+		"a file": func(t *testing.T, dir string) (string, func() error) {
+			key := filepath.Join(dir, "key")
+			write(t, key, "old")
+			return key, func() error {
+				write(t, key+".new", "hunter2")
+				return os.Rename(key+".new", key)
+			}
+		},
+		"a directory behind a link": func(t *testing.T, dir string) (string, func() error) {
+			if err := os.Mkdir(filepath.Join(dir, "..1"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			write(t, filepath.Join(dir, "..1", "key"), "old")
+			for link, to := range map[string]string{"..data": "..1", "key": "..data/key"} {
+				if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return filepath.Join(dir, "key"), func() error {
+				if err := os.Mkdir(filepath.Join(dir, "..2"), 0o755); err != nil {
+					return err
+				}
+				write(t, filepath.Join(dir, "..2", "key"), "hunter2")
+				if err := os.Symlink("..2", filepath.Join(dir, "..new")); err != nil {
+					return err
+				}
+				return os.Rename(filepath.Join(dir, "..new"), filepath.Join(dir, "..data"))
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			top := t.TempDir()
+			dir := filepath.Join(top, "conf")
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			key, replace := layout(t, dir)
+			write(t, filepath.Join(dir, "beside"), "b")
+			run := sandboxedScript(t, `: > begun; until test -e go; do sleep 0.01; done; printf '"%s"' "$(cat `+dir+`/key `+dir+`/*/key `+dir+`/..*/key `+dir+`/beside 2>/dev/null)"`,
+				func(c *Config) { c.Dir, c.Hide = top, []string{key} })
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				for {
+					if _, err := os.Stat(filepath.Join(top, "begun")); err == nil || t.Context().Err() != nil {
+						break
+					}
+					time.Sleep(time.Millisecond)
+				}
+				if err := replace(); err != nil {
+					t.Error(err)
+				}
+				write(t, filepath.Join(top, "go"), "")
+			}()
+			out, err, _ := run()
+			<-ended
+			if err != nil || out != `"b"` {
+				t.Errorf("the command reads %s, %v; want what is beside the secret and nothing else", out, err)
+			}
+		})
+	}
+}
+
+// write writes a file; it may be called by any goroutine.
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		t.Error(err)
+	}
+}
+
+// A directory with too much in it is refused. One that the command writes keeps its
+// secret as long as that stays in its place, with a warning.
+func TestSandboxWarnsOfSecrets(t *testing.T) {
+	dir, key := secretFile(t)
+	out, err, _ := sandboxedScript(t, `echo x > made; cat key | wc -c`, func(c *Config) { c.Dir, c.Hide = dir, []string{key} })()
+	if _, made := os.Stat(filepath.Join(dir, "made")); err != nil || out != "0" || made != nil {
+		t.Errorf("%s bytes of the secret, %v; the command's file: %v", out, err, made)
+	}
+	var log strings.Builder
+	c := Config{Command: []string{"sh"}, Sandbox: SandboxBwrap, Dir: dir, Hide: []string{key}, Log: zerolog.New(&log)}
+	if err := Check(&c); err != nil || !strings.Contains(log.String(), "give the command another directory") {
+		t.Errorf("Check: %v; it logs %s", err, log.String())
+	}
+	for i := range maxBeside {
+		write(t, filepath.Join(dir, fmt.Sprint(i)), "")
+	}
+	if _, err := coversOf([]string{key}, "/elsewhere"); err == nil || !strings.Contains(err.Error(), "a directory of its own") {
+		t.Errorf("a secret in a directory with very many entries: %v", err)
 	}
 }
 
