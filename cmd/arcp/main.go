@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -17,6 +18,10 @@ import (
 
 func main() {
 	toolexec.Hook()
+	if err := toolexec.KeepDescriptors(); err != nil {
+		fmt.Fprintln(os.Stderr, "arcp:", err)
+		os.Exit(exitFailed)
+	}
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 

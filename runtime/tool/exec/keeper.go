@@ -27,7 +27,7 @@ const leaveAfter = 5 * time.Second
 
 // keep is the whole of a keeper: it takes an order, and reports.
 func keep() int {
-	syscall.CloseOnExec(controlFD)
+	inherited := KeepDescriptors() // controlFD, and what the server's starter has left open
 	// A signal is for who started it. Ignoring it would be handed on to the command.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE)
 	control := os.NewFile(controlFD, "control")
@@ -38,7 +38,7 @@ func keep() int {
 	}
 	k := &keeper{says: make(chan byte, 1), ended: make(chan syscall.WaitStatus, 1), none: make(chan struct{})}
 	r := report{}
-	if err := arcp.Unmarshal(line, &k.order); err != nil {
+	if err := errors.Join(inherited, arcp.Unmarshal(line, &k.order)); err != nil {
 		r.Fault = err.Error()
 	} else if r, err = k.run(in); err != nil {
 		r.Fault = err.Error()
