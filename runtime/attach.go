@@ -12,6 +12,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/eventlog"
 	"github.com/arcpd/arcpd/runtime/session"
 	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/transport"
 )
 
 // resumePrefix begins a resume token. The body of the session's id follows, so
@@ -314,14 +315,32 @@ func (c *conn) takeOver(a *attachment, cursor *eventlog.Cursor, err error) *arcp
 	return nil
 }
 
-// heard ends the life of the tokens before: the client has the new one.
-func (c *conn) heard() {
+// heard ends the life of the tokens before: the client has the new one. That is durable
+// before anything that the client sends counts, so that no crash makes a token good
+// again: until then heard is false, and the frame has to wait.
+func (c *conn) heard() bool {
 	if c.row.PrevHashes == nil || c.lease.spare {
-		return
+		return !c.confirming
 	}
-	c.row.PrevHashes = nil
-	c.rt.members.heard(c) // the store says so a little later
-	c.saveRow()
+	c.row.PrevHashes, c.confirming = nil, true
+	c.rt.members.heard(c)
+	row := c.row
+	c.owed.Add(1)
+	c.rt.log.Append(&store.Write{Session: &row}, func(r *store.Result) {
+		err := r.Err
+		c.settle()
+		c.post(func(time.Time) { c.confirmed(err) })
+	})
+	return false
+}
+
+func (c *conn) confirmed(err error) {
+	c.confirming = false
+	if err != nil && c.closing == nil {
+		c.log.Error().Err(err).Str("session_id", string(c.id)).Msg("new resume token not confirmed")
+		c.closing = &session.Close{Code: int(transport.CloseInternal), Reason: "the store does not accept sessions"}
+	}
+	c.wake() // for what has waited
 }
 
 // saveRow stores a change that may be lost in a crash.

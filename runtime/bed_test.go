@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	goruntime "runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -47,6 +48,7 @@ type lasting struct {
 	late   int // commits after that
 	fail   error
 	gate   chan struct{} // a commit takes one; nil: none is needed
+	soft   bool          // the latest commit may be lost in a crash
 	dwell  time.Duration // between the reading of the next job's row and its return
 }
 
@@ -63,6 +65,7 @@ func (l *lasting) Job(ctx context.Context, id arcp.JobID) (store.Job, error) {
 func (l *lasting) Commit(writes []*store.Write, results []store.Result) error {
 	l.mu.Lock()
 	gate, err := l.gate, l.fail
+	l.soft = !slices.ContainsFunc(writes, func(w *store.Write) bool { return !w.NoSync })
 	if l.closed > 0 {
 		l.late++
 	}

@@ -75,12 +75,13 @@ type conn struct {
 	stale    bool           // it may have changed
 	roles    []string       // see roleNames
 
-	paused    time.Time // nothing is read before; zero: not paused
-	pass      *transport.Pass
-	ended     sync.WaitGroup // by the last turn
-	readerErr error
-	closing   *session.Close
-	half      half
+	paused     time.Time // nothing is read before; zero: not paused
+	confirming bool      // see heard: nothing is read meanwhile
+	pass       *transport.Pass
+	ended      sync.WaitGroup // by the last turn
+	readerErr  error
+	closing    *session.Close
+	half       half
 
 	owed atomic.Int64 // commands whose answer is still to come
 	over atomic.Bool  // the last turn is being taken
@@ -234,7 +235,7 @@ func (c *conn) receiveAll() {
 
 // mayReceive is false for a peer that asks without reading the answers, or too
 // often: it waits. The end of either wakes the loop.
-func (c *conn) mayReceive() bool { return c.paused.IsZero() && !c.full() }
+func (c *conn) mayReceive() bool { return c.paused.IsZero() && !c.confirming && !c.full() }
 
 // schedule has a turn begin when something is due.
 func (c *conn) schedule() {
@@ -277,10 +278,11 @@ func (c *conn) receive(now time.Time, in inbound) {
 		c.m.Malformed(in.bad)
 		c.perform(now)
 	default:
-		c.rt.metrics.In(in.env.Type, 1, in.size)
-		if c.cursor != nil {
-			c.heard()
+		if c.cursor != nil && !c.heard() {
+			c.in.giveBack(in)
+			return
 		}
+		c.rt.metrics.In(in.env.Type, 1, in.size)
 		if !c.limited(now, in.env) {
 			c.m.Receive(now, in.env)
 		}

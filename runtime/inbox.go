@@ -71,6 +71,12 @@ func (b *inbox) take() (in inbound, ok bool) {
 	return in, true
 }
 
+// giveBack makes the frame that was taken last the next one again.
+func (b *inbox) giveBack(in inbound) {
+	b.next--
+	b.taken[b.next] = in
+}
+
 func (b *inbox) refill() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -133,20 +139,25 @@ func (a *ackInbox) take(frame []byte, wake func()) bool {
 	return true
 }
 
+func (a *ackInbox) any() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.n > 0
+}
+
 // maxAckFrame is longer than any acknowledgement in its everyday form.
 const maxAckFrame = 512
 
 // receiveAcks handles what acknowledgements there are.
 func (c *conn) receiveAcks() {
 	a := &c.acksIn
+	if !a.any() || !c.heard() {
+		return
+	}
 	a.mu.Lock()
 	seq, n, bytes := a.seq, a.n, a.bytes
 	a.n, a.bytes = 0, 0
 	a.mu.Unlock()
-	if n == 0 {
-		return
-	}
 	c.rt.metrics.In(arcp.SessionAck, n, bytes)
-	c.heard()
 	c.acknowledge(seq)
 }

@@ -1295,3 +1295,36 @@ func TestReattachGoesOnAfterWhatWasWritten(t *testing.T) {
 		}
 	})
 }
+
+// A frame of a client that has resumed counts only when the token it used is durably
+// worth nothing: no crash makes it good again.
+func TestUsedTokenIsDurablyUsed(t *testing.T) {
+	for name, frame := range map[string]string{"a message": "ping", "an acknowledgement": "session.ack"} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(b *bed) {
+				p, token := b.dialToken("alice")
+				_ = p.conn.Abort()
+				synctest.Wait()
+				p = b.resume(token, 0)
+				p.expect("session.resumed")
+				gate := make(chan struct{})
+				b.st.set(func() { b.st.gate = gate })
+				payload := map[string]string{"ping": `{"nonce":"n"}`, "session.ack": `{"last_processed_seq":0}`}[frame]
+				p.send(frame, payload)
+				synctest.Wait()
+				if n := b.sum("arcp_envelopes_total", `"`+frame+`"`); n != 0 {
+					t.Errorf("%v of %s counted before the store has the new token", n, frame)
+				}
+				gate <- struct{}{}
+				b.st.set(func() {
+					if b.st.soft {
+						t.Error("the store's commit can be lost in a crash")
+					}
+				})
+				b.st.set(func() { b.st.gate = nil })
+				p.send("ping", `{"nonce":"n"}`)
+				p.expect("pong")
+			})
+		})
+	}
+}
