@@ -75,10 +75,10 @@ func addMetrics(mux *http.ServeMux, reg *prometheus.Registry) {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg}))
 }
 
-// addDebug serves profiles, to this machine only. The command line is left out:
+// addDebug serves profiles, to programs of this machine only. The command line is left out:
 // it may hold tokens.
 func addDebug(mux *http.ServeMux) {
-	local := func(pattern string, h http.HandlerFunc) { mux.Handle(pattern, fromLoopback(h)) }
+	local := func(pattern string, h http.HandlerFunc) { mux.Handle(pattern, fromLoopback(fromNoPage(h))) }
 	local("GET /debug/pprof/", pprof.Index)
 	local("GET /debug/pprof/cmdline", http.NotFound)
 	local("GET /debug/pprof/profile", pprof.Profile)
@@ -96,6 +96,19 @@ func fromLoopback(next http.Handler) http.Handler {
 		ip, err := netip.ParseAddr(host)
 		if err != nil || !ip.Unmap().IsLoopback() {
 			http.Error(w, "only from this machine", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// fromNoPage refuses requests that a web page of another origin has a browser make:
+// profiles stop the server for moments. Who types the address is no page.
+func fromNoPage(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		site := r.Header.Get("Sec-Fetch-Site")
+		if origin := r.Header.Get("Origin"); origin != "" || site != "" && site != "none" && site != "same-origin" {
+			http.Error(w, "not from a web page", http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)

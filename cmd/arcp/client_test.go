@@ -86,6 +86,10 @@ func TestExitCodes(t *testing.T) {
 	wantOutcome(t, "no token", none, exitAuth, "", "give --token or set ARCP_TOKEN")
 	asJSON := p.cli("invoke", "demo.fail", `{"code":"UNAVAILABLE","message":"no","retryable":true}`, "-o", "json")
 	wantOutcome(t, "a failure as JSON", asJSON, exitFailed, "", `{"error":{"exit":1,"code":"UNAVAILABLE","message":"no","retryable":true`)
+	loud := p.cli("invoke", "demo.fail", `{"code":"UNAVAILABLE","message":"\u001b]0;owned\u0007\u001b[2Jno\u009b1m"}`)
+	if strings.ContainsAny(loud.stderr, "\x1b\a\u009b") || !strings.Contains(loud.stderr, "no") {
+		t.Errorf("a failure with control characters is printed as %q", loud.stderr)
+	}
 }
 
 func TestJobs(t *testing.T) {

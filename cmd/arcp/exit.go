@@ -132,10 +132,10 @@ func (a *app) report(err error) {
 	fmt.Fprintf(a.stderr, "arcp: %s\n", text)
 }
 
-// readable is an error's text on one line, without the names of the messages that
-// brought it: they mean nothing to who did not send them.
+// readable is an error's text on one line, without control characters, and without the
+// names of the messages that brought it: they mean nothing to who did not send them.
 func readable(err error) string {
-	text := strings.Join(strings.Fields(err.Error()), " ")
+	text := strings.Join(strings.Fields(oneLine(err.Error())), " ")
 	e, ok := errors.AsType[*client.RemoteError](err)
 	if !ok {
 		return text

@@ -87,3 +87,31 @@ func TestDebugFromElsewhere(t *testing.T) {
 		}
 	}
 }
+
+// Nor for pages that a browser of this machine shows.
+func TestDebugFromPages(t *testing.T) {
+	mux := http.NewServeMux()
+	addDebug(mux)
+	for _, c := range []struct {
+		header, value string
+		want          int
+	}{
+		{"Origin", "https://evil.example", http.StatusForbidden},
+		{"Origin", "null", http.StatusForbidden},
+		{"Sec-Fetch-Site", "cross-site", http.StatusForbidden}, // an image is asked for without an Origin
+		{"Sec-Fetch-Site", "same-site", http.StatusForbidden},
+		{"Sec-Fetch-Site", "none", http.StatusOK},
+		{"Sec-Fetch-Site", "same-origin", http.StatusOK},
+	} {
+		for method, path := range map[string]string{http.MethodGet: "/debug/pprof/", http.MethodPost: "/debug/freemem"} {
+			r := httptest.NewRequest(method, path, nil)
+			r.RemoteAddr = "127.0.0.1:1"
+			r.Header.Set(c.header, c.value)
+			w := httptest.NewRecorder()
+			mux.ServeHTTP(w, r)
+			if w.Code != c.want {
+				t.Errorf("%s %s with %s %s: status %d, want %d", method, path, c.header, c.value, w.Code, c.want)
+			}
+		}
+	}
+}

@@ -258,7 +258,7 @@ func (a *app) see(ctx context.Context, job *client.Job, p *eventPrinter) error {
 	case failure != nil && result.ResultID != "": // part of the result may be missing
 		return failure
 	case failure != nil:
-		fmt.Fprintf(a.stderr, "arcp: %v\n", failure)
+		fmt.Fprintf(a.stderr, "arcp: %s\n", readable(failure))
 	}
 	return a.printResult(result, p)
 }
