@@ -22,6 +22,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime"
+	"github.com/arcpd/arcpd/runtime/credential"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -236,7 +237,7 @@ func backupData(ctx context.Context, st store.Store, data, dir string) (err erro
 	if err := st.Backup(ctx, filepath.Join(dir, storeDir)); err != nil {
 		return err
 	}
-	for _, name := range []string{identityFile, devTokenFile} {
+	for _, name := range []string{identityFile, devTokenFile, credential.KeyFile} {
 		text, err := os.ReadFile(filepath.Join(data, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/arcpd/arcpd/runtime/credential"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -29,11 +30,12 @@ func (s copyable) Backup(_ context.Context, dir string) error {
 func TestBackupData(t *testing.T) {
 	dir := t.TempDir()
 	data := filepath.Dir(write(t, filepath.Join(dir, "data", identityFile), "key"))
+	write(t, filepath.Join(data, credential.KeyFile), "sealing")
 	to := filepath.Join(dir, "copy")
 	if err := backupData(t.Context(), copyable{}, data, to); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{identityFile: "key", filepath.Join(storeDir, "000001.log"): "12345"} {
+	for name, want := range map[string]string{identityFile: "key", credential.KeyFile: "sealing", filepath.Join(storeDir, "000001.log"): "12345"} {
 		path := filepath.Join(to, name)
 		info, _ := os.Stat(path)
 		if got, err := os.ReadFile(path); err != nil || string(got) != want || info.Mode().Perm() != 0o600 {
@@ -171,4 +173,67 @@ func TestBackupWhileStopping(t *testing.T) {
 	}
 	p.signal(syscall.SIGTERM)
 	p.wait()
+}
+
+// A store is served with the keys that belong to it, and not without.
+func TestStoreWithoutItsKeys(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	data, other := filepath.Join(dir, "data"), filepath.Join(dir, "other")
+	keys := write(t, filepath.Join(dir, "keys"), "key-number-one\nkey-number-two\n")
+	if err := os.Chmod(keys, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config := write(t, filepath.Join(dir, "arcp.yaml"), "provisioners:\n  - {name: pool, kind: static, for: ['demo.*'], file: "+keys+", endpoint: 'https://api.example'}\n")
+	flags := func(data string, more ...string) []string {
+		return append([]string{"--data", data, "--config", config, "--demo", "--token", "alice=secret"}, more...)
+	}
+	refused := func(what, want string) {
+		t.Helper()
+		args := append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, flags(data)...)
+		wantRefusal(t, cli(t, args...), exitFailed, want)
+	}
+	for _, d := range []string{data, other} {
+		p := serve(t, flags(d)...)
+		p.detach("demo.emit", `{"count":1,"bytes":1,"delay_ms":3600000}`) // its key is sealed in the store
+		p.untilRunning(1)
+		p.signal(syscall.SIGKILL)
+		p.wait()
+	}
+	identity := readFile(t, filepath.Join(data, identityFile))
+	if err := os.Rename(filepath.Join(data, identityFile), filepath.Join(dir, "identity")); err != nil {
+		t.Fatal(err)
+	}
+	refused("the runtime's key is not there", "has a store and no identity.pem")
+	write(t, filepath.Join(data, identityFile), readFile(t, filepath.Join(other, identityFile)))
+	refused("it is another's", "has the store of another runtime")
+	if err := os.WriteFile(filepath.Join(data, identityFile), []byte(identity), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	sealing := filepath.Join(data, credential.KeyFile)
+	if err := os.Rename(sealing, sealing+".away"); err != nil {
+		t.Fatal(err)
+	}
+	refused("the sealing key is not there", "credentials that were sealed with the key of "+sealing)
+	if _, err := os.Stat(sealing); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a key is made all the same: %v", err)
+	}
+	if err := os.Rename(sealing+".away", sealing); err != nil {
+		t.Fatal(err)
+	}
+	p := serve(t, flags(data)...)
+	p.signal(syscall.SIGTERM)
+	p.wait()
+
+	if err := os.Remove(filepath.Join(data, identityFile)); err != nil {
+		t.Fatal(err)
+	}
+	p = serve(t, flags(data, "--new-identity")...)
+	p.signal(syscall.SIGTERM)
+	p.wait()
+	if readFile(t, filepath.Join(data, identityFile)) == identity {
+		t.Error("with --new-identity the runtime has its old key")
+	}
+	serve(t, flags(data)...) // the store belongs to it now
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/sha256"
@@ -31,8 +32,9 @@ const (
 )
 
 // openData opens the data directory: the store in it, and the fingerprint of
-// the runtime it belongs to.
-func openData(dir string, log zerolog.Logger) (store.Store, string, error) {
+// the runtime it belongs to. adopt makes a store of another runtime, or of one whose key
+// is not there, one of this.
+func openData(ctx context.Context, dir string, adopt bool, log zerolog.Logger) (store.Store, string, error) {
 	if dir == memory {
 		print, err := fingerprint("")
 		return mem.Open(mem.Options{}), print, err
@@ -44,11 +46,42 @@ func openData(dir string, log zerolog.Logger) (store.Store, string, error) {
 	if err != nil {
 		return nil, "", storeError(dir, err)
 	}
-	print, err := fingerprint(dir)
+	print, err := belonging(ctx, st, dir, adopt)
 	if err != nil {
 		return nil, "", errors.Join(err, st.Close())
 	}
 	return st, print, nil
+}
+
+// identityRecord is the record of the fingerprint of the runtime that a store belongs to.
+const identityRecord = "identity"
+
+// belonging is the fingerprint of the runtime whose key is in dir, if the store belongs
+// to it. A store that says nothing does from now on. A copy without its key may be an
+// old one: what was used up and revoked since would be good again in it.
+func belonging(ctx context.Context, st store.Store, dir string, adopt bool) (string, error) {
+	rec, err := st.Get(ctx, identityRecord)
+	if err != nil {
+		return "", failf("data directory %s: %w", dir, err)
+	}
+	known := string(rec.Value)
+	_, statErr := os.Lstat(filepath.Join(dir, identityFile))
+	if known != "" && errors.Is(statErr, fs.ErrNotExist) && !adopt {
+		return "", failf("data directory %s has a store and no %s, the key of its runtime: restore that from the same backup; or give --new-identity once to make this copy a runtime of its own", dir, identityFile)
+	}
+	print, err := fingerprint(dir)
+	switch {
+	case err != nil || print == known:
+		return print, err
+	case known != "" && !adopt:
+		return "", failf("data directory %s has the store of another runtime than %s is the key of: restore both from the same backup; or give --new-identity once to make this copy a runtime of its own", dir, identityFile)
+	}
+	rec.Key, rec.Value = identityRecord, []byte(print)
+	var results [1]store.Result
+	if err := st.Commit([]*store.Write{{Records: []store.Record{rec}}}, results[:]); err != nil {
+		return "", failf("data directory %s: %w", dir, err)
+	}
+	return print, results[0].Err
 }
 
 // openResources is where leased directories are: beside the store or, where nothing
@@ -146,7 +179,7 @@ func fingerprint(dir string) (string, error) {
 	}
 	public, err := publicKey(text)
 	if err != nil {
-		return "", failf("runtime key %s: %w; restore it from a backup, or remove it to get a new identity", path, err)
+		return "", failf("runtime key %s: %w; restore it from a backup; or remove it and give --new-identity once", path, err)
 	}
 	return fingerprintOf(public), nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -8,12 +9,13 @@ import (
 
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 	"github.com/arcpd/arcpd/runtime/credential"
+	"github.com/arcpd/arcpd/runtime/store"
 )
 
 // openProvisioners opens what gives jobs credentials, and what seals them. Without
 // either there is no sealer: but for a data directory that has a key something may
 // be left to revoke.
-func openProvisioners(v *settings.Values) ([]credential.Source, *credential.Sealer, error) {
+func openProvisioners(ctx context.Context, v *settings.Values, st store.Store) ([]credential.Source, *credential.Sealer, error) {
 	configs, err := credential.ParseConfigs(v.Block("provisioners"))
 	if err != nil {
 		return nil, nil, usagef("%s: %w", v.Where("provisioners"), err)
@@ -26,11 +28,11 @@ func openProvisioners(v *settings.Values) ([]credential.Source, *credential.Seal
 		}
 		sources = append(sources, source)
 	}
-	sealer, err := openSealer(v, len(sources) > 0)
+	sealer, err := openSealer(ctx, v, st, len(sources) > 0)
 	return sources, sealer, err
 }
 
-func openSealer(v *settings.Values, needed bool) (*credential.Sealer, error) {
+func openSealer(ctx context.Context, v *settings.Values, st store.Store, needed bool) (*credential.Sealer, error) {
 	dir := v.Text("data")
 	switch file := v.Text("secret-key-file"); {
 	case file != "":
@@ -44,8 +46,17 @@ func openSealer(v *settings.Values, needed bool) (*credential.Sealer, error) {
 	case dir == memory:
 		return nil, nil
 	}
-	if _, err := os.Stat(filepath.Join(dir, credential.KeyFile)); errors.Is(err, fs.ErrNotExist) && !needed {
-		return nil, nil
+	file := filepath.Join(dir, credential.KeyFile)
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		sealed, err := credential.Kept(ctx, st)
+		switch {
+		case err != nil:
+			return nil, failf("data directory %s: %w", dir, err)
+		case sealed:
+			return nil, failf("the store has credentials that were sealed with the key of %s, which is not there: restore that from the same backup; if it is lost, make another (openssl rand -hex 32 > %s; chmod 600 %[2]s): then they are revoked when their jobs end, and not shown any more", file, file)
+		case !needed:
+			return nil, nil
+		}
 	}
 	s, err := credential.OpenSealer(dir)
 	if err != nil {

@@ -251,7 +251,7 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 	if ctx.Err() != nil { // nothing has been opened yet
 		return nil, context.Cause(ctx)
 	}
-	st, print, err := openData(s.values.Text("data"), s.log)
+	st, print, err := openData(ctx, s.values.Text("data"), s.values.On("new-identity"), s.log)
 	if err != nil {
 		return nil, err
 	}
@@ -269,7 +269,7 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 		space := diskSpace{dir, uint64(cfg.MinFree), s.log}
 		cfg.FreeSpace, cfg.OnFull = space.free, space.full
 	}
-	if cfg.Provisioners, cfg.Sealer, err = openProvisioners(s.values); err != nil {
+	if cfg.Provisioners, cfg.Sealer, err = openProvisioners(ctx, s.values, st); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
 	if cfg.ResourceDir, s.forget, err = openResources(s.values.Text("data")); err != nil {

@@ -445,6 +445,15 @@ func (v *Vault) scan(ctx context.Context) (list []revised, err error) {
 	return list, err
 }
 
+// Kept reports whether a store has credentials that were not revoked, sealed as they are.
+func Kept(ctx context.Context, st store.Store) (found bool, err error) {
+	err = st.Records(ctx, rows, "", func(store.Record) bool {
+		found = true
+		return false
+	})
+	return found, err
+}
+
 // restore tells provisioners what they have issued, before any of it is revoked.
 func (v *Vault) restore(list []revised) {
 	known := make(map[*source][]Ref)

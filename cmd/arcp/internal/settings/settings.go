@@ -76,6 +76,7 @@ var Table = []Setting{
 	{Name: "unix", Help: "path of a unix socket to serve as well"},
 	{Name: "stdio", Kind: Switch, Default: "false", Help: "serve one session on stdin and stdout; the listeners open only if they are set"},
 	{Name: "data", Default: "", Help: `directory that keeps sessions, jobs and events, by default one of this user; ":memory:" keeps nothing`},
+	{Name: "new-identity", Kind: Switch, Default: "false", Help: "take over a data directory whose store is of another runtime, or whose runtime key is lost; for one start"},
 	{Name: "store", Default: "pebble", Choices: []string{"pebble", "postgres"}, Later: true, Accept: []string{"pebble"}},
 	{Name: "postgres", Secret: true, Later: true, Accept: []string{""}},
 
