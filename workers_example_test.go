@@ -126,6 +126,9 @@ func TestWorkerExamples(t *testing.T) {
 			}
 			want(t, "cancelled", strings.SplitN(outcome(ctx, t, long), ":", 2)[0], "CANCELLED")
 
+			silent := submit(ctx, t, c, "text.wait", `{"to":1,"interval_ms":4000}`) // longer than the runtime waits for a heartbeat
+			want(t, "a job that says nothing", outcome(ctx, t, silent), `{"counted":1,"resumed_from":0,"attempt":1}`)
+
 			killed := submit(ctx, t, c, "text.wait", `{"to":50,"interval_ms":100}`)
 			reach(ctx, t, killed, 3)
 			end(w)

@@ -847,7 +847,6 @@ func TestClientWorks(t *testing.T) {
 	inBubble(t, nil, func(b *bed) {
 		l := &link{b: b}
 		opts := client.Options{Auth: client.Auth{Token: client.Secret("alice-" + token)}, Log: func(msg string, args ...any) { t.Log(append([]any{msg}, args...)...) }}
-		opts.Capabilities.Flags = map[arcp.Feature]bool{arcp.FeatureExecutes: true}
 		c, err := client.ConnectFunc(b.Context(), l.dial, opts)
 		if err != nil {
 			t.Fatal(err)

@@ -74,7 +74,6 @@ func TestWorkerCannotGrantItself(t *testing.T) {
 func (b *bed) helper(l *link, h func(context.Context, *client.WorkerCall) (any, error)) (stop func()) {
 	b.Helper()
 	opts := client.Options{Auth: client.Auth{Token: client.Secret("alice-" + token)}}
-	opts.Capabilities.Flags = map[arcp.Feature]bool{arcp.FeatureExecutes: true}
 	c, err := client.ConnectFunc(b.Context(), l.dial, opts)
 	if err != nil {
 		b.Fatal(err)

@@ -104,12 +104,15 @@ func (h *handshake) opening() arcp.Envelope {
 }
 
 // offered adds to what the client offers what it does by itself: it puts results
-// together that come in chunks, it answers session.refresh, and when it comes without credentials it is anonymous, which
-// the scheme none needs; and with handlers somebody answers questions.
+// together that come in chunks, and does jobs if Work is called; it answers
+// session.refresh or, when it comes without credentials, is anonymous, which the scheme
+// none needs; and with handlers somebody answers questions.
 func (o *Options) offered() arcp.Capabilities {
-	own := map[arcp.Feature]bool{arcp.FeatureRefresh: true, arcp.FeatureResultChunk: true}
+	own := map[arcp.Feature]bool{arcp.FeatureResultChunk: true, arcp.FeatureExecutes: true}
 	if o.Auth.Scheme == None {
-		own = map[arcp.Feature]bool{arcp.FeatureAnonymous: true, arcp.FeatureResultChunk: true}
+		own[arcp.FeatureAnonymous] = true
+	} else {
+		own[arcp.FeatureRefresh] = true
 	}
 	if o.Handlers.person() {
 		own[arcp.FeatureHumanInput] = true

@@ -38,9 +38,9 @@ type WorkerTool struct {
 	Handle func(ctx context.Context, call *WorkerCall) (result any, err error)
 }
 
-// ErrNotWorker is for a session that cannot be given jobs: it must be opened with
-// the capability executes by a principal that has the role worker.
-var ErrNotWorker = errors.New("the session cannot be given jobs: it needs the capability executes, and its principal the role worker")
+// ErrNotWorker is for a session that cannot be given jobs: its principal has not the
+// role worker, or Options.Capabilities say that the client does not execute.
+var ErrNotWorker = errors.New("the session cannot be given jobs: its principal needs the role worker, and the client must not have taken back the capability executes")
 
 // Work registers an agent and does the jobs that it is given, each on a goroutine
 // of its own, until ctx or the client ends. It sends their heartbeats. With Connect

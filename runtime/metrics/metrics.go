@@ -159,7 +159,7 @@ func New(r prometheus.Registerer, version string) *Metrics {
 		in:                make(map[arcp.Type]prometheus.Counter), out: make(map[arcp.Type]prometheus.Counter),
 		tools: make(map[string]*Tool), currencies: make(map[string]bool),
 	}
-	m.Workers = f.gauge("workers", "Connected sessions that execute jobs.").WithLabelValues()
+	m.Workers = f.gauge("workers", "Connected sessions with agents that execute jobs.").WithLabelValues()
 	m.WorkerDispatches = f.counter("worker_dispatches_total", "Jobs given to workers, by what came of it.", "result")
 	m.Agents = f.gauge("agents", "Agents that sessions have registered, by what they do.", "status")
 	m.CredentialsUnrevoked = f.gauge("credentials_unrevoked", "Credentials that are not revoked though their job has ended or is unknown.").WithLabelValues()

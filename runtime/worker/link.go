@@ -13,11 +13,9 @@ import (
 func (p *Pool) Attach(who approval.Who, conn Conn) {
 	p.mu.Lock()
 	l := p.link(&who)
-	if l.conn == nil {
-		p.cfg.Metrics.Workers.Inc()
-	}
 	if l.conn != conn {
 		l.conn = conn
+		p.tally(l)
 		l.stop()
 		for d := range l.held {
 			d.again()
@@ -37,8 +35,8 @@ func (p *Pool) Detach(session arcp.SessionID, conn Conn) {
 		p.mu.Unlock()
 		return
 	}
-	p.cfg.Metrics.Workers.Dec()
 	l.conn = nil
+	p.tally(l)
 	l.gone++
 	refs := p.refsOf(l)
 	var beats []func()

@@ -111,7 +111,8 @@ type link struct {
 	gone      uint64                                      // counts the times that it lost one
 	timer     *time.Timer                                 // while it has none and is waited for
 	agents    int
-	untaken   int // dispatches that were neither taken nor refused
+	counted   bool // in the metric of workers
+	untaken   int  // dispatches that were neither taken nor refused
 	answers   tally
 	held      map[*dispatch]struct{}
 }
@@ -153,6 +154,7 @@ func (p *Pool) Register(a host.Agent, who approval.Who) *arcp.Error {
 	p.mu.Lock()
 	next.link = p.link(&who)
 	next.link.agents++
+	p.tally(next.link)
 	p.mu.Unlock()
 	both := make(map[string]*provided)
 	maps.Copy(both, *p.tools.Load())
@@ -162,6 +164,7 @@ func (p *Pool) Register(a host.Agent, who approval.Who) *arcp.Error {
 		p.audience.Store(p.tools.Load())
 		p.mu.Lock()
 		next.link.agents--
+		p.tally(next.link)
 		p.tidy(next.link)
 		p.mu.Unlock()
 		return err
@@ -290,6 +293,7 @@ func (p *Pool) replace(next *agent, tools map[string]*provided) {
 func (p *Pool) retire(old, next *agent) {
 	l := old.link
 	l.agents--
+	p.tally(l)
 	for d := range l.held {
 		switch {
 		case d.agent != old:
@@ -315,6 +319,20 @@ func (p *Pool) link(who *approval.Who) *link {
 	serves := who.Serves
 	l.serves.Store(&serves)
 	return l
+}
+
+// tally counts a session as a worker while it has a connection and agents: many that
+// could be given jobs never are. Called with p.mu.
+func (p *Pool) tally(l *link) {
+	switch works := l.conn != nil && l.agents > 0; {
+	case works == l.counted:
+		return
+	case works:
+		p.cfg.Metrics.Workers.Inc()
+	default:
+		p.cfg.Metrics.Workers.Dec()
+	}
+	l.counted = !l.counted
 }
 
 // tidy forgets a link that nothing hangs on. Called with p.mu.

@@ -180,7 +180,7 @@ class Worker:
     async def _beat(self, ws: Any) -> None:
         for sequence in itertools.count(1):
             await asyncio.sleep(max(self._interval / 2, 0.1))  # twice an interval: one may be late
-            if ws is not self._ws or ws.closed:
+            if ws is not self._ws:
                 return
             for dispatch, running in list(self._running.items()):
                 if not running.outcome:
