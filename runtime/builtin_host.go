@@ -257,7 +257,7 @@ func (r *Runtime) hostAgents(_ context.Context, job tool.Job, in hostListIn) (pa
 		}
 		list = list[i:]
 	}
-	page.Items = list[:min(len(list), cmp.Or(in.Limit, defaultPage))]
+	page.Items = r.asTheyAre(list[:min(len(list), cmp.Or(in.Limit, defaultPage))])
 	if n := len(page.Items); n < len(list) {
 		page.NextCursor = r.sealKey(list[n-1].Name+"\x00"+list[n-1].ID, bound)
 	}
@@ -265,6 +265,21 @@ func (r *Runtime) hostAgents(_ context.Context, job tool.Job, in hostListIn) (pa
 		page.Items = []host.Agent{}
 	}
 	return page, nil
+}
+
+// asTheyAre are agents as they are shown, which says whose sessions have no connection.
+func (r *Runtime) asTheyAre(list []host.Agent) []host.Agent {
+	list = slices.Clone(list)
+	for i := range list {
+		switch list[i].Status {
+		case host.Completed, host.Errored, host.Stopped:
+		default:
+			if e, lives := r.members.find(list[i].Session); lives && e.conn == nil {
+				list[i].Status = host.Disconnected
+			}
+		}
+	}
+	return list
 }
 
 func (r *Runtime) hostEvents(_ context.Context, job tool.Job, in hostEventsIn) (page hostEventPage, err error) {

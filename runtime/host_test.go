@@ -110,7 +110,7 @@ func TestAgentsOverTheWire(t *testing.T) {
 		if got := names(other); !slices.Equal(got, []string{"amy idle", "zoe running"}) {
 			t.Errorf("alice has %v", got)
 		}
-		if got := names(stranger); !slices.Equal(got, []string{"n idle"}) {
+		if got := names(stranger); !slices.Equal(got, []string{"n disconnected"}) {
 			t.Errorf("bob has %v", got)
 		}
 		other.refuses("another session's after a restart", "host.set_status", `{"agent_id":"x","status":"idle"}`, arcp.CodePermissionDenied)

@@ -33,7 +33,11 @@ const (
 	Stopped   Status = "stopped" // also when its session has ended for good
 )
 
-// Statuses lists them in the order of SPEC.md §7.7.
+// Disconnected is the status with which an agent is shown whose session has no
+// connection now. It is not kept: what the agent does is known again when it is back.
+const Disconnected Status = "disconnected"
+
+// Statuses lists those that an owner says, in the order of SPEC.md §7.7.
 var Statuses = []Status{Idle, Running, Waiting, Paused, Completed, Errored, Stopped}
 
 // Agent is an agent as it is kept and shown. What it refers to is not changed.
