@@ -34,6 +34,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 
 // run is run for an app that there is.
 func (a *app) run(ctx context.Context, args []string) int {
+	a.args = args
 	root := newRoot(a)
 	root.SetArgs(append([]string{}, args...)) // nil would mean those of the process
 	err := root.ExecuteContext(ctx)
@@ -65,6 +66,7 @@ type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	environ        []string
-	json           bool // -o json, for how failures are reported
-	person         bool // somebody reads standard error and can type
+	args           []string // of the command line
+	json           bool     // -o json, for how failures are reported
+	person         bool     // somebody reads standard error and can type
 }

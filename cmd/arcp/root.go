@@ -29,7 +29,7 @@ func newRoot(a *app) *cobra.Command {
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
-	root.SetFlagErrorFunc(flagError)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return flagError(cmd, a.args, err) })
 	root.AddCommand(
 		newDev(a), newServe(a), newDemo(a), newInvoke(a), newJobs(a), newSessions(a), newApprovals(a), newInput(a), newTools(a), newResources(a), newTail(a), newBackup(a), newDoctor(a), newBench(a), newConformance(a), newMCP(a), newConfig(a), newVersion(a),
 	)
@@ -41,8 +41,13 @@ func action(do func(cmd *cobra.Command, args []string) error) func(*cobra.Comman
 	return func(cmd *cobra.Command, args []string) error { return coded(do(cmd, args)) }
 }
 
-// flagError adds the nearest flag to an unknown one, and where to read more.
-func flagError(cmd *cobra.Command, err error) error {
+// flagError adds the nearest flag to an unknown one, and where to read more. A flag of a
+// command that does not exist is not what is wrong.
+func flagError(cmd *cobra.Command, args []string, err error) error {
+	path := strings.Fields(cmd.CommandPath())
+	if rest := args[min(len(path)-1, len(args)):]; cmd.HasAvailableSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
+		return onlyCommands(cmd, rest[:1])
+	}
 	text := err.Error()
 	if name, ok := strings.CutPrefix(text, "unknown flag: --"); ok {
 		if near := nearestFlag(cmd.Flags(), name); near != "" {

@@ -221,11 +221,27 @@ func (in Input) file() (map[string]any, string, error) {
 	values := k.All()
 	for _, key := range k.Keys() {
 		if Lookup(key) == nil {
-			near, _ := nearest(key)
-			return nil, "", fmt.Errorf("configuration file %s: unknown key %q; did you mean %q?", path, key, near)
+			return nil, "", fmt.Errorf("configuration file %s: %s", path, unknownKey(key))
 		}
 	}
 	return values, path, nil
+}
+
+// unknownKey says what is wrong with a key; that of a key below another has a dot.
+func unknownKey(key string) string {
+	top, rest, nested := strings.Cut(key, ".")
+	switch s := Lookup(top); {
+	case nested && s != nil && s.Kind == Block:
+		return fmt.Sprintf("%s: want a list, and not %q in it directly: begin each item with a dash", top, rest)
+	case nested && s != nil:
+		return fmt.Sprintf("%s: want a value, and not %q below it", top, rest)
+	case nested && Lookup(key[strings.LastIndexByte(key, '.')+1:]) != nil:
+		return fmt.Sprintf("unknown key %q; did you mean %q, not below %q?", key, key[strings.LastIndexByte(key, '.')+1:], top)
+	}
+	if near, distance := nearest(key); distance <= slip(key) {
+		return fmt.Sprintf("unknown key %q; did you mean %q?", key, near)
+	}
+	return fmt.Sprintf("unknown key %q; `arcp config print` lists them", key)
 }
 
 func (in Input) find() (string, error) {

@@ -14,16 +14,12 @@ func nearest(key string) (string, int) {
 	for i := range Table {
 		names[i] = Table[i].Name
 	}
-	return closest(key, names)
+	return Closest(key, names)
 }
 
-// Closest returns the one of names that is most like name.
-func Closest(name string, names []string) string {
-	best, _ := closest(name, names)
-	return best
-}
-
-func closest(name string, names []string) (best string, distance int) {
+// Closest returns the one of names that is most like name, and how many letters apart
+// they are.
+func Closest(name string, names []string) (best string, distance int) {
 	distance = len(name) + 100
 	for _, n := range names {
 		if d := levenshtein.ComputeDistance(name, n); d < distance {
@@ -35,7 +31,7 @@ func closest(name string, names []string) (best string, distance int) {
 
 // Nearest returns the one of names that name was probably meant to be, or "".
 func Nearest(name string, names []string) string {
-	best, distance := closest(name, names)
+	best, distance := Closest(name, names)
 	if distance > slip(name) {
 		return ""
 	}

@@ -116,6 +116,10 @@ func TestRefusals(t *testing.T) {
 		want string
 	}{
 		{"unknown key", sources{file: "resume_windo: 5s\n"}, `unknown key "resume_windo"; did you mean "resume-window"?`},
+		{"a mapping for a list", sources{file: "tools:\n  exec: [x]\n"}, `tools: want a list, and not "exec" in it directly: begin each item with a dash`},
+		{"a list below a name", sources{file: "serve:\n  rate: 5\n"}, `unknown key "serve.rate"; did you mean "rate", not below "serve"?`},
+		{"a mapping for a value", sources{file: "rate:\n  per-min: 5\n"}, `rate: want a value, and not "per-min" below it`},
+		{"like nothing", sources{file: "name: x\n"}, "unknown key \"name\"; `arcp config print` lists them"},
 		{"nested key", sources{file: "tls:\n  cert: x\n"}, `unknown key "tls.cert"; did you mean "tls-cert"?`},
 		{"not YAML", sources{file: "listen: [\n"}, "configuration file"},
 		{"variable with a slip", sources{env: []string{"ARCP_LISTENN=x"}}, "ARCP_LISTENN is not known; did you mean ARCP_LISTEN?"},

@@ -46,7 +46,11 @@ func (k keys) read(v any, required ...string) error {
 }
 
 func unknown(key string, known []string) error {
-	return fmt.Errorf(": unknown key %.40q; did you mean %q?", key, settings.Closest(key, known))
+	const slip = 2 // letters off; two that are swapped count as two
+	if near, off := settings.Closest(key, known); off <= slip {
+		return fmt.Errorf(": unknown key %.40q; did you mean %q?", key, near)
+	}
+	return fmt.Errorf(": unknown key %.40q; there are %s", key, strings.Join(known, ", "))
 }
 
 // mapping returns a mapping with underscores in its keys.
