@@ -22,6 +22,7 @@ func authChecks() []Check {
 		{ID: "three-failures", Title: "the third refused session.open ends the connection with 1008", Section: "SPEC §5.1", Level: Should, Run: authThreeFailures},
 		{ID: "challenge", Title: "who names a principal and shows no token is challenged, and opens a session by proving that it has one", Section: "SPEC §5.1", Level: Runtime, Needs: []string{NeedPrincipal}, Run: authChallenge},
 		{ID: "challenge-wrong", Title: "a wrong answer brings a fresh challenge, and one of nobody is refused like one of somebody", Section: "SPEC §5.1", Level: Runtime, Needs: []string{NeedPrincipal}, Run: authChallengeWrong},
+		{ID: "challenge-replayed", Title: "an answer to a challenge opens one session", Section: "SPEC §5.1", Level: Must, Needs: []string{NeedPrincipal}, Run: authChallengeReplayed},
 		{ID: "principal-not-trusted", Title: "who a client is comes from its credential, not from client.principal", Section: "RFC §8.2", Level: Must, Needs: []string{Tool("demo.echo")}, Run: authPrincipalNotTrusted},
 		{ID: "principals-apart", Title: "another principal does not get a job by claiming to be its owner", Section: "RFC §8.2", Level: Must, Needs: []string{Tool("demo.echo"), NeedOther}, Run: authPrincipalsApart},
 	}
@@ -171,6 +172,18 @@ func authChallengeWrong(_ context.Context, t *T) {
 		c.Drop()
 	}
 	want(t, "nobody learns which principals there are", said[1], said[0])
+}
+
+func authChallengeReplayed(_ context.Context, t *T) {
+	c := t.Dial()
+	nonce, challenge := c.challenged(t.target.Principal)
+	answer := proof(t.target.Token, nonce)
+	c.Accepted = payload[arcp.SessionAcceptedPayload](t, c.Expect("a right answer opens the session", arcp.SessionAccepted, c.proves(challenge, answer)))
+	c.proves(challenge, answer)
+	c.ExpectNothing("an answer that nobody asked for is dropped")
+	other := t.Dial()
+	_, asked := other.challenged(t.target.Principal)
+	other.refused("an answer that has opened a session opens no other", other.proves(asked, answer))
 }
 
 func authPrincipalNotTrusted(_ context.Context, t *T) {

@@ -15,6 +15,7 @@ func dedupChecks() []Check {
 		{ID: "takeover", Title: "a submit sent again on the connection that took over runs once", Section: "SPEC §5.2", Level: Must, Needs: []string{echo}, Run: dedupTakeover},
 		{ID: "same-connection", Title: "a submit sent again is answered once on each connection", Section: "SPEC §5.2", Level: Runtime, Needs: []string{echo}, Run: dedupSameConnection},
 		{ID: "refused", Title: "a refused submit sent again is refused again", Section: "SPEC §5.2", Level: Runtime, Run: dedupRefused},
+		{ID: "key-reused", Title: "an idempotency key with another request is refused, and nothing runs", Section: "SPEC §5.2", Level: Must, Needs: []string{echo, sleep}, Run: dedupKeyReused},
 		{ID: "unsubscribe", Title: "job.unsubscribe leaves a retry under the id of the submit alone: its outcome comes", Section: "SPEC §5.2", Level: Must, Needs: []string{sleep}, Run: dedupUnsubscribe},
 	}
 }
@@ -99,6 +100,26 @@ func dedupRefused(_ context.Context, t *T) {
 	c = c.Cut()
 	c.Submit("no.such.tool", map[string]any{}, asBefore(id))
 	c.ExpectRefused("there is no such tool", id, arcp.CodeAgentNotAvailable)
+}
+
+func dedupKeyReused(_ context.Context, t *T) {
+	c := t.Open()
+	first := c.Follow(c.Submit("demo.echo", map[string]any{"n": 1}, keyed(c)))
+	first.End()
+	for what, submit := range map[string]func() arcp.MessageID{
+		"other arguments": func() arcp.MessageID { return c.Submit("demo.echo", map[string]any{"n": 2}, keyed(c)) },
+		"another tool":    func() arcp.MessageID { return c.Submit("demo.sleep", map[string]any{"ms": 1}, keyed(c)) },
+		"other options": func() arcp.MessageID {
+			p := arcp.ToolInvokePayload{Tool: "demo.echo", Arguments: arcp.Raw(`{"n":1}`)}
+			p.StrictCancel = true
+			return c.Send(arcp.ToolInvoke, p, keyed(c))
+		},
+	} {
+		c.ExpectRefused("the key was used with another request: "+what, submit(), arcp.CodeDuplicateKey)
+	}
+	again := c.Follow(c.Submit("demo.echo", map[string]any{"n": 1}, keyed(c)))
+	want(t, "the key is still that of the first request", again.ID, first.ID)
+	c.once(first.ID)
 }
 
 func dedupUnsubscribe(_ context.Context, t *T) {

@@ -584,9 +584,10 @@ func hostRestart(ctx context.Context, t *T) {
 	t.Restart(ctx)
 	other := t.Open()
 	a := other.agent(id)
-	want(t, "an agent outlives the server", a.Status+" "+a.CurrentTask, "running tests")
+	want(t, "an agent outlives the server, and its session has no connection", a.Status+" "+a.CurrentTask, "disconnected tests")
 	other.refusesHost("with its owner", "set_status", map[string]any{"agent_id": id, "status": "idle"}, arcp.CodePermissionDenied)
 	c = c.Cut()
+	want(t, "what it does is known again with its session", other.agent(id).Status, "running")
 	want(t, "which goes on with it", c.does(id, "idle").Status, "idle")
 	c.unregister(id)
 }

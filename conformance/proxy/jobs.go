@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/transport"
 )
@@ -145,6 +146,10 @@ func forgetRetry() stage {
 
 // dedupFaults break what is said about submits that are sent again.
 var dedupFaults = []Fault{
+	{Name: "forget the key", Says: "a key is good for another request, which runs", Shows: []string{"dedup.key-reused"},
+		stage: keyOfOne(func(f, _ frame) frame { return f.with("idempotency_key", nil) })},
+	{Name: "look at the key only", Says: "another request under a key is answered with the first one's job", Shows: []string{"dedup.key-reused"},
+		stage: keyOfOne(func(f, first frame) frame { return first.with("id", f.ID) })},
 	{Name: "forget the retry", Says: "job.unsubscribe also ends what a retry waits for", Shows: []string{"dedup.unsubscribe"}, Mute: true,
 		stage: forgetRetry},
 	{Name: "run again", Says: "a submit that is sent again on a later connection runs again", Shows: []string{"dedup.ended", "dedup.running", "dedup.takeover"},
@@ -166,6 +171,23 @@ var dedupFaults = []Fault{
 			}
 			return []frame{f}
 		})},
+}
+
+// keyOfOne makes a stage that replaces submits whose key was used with another payload.
+func keyOfOne(other func(f, first frame) frame) func() stage {
+	return func() stage {
+		var first frame
+		return stage{out: func(f frame) []frame {
+			switch {
+			case f.Type != arcp.ToolInvoke || !bytes.Contains(f.text, []byte(`"idempotency_key"`)):
+			case first.ID == "":
+				first = f
+			case !bytes.Equal(f.Payload, first.Payload):
+				f = other(f, first)
+			}
+			return []frame{f}
+		}}
+	}
 }
 
 // runAgain gives a submit that is sent again on another connection an id of its

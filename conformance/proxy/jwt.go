@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"slices"
@@ -169,5 +170,58 @@ func takes(wrong func(answer jwt, nonce string) bool) func() func() stage {
 				},
 			}
 		}
+	}
+}
+
+// oneAnswer accepts the answer with which the first session of the check was opened in
+// each other one.
+func oneAnswer() func() stage {
+	var good string
+	accepted := frame{}
+	return func() stage {
+		spared := map[arcp.MessageID]bool{}
+		return stage{
+			out: func(f frame) []frame {
+				if f.Type == arcp.SessionAuthenticate {
+					spared[f.ID] = f.word("response") == good
+					good = cmp.Or(good, f.word("response"))
+				}
+				return []frame{f}
+			},
+			in: func(f frame) []frame {
+				switch {
+				case f.Type == arcp.SessionAccepted && accepted.ID == "":
+					accepted = f
+				case f.Type == arcp.SessionUnauthenticated && spared[f.CorrelationID]:
+					f = accepted.again().with("correlation_id", f.CorrelationID).with("session_id", f.SessionID).withPayload("session_id", f.SessionID)
+				}
+				return []frame{f}
+			},
+		}
+	}
+}
+
+// acceptAgain answers the second answer of a connection to a challenge as the first.
+func acceptAgain() stage {
+	var accepted frame
+	var again arcp.MessageID
+	return stage{
+		out: func(f frame) []frame {
+			if f.Type == arcp.SessionAuthenticate && accepted.ID != "" {
+				again = f.ID
+			}
+			return []frame{f}
+		},
+		in: func(f frame) []frame {
+			if f.Type == arcp.SessionAccepted {
+				accepted = f
+			}
+			if again == "" {
+				return []frame{f}
+			}
+			answer := accepted.again().with("correlation_id", again)
+			again = ""
+			return []frame{answer, f}
+		},
 	}
 }
