@@ -42,14 +42,20 @@ type validator struct {
 
 // compile compiles a schema of JSON Schema 2020-12, or of the older draft that
 // its $schema names. A schema that allows everything is nil. References outside
-// of the schema are refused, and numbers that are too costly to compare with.
+// of the schema are refused, and so is what is too costly: to compile, or to compare with.
 func compile(raw arcp.Raw, assertFormat bool) (*validator, error) {
 	if len(raw) == 0 {
 		return nil, nil
 	}
+	if len(raw) > maxSchemaBytes {
+		return nil, fmt.Errorf("it has %d bytes; a schema may have %d", len(raw), maxSchemaBytes)
+	}
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
 		return nil, fmt.Errorf("not JSON: %w", err)
+	}
+	if err := checkCost(doc); err != nil {
+		return nil, err
 	}
 	if f := checkNumbers(doc, nil); f != nil {
 		return nil, errors.New(f.text("the schema", "member"))
