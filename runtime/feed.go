@@ -27,6 +27,7 @@ const (
 
 // feeds are the subscriptions of a connection, which they end with.
 type feeds struct {
+	opening int // that are not in the list yet
 	list    []*feed
 	limiter *rate.Limiter // nil: any rate
 	room    uint64        // bytes that the client has room for, if bounded
@@ -90,7 +91,7 @@ func (f *feeds) find(id arcp.SubscriptionID) int {
 // openFeed starts a subscription: subscribe.accepted, what came after a message
 // if that was asked for, and then what comes.
 func (c *conn) openFeed(now time.Time, cmd session.OpenFeed) {
-	if len(c.feeds.list) >= maxFeeds {
+	if len(c.feeds.list)+c.feeds.opening >= maxFeeds {
 		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeResourceExhausted, "a connection has at most %d subscriptions; unsubscribe from some", maxFeeds).RetryAfter(1))
 		return
 	}
@@ -106,6 +107,7 @@ func (c *conn) openFeed(now time.Time, cmd session.OpenFeed) {
 	}
 	c.auditSubscribe(cmd, owner)
 	f := &feed{id: arcp.SubscriptionID(arcp.NewID(arcp.SubscriptionPrefix)), owner: owner, filter: filter, marker: backfill}
+	c.feeds.opening++
 	c.owed.Add(1)
 	c.rt.log.AttachFeed(owner, after, c.turns.wake, func(cursor *eventlog.Cursor, last uint64) {
 		f.cursor, f.until = cursor, last
@@ -117,6 +119,7 @@ func (c *conn) openFeed(now time.Time, cmd session.OpenFeed) {
 }
 
 func (c *conn) feedOpened(now time.Time, request arcp.MessageID, f *feed) {
+	c.feeds.opening--
 	if f.cursor == nil {
 		c.nack(now, request, unreadable())
 		return

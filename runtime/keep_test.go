@@ -343,3 +343,25 @@ func TestFeedEndsWithTheConnection(t *testing.T) {
 		q.expect("pong")
 	})
 }
+
+// A connection has its number of subscriptions at most, also when it asks for all at once.
+func TestSubscriptionLimit(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		p := b.dial("alice")
+		const asked, allowed = 100, 64
+		for range asked {
+			p.send("subscribe", `{}`)
+		}
+		counts := map[arcp.Type]int{}
+		for range asked {
+			env := p.read()
+			counts[env.Type]++
+			if env.Type == arcp.Nack && refusal(t, env).Code != arcp.CodeResourceExhausted {
+				t.Errorf("refused with %s", env.Payload)
+			}
+		}
+		if counts[arcp.SubscribeAccepted] != allowed || counts[arcp.Nack] != asked-allowed {
+			t.Errorf("%v, want %d accepted and the others refused", counts, allowed)
+		}
+	})
+}
