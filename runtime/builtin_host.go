@@ -257,7 +257,7 @@ func (r *Runtime) hostAgents(_ context.Context, job tool.Job, in hostListIn) (pa
 		}
 		list = list[i:]
 	}
-	page.Items = r.asTheyAre(list[:min(len(list), cmp.Or(in.Limit, defaultPage))])
+	page.Items = r.asTheyAre(list[:ofPage(list, cmp.Or(in.Limit, defaultPage))])
 	if n := len(page.Items); n < len(list) {
 		page.NextCursor = r.sealKey(list[n-1].Name+"\x00"+list[n-1].ID, bound)
 	}
@@ -265,6 +265,18 @@ func (r *Runtime) hostAgents(_ context.Context, job tool.Job, in hostListIn) (pa
 		page.Items = []host.Agent{}
 	}
 	return page, nil
+}
+
+// ofPage is how many of the agents a page has.
+func ofPage(list []host.Agent, limit int) int {
+	size := 0
+	for i := range list {
+		if i == limit || size >= maxPageBytes {
+			return i
+		}
+		size += len(list[i].Capabilities) + len(list[i].Metadata)
+	}
+	return len(list)
 }
 
 // asTheyAre are agents as they are shown, which says whose sessions have no connection.

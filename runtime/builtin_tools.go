@@ -64,19 +64,20 @@ func entryOf(l *tool.Listed) arcp.ToolEntry {
 }
 
 // page calls give for the names behind a cursor, and returns the next one. A cursor
-// is a name: tools that come and go move none of the others.
-func (r *Runtime) page(v engine.Viewer, what string, in *toolsListIn, all bool, give func(*tool.Listed)) (next string, err error) {
+// is a name: tools that come and go move none of the others. What give returns is about
+// how many bytes its row has.
+func (r *Runtime) page(v engine.Viewer, what string, in *toolsListIn, all bool, give func(*tool.Listed) int) (next string, err error) {
 	scope := []byte(what + "\x00" + v.Principal() + "\x00" + in.Prefix)
 	after, err := r.afterKey(in.Cursor, scope)
 	if err != nil {
 		return "", err
 	}
-	n, last := 0, ""
+	n, size, last := 0, 0, ""
 	for l := range v.Catalogue().List(after, in.Prefix, all) {
-		if n == cmp.Or(in.Limit, defaultPage) {
+		if n == cmp.Or(in.Limit, defaultPage) || size >= maxPageBytes {
 			return r.sealKey(last, scope), nil
 		}
-		give(&l)
+		size += give(&l)
 		n, last = n+1, l.Agent.Name
 	}
 	return "", nil
@@ -88,7 +89,11 @@ func (r *Runtime) toolsList(_ context.Context, job tool.Job, in toolsListIn) (pa
 		return page, err
 	}
 	page.Items, page.Generation = []arcp.ToolEntry{}, v.Catalogue().Generation()
-	page.NextCursor, err = r.page(v, "tools", &in, false, func(l *tool.Listed) { page.Items = append(page.Items, entryOf(l)) })
+	page.NextCursor, err = r.page(v, "tools", &in, false, func(l *tool.Listed) int {
+		e := entryOf(l)
+		page.Items = append(page.Items, e)
+		return len(e.Name) + len(e.Description) + len(e.Approval)
+	})
 	return page, err
 }
 
@@ -181,7 +186,11 @@ func (r *Runtime) toolsPolicy(_ context.Context, job tool.Job, in toolsListIn) (
 	if l := v.MayDo(); l != nil {
 		out.Lease = l.RFC()
 	}
-	out.NextCursor, err = r.page(v, "policy", &in, true, func(l *tool.Listed) { out.Items = append(out.Items, policyOf(v, l.Tool)) })
+	out.NextCursor, err = r.page(v, "policy", &in, true, func(l *tool.Listed) int {
+		p := policyOf(v, l.Tool)
+		out.Items = append(out.Items, p)
+		return len(p.Name) + len(p.Approval) + len(p.Reason)
+	})
 	return out, err
 }
 

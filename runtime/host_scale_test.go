@@ -2,6 +2,7 @@ package runtime_test
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -74,6 +75,32 @@ func TestManyAgentsAndWatchers(t *testing.T) {
 		all.Wait()
 		if n := b.sum("arcp_agents", `"running"`); n != sessions*each {
 			t.Errorf("%v agents are counted as running", n)
+		}
+	})
+}
+
+// A page of agents ends where it would be too large, and the next one goes on.
+func TestAgentPagesEnd(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		p := b.dial("alice")
+		const agents, each = 100, 60 << 10
+		for i := range agents {
+			p.must("host.register_agent", fmt.Sprintf(`{"id":"a%03d","name":"n","kind":"k","capabilities":["%s"]}`, i, strings.Repeat("x", each)))
+		}
+		seen, pages, cursor := 0, 0, ""
+		for {
+			page := p.must("host.agents", fmt.Sprintf(`{"limit":1000,"cursor":%q}`, cursor))
+			items := page["items"].([]any)
+			if n := len(items) * each; n > 5<<20 {
+				t.Errorf("a page has %d bytes", n)
+			}
+			seen, pages = seen+len(items), pages+1
+			if cursor, _ = page["next_cursor"].(string); cursor == "" {
+				break
+			}
+		}
+		if seen != agents || pages < 2 {
+			t.Errorf("%d agents on %d pages, want %d on several", seen, pages, agents)
 		}
 	})
 }
