@@ -90,6 +90,8 @@ type Limits struct {
 	MaxJobsPerPrincipal     int // default off
 	MaxJobsPerSession       int // default 10,000
 	Rate                    int // frames a minute a connection; default off
+
+	MaxData int64 // bytes of the arguments of jobs that have not ended, which are in memory; default 1 GiB
 }
 
 // Defaults of Config.
@@ -113,6 +115,7 @@ const (
 	DefaultMaxSessions             = 100_000
 	DefaultMaxJobs                 = 100_000
 	DefaultMaxJobsPerSession       = 10_000
+	DefaultMaxData                 = 1 << 30
 )
 
 // MaxCommitDelay is the longest Config.CommitDelay.
@@ -161,6 +164,7 @@ func (l Limits) withDefaults() Limits {
 	l.MaxSessions = or(l.MaxSessions, DefaultMaxSessions)
 	l.MaxJobs = or(l.MaxJobs, DefaultMaxJobs)
 	l.MaxJobsPerSession = or(l.MaxJobsPerSession, DefaultMaxJobsPerSession)
+	l.MaxData = or(l.MaxData, DefaultMaxData)
 	return l
 }
 
@@ -171,5 +175,5 @@ func (l Limits) gate() transport.GateLimits {
 
 // engine is what of the limits the engine enforces.
 func (l Limits) engine() engine.Limits {
-	return engine.Limits{MaxJobs: l.MaxJobs, MaxJobsPerPrincipal: l.MaxJobsPerPrincipal, MaxJobsPerSession: l.MaxJobsPerSession}
+	return engine.Limits{MaxJobs: l.MaxJobs, MaxJobsPerPrincipal: l.MaxJobsPerPrincipal, MaxJobsPerSession: l.MaxJobsPerSession, MaxData: l.MaxData}
 }

@@ -337,6 +337,7 @@ func limits(v *settings.Values) runtime.Limits {
 		MaxJobsPerPrincipal:     off(v.Number("max-jobs-per-principal")),
 		MaxJobsPerSession:       off(v.Number("max-jobs-per-session")),
 		Rate:                    off(v.Number("rate")),
+		MaxData:                 maxData(v),
 	}
 }
 

@@ -301,7 +301,7 @@ func TestDiskFull(t *testing.T) {
 		r.want("what is not emitted ends", "job.completed msg_3")
 		r.cancel(jobOf(frames, "msg_2"), time.Second)
 		time.Sleep(time.Second)
-		r.want("so does what is cancelled", "cancel.accepted", "job.cancelled msg_2 ABORTED")
+		r.want("so does what is cancelled, which is woken", "cancel.accepted", "job.cancelled msg_2 CANCELLED")
 		full.Store(false)
 		r.e.SpaceFreed()
 		r.want("and the other goes on", "log msg_1", "job.completed msg_1")

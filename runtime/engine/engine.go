@@ -81,6 +81,7 @@ type Limits struct {
 	MaxJobs             int // of everybody
 	MaxJobsPerPrincipal int
 	MaxJobsPerSession   int
+	MaxData             int64 // bytes of their arguments
 }
 
 // Answerer takes answers for a connection; see eventlog.Cursor.
@@ -100,6 +101,7 @@ type Engine struct {
 	perPrincipal map[string]int          // not those of built-in tools
 	over         atomic.Pointer[run]     // concluded since settleOver, linked; not guarded
 	counted      int                     // of runs: those that count for Limits.MaxJobs
+	data         int64                   // bytes of the arguments of runs, for Limits.MaxData
 	perCaller    map[string]int          // of them, by principal
 	leases       map[arcp.LeaseID]permit // permission leases of jobs that have not ended
 	lanes        map[laneKey]*lane
@@ -387,6 +389,7 @@ func (e *Engine) release(r *run) {
 // countLimited counts a job for the limits of all, of its principal and of its
 // session. Called with e.mu, while the job is on the books.
 func (e *Engine) countLimited(r *run, d int) {
+	e.data += int64(d * len(r.row.Arguments))
 	if r.builtin() {
 		count(e.perCaller, r.row.Principal, d)
 		return

@@ -276,6 +276,9 @@ func (e *Engine) admit(r *run, maxJobs int) *arcp.Error {
 			return err
 		}
 	}
+	if err := e.overData(r); err != nil {
+		return err
+	}
 	if err := e.overRate(r.tool); err != nil {
 		return err
 	}
@@ -311,6 +314,24 @@ func (e *Engine) overLimit(r *run, maxJobs int) *arcp.Error {
 		}
 	}
 	return nil
+}
+
+// smallCall is the most bytes of arguments with which a built-in tool can be called
+// although the limit of all is reached: so that somebody can clear up.
+const smallCall = 4 << 10
+
+// overData refuses arguments that have no room beside those of the jobs that have not
+// ended, which are in memory. Called with e.mu.
+func (e *Engine) overData(r *run) *arcp.Error {
+	n, limit := int64(len(r.row.Arguments)), e.limits.MaxData
+	if r.builtin() && n <= smallCall || limit <= 0 {
+		return nil
+	}
+	if e.settleOver(); e.data+n <= limit {
+		return nil
+	}
+	e.cfg.Metrics.RateLimited.WithLabelValues("data").Inc()
+	return arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d bytes of arguments of jobs that have not ended reached", limit).RetryAfter(retryAfter)
 }
 
 // claim commits the job. A tool that changes nothing, and whose job cannot turn
