@@ -65,10 +65,16 @@ func appendRaw(dst []byte, raw Raw) []byte {
 }
 
 func (e *Envelope) appendHead(dst []byte) []byte {
-	dst = AppendString(append(dst, `{"arcp":`...), e.ARCP)
-	dst = AppendString(append(dst, `,"id":`...), string(e.ID))
-	dst = AppendString(append(dst, `,"type":`...), string(e.Type))
-	return AppendTime(append(dst, `,"timestamp":`...), e.Timestamp)
+	return AppendHead(dst, e.ARCP, e.ID, e.Type, e.Timestamp)
+}
+
+// AppendHead appends the members that every envelope has, from the opening brace on.
+// What follows begins with a comma, and ends with the payload and a brace.
+func AppendHead(dst []byte, version string, id MessageID, t Type, at time.Time) []byte {
+	dst = AppendString(append(dst, `{"arcp":`...), version)
+	dst = AppendString(append(dst, `,"id":`...), string(id))
+	dst = AppendString(append(dst, `,"type":`...), string(t))
+	return AppendTime(append(dst, `,"timestamp":`...), at)
 }
 
 func appendMember(dst []byte, name, value string) []byte {

@@ -45,6 +45,10 @@ type feed struct {
 	until  uint64       // the last position of the backfill
 	gap    arcp.FeedGap // what was skipped since something was last sent
 
+	frame []byte         // what its frames have between the timestamp and the event
+	head  []byte         // of the last event, and of all of that one's session
+	of    arcp.SessionID // that session
+
 	held  *eventlog.Item      // wanted, but it was too soon
 	shown map[arcp.JobID]bool // what is known of another principal's jobs; see shows
 }
@@ -124,6 +128,7 @@ func (c *conn) feedOpened(now time.Time, request arcp.MessageID, f *feed) {
 		c.nack(now, request, unreadable())
 		return
 	}
+	f.frame = feedFrame(c.id, f.id)
 	c.feeds.list = append(c.feeds.list, f)
 	env := arcp.Frame(arcp.SubscribeAccepted, arcp.SubscribeAcceptedPayload{SubscriptionID: f.id})
 	env.SubscriptionID, env.CorrelationID = f.id, request
@@ -307,13 +312,40 @@ func (c *conn) deliverFeed(now time.Time, f *feed, item *eventlog.Item, late boo
 		f.skip(item.Event.ID())
 		return true
 	}
-	if !c.paced(now) || !c.feeds.fits(len(o.encoded())) {
+	if !c.paced(now) || c.feeds.bounded && !c.feeds.fits(len(o.encoded())) {
 		f.held = item
 		return false
 	}
 	c.fillGap(now, f)
-	c.sendFeed(now, f, o.encoded())
+	c.appendFeed(now, f, &o)
 	return true
+}
+
+// appendFeed puts an event straight behind what is to be sent: its body was encoded
+// once, for all who get it.
+func (c *conn) appendFeed(now time.Time, f *feed, o *original) {
+	b := c.batch()
+	start := len(b.data)
+	b.data = append(arcp.AppendHead(b.data, o.version, arcp.NewMessageID(), arcp.SubscribeEvent, now), f.frame...)
+	if o.frame != nil {
+		b.data = append(b.data, o.frame...)
+	} else {
+		if f.head == nil || f.of != o.item.Session {
+			f.head, f.of = o.head(), o.item.Session
+		}
+		b.data = o.append(b.data, f.head)
+	}
+	b.data = append(b.data, "}}"...)
+	b.ends = append(b.ends, len(b.data))
+	c.tally.add(arcp.SubscribeEvent, len(b.data)-start)
+}
+
+// feedFrame is what the frames of a subscription have between the timestamp and the
+// event.
+func feedFrame(session arcp.SessionID, id arcp.SubscriptionID) []byte {
+	b := arcp.AppendString([]byte(`,"session_id":`), string(session))
+	b = arcp.AppendString(append(b, `,"subscription_id":`...), string(id))
+	return append(b, `,"payload":{"event":`...)
 }
 
 // hides reports whether a subscription leaves out events of a type: chunks of results
@@ -392,13 +424,21 @@ type original struct {
 
 func (o *original) encoded() []byte {
 	if o.frame == nil {
-		head := store.FrameHead(o.version, o.item.Session)
-		if o.item.Session == "" {
-			head = append(arcp.AppendString([]byte(`{"arcp":`), o.version), ',')
-		}
-		o.frame = store.AppendFrame(nil, head, o.item.Event.OriginSeq, o.item.CorrelationID, o.item.Event)
+		o.frame = o.append(nil, o.head())
 	}
 	return o.frame
+}
+
+// head is what the frames of all events of the session begin with.
+func (o *original) head() []byte {
+	if o.item.Session == "" {
+		return append(arcp.AppendString([]byte(`{"arcp":`), o.version), ',')
+	}
+	return store.FrameHead(o.version, o.item.Session)
+}
+
+func (o *original) append(dst, head []byte) []byte {
+	return store.AppendFrame(dst, head, o.item.Event.OriginSeq, o.item.CorrelationID, o.item.Event)
 }
 
 func (o *original) decoded() *arcp.Envelope {

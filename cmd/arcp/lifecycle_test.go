@@ -443,8 +443,8 @@ func TestBench(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &report); err != nil {
 		t.Fatalf("report = %s: %v", text, err)
 	}
-	if len(report.Rows) != 8 {
-		t.Errorf("%d rows, want 8", len(report.Rows))
+	if len(report.Rows) != 10 {
+		t.Errorf("%d rows, want 10", len(report.Rows))
 	}
 	for _, r := range report.Rows {
 		if r.Error != "" || r.Mode != "durable" {

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -58,14 +59,19 @@ func (r *run) pause(d time.Duration, done <-chan error) error {
 	}
 }
 
-func (r *run) jobs() (float64, error) {
+func (r *run) jobs() (float64, error) { return r.echoes(r.opts.Window) }
+
+// oneByOne is jobs with one in flight a session, as most clients have it.
+func (r *run) oneByOne() (float64, error) { return r.echoes(1) }
+
+func (r *run) echoes(window int) (float64, error) {
 	if err := r.open(jobSessions); err != nil {
 		return 0, err
 	}
-	r.details["window"] = float64(r.opts.Window)
+	r.details["in_flight"] = float64(window)
 	var completed atomic.Int64
 	return r.sustained(&completed, func(_ int, s *session) error {
-		return echoLoop(s, r.opts.Window, &completed)
+		return echoLoop(s, window, &completed)
 	})
 }
 
@@ -160,9 +166,33 @@ func readEvents(s *session, each uint64, received *atomic.Int64) error {
 	}
 }
 
+// following is a way to follow a job.
+type following struct {
+	ask     func(job string) *prepared
+	granted arcp.Type
+	event   arcp.Type // of a frame that brings an event
+	ended   func(typ, frame []byte) bool
+}
+
+// byJob are frames of the job's events, numbered anew for each session that follows it.
+var byJob = following{
+	ask:     func(job string) *prepared { return prepare(arcp.JobSubscribe, `{"job_id":"`+job+`","history":true}`) },
+	granted: arcp.JobSubscribed, event: arcp.Log,
+	ended: func(typ, _ []byte) bool { return string(typ) == string(arcp.JobCompleted) },
+}
+
+// byFilter are the events that a filter selects, each in a frame of the subscription.
+var byFilter = following{
+	ask: func(job string) *prepared {
+		return prepare(arcp.Subscribe, `{"filter":{"job_id":["`+job+`"],"types":["log","job.completed"]}}`)
+	},
+	granted: arcp.SubscribeAccepted, event: arcp.SubscribeEvent,
+	ended: func(_, frame []byte) bool { return bytes.Contains(frame, []byte(`"type":"job.completed"`)) },
+}
+
 // subscribe makes the first session run demo.emit with a delay, and all others
 // follow that job before it begins.
-func (r *run) subscribe(count, intervalMS int) (followers []*session, err error) {
+func (r *run) subscribe(how following, count, intervalMS int) (followers []*session, err error) {
 	if err := r.open(1 + subscribers); err != nil {
 		return nil, err
 	}
@@ -179,16 +209,16 @@ func (r *run) subscribe(count, intervalMS int) (followers []*session, err error)
 	go func() { _ = readEvents(source, ackEach, new(atomic.Int64)) }() // until the row ends
 	followers = r.sessions[1:]
 	return followers, r.each(followers, func(_ int, s *session) error {
-		if err := s.send(prepare(arcp.JobSubscribe, `{"job_id":"`+id+`","history":true}`).next()); err != nil {
+		if err := s.send(how.ask(id).next()); err != nil {
 			return err
 		}
-		_, err := s.await(string(arcp.JobSubscribed))
+		_, err := s.await(string(how.granted))
 		return err
 	})
 }
 
 // follow reads the events of the followed job until its end.
-func follow(s *session, want int, event func(frame []byte)) error {
+func (how *following) follow(s *session, want int, event func(frame []byte)) error {
 	acks := newAcks(ackEach)
 	for n := 0; ; {
 		frame, err := s.conn.Read()
@@ -196,14 +226,14 @@ func follow(s *session, want int, event func(frame []byte)) error {
 			return err
 		}
 		switch t := typeOf(frame); {
-		case string(t) == string(arcp.Log):
-			n++
-			event(frame)
-		case string(t) == string(arcp.JobCompleted):
+		case how.ended(t, frame):
 			if n != want {
 				return fmt.Errorf("a subscriber got %d events of %d", n, want)
 			}
 			return nil
+		case string(t) == string(how.event):
+			n++
+			event(frame)
 		case refuses(t):
 			return fmt.Errorf("%w: %s", errRefused, frame)
 		}
@@ -215,9 +245,13 @@ func follow(s *session, want int, event func(frame []byte)) error {
 	}
 }
 
-func (r *run) fanout() (float64, error) {
+func (r *run) fanout() (float64, error) { return r.burst(byJob) }
+
+func (r *run) filtered() (float64, error) { return r.burst(byFilter) }
+
+func (r *run) burst(how following) (float64, error) {
 	events := int(r.opts.Duration.Seconds() * 10_000)
-	followers, err := r.subscribe(events, 0)
+	followers, err := r.subscribe(how, events, 0)
 	if err != nil {
 		return 0, err
 	}
@@ -225,7 +259,7 @@ func (r *run) fanout() (float64, error) {
 	var once sync.Once
 	err = r.each(followers, func(_ int, s *session) error {
 		first := true
-		return follow(s, events, func([]byte) {
+		return how.follow(s, events, func([]byte) {
 			if first {
 				first = false
 				once.Do(func() { began = time.Now(); r.startCPU() })
@@ -243,7 +277,8 @@ func (r *run) fanout() (float64, error) {
 
 func (r *run) paced() (float64, error) {
 	events := int(r.opts.Duration / time.Millisecond)
-	followers, err := r.subscribe(events, 1)
+	how := byJob
+	followers, err := r.subscribe(how, events, 1)
 	if err != nil {
 		return 0, err
 	}
@@ -252,7 +287,7 @@ func (r *run) paced() (float64, error) {
 	began := time.Now()
 	err = r.each(followers, func(i int, s *session) error {
 		samples[i] = make([]time.Duration, 0, events)
-		return follow(s, events, func(frame []byte) {
+		return how.follow(s, events, func(frame []byte) {
 			if clock, ok := clockOf(frame); ok {
 				samples[i] = append(samples[i], since(time.Now(), clock))
 			}

@@ -23,11 +23,19 @@ func line(r Result) string {
 	if r.Error != "" {
 		return fmt.Sprintf("%s\tfailed\t%s\t\t\t\t  %s: %s", r.Mode, limit(r), r.Title, r.Error)
 	}
-	return fmt.Sprintf("%s\t%s %s\t%s\t%.2f\t%s\t%s\t  %s", r.Mode, figure(r.Value), r.Unit, limit(r), r.Ratio,
+	reached := ""
+	if r.Target != 0 {
+		reached = strconv.FormatFloat(r.Ratio, 'f', 2, 64)
+	}
+	return fmt.Sprintf("%s\t%s %s\t%s\t%s\t%s\t%s\t  %s", r.Mode, figure(r.Value), r.Unit, limit(r), reached,
 		share(r, "server_cpu"), share(r, "generator_cpu"), r.Title)
 }
 
+// limit is the target of a row; empty: there is none.
 func limit(r Result) string {
+	if r.Target == 0 {
+		return ""
+	}
 	for i := range rows {
 		if rows[i].name == r.Row && rows[i].less {
 			return "≤ " + figure(r.Target)
