@@ -11,13 +11,15 @@
 // row says what arrived, not what was sent.
 //
 //   - jobs: each session keeps a window of demo.echo jobs in flight and submits
-//     another for each job.completed. Counted are completed jobs.
+//     another for each job.completed. Counted are completed jobs. The row's title
+//     says how large the window is; the second row has one of one.
 //   - events: each session runs one demo.emit without pause, with messages of
 //     64 bytes, and acknowledges each 128th event. Counted are log events.
 //   - acks: the same with an acknowledgement of each event.
 //   - fan-out, burst: one session runs demo.emit, the others subscribed to that
 //     job before it began. Deliveries to subscribers by the time from the first
-//     of them to the last. Every subscriber must get every event.
+//     of them to the last. Every subscriber must get every event. One row follows
+//     by job.subscribe, the other by subscribe with a filter of the job.
 //   - fan-out, paced: the same at one event a millisecond. The latency is from
 //     the event's timestamp to its arrival.
 //   - handshakes: TCP, WebSocket and session.open until session.accepted, then
