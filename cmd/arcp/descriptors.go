@@ -7,9 +7,14 @@ import (
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 )
 
-// maxReserve is how many descriptors connections leave to the files of the store and to
-// programs, where the process may have many.
-const maxReserve = 4096
+// Descriptors that connections leave to others, where the process may have many, and how
+// many of those are for tables of the store.
+const (
+	maxReserve    = 2048
+	maxStoreFiles = 1000
+)
+
+func reserve(files int) int { return min(files/2, maxReserve) }
 
 // maxConnections is --max-connections, or what the limit of descriptors allows if that
 // is less; negative: there is no limit. What connections may not have is left to the
@@ -20,7 +25,7 @@ func maxConnections(v *settings.Values) int {
 	if !ok {
 		return n
 	}
-	if room := files - min(files/2, maxReserve); n < 0 || room < n {
+	if room := files - reserve(files); n < 0 || room < n {
 		return room
 	}
 	return n
@@ -36,14 +41,13 @@ func maxDescriptors() (n int, ok bool) {
 	return int(limit.Cur), true
 }
 
-// storeFiles is how many tables the store may have open: a part of what connections
-// leave, where that is little; 0: as many as it likes.
+// storeFiles is how many tables the store may have open.
 func storeFiles() int {
 	files, ok := maxDescriptors()
-	if !ok || files >= maxReserve {
-		return 0
+	if !ok {
+		return maxStoreFiles
 	}
-	return files / 4
+	return min(maxStoreFiles, reserve(files)/2)
 }
 
 // fewConnections is fewer than a server is expected to accept.
