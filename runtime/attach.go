@@ -315,29 +315,29 @@ func (c *conn) takeOver(a *attachment, cursor *eventlog.Cursor, err error) *arcp
 	return nil
 }
 
-// heard ends the life of the tokens before: the client has the new one. That is durable
-// before anything that the client sends counts, so that no crash makes a token good
-// again: until then heard is false, and the frame has to wait.
+// heard invalidates the earlier resume tokens when the first frame arrives: the client has
+// the new token. It returns false until that is durable, and the frame has to wait: a crash
+// must not make a used token valid again.
 func (c *conn) heard() bool {
 	if c.row.PrevHashes == nil || c.lease.spare {
-		return !c.confirming
+		return !c.tokenPending
 	}
-	c.row.PrevHashes, c.confirming = nil, true
+	c.row.PrevHashes, c.tokenPending = nil, true
 	c.rt.members.heard(c)
 	row := c.row
 	c.owed.Add(1)
 	c.rt.log.Append(&store.Write{Session: &row}, func(r *store.Result) {
 		err := r.Err
 		c.settle()
-		c.post(func(time.Time) { c.confirmed(err) })
+		c.post(func(time.Time) { c.tokenStored(err) })
 	})
 	return false
 }
 
-func (c *conn) confirmed(err error) {
-	c.confirming = false
+func (c *conn) tokenStored(err error) {
+	c.tokenPending = false
 	if err != nil && c.closing == nil {
-		c.log.Error().Err(err).Str("session_id", string(c.id)).Msg("new resume token not confirmed")
+		c.log.Error().Err(err).Str("session_id", string(c.id)).Msg("new resume token not tokenStored")
 		c.closing = &session.Close{Code: int(transport.CloseInternal), Reason: "the store does not accept sessions"}
 	}
 	c.wake() // for what has waited

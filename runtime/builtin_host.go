@@ -257,7 +257,7 @@ func (r *Runtime) hostAgents(_ context.Context, job tool.Job, in hostListIn) (pa
 		}
 		list = list[i:]
 	}
-	page.Items = r.asTheyAre(list[:ofPage(list, cmp.Or(in.Limit, defaultPage))])
+	page.Items = r.withConnections(list[:pageLen(list, cmp.Or(in.Limit, defaultPage))])
 	if n := len(page.Items); n < len(list) {
 		page.NextCursor = r.sealKey(list[n-1].Name+"\x00"+list[n-1].ID, bound)
 	}
@@ -267,8 +267,8 @@ func (r *Runtime) hostAgents(_ context.Context, job tool.Job, in hostListIn) (pa
 	return page, nil
 }
 
-// ofPage is how many of the agents a page has.
-func ofPage(list []host.Agent, limit int) int {
+// pageLen returns how many agents of the list fit into a page.
+func pageLen(list []host.Agent, limit int) int {
 	size := 0
 	for i := range list {
 		if i == limit || size >= maxPageBytes {
@@ -279,8 +279,9 @@ func ofPage(list []host.Agent, limit int) int {
 	return len(list)
 }
 
-// asTheyAre are agents as they are shown, which says whose sessions have no connection.
-func (r *Runtime) asTheyAre(list []host.Agent) []host.Agent {
+// withConnections returns the agents with the status Disconnected for those whose session
+// has no connection.
+func (r *Runtime) withConnections(list []host.Agent) []host.Agent {
 	list = slices.Clone(list)
 	for i := range list {
 		switch list[i].Status {

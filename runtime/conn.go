@@ -75,13 +75,13 @@ type conn struct {
 	stale    bool           // it may have changed
 	roles    []string       // see roleNames
 
-	paused     time.Time // nothing is read before; zero: not paused
-	confirming bool      // see heard: nothing is read meanwhile
-	pass       *transport.Pass
-	ended      sync.WaitGroup // by the last turn
-	readerErr  error
-	closing    *session.Close
-	half       half
+	paused       time.Time // nothing is read before; zero: not paused
+	tokenPending bool      // heard waits for the store; no frame is handled
+	pass         *transport.Pass
+	ended        sync.WaitGroup // by the last turn
+	readerErr    error
+	closing      *session.Close
+	half         half
 
 	owed atomic.Int64 // commands whose answer is still to come
 	over atomic.Bool  // the last turn is being taken
@@ -235,7 +235,7 @@ func (c *conn) receiveAll() {
 
 // mayReceive is false for a peer that asks without reading the answers, or too
 // often: it waits. The end of either wakes the loop.
-func (c *conn) mayReceive() bool { return c.paused.IsZero() && !c.confirming && !c.full() }
+func (c *conn) mayReceive() bool { return c.paused.IsZero() && !c.tokenPending && !c.full() }
 
 // schedule has a turn begin when something is due.
 func (c *conn) schedule() {

@@ -74,10 +74,10 @@ type Runtime struct {
 
 	maxFollows int // see defaultMaxFollows
 
-	gate   *transport.Gate
-	turned zerolog.Logger // of connections that the gate refuses
+	gate    *transport.Gate
+	gateLog zerolog.Logger // sampled: refused connections
 
-	upgrades zerolog.Logger // of handshakes that are refused
+	upgradeLog zerolog.Logger // sampled: refused handshakes
 
 	mu       sync.Mutex
 	limits   Limits
@@ -102,9 +102,9 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	r.limits = r.cfg.Limits
 	r.pool = pool.New()
 	r.metrics = metrics.New(r.cfg.Registry, r.cfg.Version)
-	r.turned = r.cfg.Log.Sample(&zerolog.BurstSampler{Burst: 1, Period: time.Minute})
-	r.upgrades = r.cfg.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
-	r.gate = transport.NewGate(r.limits.gate(), r.turnedAway)
+	r.gateLog = r.cfg.Log.Sample(&zerolog.BurstSampler{Burst: 1, Period: time.Minute})
+	r.upgradeLog = r.cfg.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
+	r.gate = transport.NewGate(r.limits.gate(), r.logRefusedConnection)
 	r.members = newMembers(r.metrics.SetSessions)
 	r.desk = newDesk(r.metrics, func(kind string, q *approval.Row) { r.showApproval(context.Background(), kind, q) })
 	r.announcer.rt, r.refresh.turn = r, make(chan struct{}, 1)
@@ -283,7 +283,7 @@ func (r *Runtime) Go(f func()) { r.pool.Run(f) }
 // UpgradeRefused counts and logs a refused handshake: meant for transport.Upgrader.
 func (r *Runtime) UpgradeRefused(u transport.RefusedUpgrade) {
 	r.metrics.UpgradesRefused.WithLabelValues(strconv.Itoa(u.Status)).Inc()
-	r.upgrades.Warn().Int("status", u.Status).Str("remote", u.RemoteAddr).
+	r.upgradeLog.Warn().Int("status", u.Status).Str("remote", u.RemoteAddr).
 		AnErr("reason", u.Reason).Msg("WebSocket handshake refused; at most ten a minute are logged")
 }
 
@@ -339,13 +339,13 @@ func (r *Runtime) Ready() error {
 
 // admit counts a new connection, or refuses it.
 func (r *Runtime) admit(c *conn) error {
-	if err := r.let(c); err != nil {
+	if err := r.countConnection(c); err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closing {
-		c.leaveGate()
+		c.releasePass()
 		return ErrShutdown
 	}
 	r.conns[c] = struct{}{}
@@ -353,42 +353,42 @@ func (r *Runtime) admit(c *conn) error {
 	return nil
 }
 
-// let has the gate count a connection that it has not counted when it was accepted, and
-// tells it the address of one that came by way of a proxy.
-func (r *Runtime) let(c *conn) error {
+// countConnection counts a connection in the gate unless the listener has counted it. For
+// a connection through a proxy it sets the address that the proxy reported.
+func (r *Runtime) countConnection(c *conn) error {
 	info := c.tc.Info()
 	if c.pass = info.Pass; c.pass != nil {
-		return r.refused(c.pass.From(info.RemoteAddr))
+		return r.reportRefusal(c.pass.From(info.RemoteAddr))
 	}
 	pass, err := r.gate.Enter(info.RemoteAddr)
 	c.pass = pass
-	return r.refused(err)
+	return r.reportRefusal(err)
 }
 
-// refused counts what the gate has refused, if err says so, and returns err.
-func (r *Runtime) refused(err error) error {
+// reportRefusal counts and logs err if it is a *transport.GateError. It returns err.
+func (r *Runtime) reportRefusal(err error) error {
 	if e, ok := errors.AsType[*transport.GateError](err); ok {
-		r.turnedAway(e)
+		r.logRefusedConnection(e)
 	}
 	return err
 }
 
-func (r *Runtime) turnedAway(e *transport.GateError) {
+func (r *Runtime) logRefusedConnection(e *transport.GateError) {
 	r.metrics.RateLimited.WithLabelValues(e.Limit).Inc()
-	r.turned.Warn().Str("remote", e.Address).Err(e).Msg("connections are refused; more are not logged for a minute")
+	r.gateLog.Warn().Str("remote", e.Address).Err(e).Msg("connections are refused; more are not logged for a minute")
 }
 
-// leaveGate ends what let began. What was counted when it was accepted is counted until
-// it is closed.
-func (c *conn) leaveGate() {
+// releasePass ends what countConnection began. A connection that its listener has counted
+// leaves the gate when it is closed.
+func (c *conn) releasePass() {
 	if c.tc.Info().Pass == nil {
 		c.pass.Leave()
 	}
 }
 
-// Gate counts the connections of the runtime, within Limits. Those of its listeners are
-// counted from the moment on that they are accepted, which is what bounds peers that
-// never ask for a WebSocket; all others when they are given to Serve.
+// Gate returns the gate that enforces the connection limits of Limits. Connections of
+// Gate().Listener are counted when they are accepted, so that a peer that never sends a
+// WebSocket handshake is bounded too. Other connections are counted by Serve.
 func (r *Runtime) Gate() *transport.Gate { return r.gate }
 
 // enter counts a session that is about to be made, or refuses it.
@@ -463,7 +463,7 @@ func (c *conn) leave() {
 	r.mu.Lock()
 	delete(r.conns, c)
 	r.mu.Unlock()
-	c.leaveGate()
+	c.releasePass()
 	left := r.members.leave(c, now)
 	if _, lives := r.members.find(c.id); left || !lives { // it may have ended before its connection
 		r.desk.leave(c.identity.Principal, c.id)

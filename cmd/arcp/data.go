@@ -32,8 +32,8 @@ const (
 )
 
 // openData opens the data directory: the store in it, and the fingerprint of
-// the runtime it belongs to. adopt makes a store of another runtime, or of one whose key
-// is not there, one of this.
+// the runtime that owns it. adopt takes over a store of another runtime, or of one whose
+// key is missing.
 func openData(ctx context.Context, dir string, adopt bool, log zerolog.Logger) (store.Store, string, error) {
 	if dir == memory {
 		print, err := fingerprint("")
@@ -46,7 +46,7 @@ func openData(ctx context.Context, dir string, adopt bool, log zerolog.Logger) (
 	if err != nil {
 		return nil, "", storeError(dir, err)
 	}
-	print, err := belonging(ctx, st, dir, adopt)
+	print, err := checkOwner(ctx, st, dir, adopt)
 	if err != nil {
 		return nil, "", errors.Join(err, st.Close())
 	}
@@ -56,10 +56,11 @@ func openData(ctx context.Context, dir string, adopt bool, log zerolog.Logger) (
 // identityRecord is the record of the fingerprint of the runtime that a store belongs to.
 const identityRecord = "identity"
 
-// belonging is the fingerprint of the runtime whose key is in dir, if the store belongs
-// to it. A store that says nothing does from now on. A copy without its key may be an
-// old one: what was used up and revoked since would be good again in it.
-func belonging(ctx context.Context, st store.Store, dir string, adopt bool) (string, error) {
+// checkOwner returns the fingerprint of the runtime key in dir. It fails if the store was
+// written by the owner of another key, unless adopt is set. A store without an owner gets
+// this one. A copy without its key may be old: tokens that were used or revoked since are
+// still valid in it.
+func checkOwner(ctx context.Context, st store.Store, dir string, adopt bool) (string, error) {
 	rec, err := st.Get(ctx, identityRecord)
 	if err != nil {
 		return "", failf("data directory %s: %w", dir, err)

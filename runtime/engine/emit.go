@@ -120,14 +120,14 @@ func (s *supervisor) encode(t arcp.Type, payload any) (*store.Event, error) {
 // may refuse it, or have another event follow.
 func (s *supervisor) enqueue(ev *store.Event, p *saving, with func() (*store.Event, *arcp.Error)) error {
 	s.mu.Lock()
-	for !s.over && !s.stopped && !s.hasSpace(p) && !s.stuck() {
+	for !s.over && !s.stopped && !s.hasSpace(p) && !s.stoppedOnFullDisk() {
 		s.space.Wait()
 	}
 	switch {
 	case s.over || s.stopped:
 		s.mu.Unlock()
 		return errEnded
-	case s.stuck():
+	case s.stoppedOnFullDisk():
 		defer s.mu.Unlock()
 		return s.stopping
 	}
@@ -161,9 +161,9 @@ func (s *supervisor) hasSpace(p *saving) bool {
 	return len(s.queue) < maxQueuedEvents && s.bytes < maxQueuedBytes && (p == nil || s.point == nil) && !s.e.full()
 }
 
-// stuck is called with s.mu: the tool was told to stop, and what it waits for may never
-// come.
-func (s *supervisor) stuck() bool { return s.stopping != nil && s.e.full() }
+// stoppedOnFullDisk reports whether the tool was told to stop while the disk has no room
+// for its event. Called with s.mu.
+func (s *supervisor) stoppedOnFullDisk() bool { return s.stopping != nil && s.e.full() }
 
 // signal raises one of the tool's flags. A tool that calls it in a tight loop
 // costs nothing.

@@ -276,7 +276,7 @@ func (e *Engine) admit(r *run, maxJobs int) *arcp.Error {
 			return err
 		}
 	}
-	if err := e.overData(r); err != nil {
+	if err := e.checkData(r); err != nil {
 		return err
 	}
 	if err := e.overRate(r.tool); err != nil {
@@ -316,13 +316,13 @@ func (e *Engine) overLimit(r *run, maxJobs int) *arcp.Error {
 	return nil
 }
 
-// smallCall is the most bytes of arguments with which a built-in tool can be called
-// although the limit of all is reached: so that somebody can clear up.
+// smallCall is the size of arguments, in bytes, up to which a built-in tool can be called
+// when MaxData is reached: calls such as jobs.delete must still work.
 const smallCall = 4 << 10
 
-// overData refuses arguments that have no room beside those of the jobs that have not
-// ended, which are in memory. Called with e.mu.
-func (e *Engine) overData(r *run) *arcp.Error {
+// checkData refuses a job whose arguments exceed MaxData together with those of all jobs
+// that have not ended. Called with e.mu.
+func (e *Engine) checkData(r *run) *arcp.Error {
 	n, limit := int64(len(r.row.Arguments)), e.limits.MaxData
 	if r.builtin() && n <= smallCall || limit <= 0 {
 		return nil

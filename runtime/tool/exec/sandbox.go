@@ -88,7 +88,7 @@ func coversOf(hide []string, dir string) ([]*cover, error) {
 	for _, c := range covers {
 		if c.dir == dir && c.hidden != nil {
 			c.planFiles()
-		} else if err := c.planAll(); err != nil {
+		} else if err := c.planDirectory(); err != nil {
 			return nil, err
 		}
 	}
@@ -127,10 +127,10 @@ func (c *cover) planFiles() {
 	}
 }
 
-// planAll hides a directory. A file is hidden by giving its directory's place to an
+// planDirectory hides a directory. A file is hidden by giving its directory's place to an
 // empty one in which the other entries are shown: a mount on the file itself goes away
 // when another file is renamed to its name, as by most programs that replace files.
-func (c *cover) planAll() error {
+func (c *cover) planDirectory() error {
 	c.mounts, c.end = []string{"--tmpfs", c.dir}, []string{"--remount-ro", c.dir}
 	if c.hidden == nil {
 		return nil

@@ -61,7 +61,7 @@ func (r *run) pause(d time.Duration, done <-chan error) error {
 
 func (r *run) jobs() (float64, error) { return r.echoes(r.opts.Window) }
 
-// oneByOne is jobs with one in flight a session, as most clients have it.
+// oneByOne measures jobs with one in flight a session.
 func (r *run) oneByOne() (float64, error) { return r.echoes(1) }
 
 func (r *run) echoes(window int) (float64, error) {
