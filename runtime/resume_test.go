@@ -1315,13 +1315,13 @@ func TestUsedTokenIsDurablyUsed(t *testing.T) {
 				if n := b.sum("arcp_envelopes_total", `"`+frame+`"`); n != 0 {
 					t.Errorf("%v of %s counted before the store has the new token", n, frame)
 				}
-				gate <- struct{}{}
 				b.st.set(func() {
-					if b.st.soft {
+					if b.st.soft { // of the commit that waits
 						t.Error("the store's commit can be lost in a crash")
 					}
+					b.st.gate = nil
 				})
-				b.st.set(func() { b.st.gate = nil })
+				close(gate)
 				p.send("ping", `{"nonce":"n"}`)
 				p.expect("pong")
 			})
