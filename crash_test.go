@@ -67,6 +67,17 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// binaryAfter returns a program that runs shell commands and then becomes the server.
+func binaryAfter(t *testing.T, commands string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "server")
+	script := fmt.Sprintf("#!/bin/sh\n%s\nexec '%s' \"$@\"\n", commands, binary(t))
+	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // startServer runs `arcp serve` on a data directory until it is killed.
 func startServer(t *testing.T, bin, data string, more ...string) *process {
 	t.Helper()

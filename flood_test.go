@@ -6,8 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -18,15 +16,11 @@ import (
 )
 
 // A server with few descriptors is flooded with connections that never become sessions.
-// Sessions go on, what they do is kept, and others can connect when the flood's
-// requests have had their time.
+// Existing sessions go on and their jobs are stored. Other clients can connect when the
+// requests of the flood have reached their deadline.
 func TestFloodWithoutSessions(t *testing.T) {
 	const files = 256
-	bin := filepath.Join(t.TempDir(), "few-files")
-	script := fmt.Sprintf("#!/bin/sh\nulimit -n %d\nexec '%s' \"$@\"\n", files, binary(t))
-	if err := os.WriteFile(bin, []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	bin := binaryAfter(t, fmt.Sprintf("ulimit -n %d", files))
 	admin := freeAddr(t)
 	p := startServer(t, bin, t.TempDir(), "--admin", admin)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

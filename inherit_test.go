@@ -3,7 +3,6 @@ package arcpd_test
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"testing"
@@ -11,15 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the server has inherited from whoever started it is closed in all that it starts.
+// The server closes inherited descriptors in the programs that it starts.
 func TestServerHandsNothingOn(t *testing.T) {
 	const fd = 9
-	bin := filepath.Join(t.TempDir(), "left-open")
-	script := fmt.Sprintf("#!/bin/sh\nexec %d</dev/null\nexec '%s' \"$@\"\n", fd, binary(t))
-	if err := os.WriteFile(bin, []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	p := startServer(t, bin, ":memory:")
+	p := startServer(t, binaryAfter(t, fmt.Sprintf("exec %d</dev/null", fd)), ":memory:")
 	info, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%d", p.cmd.Process.Pid, fd))
 	if err != nil {
 		t.Fatal(err)

@@ -168,7 +168,7 @@ func (t *T) openPayload() arcp.SessionOpenPayload {
 		Auth:   arcp.Auth{Scheme: "bearer", Token: t.target.Token},
 		Client: arcp.ClientInfo{Kind: "arcp-conformance", Version: "1.0.0"},
 	}
-	if t.target.Token == "" { // on a unix socket the system says who we are
+	if t.target.Token == "" { // on a unix socket the server takes the identity from the peer credentials
 		p.Auth.Scheme = "none"
 	}
 	return p

@@ -168,12 +168,12 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// gate is what of the limits the gate enforces.
+// gate returns the limits on connections.
 func (l Limits) gate() transport.GateLimits {
 	return transport.GateLimits{Open: l.MaxConnections, Unauthenticated: l.MaxUnauthenticated, PerAddress: l.MaxUnauthenticatedPerIP}
 }
 
-// engine is what of the limits the engine enforces.
+// engine returns the limits on jobs.
 func (l Limits) engine() engine.Limits {
 	return engine.Limits{MaxJobs: l.MaxJobs, MaxJobsPerPrincipal: l.MaxJobsPerPrincipal, MaxJobsPerSession: l.MaxJobsPerSession, MaxData: l.MaxData}
 }

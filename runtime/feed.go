@@ -45,9 +45,9 @@ type feed struct {
 	until  uint64       // the last position of the backfill
 	gap    arcp.FeedGap // what was skipped since something was last sent
 
-	frame []byte         // what its frames have between the timestamp and the event
-	head  []byte         // of the last event, and of all of that one's session
-	of    arcp.SessionID // that session
+	frame  []byte // see feedFrame
+	head   []byte // the frame head of events of headOf
+	headOf arcp.SessionID
 
 	held  *eventlog.Item      // wanted, but it was too soon
 	shown map[arcp.JobID]bool // what is known of another principal's jobs; see shows
@@ -321,8 +321,8 @@ func (c *conn) deliverFeed(now time.Time, f *feed, item *eventlog.Item, late boo
 	return true
 }
 
-// appendFeed puts an event straight behind what is to be sent: its body was encoded
-// once, for all who get it.
+// appendFeed appends a subscribe.event frame to the batch. The body of the event is
+// encoded once and copied into the frame of each subscription.
 func (c *conn) appendFeed(now time.Time, f *feed, o *original) {
 	b := c.batch()
 	start := len(b.data)
@@ -330,8 +330,8 @@ func (c *conn) appendFeed(now time.Time, f *feed, o *original) {
 	if o.frame != nil {
 		b.data = append(b.data, o.frame...)
 	} else {
-		if f.head == nil || f.of != o.item.Session {
-			f.head, f.of = o.head(), o.item.Session
+		if f.head == nil || f.headOf != o.item.Session {
+			f.head, f.headOf = o.head(), o.item.Session
 		}
 		b.data = o.append(b.data, f.head)
 	}
@@ -340,8 +340,8 @@ func (c *conn) appendFeed(now time.Time, f *feed, o *original) {
 	c.tally.add(arcp.SubscribeEvent, len(b.data)-start)
 }
 
-// feedFrame is what the frames of a subscription have between the timestamp and the
-// event.
+// feedFrame returns the part of a subscribe.event frame between its timestamp and the
+// event, which is the same in all frames of a subscription.
 func feedFrame(session arcp.SessionID, id arcp.SubscriptionID) []byte {
 	b := arcp.AppendString([]byte(`,"session_id":`), string(session))
 	b = arcp.AppendString(append(b, `,"subscription_id":`...), string(id))

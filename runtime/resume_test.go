@@ -1303,7 +1303,7 @@ func TestUsedTokenIsDurablyUsed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(b *bed) {
 				p, token := b.dialToken("alice")
-				_ = p.conn.Abort()
+				_ = p.conn.Abort() // never fails
 				synctest.Wait()
 				p = b.resume(token, 0)
 				p.expect("session.resumed")

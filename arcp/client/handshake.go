@@ -103,10 +103,9 @@ func (h *handshake) opening() arcp.Envelope {
 	return env
 }
 
-// offered adds to what the client offers what it does by itself: it puts results
-// together that come in chunks, and does jobs if Work is called; it answers
-// session.refresh or, when it comes without credentials, is anonymous, which the scheme
-// none needs; and with handlers somebody answers questions.
+// offered returns Capabilities with the features that the client implements itself:
+// result_chunk; executes, for Work; refresh, or anonymous for the scheme none; and
+// human_input if there are Handlers for questions. A flag that the user has set wins.
 func (o *Options) offered() arcp.Capabilities {
 	own := map[arcp.Feature]bool{arcp.FeatureResultChunk: true, arcp.FeatureExecutes: true}
 	if o.Auth.Scheme == None {

@@ -102,8 +102,9 @@ func fromLoopback(next http.Handler) http.Handler {
 	})
 }
 
-// fromNoPage refuses requests that a web page of another origin has a browser make:
-// profiles stop the server for moments. Who types the address is no page.
+// fromNoPage refuses requests that a browser sends for a web page of another origin: a
+// profile slows down the server. It allows requests without Origin and Sec-Fetch-Site,
+// and an address that the user has typed.
 func fromNoPage(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		site := r.Header.Get("Sec-Fetch-Site")

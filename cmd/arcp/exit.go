@@ -132,8 +132,8 @@ func (a *app) report(err error) {
 	fmt.Fprintf(a.stderr, "arcp: %s\n", text)
 }
 
-// readable is an error's text on one line, without control characters, and without the
-// names of the messages that brought it: they mean nothing to who did not send them.
+// readable returns the text of err on one line, without control characters and without
+// the message types that the client puts before it.
 func readable(err error) string {
 	text := strings.Join(strings.Fields(oneLine(err.Error())), " ")
 	e, ok := errors.AsType[*client.RemoteError](err)

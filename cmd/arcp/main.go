@@ -68,5 +68,5 @@ type app struct {
 	environ        []string
 	args           []string // of the command line
 	json           bool     // -o json, for how failures are reported
-	person         bool     // somebody reads standard error and can type
+	person         bool     // standard input and standard error are terminals
 }

@@ -227,7 +227,8 @@ func (in Input) file() (map[string]any, string, error) {
 	return values, path, nil
 }
 
-// unknownKey says what is wrong with a key; that of a key below another has a dot.
+// unknownKey returns the error text for a key that is not a setting. The dots of key
+// separate the levels of the file.
 func unknownKey(key string) string {
 	top, rest, nested := strings.Cut(key, ".")
 	switch s := Lookup(top); {
