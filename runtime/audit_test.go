@@ -56,7 +56,7 @@ func TestDenialsAreAudited(t *testing.T) {
 			synctest.Wait()
 			n := 0
 			for line := range strings.Lines(log.String()) {
-				if strings.Contains(line, `"logger":"audit"`) && strings.Contains(line, fmt.Sprintf(`"action":%q`, c.action)) && strings.Contains(line, `"decision":"denied"`) {
+				if strings.Contains(line, `"level":"info","logger":"audit"`) && strings.Contains(line, fmt.Sprintf(`"action":%q`, c.action)) && strings.Contains(line, `"decision":"denied"`) {
 					n++
 				}
 			}

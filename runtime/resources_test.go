@@ -232,6 +232,7 @@ func TestLeasesAreTheirOwners(t *testing.T) {
 		if e := alice.must("registry.get", fmt.Sprintf(`{"resource_id":%q}`, l["lease_id"])); e["kind"] != "vm" || e["display_name"] != "one" {
 			t.Errorf("it is registered as %v", e)
 		}
+		alice.refused("a name of too many bytes", "registry.lease", vm("two", 60, `,"display_name":"`+strings.Repeat("é", 129)+`"`), arcp.CodeInvalidArgument)
 		bob.refused("somebody has it", "registry.lease", vm("one", 60, ""), arcp.CodeAlreadyExists)
 		id := fmt.Sprintf(`{"lease_id":%q}`, l["lease_id"])
 		for _, name := range []string{"registry.touch", "registry.release"} {

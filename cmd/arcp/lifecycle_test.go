@@ -326,6 +326,20 @@ func TestInvokeInterrupted(t *testing.T) {
 	}
 }
 
+// A second SIGINT ends the command and says that the job is being cancelled.
+func TestInvokeInterruptedTwice(t *testing.T) {
+	t.Parallel()
+	p := demoServer(t)
+	c := start(t, nil, "invoke", "demo.stubborn", `{"ms":600000}`, "--follow", "--url", p.url, "--token", "secret")
+	until(t, "the job has started", func() bool { return strings.Contains(c.errs.String(), "started") })
+	c.signal(syscall.SIGINT)
+	until(t, "the command says what a second signal does", func() bool { return strings.Contains(c.errs.String(), "interrupt again") })
+	c.signal(syscall.SIGINT)
+	if code := c.wait(); code != exitInterrupted || !strings.Contains(c.errs.String(), "is being cancelled") {
+		t.Errorf("exit code = %d, want 130 and that the job is being cancelled; log:\n%s", code, c.errs)
+	}
+}
+
 func TestWatchInterrupted(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t)
