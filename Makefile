@@ -62,6 +62,6 @@ cover: ## test coverage by package
 	$(GO) test -coverprofile=cover.out ./... && $(GO) tool cover -func=cover.out | tail -1
 
 spec: ## write the generated tables of SPEC.md
-	$(GO) test -run TestSpecTables -update .
+	$(GO) test -run TestSpecTables -update ./runtime
 
 .PHONY: help build demo test race check fmt vet modernize lint fuzz bench conformance chaos cover spec

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/session"
+	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -88,7 +88,7 @@ type toolsChanged struct {
 // announce tells the client what has changed in its catalogue since it was told
 // last. A client that does not read is told later, all at once.
 func (c *conn) announce(now time.Time) {
-	if !c.stale || c.shown == nil || c.closing != nil || c.m.Phase() != session.Accepted {
+	if !c.stale || c.shown == nil || c.closing != nil || c.m.Phase() != machine.Accepted {
 		return
 	}
 	if n, _ := c.out.size(); n >= outboxSoft {

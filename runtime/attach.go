@@ -9,8 +9,8 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
-	"github.com/arcpd/arcpd/runtime/eventlog"
-	"github.com/arcpd/arcpd/runtime/session"
+	"github.com/arcpd/arcpd/runtime/internal/eventlog"
+	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/transport"
 )
@@ -49,7 +49,7 @@ type attachment struct {
 }
 
 // resume takes over the session that a token names (SPEC.md §5.10).
-func (c *conn) resume(now time.Time, q session.Resume) {
+func (c *conn) resume(now time.Time, q machine.Resume) {
 	a, refused := c.claim(now, q)
 	if refused != nil {
 		c.refuseAttach(now, false, refused)
@@ -64,10 +64,10 @@ func (c *conn) refuseAttach(now time.Time, opens bool, refused *arcp.Error) {
 	c.rt.metrics.Resumes.WithLabelValues(resumeResult(refused)).Inc()
 	c.logHandshake(c.log.Warn().Str("reason", refused.Message), "rejected")
 	if opens {
-		c.m.Established(now, session.Established{Refused: refused})
+		c.m.Established(now, machine.Established{Refused: refused})
 		return
 	}
-	c.m.Resumed(now, session.Resumed{Refused: refused})
+	c.m.Resumed(now, machine.Resumed{Refused: refused})
 }
 
 func resumeResult(refused *arcp.Error) string {
@@ -88,7 +88,7 @@ func noSession() *arcp.Error {
 }
 
 // claim judges a token and a position.
-func (c *conn) claim(now time.Time, q session.Resume) (attachment, *arcp.Error) {
+func (c *conn) claim(now time.Time, q machine.Resume) (attachment, *arcp.Error) {
 	row, refused := c.holder(auth.Secret(q.Token))
 	if refused != nil {
 		return attachment{}, refused
@@ -184,7 +184,7 @@ func (r *Runtime) covers(row *store.Session, after uint64) *arcp.Error {
 
 // attachOpen takes over a session that session.open names, if it is one of the
 // same principal; false: it is not (SPEC.md §5.10).
-func (c *conn) attachOpen(now time.Time, q session.Establish) bool {
+func (c *conn) attachOpen(now time.Time, q machine.Establish) bool {
 	e, ok := c.rt.members.find(q.Attach)
 	if !ok || e.principal != q.Identity.Principal {
 		return false
@@ -274,11 +274,11 @@ func (c *conn) attached(now time.Time, a attachment, cursor *eventlog.Cursor, er
 	c.begin(now)
 	c.rt.metrics.Resumes.WithLabelValues("ok").Inc()
 	c.rt.metrics.ResumeReplayed.Observe(float64(a.row.LastSeq - a.after))
-	at := session.Attached{Session: c.id, Negotiated: a.row.Negotiated}
+	at := machine.Attached{Session: c.id, Negotiated: a.row.Negotiated}
 	if a.opens {
-		c.m.Established(now, session.Established{ResumeToken: a.token.Reveal(), Agents: c.agents(), Attached: &at})
+		c.m.Established(now, machine.Established{ResumeToken: a.token.Reveal(), Agents: c.agents(), Attached: &at})
 	} else {
-		c.m.Resumed(now, session.Resumed{Attached: at, Identity: *c.identified(c.identity).Identity, ResumeToken: a.token.Reveal(),
+		c.m.Resumed(now, machine.Resumed{Attached: at, Identity: *c.identified(c.identity).Identity, ResumeToken: a.token.Reveal(),
 			After: a.after, Replayed: a.after < a.row.LastSeq})
 	}
 	if a.held {
@@ -338,7 +338,7 @@ func (c *conn) tokenStored(err error) {
 	c.tokenPending = false
 	if err != nil && c.closing == nil {
 		c.log.Error().Err(err).Str("session_id", string(c.id)).Msg("new resume token not tokenStored")
-		c.closing = &session.Close{Code: int(transport.CloseInternal), Reason: "the store does not accept sessions"}
+		c.closing = &machine.Close{Code: int(transport.CloseInternal), Reason: "the store does not accept sessions"}
 	}
 	c.wake() // for what has waited
 }
@@ -359,7 +359,7 @@ func (c *conn) saveWritten() {
 }
 
 // replay sets the position that the client asks for (SPEC.md §5.10).
-func (c *conn) replay(now time.Time, cmd session.Replay) {
+func (c *conn) replay(now time.Time, cmd machine.Replay) {
 	switch {
 	case c.locating, c.cursor.Position() != c.start:
 		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeFailedPrecondition,
@@ -391,7 +391,7 @@ type located struct {
 
 // locate looks for a message and a checkpoint in what is kept of the session's
 // events; the earlier one counts.
-func (c *conn) locate(cmd session.Replay) (at located) {
+func (c *conn) locate(cmd machine.Replay) (at located) {
 	row, err := c.rt.cfg.Store.Session(context.Background(), c.id)
 	if err != nil {
 		return located{err: err}
@@ -437,7 +437,7 @@ func checkpointID(e *store.Event) string {
 	return p.CheckpointID
 }
 
-func (c *conn) located(now time.Time, cmd session.Replay, at located) {
+func (c *conn) located(now time.Time, cmd machine.Replay, at located) {
 	c.locating = false
 	switch {
 	case at.err != nil:

@@ -4,7 +4,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/approval"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
 )
 
 // audit begins a record of something that a principal does, by one of its sessions

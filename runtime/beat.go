@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/session"
+	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/transport"
 )
 
@@ -46,7 +46,7 @@ func (c *conn) advanceBeat(now time.Time) {
 	b.due = now.Add(b.interval)
 	switch {
 	case b.silence > 0 && now.Sub(c.tc.LastSeen()) >= b.silence:
-		c.closing = &session.Close{Code: int(transport.ClosePolicy), Reason: "heartbeat lost"}
+		c.closing = &machine.Close{Code: int(transport.ClosePolicy), Reason: "heartbeat lost"}
 	case b.messages:
 		c.send(now, arcp.Frame(arcp.SessionPing, arcp.SessionPingPayload{Nonce: string(arcp.NewMessageID()), SentAt: now.UTC()}))
 	default:

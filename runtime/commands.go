@@ -10,69 +10,69 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/approval"
-	"github.com/arcpd/arcpd/runtime/engine"
-	"github.com/arcpd/arcpd/runtime/session"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/engine"
+	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
 // command performs one command of the session.
-func (c *conn) command(now time.Time, cmd session.Command) {
+func (c *conn) command(now time.Time, cmd machine.Command) {
 	switch cmd := cmd.(type) {
-	case *session.Invoke:
+	case *machine.Invoke:
 		c.invoke(now, cmd)
-	case session.CancelJob:
+	case machine.CancelJob:
 		c.owed.Add(1)
 		c.rt.engine.Cancel(context.Background(), engine.Cancel{Request: cmd.Request, Job: cmd.Job,
 			Principal: c.identity.Principal, Admin: c.who().Admin, Session: c.id, Reason: cmd.Reason, Deadline: cmd.Deadline, Answers: owing{c}})
-	case session.CreateCheckpoint:
+	case machine.CreateCheckpoint:
 		c.owed.Add(1)
 		c.rt.engine.CreateCheckpoint(context.Background(), engine.Create{Request: cmd.Request, Job: cmd.Job,
 			Principal: c.identity.Principal, Label: cmd.Label, Answers: owing{c}})
-	case session.RestoreCheckpoint:
+	case machine.RestoreCheckpoint:
 		c.owed.Add(1)
 		c.rt.engine.RestoreCheckpoint(context.Background(), engine.Restore{Submit: c.submit(cmd.Envelope),
 			Job: cmd.Envelope.JobID, Checkpoint: cmd.Checkpoint})
-	case session.InterruptJob:
+	case machine.InterruptJob:
 		c.owed.Add(1)
 		c.rt.engine.Interrupt(context.Background(), engine.Interrupt{Request: cmd.Request, Job: cmd.Job,
 			Principal: c.identity.Principal, Session: c.id, Prompt: cmd.Prompt, Answers: owing{c}})
-	case session.Work:
+	case machine.Work:
 		c.work(now, cmd)
-	case session.Respond:
+	case machine.Respond:
 		c.respond(now, cmd)
-	case session.ExtendLease:
+	case machine.ExtendLease:
 		c.extendLease(cmd)
-	case session.RevokeLease:
+	case machine.RevokeLease:
 		c.revokeLease(cmd)
-	case session.Elevate:
+	case machine.Elevate:
 		c.elevate(now, cmd)
-	case session.CancelSession:
+	case machine.CancelSession:
 		c.cancelSession(now, cmd)
-	case session.ListJobs:
+	case machine.ListJobs:
 		c.listJobs(now, cmd)
-	case session.FollowJob:
+	case machine.FollowJob:
 		c.followJob(now, cmd)
-	case session.UnfollowJob:
+	case machine.UnfollowJob:
 		c.unfollowJob(cmd.Job)
-	case session.Acknowledge:
+	case machine.Acknowledge:
 		c.acknowledge(cmd.Seq)
-	case session.Replay:
+	case machine.Replay:
 		c.replay(now, cmd)
-	case session.Proceed:
+	case machine.Proceed:
 		c.release()
-	case session.OpenFeed:
+	case machine.OpenFeed:
 		c.openFeed(now, cmd)
-	case session.CloseFeed:
+	case machine.CloseFeed:
 		c.closeFeed(now, cmd)
-	case session.SlowFeeds:
+	case machine.SlowFeeds:
 		c.feeds.slow(cmd)
-	case session.Leave:
+	case machine.Leave:
 		c.takeLeave(cmd)
 	}
 }
 
-func (c *conn) takeLeave(cmd session.Leave) {
+func (c *conn) takeLeave(cmd machine.Leave) {
 	if cmd.CancelJobs {
 		c.rt.engine.CancelSession(c.id, "session closed", true)
 	}
@@ -132,7 +132,7 @@ func (c *conn) temper(now time.Time, env *arcp.Envelope) {
 	}
 }
 
-func (c *conn) invoke(now time.Time, cmd *session.Invoke) {
+func (c *conn) invoke(now time.Time, cmd *machine.Invoke) {
 	c.owed.Add(1)
 	c.temper(now, cmd.Envelope)
 	s := c.submit(cmd.Envelope)
@@ -157,7 +157,7 @@ func (c *conn) append(w *store.Write) {
 }
 
 // cancelSession ends a session of the same principal or, for an admin, of any (§5.7).
-func (c *conn) cancelSession(now time.Time, cmd session.CancelSession) {
+func (c *conn) cancelSession(now time.Time, cmd machine.CancelSession) {
 	if e, ok := c.rt.members.find(cmd.Session); !ok || e.principal != c.identity.Principal && !c.who().Admin {
 		if ok {
 			c.audit("evict").Str("target", string(cmd.Session)).Str("decision", "denied").Msg("audit")
@@ -241,7 +241,7 @@ func (r *Runtime) visible(ctx context.Context, who *approval.Who, id arcp.JobID)
 
 // followJob makes the session follow a job: job.subscribed, then the events it
 // asked for, then those to come (§5.4).
-func (c *conn) followJob(now time.Time, cmd session.FollowJob) {
+func (c *conn) followJob(now time.Time, cmd machine.FollowJob) {
 	j, refusal := c.visible(cmd.Payload.JobID)
 	if refusal != nil {
 		c.nack(now, cmd.Request, refusal)

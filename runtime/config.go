@@ -10,9 +10,8 @@ import (
 
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/credential"
-	"github.com/arcpd/arcpd/runtime/engine"
-	"github.com/arcpd/arcpd/runtime/eventlog"
-	"github.com/arcpd/arcpd/runtime/registry"
+	"github.com/arcpd/arcpd/runtime/internal/engine"
+	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 	"github.com/arcpd/arcpd/transport"
@@ -57,7 +56,7 @@ type Config struct {
 
 	// Handlers take away what is leased when the lease is over. That for processes and
 	// directories of this machine is there by itself.
-	Handlers    []registry.Registration
+	Handlers    []Cleanup
 	ResourceDir string        // where jobs' leased directories are; empty: they get none
 	ReapEvery   time.Duration // how often it is looked what is over, about; default 5 s
 

@@ -12,9 +12,9 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
-	"github.com/arcpd/arcpd/runtime/eventlog"
-	"github.com/arcpd/arcpd/runtime/lease"
-	"github.com/arcpd/arcpd/runtime/session"
+	"github.com/arcpd/arcpd/runtime/internal/eventlog"
+	"github.com/arcpd/arcpd/runtime/internal/lease"
+	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 	"github.com/arcpd/arcpd/transport"
@@ -35,7 +35,7 @@ type conn struct {
 	log zerolog.Logger
 
 	id        arcp.SessionID
-	m         *session.Machine
+	m         *machine.Machine
 	identity  auth.Identity
 	begun     time.Time
 	scheme    string
@@ -80,7 +80,7 @@ type conn struct {
 	pass         *transport.Pass
 	ended        sync.WaitGroup // by the last turn
 	readerErr    error
-	closing      *session.Close
+	closing      *machine.Close
 	half         half
 
 	owed atomic.Int64 // commands whose answer is still to come
@@ -102,7 +102,7 @@ func newConn(rt *Runtime, tc transport.Conn) *conn {
 	wake := c.turns.wake
 	c.in.init(wake)
 	c.tally.m = rt.metrics
-	c.m = session.New(now, rt.sessions(), c.id)
+	c.m = machine.New(now, rt.sessions(), c.id)
 	c.out = newOutbox(tc, rt.pool, wake, c.reached.wrote)
 	c.log = rt.cfg.Log
 	c.limiter = newLimiter(rt.rate())
@@ -293,7 +293,7 @@ func (c *conn) receive(now time.Time, in inbound) {
 // limited refuses a frame over the connection's rate or its principal's. What comes after is read
 // late: the peer waits.
 func (c *conn) limited(now time.Time, env *arcp.Envelope) bool {
-	if c.m.Phase() != session.Accepted || free(env.Type) {
+	if c.m.Phase() != machine.Accepted || free(env.Type) {
 		return false
 	}
 	limiter := c.exceeded(now)
@@ -347,12 +347,12 @@ func (c *conn) perform(now time.Time) {
 	}
 }
 
-func (c *conn) note(n session.Note) {
+func (c *conn) note(n machine.Note) {
 	c.rt.metrics.ProtocolErrors.WithLabelValues(n.Reason).Inc()
 	if n.Rejected {
 		c.logHandshake(c.log.Warn().Str("reason", n.Detail), "rejected")
 	}
-	if n.Reason == session.ReasonRole {
+	if n.Reason == machine.ReasonRole {
 		c.audit(string(n.Type)).Str("decision", "denied").Str("reason", n.Reason).Msg("audit")
 	}
 	ev := c.log.Debug()
@@ -416,7 +416,7 @@ func (c *conn) pump(now time.Time) {
 
 func (c *conn) pull(now time.Time) {
 	if c.cursor.Superseded() {
-		c.closing = &session.Close{Code: int(transport.ClosePolicy), Reason: "superseded"}
+		c.closing = &machine.Close{Code: int(transport.ClosePolicy), Reason: "superseded"}
 		return
 	}
 	waiting, err := c.out.size()
@@ -453,7 +453,7 @@ func (c *conn) unreadable(now time.Time, err error) {
 		return
 	}
 	c.log.Error().Err(err).Str("session_id", string(c.id)).Msg("connection cannot go on")
-	c.closing = &session.Close{Code: int(transport.CloseInternal), Reason: "the session's events cannot be read"}
+	c.closing = &machine.Close{Code: int(transport.CloseInternal), Reason: "the session's events cannot be read"}
 }
 
 func (c *conn) deliver(now time.Time, item eventlog.Item) {
@@ -518,7 +518,7 @@ func (c *conn) end() {
 }
 
 // closeOf is the code to end a connection with; 0 if the peer is gone.
-func closeOf(closing *session.Close, err error) (transport.CloseCode, string) {
+func closeOf(closing *machine.Close, err error) (transport.CloseCode, string) {
 	if closing != nil {
 		return transport.CloseCode(closing.Code), closing.Reason
 	}

@@ -10,11 +10,11 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
-	"github.com/arcpd/arcpd/runtime/approval"
-	"github.com/arcpd/arcpd/runtime/engine"
-	"github.com/arcpd/arcpd/runtime/host"
-	"github.com/arcpd/arcpd/runtime/metrics"
-	"github.com/arcpd/arcpd/runtime/session"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/engine"
+	"github.com/arcpd/arcpd/runtime/internal/host"
+	"github.com/arcpd/arcpd/runtime/internal/metrics"
+	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 )
 
 // desk is where questions and people meet: it knows the sessions that can be
@@ -352,7 +352,7 @@ func (d *desk) wake(id string) {
 }
 
 // respond gives an answer that came over the wire to the job that asks.
-func (c *conn) respond(now time.Time, cmd session.Respond) {
+func (c *conn) respond(now time.Time, cmd machine.Respond) {
 	who := c.who()
 	a, ok := c.rt.desk.find(string(cmd.Question))
 	if !ok || a.row.Job == "" || notAsked(&a.row, &who) {
@@ -385,7 +385,7 @@ func notAsked(q *approval.Row, w *approval.Who) bool {
 }
 
 // fits refuses an answer of another kind than the question.
-func fits(q *approval.Row, cmd *session.Respond) *arcp.Error {
+func fits(q *approval.Row, cmd *machine.Respond) *arcp.Error {
 	want := arcp.HumanChoiceResponse
 	switch q.Kind {
 	case approval.Permission:
@@ -426,13 +426,13 @@ func (r *Runtime) auditAnswer(w *approval.Who, q *approval.Row, a *approval.Answ
 }
 
 // extendLease answers lease.refresh.
-func (c *conn) extendLease(cmd session.ExtendLease) {
+func (c *conn) extendLease(cmd machine.ExtendLease) {
 	c.owed.Add(1)
 	c.rt.engine.Extend(engine.Extend{Lease: cmd.Lease, More: cmd.More, Request: cmd.Request, Who: c.who(), Done: c.leaseDone(arcp.LeaseRefresh, cmd.Lease, cmd.Request)})
 }
 
 // revokeLease answers lease.revoked of a client.
-func (c *conn) revokeLease(cmd session.RevokeLease) {
+func (c *conn) revokeLease(cmd machine.RevokeLease) {
 	c.owed.Add(1)
 	c.rt.engine.Revoke(engine.Revoke{Lease: cmd.Lease, Reason: cmd.Reason, Request: cmd.Request, Who: c.who(), Done: c.leaseDone(arcp.LeaseRevoked, cmd.Lease, cmd.Request)})
 }

@@ -2,8 +2,8 @@ package runtime
 
 import (
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/approval"
-	"github.com/arcpd/arcpd/runtime/host"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/host"
 )
 
 // executors has agents execute jobs (SPEC.md §7.8). Both methods may be called by

@@ -3,7 +3,7 @@ package runtime
 import (
 	"context"
 
-	"github.com/arcpd/arcpd/runtime/host"
+	"github.com/arcpd/arcpd/runtime/internal/host"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/eventlog"
-	"github.com/arcpd/arcpd/runtime/session"
+	"github.com/arcpd/arcpd/runtime/internal/eventlog"
+	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -63,7 +63,7 @@ func (f *feed) next() (item eventlog.Item, ok bool, err error) {
 
 // slow does what a client asks that cannot keep up: a rate, for all subscriptions
 // together, or a pause after so many bytes.
-func (f *feeds) slow(cmd session.SlowFeeds) {
+func (f *feeds) slow(cmd machine.SlowFeeds) {
 	if cmd.Rate != nil {
 		f.limiter, f.due = nil, time.Time{}
 		if *cmd.Rate > 0 {
@@ -94,7 +94,7 @@ func (f *feeds) find(id arcp.SubscriptionID) int {
 
 // openFeed starts a subscription: subscribe.accepted, what came after a message
 // if that was asked for, and then what comes.
-func (c *conn) openFeed(now time.Time, cmd session.OpenFeed) {
+func (c *conn) openFeed(now time.Time, cmd machine.OpenFeed) {
 	if len(c.feeds.list)+c.feeds.opening >= maxFeeds {
 		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeResourceExhausted, "a connection has at most %d subscriptions; unsubscribe from some", maxFeeds).RetryAfter(1))
 		return
@@ -161,7 +161,7 @@ func (c *conn) since(principal string, id arcp.MessageID) (uint64, *arcp.Error) 
 }
 
 // auditSubscribe records that a session looks at others.
-func (c *conn) auditSubscribe(cmd session.OpenFeed, owner string) {
+func (c *conn) auditSubscribe(cmd machine.OpenFeed, owner string) {
 	var sessions []arcp.SessionID
 	var jobs []arcp.JobID
 	if f := cmd.Payload.Filter; f != nil {
@@ -185,7 +185,7 @@ func texts[T ~string](ids []T) []string {
 	return list
 }
 
-func (c *conn) closeFeed(now time.Time, cmd session.CloseFeed) {
+func (c *conn) closeFeed(now time.Time, cmd machine.CloseFeed) {
 	i := c.feeds.find(cmd.Feed)
 	if i < 0 {
 		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeNotFound, "no such subscription on this connection"))
@@ -355,7 +355,7 @@ func (c *conn) hides(t arcp.Type) bool {
 	case arcp.JobResultChunk:
 		return !c.negotiated(arcp.FeatureResultChunk)
 	case arcp.JobCheckpoint:
-		return session.ReadsNoCheckpoints(c.row.ClientKind)
+		return machine.ReadsNoCheckpoints(c.row.ClientKind)
 	}
 	return false
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/eventlog"
-	"github.com/arcpd/arcpd/runtime/session"
+	"github.com/arcpd/arcpd/runtime/internal/eventlog"
+	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/transport"
 )
@@ -120,7 +120,7 @@ func (c *conn) overflow(now time.Time, upTo uint64) {
 // tooFarBehind ends a connection whose next events are not kept, and says so.
 func (c *conn) tooFarBehind(now time.Time) {
 	c.slow(now, slowBacklog)
-	c.closing = &session.Close{Code: int(transport.CloseOverloaded), Reason: slowBacklog}
+	c.closing = &machine.Close{Code: int(transport.CloseOverloaded), Reason: slowBacklog}
 }
 
 // onOverflow trims a session whose backlog is over its bound.

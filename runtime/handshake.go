@@ -9,33 +9,33 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
-	"github.com/arcpd/arcpd/runtime/eventlog"
-	"github.com/arcpd/arcpd/runtime/session"
+	"github.com/arcpd/arcpd/runtime/internal/eventlog"
+	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
 // answer does what the machine has to know before it can go on.
 func (c *conn) answer(now time.Time, question any) {
 	switch q := question.(type) {
-	case session.Authenticate:
+	case machine.Authenticate:
 		c.scheme = q.Scheme
 		c.m.Judge(now, c.authenticate(now, q))
-	case session.Verify:
+	case machine.Verify:
 		c.m.Judge(now, c.verify(now, q))
-	case session.Establish:
+	case machine.Establish:
 		c.establish(now, q)
-	case session.Resume:
+	case machine.Resume:
 		c.resume(now, q)
-	case session.Remind:
+	case machine.Remind:
 		c.m.Reminded(now, c.rt.cfg.Auth.Challenge(c.identity.Scheme).Reveal())
-	case session.Reauthenticate:
+	case machine.Reauthenticate:
 		c.reauthenticate(now, q)
-	case session.Renew:
+	case machine.Renew:
 		c.renew()
 	}
 }
 
-func (c *conn) request(now time.Time, q session.Authenticate) auth.Request {
+func (c *conn) request(now time.Time, q machine.Authenticate) auth.Request {
 	info := c.tc.Info()
 	return auth.Request{Scheme: q.Scheme, Token: auth.Secret(q.Token), Principal: q.Principal, Fingerprint: q.Fingerprint,
 		Anonymous: q.Anonymous, Local: info.Local, PeerUID: info.PeerUID, PeerCerts: info.PeerCerts, Now: now}
@@ -50,46 +50,46 @@ func (c *conn) authContext() (context.Context, context.CancelFunc) {
 	return context.WithDeadline(context.Background(), d)
 }
 
-func (c *conn) authenticate(now time.Time, q session.Authenticate) session.Judgement {
+func (c *conn) authenticate(now time.Time, q machine.Authenticate) machine.Judgement {
 	ctx, cancel := c.authContext()
 	defer cancel()
 	id, challenge, err := c.rt.cfg.Auth.Begin(ctx, c.request(now, q))
 	if err != nil {
-		return session.Judgement{Refused: c.refused(err)}
+		return machine.Judgement{Refused: c.refused(err)}
 	}
 	if challenge != "" {
-		return session.Judgement{Challenge: challenge.Reveal()}
+		return machine.Judgement{Challenge: challenge.Reveal()}
 	}
 	return c.identified(id)
 }
 
-func (c *conn) verify(now time.Time, q session.Verify) session.Judgement {
+func (c *conn) verify(now time.Time, q machine.Verify) machine.Judgement {
 	ctx, cancel := c.authContext()
 	defer cancel()
 	id, err := c.rt.cfg.Auth.Verify(ctx, c.request(now, q.Authenticate),
 		auth.Proof{Challenge: auth.Secret(q.Challenge), Response: auth.Secret(q.Response)})
 	if err != nil {
-		return session.Judgement{Refused: c.refused(err), Challenge: auth.NewChallenge().Reveal()}
+		return machine.Judgement{Refused: c.refused(err), Challenge: auth.NewChallenge().Reveal()}
 	}
 	return c.identified(id)
 }
 
-func (c *conn) identified(id auth.Identity) session.Judgement {
+func (c *conn) identified(id auth.Identity) machine.Judgement {
 	c.identity = id
-	return session.Judgement{Identity: identityOf(&id)}
+	return machine.Judgement{Identity: identityOf(&id)}
 }
 
-func identityOf(id *auth.Identity) *session.Identity {
-	return &session.Identity{Principal: id.Principal, Trust: id.Trust, Anonymous: id.Anonymous, Expires: id.Expires,
+func identityOf(id *auth.Identity) *machine.Identity {
+	return &machine.Identity{Principal: id.Principal, Trust: id.Trust, Anonymous: id.Anonymous, Expires: id.Expires,
 		Commands: mayCommand(id), Worker: auth.HasRole(*id, auth.RoleWorker)}
 }
 
 // refusal is what the peer and the metrics are told of an error of auth.
-func refusal(err error) (r *session.Refusal, reason string) {
+func refusal(err error) (r *machine.Refusal, reason string) {
 	if e, ok := errors.AsType[*auth.Error](err); ok {
-		return &session.Refusal{Message: e.Message, Final: e.Final}, e.Reason
+		return &machine.Refusal{Message: e.Message, Final: e.Final}, e.Reason
 	}
-	return &session.Refusal{Message: "authentication failed"}, auth.ReasonUnavailable
+	return &machine.Refusal{Message: "authentication failed"}, auth.ReasonUnavailable
 }
 
 // mayCommand reports whether a principal may do more than observe.
@@ -97,7 +97,7 @@ func mayCommand(id *auth.Identity) bool {
 	return auth.HasRole(*id, auth.RoleClient) || auth.HasRole(*id, auth.RoleWorker) || auth.HasRole(*id, auth.RoleAdmin)
 }
 
-func (c *conn) refused(err error) *session.Refusal {
+func (c *conn) refused(err error) *machine.Refusal {
 	r, reason := refusal(err)
 	c.rt.metrics.AuthFailures.WithLabelValues(schemeLabel(c.scheme), reason).Inc()
 	c.logHandshake(c.log.Warn().Err(err), "refused")
@@ -126,13 +126,13 @@ func (c *conn) logHandshake(ev *zerolog.Event, result string) {
 }
 
 // establish makes the session durable; it is accepted when that is done.
-func (c *conn) establish(now time.Time, q session.Establish) {
+func (c *conn) establish(now time.Time, q machine.Establish) {
 	if q.Attach != "" && c.attachOpen(now, q) {
 		return
 	}
 	if err := c.rt.enter(c); err != nil {
 		c.logHandshake(c.log.Warn().Str("reason", err.Message), "rejected")
-		c.m.Established(now, session.Established{Refused: err})
+		c.m.Established(now, machine.Established{Refused: err})
 		return
 	}
 	token := newResumeToken(c.id)
@@ -156,7 +156,7 @@ func (c *conn) established(now time.Time, row store.Session, token auth.Secret, 
 	if err != nil {
 		c.rt.members.drop(c.id)
 		c.logHandshake(c.log.Error().Err(err), "failed")
-		c.m.Established(now, session.Established{Refused: arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions")})
+		c.m.Established(now, machine.Established{Refused: arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions")})
 		return
 	}
 	row.Epoch = 1
@@ -164,7 +164,7 @@ func (c *conn) established(now time.Time, row store.Session, token auth.Secret, 
 	c.reached.start(0, c.acks, 0)
 	c.begin(now)
 	c.release()
-	c.m.Established(now, session.Established{ResumeToken: token.Reveal(), Agents: c.agents()})
+	c.m.Established(now, machine.Established{ResumeToken: token.Reveal(), Agents: c.agents()})
 }
 
 // begin is the end of a handshake that succeeded.

@@ -9,9 +9,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/approval"
-	"github.com/arcpd/arcpd/runtime/host"
-	"github.com/arcpd/arcpd/runtime/registry"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/host"
+	"github.com/arcpd/arcpd/runtime/internal/registry"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 

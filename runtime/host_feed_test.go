@@ -10,7 +10,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime"
-	"github.com/arcpd/arcpd/runtime/host"
+	"github.com/arcpd/arcpd/runtime/internal/host"
 )
 
 // hostEvent reads the next event of a subscription, which is to be one of the host.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/host"
+	"github.com/arcpd/arcpd/runtime/internal/host"
 )
 
 // A thousand agents of ten sessions, watched by a hundred: each sees every event

@@ -12,8 +12,8 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime"
-	"github.com/arcpd/arcpd/runtime/approval"
-	"github.com/arcpd/arcpd/runtime/host"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/host"
 )
 
 // hostFrame is an event.emit of host.subscribe.

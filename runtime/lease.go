@@ -6,7 +6,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
-	"github.com/arcpd/arcpd/runtime/session"
+	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -25,8 +25,8 @@ func (c *conn) advance(now time.Time) {
 	if d.IsZero() || now.Before(d) {
 		return
 	}
-	if c.m.Phase() == session.Accepted {
-		c.m.Notice(session.Signs{Heard: c.heardLast(now), Worked: c.workedLast(now)})
+	if c.m.Phase() == machine.Accepted {
+		c.m.Notice(machine.Signs{Heard: c.heardLast(now), Worked: c.workedLast(now)})
 	}
 	c.m.Advance(now)
 }
@@ -49,7 +49,7 @@ func (c *conn) workedLast(now time.Time) time.Time {
 }
 
 // evicted counts and records that the machine evicted the session.
-func (c *conn) evicted(cause session.Cause, reason string) {
+func (c *conn) evicted(cause machine.Cause, reason string) {
 	c.rt.metrics.Evictions.WithLabelValues(string(cause)).Inc()
 	c.rt.auditEviction(c.id, reason)
 }
@@ -61,7 +61,7 @@ func (r *Runtime) auditEviction(id arcp.SessionID, reason string) {
 
 // reauthenticate judges a fresh credential. That may take a while, in which the
 // session goes on.
-func (c *conn) reauthenticate(now time.Time, q session.Reauthenticate) {
+func (c *conn) reauthenticate(now time.Time, q machine.Reauthenticate) {
 	if q.Scheme == "" {
 		q.Scheme = c.identity.Scheme
 	}
@@ -81,7 +81,7 @@ type verdict struct {
 	err       error
 }
 
-func (r *Runtime) judge(req auth.Request, q session.Reauthenticate) (v verdict) {
+func (r *Runtime) judge(req auth.Request, q machine.Reauthenticate) (v verdict) {
 	timeout := r.cfg.HandshakeTimeout
 	if timeout <= 0 {
 		timeout = DefaultHandshakeTimeout
@@ -96,14 +96,14 @@ func (r *Runtime) judge(req auth.Request, q session.Reauthenticate) (v verdict) 
 	return v
 }
 
-func (c *conn) rejudge(now time.Time, q session.Reauthenticate, v verdict) {
+func (c *conn) rejudge(now time.Time, q machine.Reauthenticate, v verdict) {
 	if v.err == nil && v.challenge == "" {
 		v.err = c.identity.Yields(v.identity)
 	}
 	if v.err == nil && v.challenge == "" { // the configuration may have changed meanwhile
 		v.identity, v.err = c.rt.cfg.Auth.Again(v.identity, c.request(now, q.Authenticate))
 	}
-	j := session.Judgement{Challenge: v.challenge.Reveal()}
+	j := machine.Judgement{Challenge: v.challenge.Reveal()}
 	switch {
 	case v.err != nil:
 		j.Refused = c.refusedCredential(q.Scheme, v.err)
@@ -143,12 +143,12 @@ func (c *conn) renew() {
 func (c *conn) renewed(now time.Time, token auth.Secret, err error) {
 	if err != nil {
 		c.log.Error().Err(err).Str("session_id", string(c.id)).Msg("fresh credential not stored")
-		c.m.Renewed(now, session.Established{Refused: arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions").RetryAfter(1)})
+		c.m.Renewed(now, machine.Established{Refused: arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions").RetryAfter(1)})
 		return
 	}
 	c.log.Info().Str("session_id", string(c.id)).Str("principal", c.identity.Principal).Str("scheme", schemeLabel(c.scheme)).
 		Msg("credential renewed")
-	c.m.Renewed(now, session.Established{ResumeToken: token.Reveal(), Agents: c.agents()})
+	c.m.Renewed(now, machine.Established{ResumeToken: token.Reveal(), Agents: c.agents()})
 }
 
 // Reauthenticate judges the identity of every session with a connection again, by
@@ -163,10 +163,10 @@ func (r *Runtime) Reauthenticate() {
 }
 
 // causeRevoked is the label of such an eviction.
-const causeRevoked = session.Cause("credential_revoked")
+const causeRevoked = machine.Cause("credential_revoked")
 
 func (c *conn) recheck(now time.Time) {
-	if p := c.m.Phase(); p != session.Accepted && p != session.Establishing || c.identity.Principal == "" {
+	if p := c.m.Phase(); p != machine.Accepted && p != machine.Establishing || c.identity.Principal == "" {
 		return // its credential is still to be judged
 	}
 	info := c.tc.Info()
@@ -184,7 +184,7 @@ func (c *conn) recheck(now time.Time) {
 }
 
 // refusedCredential counts and logs a fresh credential that was not accepted.
-func (c *conn) refusedCredential(scheme string, err error) *session.Refusal {
+func (c *conn) refusedCredential(scheme string, err error) *machine.Refusal {
 	r, reason := refusal(err)
 	c.rt.metrics.AuthFailures.WithLabelValues(schemeLabel(scheme), reason).Inc()
 	c.log.Warn().Err(err).Str("session_id", string(c.id)).Str("principal", c.identity.Principal).

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/session"
+	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -27,7 +27,7 @@ const (
 )
 
 // listJobs answers session.list_jobs.
-func (c *conn) listJobs(now time.Time, cmd session.ListJobs) {
+func (c *conn) listJobs(now time.Time, cmd machine.ListJobs) {
 	page, err := c.pageOf(&cmd.Payload)
 	if err != nil {
 		c.nack(now, cmd.Request, err)

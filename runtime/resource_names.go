@@ -5,8 +5,8 @@ import (
 	"context"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/approval"
-	"github.com/arcpd/arcpd/runtime/registry"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/registry"
 )
 
 // Bounds of the arguments and details of a principal that are looked through in one

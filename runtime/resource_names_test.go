@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/registry"
+	"github.com/arcpd/arcpd/runtime/internal/registry"
 )
 
 // stringsOf are the strings of a decoded value, names of members too.

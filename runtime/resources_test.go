@@ -13,7 +13,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime"
-	"github.com/arcpd/arcpd/runtime/registry"
+	"github.com/arcpd/arcpd/runtime/internal/registry"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 

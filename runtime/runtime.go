@@ -22,17 +22,17 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
-	"github.com/arcpd/arcpd/runtime/approval"
 	"github.com/arcpd/arcpd/runtime/credential"
-	"github.com/arcpd/arcpd/runtime/engine"
-	"github.com/arcpd/arcpd/runtime/eventlog"
-	"github.com/arcpd/arcpd/runtime/host"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/engine"
+	"github.com/arcpd/arcpd/runtime/internal/eventlog"
+	"github.com/arcpd/arcpd/runtime/internal/host"
+	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/internal/pool"
-	"github.com/arcpd/arcpd/runtime/metrics"
-	"github.com/arcpd/arcpd/runtime/session"
+	"github.com/arcpd/arcpd/runtime/internal/session/machine"
+	"github.com/arcpd/arcpd/runtime/internal/worker"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
-	"github.com/arcpd/arcpd/runtime/worker"
 	"github.com/arcpd/arcpd/transport"
 )
 
@@ -60,8 +60,8 @@ type Runtime struct {
 	log           *eventlog.Log
 	engine        *engine.Engine
 	pool          *pool.Pool     // of readers and writers
-	sessionConfig session.Config // while nobody comes in without credentials
-	publicConfig  session.Config // while somebody may
+	sessionConfig machine.Config // while nobody comes in without credentials
+	publicConfig  machine.Config // while somebody may
 	cursorKey     []byte
 	broken        atomic.Pointer[error] // the store has failed
 	full          atomic.Bool           // the disk is nearly full
@@ -154,19 +154,19 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 }
 
 // sessions is what a new connection is offered, as the configuration is now.
-func (r *Runtime) sessions() *session.Config {
+func (r *Runtime) sessions() *machine.Config {
 	if r.cfg.Auth.Offers(auth.None) {
 		return &r.publicConfig
 	}
 	return &r.sessionConfig
 }
 
-func (r *Runtime) newSessionConfig(anonymous bool) session.Config {
+func (r *Runtime) newSessionConfig(anonymous bool) machine.Config {
 	recovery := "fail"
 	if r.cfg.HeartbeatBlock {
 		recovery = "block"
 	}
-	return session.Config{
+	return machine.Config{
 		Handshake: r.cfg.HandshakeTimeout, ChallengeTTL: auth.ChallengeTTL, Lease: r.cfg.SessionLease, Idle: r.cfg.SessionIdle,
 		ResumeWindow: r.cfg.ResumeWindow, Heartbeat: r.cfg.Heartbeat,
 		Runtime: arcp.RuntimeInfo{Kind: "arcp-go", Version: r.cfg.Version, Fingerprint: r.cfg.Fingerprint},
@@ -536,9 +536,9 @@ func (c *conn) shutdown(now time.Time) {
 	if c.closing != nil || c.readerErr != nil {
 		return // it ends already
 	}
-	if c.m.Phase() == session.Accepted {
+	if c.m.Phase() == machine.Accepted {
 		c.pull(now) // what was given to the session before this
 		c.send(now, arcp.Frame(arcp.SessionClose, arcp.SessionClosePayload{Reason: "shutdown"}))
 	}
-	c.closing = &session.Close{Code: int(transport.CloseGoingAway), Reason: "shutdown"}
+	c.closing = &machine.Close{Code: int(transport.CloseGoingAway), Reason: "shutdown"}
 }

@@ -2,7 +2,7 @@ package runtime
 
 import (
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/metrics"
+	"github.com/arcpd/arcpd/runtime/internal/metrics"
 )
 
 // tally counts sent envelopes and tells the collectors only when the type

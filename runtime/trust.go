@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/approval"
-	"github.com/arcpd/arcpd/runtime/engine"
-	"github.com/arcpd/arcpd/runtime/lease"
-	"github.com/arcpd/arcpd/runtime/session"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/engine"
+	"github.com/arcpd/arcpd/runtime/internal/lease"
+	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -110,7 +110,7 @@ type elevateIn struct {
 
 // elevate has a job of the runtime's own ask for the session to be trusted more.
 // It is answered with lease.granted, or permission.deny.
-func (c *conn) elevate(now time.Time, cmd session.Elevate) {
+func (c *conn) elevate(now time.Time, cmd machine.Elevate) {
 	rank := trustRank(cmd.Level)
 	switch {
 	case rank <= 0:
@@ -147,7 +147,7 @@ func (c *conn) elevate(now time.Time, cmd session.Elevate) {
 // elevateAgain answers a request that was made before, over another connection,
 // if it was denied while there was none. A lease that was granted is in the log,
 // and while nothing is decided the job has yet to answer.
-func (c *conn) elevateAgain(now time.Time, cmd session.Elevate, id arcp.JobID) {
+func (c *conn) elevateAgain(now time.Time, cmd machine.Elevate, id arcp.JobID) {
 	reason, err := c.rt.elevationDenied(context.Background(), id)
 	switch {
 	case err != nil:

@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/approval"
-	"github.com/arcpd/arcpd/runtime/host"
-	"github.com/arcpd/arcpd/runtime/session"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/host"
+	"github.com/arcpd/arcpd/runtime/internal/session/machine"
+	"github.com/arcpd/arcpd/runtime/internal/worker"
 	"github.com/arcpd/arcpd/runtime/store"
-	"github.com/arcpd/arcpd/runtime/worker"
 )
 
 // Bounds of what a session may have said of its jobs before it was dealt with;
@@ -92,7 +92,7 @@ func (c *conn) Deliver(env arcp.Envelope) {
 func (c *conn) Queued() int { return c.out.queued() }
 
 // work takes what the session says of a job that it does.
-func (c *conn) work(now time.Time, cmd session.Work) {
+func (c *conn) work(now time.Time, cmd machine.Work) {
 	size := int64(len(cmd.Envelope.Payload))
 	c.load.frames.Add(1)
 	c.load.bytes.Add(size)

@@ -1,0 +1,534 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// ask asks for a string and returns it.
+func ask(ctx context.Context, j tool.Job, prompt string) (string, error) {
+	a, err := j.Ask(ctx, tool.InputAsk{Prompt: prompt, Schema: arcp.Raw(`{"type":"string"}`)})
+	return string(a.Value), err
+}
+
+// retried lets a tool's failed attempts be made again.
+func retried(c *tool.Capability) {
+	rerun(c)
+	c.Idempotent = new(true)
+	c.Retry = tool.Retry{MaxAttempts: 5, InitialMS: 1000, Factor: 1, MaxMS: 1000}
+}
+
+// asked are the questions in the store, by prompt.
+func (r *rig) asked() map[string][]approval.Row {
+	r.Helper()
+	rows := make(map[string][]approval.Row)
+	err := r.st.Records(context.Background(), RecordPrefix(""), "", func(rec store.Record) bool {
+		var row approval.Row
+		if err := arcp.Unmarshal(rec.Value, &row); err != nil {
+			r.Fatal(err)
+		}
+		rows[row.Action] = append(rows[row.Action], row)
+		return true
+	})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return rows
+}
+
+// pendingAs returns the pending question with a prompt.
+func (d *desk) pendingAs(t *testing.T, prompt string) (q approval.Row) {
+	t.Helper()
+	synctest.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, p := range d.pending {
+		if p.Action == prompt && q.ID != "" {
+			t.Fatalf("%q is asked twice", prompt)
+		} else if p.Action == prompt {
+			q = p
+		}
+	}
+	if q.ID == "" {
+		t.Fatalf("%q is not asked", prompt)
+	}
+	return q
+}
+
+func (r *rig) say(q approval.Row, value string) {
+	r.Helper()
+	if _, err := r.respond(q, person("sess_1"), approval.Answer{Value: arcp.Raw(value)}); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// A question is offered to a session that ends at this moment: that is no harm to
+// the job.
+func TestOfferToAnEndedSession(t *testing.T) {
+	inquiry(t, func(r *rig, d *desk) {
+		r.tool("ask", nil, asker)
+		job := jobOf(func() []frame {
+			r.submit("ask", "{}")
+			return r.want("", "job.accepted", "job.started", "human.input.request")
+		}(), "msg_1")
+		q := d.one(t)
+		r.e.Offer(job, q.ID, person("sess_gone"))
+		synctest.Wait()
+		r.say(q, "5")
+		r.want("the job goes on", "job.completed")
+		r.idle("")
+	})
+}
+
+// An attempt that waits for somebody and fails leaves nothing behind but the
+// question: neither does the next one wait, nor does time stand still for it.
+func TestAttemptEndsWhileAsking(t *testing.T) {
+	inquiry(t, func(r *rig, d *desk) {
+		r.tool("t", retried, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			if j.Attempt() == 1 {
+				go ask(ctx, j, "a")
+				time.Sleep(10 * time.Minute) // blocked: this does not count
+				return nil, errUnavailable()
+			}
+			time.Sleep(30 * time.Second)
+			done := make(chan string, 2)
+			for _, prompt := range []string{"a", "b"} {
+				go func() { v, _ := ask(ctx, j, prompt); done <- v }()
+				time.Sleep(time.Second)
+			}
+			v := <-done + <-done
+			<-ctx.Done()
+			return arcp.Raw(v), context.Cause(ctx)
+		})
+		q := r.request("sess_1", "t", "{}")
+		q.payload.MaxRuntimeSec = new(arcp.Number("60"))
+		r.send(q)
+		job := r.want("", "job.accepted", "job.started", "human.input.request")[0].JobID
+		time.Sleep(10*time.Minute + 40*time.Second)
+		r.want("", "event.emit", "job.started", "human.input.request")
+		for _, c := range []struct {
+			answer string
+			want   arcp.JobState
+		}{{"a", arcp.StateBlocked}, {"b", arcp.StateRunning}} {
+			r.say(d.pendingAs(t, c.answer), `""`)
+			synctest.Wait()
+			if got := r.row(job).State; got != c.want {
+				t.Errorf("with an answer to %s the job is %s, want %s", c.answer, got, c.want)
+			}
+		}
+		r.frames("sess_1")
+		time.Sleep(20 * time.Second) // of 60: 1 retry, 31, and these
+		if got := r.row(job).State; got != arcp.StateRunning {
+			t.Errorf("after about 52 s the job is %s", got)
+		}
+		time.Sleep(10 * time.Second)
+		r.want("after 62 s", "job.failed msg_1 TIMEOUT")
+		r.idle("")
+	})
+}
+
+// A question that its attempt has withdrawn is no answer to the next one.
+func TestWithdrawnIsAskedAgain(t *testing.T) {
+	inquiry(t, func(r *rig, d *desk) {
+		r.tool("t", retried, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			short, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
+			v, err := ask(short, j, "a")
+			if err != nil && j.Attempt() == 1 {
+				return nil, errUnavailable()
+			}
+			return arcp.Raw(v), err
+		})
+		r.submit("t", "{}")
+		time.Sleep(90 * time.Second)
+		r.want("", "job.accepted", "job.started", "human.input.request", "human.input.cancelled", "event.emit", "job.started", "human.input.request")
+		r.say(d.pendingAs(t, "a"), `"yes"`)
+		r.want("", "job.completed")
+		r.idle("")
+	})
+}
+
+// Questions that are asked at once may come in another order from the next
+// attempt: nobody is asked twice.
+func TestOrderOfQuestionsAskedAtOnce(t *testing.T) {
+	inquiry(t, func(r *rig, d *desk) {
+		r.tool("t", rerun, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			prompts := []string{"a", "b", "c"}
+			if j.Attempt()%2 == 0 {
+				slices.Reverse(prompts)
+			}
+			answers := make([]string, 3)
+			done := make(chan error, 3)
+			for i, prompt := range prompts {
+				go func() {
+					var err error
+					answers[i], err = ask(ctx, j, prompt)
+					done <- err
+				}()
+				time.Sleep(time.Second)
+			}
+			for range prompts {
+				if err := <-done; err != nil {
+					return nil, err
+				}
+			}
+			slices.Sort(answers)
+			return arcp.Raw("[" + strings.Join(answers, ",") + "]"), nil
+		})
+		r.submit("t", "{}")
+		for range 3 {
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			if n := len(d.pending); n != 3 {
+				t.Fatalf("%d questions are pending, want 3", n)
+			}
+			r.frames("sess_1")
+			r.restart(1)
+		}
+		time.Sleep(5 * time.Second)
+		r.frames("sess_1")
+		for _, p := range []string{"a", "b", "c"} {
+			r.say(d.pendingAs(t, p), `"`+p+`"`)
+		}
+		f := r.frames("sess_1")
+		if got := string(f[len(f)-1].Payload); got != `{"value":["a","b","c"]}` {
+			t.Errorf("the job ends with %s", got)
+		}
+		if n := len(r.asked()); n != 3 {
+			t.Errorf("%d questions in the store", n)
+		}
+		r.frames("sess_2")
+	})
+}
+
+// A call that was approved is not asked about again by the attempts that go on
+// from a checkpoint, nor does it move the tool's own questions.
+func TestGateOfALaterAttempt(t *testing.T) {
+	inquiry(t, func(r *rig, d *desk) {
+		r.tool("t", func(c *tool.Capability) { c.Approval, c.Recovery = tool.ApprovalManual, tool.RecoveryCheckpoint }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			if j.Restored() == nil {
+				if _, err := ask(ctx, j, "a"); err != nil {
+					return nil, err
+				}
+				if err := j.Checkpoint("", 1); err != nil {
+					return nil, err
+				}
+			}
+			v, err := ask(ctx, j, "b")
+			if err != nil {
+				return nil, err
+			}
+			if j.Attempt() == 1 {
+				<-ctx.Done()
+			}
+			return arcp.Raw(v), context.Cause(ctx)
+		})
+		r.submit("t", "{}")
+		if _, err := r.respond(d.pendingAs(t, "call t@1.0.0"), person("sess_2"), approval.Answer{Resolution: approval.Approve}); err != nil {
+			t.Fatal(err)
+		}
+		r.say(d.pendingAs(t, "a"), `"A"`)
+		r.say(d.pendingAs(t, "b"), `"B"`)
+		r.frames("sess_1")
+		r.restart(1)
+		r.want("nothing is asked again", "job.started", "job.completed")
+		if rows := r.asked(); len(rows) != 3 || len(rows["b"]) != 1 {
+			t.Errorf("%d questions, b %d times", len(rows), len(rows["b"]))
+		}
+		r.frames("sess_2")
+	})
+}
+
+// Nobody is left with a question that is settled before it went out.
+func TestQuestionSettledBeforeItIsAsked(t *testing.T) {
+	inquiry(t, func(r *rig, d *desk) {
+		r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			time.Sleep(time.Minute)
+			j.Log("info", "the supervisor is busy with this", nil)
+			time.Sleep(time.Second)
+			a, err := j.Ask(ctx, tool.InputAsk{Prompt: "a", Expires: time.Second, Default: arcp.Raw("7")})
+			return a.Value, err
+		})
+		r.submit("t", "{}")
+		r.want("", "job.accepted", "job.started")
+		release := r.st.hold()
+		time.Sleep(2 * time.Minute)
+		release()
+		f := r.want("", "log", "job.completed")
+		if got := string(f[1].Payload); got != `{"value":7}` {
+			t.Errorf("the job ends with %s", got)
+		}
+		if n := len(r.frames("sess_2")); n != 0 || len(d.settled) != 0 {
+			t.Errorf("%d frames to others; settled %v", n, d.settled)
+		}
+		if rows := r.asked()["a"]; len(rows) != 1 || rows[0].ResolvedBy != approval.ByDefault {
+			t.Errorf("%+v", rows)
+		}
+	})
+}
+
+// An answer that counts reaches a tool that has given up waiting meanwhile.
+func TestAnswerWhileTheToolGivesUp(t *testing.T) {
+	inquiry(t, func(r *rig, d *desk) {
+		r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			ctx, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
+			v, err := ask(ctx, j, "a")
+			return arcp.Raw(v), err
+		})
+		r.submit("t", "{}")
+		r.frames("sess_1")
+		q := d.one(t)
+		release := r.st.hold()
+		told := make(chan *arcp.Error, 1)
+		r.e.Respond(Respond{Job: q.Job, ID: q.ID, Who: person("sess_1"), Answer: approval.Answer{Value: arcp.Raw(`"A"`)}, Done: func(_ approval.Row, err *arcp.Error) { told <- err }})
+		time.Sleep(2 * time.Minute)
+		release()
+		if err := <-told; err != nil {
+			t.Fatal(err)
+		}
+		r.want("", "job.completed")
+		r.frames("sess_2")
+	})
+}
+
+// What a job has asked and was granted does not fill the memory.
+func TestAskingForEver(t *testing.T) {
+	const n = 1500
+	for name, c := range map[string]struct {
+		change func(*tool.Capability)
+		keep   int
+	}{"fail": {nil, keptLate}, "rerun": {rerun, keptSettled}} {
+		t.Run(name, func(t *testing.T) {
+			inquiry(t, func(r *rig, d *desk) {
+				r.tool("t", c.change, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+					for i := range n {
+						if _, err := j.Ask(ctx, tool.InputAsk{Prompt: fmt.Sprint(i), Expires: 1, Default: arcp.Raw("7")}); err != nil {
+							return nil, err
+						}
+					}
+					<-ctx.Done()
+					return nil, context.Cause(ctx)
+				})
+				r.submit("t", "{}")
+				time.Sleep(time.Minute)
+				f := r.frames("sess_1")
+				check := func(max int) {
+					t.Helper()
+					synctest.Wait()
+					if got := len(r.e.run(f[0].JobID).questions); got > max {
+						t.Errorf("%d questions are in memory, want at most %d", got, max)
+					}
+				}
+				check(c.keep)
+				if len(r.asked()) != n {
+					t.Errorf("%d questions in the store, want all", len(r.asked()))
+				}
+				if name == "rerun" {
+					r.restart(1)
+					time.Sleep(time.Minute)
+					check(2 * keptSettled)
+				}
+				r.frames("sess_1")
+				r.frames("sess_2")
+			})
+		})
+	}
+	t.Run("permissions", func(t *testing.T) {
+		inquiry(t, func(r *rig, d *desk) {
+			r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+				for range 300 {
+					if _, err := j.Permit(ctx, tool.PermissionAsk{Permission: "p", Resource: "r", Operation: "o"}); err != nil {
+						return nil, err
+					}
+					time.Sleep(time.Minute)
+				}
+				return nil, nil
+			})
+			r.submit("t", "{}")
+			for range 300 {
+				r.frames("sess_1")
+				r.frames("sess_2")
+				_, err := r.respond(d.one(t), person("sess_1"), approval.Answer{Grant: &arcp.PermissionTerm{Permission: "p", Resource: "r", Operation: "o", Seconds: 1}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.e.mu.Lock()
+				n := len(r.e.leases)
+				r.e.mu.Unlock()
+				if n > 128 {
+					t.Fatalf("%d permission leases are in memory", n)
+				}
+				time.Sleep(time.Minute)
+			}
+			r.frames("sess_1")
+			r.frames("sess_2")
+			if len(r.e.leases) != 0 {
+				t.Errorf("%d permission leases outlive the job", len(r.e.leases))
+			}
+		})
+	})
+}
+
+func TestQuestionsThatCannotBeAsked(t *testing.T) {
+	inquiry(t, func(r *rig, d *desk) {
+		var got []string
+		r.tool("t", func(c *tool.Capability) { c.Interruptible = true }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			for _, prompt := range []string{strings.Repeat("x", 1<<20), "\xff"} {
+				_, err := ask(ctx, j, prompt)
+				_, other := j.Permit(ctx, tool.PermissionAsk{Permission: "p", Resource: prompt, Operation: "o"})
+				got = append(got, code(err), code(other))
+			}
+			_, err := ask(ctx, j, "a")
+			return nil, err
+		})
+		r.submit("t", "{}")
+		job := r.want("", "job.accepted", "job.started", "human.input.request")[0].JobID
+		if want := []string{"RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED", "INVALID_ARGUMENT", "INVALID_ARGUMENT"}; !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+		r.e.Interrupt(context.Background(), Interrupt{Request: "msg_i", Job: job, Principal: "alice", Session: "sess_1", Prompt: "\xff", Answers: r.session("sess_1")})
+		r.want("", "nack msg_i INVALID_ARGUMENT")
+
+		q := d.pendingAs(t, "a")
+		row, err := r.respond(q, approval.Who{Principal: "bob", Session: "sess_9"}, approval.Answer{Value: arcp.Raw("7")})
+		if err == nil || err.Code != arcp.CodeNotFound || row.ID != "" {
+			t.Errorf("a stranger's answer that the schema does not allow: %v, with %q", err, row.ID)
+		}
+		for _, a := range []approval.Answer{{Value: arcp.Raw(`"`)}, {Value: arcp.Raw(`""`), Reason: "\xff"}, {Value: arcp.Raw(`"` + strings.Repeat("x", approval.MaxValue) + `"`)}} {
+			if _, err := r.respond(q, person("sess_1"), a); err == nil || err.Code != arcp.CodeInvalidArgument {
+				t.Errorf("%v", err)
+			}
+		}
+		r.say(q, `"b"`)
+		r.want("", "job.completed")
+		r.frames("sess_2")
+	})
+}
+
+// An interrupt that is not answered blocks the next attempt as well, and what is
+// answered meanwhile guides it.
+func TestInterruptOutlivesItsAttempt(t *testing.T) {
+	inquiry(t, func(r *rig, d *desk) {
+		var guided []string
+		r.tool("t", func(c *tool.Capability) { retried(c); c.Interruptible = true; c.Limits.Timeout = 30 * time.Second }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			time.Sleep(5 * time.Second)
+			if j.Attempt() != 2 { // which does not look
+				return nil, errUnavailable()
+			}
+			g, err := j.Yield(ctx)
+			guided = append(guided, g)
+			return arcp.Raw("1"), err
+		})
+		interrupt := func(job arcp.JobID) {
+			r.e.Interrupt(context.Background(), Interrupt{Request: "msg_i", Job: job, Principal: "alice", Session: "sess_1", Prompt: "stop", Answers: r.session("sess_1")})
+		}
+		r.submit("t", "{}")
+		job := r.want("", "job.accepted", "job.started")[0].JobID
+		interrupt(job)
+		time.Sleep(30 * time.Minute)
+		r.want("", "ack", "human.input.request", "event.emit", "job.started")
+		if got := r.row(job).State; got != arcp.StateBlocked {
+			t.Errorf("an interrupted job is %s in its next attempt", got)
+		}
+		r.say(d.one(t), `{"action":"continue","guidance":"faster"}`)
+		r.want("", "job.completed")
+
+		r.submit("t", "{}")
+		job = r.want("", "job.accepted", "job.started")[0].JobID
+		interrupt(job)
+		time.Sleep(5500 * time.Millisecond) // between two attempts
+		r.frames("sess_1")
+		r.say(d.one(t), `{"action":"continue","guidance":"slower"}`)
+		time.Sleep(time.Minute)
+		if f := r.frames("sess_1"); f[len(f)-1].Type != arcp.JobCompleted {
+			t.Errorf("%q", lines(f))
+		}
+		if want := []string{"faster", "slower"}; !slices.Equal(guided, want) {
+			t.Errorf("guided by %q, want %q", guided, want)
+		}
+		r.frames("sess_2")
+	})
+}
+
+// A tool's own time limit does not come back for a job that is being cancelled.
+func TestCancelWhileAsking(t *testing.T) {
+	inquiry(t, func(r *rig, d *desk) {
+		r.tool("t", func(c *tool.Capability) { c.Limits.Timeout = 2 * time.Second }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			ask(ctx, j, "a")
+			time.Sleep(time.Minute)
+			return nil, nil
+		})
+		r.submit("t", "{}")
+		job := r.want("", "job.accepted", "job.started", "human.input.request")[0].JobID
+		time.Sleep(time.Minute)
+		r.cancel(job, 10*time.Second)
+		time.Sleep(10*time.Second - 1)
+		r.want("", "cancel.accepted", "human.input.cancelled")
+		time.Sleep(time.Nanosecond)
+		r.want("", "job.cancelled msg_1 ABORTED")
+		r.frames("sess_2")
+	})
+}
+
+// A permission that has ended when another attempt finds it is none, and an
+// attempt that has ended extends nothing.
+func TestPermissionOfAnEarlierAttempt(t *testing.T) {
+	inquiry(t, func(r *rig, d *desk) {
+		late := make(chan error, 1)
+		p := tool.PermissionAsk{Permission: "p", Resource: "r", Operation: "o", For: 500 * time.Millisecond}
+		r.tool("t", retried, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			l, err := j.Permit(ctx, p)
+			switch j.Attempt() {
+			case 1:
+				go func() {
+					<-ctx.Done()
+					_, err := j.Extend(context.Background(), l.ID, time.Hour)
+					late <- err
+				}()
+				return nil, errUnavailable()
+			case 2:
+				return nil, err
+			}
+			return nil, nil
+		})
+		r.submit("t", "{}")
+		r.want("", "job.accepted", "job.started", "permission.request")
+		row, err := r.respond(d.one(t), person("sess_1"), approval.Answer{Grant: &arcp.PermissionTerm{Permission: "p", Resource: "r", Operation: "o", Seconds: 600}})
+		if err != nil || row.Permission.Seconds != 1 {
+			t.Fatalf("%+v, %v", row.Permission, err)
+		}
+		time.Sleep(time.Minute)
+		if err := <-late; code(err) != "ABORTED" {
+			t.Errorf("extended by an attempt that has ended: %v", err)
+		}
+		r.frames("sess_1")
+		r.frames("sess_2")
+	})
+}
+
+// A cost that no budget limits costs no record.
+func TestCostWithoutABudget(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			j.Metric(arcp.MetricPayload{Name: "cost.x", Value: "1", Unit: "USD"})
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		})
+		r.submit("t", "{}")
+		job := r.want("", "job.accepted", "job.started", "metric")[0].JobID
+		if rec, err := r.st.Get(t.Context(), memoKey(job)); rec.Rev != 0 || err != nil {
+			t.Errorf("%s, %v", rec.Value, err)
+		}
+	})
+}

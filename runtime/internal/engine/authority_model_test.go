@@ -1,0 +1,919 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/apd/v3"
+	"pgregory.net/rapid"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/lease"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// deed is one thing that a tool is told to do.
+type deed struct {
+	what  string
+	n     int           // of the script: every deed has its own names
+	d     time.Duration // how long it asks, or waits for an answer
+	async bool          // asks, and goes on
+	cost  string
+}
+
+// move is one step of a script: a deed for a job, or what happens to it from
+// outside.
+type move struct {
+	what string
+	job  int
+	deed deed
+	pick int // of the questions, or the leases, there are
+	who  int
+	say  int
+	many int // at the same moment
+	d    time.Duration
+}
+
+// jobPlan is a job of a script.
+type jobPlan struct {
+	tool   string
+	lease  time.Duration // until its end; 0: it has none
+	budget bool
+	limit  string // max_runtime_sec
+}
+
+type script struct {
+	preempt bool
+	jobs    []jobPlan
+	moves   []move
+}
+
+var modelTools = map[string]func(*tool.Capability){
+	"fail":  recovery(tool.RecoveryFail),
+	"rerun": retried,
+	"gated": func(c *tool.Capability) { retried(c); c.Approval = tool.ApprovalManual },
+	"point": func(c *tool.Capability) {
+		retried(c)
+		c.Recovery, c.Approval = tool.RecoveryCheckpoint, tool.ApprovalManual
+	},
+	"short": func(c *tool.Capability) { retried(c); c.Limits.Timeout = 20 * time.Second },
+}
+
+func drawScript(t *rapid.T) (s script) {
+	ms := func(name string, list ...int) time.Duration {
+		return time.Duration(rapid.SampledFrom(list).Draw(t, name)) * time.Millisecond
+	}
+	s.preempt = rapid.Bool().Draw(t, "preempt")
+	for range rapid.IntRange(1, 3).Draw(t, "jobs") {
+		s.jobs = append(s.jobs, jobPlan{
+			tool:   rapid.SampledFrom([]string{"fail", "rerun", "rerun", "gated", "point", "point", "short"}).Draw(t, "tool"),
+			lease:  ms("lease", 0, 0, 7_000, 90_000, 3_600_000),
+			budget: rapid.Bool().Draw(t, "budget"),
+			limit:  rapid.SampledFrom([]string{"", "", "4", "100"}).Draw(t, "limit"),
+		})
+	}
+	n := rapid.IntRange(5, 60).Draw(t, "moves")
+	for i := range n {
+		m := move{
+			what: rapid.SampledFrom([]string{"deed", "deed", "deed", "deed", "deed", "deed", "deed", "respond", "respond", "respond", "respond", "grant", "grant",
+				"sleep", "sleep", "extend", "revoke", "offer", "interrupt", "cancel", "restart", "crash", "crash later", "hold", "release", "stall", "late", "rewind", "rewind", "pause"}).Draw(t, "what"),
+			job: rapid.IntRange(0, len(s.jobs)-1).Draw(t, "job"),
+		}
+		switch m.what {
+		case "deed":
+			m.deed = deed{n: i, what: rapid.SampledFrom([]string{"allow", "allow", "metric", "charge", "charge", "permit", "permit", "permitted", "permitted", "ask", "ask",
+				"ask", "choose", "checkpoint", "checkpoint", "yield", "extend", "return", "fail", "fail", "panic"}).Draw(t, "deed"),
+				cost: rapid.SampledFrom([]string{"0.1", "1", "0.03", "3", "-1"}).Draw(t, "cost"), async: rapid.Bool().Draw(t, "async"),
+				d: ms("ask", 1_000, 60_000, 600_000)}
+		case "grant":
+			m.deed = deed{n: i, what: "permit", d: ms("ask", 60_000, 600_000, 3_600_000), async: true}
+			m.who, m.say, m.many = 1, 2, 1
+		case "stall":
+			m.deed = deed{n: i, what: "ask", d: ms("ask", 1_000, 60_000), async: true}
+			m.d = ms("for", 500, 6_000, 61_000)
+		case "late":
+			m.who, m.say, m.many = rapid.IntRange(0, 1).Draw(t, "who"), rapid.IntRange(0, 2).Draw(t, "say"), 1
+			m.d = ms("for", 500, 6_000, 61_000)
+		case "respond":
+			m.who, m.say = rapid.SampledFrom([]int{0, 1, 1, 2, 3, 4}).Draw(t, "who"), rapid.SampledFrom([]int{0, 1, 2, 0, 1, 2, 3, 4, 5}).Draw(t, "say")
+			m.many = rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "many")
+		case "sleep", "cancel":
+			m.d = ms("for", 1, 400, 1_000, 6_000, 6_000, 61_000, 700_000)
+		case "crash later":
+			m.say = rapid.IntRange(1, 4).Draw(t, "commits")
+		}
+		m.pick = rapid.IntRange(0, 7).Draw(t, "pick")
+		s.moves = append(s.moves, m)
+	}
+	return s
+}
+
+// life is a job of a script as it goes.
+type life struct {
+	plan  jobPlan
+	deeds chan deed
+	id    arcp.JobID
+	end   time.Time // of its lease; zero: it has none
+
+	// Guarded by world.mu.
+	run     *int            // the attempt that counts, if there is one
+	asks    []deed          // by every attempt, in this order
+	waiting map[string]bool // for answers
+	got     map[string]string
+	gaveUp  map[string]*int // by which attempt
+	stopped bool            // a cancel was accepted
+}
+
+// world is a script on its way.
+type world struct {
+	*rig
+	d     *desk
+	lives []*life
+
+	mu       sync.Mutex
+	faults   []string
+	done     map[string]int    // what was asked of the engine, and how often it was answered
+	resolved map[string]string // questions that somebody was told are answered
+	seen     map[string]bool   // questions that were asked
+	charged  map[string]bool   // costs that count, by this process
+	refused  map[string]bool
+	charges  map[string]bool // costs that fit into the budget
+	leases   []arcp.LeaseID
+	began    time.Time
+	asleep   int // tools that do nothing just now
+	calls    int
+	release  func()
+	broken   bool
+}
+
+func (w *world) fault(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.faults = append(w.faults, fmt.Sprintf(format, args...))
+}
+
+func (w *world) locked(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+}
+
+// act is the tool of all jobs.
+func (w *world) act(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+	var n int
+	fmt.Sscanf(string(args), `{"n":%d}`, &n)
+	l, me := w.lives[n], new(int)
+	w.locked(func() { l.run, l.waiting = me, make(map[string]bool) })
+	defer w.locked(func() {
+		if l.run == me {
+			l.run = nil
+		}
+	})
+	defer func() {
+		if over := ctx.Err() != nil; over && (j.Allow(tool.FSRead, "/a/x") == nil || j.Permitted("q0", "r:1", "o") == nil) {
+			w.fault("%s: an attempt that has ended may do something", l.id)
+		}
+	}()
+	from := 0
+	fmt.Sscanf(string(j.Restored()), "%d", &from)
+	for i := from; ; i++ { // again what was asked before
+		var again *deed
+		w.locked(func() {
+			if l.run == me && i < len(l.asks) {
+				again = &l.asks[i]
+			}
+		})
+		if again == nil {
+			break
+		}
+		w.inquire(ctx, j, l, me, *again)
+	}
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case d := <-l.deeds:
+			mine := false
+			w.locked(func() {
+				if mine = l.run == me && ctx.Err() == nil; mine && slices.Contains([]string{"ask", "choose", "permit"}, d.what) {
+					l.asks = append(l.asks, d)
+				}
+			})
+			if !mine { // it is the next attempt's
+				l.deeds <- d
+				return nil, context.Cause(ctx)
+			}
+			switch d.what {
+			case "return":
+				return arcp.Raw("1"), nil
+			case "fail":
+				return nil, errUnavailable()
+			case "panic":
+				panic("whim")
+			}
+			w.perform(ctx, j, l, me, d)
+		}
+	}
+	return nil, context.Cause(ctx)
+}
+
+func (w *world) perform(ctx context.Context, j tool.Job, l *life, me *int, d deed) {
+	name := fmt.Sprintf("m%d", d.n)
+	switch d.what {
+	case "allow":
+		now := time.Now()
+		err := j.Allow(tool.FSRead, "/a/x")
+		if over := !l.end.IsZero() && !now.Before(l.end.Add(lease.Grace)); err == nil && (over || l.end.IsZero()) {
+			w.fault("%s: allowed at %v, its lease ended at %v", l.id, now, l.end)
+		}
+		if err := j.Allow(tool.FSRead, "/b"); err == nil {
+			w.fault("%s: allowed what it never was", l.id)
+		}
+	case "metric", "charge":
+		var err error
+		if d.what == "metric" {
+			err = j.Metric(arcp.MetricPayload{Name: "cost." + name, Value: arcp.Number(d.cost), Unit: "usd"})
+		} else {
+			err = j.Charge(name, "USD", arcp.Number(d.cost))
+		}
+		w.locked(func() {
+			switch {
+			case err == nil:
+				w.charged[name] = true
+				w.charges[name] = d.what == "charge"
+			default:
+				w.refused[name] = true
+			}
+		})
+	case "permit", "ask", "choose":
+		w.inquire(ctx, j, l, me, d)
+	case "permitted":
+		w.permitted(j, l)
+	case "checkpoint":
+		var asked int
+		w.locked(func() { asked = len(l.asks) })
+		j.Checkpoint("", asked)
+	case "yield":
+		j.Yield(ctx)
+	case "extend":
+		var id arcp.LeaseID
+		w.locked(func() {
+			if len(w.leases) > 0 {
+				id = w.leases[d.n%len(w.leases)]
+			}
+		})
+		j.Extend(ctx, id, time.Minute)
+	}
+}
+
+// inquire asks, and notes that it does.
+func (w *world) inquire(ctx context.Context, j tool.Job, l *life, me *int, d deed) {
+	prompt := fmt.Sprintf("q%d", d.n)
+	w.locked(func() {
+		if l.run == me {
+			l.waiting[prompt] = true
+		}
+	})
+	f := func() {
+		whole := ctx
+		if d.n%5 == 0 { // it gives up before the question expires
+			short, cancel := context.WithTimeout(ctx, d.d/2)
+			defer cancel()
+			ctx = short
+		}
+		var answer string
+		var err error
+		switch d.what {
+		case "permit":
+			var l tool.PermissionLease
+			l, err = j.Permit(ctx, tool.PermissionAsk{Permission: prompt, Resource: "r:*", Operation: "o", Reason: prompt, For: d.d, Expires: d.d})
+			answer = string(l.ID)
+		case "choose":
+			var a tool.Answer
+			a, err = j.Choose(ctx, tool.ChoiceAsk{Prompt: prompt, Options: []arcp.Option{{ID: "1"}, {ID: "2"}}, Expires: d.d})
+			answer = a.ChoiceID
+		default:
+			q := tool.InputAsk{Prompt: prompt, Schema: arcp.Raw(`{"type":"integer"}`), Expires: d.d}
+			if d.n%2 == 0 {
+				q.Default = arcp.Raw("0")
+			}
+			var a tool.Answer
+			a, err = j.Ask(ctx, q)
+			answer = string(a.Value)
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if l.run == me {
+			delete(l.waiting, prompt)
+		}
+		if err != nil && strings.HasSuffix(err.Error(), "withdrawn: withdrawn") && whole.Err() == nil {
+			w.faults = append(w.faults, fmt.Sprintf("%s: %s was withdrawn by somebody else: %v", l.id, prompt, err))
+		}
+		if err != nil {
+			if !strings.HasPrefix(code(err), "LEASE_") { // it was granted, and is over
+				l.gaveUp[prompt] = me
+			}
+			return
+		}
+		if before, known := l.got[prompt]; known && before != answer {
+			w.faults = append(w.faults, fmt.Sprintf("%s: %s is answered %s, to an earlier attempt %s", l.id, prompt, answer, before))
+		}
+		l.got[prompt] = answer
+	}
+	if !d.async {
+		f()
+		return
+	}
+	go f()
+	w.locked(func() { w.asleep++ })
+	time.Sleep(time.Millisecond) // the questions of an attempt come in their order
+	w.locked(func() { w.asleep-- })
+}
+
+// permitted uses every permission that was asked for: it is permitted as far as it
+// was granted, and neither over nor revoked, as the log has it.
+func (w *world) permitted(j tool.Job, l *life) {
+	type grant struct {
+		end     time.Time
+		revoked bool
+	}
+	now, lastly := time.Now(), j.Allow("x", "y") // which the lease always allows
+	granted, of := make(map[arcp.LeaseID]*grant), make(map[string]*grant)
+	w.events(l.id, func(ev *store.Event) {
+		env := w.decode(ev)
+		switch ev.Type {
+		case arcp.LeaseGranted:
+			p, _ := arcp.DecodePayload[arcp.LeaseGrantedPayload](&env)
+			g := &grant{end: p.ExpiresAt}
+			granted[p.LeaseID], of[p.Permission] = g, g
+		case arcp.LeaseExtended:
+			p, _ := arcp.DecodePayload[arcp.LeaseExtendedPayload](&env)
+			granted[p.LeaseID].end = p.ExpiresAt
+		case arcp.LeaseRevoked:
+			p, _ := arcp.DecodePayload[arcp.LeaseRevokedPayload](&env)
+			granted[p.LeaseID].revoked = true
+		}
+	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, d := range l.asks {
+		name := fmt.Sprintf("q%d", d.n)
+		err := j.Permitted(name, "r:1", "o")
+		g := of[name]
+		over := !l.end.IsZero() && !now.Before(l.end.Add(lease.Grace))
+		may := !over && g != nil && !g.revoked && now.Before(g.end.Add(lease.Grace))
+		if code(err) == string(arcp.CodeAborted) || w.release != nil || w.broken {
+			continue
+		}
+		if (err == nil) != (may && lastly == nil) {
+			w.faults = append(w.faults, fmt.Sprintf("%s: %s at %v: %v, with %+v, lease until %v, otherwise %v", l.id, name, now, err, g, l.end, lastly))
+		}
+	}
+}
+
+func (w *world) decode(ev *store.Event) arcp.Envelope {
+	env, err := arcp.Decode(store.AppendFrame(nil, store.FrameHead("1.1", "sess_1"), 0, "", ev))
+	if err != nil {
+		w.fault("%s", err)
+	}
+	return env
+}
+
+// log is the job's, for who looks for a fault.
+func (w *world) log(id arcp.JobID) string {
+	var b strings.Builder
+	err := w.st.JobEvents(context.Background(), id, 0, func(ev *store.Event) bool {
+		fmt.Fprintf(&b, "\t%v %s %s\n", ev.Time.Sub(w.began), ev.Type, ev.Body[bytes.LastIndex(ev.Body, []byte(`"payload":`)):])
+		return true
+	})
+	if err != nil {
+		b.WriteString(err.Error())
+	}
+	return b.String()
+}
+
+func (w *world) events(id arcp.JobID, f func(*store.Event)) {
+	err := w.st.JobEvents(context.Background(), id, 0, func(ev *store.Event) bool { f(ev); return true })
+	if err != nil {
+		w.fault("%s", err)
+	}
+}
+
+// told returns what counts the answers to one request.
+func (w *world) told(what string) func() {
+	w.calls++
+	key := fmt.Sprintf("%s %d", what, w.calls)
+	w.locked(func() { w.done[key] = 0 })
+	return func() {
+		w.locked(func() {
+			if w.done[key]++; w.done[key] > 1 {
+				w.faults = append(w.faults, key+" is answered twice")
+			}
+		})
+	}
+}
+
+// answers counts as an Answerer.
+type answers struct {
+	told func()
+	each func(arcp.Envelope)
+}
+
+func (a answers) Post(x any) bool { return a.Answer(x) }
+
+func (a answers) Answer(x any) bool {
+	a.told()
+	if a.each != nil {
+		a.each(x.(arcp.Envelope))
+	}
+	return true
+}
+
+func (w *world) who(n int) approval.Who {
+	return []approval.Who{person("sess_1"), person("sess_2"), person("sess_3"),
+		{Principal: "bob", Session: "sess_9", HumanInput: true, Approver: true},
+		{Principal: "root", Session: "sess_8", HumanInput: true, Admin: true}}[n]
+}
+
+// says is one of the answers, good and bad, to a question.
+func says(q *approval.Row, n int) (a approval.Answer) {
+	switch q.Kind {
+	case approval.Permission:
+		p := *q.Permission
+		p.Seconds = []uint64{1, 30, 4000, 0, 60, 60}[n]
+		if a.Grant = &p; n == 4 {
+			p.Resource = "**"
+		} else if n == 5 {
+			a = approval.Answer{Resolution: approval.Deny}
+		}
+	case approval.Gate:
+		a.Resolution = []string{approval.Approve, approval.Approve, approval.Approve, approval.Approve, approval.Deny, "else"}[n]
+	case approval.Choice:
+		a.Resolution = []string{"1", "2", "1", "2", "3", ""}[n]
+	default:
+		a.Value = arcp.Raw([]string{"1", "2", "3", `"x"`, "{}", "-1"}[n])
+		if q.Interrupt {
+			a.Value = arcp.Raw([]string{`{"action":"continue","guidance":"g"}`, `{"action":"continue"}`, `{"action":"continue"}`, `{"action":"cancel"}`, "{}", `{"action":"x"}`}[n])
+		}
+	}
+	return a
+}
+
+func (w *world) respond(m move) {
+	var pending []approval.Row
+	w.d.mu.Lock()
+	for _, q := range w.d.pending {
+		pending = append(pending, q)
+	}
+	w.d.mu.Unlock()
+	if len(pending) == 0 {
+		return
+	}
+	if m.what == "grant" {
+		own := func(q approval.Row) bool { return q.Job == w.lives[m.job].id && q.Kind == approval.Permission }
+		if pending = slices.DeleteFunc(pending, func(q approval.Row) bool { return !own(q) }); len(pending) == 0 {
+			return
+		}
+	}
+	slices.SortFunc(pending, func(a, b approval.Row) int { return strings.Compare(a.ID, b.ID) })
+	q := pending[m.pick%len(pending)]
+	for i := range m.many {
+		told := w.told("respond")
+		go w.e.Respond(Respond{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_r%d", w.calls)), Who: w.who((m.who + i) % 5), Answer: says(&q, (m.say+i)%6),
+			Done: func(row approval.Row, err *arcp.Error) {
+				told()
+				if err != nil {
+					return
+				}
+				rec, bad := w.st.Get(context.Background(), RecordKey(&row))
+				var stored approval.Row
+				if bad == nil {
+					bad = arcp.Unmarshal(rec.Value, &stored)
+				}
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				if bad != nil || stored.Status != approval.Resolved {
+					w.faults = append(w.faults, fmt.Sprintf("somebody is told that %s is answered; in the store it is %s, %v", row.ID, stored.Status, bad))
+				}
+				if w.resolved[row.ID] != "" {
+					w.faults = append(w.faults, row.ID+" is answered twice")
+				}
+				w.resolved[row.ID] = string(rec.Value)
+				if row.Lease != "" {
+					w.leases = append(w.leases, row.Lease)
+				}
+			}})
+	}
+}
+
+func (w *world) step(m move) {
+	l := w.lives[m.job]
+	switch m.what {
+	case "deed":
+		l.deeds <- m.deed
+	case "grant":
+		l.deeds <- m.deed
+		synctest.Wait()
+		w.respond(m)
+	case "respond":
+		w.respond(m)
+	case "sleep":
+		time.Sleep(m.d)
+	case "extend", "revoke":
+		var id arcp.LeaseID = "lease_none"
+		w.locked(func() {
+			if len(w.leases) > 0 {
+				id = w.leases[m.pick%len(w.leases)]
+			}
+		})
+		told := w.told(m.what)
+		if m.what == "extend" {
+			w.e.Extend(Extend{Lease: id, More: time.Minute, Who: w.who(m.pick % 2), Request: "msg_x", Done: func(*arcp.Error) { told() }})
+			return
+		}
+		w.e.Revoke(Revoke{Lease: id, Who: w.who(m.pick % 2), Request: "msg_v", Done: func(*arcp.Error) { told() }})
+	case "offer":
+		w.d.mu.Lock()
+		for id, q := range w.d.pending {
+			defer w.e.Offer(q.Job, id, person([]string{"sess_3", "sess_gone", "sess_2"}[m.pick%3]))
+		}
+		w.d.mu.Unlock()
+	case "interrupt":
+		w.e.Interrupt(context.Background(), Interrupt{Request: "msg_i", Job: l.id, Principal: "alice", Session: "sess_1", Prompt: "stop", Answers: answers{told: w.told("interrupt")}})
+	case "cancel":
+		w.e.Cancel(context.Background(), Cancel{Request: "msg_c", Job: l.id, Principal: "alice", Session: "sess_1", Deadline: m.d,
+			Answers: answers{w.told("cancel"), func(env arcp.Envelope) {
+				if env.Type == arcp.CancelAccepted {
+					w.locked(func() { l.stopped = true })
+				}
+			}}})
+	case "rewind":
+		w.rewind(m, l)
+	case "pause":
+		w.e.Drain()
+		for _, l := range w.lives {
+			l.deeds <- deed{what: "checkpoint"}
+		}
+		synctest.Wait()
+		w.again(false)
+	case "restart", "crash":
+		w.again(m.what == "crash")
+	case "crash later":
+		w.st.crashAfter(m.say)
+	case "hold":
+		w.hold()
+	case "stall": // it is asked, and time passes, while the job's supervisor waits for the store
+		w.hold()
+		l.deeds <- deed{n: 1000 + m.deed.n, what: "metric", cost: "0.01"}
+		synctest.Wait()
+		l.deeds <- m.deed
+		time.Sleep(m.d)
+		w.unhold()
+	case "late": // an answer is on its way to the store for long
+		w.hold()
+		w.respond(m)
+		time.Sleep(m.d)
+		w.unhold()
+	case "release":
+		w.unhold()
+	}
+}
+
+func (w *world) hold() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.release == nil {
+		w.release = w.st.hold()
+	}
+}
+
+func (w *world) unhold() {
+	var release func()
+	w.locked(func() { release, w.release = w.release, nil })
+	if release != nil {
+		release()
+	}
+}
+
+// rewind has a job that has not ended go on from one of its checkpoints.
+func (w *world) rewind(m move, l *life) {
+	var ids []string
+	w.events(l.id, func(ev *store.Event) {
+		if ev.Type == arcp.JobCheckpoint {
+			env := w.decode(ev)
+			p, _ := arcp.DecodePayload[arcp.JobCheckpointPayload](&env)
+			ids = append(ids, p.CheckpointID)
+		}
+	})
+	if len(ids) == 0 || w.row(l.id).State.Terminal() || w.e.run(l.id) == nil {
+		return
+	}
+	told, env := w.told("restore"), &arcp.Envelope{ID: arcp.MessageID(fmt.Sprintf("msg_s%d", w.calls))}
+	w.e.RestoreCheckpoint(context.Background(), Restore{Job: l.id, Checkpoint: ids[m.pick%len(ids)],
+		Submit: Submit{Envelope: env, Session: "sess_1", Principal: "alice", Answers: answers{told: func() {}}, // the job may just have ended: a new one is the answer then
+			Settled: told}})
+}
+
+// again stops the engine, or has it crash, and starts it on what is durable.
+func (w *world) again(crash bool) {
+	if crash {
+		w.st.breakWith(errCrash)
+	}
+	w.unhold()
+	synctest.Wait()
+	w.stop(0)
+	synctest.Wait()
+	w.drain()
+	w.d.mu.Lock()
+	clear(w.d.pending)
+	clear(w.d.ids)
+	clear(w.d.settled)
+	w.d.mu.Unlock()
+	w.locked(func() { clear(w.charged); w.broken = false })
+	w.restart(w.st.Stat().LiveJobs)
+}
+
+func (w *world) drain() {
+	for id := range w.cursors {
+		w.frames(id)
+	}
+}
+
+// check compares what is durable with what everybody knows, when nothing moves.
+func (w *world) check(when string) {
+	synctest.Wait()
+	w.st.mu.Lock()
+	broken := w.st.fail != nil
+	w.st.mu.Unlock()
+	w.locked(func() { w.broken = broken })
+	w.drain()
+	w.d.mu.Lock()
+	defer w.d.mu.Unlock()
+	rows, byPrompt := make(map[string]approval.Row), make(map[string]approval.Row)
+	interrupted := make(map[arcp.JobID]bool)
+	for _, list := range w.asked() {
+		for _, q := range list {
+			rows[q.ID] = q
+			if q.Interrupt {
+				interrupted[q.Job] = interrupted[q.Job] || q.Status == approval.Pending
+				continue
+			}
+			if q.Status == approval.Cancelled {
+				continue
+			}
+			key := string(q.Job) + " " + q.Action
+			if _, twice := byPrompt[key]; twice {
+				w.fault("%s: %s is asked twice", when, key)
+			}
+			byPrompt[key] = q
+		}
+	}
+	for id := range w.d.pending {
+		w.seen[id] = true
+		if rows[id].Status != approval.Pending {
+			w.fault("%s: the desk has %s, which is %q", when, id, rows[id].Status)
+		}
+	}
+	for id := range w.seen {
+		if rows[id].ID == "" {
+			w.fault("%s: the question %s is lost", when, id)
+		}
+	}
+	for id, n := range w.d.settled {
+		if n != 1 || rows[id].Status == approval.Pending {
+			w.fault("%s: %s is settled %d times, and %s", when, id, n, rows[id].Status)
+		}
+	}
+	for id, was := range w.resolved {
+		if raw, _ := arcp.Marshal(rows[id]); string(raw) != was {
+			w.fault("%s: %s is not what it was answered\n%s\n%s", when, id, raw, was)
+		}
+	}
+	for id, q := range rows {
+		if q.Status != approval.Pending {
+			continue
+		}
+		if job := w.row(q.Job); job.State.Terminal() {
+			w.fault("%s: %s is pending, and its job %s", when, id, job.State)
+		}
+		if _, known := w.d.pending[id]; !known {
+			w.fault("%s: the desk does not have %s", when, id)
+			continue
+		}
+		n := uint64(0)
+		w.events(q.Job, func(ev *store.Event) {
+			if n++; n == q.JSeq && (ev.ID() != w.d.ids[id] || !strings.HasSuffix(string(ev.Type), ".request")) {
+				w.fault("%s: the event of %s is %s %s, not %s", when, id, ev.Type, ev.ID(), w.d.ids[id])
+			}
+		})
+	}
+	for _, l := range w.lives {
+		w.checkRequests(when, l, rows)
+		w.checkJob(when, l, byPrompt, interrupted[l.id])
+	}
+}
+
+// checkRequests: who was given a question and has not answered is told of its end.
+func (w *world) checkRequests(when string, l *life, rows map[string]approval.Row) {
+	asked, told, settled := 0, 0, 0
+	w.events(l.id, func(ev *store.Event) {
+		switch ev.Type {
+		case arcp.PermissionRequest, arcp.HumanInputRequest, arcp.HumanChoiceRequest:
+			asked++
+		case arcp.HumanInputCancelled:
+			told++
+		}
+	})
+	for _, q := range rows {
+		if q.Job != l.id || q.JSeq == 0 {
+			continue
+		}
+		if asked--; q.Status != approval.Pending && len(q.Others()) > 0 {
+			settled++
+		}
+	}
+	if asked != 0 || told != settled {
+		w.fault("%s: %s: %d requests too many, %d questions have ended and %d are told to have", when, l.id, asked, settled, told)
+	}
+}
+
+func (w *world) checkJob(when string, l *life, asked map[string]approval.Row, interrupted bool) {
+	row := w.row(l.id)
+	ends, costs := 0, make(map[string]int)
+	left, _, _ := apd.NewFromString("5")
+	w.events(l.id, func(ev *store.Event) {
+		if ends > 0 {
+			w.fault("%s: %s comes after the end of %s", when, ev.Type, l.id)
+		}
+		if ev.Type.Terminal() {
+			ends++
+		}
+		if ev.Type != arcp.Metric {
+			return
+		}
+		env := w.decode(ev)
+		p, _ := arcp.DecodePayload[arcp.MetricPayload](&env)
+		name, cost := strings.CutPrefix(p.Name, "cost.")
+		if !cost || strings.HasPrefix(name, "budget") {
+			return
+		}
+		costs[name]++
+		d, _, _ := apd.NewFromString(string(p.Value))
+		apd.BaseContext.Sub(left, left, d)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.refused[name] || costs[name] > 1 || l.plan.budget && w.charges[name] && left.Negative && !left.IsZero() {
+			w.faults = append(w.faults, fmt.Sprintf("%s: cost %s is there %d times, refused: %v; left %s", when, name, costs[name], w.refused[name], left))
+		}
+	})
+	if (ends == 1) != row.State.Terminal() {
+		w.fault("%s: %s is %s with %d terminal events", when, l.id, row.State, ends)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if row.State.Terminal() || w.release != nil || w.broken {
+		return
+	}
+	if l.plan.budget {
+		if has := w.budget(l.id); has.Cmp(left) != 0 {
+			w.faults = append(w.faults, fmt.Sprintf("%s: %s has %s left, want %s", when, l.id, has, left))
+		}
+	}
+	if l.run == nil || l.stopped || w.asleep > 0 {
+		return
+	}
+	want := arcp.StateRunning
+	if len(l.waiting) > 0 || interrupted {
+		want = arcp.StateBlocked
+	}
+	if row.State != want {
+		w.faults = append(w.faults, fmt.Sprintf("%s: %s is %s; it waits for %v, interrupted: %v\n%s", when, l.id, row.State, l.waiting, interrupted, w.log(l.id)))
+	}
+	for prompt, me := range l.gaveUp {
+		if q := asked[string(l.id)+" "+prompt]; me == l.run && w.resolved[q.ID] != "" && q.Resolution != approval.Deny {
+			w.faults = append(w.faults, fmt.Sprintf("%s: %s was answered, and %s not told", when, prompt, l.id))
+		}
+	}
+	for prompt := range l.waiting {
+		if q := asked[string(l.id)+" "+prompt]; q.Status != approval.Pending {
+			w.faults = append(w.faults, fmt.Sprintf("%s: %s waits for %s, which is %q", when, l.id, prompt, q.Status))
+		}
+	}
+}
+
+// budget is what is left of a job's as it is durable.
+func (w *world) budget(id arcp.JobID) *apd.Decimal {
+	text := arcp.Number("5")
+	rec, err := w.st.Get(context.Background(), memoKey(id))
+	var m memo
+	if err == nil && rec.Rev > 0 {
+		err = arcp.Unmarshal(rec.Value, &m)
+	}
+	if err == nil && len(m.Spent) > 0 {
+		var b *lease.Budget
+		if b, err = lease.RestoreBudget(m.Spent); err == nil {
+			text = b.Remaining()[0].Number()
+		}
+	}
+	if err != nil {
+		w.faults = append(w.faults, err.Error())
+	}
+	d, _, _ := apd.NewFromString(string(text))
+	return d
+}
+
+func (w *world) submit(l *life, n int) {
+	q := w.request("sess_1", l.plan.tool, fmt.Sprintf(`{"n":%d}`, n))
+	request := `{"x":["y"]`
+	if l.plan.lease > 0 {
+		l.end = time.Now().Add(l.plan.lease).UTC().Truncate(time.Microsecond)
+		request += `,"fs.read":["/a/**"],"expires_at":"` + l.end.Format(time.RFC3339Nano) + `"`
+	}
+	if l.plan.budget {
+		request += `,"cost.budget":["USD:5"]`
+	}
+	q.payload.LeaseRequest = arcp.Raw(request + "}")
+	if l.plan.limit != "" {
+		q.payload.MaxRuntimeSec = new(arcp.Number(l.plan.limit))
+	}
+	id := w.send(q)
+	if l.id = jobOf(w.frames("sess_1"), id); l.id == "" {
+		w.Fatal("not accepted")
+	}
+}
+
+// Whatever a tool does, whoever answers, and whenever the runtime stops: a job ends
+// once, nothing is permitted after the end of what permits it, what was spent is
+// what the budget says, every question is asked once and, when it is answered, by
+// one answer, which reaches whoever waits for it; and nothing is left behind.
+func TestAuthorityModel(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		s := drawScript(rt)
+		d := newDesk(person("sess_1"), person("sess_2"))
+		w := &world{d: d, done: make(map[string]int), resolved: make(map[string]string), seen: make(map[string]bool),
+			charged: make(map[string]bool), refused: make(map[string]bool), charges: make(map[string]bool)}
+		bubble(t, func(c *Config) { c.Desk, c.PreemptExpired = d, s.preempt }, func(r *rig) {
+			w.rig = r
+			w.live(s)
+		})
+		if len(w.faults) > 0 {
+			rt.Fatalf("%s", strings.Join(w.faults, "\n"))
+		}
+	})
+}
+
+func (w *world) live(s script) {
+	w.began = time.Now()
+	for name, change := range modelTools {
+		w.tool(name, func(c *tool.Capability) { change(c); c.Interruptible = true }, w.act)
+	}
+	for _, id := range []arcp.SessionID{"sess_1", "sess_2", "sess_3"} {
+		w.session(id)
+	}
+	for i, plan := range s.jobs {
+		l := &life{plan: plan, deeds: make(chan deed, 4*len(s.moves)+1), got: make(map[string]string), gaveUp: make(map[string]*int)}
+		w.lives = append(w.lives, l)
+		w.submit(l, i)
+	}
+	for i, m := range s.moves {
+		w.step(m)
+		if w.check(fmt.Sprintf("%d, %s %s", i, m.what, m.deed.what)); len(w.faults) > 0 {
+			break
+		}
+	}
+	w.st.crashAfter(0) // no more
+	w.unhold()
+	if w.check("at last"); w.broken {
+		w.again(false)
+	}
+	w.check("when it goes on")
+	for _, l := range w.lives {
+		l.deeds <- deed{what: "return"}
+	}
+	time.Sleep(40 * 24 * time.Hour)
+	w.check("in the end")
+	for what, n := range w.done {
+		if n != 1 {
+			w.fault("%s is answered %d times", what, n)
+		}
+	}
+	for _, l := range w.lives {
+		if state := w.row(l.id).State; !state.Terminal() {
+			w.fault("%s, %s, is %s in the end; %d deeds are left\n%s", l.plan.tool, l.id, state, len(l.deeds), w.log(l.id))
+		}
+	}
+	if len(w.faults) == 0 {
+		w.idle("in the end")
+		if n := len(w.e.leases); n != 0 {
+			w.fault("%d permission leases are left", n)
+		}
+	}
+}

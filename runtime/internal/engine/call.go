@@ -1,0 +1,345 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/job"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// Call is one call of a built-in tool that changes something. Its accept, what it
+// changes and its terminal event are one write: after a crash all of it happened, or
+// nothing. The tool stages its changes; they are committed when it returns. A call
+// belongs to the goroutine that runs the tool. It is found with CallOf.
+type Call struct {
+	e      *Engine
+	s      *supervisor // of the job, which has no other one
+	submit *Submit
+	began  time.Time
+
+	staged  []Change
+	claimed bool // the accept is durable by itself
+	over    bool // the call has ended, or there is no job: nothing more is written
+}
+
+// Change is a write that a call makes, and what follows from it in memory.
+type Change struct {
+	Write *store.Write // nil: nothing changes in the store
+
+	// Order, if set, is held while Fill completes the Write and the Write is appended.
+	// The changes of one call have the same Order, or none.
+	Order sync.Locker
+	Fill  func() error
+
+	// Done, if set, is called once: with nil on the committer's goroutine when the write is
+	// durable, before anything of it is delivered, or with the reason why it is not going
+	// to happen. It must not block.
+	Done func(error)
+}
+
+type callKey struct{}
+
+// CallOf returns the call in which a built-in tool runs; nil: it runs as an ordinary
+// job, and commits its changes itself.
+func CallOf(ctx context.Context) *Call {
+	c, _ := ctx.Value(callKey{}).(*Call)
+	return c
+}
+
+// Stage adds a change to the write of the call. No two changes of a call may be of
+// the same record. The tool may run again, from the start, if a record was changed by
+// others meanwhile.
+func (c *Call) Stage(change Change) { c.staged = append(c.staged, change) }
+
+// errOver ends a tool whose call is answered already: its submit repeated another one,
+// or its session has ended.
+var errOver = errors.New("the call is answered already")
+
+// Claim makes the accept of the call durable at once. It is for a tool that has to
+// wait for others, or whose change is in another job's write. After an error the tool
+// must return it.
+func (c *Call) Claim() error {
+	if c.claimed || c.over {
+		return nil
+	}
+	w := c.accept()
+	made := make(chan bool, 1)
+	c.e.cfg.Log.Append(w, func(res *store.Result) { made <- c.e.claimed(c.submit, c.s.run, res) })
+	c.claimed = <-made
+	if c.over = !c.claimed; c.over {
+		return errOver
+	}
+	return nil
+}
+
+// Join prepares the call to end in the write of another job. That write must not be
+// refused because the call repeats another one. After an error the tool must return it.
+func (c *Call) Join() error {
+	if c.s.doubtful(c.submit) {
+		return c.Claim()
+	}
+	return nil
+}
+
+// accept is the write of the accept.
+func (c *Call) accept() *store.Write {
+	w := &store.Write{Submit: &c.s.row, Recheck: c.submit.Recheck}
+	if !c.s.direct {
+		w.Events = append(w.Events, c.s.acceptedEvent())
+	}
+	return w
+}
+
+// conclusion is the write that ends the call, with its accept if that is not durable.
+func (c *Call) conclusion(o *job.Outcome) *store.Write {
+	w := &store.Write{Job: c.s.row.ID, Attempt: c.s.attempt}
+	if !c.claimed {
+		w = c.accept()
+	}
+	c.s.outcome = o
+	w.Events = append(w.Events, c.s.outcomeEvents(time.Now())...)
+	w.State, w.Code = c.s.outcome.State, outcomeCode(c.s.outcome)
+	return w
+}
+
+// lost notes that another job's write happened without the conclusion: the session of
+// the call has ended, and there is nobody to be told.
+func (c *Call) lost() { c.over, c.s.outcome = true, nil }
+
+// concluded notes that the conclusion is durable. It is called on the committer's
+// goroutine.
+func (c *Call) concluded() {
+	c.over = true
+	if !c.claimed {
+		c.s.tm.Submitted.Inc()
+	}
+}
+
+// ordered reports whether the job is a call of a built-in tool that changes something
+// and returns at once: it runs as a Call.
+func (r *run) ordered() bool {
+	return r.builtin() && !r.tool.SideEffect.Early() && r.tool.SideEffect != tool.SideEffectExternal
+}
+
+// startCall runs a call in its turn. It reports whether the next submit may follow at
+// once.
+func (e *Engine) startCall(r *run, submit *Submit) (next bool) {
+	s := *submit
+	return e.inOrder(submit, true, func() bool {
+		e.pool.Run(func() {
+			defer e.calls.Done()
+			newCall(r, &s).run()
+			s.settle()
+			e.settled(s.Session)
+		})
+		return false
+	})
+}
+
+// resumeCall runs a call that was accepted before a restart. What it changes was not
+// committed: its end would have been, too.
+func (e *Engine) resumeCall(r *run) {
+	e.calls.Add(1)
+	submit := Submit{Session: r.row.Session, Answers: nobody{}}
+	e.order.take(submit.Session, true, func() bool {
+		e.pool.Run(func() {
+			defer e.calls.Done()
+			c := newCall(r, &submit)
+			c.claimed = true
+			c.run()
+			e.settled(submit.Session)
+		})
+		return false
+	})
+}
+
+func newCall(r *run, s *Submit) *Call {
+	c := &Call{e: r.e, submit: s, s: &supervisor{run: r, attempt: r.attempt, over: true}} // events of its own would come too late
+	c.s.space.L = &r.mu
+	return c
+}
+
+// run runs the tool until its changes are committed or it is refused.
+func (c *Call) run() {
+	timeout := c.s.tool.Limits.Timeout
+	if timeout <= 0 {
+		timeout = math.MaxInt64
+	}
+	ctx, cancel := context.WithTimeout(context.WithValue(c.e.ctx, callKey{}, c), timeout)
+	defer cancel()
+	c.began = time.Now()
+	for c.attempt(ctx) {
+	}
+	if c.over && c.s.outcome != nil {
+		c.s.finished(c.s.outcome, time.Now())
+	}
+}
+
+// attempt runs the tool once and commits what comes of it. It reports whether a record
+// that the call changes was changed by others meanwhile, so that the tool has to run
+// again.
+func (c *Call) attempt(ctx context.Context) (again bool) {
+	c.staged = nil
+	began := time.Now()
+	value, err := c.s.tool.Run(ctx, c.s.job(), c.s.row.Arguments)
+	c.s.tm.Called(callStatus(err), time.Since(began))
+	switch {
+	case c.over:
+		c.settle(errOver)
+		return false
+	case err != nil && c.e.ctx.Err() != nil: // the runtime stops: nothing was done, and nobody is told that it was
+		c.settle(err)
+		if !c.claimed {
+			c.submit.Answers.Post(refusalFrame(c.submit, arcp.JobFailed, errShuttingDown()))
+		}
+		return false
+	case err != nil:
+		c.settle(err)
+		return c.commit(ctx, failedOutcome(err))
+	}
+	return c.commit(ctx, &job.Outcome{State: arcp.StateCompleted, Value: value})
+}
+
+// settle tells the staged changes that they are durable or, with an error, that they
+// will not be.
+func (c *Call) settle(err error) {
+	for _, change := range c.staged {
+		if change.Done != nil {
+			change.Done(err)
+		}
+	}
+	c.staged = nil
+}
+
+// commit makes the call and its changes durable.
+func (c *Call) commit(ctx context.Context, o *job.Outcome) (again bool) {
+	w, own := c.together(c.conclusion(o))
+	errs := make(chan error, 1)
+	c.append(w, func(res *store.Result) {
+		result := res
+		if own >= 0 && len(res.With) > 0 { // a store that has failed says it of the whole
+			result = &res.With[own]
+		}
+		err := errorOf(res)
+		switch {
+		case result.Existing != "" || result.Err != nil && !errors.Is(result.Err, store.ErrTogether): // there is no such job
+			c.over, c.s.outcome = true, nil
+			c.settle(cmp.Or(err, errOver))
+			if !c.claimed {
+				c.e.claimed(c.submit, c.s.run, result) // which answers
+			}
+		case err == nil:
+			c.concluded()
+			c.settle(nil)
+		}
+		errs <- err
+	})
+	switch err := <-errs; {
+	case err == nil || c.over:
+		return false
+	default:
+		c.settle(err)
+		if errors.Is(err, store.ErrConflict) && ctx.Err() == nil {
+			return true
+		}
+		return c.commit(ctx, c.unwritten(err))
+	}
+}
+
+// unwritten is the outcome of a call whose changes the store does not take.
+func (c *Call) unwritten(err error) *job.Outcome {
+	c.e.cfg.Logger.Error().Err(err).Str("job_id", string(c.s.row.ID)).Str("tool", c.s.row.Agent).Msg("change of a built-in tool refused by the store")
+	return failedOutcome(arcp.Errorf(arcp.CodeUnavailable, "the change cannot be stored").RetryAfter(retryAfter))
+}
+
+// together makes one write of the changes and, behind them, the conclusion. The end of a
+// session comes last: it may be the one that called. own is where the conclusion is
+// among the writes that w happens with; -1: it is w.
+func (c *Call) together(conclusion *store.Write) (w *store.Write, own int) {
+	var all []*store.Write
+	w, own = conclusion, -1
+	for _, change := range c.staged {
+		switch {
+		case change.Write == nil:
+		case change.Write.EndSession != "":
+			w = change.Write
+		default:
+			all = append(all, change.Write)
+		}
+	}
+	if w != conclusion {
+		own = len(all)
+		all = append(all, conclusion)
+	}
+	w.With = all
+	return w, own
+}
+
+// append appends the write of the call. The changes that have an Order are completed
+// in it.
+func (c *Call) append(w *store.Write, done func(*store.Result)) {
+	var order sync.Locker
+	for _, change := range c.staged {
+		if change.Order != nil && order == nil {
+			order = change.Order
+			order.Lock()
+			defer order.Unlock()
+		}
+		if change.Fill != nil {
+			if err := change.Fill(); err != nil {
+				done(&store.Result{Err: err, With: make([]store.Result, len(w.With))})
+				return
+			}
+		}
+	}
+	c.e.cfg.Log.Append(w, done)
+}
+
+// errorOf is why a write, or one of those that were to happen with it, was refused.
+func errorOf(res *store.Result) error {
+	if !errors.Is(res.Err, store.ErrTogether) {
+		return res.Err
+	}
+	errs := []error{store.ErrTogether}
+	for i := range res.With {
+		errs = append(errs, res.With[i].Err)
+	}
+	return errors.Join(errs...)
+}
+
+// joined is a call that ends in the write of a job that it changes.
+type joined struct {
+	call  *Call
+	value func() arcp.Raw // of its terminal event; called when the write is made
+}
+
+// addJoined adds the calls to the write of what they changed.
+func (s *supervisor) addJoined(w *store.Write) {
+	for _, j := range s.joined {
+		w.With = append(w.With, j.call.conclusion(&job.Outcome{State: arcp.StateCompleted, Value: j.value()}))
+	}
+}
+
+// dropJoined takes the calls out of a write that cannot happen with them: their
+// sessions have ended.
+func (s *supervisor) dropJoined(w *store.Write) {
+	for _, j := range s.joined {
+		j.call.lost()
+	}
+	s.joined, w.With = nil, nil
+}
+
+// joinedWritten is called on the committer's goroutine.
+func (s *supervisor) joinedWritten() {
+	for _, j := range s.joined {
+		j.call.concluded()
+	}
+	s.joined = nil
+}

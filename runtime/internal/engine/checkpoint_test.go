@@ -1,0 +1,336 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/eventlog"
+	"github.com/arcpd/arcpd/runtime/internal/metrics"
+	"github.com/arcpd/arcpd/runtime/store/mem"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+func checkpoints(c *tool.Capability) { c.Recovery = tool.RecoveryCheckpoint }
+
+// counter counts seconds up to a number, from its checkpoint on.
+func counter(to int) tool.Func {
+	return func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		n := 0
+		if raw := j.Restored(); raw != nil {
+			if err := arcp.Unmarshal(raw, &n); err != nil {
+				return nil, err
+			}
+		}
+		from := n
+		for n < to {
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+			n++
+			if err := errors.Join(j.Log("info", fmt.Sprint(n), nil), j.Checkpoint(fmt.Sprint("step ", n), n)); err != nil {
+				return nil, err
+			}
+		}
+		return fmt.Appendf(nil, `{"from":%d}`, from), nil
+	}
+}
+
+// A checkpoint is an event, without the data, behind what was emitted before it.
+func TestCheckpointEvent(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", checkpoints, counter(1))
+		r.submit("t", "{}")
+		time.Sleep(time.Second)
+		f := r.want("", "job.accepted", "job.started", "log", "job.checkpoint msg_1", "job.completed")[3]
+		p, err := arcp.DecodePayload[arcp.JobCheckpointPayload](&f.Envelope)
+		if err != nil || !arcp.HasPrefix(p.CheckpointID, arcp.CheckpointPrefix) || p.Label != "step 1" || p.Data != nil || f.EventSeq == 0 {
+			t.Errorf("%s, %v: want an id and the label, numbered", f.Payload, err)
+		}
+	})
+}
+
+// The call returns when the checkpoint is durable, not before.
+func TestCheckpointIsDurable(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		saved := make(chan error, 1)
+		r.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			time.Sleep(time.Second)
+			err := j.Checkpoint("", nil)
+			saved <- err
+			return nil, err
+		})
+		r.submit("t", "{}")
+		r.want("", "job.accepted", "job.started")
+		release := r.st.hold()
+		time.Sleep(time.Minute)
+		if len(saved) != 0 {
+			t.Error("it returned while its commit was under way")
+		}
+		r.st.gate <- struct{}{}
+		synctest.Wait()
+		if len(saved) != 1 || <-saved != nil {
+			t.Error("it did not return when it was durable")
+		}
+		release()
+		r.want("", "job.checkpoint", "job.completed")
+	})
+}
+
+// The last ten are kept, over attempts and restarts, with their ids.
+func TestTenCheckpointsAreKept(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", checkpoints, counter(40))
+		r.submit("t", "{}")
+		time.Sleep(17*time.Second + time.Millisecond)
+		frames := r.frames("sess_1")
+		r.restart(1)
+		time.Sleep(10 * time.Second)
+		frames = append(frames, r.frames("sess_1")...)
+		ids := make(map[uint64]string) // by number
+		for i := range uint64(keptPoints) {
+			rec, err := r.st.Get(t.Context(), pointKey(frames[0].JobID, i))
+			var p point
+			if err == nil {
+				err = arcp.Unmarshal(rec.Value, &p)
+			}
+			if err != nil || string(p.Data) != fmt.Sprint(p.N) || p.Label != fmt.Sprint("step ", p.N) {
+				t.Errorf("record %d: %s, %v", i, rec.Value, err)
+			}
+			ids[p.N] = p.ID
+		}
+		n := uint64(0)
+		for _, f := range frames {
+			if f.Type == arcp.JobCheckpoint {
+				p, _ := arcp.DecodePayload[arcp.JobCheckpointPayload](&f.Envelope)
+				if n++; n > 17 && ids[n] != p.CheckpointID {
+					t.Errorf("checkpoint %d has the id %s, its record %q", n, p.CheckpointID, ids[n])
+				}
+			}
+		}
+		if n != 27 || len(ids) != keptPoints {
+			t.Errorf("%d checkpoints, %d kept; want 27 and 10", n, len(ids))
+		}
+		r.e.CancelSession("sess_1", "", true)
+	})
+}
+
+func TestCheckpointRefused(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			if err := j.Checkpoint("", func() {}); err == nil {
+				t.Error("a function was taken for data")
+			}
+			e, ok := errors.AsType[*arcp.Error](j.Checkpoint("", strings.Repeat("x", maxPointData)))
+			if !ok || e.Code != arcp.CodeResourceExhausted || e.Retryable {
+				t.Errorf("too much data: %v", e)
+			}
+			if err := j.Checkpoint("", strings.Repeat("x", maxPointData-2)); err != nil {
+				t.Errorf("as much as may be: %v", err)
+			}
+			return nil, nil
+		})
+		r.submit("t", "{}")
+		r.want("", "job.accepted", "job.started", "job.checkpoint", "job.completed")
+	})
+}
+
+// Checkpoints of several goroutines of a tool are all kept.
+func TestCheckpointsTogether(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			var all sync.WaitGroup
+			for n := range 25 {
+				all.Go(func() {
+					if err := j.Checkpoint("", n); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+			return nil, nil
+		})
+		r.submit("t", "{}")
+		if got := r.frames("sess_1"); len(got) != 28 {
+			t.Errorf("%v: want 25 checkpoints", lines(got))
+		}
+	})
+}
+
+// A retry goes on from the checkpoint, too.
+func TestRetryFromTheCheckpoint(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		count := counter(5)
+		r.tool("t", func(c *tool.Capability) { checkpoints(c); thrice(c) }, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			if j.Attempt() == 1 {
+				_, err := counter(2)(ctx, j, args)
+				return nil, errors.Join(err, errUnavailable())
+			}
+			return count(ctx, j, args)
+		})
+		r.submit("t", "{}")
+		time.Sleep(time.Minute)
+		frames := r.frames("sess_1")
+		if got := string(frames[len(frames)-1].Payload); got != `{"value":{"from":2}}` {
+			t.Errorf("ended with %s, want it to go on from 2", got)
+		}
+	})
+}
+
+// A shutdown pauses jobs at their next checkpoint, returns when all are, and the
+// next start goes on from there.
+func TestPause(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", func(c *tool.Capability) { checkpoints(c); c.Limits.Concurrency = 2 }, counter(5))
+		r.submit("t", "{}")
+		time.Sleep(2500 * time.Millisecond)
+		r.submit("t", "{}")
+		id := r.frames("sess_1")[0].JobID
+		began := time.Now()
+		r.stop(time.Minute)
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("Stop took %v, want until the last checkpoint", took)
+		}
+		r.want("no end", "log msg_1", "job.checkpoint msg_1", "log msg_2", "job.checkpoint msg_2")
+		if row := r.row(id); row.State != arcp.StatePaused {
+			t.Errorf("the job is %s, want paused", row.State)
+		}
+		r.restart(2)
+		time.Sleep(4 * time.Second)
+		frames := r.frames("sess_1")
+		got := []string{}
+		for _, f := range frames {
+			if f.Type == arcp.JobCompleted {
+				got = append(got, string(f.Payload))
+			}
+		}
+		if len(got) != 2 || got[0] != `{"value":{"from":3}}` || got[1] != `{"value":{"from":1}}` {
+			t.Errorf("ended with %v, want both to go on where they were", got)
+		}
+		if n := r.gauge("arcp_jobs_recovered_total"); n != 2 {
+			t.Errorf("%v jobs recovered", n)
+		}
+		r.idle("")
+	})
+}
+
+// The tool is told why; what it returns then is dropped, and what it emits is
+// refused.
+func TestPausedTool(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		var err, late, cause error
+		r.tool("t", checkpoints, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			time.Sleep(time.Second)
+			err = j.Checkpoint("", 1)
+			late, cause = j.Log("info", "late", nil), context.Cause(ctx)
+			time.Sleep(time.Second)
+			return arcp.Raw("1"), nil
+		})
+		q := r.request("sess_1", "t", "{}")
+		q.payload.MaxRuntimeSec = new(arcp.Number("60"))
+		r.send(q)
+		id := r.frames("sess_1")[0].JobID
+		r.stop(time.Minute)
+		r.want("", "job.checkpoint")
+		r.cancel(id, 0)
+		r.want("nothing is done after Stop", "cancel.refused msg_2 unavailable")
+		time.Sleep(time.Hour)
+		r.want("whatever the time is")
+		if !errors.Is(err, tool.ErrPaused) || late == nil || cause == nil {
+			t.Errorf("Checkpoint = %v, Log = %v, cause %v", err, late, cause)
+		}
+	})
+}
+
+// A paused job can be cancelled while others still run; one that was cancelled
+// before its checkpoint ends there.
+func TestCancelAndPause(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("t", checkpoints, counter(5))
+		r.tool("stubborn", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			time.Sleep(4 * time.Second)
+			return nil, j.Checkpoint("", 1)
+		})
+		r.submit("t", "{}")
+		r.submit("stubborn", "{}")
+		frames := r.frames("sess_1")
+		go r.stop(time.Minute)
+		time.Sleep(1500 * time.Millisecond)
+		r.want("", "log msg_1", "job.checkpoint msg_1")
+		r.cancel(jobOf(frames, "msg_1"), 0)
+		r.want("paused", "cancel.accepted msg_3", "job.cancelled msg_1")
+		r.cancel(jobOf(frames, "msg_2"), 30*time.Second)
+		time.Sleep(3 * time.Second)
+		r.want("on its way", "cancel.accepted msg_4", "job.checkpoint msg_2", "job.cancelled msg_2 CANCELLED")
+		r.restart(0)
+	})
+}
+
+// While the disk is nearly full nothing new is accepted, tools wait, and jobs
+// still end.
+func TestDiskFull(t *testing.T) {
+	var full atomic.Bool
+	bubble(t, func(c *Config) { c.Full = full.Load }, func(r *rig) {
+		r.tool("t", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			time.Sleep(time.Second)
+			return nil, j.Log("info", "x", nil)
+		})
+		r.tool("quiet", nil, sleeper(time.Second))
+		r.submit("t", "{}")
+		r.submit("t", "{}")
+		r.submit("quiet", "{}")
+		frames := r.frames("sess_1")
+		full.Store(true)
+		r.submit("t", "{}")
+		f := r.want("", "job.failed msg_4 RESOURCE_EXHAUSTED")[0]
+		if !strings.Contains(string(f.Payload), `"retry_after_seconds":10`) {
+			t.Errorf("%s: want a time to wait", f.Payload)
+		}
+		time.Sleep(time.Minute)
+		r.want("what is not emitted ends", "job.completed msg_3")
+		r.cancel(jobOf(frames, "msg_2"), time.Second)
+		time.Sleep(time.Second)
+		r.want("so does what is cancelled, which is woken", "cancel.accepted", "job.cancelled msg_2 CANCELLED")
+		full.Store(false)
+		r.e.SpaceFreed()
+		r.want("and the other goes on", "log msg_1", "job.completed msg_1")
+		r.idle("")
+	})
+}
+
+// BenchmarkCheckpoint measures the checkpoints of one job, one after the other.
+func BenchmarkCheckpoint(b *testing.B) {
+	st := mem.Open(mem.Options{})
+	cfg := Config{Store: st, Tools: tool.NewRegistry(), Log: eventlog.New(st, eventlog.Options{}), Metrics: metrics.New(prometheus.NewRegistry(), "test")}
+	done := make(chan error)
+	t, err := tool.NewRaw(tool.Capability{Name: "t", Limits: tool.Limits{Timeout: -1}}, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		var err error
+		for b.Loop() {
+			err = errors.Join(err, j.Checkpoint("", map[string]int{"n": 1}))
+		}
+		done <- err
+		return nil, nil
+	})
+	if err = errors.Join(err, cfg.Tools.Register(t)); err != nil {
+		b.Fatal(err)
+	}
+	e := New(cfg)
+	b.ReportAllocs()
+	e.Submit(Submit{Envelope: &arcp.Envelope{ID: "msg_1"}, Payload: &arcp.ToolInvokePayload{Tool: "t"}, Answers: nobody{}})
+	if err := <-done; err != nil {
+		b.Error(err)
+	}
+	e.Stop(b.Context())
+	cfg.Log.Close()
+}

@@ -1,0 +1,1021 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/credential"
+	"github.com/arcpd/arcpd/runtime/internal/lease"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+const anyTool = `{"tool.call":["*"],"agent.delegate":["*"]}`
+
+// parent submits a job that may call every tool.
+func (r *rig) parent(name, args string, amounts ...string) arcp.MessageID {
+	r.Helper()
+	q := r.request("sess_1", name, args)
+	q.payload.LeaseRequest, q.payload.CostBudget = arcp.Raw(anyTool), amounts
+	return r.send(q)
+}
+
+// calls is a tool that calls another one with its arguments.
+func calls(name string) tool.Func {
+	return func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+		return j.Call(ctx, tool.Call{Tool: name, Arguments: args})
+	}
+}
+
+// delegated is the data of the first event delegate.
+func delegated(t *testing.T, frames []frame) delegateData {
+	t.Helper()
+	for _, f := range frames {
+		if p, err := arcp.DecodePayload[arcp.EventEmitPayload](&f.Envelope); err == nil && p.Name == "delegate" {
+			var d delegateData
+			if err := arcp.Unmarshal(p.Data, &d); err != nil {
+				t.Fatal(err)
+			}
+			return d
+		}
+	}
+	t.Fatalf("%v: nothing was delegated", frames)
+	panic("unreachable")
+}
+
+// children are the jobs that a job has called, the oldest first.
+func (r *rig) children(parent arcp.JobID) (rows []store.Job) {
+	r.Helper()
+	err := r.st.Jobs(context.Background(), store.JobQuery{Principal: "alice"}, func(j store.Job) bool {
+		if j.Parent == parent {
+			rows = append(rows, j)
+		}
+		return true
+	})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return rows
+}
+
+// left is what a job has left of its budget, as its tool could say.
+func left(j tool.Job) string {
+	s := j.(toolJob).s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(amountTexts(s.auth.Budget.Remaining()), " ")
+}
+
+// What a call says beside the lease bounds the child as well, its end in any zone.
+func TestCallWithBounds(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("spend", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			got := []string{left(j), code(j.Charge("x", "USD", "0.5")), code(j.Charge("x", "USD", "0.5"))}
+			time.Sleep(time.Minute)
+			return arcp.Marshal(append(got, code(j.UseModel("m"))))
+		})
+		r.tool("call", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			return j.Call(ctx, tool.Call{Tool: "spend", CostBudget: []string{"USD:0.50"},
+				Constraints: &arcp.LeaseConstraints{ExpiresAt: time.Now().Add(30 * time.Second).In(time.FixedZone("", 7200))}})
+		})
+		r.parent("call", "{}", "USD:2")
+		time.Sleep(2 * time.Minute)
+		frames := r.frames("sess_1")
+		if got := delegated(t, frames).Lease; !strings.Contains(string(got), `"cost.budget":["USD:0.50"]`) || !strings.Contains(string(got), `"expires_at":`) {
+			t.Errorf("the child may do %s", got)
+		}
+		if last := frames[len(frames)-1]; last.Type != arcp.JobFailed || !strings.Contains(string(last.Payload), "LEASE_EXPIRED") {
+			t.Errorf("the child ended with %s %s", last.Type, last.Payload)
+		}
+		r.idle("ended")
+	})
+}
+
+func TestCall(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("echo", nil, echo)
+		r.tool("parent", nil, calls("echo"))
+		q := r.request("sess_1", "parent", `{"n":1}`)
+		q.payload.LeaseRequest = arcp.Raw(anyTool)
+		q.env.TraceID, q.env.Priority = "trace_1", arcp.PriorityHigh
+		id := r.send(q)
+		f := r.want("the child's events come without a correlation", "job.accepted "+string(id), "job.started "+string(id),
+			"event.emit "+string(id), "job.accepted", "job.started", "job.completed", "job.completed "+string(id))
+		d, p, child := delegated(t, f), f[0], f[3]
+		if d.ChildJobID != child.JobID || d.Agent != "echo@1.0.0" || d.DelegateID == "" || string(d.Lease) != "{}" {
+			t.Errorf("delegated %+v to %s", d, child.JobID)
+		}
+		a, err := arcp.DecodePayload[arcp.JobAcceptedPayload](&child.Envelope)
+		if err != nil || a.ParentJobID != p.JobID || a.TraceID != "trace_1" {
+			t.Errorf("the child was accepted with %+v, %v", a, err)
+		}
+		for _, e := range f[3:6] {
+			if e.CorrelationID != "" || e.TraceID != "trace_1" || e.ParentSpanID != p.SpanID || e.SpanID == p.SpanID || e.JobID != child.JobID {
+				t.Errorf("%s of the child: correlation %q, trace %s, span %s below %s", e.Type, e.CorrelationID, e.TraceID, e.SpanID, e.ParentSpanID)
+			}
+		}
+		if row := r.row(child.JobID); row.Parent != p.JobID || row.Principal != "alice" || row.Session != "sess_1" || row.Priority != arcp.PriorityHigh {
+			t.Errorf("the child's row is %+v", row)
+		}
+		if got := string(f[6].Payload); got != `{"value":{"n":1}}` {
+			t.Errorf("the parent ends with %s", got)
+		}
+		r.idle("both have ended")
+	})
+}
+
+// What went wrong with the child is what the call says.
+func TestCallFails(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		broken := arcp.Errorf(arcp.CodeFailedPrecondition, "it is broken").WithDetails(struct{}{})
+		r.tool("fail", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return nil, broken })
+		r.tool("wait", nil, wait)
+		var got error
+		r.tool("parent", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			var name string
+			if err := arcp.Unmarshal(args, &name); err != nil {
+				return nil, err
+			}
+			out, err := j.Call(ctx, tool.Call{Tool: name})
+			got = err
+			return out, nil
+		})
+		r.parent("parent", `"fail"`)
+		synctest.Wait()
+		if e, ok := errors.AsType[*arcp.Error](got); !ok || e.Code != broken.Code || e.Message != broken.Message || string(e.Details) != "{}" {
+			t.Errorf("%v, want %v", got, broken)
+		}
+		r.parent("parent", `"wait"`)
+		r.cancel(delegated(t, r.frames("sess_1")[6:]).ChildJobID, 0)
+		synctest.Wait()
+		if code(got) != "CANCELLED" {
+			t.Errorf("of a child that was cancelled: %v", got)
+		}
+		r.idle("")
+	})
+}
+
+// A call that is refused makes no job.
+func TestCallIsRefused(t *testing.T) {
+	bubble(t, func(c *Config) { c.MaxJobsPerSession = 2 }, func(r *rig) {
+		r.tool("echo", nil, echo)
+		r.tool("strict", func(c *tool.Capability) { c.MinTrust = "privileged" }, echo)
+		r.tool("inside", builtin(tool.SideEffectWrite), echo)
+		r.tool("typed", func(c *tool.Capability) { c.InputSchema = arcp.Raw(`{"type":"object","required":["a"]}`) }, echo)
+		r.tool("wait", nil, wait)
+		var call tool.Call
+		r.tool("parent", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) { return j.Call(ctx, call) })
+		for _, c := range []struct {
+			why   string
+			call  tool.Call
+			lease string
+			want  string
+		}{
+			{"no lease", tool.Call{Tool: "echo"}, ``, "PERMISSION_DENIED"},
+			{"another tool", tool.Call{Tool: "echo"}, `{"tool.call":["other"]}`, "PERMISSION_DENIED"},
+			{"not as a delegation", tool.Call{Tool: "echo", Delegate: true}, `{"tool.call":["echo"]}`, "PERMISSION_DENIED"},
+			{"only as a delegation", tool.Call{Tool: "echo"}, `{"agent.delegate":["echo"]}`, "PERMISSION_DENIED"},
+			{"no name", tool.Call{Tool: "E!"}, anyTool, "INVALID_ARGUMENT"},
+			{"no tool", tool.Call{Tool: "none"}, anyTool, "AGENT_NOT_AVAILABLE"},
+			{"no version", tool.Call{Tool: "echo@7"}, anyTool, "AGENT_VERSION_NOT_AVAILABLE"},
+			{"for clients only", tool.Call{Tool: "inside"}, anyTool, "PERMISSION_DENIED"},
+			{"not trusted", tool.Call{Tool: "strict"}, anyTool, "PERMISSION_DENIED"},
+			{"no JSON", tool.Call{Tool: "echo", Arguments: arcp.Raw(`{`)}, anyTool, "INVALID_ARGUMENT"},
+			{"arguments that do not fit", tool.Call{Tool: "typed", Arguments: arcp.Raw(`{}`)}, anyTool, "INVALID_ARGUMENT"},
+			{"a lease that is none", tool.Call{Tool: "echo", Lease: arcp.Raw(`[]`)}, anyTool, "INVALID_REQUEST"},
+			{"too wide a lease", tool.Call{Tool: "echo", Lease: arcp.Raw(`{"fs.read":["/**"]}`)}, anyTool, "LEASE_SUBSET_VIOLATION"},
+			{"too long a lease", tool.Call{Tool: "echo", Lease: arcp.Raw(`{"expires_at":"2200-01-01T00:00:00Z"}`)},
+				`{"tool.call":["*"],"expires_at":"2100-01-01T00:00:00Z"}`, "LEASE_SUBSET_VIOLATION"},
+			{"too large a budget", tool.Call{Tool: "echo", Lease: arcp.Raw(`{"cost.budget":["USD:1.01"]}`)},
+				`{"tool.call":["*"],"cost.budget":["USD:1.00"]}`, "LEASE_SUBSET_VIOLATION"},
+			{"nothing left", tool.Call{Tool: "echo"}, `{"tool.call":["*"],"cost.budget":["USD:0"]}`, "BUDGET_EXHAUSTED"},
+		} {
+			call = c.call
+			q := r.request("sess_1", "parent", "{}")
+			q.payload.LeaseRequest = arcp.Raw(c.lease)
+			q.Trust = "trusted"
+			id := r.send(q)
+			f := r.want(c.why, "job.accepted "+string(id), "job.started", "job.failed "+string(id)+" "+c.want)
+			if n := len(r.children(f[0].JobID)); n != 0 {
+				t.Errorf("%s: %d children", c.why, n)
+			}
+		}
+		r.submit("wait", "{}")
+		r.want("another job", "job.accepted", "job.started")
+		call = tool.Call{Tool: "echo"}
+		r.parent("parent", "{}")
+		r.want("too many jobs", "job.accepted", "job.started", "job.failed msg_18 RESOURCE_EXHAUSTED")
+	})
+}
+
+// remains is what the events say is left of budgets.
+func remains(t *testing.T, frames []frame) string {
+	var all []string
+	for _, f := range frames {
+		if f.Type != arcp.Metric {
+			continue
+		}
+		m, err := arcp.DecodePayload[arcp.MetricPayload](&f.Envelope)
+		if err != nil || m.Name != "cost.budget.remaining" {
+			t.Fatalf("%s, %v", f.Payload, err)
+		}
+		all = append(all, string(m.Value)+" "+m.Unit)
+	}
+	return strings.Join(all, ", ")
+}
+
+// The child has what it asked for, and inherits what bounds its parent.
+func TestLeaseOfChild(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("child", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			return arcp.Marshal([]string{code(j.Allow(tool.FSRead, "/a/b")), code(j.Allow(tool.FSRead, "/a/c")), code(j.Allow(tool.ToolCall, "child")), left(j)})
+		})
+		r.tool("parent", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			return j.Call(ctx, tool.Call{Tool: "child", Lease: args})
+		})
+		for asked, c := range map[string]struct{ want, told string }{ // told: what is left for the parent meanwhile
+			`{}`: {`["PERMISSION_DENIED","PERMISSION_DENIED","PERMISSION_DENIED","USD:5.00 EUR:1"]`, "0.00 USD, 0 EUR"},
+			`{"fs.read":["/a/b"],"cost.budget":["USD:2.50","GBP:3"]}`: {`["","PERMISSION_DENIED","PERMISSION_DENIED","USD:2.50 GBP:3 EUR:1"]`, "2.50 USD, 0 EUR"},
+			`{"cost.budget":["USD:0.01","EUR:0"]}`:                    {`["PERMISSION_DENIED","PERMISSION_DENIED","PERMISSION_DENIED","USD:0.01 EUR:0"]`, ""},
+		} {
+			q := r.request("sess_1", "parent", asked)
+			q.payload.LeaseRequest = arcp.Raw(`{"tool.call":["child"],"fs.read":["/a/**"],"cost.budget":["USD:5.00","EUR:1"],"expires_at":"2100-01-01T00:00:00Z"}`)
+			r.send(q)
+			f := r.frames("sess_1")
+			if got := string(f[len(f)-1].Payload); got != `{"value":`+c.want+`}` {
+				t.Errorf("%s: %s, want %s", asked, got, c.want)
+			}
+			told := c.told
+			if told != "" {
+				told += ", 5.00 USD, 1 EUR"
+			}
+			if got := remains(t, f); got != told {
+				t.Errorf("%s: left are %q, want %q", asked, got, told)
+			}
+			i := slices.IndexFunc(f, func(f frame) bool { return f.Type == arcp.JobAccepted && f.CorrelationID == "" })
+			a, err := arcp.DecodePayload[arcp.JobAcceptedPayload](&f[i].Envelope)
+			if err != nil || a.LeaseConstraints == nil || a.LeaseConstraints.ExpiresAt.Year() != 2100 {
+				t.Errorf("%s: accepted with %+v, %v", asked, a, err)
+			}
+		}
+		r.idle("")
+	})
+}
+
+func TestChildrenAreBounded(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		deepest := 0
+		r.tool("down", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			deepest = max(deepest, j.(toolJob).s.depth)
+			return j.Call(ctx, tool.Call{Tool: "down", Arguments: args, Lease: arcp.Raw(`{"tool.call":["down"]}`)})
+		})
+		r.parent("down", "{}")
+		f := r.frames("sess_1")
+		if got := f[len(f)-1].String(); got != "job.failed msg_1 FAILED_PRECONDITION" || deepest != maxDepth {
+			t.Errorf("%s, %d deep", got, deepest)
+		}
+		r.tool("echo", nil, echo)
+		r.tool("many", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			for range maxChildren {
+				if _, err := j.Call(ctx, tool.Call{Tool: "echo"}); err != nil {
+					return nil, err
+				}
+			}
+			_, err := j.Call(ctx, tool.Call{Tool: "echo"})
+			return arcp.Raw(`"` + code(err) + `"`), nil
+		})
+		r.parent("many", "{}")
+		f = r.frames("sess_1")
+		if got := string(f[len(f)-1].Payload); got != `{"value":"RESOURCE_EXHAUSTED"}` || len(r.children(f[0].JobID)) != maxChildren {
+			t.Errorf("after %d children %s", len(r.children(f[0].JobID)), got)
+		}
+		r.idle("")
+	})
+}
+
+// spends reports a cost, takes a while, and reports another one, or fails.
+func spends(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+	var a struct {
+		Cost  arcp.Number `json:"cost"`
+		After arcp.Number `json:"after"`
+		Fail  bool        `json:"fail"`
+	}
+	if err := arcp.Unmarshal(args, &a); err != nil {
+		return nil, err
+	}
+	if err := j.Metric(arcp.MetricPayload{Name: "cost.x", Value: a.Cost, Unit: "USD"}); err != nil {
+		return nil, err
+	}
+	select {
+	case <-time.After(time.Second):
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if a.Fail {
+		return nil, arcp.Errorf(arcp.CodeInternal, "it went wrong")
+	}
+	if a.After != "" {
+		j.Metric(arcp.MetricPayload{Name: "cost.x", Value: a.After, Unit: "USD"})
+	}
+	return args, nil
+}
+
+func TestBudgetOfChildren(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("spend", nil, spends)
+		r.tool("between", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			if _, err := j.Call(ctx, tool.Call{Tool: "spend", Arguments: arcp.Raw(`{"cost":0.07}`), Lease: arcp.Raw(`{"cost.budget":["USD:1"]}`)}); err != nil {
+				return nil, err
+			}
+			return arcp.Raw(`"` + left(j) + `"`), nil
+		})
+		var saw []string
+		r.tool("parent", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			call := func(name, args, lease string) error {
+				_, err := j.Call(ctx, tool.Call{Tool: name, Arguments: arcp.Raw(args), Lease: arcp.Raw(lease)})
+				return err
+			}
+			note := func(err error) { saw = append(saw, left(j)+" "+code(err)) }
+			note(nil)
+			note(call("spend", `{"cost":0.10}`, `{}`))
+			note(call("spend", `{"cost":0.2,"fail":true}`, `{"cost.budget":["USD:1.00"]}`))
+			var wg sync.WaitGroup
+			for i := range 3 {
+				wg.Go(func() {
+					if err := call("spend", fmt.Sprintf(`{"cost":0.0%d1}`, i), `{"cost.budget":["USD:1.50"]}`); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			time.Sleep(time.Second / 2)
+			note(call("spend", `{"cost":0}`, `{"cost.budget":["USD:1.50"]}`))
+			note(j.Charge("y", "USD", "0.25"))
+			wg.Wait()
+			note(nil)
+			note(call("between", `{}`, `{"tool.call":["spend"],"cost.budget":["USD:2"]}`))
+			note(call("spend", `{"cost":3}`, `{"cost.budget":["USD:1"]}`)) // what was spent was spent
+			note(call("spend", `{"cost":3}`, ``))
+			note(call("spend", `{"cost":3}`, ``))
+			return nil, nil
+		})
+		id := r.parent("parent", "{}", "USD:5.00")
+		time.Sleep(time.Minute)
+		f := r.frames("sess_1")
+		if got := f[len(f)-1].String(); got != "job.completed "+string(id) {
+			t.Errorf("ended with %s", got)
+		}
+		want := []string{
+			"USD:5.00 ", "USD:4.90 ", "USD:4.70 INTERNAL", // 4.5 of these are reserved then
+			"USD:0.20 LEASE_SUBSET_VIOLATION", "USD:0.20 BUDGET_EXHAUSTED", "USD:4.667 ",
+			"USD:4.597 ", "USD:1.597 ", "USD:-1.403 ", "USD:-1.403 BUDGET_EXHAUSTED",
+		}
+		if !slices.Equal(saw, want) {
+			t.Errorf("left was\n\t%s\nwant\n\t%s", strings.Join(saw, "\n\t"), strings.Join(want, "\n\t"))
+		}
+		r.idle("")
+	})
+}
+
+// family is a tool that calls children in all ways, and what becomes of it over
+// crashes.
+type family struct {
+	*rig
+	left string // in the end
+}
+
+// run calls children one after the other, three at a time, and one that
+// calls another one. Whatever is in whose way: what is left in the end is what the
+// costs say.
+func (f *family) run(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	call := func(name, args string) error {
+		_, err := j.Call(ctx, tool.Call{Tool: name, Arguments: arcp.Raw(args), Lease: arcp.Raw(`{"cost.budget":["USD:2.00"],"tool.call":["spend"]}`)})
+		return err
+	}
+	if err := call("spend", `{"cost":0.1}`); err != nil {
+		return nil, err
+	}
+	if err := j.Charge("own", "USD", "0.0001"); err != nil {
+		return nil, err
+	}
+	var wg sync.WaitGroup
+	for n := range 4 {
+		i := []int{1, 2, 3, 3}[(n+int(j.Attempt()))%4] // in another order each time
+		wg.Go(func() {
+			if err := call("spend", fmt.Sprintf(`{"cost":0.0%d,"after":0.001}`, i)); err != nil && ctx.Err() == nil && err != error(errEnded) && code(err) != "UNAVAILABLE" { // as it is when the store has crashed
+				f.Errorf("child %d: %v", i, err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := call("between", `{}`); err != nil {
+		return nil, err
+	}
+	f.left = left(j)
+	return nil, nil
+}
+
+func amount(t *testing.T, s string) lease.Amount {
+	a, err := lease.ParseAmount(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// However often and wherever the runtime crashes, each child is made once, and
+// what was spent is what the costs of all say: nothing of a budget is lost, and
+// nothing is there twice.
+func TestCrashAnywhereWithChildren(t *testing.T) {
+	for crash := 1; ; crash++ {
+		done := false
+		bubble(t, nil, func(r *rig) { done = r.crashFamily(crash) })
+		if done {
+			t.Logf("a life has %d commits", crash-1)
+			break
+		}
+		if t.Failed() || crash > 200 {
+			t.Fatalf("crash after %d commits", crash)
+		}
+	}
+}
+
+func (r *rig) crashFamily(crash int) (done bool) {
+	f := &family{rig: r}
+	r.tool("spend", recovery(tool.RecoveryRerun), spends)
+	r.tool("between", recovery(tool.RecoveryRerun), func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+		return j.Call(ctx, tool.Call{Tool: "spend", Arguments: arcp.Raw(`{"cost":0.5,"after":0.05}`)})
+	})
+	r.tool("family", recovery(tool.RecoveryRerun), f.run)
+	r.session("sess_1")
+	r.st.crashAfter(crash)
+	r.parent("family", "{}", "USD:100")
+	time.Sleep(time.Minute)
+	r.st.mu.Lock()
+	done = r.st.fail == nil
+	r.st.mu.Unlock()
+	frames := r.frames("sess_1")
+	if frames[0].Type == arcp.JobFailed {
+		return false // it was refused
+	}
+	for again := range 2 {
+		r.stop(0)
+		r.restart(r.st.Stat().LiveJobs)
+		if again == 0 {
+			r.st.crashAfter(crash)
+		}
+		time.Sleep(time.Minute)
+		frames = append(frames, r.frames("sess_1")...)
+	}
+	ends := map[arcp.JobID]int{}
+	for _, fr := range frames {
+		if fr.Type == arcp.JobCompleted {
+			ends[fr.JobID]++
+		} else if fr.Type.Terminal() {
+			r.Errorf("%v", fr)
+		}
+	}
+	id := frames[0].JobID
+	kids := r.children(id)
+	if len(kids) != 6 || len(r.children(kids[len(kids)-1].ID)) != 1 || len(ends) != 8 {
+		r.Errorf("%d children, %d jobs ended, want 6 and 8", len(kids), len(ends))
+	}
+	for id, n := range ends {
+		if n != 1 {
+			r.Errorf("%s ended %d times", id, n)
+		}
+	}
+	var all []arcp.JobID
+	for id := range ends {
+		all = append(all, id)
+	}
+	if want := r.unspent("USD:100", all); f.left != want {
+		r.Errorf("%s is left, %s is not spent", f.left, want)
+	}
+	r.idle("all have ended")
+	return done
+}
+
+// stages is a tool that calls others as its arguments say: a list of calls, one
+// after the other, whose results are its own.
+func stages(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+	var list []tool.Call
+	if err := arcp.Unmarshal(args, &list); err != nil {
+		return nil, err
+	}
+	var results []arcp.Raw
+	for _, c := range list {
+		out, err := j.Call(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		results = append(results, out)
+	}
+	return arcp.Marshal(results)
+}
+
+// The end of a parent ends its children, and theirs, whichever it is, but for
+// those that are detached.
+func TestParentsEndEndsChildren(t *testing.T) {
+	ends := map[string]func(r *rig, id arcp.JobID){
+		"cancelled": func(r *rig, id arcp.JobID) { r.cancel(id, 0) },
+		"failed":    func(*rig, arcp.JobID) { time.Sleep(time.Hour) },
+		"recovery":  func(r *rig, _ arcp.JobID) { r.restart(4) },
+	}
+	for n := range 8 {
+		ends[fmt.Sprintf("cancelled, crash after %d commits", n+1)] = func(r *rig, id arcp.JobID) {
+			r.st.crashAfter(n + 1)
+			r.cancel(id, 0)
+			time.Sleep(time.Minute)
+			r.restart(r.st.Stat().LiveJobs)
+		}
+	}
+	for why, end := range ends {
+		t.Run(why, func(t *testing.T) {
+			bubble(t, nil, func(r *rig) {
+				r.tool("parent", func(c *tool.Capability) { c.Limits.Timeout = time.Hour }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+					go j.Call(ctx, tool.Call{Tool: "wait", Detach: true})
+					return j.Call(ctx, tool.Call{Tool: "middle", Lease: arcp.Raw(`{"tool.call":["wait"]}`)})
+				})
+				r.tool("middle", rerun, calls("wait"))
+				r.tool("wait", rerun, wait)
+				r.parent("parent", "{}")
+				id := r.frames("sess_1")[0].JobID
+				end(r, id)
+				time.Sleep(time.Minute)
+				frames := r.frames("sess_1")
+				for _, row := range r.children(id) {
+					switch {
+					case !optionsOf(&row).Detach && row.State != arcp.StateCancelled:
+						t.Errorf("%s is %s", row.Agent, row.State)
+					case optionsOf(&row).Detach && row.State != arcp.StateRunning:
+						t.Errorf("the detached one is %s", row.State)
+					case optionsOf(&row).Detach:
+						r.cancel(row.ID, 0)
+					case r.children(row.ID)[0].State != arcp.StateCancelled:
+						t.Errorf("the child of %s is %s", row.Agent, row.State)
+					}
+				}
+				ends := map[arcp.JobID]int{}
+				for _, f := range append(frames, r.frames("sess_1")...) {
+					if f.Type.Terminal() && f.JobID != "" {
+						ends[f.JobID]++
+					}
+				}
+				for id, n := range ends {
+					if n != 1 {
+						t.Errorf("%s ended %d times", id, n)
+					}
+				}
+				if len(ends) != 4 {
+					t.Errorf("%d jobs ended, want 4", len(ends))
+				}
+				r.idle("")
+			})
+		})
+	}
+}
+
+// What a child had left comes back when all below it have ended, even if it ends
+// before them.
+func TestBudgetOfAChildThatEndsEarly(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("slow", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			j.Metric(arcp.MetricPayload{Name: "cost.x", Value: "0.25", Unit: "USD"})
+			time.Sleep(2 * time.Second) // whatever it is told
+			return nil, nil
+		})
+		r.tool("middle", func(c *tool.Capability) { c.Limits.Timeout = time.Second }, calls("slow"))
+		var saw []string
+		r.tool("parent", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			_, err := j.Call(ctx, tool.Call{Tool: "middle", Lease: arcp.Raw(`{"tool.call":["slow"],"cost.budget":["USD:3"]}`)})
+			saw = append(saw, code(err), left(j))
+			time.Sleep(time.Minute)
+			saw = append(saw, left(j))
+			return nil, nil
+		})
+		r.parent("parent", "{}", "USD:5")
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if want := []string{"DEADLINE_EXCEEDED", "USD:2", "USD:4.75"}; !slices.Equal(saw, want) {
+			t.Errorf("%q, want %q", saw, want)
+		}
+		r.idle("")
+	})
+}
+
+// A parent that is retried finds what its children have done, and has those that
+// failed do it again.
+func TestRetryFindsChildren(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		var ran []string
+		r.tool("good", nil, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			ran = append(ran, "good "+string(args))
+			return args, nil
+		})
+		fail := failing(errUnavailable())
+		r.tool("bad", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			ran = append(ran, "bad")
+			return fail(ctx, j, args)
+		})
+		r.tool("long", nil, sleeper(10*time.Second))
+		r.tool("parent", thrice, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			done := make(chan arcp.Raw, 1)
+			go func() {
+				out, _ := j.Call(ctx, tool.Call{Tool: "long", Lease: arcp.Raw(`{"cost.budget":["USD:1"]}`)})
+				done <- out
+			}()
+			out, err := stages(ctx, j, args)
+			if err != nil {
+				return nil, err
+			}
+			return arcp.Marshal([]arcp.Raw{out, <-done, arcp.Raw(`"` + left(j) + `"`)})
+		})
+		const budget = `"Lease":{"cost.budget":["USD:1"]}`
+		id := r.parent("parent", `[{"Tool":"good","Arguments":{"n":1},`+budget+`},{"Tool":"good","Arguments":{"n":1},`+budget+`},{"Tool":"bad",`+budget+`}]`, "USD:5")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if want := []string{`good {"n":1}`, `good {"n":1}`, "bad", "bad"}; !slices.Equal(ran, want) {
+			t.Errorf("children ran: %q, want %q", ran, want)
+		}
+		f := r.frames("sess_1")
+		if last := f[len(f)-1]; last.CorrelationID != id || string(last.Payload) != `{"value":[[{"n":1},{"n":1},1],"slept","USD:5"]}` {
+			t.Errorf("ended with %v %s", last, last.Payload)
+		}
+		r.idle("")
+	})
+}
+
+// After a restart the parent that runs again waits for the child that goes on,
+// takes the outcome of one that has ended, however large, and of one that was
+// queued.
+func TestRestartFindsChildren(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		big := arcp.Raw(`"` + strings.Repeat("é", 2*maxPayload/3) + strings.Repeat("x", maxPayload) + `"`)
+		calls := map[string]int{}
+		r.tool("big", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
+			calls["big"]++
+			return big, nil
+		})
+		r.tool("bad", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
+			calls["bad"]++
+			return nil, arcp.Errorf(arcp.CodeDataLoss, "gone").WithDetails(struct{}{})
+		})
+		r.tool("one", func(c *tool.Capability) { rerun(c); oneAtATime(c) }, sleeper(10*time.Second))
+		attempts := 0
+		r.tool("parent", rerun, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			attempts++
+			out, err := j.Call(ctx, tool.Call{Tool: "big"})
+			if err != nil || string(out) != string(big) {
+				t.Errorf("attempt %d: %d bytes, %v", attempts, len(out), err)
+			}
+			if _, err := j.Call(ctx, tool.Call{Tool: "bad"}); code(err) != "DATA_LOSS" || string(err.(*arcp.Error).Details) != "{}" {
+				t.Errorf("attempt %d: %v", attempts, err)
+			}
+			var wg sync.WaitGroup
+			for range 2 { // one runs, the other one is queued
+				wg.Go(func() {
+					if out, err := j.Call(ctx, tool.Call{Tool: "one"}); err == nil && string(out) != `"slept"` {
+						t.Errorf("attempt %d: %s", j.Attempt(), out)
+					}
+				})
+			}
+			wg.Wait()
+			return arcp.Raw(`"slept"`), context.Cause(ctx)
+		})
+		r.parent("parent", "{}")
+		time.Sleep(time.Second)
+		id := r.frames("sess_1")[0].JobID
+		r.restart(3)
+		time.Sleep(time.Minute)
+		f := r.frames("sess_1")
+		if last := f[len(f)-1]; last.JobID != id || string(last.Payload) != `{"value":"slept"}` {
+			t.Errorf("ended with %v", last)
+		}
+		if kids := r.children(id); len(kids) != 4 || calls["big"] != 1 || calls["bad"] != 1 || attempts != 2 {
+			t.Errorf("%d children, %v calls, %d attempts", len(kids), calls, attempts)
+		}
+		r.idle("")
+	})
+}
+
+// An attempt that goes on from a checkpoint does not mistake a call it makes for
+// one that was made before. A job that begins with the checkpoint of another one
+// has children of its own.
+func TestCheckpointKnowsChildren(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		n := 0
+		r.tool("next", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
+			n++
+			return fmt.Appendf(nil, "%d", n), nil
+		})
+		r.tool("parent", recovery(tool.RecoveryCheckpoint), func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			var got []arcp.Raw
+			if at := j.Restored(); len(at) > 0 {
+				if err := arcp.Unmarshal(at, &got); err != nil {
+					return nil, err
+				}
+			}
+			for len(got) < 4 {
+				out, err := j.Call(ctx, tool.Call{Tool: "next"})
+				if err != nil {
+					return nil, err
+				}
+				if len(got) == 2 && j.Attempt() == 1 {
+					return wait(ctx, j, nil)
+				}
+				if got = append(got, out); len(got) == 2 {
+					if err := j.Checkpoint("", got); err != nil {
+						return nil, err
+					}
+				}
+			}
+			return arcp.Marshal(got)
+		})
+		id := r.parent("parent", "{}")
+		f := r.frames("sess_1")
+		chk, err := arcp.DecodePayload[arcp.JobCheckpointPayload](&f[slices.IndexFunc(f, func(f frame) bool { return f.Type == arcp.JobCheckpoint })].Envelope)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.restart(1)
+		f2 := r.frames("sess_1")
+		if last := f2[len(f2)-1]; last.CorrelationID != id || string(last.Payload) != `{"value":[1,2,3,4]}` {
+			t.Errorf("ended with %v %s", last, last.Payload)
+		}
+		q := r.restoring("sess_1", f[0].JobID, chk.CheckpointID)
+		q.Lease = leaseFrom(t, anyTool)
+		r.e.RestoreCheckpoint(t.Context(), q)
+		r.want("the new job has called one", "job.accepted", "job.started", "event.emit", "job.accepted", "job.started", "job.completed")
+		r.restart(1)
+		f3 := r.frames("sess_1")
+		if last := f3[len(f3)-1]; string(last.Payload) != `{"value":[1,2,5,6]}` {
+			t.Errorf("the new job ended with %v %s", last, last.Payload)
+		}
+		r.idle("")
+	})
+}
+
+// A runtime that shuts down takes the children of what still runs.
+func TestDrainTakesChildren(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("echo", nil, echo)
+		r.tool("parent", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			time.Sleep(time.Second)
+			return j.Call(ctx, tool.Call{Tool: "echo", Arguments: args})
+		})
+		id := r.parent("parent", `{"n":1}`)
+		r.want("", "job.accepted", "job.started")
+		r.stop(time.Hour)
+		f := r.frames("sess_1")
+		if last := f[len(f)-1]; last.String() != "job.completed "+string(id) || len(f) != 5 {
+			t.Errorf("%v", lines(f))
+		}
+		r.idle("")
+	})
+}
+
+// A child whose credentials are refused is none, and costs nothing.
+func TestChildWithoutCredentials(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		sealer, err := credential.NewSealer(make([]byte, 32))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.e.cfg.Vault, err = credential.New(credential.Options{Log: r.cfg.Log, Store: r.st, Sealer: sealer,
+			Sources: []credential.Source{{Name: "p", For: []string{"needy*"}, Provisioner: refusing{}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.e.cfg.Vault.Recover(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r.tool("needy", nil, echo)
+		var saw []string
+		r.tool("parent", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			for range 2 {
+				_, err := j.Call(ctx, tool.Call{Tool: "needy", Arguments: args})
+				saw = append(saw, code(err), left(j))
+			}
+			return nil, nil
+		})
+		r.parent("parent", `{}`, "USD:1")
+		id := r.frames("sess_1")[0].JobID
+		if want := []string{"UNAVAILABLE", "USD:1", "UNAVAILABLE", "USD:1"}; !slices.Equal(saw, want) {
+			t.Errorf("%q, want %q", saw, want)
+		}
+		if n := len(r.children(id)); n != 0 {
+			t.Errorf("%d children", n)
+		}
+		r.idle("")
+		r.e.cfg.Vault.Close()
+	})
+}
+
+type refusing struct{}
+
+func (refusing) Issue(context.Context, credential.Request) ([]credential.Credential, error) {
+	return nil, &credential.Refused{Err: arcp.Errorf(arcp.CodeUnavailable, "not now")}
+}
+
+func (refusing) Revoke(context.Context, credential.Ref) error { return nil }
+
+// clan is a lot of jobs that call each other in all ways, on a runtime that is
+// cancelled at, stopped and crashed all the time.
+type clan struct {
+	*rig
+	rng   *rand.Rand
+	seed  uint64
+	roots []arcp.JobID
+	jobs  []arcp.JobID
+	ends  map[arcp.JobID]int
+
+	mu   sync.Mutex
+	left map[arcp.JobID]string
+}
+
+// member spends and calls others. What it does depends on its arguments, and
+// seldom on the attempt.
+func (c *clan) member(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+	h := fnv.New64a()
+	h.Write(args)
+	rng := rand.New(rand.NewPCG(c.seed, h.Sum64()))
+	if rng.IntN(4) == 0 {
+		rng = rand.New(rand.NewPCG(uint64(j.Attempt()), h.Sum64()))
+	}
+	var depth int
+	if err := arcp.Unmarshal(args[1:2], &depth); err != nil {
+		return nil, err
+	}
+	call := func() error {
+		name := []string{"rerun", "fail", "retried"}[rng.IntN(3)]
+		lease := arcp.Raw(fmt.Sprintf(`{"tool.call":["*"],"cost.budget":["USD:%d.%d"]}`, rng.IntN(9), rng.IntN(10)))
+		if rng.IntN(5) == 0 {
+			lease = arcp.Raw(`{"tool.call":["*"]}`)
+		}
+		_, err := j.Call(ctx, tool.Call{Tool: name, Arguments: fmt.Appendf(nil, "[%d,%d]", depth-1, rng.IntN(4)), Lease: lease})
+		return err
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for range rng.IntN(6) {
+		switch n := rng.IntN(8); {
+		case n == 0 && depth < 3:
+			return nil, errUnavailable()
+		case n < 3:
+			j.Metric(arcp.MetricPayload{Name: "cost.x", Unit: "USD", Value: arcp.Number(fmt.Sprintf("0.%03d", rng.IntN(300)))})
+		case n < 4:
+			j.Charge("y", "usd", "0.5")
+		case n < 5:
+			select {
+			case <-time.After(time.Duration(rng.IntN(2000)) * time.Millisecond):
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		case depth > 0 && n < 7:
+			if err := call(); err != nil && ctx.Err() != nil {
+				return nil, err
+			}
+		case depth > 0:
+			sub := rng.Uint64()
+			wg.Go(func() {
+				j.Call(ctx, tool.Call{Tool: "rerun", Arguments: fmt.Appendf(nil, "[%d,%d]", depth-1, sub%4), Lease: arcp.Raw(`{"cost.budget":["USD:1"]}`)})
+			})
+		}
+	}
+	return args, nil
+}
+
+func (c *clan) root(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+	out, err := c.member(ctx, j, args)
+	select {
+	case <-time.After(time.Minute): // until all below have ended
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	c.mu.Lock()
+	c.left[j.ID()] = left(j)
+	c.mu.Unlock()
+	return out, err
+}
+
+func (c *clan) collect() {
+	c.Helper()
+	for _, f := range c.frames("sess_1") {
+		if f.Type == arcp.JobAccepted {
+			if c.jobs = append(c.jobs, f.JobID); f.CorrelationID != "" {
+				c.roots = append(c.roots, f.JobID)
+			}
+		}
+		if f.Type.Terminal() && f.JobID != "" {
+			c.ends[f.JobID]++
+		}
+	}
+}
+
+// below are a job and all that it called, and what they called.
+func (c *clan) below(id arcp.JobID, parents map[arcp.JobID][]arcp.JobID) (all []arcp.JobID) {
+	all = append(all, id)
+	for _, k := range parents[id] {
+		all = append(all, c.below(k, parents)...)
+	}
+	return all
+}
+
+// Whatever happens, every job ends once and not long after its parent, and a
+// parent has left what it and those below it have not spent.
+func TestChaosOfChildren(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	bubble(t, nil, func(r *rig) {
+		c := &clan{rig: r, seed: seed, rng: rand.New(rand.NewPCG(seed, 0)), ends: map[arcp.JobID]int{}, left: map[arcp.JobID]string{}}
+		r.tool("root", rerun, c.root)
+		r.tool("rerun", func(k *tool.Capability) { rerun(k); k.Limits.Timeout = 20 * time.Second }, c.member)
+		r.tool("fail", func(k *tool.Capability) { k.Limits.Concurrency = 20 }, c.member)
+		r.tool("retried", func(k *tool.Capability) { rerun(k); thrice(k); early(k) }, c.member)
+		r.session("sess_1")
+		for range 150 {
+			switch c.rng.IntN(10) {
+			case 0:
+				if len(c.jobs) > 0 {
+					c.cancel(c.jobs[max(0, len(c.jobs)-1-c.rng.IntN(12))], time.Duration(c.rng.IntN(3000))*time.Millisecond)
+				}
+			case 1, 2, 3:
+				time.Sleep(time.Duration(c.rng.IntN(3000)) * time.Millisecond)
+			case 4:
+				switch c.rng.IntN(3) {
+				case 0:
+					c.stop(time.Duration(c.rng.IntN(4000)) * time.Millisecond)
+				case 1:
+					c.st.crashAfter(1 + c.rng.IntN(20))
+					time.Sleep(time.Duration(c.rng.IntN(3000)) * time.Millisecond)
+				}
+				c.stop(0)
+				synctest.Wait()
+				c.collect()
+				c.restart(c.st.Stat().LiveJobs)
+			default:
+				c.parent("root", fmt.Sprintf("[3,%d]", c.n), "USD:50.000")
+			}
+			c.collect()
+		}
+		time.Sleep(time.Hour)
+		c.collect()
+		c.check()
+		r.idle("after all")
+	})
+}
+
+func (c *clan) check() {
+	parents := map[arcp.JobID][]arcp.JobID{}
+	for _, id := range c.jobs {
+		if row := c.row(id); row.Parent != "" {
+			parents[row.Parent] = append(parents[row.Parent], id)
+		}
+		if c.ends[id] != 1 {
+			c.Errorf("%s ended %d times", id, c.ends[id])
+		}
+	}
+	completed := 0
+	for _, id := range c.roots {
+		if c.row(id).State != arcp.StateCompleted {
+			continue
+		}
+		completed++
+		if want := c.unspent("USD:50.000", c.below(id, parents)); c.left[id] != want {
+			c.Errorf("%s has %s left, and %s is not spent by the %d jobs", id, c.left[id], want, len(c.below(id, parents)))
+		}
+	}
+	c.Logf("%d jobs, %d roots of which %d completed", len(c.jobs), len(c.roots), completed)
+}
+
+// unspent is an amount less the costs of jobs.
+func (r *rig) unspent(from string, jobs []arcp.JobID) string {
+	r.Helper()
+	b := lease.NewBudget([]lease.Amount{amount(r.T, from)})
+	for _, id := range jobs {
+		err := r.st.JobEvents(context.Background(), id, 0, func(ev *store.Event) bool {
+			env, err := arcp.Decode(store.AppendFrame(nil, store.FrameHead("1.1", "sess_1"), 0, "", ev))
+			if err != nil {
+				r.Fatal(err)
+			}
+			if m, err := arcp.DecodePayload[arcp.MetricPayload](&env); err == nil && lease.Debits(m.Name) {
+				b.Report(m.Unit, m.Value)
+			}
+			return true
+		})
+		if err != nil {
+			r.Fatal(err)
+		}
+	}
+	return strings.Join(amountTexts(b.Remaining()), " ")
+}

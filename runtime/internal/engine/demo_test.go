@@ -1,0 +1,189 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/tool/demo"
+)
+
+// demos runs a test on an engine that has the demo tools.
+func demos(t *testing.T, test func(r *rig, d *desk)) {
+	t.Helper()
+	inquiry(t, func(r *rig, d *desk) {
+		if err := demo.Register(r.cfg.Tools); err != nil {
+			t.Fatal(err)
+		}
+		test(r, d)
+	})
+}
+
+func (r *rig) interrupt(job arcp.JobID) {
+	r.Helper()
+	r.e.Interrupt(context.Background(), Interrupt{Request: "msg_i", Job: job, Principal: "alice", Session: "sess_1", Prompt: "stop", Answers: r.session("sess_1")})
+}
+
+// An interrupt wakes a tool that sleeps: its guidance is heard at once, and the
+// time it was interrupted does not count.
+func TestSleepIsInterrupted(t *testing.T) {
+	demos(t, func(r *rig, d *desk) {
+		start := time.Now()
+		id := r.submit("demo.sleep", `{"ms":3600000}`)
+		job := jobOf(r.want("sleeps", "job.accepted", "job.started"), id)
+		for n := 1; n <= 2; n++ {
+			time.Sleep(10 * time.Minute)
+			r.interrupt(job)
+			r.want("interrupted", "ack msg_i", "human.input.request")
+			if state := r.row(job).State; state != arcp.StateBlocked {
+				t.Errorf("the job is %s", state)
+			}
+			time.Sleep(50 * time.Minute)
+			answer := arcp.Raw(fmt.Sprintf(`{"action":"continue","guidance":"rest %d"}`, n))
+			if _, err := r.respond(d.one(t), person("sess_1"), approval.Answer{Value: answer}); err != nil {
+				t.Fatal(err)
+			}
+			f := r.want("the guidance is heard", "log")
+			if p, _ := arcp.DecodePayload[arcp.LogPayload](&f[0].Envelope); p.Message != fmt.Sprintf("guidance: rest %d", n) {
+				t.Errorf("logged %q", p.Message)
+			}
+		}
+		time.Sleep(40*time.Minute - time.Second)
+		r.want("still sleeps")
+		time.Sleep(2 * time.Second)
+		r.want("wakes up", "job.completed")
+		if took := time.Since(start); took > 2*time.Hour+41*time.Minute {
+			t.Errorf("took %v", took)
+		}
+		r.frames("sess_2")
+		r.idle("slept")
+	})
+}
+
+// An interrupt that nobody has answered holds the next attempt up from its start.
+func TestInterruptSurvivesRestart(t *testing.T) {
+	demos(t, func(r *rig, d *desk) {
+		id := r.submit("demo.sleep", `{"ms":60000}`)
+		job := jobOf(r.want("sleeps", "job.accepted", "job.started"), id)
+		time.Sleep(30 * time.Second)
+		r.interrupt(job)
+		r.want("interrupted", "ack msg_i", "human.input.request")
+		q := d.one(t)
+		r.restart(1)
+		r.want("again", "job.started")
+		time.Sleep(10 * time.Minute)
+		r.want("still interrupted")
+		if state := r.row(job).State; state != arcp.StateBlocked {
+			t.Errorf("the job is %s", state)
+		}
+		if _, err := r.respond(q, person("sess_1"), approval.Answer{Value: arcp.Raw(`{"action":"continue"}`)}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		r.want("goes on", "job.completed")
+		r.idle("slept")
+	})
+}
+
+// A question of a tool that runs again after a restart is asked and answered
+// once.
+func TestDemoQuestionsSurviveRestart(t *testing.T) {
+	for _, c := range []struct {
+		tool, args, request string
+		answer              approval.Answer
+		want                string
+	}{
+		{"demo.ask", `{"prompt":"how many?","response_schema":{"type":"integer"}}`, "human.input.request",
+			approval.Answer{Value: arcp.Raw("7")}, `{"value":{"value":7,"responded_by":"alice"}}`},
+		{"demo.choose", `{"prompt":"which?","options":[{"id":"a","label":"A"},{"id":"b","label":"B"}]}`, "human.choice.request",
+			approval.Answer{Resolution: "b", RespondedBy: "the phone"}, `{"value":{"choice_id":"b","responded_by":"the phone"}}`},
+	} {
+		demos(t, func(r *rig, d *desk) {
+			id := r.submit(c.tool, c.args)
+			r.want(c.tool+" asks", "job.accepted", "job.started", c.request)
+			q := d.one(t)
+			r.restart(1)
+			r.want(c.tool+" does not ask again", "job.started")
+			if _, err := r.respond(q, person("sess_1"), c.answer); err != nil {
+				t.Fatal(err)
+			}
+			f := r.want(c.tool+" goes on", "job.completed "+string(id))
+			if got := string(f[0].Payload); got != c.want {
+				t.Errorf("%s ends with %s, want %s", c.tool, got, c.want)
+			}
+			r.frames("sess_2")
+			r.idle(c.tool)
+		})
+	}
+}
+
+// What a grant is worth after it was held.
+func TestDemoPermit(t *testing.T) {
+	demos(t, func(r *rig, d *desk) {
+		for _, c := range []struct {
+			seconds uint64 // granted
+			want    string
+		}{{120, "job.completed"}, {10, "job.failed"}} {
+			id := r.submit("demo.permit", `{"permission":"order.refund","resource":"order:*","operation":"refund","lease_seconds":300,"hold_ms":60000,"reason":"why not"}`)
+			r.want("asks", "job.accepted", "job.started", "permission.request")
+			term := &arcp.PermissionTerm{Permission: "order.refund", Resource: "order:7", Operation: "refund", Seconds: c.seconds}
+			if _, err := r.respond(d.one(t), person("sess_1"), approval.Answer{Grant: term}); err != nil {
+				t.Fatal(err)
+			}
+			r.want("granted", "lease.granted")
+			time.Sleep(time.Minute)
+			f := r.want("held", c.want+" "+string(id))
+			if c.want == "job.failed" {
+				if e, _ := arcp.DecodePayload[arcp.Error](&f[0].Envelope); e.Code != arcp.CodeLeaseExpired {
+					t.Errorf("a permission that has ended: %v", e)
+				}
+			}
+		}
+		r.frames("sess_2")
+		r.idle("permits")
+	})
+}
+
+// The operation after the budget is used up fails, and what was spent counts.
+func TestDemoSpend(t *testing.T) {
+	demos(t, func(r *rig, _ *desk) {
+		spend := func(lease string, budget ...string) (ends string, costs int) {
+			q := r.request("sess_1", "demo.spend", `{"currency":"usd","amount":"0.40","times":5}`)
+			q.payload.LeaseRequest, q.payload.CostBudget = arcp.Raw(lease), budget
+			r.send(q)
+			for _, f := range r.frames("sess_1") {
+				p, _ := arcp.DecodePayload[arcp.MetricPayload](&f.Envelope)
+				if f.Type == arcp.Metric && p.Name == "cost.demo" {
+					costs++
+				}
+				ends = string(f.Type)
+				if e, _ := arcp.DecodePayload[arcp.Error](&f.Envelope); e.Code != "" {
+					ends += " " + string(e.Code)
+				}
+			}
+			return ends, costs
+		}
+		const may = `{"tool.call":["demo.spend"]}`
+		for _, c := range []struct {
+			why, lease string
+			budget     []string
+			ends       string
+			costs      int
+		}{
+			{"no lease", ``, nil, "job.failed PERMISSION_DENIED", 0},
+			{"no budget is no limit", may, nil, "job.completed", 5},
+			{"the third goes below zero, the fourth is refused", may, []string{"USD:1.00"}, "job.failed BUDGET_EXHAUSTED", 3},
+			{"the second reaches zero", may, []string{"USD:0.80"}, "job.failed BUDGET_EXHAUSTED", 2},
+			{"it ends as the budget does", may, []string{"USD:2.00"}, "job.completed", 5},
+			{"another currency", may, []string{"EUR:0.10"}, "job.completed", 5},
+		} {
+			if ends, costs := spend(c.lease, c.budget...); ends != c.ends || costs != c.costs {
+				t.Errorf("%s: %s after %d costs, want %s after %d", c.why, ends, costs, c.ends, c.costs)
+			}
+		}
+		r.idle("spent")
+	})
+}

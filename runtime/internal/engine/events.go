@@ -1,0 +1,130 @@
+package engine
+
+import (
+	"time"
+	"unicode/utf8"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/job"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+func commonOf(j *store.Job) store.Common {
+	c := store.Common{JobID: j.ID, TraceID: j.TraceID, SpanID: j.SpanID, ParentSpanID: j.ParentSpanID}
+	if len(j.Options) > 0 {
+		// An id that another session might not be able to read is not forwarded.
+		if id := optionsOf(j).CausationID; arcp.HasPrefix(string(id), arcp.MessagePrefix) {
+			c.CausationID = id
+		}
+	}
+	return c
+}
+
+// event encodes an event of the job; payload structs always encode.
+func (r *run) event(t arcp.Type, now time.Time, p arcp.Priority, payload any) *store.Event {
+	return mustEvent(t, now, &r.common, p, payload)
+}
+
+func mustEvent(t arcp.Type, now time.Time, c *store.Common, p arcp.Priority, payload any) *store.Event {
+	scratch := scratches.Get().(*[]byte)
+	raw, err := arcp.AppendJSON((*scratch)[:0], payload)
+	if err != nil {
+		panic("engine: payload of " + string(t) + ": " + err.Error())
+	}
+	defer recycle(scratch, raw)
+	return store.NewEvent(t, now, c, p, raw)
+}
+
+func (r *run) acceptedEvent() *store.Event {
+	raw, constraints := describeLease(r.auth.Lease)
+	return r.event(arcp.JobAccepted, r.created, r.row.Priority, arcp.JobAcceptedPayload{
+		Lease: raw, LeaseConstraints: constraints, Budget: r.auth.Budget.JSON(),
+		JobID: r.row.ID, Agent: r.row.Agent, ParentJobID: r.row.Parent, RestoredFrom: r.origin, AcceptedAt: r.created.UTC(), TraceID: r.row.TraceID})
+}
+
+func failedOutcome(err *arcp.Error) *job.Outcome {
+	return &job.Outcome{State: arcp.StateFailed, Err: err}
+}
+
+// outcomeCode is the code a list shows for an ended job.
+func outcomeCode(o *job.Outcome) arcp.Code {
+	if o.Err != nil {
+		return o.Err.Code
+	}
+	return o.Code
+}
+
+// outcomeEvents are the events that end the job: the terminal one, and before
+// it the chunks of a result too large for one event (§5.6).
+func (s *supervisor) outcomeEvents(now time.Time) []*store.Event {
+	o := s.outcome
+	s.e.scrubOutcome(o)
+	switch size := len(o.Value); {
+	case o.State != arcp.StateCompleted || size <= maxPayload:
+	case s.direct:
+		s.outcome = tooLarge(arcp.CodeResourceExhausted, size, maxPayload)
+	case size > maxResult:
+		s.outcome = tooLarge(arcp.CodeInternal, size, maxResult)
+	default:
+		return s.chunked(now, o.Value)
+	}
+	return []*store.Event{terminalEvent(&s.row, &s.common, s.outcome, now)}
+}
+
+// tooLarge is not retryable: the result would be as large again.
+func tooLarge(c arcp.Code, size, limit int) *job.Outcome {
+	e := arcp.Errorf(c, "the result has %d bytes; the limit is %d", size, limit)
+	e.Retryable = false
+	return failedOutcome(e)
+}
+
+func (s *supervisor) chunked(now time.Time, value []byte) []*store.Event {
+	id, size := arcp.NewID(arcp.ResultPrefix), uint64(len(value))
+	var events []*store.Event
+	for n := uint64(0); len(value) > 0; n++ {
+		cut := chunkLen(value)
+		events = append(events, s.event(arcp.JobResultChunk, now, s.row.Priority, arcp.JobResultChunkPayload{
+			ResultID: id, ChunkSeq: n, Data: string(value[:cut]), Encoding: "utf8", More: cut < len(value)}))
+		value = value[cut:]
+	}
+	return append(events, s.event(arcp.JobCompleted, now, arcp.PriorityCritical,
+		arcp.JobCompletedPayload{ResultID: id, ResultSize: &size}))
+}
+
+// minChunk is the least that a chunk but the last one has.
+const minChunk = maxPayload - utf8.UTFMax
+
+// chunkLen is where to cut a text: at the limit or a little before, between two
+// runes.
+func chunkLen(b []byte) int {
+	if len(b) <= maxPayload {
+		return len(b)
+	}
+	n := maxPayload
+	for n > minChunk && !utf8.RuneStart(b[n]) {
+		n--
+	}
+	return n
+}
+
+// terminalEvent ends a job (§5.6). It is always critical.
+func terminalEvent(j *store.Job, c *store.Common, o *job.Outcome, now time.Time) *store.Event {
+	t, payload := terminalPayload(o, optionsOf(j).Direct)
+	return mustEvent(t, now, c, arcp.PriorityCritical, payload)
+}
+
+func terminalPayload(o *job.Outcome, direct bool) (arcp.Type, any) {
+	switch {
+	case o.State == arcp.StateCompleted && direct:
+		return arcp.ToolResult, arcp.ToolResultPayload{Value: o.Value}
+	case o.State == arcp.StateCompleted:
+		return arcp.JobCompleted, arcp.JobCompletedPayload{Value: o.Value}
+	case o.State == arcp.StateCancelled && direct:
+		return arcp.ToolError, arcp.Errorf(o.Code, "%s", o.Reason)
+	case o.State == arcp.StateCancelled:
+		return arcp.JobCancelled, arcp.JobCancelledPayload{Reason: o.Reason, Code: o.Code}
+	case direct:
+		return arcp.ToolError, o.Err
+	}
+	return arcp.JobFailed, o.Err
+}

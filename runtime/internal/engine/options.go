@@ -1,0 +1,132 @@
+package engine
+
+import (
+	"cmp"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/lease"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+const onDisconnectCancel = "cancel"
+
+// rowOptions is what of a submit the row keeps beside its own members, under the
+// names of the submit.
+type rowOptions struct {
+	Direct        bool           `json:"direct,omitzero"`
+	CausationID   arcp.MessageID `json:"causation_id,omitzero"`
+	MaxRuntimeSec arcp.Number    `json:"max_runtime_sec,omitzero"`
+	OnDisconnect  string         `json:"on_disconnect,omitzero"`
+	StrictCancel  bool           `json:"strict_cancel,omitzero"`
+	Retry         arcp.Raw       `json:"retry,omitzero"`
+
+	Lease arcp.Raw `json:"lease,omitzero"` // what the job may do, whoever said so
+
+	// Not options either: what the children of the job inherit, and of a child itself.
+	Trust   string `json:"trust,omitzero"` // of the principal; empty: usualTrust
+	MaxJobs int    `json:"max_jobs,omitzero"`
+	Depth   int    `json:"depth,omitzero"`
+	Detach  bool   `json:"detach,omitzero"`
+
+	Barred []arcp.SessionID `json:"barred,omitzero"` // never answer gates of the job, nor of its children
+
+	Roles []string `json:"roles,omitzero"` // of the principal; only for a tool whose approval rule may ask
+
+	RestoredFrom *arcp.RestoredFrom `json:"restored_from,omitzero"` // not an option: a restored job's origin
+}
+
+// endsWithSession reports whether a job is to end with its session's connection.
+func endsWithSession(t *tool.Tool, p *arcp.ToolInvokePayload) bool {
+	return p.OnDisconnect == onDisconnectCancel || p.OnDisconnect == "" && t.Endless
+}
+
+func optionsIn(env *arcp.Envelope, t *tool.Tool, p *arcp.ToolInvokePayload) rowOptions {
+	o := rowOptions{Direct: p.Direct, CausationID: env.CausationID, StrictCancel: p.StrictCancel}
+	if endsWithSession(t, p) {
+		o.OnDisconnect = onDisconnectCancel
+	}
+	if p.MaxRuntimeSec != nil {
+		o.MaxRuntimeSec = *p.MaxRuntimeSec
+	}
+	if len(p.Retry) > 0 && p.Retry.Kind() != 'n' {
+		o.Retry = p.Retry
+	}
+	return o
+}
+
+func (o rowOptions) zero() bool {
+	return !o.Direct && !o.StrictCancel && o.CausationID == "" && o.MaxRuntimeSec == "" && o.OnDisconnect == "" && len(o.Retry) == 0 && o.RestoredFrom == nil && len(o.Lease) == 0 &&
+		o.Trust == "" && len(o.Roles) == 0 && len(o.Barred) == 0 && o.MaxJobs == 0 && o.Depth == 0 && !o.Detach
+}
+
+func (o rowOptions) encode() arcp.Raw {
+	if o.zero() {
+		return nil
+	}
+	raw, err := arcp.Marshal(o)
+	if err != nil { // plain members, and one that was decoded
+		panic("engine: " + err.Error())
+	}
+	return raw
+}
+
+func optionsOf(j *store.Job) rowOptions {
+	if len(j.Options) == 0 {
+		return rowOptions{}
+	}
+	var o rowOptions
+	if err := arcp.Unmarshal(j.Options, &o); err != nil { // another version's
+		return rowOptions{Lease: lease.Nothing().Encode(), Trust: trustOption("")}
+	}
+	return o
+}
+
+// apply gives a job that was found in the store its options back.
+func (o *rowOptions) apply(r *run) {
+	r.direct, r.strict, r.withSession = o.Direct, o.StrictCancel, o.OnDisconnect == onDisconnectCancel
+	if o.MaxRuntimeSec != "" {
+		r.maxRuntime, _ = seconds(&o.MaxRuntimeSec) // it was checked when it came
+	}
+	r.retry, _ = retryOf(r.tool, o.Retry) // it was, too
+	r.origin = o.RestoredFrom
+	r.trust, r.maxJobs, r.roles, r.barred = cmp.Or(o.Trust, usualTrust), o.MaxJobs, o.Roles, o.Barred
+	if r.row.Parent != "" {
+		r.join(o)
+	}
+	r.authorize(o.lease())
+}
+
+// lease is what the job may do; nil: it has none. One that cannot be read allows
+// nothing.
+func (o *rowOptions) lease() *lease.Lease {
+	if len(o.Lease) == 0 {
+		return nil
+	}
+	l, err := lease.Decode(o.Lease)
+	if err != nil {
+		return lease.Nothing()
+	}
+	return l
+}
+
+// usualTrust is how much nearly everybody is trusted: it is not written down.
+const usualTrust = "trusted"
+
+// trustOption is a level of trust as the row keeps it.
+func trustOption(level string) string {
+	switch level {
+	case usualTrust:
+		return ""
+	case "":
+		return "untrusted"
+	}
+	return level
+}
+
+// authorize gives a job its lease, and a budget that nothing was spent of.
+func (r *run) authorize(l *lease.Lease) {
+	if r.auth.Lease = l; len(l.Budget()) > 0 {
+		r.auth.Budget = lease.NewBudget(l.Budget())
+	}
+}

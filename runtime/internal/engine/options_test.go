@@ -1,0 +1,21 @@
+package engine
+
+import (
+	"testing"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/lease"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// A job whose lease cannot be read may do nothing: not even what is left to a
+// policy where there is none.
+func TestUnreadableLease(t *testing.T) {
+	for _, options := range []string{`{"lease":{"model.use":7}}`, `{"lease":[]}`, `{"strict_cancel":"perhaps"}`, `[`} {
+		o := optionsOf(&store.Job{Options: arcp.Raw(options)})
+		l := o.lease()
+		if !l.Has(lease.ModelUse) || l.Covers(lease.ModelUse, "any") == nil || l.Covers(lease.FSRead, "/") == nil {
+			t.Errorf("%s: %s", options, l.Encode())
+		}
+	}
+}

@@ -1,0 +1,606 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/lease"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// obstacle is a check of the call path that a call does not pass.
+type obstacle int
+
+// The checks, in their order.
+const (
+	unknown obstacle = iota
+	leaseLacks
+	budgetSpent
+	badArguments
+	largeArguments
+	rateUsedUp
+	queueFull
+	notApproved
+	tooSlow
+	largeResult
+	badResult
+	obstacles
+)
+
+// refusal is how each of them is told, and no other one.
+var refusals = [obstacles]string{
+	unknown:        "AGENT_NOT_AVAILABLE: no tool or agent is named",
+	leaseLacks:     "PERMISSION_DENIED: ",
+	budgetSpent:    "BUDGET_EXHAUSTED: nothing is left of the budget of USD",
+	badArguments:   "INVALID_ARGUMENT: argument /n must be an integer",
+	largeArguments: "RESOURCE_EXHAUSTED: the arguments object has",
+	rateUsedUp:     "RESOURCE_EXHAUSTED: target is called more than",
+	queueFull:      "RESOURCE_EXHAUSTED: target: 1 jobs are running and 1024 waiting",
+	notApproved:    "PERMISSION_DENIED: ",
+	tooSlow:        "DEADLINE_EXCEEDED: target ran longer than its limit of 1s",
+	largeResult:    "RESOURCE_EXHAUSTED: the result has",
+	badResult:      "INTERNAL: the tool's result breaks its output schema",
+}
+
+// course is a call that meets some of the obstacles.
+type course map[obstacle]bool
+
+func (c course) tool(t *tool.Capability) {
+	t.InputSchema, t.OutputSchema = arcp.Raw(`{"properties":{"n":{"type":"integer"}}}`), arcp.Raw(`{"type":"object"}`)
+	t.Limits = tool.Limits{Timeout: -1, Concurrency: -1, MaxRequestBytes: 100, MaxResponseBytes: 100}
+	if c[queueFull] {
+		t.Limits.Concurrency = 1
+	}
+	if c[rateUsedUp] {
+		t.Limits.RatePerMin = c.fillers()
+	}
+	if c[notApproved] {
+		t.Approval = tool.ApprovalManual
+	}
+	if c[tooSlow] {
+		t.Limits.Timeout = time.Second
+	}
+}
+
+// fillers is how many calls come before the one that is looked at.
+func (c course) fillers() int {
+	switch {
+	case c[queueFull]:
+		return tool.MaxQueue + 1
+	case c[rateUsedUp]:
+		return 1
+	}
+	return 0
+}
+
+func (c course) run(ctx context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
+	switch {
+	case strings.Contains(string(args), "fill"):
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	case c[tooSlow]:
+		<-ctx.Done()
+		return arcp.Raw(`{"late":true}`), nil
+	}
+	switch text := strings.Repeat("x", 200); {
+	case c[largeResult] && c[badResult]:
+		return arcp.Raw(`"` + text + `"`), nil
+	case c[largeResult]:
+		return arcp.Raw(`{"r":"` + text + `"}`), nil
+	case c[badResult]:
+		return arcp.Raw(`"x"`), nil
+	}
+	return arcp.Raw(`{"done":true}`), nil
+}
+
+func (c course) call() tool.Call {
+	n, pad, name := "1", "", "target"
+	if c[badArguments] {
+		n = `"one"`
+	}
+	if c[largeArguments] {
+		pad = strings.Repeat("x", 200)
+	}
+	if c[unknown] {
+		name = "nobody"
+	}
+	return tool.Call{Tool: name, Arguments: arcp.Raw(`{"n":` + n + `,"pad":"` + pad + `"}`)}
+}
+
+// child makes the call from a job; the text is how it ended.
+func (c course) child(t *testing.T) (text string) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("target", c.tool, c.run)
+		r.tool("caller", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			if c[budgetSpent] {
+				if err := j.Metric(arcp.MetricPayload{Name: "cost.x", Unit: "USD", Value: "2"}); err != nil {
+					return nil, err
+				}
+			}
+			return j.Call(ctx, c.call())
+		})
+		for range c.fillers() {
+			r.submit("target", `{"fill":1}`)
+		}
+		q := r.request("sess_1", "caller", "{}")
+		q.payload.LeaseRequest, q.payload.CostBudget = arcp.Raw(`{"tool.call":["target","nobody"]}`), []string{"USD:1"}
+		if c[leaseLacks] {
+			q.payload.LeaseRequest = arcp.Raw(`{"tool.call":["other"]}`)
+		}
+		id := r.send(q)
+		text = r.outcome(id)
+	})
+	return text
+}
+
+// submit makes the call from a client.
+func (c course) submit(t *testing.T) (text string) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("target", c.tool, c.run)
+		for range c.fillers() {
+			r.submit("target", `{"fill":1}`)
+		}
+		call := c.call()
+		q := r.request("sess_1", call.Tool, string(call.Arguments))
+		if c[leaseLacks] {
+			limit, err := lease.Parse(time.Now(), lease.Request{Lease: arcp.Raw(`{"tool.call":["other"]}`)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			q.Lease, q.payload.LeaseRequest = limit, arcp.Raw(`{"tool.call":["target"]}`)
+		}
+		text = r.outcome(r.send(q))
+	})
+	return text
+}
+
+// outcome is how a submit ends, at once or within two days.
+func (r *rig) outcome(id arcp.MessageID) string {
+	r.Helper()
+	for range 2 {
+		for _, f := range r.frames("sess_1") {
+			switch {
+			case f.CorrelationID != id:
+			case f.Type == arcp.JobFailed:
+				e, err := arcp.DecodePayload[arcp.Error](&f.Envelope)
+				if err != nil {
+					r.Fatal(err)
+				}
+				return string(e.Code) + ": " + e.Message
+			case f.Type == arcp.JobCompleted:
+				return "ok"
+			}
+		}
+		time.Sleep(48 * time.Hour)
+	}
+	return "nothing"
+}
+
+// The checks of a call are made in one order: of two that a call does not pass,
+// the earlier one is what the caller is told.
+func TestOrderOfTheCallPath(t *testing.T) {
+	if got := (course{}).child(t); got != "ok" {
+		t.Fatalf("a call that meets no obstacle: %s", got)
+	}
+	for first := range obstacles {
+		for second := first; second < obstacles; second++ {
+			c := course{first: true, second: true}
+			if got := c.child(t); !strings.HasPrefix(got, refusals[first]) {
+				t.Errorf("a job's call that meets the obstacles %d and %d: %s; want %s", first, second, got, refusals[first])
+			}
+			if first == budgetSpent || second == budgetSpent {
+				continue // a submit spends nothing
+			}
+			if got := c.submit(t); !strings.HasPrefix(got, refusals[first]) {
+				t.Errorf("a submit that meets the obstacles %d and %d: %s; want %s", first, second, got, refusals[first])
+			}
+		}
+	}
+}
+
+// Over a minute no more calls are accepted than a tool has, after those that may
+// come at once, and who is refused is told when to come again.
+func TestRate(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		c := tool.Capability{Name: "x", Limits: tool.Limits{RatePerMin: 6}}
+		publish := func() {
+			made, err := tool.NewRaw(c, echo)
+			if err == nil {
+				err = r.cfg.Tools.Replace("source", []*tool.Tool{made})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		publish()
+		count := func() (accepted int, refused *arcp.Error) {
+			r.submit("x", "{}")
+			for _, f := range r.frames("sess_1") {
+				if f.Type == arcp.JobCompleted {
+					accepted++
+				} else if f.Type == arcp.JobFailed {
+					e, _ := arcp.DecodePayload[arcp.Error](&f.Envelope)
+					refused = &e
+				}
+			}
+			return accepted, refused
+		}
+		for i := range 6 {
+			if n, err := count(); n != 1 {
+				t.Fatalf("call %d of a minute's: %v", i, err)
+			}
+		}
+		if _, err := count(); err == nil || err.Code != arcp.CodeResourceExhausted || string(err.Details) != `{"retry_after_seconds":10}` || !err.Retryable {
+			t.Fatalf("one too many: %v %s", err, err.Details)
+		}
+		publish() // the source lists it anew
+		if _, err := count(); err == nil {
+			t.Fatal("a tool that is listed anew may be called as if it had not been")
+		}
+		time.Sleep(10 * time.Second)
+		if n, err := count(); n != 1 {
+			t.Fatalf("when it was told to: %v", err)
+		}
+		c.Limits.RatePerMin = 60
+		publish()
+		if _, err := count(); string(err.Details) != `{"retry_after_seconds":1}` {
+			t.Fatalf("with a higher limit: %v %s", err, err.Details)
+		}
+		time.Sleep(time.Second)
+		if n, err := count(); n != 1 {
+			t.Fatalf("with a higher limit: %v", err)
+		}
+		for i := range 3 * minSweep { // names that nobody comes back to
+			c.Name = fmt.Sprintf("y%d", i)
+			publish()
+			r.submit(c.Name, "{}")
+			time.Sleep(time.Minute)
+		}
+		r.frames("sess_1")
+		if n := len(r.e.rates.of); n > minSweep {
+			t.Errorf("%d tools are remembered that nobody calls, want at most %d", n, minSweep)
+		}
+	})
+}
+
+// A rule lets go what it is true of; for anything else somebody is asked.
+func TestApprovalByRule(t *testing.T) {
+	inquiry(t, func(r *rig, d *desk) {
+		rule := tool.ApprovalAuto(`args.amount <= 100 && "client" in roles && principal == "alice" && lease["tool.call"][0] == "x"`)
+		r.tool("pay", func(c *tool.Capability) { c.Approval, c.Recovery = rule, tool.RecoveryRerun }, echo)
+		pay := func(args string, change func(q *request)) {
+			q := r.request("sess_1", "pay", args)
+			q.Roles, q.payload.LeaseRequest = []string{"client"}, arcp.Raw(`{"tool.call":["x"]}`)
+			change(q)
+			r.send(q)
+		}
+		pay(`{"amount":100}`, func(*request) {})
+		r.want("the rule says yes", "job.accepted", "job.started", "job.completed")
+		for why, change := range map[string]func(q *request){
+			"too much":            func(q *request) { q.payload.Arguments = arcp.Raw(`{"amount":101}`) },
+			"no amount":           func(q *request) { q.payload.Arguments = arcp.Raw(`{}`) },
+			"roles not known":     func(q *request) { q.Roles = nil },
+			"no lease":            func(q *request) { q.payload.LeaseRequest = nil },
+			"more than a float64": func(q *request) { q.payload.Arguments = arcp.Raw(`{"amount":1e-999}`) },
+		} {
+			pay(`{"amount":1}`, change)
+			r.frames("sess_1")
+			if _, err := r.respond(d.one(t), person("sess_2"), approval.Answer{Resolution: approval.Approve}); err != nil {
+				t.Fatalf("%s: nobody is asked: %v", why, err)
+			}
+			if f := r.frames("sess_1"); len(f) != 1 || f[0].Type != arcp.JobCompleted {
+				t.Errorf("%s: approved, and yet %v", why, f)
+			}
+		}
+		r.idle("all have ended")
+	})
+}
+
+// The rule knows the roles also when another process has accepted the job.
+func TestRuleAfterARestart(t *testing.T) {
+	inquiry(t, func(r *rig, d *desk) {
+		r.tool("pay", func(c *tool.Capability) {
+			c.Approval, c.Recovery, c.Limits.Concurrency = tool.ApprovalAuto(`"client" in roles`), tool.RecoveryRerun, 1
+		}, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			if j.Attempt() == 1 && string(args) == "{}" {
+				return wait(ctx, j, args)
+			}
+			return args, nil
+		})
+		q := r.request("sess_1", "pay", "{}")
+		q.Roles = []string{"client"}
+		r.send(q)
+		r.want("it runs", "job.accepted", "job.started")
+		r.restart(1)
+		r.want("and runs again, and nobody is asked", "job.started", "job.completed")
+	})
+}
+
+// hooked has an engine ask hooks.
+func hooked(hooks ...tool.Hook) func(*Config) {
+	return func(c *Config) {
+		cat := tool.NewCatalog(c.Tools, hooks)
+		c.Catalogue = func(_ arcp.SessionID, _, trust string) *tool.Snapshot {
+			return cat.Snapshot(tool.Viewer{Trust: trust}, nil)
+		}
+	}
+}
+
+func TestHooksOfCalls(t *testing.T) {
+	var ran []string
+	guard := tool.Hook{Name: "guard", Before: func(_ context.Context, c *tool.HookCall) (tool.Verdict, error) {
+		if c.Tool.Name != "x" {
+			return tool.Verdict{}, nil
+		}
+		switch string(c.Arguments) {
+		case `{"a":1}`:
+			return tool.Verdict{Arguments: arcp.Raw(`{"a":2}`)}, nil
+		case `{"a":"deny"}`:
+			return tool.Verdict{Deny: true, Reason: "no"}, nil
+		case `{"a":"abort"}`:
+			return tool.Verdict{Abort: true, Reason: "enough"}, nil
+		case `{"a":"panic"}`:
+			panic("secret")
+		}
+		return tool.Verdict{}, nil
+	}}
+	bubble(t, hooked(guard), func(r *rig) {
+		r.tool("x", nil, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			ran = append(ran, string(args))
+			return args, nil
+		})
+		var caught error
+		r.tool("caller", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			_, caught = j.Call(ctx, tool.Call{Tool: "x", Arguments: args})
+			if string(args) == `{"a":"abort"}` {
+				<-ctx.Done()
+			}
+			return arcp.Raw("1"), nil
+		})
+		r.submit("x", `{"a":1}`)
+		f := r.want("other arguments", "job.accepted", "job.started", "job.completed")
+		if got := string(f[2].Payload); got != `{"value":{"a":2}}` || !slices.Equal(ran, []string{`{"a":2}`}) {
+			t.Errorf("the tool was called with %v, the result is %s", ran, got)
+		}
+		r.submit("x", `{"a":"deny"}`)
+		r.want("denied", "job.accepted", "job.started", "job.failed msg_2 PERMISSION_DENIED")
+		r.submit("x", `{"a":"panic"}`)
+		r.want("a hook that panics", "job.accepted", "job.started", "job.failed msg_3 PERMISSION_DENIED")
+		r.submit("x", `{"a":"abort"}`)
+		r.want("ended", "job.accepted", "job.started", "job.failed msg_4 ABORTED")
+		r.parent("caller", `{"a":"deny"}`)
+		r.frames("sess_1")
+		if e, ok := errors.AsType[*arcp.Error](caught); !ok || e.Code != arcp.CodePermissionDenied {
+			t.Errorf("a call that is denied ends with %v; the job goes on", caught)
+		}
+		id := r.parent("caller", `{"a":"abort"}`)
+		if got := r.outcome(id); got != "ABORTED: hook guard has ended the job: enough" {
+			t.Errorf("the job whose call a hook has ended it for: %s", got)
+		}
+		if len(ran) != 1 {
+			t.Errorf("calls that were refused were made: %v", ran)
+		}
+		r.idle("")
+	})
+}
+
+// records are the calls of a job, in pages of n.
+func (r *rig) records(id arcp.JobID, n int) (list []CallRecord) {
+	r.Helper()
+	after := ""
+	for more := true; more; {
+		more = false
+		j := r.row(id)
+		got := 0
+		err := r.e.Calls(context.Background(), &j, after, func(place string, c CallRecord) bool {
+			if got == n {
+				more = true
+				return false
+			}
+			got++
+			list, after = append(list, c), place
+			return true
+		})
+		if err != nil {
+			r.Fatal(err)
+		}
+	}
+	return list
+}
+
+func recordLines(list []CallRecord) (lines []string) {
+	for _, c := range list {
+		line := fmt.Sprintf("%s %d %s %s %dms", c.Name, c.Attempt, c.SideEffect, c.Status, c.DurationMS)
+		if c.Error != nil {
+			line += " " + string(c.Error.Code)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// The records of a job are made of what it has left behind: its attempts, its
+// children, and the calls that became none.
+func TestCallRecords(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("leaf", early, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			time.Sleep(30 * time.Millisecond)
+			return args, nil
+		})
+		r.tool("slow", func(c *tool.Capability) { c.Limits.Timeout = time.Second }, wait)
+		r.tool("other", nil, echo)
+		r.tool("caller", func(c *tool.Capability) {
+			c.SideEffect, c.Retry = tool.SideEffectNetwork, tool.Retry{MaxAttempts: 2, InitialMS: 1000}
+		}, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			if j.Attempt() == 1 {
+				return nil, arcp.Errorf(arcp.CodeUnavailable, "later")
+			}
+			for _, name := range []string{"leaf", "slow", "nobody", "other"} {
+				_, _ = j.Call(ctx, tool.Call{Tool: name, Arguments: args})
+			}
+			return arcp.Raw(`{"b":1,"a":1.0}`), nil
+		})
+		q := r.request("sess_1", "caller", `{ "n" : 1.0 }`)
+		q.payload.LeaseRequest = arcp.Raw(`{"tool.call":["leaf","slow","nobody"]}`)
+		id := r.send(q)
+		if got := r.outcome(id); got != "ok" {
+			t.Fatal(got)
+		}
+		job := r.jobs("caller")[0]
+		want := []string{
+			"caller@1.0.0 1 network error 0ms UNAVAILABLE",
+			"caller@1.0.0 2 network ok 1030ms",
+			"leaf@1.0.0 1 none ok 30ms",
+			"slow@1.0.0 1 external_system timeout 1000ms DEADLINE_EXCEEDED",
+			"nobody 2  error 0ms AGENT_NOT_AVAILABLE",
+			"other 2 external_system denied 0ms PERMISSION_DENIED",
+		}
+		for _, page := range []int{1, 2, 100} {
+			if got := recordLines(r.records(job.ID, page)); !slices.Equal(got, want) {
+				t.Errorf("in pages of %d:\n\t%s\nwant\n\t%s", page, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+			}
+		}
+		list := r.records(job.ID, 100)
+		for i, c := range list {
+			if c.Request != tool.Digest(arcp.Raw(`{"n":1.0}`)) {
+				t.Errorf("record %d: the request's digest is %s", i, c.Request)
+			}
+		}
+		if list[1].Response != tool.Digest(arcp.Raw(`{"a":1.0,"b":1}`)) || list[2].Response != list[2].Request || list[3].Response != "" {
+			t.Errorf("the digests of the responses: %q", []string{list[1].Response, list[2].Response, list[3].Response})
+		}
+		r.restart(0)
+		if got := recordLines(r.records(job.ID, 100)); !slices.Equal(got, want) {
+			t.Errorf("after a restart:\n\t%s", strings.Join(got, "\n\t"))
+		}
+		if err := r.delete(job.ID); err != nil {
+			t.Fatal(err)
+		}
+		left := 0
+		if err := r.st.Records(context.Background(), store.JobRecords(job.ID), "", func(store.Record) bool { left++; return true }); err != nil || left > 0 {
+			t.Errorf("%d records are left of a job that was deleted, %v", left, err)
+		}
+	})
+}
+
+// jobs are the rows of a tool's jobs.
+func (r *rig) jobs(name string) (rows []store.Job) {
+	r.Helper()
+	err := r.st.Jobs(context.Background(), store.JobQuery{Principal: "alice"}, func(j store.Job) bool {
+		if strings.HasPrefix(j.Agent, name+"@") {
+			rows = append(rows, j)
+		}
+		return true
+	})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return rows
+}
+
+// A call that waits for somebody is a record before it is made; with the arguments
+// that it will be made with.
+func TestCallRecordsOfGatesAndHooks(t *testing.T) {
+	d := newDesk(person("sess_1"), person("sess_2"))
+	swap := tool.Hook{Name: "swap", Before: func(_ context.Context, c *tool.HookCall) (tool.Verdict, error) {
+		return tool.Verdict{Arguments: arcp.Raw(`{"n":2}`)}, nil
+	}}
+	bubble(t, func(c *Config) { c.Desk = d; hooked(swap)(c) }, func(r *rig) {
+		r.session("sess_2")
+		r.tool("danger", func(c *tool.Capability) { c.Approval = tool.ApprovalManual }, echo)
+		r.submit("danger", `{"n":1}`)
+		q := d.one(t)
+		if !strings.Contains(string(q.Details), `{"n":2}`) {
+			t.Errorf("who approves is shown %s, not what the tool will be called with", q.Details)
+		}
+		time.Sleep(time.Minute)
+		got := r.records(q.Job, 9)
+		if lines := recordLines(got); !slices.Equal(lines, []string{"danger@1.0.0 1 external_system approval_pending 60000ms"}) ||
+			got[0].Request != tool.Digest(arcp.Raw(`{"n":2}`)) {
+			t.Errorf("while it waits: %v", got)
+		}
+		if _, err := r.respond(q, person("sess_2"), approval.Answer{Resolution: approval.Deny}); err != nil {
+			t.Fatal(err)
+		}
+		r.frames("sess_1")
+		got = r.records(q.Job, 9)
+		if lines := recordLines(got); !slices.Equal(lines, []string{"danger@1.0.0 1 external_system denied 60000ms PERMISSION_DENIED"}) ||
+			got[0].Request != tool.Digest(arcp.Raw(`{"n":2}`)) {
+			t.Errorf("denied: %v", got)
+		}
+		r.idle("")
+	})
+}
+
+// A tool that calls in vain without end fills nothing.
+func TestNotesAreBounded(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.tool("caller", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			for i := range 3 * maxNotes {
+				_, _ = j.Call(ctx, tool.Call{Tool: "nobody", Arguments: arcp.Raw(fmt.Sprint(i))})
+			}
+			return nil, nil
+		})
+		r.submit("caller", "{}")
+		r.frames("sess_1")
+		job := r.jobs("caller")[0].ID
+		if got := len(r.records(job, 100)); got != 1+maxNotes {
+			t.Errorf("%d records, want the attempt and %d refused calls", got, maxNotes)
+		}
+	})
+}
+
+// A job keeps the catalogue in which it was found: what is hidden or comes later is
+// not there for what it calls.
+func TestCallsStayInTheCatalogueOfTheJob(t *testing.T) {
+	var layer *tool.Layer
+	bubble(t, func(c *Config) {
+		cat := tool.NewCatalog(c.Tools, nil)
+		c.Catalogue = func(_ arcp.SessionID, _, trust string) *tool.Snapshot {
+			return cat.Snapshot(tool.Viewer{Trust: trust}, layer)
+		}
+	}, func(r *rig) {
+		r.tool("secret", nil, echo)
+		r.tool("leaf", nil, echo)
+		var got []string
+		gate := make(chan struct{})
+		r.tool("caller", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			<-gate
+			for _, ref := range []string{"secret", "secret@1.0.0", "secret@2", "leaf", "late"} {
+				_, err := j.Call(ctx, tool.Call{Tool: ref, Delegate: ref == "secret"})
+				e, _ := errors.AsType[*arcp.Error](err)
+				if e == nil {
+					got = append(got, ref+": ok")
+				} else {
+					got = append(got, ref+": "+string(e.Code))
+				}
+			}
+			return nil, nil
+		})
+		var err *arcp.Error
+		if layer, err = tool.NewLayer(tool.Overlay{IncludeBase: true, Hide: []string{"secret"}, Tools: []string{"secret"}}); err != nil {
+			t.Fatal(err)
+		}
+		r.parent("caller", "{}")
+		synctest.Wait()
+		r.submit("secret", "{}")
+		r.want("hidden from clients, too", "job.accepted", "job.started", "job.failed msg_2 AGENT_NOT_AVAILABLE")
+		layer = nil // what the session does now does not touch the job
+		r.tool("late", nil, echo)
+		close(gate)
+		r.frames("sess_1")
+		want := []string{"secret: AGENT_NOT_AVAILABLE", "secret@1.0.0: AGENT_NOT_AVAILABLE", "secret@2: AGENT_NOT_AVAILABLE", "leaf: ok", "late: AGENT_NOT_AVAILABLE"}
+		if !slices.Equal(got, want) {
+			t.Errorf("the job calls: %q, want %q", got, want)
+		}
+	})
+}

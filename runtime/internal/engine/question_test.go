@@ -1,0 +1,655 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/lease"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+func leaseFrom(t *testing.T, raw string) *lease.Lease {
+	t.Helper()
+	l, err := lease.Decode(arcp.Raw(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// desk gives questions to the sessions that are connected to it.
+type desk struct {
+	mu      sync.Mutex
+	people  []approval.Who
+	pending map[string]approval.Row
+	ids     map[string]arcp.MessageID
+	settled map[string]int
+}
+
+func newDesk(people ...approval.Who) *desk {
+	return &desk{people: people, pending: map[string]approval.Row{}, ids: map[string]arcp.MessageID{}, settled: map[string]int{}}
+}
+
+func person(session string) approval.Who {
+	return approval.Who{Principal: "alice", Session: arcp.SessionID(session), HumanInput: true, Approver: true}
+}
+
+func (d *desk) Audience(q *approval.Row, now time.Time) (ids []arcp.SessionID) {
+	for i := range d.people {
+		if q.Wants(&d.people[i], now) {
+			ids = append(ids, d.people[i].Session)
+		}
+	}
+	return ids
+}
+
+func (d *desk) Asked(q approval.Row, request arcp.MessageID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.pending[q.ID], d.ids[q.ID] = q, request
+}
+
+func (d *desk) Settled(q approval.Row) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.pending, q.ID)
+	d.settled[q.ID]++
+}
+
+// one returns the only question that is pending.
+func (d *desk) one(t *testing.T) approval.Row {
+	t.Helper()
+	synctest.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.pending) != 1 {
+		t.Fatalf("%d questions are pending, want 1", len(d.pending))
+	}
+	for _, q := range d.pending {
+		return q
+	}
+	panic("unreachable")
+}
+
+// inquiry runs a test with a desk that knows the sessions sess_1 and sess_2.
+func inquiry(t *testing.T, test func(r *rig, d *desk)) {
+	t.Helper()
+	d := newDesk(person("sess_1"), person("sess_2"))
+	bubble(t, func(c *Config) { c.Desk = d }, func(r *rig) {
+		r.session("sess_2")
+		test(r, d)
+	})
+}
+
+// respond answers a question and says what came of it.
+func (r *rig) respond(q approval.Row, who approval.Who, a approval.Answer) (row approval.Row, err *arcp.Error) {
+	done := make(chan struct{})
+	r.n++
+	r.e.Respond(Respond{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_%d", r.n)), Who: who, Answer: a,
+		Done: func(got approval.Row, e *arcp.Error) { row, err = got, e; close(done) }})
+	<-done
+	return row, err
+}
+
+func asker(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	a, err := j.Ask(ctx, tool.InputAsk{Prompt: "which?", Schema: arcp.Raw(`{"type":"integer"}`), Expires: time.Hour})
+	if err != nil {
+		return nil, err
+	}
+	return arcp.Raw(fmt.Sprintf(`{"value":%s,"by":%q}`, a.Value, a.ResolvedBy)), nil
+}
+
+func rerun(c *tool.Capability) { c.Recovery = tool.RecoveryRerun }
+
+func TestQuestionIsAnsweredOnce(t *testing.T) {
+	inquiry(t, func(r *rig, d *desk) {
+		r.tool("ask", func(c *tool.Capability) { c.Limits.Timeout = time.Minute }, asker)
+		id := r.submit("ask", "{}")
+		f := r.want("asked", "job.accepted "+string(id), "job.started", "human.input.request")
+		job := jobOf(f, id)
+		q := d.one(t)
+		if row := r.row(job); row.State != arcp.StateBlocked {
+			t.Errorf("the job is %s", row.State)
+		}
+		time.Sleep(30 * time.Minute) // longer than the tool may run
+		if _, err := r.respond(q, person("sess_1"), approval.Answer{Value: arcp.Raw(`"x"`)}); err == nil || err.Code != arcp.CodeInvalidArgument {
+			t.Errorf("an answer of another type: %v", err)
+		}
+		if _, err := r.respond(q, approval.Who{Principal: "bob", Session: "sess_9"}, approval.Answer{Value: arcp.Raw("7")}); err == nil || err.Code != arcp.CodeNotFound {
+			t.Errorf("somebody else's answer: %v", err)
+		}
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		won, lost := 0, 0
+		for i := range 8 {
+			wg.Go(func() {
+				done := make(chan *arcp.Error, 1)
+				r.e.Respond(Respond{Job: q.Job, ID: q.ID, Request: "msg_x", Who: person([]string{"sess_1", "sess_2"}[i%2]),
+					Answer: approval.Answer{Value: arcp.Raw("7")}, Done: func(_ approval.Row, e *arcp.Error) { done <- e }})
+				err := <-done
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case err == nil:
+					won++
+				case err.Code == arcp.CodeFailedPrecondition:
+					lost++
+				}
+			})
+		}
+		wg.Wait()
+		if won != 1 || lost != 7 {
+			t.Errorf("%d answers count and %d come too late, want 1 and 7", won, lost)
+		}
+		ends := slices.Concat(lines(r.frames("sess_1")), lines(r.frames("sess_2")))
+		if want := "job.completed " + string(id); !slices.Contains(ends, want) {
+			t.Errorf("%q: no %s", ends, want)
+		}
+		cancelled := 0
+		for _, l := range ends {
+			if l == "human.input.cancelled "+string(d.ids[q.ID])+" CANCELLED" {
+				cancelled++
+			}
+		}
+		if cancelled != 1 || d.settled[q.ID] != 1 {
+			t.Errorf("%q: %d told that somebody else was first; settled %d times", ends, cancelled, d.settled[q.ID])
+		}
+		r.idle("answered")
+	})
+}
+
+// A question survives what happens to the runtime; the answer that comes to the
+// next attempt, or before it, is the answer to the first.
+func TestQuestionSurvivesRestart(t *testing.T) {
+	inquiry(t, func(r *rig, d *desk) {
+		r.tool("ask", rerun, asker)
+		id := r.submit("ask", "{}")
+		r.want("asked", "job.accepted", "job.started", "human.input.request")
+		q, request := d.one(t), d.ids[d.one(t).ID]
+		clear(d.pending)
+		clear(d.ids)
+		r.restart(1)
+		r.want("goes on", "job.started")
+		if again := d.one(t); again.ID != q.ID || d.ids[q.ID] != request {
+			t.Fatalf("after a restart %s is pending as %s, want %s as %s", again.ID, d.ids[again.ID], q.ID, request)
+		}
+		if _, err := r.respond(q, person("sess_2"), approval.Answer{Value: arcp.Raw("5")}); err != nil {
+			t.Fatal(err)
+		}
+		f := r.want("answered", "human.input.cancelled "+string(request), "job.completed "+string(id))
+		if got := string(f[1].Payload); got != `{"value":{"value":5,"by":"alice"}}` {
+			t.Errorf("the job ends with %s", got)
+		}
+		r.idle("answered")
+	})
+}
+
+func TestQuestionExpires(t *testing.T) {
+	inquiry(t, func(r *rig, d *desk) {
+		r.tool("ask", nil, asker)
+		r.tool("default", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			a, err := j.Ask(ctx, tool.InputAsk{Prompt: "which?", Default: arcp.Raw(`"blue"`), Expires: time.Hour})
+			return a.Value, err
+		})
+		r.submit("ask", "{}")
+		r.want("asked", "job.accepted", "job.started", "human.input.request")
+		time.Sleep(time.Hour + time.Second)
+		r.want("expired", "human.input.cancelled", "job.failed msg_1 DEADLINE_EXCEEDED")
+		r.submit("default", "{}")
+		r.want("asked", "job.accepted", "job.started", "human.input.request")
+		time.Sleep(time.Hour + time.Second)
+		f := r.want("expired", "human.input.cancelled", "job.completed")
+		if string(f[1].Payload) != `{"value":"blue"}` {
+			t.Errorf("the default is %s", f[1].Payload)
+		}
+		if _, err := r.respond(approval.Row{Job: "job_none", ID: "approval-x"}, person("sess_1"), approval.Answer{}); err == nil {
+			t.Error("an answer to nothing is taken")
+		}
+		r.idle("expired")
+	})
+}
+
+func TestQuestionEndsWithItsJob(t *testing.T) {
+	inquiry(t, func(r *rig, d *desk) {
+		r.tool("ask", nil, asker)
+		id := r.submit("ask", "{}")
+		job := jobOf(r.want("asked", "job.accepted", "job.started", "human.input.request"), id)
+		q := d.one(t)
+		r.cancel(job, 0)
+		r.want("cancelled", "cancel.accepted", "human.input.cancelled", "job.cancelled")
+		if _, err := r.respond(q, person("sess_1"), approval.Answer{Value: arcp.Raw("5")}); err == nil || err.Code != arcp.CodeFailedPrecondition {
+			t.Errorf("an answer after the end: %v", err)
+		}
+		if len(d.pending) != 0 {
+			t.Error("the question is still pending")
+		}
+
+		r.submit("ask", "{}")
+		r.want("asked", "job.accepted", "job.started", "human.input.request")
+		r.restart(1) // of a job whose recovery is to fail
+		r.want("failed", "human.input.cancelled", "job.failed")
+		r.idle("ended")
+	})
+}
+
+// What a tool's policy may say can be asked.
+func TestPoliciesFitQuestions(t *testing.T) {
+	if tool.MaxQuorum != approval.MaxQuorum || tool.MaxEscalation != approval.DefaultExpiry {
+		t.Errorf("a policy has up to %d and %v, a question %d and %v", tool.MaxQuorum, tool.MaxEscalation, approval.MaxQuorum, approval.DefaultExpiry)
+	}
+}
+
+// The end of a permission lease is noticed when it comes, also by a job that does
+// not use it any more.
+func TestPermitEndsUnused(t *testing.T) {
+	inquiry(t, func(r *rig, d *desk) {
+		r.tool("permit", rerun, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			for _, p := range []string{"short", "long"} {
+				_, err := j.Permit(ctx, tool.PermissionAsk{Permission: p, Resource: "r", Operation: "o"})
+				if err != nil && code(err) != "LEASE_EXPIRED" { // as it is after the restart
+					return nil, err
+				}
+			}
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		})
+		id := r.submit("permit", "{}")
+		job := jobOf(r.want("asked", "job.accepted", "job.started", "permission.request"), id)
+		grant := func(permission string, seconds uint64) arcp.LeaseID {
+			t.Helper()
+			row, err := r.respond(d.one(t), person("sess_1"), approval.Answer{Grant: &arcp.PermissionTerm{Permission: permission, Resource: "r", Operation: "o", Seconds: seconds}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return row.Lease
+		}
+		inForce := func(why string, leases, expired float64) {
+			t.Helper()
+			synctest.Wait()
+			if n, m := r.gauge("arcp_leases"), r.gauge("arcp_lease_expirations_total"); n != leases || m != expired {
+				t.Errorf("%s: %v leases are in force, %v have expired, want %v and %v", why, n, m, leases, expired)
+			}
+		}
+		grant("short", 60)
+		r.want("granted", "lease.granted", "permission.request")
+		long := grant("long", 90)
+		inForce("granted", 2, 0)
+		time.Sleep(61 * time.Second)
+		inForce("the short one has ended", 1, 1)
+		done := make(chan *arcp.Error, 1)
+		r.e.Extend(Extend{Lease: long, More: time.Minute, Who: person("sess_1"), Done: func(e *arcp.Error) { done <- e }})
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(60 * time.Second)
+		inForce("the long one was extended", 1, 1)
+		time.Sleep(31 * time.Second)
+		inForce("it has ended", 0, 2)
+		r.frames("sess_1")
+		r.restart(1)
+		r.want("goes on", "job.started")
+		inForce("after a restart", 0, 0)
+		r.cancel(job, 0)
+		r.want("cancelled", "cancel.accepted", "job.cancelled")
+		inForce("after its end", 0, 0)
+		r.idle("cancelled")
+	})
+}
+
+func TestPermit(t *testing.T) {
+	inquiry(t, func(r *rig, d *desk) {
+		r.tool("permit", rerun, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			before := j.Permitted("order.refund", "order:7", "refund")
+			l, err := j.Permit(ctx, tool.PermissionAsk{Permission: "order.refund", Resource: "order:*", Operation: "refund", Reason: "asked for", For: time.Hour})
+			if err != nil {
+				return nil, err
+			}
+			now := j.Permitted("order.refund", "order:7", "refund")
+			other := j.Permitted("order.refund", "order:8", "refund")
+			select {
+			case <-time.After(time.Until(l.ExpiresAt) + 2*time.Minute):
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+			last := code(j.Permitted("order.refund", "order:7", "refund"))
+			_ = j.Permitted("order.refund", "order:7", "refund")
+			if n := r.gauge("arcp_leases"); n != 0 {
+				t.Errorf("%v leases are in force when the one has expired", n)
+			}
+			return arcp.Marshal([]string{code(before), code(now), code(other), last})
+		})
+		id := r.submit("permit", "{}")
+		job := jobOf(r.want("asked", "job.accepted", "job.started", "permission.request"), id)
+		q := d.one(t)
+		term := func(resource string, seconds uint64) *arcp.PermissionTerm {
+			return &arcp.PermissionTerm{Permission: "order.refund", Resource: resource, Operation: "refund", Seconds: seconds}
+		}
+		for _, wrong := range []*arcp.PermissionTerm{term("invoice:1", 60), term("**", 60), term("order:7", 0),
+			{Permission: "order.delete", Resource: "order:7", Operation: "refund", Seconds: 5}} {
+			if _, err := r.respond(q, person("sess_1"), approval.Answer{Grant: wrong}); err == nil || err.Code != arcp.CodeInvalidArgument {
+				t.Errorf("grant of %+v: %v", wrong, err)
+			}
+		}
+		row, err := r.respond(q, person("sess_1"), approval.Answer{Grant: term("order:7", 60)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		granted := r.want("granted", "lease.granted msg_"+fmt.Sprint(r.n))
+		g, _ := arcp.DecodePayload[arcp.LeaseGrantedPayload](&granted[0].Envelope)
+		if g.LeaseID != row.Lease || g.Resource != "order:7" || time.Until(g.ExpiresAt) > time.Minute {
+			t.Errorf("%+v", g)
+		}
+		r.frames("sess_2")
+		r.restart(1) // the grant outlives it, and the attempt finds it
+		r.want("goes on", "job.started")
+		extend := func(more time.Duration, who approval.Who) *arcp.Error {
+			done := make(chan *arcp.Error, 1)
+			r.e.Extend(Extend{Lease: g.LeaseID, More: more, Who: who, Request: "msg_extend", Done: func(e *arcp.Error) { done <- e }})
+			return <-done
+		}
+		if err := extend(time.Minute, person("sess_2")); err == nil || err.Code != arcp.CodePermissionDenied {
+			t.Errorf("extended by somebody else: %v", err)
+		}
+		if err := extend(time.Minute, person("sess_1")); err != nil {
+			t.Errorf("extended: %v", err)
+		}
+		r.want("extended", "lease.extended msg_extend")
+		time.Sleep(4 * time.Minute)
+		if row := r.row(job); row.State != arcp.StateCompleted {
+			t.Errorf("the job is %s", row.State)
+		}
+		f := r.want("done", "job.completed")
+		if got := string(f[0].Payload); got != `{"value":["","","PERMISSION_DENIED","LEASE_EXPIRED"]}` {
+			t.Errorf("the tool was told %s, want the grant to count from the start of the second attempt on, for what it is for", got)
+		}
+		if n := r.gauge("arcp_lease_expirations_total"); n != 1 {
+			t.Errorf("%v expirations are counted", n)
+		}
+		r.idle("done")
+	})
+}
+
+func code(err error) string {
+	if err == nil {
+		return ""
+	}
+	var e *arcp.Error
+	if !errors.As(err, &e) {
+		return err.Error()
+	}
+	return string(e.Code)
+}
+
+func TestRevoke(t *testing.T) {
+	inquiry(t, func(r *rig, d *desk) {
+		r.tool("permit", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			if _, err := j.Permit(ctx, tool.PermissionAsk{Permission: "p", Resource: "r", Operation: "o"}); err != nil {
+				return nil, err
+			}
+			for j.Permitted("p", "r", "o") == nil {
+				time.Sleep(time.Second)
+			}
+			return nil, j.Permitted("p", "r", "o")
+		})
+		r.submit("permit", "{}")
+		r.want("asked", "job.accepted", "job.started", "permission.request")
+		row, err := r.respond(d.one(t), person("sess_2"), approval.Answer{Grant: &arcp.PermissionTerm{Permission: "p", Resource: "r", Operation: "o", Seconds: 600}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.want("granted", "lease.granted", "human.input.cancelled")
+		r.frames("sess_2")
+		revoke := func(who approval.Who) *arcp.Error {
+			done := make(chan *arcp.Error, 1)
+			r.e.Revoke(Revoke{Lease: row.Lease, Reason: "no more", Who: who, Request: "msg_revoke", Done: func(e *arcp.Error) { done <- e }})
+			return <-done
+		}
+		if err := revoke(approval.Who{Principal: "bob", Session: "sess_9"}); err == nil || err.Code != arcp.CodeNotFound {
+			t.Errorf("revoked by a stranger: %v", err)
+		}
+		if n := r.gauge("arcp_leases"); n != 1 {
+			t.Errorf("%v leases are in force", n)
+		}
+		if err := revoke(person("sess_2")); err != nil {
+			t.Error(err)
+		}
+		if n := r.gauge("arcp_leases"); n != 0 {
+			t.Errorf("%v leases are in force after it was revoked", n)
+		}
+		if f := r.frames("sess_2"); len(f) != 1 || f[0].Type != arcp.LeaseRevoked || f[0].CorrelationID != "msg_revoke" {
+			t.Errorf("who revokes is told %v", lines(f))
+		}
+		time.Sleep(2 * time.Second)
+		r.want("revoked", "lease.revoked", "job.failed msg_1 LEASE_REVOKED")
+		r.idle("revoked")
+	})
+}
+
+func TestGate(t *testing.T) {
+	inquiry(t, func(r *rig, d *desk) {
+		ran := 0
+		r.tool("danger", func(c *tool.Capability) { c.Approval = tool.ApprovalManual }, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
+			ran++
+			return args, nil
+		})
+		r.submit("danger", `{"x":1}`)
+		r.want("the requester is told that somebody else is asked", "job.accepted", "job.started", "event.emit")
+		q := d.one(t)
+		if got := lines(r.frames("sess_2")); !slices.Equal(got, []string{"human.choice.request"}) {
+			t.Errorf("the approver is sent %q", got)
+		}
+		if _, err := r.respond(q, person("sess_1"), approval.Answer{Resolution: approval.Approve}); err == nil || err.Code != arcp.CodePermissionDenied {
+			t.Errorf("who asks approves: %v", err)
+		}
+		who := person("sess_2")
+		who.Approver = false
+		if _, err := r.respond(q, who, approval.Answer{Resolution: approval.Approve}); err == nil || err.Code != arcp.CodePermissionDenied {
+			t.Errorf("approved without the role: %v", err)
+		}
+		if _, err := r.respond(q, person("sess_2"), approval.Answer{Resolution: "yes"}); err == nil || err.Code != arcp.CodeInvalidArgument {
+			t.Errorf("neither: %v", err)
+		}
+		if ran != 0 {
+			t.Fatal("the tool ran without an approval")
+		}
+		if _, err := r.respond(q, person("sess_2"), approval.Answer{Resolution: approval.Approve}); err != nil {
+			t.Fatal(err)
+		}
+		r.want("approved", "job.completed")
+		r.submit("danger", "{}")
+		r.frames("sess_1")
+		if _, err := r.respond(d.one(t), person("sess_2"), approval.Answer{Resolution: approval.Deny, Reason: "no"}); err != nil {
+			t.Fatal(err)
+		}
+		r.want("denied", "job.failed msg_6 PERMISSION_DENIED")
+		r.submit("danger", "{}")
+		r.frames("sess_1")
+		time.Sleep(25 * time.Hour)
+		r.want("expired", "job.failed msg_8 PERMISSION_DENIED")
+		if ran != 1 {
+			t.Errorf("the tool ran %d times", ran)
+		}
+		r.idle("gates")
+	})
+}
+
+// A session that comes later is given what is still asked, once.
+func TestOffer(t *testing.T) {
+	inquiry(t, func(r *rig, d *desk) {
+		r.tool("ask", nil, asker)
+		id := r.submit("ask", "{}")
+		job := jobOf(r.want("asked", "job.accepted", "job.started", "human.input.request"), id)
+		q := d.one(t)
+		r.session("sess_3")
+		for range 3 {
+			r.e.Offer(job, q.ID, person("sess_3"))
+			r.e.Offer(job, q.ID, person("sess_2"))
+			r.e.Offer(job, q.ID, approval.Who{Principal: "bob", Session: "sess_3", HumanInput: true})
+		}
+		if got := lines(r.frames("sess_3")); !slices.Equal(got, []string{"human.input.request"}) {
+			t.Errorf("a later session is sent %q", got)
+		}
+		if _, err := r.respond(q, person("sess_3"), approval.Answer{Value: arcp.Raw("1")}); err != nil {
+			t.Fatal(err)
+		}
+		if got := lines(r.frames("sess_3")); len(got) != 0 {
+			t.Errorf("who has answered is sent %q", got)
+		}
+		if got := lines(r.frames("sess_2")); len(got) != 2 {
+			t.Errorf("who was asked is sent %q", got)
+		}
+		r.frames("sess_1")
+	})
+}
+
+// Who comes to a question that was given to very many takes the place of the
+// first of them.
+func TestOfferToVeryMany(t *testing.T) {
+	inquiry(t, func(r *rig, d *desk) {
+		r.tool("ask", nil, asker)
+		id := r.submit("ask", "{}")
+		job := jobOf(r.want("asked", "job.accepted", "job.started", "human.input.request"), id)
+		q := d.one(t)
+		for n := range approval.MaxSent {
+			r.e.Offer(job, q.ID, person(fmt.Sprintf("sess_gone%d", n)))
+		}
+		r.session("sess_3")
+		r.e.Offer(job, q.ID, person("sess_3"))
+		if got := lines(r.frames("sess_3")); !slices.Equal(got, []string{"human.input.request"}) {
+			t.Errorf("a later session is sent %q", got)
+		}
+		if n := len(d.one(t).Sent); n != approval.MaxSent {
+			t.Errorf("it was given to %d, want %d remembered", n, approval.MaxSent)
+		}
+		if _, err := r.respond(q, person("sess_2"), approval.Answer{Value: arcp.Raw("1")}); err != nil {
+			t.Fatal(err)
+		}
+		if got := lines(r.frames("sess_3")); len(got) != 1 {
+			t.Errorf("the last is sent %q", got)
+		}
+		r.frames("sess_1")
+		r.frames("sess_2")
+	})
+}
+
+func TestInterrupt(t *testing.T) {
+	inquiry(t, func(r *rig, d *desk) {
+		var guided []string
+		r.tool("count", func(c *tool.Capability) { c.Interruptible = true }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+			for range 10 {
+				time.Sleep(time.Second)
+				g, err := j.Yield(ctx)
+				if err != nil {
+					return nil, err
+				}
+				if g != "" {
+					guided = append(guided, g)
+				}
+			}
+			return arcp.Raw("10"), nil
+		})
+		r.tool("deaf", nil, wait)
+		interrupt := func(job arcp.JobID) {
+			r.e.Interrupt(context.Background(), Interrupt{Request: "msg_i", Job: job, Principal: "alice", Session: "sess_1", Prompt: "stop", Answers: r.session("sess_1")})
+		}
+		deaf := r.submit("deaf", "{}")
+		job := jobOf(r.want("runs", "job.accepted", "job.started"), deaf)
+		interrupt(job)
+		r.want("not interruptible", "nack msg_i FAILED_PRECONDITION")
+		r.cancel(job, 0)
+		r.frames("sess_1")
+
+		id := r.submit("count", "{}")
+		job = jobOf(r.want("runs", "job.accepted", "job.started"), id)
+		interrupt(job)
+		r.want("interrupted", "ack msg_i", "human.input.request")
+		interrupt(job)
+		r.want("twice", "nack msg_i FAILED_PRECONDITION")
+		time.Sleep(time.Minute)
+		if state := r.row(job).State; state != arcp.StateBlocked {
+			t.Errorf("the job is %s", state)
+		}
+		if _, err := r.respond(d.one(t), person("sess_1"), approval.Answer{Value: arcp.Raw(`{"action":"continue","guidance":"faster"}`)}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		r.want("goes on", "job.completed")
+		if !slices.Equal(guided, []string{"faster"}) {
+			t.Errorf("guided by %q", guided)
+		}
+
+		for _, c := range []struct{ answer, want string }{{`{"action":"cancel"}`, "job.cancelled"}, {"", "job.failed"}} {
+			id = r.submit("count", "{}")
+			job = jobOf(r.want("runs", "job.accepted", "job.started"), id)
+			interrupt(job)
+			r.frames("sess_1")
+			if c.answer == "" {
+				time.Sleep(2 * time.Hour)
+			} else if _, err := r.respond(d.one(t), person("sess_1"), approval.Answer{Value: arcp.Raw(c.answer)}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			if f := r.frames("sess_1"); len(f) == 0 || string(f[len(f)-1].Type) != c.want {
+				t.Errorf("%q: %v, want %s", c.answer, lines(f), c.want)
+			}
+		}
+		r.idle("interrupts")
+	})
+}
+
+// The maximum runtime stands still while a person is waited for, also over a
+// restart.
+func TestWaitingCostsNoRuntime(t *testing.T) {
+	inquiry(t, func(r *rig, d *desk) {
+		r.tool("ask", rerun, asker)
+		q := r.request("sess_1", "ask", "{}")
+		limit := arcp.Number("10")
+		q.payload.MaxRuntimeSec = &limit
+		r.send(q)
+		r.want("asked", "job.accepted", "job.started", "human.input.request")
+		time.Sleep(20 * time.Minute)
+		r.restart(1)
+		r.want("goes on", "job.started")
+		time.Sleep(20 * time.Minute)
+		if _, err := r.respond(d.one(t), person("sess_1"), approval.Answer{Value: arcp.Raw("5")}); err != nil {
+			t.Fatal(err)
+		}
+		r.want("answered", "job.completed")
+	})
+}
+
+func TestRecordsOfQuestions(t *testing.T) {
+	inquiry(t, func(r *rig, d *desk) {
+		r.tool("ask", nil, asker)
+		r.submit("ask", "{}")
+		r.frames("sess_1")
+		q := d.one(t)
+		if _, err := r.respond(q, person("sess_1"), approval.Answer{Value: arcp.Raw("5"), RespondedBy: "the phone"}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		n := 0
+		err := r.st.Records(context.Background(), RecordPrefix("alice"), "", func(rec store.Record) bool {
+			n++
+			var row approval.Row
+			if err := arcp.Unmarshal(rec.Value, &row); err != nil || row.Status != approval.Resolved || row.ResolvedBy != "alice" ||
+				row.RespondedBy != "the phone" || row.ResolvedIn != "sess_1" || string(row.Value) != "5" {
+				t.Errorf("%s, %v", rec.Value, err)
+			}
+			return true
+		})
+		if n != 1 || err != nil {
+			t.Errorf("%d rows, %v", n, err)
+		}
+		r.frames("sess_1")
+	})
+}

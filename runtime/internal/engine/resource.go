@@ -1,0 +1,195 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/lease"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// Resources keeps the leases that jobs take on things outside of the runtime. Its
+// methods may be called by many goroutines.
+type Resources interface {
+	Lease(ctx context.Context, t Tenant, a tool.ResourceAsk) (tool.ResourceLease, error)
+	LeaseDirectory(ctx context.Context, t Tenant, a tool.DirectoryAsk) (path string, l tool.ResourceLease, err error)
+}
+
+// Tenant is a job that takes a lease, and what a job may do that cleans up for it:
+// no more than this one.
+type Tenant struct {
+	Principal string
+	Session   arcp.SessionID
+	Job       arcp.JobID
+	Trust     string
+	MaxJobs   int      // of the principal; 0: the engine's default
+	Lease     arcp.Raw // as lease.Decode reads it; nil: nothing
+}
+
+// Tenancy is what a built-in tool may ask its job for: in whose name it takes
+// leases.
+type Tenancy interface {
+	Tenant() Tenant
+}
+
+func (j builtinJob) Tenant() Tenant { return j.s.tenant() }
+
+func (s *supervisor) tenant() Tenant {
+	t := Tenant{Principal: s.row.Principal, Session: s.row.Session, Job: s.row.ID, Trust: s.trust, MaxJobs: s.maxJobs}
+	if s.auth.Lease != nil {
+		t.Lease = s.auth.Lease.Encode()
+	}
+	return t
+}
+
+var errNoResources = arcp.Errorf(arcp.CodeFailedPrecondition, "this runtime keeps no leases on resources")
+
+// rents refuses leases to an attempt that has ended: nobody would know of them.
+func (s *supervisor) rents() error {
+	switch {
+	case s.e.cfg.Resources == nil:
+		return errNoResources
+	case s.isOver():
+		return errEnded
+	}
+	return nil
+}
+
+func (j toolJob) Lease(ctx context.Context, a tool.ResourceAsk) (tool.ResourceLease, error) {
+	if err := j.s.rents(); err != nil {
+		return nil, err
+	}
+	return j.s.e.cfg.Resources.Lease(ctx, j.s.tenant(), a)
+}
+
+func (j toolJob) LeaseDirectory(ctx context.Context, a tool.DirectoryAsk) (string, tool.ResourceLease, error) {
+	if err := j.s.rents(); err != nil {
+		return "", nil, err
+	}
+	return j.s.e.cfg.Resources.LeaseDirectory(ctx, j.s.tenant(), a)
+}
+
+// EachLive calls fn with the principal, the id and the arguments of every job that
+// has not ended, until it returns false: a job whose end anybody was told of is none.
+// It must not call the engine.
+func (e *Engine) EachLive(fn func(principal string, id arcp.JobID, args arcp.Raw) bool) {
+	for _, r := range e.live() {
+		if !fn(r.row.Principal, r.row.ID, r.row.Arguments) {
+			return
+		}
+	}
+}
+
+func (e *Engine) live() []*run {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.settleOver()
+	list := make([]*run, 0, len(e.runs))
+	for _, r := range e.runs {
+		if !r.over {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// Perform runs a tool as a job of a tenant's principal, of no session, and waits
+// for its end. The tenant's session answers no gate of the job. The job may do what the tenant could do; one that the tenant may not
+// submit, or that acts for clients, is refused. When ctx ends the job is cancelled.
+func (e *Engine) Perform(ctx context.Context, t Tenant, name string, args arcp.Raw) error {
+	limit, err := t.limit()
+	if err != nil {
+		return err
+	}
+	lost := make(chan *arcp.Error, 1)
+	s := Submit{Envelope: &arcp.Envelope{ID: arcp.NewMessageID(), Priority: arcp.PriorityNormal},
+		Payload:   &arcp.ToolInvokePayload{Tool: name, Arguments: args},
+		Principal: t.Principal, MaxJobs: t.MaxJobs, Lease: limit, Trust: t.Trust, Answers: orphaned(lost)}
+	if t.Session != "" {
+		s.Barred = []arcp.SessionID{t.Session} // it could ask for its own approval by way of a clean-up
+	}
+	r, refused := e.prepare(&s)
+	if refused == nil && r.builtin() {
+		refused = arcp.Errorf(arcp.CodePermissionDenied, "%s is for clients; it cleans nothing up", r.tool.Name)
+	}
+	if refused == nil {
+		r.donec = make(chan struct{})
+		refused = e.admit(r, s.MaxJobs)
+	}
+	if refused != nil {
+		return refused
+	}
+	e.claim(r, &s)
+	return r.await(ctx, lost)
+}
+
+func (t *Tenant) limit() (*lease.Lease, error) {
+	if len(t.Lease) == 0 {
+		return nil, nil
+	}
+	return lease.Decode(t.Lease)
+}
+
+// await waits for the end of a job that was submitted here.
+func (r *run) await(ctx context.Context, lost <-chan *arcp.Error) error {
+	select {
+	case <-r.donec:
+	case err := <-lost:
+		return err
+	case <-r.e.quit:
+		return ErrStopping
+	case <-ctx.Done():
+		r.post(&Cancel{Job: r.row.ID, Reason: "the clean-up took too long", Answers: nobody{}})
+		return context.Cause(ctx)
+	}
+	switch o := r.final; {
+	case o == nil: // it never came to be, or goes on after the next start
+		select {
+		case err := <-lost:
+			return err
+		default:
+			return ErrStopping
+		}
+	case o.State == arcp.StateCompleted:
+		return nil
+	case o.Err != nil:
+		return o.Err
+	default:
+		return errors.New("the job was cancelled: " + o.Reason)
+	}
+}
+
+// orphaned takes the answer that there is no job.
+type orphaned chan *arcp.Error
+
+func (f orphaned) Answer(answer any) bool { return f.Post(answer) }
+
+func (f orphaned) Post(answer any) bool {
+	env, ok := answer.(arcp.Envelope)
+	if !ok {
+		return true
+	}
+	if err, bad := arcp.DecodePayload[arcp.Error](&env); bad == nil && err.Code != "" {
+		select {
+		case f <- &err:
+		default:
+		}
+	}
+	return true
+}
+
+// Takes says why a principal could not have a tool run as Perform does; nil if it
+// could.
+func (e *Engine) Takes(t Tenant, name string) error {
+	found, err := e.cfg.Catalogue(t.Session, t.Principal, t.Trust).Resolve(name)
+	switch {
+	case err != nil:
+		return arcp.Errorf(arcp.CodeInvalidArgument, "cleanup_tool: %s", err.Message)
+	case found.Source == tool.SourceBuiltin:
+		return arcp.Errorf(arcp.CodeInvalidArgument, "cleanup_tool: %s is for clients; it cleans nothing up", found.Name)
+	case !found.Trusts(t.Trust):
+		return arcp.Errorf(arcp.CodePermissionDenied, "cleanup_tool: %s needs the trust level %s", found.Name, found.MinTrust)
+	}
+	return nil
+}

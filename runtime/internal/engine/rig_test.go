@@ -1,0 +1,396 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/eventlog"
+	"github.com/arcpd/arcpd/runtime/internal/metrics"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/store/mem"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// faulty is a store whose commits can be held up or made to fail.
+type faulty struct {
+	store.Store
+
+	mu   sync.Mutex
+	gate chan struct{} // a commit takes one; nil: none is needed
+	fail error
+	left int // commits until it fails; 0: any number
+}
+
+func (f *faulty) Commit(writes []*store.Write, results []store.Result) error {
+	f.mu.Lock()
+	gate, err := f.gate, f.fail
+	if f.left > 0 {
+		if f.left--; f.left == 0 {
+			f.fail = errCrash
+		}
+	}
+	f.mu.Unlock()
+	if gate != nil {
+		<-gate
+	}
+	if err != nil {
+		return err
+	}
+	return f.Store.Commit(writes, results)
+}
+
+// Get is refused with a context that has ended, as a store may.
+func (f *faulty) Get(ctx context.Context, key string) (store.Record, error) {
+	if ctx.Err() != nil {
+		return store.Record{}, context.Cause(ctx)
+	}
+	return f.Store.Get(ctx, key)
+}
+
+// hold holds commits up until the returned function is called.
+func (f *faulty) hold() (release func()) {
+	gate := make(chan struct{})
+	f.mu.Lock()
+	f.gate = gate
+	f.mu.Unlock()
+	return func() {
+		f.mu.Lock()
+		f.gate = nil
+		f.mu.Unlock()
+		close(gate)
+	}
+}
+
+var errCrash = errors.New("crash")
+
+// crashAfter has the store fail for good after a number of commits.
+func (f *faulty) crashAfter(commits int) {
+	f.mu.Lock()
+	f.left = commits
+	f.mu.Unlock()
+}
+
+func (f *faulty) breakWith(err error) {
+	f.mu.Lock()
+	f.fail = err
+	f.mu.Unlock()
+}
+
+// rig is an engine on a store in memory, in a bubble of its own time. A bubble
+// ends only when all its goroutines have: every test is one for leaks, too.
+type rig struct {
+	*testing.T
+	e       *Engine
+	st      *faulty
+	cfg     Config
+	reg     *prometheus.Registry
+	cursors map[arcp.SessionID]*eventlog.Cursor
+	n       int
+	stopped bool
+}
+
+// bubble runs a test on an engine; change may be nil.
+func bubble(t *testing.T, change func(*Config), test func(r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{T: t, st: &faulty{Store: mem.Open(mem.Options{})}, cursors: make(map[arcp.SessionID]*eventlog.Cursor)}
+		r.cfg = Config{Store: r.st, Tools: tool.NewRegistry()}
+		if change != nil {
+			change(&r.cfg)
+		}
+		r.boot()
+		defer func() {
+			r.stop(0)
+			time.Sleep(24 * time.Hour) // tools that ignored that end, too
+		}()
+		test(r)
+	})
+}
+
+// boot starts an engine, with metrics of its own, on the store.
+func (r *rig) boot() {
+	r.reg = prometheus.NewRegistry()
+	r.cfg.Metrics = metrics.New(r.reg, "test")
+	r.cfg.Log = eventlog.New(r.st, eventlog.Options{})
+	r.e = New(r.cfg)
+	r.stopped = false
+}
+
+// stop stops the engine, with a grace for the jobs, and the log.
+func (r *rig) stop(grace time.Duration) {
+	if r.stopped {
+		return
+	}
+	r.stopped = true
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	r.e.Stop(ctx)
+	r.cfg.Log.Close()
+}
+
+// restart starts an engine anew on what is durable, without an end of the one
+// there is, and compares the number of jobs that were found.
+func (r *rig) restart(want int) {
+	r.Helper()
+	r.stop(0)
+	r.st = &faulty{Store: r.st.Store}
+	r.cfg.Store = r.st
+	r.boot()
+	for id, c := range r.cursors {
+		r.reattach(id, c.Position())
+	}
+	r.recovered(want)
+}
+
+// tool registers a tool. Unless the change says otherwise it touches the world,
+// has no time limit and runs as often as you like.
+func (r *rig) tool(name string, change func(*tool.Capability), fn tool.Func) {
+	r.Helper()
+	c := tool.Capability{Name: name, Limits: tool.Limits{Timeout: -1, Concurrency: -1, MaxResponseBytes: -1, MaxRequestBytes: -1}}
+	if change != nil {
+		change(&c)
+	}
+	t, err := tool.NewRaw(c, fn)
+	if err == nil {
+		err = r.cfg.Tools.RegisterBuiltin(t)
+	}
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+func early(c *tool.Capability)      { c.SideEffect = tool.SideEffectNone }
+func oneAtATime(c *tool.Capability) { c.Limits.Concurrency = 1 }
+
+func echo(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) { return args, nil }
+
+// wait runs until it is asked to stop.
+func wait(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+// sleeper sleeps for a while, whatever it is asked.
+func sleeper(d time.Duration) tool.Func {
+	return func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
+		time.Sleep(d)
+		return arcp.Raw(`"slept"`), nil
+	}
+}
+
+// session makes a session, or returns the cursor of the one there is.
+func (r *rig) session(id arcp.SessionID) *eventlog.Cursor {
+	r.Helper()
+	if c := r.cursors[id]; c != nil {
+		return c
+	}
+	done := make(chan error, 1)
+	r.cfg.Log.Append(&store.Write{Session: &store.Session{ID: id, Principal: "alice", CreatedAt: time.Now(),
+		Negotiated: []arcp.Feature{arcp.FeatureCheckpoints, arcp.FeatureHumanInput, arcp.FeatureResultChunk}}}, func(res *store.Result) {
+		r.cursors[id] = r.cfg.Log.AttachNow(id, 0, 0, func() {})
+		done <- res.Err
+	})
+	if err := <-done; err != nil {
+		r.Fatal(err)
+	}
+	return r.cursors[id]
+}
+
+// together has what f submits claimed before any of it starts.
+func (r *rig) together(f func()) {
+	r.Helper()
+	r.session("sess_1")
+	release := r.st.hold()
+	f()
+	synctest.Wait()
+	release()
+}
+
+// request is a submit in the making.
+type request struct {
+	Submit
+	payload arcp.ToolInvokePayload
+	env     arcp.Envelope
+}
+
+func (r *rig) request(session arcp.SessionID, name, args string) *request {
+	r.Helper()
+	r.n++
+	q := &request{payload: arcp.ToolInvokePayload{Tool: name, Arguments: arcp.Raw(args)},
+		env: arcp.Envelope{ID: arcp.MessageID(fmt.Sprintf("msg_%d", r.n))}}
+	q.Submit = Submit{Session: session, Principal: "alice", Answers: r.session(session)}
+	return q
+}
+
+// send submits a request and returns its message id.
+func (r *rig) send(q *request) arcp.MessageID {
+	s := q.Submit
+	s.Envelope, s.Payload = &q.env, &q.payload
+	r.e.Submit(s)
+	return q.env.ID
+}
+
+// submit submits a job of the session sess_1.
+func (r *rig) submit(name, args string) arcp.MessageID {
+	r.Helper()
+	return r.send(r.request("sess_1", name, args))
+}
+
+// frame is what a session was sent.
+type frame struct {
+	arcp.Envelope
+}
+
+func (f frame) String() string {
+	s := string(f.Type)
+	if f.CorrelationID != "" {
+		s += " " + string(f.CorrelationID)
+	}
+	if f.Type == arcp.CancelRefused {
+		p, _ := arcp.DecodePayload[arcp.CancelRefusedPayload](&f.Envelope)
+		return s + " " + p.Reason
+	}
+	if e, err := arcp.DecodePayload[arcp.Error](&f.Envelope); err == nil && e.Code != "" {
+		s += " " + string(e.Code)
+	}
+	return s
+}
+
+// frames waits until nothing moves and takes what a session was sent.
+func (r *rig) frames(session arcp.SessionID) (frames []frame) {
+	r.Helper()
+	synctest.Wait()
+	c := r.session(session)
+	last := c.Position()
+	for {
+		it, ok, err := c.Next(context.Background())
+		if err != nil {
+			r.Fatal(err)
+		}
+		if !ok {
+			return frames
+		}
+		if it.Event == nil {
+			frames = append(frames, frame{Envelope: it.Answer.(arcp.Envelope)})
+			continue
+		}
+		env, err := arcp.Decode(store.AppendFrame(nil, store.FrameHead("1.1", session), it.Seq, it.CorrelationID, it.Event))
+		if err != nil {
+			r.Fatal(err)
+		}
+		if it.Seq != 0 {
+			if last++; it.Seq != last {
+				r.Fatalf("event_seq %d after %d", it.Seq, last-1)
+			}
+		}
+		frames = append(frames, frame{Envelope: env})
+	}
+}
+
+func lines(frames []frame) (all []string) {
+	for _, f := range frames {
+		all = append(all, f.String())
+	}
+	return all
+}
+
+// want compares what sess_1 was sent, one frame an argument, without the
+// frames' details that a test does not name.
+func (r *rig) want(why string, want ...string) []frame {
+	r.Helper()
+	frames := r.frames("sess_1")
+	got := lines(frames)
+	ok := len(got) == len(want)
+	for i := 0; ok && i < len(want); i++ {
+		ok = got[i] == want[i] || strings.HasPrefix(got[i], want[i]+" ")
+	}
+	if !ok {
+		r.Fatalf("%s: sent\n\t%s\nwant\n\t%s", why, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+	}
+	return frames
+}
+
+// jobOf is the job that a submit was accepted as.
+func jobOf(frames []frame, submit arcp.MessageID) arcp.JobID {
+	i := slices.IndexFunc(frames, func(f frame) bool { return f.JobID != "" && f.CorrelationID == submit })
+	if i < 0 {
+		return ""
+	}
+	return frames[i].JobID
+}
+
+// row is a job's row in the store.
+func (r *rig) row(id arcp.JobID) store.Job {
+	r.Helper()
+	j, err := r.st.Job(context.Background(), id)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return j
+}
+
+// cancel cancels a job for sess_1.
+func (r *rig) cancel(id arcp.JobID, deadline time.Duration) arcp.MessageID {
+	r.Helper()
+	r.n++
+	c := Cancel{Request: arcp.MessageID(fmt.Sprintf("msg_%d", r.n)), Job: id, Principal: "alice", Session: "sess_1",
+		Reason: "enough", Deadline: deadline, Answers: r.session("sess_1")}
+	r.e.Cancel(context.Background(), c)
+	return c.Request
+}
+
+// idle fails the test unless all books are empty.
+func (r *rig) idle(why string) {
+	r.Helper()
+	synctest.Wait()
+	r.e.mu.Lock()
+	defer r.e.mu.Unlock()
+	if len(r.e.runs)+len(r.e.perPrincipal)+len(r.e.perSession)+len(r.e.lanes)+len(r.e.order.held) != 0 {
+		r.Fatalf("%s: %d jobs, principals %v, sessions %v, %d lanes, %d orders are still on the books", why, len(r.e.runs),
+			r.e.perPrincipal, r.e.perSession, len(r.e.lanes), len(r.e.order.held))
+	}
+	if n := r.gauge("arcp_jobs"); n != 0 {
+		r.Fatalf("%s: arcp_jobs counts %v jobs that have not ended", why, n)
+	}
+}
+
+// gauge is the sum of a metric over its labels.
+func (r *rig) gauge(name string) (sum float64) {
+	families, err := r.reg.Gather()
+	if err != nil {
+		r.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			for _, m := range f.GetMetric() {
+				sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+// attach attaches to a session and waits until that is done.
+func (r *rig) attach(id arcp.SessionID, after uint64) (c *eventlog.Cursor, err error) {
+	done := make(chan error, 1)
+	r.cfg.Log.Attach(id, after, func() {}, func(got *eventlog.Cursor, err error) { c = got; done <- err })
+	err = <-done
+	return c, err
+}
+
+// delete deletes a job that has ended.
+func (r *rig) delete(id arcp.JobID) error {
+	done := make(chan error, 1)
+	r.cfg.Log.Append(&store.Write{DeleteJob: id}, func(res *store.Result) { done <- res.Err })
+	return <-done
+}

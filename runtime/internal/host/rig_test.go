@@ -1,0 +1,90 @@
+package host
+
+import (
+	"errors"
+	"maps"
+	"sync"
+	"testing"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/eventlog"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/store/mem"
+)
+
+// rig is a host on a store, with the sessions there are.
+type rig struct {
+	*Host
+	st  store.Store
+	log *eventlog.Log
+
+	mu       sync.Mutex
+	gone     map[arcp.SessionID]bool
+	counts   map[Status]int
+	released map[string]int // by agent
+}
+
+func newRig(t testing.TB) *rig {
+	st := mem.Open(mem.Options{})
+	r := &rig{st: st, log: eventlog.New(st, eventlog.Options{}), gone: map[arcp.SessionID]bool{}}
+	t.Cleanup(func() {
+		r.log.Close()
+		_ = st.Close() // in memory
+	})
+	r.restart(t)
+	return r
+}
+
+// restart makes another host of what is in the store.
+func (r *rig) restart(t testing.TB) {
+	t.Helper()
+	r.counts, r.released = map[Status]int{}, map[string]int{}
+	r.Host = New(Options{Log: r.log, Store: r.st, Count: func(s Status, n int) { r.counts[s] = n }, Lives: r.lives,
+		Released: func(a Agent) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.released[a.ID]++
+		}})
+	if err := r.Load(t.Context(), func(key string, err error) { t.Errorf("%s: %v", key, err) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// settle waits until what was emitted is there.
+func (r *rig) settle(t testing.TB) {
+	t.Helper()
+	if _, err := r.log.Commit(t.Context(), &store.Write{NoSync: true}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *rig) lives(id arcp.SessionID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.gone[id]
+}
+
+func (r *rig) end(id arcp.SessionID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.gone[id] = true
+}
+
+// counted is how many agents there are of each status, as Count was told.
+func (r *rig) counted() map[Status]int {
+	r.Host.mu.Lock()
+	defer r.Host.mu.Unlock()
+	m := maps.Clone(r.counts)
+	maps.DeleteFunc(m, func(_ Status, n int) bool { return n == 0 })
+	return m
+}
+
+func codeOf(err error) arcp.Code {
+	if e, ok := errors.AsType[*arcp.Error](err); ok {
+		return e.Code
+	}
+	if err != nil {
+		return "?" + arcp.Code(err.Error())
+	}
+	return ""
+}

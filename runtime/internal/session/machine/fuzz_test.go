@@ -1,0 +1,179 @@
+package machine
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// FuzzMachine turns bytes into things that happen to a machine, and checks
+// after each what must always hold.
+func FuzzMachine(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte{0, 0, 1, 0, 2, 0, 3, 17, 3, 40, 4, 1})                          // open, judged, established, frames, malformed
+	f.Add([]byte{0, 0, 1, 1, 0, 1, 1, 2, 0, 1, 1, 2, 5, 200})                    // challenges and wrong answers
+	f.Add([]byte{0, 0, 1, 0, 2, 1, 0, 0, 1, 0, 2, 0, 6, 0, 3, 1})                // over a limit, again, evicted
+	f.Add([]byte{7, 1, 0, 0, 1, 4, 2, 0, 5, 250, 8, 1, 0, 1, 9, 4, 10, 0, 3, 1}) // a credential that ends is renewed
+	f.Add([]byte{7, 1, 0, 0, 1, 4, 2, 0, 5, 250, 8, 0, 0, 1, 9, 2, 0, 1, 9, 3, 0, 1, 9, 2, 5, 250})
+	f.Fuzz(func(t *testing.T, ops []byte) {
+		w := &witness{T: t, m: New(t0, testConfig(), ownID), now: t0}
+		for i := 0; i+1 < len(ops); i += 2 {
+			w.op(ops[i], ops[i+1])
+			w.check()
+		}
+	})
+}
+
+// witness drives a machine and remembers what it did.
+type witness struct {
+	*testing.T
+	m        *Machine
+	now      time.Time
+	n        int
+	offer    bool // the client offers refresh
+	asked    bool // a question is outstanding
+	accepted bool
+	closed   bool
+}
+
+func (w *witness) op(op, arg byte) {
+	switch op % 11 {
+	case 0:
+		w.frame([]arcp.Type{arcp.SessionOpen, arcp.SessionAuthenticate, arcp.SessionResume}[int(arg)%3])
+	case 1:
+		w.judge(arg)
+	case 2:
+		w.establish(arg)
+	case 3:
+		w.frame(arcp.Catalog[int(arg)%len(arcp.Catalog)].Type)
+	case 4:
+		w.m.Malformed(&arcp.EncodingError{Reason: arcp.ReasonNotJSON, Message: "bad", ID: arcp.MessageID([]string{"", "msg_b"}[arg%2])})
+	case 5:
+		w.now = w.now.Add(time.Duration(arg) * 100 * time.Millisecond)
+		w.m.Advance(w.now)
+	case 7:
+		w.offer = arg%2 == 1
+	case 8:
+		w.asked = w.asked && w.m.life.renewal != reminding
+		w.m.Reminded(w.now, []string{"", "n"}[arg%2])
+	case 9:
+		w.judge(arg)
+	case 10:
+		w.asked = w.asked && w.m.life.renewal != renewing
+		w.m.Renewed(w.now, established([]string{"", "refused UNAVAILABLE broken"}[arg%2]))
+	case 6:
+		w.frame([]arcp.Type{"x-y", "com.acme.z.v1", "job.boom", "boom"}[arg%4])
+	}
+}
+
+func (w *witness) frame(t arcp.Type) {
+	w.n++
+	payload := samples[t]
+	if payload == "" || w.n%5 == 0 {
+		payload = "{}"
+	}
+	switch {
+	case t == arcp.SessionAuthenticate:
+		payload = `{"response":"r"}`
+	case t == arcp.SessionOpen && w.offer && payload != "{}":
+		payload = strings.TrimSuffix(payload, "}") + `,"capabilities":{"refresh":true}}`
+	}
+	env, err := envelope(fmt.Sprintf("msg_%d %s %s", w.n%50, t, payload))
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.m.Receive(w.now, env)
+}
+
+func (w *witness) judge(arg byte) {
+	w.asked = w.asked && w.m.Phase() != Authenticating && w.m.life.renewal != judging // an answer nobody asked for is none
+	j := (&script{now: w.now}).judgement([]string{"alice", "challenge n", "refuse challenge=n wrong", "refuse final no", "alice until=40s"}[arg%5])
+	w.m.Judge(w.now, j)
+	w.m.Rejudge(w.now, j)
+}
+
+func (w *witness) establish(arg byte) {
+	w.asked = w.asked && w.m.Phase() != Establishing
+	lines := []string{"", "refused RESOURCE_EXHAUSTED full", "attached"}
+	w.m.Established(w.now, established(lines[int(arg)%3]))
+	w.m.Resumed(w.now, (&script{now: w.now}).resumed(lines[int(arg)%2]))
+}
+
+// check takes what the machine wants and compares it with what it may want.
+func (w *witness) check() {
+	out := w.m.Take()
+	if w.closed && (len(out.Send) > 0 || len(out.Commands) > 0 || out.Question != nil || out.Close != nil) {
+		w.Fatalf("after the end: %+v", out)
+	}
+	for i := range out.Send {
+		w.sent(&out.Send[i])
+	}
+	if len(out.Commands) > 0 && !w.accepted {
+		w.Fatalf("commands before the session is accepted: %+v", out.Commands)
+	}
+	if out.Question != nil {
+		if w.asked {
+			w.Fatalf("two questions at once: %+v", out.Question)
+		}
+		w.asked = true
+	}
+	w.closed = w.closed || out.Close != nil
+	w.phase()
+}
+
+func (w *witness) sent(env *arcp.Envelope) {
+	switch env.Type {
+	case arcp.SessionAccepted, arcp.SessionResumed:
+		if w.accepted && w.m.life.renewal != unasked {
+			w.Fatal("accepted twice")
+		}
+		w.accepted = true
+	case arcp.SessionChallenge, arcp.SessionRejected:
+		if w.accepted {
+			w.Fatalf("%s in an accepted session", env.Type)
+		}
+	case arcp.SessionUnauthenticated:
+	default:
+		if !w.accepted {
+			w.Fatalf("%s before the session is accepted", env.Type)
+		}
+	}
+	if env.CorrelationID == "" && env.Type != arcp.SessionEvicted && env.Type != arcp.SessionRefresh {
+		w.Fatalf("%s answers nothing", env.Type)
+	}
+	if env.ID != "" || !env.Timestamp.IsZero() || env.EventSeq != 0 {
+		w.Fatalf("%s leaves the machine stamped", env.Type)
+	}
+}
+
+// phase compares the phase with what was seen.
+func (w *witness) phase() {
+	p := w.m.Phase()
+	switch {
+	case w.closed != (p == Closed):
+		w.Fatalf("closed %t, but phase %v", w.closed, p)
+	case !w.closed && w.accepted != (p == Accepted):
+		w.Fatalf("accepted %t, but phase %v", w.accepted, p)
+	case w.m.Deadline().IsZero() != (p == Accepted || p == Closed) && p != Accepted:
+		w.Fatalf("phase %v with the deadline %v", p, w.m.Deadline())
+	case p == Accepted && w.m.position.After(w.now.Add(positionWait)):
+		w.Fatalf("the client is waited for until %v", w.m.position)
+	case p == Accepted && w.m.Deadline().After(w.now.Add(time.Hour)):
+		w.Fatalf("nothing need be heard until %v", w.m.Deadline())
+	case p == Accepted && !w.m.life.expires.IsZero() && w.m.life.renewal < judging && w.m.Deadline().After(w.m.life.expires):
+		w.Fatalf("the session outlives its credential: %v", w.m.Deadline())
+	case p != Accepted && w.m.Deadline().After(t0.Add(70*time.Second)):
+		w.Fatalf("the handshake may last until %v", w.m.Deadline())
+	case (p == Authenticating || p == Establishing || p == Accepted && w.renewing()) != w.asked && !w.closed:
+		w.Fatalf("phase %v, renewal %d with a question outstanding: %t", p, w.m.life.renewal, w.asked)
+	}
+}
+
+// renewing says that the machine waits for its caller.
+func (w *witness) renewing() bool {
+	r := w.m.life.renewal
+	return r == reminding || r == judging || r == renewing
+}

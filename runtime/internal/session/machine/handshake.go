@@ -1,0 +1,288 @@
+package machine
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+type challenge struct {
+	nonce   string
+	expires time.Time
+}
+
+// handshake handles a frame that came before the session was accepted.
+func (m *Machine) handshake(now time.Time, env *arcp.Envelope) {
+	switch {
+	case !m.expects(env.Type):
+		m.tooEarly(env)
+	case !m.seen.add(env.ID):
+		m.note("duplicate_id", env.Type, "")
+	case env.Type == arcp.SessionOpen:
+		m.receiveOpen(now, env)
+	case env.Type == arcp.SessionResume:
+		m.receiveResume(env)
+	default:
+		m.receiveAuthenticate(now, env)
+	}
+}
+
+// expects reports whether a message belongs to the handshake, now.
+func (m *Machine) expects(t arcp.Type) bool {
+	switch t {
+	case arcp.SessionOpen:
+		return m.phase == Opening || m.phase == Challenged
+	case arcp.SessionResume:
+		return m.phase == Opening
+	}
+	return t == arcp.SessionAuthenticate && m.phase == Challenged
+}
+
+// maxEarly bounds the messages that came before the session was accepted and are
+// answered when it is.
+const maxEarly = 64
+
+// tooEarly drops a message that came before the session was accepted (§5.1). Its id is
+// not remembered as seen: the client sends it again.
+func (m *Machine) tooEarly(env *arcp.Envelope) {
+	m.out.Notes = append(m.out.Notes, Note{Reason: "before_accepted", Type: env.Type, Detail: m.phase.String(), Warn: !m.warned})
+	m.warned = true
+	if spec := arcp.Lookup(env.Type); spec != nil && spec.Quiet || len(m.early) == maxEarly || slices.Contains(m.early, env.ID) {
+		return
+	}
+	m.early = append(m.early, env.ID)
+}
+
+// answerEarly tells the client, once the session is accepted, what it has to send again.
+func (m *Machine) answerEarly() {
+	for _, id := range m.early {
+		m.nack(id, arcp.CodeFailedPrecondition, "sent before session.accepted; send it again")
+	}
+	m.early = nil
+}
+
+// speak takes over the client's version, or refuses another major one.
+func (m *Machine) speak(env *arcp.Envelope) bool {
+	m.openID = env.ID
+	if !arcp.SupportedVersion(env.ARCP) {
+		m.reject(env, arcp.ReasonVersion, arcp.CodeUnimplemented, "protocol version "+brief(env.ARCP)+" is not supported; this runtime speaks 1.x")
+		return false
+	}
+	m.version = env.ARCP
+	return true
+}
+
+// receiveResume handles a token in the place of credentials (§5.10).
+func (m *Machine) receiveResume(env *arcp.Envelope) {
+	if !m.speak(env) {
+		return
+	}
+	p, err := decode[arcp.SessionResumePayload](env)
+	if err != nil {
+		m.misread(env, err)
+		return
+	}
+	m.phase = Establishing
+	m.resuming, m.window = true, p.AckWindow
+	m.out.Question = Resume{Token: p.ResumeToken, After: p.LastEventSeq, Version: m.version}
+}
+
+// Resumed completes Resume. A token that is not good counts as a wrong
+// credential.
+func (m *Machine) Resumed(now time.Time, r Resumed) {
+	if m.phase != Establishing || !m.resuming {
+		return
+	}
+	m.resuming = false
+	if r.Refused != nil && r.Refused.Retryable { // no failure of its credentials
+		m.turnAway(r.Refused)
+		return
+	}
+	if r.Refused != nil {
+		m.fail(m.openID, &Refusal{Code: r.Refused.Code, Message: r.Refused.Message, Final: true})
+		return
+	}
+	m.attach(r.Attached)
+	m.negotiate.recall(&m.cfg.Offer)
+	m.identity = r.Identity
+	m.enter(now)
+	m.send(arcp.SessionResumed, m.openID, arcp.SessionResumedPayload{SessionID: m.id, ResumeToken: r.ResumeToken,
+		ReplayedFrom: r.After, Replayed: r.Replayed, AckWindow: m.Window()})
+	m.answerEarly()
+}
+
+// turnAway refuses a session for a reason that is no fault of the client's
+// credentials: it may come again.
+func (m *Machine) turnAway(refused *arcp.Error) {
+	m.phase = Opening
+	m.send(arcp.SessionRejected, m.openID, refused)
+	m.out.Send[len(m.out.Send)-1].SessionID = ""
+}
+
+// attach takes over a session that exists, with what it once negotiated.
+func (m *Machine) attach(a Attached) {
+	m.id = a.Session
+	m.negotiate.features = a.Negotiated
+}
+
+func (m *Machine) enter(now time.Time) {
+	m.phase = Accepted
+	m.failures = 0
+	m.live(now)
+}
+
+func (m *Machine) receiveOpen(now time.Time, env *arcp.Envelope) {
+	m.challenge = challenge{}
+	m.phase = Opening
+	if !m.speak(env) {
+		return
+	}
+	open, err := decode[arcp.SessionOpenPayload](env)
+	if err != nil {
+		m.misread(env, err)
+		return
+	}
+	m.open, m.openSession, m.window = open, env.SessionID, open.Capabilities.AckWindow
+	m.negotiate = negotiate(&m.cfg.Offer, &open.Capabilities)
+	if len(m.negotiate.unsupported) > 0 {
+		m.reject(env, "capability", arcp.CodeUnimplemented, "required capability not supported: "+brief(m.negotiate.unsupported))
+		return
+	}
+	m.phase = Authenticating
+	m.out.Question = m.credentials()
+}
+
+func (m *Machine) credentials() Authenticate {
+	return Authenticate{Scheme: m.open.Auth.Scheme, Token: m.open.Auth.Token, Principal: m.open.Client.Principal,
+		Fingerprint: m.open.Client.Fingerprint, Anonymous: m.negotiate.has(arcp.FeatureAnonymous)}
+}
+
+func (m *Machine) receiveAuthenticate(now time.Time, env *arcp.Envelope) {
+	m.openID = env.ID
+	p, err := arcp.DecodePayload[arcp.SessionAuthenticatePayload](env)
+	nonce := m.challenge
+	m.challenge = challenge{} // one use, whatever comes of it
+	switch {
+	case err != nil:
+		m.fail(env.ID, &Refusal{Message: "session.authenticate: " + err.Error()})
+	case nonce.nonce == "" || !now.Before(nonce.expires):
+		m.fail(env.ID, &Refusal{Message: "the challenge has been used or has expired; send session.open again"})
+	default:
+		m.phase = Authenticating
+		m.out.Question = Verify{m.credentials(), nonce.nonce, p.Response}
+	}
+}
+
+// Judge completes Authenticate or Verify.
+func (m *Machine) Judge(now time.Time, j Judgement) {
+	if m.phase != Authenticating {
+		return
+	}
+	switch {
+	case j.Refused != nil:
+		if m.fail(m.openID, j.Refused); m.phase != Closed && j.Challenge != "" && !j.Refused.Final {
+			m.ask(now, j.Challenge)
+		}
+	case j.Challenge != "":
+		m.ask(now, j.Challenge)
+	default:
+		m.phase = Establishing
+		m.identity = *j.Identity
+		m.negotiate.allow(&m.identity, m.open.Client.Kind)
+		m.out.Question = Establish{Identity: m.identity, Client: m.open.Client, Version: m.version,
+			Negotiated: m.negotiate.features, Attach: m.openSession, After: m.open.LastEventSeq}
+	}
+}
+
+// ask sends a challenge. It gives the client the time to answer it, but asking
+// again and again does not keep a connection open.
+func (m *Machine) ask(now time.Time, nonce string) {
+	m.phase = Challenged
+	m.challenge = challenge{nonce, now.Add(m.cfg.ChallengeTTL)}
+	if !m.deadline.IsZero() {
+		m.deadline = m.challenge.expires
+		if m.latest.Before(m.deadline) {
+			m.deadline = m.latest
+		}
+	}
+	m.send(arcp.SessionChallenge, m.openID, arcp.SessionChallengePayload{Challenge: nonce})
+}
+
+// fail refuses credentials: the client may try again with better ones, three
+// times on a connection.
+func (m *Machine) fail(corr arcp.MessageID, r *Refusal) {
+	m.failures++
+	code := r.Code
+	if code == "" {
+		code = arcp.CodeUnauthenticated
+	}
+	t := arcp.SessionRejected
+	if !r.Final {
+		t = arcp.SessionUnauthenticated
+	}
+	m.phase = Opening
+	m.send(t, corr, arcp.Errorf(code, "%s", r.Message))
+	if t == arcp.SessionRejected {
+		m.out.Send[len(m.out.Send)-1].SessionID = ""
+	}
+	if m.failures >= maxFailures {
+		m.close(ClosePolicy, "too many authentication failures")
+	}
+}
+
+// brief is a client's word as an answer and the log repeat it.
+func brief(s string) string {
+	const most = 64
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}
+
+// reject refuses an open or a resume for a reason other than credentials.
+func (m *Machine) reject(env *arcp.Envelope, reason string, code arcp.Code, message string) {
+	m.out.Notes = append(m.out.Notes, Note{Reason: reason, Type: env.Type, Detail: message, Rejected: true})
+	m.fail(m.openID, &Refusal{Code: code, Message: message, Final: true})
+}
+
+// misread rejects a payload that cannot be read.
+func (m *Machine) misread(env *arcp.Envelope, err error) {
+	e := badPayload(env.Type, err)
+	m.reject(env, arcp.ReasonPayload, e.Code, e.Message)
+}
+
+// Established completes Establish.
+func (m *Machine) Established(now time.Time, e Established) {
+	if m.phase != Establishing || m.resuming {
+		return
+	}
+	if e.Refused != nil {
+		m.turnAway(e.Refused)
+		return
+	}
+	if e.Attached != nil {
+		m.attach(*e.Attached)
+		if m.open.LastEventSeq == nil {
+			m.position = now.Add(positionWait)
+		}
+	}
+	m.enter(now)
+	m.send(arcp.SessionAccepted, m.openID, m.accepted(now, e))
+	m.open = arcp.SessionOpenPayload{} // the token is not needed any more
+	m.answerEarly()
+}
+
+func (m *Machine) accepted(now time.Time, e Established) arcp.SessionAcceptedPayload {
+	caps := m.negotiate.answer(&m.cfg.Offer)
+	caps.Agents, caps.AckWindow = e.Agents, m.Window()
+	rt := m.cfg.Runtime
+	rt.TrustLevel = m.identity.Trust
+	return arcp.SessionAcceptedPayload{
+		SessionID: m.id, Runtime: rt, Capabilities: caps, Lease: m.lease(now),
+		ResumeToken:          e.ResumeToken,
+		ResumeWindowSec:      max(0, int64(m.cfg.ResumeWindow/time.Second)),
+		HeartbeatIntervalSec: max(0, int64(m.cfg.Heartbeat/time.Second)),
+	}
+}

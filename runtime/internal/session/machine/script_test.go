@@ -1,0 +1,412 @@
+package machine
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata from what the machine does")
+
+// t0 is when the tests play.
+var t0 = time.Date(2030, 5, 6, 7, 8, 9, 0, time.UTC)
+
+// testConfig offers little, so that what is negotiated can be read at a glance.
+func testConfig() *Config {
+	return &Config{
+		Handshake: 10 * time.Second, ChallengeTTL: time.Minute, Lease: time.Hour, Idle: 24 * time.Hour, ResumeWindow: 10 * time.Minute,
+		Heartbeat: 30 * time.Second, Runtime: arcp.RuntimeInfo{Kind: "arcp-go", Version: "test"},
+		Offer: arcp.Capabilities{
+			Flags:      map[arcp.Feature]bool{arcp.FeatureDurableJobs: true, arcp.FeatureAnonymous: true, arcp.FeatureRefresh: true, arcp.FeatureHumanInput: true},
+			Extensions: []string{"arcpx.test.v1"}, Features: []string{"ack", "list_jobs"}, Encodings: []string{"json"},
+		},
+	}
+}
+
+const ownID = arcp.SessionID("sess_own")
+
+// A script is a conversation with a machine. A line is what happens to it:
+//
+//	C ID TYPE [MEMBER=VALUE …] [PAYLOAD]   a frame of the client
+//	bad REASON [ID]                        a frame that is no envelope
+//	judge NAME [observer] [until=DURATION] the credentials are good, for ever or so long
+//	judge challenge NONCE                  they are good enough for a challenge
+//	judge refuse [final] [challenge=NONCE] MESSAGE
+//	established [refused CODE MESSAGE]     the session is durable, or over a limit
+//	established attached                   an older session is taken over
+//	resumed [refused CODE MESSAGE]         so it is by its token, or not
+//	resumed [until=DURATION] [refresh]     with a credential that ends
+//	reminded [NONCE]                       session.refresh has a challenge, or none
+//	rejudge …                              like judge, of a fresh credential
+//	renewed [refused CODE MESSAGE]         the session is of that credential
+//	signs heard|worked                     a sign of life, or work, that was no frame
+//	wait DURATION                          time passes
+//	alive DURATION                         time passes, and the client sends a pong
+//	evict CODE REASON
+//	accept [FEATURE …] [until=DURATION]     all of the above up to session.accepted
+//	N times LINE                           and only the last time is shown
+//
+// and indented below it stands what the machine wants done, in order, and its
+// phase if that has changed. # begins a comment; --- a new connection.
+type script struct {
+	m     *Machine
+	now   time.Time
+	phase Phase
+	n     int // pongs
+}
+
+func newScript() *script {
+	return &script{m: New(t0, testConfig(), ownID), now: t0, phase: Opening}
+}
+
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("scripts: %v, %v", files, err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) { runScript(t, file) })
+	}
+}
+
+func runScript(t *testing.T, file string) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := play(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want := strings.Split(string(text), "\n")
+	for i, line := range strings.Split(got, "\n") {
+		if i >= len(want) || line != want[i] {
+			t.Fatalf("%s:%d: the machine does\n%s\nwant\n%s", file, i+1, line, strings.Join(want[min(i, len(want)):min(i+1, len(want))], ""))
+		}
+	}
+	if got != string(text) {
+		t.Errorf("%s: the machine does less than the script says", file)
+	}
+}
+
+// play runs a script and returns it with what the machine does now.
+func play(text string) (string, error) {
+	var out strings.Builder
+	s := newScript()
+	for n, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
+		switch {
+		case strings.HasPrefix(line, "\t"):
+			continue
+		case line == "---":
+			s = newScript()
+		case line != "" && line[0] != '#':
+			if err := s.step(line); err != nil {
+				return "", fmt.Errorf("line %d: %s: %w", n+1, line, err)
+			}
+		}
+		out.WriteString(line + "\n")
+		for _, l := range s.effects() {
+			out.WriteString("\t" + l + "\n")
+		}
+	}
+	return out.String(), nil
+}
+
+func (s *script) step(line string) error {
+	verb, rest, _ := strings.Cut(line, " ")
+	if n, err := strconv.Atoi(verb); err == nil {
+		return s.times(n, strings.TrimPrefix(rest, "times "))
+	}
+	switch verb {
+	case "C":
+		return s.client(rest)
+	case "bad":
+		reason, id, _ := strings.Cut(rest, " ")
+		s.m.Malformed(&arcp.EncodingError{Reason: reason, Message: "the frame is bad", ID: arcp.MessageID(id)})
+	case "judge":
+		s.m.Judge(s.now, s.judgement(rest))
+	case "rejudge":
+		s.m.Rejudge(s.now, s.judgement(rest))
+	case "reminded":
+		s.m.Reminded(s.now, rest)
+	case "renewed":
+		s.m.Renewed(s.now, established(rest))
+	case "signs":
+		s.m.Notice(map[string]Signs{"heard": {Heard: s.now}, "worked": {Worked: s.now}}[rest])
+	case "established":
+		s.m.Established(s.now, established(rest))
+	case "resumed":
+		s.m.Resumed(s.now, s.resumed(rest))
+	case "evict":
+		code, reason, _ := strings.Cut(rest, " ")
+		s.m.Evict(arcp.Code(code), reason)
+	case "wait":
+		d, err := time.ParseDuration(rest)
+		s.now = s.now.Add(d)
+		s.m.Advance(s.now)
+		return err
+	case "alive":
+		s.n++
+		return errors.Join(s.step("wait "+rest), s.client(fmt.Sprintf(`msg_alive%d pong {}`, s.n)))
+	case "accept":
+		return s.accept(strings.Fields(rest))
+	default:
+		return errors.New("no such step")
+	}
+	return nil
+}
+
+func (s *script) times(n int, line string) error {
+	for i := range n {
+		if i > 0 {
+			s.m.Take()
+		}
+		if err := s.step(strings.ReplaceAll(line, "$n", strconv.Itoa(i))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *script) accept(words []string) error {
+	judge, features := "judge alice", []string{}
+	for _, w := range words {
+		if strings.HasPrefix(w, "until=") {
+			judge += " " + w
+		} else {
+			features = append(features, fmt.Sprintf("%q:true", w))
+		}
+	}
+	for _, line := range []string{
+		`C msg_open session.open {"auth":{"scheme":"bearer","token":"t"},"client":{"kind":"k","version":"1"},"capabilities":{` + strings.Join(features, ",") + `}}`,
+		judge, "established"} {
+		if err := s.step(line); err != nil {
+			return err
+		}
+		s.m.Take()
+	}
+	s.phase = s.m.Phase()
+	return nil
+}
+
+// client decodes a frame made of a line and hands it to the machine.
+func (s *script) client(line string) error {
+	env, err := envelope(line)
+	if err == nil {
+		s.m.Receive(s.now, env)
+	}
+	return err
+}
+
+func envelope(line string) (*arcp.Envelope, error) {
+	head, payload := line, "{}"
+	if i := strings.IndexByte(line, '{'); i >= 0 {
+		head, payload = line[:i], line[i:]
+	}
+	fields := strings.Fields(head)
+	if len(fields) < 2 {
+		return nil, errors.New("a frame needs an id and a type")
+	}
+	version, members := "1.1", ""
+	for _, f := range fields[2:] {
+		name, value, _ := strings.Cut(f, "=")
+		switch name {
+		case "v":
+			version = value
+		case "optional":
+			members += `,"extensions":{"optional":true}`
+		case "session", "job", "stream", "subscription":
+			members += fmt.Sprintf(`,"%s_id":%q`, name, value)
+		default:
+			members += fmt.Sprintf(`,%q:%q`, name, value)
+		}
+	}
+	env, err := arcp.Decode(fmt.Appendf(nil, `{"arcp":%q,"id":%q,"type":%q,"timestamp":"2030-01-01T00:00:00Z"%s,"payload":%s}`,
+		version, fields[0], fields[1], members, payload))
+	return &env, err
+}
+
+func (s *script) judgement(line string) Judgement {
+	words := strings.Fields(line)
+	switch words[0] {
+	case "challenge":
+		return Judgement{Challenge: words[1]}
+	case "refuse":
+		j := Judgement{Refused: &Refusal{}}
+		words = words[1:]
+		if words[0] == "final" {
+			j.Refused.Final, words = true, words[1:]
+		}
+		if nonce, ok := strings.CutPrefix(words[0], "challenge="); ok {
+			j.Challenge, words = nonce, words[1:]
+		}
+		j.Refused.Message = strings.Join(words, " ")
+		return j
+	}
+	id := &Identity{Principal: words[0], Trust: "trusted", Commands: !slices.Contains(words, "observer")}
+	for _, w := range words {
+		if until, ok := strings.CutPrefix(w, "until="); ok {
+			d, _ := time.ParseDuration(until)
+			id.Expires = s.now.Add(d)
+		}
+	}
+	return Judgement{Identity: id}
+}
+
+func established(line string) Established {
+	if rest, ok := strings.CutPrefix(line, "refused "); ok {
+		code, message, _ := strings.Cut(rest, " ")
+		return Established{Refused: arcp.Errorf(arcp.Code(code), "%s", message)}
+	}
+	if line == "attached" {
+		return Established{ResumeToken: "rt_x", Attached: &Attached{Session: "sess_old", Negotiated: []arcp.Feature{arcp.FeatureAck}}}
+	}
+	return Established{ResumeToken: "rt_x", Agents: []arcp.Agent{{Name: "echo", Versions: []string{"1.0.0"}, Default: "1.0.0"}}}
+}
+
+func (s *script) resumed(line string) Resumed {
+	if rest, ok := strings.CutPrefix(line, "refused "); ok {
+		code, message, _ := strings.Cut(rest, " ")
+		return Resumed{Refused: arcp.Errorf(arcp.Code(code), "%s", message)}
+	}
+	r := Resumed{Attached: Attached{Session: "sess_old", Negotiated: []arcp.Feature{arcp.FeatureAck}},
+		Identity: *s.judgement("alice " + line).Identity, ResumeToken: "rt_y", After: 7, Replayed: true}
+	if strings.Contains(line, "refresh") {
+		r.Negotiated = append(r.Negotiated, arcp.FeatureRefresh)
+	}
+	return r
+}
+
+// effects is what the machine wants done, a line each.
+func (s *script) effects() (lines []string) {
+	out := s.m.Take()
+	for _, n := range out.Notes {
+		lines = append(lines, strings.TrimRight("note "+n.Reason+" "+string(n.Type), " "))
+		if n.Rejected {
+			lines = append(lines, "rejected: "+n.Detail)
+		}
+	}
+	for i := range out.Send {
+		lines = append(lines, "send "+sent(&out.Send[i]))
+	}
+	if out.Question != nil {
+		lines = append(lines, "ask "+asked(out.Question))
+	}
+	for _, c := range out.Commands {
+		lines = append(lines, "do "+commanded(c))
+	}
+	if out.Close != nil {
+		lines = append(lines, fmt.Sprintf("close %d %s", out.Close.Code, out.Close.Reason))
+		if out.Close.Evicted != "" {
+			lines = append(lines, "because "+string(out.Close.Evicted))
+		}
+	}
+	if p := s.m.Phase(); p != s.phase {
+		s.phase = p
+		lines = append(lines, "phase "+p.String())
+	}
+	return lines
+}
+
+func sent(env *arcp.Envelope) string {
+	line := string(env.Type)
+	if env.CorrelationID != "" {
+		line += " corr=" + string(env.CorrelationID)
+	}
+	if env.SessionID != ownID {
+		line += " session=" + strconv.Quote(string(env.SessionID))
+	}
+	if env.ID != "" || env.EventSeq != 0 || !env.Timestamp.IsZero() {
+		line += " (stamped)"
+	}
+	payload := string(env.Payload)
+	for _, f := range arcp.Features { // what is not on offer says nothing
+		payload = strings.ReplaceAll(payload, fmt.Sprintf("%q:false,", f), "")
+	}
+	return line + " " + payload
+}
+
+func asked(q any) string {
+	switch q := q.(type) {
+	case Authenticate:
+		return "authenticate " + credentialsText(q)
+	case Verify:
+		return fmt.Sprintf("verify %s challenge=%s response=%s", credentialsText(q.Authenticate), q.Challenge, q.Response)
+	case Establish:
+		line := fmt.Sprintf("establish %s commands=%t arcp=%s client=%s features=%v", q.Identity.Principal,
+			q.Identity.Commands, q.Version, q.Client.Kind, q.Negotiated)
+		if q.Attach != "" {
+			line += " attach=" + string(q.Attach)
+		}
+		if q.After != nil {
+			line += fmt.Sprintf(" after=%d", *q.After)
+		}
+		return line
+	case Remind:
+		return "remind"
+	case Reauthenticate:
+		return fmt.Sprintf("reauthenticate %s challenge=%s response=%s", credentialsText(q.Authenticate), q.Challenge, q.Response)
+	case Renew:
+		return "renew " + q.Identity.Principal
+	case Resume:
+		return fmt.Sprintf("resume token=%s after=%d arcp=%s", q.Token, q.After, q.Version)
+	}
+	return fmt.Sprintf("%T", q)
+}
+
+func credentialsText(a Authenticate) string {
+	return fmt.Sprintf("%s token=%s principal=%s anonymous=%t", a.Scheme, a.Token, a.Principal, a.Anonymous)
+}
+
+func commanded(c Command) string {
+	name := strings.TrimPrefix(strings.TrimPrefix(fmt.Sprintf("%T", c), "*"), "machine.")
+	switch c := c.(type) {
+	case *Invoke:
+		refused := ""
+		if c.Refused != nil {
+			refused = fmt.Sprintf(" refused %s %q", c.Refused.Code, c.Refused.Message)
+		}
+		return fmt.Sprintf("%s %s %s %s%s", name, c.Envelope.ID, c.Payload.Tool, c.Payload.Arguments, refused)
+	case RestoreCheckpoint:
+		return fmt.Sprintf("%s %s %s %s", name, c.Envelope.ID, c.Envelope.JobID, c.Checkpoint)
+	case ListJobs:
+		raw, _ := arcp.Marshal(c.Payload) // strings and numbers
+		return fmt.Sprintf("%s %s %s", name, c.Request, raw)
+	case FollowJob:
+		raw, _ := arcp.Marshal(c.Payload)
+		return fmt.Sprintf("%s %s %s", name, c.Request, raw)
+	case SlowFeeds:
+		raw, _ := arcp.Marshal(c)
+		return fmt.Sprintf("%s %s", name, raw)
+	case OpenFeed:
+		raw, _ := arcp.Marshal(c.Payload)
+		return fmt.Sprintf("%s %s %s", name, c.Request, raw)
+	}
+	return fmt.Sprintf("%s %+v", name, c)
+}
+
+// A script in which the machine does something else must fail, or the scripts
+// prove nothing.
+func TestScriptsCanFail(t *testing.T) {
+	text := "C msg_1 ping\n\tsend pong\n"
+	got, err := play(text)
+	if err != nil || got == text || !bytes.Contains([]byte(got), []byte("note before_accepted ping")) {
+		t.Errorf("play = %q, %v; want what really happens", got, err)
+	}
+}

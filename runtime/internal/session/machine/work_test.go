@@ -1,0 +1,62 @@
+package machine
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// said are the types that SPEC.md §7.8 has a worker send about its job, written
+// down without a look at the table.
+var said = words(`ack nack tool.invoke tool.result tool.error job.progress job.heartbeat job.checkpoint job.result_chunk log metric
+	event.emit trace.span permission.request human.input.request human.choice.request stream.open stream.chunk stream.close
+	stream.error artifact.put`)
+
+// receives gives a machine a frame, and reports whether it is a worker's about a job.
+func receives(t *testing.T, executes bool, typ arcp.Type, job arcp.JobID, corr arcp.MessageID) bool {
+	t.Helper()
+	m := reach(t, Accepted)
+	if executes {
+		m.negotiate.features = append(m.negotiate.features, arcp.FeatureExecutes)
+	}
+	env := frameOf(t, typ)
+	env.JobID, env.CorrelationID = job, corr
+	m.Receive(t0, env)
+	works := 0
+	for _, c := range m.Take().Commands {
+		if _, ok := c.(Work); ok {
+			works++
+		}
+	}
+	return works > 0
+}
+
+func TestWhatAWorkerSays(t *testing.T) {
+	for i := range arcp.Catalog {
+		typ := arcp.Catalog[i].Type
+		if got, want := receives(t, true, typ, "job_1", "msg_d"), slices.Contains(said, typ); got != want {
+			t.Errorf("%s of a worker about its job: %v, want %v", typ, got, want)
+		}
+		if receives(t, false, typ, "job_1", "msg_d") {
+			t.Errorf("%s of a session that does not execute is a worker's", typ)
+		}
+		if got, want := receives(t, true, typ, "job_1", ""), typ == arcp.ToolInvoke; got != want {
+			t.Errorf("%s without a dispatch: %v, want %v", typ, got, want)
+		}
+		if got, want := receives(t, true, typ, "", "msg_d"), typ == arcp.Ack || typ == arcp.Nack; got != want {
+			t.Errorf("%s without a job: %v, want %v", typ, got, want)
+		}
+	}
+}
+
+// Who may not execute has not negotiated it.
+func TestExecutesNeedsTheRole(t *testing.T) {
+	for _, worker := range []bool{true, false} {
+		n := negotiation{features: []arcp.Feature{arcp.FeatureAck, arcp.FeatureExecutes}}
+		n.allow(&Identity{Worker: worker}, "test")
+		if n.has(arcp.FeatureExecutes) != worker || !n.has(arcp.FeatureAck) {
+			t.Errorf("with the role %v: %v", worker, n.features)
+		}
+	}
+}

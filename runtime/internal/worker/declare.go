@@ -1,0 +1,159 @@
+package worker
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/host"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// Bounds of what an agent may name and say (SPEC.md §7.8).
+const (
+	maxExecutes    = 64       // tools of one agent
+	maxConcurrency = 1000     // jobs of one agent at once
+	maxTools       = 1024     // tools of a principal's agents
+	maxRequest     = 4 << 20  // bytes of arguments: a frame carries them and more
+	maxResponse    = 4 << 20  // bytes of a result, likewise
+	maxTimeout     = 30 * day // of an attempt; 0 is none
+	maxDescription = 4 << 10  // bytes
+
+	defaultConcurrency = 1 // a program that does not say so is not made for more
+
+	day = 24 * time.Hour
+)
+
+// declaration is what an agent's capabilities say about one of its tools: the
+// members of capabilities.tools["name@version"].
+type declaration struct {
+	Description      string          `json:"description,omitzero"`
+	InputSchema      arcp.Raw        `json:"input_schema,omitzero"`
+	OutputSchema     arcp.Raw        `json:"output_schema,omitzero"`
+	SideEffect       tool.SideEffect `json:"side_effect,omitzero"`
+	Idempotent       *bool           `json:"idempotent,omitzero"`
+	Recovery         tool.Recovery   `json:"recovery,omitzero"`
+	TimeoutMS        int64           `json:"timeout_ms,omitzero"`
+	MaxRequestBytes  int             `json:"max_request_bytes,omitzero"`
+	MaxResponseBytes int             `json:"max_response_bytes,omitzero"`
+	Interruptible    bool            `json:"interruptible,omitzero"`
+	Approval         tool.Approval   `json:"approval,omitzero"`
+	Retry            tool.Retry      `json:"retry,omitzero"`
+	MinTrust         string          `json:"min_trust,omitzero"`
+}
+
+// declared is one tool that an agent executes.
+type declared struct {
+	capability tool.Capability
+	digest     string // of what was said: two agents that say the same share the tool
+}
+
+// declarations reads what an agent executes.
+func declarations(a *host.Agent) ([]declared, *arcp.Error) {
+	switch {
+	case len(a.Executes) > maxExecutes:
+		return nil, invalid("executes: an agent names at most %d tools", maxExecutes)
+	case a.Concurrency < 0 || a.Concurrency > maxConcurrency:
+		return nil, invalid("concurrency must be from 1 to %d", maxConcurrency)
+	}
+	said, err := toolsOf(a.Capabilities)
+	if err != nil {
+		return nil, err
+	}
+	var list []declared
+	for _, name := range a.Executes {
+		d, err := declare(name, said)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(list, func(e declared) bool { return e.capability.Ref() == d.capability.Ref() }) {
+			return nil, invalid("executes: %s is named twice", d.capability.Ref())
+		}
+		list = append(list, d)
+	}
+	for name := range said {
+		return nil, invalid("capabilities.tools: %q is not among executes", name)
+	}
+	return list, nil
+}
+
+// toolsOf is capabilities.tools; capabilities may also be a list, or not be there.
+func toolsOf(capabilities arcp.Raw) (map[string]arcp.Raw, *arcp.Error) {
+	if capabilities.Kind() != '{' {
+		return nil, nil
+	}
+	var c struct {
+		Tools map[string]arcp.Raw `json:"tools"`
+	}
+	if err := arcp.Unmarshal(capabilities, &c); err != nil {
+		return nil, invalid("capabilities.tools must be an object of objects: %s", err)
+	}
+	return c.Tools, nil
+}
+
+// declare reads one name and takes what is said about it.
+func declare(name string, said map[string]arcp.Raw) (declared, *arcp.Error) {
+	ref, err := arcp.ParseAgentRef(name)
+	if err != nil {
+		return declared{}, invalid("executes: %s", err)
+	}
+	raw := said[name]
+	delete(said, name)
+	var d declaration
+	if len(raw) > 0 {
+		if err := arcp.UnmarshalStrict(raw, &d); err != nil {
+			return declared{}, invalid("capabilities.tools[%q]: %s", name, err)
+		}
+	}
+	if err := d.check(); err != nil {
+		return declared{}, invalid("capabilities.tools[%q]: %s", name, err)
+	}
+	canonical, err := arcp.Marshal(d)
+	if err == nil {
+		canonical, err = arcp.Canonical(canonical)
+	}
+	if err != nil {
+		return declared{}, invalid("capabilities.tools[%q]: %s", name, err)
+	}
+	return declared{d.capability(ref), string(canonical)}, nil
+}
+
+func (d *declaration) check() error {
+	for _, n := range [...]struct {
+		name  string
+		value int64
+		most  int64
+	}{
+		{"timeout_ms", d.TimeoutMS, maxTimeout.Milliseconds()},
+		{"max_request_bytes", int64(d.MaxRequestBytes), maxRequest},
+		{"max_response_bytes", int64(d.MaxResponseBytes), maxResponse},
+		{"the length of description", int64(len(d.Description)), maxDescription},
+	} {
+		if n.value < 0 || n.value > n.most {
+			return fmt.Errorf("%s must be from 0 to %d", n.name, n.most)
+		}
+	}
+	return nil
+}
+
+// capability is the tool's, with the usual defaults but for the time limit, of
+// which it has none.
+func (d *declaration) capability(ref arcp.AgentRef) tool.Capability {
+	timeout := time.Duration(d.TimeoutMS) * time.Millisecond
+	if timeout == 0 {
+		timeout = -1
+	}
+	version := ref.Version
+	if version == "" {
+		version = tool.DefaultVersion
+	}
+	return tool.Capability{Name: ref.Name, Version: version, Description: d.Description, InputSchema: d.InputSchema, OutputSchema: d.OutputSchema,
+		SideEffect: d.SideEffect, Idempotent: d.Idempotent, Recovery: d.Recovery, Retry: d.Retry, Interruptible: d.Interruptible,
+		Approval: d.Approval, MinTrust: d.MinTrust, Source: tool.SourceWorker,
+		Limits: tool.Limits{Timeout: timeout, MaxRequestBytes: d.MaxRequestBytes, MaxResponseBytes: d.MaxResponseBytes}}
+}
+
+func invalid(format string, args ...any) *arcp.Error {
+	return arcp.Errorf(arcp.CodeInvalidArgument, format, args...)
+}

@@ -1,0 +1,160 @@
+package worker
+
+import (
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/host"
+	"github.com/arcpd/arcpd/runtime/internal/metrics"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+type nobody struct{}
+
+func (nobody) Deliver(arcp.Envelope) {}
+func (nobody) Queued() int           { return 0 }
+
+// worker is a session of alice's that executes jobs of whom serves names.
+func worker(session arcp.SessionID, serves func(string) bool) approval.Who {
+	return approval.Who{Principal: "alice", Session: session, Worker: true, Serves: serves}
+}
+
+func agentOf(id string, executes ...string) host.Agent {
+	return host.Agent{ID: id, Principal: "alice", Executes: executes}
+}
+
+func newPool(t *testing.T) (*Pool, *tool.Registry) {
+	t.Helper()
+	tools := tool.NewRegistry()
+	return New(Config{Tools: tools, Slots: new(tool.Slots), Recount: func(string) {}, Metrics: metrics.New(prometheus.NewRegistry(), "test")}), tools
+}
+
+// The engine and the catalogues ask who may call a tool while they hold locks of
+// their own: the pool's must not come behind them.
+func TestAudienceTakesNoLock(t *testing.T) {
+	p, tools := newPool(t)
+	asked := 0
+	serves := func(principal string) bool {
+		if asked++; !p.mu.TryLock() {
+			t.Error("the pool's lock is held while an audience is asked for")
+			return false
+		}
+		p.mu.Unlock()
+		return principal == "bob"
+	}
+	if err := p.Register(agentOf("a", "one@1.0.0"), worker("sess_1", serves)); err != nil {
+		t.Fatal(err)
+	}
+	one, err := tools.Resolve("one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for principal, want := range map[string]bool{"alice": true, "bob": true, "eve": false} {
+		if got := one.May(principal); got != want {
+			t.Errorf("may %s call it: %t, want %t", principal, got, want)
+		}
+	}
+	if asked != 2 {
+		t.Errorf("serves was asked %d times, want 2: of bob and of eve", asked)
+	}
+	p.Attach(worker("sess_1", nil), nobody{})
+	if one.May("bob") {
+		t.Error("bob may call it although its session serves him no more")
+	}
+	p.Unregister(agentOf("a", "one@1.0.0"))
+	if one.May("alice") {
+		t.Error("alice may call what nobody executes")
+	}
+}
+
+// While agents come and go, who may call a tool of one that stays goes on to.
+func TestAudienceWhileAgentsComeAndGo(t *testing.T) {
+	p, tools := newPool(t)
+	serves := func(principal string) bool { return principal == "bob" }
+	if err := p.Register(agentOf("stays", "one@1.0.0"), worker("sess_1", serves)); err != nil {
+		t.Fatal(err)
+	}
+	one, err := tools.Resolve("one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	var asking sync.WaitGroup
+	for range 4 {
+		asking.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if !one.May("bob") || !one.May("alice") || one.May("eve") {
+					t.Error("the audience of a tool that stays has changed")
+					return
+				}
+			}
+		})
+	}
+	for i := range 200 {
+		id := "goes-" + strconv.Itoa(i%3)
+		session := arcp.SessionID("sess_" + id)
+		if err := p.Register(agentOf(id, "one@1.0.0", "two@1.0.0"), worker(session, serves)); err != nil {
+			t.Error(err)
+		}
+		p.Attach(worker(session, serves), nobody{})
+		p.Unregister(agentOf(id))
+		p.Detach(session, nobody{})
+	}
+	close(done)
+	asking.Wait()
+}
+
+// A tool that a catalogue is composed with while it is being registered is announced
+// like any other.
+func TestAToolIsAnnouncedWhoeverLooksMeanwhile(t *testing.T) {
+	p, tools := newPool(t)
+	cat := tool.NewCatalog(tools, nil)
+	v := tool.Viewer{Trust: tool.TrustLevels[0], Principal: "alice"}
+	before := cat.Snapshot(v, nil)
+	tools.Watch(func(uint64) { // it may call, but not change; who waits for it does
+		looked := make(chan struct{})
+		go func() { defer close(looked); cat.Snapshot(v, nil) }()
+		<-looked
+	})
+	if err := p.Register(agentOf("a", "one@1.0.0"), worker("sess_1", nil)); err != nil {
+		t.Fatal(err)
+	}
+	now := cat.Snapshot(v, nil)
+	if _, err := now.Resolve("one"); err != nil {
+		t.Error(err)
+	}
+	if change := now.Since(before); change.Empty() {
+		t.Error("alice's sessions are not told of one@1.0.0")
+	}
+}
+
+// A registration that is refused leaves nothing of itself.
+func TestARefusedRegistrationLeavesNoLink(t *testing.T) {
+	p, tools := newPool(t)
+	made, err := tool.NewRaw(tool.Capability{Name: "other", Version: "1.0.0"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tools.Keep("kept.")
+	if err := tools.Replace("source", []*tool.Tool{made}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"other@2.0.0", "kept.x@1.0.0"} {
+		if err := p.Register(agentOf("a", name), worker("sess_1", nil)); err == nil {
+			t.Errorf("%s was registered", name)
+		}
+	}
+	if len(p.links) != 0 {
+		t.Errorf("%d links are left", len(p.links))
+	}
+}
