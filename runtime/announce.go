@@ -62,14 +62,14 @@ func (a *announcer) stop() {
 
 // announceTo has the connection of a session look at its catalogue.
 func (r *Runtime) announceTo(id arcp.SessionID) {
-	if e, ok := r.members.find(id); ok && e.conn != nil {
-		e.conn.post(e.conn.staleTools)
+	if c := r.sessions.ConnOf(id); c != nil {
+		c.ToolsChanged()
 	}
 }
 
 // agents is what the session is told of its catalogue when it is accepted.
 func (c *conn) agents() []arcp.Agent {
-	c.shown = c.rt.catalogue(c.id, c.identity.Principal, c.trust())
+	c.shown = c.session.Catalogue(c.trust())
 	return c.shown.Agents()
 }
 
@@ -95,13 +95,13 @@ func (c *conn) announce(now time.Time) {
 		return // the writer wakes the loop
 	}
 	c.stale = false
-	next := c.rt.catalogue(c.id, c.identity.Principal, c.trust())
+	next := c.session.Catalogue(c.trust())
 	d := next.Since(c.shown)
 	c.shown = next
 	if d.Empty() {
 		return
 	}
-	p := toolsChanged{Generation: next.Generation(), Revision: c.rt.overlays.find(c.id).revision}
+	p := toolsChanged{Generation: next.Generation(), Revision: c.session.Overlay().Revision}
 	p.Added, p.More = p.some(d.Added)
 	p.Removed, p.More = p.some(d.Removed)
 	p.Changed, p.More = p.some(d.Changed)

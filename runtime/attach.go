@@ -10,6 +10,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
+	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/transport"
@@ -119,10 +120,10 @@ func (c *conn) holder(token auth.Secret) (store.Session, *arcp.Error) {
 		c.log.Error().Err(err).Msg("read session")
 		return row, unreadable()
 	}
-	e, lives := c.rt.members.find(id)
+	s := c.rt.sessions.Find(id)
 	current := auth.Matches(row.TokenHash, token)
-	before := e.heard != row.Epoch && slices.ContainsFunc(row.PrevHashes, func(h [32]byte) bool { return auth.Matches(h, token) })
-	if !lives || !current && !before {
+	before := s != nil && !s.Heard(row.Epoch) && slices.ContainsFunc(row.PrevHashes, func(h [32]byte) bool { return auth.Matches(h, token) })
+	if s == nil || !current && !before {
 		return row, noSession()
 	}
 	return row, nil
@@ -170,8 +171,8 @@ func (c *conn) again(now time.Time, row *store.Session) *arcp.Error {
 // everything is kept any more: what was acknowledged goes at any moment.
 func (r *Runtime) covers(row *store.Session, after uint64) *arcp.Error {
 	kept := row.TrimmedTo
-	if e, ok := r.members.find(row.ID); ok && e.acks {
-		kept = max(kept, min(e.position(), row.LastSeq))
+	if s := r.sessions.Find(row.ID); s != nil && s.Acks() {
+		kept = max(kept, min(s.Position(), row.LastSeq))
 	}
 	switch {
 	case after > row.LastSeq:
@@ -185,8 +186,8 @@ func (r *Runtime) covers(row *store.Session, after uint64) *arcp.Error {
 // attachOpen takes over a session that session.open names, if it is one of the
 // same principal; false: it is not (SPEC.md §5.10).
 func (c *conn) attachOpen(now time.Time, q machine.Establish) bool {
-	e, ok := c.rt.members.find(q.Attach)
-	if !ok || e.principal != q.Identity.Principal {
+	s := c.rt.sessions.Find(q.Attach)
+	if s == nil || s.Principal != q.Identity.Principal {
 		return false
 	}
 	row, err := c.rt.cfg.Store.Session(context.Background(), q.Attach)
@@ -207,7 +208,7 @@ func (c *conn) attachOpen(now time.Time, q machine.Establish) bool {
 	if q.After != nil {
 		a.after = *q.After
 	} else {
-		a.after = min(max(row.TrimmedTo, e.position()), row.LastSeq)
+		a.after = min(max(row.TrimmedTo, s.Position()), row.LastSeq)
 	}
 	if refused := c.rt.covers(&row, a.after); refused != nil {
 		c.refuseAttach(now, true, refused)
@@ -235,9 +236,32 @@ func (c *conn) attach(a attachment) {
 			a.row.Epoch, a.row.LastSeq = r.Epoch, r.LastSeq
 			cursor = c.rt.log.AttachNow(row.ID, a.after, r.LastSeq, c.turns.wake)
 		}
-		if !c.post(func(now time.Time) { c.attached(now, a, cursor, err) }) && cursor != nil {
-			cursor.Close()
-		}
+		c.handOver(&a, func() {
+			if !c.post(func(now time.Time) { c.attached(now, a, cursor, err) }) && cursor != nil {
+				cursor.Close()
+			}
+		})
+	})
+}
+
+// handOverTime bounds the wait for what the connection before is writing.
+const handOverTime = 50 * time.Millisecond
+
+// handOver calls next. If the client did not say where to go on, next is called when the
+// position of the connection before is settled.
+func (c *conn) handOver(a *attachment, next func()) {
+	old := c.rt.sessions.ConnOf(a.row.ID)
+	if !a.held || old == nil {
+		next()
+		return
+	}
+	c.rt.serving.Add(1)
+	c.rt.pool.Run(func() {
+		defer c.rt.serving.Done()
+		ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
+		defer cancel()
+		old.Sync(ctx)
+		next()
 	})
 }
 
@@ -269,7 +293,7 @@ func (c *conn) attached(now time.Time, a attachment, cursor *eventlog.Cursor, er
 	}
 	c.id, c.row, c.cursor, c.resumed = a.row.ID, a.row, cursor, true
 	c.start, c.acked, c.acks = a.after, a.row.TrimmedTo, a.row.Acks
-	c.kept.begin(a.row.TrimmedTo)
+	c.session.Replay.Begin(a.row.TrimmedTo)
 	c.reached.start(c.start, c.acks, c.acked)
 	c.begin(now)
 	c.rt.metrics.Resumes.WithLabelValues("ok").Inc()
@@ -298,21 +322,32 @@ func (c *conn) takeOver(a *attachment, cursor *eventlog.Cursor, err error) *arcp
 		c.log.Error().Err(err).Str("session_id", string(a.row.ID)).Msg("attach to session")
 		return arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions").RetryAfter(1)
 	}
-	old, ok := c.rt.members.take(a.row.ID, c, a.row.Epoch)
-	if !ok {
+	s := c.rt.sessions.Find(a.row.ID)
+	if s == nil || !c.takeSession(s, a, cursor) {
 		cursor.Close()
 		return noSession()
 	}
 	c.pass.Authenticated()
-	if old != nil {
-		if a.held {
-			old.out.settle()
-			a.after = max(a.after, min(old.reached.position(), a.row.LastSeq))
-			cursor.Move(a.after)
-		}
-		old.wake()
-	}
 	return nil
+}
+
+// takeSession makes the connection that of a session. It reports false if another
+// connection was faster, or the session has ended.
+func (c *conn) takeSession(s *session.Session, a *attachment, cursor *eventlog.Cursor) bool {
+	c.reached.start(s.Position(), false, 0)
+	old, position, ok := s.Attach((*sessionConn)(c), a.row.Epoch)
+	if !ok {
+		return false
+	}
+	c.session = s
+	if a.held && old != nil {
+		a.after = max(a.after, min(position, a.row.LastSeq))
+		cursor.Move(a.after)
+	}
+	if old != nil {
+		old.Supersede()
+	}
+	return true
 }
 
 // heard invalidates the earlier resume tokens when the first frame arrives: the client has
@@ -323,7 +358,7 @@ func (c *conn) heard() bool {
 		return !c.tokenPending
 	}
 	c.row.PrevHashes, c.tokenPending = nil, true
-	c.rt.members.heard(c)
+	c.session.SetHeard(c.row.Epoch)
 	row := c.row
 	c.owed.Add(1)
 	c.rt.log.Append(&store.Write{Session: &row}, func(r *store.Result) {

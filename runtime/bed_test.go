@@ -47,9 +47,10 @@ type lasting struct {
 	closed int // times
 	late   int // commits after that
 	fail   error
-	gate   chan struct{} // a commit takes one; nil: none is needed
-	soft   bool          // the latest commit may be lost in a crash
-	dwell  time.Duration // between the reading of the next job's row and its return
+	gate   chan struct{}        // a commit takes one; nil: none is needed
+	soft   bool                 // the latest commit may be lost in a crash
+	seen   func(w *store.Write) // if set, is told of each write before it is committed
+	dwell  time.Duration        // between the reading of the next job's row and its return
 }
 
 func (l *lasting) Job(ctx context.Context, id arcp.JobID) (store.Job, error) {
@@ -68,6 +69,11 @@ func (l *lasting) Commit(writes []*store.Write, results []store.Result) error {
 	l.soft = !slices.ContainsFunc(writes, func(w *store.Write) bool { return !w.NoSync })
 	if l.closed > 0 {
 		l.late++
+	}
+	for _, w := range writes {
+		if l.seen != nil {
+			l.seen(w)
+		}
 	}
 	l.mu.Unlock()
 	if *late {

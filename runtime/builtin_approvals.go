@@ -139,11 +139,14 @@ func (r *Runtime) caller(job tool.Job) (approval.Who, error) {
 	if !ok {
 		return approval.Who{}, errNoCaller
 	}
-	m, lives := r.members.find(c.Session())
+	s := r.sessions.Find(c.Session())
+	if s != nil {
+		if who, ok := s.Actor(); ok {
+			return who, nil
+		}
+	}
 	switch {
-	case lives && m.who.Session != "":
-		return m.who, nil
-	case lives:
+	case s != nil:
 		who, err := r.stored(context.Background(), c.Session())
 		if err != nil {
 			r.cfg.Log.Error().Err(err).Str("session_id", string(c.Session())).Msg("identity of a session")
@@ -528,7 +531,7 @@ func (r *Runtime) resolveRequested(ctx context.Context, who *approval.Who, row *
 	if err := row.CheckOption(resolution); err != nil {
 		return arcp.QuestionView{}, err
 	}
-	if e, ok := r.members.find(row.Session); !ok || e.conn == nil {
+	if r.sessions.ConnOf(row.Session) == nil {
 		return arcp.QuestionView{}, arcp.Errorf(arcp.CodeFailedPrecondition, "only session %s, which owns it, resolves this; it is not connected", row.Session)
 	}
 	r.audit("resolve_requested", who.Principal, who.Session).Str("target", row.ID).
@@ -834,19 +837,37 @@ func (r *Runtime) loadApprovals(ctx context.Context) error {
 // expires what nobody has resolved in time.
 func (r *Runtime) endOwned(ctx context.Context, now time.Time) {
 	for _, q := range r.desk.owned() {
-		_, lives := r.members.find(q.session)
-		if lives && now.Before(q.expires) {
+		if r.sessions.Lives(q.session) && now.Before(q.expires) {
 			continue
 		}
-		who := approval.Who{Principal: q.principal, Session: q.session}
-		_, err := r.changeOwned(ctx, &who, q.id, func(row *approval.Row) *arcp.Error {
-			if row.Status == approval.Pending {
-				row.Cancel(now.UTC(), "its session has ended")
-			}
-			return nil
-		})
-		if err != nil && ctx.Err() == nil {
+		if err := r.cancelOwned(ctx, &q, now); err != nil && ctx.Err() == nil {
 			r.cfg.Log.Error().Err(err).Str("approval_id", q.id).Msg("end an approval")
 		}
 	}
+}
+
+// cancelOwned withdraws a question whose session has ended, unless its time is over.
+func (r *Runtime) cancelOwned(ctx context.Context, q *owned, now time.Time) error {
+	who := approval.Who{Principal: q.principal, Session: q.session}
+	_, err := r.changeOwned(ctx, &who, q.id, func(row *approval.Row) *arcp.Error {
+		if row.Status == approval.Pending {
+			row.Cancel(now.UTC(), "its session has ended")
+		}
+		return nil
+	})
+	return err
+}
+
+// endOwnedBy withdraws the questions of a session that ends, in the transaction of ctx.
+func (r *Runtime) endOwnedBy(ctx context.Context, id arcp.SessionID) error {
+	now := time.Now()
+	for _, q := range r.desk.owned() {
+		if q.session != id {
+			continue
+		}
+		if err := r.cancelOwned(ctx, &q, now); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -93,12 +93,9 @@ func (r *Runtime) newHost() *host.Host {
 	for _, s := range host.Statuses {
 		r.metrics.Agents.WithLabelValues(string(s)).Set(0)
 	}
-	return host.New(host.Options{Log: r.log, Join: r.changes().join, Store: r.cfg.Store, Released: r.released,
+	return host.New(host.Options{Log: r.log, Store: r.cfg.Store, Released: r.released,
 		Count: func(s host.Status, n int) { r.metrics.Agents.WithLabelValues(string(s)).Set(float64(n)) },
-		Lives: func(id arcp.SessionID) bool {
-			_, ok := r.members.find(id)
-			return ok
-		}})
+		Lives: r.sessions.Lives})
 }
 
 func (r *Runtime) registerAgent(ctx context.Context, job tool.Job, in registerAgentIn) (host.Agent, error) {
@@ -287,7 +284,7 @@ func (r *Runtime) withConnections(list []host.Agent) []host.Agent {
 		switch list[i].Status {
 		case host.Completed, host.Errored, host.Stopped:
 		default:
-			if e, lives := r.members.find(list[i].Session); lives && e.conn == nil {
+			if s := r.sessions.Find(list[i].Session); s != nil && s.Conn() == nil {
 				list[i].Status = host.Disconnected
 			}
 		}
@@ -370,28 +367,11 @@ func (r *Runtime) stored(ctx context.Context, id arcp.SessionID) (approval.Who, 
 	return whoOf(&identity, id, slices.Contains(row.Negotiated, arcp.FeatureHumanInput)), nil
 }
 
-// endAgents stops the agents of a session that has ended for good: the channel is
-// closed when that is done. The janitor does what fails here.
-func (r *Runtime) endAgents(id arcp.SessionID) <-chan struct{} {
-	done := make(chan struct{})
-	if !r.host.HasAgents(id) {
-		close(done)
-		return done
-	}
-	r.pool.Run(func() { // which waits for the store, however long that takes
-		defer close(done)
-		if err := r.host.EndSession(context.Background(), id); err != nil && r.Ready() == nil {
-			r.cfg.Log.Error().Err(err).Str("session_id", string(id)).Msg("stop the agents of a session")
-		}
-	})
-	return done
-}
-
 // sweepHost is what the janitor does for the host.
 func (r *Runtime) sweepHost(ctx context.Context, now time.Time) error {
 	var before time.Time
 	if r.cfg.Retention > 0 {
 		before = now.Add(-r.cfg.Retention)
 	}
-	return r.host.Sweep(ctx, before, r.members.has)
+	return r.host.Sweep(ctx, before, r.sessions.Has)
 }

@@ -99,14 +99,17 @@ func (r *Runtime) deletable(ctx context.Context, who *approval.Who, j *store.Job
 		return arcp.Errorf(arcp.CodeFailedPrecondition, "a job above it goes on, and may ask what came of it or what it has left: %s", above)
 	}
 	// What its session was given up to its end goes with it, of other jobs, too.
-	m, lives := r.members.find(j.Session)
-	if lives && m.conn != nil && m.position() < j.LastSeq {
-		m.conn.catchUp(ctx)
-	}
-	switch got := m.position(); {
-	case !lives || got >= j.LastSeq:
+	s := r.sessions.Find(j.Session)
+	if s == nil {
 		return nil
-	case m.acks:
+	}
+	if c := s.Conn(); c != nil && s.Position() < j.LastSeq {
+		c.Sync(ctx)
+	}
+	switch got := s.Position(); {
+	case got >= j.LastSeq:
+		return nil
+	case s.Acks():
 		return arcp.Errorf(arcp.CodeFailedPrecondition, "the session that has submitted it has acknowledged its events up to %d: %s has to acknowledge %d first", got, j.Session, j.LastSeq)
 	default:
 		return arcp.Errorf(arcp.CodeFailedPrecondition, "the session that has submitted it has got its events up to %d: %s has to read up to %d first", got, j.Session, j.LastSeq)

@@ -103,7 +103,7 @@ func (r *Runtime) sessionFor(who *approval.Who, named arcp.SessionID) (arcp.Sess
 	if named == "" || named == who.Session {
 		return who.Session, nil
 	}
-	if e, ok := r.members.find(named); ok && (who.Admin || e.principal == who.Principal) {
+	if s := r.sessions.Find(named); s != nil && (who.Admin || s.Principal == who.Principal) {
 		return named, nil
 	}
 	return "", arcp.Errorf(arcp.CodeNotFound, "no such session: %s", named)

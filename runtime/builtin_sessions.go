@@ -5,9 +5,9 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -36,16 +36,16 @@ func (r *Runtime) sessionsList(ctx context.Context, job tool.Job, in sessionsLis
 	if err != nil {
 		return page, err
 	}
-	list := r.members.of(who.Observes)
-	slices.SortFunc(list, compareMembers)
+	list := r.sessions.Of(who.Observes)
+	slices.SortFunc(list, compareSessions)
 	bound := []byte("sessions\x00" + who.Principal)
 	if in.Cursor != "" {
 		at, id, ok := r.openCursor(in.Cursor, bound)
 		if !ok {
 			return page, errCursor()
 		}
-		from := member{id: arcp.SessionID(id), created: at}
-		i, found := slices.BinarySearchFunc(list, from, compareMembers)
+		from := &session.Session{ID: arcp.SessionID(id), CreatedAt: at}
+		i, found := slices.BinarySearchFunc(list, from, compareSessions)
 		if found {
 			i++
 		}
@@ -56,10 +56,10 @@ func (r *Runtime) sessionsList(ctx context.Context, job tool.Job, in sessionsLis
 	for i := range list {
 		if len(page.Items) == limit {
 			last := list[i-1]
-			page.NextCursor = r.sealCursor(last.created, arcp.JobID(last.id), bound)
+			page.NextCursor = r.sealCursor(last.CreatedAt, arcp.JobID(last.ID), bound)
 			break
 		}
-		d, err := r.describe(ctx, &list[i])
+		d, err := r.describe(ctx, list[i])
 		if errors.Is(err, store.ErrNotFound) {
 			continue // it has ended, or is being made
 		}
@@ -71,23 +71,22 @@ func (r *Runtime) sessionsList(ctx context.Context, job tool.Job, in sessionsLis
 	return page, nil
 }
 
-func compareMembers(a, b member) int {
-	return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.id, b.id))
+func compareSessions(a, b *session.Session) int {
+	return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
 }
 
-func (r *Runtime) describe(ctx context.Context, e *member) (arcp.SessionView, error) {
-	row, err := r.cfg.Store.Session(ctx, e.id)
+func (r *Runtime) describe(ctx context.Context, s *session.Session) (arcp.SessionView, error) {
+	row, err := r.cfg.Store.Session(ctx, s.ID)
 	if err != nil {
 		return arcp.SessionView{}, err
 	}
-	d := arcp.SessionView{SessionID: e.id, Principal: e.principal, State: arcp.SessionConnected, CreatedAt: e.created.UTC(),
+	d := arcp.SessionView{SessionID: s.ID, Principal: s.Principal, State: arcp.SessionConnected, CreatedAt: s.CreatedAt.UTC(),
 		LastEventSeq: row.LastSeq, AckedSeq: row.TrimmedTo, ClientKind: row.ClientKind}
-	if e.conn == nil {
-		d.State, d.DetachedAt = arcp.SessionDetached, e.since.UTC()
-		return d, nil
+	if since, detached := s.DetachedAt(); detached {
+		d.State, d.DetachedAt = arcp.SessionDetached, since.UTC()
+	} else if c := s.Conn(); c != nil {
+		d.Transport, d.Remote = c.Transport()
 	}
-	info := e.conn.tc.Info()
-	d.Transport, d.Remote = info.Kind, info.RemoteAddr
 	return d, nil
 }
 
@@ -97,58 +96,31 @@ func (r *Runtime) sessionsEvict(ctx context.Context, job tool.Job, in sessionsEv
 		return sessionsEvicted{}, err
 	}
 	id := arcp.SessionID(in.SessionID)
-	e, ok := r.members.find(id)
-	decision := "allowed"
-	if !who.Admin && e.principal != who.Principal {
-		decision = "denied"
-	}
-	if ok {
-		r.audit("evict", who.Principal, who.Session).Str("job_id", string(job.ID())).Str("target", in.SessionID).
-			Str("owner", e.principal).Str("decision", decision).Msg("audit")
-	}
-	if !ok || decision == "denied" {
+	s := r.sessions.Find(id)
+	if s == nil {
 		return sessionsEvicted{}, arcp.Errorf(arcp.CodeNotFound, "no such session: %s", in.SessionID)
 	}
-	return sessionsEvicted{true}, r.evictWithCall(ctx, eviction{id, "evicted", cmp.Or(in.Reason, "evicted"), in.Forget})
-}
-
-// evictWithCall is evict for the call of a built-in tool: what it does follows the
-// commit of the call. With forget the session and its agents end in that commit.
-func (r *Runtime) evictWithCall(ctx context.Context, e eviction) error {
-	var w *store.Write
-	if e.forget {
-		if err := r.host.EndSession(ctx, e.id); err != nil {
-			return r.hostFailed(ctx, err)
-		}
-		w = &store.Write{EndSession: e.id}
+	decision := "allowed"
+	if !who.Admin && s.Principal != who.Principal {
+		decision = "denied"
 	}
-	err := r.changes().Commit(ctx, w, func(err error) {
-		if err == nil {
-			r.evicted(e)
-		}
-	})
+	r.audit("evict", who.Principal, who.Session).Str("job_id", string(job.ID())).Str("target", in.SessionID).
+		Str("owner", s.Principal).Str("decision", decision).Msg("audit")
+	if decision == "denied" {
+		return sessionsEvicted{}, arcp.Errorf(arcp.CodeNotFound, "no such session: %s", in.SessionID)
+	}
+	evict := func() { r.evicted(s, "evicted", cmp.Or(in.Reason, "evicted")) }
+	if in.Forget {
+		err = r.sessions.EndWithCall(ctx, s, evict)
+	} else {
+		err = r.changes().Commit(ctx, nil, func(err error) {
+			if err == nil {
+				evict()
+			}
+		})
+	}
 	if err != nil {
-		return r.storeFailed(err, "end a session")
+		return sessionsEvicted{}, r.storeFailed(err, "end a session")
 	}
-	return nil
-}
-
-// evicted follows an eviction that is durable. It is called on the committer's
-// goroutine, before anything of that write is delivered.
-func (r *Runtime) evicted(e eviction) {
-	m, ok := r.members.find(e.id)
-	if ok && e.forget {
-		m.conn, ok = r.members.drop(e.id)
-		r.engine.CancelSession(e.id, "session ended", false)
-		r.dropOverlay(e.id)
-		r.endAgents(e.id)                                                                    // one that was registered meanwhile
-		r.log.Append(&store.Write{NoSync: true}, func(*store.Result) { r.log.Forget(e.id) }) // behind what is delivered now
-	}
-	if !ok {
-		return
-	}
-	r.metrics.Evictions.WithLabelValues(e.label).Inc()
-	if m.conn != nil {
-		m.conn.post(func(time.Time) { m.conn.m.Evict(arcp.CodeCancelled, e.reason) })
-	}
+	return sessionsEvicted{true}, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
+	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -178,8 +179,10 @@ func (r *Runtime) toolsPolicy(_ context.Context, job tool.Job, in toolsListIn) (
 	if err != nil {
 		return out, err
 	}
-	o := r.overlays.find(v.Session())
-	rec := o.record()
+	rec := session.OverlayRecord{IncludeBase: true}
+	if s := r.sessions.Find(v.Session()); s != nil {
+		rec = s.Overlay().Record()
+	}
 	out = toolsPolicyOut{Principal: v.Principal(), SessionID: string(v.Session()), Trust: v.Trust(), Roles: append([]string{}, v.Roles()...),
 		Generation: v.Catalogue().Generation(), Items: []toolPolicy{},
 		Overlay: overlayOut{rec.Revision, rec.IncludeBase, append([]string{}, rec.Tools...), append([]string{}, rec.Hide...), append([]string{}, rec.Prompts...)}}
@@ -269,11 +272,16 @@ func (r *Runtime) toolsOverlay(ctx context.Context, job tool.Job, in toolsOverla
 	if refused != nil {
 		return out, refused
 	}
-	o, snap, err := r.setOverlay(ctx, overlayChange{v.Session(), v.Trust(), layer, in.ExpectRevision, in.ExpectGeneration})
+	s := r.sessions.Find(v.Session())
+	if s == nil {
+		return out, arcp.Errorf(arcp.CodeFailedPrecondition, "only a session has an overlay, and yours has ended")
+	}
+	q := session.OverlayChange{Trust: v.Trust(), Layer: layer, Revision: in.ExpectRevision, Generation: in.ExpectGeneration}
+	o, snap, err := r.sessions.SetOverlay(ctx, s, q, func() { r.announceTo(s.ID) })
 	if err != nil {
 		return out, err
 	}
-	return overlaySet{o.revision, snap.Generation()}, nil
+	return overlaySet{o.Revision, snap.Generation()}, nil
 }
 
 type toolsRefreshed struct {

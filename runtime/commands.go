@@ -12,6 +12,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
+	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
 )
@@ -67,47 +68,25 @@ func (c *conn) command(now time.Time, cmd machine.Command) {
 		c.closeFeed(now, cmd)
 	case machine.SlowFeeds:
 		c.feeds.slow(cmd)
-	case machine.Leave:
-		c.takeLeave(cmd)
-	}
-}
-
-func (c *conn) takeLeave(cmd machine.Leave) {
-	if cmd.CancelJobs {
+	case machine.CancelJobs:
 		c.rt.engine.CancelSession(c.id, "session closed", true)
 	}
-	if cmd.Forget {
-		c.rt.forget(c.id)
-	}
 }
 
-// forget ends a session: its token is good for nothing any more, also after a
-// crash, and the jobs that were to end with its connection end. It returns the
-// session's connection, if it has one.
-func (r *Runtime) forget(id arcp.SessionID) (c *conn, ok bool) {
-	if c, ok = r.members.drop(id); !ok {
-		return nil, false
-	}
-	r.engine.CancelSession(id, "session ended", false)
-	r.dropOverlay(id)
-	stopped := r.endAgents(id)
-	r.log.Forget(id)
-	ctx, cancel := context.WithTimeout(context.Background(), forgetTimeout)
-	defer cancel()
-	if _, err := r.log.Commit(ctx, &store.Write{EndSession: id}); err != nil {
-		r.cfg.Log.Error().Err(err).Str("session_id", string(id)).Msg("delete session")
-	}
-	r.log.Forget(id)
-	select {
-	case <-stopped:
-	case <-ctx.Done():
-	}
-	return c, true
+// endSession ends the session of the connection for session.close with forget.
+func (c *conn) endSession() {
+	c.rt.sessions.End(c.session, func(err error) {
+		var refused *arcp.Error
+		if err != nil {
+			refused = errEndNotStored()
+		}
+		c.post(func(time.Time) { c.m.Ended(refused) })
+	})
 }
 
-// forgetTimeout bounds the wait for the end of a session, and of its agents, to be
-// durable, which its answer waits for.
-const forgetTimeout = 5 * time.Second
+func errEndNotStored() *arcp.Error {
+	return arcp.Errorf(arcp.CodeUnavailable, "the end of the session cannot be stored").RetryAfter(1)
+}
 
 // owing takes the one answer of a command.
 type owing struct{ *conn }
@@ -158,8 +137,9 @@ func (c *conn) append(w *store.Write) {
 
 // cancelSession ends a session of the same principal or, for an admin, of any (§5.7).
 func (c *conn) cancelSession(now time.Time, cmd machine.CancelSession) {
-	if e, ok := c.rt.members.find(cmd.Session); !ok || e.principal != c.identity.Principal && !c.who().Admin {
-		if ok {
+	s := c.rt.sessions.Find(cmd.Session)
+	if s == nil || s.Principal != c.identity.Principal && !c.who().Admin {
+		if s != nil {
 			c.audit("evict").Str("target", string(cmd.Session)).Str("decision", "denied").Msg("audit")
 		}
 		c.reply(now, cmd.Request, arcp.CancelRefused, arcp.CancelRefusedPayload{TargetID: string(cmd.Session),
@@ -167,32 +147,27 @@ func (c *conn) cancelSession(now time.Time, cmd machine.CancelSession) {
 		return
 	}
 	c.audit("evict").Str("target", string(cmd.Session)).Str("decision", "allowed").Msg("audit")
-	c.reply(now, cmd.Request, arcp.CancelAccepted, arcp.CancelAcceptedPayload{TargetID: string(cmd.Session)})
-	c.rt.evict(eviction{id: cmd.Session, label: "cancelled", reason: cmp.Or(cmd.Reason, "cancelled"), forget: true})
+	c.owed.Add(1)
+	c.rt.sessions.End(s, func(err error) {
+		c.settle()
+		if err != nil {
+			c.post(func(now time.Time) { c.nack(now, cmd.Request, errEndNotStored()) })
+			return
+		}
+		c.post(func(now time.Time) {
+			c.reply(now, cmd.Request, arcp.CancelAccepted, arcp.CancelAcceptedPayload{TargetID: string(cmd.Session)})
+		})
+		c.rt.evicted(s, "cancelled", cmp.Or(cmd.Reason, "cancelled"))
+	})
 }
 
-// eviction takes a session's connection from it, and with forget the session
-// ends. The label is from a closed set.
-type eviction struct {
-	id            arcp.SessionID
-	label, reason string
-	forget        bool
-}
-
-// evict reports whether there was such a session.
-func (r *Runtime) evict(e eviction) bool {
-	m, ok := r.members.find(e.id)
-	if ok && e.forget {
-		m.conn, ok = r.forget(e.id)
+// evicted counts an eviction, and closes the connection of the session if it has one. The
+// label is from a closed set.
+func (r *Runtime) evicted(s *session.Session, label, reason string) {
+	r.metrics.Evictions.WithLabelValues(label).Inc()
+	if c := s.Conn(); c != nil {
+		c.Evict(arcp.CodeCancelled, reason)
 	}
-	if !ok {
-		return false
-	}
-	r.metrics.Evictions.WithLabelValues(e.label).Inc()
-	if m.conn != nil {
-		m.conn.post(func(time.Time) { m.conn.m.Evict(arcp.CodeCancelled, e.reason) })
-	}
-	return true
 }
 
 func (c *conn) reply(now time.Time, request arcp.MessageID, t arcp.Type, payload any) {

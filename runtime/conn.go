@@ -14,6 +14,7 @@ import (
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/lease"
+	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -57,17 +58,17 @@ type conn struct {
 	tick   *time.Timer
 	tally
 
-	row      store.Session // of the session, as this connection last stored it
-	resumed  bool          // the session had a connection before
-	tries    int           // to attach to it
-	start    uint64        // the cursor's first position
+	session  *session.Session // nil: not accepted yet
+	row      store.Session    // of the session, as this connection last stored it
+	resumed  bool             // the session had a connection before
+	tries    int              // to attach to it
+	start    uint64           // the cursor's first position
 	acked    uint64
 	acks     bool // the client acknowledges
 	reached  reached
-	held     bool  // it is not known yet where to go on: no event goes out
-	locating bool  // and it is being looked for
-	lagging  bool  // it was told so
-	kept     *kept // if it does not acknowledge; the session's
+	held     bool // it is not known yet where to go on: no event goes out
+	locating bool // and it is being looked for
+	lagging  bool // it was told so
 	beat     beat
 	feeds    feeds
 	lease    sessionLease
@@ -102,7 +103,7 @@ func newConn(rt *Runtime, tc transport.Conn) *conn {
 	wake := c.turns.wake
 	c.in.init(wake)
 	c.tally.m = rt.metrics
-	c.m = machine.New(now, rt.sessions(), c.id)
+	c.m = machine.New(now, rt.sessionOffer(), c.id)
 	c.out = newOutbox(tc, rt.pool, wake, c.reached.wrote)
 	c.log = rt.cfg.Log
 	c.limiter = newLimiter(rt.rate())

@@ -14,6 +14,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/host"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
+	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 )
 
@@ -21,15 +22,14 @@ import (
 // asked, and what is asked now. What is kept of a question, and which answer
 // counts, is decided by the engine.
 type desk struct {
-	metrics *metrics.Metrics
-	offer   func(arcp.JobID, string, approval.Who) // gives a question to one more session
-	show    func(kind string, q *approval.Row)     // tells who watches the host
-	since   time.Time                              // what was asked before was shown by another process
+	metrics  *metrics.Metrics
+	sessions *session.Directory
+	offer    func(arcp.JobID, string, approval.Who) // gives a question to one more session
+	show     func(kind string, q *approval.Row)     // tells who watches the host
+	since    time.Time                              // what was asked before was shown by another process
 
 	mu       sync.Mutex
-	people   map[string]map[arcp.SessionID]approval.Who // that are connected, by principal
-	gates    map[arcp.SessionID]approval.Who            // of them, those that may give approvals
-	pending  map[string]*asked                          // by the question's id
+	pending  map[string]*asked // by the question's id
 	requests map[arcp.MessageID]*asked
 	byOwner  map[string]map[string]*asked // by principal
 	waiting  map[string][]chan struct{}   // closed when a question is settled, or there is a new one
@@ -41,8 +41,8 @@ type asked struct {
 	request arcp.MessageID
 }
 
-func newDesk(m *metrics.Metrics, show func(kind string, q *approval.Row)) *desk {
-	return &desk{metrics: m, show: show, since: time.Now().Truncate(time.Microsecond), people: make(map[string]map[arcp.SessionID]approval.Who), gates: make(map[arcp.SessionID]approval.Who), pending: make(map[string]*asked),
+func newDesk(m *metrics.Metrics, sessions *session.Directory, show func(kind string, q *approval.Row)) *desk {
+	return &desk{metrics: m, sessions: sessions, show: show, since: time.Now().Truncate(time.Microsecond), pending: make(map[string]*asked),
 		requests: make(map[arcp.MessageID]*asked), byOwner: make(map[string]map[string]*asked), waiting: make(map[string][]chan struct{})}
 }
 
@@ -75,8 +75,11 @@ func (c *conn) negotiated(f arcp.Feature) bool { return slices.Contains(c.row.Ne
 
 // introduce says to everybody who the session is now.
 func (c *conn) introduce() {
+	if c.session == nil { // it is being attached
+		return
+	}
 	w := c.who()
-	c.rt.members.know(w)
+	c.session.Identify((*sessionConn)(c), w)
 	c.rt.desk.arrive(w)
 	c.offerWork(w)
 }
@@ -91,17 +94,13 @@ func matchesAny(globs []string, name string) bool {
 }
 
 // everybody calls f for whoever might be asked a question: those of its
-// principal and, for a gate, all who may give approvals. With d.mu.
+// principal and, for a gate, all who may give approvals.
 func (d *desk) everybody(q *approval.Row, f func(*approval.Who)) {
 	if q.Kind != approval.Gate {
-		for _, w := range d.people[q.Principal] {
-			f(&w)
-		}
+		d.sessions.EachHuman(q.Principal, f)
 		return
 	}
-	for _, w := range d.gates {
-		f(&w)
-	}
+	d.sessions.EachApprover(f)
 }
 
 // Audience is who is given a new question: who is connected and may answer it
@@ -233,8 +232,8 @@ func (d *desk) changed(id string) (c chan struct{}, stop func()) {
 	}
 }
 
-// arrive enters a session that has a connection now, and has it given what it
-// may answer.
+// arrive gives a session that has a connection now, and that the directory knows as one
+// that can be asked, the questions that it may answer.
 func (d *desk) arrive(w approval.Who) {
 	if !w.HumanInput {
 		return
@@ -242,13 +241,6 @@ func (d *desk) arrive(w approval.Who) {
 	now := time.Now()
 	var list []approval.Row
 	d.mu.Lock()
-	if d.people[w.Principal] == nil {
-		d.people[w.Principal] = make(map[arcp.SessionID]approval.Who)
-	}
-	d.people[w.Principal][w.Session] = w
-	if delete(d.gates, w.Session); w.Approver || w.Admin {
-		d.gates[w.Session] = w
-	}
 	for _, a := range d.visibleLocked(&w) {
 		if a.row.Job != "" && a.row.Wants(&w, now) {
 			list = append(list, a.row)
@@ -263,17 +255,6 @@ func (d *desk) arrive(w approval.Who) {
 // maxOffers bounds the questions that a session is given when it comes, the
 // newest: each is a write. The others it finds with approval.questions.
 const maxOffers = 100
-
-// leave takes out a session that has no connection any more.
-func (d *desk) leave(principal string, id arcp.SessionID) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.people[principal], id)
-	delete(d.gates, id)
-	if len(d.people[principal]) == 0 {
-		delete(d.people, principal)
-	}
-}
 
 // visibleLocked are the questions that somebody may know of, the oldest first.
 func (d *desk) visibleLocked(w *approval.Who) (list []*asked) {

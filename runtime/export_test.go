@@ -3,16 +3,19 @@ package runtime
 import (
 	"context"
 
+	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/host"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
 // People is how many sessions might be asked something now.
 func (r *Runtime) People() (n int) {
-	r.desk.mu.Lock()
-	defer r.desk.mu.Unlock()
-	for _, list := range r.desk.people {
-		n += len(list)
+	for _, s := range r.sessions.Of(func(string) bool { return true }) {
+		r.sessions.EachHuman(s.Principal, func(w *approval.Who) {
+			if w.Session == s.ID {
+				n++
+			}
+		})
 	}
 	return n
 }

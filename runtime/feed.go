@@ -510,16 +510,16 @@ func (c *conn) newFilter(f *arcp.EventFilter) (filter eventFilter, owner string,
 	}
 	who := c.who()
 	for _, id := range f.SessionID {
-		e, ok := c.rt.members.find(id)
+		s := c.rt.sessions.Find(id)
 		switch {
-		case !ok:
-		case !who.Observes(e.principal):
+		case s == nil:
+		case !who.Observes(s.Principal):
 			c.audit("subscribe").Str("target", string(id)).Str("decision", "denied").Msg("audit")
 			return eventFilter{}, "", arcp.Errorf(arcp.CodePermissionDenied, "session %s is of a principal that this one may not observe", id)
-		case owner != "" && owner != e.principal:
+		case owner != "" && owner != s.Principal:
 			return eventFilter{}, "", errMixedFilter()
 		default:
-			owner = e.principal
+			owner = s.Principal
 		}
 	}
 	if !who.Admin && who.Sees == nil {

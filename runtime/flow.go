@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -64,7 +63,7 @@ func (c *conn) acknowledge(seq uint64) {
 	if !c.acks {
 		c.acks = true
 		c.row.Acks = true
-		c.rt.members.acking(c.id)
+		c.session.SetAcks()
 		c.saveRow()
 	}
 	seq = min(seq, c.cursor.Position())
@@ -126,8 +125,8 @@ func (c *conn) tooFarBehind(now time.Time) {
 // onOverflow trims a session whose backlog is over its bound.
 func (r *Runtime) onOverflow(id arcp.SessionID, upTo uint64) {
 	r.log.Append(&store.Write{Trim: &store.Trim{Session: id, Seq: upTo}, NoSync: true}, nil)
-	if e, ok := r.members.find(id); ok && e.conn != nil {
-		e.conn.post(func(now time.Time) { e.conn.overflow(now, upTo) })
+	if c := r.sessions.ConnOf(id); c != nil {
+		c.Overflow(upTo)
 	}
 }
 
@@ -142,70 +141,10 @@ func (r *Runtime) onOlder() {
 // letGo is up to where a session has let go of what it was given, as far as that
 // is known.
 func (r *Runtime) letGo(id arcp.SessionID) uint64 {
-	if e, ok := r.members.find(id); ok {
-		return e.position()
+	if s := r.sessions.Find(id); s != nil {
+		return s.Position()
 	}
 	return 0
-}
-
-// keptParts is how finely the kept bytes of a session are known, and keptStep
-// after how many events what is kept is looked at.
-const (
-	keptParts = 16
-	keptStep  = 1024
-)
-
-// kept bounds what is kept of a session that never acknowledges: the last events
-// that were written to it, by number and by bytes. All connections of the session
-// share it.
-type kept struct {
-	mu      sync.Mutex
-	seq     uint64 // the last event that is counted
-	bytes   uint64 // of all that are
-	marks   []keptMark
-	trimmed uint64
-}
-
-type keptMark struct{ seq, bytes uint64 }
-
-// begin is told by a connection how far the session is trimmed.
-func (k *kept) begin(trimmed uint64) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.trimmed = max(k.trimmed, trimmed)
-}
-
-// next counts an event that is about to be written, once. It returns up to which
-// number the session may be trimmed, from time to time, else 0: what was not
-// written stays.
-func (k *kept) next(seq uint64, size int, written, events, bytes uint64) (trim uint64, look bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if seq <= k.seq {
-		return 0, false
-	}
-	k.seq = seq
-	k.bytes += uint64(size)
-	last := keptMark{seq: k.trimmed}
-	if n := len(k.marks); n > 0 {
-		last = k.marks[n-1]
-	}
-	if seq-last.seq < keptStep && k.bytes-last.bytes < bytes/keptParts {
-		return 0, false
-	}
-	k.marks = append(k.marks, keptMark{seq, k.bytes})
-	trim = min(seq-min(events, seq), written)
-	n := 0
-	for n < len(k.marks) && k.marks[n].seq <= written && (k.marks[n].seq <= trim || k.bytes-k.marks[n].bytes >= bytes) {
-		trim = max(trim, k.marks[n].seq)
-		n++
-	}
-	k.marks = append(k.marks[:0], k.marks[n:]...)
-	if trim <= k.trimmed {
-		return 0, true
-	}
-	k.trimmed = trim
-	return trim, true
 }
 
 // reached is where a newer connection of the session goes on: after what the
@@ -246,7 +185,7 @@ func (c *conn) wrote(now time.Time, seq uint64, size int) {
 		c.lags(now, seq)
 		return
 	}
-	trim, look := c.kept.next(seq, size, c.reached.position(), uint64(c.rt.cfg.ReplayEvents), uint64(c.rt.cfg.ReplayBytes))
+	trim, look := c.session.Replay.Next(seq, size, c.reached.position(), uint64(c.rt.cfg.ReplayEvents), uint64(c.rt.cfg.ReplayBytes))
 	if trim > 0 {
 		c.append(&store.Write{Trim: &store.Trim{Session: c.id, Seq: trim}, NoSync: true})
 	}

@@ -41,7 +41,7 @@ func (h *half) begin(c *conn, now time.Time, err error) bool {
 // unfinished reports whether something that the client has asked for is under way.
 func (c *conn) unfinished() bool {
 	switch c.m.Phase() {
-	case machine.Authenticating, machine.Establishing:
+	case machine.Authenticating, machine.Establishing, machine.Closing:
 		return true
 	}
 	return c.owed.Load() > 0 || c.held || c.locating || c.rt.engine.HasJobs(c.id)

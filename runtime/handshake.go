@@ -32,6 +32,8 @@ func (c *conn) answer(now time.Time, question any) {
 		c.reauthenticate(now, q)
 	case machine.Renew:
 		c.renew()
+	case machine.End:
+		c.endSession()
 	}
 }
 
@@ -154,11 +156,13 @@ func (c *conn) establish(now time.Time, q machine.Establish) {
 func (c *conn) established(now time.Time, row store.Session, token auth.Secret, cursor *eventlog.Cursor, err error) {
 	c.cursor = cursor
 	if err != nil {
-		c.rt.members.drop(c.id)
+		c.rt.sessions.Abandon(c.session)
+		c.session = nil
 		c.logHandshake(c.log.Error().Err(err), "failed")
 		c.m.Established(now, machine.Established{Refused: arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions")})
 		return
 	}
+	c.session.Opened()
 	row.Epoch = 1
 	c.row, c.acks = row, row.Acks
 	c.reached.start(0, c.acks, 0)
@@ -173,7 +177,7 @@ func (c *conn) begin(now time.Time) {
 	c.tc.SetReadLimit(c.rt.cfg.MaxFrame)
 	c.beat.begin(c, now)
 	c.introduce()
-	c.shown = c.rt.catalogue(c.id, c.identity.Principal, c.trust())
+	c.shown = c.session.Catalogue(c.trust())
 	c.bound(now)
 	c.rt.metrics.HandshakeDuration.Observe(now.Sub(c.begun).Seconds())
 	c.logHandshake(c.log.Info(), "accepted")

@@ -11,6 +11,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
+	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -109,31 +110,39 @@ func (j *janitor) failed(err error) {
 func (j *janitor) sessions(ctx context.Context, now time.Time) (more bool, err error) {
 	r := j.rt
 	window := max(r.cfg.ResumeWindow, 0)
-	list := r.members.expired(now, now.Add(-window), janitorStep)
+	list := r.sessions.Expired(now, now.Add(-window), janitorStep)
+	ended, n := make(chan error, len(list)), 0
 	for _, e := range list {
 		until, err := j.unacknowledged(ctx, &e, now)
 		switch {
 		case err != nil:
 			return false, err
 		case !until.IsZero():
-			r.members.keep(e.id, until)
-		case r.members.removeAway(e.id, e.since):
+			e.Keep(until)
+		case r.sessions.EndDetached(e.Session, e.Since, func(err error) { ended <- err }):
 			r.metrics.Evictions.WithLabelValues("expired").Inc()
-			r.endSession(e.id)
+			n++
 		}
 	}
-	r.sweepOverlays()
+	for range n { // before the next steps look for what is left of sessions that have ended
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
+	}
+	r.sessions.Sweep()
 	return len(list) == janitorStep, nil
 }
 
 // unacknowledged is until when a session is kept for what it has not
 // acknowledged, as far as that is known now; zero if there is nothing.
-func (j *janitor) unacknowledged(ctx context.Context, e *member, now time.Time) (until time.Time, err error) {
+func (j *janitor) unacknowledged(ctx context.Context, e *session.Expired, now time.Time) (until time.Time, err error) {
 	retention := j.rt.cfg.Retention
-	if !e.acks || retention > 0 && !e.since.After(now.Add(-retention)) {
+	if !e.Acks || retention > 0 && !e.Since.After(now.Add(-retention)) {
 		return time.Time{}, nil
 	}
-	row, err := j.rt.cfg.Store.Session(ctx, e.id)
+	row, err := j.rt.cfg.Store.Session(ctx, e.ID)
 	switch {
 	case errors.Is(err, store.ErrNotFound), err == nil && row.LastSeq <= row.TrimmedTo:
 		return time.Time{}, nil
@@ -141,7 +150,7 @@ func (j *janitor) unacknowledged(ctx context.Context, e *member, now time.Time) 
 		return time.Time{}, err
 	}
 	until = now.Add(janitorKeep)
-	if end := e.since.Add(retention); retention > 0 && end.Before(until) {
+	if end := e.Since.Add(retention); retention > 0 && end.Before(until) {
 		until = end
 	}
 	return until, nil

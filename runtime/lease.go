@@ -133,7 +133,7 @@ func (c *conn) renew() {
 	c.rt.log.Append(&store.Write{Session: &row}, func(r *store.Result) {
 		err := r.Err
 		if err == nil {
-			c.rt.members.unheard(row.ID, row.Epoch)
+			c.session.ClearHeard(row.Epoch)
 		}
 		c.settle()
 		c.post(func(now time.Time) { c.renewed(now, token, err) })

@@ -60,7 +60,7 @@ func (r *Runtime) newResources() (err error) {
 		return errors.Join(err, s.closeDirs())
 	}
 	s.book = registry.NewBook(registry.Options{Log: r.changes(), Store: r.cfg.Store, Logger: r.cfg.Log, Retention: r.cfg.Retention,
-		Lives: func(id arcp.SessionID) bool { _, lives := r.members.find(id); return lives },
+		Lives: r.sessions.Lives,
 		Entries: func(kind string, status registry.Status, more int) {
 			m.Resource(kind, string(status), entryStatuses).Add(float64(more))
 		},

@@ -29,6 +29,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/host"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/internal/pool"
+	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/internal/worker"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -39,14 +40,12 @@ import (
 // Runtime serves any number of connections. Its methods may be called by many
 // goroutines at once.
 type Runtime struct {
-	desk       *desk
-	vault      *credential.Vault // nil: there are no provisioners
-	elevations elevations
-	resources  *resources
-	catalog    *tool.Catalog
-	overlays   overlays
-	announcer  announcer
-	refresh    struct {
+	desk      *desk
+	vault     *credential.Vault // nil: there are no provisioners
+	resources *resources
+	catalog   *tool.Catalog
+	announcer announcer
+	refresh   struct {
 		turn  chan struct{} // of whoever refreshes
 		begun atomic.Uint64 // rounds
 		done  uint64        // the latest round that was whole; with turn
@@ -66,11 +65,11 @@ type Runtime struct {
 	broken        atomic.Pointer[error] // the store has failed
 	full          atomic.Bool           // the disk is nearly full
 
-	members *members
-	janitor *janitor
-	shares  shares
-	space   *spaceWatch
-	older   chan struct{} // buffered 1: the log has something to measure
+	sessions *session.Directory
+	janitor  *janitor
+	shares   shares
+	space    *spaceWatch
+	older    chan struct{} // buffered 1: the log has something to measure
 
 	maxFollows int // see defaultMaxFollows
 
@@ -105,8 +104,6 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	r.gateLog = r.cfg.Log.Sample(&zerolog.BurstSampler{Burst: 1, Period: time.Minute})
 	r.upgradeLog = r.cfg.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	r.gate = transport.NewGate(r.limits.gate(), r.logRefusedConnection)
-	r.members = newMembers(r.metrics.SetSessions)
-	r.desk = newDesk(r.metrics, func(kind string, q *approval.Row) { r.showApproval(context.Background(), kind, q) })
 	r.announcer.rt, r.refresh.turn = r, make(chan struct{}, 1)
 	r.catalog = tool.NewCatalog(r.cfg.Tools, r.cfg.Hooks)
 	r.sessionConfig, r.publicConfig = r.newSessionConfig(false), r.newSessionConfig(true)
@@ -120,6 +117,8 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	r.log = eventlog.New(r.cfg.Store, eventlog.Options{OnCommit: r.onCommit, OnBroken: r.onBroken,
 		BacklogBytes: max(r.cfg.BacklogBytes, 0), OnOverflow: r.onOverflow, OnOlder: r.onOlder,
 		CommitDelay: r.cfg.CommitDelay})
+	r.sessions = session.NewDirectory(session.Options{Store: r.cfg.Store, Log: r.log, Catalog: r.catalog, Logger: r.cfg.Log, Count: r.metrics.SetSessions})
+	r.desk = newDesk(r.metrics, r.sessions, func(kind string, q *approval.Row) { r.showApproval(context.Background(), kind, q) })
 	r.host = r.newHost()
 	if err := r.newVault(); err != nil {
 		r.log.Close()
@@ -132,9 +131,10 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	}
 	r.engine = engine.New(engine.Config{Log: r.log, Vault: r.vault, Resources: r.resources, Store: r.cfg.Store, Tools: r.cfg.Tools, Metrics: r.metrics,
 		Logger: r.cfg.Log, Heartbeat: r.cfg.Heartbeat, Block: r.cfg.HeartbeatBlock, ResumeWindow: r.cfg.ResumeWindow,
-		Slots: slots, Runs: r.workers.Runs, Full: r.full.Load, Desk: r.desk, Catalogue: r.catalogue, RequireModelLease: r.cfg.RequireModelLease, PreemptExpired: r.cfg.PreemptExpired,
+		Slots: slots, Runs: r.workers.Runs, Full: r.full.Load, Desk: r.desk, Catalogue: r.sessions.Catalogue, RequireModelLease: r.cfg.RequireModelLease, PreemptExpired: r.cfg.PreemptExpired,
 		Limits: r.cfg.Limits.engine()})
 	r.desk.offer = r.engine.Offer
+	r.sessions.Connect(r.engine, r.host.EndSession, r.resources.book.EndSession, r.endOwnedBy)
 	r.space = newSpaceWatch(r)
 	if err := r.boot(ctx); err != nil {
 		r.resources.close()
@@ -144,7 +144,11 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	}
 	now := time.Now()
 	for _, id := range r.engine.Leashed() {
-		r.unleash(id, r.members.since(id, now))
+		since := now
+		if s := r.sessions.Find(id); s != nil {
+			since, _ = s.DetachedAt()
+		}
+		r.unleash(id, since)
 	}
 	r.janitor = newJanitor(r)
 	r.space.start(r.checkSpace)
@@ -153,8 +157,8 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	return r, nil
 }
 
-// sessions is what a new connection is offered, as the configuration is now.
-func (r *Runtime) sessions() *machine.Config {
+// sessionOffer is what a new connection is offered, as the configuration is now.
+func (r *Runtime) sessionOffer() *machine.Config {
 	if r.cfg.Auth.Offers(auth.None) {
 		return &r.publicConfig
 	}
@@ -199,14 +203,11 @@ func (r *Runtime) boot(ctx context.Context) error {
 		return err
 	}
 	r.cursorKey = key
-	if err := r.members.load(ctx, r.cfg.Store, time.Now()); err != nil {
-		return fmt.Errorf("load sessions: %w", err)
+	if err := r.sessions.Load(ctx, time.Now()); err != nil {
+		return err
 	}
 	if err := r.loadSightings(ctx); err != nil {
 		return fmt.Errorf("load the clients that have proved themselves: %w", err)
-	}
-	if err := r.loadOverlays(ctx); err != nil {
-		return fmt.Errorf("load overlays: %w", err)
 	}
 	if err := r.loadHost(ctx); err != nil {
 		return fmt.Errorf("load agents: %w", err)
@@ -400,21 +401,20 @@ func (r *Runtime) enter(c *conn) *arcp.Error {
 		return nearlyFull()
 	}
 	r.mu.Lock()
-	limits := sessionLimits{r.limits.MaxSessions, r.limits.MaxSessionsPerPrincipal}
+	limits := session.Limits{All: max(r.limits.MaxSessions, 0), PerPrincipal: max(r.limits.MaxSessionsPerPrincipal, 0)}
 	r.mu.Unlock()
 	if n := c.identity.Limits.Sessions; n > 0 {
-		limits.principal = n
+		limits.PerPrincipal = n
 	}
-	full := r.members.enter(&member{id: c.id, principal: c.identity.Principal, created: c.begun, conn: c, epoch: 1,
-		acks: c.m.Has(arcp.FeatureAck)}, limits)
-	switch {
-	case full.limit != "":
-		r.metrics.RateLimited.WithLabelValues(full.limit).Inc()
-		return arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d %s reached", full.n, strings.ReplaceAll(full.limit, "_", " ")).RetryAfter(1)
-	case full.oust != nil:
+	s, evicted, full := r.sessions.Open(c.id, c.identity.Principal, c.begun, c.m.Has(arcp.FeatureAck), (*sessionConn)(c), limits)
+	if full != nil {
+		r.metrics.RateLimited.WithLabelValues(full.Limit).Inc()
+		return arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d %s reached", full.N, strings.ReplaceAll(full.Limit, "_", " ")).RetryAfter(1)
+	}
+	if evicted {
 		r.metrics.Evictions.WithLabelValues("limit").Inc()
-		r.endSession(full.oust.id)
 	}
+	c.session = s
 	c.pass.Authenticated()
 	return nil
 }
@@ -427,18 +427,6 @@ func (r *Runtime) available() *arcp.Error {
 		return arcp.Errorf(arcp.CodeUnavailable, "the runtime is shutting down").RetryAfter(1)
 	}
 	return nil
-}
-
-// endSession deletes a session that is off the books. Its jobs go on.
-func (r *Runtime) endSession(id arcp.SessionID) {
-	r.dropOverlay(id)
-	r.endAgents(id)
-	r.log.Append(&store.Write{EndSession: id, NoSync: true}, func(res *store.Result) {
-		if res.Err != nil {
-			r.cfg.Log.Error().Err(res.Err).Str("session_id", string(id)).Msg("delete session")
-		}
-		r.log.Forget(id)
-	})
 }
 
 // onDisconnectGrace is how long a session may be without a connection before
@@ -464,11 +452,7 @@ func (c *conn) leave() {
 	delete(r.conns, c)
 	r.mu.Unlock()
 	c.releasePass()
-	left := r.members.leave(c, now)
-	if _, lives := r.members.find(c.id); left || !lives { // it may have ended before its connection
-		r.desk.leave(c.identity.Principal, c.id)
-	}
-	if !left {
+	if c.session == nil || !c.session.Detach((*sessionConn)(c), now) {
 		return
 	}
 	c.saveWritten()
@@ -489,8 +473,10 @@ func (r *Runtime) unleash(id arcp.SessionID, since time.Time) {
 // abandoned cancels the jobs that were to end with their session's connection,
 // unless there is one again or was one meanwhile.
 func (r *Runtime) abandoned(id arcp.SessionID, since time.Time) {
-	if e, ok := r.members.find(id); ok && (e.conn != nil || !e.since.Equal(since)) {
-		return
+	if s := r.sessions.Find(id); s != nil {
+		if detached, ok := s.DetachedAt(); !ok || !detached.Equal(since) {
+			return
+		}
 	}
 	r.engine.CancelSession(id, "session disconnected", false)
 }
@@ -524,6 +510,7 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 	}
 	r.mu.Unlock()
 	r.serving.Wait()
+	r.sessions.Wait()
 	r.lastSightings(context.WithoutCancel(ctx))
 	r.pool.Close()
 	r.closeVault()

@@ -3,7 +3,6 @@ package runtime_test
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 )
@@ -13,53 +12,6 @@ import (
 // done a moment later to be caught.
 
 const looks = 50
-
-func TestToldOfTheEndOfASession(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
-		alice := b.dial("alice")
-		for n := range looks {
-			owner := b.dial("alice")
-			name := fmt.Sprintf("agent%d", n)
-			owner.must("host.register_agent", fmt.Sprintf(`{"id":%q,"name":%q,"kind":"coder"}`, name, name))
-			if n%2 == 0 {
-				owner.send("session.close", `{"forget":true}`)
-				owner.until("session.closed")
-			} else {
-				alice.send("cancel", fmt.Sprintf(`{"target":"session","target_id":%q}`, owner.session))
-				alice.until("cancel.accepted")
-			}
-			for _, a := range alice.must("host.agents", `{"limit":1000}`)["items"].([]any) {
-				if a := a.(map[string]any); a["name"] == name && a["status"] != "stopped" {
-					t.Fatalf("after the end of its session agent %d is %v", n, a["status"])
-				}
-			}
-		}
-	})
-}
-
-// A store that stands still keeps nobody for longer than the end of a session may
-// take; what was asked for is done when it goes on.
-func TestEndOfASessionWhileTheStoreStandsStill(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
-		alice, owner := b.dial("alice"), b.dial("alice")
-		owner.must("host.register_agent", `{"id":"x","name":"x","kind":"coder"}`)
-		gate := make(chan struct{})
-		b.st.set(func() { b.st.gate = gate })
-		begun := time.Now()
-		owner.send("session.close", `{"forget":true}`)
-		owner.until("session.closed")
-		if d := time.Since(begun); d > 10*time.Second {
-			t.Errorf("told after %s", d)
-		}
-		b.st.set(func() { b.st.gate = nil })
-		close(gate)
-		time.Sleep(time.Second)
-		agents := alice.must("host.agents", `{}`)["items"].([]any)
-		if len(agents) != 1 || agents[0].(map[string]any)["status"] != "stopped" {
-			t.Errorf("%v", agents)
-		}
-	})
-}
 
 func TestToldOfAnAnswer(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *bed) {

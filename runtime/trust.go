@@ -5,76 +5,19 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/lease"
+	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// elevations are the sessions that are trusted more than their principal for a
-// while.
-type elevations struct {
-	mu sync.Mutex
-	of map[arcp.SessionID][]*elevation
-}
-
-// elevation is of one job: it counts as long as that holds the lease for it.
-type elevation struct {
-	level   string
-	request arcp.MessageID
-	holds   func() bool
-}
-
-func (e *elevations) add(id arcp.SessionID, a *elevation) (remove func()) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.of == nil {
-		e.of = make(map[arcp.SessionID][]*elevation)
-	}
-	e.of[id] = append(e.of[id], a)
-	return func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		list := e.of[id]
-		if i := slices.Index(list, a); i >= 0 {
-			list = slices.Delete(list, i, i+1)
-		}
-		if e.of[id] = list; len(list) == 0 {
-			delete(e.of, id)
-		}
-	}
-}
-
-// asked reports whether a request of a session is being decided, or its lease
-// held.
-func (e *elevations) asked(id arcp.SessionID, request arcp.MessageID) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.ContainsFunc(e.of[id], func(a *elevation) bool { return a.request == request })
-}
-
-// highest is the highest level of a session that is at least its own.
-func (e *elevations) highest(id arcp.SessionID, own string) string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, a := range e.of[id] {
-		if trustRank(a.level) > trustRank(own) && a.holds() {
-			own = a.level
-		}
-	}
-	return own
-}
-
-func trustRank(level string) int { return slices.Index(tool.TrustLevels, level) }
-
 // trust is how much the session is trusted now.
-func (c *conn) trust() string { return c.rt.elevations.highest(c.id, c.identity.Trust) }
+func (c *conn) trust() string { return c.session.Trust(c.identity.Trust) }
 
 // limit is what the principal's jobs may do at most; nil: it is not said. A
 // configuration that cannot be read allows nothing.
@@ -111,7 +54,7 @@ type elevateIn struct {
 // elevate has a job of the runtime's own ask for the session to be trusted more.
 // It is answered with lease.granted, or permission.deny.
 func (c *conn) elevate(now time.Time, cmd machine.Elevate) {
-	rank := trustRank(cmd.Level)
+	rank := session.TrustRank(cmd.Level)
 	switch {
 	case rank <= 0:
 		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeInvalidArgument, "%q is no level of trust", cmd.Level))
@@ -120,9 +63,9 @@ func (c *conn) elevate(now time.Time, cmd machine.Elevate) {
 		c.audit("elevate").Str("target", cmd.Level).Str("decision", "denied").Str("reason", "anonymous").Msg("audit")
 		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodePermissionDenied, "an anonymous session stays untrusted"))
 		return
-	case c.rt.elevations.asked(c.id, cmd.Request): // over an earlier connection: the answer is still to come, or in the log
+	case c.session.Elevating(cmd.Request): // over an earlier connection: the answer is still to come, or in the log
 		return
-	case rank <= trustRank(c.trust()):
+	case rank <= session.TrustRank(c.trust()):
 		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeFailedPrecondition, "the session is trusted as %s already", c.trust()))
 		return
 	}
@@ -204,7 +147,9 @@ func (r *Runtime) elevateJob(ctx context.Context, job tool.Job, in elevateIn) (a
 	permission := elevationOf(in.Level)
 	holds := func() bool { return gates.Holds(permission, "session", "elevate") }
 	defer r.announceTo(in.Session)
-	defer r.elevations.add(in.Session, &elevation{in.Level, in.Request, holds})() // before anybody is told
+	if s := r.sessions.Find(in.Session); s != nil {
+		defer s.Elevate(&session.Elevation{Level: in.Level, Request: in.Request, Holds: holds})() // before anybody is told
+	}
 	row, err := gates.Gate(ctx, approval.Row{System: true, Action: "trust session " + string(in.Session) + " as " + in.Level,
 		Details: reasonOf(in.Reason), Barred: []arcp.SessionID{in.Session}}, 0)
 	if err != nil {
@@ -266,7 +211,7 @@ func deniedReason(s approval.Status, reason string) string {
 
 // tell sends a session an answer that comes late, if it has a connection.
 func (r *Runtime) tell(id arcp.SessionID, request arcp.MessageID, t arcp.Type, payload any) {
-	if e, ok := r.members.find(id); ok && e.conn != nil {
-		e.conn.post(func(now time.Time) { e.conn.reply(now, request, t, payload) })
+	if c := r.sessions.ConnOf(id); c != nil {
+		c.Send(request, t, payload)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/txn"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -95,7 +96,7 @@ func (r *rig) count(ctx context.Context) {
 	if err != nil {
 		r.Error(err)
 	}
-	CallOf(ctx).Stage(Change{Write: &store.Write{Records: []store.Record{{Key: "count", Rev: rec.Rev, Value: append(slices.Clone(rec.Value), '.')}}}})
+	txn.From(ctx).Stage(txn.Change{Write: &store.Write{Records: []store.Record{{Key: "count", Rev: rec.Rev, Value: append(slices.Clone(rec.Value), '.')}}}})
 }
 
 func (r *rig) counted() int {

@@ -5,43 +5,28 @@ import (
 	"context"
 	"errors"
 	"math"
-	"sync"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/job"
+	"github.com/arcpd/arcpd/runtime/internal/txn"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
 // Call is one call of a built-in tool that changes something. Its accept, what it
 // changes and its terminal event are one write: after a crash all of it happened, or
-// nothing. The tool stages its changes; they are committed when it returns. A call
-// belongs to the goroutine that runs the tool. It is found with CallOf.
+// nothing. The tool stages its changes in the transaction of its context; they are
+// committed when it returns. A call belongs to the goroutine that runs the tool. It is found with CallOf.
 type Call struct {
 	e      *Engine
 	s      *supervisor // of the job, which has no other one
 	submit *Submit
 	began  time.Time
 
-	staged  []Change
+	txn     txn.Txn
 	claimed bool // the accept is durable by itself
 	over    bool // the call has ended, or there is no job: nothing more is written
-}
-
-// Change is a write that a call makes, and what follows from it in memory.
-type Change struct {
-	Write *store.Write // nil: nothing changes in the store
-
-	// Order, if set, is held while Fill completes the Write and the Write is appended.
-	// The changes of one call have the same Order, or none.
-	Order sync.Locker
-	Fill  func() error
-
-	// Done, if set, is called once: with nil on the committer's goroutine when the write is
-	// durable, before anything of it is delivered, or with the reason why it is not going
-	// to happen. It must not block.
-	Done func(error)
 }
 
 type callKey struct{}
@@ -52,11 +37,6 @@ func CallOf(ctx context.Context) *Call {
 	c, _ := ctx.Value(callKey{}).(*Call)
 	return c
 }
-
-// Stage adds a change to the write of the call. No two changes of a call may be of
-// the same record. The tool may run again, from the start, if a record was changed by
-// others meanwhile.
-func (c *Call) Stage(change Change) { c.staged = append(c.staged, change) }
 
 // errOver ends a tool whose call is answered already: its submit repeated another one,
 // or its session has ended.
@@ -172,7 +152,7 @@ func (c *Call) run() {
 	if timeout <= 0 {
 		timeout = math.MaxInt64
 	}
-	ctx, cancel := context.WithTimeout(context.WithValue(c.e.ctx, callKey{}, c), timeout)
+	ctx, cancel := context.WithTimeout(txn.With(context.WithValue(c.e.ctx, callKey{}, c), &c.txn), timeout)
 	defer cancel()
 	c.began = time.Now()
 	for c.attempt(ctx) {
@@ -186,58 +166,46 @@ func (c *Call) run() {
 // that the call changes was changed by others meanwhile, so that the tool has to run
 // again.
 func (c *Call) attempt(ctx context.Context) (again bool) {
-	c.staged = nil
 	began := time.Now()
 	value, err := c.s.tool.Run(ctx, c.s.job(), c.s.row.Arguments)
 	c.s.tm.Called(callStatus(err), time.Since(began))
 	switch {
 	case c.over:
-		c.settle(errOver)
+		c.txn.Settle(errOver)
 		return false
 	case err != nil && c.e.ctx.Err() != nil: // the runtime stops: nothing was done, and nobody is told that it was
-		c.settle(err)
+		c.txn.Settle(err)
 		if !c.claimed {
 			c.submit.Answers.Post(refusalFrame(c.submit, arcp.JobFailed, errShuttingDown()))
 		}
 		return false
 	case err != nil:
-		c.settle(err)
+		c.txn.Settle(err)
 		return c.commit(ctx, failedOutcome(err))
 	}
 	return c.commit(ctx, &job.Outcome{State: arcp.StateCompleted, Value: value})
 }
 
-// settle tells the staged changes that they are durable or, with an error, that they
-// will not be.
-func (c *Call) settle(err error) {
-	for _, change := range c.staged {
-		if change.Done != nil {
-			change.Done(err)
-		}
-	}
-	c.staged = nil
-}
-
 // commit makes the call and its changes durable.
 func (c *Call) commit(ctx context.Context, o *job.Outcome) (again bool) {
-	w, own := c.together(c.conclusion(o))
+	w, own := c.txn.Join(c.conclusion(o))
 	errs := make(chan error, 1)
-	c.append(w, func(res *store.Result) {
+	c.txn.Append(c.e.cfg.Log, w, func(res *store.Result) {
 		result := res
 		if own >= 0 && len(res.With) > 0 { // a store that has failed says it of the whole
 			result = &res.With[own]
 		}
-		err := errorOf(res)
+		err := txn.ErrorOf(res)
 		switch {
 		case result.Existing != "" || result.Err != nil && !errors.Is(result.Err, store.ErrTogether): // there is no such job
 			c.over, c.s.outcome = true, nil
-			c.settle(cmp.Or(err, errOver))
+			c.txn.Settle(cmp.Or(err, errOver))
 			if !c.claimed {
 				c.e.claimed(c.submit, c.s.run, result) // which answers
 			}
 		case err == nil:
 			c.concluded()
-			c.settle(nil)
+			c.txn.Settle(nil)
 		}
 		errs <- err
 	})
@@ -245,7 +213,7 @@ func (c *Call) commit(ctx context.Context, o *job.Outcome) (again bool) {
 	case err == nil || c.over:
 		return false
 	default:
-		c.settle(err)
+		c.txn.Settle(err)
 		if errors.Is(err, store.ErrConflict) && ctx.Err() == nil {
 			return true
 		}
@@ -257,61 +225,6 @@ func (c *Call) commit(ctx context.Context, o *job.Outcome) (again bool) {
 func (c *Call) unwritten(err error) *job.Outcome {
 	c.e.cfg.Logger.Error().Err(err).Str("job_id", string(c.s.row.ID)).Str("tool", c.s.row.Agent).Msg("change of a built-in tool refused by the store")
 	return failedOutcome(arcp.Errorf(arcp.CodeUnavailable, "the change cannot be stored").RetryAfter(retryAfter))
-}
-
-// together makes one write of the changes and, behind them, the conclusion. The end of a
-// session comes last: it may be the one that called. own is where the conclusion is
-// among the writes that w happens with; -1: it is w.
-func (c *Call) together(conclusion *store.Write) (w *store.Write, own int) {
-	var all []*store.Write
-	w, own = conclusion, -1
-	for _, change := range c.staged {
-		switch {
-		case change.Write == nil:
-		case change.Write.EndSession != "":
-			w = change.Write
-		default:
-			all = append(all, change.Write)
-		}
-	}
-	if w != conclusion {
-		own = len(all)
-		all = append(all, conclusion)
-	}
-	w.With = all
-	return w, own
-}
-
-// append appends the write of the call. The changes that have an Order are completed
-// in it.
-func (c *Call) append(w *store.Write, done func(*store.Result)) {
-	var order sync.Locker
-	for _, change := range c.staged {
-		if change.Order != nil && order == nil {
-			order = change.Order
-			order.Lock()
-			defer order.Unlock()
-		}
-		if change.Fill != nil {
-			if err := change.Fill(); err != nil {
-				done(&store.Result{Err: err, With: make([]store.Result, len(w.With))})
-				return
-			}
-		}
-	}
-	c.e.cfg.Log.Append(w, done)
-}
-
-// errorOf is why a write, or one of those that were to happen with it, was refused.
-func errorOf(res *store.Result) error {
-	if !errors.Is(res.Err, store.ErrTogether) {
-		return res.Err
-	}
-	errs := []error{store.ErrTogether}
-	for i := range res.With {
-		errs = append(errs, res.With[i].Err)
-	}
-	return errors.Join(errs...)
 }
 
 // joined is a call that ends in the write of a job that it changes.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/txn"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -31,11 +32,6 @@ type Log interface {
 type Options struct {
 	Log   Log
 	Store store.Store
-	// Join, if set, makes a write part of the call that ctx belongs to, and reports
-	// whether it belongs to one. fill completes the write and is called with order held,
-	// which it is until the write is queued. done is called once, by the committer, when
-	// the write is durable or will not be.
-	Join func(ctx context.Context, w *store.Write, order sync.Locker, fill func() error, done func(error)) bool
 	// Count is told how many agents have a status, in the order of the changes. It
 	// must not call the Host.
 	Count func(s Status, n int)
@@ -343,11 +339,12 @@ func (h *Host) writeOf(name, id string, old store.Record, d *decision) (w *store
 
 // join makes a write part of a call, if ctx belongs to one.
 func (h *Host) join(ctx context.Context, name string, d *decision, w *store.Write, withLocked, over func()) bool {
-	if h.opts.Join == nil {
+	t := txn.From(ctx)
+	if t == nil {
 		return false
 	}
 	e := d.event
-	return h.opts.Join(ctx, w, &h.order, func() error { return fill(name, &e, w) }, func(err error) {
+	t.Stage(txn.Change{Write: w, Order: &h.order, Fill: func() error { return fill(name, &e, w) }, Done: func(err error) {
 		if err == nil {
 			h.happen(name, e, withLocked)
 		} else if d.room != nil {
@@ -360,7 +357,8 @@ func (h *Host) join(ctx context.Context, name string, d *decision, w *store.Writ
 		if d.next != nil && err == nil && d.next.EndedAt.IsZero() && !h.opts.Lives(d.next.Session) { // it ended meanwhile, and the agent was not seen then
 			go h.EndSession(context.Background(), d.next.Session) //nolint:errcheck // Sweep does what fails
 		}
-	})
+	}})
+	return true
 }
 
 // eventOf is an event that shows the agent, unless there is something else to

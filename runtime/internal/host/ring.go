@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/txn"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -105,11 +106,12 @@ func (h *Host) EmitIn(ctx context.Context, principal string, e Event) {
 		e.Payload, _ = arcp.Marshal(map[string]int{"truncated_bytes": n}) // a number
 	}
 	w := new(store.Write)
-	if h.opts.Join != nil && h.opts.Join(ctx, w, &h.order, func() error { return fill(principal, &e, w) }, func(err error) {
-		if err == nil {
-			h.happen(principal, e, nil)
-		}
-	}) {
+	if t := txn.From(ctx); t != nil {
+		t.Stage(txn.Change{Write: w, Order: &h.order, Fill: func() error { return fill(principal, &e, w) }, Done: func(err error) {
+			if err == nil {
+				h.happen(principal, e, nil)
+			}
+		}})
 		return
 	}
 	if err := h.announce(principal, e, w, nil, nil); err != nil { // texts, and a payload that is JSON

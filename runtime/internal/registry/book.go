@@ -444,6 +444,16 @@ func (b *Book) Sweep(ctx context.Context, from string, step int) (next string, e
 	return from, nil
 }
 
+// EndSession removes the entries of a session that ends, in the transaction of ctx if there
+// is one. Of very many it removes the first; Sweep removes the others.
+func (b *Book) EndSession(ctx context.Context, id arcp.SessionID) error {
+	_, err := b.sweepSession(ctx, id, endStep)
+	return err
+}
+
+// endStep bounds the entries that are removed in the write that ends a session.
+const endStep = 1000
+
 // sweepSession removes entries of a session, a number at most, together.
 func (b *Book) sweepSession(ctx context.Context, id arcp.SessionID, most int) (n int, err error) {
 	var rows []store.Record

@@ -11,7 +11,7 @@ import (
 func (m *Machine) Receive(now time.Time, env *arcp.Envelope) {
 	m.bad = 0
 	switch m.phase {
-	case Closed:
+	case Closing, Closed:
 	case Accepted:
 		m.lived(now, env.Type)
 		if env.Type != arcp.Resume {
@@ -26,7 +26,7 @@ func (m *Machine) Receive(now time.Time, env *arcp.Envelope) {
 
 // Malformed handles a frame that is not an envelope.
 func (m *Machine) Malformed(e *arcp.EncodingError) {
-	if m.phase == Closed {
+	if m.phase == Closing || m.phase == Closed {
 		return
 	}
 	m.note(e.Reason, "", e.Message)

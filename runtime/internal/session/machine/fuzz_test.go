@@ -40,7 +40,7 @@ type witness struct {
 }
 
 func (w *witness) op(op, arg byte) {
-	switch op % 11 {
+	switch op % 12 {
 	case 0:
 		w.frame([]arcp.Type{arcp.SessionOpen, arcp.SessionAuthenticate, arcp.SessionResume}[int(arg)%3])
 	case 1:
@@ -57,13 +57,16 @@ func (w *witness) op(op, arg byte) {
 	case 7:
 		w.offer = arg%2 == 1
 	case 8:
-		w.asked = w.asked && w.m.life.renewal != reminding
+		w.completed(w.m.life.renewal == reminding)
 		w.m.Reminded(w.now, []string{"", "n"}[arg%2])
 	case 9:
 		w.judge(arg)
 	case 10:
-		w.asked = w.asked && w.m.life.renewal != renewing
+		w.completed(w.m.life.renewal == renewing)
 		w.m.Renewed(w.now, established([]string{"", "refused UNAVAILABLE broken"}[arg%2]))
+	case 11:
+		w.asked = w.asked && w.m.Phase() != Closing
+		w.m.Ended(established([]string{"", "refused UNAVAILABLE broken"}[arg%2]).Refused)
 	case 6:
 		w.frame([]arcp.Type{"x-y", "com.acme.z.v1", "job.boom", "boom"}[arg%4])
 	}
@@ -78,6 +81,8 @@ func (w *witness) frame(t arcp.Type) {
 	switch {
 	case t == arcp.SessionAuthenticate:
 		payload = `{"response":"r"}`
+	case t == arcp.SessionClose && w.n%2 == 0:
+		payload = `{"forget":true}`
 	case t == arcp.SessionOpen && w.offer && payload != "{}":
 		payload = strings.TrimSuffix(payload, "}") + `,"capabilities":{"refresh":true}}`
 	}
@@ -88,8 +93,14 @@ func (w *witness) frame(t arcp.Type) {
 	w.m.Receive(w.now, env)
 }
 
+// completed notes that the outstanding question was completed, if answers says that the
+// next answer is to it. The end of a session is completed by Ended alone.
+func (w *witness) completed(answers bool) {
+	w.asked = w.asked && (!answers || w.m.Phase() == Closing)
+}
+
 func (w *witness) judge(arg byte) {
-	w.asked = w.asked && w.m.Phase() != Authenticating && w.m.life.renewal != judging // an answer nobody asked for is none
+	w.completed(w.m.Phase() == Authenticating || w.m.life.renewal == judging)
 	j := (&script{now: w.now}).judgement([]string{"alice", "challenge n", "refuse challenge=n wrong", "refuse final no", "alice until=40s"}[arg%5])
 	w.m.Judge(w.now, j)
 	w.m.Rejudge(w.now, j)
@@ -115,7 +126,7 @@ func (w *witness) check() {
 		w.Fatalf("commands before the session is accepted: %+v", out.Commands)
 	}
 	if out.Question != nil {
-		if w.asked {
+		if _, ends := out.Question.(End); w.asked && !ends { // what was asked before does not matter any more
 			w.Fatalf("two questions at once: %+v", out.Question)
 		}
 		w.asked = true
@@ -155,7 +166,7 @@ func (w *witness) phase() {
 	switch {
 	case w.closed != (p == Closed):
 		w.Fatalf("closed %t, but phase %v", w.closed, p)
-	case !w.closed && w.accepted != (p == Accepted):
+	case !w.closed && w.accepted != (p == Accepted || p == Closing):
 		w.Fatalf("accepted %t, but phase %v", w.accepted, p)
 	case w.m.Deadline().IsZero() != (p == Accepted || p == Closed) && p != Accepted:
 		w.Fatalf("phase %v with the deadline %v", p, w.m.Deadline())
@@ -165,9 +176,11 @@ func (w *witness) phase() {
 		w.Fatalf("nothing need be heard until %v", w.m.Deadline())
 	case p == Accepted && !w.m.life.expires.IsZero() && w.m.life.renewal < judging && w.m.Deadline().After(w.m.life.expires):
 		w.Fatalf("the session outlives its credential: %v", w.m.Deadline())
-	case p != Accepted && w.m.Deadline().After(t0.Add(70*time.Second)):
+	case p == Closing && w.m.Deadline().After(w.now.Add(endWait)):
+		w.Fatalf("the end is waited for until %v", w.m.Deadline())
+	case p < Accepted && w.m.Deadline().After(t0.Add(70*time.Second)):
 		w.Fatalf("the handshake may last until %v", w.m.Deadline())
-	case (p == Authenticating || p == Establishing || p == Accepted && w.renewing()) != w.asked && !w.closed:
+	case (p == Authenticating || p == Establishing || p == Accepted && w.renewing() || p == Closing) != w.asked && !w.closed:
 		w.Fatalf("phase %v, renewal %d with a question outstanding: %t", p, w.m.life.renewal, w.asked)
 	}
 }

@@ -22,11 +22,12 @@ const (
 	Challenged                  // entered by a challenge; left by session.authenticate
 	Establishing                // entered by good credentials; left when the session is durable
 	Accepted                    // entered by session.accepted; left by close or eviction
+	Closing                     // entered by session.close that ends the session; left when the end is durable
 	Closed                      // nothing is sent or read any more
 )
 
 func (p Phase) String() string {
-	return [...]string{"opening", "authenticating", "challenged", "establishing", "accepted", "closed"}[p]
+	return [...]string{"opening", "authenticating", "challenged", "establishing", "accepted", "closing", "closed"}[p]
 }
 
 // Limits of the handshake and of what a peer may send.
@@ -36,6 +37,7 @@ const (
 	dedupWindow  = 8192 // message ids remembered
 
 	positionWait = 2 * time.Second // for the frame after session.accepted (§5.10)
+	endWait      = 5 * time.Second // for the end of a session to be durable
 )
 
 // Config is what the machine needs to know. It is shared and never changed.
@@ -55,7 +57,7 @@ type Config struct {
 type Output struct {
 	Notes    []Note
 	Send     []arcp.Envelope
-	Question any       // at most one: Authenticate, Verify, Establish, Resume, Remind, Reauthenticate or Renew; each says who completes it
+	Question any       // at most one: Authenticate, Verify, Establish, Resume, Remind, Reauthenticate, Renew or End; each says who completes it
 	Commands []Command // to perform in order
 	Close    *Close    // after everything was sent
 }
@@ -132,6 +134,10 @@ type Establish struct {
 	After      *uint64
 }
 
+// End asks to end the session for good: session.close with forget. It is completed by
+// Ended.
+type End struct{}
+
 // Resume asks to attach to the session that a token names, at a position.
 type Resume struct {
 	Token   string
@@ -191,6 +197,14 @@ type Machine struct {
 	early       []arcp.MessageID // of messages that came before the session was accepted
 	warned      bool             // of one of them
 	life        life             // once accepted
+	end         ending           // once closing
+}
+
+// ending is the session.close that waits for the end of the session to be durable.
+type ending struct {
+	request  arcp.MessageID
+	reason   string
+	deadline time.Time
 }
 
 // New returns the machine of a fresh connection. id is the session's id if it
@@ -230,6 +244,8 @@ func (m *Machine) Deadline() time.Time {
 		return time.Time{}
 	case Accepted:
 		return earliest(m.position, m.lifeDeadline())
+	case Closing:
+		return m.end.deadline
 	}
 	return m.deadline
 }
@@ -247,6 +263,10 @@ func (m *Machine) Advance(now time.Time) {
 		m.keepAlive(now)
 		return
 	}
+	if m.phase == Closing {
+		m.Ended(arcp.Errorf(arcp.CodeUnavailable, "the end of the session is not stored yet"))
+		return
+	}
 	const late = "handshake not completed in time"
 	m.out.Notes = append(m.out.Notes, Note{Reason: "handshake_timeout", Detail: late, Rejected: m.phase != Opening})
 	m.close(ClosePolicy, late)
@@ -261,8 +281,9 @@ func (m *Machine) Take() Output {
 
 // Close codes used by the machine (SPEC.md §6.5).
 const (
-	CloseNormal = 1000
-	ClosePolicy = 1008
+	CloseNormal   = 1000
+	ClosePolicy   = 1008
+	CloseInternal = 1011
 )
 
 func (m *Machine) close(code int, reason string) {

@@ -104,6 +104,7 @@ func reach(t *testing.T, p Phase) *Machine {
 		Challenged:     {"C msg_o session.open " + samples[arcp.SessionOpen], "judge challenge n"},
 		Establishing:   {"C msg_o session.open " + samples[arcp.SessionOpen], "judge alice"},
 		Accepted:       {"accept human_input"},
+		Closing:        {"accept", `C msg_o session.close {"forget":true}`},
 		Closed:         {"accept", "evict CANCELLED over"},
 	}[p]
 	for _, line := range path {
@@ -133,7 +134,7 @@ const (
 // wanted is what the specification says of a type in a phase.
 func wanted(p Phase, t arcp.Type) reaction {
 	switch {
-	case p == Closed:
+	case p == Closing, p == Closed:
 		return nothing
 	case p != Accepted:
 		return wantedBefore(p, t)

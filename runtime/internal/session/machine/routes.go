@@ -67,11 +67,8 @@ type UnfollowJob struct{ Job arcp.JobID }
 // Acknowledge says what the client has processed.
 type Acknowledge struct{ Seq uint64 }
 
-// Leave says that the client has closed the session in order.
-type Leave struct {
-	CancelJobs bool
-	Forget     bool
-}
+// CancelJobs cancels the jobs of the session: session.close with open_jobs "cancel".
+type CancelJobs struct{}
 
 // Replay sets where the session's events go on: after a message or a
 // checkpoint, whichever is earlier; without both, where they are.
@@ -167,7 +164,7 @@ func (ListJobs) command()          {}
 func (FollowJob) command()         {}
 func (UnfollowJob) command()       {}
 func (Acknowledge) command()       {}
-func (Leave) command()             {}
+func (CancelJobs) command()        {}
 
 // route is how one message type is handled.
 type route struct {
@@ -254,16 +251,41 @@ func (m *Machine) sessionPing(now time.Time, env *arcp.Envelope, p arcp.SessionP
 	return nil
 }
 
-func (m *Machine) sessionClose(_ time.Time, env *arcp.Envelope, p arcp.SessionClosePayload) error {
+func (m *Machine) sessionClose(now time.Time, env *arcp.Envelope, p arcp.SessionClosePayload) error {
 	switch p.OpenJobs {
 	case "", "detach", "cancel":
 	default:
 		return invalid("open_jobs must be detach or cancel")
 	}
-	m.command(Leave{CancelJobs: p.OpenJobs == "cancel", Forget: p.Forget})
-	m.send(arcp.SessionClosed, env.ID, arcp.SessionClosedPayload{Reason: clip(p.Reason)})
-	m.close(CloseNormal, "")
+	if p.OpenJobs == "cancel" {
+		m.command(CancelJobs{})
+	}
+	m.end = ending{request: env.ID, reason: clip(p.Reason), deadline: now.Add(endWait)}
+	if p.Forget {
+		m.phase, m.out.Question = Closing, End{}
+		return nil
+	}
+	m.closed()
 	return nil
+}
+
+// closed answers session.close.
+func (m *Machine) closed() {
+	m.send(arcp.SessionClosed, m.end.request, arcp.SessionClosedPayload{Reason: m.end.reason})
+	m.close(CloseNormal, "")
+}
+
+// Ended completes End. A session whose end could not be stored is not said to be closed:
+// it can be resumed after a restart.
+func (m *Machine) Ended(refused *arcp.Error) {
+	switch {
+	case m.phase != Closing:
+	case refused != nil:
+		m.send(arcp.Nack, m.end.request, refused)
+		m.close(CloseInternal, refused.Message)
+	default:
+		m.closed()
+	}
 }
 
 func (m *Machine) sessionAck(_ time.Time, _ *arcp.Envelope, p arcp.SessionAckPayload) error {

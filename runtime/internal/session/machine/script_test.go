@@ -49,6 +49,7 @@ const ownID = arcp.SessionID("sess_own")
 //	reminded [NONCE]                       session.refresh has a challenge, or none
 //	rejudge …                              like judge, of a fresh credential
 //	renewed [refused CODE MESSAGE]         the session is of that credential
+//	ended [refused CODE MESSAGE]           the end of the session is durable, or not
 //	signs heard|worked                     a sign of life, or work, that was no frame
 //	wait DURATION                          time passes
 //	alive DURATION                         time passes, and the client sends a pong
@@ -147,6 +148,8 @@ func (s *script) step(line string) error {
 		s.m.Reminded(s.now, rest)
 	case "renewed":
 		s.m.Renewed(s.now, established(rest))
+	case "ended":
+		s.m.Ended(established(rest).Refused)
 	case "signs":
 		s.m.Notice(map[string]Signs{"heard": {Heard: s.now}, "worked": {Worked: s.now}}[rest])
 	case "established":
@@ -364,6 +367,8 @@ func asked(q any) string {
 		return fmt.Sprintf("reauthenticate %s challenge=%s response=%s", credentialsText(q.Authenticate), q.Challenge, q.Response)
 	case Renew:
 		return "renew " + q.Identity.Principal
+	case End:
+		return "end"
 	case Resume:
 		return fmt.Sprintf("resume token=%s after=%d arcp=%s", q.Token, q.After, q.Version)
 	}

@@ -1,0 +1,168 @@
+package session
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// testConn is a connection that does nothing.
+type testConn struct{ Conn }
+
+func (testConn) Position() uint64 { return 0 }
+
+// testLog commits each write at once.
+type testLog struct{ ended []arcp.SessionID }
+
+func (l *testLog) Append(w *store.Write, done func(*store.Result)) {
+	if w.EndSession != "" {
+		l.ended = append(l.ended, w.EndSession)
+	}
+	done(&store.Result{})
+}
+
+func (l *testLog) Forget(arcp.SessionID) {}
+
+type noJobs struct{}
+
+func (noJobs) HasJobs(arcp.SessionID) bool                { return false }
+func (noJobs) CancelSession(arcp.SessionID, string, bool) {}
+
+func newTestDirectory() (*Directory, *testLog) {
+	log := new(testLog)
+	d := NewDirectory(Options{Log: log})
+	d.Connect(noJobs{})
+	return d, log
+}
+
+// A session that came back and detached again since Expired found it has its whole resume
+// window before it.
+func TestEndDetachedAfterAttach(t *testing.T) {
+	d, log := newTestDirectory()
+	start := time.Now()
+	first, second := &testConn{}, &testConn{}
+	s, _, _ := d.Open("sess_1", "alice", start, false, first, Limits{})
+	s.Detach(first, start)
+	later := start.Add(time.Hour)
+	found := d.Expired(later, later, 10)
+	if len(found) != 1 {
+		t.Fatalf("%d sessions have expired, want 1", len(found))
+	}
+	if _, _, ok := s.Attach(second, 1); !ok {
+		t.Fatal("the connection does not attach")
+	}
+	s.Detach(second, later)
+	if d.EndDetached(s, found[0].Since, nil) {
+		t.Error("a session that detached a moment ago was ended")
+	}
+	if !d.EndDetached(s, later, nil) {
+		t.Error("a detached session is not ended")
+	}
+	d.Wait()
+	if len(log.ended) != 1 || d.Lives("sess_1") || d.Has("alice") {
+		t.Errorf("ended %v, lives %t", log.ended, d.Lives("sess_1"))
+	}
+}
+
+// The life of a session: what each step may follow, and what is counted.
+func TestLifecycle(t *testing.T) {
+	d, _ := newTestDirectory()
+	now := time.Now()
+	c1, c2 := &testConn{}, &testConn{}
+	want := func(s *Session, why string, state State) {
+		t.Helper()
+		if got := s.State(); got != state {
+			t.Errorf("%s: %v, want %v", why, got, state)
+		}
+	}
+	s, _, _ := d.Open("sess_1", "alice", now, false, c1, Limits{})
+	want(s, "a new session", Opened)
+	s.Opened()
+	want(s, "its row is durable", Attached)
+	if _, _, ok := s.Attach(c2, 2); !ok {
+		t.Fatal("a newer connection does not attach")
+	}
+	if s.Detach(c1, now) {
+		t.Error("a connection that was superseded detaches the session")
+	}
+	if _, _, ok := s.Attach(c1, 1); ok {
+		t.Error("an older connection attaches")
+	}
+	want(s, "after an older connection", Attached)
+	if !s.Detach(c2, now) {
+		t.Error("the connection does not detach")
+	}
+	want(s, "without a connection", Detached)
+	done := make(chan error, 2)
+	d.End(s, func(err error) { done <- err })
+	want(s, "at its end", Ended)
+	d.End(s, func(err error) { done <- err })
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if _, _, ok := s.Attach(c1, 3); ok || d.Find("sess_1") != nil {
+		t.Error("a connection attaches to a session that has ended")
+	}
+	d.Wait()
+	if len(d.byID)+len(d.ended)+len(d.owners)+len(d.approvers)+d.detached != 0 {
+		t.Errorf("kept of nothing: %+v", d)
+	}
+}
+
+// Over a limit the session that has been detached for longest makes room.
+func TestLimits(t *testing.T) {
+	d, log := newTestDirectory()
+	now := time.Now()
+	open := func(id arcp.SessionID, principal string, l Limits) (*Session, *Full) {
+		s, _, full := d.Open(id, principal, now, false, &testConn{}, l)
+		return s, full
+	}
+	a, _ := open("sess_a", "alice", Limits{})
+	b, _ := open("sess_b", "alice", Limits{})
+	if _, full := open("sess_c", "alice", Limits{PerPrincipal: 2}); full == nil || full.Limit != "sessions_per_principal" || full.N != 2 {
+		t.Errorf("a third session of a principal that may have two: %+v", full)
+	}
+	if _, full := open("sess_c", "bob", Limits{All: 2, PerPrincipal: 2}); full == nil || full.Limit != "sessions" {
+		t.Errorf("a third session of two: %+v", full)
+	}
+	b.Detach(b.Conn(), now)
+	a.Detach(a.Conn(), now.Add(time.Second))
+	if s, full := open("sess_c", "alice", Limits{All: 2}); full != nil || s == nil {
+		t.Errorf("no session made room: %+v", full)
+	}
+	d.Wait()
+	if len(log.ended) != 1 || log.ended[0] != "sess_b" {
+		t.Errorf("%v ended, want the session that was detached first", log.ended)
+	}
+}
+
+// What ends with a session is staged in the one write of its end. After a conflict it is
+// read again.
+func TestEndIsOneWrite(t *testing.T) {
+	log := new(conflictingLog)
+	d := NewDirectory(Options{Log: log})
+	reads := 0
+	d.Connect(noJobs{}, func(ctx context.Context, id arcp.SessionID) error {
+		reads++
+		return stageRecord(ctx, log, "agent/"+string(id))
+	})
+	s, _, _ := d.Open("sess_1", "alice", time.Now(), false, &testConn{}, Limits{})
+	done := make(chan error, 1)
+	d.End(s, func(err error) { done <- err })
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	d.Wait()
+	if reads != 2 || len(log.writes) != 2 {
+		t.Fatalf("read %d times, %d writes, want 2 of each: the first is a conflict", reads, len(log.writes))
+	}
+	w := log.writes[1]
+	if w.EndSession != "sess_1" || len(w.With) != 1 || w.With[0].Records[0].Key != "agent/sess_1" {
+		t.Errorf("%+v", w)
+	}
+}

@@ -1,0 +1,54 @@
+package session
+
+import (
+	"slices"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// Elevation raises the trust level of a session. It counts as long as the job that
+// requested it holds the lease for it.
+type Elevation struct {
+	Level   string
+	Request arcp.MessageID // that asked for it
+	Holds   func() bool    // reports whether the lease is held; may be called by any goroutine
+}
+
+// Elevate adds an elevation. remove ends it.
+func (s *Session) Elevate(e *Elevation) (remove func()) {
+	s.dir.mu.Lock()
+	defer s.dir.mu.Unlock()
+	s.elevations.Store(new(append(slices.Clone(s.elevationList()), e)))
+	return func() {
+		s.dir.mu.Lock()
+		defer s.dir.mu.Unlock()
+		s.elevations.Store(new(slices.DeleteFunc(slices.Clone(s.elevationList()), func(o *Elevation) bool { return o == e })))
+	}
+}
+
+// Elevating reports whether an elevation is being decided for a request, or is held.
+func (s *Session) Elevating(request arcp.MessageID) bool {
+	return slices.ContainsFunc(s.elevationList(), func(e *Elevation) bool { return e.Request == request })
+}
+
+// Trust returns the highest trust level that is held, at least own.
+func (s *Session) Trust(own string) string {
+	for _, e := range s.elevationList() {
+		if TrustRank(e.Level) > TrustRank(own) && e.Holds() {
+			own = e.Level
+		}
+	}
+	return own
+}
+
+// elevationList returns the elevations. The slice is never changed.
+func (s *Session) elevationList() []*Elevation {
+	if list := s.elevations.Load(); list != nil {
+		return *list
+	}
+	return nil
+}
+
+// TrustRank returns the place of a trust level among tool.TrustLevels, -1 for no level.
+func TrustRank(level string) int { return slices.Index(tool.TrustLevels, level) }

@@ -1,0 +1,178 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/arcpd/arcpd/runtime/internal/txn"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// Bounds of the end of a session.
+const (
+	endAttempts = 8               // that find a record changed by others
+	endTimeout  = 5 * time.Second // to read what ends with it
+)
+
+// End ends a session: nothing attaches to it any more, also after a crash. What hangs on
+// the session ends in the same write; jobs that are to end with its connection are
+// cancelled. done, if set, is called once, on the committer's goroutine, when that is
+// durable, or with the reason why it is not. If the session has ended already, done is
+// called with nil when that end is durable.
+func (d *Directory) End(s *Session, done func(error)) {
+	d.mu.Lock()
+	first := d.endLocked(s)
+	if !first && done != nil && !s.endWritten {
+		s.endWaiters = append(s.endWaiters, done)
+		done = nil
+	}
+	d.mu.Unlock()
+	switch {
+	case first:
+		d.writeEnd(s, done)
+	case done != nil:
+		done(nil)
+	}
+}
+
+// EndDetached is End if a session has been Detached since a time without a break. Else it
+// returns false, and done is not called.
+func (d *Directory) EndDetached(s *Session, since time.Time, done func(error)) bool {
+	d.mu.Lock()
+	ok := s.detachedElem != nil && s.detachedAt.Equal(since) && d.endLocked(s)
+	d.mu.Unlock()
+	if ok {
+		d.writeEnd(s, done)
+	}
+	return ok
+}
+
+// EndWithCall ends a session in the transaction of ctx. Until that is durable the session
+// goes on; then done is called, on the committer's goroutine.
+func (d *Directory) EndWithCall(ctx context.Context, s *Session, done func()) error {
+	t := txn.From(ctx)
+	if err := d.stageEnd(ctx, s); err != nil {
+		return err
+	}
+	t.Stage(txn.Change{Write: &store.Write{EndSession: s.ID}, Done: func(err error) {
+		if err != nil {
+			return
+		}
+		d.mu.Lock()
+		d.endLocked(s)
+		d.mu.Unlock()
+		d.finishEnd(s, nil)
+		done()
+		d.ends.Go(func() { d.endLate(s) })
+	}})
+	return nil
+}
+
+// endLate ends what was added to a session after its end was staged, and before it was
+// committed.
+func (d *Directory) endLate(s *Session) {
+	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+	defer cancel()
+	if err := d.stageEnd(ctx, s); err != nil {
+		d.opts.Logger.Warn().Err(err).Str("session_id", string(s.ID)).Msg("end what was added to a session that has ended; it ends later")
+	}
+}
+
+// endLocked makes a session Ended. It reports false if it was.
+func (d *Directory) endLocked(s *Session) bool {
+	if s.state == Ended {
+		return false
+	}
+	d.reattachLocked(s)
+	d.unlistLocked(s)
+	s.state = Ended
+	d.ended[s] = struct{}{}
+	d.owners[s.Principal].sessions--
+	d.countLocked()
+	return true
+}
+
+// writeEnd writes the end of a session that endLocked has ended.
+func (d *Directory) writeEnd(s *Session, done func(error)) {
+	if done != nil {
+		d.mu.Lock()
+		s.endWaiters = append(s.endWaiters, done)
+		d.mu.Unlock()
+	}
+	d.ends.Go(func() {
+		for range endAttempts {
+			var t txn.Txn
+			if err := d.gatherEnd(&t, s); err != nil {
+				d.opts.Logger.Error().Err(err).Str("session_id", string(s.ID)).Msg("read what ends with a session; it ends later")
+				t.Settle(err)
+				break
+			}
+			if err := d.commitEnd(&t, s); !errors.Is(err, store.ErrConflict) {
+				d.endFailed(s, err)
+				return
+			}
+		}
+		d.endFailed(s, d.commitEnd(new(txn.Txn), s)) // the janitor ends the rest
+	})
+}
+
+// gatherEnd stages what ends with a session.
+func (d *Directory) gatherEnd(t *txn.Txn, s *Session) error {
+	ctx, cancel := context.WithTimeout(txn.With(context.Background(), t), endTimeout)
+	defer cancel()
+	return d.stageEnd(ctx, s)
+}
+
+// stageEnd stages what ends with a session, in the transaction of ctx.
+func (d *Directory) stageEnd(ctx context.Context, s *Session) error {
+	for _, end := range d.ending {
+		if err := end(ctx, s.ID); err != nil {
+			return err
+		}
+	}
+	if s.overlay.Load() == nil || d.jobs.HasJobs(s.ID) {
+		return nil
+	}
+	return d.deleteOverlay(ctx, s.ID)
+}
+
+// commitEnd commits the end of a session with the staged changes.
+func (d *Directory) commitEnd(t *txn.Txn, s *Session) error {
+	t.Stage(txn.Change{Write: &store.Write{EndSession: s.ID}})
+	w, _ := t.Join(nil)
+	result := make(chan error, 1)
+	t.Append(d.opts.Log, w, func(res *store.Result) {
+		err := txn.ErrorOf(res)
+		t.Settle(err)
+		if err == nil {
+			d.finishEnd(s, nil)
+		}
+		result <- err
+	})
+	return <-result
+}
+
+// endFailed reports the end of a session that is not stored. After a restart the session
+// is there again. Nothing is reported of a nil error.
+func (d *Directory) endFailed(s *Session, err error) {
+	if err != nil {
+		d.opts.Logger.Error().Err(err).Str("session_id", string(s.ID)).Msg("store the end of a session")
+		d.finishEnd(s, err)
+	}
+}
+
+// finishEnd does what follows the end of a session, and tells those who wait for it.
+func (d *Directory) finishEnd(s *Session, err error) {
+	d.mu.Lock()
+	waiters := s.endWaiters
+	s.endWaiters, s.endWritten = nil, true
+	d.mu.Unlock()
+	d.jobs.CancelSession(s.ID, "session ended", false)
+	// Behind what is delivered to the session now.
+	d.opts.Log.Append(&store.Write{NoSync: true}, func(*store.Result) { d.opts.Log.Forget(s.ID) })
+	for _, done := range waiters {
+		done(err)
+	}
+	d.sweep(s)
+}

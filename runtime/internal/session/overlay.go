@@ -1,0 +1,210 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/txn"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// maxOverlayBytes bounds the overlays of all sessions of a principal together: they are
+// kept in memory as long as the sessions live.
+const maxOverlayBytes = 16 << 20
+
+// Overlay is what a session has changed of its catalogue. The zero value changes nothing.
+type Overlay struct {
+	Revision uint64      // changes so far
+	Layer    *tool.Layer // nil: it changes nothing
+}
+
+// overlayPrefix begins the keys of the records; the session's id follows.
+const overlayPrefix = "overlay/"
+
+// OverlayRecord is an overlay as it is stored.
+type OverlayRecord struct {
+	Revision    uint64   `json:"revision"`
+	IncludeBase bool     `json:"include_base"`
+	Tools       []string `json:"tools,omitzero"`
+	Hide        []string `json:"hide,omitzero"`
+	Prompts     []string `json:"prompts,omitzero"`
+}
+
+// Record returns the overlay as it is stored.
+func (o Overlay) Record() OverlayRecord {
+	rec := OverlayRecord{Revision: o.Revision, IncludeBase: true}
+	if l := o.Layer; l != nil {
+		rec.IncludeBase, rec.Tools, rec.Hide, rec.Prompts = l.IncludeBase, l.Tools, l.Hide, l.Prompts
+	}
+	return rec
+}
+
+func readOverlay(rec *store.Record) (Overlay, error) {
+	var r OverlayRecord
+	if err := arcp.Unmarshal(rec.Value, &r); err != nil {
+		return Overlay{}, fmt.Errorf("%s: %w", rec.Key, err)
+	}
+	layer, refused := tool.NewLayer(tool.Overlay{IncludeBase: r.IncludeBase, Tools: r.Tools, Hide: r.Hide, Prompts: r.Prompts})
+	if refused != nil {
+		return Overlay{}, fmt.Errorf("%s: %w", rec.Key, refused)
+	}
+	return Overlay{r.Revision, layer}, nil
+}
+
+func (o Overlay) size() (n int) {
+	if o.Layer == nil {
+		return 0
+	}
+	for _, list := range [...][]string{o.Layer.Tools, o.Layer.Hide, o.Layer.Prompts} {
+		for _, s := range list {
+			n += len(s)
+		}
+	}
+	return n
+}
+
+// Overlay returns the overlay of the session.
+func (s *Session) Overlay() Overlay {
+	if o := s.overlay.Load(); o != nil {
+		return *o
+	}
+	return Overlay{}
+}
+
+// Catalogue returns what the session with an id sees of the tools, also one that has
+// ended and has jobs. An unknown session, or none, has no overlay.
+func (d *Directory) Catalogue(id arcp.SessionID, principal, trust string) *tool.Snapshot {
+	var layer *tool.Layer
+	if id != "" {
+		d.mu.Lock()
+		s := d.byID[id]
+		d.mu.Unlock()
+		if s != nil {
+			layer = s.Overlay().Layer
+		}
+	}
+	return d.opts.Catalog.Snapshot(tool.Viewer{Trust: trust, Principal: principal}, layer)
+}
+
+// loadOverlaysLocked reads the overlays of the sessions that are loaded, and of Ended ones
+// that may have jobs.
+func (d *Directory) loadOverlaysLocked(ctx context.Context) error {
+	var bad error
+	err := d.opts.Store.Records(ctx, overlayPrefix, "", func(rec store.Record) bool {
+		id := arcp.SessionID(strings.TrimPrefix(rec.Key, overlayPrefix))
+		var o Overlay
+		if o, bad = readOverlay(&rec); bad != nil {
+			return false
+		}
+		s := d.byID[id]
+		if s == nil {
+			s = &Session{ID: id, dir: d, state: Ended, endWritten: true}
+			d.byID[id], d.ended[s] = s, struct{}{}
+		}
+		d.putOverlayLocked(s, o)
+		return true
+	})
+	return errors.Join(err, bad)
+}
+
+func (d *Directory) putOverlayLocked(s *Session, o Overlay) {
+	d.ownerLocked(s.Principal).overlayBytes += o.size() - s.Overlay().size()
+	s.overlay.Store(&o)
+}
+
+// OverlayChange is a request to set the overlay of a session.
+type OverlayChange struct {
+	Trust      string // of the session
+	Layer      *tool.Layer
+	Revision   *uint64 // of the overlay that is changed; nil: any
+	Generation *uint64 // of the tools that the overlay was made for; nil: any
+}
+
+// SetOverlay sets the overlay of a session, durably or in the transaction of ctx. done is
+// called when a changed overlay is in force. An error of type *arcp.Error changes nothing:
+// FAILED_PRECONDITION for another revision or generation, RESOURCE_EXHAUSTED if the
+// overlays of the principal would be too large, or what tool.Catalog.Check says.
+func (d *Directory) SetOverlay(ctx context.Context, s *Session, q OverlayChange, done func()) (Overlay, *tool.Snapshot, error) {
+	snap, refused := d.opts.Catalog.Check(tool.Viewer{Trust: q.Trust, Principal: s.Principal}, q.Layer)
+	if refused != nil {
+		return Overlay{}, nil, refused
+	}
+	if q.Generation != nil && *q.Generation != snap.Generation() {
+		return Overlay{}, nil, tool.Mismatch("generation", *q.Generation, snap.Generation())
+	}
+	old := s.Overlay()
+	switch {
+	case q.Revision != nil && *q.Revision != old.Revision:
+		return Overlay{}, nil, tool.Mismatch("revision of the overlay", *q.Revision, old.Revision)
+	case old.Layer.Same(q.Layer):
+		return old, snap, nil
+	}
+	next := Overlay{old.Revision + 1, q.Layer}
+	if refused := d.overlayRoom(s, next); refused != nil {
+		return Overlay{}, nil, refused
+	}
+	if err := d.writeOverlay(ctx, s, next, done); err != nil {
+		return Overlay{}, nil, fmt.Errorf("write the overlay: %w", err)
+	}
+	return next, snap, nil
+}
+
+func (d *Directory) overlayRoom(s *Session, next Overlay) *arcp.Error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ownerLocked(s.Principal).overlayBytes+next.size()-s.Overlay().size() > maxOverlayBytes {
+		return arcp.Errorf(arcp.CodeResourceExhausted, "the overlays of your sessions would have more than %d bytes together", maxOverlayBytes)
+	}
+	return nil
+}
+
+// writeOverlay writes an overlay in place of the one there is. Only the calls of the
+// session change it, one after the other.
+func (d *Directory) writeOverlay(ctx context.Context, s *Session, next Overlay, done func()) error {
+	raw, err := arcp.Marshal(next.Record())
+	if err != nil {
+		return err
+	}
+	rec, err := d.opts.Store.Get(ctx, overlayPrefix+string(s.ID))
+	if err != nil {
+		return err
+	}
+	w := &store.Write{Records: []store.Record{{Key: rec.Key, Rev: rec.Rev, Value: raw}}}
+	return txn.Committer{Log: d.opts.Log}.Commit(ctx, w, func(err error) {
+		if err != nil {
+			return
+		}
+		d.overlayWritten(s, next)
+		done()
+	})
+}
+
+// overlayWritten puts an overlay into force. A session that has ended meanwhile may be
+// gone from the directory; then the record is deleted.
+func (d *Directory) overlayWritten(s *Session, next Overlay) {
+	d.mu.Lock()
+	if d.byID[s.ID] == nil {
+		d.byID[s.ID], d.ended[s] = s, struct{}{}
+	}
+	d.putOverlayLocked(s, next)
+	ended := s.state == Ended
+	d.mu.Unlock()
+	if ended {
+		d.sweep(s)
+	}
+}
+
+// deleteOverlay deletes the record of an overlay, if there is one, durably or in the
+// transaction of ctx.
+func (d *Directory) deleteOverlay(ctx context.Context, id arcp.SessionID) error {
+	rec, err := d.opts.Store.Get(ctx, overlayPrefix+string(id))
+	if err != nil || rec.Rev == 0 {
+		return err
+	}
+	w := &store.Write{Records: []store.Record{{Key: rec.Key, Rev: rec.Rev}}, NoSync: true}
+	return txn.Committer{Log: d.opts.Log}.Commit(ctx, w, func(error) {})
+}

@@ -1,0 +1,174 @@
+// Package session holds the sessions of the runtime.
+//
+// A Session is the one object of a client session, from its first connection until its
+// end. It owns what the runtime knows of the session beside its row in the store: the
+// connection, the position of the client, who the client is, elevated trust, and the tool
+// overlay. The Directory finds sessions and is the only place where they begin, attach,
+// detach and end.
+//
+// All methods may be called by any goroutine. They do not block, except where it is said.
+package session
+
+import (
+	"container/list"
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// State is where a session is in its life.
+type State uint8
+
+// The states. A session goes from each one only to a later one, except that Attached and
+// Detached alternate.
+const (
+	Opened   State = iota // has its first connection; the row is being written
+	Attached              // has a connection
+	Detached              // has no connection, and may be resumed
+	Ended                 // its end is being written, or is durable: nothing attaches to it. Its jobs may go on
+)
+
+func (s State) String() string { return [...]string{"opened", "attached", "detached", "ended"}[s] }
+
+// Conn is the connection of a session, as the rest of the runtime sees it. Its methods
+// may be called by any goroutine. Only Sync blocks.
+type Conn interface {
+	// Position returns the last event that the client has acknowledged or, if the client
+	// does not acknowledge, that was written to it.
+	Position() uint64
+	// Sync waits until Position counts everything that the client has acknowledged, and
+	// that was written to it, before the call. The connection's own loop must not call it.
+	Sync(ctx context.Context)
+	// Send sends an envelope outside of the session's log.
+	Send(request arcp.MessageID, t arcp.Type, payload any)
+	// ToolsChanged makes the connection compare the session's catalogue with the one that
+	// the client was told of.
+	ToolsChanged()
+	// Overflow closes the connection if it still has to send events up to seq.
+	Overflow(seq uint64)
+	// Evict closes the connection with session.evicted.
+	Evict(code arcp.Code, reason string)
+	// Supersede closes the connection if another one has attached to the session.
+	Supersede()
+	// Transport returns the kind of transport and the address of the peer.
+	Transport() (kind, remote string)
+}
+
+// Session is one client session. The identity never changes. Everything else changes with
+// the lock of the Directory held, and is read with the methods.
+type Session struct {
+	ID        arcp.SessionID
+	Principal string
+	CreatedAt time.Time
+	Replay    ReplayWindow // of events that were sent and not acknowledged
+
+	dir   *Directory
+	state State
+
+	conn       Conn   // nil while Detached
+	epoch      uint32 // of the newest connection
+	heardEpoch uint32 // of the newest connection whose client has sent a frame: it has its resume token
+	acks       bool   // the client acknowledges events
+	position   uint64 // of the last connection, while Detached; 0: not known
+
+	detachedAt   time.Time     // when the last connection ended
+	detachedElem *list.Element // in owner.detached; nil: not Detached
+	keepUntil    time.Time     // Expired skips the session before
+
+	endWritten bool          // the end is durable, or will not be
+	endWaiters []func(error) // called when it is
+
+	actor      approval.Who                 // the newest connection's; zero: none since the start of the runtime
+	elevations atomic.Pointer[[]*Elevation] // to a list that is never changed
+	overlay    atomic.Pointer[Overlay]      // nil: none was ever set
+}
+
+// State returns the state.
+func (s *Session) State() State {
+	s.dir.mu.Lock()
+	defer s.dir.mu.Unlock()
+	return s.state
+}
+
+// Conn returns the connection, nil if there is none.
+func (s *Session) Conn() Conn {
+	s.dir.mu.Lock()
+	defer s.dir.mu.Unlock()
+	return s.conn
+}
+
+// Acks reports whether the client acknowledges events.
+func (s *Session) Acks() bool {
+	s.dir.mu.Lock()
+	defer s.dir.mu.Unlock()
+	return s.acks
+}
+
+// SetAcks notes that the client acknowledges events.
+func (s *Session) SetAcks() {
+	s.dir.mu.Lock()
+	defer s.dir.mu.Unlock()
+	s.acks = true
+}
+
+// Position returns the position of the connection, or the last known one.
+func (s *Session) Position() uint64 {
+	s.dir.mu.Lock()
+	defer s.dir.mu.Unlock()
+	return s.positionLocked()
+}
+
+func (s *Session) positionLocked() uint64 {
+	if s.conn != nil {
+		return s.conn.Position()
+	}
+	return s.position
+}
+
+// DetachedAt returns when the session lost its last connection, and false if it has one.
+func (s *Session) DetachedAt() (time.Time, bool) {
+	s.dir.mu.Lock()
+	defer s.dir.mu.Unlock()
+	return s.detachedAt, s.conn == nil
+}
+
+// Heard reports whether the client has sent a frame on the connection of an epoch.
+func (s *Session) Heard(epoch uint32) bool {
+	s.dir.mu.Lock()
+	defer s.dir.mu.Unlock()
+	return s.heardEpoch == epoch
+}
+
+// SetHeard notes that the client has sent a frame on the connection of an epoch.
+func (s *Session) SetHeard(epoch uint32) {
+	s.dir.mu.Lock()
+	defer s.dir.mu.Unlock()
+	s.heardEpoch = max(s.heardEpoch, epoch)
+}
+
+// ClearHeard notes that the connection of an epoch has a new resume token, which the
+// client may not have yet.
+func (s *Session) ClearHeard(epoch uint32) {
+	s.dir.mu.Lock()
+	defer s.dir.mu.Unlock()
+	if s.epoch == epoch {
+		s.heardEpoch = 0
+	}
+}
+
+// Actor returns who the session is as one that asks and answers, and false if there was
+// no connection since the start of the runtime.
+func (s *Session) Actor() (approval.Who, bool) {
+	s.dir.mu.Lock()
+	defer s.dir.mu.Unlock()
+	return s.actor, s.actor.Session != ""
+}
+
+// Catalogue returns the tools that the session sees with a trust level.
+func (s *Session) Catalogue(trust string) *tool.Snapshot {
+	return s.dir.opts.Catalog.Snapshot(tool.Viewer{Trust: trust, Principal: s.Principal}, s.Overlay().Layer)
+}

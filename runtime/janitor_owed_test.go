@@ -1,0 +1,31 @@
+package runtime
+
+import (
+	"testing"
+	"time"
+)
+
+// What is owed falls as the store gives back, and with time.
+func TestOwed(t *testing.T) {
+	var o owed
+	now := time.Now()
+	want := func(why string, bytes int64) {
+		t.Helper()
+		if o.bytes != bytes {
+			t.Errorf("%s: %d bytes are owed, want %d", why, o.bytes, bytes)
+		}
+	}
+	o.look(now, 1000)
+	o.add(now, 400)
+	o.look(now, 1200)
+	want("the store has grown", 400)
+	o.look(now, 1100)
+	want("the store has given something back", 300)
+	o.look(now.Add(owedHalf), 1100)
+	want("nothing has come for a while", 150)
+	o.look(now.Add(owedHalf), 100)
+	want("more was given back than expected", 0)
+	o.add(now.Add(time.Hour), 10)
+	o.look(now.Add(time.Hour), 100)
+	want("something new", 10)
+}

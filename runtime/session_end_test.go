@@ -1,0 +1,126 @@
+package runtime_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// What hangs on a session ends in the one write that ends it, whoever ends it.
+func TestSessionEndsInOneWrite(t *testing.T) {
+	for _, by := range []string{"itself", "another session", "an admin", "the janitor"} {
+		inBubble(t, withPeople(t), func(b *bed) {
+			alice, root := b.dial("alice"), b.dial("root")
+			owner := b.dial("alice")
+			owner.must("host.register_agent", `{"id":"x","name":"x","kind":"coder"}`)
+			owner.must("registry.register", `{"resource_id":"vm","kind":"vm"}`)
+			owner.must("tools.overlay", `{"hide":["demo.echo"]}`)
+			question := owner.must("approval.request", `{"action":"deploy"}`)["approval_id"].(string)
+			var ends []*store.Write
+			b.st.set(func() {
+				b.st.seen = func(w *store.Write) {
+					for _, part := range append(w.With, w) {
+						if part.EndSession == arcp.SessionID(owner.session) {
+							ends = append(ends, w)
+						}
+					}
+				}
+			})
+			switch by {
+			case "itself":
+				owner.send("session.close", `{"forget":true}`)
+				owner.until("session.closed")
+			case "another session":
+				alice.send("cancel", fmt.Sprintf(`{"target":"session","target_id":%q}`, owner.session))
+				alice.until("cancel.accepted")
+			case "an admin":
+				root.must("sessions.evict", fmt.Sprintf(`{"session_id":%q,"forget":true}`, owner.session))
+			case "the janitor":
+				_ = owner.conn.Abort() // it had no effect if it fails: the session would not end
+				time.Sleep(time.Hour)
+			}
+			synctest.Wait()
+			b.st.set(func() { b.st.seen = nil })
+			if len(ends) != 1 {
+				t.Fatalf("by %s: the session ended in %d writes", by, len(ends))
+			}
+			for _, key := range []string{"agent/", "resource/", "overlay/", question} {
+				n := 0
+				for _, part := range ends[0].With {
+					for _, rec := range part.Records {
+						if strings.Contains(rec.Key, key) {
+							n++
+						}
+					}
+				}
+				if n != 1 {
+					t.Errorf("by %s: %d records of %s change in the write that ends the session, want 1", by, n, key)
+				}
+			}
+			if a := alice.must("host.agents", "{}")["items"].([]any); len(a) != 1 || a[0].(map[string]any)["status"] != "stopped" {
+				t.Errorf("by %s: agents %v", by, a)
+			}
+			if q := alice.must("approval.get", fmt.Sprintf(`{"approval_id":%q}`, question)); q["status"] != "cancelled" {
+				t.Errorf("by %s: the question is %v", by, q["status"])
+			}
+			if rows := b.overlayRows(); len(rows) != 0 {
+				t.Errorf("by %s: overlays %v", by, rows)
+			}
+		})
+	}
+}
+
+func TestToldOfTheEndOfASession(t *testing.T) {
+	inBubble(t, withPeople(t), func(b *bed) {
+		alice := b.dial("alice")
+		for n := range looks {
+			owner := b.dial("alice")
+			name := fmt.Sprintf("agent%d", n)
+			owner.must("host.register_agent", fmt.Sprintf(`{"id":%q,"name":%q,"kind":"coder"}`, name, name))
+			if n%2 == 0 {
+				owner.send("session.close", `{"forget":true}`)
+				owner.until("session.closed")
+			} else {
+				alice.send("cancel", fmt.Sprintf(`{"target":"session","target_id":%q}`, owner.session))
+				alice.until("cancel.accepted")
+			}
+			for _, a := range alice.must("host.agents", `{"limit":1000}`)["items"].([]any) {
+				if a := a.(map[string]any); a["name"] == name && a["status"] != "stopped" {
+					t.Fatalf("after the end of its session agent %d is %v", n, a["status"])
+				}
+			}
+		}
+	})
+}
+
+// A store that stands still keeps nobody for longer than the end of a session may take.
+// The client is not told that the session has ended; it ends when the store goes on.
+func TestEndOfASessionWhileTheStoreStandsStill(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		alice, owner := b.dial("alice"), b.dial("alice")
+		owner.must("host.register_agent", `{"id":"x","name":"x","kind":"coder"}`)
+		gate := make(chan struct{})
+		b.st.set(func() { b.st.gate = gate })
+		begun := time.Now()
+		owner.send("session.close", `{"forget":true}`)
+		env := owner.until("nack")
+		if e, err := arcp.DecodePayload[arcp.Error](&env); err != nil || e.Code != arcp.CodeUnavailable {
+			t.Errorf("%s", env.Payload)
+		}
+		if d := time.Since(begun); d > 10*time.Second {
+			t.Errorf("told after %s", d)
+		}
+		b.st.set(func() { b.st.gate = nil })
+		close(gate)
+		time.Sleep(time.Second)
+		agents := alice.must("host.agents", `{}`)["items"].([]any)
+		if len(agents) != 1 || agents[0].(map[string]any)["status"] != "stopped" {
+			t.Errorf("%v", agents)
+		}
+	})
+}
