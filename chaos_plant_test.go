@@ -20,7 +20,6 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/pebble"
 	"github.com/arcpd/arcpd/runtime/tool"
 	"github.com/arcpd/arcpd/runtime/tool/demo"
-	"github.com/arcpd/arcpd/transport"
 )
 
 // What TestMain looks for: with the name of a plant it is a runtime with that
@@ -128,7 +127,7 @@ func servePlanted(plant string) error {
 	}
 	var credentials auth.Config
 	for _, p := range chaosPrincipals {
-		if err := credentials.AddToken(p.Name, auth.Secret(p.Token), true); err != nil {
+		if err := credentials.AddToken(auth.Token{Principal: p.Name, Secret: auth.Secret(p.Token), Roles: auth.LocalRoles()}); err != nil {
 			return err
 		}
 	}
@@ -146,8 +145,7 @@ func servePlanted(plant string) error {
 		return err
 	}
 	fmt.Printf("listening ws://%s/arcp\n", ln.Addr())
-	up := transport.Upgrader{}
-	return http.Serve(ln, up.Handler(func(c transport.Conn) { _ = rt.Serve(c) })) // the peer learns how it ended
+	return http.Serve(ln, rt.Handler())
 }
 
 // TestChaosFindsPlantedBugs shows that the campaign can fail: it finds bugs that

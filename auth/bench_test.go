@@ -8,10 +8,10 @@ import (
 func BenchmarkBearer(b *testing.B) {
 	c := new(Config)
 	for i := range 1000 {
-		must(b, c.AddToken(fmt.Sprint("principal-", i), NewToken("tok_"), false))
+		must(b, c.AddToken(Token{Principal: fmt.Sprint("principal-", i), Secret: NewToken("tok_")}))
 	}
 	token := NewToken("tok_")
-	must(b, c.AddToken("alice", token, true))
+	must(b, c.AddToken(Token{Principal: "alice", Secret: token, Roles: LocalRoles()}))
 	set := NewSet(c)
 	r := Request{Scheme: Bearer, Token: token, Now: now}
 	b.Run("begin", func(b *testing.B) { benchmarkBegin(b, set, r) })
@@ -48,7 +48,7 @@ func benchmarkBegin(b *testing.B, set *Set, r Request) {
 
 func BenchmarkBearerKnownClient(b *testing.B) {
 	c := parse(b, "", "challenge: {bearer: new}")
-	must(b, c.AddToken("alice", "tok", true))
+	must(b, c.AddToken(Token{Principal: "alice", Secret: "tok", Roles: LocalRoles()}))
 	set := NewSet(c)
 	r := Request{Scheme: Bearer, Token: "tok", Fingerprint: "sha256:ab", Now: now}
 	challenge := challenged(b, set, r)

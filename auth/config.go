@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // Config is who may come in. The zero value lets nobody in but local peers. It
@@ -49,19 +50,33 @@ func (c Config) String() string {
 	return fmt.Sprintf("auth config: %d principals, %d issuers, anonymous %t", len(c.principals), len(c.issuers), c.anonymous)
 }
 
-// AddToken lets the principal name in with token, as `--token NAME=TOKEN` does:
-// trusted, a client, and on loopback a worker and an approver too (SPEC.md §5.12).
-// A principal the auth file names keeps what the file says and has one token
-// more. Adding a token twice is fine; one token of two principals is an error.
-func (c *Config) AddToken(name string, token Secret, loopback bool) error {
-	if token == "" {
+// Token lets a principal in with a bearer token, as `--token NAME=TOKEN` does. The
+// principal is trusted (SPEC.md §5.12).
+type Token struct {
+	Principal string
+	Secret    Secret // the token itself; only its hash is kept
+	Roles     []Role // default: RoleClient; of a principal that the auth file names, what the file says counts
+}
+
+// LocalRoles returns the roles of a principal that connects over loopback without an auth
+// file: client, worker and approver.
+func LocalRoles() []Role { return slices.Clone(localRoles) }
+
+// AddToken adds a token. A principal that the auth file names has one token more. Adding a
+// token twice changes nothing. It is an error if the token is empty or another principal's.
+func (c *Config) AddToken(t Token) error {
+	if t.Secret == "" {
 		return errors.New("add token: the token is empty: give NAME=TOKEN")
 	}
-	p := c.principals[name]
+	p := c.principals[t.Principal]
 	if p == nil {
-		p = newPrincipal(name, tokenRoles(loopback))
+		roles := clientRoles
+		if len(t.Roles) > 0 {
+			roles = slices.Clone(t.Roles)
+		}
+		p = newPrincipal(t.Principal, roles)
 	}
-	hash := HashToken(token)
+	hash := HashToken(t.Secret)
 	if c.holds(p, hash) {
 		return nil
 	}
@@ -69,13 +84,6 @@ func (c *Config) AddToken(name string, token Secret, loopback bool) error {
 		return fmt.Errorf("add token: %w", err)
 	}
 	return nil
-}
-
-func tokenRoles(loopback bool) []Role {
-	if loopback {
-		return localRoles
-	}
-	return clientRoles
 }
 
 func (c *Config) holds(p *principal, hash [sha256.Size]byte) bool {

@@ -11,7 +11,7 @@ import (
 // it holds the token by its answer to a challenge.
 func Example() {
 	var config auth.Config
-	if err := config.AddToken("alice", "her token", true); err != nil {
+	if err := config.AddToken(auth.Token{Principal: "alice", Secret: "her token", Roles: auth.LocalRoles()}); err != nil {
 		fmt.Println(err)
 	}
 	set := auth.NewSet(&config)

@@ -213,10 +213,10 @@ func TestAbsoluteKeyFile(t *testing.T) {
 
 func TestAddToken(t *testing.T) {
 	c := parse(t, "", "principals: [{name: alice, tokens: ['"+hashA+"'], roles: [observer], trust: constrained}]")
-	must(t, c.AddToken("alice", "new", true))
-	must(t, c.AddToken("alice", "new", true)) // again is fine
-	must(t, c.AddToken("near", "n", true))
-	must(t, c.AddToken("far", "f", false))
+	must(t, c.AddToken(Token{Principal: "alice", Secret: "new", Roles: LocalRoles()}))
+	must(t, c.AddToken(Token{Principal: "alice", Secret: "new", Roles: LocalRoles()})) // again is fine
+	must(t, c.AddToken(Token{Principal: "near", Secret: "n", Roles: LocalRoles()}))
+	must(t, c.AddToken(Token{Principal: "far", Secret: "f"}))
 	set := NewSet(c)
 	for _, w := range []struct {
 		why   string
@@ -235,7 +235,7 @@ func TestAddToken(t *testing.T) {
 
 func TestAddTokenRefusals(t *testing.T) {
 	c := parse(t, "", "principals: [{name: full, tokens: ["+manyHashes(maxTokens)+"]}]")
-	must(t, c.AddToken("alice", "taken", true))
+	must(t, c.AddToken(Token{Principal: "alice", Secret: "taken", Roles: LocalRoles()}))
 	for _, w := range []struct {
 		why, name string
 		token     Secret
@@ -247,7 +247,7 @@ func TestAddTokenRefusals(t *testing.T) {
 		{"one too many", "full", "tok", "add token: a principal has at most 16 tokens"},
 		{"an anonymous name", "anonymous:x", "tok", "belong to anonymous sessions"},
 	} {
-		wantError(t, w.why, c.AddToken(w.name, w.token, true), w.message)
+		wantError(t, w.why, c.AddToken(Token{Principal: w.name, Secret: w.token, Roles: LocalRoles()}), w.message)
 	}
 	want(t, "a refused token adds nobody", slices.Sorted(maps.Keys(c.principals)), []string{"alice", "full"})
 	want(t, "and is not known", len(c.holders.byHash), maxTokens+1)

@@ -90,7 +90,7 @@ func withTokens(t tb, tokens map[Secret]string) *Config {
 	t.Helper()
 	c := new(Config)
 	for token, name := range tokens {
-		must(t, c.AddToken(name, token, true))
+		must(t, c.AddToken(Token{Principal: name, Secret: token, Roles: LocalRoles()}))
 	}
 	return c
 }

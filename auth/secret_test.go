@@ -54,7 +54,7 @@ principals: [{name: alice, tokens: ["`+FileHash(canary)+`"], sees: ["*"], lease:
 issuers: [{issuer: i, key_files: [secret], algorithms: [HS256]}]
 anonymous: {enabled: true}
 `)
-	must(t, c.AddToken("bob", "another", true))
+	must(t, c.AddToken(Token{Principal: "bob", Secret: "another", Roles: LocalRoles()}))
 	return c
 }
 
@@ -122,8 +122,8 @@ func secretErrors(t *testing.T, set *Set) (errs []error) {
 			add(refused(t, set, r))
 		}
 	}
-	add(new(Config).AddToken("", canary, true))
-	add(secretConfig(t).AddToken("bob", canary, true))
+	add(new(Config).AddToken(Token{Principal: "", Secret: canary, Roles: LocalRoles()}))
+	add(secretConfig(t).AddToken(Token{Principal: "bob", Secret: canary, Roles: LocalRoles()}))
 	for _, text := range secretFiles {
 		_, err := parseFile([]byte(strings.ReplaceAll(text, "@", canary)), t.TempDir(), Options{})
 		add(err)

@@ -36,7 +36,7 @@ func TestUnconfiguredSchemes(t *testing.T) {
 func TestSchemes(t *testing.T) {
 	want(t, "nothing is offered to the network", NewSet(new(Config)).Schemes(), nil)
 	all := hmacConfig(t, "anonymous: {enabled: true}")
-	must(t, all.AddToken("alice", "tok", false))
+	must(t, all.AddToken(Token{Principal: "alice", Secret: "tok"}))
 	set := NewSet(all, fakeScheme{MTLS}, fakeScheme{Bearer})
 	want(t, "each scheme is named once", set.Schemes(), []string{Bearer, SignedJWT, None, MTLS})
 	set.Schemes()[0] = "changed"
@@ -108,7 +108,7 @@ func policySet(t *testing.T, scheme, policy string) *Set {
 		more = fmt.Sprintf("challenge: {%s: %s}", scheme, policy)
 	}
 	c := hmacConfig(t, more)
-	must(t, c.AddToken("alice", "tok", false))
+	must(t, c.AddToken(Token{Principal: "alice", Secret: "tok"}))
 	return NewSet(c)
 }
 
@@ -130,7 +130,7 @@ func TestNewIsNewAgainAfterThirtyDays(t *testing.T) {
 func withChallenge(t *testing.T, policy string) *Config {
 	t.Helper()
 	c := parse(t, "", "challenge: {bearer: "+policy+"}")
-	must(t, c.AddToken("alice", "tok", false))
+	must(t, c.AddToken(Token{Principal: "alice", Secret: "tok"}))
 	return c
 }
 

@@ -158,7 +158,7 @@ func (b *bed) boot(change func(*runtime.Config)) {
 	b.Helper()
 	var ac auth.Config
 	for _, name := range []string{"alice", "bob"} {
-		if err := ac.AddToken(name, auth.Secret(name+"-"+token), true); err != nil {
+		if err := ac.AddToken(auth.Token{Principal: name, Secret: auth.Secret(name + "-" + token), Roles: auth.LocalRoles()}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -212,7 +212,7 @@ func (b *bed) connect(info func(*transport.Info)) *peer {
 	if *late {
 		served, near = delayed{served}, delayed{near}
 	}
-	b.serve.Go(func() { _ = b.rt.Serve(served) }) // the peer sees how it ended
+	b.serve.Go(func() { _ = b.rt.Serve(context.Background(), served) }) // the peer sees how it ended
 	b.Cleanup(func() { _ = near.Abort() })
 	return &peer{bed: b, conn: near}
 }

@@ -22,7 +22,7 @@ import (
 type Config struct {
 	Store store.Store    // required; closed by Shutdown
 	Auth  *auth.Set      // required; its contents may be swapped while running
-	Tools *tool.Registry // required
+	Tools *tool.Registry // default: an empty one
 
 	// Hooks look at each call of a tool before it is made, in this order.
 	Hooks []tool.Hook
@@ -33,6 +33,10 @@ type Config struct {
 
 	Log      zerolog.Logger        // its zero value logs nothing
 	Registry prometheus.Registerer // default: a registry of its own
+
+	// AllowHosts and AllowOrigins are for Runtime.Handler; see transport.Upgrader.
+	AllowHosts   []string
+	AllowOrigins []string
 
 	RuntimeID   string // default "arcp"; the audience of signed JWTs
 	Fingerprint string // shown in session.accepted
@@ -150,6 +154,9 @@ func (c Config) withDefaults() Config {
 	c.ReapEvery = or(c.ReapEvery, DefaultReapEvery)
 	c.Retention = or(c.Retention, DefaultRetention)
 	c.Limits = c.Limits.withDefaults()
+	if c.Tools == nil {
+		c.Tools = tool.NewRegistry()
+	}
 	if c.Registry == nil {
 		c.Registry = prometheus.NewRegistry()
 	}

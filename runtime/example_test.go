@@ -12,7 +12,6 @@ import (
 	"github.com/arcpd/arcpd/runtime"
 	"github.com/arcpd/arcpd/runtime/store/mem"
 	"github.com/arcpd/arcpd/runtime/tool"
-	"github.com/arcpd/arcpd/transport"
 )
 
 type weatherIn struct {
@@ -24,7 +23,7 @@ type weatherOut struct {
 	Celsius float64 `json:"celsius"`
 }
 
-// A runtime inside a program of one's own, with a tool of one's own.
+// A runtime inside another program, with a tool.
 func Example() {
 	weather := tool.MustNew(tool.Capability{Name: "weather.now", SideEffect: tool.SideEffectNetwork},
 		func(_ context.Context, job tool.Job, in weatherIn) (weatherOut, error) {
@@ -33,21 +32,19 @@ func Example() {
 			}
 			return weatherOut{in.City, 21.5}, nil
 		})
-	tools := tool.NewRegistry()
-	if err := tools.Register(weather); err != nil {
-		log.Fatal(err)
-	}
 	var credentials auth.Config
-	if err := credentials.AddToken("alice", "correct horse battery staple", true); err != nil {
+	if err := credentials.AddToken(auth.Token{Principal: "alice", Secret: "correct horse battery staple"}); err != nil {
 		log.Fatal(err)
 	}
 	ctx := context.Background()
-	rt, err := runtime.New(ctx, runtime.Config{Store: mem.Open(mem.Options{}), Auth: auth.NewSet(&credentials), Tools: tools})
+	rt, err := runtime.New(ctx, runtime.Config{Store: mem.Open(mem.Options{}), Auth: auth.NewSet(&credentials)})
 	if err != nil {
 		log.Fatal(err)
 	}
-	up := transport.Upgrader{}
-	web := httptest.NewServer(up.Handler(func(c transport.Conn) { _ = rt.Serve(c) })) // the peer learns how it ended
+	if err := rt.AddTool(weather); err != nil {
+		log.Fatal(err)
+	}
+	web := httptest.NewServer(rt.Handler())
 	defer web.Close()
 
 	c, err := client.Dial(ctx, "ws"+strings.TrimPrefix(web.URL, "http"), client.Options{

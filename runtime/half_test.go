@@ -2,6 +2,7 @@ package runtime_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -41,7 +42,7 @@ func (b *bed) pipe() *piped {
 		b.Fatal(err)
 	}
 	p := &piped{bed: b, conn: conn, lines: bufio.NewReader(conn), ended: make(chan error, 1)}
-	b.serve.Go(func() { p.ended <- b.rt.Serve(served) })
+	b.serve.Go(func() { p.ended <- b.rt.Serve(context.Background(), served) })
 	p.send("session.open", fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"test","version":"1"}}`, token))
 	if line, err := p.lines.ReadString('\n'); err != nil || !strings.Contains(line, `"session.accepted"`) {
 		b.Fatalf("the runtime sent %s, %v", line, err)

@@ -30,7 +30,7 @@ func (l *link) dial(context.Context) (transport.Conn, error) {
 		return nil, errors.New("no way")
 	}
 	near, far := transport.Pipe(transport.Limits{})
-	l.b.serve.Go(func() { _ = l.b.rt.Serve(far) }) // the client sees how it ended
+	l.b.serve.Go(func() { _ = l.b.rt.Serve(context.Background(), far) }) // the client sees how it ended
 	l.conn = near
 	return near, nil
 }

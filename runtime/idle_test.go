@@ -86,7 +86,7 @@ func newIdleBed(t *testing.T) *bed {
 	t.Helper()
 	var ac auth.Config
 	for _, name := range []string{"alice", "bob"} {
-		if err := ac.AddToken(name, auth.Secret(name+"-"+token), true); err != nil {
+		if err := ac.AddToken(auth.Token{Principal: name, Secret: auth.Secret(name + "-" + token), Roles: auth.LocalRoles()}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -115,7 +115,7 @@ func (b *bed) openAll(n int) []*idlePeer {
 		opening.Go(func() {
 			for i := first; i < n; i += atOnce {
 				near, far := transport.Pipe(transport.Limits{})
-				b.serve.Go(func() { _ = b.rt.Serve(far) }) // the peer sees how it ended
+				b.serve.Go(func() { _ = b.rt.Serve(context.Background(), far) }) // the peer sees how it ended
 				p := &idlePeer{peer{bed: b, conn: near}, make(chan string, 4)}
 				peers[i] = p
 				if err := p.enter("alice"); err != nil {

@@ -2,6 +2,7 @@ package runtime_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -101,7 +102,7 @@ func TestListenersAreAlive(t *testing.T) {
 			pinged := &answering{began: time.Now()}
 			near, far := transport.Pipe(transport.Limits{})
 			pinged.Conn = far
-			b.serve.Go(func() { _ = b.rt.Serve(pinged) })
+			b.serve.Go(func() { _ = b.rt.Serve(context.Background(), pinged) })
 			b.Cleanup(func() { _ = near.Abort() })
 			p := &peer{bed: b, conn: near}
 			p.open("alice")
@@ -493,7 +494,7 @@ func TestReauthenticate(t *testing.T) {
 		bob.submit("demo.sleep", `{"ms":60000}`)
 		opening := b.connect(nil)
 		var left auth.Config
-		if err := left.AddToken("alice", auth.Secret("alice-"+token), true); err != nil {
+		if err := left.AddToken(auth.Token{Principal: "alice", Secret: auth.Secret("alice-" + token), Roles: auth.LocalRoles()}); err != nil {
 			t.Fatal(err)
 		}
 		b.cfg.Auth.Reload(&left)

@@ -2,6 +2,7 @@ package runtime_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -250,7 +251,7 @@ func TestNoise(t *testing.T) {
 			talking.Go(func() {
 				k := &talker{T: t, noise: noise{Rand: rand.New(rand.NewPCG(s, i))}, dial: func() (transport.Conn, error) {
 					near, far := transport.Pipe(transport.Limits{})
-					b.serve.Go(func() { _ = b.rt.Serve(far) })
+					b.serve.Go(func() { _ = b.rt.Serve(context.Background(), far) })
 					return near, nil
 				}}
 				k.talk(noiseFrames / 4)

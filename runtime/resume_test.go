@@ -282,7 +282,7 @@ func TestTokenOfARemovedPrincipal(t *testing.T) {
 		_ = p.conn.Abort()
 		synctest.Wait()
 		var left auth.Config
-		if err := left.AddToken("bob", "bob-"+auth.Secret(b.Name()), true); err != nil {
+		if err := left.AddToken(auth.Token{Principal: "bob", Secret: "bob-" + auth.Secret(b.Name()), Roles: auth.LocalRoles()}); err != nil {
 			t.Fatal(err)
 		}
 		set.Reload(&left)
@@ -299,7 +299,7 @@ func TestRevokedBearerToken(t *testing.T) {
 	with := func(tokens ...auth.Secret) *auth.Config {
 		c := new(auth.Config)
 		for _, s := range tokens {
-			if err := c.AddToken("alice", s, true); err != nil {
+			if err := c.AddToken(auth.Token{Principal: "alice", Secret: s, Roles: auth.LocalRoles()}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -93,8 +93,8 @@ var ErrShutdown = errors.New("runtime is shutting down")
 // every job that was running when the store was last closed has been given its
 // end, so that nothing is served before.
 func New(ctx context.Context, cfg Config) (*Runtime, error) {
-	if cfg.Store == nil || cfg.Auth == nil || cfg.Tools == nil {
-		return nil, errors.New("runtime: Store, Auth and Tools are required")
+	if cfg.Store == nil || cfg.Auth == nil {
+		return nil, errors.New("runtime: Config.Store and Config.Auth are required")
 	}
 	r := &Runtime{cfg: cfg.withDefaults(), conns: make(map[*conn]struct{}), older: make(chan struct{}, 1),
 		maxFollows: defaultMaxFollows}
@@ -288,16 +288,20 @@ func (r *Runtime) UpgradeRefused(u transport.RefusedUpgrade) {
 		AnErr("reason", u.Reason).Msg("WebSocket handshake refused; at most ten a minute are logged")
 }
 
-// Serve speaks with one peer until the connection ends, and closes it. It
-// returns only when its goroutines have ended; the error says why the
-// connection ended, nil if in order.
-func (r *Runtime) Serve(tc transport.Conn) error {
+// Serve speaks with one peer until the connection ends, and closes it. When ctx ends, the
+// client is told session.close and the connection is closed; the session can be resumed.
+// Serve returns when the goroutines of the connection have ended. The error is the reason
+// why the connection ended, nil if the peer closed it.
+func (r *Runtime) Serve(ctx context.Context, tc transport.Conn) error {
 	// Little is kept on the stack meanwhile: an idle connection is mostly its stacks.
 	c, err := r.begin(tc)
 	if err != nil {
 		return err
 	}
 	defer r.ended(c)
+	if ctx.Done() != nil {
+		defer context.AfterFunc(ctx, func() { c.post(c.shutdown) })()
+	}
 	err = c.serve()
 	if te, ok := errors.AsType[*transport.Error](err); ok && te.Remote {
 		return nil
@@ -506,7 +510,7 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 	r.mu.Lock()
 	r.closing = true
 	for c := range r.conns {
-		c.post(func(now time.Time) { c.shutdown(now) })
+		c.post(c.shutdown)
 	}
 	r.mu.Unlock()
 	r.serving.Wait()

@@ -36,7 +36,7 @@ func start(t testing.TB, st store.Store, change func(*runtime.Config)) *server {
 	t.Helper()
 	var ac auth.Config
 	for _, name := range []string{"alice", "bob"} {
-		if err := ac.AddToken(name, auth.Secret(name+"-"+token), true); err != nil {
+		if err := ac.AddToken(auth.Token{Principal: name, Secret: auth.Secret(name + "-" + token), Roles: auth.LocalRoles()}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -52,8 +52,7 @@ func start(t testing.TB, st store.Store, change func(*runtime.Config)) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	up := &transport.Upgrader{}
-	web := httptest.NewServer(up.Handler(func(c transport.Conn) { _ = rt.Serve(c) })) // the peer sees how it ended
+	web := httptest.NewServer(rt.Handler())
 	s := &server{Runtime: rt, url: "ws" + strings.TrimPrefix(web.URL, "http"), web: web}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -200,4 +199,24 @@ func heap() uint64 {
 	}
 	goruntime.ReadMemStats(&m)
 	return m.HeapAlloc
+}
+
+// The end of the context of Serve closes the connection; the session can be resumed.
+func TestServeEndsWithItsContext(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		near, far := transport.Pipe(transport.Limits{})
+		ctx, cancel := context.WithCancel(context.Background())
+		served := make(chan error, 1)
+		go func() { served <- b.rt.Serve(ctx, far) }()
+		p := &peer{bed: b, conn: near}
+		p.open("alice")
+		token := resumeToken(t, p.expect("session.accepted"))
+		cancel()
+		p.until("session.close")
+		p.closed("the context has ended", transport.CloseGoingAway)
+		if err := <-served; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+		b.resume(token, 0).expect("session.resumed")
+	})
 }

@@ -190,7 +190,11 @@ func TestWhoMayExecute(t *testing.T) {
 		c.Log = zerolog.New(zerolog.SyncWriter(&log))
 		var ac auth.Config
 		for _, name := range []string{"alice", "bob", "clerk"} {
-			if err := ac.AddToken(name, auth.Secret(name+"-"+token), name != "clerk"); err != nil {
+			entry := auth.Token{Principal: name, Secret: auth.Secret(name + "-" + token)}
+			if name != "clerk" {
+				entry.Roles = auth.LocalRoles()
+			}
+			if err := ac.AddToken(entry); err != nil {
 				t.Fatal(err)
 			}
 		}

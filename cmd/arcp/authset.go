@@ -18,12 +18,16 @@ func loadAuth(v *settings.Values, local bool) (*auth.Config, error) {
 			return nil, &exitError{exitUsage, err}
 		}
 	}
+	var roles []auth.Role // of a principal that is named by its token only
+	if local {
+		roles = auth.LocalRoles()
+	}
 	for _, t := range v.Secrets("token") {
 		name, token, ok := strings.Cut(t.Reveal(), "=")
 		if !ok || name == "" || token == "" {
 			return nil, usagef("%s: a token of a server is given as NAME=TOKEN, NAME being its principal", v.Where("token"))
 		}
-		if err := cfg.AddToken(name, auth.Secret(token), local); err != nil {
+		if err := cfg.AddToken(auth.Token{Principal: name, Secret: auth.Secret(token), Roles: roles}); err != nil {
 			return nil, usagef("%s: %w", v.Where("token"), err)
 		}
 	}

@@ -403,7 +403,7 @@ func (s *server) watch(what string, serve func() error) {
 
 // serveConn speaks with one peer.
 func (s *server) serveConn(conn transport.Conn) {
-	s.parted(conn, s.rt.Load().Serve(conn))
+	s.parted(conn, s.rt.Load().Serve(context.Background(), conn))
 }
 
 func (s *server) parted(conn transport.Conn, err error) {

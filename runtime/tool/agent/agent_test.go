@@ -78,7 +78,7 @@ func beRuntime(dir string) {
 	var none auth.Config
 	rt, err := runtime.New(context.Background(), runtime.Config{Store: st, Auth: auth.NewSet(&none), Tools: tools})
 	must(err)
-	_ = rt.Serve(transport.Stdio(os.Stdin, os.Stdout, transport.Limits{})) // how it ended is the peer's business
+	_ = rt.Serve(context.Background(), transport.Stdio(os.Stdin, os.Stdout, transport.Limits{})) // how it ended is the peer's business
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = rt.Shutdown(ctx) // what is durable stays

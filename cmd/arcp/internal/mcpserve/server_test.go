@@ -43,7 +43,7 @@ func start(t *testing.T, cfg Config, tools ...*tool.Tool) *rig {
 		}
 	}
 	var credentials auth.Config
-	if err := credentials.AddToken("alice", "correct horse battery staple", true); err != nil {
+	if err := credentials.AddToken(auth.Token{Principal: "alice", Secret: "correct horse battery staple", Roles: auth.LocalRoles()}); err != nil {
 		t.Fatal(err)
 	}
 	rt, err := runtime.New(t.Context(), runtime.Config{Store: mem.Open(mem.Options{}), Auth: auth.NewSet(&credentials), Tools: r.tools})
@@ -60,7 +60,7 @@ func start(t *testing.T, cfg Config, tools ...*tool.Tool) *rig {
 	r.dial = func(ctx context.Context, opts client.Options) (*client.Client, error) {
 		opts.Auth = client.Auth{Scheme: "bearer", Token: "correct horse battery staple"}
 		ours, theirs := transport.Pipe(transport.Limits{})
-		serving.Go(func() { _ = rt.Serve(theirs) })
+		serving.Go(func() { _ = rt.Serve(context.Background(), theirs) })
 		return client.New(ctx, ours, opts)
 	}
 	cfg.Open = r.dial
