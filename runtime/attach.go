@@ -50,14 +50,24 @@ type attachment struct {
 }
 
 // resume takes over the session that a token names (SPEC.md §5.10).
-func (c *conn) resume(now time.Time, q machine.Resume) {
-	a, refused := c.claim(now, q)
+func (c *conn) resume(q machine.Resume) {
+	c.read(func(ctx context.Context) func(time.Time) {
+		row, refused := c.rt.holder(ctx, auth.Secret(q.Token))
+		return func(now time.Time) { c.resumeRow(now, q, row, refused) }
+	})
+}
+
+// resumeRow is resume with the row of the session, or the reason why there is none.
+func (c *conn) resumeRow(now time.Time, q machine.Resume, row store.Session, refused *arcp.Error) {
+	if refused == nil {
+		refused = c.mayResume(now, &row, q.After)
+	}
 	if refused != nil {
 		c.refuseAttach(now, false, refused)
 		return
 	}
-	a.again = func(now time.Time) { c.resume(now, q) }
-	c.attach(a)
+	c.attach(attachment{row: row, good: stillGood(auth.HashToken(auth.Secret(q.Token)), &row), after: q.After,
+		again: func(time.Time) { c.resume(q) }})
 }
 
 // refuseAttach answers session.resume, or session.open that names a session.
@@ -88,39 +98,32 @@ func noSession() *arcp.Error {
 		"the token resumes no session: it was used, or the session has ended; open a new one: jobs go on and are listed")
 }
 
-// claim judges a token and a position.
-func (c *conn) claim(now time.Time, q machine.Resume) (attachment, *arcp.Error) {
-	row, refused := c.holder(auth.Secret(q.Token))
-	if refused != nil {
-		return attachment{}, refused
-	}
-	if refused := c.again(now, &row); refused != nil {
-		return attachment{}, refused
+// mayResume judges the identity of a session and a position.
+func (c *conn) mayResume(now time.Time, row *store.Session, after uint64) *arcp.Error {
+	if refused := c.again(now, row); refused != nil {
+		return refused
 	}
 	if refused := c.rt.available(); refused != nil {
-		return attachment{}, refused
+		return refused
 	}
-	if refused := c.rt.covers(&row, q.After); refused != nil {
-		return attachment{}, refused
-	}
-	return attachment{row: row, good: stillGood(auth.HashToken(auth.Secret(q.Token)), &row), after: q.After}, nil
+	return c.rt.covers(row, after)
 }
 
 // holder returns the session whose token it is.
-func (c *conn) holder(token auth.Secret) (store.Session, *arcp.Error) {
+func (r *Runtime) holder(ctx context.Context, token auth.Secret) (store.Session, *arcp.Error) {
 	id, ok := tokenSession(token.Reveal())
 	if !ok {
 		return store.Session{}, noSession()
 	}
-	row, err := c.rt.cfg.Store.Session(context.Background(), id)
+	row, err := r.cfg.Store.Session(ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return row, noSession()
 	case err != nil:
-		c.log.Error().Err(err).Msg("read session")
+		r.cfg.Log.Error().Err(err).Msg("read session")
 		return row, unreadable()
 	}
-	s := c.rt.sessions.Find(id)
+	s := r.sessions.Find(id)
 	current := auth.Matches(row.TokenHash, token)
 	before := s != nil && !s.Heard(row.Epoch) && slices.ContainsFunc(row.PrevHashes, func(h [32]byte) bool { return auth.Matches(h, token) })
 	if s == nil || !current && !before {
@@ -183,25 +186,21 @@ func (r *Runtime) covers(row *store.Session, after uint64) *arcp.Error {
 	return nil
 }
 
-// attachOpen takes over a session that session.open names, if it is one of the
-// same principal; false: it is not (SPEC.md §5.10).
-func (c *conn) attachOpen(now time.Time, q machine.Establish) bool {
-	s := c.rt.sessions.Find(q.Attach)
-	if s == nil || s.Principal != q.Identity.Principal {
-		return false
-	}
-	row, err := c.rt.cfg.Store.Session(context.Background(), q.Attach)
+// attachOpen takes over a session of the same principal that session.open names, with its
+// row or the reason why there is none (SPEC.md §5.10).
+func (c *conn) attachOpen(now time.Time, q machine.Establish, s *session.Session, row store.Session, err error) {
 	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return false
+	case errors.Is(err, store.ErrNotFound): // it has ended
+		c.create(now, q)
+		return
 	case err != nil:
 		c.log.Error().Err(err).Msg("read session")
 		c.refuseAttach(now, true, unreadable())
-		return true
+		return
 	}
 	if refused := c.rt.available(); refused != nil {
 		c.refuseAttach(now, true, refused)
-		return true
+		return
 	}
 	a := attachment{row: row, good: stillGood(row.TokenHash, &row), opens: true, held: q.After == nil, after: row.TrimmedTo}
 	a.again = func(now time.Time) { c.establish(now, q) }
@@ -212,10 +211,9 @@ func (c *conn) attachOpen(now time.Time, q machine.Establish) bool {
 	}
 	if refused := c.rt.covers(&row, a.after); refused != nil {
 		c.refuseAttach(now, true, refused)
-		return true
+		return
 	}
 	c.attach(a)
-	return true
 }
 
 // attach makes the connection the session's, durably: whatever had it before is
@@ -234,34 +232,32 @@ func (c *conn) attach(a attachment) {
 		if err == nil {
 			a.row = row
 			a.row.Epoch, a.row.LastSeq = r.Epoch, r.LastSeq
-			cursor = c.rt.log.AttachNow(row.ID, a.after, r.LastSeq, c.turns.wake)
+			cursor = c.rt.log.AttachNow(row.ID, a.after, r.LastSeq, c.loop())
 		}
-		c.handOver(&a, func() {
-			if !c.post(func(now time.Time) { c.attached(now, a, cursor, err) }) && cursor != nil {
-				cursor.Close()
-			}
-		})
+		if !c.post(func(now time.Time) { c.handOver(now, a, cursor, err) }) && cursor != nil {
+			cursor.Close()
+		}
 	})
 }
 
 // handOverTime bounds the wait for what the connection before is writing.
 const handOverTime = 50 * time.Millisecond
 
-// handOver calls next. If the client did not say where to go on, next is called when the
-// position of the connection before is settled.
-func (c *conn) handOver(a *attachment, next func()) {
+// handOver completes the attachment. If the client did not say where to go on, that waits
+// until the position of the connection before is settled.
+func (c *conn) handOver(now time.Time, a attachment, cursor *eventlog.Cursor, err error) {
 	old := c.rt.sessions.ConnOf(a.row.ID)
-	if !a.held || old == nil {
-		next()
+	if !a.held || old == nil || err != nil {
+		c.attached(now, a, cursor, err)
 		return
 	}
-	c.rt.serving.Add(1)
-	c.rt.pool.Run(func() {
-		defer c.rt.serving.Done()
+	c.async(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
 		defer cancel()
 		old.Sync(ctx)
-		next()
+		if !c.post(func(now time.Time) { c.attached(now, a, cursor, nil) }) {
+			cursor.Close()
+		}
 	})
 }
 
@@ -406,9 +402,7 @@ func (c *conn) replay(now time.Time, cmd machine.Replay) {
 		c.hold()
 		c.locating = true
 		c.owed.Add(1)
-		c.rt.serving.Add(1) // it reads the store
-		c.rt.pool.Run(func() {
-			defer c.rt.serving.Done()
+		c.async(func() {
 			found := c.locate(cmd)
 			c.settle()
 			c.post(func(now time.Time) { c.located(now, cmd, found) })

@@ -51,9 +51,9 @@ func (c *conn) command(now time.Time, cmd machine.Command) {
 	case machine.CancelSession:
 		c.cancelSession(now, cmd)
 	case machine.ListJobs:
-		c.listJobs(now, cmd)
+		c.listJobs(cmd)
 	case machine.FollowJob:
-		c.followJob(now, cmd)
+		c.followJob(cmd)
 	case machine.UnfollowJob:
 		c.unfollowJob(cmd.Job)
 	case machine.Acknowledge:
@@ -184,12 +184,6 @@ func errNoJob(id arcp.JobID) *arcp.Error {
 	return arcp.Errorf(arcp.CodeJobNotFound, "no such job: %s", id)
 }
 
-// visible returns a job of the connection's principal, or of one that it may observe.
-func (c *conn) visible(id arcp.JobID) (store.Job, *arcp.Error) {
-	who := c.who()
-	return c.rt.visible(context.Background(), &who, id)
-}
-
 // visible returns a job that somebody may see: of another principal not the calls of
 // the runtime's own tools, whose answers are of what is for that one only.
 func (r *Runtime) visible(ctx context.Context, who *approval.Who, id arcp.JobID) (store.Job, *arcp.Error) {
@@ -216,10 +210,40 @@ func (r *Runtime) visible(ctx context.Context, who *approval.Who, id arcp.JobID)
 
 // followJob makes the session follow a job: job.subscribed, then the events it
 // asked for, then those to come (§5.4).
-func (c *conn) followJob(now time.Time, cmd machine.FollowJob) {
-	j, refusal := c.visible(cmd.Payload.JobID)
-	if refusal != nil {
-		c.nack(now, cmd.Request, refusal)
+func (c *conn) followJob(cmd machine.FollowJob) {
+	who := c.who()
+	c.read(func(ctx context.Context) func(time.Time) {
+		var f following
+		j, refused := c.rt.visible(ctx, &who, cmd.Payload.JobID)
+		if refused == nil {
+			f = c.rt.following(ctx, &j, &cmd.Payload)
+		}
+		return func(now time.Time) { c.followRow(now, cmd, j, f, refused) }
+	})
+}
+
+// following is where a job is followed from.
+type following struct {
+	from    uint64      // in the job's log
+	refused *arcp.Error // unless the session follows the job already
+}
+
+func (r *Runtime) following(ctx context.Context, j *store.Job, p *arcp.JobSubscribePayload) (f following) {
+	if f.refused = r.ahead(ctx, j, p.FromEventSeq); f.refused != nil {
+		return f
+	}
+	var err error
+	if f.from, err = r.from(ctx, j, p); err != nil {
+		r.cfg.Log.Error().Err(err).Str("job_id", string(j.ID)).Msg("read job's events")
+		f.refused = arcp.Errorf(arcp.CodeUnavailable, "the job's events cannot be read")
+	}
+	return f
+}
+
+// followRow is followJob with the row of the job, or the reason why there is none.
+func (c *conn) followRow(now time.Time, cmd machine.FollowJob, j store.Job, f following, refused *arcp.Error) {
+	if refused != nil {
+		c.nack(now, cmd.Request, refused)
 		return
 	}
 	if _, again := c.follows[j.ID]; again || j.Session == c.id { // it follows already: nothing is sent twice
@@ -228,14 +252,8 @@ func (c *conn) followJob(now time.Time, cmd machine.FollowJob) {
 		c.send(now, env)
 		return
 	}
-	if refusal := c.ahead(&j, cmd.Payload.FromEventSeq); refusal != nil {
-		c.nack(now, cmd.Request, refusal)
-		return
-	}
-	from, err := c.from(&j, &cmd.Payload)
-	if err != nil {
-		c.log.Error().Err(err).Str("job_id", string(j.ID)).Msg("read job's events")
-		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeUnavailable, "the job's events cannot be read"))
+	if f.refused != nil {
+		c.nack(now, cmd.Request, f.refused)
 		return
 	}
 	if len(c.follows) >= c.rt.maxFollows { // also of jobs that have ended, whose events the client has not taken
@@ -245,7 +263,7 @@ func (c *conn) followJob(now time.Time, cmd machine.FollowJob) {
 	c.audit("job.subscribe").Str("target", string(j.ID)).Str("owner_session", string(j.Session)).Str("decision", "allowed").Msg("audit")
 	c.remember(&j)
 	c.owed.Add(1)
-	c.rt.log.Follow(*c.follow(&j, from), func(r *store.Result) {
+	c.rt.log.Follow(*c.follow(&j, f.from), func(r *store.Result) {
 		err := c.met(&j, r)
 		if err != nil || len(r.Runs) == 0 && !r.More && j.State.Terminal() { // nothing of it will come
 			c.post(func(time.Time) { delete(c.follows, j.ID) })
@@ -302,16 +320,16 @@ func (c *conn) follow(j *store.Job, from uint64) *store.Follow {
 
 // ahead refuses a position that the job's session has not come to: what comes
 // up to it would have to be left out.
-func (c *conn) ahead(j *store.Job, from *uint64) *arcp.Error {
+func (r *Runtime) ahead(ctx context.Context, j *store.Job, from *uint64) *arcp.Error {
 	if from == nil || *from <= j.LastSeq {
 		return nil
 	}
 	last := j.LastSeq
-	switch row, err := c.rt.cfg.Store.Session(context.Background(), j.Session); {
+	switch row, err := r.cfg.Store.Session(ctx, j.Session); {
 	case err == nil:
 		last = max(last, row.LastSeq) // the session has events of other jobs
 	case !errors.Is(err, store.ErrNotFound):
-		c.log.Error().Err(err).Str("session_id", string(j.Session)).Msg("read session")
+		r.cfg.Log.Error().Err(err).Str("session_id", string(j.Session)).Msg("read session")
 		return arcp.Errorf(arcp.CodeUnavailable, "the store cannot be read")
 	}
 	if *from > last {
@@ -324,24 +342,24 @@ func (c *conn) ahead(j *store.Job, from *uint64) *arcp.Error {
 const liveOnly = math.MaxUint64
 
 // from is the position in the job's log to follow it from.
-func (c *conn) from(j *store.Job, p *arcp.JobSubscribePayload) (uint64, error) {
+func (r *Runtime) from(ctx context.Context, j *store.Job, p *arcp.JobSubscribePayload) (uint64, error) {
 	if !p.History {
 		return liveOnly, nil
 	}
 	if p.FromEventSeq == nil || *p.FromEventSeq == 0 {
 		return 0, nil
 	}
-	return c.rt.upTo(j, *p.FromEventSeq)
+	return r.upTo(ctx, j, *p.FromEventSeq)
 }
 
 // upTo returns how many events of a job have origin numbers up to one. These ascend
 // in its log, of which only a few events are read.
-func (r *Runtime) upTo(j *store.Job, origin uint64) (n uint64, err error) {
+func (r *Runtime) upTo(ctx context.Context, j *store.Job, origin uint64) (n uint64, err error) {
 	low, high := uint64(0), j.LastJSeq // the first low events are up to it, those past high are not
 	for low < high && err == nil {
 		mid := low + (high-low)/2
 		later := true
-		err = r.cfg.Store.JobEvents(context.Background(), j.ID, mid, func(e *store.Event) bool {
+		err = r.cfg.Store.JobEvents(ctx, j.ID, mid, func(e *store.Event) bool {
 			later = e.OriginSeq > origin
 			return false
 		})
@@ -392,9 +410,13 @@ func (c *conn) unfollowJob(id arcp.JobID) {
 		return
 	}
 	delete(c.follows, id)
-	j, refusal := c.visible(id)
-	if refusal != nil || j.Session == c.id {
-		return // it went with its retention, or is the session's own
-	}
-	c.append(&store.Write{Unfollow: c.follow(&j, 0)})
+	who := c.who()
+	c.read(func(ctx context.Context) func(time.Time) {
+		j, refusal := c.rt.visible(ctx, &who, id)
+		return func(time.Time) {
+			if refusal == nil && j.Session != c.id { // else it went with its retention, or is the session's own
+				c.append(&store.Write{Unfollow: c.follow(&j, 0)})
+			}
+		}
+	})
 }

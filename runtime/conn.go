@@ -42,6 +42,7 @@ type conn struct {
 	scheme    string
 	head      []byte // of every frame of the session
 	cursor    *eventlog.Cursor
+	blocked   blocked
 	follows   map[arcp.JobID][]byte // jobs of other sessions that have not ended; see remember
 	origins   map[arcp.JobID][]byte // of those that it was asked something by; see lookUpOrigin
 	limiter   *rate.Limiter         // of its frames; nil: any number
@@ -78,8 +79,11 @@ type conn struct {
 
 	paused       time.Time // nothing is read before; zero: not paused
 	tokenPending bool      // heard waits for the store; no frame is handled
+	reading      bool      // a command waits for what read does; no frame is handled
 	pass         *transport.Pass
 	ended        sync.WaitGroup // by the last turn
+	tasks        sync.WaitGroup // the goroutines of async
+	running      atomic.Int32   // how many they are
 	readerErr    error
 	closing      *machine.Close
 	half         half
@@ -124,6 +128,34 @@ func (c *conn) post(f func(now time.Time)) bool {
 	return ok
 }
 
+// async runs f on another goroutine: it may read the store or wait for others. Serve
+// returns after f has.
+func (c *conn) async(f func()) {
+	c.running.Add(1)
+	c.tasks.Add(1)
+	c.rt.pool.Run(func() {
+		defer c.tasks.Done()
+		f()
+		c.running.Add(-1)
+	})
+}
+
+// read runs f on another goroutine, and then what f returned on the loop. Until then no
+// frame is handled: commands take effect in the order in which they came.
+func (c *conn) read(f func(ctx context.Context) (then func(now time.Time))) {
+	c.reading = true
+	c.async(func() {
+		then := f(context.Background())
+		c.post(func(now time.Time) {
+			c.reading = false
+			then(now)
+		})
+	})
+}
+
+// loop is the connection's loop as its cursors see it.
+func (c *conn) loop() eventlog.Loop { return eventlog.Loop{Wake: c.turns.wake, Go: c.async} }
+
 // catchUp waits until the connection has taken note of what its client has
 // acknowledged before, and of what was written to it: the client may know sooner. It
 // must not be called by the loop.
@@ -142,16 +174,17 @@ func (c *conn) catchUp(ctx context.Context) {
 func (c *conn) serve() error {
 	c.tc.SetReadLimit(maxOpeningFrame)
 	c.wake()
-	c.read()
+	c.receiveFrames()
 	c.ended.Wait()
+	c.tasks.Wait()
 	c.out.drain()
 	c.leave()
 	c.unbound()
 	return c.readerErr
 }
 
-// read decodes frames until the connection ends.
-func (c *conn) read() {
+// receiveFrames decodes frames until the connection ends.
+func (c *conn) receiveFrames() {
 	wake := c.turns.wake
 	for {
 		frame, err := c.tc.Read()
@@ -236,7 +269,9 @@ func (c *conn) receiveAll() {
 
 // mayReceive is false for a peer that asks without reading the answers, or too
 // often: it waits. The end of either wakes the loop.
-func (c *conn) mayReceive() bool { return c.paused.IsZero() && !c.tokenPending && !c.full() }
+func (c *conn) mayReceive() bool {
+	return c.paused.IsZero() && !c.tokenPending && !c.reading && !c.full()
+}
 
 // schedule has a turn begin when something is due.
 func (c *conn) schedule() {
@@ -426,7 +461,7 @@ func (c *conn) pull(now time.Time) {
 		return
 	}
 	for c.closing == nil && waiting+len(c.batch().data) < outboxSoft {
-		item, ok, err := c.cursor.Next(context.Background())
+		item, ok, err := c.nextItem()
 		if err != nil {
 			c.unreadable(now, err)
 			break
@@ -462,12 +497,6 @@ func (c *conn) deliver(now time.Time, item eventlog.Item) {
 		c.send(now, item.Answer.(arcp.Envelope))
 		return
 	}
-	whole, err := c.whole(item.Event)
-	if err != nil {
-		c.unreadable(now, err)
-		return
-	}
-	item.Event = whole
 	f := c.batch()
 	start := len(f.data)
 	head := c.head

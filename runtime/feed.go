@@ -11,6 +11,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -49,8 +50,10 @@ type feed struct {
 	head   []byte // the frame head of events of headOf
 	headOf arcp.SessionID
 
-	held  *eventlog.Item      // wanted, but it was too soon
-	shown map[arcp.JobID]bool // what is known of another principal's jobs; see shows
+	held    *eventlog.Item      // the next event, which waits for its time or for the store
+	reading bool                // it waits for the store
+	ready   *store.Event        // what of held was read from the store
+	shown   map[arcp.JobID]bool // what is known of another principal's jobs; see shows
 }
 
 func (f *feed) next() (item eventlog.Item, ok bool, err error) {
@@ -58,7 +61,7 @@ func (f *feed) next() (item eventlog.Item, ok bool, err error) {
 		item, f.held = *f.held, nil
 		return item, true, nil
 	}
-	return f.cursor.Next(context.Background())
+	return f.cursor.Next()
 }
 
 // slow does what a client asks that cannot keep up: a rate, for all subscriptions
@@ -99,21 +102,37 @@ func (c *conn) openFeed(now time.Time, cmd machine.OpenFeed) {
 		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeResourceExhausted, "a connection has at most %d subscriptions; unsubscribe from some", maxFeeds).RetryAfter(1))
 		return
 	}
-	filter, owner, refused := c.newFilter(cmd.Payload.Filter)
-	after, backfill := uint64(math.MaxUint64), false
-	if s := cmd.Payload.Since; refused == nil && s != nil && s.AfterMessageID != "" {
-		backfill = true
-		after, refused = c.since(owner, s.AfterMessageID)
+	who := c.who()
+	c.read(func(ctx context.Context) func(time.Time) {
+		f := &feed{id: arcp.SubscriptionID(arcp.NewID(arcp.SubscriptionPrefix))}
+		after, refused := c.rt.newFeed(ctx, &who, cmd.Payload, f)
+		return func(now time.Time) {
+			if refused != nil {
+				c.nack(now, cmd.Request, refused)
+				return
+			}
+			c.attachFeed(cmd, f, after)
+		}
+	})
+}
+
+// newFeed completes a subscription of who, and returns its position.
+func (r *Runtime) newFeed(ctx context.Context, who *approval.Who, p arcp.SubscribePayload, f *feed) (after uint64, refused *arcp.Error) {
+	if f.filter, f.owner, refused = r.newFilter(ctx, who, p.Filter); refused != nil {
+		return 0, refused
 	}
-	if refused != nil {
-		c.nack(now, cmd.Request, refused)
-		return
+	if p.Since == nil || p.Since.AfterMessageID == "" {
+		return math.MaxUint64, nil
 	}
-	c.auditSubscribe(cmd, owner)
-	f := &feed{id: arcp.SubscriptionID(arcp.NewID(arcp.SubscriptionPrefix)), owner: owner, filter: filter, marker: backfill}
+	f.marker = true
+	return r.since(ctx, f.owner, p.Since.AfterMessageID)
+}
+
+func (c *conn) attachFeed(cmd machine.OpenFeed, f *feed, after uint64) {
+	c.auditSubscribe(cmd, f.owner)
 	c.feeds.opening++
 	c.owed.Add(1)
-	c.rt.log.AttachFeed(owner, after, c.turns.wake, func(cursor *eventlog.Cursor, last uint64) {
+	c.rt.log.AttachFeed(f.owner, after, c.loop(), func(cursor *eventlog.Cursor, last uint64) {
 		f.cursor, f.until = cursor, last
 		if !c.post(func(now time.Time) { c.feedOpened(now, cmd.Request, f) }) && cursor != nil {
 			cursor.Close()
@@ -136,26 +155,26 @@ func (c *conn) feedOpened(now time.Time, request arcp.MessageID, f *feed) {
 }
 
 // since is the position of a message; without one the feed has lost it.
-func (c *conn) since(principal string, id arcp.MessageID) (uint64, *arcp.Error) {
-	st := c.rt.cfg.Store
-	pos, err := st.FeedPosition(context.Background(), principal, id)
+func (r *Runtime) since(ctx context.Context, principal string, id arcp.MessageID) (uint64, *arcp.Error) {
+	st := r.cfg.Store
+	pos, err := st.FeedPosition(ctx, principal, id)
 	switch {
 	case err == nil:
 		return pos, nil
 	case !errors.Is(err, store.ErrNotFound):
-		c.log.Error().Err(err).Msg("look for a position in a feed")
+		r.cfg.Log.Error().Err(err).Msg("look for a position in a feed")
 		return 0, unreadable()
 	}
 	lost := arcp.Errorf(arcp.CodeDataLoss, "the message is not among the events that are kept")
-	trimmed, _, err := st.FeedBounds(context.Background(), principal)
+	trimmed, _, err := st.FeedBounds(ctx, principal)
 	if err == nil {
-		err = st.Feed(context.Background(), principal, trimmed, func(e store.FeedEvent) bool {
+		err = st.Feed(ctx, principal, trimmed, func(e store.FeedEvent) bool {
 			lost = lost.WithDetails(arcp.LostDetails{OldestMessageID: e.Event.ID()})
 			return false
 		})
 	}
 	if err != nil {
-		c.log.Error().Err(err).Msg("oldest event of a feed")
+		r.cfg.Log.Error().Err(err).Msg("oldest event of a feed")
 	}
 	return 0, lost
 }
@@ -235,17 +254,20 @@ func (c *conn) pullFeeds(now time.Time, room int) {
 
 // pullFeed reports whether there may be room for the next subscription.
 func (c *conn) pullFeed(now time.Time, f *feed, room int) (more bool, err error) {
+	if f.reading {
+		return true, nil
+	}
 	late := f.cursor.Lag() > maxFeedLag
 	for range feedStep {
 		if len(c.batch().data) >= room {
 			return false, nil
 		}
 		item, ok, err := f.next()
-		if err != nil && c.passDeleted(f, err) {
-			continue
-		}
 		if err != nil {
-			return false, err
+			return true, c.passDeleted(f, err)
+		}
+		if ok && c.blockFeed(f, &item) {
+			return true, nil
 		}
 		if ok && !c.deliverFeed(now, f, &item, late) {
 			return false, nil
@@ -263,19 +285,62 @@ func (c *conn) pullFeed(now time.Time, f *feed, room int) (more bool, err error)
 	return false, nil
 }
 
-// passDeleted goes past events of jobs that were deleted, and reports false if it is
-// something else that keeps the subscription from going on: what is not kept any more
-// was trimmed.
-func (c *conn) passDeleted(f *feed, err error) bool {
+// passDeleted makes a subscription go on behind the events of jobs that were deleted. It
+// returns err if the reason is another one: what is not kept any more was trimmed.
+func (c *conn) passDeleted(f *feed, err error) error {
 	gone, ok := errors.AsType[*store.TrimmedError](err)
 	if !ok {
+		return err
+	}
+	f.reading = true
+	c.async(func() {
+		trimmed, _, failed := c.rt.cfg.Store.FeedBounds(context.Background(), f.owner)
+		c.post(func(now time.Time) {
+			i := c.feeds.find(f.id)
+			switch {
+			case i < 0: // it was closed meanwhile
+			case failed != nil || gone.After < trimmed:
+				c.feedFailed(now, f, err)
+				c.dropFeed(i)
+			default:
+				f.reading = false
+				f.cursor.Move(gone.UpTo)
+			}
+		})
+	})
+	return nil
+}
+
+// blockFeed reads what an event of a subscription needs from the store, and reports
+// whether there is such a thing. The subscription goes on with the event then.
+func (c *conn) blockFeed(f *feed, item *eventlog.Item) bool {
+	if item.Event == f.ready || c.hides(item.Event.Type) {
 		return false
 	}
-	trimmed, _, err := c.rt.cfg.Store.FeedBounds(context.Background(), f.owner)
-	if err != nil || gone.After < trimmed {
+	id := item.Event.JobID()
+	_, known := f.shown[id]
+	known = known || f.owner == c.identity.Principal
+	result := c.needsResult(item.Event)
+	if known && !result || !f.filter.selects(&original{version: c.m.Version(), item: item}) {
 		return false
 	}
-	f.cursor.Move(gone.UpTo)
+	f.held, f.reading = item, true
+	c.async(func() {
+		whole, err := item.Event, error(nil)
+		if result {
+			whole, err = c.rt.withResult(context.Background(), item.Event)
+		}
+		shown := known || c.rt.shows(context.Background(), id)
+		c.post(func(now time.Time) {
+			f.reading, f.ready, item.Event = false, whole, whole
+			if !known {
+				f.show(id, shown)
+			}
+			if err != nil {
+				c.unreadable(now, err)
+			}
+		})
+	})
 	return true
 }
 
@@ -299,13 +364,6 @@ func (c *conn) deliverFeed(now time.Time, f *feed, item *eventlog.Item, late boo
 	o := original{version: c.m.Version(), item: item}
 	if !f.filter.selects(&o) || !c.shows(f, item.Event.JobID()) {
 		return true
-	}
-	if whole, err := c.whole(item.Event); err != nil {
-		c.unreadable(now, err)
-		return true
-	} else if whole != item.Event {
-		item.Event = whole
-		o = original{version: c.m.Version(), item: item}
 	}
 	if late && o.priority() == arcp.PriorityLow {
 		c.rt.metrics.SlowConsumers.WithLabelValues(slowSkipped).Inc()
@@ -503,18 +561,17 @@ func (t terms[T]) selects(v T) bool {
 // principal whose sessions or jobs it names, or the connection's own. It refuses
 // sessions of somebody whom the connection may not observe; jobs of such a
 // principal do not exist for it.
-func (c *conn) newFilter(f *arcp.EventFilter) (filter eventFilter, owner string, refused *arcp.Error) {
-	own := c.identity.Principal
+func (r *Runtime) newFilter(ctx context.Context, who *approval.Who, f *arcp.EventFilter) (filter eventFilter, owner string, refused *arcp.Error) {
+	own := who.Principal
 	if f == nil {
 		return eventFilter{}, own, nil
 	}
-	who := c.who()
 	for _, id := range f.SessionID {
-		s := c.rt.sessions.Find(id)
+		s := r.sessions.Find(id)
 		switch {
 		case s == nil:
 		case !who.Observes(s.Principal):
-			c.audit("subscribe").Str("target", string(id)).Str("decision", "denied").Msg("audit")
+			r.audit("subscribe", who.Principal, who.Session).Str("target", string(id)).Str("decision", "denied").Msg("audit")
 			return eventFilter{}, "", arcp.Errorf(arcp.CodePermissionDenied, "session %s is of a principal that this one may not observe", id)
 		case owner != "" && owner != s.Principal:
 			return eventFilter{}, "", errMixedFilter()
@@ -531,17 +588,17 @@ func (c *conn) newFilter(f *arcp.EventFilter) (filter eventFilter, owner string,
 	var unseen []arcp.JobID
 	defer func() {
 		if len(unseen) > 0 {
-			c.audit("subscribe").Strs("jobs", texts(unseen)).Str("decision", "denied").Msg("audit")
+			r.audit("subscribe", who.Principal, who.Session).Strs("jobs", texts(unseen)).Str("decision", "denied").Msg("audit")
 		}
 	}()
 	for _, id := range f.JobID {
-		j, err := c.rt.cfg.Store.Job(context.Background(), id)
+		j, err := r.cfg.Store.Job(ctx, id)
 		switch {
 		case errors.Is(err, store.ErrNotFound):
 		case err == nil && !who.Observes(j.Principal):
 			unseen = append(unseen, id)
 		case err != nil:
-			c.log.Error().Err(err).Str("job_id", string(id)).Msg("read job")
+			r.cfg.Log.Error().Err(err).Str("job_id", string(id)).Msg("read job")
 			return eventFilter{}, "", unreadable()
 		case owner != "" && owner != j.Principal:
 			return eventFilter{}, "", errMixedFilter()
@@ -573,21 +630,25 @@ func (c *conn) observes(principal string) bool {
 // principal those of the runtime's own tools may not: their answers are of what is
 // for that principal only.
 func (c *conn) shows(f *feed, id arcp.JobID) bool {
-	if f.owner == c.identity.Principal {
-		return true
-	}
-	if shown, known := f.shown[id]; known {
-		return shown
-	}
+	return f.owner == c.identity.Principal || f.shown[id]
+}
+
+// show remembers whether events of a job of another principal may be in the subscription.
+func (f *feed) show(id arcp.JobID, shown bool) {
 	if f.shown == nil || len(f.shown) >= maxShown {
 		f.shown = make(map[arcp.JobID]bool)
 	}
-	j, err := c.rt.cfg.Store.Job(context.Background(), id)
+	f.shown[id] = shown
+}
+
+// shows reports whether events of a job may be shown to another principal that observes
+// its own.
+func (r *Runtime) shows(ctx context.Context, id arcp.JobID) bool {
+	j, err := r.cfg.Store.Job(ctx, id)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		c.log.Error().Err(err).Str("job_id", string(id)).Msg("read job")
+		r.cfg.Log.Error().Err(err).Str("job_id", string(id)).Msg("read job")
 	}
-	f.shown[id] = err == nil && !ofRuntime(&j)
-	return f.shown[id]
+	return err == nil && !ofRuntime(&j)
 }
 
 func (f *eventFilter) selects(o *original) bool {

@@ -19,13 +19,13 @@ func (c *conn) answer(now time.Time, question any) {
 	switch q := question.(type) {
 	case machine.Authenticate:
 		c.scheme = q.Scheme
-		c.m.Judge(now, c.authenticate(now, q))
+		c.authenticate(now, machine.Verify{Authenticate: q})
 	case machine.Verify:
-		c.m.Judge(now, c.verify(now, q))
+		c.authenticate(now, q)
 	case machine.Establish:
 		c.establish(now, q)
 	case machine.Resume:
-		c.resume(now, q)
+		c.resume(q)
 	case machine.Remind:
 		c.m.Reminded(now, c.rt.cfg.Auth.Challenge(c.identity.Scheme).Reveal())
 	case machine.Reauthenticate:
@@ -43,37 +43,50 @@ func (c *conn) request(now time.Time, q machine.Authenticate) auth.Request {
 		Anonymous: q.Anonymous, Local: info.Local, PeerUID: info.PeerUID, PeerCerts: info.PeerCerts, Now: now}
 }
 
-// authContext bounds the judgement of credentials by the handshake's deadline.
-func (c *conn) authContext() (context.Context, context.CancelFunc) {
-	d := c.m.Deadline()
-	if d.IsZero() {
-		d = time.Now().Add(DefaultHandshakeTimeout)
-	}
-	return context.WithDeadline(context.Background(), d)
+// authenticate judges the credentials of a handshake or, with a challenge, the response to
+// it.
+func (c *conn) authenticate(now time.Time, q machine.Verify) {
+	r := c.request(now, q.Authenticate)
+	c.read(func(ctx context.Context) func(time.Time) {
+		j := c.rt.judge(ctx, r, q.Challenge, q.Response)
+		return func(now time.Time) { c.m.Judge(now, c.judged(q, j)) }
+	})
 }
 
-func (c *conn) authenticate(now time.Time, q machine.Authenticate) machine.Judgement {
-	ctx, cancel := c.authContext()
-	defer cancel()
-	id, challenge, err := c.rt.cfg.Auth.Begin(ctx, c.request(now, q))
-	if err != nil {
-		return machine.Judgement{Refused: c.refused(err)}
+func (c *conn) judged(q machine.Verify, j judgement) machine.Judgement {
+	switch {
+	case j.err != nil && q.Challenge != "":
+		return machine.Judgement{Refused: c.refused(j.err), Challenge: auth.NewChallenge().Reveal()}
+	case j.err != nil:
+		return machine.Judgement{Refused: c.refused(j.err)}
+	case j.challenge != "":
+		return machine.Judgement{Challenge: j.challenge.Reveal()}
 	}
-	if challenge != "" {
-		return machine.Judgement{Challenge: challenge.Reveal()}
-	}
-	return c.identified(id)
+	return c.identified(j.identity)
 }
 
-func (c *conn) verify(now time.Time, q machine.Verify) machine.Judgement {
-	ctx, cancel := c.authContext()
-	defer cancel()
-	id, err := c.rt.cfg.Auth.Verify(ctx, c.request(now, q.Authenticate),
-		auth.Proof{Challenge: auth.Secret(q.Challenge), Response: auth.Secret(q.Response)})
-	if err != nil {
-		return machine.Judgement{Refused: c.refused(err), Challenge: auth.NewChallenge().Reveal()}
+// judgement is what became of a credential.
+type judgement struct {
+	identity  auth.Identity
+	challenge auth.Secret // to send; empty: the credential was judged
+	err       error
+}
+
+// judge judges a credential or, with a challenge, the response to it. It may ask the
+// issuer of the credential, for as long as a handshake may take.
+func (r *Runtime) judge(ctx context.Context, req auth.Request, challenge, response string) (j judgement) {
+	timeout := r.cfg.HandshakeTimeout
+	if timeout <= 0 {
+		timeout = DefaultHandshakeTimeout
 	}
-	return c.identified(id)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if challenge == "" {
+		j.identity, j.challenge, j.err = r.cfg.Auth.Begin(ctx, req)
+		return j
+	}
+	j.identity, j.err = r.cfg.Auth.Verify(ctx, req, auth.Proof{Challenge: auth.Secret(challenge), Response: auth.Secret(response)})
+	return j
 }
 
 func (c *conn) identified(id auth.Identity) machine.Judgement {
@@ -127,11 +140,22 @@ func (c *conn) logHandshake(ev *zerolog.Event, result string) {
 		Dur("duration", time.Since(c.begun)).Msg("handshake")
 }
 
-// establish makes the session durable; it is accepted when that is done.
+// establish makes the session durable, or attaches to the one that the client names; it
+// is accepted when that is done.
 func (c *conn) establish(now time.Time, q machine.Establish) {
-	if q.Attach != "" && c.attachOpen(now, q) {
+	s := c.rt.sessions.Find(q.Attach)
+	if s == nil || s.Principal != q.Identity.Principal { // to the client it is as if there were none
+		c.create(now, q)
 		return
 	}
+	c.read(func(ctx context.Context) func(time.Time) {
+		row, err := c.rt.cfg.Store.Session(ctx, q.Attach)
+		return func(now time.Time) { c.attachOpen(now, q, s, row, err) }
+	})
+}
+
+// create makes a new session.
+func (c *conn) create(now time.Time, q machine.Establish) {
 	if err := c.rt.enter(c); err != nil {
 		c.logHandshake(c.log.Warn().Str("reason", err.Message), "rejected")
 		c.m.Established(now, machine.Established{Refused: err})
@@ -145,7 +169,7 @@ func (c *conn) establish(now time.Time, q machine.Establish) {
 		err := r.Err
 		var cursor *eventlog.Cursor
 		if err == nil {
-			cursor = c.rt.log.AttachNow(c.id, 0, 0, c.turns.wake)
+			cursor = c.rt.log.AttachNow(c.id, 0, 0, c.loop())
 		}
 		if !c.post(func(now time.Time) { c.established(now, row, token, cursor, err) }) && cursor != nil {
 			cursor.Close()

@@ -66,55 +66,31 @@ func (c *conn) reauthenticate(now time.Time, q machine.Reauthenticate) {
 		q.Scheme = c.identity.Scheme
 	}
 	r := c.request(now, q.Authenticate)
-	c.rt.serving.Add(1)
-	c.rt.pool.Run(func() {
-		defer c.rt.serving.Done()
-		j := c.rt.judge(r, q)
+	c.async(func() {
+		j := c.rt.judge(context.Background(), r, q.Challenge, q.Response)
 		c.post(func(now time.Time) { c.rejudge(now, q, j) })
 	})
 }
 
-// verdict is what became of a fresh credential.
-type verdict struct {
-	identity  auth.Identity
-	challenge auth.Secret // to send
-	err       error
-}
-
-func (r *Runtime) judge(req auth.Request, q machine.Reauthenticate) (v verdict) {
-	timeout := r.cfg.HandshakeTimeout
-	if timeout <= 0 {
-		timeout = DefaultHandshakeTimeout
+func (c *conn) rejudge(now time.Time, q machine.Reauthenticate, j judgement) {
+	if j.err == nil && j.challenge == "" {
+		j.err = c.identity.Yields(j.identity)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	defer cancel()
-	if q.Challenge == "" {
-		v.identity, v.challenge, v.err = r.cfg.Auth.Begin(ctx, req)
-		return v
+	if j.err == nil && j.challenge == "" { // the configuration may have changed meanwhile
+		j.identity, j.err = c.rt.cfg.Auth.Again(j.identity, c.request(now, q.Authenticate))
 	}
-	v.identity, v.err = r.cfg.Auth.Verify(ctx, req, auth.Proof{Challenge: auth.Secret(q.Challenge), Response: auth.Secret(q.Response)})
-	return v
-}
-
-func (c *conn) rejudge(now time.Time, q machine.Reauthenticate, v verdict) {
-	if v.err == nil && v.challenge == "" {
-		v.err = c.identity.Yields(v.identity)
-	}
-	if v.err == nil && v.challenge == "" { // the configuration may have changed meanwhile
-		v.identity, v.err = c.rt.cfg.Auth.Again(v.identity, c.request(now, q.Authenticate))
-	}
-	j := machine.Judgement{Challenge: v.challenge.Reveal()}
+	answer := machine.Judgement{Challenge: j.challenge.Reveal()}
 	switch {
-	case v.err != nil:
-		j.Refused = c.refusedCredential(q.Scheme, v.err)
+	case j.err != nil:
+		answer.Refused = c.refusedCredential(q.Scheme, j.err)
 		if q.Challenge != "" {
-			j.Challenge = auth.NewChallenge().Reveal()
+			answer.Challenge = auth.NewChallenge().Reveal()
 		}
-	case v.challenge == "":
-		c.lease.fresh = &v.identity
-		j.Identity = identityOf(&v.identity)
+	case j.challenge == "":
+		c.lease.fresh = &j.identity
+		answer.Identity = identityOf(&j.identity)
 	}
-	c.m.Rejudge(now, j)
+	c.m.Rejudge(now, answer)
 }
 
 // renew makes the session that of the fresh credential, with a new token. The one

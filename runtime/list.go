@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
 )
@@ -27,32 +28,36 @@ const (
 )
 
 // listJobs answers session.list_jobs.
-func (c *conn) listJobs(now time.Time, cmd machine.ListJobs) {
-	page, err := c.pageOf(&cmd.Payload)
-	if err != nil {
-		c.nack(now, cmd.Request, err)
-		return
-	}
-	page.RequestID = cmd.Request
-	c.reply(now, cmd.Request, arcp.SessionJobs, page)
+func (c *conn) listJobs(cmd machine.ListJobs) {
+	who := c.who()
+	c.read(func(ctx context.Context) func(time.Time) {
+		page, err := c.rt.pageOf(ctx, &who, &cmd.Payload)
+		return func(now time.Time) {
+			if err != nil {
+				c.nack(now, cmd.Request, err)
+				return
+			}
+			page.RequestID = cmd.Request
+			c.reply(now, cmd.Request, arcp.SessionJobs, page)
+		}
+	})
 }
 
-// pageOf lists jobs of the connection's principal, or of one that it may observe.
-func (c *conn) pageOf(p *arcp.SessionListJobsPayload) (*arcp.SessionJobsPayload, *arcp.Error) {
-	principal := c.identity.Principal
+// pageOf lists jobs of who's principal, or of one that it may observe.
+func (r *Runtime) pageOf(ctx context.Context, who *approval.Who, p *arcp.SessionListJobsPayload) (*arcp.SessionJobsPayload, *arcp.Error) {
+	principal := who.Principal
 	if f := p.Filter; f != nil && f.Principal != "" && f.Principal != principal {
-		who := c.who()
 		decision := "allowed"
 		if !who.Observes(f.Principal) {
 			decision = "denied"
 		}
-		c.audit("list_jobs").Str("owner", f.Principal).Str("decision", decision).Msg("audit")
+		r.audit("list_jobs", who.Principal, who.Session).Str("owner", f.Principal).Str("decision", decision).Msg("audit")
 		if decision == "denied" {
 			return nil, arcp.Errorf(arcp.CodePermissionDenied, "filter: the jobs of %s may not be observed", cutText(f.Principal, 64))
 		}
 		principal = f.Principal
 	}
-	return c.rt.listJobs(context.Background(), principal, principal != c.identity.Principal, p)
+	return r.listJobs(ctx, principal, principal != who.Principal, p)
 }
 
 // listJobs lists jobs of a principal. foreign says that another one asks: it does not

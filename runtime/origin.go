@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"context"
 	"strconv"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -40,9 +39,9 @@ func (c *conn) originHead(j *store.Job) []byte {
 // place.
 func (c *conn) appendOrigin(dst []byte, e *store.Event) []byte {
 	id := e.JobID()
-	head, ok := c.follows[id]
+	head, ok := c.origin(id)
 	if !ok {
-		head = c.lookUpOrigin(id, e.Type)
+		head = c.blocked.origin
 	}
 	if e.Type.Terminal() {
 		delete(c.follows, id)
@@ -51,27 +50,27 @@ func (c *conn) appendOrigin(dst []byte, e *store.Event) []byte {
 	return append(strconv.AppendUint(dst, e.OriginSeq, 10), `}},`...)
 }
 
-// lookUpOrigin reads the origin from the job's row, which is kept at least as
-// long as its events, and remembers it while there is room.
-func (c *conn) lookUpOrigin(id arcp.JobID, t arcp.Type) []byte {
-	if head, ok := c.origins[id]; ok {
-		return head
+// origin returns what the frames of a job say of their origin, if that is known.
+func (c *conn) origin(id arcp.JobID) (head []byte, ok bool) {
+	if head, ok = c.follows[id]; !ok {
+		head, ok = c.origins[id]
 	}
-	j, err := c.rt.cfg.Store.Job(context.Background(), id)
+	return head, ok
+}
+
+// learnOrigin takes the origin from the job's row, which is kept at least as long as its
+// events, and remembers it while there is room. t is the type of the event that needs it.
+func (c *conn) learnOrigin(j *store.Job, t arcp.Type) []byte {
 	switch {
-	case err != nil:
-		c.log.Error().Err(err).Str("job_id", string(id)).Msg("origin of a forwarded event")
-		return []byte(originExtension)
 	case mayBeAlone(t):
 		if len(c.origins) >= maxOrigins || c.origins == nil {
 			c.origins = make(map[arcp.JobID][]byte)
 		}
-		c.origins[id] = c.originHead(&j)
-		return c.origins[id]
+		c.origins[j.ID] = c.originHead(j)
 	case len(c.follows) < c.rt.maxFollows: // by an earlier connection of the session
-		c.remember(&j)
+		c.remember(j)
 	}
-	return c.originHead(&j)
+	return c.originHead(j)
 }
 
 // mayBeAlone reports whether an event of a type may be given to a session that

@@ -16,13 +16,16 @@ const (
 	maxReference  = 4 << 10 // of an event that only refers to chunks
 )
 
-// whole returns an event as the connection sends it. The event that ends a job with a
-// result in chunks gets the value for a session that did not negotiate result_chunk,
-// unless the frame would be too large. It reads the store then.
-func (c *conn) whole(e *store.Event) (*store.Event, error) {
-	if e.Type != arcp.JobCompleted || len(e.Body) > maxReference || !bytes.Contains(e.Body, []byte(`"result_id":`)) || c.negotiated(arcp.FeatureResultChunk) {
-		return e, nil
-	}
+// needsResult reports whether an event ends a job with a result in chunks, and the session
+// did not negotiate result_chunk: the result is read from the store then.
+func (c *conn) needsResult(e *store.Event) bool {
+	return e.Type == arcp.JobCompleted && len(e.Body) <= maxReference && bytes.Contains(e.Body, []byte(`"result_id":`)) &&
+		!c.negotiated(arcp.FeatureResultChunk)
+}
+
+// withResult returns an event for which needsResult holds with the result itself, unless
+// the frame would be too large.
+func (r *Runtime) withResult(ctx context.Context, e *store.Event) (*store.Event, error) {
 	const member = `,"payload":`
 	at := bytes.Index(e.Body, []byte(member)) // the first: quotes in a string are escaped
 	var p arcp.JobCompletedPayload
@@ -32,7 +35,7 @@ func (c *conn) whole(e *store.Event) (*store.Event, error) {
 	if p.Value != nil || p.ResultSize == nil || *p.ResultSize > maxWholeFrame-maxReference {
 		return e, nil
 	}
-	value, err := engine.ReadResult(context.Background(), c.rt.cfg.Store, e.JobID(), e.JSeq, &p)
+	value, err := engine.ReadResult(ctx, r.cfg.Store, e.JobID(), e.JSeq, &p)
 	if err != nil {
 		return nil, fmt.Errorf("result of %s: %w", e.JobID(), err)
 	}

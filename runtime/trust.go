@@ -83,15 +83,21 @@ func (c *conn) elevate(now time.Time, cmd machine.Elevate) {
 	c.rt.submitOwn(c.identity.Principal, "approval.elevate", args, key, func(err *arcp.Error) {
 		c.post(func(now time.Time) { c.nack(now, cmd.Request, err) })
 	}, func(job arcp.JobID) {
-		c.post(func(now time.Time) { c.elevateAgain(now, cmd, job) })
+		c.post(func(time.Time) { c.elevateAgain(cmd, job) })
 	})
 }
 
 // elevateAgain answers a request that was made before, over another connection,
 // if it was denied while there was none. A lease that was granted is in the log,
 // and while nothing is decided the job has yet to answer.
-func (c *conn) elevateAgain(now time.Time, cmd machine.Elevate, id arcp.JobID) {
-	reason, err := c.rt.elevationDenied(context.Background(), id)
+func (c *conn) elevateAgain(cmd machine.Elevate, id arcp.JobID) {
+	c.async(func() {
+		reason, err := c.rt.elevationDenied(context.Background(), id)
+		c.post(func(now time.Time) { c.tellElevation(now, cmd, id, reason, err) })
+	})
+}
+
+func (c *conn) tellElevation(now time.Time, cmd machine.Elevate, id arcp.JobID, reason string, err error) {
 	switch {
 	case err != nil:
 		c.log.Error().Err(err).Str("job_id", string(id)).Msg("read elevation")

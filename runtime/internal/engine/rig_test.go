@@ -197,7 +197,7 @@ func (r *rig) session(id arcp.SessionID) *eventlog.Cursor {
 	done := make(chan error, 1)
 	r.cfg.Log.Append(&store.Write{Session: &store.Session{ID: id, Principal: "alice", CreatedAt: time.Now(),
 		Negotiated: []arcp.Feature{arcp.FeatureCheckpoints, arcp.FeatureHumanInput, arcp.FeatureResultChunk}}}, func(res *store.Result) {
-		r.cursors[id] = r.cfg.Log.AttachNow(id, 0, 0, func() {})
+		r.cursors[id] = r.cfg.Log.AttachNow(id, 0, 0, eventlog.Loop{Wake: func() {}, Go: func(f func()) { f() }})
 		done <- res.Err
 	})
 	if err := <-done; err != nil {
@@ -273,7 +273,7 @@ func (r *rig) frames(session arcp.SessionID) (frames []frame) {
 	c := r.session(session)
 	last := c.Position()
 	for {
-		it, ok, err := c.Next(context.Background())
+		it, ok, err := c.Next()
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -383,7 +383,7 @@ func (r *rig) gauge(name string) (sum float64) {
 // attach attaches to a session and waits until that is done.
 func (r *rig) attach(id arcp.SessionID, after uint64) (c *eventlog.Cursor, err error) {
 	done := make(chan error, 1)
-	r.cfg.Log.Attach(id, after, func() {}, func(got *eventlog.Cursor, err error) { c = got; done <- err })
+	r.cfg.Log.Attach(id, after, eventlog.Loop{Wake: func() {}, Go: func(f func()) { f() }}, func(got *eventlog.Cursor, err error) { c = got; done <- err })
 	err = <-done
 	return c, err
 }

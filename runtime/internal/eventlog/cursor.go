@@ -44,7 +44,7 @@ type Cursor struct {
 	log  *Log
 	id   arcp.SessionID // empty: of a feed
 	feed string         // the principal
-	wake func()
+	loop Loop
 
 	mu       sync.Mutex
 	express  []any       // answers that overtake events
@@ -53,6 +53,7 @@ type Cursor struct {
 	last     uint64      // highest number given to the session
 	unlogged int         // undelivered unlogged events
 	closed   bool
+	read     *read // the latest from the store; nil: none, or it was taken
 
 	taken   atomic.Bool  // by a newer cursor of the session
 	urgent  atomic.Bool  // express is not empty
@@ -66,6 +67,23 @@ type Cursor struct {
 	behind []store.Delivery
 }
 
+// Loop is the loop that a cursor belongs to.
+type Loop struct {
+	// Wake is called, by any goroutine, whenever Next may have something new. It must not
+	// block.
+	Wake func()
+	// Go runs f, which reads the store, on another goroutine.
+	Go func(f func())
+}
+
+// read is a read from the store.
+type read struct {
+	after  uint64 // position
+	done   bool   // with Cursor.mu; then the rest is set
+	events []store.Delivery
+	err    error
+}
+
 // note is an answer or an unlogged event. It follows the event with the number
 // after, which is the last of a run.
 type note struct {
@@ -75,27 +93,25 @@ type note struct {
 
 // Attach makes a cursor for a session that starts after a position and calls
 // back on the committer's goroutine once it is in place: from then on no event
-// is missed. wake is called, by any goroutine, whenever Next may have something
-// new; it must not block. A session has one cursor: attaching again ends the
-// older one.
-func (l *Log) Attach(id arcp.SessionID, after uint64, wake func(), attached func(*Cursor, error)) {
+// is missed. A session has one cursor: attaching again ends the older one.
+func (l *Log) Attach(id arcp.SessionID, after uint64, loop Loop, attached func(*Cursor, error)) {
 	l.Append(&store.Write{Mark: id, NoSync: true}, func(r *store.Result) {
 		if r.Err != nil {
 			attached(nil, r.Err)
 			return
 		}
-		attached(l.attachNow(id, after, r.LastSeq, wake), nil)
+		attached(l.attachNow(id, after, r.LastSeq, loop), nil)
 	})
 }
 
 // AttachNow is Attach for a session whose write is just being reported to its
 // done callback, with the LastSeq of the result.
-func (l *Log) AttachNow(id arcp.SessionID, after, last uint64, wake func()) *Cursor {
-	return l.attachNow(id, after, last, wake)
+func (l *Log) AttachNow(id arcp.SessionID, after, last uint64, loop Loop) *Cursor {
+	return l.attachNow(id, after, last, loop)
 }
 
-func (l *Log) attachNow(id arcp.SessionID, after, last uint64, wake func()) *Cursor {
-	c := &Cursor{log: l, id: id, wake: wake, pos: after, last: last, limit: NoLimit}
+func (l *Log) attachNow(id arcp.SessionID, after, last uint64, loop Loop) *Cursor {
+	c := &Cursor{log: l, id: id, loop: loop, pos: after, last: last, limit: NoLimit}
 	l.curMu.Lock()
 	p := l.place(id)
 	old := p.cursor
@@ -120,13 +136,13 @@ func (l *Log) place(id arcp.SessionID) *place {
 // AttachFeed makes a cursor of a principal's feed that starts after a position,
 // as Attach does of a session's log. A feed has any number of cursors. There is
 // none if the store has failed.
-func (l *Log) AttachFeed(principal string, after uint64, wake func(), attached func(c *Cursor, last uint64)) {
+func (l *Log) AttachFeed(principal string, after uint64, loop Loop, attached func(c *Cursor, last uint64)) {
 	l.Append(&store.Write{MarkFeed: principal, NoSync: true}, func(r *store.Result) {
 		if r.Err != nil {
 			attached(nil, 0)
 			return
 		}
-		c := &Cursor{log: l, feed: principal, wake: wake, pos: min(after, r.FeedLast), last: r.FeedLast, limit: NoLimit}
+		c := &Cursor{log: l, feed: principal, loop: loop, pos: min(after, r.FeedLast), last: r.FeedLast, limit: NoLimit}
 		l.curMu.Lock()
 		l.feeds[principal] = append(l.feeds[principal], c)
 		l.curMu.Unlock()
@@ -138,6 +154,7 @@ func (l *Log) AttachFeed(principal string, after uint64, wake func(), attached f
 // again.
 func (c *Cursor) Close() {
 	c.run, c.behind = store.Run{}, nil
+	c.loop.Go = nil // the log may keep the cursor for a while, but not the connection
 	c.log.detach(c)
 	c.shut()
 }
@@ -172,7 +189,7 @@ func (c *Cursor) shut() {
 	c.urgent.Store(false)
 	c.answers.Store(0)
 	c.mu.Unlock()
-	c.wake()
+	c.loop.Wake()
 }
 
 func (c *Cursor) isClosed() bool {
@@ -211,7 +228,7 @@ func (c *Cursor) Post(answer any) bool {
 		c.answers.Add(1)
 	}
 	c.mu.Unlock()
-	c.wake()
+	c.loop.Wake()
 	return ok
 }
 
@@ -227,7 +244,7 @@ func (c *Cursor) Answer(answer any) bool {
 		c.answers.Add(1)
 	}
 	c.mu.Unlock()
-	c.wake()
+	c.loop.Wake()
 	return ok
 }
 
@@ -239,10 +256,10 @@ func (c *Cursor) Waiting() int { return int(c.answers.Load()) }
 // Position is the last number Next has handed out.
 func (c *Cursor) Position() uint64 { return c.pos }
 
-// Next returns the next item; ok is false when there is none now, and forever
-// when the session was forgotten or attached to again. It reads the store when
-// the connection has fallen behind what is kept in memory.
-func (c *Cursor) Next(ctx context.Context) (item Item, ok bool, err error) {
+// Next returns the next item; ok is false when there is none now, and forever when the
+// session was forgotten or attached to again. It does not block: events that are not in
+// memory are read with Loop.Go, and Loop.Wake is called when they are there.
+func (c *Cursor) Next() (item Item, ok bool, err error) {
 	for {
 		if c.urgent.Load() {
 			if item, ok := c.popExpress(); ok {
@@ -269,9 +286,9 @@ func (c *Cursor) Next(ctx context.Context) (item Item, ok bool, err error) {
 		if missing == 0 {
 			return Item{}, false, nil
 		}
-		if err := c.read(ctx, missing); err != nil {
-			if c.isClosed() { // what it read is deleted
-				return Item{}, false, nil
+		if ok, err := c.fetch(missing); !ok {
+			if err != nil && c.isClosed() { // what it read is deleted
+				err = nil
 			}
 			return Item{}, false, err
 		}
@@ -371,34 +388,61 @@ func behead[T any](s []T) []T {
 	return s[1:]
 }
 
-// read fetches some of the events up to and including upTo from the store.
-func (c *Cursor) read(ctx context.Context, upTo uint64) error {
-	c.behind = nil
-	err := c.each(ctx, func(d store.Delivery) bool {
+// fetch makes events up to and including upTo ready to be handed out. It reports false if
+// they are still being read.
+func (c *Cursor) fetch(upTo uint64) (ok bool, err error) {
+	c.mu.Lock()
+	r := c.read
+	if started := r != nil && r.after == c.pos; !started { // else it was before Move
+		r = &read{after: c.pos}
+		c.read = r
+		c.mu.Unlock()
+		c.loop.Go(func() { c.load(r, upTo) })
+		c.mu.Lock()
+	}
+	defer c.mu.Unlock()
+	if !r.done {
+		return false, nil
+	}
+	c.read, c.behind = nil, r.events
+	return r.err == nil, r.err
+}
+
+// load reads some of the events up to and including upTo.
+func (c *Cursor) load(r *read, upTo uint64) {
+	events, err := c.eventsAfter(r.after, upTo)
+	c.mu.Lock()
+	r.events, r.err, r.done = events, err, true
+	c.mu.Unlock()
+	c.loop.Wake()
+}
+
+func (c *Cursor) eventsAfter(after, upTo uint64) (list []store.Delivery, err error) {
+	err = c.each(after, func(d store.Delivery) bool {
 		if d.Seq > upTo {
 			return false
 		}
-		c.behind = append(c.behind, d)
-		return len(c.behind) < readAhead
+		list = append(list, d)
+		return len(list) < readAhead
 	})
-	if errors.Is(err, store.ErrTrimmed) && len(c.behind) > 0 {
+	if errors.Is(err, store.ErrTrimmed) && len(list) > 0 {
 		err = nil // it is for the next read: what comes before is there
 	}
 	switch {
 	case err != nil:
-		return fmt.Errorf("read session log after %d: %w", c.pos, err)
-	case len(c.behind) == 0 || c.behind[0].Seq != c.pos+1:
-		return fmt.Errorf("read session log after %d: the log does not go on there", c.pos)
+		return nil, fmt.Errorf("read session log after %d: %w", after, err)
+	case len(list) == 0 || list[0].Seq != after+1:
+		return nil, fmt.Errorf("read session log after %d: the log does not go on there", after)
 	}
-	return nil
+	return list, nil
 }
 
-// each calls fn for what the store has after the cursor's position.
-func (c *Cursor) each(ctx context.Context, fn func(store.Delivery) bool) error {
+// each calls fn for what the store has after a position.
+func (c *Cursor) each(after uint64, fn func(store.Delivery) bool) error {
 	if c.id != "" {
-		return c.log.store.SessionEvents(ctx, c.id, c.pos, fn)
+		return c.log.store.SessionEvents(context.Background(), c.id, after, fn)
 	}
-	return c.log.store.Feed(ctx, c.feed, c.pos, func(e store.FeedEvent) bool {
+	return c.log.store.Feed(context.Background(), c.feed, after, func(e store.FeedEvent) bool {
 		return fn(store.Delivery{Seq: e.Position, Session: e.Session, CorrelationID: e.CorrelationID, Event: e.Event})
 	})
 }
@@ -485,7 +529,7 @@ func (c *Cursor) give(run *store.Run) bool {
 		c.last = max(c.last, lastOf(run))
 	}
 	c.mu.Unlock()
-	c.wake()
+	c.loop.Wake()
 	return ok
 }
 
@@ -496,7 +540,7 @@ func (c *Cursor) giveUnlogged(d *store.Delivery) {
 		c.notes = append(c.notes, note{c.last, Item{CorrelationID: d.CorrelationID, Origin: d.Origin, Event: d.Event}})
 	}
 	c.mu.Unlock()
-	c.wake()
+	c.loop.Wake()
 }
 
 // recent bounds the memory of all tails: it knows, oldest first, which write

@@ -283,7 +283,7 @@ func TestAttachAgain(t *testing.T) {
 	var older *Cursor
 	done := make(chan struct{})
 	r.session("sess_1")
-	r.Attach("sess_1", 0, func() { woken <- struct{}{} }, func(c *Cursor, _ error) { older = c; close(done) })
+	r.Attach("sess_1", 0, Loop{Wake: func() { woken <- struct{}{} }, Go: func(f func()) { f() }}, func(c *Cursor, _ error) { older = c; close(done) })
 	<-done
 	older.Post("lost")
 	<-woken
@@ -304,7 +304,7 @@ func TestAttachAgain(t *testing.T) {
 func TestAttachToNothing(t *testing.T) {
 	r := newRig(t, Options{})
 	done := make(chan error, 1)
-	r.Attach("sess_none", 0, nop, func(c *Cursor, err error) {
+	r.Attach("sess_none", 0, Loop{Wake: nop, Go: func(f func()) { f() }}, func(c *Cursor, err error) {
 		if c != nil {
 			t.Error("a cursor on a session that does not exist")
 		}
@@ -355,7 +355,7 @@ func TestTrimmedPosition(t *testing.T) {
 	r.job("job_1", "sess_1")
 	r.do(logs("job_1", "a", "b", "c"))
 	r.do(&store.Write{Trim: &store.Trim{Session: "sess_1", Seq: 2}})
-	if _, _, err := r.attach("sess_1", 1).Next(t.Context()); !errors.Is(err, store.ErrTrimmed) {
+	if _, _, err := r.attach("sess_1", 1).Next(); !errors.Is(err, store.ErrTrimmed) {
 		t.Errorf("Next = %v, want ErrTrimmed", err)
 	}
 	r.wantItems("from where the log begins", r.attach("sess_1", 2), "3")
@@ -369,7 +369,7 @@ func TestStoreCannotBeRead(t *testing.T) {
 	c := r.attach("sess_1", 0)
 	boom := errors.New("boom")
 	r.st.set(func() { r.st.readErr = boom })
-	if _, _, err := c.Next(t.Context()); !errors.Is(err, boom) {
+	if _, _, err := c.Next(); !errors.Is(err, boom) {
 		t.Errorf("Next = %v, want the store's error", err)
 	}
 	r.st.set(func() { r.st.readErr = nil })
@@ -605,7 +605,7 @@ func TestForgottenCursor(t *testing.T) {
 	r.do(logs("job_1", "one", "two"))
 	nothing := func(when string) {
 		t.Helper()
-		if item, ok, err := c.Next(t.Context()); ok || err != nil {
+		if item, ok, err := c.Next(); ok || err != nil {
 			t.Fatalf("%s: %+v, %v, %v; want nothing", when, item, ok, err)
 		}
 	}

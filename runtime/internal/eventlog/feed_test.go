@@ -33,7 +33,7 @@ func TestAttachFeed(t *testing.T) {
 	r.Append(&store.Write{NoSync: true}, nil) // what follows waits for it, and is one commit
 	cursors, lasts := make(chan *Cursor, 2), make(chan uint64, 2)
 	attach := func(after uint64) {
-		r.AttachFeed("alice", after, nop, func(c *Cursor, last uint64) { cursors <- c; lasts <- last })
+		r.AttachFeed("alice", after, Loop{Wake: nop, Go: func(f func()) { f() }}, func(c *Cursor, last uint64) { cursors <- c; lasts <- last })
 	}
 	attach(math.MaxUint64)
 	r.Append(logs("job_1", "3"), nil)

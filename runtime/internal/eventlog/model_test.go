@@ -66,7 +66,7 @@ func (w *world) post(id arcp.SessionID) {
 func (w *world) take(id arcp.SessionID, n int) error {
 	w.settle()
 	for range n {
-		got, ok, err := w.cursors[id].Next(context.Background())
+		got, ok, err := w.cursors[id].Next()
 		if err != nil {
 			return err
 		}
@@ -189,7 +189,7 @@ func readAll(r *rig, id arcp.SessionID, written chan struct{}) {
 		}
 		wake := make(chan struct{}, 1)
 		attached := make(chan *Cursor, 1)
-		r.Attach(id, pos, func() { ring(wake) }, func(c *Cursor, err error) {
+		r.Attach(id, pos, Loop{Wake: func() { ring(wake) }, Go: func(f func()) { f() }}, func(c *Cursor, err error) {
 			if err != nil {
 				r.Error(err)
 			}
@@ -197,7 +197,7 @@ func readAll(r *rig, id arcp.SessionID, written chan struct{}) {
 		})
 		c := <-attached
 		for n := rng.IntN(300); n > 0 || last; n-- {
-			it, ok, err := c.Next(context.Background())
+			it, ok, err := c.Next()
 			if err != nil {
 				r.Error(err)
 				return

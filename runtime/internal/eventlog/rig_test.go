@@ -105,7 +105,7 @@ func (r *rig) session(id arcp.SessionID) *Cursor {
 	var c *Cursor
 	done := make(chan error, 1)
 	r.Append(&store.Write{Session: sessionRow(id), NewSession: true}, func(res *store.Result) {
-		c = r.AttachNow(id, 0, 0, nop)
+		c = r.AttachNow(id, 0, 0, Loop{Wake: nop, Go: func(f func()) { f() }})
 		done <- res.Err
 	})
 	if err := <-done; err != nil {
@@ -119,7 +119,7 @@ func (r *rig) attach(id arcp.SessionID, after uint64) *Cursor {
 	r.Helper()
 	var c *Cursor
 	done := make(chan error, 1)
-	r.Attach(id, after, nop, func(got *Cursor, err error) { c = got; done <- err })
+	r.Attach(id, after, Loop{Wake: nop, Go: func(f func()) { f() }}, func(got *Cursor, err error) { c = got; done <- err })
 	if err := <-done; err != nil {
 		r.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func (r *rig) settle() { r.Helper(); r.commit(&store.Write{NoSync: true}) }
 // next takes an item; the zero Item if there is none.
 func (r *rig) next(c *Cursor) Item {
 	r.Helper()
-	item, _, err := c.Next(context.Background())
+	item, _, err := c.Next()
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func (r *rig) next(c *Cursor) Item {
 func (r *rig) take(c *Cursor, n int) (items []Item) {
 	r.Helper()
 	for len(items) < n {
-		item, ok, err := c.Next(context.Background())
+		item, ok, err := c.Next()
 		if err != nil {
 			r.Fatal(err)
 		}

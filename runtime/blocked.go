@@ -1,0 +1,78 @@
+package runtime
+
+import (
+	"context"
+	"time"
+
+	"github.com/arcpd/arcpd/runtime/internal/eventlog"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// blocked is the session's next event while what it needs is read from the store. Nothing
+// of the session's log overtakes it.
+type blocked struct {
+	item    *eventlog.Item // nil: there is none
+	reading bool
+	origin  []byte // of the job of the item, if it is not remembered
+}
+
+// nextItem returns what the connection sends next of its session's log; ok is false if
+// there is nothing, or it still has to be read.
+func (c *conn) nextItem() (item eventlog.Item, ok bool, err error) {
+	if c.blocked.reading {
+		return item, false, nil
+	}
+	if c.blocked.item != nil {
+		item, c.blocked.item = *c.blocked.item, nil
+		return item, true, nil
+	}
+	if item, ok, err = c.cursor.Next(); !ok || err != nil || item.Event == nil {
+		return item, ok, err
+	}
+	return item, !c.block(item), nil
+}
+
+// block reads what an event needs, and reports whether there is such a thing.
+func (c *conn) block(item eventlog.Item) bool {
+	e := item.Event
+	result, origin := c.needsResult(e), false
+	if item.Origin {
+		_, known := c.origin(e.JobID())
+		origin = !known
+	}
+	if !result && !origin {
+		return false
+	}
+	c.blocked = blocked{item: &item, reading: true}
+	c.async(func() {
+		ctx := context.Background()
+		whole, err := e, error(nil)
+		if result {
+			whole, err = c.rt.withResult(ctx, e)
+		}
+		var j store.Job
+		var noJob error
+		if origin {
+			j, noJob = c.rt.cfg.Store.Job(ctx, e.JobID())
+		}
+		c.post(func(now time.Time) {
+			c.blocked.reading, item.Event = false, whole
+			if err != nil {
+				c.unreadable(now, err)
+			}
+			if origin {
+				c.unblockOrigin(e, &j, noJob)
+			}
+		})
+	})
+	return true
+}
+
+func (c *conn) unblockOrigin(e *store.Event, j *store.Job, err error) {
+	if err != nil {
+		c.log.Error().Err(err).Str("job_id", string(e.JobID())).Msg("origin of a forwarded event")
+		c.blocked.origin = []byte(originExtension)
+		return
+	}
+	c.blocked.origin = c.learnOrigin(j, e.Type)
+}
