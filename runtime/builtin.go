@@ -69,7 +69,7 @@ func (r *Runtime) auditDenial(name string, job tool.Job, err error) {
 	e, ok := errors.AsType[*arcp.Error](err)
 	c, called := job.(engine.Caller)
 	if ok && called && e.Code == arcp.CodePermissionDenied {
-		r.audit(name, c.Principal(), c.Session()).Str("job_id", string(job.ID())).Str("decision", "denied").Str("reason", e.Message).Msg("audit")
+		r.audit.Event(name, c.Principal(), c.Session()).Str("job_id", string(job.ID())).Str("decision", "denied").Str("reason", e.Message).Msg("audit")
 	}
 }
 

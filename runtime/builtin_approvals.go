@@ -12,6 +12,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/host"
+	"github.com/arcpd/arcpd/runtime/internal/paging"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -22,7 +23,6 @@ const (
 	maxApprovalWait     = time.Hour        // of approval.wait
 	defaultApprovalWait = 30 * time.Second //
 	previewDetails      = 2 << 10          // of the details in a list
-	maxPageBytes        = 4 << 20          // of the rows of a list, beside the last one
 )
 
 func view(q *approval.Row, request arcp.MessageID) arcp.QuestionView {
@@ -374,7 +374,7 @@ func (r *Runtime) approvalList(ctx context.Context, job tool.Job, in approvalLis
 	if err != nil {
 		return page, err
 	}
-	if err := oneOf("status", in.Status, arcp.QuestionStatuses); err != nil {
+	if err := paging.OneOf("status", in.Status, arcp.QuestionStatuses); err != nil {
 		return page, err
 	}
 	prefix := engine.RecordPrefix(who.Principal)
@@ -382,7 +382,7 @@ func (r *Runtime) approvalList(ctx context.Context, job tool.Job, in approvalLis
 		prefix = engine.RecordPrefix("")
 	}
 	bound := []byte("approvals\x00" + string(who.Session) + "\x00" + prefix + "\x00" + in.Status)
-	after, err := r.afterKey(in.Cursor, bound)
+	after, err := r.cursors.OpenKey(in.Cursor, bound)
 	if err != nil {
 		return page, err
 	}
@@ -390,7 +390,7 @@ func (r *Runtime) approvalList(ctx context.Context, job tool.Job, in approvalLis
 	now, scanned, size, last, more := time.Now().UTC(), 0, 0, "", false
 	var bad error
 	err = r.cfg.Store.Records(ctx, prefix, after, func(rec store.Record) bool {
-		if len(page.Items) == cmp.Or(in.Limit, defaultPage) || scanned == maxScan || size >= maxPageBytes {
+		if len(page.Items) == cmp.Or(in.Limit, paging.DefaultLen) || scanned == paging.MaxScan || size >= paging.MaxBytes {
 			more = true
 			return false
 		}
@@ -411,7 +411,7 @@ func (r *Runtime) approvalList(ctx context.Context, job tool.Job, in approvalLis
 		return page, r.storeFailed(err, "list approvals")
 	}
 	if more {
-		page.NextCursor = r.sealKey(last, bound)
+		page.NextCursor = r.cursors.SealKey(last, bound)
 	}
 	return page, nil
 }
@@ -534,7 +534,7 @@ func (r *Runtime) resolveRequested(ctx context.Context, who *approval.Who, row *
 	if r.sessions.ConnOf(row.Session) == nil {
 		return arcp.QuestionView{}, arcp.Errorf(arcp.CodeFailedPrecondition, "only session %s, which owns it, resolves this; it is not connected", row.Session)
 	}
-	r.audit("resolve_requested", who.Principal, who.Session).Str("target", row.ID).
+	r.audit.Event("resolve_requested", who.Principal, who.Session).Str("target", row.ID).
 		Str("owner_session", string(row.Session)).Str("decision", "pending").Msg("audit")
 	err := r.changes().Commit(ctx, nil, func(err error) {
 		if err == nil {
@@ -683,7 +683,7 @@ func (r *Runtime) approvalCancel(ctx context.Context, job tool.Job, in approvalI
 		return arcp.QuestionView{}, arcp.Errorf(arcp.CodeFailedPrecondition, "job %s asks this: cancel the job", row.Job)
 	}
 	if !mine {
-		r.auditDecision("withdraw", &who, row.ID, nil)
+		r.audit.Decision("withdraw", who.Principal, who.Session, row.ID, nil)
 	}
 	if row.Job == "" {
 		row, err = r.changeOwned(ctx, &who, row.ID, func(row *approval.Row) *arcp.Error {
@@ -748,7 +748,7 @@ func (r *Runtime) approvalQuestions(_ context.Context, job tool.Job, in approval
 		return page, err
 	}
 	bound := []byte("questions\x00" + string(who.Session))
-	after, err := r.afterKey(in.Cursor, bound)
+	after, err := r.cursors.OpenKey(in.Cursor, bound)
 	if err != nil {
 		return page, err
 	}
@@ -758,8 +758,8 @@ func (r *Runtime) approvalQuestions(_ context.Context, job tool.Job, in approval
 		if a.row.ID <= after {
 			continue
 		}
-		if len(page.Items) == cmp.Or(in.Limit, defaultPage) || size >= maxPageBytes {
-			page.NextCursor = r.sealKey(last, bound)
+		if len(page.Items) == cmp.Or(in.Limit, paging.DefaultLen) || size >= paging.MaxBytes {
+			page.NextCursor = r.cursors.SealKey(last, bound)
 			break
 		}
 		last = a.row.ID

@@ -9,6 +9,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/credential"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
+	"github.com/arcpd/arcpd/runtime/internal/paging"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -80,7 +81,7 @@ func (r *Runtime) credentialsList(ctx context.Context, job tool.Job, in credenti
 			row.CredentialIDs = append(row.CredentialIDs, ref.ID)
 		}
 		page.Items = append(page.Items, row)
-		return len(page.Items) < cmp.Or(in.Limit, defaultPage)
+		return len(page.Items) < cmp.Or(in.Limit, paging.DefaultLen)
 	})
 	if err != nil {
 		return page, r.storeFailed(err, "list credentials")
@@ -111,7 +112,7 @@ func (r *Runtime) auditKeeper(action string, job tool.Job, target arcp.JobID, pr
 	if caller, ok := job.(engine.Caller); ok {
 		actor = caller.Principal()
 	}
-	r.audit(action, actor, "").Str("job_id", string(job.ID())).Str("target", string(target)).
+	r.audit.Event(action, actor, "").Str("job_id", string(job.ID())).Str("target", string(target)).
 		Str("provisioner", provisioner).Str("decision", "allowed").Msg("audit")
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/host"
+	"github.com/arcpd/arcpd/runtime/internal/paging"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -243,7 +244,7 @@ func (r *Runtime) hostAgents(_ context.Context, job tool.Job, in hostListIn) (pa
 	}
 	list := r.host.Agents(who.Principal)
 	bound := []byte("agents\x00" + who.Principal)
-	after, err := r.afterKey(in.Cursor, bound)
+	after, err := r.cursors.OpenKey(in.Cursor, bound)
 	if err != nil {
 		return page, err
 	}
@@ -254,9 +255,9 @@ func (r *Runtime) hostAgents(_ context.Context, job tool.Job, in hostListIn) (pa
 		}
 		list = list[i:]
 	}
-	page.Items = r.withConnections(list[:pageLen(list, cmp.Or(in.Limit, defaultPage))])
+	page.Items = r.withConnections(list[:pageLen(list, cmp.Or(in.Limit, paging.DefaultLen))])
 	if n := len(page.Items); n < len(list) {
-		page.NextCursor = r.sealKey(list[n-1].Name+"\x00"+list[n-1].ID, bound)
+		page.NextCursor = r.cursors.SealKey(list[n-1].Name+"\x00"+list[n-1].ID, bound)
 	}
 	if page.Items == nil {
 		page.Items = []host.Agent{}
@@ -268,7 +269,7 @@ func (r *Runtime) hostAgents(_ context.Context, job tool.Job, in hostListIn) (pa
 func pageLen(list []host.Agent, limit int) int {
 	size := 0
 	for i := range list {
-		if i == limit || size >= maxPageBytes {
+		if i == limit || size >= paging.MaxBytes {
 			return i
 		}
 		size += len(list[i].Capabilities) + len(list[i].Metadata)

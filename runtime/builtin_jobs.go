@@ -73,7 +73,7 @@ func (r *Runtime) jobsDelete(ctx context.Context, job tool.Job, in jobsDeleteIn)
 	case <-ctx.Done():
 		return jobDeleted{}, context.Cause(ctx)
 	}
-	r.auditDecision("jobs.delete", &who, in.JobID, nil)
+	r.audit.Decision("jobs.delete", who.Principal, who.Session, in.JobID, nil)
 	if err := r.changes().Commit(ctx, &store.Write{DeleteJob: j.ID}, func(error) {}); err != nil {
 		return jobDeleted{}, r.storeFailed(fmt.Errorf("%s: %w", j.ID, err), "delete a job")
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
+	"github.com/arcpd/arcpd/runtime/internal/paging"
 	"github.com/arcpd/arcpd/runtime/internal/registry"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -155,7 +156,7 @@ func (r *Runtime) registryList(ctx context.Context, job tool.Job, in resourceLis
 	if err != nil {
 		return page, err
 	}
-	if err := oneOf("status", in.Status, registry.Statuses); err != nil {
+	if err := paging.OneOf("status", in.Status, registry.Statuses); err != nil {
 		return page, err
 	}
 	session, err := r.sessionFor(&who, in.SessionID)
@@ -165,20 +166,20 @@ func (r *Runtime) registryList(ctx context.Context, job tool.Job, in resourceLis
 	bound := []byte("resources\x00" + string(session) + "\x00" + in.Status + "\x00" + in.Kind)
 	var after *registry.Place
 	if in.Cursor != "" {
-		at, id, ok := r.openCursor(in.Cursor, bound)
+		at, id, ok := r.cursors.OpenTime(in.Cursor, bound)
 		if !ok {
-			return page, errCursor()
+			return page, paging.ErrCursor()
 		}
 		after = &registry.Place{CreatedAt: at, ResourceID: string(id)}
 	}
-	list, more, err := r.resources.book.Entries(ctx, session, in.Kind, registry.Status(in.Status), after, cmp.Or(in.Limit, defaultPage), maxPageBytes)
+	list, more, err := r.resources.book.Entries(ctx, session, in.Kind, registry.Status(in.Status), after, cmp.Or(in.Limit, paging.DefaultLen), paging.MaxBytes)
 	if err != nil {
 		return page, r.resources.answer(err, "list resources")
 	}
 	page.Items = append([]registry.Entry{}, list...)
 	if more {
 		last := list[len(list)-1]
-		page.NextCursor = r.sealCursor(last.CreatedAt, arcp.JobID(last.ResourceID), bound)
+		page.NextCursor = r.cursors.SealTime(last.CreatedAt, string(last.ResourceID), bound)
 	}
 	return page, nil
 }
@@ -201,7 +202,7 @@ func (r *Runtime) leaseOwner(ctx context.Context, who *approval.Who, id arcp.Lea
 	}
 	l, err := r.resources.book.Find(ctx, id)
 	if err == nil && l.Principal != who.Principal {
-		r.audit("lease", who.Principal, who.Session).Str("target", string(id)).Str("owner", l.Principal).Str("decision", "allowed").Msg("audit")
+		r.audit.Event("lease", who.Principal, who.Session).Str("target", string(id)).Str("owner", l.Principal).Str("decision", "allowed").Msg("audit")
 	}
 	return l.Principal, r.resources.answer(err, "find a lease")
 }
@@ -233,20 +234,20 @@ func (r *Runtime) registryLeases(ctx context.Context, job tool.Job, in leaseList
 	if err != nil {
 		return page, err
 	}
-	if err := oneOf("state", in.State, arcp.ResourceLeaseStates); err != nil {
+	if err := paging.OneOf("state", in.State, arcp.ResourceLeaseStates); err != nil {
 		return page, err
 	}
 	of := r.reach(&who)
 	bound := []byte("leases\x00" + of + "\x00" + in.State)
-	after, err := r.afterKey(in.Cursor, bound)
+	after, err := r.cursors.OpenKey(in.Cursor, bound)
 	if err != nil {
 		return page, err
 	}
 	page.Items = []arcp.ResourceLeaseView{}
 	scanned, size, last := 0, 0, ""
 	err = r.resources.book.Leases(ctx, of, after, func(key string, l *registry.Lease) bool {
-		if len(page.Items) == cmp.Or(in.Limit, defaultPage) || scanned == maxScan || size >= maxPageBytes {
-			page.NextCursor = r.sealKey(last, bound)
+		if len(page.Items) == cmp.Or(in.Limit, paging.DefaultLen) || scanned == paging.MaxScan || size >= paging.MaxBytes {
+			page.NextCursor = r.cursors.SealKey(last, bound)
 			return false
 		}
 		scanned, last = scanned+1, key
@@ -287,7 +288,7 @@ func (r *Runtime) registryReap(ctx context.Context, job tool.Job, in reapIn) (ar
 		return all, r.resources.answer(err, "look for leases that are over")
 	}
 	if of == "" {
-		r.audit("reap", who.Principal, who.Session).Str("target", "everybody").Str("decision", "allowed").Msg("audit")
+		r.audit.Event("reap", who.Principal, who.Session).Str("target", "everybody").Str("decision", "allowed").Msg("audit")
 	}
 	return r.reapAll(ctx, of)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/paging"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -40,9 +41,9 @@ func (r *Runtime) sessionsList(ctx context.Context, job tool.Job, in sessionsLis
 	slices.SortFunc(list, compareSessions)
 	bound := []byte("sessions\x00" + who.Principal)
 	if in.Cursor != "" {
-		at, id, ok := r.openCursor(in.Cursor, bound)
+		at, id, ok := r.cursors.OpenTime(in.Cursor, bound)
 		if !ok {
-			return page, errCursor()
+			return page, paging.ErrCursor()
 		}
 		from := &session.Session{ID: arcp.SessionID(id), CreatedAt: at}
 		i, found := slices.BinarySearchFunc(list, from, compareSessions)
@@ -51,12 +52,12 @@ func (r *Runtime) sessionsList(ctx context.Context, job tool.Job, in sessionsLis
 		}
 		list = list[i:]
 	}
-	limit := cmp.Or(in.Limit, defaultPage)
+	limit := cmp.Or(in.Limit, paging.DefaultLen)
 	page.Items = []arcp.SessionView{}
 	for i := range list {
 		if len(page.Items) == limit {
 			last := list[i-1]
-			page.NextCursor = r.sealCursor(last.CreatedAt, arcp.JobID(last.ID), bound)
+			page.NextCursor = r.cursors.SealTime(last.CreatedAt, string(last.ID), bound)
 			break
 		}
 		d, err := r.describe(ctx, list[i])
@@ -104,7 +105,7 @@ func (r *Runtime) sessionsEvict(ctx context.Context, job tool.Job, in sessionsEv
 	if !who.Admin && s.Principal != who.Principal {
 		decision = "denied"
 	}
-	r.audit("evict", who.Principal, who.Session).Str("job_id", string(job.ID())).Str("target", in.SessionID).
+	r.audit.Event("evict", who.Principal, who.Session).Str("job_id", string(job.ID())).Str("target", in.SessionID).
 		Str("owner", s.Principal).Str("decision", decision).Msg("audit")
 	if decision == "denied" {
 		return sessionsEvicted{}, arcp.Errorf(arcp.CodeNotFound, "no such session: %s", in.SessionID)

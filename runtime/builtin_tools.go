@@ -10,6 +10,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
+	"github.com/arcpd/arcpd/runtime/internal/paging"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -69,14 +70,14 @@ func entryOf(l *tool.Listed) arcp.ToolEntry {
 // how many bytes its row has.
 func (r *Runtime) page(v engine.Viewer, what string, in *toolsListIn, all bool, give func(*tool.Listed) int) (next string, err error) {
 	scope := []byte(what + "\x00" + v.Principal() + "\x00" + in.Prefix)
-	after, err := r.afterKey(in.Cursor, scope)
+	after, err := r.cursors.OpenKey(in.Cursor, scope)
 	if err != nil {
 		return "", err
 	}
 	n, size, last := 0, 0, ""
 	for l := range v.Catalogue().List(after, in.Prefix, all) {
-		if n == cmp.Or(in.Limit, defaultPage) || size >= maxPageBytes {
-			return r.sealKey(last, scope), nil
+		if n == cmp.Or(in.Limit, paging.DefaultLen) || size >= paging.MaxBytes {
+			return r.cursors.SealKey(last, scope), nil
 		}
 		size += give(&l)
 		n, last = n+1, l.Agent.Name
@@ -231,7 +232,7 @@ func (r *Runtime) toolsCalls(ctx context.Context, job tool.Job, in toolsCallsIn)
 		return page, refused
 	}
 	scope := []byte("calls\x00" + who.Principal + "\x00" + in.JobID)
-	after, err := r.afterKey(in.Cursor, scope)
+	after, err := r.cursors.OpenKey(in.Cursor, scope)
 	if err != nil {
 		return page, err
 	}
@@ -239,7 +240,7 @@ func (r *Runtime) toolsCalls(ctx context.Context, job tool.Job, in toolsCallsIn)
 	last, size := "", 0
 	err = r.engine.Calls(ctx, &j, after, func(place string, c engine.CallRecord) bool {
 		if len(page.Items) == cmp.Or(in.Limit, defaultCalls) || size > maxCallsBytes {
-			page.NextCursor = r.sealKey(last, scope)
+			page.NextCursor = r.cursors.SealKey(last, scope)
 			return false
 		}
 		page.Items, last = append(page.Items, c), place

@@ -201,7 +201,7 @@ func (r *Runtime) visible(ctx context.Context, who *approval.Who, id arcp.JobID)
 	if !who.Observes(j.Principal) || ofRuntime(&j) {
 		decision = "denied"
 	}
-	r.audit("observe", who.Principal, who.Session).Str("job_id", string(id)).Str("owner", j.Principal).Str("decision", decision).Msg("audit")
+	r.audit.Event("observe", who.Principal, who.Session).Str("job_id", string(id)).Str("owner", j.Principal).Str("decision", decision).Msg("audit")
 	if decision == "denied" {
 		return store.Job{}, errNoJob(id)
 	}

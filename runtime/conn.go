@@ -561,3 +561,9 @@ func closeOf(closing *machine.Close, err error) (transport.CloseCode, string) {
 	}
 	return 0, ""
 }
+
+// audit begins an audit record of something that the client does with what is not the
+// session's own.
+func (c *conn) audit(action string) *zerolog.Event {
+	return c.rt.audit.Event(action, c.identity.Principal, c.id)
+}

@@ -395,7 +395,7 @@ func (r *Runtime) auditAnswer(w *approval.Who, q *approval.Row, a *approval.Answ
 	if err != nil {
 		decision = "denied"
 	}
-	ev := r.audit("answer", w.Principal, w.Session).Str("target", q.ID).Str("kind", string(q.Kind)).Str("job_id", string(q.Job)).
+	ev := r.audit.Event("answer", w.Principal, w.Session).Str("target", q.ID).Str("kind", string(q.Kind)).Str("job_id", string(q.Job)).
 		Str("owner", q.Principal).Str("decision", decision)
 	if q.Kind == approval.Gate {
 		ev = ev.Str("resolution", a.Resolution)
@@ -428,7 +428,7 @@ func (c *conn) leaseDone(action arcp.Type, id arcp.LeaseID, request arcp.Message
 		} else {
 			owing{c}.Answer(answerTo(request, arcp.Nack, err))
 		}
-		c.afterwards(func() { c.rt.auditDecision(string(action), &who, string(id), err) })
+		c.afterwards(func() { c.rt.audit.Decision(string(action), who.Principal, who.Session, string(id), err) })
 	}
 }
 

@@ -571,7 +571,7 @@ func (r *Runtime) newFilter(ctx context.Context, who *approval.Who, f *arcp.Even
 		switch {
 		case s == nil:
 		case !who.Observes(s.Principal):
-			r.audit("subscribe", who.Principal, who.Session).Str("target", string(id)).Str("decision", "denied").Msg("audit")
+			r.audit.Event("subscribe", who.Principal, who.Session).Str("target", string(id)).Str("decision", "denied").Msg("audit")
 			return eventFilter{}, "", arcp.Errorf(arcp.CodePermissionDenied, "session %s is of a principal that this one may not observe", id)
 		case owner != "" && owner != s.Principal:
 			return eventFilter{}, "", errMixedFilter()
@@ -588,7 +588,7 @@ func (r *Runtime) newFilter(ctx context.Context, who *approval.Who, f *arcp.Even
 	var unseen []arcp.JobID
 	defer func() {
 		if len(unseen) > 0 {
-			r.audit("subscribe", who.Principal, who.Session).Strs("jobs", texts(unseen)).Str("decision", "denied").Msg("audit")
+			r.audit.Event("subscribe", who.Principal, who.Session).Strs("jobs", texts(unseen)).Str("decision", "denied").Msg("audit")
 		}
 	}()
 	for _, id := range f.JobID {

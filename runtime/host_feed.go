@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"slices"
 	"time"
-	"unicode/utf8"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/clip"
 	"github.com/arcpd/arcpd/runtime/internal/host"
 	"github.com/arcpd/arcpd/runtime/internal/registry"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -47,32 +47,21 @@ type glance struct {
 
 func glanceAt(q *approval.Row) glance {
 	return glance{ApprovalID: q.ID, Kind: q.Kind, Status: cmp.Or(q.Status, approval.Cancelled), SessionID: q.Session, JobID: q.Job, AgentID: q.AgentID,
-		System: q.System, Action: cutText(q.Action, previewAction), CreatedAt: q.CreatedAt.UTC(), ExpiresAt: q.ExpiresAt.UTC(),
+		System: q.System, Action: clip.Text(q.Action, previewAction), CreatedAt: q.CreatedAt.UTC(), ExpiresAt: q.ExpiresAt.UTC(),
 		Resolution: q.Resolution, ResolvedBy: q.ResolvedBy, ResolvedAt: q.ResolvedAt}
-}
-
-// cutText is the beginning of a text, with no character cut in two.
-func cutText(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
 }
 
 // showApproval tells those who watch a principal's host what has become of a
 // question.
 func (r *Runtime) showApproval(ctx context.Context, kind string, q *approval.Row) {
 	g := glanceAt(q)
-	r.show(ctx, q, kind, fmt.Sprintf("%q is %s", cutText(q.Action, previewMessage), g.Status), g)
+	r.show(ctx, q, kind, fmt.Sprintf("%q is %s", clip.Text(q.Action, previewMessage), g.Status), g)
 }
 
 // showResolveRequested tells them that another session than the owner wants an
 // approval resolved.
 func (r *Runtime) showResolveRequested(ctx context.Context, who *approval.Who, q *approval.Row, resolution string) {
-	r.show(ctx, q, host.ApprovalResolveRequested, fmt.Sprintf("another session of %s wants %q for %q", who.Principal, resolution, cutText(q.Action, previewMessage)), struct {
+	r.show(ctx, q, host.ApprovalResolveRequested, fmt.Sprintf("another session of %s wants %q for %q", who.Principal, resolution, clip.Text(q.Action, previewMessage)), struct {
 		glance
 		Wanted    string         `json:"wanted"` // the resolution
 		By        string         `json:"requested_by"`
@@ -203,9 +192,9 @@ func (r *Runtime) showResource(ctx context.Context, event string, payload any) {
 	var principal, message string
 	switch p := payload.(type) {
 	case registry.Entry:
-		principal, message = p.Principal, fmt.Sprintf("%s %q is %s", p.Kind, cutText(cmp.Or(p.DisplayName, p.ResourceID), previewMessage), p.Status)
+		principal, message = p.Principal, fmt.Sprintf("%s %q is %s", p.Kind, clip.Text(cmp.Or(p.DisplayName, p.ResourceID), previewMessage), p.Status)
 	case arcp.ResourceLeaseView:
-		principal, message = p.Principal, fmt.Sprintf("clean-up of %s %q has failed", p.Type, cutText(cmp.Or(p.DisplayName, p.ExternalID), previewMessage))
+		principal, message = p.Principal, fmt.Sprintf("clean-up of %s %q has failed", p.Type, clip.Text(cmp.Or(p.DisplayName, p.ExternalID), previewMessage))
 	}
 	raw, err := arcp.Marshal(payload)
 	if err != nil { // texts, times and metadata that was read

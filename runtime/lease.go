@@ -56,7 +56,7 @@ func (c *conn) evicted(cause machine.Cause, reason string) {
 
 // auditEviction records an eviction that nobody asked for.
 func (r *Runtime) auditEviction(id arcp.SessionID, reason string) {
-	r.audit("evict", "runtime", "").Str("target", string(id)).Str("decision", "allowed").Str("reason", reason).Msg("audit")
+	r.audit.Event("evict", "runtime", "").Str("target", string(id)).Str("decision", "allowed").Str("reason", reason).Msg("audit")
 }
 
 // reauthenticate judges a fresh credential. That may take a while, in which the

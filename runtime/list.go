@@ -2,28 +2,22 @@ package runtime
 
 import (
 	"context"
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/hmac"
 	"crypto/sha256"
-	"encoding/base64"
-	"encoding/binary"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/clip"
+	"github.com/arcpd/arcpd/runtime/internal/paging"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
 // Bounds of session.list_jobs (§5.5).
 const (
-	defaultPage = 100
-	maxPage     = 1000
-	maxScan     = 5_000 // rows looked at for a page; then the page is shorter
-
+	maxPage       = 1000
 	jobEntryBytes = 512 // of an entry beside its lease, about
 )
 
@@ -51,9 +45,9 @@ func (r *Runtime) pageOf(ctx context.Context, who *approval.Who, p *arcp.Session
 		if !who.Observes(f.Principal) {
 			decision = "denied"
 		}
-		r.audit("list_jobs", who.Principal, who.Session).Str("owner", f.Principal).Str("decision", decision).Msg("audit")
+		r.audit.Event("list_jobs", who.Principal, who.Session).Str("owner", f.Principal).Str("decision", decision).Msg("audit")
 		if decision == "denied" {
-			return nil, arcp.Errorf(arcp.CodePermissionDenied, "filter: the jobs of %s may not be observed", cutText(f.Principal, 64))
+			return nil, arcp.Errorf(arcp.CodePermissionDenied, "filter: the jobs of %s may not be observed", clip.Text(f.Principal, 64))
 		}
 		principal = f.Principal
 	}
@@ -63,7 +57,7 @@ func (r *Runtime) pageOf(ctx context.Context, who *approval.Who, p *arcp.Session
 // listJobs lists jobs of a principal. foreign says that another one asks: it does not
 // see calls of the runtime's own tools.
 func (r *Runtime) listJobs(ctx context.Context, principal string, foreign bool, p *arcp.SessionListJobsPayload) (*arcp.SessionJobsPayload, *arcp.Error) {
-	limit := defaultPage
+	limit := paging.DefaultLen
 	if p.Limit != nil {
 		limit = int(min(*p.Limit, maxPage))
 	}
@@ -74,8 +68,8 @@ func (r *Runtime) listJobs(ctx context.Context, principal string, foreign bool, 
 	q := store.JobQuery{Principal: principal, CreatedAfter: filter.CreatedAfter, CreatedBefore: filter.CreatedBefore}
 	bound := cursorScope(principal, &filter)
 	if p.Cursor != "" {
-		var ok bool
-		if q.AfterTime, q.AfterID, ok = r.openCursor(p.Cursor, bound); !ok {
+		at, id, ok := r.cursors.OpenTime(p.Cursor, bound)
+		if q.AfterTime, q.AfterID = at, arcp.JobID(id); !ok {
 			return nil, arcp.Errorf(arcp.CodeInvalidRequest, "cursor is not one of this list: use next_cursor of a page with the same filter")
 		}
 	}
@@ -85,7 +79,7 @@ func (r *Runtime) listJobs(ctx context.Context, principal string, foreign bool, 
 		return nil, arcp.Errorf(arcp.CodeUnavailable, "the store cannot be read")
 	}
 	if more {
-		page.NextCursor = new(r.sealCursor(last.CreatedAt, last.ID, bound))
+		page.NextCursor = new(r.cursors.SealTime(last.CreatedAt, string(last.ID), bound))
 	}
 	return page, nil
 }
@@ -95,7 +89,7 @@ func (r *Runtime) scan(ctx context.Context, q store.JobQuery, selects func(*stor
 	page = &arcp.SessionJobsPayload{Jobs: []arcp.JobEntry{}}
 	scanned, size := 0, 0
 	err = r.cfg.Store.Jobs(ctx, q, func(j store.Job) bool {
-		if len(page.Jobs) == limit || scanned == maxScan || size >= maxPageBytes {
+		if len(page.Jobs) == limit || scanned == paging.MaxScan || size >= paging.MaxBytes {
 			more = true
 			return false
 		}
@@ -148,84 +142,4 @@ func cursorScope(principal string, f *arcp.JobFilter) []byte {
 	}
 	sum := sha256.Sum256(append(append([]byte(principal), 0), raw...))
 	return sum[:]
-}
-
-const cursorMAC = 16
-
-// sealCursor makes an opaque, authenticated position of a list.
-func (r *Runtime) sealCursor(at time.Time, id arcp.JobID, scope []byte) string {
-	b := binary.BigEndian.AppendUint64([]byte{1}, uint64(at.UnixNano()))
-	b = append(b, id...)
-	return base64.RawURLEncoding.EncodeToString(append(b, r.cursorSum(b, scope)...))
-}
-
-func (r *Runtime) openCursor(s string, scope []byte) (time.Time, arcp.JobID, bool) {
-	b, err := base64.RawURLEncoding.DecodeString(s)
-	if err != nil || len(b) < 1+8+1+cursorMAC || b[0] != 1 {
-		return time.Time{}, "", false
-	}
-	b, mac := b[:len(b)-cursorMAC], b[len(b)-cursorMAC:]
-	if !hmac.Equal(mac, r.cursorSum(b, scope)) {
-		return time.Time{}, "", false
-	}
-	return time.Unix(0, int64(binary.BigEndian.Uint64(b[1:9]))), arcp.JobID(b[9:]), true
-}
-
-// sealKey makes a cursor of a key of the store that its holder must not read: it
-// may name a principal that they do not see.
-func (r *Runtime) sealKey(key string, scope []byte) string {
-	return base64.RawURLEncoding.EncodeToString(r.keySealer().Seal(nil, nil, []byte(key), scope))
-}
-
-// afterKey is the key that a cursor stands for: of the last row before the page.
-// Without a cursor it is empty.
-func (r *Runtime) afterKey(cursor string, scope []byte) (string, error) {
-	if cursor == "" {
-		return "", nil
-	}
-	b, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err == nil {
-		b, err = r.keySealer().Open(nil, nil, b, scope)
-	}
-	if err != nil {
-		return "", errCursor()
-	}
-	return string(b), nil
-}
-
-func errCursor() *arcp.Error {
-	return arcp.Errorf(arcp.CodeInvalidArgument, "cursor is not one of this list: use next_cursor of the page before")
-}
-
-// oneOf refuses what is said and is none of the words that there are.
-func oneOf[S ~string](name, said string, known []S) error {
-	if said == "" || slices.Contains(known, S(said)) {
-		return nil
-	}
-	words := make([]string, len(known))
-	for i, w := range known {
-		words[i] = string(w)
-	}
-	return arcp.Errorf(arcp.CodeInvalidArgument, "%s: %q is none of %s", name, said, strings.Join(words, ", "))
-}
-
-func (r *Runtime) keySealer() cipher.AEAD {
-	h := hmac.New(sha256.New, r.cursorKey)
-	h.Write([]byte("sealed keys")) // a key of its own
-	block, err := aes.NewCipher(h.Sum(nil))
-	if err != nil { // it has 32 bytes
-		panic("runtime: " + err.Error())
-	}
-	sealer, err := cipher.NewGCMWithRandomNonce(block)
-	if err != nil { // it is AES
-		panic("runtime: " + err.Error())
-	}
-	return sealer
-}
-
-func (r *Runtime) cursorSum(b, scope []byte) []byte {
-	h := hmac.New(sha256.New, r.cursorKey)
-	h.Write(b)
-	h.Write(scope)
-	return h.Sum(nil)[:cursorMAC]
 }

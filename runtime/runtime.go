@@ -24,10 +24,12 @@ import (
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/credential"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/audit"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/host"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
+	"github.com/arcpd/arcpd/runtime/internal/paging"
 	"github.com/arcpd/arcpd/runtime/internal/pool"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
@@ -61,7 +63,8 @@ type Runtime struct {
 	pool          *pool.Pool     // of readers and writers
 	sessionConfig machine.Config // while nobody comes in without credentials
 	publicConfig  machine.Config // while somebody may
-	cursorKey     []byte
+	cursors       *paging.Cursors
+	audit         audit.Log
 	broken        atomic.Pointer[error] // the store has failed
 	full          atomic.Bool           // the disk is nearly full
 
@@ -99,6 +102,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	r := &Runtime{cfg: cfg.withDefaults(), conns: make(map[*conn]struct{}), older: make(chan struct{}, 1),
 		maxFollows: defaultMaxFollows}
 	r.limits = r.cfg.Limits
+	r.audit = audit.New(r.cfg.Log)
 	r.pool = pool.New()
 	r.metrics = metrics.New(r.cfg.Registry, r.cfg.Version)
 	r.gateLog = r.cfg.Log.Sample(&zerolog.BurstSampler{Burst: 1, Period: time.Minute})
@@ -202,7 +206,7 @@ func (r *Runtime) boot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.cursorKey = key
+	r.cursors = paging.NewCursors(key)
 	if err := r.sessions.Load(ctx, time.Now()); err != nil {
 		return err
 	}

@@ -165,7 +165,7 @@ func (r *Runtime) elevateJob(ctx context.Context, job tool.Job, in elevateIn) (a
 		return arcp.OutcomeView{}, err
 	}
 	decided := func() {
-		r.audit("elevate", row.ResolvedBy, in.Session).Str("target", in.Level).Str("decision", string(outcomeOf(&row))).Msg("audit")
+		r.audit.Event("elevate", row.ResolvedBy, in.Session).Str("target", in.Level).Str("decision", string(outcomeOf(&row))).Msg("audit")
 	}
 	if !row.Approved() {
 		decided()

@@ -40,7 +40,7 @@ func (w workforce) Register(a host.Agent, who approval.Who) *arcp.Error {
 		err = w.rt.workers.Register(a, who)
 	}
 	if err != nil {
-		w.rt.audit("host.register_agent", who.Principal, who.Session).Str("target", a.ID).Strs("executes", a.Executes).
+		w.rt.audit.Event("host.register_agent", who.Principal, who.Session).Str("target", a.ID).Strs("executes", a.Executes).
 			Str("decision", "denied").Str("reason", err.Message).Msg("audit")
 	}
 	return err

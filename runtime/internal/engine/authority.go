@@ -132,7 +132,7 @@ func (s *supervisor) denied(namespace string, err *arcp.Error) {
 		reason = "exhausted"
 	}
 	s.e.cfg.Metrics.Denied(namespace, reason)
-	s.e.audit("denial", s.row.Principal, s.row.Session).Str("job_id", string(s.row.ID)).Str("tool", s.row.Agent).
+	s.e.audit().Event("denial", s.row.Principal, s.row.Session).Str("job_id", string(s.row.ID)).Str("tool", s.row.Agent).
 		Str("namespace", namespace).Str("decision", "denied").Str("reason", reason).Msg("audit")
 	switch {
 	case s.leaseOver(s.now()):

@@ -54,7 +54,7 @@ func (e *Engine) Cancel(ctx context.Context, c Cancel) {
 
 // auditCancel records that an admin ends a job of another principal.
 func (e *Engine) auditCancel(r *run, c *Cancel) {
-	e.audit("cancel", c.Principal, c.Session).Str("job_id", string(c.Job)).Str("owner", r.row.Principal).Str("decision", "allowed").Msg("audit")
+	e.audit().Event("cancel", c.Principal, c.Session).Str("job_id", string(c.Job)).Str("owner", r.row.Principal).Str("decision", "allowed").Msg("audit")
 }
 
 // tooLate refuses a cancel for which nothing can be done any more.

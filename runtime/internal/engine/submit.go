@@ -8,9 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/audit"
 	"github.com/arcpd/arcpd/runtime/internal/lease"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -168,14 +167,10 @@ func (e *Engine) row(s *Submit, t *tool.Tool, granted *lease.Lease, now time.Tim
 // auditDenied records that a session was refused what it may not do; target is a
 // job or a tool.
 func (e *Engine) auditDenied(action, actor string, session arcp.SessionID, target, reason string) {
-	e.audit(action, actor, session).Str("target", target).Str("decision", "denied").Str("reason", reason).Msg("audit")
+	e.audit().Event(action, actor, session).Str("target", target).Str("decision", "denied").Str("reason", reason).Msg("audit")
 }
 
-// audit begins a record of something that a principal does or is denied. It is logged
-// whatever the level.
-func (e *Engine) audit(action, actor string, session arcp.SessionID) *zerolog.Event {
-	return e.cfg.Logger.Log().Str(zerolog.LevelFieldName, "info").Str("logger", "audit").Str("action", action).Str("actor", actor).Str("session_id", string(session))
-}
+func (e *Engine) audit() audit.Log { return audit.New(e.cfg.Logger) }
 
 // strictly is the reason of refusals to other sessions of a job's principal.
 const strictly = "strict_cancel"
