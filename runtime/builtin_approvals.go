@@ -4,22 +4,21 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
-	"github.com/arcpd/arcpd/runtime/internal/host"
 	"github.com/arcpd/arcpd/runtime/internal/paging"
+	"github.com/arcpd/arcpd/runtime/internal/questions"
+	"github.com/arcpd/arcpd/runtime/internal/txn"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
 // Bounds of approvals (SPEC.md §7.4).
 const (
-	maxPendingApprovals = 1000             // of a principal that a new one may come to
 	maxApprovalWait     = time.Hour        // of approval.wait
 	defaultApprovalWait = 30 * time.Second //
 	previewDetails      = 2 << 10          // of the details in a list
@@ -165,7 +164,7 @@ func (r *Runtime) approvalRequest(ctx context.Context, job tool.Job, in approval
 	if err := in.check(); err != nil {
 		return arcp.QuestionView{}, err
 	}
-	if err := r.desk.room(who.Principal); err != nil {
+	if err := r.questions.Room(who.Principal); err != nil {
 		return arcp.QuestionView{}, err
 	}
 	if in.System {
@@ -174,29 +173,19 @@ func (r *Runtime) approvalRequest(ctx context.Context, job tool.Job, in approval
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	row := approval.Row{ID: approvalOf(job), Kind: approval.Owned, Principal: who.Principal, Session: who.Session, Status: approval.Pending,
 		AgentID: in.AgentID, Action: in.Action, Details: in.Details, Options: in.options(), CreatedAt: now, ExpiresAt: now.Add(in.expiry())}
-	if row, _, err := r.question(ctx, &who, row.ID); !notFound(err) { // an earlier attempt has made it
-		return view(&row, r.requestOf(&row)), err
+	if row, _, err := r.questions.Read(ctx, &who, row.ID); !notFound(err) { // an earlier attempt has made it
+		return view(&row, r.questions.RequestOf(&row)), err
 	}
-	raw, err := arcp.Marshal(row)
-	if err != nil {
+	if err := r.questions.Ask(ctx, row); err != nil {
 		return arcp.QuestionView{}, err
 	}
-	err = r.changes().Commit(ctx, &store.Write{Records: []store.Record{{Key: engine.RecordKey(&row), Value: raw}}}, func(err error) {
-		if err == nil {
-			r.desk.asked(row, "")
-		}
-	})
-	if err != nil {
-		return arcp.QuestionView{}, r.storeFailed(err, "store approval")
-	}
-	r.showApproval(ctx, host.ApprovalRequested, &row)
 	return view(&row, ""), nil
 }
 
 // approvalOf is the id of the approval that a job asks for: another attempt asks
 // for the same one.
 func approvalOf(job tool.Job) string {
-	return engine.ApprovalPrefix + strings.TrimPrefix(string(job.ID()), arcp.JobPrefix)
+	return approval.IDPrefix + strings.TrimPrefix(string(job.ID()), arcp.JobPrefix)
 }
 
 func (in *approvalRequestIn) check() *arcp.Error {
@@ -238,10 +227,10 @@ func (r *Runtime) systemApproval(ctx context.Context, job tool.Job, who *approva
 		}
 	}
 	id := approvalOf(job)
-	changed, stop := r.desk.changed(id)
+	changed, stop := r.questions.Changed(id)
 	defer stop()
-	if row, _, err := r.question(ctx, who, id); !notFound(err) { // an earlier attempt has asked it
-		return view(&row, r.requestOf(&row)), err
+	if row, _, err := r.questions.Read(ctx, who, id); !notFound(err) { // an earlier attempt has asked it
+		return view(&row, r.questions.RequestOf(&row)), err
 	}
 	args, err := arcp.Marshal(approvalGateIn{in, id, who.Session})
 	if err != nil {
@@ -256,7 +245,7 @@ func (r *Runtime) systemApproval(ctx context.Context, job tool.Job, who *approva
 		case gate := <-existing: // of an earlier attempt; it may have ended without a word
 			row, err := r.cfg.Store.Job(ctx, gate)
 			if err != nil {
-				return arcp.QuestionView{}, r.storeFailed(err, "read approval")
+				return arcp.QuestionView{}, txn.Unavailable(r.cfg.Log, err, "read approval")
 			}
 			waits = !row.State.Terminal()
 		case err := <-failed:
@@ -265,11 +254,11 @@ func (r *Runtime) systemApproval(ctx context.Context, job tool.Job, who *approva
 			return arcp.QuestionView{}, context.Cause(ctx)
 		}
 	}
-	row, _, err := r.question(ctx, who, id) // pending, or settled before anybody was told
+	row, _, err := r.questions.Read(ctx, who, id) // pending, or settled before anybody was told
 	if notFound(err) {
 		err = arcp.Errorf(arcp.CodeAborted, "the approval was not asked for: its job ended before")
 	}
-	return view(&row, r.requestOf(&row)), err
+	return view(&row, r.questions.RequestOf(&row)), err
 }
 
 func notFound(err error) bool {
@@ -308,14 +297,14 @@ func (r *Runtime) approvalGate(ctx context.Context, job tool.Job, in approvalGat
 		return arcp.OutcomeView{}, errNoCaller
 	}
 	if gates.Session() == "" {
-		defer r.desk.wake(in.ApprovalID) // who has asked for it would wait in vain if it is not asked, or settled before it is
+		defer r.questions.Wake(in.ApprovalID) // who has asked for it would wait in vain if it is not asked, or settled before it is
 	}
 	in.System = true
 	if err := in.check(); err != nil {
 		return arcp.OutcomeView{}, err
 	}
 	if job.Attempt() == 1 { // another one's question may be among those that are pending
-		if err := r.desk.room(gates.Principal()); err != nil {
+		if err := r.questions.Room(gates.Principal()); err != nil {
 			return arcp.OutcomeView{}, err
 		}
 	}
@@ -377,9 +366,9 @@ func (r *Runtime) approvalList(ctx context.Context, job tool.Job, in approvalLis
 	if err := paging.OneOf("status", in.Status, arcp.QuestionStatuses); err != nil {
 		return page, err
 	}
-	prefix := engine.RecordPrefix(who.Principal)
+	prefix := approval.RecordPrefix(who.Principal)
 	if who.Admin || who.Sees != nil {
-		prefix = engine.RecordPrefix("")
+		prefix = approval.RecordPrefix("")
 	}
 	bound := []byte("approvals\x00" + string(who.Session) + "\x00" + prefix + "\x00" + in.Status)
 	after, err := r.cursors.OpenKey(in.Cursor, bound)
@@ -403,74 +392,17 @@ func (r *Runtime) approvalList(ctx context.Context, job tool.Job, in approvalLis
 		}
 		row.Advance(now)
 		if row.Visible(&who) && (in.Status == "" || string(row.Status) == in.Status) {
-			page.Items = append(page.Items, preview(&who, &row, r.requestOf(&row)))
+			page.Items = append(page.Items, preview(&who, &row, r.questions.RequestOf(&row)))
 		}
 		return true
 	})
 	if err = errors.Join(err, bad); err != nil {
-		return page, r.storeFailed(err, "list approvals")
+		return page, txn.Unavailable(r.cfg.Log, err, "list approvals")
 	}
 	if more {
 		page.NextCursor = r.cursors.SealKey(last, bound)
 	}
 	return page, nil
-}
-
-// requestOf is the id of the message of a question that is pending.
-func (r *Runtime) requestOf(q *approval.Row) arcp.MessageID {
-	if q.Status != approval.Pending {
-		return ""
-	}
-	a, _ := r.desk.find(q.ID)
-	return a.request
-}
-
-// question reads a question that somebody may know of, with the revision of its
-// record.
-func (r *Runtime) question(ctx context.Context, who *approval.Who, id string) (row approval.Row, rev uint64, err error) {
-	key := engine.RecordPrefix(who.Principal) + id
-	if a, ok := r.desk.find(id); ok {
-		key = engine.RecordKey(&a.row)
-	}
-	rec, err := r.cfg.Store.Get(ctx, key)
-	if err == nil && rec.Rev == 0 && (who.Admin || who.Sees != nil) {
-		rec, err = r.findRecord(ctx, who, id)
-	}
-	if err == nil && rec.Rev != 0 {
-		err = arcp.Unmarshal(rec.Value, &row)
-	}
-	switch {
-	case err != nil:
-		return row, 0, r.storeFailed(err, "read approval")
-	case rec.Rev == 0 || !row.Visible(who):
-		return row, 0, arcp.Errorf(arcp.CodeNotFound, "no such question: %s", id)
-	}
-	row.Advance(time.Now().UTC())
-	return row, rec.Rev, nil
-}
-
-// findRecord looks for a question of anybody whose questions are to be seen. It
-// looks once a principal, however many there are of each.
-func (r *Runtime) findRecord(ctx context.Context, who *approval.Who, id string) (store.Record, error) {
-	all, after := engine.RecordPrefix(""), ""
-	for {
-		first := ""
-		err := r.cfg.Store.Records(ctx, all, after, func(rec store.Record) bool {
-			first = rec.Key
-			return false
-		})
-		if err != nil || first == "" {
-			return store.Record{}, err
-		}
-		own := first[:strings.LastIndexByte(first, '/')+1]
-		after = own + "\xff" // behind all of this principal
-		if principal, err := url.PathUnescape(own[len(all) : len(own)-1]); err != nil || !who.Admin && !who.Sees(principal) {
-			continue
-		}
-		if rec, err := r.cfg.Store.Get(ctx, own+id); err != nil || rec.Rev != 0 {
-			return rec, err
-		}
-	}
 }
 
 func (r *Runtime) storeFailed(err error, what string) error {
@@ -483,8 +415,8 @@ func (r *Runtime) approvalGet(ctx context.Context, job tool.Job, in approvalIDIn
 	if err != nil {
 		return arcp.QuestionView{}, err
 	}
-	row, _, err := r.question(ctx, &who, in.ApprovalID)
-	return viewFor(&who, &row, r.requestOf(&row)), err
+	row, _, err := r.questions.Read(ctx, &who, in.ApprovalID)
+	return viewFor(&who, &row, r.questions.RequestOf(&row)), err
 }
 
 func (r *Runtime) approvalResolve(ctx context.Context, job tool.Job, in approvalResolveIn) (arcp.QuestionView, error) {
@@ -500,7 +432,7 @@ func (r *Runtime) approvalResolve(ctx context.Context, job tool.Job, in approval
 	if err != nil {
 		return arcp.QuestionView{}, err
 	}
-	row, _, err := r.question(ctx, &who, in.ApprovalID)
+	row, _, err := r.questions.Read(ctx, &who, in.ApprovalID)
 	if err != nil {
 		return arcp.QuestionView{}, err
 	}
@@ -542,7 +474,7 @@ func (r *Runtime) resolveRequested(ctx context.Context, who *approval.Who, row *
 		}
 	})
 	if err == nil {
-		r.showResolveRequested(ctx, who, row, resolution)
+		r.questions.ShowResolveRequested(ctx, who, row, resolution)
 	}
 	return viewFor(who, row, ""), err
 }
@@ -556,19 +488,11 @@ func (r *Runtime) askOwner(who *approval.Who, row *approval.Row, resolution stri
 		SessionID    arcp.SessionID `json:"session_id,omitzero"` // that wants it
 		Principal    string         `json:"principal"`
 		OwnerSession arcp.SessionID `json:"owner_session_id"`
-	}{row.ID, resolution, sessionOf(who, row), who.Principal, row.Session})
+	}{row.ID, resolution, questions.SessionOf(who, row), who.Principal, row.Session})
 	if err != nil { // texts
 		panic("runtime: approval.resolve_requested: " + err.Error())
 	}
 	r.tell(row.Session, "", arcp.EventEmit, arcp.EventEmitPayload{Name: "approval.resolve_requested", Data: data})
-}
-
-// sessionOf is somebody's session, if the principal of a question may know it.
-func sessionOf(w *approval.Who, q *approval.Row) arcp.SessionID {
-	if w.Principal != q.Principal {
-		return ""
-	}
-	return w.Session
 }
 
 // settle gives an answer to a job that asks, or to the row of an approval that
@@ -585,7 +509,7 @@ func (r *Runtime) settle(ctx context.Context, who *approval.Who, row *approval.R
 	r.engine.Respond(engine.Respond{Job: row.Job, ID: row.ID, Who: *who, Answer: *a, Call: call, Value: valueFor(who),
 		Done: func(row approval.Row, err *arcp.Error) { done <- settled{row, err} }})
 	got := <-done // the job's supervisor answers, also when the job or the runtime ends
-	r.auditAnswer(who, row, a, got.err)
+	r.questions.AuditAnswer(who, row, a, got.err)
 	return got.view(who)
 }
 
@@ -626,42 +550,10 @@ func valueFor(who *approval.Who) func(approval.Row) arcp.Raw {
 // settleOwned answers an approval that no job waits for. Of two answers one
 // counts: the record has changed for the other.
 func (r *Runtime) settleOwned(ctx context.Context, who *approval.Who, id string, a *approval.Answer) (arcp.QuestionView, error) {
-	row, err := r.changeOwned(ctx, who, id, func(row *approval.Row) *arcp.Error { return row.Answer(time.Now().UTC(), who, a) })
+	row, err := r.questions.ChangeOwned(ctx, who, id, func(row *approval.Row) *arcp.Error { return row.Answer(time.Now().UTC(), who, a) })
 	refused, _ := errors.AsType[*arcp.Error](err)
-	r.auditAnswer(who, &row, a, refused)
+	r.questions.AuditAnswer(who, &row, a, refused)
 	return viewFor(who, &row, ""), err
-}
-
-// changeOwned changes the row of an approval that no job waits for.
-func (r *Runtime) changeOwned(ctx context.Context, who *approval.Who, id string, change func(*approval.Row) *arcp.Error) (approval.Row, error) {
-	for {
-		row, rev, err := r.question(ctx, who, id)
-		if err != nil {
-			return row, err
-		}
-		if err := change(&row); err != nil {
-			return row, err
-		}
-		raw, err := arcp.Marshal(row)
-		if err != nil {
-			return row, err
-		}
-		err = r.changes().Commit(ctx, &store.Write{Records: []store.Record{{Key: engine.RecordKey(&row), Rev: rev, Value: raw}}}, func(err error) {
-			if err == nil && row.Status != approval.Pending {
-				r.desk.settled(row)
-			}
-		})
-		switch {
-		case errors.Is(err, store.ErrConflict):
-			continue
-		case err != nil:
-			return row, r.storeFailed(err, "store approval")
-		}
-		if row.Status != approval.Pending {
-			r.showApproval(ctx, shownAs(&row), &row)
-		}
-		return row, nil
-	}
 }
 
 func (r *Runtime) approvalCancel(ctx context.Context, job tool.Job, in approvalIDIn) (arcp.QuestionView, error) {
@@ -669,7 +561,7 @@ func (r *Runtime) approvalCancel(ctx context.Context, job tool.Job, in approvalI
 	if err != nil {
 		return arcp.QuestionView{}, err
 	}
-	row, _, err := r.question(ctx, &who, in.ApprovalID)
+	row, _, err := r.questions.Read(ctx, &who, in.ApprovalID)
 	if err != nil {
 		return arcp.QuestionView{}, err
 	}
@@ -686,7 +578,7 @@ func (r *Runtime) approvalCancel(ctx context.Context, job tool.Job, in approvalI
 		r.audit.Decision("withdraw", who.Principal, who.Session, row.ID, nil)
 	}
 	if row.Job == "" {
-		row, err = r.changeOwned(ctx, &who, row.ID, func(row *approval.Row) *arcp.Error {
+		row, err = r.questions.ChangeOwned(ctx, &who, row.ID, func(row *approval.Row) *arcp.Error {
 			if !row.Cancel(time.Now().UTC(), "withdrawn") {
 				return arcp.Errorf(arcp.CodeFailedPrecondition, "the approval is %s", row.Status)
 			}
@@ -723,8 +615,8 @@ func (r *Runtime) approvalWait(ctx context.Context, job tool.Job, in approvalWai
 	end := time.NewTimer(timeout)
 	defer end.Stop()
 	for {
-		changed, stop := r.desk.changed(in.ApprovalID)
-		row, _, err := r.question(ctx, &who, in.ApprovalID)
+		changed, stop := r.questions.Changed(in.ApprovalID)
+		row, _, err := r.questions.Read(ctx, &who, in.ApprovalID)
 		if err != nil || row.Status != approval.Pending {
 			stop()
 			return arcp.OutcomeView{Outcome: outcomeOf(&row), Approval: viewFor(&who, &row, "")}, err
@@ -733,7 +625,7 @@ func (r *Runtime) approvalWait(ctx context.Context, job tool.Job, in approvalWai
 		case <-changed:
 		case <-end.C:
 			stop()
-			return arcp.OutcomeView{Outcome: arcp.OutcomeTimedOut, Approval: viewFor(&who, &row, r.requestOf(&row))}, nil
+			return arcp.OutcomeView{Outcome: arcp.OutcomeTimedOut, Approval: viewFor(&who, &row, r.questions.RequestOf(&row))}, nil
 		case <-ctx.Done():
 			stop()
 			return arcp.OutcomeView{}, context.Cause(ctx)
@@ -754,19 +646,19 @@ func (r *Runtime) approvalQuestions(_ context.Context, job tool.Job, in approval
 	}
 	page.Items = []arcp.QuestionView{}
 	size, last := 0, ""
-	for _, a := range r.desk.visible(&who) { // by id
-		if a.row.ID <= after {
+	for _, a := range r.questions.Visible(&who) { // by id
+		if a.Row.ID <= after {
 			continue
 		}
 		if len(page.Items) == cmp.Or(in.Limit, paging.DefaultLen) || size >= paging.MaxBytes {
 			page.NextCursor = r.cursors.SealKey(last, bound)
 			break
 		}
-		last = a.row.ID
-		if a.row.MayAnswer(&who) == nil {
-			page.Items = append(page.Items, preview(&who, &a.row, a.request))
-			size += len(a.row.Action) + len(a.row.Schema)
-			for _, o := range a.row.Options {
+		last = a.Row.ID
+		if a.Row.MayAnswer(&who) == nil {
+			page.Items = append(page.Items, preview(&who, &a.Row, a.Request))
+			size += len(a.Row.Action) + len(a.Row.Schema)
+			for _, o := range a.Row.Options {
 				size += len(o.ID) + len(o.Label)
 			}
 		}
@@ -780,10 +672,10 @@ func (r *Runtime) approvalAnswer(ctx context.Context, job tool.Job, in approvalA
 		return arcp.QuestionView{}, err
 	}
 	id := in.RequestID
-	if a, ok := r.desk.find(id); ok {
-		id = a.row.ID
+	if a, ok := r.questions.Find(id); ok {
+		id = a.Row.ID
 	}
-	row, _, err := r.question(ctx, &who, id)
+	row, _, err := r.questions.Read(ctx, &who, id)
 	if err != nil {
 		return arcp.QuestionView{}, err
 	}
@@ -816,58 +708,4 @@ func (in *approvalAnswerIn) answer(q *approval.Row) (*approval.Answer, error) {
 		a.Resolution = in.ChoiceID
 	}
 	return a, nil
-}
-
-// loadApprovals takes over the approvals that no job waits for.
-func (r *Runtime) loadApprovals(ctx context.Context) error {
-	return r.cfg.Store.Records(ctx, engine.RecordPrefix(""), "", func(rec store.Record) bool {
-		var row approval.Row
-		if err := arcp.Unmarshal(rec.Value, &row); err != nil {
-			r.cfg.Log.Error().Err(err).Str("record", rec.Key).Msg("an approval cannot be read and is left out")
-			return true
-		}
-		if row.Job == "" && row.Status == approval.Pending {
-			r.desk.Asked(row, "")
-		}
-		return true
-	})
-}
-
-// endOwned withdraws what a session that has ended for good had asked, and
-// expires what nobody has resolved in time.
-func (r *Runtime) endOwned(ctx context.Context, now time.Time) {
-	for _, q := range r.desk.owned() {
-		if r.sessions.Lives(q.session) && now.Before(q.expires) {
-			continue
-		}
-		if err := r.cancelOwned(ctx, &q, now); err != nil && ctx.Err() == nil {
-			r.cfg.Log.Error().Err(err).Str("approval_id", q.id).Msg("end an approval")
-		}
-	}
-}
-
-// cancelOwned withdraws a question whose session has ended, unless its time is over.
-func (r *Runtime) cancelOwned(ctx context.Context, q *owned, now time.Time) error {
-	who := approval.Who{Principal: q.principal, Session: q.session}
-	_, err := r.changeOwned(ctx, &who, q.id, func(row *approval.Row) *arcp.Error {
-		if row.Status == approval.Pending {
-			row.Cancel(now.UTC(), "its session has ended")
-		}
-		return nil
-	})
-	return err
-}
-
-// endOwnedBy withdraws the questions of a session that ends, in the transaction of ctx.
-func (r *Runtime) endOwnedBy(ctx context.Context, id arcp.SessionID) error {
-	now := time.Now()
-	for _, q := range r.desk.owned() {
-		if q.session != id {
-			continue
-		}
-		if err := r.cancelOwned(ctx, &q, now); err != nil {
-			return err
-		}
-	}
-	return nil
 }

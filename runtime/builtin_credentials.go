@@ -10,6 +10,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/credential"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/paging"
+	"github.com/arcpd/arcpd/runtime/internal/txn"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -84,7 +85,7 @@ func (r *Runtime) credentialsList(ctx context.Context, job tool.Job, in credenti
 		return len(page.Items) < cmp.Or(in.Limit, paging.DefaultLen)
 	})
 	if err != nil {
-		return page, r.storeFailed(err, "list credentials")
+		return page, txn.Unavailable(r.cfg.Log, err, "list credentials")
 	}
 	return page, nil
 }
@@ -101,7 +102,7 @@ func (r *Runtime) credentialsForget(ctx context.Context, job tool.Job, in creden
 	case errors.Is(err, credential.ErrHeld):
 		return credentialForgotten{}, arcp.Errorf(arcp.CodeFailedPrecondition, "%s", err)
 	case err != nil:
-		return credentialForgotten{}, r.storeFailed(err, "forget credentials")
+		return credentialForgotten{}, txn.Unavailable(r.cfg.Log, err, "forget credentials")
 	}
 	return credentialForgotten{true}, nil
 }
@@ -137,5 +138,5 @@ func (r *Runtime) credentialsRotate(ctx context.Context, job tool.Job, in creden
 	case known:
 		return out, told
 	}
-	return out, r.storeFailed(err, "rotate credentials")
+	return out, txn.Unavailable(r.cfg.Log, err, "rotate credentials")
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/host"
 	"github.com/arcpd/arcpd/runtime/internal/paging"
+	"github.com/arcpd/arcpd/runtime/internal/txn"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -212,7 +213,7 @@ func (r *Runtime) hostFailed(ctx context.Context, err error) error {
 	if e, ok := errors.AsType[*arcp.Error](err); ok {
 		return e
 	}
-	return r.storeFailed(err, "change an agent")
+	return txn.Unavailable(r.cfg.Log, err, "change an agent")
 }
 
 func (r *Runtime) unregisterAgent(ctx context.Context, job tool.Job, in agentIDIn) (unregistered, error) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/txn"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -75,7 +76,7 @@ func (r *Runtime) jobsDelete(ctx context.Context, job tool.Job, in jobsDeleteIn)
 	}
 	r.audit.Decision("jobs.delete", who.Principal, who.Session, in.JobID, nil)
 	if err := r.changes().Commit(ctx, &store.Write{DeleteJob: j.ID}, func(error) {}); err != nil {
-		return jobDeleted{}, r.storeFailed(fmt.Errorf("%s: %w", j.ID, err), "delete a job")
+		return jobDeleted{}, txn.Unavailable(r.cfg.Log, fmt.Errorf("%s: %w", j.ID, err), "delete a job")
 	}
 	return jobDeleted{true}, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/paging"
 	"github.com/arcpd/arcpd/runtime/internal/session"
+	"github.com/arcpd/arcpd/runtime/internal/txn"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -121,7 +122,7 @@ func (r *Runtime) sessionsEvict(ctx context.Context, job tool.Job, in sessionsEv
 		})
 	}
 	if err != nil {
-		return sessionsEvicted{}, r.storeFailed(err, "end a session")
+		return sessionsEvicted{}, txn.Unavailable(r.cfg.Log, err, "end a session")
 	}
 	return sessionsEvicted{true}, nil
 }

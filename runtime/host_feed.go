@@ -4,13 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
-	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/clip"
 	"github.com/arcpd/arcpd/runtime/internal/host"
+	"github.com/arcpd/arcpd/runtime/internal/questions"
 	"github.com/arcpd/arcpd/runtime/internal/registry"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -25,56 +24,6 @@ const (
 
 type hostSubscribeIn struct {
 	Limit *int `json:"limit,omitzero" jsonschema:"description=events of the snapshot at most; default 100,minimum=0,maximum=500"`
-}
-
-// glance is an approval as those who watch the host see it. What was answered is
-// not in it.
-type glance struct {
-	ApprovalID string          `json:"approval_id"`
-	Kind       approval.Kind   `json:"kind"`
-	Status     approval.Status `json:"status"`
-	SessionID  arcp.SessionID  `json:"session_id,omitzero"`
-	JobID      arcp.JobID      `json:"job_id,omitzero"`
-	AgentID    string          `json:"agent_id,omitzero"`
-	System     bool            `json:"system_level,omitzero"`
-	Action     string          `json:"action"`
-	CreatedAt  time.Time       `json:"created_at"`
-	ExpiresAt  time.Time       `json:"expires_at"`
-	Resolution string          `json:"resolution,omitzero"`
-	ResolvedBy string          `json:"resolved_by,omitzero"`
-	ResolvedAt time.Time       `json:"resolved_at,omitzero"`
-}
-
-func glanceAt(q *approval.Row) glance {
-	return glance{ApprovalID: q.ID, Kind: q.Kind, Status: cmp.Or(q.Status, approval.Cancelled), SessionID: q.Session, JobID: q.Job, AgentID: q.AgentID,
-		System: q.System, Action: clip.Text(q.Action, previewAction), CreatedAt: q.CreatedAt.UTC(), ExpiresAt: q.ExpiresAt.UTC(),
-		Resolution: q.Resolution, ResolvedBy: q.ResolvedBy, ResolvedAt: q.ResolvedAt}
-}
-
-// showApproval tells those who watch a principal's host what has become of a
-// question.
-func (r *Runtime) showApproval(ctx context.Context, kind string, q *approval.Row) {
-	g := glanceAt(q)
-	r.show(ctx, q, kind, fmt.Sprintf("%q is %s", clip.Text(q.Action, previewMessage), g.Status), g)
-}
-
-// showResolveRequested tells them that another session than the owner wants an
-// approval resolved.
-func (r *Runtime) showResolveRequested(ctx context.Context, who *approval.Who, q *approval.Row, resolution string) {
-	r.show(ctx, q, host.ApprovalResolveRequested, fmt.Sprintf("another session of %s wants %q for %q", who.Principal, resolution, clip.Text(q.Action, previewMessage)), struct {
-		glance
-		Wanted    string         `json:"wanted"` // the resolution
-		By        string         `json:"requested_by"`
-		BySession arcp.SessionID `json:"requesting_session_id,omitzero"`
-	}{glanceAt(q), resolution, who.Principal, sessionOf(who, q)})
-}
-
-func (r *Runtime) show(ctx context.Context, q *approval.Row, kind, message string, payload any) {
-	raw, err := arcp.Marshal(payload)
-	if err != nil { // texts and times
-		panic("runtime: approval event: " + err.Error())
-	}
-	r.host.EmitIn(ctx, q.Principal, host.Event{Kind: kind, AgentID: q.AgentID, Message: message, Payload: raw})
 }
 
 // hostSubscribe emits a snapshot and then what happens. It reads at the pace at
@@ -96,7 +45,7 @@ func (r *Runtime) hostSubscribe(ctx context.Context, job tool.Job, in hostSubscr
 	// After the snapshot: an approval that comes in between is in both, none is in
 	// neither.
 	snapshot.Agents = r.withConnections(snapshot.Agents)
-	if err := emitSnapshot(job, &snapshot, r.desk.of(who.Principal)); err != nil {
+	if err := emitSnapshot(job, &snapshot, r.questions.Of(who.Principal)); err != nil {
 		return struct{}{}, err
 	}
 	return struct{}{}, emitEvents(ctx, job, sub)
@@ -139,9 +88,9 @@ func newPart() *snapshotPart {
 
 // emitSnapshot emits a snapshot in as many parts as it needs.
 func emitSnapshot(job tool.Job, s *host.Snapshot, approvals []approval.Row) error {
-	glances := make([]glance, len(approvals))
+	glances := make([]questions.Summary, len(approvals))
 	for i := range approvals {
-		glances[i] = glanceAt(&approvals[i])
+		glances[i] = questions.Summarize(&approvals[i])
 	}
 	p := &parts{job: job, part: newPart()}
 	addAll(p, s.Agents, func(p *snapshotPart) *[]arcp.Raw { return &p.Agents })
@@ -172,18 +121,6 @@ func addAll[T any](p *parts, items []T, list func(*snapshotPart) *[]arcp.Raw) {
 		*list(p.part) = append(*list(p.part), raw)
 		p.part.size += len(raw)
 	}
-}
-
-// of returns the pending questions of a principal, the oldest first.
-func (d *desk) of(principal string) []approval.Row {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	list := make([]approval.Row, 0, len(d.byOwner[principal]))
-	for _, a := range d.byOwner[principal] {
-		list = append(list, a.row)
-	}
-	slices.SortFunc(list, func(a, b approval.Row) int { return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID)) })
-	return list
 }
 
 // showResource tells those who watch a principal's host what has become of one of

@@ -10,7 +10,6 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
-	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/store"
 )
@@ -162,14 +161,14 @@ const approvalsEvery = time.Minute
 // approvals settles approvals whose time or session is over, and deletes those
 // that were settled longer than the retention ago.
 func (j *janitor) approvals(ctx context.Context, now time.Time) (more bool, err error) {
-	j.rt.endOwned(ctx, now)
+	j.rt.questions.EndOverdue(ctx, now)
 	if j.rt.cfg.Retention <= 0 || j.at == "" && now.Sub(j.looked) < approvalsEvery {
 		return false, nil
 	}
 	j.looked = now
 	var old []store.Record
 	n, last := 0, ""
-	err = j.rt.cfg.Store.Records(ctx, engine.RecordPrefix(""), j.at, func(rec store.Record) bool {
+	err = j.rt.cfg.Store.Records(ctx, approval.RecordPrefix(""), j.at, func(rec store.Record) bool {
 		var q approval.Row
 		if arcp.Unmarshal(rec.Value, &q) == nil && q.Status != approval.Pending && q.ResolvedAt.Before(now.Add(-j.rt.cfg.Retention)) &&
 			(q.Job == "" || !j.rt.engine.Lives(q.Job)) { // an attempt may ask again

@@ -5,7 +5,6 @@ import (
 	"context"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/registry"
 )
 
@@ -30,7 +29,7 @@ func (s *resources) named(ctx context.Context, due []registry.Lease) (map[arcp.L
 		n.read(principal, args)
 		return ctx.Err() == nil
 	})
-	s.rt.desk.each(n.read)
+	s.rt.questions.EachPending(n.read)
 	return n.found, context.Cause(ctx)
 }
 
@@ -139,11 +138,4 @@ func stringEnd(text []byte) (end int, plain bool) {
 		}
 	}
 	return 0, false
-}
-
-// each calls fn with the principal and the details of every pending question.
-func (d *desk) each(fn func(principal string, details arcp.Raw)) {
-	for _, q := range d.visible(&approval.Who{Admin: true}) {
-		fn(q.row.Principal, q.row.Details)
-	}
 }

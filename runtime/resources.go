@@ -13,6 +13,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/registry"
+	"github.com/arcpd/arcpd/runtime/internal/txn"
 	"github.com/arcpd/arcpd/runtime/tool"
 	"github.com/arcpd/arcpd/runtime/tool/local"
 )
@@ -171,7 +172,7 @@ func (s *resources) answer(err error, what string) error {
 	if e, ok := errors.AsType[*arcp.Error](err); ok {
 		return e
 	}
-	return s.rt.storeFailed(err, what)
+	return txn.Unavailable(s.rt.cfg.Log, err, what)
 }
 
 // Lease takes a lease for a tool.

@@ -23,7 +23,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/credential"
-	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/audit"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
@@ -31,6 +30,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/internal/paging"
 	"github.com/arcpd/arcpd/runtime/internal/pool"
+	"github.com/arcpd/arcpd/runtime/internal/questions"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/internal/worker"
@@ -42,7 +42,7 @@ import (
 // Runtime serves any number of connections. Its methods may be called by many
 // goroutines at once.
 type Runtime struct {
-	desk      *desk
+	questions *questions.Broker
 	vault     *credential.Vault // nil: there are no provisioners
 	resources *resources
 	catalog   *tool.Catalog
@@ -122,8 +122,9 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		BacklogBytes: max(r.cfg.BacklogBytes, 0), OnOverflow: r.onOverflow, OnOlder: r.onOlder,
 		CommitDelay: r.cfg.CommitDelay})
 	r.sessions = session.NewDirectory(session.Options{Store: r.cfg.Store, Log: r.log, Catalog: r.catalog, Logger: r.cfg.Log, Count: r.metrics.SetSessions})
-	r.desk = newDesk(r.metrics, r.sessions, func(kind string, q *approval.Row) { r.showApproval(context.Background(), kind, q) })
 	r.host = r.newHost()
+	r.questions = questions.New(questions.Options{Store: r.cfg.Store, Changes: r.changes(), Sessions: r.sessions, Host: r.host,
+		Metrics: r.metrics, Logger: r.cfg.Log, Audit: r.audit})
 	if err := r.newVault(); err != nil {
 		r.log.Close()
 		return nil, fmt.Errorf("runtime: %w", err)
@@ -135,10 +136,10 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	}
 	r.engine = engine.New(engine.Config{Log: r.log, Vault: r.vault, Resources: r.resources, Store: r.cfg.Store, Tools: r.cfg.Tools, Metrics: r.metrics,
 		Logger: r.cfg.Log, Heartbeat: r.cfg.Heartbeat, Block: r.cfg.HeartbeatBlock, ResumeWindow: r.cfg.ResumeWindow,
-		Slots: slots, Runs: r.workers.Runs, Full: r.full.Load, Desk: r.desk, Catalogue: r.sessions.Catalogue, RequireModelLease: r.cfg.RequireModelLease, PreemptExpired: r.cfg.PreemptExpired,
+		Slots: slots, Runs: r.workers.Runs, Full: r.full.Load, Questions: r.questions, Catalogue: r.sessions.Catalogue, RequireModelLease: r.cfg.RequireModelLease, PreemptExpired: r.cfg.PreemptExpired,
 		Limits: r.cfg.Limits.engine()})
-	r.desk.offer = r.engine.Offer
-	r.sessions.Connect(r.engine, r.host.EndSession, r.resources.book.EndSession, r.endOwnedBy)
+	r.questions.Connect(r.engine.Offer)
+	r.sessions.Connect(r.engine, r.host.EndSession, r.resources.book.EndSession, r.questions.EndSession)
 	r.space = newSpaceWatch(r)
 	if err := r.boot(ctx); err != nil {
 		r.resources.close()
@@ -216,7 +217,7 @@ func (r *Runtime) boot(ctx context.Context) error {
 	if err := r.loadHost(ctx); err != nil {
 		return fmt.Errorf("load agents: %w", err)
 	}
-	if err := r.loadApprovals(ctx); err != nil {
+	if err := r.questions.Load(ctx); err != nil {
 		return fmt.Errorf("load approvals: %w", err)
 	}
 	if err := r.resources.book.Load(ctx); err != nil {

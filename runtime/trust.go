@@ -69,7 +69,7 @@ func (c *conn) elevate(now time.Time, cmd machine.Elevate) {
 		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeFailedPrecondition, "the session is trusted as %s already", c.trust()))
 		return
 	}
-	if err := c.rt.desk.room(c.identity.Principal); err != nil {
+	if err := c.rt.questions.Room(c.identity.Principal); err != nil {
 		c.nack(now, cmd.Request, err)
 		return
 	}

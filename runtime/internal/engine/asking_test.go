@@ -32,7 +32,7 @@ func retried(c *tool.Capability) {
 func (r *rig) asked() map[string][]approval.Row {
 	r.Helper()
 	rows := make(map[string][]approval.Row)
-	err := r.st.Records(context.Background(), RecordPrefix(""), "", func(rec store.Record) bool {
+	err := r.st.Records(context.Background(), approval.RecordPrefix(""), "", func(rec store.Record) bool {
 		var row approval.Row
 		if err := arcp.Unmarshal(rec.Value, &row); err != nil {
 			r.Fatal(err)

@@ -493,7 +493,7 @@ func (w *world) respond(m move) {
 				if err != nil {
 					return
 				}
-				rec, bad := w.st.Get(context.Background(), RecordKey(&row))
+				rec, bad := w.st.Get(context.Background(), approval.RecordKey(&row))
 				var stored approval.Row
 				if bad == nil {
 					bad = arcp.Unmarshal(rec.Value, &stored)
@@ -860,7 +860,7 @@ func TestAuthorityModel(t *testing.T) {
 		d := newDesk(person("sess_1"), person("sess_2"))
 		w := &world{d: d, done: make(map[string]int), resolved: make(map[string]string), seen: make(map[string]bool),
 			charged: make(map[string]bool), refused: make(map[string]bool), charges: make(map[string]bool)}
-		bubble(t, func(c *Config) { c.Desk, c.PreemptExpired = d, s.preempt }, func(r *rig) {
+		bubble(t, func(c *Config) { c.Questions, c.PreemptExpired = d, s.preempt }, func(r *rig) {
 			w.rig = r
 			w.live(s)
 		})

@@ -48,8 +48,8 @@ type Config struct {
 	// then, and tools wait before they emit, until SpaceFreed. It must not block.
 	Full func() bool
 
-	// Desk is who is asked; nil: nobody.
-	Desk Desk
+	// Questions are shown to the sessions that can be asked; nil: there are none.
+	Questions Questions
 
 	// Catalogue is what a session of a principal that is trusted so much sees of
 	// Tools, now; nil: all of them. It must not block.
@@ -127,8 +127,8 @@ type Engine struct {
 
 // New returns an engine. Call Recover before the first Submit.
 func New(cfg Config) *Engine {
-	if cfg.Desk == nil {
-		cfg.Desk = silence{}
+	if cfg.Questions == nil {
+		cfg.Questions = silence{}
 	}
 	if cfg.Catalogue == nil {
 		all := tool.NewCatalog(cfg.Tools, nil)
@@ -232,7 +232,7 @@ func (e *Engine) SpaceFreed() {
 	}
 }
 
-func (e *Engine) desk() Desk { return e.cfg.Desk }
+func (e *Engine) questions() Questions { return e.cfg.Questions }
 
 func (e *Engine) full() bool { return e.cfg.Full != nil && e.cfg.Full() }
 

@@ -514,7 +514,7 @@ func TestCallRecordsOfGatesAndHooks(t *testing.T) {
 	swap := tool.Hook{Name: "swap", Before: func(_ context.Context, c *tool.HookCall) (tool.Verdict, error) {
 		return tool.Verdict{Arguments: arcp.Raw(`{"n":2}`)}, nil
 	}}
-	bubble(t, func(c *Config) { c.Desk = d; hooked(swap)(c) }, func(r *rig) {
+	bubble(t, func(c *Config) { c.Questions = d; hooked(swap)(c) }, func(r *rig) {
 		r.session("sess_2")
 		r.tool("danger", func(c *tool.Capability) { c.Approval = tool.ApprovalManual }, echo)
 		r.submit("danger", `{"n":1}`)

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"net/url"
 	"slices"
 	"time"
 
@@ -16,10 +15,10 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Desk is who knows the people: it says which sessions a question is given to,
+// Questions knows the sessions that can be asked: it says which ones a question is given to,
 // and is told what becomes of it, always after that is durable and before it is
 // delivered. It must neither block nor call the engine.
-type Desk interface {
+type Questions interface {
 	// Audience is who is connected now and is to be given the question.
 	Audience(q *approval.Row, now time.Time) []arcp.SessionID
 	// Asked is told of a question that is pending, also again when something about
@@ -29,8 +28,8 @@ type Desk interface {
 	Settled(q approval.Row)
 }
 
-// silence is the Desk of a runtime that nobody can be asked by: what waits for a
-// person expires.
+// silence is the Questions of a runtime without sessions that can be asked: what waits for
+// a person expires.
 type silence struct{}
 
 func (silence) Audience(*approval.Row, time.Time) []arcp.SessionID { return nil }
@@ -69,23 +68,8 @@ type question struct {
 	row approval.Row // guarded by run.mu
 }
 
-// RecordKey is where a question is kept; those of one principal lie together.
-func RecordKey(q *approval.Row) string { return RecordPrefix(q.Principal) + q.ID }
-
-// RecordPrefix begins the keys of a principal's questions; of "" everybody's.
-func RecordPrefix(principal string) string {
-	const all = "approval/"
-	if principal == "" {
-		return all
-	}
-	return all + url.PathEscape(principal) + "/"
-}
-
 // NewQuestionID mints the id of a question.
-func NewQuestionID() string { return arcp.NewID(ApprovalPrefix) }
-
-// ApprovalPrefix begins the ids of questions.
-const ApprovalPrefix = "approval-"
+func NewQuestionID() string { return arcp.NewID(approval.IDPrefix) }
 
 // content is what makes two questions the same one for another attempt. It
 // refuses what cannot be asked.
@@ -289,7 +273,7 @@ func (s *supervisor) pose(now time.Time, row approval.Row) (*question, error) {
 
 // audience is who is to be given a question.
 func (s *supervisor) audience(q *approval.Row, now time.Time) []arcp.SessionID {
-	return slices.DeleteFunc(s.e.desk().Audience(q, now), func(id arcp.SessionID) bool { return s.interested(q, id) })
+	return slices.DeleteFunc(s.e.questions().Audience(q, now), func(id arcp.SessionID) bool { return s.interested(q, id) })
 }
 
 // interested reports whether a session must not answer a gate or grant a permission
@@ -467,7 +451,7 @@ func (d *settlement) settled(s *supervisor, err error) {
 	}
 	close(d.q.done)
 	if d.q.request != "" { // it was asked
-		s.e.desk().Settled(s.answerOf(d.q))
+		s.e.questions().Settled(s.answerOf(d.q))
 	}
 }
 
@@ -531,7 +515,7 @@ func (d *renewal) meet(*supervisor, time.Time) {}
 
 func (d *renewal) settled(s *supervisor, err error) {
 	if row := s.answerOf(d.q); err == nil && row.Status == approval.Pending {
-		s.e.desk().Asked(row, d.q.request)
+		s.e.questions().Asked(row, d.q.request)
 	}
 }
 
@@ -586,7 +570,7 @@ func (s *supervisor) addQuestions(w *store.Write) error {
 
 func (r *run) questionRecord(q *question) (rec store.Record, err error) {
 	row := r.answerOf(q)
-	rec.Key = RecordKey(&row)
+	rec.Key = approval.RecordKey(&row)
 	if rec.Rev, err = r.revision(rec.Key, q.rev); err != nil {
 		return rec, err
 	}
@@ -602,7 +586,7 @@ func (s *supervisor) posed() {
 		if q.event != nil && q.event.JSeq > 0 {
 			q.request, q.event = q.event.ID(), nil
 			if row := s.answerOf(q); row.Status == approval.Pending {
-				s.e.desk().Asked(row, q.request)
+				s.e.questions().Asked(row, q.request)
 			}
 		}
 	}

@@ -84,7 +84,7 @@ func (d *desk) one(t *testing.T) approval.Row {
 func inquiry(t *testing.T, test func(r *rig, d *desk)) {
 	t.Helper()
 	d := newDesk(person("sess_1"), person("sess_2"))
-	bubble(t, func(c *Config) { c.Desk = d }, func(r *rig) {
+	bubble(t, func(c *Config) { c.Questions = d }, func(r *rig) {
 		r.session("sess_2")
 		test(r, d)
 	})
@@ -638,7 +638,7 @@ func TestRecordsOfQuestions(t *testing.T) {
 		}
 		synctest.Wait()
 		n := 0
-		err := r.st.Records(context.Background(), RecordPrefix("alice"), "", func(rec store.Record) bool {
+		err := r.st.Records(context.Background(), approval.RecordPrefix("alice"), "", func(rec store.Record) bool {
 			n++
 			var row approval.Row
 			if err := arcp.Unmarshal(rec.Value, &row); err != nil || row.Status != approval.Resolved || row.ResolvedBy != "alice" ||

@@ -245,7 +245,7 @@ func (e *Engine) board(r *run) (start func()) {
 	}
 	for _, q := range r.questions {
 		if q.row.Status == approval.Pending {
-			e.desk().Asked(q.row, q.request)
+			e.questions().Asked(q.row, q.request)
 		}
 	}
 	e.mu.Lock()
@@ -278,7 +278,7 @@ func (e *Engine) readQuestions(ctx context.Context, jobs []store.Job) (map[arcp.
 	if len(jobs) == 0 {
 		return asked, nil
 	}
-	err := e.cfg.Store.Records(ctx, RecordPrefix(""), "", func(rec store.Record) bool {
+	err := e.cfg.Store.Records(ctx, approval.RecordPrefix(""), "", func(rec store.Record) bool {
 		q := &question{rev: rec.Rev, size: len(rec.Value), done: make(chan struct{})}
 		if err := arcp.Unmarshal(rec.Value, &q.row); err != nil {
 			e.cfg.Logger.Error().Err(err).Str("record", rec.Key).Msg("a question cannot be read: its job asks it anew")

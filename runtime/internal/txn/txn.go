@@ -10,6 +10,9 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/rs/zerolog"
+
+	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -149,4 +152,10 @@ func (c Committer) Commit(ctx context.Context, w *store.Write, done func(error))
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// Unavailable logs an error of the store, and returns what its caller is told: UNAVAILABLE.
+func Unavailable(log zerolog.Logger, err error, what string) *arcp.Error {
+	log.Error().Err(err).Msg(what)
+	return arcp.Errorf(arcp.CodeUnavailable, "the store cannot be used")
 }

@@ -1,0 +1,148 @@
+package runtime
+
+import (
+	"path"
+	"slices"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/engine"
+	"github.com/arcpd/arcpd/runtime/internal/session/machine"
+)
+
+// who is the session of a connection as one that is asked.
+func (c *conn) who() approval.Who {
+	return whoOf(&c.identity, c.id, c.negotiated(arcp.FeatureHumanInput))
+}
+
+// whoOf is a session of an identity as one that is asked, or asks.
+func whoOf(id *auth.Identity, session arcp.SessionID, humanInput bool) approval.Who {
+	return approval.Who{Principal: id.Principal, Session: session, HumanInput: humanInput, Observer: !mayCommand(id),
+		Approver: auth.HasRole(*id, auth.RoleApprover), Worker: auth.HasRole(*id, auth.RoleWorker), Admin: auth.HasRole(*id, auth.RoleAdmin),
+		Sees: matcher(id.Sees), Serves: matcher(id.Serves)}
+}
+
+// matcher reports whether a name is matched by one of the globs; nil if there
+// are none.
+func matcher(globs []string) func(name string) bool {
+	if len(globs) == 0 {
+		return nil
+	}
+	return func(name string) bool { return matchesAny(globs, name) }
+}
+
+// negotiated reports whether the session negotiated a feature, also while the
+// machine does not know yet which session it is.
+func (c *conn) negotiated(f arcp.Feature) bool { return slices.Contains(c.row.Negotiated, f) }
+
+// introduce says to everybody who the session is now.
+func (c *conn) introduce() {
+	if c.session == nil { // it is being attached
+		return
+	}
+	w := c.who()
+	c.session.Identify((*sessionConn)(c), w)
+	c.rt.questions.Arrive(w)
+	c.offerWork(w)
+}
+
+// matchesAny reports whether a name is matched by one of the globs. A glob that
+// is none matches nothing.
+func matchesAny(globs []string, name string) bool {
+	return slices.ContainsFunc(globs, func(g string) bool {
+		ok, err := path.Match(g, name)
+		return ok && err == nil
+	})
+}
+
+// respond gives an answer that came over the wire to the job that asks.
+func (c *conn) respond(now time.Time, cmd machine.Respond) {
+	who := c.who()
+	a, ok := c.rt.questions.Find(string(cmd.Question))
+	if !ok || a.Row.Job == "" || notAsked(&a.Row, &who) {
+		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeNotFound, "no question %s is pending: it was answered, withdrawn or never asked", cmd.Question))
+		return
+	}
+	if err := fits(&a.Row, &cmd); err != nil {
+		c.nack(now, cmd.Request, err)
+		return
+	}
+	c.owed.Add(1)
+	c.rt.engine.Respond(engine.Respond{Job: a.Row.Job, ID: a.Row.ID, Request: cmd.Request, Who: who, Answer: cmd.Answer,
+		Done: func(row approval.Row, err *arcp.Error) {
+			switch {
+			case err != nil:
+				owing{c}.Answer(answerTo(cmd.Request, arcp.Nack, err))
+			case row.Resolution == approval.Granted: // lease.granted is the answer
+				c.settle()
+			default:
+				owing{c}.Answer(answerTo(cmd.Request, arcp.Ack, arcp.AckPayload{}))
+			}
+			c.afterwards(func() { c.rt.questions.AuditAnswer(&who, &a.Row, &cmd.Answer, err) })
+		}})
+}
+
+// notAsked reports whether a question does not exist for somebody.
+func notAsked(q *approval.Row, w *approval.Who) bool {
+	err := q.MayAnswer(w)
+	return err != nil && err.Code == arcp.CodeNotFound
+}
+
+// fits refuses an answer of another kind than the question.
+func fits(q *approval.Row, cmd *machine.Respond) *arcp.Error {
+	want := arcp.HumanChoiceResponse
+	switch q.Kind {
+	case approval.Permission:
+		want = arcp.PermissionGrant
+		if cmd.Type == arcp.PermissionDeny {
+			want = arcp.PermissionDeny
+		}
+	case approval.Input:
+		want = arcp.HumanInputResponse
+	}
+	if cmd.Type != want {
+		return arcp.Errorf(arcp.CodeInvalidArgument, "the question is answered with %s, not %s", want, cmd.Type)
+	}
+	return nil
+}
+
+func answerTo(request arcp.MessageID, t arcp.Type, payload any) arcp.Envelope {
+	env := arcp.Frame(t, payload)
+	env.CorrelationID = request
+	return env
+}
+
+// extendLease answers lease.refresh.
+func (c *conn) extendLease(cmd machine.ExtendLease) {
+	c.owed.Add(1)
+	c.rt.engine.Extend(engine.Extend{Lease: cmd.Lease, More: cmd.More, Request: cmd.Request, Who: c.who(), Done: c.leaseDone(arcp.LeaseRefresh, cmd.Lease, cmd.Request)})
+}
+
+// revokeLease answers lease.revoked of a client.
+func (c *conn) revokeLease(cmd machine.RevokeLease) {
+	c.owed.Add(1)
+	c.rt.engine.Revoke(engine.Revoke{Lease: cmd.Lease, Reason: cmd.Reason, Request: cmd.Request, Who: c.who(), Done: c.leaseDone(arcp.LeaseRevoked, cmd.Lease, cmd.Request)})
+}
+
+// leaseDone tells a client what it is not told by an event, and records what it
+// wanted of a permission lease.
+func (c *conn) leaseDone(action arcp.Type, id arcp.LeaseID, request arcp.MessageID) func(*arcp.Error) {
+	who := c.who()
+	return func(err *arcp.Error) {
+		if err == nil {
+			c.settle()
+		} else {
+			owing{c}.Answer(answerTo(request, arcp.Nack, err))
+		}
+		c.afterwards(func() { c.rt.audit.Decision(string(action), who.Principal, who.Session, string(id), err) })
+	}
+}
+
+// afterwards does what whoever tells of something must not wait for, as a log.
+func (c *conn) afterwards(do func()) {
+	if !c.post(func(time.Time) { do() }) {
+		c.rt.pool.Run(do)
+	}
+}
