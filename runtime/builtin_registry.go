@@ -11,6 +11,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/paging"
 	"github.com/arcpd/arcpd/runtime/internal/registry"
+	"github.com/arcpd/arcpd/runtime/internal/resources"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -76,13 +77,6 @@ type deregistered struct {
 	Removed bool `json:"removed"`
 }
 
-func viewLease(l *registry.Lease) arcp.ResourceLeaseView {
-	return arcp.ResourceLeaseView{LeaseID: l.ID, Principal: l.Principal, SessionID: l.Session, Provider: l.Provider, Type: l.Type, ExternalID: l.ExternalID,
-		DisplayName: l.DisplayName, Metadata: l.Metadata, CleanupTool: l.CleanupTool, State: l.State, Seconds: l.Seconds, CreatedAt: l.CreatedAt,
-		TouchedAt: l.TouchedAt, ExpiresAt: l.ExpiresAt, CleanupStartedAt: l.CleanupStartedAt, CleanupAttempts: l.CleanupAttempts,
-		LastError: l.LastError, ReleasedAt: l.ReleasedAt}
-}
-
 func (r *Runtime) registerRegistry() error {
 	const read, write = tool.SideEffectRead, tool.SideEffectWrite
 	return errors.Join(
@@ -115,9 +109,9 @@ func (r *Runtime) registryRegister(ctx context.Context, job tool.Job, in registe
 	if err != nil {
 		return registry.Entry{}, err
 	}
-	e, err := r.resources.book.Register(ctx, time.Now(), registry.Entry{ResourceID: in.ResourceID, Session: who.Session, Principal: who.Principal,
+	e, err := r.resources.Store.Register(ctx, time.Now(), registry.Entry{ResourceID: in.ResourceID, Session: who.Session, Principal: who.Principal,
 		Kind: in.Kind, DisplayName: in.DisplayName, Status: registry.Status(in.Status), Metadata: in.Metadata})
-	return e, r.resources.answer(err, "register a resource")
+	return e, r.resources.Answer(err, "register a resource")
 }
 
 func (r *Runtime) registryStatus(ctx context.Context, job tool.Job, in resourceStatusIn) (registry.Entry, error) {
@@ -125,8 +119,8 @@ func (r *Runtime) registryStatus(ctx context.Context, job tool.Job, in resourceS
 	if err != nil {
 		return registry.Entry{}, err
 	}
-	e, err := r.resources.book.UpdateStatus(ctx, time.Now(), who.Session, in.ResourceID, registry.Status(in.Status))
-	return e, r.resources.answer(err, "change a resource")
+	e, err := r.resources.Store.UpdateStatus(ctx, time.Now(), who.Session, in.ResourceID, registry.Status(in.Status))
+	return e, r.resources.Answer(err, "change a resource")
 }
 
 func (r *Runtime) registryGet(ctx context.Context, job tool.Job, in resourceGetIn) (registry.Entry, error) {
@@ -138,8 +132,8 @@ func (r *Runtime) registryGet(ctx context.Context, job tool.Job, in resourceGetI
 	if err != nil {
 		return registry.Entry{}, err
 	}
-	e, err := r.resources.book.Entry(ctx, session, in.ResourceID)
-	return e, r.resources.answer(err, "read a resource")
+	e, err := r.resources.Store.Entry(ctx, session, in.ResourceID)
+	return e, r.resources.Answer(err, "read a resource")
 }
 
 func (r *Runtime) registryDeregister(ctx context.Context, job tool.Job, in resourceIn) (deregistered, error) {
@@ -147,8 +141,8 @@ func (r *Runtime) registryDeregister(ctx context.Context, job tool.Job, in resou
 	if err != nil {
 		return deregistered{}, err
 	}
-	removed, err := r.resources.book.Deregister(ctx, who.Session, in.ResourceID)
-	return deregistered{removed}, r.resources.answer(err, "deregister a resource")
+	removed, err := r.resources.Store.Deregister(ctx, who.Session, in.ResourceID)
+	return deregistered{removed}, r.resources.Answer(err, "deregister a resource")
 }
 
 func (r *Runtime) registryList(ctx context.Context, job tool.Job, in resourceListIn) (page arcp.Page[registry.Entry], err error) {
@@ -172,9 +166,9 @@ func (r *Runtime) registryList(ctx context.Context, job tool.Job, in resourceLis
 		}
 		after = &registry.Place{CreatedAt: at, ResourceID: string(id)}
 	}
-	list, more, err := r.resources.book.Entries(ctx, session, in.Kind, registry.Status(in.Status), after, cmp.Or(in.Limit, paging.DefaultLen), paging.MaxBytes)
+	list, more, err := r.resources.Store.Entries(ctx, session, in.Kind, registry.Status(in.Status), after, cmp.Or(in.Limit, paging.DefaultLen), paging.MaxBytes)
 	if err != nil {
-		return page, r.resources.answer(err, "list resources")
+		return page, r.resources.Answer(err, "list resources")
 	}
 	page.Items = append([]registry.Entry{}, list...)
 	if more {
@@ -189,9 +183,9 @@ func (r *Runtime) registryLease(ctx context.Context, job tool.Job, in leaseIn) (
 	if !ok {
 		return arcp.ResourceLeaseView{}, errNoCaller
 	}
-	l, err := r.resources.take(ctx, t.Tenant(), registry.Ask{Identity: registry.Identity{Provider: in.Provider, Type: in.Type, ExternalID: in.ExternalID},
+	l, err := r.resources.Take(ctx, t.Tenant(), registry.Ask{Identity: registry.Identity{Provider: in.Provider, Type: in.Type, ExternalID: in.ExternalID},
 		Seconds: in.Seconds, DisplayName: in.DisplayName, Metadata: in.Metadata, CleanupTool: in.CleanupTool}, true)
-	return viewLease(&l), err
+	return resources.ViewLease(&l), err
 }
 
 // leaseOwner is in whose name somebody changes a lease: their own or, as an admin,
@@ -200,19 +194,19 @@ func (r *Runtime) leaseOwner(ctx context.Context, who *approval.Who, id arcp.Lea
 	if !who.Admin {
 		return who.Principal, nil
 	}
-	l, err := r.resources.book.Find(ctx, id)
+	l, err := r.resources.Store.Find(ctx, id)
 	if err == nil && l.Principal != who.Principal {
 		r.audit.Event("lease", who.Principal, who.Session).Str("target", string(id)).Str("owner", l.Principal).Str("decision", "allowed").Msg("audit")
 	}
-	return l.Principal, r.resources.answer(err, "find a lease")
+	return l.Principal, r.resources.Answer(err, "find a lease")
 }
 
 func (r *Runtime) registryTouch(ctx context.Context, job tool.Job, in leaseIDIn) (arcp.ResourceLeaseView, error) {
-	return r.changeLease(ctx, job, in.LeaseID, r.resources.book.Touch)
+	return r.changeLease(ctx, job, in.LeaseID, r.resources.Store.Touch)
 }
 
 func (r *Runtime) registryRelease(ctx context.Context, job tool.Job, in leaseIDIn) (arcp.ResourceLeaseView, error) {
-	return r.changeLease(ctx, job, in.LeaseID, r.resources.book.Release)
+	return r.changeLease(ctx, job, in.LeaseID, r.resources.Store.Release)
 }
 
 func (r *Runtime) changeLease(ctx context.Context, job tool.Job, id arcp.LeaseID,
@@ -226,7 +220,7 @@ func (r *Runtime) changeLease(ctx context.Context, job tool.Job, id arcp.LeaseID
 		return arcp.ResourceLeaseView{}, err
 	}
 	l, err := change(ctx, time.Now(), owner, id)
-	return viewLease(&l), r.resources.answer(err, "change a lease")
+	return resources.ViewLease(&l), r.resources.Answer(err, "change a lease")
 }
 
 func (r *Runtime) registryLeases(ctx context.Context, job tool.Job, in leaseListIn) (page arcp.Page[arcp.ResourceLeaseView], err error) {
@@ -245,19 +239,19 @@ func (r *Runtime) registryLeases(ctx context.Context, job tool.Job, in leaseList
 	}
 	page.Items = []arcp.ResourceLeaseView{}
 	scanned, size, last := 0, 0, ""
-	err = r.resources.book.Leases(ctx, of, after, func(key string, l *registry.Lease) bool {
+	err = r.resources.Store.Leases(ctx, of, after, func(key string, l *registry.Lease) bool {
 		if len(page.Items) == cmp.Or(in.Limit, paging.DefaultLen) || scanned == paging.MaxScan || size >= paging.MaxBytes {
 			page.NextCursor = r.cursors.SealKey(last, bound)
 			return false
 		}
 		scanned, last = scanned+1, key
 		if in.State == "" || string(l.State) == in.State {
-			page.Items = append(page.Items, viewLease(l))
+			page.Items = append(page.Items, resources.ViewLease(l))
 			size += len(l.Metadata) + len(l.ExternalID)
 		}
 		return true
 	})
-	return page, r.resources.answer(err, "list leases")
+	return page, r.resources.Answer(err, "list leases")
 }
 
 // reach is whose leases somebody sees and reaps: their own, an admin everybody's.
@@ -273,19 +267,19 @@ func (r *Runtime) registryReap(ctx context.Context, job tool.Job, in reapIn) (ar
 	if err != nil {
 		return arcp.ReapReport{}, err
 	}
-	leave, err := r.resources.reapTurn(ctx, who.Principal)
+	leave, err := r.resources.ReapTurn(ctx, who.Principal)
 	if err != nil {
 		return arcp.ReapReport{}, err
 	}
 	defer leave()
 	of := r.reach(&who)
 	if in.DryRun {
-		rep, err := r.resources.scanner.Scan(ctx, registry.Request{Principal: of, DryRun: true})
+		rep, err := r.resources.Scanner.Scan(ctx, registry.Request{Principal: of, DryRun: true})
 		all := arcp.ReapReport{DryRun: true, More: rep.More}
 		for i := range rep.Due {
-			all.Due = append(all.Due, viewLease(&rep.Due[i]))
+			all.Due = append(all.Due, resources.ViewLease(&rep.Due[i]))
 		}
-		return all, r.resources.answer(err, "look for leases that are over")
+		return all, r.resources.Answer(err, "look for leases that are over")
 	}
 	if of == "" {
 		r.audit.Event("reap", who.Principal, who.Session).Str("target", "everybody").Str("decision", "allowed").Msg("audit")
@@ -295,13 +289,13 @@ func (r *Runtime) registryReap(ctx context.Context, job tool.Job, in reapIn) (ar
 
 func (r *Runtime) reapAll(ctx context.Context, of string) (all arcp.ReapReport, err error) {
 	for {
-		rep, err := r.resources.scanner.Scan(ctx, registry.Request{Principal: of})
+		rep, err := r.resources.Scanner.Scan(ctx, registry.Request{Principal: of})
 		all.Claimed += rep.Claimed
 		all.Released += rep.Released
 		all.Failed += rep.Failed
 		all.Skipped += rep.Skipped
 		if err != nil || !rep.More || rep.Claimed+rep.Skipped == 0 {
-			return all, r.resources.answer(err, "clean up leased resources")
+			return all, r.resources.Answer(err, "clean up leased resources")
 		}
 	}
 }

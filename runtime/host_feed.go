@@ -1,16 +1,12 @@
 package runtime
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
-	"github.com/arcpd/arcpd/runtime/internal/clip"
 	"github.com/arcpd/arcpd/runtime/internal/host"
 	"github.com/arcpd/arcpd/runtime/internal/questions"
-	"github.com/arcpd/arcpd/runtime/internal/registry"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -121,22 +117,4 @@ func addAll[T any](p *parts, items []T, list func(*snapshotPart) *[]arcp.Raw) {
 		*list(p.part) = append(*list(p.part), raw)
 		p.part.size += len(raw)
 	}
-}
-
-// showResource tells those who watch a principal's host what has become of one of
-// its resources.
-func (r *Runtime) showResource(ctx context.Context, event string, payload any) {
-	var principal, message string
-	switch p := payload.(type) {
-	case registry.Entry:
-		principal, message = p.Principal, fmt.Sprintf("%s %q is %s", p.Kind, clip.Text(cmp.Or(p.DisplayName, p.ResourceID), previewMessage), p.Status)
-	case arcp.ResourceLeaseView:
-		principal, message = p.Principal, fmt.Sprintf("clean-up of %s %q has failed", p.Type, clip.Text(cmp.Or(p.DisplayName, p.ExternalID), previewMessage))
-	}
-	raw, err := arcp.Marshal(payload)
-	if err != nil { // texts, times and metadata that was read
-		r.cfg.Log.Error().Err(err).Str("event", event).Msg("event of a resource")
-		return
-	}
-	r.host.EmitIn(ctx, principal, host.Event{Kind: event, Message: message, Payload: raw})
 }

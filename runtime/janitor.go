@@ -405,3 +405,22 @@ func (o *owed) look(now time.Time, size int64) {
 		o.bytes /= 2
 	}
 }
+
+// sweepEvery is how often the janitor looks at the resources of sessions that have
+// ended.
+const sweepEvery = time.Minute
+
+// registry removes the resources of sessions that have ended for good, and leases
+// that were released longer ago than the retention.
+func (j *janitor) registry(ctx context.Context, now time.Time) (more bool, err error) {
+	book := j.rt.resources.Store
+	if more, err = book.Forget(ctx, now, janitorStep); more || err != nil {
+		return more, err
+	}
+	if j.resources == "" && now.Sub(j.swept) < sweepEvery {
+		return false, nil
+	}
+	j.swept = now
+	j.resources, err = book.Sweep(ctx, j.resources, janitorStep)
+	return j.resources != "" && err == nil, err
+}

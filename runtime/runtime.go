@@ -31,6 +31,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/paging"
 	"github.com/arcpd/arcpd/runtime/internal/pool"
 	"github.com/arcpd/arcpd/runtime/internal/questions"
+	"github.com/arcpd/arcpd/runtime/internal/resources"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/internal/worker"
@@ -44,7 +45,7 @@ import (
 type Runtime struct {
 	questions *questions.Broker
 	vault     *credential.Vault // nil: there are no provisioners
-	resources *resources
+	resources *resources.Service
 	catalog   *tool.Catalog
 	announcer announcer
 	refresh   struct {
@@ -129,7 +130,10 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		r.log.Close()
 		return nil, fmt.Errorf("runtime: %w", err)
 	}
-	if err := r.newResources(); err != nil {
+	var err error
+	if r.resources, err = resources.New(resources.Options{Store: r.cfg.Store, Changes: r.changes(), Logger: r.cfg.Log, Metrics: r.metrics,
+		Host: r.host, Questions: r.questions, Lives: r.sessions.Lives, Broken: func() bool { return r.broken.Load() != nil },
+		Handlers: r.cfg.Handlers, Dir: r.cfg.ResourceDir, ReapEvery: r.cfg.ReapEvery, Retention: r.cfg.Retention}); err != nil {
 		r.closeVault()
 		r.log.Close()
 		return nil, fmt.Errorf("runtime: %w", err)
@@ -139,10 +143,11 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		Slots: slots, Runs: r.workers.Runs, Full: r.full.Load, Questions: r.questions, Catalogue: r.sessions.Catalogue, RequireModelLease: r.cfg.RequireModelLease, PreemptExpired: r.cfg.PreemptExpired,
 		Limits: r.cfg.Limits.engine()})
 	r.questions.Connect(r.engine.Offer)
-	r.sessions.Connect(r.engine, r.host.EndSession, r.resources.book.EndSession, r.questions.EndSession)
+	r.resources.Connect(r.engine)
+	r.sessions.Connect(r.engine, r.host.EndSession, r.resources.Store.EndSession, r.questions.EndSession)
 	r.space = newSpaceWatch(r)
 	if err := r.boot(ctx); err != nil {
-		r.resources.close()
+		r.resources.Close()
 		r.closeVault()
 		r.log.Close()
 		return nil, fmt.Errorf("runtime: start on the store: %w", err)
@@ -157,7 +162,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	}
 	r.janitor = newJanitor(r)
 	r.space.start(r.checkSpace)
-	r.resources.start()
+	r.resources.Start()
 	r.cfg.Tools.Watch(r.announcer.changed)
 	return r, nil
 }
@@ -220,7 +225,7 @@ func (r *Runtime) boot(ctx context.Context) error {
 	if err := r.questions.Load(ctx); err != nil {
 		return fmt.Errorf("load approvals: %w", err)
 	}
-	if err := r.resources.book.Load(ctx); err != nil {
+	if err := r.resources.Store.Load(ctx); err != nil {
 		return fmt.Errorf("load resources: %w", err)
 	}
 	if r.vault != nil {
@@ -505,7 +510,7 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 	r.stopping = true
 	r.mu.Unlock()
 	r.janitor.stop()
-	r.resources.stop()
+	r.resources.Stop()
 	r.announcer.stop()
 	r.engine.Stop(ctx)
 	r.space.stop() // tools may have waited for room to come to their end
@@ -523,7 +528,7 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 	r.lastSightings(context.WithoutCancel(ctx))
 	r.pool.Close()
 	r.closeVault()
-	r.resources.close()
+	r.resources.Close()
 	r.log.Close()
 	return r.cfg.Store.Close()
 }

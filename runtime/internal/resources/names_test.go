@@ -1,9 +1,8 @@
-package runtime
+package resources
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -109,27 +108,22 @@ func TestEscapesHaveABound(t *testing.T) {
 	}
 }
 
-func TestWhatIsToldOfALease(t *testing.T) {
-	var got []string
-	s := &resources{}
-	s.event(t.Context(), registry.EventReleased, registry.Entry{}) // nobody listens
-	s.onEvent = func(_ context.Context, event string, payload any) {
-		got = append(got, fmt.Sprintf("%s %T", event, payload))
-	}
-	s.event(t.Context(), registry.EventReleased, registry.Entry{})
-	s.event(t.Context(), registry.EventCleanupFailed, registry.Lease{})
-	if want := []string{"resource.released registry.Entry", "resource.cleanup_failed arcp.ResourceLeaseView"}; !slices.Equal(got, want) {
-		t.Errorf("told %q, want %q", got, want)
+// What the clean-up tool of a lease may do is not shown.
+func TestViewLease(t *testing.T) {
+	l := registry.Lease{ID: "lease_1", CleanupTool: "vm.delete", Holder: registry.Holder{Principal: "alice", Authority: arcp.Raw(`{"trust":"privileged"}`)}}
+	raw, err := arcp.Marshal(ViewLease(&l))
+	if err != nil || strings.Contains(string(raw), "privileged") || !strings.Contains(string(raw), "vm.delete") {
+		t.Errorf("%s, %v", raw, err)
 	}
 }
 
 func TestReapsOfOnePrincipalTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &resources{}
+		s := &Service{}
 		running, most, done := 0, 0, 0
 		for range 5 {
 			go func() {
-				leave, err := s.reapTurn(t.Context(), "alice")
+				leave, err := s.ReapTurn(t.Context(), "alice")
 				if err != nil {
 					t.Error(err)
 					return
@@ -142,14 +136,14 @@ func TestReapsOfOnePrincipalTakeTurns(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		if leave, err := s.reapTurn(t.Context(), "bob"); err != nil {
+		if leave, err := s.ReapTurn(t.Context(), "bob"); err != nil {
 			t.Errorf("another's: %v", err)
 		} else {
 			leave()
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("no time"))
-		if _, err := s.reapTurn(ctx, "alice"); err == nil || err.Error() != "no time" {
+		if _, err := s.ReapTurn(ctx, "alice"); err == nil || err.Error() != "no time" {
 			t.Errorf("error %v of who does not want to wait", err)
 		}
 		time.Sleep(10 * time.Second)

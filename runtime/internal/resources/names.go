@@ -1,4 +1,4 @@
-package runtime
+package resources
 
 import (
 	"bytes"
@@ -22,14 +22,14 @@ const (
 // named says which leases are named by somebody: the job that has taken it lives,
 // or a string in the arguments of a job that lives, or in the details of a pending
 // question, of the lease's principal is its lease_id or external_id.
-func (s *resources) named(ctx context.Context, due []registry.Lease) (map[arcp.LeaseID]bool, error) {
+func (s *Service) named(ctx context.Context, due []registry.Lease) (map[arcp.LeaseID]bool, error) {
 	n := newNames(due)
-	s.rt.engine.EachLive(func(principal string, id arcp.JobID, args arcp.Raw) bool {
+	s.engine.EachLive(func(principal string, id arcp.JobID, args arcp.Raw) bool {
 		n.name(n.by[id])
 		n.read(principal, args)
 		return ctx.Err() == nil
 	})
-	s.rt.questions.EachPending(n.read)
+	s.opts.Questions.EachPending(n.read)
 	return n.found, context.Cause(ctx)
 }
 

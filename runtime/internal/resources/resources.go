@@ -1,0 +1,392 @@
+// Package resources connects the registry of resources and leases with the jobs that use
+// them: tools take leases through it, and it cleans up what leases that are over are on.
+package resources
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/clip"
+	"github.com/arcpd/arcpd/runtime/internal/engine"
+	"github.com/arcpd/arcpd/runtime/internal/host"
+	"github.com/arcpd/arcpd/runtime/internal/metrics"
+	"github.com/arcpd/arcpd/runtime/internal/questions"
+	"github.com/arcpd/arcpd/runtime/internal/registry"
+	"github.com/arcpd/arcpd/runtime/internal/txn"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/runtime/tool"
+	"github.com/arcpd/arcpd/runtime/tool/local"
+)
+
+// Service is the registry of resources with what cleans up after leases. One goroutine of
+// its own looks for leases that are due, so that a slow clean-up holds up nothing else. Its
+// methods may be called by any goroutine.
+type Service struct {
+	Store   *registry.Book
+	Scanner *registry.Scanner
+
+	opts   Options
+	engine Engine
+	dirs   *local.Directories // nil: there is no place for them
+
+	mu      sync.Mutex
+	reaping map[string]chan struct{} // by principal, the registry.reap that runs; closed when it has ended
+
+	quit  context.CancelFunc // nil: it was not started
+	donec chan struct{}
+}
+
+// Options of a Service.
+type Options struct {
+	Store     store.Store
+	Changes   txn.Committer
+	Logger    zerolog.Logger
+	Metrics   *metrics.Metrics
+	Host      *host.Host        // shows resources to those who watch it
+	Questions *questions.Broker // their details may name leases
+	Lives     func(arcp.SessionID) bool
+	Broken    func() bool // reports whether the store has failed
+
+	Handlers  []registry.Registration // besides those for processes and directories of this machine
+	Dir       string                  // where leased directories are; empty: there are none
+	ReapEvery time.Duration           // how often leases are looked at, about; not positive: never
+	Retention time.Duration           // of released leases
+}
+
+// Engine runs the jobs of clean-up tools; see engine.Engine.
+type Engine interface {
+	Perform(ctx context.Context, t engine.Tenant, tool string, args arcp.Raw) error
+	Takes(t engine.Tenant, tool string) error
+	EachLive(fn func(principal string, id arcp.JobID, args arcp.Raw) bool)
+}
+
+var _ engine.Resources = (*Service)(nil)
+
+// errShutdown ends clean-ups when the service stops.
+var errShutdown = errors.New("the runtime is shutting down")
+
+var entryStatuses = func() (list []string) {
+	for _, s := range registry.Statuses {
+		list = append(list, string(s))
+	}
+	return list
+}()
+
+// New returns a Service, and an error for handlers that contradict each other or a
+// directory that cannot be opened.
+func New(o Options) (*Service, error) {
+	s := &Service{opts: o}
+	var err error
+	if o.Dir != "" {
+		if s.dirs, err = local.OpenDirectories(o.Dir); err != nil {
+			return nil, err
+		}
+	}
+	handlers, err := registry.NewHandlers(append(s.own(), o.Handlers...))
+	if err != nil {
+		return nil, errors.Join(err, s.closeDirs())
+	}
+	m := o.Metrics
+	s.Store = registry.NewBook(registry.Options{Log: o.Changes, Store: o.Store, Logger: o.Logger, Retention: o.Retention, Lives: o.Lives,
+		Entries: func(kind string, status registry.Status, more int) {
+			m.Resource(kind, string(status), entryStatuses).Add(float64(more))
+		},
+		Leases: func(state registry.State, more int) {
+			if !state.Known() {
+				state = "unknown"
+			}
+			m.ResourceLeases.WithLabelValues(string(state)).Add(float64(more))
+		},
+		RegistryFailed: m.ResourceRegistryErrors.Inc,
+		OnEvent:        s.event,
+	})
+	s.Scanner = &registry.Scanner{Book: s.Store, Handlers: handlers, Fallback: registry.HandlerFunc(s.byTool), Named: s.named,
+		Counted: func(result string) { m.ResourceCleanup.WithLabelValues(result).Inc() }}
+	return s, nil
+}
+
+// Connect sets the engine. It is called once, before Start.
+func (s *Service) Connect(e Engine) { s.engine = e }
+
+func (s *Service) event(ctx context.Context, event string, payload any) {
+	if l, ok := payload.(registry.Lease); ok {
+		payload = ViewLease(&l) // what its clean-up tool may do is nobody's business
+	}
+	s.show(ctx, event, payload)
+}
+
+// own are the handlers for what is on this machine.
+func (s *Service) own() []registry.Registration {
+	list := []registry.Registration{{Provider: local.Provider, Type: local.Process,
+		Handler: registry.HandlerFunc(func(ctx context.Context, l registry.Lease, _ int) error { return local.End(ctx, l.ExternalID) })}}
+	return append(list, registry.Registration{Provider: local.Provider, Type: local.Directory, Handler: registry.HandlerFunc(s.removeDirectory)})
+}
+
+var errNoDirectories = arcp.Errorf(arcp.CodeFailedPrecondition, "this runtime has no place for leased directories: Config.ResourceDir is not set")
+
+func (s *Service) removeDirectory(ctx context.Context, l registry.Lease, _ int) error {
+	if s.dirs == nil {
+		return errNoDirectories
+	}
+	return s.dirs.Remove(ctx, l.ExternalID)
+}
+
+// authority is what the job of a clean-up tool may do, as a lease keeps it.
+type authority struct {
+	Trust   string   `json:"trust,omitzero"`
+	MaxJobs int      `json:"max_jobs,omitzero"`
+	Lease   arcp.Raw `json:"lease,omitzero"`
+}
+
+// byTool has a lease's own tool clean up, as its owner, who could have called it
+// itself.
+func (s *Service) byTool(ctx context.Context, l registry.Lease, attempt int) error {
+	var a authority
+	if len(l.Authority) > 0 {
+		if err := arcp.Unmarshal(l.Authority, &a); err != nil {
+			return fmt.Errorf("what the owner may do cannot be read: %w", err)
+		}
+	}
+	args, err := arcp.Marshal(struct {
+		Provider   string `json:"provider"`
+		Type       string `json:"resource_type"`
+		ExternalID string `json:"external_id"`
+		Attempt    int    `json:"attempt"`
+	}{l.Provider, l.Type, l.ExternalID, attempt})
+	if err != nil {
+		return fmt.Errorf("arguments of %s: %w", l.CleanupTool, err)
+	}
+	return s.engine.Perform(ctx, engine.Tenant{Principal: l.Principal, Session: l.Session, Trust: a.Trust, MaxJobs: a.MaxJobs, Lease: a.Lease}, l.CleanupTool, args)
+}
+
+// holder is in whose name a job takes a lease. What a clean-up tool may do is kept
+// only where there is one.
+func holder(t engine.Tenant, cleanupTool string) (registry.Holder, error) {
+	h := registry.Holder{Principal: t.Principal, Session: t.Session, Job: t.Job}
+	if cleanupTool == "" {
+		return h, nil
+	}
+	raw, err := arcp.Marshal(authority{t.Trust, t.MaxJobs, t.Lease})
+	h.Authority = raw
+	return h, err
+}
+
+// Take takes a lease for a job; client says that it is a client who asks.
+func (s *Service) Take(ctx context.Context, t engine.Tenant, a registry.Ask, client bool) (registry.Lease, error) {
+	if r, ok := s.Scanner.Handlers.For(&a.Identity); ok && client && !r.Clients {
+		return registry.Lease{}, arcp.Errorf(arcp.CodePermissionDenied, "only tools take leases on what the provider %q has", a.Provider)
+	}
+	if a.CleanupTool != "" {
+		if err := s.engine.Takes(t, a.CleanupTool); err != nil {
+			return registry.Lease{}, err
+		}
+	}
+	h, err := holder(t, a.CleanupTool)
+	if err != nil {
+		return registry.Lease{}, err
+	}
+	l, err := s.Store.Take(ctx, time.Now(), h, a)
+	return l, s.Answer(err, "take a lease")
+}
+
+// Answer is an error as a caller is told it.
+func (s *Service) Answer(err error, what string) error {
+	if err == nil {
+		return nil
+	}
+	if e, ok := errors.AsType[*arcp.Error](err); ok {
+		return e
+	}
+	return txn.Unavailable(s.opts.Logger, err, what)
+}
+
+// Lease takes a lease for a tool.
+func (s *Service) Lease(ctx context.Context, t engine.Tenant, a tool.ResourceAsk) (tool.ResourceLease, error) {
+	if a.For < 0 || a.For > registry.MaxDuration {
+		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "a lease lasts for 0 s to %v", registry.MaxDuration)
+	}
+	l, err := s.Take(ctx, t, registry.Ask{Identity: registry.Identity{Provider: a.Provider, Type: a.Type, ExternalID: a.ExternalID},
+		Seconds: int64((a.For + time.Second - 1) / time.Second), DisplayName: a.DisplayName, Metadata: a.Metadata, Unlisted: a.Unlisted, CleanupTool: a.CleanupTool}, false)
+	if err != nil {
+		return nil, err
+	}
+	return &leased{s: s, l: l}, nil
+}
+
+// LeaseDirectory leases a directory before it makes it.
+func (s *Service) LeaseDirectory(ctx context.Context, t engine.Tenant, a tool.DirectoryAsk) (string, tool.ResourceLease, error) {
+	if s.dirs == nil {
+		return "", nil, errNoDirectories
+	}
+	name := local.NewName()
+	l, err := s.Lease(ctx, t, tool.ResourceAsk{Provider: local.Provider, Type: local.Directory, ExternalID: name, For: a.For, Unlisted: a.Unlisted})
+	if err != nil {
+		return "", nil, err
+	}
+	path, err := s.dirs.Make(name)
+	if err != nil {
+		return "", nil, errors.Join(err, l.Release(ctx))
+	}
+	return path, l, nil
+}
+
+// leased is a lease as a tool has it.
+type leased struct {
+	s *Service
+	l registry.Lease
+}
+
+func (l *leased) ID() arcp.LeaseID     { return l.l.ID }
+func (l *leased) Provider() string     { return l.l.Provider }
+func (l *leased) Type() string         { return l.l.Type }
+func (l *leased) ExternalID() string   { return l.l.ExternalID }
+func (l *leased) ExpiresAt() time.Time { return l.l.ExpiresAt }
+
+func (l *leased) Touch(ctx context.Context) (time.Time, error) {
+	got, err := l.s.Store.Touch(ctx, time.Now(), l.l.Principal, l.l.ID)
+	return got.ExpiresAt, l.s.Answer(err, "touch a lease")
+}
+
+func (l *leased) Release(ctx context.Context) error {
+	_, err := l.s.Store.Release(ctx, time.Now(), l.l.Principal, l.l.ID)
+	return l.s.Answer(err, "release a lease")
+}
+
+// Start begins to look what is due.
+func (s *Service) Start() {
+	if s.opts.ReapEvery <= 0 {
+		return
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	s.quit, s.donec = func() { cancel(errShutdown) }, make(chan struct{})
+	go s.run(ctx)
+}
+
+// Stop ends the clean-ups that run: what they have not done is tried again after
+// the next start. A handler that does not end is left behind.
+func (s *Service) Stop() {
+	if s.quit != nil {
+		s.quit()
+		<-s.donec
+	}
+}
+
+func (s *Service) Close() {
+	if err := s.closeDirs(); err != nil {
+		s.opts.Logger.Error().Err(err).Msg("close the directory of leased resources")
+	}
+}
+
+func (s *Service) closeDirs() error {
+	if s.dirs == nil {
+		return nil
+	}
+	return s.dirs.Close()
+}
+
+func (s *Service) run(ctx context.Context) {
+	defer close(s.donec)
+	for {
+		select {
+		case <-time.After(jitter(s.opts.ReapEvery)):
+			s.reap(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// jitter is a duration that is up to a fifth shorter or longer: what was started
+// together does not stay together.
+func jitter(d time.Duration) time.Duration {
+	return d + time.Duration((rand.Float64()-0.5)*0.4*float64(d))
+}
+
+// reap goes on while there is something that is due.
+func (s *Service) reap(ctx context.Context) {
+	for more := true; more && ctx.Err() == nil; {
+		rep, err := s.Scanner.Scan(ctx, registry.Request{})
+		if err != nil {
+			if ctx.Err() == nil && !s.opts.Broken() {
+				s.opts.Logger.Error().Err(err).Msg("clean up leased resources")
+			}
+			return
+		}
+		more = rep.More && rep.Claimed+rep.Skipped > 0
+	}
+}
+
+// ReapTurn waits until no other registry.reap of a principal runs: to look who is
+// named takes the whole runtime's time.
+func (s *Service) ReapTurn(ctx context.Context, principal string) (leave func(), err error) {
+	for {
+		other, mine := s.enterReap(principal)
+		if other == nil {
+			return func() { s.leaveReap(principal, mine) }, nil
+		}
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// enterReap returns the turn that runs, or else a new one.
+func (s *Service) enterReap(principal string) (other, mine chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if other = s.reaping[principal]; other != nil {
+		return other, nil
+	}
+	if s.reaping == nil {
+		s.reaping = make(map[string]chan struct{})
+	}
+	mine = make(chan struct{})
+	s.reaping[principal] = mine
+	return nil, mine
+}
+
+func (s *Service) leaveReap(principal string, mine chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.reaping, principal)
+	close(mine)
+}
+
+// ViewLease returns a lease as clients see it: without what its clean-up tool may do.
+func ViewLease(l *registry.Lease) arcp.ResourceLeaseView {
+	return arcp.ResourceLeaseView{LeaseID: l.ID, Principal: l.Principal, SessionID: l.Session, Provider: l.Provider, Type: l.Type, ExternalID: l.ExternalID,
+		DisplayName: l.DisplayName, Metadata: l.Metadata, CleanupTool: l.CleanupTool, State: l.State, Seconds: l.Seconds, CreatedAt: l.CreatedAt,
+		TouchedAt: l.TouchedAt, ExpiresAt: l.ExpiresAt, CleanupStartedAt: l.CleanupStartedAt, CleanupAttempts: l.CleanupAttempts,
+		LastError: l.LastError, ReleasedAt: l.ReleasedAt}
+}
+
+// maxName bounds the name of a resource in a message.
+const maxName = 100
+
+// show tells those who watch a principal's host what has become of one of
+// its resources.
+func (s *Service) show(ctx context.Context, event string, payload any) {
+	var principal, message string
+	switch p := payload.(type) {
+	case registry.Entry:
+		principal, message = p.Principal, fmt.Sprintf("%s %q is %s", p.Kind, clip.Text(cmp.Or(p.DisplayName, p.ResourceID), maxName), p.Status)
+	case arcp.ResourceLeaseView:
+		principal, message = p.Principal, fmt.Sprintf("clean-up of %s %q has failed", p.Type, clip.Text(cmp.Or(p.DisplayName, p.ExternalID), maxName))
+	}
+	raw, err := arcp.Marshal(payload)
+	if err != nil { // texts, times and metadata that was read
+		s.opts.Logger.Error().Err(err).Str("event", event).Msg("event of a resource")
+		return
+	}
+	s.opts.Host.EmitIn(ctx, principal, host.Event{Kind: event, Message: message, Payload: raw})
+}
