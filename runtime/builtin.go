@@ -3,11 +3,9 @@ package runtime
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
-	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -78,7 +76,7 @@ func (r *Runtime) jobsGet(ctx context.Context, job tool.Job, in jobsGetIn) (arcp
 	if err != nil {
 		return arcp.JobView{}, err
 	}
-	j, refusal := r.visible(ctx, &who, arcp.JobID(in.JobID))
+	j, refusal := r.jobs.Visible(ctx, &who, arcp.JobID(in.JobID))
 	if refusal != nil {
 		return arcp.JobView{}, refusal
 	}
@@ -86,26 +84,11 @@ func (r *Runtime) jobsGet(ctx context.Context, job tool.Job, in jobsGetIn) (arcp
 		SessionID: j.Session, TraceID: j.TraceID, LastEventSeq: j.LastSeq}
 	if j.State.Terminal() {
 		d.EndedAt = j.EndedAt.UTC()
-		outcome, err := r.outcome(ctx, &j)
+		outcome, err := r.jobs.Outcome(ctx, &j)
 		if err != nil {
 			return arcp.JobView{}, err
 		}
 		d.Outcome = outcome
 	}
 	return d, nil
-}
-
-// outcome is the payload of a job's terminal event.
-func (r *Runtime) outcome(ctx context.Context, j *store.Job) (arcp.Raw, error) {
-	var payload arcp.Raw
-	var failed error
-	err := r.cfg.Store.JobEvents(ctx, j.ID, j.LastJSeq-1, func(e *store.Event) bool {
-		env, err := arcp.Decode(store.AppendFrame(nil, store.FrameHead(arcp.Version, j.Session), 0, "", e))
-		payload, failed = env.Payload, err
-		return false
-	})
-	if err = errors.Join(err, failed); err != nil {
-		return nil, fmt.Errorf("read outcome of %s: %w", j.ID, err)
-	}
-	return payload, nil
 }

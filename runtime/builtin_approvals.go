@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/actor"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/paging"
@@ -146,7 +147,7 @@ func (r *Runtime) caller(job tool.Job) (approval.Who, error) {
 	}
 	switch {
 	case s != nil:
-		who, err := r.stored(context.Background(), c.Session())
+		who, err := actor.Stored(context.Background(), r.cfg.Store, r.cfg.Auth, c.Session())
 		if err != nil {
 			r.cfg.Log.Error().Err(err).Str("session_id", string(c.Session())).Msg("identity of a session")
 			return approval.Who{}, arcp.Errorf(arcp.CodeUnauthenticated, "the credentials of the session are not good any more")

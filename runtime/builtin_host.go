@@ -6,18 +6,14 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/host"
 	"github.com/arcpd/arcpd/runtime/internal/paging"
-	"github.com/arcpd/arcpd/runtime/internal/txn"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -90,16 +86,6 @@ func (r *Runtime) registerHost() error {
 	)
 }
 
-// newHost makes the host of the runtime.
-func (r *Runtime) newHost() *host.Host {
-	for _, s := range host.Statuses {
-		r.metrics.Agents.WithLabelValues(string(s)).Set(0)
-	}
-	return host.New(host.Options{Log: r.log, Store: r.cfg.Store, Released: r.released,
-		Count: func(s host.Status, n int) { r.metrics.Agents.WithLabelValues(string(s)).Set(float64(n)) },
-		Lives: r.sessions.Lives})
-}
-
 func (r *Runtime) registerAgent(ctx context.Context, job tool.Job, in registerAgentIn) (host.Agent, error) {
 	who, err := r.owner(job)
 	if err != nil {
@@ -111,10 +97,7 @@ func (r *Runtime) registerAgent(ctx context.Context, job tool.Job, in registerAg
 	if err := mayExecute(&who, in.Executes); err != nil {
 		return host.Agent{}, err
 	}
-	a := in.agent()
-	a.Principal, a.Session = who.Principal, who.Session
-	a, err = r.host.Register(ctx, a, func(next, old *host.Agent) (func(bool), *arcp.Error) { return r.claimNames(next, old, who) })
-	return a, r.hostFailed(ctx, err)
+	return r.agents.Register(ctx, in.agent(), who)
 }
 
 // owner is the session of a caller that has one: agents belong to sessions.
@@ -171,58 +154,13 @@ func mayExecute(who *approval.Who, names []string) *arcp.Error {
 	return nil
 }
 
-// claimNames has an agent execute what it names from now on, instead of what it
-// named before. settle undoes it if its row cannot be written.
-func (r *Runtime) claimNames(a, old *host.Agent, who approval.Who) (settle func(ok bool), err *arcp.Error) {
-	had := old != nil && len(old.Executes) > 0
-	if len(a.Executes) == 0 {
-		return func(ok bool) {
-			if ok && had {
-				r.executors.Unregister(*old)
-			}
-		}, nil
-	}
-	if err := r.executors.Register(*a, who); err != nil {
-		return nil, err
-	}
-	return func(ok bool) {
-		switch {
-		case ok:
-		case had:
-			if err := r.executors.Register(*old, who); err != nil {
-				r.cfg.Log.Error().Err(err).Str("agent_id", a.ID).Msg("an agent does not execute any more what it did")
-			}
-		default:
-			r.executors.Unregister(*a)
-		}
-	}, nil
-}
-
-// released is told of an agent that its session has no more.
-func (r *Runtime) released(a host.Agent) {
-	if len(a.Executes) > 0 {
-		r.executors.Unregister(a)
-	}
-}
-
-// hostFailed is an error of the host as its caller is told.
-func (r *Runtime) hostFailed(ctx context.Context, err error) error {
-	if err == nil || ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
-		return err
-	}
-	if e, ok := errors.AsType[*arcp.Error](err); ok {
-		return e
-	}
-	return txn.Unavailable(r.cfg.Log, err, "change an agent")
-}
-
 func (r *Runtime) unregisterAgent(ctx context.Context, job tool.Job, in agentIDIn) (unregistered, error) {
 	who, err := r.caller(job)
 	if err != nil {
 		return unregistered{}, err
 	}
 	err = r.host.Unregister(ctx, who.Principal, who.Session, in.AgentID)
-	return unregistered{err == nil}, r.hostFailed(ctx, err)
+	return unregistered{err == nil}, r.agents.Failed(ctx, err)
 }
 
 func (r *Runtime) setStatus(ctx context.Context, job tool.Job, in setStatusIn) (host.Agent, error) {
@@ -235,7 +173,7 @@ func (r *Runtime) setStatus(ctx context.Context, job tool.Job, in setStatusIn) (
 	}
 	a, err := r.host.SetStatus(ctx, who.Principal, who.Session, in.AgentID,
 		host.StatusChange{Status: host.Status(in.Status), CurrentTask: in.CurrentTask, Message: in.Message, Payload: in.Payload})
-	return a, r.hostFailed(ctx, err)
+	return a, r.agents.Failed(ctx, err)
 }
 
 func (r *Runtime) hostAgents(_ context.Context, job tool.Job, in hostListIn) (page arcp.Page[host.Agent], err error) {
@@ -256,7 +194,7 @@ func (r *Runtime) hostAgents(_ context.Context, job tool.Job, in hostListIn) (pa
 		}
 		list = list[i:]
 	}
-	page.Items = r.withConnections(list[:pageLen(list, cmp.Or(in.Limit, paging.DefaultLen))])
+	page.Items = r.agents.WithConnections(list[:pageLen(list, cmp.Or(in.Limit, paging.DefaultLen))])
 	if n := len(page.Items); n < len(list) {
 		page.NextCursor = r.cursors.SealKey(list[n-1].Name+"\x00"+list[n-1].ID, bound)
 	}
@@ -278,22 +216,6 @@ func pageLen(list []host.Agent, limit int) int {
 	return len(list)
 }
 
-// withConnections returns the agents with the status Disconnected for those whose session
-// has no connection.
-func (r *Runtime) withConnections(list []host.Agent) []host.Agent {
-	list = slices.Clone(list)
-	for i := range list {
-		switch list[i].Status {
-		case host.Completed, host.Errored, host.Stopped:
-		default:
-			if s := r.sessions.Find(list[i].Session); s != nil && s.Conn() == nil {
-				list[i].Status = host.Disconnected
-			}
-		}
-	}
-	return list
-}
-
 func (r *Runtime) hostEvents(_ context.Context, job tool.Job, in hostEventsIn) (page hostEventPage, err error) {
 	who, err := r.caller(job)
 	if err != nil {
@@ -304,76 +226,4 @@ func (r *Runtime) hostEvents(_ context.Context, job tool.Job, in hostEventsIn) (
 		page.Items = []host.Event{}
 	}
 	return page, nil
-}
-
-// loadHost takes over the agents of the store: those whose sessions have ended are
-// stopped, and those that execute jobs do so before any is recovered.
-func (r *Runtime) loadHost(ctx context.Context) error {
-	err := r.host.Load(ctx, func(key string, err error) {
-		r.cfg.Log.Error().Err(err).Str("record", key).Msg("an agent cannot be read and is left out")
-	})
-	if err == nil {
-		err = r.sweepHost(ctx, time.Now())
-	}
-	if err != nil {
-		return err
-	}
-	for _, a := range r.host.All() {
-		if len(a.Executes) == 0 {
-			continue
-		}
-		if refused := r.executeAgain(ctx, a); refused != nil {
-			r.cfg.Log.Error().Err(refused).Str("agent_id", a.ID).Str("principal", a.Principal).Msg("an agent does not execute jobs any more")
-			if err := r.host.Fail(ctx, a.Principal, a.ID, fmt.Sprintf("%s does not execute jobs any more: %s", a.Name, refused.Message)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// executeAgain has an agent execute what it did before a restart.
-func (r *Runtime) executeAgain(ctx context.Context, a host.Agent) *arcp.Error {
-	who, err := r.stored(ctx, a.Session)
-	if err != nil {
-		r.cfg.Log.Error().Err(err).Str("session_id", string(a.Session)).Msg("identity of a session")
-		return arcp.Errorf(arcp.CodeUnauthenticated, "it is not known who its session is")
-	}
-	if !who.Worker {
-		return arcp.Errorf(arcp.CodePermissionDenied, "its session does not have the role %s", auth.RoleWorker)
-	}
-	return r.executors.Register(a, who)
-}
-
-// stored is who a session is, by what its credentials stand for now: nobody is
-// there to show them.
-func (r *Runtime) stored(ctx context.Context, id arcp.SessionID) (approval.Who, error) {
-	row, err := r.cfg.Store.Session(ctx, id)
-	if err != nil {
-		return approval.Who{}, err
-	}
-	var identity auth.Identity
-	if err := arcp.Unmarshal(row.Identity, &identity); err != nil {
-		return approval.Who{}, err
-	}
-	request := auth.Request{Now: time.Now()}
-	if uid, ok := strings.CutPrefix(identity.Principal, "uid:"); ok && identity.Scheme == auth.None { // the store is as good as the system that said so
-		if request.PeerUID, err = strconv.Atoi(uid); err != nil {
-			return approval.Who{}, err
-		}
-		request.Local = true
-	}
-	if identity, err = r.cfg.Auth.Again(identity, request); err != nil {
-		return approval.Who{}, err
-	}
-	return whoOf(&identity, id, slices.Contains(row.Negotiated, arcp.FeatureHumanInput)), nil
-}
-
-// sweepHost is what the janitor does for the host.
-func (r *Runtime) sweepHost(ctx context.Context, now time.Time) error {
-	var before time.Time
-	if r.cfg.Retention > 0 {
-		before = now.Add(-r.cfg.Retention)
-	}
-	return r.host.Sweep(ctx, before, r.sessions.Has)
 }

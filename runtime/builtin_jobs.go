@@ -37,7 +37,7 @@ func (r *Runtime) jobsWait(ctx context.Context, job tool.Job, in jobsWaitIn) (ar
 	if err != nil {
 		return arcp.JobView{}, err
 	}
-	j, refusal := r.visible(ctx, &who, arcp.JobID(in.JobID))
+	j, refusal := r.jobs.Visible(ctx, &who, arcp.JobID(in.JobID))
 	if refusal != nil {
 		return arcp.JobView{}, refusal
 	}
@@ -62,7 +62,7 @@ func (r *Runtime) jobsDelete(ctx context.Context, job tool.Job, in jobsDeleteIn)
 	if err != nil {
 		return jobDeleted{}, err
 	}
-	j, refusal := r.visible(ctx, &who, arcp.JobID(in.JobID))
+	j, refusal := r.jobs.Visible(ctx, &who, arcp.JobID(in.JobID))
 	if refusal == nil {
 		refusal = r.deletable(ctx, &who, &j)
 	}

@@ -227,7 +227,7 @@ func (r *Runtime) toolsCalls(ctx context.Context, job tool.Job, in toolsCallsIn)
 	if err != nil {
 		return page, err
 	}
-	j, refused := r.visible(ctx, &who, arcp.JobID(in.JobID))
+	j, refused := r.jobs.Visible(ctx, &who, arcp.JobID(in.JobID))
 	if refused != nil {
 		return page, refused
 	}

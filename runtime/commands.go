@@ -10,8 +10,8 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
+	"github.com/arcpd/arcpd/runtime/internal/jobs"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -180,41 +180,13 @@ func (c *conn) nack(now time.Time, request arcp.MessageID, err *arcp.Error) {
 	c.reply(now, request, arcp.Nack, err)
 }
 
-func errNoJob(id arcp.JobID) *arcp.Error {
-	return arcp.Errorf(arcp.CodeJobNotFound, "no such job: %s", id)
-}
-
-// visible returns a job that somebody may see: of another principal not the calls of
-// the runtime's own tools, whose answers are of what is for that one only.
-func (r *Runtime) visible(ctx context.Context, who *approval.Who, id arcp.JobID) (store.Job, *arcp.Error) {
-	j, err := r.cfg.Store.Job(ctx, id)
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return store.Job{}, errNoJob(id)
-	case err != nil:
-		r.cfg.Log.Error().Err(err).Str("job_id", string(id)).Msg("read job")
-		return store.Job{}, arcp.Errorf(arcp.CodeUnavailable, "the store cannot be read")
-	case j.Principal == who.Principal:
-		return j, nil
-	}
-	decision := "allowed"
-	if !who.Observes(j.Principal) || ofRuntime(&j) {
-		decision = "denied"
-	}
-	r.audit.Event("observe", who.Principal, who.Session).Str("job_id", string(id)).Str("owner", j.Principal).Str("decision", decision).Msg("audit")
-	if decision == "denied" {
-		return store.Job{}, errNoJob(id)
-	}
-	return j, nil
-}
-
 // followJob makes the session follow a job: job.subscribed, then the events it
 // asked for, then those to come (§5.4).
 func (c *conn) followJob(cmd machine.FollowJob) {
 	who := c.who()
 	c.read(func(ctx context.Context) func(time.Time) {
 		var f following
-		j, refused := c.rt.visible(ctx, &who, cmd.Payload.JobID)
+		j, refused := c.rt.jobs.Visible(ctx, &who, cmd.Payload.JobID)
 		if refused == nil {
 			f = c.rt.following(ctx, &j, &cmd.Payload)
 		}
@@ -377,7 +349,7 @@ func (c *conn) followed(request arcp.MessageID, j *store.Job, r *store.Result, e
 	if errors.Is(err, store.ErrTooMany) {
 		env = arcp.Frame(arcp.Nack, c.followsEnough())
 	} else if r.Err == nil && errors.Is(err, store.ErrNotFound) { // deleted meanwhile
-		env = arcp.Frame(arcp.Nack, errNoJob(j.ID))
+		env = arcp.Frame(arcp.Nack, jobs.ErrNotFound(j.ID))
 	} else if err != nil {
 		c.log.Error().Err(err).Str("job_id", string(j.ID)).Msg("follow job")
 		env = arcp.Frame(arcp.Nack, arcp.Errorf(arcp.CodeUnavailable, "the job cannot be followed now"))
@@ -412,7 +384,7 @@ func (c *conn) unfollowJob(id arcp.JobID) {
 	delete(c.follows, id)
 	who := c.who()
 	c.read(func(ctx context.Context) func(time.Time) {
-		j, refusal := c.rt.visible(ctx, &who, id)
+		j, refusal := c.rt.jobs.Visible(ctx, &who, id)
 		return func(time.Time) {
 			if refusal == nil && j.Session != c.id { // else it went with its retention, or is the session's own
 				c.append(&store.Write{Unfollow: c.follow(&j, 0)})

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 
+	"github.com/arcpd/arcpd/runtime/internal/agents"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/host"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -26,17 +27,17 @@ func (r *Runtime) Emit(principal, kind, message string) {
 }
 
 // Executors is what has agents execute jobs.
-type Executors = executors
+type Executors = agents.Executors
 
 // ExecuteBy makes e what has agents execute jobs.
-func (r *Runtime) ExecuteBy(e Executors) { r.executors = e }
+func (r *Runtime) ExecuteBy(e Executors) { r.agents.Executors = e }
 
 // SetMaxFollows changes how many jobs of other sessions a session may follow. It is
 // called before anything is served.
 func (r *Runtime) SetMaxFollows(n int) { r.maxFollows = n }
 
 // LoadHost is what of the boot takes over agents.
-func (r *Runtime) LoadHost(ctx context.Context) error { return r.loadHost(ctx) }
+func (r *Runtime) LoadHost(ctx context.Context) error { return r.agents.Load(ctx) }
 
 // Commit commits a write, as the janitor does.
 func (r *Runtime) Commit(ctx context.Context, w *store.Write) error {

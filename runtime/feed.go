@@ -330,7 +330,7 @@ func (c *conn) blockFeed(f *feed, item *eventlog.Item) bool {
 		if result {
 			whole, err = c.rt.withResult(context.Background(), item.Event)
 		}
-		shown := known || c.rt.shows(context.Background(), id)
+		shown := known || c.rt.jobs.Shows(context.Background(), id)
 		c.post(func(now time.Time) {
 			f.reading, f.ready, item.Event = false, whole, whole
 			if !known {
@@ -639,16 +639,6 @@ func (f *feed) show(id arcp.JobID, shown bool) {
 		f.shown = make(map[arcp.JobID]bool)
 	}
 	f.shown[id] = shown
-}
-
-// shows reports whether events of a job may be shown to another principal that observes
-// its own.
-func (r *Runtime) shows(ctx context.Context, id arcp.JobID) bool {
-	j, err := r.cfg.Store.Job(ctx, id)
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		r.cfg.Log.Error().Err(err).Str("job_id", string(id)).Msg("read job")
-	}
-	return err == nil && !ofRuntime(&j)
 }
 
 func (f *eventFilter) selects(o *original) bool {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime/internal/actor"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -96,7 +97,7 @@ func (c *conn) identified(id auth.Identity) machine.Judgement {
 
 func identityOf(id *auth.Identity) *machine.Identity {
 	return &machine.Identity{Principal: id.Principal, Trust: id.Trust, Anonymous: id.Anonymous, Expires: id.Expires,
-		Commands: mayCommand(id), Worker: auth.HasRole(*id, auth.RoleWorker)}
+		Commands: actor.MayCommand(id), Worker: auth.HasRole(*id, auth.RoleWorker)}
 }
 
 // refusal is what the peer and the metrics are told of an error of auth.
@@ -105,11 +106,6 @@ func refusal(err error) (r *machine.Refusal, reason string) {
 		return &machine.Refusal{Message: e.Message, Final: e.Final}, e.Reason
 	}
 	return &machine.Refusal{Message: "authentication failed"}, auth.ReasonUnavailable
-}
-
-// mayCommand reports whether a principal may do more than observe.
-func mayCommand(id *auth.Identity) bool {
-	return auth.HasRole(*id, auth.RoleClient) || auth.HasRole(*id, auth.RoleWorker) || auth.HasRole(*id, auth.RoleAdmin)
 }
 
 func (c *conn) refused(err error) *machine.Refusal {

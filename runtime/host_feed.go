@@ -40,7 +40,7 @@ func (r *Runtime) hostSubscribe(ctx context.Context, job tool.Job, in hostSubscr
 	defer sub.Close()
 	// After the snapshot: an approval that comes in between is in both, none is in
 	// neither.
-	snapshot.Agents = r.withConnections(snapshot.Agents)
+	snapshot.Agents = r.agents.WithConnections(snapshot.Agents)
 	if err := emitSnapshot(job, &snapshot, r.questions.Of(who.Principal)); err != nil {
 		return struct{}{}, err
 	}

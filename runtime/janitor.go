@@ -189,7 +189,7 @@ func (j *janitor) approvals(ctx context.Context, now time.Time) (more bool, err 
 // host stops the agents of sessions that have ended, if that has not happened
 // yet, and forgets those that were stopped so longer than the retention ago.
 func (j *janitor) host(ctx context.Context, now time.Time) (more bool, err error) {
-	return false, j.rt.sweepHost(ctx, now)
+	return false, j.rt.agents.Sweep(ctx, now)
 }
 
 // feeds trims what is older than the retention. It comes before the jobs, so

@@ -1,12 +1,11 @@
 package runtime
 
 import (
-	"path"
 	"slices"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime/internal/actor"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
@@ -14,23 +13,7 @@ import (
 
 // who is the session of a connection as one that is asked.
 func (c *conn) who() approval.Who {
-	return whoOf(&c.identity, c.id, c.negotiated(arcp.FeatureHumanInput))
-}
-
-// whoOf is a session of an identity as one that is asked, or asks.
-func whoOf(id *auth.Identity, session arcp.SessionID, humanInput bool) approval.Who {
-	return approval.Who{Principal: id.Principal, Session: session, HumanInput: humanInput, Observer: !mayCommand(id),
-		Approver: auth.HasRole(*id, auth.RoleApprover), Worker: auth.HasRole(*id, auth.RoleWorker), Admin: auth.HasRole(*id, auth.RoleAdmin),
-		Sees: matcher(id.Sees), Serves: matcher(id.Serves)}
-}
-
-// matcher reports whether a name is matched by one of the globs; nil if there
-// are none.
-func matcher(globs []string) func(name string) bool {
-	if len(globs) == 0 {
-		return nil
-	}
-	return func(name string) bool { return matchesAny(globs, name) }
+	return actor.Of(&c.identity, c.id, c.negotiated(arcp.FeatureHumanInput))
 }
 
 // negotiated reports whether the session negotiated a feature, also while the
@@ -46,15 +29,6 @@ func (c *conn) introduce() {
 	c.session.Identify((*sessionConn)(c), w)
 	c.rt.questions.Arrive(w)
 	c.offerWork(w)
-}
-
-// matchesAny reports whether a name is matched by one of the globs. A glob that
-// is none matches nothing.
-func matchesAny(globs []string, name string) bool {
-	return slices.ContainsFunc(globs, func(g string) bool {
-		ok, err := path.Match(g, name)
-		return ok && err == nil
-	})
 }
 
 // respond gives an answer that came over the wire to the job that asks.

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,10 +24,12 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/credential"
+	"github.com/arcpd/arcpd/runtime/internal/agents"
 	"github.com/arcpd/arcpd/runtime/internal/audit"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/host"
+	"github.com/arcpd/arcpd/runtime/internal/jobs"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/internal/paging"
 	"github.com/arcpd/arcpd/runtime/internal/pool"
@@ -44,6 +47,7 @@ import (
 // goroutines at once.
 type Runtime struct {
 	questions *questions.Broker
+	jobs      *jobs.Reader
 	vault     *credential.Vault // nil: there are no provisioners
 	resources *resources.Service
 	catalog   *tool.Catalog
@@ -53,9 +57,9 @@ type Runtime struct {
 		begun atomic.Uint64 // rounds
 		done  uint64        // the latest round that was whole; with turn
 	}
-	host      *host.Host
-	executors executors
-	workers   *worker.Pool
+	host    *host.Host
+	agents  *agents.Service
+	workers *worker.Pool
 
 	cfg           Config
 	metrics       *metrics.Metrics
@@ -118,12 +122,13 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	slots := new(tool.Slots)
 	r.workers = worker.New(worker.Config{Tools: r.cfg.Tools, Slots: slots, Recount: func(ref string) { r.engine.Recount(ref) },
 		Metrics: r.metrics, Logger: r.cfg.Log, Heartbeat: r.cfg.Heartbeat})
-	r.executors = workforce{r}
 	r.log = eventlog.New(r.cfg.Store, eventlog.Options{OnCommit: r.onCommit, OnBroken: r.onBroken,
 		BacklogBytes: max(r.cfg.BacklogBytes, 0), OnOverflow: r.onOverflow, OnOlder: r.onOlder,
 		CommitDelay: r.cfg.CommitDelay})
 	r.sessions = session.NewDirectory(session.Options{Store: r.cfg.Store, Log: r.log, Catalog: r.catalog, Logger: r.cfg.Log, Count: r.metrics.SetSessions})
-	r.host = r.newHost()
+	r.agents = agents.New(agents.Options{Store: r.cfg.Store, Log: r.log, Sessions: r.sessions, Workers: r.workers, Auth: r.cfg.Auth,
+		Metrics: r.metrics, Logger: r.cfg.Log, Audit: r.audit, Retention: r.cfg.Retention})
+	r.host = r.agents.Host
 	r.questions = questions.New(questions.Options{Store: r.cfg.Store, Changes: r.changes(), Sessions: r.sessions, Host: r.host,
 		Metrics: r.metrics, Logger: r.cfg.Log, Audit: r.audit})
 	if err := r.newVault(); err != nil {
@@ -213,13 +218,15 @@ func (r *Runtime) boot(ctx context.Context) error {
 		return err
 	}
 	r.cursors = paging.NewCursors(key)
+	r.jobs = &jobs.Reader{Store: r.cfg.Store, Engine: r.engine, Cursors: r.cursors, Audit: r.audit, Logger: r.cfg.Log,
+		Builtin: func(name string) bool { return slices.Contains(builtins, name) }}
 	if err := r.sessions.Load(ctx, time.Now()); err != nil {
 		return err
 	}
 	if err := r.loadSightings(ctx); err != nil {
 		return fmt.Errorf("load the clients that have proved themselves: %w", err)
 	}
-	if err := r.loadHost(ctx); err != nil {
+	if err := r.agents.Load(ctx); err != nil {
 		return fmt.Errorf("load agents: %w", err)
 	}
 	if err := r.questions.Load(ctx); err != nil {

@@ -117,7 +117,7 @@ func (r *Runtime) elevationDenied(ctx context.Context, id arcp.JobID) (string, e
 	if j.State != arcp.StateCompleted {
 		return elevationWithdrawn, nil
 	}
-	raw, err := r.outcome(ctx, &j)
+	raw, err := r.jobs.Outcome(ctx, &j)
 	if err != nil {
 		return "", err
 	}

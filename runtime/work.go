@@ -1,18 +1,13 @@
 package runtime
 
 import (
-	"context"
-	"errors"
-	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
-	"github.com/arcpd/arcpd/runtime/internal/host"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/internal/worker"
-	"github.com/arcpd/arcpd/runtime/store"
 )
 
 // Bounds of what a session may have said of its jobs before it was dealt with;
@@ -27,39 +22,6 @@ type load struct{ frames, bytes atomic.Int64 }
 
 func (l *load) full() bool {
 	return l.frames.Load() >= maxWorkFrames || l.bytes.Load() >= maxWorkBytes
-}
-
-// workforce has agents execute jobs if their sessions can be given any.
-type workforce struct{ rt *Runtime }
-
-var _ executors = workforce{}
-
-func (w workforce) Register(a host.Agent, who approval.Who) *arcp.Error {
-	err := w.able(&who)
-	if err == nil {
-		err = w.rt.workers.Register(a, who)
-	}
-	if err != nil {
-		w.rt.audit.Event("host.register_agent", who.Principal, who.Session).Str("target", a.ID).Strs("executes", a.Executes).
-			Str("decision", "denied").Str("reason", err.Message).Msg("audit")
-	}
-	return err
-}
-
-func (w workforce) Unregister(a host.Agent) { w.rt.workers.Unregister(a) }
-
-// able refuses a session that did not say that it can be given jobs.
-func (w workforce) able(who *approval.Who) *arcp.Error {
-	row, err := w.rt.cfg.Store.Session(context.Background(), who.Session)
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return arcp.Errorf(arcp.CodeFailedPrecondition, "the session has ended")
-	case err != nil:
-		return unreadable()
-	case who.Worker && !slices.Contains(row.Negotiated, arcp.FeatureExecutes):
-		return arcp.Errorf(arcp.CodeFailedPrecondition, "the session cannot be given jobs: open one with the capability executes")
-	}
-	return nil
 }
 
 // executes reports whether the session may be given jobs.

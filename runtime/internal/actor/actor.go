@@ -1,0 +1,71 @@
+// Package actor says who a session is, as one that asks, answers, observes and executes.
+package actor
+
+import (
+	"context"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// Of returns the actor of a session with an identity. humanInput says that the session takes
+// part in human input.
+func Of(id *auth.Identity, session arcp.SessionID, humanInput bool) approval.Who {
+	return approval.Who{Principal: id.Principal, Session: session, HumanInput: humanInput, Observer: !MayCommand(id),
+		Approver: auth.HasRole(*id, auth.RoleApprover), Worker: auth.HasRole(*id, auth.RoleWorker), Admin: auth.HasRole(*id, auth.RoleAdmin),
+		Sees: matcher(id.Sees), Serves: matcher(id.Serves)}
+}
+
+// matcher reports whether a name is matched by one of the globs; nil if there
+// are none.
+func matcher(globs []string) func(name string) bool {
+	if len(globs) == 0 {
+		return nil
+	}
+	return func(name string) bool { return matchesAny(globs, name) }
+}
+
+// matchesAny reports whether a name is matched by one of the globs. A glob that
+// is none matches nothing.
+func matchesAny(globs []string, name string) bool {
+	return slices.ContainsFunc(globs, func(g string) bool {
+		ok, err := path.Match(g, name)
+		return ok && err == nil
+	})
+}
+
+// MayCommand reports whether a principal may do more than observe.
+func MayCommand(id *auth.Identity) bool {
+	return auth.HasRole(*id, auth.RoleClient) || auth.HasRole(*id, auth.RoleWorker) || auth.HasRole(*id, auth.RoleAdmin)
+}
+
+// Stored returns the actor of a session without a connection, by what its stored credentials
+// are good for now. An error says that they are not good, or that the row cannot be read.
+func Stored(ctx context.Context, st store.Store, set *auth.Set, id arcp.SessionID) (approval.Who, error) {
+	row, err := st.Session(ctx, id)
+	if err != nil {
+		return approval.Who{}, err
+	}
+	var identity auth.Identity
+	if err := arcp.Unmarshal(row.Identity, &identity); err != nil {
+		return approval.Who{}, err
+	}
+	request := auth.Request{Now: time.Now()}
+	if uid, ok := strings.CutPrefix(identity.Principal, "uid:"); ok && identity.Scheme == auth.None { // the store is as good as the system that said so
+		if request.PeerUID, err = strconv.Atoi(uid); err != nil {
+			return approval.Who{}, err
+		}
+		request.Local = true
+	}
+	if identity, err = set.Again(identity, request); err != nil {
+		return approval.Who{}, err
+	}
+	return Of(&identity, id, slices.Contains(row.Negotiated, arcp.FeatureHumanInput)), nil
+}

@@ -1,0 +1,177 @@
+// Package agents connects the agents that sessions register with the workers that execute
+// jobs for them.
+package agents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime/internal/actor"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/audit"
+	"github.com/arcpd/arcpd/runtime/internal/host"
+	"github.com/arcpd/arcpd/runtime/internal/metrics"
+	"github.com/arcpd/arcpd/runtime/internal/session"
+	"github.com/arcpd/arcpd/runtime/internal/txn"
+	"github.com/arcpd/arcpd/runtime/internal/worker"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// Service registers agents. Its methods may be called by any goroutine.
+type Service struct {
+	Host      *host.Host
+	Executors Executors
+
+	opts Options
+}
+
+// Options of a Service.
+type Options struct {
+	Store     store.Store
+	Log       host.Log
+	Sessions  *session.Directory
+	Workers   *worker.Pool
+	Auth      *auth.Set
+	Metrics   *metrics.Metrics
+	Logger    zerolog.Logger
+	Audit     audit.Log
+	Retention time.Duration // of agents whose session has ended; not positive: for ever
+}
+
+// New returns a Service without agents.
+func New(o Options) *Service {
+	for _, s := range host.Statuses {
+		o.Metrics.Agents.WithLabelValues(string(s)).Set(0)
+	}
+	s := &Service{opts: o}
+	s.Executors = workers{&s.opts}
+	s.Host = host.New(host.Options{Log: o.Log, Store: o.Store, Released: s.released,
+		Count: func(s host.Status, n int) { o.Metrics.Agents.WithLabelValues(string(s)).Set(float64(n)) },
+		Lives: o.Sessions.Lives})
+	return s
+}
+
+// Register registers an agent of the session of who, or replaces it. An error of type
+// *arcp.Error is for the caller.
+func (s *Service) Register(ctx context.Context, a host.Agent, who approval.Who) (host.Agent, error) {
+	a.Principal, a.Session = who.Principal, who.Session
+	a, err := s.Host.Register(ctx, a, func(next, old *host.Agent) (func(bool), *arcp.Error) { return s.claimNames(next, old, who) })
+	return a, s.Failed(ctx, err)
+}
+
+// claimNames has an agent execute what it names from now on, instead of what it
+// named before. settle undoes it if its row cannot be written.
+func (s *Service) claimNames(a, old *host.Agent, who approval.Who) (settle func(ok bool), err *arcp.Error) {
+	had := old != nil && len(old.Executes) > 0
+	if len(a.Executes) == 0 {
+		return func(ok bool) {
+			if ok && had {
+				s.Executors.Unregister(*old)
+			}
+		}, nil
+	}
+	if err := s.Executors.Register(*a, who); err != nil {
+		return nil, err
+	}
+	return func(ok bool) {
+		switch {
+		case ok:
+		case had:
+			if err := s.Executors.Register(*old, who); err != nil {
+				s.opts.Logger.Error().Err(err).Str("agent_id", a.ID).Msg("an agent does not execute any more what it did")
+			}
+		default:
+			s.Executors.Unregister(*a)
+		}
+	}, nil
+}
+
+// released is told of an agent that its session has no more.
+func (s *Service) released(a host.Agent) {
+	if len(a.Executes) > 0 {
+		s.Executors.Unregister(a)
+	}
+}
+
+// Failed is an error of the host as its caller is told.
+func (s *Service) Failed(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+		return err
+	}
+	if e, ok := errors.AsType[*arcp.Error](err); ok {
+		return e
+	}
+	return txn.Unavailable(s.opts.Logger, err, "change an agent")
+}
+
+// WithConnections returns the agents with the status Disconnected for those whose session
+// has no connection.
+func (s *Service) WithConnections(list []host.Agent) []host.Agent {
+	list = slices.Clone(list)
+	for i := range list {
+		switch list[i].Status {
+		case host.Completed, host.Errored, host.Stopped:
+		default:
+			if own := s.opts.Sessions.Find(list[i].Session); own != nil && own.Conn() == nil {
+				list[i].Status = host.Disconnected
+			}
+		}
+	}
+	return list
+}
+
+// Load takes over the agents of the store: those whose sessions have ended are
+// stopped, and those that execute jobs do so before any is recovered.
+func (s *Service) Load(ctx context.Context) error {
+	err := s.Host.Load(ctx, func(key string, err error) {
+		s.opts.Logger.Error().Err(err).Str("record", key).Msg("an agent cannot be read and is left out")
+	})
+	if err == nil {
+		err = s.Sweep(ctx, time.Now())
+	}
+	if err != nil {
+		return err
+	}
+	for _, a := range s.Host.All() {
+		if len(a.Executes) == 0 {
+			continue
+		}
+		if refused := s.executeAgain(ctx, a); refused != nil {
+			s.opts.Logger.Error().Err(refused).Str("agent_id", a.ID).Str("principal", a.Principal).Msg("an agent does not execute jobs any more")
+			if err := s.Host.Fail(ctx, a.Principal, a.ID, fmt.Sprintf("%s does not execute jobs any more: %s", a.Name, refused.Message)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// executeAgain has an agent execute what it did before a restart.
+func (s *Service) executeAgain(ctx context.Context, a host.Agent) *arcp.Error {
+	who, err := actor.Stored(ctx, s.opts.Store, s.opts.Auth, a.Session)
+	if err != nil {
+		s.opts.Logger.Error().Err(err).Str("session_id", string(a.Session)).Msg("identity of a session")
+		return arcp.Errorf(arcp.CodeUnauthenticated, "it is not known who its session is")
+	}
+	if !who.Worker {
+		return arcp.Errorf(arcp.CodePermissionDenied, "its session does not have the role %s", auth.RoleWorker)
+	}
+	return s.Executors.Register(a, who)
+}
+
+// Sweep stops the agents of sessions that have ended unnoticed, and forgets those that were
+// stopped so longer than the retention ago.
+func (s *Service) Sweep(ctx context.Context, now time.Time) error {
+	var before time.Time
+	if s.opts.Retention > 0 {
+		before = now.Add(-s.opts.Retention)
+	}
+	return s.Host.Sweep(ctx, before, s.opts.Sessions.Has)
+}
