@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -201,4 +202,17 @@ func (c *conn) begin(now time.Time) {
 	c.bound(now)
 	c.rt.metrics.HandshakeDuration.Observe(now.Sub(c.begun).Seconds())
 	c.logHandshake(c.log.Info(), "accepted")
+}
+
+// roleNames are the roles of the session's principal as rules and people read them:
+// the same slice until they change.
+func (c *conn) roleNames() []string {
+	same := func(name string, role auth.Role) bool { return name == string(role) }
+	if c.roles == nil || !slices.EqualFunc(c.roles, c.identity.Roles, same) {
+		c.roles = make([]string, len(c.identity.Roles))
+		for i, role := range c.identity.Roles {
+			c.roles[i] = string(role)
+		}
+	}
+	return c.roles
 }

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,6 +25,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/credential"
 	"github.com/arcpd/arcpd/runtime/internal/agents"
 	"github.com/arcpd/arcpd/runtime/internal/audit"
+	"github.com/arcpd/arcpd/runtime/internal/builtin"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/host"
@@ -48,18 +48,14 @@ import (
 type Runtime struct {
 	questions *questions.Broker
 	jobs      *jobs.Reader
+	builtin   *builtin.Tools
 	vault     *credential.Vault // nil: there are no provisioners
 	resources *resources.Service
 	catalog   *tool.Catalog
 	announcer announcer
-	refresh   struct {
-		turn  chan struct{} // of whoever refreshes
-		begun atomic.Uint64 // rounds
-		done  uint64        // the latest round that was whole; with turn
-	}
-	host    *host.Host
-	agents  *agents.Service
-	workers *worker.Pool
+	host      *host.Host
+	agents    *agents.Service
+	workers   *worker.Pool
 
 	cfg           Config
 	metrics       *metrics.Metrics
@@ -113,12 +109,9 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	r.gateLog = r.cfg.Log.Sample(&zerolog.BurstSampler{Burst: 1, Period: time.Minute})
 	r.upgradeLog = r.cfg.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	r.gate = transport.NewGate(r.limits.gate(), r.logRefusedConnection)
-	r.announcer.rt, r.refresh.turn = r, make(chan struct{}, 1)
+	r.announcer.rt = r
 	r.catalog = tool.NewCatalog(r.cfg.Tools, r.cfg.Hooks)
 	r.sessionConfig, r.publicConfig = r.newSessionConfig(false), r.newSessionConfig(true)
-	if err := r.registerBuiltins(); err != nil {
-		return nil, fmt.Errorf("runtime: %w", err)
-	}
 	slots := new(tool.Slots)
 	r.workers = worker.New(worker.Config{Tools: r.cfg.Tools, Slots: slots, Recount: func(ref string) { r.engine.Recount(ref) },
 		Metrics: r.metrics, Logger: r.cfg.Log, Heartbeat: r.cfg.Heartbeat})
@@ -219,7 +212,13 @@ func (r *Runtime) boot(ctx context.Context) error {
 	}
 	r.cursors = paging.NewCursors(key)
 	r.jobs = &jobs.Reader{Store: r.cfg.Store, Engine: r.engine, Cursors: r.cursors, Audit: r.audit, Logger: r.cfg.Log,
-		Builtin: func(name string) bool { return slices.Contains(builtins, name) }}
+		Builtin: builtin.Is}
+	r.builtin = &builtin.Tools{Store: r.cfg.Store, Registry: r.cfg.Tools, Engine: r.engine, Sessions: r.sessions, Questions: r.questions,
+		Agents: r.agents, Resources: r.resources, Jobs: r.jobs, Vault: r.vault, Auth: r.cfg.Auth, Changes: r.changes(), Cursors: r.cursors,
+		Metrics: r.metrics, Audit: r.audit, Logger: r.cfg.Log, Refresh: r.cfg.Refresh}
+	if err := r.builtin.Register(); err != nil {
+		return err
+	}
 	if err := r.sessions.Load(ctx, time.Now()); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package runtime
+package builtin
 
 import (
 	"cmp"
@@ -73,21 +73,21 @@ type hostEventPage struct {
 	Items []host.Event `json:"items"`
 }
 
-func (r *Runtime) registerHost() error {
+func (b *Tools) registerHost() error {
 	return errors.Join(
-		builtin(r, "host.register_agent", tool.SideEffectWrite, "registers an agent of the caller's session", r.registerAgent),
-		builtin(r, "host.unregister_agent", tool.SideEffectWrite, "removes an agent of the caller's session", r.unregisterAgent),
-		builtin(r, "host.set_status", tool.SideEffectWrite, "says what an agent of the caller's session does", r.setStatus),
-		builtin(r, "host.agents", tool.SideEffectRead, "the caller's agents, by name", r.hostAgents),
-		builtin(r, "host.events", tool.SideEffectRead, "the latest events of the caller's agents and approvals, the newest first", r.hostEvents),
-		builtinLike(r, tool.Capability{Name: "host.subscribe", SideEffect: tool.SideEffectExternal, Recovery: tool.RecoveryRerun, Endless: true,
+		builtin(b, "host.register_agent", tool.SideEffectWrite, "registers an agent of the caller's session", b.registerAgent),
+		builtin(b, "host.unregister_agent", tool.SideEffectWrite, "removes an agent of the caller's session", b.unregisterAgent),
+		builtin(b, "host.set_status", tool.SideEffectWrite, "says what an agent of the caller's session does", b.setStatus),
+		builtin(b, "host.agents", tool.SideEffectRead, "the caller's agents, by name", b.hostAgents),
+		builtin(b, "host.events", tool.SideEffectRead, "the latest events of the caller's agents and approvals, the newest first", b.hostEvents),
+		builtinLike(b, tool.Capability{Name: "host.subscribe", SideEffect: tool.SideEffectExternal, Recovery: tool.RecoveryRerun, Endless: true,
 			Limits:      tool.Limits{Timeout: -1, Concurrency: -1},
-			Description: "emits what agents and approvals there are, and then every event of them, until it is cancelled"}, r.hostSubscribe),
+			Description: "emits what agents and approvals there are, and then every event of them, until it is cancelled"}, b.hostSubscribe),
 	)
 }
 
-func (r *Runtime) registerAgent(ctx context.Context, job tool.Job, in registerAgentIn) (host.Agent, error) {
-	who, err := r.owner(job)
+func (b *Tools) registerAgent(ctx context.Context, job tool.Job, in registerAgentIn) (host.Agent, error) {
+	who, err := b.owner(job)
 	if err != nil {
 		return host.Agent{}, err
 	}
@@ -97,12 +97,12 @@ func (r *Runtime) registerAgent(ctx context.Context, job tool.Job, in registerAg
 	if err := mayExecute(&who, in.Executes); err != nil {
 		return host.Agent{}, err
 	}
-	return r.agents.Register(ctx, in.agent(), who)
+	return b.Agents.Register(ctx, in.agent(), who)
 }
 
 // owner is the session of a caller that has one: agents belong to sessions.
-func (r *Runtime) owner(job tool.Job) (approval.Who, error) {
-	who, err := r.caller(job)
+func (b *Tools) owner(job tool.Job) (approval.Who, error) {
+	who, err := b.caller(job)
 	if err == nil && who.Session == "" {
 		err = arcp.Errorf(arcp.CodeFailedPrecondition, "an agent belongs to a session, and this job to none")
 	}
@@ -154,36 +154,36 @@ func mayExecute(who *approval.Who, names []string) *arcp.Error {
 	return nil
 }
 
-func (r *Runtime) unregisterAgent(ctx context.Context, job tool.Job, in agentIDIn) (unregistered, error) {
-	who, err := r.caller(job)
+func (b *Tools) unregisterAgent(ctx context.Context, job tool.Job, in agentIDIn) (unregistered, error) {
+	who, err := b.caller(job)
 	if err != nil {
 		return unregistered{}, err
 	}
-	err = r.host.Unregister(ctx, who.Principal, who.Session, in.AgentID)
-	return unregistered{err == nil}, r.agents.Failed(ctx, err)
+	err = b.Agents.Host.Unregister(ctx, who.Principal, who.Session, in.AgentID)
+	return unregistered{err == nil}, b.Agents.Failed(ctx, err)
 }
 
-func (r *Runtime) setStatus(ctx context.Context, job tool.Job, in setStatusIn) (host.Agent, error) {
-	who, err := r.caller(job)
+func (b *Tools) setStatus(ctx context.Context, job tool.Job, in setStatusIn) (host.Agent, error) {
+	who, err := b.caller(job)
 	if err != nil {
 		return host.Agent{}, err
 	}
 	if len(in.Payload) > maxHostPayload {
 		return host.Agent{}, arcp.Errorf(arcp.CodeInvalidArgument, "payload: it may have at most %d bytes", maxHostPayload)
 	}
-	a, err := r.host.SetStatus(ctx, who.Principal, who.Session, in.AgentID,
+	a, err := b.Agents.Host.SetStatus(ctx, who.Principal, who.Session, in.AgentID,
 		host.StatusChange{Status: host.Status(in.Status), CurrentTask: in.CurrentTask, Message: in.Message, Payload: in.Payload})
-	return a, r.agents.Failed(ctx, err)
+	return a, b.Agents.Failed(ctx, err)
 }
 
-func (r *Runtime) hostAgents(_ context.Context, job tool.Job, in hostListIn) (page arcp.Page[host.Agent], err error) {
-	who, err := r.caller(job)
+func (b *Tools) hostAgents(_ context.Context, job tool.Job, in hostListIn) (page arcp.Page[host.Agent], err error) {
+	who, err := b.caller(job)
 	if err != nil {
 		return page, err
 	}
-	list := r.host.Agents(who.Principal)
+	list := b.Agents.Host.Agents(who.Principal)
 	bound := []byte("agents\x00" + who.Principal)
-	after, err := r.cursors.OpenKey(in.Cursor, bound)
+	after, err := b.Cursors.OpenKey(in.Cursor, bound)
 	if err != nil {
 		return page, err
 	}
@@ -194,9 +194,9 @@ func (r *Runtime) hostAgents(_ context.Context, job tool.Job, in hostListIn) (pa
 		}
 		list = list[i:]
 	}
-	page.Items = r.agents.WithConnections(list[:pageLen(list, cmp.Or(in.Limit, paging.DefaultLen))])
+	page.Items = b.Agents.WithConnections(list[:pageLen(list, cmp.Or(in.Limit, paging.DefaultLen))])
 	if n := len(page.Items); n < len(list) {
-		page.NextCursor = r.cursors.SealKey(list[n-1].Name+"\x00"+list[n-1].ID, bound)
+		page.NextCursor = b.Cursors.SealKey(list[n-1].Name+"\x00"+list[n-1].ID, bound)
 	}
 	if page.Items == nil {
 		page.Items = []host.Agent{}
@@ -216,12 +216,12 @@ func pageLen(list []host.Agent, limit int) int {
 	return len(list)
 }
 
-func (r *Runtime) hostEvents(_ context.Context, job tool.Job, in hostEventsIn) (page hostEventPage, err error) {
-	who, err := r.caller(job)
+func (b *Tools) hostEvents(_ context.Context, job tool.Job, in hostEventsIn) (page hostEventPage, err error) {
+	who, err := b.caller(job)
 	if err != nil {
 		return page, err
 	}
-	page.Items = r.host.Events(who.Principal, cmp.Or(in.Limit, defaultEvents))
+	page.Items = b.Agents.Host.Events(who.Principal, cmp.Or(in.Limit, defaultEvents))
 	if page.Items == nil {
 		page.Items = []host.Event{}
 	}

@@ -1,4 +1,4 @@
-package runtime
+package builtin
 
 import (
 	"cmp"
@@ -33,16 +33,16 @@ type sessionsEvicted struct {
 
 var errNoCaller = errors.New("a built-in tool needs a caller")
 
-func (r *Runtime) sessionsList(ctx context.Context, job tool.Job, in sessionsListIn) (page arcp.Page[arcp.SessionView], err error) {
-	who, err := r.caller(job)
+func (b *Tools) sessionsList(ctx context.Context, job tool.Job, in sessionsListIn) (page arcp.Page[arcp.SessionView], err error) {
+	who, err := b.caller(job)
 	if err != nil {
 		return page, err
 	}
-	list := r.sessions.Of(who.Observes)
+	list := b.Sessions.Of(who.Observes)
 	slices.SortFunc(list, compareSessions)
 	bound := []byte("sessions\x00" + who.Principal)
 	if in.Cursor != "" {
-		at, id, ok := r.cursors.OpenTime(in.Cursor, bound)
+		at, id, ok := b.Cursors.OpenTime(in.Cursor, bound)
 		if !ok {
 			return page, paging.ErrCursor()
 		}
@@ -58,10 +58,10 @@ func (r *Runtime) sessionsList(ctx context.Context, job tool.Job, in sessionsLis
 	for i := range list {
 		if len(page.Items) == limit {
 			last := list[i-1]
-			page.NextCursor = r.cursors.SealTime(last.CreatedAt, string(last.ID), bound)
+			page.NextCursor = b.Cursors.SealTime(last.CreatedAt, string(last.ID), bound)
 			break
 		}
-		d, err := r.describe(ctx, list[i])
+		d, err := b.describe(ctx, list[i])
 		if errors.Is(err, store.ErrNotFound) {
 			continue // it has ended, or is being made
 		}
@@ -77,8 +77,8 @@ func compareSessions(a, b *session.Session) int {
 	return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
 }
 
-func (r *Runtime) describe(ctx context.Context, s *session.Session) (arcp.SessionView, error) {
-	row, err := r.cfg.Store.Session(ctx, s.ID)
+func (b *Tools) describe(ctx context.Context, s *session.Session) (arcp.SessionView, error) {
+	row, err := b.Store.Session(ctx, s.ID)
 	if err != nil {
 		return arcp.SessionView{}, err
 	}
@@ -92,13 +92,13 @@ func (r *Runtime) describe(ctx context.Context, s *session.Session) (arcp.Sessio
 	return d, nil
 }
 
-func (r *Runtime) sessionsEvict(ctx context.Context, job tool.Job, in sessionsEvictIn) (sessionsEvicted, error) {
-	who, err := r.caller(job)
+func (b *Tools) sessionsEvict(ctx context.Context, job tool.Job, in sessionsEvictIn) (sessionsEvicted, error) {
+	who, err := b.caller(job)
 	if err != nil {
 		return sessionsEvicted{}, err
 	}
 	id := arcp.SessionID(in.SessionID)
-	s := r.sessions.Find(id)
+	s := b.Sessions.Find(id)
 	if s == nil {
 		return sessionsEvicted{}, arcp.Errorf(arcp.CodeNotFound, "no such session: %s", in.SessionID)
 	}
@@ -106,23 +106,31 @@ func (r *Runtime) sessionsEvict(ctx context.Context, job tool.Job, in sessionsEv
 	if !who.Admin && s.Principal != who.Principal {
 		decision = "denied"
 	}
-	r.audit.Event("evict", who.Principal, who.Session).Str("job_id", string(job.ID())).Str("target", in.SessionID).
+	b.Audit.Event("evict", who.Principal, who.Session).Str("job_id", string(job.ID())).Str("target", in.SessionID).
 		Str("owner", s.Principal).Str("decision", decision).Msg("audit")
 	if decision == "denied" {
 		return sessionsEvicted{}, arcp.Errorf(arcp.CodeNotFound, "no such session: %s", in.SessionID)
 	}
-	evict := func() { r.evicted(s, "evicted", cmp.Or(in.Reason, "evicted")) }
+	evict := func() { b.evicted(s, cmp.Or(in.Reason, "evicted")) }
 	if in.Forget {
-		err = r.sessions.EndWithCall(ctx, s, evict)
+		err = b.Sessions.EndWithCall(ctx, s, evict)
 	} else {
-		err = r.changes().Commit(ctx, nil, func(err error) {
+		err = b.Changes.Commit(ctx, nil, func(err error) {
 			if err == nil {
 				evict()
 			}
 		})
 	}
 	if err != nil {
-		return sessionsEvicted{}, txn.Unavailable(r.cfg.Log, err, "end a session")
+		return sessionsEvicted{}, txn.Unavailable(b.Logger, err, "end a session")
 	}
 	return sessionsEvicted{true}, nil
+}
+
+// evicted counts an eviction, and closes the connection of the session if it has one.
+func (b *Tools) evicted(s *session.Session, reason string) {
+	b.Metrics.Evictions.WithLabelValues("evicted").Inc()
+	if c := s.Conn(); c != nil {
+		c.Evict(arcp.CodeCancelled, reason)
+	}
 }

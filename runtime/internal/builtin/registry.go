@@ -1,4 +1,4 @@
-package runtime
+package builtin
 
 import (
 	"cmp"
@@ -77,171 +77,171 @@ type deregistered struct {
 	Removed bool `json:"removed"`
 }
 
-func (r *Runtime) registerRegistry() error {
+func (b *Tools) registerRegistry() error {
 	const read, write = tool.SideEffectRead, tool.SideEffectWrite
 	return errors.Join(
-		builtin(r, "registry.register", write, "enters a resource of the calling session, or replaces it", r.registryRegister),
-		builtin(r, "registry.update_status", write, "changes the status of a resource", r.registryStatus),
-		builtin(r, "registry.get", read, "one resource", r.registryGet),
-		builtin(r, "registry.list", read, "the resources of a session, the newest first", r.registryList),
-		builtin(r, "registry.deregister", write, "removes a resource from the registry", r.registryDeregister),
-		builtin(r, "registry.lease", write, "takes a lease on something outside, or refreshes it", r.registryLease),
-		builtin(r, "registry.touch", write, "has a lease last for its whole duration again", r.registryTouch),
-		builtin(r, "registry.release", write, "ends a lease: there is nothing to clean up", r.registryRelease),
-		builtin(r, "registry.leases", read, "the caller's leases, the newest first; an admin sees everybody's", r.registryLeases),
-		builtinFor(r, "registry.reap", "cleans up what the caller's leases that are over are on; an admin's call, everybody's", r.registryReap),
+		builtin(b, "registry.register", write, "enters a resource of the calling session, or replaces it", b.registryRegister),
+		builtin(b, "registry.update_status", write, "changes the status of a resource", b.registryStatus),
+		builtin(b, "registry.get", read, "one resource", b.registryGet),
+		builtin(b, "registry.list", read, "the resources of a session, the newest first", b.registryList),
+		builtin(b, "registry.deregister", write, "removes a resource from the registry", b.registryDeregister),
+		builtin(b, "registry.lease", write, "takes a lease on something outside, or refreshes it", b.registryLease),
+		builtin(b, "registry.touch", write, "has a lease last for its whole duration again", b.registryTouch),
+		builtin(b, "registry.release", write, "ends a lease: there is nothing to clean up", b.registryRelease),
+		builtin(b, "registry.leases", read, "the caller's leases, the newest first; an admin sees everybody's", b.registryLeases),
+		builtinFor(b, "registry.reap", "cleans up what the caller's leases that are over are on; an admin's call, everybody's", b.registryReap),
 	)
 }
 
 // sessionFor is the session that somebody names, if they may know of it.
-func (r *Runtime) sessionFor(who *approval.Who, named arcp.SessionID) (arcp.SessionID, error) {
+func (b *Tools) sessionFor(who *approval.Who, named arcp.SessionID) (arcp.SessionID, error) {
 	if named == "" || named == who.Session {
 		return who.Session, nil
 	}
-	if s := r.sessions.Find(named); s != nil && (who.Admin || s.Principal == who.Principal) {
+	if s := b.Sessions.Find(named); s != nil && (who.Admin || s.Principal == who.Principal) {
 		return named, nil
 	}
 	return "", arcp.Errorf(arcp.CodeNotFound, "no such session: %s", named)
 }
 
-func (r *Runtime) registryRegister(ctx context.Context, job tool.Job, in registerIn) (registry.Entry, error) {
-	who, err := r.caller(job)
+func (b *Tools) registryRegister(ctx context.Context, job tool.Job, in registerIn) (registry.Entry, error) {
+	who, err := b.caller(job)
 	if err != nil {
 		return registry.Entry{}, err
 	}
-	e, err := r.resources.Store.Register(ctx, time.Now(), registry.Entry{ResourceID: in.ResourceID, Session: who.Session, Principal: who.Principal,
+	e, err := b.Resources.Store.Register(ctx, time.Now(), registry.Entry{ResourceID: in.ResourceID, Session: who.Session, Principal: who.Principal,
 		Kind: in.Kind, DisplayName: in.DisplayName, Status: registry.Status(in.Status), Metadata: in.Metadata})
-	return e, r.resources.Answer(err, "register a resource")
+	return e, b.Resources.Answer(err, "register a resource")
 }
 
-func (r *Runtime) registryStatus(ctx context.Context, job tool.Job, in resourceStatusIn) (registry.Entry, error) {
-	who, err := r.caller(job)
+func (b *Tools) registryStatus(ctx context.Context, job tool.Job, in resourceStatusIn) (registry.Entry, error) {
+	who, err := b.caller(job)
 	if err != nil {
 		return registry.Entry{}, err
 	}
-	e, err := r.resources.Store.UpdateStatus(ctx, time.Now(), who.Session, in.ResourceID, registry.Status(in.Status))
-	return e, r.resources.Answer(err, "change a resource")
+	e, err := b.Resources.Store.UpdateStatus(ctx, time.Now(), who.Session, in.ResourceID, registry.Status(in.Status))
+	return e, b.Resources.Answer(err, "change a resource")
 }
 
-func (r *Runtime) registryGet(ctx context.Context, job tool.Job, in resourceGetIn) (registry.Entry, error) {
-	who, err := r.caller(job)
+func (b *Tools) registryGet(ctx context.Context, job tool.Job, in resourceGetIn) (registry.Entry, error) {
+	who, err := b.caller(job)
 	if err != nil {
 		return registry.Entry{}, err
 	}
-	session, err := r.sessionFor(&who, in.SessionID)
+	session, err := b.sessionFor(&who, in.SessionID)
 	if err != nil {
 		return registry.Entry{}, err
 	}
-	e, err := r.resources.Store.Entry(ctx, session, in.ResourceID)
-	return e, r.resources.Answer(err, "read a resource")
+	e, err := b.Resources.Store.Entry(ctx, session, in.ResourceID)
+	return e, b.Resources.Answer(err, "read a resource")
 }
 
-func (r *Runtime) registryDeregister(ctx context.Context, job tool.Job, in resourceIn) (deregistered, error) {
-	who, err := r.caller(job)
+func (b *Tools) registryDeregister(ctx context.Context, job tool.Job, in resourceIn) (deregistered, error) {
+	who, err := b.caller(job)
 	if err != nil {
 		return deregistered{}, err
 	}
-	removed, err := r.resources.Store.Deregister(ctx, who.Session, in.ResourceID)
-	return deregistered{removed}, r.resources.Answer(err, "deregister a resource")
+	removed, err := b.Resources.Store.Deregister(ctx, who.Session, in.ResourceID)
+	return deregistered{removed}, b.Resources.Answer(err, "deregister a resource")
 }
 
-func (r *Runtime) registryList(ctx context.Context, job tool.Job, in resourceListIn) (page arcp.Page[registry.Entry], err error) {
-	who, err := r.caller(job)
+func (b *Tools) registryList(ctx context.Context, job tool.Job, in resourceListIn) (page arcp.Page[registry.Entry], err error) {
+	who, err := b.caller(job)
 	if err != nil {
 		return page, err
 	}
 	if err := paging.OneOf("status", in.Status, registry.Statuses); err != nil {
 		return page, err
 	}
-	session, err := r.sessionFor(&who, in.SessionID)
+	session, err := b.sessionFor(&who, in.SessionID)
 	if err != nil {
 		return page, err
 	}
 	bound := []byte("resources\x00" + string(session) + "\x00" + in.Status + "\x00" + in.Kind)
 	var after *registry.Place
 	if in.Cursor != "" {
-		at, id, ok := r.cursors.OpenTime(in.Cursor, bound)
+		at, id, ok := b.Cursors.OpenTime(in.Cursor, bound)
 		if !ok {
 			return page, paging.ErrCursor()
 		}
 		after = &registry.Place{CreatedAt: at, ResourceID: string(id)}
 	}
-	list, more, err := r.resources.Store.Entries(ctx, session, in.Kind, registry.Status(in.Status), after, cmp.Or(in.Limit, paging.DefaultLen), paging.MaxBytes)
+	list, more, err := b.Resources.Store.Entries(ctx, session, in.Kind, registry.Status(in.Status), after, cmp.Or(in.Limit, paging.DefaultLen), paging.MaxBytes)
 	if err != nil {
-		return page, r.resources.Answer(err, "list resources")
+		return page, b.Resources.Answer(err, "list resources")
 	}
 	page.Items = append([]registry.Entry{}, list...)
 	if more {
 		last := list[len(list)-1]
-		page.NextCursor = r.cursors.SealTime(last.CreatedAt, string(last.ResourceID), bound)
+		page.NextCursor = b.Cursors.SealTime(last.CreatedAt, string(last.ResourceID), bound)
 	}
 	return page, nil
 }
 
-func (r *Runtime) registryLease(ctx context.Context, job tool.Job, in leaseIn) (arcp.ResourceLeaseView, error) {
+func (b *Tools) registryLease(ctx context.Context, job tool.Job, in leaseIn) (arcp.ResourceLeaseView, error) {
 	t, ok := job.(engine.Tenancy)
 	if !ok {
 		return arcp.ResourceLeaseView{}, errNoCaller
 	}
-	l, err := r.resources.Take(ctx, t.Tenant(), registry.Ask{Identity: registry.Identity{Provider: in.Provider, Type: in.Type, ExternalID: in.ExternalID},
+	l, err := b.Resources.Take(ctx, t.Tenant(), registry.Ask{Identity: registry.Identity{Provider: in.Provider, Type: in.Type, ExternalID: in.ExternalID},
 		Seconds: in.Seconds, DisplayName: in.DisplayName, Metadata: in.Metadata, CleanupTool: in.CleanupTool}, true)
 	return resources.ViewLease(&l), err
 }
 
 // leaseOwner is in whose name somebody changes a lease: their own or, as an admin,
 // that of who has it.
-func (r *Runtime) leaseOwner(ctx context.Context, who *approval.Who, id arcp.LeaseID) (string, error) {
+func (b *Tools) leaseOwner(ctx context.Context, who *approval.Who, id arcp.LeaseID) (string, error) {
 	if !who.Admin {
 		return who.Principal, nil
 	}
-	l, err := r.resources.Store.Find(ctx, id)
+	l, err := b.Resources.Store.Find(ctx, id)
 	if err == nil && l.Principal != who.Principal {
-		r.audit.Event("lease", who.Principal, who.Session).Str("target", string(id)).Str("owner", l.Principal).Str("decision", "allowed").Msg("audit")
+		b.Audit.Event("lease", who.Principal, who.Session).Str("target", string(id)).Str("owner", l.Principal).Str("decision", "allowed").Msg("audit")
 	}
-	return l.Principal, r.resources.Answer(err, "find a lease")
+	return l.Principal, b.Resources.Answer(err, "find a lease")
 }
 
-func (r *Runtime) registryTouch(ctx context.Context, job tool.Job, in leaseIDIn) (arcp.ResourceLeaseView, error) {
-	return r.changeLease(ctx, job, in.LeaseID, r.resources.Store.Touch)
+func (b *Tools) registryTouch(ctx context.Context, job tool.Job, in leaseIDIn) (arcp.ResourceLeaseView, error) {
+	return b.changeLease(ctx, job, in.LeaseID, b.Resources.Store.Touch)
 }
 
-func (r *Runtime) registryRelease(ctx context.Context, job tool.Job, in leaseIDIn) (arcp.ResourceLeaseView, error) {
-	return r.changeLease(ctx, job, in.LeaseID, r.resources.Store.Release)
+func (b *Tools) registryRelease(ctx context.Context, job tool.Job, in leaseIDIn) (arcp.ResourceLeaseView, error) {
+	return b.changeLease(ctx, job, in.LeaseID, b.Resources.Store.Release)
 }
 
-func (r *Runtime) changeLease(ctx context.Context, job tool.Job, id arcp.LeaseID,
+func (b *Tools) changeLease(ctx context.Context, job tool.Job, id arcp.LeaseID,
 	change func(context.Context, time.Time, string, arcp.LeaseID) (registry.Lease, error)) (arcp.ResourceLeaseView, error) {
-	who, err := r.caller(job)
+	who, err := b.caller(job)
 	if err != nil {
 		return arcp.ResourceLeaseView{}, err
 	}
-	owner, err := r.leaseOwner(ctx, &who, id)
+	owner, err := b.leaseOwner(ctx, &who, id)
 	if err != nil {
 		return arcp.ResourceLeaseView{}, err
 	}
 	l, err := change(ctx, time.Now(), owner, id)
-	return resources.ViewLease(&l), r.resources.Answer(err, "change a lease")
+	return resources.ViewLease(&l), b.Resources.Answer(err, "change a lease")
 }
 
-func (r *Runtime) registryLeases(ctx context.Context, job tool.Job, in leaseListIn) (page arcp.Page[arcp.ResourceLeaseView], err error) {
-	who, err := r.caller(job)
+func (b *Tools) registryLeases(ctx context.Context, job tool.Job, in leaseListIn) (page arcp.Page[arcp.ResourceLeaseView], err error) {
+	who, err := b.caller(job)
 	if err != nil {
 		return page, err
 	}
 	if err := paging.OneOf("state", in.State, arcp.ResourceLeaseStates); err != nil {
 		return page, err
 	}
-	of := r.reach(&who)
+	of := b.reach(&who)
 	bound := []byte("leases\x00" + of + "\x00" + in.State)
-	after, err := r.cursors.OpenKey(in.Cursor, bound)
+	after, err := b.Cursors.OpenKey(in.Cursor, bound)
 	if err != nil {
 		return page, err
 	}
 	page.Items = []arcp.ResourceLeaseView{}
 	scanned, size, last := 0, 0, ""
-	err = r.resources.Store.Leases(ctx, of, after, func(key string, l *registry.Lease) bool {
+	err = b.Resources.Store.Leases(ctx, of, after, func(key string, l *registry.Lease) bool {
 		if len(page.Items) == cmp.Or(in.Limit, paging.DefaultLen) || scanned == paging.MaxScan || size >= paging.MaxBytes {
-			page.NextCursor = r.cursors.SealKey(last, bound)
+			page.NextCursor = b.Cursors.SealKey(last, bound)
 			return false
 		}
 		scanned, last = scanned+1, key
@@ -251,51 +251,51 @@ func (r *Runtime) registryLeases(ctx context.Context, job tool.Job, in leaseList
 		}
 		return true
 	})
-	return page, r.resources.Answer(err, "list leases")
+	return page, b.Resources.Answer(err, "list leases")
 }
 
 // reach is whose leases somebody sees and reaps: their own, an admin everybody's.
-func (r *Runtime) reach(who *approval.Who) string {
+func (b *Tools) reach(who *approval.Who) string {
 	if who.Admin {
 		return ""
 	}
 	return who.Principal
 }
 
-func (r *Runtime) registryReap(ctx context.Context, job tool.Job, in reapIn) (arcp.ReapReport, error) {
-	who, err := r.caller(job)
+func (b *Tools) registryReap(ctx context.Context, job tool.Job, in reapIn) (arcp.ReapReport, error) {
+	who, err := b.caller(job)
 	if err != nil {
 		return arcp.ReapReport{}, err
 	}
-	leave, err := r.resources.ReapTurn(ctx, who.Principal)
+	leave, err := b.Resources.ReapTurn(ctx, who.Principal)
 	if err != nil {
 		return arcp.ReapReport{}, err
 	}
 	defer leave()
-	of := r.reach(&who)
+	of := b.reach(&who)
 	if in.DryRun {
-		rep, err := r.resources.Scanner.Scan(ctx, registry.Request{Principal: of, DryRun: true})
+		rep, err := b.Resources.Scanner.Scan(ctx, registry.Request{Principal: of, DryRun: true})
 		all := arcp.ReapReport{DryRun: true, More: rep.More}
 		for i := range rep.Due {
 			all.Due = append(all.Due, resources.ViewLease(&rep.Due[i]))
 		}
-		return all, r.resources.Answer(err, "look for leases that are over")
+		return all, b.Resources.Answer(err, "look for leases that are over")
 	}
 	if of == "" {
-		r.audit.Event("reap", who.Principal, who.Session).Str("target", "everybody").Str("decision", "allowed").Msg("audit")
+		b.Audit.Event("reap", who.Principal, who.Session).Str("target", "everybody").Str("decision", "allowed").Msg("audit")
 	}
-	return r.reapAll(ctx, of)
+	return b.reapAll(ctx, of)
 }
 
-func (r *Runtime) reapAll(ctx context.Context, of string) (all arcp.ReapReport, err error) {
+func (b *Tools) reapAll(ctx context.Context, of string) (all arcp.ReapReport, err error) {
 	for {
-		rep, err := r.resources.Scanner.Scan(ctx, registry.Request{Principal: of})
+		rep, err := b.Resources.Scanner.Scan(ctx, registry.Request{Principal: of})
 		all.Claimed += rep.Claimed
 		all.Released += rep.Released
 		all.Failed += rep.Failed
 		all.Skipped += rep.Skipped
 		if err != nil || !rep.More || rep.Claimed+rep.Skipped == 0 {
-			return all, r.resources.Answer(err, "clean up leased resources")
+			return all, b.Resources.Answer(err, "clean up leased resources")
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package runtime
+package builtin
 
 import (
 	"context"
@@ -32,12 +32,12 @@ type jobDeleted struct {
 }
 
 // jobsWait is jobsGet once the job has ended, or the time is over.
-func (r *Runtime) jobsWait(ctx context.Context, job tool.Job, in jobsWaitIn) (arcp.JobView, error) {
-	who, err := r.caller(job)
+func (b *Tools) jobsWait(ctx context.Context, job tool.Job, in jobsWaitIn) (arcp.JobView, error) {
+	who, err := b.caller(job)
 	if err != nil {
 		return arcp.JobView{}, err
 	}
-	j, refusal := r.jobs.Visible(ctx, &who, arcp.JobID(in.JobID))
+	j, refusal := b.Jobs.Visible(ctx, &who, arcp.JobID(in.JobID))
 	if refusal != nil {
 		return arcp.JobView{}, refusal
 	}
@@ -48,35 +48,35 @@ func (r *Runtime) jobsWait(ctx context.Context, job tool.Job, in jobsWaitIn) (ar
 	end := time.NewTimer(timeout)
 	defer end.Stop()
 	select {
-	case <-r.engine.Over(j.ID):
+	case <-b.Engine.Over(j.ID):
 	case <-end.C:
 	case <-ctx.Done():
 		return arcp.JobView{}, context.Cause(ctx)
 	}
-	return r.jobsGet(ctx, job, jobsGetIn{in.JobID})
+	return b.jobsGet(ctx, job, jobsGetIn{in.JobID})
 }
 
 // jobsDelete does what the retention would do later.
-func (r *Runtime) jobsDelete(ctx context.Context, job tool.Job, in jobsDeleteIn) (jobDeleted, error) {
-	who, err := r.caller(job)
+func (b *Tools) jobsDelete(ctx context.Context, job tool.Job, in jobsDeleteIn) (jobDeleted, error) {
+	who, err := b.caller(job)
 	if err != nil {
 		return jobDeleted{}, err
 	}
-	j, refusal := r.jobs.Visible(ctx, &who, arcp.JobID(in.JobID))
+	j, refusal := b.Jobs.Visible(ctx, &who, arcp.JobID(in.JobID))
 	if refusal == nil {
-		refusal = r.deletable(ctx, &who, &j)
+		refusal = b.deletable(ctx, &who, &j)
 	}
 	if refusal != nil {
 		return jobDeleted{}, refusal
 	}
 	select { // its end may be known before all is written that belongs to it
-	case <-r.engine.Over(j.ID):
+	case <-b.Engine.Over(j.ID):
 	case <-ctx.Done():
 		return jobDeleted{}, context.Cause(ctx)
 	}
-	r.audit.Decision("jobs.delete", who.Principal, who.Session, in.JobID, nil)
-	if err := r.changes().Commit(ctx, &store.Write{DeleteJob: j.ID}, func(error) {}); err != nil {
-		return jobDeleted{}, txn.Unavailable(r.cfg.Log, fmt.Errorf("%s: %w", j.ID, err), "delete a job")
+	b.Audit.Decision("jobs.delete", who.Principal, who.Session, in.JobID, nil)
+	if err := b.Changes.Commit(ctx, &store.Write{DeleteJob: j.ID}, func(error) {}); err != nil {
+		return jobDeleted{}, txn.Unavailable(b.Logger, fmt.Errorf("%s: %w", j.ID, err), "delete a job")
 	}
 	return jobDeleted{true}, nil
 }
@@ -84,23 +84,23 @@ func (r *Runtime) jobsDelete(ctx context.Context, job tool.Job, in jobsDeleteIn)
 // deletable refuses to delete a job that is another principal's, or that somebody
 // still has to hear of. What it has found stays so: a job that has ended gets no
 // ancestor, and a session does not fall back.
-func (r *Runtime) deletable(ctx context.Context, who *approval.Who, j *store.Job) *arcp.Error {
+func (b *Tools) deletable(ctx context.Context, who *approval.Who, j *store.Job) *arcp.Error {
 	switch {
 	case j.Principal != who.Principal:
 		return arcp.Errorf(arcp.CodePermissionDenied, "%s is a job of %s", j.ID, j.Principal)
 	case !j.State.Terminal():
 		return arcp.Errorf(arcp.CodeFailedPrecondition, "the job is %s: cancel it, or wait for its end", j.State)
 	}
-	above, err := r.engine.LivingAncestor(ctx, j)
+	above, err := b.Engine.LivingAncestor(ctx, j)
 	switch {
 	case err != nil:
-		r.cfg.Log.Error().Err(err).Str("job_id", string(j.ID)).Msg("read the jobs above one")
-		return unreadable()
+		b.Logger.Error().Err(err).Str("job_id", string(j.ID)).Msg("read the jobs above one")
+		return arcp.Errorf(arcp.CodeUnavailable, "the store cannot be read").RetryAfter(1)
 	case above != "":
 		return arcp.Errorf(arcp.CodeFailedPrecondition, "a job above it goes on, and may ask what came of it or what it has left: %s", above)
 	}
 	// What its session was given up to its end goes with it, of other jobs, too.
-	s := r.sessions.Find(j.Session)
+	s := b.Sessions.Find(j.Session)
 	if s == nil {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package runtime
+package builtin
 
 import (
 	"cmp"
@@ -116,30 +116,30 @@ type approvalGateIn struct {
 	RequestedBy arcp.SessionID `json:"requested_by,omitzero" jsonschema:"description=set by the runtime"`
 }
 
-func (r *Runtime) registerApprovals() error {
+func (b *Tools) registerApprovals() error {
 	return errors.Join(
-		builtinLike(r, tool.Capability{Name: "approval.request", SideEffect: tool.SideEffectWrite, Recovery: tool.RecoveryRerun,
-			Description: "asks for an approval"}, r.approvalRequest),
-		builtin(r, "approval.list", tool.SideEffectRead, "questions to people that the caller may know of, the oldest of each principal first", r.approvalList),
-		builtin(r, "approval.get", tool.SideEffectRead, "one question", r.approvalGet),
-		builtin(r, "approval.resolve", tool.SideEffectWrite, "resolves an approval", r.approvalResolve),
-		builtin(r, "approval.cancel", tool.SideEffectWrite, "withdraws an approval that the caller has asked for", r.approvalCancel),
-		builtinFor(r, "approval.wait", "waits until a question is settled", r.approvalWait),
-		builtin(r, "approval.questions", tool.SideEffectRead, "the pending questions that the caller may answer", r.approvalQuestions),
-		builtin(r, "approval.answer", tool.SideEffectWrite, "answers a question", r.approvalAnswer),
-		builtinFor(r, "approval.elevate", "holds a session's elevation; only the runtime calls it", r.elevateJob),
-		builtinFor(r, "approval.gate", "asks somebody with the role approver, and waits", r.approvalGate),
+		builtinLike(b, tool.Capability{Name: "approval.request", SideEffect: tool.SideEffectWrite, Recovery: tool.RecoveryRerun,
+			Description: "asks for an approval"}, b.approvalRequest),
+		builtin(b, "approval.list", tool.SideEffectRead, "questions to people that the caller may know of, the oldest of each principal first", b.approvalList),
+		builtin(b, "approval.get", tool.SideEffectRead, "one question", b.approvalGet),
+		builtin(b, "approval.resolve", tool.SideEffectWrite, "resolves an approval", b.approvalResolve),
+		builtin(b, "approval.cancel", tool.SideEffectWrite, "withdraws an approval that the caller has asked for", b.approvalCancel),
+		builtinFor(b, "approval.wait", "waits until a question is settled", b.approvalWait),
+		builtin(b, "approval.questions", tool.SideEffectRead, "the pending questions that the caller may answer", b.approvalQuestions),
+		builtin(b, "approval.answer", tool.SideEffectWrite, "answers a question", b.approvalAnswer),
+		builtinFor(b, "approval.elevate", "holds a session's elevation; only the runtime calls it", b.elevateJob),
+		builtinFor(b, "approval.gate", "asks somebody with the role approver, and waits", b.approvalGate),
 	)
 }
 
 // caller is the session that a built-in tool is called by. Before its first connection
 // after a restart it is what its stored credentials stand for now.
-func (r *Runtime) caller(job tool.Job) (approval.Who, error) {
+func (b *Tools) caller(job tool.Job) (approval.Who, error) {
 	c, ok := job.(engine.Caller)
 	if !ok {
 		return approval.Who{}, errNoCaller
 	}
-	s := r.sessions.Find(c.Session())
+	s := b.Sessions.Find(c.Session())
 	if s != nil {
 		if who, ok := s.Actor(); ok {
 			return who, nil
@@ -147,9 +147,9 @@ func (r *Runtime) caller(job tool.Job) (approval.Who, error) {
 	}
 	switch {
 	case s != nil:
-		who, err := actor.Stored(context.Background(), r.cfg.Store, r.cfg.Auth, c.Session())
+		who, err := actor.Stored(context.Background(), b.Store, b.Auth, c.Session())
 		if err != nil {
-			r.cfg.Log.Error().Err(err).Str("session_id", string(c.Session())).Msg("identity of a session")
+			b.Logger.Error().Err(err).Str("session_id", string(c.Session())).Msg("identity of a session")
 			return approval.Who{}, arcp.Errorf(arcp.CodeUnauthenticated, "the credentials of the session are not good any more")
 		}
 		return who, nil
@@ -157,27 +157,27 @@ func (r *Runtime) caller(job tool.Job) (approval.Who, error) {
 	return approval.Who{Principal: c.Principal(), Session: c.Session()}, nil
 }
 
-func (r *Runtime) approvalRequest(ctx context.Context, job tool.Job, in approvalRequestIn) (arcp.QuestionView, error) {
-	who, err := r.caller(job)
+func (b *Tools) approvalRequest(ctx context.Context, job tool.Job, in approvalRequestIn) (arcp.QuestionView, error) {
+	who, err := b.caller(job)
 	if err != nil {
 		return arcp.QuestionView{}, err
 	}
 	if err := in.check(); err != nil {
 		return arcp.QuestionView{}, err
 	}
-	if err := r.questions.Room(who.Principal); err != nil {
+	if err := b.Questions.Room(who.Principal); err != nil {
 		return arcp.QuestionView{}, err
 	}
 	if in.System {
-		return r.systemApproval(ctx, job, &who, in)
+		return b.systemApproval(ctx, job, &who, in)
 	}
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	row := approval.Row{ID: approvalOf(job), Kind: approval.Owned, Principal: who.Principal, Session: who.Session, Status: approval.Pending,
 		AgentID: in.AgentID, Action: in.Action, Details: in.Details, Options: in.options(), CreatedAt: now, ExpiresAt: now.Add(in.expiry())}
-	if row, _, err := r.questions.Read(ctx, &who, row.ID); !notFound(err) { // an earlier attempt has made it
-		return view(&row, r.questions.RequestOf(&row)), err
+	if row, _, err := b.Questions.Read(ctx, &who, row.ID); !notFound(err) { // an earlier attempt has made it
+		return view(&row, b.Questions.RequestOf(&row)), err
 	}
-	if err := r.questions.Ask(ctx, row); err != nil {
+	if err := b.Questions.Ask(ctx, row); err != nil {
 		return arcp.QuestionView{}, err
 	}
 	return view(&row, ""), nil
@@ -221,32 +221,32 @@ func (in *approvalRequestIn) expiry() time.Duration {
 
 // systemApproval has a job of the runtime's own ask and wait: the question has a
 // log, and outlives who asked.
-func (r *Runtime) systemApproval(ctx context.Context, job tool.Job, who *approval.Who, in approvalRequestIn) (arcp.QuestionView, error) {
+func (b *Tools) systemApproval(ctx context.Context, job tool.Job, who *approval.Who, in approvalRequestIn) (arcp.QuestionView, error) {
 	if call := engine.CallOf(ctx); call != nil { // the gate's job commits the question: after a crash this call goes on
 		if err := call.Claim(); err != nil {
 			return arcp.QuestionView{}, err
 		}
 	}
 	id := approvalOf(job)
-	changed, stop := r.questions.Changed(id)
+	changed, stop := b.Questions.Changed(id)
 	defer stop()
-	if row, _, err := r.questions.Read(ctx, who, id); !notFound(err) { // an earlier attempt has asked it
-		return view(&row, r.questions.RequestOf(&row)), err
+	if row, _, err := b.Questions.Read(ctx, who, id); !notFound(err) { // an earlier attempt has asked it
+		return view(&row, b.Questions.RequestOf(&row)), err
 	}
 	args, err := arcp.Marshal(approvalGateIn{in, id, who.Session})
 	if err != nil {
 		return arcp.QuestionView{}, err
 	}
 	failed, existing := make(chan *arcp.Error, 1), make(chan arcp.JobID, 1)
-	r.submitOwn(who.Principal, "approval.gate", args, "gate/"+id, func(err *arcp.Error) { failed <- err }, func(gate arcp.JobID) { existing <- gate })
+	b.Engine.SubmitOwn(who.Principal, "approval.gate", args, "gate/"+id, func(err *arcp.Error) { failed <- err }, func(gate arcp.JobID) { existing <- gate })
 	for waits := true; waits; {
 		select {
 		case <-changed:
 			waits = false
 		case gate := <-existing: // of an earlier attempt; it may have ended without a word
-			row, err := r.cfg.Store.Job(ctx, gate)
+			row, err := b.Store.Job(ctx, gate)
 			if err != nil {
-				return arcp.QuestionView{}, txn.Unavailable(r.cfg.Log, err, "read approval")
+				return arcp.QuestionView{}, txn.Unavailable(b.Logger, err, "read approval")
 			}
 			waits = !row.State.Terminal()
 		case err := <-failed:
@@ -255,11 +255,11 @@ func (r *Runtime) systemApproval(ctx context.Context, job tool.Job, who *approva
 			return arcp.QuestionView{}, context.Cause(ctx)
 		}
 	}
-	row, _, err := r.questions.Read(ctx, who, id) // pending, or settled before anybody was told
+	row, _, err := b.Questions.Read(ctx, who, id) // pending, or settled before anybody was told
 	if notFound(err) {
 		err = arcp.Errorf(arcp.CodeAborted, "the approval was not asked for: its job ended before")
 	}
-	return view(&row, r.questions.RequestOf(&row)), err
+	return view(&row, b.Questions.RequestOf(&row)), err
 }
 
 func notFound(err error) bool {
@@ -267,45 +267,21 @@ func notFound(err error) bool {
 	return ok && e.Code == arcp.CodeNotFound
 }
 
-// submitOwn submits a job of the runtime's own, which belongs to no session, unless
-// there is one with the key, which existing is told; refused is told why if there
-// is none. Neither must block.
-func (r *Runtime) submitOwn(principal, name string, args arcp.Raw, key string, refused func(*arcp.Error), existing func(arcp.JobID)) {
-	r.engine.Submit(engine.Submit{Envelope: &arcp.Envelope{ID: arcp.NewMessageID(), Priority: arcp.PriorityNormal, IdempotencyKey: key},
-		Payload: &arcp.ToolInvokePayload{Tool: name, Arguments: args}, Principal: principal, Answers: refusals(refused), Existing: existing})
-}
-
-// refusals takes the refusal of a submit or a cancel.
-type refusals func(*arcp.Error)
-
-func (f refusals) Answer(answer any) bool { return f.Post(answer) }
-
-func (f refusals) Post(answer any) bool {
-	env, ok := answer.(arcp.Envelope)
-	if !ok {
-		return true
-	}
-	if err, bad := arcp.DecodePayload[arcp.Error](&env); bad == nil && err.Code != "" {
-		f(&err)
-	}
-	return true
-}
-
 // approvalGate asks and waits. Who asks for it never gives it.
-func (r *Runtime) approvalGate(ctx context.Context, job tool.Job, in approvalGateIn) (arcp.OutcomeView, error) {
+func (b *Tools) approvalGate(ctx context.Context, job tool.Job, in approvalGateIn) (arcp.OutcomeView, error) {
 	gates, ok := job.(engine.Gates)
 	if !ok {
 		return arcp.OutcomeView{}, errNoCaller
 	}
 	if gates.Session() == "" {
-		defer r.questions.Wake(in.ApprovalID) // who has asked for it would wait in vain if it is not asked, or settled before it is
+		defer b.Questions.Wake(in.ApprovalID) // who has asked for it would wait in vain if it is not asked, or settled before it is
 	}
 	in.System = true
 	if err := in.check(); err != nil {
 		return arcp.OutcomeView{}, err
 	}
 	if job.Attempt() == 1 { // another one's question may be among those that are pending
-		if err := r.questions.Room(gates.Principal()); err != nil {
+		if err := b.Questions.Room(gates.Principal()); err != nil {
 			return arcp.OutcomeView{}, err
 		}
 	}
@@ -315,7 +291,7 @@ func (r *Runtime) approvalGate(ctx context.Context, job tool.Job, in approvalGat
 	} else if in.ApprovalID != "" || in.RequestedBy != "" {
 		return arcp.OutcomeView{}, arcp.Errorf(arcp.CodeInvalidArgument, "approval_id and requested_by are set by the runtime")
 	}
-	row.Barred = append(row.Barred, r.sessionsOfAgent(gates.Principal(), in.AgentID)...)
+	row.Barred = append(row.Barred, b.sessionsOfAgent(gates.Principal(), in.AgentID)...)
 	if in.EscalateMS > 0 {
 		row.EscalateAt = time.Now().Add(time.Duration(in.EscalateMS) * time.Millisecond).UTC()
 	}
@@ -328,8 +304,8 @@ func (r *Runtime) approvalGate(ctx context.Context, job tool.Job, in approvalGat
 
 // sessionsOfAgent is the session of the agent that asks, if it is one that is
 // registered: whoever asks in its name, it does not approve that.
-func (r *Runtime) sessionsOfAgent(principal, id string) (ids []arcp.SessionID) {
-	for _, a := range r.host.Agents(principal) {
+func (b *Tools) sessionsOfAgent(principal, id string) (ids []arcp.SessionID) {
+	for _, a := range b.Agents.Host.Agents(principal) {
 		if id != "" && a.ID == id {
 			ids = append(ids, a.Session)
 		}
@@ -359,8 +335,8 @@ func outcomeOf(q *approval.Row) arcp.Outcome {
 	return arcp.OutcomeApproved
 }
 
-func (r *Runtime) approvalList(ctx context.Context, job tool.Job, in approvalListIn) (page arcp.Page[arcp.QuestionView], err error) {
-	who, err := r.caller(job)
+func (b *Tools) approvalList(ctx context.Context, job tool.Job, in approvalListIn) (page arcp.Page[arcp.QuestionView], err error) {
+	who, err := b.caller(job)
 	if err != nil {
 		return page, err
 	}
@@ -372,14 +348,14 @@ func (r *Runtime) approvalList(ctx context.Context, job tool.Job, in approvalLis
 		prefix = approval.RecordPrefix("")
 	}
 	bound := []byte("approvals\x00" + string(who.Session) + "\x00" + prefix + "\x00" + in.Status)
-	after, err := r.cursors.OpenKey(in.Cursor, bound)
+	after, err := b.Cursors.OpenKey(in.Cursor, bound)
 	if err != nil {
 		return page, err
 	}
 	page.Items = []arcp.QuestionView{}
 	now, scanned, size, last, more := time.Now().UTC(), 0, 0, "", false
 	var bad error
-	err = r.cfg.Store.Records(ctx, prefix, after, func(rec store.Record) bool {
+	err = b.Store.Records(ctx, prefix, after, func(rec store.Record) bool {
 		if len(page.Items) == cmp.Or(in.Limit, paging.DefaultLen) || scanned == paging.MaxScan || size >= paging.MaxBytes {
 			more = true
 			return false
@@ -393,34 +369,29 @@ func (r *Runtime) approvalList(ctx context.Context, job tool.Job, in approvalLis
 		}
 		row.Advance(now)
 		if row.Visible(&who) && (in.Status == "" || string(row.Status) == in.Status) {
-			page.Items = append(page.Items, preview(&who, &row, r.questions.RequestOf(&row)))
+			page.Items = append(page.Items, preview(&who, &row, b.Questions.RequestOf(&row)))
 		}
 		return true
 	})
 	if err = errors.Join(err, bad); err != nil {
-		return page, txn.Unavailable(r.cfg.Log, err, "list approvals")
+		return page, txn.Unavailable(b.Logger, err, "list approvals")
 	}
 	if more {
-		page.NextCursor = r.cursors.SealKey(last, bound)
+		page.NextCursor = b.Cursors.SealKey(last, bound)
 	}
 	return page, nil
 }
 
-func (r *Runtime) storeFailed(err error, what string) error {
-	r.cfg.Log.Error().Err(err).Msg(what)
-	return arcp.Errorf(arcp.CodeUnavailable, "the store cannot be used")
-}
-
-func (r *Runtime) approvalGet(ctx context.Context, job tool.Job, in approvalIDIn) (arcp.QuestionView, error) {
-	who, err := r.caller(job)
+func (b *Tools) approvalGet(ctx context.Context, job tool.Job, in approvalIDIn) (arcp.QuestionView, error) {
+	who, err := b.caller(job)
 	if err != nil {
 		return arcp.QuestionView{}, err
 	}
-	row, _, err := r.questions.Read(ctx, &who, in.ApprovalID)
-	return viewFor(&who, &row, r.questions.RequestOf(&row)), err
+	row, _, err := b.Questions.Read(ctx, &who, in.ApprovalID)
+	return viewFor(&who, &row, b.Questions.RequestOf(&row)), err
 }
 
-func (r *Runtime) approvalResolve(ctx context.Context, job tool.Job, in approvalResolveIn) (arcp.QuestionView, error) {
+func (b *Tools) approvalResolve(ctx context.Context, job tool.Job, in approvalResolveIn) (arcp.QuestionView, error) {
 	if (in.Approved == nil) == (in.Resolution == "") {
 		return arcp.QuestionView{}, arcp.Errorf(arcp.CodeInvalidArgument, "give either a resolution or approved")
 	}
@@ -429,11 +400,11 @@ func (r *Runtime) approvalResolve(ctx context.Context, job tool.Job, in approval
 			in.Resolution = approval.Approve
 		}
 	}
-	who, err := r.caller(job)
+	who, err := b.caller(job)
 	if err != nil {
 		return arcp.QuestionView{}, err
 	}
-	row, _, err := r.questions.Read(ctx, &who, in.ApprovalID)
+	row, _, err := b.Questions.Read(ctx, &who, in.ApprovalID)
 	if err != nil {
 		return arcp.QuestionView{}, err
 	}
@@ -444,9 +415,9 @@ func (r *Runtime) approvalResolve(ctx context.Context, job tool.Job, in approval
 	case row.Kind == approval.Permission && in.Resolution == approval.Approve:
 		a = approval.Answer{Grant: granted(row.Permission, "", 0)}
 	case row.Kind == approval.Owned && row.Status == approval.Pending && who.Session != row.Session:
-		return r.resolveRequested(ctx, &who, &row, in.Resolution)
+		return b.resolveRequested(ctx, &who, &row, in.Resolution)
 	}
-	return r.settle(ctx, &who, &row, &a)
+	return b.settle(ctx, &who, &row, &a)
 }
 
 // granted is a permission as it was asked for, or narrower.
@@ -460,29 +431,29 @@ func granted(asked *arcp.PermissionTerm, resource string, seconds uint64) *arcp.
 
 // resolveRequested is what happens when another session than its owner resolves
 // an approval: the owner decides.
-func (r *Runtime) resolveRequested(ctx context.Context, who *approval.Who, row *approval.Row, resolution string) (arcp.QuestionView, error) {
+func (b *Tools) resolveRequested(ctx context.Context, who *approval.Who, row *approval.Row, resolution string) (arcp.QuestionView, error) {
 	if err := row.CheckOption(resolution); err != nil {
 		return arcp.QuestionView{}, err
 	}
-	if r.sessions.ConnOf(row.Session) == nil {
+	if b.Sessions.ConnOf(row.Session) == nil {
 		return arcp.QuestionView{}, arcp.Errorf(arcp.CodeFailedPrecondition, "only session %s, which owns it, resolves this; it is not connected", row.Session)
 	}
-	r.audit.Event("resolve_requested", who.Principal, who.Session).Str("target", row.ID).
+	b.Audit.Event("resolve_requested", who.Principal, who.Session).Str("target", row.ID).
 		Str("owner_session", string(row.Session)).Str("decision", "pending").Msg("audit")
-	err := r.changes().Commit(ctx, nil, func(err error) {
+	err := b.Changes.Commit(ctx, nil, func(err error) {
 		if err == nil {
-			r.askOwner(who, row, resolution)
+			b.askOwner(who, row, resolution)
 		}
 	})
 	if err == nil {
-		r.questions.ShowResolveRequested(ctx, who, row, resolution)
+		b.Questions.ShowResolveRequested(ctx, who, row, resolution)
 	}
 	return viewFor(who, row, ""), err
 }
 
 // askOwner tells the session that owns an approval that another one wants it
 // resolved.
-func (r *Runtime) askOwner(who *approval.Who, row *approval.Row, resolution string) {
+func (b *Tools) askOwner(who *approval.Who, row *approval.Row, resolution string) {
 	data, err := arcp.Marshal(struct {
 		ApprovalID   string         `json:"approval_id"`
 		Resolution   string         `json:"resolution"`
@@ -493,24 +464,24 @@ func (r *Runtime) askOwner(who *approval.Who, row *approval.Row, resolution stri
 	if err != nil { // texts
 		panic("runtime: approval.resolve_requested: " + err.Error())
 	}
-	r.tell(row.Session, "", arcp.EventEmit, arcp.EventEmitPayload{Name: "approval.resolve_requested", Data: data})
+	b.tell(row.Session, "", arcp.EventEmit, arcp.EventEmitPayload{Name: "approval.resolve_requested", Data: data})
 }
 
 // settle gives an answer to a job that asks, or to the row of an approval that
 // no job waits for.
-func (r *Runtime) settle(ctx context.Context, who *approval.Who, row *approval.Row, a *approval.Answer) (arcp.QuestionView, error) {
+func (b *Tools) settle(ctx context.Context, who *approval.Who, row *approval.Row, a *approval.Answer) (arcp.QuestionView, error) {
 	if row.Job == "" || row.Status != approval.Pending {
-		return r.settleOwned(ctx, who, row.ID, a)
+		return b.settleOwned(ctx, who, row.ID, a)
 	}
 	call, err := joining(ctx)
 	if err != nil {
 		return arcp.QuestionView{}, err
 	}
 	done := make(chan settled, 1)
-	r.engine.Respond(engine.Respond{Job: row.Job, ID: row.ID, Who: *who, Answer: *a, Call: call, Value: valueFor(who),
+	b.Engine.Respond(engine.Respond{Job: row.Job, ID: row.ID, Who: *who, Answer: *a, Call: call, Value: valueFor(who),
 		Done: func(row approval.Row, err *arcp.Error) { done <- settled{row, err} }})
 	got := <-done // the job's supervisor answers, also when the job or the runtime ends
-	r.questions.AuditAnswer(who, row, a, got.err)
+	b.Questions.AuditAnswer(who, row, a, got.err)
 	return got.view(who)
 }
 
@@ -550,19 +521,19 @@ func valueFor(who *approval.Who) func(approval.Row) arcp.Raw {
 
 // settleOwned answers an approval that no job waits for. Of two answers one
 // counts: the record has changed for the other.
-func (r *Runtime) settleOwned(ctx context.Context, who *approval.Who, id string, a *approval.Answer) (arcp.QuestionView, error) {
-	row, err := r.questions.ChangeOwned(ctx, who, id, func(row *approval.Row) *arcp.Error { return row.Answer(time.Now().UTC(), who, a) })
+func (b *Tools) settleOwned(ctx context.Context, who *approval.Who, id string, a *approval.Answer) (arcp.QuestionView, error) {
+	row, err := b.Questions.ChangeOwned(ctx, who, id, func(row *approval.Row) *arcp.Error { return row.Answer(time.Now().UTC(), who, a) })
 	refused, _ := errors.AsType[*arcp.Error](err)
-	r.questions.AuditAnswer(who, &row, a, refused)
+	b.Questions.AuditAnswer(who, &row, a, refused)
 	return viewFor(who, &row, ""), err
 }
 
-func (r *Runtime) approvalCancel(ctx context.Context, job tool.Job, in approvalIDIn) (arcp.QuestionView, error) {
-	who, err := r.caller(job)
+func (b *Tools) approvalCancel(ctx context.Context, job tool.Job, in approvalIDIn) (arcp.QuestionView, error) {
+	who, err := b.caller(job)
 	if err != nil {
 		return arcp.QuestionView{}, err
 	}
-	row, _, err := r.questions.Read(ctx, &who, in.ApprovalID)
+	row, _, err := b.Questions.Read(ctx, &who, in.ApprovalID)
 	if err != nil {
 		return arcp.QuestionView{}, err
 	}
@@ -576,10 +547,10 @@ func (r *Runtime) approvalCancel(ctx context.Context, job tool.Job, in approvalI
 		return arcp.QuestionView{}, arcp.Errorf(arcp.CodeFailedPrecondition, "job %s asks this: cancel the job", row.Job)
 	}
 	if !mine {
-		r.audit.Decision("withdraw", who.Principal, who.Session, row.ID, nil)
+		b.Audit.Decision("withdraw", who.Principal, who.Session, row.ID, nil)
 	}
 	if row.Job == "" {
-		row, err = r.questions.ChangeOwned(ctx, &who, row.ID, func(row *approval.Row) *arcp.Error {
+		row, err = b.Questions.ChangeOwned(ctx, &who, row.ID, func(row *approval.Row) *arcp.Error {
 			if !row.Cancel(time.Now().UTC(), "withdrawn") {
 				return arcp.Errorf(arcp.CodeFailedPrecondition, "the approval is %s", row.Status)
 			}
@@ -587,25 +558,25 @@ func (r *Runtime) approvalCancel(ctx context.Context, job tool.Job, in approvalI
 		})
 		return viewFor(&who, &row, ""), err
 	}
-	return r.withdraw(ctx, &who, &row)
+	return b.withdraw(ctx, &who, &row)
 }
 
 // withdraw ends the job that asks, which withdraws the question: its tool only
 // asks. It may be settled before.
-func (r *Runtime) withdraw(ctx context.Context, who *approval.Who, row *approval.Row) (arcp.QuestionView, error) {
+func (b *Tools) withdraw(ctx context.Context, who *approval.Who, row *approval.Row) (arcp.QuestionView, error) {
 	call, err := joining(ctx)
 	if err != nil {
 		return arcp.QuestionView{}, err
 	}
 	done := make(chan settled, 1)
-	r.engine.Withdraw(engine.Withdraw{Job: row.Job, ID: row.ID, Call: call, Value: valueFor(who),
+	b.Engine.Withdraw(engine.Withdraw{Job: row.Job, ID: row.ID, Call: call, Value: valueFor(who),
 		Done: func(row approval.Row, err *arcp.Error) { done <- settled{row, err} }})
 	got := <-done
 	return got.view(who)
 }
 
-func (r *Runtime) approvalWait(ctx context.Context, job tool.Job, in approvalWaitIn) (arcp.OutcomeView, error) {
-	who, err := r.caller(job)
+func (b *Tools) approvalWait(ctx context.Context, job tool.Job, in approvalWaitIn) (arcp.OutcomeView, error) {
+	who, err := b.caller(job)
 	if err != nil {
 		return arcp.OutcomeView{}, err
 	}
@@ -616,8 +587,8 @@ func (r *Runtime) approvalWait(ctx context.Context, job tool.Job, in approvalWai
 	end := time.NewTimer(timeout)
 	defer end.Stop()
 	for {
-		changed, stop := r.questions.Changed(in.ApprovalID)
-		row, _, err := r.questions.Read(ctx, &who, in.ApprovalID)
+		changed, stop := b.Questions.Changed(in.ApprovalID)
+		row, _, err := b.Questions.Read(ctx, &who, in.ApprovalID)
 		if err != nil || row.Status != approval.Pending {
 			stop()
 			return arcp.OutcomeView{Outcome: outcomeOf(&row), Approval: viewFor(&who, &row, "")}, err
@@ -626,7 +597,7 @@ func (r *Runtime) approvalWait(ctx context.Context, job tool.Job, in approvalWai
 		case <-changed:
 		case <-end.C:
 			stop()
-			return arcp.OutcomeView{Outcome: arcp.OutcomeTimedOut, Approval: viewFor(&who, &row, r.questions.RequestOf(&row))}, nil
+			return arcp.OutcomeView{Outcome: arcp.OutcomeTimedOut, Approval: viewFor(&who, &row, b.Questions.RequestOf(&row))}, nil
 		case <-ctx.Done():
 			stop()
 			return arcp.OutcomeView{}, context.Cause(ctx)
@@ -635,24 +606,24 @@ func (r *Runtime) approvalWait(ctx context.Context, job tool.Job, in approvalWai
 	}
 }
 
-func (r *Runtime) approvalQuestions(_ context.Context, job tool.Job, in approvalQuestionsIn) (page arcp.Page[arcp.QuestionView], err error) {
-	who, err := r.caller(job)
+func (b *Tools) approvalQuestions(_ context.Context, job tool.Job, in approvalQuestionsIn) (page arcp.Page[arcp.QuestionView], err error) {
+	who, err := b.caller(job)
 	if err != nil {
 		return page, err
 	}
 	bound := []byte("questions\x00" + string(who.Session))
-	after, err := r.cursors.OpenKey(in.Cursor, bound)
+	after, err := b.Cursors.OpenKey(in.Cursor, bound)
 	if err != nil {
 		return page, err
 	}
 	page.Items = []arcp.QuestionView{}
 	size, last := 0, ""
-	for _, a := range r.questions.Visible(&who) { // by id
+	for _, a := range b.Questions.Visible(&who) { // by id
 		if a.Row.ID <= after {
 			continue
 		}
 		if len(page.Items) == cmp.Or(in.Limit, paging.DefaultLen) || size >= paging.MaxBytes {
-			page.NextCursor = r.cursors.SealKey(last, bound)
+			page.NextCursor = b.Cursors.SealKey(last, bound)
 			break
 		}
 		last = a.Row.ID
@@ -667,16 +638,16 @@ func (r *Runtime) approvalQuestions(_ context.Context, job tool.Job, in approval
 	return page, nil
 }
 
-func (r *Runtime) approvalAnswer(ctx context.Context, job tool.Job, in approvalAnswerIn) (arcp.QuestionView, error) {
-	who, err := r.caller(job)
+func (b *Tools) approvalAnswer(ctx context.Context, job tool.Job, in approvalAnswerIn) (arcp.QuestionView, error) {
+	who, err := b.caller(job)
 	if err != nil {
 		return arcp.QuestionView{}, err
 	}
 	id := in.RequestID
-	if a, ok := r.questions.Find(id); ok {
+	if a, ok := b.Questions.Find(id); ok {
 		id = a.Row.ID
 	}
-	row, _, err := r.questions.Read(ctx, &who, id)
+	row, _, err := b.Questions.Read(ctx, &who, id)
 	if err != nil {
 		return arcp.QuestionView{}, err
 	}
@@ -684,7 +655,7 @@ func (r *Runtime) approvalAnswer(ctx context.Context, job tool.Job, in approvalA
 	if err != nil {
 		return arcp.QuestionView{}, err
 	}
-	return r.settle(ctx, &who, &row, a)
+	return b.settle(ctx, &who, &row, a)
 }
 
 func (in *approvalAnswerIn) answer(q *approval.Row) (*approval.Answer, error) {

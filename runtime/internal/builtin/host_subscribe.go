@@ -1,4 +1,4 @@
-package runtime
+package builtin
 
 import (
 	"context"
@@ -24,8 +24,8 @@ type hostSubscribeIn struct {
 
 // hostSubscribe emits a snapshot and then what happens. It reads at the pace at
 // which its job's log takes it; nobody waits for it.
-func (r *Runtime) hostSubscribe(ctx context.Context, job tool.Job, in hostSubscribeIn) (struct{}, error) {
-	who, err := r.caller(job)
+func (b *Tools) hostSubscribe(ctx context.Context, job tool.Job, in hostSubscribeIn) (struct{}, error) {
+	who, err := b.caller(job)
 	if err != nil {
 		return struct{}{}, err
 	}
@@ -33,15 +33,15 @@ func (r *Runtime) hostSubscribe(ctx context.Context, job tool.Job, in hostSubscr
 	if in.Limit != nil {
 		limit = *in.Limit
 	}
-	sub, snapshot, refused := r.host.Subscribe(who.Principal, limit)
+	sub, snapshot, refused := b.Agents.Host.Subscribe(who.Principal, limit)
 	if refused != nil {
 		return struct{}{}, refused
 	}
 	defer sub.Close()
 	// After the snapshot: an approval that comes in between is in both, none is in
 	// neither.
-	snapshot.Agents = r.agents.WithConnections(snapshot.Agents)
-	if err := emitSnapshot(job, &snapshot, r.questions.Of(who.Principal)); err != nil {
+	snapshot.Agents = b.Agents.WithConnections(snapshot.Agents)
+	if err := emitSnapshot(job, &snapshot, b.Questions.Of(who.Principal)); err != nil {
 		return struct{}{}, err
 	}
 	return struct{}{}, emitEvents(ctx, job, sub)

@@ -1,4 +1,4 @@
-package runtime
+package builtin
 
 import (
 	"cmp"
@@ -46,31 +46,31 @@ type credentialRotated struct {
 // it. A provisioner has half a minute.
 const rotateTimeout = 2 * time.Minute
 
-func (r *Runtime) registerCredentials() error {
+func (b *Tools) registerCredentials() error {
 	return errors.Join(
-		builtin(r, "jobs.credentials", tool.SideEffectRead, "credentials that were issued to jobs and are not revoked; for the role admin", r.credentialsList),
-		builtin(r, "jobs.forget_credentials", tool.SideEffectWrite, "forgets credentials that were revoked by hand; for the role admin", r.credentialsForget),
-		builtinLike(r, tool.Capability{Name: "jobs.rotate_credentials", SideEffect: tool.SideEffectExternal, Limits: tool.Limits{Timeout: rotateTimeout},
-			Description: "gives a job that goes on new credentials; for the role admin"}, r.credentialsRotate),
+		builtin(b, "jobs.credentials", tool.SideEffectRead, "credentials that were issued to jobs and are not revoked; for the role admin", b.credentialsList),
+		builtin(b, "jobs.forget_credentials", tool.SideEffectWrite, "forgets credentials that were revoked by hand; for the role admin", b.credentialsForget),
+		builtinLike(b, tool.Capability{Name: "jobs.rotate_credentials", SideEffect: tool.SideEffectExternal, Limits: tool.Limits{Timeout: rotateTimeout},
+			Description: "gives a job that goes on new credentials; for the role admin"}, b.credentialsRotate),
 	)
 }
 
 // keeper is the vault, for an admin.
-func (r *Runtime) keeper(job tool.Job) (*credential.Vault, error) {
-	who, err := r.caller(job)
+func (b *Tools) keeper(job tool.Job) (*credential.Vault, error) {
+	who, err := b.caller(job)
 	switch {
 	case err != nil:
 		return nil, err
 	case !who.Admin:
 		return nil, arcp.Errorf(arcp.CodePermissionDenied, "this needs the role admin")
-	case r.vault == nil:
+	case b.Vault == nil:
 		return nil, arcp.Errorf(arcp.CodeFailedPrecondition, "there are no provisioners")
 	}
-	return r.vault, nil
+	return b.Vault, nil
 }
 
-func (r *Runtime) credentialsList(ctx context.Context, job tool.Job, in credentialsIn) (page arcp.Page[arcp.CredentialView], err error) {
-	vault, err := r.keeper(job)
+func (b *Tools) credentialsList(ctx context.Context, job tool.Job, in credentialsIn) (page arcp.Page[arcp.CredentialView], err error) {
+	vault, err := b.keeper(job)
 	if err != nil {
 		return page, err
 	}
@@ -85,44 +85,44 @@ func (r *Runtime) credentialsList(ctx context.Context, job tool.Job, in credenti
 		return len(page.Items) < cmp.Or(in.Limit, paging.DefaultLen)
 	})
 	if err != nil {
-		return page, txn.Unavailable(r.cfg.Log, err, "list credentials")
+		return page, txn.Unavailable(b.Logger, err, "list credentials")
 	}
 	return page, nil
 }
 
-func (r *Runtime) credentialsForget(ctx context.Context, job tool.Job, in credentialForgetIn) (credentialForgotten, error) {
-	vault, err := r.keeper(job)
+func (b *Tools) credentialsForget(ctx context.Context, job tool.Job, in credentialForgetIn) (credentialForgotten, error) {
+	vault, err := b.keeper(job)
 	if err != nil {
 		return credentialForgotten{}, err
 	}
-	r.auditKeeper("forget_credentials", job, in.JobID, in.Provisioner)
-	switch err := vault.Forget(ctx, in.JobID, in.Provisioner, r.changes().Commit); {
+	b.auditKeeper("forget_credentials", job, in.JobID, in.Provisioner)
+	switch err := vault.Forget(ctx, in.JobID, in.Provisioner, b.Changes.Commit); {
 	case errors.Is(err, store.ErrNotFound):
 		return credentialForgotten{}, arcp.Errorf(arcp.CodeNotFound, "job %s has no credentials of %s", in.JobID, in.Provisioner)
 	case errors.Is(err, credential.ErrHeld):
 		return credentialForgotten{}, arcp.Errorf(arcp.CodeFailedPrecondition, "%s", err)
 	case err != nil:
-		return credentialForgotten{}, txn.Unavailable(r.cfg.Log, err, "forget credentials")
+		return credentialForgotten{}, txn.Unavailable(b.Logger, err, "forget credentials")
 	}
 	return credentialForgotten{true}, nil
 }
 
 // auditKeeper records what an admin does with the credentials of a job.
-func (r *Runtime) auditKeeper(action string, job tool.Job, target arcp.JobID, provisioner string) {
+func (b *Tools) auditKeeper(action string, job tool.Job, target arcp.JobID, provisioner string) {
 	actor := ""
 	if caller, ok := job.(engine.Caller); ok {
 		actor = caller.Principal()
 	}
-	r.audit.Event(action, actor, "").Str("job_id", string(job.ID())).Str("target", string(target)).
+	b.Audit.Event(action, actor, "").Str("job_id", string(job.ID())).Str("target", string(target)).
 		Str("provisioner", provisioner).Str("decision", "allowed").Msg("audit")
 }
 
-func (r *Runtime) credentialsRotate(ctx context.Context, job tool.Job, in credentialRotateIn) (out credentialsRotated, err error) {
-	vault, err := r.keeper(job)
+func (b *Tools) credentialsRotate(ctx context.Context, job tool.Job, in credentialRotateIn) (out credentialsRotated, err error) {
+	vault, err := b.keeper(job)
 	if err != nil {
 		return out, err
 	}
-	r.auditKeeper("rotate_credentials", job, in.JobID, in.Provisioner)
+	b.auditKeeper("rotate_credentials", job, in.JobID, in.Provisioner)
 	list, err := vault.Rotate(ctx, in.JobID, in.Provisioner)
 	for _, done := range list {
 		out.Rotated = append(out.Rotated, credentialRotated{done.Provisioner, done.IDs})
@@ -138,5 +138,5 @@ func (r *Runtime) credentialsRotate(ctx context.Context, job tool.Job, in creden
 	case known:
 		return out, told
 	}
-	return out, txn.Unavailable(r.cfg.Log, err, "rotate credentials")
+	return out, txn.Unavailable(b.Logger, err, "rotate credentials")
 }

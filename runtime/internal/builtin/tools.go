@@ -1,14 +1,13 @@
-package runtime
+package builtin
 
 import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/paging"
 	"github.com/arcpd/arcpd/runtime/internal/session"
@@ -24,15 +23,15 @@ const (
 // refreshTimeout bounds the time that sources have to list their tools anew.
 const refreshTimeout = time.Minute
 
-func (r *Runtime) registerTools() error {
+func (b *Tools) registerTools() error {
 	return errors.Join(
-		builtin(r, "tools.list", tool.SideEffectRead, "the tools of the session's catalogue, by name", r.toolsList),
-		builtin(r, "tools.describe", tool.SideEffectRead, "all that is to know of a tool", r.toolsDescribe),
-		builtin(r, "tools.policy", tool.SideEffectRead, "what the session may do with the tools, and why not", r.toolsPolicy),
-		builtin(r, "tools.calls", tool.SideEffectRead, "the calls of tools that a job consists of and has made", r.toolsCalls),
-		builtin(r, "tools.overlay", tool.SideEffectWrite, "sets what the session's catalogue is on top of the base", r.toolsOverlay),
-		builtinLike(r, tool.Capability{Name: "tools.refresh", SideEffect: tool.SideEffectExternal, Description: "has the sources of tools list them anew",
-			Recovery: tool.RecoveryRerun, Limits: tool.Limits{Timeout: refreshTimeout}}, r.toolsRefresh),
+		builtin(b, "tools.list", tool.SideEffectRead, "the tools of the session's catalogue, by name", b.toolsList),
+		builtin(b, "tools.describe", tool.SideEffectRead, "all that is to know of a tool", b.toolsDescribe),
+		builtin(b, "tools.policy", tool.SideEffectRead, "what the session may do with the tools, and why not", b.toolsPolicy),
+		builtin(b, "tools.calls", tool.SideEffectRead, "the calls of tools that a job consists of and has made", b.toolsCalls),
+		builtin(b, "tools.overlay", tool.SideEffectWrite, "sets what the session's catalogue is on top of the base", b.toolsOverlay),
+		builtinLike(b, tool.Capability{Name: "tools.refresh", SideEffect: tool.SideEffectExternal, Description: "has the sources of tools list them anew",
+			Recovery: tool.RecoveryRerun, Limits: tool.Limits{Timeout: refreshTimeout}}, b.toolsRefresh),
 	)
 }
 
@@ -68,16 +67,16 @@ func entryOf(l *tool.Listed) arcp.ToolEntry {
 // page calls give for the names behind a cursor, and returns the next one. A cursor
 // is a name: tools that come and go move none of the others. What give returns is about
 // how many bytes its row has.
-func (r *Runtime) page(v engine.Viewer, what string, in *toolsListIn, all bool, give func(*tool.Listed) int) (next string, err error) {
+func (b *Tools) page(v engine.Viewer, what string, in *toolsListIn, all bool, give func(*tool.Listed) int) (next string, err error) {
 	scope := []byte(what + "\x00" + v.Principal() + "\x00" + in.Prefix)
-	after, err := r.cursors.OpenKey(in.Cursor, scope)
+	after, err := b.Cursors.OpenKey(in.Cursor, scope)
 	if err != nil {
 		return "", err
 	}
 	n, size, last := 0, 0, ""
 	for l := range v.Catalogue().List(after, in.Prefix, all) {
 		if n == cmp.Or(in.Limit, paging.DefaultLen) || size >= paging.MaxBytes {
-			return r.cursors.SealKey(last, scope), nil
+			return b.Cursors.SealKey(last, scope), nil
 		}
 		size += give(&l)
 		n, last = n+1, l.Agent.Name
@@ -85,13 +84,13 @@ func (r *Runtime) page(v engine.Viewer, what string, in *toolsListIn, all bool, 
 	return "", nil
 }
 
-func (r *Runtime) toolsList(_ context.Context, job tool.Job, in toolsListIn) (page arcp.ToolPage, err error) {
+func (b *Tools) toolsList(_ context.Context, job tool.Job, in toolsListIn) (page arcp.ToolPage, err error) {
 	v, err := viewer(job)
 	if err != nil {
 		return page, err
 	}
 	page.Items, page.Generation = []arcp.ToolEntry{}, v.Catalogue().Generation()
-	page.NextCursor, err = r.page(v, "tools", &in, false, func(l *tool.Listed) int {
+	page.NextCursor, err = b.page(v, "tools", &in, false, func(l *tool.Listed) int {
 		e := entryOf(l)
 		page.Items = append(page.Items, e)
 		return len(e.Name) + len(e.Description) + len(e.Approval)
@@ -103,7 +102,7 @@ type toolsDescribeIn struct {
 	Name string `json:"name" jsonschema:"description=name or name@version"`
 }
 
-func (r *Runtime) toolsDescribe(_ context.Context, job tool.Job, in toolsDescribeIn) (d arcp.ToolView, err error) {
+func (b *Tools) toolsDescribe(_ context.Context, job tool.Job, in toolsDescribeIn) (d arcp.ToolView, err error) {
 	v, err := viewer(job)
 	if err != nil {
 		return d, err
@@ -175,13 +174,13 @@ type toolPolicy struct {
 	Approval arcp.Raw `json:"approval_policy"`
 }
 
-func (r *Runtime) toolsPolicy(_ context.Context, job tool.Job, in toolsListIn) (out toolsPolicyOut, err error) {
+func (b *Tools) toolsPolicy(_ context.Context, job tool.Job, in toolsListIn) (out toolsPolicyOut, err error) {
 	v, err := viewer(job)
 	if err != nil {
 		return out, err
 	}
 	rec := session.OverlayRecord{IncludeBase: true}
-	if s := r.sessions.Find(v.Session()); s != nil {
+	if s := b.Sessions.Find(v.Session()); s != nil {
 		rec = s.Overlay().Record()
 	}
 	out = toolsPolicyOut{Principal: v.Principal(), SessionID: string(v.Session()), Trust: v.Trust(), Roles: append([]string{}, v.Roles()...),
@@ -190,7 +189,7 @@ func (r *Runtime) toolsPolicy(_ context.Context, job tool.Job, in toolsListIn) (
 	if l := v.MayDo(); l != nil {
 		out.Lease = l.RFC()
 	}
-	out.NextCursor, err = r.page(v, "policy", &in, true, func(l *tool.Listed) int {
+	out.NextCursor, err = b.page(v, "policy", &in, true, func(l *tool.Listed) int {
 		p := policyOf(v, l.Tool)
 		out.Items = append(out.Items, p)
 		return len(p.Name) + len(p.Approval) + len(p.Reason)
@@ -222,25 +221,25 @@ type toolsCallsIn struct {
 	Cursor string `json:"cursor,omitzero" jsonschema:"description=next_cursor of the page before"`
 }
 
-func (r *Runtime) toolsCalls(ctx context.Context, job tool.Job, in toolsCallsIn) (page arcp.Page[engine.CallRecord], err error) {
-	who, err := r.caller(job)
+func (b *Tools) toolsCalls(ctx context.Context, job tool.Job, in toolsCallsIn) (page arcp.Page[engine.CallRecord], err error) {
+	who, err := b.caller(job)
 	if err != nil {
 		return page, err
 	}
-	j, refused := r.jobs.Visible(ctx, &who, arcp.JobID(in.JobID))
+	j, refused := b.Jobs.Visible(ctx, &who, arcp.JobID(in.JobID))
 	if refused != nil {
 		return page, refused
 	}
 	scope := []byte("calls\x00" + who.Principal + "\x00" + in.JobID)
-	after, err := r.cursors.OpenKey(in.Cursor, scope)
+	after, err := b.Cursors.OpenKey(in.Cursor, scope)
 	if err != nil {
 		return page, err
 	}
 	page.Items = []engine.CallRecord{}
 	last, size := "", 0
-	err = r.engine.Calls(ctx, &j, after, func(place string, c engine.CallRecord) bool {
+	err = b.Engine.Calls(ctx, &j, after, func(place string, c engine.CallRecord) bool {
 		if len(page.Items) == cmp.Or(in.Limit, defaultCalls) || size > maxCallsBytes {
-			page.NextCursor = r.cursors.SealKey(last, scope)
+			page.NextCursor = b.Cursors.SealKey(last, scope)
 			return false
 		}
 		page.Items, last = append(page.Items, c), place
@@ -264,7 +263,7 @@ type overlaySet struct {
 	Generation uint64 `json:"generation"`
 }
 
-func (r *Runtime) toolsOverlay(ctx context.Context, job tool.Job, in toolsOverlayIn) (out overlaySet, err error) {
+func (b *Tools) toolsOverlay(ctx context.Context, job tool.Job, in toolsOverlayIn) (out overlaySet, err error) {
 	v, err := viewer(job)
 	if err != nil {
 		return out, err
@@ -273,12 +272,12 @@ func (r *Runtime) toolsOverlay(ctx context.Context, job tool.Job, in toolsOverla
 	if refused != nil {
 		return out, refused
 	}
-	s := r.sessions.Find(v.Session())
+	s := b.Sessions.Find(v.Session())
 	if s == nil {
 		return out, arcp.Errorf(arcp.CodeFailedPrecondition, "only a session has an overlay, and yours has ended")
 	}
 	q := session.OverlayChange{Trust: v.Trust(), Layer: layer, Revision: in.ExpectRevision, Generation: in.ExpectGeneration}
-	o, snap, err := r.sessions.SetOverlay(ctx, s, q, func() { r.announceTo(s.ID) })
+	o, snap, err := b.Sessions.SetOverlay(ctx, s, q, func() { b.toolsChanged(s.ID) })
 	if err != nil {
 		return out, err
 	}
@@ -291,41 +290,42 @@ type toolsRefreshed struct {
 
 // toolsRefresh has the sources asked, by one at a time. Whoever waited while a
 // whole round was made since has what it wants.
-func (r *Runtime) toolsRefresh(ctx context.Context, _ tool.Job, _ struct{}) (toolsRefreshed, error) {
-	if r.cfg.Refresh == nil {
-		return toolsRefreshed{r.cfg.Tools.Generation()}, nil
+func (b *Tools) toolsRefresh(ctx context.Context, _ tool.Job, _ struct{}) (toolsRefreshed, error) {
+	if b.Refresh == nil {
+		return toolsRefreshed{b.Registry.Generation()}, nil
 	}
-	asked := r.refresh.begun.Load()
+	asked := b.refresh.begun.Load()
 	select {
-	case r.refresh.turn <- struct{}{}:
+	case b.refresh.turn <- struct{}{}:
 	case <-ctx.Done():
 		return toolsRefreshed{}, context.Cause(ctx)
 	}
-	defer func() { <-r.refresh.turn }()
-	if r.refresh.done > asked {
-		return toolsRefreshed{r.cfg.Tools.Generation()}, nil
+	defer func() { <-b.refresh.turn }()
+	if b.refresh.done > asked {
+		return toolsRefreshed{b.Registry.Generation()}, nil
 	}
-	round := r.refresh.begun.Add(1)
-	if err := r.cfg.Refresh(ctx); err != nil {
+	round := b.refresh.begun.Add(1)
+	if err := b.Refresh(ctx); err != nil {
 		if _, ok := errors.AsType[*arcp.Error](err); ok {
 			return toolsRefreshed{}, err
 		}
-		r.cfg.Log.Error().Err(err).Msg("refresh tools")
+		b.Logger.Error().Err(err).Msg("refresh tools")
 		return toolsRefreshed{}, arcp.Errorf(arcp.CodeUnavailable, "not all sources could list their tools; the log says why").RetryAfter(1)
 	}
-	r.refresh.done = round
-	return toolsRefreshed{r.cfg.Tools.Generation()}, nil
+	b.refresh.done = round
+	return toolsRefreshed{b.Registry.Generation()}, nil
 }
 
-// roleNames are the roles of the session's principal as rules and people read them:
-// the same slice until they change.
-func (c *conn) roleNames() []string {
-	same := func(name string, role auth.Role) bool { return name == string(role) }
-	if c.roles == nil || !slices.EqualFunc(c.roles, c.identity.Roles, same) {
-		c.roles = make([]string, len(c.identity.Roles))
-		for i, role := range c.identity.Roles {
-			c.roles[i] = string(role)
-		}
+// refreshTurns lets one call of tools.refresh at a time ask the sources.
+type refreshTurns struct {
+	turn  chan struct{} // full while a call asks
+	begun atomic.Uint64 // rounds
+	done  uint64        // the latest round that every source answered; with turn
+}
+
+// toolsChanged makes the connection of a session look at its catalogue.
+func (b *Tools) toolsChanged(id arcp.SessionID) {
+	if c := b.Sessions.ConnOf(id); c != nil {
+		c.ToolsChanged()
 	}
-	return c.roles
 }
