@@ -10,8 +10,10 @@ import (
 
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/credential"
+	"github.com/arcpd/arcpd/runtime/internal/conn"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
+	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 	"github.com/arcpd/arcpd/transport"
@@ -78,6 +80,8 @@ type Config struct {
 	OnFull    func(full bool)
 
 	Limits
+
+	maxFollows int // of other sessions' jobs by a session; 0: the default
 }
 
 // Limits bounds what clients may use; over one of them they are refused. Unlike
@@ -177,6 +181,12 @@ func (l Limits) withDefaults() Limits {
 // gate returns the limits on connections.
 func (l Limits) gate() transport.GateLimits {
 	return transport.GateLimits{Open: l.MaxConnections, Unauthenticated: l.MaxUnauthenticated, PerAddress: l.MaxUnauthenticatedPerIP}
+}
+
+// conn returns the limits on connections and sessions.
+func (l Limits) conn() conn.Limits {
+	return conn.Limits{Connections: l.gate(), Rate: l.Rate,
+		Sessions: session.Limits{All: max(l.MaxSessions, 0), PerPrincipal: max(l.MaxSessionsPerPrincipal, 0)}}
 }
 
 // engine returns the limits on jobs.

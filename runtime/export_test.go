@@ -32,9 +32,8 @@ type Executors = agents.Executors
 // ExecuteBy makes e what has agents execute jobs.
 func (r *Runtime) ExecuteBy(e Executors) { r.agents.Executors = e }
 
-// SetMaxFollows changes how many jobs of other sessions a session may follow. It is
-// called before anything is served.
-func (r *Runtime) SetMaxFollows(n int) { r.maxFollows = n }
+// SetMaxFollows sets how many jobs of other sessions a session may follow.
+func SetMaxFollows(c *Config, n int) { c.maxFollows = n }
 
 // LoadHost is what of the boot takes over agents.
 func (r *Runtime) LoadHost(ctx context.Context) error { return r.agents.Load(ctx) }

@@ -3,8 +3,6 @@ package runtime
 import (
 	"sync"
 	"time"
-
-	"github.com/arcpd/arcpd/arcp"
 )
 
 // spaceInterval is how often free space is looked at. What may be written in the
@@ -78,9 +76,4 @@ func (r *Runtime) checkSpace() {
 	if r.cfg.OnFull != nil {
 		r.cfg.OnFull(r.full.Load())
 	}
-}
-
-// nearlyFull refuses what would take more room.
-func nearlyFull() *arcp.Error {
-	return arcp.Errorf(arcp.CodeResourceExhausted, "the disk of the runtime is nearly full").RetryAfter(30)
 }

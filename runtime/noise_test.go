@@ -345,7 +345,7 @@ func checkNoGoroutines(t *testing.T) {
 		all := string(buf[:goruntime.Stack(buf, true)])
 		left := 0
 		for g := range strings.SplitSeq(all, "\n\n") {
-			if strings.Contains(g, "arcpd/runtime.(") || strings.Contains(g, "arcpd/runtime/internal/eventlog.(") || strings.Contains(g, "arcpd/runtime/internal/engine.(") {
+			if strings.Contains(g, "arcpd/runtime.(") || strings.Contains(g, "arcpd/runtime/internal/conn.(") || strings.Contains(g, "arcpd/runtime/internal/eventlog.(") || strings.Contains(g, "arcpd/runtime/internal/engine.(") {
 				left++
 			}
 		}

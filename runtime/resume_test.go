@@ -1009,8 +1009,7 @@ func TestUnsubscribeLeavesTheRetry(t *testing.T) {
 // How many jobs of others a session follows is bounded over all its connections
 // and over restarts; one that it follows already is not another one.
 func TestFollowsOverManyConnections(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
-		b.rt.SetMaxFollows(3)
+	inBubble(t, func(c *runtime.Config) { runtime.SetMaxFollows(c, 3) }, func(b *bed) {
 		owner := b.dial("alice")
 		var jobs []arcp.JobID
 		for range 5 {
@@ -1047,8 +1046,7 @@ func TestFollowsOverManyConnections(t *testing.T) {
 			t.Errorf("a job that is followed already: %s", got)
 		}
 		b.shutdown(0)
-		b.boot(nil)
-		b.rt.SetMaxFollows(3)
+		b.boot(func(c *runtime.Config) { runtime.SetMaxFollows(c, 3) })
 		again()
 		if got := subscribe(jobs[4]); got != arcp.Nack {
 			t.Errorf("after a restart: %s, want %s", got, arcp.Nack)

@@ -11,32 +11,29 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/credential"
 	"github.com/arcpd/arcpd/runtime/internal/agents"
 	"github.com/arcpd/arcpd/runtime/internal/audit"
 	"github.com/arcpd/arcpd/runtime/internal/builtin"
+	"github.com/arcpd/arcpd/runtime/internal/conn"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/host"
 	"github.com/arcpd/arcpd/runtime/internal/jobs"
+	"github.com/arcpd/arcpd/runtime/internal/lease"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/internal/paging"
 	"github.com/arcpd/arcpd/runtime/internal/pool"
 	"github.com/arcpd/arcpd/runtime/internal/questions"
 	"github.com/arcpd/arcpd/runtime/internal/resources"
 	"github.com/arcpd/arcpd/runtime/internal/session"
-	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/internal/worker"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -52,46 +49,31 @@ type Runtime struct {
 	vault     *credential.Vault // nil: there are no provisioners
 	resources *resources.Service
 	catalog   *tool.Catalog
-	announcer announcer
+	conns     *conn.Server
 	host      *host.Host
 	agents    *agents.Service
 	workers   *worker.Pool
 
-	cfg           Config
-	metrics       *metrics.Metrics
-	log           *eventlog.Log
-	engine        *engine.Engine
-	pool          *pool.Pool     // of readers and writers
-	sessionConfig machine.Config // while nobody comes in without credentials
-	publicConfig  machine.Config // while somebody may
-	cursors       *paging.Cursors
-	audit         audit.Log
-	broken        atomic.Pointer[error] // the store has failed
-	full          atomic.Bool           // the disk is nearly full
+	cfg     Config
+	metrics *metrics.Metrics
+	log     *eventlog.Log
+	engine  *engine.Engine
+	pool    *pool.Pool // of the goroutines of connections
+	cursors *paging.Cursors
+	audit   audit.Log
+	broken  atomic.Pointer[error] // the store has failed
+	full    atomic.Bool           // the disk is nearly full
 
 	sessions *session.Directory
 	janitor  *janitor
-	shares   shares
 	space    *spaceWatch
 	older    chan struct{} // buffered 1: the log has something to measure
 
-	maxFollows int // see defaultMaxFollows
-
-	gate    *transport.Gate
-	gateLog zerolog.Logger // sampled: refused connections
-
 	upgradeLog zerolog.Logger // sampled: refused handshakes
-
-	mu       sync.Mutex
-	limits   Limits
-	stopping bool // sessions are refused
-	closing  bool // connections are too
-	conns    map[*conn]struct{}
-	serving  sync.WaitGroup
 }
 
 // ErrShutdown is returned by Serve when the runtime is shutting down.
-var ErrShutdown = errors.New("runtime is shutting down")
+var ErrShutdown = conn.ErrShutdown
 
 // New returns a runtime that owns cfg.Store from now on. Before it returns,
 // every job that was running when the store was last closed has been given its
@@ -100,18 +82,12 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	if cfg.Store == nil || cfg.Auth == nil {
 		return nil, errors.New("runtime: Config.Store and Config.Auth are required")
 	}
-	r := &Runtime{cfg: cfg.withDefaults(), conns: make(map[*conn]struct{}), older: make(chan struct{}, 1),
-		maxFollows: defaultMaxFollows}
-	r.limits = r.cfg.Limits
+	r := &Runtime{cfg: cfg.withDefaults(), older: make(chan struct{}, 1)}
 	r.audit = audit.New(r.cfg.Log)
 	r.pool = pool.New()
 	r.metrics = metrics.New(r.cfg.Registry, r.cfg.Version)
-	r.gateLog = r.cfg.Log.Sample(&zerolog.BurstSampler{Burst: 1, Period: time.Minute})
 	r.upgradeLog = r.cfg.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
-	r.gate = transport.NewGate(r.limits.gate(), r.logRefusedConnection)
-	r.announcer.rt = r
 	r.catalog = tool.NewCatalog(r.cfg.Tools, r.cfg.Hooks)
-	r.sessionConfig, r.publicConfig = r.newSessionConfig(false), r.newSessionConfig(true)
 	slots := new(tool.Slots)
 	r.workers = worker.New(worker.Config{Tools: r.cfg.Tools, Slots: slots, Recount: func(ref string) { r.engine.Recount(ref) },
 		Metrics: r.metrics, Logger: r.cfg.Log, Heartbeat: r.cfg.Heartbeat})
@@ -150,58 +126,31 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		r.log.Close()
 		return nil, fmt.Errorf("runtime: start on the store: %w", err)
 	}
+	r.conns = r.newServer()
 	now := time.Now()
 	for _, id := range r.engine.Leashed() {
 		since := now
 		if s := r.sessions.Find(id); s != nil {
 			since, _ = s.DetachedAt()
 		}
-		r.unleash(id, since)
+		r.conns.Unleash(id, since)
 	}
 	r.janitor = newJanitor(r)
 	r.space.start(r.checkSpace)
 	r.resources.Start()
-	r.cfg.Tools.Watch(r.announcer.changed)
+	r.cfg.Tools.Watch(r.conns.ToolsChanged)
 	return r, nil
 }
 
-// sessionOffer is what a new connection is offered, as the configuration is now.
-func (r *Runtime) sessionOffer() *machine.Config {
-	if r.cfg.Auth.Offers(auth.None) {
-		return &r.publicConfig
-	}
-	return &r.sessionConfig
-}
-
-func (r *Runtime) newSessionConfig(anonymous bool) machine.Config {
-	recovery := "fail"
-	if r.cfg.HeartbeatBlock {
-		recovery = "block"
-	}
-	return machine.Config{
-		Handshake: r.cfg.HandshakeTimeout, ChallengeTTL: auth.ChallengeTTL, Lease: r.cfg.SessionLease, Idle: r.cfg.SessionIdle,
-		ResumeWindow: r.cfg.ResumeWindow, Heartbeat: r.cfg.Heartbeat,
-		Runtime: arcp.RuntimeInfo{Kind: "arcp-go", Version: r.cfg.Version, Fingerprint: r.cfg.Fingerprint},
-		Offer: arcp.Capabilities{
-			Flags: map[arcp.Feature]bool{arcp.FeatureDurableJobs: true, arcp.FeatureAnonymous: anonymous,
-				arcp.FeatureCheckpoints: true, arcp.FeatureSubscriptions: true, arcp.FeatureHumanInput: true,
-				arcp.FeatureInterrupt: true, arcp.FeatureModelUse: true, arcp.FeatureExecutes: true,
-				arcp.FeatureProvisionedCredentials: len(r.cfg.Provisioners) > 0},
-			HeartbeatRecovery: recovery, HeartbeatInterval: heartbeatSeconds(r.cfg.Heartbeat),
-			AckWindow:      uint32(min(max(r.cfg.AckWindow, 0), math.MaxUint32)),
-			BinaryEncoding: []string{"base64"}, Extensions: []string{}, Encodings: []string{"json"},
-			Features: []string{"heartbeat", "ack", "list_jobs", "subscribe", "progress", "result_chunk", "agent_versions", "refresh", "executes",
-				"lease_expires_at", "cost.budget", "model.use"},
-		},
-	}
-}
-
-// heartbeatSeconds is what is advertised; 0, that is nothing, if off.
-func heartbeatSeconds(d time.Duration) int64 {
-	if d <= 0 {
-		return 0
-	}
-	return int64(max(d/time.Second, 1))
+// newServer returns the server of connections.
+func (r *Runtime) newServer() *conn.Server {
+	c := &r.cfg
+	return conn.NewServer(conn.Options{Store: c.Store, Auth: c.Auth, Log: r.log, Engine: r.engine, Sessions: r.sessions, Questions: r.questions,
+		Workers: r.workers, Vault: r.vault, Jobs: r.jobs, Builtin: r.builtin, Metrics: r.metrics, Pool: r.pool, Audit: r.audit, Logger: c.Log,
+		Full: r.full.Load, Broken: func() bool { return r.broken.Load() != nil }, Version: c.Version, Fingerprint: c.Fingerprint,
+		HandshakeTimeout: c.HandshakeTimeout, SessionLease: c.SessionLease, SessionIdle: c.SessionIdle, ResumeWindow: c.ResumeWindow,
+		Heartbeat: c.Heartbeat, HeartbeatBlock: c.HeartbeatBlock, MaxFrame: c.MaxFrame, AckWindow: c.AckWindow,
+		ReplayEvents: c.ReplayEvents, ReplayBytes: c.ReplayBytes, Provisions: len(c.Provisioners) > 0, MaxFollows: c.maxFollows, Limits: c.Limits.conn()})
 }
 
 // boot recovers what an earlier process left.
@@ -279,18 +228,8 @@ func (r *Runtime) onBroken(err error) {
 // rate applies to connections that come later.
 func (r *Runtime) SetLimits(l Limits) {
 	l = l.withDefaults()
-	r.mu.Lock()
-	r.limits = l
-	r.mu.Unlock()
-	r.gate.SetLimits(l.gate())
+	r.conns.SetLimits(l.conn())
 	r.engine.SetLimits(l.engine())
-}
-
-// rate is the limit for a new connection, in frames a minute.
-func (r *Runtime) rate() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.limits.Rate
 }
 
 // Go runs f on a goroutine of its own, one that is used again: meant for
@@ -308,39 +247,12 @@ func (r *Runtime) UpgradeRefused(u transport.RefusedUpgrade) {
 // client is told session.close and the connection is closed; the session can be resumed.
 // Serve returns when the goroutines of the connection have ended. The error is the reason
 // why the connection ended, nil if the peer closed it.
-func (r *Runtime) Serve(ctx context.Context, tc transport.Conn) error {
-	// Little is kept on the stack meanwhile: an idle connection is mostly its stacks.
-	c, err := r.begin(tc)
-	if err != nil {
-		return err
-	}
-	defer r.ended(c)
-	if ctx.Done() != nil {
-		defer context.AfterFunc(ctx, func() { c.post(c.shutdown) })()
-	}
-	err = c.serve()
-	if te, ok := errors.AsType[*transport.Error](err); ok && te.Remote {
-		return nil
-	}
-	return err
-}
+func (r *Runtime) Serve(ctx context.Context, c transport.Conn) error { return r.conns.Serve(ctx, c) }
 
-// begin makes a connection of what was accepted, or refuses it.
-func (r *Runtime) begin(tc transport.Conn) (*conn, error) {
-	c := newConn(r, tc)
-	if err := r.admit(c); err != nil {
-		_ = tc.Close(transport.CloseOverloaded, err.Error()) // the refusal says it all
-		return nil, err
-	}
-	r.metrics.ConnectionsOpen.WithLabelValues(tc.Info().Kind).Inc()
-	return c, nil
-}
-
-// ended lets go of a connection that begin has made.
-func (r *Runtime) ended(c *conn) {
-	r.metrics.ConnectionsOpen.WithLabelValues(c.tc.Info().Kind).Dec()
-	r.serving.Done()
-}
+// Reauthenticate judges the identity of every session with a connection again, by
+// what Config.Auth says now. Those whose token or principal is not known any more
+// lose their connection, and cannot resume; their jobs go on.
+func (r *Runtime) Reauthenticate() { r.conns.Reauthenticate() }
 
 // Store is the store the runtime was given, for reading and backups.
 func (r *Runtime) Store() store.Store { return r.cfg.Store }
@@ -350,186 +262,31 @@ func (r *Runtime) Ready() error {
 	if err := r.broken.Load(); err != nil {
 		return fmt.Errorf("store: %w", *err)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.stopping {
+	if r.conns.Stopping() {
 		return ErrShutdown
 	}
 	return nil
-}
-
-// admit counts a new connection, or refuses it.
-func (r *Runtime) admit(c *conn) error {
-	if err := r.countConnection(c); err != nil {
-		return err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closing {
-		c.releasePass()
-		return ErrShutdown
-	}
-	r.conns[c] = struct{}{}
-	r.serving.Add(1)
-	return nil
-}
-
-// countConnection counts a connection in the gate unless the listener has counted it. For
-// a connection through a proxy it sets the address that the proxy reported.
-func (r *Runtime) countConnection(c *conn) error {
-	info := c.tc.Info()
-	if c.pass = info.Pass; c.pass != nil {
-		return r.reportRefusal(c.pass.From(info.RemoteAddr))
-	}
-	pass, err := r.gate.Enter(info.RemoteAddr)
-	c.pass = pass
-	return r.reportRefusal(err)
-}
-
-// reportRefusal counts and logs err if it is a *transport.GateError. It returns err.
-func (r *Runtime) reportRefusal(err error) error {
-	if e, ok := errors.AsType[*transport.GateError](err); ok {
-		r.logRefusedConnection(e)
-	}
-	return err
-}
-
-func (r *Runtime) logRefusedConnection(e *transport.GateError) {
-	r.metrics.RateLimited.WithLabelValues(e.Limit).Inc()
-	r.gateLog.Warn().Str("remote", e.Address).Err(e).Msg("connections are refused; more are not logged for a minute")
-}
-
-// releasePass ends what countConnection began. A connection that its listener has counted
-// leaves the gate when it is closed.
-func (c *conn) releasePass() {
-	if c.tc.Info().Pass == nil {
-		c.pass.Leave()
-	}
 }
 
 // Gate returns the gate that enforces the connection limits of Limits. Connections of
 // Gate().Listener are counted when they are accepted, so that a peer that never sends a
 // WebSocket handshake is bounded too. Other connections are counted by Serve.
-func (r *Runtime) Gate() *transport.Gate { return r.gate }
-
-// enter counts a session that is about to be made, or refuses it.
-func (r *Runtime) enter(c *conn) *arcp.Error {
-	if err := r.available(); err != nil {
-		return err
-	}
-	if r.full.Load() {
-		return nearlyFull()
-	}
-	r.mu.Lock()
-	limits := session.Limits{All: max(r.limits.MaxSessions, 0), PerPrincipal: max(r.limits.MaxSessionsPerPrincipal, 0)}
-	r.mu.Unlock()
-	if n := c.identity.Limits.Sessions; n > 0 {
-		limits.PerPrincipal = n
-	}
-	s, evicted, full := r.sessions.Open(c.id, c.identity.Principal, c.begun, c.m.Has(arcp.FeatureAck), (*sessionConn)(c), limits)
-	if full != nil {
-		r.metrics.RateLimited.WithLabelValues(full.Limit).Inc()
-		return arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d %s reached", full.N, strings.ReplaceAll(full.Limit, "_", " ")).RetryAfter(1)
-	}
-	if evicted {
-		r.metrics.Evictions.WithLabelValues("limit").Inc()
-	}
-	c.session = s
-	c.pass.Authenticated()
-	return nil
-}
-
-// available refuses sessions while the runtime shuts down.
-func (r *Runtime) available() *arcp.Error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.stopping {
-		return arcp.Errorf(arcp.CodeUnavailable, "the runtime is shutting down").RetryAfter(1)
-	}
-	return nil
-}
-
-// onDisconnectGrace is how long a session may be without a connection before
-// its jobs that asked for it are cancelled.
-const onDisconnectGrace = 5 * time.Second
-
-// leave takes a connection that has ended off the books. Its session stays.
-func (c *conn) leave() {
-	now := time.Now()
-	c.readMail(now) // a session that came to be too late
-	c.closeFeeds()
-	r := c.rt
-	if c.executes() {
-		r.workers.Detach(c.id, c)
-	}
-	var written uint64
-	if c.cursor != nil {
-		written = c.cursor.Position()
-		c.cursor.Close()
-		c.trimAcked()
-	}
-	r.mu.Lock()
-	delete(r.conns, c)
-	r.mu.Unlock()
-	c.releasePass()
-	if c.session == nil || !c.session.Detach((*sessionConn)(c), now) {
-		return
-	}
-	c.saveWritten()
-	if !c.acks {
-		r.log.Free(c.id, written)
-	}
-	if r.engine.HasJobs(c.id) {
-		r.unleash(c.id, now)
-	}
-}
-
-// unleash gives a session that lost its connection at a time a while to come
-// back.
-func (r *Runtime) unleash(id arcp.SessionID, since time.Time) {
-	time.AfterFunc(onDisconnectGrace, func() { r.abandoned(id, since) })
-}
-
-// abandoned cancels the jobs that were to end with their session's connection,
-// unless there is one again or was one meanwhile.
-func (r *Runtime) abandoned(id arcp.SessionID, since time.Time) {
-	if s := r.sessions.Find(id); s != nil {
-		if detached, ok := s.DetachedAt(); !ok || !detached.Equal(since) {
-			return
-		}
-	}
-	r.engine.CancelSession(id, "session disconnected", false)
-}
-
-func (r *Runtime) countError(env *arcp.Envelope) {
-	if e, err := arcp.DecodePayload[arcp.Error](env); err == nil {
-		r.metrics.Errors.WithLabelValues(string(e.Code)).Inc()
-	}
-}
+func (r *Runtime) Gate() *transport.Gate { return r.conns.Gate() }
 
 // Shutdown refuses new sessions and submits, gives running jobs until ctx ends,
 // tells the sessions, ends the connections with 1001, and closes the store.
 // Jobs that did not end are given their end by the next New on the same store.
 // It is called once.
 func (r *Runtime) Shutdown(ctx context.Context) error {
-	r.mu.Lock()
-	r.stopping = true
-	r.mu.Unlock()
+	r.conns.Stop()
 	r.janitor.stop()
 	r.resources.Stop()
-	r.announcer.stop()
 	r.engine.Stop(ctx)
 	r.space.stop() // tools may have waited for room to come to their end
 	// What the jobs wrote last is given to the sessions before this returns; if
 	// the store has failed, or time is up, there is nothing to wait for.
 	_, _ = r.log.Commit(ctx, &store.Write{NoSync: true})
-	r.mu.Lock()
-	r.closing = true
-	for c := range r.conns {
-		c.post(c.shutdown)
-	}
-	r.mu.Unlock()
-	r.serving.Wait()
+	r.conns.Close()
 	r.sessions.Wait()
 	r.lastSightings(context.WithoutCancel(ctx))
 	r.pool.Close()
@@ -539,13 +296,58 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 	return r.cfg.Store.Close()
 }
 
-func (c *conn) shutdown(now time.Time) {
-	if c.closing != nil || c.readerErr != nil {
-		return // it ends already
+// onOverflow trims a session whose backlog is over its bound.
+func (r *Runtime) onOverflow(id arcp.SessionID, upTo uint64) {
+	r.log.Append(&store.Write{Trim: &store.Trim{Session: id, Seq: upTo}, NoSync: true}, nil)
+	if c := r.sessions.ConnOf(id); c != nil {
+		c.Overflow(upTo)
 	}
-	if c.m.Phase() == machine.Accepted {
-		c.pull(now) // what was given to the session before this
-		c.send(now, arcp.Frame(arcp.SessionClose, arcp.SessionClosePayload{Reason: "shutdown"}))
+}
+
+// onOlder has the janitor measure what sessions were given before.
+func (r *Runtime) onOlder() {
+	select {
+	case r.older <- struct{}{}:
+	default:
 	}
-	c.closing = &machine.Close{Code: int(transport.CloseGoingAway), Reason: "shutdown"}
+}
+
+// letGo is up to where a session has let go of what it was given, as far as that
+// is known.
+func (r *Runtime) letGo(id arcp.SessionID) uint64 {
+	if s := r.sessions.Find(id); s != nil {
+		return s.Position()
+	}
+	return 0
+}
+
+// newVault makes the vault if there are provisioners, or were: what they have
+// issued is then still to be revoked.
+func (r *Runtime) newVault() (err error) {
+	if len(r.cfg.Provisioners) == 0 && r.cfg.Sealer == nil {
+		return nil
+	}
+	sealer := r.cfg.Sealer
+	if sealer == nil {
+		sealer = credential.EphemeralSealer()
+	}
+	r.vault, err = credential.New(credential.Options{Sources: r.cfg.Provisioners, Log: r.log, Store: r.cfg.Store, Sealer: sealer, Logger: r.cfg.Log,
+		Unrevoked: func(n int) { r.metrics.CredentialsUnrevoked.Set(float64(n)) },
+		Operation: func(op, result string) { r.metrics.CredentialOperations.WithLabelValues(op, result).Inc() }})
+	return err
+}
+
+func (r *Runtime) closeVault() {
+	if r.vault != nil {
+		r.vault.Close()
+	}
+}
+
+// SetHooks replaces the hooks, for jobs that are submitted from now on.
+func (r *Runtime) SetHooks(hooks []tool.Hook) { r.catalog.SetHooks(hooks) }
+
+// CheckLease says what is wrong with the lease of a principal.
+func CheckLease(raw []byte) error {
+	_, err := lease.Decode(raw)
+	return err
 }

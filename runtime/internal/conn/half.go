@@ -1,4 +1,4 @@
-package runtime
+package conn
 
 import (
 	"errors"
@@ -44,7 +44,7 @@ func (c *conn) unfinished() bool {
 	case machine.Authenticating, machine.Establishing, machine.Closing:
 		return true
 	}
-	return c.owed.Load() > 0 || c.running.Load() > 0 || c.held || c.locating || c.rt.engine.HasJobs(c.id)
+	return c.owed.Load() > 0 || c.running.Load() > 0 || c.held || c.locating || c.srv.opts.Engine.HasJobs(c.id)
 }
 
 // advance ends the connection when there has been nothing to say for a while, or

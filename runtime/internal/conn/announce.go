@@ -1,4 +1,4 @@
-package runtime
+package conn
 
 import (
 	"sync"
@@ -6,7 +6,6 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
-	"github.com/arcpd/arcpd/runtime/tool"
 )
 
 // Pace of what sessions are told of changes of their catalogues: a source that
@@ -19,7 +18,7 @@ const (
 
 // announcer has the connections look at their catalogues after a change.
 type announcer struct {
-	rt *Runtime
+	srv *Server
 
 	mu      sync.Mutex
 	timer   *time.Timer // nil: nothing has changed since
@@ -44,10 +43,7 @@ func (a *announcer) fire() {
 	if stopped {
 		return
 	}
-	r := a.rt
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for c := range r.conns {
+	for _, c := range a.srv.connections() {
 		c.post(c.staleTools)
 	}
 }
@@ -57,13 +53,6 @@ func (a *announcer) stop() {
 	defer a.mu.Unlock()
 	if a.stopped = true; a.timer != nil {
 		a.timer.Stop()
-	}
-}
-
-// announceTo has the connection of a session look at its catalogue.
-func (r *Runtime) announceTo(id arcp.SessionID) {
-	if c := r.sessions.ConnOf(id); c != nil {
-		c.ToolsChanged()
 	}
 }
 
@@ -117,6 +106,3 @@ func (p *toolsChanged) some(list []string) ([]string, int) {
 	n := min(len(list), maxAnnounced)
 	return append([]string{}, list[:n]...), p.More + len(list) - n
 }
-
-// SetHooks replaces the hooks, for jobs that are submitted from now on.
-func (r *Runtime) SetHooks(hooks []tool.Hook) { r.catalog.SetHooks(hooks) }

@@ -1,4 +1,4 @@
-package runtime
+package conn
 
 import (
 	"sync"
@@ -158,6 +158,6 @@ func (c *conn) receiveAcks() {
 	seq, n, bytes := a.seq, a.n, a.bytes
 	a.n, a.bytes = 0, 0
 	a.mu.Unlock()
-	c.rt.metrics.In(arcp.SessionAck, n, bytes)
+	c.srv.opts.Metrics.In(arcp.SessionAck, n, bytes)
 	c.acknowledge(seq)
 }

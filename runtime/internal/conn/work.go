@@ -1,4 +1,4 @@
-package runtime
+package conn
 
 import (
 	"sync/atomic"
@@ -32,9 +32,9 @@ func (c *conn) offerWork(who approval.Who) {
 	switch {
 	case !c.executes():
 	case who.Worker:
-		c.rt.workers.Attach(who, c)
+		c.srv.opts.Workers.Attach(who, c)
 	default: // not any more
-		c.rt.workers.Detach(c.id, c)
+		c.srv.opts.Workers.Detach(c.id, c)
 	}
 }
 
@@ -58,8 +58,8 @@ func (c *conn) work(now time.Time, cmd machine.Work) {
 	size := int64(len(cmd.Envelope.Payload))
 	c.load.frames.Add(1)
 	c.load.bytes.Add(size)
-	if err := c.rt.workers.Receive(c.id, cmd.Envelope, func() { c.unload(size) }); err != nil {
-		c.rt.metrics.ProtocolErrors.WithLabelValues("stale_work").Inc()
+	if err := c.srv.opts.Workers.Receive(c.id, cmd.Envelope, func() { c.unload(size) }); err != nil {
+		c.srv.opts.Metrics.ProtocolErrors.WithLabelValues("stale_work").Inc()
 		c.nack(now, cmd.Envelope.ID, err)
 	}
 }

@@ -1,4 +1,4 @@
-package runtime
+package conn
 
 import (
 	"context"
@@ -29,7 +29,7 @@ func (c *conn) answer(now time.Time, question any) {
 	case machine.Resume:
 		c.resume(q)
 	case machine.Remind:
-		c.m.Reminded(now, c.rt.cfg.Auth.Challenge(c.identity.Scheme).Reveal())
+		c.m.Reminded(now, c.srv.opts.Auth.Challenge(c.identity.Scheme).Reveal())
 	case machine.Reauthenticate:
 		c.reauthenticate(now, q)
 	case machine.Renew:
@@ -50,7 +50,7 @@ func (c *conn) request(now time.Time, q machine.Authenticate) auth.Request {
 func (c *conn) authenticate(now time.Time, q machine.Verify) {
 	r := c.request(now, q.Authenticate)
 	c.read(func(ctx context.Context) func(time.Time) {
-		j := c.rt.judge(ctx, r, q.Challenge, q.Response)
+		j := c.srv.judge(ctx, r, q.Challenge, q.Response)
 		return func(now time.Time) { c.m.Judge(now, c.judged(q, j)) }
 	})
 }
@@ -74,20 +74,23 @@ type judgement struct {
 	err       error
 }
 
+// maxJudgement bounds the judgement of a credential when a handshake has no time limit.
+const maxJudgement = 10 * time.Second
+
 // judge judges a credential or, with a challenge, the response to it. It may ask the
 // issuer of the credential, for as long as a handshake may take.
-func (r *Runtime) judge(ctx context.Context, req auth.Request, challenge, response string) (j judgement) {
-	timeout := r.cfg.HandshakeTimeout
+func (s *Server) judge(ctx context.Context, req auth.Request, challenge, response string) (j judgement) {
+	timeout := s.opts.HandshakeTimeout
 	if timeout <= 0 {
-		timeout = DefaultHandshakeTimeout
+		timeout = maxJudgement
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if challenge == "" {
-		j.identity, j.challenge, j.err = r.cfg.Auth.Begin(ctx, req)
+		j.identity, j.challenge, j.err = s.opts.Auth.Begin(ctx, req)
 		return j
 	}
-	j.identity, j.err = r.cfg.Auth.Verify(ctx, req, auth.Proof{Challenge: auth.Secret(challenge), Response: auth.Secret(response)})
+	j.identity, j.err = s.opts.Auth.Verify(ctx, req, auth.Proof{Challenge: auth.Secret(challenge), Response: auth.Secret(response)})
 	return j
 }
 
@@ -111,7 +114,7 @@ func refusal(err error) (r *machine.Refusal, reason string) {
 
 func (c *conn) refused(err error) *machine.Refusal {
 	r, reason := refusal(err)
-	c.rt.metrics.AuthFailures.WithLabelValues(schemeLabel(c.scheme), reason).Inc()
+	c.srv.opts.Metrics.AuthFailures.WithLabelValues(schemeLabel(c.scheme), reason).Inc()
 	c.logHandshake(c.log.Warn().Err(err), "refused")
 	return r
 }
@@ -127,7 +130,7 @@ func schemeLabel(scheme string) string {
 
 // logHandshake writes the one line of a handshake.
 func (c *conn) logHandshake(ev *zerolog.Event, result string) {
-	c.rt.metrics.Handshakes.WithLabelValues(schemeLabel(c.scheme), "rfc", result).Inc()
+	c.srv.opts.Metrics.Handshakes.WithLabelValues(schemeLabel(c.scheme), "rfc", result).Inc()
 	if !ev.Enabled() {
 		return
 	}
@@ -140,20 +143,20 @@ func (c *conn) logHandshake(ev *zerolog.Event, result string) {
 // establish makes the session durable, or attaches to the one that the client names; it
 // is accepted when that is done.
 func (c *conn) establish(now time.Time, q machine.Establish) {
-	s := c.rt.sessions.Find(q.Attach)
+	s := c.srv.opts.Sessions.Find(q.Attach)
 	if s == nil || s.Principal != q.Identity.Principal { // to the client it is as if there were none
 		c.create(now, q)
 		return
 	}
 	c.read(func(ctx context.Context) func(time.Time) {
-		row, err := c.rt.cfg.Store.Session(ctx, q.Attach)
+		row, err := c.srv.opts.Store.Session(ctx, q.Attach)
 		return func(now time.Time) { c.attachOpen(now, q, s, row, err) }
 	})
 }
 
 // create makes a new session.
 func (c *conn) create(now time.Time, q machine.Establish) {
-	if err := c.rt.enter(c); err != nil {
+	if err := c.srv.enter(c); err != nil {
 		c.logHandshake(c.log.Warn().Str("reason", err.Message), "rejected")
 		c.m.Established(now, machine.Established{Refused: err})
 		return
@@ -162,11 +165,11 @@ func (c *conn) create(now time.Time, q machine.Establish) {
 	row := store.Session{ID: c.id, Principal: q.Identity.Principal, Anonymous: q.Identity.Anonymous, Version: q.Version,
 		ClientKind: q.Client.Kind, Negotiated: q.Negotiated, TokenHash: auth.HashToken(token), Identity: encodeIdentity(&c.identity),
 		Acks: c.m.Has(arcp.FeatureAck), CreatedAt: now}
-	c.rt.log.Append(&store.Write{Session: &row, NewSession: true}, func(r *store.Result) {
+	c.srv.opts.Log.Append(&store.Write{Session: &row, NewSession: true}, func(r *store.Result) {
 		err := r.Err
 		var cursor *eventlog.Cursor
 		if err == nil {
-			cursor = c.rt.log.AttachNow(c.id, 0, 0, c.loop())
+			cursor = c.srv.opts.Log.AttachNow(c.id, 0, 0, c.loop())
 		}
 		if !c.post(func(now time.Time) { c.established(now, row, token, cursor, err) }) && cursor != nil {
 			cursor.Close()
@@ -177,7 +180,7 @@ func (c *conn) create(now time.Time, q machine.Establish) {
 func (c *conn) established(now time.Time, row store.Session, token auth.Secret, cursor *eventlog.Cursor, err error) {
 	c.cursor = cursor
 	if err != nil {
-		c.rt.sessions.Abandon(c.session)
+		c.srv.opts.Sessions.Abandon(c.session)
 		c.session = nil
 		c.logHandshake(c.log.Error().Err(err), "failed")
 		c.m.Established(now, machine.Established{Refused: arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions")})
@@ -195,12 +198,12 @@ func (c *conn) established(now time.Time, row store.Session, token auth.Secret, 
 // begin is the end of a handshake that succeeded.
 func (c *conn) begin(now time.Time) {
 	c.head = store.FrameHead(c.m.Version(), c.id)
-	c.tc.SetReadLimit(c.rt.cfg.MaxFrame)
+	c.tc.SetReadLimit(c.srv.opts.MaxFrame)
 	c.beat.begin(c, now)
 	c.introduce()
 	c.shown = c.session.Catalogue(c.trust())
 	c.bound(now)
-	c.rt.metrics.HandshakeDuration.Observe(now.Sub(c.begun).Seconds())
+	c.srv.opts.Metrics.HandshakeDuration.Observe(now.Sub(c.begun).Seconds())
 	c.logHandshake(c.log.Info(), "accepted")
 }
 

@@ -1,4 +1,4 @@
-package runtime
+package conn
 
 import (
 	"slices"
@@ -27,14 +27,14 @@ func (c *conn) introduce() {
 	}
 	w := c.who()
 	c.session.Identify((*sessionConn)(c), w)
-	c.rt.questions.Arrive(w)
+	c.srv.opts.Questions.Arrive(w)
 	c.offerWork(w)
 }
 
 // respond gives an answer that came over the wire to the job that asks.
 func (c *conn) respond(now time.Time, cmd machine.Respond) {
 	who := c.who()
-	a, ok := c.rt.questions.Find(string(cmd.Question))
+	a, ok := c.srv.opts.Questions.Find(string(cmd.Question))
 	if !ok || a.Row.Job == "" || notAsked(&a.Row, &who) {
 		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeNotFound, "no question %s is pending: it was answered, withdrawn or never asked", cmd.Question))
 		return
@@ -44,7 +44,7 @@ func (c *conn) respond(now time.Time, cmd machine.Respond) {
 		return
 	}
 	c.owed.Add(1)
-	c.rt.engine.Respond(engine.Respond{Job: a.Row.Job, ID: a.Row.ID, Request: cmd.Request, Who: who, Answer: cmd.Answer,
+	c.srv.opts.Engine.Respond(engine.Respond{Job: a.Row.Job, ID: a.Row.ID, Request: cmd.Request, Who: who, Answer: cmd.Answer,
 		Done: func(row approval.Row, err *arcp.Error) {
 			switch {
 			case err != nil:
@@ -54,7 +54,7 @@ func (c *conn) respond(now time.Time, cmd machine.Respond) {
 			default:
 				owing{c}.Answer(answerTo(cmd.Request, arcp.Ack, arcp.AckPayload{}))
 			}
-			c.afterwards(func() { c.rt.questions.AuditAnswer(&who, &a.Row, &cmd.Answer, err) })
+			c.afterwards(func() { c.srv.opts.Questions.AuditAnswer(&who, &a.Row, &cmd.Answer, err) })
 		}})
 }
 
@@ -91,13 +91,13 @@ func answerTo(request arcp.MessageID, t arcp.Type, payload any) arcp.Envelope {
 // extendLease answers lease.refresh.
 func (c *conn) extendLease(cmd machine.ExtendLease) {
 	c.owed.Add(1)
-	c.rt.engine.Extend(engine.Extend{Lease: cmd.Lease, More: cmd.More, Request: cmd.Request, Who: c.who(), Done: c.leaseDone(arcp.LeaseRefresh, cmd.Lease, cmd.Request)})
+	c.srv.opts.Engine.Extend(engine.Extend{Lease: cmd.Lease, More: cmd.More, Request: cmd.Request, Who: c.who(), Done: c.leaseDone(arcp.LeaseRefresh, cmd.Lease, cmd.Request)})
 }
 
 // revokeLease answers lease.revoked of a client.
 func (c *conn) revokeLease(cmd machine.RevokeLease) {
 	c.owed.Add(1)
-	c.rt.engine.Revoke(engine.Revoke{Lease: cmd.Lease, Reason: cmd.Reason, Request: cmd.Request, Who: c.who(), Done: c.leaseDone(arcp.LeaseRevoked, cmd.Lease, cmd.Request)})
+	c.srv.opts.Engine.Revoke(engine.Revoke{Lease: cmd.Lease, Reason: cmd.Reason, Request: cmd.Request, Who: c.who(), Done: c.leaseDone(arcp.LeaseRevoked, cmd.Lease, cmd.Request)})
 }
 
 // leaseDone tells a client what it is not told by an event, and records what it
@@ -110,13 +110,13 @@ func (c *conn) leaseDone(action arcp.Type, id arcp.LeaseID, request arcp.Message
 		} else {
 			owing{c}.Answer(answerTo(request, arcp.Nack, err))
 		}
-		c.afterwards(func() { c.rt.audit.Decision(string(action), who.Principal, who.Session, string(id), err) })
+		c.afterwards(func() { c.srv.opts.Audit.Decision(string(action), who.Principal, who.Session, string(id), err) })
 	}
 }
 
 // afterwards does what whoever tells of something must not wait for, as a log.
 func (c *conn) afterwards(do func()) {
 	if !c.post(func(time.Time) { do() }) {
-		c.rt.pool.Run(do)
+		c.srv.opts.Pool.Run(do)
 	}
 }

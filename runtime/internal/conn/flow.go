@@ -1,4 +1,4 @@
-package runtime
+package conn
 
 import (
 	"sync/atomic"
@@ -67,7 +67,7 @@ func (c *conn) acknowledge(seq uint64) {
 		c.saveRow()
 	}
 	seq = min(seq, c.cursor.Position())
-	c.rt.metrics.AckLag.Observe(float64(c.cursor.Position() - max(seq, min(c.acked, c.cursor.Position()))))
+	c.srv.opts.Metrics.AckLag.Observe(float64(c.cursor.Position() - max(seq, min(c.acked, c.cursor.Position()))))
 	c.acked = max(c.acked, seq)
 	c.reached.acknowledged(c.acked)
 	if c.acked-c.row.TrimmedTo >= trimStep || c.acked == c.cursor.Position() {
@@ -89,7 +89,7 @@ func (c *conn) trimAcked() {
 		return
 	}
 	c.row.TrimmedTo = c.acked
-	c.rt.log.Free(c.id, c.acked)
+	c.srv.opts.Log.Free(c.id, c.acked)
 	c.append(&store.Write{Trim: &store.Trim{Session: c.id, Seq: c.acked}, NoSync: true})
 }
 
@@ -103,7 +103,7 @@ func (c *conn) lags(now time.Time, seq uint64) {
 }
 
 func (c *conn) slow(now time.Time, reason string) {
-	c.rt.metrics.SlowConsumers.WithLabelValues(reason).Inc()
+	c.srv.opts.Metrics.SlowConsumers.WithLabelValues(reason).Inc()
 	c.send(now, arcp.Frame(arcp.Backpressure, arcp.BackpressurePayload{Reason: reason}))
 }
 
@@ -120,31 +120,6 @@ func (c *conn) overflow(now time.Time, upTo uint64) {
 func (c *conn) tooFarBehind(now time.Time) {
 	c.slow(now, slowBacklog)
 	c.closing = &machine.Close{Code: int(transport.CloseOverloaded), Reason: slowBacklog}
-}
-
-// onOverflow trims a session whose backlog is over its bound.
-func (r *Runtime) onOverflow(id arcp.SessionID, upTo uint64) {
-	r.log.Append(&store.Write{Trim: &store.Trim{Session: id, Seq: upTo}, NoSync: true}, nil)
-	if c := r.sessions.ConnOf(id); c != nil {
-		c.Overflow(upTo)
-	}
-}
-
-// onOlder has the janitor measure what sessions were given before.
-func (r *Runtime) onOlder() {
-	select {
-	case r.older <- struct{}{}:
-	default:
-	}
-}
-
-// letGo is up to where a session has let go of what it was given, as far as that
-// is known.
-func (r *Runtime) letGo(id arcp.SessionID) uint64 {
-	if s := r.sessions.Find(id); s != nil {
-		return s.Position()
-	}
-	return 0
 }
 
 // reached is where a newer connection of the session goes on: after what the
@@ -185,11 +160,11 @@ func (c *conn) wrote(now time.Time, seq uint64, size int) {
 		c.lags(now, seq)
 		return
 	}
-	trim, look := c.session.Replay.Next(seq, size, c.reached.position(), uint64(c.rt.cfg.ReplayEvents), uint64(c.rt.cfg.ReplayBytes))
+	trim, look := c.session.Replay.Next(seq, size, c.reached.position(), uint64(c.srv.opts.ReplayEvents), uint64(c.srv.opts.ReplayBytes))
 	if trim > 0 {
 		c.append(&store.Write{Trim: &store.Trim{Session: c.id, Seq: trim}, NoSync: true})
 	}
 	if look {
-		c.rt.log.Free(c.id, seq)
+		c.srv.opts.Log.Free(c.id, seq)
 	}
 }

@@ -1,4 +1,4 @@
-package runtime
+package conn
 
 import (
 	"bytes"
@@ -32,12 +32,6 @@ func (c *conn) limit() *lease.Lease {
 	return c.mayDo
 }
 
-// CheckLease says what is wrong with the lease of a principal.
-func CheckLease(raw []byte) error {
-	_, err := lease.Decode(raw)
-	return err
-}
-
 // elevate has a job of the runtime's own ask for the session to be trusted more.
 // It is answered with lease.granted, or permission.deny.
 func (c *conn) elevate(now time.Time, cmd machine.Elevate) {
@@ -56,13 +50,13 @@ func (c *conn) elevate(now time.Time, cmd machine.Elevate) {
 		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeFailedPrecondition, "the session is trusted as %s already", c.trust()))
 		return
 	}
-	if err := c.rt.questions.Room(c.identity.Principal); err != nil {
+	if err := c.srv.opts.Questions.Room(c.identity.Principal); err != nil {
 		c.nack(now, cmd.Request, err)
 		return
 	}
 	c.audit("elevate").Str("target", cmd.Level).Str("decision", "asked").Msg("audit")
 	in := builtin.Elevation{Session: c.id, Request: cmd.Request, Level: cmd.Level, Reason: cmd.Reason, Seconds: cmd.Seconds}
-	c.rt.builtin.SubmitElevation(c.identity.Principal, in, func(err *arcp.Error) {
+	c.srv.opts.Builtin.SubmitElevation(c.identity.Principal, in, func(err *arcp.Error) {
 		c.post(func(now time.Time) { c.nack(now, cmd.Request, err) })
 	}, func(job arcp.JobID) {
 		c.post(func(time.Time) { c.elevateAgain(cmd, job) })
@@ -74,7 +68,7 @@ func (c *conn) elevate(now time.Time, cmd machine.Elevate) {
 // and while nothing is decided the job has yet to answer.
 func (c *conn) elevateAgain(cmd machine.Elevate, id arcp.JobID) {
 	c.async(func() {
-		reason, err := c.rt.builtin.ElevationDenied(context.Background(), id)
+		reason, err := c.srv.opts.Builtin.ElevationDenied(context.Background(), id)
 		c.post(func(now time.Time) { c.tellElevation(now, cmd, id, reason, err) })
 	})
 }

@@ -1,4 +1,4 @@
-package runtime
+package conn
 
 import (
 	"strconv"
@@ -7,9 +7,9 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// defaultMaxFollows bounds the live jobs of other sessions that a session
+// DefaultMaxFollows bounds the live jobs of other sessions that a session
 // follows, over all its connections.
-const defaultMaxFollows = 10_000
+const DefaultMaxFollows = 10_000
 
 const originExtension = `"extensions":{"arcpx.arcp.origin.v1":{`
 
@@ -67,7 +67,7 @@ func (c *conn) learnOrigin(j *store.Job, t arcp.Type) []byte {
 			c.origins = make(map[arcp.JobID][]byte)
 		}
 		c.origins[j.ID] = c.originHead(j)
-	case len(c.follows) < c.rt.maxFollows: // by an earlier connection of the session
+	case len(c.follows) < c.srv.opts.MaxFollows: // by an earlier connection of the session
 		c.remember(j)
 	}
 	return c.originHead(j)

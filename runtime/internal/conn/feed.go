@@ -1,4 +1,4 @@
-package runtime
+package conn
 
 import (
 	"cmp"
@@ -105,7 +105,7 @@ func (c *conn) openFeed(now time.Time, cmd machine.OpenFeed) {
 	who := c.who()
 	c.read(func(ctx context.Context) func(time.Time) {
 		f := &feed{id: arcp.SubscriptionID(arcp.NewID(arcp.SubscriptionPrefix))}
-		after, refused := c.rt.newFeed(ctx, &who, cmd.Payload, f)
+		after, refused := c.srv.newFeed(ctx, &who, cmd.Payload, f)
 		return func(now time.Time) {
 			if refused != nil {
 				c.nack(now, cmd.Request, refused)
@@ -117,22 +117,22 @@ func (c *conn) openFeed(now time.Time, cmd machine.OpenFeed) {
 }
 
 // newFeed completes a subscription of who, and returns its position.
-func (r *Runtime) newFeed(ctx context.Context, who *approval.Who, p arcp.SubscribePayload, f *feed) (after uint64, refused *arcp.Error) {
-	if f.filter, f.owner, refused = r.newFilter(ctx, who, p.Filter); refused != nil {
+func (s *Server) newFeed(ctx context.Context, who *approval.Who, p arcp.SubscribePayload, f *feed) (after uint64, refused *arcp.Error) {
+	if f.filter, f.owner, refused = s.newFilter(ctx, who, p.Filter); refused != nil {
 		return 0, refused
 	}
 	if p.Since == nil || p.Since.AfterMessageID == "" {
 		return math.MaxUint64, nil
 	}
 	f.marker = true
-	return r.since(ctx, f.owner, p.Since.AfterMessageID)
+	return s.since(ctx, f.owner, p.Since.AfterMessageID)
 }
 
 func (c *conn) attachFeed(cmd machine.OpenFeed, f *feed, after uint64) {
 	c.auditSubscribe(cmd, f.owner)
 	c.feeds.opening++
 	c.owed.Add(1)
-	c.rt.log.AttachFeed(f.owner, after, c.loop(), func(cursor *eventlog.Cursor, last uint64) {
+	c.srv.opts.Log.AttachFeed(f.owner, after, c.loop(), func(cursor *eventlog.Cursor, last uint64) {
 		f.cursor, f.until = cursor, last
 		if !c.post(func(now time.Time) { c.feedOpened(now, cmd.Request, f) }) && cursor != nil {
 			cursor.Close()
@@ -155,14 +155,14 @@ func (c *conn) feedOpened(now time.Time, request arcp.MessageID, f *feed) {
 }
 
 // since is the position of a message; without one the feed has lost it.
-func (r *Runtime) since(ctx context.Context, principal string, id arcp.MessageID) (uint64, *arcp.Error) {
-	st := r.cfg.Store
+func (s *Server) since(ctx context.Context, principal string, id arcp.MessageID) (uint64, *arcp.Error) {
+	st := s.opts.Store
 	pos, err := st.FeedPosition(ctx, principal, id)
 	switch {
 	case err == nil:
 		return pos, nil
 	case !errors.Is(err, store.ErrNotFound):
-		r.cfg.Log.Error().Err(err).Msg("look for a position in a feed")
+		s.opts.Logger.Error().Err(err).Msg("look for a position in a feed")
 		return 0, unreadable()
 	}
 	lost := arcp.Errorf(arcp.CodeDataLoss, "the message is not among the events that are kept")
@@ -174,7 +174,7 @@ func (r *Runtime) since(ctx context.Context, principal string, id arcp.MessageID
 		})
 	}
 	if err != nil {
-		r.cfg.Log.Error().Err(err).Msg("oldest event of a feed")
+		s.opts.Logger.Error().Err(err).Msg("oldest event of a feed")
 	}
 	return 0, lost
 }
@@ -294,7 +294,7 @@ func (c *conn) passDeleted(f *feed, err error) error {
 	}
 	f.reading = true
 	c.async(func() {
-		trimmed, _, failed := c.rt.cfg.Store.FeedBounds(context.Background(), f.owner)
+		trimmed, _, failed := c.srv.opts.Store.FeedBounds(context.Background(), f.owner)
 		c.post(func(now time.Time) {
 			i := c.feeds.find(f.id)
 			switch {
@@ -328,9 +328,9 @@ func (c *conn) blockFeed(f *feed, item *eventlog.Item) bool {
 	c.async(func() {
 		whole, err := item.Event, error(nil)
 		if result {
-			whole, err = c.rt.withResult(context.Background(), item.Event)
+			whole, err = c.srv.withResult(context.Background(), item.Event)
 		}
-		shown := known || c.rt.jobs.Shows(context.Background(), id)
+		shown := known || c.srv.opts.Jobs.Shows(context.Background(), id)
 		c.post(func(now time.Time) {
 			f.reading, f.ready, item.Event = false, whole, whole
 			if !known {
@@ -366,7 +366,7 @@ func (c *conn) deliverFeed(now time.Time, f *feed, item *eventlog.Item, late boo
 		return true
 	}
 	if late && o.priority() == arcp.PriorityLow {
-		c.rt.metrics.SlowConsumers.WithLabelValues(slowSkipped).Inc()
+		c.srv.opts.Metrics.SlowConsumers.WithLabelValues(slowSkipped).Inc()
 		f.skip(item.Event.ID())
 		return true
 	}
@@ -455,7 +455,7 @@ func (c *conn) sendFeed(now time.Time, f *feed, event []byte) {
 
 // feedFailed ends a subscription that has fallen behind what is kept.
 func (c *conn) feedFailed(now time.Time, f *feed, err error) {
-	c.rt.metrics.SlowConsumers.WithLabelValues(slowClosed).Inc()
+	c.srv.opts.Metrics.SlowConsumers.WithLabelValues(slowClosed).Inc()
 	if errors.Is(err, store.ErrTrimmed) {
 		c.endFeed(now, f, arcp.CodeBackpressureOverflow, "events that were still to be sent are not kept any more")
 		return
@@ -561,22 +561,22 @@ func (t terms[T]) selects(v T) bool {
 // principal whose sessions or jobs it names, or the connection's own. It refuses
 // sessions of somebody whom the connection may not observe; jobs of such a
 // principal do not exist for it.
-func (r *Runtime) newFilter(ctx context.Context, who *approval.Who, f *arcp.EventFilter) (filter eventFilter, owner string, refused *arcp.Error) {
+func (s *Server) newFilter(ctx context.Context, who *approval.Who, f *arcp.EventFilter) (filter eventFilter, owner string, refused *arcp.Error) {
 	own := who.Principal
 	if f == nil {
 		return eventFilter{}, own, nil
 	}
 	for _, id := range f.SessionID {
-		s := r.sessions.Find(id)
+		own := s.opts.Sessions.Find(id)
 		switch {
-		case s == nil:
-		case !who.Observes(s.Principal):
-			r.audit.Event("subscribe", who.Principal, who.Session).Str("target", string(id)).Str("decision", "denied").Msg("audit")
+		case own == nil:
+		case !who.Observes(own.Principal):
+			s.opts.Audit.Event("subscribe", who.Principal, who.Session).Str("target", string(id)).Str("decision", "denied").Msg("audit")
 			return eventFilter{}, "", arcp.Errorf(arcp.CodePermissionDenied, "session %s is of a principal that this one may not observe", id)
-		case owner != "" && owner != s.Principal:
+		case owner != "" && owner != own.Principal:
 			return eventFilter{}, "", errMixedFilter()
 		default:
-			owner = s.Principal
+			owner = own.Principal
 		}
 	}
 	if !who.Admin && who.Sees == nil {
@@ -588,17 +588,17 @@ func (r *Runtime) newFilter(ctx context.Context, who *approval.Who, f *arcp.Even
 	var unseen []arcp.JobID
 	defer func() {
 		if len(unseen) > 0 {
-			r.audit.Event("subscribe", who.Principal, who.Session).Strs("jobs", texts(unseen)).Str("decision", "denied").Msg("audit")
+			s.opts.Audit.Event("subscribe", who.Principal, who.Session).Strs("jobs", texts(unseen)).Str("decision", "denied").Msg("audit")
 		}
 	}()
 	for _, id := range f.JobID {
-		j, err := r.cfg.Store.Job(ctx, id)
+		j, err := s.opts.Store.Job(ctx, id)
 		switch {
 		case errors.Is(err, store.ErrNotFound):
 		case err == nil && !who.Observes(j.Principal):
 			unseen = append(unseen, id)
 		case err != nil:
-			r.cfg.Log.Error().Err(err).Str("job_id", string(id)).Msg("read job")
+			s.opts.Logger.Error().Err(err).Str("job_id", string(id)).Msg("read job")
 			return eventFilter{}, "", unreadable()
 		case owner != "" && owner != j.Principal:
 			return eventFilter{}, "", errMixedFilter()

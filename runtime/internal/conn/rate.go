@@ -1,4 +1,4 @@
-package runtime
+package conn
 
 import (
 	"math"
@@ -69,13 +69,13 @@ func (s *shares) leave(principal string) {
 // bound gives the connection its part of its principal's rate, if that has one.
 func (c *conn) bound(now time.Time) {
 	if n := c.identity.Limits.RatePerMin; n > 0 {
-		c.share = c.rt.shares.join(now, c.identity.Principal, n)
+		c.share = c.srv.shares.join(now, c.identity.Principal, n)
 	}
 }
 
 func (c *conn) unbound() {
 	if c.share != nil {
-		c.rt.shares.leave(c.identity.Principal)
+		c.srv.shares.leave(c.identity.Principal)
 	}
 }
 

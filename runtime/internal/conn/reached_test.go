@@ -1,4 +1,4 @@
-package runtime
+package conn
 
 import (
 	goruntime "runtime"

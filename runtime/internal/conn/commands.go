@@ -1,4 +1,4 @@
-package runtime
+package conn
 
 import (
 	"cmp"
@@ -24,19 +24,19 @@ func (c *conn) command(now time.Time, cmd machine.Command) {
 		c.invoke(now, cmd)
 	case machine.CancelJob:
 		c.owed.Add(1)
-		c.rt.engine.Cancel(context.Background(), engine.Cancel{Request: cmd.Request, Job: cmd.Job,
+		c.srv.opts.Engine.Cancel(context.Background(), engine.Cancel{Request: cmd.Request, Job: cmd.Job,
 			Principal: c.identity.Principal, Admin: c.who().Admin, Session: c.id, Reason: cmd.Reason, Deadline: cmd.Deadline, Answers: owing{c}})
 	case machine.CreateCheckpoint:
 		c.owed.Add(1)
-		c.rt.engine.CreateCheckpoint(context.Background(), engine.Create{Request: cmd.Request, Job: cmd.Job,
+		c.srv.opts.Engine.CreateCheckpoint(context.Background(), engine.Create{Request: cmd.Request, Job: cmd.Job,
 			Principal: c.identity.Principal, Label: cmd.Label, Answers: owing{c}})
 	case machine.RestoreCheckpoint:
 		c.owed.Add(1)
-		c.rt.engine.RestoreCheckpoint(context.Background(), engine.Restore{Submit: c.submit(cmd.Envelope),
+		c.srv.opts.Engine.RestoreCheckpoint(context.Background(), engine.Restore{Submit: c.submit(cmd.Envelope),
 			Job: cmd.Envelope.JobID, Checkpoint: cmd.Checkpoint})
 	case machine.InterruptJob:
 		c.owed.Add(1)
-		c.rt.engine.Interrupt(context.Background(), engine.Interrupt{Request: cmd.Request, Job: cmd.Job,
+		c.srv.opts.Engine.Interrupt(context.Background(), engine.Interrupt{Request: cmd.Request, Job: cmd.Job,
 			Principal: c.identity.Principal, Session: c.id, Prompt: cmd.Prompt, Answers: owing{c}})
 	case machine.Work:
 		c.work(now, cmd)
@@ -69,13 +69,13 @@ func (c *conn) command(now time.Time, cmd machine.Command) {
 	case machine.SlowFeeds:
 		c.feeds.slow(cmd)
 	case machine.CancelJobs:
-		c.rt.engine.CancelSession(c.id, "session closed", true)
+		c.srv.opts.Engine.CancelSession(c.id, "session closed", true)
 	}
 }
 
 // endSession ends the session of the connection for session.close with forget.
 func (c *conn) endSession() {
-	c.rt.sessions.End(c.session, func(err error) {
+	c.srv.opts.Sessions.End(c.session, func(err error) {
 		var refused *arcp.Error
 		if err != nil {
 			refused = errEndNotStored()
@@ -117,10 +117,10 @@ func (c *conn) invoke(now time.Time, cmd *machine.Invoke) {
 	s := c.submit(cmd.Envelope)
 	s.Payload = &cmd.Payload
 	if cmd.Refused != nil {
-		c.rt.engine.Refuse(&s, arcp.Nack, cmd.Refused)
+		c.srv.opts.Engine.Refuse(&s, arcp.Nack, cmd.Refused)
 		return
 	}
-	c.rt.engine.Submit(s)
+	c.srv.opts.Engine.Submit(s)
 }
 
 func (c *conn) submit(env *arcp.Envelope) engine.Submit {
@@ -132,12 +132,12 @@ func (c *conn) submit(env *arcp.Envelope) engine.Submit {
 // append appends a write of which the client hears nothing.
 func (c *conn) append(w *store.Write) {
 	c.owed.Add(1)
-	c.rt.log.Append(w, func(*store.Result) { c.settle() })
+	c.srv.opts.Log.Append(w, func(*store.Result) { c.settle() })
 }
 
 // cancelSession ends a session of the same principal or, for an admin, of any (§5.7).
 func (c *conn) cancelSession(now time.Time, cmd machine.CancelSession) {
-	s := c.rt.sessions.Find(cmd.Session)
+	s := c.srv.opts.Sessions.Find(cmd.Session)
 	if s == nil || s.Principal != c.identity.Principal && !c.who().Admin {
 		if s != nil {
 			c.audit("evict").Str("target", string(cmd.Session)).Str("decision", "denied").Msg("audit")
@@ -148,7 +148,7 @@ func (c *conn) cancelSession(now time.Time, cmd machine.CancelSession) {
 	}
 	c.audit("evict").Str("target", string(cmd.Session)).Str("decision", "allowed").Msg("audit")
 	c.owed.Add(1)
-	c.rt.sessions.End(s, func(err error) {
+	c.srv.opts.Sessions.End(s, func(err error) {
 		c.settle()
 		if err != nil {
 			c.post(func(now time.Time) { c.nack(now, cmd.Request, errEndNotStored()) })
@@ -157,15 +157,15 @@ func (c *conn) cancelSession(now time.Time, cmd machine.CancelSession) {
 		c.post(func(now time.Time) {
 			c.reply(now, cmd.Request, arcp.CancelAccepted, arcp.CancelAcceptedPayload{TargetID: string(cmd.Session)})
 		})
-		c.rt.evicted(s, "cancelled", cmp.Or(cmd.Reason, "cancelled"))
+		c.srv.evicted(s, "cancelled", cmp.Or(cmd.Reason, "cancelled"))
 	})
 }
 
 // evicted counts an eviction, and closes the connection of the session if it has one. The
 // label is from a closed set.
-func (r *Runtime) evicted(s *session.Session, label, reason string) {
-	r.metrics.Evictions.WithLabelValues(label).Inc()
-	if c := s.Conn(); c != nil {
+func (s *Server) evicted(of *session.Session, label, reason string) {
+	s.opts.Metrics.Evictions.WithLabelValues(label).Inc()
+	if c := of.Conn(); c != nil {
 		c.Evict(arcp.CodeCancelled, reason)
 	}
 }
@@ -186,9 +186,9 @@ func (c *conn) followJob(cmd machine.FollowJob) {
 	who := c.who()
 	c.read(func(ctx context.Context) func(time.Time) {
 		var f following
-		j, refused := c.rt.jobs.Visible(ctx, &who, cmd.Payload.JobID)
+		j, refused := c.srv.opts.Jobs.Visible(ctx, &who, cmd.Payload.JobID)
 		if refused == nil {
-			f = c.rt.following(ctx, &j, &cmd.Payload)
+			f = c.srv.following(ctx, &j, &cmd.Payload)
 		}
 		return func(now time.Time) { c.followRow(now, cmd, j, f, refused) }
 	})
@@ -200,13 +200,13 @@ type following struct {
 	refused *arcp.Error // unless the session follows the job already
 }
 
-func (r *Runtime) following(ctx context.Context, j *store.Job, p *arcp.JobSubscribePayload) (f following) {
-	if f.refused = r.ahead(ctx, j, p.FromEventSeq); f.refused != nil {
+func (s *Server) following(ctx context.Context, j *store.Job, p *arcp.JobSubscribePayload) (f following) {
+	if f.refused = s.ahead(ctx, j, p.FromEventSeq); f.refused != nil {
 		return f
 	}
 	var err error
-	if f.from, err = r.from(ctx, j, p); err != nil {
-		r.cfg.Log.Error().Err(err).Str("job_id", string(j.ID)).Msg("read job's events")
+	if f.from, err = s.from(ctx, j, p); err != nil {
+		s.opts.Logger.Error().Err(err).Str("job_id", string(j.ID)).Msg("read job's events")
 		f.refused = arcp.Errorf(arcp.CodeUnavailable, "the job's events cannot be read")
 	}
 	return f
@@ -228,14 +228,14 @@ func (c *conn) followRow(now time.Time, cmd machine.FollowJob, j store.Job, f fo
 		c.nack(now, cmd.Request, f.refused)
 		return
 	}
-	if len(c.follows) >= c.rt.maxFollows { // also of jobs that have ended, whose events the client has not taken
+	if len(c.follows) >= c.srv.opts.MaxFollows { // also of jobs that have ended, whose events the client has not taken
 		c.nack(now, cmd.Request, c.followsEnough())
 		return
 	}
 	c.audit("job.subscribe").Str("target", string(j.ID)).Str("owner_session", string(j.Session)).Str("decision", "allowed").Msg("audit")
 	c.remember(&j)
 	c.owed.Add(1)
-	c.rt.log.Follow(*c.follow(&j, f.from), func(r *store.Result) {
+	c.srv.opts.Log.Follow(*c.follow(&j, f.from), func(r *store.Result) {
 		err := c.met(&j, r)
 		if err != nil || len(r.Runs) == 0 && !r.More && j.State.Terminal() { // nothing of it will come
 			c.post(func(time.Time) { delete(c.follows, j.ID) })
@@ -254,7 +254,7 @@ func (c *conn) met(j *store.Job, r *store.Result) (err error) {
 		j.State, j.LastSeq = r.JobState, r.JobSeq
 	case !j.State.Terminal(): // what has ended it is durable
 		var row store.Job
-		if row, err = c.rt.cfg.Store.Job(context.Background(), j.ID); err == nil {
+		if row, err = c.srv.opts.Store.Job(context.Background(), j.ID); err == nil {
 			*j = row
 		}
 	}
@@ -263,7 +263,7 @@ func (c *conn) met(j *store.Job, r *store.Result) (err error) {
 
 func (c *conn) followsEnough() *arcp.Error {
 	return arcp.Errorf(arcp.CodeResourceExhausted, "the session follows %d jobs already; unsubscribe from some",
-		c.rt.maxFollows).RetryAfter(1)
+		c.srv.opts.MaxFollows).RetryAfter(1)
 }
 
 // followEnded is told when the history has been given. If the rest of it cannot
@@ -277,13 +277,13 @@ func (c *conn) followEnded(j *store.Job, r *store.Result) {
 		})
 		return
 	}
-	if r.Err != nil && c.rt.broken.Load() == nil {
+	if r.Err != nil && !c.srv.opts.Broken() {
 		c.log.Error().Err(r.Err).Str("job_id", string(j.ID)).Msg("history of a followed job")
 	}
 }
 
 func (c *conn) follow(j *store.Job, from uint64) *store.Follow {
-	f := &store.Follow{Session: c.id, Job: j.ID, From: from, Origin: true, Limit: c.rt.maxFollows, New: true} // an earlier connection may have asked for it
+	f := &store.Follow{Session: c.id, Job: j.ID, From: from, Origin: true, Limit: c.srv.opts.MaxFollows, New: true} // an earlier connection may have asked for it
 	if arcp.HasPrefix(string(j.SubmitID), arcp.MessagePrefix) {
 		f.CorrelationID = j.SubmitID
 	}
@@ -292,16 +292,16 @@ func (c *conn) follow(j *store.Job, from uint64) *store.Follow {
 
 // ahead refuses a position that the job's session has not come to: what comes
 // up to it would have to be left out.
-func (r *Runtime) ahead(ctx context.Context, j *store.Job, from *uint64) *arcp.Error {
+func (s *Server) ahead(ctx context.Context, j *store.Job, from *uint64) *arcp.Error {
 	if from == nil || *from <= j.LastSeq {
 		return nil
 	}
 	last := j.LastSeq
-	switch row, err := r.cfg.Store.Session(ctx, j.Session); {
+	switch row, err := s.opts.Store.Session(ctx, j.Session); {
 	case err == nil:
 		last = max(last, row.LastSeq) // the session has events of other jobs
 	case !errors.Is(err, store.ErrNotFound):
-		r.cfg.Log.Error().Err(err).Str("session_id", string(j.Session)).Msg("read session")
+		s.opts.Logger.Error().Err(err).Str("session_id", string(j.Session)).Msg("read session")
 		return arcp.Errorf(arcp.CodeUnavailable, "the store cannot be read")
 	}
 	if *from > last {
@@ -314,24 +314,24 @@ func (r *Runtime) ahead(ctx context.Context, j *store.Job, from *uint64) *arcp.E
 const liveOnly = math.MaxUint64
 
 // from is the position in the job's log to follow it from.
-func (r *Runtime) from(ctx context.Context, j *store.Job, p *arcp.JobSubscribePayload) (uint64, error) {
+func (s *Server) from(ctx context.Context, j *store.Job, p *arcp.JobSubscribePayload) (uint64, error) {
 	if !p.History {
 		return liveOnly, nil
 	}
 	if p.FromEventSeq == nil || *p.FromEventSeq == 0 {
 		return 0, nil
 	}
-	return r.upTo(ctx, j, *p.FromEventSeq)
+	return s.upTo(ctx, j, *p.FromEventSeq)
 }
 
 // upTo returns how many events of a job have origin numbers up to one. These ascend
 // in its log, of which only a few events are read.
-func (r *Runtime) upTo(ctx context.Context, j *store.Job, origin uint64) (n uint64, err error) {
+func (s *Server) upTo(ctx context.Context, j *store.Job, origin uint64) (n uint64, err error) {
 	low, high := uint64(0), j.LastJSeq // the first low events are up to it, those past high are not
 	for low < high && err == nil {
 		mid := low + (high-low)/2
 		later := true
-		err = r.cfg.Store.JobEvents(ctx, j.ID, mid, func(e *store.Event) bool {
+		err = s.opts.Store.JobEvents(ctx, j.ID, mid, func(e *store.Event) bool {
 			later = e.OriginSeq > origin
 			return false
 		})
@@ -368,10 +368,10 @@ func (c *conn) followed(request arcp.MessageID, j *store.Job, r *store.Result, e
 // subscribed describes a job to who follows it: also what it may do, what is left of
 // its budget and, to its principal only, its credentials.
 func (c *conn) subscribed(j *store.Job, from uint64, replayed bool) arcp.JobSubscribedPayload {
-	lease, constraints, budget := c.rt.engine.LeaseOf(j)
+	lease, constraints, budget := c.srv.opts.Engine.LeaseOf(j)
 	var credentials []arcp.Credential
 	if j.Principal == c.identity.Principal {
-		credentials = c.rt.credentials(j.ID)
+		credentials = c.srv.credentials(j.ID)
 	}
 	return arcp.JobSubscribedPayload{JobID: j.ID, CurrentStatus: string(j.State), Agent: j.Agent, ParentJobID: j.Parent,
 		TraceID: j.TraceID, Lease: lease, LeaseConstraints: constraints, Budget: budget, Credentials: credentials, SubscribedFrom: from, Replayed: replayed}
@@ -384,7 +384,7 @@ func (c *conn) unfollowJob(id arcp.JobID) {
 	delete(c.follows, id)
 	who := c.who()
 	c.read(func(ctx context.Context) func(time.Time) {
-		j, refusal := c.rt.jobs.Visible(ctx, &who, id)
+		j, refusal := c.srv.opts.Jobs.Visible(ctx, &who, id)
 		return func(time.Time) {
 			if refusal == nil && j.Session != c.id { // else it went with its retention, or is the session's own
 				c.append(&store.Write{Unfollow: c.follow(&j, 0)})

@@ -1,4 +1,4 @@
-package runtime
+package conn
 
 import (
 	"context"
@@ -31,7 +31,7 @@ const (
 // conn is one connection. Its loop, turns that are taken one after the other, alone
 // touches everything but the mail. The goroutine that called Serve reads.
 type conn struct {
-	rt  *Runtime
+	srv *Server
 	tc  transport.Conn
 	log zerolog.Logger
 
@@ -99,18 +99,18 @@ type conn struct {
 	gone   bool
 }
 
-func newConn(rt *Runtime, tc transport.Conn) *conn {
+func newConn(srv *Server, tc transport.Conn) *conn {
 	now := time.Now()
-	c := &conn{rt: rt, tc: tc, id: arcp.NewSessionID(), begun: now}
+	c := &conn{srv: srv, tc: tc, id: arcp.NewSessionID(), begun: now}
 	c.ended.Add(1)
-	c.turns = newTurns(rt.pool, c.turn)
+	c.turns = newTurns(srv.opts.Pool, c.turn)
 	wake := c.turns.wake
 	c.in.init(wake)
-	c.tally.m = rt.metrics
-	c.m = machine.New(now, rt.sessionOffer(), c.id)
-	c.out = newOutbox(tc, rt.pool, wake, c.reached.wrote)
-	c.log = rt.cfg.Log
-	c.limiter = newLimiter(rt.rate())
+	c.tally.m = srv.opts.Metrics
+	c.m = machine.New(now, srv.sessionOffer(), c.id)
+	c.out = newOutbox(tc, srv.opts.Pool, wake, c.reached.wrote)
+	c.log = srv.opts.Logger
+	c.limiter = newLimiter(srv.rate())
 	return c
 }
 
@@ -133,7 +133,7 @@ func (c *conn) post(f func(now time.Time)) bool {
 func (c *conn) async(f func()) {
 	c.running.Add(1)
 	c.tasks.Add(1)
-	c.rt.pool.Run(func() {
+	c.srv.opts.Pool.Run(func() {
 		defer c.tasks.Done()
 		f()
 		c.running.Add(-1)
@@ -318,7 +318,7 @@ func (c *conn) receive(now time.Time, in inbound) {
 			c.in.giveBack(in)
 			return
 		}
-		c.rt.metrics.In(in.env.Type, 1, in.size)
+		c.srv.opts.Metrics.In(in.env.Type, 1, in.size)
 		if !c.limited(now, in.env) {
 			c.m.Receive(now, in.env)
 		}
@@ -336,7 +336,7 @@ func (c *conn) limited(now time.Time, env *arcp.Envelope) bool {
 	if limiter == nil {
 		return false
 	}
-	c.rt.metrics.RateLimited.WithLabelValues("frames").Inc()
+	c.srv.opts.Metrics.RateLimited.WithLabelValues("frames").Inc()
 	nack := arcp.Frame(arcp.Nack, arcp.Errorf(arcp.CodeResourceExhausted, "more than %d messages a minute",
 		ratePerMin(limiter)).RetryAfter(1))
 	nack.CorrelationID = env.ID
@@ -384,7 +384,7 @@ func (c *conn) perform(now time.Time) {
 }
 
 func (c *conn) note(n machine.Note) {
-	c.rt.metrics.ProtocolErrors.WithLabelValues(n.Reason).Inc()
+	c.srv.opts.Metrics.ProtocolErrors.WithLabelValues(n.Reason).Inc()
 	if n.Rejected {
 		c.logHandshake(c.log.Warn().Str("reason", n.Detail), "rejected")
 	}
@@ -415,7 +415,7 @@ func (c *conn) send(now time.Time, env arcp.Envelope) {
 	f.ends = append(f.ends, len(f.data))
 	c.tally.add(env.Type, len(f.data)-start)
 	if carriesError(env.Type) {
-		c.rt.countError(&env)
+		c.srv.countError(&env)
 	}
 }
 
@@ -504,8 +504,8 @@ func (c *conn) deliver(now time.Time, item eventlog.Item) {
 		f.data, head = c.appendOrigin(append(f.data, head...), item.Event), nil
 	}
 	f.data = store.AppendFrame(f.data, head, item.Seq, item.CorrelationID, item.Event)
-	if c.rt.vault != nil && !item.Origin {
-		f.data = c.rt.appendValues(f.data, item.Event)
+	if c.srv.opts.Vault != nil && !item.Origin {
+		f.data = c.srv.appendValues(f.data, item.Event)
 	}
 	f.ends = append(f.ends, len(f.data))
 	c.tally.add(item.Event.Type, len(f.data)-start)
@@ -565,5 +565,5 @@ func closeOf(closing *machine.Close, err error) (transport.CloseCode, string) {
 // audit begins an audit record of something that the client does with what is not the
 // session's own.
 func (c *conn) audit(action string) *zerolog.Event {
-	return c.rt.audit.Event(action, c.identity.Principal, c.id)
+	return c.srv.opts.Audit.Event(action, c.identity.Principal, c.id)
 }

@@ -1,4 +1,4 @@
-package runtime
+package conn
 
 import (
 	"context"
@@ -42,7 +42,7 @@ func (c *conn) heardLast(now time.Time) time.Time {
 
 // workedLast is when the session last had something to do or to wait for.
 func (c *conn) workedLast(now time.Time) time.Time {
-	if len(c.feeds.list) > 0 || len(c.follows) > 0 || c.rt.engine.HasJobs(c.id) {
+	if len(c.feeds.list) > 0 || len(c.follows) > 0 || c.srv.opts.Engine.HasJobs(c.id) {
 		return now
 	}
 	return c.lease.worked
@@ -50,13 +50,13 @@ func (c *conn) workedLast(now time.Time) time.Time {
 
 // evicted counts and records that the machine evicted the session.
 func (c *conn) evicted(cause machine.Cause, reason string) {
-	c.rt.metrics.Evictions.WithLabelValues(string(cause)).Inc()
-	c.rt.auditEviction(c.id, reason)
+	c.srv.opts.Metrics.Evictions.WithLabelValues(string(cause)).Inc()
+	c.srv.auditEviction(c.id, reason)
 }
 
 // auditEviction records an eviction that nobody asked for.
-func (r *Runtime) auditEviction(id arcp.SessionID, reason string) {
-	r.audit.Event("evict", "runtime", "").Str("target", string(id)).Str("decision", "allowed").Str("reason", reason).Msg("audit")
+func (s *Server) auditEviction(id arcp.SessionID, reason string) {
+	s.opts.Audit.Event("evict", "runtime", "").Str("target", string(id)).Str("decision", "allowed").Str("reason", reason).Msg("audit")
 }
 
 // reauthenticate judges a fresh credential. That may take a while, in which the
@@ -67,7 +67,7 @@ func (c *conn) reauthenticate(now time.Time, q machine.Reauthenticate) {
 	}
 	r := c.request(now, q.Authenticate)
 	c.async(func() {
-		j := c.rt.judge(context.Background(), r, q.Challenge, q.Response)
+		j := c.srv.judge(context.Background(), r, q.Challenge, q.Response)
 		c.post(func(now time.Time) { c.rejudge(now, q, j) })
 	})
 }
@@ -77,7 +77,7 @@ func (c *conn) rejudge(now time.Time, q machine.Reauthenticate, j judgement) {
 		j.err = c.identity.Yields(j.identity)
 	}
 	if j.err == nil && j.challenge == "" { // the configuration may have changed meanwhile
-		j.identity, j.err = c.rt.cfg.Auth.Again(j.identity, c.request(now, q.Authenticate))
+		j.identity, j.err = c.srv.opts.Auth.Again(j.identity, c.request(now, q.Authenticate))
 	}
 	answer := machine.Judgement{Challenge: j.challenge.Reveal()}
 	switch {
@@ -106,7 +106,7 @@ func (c *conn) renew() {
 	c.row.Identity = encodeIdentity(&c.identity)
 	row := c.row
 	c.owed.Add(1)
-	c.rt.log.Append(&store.Write{Session: &row}, func(r *store.Result) {
+	c.srv.opts.Log.Append(&store.Write{Session: &row}, func(r *store.Result) {
 		err := r.Err
 		if err == nil {
 			c.session.ClearHeard(row.Epoch)
@@ -127,13 +127,10 @@ func (c *conn) renewed(now time.Time, token auth.Secret, err error) {
 	c.m.Renewed(now, machine.Established{ResumeToken: token.Reveal(), Agents: c.agents()})
 }
 
-// Reauthenticate judges the identity of every session with a connection again, by
-// what Config.Auth says now. Those whose token or principal is not known any more
-// lose their connection, and cannot resume; their jobs go on.
-func (r *Runtime) Reauthenticate() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for c := range r.conns {
+// Reauthenticate judges the identity of every session with a connection again; see
+// runtime.Runtime.
+func (s *Server) Reauthenticate() {
+	for _, c := range s.connections() {
 		c.post(c.recheck)
 	}
 }
@@ -146,7 +143,7 @@ func (c *conn) recheck(now time.Time) {
 		return // its credential is still to be judged
 	}
 	info := c.tc.Info()
-	id, err := c.rt.cfg.Auth.Again(c.identity, auth.Request{Local: info.Local, PeerUID: info.PeerUID, PeerCerts: info.PeerCerts, Now: now})
+	id, err := c.srv.opts.Auth.Again(c.identity, auth.Request{Local: info.Local, PeerUID: info.PeerUID, PeerCerts: info.PeerCerts, Now: now})
 	if err != nil {
 		why, _ := refusal(err)
 		c.evicted(causeRevoked, why.Message)
@@ -162,7 +159,7 @@ func (c *conn) recheck(now time.Time) {
 // refusedCredential counts and logs a fresh credential that was not accepted.
 func (c *conn) refusedCredential(scheme string, err error) *machine.Refusal {
 	r, reason := refusal(err)
-	c.rt.metrics.AuthFailures.WithLabelValues(schemeLabel(scheme), reason).Inc()
+	c.srv.opts.Metrics.AuthFailures.WithLabelValues(schemeLabel(scheme), reason).Inc()
 	c.log.Warn().Err(err).Str("session_id", string(c.id)).Str("principal", c.identity.Principal).
 		Str("scheme", schemeLabel(scheme)).Msg("fresh credential refused")
 	return r

@@ -1,4 +1,4 @@
-package runtime
+package conn
 
 import (
 	"time"
@@ -23,12 +23,12 @@ type beat struct {
 }
 
 func (b *beat) begin(c *conn, now time.Time) {
-	b.interval = c.rt.cfg.Heartbeat
+	b.interval = c.srv.opts.Heartbeat
 	if b.interval > 0 {
 		b.silence = silentIntervals * b.interval
 		b.messages = c.negotiated(arcp.FeatureHeartbeat)
 	}
-	if lease := c.rt.cfg.SessionLease; lease > 0 && (b.interval <= 0 || b.interval > lease/2) {
+	if lease := c.srv.opts.SessionLease; lease > 0 && (b.interval <= 0 || b.interval > lease/2) {
 		b.interval = lease / 3
 	}
 	if b.interval > 0 && (b.messages || c.tc.Info().Pings) {

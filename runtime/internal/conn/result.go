@@ -1,4 +1,4 @@
-package runtime
+package conn
 
 import (
 	"bytes"
@@ -25,7 +25,7 @@ func (c *conn) needsResult(e *store.Event) bool {
 
 // withResult returns an event for which needsResult holds with the result itself, unless
 // the frame would be too large.
-func (r *Runtime) withResult(ctx context.Context, e *store.Event) (*store.Event, error) {
+func (s *Server) withResult(ctx context.Context, e *store.Event) (*store.Event, error) {
 	const member = `,"payload":`
 	at := bytes.Index(e.Body, []byte(member)) // the first: quotes in a string are escaped
 	var p arcp.JobCompletedPayload
@@ -35,7 +35,7 @@ func (r *Runtime) withResult(ctx context.Context, e *store.Event) (*store.Event,
 	if p.Value != nil || p.ResultSize == nil || *p.ResultSize > maxWholeFrame-maxReference {
 		return e, nil
 	}
-	value, err := engine.ReadResult(ctx, r.cfg.Store, e.JobID(), e.JSeq, &p)
+	value, err := engine.ReadResult(ctx, s.opts.Store, e.JobID(), e.JSeq, &p)
 	if err != nil {
 		return nil, fmt.Errorf("result of %s: %w", e.JobID(), err)
 	}

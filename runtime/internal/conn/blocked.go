@@ -1,4 +1,4 @@
-package runtime
+package conn
 
 import (
 	"context"
@@ -48,12 +48,12 @@ func (c *conn) block(item eventlog.Item) bool {
 		ctx := context.Background()
 		whole, err := e, error(nil)
 		if result {
-			whole, err = c.rt.withResult(ctx, e)
+			whole, err = c.srv.withResult(ctx, e)
 		}
 		var j store.Job
 		var noJob error
 		if origin {
-			j, noJob = c.rt.cfg.Store.Job(ctx, e.JobID())
+			j, noJob = c.srv.opts.Store.Job(ctx, e.JobID())
 		}
 		c.post(func(now time.Time) {
 			c.blocked.reading, item.Event = false, whole

@@ -1,4 +1,4 @@
-package runtime
+package conn
 
 import (
 	"context"
@@ -52,7 +52,7 @@ type attachment struct {
 // resume takes over the session that a token names (SPEC.md §5.10).
 func (c *conn) resume(q machine.Resume) {
 	c.read(func(ctx context.Context) func(time.Time) {
-		row, refused := c.rt.holder(ctx, auth.Secret(q.Token))
+		row, refused := c.srv.holder(ctx, auth.Secret(q.Token))
 		return func(now time.Time) { c.resumeRow(now, q, row, refused) }
 	})
 }
@@ -72,7 +72,7 @@ func (c *conn) resumeRow(now time.Time, q machine.Resume, row store.Session, ref
 
 // refuseAttach answers session.resume, or session.open that names a session.
 func (c *conn) refuseAttach(now time.Time, opens bool, refused *arcp.Error) {
-	c.rt.metrics.Resumes.WithLabelValues(resumeResult(refused)).Inc()
+	c.srv.opts.Metrics.Resumes.WithLabelValues(resumeResult(refused)).Inc()
 	c.logHandshake(c.log.Warn().Str("reason", refused.Message), "rejected")
 	if opens {
 		c.m.Established(now, machine.Established{Refused: refused})
@@ -103,30 +103,30 @@ func (c *conn) mayResume(now time.Time, row *store.Session, after uint64) *arcp.
 	if refused := c.again(now, row); refused != nil {
 		return refused
 	}
-	if refused := c.rt.available(); refused != nil {
+	if refused := c.srv.available(); refused != nil {
 		return refused
 	}
-	return c.rt.covers(row, after)
+	return c.srv.covers(row, after)
 }
 
 // holder returns the session whose token it is.
-func (r *Runtime) holder(ctx context.Context, token auth.Secret) (store.Session, *arcp.Error) {
+func (s *Server) holder(ctx context.Context, token auth.Secret) (store.Session, *arcp.Error) {
 	id, ok := tokenSession(token.Reveal())
 	if !ok {
 		return store.Session{}, noSession()
 	}
-	row, err := r.cfg.Store.Session(ctx, id)
+	row, err := s.opts.Store.Session(ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return row, noSession()
 	case err != nil:
-		r.cfg.Log.Error().Err(err).Msg("read session")
+		s.opts.Logger.Error().Err(err).Msg("read session")
 		return row, unreadable()
 	}
-	s := r.sessions.Find(id)
+	own := s.opts.Sessions.Find(id)
 	current := auth.Matches(row.TokenHash, token)
-	before := s != nil && !s.Heard(row.Epoch) && slices.ContainsFunc(row.PrevHashes, func(h [32]byte) bool { return auth.Matches(h, token) })
-	if s == nil || !current && !before {
+	before := own != nil && !own.Heard(row.Epoch) && slices.ContainsFunc(row.PrevHashes, func(h [32]byte) bool { return auth.Matches(h, token) })
+	if own == nil || !current && !before {
 		return row, noSession()
 	}
 	return row, nil
@@ -162,7 +162,7 @@ func (c *conn) again(now time.Time, row *store.Session) *arcp.Error {
 	}
 	info := c.tc.Info()
 	c.scheme = id.Scheme
-	fresh, err := c.rt.cfg.Auth.Again(id, auth.Request{Local: info.Local, PeerUID: info.PeerUID, Now: now})
+	fresh, err := c.srv.opts.Auth.Again(id, auth.Request{Local: info.Local, PeerUID: info.PeerUID, Now: now})
 	if err != nil {
 		return arcp.Errorf(arcp.CodeUnauthenticated, "%s", c.refused(err).Message)
 	}
@@ -172,10 +172,10 @@ func (c *conn) again(now time.Time, row *store.Session) *arcp.Error {
 
 // covers refuses a position that was never reached, or from which on not
 // everything is kept any more: what was acknowledged goes at any moment.
-func (r *Runtime) covers(row *store.Session, after uint64) *arcp.Error {
+func (s *Server) covers(row *store.Session, after uint64) *arcp.Error {
 	kept := row.TrimmedTo
-	if s := r.sessions.Find(row.ID); s != nil && s.Acks() {
-		kept = max(kept, min(s.Position(), row.LastSeq))
+	if own := s.opts.Sessions.Find(row.ID); own != nil && own.Acks() {
+		kept = max(kept, min(own.Position(), row.LastSeq))
 	}
 	switch {
 	case after > row.LastSeq:
@@ -198,7 +198,7 @@ func (c *conn) attachOpen(now time.Time, q machine.Establish, s *session.Session
 		c.refuseAttach(now, true, unreadable())
 		return
 	}
-	if refused := c.rt.available(); refused != nil {
+	if refused := c.srv.available(); refused != nil {
 		c.refuseAttach(now, true, refused)
 		return
 	}
@@ -209,7 +209,7 @@ func (c *conn) attachOpen(now time.Time, q machine.Establish, s *session.Session
 	} else {
 		a.after = min(max(row.TrimmedTo, s.Position()), row.LastSeq)
 	}
-	if refused := c.rt.covers(&row, a.after); refused != nil {
+	if refused := c.srv.covers(&row, a.after); refused != nil {
 		c.refuseAttach(now, true, refused)
 		return
 	}
@@ -226,13 +226,13 @@ func (c *conn) attach(a attachment) {
 	if row.Written = a.after; a.held { // it may yet go back: after a crash it must not be where it was before
 		row.Written = 0
 	}
-	c.rt.log.Append(&store.Write{Session: &row, Attach: true}, func(r *store.Result) {
+	c.srv.opts.Log.Append(&store.Write{Session: &row, Attach: true}, func(r *store.Result) {
 		err := r.Err
 		var cursor *eventlog.Cursor
 		if err == nil {
 			a.row = row
 			a.row.Epoch, a.row.LastSeq = r.Epoch, r.LastSeq
-			cursor = c.rt.log.AttachNow(row.ID, a.after, r.LastSeq, c.loop())
+			cursor = c.srv.opts.Log.AttachNow(row.ID, a.after, r.LastSeq, c.loop())
 		}
 		if !c.post(func(now time.Time) { c.handOver(now, a, cursor, err) }) && cursor != nil {
 			cursor.Close()
@@ -246,7 +246,7 @@ const handOverTime = 50 * time.Millisecond
 // handOver completes the attachment. If the client did not say where to go on, that waits
 // until the position of the connection before is settled.
 func (c *conn) handOver(now time.Time, a attachment, cursor *eventlog.Cursor, err error) {
-	old := c.rt.sessions.ConnOf(a.row.ID)
+	old := c.srv.opts.Sessions.ConnOf(a.row.ID)
 	if !a.held || old == nil || err != nil {
 		c.attached(now, a, cursor, err)
 		return
@@ -292,8 +292,8 @@ func (c *conn) attached(now time.Time, a attachment, cursor *eventlog.Cursor, er
 	c.session.Replay.Begin(a.row.TrimmedTo)
 	c.reached.start(c.start, c.acks, c.acked)
 	c.begin(now)
-	c.rt.metrics.Resumes.WithLabelValues("ok").Inc()
-	c.rt.metrics.ResumeReplayed.Observe(float64(a.row.LastSeq - a.after))
+	c.srv.opts.Metrics.Resumes.WithLabelValues("ok").Inc()
+	c.srv.opts.Metrics.ResumeReplayed.Observe(float64(a.row.LastSeq - a.after))
 	at := machine.Attached{Session: c.id, Negotiated: a.row.Negotiated}
 	if a.opens {
 		c.m.Established(now, machine.Established{ResumeToken: a.token.Reveal(), Agents: c.agents(), Attached: &at})
@@ -318,7 +318,7 @@ func (c *conn) takeOver(a *attachment, cursor *eventlog.Cursor, err error) *arcp
 		c.log.Error().Err(err).Str("session_id", string(a.row.ID)).Msg("attach to session")
 		return arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions").RetryAfter(1)
 	}
-	s := c.rt.sessions.Find(a.row.ID)
+	s := c.srv.opts.Sessions.Find(a.row.ID)
 	if s == nil || !c.takeSession(s, a, cursor) {
 		cursor.Close()
 		return noSession()
@@ -357,7 +357,7 @@ func (c *conn) heard() bool {
 	c.session.SetHeard(c.row.Epoch)
 	row := c.row
 	c.owed.Add(1)
-	c.rt.log.Append(&store.Write{Session: &row}, func(r *store.Result) {
+	c.srv.opts.Log.Append(&store.Write{Session: &row}, func(r *store.Result) {
 		err := r.Err
 		c.settle()
 		c.post(func(time.Time) { c.tokenStored(err) })
@@ -421,7 +421,7 @@ type located struct {
 // locate looks for a message and a checkpoint in what is kept of the session's
 // events; the earlier one counts.
 func (c *conn) locate(cmd machine.Replay) (at located) {
-	row, err := c.rt.cfg.Store.Session(context.Background(), c.id)
+	row, err := c.srv.opts.Store.Session(context.Background(), c.id)
 	if err != nil {
 		return located{err: err}
 	}
@@ -433,7 +433,7 @@ func (c *conn) locate(cmd machine.Replay) (at located) {
 		wanted = append(wanted, func(e *store.Event) bool { return e.Type == arcp.JobCheckpoint && checkpointID(e) == cmd.Checkpoint })
 	}
 	missing := len(wanted)
-	at.err = c.rt.cfg.Store.SessionEvents(context.Background(), c.id, row.TrimmedTo, func(d store.Delivery) bool {
+	at.err = c.srv.opts.Store.SessionEvents(context.Background(), c.id, row.TrimmedTo, func(d store.Delivery) bool {
 		if at.oldest == "" {
 			at.oldest = d.Event.ID()
 		}

@@ -1,4 +1,4 @@
-package runtime
+package conn
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 func (c *conn) listJobs(cmd machine.ListJobs) {
 	who := c.who()
 	c.read(func(ctx context.Context) func(time.Time) {
-		page, err := c.rt.jobs.Page(ctx, &who, &cmd.Payload)
+		page, err := c.srv.opts.Jobs.Page(ctx, &who, &cmd.Payload)
 		return func(now time.Time) {
 			if err != nil {
 				c.nack(now, cmd.Request, err)

@@ -1,0 +1,409 @@
+// Package conn serves connections: the handshake, the commands of a client, and the events
+// that it is sent.
+//
+// A connection has a reader, a loop and a writer. The reader is the goroutine that called
+// Serve. The loop takes turns, one after the other, on a goroutine of the pool while there is
+// something to do; it alone touches the state of the connection, and it never waits: what
+// reads the store or asks an authenticator runs on other goroutines. The writer exists while
+// there is something to write. An idle connection costs the reader only.
+package conn
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime/credential"
+	"github.com/arcpd/arcpd/runtime/internal/audit"
+	"github.com/arcpd/arcpd/runtime/internal/builtin"
+	"github.com/arcpd/arcpd/runtime/internal/engine"
+	"github.com/arcpd/arcpd/runtime/internal/eventlog"
+	"github.com/arcpd/arcpd/runtime/internal/jobs"
+	"github.com/arcpd/arcpd/runtime/internal/metrics"
+	"github.com/arcpd/arcpd/runtime/internal/pool"
+	"github.com/arcpd/arcpd/runtime/internal/questions"
+	"github.com/arcpd/arcpd/runtime/internal/session"
+	"github.com/arcpd/arcpd/runtime/internal/session/machine"
+	"github.com/arcpd/arcpd/runtime/internal/worker"
+	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/transport"
+)
+
+// Server serves any number of connections. Its methods may be called by any goroutine.
+type Server struct {
+	opts          Options
+	sessionConfig machine.Config // while nobody comes in without credentials
+	publicConfig  machine.Config // while somebody may
+	announcer     announcer
+	shares        shares
+	gate          *transport.Gate
+	gateLog       zerolog.Logger // sampled: refused connections
+
+	mu       sync.Mutex
+	limits   Limits
+	stopping bool // sessions are refused
+	closing  bool // connections are too
+	conns    map[*conn]struct{}
+	serving  sync.WaitGroup
+}
+
+// Options of a Server. The durations and bounds are those of runtime.Config.
+type Options struct {
+	Store     store.Store
+	Auth      *auth.Set
+	Log       *eventlog.Log
+	Engine    *engine.Engine
+	Sessions  *session.Directory
+	Questions *questions.Broker
+	Workers   *worker.Pool
+	Vault     *credential.Vault // nil: there are no provisioners
+	Jobs      *jobs.Reader
+	Builtin   *builtin.Tools
+	Metrics   *metrics.Metrics
+	Pool      *pool.Pool
+	Audit     audit.Log
+	Logger    zerolog.Logger
+	Full      func() bool // reports whether the disk is nearly full
+	Broken    func() bool // reports whether the store has failed
+
+	Version, Fingerprint string
+	HandshakeTimeout     time.Duration
+	SessionLease         time.Duration
+	SessionIdle          time.Duration
+	ResumeWindow         time.Duration
+	Heartbeat            time.Duration
+	HeartbeatBlock       bool
+	MaxFrame             int64
+	AckWindow            int
+	ReplayEvents         int
+	ReplayBytes          int64
+	Provisions           bool // jobs may be given credentials
+	MaxFollows           int  // jobs of other sessions that a session follows; 0: DefaultMaxFollows
+
+	Limits Limits
+}
+
+// Limits bound what clients use; see runtime.Limits.
+type Limits struct {
+	Connections transport.GateLimits
+	Sessions    session.Limits
+	Rate        int // frames a minute of a connection; not positive: any number
+}
+
+// ErrShutdown is returned by Serve when the runtime is shutting down.
+var ErrShutdown = errors.New("runtime is shutting down")
+
+// NewServer returns a server.
+func NewServer(o Options) *Server {
+	s := &Server{opts: o, limits: o.Limits, conns: make(map[*conn]struct{})}
+	if s.opts.MaxFollows == 0 {
+		s.opts.MaxFollows = DefaultMaxFollows
+	}
+	s.gateLog = o.Logger.Sample(&zerolog.BurstSampler{Burst: 1, Period: time.Minute})
+	s.gate = transport.NewGate(o.Limits.Connections, s.logRefusedConnection)
+	s.announcer.srv = s
+	s.sessionConfig, s.publicConfig = s.newSessionConfig(false), s.newSessionConfig(true)
+	return s
+}
+
+// Gate returns the gate that enforces Limits.Connections.
+func (s *Server) Gate() *transport.Gate { return s.gate }
+
+// SetLimits changes the limits. Sessions over a new one go on; the rate applies to
+// connections that come later.
+func (s *Server) SetLimits(l Limits) {
+	s.mu.Lock()
+	s.limits = l
+	s.mu.Unlock()
+	s.gate.SetLimits(l.Connections)
+}
+
+// rate is the limit for a new connection, in frames a minute.
+func (s *Server) rate() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.limits.Rate
+}
+
+// Stopping reports whether new sessions are refused.
+func (s *Server) Stopping() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopping
+}
+
+// Stop makes the server refuse new sessions.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	s.stopping = true
+	s.mu.Unlock()
+	s.announcer.stop()
+}
+
+// Close tells the clients that the runtime shuts down, closes the connections, and waits for
+// them. New ones are refused.
+func (s *Server) Close() {
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
+	for _, c := range s.connections() {
+		c.post(c.shutdown)
+	}
+	s.serving.Wait()
+}
+
+// connections returns the connections there are.
+func (s *Server) connections() []*conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.conns))
+}
+
+// ToolsChanged makes the connections look at their catalogues soon.
+func (s *Server) ToolsChanged(generation uint64) { s.announcer.changed(generation) }
+
+// sessionOffer is what a new connection is offered, as the configuration is now.
+func (s *Server) sessionOffer() *machine.Config {
+	if s.opts.Auth.Offers(auth.None) {
+		return &s.publicConfig
+	}
+	return &s.sessionConfig
+}
+
+func (s *Server) newSessionConfig(anonymous bool) machine.Config {
+	recovery := "fail"
+	if s.opts.HeartbeatBlock {
+		recovery = "block"
+	}
+	return machine.Config{
+		Handshake: s.opts.HandshakeTimeout, ChallengeTTL: auth.ChallengeTTL, Lease: s.opts.SessionLease, Idle: s.opts.SessionIdle,
+		ResumeWindow: s.opts.ResumeWindow, Heartbeat: s.opts.Heartbeat,
+		Runtime: arcp.RuntimeInfo{Kind: "arcp-go", Version: s.opts.Version, Fingerprint: s.opts.Fingerprint},
+		Offer: arcp.Capabilities{
+			Flags: map[arcp.Feature]bool{arcp.FeatureDurableJobs: true, arcp.FeatureAnonymous: anonymous,
+				arcp.FeatureCheckpoints: true, arcp.FeatureSubscriptions: true, arcp.FeatureHumanInput: true,
+				arcp.FeatureInterrupt: true, arcp.FeatureModelUse: true, arcp.FeatureExecutes: true,
+				arcp.FeatureProvisionedCredentials: s.opts.Provisions},
+			HeartbeatRecovery: recovery, HeartbeatInterval: heartbeatSeconds(s.opts.Heartbeat),
+			AckWindow:      uint32(min(max(s.opts.AckWindow, 0), math.MaxUint32)),
+			BinaryEncoding: []string{"base64"}, Extensions: []string{}, Encodings: []string{"json"},
+			Features: []string{"heartbeat", "ack", "list_jobs", "subscribe", "progress", "result_chunk", "agent_versions", "refresh", "executes",
+				"lease_expires_at", "cost.budget", "model.use"},
+		},
+	}
+}
+
+// heartbeatSeconds is what is advertised; 0, that is nothing, if off.
+func heartbeatSeconds(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return int64(max(d/time.Second, 1))
+}
+
+// Serve speaks with one peer until the connection ends, and closes it. When ctx ends, the
+// client is told session.close and the connection is closed; the session can be resumed.
+// Serve returns when the goroutines of the connection have ended. The error is the reason
+// why the connection ended, nil if the peer closed it.
+func (s *Server) Serve(ctx context.Context, tc transport.Conn) error {
+	// Little is kept on the stack meanwhile: an idle connection is mostly its stacks.
+	c, err := s.begin(tc)
+	if err != nil {
+		return err
+	}
+	defer s.ended(c)
+	if ctx.Done() != nil {
+		defer context.AfterFunc(ctx, func() { c.post(c.shutdown) })()
+	}
+	err = c.serve()
+	if te, ok := errors.AsType[*transport.Error](err); ok && te.Remote {
+		return nil
+	}
+	return err
+}
+
+// begin makes a connection of what was accepted, or refuses it.
+func (s *Server) begin(tc transport.Conn) (*conn, error) {
+	c := newConn(s, tc)
+	if err := s.admit(c); err != nil {
+		_ = tc.Close(transport.CloseOverloaded, err.Error()) // the refusal says it all
+		return nil, err
+	}
+	s.opts.Metrics.ConnectionsOpen.WithLabelValues(tc.Info().Kind).Inc()
+	return c, nil
+}
+
+// ended lets go of a connection that begin has made.
+func (s *Server) ended(c *conn) {
+	s.opts.Metrics.ConnectionsOpen.WithLabelValues(c.tc.Info().Kind).Dec()
+	s.serving.Done()
+}
+
+// admit counts a new connection, or refuses it.
+func (s *Server) admit(c *conn) error {
+	if err := s.countConnection(c); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		c.releasePass()
+		return ErrShutdown
+	}
+	s.conns[c] = struct{}{}
+	s.serving.Add(1)
+	return nil
+}
+
+// countConnection counts a connection in the gate unless the listener has counted it. For
+// a connection through a proxy it sets the address that the proxy reported.
+func (s *Server) countConnection(c *conn) error {
+	info := c.tc.Info()
+	if c.pass = info.Pass; c.pass != nil {
+		return s.reportRefusal(c.pass.From(info.RemoteAddr))
+	}
+	pass, err := s.gate.Enter(info.RemoteAddr)
+	c.pass = pass
+	return s.reportRefusal(err)
+}
+
+// reportRefusal counts and logs err if it is a *transport.GateError. It returns err.
+func (s *Server) reportRefusal(err error) error {
+	if e, ok := errors.AsType[*transport.GateError](err); ok {
+		s.logRefusedConnection(e)
+	}
+	return err
+}
+
+func (s *Server) logRefusedConnection(e *transport.GateError) {
+	s.opts.Metrics.RateLimited.WithLabelValues(e.Limit).Inc()
+	s.gateLog.Warn().Str("remote", e.Address).Err(e).Msg("connections are refused; more are not logged for a minute")
+}
+
+// releasePass ends what countConnection began. A connection that its listener has counted
+// leaves the gate when it is closed.
+func (c *conn) releasePass() {
+	if c.tc.Info().Pass == nil {
+		c.pass.Leave()
+	}
+}
+
+// enter counts a session that is about to be made, or refuses it.
+func (s *Server) enter(c *conn) *arcp.Error {
+	if err := s.available(); err != nil {
+		return err
+	}
+	if s.opts.Full() {
+		return nearlyFull()
+	}
+	s.mu.Lock()
+	limits := s.limits.Sessions
+	s.mu.Unlock()
+	if n := c.identity.Limits.Sessions; n > 0 {
+		limits.PerPrincipal = n
+	}
+	own, evicted, full := s.opts.Sessions.Open(c.id, c.identity.Principal, c.begun, c.m.Has(arcp.FeatureAck), (*sessionConn)(c), limits)
+	if full != nil {
+		s.opts.Metrics.RateLimited.WithLabelValues(full.Limit).Inc()
+		return arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d %s reached", full.N, strings.ReplaceAll(full.Limit, "_", " ")).RetryAfter(1)
+	}
+	if evicted {
+		s.opts.Metrics.Evictions.WithLabelValues("limit").Inc()
+	}
+	c.session = own
+	c.pass.Authenticated()
+	return nil
+}
+
+// available refuses sessions while the runtime shuts down.
+func (s *Server) available() *arcp.Error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		return arcp.Errorf(arcp.CodeUnavailable, "the runtime is shutting down").RetryAfter(1)
+	}
+	return nil
+}
+
+// onDisconnectGrace is how long a session may be without a connection before
+// its jobs that asked for it are cancelled.
+const onDisconnectGrace = 5 * time.Second
+
+// leave takes a connection that has ended off the books. Its session stays.
+func (c *conn) leave() {
+	now := time.Now()
+	c.readMail(now) // a session that came to be too late
+	c.closeFeeds()
+	s := c.srv
+	if c.executes() {
+		s.opts.Workers.Detach(c.id, c)
+	}
+	var written uint64
+	if c.cursor != nil {
+		written = c.cursor.Position()
+		c.cursor.Close()
+		c.trimAcked()
+	}
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.mu.Unlock()
+	c.releasePass()
+	if c.session == nil || !c.session.Detach((*sessionConn)(c), now) {
+		return
+	}
+	c.saveWritten()
+	if !c.acks {
+		s.opts.Log.Free(c.id, written)
+	}
+	if s.opts.Engine.HasJobs(c.id) {
+		s.Unleash(c.id, now)
+	}
+}
+
+// Unleash gives a session that lost its connection at a time a while to come
+// back.
+func (s *Server) Unleash(id arcp.SessionID, since time.Time) {
+	time.AfterFunc(onDisconnectGrace, func() { s.abandoned(id, since) })
+}
+
+// abandoned cancels the jobs that were to end with their session's connection,
+// unless there is one again or was one meanwhile.
+func (s *Server) abandoned(id arcp.SessionID, since time.Time) {
+	if own := s.opts.Sessions.Find(id); own != nil {
+		if detached, ok := own.DetachedAt(); !ok || !detached.Equal(since) {
+			return
+		}
+	}
+	s.opts.Engine.CancelSession(id, "session disconnected", false)
+}
+
+func (s *Server) countError(env *arcp.Envelope) {
+	if e, err := arcp.DecodePayload[arcp.Error](env); err == nil {
+		s.opts.Metrics.Errors.WithLabelValues(string(e.Code)).Inc()
+	}
+}
+
+func (c *conn) shutdown(now time.Time) {
+	if c.closing != nil || c.readerErr != nil {
+		return // it ends already
+	}
+	if c.m.Phase() == machine.Accepted {
+		c.pull(now) // what was given to the session before this
+		c.send(now, arcp.Frame(arcp.SessionClose, arcp.SessionClosePayload{Reason: "shutdown"}))
+	}
+	c.closing = &machine.Close{Code: int(transport.CloseGoingAway), Reason: "shutdown"}
+}
+
+// nearlyFull refuses what would take more room.
+func nearlyFull() *arcp.Error {
+	return arcp.Errorf(arcp.CodeResourceExhausted, "the disk of the runtime is nearly full").RetryAfter(30)
+}
