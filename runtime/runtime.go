@@ -23,9 +23,11 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/audit"
 	"github.com/arcpd/arcpd/runtime/internal/builtin"
 	"github.com/arcpd/arcpd/runtime/internal/conn"
+	"github.com/arcpd/arcpd/runtime/internal/diskspace"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/host"
+	"github.com/arcpd/arcpd/runtime/internal/housekeeping"
 	"github.com/arcpd/arcpd/runtime/internal/jobs"
 	"github.com/arcpd/arcpd/runtime/internal/lease"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
@@ -62,12 +64,10 @@ type Runtime struct {
 	cursors *paging.Cursors
 	audit   audit.Log
 	broken  atomic.Pointer[error] // the store has failed
-	full    atomic.Bool           // the disk is nearly full
 
 	sessions *session.Directory
-	janitor  *janitor
-	space    *spaceWatch
-	older    chan struct{} // buffered 1: the log has something to measure
+	janitor  *housekeeping.Janitor
+	space    *diskspace.Watch
 
 	upgradeLog zerolog.Logger // sampled: refused handshakes
 }
@@ -82,9 +82,10 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	if cfg.Store == nil || cfg.Auth == nil {
 		return nil, errors.New("runtime: Config.Store and Config.Auth are required")
 	}
-	r := &Runtime{cfg: cfg.withDefaults(), older: make(chan struct{}, 1)}
+	r := &Runtime{cfg: cfg.withDefaults()}
 	r.audit = audit.New(r.cfg.Log)
 	r.pool = pool.New()
+	r.space = diskspace.New(diskspace.Options{Free: r.cfg.FreeSpace, MinFree: r.cfg.MinFree, OnFull: r.cfg.OnFull, Logger: r.cfg.Log})
 	r.metrics = metrics.New(r.cfg.Registry, r.cfg.Version)
 	r.upgradeLog = r.cfg.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	r.catalog = tool.NewCatalog(r.cfg.Tools, r.cfg.Hooks)
@@ -92,7 +93,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	r.workers = worker.New(worker.Config{Tools: r.cfg.Tools, Slots: slots, Recount: func(ref string) { r.engine.Recount(ref) },
 		Metrics: r.metrics, Logger: r.cfg.Log, Heartbeat: r.cfg.Heartbeat})
 	r.log = eventlog.New(r.cfg.Store, eventlog.Options{OnCommit: r.onCommit, OnBroken: r.onBroken,
-		BacklogBytes: max(r.cfg.BacklogBytes, 0), OnOverflow: r.onOverflow, OnOlder: r.onOlder,
+		BacklogBytes: max(r.cfg.BacklogBytes, 0), OnOverflow: r.onOverflow, OnOlder: func() { r.janitor.MeasureBacklogs() },
 		CommitDelay: r.cfg.CommitDelay})
 	r.sessions = session.NewDirectory(session.Options{Store: r.cfg.Store, Log: r.log, Catalog: r.catalog, Logger: r.cfg.Log, Count: r.metrics.SetSessions})
 	r.agents = agents.New(agents.Options{Store: r.cfg.Store, Log: r.log, Sessions: r.sessions, Workers: r.workers, Auth: r.cfg.Auth,
@@ -114,12 +115,12 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	}
 	r.engine = engine.New(engine.Config{Log: r.log, Vault: r.vault, Resources: r.resources, Store: r.cfg.Store, Tools: r.cfg.Tools, Metrics: r.metrics,
 		Logger: r.cfg.Log, Heartbeat: r.cfg.Heartbeat, Block: r.cfg.HeartbeatBlock, ResumeWindow: r.cfg.ResumeWindow,
-		Slots: slots, Runs: r.workers.Runs, Full: r.full.Load, Questions: r.questions, Catalogue: r.sessions.Catalogue, RequireModelLease: r.cfg.RequireModelLease, PreemptExpired: r.cfg.PreemptExpired,
+		Slots: slots, Runs: r.workers.Runs, Full: r.space.Full, Questions: r.questions, Catalogue: r.sessions.Catalogue, RequireModelLease: r.cfg.RequireModelLease, PreemptExpired: r.cfg.PreemptExpired,
 		Limits: r.cfg.Limits.engine()})
 	r.questions.Connect(r.engine.Offer)
 	r.resources.Connect(r.engine)
 	r.sessions.Connect(r.engine, r.host.EndSession, r.resources.Store.EndSession, r.questions.EndSession)
-	r.space = newSpaceWatch(r)
+	r.janitor = r.newJanitor()
 	if err := r.boot(ctx); err != nil {
 		r.resources.Close()
 		r.closeVault()
@@ -135,11 +136,17 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		}
 		r.conns.Unleash(id, since)
 	}
-	r.janitor = newJanitor(r)
-	r.space.start(r.checkSpace)
+	r.janitor.Start()
+	r.space.Start(r.engine.SpaceFreed)
 	r.resources.Start()
 	r.cfg.Tools.Watch(r.conns.ToolsChanged)
 	return r, nil
+}
+
+func (r *Runtime) newJanitor() *housekeeping.Janitor {
+	return housekeeping.New(housekeeping.Options{Store: r.cfg.Store, Log: r.log, Auth: r.cfg.Auth, Engine: r.engine, Sessions: r.sessions,
+		Questions: r.questions, Agents: r.agents, Resources: r.resources, Metrics: r.metrics, Logger: r.cfg.Log,
+		Broken: func() bool { return r.broken.Load() != nil }, ResumeWindow: r.cfg.ResumeWindow, Retention: r.cfg.Retention, MaxDisk: r.cfg.MaxDisk})
 }
 
 // newServer returns the server of connections.
@@ -147,7 +154,7 @@ func (r *Runtime) newServer() *conn.Server {
 	c := &r.cfg
 	return conn.NewServer(conn.Options{Store: c.Store, Auth: c.Auth, Log: r.log, Engine: r.engine, Sessions: r.sessions, Questions: r.questions,
 		Workers: r.workers, Vault: r.vault, Jobs: r.jobs, Builtin: r.builtin, Metrics: r.metrics, Pool: r.pool, Audit: r.audit, Logger: c.Log,
-		Full: r.full.Load, Broken: func() bool { return r.broken.Load() != nil }, Version: c.Version, Fingerprint: c.Fingerprint,
+		Full: r.space.Full, Broken: func() bool { return r.broken.Load() != nil }, Version: c.Version, Fingerprint: c.Fingerprint,
 		HandshakeTimeout: c.HandshakeTimeout, SessionLease: c.SessionLease, SessionIdle: c.SessionIdle, ResumeWindow: c.ResumeWindow,
 		Heartbeat: c.Heartbeat, HeartbeatBlock: c.HeartbeatBlock, MaxFrame: c.MaxFrame, AckWindow: c.AckWindow,
 		ReplayEvents: c.ReplayEvents, ReplayBytes: c.ReplayBytes, Provisions: len(c.Provisioners) > 0, MaxFollows: c.maxFollows, Limits: c.Limits.conn()})
@@ -171,7 +178,7 @@ func (r *Runtime) boot(ctx context.Context) error {
 	if err := r.sessions.Load(ctx, time.Now()); err != nil {
 		return err
 	}
-	if err := r.loadSightings(ctx); err != nil {
+	if err := r.janitor.LoadKnownClients(ctx); err != nil {
 		return fmt.Errorf("load the clients that have proved themselves: %w", err)
 	}
 	if err := r.agents.Load(ctx); err != nil {
@@ -279,16 +286,16 @@ func (r *Runtime) Gate() *transport.Gate { return r.conns.Gate() }
 // It is called once.
 func (r *Runtime) Shutdown(ctx context.Context) error {
 	r.conns.Stop()
-	r.janitor.stop()
+	r.janitor.Stop()
 	r.resources.Stop()
 	r.engine.Stop(ctx)
-	r.space.stop() // tools may have waited for room to come to their end
+	r.space.Stop() // tools may have waited for room to come to their end
 	// What the jobs wrote last is given to the sessions before this returns; if
 	// the store has failed, or time is up, there is nothing to wait for.
 	_, _ = r.log.Commit(ctx, &store.Write{NoSync: true})
 	r.conns.Close()
 	r.sessions.Wait()
-	r.lastSightings(context.WithoutCancel(ctx))
+	r.janitor.SaveKnownClients(context.WithoutCancel(ctx))
 	r.pool.Close()
 	r.closeVault()
 	r.resources.Close()
@@ -302,23 +309,6 @@ func (r *Runtime) onOverflow(id arcp.SessionID, upTo uint64) {
 	if c := r.sessions.ConnOf(id); c != nil {
 		c.Overflow(upTo)
 	}
-}
-
-// onOlder has the janitor measure what sessions were given before.
-func (r *Runtime) onOlder() {
-	select {
-	case r.older <- struct{}{}:
-	default:
-	}
-}
-
-// letGo is up to where a session has let go of what it was given, as far as that
-// is known.
-func (r *Runtime) letGo(id arcp.SessionID) uint64 {
-	if s := r.sessions.Find(id); s != nil {
-		return s.Position()
-	}
-	return 0
 }
 
 // newVault makes the vault if there are provisioners, or were: what they have

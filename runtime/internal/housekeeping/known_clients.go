@@ -1,4 +1,4 @@
-package runtime
+package housekeeping
 
 import (
 	"context"
@@ -26,12 +26,12 @@ func sightingKey(c auth.Client) string {
 	return sightingPrefix + base64.RawURLEncoding.EncodeToString(c[:])
 }
 
-// loadSightings gives the clients that are kept to those who decide about
+// LoadKnownClients gives the clients that are kept to those who decide about
 // challenges.
-func (r *Runtime) loadSightings(ctx context.Context) error {
+func (j *Janitor) LoadKnownClients(ctx context.Context) error {
 	var list []auth.Sighting
 	var bad error
-	err := r.cfg.Store.Records(ctx, sightingPrefix, "", func(rec store.Record) bool {
+	err := j.opts.Store.Records(ctx, sightingPrefix, "", func(rec store.Record) bool {
 		var s auth.Sighting
 		if s, bad = readSighting(&rec); bad == nil {
 			list = append(list, s)
@@ -39,7 +39,7 @@ func (r *Runtime) loadSightings(ctx context.Context) error {
 		return bad == nil
 	})
 	if err = errors.Join(err, bad); err == nil {
-		r.cfg.Auth.Restore(list)
+		j.opts.Auth.Restore(list)
 	}
 	return err
 }
@@ -56,17 +56,17 @@ func readSighting(rec *store.Record) (auth.Sighting, error) {
 	return auth.Sighting{Client: auth.Client(id), At: value.At}, nil
 }
 
-// keepSightings writes which clients have proved themselves since it was last
+// keepKnownClients writes which clients have proved themselves since it was last
 // called, a step of them. It is called by one goroutine at a time, the only writer
 // of these records.
-func (r *Runtime) keepSightings(ctx context.Context, now time.Time) (more bool, err error) {
-	list := r.cfg.Auth.Sightings(now, janitorStep)
+func (j *Janitor) keepKnownClients(ctx context.Context, now time.Time) (more bool, err error) {
+	list := j.opts.Auth.Sightings(now, step)
 	if len(list) == 0 {
 		return false, nil
 	}
 	w := &store.Write{NoSync: true}
 	for _, s := range list {
-		rec, err := r.cfg.Store.Get(ctx, sightingKey(s.Client))
+		rec, err := j.opts.Store.Get(ctx, sightingKey(s.Client))
 		if err != nil {
 			return false, err
 		}
@@ -80,22 +80,16 @@ func (r *Runtime) keepSightings(ctx context.Context, now time.Time) (more bool, 
 			w.Records = append(w.Records, change)
 		}
 	}
-	_, err = r.log.Commit(ctx, w)
-	return len(list) == janitorStep, err
+	_, err = j.opts.Log.Commit(ctx, w)
+	return len(list) == step, err
 }
 
-// sightings keeps which clients have proved themselves, and forgets those that have
-// not come for long.
-func (j *janitor) sightings(ctx context.Context, now time.Time) (more bool, err error) {
-	return j.rt.keepSightings(ctx, now)
-}
-
-// lastSightings writes what the janitor has not written any more.
-func (r *Runtime) lastSightings(ctx context.Context) {
+// SaveKnownClients writes what the janitor has not written yet. It is called after Stop.
+func (j *Janitor) SaveKnownClients(ctx context.Context) {
 	for more := true; more; {
 		var err error
-		if more, err = r.keepSightings(ctx, time.Now()); err != nil && r.broken.Load() == nil {
-			r.cfg.Log.Warn().Err(err).Msg("keep which clients have proved themselves; some will be challenged again")
+		if more, err = j.keepKnownClients(ctx, time.Now()); err != nil && !j.opts.Broken() {
+			j.opts.Logger.Warn().Err(err).Msg("keep which clients have proved themselves; some will be challenged again")
 		}
 	}
 }

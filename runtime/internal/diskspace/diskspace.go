@@ -1,0 +1,99 @@
+// Package diskspace refuses work before the disk is full.
+package diskspace
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// interval is how often free space is looked at. What may be written in the
+// meantime is far less than the minimum.
+const interval = time.Second
+
+// Watch looks at the free space of the disk, on a goroutine of its own. Its methods may be
+// called by any goroutine.
+type Watch struct {
+	opts Options
+	full atomic.Bool
+	quit chan struct{}
+	once sync.Once
+	done sync.WaitGroup
+}
+
+// Options of a Watch.
+type Options struct {
+	Free    func() (uint64, error) // bytes where the store is; nil: nothing is watched
+	MinFree int64                  // bytes; not positive: nothing is watched
+	OnFull  func(full bool)        // if set, is told of each change
+	Logger  zerolog.Logger
+}
+
+// New looks at the free space once, and returns a Watch that has not started.
+func New(o Options) *Watch {
+	w := &Watch{opts: o, quit: make(chan struct{})}
+	if w.on() {
+		w.check(func() {})
+	}
+	return w
+}
+
+func (w *Watch) on() bool { return w.opts.Free != nil && w.opts.MinFree > 0 }
+
+// Full reports whether the disk is nearly full.
+func (w *Watch) Full() bool { return w.full.Load() }
+
+// Start starts the goroutine. freed is called when there is room again.
+func (w *Watch) Start(freed func()) {
+	if w.on() {
+		w.done.Go(func() { w.run(freed) })
+	}
+}
+
+// Stop ends the goroutine and waits for it. It may be called twice.
+func (w *Watch) Stop() {
+	w.once.Do(func() { close(w.quit) })
+	w.done.Wait()
+}
+
+func (w *Watch) run(freed func()) {
+	t := time.NewTicker(interval)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			w.check(freed)
+		case <-w.quit:
+			return
+		}
+	}
+}
+
+// check compares the free space with the minimum: Pebble ends the process when it cannot
+// write. Work is accepted again an eighth above the minimum, so that the state does not go
+// back and forth.
+func (w *Watch) check(freed func()) {
+	free, err := w.opts.Free()
+	if err != nil {
+		w.opts.Logger.Error().Err(err).Msg("free space of the data directory")
+		return
+	}
+	least := uint64(w.opts.MinFree)
+	switch was := w.full.Load(); {
+	case !was && free < least:
+		w.full.Store(true)
+		w.opts.Logger.Error().Uint64("free_bytes", free).Uint64("min_free_bytes", least).
+			Msg("the disk is nearly full: no jobs and sessions are accepted and tools wait; make room, or lower --min-free")
+	case was && free >= least+least/8:
+		w.full.Store(false)
+		freed()
+		w.opts.Logger.Info().Uint64("free_bytes", free).Msg("there is room on the disk again")
+	default:
+		return
+	}
+	if w.opts.OnFull != nil {
+		w.opts.OnFull(w.full.Load())
+	}
+}

@@ -1,0 +1,478 @@
+// Package housekeeping ends sessions that nobody came back to, deletes what is older than the
+// retention, and keeps the store within its bound.
+package housekeeping
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime/internal/agents"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/engine"
+	"github.com/arcpd/arcpd/runtime/internal/eventlog"
+	"github.com/arcpd/arcpd/runtime/internal/metrics"
+	"github.com/arcpd/arcpd/runtime/internal/questions"
+	"github.com/arcpd/arcpd/runtime/internal/resources"
+	"github.com/arcpd/arcpd/runtime/internal/session"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// Pace: how often the janitor looks, and how much it does before it looks at everything
+// again.
+const (
+	interval   = 5 * time.Second
+	step       = 256  // sessions or jobs deleted in one go
+	eventsStep = 4096 // events of a feed looked at in one go
+
+	// A session that is kept for what it has not acknowledged is looked at again after
+	// this: its jobs may be gone.
+	keepSession = 10 * time.Minute
+)
+
+// Janitor works on one goroutine of its own, in small steps: a commit beside it waits for
+// one step at most.
+type Janitor struct {
+	opts  Options
+	quit  context.CancelFunc
+	donec chan struct{}
+	older chan struct{} // buffered 1: the log has something to measure
+
+	// The goroutine's own.
+	owed      owed
+	looked    time.Time // at the approvals
+	at        string    // the record of an approval that it has come to
+	swept     time.Time // the resources, of sessions that have ended
+	resources string    // the record of a resource that it has come to
+}
+
+// Options of a Janitor.
+type Options struct {
+	Store     store.Store
+	Log       *eventlog.Log
+	Auth      *auth.Set
+	Engine    *engine.Engine
+	Sessions  *session.Directory
+	Questions *questions.Broker
+	Agents    *agents.Service
+	Resources *resources.Service
+	Metrics   *metrics.Metrics
+	Logger    zerolog.Logger
+	Broken    func() bool // reports whether the store has failed
+
+	ResumeWindow time.Duration
+	Retention    time.Duration // not positive: for ever
+	MaxDisk      int64         // bytes of the store; not positive: any number
+}
+
+// New returns a janitor that has not started.
+func New(o Options) *Janitor {
+	return &Janitor{opts: o, donec: make(chan struct{}), older: make(chan struct{}, 1)}
+}
+
+// Start starts the janitor's goroutine.
+func (j *Janitor) Start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	j.quit = cancel
+	go j.run(ctx, every(j.opts.ResumeWindow))
+}
+
+// Stop ends the goroutine and waits for it.
+func (j *Janitor) Stop() {
+	j.quit()
+	<-j.donec
+}
+
+// MeasureBacklogs makes the janitor measure at once what sessions were given by earlier
+// processes. It does not block.
+func (j *Janitor) MeasureBacklogs() {
+	select {
+	case j.older <- struct{}{}:
+	default:
+	}
+}
+
+// every is short enough that a session does not outlive its window by much.
+func every(window time.Duration) time.Duration {
+	if window <= 0 {
+		return interval
+	}
+	return min(interval, max(window/20, 10*time.Millisecond))
+}
+
+func (j *Janitor) run(ctx context.Context, every time.Duration) {
+	defer close(j.donec)
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			j.clean(ctx, time.Now())
+		case <-j.older: // at once: until it has come to its end, the bound of a backlog does not hold
+			j.do(ctx, time.Now(), j.backlogs)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// clean goes on until there is nothing to do. A step that fails is for the next
+// time.
+func (j *Janitor) clean(ctx context.Context, now time.Time) {
+	for _, step := range []func(context.Context, time.Time) (bool, error){j.sessions, j.keepKnownClients, j.approvals, j.registry, j.host, j.feeds, j.jobs, j.disk, j.backlogs} {
+		j.do(ctx, now, step)
+	}
+}
+
+// do takes a step until there is nothing more to do.
+func (j *Janitor) do(ctx context.Context, now time.Time, step func(context.Context, time.Time) (more bool, err error)) {
+	for more := true; more && ctx.Err() == nil; {
+		var err error
+		if more, err = step(ctx, now); err != nil {
+			j.failed(err)
+			break
+		}
+	}
+}
+
+func (j *Janitor) failed(err error) {
+	if !errors.Is(err, context.Canceled) && !j.opts.Broken() {
+		j.opts.Logger.Error().Err(err).Msg("clean up")
+	}
+}
+
+// sessions ends those that have been without a connection for longer than the
+// resume window, or than the retention if there is something that they have not
+// acknowledged.
+func (j *Janitor) sessions(ctx context.Context, now time.Time) (more bool, err error) {
+	window := max(j.opts.ResumeWindow, 0)
+	list := j.opts.Sessions.Expired(now, now.Add(-window), step)
+	ended, n := make(chan error, len(list)), 0
+	for _, e := range list {
+		until, err := j.unacknowledged(ctx, &e, now)
+		switch {
+		case err != nil:
+			return false, err
+		case !until.IsZero():
+			e.Keep(until)
+		case j.opts.Sessions.EndDetached(e.Session, e.Since, func(err error) { ended <- err }):
+			j.opts.Metrics.Evictions.WithLabelValues("expired").Inc()
+			n++
+		}
+	}
+	for range n { // before the next steps look for what is left of sessions that have ended
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
+	}
+	j.opts.Sessions.Sweep()
+	return len(list) == step, nil
+}
+
+// unacknowledged is until when a session is kept for what it has not
+// acknowledged, as far as that is known now; zero if there is nothing.
+func (j *Janitor) unacknowledged(ctx context.Context, e *session.Expired, now time.Time) (until time.Time, err error) {
+	retention := j.opts.Retention
+	if !e.Acks || retention > 0 && !e.Since.After(now.Add(-retention)) {
+		return time.Time{}, nil
+	}
+	row, err := j.opts.Store.Session(ctx, e.ID)
+	switch {
+	case errors.Is(err, store.ErrNotFound), err == nil && row.LastSeq <= row.TrimmedTo:
+		return time.Time{}, nil
+	case err != nil:
+		return time.Time{}, err
+	}
+	until = now.Add(keepSession)
+	if end := e.Since.Add(retention); retention > 0 && end.Before(until) {
+		until = end
+	}
+	return until, nil
+}
+
+// approvalsEvery is how often the janitor looks at the settled questions.
+const approvalsEvery = time.Minute
+
+// approvals settles approvals whose time or session is over, and deletes those
+// that were settled longer than the retention ago.
+func (j *Janitor) approvals(ctx context.Context, now time.Time) (more bool, err error) {
+	j.opts.Questions.EndOverdue(ctx, now)
+	if j.opts.Retention <= 0 || j.at == "" && now.Sub(j.looked) < approvalsEvery {
+		return false, nil
+	}
+	j.looked = now
+	var old []store.Record
+	n, last := 0, ""
+	err = j.opts.Store.Records(ctx, approval.RecordPrefix(""), j.at, func(rec store.Record) bool {
+		var q approval.Row
+		if arcp.Unmarshal(rec.Value, &q) == nil && q.Status != approval.Pending && q.ResolvedAt.Before(now.Add(-j.opts.Retention)) &&
+			(q.Job == "" || !j.opts.Engine.Lives(q.Job)) { // an attempt may ask again
+			old = append(old, store.Record{Key: rec.Key, Rev: rec.Rev})
+		}
+		n, last = n+1, rec.Key
+		return n < step
+	})
+	if j.at = last; n < step {
+		j.at = ""
+	}
+	if err == nil && len(old) > 0 {
+		_, err = j.opts.Log.Commit(ctx, &store.Write{Records: old})
+	}
+	return j.at != "", err
+}
+
+// host stops the agents of sessions that have ended, if that has not happened
+// yet, and forgets those that were stopped so longer than the retention ago.
+func (j *Janitor) host(ctx context.Context, now time.Time) (more bool, err error) {
+	return false, j.opts.Agents.Sweep(ctx, now)
+}
+
+// feeds trims what is older than the retention. It comes before the jobs, so
+// that hardly a feed refers to a job that is gone.
+func (j *Janitor) feeds(ctx context.Context, now time.Time) (more bool, err error) {
+	if j.opts.Retention <= 0 {
+		return false, nil
+	}
+	var principals []string
+	err = j.opts.Store.Feeds(ctx, func(p string) bool {
+		principals = append(principals, p)
+		return true
+	})
+	return false, errors.Join(err, j.trimFeeds(ctx, principals, now.Add(-j.opts.Retention)))
+}
+
+// trimFeeds trims what is older than a time. A feed that cannot be read does not
+// keep the others from it.
+func (j *Janitor) trimFeeds(ctx context.Context, principals []string, before time.Time) (err error) {
+	for _, p := range principals {
+		for more := true; more && ctx.Err() == nil; {
+			var failed error
+			if more, failed = j.trimFeed(ctx, p, before); failed != nil {
+				err = errors.Join(err, fmt.Errorf("trim: %w", failed))
+				break
+			}
+		}
+	}
+	return err
+}
+
+func (j *Janitor) trimFeed(ctx context.Context, principal string, before time.Time) (more bool, err error) {
+	trimmed, _, err := j.opts.Store.FeedBounds(ctx, principal)
+	if err != nil {
+		return false, err
+	}
+	upTo, more, err := j.stale(ctx, principal, trimmed, before)
+	if upTo == trimmed {
+		return false, err
+	}
+	_, failed := j.opts.Log.Commit(ctx, &store.Write{TrimFeed: &store.FeedTrim{Principal: principal, Position: upTo}, NoSync: true})
+	return more, errors.Join(err, failed)
+}
+
+// stale is how far a feed goes, from a position on, that is older than a time or
+// of deleted jobs: commits are not quite in the order of time, so some are
+// deleted while an event before theirs is still kept.
+func (j *Janitor) stale(ctx context.Context, principal string, after uint64, before time.Time) (upTo uint64, more bool, err error) {
+	upTo = after
+	for n := 0; n < eventsStep; n++ {
+		err := j.opts.Store.Feed(ctx, principal, upTo, func(e store.FeedEvent) bool {
+			old := e.Event.Time.Before(before)
+			if old {
+				upTo, n = e.Position, n+1
+			}
+			return old && n < eventsStep
+		})
+		gone, ok := errors.AsType[*store.TrimmedError](err)
+		if !ok {
+			return upTo, n == eventsStep, err
+		}
+		upTo = gone.UpTo
+	}
+	return upTo, true, nil
+}
+
+// jobs deletes those that ended longer than the retention ago.
+func (j *Janitor) jobs(ctx context.Context, now time.Time) (more bool, err error) {
+	if j.opts.Retention <= 0 {
+		return false, nil
+	}
+	ended, err := j.ended(ctx, now.Add(-j.opts.Retention))
+	if err != nil {
+		return false, err
+	}
+	if j.excess(now) > 0 {
+		if ended, err = j.measure(ctx, ended, math.MaxInt64); err != nil {
+			return false, err
+		}
+	}
+	return len(ended) == step, j.deleteJobs(ctx, now, ended)
+}
+
+// endedJob is a job that has ended. Its size is that of its events, if it was
+// measured: more than what it takes on disk.
+type endedJob struct {
+	id        arcp.JobID
+	principal string
+	at        time.Time
+	size      int64
+}
+
+// ended returns the jobs that ended first, a step of them.
+func (j *Janitor) ended(ctx context.Context, before time.Time) (list []endedJob, err error) {
+	err = j.opts.Store.Ended(ctx, before, func(job store.Job) bool {
+		list = append(list, endedJob{id: job.ID, principal: job.Principal, at: job.EndedAt})
+		return len(list) < step
+	})
+	return list, err
+}
+
+// measure fills in the sizes of the first jobs, of as many as take a number of
+// bytes together, and returns those.
+func (j *Janitor) measure(ctx context.Context, list []endedJob, enough int64) ([]endedJob, error) {
+	for i := range list {
+		if enough <= 0 {
+			return list[:i], nil
+		}
+		err := j.opts.Store.JobEvents(ctx, list[i].id, 0, func(e *store.Event) bool {
+			list[i].size += int64(len(e.Body))
+			return true
+		})
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return nil, err
+		}
+		enough -= list[i].size
+	}
+	return list, nil
+}
+
+func (j *Janitor) deleteJobs(ctx context.Context, now time.Time, list []endedJob) (err error) {
+	results := make(chan error, len(list))
+	for _, job := range list {
+		j.opts.Log.Append(&store.Write{DeleteJob: job.id}, func(r *store.Result) { results <- r.Err })
+	}
+	for _, job := range list {
+		err = errors.Join(err, <-results)
+		j.owed.add(now, job.size)
+	}
+	return err
+}
+
+// disk deletes the oldest ended jobs until the store is within its bound, or
+// will be once it has given back what they took.
+func (j *Janitor) disk(ctx context.Context, now time.Time) (more bool, err error) {
+	n := 0
+	for ctx.Err() == nil && err == nil {
+		excess := j.excess(now)
+		if excess <= 0 {
+			break
+		}
+		var list []endedJob
+		if list, err = j.oldest(ctx, now, excess); len(list) == 0 {
+			break
+		}
+		err = errors.Join(err, j.deleteJobs(ctx, now, list))
+		n += len(list)
+	}
+	if n > 0 {
+		j.opts.Logger.Warn().Int("jobs", n).Msg("the store is over max-disk: the oldest finished jobs were deleted before their retention ended")
+	}
+	return false, err
+}
+
+// oldest returns the ended jobs to delete for a number of bytes, a step of them
+// at most, which their feeds have been trimmed of.
+func (j *Janitor) oldest(ctx context.Context, now time.Time, excess int64) ([]endedJob, error) {
+	list, err := j.ended(ctx, now)
+	if err == nil {
+		list, err = j.measure(ctx, list, excess)
+	}
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	var principals []string
+	for i := range list {
+		if p := list[i].principal; p != "" && !slices.Contains(principals, p) {
+			principals = append(principals, p)
+		}
+	}
+	return list, j.trimFeeds(ctx, principals, list[len(list)-1].at.Add(1))
+}
+
+// backlogs measures what was given to sessions by earlier processes.
+func (j *Janitor) backlogs(ctx context.Context, _ time.Time) (more bool, err error) {
+	return j.opts.Log.Measure(ctx, j.position)
+}
+
+// excess is how far the store is over its bound, without what it will give back.
+func (j *Janitor) excess(now time.Time) int64 {
+	if j.opts.MaxDisk <= 0 {
+		return 0
+	}
+	n := j.opts.Store.Stat().Bytes
+	j.owed.look(now, n)
+	return n - j.owed.bytes - j.opts.MaxDisk
+}
+
+// owed is about how much of what was deleted the store has not given back.
+type owed struct {
+	bytes int64
+	size  int64     // of the store when it was looked at last
+	since time.Time // when bytes was last halved, or became more than 0
+}
+
+// owedHalf is after how long half of what is owed is no longer expected: a job
+// takes less room than its events have, and what is written meanwhile hides what
+// is given back.
+const owedHalf = time.Minute
+
+func (o *owed) add(now time.Time, n int64) {
+	if o.bytes == 0 {
+		o.since = now
+	}
+	o.bytes += n
+}
+
+// look takes the size of the store into account.
+func (o *owed) look(now time.Time, size int64) {
+	o.bytes = max(o.bytes-max(o.size-size, 0), 0)
+	o.size = size
+	for ; o.bytes > 0 && now.Sub(o.since) >= owedHalf; o.since = o.since.Add(owedHalf) {
+		o.bytes /= 2
+	}
+}
+
+// sweepEvery is how often the janitor looks at the resources of sessions that have
+// ended.
+const sweepEvery = time.Minute
+
+// registry removes the resources of sessions that have ended for good, and leases
+// that were released longer ago than the retention.
+func (j *Janitor) registry(ctx context.Context, now time.Time) (more bool, err error) {
+	book := j.opts.Resources.Store
+	if more, err = book.Forget(ctx, now, step); more || err != nil {
+		return more, err
+	}
+	if j.resources == "" && now.Sub(j.swept) < sweepEvery {
+		return false, nil
+	}
+	j.swept = now
+	j.resources, err = book.Sweep(ctx, j.resources, step)
+	return j.resources != "" && err == nil, err
+}
+
+// position returns up to where a session has got what it was given, as far as that is known.
+func (j *Janitor) position(id arcp.SessionID) uint64 {
+	if s := j.opts.Sessions.Find(id); s != nil {
+		return s.Position()
+	}
+	return 0
+}
