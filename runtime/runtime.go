@@ -1,9 +1,3 @@
-// Package runtime serves ARCP: it owns sessions, jobs and their events, and
-// connects them to transports, credentials, tools and a store.
-//
-// Each connection has one loop, the goroutine that called Serve, and a reader.
-// The loop never waits for the store or for a peer: a slow client costs itself
-// and nobody else.
 package runtime
 
 import (
@@ -42,8 +36,7 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// Runtime serves any number of connections. Its methods may be called by many
-// goroutines at once.
+// Runtime serves ARCP. Its methods may be called by any goroutine.
 type Runtime struct {
 	questions *questions.Broker
 	jobs      *jobs.Reader

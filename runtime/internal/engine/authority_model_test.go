@@ -338,16 +338,16 @@ func (w *world) inquire(ctx context.Context, j tool.Job, l *life, me *int, d dee
 	w.locked(func() { w.asleep-- })
 }
 
-// permitted uses every permission that was asked for: it is permitted as far as it
-// was granted, and neither over nor revoked, as the log has it.
-func (w *world) permitted(j tool.Job, l *life) {
-	type grant struct {
-		end     time.Time
-		revoked bool
-	}
-	now, lastly := time.Now(), j.Allow("x", "y") // which the lease always allows
+// grant is a permission as the log has it.
+type grant struct {
+	end     time.Time
+	revoked bool
+}
+
+// grants returns the permissions that the log has of a job, by the question.
+func (w *world) grants(id arcp.JobID) map[string]*grant {
 	granted, of := make(map[arcp.LeaseID]*grant), make(map[string]*grant)
-	w.events(l.id, func(ev *store.Event) {
+	w.events(id, func(ev *store.Event) {
 		env := w.decode(ev)
 		switch ev.Type {
 		case arcp.LeaseGranted:
@@ -362,19 +362,34 @@ func (w *world) permitted(j tool.Job, l *life) {
 			granted[p.LeaseID].revoked = true
 		}
 	})
+	return of
+}
+
+// permitted uses every permission that was asked for: it is permitted as far as it
+// was granted, and neither over nor revoked, as the log has it just before or just after.
+func (w *world) permitted(j tool.Job, l *life) {
+	now, lastly := time.Now(), j.Allow("x", "y") // which the lease always allows
+	var asks []deed
+	w.locked(func() { asks = slices.Clone(l.asks) })
+	before, errs := w.grants(l.id), make(map[string]error)
+	for _, d := range asks {
+		name := fmt.Sprintf("q%d", d.n)
+		errs[name] = j.Permitted(name, "r:1", "o")
+	}
+	after := w.grants(l.id)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, d := range l.asks {
-		name := fmt.Sprintf("q%d", d.n)
-		err := j.Permitted(name, "r:1", "o")
-		g := of[name]
-		over := !l.end.IsZero() && !now.Before(l.end.Add(lease.Grace))
-		may := !over && g != nil && !g.revoked && now.Before(g.end.Add(lease.Grace))
+	over := !l.end.IsZero() && !now.Before(l.end.Add(lease.Grace))
+	may := func(g *grant) bool {
+		return lastly == nil && !over && g != nil && !g.revoked && now.Before(g.end.Add(lease.Grace))
+	}
+	for name, err := range errs {
 		if code(err) == string(arcp.CodeAborted) || w.release != nil || w.broken {
 			continue
 		}
-		if (err == nil) != (may && lastly == nil) {
-			w.faults = append(w.faults, fmt.Sprintf("%s: %s at %v: %v, with %+v, lease until %v, otherwise %v", l.id, name, now, err, g, l.end, lastly))
+		if permitted := err == nil; permitted != may(before[name]) && permitted != may(after[name]) {
+			w.faults = append(w.faults, fmt.Sprintf("%s: %s at %v: %v, with %+v, then %+v, lease until %v, otherwise %v", l.id, name, now, err,
+				before[name], after[name], l.end, lastly))
 		}
 	}
 }
