@@ -12,7 +12,7 @@ import (
 // People is how many sessions might be asked something now.
 func (r *Runtime) People() (n int) {
 	for _, s := range r.sessions.Of(func(string) bool { return true }) {
-		r.sessions.EachHuman(s.Principal, func(w *approval.Who) {
+		r.sessions.EachHuman(s.Principal, func(w *approval.Actor) {
 			if w.Session == s.ID {
 				n++
 			}

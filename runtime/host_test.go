@@ -389,7 +389,7 @@ type fakeExecutors struct {
 	calls []string
 }
 
-func (f *fakeExecutors) Register(a host.Agent, who approval.Who) *arcp.Error {
+func (f *fakeExecutors) Register(a host.Agent, who approval.Actor) *arcp.Error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls = append(f.calls, fmt.Sprint("+", a.ID, " ", who.Principal, " ", who.Session != "" && who.Session == a.Session, " ", who.Worker))

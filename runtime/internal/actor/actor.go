@@ -17,8 +17,8 @@ import (
 
 // Of returns the actor of a session with an identity. humanInput says that the session takes
 // part in human input.
-func Of(id *auth.Identity, session arcp.SessionID, humanInput bool) approval.Who {
-	return approval.Who{Principal: id.Principal, Session: session, HumanInput: humanInput, Observer: !MayCommand(id),
+func Of(id *auth.Identity, session arcp.SessionID, humanInput bool) approval.Actor {
+	return approval.Actor{Principal: id.Principal, Session: session, HumanInput: humanInput, Observer: !MayCommand(id),
 		Approver: auth.HasRole(*id, auth.RoleApprover), Worker: auth.HasRole(*id, auth.RoleWorker), Admin: auth.HasRole(*id, auth.RoleAdmin),
 		Sees: matcher(id.Sees), Serves: matcher(id.Serves)}
 }
@@ -48,24 +48,24 @@ func MayCommand(id *auth.Identity) bool {
 
 // Stored returns the actor of a session without a connection, by what its stored credentials
 // are good for now. An error says that they are not good, or that the row cannot be read.
-func Stored(ctx context.Context, st store.Store, set *auth.Set, id arcp.SessionID) (approval.Who, error) {
+func Stored(ctx context.Context, st store.Store, set *auth.Set, id arcp.SessionID) (approval.Actor, error) {
 	row, err := st.Session(ctx, id)
 	if err != nil {
-		return approval.Who{}, err
+		return approval.Actor{}, err
 	}
 	var identity auth.Identity
 	if err := arcp.Unmarshal(row.Identity, &identity); err != nil {
-		return approval.Who{}, err
+		return approval.Actor{}, err
 	}
 	request := auth.Request{Now: time.Now()}
 	if uid, ok := strings.CutPrefix(identity.Principal, "uid:"); ok && identity.Scheme == auth.None { // the store is as good as the system that said so
 		if request.PeerUID, err = strconv.Atoi(uid); err != nil {
-			return approval.Who{}, err
+			return approval.Actor{}, err
 		}
 		request.Local = true
 	}
 	if identity, err = set.Again(identity, request); err != nil {
-		return approval.Who{}, err
+		return approval.Actor{}, err
 	}
 	return Of(&identity, id, slices.Contains(row.Negotiated, arcp.FeatureHumanInput)), nil
 }

@@ -60,7 +60,7 @@ func New(o Options) *Service {
 
 // Register registers an agent of the session of who, or replaces it. An error of type
 // *arcp.Error is for the caller.
-func (s *Service) Register(ctx context.Context, a host.Agent, who approval.Who) (host.Agent, error) {
+func (s *Service) Register(ctx context.Context, a host.Agent, who approval.Actor) (host.Agent, error) {
 	a.Principal, a.Session = who.Principal, who.Session
 	a, err := s.Host.Register(ctx, a, func(next, old *host.Agent) (func(bool), *arcp.Error) { return s.claimNames(next, old, who) })
 	return a, s.Failed(ctx, err)
@@ -68,7 +68,7 @@ func (s *Service) Register(ctx context.Context, a host.Agent, who approval.Who) 
 
 // claimNames has an agent execute what it names from now on, instead of what it
 // named before. settle undoes it if its row cannot be written.
-func (s *Service) claimNames(a, old *host.Agent, who approval.Who) (settle func(ok bool), err *arcp.Error) {
+func (s *Service) claimNames(a, old *host.Agent, who approval.Actor) (settle func(ok bool), err *arcp.Error) {
 	had := old != nil && len(old.Executes) > 0
 	if len(a.Executes) == 0 {
 		return func(ok bool) {

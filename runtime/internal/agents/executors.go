@@ -20,7 +20,7 @@ type Executors interface {
 	// has the role worker. An agent that is registered is replaced. It refuses names
 	// that others have; then everything is as before. If the row cannot be written,
 	// Unregister follows or, for an agent that was there, Register as it was.
-	Register(a host.Agent, who approval.Who) *arcp.Error
+	Register(a host.Agent, who approval.Actor) *arcp.Error
 	// Unregister says that an agent executes nothing any more: it was unregistered, it
 	// does not name anything any more, or its session has ended for good. One that
 	// is not registered changes nothing.
@@ -32,7 +32,7 @@ type workers struct{ opts *Options }
 
 var _ Executors = workers{}
 
-func (w workers) Register(a host.Agent, who approval.Who) *arcp.Error {
+func (w workers) Register(a host.Agent, who approval.Actor) *arcp.Error {
 	err := w.able(&who)
 	if err == nil {
 		err = w.opts.Workers.Register(a, who)
@@ -47,7 +47,7 @@ func (w workers) Register(a host.Agent, who approval.Who) *arcp.Error {
 func (w workers) Unregister(a host.Agent) { w.opts.Workers.Unregister(a) }
 
 // able refuses a session that did not say that it can be given jobs.
-func (w workers) able(who *approval.Who) *arcp.Error {
+func (w workers) able(who *approval.Actor) *arcp.Error {
 	row, err := w.opts.Store.Session(context.Background(), who.Session)
 	switch {
 	case errors.Is(err, store.ErrNotFound):

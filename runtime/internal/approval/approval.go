@@ -107,8 +107,8 @@ type Row struct {
 	ResolvedAt  time.Time            `json:"resolved_at,omitzero"`
 }
 
-// Who is a session that is asked, or answers.
-type Who struct {
+// Actor is a session that is asked, or answers.
+type Actor struct {
 	Principal  string
 	Session    arcp.SessionID
 	HumanInput bool // there is a person
@@ -121,12 +121,12 @@ type Who struct {
 }
 
 // Observes reports whether somebody may look at what is a principal's.
-func (w *Who) Observes(principal string) bool {
+func (w *Actor) Observes(principal string) bool {
 	return w.Principal == principal || w.Admin || w.Sees != nil && w.Sees(principal)
 }
 
 // Visible reports whether somebody may know of the question.
-func (r *Row) Visible(w *Who) bool { return w.Observes(r.Principal) }
+func (r *Row) Visible(w *Actor) bool { return w.Observes(r.Principal) }
 
 // Answer is what somebody says to a question. The time is the runtime's.
 type Answer struct {
@@ -138,7 +138,7 @@ type Answer struct {
 }
 
 // Wants reports whether a session is to be given the question.
-func (r *Row) Wants(w *Who, now time.Time) bool {
+func (r *Row) Wants(w *Actor, now time.Time) bool {
 	if r.Status != Pending || !now.Before(r.ExpiresAt) || slices.Contains(r.Sent, w.Session) {
 		return false
 	}
@@ -157,7 +157,7 @@ func (r *Row) Wants(w *Who, now time.Time) bool {
 
 // MayAnswer refuses who must not answer. A question that is not theirs does not
 // exist for them.
-func (r *Row) MayAnswer(w *Who) *arcp.Error {
+func (r *Row) MayAnswer(w *Actor) *arcp.Error {
 	if !w.Observes(r.Principal) {
 		return notFound(r.ID)
 	}
@@ -210,7 +210,7 @@ func (r *Row) open(now time.Time) *arcp.Error {
 // Answer takes an answer; the first valid one resolves the question. A gate that
 // needs several stays pending until they have come: the first denial ends it, and
 // a principal has one vote.
-func (r *Row) Answer(now time.Time, w *Who, a *Answer) *arcp.Error {
+func (r *Row) Answer(now time.Time, w *Actor, a *Answer) *arcp.Error {
 	if err := r.MayAnswer(w); err != nil {
 		return err
 	}

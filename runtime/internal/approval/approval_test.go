@@ -47,10 +47,10 @@ func yes(k Kind) *Answer {
 }
 
 // people are the sessions that answer, by what is special about them.
-func people() map[string]*Who {
+func people() map[string]*Actor {
 	sees := func(string) bool { return true }
 	blind := func(string) bool { return false }
-	return map[string]*Who{
+	return map[string]*Actor{
 		"submitter":        {Principal: "alice", Session: "sess_ask", HumanInput: true, Approver: true},
 		"parent":           {Principal: "alice", Session: "sess_parent", HumanInput: true, Approver: true, Admin: true},
 		"same":             {Principal: "alice", Session: "sess_2", HumanInput: true},
@@ -74,7 +74,7 @@ func code(err *arcp.Error) arcp.Code {
 	return err.Code
 }
 
-// Who may answer what, and is asked.
+// Actor may answer what, and is asked.
 func TestWho(t *testing.T) {
 	const (
 		ok     = arcp.Code("")
@@ -138,7 +138,7 @@ func TestWho(t *testing.T) {
 // A machine that asked for a permission is given the question; nobody is given one
 // twice, or one that is settled or over.
 func TestWants(t *testing.T) {
-	machine := &Who{Principal: "alice", Session: "sess_ask"}
+	machine := &Actor{Principal: "alice", Session: "sess_ask"}
 	for _, k := range kinds {
 		if r := question(k); r.Wants(machine, t0) != (k == Permission) {
 			t.Errorf("%s is given to a machine that asks: %v", k, k != Permission)
@@ -164,7 +164,7 @@ func TestWants(t *testing.T) {
 // A foreign admin is asked for an approval when the delay is over, and may give it
 // before; the principal's own at once.
 func TestEscalate(t *testing.T) {
-	admin, own := people()["admin"], &Who{Principal: "alice", Session: "sess_2", HumanInput: true, Admin: true}
+	admin, own := people()["admin"], &Actor{Principal: "alice", Session: "sess_2", HumanInput: true, Admin: true}
 	r := question(Gate)
 	if r.Escalate(at(time.Hour)) {
 		t.Error("what has no delay is escalated")
@@ -352,8 +352,8 @@ func TestExpiry(t *testing.T) {
 }
 
 func TestQuorum(t *testing.T) {
-	who := func(name string) *Who {
-		return &Who{Principal: name, Session: arcp.SessionID("sess_" + name), Approver: true, Sees: func(string) bool { return true }}
+	who := func(name string) *Actor {
+		return &Actor{Principal: name, Session: arcp.SessionID("sess_" + name), Approver: true, Sees: func(string) bool { return true }}
 	}
 	r := question(Gate)
 	r.Quorum = 3
@@ -433,7 +433,7 @@ func TestAnyScript(t *testing.T) {
 			before, due := r, !r.Deadline().IsZero() && !now.Before(r.Deadline())
 			switch rapid.SampledFrom([]string{"answer", "answer", "answer", "answer", "advance", "escalate", "cancel"}).Draw(t, "step") {
 			case "answer":
-				w := &Who{Principal: rapid.SampledFrom([]string{"alice", "bob", "carol", "dave", "root"}).Draw(t, "principal"),
+				w := &Actor{Principal: rapid.SampledFrom([]string{"alice", "bob", "carol", "dave", "root"}).Draw(t, "principal"),
 					Session:  arcp.SessionID(rapid.SampledFrom([]string{"sess_ask", "sess_parent", "sess_1", "sess_2"}).Draw(t, "session")),
 					Approver: rapid.IntRange(0, 3).Draw(t, "role") > 0}
 				w.Admin = w.Principal == "root"

@@ -42,7 +42,7 @@ func resolutions(options []arcp.Option) (ids []string) {
 
 // viewFor is a question as somebody may see it: what is another principal's
 // session stays that principal's.
-func viewFor(w *approval.Who, q *approval.Row, request arcp.MessageID) arcp.QuestionView {
+func viewFor(w *approval.Actor, q *approval.Row, request arcp.MessageID) arcp.QuestionView {
 	v := view(q, request)
 	if w.Principal != q.Principal {
 		v.SessionID = ""
@@ -51,7 +51,7 @@ func viewFor(w *approval.Who, q *approval.Row, request arcp.MessageID) arcp.Ques
 }
 
 // preview is a row of a list: what it is about is cut.
-func preview(w *approval.Who, q *approval.Row, request arcp.MessageID) arcp.QuestionView {
+func preview(w *approval.Actor, q *approval.Row, request arcp.MessageID) arcp.QuestionView {
 	v := viewFor(w, q, request)
 	if n := len(v.Details); n > previewDetails {
 		v.Details, _ = arcp.Marshal(map[string]int{"truncated_bytes": n}) // a number
@@ -134,10 +134,10 @@ func (b *Tools) registerApprovals() error {
 
 // caller is the session that a built-in tool is called by. Before its first connection
 // after a restart it is what its stored credentials stand for now.
-func (b *Tools) caller(job tool.Job) (approval.Who, error) {
+func (b *Tools) caller(job tool.Job) (approval.Actor, error) {
 	c, ok := job.(engine.Caller)
 	if !ok {
-		return approval.Who{}, errNoCaller
+		return approval.Actor{}, errNoCaller
 	}
 	s := b.Sessions.Find(c.Session())
 	if s != nil {
@@ -150,11 +150,11 @@ func (b *Tools) caller(job tool.Job) (approval.Who, error) {
 		who, err := actor.Stored(context.Background(), b.Store, b.Auth, c.Session())
 		if err != nil {
 			b.Logger.Error().Err(err).Str("session_id", string(c.Session())).Msg("identity of a session")
-			return approval.Who{}, arcp.Errorf(arcp.CodeUnauthenticated, "the credentials of the session are not good any more")
+			return approval.Actor{}, arcp.Errorf(arcp.CodeUnauthenticated, "the credentials of the session are not good any more")
 		}
 		return who, nil
 	}
-	return approval.Who{Principal: c.Principal(), Session: c.Session()}, nil
+	return approval.Actor{Principal: c.Principal(), Session: c.Session()}, nil
 }
 
 func (b *Tools) approvalRequest(ctx context.Context, job tool.Job, in approvalRequestIn) (arcp.QuestionView, error) {
@@ -221,7 +221,7 @@ func (in *approvalRequestIn) expiry() time.Duration {
 
 // systemApproval has a job of the runtime's own ask and wait: the question has a
 // log, and outlives who asked.
-func (b *Tools) systemApproval(ctx context.Context, job tool.Job, who *approval.Who, in approvalRequestIn) (arcp.QuestionView, error) {
+func (b *Tools) systemApproval(ctx context.Context, job tool.Job, who *approval.Actor, in approvalRequestIn) (arcp.QuestionView, error) {
 	if call := engine.CallOf(ctx); call != nil { // the gate's job commits the question: after a crash this call goes on
 		if err := call.Claim(); err != nil {
 			return arcp.QuestionView{}, err
@@ -431,7 +431,7 @@ func granted(asked *arcp.PermissionTerm, resource string, seconds uint64) *arcp.
 
 // resolveRequested is what happens when another session than its owner resolves
 // an approval: the owner decides.
-func (b *Tools) resolveRequested(ctx context.Context, who *approval.Who, row *approval.Row, resolution string) (arcp.QuestionView, error) {
+func (b *Tools) resolveRequested(ctx context.Context, who *approval.Actor, row *approval.Row, resolution string) (arcp.QuestionView, error) {
 	if err := row.CheckOption(resolution); err != nil {
 		return arcp.QuestionView{}, err
 	}
@@ -453,7 +453,7 @@ func (b *Tools) resolveRequested(ctx context.Context, who *approval.Who, row *ap
 
 // askOwner tells the session that owns an approval that another one wants it
 // resolved.
-func (b *Tools) askOwner(who *approval.Who, row *approval.Row, resolution string) {
+func (b *Tools) askOwner(who *approval.Actor, row *approval.Row, resolution string) {
 	data, err := arcp.Marshal(struct {
 		ApprovalID   string         `json:"approval_id"`
 		Resolution   string         `json:"resolution"`
@@ -469,7 +469,7 @@ func (b *Tools) askOwner(who *approval.Who, row *approval.Row, resolution string
 
 // settle gives an answer to a job that asks, or to the row of an approval that
 // no job waits for.
-func (b *Tools) settle(ctx context.Context, who *approval.Who, row *approval.Row, a *approval.Answer) (arcp.QuestionView, error) {
+func (b *Tools) settle(ctx context.Context, who *approval.Actor, row *approval.Row, a *approval.Answer) (arcp.QuestionView, error) {
 	if row.Job == "" || row.Status != approval.Pending {
 		return b.settleOwned(ctx, who, row.ID, a)
 	}
@@ -491,7 +491,7 @@ type settled struct {
 	err *arcp.Error
 }
 
-func (s *settled) view(who *approval.Who) (arcp.QuestionView, error) {
+func (s *settled) view(who *approval.Actor) (arcp.QuestionView, error) {
 	if s.err != nil {
 		return arcp.QuestionView{}, s.err
 	}
@@ -509,7 +509,7 @@ func joining(ctx context.Context) (*engine.Call, error) {
 }
 
 // valueFor returns what a call that settles a question returns to its caller.
-func valueFor(who *approval.Who) func(approval.Row) arcp.Raw {
+func valueFor(who *approval.Actor) func(approval.Row) arcp.Raw {
 	return func(row approval.Row) arcp.Raw {
 		raw, err := arcp.Marshal(viewFor(who, &row, ""))
 		if err != nil { // the row was decoded, or encoded for the store
@@ -521,7 +521,7 @@ func valueFor(who *approval.Who) func(approval.Row) arcp.Raw {
 
 // settleOwned answers an approval that no job waits for. Of two answers one
 // counts: the record has changed for the other.
-func (b *Tools) settleOwned(ctx context.Context, who *approval.Who, id string, a *approval.Answer) (arcp.QuestionView, error) {
+func (b *Tools) settleOwned(ctx context.Context, who *approval.Actor, id string, a *approval.Answer) (arcp.QuestionView, error) {
 	row, err := b.Questions.ChangeOwned(ctx, who, id, func(row *approval.Row) *arcp.Error { return row.Answer(time.Now().UTC(), who, a) })
 	refused, _ := errors.AsType[*arcp.Error](err)
 	b.Questions.AuditAnswer(who, &row, a, refused)
@@ -563,7 +563,7 @@ func (b *Tools) approvalCancel(ctx context.Context, job tool.Job, in approvalIDI
 
 // withdraw ends the job that asks, which withdraws the question: its tool only
 // asks. It may be settled before.
-func (b *Tools) withdraw(ctx context.Context, who *approval.Who, row *approval.Row) (arcp.QuestionView, error) {
+func (b *Tools) withdraw(ctx context.Context, who *approval.Actor, row *approval.Row) (arcp.QuestionView, error) {
 	call, err := joining(ctx)
 	if err != nil {
 		return arcp.QuestionView{}, err

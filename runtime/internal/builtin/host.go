@@ -101,7 +101,7 @@ func (b *Tools) registerAgent(ctx context.Context, job tool.Job, in registerAgen
 }
 
 // owner is the session of a caller that has one: agents belong to sessions.
-func (b *Tools) owner(job tool.Job) (approval.Who, error) {
+func (b *Tools) owner(job tool.Job) (approval.Actor, error) {
 	who, err := b.caller(job)
 	if err == nil && who.Session == "" {
 		err = arcp.Errorf(arcp.CodeFailedPrecondition, "an agent belongs to a session, and this job to none")
@@ -147,7 +147,7 @@ func (in *registerAgentIn) agent() host.Agent {
 }
 
 // mayExecute refuses an agent that wants to execute jobs and must not, or cannot.
-func mayExecute(who *approval.Who, names []string) *arcp.Error {
+func mayExecute(who *approval.Actor, names []string) *arcp.Error {
 	if len(names) > 0 && !who.Worker {
 		return arcp.Errorf(arcp.CodePermissionDenied, "an agent that executes jobs needs the role %s", auth.RoleWorker)
 	}

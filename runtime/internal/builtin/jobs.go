@@ -84,7 +84,7 @@ func (b *Tools) jobsDelete(ctx context.Context, job tool.Job, in jobsDeleteIn) (
 // deletable refuses to delete a job that is another principal's, or that somebody
 // still has to hear of. What it has found stays so: a job that has ended gets no
 // ancestor, and a session does not fall back.
-func (b *Tools) deletable(ctx context.Context, who *approval.Who, j *store.Job) *arcp.Error {
+func (b *Tools) deletable(ctx context.Context, who *approval.Actor, j *store.Job) *arcp.Error {
 	switch {
 	case j.Principal != who.Principal:
 		return arcp.Errorf(arcp.CodePermissionDenied, "%s is a job of %s", j.ID, j.Principal)

@@ -94,7 +94,7 @@ func (b *Tools) registerRegistry() error {
 }
 
 // sessionFor is the session that somebody names, if they may know of it.
-func (b *Tools) sessionFor(who *approval.Who, named arcp.SessionID) (arcp.SessionID, error) {
+func (b *Tools) sessionFor(who *approval.Actor, named arcp.SessionID) (arcp.SessionID, error) {
 	if named == "" || named == who.Session {
 		return who.Session, nil
 	}
@@ -190,7 +190,7 @@ func (b *Tools) registryLease(ctx context.Context, job tool.Job, in leaseIn) (ar
 
 // leaseOwner is in whose name somebody changes a lease: their own or, as an admin,
 // that of who has it.
-func (b *Tools) leaseOwner(ctx context.Context, who *approval.Who, id arcp.LeaseID) (string, error) {
+func (b *Tools) leaseOwner(ctx context.Context, who *approval.Actor, id arcp.LeaseID) (string, error) {
 	if !who.Admin {
 		return who.Principal, nil
 	}
@@ -255,7 +255,7 @@ func (b *Tools) registryLeases(ctx context.Context, job tool.Job, in leaseListIn
 }
 
 // reach is whose leases somebody sees and reaps: their own, an admin everybody's.
-func (b *Tools) reach(who *approval.Who) string {
+func (b *Tools) reach(who *approval.Actor) string {
 	if who.Admin {
 		return ""
 	}

@@ -25,11 +25,11 @@ func (c *conn) command(now time.Time, cmd machine.Command) {
 	case machine.CancelJob:
 		c.owed.Add(1)
 		c.srv.opts.Engine.Cancel(context.Background(), engine.Cancel{Request: cmd.Request, Job: cmd.Job,
-			Principal: c.identity.Principal, Admin: c.who().Admin, Session: c.id, Reason: cmd.Reason, Deadline: cmd.Deadline, Answers: owing{c}})
+			Principal: c.identity.Principal, Admin: c.actor().Admin, Session: c.id, Reason: cmd.Reason, Deadline: cmd.Deadline, Answers: pendingReply{c}})
 	case machine.CreateCheckpoint:
 		c.owed.Add(1)
 		c.srv.opts.Engine.CreateCheckpoint(context.Background(), engine.Create{Request: cmd.Request, Job: cmd.Job,
-			Principal: c.identity.Principal, Label: cmd.Label, Answers: owing{c}})
+			Principal: c.identity.Principal, Label: cmd.Label, Answers: pendingReply{c}})
 	case machine.RestoreCheckpoint:
 		c.owed.Add(1)
 		c.srv.opts.Engine.RestoreCheckpoint(context.Background(), engine.Restore{Submit: c.submit(cmd.Envelope),
@@ -37,7 +37,7 @@ func (c *conn) command(now time.Time, cmd machine.Command) {
 	case machine.InterruptJob:
 		c.owed.Add(1)
 		c.srv.opts.Engine.Interrupt(context.Background(), engine.Interrupt{Request: cmd.Request, Job: cmd.Job,
-			Principal: c.identity.Principal, Session: c.id, Prompt: cmd.Prompt, Answers: owing{c}})
+			Principal: c.identity.Principal, Session: c.id, Prompt: cmd.Prompt, Answers: pendingReply{c}})
 	case machine.Work:
 		c.work(now, cmd)
 	case machine.Respond:
@@ -88,18 +88,18 @@ func errEndNotStored() *arcp.Error {
 	return arcp.Errorf(arcp.CodeUnavailable, "the end of the session cannot be stored").RetryAfter(1)
 }
 
-// owing takes the one answer of a command.
-type owing struct{ *conn }
+// pendingReply posts the one answer of a command to the cursor, and counts it.
+type pendingReply struct{ *conn }
 
-func (o owing) Post(answer any) bool   { defer o.settle(); return o.cursor.Post(answer) }
-func (o owing) Answer(answer any) bool { defer o.settle(); return o.cursor.Answer(answer) }
+func (o pendingReply) Post(answer any) bool   { defer o.settle(); return o.cursor.Post(answer) }
+func (o pendingReply) Answer(answer any) bool { defer o.settle(); return o.cursor.Answer(answer) }
 
 // maxCritical is how many submits a second may be critical; further ones of a
 // connection are as high ones.
 const maxCritical = 10
 
-// temper keeps a client from being critical all the time.
-func (c *conn) temper(now time.Time, env *arcp.Envelope) {
+// clampPriority keeps a client from being critical all the time.
+func (c *conn) clampPriority(now time.Time, env *arcp.Envelope) {
 	if env.Priority != arcp.PriorityCritical {
 		return
 	}
@@ -113,7 +113,7 @@ func (c *conn) temper(now time.Time, env *arcp.Envelope) {
 
 func (c *conn) invoke(now time.Time, cmd *machine.Invoke) {
 	c.owed.Add(1)
-	c.temper(now, cmd.Envelope)
+	c.clampPriority(now, cmd.Envelope)
 	s := c.submit(cmd.Envelope)
 	s.Payload = &cmd.Payload
 	if cmd.Refused != nil {
@@ -138,7 +138,7 @@ func (c *conn) append(w *store.Write) {
 // cancelSession ends a session of the same principal or, for an admin, of any (§5.7).
 func (c *conn) cancelSession(now time.Time, cmd machine.CancelSession) {
 	s := c.srv.opts.Sessions.Find(cmd.Session)
-	if s == nil || s.Principal != c.identity.Principal && !c.who().Admin {
+	if s == nil || s.Principal != c.identity.Principal && !c.actor().Admin {
 		if s != nil {
 			c.audit("evict").Str("target", string(cmd.Session)).Str("decision", "denied").Msg("audit")
 		}
@@ -183,7 +183,7 @@ func (c *conn) nack(now time.Time, request arcp.MessageID, err *arcp.Error) {
 // followJob makes the session follow a job: job.subscribed, then the events it
 // asked for, then those to come (§5.4).
 func (c *conn) followJob(cmd machine.FollowJob) {
-	who := c.who()
+	who := c.actor()
 	c.read(func(ctx context.Context) func(time.Time) {
 		var f following
 		j, refused := c.srv.opts.Jobs.Visible(ctx, &who, cmd.Payload.JobID)
@@ -382,7 +382,7 @@ func (c *conn) unfollowJob(id arcp.JobID) {
 		return
 	}
 	delete(c.follows, id)
-	who := c.who()
+	who := c.actor()
 	c.read(func(ctx context.Context) func(time.Time) {
 		j, refusal := c.srv.opts.Jobs.Visible(ctx, &who, id)
 		return func(time.Time) {

@@ -51,31 +51,31 @@ type conn struct {
 	share     *rate.Limiter // of those of all connections of its principal; nil: any number
 	critical  *rate.Limiter // of its submits that are critical; nil: there was none
 
-	in     inbox
-	acksIn ackInbox
-	turns  *turns // woken by frames, mail, room or news
-	out    *outbox
-	fill   *frames
-	tick   *time.Timer
-	tally
+	in        inbox
+	acksIn    ackInbox
+	scheduler *scheduler // woken by frames, mail, room or news
+	out       *outbox
+	fill      *frames
+	tick      *time.Timer
+	frameCounts
 
-	session  *session.Session // nil: not accepted yet
-	row      store.Session    // of the session, as this connection last stored it
-	resumed  bool             // the session had a connection before
-	tries    int              // to attach to it
-	start    uint64           // the cursor's first position
-	acked    uint64
-	acks     bool // the client acknowledges
-	reached  reached
-	held     bool // it is not known yet where to go on: no event goes out
-	locating bool // and it is being looked for
-	lagging  bool // it was told so
-	beat     beat
-	feeds    feeds
-	lease    sessionLease
-	shown    *tool.Snapshot // the catalogue that the client was told of; nil: none yet
-	stale    bool           // it may have changed
-	roles    []string       // see roleNames
+	session   *session.Session // nil: not accepted yet
+	row       store.Session    // of the session, as this connection last stored it
+	resumed   bool             // the session had a connection before
+	tries     int              // to attach to it
+	start     uint64           // the cursor's first position
+	acked     uint64
+	acks      bool // the client acknowledges
+	reached   reached
+	held      bool // it is not known yet where to go on: no event goes out
+	locating  bool // and it is being looked for
+	lagging   bool // it was told so
+	keepalive keepalive
+	feeds     feeds
+	lease     sessionLease
+	shown     *tool.Snapshot // the catalogue that the client was told of; nil: none yet
+	stale     bool           // it may have changed
+	roles     []string       // see roleNames
 
 	paused       time.Time // nothing is read before; zero: not paused
 	tokenPending bool      // heard waits for the store; no frame is handled
@@ -86,7 +86,7 @@ type conn struct {
 	running      atomic.Int32   // how many they are
 	readerErr    error
 	closing      *machine.Close
-	half         half
+	halfClose    halfClose
 
 	owed atomic.Int64 // commands whose answer is still to come
 	over atomic.Bool  // the last turn is being taken
@@ -103,10 +103,10 @@ func newConn(srv *Server, tc transport.Conn) *conn {
 	now := time.Now()
 	c := &conn{srv: srv, tc: tc, id: arcp.NewSessionID(), begun: now}
 	c.ended.Add(1)
-	c.turns = newTurns(srv.opts.Pool, c.turn)
-	wake := c.turns.wake
+	c.scheduler = newScheduler(srv.opts.Pool, c.turn)
+	wake := c.scheduler.wake
 	c.in.init(wake)
-	c.tally.m = srv.opts.Metrics
+	c.frameCounts.m = srv.opts.Metrics
 	c.m = machine.New(now, srv.sessionOffer(), c.id)
 	c.out = newOutbox(tc, srv.opts.Pool, wake, c.reached.wrote)
 	c.log = srv.opts.Logger
@@ -114,7 +114,7 @@ func newConn(srv *Server, tc transport.Conn) *conn {
 	return c
 }
 
-func (c *conn) wake() { c.turns.wake() }
+func (c *conn) wake() { c.scheduler.wake() }
 
 // post has f done by the loop; it reports false when the loop has ended.
 func (c *conn) post(f func(now time.Time)) bool {
@@ -154,7 +154,7 @@ func (c *conn) read(f func(ctx context.Context) (then func(now time.Time))) {
 }
 
 // loop is the connection's loop as its cursors see it.
-func (c *conn) loop() eventlog.Loop { return eventlog.Loop{Wake: c.turns.wake, Go: c.async} }
+func (c *conn) loop() eventlog.Loop { return eventlog.Loop{Wake: c.scheduler.wake, Go: c.async} }
 
 // catchUp waits until the connection has taken note of what its client has
 // acknowledged before, and of what was written to it: the client may know sooner. It
@@ -185,7 +185,7 @@ func (c *conn) serve() error {
 
 // receiveFrames decodes frames until the connection ends.
 func (c *conn) receiveFrames() {
-	wake := c.turns.wake
+	wake := c.scheduler.wake
 	for {
 		frame, err := c.tc.Read()
 		if err == nil && c.acksIn.take(frame, wake) {
@@ -223,10 +223,10 @@ func (c *conn) turn() bool {
 	c.readMail(now)
 	c.advance(now)
 	c.perform(now)
-	c.advanceBeat(now)
-	unfinished := c.half.ended != nil && c.unfinished()
+	c.advanceKeepalive(now)
+	unfinished := c.halfClose.ended != nil && c.unfinished()
 	c.pump(now)
-	c.half.advance(c, now, unfinished)
+	c.halfClose.advance(c, now, unfinished)
 	if c.readerErr != nil || c.closing != nil {
 		c.end()
 		c.ended.Done()
@@ -276,7 +276,7 @@ func (c *conn) mayReceive() bool {
 // schedule has a turn begin when something is due.
 func (c *conn) schedule() {
 	d := c.m.Deadline()
-	for _, t := range [...]time.Time{c.paused, c.beat.due, c.feeds.due, c.half.due} {
+	for _, t := range [...]time.Time{c.paused, c.keepalive.due, c.feeds.due, c.halfClose.due} {
 		if !t.IsZero() && (d.IsZero() || t.Before(d)) {
 			d = t
 		}
@@ -288,7 +288,7 @@ func (c *conn) schedule() {
 			c.tick = nil
 		}
 	case c.tick == nil:
-		c.tick = time.AfterFunc(time.Until(d), c.turns.wake)
+		c.tick = time.AfterFunc(time.Until(d), c.scheduler.wake)
 	default:
 		c.tick.Reset(time.Until(d))
 	}
@@ -307,7 +307,7 @@ func (c *conn) readMail(now time.Time) {
 func (c *conn) receive(now time.Time, in inbound) {
 	switch {
 	case in.err != nil:
-		if !c.half.begin(c, now, in.err) {
+		if !c.halfClose.begin(c, now, in.err) {
 			c.readerErr = in.err
 		}
 	case in.bad != nil:
@@ -413,7 +413,7 @@ func (c *conn) send(now time.Time, env arcp.Envelope) {
 	start := len(f.data)
 	f.data = env.Append(f.data)
 	f.ends = append(f.ends, len(f.data))
-	c.tally.add(env.Type, len(f.data)-start)
+	c.frameCounts.add(env.Type, len(f.data)-start)
 	if carriesError(env.Type) {
 		c.srv.countError(&env)
 	}
@@ -447,7 +447,7 @@ func (c *conn) pump(now time.Time) {
 		c.out.publish(c.fill, c.moved)
 		c.fill, c.moved = nil, 0
 	}
-	c.tally.flush()
+	c.frameCounts.flush()
 }
 
 func (c *conn) pull(now time.Time) {
@@ -508,7 +508,7 @@ func (c *conn) deliver(now time.Time, item eventlog.Item) {
 		f.data = c.srv.appendValues(f.data, item.Event)
 	}
 	f.ends = append(f.ends, len(f.data))
-	c.tally.add(item.Event.Type, len(f.data)-start)
+	c.frameCounts.add(item.Event.Type, len(f.data)-start)
 	if item.Seq != 0 {
 		f.last, c.lease.worked = item.Seq, now
 		c.wrote(now, item.Seq, len(item.Event.Body))

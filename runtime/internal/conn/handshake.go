@@ -199,8 +199,8 @@ func (c *conn) established(now time.Time, row store.Session, token auth.Secret, 
 func (c *conn) begin(now time.Time) {
 	c.head = store.FrameHead(c.m.Version(), c.id)
 	c.tc.SetReadLimit(c.srv.opts.MaxFrame)
-	c.beat.begin(c, now)
-	c.introduce()
+	c.keepalive.begin(c, now)
+	c.identify()
 	c.shown = c.session.Catalogue(c.trust())
 	c.bound(now)
 	c.srv.opts.Metrics.HandshakeDuration.Observe(now.Sub(c.begun).Seconds())

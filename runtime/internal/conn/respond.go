@@ -11,8 +11,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 )
 
-// who is the session of a connection as one that is asked.
-func (c *conn) who() approval.Who {
+// actor is the session of a connection as one that is asked.
+func (c *conn) actor() approval.Actor {
 	return actor.Of(&c.identity, c.id, c.negotiated(arcp.FeatureHumanInput))
 }
 
@@ -20,12 +20,12 @@ func (c *conn) who() approval.Who {
 // machine does not know yet which session it is.
 func (c *conn) negotiated(f arcp.Feature) bool { return slices.Contains(c.row.Negotiated, f) }
 
-// introduce says to everybody who the session is now.
-func (c *conn) introduce() {
+// identify tells the session, the questions and the workers who the session is now.
+func (c *conn) identify() {
 	if c.session == nil { // it is being attached
 		return
 	}
-	w := c.who()
+	w := c.actor()
 	c.session.Identify((*sessionConn)(c), w)
 	c.srv.opts.Questions.Arrive(w)
 	c.offerWork(w)
@@ -33,7 +33,7 @@ func (c *conn) introduce() {
 
 // respond gives an answer that came over the wire to the job that asks.
 func (c *conn) respond(now time.Time, cmd machine.Respond) {
-	who := c.who()
+	who := c.actor()
 	a, ok := c.srv.opts.Questions.Find(string(cmd.Question))
 	if !ok || a.Row.Job == "" || notAsked(&a.Row, &who) {
 		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeNotFound, "no question %s is pending: it was answered, withdrawn or never asked", cmd.Question))
@@ -48,18 +48,18 @@ func (c *conn) respond(now time.Time, cmd machine.Respond) {
 		Done: func(row approval.Row, err *arcp.Error) {
 			switch {
 			case err != nil:
-				owing{c}.Answer(answerTo(cmd.Request, arcp.Nack, err))
+				pendingReply{c}.Answer(answerTo(cmd.Request, arcp.Nack, err))
 			case row.Resolution == approval.Granted: // lease.granted is the answer
 				c.settle()
 			default:
-				owing{c}.Answer(answerTo(cmd.Request, arcp.Ack, arcp.AckPayload{}))
+				pendingReply{c}.Answer(answerTo(cmd.Request, arcp.Ack, arcp.AckPayload{}))
 			}
-			c.afterwards(func() { c.srv.opts.Questions.AuditAnswer(&who, &a.Row, &cmd.Answer, err) })
+			c.runAsync(func() { c.srv.opts.Questions.AuditAnswer(&who, &a.Row, &cmd.Answer, err) })
 		}})
 }
 
 // notAsked reports whether a question does not exist for somebody.
-func notAsked(q *approval.Row, w *approval.Who) bool {
+func notAsked(q *approval.Row, w *approval.Actor) bool {
 	err := q.MayAnswer(w)
 	return err != nil && err.Code == arcp.CodeNotFound
 }
@@ -91,31 +91,31 @@ func answerTo(request arcp.MessageID, t arcp.Type, payload any) arcp.Envelope {
 // extendLease answers lease.refresh.
 func (c *conn) extendLease(cmd machine.ExtendLease) {
 	c.owed.Add(1)
-	c.srv.opts.Engine.Extend(engine.Extend{Lease: cmd.Lease, More: cmd.More, Request: cmd.Request, Who: c.who(), Done: c.leaseDone(arcp.LeaseRefresh, cmd.Lease, cmd.Request)})
+	c.srv.opts.Engine.Extend(engine.Extend{Lease: cmd.Lease, More: cmd.More, Request: cmd.Request, Who: c.actor(), Done: c.leaseDone(arcp.LeaseRefresh, cmd.Lease, cmd.Request)})
 }
 
 // revokeLease answers lease.revoked of a client.
 func (c *conn) revokeLease(cmd machine.RevokeLease) {
 	c.owed.Add(1)
-	c.srv.opts.Engine.Revoke(engine.Revoke{Lease: cmd.Lease, Reason: cmd.Reason, Request: cmd.Request, Who: c.who(), Done: c.leaseDone(arcp.LeaseRevoked, cmd.Lease, cmd.Request)})
+	c.srv.opts.Engine.Revoke(engine.Revoke{Lease: cmd.Lease, Reason: cmd.Reason, Request: cmd.Request, Who: c.actor(), Done: c.leaseDone(arcp.LeaseRevoked, cmd.Lease, cmd.Request)})
 }
 
 // leaseDone tells a client what it is not told by an event, and records what it
 // wanted of a permission lease.
 func (c *conn) leaseDone(action arcp.Type, id arcp.LeaseID, request arcp.MessageID) func(*arcp.Error) {
-	who := c.who()
+	who := c.actor()
 	return func(err *arcp.Error) {
 		if err == nil {
 			c.settle()
 		} else {
-			owing{c}.Answer(answerTo(request, arcp.Nack, err))
+			pendingReply{c}.Answer(answerTo(request, arcp.Nack, err))
 		}
-		c.afterwards(func() { c.srv.opts.Audit.Decision(string(action), who.Principal, who.Session, string(id), err) })
+		c.runAsync(func() { c.srv.opts.Audit.Decision(string(action), who.Principal, who.Session, string(id), err) })
 	}
 }
 
-// afterwards does what whoever tells of something must not wait for, as a log.
-func (c *conn) afterwards(do func()) {
+// runAsync runs f outside of the caller's path, for example to write a log record.
+func (c *conn) runAsync(do func()) {
 	if !c.post(func(time.Time) { do() }) {
 		c.srv.opts.Pool.Run(do)
 	}

@@ -401,7 +401,7 @@ func TestQuestionsThatCannotBeAsked(t *testing.T) {
 		r.want("", "nack msg_i INVALID_ARGUMENT")
 
 		q := d.pendingAs(t, "a")
-		row, err := r.respond(q, approval.Who{Principal: "bob", Session: "sess_9"}, approval.Answer{Value: arcp.Raw("7")})
+		row, err := r.respond(q, approval.Actor{Principal: "bob", Session: "sess_9"}, approval.Answer{Value: arcp.Raw("7")})
 		if err == nil || err.Code != arcp.CodeNotFound || row.ID != "" {
 			t.Errorf("a stranger's answer that the schema does not allow: %v, with %q", err, row.ID)
 		}

@@ -443,7 +443,7 @@ func (s *supervisor) grant(now time.Time, row *approval.Row, a *Respond) *arcp.E
 
 // addGrant gives the job a permission lease; holder is the session that it is for,
 // if that is not the job's.
-func (s *supervisor) addGrant(p lease.Permission, d time.Duration, by approval.Who, holder arcp.SessionID) (lease.Grant, *arcp.Error) {
+func (s *supervisor) addGrant(p lease.Permission, d time.Duration, by approval.Actor, holder arcp.SessionID) (lease.Grant, *arcp.Error) {
 	at := s.now().UTC().Truncate(time.Microsecond)
 	g := lease.Grant{ID: arcp.LeaseID(arcp.NewID(arcp.LeasePrefix)), Permission: p.Permission, Resource: p.Resource, Operation: p.Operation,
 		GrantedAt: at, ExpiresAt: at.Add(d), Session: by.Session, Principal: by.Principal, Holder: holder}
@@ -486,7 +486,7 @@ type Extend struct {
 	Lease   arcp.LeaseID
 	More    time.Duration
 	Request arcp.MessageID
-	Who     approval.Who
+	Who     approval.Actor
 	Done    func(*arcp.Error) // told once; lease.extended is the answer if nil
 
 	tool *supervisor // the tool's own; nil: a session's
@@ -556,7 +556,7 @@ type Revoke struct {
 	Lease   arcp.LeaseID
 	Reason  string
 	Request arcp.MessageID
-	Who     approval.Who
+	Who     approval.Actor
 	Done    func(*arcp.Error) // told once; lease.revoked is the answer if nil
 }
 

@@ -452,8 +452,8 @@ func (a answers) Answer(x any) bool {
 	return true
 }
 
-func (w *world) who(n int) approval.Who {
-	return []approval.Who{person("sess_1"), person("sess_2"), person("sess_3"),
+func (w *world) who(n int) approval.Actor {
+	return []approval.Actor{person("sess_1"), person("sess_2"), person("sess_3"),
 		{Principal: "bob", Session: "sess_9", HumanInput: true, Approver: true},
 		{Principal: "root", Session: "sess_8", HumanInput: true, Admin: true}}[n]
 }

@@ -115,7 +115,7 @@ func (g *endow) meet(s *supervisor, now time.Time) {
 			return
 		}
 	}
-	made, err := s.addGrant(g.permission, g.d, approval.Who{Principal: g.by.ResolvedBy, Session: g.by.ResolvedIn}, g.to)
+	made, err := s.addGrant(g.permission, g.d, approval.Actor{Principal: g.by.ResolvedBy, Session: g.by.ResolvedIn}, g.to)
 	if err != nil {
 		g.done <- err
 		return

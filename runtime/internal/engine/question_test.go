@@ -29,18 +29,18 @@ func leaseFrom(t *testing.T, raw string) *lease.Lease {
 // desk gives questions to the sessions that are connected to it.
 type desk struct {
 	mu      sync.Mutex
-	people  []approval.Who
+	people  []approval.Actor
 	pending map[string]approval.Row
 	ids     map[string]arcp.MessageID
 	settled map[string]int
 }
 
-func newDesk(people ...approval.Who) *desk {
+func newDesk(people ...approval.Actor) *desk {
 	return &desk{people: people, pending: map[string]approval.Row{}, ids: map[string]arcp.MessageID{}, settled: map[string]int{}}
 }
 
-func person(session string) approval.Who {
-	return approval.Who{Principal: "alice", Session: arcp.SessionID(session), HumanInput: true, Approver: true}
+func person(session string) approval.Actor {
+	return approval.Actor{Principal: "alice", Session: arcp.SessionID(session), HumanInput: true, Approver: true}
 }
 
 func (d *desk) Audience(q *approval.Row, now time.Time) (ids []arcp.SessionID) {
@@ -91,7 +91,7 @@ func inquiry(t *testing.T, test func(r *rig, d *desk)) {
 }
 
 // respond answers a question and says what came of it.
-func (r *rig) respond(q approval.Row, who approval.Who, a approval.Answer) (row approval.Row, err *arcp.Error) {
+func (r *rig) respond(q approval.Row, who approval.Actor, a approval.Answer) (row approval.Row, err *arcp.Error) {
 	done := make(chan struct{})
 	r.n++
 	r.e.Respond(Respond{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_%d", r.n)), Who: who, Answer: a,
@@ -124,7 +124,7 @@ func TestQuestionIsAnsweredOnce(t *testing.T) {
 		if _, err := r.respond(q, person("sess_1"), approval.Answer{Value: arcp.Raw(`"x"`)}); err == nil || err.Code != arcp.CodeInvalidArgument {
 			t.Errorf("an answer of another type: %v", err)
 		}
-		if _, err := r.respond(q, approval.Who{Principal: "bob", Session: "sess_9"}, approval.Answer{Value: arcp.Raw("7")}); err == nil || err.Code != arcp.CodeNotFound {
+		if _, err := r.respond(q, approval.Actor{Principal: "bob", Session: "sess_9"}, approval.Answer{Value: arcp.Raw("7")}); err == nil || err.Code != arcp.CodeNotFound {
 			t.Errorf("somebody else's answer: %v", err)
 		}
 		var wg sync.WaitGroup
@@ -351,7 +351,7 @@ func TestPermit(t *testing.T) {
 		r.frames("sess_2")
 		r.restart(1) // the grant outlives it, and the attempt finds it
 		r.want("goes on", "job.started")
-		extend := func(more time.Duration, who approval.Who) *arcp.Error {
+		extend := func(more time.Duration, who approval.Actor) *arcp.Error {
 			done := make(chan *arcp.Error, 1)
 			r.e.Extend(Extend{Lease: g.LeaseID, More: more, Who: who, Request: "msg_extend", Done: func(e *arcp.Error) { done <- e }})
 			return <-done
@@ -408,12 +408,12 @@ func TestRevoke(t *testing.T) {
 		}
 		r.want("granted", "lease.granted", "human.input.cancelled")
 		r.frames("sess_2")
-		revoke := func(who approval.Who) *arcp.Error {
+		revoke := func(who approval.Actor) *arcp.Error {
 			done := make(chan *arcp.Error, 1)
 			r.e.Revoke(Revoke{Lease: row.Lease, Reason: "no more", Who: who, Request: "msg_revoke", Done: func(e *arcp.Error) { done <- e }})
 			return <-done
 		}
-		if err := revoke(approval.Who{Principal: "bob", Session: "sess_9"}); err == nil || err.Code != arcp.CodeNotFound {
+		if err := revoke(approval.Actor{Principal: "bob", Session: "sess_9"}); err == nil || err.Code != arcp.CodeNotFound {
 			t.Errorf("revoked by a stranger: %v", err)
 		}
 		if n := r.gauge("arcp_leases"); n != 1 {
@@ -493,7 +493,7 @@ func TestOffer(t *testing.T) {
 		for range 3 {
 			r.e.Offer(job, q.ID, person("sess_3"))
 			r.e.Offer(job, q.ID, person("sess_2"))
-			r.e.Offer(job, q.ID, approval.Who{Principal: "bob", Session: "sess_3", HumanInput: true})
+			r.e.Offer(job, q.ID, approval.Actor{Principal: "bob", Session: "sess_3", HumanInput: true})
 		}
 		if got := lines(r.frames("sess_3")); !slices.Equal(got, []string{"human.input.request"}) {
 			t.Errorf("a later session is sent %q", got)

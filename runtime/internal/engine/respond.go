@@ -14,7 +14,7 @@ type Respond struct {
 	Job     arcp.JobID
 	ID      string // of the question
 	Request arcp.MessageID
-	Who     approval.Who
+	Who     approval.Actor
 	Answer  approval.Answer
 
 	// Done is told once what has become of the question, or why the answer does not
@@ -217,7 +217,7 @@ func (s *supervisor) metric(outcome string, q *approval.Row) {
 
 // Offer has a question of a job given to one more session, if that may have it
 // and has not had it.
-func (e *Engine) Offer(job arcp.JobID, id string, who approval.Who) {
+func (e *Engine) Offer(job arcp.JobID, id string, who approval.Actor) {
 	if r := e.run(job); r != nil {
 		r.post(&offer{id, who})
 	}
@@ -225,7 +225,7 @@ func (e *Engine) Offer(job arcp.JobID, id string, who approval.Who) {
 
 type offer struct {
 	id  string
-	who approval.Who
+	who approval.Actor
 }
 
 func (o *offer) meet(s *supervisor, now time.Time) {

@@ -49,7 +49,7 @@ func ErrNotFound(id arcp.JobID) *arcp.Error {
 // Visible returns a job that who may see, or an error as ErrNotFound. Of another principal
 // that are not the calls of the runtime's own tools: their answers are for that principal
 // only.
-func (r *Reader) Visible(ctx context.Context, who *approval.Who, id arcp.JobID) (store.Job, *arcp.Error) {
+func (r *Reader) Visible(ctx context.Context, who *approval.Actor, id arcp.JobID) (store.Job, *arcp.Error) {
 	j, err := r.Store.Job(ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
@@ -73,7 +73,7 @@ func (r *Reader) Visible(ctx context.Context, who *approval.Who, id arcp.JobID) 
 
 // Page lists jobs of who's principal or, with a filter, of one that who may observe
 // (session.list_jobs, SPEC.md §5.5).
-func (r *Reader) Page(ctx context.Context, who *approval.Who, p *arcp.SessionListJobsPayload) (*arcp.SessionJobsPayload, *arcp.Error) {
+func (r *Reader) Page(ctx context.Context, who *approval.Actor, p *arcp.SessionListJobsPayload) (*arcp.SessionJobsPayload, *arcp.Error) {
 	principal := who.Principal
 	if f := p.Filter; f != nil && f.Principal != "" && f.Principal != principal {
 		decision := "allowed"

@@ -27,8 +27,8 @@ import (
 // engine. Its methods may be called by any goroutine.
 type Broker struct {
 	opts  Options
-	offer func(job arcp.JobID, question string, to approval.Who) // gives a question to one more session
-	since time.Time                                              // what was asked before was shown by another process
+	offer func(job arcp.JobID, question string, to approval.Actor) // gives a question to one more session
+	since time.Time                                                // what was asked before was shown by another process
 
 	mu       sync.Mutex
 	pending  map[string]*Question            // by id
@@ -65,13 +65,13 @@ func New(o Options) *Broker {
 
 // Connect sets the function that gives a question of a job to one more session. It is
 // called once, before anything is served.
-func (b *Broker) Connect(offer func(job arcp.JobID, question string, to approval.Who)) {
+func (b *Broker) Connect(offer func(job arcp.JobID, question string, to approval.Actor)) {
 	b.offer = offer
 }
 
 // eachAsked calls f for the attached sessions that may be asked a question: those of its
 // principal and, for a gate, all that may give approvals.
-func (b *Broker) eachAsked(q *approval.Row, f func(*approval.Who)) {
+func (b *Broker) eachAsked(q *approval.Row, f func(*approval.Actor)) {
 	if q.Kind != approval.Gate {
 		b.opts.Sessions.EachHuman(q.Principal, f)
 		return
@@ -88,14 +88,14 @@ func (b *Broker) Audience(q *approval.Row, now time.Time) []arcp.SessionID {
 }
 
 func (b *Broker) audience(q *approval.Row, now time.Time) (ids []arcp.SessionID) {
-	own := approval.Who{Principal: q.Principal, Session: q.Session}
+	own := approval.Actor{Principal: q.Principal, Session: q.Session}
 	if q.Kind != approval.Gate && q.Session != "" {
 		own.HumanInput = true // whether it is shown one is a matter of its view
 		if q.Wants(&own, now) {
 			ids = append(ids, q.Session)
 		}
 	}
-	b.eachAsked(q, func(w *approval.Who) {
+	b.eachAsked(q, func(w *approval.Actor) {
 		if w.Session != q.Session && q.Wants(w, now) {
 			ids = append(ids, w.Session)
 		}
@@ -132,8 +132,8 @@ func (b *Broker) asked(q approval.Row, request arcp.MessageID) (first bool) {
 	if a.Request = request; request != "" {
 		b.requests[request] = a
 	}
-	var late []approval.Who
-	b.eachAsked(&q, func(w *approval.Who) {
+	var late []approval.Actor
+	b.eachAsked(&q, func(w *approval.Actor) {
 		if q.Job != "" && q.Wants(w, now) {
 			late = append(late, *w)
 		}
@@ -211,7 +211,7 @@ func (b *Broker) Changed(id string) (c chan struct{}, stop func()) {
 
 // Arrive gives a session that has a connection now, and that the directory knows as one
 // that can be asked, the questions that it may answer.
-func (b *Broker) Arrive(w approval.Who) {
+func (b *Broker) Arrive(w approval.Actor) {
 	if !w.HumanInput {
 		return
 	}
@@ -234,7 +234,7 @@ func (b *Broker) Arrive(w approval.Who) {
 const maxOffers = 100
 
 // visibleLocked returns the questions that w may know of, the oldest first.
-func (b *Broker) visibleLocked(w *approval.Who) (list []*Question) {
+func (b *Broker) visibleLocked(w *approval.Actor) (list []*Question) {
 	if w.Admin || w.Sees != nil {
 		for _, a := range b.pending {
 			if a.Row.Principal == w.Principal || w.Admin || w.Sees(a.Row.Principal) {
@@ -249,7 +249,7 @@ func (b *Broker) visibleLocked(w *approval.Who) (list []*Question) {
 }
 
 // Visible returns copies of the questions that w may know of, the oldest first.
-func (b *Broker) Visible(w *approval.Who) []Question {
+func (b *Broker) Visible(w *approval.Actor) []Question {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var list []Question
@@ -324,7 +324,7 @@ func (b *Broker) Of(principal string) []approval.Row {
 
 // EachPending calls fn with the principal and the details of every pending question.
 func (b *Broker) EachPending(fn func(principal string, details arcp.Raw)) {
-	for _, q := range b.Visible(&approval.Who{Admin: true}) {
+	for _, q := range b.Visible(&approval.Actor{Admin: true}) {
 		fn(q.Row.Principal, q.Row.Details)
 	}
 }

@@ -25,7 +25,7 @@ func (b *Broker) RequestOf(q *approval.Row) arcp.MessageID {
 
 // Read reads a question that somebody may know of, with the revision of its
 // record.
-func (b *Broker) Read(ctx context.Context, who *approval.Who, id string) (row approval.Row, rev uint64, err error) {
+func (b *Broker) Read(ctx context.Context, who *approval.Actor, id string) (row approval.Row, rev uint64, err error) {
 	key := approval.RecordPrefix(who.Principal) + id
 	if a, ok := b.Find(id); ok {
 		key = approval.RecordKey(&a.Row)
@@ -49,7 +49,7 @@ func (b *Broker) Read(ctx context.Context, who *approval.Who, id string) (row ap
 
 // findRecord looks for a question of anybody whose questions are to be seen. It
 // looks once a principal, however many there are of each.
-func (b *Broker) findRecord(ctx context.Context, who *approval.Who, id string) (store.Record, error) {
+func (b *Broker) findRecord(ctx context.Context, who *approval.Actor, id string) (store.Record, error) {
 	all, after := approval.RecordPrefix(""), ""
 	for {
 		first := ""
@@ -72,7 +72,7 @@ func (b *Broker) findRecord(ctx context.Context, who *approval.Who, id string) (
 }
 
 // ChangeOwned changes the row of an approval that no job waits for.
-func (b *Broker) ChangeOwned(ctx context.Context, who *approval.Who, id string, change func(*approval.Row) *arcp.Error) (approval.Row, error) {
+func (b *Broker) ChangeOwned(ctx context.Context, who *approval.Actor, id string, change func(*approval.Row) *arcp.Error) (approval.Row, error) {
 	for {
 		row, rev, err := b.Read(ctx, who, id)
 		if err != nil {
@@ -133,7 +133,7 @@ func (b *Broker) EndOverdue(ctx context.Context, now time.Time) {
 
 // cancelOwned withdraws a question whose session has ended, unless its time is over.
 func (b *Broker) cancelOwned(ctx context.Context, q *owned, now time.Time) error {
-	who := approval.Who{Principal: q.principal, Session: q.session}
+	who := approval.Actor{Principal: q.principal, Session: q.session}
 	_, err := b.ChangeOwned(ctx, &who, q.id, func(row *approval.Row) *arcp.Error {
 		if row.Status == approval.Pending {
 			row.Cancel(now.UTC(), "its session has ended")

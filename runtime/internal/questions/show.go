@@ -51,7 +51,7 @@ func (b *Broker) show(ctx context.Context, kind string, q *approval.Row) {
 
 // ShowResolveRequested tells them that another session than the owner wants an
 // approval resolved.
-func (b *Broker) ShowResolveRequested(ctx context.Context, who *approval.Who, q *approval.Row, resolution string) {
+func (b *Broker) ShowResolveRequested(ctx context.Context, who *approval.Actor, q *approval.Row, resolution string) {
 	b.emit(ctx, q, host.ApprovalResolveRequested, fmt.Sprintf("another session of %s wants %q for %q", who.Principal, resolution, clip.Text(q.Action, previewMessage)), struct {
 		Summary
 		Wanted    string         `json:"wanted"` // the resolution
@@ -69,7 +69,7 @@ func (b *Broker) emit(ctx context.Context, q *approval.Row, kind, message string
 }
 
 // AuditAnswer records who has answered what: not what was answered.
-func (b *Broker) AuditAnswer(w *approval.Who, q *approval.Row, a *approval.Answer, err *arcp.Error) {
+func (b *Broker) AuditAnswer(w *approval.Actor, q *approval.Row, a *approval.Answer, err *arcp.Error) {
 	decision := "allowed"
 	if err != nil {
 		decision = "denied"
@@ -86,7 +86,7 @@ func (b *Broker) AuditAnswer(w *approval.Who, q *approval.Row, a *approval.Answe
 }
 
 // SessionOf is somebody's session, if the principal of a question may know it.
-func SessionOf(w *approval.Who, q *approval.Row) arcp.SessionID {
+func SessionOf(w *approval.Actor, q *approval.Row) arcp.SessionID {
 	if w.Principal != q.Principal {
 		return ""
 	}

@@ -30,7 +30,7 @@ func noLease(id arcp.LeaseID) *arcp.Error {
 }
 
 // read reads a lease of a principal; NOT_FOUND if there is none.
-func (b *Book) read(ctx context.Context, principal string, id arcp.LeaseID) (row, error) {
+func (b *Store) read(ctx context.Context, principal string, id arcp.LeaseID) (row, error) {
 	rec, err := b.opts.Store.Get(ctx, leaseKey(principal, id))
 	if err != nil {
 		return row{}, err
@@ -44,13 +44,13 @@ func (b *Book) read(ctx context.Context, principal string, id arcp.LeaseID) (row
 }
 
 // Lease returns a lease of a principal; NOT_FOUND if there is none.
-func (b *Book) Lease(ctx context.Context, principal string, id arcp.LeaseID) (Lease, error) {
+func (b *Store) Lease(ctx context.Context, principal string, id arcp.LeaseID) (Lease, error) {
 	r, err := b.read(ctx, principal, id)
 	return r.Lease, err
 }
 
 // indexOf is the row under a time that a lease has; "": none.
-func (b *Book) indexOf(l *Lease) string {
+func (b *Store) indexOf(l *Lease) string {
 	if due := l.Due(); !due.IsZero() {
 		return timeKey(duePrefix, due, l.ID)
 	}
@@ -63,7 +63,7 @@ func (b *Book) indexOf(l *Lease) string {
 // change writes a lease in place of what was read, with the rows that lead to it;
 // old is nil for a new one, which was reserved, and is not any more if it is not
 // written.
-func (b *Book) change(ctx context.Context, old *row, next *Lease) (conflict bool, err error) {
+func (b *Store) change(ctx context.Context, old *row, next *Lease) (conflict bool, err error) {
 	records, err := b.changeRecords(ctx, old, next)
 	lease := *next
 	done := func(err error) {
@@ -82,7 +82,7 @@ func (b *Book) change(ctx context.Context, old *row, next *Lease) (conflict bool
 }
 
 // changeRecords are the records of a change.
-func (b *Book) changeRecords(ctx context.Context, old *row, next *Lease) (records []store.Record, err error) {
+func (b *Store) changeRecords(ctx context.Context, old *row, next *Lease) (records []store.Record, err error) {
 	raw, err := arcp.Marshal(next)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", next.ID, err)
@@ -115,7 +115,7 @@ func (b *Book) changeRecords(ctx context.Context, old *row, next *Lease) (record
 
 // reindex moves the row under a time. The revisions that are read hold as long as
 // that of the lease does: each is written with it.
-func (b *Book) reindex(ctx context.Context, was, is string, lead arcp.Raw) (records []store.Record, err error) {
+func (b *Store) reindex(ctx context.Context, was, is string, lead arcp.Raw) (records []store.Record, err error) {
 	if was != "" {
 		rec, err := b.opts.Store.Get(ctx, was)
 		if err != nil {
@@ -136,7 +136,7 @@ func (b *Book) reindex(ctx context.Context, was, is string, lead arcp.Raw) (reco
 }
 
 // unname frees the identity of a lease.
-func (b *Book) unname(ctx context.Context, records []store.Record, l *Lease) ([]store.Record, error) {
+func (b *Store) unname(ctx context.Context, records []store.Record, l *Lease) ([]store.Record, error) {
 	rec, p, err := b.named(ctx, &l.Identity)
 	if err == nil && p.ID == l.ID {
 		records = append(records, store.Record{Key: rec.Key, Rev: rec.Rev})
@@ -145,7 +145,7 @@ func (b *Book) unname(ctx context.Context, records []store.Record, l *Lease) ([]
 }
 
 // named reads which lease an identity has; its ID is empty if there is none.
-func (b *Book) named(ctx context.Context, i *Identity) (rec store.Record, p pointer, err error) {
+func (b *Store) named(ctx context.Context, i *Identity) (rec store.Record, p pointer, err error) {
 	rec, err = b.opts.Store.Get(ctx, identityKey(i))
 	if err == nil && rec.Rev != 0 {
 		if err = arcp.Unmarshal(rec.Value, &p); err != nil {
@@ -156,7 +156,7 @@ func (b *Book) named(ctx context.Context, i *Identity) (rec store.Record, p poin
 }
 
 // noteLease counts what has become of a lease.
-func (b *Book) noteLease(old *row, next *Lease) {
+func (b *Store) noteLease(old *row, next *Lease) {
 	if old != nil && old.State != Gone {
 		b.opts.Leases(old.State, -1)
 	}
@@ -170,7 +170,7 @@ func (b *Book) noteLease(old *row, next *Lease) {
 // Take takes a lease in the name of a holder, or refreshes the one there is on the
 // same identity. It is durable when Take returns; that the registry shows it is
 // attempted, and reported if it fails.
-func (b *Book) Take(ctx context.Context, now time.Time, h Holder, a Ask) (Lease, error) {
+func (b *Store) Take(ctx context.Context, now time.Time, h Holder, a Ask) (Lease, error) {
 	if err := a.check(); err != nil {
 		return Lease{}, err
 	}
@@ -197,7 +197,7 @@ func (b *Book) Take(ctx context.Context, now time.Time, h Holder, a Ask) (Lease,
 }
 
 // take returns the lease and what it was before; next is nil after a conflict.
-func (b *Book) take(ctx context.Context, now time.Time, h Holder, a *Ask) (old *row, next *Lease, err error) {
+func (b *Store) take(ctx context.Context, now time.Time, h Holder, a *Ask) (old *row, next *Lease, err error) {
 	_, p, err := b.named(ctx, &a.Identity)
 	if err != nil {
 		return nil, nil, err
@@ -227,7 +227,7 @@ func (b *Book) take(ctx context.Context, now time.Time, h Holder, a *Ask) (old *
 }
 
 // still returns err if an identity leads where it led before.
-func (b *Book) still(ctx context.Context, a *Ask, p pointer, err error) error {
+func (b *Store) still(ctx context.Context, a *Ask, p pointer, err error) error {
 	_, now, failed := b.named(ctx, &a.Identity)
 	if failed == nil && now == p {
 		return err
@@ -235,7 +235,7 @@ func (b *Book) still(ctx context.Context, a *Ask, p pointer, err error) error {
 	return failed
 }
 
-func (b *Book) takeNew(ctx context.Context, now time.Time, h Holder, a *Ask) (*row, *Lease, error) {
+func (b *Store) takeNew(ctx context.Context, now time.Time, h Holder, a *Ask) (*row, *Lease, error) {
 	if err := reserve(&b.mu, b.leases, h.Principal, MaxLeases, "leases of a principal"); err != nil {
 		return nil, nil, err
 	}
@@ -248,7 +248,7 @@ func (b *Book) takeNew(ctx context.Context, now time.Time, h Holder, a *Ask) (*r
 
 // show has the registry of the lease's session say what has become of it. That it
 // cannot costs the lease nothing.
-func (b *Book) show(ctx context.Context, now time.Time, l *Lease, s Status) {
+func (b *Store) show(ctx context.Context, now time.Time, l *Lease, s Status) {
 	if l.Session == "" || !b.opts.Lives(l.Session) {
 		return
 	}
@@ -265,7 +265,7 @@ func (b *Book) show(ctx context.Context, now time.Time, l *Lease, s Status) {
 }
 
 // alter changes a lease of a principal.
-func (b *Book) alter(ctx context.Context, principal string, id arcp.LeaseID, with func(Lease) (Lease, *arcp.Error)) (Lease, error) {
+func (b *Store) alter(ctx context.Context, principal string, id arcp.LeaseID, with func(Lease) (Lease, *arcp.Error)) (Lease, error) {
 	for {
 		old, err := b.read(ctx, principal, id)
 		if err != nil {
@@ -286,13 +286,13 @@ func (b *Book) alter(ctx context.Context, principal string, id arcp.LeaseID, wit
 }
 
 // Touch has a lease last for its whole duration again.
-func (b *Book) Touch(ctx context.Context, now time.Time, principal string, id arcp.LeaseID) (Lease, error) {
+func (b *Store) Touch(ctx context.Context, now time.Time, principal string, id arcp.LeaseID) (Lease, error) {
 	return b.alter(ctx, principal, id, func(l Lease) (Lease, *arcp.Error) { return l.Touched(exact(now)) })
 }
 
 // Release ends a lease: its owner says that there is nothing to clean up any more.
 // One that is released already stays as it is.
-func (b *Book) Release(ctx context.Context, now time.Time, principal string, id arcp.LeaseID) (Lease, error) {
+func (b *Store) Release(ctx context.Context, now time.Time, principal string, id arcp.LeaseID) (Lease, error) {
 	var was State
 	l, err := b.alter(ctx, principal, id, func(l Lease) (Lease, *arcp.Error) {
 		was = l.State
@@ -307,7 +307,7 @@ func (b *Book) Release(ctx context.Context, now time.Time, principal string, id 
 // Leases calls fn for the leases of a principal, the newest first, or those of
 // everybody, principal by principal, from behind a key on, until fn returns false.
 // fn is given the key to go on from.
-func (b *Book) Leases(ctx context.Context, principal, after string, fn func(key string, l *Lease) bool) error {
+func (b *Store) Leases(ctx context.Context, principal, after string, fn func(key string, l *Lease) bool) error {
 	return b.opts.Store.Records(ctx, leasesOf(principal), after, func(rec store.Record) bool {
 		l, ok := b.lease(rec)
 		return !ok || fn(rec.Key, &l)
@@ -316,7 +316,7 @@ func (b *Book) Leases(ctx context.Context, principal, after string, fn func(key 
 
 // Find looks for a lease of anybody. It looks once a principal, however many leases
 // there are of each.
-func (b *Book) Find(ctx context.Context, id arcp.LeaseID) (Lease, error) {
+func (b *Store) Find(ctx context.Context, id arcp.LeaseID) (Lease, error) {
 	for after := ""; ; {
 		first := ""
 		err := b.opts.Store.Records(ctx, leasePrefix, after, func(rec store.Record) bool {
@@ -343,7 +343,7 @@ func (b *Book) Find(ctx context.Context, id arcp.LeaseID) (Lease, error) {
 
 // Forget deletes leases that were released longer ago than the retention, a number
 // at most, together; more says whether there may be others.
-func (b *Book) Forget(ctx context.Context, now time.Time, step int) (more bool, err error) {
+func (b *Store) Forget(ctx context.Context, now time.Time, step int) (more bool, err error) {
 	var gone []store.Record
 	var keys []string
 	err = b.opts.Store.Records(ctx, oldPrefix, "", func(rec store.Record) bool {

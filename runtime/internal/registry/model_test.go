@@ -23,7 +23,7 @@ import (
 type world struct {
 	*rapid.T
 	disk *disk
-	book *Book
+	book *Store
 	now  time.Time
 
 	doing   string
@@ -38,7 +38,7 @@ type world struct {
 var principals = []string{"alice", "bob"}
 
 func (w *world) boot() {
-	w.book = NewBook(Options{Log: w.disk, Store: w.disk, Retention: time.Hour})
+	w.book = NewStore(Options{Log: w.disk, Store: w.disk, Retention: time.Hour})
 	if err := w.book.Load(context.Background()); err != nil {
 		w.Fatal(err)
 	}
@@ -269,7 +269,7 @@ func (w *world) check() {
 // finish waits long enough: nothing that is due is forgotten.
 func (w *world) finish() {
 	w.now = w.now.Add(2 * backoffMost)
-	s := &Scanner{Book: w.book, Handlers: handlers(w.T, func(context.Context, Lease, int) error { return nil }), Now: func() time.Time { return w.now }}
+	s := &Scanner{Store: w.book, Handlers: handlers(w.T, func(context.Context, Lease, int) error { return nil }), Now: func() time.Time { return w.now }}
 	w.disk.wrote = nil
 	for range len(w.last) + 1 {
 		rep, err := s.Scan(context.Background(), Request{})

@@ -76,7 +76,7 @@ var begin = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 type rig struct {
 	*testing.T
 	disk    *disk
-	book    *Book
+	book    *Store
 	now     time.Time
 	events  []string
 	entries map[string]int // as counted, by kind and status
@@ -103,7 +103,7 @@ func (r *rig) boot() {
 		defer r.mu.Unlock()
 		f()
 	}
-	r.book = NewBook(Options{Log: r.disk, Store: r.disk, Retention: time.Hour, Lives: func(id arcp.SessionID) bool { return !r.dead[id] },
+	r.book = NewStore(Options{Log: r.disk, Store: r.disk, Retention: time.Hour, Lives: func(id arcp.SessionID) bool { return !r.dead[id] },
 		Entries:        func(kind string, s Status, more int) { locked(func() { r.entries[kind+" "+string(s)] += more }) },
 		Leases:         func(s State, more int) { locked(func() { r.leases[s] += more }) },
 		RegistryFailed: func() { locked(func() { r.lost++ }) },

@@ -90,7 +90,7 @@ var errLeft = fmt.Errorf("%d clean-up handlers have not returned in time; no oth
 // be called by many goroutines; together they run a bounded number of handlers.
 // The members are not changed after use.
 type Scanner struct {
-	Book     *Book
+	Store    *Store
 	Handlers Handlers
 
 	// Fallback, if set, is called for what has no handler.
@@ -162,7 +162,7 @@ func (s *Scanner) Scan(ctx context.Context, r Request) (rep Report, err error) {
 	if r.Limit <= 0 || r.Limit > ScanLimit {
 		r.Limit = ScanLimit
 	}
-	due, more, err := s.Book.due(ctx, s.now(), r.Principal, r.Limit)
+	due, more, err := s.Store.due(ctx, s.now(), r.Principal, r.Limit)
 	if err != nil {
 		return rep, err
 	}
@@ -206,7 +206,7 @@ func (s *Scanner) cleanAll(ctx context.Context, due []row, named map[arcp.LeaseI
 	for i := range due {
 		r := &due[i]
 		if named[r.ID] {
-			errs <- s.Book.extend(ctx, s.now(), r)
+			errs <- s.Store.extend(ctx, s.now(), r)
 			s.count(&mu, rep, CountSkipped)
 			continue
 		}
@@ -301,7 +301,7 @@ func (s *Scanner) leave(name string, p *principal) {
 
 // clean claims a lease and has it cleaned up.
 func (s *Scanner) clean(ctx context.Context, r *row) (results []string) {
-	claim, ok, err := s.Book.claim(ctx, s.now(), r)
+	claim, ok, err := s.Store.claim(ctx, s.now(), r)
 	if err != nil || !ok {
 		s.failed(err, &r.Lease, "claim a lease")
 		return []string{CountSkipped}
@@ -309,12 +309,12 @@ func (s *Scanner) clean(ctx context.Context, r *row) (results []string) {
 	failure := s.call(ctx, claim)
 	// The scan may have been told to end: what came of it is written all the same.
 	ctx = context.WithoutCancel(ctx)
-	if ok, err = s.Book.conclude(ctx, s.now(), claim, failure); err != nil || !ok {
+	if ok, err = s.Store.conclude(ctx, s.now(), claim, failure); err != nil || !ok {
 		s.failed(err, &r.Lease, "write what came of a clean-up")
 		return []string{CountClaimed, CountSkipped}
 	}
 	if failure != nil {
-		s.Book.opts.Logger.Warn().Err(failure).Str("lease_id", string(r.ID)).Str("provider", r.Provider).Str("resource_type", r.Type).
+		s.Store.opts.Logger.Warn().Err(failure).Str("lease_id", string(r.ID)).Str("provider", r.Provider).Str("resource_type", r.Type).
 			Int("attempt", claim.CleanupAttempts).Msg("clean-up of a leased resource failed")
 		return []string{CountClaimed, CountFailed}
 	}
@@ -323,7 +323,7 @@ func (s *Scanner) clean(ctx context.Context, r *row) (results []string) {
 
 func (s *Scanner) failed(err error, l *Lease, what string) {
 	if err != nil && !errors.Is(err, context.Canceled) {
-		s.Book.opts.Logger.Error().Err(err).Str("lease_id", string(l.ID)).Msg(what)
+		s.Store.opts.Logger.Error().Err(err).Str("lease_id", string(l.ID)).Msg(what)
 	}
 }
 
@@ -390,7 +390,7 @@ func (s *Scanner) guarded(ctx context.Context, h Handler, l Lease) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = errPanicked
-			s.Book.opts.Logger.Error().Str("lease_id", string(l.ID)).Str("panic", fmt.Sprint(p)).Bytes("stack", debug.Stack()).Msg(err.Error())
+			s.Store.opts.Logger.Error().Str("lease_id", string(l.ID)).Str("panic", fmt.Sprint(p)).Bytes("stack", debug.Stack()).Msg(err.Error())
 		}
 	}()
 	return h.Clean(ctx, l, l.CleanupAttempts)
@@ -400,7 +400,7 @@ var errPanicked = errors.New("the clean-up handler panicked; the log says where"
 
 // due reads leases of a principal that are due, those first that have been for
 // longest, at most limit; more says whether there may be others.
-func (b *Book) due(ctx context.Context, now time.Time, principal string, limit int) (list []row, more bool, err error) {
+func (b *Store) due(ctx context.Context, now time.Time, principal string, limit int) (list []row, more bool, err error) {
 	now = exact(now)
 	seen, most := 0, limit
 	if principal == "" {
@@ -447,7 +447,7 @@ func (b *Book) due(ctx context.Context, now time.Time, principal string, limit i
 
 // extend puts off a lease that is named. Whoever has changed it meanwhile was
 // right.
-func (b *Book) extend(ctx context.Context, now time.Time, r *row) error {
+func (b *Store) extend(ctx context.Context, now time.Time, r *row) error {
 	next := r.extended(exact(now))
 	_, err := b.change(ctx, r, &next)
 	return err
@@ -455,7 +455,7 @@ func (b *Book) extend(ctx context.Context, now time.Time, r *row) error {
 
 // claim makes a lease that was read the caller's to clean up; ok is false if it
 // was changed since, or is not due.
-func (b *Book) claim(ctx context.Context, now time.Time, r *row) (claim *row, ok bool, err error) {
+func (b *Store) claim(ctx context.Context, now time.Time, r *row) (claim *row, ok bool, err error) {
 	now = exact(now)
 	if !r.IsDue(now) {
 		return nil, false, nil
@@ -470,7 +470,7 @@ func (b *Book) claim(ctx context.Context, now time.Time, r *row) (claim *row, ok
 
 // conclude writes what came of a clean-up; ok is false if the claim is not the
 // caller's any more.
-func (b *Book) conclude(ctx context.Context, now time.Time, claim *row, failure error) (ok bool, err error) {
+func (b *Store) conclude(ctx context.Context, now time.Time, claim *row, failure error) (ok bool, err error) {
 	now = exact(now)
 	for {
 		r, err := b.read(ctx, claim.Principal, claim.ID)
@@ -497,7 +497,7 @@ func (b *Book) conclude(ctx context.Context, now time.Time, claim *row, failure 
 }
 
 // showCleaned has the registry say what came of a clean-up.
-func (b *Book) showCleaned(ctx context.Context, now time.Time, l *Lease) {
+func (b *Store) showCleaned(ctx context.Context, now time.Time, l *Lease) {
 	if l.State == CleanupFailed {
 		b.show(ctx, now, l, Failed)
 		b.opts.OnEvent(ctx, EventCleanupFailed, *l)

@@ -14,7 +14,7 @@ import (
 
 // scanner cleans up with a function, by the rig's time.
 func (r *rig) scanner(f HandlerFunc) *Scanner {
-	return &Scanner{Book: r.book, Handlers: handlers(r, f), Now: func() time.Time { return r.now }}
+	return &Scanner{Store: r.book, Handlers: handlers(r, f), Now: func() time.Time { return r.now }}
 }
 
 func (r *rig) scan(s *Scanner, q Request) Report {

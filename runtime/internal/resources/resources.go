@@ -30,7 +30,7 @@ import (
 // its own looks for leases that are due, so that a slow clean-up holds up nothing else. Its
 // methods may be called by any goroutine.
 type Service struct {
-	Store   *registry.Book
+	Store   *registry.Store
 	Scanner *registry.Scanner
 
 	opts   Options
@@ -95,7 +95,7 @@ func New(o Options) (*Service, error) {
 		return nil, errors.Join(err, s.closeDirs())
 	}
 	m := o.Metrics
-	s.Store = registry.NewBook(registry.Options{Log: o.Changes, Store: o.Store, Logger: o.Logger, Retention: o.Retention, Lives: o.Lives,
+	s.Store = registry.NewStore(registry.Options{Log: o.Changes, Store: o.Store, Logger: o.Logger, Retention: o.Retention, Lives: o.Lives,
 		Entries: func(kind string, status registry.Status, more int) {
 			m.Resource(kind, string(status), entryStatuses).Add(float64(more))
 		},
@@ -108,7 +108,7 @@ func New(o Options) (*Service, error) {
 		RegistryFailed: m.ResourceRegistryErrors.Inc,
 		OnEvent:        s.event,
 	})
-	s.Scanner = &registry.Scanner{Book: s.Store, Handlers: handlers, Fallback: registry.HandlerFunc(s.byTool), Named: s.named,
+	s.Scanner = &registry.Scanner{Store: s.Store, Handlers: handlers, Fallback: registry.HandlerFunc(s.byTool), Named: s.named,
 		Counted: func(result string) { m.ResourceCleanup.WithLabelValues(result).Inc() }}
 	return s, nil
 }

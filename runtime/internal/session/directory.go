@@ -265,7 +265,7 @@ func (s *Session) Detach(conn Conn, now time.Time) bool {
 }
 
 // Identify notes who the session is, by its connection. Another connection is ignored.
-func (s *Session) Identify(conn Conn, actor approval.Who) {
+func (s *Session) Identify(conn Conn, actor approval.Actor) {
 	d := s.dir
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -284,7 +284,7 @@ func (s *Session) Identify(conn Conn, actor approval.Who) {
 
 // EachHuman calls f for the Attached sessions of a principal that take part in human
 // input. f must not call the Directory.
-func (d *Directory) EachHuman(principal string, f func(*approval.Who)) {
+func (d *Directory) EachHuman(principal string, f func(*approval.Actor)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if o := d.owners[principal]; o != nil {
@@ -296,7 +296,7 @@ func (d *Directory) EachHuman(principal string, f func(*approval.Who)) {
 
 // EachApprover calls f for the Attached sessions that may give approvals. f must not call
 // the Directory.
-func (d *Directory) EachApprover(f func(*approval.Who)) {
+func (d *Directory) EachApprover(f func(*approval.Actor)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for s := range d.approvers {

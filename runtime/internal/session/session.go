@@ -82,7 +82,7 @@ type Session struct {
 	endWritten bool          // the end is durable, or will not be
 	endWaiters []func(error) // called when it is
 
-	actor      approval.Who                 // the newest connection's; zero: none since the start of the runtime
+	actor      approval.Actor               // the newest connection's; zero: none since the start of the runtime
 	elevations atomic.Pointer[[]*Elevation] // to a list that is never changed
 	overlay    atomic.Pointer[Overlay]      // nil: none was ever set
 }
@@ -162,7 +162,7 @@ func (s *Session) ClearHeard(epoch uint32) {
 
 // Actor returns who the session is as one that asks and answers, and false if there was
 // no connection since the start of the runtime.
-func (s *Session) Actor() (approval.Who, bool) {
+func (s *Session) Actor() (approval.Actor, bool) {
 	s.dir.mu.Lock()
 	defer s.dir.mu.Unlock()
 	return s.actor, s.actor.Session != ""

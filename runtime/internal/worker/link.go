@@ -10,7 +10,7 @@ import (
 // Attach is told that a session that executes has a connection. What it was given
 // before is given to it once more, under the same ids. Of the same connection it
 // may be told again, when who it is has changed.
-func (p *Pool) Attach(who approval.Who, conn Conn) {
+func (p *Pool) Attach(who approval.Actor, conn Conn) {
 	p.mu.Lock()
 	l := p.link(&who)
 	if l.conn != conn {

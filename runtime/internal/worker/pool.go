@@ -136,7 +136,7 @@ func (p *Pool) tool(ref string) *provided { return (*p.tools.Load())[ref] }
 // named before: PERMISSION_DENIED without the role, INVALID_ARGUMENT for what is
 // no tool, ALREADY_EXISTS for a name that somebody else has, FAILED_PRECONDITION
 // if agents that are there describe the tool otherwise. An error changes nothing.
-func (p *Pool) Register(a host.Agent, who approval.Who) *arcp.Error {
+func (p *Pool) Register(a host.Agent, who approval.Actor) *arcp.Error {
 	if !who.Worker {
 		return arcp.Errorf(arcp.CodePermissionDenied, "executing jobs needs the role worker")
 	}
@@ -310,7 +310,7 @@ func (p *Pool) retire(old, next *agent) {
 }
 
 // link is that of a session, made if there is none. Called with p.mu.
-func (p *Pool) link(who *approval.Who) *link {
+func (p *Pool) link(who *approval.Actor) *link {
 	l := p.links[who.Session]
 	if l == nil {
 		l = &link{session: who.Session, principal: who.Principal, held: make(map[*dispatch]struct{})}

@@ -20,8 +20,8 @@ func (nobody) Deliver(arcp.Envelope) {}
 func (nobody) Queued() int           { return 0 }
 
 // worker is a session of alice's that executes jobs of whom serves names.
-func worker(session arcp.SessionID, serves func(string) bool) approval.Who {
-	return approval.Who{Principal: "alice", Session: session, Worker: true, Serves: serves}
+func worker(session arcp.SessionID, serves func(string) bool) approval.Actor {
+	return approval.Actor{Principal: "alice", Session: session, Worker: true, Serves: serves}
 }
 
 func agentOf(id string, executes ...string) host.Agent {

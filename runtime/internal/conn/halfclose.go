@@ -16,11 +16,11 @@ const (
 	halfQuiet = 200 * time.Millisecond
 )
 
-// half is a connection whose client has ended sending and reads on, as one in a
+// halfClose is a connection whose client has ended sending and reads on, as one in a
 // pipeline does. It gets the answers to what it has asked for, and the events of the
 // session's jobs until they have ended. The zero value is that of one which may
 // still send.
-type half struct {
+type halfClose struct {
 	ended error     // how it has; nil: it has not
 	busy  time.Time // when there was something to say last
 	due   time.Time // when it is looked again
@@ -28,13 +28,13 @@ type half struct {
 
 // begin reports whether the client of a connection that cannot be read any more may
 // still be told something.
-func (h *half) begin(c *conn, now time.Time, err error) bool {
+func (h *halfClose) begin(c *conn, now time.Time, err error) bool {
 	t, ok := c.tc.(transport.HalfCloser)
 	if !ok || !errors.Is(err, io.EOF) || !t.Reads() {
 		return false
 	}
 	h.ended, h.busy = err, now
-	c.beat.due = time.Time{} // it cannot answer
+	c.keepalive.due = time.Time{} // it cannot answer
 	return true
 }
 
@@ -50,7 +50,7 @@ func (c *conn) unfinished() bool {
 // advance ends the connection when there has been nothing to say for a while, or
 // nobody to say it to. It comes last in a turn; unfinished is as it was before the
 // turn took what there is to say.
-func (h *half) advance(c *conn, now time.Time, unfinished bool) {
+func (h *halfClose) advance(c *conn, now time.Time, unfinished bool) {
 	h.due = time.Time{}
 	if h.ended == nil || c.readerErr != nil || c.closing != nil {
 		return

@@ -34,7 +34,7 @@ func (c *conn) advance(now time.Time) {
 // heardLast is when the peer gave its last sign of life. Of a local one that no
 // ping reaches it is now: the operating system says when it is gone.
 func (c *conn) heardLast(now time.Time) time.Time {
-	if info := c.tc.Info(); info.Local && !info.Pings && !c.beat.messages {
+	if info := c.tc.Info(); info.Local && !info.Pings && !c.keepalive.messages {
 		return now
 	}
 	return c.tc.LastSeen()
@@ -99,7 +99,7 @@ func (c *conn) rejudge(now time.Time, q machine.Reauthenticate, j judgement) {
 func (c *conn) renew() {
 	c.identity, c.lease.fresh = *c.lease.fresh, nil
 	c.scheme = c.identity.Scheme
-	c.introduce()
+	c.identify()
 	token := newResumeToken(c.id)
 	c.lease.spare = true
 	c.row.PrevHashes, c.row.TokenHash = [][32]byte{c.row.TokenHash}, auth.HashToken(token)
@@ -153,7 +153,7 @@ func (c *conn) recheck(now time.Time) {
 	c.identity = id
 	c.m.Identify(*identityOf(&id))
 	c.stale = true // it may be trusted more, or less
-	c.introduce()
+	c.identify()
 }
 
 // refusedCredential counts and logs a fresh credential that was not accepted.

@@ -102,7 +102,7 @@ func (c *conn) openFeed(now time.Time, cmd machine.OpenFeed) {
 		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeResourceExhausted, "a connection has at most %d subscriptions; unsubscribe from some", maxFeeds).RetryAfter(1))
 		return
 	}
-	who := c.who()
+	who := c.actor()
 	c.read(func(ctx context.Context) func(time.Time) {
 		f := &feed{id: arcp.SubscriptionID(arcp.NewID(arcp.SubscriptionPrefix))}
 		after, refused := c.srv.newFeed(ctx, &who, cmd.Payload, f)
@@ -117,7 +117,7 @@ func (c *conn) openFeed(now time.Time, cmd machine.OpenFeed) {
 }
 
 // newFeed completes a subscription of who, and returns its position.
-func (s *Server) newFeed(ctx context.Context, who *approval.Who, p arcp.SubscribePayload, f *feed) (after uint64, refused *arcp.Error) {
+func (s *Server) newFeed(ctx context.Context, who *approval.Actor, p arcp.SubscribePayload, f *feed) (after uint64, refused *arcp.Error) {
 	if f.filter, f.owner, refused = s.newFilter(ctx, who, p.Filter); refused != nil {
 		return 0, refused
 	}
@@ -395,7 +395,7 @@ func (c *conn) appendFeed(now time.Time, f *feed, o *original) {
 	}
 	b.data = append(b.data, "}}"...)
 	b.ends = append(b.ends, len(b.data))
-	c.tally.add(arcp.SubscribeEvent, len(b.data)-start)
+	c.frameCounts.add(arcp.SubscribeEvent, len(b.data)-start)
 }
 
 // feedFrame returns the part of a subscribe.event frame between its timestamp and the
@@ -561,7 +561,7 @@ func (t terms[T]) selects(v T) bool {
 // principal whose sessions or jobs it names, or the connection's own. It refuses
 // sessions of somebody whom the connection may not observe; jobs of such a
 // principal do not exist for it.
-func (s *Server) newFilter(ctx context.Context, who *approval.Who, f *arcp.EventFilter) (filter eventFilter, owner string, refused *arcp.Error) {
+func (s *Server) newFilter(ctx context.Context, who *approval.Actor, f *arcp.EventFilter) (filter eventFilter, owner string, refused *arcp.Error) {
 	own := who.Principal
 	if f == nil {
 		return eventFilter{}, own, nil
@@ -622,7 +622,7 @@ func (c *conn) observes(principal string) bool {
 	if principal == c.identity.Principal {
 		return true
 	}
-	who := c.who()
+	who := c.actor()
 	return who.Observes(principal)
 }
 

@@ -28,7 +28,7 @@ func (l *load) full() bool {
 func (c *conn) executes() bool { return c.negotiated(arcp.FeatureExecutes) }
 
 // offerWork says that the session is there to be given jobs.
-func (c *conn) offerWork(who approval.Who) {
+func (c *conn) offerWork(who approval.Actor) {
 	switch {
 	case !c.executes():
 	case who.Worker:

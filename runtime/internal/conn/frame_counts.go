@@ -5,16 +5,16 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 )
 
-// tally counts sent envelopes and tells the collectors only when the type
-// changes: a flood of events costs two additions each.
-type tally struct {
+// frameCounts counts sent envelopes. It updates the metrics only when the type changes:
+// each event of a flood costs two additions.
+type frameCounts struct {
 	m     *metrics.Metrics
 	t     arcp.Type
 	n     int
 	bytes int
 }
 
-func (a *tally) add(t arcp.Type, bytes int) {
+func (a *frameCounts) add(t arcp.Type, bytes int) {
 	if t != a.t {
 		a.flush()
 		a.t = t
@@ -23,7 +23,7 @@ func (a *tally) add(t arcp.Type, bytes int) {
 	a.bytes += bytes
 }
 
-func (a *tally) flush() {
+func (a *frameCounts) flush() {
 	if a.n > 0 {
 		a.m.Out(a.t, a.n, a.bytes)
 		a.n, a.bytes = 0, 0

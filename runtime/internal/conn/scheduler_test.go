@@ -11,15 +11,15 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/pool"
 )
 
-// What was there before somebody woke the turns is seen by one that begins
-// afterwards, and there is never more than one.
+// A turn that begins after wake sees what was there before, and there is never more than one
+// turn at a time.
 func TestTurnsSeeWhatTheyAreWokenFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := pool.New()
 		defer p.Close()
 		var there, seen atomic.Int64
 		var active atomic.Int32
-		turns := newTurns(p, func() bool {
+		turns := newScheduler(p, func() bool {
 			if active.Add(1) != 1 {
 				t.Error("two turns at once")
 			}
@@ -52,7 +52,7 @@ func TestTurnsEnd(t *testing.T) {
 	ended := make(chan struct{})
 	wake, held := func() (func(), weak.Pointer[[64]int]) {
 		big := new([64]int)
-		turns := newTurns(p, func() bool {
+		turns := newScheduler(p, func() bool {
 			big[0]++
 			n.Add(1)
 			close(ended)

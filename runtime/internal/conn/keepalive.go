@@ -11,18 +11,18 @@ import (
 // silentIntervals without a byte end a connection (SPEC.md §6.6).
 const silentIntervals = 2
 
-// beat finds out whether the peer is still there: by session.ping if it
+// keepalive finds out whether the peer is still there: by session.ping if it
 // negotiated heartbeats, by the transport's own pings otherwise. Without
 // heartbeats, or if they are rare, the transport's pings go on so that a client
 // that only listens keeps its lease.
-type beat struct {
+type keepalive struct {
 	interval time.Duration
 	silence  time.Duration // ends the connection; 0: none does
 	due      time.Time     // zero: never
 	messages bool          // session.ping
 }
 
-func (b *beat) begin(c *conn, now time.Time) {
+func (b *keepalive) begin(c *conn, now time.Time) {
 	b.interval = c.srv.opts.Heartbeat
 	if b.interval > 0 {
 		b.silence = silentIntervals * b.interval
@@ -36,10 +36,10 @@ func (b *beat) begin(c *conn, now time.Time) {
 	}
 }
 
-// advanceBeat pings the peer when it is time to, or ends the connection: the session
+// advanceKeepalive pings the peer when it is time to, or ends the connection: the session
 // and its jobs go on.
-func (c *conn) advanceBeat(now time.Time) {
-	b := &c.beat
+func (c *conn) advanceKeepalive(now time.Time) {
+	b := &c.keepalive
 	if b.due.IsZero() || now.Before(b.due) {
 		return
 	}

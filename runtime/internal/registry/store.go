@@ -68,10 +68,10 @@ type Options struct {
 	OnEvent func(ctx context.Context, event string, payload any)
 }
 
-// Book keeps entries and leases. Its methods may be called by many goroutines,
+// Store keeps entries and leases. Its methods may be called by many goroutines,
 // after Load. They return *arcp.Error for what the caller did wrong, and any other
 // error for the store.
-type Book struct {
+type Store struct {
 	opts Options
 
 	mu      sync.Mutex
@@ -83,8 +83,8 @@ type Book struct {
 // maxOdd bounds the rows of which it is remembered that they were reported.
 const maxOdd = 1024
 
-// NewBook returns a book.
-func NewBook(o Options) *Book {
+// NewStore returns a book.
+func NewStore(o Options) *Store {
 	if o.Lives == nil {
 		o.Lives = func(arcp.SessionID) bool { return true }
 	}
@@ -100,11 +100,11 @@ func NewBook(o Options) *Book {
 	if o.OnEvent == nil {
 		o.OnEvent = func(context.Context, string, any) {}
 	}
-	return &Book{opts: o, entries: make(map[arcp.SessionID]int), leases: make(map[string]int), odd: make(map[string]bool)}
+	return &Store{opts: o, entries: make(map[arcp.SessionID]int), leases: make(map[string]int), odd: make(map[string]bool)}
 }
 
 // Load counts what there is. It is called once, before anything else.
-func (b *Book) Load(ctx context.Context) error {
+func (b *Store) Load(ctx context.Context) error {
 	err := b.opts.Store.Records(ctx, entryPrefix, "", func(rec store.Record) bool {
 		if e, ok := b.entry(rec); ok {
 			b.entries[e.Session]++
@@ -123,7 +123,7 @@ func (b *Book) Load(ctx context.Context) error {
 
 // entry reads a row. One that cannot be read is reported and left out; a status
 // that this version does not know is reported and stays.
-func (b *Book) entry(rec store.Record) (e Entry, ok bool) {
+func (b *Store) entry(rec store.Record) (e Entry, ok bool) {
 	if err := arcp.Unmarshal(rec.Value, &e); err != nil {
 		b.report(rec.Key, func(ev *zerolog.Event) { ev.Err(err).Msg("a resource cannot be read and is left out") })
 		return e, false
@@ -138,7 +138,7 @@ func (b *Book) entry(rec store.Record) (e Entry, ok bool) {
 }
 
 // lease reads a row as entry does.
-func (b *Book) lease(rec store.Record) (l Lease, ok bool) {
+func (b *Store) lease(rec store.Record) (l Lease, ok bool) {
 	if err := arcp.Unmarshal(rec.Value, &l); err != nil {
 		b.report(rec.Key, func(ev *zerolog.Event) { ev.Err(err).Msg("a lease of a resource cannot be read and is left out") })
 		return l, false
@@ -152,7 +152,7 @@ func (b *Book) lease(rec store.Record) (l Lease, ok bool) {
 }
 
 // report logs something about a row, once.
-func (b *Book) report(key string, log func(*zerolog.Event)) {
+func (b *Store) report(key string, log func(*zerolog.Event)) {
 	b.mu.Lock()
 	known := b.odd[key]
 	if !known && len(b.odd) < maxOdd {
@@ -186,7 +186,7 @@ func giveBack[K comparable](mu *sync.Mutex, m map[K]int, k K) {
 // commit makes a change durable; conflict says that a row was changed meanwhile. done
 // follows the change in memory; see Committer. A write that has begun is waited for
 // whatever becomes of ctx: what is counted has to be what is stored.
-func (b *Book) commit(ctx context.Context, records []store.Record, done func(error)) (conflict bool, err error) {
+func (b *Store) commit(ctx context.Context, records []store.Record, done func(error)) (conflict bool, err error) {
 	if ctx.Err() != nil {
 		done(context.Cause(ctx))
 		return false, context.Cause(ctx)
@@ -201,7 +201,7 @@ func (b *Book) commit(ctx context.Context, records []store.Record, done func(err
 // Register enters a resource, or replaces what there is under its session and
 // resource_id. Session, Principal, ResourceID and Kind are required; an empty
 // Status is Active.
-func (b *Book) Register(ctx context.Context, now time.Time, e Entry) (Entry, error) {
+func (b *Store) Register(ctx context.Context, now time.Time, e Entry) (Entry, error) {
 	e.Status, e.Metadata = cmp.Or(e.Status, Active), metadata(e.Metadata)
 	if err := e.check(); err != nil {
 		return e, err
@@ -227,7 +227,7 @@ func (b *Book) Register(ctx context.Context, now time.Time, e Entry) (Entry, err
 }
 
 // putEntry writes an entry in place of what was read.
-func (b *Book) putEntry(ctx context.Context, rec store.Record, old, e *Entry) (conflict bool, err error) {
+func (b *Store) putEntry(ctx context.Context, rec store.Record, old, e *Entry) (conflict bool, err error) {
 	raw, err := arcp.Marshal(e)
 	if err != nil {
 		return false, fmt.Errorf("encode %s: %w", e.ResourceID, err)
@@ -254,7 +254,7 @@ func (b *Book) putEntry(ctx context.Context, rec store.Record, old, e *Entry) (c
 
 // countEntry counts a change of an entry. old is nil for a new one, e for one that is
 // deleted.
-func (b *Book) countEntry(old, e *Entry) {
+func (b *Store) countEntry(old, e *Entry) {
 	if old != nil {
 		b.opts.Entries(old.Kind, old.Status, -1)
 	}
@@ -264,7 +264,7 @@ func (b *Book) countEntry(old, e *Entry) {
 }
 
 // tellEntry tells OnEvent of a change of an entry.
-func (b *Book) tellEntry(ctx context.Context, old, e *Entry) {
+func (b *Store) tellEntry(ctx context.Context, old, e *Entry) {
 	switch {
 	case e == nil:
 		b.opts.OnEvent(ctx, EventDeregistered, *old)
@@ -282,7 +282,7 @@ func noResource(id string) *arcp.Error {
 }
 
 // Entry returns a resource of a session; NOT_FOUND if there is none.
-func (b *Book) Entry(ctx context.Context, session arcp.SessionID, id string) (Entry, error) {
+func (b *Store) Entry(ctx context.Context, session arcp.SessionID, id string) (Entry, error) {
 	rec, err := b.opts.Store.Get(ctx, entryKey(session, id))
 	if err != nil {
 		return Entry{}, err
@@ -296,7 +296,7 @@ func (b *Book) Entry(ctx context.Context, session arcp.SessionID, id string) (En
 }
 
 // UpdateStatus changes the status of a resource.
-func (b *Book) UpdateStatus(ctx context.Context, now time.Time, session arcp.SessionID, id string, s Status) (Entry, error) {
+func (b *Store) UpdateStatus(ctx context.Context, now time.Time, session arcp.SessionID, id string, s Status) (Entry, error) {
 	if !s.Known() {
 		return Entry{}, invalid("status: %q is none of active, completed, failed, released", s)
 	}
@@ -319,7 +319,7 @@ func (b *Book) UpdateStatus(ctx context.Context, now time.Time, session arcp.Ses
 	}
 }
 
-func (b *Book) entryIn(rec store.Record) (Entry, bool) {
+func (b *Store) entryIn(rec store.Record) (Entry, bool) {
 	if rec.Rev == 0 {
 		return Entry{}, false
 	}
@@ -327,7 +327,7 @@ func (b *Book) entryIn(rec store.Record) (Entry, bool) {
 }
 
 // Deregister removes a resource and reports whether there was one.
-func (b *Book) Deregister(ctx context.Context, session arcp.SessionID, id string) (bool, error) {
+func (b *Store) Deregister(ctx context.Context, session arcp.SessionID, id string) (bool, error) {
 	for {
 		rec, err := b.opts.Store.Get(ctx, entryKey(session, id))
 		if err != nil || rec.Rev == 0 {
@@ -344,7 +344,7 @@ func (b *Book) Deregister(ctx context.Context, session arcp.SessionID, id string
 }
 
 // delete removes rows of a session together.
-func (b *Book) delete(ctx context.Context, session arcp.SessionID, rows ...store.Record) (conflict bool, err error) {
+func (b *Store) delete(ctx context.Context, session arcp.SessionID, rows ...store.Record) (conflict bool, err error) {
 	var gone []store.Record
 	var entries []*Entry
 	for _, rec := range rows {
@@ -385,7 +385,7 @@ func (p Place) before(q Place) int {
 // unless it is empty, the newest first, from behind a place on: at most limit of
 // them, and no more once they have more than a number of bytes; more says whether
 // that was all. There are at most MaxEntries.
-func (b *Book) Entries(ctx context.Context, session arcp.SessionID, kind string, status Status, after *Place, limit, bytes int) (list []Entry, more bool, err error) {
+func (b *Store) Entries(ctx context.Context, session arcp.SessionID, kind string, status Status, after *Place, limit, bytes int) (list []Entry, more bool, err error) {
 	var places []Place // the rows themselves may be large
 	err = b.opts.Store.Records(ctx, sessionPrefix(session), "", func(rec store.Record) bool {
 		if e, ok := b.entry(rec); ok && (kind == "" || e.Kind == kind) && (status == "" || e.Status == status) {
@@ -420,7 +420,7 @@ func isNotFound(err error) bool {
 // Sweep removes entries of sessions that have ended for good, going through a
 // number of rows and sessions from a place on, and returns where to go on; "": it
 // has been through all.
-func (b *Book) Sweep(ctx context.Context, from string, step int) (next string, err error) {
+func (b *Store) Sweep(ctx context.Context, from string, step int) (next string, err error) {
 	for range step {
 		first := ""
 		err := b.opts.Store.Records(ctx, entryPrefix, from, func(rec store.Record) bool {
@@ -446,7 +446,7 @@ func (b *Book) Sweep(ctx context.Context, from string, step int) (next string, e
 
 // EndSession removes the entries of a session that ends, in the transaction of ctx if there
 // is one. Of very many it removes the first; Sweep removes the others.
-func (b *Book) EndSession(ctx context.Context, id arcp.SessionID) error {
+func (b *Store) EndSession(ctx context.Context, id arcp.SessionID) error {
 	_, err := b.sweepSession(ctx, id, endStep)
 	return err
 }
@@ -455,7 +455,7 @@ func (b *Book) EndSession(ctx context.Context, id arcp.SessionID) error {
 const endStep = 1000
 
 // sweepSession removes entries of a session, a number at most, together.
-func (b *Book) sweepSession(ctx context.Context, id arcp.SessionID, most int) (n int, err error) {
+func (b *Store) sweepSession(ctx context.Context, id arcp.SessionID, most int) (n int, err error) {
 	var rows []store.Record
 	err = b.opts.Store.Records(ctx, sessionPrefix(id), "", func(rec store.Record) bool {
 		rows = append(rows, rec)

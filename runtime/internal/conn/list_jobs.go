@@ -10,7 +10,7 @@ import (
 
 // listJobs answers session.list_jobs.
 func (c *conn) listJobs(cmd machine.ListJobs) {
-	who := c.who()
+	who := c.actor()
 	c.read(func(ctx context.Context) func(time.Time) {
 		page, err := c.srv.opts.Jobs.Page(ctx, &who, &cmd.Payload)
 		return func(now time.Time) {
