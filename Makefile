@@ -35,8 +35,12 @@ vet: ## go vet
 modernize: ## fail if the language has a newer way to say something
 	@out=$$($(GO) fix -diff ./...); test -z "$$out" || { echo "$$out"; exit 1; }
 
-lint: ## staticcheck and govulncheck, pinned
+lint: staticcheck vulncheck ## staticcheck and govulncheck, pinned
+
+staticcheck: ## staticcheck, pinned
 	$(GO) run $(STATICCHECK) ./...
+
+vulncheck: ## known vulnerabilities of what is imported; needs vuln.go.dev
 	$(GO) run $(GOVULNCHECK) ./...
 
 fuzz: ## run every fuzz target for FUZZTIME
@@ -64,4 +68,4 @@ cover: ## test coverage by package
 spec: ## write the generated tables of SPEC.md
 	$(GO) test -run TestSpecTables -update ./runtime
 
-.PHONY: help build demo test race check fmt vet modernize lint fuzz bench conformance chaos cover spec
+.PHONY: help build demo test race check fmt vet modernize lint staticcheck vulncheck fuzz bench conformance chaos cover spec
