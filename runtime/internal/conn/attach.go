@@ -161,12 +161,12 @@ func (c *conn) again(now time.Time, row *store.Session) *arcp.Error {
 		return unreadable()
 	}
 	info := c.tc.Info()
-	c.scheme = id.Scheme
+	c.opening.scheme = id.Scheme
 	fresh, err := c.srv.opts.Auth.Again(id, auth.Request{Local: info.Local, PeerUID: info.PeerUID, Now: now})
 	if err != nil {
 		return arcp.Errorf(arcp.CodeUnauthenticated, "%s", c.refused(err).Message)
 	}
-	c.identity = fresh
+	c.principal.identity = fresh
 	return nil
 }
 
@@ -222,7 +222,7 @@ func (c *conn) attach(a attachment) {
 	a.token = newResumeToken(a.row.ID)
 	row := a.row
 	row.PrevHashes, row.TokenHash = a.good, auth.HashToken(a.token)
-	row.Identity = encodeIdentity(&c.identity)
+	row.Identity = encodeIdentity(&c.principal.identity)
 	if row.Written = a.after; a.held { // it may yet go back: after a crash it must not be where it was before
 		row.Written = 0
 	}
@@ -278,8 +278,8 @@ func encodeIdentity(id *auth.Identity) arcp.Raw {
 }
 
 func (c *conn) attached(now time.Time, a attachment, cursor *eventlog.Cursor, err error) {
-	if errors.Is(err, store.ErrFenced) && c.tries < maxTries {
-		c.tries++
+	if errors.Is(err, store.ErrFenced) && c.opening.tries < maxTries {
+		c.opening.tries++
 		a.again(now) // its token may still be good: the winner's client has not been heard yet
 		return
 	}
@@ -287,10 +287,10 @@ func (c *conn) attached(now time.Time, a attachment, cursor *eventlog.Cursor, er
 		c.refuseAttach(now, a.opens, refused)
 		return
 	}
-	c.id, c.row, c.cursor, c.resumed = a.row.ID, a.row, cursor, true
-	c.start, c.acked, c.acks = a.after, a.row.TrimmedTo, a.row.Acks
+	c.id, c.row, c.cursor, c.opening.resumed = a.row.ID, a.row, cursor, true
+	c.ack.start, c.ack.acked, c.ack.acks = a.after, a.row.TrimmedTo, a.row.Acks
 	c.session.Replay.Begin(a.row.TrimmedTo)
-	c.reached.start(c.start, c.acks, c.acked)
+	c.ack.reached.start(c.ack.start, c.ack.acks, c.ack.acked)
 	c.begin(now)
 	c.srv.opts.Metrics.Resumes.WithLabelValues("ok").Inc()
 	c.srv.opts.Metrics.ResumeReplayed.Observe(float64(a.row.LastSeq - a.after))
@@ -298,7 +298,7 @@ func (c *conn) attached(now time.Time, a attachment, cursor *eventlog.Cursor, er
 	if a.opens {
 		c.m.Established(now, machine.Established{ResumeToken: a.token.Reveal(), Agents: c.agents(), Attached: &at})
 	} else {
-		c.m.Resumed(now, machine.Resumed{Attached: at, Identity: *c.identified(c.identity).Identity, ResumeToken: a.token.Reveal(),
+		c.m.Resumed(now, machine.Resumed{Attached: at, Identity: *c.identified(c.principal.identity).Identity, ResumeToken: a.token.Reveal(),
 			After: a.after, Replayed: a.after < a.row.LastSeq})
 	}
 	if a.held {
@@ -323,14 +323,14 @@ func (c *conn) takeOver(a *attachment, cursor *eventlog.Cursor, err error) *arcp
 		cursor.Close()
 		return noSession()
 	}
-	c.pass.Authenticated()
+	c.opening.pass.Authenticated()
 	return nil
 }
 
 // takeSession makes the connection that of a session. It reports false if another
 // connection was faster, or the session has ended.
 func (c *conn) takeSession(s *session.Session, a *attachment, cursor *eventlog.Cursor) bool {
-	c.reached.start(s.Position(), false, 0)
+	c.ack.reached.start(s.Position(), false, 0)
 	old, position, ok := s.Attach((*sessionConn)(c), a.row.Epoch)
 	if !ok {
 		return false
@@ -351,12 +351,12 @@ func (c *conn) takeSession(s *session.Session, a *attachment, cursor *eventlog.C
 // must not make a used token valid again.
 func (c *conn) heard() bool {
 	if c.row.PrevHashes == nil || c.lease.spare {
-		return !c.tokenPending
+		return !c.tasks.tokenPending
 	}
-	c.row.PrevHashes, c.tokenPending = nil, true
+	c.row.PrevHashes, c.tasks.tokenPending = nil, true
 	c.session.SetHeard(c.row.Epoch)
 	row := c.row
-	c.owed.Add(1)
+	c.pending.owed.Add(1)
 	c.srv.opts.Log.Append(&store.Write{Session: &row}, func(r *store.Result) {
 		err := r.Err
 		c.settle()
@@ -366,10 +366,10 @@ func (c *conn) heard() bool {
 }
 
 func (c *conn) tokenStored(err error) {
-	c.tokenPending = false
-	if err != nil && c.closing == nil {
+	c.tasks.tokenPending = false
+	if err != nil && c.ending.close == nil {
 		c.log.Error().Err(err).Str("session_id", string(c.id)).Msg("new resume token not tokenStored")
-		c.closing = &machine.Close{Code: int(transport.CloseInternal), Reason: "the store does not accept sessions"}
+		c.ending.close = &machine.Close{Code: int(transport.CloseInternal), Reason: "the store does not accept sessions"}
 	}
 	c.wake() // for what has waited
 }
@@ -383,7 +383,7 @@ func (c *conn) saveRow() {
 // saveWritten stores where the connection has ended, if the client does not
 // acknowledge: where the session goes on after a restart.
 func (c *conn) saveWritten() {
-	if n := c.reached.position(); !c.acks && n != c.row.Written {
+	if n := c.ack.reached.position(); !c.ack.acks && n != c.row.Written {
 		c.row.Written = n
 		c.saveRow()
 	}
@@ -392,7 +392,7 @@ func (c *conn) saveWritten() {
 // replay sets the position that the client asks for (SPEC.md §5.10).
 func (c *conn) replay(now time.Time, cmd machine.Replay) {
 	switch {
-	case c.locating, c.cursor.Position() != c.start:
+	case c.ack.locating, c.cursor.Position() != c.ack.start:
 		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeFailedPrecondition,
 			"resume has to be the first message after session.accepted: the session goes on already"))
 	case cmd.After == "" && cmd.Checkpoint == "":
@@ -400,8 +400,8 @@ func (c *conn) replay(now time.Time, cmd machine.Replay) {
 		c.release()
 	default:
 		c.hold()
-		c.locating = true
-		c.owed.Add(1)
+		c.ack.locating = true
+		c.pending.owed.Add(1)
 		c.async(func() {
 			found := c.locate(cmd)
 			c.settle()
@@ -445,7 +445,7 @@ func (c *conn) locate(cmd machine.Replay) (at located) {
 				}
 			}
 		}
-		return missing > 0 && !c.over.Load()
+		return missing > 0 && !c.pending.over.Load()
 	})
 	if errors.Is(at.err, store.ErrTrimmed) { // a job of these events is not kept any more
 		at.err, missing = nil, max(missing, 1)
@@ -467,7 +467,7 @@ func checkpointID(e *store.Event) string {
 }
 
 func (c *conn) located(now time.Time, cmd machine.Replay, at located) {
-	c.locating = false
+	c.ack.locating = false
 	switch {
 	case at.err != nil:
 		c.log.Error().Err(at.err).Str("session_id", string(c.id)).Msg("look for a position")
@@ -479,10 +479,10 @@ func (c *conn) located(now time.Time, cmd machine.Replay, at located) {
 		}
 		c.nack(now, cmd.Request, e)
 	default:
-		c.cursor.Move(max(at.after, c.acked)) // what was acknowledged is not there any more
+		c.cursor.Move(max(at.after, c.ack.acked)) // what was acknowledged is not there any more
 		c.reply(now, cmd.Request, arcp.Ack, arcp.AckPayload{})
 	}
-	c.start = c.cursor.Position()
-	c.reached.start(c.start, c.acks, c.acked)
+	c.ack.start = c.cursor.Position()
+	c.ack.reached.start(c.ack.start, c.ack.acks, c.ack.acked)
 	c.release()
 }

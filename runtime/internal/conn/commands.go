@@ -23,21 +23,21 @@ func (c *conn) command(now time.Time, cmd machine.Command) {
 	case *machine.Invoke:
 		c.invoke(now, cmd)
 	case machine.CancelJob:
-		c.owed.Add(1)
+		c.pending.owed.Add(1)
 		c.srv.opts.Engine.Cancel(context.Background(), engine.Cancel{Request: cmd.Request, Job: cmd.Job,
-			Principal: c.identity.Principal, Admin: c.actor().Admin, Session: c.id, Reason: cmd.Reason, Deadline: cmd.Deadline, Answers: pendingReply{c}})
+			Principal: c.principal.identity.Principal, Admin: c.actor().Admin, Session: c.id, Reason: cmd.Reason, Deadline: cmd.Deadline, Answers: pendingReply{c}})
 	case machine.CreateCheckpoint:
-		c.owed.Add(1)
+		c.pending.owed.Add(1)
 		c.srv.opts.Engine.CreateCheckpoint(context.Background(), engine.Create{Request: cmd.Request, Job: cmd.Job,
-			Principal: c.identity.Principal, Label: cmd.Label, Answers: pendingReply{c}})
+			Principal: c.principal.identity.Principal, Label: cmd.Label, Answers: pendingReply{c}})
 	case machine.RestoreCheckpoint:
-		c.owed.Add(1)
+		c.pending.owed.Add(1)
 		c.srv.opts.Engine.RestoreCheckpoint(context.Background(), engine.Restore{Submit: c.submit(cmd.Envelope),
 			Job: cmd.Envelope.JobID, Checkpoint: cmd.Checkpoint})
 	case machine.InterruptJob:
-		c.owed.Add(1)
+		c.pending.owed.Add(1)
 		c.srv.opts.Engine.Interrupt(context.Background(), engine.Interrupt{Request: cmd.Request, Job: cmd.Job,
-			Principal: c.identity.Principal, Session: c.id, Prompt: cmd.Prompt, Answers: pendingReply{c}})
+			Principal: c.principal.identity.Principal, Session: c.id, Prompt: cmd.Prompt, Answers: pendingReply{c}})
 	case machine.Work:
 		c.work(now, cmd)
 	case machine.Respond:
@@ -103,16 +103,16 @@ func (c *conn) clampPriority(now time.Time, env *arcp.Envelope) {
 	if env.Priority != arcp.PriorityCritical {
 		return
 	}
-	if c.critical == nil {
-		c.critical = rate.NewLimiter(maxCritical, maxCritical)
+	if c.rates.critical == nil {
+		c.rates.critical = rate.NewLimiter(maxCritical, maxCritical)
 	}
-	if !c.critical.AllowN(now, 1) {
+	if !c.rates.critical.AllowN(now, 1) {
 		env.Priority = arcp.PriorityHigh
 	}
 }
 
 func (c *conn) invoke(now time.Time, cmd *machine.Invoke) {
-	c.owed.Add(1)
+	c.pending.owed.Add(1)
 	c.clampPriority(now, cmd.Envelope)
 	s := c.submit(cmd.Envelope)
 	s.Payload = &cmd.Payload
@@ -124,21 +124,21 @@ func (c *conn) invoke(now time.Time, cmd *machine.Invoke) {
 }
 
 func (c *conn) submit(env *arcp.Envelope) engine.Submit {
-	return engine.Submit{Envelope: env, Session: c.id, Principal: c.identity.Principal, MaxJobs: c.identity.Limits.Jobs,
+	return engine.Submit{Envelope: env, Session: c.id, Principal: c.principal.identity.Principal, MaxJobs: c.principal.identity.Limits.Jobs,
 		Lease: c.limit(), Trust: c.trust(), Roles: c.roleNames(),
-		Answers: c.cursor, Settled: c.settle, Recheck: c.resumed}
+		Answers: c.cursor, Settled: c.settle, Recheck: c.opening.resumed}
 }
 
 // append appends a write of which the client hears nothing.
 func (c *conn) append(w *store.Write) {
-	c.owed.Add(1)
+	c.pending.owed.Add(1)
 	c.srv.opts.Log.Append(w, func(*store.Result) { c.settle() })
 }
 
 // cancelSession ends a session of the same principal or, for an admin, of any (§5.7).
 func (c *conn) cancelSession(now time.Time, cmd machine.CancelSession) {
 	s := c.srv.opts.Sessions.Find(cmd.Session)
-	if s == nil || s.Principal != c.identity.Principal && !c.actor().Admin {
+	if s == nil || s.Principal != c.principal.identity.Principal && !c.actor().Admin {
 		if s != nil {
 			c.audit("evict").Str("target", string(cmd.Session)).Str("decision", "denied").Msg("audit")
 		}
@@ -147,7 +147,7 @@ func (c *conn) cancelSession(now time.Time, cmd machine.CancelSession) {
 		return
 	}
 	c.audit("evict").Str("target", string(cmd.Session)).Str("decision", "allowed").Msg("audit")
-	c.owed.Add(1)
+	c.pending.owed.Add(1)
 	c.srv.opts.Sessions.End(s, func(err error) {
 		c.settle()
 		if err != nil {
@@ -218,7 +218,7 @@ func (c *conn) followRow(now time.Time, cmd machine.FollowJob, j store.Job, f fo
 		c.nack(now, cmd.Request, refused)
 		return
 	}
-	if _, again := c.follows[j.ID]; again || j.Session == c.id { // it follows already: nothing is sent twice
+	if _, again := c.forwarded.follows[j.ID]; again || j.Session == c.id { // it follows already: nothing is sent twice
 		env := arcp.Frame(arcp.JobSubscribed, c.subscribed(&j, j.LastSeq, false))
 		env.JobID, env.CorrelationID = j.ID, cmd.Request
 		c.send(now, env)
@@ -228,17 +228,17 @@ func (c *conn) followRow(now time.Time, cmd machine.FollowJob, j store.Job, f fo
 		c.nack(now, cmd.Request, f.refused)
 		return
 	}
-	if len(c.follows) >= c.srv.opts.MaxFollows { // also of jobs that have ended, whose events the client has not taken
+	if len(c.forwarded.follows) >= c.srv.opts.MaxFollows { // also of jobs that have ended, whose events the client has not taken
 		c.nack(now, cmd.Request, c.followsEnough())
 		return
 	}
 	c.audit("job.subscribe").Str("target", string(j.ID)).Str("owner_session", string(j.Session)).Str("decision", "allowed").Msg("audit")
 	c.remember(&j)
-	c.owed.Add(1)
+	c.pending.owed.Add(1)
 	c.srv.opts.Log.Follow(*c.follow(&j, f.from), func(r *store.Result) {
 		err := c.met(&j, r)
 		if err != nil || len(r.Runs) == 0 && !r.More && j.State.Terminal() { // nothing of it will come
-			c.post(func(time.Time) { delete(c.follows, j.ID) })
+			c.post(func(time.Time) { delete(c.forwarded.follows, j.ID) })
 		}
 		c.cursor.Answer(c.followed(cmd.Request, &j, r, err))
 	}, func(r *store.Result) { c.followEnded(&j, r) })
@@ -272,7 +272,7 @@ func (c *conn) followEnded(j *store.Job, r *store.Result) {
 	c.settle()
 	if errors.Is(r.Err, store.ErrNotFound) { // it was deleted: who follows it is behind
 		c.post(func(now time.Time) {
-			delete(c.follows, j.ID)
+			delete(c.forwarded.follows, j.ID)
 			c.tooFarBehind(now)
 		})
 		return
@@ -370,7 +370,7 @@ func (c *conn) followed(request arcp.MessageID, j *store.Job, r *store.Result, e
 func (c *conn) subscribed(j *store.Job, from uint64, replayed bool) arcp.JobSubscribedPayload {
 	lease, constraints, budget := c.srv.opts.Engine.LeaseOf(j)
 	var credentials []arcp.Credential
-	if j.Principal == c.identity.Principal {
+	if j.Principal == c.principal.identity.Principal {
 		credentials = c.srv.credentials(j.ID)
 	}
 	return arcp.JobSubscribedPayload{JobID: j.ID, CurrentStatus: string(j.State), Agent: j.Agent, ParentJobID: j.Parent,
@@ -378,10 +378,10 @@ func (c *conn) subscribed(j *store.Job, from uint64, replayed bool) arcp.JobSubs
 }
 
 func (c *conn) unfollowJob(id arcp.JobID) {
-	if _, ok := c.follows[id]; !ok && !c.resumed { // an earlier connection may have asked for it
+	if _, ok := c.forwarded.follows[id]; !ok && !c.opening.resumed { // an earlier connection may have asked for it
 		return
 	}
-	delete(c.follows, id)
+	delete(c.forwarded.follows, id)
 	who := c.actor()
 	c.read(func(ctx context.Context) func(time.Time) {
 		j, refusal := c.srv.opts.Jobs.Visible(ctx, &who, id)

@@ -8,16 +8,12 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"golang.org/x/time/rate"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
-	"github.com/arcpd/arcpd/runtime/internal/lease"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
-	"github.com/arcpd/arcpd/runtime/tool"
 	"github.com/arcpd/arcpd/transport"
 )
 
@@ -28,89 +24,99 @@ const (
 	farewellTime    = time.Second
 )
 
-// conn is one connection. Its loop, turns that are taken one after the other, alone
-// touches everything but the mail. The goroutine that called Serve reads.
+// conn is one connection. Its loop, turns that are taken one after the other, alone touches
+// it, but for what says otherwise. The goroutine that called Serve reads.
 type conn struct {
 	srv *Server
 	tc  transport.Conn
 	log zerolog.Logger
+	id  arcp.SessionID
+	m   *machine.Machine
 
-	id        arcp.SessionID
-	m         *machine.Machine
-	identity  auth.Identity
-	begun     time.Time
-	scheme    string
-	head      []byte // of every frame of the session
-	cursor    *eventlog.Cursor
-	blocked   blocked
-	follows   map[arcp.JobID][]byte // jobs of other sessions that have not ended; see remember
-	origins   map[arcp.JobID][]byte // of those that it was asked something by; see lookUpOrigin
-	limiter   *rate.Limiter         // of its frames; nil: any number
-	mayDo     *lease.Lease          // of the jobs of its principal at most, from mayDoText; see limit
-	mayDoText []byte
-	share     *rate.Limiter // of those of all connections of its principal; nil: any number
-	critical  *rate.Limiter // of its submits that are critical; nil: there was none
-
-	in        inbox
-	acksIn    ackInbox
-	scheduler *scheduler // woken by frames, mail, room or news
-	out       *outbox
-	fill      *frames
-	tick      *time.Timer
-	frameCounts
-
+	opening   opening
+	principal principal
 	session   *session.Session // nil: not accepted yet
 	row       store.Session    // of the session, as this connection last stored it
-	resumed   bool             // the session had a connection before
-	tries     int              // to attach to it
-	start     uint64           // the cursor's first position
-	acked     uint64
-	acks      bool // the client acknowledges
-	reached   reached
-	held      bool // it is not known yet where to go on: no event goes out
-	locating  bool // and it is being looked for
-	lagging   bool // it was told so
-	keepalive keepalive
+
+	input     input
+	scheduler *scheduler // woken by frames, mail, room or new events
+	mail      mailbox    // any goroutine posts
+	rates     rates
+	pending   pending // any goroutine
+	tasks     tasks
+
+	cursor    *eventlog.Cursor
+	blocked   blocked
+	forwarded forwarded
+	ack       ackWindow
 	feeds     feeds
+	tools     toldTools
+	output    output
+
+	keepalive keepalive
 	lease     sessionLease
-	shown     *tool.Snapshot // the catalogue that the client was told of; nil: none yet
-	stale     bool           // it may have changed
-	roles     []string       // see roleNames
+	ending    ending
+}
 
-	paused       time.Time // nothing is read before; zero: not paused
-	tokenPending bool      // heard waits for the store; no frame is handled
-	reading      bool      // a command waits for what read does; no frame is handled
-	pass         *transport.Pass
-	ended        sync.WaitGroup // by the last turn
-	tasks        sync.WaitGroup // the goroutines of async
-	running      atomic.Int32   // how many they are
-	readerErr    error
-	closing      *machine.Close
-	halfClose    halfClose
+// opening is what the handshake needs.
+type opening struct {
+	begun   time.Time
+	scheme  string // of the credentials
+	tries   int    // to attach to the session
+	resumed bool   // the session had a connection before
+	pass    *transport.Pass
+}
 
+// input is what the reader hands to the loop.
+type input struct {
+	frames inbox
+	acks   ackInbox
+}
+
+// output is what the loop hands to the writer.
+type output struct {
+	box    *outbox
+	fill   *frames // the batch of this turn; nil: nothing
+	moved  int     // bytes of envelopes that others have expected of the box, and that are in fill
+	head   []byte  // of every frame of the session
+	counts frameCounts
+}
+
+// pending is what the client has caused and that is not answered yet.
+type pending struct {
 	owed atomic.Int64 // commands whose answer is still to come
-	over atomic.Bool  // the last turn is being taken
-	load load         // what the session has said of jobs that it does
+	load load         // what a worker has said of its jobs
+	over atomic.Bool  // the last turn is being taken: nobody waits for answers
+}
 
-	moved int // bytes of envelopes that others had it send, and that go to the writer at the end of the turn
+// tasks are the goroutines of async, and what waits for them.
+type tasks struct {
+	group        sync.WaitGroup
+	running      atomic.Int32
+	ended        sync.WaitGroup // by the last turn
+	reading      bool           // a command waits for what read does; no frame is handled
+	tokenPending bool           // the end of the earlier resume tokens is being stored; no frame is handled
+}
 
-	mailMu sync.Mutex
-	mail   []func(now time.Time)
-	gone   bool
+// ending is how the connection ends. While err and close are nil it goes on.
+type ending struct {
+	err   error          // of the reader
+	close *machine.Close // by the runtime
+	half  halfClose
 }
 
 func newConn(srv *Server, tc transport.Conn) *conn {
 	now := time.Now()
-	c := &conn{srv: srv, tc: tc, id: arcp.NewSessionID(), begun: now}
-	c.ended.Add(1)
+	c := &conn{srv: srv, tc: tc, id: arcp.NewSessionID(), opening: opening{begun: now}}
+	c.tasks.ended.Add(1)
 	c.scheduler = newScheduler(srv.opts.Pool, c.turn)
 	wake := c.scheduler.wake
-	c.in.init(wake)
-	c.frameCounts.m = srv.opts.Metrics
+	c.input.frames.init(wake)
+	c.output.counts.m = srv.opts.Metrics
 	c.m = machine.New(now, srv.sessionOffer(), c.id)
-	c.out = newOutbox(tc, srv.opts.Pool, wake, c.reached.wrote)
+	c.output.box = newOutbox(tc, srv.opts.Pool, wake, c.ack.reached.wrote)
 	c.log = srv.opts.Logger
-	c.limiter = newLimiter(srv.rate())
+	c.rates.limiter = newLimiter(srv.rate())
 	return c
 }
 
@@ -118,12 +124,7 @@ func (c *conn) wake() { c.scheduler.wake() }
 
 // post has f done by the loop; it reports false when the loop has ended.
 func (c *conn) post(f func(now time.Time)) bool {
-	c.mailMu.Lock()
-	ok := !c.gone
-	if ok {
-		c.mail = append(c.mail, f)
-	}
-	c.mailMu.Unlock()
+	ok := c.mail.put(f)
 	c.wake()
 	return ok
 }
@@ -131,23 +132,23 @@ func (c *conn) post(f func(now time.Time)) bool {
 // async runs f on another goroutine: it may read the store or wait for others. Serve
 // returns after f has.
 func (c *conn) async(f func()) {
-	c.running.Add(1)
-	c.tasks.Add(1)
+	c.tasks.running.Add(1)
+	c.tasks.group.Add(1)
 	c.srv.opts.Pool.Run(func() {
-		defer c.tasks.Done()
+		defer c.tasks.group.Done()
 		f()
-		c.running.Add(-1)
+		c.tasks.running.Add(-1)
 	})
 }
 
 // read runs f on another goroutine, and then what f returned on the loop. Until then no
 // frame is handled: commands take effect in the order in which they came.
 func (c *conn) read(f func(ctx context.Context) (then func(now time.Time))) {
-	c.reading = true
+	c.tasks.reading = true
 	c.async(func() {
 		then := f(context.Background())
 		c.post(func(now time.Time) {
-			c.reading = false
+			c.tasks.reading = false
 			then(now)
 		})
 	})
@@ -167,7 +168,7 @@ func (c *conn) catchUp(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
-	c.out.settle()
+	c.output.box.settle()
 }
 
 // serve runs the connection to its end.
@@ -175,12 +176,12 @@ func (c *conn) serve() error {
 	c.tc.SetReadLimit(maxOpeningFrame)
 	c.wake()
 	c.receiveFrames()
-	c.ended.Wait()
-	c.tasks.Wait()
-	c.out.drain()
+	c.tasks.ended.Wait()
+	c.tasks.group.Wait()
+	c.output.box.drain()
 	c.leave()
 	c.unbound()
-	return c.readerErr
+	return c.ending.err
 }
 
 // receiveFrames decodes frames until the connection ends.
@@ -188,14 +189,14 @@ func (c *conn) receiveFrames() {
 	wake := c.scheduler.wake
 	for {
 		frame, err := c.tc.Read()
-		if err == nil && c.acksIn.take(frame, wake) {
+		if err == nil && c.input.acks.take(frame, wake) {
 			continue
 		}
 		in := inbound{err: err, size: len(frame)}
 		if err == nil {
 			in.env, in.bad = decode(frame)
 		}
-		if !c.in.put(in) || err != nil {
+		if !c.input.frames.put(in) || err != nil {
 			return
 		}
 	}
@@ -214,8 +215,8 @@ func decode(frame []byte) (*arcp.Envelope, *arcp.EncodingError) {
 
 // turn does what there is to do; it reports false when it was the last.
 func (c *conn) turn() bool {
-	if !c.paused.IsZero() && !time.Now().Before(c.paused) {
-		c.paused = time.Time{}
+	if !c.rates.paused.IsZero() && !time.Now().Before(c.rates.paused) {
+		c.rates.paused = time.Time{}
 	}
 	c.receiveAll()
 	now := time.Now()
@@ -224,15 +225,15 @@ func (c *conn) turn() bool {
 	c.advance(now)
 	c.perform(now)
 	c.advanceKeepalive(now)
-	unfinished := c.halfClose.ended != nil && c.unfinished()
+	unfinished := c.ending.half.ended != nil && c.unfinished()
 	c.pump(now)
-	c.halfClose.advance(c, now, unfinished)
-	if c.readerErr != nil || c.closing != nil {
+	c.ending.half.advance(c, now, unfinished)
+	if c.ending.err != nil || c.ending.close != nil {
 		c.end()
-		c.ended.Done()
+		c.tasks.ended.Done()
 		return false
 	}
-	if c.mayReceive() && c.in.left() {
+	if c.mayReceive() && c.input.frames.left() {
 		c.wake()
 	}
 	c.schedule()
@@ -242,12 +243,12 @@ func (c *conn) turn() bool {
 // full reports whether too much waits for the peer or for the store to read
 // further commands. Each of them wakes the loop when that changes.
 func (c *conn) full() bool {
-	return c.out.queued() > outboxHard || c.load.full() || c.owed.Load() >= maxOwed || c.cursor != nil && c.cursor.Waiting() >= maxOwed
+	return c.output.box.queued() > outboxHard || c.pending.load.full() || c.pending.owed.Load() >= maxOwed || c.cursor != nil && c.cursor.Waiting() >= maxOwed
 }
 
 // settle is told, by any goroutine, that a command is answered.
 func (c *conn) settle() {
-	if c.owed.Add(-1) == maxOwed-1 {
+	if c.pending.owed.Add(-1) == maxOwed-1 {
 		c.wake()
 	}
 }
@@ -256,12 +257,12 @@ func (c *conn) settle() {
 // together. A peer that asks without reading the answers, or too often, waits.
 func (c *conn) receiveAll() {
 	for n := 0; n < maxTurn && c.mayReceive(); n++ {
-		f, ok := c.in.take()
+		f, ok := c.input.frames.take()
 		if !ok {
 			return
 		}
 		c.receive(time.Now(), f)
-		if c.readerErr != nil || c.closing != nil {
+		if c.ending.err != nil || c.ending.close != nil {
 			return
 		}
 	}
@@ -270,36 +271,32 @@ func (c *conn) receiveAll() {
 // mayReceive is false for a peer that asks without reading the answers, or too
 // often: it waits. The end of either wakes the loop.
 func (c *conn) mayReceive() bool {
-	return c.paused.IsZero() && !c.tokenPending && !c.reading && !c.full()
+	return c.rates.paused.IsZero() && !c.tasks.tokenPending && !c.tasks.reading && !c.full()
 }
 
 // schedule has a turn begin when something is due.
 func (c *conn) schedule() {
 	d := c.m.Deadline()
-	for _, t := range [...]time.Time{c.paused, c.keepalive.due, c.feeds.due, c.halfClose.due} {
+	for _, t := range [...]time.Time{c.rates.paused, c.keepalive.due, c.feeds.due, c.ending.half.due} {
 		if !t.IsZero() && (d.IsZero() || t.Before(d)) {
 			d = t
 		}
 	}
 	switch {
 	case d.IsZero():
-		if c.tick != nil {
-			c.tick.Stop()
-			c.tick = nil
+		if c.scheduler.tick != nil {
+			c.scheduler.tick.Stop()
+			c.scheduler.tick = nil
 		}
-	case c.tick == nil:
-		c.tick = time.AfterFunc(time.Until(d), c.scheduler.wake)
+	case c.scheduler.tick == nil:
+		c.scheduler.tick = time.AfterFunc(time.Until(d), c.scheduler.wake)
 	default:
-		c.tick.Reset(time.Until(d))
+		c.scheduler.tick.Reset(time.Until(d))
 	}
 }
 
 func (c *conn) readMail(now time.Time) {
-	c.mailMu.Lock()
-	mail := c.mail
-	c.mail = nil
-	c.mailMu.Unlock()
-	for _, f := range mail {
+	for _, f := range c.mail.take() {
 		f(now)
 	}
 }
@@ -307,15 +304,15 @@ func (c *conn) readMail(now time.Time) {
 func (c *conn) receive(now time.Time, in inbound) {
 	switch {
 	case in.err != nil:
-		if !c.halfClose.begin(c, now, in.err) {
-			c.readerErr = in.err
+		if !c.ending.half.begin(c, now, in.err) {
+			c.ending.err = in.err
 		}
 	case in.bad != nil:
 		c.m.Malformed(in.bad)
 		c.perform(now)
 	default:
 		if c.cursor != nil && !c.heard() {
-			c.in.giveBack(in)
+			c.input.frames.giveBack(in)
 			return
 		}
 		c.srv.opts.Metrics.In(in.env.Type, 1, in.size)
@@ -342,7 +339,7 @@ func (c *conn) limited(now time.Time, env *arcp.Envelope) bool {
 	nack.CorrelationID = env.ID
 	c.send(now, nack)
 	next := limiter.ReserveN(now, 1)
-	c.paused = now.Add(min(time.Second, next.DelayFrom(now)))
+	c.rates.paused = now.Add(min(time.Second, next.DelayFrom(now)))
 	next.CancelAt(now) // it was only asked when
 	return true
 }
@@ -370,7 +367,7 @@ func (c *conn) perform(now time.Time) {
 			c.command(now, cmd)
 		}
 		if out.Close != nil {
-			c.closing = out.Close
+			c.ending.close = out.Close
 			if out.Close.Evicted != "" {
 				c.evicted(out.Close.Evicted, out.Close.Reason)
 			}
@@ -413,7 +410,7 @@ func (c *conn) send(now time.Time, env arcp.Envelope) {
 	start := len(f.data)
 	f.data = env.Append(f.data)
 	f.ends = append(f.ends, len(f.data))
-	c.frameCounts.add(env.Type, len(f.data)-start)
+	c.output.counts.add(env.Type, len(f.data)-start)
 	if carriesError(env.Type) {
 		c.srv.countError(&env)
 	}
@@ -428,39 +425,39 @@ func carriesError(t arcp.Type) bool {
 }
 
 func (c *conn) batch() *frames {
-	if c.fill == nil {
-		c.fill = framesPool.Get().(*frames)
+	if c.output.fill == nil {
+		c.output.fill = framesPool.Get().(*frames)
 	}
-	return c.fill
+	return c.output.fill
 }
 
 // pump moves what the session's log has for this connection to the outbox, as
 // long as there is room, and hands everything to the writer.
 func (c *conn) pump(now time.Time) {
-	if c.cursor != nil && c.closing == nil {
+	if c.cursor != nil && c.ending.close == nil {
 		c.pull(now)
 	}
-	if c.stale {
+	if c.tools.stale {
 		c.announce(now)
 	}
-	if c.fill != nil || c.moved != 0 {
-		c.out.publish(c.fill, c.moved)
-		c.fill, c.moved = nil, 0
+	if c.output.fill != nil || c.output.moved != 0 {
+		c.output.box.publish(c.output.fill, c.output.moved)
+		c.output.fill, c.output.moved = nil, 0
 	}
-	c.frameCounts.flush()
+	c.output.counts.flush()
 }
 
 func (c *conn) pull(now time.Time) {
 	if c.cursor.Superseded() {
-		c.closing = &machine.Close{Code: int(transport.ClosePolicy), Reason: "superseded"}
+		c.ending.close = &machine.Close{Code: int(transport.ClosePolicy), Reason: "superseded"}
 		return
 	}
-	waiting, err := c.out.size()
+	waiting, err := c.output.box.size()
 	if err != nil {
-		c.readerErr = err
+		c.ending.err = err
 		return
 	}
-	for c.closing == nil && waiting+len(c.batch().data) < outboxSoft {
+	for c.ending.close == nil && waiting+len(c.batch().data) < outboxSoft {
 		item, ok, err := c.nextItem()
 		if err != nil {
 			c.unreadable(now, err)
@@ -472,9 +469,9 @@ func (c *conn) pull(now time.Time) {
 		c.deliver(now, item)
 	}
 	c.pullFeeds(now, outboxSoft-waiting)
-	if c.fill != nil && len(c.fill.data) == 0 {
-		c.fill.recycle()
-		c.fill = nil
+	if c.output.fill != nil && len(c.output.fill.data) == 0 {
+		c.output.fill.recycle()
+		c.output.fill = nil
 	}
 }
 
@@ -489,7 +486,7 @@ func (c *conn) unreadable(now time.Time, err error) {
 		return
 	}
 	c.log.Error().Err(err).Str("session_id", string(c.id)).Msg("connection cannot go on")
-	c.closing = &machine.Close{Code: int(transport.CloseInternal), Reason: "the session's events cannot be read"}
+	c.ending.close = &machine.Close{Code: int(transport.CloseInternal), Reason: "the session's events cannot be read"}
 }
 
 func (c *conn) deliver(now time.Time, item eventlog.Item) {
@@ -499,7 +496,7 @@ func (c *conn) deliver(now time.Time, item eventlog.Item) {
 	}
 	f := c.batch()
 	start := len(f.data)
-	head := c.head
+	head := c.output.head
 	if item.Origin {
 		f.data, head = c.appendOrigin(append(f.data, head...), item.Event), nil
 	}
@@ -508,7 +505,7 @@ func (c *conn) deliver(now time.Time, item eventlog.Item) {
 		f.data = c.srv.appendValues(f.data, item.Event)
 	}
 	f.ends = append(f.ends, len(f.data))
-	c.frameCounts.add(item.Event.Type, len(f.data)-start)
+	c.output.counts.add(item.Event.Type, len(f.data)-start)
 	if item.Seq != 0 {
 		f.last, c.lease.worked = item.Seq, now
 		c.wrote(now, item.Seq, len(item.Event.Body))
@@ -517,25 +514,23 @@ func (c *conn) deliver(now time.Time, item eventlog.Item) {
 
 // end says farewell, if there is anybody to say it to.
 func (c *conn) end() {
-	c.mailMu.Lock()
-	c.gone = true
-	c.mailMu.Unlock()
-	c.over.Store(true)
-	c.in.close()
-	if c.tick != nil {
-		c.tick.Stop()
+	c.mail.close()
+	c.pending.over.Store(true)
+	c.input.frames.close()
+	if c.scheduler.tick != nil {
+		c.scheduler.tick.Stop()
 	}
-	code, reason := closeOf(c.closing, c.readerErr)
+	code, reason := closeOf(c.ending.close, c.ending.err)
 	if code == 0 {
 		_ = c.tc.Abort() // nobody is there
 		return
 	}
-	if c.fill != nil {
-		c.out.publish(c.fill, 0)
-		c.fill = nil
+	if c.output.fill != nil {
+		c.output.box.publish(c.output.fill, 0)
+		c.output.fill = nil
 	}
 	flushed := make(chan struct{})
-	go func() { c.out.drain(); close(flushed) }()
+	go func() { c.output.box.drain(); close(flushed) }()
 	t := time.NewTimer(farewellTime)
 	defer t.Stop()
 	select {
@@ -565,5 +560,5 @@ func closeOf(closing *machine.Close, err error) (transport.CloseCode, string) {
 // audit begins an audit record of something that the client does with what is not the
 // session's own.
 func (c *conn) audit(action string) *zerolog.Event {
-	return c.srv.opts.Audit.Event(action, c.identity.Principal, c.id)
+	return c.srv.opts.Audit.Event(action, c.principal.identity.Principal, c.id)
 }

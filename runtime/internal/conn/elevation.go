@@ -6,30 +6,39 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/internal/builtin"
 	"github.com/arcpd/arcpd/runtime/internal/lease"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 )
 
+// principal is who the client is, and what follows from that.
+type principal struct {
+	identity  auth.Identity
+	mayDo     *lease.Lease // of the principal's jobs at most, from mayDoText; see limit
+	mayDoText []byte
+	roles     []string // see roleNames
+}
+
 // trust is how much the session is trusted now.
-func (c *conn) trust() string { return c.session.Trust(c.identity.Trust) }
+func (c *conn) trust() string { return c.session.Trust(c.principal.identity.Trust) }
 
 // limit is what the principal's jobs may do at most; nil: it is not said. A
 // configuration that cannot be read allows nothing.
 func (c *conn) limit() *lease.Lease {
-	if len(c.identity.Lease) == 0 {
+	if len(c.principal.identity.Lease) == 0 {
 		return nil
 	}
-	if !bytes.Equal(c.mayDoText, c.identity.Lease) {
-		l, err := lease.Decode(c.identity.Lease)
+	if !bytes.Equal(c.principal.mayDoText, c.principal.identity.Lease) {
+		l, err := lease.Decode(c.principal.identity.Lease)
 		if err != nil {
-			c.log.Error().Err(err).Str("principal", c.identity.Principal).Msg("the lease of a principal cannot be read: its jobs may do nothing")
+			c.log.Error().Err(err).Str("principal", c.principal.identity.Principal).Msg("the lease of a principal cannot be read: its jobs may do nothing")
 			l = lease.Nothing()
 		}
-		c.mayDoText, c.mayDo = c.identity.Lease, l
+		c.principal.mayDoText, c.principal.mayDo = c.principal.identity.Lease, l
 	}
-	return c.mayDo
+	return c.principal.mayDo
 }
 
 // elevate has a job of the runtime's own ask for the session to be trusted more.
@@ -40,7 +49,7 @@ func (c *conn) elevate(now time.Time, cmd machine.Elevate) {
 	case rank <= 0:
 		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeInvalidArgument, "%q is no level of trust", cmd.Level))
 		return
-	case c.identity.Anonymous:
+	case c.principal.identity.Anonymous:
 		c.audit("elevate").Str("target", cmd.Level).Str("decision", "denied").Str("reason", "anonymous").Msg("audit")
 		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodePermissionDenied, "an anonymous session stays untrusted"))
 		return
@@ -50,13 +59,13 @@ func (c *conn) elevate(now time.Time, cmd machine.Elevate) {
 		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeFailedPrecondition, "the session is trusted as %s already", c.trust()))
 		return
 	}
-	if err := c.srv.opts.Questions.Room(c.identity.Principal); err != nil {
+	if err := c.srv.opts.Questions.Room(c.principal.identity.Principal); err != nil {
 		c.nack(now, cmd.Request, err)
 		return
 	}
 	c.audit("elevate").Str("target", cmd.Level).Str("decision", "asked").Msg("audit")
 	in := builtin.Elevation{Session: c.id, Request: cmd.Request, Level: cmd.Level, Reason: cmd.Reason, Seconds: cmd.Seconds}
-	c.srv.opts.Builtin.SubmitElevation(c.identity.Principal, in, func(err *arcp.Error) {
+	c.srv.opts.Builtin.SubmitElevation(c.principal.identity.Principal, in, func(err *arcp.Error) {
 		c.post(func(now time.Time) { c.nack(now, cmd.Request, err) })
 	}, func(job arcp.JobID) {
 		c.post(func(time.Time) { c.elevateAgain(cmd, job) })

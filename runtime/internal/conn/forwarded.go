@@ -17,19 +17,25 @@ const originExtension = `"extensions":{"arcpx.arcp.origin.v1":{`
 // but is asked something by.
 const maxOrigins = 1000
 
+// forwarded is what the frames of other sessions' jobs say of their origin, by job.
+type forwarded struct {
+	follows map[arcp.JobID][]byte // of jobs that the session follows and that have not ended; see remember
+	origins map[arcp.JobID][]byte // of jobs that have asked the session something; see learnOrigin
+}
+
 // remember keeps what the frames of a followed job say of their origin (SPEC.md
 // §5.4).
 func (c *conn) remember(j *store.Job) {
-	if c.follows == nil {
-		c.follows = make(map[arcp.JobID][]byte)
+	if c.forwarded.follows == nil {
+		c.forwarded.follows = make(map[arcp.JobID][]byte)
 	}
-	c.follows[j.ID] = c.originHead(j)
+	c.forwarded.follows[j.ID] = c.originHead(j)
 }
 
 // originHead names the submitting session, but not to another principal.
 func (c *conn) originHead(j *store.Job) []byte {
 	b := []byte(originExtension)
-	if j.Session != "" && j.Principal == c.identity.Principal {
+	if j.Session != "" && j.Principal == c.principal.identity.Principal {
 		b = append(arcp.AppendString(append(b, `"session_id":`...), string(j.Session)), ',')
 	}
 	return b
@@ -44,7 +50,7 @@ func (c *conn) appendOrigin(dst []byte, e *store.Event) []byte {
 		head = c.blocked.origin
 	}
 	if e.Type.Terminal() {
-		delete(c.follows, id)
+		delete(c.forwarded.follows, id)
 	}
 	dst = append(append(dst, head...), `"event_seq":`...)
 	return append(strconv.AppendUint(dst, e.OriginSeq, 10), `}},`...)
@@ -52,8 +58,8 @@ func (c *conn) appendOrigin(dst []byte, e *store.Event) []byte {
 
 // origin returns what the frames of a job say of their origin, if that is known.
 func (c *conn) origin(id arcp.JobID) (head []byte, ok bool) {
-	if head, ok = c.follows[id]; !ok {
-		head, ok = c.origins[id]
+	if head, ok = c.forwarded.follows[id]; !ok {
+		head, ok = c.forwarded.origins[id]
 	}
 	return head, ok
 }
@@ -63,11 +69,11 @@ func (c *conn) origin(id arcp.JobID) (head []byte, ok bool) {
 func (c *conn) learnOrigin(j *store.Job, t arcp.Type) []byte {
 	switch {
 	case mayBeAlone(t):
-		if len(c.origins) >= maxOrigins || c.origins == nil {
-			c.origins = make(map[arcp.JobID][]byte)
+		if len(c.forwarded.origins) >= maxOrigins || c.forwarded.origins == nil {
+			c.forwarded.origins = make(map[arcp.JobID][]byte)
 		}
-		c.origins[j.ID] = c.originHead(j)
-	case len(c.follows) < c.srv.opts.MaxFollows: // by an earlier connection of the session
+		c.forwarded.origins[j.ID] = c.originHead(j)
+	case len(c.forwarded.follows) < c.srv.opts.MaxFollows: // by an earlier connection of the session
 		c.remember(j)
 	}
 	return c.originHead(j)

@@ -44,7 +44,7 @@ func (c *conn) unfinished() bool {
 	case machine.Authenticating, machine.Establishing, machine.Closing:
 		return true
 	}
-	return c.owed.Load() > 0 || c.running.Load() > 0 || c.held || c.locating || c.srv.opts.Engine.HasJobs(c.id)
+	return c.pending.owed.Load() > 0 || c.tasks.running.Load() > 0 || c.ack.held || c.ack.locating || c.srv.opts.Engine.HasJobs(c.id)
 }
 
 // advance ends the connection when there has been nothing to say for a while, or
@@ -52,14 +52,14 @@ func (c *conn) unfinished() bool {
 // turn took what there is to say.
 func (h *halfClose) advance(c *conn, now time.Time, unfinished bool) {
 	h.due = time.Time{}
-	if h.ended == nil || c.readerErr != nil || c.closing != nil {
+	if h.ended == nil || c.ending.err != nil || c.ending.close != nil {
 		return
 	}
-	if unfinished || c.out.queued() > 0 || c.cursor != nil && c.cursor.Waiting() > 0 {
+	if unfinished || c.output.box.queued() > 0 || c.cursor != nil && c.cursor.Waiting() > 0 {
 		h.busy = now
 	}
 	if now.Sub(h.busy) >= halfQuiet || !c.tc.(transport.HalfCloser).Reads() {
-		c.readerErr = h.ended
+		c.ending.err = h.ended
 		return
 	}
 	h.due = now.Add(halfEvery)

@@ -20,7 +20,7 @@ import (
 func (c *conn) answer(now time.Time, question any) {
 	switch q := question.(type) {
 	case machine.Authenticate:
-		c.scheme = q.Scheme
+		c.opening.scheme = q.Scheme
 		c.authenticate(now, machine.Verify{Authenticate: q})
 	case machine.Verify:
 		c.authenticate(now, q)
@@ -29,7 +29,7 @@ func (c *conn) answer(now time.Time, question any) {
 	case machine.Resume:
 		c.resume(q)
 	case machine.Remind:
-		c.m.Reminded(now, c.srv.opts.Auth.Challenge(c.identity.Scheme).Reveal())
+		c.m.Reminded(now, c.srv.opts.Auth.Challenge(c.principal.identity.Scheme).Reveal())
 	case machine.Reauthenticate:
 		c.reauthenticate(now, q)
 	case machine.Renew:
@@ -95,7 +95,7 @@ func (s *Server) judge(ctx context.Context, req auth.Request, challenge, respons
 }
 
 func (c *conn) identified(id auth.Identity) machine.Judgement {
-	c.identity = id
+	c.principal.identity = id
 	return machine.Judgement{Identity: identityOf(&id)}
 }
 
@@ -114,7 +114,7 @@ func refusal(err error) (r *machine.Refusal, reason string) {
 
 func (c *conn) refused(err error) *machine.Refusal {
 	r, reason := refusal(err)
-	c.srv.opts.Metrics.AuthFailures.WithLabelValues(schemeLabel(c.scheme), reason).Inc()
+	c.srv.opts.Metrics.AuthFailures.WithLabelValues(schemeLabel(c.opening.scheme), reason).Inc()
 	c.logHandshake(c.log.Warn().Err(err), "refused")
 	return r
 }
@@ -130,14 +130,14 @@ func schemeLabel(scheme string) string {
 
 // logHandshake writes the one line of a handshake.
 func (c *conn) logHandshake(ev *zerolog.Event, result string) {
-	c.srv.opts.Metrics.Handshakes.WithLabelValues(schemeLabel(c.scheme), "rfc", result).Inc()
+	c.srv.opts.Metrics.Handshakes.WithLabelValues(schemeLabel(c.opening.scheme), "rfc", result).Inc()
 	if !ev.Enabled() {
 		return
 	}
 	info := c.tc.Info()
-	ev.Str("session_id", string(c.id)).Str("principal", c.identity.Principal).Str("scheme", schemeLabel(c.scheme)).
+	ev.Str("session_id", string(c.id)).Str("principal", c.principal.identity.Principal).Str("scheme", schemeLabel(c.opening.scheme)).
 		Str("transport", info.Kind).Str("remote", info.RemoteAddr).Str("result", result).
-		Dur("duration", time.Since(c.begun)).Msg("handshake")
+		Dur("duration", time.Since(c.opening.begun)).Msg("handshake")
 }
 
 // establish makes the session durable, or attaches to the one that the client names; it
@@ -163,7 +163,7 @@ func (c *conn) create(now time.Time, q machine.Establish) {
 	}
 	token := newResumeToken(c.id)
 	row := store.Session{ID: c.id, Principal: q.Identity.Principal, Anonymous: q.Identity.Anonymous, Version: q.Version,
-		ClientKind: q.Client.Kind, Negotiated: q.Negotiated, TokenHash: auth.HashToken(token), Identity: encodeIdentity(&c.identity),
+		ClientKind: q.Client.Kind, Negotiated: q.Negotiated, TokenHash: auth.HashToken(token), Identity: encodeIdentity(&c.principal.identity),
 		Acks: c.m.Has(arcp.FeatureAck), CreatedAt: now}
 	c.srv.opts.Log.Append(&store.Write{Session: &row, NewSession: true}, func(r *store.Result) {
 		err := r.Err
@@ -188,8 +188,8 @@ func (c *conn) established(now time.Time, row store.Session, token auth.Secret, 
 	}
 	c.session.Opened()
 	row.Epoch = 1
-	c.row, c.acks = row, row.Acks
-	c.reached.start(0, c.acks, 0)
+	c.row, c.ack.acks = row, row.Acks
+	c.ack.reached.start(0, c.ack.acks, 0)
 	c.begin(now)
 	c.release()
 	c.m.Established(now, machine.Established{ResumeToken: token.Reveal(), Agents: c.agents()})
@@ -197,13 +197,13 @@ func (c *conn) established(now time.Time, row store.Session, token auth.Secret, 
 
 // begin is the end of a handshake that succeeded.
 func (c *conn) begin(now time.Time) {
-	c.head = store.FrameHead(c.m.Version(), c.id)
+	c.output.head = store.FrameHead(c.m.Version(), c.id)
 	c.tc.SetReadLimit(c.srv.opts.MaxFrame)
 	c.keepalive.begin(c, now)
 	c.identify()
-	c.shown = c.session.Catalogue(c.trust())
+	c.tools.shown = c.session.Catalogue(c.trust())
 	c.bound(now)
-	c.srv.opts.Metrics.HandshakeDuration.Observe(now.Sub(c.begun).Seconds())
+	c.srv.opts.Metrics.HandshakeDuration.Observe(now.Sub(c.opening.begun).Seconds())
 	c.logHandshake(c.log.Info(), "accepted")
 }
 
@@ -211,11 +211,11 @@ func (c *conn) begin(now time.Time) {
 // the same slice until they change.
 func (c *conn) roleNames() []string {
 	same := func(name string, role auth.Role) bool { return name == string(role) }
-	if c.roles == nil || !slices.EqualFunc(c.roles, c.identity.Roles, same) {
-		c.roles = make([]string, len(c.identity.Roles))
-		for i, role := range c.identity.Roles {
-			c.roles[i] = string(role)
+	if c.principal.roles == nil || !slices.EqualFunc(c.principal.roles, c.principal.identity.Roles, same) {
+		c.principal.roles = make([]string, len(c.principal.identity.Roles))
+		for i, role := range c.principal.identity.Roles {
+			c.principal.roles[i] = string(role)
 		}
 	}
-	return c.roles
+	return c.principal.roles
 }

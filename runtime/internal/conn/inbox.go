@@ -150,7 +150,7 @@ const maxAckFrame = 512
 
 // receiveAcks handles what acknowledgements there are.
 func (c *conn) receiveAcks() {
-	a := &c.acksIn
+	a := &c.input.acks
 	if !a.any() || !c.heard() {
 		return
 	}

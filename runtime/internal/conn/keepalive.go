@@ -46,7 +46,7 @@ func (c *conn) advanceKeepalive(now time.Time) {
 	b.due = now.Add(b.interval)
 	switch {
 	case b.silence > 0 && now.Sub(c.tc.LastSeen()) >= b.silence:
-		c.closing = &machine.Close{Code: int(transport.ClosePolicy), Reason: "heartbeat lost"}
+		c.ending.close = &machine.Close{Code: int(transport.ClosePolicy), Reason: "heartbeat lost"}
 	case b.messages:
 		c.send(now, arcp.Frame(arcp.SessionPing, arcp.SessionPingPayload{Nonce: string(arcp.NewMessageID()), SentAt: now.UTC()}))
 	default:

@@ -8,6 +8,14 @@ import (
 	"golang.org/x/time/rate"
 )
 
+// rates are the limiters of a connection; nil: any number.
+type rates struct {
+	limiter  *rate.Limiter // of its frames
+	share    *rate.Limiter // of the frames of all connections of its principal
+	critical *rate.Limiter // of its submits with priority critical; nil: there was none yet
+	paused   time.Time     // no frame is handled before; zero: not paused
+}
+
 // newLimiter bounds frames a minute; nil: any number.
 func newLimiter(perMin int) *rate.Limiter {
 	if perMin <= 0 {
@@ -68,20 +76,20 @@ func (s *shares) leave(principal string) {
 
 // bound gives the connection its part of its principal's rate, if that has one.
 func (c *conn) bound(now time.Time) {
-	if n := c.identity.Limits.RatePerMin; n > 0 {
-		c.share = c.srv.shares.join(now, c.identity.Principal, n)
+	if n := c.principal.identity.Limits.RatePerMin; n > 0 {
+		c.rates.share = c.srv.shares.join(now, c.principal.identity.Principal, n)
 	}
 }
 
 func (c *conn) unbound() {
-	if c.share != nil {
-		c.srv.shares.leave(c.identity.Principal)
+	if c.rates.share != nil {
+		c.srv.shares.leave(c.principal.identity.Principal)
 	}
 }
 
 // exceeded is the limiter that refuses one more frame; nil: none does.
 func (c *conn) exceeded(now time.Time) *rate.Limiter {
-	for _, l := range [...]*rate.Limiter{c.limiter, c.share} {
+	for _, l := range [...]*rate.Limiter{c.rates.limiter, c.rates.share} {
 		if l != nil && !l.AllowN(now, 1) {
 			return l
 		}

@@ -13,7 +13,7 @@ import (
 
 // actor is the session of a connection as one that is asked.
 func (c *conn) actor() approval.Actor {
-	return actor.Of(&c.identity, c.id, c.negotiated(arcp.FeatureHumanInput))
+	return actor.Of(&c.principal.identity, c.id, c.negotiated(arcp.FeatureHumanInput))
 }
 
 // negotiated reports whether the session negotiated a feature, also while the
@@ -43,7 +43,7 @@ func (c *conn) respond(now time.Time, cmd machine.Respond) {
 		c.nack(now, cmd.Request, err)
 		return
 	}
-	c.owed.Add(1)
+	c.pending.owed.Add(1)
 	c.srv.opts.Engine.Respond(engine.Respond{Job: a.Row.Job, ID: a.Row.ID, Request: cmd.Request, Who: who, Answer: cmd.Answer,
 		Done: func(row approval.Row, err *arcp.Error) {
 			switch {
@@ -90,13 +90,13 @@ func answerTo(request arcp.MessageID, t arcp.Type, payload any) arcp.Envelope {
 
 // extendLease answers lease.refresh.
 func (c *conn) extendLease(cmd machine.ExtendLease) {
-	c.owed.Add(1)
+	c.pending.owed.Add(1)
 	c.srv.opts.Engine.Extend(engine.Extend{Lease: cmd.Lease, More: cmd.More, Request: cmd.Request, Who: c.actor(), Done: c.leaseDone(arcp.LeaseRefresh, cmd.Lease, cmd.Request)})
 }
 
 // revokeLease answers lease.revoked of a client.
 func (c *conn) revokeLease(cmd machine.RevokeLease) {
-	c.owed.Add(1)
+	c.pending.owed.Add(1)
 	c.srv.opts.Engine.Revoke(engine.Revoke{Lease: cmd.Lease, Reason: cmd.Reason, Request: cmd.Request, Who: c.actor(), Done: c.leaseDone(arcp.LeaseRevoked, cmd.Lease, cmd.Request)})
 }
 

@@ -2,6 +2,7 @@ package conn
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/arcpd/arcpd/runtime/internal/pool"
 )
@@ -13,6 +14,7 @@ type scheduler struct {
 	pool  *pool.Pool
 	state atomic.Int32
 	turn  func() bool // false: it was the last
+	tick  *time.Timer // for the next turn that is due; nil: none. The loop's own
 	body  func()      // t.run. While state is not turnsIdle, turn and body belong to that goroutine
 }
 

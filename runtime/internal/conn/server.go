@@ -268,11 +268,11 @@ func (s *Server) admit(c *conn) error {
 // a connection through a proxy it sets the address that the proxy reported.
 func (s *Server) countConnection(c *conn) error {
 	info := c.tc.Info()
-	if c.pass = info.Pass; c.pass != nil {
-		return s.reportRefusal(c.pass.From(info.RemoteAddr))
+	if c.opening.pass = info.Pass; c.opening.pass != nil {
+		return s.reportRefusal(c.opening.pass.From(info.RemoteAddr))
 	}
 	pass, err := s.gate.Enter(info.RemoteAddr)
-	c.pass = pass
+	c.opening.pass = pass
 	return s.reportRefusal(err)
 }
 
@@ -293,7 +293,7 @@ func (s *Server) logRefusedConnection(e *transport.GateError) {
 // leaves the gate when it is closed.
 func (c *conn) releasePass() {
 	if c.tc.Info().Pass == nil {
-		c.pass.Leave()
+		c.opening.pass.Leave()
 	}
 }
 
@@ -308,10 +308,10 @@ func (s *Server) enter(c *conn) *arcp.Error {
 	s.mu.Lock()
 	limits := s.limits.Sessions
 	s.mu.Unlock()
-	if n := c.identity.Limits.Sessions; n > 0 {
+	if n := c.principal.identity.Limits.Sessions; n > 0 {
 		limits.PerPrincipal = n
 	}
-	own, evicted, full := s.opts.Sessions.Open(c.id, c.identity.Principal, c.begun, c.m.Has(arcp.FeatureAck), (*sessionConn)(c), limits)
+	own, evicted, full := s.opts.Sessions.Open(c.id, c.principal.identity.Principal, c.opening.begun, c.m.Has(arcp.FeatureAck), (*sessionConn)(c), limits)
 	if full != nil {
 		s.opts.Metrics.RateLimited.WithLabelValues(full.Limit).Inc()
 		return arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d %s reached", full.N, strings.ReplaceAll(full.Limit, "_", " ")).RetryAfter(1)
@@ -320,7 +320,7 @@ func (s *Server) enter(c *conn) *arcp.Error {
 		s.opts.Metrics.Evictions.WithLabelValues("limit").Inc()
 	}
 	c.session = own
-	c.pass.Authenticated()
+	c.opening.pass.Authenticated()
 	return nil
 }
 
@@ -361,7 +361,7 @@ func (c *conn) leave() {
 		return
 	}
 	c.saveWritten()
-	if !c.acks {
+	if !c.ack.acks {
 		s.opts.Log.Free(c.id, written)
 	}
 	if s.opts.Engine.HasJobs(c.id) {
@@ -393,14 +393,14 @@ func (s *Server) countError(env *arcp.Envelope) {
 }
 
 func (c *conn) shutdown(now time.Time) {
-	if c.closing != nil || c.readerErr != nil {
+	if c.ending.close != nil || c.ending.err != nil {
 		return // it ends already
 	}
 	if c.m.Phase() == machine.Accepted {
 		c.pull(now) // what was given to the session before this
 		c.send(now, arcp.Frame(arcp.SessionClose, arcp.SessionClosePayload{Reason: "shutdown"}))
 	}
-	c.closing = &machine.Close{Code: int(transport.CloseGoingAway), Reason: "shutdown"}
+	c.ending.close = &machine.Close{Code: int(transport.CloseGoingAway), Reason: "shutdown"}
 }
 
 // nearlyFull refuses what would take more room.

@@ -15,7 +15,7 @@ var _ session.Conn = (*sessionConn)(nil)
 
 func (s *sessionConn) conn() *conn { return (*conn)(s) }
 
-func (s *sessionConn) Position() uint64 { return s.conn().reached.position() }
+func (s *sessionConn) Position() uint64 { return s.conn().ack.reached.position() }
 
 func (s *sessionConn) Sync(ctx context.Context) { s.conn().catchUp(ctx) }
 

@@ -42,7 +42,7 @@ func (c *conn) heardLast(now time.Time) time.Time {
 
 // workedLast is when the session last had something to do or to wait for.
 func (c *conn) workedLast(now time.Time) time.Time {
-	if len(c.feeds.list) > 0 || len(c.follows) > 0 || c.srv.opts.Engine.HasJobs(c.id) {
+	if len(c.feeds.list) > 0 || len(c.forwarded.follows) > 0 || c.srv.opts.Engine.HasJobs(c.id) {
 		return now
 	}
 	return c.lease.worked
@@ -63,7 +63,7 @@ func (s *Server) auditEviction(id arcp.SessionID, reason string) {
 // session goes on.
 func (c *conn) reauthenticate(now time.Time, q machine.Reauthenticate) {
 	if q.Scheme == "" {
-		q.Scheme = c.identity.Scheme
+		q.Scheme = c.principal.identity.Scheme
 	}
 	r := c.request(now, q.Authenticate)
 	c.async(func() {
@@ -74,7 +74,7 @@ func (c *conn) reauthenticate(now time.Time, q machine.Reauthenticate) {
 
 func (c *conn) rejudge(now time.Time, q machine.Reauthenticate, j judgement) {
 	if j.err == nil && j.challenge == "" {
-		j.err = c.identity.Yields(j.identity)
+		j.err = c.principal.identity.Yields(j.identity)
 	}
 	if j.err == nil && j.challenge == "" { // the configuration may have changed meanwhile
 		j.identity, j.err = c.srv.opts.Auth.Again(j.identity, c.request(now, q.Authenticate))
@@ -97,15 +97,15 @@ func (c *conn) rejudge(now time.Time, q machine.Reauthenticate, j judgement) {
 // before stays good until a connection made with one of them is heard: no frame
 // on this one tells whether its client has the new one already.
 func (c *conn) renew() {
-	c.identity, c.lease.fresh = *c.lease.fresh, nil
-	c.scheme = c.identity.Scheme
+	c.principal.identity, c.lease.fresh = *c.lease.fresh, nil
+	c.opening.scheme = c.principal.identity.Scheme
 	c.identify()
 	token := newResumeToken(c.id)
 	c.lease.spare = true
 	c.row.PrevHashes, c.row.TokenHash = [][32]byte{c.row.TokenHash}, auth.HashToken(token)
-	c.row.Identity = encodeIdentity(&c.identity)
+	c.row.Identity = encodeIdentity(&c.principal.identity)
 	row := c.row
-	c.owed.Add(1)
+	c.pending.owed.Add(1)
 	c.srv.opts.Log.Append(&store.Write{Session: &row}, func(r *store.Result) {
 		err := r.Err
 		if err == nil {
@@ -122,7 +122,7 @@ func (c *conn) renewed(now time.Time, token auth.Secret, err error) {
 		c.m.Renewed(now, machine.Established{Refused: arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions").RetryAfter(1)})
 		return
 	}
-	c.log.Info().Str("session_id", string(c.id)).Str("principal", c.identity.Principal).Str("scheme", schemeLabel(c.scheme)).
+	c.log.Info().Str("session_id", string(c.id)).Str("principal", c.principal.identity.Principal).Str("scheme", schemeLabel(c.opening.scheme)).
 		Msg("credential renewed")
 	c.m.Renewed(now, machine.Established{ResumeToken: token.Reveal(), Agents: c.agents()})
 }
@@ -139,20 +139,20 @@ func (s *Server) Reauthenticate() {
 const causeRevoked = machine.Cause("credential_revoked")
 
 func (c *conn) recheck(now time.Time) {
-	if p := c.m.Phase(); p != machine.Accepted && p != machine.Establishing || c.identity.Principal == "" {
+	if p := c.m.Phase(); p != machine.Accepted && p != machine.Establishing || c.principal.identity.Principal == "" {
 		return // its credential is still to be judged
 	}
 	info := c.tc.Info()
-	id, err := c.srv.opts.Auth.Again(c.identity, auth.Request{Local: info.Local, PeerUID: info.PeerUID, PeerCerts: info.PeerCerts, Now: now})
+	id, err := c.srv.opts.Auth.Again(c.principal.identity, auth.Request{Local: info.Local, PeerUID: info.PeerUID, PeerCerts: info.PeerCerts, Now: now})
 	if err != nil {
 		why, _ := refusal(err)
 		c.evicted(causeRevoked, why.Message)
 		c.m.Evict(arcp.CodeUnauthenticated, why.Message)
 		return
 	}
-	c.identity = id
+	c.principal.identity = id
 	c.m.Identify(*identityOf(&id))
-	c.stale = true // it may be trusted more, or less
+	c.tools.stale = true // it may be trusted more, or less
 	c.identify()
 }
 
@@ -160,7 +160,7 @@ func (c *conn) recheck(now time.Time) {
 func (c *conn) refusedCredential(scheme string, err error) *machine.Refusal {
 	r, reason := refusal(err)
 	c.srv.opts.Metrics.AuthFailures.WithLabelValues(schemeLabel(scheme), reason).Inc()
-	c.log.Warn().Err(err).Str("session_id", string(c.id)).Str("principal", c.identity.Principal).
+	c.log.Warn().Err(err).Str("session_id", string(c.id)).Str("principal", c.principal.identity.Principal).
 		Str("scheme", schemeLabel(scheme)).Msg("fresh credential refused")
 	return r
 }

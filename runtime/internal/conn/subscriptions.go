@@ -131,7 +131,7 @@ func (s *Server) newFeed(ctx context.Context, who *approval.Actor, p arcp.Subscr
 func (c *conn) attachFeed(cmd machine.OpenFeed, f *feed, after uint64) {
 	c.auditSubscribe(cmd, f.owner)
 	c.feeds.opening++
-	c.owed.Add(1)
+	c.pending.owed.Add(1)
 	c.srv.opts.Log.AttachFeed(f.owner, after, c.loop(), func(cursor *eventlog.Cursor, last uint64) {
 		f.cursor, f.until = cursor, last
 		if !c.post(func(now time.Time) { c.feedOpened(now, cmd.Request, f) }) && cursor != nil {
@@ -190,7 +190,7 @@ func (c *conn) auditSubscribe(cmd machine.OpenFeed, owner string) {
 		return
 	}
 	ev := c.audit("subscribe").Str("owner", owner).Strs("sessions", texts(sessions))
-	if owner != c.identity.Principal {
+	if owner != c.principal.identity.Principal {
 		ev = ev.Strs("jobs", texts(jobs))
 	}
 	ev.Str("decision", "allowed").Msg("audit")
@@ -228,7 +228,7 @@ func (c *conn) closeFeeds() {
 // room. They come behind the session's own events, and take turns.
 func (c *conn) pullFeeds(now time.Time, room int) {
 	c.feeds.due = time.Time{}
-	for i := 0; i < len(c.feeds.list) && c.closing == nil; {
+	for i := 0; i < len(c.feeds.list) && c.ending.close == nil; {
 		f := c.feeds.list[i]
 		if !c.observes(f.owner) {
 			c.audit("subscribe").Str("owner", f.owner).Str("decision", "denied").Str("reason", "may not be observed any more").Msg("audit")
@@ -319,7 +319,7 @@ func (c *conn) blockFeed(f *feed, item *eventlog.Item) bool {
 	}
 	id := item.Event.JobID()
 	_, known := f.shown[id]
-	known = known || f.owner == c.identity.Principal
+	known = known || f.owner == c.principal.identity.Principal
 	result := c.needsResult(item.Event)
 	if known && !result || !f.filter.selects(&original{version: c.m.Version(), item: item}) {
 		return false
@@ -395,7 +395,7 @@ func (c *conn) appendFeed(now time.Time, f *feed, o *original) {
 	}
 	b.data = append(b.data, "}}"...)
 	b.ends = append(b.ends, len(b.data))
-	c.frameCounts.add(arcp.SubscribeEvent, len(b.data)-start)
+	c.output.counts.add(arcp.SubscribeEvent, len(b.data)-start)
 }
 
 // feedFrame returns the part of a subscribe.event frame between its timestamp and the
@@ -619,7 +619,7 @@ func errMixedFilter() *arcp.Error {
 
 // observes reports whether the connection may look at what is a principal's.
 func (c *conn) observes(principal string) bool {
-	if principal == c.identity.Principal {
+	if principal == c.principal.identity.Principal {
 		return true
 	}
 	who := c.actor()
@@ -630,7 +630,7 @@ func (c *conn) observes(principal string) bool {
 // principal those of the runtime's own tools may not: their answers are of what is
 // for that principal only.
 func (c *conn) shows(f *feed, id arcp.JobID) bool {
-	return f.owner == c.identity.Principal || f.shown[id]
+	return f.owner == c.principal.identity.Principal || f.shown[id]
 }
 
 // show remembers whether events of a job of another principal may be in the subscription.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
+	"github.com/arcpd/arcpd/runtime/tool"
 )
 
 // Pace of what sessions are told of changes of their catalogues: a source that
@@ -56,13 +57,19 @@ func (a *announcer) stop() {
 	}
 }
 
-// agents is what the session is told of its catalogue when it is accepted.
-func (c *conn) agents() []arcp.Agent {
-	c.shown = c.session.Catalogue(c.trust())
-	return c.shown.Agents()
+// toldTools is what the client knows of the session's catalogue.
+type toldTools struct {
+	shown *tool.Snapshot // that the client was told of; nil: none yet
+	stale bool           // the catalogue may have changed since
 }
 
-func (c *conn) staleTools(time.Time) { c.stale = true }
+// agents is what the session is told of its catalogue when it is accepted.
+func (c *conn) agents() []arcp.Agent {
+	c.tools.shown = c.session.Catalogue(c.trust())
+	return c.tools.shown.Agents()
+}
+
+func (c *conn) staleTools(time.Time) { c.tools.stale = true }
 
 // toolsChanged is the data of the event tools.changed (SPEC.md §7.5).
 type toolsChanged struct {
@@ -77,16 +84,16 @@ type toolsChanged struct {
 // announce tells the client what has changed in its catalogue since it was told
 // last. A client that does not read is told later, all at once.
 func (c *conn) announce(now time.Time) {
-	if !c.stale || c.shown == nil || c.closing != nil || c.m.Phase() != machine.Accepted {
+	if !c.tools.stale || c.tools.shown == nil || c.ending.close != nil || c.m.Phase() != machine.Accepted {
 		return
 	}
-	if n, _ := c.out.size(); n >= outboxSoft {
+	if n, _ := c.output.box.size(); n >= outboxSoft {
 		return // the writer wakes the loop
 	}
-	c.stale = false
+	c.tools.stale = false
 	next := c.session.Catalogue(c.trust())
-	d := next.Since(c.shown)
-	c.shown = next
+	d := next.Since(c.tools.shown)
+	c.tools.shown = next
 	if d.Empty() {
 		return
 	}

@@ -43,21 +43,21 @@ var _ worker.Conn = (*conn)(nil)
 // Deliver has the loop send an envelope.
 func (c *conn) Deliver(env arcp.Envelope) {
 	size := len(env.Payload)
-	c.out.expect(size)
+	c.output.box.expect(size)
 	c.post(func(now time.Time) {
 		c.send(now, env)
-		c.moved += size
+		c.output.moved += size
 	})
 }
 
 // Queued is how many bytes wait for the peer.
-func (c *conn) Queued() int { return c.out.queued() }
+func (c *conn) Queued() int { return c.output.box.queued() }
 
 // work takes what the session says of a job that it does.
 func (c *conn) work(now time.Time, cmd machine.Work) {
 	size := int64(len(cmd.Envelope.Payload))
-	c.load.frames.Add(1)
-	c.load.bytes.Add(size)
+	c.pending.load.frames.Add(1)
+	c.pending.load.bytes.Add(size)
 	if err := c.srv.opts.Workers.Receive(c.id, cmd.Envelope, func() { c.unload(size) }); err != nil {
 		c.srv.opts.Metrics.ProtocolErrors.WithLabelValues("stale_work").Inc()
 		c.nack(now, cmd.Envelope.ID, err)
@@ -66,9 +66,9 @@ func (c *conn) work(now time.Time, cmd machine.Work) {
 
 // unload is told, by any goroutine, that a frame was dealt with.
 func (c *conn) unload(size int64) {
-	was := c.load.full()
-	c.load.frames.Add(-1)
-	if c.load.bytes.Add(-size); was {
+	was := c.pending.load.full()
+	c.pending.load.frames.Add(-1)
+	if c.pending.load.bytes.Add(-size); was {
 		c.wake()
 	}
 }
