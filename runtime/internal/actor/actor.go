@@ -1,4 +1,5 @@
-// Package actor says who a session is, as one that asks, answers, observes and executes.
+// Package actor makes the approval.Actor of a session from its identity: what it may ask,
+// answer, observe and execute.
 package actor
 
 import (

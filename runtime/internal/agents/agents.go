@@ -58,7 +58,7 @@ func New(o Options) *Service {
 	return s
 }
 
-// Register registers an agent of the session of who, or replaces it. An error of type
+// Register registers an agent of the actor's session, or replaces it. An error of type
 // *arcp.Error is for the caller.
 func (s *Service) Register(ctx context.Context, a host.Agent, who approval.Actor) (host.Agent, error) {
 	a.Principal, a.Session = who.Principal, who.Session

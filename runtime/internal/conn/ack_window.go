@@ -34,9 +34,8 @@ type ackWindow struct {
 	lagging  bool    // the client was told that it falls behind
 }
 
-// window holds events back that are too far ahead of what a client that
-// acknowledges has acknowledged. While it is not known where the connection goes
-// on, all are held back.
+// window holds back the events that are too far ahead of what the client has acknowledged.
+// While the position of the connection is not known, it holds back all events.
 func (c *conn) window() {
 	if c.ack.held {
 		return
@@ -48,19 +47,17 @@ func (c *conn) window() {
 	c.cursor.SetLimit(limit)
 }
 
-// base is what the client has for certain: what it has acknowledged, and where it
-// said to go on, which may be ahead of what was stored of its acknowledgements.
+// base is the last event that the client certainly has: what it has acknowledged, or the
+// position that it asked for, which may be ahead of the stored acknowledgement.
 func (c *conn) base() uint64 { return max(c.ack.acked, c.ack.start) }
 
-// hold keeps all events back until release: the client may still say where to go
-// on.
+// hold holds back all events until release: the client may still ask for a position.
 func (c *conn) hold() {
 	c.ack.held = true
 	c.cursor.SetLimit(c.ack.start)
 }
 
-// release lets the events go. From then on acknowledgements need not keep their
-// place among the other messages.
+// release ends hold. From then on acknowledgements may overtake other messages.
 func (c *conn) release() {
 	c.ack.held = false
 	id := c.id
@@ -68,8 +65,8 @@ func (c *conn) release() {
 	c.window()
 }
 
-// acknowledge forgets what the client has processed; a number it was never sent
-// counts as everything it was sent (SPEC.md §5.3).
+// acknowledge trims the events that the client has processed. A number above the last event
+// that was sent counts as that one (SPEC.md §5.3).
 func (c *conn) acknowledge(seq uint64) {
 	if !c.ack.acks {
 		c.ack.acks = true
@@ -104,7 +101,7 @@ func (c *conn) trimAcked() {
 	c.append(&store.Write{Trim: &store.Trim{Session: c.id, Seq: c.ack.acked}, NoSync: true})
 }
 
-// lags tells a client that acknowledges when it falls behind.
+// lags warns a client that acknowledges and falls behind, once.
 func (c *conn) lags(now time.Time, seq uint64) {
 	if c.ack.lagging || seq <= c.base()+lagWarning {
 		return
@@ -127,21 +124,22 @@ func (c *conn) overflow(now time.Time, upTo uint64) {
 	c.tooFarBehind(now)
 }
 
-// tooFarBehind ends a connection whose next events are not kept, and says so.
+// tooFarBehind closes a connection whose next events are not kept any more, after a
+// backpressure message.
 func (c *conn) tooFarBehind(now time.Time) {
 	c.slow(now, slowBacklog)
 	c.ending.close = &machine.Close{Code: int(transport.CloseOverloaded), Reason: slowBacklog}
 }
 
-// reached is where a newer connection of the session goes on: after what the
-// client has acknowledged or, if it does not acknowledge, after what was written to
-// it. The connection's loop and its writer tell of it, anybody may ask.
+// reached is the position after which a newer connection of the session continues: what the
+// client has acknowledged or, if it does not acknowledge, what was written to it. The loop
+// and the writer set it; any goroutine reads it.
 type reached struct {
 	acks           atomic.Bool
 	acked, written atomic.Uint64
 }
 
-// start says where the connection begins; acked only counts if the client
+// start sets the position at which the connection begins. acked counts only if the client
 // acknowledges.
 func (r *reached) start(after uint64, acks bool, acked uint64) {
 	r.written.Store(after)
@@ -149,13 +147,13 @@ func (r *reached) start(after uint64, acks bool, acked uint64) {
 	r.acks.Store(acks)
 }
 
-// acknowledged says that the client acknowledges, from now on, and what.
+// acknowledged sets the last acknowledged event. From now on only acknowledgements count.
 func (r *reached) acknowledged(seq uint64) {
 	r.acked.Store(seq)
 	r.acks.Store(true)
 }
 
-// wrote is told by the writer which event is written.
+// wrote sets the last event that was written. The writer calls it.
 func (r *reached) wrote(seq uint64) { r.written.Store(seq) }
 
 func (r *reached) position() uint64 {
@@ -165,7 +163,7 @@ func (r *reached) position() uint64 {
 	return r.written.Load()
 }
 
-// wrote is told of every numbered event that goes out.
+// wrote counts a numbered event that is about to be written.
 func (c *conn) wrote(now time.Time, seq uint64, size int) {
 	if c.ack.acks {
 		c.lags(now, seq)

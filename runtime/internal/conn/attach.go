@@ -327,8 +327,8 @@ func (c *conn) takeOver(a *attachment, cursor *eventlog.Cursor, err error) *arcp
 	return nil
 }
 
-// takeSession makes the connection that of a session. It reports false if another
-// connection was faster, or the session has ended.
+// takeSession attaches the connection to a session. It returns false if another connection
+// was faster, or the session has ended.
 func (c *conn) takeSession(s *session.Session, a *attachment, cursor *eventlog.Cursor) bool {
 	c.ack.reached.start(s.Position(), false, 0)
 	old, position, ok := s.Attach((*sessionConn)(c), a.row.Epoch)

@@ -98,7 +98,7 @@ func (o pendingReply) Answer(answer any) bool { defer o.settle(); return o.curso
 // connection are as high ones.
 const maxCritical = 10
 
-// clampPriority keeps a client from being critical all the time.
+// clampPriority lowers priority critical to high above maxCritical submits a second.
 func (c *conn) clampPriority(now time.Time, env *arcp.Envelope) {
 	if env.Priority != arcp.PriorityCritical {
 		return
@@ -129,7 +129,7 @@ func (c *conn) submit(env *arcp.Envelope) engine.Submit {
 		Answers: c.cursor, Settled: c.settle, Recheck: c.opening.resumed}
 }
 
-// append appends a write of which the client hears nothing.
+// append appends a write that has no answer.
 func (c *conn) append(w *store.Write) {
 	c.pending.owed.Add(1)
 	c.srv.opts.Log.Append(w, func(*store.Result) { c.settle() })
@@ -365,8 +365,8 @@ func (c *conn) followed(request arcp.MessageID, j *store.Job, r *store.Result, e
 	return env
 }
 
-// subscribed describes a job to who follows it: also what it may do, what is left of
-// its budget and, to its principal only, its credentials.
+// subscribed is the payload of job.subscribed. It has the job's lease, the rest of its budget
+// and, for the job's own principal only, its credentials.
 func (c *conn) subscribed(j *store.Job, from uint64, replayed bool) arcp.JobSubscribedPayload {
 	lease, constraints, budget := c.srv.opts.Engine.LeaseOf(j)
 	var credentials []arcp.Credential

@@ -98,7 +98,7 @@ type tasks struct {
 	tokenPending bool           // the end of the earlier resume tokens is being stored; no frame is handled
 }
 
-// ending is how the connection ends. While err and close are nil it goes on.
+// ending is the reason why the connection ends. While err and close are nil it is open.
 type ending struct {
 	err   error          // of the reader
 	close *machine.Close // by the runtime
@@ -213,7 +213,7 @@ func decode(frame []byte) (*arcp.Envelope, *arcp.EncodingError) {
 	return nil, &arcp.EncodingError{Reason: arcp.ReasonNotJSON, Message: err.Error()}
 }
 
-// turn does what there is to do; it reports false when it was the last.
+// turn takes one turn of the loop. It returns false after the last one.
 func (c *conn) turn() bool {
 	if !c.rates.paused.IsZero() && !time.Now().Before(c.rates.paused) {
 		c.rates.paused = time.Time{}
@@ -240,21 +240,21 @@ func (c *conn) turn() bool {
 	return true
 }
 
-// full reports whether too much waits for the peer or for the store to read
-// further commands. Each of them wakes the loop when that changes.
+// full reports whether too much waits for the peer or for the store to handle further
+// commands. Each of the reasons wakes the loop when it ends.
 func (c *conn) full() bool {
 	return c.output.box.queued() > outboxHard || c.pending.load.full() || c.pending.owed.Load() >= maxOwed || c.cursor != nil && c.cursor.Waiting() >= maxOwed
 }
 
-// settle is told, by any goroutine, that a command is answered.
+// settle counts the answer of a command. Any goroutine may call it.
 func (c *conn) settle() {
 	if c.pending.owed.Add(-1) == maxOwed-1 {
 		c.wake()
 	}
 }
 
-// receiveAll takes the frames that are there, so that what they cause is sent
-// together. A peer that asks without reading the answers, or too often, waits.
+// receiveAll handles the frames that were read, at most maxTurn, so that their answers are
+// sent together.
 func (c *conn) receiveAll() {
 	for n := 0; n < maxTurn && c.mayReceive(); n++ {
 		f, ok := c.input.frames.take()
@@ -268,13 +268,14 @@ func (c *conn) receiveAll() {
 	}
 }
 
-// mayReceive is false for a peer that asks without reading the answers, or too
-// often: it waits. The end of either wakes the loop.
+// mayReceive reports whether frames are handled now. They are not while the client exceeds
+// its rate or does not read its answers, and while a command reads the store. The end of each
+// wakes the loop.
 func (c *conn) mayReceive() bool {
 	return c.rates.paused.IsZero() && !c.tasks.tokenPending && !c.tasks.reading && !c.full()
 }
 
-// schedule has a turn begin when something is due.
+// schedule sets the timer for the next turn that is due.
 func (c *conn) schedule() {
 	d := c.m.Deadline()
 	for _, t := range [...]time.Time{c.rates.paused, c.keepalive.due, c.feeds.due, c.ending.half.due} {
@@ -353,7 +354,7 @@ func free(t arcp.Type) bool {
 	return false
 }
 
-// perform does what the machine asks for until it asks for nothing.
+// perform carries out the machine's output until there is none.
 func (c *conn) perform(now time.Time) {
 	for {
 		out := c.m.Take()
@@ -475,8 +476,8 @@ func (c *conn) pull(now time.Time) {
 	}
 }
 
-// unreadable ends a connection whose events are not there: one that was too slow
-// for what is kept, or the store has failed.
+// unreadable closes a connection whose next events cannot be read: they are not kept any
+// more, or the store has failed.
 func (c *conn) unreadable(now time.Time, err error) {
 	if gone, ok := errors.AsType[*store.TrimmedError](err); ok {
 		// A job that the session follows may be deleted: without this, every resume
@@ -512,7 +513,7 @@ func (c *conn) deliver(now time.Time, item eventlog.Item) {
 	}
 }
 
-// end says farewell, if there is anybody to say it to.
+// end flushes the outbox and closes the connection. If the peer is gone it aborts it.
 func (c *conn) end() {
 	c.mail.close()
 	c.pending.over.Store(true)
@@ -542,7 +543,7 @@ func (c *conn) end() {
 	}
 }
 
-// closeOf is the code to end a connection with; 0 if the peer is gone.
+// closeOf returns the code and the reason to close a connection with; 0 if the peer is gone.
 func closeOf(closing *machine.Close, err error) (transport.CloseCode, string) {
 	if closing != nil {
 		return transport.CloseCode(closing.Code), closing.Reason

@@ -13,7 +13,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 )
 
-// principal is who the client is, and what follows from that.
+// principal is the authenticated identity of the client, with what is derived from it.
 type principal struct {
 	identity  auth.Identity
 	mayDo     *lease.Lease // of the principal's jobs at most, from mayDoText; see limit
@@ -24,8 +24,8 @@ type principal struct {
 // trust is how much the session is trusted now.
 func (c *conn) trust() string { return c.session.Trust(c.principal.identity.Trust) }
 
-// limit is what the principal's jobs may do at most; nil: it is not said. A
-// configuration that cannot be read allows nothing.
+// limit returns the lease that bounds the principal's jobs; nil: none is configured. A lease
+// that cannot be decoded allows nothing.
 func (c *conn) limit() *lease.Lease {
 	if len(c.principal.identity.Lease) == 0 {
 		return nil
@@ -41,8 +41,8 @@ func (c *conn) limit() *lease.Lease {
 	return c.principal.mayDo
 }
 
-// elevate has a job of the runtime's own ask for the session to be trusted more.
-// It is answered with lease.granted, or permission.deny.
+// elevate submits a job of the runtime that asks for a higher trust level of the session. The
+// answer is lease.granted or permission.deny.
 func (c *conn) elevate(now time.Time, cmd machine.Elevate) {
 	rank := session.TrustRank(cmd.Level)
 	switch {

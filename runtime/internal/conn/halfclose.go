@@ -16,10 +16,9 @@ const (
 	halfQuiet = 200 * time.Millisecond
 )
 
-// halfClose is a connection whose client has ended sending and reads on, as one in a
-// pipeline does. It gets the answers to what it has asked for, and the events of the
-// session's jobs until they have ended. The zero value is that of one which may
-// still send.
+// halfClose is the state of a connection whose client has ended sending and still reads, as
+// in a shell pipeline. The client gets the answers to its commands, and the events of the
+// session's jobs until they have ended. The zero value is a connection that is open both ways.
 type halfClose struct {
 	ended error     // how it has; nil: it has not
 	busy  time.Time // when there was something to say last
@@ -47,9 +46,9 @@ func (c *conn) unfinished() bool {
 	return c.pending.owed.Load() > 0 || c.tasks.running.Load() > 0 || c.ack.held || c.ack.locating || c.srv.opts.Engine.HasJobs(c.id)
 }
 
-// advance ends the connection when there has been nothing to say for a while, or
-// nobody to say it to. It comes last in a turn; unfinished is as it was before the
-// turn took what there is to say.
+// advance closes the connection when nothing was sent for halfQuiet, or the client does not
+// read any more. It comes last in a turn; unfinished is its value before the turn collected
+// what to send.
 func (h *halfClose) advance(c *conn, now time.Time, unfinished bool) {
 	h.due = time.Time{}
 	if h.ended == nil || c.ending.err != nil || c.ending.close != nil {

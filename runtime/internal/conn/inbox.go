@@ -41,7 +41,7 @@ func (b *inbox) init(wake func()) {
 	b.space.L = &b.mu
 }
 
-// put waits until there is room; it reports false when nobody will take more.
+// put waits until there is room. It returns false when the inbox is closed.
 func (b *inbox) put(in inbound) bool {
 	b.mu.Lock()
 	for !b.closed && (len(b.ready) >= inboxLen || b.bytes >= inboxBytes) {
@@ -96,7 +96,7 @@ func (b *inbox) left() bool {
 	return len(b.ready) > 0
 }
 
-// close lets the reader go.
+// close drops the frames, and makes put return false.
 func (b *inbox) close() {
 	b.mu.Lock()
 	b.closed = true

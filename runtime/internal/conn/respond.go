@@ -20,7 +20,7 @@ func (c *conn) actor() approval.Actor {
 // machine does not know yet which session it is.
 func (c *conn) negotiated(f arcp.Feature) bool { return slices.Contains(c.row.Negotiated, f) }
 
-// identify tells the session, the questions and the workers who the session is now.
+// identify sets the actor of the session, and offers it pending questions and work.
 func (c *conn) identify() {
 	if c.session == nil { // it is being attached
 		return
@@ -31,7 +31,7 @@ func (c *conn) identify() {
 	c.offerWork(w)
 }
 
-// respond gives an answer that came over the wire to the job that asks.
+// respond passes an answer of the client to the job that asks.
 func (c *conn) respond(now time.Time, cmd machine.Respond) {
 	who := c.actor()
 	a, ok := c.srv.opts.Questions.Find(string(cmd.Question))
@@ -58,7 +58,7 @@ func (c *conn) respond(now time.Time, cmd machine.Respond) {
 		}})
 }
 
-// notAsked reports whether a question does not exist for somebody.
+// notAsked reports whether a question does not exist for an actor.
 func notAsked(q *approval.Row, w *approval.Actor) bool {
 	err := q.MayAnswer(w)
 	return err != nil && err.Code == arcp.CodeNotFound

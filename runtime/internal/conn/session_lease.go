@@ -54,7 +54,7 @@ func (c *conn) evicted(cause machine.Cause, reason string) {
 	c.srv.auditEviction(c.id, reason)
 }
 
-// auditEviction records an eviction that nobody asked for.
+// auditEviction records an eviction by the runtime itself.
 func (s *Server) auditEviction(id arcp.SessionID, reason string) {
 	s.opts.Audit.Event("evict", "runtime", "").Str("target", string(id)).Str("decision", "allowed").Str("reason", reason).Msg("audit")
 }
@@ -93,9 +93,9 @@ func (c *conn) rejudge(now time.Time, q machine.Reauthenticate, j judgement) {
 	c.m.Rejudge(now, answer)
 }
 
-// renew makes the session that of the fresh credential, with a new token. The one
-// before stays good until a connection made with one of them is heard: no frame
-// on this one tells whether its client has the new one already.
+// renew stores the fresh credential as that of the session, with a new resume token. The
+// token before stays valid until the client sends a frame on a connection made with either: no
+// frame on this connection shows that the client has the new one.
 func (c *conn) renew() {
 	c.principal.identity, c.lease.fresh = *c.lease.fresh, nil
 	c.opening.scheme = c.principal.identity.Scheme

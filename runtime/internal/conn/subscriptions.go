@@ -116,7 +116,8 @@ func (c *conn) openFeed(now time.Time, cmd machine.OpenFeed) {
 	})
 }
 
-// newFeed completes a subscription of who, and returns its position.
+// newFeed sets the filter and the owner of a subscription of an actor, and returns the
+// position at which it starts.
 func (s *Server) newFeed(ctx context.Context, who *approval.Actor, p arcp.SubscribePayload, f *feed) (after uint64, refused *arcp.Error) {
 	if f.filter, f.owner, refused = s.newFilter(ctx, who, p.Filter); refused != nil {
 		return 0, refused

@@ -1,5 +1,5 @@
-// Package housekeeping ends sessions that nobody came back to, deletes what is older than the
-// retention, and keeps the store within its bound.
+// Package housekeeping ends sessions whose resume window is over, deletes what is older than
+// the retention, and keeps the store within its bound.
 package housekeeping
 
 import (
@@ -123,7 +123,7 @@ func (j *Janitor) run(ctx context.Context, every time.Duration) {
 	}
 }
 
-// clean goes on until there is nothing to do. A step that fails is for the next
+// clean repeats each step until it has nothing to do. A step that fails is for the next
 // time.
 func (j *Janitor) clean(ctx context.Context, now time.Time) {
 	for _, step := range []func(context.Context, time.Time) (bool, error){j.sessions, j.keepKnownClients, j.approvals, j.registry, j.host, j.feeds, j.jobs, j.disk, j.backlogs} {

@@ -46,9 +46,9 @@ func ErrNotFound(id arcp.JobID) *arcp.Error {
 	return arcp.Errorf(arcp.CodeJobNotFound, "no such job: %s", id)
 }
 
-// Visible returns a job that who may see, or an error as ErrNotFound. Of another principal
-// that are not the calls of the runtime's own tools: their answers are for that principal
-// only.
+// Visible returns a job that an actor may see, or an error as ErrNotFound. An actor sees the
+// jobs of its own principal and of those that it observes. Of the latter it does not see calls
+// of the runtime's own tools: their answers are for that principal only.
 func (r *Reader) Visible(ctx context.Context, who *approval.Actor, id arcp.JobID) (store.Job, *arcp.Error) {
 	j, err := r.Store.Job(ctx, id)
 	switch {
@@ -71,7 +71,7 @@ func (r *Reader) Visible(ctx context.Context, who *approval.Actor, id arcp.JobID
 	return j, nil
 }
 
-// Page lists jobs of who's principal or, with a filter, of one that who may observe
+// Page lists jobs of the actor's principal or, with a filter, of one that it may observe
 // (session.list_jobs, SPEC.md §5.5).
 func (r *Reader) Page(ctx context.Context, who *approval.Actor, p *arcp.SessionListJobsPayload) (*arcp.SessionJobsPayload, *arcp.Error) {
 	principal := who.Principal

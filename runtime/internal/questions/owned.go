@@ -23,7 +23,7 @@ func (b *Broker) RequestOf(q *approval.Row) arcp.MessageID {
 	return a.Request
 }
 
-// Read reads a question that somebody may know of, with the revision of its
+// Read reads a question that an actor may know of, with the revision of its
 // record.
 func (b *Broker) Read(ctx context.Context, who *approval.Actor, id string) (row approval.Row, rev uint64, err error) {
 	key := approval.RecordPrefix(who.Principal) + id

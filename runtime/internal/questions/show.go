@@ -68,7 +68,7 @@ func (b *Broker) emit(ctx context.Context, q *approval.Row, kind, message string
 	b.opts.Host.EmitIn(ctx, q.Principal, host.Event{Kind: kind, AgentID: q.AgentID, Message: message, Payload: raw})
 }
 
-// AuditAnswer records who has answered what: not what was answered.
+// AuditAnswer records the actor and the question of an answer, but not its value.
 func (b *Broker) AuditAnswer(w *approval.Actor, q *approval.Row, a *approval.Answer, err *arcp.Error) {
 	decision := "allowed"
 	if err != nil {
@@ -85,7 +85,8 @@ func (b *Broker) AuditAnswer(w *approval.Actor, q *approval.Row, a *approval.Ans
 	ev.Msg("audit")
 }
 
-// SessionOf is somebody's session, if the principal of a question may know it.
+// SessionOf returns the session of an actor if the principal of a question may know it: only
+// its own.
 func SessionOf(w *approval.Actor, q *approval.Row) arcp.SessionID {
 	if w.Principal != q.Principal {
 		return ""

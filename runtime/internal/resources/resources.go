@@ -310,7 +310,7 @@ func jitter(d time.Duration) time.Duration {
 	return d + time.Duration((rand.Float64()-0.5)*0.4*float64(d))
 }
 
-// reap goes on while there is something that is due.
+// reap scans until no lease is due.
 func (s *Service) reap(ctx context.Context) {
 	for more := true; more && ctx.Err() == nil; {
 		rep, err := s.Scanner.Scan(ctx, registry.Request{})
