@@ -1,7 +1,6 @@
-// Package approval is what a person is asked: who is asked, who may answer, and
-// that the first valid answer counts. It is pure: it takes the time and the
-// answer and returns what has become of the question; what it is kept in, and how
-// it reaches people, is its caller's business.
+// Package approval decides about questions to people: which sessions are asked, which may
+// answer, and which answer counts: the first valid one. It is pure: it takes the time and the
+// answer, and returns the new state of the question. Its caller stores and sends it.
 //
 // Nothing in it fails open: a question without an answer is denied, cancelled or
 // expired, never approved.
@@ -15,7 +14,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Kind is what is asked for.
+// Kind is the kind of a question: permission, input, choice, gate or owned approval.
 type Kind = arcp.QuestionKind
 
 // The kinds.
@@ -27,7 +26,7 @@ const (
 	Owned      = arcp.QuestionOwned
 )
 
-// Status is what has become of a question.
+// Status is the state of a question.
 type Status = arcp.QuestionStatus
 
 // The statuses.
@@ -120,15 +119,15 @@ type Actor struct {
 	Serves     func(principal string) bool // whose jobs a worker executes; nil: only its own
 }
 
-// Observes reports whether somebody may look at what is a principal's.
+// Observes reports whether the actor may see jobs, events and questions of a principal.
 func (w *Actor) Observes(principal string) bool {
 	return w.Principal == principal || w.Admin || w.Sees != nil && w.Sees(principal)
 }
 
-// Visible reports whether somebody may know of the question.
+// Visible reports whether the actor may see the question.
 func (r *Row) Visible(w *Actor) bool { return w.Observes(r.Principal) }
 
-// Answer is what somebody says to a question. The time is the runtime's.
+// Answer is an answer to a question. The runtime adds the time.
 type Answer struct {
 	Resolution  string               // of the options; Deny of a permission
 	Value       arcp.Raw             // of an input, valid by its schema
@@ -155,8 +154,8 @@ func (r *Row) Wants(w *Actor, now time.Time) bool {
 	return false
 }
 
-// MayAnswer refuses who must not answer. A question that is not theirs does not
-// exist for them.
+// MayAnswer refuses an actor that must not answer: NOT_FOUND for a question that it may not
+// see, else PERMISSION_DENIED.
 func (r *Row) MayAnswer(w *Actor) *arcp.Error {
 	if !w.Observes(r.Principal) {
 		return notFound(r.ID)
@@ -194,7 +193,7 @@ func notFound(id string) *arcp.Error {
 	return arcp.Errorf(arcp.CodeNotFound, "no such question: %s", id)
 }
 
-// open refuses an answer to what is not pending any more.
+// open refuses an answer to a question that is not pending any more.
 func (r *Row) open(now time.Time) *arcp.Error {
 	switch {
 	case r.Status == Resolved:
@@ -269,7 +268,7 @@ func (r *Row) check(a *Answer) *arcp.Error {
 	return r.CheckOption(a.Resolution)
 }
 
-// CheckOption refuses what is none of the options.
+// CheckOption refuses an id that is none of the options: INVALID_ARGUMENT.
 func (r *Row) CheckOption(id string) *arcp.Error {
 	if slices.ContainsFunc(r.Options, func(o arcp.Option) bool { return o.ID == id }) {
 		return nil
@@ -304,8 +303,8 @@ func (r *Row) Advance(now time.Time) bool {
 	return true
 }
 
-// Escalate takes the delay away and reports whether it was over: who was not
-// asked before is to be asked now.
+// Escalate clears EscalateAt if that time has come, and reports whether it did: then the
+// admins of other principals are asked.
 func (r *Row) Escalate(now time.Time) bool {
 	if r.Status != Pending || r.EscalateAt.IsZero() || now.Before(r.EscalateAt) {
 		return false

@@ -132,8 +132,8 @@ func (b *Tools) registerApprovals() error {
 	)
 }
 
-// caller is the session that a built-in tool is called by. Before its first connection
-// after a restart it is what its stored credentials stand for now.
+// caller returns the actor of the session that calls a built-in tool. If the session has had
+// no connection since the start of the runtime, its stored credentials are judged again.
 func (b *Tools) caller(job tool.Job) (approval.Actor, error) {
 	c, ok := job.(engine.Caller)
 	if !ok {
@@ -219,8 +219,8 @@ func (in *approvalRequestIn) expiry() time.Duration {
 	return time.Duration(in.ExpiresInMS) * time.Millisecond
 }
 
-// systemApproval has a job of the runtime's own ask and wait: the question has a
-// log, and outlives who asked.
+// systemApproval submits a job of the runtime that asks and waits: the question has a log, and
+// outlives the job that asked for it.
 func (b *Tools) systemApproval(ctx context.Context, job tool.Job, who *approval.Actor, in approvalRequestIn) (arcp.QuestionView, error) {
 	if call := engine.CallOf(ctx); call != nil { // the gate's job commits the question: after a crash this call goes on
 		if err := call.Claim(); err != nil {
@@ -302,8 +302,8 @@ func (b *Tools) approvalGate(ctx context.Context, job tool.Job, in approvalGateI
 	return arcp.OutcomeView{Outcome: outcomeOf(&row), Approval: view(&row, "")}, nil
 }
 
-// sessionsOfAgent is the session of the agent that asks, if it is one that is
-// registered: whoever asks in its name, it does not approve that.
+// sessionsOfAgent returns the sessions of a registered agent. They may not approve what is
+// asked in the name of the agent.
 func (b *Tools) sessionsOfAgent(principal, id string) (ids []arcp.SessionID) {
 	for _, a := range b.Agents.Host.Agents(principal) {
 		if id != "" && a.ID == id {
@@ -313,8 +313,8 @@ func (b *Tools) sessionsOfAgent(principal, id string) (ids []arcp.SessionID) {
 	return ids
 }
 
-// outcomeOf is Approved only where somebody has said so: an option that is not
-// approve is none, whatever else it may mean, and neither is a default.
+// outcomeOf returns the outcome of a question. It is OutcomeApproved only if an actor chose the
+// approving answer: another option is a denial, and a default is a timeout.
 func outcomeOf(q *approval.Row) arcp.Outcome {
 	switch {
 	case q.Status == approval.Cancelled:
@@ -429,8 +429,7 @@ func granted(asked *arcp.PermissionTerm, resource string, seconds uint64) *arcp.
 	return &g
 }
 
-// resolveRequested is what happens when another session than its owner resolves
-// an approval: the owner decides.
+// resolveRequested asks the owner of an approval to resolve it as another session wants.
 func (b *Tools) resolveRequested(ctx context.Context, who *approval.Actor, row *approval.Row, resolution string) (arcp.QuestionView, error) {
 	if err := row.CheckOption(resolution); err != nil {
 		return arcp.QuestionView{}, err

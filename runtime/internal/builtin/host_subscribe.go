@@ -22,8 +22,8 @@ type hostSubscribeIn struct {
 	Limit *int `json:"limit,omitzero" jsonschema:"description=events of the snapshot at most; default 100,minimum=0,maximum=500"`
 }
 
-// hostSubscribe emits a snapshot and then what happens. It reads at the pace at
-// which its job's log takes it; nobody waits for it.
+// hostSubscribe emits a snapshot and then every event. It reads as fast as the log of its job
+// takes events; it slows down no other reader.
 func (b *Tools) hostSubscribe(ctx context.Context, job tool.Job, in hostSubscribeIn) (struct{}, error) {
 	who, err := b.caller(job)
 	if err != nil {

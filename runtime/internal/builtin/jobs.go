@@ -81,9 +81,9 @@ func (b *Tools) jobsDelete(ctx context.Context, job tool.Job, in jobsDeleteIn) (
 	return jobDeleted{true}, nil
 }
 
-// deletable refuses to delete a job that is another principal's, or that somebody
-// still has to hear of. What it has found stays so: a job that has ended gets no
-// ancestor, and a session does not fall back.
+// deletable refuses to delete a job of another principal, one that has not ended, one with a
+// live ancestor, and one whose events its session has not got. Nothing of that can change back
+// later: a job that has ended gets no ancestor, and the position of a session does not fall.
 func (b *Tools) deletable(ctx context.Context, who *approval.Actor, j *store.Job) *arcp.Error {
 	switch {
 	case j.Principal != who.Principal:

@@ -93,7 +93,8 @@ func (b *Tools) registerRegistry() error {
 	)
 }
 
-// sessionFor is the session that somebody names, if they may know of it.
+// sessionFor returns the session that an actor names, or its own. It refuses sessions of other
+// principals, but not to an admin.
 func (b *Tools) sessionFor(who *approval.Actor, named arcp.SessionID) (arcp.SessionID, error) {
 	if named == "" || named == who.Session {
 		return who.Session, nil
@@ -188,8 +189,8 @@ func (b *Tools) registryLease(ctx context.Context, job tool.Job, in leaseIn) (ar
 	return resources.ViewLease(&l), err
 }
 
-// leaseOwner is in whose name somebody changes a lease: their own or, as an admin,
-// that of who has it.
+// leaseOwner returns the principal in whose name an actor changes a lease: its own or, for an
+// admin, that of the lease.
 func (b *Tools) leaseOwner(ctx context.Context, who *approval.Actor, id arcp.LeaseID) (string, error) {
 	if !who.Admin {
 		return who.Principal, nil
@@ -254,7 +255,8 @@ func (b *Tools) registryLeases(ctx context.Context, job tool.Job, in leaseListIn
 	return page, b.Resources.Answer(err, "list leases")
 }
 
-// reach is whose leases somebody sees and reaps: their own, an admin everybody's.
+// reach returns the principal whose leases an actor sees and cleans up; empty, for an admin:
+// all principals.
 func (b *Tools) reach(who *approval.Actor) string {
 	if who.Admin {
 		return ""

@@ -6,10 +6,9 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// life is what an accepted session lives by: signs of life of its client, work,
-// and the credential it was opened with (SPEC.md §5.1). Frames only move the two
-// times: the deadline follows when it has passed, so that a busy connection does
-// not set its timer again and again, and an idle one seldom wakes up.
+// life is what the deadline of an accepted session depends on: frames of its client, work, and
+// the credential (SPEC.md §5.1). Frames only move the two times. The deadline is computed
+// again when it has passed, so that a busy connection does not set its timer for each frame.
 type life struct {
 	heard  time.Time // the client's last sign of life
 	worked time.Time // last time there was more than signs of life
@@ -52,14 +51,13 @@ const (
 	askLeast = time.Minute
 )
 
-// Signs are what the machine does not see of its session.
+// Signs are signs of life that the machine does not see itself.
 type Signs struct {
 	Heard  time.Time // when anything last came from the client, also below ARCP
 	Worked time.Time // when the session last had a job or a subscription, or an event was sent
 }
 
-// Notice tells the machine what it did not see. It has to be told before it is
-// told that its deadline has passed.
+// Notice adds signs of life. It is called before Advance.
 func (m *Machine) Notice(s Signs) {
 	m.life.heard = later(m.life.heard, s.Heard)
 	m.life.worked = later(m.life.worked, s.Worked)
@@ -90,7 +88,7 @@ func (m *Machine) credit(now time.Time) {
 // same credential has now.
 func (m *Machine) Identify(id Identity) { m.identity = id }
 
-// lived takes a frame as a sign of life, and what is more as work.
+// lived counts a frame as a sign of life and, unless it is only that, as work.
 func (m *Machine) lived(now time.Time, t arcp.Type) {
 	m.life.heard = now
 	switch t {
@@ -135,8 +133,8 @@ func (m *Machine) keepAlive(now time.Time) {
 	}
 }
 
-// lease is what session.accepted says of it: the end of silence, and no later
-// than the credential's.
+// lease returns the lease in session.accepted: it ends after the longest allowed silence, but
+// not after the credential.
 func (m *Machine) lease(now time.Time) *arcp.SessionLease {
 	end := earliest(after(now, m.cfg.Lease), m.life.expires)
 	if end.IsZero() {

@@ -112,7 +112,7 @@ type Refusal struct {
 	Final   bool
 }
 
-// Identity is who the peer is.
+// Identity is the authenticated identity of the client.
 type Identity struct {
 	Principal string
 	Trust     string
@@ -221,7 +221,7 @@ func New(now time.Time, cfg *Config, id arcp.SessionID) *Machine {
 // Phase returns the phase.
 func (m *Machine) Phase() Phase { return m.phase }
 
-// Version is what to stamp into arcp.
+// Version returns the protocol version of the frames that are sent.
 func (m *Machine) Version() string { return m.version }
 
 // Has reports whether a feature was negotiated.
@@ -272,7 +272,7 @@ func (m *Machine) Advance(now time.Time) {
 	m.close(ClosePolicy, late)
 }
 
-// Take returns what is to be done since the last call.
+// Take returns the output since the last call.
 func (m *Machine) Take() Output {
 	out := m.out
 	m.out = Output{}

@@ -11,19 +11,19 @@ import (
 type Remind struct{}
 
 // Reauthenticate asks for a judgement of a fresh credential, and if a challenge
-// was sent of the response to it. The scheme is empty if it is the session's. It
-// is completed by Rejudge, which may be given a challenge to send; the session
-// goes on meanwhile.
+// was sent of the response to it. The scheme is empty if it is the session's. It is completed
+// by Rejudge, which may be given a challenge to send. Other frames are handled meanwhile.
 type Reauthenticate struct {
 	Authenticate
 	Challenge, Response string
 }
 
-// Renew asks to make the session that of a fresh credential, durably, with a new
-// token. It is completed by Renewed.
+// Renew asks to store a fresh credential as that of the session, with a new resume token. It is
+// completed by Renewed.
 type Renew struct{ Identity Identity }
 
-// remind has session.refresh sent. It answers a message, but for the first time.
+// remind starts a session.refresh. request is the message that it answers; empty the first
+// time.
 func (m *Machine) remind(request arcp.MessageID) {
 	m.life.renewal, m.life.request = reminding, request
 	m.out.Question = Remind{}

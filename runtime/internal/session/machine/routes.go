@@ -116,8 +116,7 @@ type ExtendLease struct {
 	More    time.Duration
 }
 
-// RevokeLease ends a permission lease that the session, or somebody else if it
-// may, has granted.
+// RevokeLease ends a permission lease that the session has granted or, if it may, another one.
 type RevokeLease struct {
 	Request arcp.MessageID
 	Lease   arcp.LeaseID
@@ -446,8 +445,8 @@ func (m *Machine) unsubscribe(_ time.Time, env *arcp.Envelope, p arcp.Unsubscrib
 	return nil
 }
 
-// backpressure slows what is not numbered: numbered events are held back by the
-// acknowledgement window.
+// backpressure slows subscriptions: the session's numbered events are held back by the
+// acknowledgement window instead.
 func (m *Machine) backpressure(_ time.Time, env *arcp.Envelope, p arcp.BackpressurePayload) error {
 	if env.StreamID != "" {
 		m.refuse(env, "not_served", arcp.CodeUnimplemented, "streams are not offered by this runtime; without stream_id it slows subscriptions")
@@ -511,7 +510,7 @@ func (m *Machine) permissionRequest(_ time.Time, env *arcp.Envelope, p arcp.Perm
 	return nil
 }
 
-// leaseSeconds bounds what is asked for: more than any lease can have.
+// leaseSeconds bounds the extension that a client asks for. It is longer than any lease.
 const leaseSeconds = uint64(366 * 24 * time.Hour / time.Second)
 
 func (m *Machine) leaseRefresh(_ time.Time, env *arcp.Envelope, p arcp.LeaseRefreshPayload) error {

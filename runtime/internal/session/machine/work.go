@@ -11,9 +11,9 @@ var aboutWork = map[arcp.Type]bool{
 	arcp.StreamOpen: true, arcp.StreamChunk: true, arcp.StreamClose: true, arcp.StreamError: true, arcp.ArtifactPut: true,
 }
 
-// works reports whether a frame is a worker's about a job that it was given: of a
-// session that executes, with the job's id and that of the dispatch. An answer needs
-// only the latter, a call for the job only the former.
+// works reports whether a frame is from a worker and about a job that it executes. The session
+// has negotiated executes. The frame has the job's id and the id of the dispatch; an answer
+// needs only the latter, a call on behalf of the job only the former.
 func (m *Machine) works(env *arcp.Envelope) bool {
 	switch {
 	case !m.negotiate.has(arcp.FeatureExecutes):
