@@ -155,7 +155,7 @@ func (r *Row) Wants(w *Actor, now time.Time) bool {
 }
 
 // MayAnswer refuses an actor that must not answer: NOT_FOUND for a question that it may not
-// see, else PERMISSION_DENIED.
+// see, FAILED_PRECONDITION for an owned approval of another session, else PERMISSION_DENIED.
 func (r *Row) MayAnswer(w *Actor) *arcp.Error {
 	if !w.Observes(r.Principal) {
 		return notFound(r.ID)
