@@ -13,7 +13,7 @@ import (
 type blocked struct {
 	item    *eventlog.Item // nil: there is none
 	reading bool
-	origin  []byte // of the job of the item, if it is not remembered
+	origin  []byte // see forwarded.head
 }
 
 // nextItem returns what the connection sends next of its session's log; ok is false if
@@ -23,27 +23,28 @@ func (c *conn) nextItem() (item eventlog.Item, ok bool, err error) {
 		return item, false, nil
 	}
 	if c.blocked.item != nil {
-		item, c.blocked.item = *c.blocked.item, nil
+		item, c.forwarded.head = *c.blocked.item, c.blocked.origin
+		c.blocked = blocked{}
 		return item, true, nil
 	}
 	if item, ok, err = c.cursor.Next(); !ok || err != nil || item.Event == nil {
 		return item, ok, err
 	}
-	return item, !c.block(item), nil
+	known := true
+	if item.Origin {
+		c.forwarded.head, known = c.origin(item.Event.JobID())
+	}
+	if result := c.needsResult(item.Event); result || !known {
+		c.block(item, result, !known)
+		return item, false, nil
+	}
+	return item, true, nil
 }
 
-// block reads what an event needs, and reports whether there is such a thing.
-func (c *conn) block(item eventlog.Item) bool {
+// block reads what an event needs: its result, its origin, or both.
+func (c *conn) block(item eventlog.Item, result, origin bool) {
 	e := item.Event
-	result, origin := c.needsResult(e), false
-	if item.Origin {
-		_, known := c.origin(e.JobID())
-		origin = !known
-	}
-	if !result && !origin {
-		return false
-	}
-	c.blocked = blocked{item: &item, reading: true}
+	c.blocked = blocked{item: &item, reading: true, origin: c.forwarded.head}
 	c.async(func() {
 		ctx := context.Background()
 		whole, err := e, error(nil)
@@ -65,7 +66,6 @@ func (c *conn) block(item eventlog.Item) bool {
 			}
 		})
 	})
-	return true
 }
 
 func (c *conn) unblockOrigin(e *store.Event, j *store.Job, err error) {

@@ -21,6 +21,7 @@ const maxOrigins = 1000
 type forwarded struct {
 	follows map[arcp.JobID][]byte // of jobs that the session follows and that have not ended; see remember
 	origins map[arcp.JobID][]byte // of jobs that have asked the session something; see learnOrigin
+	head    []byte                // of the job of the item that nextItem returned last, if it is of another session
 }
 
 // remember keeps what the frames of a followed job say of their origin (SPEC.md
@@ -44,15 +45,10 @@ func (c *conn) originHead(j *store.Job) []byte {
 // appendOrigin appends the extension that says where a forwarded event has its
 // place.
 func (c *conn) appendOrigin(dst []byte, e *store.Event) []byte {
-	id := e.JobID()
-	head, ok := c.origin(id)
-	if !ok {
-		head = c.blocked.origin
-	}
 	if e.Type.Terminal() {
-		delete(c.forwarded.follows, id)
+		delete(c.forwarded.follows, e.JobID())
 	}
-	dst = append(append(dst, head...), `"event_seq":`...)
+	dst = append(append(dst, c.forwarded.head...), `"event_seq":`...)
 	return append(strconv.AppendUint(dst, e.OriginSeq, 10), `}},`...)
 }
 
