@@ -125,7 +125,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	for _, id := range r.engine.Leashed() {
 		since := now
 		if s := r.sessions.Find(id); s != nil {
-			since, _ = s.DetachedAt()
+			since, _ = s.DetachedSince()
 		}
 		r.conns.Unleash(id, since)
 	}

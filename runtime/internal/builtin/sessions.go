@@ -84,7 +84,7 @@ func (b *Tools) describe(ctx context.Context, s *session.Session) (arcp.SessionV
 	}
 	d := arcp.SessionView{SessionID: s.ID, Principal: s.Principal, State: arcp.SessionConnected, CreatedAt: s.CreatedAt.UTC(),
 		LastEventSeq: row.LastSeq, AckedSeq: row.TrimmedTo, ClientKind: row.ClientKind}
-	if since, detached := s.DetachedAt(); detached {
+	if since, detached := s.DetachedSince(); detached {
 		d.State, d.DetachedAt = arcp.SessionDetached, since.UTC()
 	} else if c := s.Conn(); c != nil {
 		d.Transport, d.Remote = c.Transport()
@@ -122,7 +122,7 @@ func (b *Tools) sessionsEvict(ctx context.Context, job tool.Job, in sessionsEvic
 		})
 	}
 	if err != nil {
-		return sessionsEvicted{}, txn.Unavailable(b.Logger, err, "end a session")
+		return sessionsEvicted{}, txn.Refusal(b.Logger, err, "end a session")
 	}
 	return sessionsEvicted{true}, nil
 }

@@ -379,7 +379,7 @@ func (s *Server) Unleash(id arcp.SessionID, since time.Time) {
 // unless there is one again or was one meanwhile.
 func (s *Server) abandoned(id arcp.SessionID, since time.Time) {
 	if own := s.opts.Sessions.Find(id); own != nil {
-		if detached, ok := own.DetachedAt(); !ok || !detached.Equal(since) {
+		if detached, ok := own.DetachedSince(); !ok || !detached.Equal(since) {
 			return
 		}
 	}

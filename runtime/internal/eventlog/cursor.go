@@ -42,8 +42,7 @@ type place struct {
 // belongs to the connection's loop.
 type Cursor struct {
 	log  *Log
-	id   arcp.SessionID // empty: of a feed
-	feed string         // the principal
+	of   string // the session, or the principal of a feed
 	loop Loop
 
 	mu       sync.Mutex
@@ -52,6 +51,7 @@ type Cursor struct {
 	notes    []note      // what has its place between the runs, in order
 	last     uint64      // highest number given to the session
 	unlogged int         // undelivered unlogged events
+	feed     bool        // of a principal; never changes
 	closed   bool
 	read     *read // the latest from the store; nil: none, or it was taken
 
@@ -111,7 +111,7 @@ func (l *Log) AttachNow(id arcp.SessionID, after, last uint64, loop Loop) *Curso
 }
 
 func (l *Log) attachNow(id arcp.SessionID, after, last uint64, loop Loop) *Cursor {
-	c := &Cursor{log: l, id: id, loop: loop, pos: after, last: last, limit: NoLimit}
+	c := &Cursor{log: l, of: string(id), loop: loop, pos: after, last: last, limit: NoLimit}
 	l.curMu.Lock()
 	p := l.place(id)
 	old := p.cursor
@@ -142,7 +142,7 @@ func (l *Log) AttachFeed(principal string, after uint64, loop Loop, attached fun
 			attached(nil, 0)
 			return
 		}
-		c := &Cursor{log: l, feed: principal, loop: loop, pos: min(after, r.FeedLast), last: r.FeedLast, limit: NoLimit}
+		c := &Cursor{log: l, of: principal, feed: true, loop: loop, pos: min(after, r.FeedLast), last: r.FeedLast, limit: NoLimit}
 		l.curMu.Lock()
 		l.feeds[principal] = append(l.feeds[principal], c)
 		l.curMu.Unlock()
@@ -162,14 +162,14 @@ func (c *Cursor) Close() {
 func (l *Log) detach(c *Cursor) {
 	l.curMu.Lock()
 	defer l.curMu.Unlock()
-	if c.id == "" {
-		feeds := slices.DeleteFunc(l.feeds[c.feed], func(o *Cursor) bool { return o == c })
-		if l.feeds[c.feed] = feeds; len(feeds) == 0 {
-			delete(l.feeds, c.feed)
+	if c.feed {
+		feeds := slices.DeleteFunc(l.feeds[c.of], func(o *Cursor) bool { return o == c })
+		if l.feeds[c.of] = feeds; len(feeds) == 0 {
+			delete(l.feeds, c.of)
 		}
 		return
 	}
-	if p := l.places[c.id]; p != nil && p.cursor == c {
+	if p := l.places[arcp.SessionID(c.of)]; p != nil && p.cursor == c {
 		p.cursor = nil
 	}
 }
@@ -439,10 +439,10 @@ func (c *Cursor) eventsAfter(after, upTo uint64) (list []store.Delivery, err err
 
 // each calls fn for what the store has after a position.
 func (c *Cursor) each(after uint64, fn func(store.Delivery) bool) error {
-	if c.id != "" {
-		return c.log.store.SessionEvents(context.Background(), c.id, after, fn)
+	if !c.feed {
+		return c.log.store.SessionEvents(context.Background(), arcp.SessionID(c.of), after, fn)
 	}
-	return c.log.store.Feed(context.Background(), c.feed, after, func(e store.FeedEvent) bool {
+	return c.log.store.Feed(context.Background(), c.of, after, func(e store.FeedEvent) bool {
 		return fn(store.Delivery{Seq: e.Position, Session: e.Session, CorrelationID: e.CorrelationID, Event: e.Event})
 	})
 }

@@ -137,19 +137,17 @@ func (d *Directory) addLocked(s *Session) {
 
 func (d *Directory) detachLocked(s *Session, now time.Time) {
 	d.unlistLocked(s)
-	s.conn, s.detachedAt, s.state = nil, now, Detached
-	if s.detachedElem == nil {
-		s.detachedElem = d.owners[s.Principal].detached.PushBack(s)
-		d.detached++
-	}
+	s.conn, s.state = nil, Detached
+	s.detached = &detachment{since: now, elem: d.owners[s.Principal].detached.PushBack(s)}
+	d.detached++
 	d.countLocked()
 }
 
 // reattachLocked takes a session off the list of those without a connection.
 func (d *Directory) reattachLocked(s *Session) {
-	if s.detachedElem != nil {
-		d.owners[s.Principal].detached.Remove(s.detachedElem)
-		s.detachedElem = nil
+	if s.detached != nil {
+		d.owners[s.Principal].detached.Remove(s.detached.elem)
+		s.detached = nil
 		d.detached--
 	}
 }
@@ -180,11 +178,9 @@ func (d *Directory) Open(id arcp.SessionID, principal string, now time.Time, ack
 	d.mu.Lock()
 	var oldest *Session
 	if full = d.fullLocked(principal, l); full != nil {
-		if o := d.owners[principal]; o == nil || o.detached.Len() == 0 {
+		if oldest = d.owners[principal].longestDetached(); oldest == nil {
 			d.mu.Unlock()
 			return nil, false, full
-		} else {
-			oldest = o.detached.Front().Value.(*Session)
 		}
 		d.endLocked(oldest)
 	}
@@ -195,6 +191,14 @@ func (d *Directory) Open(id arcp.SessionID, principal string, now time.Time, ack
 		d.writeEnd(oldest, nil)
 	}
 	return s, oldest != nil, nil
+}
+
+// longestDetached returns the session that has been Detached for longest, nil if none is.
+func (o *owner) longestDetached() *Session {
+	if o == nil || o.detached.Len() == 0 {
+		return nil
+	}
+	return o.detached.Front().Value.(*Session)
 }
 
 func (d *Directory) fullLocked(principal string, l Limits) *Full {
@@ -272,7 +276,7 @@ func (s *Session) Identify(conn Conn, actor approval.Actor) {
 	if s.conn != conn || s.state == Ended {
 		return
 	}
-	s.actor = actor
+	s.actor = &actor
 	d.unlistLocked(s)
 	if actor.HumanInput {
 		d.owners[s.Principal].humans[s] = struct{}{}
@@ -289,7 +293,7 @@ func (d *Directory) EachHuman(principal string, f func(*approval.Actor)) {
 	defer d.mu.Unlock()
 	if o := d.owners[principal]; o != nil {
 		for s := range o.humans {
-			f(&s.actor)
+			f(s.actor)
 		}
 	}
 }
@@ -300,7 +304,7 @@ func (d *Directory) EachApprover(f func(*approval.Actor)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for s := range d.approvers {
-		f(&s.actor)
+		f(s.actor)
 	}
 }
 
@@ -355,11 +359,11 @@ func (d *Directory) Expired(now, before time.Time, n int) (list []Expired) {
 	for _, o := range d.owners {
 		for el := o.detached.Front(); el != nil && len(list) < n; el = el.Next() {
 			s := el.Value.(*Session)
-			if !s.detachedAt.Before(before) {
+			if !s.detached.since.Before(before) {
 				break
 			}
-			if !now.Before(s.keepUntil) {
-				list = append(list, Expired{s, s.detachedAt, s.acks})
+			if !now.Before(s.detached.keepUntil) {
+				list = append(list, Expired{s, s.detached.since, s.acks})
 			}
 		}
 	}
@@ -373,11 +377,13 @@ type Expired struct {
 	Acks  bool
 }
 
-// Keep makes Expired leave out the session until a time.
+// Keep makes Expired leave out the session until a time, or until it has been attached.
 func (s *Session) Keep(until time.Time) {
 	s.dir.mu.Lock()
 	defer s.dir.mu.Unlock()
-	s.keepUntil = until
+	if s.detached != nil {
+		s.detached.keepUntil = until
+	}
 }
 
 // Sweep removes the Ended sessions. One with an overlay is kept as long as it has jobs:
@@ -398,7 +404,7 @@ func (d *Directory) sweep(s *Session) {
 	}
 	d.mu.Lock()
 	_, there := d.ended[s]
-	if there = there && s.endWritten; there {
+	if there = there && s.end.written; there {
 		d.removeLocked(s)
 	}
 	d.mu.Unlock()

@@ -23,8 +23,8 @@ const (
 func (d *Directory) End(s *Session, done func(error)) {
 	d.mu.Lock()
 	first := d.endLocked(s)
-	if !first && done != nil && !s.endWritten {
-		s.endWaiters = append(s.endWaiters, done)
+	if !first && done != nil && !s.end.written {
+		s.end.waiters = append(s.end.waiters, done)
 		done = nil
 	}
 	d.mu.Unlock()
@@ -40,7 +40,7 @@ func (d *Directory) End(s *Session, done func(error)) {
 // returns false, and done is not called.
 func (d *Directory) EndDetached(s *Session, since time.Time, done func(error)) bool {
 	d.mu.Lock()
-	ok := s.detachedElem != nil && s.detachedAt.Equal(since) && d.endLocked(s)
+	ok := s.detached != nil && s.detached.since.Equal(since) && d.endLocked(s)
 	d.mu.Unlock()
 	if ok {
 		d.writeEnd(s, done)
@@ -86,7 +86,7 @@ func (d *Directory) endLocked(s *Session) bool {
 	}
 	d.reattachLocked(s)
 	d.unlistLocked(s)
-	s.state = Ended
+	s.state, s.end = Ended, new(ending)
 	d.ended[s] = struct{}{}
 	d.owners[s.Principal].sessions--
 	d.countLocked()
@@ -97,7 +97,7 @@ func (d *Directory) endLocked(s *Session) bool {
 func (d *Directory) writeEnd(s *Session, done func(error)) {
 	if done != nil {
 		d.mu.Lock()
-		s.endWaiters = append(s.endWaiters, done)
+		s.end.waiters = append(s.end.waiters, done)
 		d.mu.Unlock()
 	}
 	d.ends.Go(func() {
@@ -165,8 +165,8 @@ func (d *Directory) endFailed(s *Session, err error) {
 // finishEnd does what follows the end of a session, and tells those who wait for it.
 func (d *Directory) finishEnd(s *Session, err error) {
 	d.mu.Lock()
-	waiters := s.endWaiters
-	s.endWaiters, s.endWritten = nil, true
+	waiters := s.end.waiters
+	*s.end = ending{written: true}
 	d.mu.Unlock()
 	d.jobs.CancelSession(s.ID, "session ended", false)
 	// Behind what is delivered to the session now.

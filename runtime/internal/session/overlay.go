@@ -102,7 +102,7 @@ func (d *Directory) loadOverlaysLocked(ctx context.Context) error {
 		}
 		s := d.byID[id]
 		if s == nil {
-			s = &Session{ID: id, dir: d, state: Ended, endWritten: true}
+			s = &Session{ID: id, dir: d, state: Ended, end: &ending{written: true}}
 			d.byID[id], d.ended[s] = s, struct{}{}
 		}
 		d.putOverlayLocked(s, o)

@@ -75,16 +75,25 @@ type Session struct {
 	acks       bool   // the client acknowledges events
 	position   uint64 // of the last connection, while Detached; 0: not known
 
-	detachedAt   time.Time     // when the last connection ended
-	detachedElem *list.Element // in owner.detached; nil: not Detached
-	keepUntil    time.Time     // Expired skips the session before
+	detached *detachment // nil: not Detached
+	end      *ending     // nil: not Ended
 
-	endWritten bool          // the end is durable, or will not be
-	endWaiters []func(error) // called when it is
-
-	actor      approval.Actor               // the newest connection's; zero: none since the start of the runtime
+	actor      *approval.Actor              // the newest connection's; nil: none since the start of the runtime
 	elevations atomic.Pointer[[]*Elevation] // to a list that is never changed
 	overlay    atomic.Pointer[Overlay]      // nil: none was ever set
+}
+
+// detachment is what is known of a session while it is Detached.
+type detachment struct {
+	since     time.Time
+	elem      *list.Element // in owner.detached
+	keepUntil time.Time     // Expired leaves the session out before
+}
+
+// ending is what is known of a session once it is Ended.
+type ending struct {
+	written bool          // the end is durable, or will not be
+	waiters []func(error) // called when it is
 }
 
 // State returns the state.
@@ -129,11 +138,14 @@ func (s *Session) positionLocked() uint64 {
 	return s.position
 }
 
-// DetachedAt returns when the session lost its last connection, and false if it has one.
-func (s *Session) DetachedAt() (time.Time, bool) {
+// DetachedSince returns since when the session has been Detached, and false if it is not.
+func (s *Session) DetachedSince() (time.Time, bool) {
 	s.dir.mu.Lock()
 	defer s.dir.mu.Unlock()
-	return s.detachedAt, s.conn == nil
+	if s.detached == nil {
+		return time.Time{}, false
+	}
+	return s.detached.since, true
 }
 
 // Heard reports whether the client has sent a frame on the connection of an epoch.
@@ -165,7 +177,10 @@ func (s *Session) ClearHeard(epoch uint32) {
 func (s *Session) Actor() (approval.Actor, bool) {
 	s.dir.mu.Lock()
 	defer s.dir.mu.Unlock()
-	return s.actor, s.actor.Session != ""
+	if s.actor == nil {
+		return approval.Actor{}, false
+	}
+	return *s.actor, true
 }
 
 // Catalogue returns the tools that the session sees with a trust level.

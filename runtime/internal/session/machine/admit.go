@@ -20,7 +20,7 @@ func (m *Machine) Receive(now time.Time, env *arcp.Envelope) {
 		m.admit(now, env)
 		m.spoken = true
 	default:
-		m.handshake(now, env)
+		m.receiveEarly(now, env)
 	}
 }
 

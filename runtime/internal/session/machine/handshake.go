@@ -13,8 +13,30 @@ type challenge struct {
 	expires time.Time
 }
 
-// handshake handles a frame that came before the session was accepted.
-func (m *Machine) handshake(now time.Time, env *arcp.Envelope) {
+// handshake is what the machine keeps until the session is accepted.
+type handshake struct {
+	deadline  time.Time      // zero: none
+	latest    time.Time      // where challenges may move the deadline to
+	request   arcp.MessageID // what the next answer correlates to
+	open      arcp.SessionOpenPayload
+	session   arcp.SessionID // that the open names
+	resuming  bool           // the question is Resume
+	challenge challenge
+	early     []arcp.MessageID // of messages that came before the session was accepted
+	warned    bool             // of one of them
+}
+
+func newHandshake(now time.Time, cfg *Config) *handshake {
+	h := new(handshake)
+	if cfg.Handshake > 0 {
+		h.deadline = now.Add(cfg.Handshake)
+		h.latest = h.deadline.Add(cfg.ChallengeTTL)
+	}
+	return h
+}
+
+// receiveEarly handles a frame that came before the session was accepted.
+func (m *Machine) receiveEarly(now time.Time, env *arcp.Envelope) {
 	switch {
 	case !m.expects(env.Type):
 		m.tooEarly(env)
@@ -47,25 +69,26 @@ const maxEarly = 64
 // tooEarly drops a message that came before the session was accepted (§5.1). Its id is
 // not remembered as seen: the client sends it again.
 func (m *Machine) tooEarly(env *arcp.Envelope) {
-	m.out.Notes = append(m.out.Notes, Note{Reason: "before_accepted", Type: env.Type, Detail: m.phase.String(), Warn: !m.warned})
-	m.warned = true
-	if spec := arcp.Lookup(env.Type); spec != nil && spec.Quiet || len(m.early) == maxEarly || slices.Contains(m.early, env.ID) {
+	m.out.Notes = append(m.out.Notes, Note{Reason: "before_accepted", Type: env.Type, Detail: m.phase.String(), Warn: !m.handshake.warned})
+	m.handshake.warned = true
+	if spec := arcp.Lookup(env.Type); spec != nil && spec.Quiet || len(m.handshake.early) == maxEarly || slices.Contains(m.handshake.early, env.ID) {
 		return
 	}
-	m.early = append(m.early, env.ID)
+	m.handshake.early = append(m.handshake.early, env.ID)
 }
 
-// answerEarly tells the client, once the session is accepted, what it has to send again.
-func (m *Machine) answerEarly() {
-	for _, id := range m.early {
+// endHandshake tells the client what it has to send again, now that the session is
+// accepted, and forgets the handshake with its token.
+func (m *Machine) endHandshake() {
+	for _, id := range m.handshake.early {
 		m.nack(id, arcp.CodeFailedPrecondition, "sent before session.accepted; send it again")
 	}
-	m.early = nil
+	m.handshake = nil
 }
 
 // speak takes over the client's version, or refuses another major one.
 func (m *Machine) speak(env *arcp.Envelope) bool {
-	m.openID = env.ID
+	m.handshake.request = env.ID
 	if !arcp.SupportedVersion(env.ARCP) {
 		m.reject(env, arcp.ReasonVersion, arcp.CodeUnimplemented, "protocol version "+brief(env.ARCP)+" is not supported; this runtime speaks 1.x")
 		return false
@@ -85,39 +108,39 @@ func (m *Machine) receiveResume(env *arcp.Envelope) {
 		return
 	}
 	m.phase = Establishing
-	m.resuming, m.window = true, p.AckWindow
+	m.handshake.resuming, m.window = true, p.AckWindow
 	m.out.Question = Resume{Token: p.ResumeToken, After: p.LastEventSeq, Version: m.version}
 }
 
 // Resumed completes Resume. A token that is not good counts as a wrong
 // credential.
 func (m *Machine) Resumed(now time.Time, r Resumed) {
-	if m.phase != Establishing || !m.resuming {
+	if m.phase != Establishing || !m.handshake.resuming {
 		return
 	}
-	m.resuming = false
+	m.handshake.resuming = false
 	if r.Refused != nil && r.Refused.Retryable { // no failure of its credentials
 		m.turnAway(r.Refused)
 		return
 	}
 	if r.Refused != nil {
-		m.fail(m.openID, &Refusal{Code: r.Refused.Code, Message: r.Refused.Message, Final: true})
+		m.fail(m.handshake.request, &Refusal{Code: r.Refused.Code, Message: r.Refused.Message, Final: true})
 		return
 	}
 	m.attach(r.Attached)
 	m.negotiate.recall(&m.cfg.Offer)
 	m.identity = r.Identity
 	m.enter(now)
-	m.send(arcp.SessionResumed, m.openID, arcp.SessionResumedPayload{SessionID: m.id, ResumeToken: r.ResumeToken,
+	m.send(arcp.SessionResumed, m.handshake.request, arcp.SessionResumedPayload{SessionID: m.id, ResumeToken: r.ResumeToken,
 		ReplayedFrom: r.After, Replayed: r.Replayed, AckWindow: m.Window()})
-	m.answerEarly()
+	m.endHandshake()
 }
 
 // turnAway refuses a session for a reason that is no fault of the client's
 // credentials: it may come again.
 func (m *Machine) turnAway(refused *arcp.Error) {
 	m.phase = Opening
-	m.send(arcp.SessionRejected, m.openID, refused)
+	m.send(arcp.SessionRejected, m.handshake.request, refused)
 	m.out.Send[len(m.out.Send)-1].SessionID = ""
 }
 
@@ -134,7 +157,7 @@ func (m *Machine) enter(now time.Time) {
 }
 
 func (m *Machine) receiveOpen(now time.Time, env *arcp.Envelope) {
-	m.challenge = challenge{}
+	m.handshake.challenge = challenge{}
 	m.phase = Opening
 	if !m.speak(env) {
 		return
@@ -144,7 +167,7 @@ func (m *Machine) receiveOpen(now time.Time, env *arcp.Envelope) {
 		m.misread(env, err)
 		return
 	}
-	m.open, m.openSession, m.window = open, env.SessionID, open.Capabilities.AckWindow
+	m.handshake.open, m.handshake.session, m.window = open, env.SessionID, open.Capabilities.AckWindow
 	m.negotiate = negotiate(&m.cfg.Offer, &open.Capabilities)
 	if len(m.negotiate.unsupported) > 0 {
 		m.reject(env, "capability", arcp.CodeUnimplemented, "required capability not supported: "+brief(m.negotiate.unsupported))
@@ -155,15 +178,15 @@ func (m *Machine) receiveOpen(now time.Time, env *arcp.Envelope) {
 }
 
 func (m *Machine) credentials() Authenticate {
-	return Authenticate{Scheme: m.open.Auth.Scheme, Token: m.open.Auth.Token, Principal: m.open.Client.Principal,
-		Fingerprint: m.open.Client.Fingerprint, Anonymous: m.negotiate.has(arcp.FeatureAnonymous)}
+	return Authenticate{Scheme: m.handshake.open.Auth.Scheme, Token: m.handshake.open.Auth.Token, Principal: m.handshake.open.Client.Principal,
+		Fingerprint: m.handshake.open.Client.Fingerprint, Anonymous: m.negotiate.has(arcp.FeatureAnonymous)}
 }
 
 func (m *Machine) receiveAuthenticate(now time.Time, env *arcp.Envelope) {
-	m.openID = env.ID
+	m.handshake.request = env.ID
 	p, err := arcp.DecodePayload[arcp.SessionAuthenticatePayload](env)
-	nonce := m.challenge
-	m.challenge = challenge{} // one use, whatever comes of it
+	nonce := m.handshake.challenge
+	m.handshake.challenge = challenge{} // one use, whatever comes of it
 	switch {
 	case err != nil:
 		m.fail(env.ID, &Refusal{Message: "session.authenticate: " + err.Error()})
@@ -182,7 +205,7 @@ func (m *Machine) Judge(now time.Time, j Judgement) {
 	}
 	switch {
 	case j.Refused != nil:
-		if m.fail(m.openID, j.Refused); m.phase != Closed && j.Challenge != "" && !j.Refused.Final {
+		if m.fail(m.handshake.request, j.Refused); m.phase != Closed && j.Challenge != "" && !j.Refused.Final {
 			m.ask(now, j.Challenge)
 		}
 	case j.Challenge != "":
@@ -190,9 +213,9 @@ func (m *Machine) Judge(now time.Time, j Judgement) {
 	default:
 		m.phase = Establishing
 		m.identity = *j.Identity
-		m.negotiate.allow(&m.identity, m.open.Client.Kind)
-		m.out.Question = Establish{Identity: m.identity, Client: m.open.Client, Version: m.version,
-			Negotiated: m.negotiate.features, Attach: m.openSession, After: m.open.LastEventSeq}
+		m.negotiate.allow(&m.identity, m.handshake.open.Client.Kind)
+		m.out.Question = Establish{Identity: m.identity, Client: m.handshake.open.Client, Version: m.version,
+			Negotiated: m.negotiate.features, Attach: m.handshake.session, After: m.handshake.open.LastEventSeq}
 	}
 }
 
@@ -200,14 +223,14 @@ func (m *Machine) Judge(now time.Time, j Judgement) {
 // again and again does not keep a connection open.
 func (m *Machine) ask(now time.Time, nonce string) {
 	m.phase = Challenged
-	m.challenge = challenge{nonce, now.Add(m.cfg.ChallengeTTL)}
-	if !m.deadline.IsZero() {
-		m.deadline = m.challenge.expires
-		if m.latest.Before(m.deadline) {
-			m.deadline = m.latest
+	m.handshake.challenge = challenge{nonce, now.Add(m.cfg.ChallengeTTL)}
+	if !m.handshake.deadline.IsZero() {
+		m.handshake.deadline = m.handshake.challenge.expires
+		if m.handshake.latest.Before(m.handshake.deadline) {
+			m.handshake.deadline = m.handshake.latest
 		}
 	}
-	m.send(arcp.SessionChallenge, m.openID, arcp.SessionChallengePayload{Challenge: nonce})
+	m.send(arcp.SessionChallenge, m.handshake.request, arcp.SessionChallengePayload{Challenge: nonce})
 }
 
 // fail refuses credentials: the client may try again with better ones, three
@@ -244,7 +267,7 @@ func brief(s string) string {
 // reject refuses an open or a resume for a reason other than credentials.
 func (m *Machine) reject(env *arcp.Envelope, reason string, code arcp.Code, message string) {
 	m.out.Notes = append(m.out.Notes, Note{Reason: reason, Type: env.Type, Detail: message, Rejected: true})
-	m.fail(m.openID, &Refusal{Code: code, Message: message, Final: true})
+	m.fail(m.handshake.request, &Refusal{Code: code, Message: message, Final: true})
 }
 
 // misread rejects a payload that cannot be read.
@@ -255,7 +278,7 @@ func (m *Machine) misread(env *arcp.Envelope, err error) {
 
 // Established completes Establish.
 func (m *Machine) Established(now time.Time, e Established) {
-	if m.phase != Establishing || m.resuming {
+	if m.phase != Establishing || m.handshake.resuming {
 		return
 	}
 	if e.Refused != nil {
@@ -264,14 +287,13 @@ func (m *Machine) Established(now time.Time, e Established) {
 	}
 	if e.Attached != nil {
 		m.attach(*e.Attached)
-		if m.open.LastEventSeq == nil {
+		if m.handshake.open.LastEventSeq == nil {
 			m.position = now.Add(positionWait)
 		}
 	}
 	m.enter(now)
-	m.send(arcp.SessionAccepted, m.openID, m.accepted(now, e))
-	m.open = arcp.SessionOpenPayload{} // the token is not needed any more
-	m.answerEarly()
+	m.send(arcp.SessionAccepted, m.handshake.request, m.accepted(now, e))
+	m.endHandshake()
 }
 
 func (m *Machine) accepted(now time.Time, e Established) arcp.SessionAcceptedPayload {

@@ -177,27 +177,20 @@ type Machine struct {
 	id    arcp.SessionID
 	out   Output
 
-	deadline time.Time // of the handshake; zero: none
-	latest   time.Time // where challenges may move it to
-	failures int
+	failures int // to prove who the client is, in a row
 	bad      int // undecodable frames in a row
 
-	version     string
-	open        arcp.SessionOpenPayload
-	openSession arcp.SessionID // that the open names
-	resuming    bool           // the question is Resume
-	window      uint32         // that the client asks for; 0: it does not
-	spoken      bool           // a message came since the session was accepted
-	position    time.Time      // until then the client may say where to go on; zero: that is known
-	openID      arcp.MessageID // what the handshake's answer correlates to
-	challenge   challenge
-	identity    Identity
-	negotiate   negotiation
-	seen        dedup
-	early       []arcp.MessageID // of messages that came before the session was accepted
-	warned      bool             // of one of them
-	life        life             // once accepted
-	end         ending           // once closing
+	version   string
+	window    uint32 // that the client asks for; 0: it does not
+	identity  Identity
+	negotiate negotiation
+	seen      dedup
+
+	handshake *handshake // nil once accepted
+	spoken    bool       // a message came since the session was accepted
+	position  time.Time  // until then the client may say where to go on; zero: that is known
+	life      life       // once accepted
+	end       *ending    // nil until closing
 }
 
 // ending is the session.close that waits for the end of the session to be durable.
@@ -210,12 +203,7 @@ type ending struct {
 // New returns the machine of a fresh connection. id is the session's id if it
 // comes to be accepted.
 func New(now time.Time, cfg *Config, id arcp.SessionID) *Machine {
-	m := &Machine{cfg: cfg, id: id, version: arcp.Version}
-	if cfg.Handshake > 0 {
-		m.deadline = now.Add(cfg.Handshake)
-		m.latest = m.deadline.Add(cfg.ChallengeTTL)
-	}
-	return m
+	return &Machine{cfg: cfg, id: id, version: arcp.Version, handshake: newHandshake(now, cfg)}
 }
 
 // Phase returns the phase.
@@ -247,7 +235,7 @@ func (m *Machine) Deadline() time.Time {
 	case Closing:
 		return m.end.deadline
 	}
-	return m.deadline
+	return m.handshake.deadline
 }
 
 // Advance tells the machine that time has passed.

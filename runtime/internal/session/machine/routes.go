@@ -259,7 +259,7 @@ func (m *Machine) sessionClose(now time.Time, env *arcp.Envelope, p arcp.Session
 	if p.OpenJobs == "cancel" {
 		m.command(CancelJobs{})
 	}
-	m.end = ending{request: env.ID, reason: clip(p.Reason), deadline: now.Add(endWait)}
+	m.end = &ending{request: env.ID, reason: clip(p.Reason), deadline: now.Add(endWait)}
 	if p.Forget {
 		m.phase, m.out.Question = Closing, End{}
 		return nil
