@@ -1,6 +1,7 @@
 package runtime_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -8,6 +9,8 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -121,6 +124,37 @@ func TestEndOfASessionWhileTheStoreStandsStill(t *testing.T) {
 		agents := alice.must("host.agents", `{}`)["items"].([]any)
 		if len(agents) != 1 || agents[0].(map[string]any)["status"] != "stopped" {
 			t.Errorf("%v", agents)
+		}
+	})
+}
+
+// silentIssuer is a scheme whose issuer never answers.
+type silentIssuer struct{ asked chan struct{} }
+
+func (silentIssuer) Scheme() string { return "silent" }
+
+func (i silentIssuer) Authenticate(ctx context.Context, _ auth.Request) (auth.Identity, error) {
+	i.asked <- struct{}{}
+	<-ctx.Done()
+	return auth.Identity{}, ctx.Err()
+}
+
+func (i silentIssuer) Verify(ctx context.Context, r auth.Request, _ auth.Proof) (auth.Identity, error) {
+	return i.Authenticate(ctx, r)
+}
+
+// Serve returns when the connection has ended, also while an issuer of credentials is asked.
+func TestServeEndsWhileAnIssuerIsSilent(t *testing.T) {
+	issuer := silentIssuer{make(chan struct{})}
+	inBubble(t, func(c *runtime.Config) { c.Auth = auth.NewSet(new(auth.Config), issuer) }, func(b *bed) {
+		p := b.connect(nil)
+		p.send("session.open", `{"auth":{"scheme":"silent","token":"t"},"client":{"kind":"test","version":"1"}}`)
+		<-issuer.asked
+		began := time.Now()
+		_ = p.conn.Abort() // the other end sees it
+		b.serve.Wait()
+		if took := time.Since(began); took != 0 {
+			t.Errorf("Serve returned %v after the end of the connection, want at once", took)
 		}
 	})
 }

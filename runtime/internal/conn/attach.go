@@ -73,7 +73,7 @@ func (c *conn) resumeRow(now time.Time, q machine.Resume, row store.Session, ref
 // refuseAttach answers session.resume, or session.open that names a session.
 func (c *conn) refuseAttach(now time.Time, opens bool, refused *arcp.Error) {
 	c.srv.opts.Metrics.Resumes.WithLabelValues(resumeResult(refused)).Inc()
-	c.logHandshake(c.log.Warn().Str("reason", refused.Message), "rejected")
+	c.logHandshake(c.srv.opts.Logger.Warn().Str("reason", refused.Message), "rejected")
 	if opens {
 		c.m.Established(now, machine.Established{Refused: refused})
 		return
@@ -157,7 +157,7 @@ func unreadable() *arcp.Error {
 func (c *conn) again(now time.Time, row *store.Session) *arcp.Error {
 	var id auth.Identity
 	if err := arcp.Unmarshal(row.Identity, &id); err != nil {
-		c.log.Error().Err(err).Str("session_id", string(row.ID)).Msg("identity of a session")
+		c.srv.opts.Logger.Error().Err(err).Str("session_id", string(row.ID)).Msg("identity of a session")
 		return unreadable()
 	}
 	info := c.tc.Info()
@@ -194,7 +194,7 @@ func (c *conn) attachOpen(now time.Time, q machine.Establish, s *session.Session
 		c.create(now, q)
 		return
 	case err != nil:
-		c.log.Error().Err(err).Msg("read session")
+		c.srv.opts.Logger.Error().Err(err).Msg("read session")
 		c.refuseAttach(now, true, unreadable())
 		return
 	}
@@ -315,7 +315,7 @@ func (c *conn) takeOver(a *attachment, cursor *eventlog.Cursor, err error) *arcp
 	case errors.Is(err, store.ErrNotFound): // it has ended meanwhile
 		return noSession()
 	case err != nil:
-		c.log.Error().Err(err).Str("session_id", string(a.row.ID)).Msg("attach to session")
+		c.srv.opts.Logger.Error().Err(err).Str("session_id", string(a.row.ID)).Msg("attach to session")
 		return arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions").RetryAfter(1)
 	}
 	s := c.srv.opts.Sessions.Find(a.row.ID)
@@ -368,7 +368,7 @@ func (c *conn) heard() bool {
 func (c *conn) tokenStored(err error) {
 	c.tasks.tokenPending = false
 	if err != nil && c.ending.close == nil {
-		c.log.Error().Err(err).Str("session_id", string(c.id)).Msg("new resume token not tokenStored")
+		c.srv.opts.Logger.Error().Err(err).Str("session_id", string(c.id)).Msg("new resume token not tokenStored")
 		c.ending.close = &machine.Close{Code: int(transport.CloseInternal), Reason: "the store does not accept sessions"}
 	}
 	c.wake() // for what has waited
@@ -470,7 +470,7 @@ func (c *conn) located(now time.Time, cmd machine.Replay, at located) {
 	c.ack.locating = false
 	switch {
 	case at.err != nil:
-		c.log.Error().Err(at.err).Str("session_id", string(c.id)).Msg("look for a position")
+		c.srv.opts.Logger.Error().Err(at.err).Str("session_id", string(c.id)).Msg("look for a position")
 		c.nack(now, cmd.Request, unreadable())
 	case !at.ok:
 		e := arcp.Errorf(arcp.CodeDataLoss, "the message or checkpoint is not among the events that are kept of this session")

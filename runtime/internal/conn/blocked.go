@@ -70,7 +70,7 @@ func (c *conn) block(item eventlog.Item, result, origin bool) {
 
 func (c *conn) unblockOrigin(e *store.Event, j *store.Job, err error) {
 	if err != nil {
-		c.log.Error().Err(err).Str("job_id", string(e.JobID())).Msg("origin of a forwarded event")
+		c.srv.opts.Logger.Error().Err(err).Str("job_id", string(e.JobID())).Msg("origin of a forwarded event")
 		c.blocked.origin = []byte(originExtension)
 		return
 	}

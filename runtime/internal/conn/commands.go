@@ -278,7 +278,7 @@ func (c *conn) followEnded(j *store.Job, r *store.Result) {
 		return
 	}
 	if r.Err != nil && !c.srv.opts.Broken() {
-		c.log.Error().Err(r.Err).Str("job_id", string(j.ID)).Msg("history of a followed job")
+		c.srv.opts.Logger.Error().Err(r.Err).Str("job_id", string(j.ID)).Msg("history of a followed job")
 	}
 }
 
@@ -351,7 +351,7 @@ func (c *conn) followed(request arcp.MessageID, j *store.Job, r *store.Result, e
 	} else if r.Err == nil && errors.Is(err, store.ErrNotFound) { // deleted meanwhile
 		env = arcp.Frame(arcp.Nack, jobs.ErrNotFound(j.ID))
 	} else if err != nil {
-		c.log.Error().Err(err).Str("job_id", string(j.ID)).Msg("follow job")
+		c.srv.opts.Logger.Error().Err(err).Str("job_id", string(j.ID)).Msg("follow job")
 		env = arcp.Frame(arcp.Nack, arcp.Errorf(arcp.CodeUnavailable, "the job cannot be followed now"))
 	} else {
 		last := j.LastSeq

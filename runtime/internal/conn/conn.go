@@ -29,7 +29,6 @@ const (
 type conn struct {
 	srv *Server
 	tc  transport.Conn
-	log zerolog.Logger
 	id  arcp.SessionID
 	m   *machine.Machine
 
@@ -93,9 +92,28 @@ type pending struct {
 type tasks struct {
 	group        sync.WaitGroup
 	running      atomic.Int32
-	ended        sync.WaitGroup // by the last turn
-	reading      bool           // a command waits for what read does; no frame is handled
-	tokenPending bool           // the end of the earlier resume tokens is being stored; no frame is handled
+	ended        sync.WaitGroup     // by the last turn
+	judging      context.CancelFunc // ends the judgement of a credential; nil: none
+	reading      bool               // a command waits for what read does; no frame is handled
+	tokenPending bool               // the end of the earlier resume tokens is being stored; no frame is handled
+}
+
+// beginJudgement returns a context for the judgement of a credential. It ends with the
+// connection: Serve does not wait for an issuer that does not answer.
+func (t *tasks) beginJudgement() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	t.judging = cancel
+	return ctx
+}
+
+// endJudgement ends the context of beginJudgement. It reports false if it has ended before.
+func (t *tasks) endJudgement() bool {
+	if t.judging == nil {
+		return false
+	}
+	t.judging()
+	t.judging = nil
+	return true
 }
 
 // ending is the reason why the connection ends. While err and close are nil it is open.
@@ -115,7 +133,6 @@ func newConn(srv *Server, tc transport.Conn) *conn {
 	c.output.counts.m = srv.opts.Metrics
 	c.m = machine.New(now, srv.sessionOffer(), c.id)
 	c.output.box = newOutbox(tc, srv.opts.Pool, wake, c.ack.reached.wrote)
-	c.log = srv.opts.Logger
 	c.rates.limiter = newLimiter(srv.rate())
 	return c
 }
@@ -195,6 +212,9 @@ func (c *conn) receiveFrames() {
 		in := inbound{err: err, size: len(frame)}
 		if err == nil {
 			in.env, in.bad = decode(frame)
+		}
+		if err != nil && !halfClosed(c.tc, err) {
+			c.post(func(time.Time) { c.tasks.endJudgement() })
 		}
 		if !c.input.frames.put(in) || err != nil {
 			return
@@ -384,14 +404,14 @@ func (c *conn) perform(now time.Time) {
 func (c *conn) note(n machine.Note) {
 	c.srv.opts.Metrics.ProtocolErrors.WithLabelValues(n.Reason).Inc()
 	if n.Rejected {
-		c.logHandshake(c.log.Warn().Str("reason", n.Detail), "rejected")
+		c.logHandshake(c.srv.opts.Logger.Warn().Str("reason", n.Detail), "rejected")
 	}
 	if n.Reason == machine.ReasonRole {
 		c.audit(string(n.Type)).Str("decision", "denied").Str("reason", n.Reason).Msg("audit")
 	}
-	ev := c.log.Debug()
+	ev := c.srv.opts.Logger.Debug()
 	if n.Warn {
-		ev = c.log.Warn()
+		ev = c.srv.opts.Logger.Warn()
 	}
 	ev.Str("session_id", string(c.id)).Str("reason", n.Reason).Str("type", string(n.Type)).
 		Str("detail", n.Detail).Msg("frame dropped or refused")
@@ -486,7 +506,7 @@ func (c *conn) unreadable(now time.Time, err error) {
 		c.tooFarBehind(now)
 		return
 	}
-	c.log.Error().Err(err).Str("session_id", string(c.id)).Msg("connection cannot go on")
+	c.srv.opts.Logger.Error().Err(err).Str("session_id", string(c.id)).Msg("connection cannot go on")
 	c.ending.close = &machine.Close{Code: int(transport.CloseInternal), Reason: "the session's events cannot be read"}
 }
 
@@ -518,6 +538,7 @@ func (c *conn) end() {
 	c.mail.close()
 	c.pending.over.Store(true)
 	c.input.frames.close()
+	c.tasks.endJudgement()
 	if c.scheduler.tick != nil {
 		c.scheduler.tick.Stop()
 	}
@@ -539,7 +560,7 @@ func (c *conn) end() {
 	case <-t.C:
 	}
 	if err := c.tc.Close(code, reason); err != nil {
-		c.log.Debug().Err(err).Str("session_id", string(c.id)).Msg("close connection")
+		c.srv.opts.Logger.Debug().Err(err).Str("session_id", string(c.id)).Msg("close connection")
 	}
 }
 

@@ -33,7 +33,7 @@ func (c *conn) limit() *lease.Lease {
 	if !bytes.Equal(c.principal.mayDoText, c.principal.identity.Lease) {
 		l, err := lease.Decode(c.principal.identity.Lease)
 		if err != nil {
-			c.log.Error().Err(err).Str("principal", c.principal.identity.Principal).Msg("the lease of a principal cannot be read: its jobs may do nothing")
+			c.srv.opts.Logger.Error().Err(err).Str("principal", c.principal.identity.Principal).Msg("the lease of a principal cannot be read: its jobs may do nothing")
 			l = lease.Nothing()
 		}
 		c.principal.mayDoText, c.principal.mayDo = c.principal.identity.Lease, l
@@ -85,7 +85,7 @@ func (c *conn) elevateAgain(cmd machine.Elevate, id arcp.JobID) {
 func (c *conn) tellElevation(now time.Time, cmd machine.Elevate, id arcp.JobID, reason string, err error) {
 	switch {
 	case err != nil:
-		c.log.Error().Err(err).Str("job_id", string(id)).Msg("read elevation")
+		c.srv.opts.Logger.Error().Err(err).Str("job_id", string(id)).Msg("read elevation")
 		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeUnavailable, "what became of the request cannot be read"))
 	case reason != "":
 		c.reply(now, cmd.Request, arcp.PermissionDeny, builtin.Denial(cmd.Level, reason))

@@ -28,13 +28,18 @@ type halfClose struct {
 // begin reports whether the client of a connection that cannot be read any more may
 // still be told something.
 func (h *halfClose) begin(c *conn, now time.Time, err error) bool {
-	t, ok := c.tc.(transport.HalfCloser)
-	if !ok || !errors.Is(err, io.EOF) || !t.Reads() {
+	if !halfClosed(c.tc, err) {
 		return false
 	}
 	h.ended, h.busy = err, now
 	c.keepalive.due = time.Time{} // it cannot answer
 	return true
+}
+
+// halfClosed reports whether the client, whose frames end with err, still reads.
+func halfClosed(tc transport.Conn, err error) bool {
+	t, ok := tc.(transport.HalfCloser)
+	return ok && errors.Is(err, io.EOF) && t.Reads()
 }
 
 // unfinished reports whether something that the client has asked for is under way.

@@ -49,9 +49,14 @@ func (c *conn) request(now time.Time, q machine.Authenticate) auth.Request {
 // it.
 func (c *conn) authenticate(now time.Time, q machine.Verify) {
 	r := c.request(now, q.Authenticate)
-	c.read(func(ctx context.Context) func(time.Time) {
-		j := c.srv.judge(ctx, r, q.Challenge, q.Response)
-		return func(now time.Time) { c.m.Judge(now, c.judged(q, j)) }
+	judging := c.tasks.beginJudgement()
+	c.read(func(context.Context) func(time.Time) {
+		j := c.srv.judge(judging, r, q.Challenge, q.Response)
+		return func(now time.Time) {
+			if c.tasks.endJudgement() {
+				c.m.Judge(now, c.judged(q, j))
+			}
+		}
 	})
 }
 
@@ -115,7 +120,7 @@ func refusal(err error) (r *machine.Refusal, reason string) {
 func (c *conn) refused(err error) *machine.Refusal {
 	r, reason := refusal(err)
 	c.srv.opts.Metrics.AuthFailures.WithLabelValues(schemeLabel(c.opening.scheme), reason).Inc()
-	c.logHandshake(c.log.Warn().Err(err), "refused")
+	c.logHandshake(c.srv.opts.Logger.Warn().Err(err), "refused")
 	return r
 }
 
@@ -157,7 +162,7 @@ func (c *conn) establish(now time.Time, q machine.Establish) {
 // create makes a new session.
 func (c *conn) create(now time.Time, q machine.Establish) {
 	if err := c.srv.enter(c); err != nil {
-		c.logHandshake(c.log.Warn().Str("reason", err.Message), "rejected")
+		c.logHandshake(c.srv.opts.Logger.Warn().Str("reason", err.Message), "rejected")
 		c.m.Established(now, machine.Established{Refused: err})
 		return
 	}
@@ -182,7 +187,7 @@ func (c *conn) established(now time.Time, row store.Session, token auth.Secret, 
 	if err != nil {
 		c.srv.opts.Sessions.Abandon(c.session)
 		c.session = nil
-		c.logHandshake(c.log.Error().Err(err), "failed")
+		c.logHandshake(c.srv.opts.Logger.Error().Err(err), "failed")
 		c.m.Established(now, machine.Established{Refused: arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions")})
 		return
 	}
@@ -204,7 +209,7 @@ func (c *conn) begin(now time.Time) {
 	c.tools.shown = c.session.Catalogue(c.trust())
 	c.bound(now)
 	c.srv.opts.Metrics.HandshakeDuration.Observe(now.Sub(c.opening.begun).Seconds())
-	c.logHandshake(c.log.Info(), "accepted")
+	c.logHandshake(c.srv.opts.Logger.Info(), "accepted")
 }
 
 // roleNames are the roles of the session's principal as rules and people read them:

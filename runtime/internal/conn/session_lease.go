@@ -1,7 +1,6 @@
 package conn
 
 import (
-	"context"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -66,9 +65,14 @@ func (c *conn) reauthenticate(now time.Time, q machine.Reauthenticate) {
 		q.Scheme = c.principal.identity.Scheme
 	}
 	r := c.request(now, q.Authenticate)
+	judging := c.tasks.beginJudgement()
 	c.async(func() {
-		j := c.srv.judge(context.Background(), r, q.Challenge, q.Response)
-		c.post(func(now time.Time) { c.rejudge(now, q, j) })
+		j := c.srv.judge(judging, r, q.Challenge, q.Response)
+		c.post(func(now time.Time) {
+			if c.tasks.endJudgement() {
+				c.rejudge(now, q, j)
+			}
+		})
 	})
 }
 
@@ -118,11 +122,11 @@ func (c *conn) renew() {
 
 func (c *conn) renewed(now time.Time, token auth.Secret, err error) {
 	if err != nil {
-		c.log.Error().Err(err).Str("session_id", string(c.id)).Msg("fresh credential not stored")
+		c.srv.opts.Logger.Error().Err(err).Str("session_id", string(c.id)).Msg("fresh credential not stored")
 		c.m.Renewed(now, machine.Established{Refused: arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions").RetryAfter(1)})
 		return
 	}
-	c.log.Info().Str("session_id", string(c.id)).Str("principal", c.principal.identity.Principal).Str("scheme", schemeLabel(c.opening.scheme)).
+	c.srv.opts.Logger.Info().Str("session_id", string(c.id)).Str("principal", c.principal.identity.Principal).Str("scheme", schemeLabel(c.opening.scheme)).
 		Msg("credential renewed")
 	c.m.Renewed(now, machine.Established{ResumeToken: token.Reveal(), Agents: c.agents()})
 }
@@ -160,7 +164,7 @@ func (c *conn) recheck(now time.Time) {
 func (c *conn) refusedCredential(scheme string, err error) *machine.Refusal {
 	r, reason := refusal(err)
 	c.srv.opts.Metrics.AuthFailures.WithLabelValues(schemeLabel(scheme), reason).Inc()
-	c.log.Warn().Err(err).Str("session_id", string(c.id)).Str("principal", c.principal.identity.Principal).
+	c.srv.opts.Logger.Warn().Err(err).Str("session_id", string(c.id)).Str("principal", c.principal.identity.Principal).
 		Str("scheme", schemeLabel(scheme)).Msg("fresh credential refused")
 	return r
 }

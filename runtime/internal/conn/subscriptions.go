@@ -461,7 +461,7 @@ func (c *conn) feedFailed(now time.Time, f *feed, err error) {
 		c.endFeed(now, f, arcp.CodeBackpressureOverflow, "events that were still to be sent are not kept any more")
 		return
 	}
-	c.log.Error().Err(err).Msg("read feed")
+	c.srv.opts.Logger.Error().Err(err).Msg("read feed")
 	c.endFeed(now, f, arcp.CodeUnavailable, "the store cannot be read")
 }
 
