@@ -105,10 +105,7 @@ func (s *Service) Failed(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 		return err
 	}
-	if e, ok := errors.AsType[*arcp.Error](err); ok {
-		return e
-	}
-	return txn.Unavailable(s.opts.Logger, err, "change an agent")
+	return txn.Refusal(s.opts.Logger, err, "change an agent")
 }
 
 // WithConnections returns the agents with the status Disconnected for those whose session

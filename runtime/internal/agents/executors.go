@@ -11,19 +11,18 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// Executors has agents execute jobs (SPEC.md §7.8). Both methods may be called by
-// many goroutines at once, but for one agent by one at a time: an agent is what its
-// principal and its id say.
+// Executors are the agents that execute jobs (SPEC.md §7.8). An agent is identified by its
+// principal and its id. Goroutines may call the methods at once, but for different agents
+// only.
 type Executors interface {
-	// Register says that an agent is about to execute what it names, before its row
-	// is written and, at boot, before jobs are recovered; who is its session, which
-	// has the role worker. An agent that is registered is replaced. It refuses names
-	// that others have; then everything is as before. If the row cannot be written,
-	// Unregister follows or, for an agent that was there, Register as it was.
-	Register(a host.Agent, who approval.Actor) *arcp.Error
-	// Unregister says that an agent executes nothing any more: it was unregistered, it
-	// does not name anything any more, or its session has ended for good. One that
-	// is not registered changes nothing.
+	// Register adds an agent, or replaces one. It is called before the agent's row is
+	// written and, when the runtime starts, before jobs are recovered. session is the
+	// agent's session; it has the role worker. If another agent executes something of the
+	// same name, an error is returned and nothing changes. If the row cannot be written, the
+	// caller undoes the change: with Unregister, or with Register and the agent before.
+	Register(a host.Agent, session approval.Actor) *arcp.Error
+	// Unregister removes an agent: it was unregistered, it executes nothing any more, or its
+	// session has ended. An agent that is not registered is ignored.
 	Unregister(a host.Agent)
 }
 

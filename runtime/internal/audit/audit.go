@@ -1,5 +1,6 @@
-// Package audit writes the audit log: who did something with what is not their own, or was
-// refused it. The records are lines of the log with "logger":"audit".
+// Package audit writes the audit log. A record says which principal did something to what
+// belongs to another principal, or tried to. The records are lines of the log with
+// "logger":"audit".
 package audit
 
 import (

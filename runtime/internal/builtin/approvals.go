@@ -246,7 +246,7 @@ func (b *Tools) systemApproval(ctx context.Context, job tool.Job, who *approval.
 		case gate := <-existing: // of an earlier attempt; it may have ended without a word
 			row, err := b.Store.Job(ctx, gate)
 			if err != nil {
-				return arcp.QuestionView{}, txn.Unavailable(b.Logger, err, "read approval")
+				return arcp.QuestionView{}, txn.Refusal(b.Logger, err, "read approval")
 			}
 			waits = !row.State.Terminal()
 		case err := <-failed:
@@ -374,7 +374,7 @@ func (b *Tools) approvalList(ctx context.Context, job tool.Job, in approvalListI
 		return true
 	})
 	if err = errors.Join(err, bad); err != nil {
-		return page, txn.Unavailable(b.Logger, err, "list approvals")
+		return page, txn.Refusal(b.Logger, err, "list approvals")
 	}
 	if more {
 		page.NextCursor = b.Cursors.SealKey(last, bound)

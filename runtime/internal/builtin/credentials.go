@@ -85,7 +85,7 @@ func (b *Tools) credentialsList(ctx context.Context, job tool.Job, in credential
 		return len(page.Items) < cmp.Or(in.Limit, paging.DefaultLen)
 	})
 	if err != nil {
-		return page, txn.Unavailable(b.Logger, err, "list credentials")
+		return page, txn.Refusal(b.Logger, err, "list credentials")
 	}
 	return page, nil
 }
@@ -102,7 +102,7 @@ func (b *Tools) credentialsForget(ctx context.Context, job tool.Job, in credenti
 	case errors.Is(err, credential.ErrHeld):
 		return credentialForgotten{}, arcp.Errorf(arcp.CodeFailedPrecondition, "%s", err)
 	case err != nil:
-		return credentialForgotten{}, txn.Unavailable(b.Logger, err, "forget credentials")
+		return credentialForgotten{}, txn.Refusal(b.Logger, err, "forget credentials")
 	}
 	return credentialForgotten{true}, nil
 }
@@ -138,5 +138,5 @@ func (b *Tools) credentialsRotate(ctx context.Context, job tool.Job, in credenti
 	case known:
 		return out, told
 	}
-	return out, txn.Unavailable(b.Logger, err, "rotate credentials")
+	return out, txn.Refusal(b.Logger, err, "rotate credentials")
 }

@@ -39,7 +39,7 @@ func (b *Broker) Read(ctx context.Context, who *approval.Actor, id string) (row 
 	}
 	switch {
 	case err != nil:
-		return row, 0, txn.Unavailable(b.opts.Logger, err, "read approval")
+		return row, 0, txn.Refusal(b.opts.Logger, err, "read approval")
 	case rec.Rev == 0 || !row.Visible(who):
 		return row, 0, arcp.Errorf(arcp.CodeNotFound, "no such question: %s", id)
 	}
@@ -94,7 +94,7 @@ func (b *Broker) ChangeOwned(ctx context.Context, who *approval.Actor, id string
 		case errors.Is(err, store.ErrConflict):
 			continue
 		case err != nil:
-			return row, txn.Unavailable(b.opts.Logger, err, "store approval")
+			return row, txn.Refusal(b.opts.Logger, err, "store approval")
 		}
 		if row.Status != approval.Pending {
 			b.show(ctx, shownAs(&row), &row)
@@ -166,7 +166,7 @@ func (b *Broker) Ask(ctx context.Context, row approval.Row) error {
 		}
 	})
 	if err != nil {
-		return txn.Unavailable(b.opts.Logger, err, "store approval")
+		return txn.Refusal(b.opts.Logger, err, "store approval")
 	}
 	b.show(ctx, host.ApprovalRequested, &row)
 	return nil

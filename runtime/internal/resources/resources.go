@@ -202,10 +202,7 @@ func (s *Service) Answer(err error, what string) error {
 	if err == nil {
 		return nil
 	}
-	if e, ok := errors.AsType[*arcp.Error](err); ok {
-		return e
-	}
-	return txn.Unavailable(s.opts.Logger, err, what)
+	return txn.Refusal(s.opts.Logger, err, what)
 }
 
 // Lease takes a lease for a tool.

@@ -154,8 +154,16 @@ func (c Committer) Commit(ctx context.Context, w *store.Write, done func(error))
 	}
 }
 
-// Unavailable logs an error of the store, and returns what its caller is told: UNAVAILABLE.
-func Unavailable(log zerolog.Logger, err error, what string) *arcp.Error {
+// Refusal returns what the caller of a tool is told of an error while something was
+// read or stored: an *arcp.Error as it is, CANCELLED if the call was cancelled, and
+// UNAVAILABLE for an error of the store, which is logged.
+func Refusal(log zerolog.Logger, err error, what string) *arcp.Error {
+	if e, ok := errors.AsType[*arcp.Error](err); ok {
+		return e
+	}
+	if errors.Is(err, context.Canceled) {
+		return arcp.Errorf(arcp.CodeCancelled, "%s: cancelled", what)
+	}
 	log.Error().Err(err).Msg(what)
 	return arcp.Errorf(arcp.CodeUnavailable, "the store cannot be used")
 }
