@@ -120,7 +120,7 @@ func (t *tasks) endJudgement() bool {
 type ending struct {
 	err   error          // of the reader
 	close *machine.Close // by the runtime
-	half  halfClose
+	half  *halfClose     // nil: the client has not ended sending
 }
 
 func newConn(srv *Server, tc transport.Conn) *conn {
@@ -245,9 +245,11 @@ func (c *conn) turn() bool {
 	c.advance(now)
 	c.perform(now)
 	c.advanceKeepalive(now)
-	unfinished := c.ending.half.ended != nil && c.unfinished()
+	unfinished := c.ending.half != nil && c.unfinished()
 	c.pump(now)
-	c.ending.half.advance(c, now, unfinished)
+	if c.ending.half != nil {
+		c.ending.half.advance(c, now, unfinished)
+	}
 	if c.ending.err != nil || c.ending.close != nil {
 		c.end()
 		c.tasks.ended.Done()
@@ -298,7 +300,7 @@ func (c *conn) mayReceive() bool {
 // schedule sets the timer for the next turn that is due.
 func (c *conn) schedule() {
 	d := c.m.Deadline()
-	for _, t := range [...]time.Time{c.rates.paused, c.keepalive.due, c.feeds.due, c.ending.half.due} {
+	for _, t := range [...]time.Time{c.rates.paused, c.keepalive.due, c.feeds.due, c.ending.half.nextLook()} {
 		if !t.IsZero() && (d.IsZero() || t.Before(d)) {
 			d = t
 		}
@@ -325,7 +327,7 @@ func (c *conn) readMail(now time.Time) {
 func (c *conn) receive(now time.Time, in inbound) {
 	switch {
 	case in.err != nil:
-		if !c.ending.half.begin(c, now, in.err) {
+		if !c.beginHalfClose(now, in.err) {
 			c.ending.err = in.err
 		}
 	case in.bad != nil:

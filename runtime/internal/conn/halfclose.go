@@ -18,20 +18,20 @@ const (
 
 // halfClose is the state of a connection whose client has ended sending and still reads, as
 // in a shell pipeline. The client gets the answers to its commands, and the events of the
-// session's jobs until they have ended. The zero value is a connection that is open both ways.
+// session's jobs until they have ended. A connection that is open both ways has none.
 type halfClose struct {
-	ended error     // how it has; nil: it has not
+	ended error     // how it has
 	busy  time.Time // when there was something to say last
-	due   time.Time // when it is looked again
+	due   time.Time // when it is looked again; zero: never
 }
 
-// begin reports whether the client of a connection that cannot be read any more may
+// beginHalfClose reports whether the client of a connection that cannot be read any more may
 // still be told something.
-func (h *halfClose) begin(c *conn, now time.Time, err error) bool {
+func (c *conn) beginHalfClose(now time.Time, err error) bool {
 	if !halfClosed(c.tc, err) {
 		return false
 	}
-	h.ended, h.busy = err, now
+	c.ending.half = &halfClose{ended: err, busy: now}
 	c.keepalive.due = time.Time{} // it cannot answer
 	return true
 }
@@ -56,7 +56,7 @@ func (c *conn) unfinished() bool {
 // what to send.
 func (h *halfClose) advance(c *conn, now time.Time, unfinished bool) {
 	h.due = time.Time{}
-	if h.ended == nil || c.ending.err != nil || c.ending.close != nil {
+	if c.ending.err != nil || c.ending.close != nil {
 		return
 	}
 	if unfinished || c.output.box.queued() > 0 || c.cursor != nil && c.cursor.Waiting() > 0 {
@@ -67,4 +67,12 @@ func (h *halfClose) advance(c *conn, now time.Time, unfinished bool) {
 		return
 	}
 	h.due = now.Add(halfEvery)
+}
+
+// nextLook returns when advance has to be called again; zero: never.
+func (h *halfClose) nextLook() time.Time {
+	if h == nil {
+		return time.Time{}
+	}
+	return h.due
 }
