@@ -21,6 +21,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime"
+	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -613,6 +614,44 @@ func TestStrictGateIsWithdrawn(t *testing.T) {
 		asked := alice.must("approval.list", `{"status":"pending"}`)["items"].([]any)[0].(map[string]any)["approval_id"]
 		if got := alice.must("approval.cancel", fmt.Sprintf(`{"approval_id":%q}`, asked)); got["status"] != "cancelled" {
 			t.Errorf("%v", got)
+		}
+	})
+}
+
+// The question, the cancellation of the job that asks and the end of the call that withdraws
+// it are one write: a crash cannot come between them.
+func TestGateIsWithdrawnInOneWrite(t *testing.T) {
+	inBubble(t, withPeople(t), func(b *bed) {
+		alice := b.human("alice")
+		asked := alice.must("approval.request", `{"action":"wipe","system_level":true}`)["approval_id"].(string)
+		var first *store.Write
+		b.st.set(func() {
+			b.st.seen = func(w *store.Write) {
+				changesGate := slices.ContainsFunc(w.Records, func(r store.Record) bool { return strings.HasSuffix(r.Key, asked) || strings.HasSuffix(r.Key, "memo") })
+				if first == nil && changesGate {
+					first = w
+				}
+			}
+		})
+		alice.must("approval.cancel", fmt.Sprintf(`{"approval_id":%q}`, asked))
+		b.st.set(func() { b.st.seen = nil })
+		if first == nil {
+			t.Fatal("nothing was written")
+		}
+		question, memo := "", ""
+		for _, rec := range first.Records {
+			switch {
+			case strings.HasSuffix(rec.Key, asked):
+				question = string(rec.Value)
+			default:
+				memo += string(rec.Value)
+			}
+		}
+		if !strings.Contains(question, `"cancelled"`) || !strings.Contains(memo, "withdrawn") {
+			t.Errorf("the first write has the question %q and the memo %q", question, memo)
+		}
+		if len(first.With) != 1 || first.With[0].State != arcp.StateCompleted {
+			t.Errorf("the first write does not end the call: %+v", first.With)
 		}
 	})
 }

@@ -327,9 +327,11 @@ func (c *conn) readMail(now time.Time) {
 func (c *conn) receive(now time.Time, in inbound) {
 	switch {
 	case in.err != nil:
-		if !c.beginHalfClose(now, in.err) {
+		if c.ending.half = beginHalfClose(c.tc, now, in.err); c.ending.half == nil {
 			c.ending.err = in.err
+			break
 		}
+		c.keepalive.due = time.Time{} // the client cannot answer
 	case in.bad != nil:
 		c.m.Malformed(in.bad)
 		c.perform(now)

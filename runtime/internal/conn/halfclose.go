@@ -25,15 +25,13 @@ type halfClose struct {
 	due   time.Time // when it is looked again; zero: never
 }
 
-// beginHalfClose reports whether the client of a connection that cannot be read any more may
-// still be told something.
-func (c *conn) beginHalfClose(now time.Time, err error) bool {
-	if !halfClosed(c.tc, err) {
-		return false
+// beginHalfClose returns the state of a connection whose client has ended sending with err,
+// nil if the client does not read any more.
+func beginHalfClose(tc transport.Conn, now time.Time, err error) *halfClose {
+	if !halfClosed(tc, err) {
+		return nil
 	}
-	c.ending.half = &halfClose{ended: err, busy: now}
-	c.keepalive.due = time.Time{} // it cannot answer
-	return true
+	return &halfClose{ended: err, busy: now}
 }
 
 // halfClosed reports whether the client, whose frames end with err, still reads.

@@ -63,8 +63,6 @@ type question struct {
 	size    int            // of its record
 	done    chan struct{}  // closed when it is durable that it is not pending any more
 
-	withdrawals []*Withdraw // of the question, while it is pending
-
 	row approval.Row // guarded by run.mu
 }
 
@@ -134,7 +132,7 @@ func (s *supervisor) ask(ctx context.Context, row approval.Row, wait time.Durati
 	}
 	select {
 	case <-a.q.done:
-		return s.answerOf(a.q), nil
+		return s.answered(a.q)
 	case <-ctx.Done():
 	}
 	w := &withdraw{s: s, q: a.q, done: make(chan struct{})}
@@ -144,11 +142,21 @@ func (s *supervisor) ask(ctx context.Context, row approval.Row, wait time.Durati
 	if w.late { // somebody was told that the answer counts
 		select {
 		case <-a.q.done:
-			return s.answerOf(a.q), nil
+			return s.answered(a.q)
 		case <-s.ctx.Done():
 		}
 	}
 	return row, context.Cause(ctx)
+}
+
+// answered returns what has become of a question. One that was withdrawn with its job has
+// no answer, but the reason why the attempt was told to stop.
+func (s *supervisor) answered(q *question) (approval.Row, error) {
+	row := s.answerOf(q)
+	if row.Status == approval.Cancelled {
+		return row, context.Cause(s.ctx)
+	}
+	return row, nil
 }
 
 // isOver reports whether nothing more of the attempt is taken.
@@ -404,7 +412,6 @@ func (s *supervisor) settle(now time.Time, q *question, row approval.Row) {
 	s.change(q, row)
 	s.unpark(now, q)
 	s.asked = append(s.asked, &settlement{q})
-	s.concludeWithdrawals(q, &row)
 	if others := row.Others(); len(others) > 0 && q.request != "" {
 		ev := s.event(arcp.HumanInputCancelled, now, s.row.Priority, cancelledOf(&row))
 		ev.Route = &store.Route{To: others, ReplyTo: q.request}

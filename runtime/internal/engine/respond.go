@@ -139,8 +139,7 @@ type Withdraw struct {
 	// It must not block.
 	Done func(row approval.Row, err *arcp.Error)
 
-	q    *question
-	told bool
+	q *question
 }
 
 // Withdraw withdraws a question of a job. One that is answered first stays answered.
@@ -150,64 +149,44 @@ func (e *Engine) Withdraw(w Withdraw) {
 	}
 }
 
+// meet withdraws the question and cancels its job in one write: after a crash both have
+// happened, with the call, or none has.
 func (w *Withdraw) meet(s *supervisor, now time.Time) {
 	w.q = s.question(w.ID)
 	if w.q == nil {
-		w.tell(approval.Row{}, arcp.Errorf(arcp.CodeNotFound, "no such question: %s", w.ID))
+		w.Done(approval.Row{}, arcp.Errorf(arcp.CodeNotFound, "no such question: %s", w.ID))
 		return
 	}
-	if row := s.answerOf(w.q); row.Status != approval.Pending {
-		w.tell(row, notPending(&row))
+	row := s.answerOf(w.q)
+	if !row.Cancel(now.UTC(), "withdrawn") {
+		w.Done(row, arcp.Errorf(arcp.CodeFailedPrecondition, "the approval is %s", row.Status))
 		return
 	}
-	w.q.withdrawals = append(w.q.withdrawals, w)
-	s.late = append(s.late, w)
+	if w.Call != nil {
+		s.joined = append(s.joined, joined{w.Call, func() arcp.Raw { return w.Value(s.answerOf(w.q)) }})
+	}
+	s.settle(now, w.q, row)
+	s.asked = append(s.asked, w)
 	(&Cancel{Job: s.row.ID, Reason: "withdrawn", Answers: nobody{}}).meet(s, now)
-}
-
-func notPending(row *approval.Row) *arcp.Error {
-	return arcp.Errorf(arcp.CodeFailedPrecondition, "the approval is %s", row.Status)
-}
-
-// concludeWithdrawals answers the withdrawals of a question that is settled now.
-func (s *supervisor) concludeWithdrawals(q *question, row *approval.Row) {
-	for _, w := range q.withdrawals {
-		if row.Status != approval.Cancelled {
-			w.tell(*row, notPending(row))
-			continue
-		}
-		if w.Call != nil {
-			s.joined = append(s.joined, joined{w.Call, func() arcp.Raw { return w.Value(s.answerOf(q)) }})
-		}
-		s.asked = append(s.asked, w)
-	}
-	q.withdrawals = nil
-}
-
-func (w *Withdraw) tell(row approval.Row, err *arcp.Error) {
-	if !w.told {
-		w.told = true
-		w.Done(row, err)
-	}
 }
 
 func (w *Withdraw) settled(s *supervisor, err error) {
 	switch {
 	case err == nil:
-		w.tell(s.answerOf(w.q), nil)
+		w.Done(s.answerOf(w.q), nil)
 	case gone(err):
 		w.tooLate(s.e, false)
 	default:
-		w.tell(approval.Row{}, arcp.Errorf(arcp.CodeUnavailable, "the store cannot be written"))
+		w.Done(approval.Row{}, arcp.Errorf(arcp.CodeUnavailable, "the store cannot be written"))
 	}
 }
 
 func (w *Withdraw) tooLate(_ *Engine, stopped bool) {
 	if stopped {
-		w.tell(approval.Row{}, errShuttingDown())
+		w.Done(approval.Row{}, errShuttingDown())
 		return
 	}
-	w.tell(approval.Row{}, arcp.Errorf(arcp.CodeFailedPrecondition, "the job has ended"))
+	w.Done(approval.Row{}, arcp.Errorf(arcp.CodeFailedPrecondition, "the job has ended"))
 }
 
 // metric counts what has become of an answer or a question.
