@@ -7,6 +7,7 @@ CHAOS_SEED ?= 0
 
 # Tools are pinned here and run without being installed.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 help: ## list the targets
@@ -20,6 +21,9 @@ demo: ## run the guided demonstration
 
 test: ## run all tests
 	$(GO) test ./...
+
+short: ## run the tests that start no server process
+	$(GO) test -short ./...
 
 race: ## run all tests with the race detector, in random order
 	$(GO) test -race -shuffle=on ./...
@@ -35,10 +39,13 @@ vet: ## go vet
 modernize: ## fail if the language has a newer way to say something
 	@out=$$($(GO) fix -diff ./...); test -z "$$out" || { echo "$$out"; exit 1; }
 
-lint: staticcheck vulncheck ## staticcheck and govulncheck, pinned
+lint: staticcheck golangci vulncheck ## staticcheck, golangci-lint and govulncheck, pinned
 
 staticcheck: ## staticcheck, pinned
 	$(GO) run $(STATICCHECK) ./...
+
+golangci: ## the linters of .golangci.yml, pinned
+	$(GO) run $(GOLANGCI) run ./...
 
 vulncheck: ## known vulnerabilities of what is imported; needs vuln.go.dev
 	$(GO) run $(GOVULNCHECK) ./...
@@ -59,7 +66,7 @@ conformance: build ## run the conformance checks against URL (token in ARCP_TOKE
 
 chaos: ## load a runtime for CHAOS_TIME while it is killed and connections are cut; the last line is the outcome
 	@out=$$(mktemp) || exit 1; \
-	$(GO) test -count=1 -timeout 0 -run '^TestChaos$$' -args -chaos.time=$(CHAOS_TIME) -chaos.seed=$(CHAOS_SEED) -chaos.out=$$out; \
+	$(GO) test -count=1 -timeout 0 -run '^TestChaos$$' ./internal/e2e -args -chaos.time=$(CHAOS_TIME) -chaos.seed=$(CHAOS_SEED) -chaos.out=$$out; \
 	status=$$?; cat $$out; rm -f $$out; exit $$status
 
 cover: ## test coverage by package
@@ -68,4 +75,4 @@ cover: ## test coverage by package
 spec: ## write the generated tables of SPEC.md
 	$(GO) test -run TestSpecTables -update ./runtime
 
-.PHONY: help build demo test race check fmt vet modernize lint staticcheck vulncheck fuzz bench conformance chaos cover spec
+.PHONY: help build demo test short race check fmt vet modernize lint staticcheck golangci vulncheck fuzz bench conformance chaos cover spec

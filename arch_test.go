@@ -76,6 +76,7 @@ var allowed = map[string][]string{
 	"cmd/arcp/...":              {"arcp", "arcp/client", "auth", "transport", "runtime", "cmd/arcp/..."},
 	"transport/transporttest":   {"transport"},
 	"runtime/store/storetest":   {"arcp", "runtime/store"},
+	"internal/e2e":              {},
 }
 
 // pure are the packages that decide and never do.

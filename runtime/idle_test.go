@@ -27,6 +27,9 @@ const idleMemory = 32 << 10
 // A process holds thousands of idle sessions, runs jobs beside them, and has nothing
 // left of them when they are gone.
 func TestTenThousandIdleSessions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("makes many sessions: left out with -short")
+	}
 	const pooled = 256 + 8 // kept for reuse, and the Go runtime's own
 	sessions := 10_000
 	if racing {

@@ -142,6 +142,9 @@ func (a *answering) LastSeen() time.Time { return a.began.Add(time.Duration(a.se
 // Sessions that do nothing end after a while, but for those that wait for
 // something.
 func TestIdleSessions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("makes many sessions: left out with -short")
+	}
 	const while, minute = 20 * time.Minute, time.Minute
 	inBubble(t, func(c *runtime.Config) { c.Heartbeat, c.SessionIdle = -1, while }, func(b *bed) {
 		idle, job, sub, follow := b.dial("alice"), b.dial("alice"), b.dial("alice"), b.dial("alice")

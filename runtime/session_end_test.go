@@ -28,7 +28,7 @@ func TestSessionEndsInOneWrite(t *testing.T) {
 			b.st.set(func() {
 				b.st.seen = func(w *store.Write) {
 					for _, part := range append(w.With, w) {
-						if part.EndSession == arcp.SessionID(owner.session) {
+						if part.EndSession == owner.session {
 							ends = append(ends, w)
 						}
 					}

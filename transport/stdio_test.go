@@ -41,6 +41,9 @@ func blockingPipe(t *testing.T) (io.ReadCloser, io.WriteCloser) {
 }
 
 func TestStdio(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes: left out with -short")
+	}
 	for name, mk := range map[string]func(*testing.T) (io.ReadCloser, io.WriteCloser){
 		"polled": polledPipe, "blocking": blockingPipe,
 	} {

@@ -30,7 +30,12 @@ func dialUnix(t *testing.T, l transport.Limits) (server, client transport.Conn) 
 	return server, client
 }
 
-func TestUnix(t *testing.T) { transporttest.Run(t, dialUnix) }
+func TestUnix(t *testing.T) {
+	if testing.Short() {
+		t.Skip("listens on sockets: left out with -short")
+	}
+	transporttest.Run(t, dialUnix)
+}
 
 func listenUnix(t *testing.T, path string) *transport.UnixListener {
 	t.Helper()

@@ -70,10 +70,16 @@ func (s *wsServer) dial(t *testing.T, l transport.Limits) (server, client transp
 }
 
 func TestWebSocket(t *testing.T) {
+	if testing.Short() {
+		t.Skip("listens on sockets: left out with -short")
+	}
 	transporttest.Run(t, newWSServer(t, httptest.NewServer).dial)
 }
 
 func TestWebSocketDirect(t *testing.T) {
+	if testing.Short() {
+		t.Skip("listens on sockets: left out with -short")
+	}
 	s, asked := newDirectServer(t, "/arcp")
 	transporttest.Run(t, s.dial)
 	if n := asked.Load(); n > 0 {
@@ -82,6 +88,9 @@ func TestWebSocketDirect(t *testing.T) {
 }
 
 func TestWebSocketTLS(t *testing.T) {
+	if testing.Short() {
+		t.Skip("listens on sockets: left out with -short")
+	}
 	transporttest.Run(t, newWSServer(t, httptest.NewTLSServer).dial)
 }
 

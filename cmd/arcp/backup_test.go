@@ -119,7 +119,7 @@ func TestBackupRefused(t *testing.T) {
 		{"without the key", "127.0.0.1:1", "application/json", "", `{"dir":"/tmp/x"}`, 401},
 		{"not JSON", "127.0.0.1:1", "application/json", "", `x`, 400},
 	} {
-		r := httptest.NewRequest("POST", backupPath, strings.NewReader(c.body))
+		r := httptest.NewRequest(http.MethodPost, backupPath, strings.NewReader(c.body))
 		r.RemoteAddr = c.remote
 		r.Header.Set("Content-Type", c.kind)
 		if c.origin != "" {

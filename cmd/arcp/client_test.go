@@ -257,6 +257,9 @@ func TestStdio(t *testing.T) {
 
 // A script may end its input before it has read what it asked for.
 func TestStdioInAPipeline(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes: left out with -short")
+	}
 	t.Parallel()
 	p := start(t, nil, "serve", "--stdio", "--demo", "--data", ":memory:")
 	send := func(typ, payload string) {
@@ -284,6 +287,9 @@ func TestStdioInAPipeline(t *testing.T) {
 }
 
 func TestConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs all conformance checks: left out with -short")
+	}
 	t.Parallel()
 	p := demoServer(t)
 	junit := filepath.Join(t.TempDir(), "report.xml")

@@ -24,6 +24,9 @@ func doctorServer(t *testing.T) *process {
 }
 
 func TestDoctor(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes: left out with -short")
+	}
 	t.Parallel()
 	p := doctorServer(t)
 	as := func(token string, more ...string) outcome {

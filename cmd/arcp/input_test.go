@@ -120,6 +120,9 @@ func TestInvokeAuthority(t *testing.T) {
 
 // The two switches of the server change when a job is stopped by its lease.
 func TestServerOfLeases(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes: left out with -short")
+	}
 	t.Parallel()
 	lax := demoServer(t)
 	model := `{"model":"tiny"}`

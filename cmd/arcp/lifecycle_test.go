@@ -354,6 +354,9 @@ func TestWatchInterrupted(t *testing.T) {
 }
 
 func TestDemo(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes: left out with -short")
+	}
 	t.Parallel()
 	temp := t.TempDir()
 	p := start(t, []string{"TMPDIR=" + temp}, "demo")

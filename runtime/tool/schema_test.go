@@ -67,7 +67,7 @@ func TestSchemaOfTypes(t *testing.T) {
 			E string `json:"e" jsonschema:"default=x"`
 			F bool
 			G bool `json:"-"`
-			h bool //nolint:unused // it must not appear
+			h bool // it must not appear
 		}](), `{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"string"},` +
 			`"c":{"type":"array","items":{"type":"boolean"}},"d":{"type":["boolean","null"]},` +
 			`"e":{"type":"string","default":"x"},"F":{"type":"boolean"}},"required":["a","F"],"additionalProperties":false}`},

@@ -360,6 +360,9 @@ func TestToolsOfAProgram(t *testing.T) {
 
 // A program that keeps its jobs is started again, and what ran goes on.
 func TestAProgramThatKeepsItsJobs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes: left out with -short")
+	}
 	b := newBed(t, t.TempDir())
 	job := newJob()
 	done := make(chan struct{})
@@ -384,6 +387,9 @@ func TestAProgramThatKeepsItsJobs(t *testing.T) {
 
 // One that does not is started again, too, but what ran is lost.
 func TestAProgramThatKeepsNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes: left out with -short")
+	}
 	b := newBed(t, nothingKept+rand.Text())
 	job := newJob()
 	done := make(chan struct{})

@@ -368,6 +368,9 @@ func TestMemoryOfAllJobs(t *testing.T) {
 
 // A program that hangs is noticed: it is ended, and its jobs with it.
 func TestAProgramThatHangs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes: left out with -short")
+	}
 	b := newBed(t, hangingProgram+rand.Text())
 	if out, err := b.runs(soon(t), newJob(), script{}); err == nil || err.Code != arcp.CodeAborted {
 		t.Errorf("result = %s, %v, want ABORTED", out, err)
@@ -411,6 +414,9 @@ func TestAListThatIsNone(t *testing.T) {
 
 // A change of the tools is followed although they could not be listed at once.
 func TestAListThatFailsIsTriedAgain(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes: left out with -short")
+	}
 	b := newBed(t, listingProgram+"later-"+rand.Text())
 	if _, err := b.runs(soon(t), newJob(), script{Say: []frame{{Type: arcp.EventEmit, Payload: arcp.Raw(`{"name":"tools.changed","data":{}}`)}, completed(`{"value":1}`)}}); err != nil {
 		t.Fatal(err)

@@ -29,6 +29,9 @@ func until(t *testing.T, job *fakeJob) context.Context {
 // Each does what it can to stay. Cancelled, it is gone, with all that it started,
 // when the call returns: call looks for what is left.
 func TestNothingOutlivesACancel(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes: left out with -short")
+	}
 	for name, text := range map[string]string{
 		"waits":                     `echo ready >&2; sleep 1000`,
 		"forks":                     `sleep 1000 & sleep 1000 & (sleep 1000 & sleep 1000) & echo ready >&2; wait`,
@@ -206,6 +209,9 @@ func TestStandardError(t *testing.T) {
 
 // A command that finds its keeper and kills it is found by its mark.
 func TestAKeeperThatIsKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes: left out with -short")
+	}
 	job := newJob()
 	_, err := call(t, soon(t), script(t, `setsid sh -c 'trap "" TERM; sleep 1000' & kill -KILL $PPID; sleep 1000`), job, `{}`)
 	wantCode(t, err, arcp.CodeInternal, "keeper")

@@ -21,6 +21,9 @@ import (
 // A command that stops its keeper can be cancelled, and leaves nothing, also nothing
 // that is stopped itself.
 func TestAKeeperThatIsStopped(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes: left out with -short")
+	}
 	for name, text := range map[string]string{
 		"and the command waits": `kill -STOP $PPID; echo ready >&2; sleep 1000`,
 		"and the command stops": `sleep 1000 & kill -STOP $! $PPID; echo ready >&2; kill -STOP $$`,
@@ -70,6 +73,9 @@ const deep = `perl -e 'for (1..5000) { mkdir "d" or die $!; chdir "d" or die $! 
 
 // What a command has made costs the runtime no open files, however deep it is.
 func TestDeepDirectoriesAreRemoved(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes: left out with -short")
+	}
 	interop.Needs(t, "perl")
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

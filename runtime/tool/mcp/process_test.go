@@ -89,6 +89,9 @@ func alive(pid int) bool {
 }
 
 func TestAllProcessesEndWithTheSource(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes: left out with -short")
+	}
 	log := new(locked)
 	s, sh, pids := startScript(t, zerolog.New(log))
 	env, err := sh.reg.Resolve("srv.env")
@@ -244,6 +247,9 @@ func TestProgramsThatCannotBeStarted(t *testing.T) {
 // A program is asked to end before it is made to, and its path is one from where it
 // runs.
 func TestAProgramIsAskedToEnd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes: left out with -short")
+	}
 	before := termGrace
 	termGrace = time.Minute // it ends by itself, however busy the machine is
 	defer func() { termGrace = before }()

@@ -559,7 +559,7 @@ func TestElicitation(t *testing.T) {
 			return answer(fmt.Sprintf("%s %v", res.Action, res.Content))(ctx, req)
 		})
 		s.AddTool(plainTool("sample"), func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-			_, err := req.Session.CreateMessage(ctx, &sdk.CreateMessageParams{MaxTokens: 1}) //nolint:staticcheck // what old servers do
+			_, err := req.Session.CreateMessage(ctx, &sdk.CreateMessageParams{MaxTokens: 1}) // as old servers do
 			return answer(fmt.Sprint(err))(ctx, req)
 		})
 	})

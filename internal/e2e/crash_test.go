@@ -1,4 +1,4 @@
-package arcpd_test
+package e2e
 
 import (
 	"bufio"
@@ -32,9 +32,18 @@ type process struct {
 	address string
 }
 
+// endToEnd skips a test with -short.
+func endToEnd(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts processes: left out with -short")
+	}
+}
+
 // binary builds the command once for all tests.
 func binary(t *testing.T) string {
 	t.Helper()
+	endToEnd(t)
 	path, err := build()
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +65,10 @@ func TestMain(m *testing.M) {
 	if plant := os.Getenv(plantEnv); plant != "" {
 		plantedMain(plant)
 	}
-	var err error
+	err := os.Chdir("../..") // the root of the module
+	if err != nil {
+		panic(err)
+	}
 	if buildDir, err = os.MkdirTemp("", "arcp-test-"); err != nil {
 		panic(err)
 	}

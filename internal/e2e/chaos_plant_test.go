@@ -1,4 +1,4 @@
-package arcpd_test
+package e2e
 
 import (
 	"context"
@@ -151,6 +151,7 @@ func servePlanted(plant string) error {
 // TestChaosFindsPlantedBugs shows that the campaign can fail: it finds bugs that
 // a durable store could have, and none where there is none.
 func TestChaosFindsPlantedBugs(t *testing.T) {
+	endToEnd(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package arcpd_test
+package e2e
 
 import (
 	"bufio"

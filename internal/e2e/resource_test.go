@@ -1,6 +1,6 @@
 //go:build linux
 
-package arcpd_test
+package e2e
 
 import (
 	"context"

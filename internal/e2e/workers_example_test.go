@@ -1,4 +1,4 @@
-package arcpd_test
+package e2e
 
 import (
 	"context"
@@ -98,6 +98,7 @@ func end(cmd *exec.Cmd) {
 // Each example does what a page of the documentation asks of a worker, also when
 // it, or the server, is killed.
 func TestWorkerExamples(t *testing.T) {
+	endToEnd(t)
 	for _, e := range examples {
 		t.Run(e.name, func(t *testing.T) {
 			dir := e.prepare(t)

@@ -1,4 +1,4 @@
-package arcpd_test
+package e2e
 
 import (
 	"context"
@@ -22,6 +22,7 @@ var restarts = []string{"budgets.restart", "permissions.restart", "questions.res
 
 // TestConformance runs the black-box checks against the command, on each store.
 func TestConformance(t *testing.T) {
+	endToEnd(t)
 	for name, data := range map[string]string{"memory": ":memory:", "durable": t.TempDir()} {
 		t.Run(name, func(t *testing.T) {
 			flags := append([]string{"--config", checkTools(t), "--auth-file", authFile(t)}, served...)

@@ -1,4 +1,4 @@
-package arcpd_test
+package e2e
 
 import (
 	"bufio"
@@ -31,6 +31,7 @@ const installTimeout = 4 * time.Minute
 // runtime: the reference server and client of npm, and a server and the client of
 // PyPI, pinned by the files in .ci/mcp.
 func TestMCPInterop(t *testing.T) {
+	endToEnd(t)
 	node, python := installMCP(t)
 	every := filepath.Join(node, "node_modules/@modelcontextprotocol/server-everything/dist/index.js")
 	web := startEverything(t, every)

@@ -1,4 +1,4 @@
-package arcpd_test
+package e2e
 
 import (
 	"bufio"
@@ -40,10 +40,7 @@ func TestReadmeAddsAShellCommand(t *testing.T) {
 	if len(said) != 2 || said[0][1] != "arcp dev" || !strings.HasPrefix(said[1][1], "arcp invoke ") {
 		t.Fatalf("commands of the section: %q", said)
 	}
-	bin, err := build()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := binary(t)
 	run := func(line string, env ...string) *exec.Cmd {
 		cmd := exec.Command(bin, strings.Fields(line)[1:]...)
 		cmd.Dir = dir
