@@ -296,10 +296,10 @@ var timeType = reflect.TypeFor[time.Time]()
 
 // wanted says what a Go type is in JSON.
 func wanted(t reflect.Type) string {
-	switch {
-	case t == nil:
+	switch t {
+	case nil:
 		return ""
-	case t == timeType:
+	case timeType:
 		return "a time as in " + timestampHelp
 	}
 	switch t.Kind() {

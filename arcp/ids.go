@@ -46,7 +46,7 @@ func ValidID(s string) bool {
 	if s == "" || len(s) > MaxIDLen {
 		return false
 	}
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		if s[i] <= ' ' || s[i] > '~' {
 			return false
 		}
@@ -98,7 +98,7 @@ func ParseIDBody(s string) (u [16]byte, ok bool) {
 		return u, false
 	}
 	var hi, lo uint64
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		v := strings.IndexByte(crockford, s[i])
 		if v < 0 {
 			return u, false

@@ -96,7 +96,7 @@ func mcpLog(_ context.Context, t *T) {
 		logs := job.Of(arcp.Log)
 		want(t, "what is logged is an event of the job", len(logs), 1)
 		p := payload[arcp.LogPayload](t, logs[0])
-		want(t, "with its level and its words", string(p.Level)+" "+p.Message, mine+" about "+level)
+		want(t, "with its level and its words", p.Level+" "+p.Message, mine+" about "+level)
 	}
 }
 

@@ -71,7 +71,7 @@ func resumeReplay(_ context.Context, t *T) {
 func resumeEveryPosition(_ context.Context, t *T) {
 	c := t.Open()
 	c.Invoke("demo.emit", map[string]any{"count": 3, "bytes": 30})
-	for after := uint64(0); after <= 6; after++ {
+	for after := range uint64(7) {
 		c.Drop()
 		c = c.Resume(after)
 		c.ExpectEvents("what came after the position comes again", after+1, c.rec.last())

@@ -63,14 +63,14 @@ func dialSocket(ctx context.Context, rawURL string) (*socket, error) {
 
 func dialHost(ctx context.Context, u *url.URL) (net.Conn, error) {
 	port := u.Port()
-	switch {
-	case u.Scheme == "wss":
+	switch u.Scheme {
+	case "wss":
 		if port == "" {
 			port = "443"
 		}
 		d := tls.Dialer{}
 		return d.DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), port))
-	case u.Scheme == "ws":
+	case "ws":
 		if port == "" {
 			port = "80"
 		}

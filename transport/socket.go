@@ -112,7 +112,7 @@ func (out *outlet) write(p []byte, timeout time.Duration) error {
 		if err := out.file.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
 			return err
 		}
-		defer out.file.SetWriteDeadline(time.Time{})
+		defer func() { _ = out.file.SetWriteDeadline(time.Time{}) }() // the next write that waits sets another
 	}
 	err := out.raw.Write(out.try)
 	out.p = nil

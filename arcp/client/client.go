@@ -78,7 +78,7 @@ func open(ctx context.Context, conn transport.Conn, opts Options, again *reconne
 	}
 	if r := c.opts.Resume; r != nil {
 		for _, id := range r.Jobs {
-			c.follow(newJob(c, id))
+			_ = c.follow(newJob(c, id)) // it fails only if the connection has ended, which every call reports
 		}
 	}
 	c.group.Go(c.run)

@@ -36,8 +36,8 @@ const (
 // key is missing.
 func openData(ctx context.Context, dir string, adopt bool, log zerolog.Logger) (store.Store, string, error) {
 	if dir == memory {
-		print, err := fingerprint("")
-		return mem.Open(mem.Options{}), print, err
+		identity, err := fingerprint("")
+		return mem.Open(mem.Options{}), identity, err
 	}
 	if err := makeDataDir(dir); err != nil {
 		return nil, "", err
@@ -46,11 +46,11 @@ func openData(ctx context.Context, dir string, adopt bool, log zerolog.Logger) (
 	if err != nil {
 		return nil, "", storeError(dir, err)
 	}
-	print, err := checkOwner(ctx, st, dir, adopt)
+	identity, err := checkOwner(ctx, st, dir, adopt)
 	if err != nil {
 		return nil, "", errors.Join(err, st.Close())
 	}
-	return st, print, nil
+	return st, identity, nil
 }
 
 // identityRecord is the record of the fingerprint of the runtime that a store belongs to.
@@ -70,19 +70,19 @@ func checkOwner(ctx context.Context, st store.Store, dir string, adopt bool) (st
 	if known != "" && errors.Is(statErr, fs.ErrNotExist) && !adopt {
 		return "", failf("data directory %s has a store and no %s, the key of its runtime: restore that from the same backup; or give --new-identity once to make this copy a runtime of its own", dir, identityFile)
 	}
-	print, err := fingerprint(dir)
+	identity, err := fingerprint(dir)
 	switch {
-	case err != nil || print == known:
-		return print, err
+	case err != nil || identity == known:
+		return identity, err
 	case known != "" && !adopt:
 		return "", failf("data directory %s has the store of another runtime than %s is the key of: restore both from the same backup; or give --new-identity once to make this copy a runtime of its own", dir, identityFile)
 	}
-	rec.Key, rec.Value = identityRecord, []byte(print)
+	rec.Key, rec.Value = identityRecord, []byte(identity)
 	var results [1]store.Result
 	if err := st.Commit([]*store.Write{{Records: []store.Record{rec}}}, results[:]); err != nil {
 		return "", failf("data directory %s: %w", dir, err)
 	}
-	return print, results[0].Err
+	return identity, results[0].Err
 }
 
 // openResources is where leased directories are: beside the store or, where nothing

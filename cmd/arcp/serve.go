@@ -251,7 +251,7 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 	if ctx.Err() != nil { // nothing has been opened yet
 		return nil, context.Cause(ctx)
 	}
-	st, print, err := openData(ctx, s.values.Text("data"), s.values.On("new-identity"), s.log)
+	st, identity, err := openData(ctx, s.values.Text("data"), s.values.On("new-identity"), s.log)
 	if err != nil {
 		return nil, err
 	}
@@ -264,7 +264,7 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 	ballast = make([]byte, ballastSize)
 	goruntime.KeepAlive(ballast)
 	cfg := s.runtimeConfig()
-	cfg.Store, cfg.Auth, cfg.Tools, cfg.Fingerprint, cfg.Refresh = st, s.auth, tools, print, s.sources.refresh
+	cfg.Store, cfg.Auth, cfg.Tools, cfg.Fingerprint, cfg.Refresh = st, s.auth, tools, identity, s.sources.refresh
 	if dir := s.values.Text("data"); dir != memory && cfg.MinFree > 0 {
 		space := diskSpace{dir, uint64(cfg.MinFree), s.log}
 		cfg.FreeSpace, cfg.OnFull = space.free, space.full

@@ -414,13 +414,13 @@ var formFaults = []Fault{
 		stage: repeatToken},
 }
 
-// unasked makes a stage that sends a frame, made from a pong, before the pong.
-func unasked(make func(f frame) frame) func() stage {
+// unasked makes a stage that sends an extra frame, made from a pong, before the pong.
+func unasked(extra func(f frame) frame) func() stage {
 	return change(func(f frame) []frame {
 		if f.Type != arcp.Pong {
 			return []frame{f}
 		}
-		return []frame{make(f.again()), f}
+		return []frame{extra(f.again()), f}
 	})
 }
 

@@ -145,8 +145,7 @@ func (b *Tools) caller(job tool.Job) (approval.Actor, error) {
 			return who, nil
 		}
 	}
-	switch {
-	case s != nil:
+	if s != nil {
 		who, err := actor.Stored(context.Background(), b.Store, b.Auth, c.Session())
 		if err != nil {
 			b.Logger.Error().Err(err).Str("session_id", string(c.Session())).Msg("identity of a session")

@@ -165,7 +165,7 @@ func (b *Tools) registryList(ctx context.Context, job tool.Job, in resourceListI
 		if !ok {
 			return page, paging.ErrCursor()
 		}
-		after = &registry.Place{CreatedAt: at, ResourceID: string(id)}
+		after = &registry.Place{CreatedAt: at, ResourceID: id}
 	}
 	list, more, err := b.Resources.Store.Entries(ctx, session, in.Kind, registry.Status(in.Status), after, cmp.Or(in.Limit, paging.DefaultLen), paging.MaxBytes)
 	if err != nil {
@@ -174,7 +174,7 @@ func (b *Tools) registryList(ctx context.Context, job tool.Job, in resourceListI
 	page.Items = append([]registry.Entry{}, list...)
 	if more {
 		last := list[len(list)-1]
-		page.NextCursor = b.Cursors.SealTime(last.CreatedAt, string(last.ResourceID), bound)
+		page.NextCursor = b.Cursors.SealTime(last.CreatedAt, last.ResourceID, bound)
 	}
 	return page, nil
 }

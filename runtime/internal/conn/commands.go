@@ -346,14 +346,15 @@ func (s *Server) upTo(ctx context.Context, j *store.Job, origin uint64) (n uint6
 
 func (c *conn) followed(request arcp.MessageID, j *store.Job, r *store.Result, err error) arcp.Envelope {
 	var env arcp.Envelope
-	if errors.Is(err, store.ErrTooMany) {
+	switch {
+	case errors.Is(err, store.ErrTooMany):
 		env = arcp.Frame(arcp.Nack, c.followsEnough())
-	} else if r.Err == nil && errors.Is(err, store.ErrNotFound) { // deleted meanwhile
+	case r.Err == nil && errors.Is(err, store.ErrNotFound): // deleted meanwhile
 		env = arcp.Frame(arcp.Nack, jobs.ErrNotFound(j.ID))
-	} else if err != nil {
+	case err != nil:
 		c.srv.opts.Logger.Error().Err(err).Str("job_id", string(j.ID)).Msg("follow job")
 		env = arcp.Frame(arcp.Nack, arcp.Errorf(arcp.CodeUnavailable, "the job cannot be followed now"))
-	} else {
+	default:
 		last := j.LastSeq
 		for _, run := range r.Runs {
 			last = max(last, run.Events[len(run.Events)-1].OriginSeq)

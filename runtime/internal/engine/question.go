@@ -181,8 +181,7 @@ type raise struct {
 }
 
 func (a *raise) meet(s *supervisor, now time.Time) {
-	switch {
-	case s != a.s || !s.running() || s.memo.Cancel != nil:
+	if s != a.s || !s.running() || s.memo.Cancel != nil {
 		a.done <- errEnded
 		return
 	}

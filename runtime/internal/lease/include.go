@@ -119,7 +119,7 @@ func appendSegment(dst []token, seg segment, s stop) []token {
 }
 
 func appendChars(dst []token, s string) []token {
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		dst = append(dst, token{op: opChar, char: s[i]})
 	}
 	return dst

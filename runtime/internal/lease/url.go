@@ -91,7 +91,7 @@ func (t *target) join(s string) {
 
 func readScheme(s string) (string, error) {
 	s = strings.ToLower(s)
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		switch c := s[i]; {
 		case 'a' <= c && c <= 'z':
 		case i > 0 && ('0' <= c && c <= '9' || c == '+' || c == '-' || c == '.'):
@@ -126,7 +126,7 @@ func (t *target) readAuthority(s string, glob bool) (err error) {
 
 func validPort(s string) bool {
 	n := 0
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		if s[i] < '0' || s[i] > '9' {
 			return false
 		}
@@ -170,7 +170,7 @@ func readHost(s string, glob bool) (host string, address bool, err error) {
 }
 
 func validLabel(s string, glob bool) bool {
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		switch c := s[i]; {
 		case 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_':
 		case c == '*' && glob:
@@ -185,7 +185,7 @@ func validLabel(s string, glob bool) bool {
 // IPv4 address by those that accept short, octal and hexadecimal ones.
 func numeric(label string) bool {
 	digits, hex := strings.CutPrefix(label, "0x")
-	for i := 0; i < len(digits); i++ {
+	for i := range len(digits) {
 		if c := digits[i]; c > '9' && !hex || unhex(c) == 0xff {
 			return false
 		}

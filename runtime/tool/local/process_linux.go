@@ -98,7 +98,7 @@ func (g *group) lookOnce() (left int, err error) {
 			}
 		}
 	}
-	maps.DeleteFunc(g.held, func(pid int, p *os.Process) bool { return ended(pid, p) })
+	maps.DeleteFunc(g.held, ended)
 	return len(g.held), nil
 }
 

@@ -118,13 +118,14 @@ func clockOf(frame []byte) (time.Duration, bool) {
 	if len(t) != arcp.TimeLen-2 || t[len(t)-1] != 'Z' {
 		return 0, false
 	}
-	num := func(from, to int) (n time.Duration) {
+	num := func(from, to int, unit time.Duration) time.Duration {
+		n := 0
 		for _, c := range t[from:to] {
-			n = n*10 + time.Duration(c-'0')
+			n = n*10 + int(c-'0')
 		}
-		return n
+		return time.Duration(n) * unit
 	}
-	return num(11, 13)*time.Hour + num(14, 16)*time.Minute + num(17, 19)*time.Second + num(20, 26)*time.Microsecond, true
+	return num(11, 13, time.Hour) + num(14, 16, time.Minute) + num(17, 19, time.Second) + num(20, 26, time.Microsecond), true
 }
 
 // since is how long ago a time of day was.
