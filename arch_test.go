@@ -92,6 +92,7 @@ var clocks = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "N
 // onlyIn confines a library to the files that may know it.
 var onlyIn = map[string][]string{
 	"nhooyr.io/websocket":                         {"transport"},
+	"github.com/gobwas/ws":                        {"transport"},
 	"github.com/go-json-experiment/json":          {"arcp/codec.go"},
 	"github.com/go-json-experiment/json/jsontext": {"arcp/codec.go"},
 	"github.com/cockroachdb/apd/v3":               {"runtime/internal/lease"},

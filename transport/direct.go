@@ -1,19 +1,22 @@
 package transport
 
 import (
+	"bufio"
 	"bytes"
-	"crypto/sha1"
 	"encoding/base64"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/gobwas/ws"
+	"golang.org/x/net/http/httpguts"
 )
 
-// Direct has the handshakes on a listener that are plain and right answered without
-// net/http, whose goroutine, buffers and map of headers are a third of what a new
-// connection costs. serve is called with the connection, which it owns, on a
+// Direct has the handshakes on a listener that are plain and right answered without an
+// http.Server, whose goroutines and buffers are a third of what a new connection costs. serve is called with the connection, which it owns, on a
 // goroutine of its own, as by Handler.
 //
 // Whatever else there is, another path, a header that would have to be judged, a
@@ -106,8 +109,8 @@ func (d *direct) greet(conn net.Conn) Conn {
 		_ = conn.Close() // it has said nothing
 		return nil
 	}
-	g, n, ok := parseGreeting(p, d.path)
-	if !ok || !d.welcome(conn, &g) {
+	g, n := d.handshake(conn, p)
+	if n == 0 {
 		b := &begun{conn, slices.Clone(p)}
 		w.release()
 		select {
@@ -117,11 +120,11 @@ func (d *direct) greet(conn net.Conn) Conn {
 		}
 		return nil
 	}
-	if _, err := conn.Write(g.answer()); err != nil {
+	if _, err := conn.Write(g); err != nil {
 		_ = conn.Close() // it has gone
 		return nil
 	}
-	c := &wsConn{}
+	c := newServerConn()
 	c.start(w, d.up.Limits, Info{RemoteAddr: remoteHost(conn.RemoteAddr().String()), Pass: passOf(conn)})
 	if c.rest = p[n:]; len(c.rest) == 0 {
 		w.release()
@@ -144,18 +147,82 @@ func (d *direct) listen(conn net.Conn, w wire) ([]byte, error) {
 		d.mu.Unlock()
 	}()
 	deadline := time.Now().Add(d.timeout)
-	if err := conn.SetDeadline(deadline); err != nil {
+	if err := conn.SetReadDeadline(deadline); err != nil {
 		return nil, err
 	}
 	p, err := w.receive()
 	if err != nil {
 		return nil, err
 	}
-	return p, conn.SetDeadline(time.Time{})
+	return p, conn.SetReadDeadline(time.Time{})
 }
 
-func (d *direct) welcome(conn net.Conn, g *greeting) bool {
-	return checkHost(g.host, conn.LocalAddr(), d.up.AllowHosts) == nil && checkOrigin(g.origin, g.host, d.up.AllowOrigins) == nil
+// handshake returns the answer to the handshake that p begins with, and its length; 0: p does
+// not begin with a whole one, or with one that has to be judged by the Handler.
+func (d *direct) handshake(conn net.Conn, p []byte) (answer []byte, n int) {
+	n = bytes.Index(p, []byte("\r\n\r\n")) + len("\r\n\r\n")
+	if n < len("\r\n\r\n") {
+		return nil, 0
+	}
+	in := bytes.NewReader(p[:n])
+	br := heads.Get().(*bufio.Reader)
+	defer heads.Put(br)
+	br.Reset(in)
+	r, err := http.ReadRequest(br)
+	switch {
+	case err != nil || br.Buffered() > 0 || in.Len() > 0 || !wellFormed(r):
+		return nil, 0 // an http.Server says what is wrong
+	case r.RequestURI != d.path || r.ContentLength != 0 || r.TransferEncoding != nil || r.Header["Expect"] != nil || r.Header["Trailer"] != nil:
+		return nil, 0
+	case len(r.Header["Origin"]) > 1 || len(r.Header["Sec-Websocket-Key"]) > 1 || len(r.Header["Sec-Websocket-Protocol"]) > 1 || !isKey(r.Header.Get("Sec-Websocket-Key")):
+		return nil, 0
+	case checkHost(r.Host, conn.LocalAddr(), d.up.AllowHosts) != nil || checkOrigin(r.Header.Get("Origin"), r.Host, d.up.AllowOrigins) != nil:
+		return nil, 0
+	}
+	protocol := choose(r.Header.Get("Sec-WebSocket-Protocol"))
+	h := new(answering)
+	if _, _, _, err := (ws.HTTPUpgrader{Protocol: func(p string) bool { return p == protocol }}).Upgrade(r, h); err != nil {
+		return nil, 0
+	}
+	return h.Bytes(), n
+}
+
+// wellFormed reports whether a request passes what an http.Server checks of the headers
+// beyond http.ReadRequest.
+func wellFormed(r *http.Request) bool {
+	for name, values := range r.Header {
+		if !httpguts.ValidHeaderFieldName(name) || slices.ContainsFunc(values, invalidValue) {
+			return false
+		}
+	}
+	return httpguts.ValidHostHeader(r.Host)
+}
+
+func invalidValue(v string) bool { return !httpguts.ValidHeaderFieldValue(v) }
+
+// isKey reports whether a key is 16 bytes in base64 (RFC 6455 §4.2.1).
+func isKey(key string) bool {
+	const size = 24 // of 16 bytes
+	var raw [size]byte
+	n, err := base64.StdEncoding.Decode(raw[:], []byte(key[:min(len(key), size)]))
+	return err == nil && n == 16 && len(key) == size
+}
+
+// heads has the readers of handshakes.
+var heads = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 1<<10) }}
+
+// answering is the http.ResponseWriter of a handshake. It keeps the answer.
+type answering struct {
+	http.ResponseWriter // nil: the answer is written to what Hijack returns
+	bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (a *answering) Write(p []byte) (int, error) { return a.Buffer.Write(p) }
+
+// Hijack implements http.Hijacker.
+func (a *answering) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return handedOver{}, bufio.NewReadWriter(nil, bufio.NewWriterSize(&a.Buffer, 256)), nil
 }
 
 // begun is a connection of which something was read that is to be read again.
@@ -182,104 +249,6 @@ func (b *begun) CloseWrite() error {
 	return nil
 }
 
-// greeting is a handshake (RFC 6455 §4.2.1).
-type greeting struct {
-	host, origin string
-	key          []byte
-	protocol     string // of Subprotocols, as it was offered; empty: none
-}
-
-// keyLen is the length of a key: 16 bytes in base64.
-const keyLen = 24
-
-// answer accepts the handshake (RFC 6455 §4.2.2).
-func (g *greeting) answer() []byte {
-	const magic = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-	var buf [keyLen + len(magic)]byte
-	sum := sha1.Sum(append(append(buf[:0], g.key...), magic...))
-	p := make([]byte, 0, 256)
-	p = append(p, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "...)
-	p = base64.StdEncoding.AppendEncode(p, sum[:])
-	if g.protocol != "" {
-		p = append(append(p, "\r\nSec-WebSocket-Protocol: "...), g.protocol...)
-	}
-	return append(p, "\r\n\r\n"...)
-}
-
-// The headers that are looked at. Those in once may come once.
-const (
-	seenHost = 1 << iota
-	seenOrigin
-	seenUpgrade
-	seenConnection
-	seenVersion
-	seenKey
-	seenProtocol
-
-	required = seenHost | seenUpgrade | seenConnection | seenVersion | seenKey
-)
-
-// parseGreeting reads a handshake for a path that needs no judgement, and returns
-// its length. It is false for everything else: that may be right, too.
-func parseGreeting(p []byte, path string) (g greeting, n int, ok bool) {
-	end := bytes.Index(p, []byte("\r\n\r\n"))
-	if end < 0 {
-		return g, 0, false
-	}
-	line, headers, _ := bytes.Cut(p[:end+2], []byte("\r\n"))
-	target, found := bytes.CutPrefix(line, []byte("GET "))
-	target, http11 := bytes.CutSuffix(target, []byte(" HTTP/1.1"))
-	if !found || !http11 || string(target) != path {
-		return g, 0, false
-	}
-	seen := 0
-	for len(headers) > 0 {
-		line, headers, _ = bytes.Cut(headers, []byte("\r\n"))
-		bit, plain := g.header(line)
-		if !plain || seen&bit != 0 {
-			return g, 0, false
-		}
-		seen |= bit
-	}
-	return g, end + 4, seen&required == required
-}
-
-// header takes a header. It is false for one that is not plain, or that says
-// anything about a body.
-func (g *greeting) header(line []byte) (seen int, plain bool) {
-	name, value, found := bytes.Cut(line, []byte(":"))
-	if !found || !isToken(name) || !isText(value) {
-		return 0, false
-	}
-	value = bytes.Trim(value, " \t")
-	is := func(name2 string) bool { return len(name) == len(name2) && bytes.EqualFold(name, []byte(name2)) }
-	switch {
-	case is("Host"):
-		g.host = string(value)
-		return seenHost, isHost(g.host)
-	case is("Origin"):
-		g.origin = string(value)
-		return seenOrigin, true
-	case is("Upgrade"):
-		return seenUpgrade, bytes.EqualFold(value, []byte("websocket"))
-	case is("Connection"):
-		return seenConnection, bytes.EqualFold(value, []byte("upgrade")) || bytes.EqualFold(value, []byte("keep-alive, upgrade"))
-	case is("Sec-WebSocket-Version"):
-		return seenVersion, string(value) == "13"
-	case is("Sec-WebSocket-Key"):
-		var raw [keyLen]byte
-		n, err := base64.StdEncoding.Strict().Decode(raw[:], value[:min(len(value), keyLen)])
-		g.key = value
-		return seenKey, err == nil && n == 16 && len(value) == keyLen
-	case is("Sec-WebSocket-Protocol"):
-		g.protocol = choose(string(value))
-		return seenProtocol, true
-	case is("Content-Length"), is("Transfer-Encoding"), is("Trailer"), is("Expect"):
-		return 0, false
-	}
-	return 0, true
-}
-
 // choose is the best of the protocols that a client offers, as the client spells it;
 // empty: none is known.
 func choose(offered string) string {
@@ -292,36 +261,3 @@ func choose(offered string) string {
 	}
 	return ""
 }
-
-// isToken reports whether a name is one of letters, digits and dashes: others can
-// be, too.
-func isToken(name []byte) bool {
-	for _, c := range name {
-		if !isAlnum(c) && c != '-' {
-			return false
-		}
-	}
-	return len(name) > 0
-}
-
-// isText reports whether a value is of visible ASCII and space.
-func isText(value []byte) bool {
-	for _, c := range value {
-		if (c < ' ' || c > '~') && c != '\t' {
-			return false
-		}
-	}
-	return true
-}
-
-// isHost reports whether a name is one as most are, with a port or without.
-func isHost(host string) bool {
-	for i := range len(host) {
-		if c := host[i]; !isAlnum(c) && !strings.ContainsRune(".-_:[]", rune(c)) {
-			return false
-		}
-	}
-	return host != ""
-}
-
-func isAlnum(c byte) bool { return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/gobwas/ws"
 )
 
 // maxControl bounds the control frames that wait while a frame is being sent:
@@ -53,14 +55,15 @@ func (o *outbox) init(s sink, timeout time.Duration) {
 }
 
 // outFrame is what is still to be gathered of a frame: header, body, which is
-// masked unless key is zero, and trailer.
+// masked unless there is noMask, and trailer.
 type outFrame struct {
-	head    [maxHeader]byte
+	head    [ws.MaxHeaderSize]byte
 	headPos int
 	headLen int
 	body    []byte
 	tail    string
-	key     uint32
+	mask    [4]byte
+	masked  int // bytes of the body, so far
 }
 
 func (f *outFrame) size() int { return f.headLen - f.headPos + len(f.body) + len(f.tail) }
@@ -74,8 +77,9 @@ func (f *outFrame) fill(p []byte) []byte {
 	n = min(len(f.body), cap(p)-len(p))
 	start := len(p)
 	p, f.body = append(p, f.body[:n]...), f.body[n:]
-	if f.key != 0 {
-		f.key = mask(p[start:], f.key)
+	if f.mask != noMask {
+		ws.Cipher(p[start:], f.mask, f.masked)
+		f.masked += n
 	}
 
 	n = min(len(f.tail), cap(p)-len(p))

@@ -7,15 +7,16 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
+	"unicode/utf8"
 
+	"github.com/gobwas/ws"
 	"nhooyr.io/websocket"
 )
 
@@ -92,12 +93,17 @@ func (u *Upgrader) upgrade(w http.ResponseWriter, r *http.Request) (Conn, error)
 		http.Error(w, "a WebSocket handshake is expected here", http.StatusUpgradeRequired)
 		return nil, http.ErrNotSupported
 	}
-	c := &wsConn{}
+	c := newServerConn()
 	h := &hijacker{ResponseWriter: w, conn: c}
-	if err := c.accept(h, r); err != nil {
+	upgraded, err := websocket.Accept(h, r, &websocket.AcceptOptions{
+		Subprotocols:       Subprotocols,
+		InsecureSkipVerify: true, // checkOrigin did it
+		CompressionMode:    websocket.CompressionDisabled,
+	})
+	if err != nil {
 		return nil, err
 	}
-	c.dropLibrary()
+	_ = upgraded.CloseNow() // only the handshake was for the library: it has nothing that could fail
 	c.start(h.wire, u.Limits, Info{RemoteAddr: remoteHost(r.RemoteAddr), PeerCerts: peerCerts(r.TLS), Pass: h.pass})
 	return c, nil
 }
@@ -115,16 +121,6 @@ func peerCerts(s *tls.ConnectionState) (certs []*x509.Certificate) {
 		return nil
 	}
 	return s.PeerCertificates
-}
-
-// accept has the library answer a handshake.
-func (c *wsConn) accept(w http.ResponseWriter, r *http.Request) (err error) {
-	c.ws, err = websocket.Accept(w, r, &websocket.AcceptOptions{
-		Subprotocols:       Subprotocols,
-		InsecureSkipVerify: true, // checkOrigin did it
-		CompressionMode:    websocket.CompressionDisabled,
-	})
-	return err
 }
 
 // hijacker takes the connection out of net/http.
@@ -149,8 +145,8 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if h.wire, err = netWire(conn); err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
-	s, brw := h.conn.stream()
-	return s, brw, nil
+	stub := handedOver{}
+	return stub, bufio.NewReadWriter(bufio.NewReaderSize(stub, 0), bufio.NewWriterSize(stub, 0)), nil
 }
 
 // DialOptions says how to connect. The zero value will do.
@@ -164,9 +160,8 @@ type DialOptions struct {
 // Dial connects to a ws:// or wss:// URL. The context bounds the handshake
 // only.
 func Dial(ctx context.Context, url string, o DialOptions) (Conn, error) {
-	c := &wsConn{client: true}
-	h := &handshake{tls: o.TLS, body: &wsStream{c: c}}
-	ws, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{
+	h := &handshake{tls: o.TLS, body: handedOver{}}
+	upgraded, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{
 		HTTPClient:   &http.Client{Transport: h},
 		HTTPHeader:   o.Header,
 		Subprotocols: o.Subprotocols,
@@ -177,34 +172,42 @@ func Dial(ctx context.Context, url string, o DialOptions) (Conn, error) {
 		}
 		return nil, fmt.Errorf("dial %s: %w%s", url, err, answerText(resp))
 	}
-	c.ws, c.rest = ws, h.early
+	_ = upgraded.CloseNow() // only the handshake was for the library: it has nothing that could fail
+	c := &wsConn{state: ws.StateClientSide}
+	c.rest = h.early
 	c.start(h.wire, o.Limits, h.info)
 	return c, nil
 }
 
-// wsConn is a Conn over WebSocket.
-//
-// What has its common form is read and written here, without the switches
-// between goroutines that the library needs: text messages in one frame, pings
-// and pongs. All else that arrives is read by the library: farewells, messages
-// in fragments, frames cut by the end of a read, and what is an error. The
-// library reads no further than to the end of a frame, so that here and there
-// go on from the same place.
+// handedOver is what the library of handshakes has of a connection that it has upgraded:
+// nothing. The connection is read and written by a wsConn.
+type handedOver struct{ net.Conn }
+
+// Read implements net.Conn.
+func (handedOver) Read([]byte) (int, error) { return 0, net.ErrClosed }
+
+// Write implements net.Conn.
+func (handedOver) Write(p []byte) (int, error) { return len(p), nil }
+
+// Close implements net.Conn.
+func (handedOver) Close() error { return nil }
+
+// SetDeadline implements net.Conn.
+func (handedOver) SetDeadline(time.Time) error { return nil }
+
+// wsConn is a Conn over WebSocket. Frames are read by the functions of package ws from the
+// bytes that have arrived: an idle connection holds no buffer and waits on little stack.
 type wsConn struct {
 	core
-	client bool
-
-	// ws is the library's side. It costs a goroutine and 5 kB, so a server has
-	// one only while the library has something to read.
-	ws      *websocket.Conn
-	cursor  frameCursor // of what the library reads
-	ioErr   error       // of the wire
-	refused CloseCode   // what the library wanted to close with
+	state ws.State               // the side of the connection, and whether a message goes on
+	head  [ws.MaxHeaderSize]byte // room for a header while it is read
 }
+
+func newServerConn() *wsConn { return &wsConn{state: ws.StateServerSide} }
 
 func (c *wsConn) start(w wire, l Limits, info Info) {
 	info.Kind, info.PeerUID, info.Pings = "websocket", -1, true
-	c.init(wsWire{w, c}, l, info)
+	c.init(w, l, info)
 }
 
 // SetReadLimit implements Conn.
@@ -213,21 +216,23 @@ func (c *wsConn) SetReadLimit(n int64) { c.limit.Store(n) }
 // Write implements Conn.
 func (c *wsConn) Write(frame []byte) error {
 	f := outFrame{body: frame}
-	if c.client {
-		f.key = maskKey()
+	if c.state.ClientSide() {
+		f.mask = newMask()
 	}
-	f.headLen = len(appendHeader(f.head[:0], opText, len(frame), f.key))
+	f.headLen = len(textHeader(f.head[:0], len(frame), f.mask))
 	return c.out.put(f)
 }
 
 // Ping implements Conn.
-func (c *wsConn) Ping() error {
-	return c.out.putControl(controlFrame(opPing, nil, c.client))
-}
+func (c *wsConn) Ping() error { return c.out.putControl(c.control(ws.OpPing, nil)) }
 
 // Close implements Conn.
 func (c *wsConn) Close(code CloseCode, reason string) error {
-	return c.close(code, controlFrame(opClose, closePayload(code, reason), c.client))
+	return c.close(code, c.control(ws.OpClose, closePayload(code, reason)))
+}
+
+func (c *wsConn) control(op ws.OpCode, payload []byte) []byte {
+	return controlFrame(op, payload, c.state.ClientSide())
 }
 
 // Read implements Conn.
@@ -239,7 +244,7 @@ func (c *wsConn) Read() ([]byte, error) {
 		return nil, c.failure
 	}
 	if err := c.next(); err != nil {
-		return nil, c.fail(c.explain(err))
+		return nil, c.fail(err)
 	}
 	return c.lent, nil
 }
@@ -248,282 +253,126 @@ func (c *wsConn) Read() ([]byte, error) {
 // bytes, so that an idle connection waits on little stack.
 func (c *wsConn) next() error {
 	for {
-		if err := c.await(); err != nil {
+		if err := c.fill(); err != nil {
 			return err
 		}
-		if c.heartbeat() {
-			continue
-		}
-		ok, err := c.text()
-		if !ok {
-			ok, err = c.other()
-		}
+		whole, err := c.frame()
 		if err != nil {
 			return err
 		}
-		if ok {
+		if whole {
 			return c.check(c.lent)
 		}
 	}
 }
 
-// header reports whether rest begins with a whole header as the peer should
-// send it.
-func (c *wsConn) header() bool {
-	p := c.rest
-	return len(p) >= 2 && (p[1]&maskBit == 0) == c.client && len(p) >= headerLen(p)
+// frame reads a frame, and reports whether it completes the message in c.lent.
+func (c *wsConn) frame() (whole bool, err error) {
+	h, err := ws.ReadHeaderBuffer((*received)(c), c.head[:])
+	if errors.Is(err, ws.ErrHeaderLengthMSB) || errors.Is(err, ws.ErrHeaderLengthUnexpected) {
+		return false, invalid(err)
+	}
+	if err != nil {
+		return false, err
+	}
+	if err := ws.CheckHeader(h, c.state); err != nil {
+		return false, invalid(err)
+	}
+	switch {
+	case h.OpCode.IsControl():
+		return false, c.answer(h)
+	case h.OpCode == ws.OpBinary:
+		return false, &Error{Code: CloseNotText, Reason: "a frame is binary"}
+	}
+	if limit := c.limit.Load(); h.Length > limit-int64(len(c.lent)) {
+		return false, tooBig(limit)
+	}
+	if err := c.payload(h); err != nil {
+		return false, err
+	}
+	if c.state = c.state.Clear(ws.StateFragmented); !h.Fin {
+		c.state = c.state.Set(ws.StateFragmented)
+	}
+	return h.Fin, nil
 }
 
-// heartbeat answers a ping and drops a pong, if that has arrived as a whole.
-// The library would do the same on more stack, which idle connections keep.
-func (c *wsConn) heartbeat() bool {
-	p := c.rest
-	if !c.header() || p[0] != opPing && p[0] != opPong || p[1]&^maskBit > maxControlPayload {
-		return false
-	}
-	head := headerLen(p)
-	end := head + int(payloadLen(p))
-	if len(p) < end {
-		return false
-	}
-	c.rest = p[end:]
-	if p[0] == opPing {
-		mask(p[head:end], c.key(p[:head]))
-		_ = c.out.putControl(controlFrame(opPong, p[head:end], c.client)) // fails if nobody needs it
-	}
-	return true
-}
+func invalid(err error) error { return &Error{Code: CloseProtocol, Err: err} }
 
-// key is the mask key at the end of a header.
-func (c *wsConn) key(head []byte) uint32 {
-	if c.client {
-		return 0
-	}
-	return binary.LittleEndian.Uint32(head[len(head)-4:])
-}
-
-// text reads a frame if it is a whole text message.
-func (c *wsConn) text() (bool, error) {
-	p := c.rest
-	if !c.header() || p[0] != opText {
-		return false, nil
-	}
-	head, n, limit := headerLen(p), payloadLen(p), c.limit.Load()
-	if n > uint64(limit) {
-		return true, tooBig(limit)
-	}
-	key := c.key(p[:head])
-	c.rest = p[head:]
-	err := c.payload(int(n))
-	mask(c.lent, key)
-	return true, err
-}
-
-// payload reads n bytes, without copying them if all have arrived.
-func (c *wsConn) payload(n int) error {
-	if n <= len(c.rest) {
+// payload reads the payload of a text frame, or of a further fragment, behind what c.lent
+// has. A message in one frame is not copied if all of it has arrived.
+func (c *wsConn) payload(h ws.Header) error {
+	n := int(h.Length)
+	if h.Fin && !c.state.Fragmented() && n <= len(c.rest) {
 		c.lent, c.rest = c.rest[:n:n], c.rest[n:]
+		unmask(c.lent, h, 0)
 		return nil
 	}
-	for len(c.lent) < n {
-		if err := c.await(); err != nil {
+	for done := 0; done < n; {
+		if err := c.fill(); err != nil {
 			return err
 		}
-		part := c.rest[:min(n-len(c.lent), len(c.rest))]
+		part := c.rest[:min(n-done, len(c.rest))]
+		unmask(part, h, done)
 		c.lent, c.rest = appendBuffer(c.lent, part), c.rest[len(part):]
+		done += len(part)
 	}
 	return nil
 }
 
-// other has the library read. It reports false if there is no message yet.
-func (c *wsConn) other() (bool, error) {
-	if err := c.needLibrary(); err != nil {
-		return false, err
+// unmask removes the mask from a part of a payload that begins at an offset.
+func unmask(part []byte, h ws.Header, offset int) {
+	if h.Masked {
+		ws.Cipher(part, h.Mask, offset)
 	}
-	c.ws.SetReadLimit(c.limit.Load())
-	typ, r, err := c.ws.Reader(context.Background())
-	if err != nil && !errors.Is(err, errIdle) {
-		return false, err
-	}
-	defer c.dropLibrary()
-	if err != nil {
-		return false, nil
-	}
-	if typ != websocket.MessageText {
-		return false, &Error{Code: CloseNotText, Reason: "a frame is binary"}
-	}
-	return true, c.message(r)
 }
 
-// message reads the fragments of a message.
-func (c *wsConn) message(r io.Reader) error {
-	for part := make([]byte, partSize); ; {
-		n, err := r.Read(part)
-		c.lent = appendBuffer(c.lent, part[:n])
-		if err == io.EOF {
-			return nil
-		}
-		if errors.Is(err, errIdle) {
-			err = c.await()
-		}
-		if err != nil {
+// answer reads the payload of a control frame and does what it asks for.
+func (c *wsConn) answer(h ws.Header) error {
+	var buf [ws.MaxControlFramePayloadSize]byte
+	p := buf[:h.Length]
+	for n := 0; n < len(p); {
+		if err := c.fill(); err != nil {
 			return err
 		}
+		part := copy(p[n:], c.rest)
+		n, c.rest = n+part, c.rest[part:]
 	}
-}
-
-// partSize is how much of a fragmented message is read at once.
-const partSize = 4 << 10
-
-// needLibrary starts a library connection. The library makes them in
-// handshakes only, so one is played for it.
-func (c *wsConn) needLibrary() error {
-	if c.ws != nil {
-		return nil
+	unmask(p, h, 0)
+	switch h.OpCode {
+	case ws.OpPing:
+		_ = c.out.putControl(c.control(ws.OpPong, p)) // fails if nobody needs it
+	case ws.OpClose:
+		return c.peerClosed(p)
 	}
-	return c.accept(&stage{conn: c, header: http.Header{}}, playedRequest)
+	return nil
 }
 
-// dropLibrary ends the library connection of a server. It does not touch the
-// wire, and has nothing to forget between two messages.
-func (c *wsConn) dropLibrary() {
-	if !c.client && c.ws != nil {
-		_ = c.ws.CloseNow() // nothing is left that could fail
-		c.ws = nil
-	}
-}
-
-// playedRequest asks for an upgrade that has already happened.
-var playedRequest = &http.Request{
-	Method:     http.MethodGet,
-	ProtoMajor: 1,
-	ProtoMinor: 1,
-	Header: http.Header{
-		"Connection":            {"Upgrade"},
-		"Upgrade":               {"websocket"},
-		"Sec-Websocket-Version": {"13"},
-		"Sec-Websocket-Key":     {"AAAAAAAAAAAAAAAAAAAAAA=="},
-	},
-}
-
-// stage is the http.ResponseWriter of the play. The answer goes nowhere.
-type stage struct {
-	conn   *wsConn
-	header http.Header
-}
-
-func (s *stage) Header() http.Header         { return s.header }
-func (s *stage) WriteHeader(int)             {}
-func (s *stage) Write(p []byte) (int, error) { return len(p), nil }
-
-// Hijack implements http.Hijacker.
-func (s *stage) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	stream, brw := s.conn.stream()
-	return stream, brw, nil
-}
-
-// await is fill, and keeps the error.
-func (c *wsConn) await() error {
-	err := c.fill()
-	if err != nil {
-		c.ioErr = err
-	}
-	return err
-}
-
-// explain finds the reason behind an error of the library.
-func (c *wsConn) explain(err error) error {
-	if e, ok := errors.AsType[*Error](err); ok {
-		return e
-	}
-	if e, ok := errors.AsType[websocket.CloseError](err); ok {
-		return c.peerClosed(CloseCode(e.Code), e.Reason)
-	}
+// peerClosed answers a close frame with the same code (RFC 6455 §5.5.1).
+func (c *wsConn) peerClosed(payload []byte) error {
+	status, reason := ws.ParseCloseFrameData(payload)
+	code := CloseCode(status)
 	switch {
-	case c.ioErr != nil:
-		return c.ioErr
-	case c.refused == CloseTooBig:
-		return tooBig(c.limit.Load())
-	default:
-		return &Error{Code: CloseProtocol, Err: err}
+	case len(payload) == 0:
+		code = CloseNoStatus
+	case status.IsNotUsed() || status.IsProtocolReserved() || status == ws.StatusNoMeaningYet || !utf8.ValidString(reason):
+		return invalid(fmt.Errorf("a close frame with code %d", status))
 	}
-}
-
-// peerClosed answers with the same code (RFC 6455 §5.5.1).
-func (c *wsConn) peerClosed(code CloseCode, reason string) error {
 	err := &Error{Code: code, Reason: reason, Remote: true}
 	c.gone.Store(true)
-	c.out.answer(controlFrame(opClose, closePayload(code, ""), c.client), err)
+	c.out.answer(c.control(ws.OpClose, closePayload(code, "")), err)
 	return err
 }
 
-// errIdle makes the library return between frames when nothing more has
-// arrived. It goes on from there when it is called again.
-var errIdle = errors.New("no bytes yet")
+// received is the bytes that have arrived, as an io.Reader.
+type received wsConn
 
-// wsStream is the connection as the library sees it.
-type wsStream struct {
-	net.Conn // nil: the library reads, writes and closes
-	c        *wsConn
-}
-
-// controlSize has room for any control frame of a server, so that each comes
-// as one Write.
-const controlSize = 128
-
-// stream returns the connection for the library with the smallest buffers:
-// those that matter are below it.
-func (c *wsConn) stream() (net.Conn, *bufio.ReadWriter) {
-	s := &wsStream{c: c}
-	return s, bufio.NewReadWriter(bufio.NewReaderSize(s, 0), bufio.NewWriterSize(s, controlSize))
-}
-
-// Read never goes beyond the end of a frame, so that the library holds no
-// bytes between frames, and never returns io.EOF, which the library would take
-// for the end of a message.
-func (s *wsStream) Read(p []byte) (int, error) {
-	c := s.c
-	if len(c.rest) == 0 {
-		if c.cursor.atStart() {
-			return 0, errIdle
-		}
-		if err := c.await(); err == io.EOF {
-			return 0, io.ErrUnexpectedEOF
-		} else if err != nil {
-			return 0, err
-		}
-	}
-	n := c.cursor.advance(c.rest[:min(len(p), len(c.rest))])
-	copy(p, c.rest[:n])
-	c.rest = c.rest[n:]
-	return n, nil
-}
-
-// Write takes whole control frames: pongs, and the farewells with which the
-// library refuses or answers something. Those are left to Close and peerClosed.
-func (s *wsStream) Write(p []byte) (int, error) {
-	if p[0] == opClose {
-		s.c.refused = closeCode(p)
-		return len(p), nil
-	}
-	if err := s.c.out.putControl(p); err != nil {
+// Read implements io.Reader.
+func (r *received) Read(p []byte) (int, error) {
+	c := (*wsConn)(r)
+	if err := c.fill(); err != nil {
 		return 0, err
 	}
-	return len(p), nil
-}
-
-// Close does nothing: the connection ends when its owner says so.
-func (s *wsStream) Close() error { return nil }
-
-// wsWire ends the library together with the wire.
-type wsWire struct {
-	wire
-	c *wsConn
-}
-
-func (w wsWire) join() {
-	if w.c.ws != nil {
-		_ = w.c.ws.CloseNow() // nothing is left that could fail
-	}
-	w.wire.join()
+	n := copy(p, c.rest)
+	c.rest = c.rest[n:]
+	return n, nil
 }
