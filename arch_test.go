@@ -309,3 +309,45 @@ func receiver(e ast.Expr) string {
 	}
 	return ""
 }
+
+// avoided are names that a reader would have to decipher. CONTRIBUTING.md says how to name
+// things.
+var avoided = strings.Fields(`absorb afterwards again ballast bearable beat bed book brief clan course cut deed desk edge
+	effort ended endow engage eternity executors floor flow fresh ghosts given glance greeting half haunted hear heed hire hopeless
+	intake introduce judgement keep keeper kept kin landlord lane late lessor looks mark meet members memo news noise obstacle
+	outlet over owing passing patientsink place playedrequest prowl quick reached rig ruling said seen settled sightings stage
+	standstill strictly strike takeleave tally tap temper tenancy tenant terms there told toolate trust turns verdict weighing
+	welcome who wish workforce`)
+
+func TestNamesArePlain(t *testing.T) {
+	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && file != "."):
+			return fs.SkipDir
+		case !strings.HasSuffix(file, ".go"):
+			return nil
+		}
+		if name := strings.TrimSuffix(strings.TrimSuffix(d.Name(), ".go"), "_test"); slices.Contains(avoided, name) {
+			t.Errorf("%s: the name of the file says nothing to a newcomer", file)
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		for _, decl := range f.Decls {
+			if g, ok := decl.(*ast.GenDecl); ok {
+				for _, s := range g.Specs {
+					if ts, ok := s.(*ast.TypeSpec); ok && slices.Contains(avoided, strings.ToLower(ts.Name.Name)) {
+						t.Errorf("%s: the name of type %s says nothing to a newcomer", file, ts.Name.Name)
+					}
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -16,7 +16,7 @@ import (
 type Set struct {
 	current atomic.Pointer[offer]
 	extra   []Authenticator
-	seen    *seen
+	seen    *knownClients
 }
 
 // offer is one configuration, ready for use. It does not change.

@@ -11,7 +11,7 @@ import (
 // An admin may follow, list and cancel another principal's jobs and end its sessions. A
 // principal that sees another one follows and lists, and cancels nothing.
 func TestAdminOfOtherPrincipals(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, root, ann, bob := b.dial("alice"), b.dial("root"), b.dial("ann"), b.dial("bob")
 		job := alice.submit("demo.sleep", `{"ms":3600000}`)
 		alice.until("job.started")

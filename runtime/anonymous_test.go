@@ -11,7 +11,7 @@ import (
 // Who comes without credentials comes in if the configuration and both sides say
 // so, is nobody else, and the others are told whether that is possible.
 func TestAnonymous(t *testing.T) {
-	inJWTBubble(t, "", nil, func(b *bed, k *tokens) {
+	inJWTBubble(t, "", nil, func(b *fixture, k *tokens) {
 		const none, both = `{"scheme":"none"}`, `"anonymous":true`
 		jwt := fmt.Sprintf(`{"scheme":"signed_jwt","token":%q}`, k.of("alice", 1e12, ""))
 		try := func(why, auth, capabilities, want string) *peer {

@@ -30,7 +30,7 @@ func TestDenialsAreAudited(t *testing.T) {
 		if err := c.Tools.Register(caller); err != nil {
 			t.Fatal(err)
 		}
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		alice, other, ann := b.dial("alice"), b.dial("alice"), b.dial("ann")
 		alice.must("host.register_agent", `{"id":"a","name":"A","kind":"k"}`)
 		id := alice.submit("demo.echo", `{}`)
@@ -70,7 +70,7 @@ func TestDenialsAreAudited(t *testing.T) {
 // Who deletes a job is in the audit log.
 func TestDeletionsAreAudited(t *testing.T) {
 	var log bytes.Buffer
-	inBubble(t, func(c *runtime.Config) { c.Log = zerolog.New(zerolog.SyncWriter(&log)) }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { c.Log = zerolog.New(zerolog.SyncWriter(&log)) }, func(b *fixture) {
 		alice, other := b.dial("alice"), b.dial("alice")
 		id := alice.submit("demo.echo", `{}`)
 		alice.until("job.completed")

@@ -73,7 +73,7 @@ func withPeople(t *testing.T) func(*runtime.Config) {
 }
 
 // human opens a session with a person.
-func (b *bed) human(name string) *peer {
+func (b *fixture) human(name string) *peer {
 	b.Helper()
 	p := b.connect(nil)
 	p.openHuman(name, "")
@@ -172,7 +172,7 @@ func codeOf(e *arcp.Error) arcp.Code {
 // A gate is asked of who may give it, wherever they are; never of who asks, and
 // nobody else knows of it.
 func TestGateReachesApprovers(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, other, ann, bob, root := b.human("alice"), b.human("alice"), b.human("ann"), b.human("bob"), b.human("root")
 		id := alice.submit("danger", `{"x":1}`)
 		request := ann.expect("human.choice.request")
@@ -223,7 +223,7 @@ func TestGateReachesApprovers(t *testing.T) {
 // A session that is asked something by a job does not follow that because of it,
 // and is not told by which session of somebody else it was submitted.
 func TestAskedAndNotFollowing(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, other, ann := b.human("alice"), b.human("alice"), b.human("ann")
 		id := alice.submit("demo.count", `{"to":5,"interval_ms":1000}`)
 		alice.send("interrupt", fmt.Sprintf(`{"target":"job","target_id":%q,"prompt":"stop"}`, id))
@@ -257,7 +257,7 @@ func TestAskedAndNotFollowing(t *testing.T) {
 
 // However a session ends or loses its connection, it is not asked any more.
 func TestNobodyIsLeftToAsk(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		alice := b.human("alice")
 		forgotten, evicted, cancelled, cut := b.human("alice"), b.human("alice"), b.human("alice"), b.human("alice")
 		if n := b.rt.People(); n != 5 {
@@ -277,7 +277,7 @@ func TestNobodyIsLeftToAsk(t *testing.T) {
 }
 
 func TestTwoAnswersAtOnce(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, ann, adam := b.human("alice"), b.human("ann"), b.human("adam")
 		for range 20 {
 			alice.submit("danger", "{}")
@@ -307,7 +307,7 @@ func TestTwoAnswersAtOnce(t *testing.T) {
 // A question that is pending when the runtime is killed is answered once, after
 // the session was resumed, and the job goes on.
 func TestQuestionOverRestart(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		alice := b.human("alice")
 		id := alice.submit("demo.ask", `{"prompt":"which?","response_schema":{"type":"string"}}`)
 		request := alice.until("human.input.request")
@@ -339,7 +339,7 @@ func TestQuestionOverRestart(t *testing.T) {
 }
 
 func TestPermissionOverTheWire(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, other := b.dial("alice"), b.human("alice") // who submits need not have a person: it may grant
 		alice.submit("demo.permit", `{"permission":"order.refund","resource":"order:7","operation":"refund","lease_seconds":60,"hold_ms":1000}`)
 		request := alice.until("permission.request")
@@ -378,7 +378,7 @@ func TestPermissionOverTheWire(t *testing.T) {
 }
 
 func TestLeasesOfPrincipals(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		p := b.dial("limited")
 		for _, c := range []struct {
 			tool, args, options string
@@ -425,7 +425,7 @@ func TestLeasesOfPrincipals(t *testing.T) {
 }
 
 func TestApprovalTools(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, other, ann, bob := b.human("alice"), b.human("alice"), b.human("ann"), b.human("bob")
 		own := alice.must("approval.request", `{"action":"deploy","details":{"to":"prod"},"options":["now","later"]}`)
 		id := own["approval_id"].(string)
@@ -518,7 +518,7 @@ func TestApprovalTools(t *testing.T) {
 // Approvals survive a restart, end with the session that owns them, and are
 // forgotten after the retention.
 func TestApprovalsLast(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		alice := b.human("alice")
 		id := alice.must("approval.request", `{"action":"deploy"}`)["approval_id"].(string)
 		gate := alice.must("approval.request", `{"action":"wipe","system_level":true}`)["approval_id"].(string)
@@ -551,7 +551,7 @@ func TestApprovalsLast(t *testing.T) {
 // Whoever asks and waits without end comes to a bound, also where no limit of
 // jobs counts, and nobody else does.
 func TestManyWhoWait(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, bob := b.connect(nil), b.human("bob")
 		alice.open("alice")
 		alice.expect("session.accepted")
@@ -607,7 +607,7 @@ func TestManyWhoWait(t *testing.T) {
 // An approval is withdrawn by who has asked, also if the job that asks is only
 // for its session to cancel.
 func TestStrictGateIsWithdrawn(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		alice := b.human("alice")
 		alice.send("tool.invoke", `{"tool":"approval.gate","arguments":{"action":"wipe"},"strict_cancel":true}`)
 		synctest.Wait()
@@ -621,7 +621,7 @@ func TestStrictGateIsWithdrawn(t *testing.T) {
 // The question, the cancellation of the job that asks and the end of the call that withdraws
 // it are one write: a crash cannot come between them.
 func TestGateIsWithdrawnInOneWrite(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		alice := b.human("alice")
 		asked := alice.must("approval.request", `{"action":"wipe","system_level":true}`)["approval_id"].(string)
 		var first *store.Write
@@ -659,7 +659,7 @@ func TestGateIsWithdrawnInOneWrite(t *testing.T) {
 // Only an approval is one: not any other option, and not what was answered by
 // nobody.
 func TestOutcomeIsApprovedByApproval(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		alice := b.human("alice")
 		for resolution, want := range map[string]string{"abort": "Denied", "deny": "Denied", "approve": "Approved"} {
 			id := alice.must("approval.request", `{"action":"deploy","options":["approve","abort","deny"]}`)["approval_id"]
@@ -674,7 +674,7 @@ func TestOutcomeIsApprovedByApproval(t *testing.T) {
 // Who sees some principals finds what was settled of them, nothing of others, and
 // no names of those in a cursor.
 func TestSomeAreSeen(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, bob, ann := b.human("alice"), b.human("bob"), b.human("ann")
 		ids := map[*peer]string{}
 		for range 2 {
@@ -717,7 +717,7 @@ func TestSomeAreSeen(t *testing.T) {
 // A page of large questions is shorter: what is asked for at once is not all that
 // there is.
 func TestPagesAreBounded(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, ann := b.human("alice"), b.human("ann")
 		var options []string
 		for i := range 60 {
@@ -747,7 +747,7 @@ func TestPagesAreBounded(t *testing.T) {
 
 // A system-level approval that cannot be asked for is refused at once.
 func TestApprovalThatCannotBeAsked(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, began := b.human("alice"), time.Now()
 		long := strings.Repeat("\u00e9", 16384) // in characters no more than the schema allows
 		if _, e := alice.run("approval.request", fmt.Sprintf(`{"action":"%s","system_level":true}`, long)); e == nil || e.Code == arcp.CodeDeadlineExceeded {
@@ -760,7 +760,7 @@ func TestApprovalThatCannotBeAsked(t *testing.T) {
 }
 
 func TestQuorumAndEscalation(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, ann, adam, root := b.human("alice"), b.human("ann"), b.human("adam"), b.human("root")
 		id := alice.must("approval.request", `{"action":"wipe","system_level":true,"quorum":2,"escalate_after_ms":60000}`)["approval_id"].(string)
 		ann.until("human.choice.request")
@@ -797,7 +797,7 @@ func TestQuorumAndEscalation(t *testing.T) {
 // A tool's policy may want several to approve its calls, and admins to be asked later.
 // A restart takes no vote back and gives none.
 func TestQuorumOfATool(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, ann, adam, root := b.human("alice"), b.human("ann"), b.human("adam"), b.human("root")
 		vote := func(p *peer, q arcp.Envelope, choice string, answer arcp.Type) {
 			t.Helper()
@@ -841,7 +841,7 @@ func TestQuorumOfATool(t *testing.T) {
 
 // A session may be trusted more for a while, if somebody else agrees.
 func TestElevate(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, ann := b.human("alice"), b.human("ann")
 		if _, e := alice.run("trusting", "{}"); codeOf(e) != arcp.CodePermissionDenied {
 			t.Errorf("%v", e)
@@ -915,7 +915,7 @@ func TestElevate(t *testing.T) {
 }
 
 // noneLeftBut checks that nothing is pending.
-func (b *bed) noneLeftBut(t *testing.T) {
+func (b *fixture) noneLeftBut(t *testing.T) {
 	t.Helper()
 	if n := b.sum("arcp_approvals_pending", "") + b.sum("arcp_leases", ""); n != 0 {
 		t.Errorf("%v questions and leases are left", n)
@@ -923,7 +923,7 @@ func (b *bed) noneLeftBut(t *testing.T) {
 }
 
 func TestInterruptOverTheWire(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		alice := b.human("alice")
 		id := alice.submit("demo.count", `{"to":5,"interval_ms":1000}`)
 		alice.until("job.progress")
@@ -947,7 +947,7 @@ func TestInterruptOverTheWire(t *testing.T) {
 
 // One that expires before anybody was told of it is not waited for.
 func TestApprovalThatExpiresAtOnce(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		alice := b.dial("alice")
 		gate, done, stopped := make(chan struct{}), make(chan struct{}), make(chan struct{})
 		b.st.set(func() { b.st.gate = gate })
@@ -984,7 +984,7 @@ func TestEvictionsAreAudited(t *testing.T) {
 	inBubble(t, func(c *runtime.Config) {
 		withAll(c)
 		c.Log = zerolog.New(zerolog.SyncWriter(&log))
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		alice, root := b.dial("alice"), b.dial("root")
 		root.must("sessions.evict", fmt.Sprintf(`{"session_id":%q}`, alice.session))
 		who, whose = fmt.Sprintf(`"actor":"root","session_id":%q`, root.session), fmt.Sprintf(`"target":%q,"owner":"alice"`, alice.session)
@@ -1004,7 +1004,7 @@ func TestDecisionsAreAudited(t *testing.T) {
 	inBubble(t, func(c *runtime.Config) {
 		withAll(c)
 		c.Auth, c.Log = auth.NewSet(ac), zerolog.New(zerolog.SyncWriter(&log))
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		alice, ann, bob := b.human("alice"), b.human("ann"), b.dial("bob")
 		refused := func(e *arcp.Error, want arcp.Code) {
 			t.Helper()
@@ -1072,7 +1072,7 @@ func TestElevationOverRestart(t *testing.T) {
 		withAll(c)
 		c.Log = zerolog.New(zerolog.SyncWriter(&log))
 	}
-	inBubble(t, logged, func(b *bed) {
+	inBubble(t, logged, func(b *fixture) {
 		watcher := b.dial("alice")
 		watcher.send("subscribe", `{"filter":{"types":["metric","log"]}}`)
 		watcher.expect("subscribe.accepted")
@@ -1124,7 +1124,7 @@ func TestElevationOverRestart(t *testing.T) {
 
 // An agent does not approve what is asked in its name in another session.
 func TestAgentDoesNotApprove(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		agent, asks, third := b.human("ann"), b.human("ann"), b.human("ann")
 		agent.must("host.register_agent", `{"id":"bot","name":"bot","kind":"helper"}`)
 		for _, name := range []string{"approval.request", "approval.gate"} {

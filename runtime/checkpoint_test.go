@@ -11,7 +11,7 @@ import (
 )
 
 // dialCheckpoints opens a session that is told of checkpoints.
-func (b *bed) dialCheckpoints(name string) (*peer, string) {
+func (b *fixture) dialCheckpoints(name string) (*peer, string) {
 	b.Helper()
 	p := b.connect(nil)
 	p.send("session.open", fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"%s-%s"},"client":{"kind":"test","version":"1"},
@@ -58,7 +58,7 @@ func checkpoint(t *testing.T, env arcp.Envelope) arcp.JobCheckpointPayload {
 // A client has a checkpoint made while its job waits, goes back to it while the
 // job runs, across a shutdown, and when the job has ended.
 func TestCheckpoints(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p, token := b.dialCheckpoints("alice")
 		p.send("tool.invoke", `{"tool":"demo.count","arguments":{"to":3,"interval_ms":9000}}`)
 		job := p.expect("job.accepted", "job.started", "job.progress", "job.checkpoint").JobID
@@ -98,7 +98,7 @@ func TestCheckpoints(t *testing.T) {
 // A restore whose answer was lost with the connection is sent again, and makes
 // one job.
 func TestRestoreIsSentAgain(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p, token := b.dialCheckpoints("alice")
 		p.send("tool.invoke", `{"tool":"demo.count","arguments":{"to":2,"interval_ms":0}}`)
 		env := p.until("job.checkpoint")
@@ -121,7 +121,7 @@ func TestRestoreIsSentAgain(t *testing.T) {
 
 // What one may not see is not there, and what cannot be done is refused.
 func TestCheckpointsAreRefused(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p, _ := b.dialCheckpoints("alice")
 		p.send("tool.invoke", `{"tool":"demo.sleep","arguments":{"ms":600000}}`)
 		job := p.expect("job.accepted", "job.started").JobID

@@ -10,7 +10,7 @@ import (
 // A client that delegates follows the child as well, and sees in a list whose it
 // is.
 func TestDelegate(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		p := b.human("alice")
 		id := p.send("tool.invoke", `{"tool":"demo.delegate","arguments":{"tool":"demo.spend","arguments":{"currency":"USD","amount":"0.10","times":3},`+
 			`"lease_request":{"tool.call":["demo.spend"],"cost.budget":["USD:0.50"]}},`+

@@ -14,7 +14,7 @@ import (
 const looks = 50
 
 func TestToldOfAnAnswer(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, ann := b.human("alice"), b.human("ann")
 		for range looks {
 			alice.submit("danger", "{}")
@@ -30,7 +30,7 @@ func TestToldOfAnAnswer(t *testing.T) {
 }
 
 func TestToldOfTheEndOfAParent(t *testing.T) {
-	inBubble(t, withCaller(t, 0), func(b *bed) {
+	inBubble(t, withCaller(t, 0), func(b *fixture) {
 		p := b.dial("alice")
 		for range looks {
 			p.send("tool.invoke", `{"tool":"caller","lease_request":{"tool.call":["*"]}}`)
@@ -45,7 +45,7 @@ func TestToldOfTheEndOfAParent(t *testing.T) {
 
 // A job that is followed when it has ended has no budget left to tell of.
 func TestToldOfTheBudgetOfAJobThatEnded(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p, other := b.dial("alice"), b.dial("alice")
 		for range looks {
 			p.send("tool.invoke", `{"tool":"demo.echo","lease_request":{"cost.budget":["USD:1"]}}`)

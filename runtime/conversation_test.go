@@ -31,7 +31,7 @@ func (p *peer) submit(name, args string) arcp.JobID {
 // order of the submits.
 func TestManySubmitsInFlight(t *testing.T) {
 	const jobs = 200
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
 		go func() {
 			for i := range jobs {
@@ -64,7 +64,7 @@ func TestManySubmitsInFlight(t *testing.T) {
 // A session that never reads delays nobody: not the job, not who follows it.
 func TestSlowFollower(t *testing.T) {
 	const events, size = 1000, 10_000 // 10 MB
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		fast, slow := b.dial("alice"), b.dial("alice")
 		id := fast.submit("demo.emit", fmt.Sprintf(`{"count":%d,"bytes":%d,"delay_ms":1000}`, events, size))
 		slow.send("job.subscribe", fmt.Sprintf(`{"job_id":%q,"history":true}`, id))
@@ -98,7 +98,7 @@ func TestSlowFollower(t *testing.T) {
 // job.subscribe: the answer, the history that was asked for, then what comes,
 // each event once; of others' jobs it says that there is no such job.
 func TestFollow(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		owner, other, stranger := b.dial("alice"), b.dial("alice"), b.dial("bob")
 		id := owner.submit("demo.emit", `{"count":4,"bytes":1,"interval_ms":1000}`)
 		owner.expect("job.started", "log", "log")
@@ -147,7 +147,7 @@ func TestFollow(t *testing.T) {
 // What a job does between the reading of its row and the beginning of a follow is
 // neither lost nor told wrongly: its end above all.
 func TestFollowOfWhatMovesOn(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		owner, other := b.dial("alice"), b.dial("alice")
 		follow := func(dwell time.Duration, more string) arcp.JobSubscribedPayload {
 			id := owner.submit("demo.emit", `{"count":4,"bytes":1,"interval_ms":1000}`)
@@ -179,7 +179,7 @@ func TestFollowOfWhatMovesOn(t *testing.T) {
 }
 
 func TestUnfollow(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		owner, other := b.dial("alice"), b.dial("alice")
 		id := owner.submit("demo.emit", `{"count":3,"bytes":1,"interval_ms":1000}`)
 		other.send("job.subscribe", fmt.Sprintf(`{"job_id":%q}`, id))
@@ -199,7 +199,7 @@ func TestUnfollow(t *testing.T) {
 
 // A follow that the store refuses is not remembered as one.
 func TestFollowFails(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		owner, other := b.dial("alice"), b.dial("alice")
 		id := owner.submit("demo.sleep", `{"ms":1000}`)
 		synctest.Wait()
@@ -217,7 +217,7 @@ func TestFollowFails(t *testing.T) {
 // Acks let the store forget, 64 events at a time or all of them, never more than
 // was sent.
 func TestAckTrims(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
 		p.submit("demo.emit", `{"count":200,"bytes":1}`)
 		p.until("job.completed")
@@ -244,7 +244,7 @@ func TestAckTrims(t *testing.T) {
 
 // An ack of more than was sent leaves what was not.
 func TestAckBeyond(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
 		p.submit("demo.emit", `{"count":3000,"bytes":1000,"delay_ms":10}`)
 		time.Sleep(time.Second)
@@ -262,7 +262,7 @@ func TestAckBeyond(t *testing.T) {
 // Pages are stable while jobs come, cursors are good for one filter and one
 // principal, and nobody sees another's jobs.
 func TestListJobs(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p, stranger := b.dial("alice"), b.dial("bob")
 		var want []arcp.JobID
 		for range 25 {
@@ -327,7 +327,7 @@ func TestListJobs(t *testing.T) {
 // A session may be ended by its own principal, from another session too; its
 // jobs go on.
 func TestCancelSession(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		one, two, stranger := b.dial("alice"), b.dial("alice"), b.dial("bob")
 		id := two.submit("demo.sleep", `{"ms":60000}`)
 		cancel := func(p *peer, target arcp.SessionID) {
@@ -357,7 +357,7 @@ func TestCancelSession(t *testing.T) {
 
 // A session.open that names a session takes nothing from whoever has it.
 func TestOpenNamesASession(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p, stranger := b.dial("alice"), b.connect(nil)
 		frame := fmt.Sprintf(`{"arcp":"1.1","id":"msg_1","type":"session.open","timestamp":"2030-01-02T15:04:05Z","session_id":%q,`+
 			`"payload":{"auth":{"scheme":"bearer","token":"bob-%s"},"client":{"kind":"test","version":"1"}}}`, p.session, token)
@@ -374,7 +374,7 @@ func TestOpenNamesASession(t *testing.T) {
 
 // Jobs outlive the connection, but for those that asked not to.
 func TestDisconnect(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
 		stays := p.submit("demo.sleep", `{"ms":60000}`)
 		p.send("tool.invoke", `{"tool":"demo.sleep","arguments":{"ms":60000},"on_disconnect":"cancel"}`)
@@ -404,7 +404,7 @@ func TestDisconnect(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
 		id := p.submit("demo.sleep", `{"ms":60000}`)
 		p.send("session.close", `{"open_jobs":"cancel","reason":"done"}`)
@@ -420,7 +420,7 @@ func TestClose(t *testing.T) {
 // Shutdown gives the jobs their time, tells the sessions everything and then
 // that it is over, closes with 1001, and closes the store last.
 func TestShutdownInOrder(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p, opening := b.dial("alice"), b.connect(nil)
 		p.submit("demo.sleep", `{"ms":5000}`)
 		p.expect("job.started")
@@ -464,7 +464,7 @@ func TestShutdownInOrder(t *testing.T) {
 // When the time is over the jobs that still run are left to the next runtime on
 // the store, which ends them before it serves anybody.
 func TestShutdownAndRestart(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
 		id := p.submit("demo.emit", `{"count":1,"bytes":1,"delay_ms":3600000}`) // it must not run twice
 		p.expect("job.started")
@@ -489,7 +489,7 @@ func TestShutdownAndRestart(t *testing.T) {
 
 // A peer that neither reads nor goes does not hold Shutdown up.
 func TestShutdownOfAStuckPeer(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
 		p.submit("demo.emit", `{"count":2000,"bytes":1000}`)
 		synctest.Wait()
@@ -504,7 +504,7 @@ func TestShutdownOfAStuckPeer(t *testing.T) {
 // When what the session has not been sent is not kept any more, the connection
 // ends instead of going on behind a gap.
 func TestUnreadableEvents(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
 		p.submit("demo.emit", `{"count":3000,"bytes":30000,"delay_ms":1000}`) // 90 MB: more than is kept in memory
 		time.Sleep(5 * time.Second)
@@ -523,7 +523,7 @@ func TestUnreadableEvents(t *testing.T) {
 // Neither tokens nor what proves them are ever logged, at any level.
 func TestNoSecretsInTheLog(t *testing.T) {
 	var log bytes.Buffer
-	inBubble(t, func(c *runtime.Config) { c.Log = zerolog.New(zerolog.SyncWriter(&log)).Level(zerolog.TraceLevel) }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { c.Log = zerolog.New(zerolog.SyncWriter(&log)).Level(zerolog.TraceLevel) }, func(b *fixture) {
 		secret := "alice-" + token
 		p := b.connect(nil)
 		for _, payload := range []string{
@@ -576,7 +576,7 @@ func (c *counting) JobEvents(ctx context.Context, id arcp.JobID, after uint64, f
 func TestSubscribeFromALatePosition(t *testing.T) {
 	const events = 5000
 	var read *counting
-	inBubble(t, func(c *runtime.Config) { read = &counting{Store: c.Store}; c.Store = read }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { read = &counting{Store: c.Store}; c.Store = read }, func(b *fixture) {
 		owner := b.dial("alice")
 		owner.send("tool.invoke", `{"tool":"demo.echo"}`) // so that numbers and places differ
 		owner.until("job.completed")

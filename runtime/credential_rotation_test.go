@@ -118,7 +118,7 @@ func (p *peer) rotated() string {
 
 func TestCredentialRotation(t *testing.T) {
 	m, log := newMinter(), new(syncBuffer)
-	inBubble(t, withMinter(t, m, log), func(b *bed) {
+	inBubble(t, withMinter(t, m, log), func(b *fixture) {
 		alice, other, root := b.human("alice"), b.human("alice"), b.human("root")
 		alice.send("tool.invoke", `{"tool":"demo.sleep","arguments":{"ms":600000}}`)
 		env := alice.expect("job.accepted")
@@ -195,7 +195,7 @@ func TestCredentialRotation(t *testing.T) {
 func TestCredentialRotationIsReplayed(t *testing.T) {
 	m, log := newMinter(), new(syncBuffer)
 	change := withMinter(t, m, log)
-	inBubble(t, change, func(b *bed) {
+	inBubble(t, change, func(b *fixture) {
 		alice, root := b.connect(nil), b.human("root")
 		alice.openHuman("alice", "")
 		token := resumeToken(t, alice.expect("session.accepted"))
@@ -244,7 +244,7 @@ func TestCredentialRotationIsReplayed(t *testing.T) {
 func TestCredentialRotationBeforeItEnds(t *testing.T) {
 	m, log := newMinter(), new(syncBuffer)
 	m.life = 50 * time.Second
-	inBubble(t, withMinter(t, m, log), func(b *bed) {
+	inBubble(t, withMinter(t, m, log), func(b *fixture) {
 		alice := b.human("alice")
 		begin := time.Now()
 		alice.send("tool.invoke", `{"tool":"demo.sleep","arguments":{"ms":100000}}`)
@@ -267,7 +267,7 @@ func TestCredentialRotationAtTheEnd(t *testing.T) {
 	m, log := newMinter(), new(syncBuffer)
 	m.life = 50 * time.Second
 	const jobs = 64
-	inBubble(t, withMinter(t, m, log), func(b *bed) {
+	inBubble(t, withMinter(t, m, log), func(b *fixture) {
 		alice := b.human("alice")
 		for range jobs {
 			alice.send("tool.invoke", `{"tool":"demo.sleep","arguments":{"ms":40000}}`)
@@ -295,7 +295,7 @@ func TestCredentialRotationBesideTheEnd(t *testing.T) {
 		m, log := newMinter(), new(syncBuffer)
 		m.life = 50 * time.Second
 		const jobs = 8 // as many as the provisioner is asked for at once
-		inBubble(t, withMinter(t, m, log), func(b *bed) {
+		inBubble(t, withMinter(t, m, log), func(b *fixture) {
 			alice, bob := b.human("alice"), b.human("bob")
 			for range jobs {
 				alice.send("tool.invoke", `{"tool":"late","arguments":{}}`)
@@ -331,7 +331,7 @@ func TestCredentialRotationBesideTheEnd(t *testing.T) {
 func TestCredentialRotationThatIsRefused(t *testing.T) {
 	m, log := newMinter(), new(syncBuffer)
 	m.life = 50 * time.Second
-	inBubble(t, withMinter(t, m, log), func(b *bed) {
+	inBubble(t, withMinter(t, m, log), func(b *fixture) {
 		alice, root := b.human("alice"), b.human("root")
 		alice.send("tool.invoke", `{"tool":"demo.sleep","arguments":{"ms":600000}}`)
 		env := alice.expect("job.accepted")
@@ -363,7 +363,7 @@ func TestCredentialRotationThatIsRefused(t *testing.T) {
 // a tool that has the same name is given no value.
 func TestCredentialRotationOfOtherJobs(t *testing.T) {
 	m, log := newMinter(), new(syncBuffer)
-	inBubble(t, withMinter(t, m, log), func(b *bed) {
+	inBubble(t, withMinter(t, m, log), func(b *fixture) {
 		alice, root := b.human("alice"), b.human("root")
 		alice.send("tool.invoke", `{"tool":"narrow","arguments":{}}`)
 		alice.until("job.started")

@@ -101,7 +101,7 @@ func (b *syncBuffer) Write(p []byte) (int, error) {
 }
 
 // inStore reports whether a text is anywhere in what is stored.
-func (b *bed) inStore(text string) bool {
+func (b *fixture) inStore(text string) bool {
 	found := false
 	look := func(p []byte) { found = found || bytes.Contains(p, []byte(text)) }
 	ctx := context.Background()
@@ -117,7 +117,7 @@ func (b *bed) inStore(text string) bool {
 
 func TestCredentials(t *testing.T) {
 	g, log := &gateway{out: map[arcp.JobID]string{}}, new(syncBuffer)
-	inBubble(t, withGateway(t, g, log), func(b *bed) {
+	inBubble(t, withGateway(t, g, log), func(b *fixture) {
 		alice, other := b.human("alice"), b.human("alice")
 		first := alice.send("tool.invoke", `{"tool":"demo.sleep","arguments":{"ms":60000}}`)
 		second := alice.send("tool.invoke", `{"tool":"demo.echo","arguments":{}}`)
@@ -168,7 +168,7 @@ func TestCredentials(t *testing.T) {
 
 func TestCredentialsAreScrubbed(t *testing.T) {
 	g, log := &gateway{out: map[arcp.JobID]string{}}, new(syncBuffer)
-	inBubble(t, withGateway(t, g, log), func(b *bed) {
+	inBubble(t, withGateway(t, g, log), func(b *fixture) {
 		alice := b.human("alice")
 		alice.send("tool.invoke", `{"tool":"leaky","arguments":{}}`)
 		alice.expect("job.accepted")
@@ -201,7 +201,7 @@ func TestCredentialsAreScrubbed(t *testing.T) {
 // asked until it does, also by the next process.
 func TestProvisionerFails(t *testing.T) {
 	g, log := &gateway{out: map[arcp.JobID]string{}}, new(syncBuffer)
-	inBubble(t, withGateway(t, g, log), func(b *bed) {
+	inBubble(t, withGateway(t, g, log), func(b *fixture) {
 		alice := b.human("alice")
 		g.refuse = arcp.Errorf(arcp.CodeResourceExhausted, "no more keys").RetryAfter(5)
 		if _, e := alice.run("demo.sleep", `{"ms":1}`); codeOf(e) != arcp.CodeResourceExhausted {
@@ -245,7 +245,7 @@ func TestProvisionerFails(t *testing.T) {
 // The same submit twice is one job with one credential.
 func TestCredentialsOfRepeatedSubmit(t *testing.T) {
 	g, log := &gateway{out: map[arcp.JobID]string{}}, new(syncBuffer)
-	inBubble(t, withGateway(t, g, log), func(b *bed) {
+	inBubble(t, withGateway(t, g, log), func(b *fixture) {
 		alice := b.human("alice")
 		for range 3 {
 			alice.send("tool.invoke", `{"tool":"demo.sleep","arguments":{"ms":60000},"idempotency_key":"k"}`)

@@ -23,7 +23,7 @@ func (h *hand) outcome() arcp.Envelope {
 
 // A job goes on without its session, and so does what it calls.
 func TestChildOfAnEndedSession(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		w := b.work("alice", "a@1.0.0", "")
 		alice := b.dial("alice")
 		alice.send("tool.invoke", `{"tool":"a","arguments":{},"lease_request":{"tool.call":["*"]}}`)
@@ -40,7 +40,7 @@ func TestChildOfAnEndedSession(t *testing.T) {
 // What a session had hidden stays hidden from its jobs when it has ended, also
 // after a restart, and is forgotten with the last of them.
 func TestHiddenFromJobsOfAnEndedSession(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		w := b.work("alice", "a@1.0.0", about("a@1.0.0", `"recovery":"rerun"`))
 		alice := b.dial("alice")
 		alice.must("tools.overlay", `{"include_base":false,"tools":["a"]}`)
@@ -77,7 +77,7 @@ func TestHiddenFromJobsOfAnEndedSession(t *testing.T) {
 
 // A tool that speaks of its own retries makes no records of calls.
 func TestRecordsAreTheRuntimes(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		w := b.work("alice", "a@1.0.0", about("a@1.0.0", `"recovery":"rerun","retry":{"max_attempts":3,"initial_ms":10}`))
 		alice := b.dial("alice")
 		job := alice.begin("a", `{}`)
@@ -98,7 +98,7 @@ func TestRecordsAreTheRuntimes(t *testing.T) {
 
 // A hidden tool cannot be reached as what cleans a resource up, either.
 func TestCleanUpByAHiddenTool(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
 		p.must("tools.overlay", `{"hide":["demo.echo"]}`)
 		args := `{"provider":"p","resource_type":"t","external_id":"e","lease_duration_seconds":0,"cleanup_tool":%q}`

@@ -26,11 +26,11 @@ func (r *Runtime) Emit(principal, kind, message string) {
 	r.host.Emit(principal, host.Event{Kind: kind, Message: message})
 }
 
-// Executors is what has agents execute jobs.
-type Executors = agents.Executors
+// Workers is what has agents execute jobs.
+type Workers = agents.Workers
 
 // ExecuteBy makes e what has agents execute jobs.
-func (r *Runtime) ExecuteBy(e Executors) { r.agents.Executors = e }
+func (r *Runtime) ExecuteBy(e Workers) { r.agents.Workers = e }
 
 // SetMaxFollows sets how many jobs of other sessions a session may follow.
 func SetMaxFollows(c *Config, n int) { c.maxFollows = n }

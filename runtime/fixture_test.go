@@ -101,9 +101,9 @@ func (l *lasting) set(change func()) {
 	change()
 }
 
-// bed is a runtime in a bubble of its own time, which ends only when all
+// fixture is a runtime in a bubble of its own time, which ends only when all
 // goroutines have: every test is one for leaks, too.
-type bed struct {
+type fixture struct {
 	*testing.T
 	rt    *runtime.Runtime
 	st    *lasting
@@ -137,13 +137,13 @@ func standstill(name string) (stop func()) {
 }
 
 // inBubble runs a test on a runtime; change may be nil.
-func inBubble(t *testing.T, change func(*runtime.Config), test func(b *bed)) {
+func inBubble(t *testing.T, change func(*runtime.Config), test func(b *fixture)) {
 	t.Helper()
 	defer standstill(t.Name())()
 	synctest.Test(t, func(t *testing.T) {
 		stuck := time.AfterFunc(eternity, func() { panic(t.Name() + " waits for what does not come") })
 		defer stuck.Stop()
-		b := &bed{T: t, st: &lasting{Store: mem.Open(mem.Options{})}}
+		b := &fixture{T: t, st: &lasting{Store: mem.Open(mem.Options{})}}
 		b.boot(change)
 		defer func() {
 			b.shutdown(0)
@@ -154,7 +154,7 @@ func inBubble(t *testing.T, change func(*runtime.Config), test func(b *bed)) {
 	})
 }
 
-func (b *bed) boot(change func(*runtime.Config)) {
+func (b *fixture) boot(change func(*runtime.Config)) {
 	b.Helper()
 	var ac auth.Config
 	for _, name := range []string{"alice", "bob"} {
@@ -178,7 +178,7 @@ func (b *bed) boot(change func(*runtime.Config)) {
 	b.rt, b.down = rt, false
 }
 
-func (b *bed) shutdown(grace time.Duration) {
+func (b *fixture) shutdown(grace time.Duration) {
 	if b.down {
 		return
 	}
@@ -192,7 +192,7 @@ func (b *bed) shutdown(grace time.Duration) {
 
 // peer is the other end of a connection. What it is sent waits until it reads.
 type peer struct {
-	*bed
+	*fixture
 	conn    transport.Conn
 	session arcp.SessionID
 	n       int
@@ -201,7 +201,7 @@ type peer struct {
 
 // connect makes a connection. info, if not nil, changes what the runtime is told
 // about it.
-func (b *bed) connect(info func(*transport.Info)) *peer {
+func (b *fixture) connect(info func(*transport.Info)) *peer {
 	near, far := transport.Pipe(transport.Limits{})
 	served := far
 	if info != nil {
@@ -214,7 +214,7 @@ func (b *bed) connect(info func(*transport.Info)) *peer {
 	}
 	b.serve.Go(func() { _ = b.rt.Serve(context.Background(), served) }) // the peer sees how it ended
 	b.Cleanup(func() { _ = near.Abort() })
-	return &peer{bed: b, conn: near}
+	return &peer{fixture: b, conn: near}
 }
 
 // delayed is a connection whose frames are late at times.
@@ -235,7 +235,7 @@ type informed struct {
 func (c informed) Info() transport.Info { return c.info }
 
 // dial opens a session of a principal.
-func (b *bed) dial(name string) *peer {
+func (b *fixture) dial(name string) *peer {
 	b.Helper()
 	p := b.connect(nil)
 	p.open(name)
@@ -331,7 +331,7 @@ func refusal(t testing.TB, env arcp.Envelope) arcp.Error {
 }
 
 // sum is a metric over all its labels that contain a text.
-func (b *bed) sum(name, label string) (n float64) {
+func (b *fixture) sum(name, label string) (n float64) {
 	b.Helper()
 	families, err := b.reg.Gather()
 	if err != nil {
@@ -349,7 +349,7 @@ func (b *bed) sum(name, label string) (n float64) {
 
 // noneLeft checks that no connection is counted any more, and no session once the time has
 // passed in which one that has not acknowledged everything can be resumed.
-func (b *bed) noneLeft() {
+func (b *fixture) noneLeft() {
 	b.Helper()
 	if n := b.sum("arcp_jobs", "") + b.sum("arcp_sessions", `"connected"`) + b.sum("arcp_connections_open", ""); n != 0 {
 		b.Errorf("%v jobs, connected sessions and connections are still counted", n)

@@ -16,7 +16,7 @@ import (
 
 // piped is a client in a pipeline: it ends sending and reads on.
 type piped struct {
-	*bed
+	*fixture
 	conn  *net.UnixConn
 	lines *bufio.Reader
 	ended chan error // what Serve returned
@@ -24,7 +24,7 @@ type piped struct {
 }
 
 // pipe opens a session over a unix socket.
-func (b *bed) pipe() *piped {
+func (b *fixture) pipe() *piped {
 	b.Helper()
 	path := filepath.Join(b.TempDir(), "sock")
 	u, err := transport.ListenUnix(path, transport.Limits{})
@@ -41,7 +41,7 @@ func (b *bed) pipe() *piped {
 	if err != nil {
 		b.Fatal(err)
 	}
-	p := &piped{bed: b, conn: conn, lines: bufio.NewReader(conn), ended: make(chan error, 1)}
+	p := &piped{fixture: b, conn: conn, lines: bufio.NewReader(conn), ended: make(chan error, 1)}
 	b.serve.Go(func() { p.ended <- b.rt.Serve(context.Background(), served) })
 	p.send("session.open", fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"test","version":"1"}}`, token))
 	if line, err := p.lines.ReadString('\n'); err != nil || !strings.Contains(line, `"session.accepted"`) {

@@ -16,7 +16,7 @@ import (
 
 // link is a client's connection to the bed that can be cut.
 type link struct {
-	b *bed
+	b *fixture
 
 	mu   sync.Mutex
 	conn transport.Conn
@@ -45,7 +45,7 @@ func (l *link) cut(d time.Duration) {
 }
 
 // client opens a session of a client with handlers, which is closed with the test.
-func (b *bed) client(name string, h client.Handlers) (*client.Client, *link) {
+func (b *fixture) client(name string, h client.Handlers) (*client.Client, *link) {
 	b.Helper()
 	l := &link{b: b}
 	c, err := client.ConnectFunc(b.Context(), l.dial, client.Options{Auth: client.Auth{Token: client.Secret(name + "-" + token)}, Handlers: h})
@@ -73,7 +73,7 @@ func run(t *testing.T, c *client.Client, tool, args string) (value string, types
 }
 
 func TestClientAnswers(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		tries := 0
 		c, _ := b.client("alice", client.Handlers{
 			By: "a script",
@@ -124,7 +124,7 @@ func reported(err error) *client.RemoteError {
 
 // A question outlives the connection that it came over; its answer is given once.
 func TestClientAnswersAfterAReconnect(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		asked := 0
 		c, l := b.client("alice", client.Handlers{Input: func(ctx context.Context, _ client.InputRequest) (any, error) {
 			asked++
@@ -149,7 +149,7 @@ func TestClientAnswersAfterAReconnect(t *testing.T) {
 
 // The first answer counts; the other handler is told.
 func TestClientIsToldOfAnotherAnswer(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		var told error
 		slow, _ := b.client("alice", client.Handlers{Input: func(ctx context.Context, _ client.InputRequest) (any, error) {
 			<-ctx.Done()
@@ -170,7 +170,7 @@ func TestClientIsToldOfAnotherAnswer(t *testing.T) {
 }
 
 func TestClientElevates(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		say := "approve"
 		ann, _ := b.client("ann", client.Handlers{Choice: func(_ context.Context, q client.ChoiceRequest) (string, error) {
 			time.Sleep(time.Hour)
@@ -214,7 +214,7 @@ func TestClientElevates(t *testing.T) {
 }
 
 func TestClientInterruptsAndExtends(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		c, _ := b.client("alice", client.Handlers{
 			Input: func(context.Context, client.InputRequest) (any, error) {
 				return map[string]string{"action": "cancel"}, nil

@@ -16,7 +16,7 @@ import (
 // Every handshake is counted and leaves one line, whoever has ended it.
 func TestEveryHandshakeIsTold(t *testing.T) {
 	var log bytes.Buffer
-	inBubble(t, func(c *runtime.Config) { c.Log = zerolog.New(zerolog.SyncWriter(&log)) }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { c.Log = zerolog.New(zerolog.SyncWriter(&log)) }, func(b *fixture) {
 		told := func(why, result, text string) {
 			t.Helper()
 			synctest.Wait()

@@ -30,7 +30,7 @@ func (p *peer) hostEvent() (arcp.MessageID, host.Event) {
 // What happens to agents, approvals and resources is in the subscriptions of the
 // principal, where it happened among the events of jobs, and in nobody else's.
 func TestHostEventsInSubscriptions(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		watcher, another, p, stranger := b.dial("alice"), b.dial("alice"), b.dial("alice"), b.dial("bob")
 		watcher.subscribe(`{"filter":{"types":["event.emit","job.completed"]}}`)
 		another.subscribe(`{"filter":{"types":["event.emit"],"min_priority":"normal"}}`)
@@ -79,7 +79,7 @@ func TestHostEventsInSubscriptions(t *testing.T) {
 // until it is as old as the retention.
 func TestHostEventsArePositions(t *testing.T) {
 	keep := func(c *runtime.Config) { c.Retention = time.Hour }
-	inBubble(t, keep, func(b *bed) {
+	inBubble(t, keep, func(b *fixture) {
 		w, p := b.dial("alice"), b.dial("alice")
 		w.subscribe(`{"filter":{"types":["event.emit","job.completed"]}}`)
 		register := func(p *peer, id string) { p.must("host.register_agent", `{"id":"`+id+`","name":"n","kind":"k"}`) }
@@ -126,7 +126,7 @@ func TestHostEventsArePositions(t *testing.T) {
 // A subscriber that does not read has what happened in the order in which it did,
 // all of it, once it reads, and nobody waits for it.
 func TestSlowSubscriberToTheHost(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		slow, p := b.dial("alice"), b.dial("alice")
 		slow.subscribe(`{"filter":{"types":["event.emit"]}}`)
 		slow.send("backpressure", `{"desired_rate_per_second":1}`)

@@ -18,7 +18,7 @@ func TestManyAgentsAndWatchers(t *testing.T) {
 	if racing {
 		watchers = 10
 	}
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		var peers []*peer
 		for range watchers {
 			p := b.dial("alice")
@@ -81,7 +81,7 @@ func TestManyAgentsAndWatchers(t *testing.T) {
 
 // A page of agents ends where it would be too large, and the next one goes on.
 func TestAgentPagesEnd(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
 		const agents, each = 100, 60 << 10
 		for i := range agents {

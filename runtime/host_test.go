@@ -61,7 +61,7 @@ func (p *peer) refuses(why, name, args string, want arcp.Code) *arcp.Error {
 // An agent is its session's, also over a restart of the runtime and of its
 // connection, until the session ends for good.
 func TestAgentsOverTheWire(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		owner, token := b.dialToken("alice")
 		other, stranger := b.dial("alice"), b.dial("bob")
 		got := owner.must("host.register_agent", `{"id":"x","name":"zoe","kind":"coder","capabilities":["go"],"project":"p","pid":7,`+
@@ -138,7 +138,7 @@ func TestAgentsOverTheWire(t *testing.T) {
 }
 
 func TestAgentsThatAreRefused(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
 		for why, args := range map[string]string{
 			"no name":              `{"kind":"k"}`,
@@ -165,7 +165,7 @@ func TestAgentsThatAreRefused(t *testing.T) {
 // Who watches is told what there is and everything that happens, in order: of
 // agents and approvals of the principal, and of nobody else.
 func TestWatchTheHost(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		w, p, ann, bob := b.dial("alice"), b.human("alice"), b.human("ann"), b.human("bob")
 		p.must("host.register_agent", `{"id":"x","name":"zoe","kind":"k"}`)
 		p.must("host.register_agent", `{"id":"y","name":"amy","kind":"k"}`)
@@ -233,7 +233,7 @@ func kindsOf(events []host.Event) (kinds []string) {
 // counted.
 func TestWatchersDelayNobody(t *testing.T) {
 	const events = 20_000
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		w, blind := b.dial("alice"), b.dial("alice")
 		w.submit("host.subscribe", `{}`)
 		w.watch()
@@ -274,7 +274,7 @@ func TestWatchersDelayNobody(t *testing.T) {
 // A subscription ends with the connection of its session, unless it was to go on;
 // after a restart it begins again with a snapshot.
 func TestWatchingEnds(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p, token := b.dialToken("alice")
 		ends := p.submit("host.subscribe", `{}`)
 		p.send("tool.invoke", `{"tool":"host.subscribe","on_disconnect":"continue"}`)
@@ -332,7 +332,7 @@ func TestWatchingEnds(t *testing.T) {
 // A shutdown does not wait for those who watch, nor for people whom the runtime
 // asks again at the next start, but for everybody else.
 func TestShutdownWithWatchers(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
 		p.submit("host.subscribe", `{}`)
 		p.watch()
@@ -355,7 +355,7 @@ func TestShutdownWithWatchers(t *testing.T) {
 
 // A snapshot that is larger than an event comes in parts, each agent once.
 func TestLargeSnapshot(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
 		for i := range 60 {
 			p.must("host.register_agent", fmt.Sprintf(`{"id":"x%02d","name":"n","kind":"k","metadata":{"x":%q}}`, i, strings.Repeat("x", 15<<10)))
@@ -382,14 +382,14 @@ func TestLargeSnapshot(t *testing.T) {
 	})
 }
 
-// fakeExecutors note what is executed by whom.
-type fakeExecutors struct {
+// fakeWorkers note what is executed by whom.
+type fakeWorkers struct {
 	mu    sync.Mutex
 	names map[string]string // to the agent that has it
 	calls []string
 }
 
-func (f *fakeExecutors) Register(a host.Agent, who approval.Actor) *arcp.Error {
+func (f *fakeWorkers) Register(a host.Agent, who approval.Actor) *arcp.Error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls = append(f.calls, fmt.Sprint("+", a.ID, " ", who.Principal, " ", who.Session != "" && who.Session == a.Session, " ", who.Worker))
@@ -405,14 +405,14 @@ func (f *fakeExecutors) Register(a host.Agent, who approval.Actor) *arcp.Error {
 	return nil
 }
 
-func (f *fakeExecutors) Unregister(a host.Agent) {
+func (f *fakeWorkers) Unregister(a host.Agent) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls = append(f.calls, "-"+a.ID)
 	maps.DeleteFunc(f.names, func(_, owner string) bool { return owner == a.ID })
 }
 
-func (f *fakeExecutors) take() (calls []string) {
+func (f *fakeWorkers) take() (calls []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	calls, f.calls = f.calls, nil
@@ -422,8 +422,8 @@ func (f *fakeExecutors) take() (calls []string) {
 // What agents execute is registered before they are, and again after a restart;
 // whoever may not is refused, and nothing stays of what was refused.
 func TestAgentsThatExecute(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
-		e := &fakeExecutors{names: map[string]string{}}
+	inBubble(t, nil, func(b *fixture) {
+		e := &fakeWorkers{names: map[string]string{}}
 		b.rt.ExecuteBy(e)
 		p, token := b.dialToken("alice")
 		q := b.dial("alice")
@@ -472,8 +472,8 @@ func TestAgentsThatExecute(t *testing.T) {
 
 // Whoever lacks the role has no jobs executed.
 func TestExecutingNeedsARole(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
-		b.rt.ExecuteBy(&fakeExecutors{names: map[string]string{}})
+	inBubble(t, withPeople(t), func(b *fixture) {
+		b.rt.ExecuteBy(&fakeWorkers{names: map[string]string{}})
 		b.dial("alice").refuses("a client", "host.register_agent", `{"name":"n","kind":"k","executes":["build@1"]}`, arcp.CodePermissionDenied)
 	})
 }

@@ -85,7 +85,7 @@ func TestTenThousandIdleSessions(t *testing.T) {
 }
 
 // newIdleBed is a bed in the time of the machine.
-func newIdleBed(t *testing.T) *bed {
+func newIdleBed(t *testing.T) *fixture {
 	t.Helper()
 	var ac auth.Config
 	for _, name := range []string{"alice", "bob"} {
@@ -93,7 +93,7 @@ func newIdleBed(t *testing.T) *bed {
 			t.Fatal(err)
 		}
 	}
-	b := &bed{T: t, reg: prometheus.NewRegistry()}
+	b := &fixture{T: t, reg: prometheus.NewRegistry()}
 	tools := tool.NewRegistry()
 	if err := demo.Register(tools); err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func newIdleBed(t *testing.T) *bed {
 }
 
 // openAll opens sessions of alice, some at a time.
-func (b *bed) openAll(n int) []*idlePeer {
+func (b *fixture) openAll(n int) []*idlePeer {
 	b.Helper()
 	const atOnce = 16
 	peers := make([]*idlePeer, n)
@@ -119,7 +119,7 @@ func (b *bed) openAll(n int) []*idlePeer {
 			for i := first; i < n; i += atOnce {
 				near, far := transport.Pipe(transport.Limits{})
 				b.serve.Go(func() { _ = b.rt.Serve(context.Background(), far) }) // the peer sees how it ended
-				p := &idlePeer{peer{bed: b, conn: near}, make(chan string, 4)}
+				p := &idlePeer{peer{fixture: b, conn: near}, make(chan string, 4)}
 				peers[i] = p
 				if err := p.enter("alice"); err != nil {
 					failed <- fmt.Errorf("session %d: %w", i, err)

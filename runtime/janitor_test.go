@@ -16,7 +16,7 @@ import (
 )
 
 // wantTrimmed checks that nothing of a principal's feed is left.
-func (b *bed) wantTrimmed(why, principal string) {
+func (b *fixture) wantTrimmed(why, principal string) {
 	b.Helper()
 	trimmed, last, err := b.st.FeedBounds(context.Background(), principal)
 	if err != nil || trimmed != last || last == 0 {
@@ -27,7 +27,7 @@ func (b *bed) wantTrimmed(why, principal string) {
 // Events are committed nearly in the order of time. What is deleted behind an
 // event that is still kept does not end the feed's retention.
 func TestRetentionOfTheFeed(t *testing.T) {
-	inBubble(t, func(c *runtime.Config) { c.Retention = time.Hour }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { c.Retention = time.Hour }, func(b *fixture) {
 		now := time.Now()
 		var writes []*store.Write
 		for _, id := range []arcp.JobID{"job_1", "job_2"} {
@@ -58,7 +58,7 @@ func TestRetentionOfTheFeed(t *testing.T) {
 // Jobs that go because the disk is short take their part of the feed along, and
 // who asks for it is told.
 func TestDiskBoundTrimsTheFeed(t *testing.T) {
-	inBubble(t, func(c *runtime.Config) { c.Retention, c.MaxDisk = time.Hour, 1 }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { c.Retention, c.MaxDisk = time.Hour, 1 }, func(b *fixture) {
 		p := b.dial("alice")
 		p.submit("demo.echo", `{}`)
 		first := p.expect("job.started").ID
@@ -96,7 +96,7 @@ func (u unreadable) Feed(ctx context.Context, principal string, after uint64, fn
 func TestRetentionOfOtherFeeds(t *testing.T) {
 	inBubble(t, func(c *runtime.Config) {
 		c.Retention, c.Store = time.Hour, unreadable{c.Store, "alice"}
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		for _, name := range []string{"alice", "bob"} {
 			p := b.dial(name)
 			p.submit("demo.echo", `{}`)
@@ -110,7 +110,7 @@ func TestRetentionOfOtherFeeds(t *testing.T) {
 // A session that follows a job that was deleted is told once that it lost events,
 // and then goes on behind them.
 func TestFollowerOfADeletedJob(t *testing.T) {
-	inBubble(t, func(c *runtime.Config) { c.MaxDisk = 20_000 }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { c.MaxDisk = 20_000 }, func(b *fixture) {
 		p := b.dial("alice")
 		q, token := b.dialToken("alice")
 		q.send("session.ack", `{"last_processed_seq":0}`)
@@ -140,7 +140,7 @@ func TestFollowerOfADeletedJob(t *testing.T) {
 
 // Sessions that are kept do not hide those behind them, and end in their turn.
 func TestKeptSessionsDoNotHideOthers(t *testing.T) {
-	inBubble(t, func(c *runtime.Config) { c.Retention = 24 * time.Hour }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { c.Retention = 24 * time.Hour }, func(b *fixture) {
 		for range 256 {
 			p := b.dial("alice")
 			p.send("session.ack", `{"last_processed_seq":0}`)
@@ -191,7 +191,7 @@ func TestJanitorDoesNotSpin(t *testing.T) {
 	var tries atomic.Int64
 	inBubble(t, func(c *runtime.Config) {
 		c.Retention, c.MaxDisk, c.Store = time.Second, 1, keepsJobs{c.Store, &tries}
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		p := b.dial("alice")
 		for range 300 {
 			p.submit("demo.echo", `{}`)
@@ -223,7 +223,7 @@ func (s slow) Stat() store.Stat {
 // and what it has not given back yet is not deleted for a second time.
 func TestDiskBound(t *testing.T) {
 	var bytes atomic.Int64
-	inBubble(t, func(c *runtime.Config) { c.MaxDisk, c.Store = 1<<20, slow{c.Store, &bytes} }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { c.MaxDisk, c.Store = 1<<20, slow{c.Store, &bytes} }, func(b *fixture) {
 		bytes.Store(1)
 		p := b.dial("alice")
 		for range 1200 {
@@ -277,7 +277,7 @@ func TestDiskFloorWhileBusyAndDraining(t *testing.T) {
 	inBubble(t, func(c *runtime.Config) {
 		c.FreeSpace = func() (uint64, error) { return free.Load(), nil }
 		c.Store = stuck{c.Store, &busy}
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		p := b.dial("alice")
 		p.submit("demo.emit", `{"count":3,"bytes":1,"interval_ms":20000}`)
 		p.expect("job.started", "log")

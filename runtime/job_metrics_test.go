@@ -16,7 +16,7 @@ import (
 func TestEveryFinishedJobIsTold(t *testing.T) {
 	var log bytes.Buffer
 	logged := func(c *runtime.Config) { c.Log = zerolog.New(zerolog.SyncWriter(&log)) }
-	inBubble(t, logged, func(b *bed) {
+	inBubble(t, logged, func(b *fixture) {
 		told := func(why, tool, outcome, code string) {
 			t.Helper()
 			synctest.Wait()

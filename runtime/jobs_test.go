@@ -19,7 +19,7 @@ func ofJob(id arcp.JobID) string { return fmt.Sprintf(`{"job_id":%q}`, id) }
 // Who waits for a job has its row as soon as it has ended, or as it is when the
 // time is over.
 func TestJobsWait(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, other, bob := b.dial("alice"), b.dial("alice"), b.dial("bob")
 		id := alice.submit("demo.sleep", `{"ms":60000}`)
 		began := time.Now()
@@ -53,7 +53,7 @@ func TestJobsWait(t *testing.T) {
 // A job that is deleted is gone with its events; only its principal deletes it, and
 // not before it has ended.
 func TestJobsDelete(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, bob, ann := b.dial("alice"), b.dial("bob"), b.dial("ann")
 		alice.send("tool.invoke", `{"tool":"demo.echo","arguments":{"n":1}}`)
 		accepted := alice.until("job.accepted")
@@ -94,7 +94,7 @@ func TestJobsDelete(t *testing.T) {
 
 // A job is not deleted while somebody has still to hear of it.
 func TestJobsDeleteTooEarly(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		alice, other := b.dial("alice"), b.dial("alice")
 		echo := alice.submit("demo.echo", `{}`)
 		alice.until("job.completed")
@@ -128,7 +128,7 @@ func withCaller(t *testing.T, goesOn time.Duration) func(*runtime.Config) {
 
 // The child of a job that goes on is kept for it.
 func TestJobsDeleteChild(t *testing.T) {
-	inBubble(t, withCaller(t, time.Minute), func(b *bed) {
+	inBubble(t, withCaller(t, time.Minute), func(b *fixture) {
 		p := b.dial("alice")
 		p.send("tool.invoke", `{"tool":"caller","lease_request":{"tool.call":["*"]}}`)
 		parent := p.until("job.accepted").JobID
@@ -183,7 +183,7 @@ func TestJobsDeleteGrandchild(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-			}, func(b *bed) {
+			}, func(b *fixture) {
 				p := b.dial("alice")
 				p.send("tool.invoke", `{"tool":"top","lease_request":{"tool.call":["*"],"cost.budget":["USD:10"]}}`)
 				top := p.until("job.accepted").JobID
@@ -218,7 +218,7 @@ func TestJobsDeleteGrandchild(t *testing.T) {
 // Who deletes a job in its own session loses no event of another one: it has to
 // have got, or acknowledged, all up to the job's end.
 func TestJobsDeleteInItsSession(t *testing.T) {
-	inBubble(t, func(c *runtime.Config) { c.AckWindow = 4 }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { c.AckWindow = 4 }, func(b *fixture) {
 		h := newHistory(t)
 		p, token := b.dialToken("alice")
 		p.send("session.ack", `{"last_processed_seq":0}`)

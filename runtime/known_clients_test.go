@@ -38,7 +38,7 @@ func challengesNew(t *testing.T) func(*runtime.Config) {
 
 // enters opens a session of a client with a fingerprint, and says whether it was
 // challenged.
-func (b *bed) enters(fingerprint string) (challenged bool) {
+func (b *fixture) enters(fingerprint string) (challenged bool) {
 	b.Helper()
 	p := b.connect(nil)
 	defer func() { _ = p.conn.Abort() }()
@@ -60,7 +60,7 @@ func (b *bed) enters(fingerprint string) (challenged bool) {
 }
 
 // wantChallenged opens a session of a client.
-func (b *bed) wantChallenged(why, fingerprint string, want bool) {
+func (b *fixture) wantChallenged(why, fingerprint string, want bool) {
 	b.Helper()
 	if got := b.enters(fingerprint); got != want {
 		b.Errorf("%s: challenged %v, want %v", why, got, want)
@@ -68,7 +68,7 @@ func (b *bed) wantChallenged(why, fingerprint string, want bool) {
 }
 
 // kept is the number of clients that are kept.
-func (b *bed) kept() (n int) {
+func (b *fixture) kept() (n int) {
 	b.Helper()
 	err := b.st.Records(context.Background(), "sighting/", "", func(store.Record) bool {
 		n++
@@ -84,7 +84,7 @@ func (b *bed) kept() (n int) {
 // after a crash, until it was not seen for 30 days.
 func TestClientsAreKnownAfterARestart(t *testing.T) {
 	change := challengesNew(t)
-	inBubble(t, change, func(b *bed) {
+	inBubble(t, change, func(b *fixture) {
 		b.wantChallenged("nobody knows it", "laptop", true)
 		b.wantChallenged("it has proved itself", "laptop", false)
 		later := func(d time.Duration) {
@@ -110,7 +110,7 @@ func TestClientsAreKnownAfterARestart(t *testing.T) {
 
 // What the janitor has written is there after a crash.
 func TestClientsAreKeptWhileTheRuntimeRuns(t *testing.T) {
-	inBubble(t, challengesNew(t), func(b *bed) {
+	inBubble(t, challengesNew(t), func(b *fixture) {
 		const clients = 600 // more than a step
 		for i := range clients {
 			b.enters(fmt.Sprint("client ", i))
@@ -125,7 +125,7 @@ func TestClientsAreKeptWhileTheRuntimeRuns(t *testing.T) {
 
 func TestAKeptClientThatCannotBeReadIsAnError(t *testing.T) {
 	change := challengesNew(t)
-	inBubble(t, change, func(b *bed) {
+	inBubble(t, change, func(b *fixture) {
 		b.shutdown(0)
 		for i, rec := range []store.Record{{Key: "sighting/AA", Value: []byte(`{"at":"2030-01-02T15:04:05Z"}`)}, {Key: "sighting/AA", Rev: 1, Value: []byte(`{`)}} {
 			results := make([]store.Result, 1)

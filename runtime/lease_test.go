@@ -25,7 +25,7 @@ import (
 func remote(i *transport.Info) { i.Local = false }
 
 // remoteDial is dial from elsewhere.
-func (b *bed) remoteDial(name string) *peer {
+func (b *fixture) remoteDial(name string) *peer {
 	b.Helper()
 	p := b.connect(remote)
 	p.open(name)
@@ -53,7 +53,7 @@ func (p *peer) goesOn(why string) {
 	p.expect("pong")
 }
 
-func (b *bed) wantEvictions(why, label string, n float64) {
+func (b *fixture) wantEvictions(why, label string, n float64) {
 	b.Helper()
 	if got := b.sum("arcp_session_evictions_total", `"`+label+`"`); got != n {
 		b.Errorf("%s: %v evictions for %s, want %v", why, got, label, n)
@@ -63,7 +63,7 @@ func (b *bed) wantEvictions(why, label string, n float64) {
 // Whoever says nothing for the time of the lease is evicted, and can resume; any
 // frame renews the lease.
 func TestLeaseSlides(t *testing.T) {
-	inBubble(t, func(c *runtime.Config) { c.Heartbeat, c.SessionLease = -1, 5*time.Minute }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { c.Heartbeat, c.SessionLease = -1, 5*time.Minute }, func(b *fixture) {
 		silent, busy, acking := b.connect(remote), b.remoteDial("alice"), b.remoteDial("alice")
 		silent.open("alice")
 		accepted := silent.expect("session.accepted")
@@ -97,14 +97,14 @@ func TestLeaseSlides(t *testing.T) {
 // the operating system would tell.
 func TestListenersAreAlive(t *testing.T) {
 	for _, heartbeat := range []time.Duration{-1, 10 * time.Second, 60 * time.Second, time.Hour} {
-		inBubble(t, func(c *runtime.Config) { c.Heartbeat, c.SessionLease = heartbeat, 90*time.Second }, func(b *bed) {
+		inBubble(t, func(c *runtime.Config) { c.Heartbeat, c.SessionLease = heartbeat, 90*time.Second }, func(b *fixture) {
 			local := b.dial("alice")
 			pinged := &answering{began: time.Now()}
 			near, far := transport.Pipe(transport.Limits{})
 			pinged.Conn = far
 			b.serve.Go(func() { _ = b.rt.Serve(context.Background(), pinged) })
 			b.Cleanup(func() { _ = near.Abort() })
-			p := &peer{bed: b, conn: near}
+			p := &peer{fixture: b, conn: near}
 			p.open("alice")
 			p.expect("session.accepted")
 			time.Sleep(time.Hour)
@@ -146,7 +146,7 @@ func TestIdleSessions(t *testing.T) {
 		t.Skip("makes many sessions: left out with -short")
 	}
 	const while, minute = 20 * time.Minute, time.Minute
-	inBubble(t, func(c *runtime.Config) { c.Heartbeat, c.SessionIdle = -1, while }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { c.Heartbeat, c.SessionIdle = -1, while }, func(b *fixture) {
 		idle, job, sub, follow := b.dial("alice"), b.dial("alice"), b.dial("alice"), b.dial("alice")
 		began := time.Now()
 		id := job.submit("demo.sleep", fmt.Sprintf(`{"ms":%d}`, (50*minute).Milliseconds()))
@@ -176,7 +176,7 @@ func TestIdleSessions(t *testing.T) {
 		}
 		sub.goesOn("it is subscribed")
 	})
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
 		began := time.Now()
 		p.evicted("the default", arcp.CodeDeadlineExceeded)
@@ -184,7 +184,7 @@ func TestIdleSessions(t *testing.T) {
 			t.Errorf("evicted after %v, want a day", took)
 		}
 	})
-	inBubble(t, func(c *runtime.Config) { c.SessionIdle, c.SessionLease = -1, -1 }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { c.SessionIdle, c.SessionLease = -1, -1 }, func(b *fixture) {
 		p := b.dial("alice")
 		time.Sleep(1000 * time.Hour)
 		p.goesOn("off is off")
@@ -240,7 +240,7 @@ func (k *tokens) of(name string, d time.Duration, nonce string) string {
 
 // inJWTBubble runs a test on a runtime that takes JWTs, once they need no
 // challenge.
-func inJWTBubble(t *testing.T, more string, change func(*runtime.Config), test func(b *bed, k *tokens)) {
+func inJWTBubble(t *testing.T, more string, change func(*runtime.Config), test func(b *fixture, k *tokens)) {
 	t.Helper()
 	k := newTokens(t)
 	inBubble(t, func(c *runtime.Config) {
@@ -248,11 +248,11 @@ func inJWTBubble(t *testing.T, more string, change func(*runtime.Config), test f
 		if change != nil {
 			change(c)
 		}
-	}, func(b *bed) { test(b, k) })
+	}, func(b *fixture) { test(b, k) })
 }
 
 // openJWT opens a session with a token that lasts for d.
-func (b *bed) openJWT(k *tokens, d time.Duration, features, session string) (*peer, arcp.Envelope) {
+func (b *fixture) openJWT(k *tokens, d time.Duration, features, session string) (*peer, arcp.Envelope) {
 	b.Helper()
 	p := b.connect(nil)
 	id := ""
@@ -309,7 +309,7 @@ func expiresAt(t *testing.T, env arcp.Envelope) time.Time {
 // Before a credential ends the client is asked for another, again and again, and
 // nothing else in the session notices.
 func TestRefresh(t *testing.T) {
-	inJWTBubble(t, "", nil, func(b *bed, k *tokens) {
+	inJWTBubble(t, "", nil, func(b *fixture, k *tokens) {
 		began := time.Now()
 		p, accepted := b.openJWT(k, 20*time.Minute, canRefresh, "")
 		if at := expiresAt(t, accepted); !at.Equal(began.Add(20 * time.Minute)) {
@@ -351,7 +351,7 @@ func TestRefresh(t *testing.T) {
 // What is no fresh credential of the principal does not renew the session; the
 // third ends it.
 func TestRefreshRefused(t *testing.T) {
-	inJWTBubble(t, "", nil, func(b *bed, k *tokens) {
+	inJWTBubble(t, "", nil, func(b *fixture, k *tokens) {
 		p, _ := b.openJWT(k, 10*time.Minute, canRefresh, "")
 		p.refresh()
 		for _, c := range []struct{ why, token, reason string }{
@@ -380,7 +380,7 @@ func TestRefreshRefused(t *testing.T) {
 
 // With a policy of challenges a fresh credential is proven.
 func TestRefreshWithAChallenge(t *testing.T) {
-	inJWTBubble(t, "challenge: {signed_jwt: always}\n", nil, func(b *bed, k *tokens) {
+	inJWTBubble(t, "challenge: {signed_jwt: always}\n", nil, func(b *fixture, k *tokens) {
 		p, _ := b.openJWT(k, 10*time.Minute, canRefresh, "")
 		asked := p.refresh()
 		if asked.Challenge == "" {
@@ -407,7 +407,7 @@ func TestRefreshWithAChallenge(t *testing.T) {
 // Who cannot refresh is evicted at the end of its credential; its token is no
 // good then, fresh credentials are, and the job has gone on.
 func TestCredentialEnds(t *testing.T) {
-	inJWTBubble(t, "", nil, func(b *bed, k *tokens) {
+	inJWTBubble(t, "", nil, func(b *fixture, k *tokens) {
 		p, accepted := b.openJWT(k, 10*time.Minute, "", "")
 		job := p.submit("demo.sleep", fmt.Sprintf(`{"ms":%d}`, (12*time.Minute).Milliseconds()))
 		began := time.Now()
@@ -431,7 +431,7 @@ func TestCredentialEnds(t *testing.T) {
 // A refresh rotates the token: the one before is good until a connection made
 // with the new one is heard. The session is resumed by the fresh credential.
 func TestRefreshRotatesTheToken(t *testing.T) {
-	inJWTBubble(t, "", nil, func(b *bed, k *tokens) {
+	inJWTBubble(t, "", nil, func(b *fixture, k *tokens) {
 		p, accepted := b.openJWT(k, 10*time.Minute, canRefresh, "")
 		first := resumeToken(t, accepted)
 		p.goesOn("its client has the first token")
@@ -469,7 +469,7 @@ func TestRefreshRotatesTheToken(t *testing.T) {
 // A session that takes over while a fresh credential is being stored keeps its
 // token.
 func TestRefreshWhileSuperseded(t *testing.T) {
-	inJWTBubble(t, "", nil, func(b *bed, k *tokens) {
+	inJWTBubble(t, "", nil, func(b *fixture, k *tokens) {
 		p, accepted := b.openJWT(k, 10*time.Minute, canRefresh, "")
 		p.refresh()
 		gate := make(chan struct{})
@@ -491,7 +491,7 @@ func TestRefreshWhileSuperseded(t *testing.T) {
 // After a reload those whose token is gone are cut off at once, the others not.
 func TestReauthenticate(t *testing.T) {
 	var log bytes.Buffer
-	inBubble(t, func(c *runtime.Config) { c.Log = zerolog.New(zerolog.SyncWriter(&log)) }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { c.Log = zerolog.New(zerolog.SyncWriter(&log)) }, func(b *fixture) {
 		alice, resume := b.dialToken("alice")
 		bob := b.dial("bob")
 		bob.submit("demo.sleep", `{"ms":60000}`)
@@ -523,7 +523,7 @@ func TestReauthenticate(t *testing.T) {
 func TestReauthenticateRoles(t *testing.T) {
 	var log bytes.Buffer
 	logged := func(c *runtime.Config) { c.Log = zerolog.New(zerolog.SyncWriter(&log)) }
-	inJWTBubble(t, "principals: [{name: alice, roles: [client]}]\n", logged, func(b *bed, k *tokens) {
+	inJWTBubble(t, "principals: [{name: alice, roles: [client]}]\n", logged, func(b *fixture, k *tokens) {
 		p, _ := b.openJWT(k, time.Hour, "", "")
 		p.submit("demo.echo", `{}`)
 		p.until("job.completed")

@@ -20,7 +20,7 @@ import (
 // A peer that does not complete its handshake in time is sent away; one that did
 // may stay.
 func TestHandshakeTimeout(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		began := time.Now()
 		silent, busy, done := b.connect(nil), b.connect(nil), b.dial("alice")
 		go func() {
@@ -44,7 +44,7 @@ func TestHandshakeTimeout(t *testing.T) {
 func TestNoHandshakeTimeout(t *testing.T) {
 	inBubble(t, func(c *runtime.Config) {
 		c.HandshakeTimeout, c.SessionLease, c.ResumeWindow, c.Heartbeat, c.MaxFrame = -1, -1, -1, -1, -1
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		p := b.connect(nil)
 		time.Sleep(time.Hour)
 		p.open("alice")
@@ -60,7 +60,7 @@ func TestNoHandshakeTimeout(t *testing.T) {
 }
 
 func TestConnectionLimits(t *testing.T) {
-	inBubble(t, func(c *runtime.Config) { c.MaxConnections = 3 }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { c.MaxConnections = 3 }, func(b *fixture) {
 		first := b.dial("alice")
 		b.dial("alice")
 		b.dial("alice")
@@ -70,7 +70,7 @@ func TestConnectionLimits(t *testing.T) {
 		synctest.Wait()
 		b.dial("alice")
 	})
-	inBubble(t, func(c *runtime.Config) { c.MaxUnauthenticated = 2 }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { c.MaxUnauthenticated = 2 }, func(b *fixture) {
 		first := b.connect(nil)
 		b.connect(nil)
 		synctest.Wait()
@@ -79,7 +79,7 @@ func TestConnectionLimits(t *testing.T) {
 		first.expect("session.accepted")
 		b.dial("alice") // there is room again
 	})
-	inBubble(t, func(c *runtime.Config) { c.MaxUnauthenticatedPerIP = 2 }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { c.MaxUnauthenticatedPerIP = 2 }, func(b *fixture) {
 		from := func(addr string) func(*transport.Info) { return func(i *transport.Info) { i.RemoteAddr = addr } }
 		first := b.connect(from("203.0.113.7"))
 		b.connect(from("203.0.113.7"))
@@ -106,7 +106,7 @@ func TestSessionLimits(t *testing.T) {
 		"principal": func(c *runtime.Config) { c.MaxSessionsPerPrincipal = 1 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, change, func(b *bed) {
+			inBubble(t, change, func(b *fixture) {
 				first := b.dial("alice")
 				second := b.connect(nil)
 				second.open("alice")
@@ -128,7 +128,7 @@ func TestSessionLimits(t *testing.T) {
 
 // Limits may be changed while the runtime serves; nobody loses what it has.
 func TestSetLimits(t *testing.T) {
-	inBubble(t, func(c *runtime.Config) { c.MaxSessions, c.MaxJobs = 2, 2 }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { c.MaxSessions, c.MaxJobs = 2, 2 }, func(b *fixture) {
 		first, second := b.dial("alice"), b.dial("alice")
 		for range 2 {
 			first.submit("demo.sleep", `{"ms":60000}`)
@@ -153,7 +153,7 @@ func TestSetLimits(t *testing.T) {
 
 // A session that the store refuses is in nobody's way.
 func TestSessionNotStored(t *testing.T) {
-	inBubble(t, func(c *runtime.Config) { c.MaxSessionsPerPrincipal = 1 }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { c.MaxSessionsPerPrincipal = 1 }, func(b *fixture) {
 		b.st.set(func() { b.st.fail = errors.New("boom") })
 		p := b.connect(nil)
 		for range 3 {
@@ -174,7 +174,7 @@ func TestSessionNotStored(t *testing.T) {
 // Over its rate a connection is told so, then read more slowly; pings and acks
 // are free.
 func TestRateLimit(t *testing.T) {
-	inBubble(t, func(c *runtime.Config) { c.Rate = 60 }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { c.Rate = 60 }, func(b *fixture) {
 		p := b.dial("alice")
 		began := time.Now()
 		for range 100 {
@@ -216,7 +216,7 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 		"cancels":                {"cancel", `{"target":"job","target_id":"job_none"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, nil, func(b *bed) {
+			inBubble(t, nil, func(b *fixture) {
 				p := b.dial("alice")
 				var sent atomic.Int64
 				go func() {
@@ -251,7 +251,7 @@ func TestCommandsWhileTheStoreStandsStill(t *testing.T) {
 		"builtin submits": {"tool.invoke", `{"tool":"jobs.get","arguments":{"job_id":"job_none"}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, nil, func(b *bed) {
+			inBubble(t, nil, func(b *fixture) {
 				p := b.dial("alice")
 				gate := make(chan struct{})
 				b.st.set(func() { b.st.gate = gate })
@@ -278,7 +278,7 @@ func TestCommandsWhileTheStoreStandsStill(t *testing.T) {
 // Idle sessions cost a goroutine each and are let go of completely.
 func TestManyIdleSessions(t *testing.T) {
 	const sessions, pooled = 1000, 256 + 8 // some are the Go runtime's own
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		synctest.Wait()
 		before := goruntime.NumGoroutine()
 		var peers []*peer
@@ -311,7 +311,7 @@ func TestRefusedConnectionsShow(t *testing.T) {
 	inBubble(t, func(c *runtime.Config) {
 		c.MaxUnauthenticated = 1
 		c.Log = zerolog.New(&log)
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		b.connect(nil)
 		synctest.Wait()
 		for range 3 {

@@ -32,8 +32,8 @@ func seed(t *testing.T) uint64 {
 	return s
 }
 
-// noise makes frames: valid ones of every type, mutated ones, and bytes.
-type noise struct {
+// frameGenerator makes frames: valid ones of every type, mutated ones, and bytes.
+type frameGenerator struct {
 	*rand.Rand
 	n int
 }
@@ -53,7 +53,7 @@ var payloads = map[arcp.Type][]string{
 		`{"tool":"demo.echo","direct":true,"idempotency_key":"k$"}`, `{"tool":"demo.stubborn","arguments":{"ms":$},"max_runtime_sec":0.001}`},
 }
 
-func (n *noise) frame() []byte {
+func (n *frameGenerator) frame() []byte {
 	switch n.IntN(10) {
 	case 0:
 		return n.bytes()
@@ -63,7 +63,7 @@ func (n *noise) frame() []byte {
 	return n.valid()
 }
 
-func (n *noise) valid() []byte {
+func (n *frameGenerator) valid() []byte {
 	typ := arcp.Catalog[n.IntN(len(arcp.Catalog))].Type
 	if n.IntN(3) == 0 {
 		typ = []arcp.Type{arcp.ToolInvoke, arcp.Cancel, arcp.JobSubscribe, arcp.SessionListJobs}[n.IntN(4)]
@@ -80,7 +80,7 @@ func (n *noise) valid() []byte {
 	return fmt.Appendf(nil, `{"arcp":"1.1","id":"msg_%d","type":%q,"timestamp":"2030-01-02T15:04:05Z",%s"payload":%s}`, n.n, typ, more, payload)
 }
 
-func (n *noise) mutate(f []byte) []byte {
+func (n *frameGenerator) mutate(f []byte) []byte {
 	for range 1 + n.IntN(3) {
 		i := n.IntN(len(f) + 1)
 		switch n.IntN(5) {
@@ -101,7 +101,7 @@ func (n *noise) mutate(f []byte) []byte {
 	return bytes.ToValidUTF8(f, []byte("?"))
 }
 
-func (n *noise) bytes() []byte {
+func (n *frameGenerator) bytes() []byte {
 	b := make([]byte, n.IntN(200))
 	for i := range b {
 		b[i] = byte(n.Uint32())
@@ -118,7 +118,7 @@ func (n *noise) bytes() []byte {
 // talker sends noise over connections, a new one whenever one ends.
 type talker struct {
 	*testing.T
-	noise
+	frameGenerator
 	dial func() (transport.Conn, error)
 	ends map[string]int
 }
@@ -245,11 +245,11 @@ func (k *talker) check() {
 // nor leave a goroutine behind, in memory ...
 func TestNoise(t *testing.T) {
 	s := seed(t)
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		var talking sync.WaitGroup
 		for i := range uint64(4) {
 			talking.Go(func() {
-				k := &talker{T: t, noise: noise{Rand: rand.New(rand.NewPCG(s, i))}, dial: func() (transport.Conn, error) {
+				k := &talker{T: t, frameGenerator: frameGenerator{Rand: rand.New(rand.NewPCG(s, i))}, dial: func() (transport.Conn, error) {
 					near, far := transport.Pipe(transport.Limits{})
 					b.serve.Go(func() { _ = b.rt.Serve(context.Background(), far) })
 					return near, nil
@@ -280,7 +280,7 @@ func TestNoiseOverWebSocket(t *testing.T) {
 	var talking sync.WaitGroup
 	for i := range uint64(4) {
 		talking.Go(func() {
-			k := &talker{T: t, noise: noise{Rand: rand.New(rand.NewPCG(s, i))}, dial: func() (transport.Conn, error) {
+			k := &talker{T: t, frameGenerator: frameGenerator{Rand: rand.New(rand.NewPCG(s, i))}, dial: func() (transport.Conn, error) {
 				return transport.Dial(t.Context(), srv.url, transport.DialOptions{})
 			}}
 			k.talk(noiseFrames / 4)

@@ -20,7 +20,7 @@ import (
 // Who sees a principal subscribes to what its sessions and jobs do, and to nothing
 // of others.
 func TestObserve(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, bob, ann, root := b.dial("alice"), b.dial("bob"), b.dial("ann"), b.dial("root")
 		alice.submit("demo.echo", `{"text":"first"}`)
 		firstEnd := alice.until("job.completed")
@@ -97,7 +97,7 @@ func TestObserve(t *testing.T) {
 // Who sees a principal reads the rows of its jobs and sessions, but for calls of the
 // runtime's own tools.
 func TestObservedRows(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, bob, ann := b.dial("alice"), b.dial("bob"), b.dial("ann")
 		first := alice.submit("demo.echo", `{"text":"first"}`)
 		alice.until("job.completed")
@@ -145,7 +145,7 @@ func TestObservedRows(t *testing.T) {
 
 // Who may not see somebody any more is given nothing more.
 func TestObserveNoMore(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, ann := b.dial("alice"), b.dial("ann")
 		id := ann.subscribe(fmt.Sprintf(`{"filter":{"session_id":[%q]}}`, alice.session))
 		own := ann.subscribe(fmt.Sprintf(`{"filter":{"session_id":[%q],"types":["job.completed"]}}`, ann.session))
@@ -173,7 +173,7 @@ func TestAcrossSessionsIsAudited(t *testing.T) {
 	inBubble(t, func(c *runtime.Config) {
 		people(c)
 		c.Log = zerolog.New(zerolog.SyncWriter(&log))
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		alice, other, bob, ann := b.dial("alice"), b.dial("alice"), b.dial("bob"), b.dial("ann")
 		job, bobs := alice.submit("demo.sleep", `{"ms":600000}`), bob.submit("demo.sleep", `{"ms":600000}`)
 		subscribe, named := fmt.Sprintf(`{"job_id":%q}`, job), fmt.Sprintf(`{"filter":{"session_id":[%q]}}`, alice.session)

@@ -57,7 +57,7 @@ func TestRateOfAPrincipal(t *testing.T) {
 	inBubble(t, func(c *runtime.Config) {
 		set = auth.NewSet(authFile(t, 120))
 		c.Auth = set
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		p, resume := b.dialToken("alice")
 		q, other := b.dial("alice"), b.dial("bob")
 		if n := p.served(burst, 120); n != burst {
@@ -96,7 +96,7 @@ func TestTheSmallerRate(t *testing.T) {
 	for _, rates := range []struct{ connection, principal int }{{60, 600}, {600, 60}} {
 		inBubble(t, func(c *runtime.Config) {
 			c.Rate, c.Auth = rates.connection, auth.NewSet(authFile(t, rates.principal))
-		}, func(b *bed) {
+		}, func(b *fixture) {
 			if n := b.dial("alice").served(3, 60); n != 2 {
 				t.Errorf("%+v: %d of 3 at once were served, want 2", rates, n)
 			}
@@ -106,7 +106,7 @@ func TestTheSmallerRate(t *testing.T) {
 
 // A client that is critical all the time is not, in the end.
 func TestCriticalIsRare(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
 		priorities := func(n int) (list []arcp.Priority) {
 			t.Helper()

@@ -123,7 +123,7 @@ func vm(id string, seconds int, more string) string {
 }
 
 func TestRegistryOfASession(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		p, other, bob, root := b.dial("alice"), b.dial("alice"), b.dial("bob"), b.dial("root")
 		for i := range 3 {
 			p.must("registry.register", fmt.Sprintf(`{"resource_id":"r%d","kind":"sandbox"}`, i))
@@ -197,7 +197,7 @@ func TestRegistryOfASession(t *testing.T) {
 // A session that ends for good takes its registry along; leases outlive it.
 func TestResourcesOfASessionThatEnds(t *testing.T) {
 	c := &cloud{}
-	inBubble(t, withCloud(t, c), func(b *bed) {
+	inBubble(t, withCloud(t, c), func(b *fixture) {
 		p, other := b.dial("alice"), b.dial("alice")
 		p.must("registry.register", `{"resource_id":"r","kind":"sandbox"}`)
 		p.must("registry.lease", vm("kept", 3600, ""))
@@ -222,7 +222,7 @@ func TestResourcesOfASessionThatEnds(t *testing.T) {
 
 func TestLeasesAreTheirOwners(t *testing.T) {
 	c := &cloud{}
-	inBubble(t, withCloud(t, c), func(b *bed) {
+	inBubble(t, withCloud(t, c), func(b *fixture) {
 		alice, bob, root := b.dial("alice"), b.dial("bob"), b.dial("root")
 		l := alice.must("registry.lease", vm("one", 60, `,"display_name":"my vm","metadata":{"region":"x"}`))
 		again := alice.must("registry.lease", vm("one", 120, ""))
@@ -271,7 +271,7 @@ func TestLeasesAreTheirOwners(t *testing.T) {
 }
 
 func TestLeasePages(t *testing.T) {
-	inBubble(t, withCloud(t, &cloud{}), func(b *bed) {
+	inBubble(t, withCloud(t, &cloud{}), func(b *fixture) {
 		p := b.dial("alice")
 		for i := range 5 {
 			p.must("registry.lease", vm(fmt.Sprint(i), 3600, ""))
@@ -297,7 +297,7 @@ func TestLeasePages(t *testing.T) {
 // What a job has taken, or somebody names, is not taken away.
 func TestWhatIsNamedStays(t *testing.T) {
 	c := &cloud{}
-	inBubble(t, withCloud(t, c), func(b *bed) {
+	inBubble(t, withCloud(t, c), func(b *fixture) {
 		p := b.dial("alice")
 		p.submit("hold", `{"minutes":60}`)
 		l := p.must("registry.lease", vm("by its id", 10, ""))
@@ -325,7 +325,7 @@ func TestWhatIsNamedStays(t *testing.T) {
 
 func TestCleanUpThatFails(t *testing.T) {
 	c := &cloud{fails: true}
-	inBubble(t, withCloud(t, c), func(b *bed) {
+	inBubble(t, withCloud(t, c), func(b *fixture) {
 		p := b.dial("alice")
 		l := p.must("registry.lease", vm("x", 0, ""))
 		time.Sleep(10 * time.Second)
@@ -355,7 +355,7 @@ func TestCleanUpThatFails(t *testing.T) {
 // A clean-up that hangs holds up neither the others, nor the end.
 func TestCleanUpThatHangs(t *testing.T) {
 	c := &cloud{}
-	inBubble(t, withCloud(t, c), func(b *bed) {
+	inBubble(t, withCloud(t, c), func(b *fixture) {
 		hangs := make(chan struct{})
 		defer close(hangs)
 		c.set(func() { c.hangs = hangs })
@@ -377,7 +377,7 @@ func TestCleanUpThatHangs(t *testing.T) {
 
 func TestCleanUpTool(t *testing.T) {
 	c := &cloud{}
-	inBubble(t, withCloud(t, c), func(b *bed) {
+	inBubble(t, withCloud(t, c), func(b *fixture) {
 		p, limited := b.dial("alice"), b.dial("limited")
 		other := func(id, more string) string {
 			return fmt.Sprintf(`{"provider":"elsewhere","resource_type":"vm","external_id":%q,"lease_duration_seconds":0%s}`, id, more)
@@ -418,7 +418,7 @@ func TestCleanUpTool(t *testing.T) {
 // Who takes a lease does not approve what cleans it up: the gate belongs to no session,
 // and the clean-up is done in the name of that one.
 func TestLesseeApprovesNoCleanUp(t *testing.T) {
-	inBubble(t, withCloud(t, &cloud{}), func(b *bed) {
+	inBubble(t, withCloud(t, &cloud{}), func(b *fixture) {
 		lessee, other := b.dial("bob"), b.dial("bob")
 		lessee.must("registry.lease", `{"provider":"elsewhere","resource_type":"vm","external_id":"x","lease_duration_seconds":0,"cleanup_tool":"danger"}`)
 		var gate map[string]any
@@ -439,7 +439,7 @@ func TestLesseeApprovesNoCleanUp(t *testing.T) {
 // A lease that was taken outlives the runtime.
 func TestLeasesOverARestart(t *testing.T) {
 	c := &cloud{}
-	inBubble(t, withCloud(t, c), func(b *bed) {
+	inBubble(t, withCloud(t, c), func(b *fixture) {
 		p := b.dial("alice")
 		p.must("registry.lease", vm("x", 3600, ""))
 		p.must("registry.lease", vm("y", 0, `,"cleanup_tool":"vm.remove"`))
@@ -456,7 +456,7 @@ func TestLeasesOverARestart(t *testing.T) {
 // Who watches the host sees what becomes of resources.
 func TestResourcesAreEventsOfTheHost(t *testing.T) {
 	c := &cloud{fails: true}
-	inBubble(t, withCloud(t, c), func(b *bed) {
+	inBubble(t, withCloud(t, c), func(b *fixture) {
 		p, bob := b.dial("alice"), b.dial("bob")
 		p.must("registry.register", `{"resource_id":"box","kind":"sandbox"}`)
 		p.must("registry.update_status", `{"resource_id":"box","status":"completed"}`)

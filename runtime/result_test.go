@@ -12,7 +12,7 @@ import (
 // as it happens, in a subscription, in the history of a job, and after a restart. It
 // is the same each time, and no chunk takes a number.
 func TestWholeResult(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		value := fmt.Sprintf(`{"data":%q}`, strings.Repeat("é0123456789", 70_000))
 		p, tok := b.dialToken("alice")
 		watcher := b.dial("alice")

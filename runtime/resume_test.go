@@ -60,7 +60,7 @@ func resumeToken(t testing.TB, env arcp.Envelope) string {
 }
 
 // dialToken opens a session and returns its token too.
-func (b *bed) dialToken(name string) (*peer, string) {
+func (b *fixture) dialToken(name string) (*peer, string) {
 	b.Helper()
 	p := b.connect(nil)
 	p.open(name)
@@ -68,7 +68,7 @@ func (b *bed) dialToken(name string) (*peer, string) {
 }
 
 // resume makes a connection that asks for a session.
-func (b *bed) resume(token string, after uint64) *peer {
+func (b *fixture) resume(token string, after uint64) *peer {
 	b.Helper()
 	p := b.connect(nil)
 	p.n = 1000 * (1 + len(b.all)) // ids of its own
@@ -103,7 +103,7 @@ func (p *peer) follow(h *history, n int) {
 func TestResumeAfterEveryFrame(t *testing.T) {
 	const events = 12
 	for cut := range events + 4 {
-		inBubble(t, nil, func(b *bed) {
+		inBubble(t, nil, func(b *fixture) {
 			h := newHistory(t)
 			p, token := b.dialToken("alice")
 			p.send("tool.invoke", fmt.Sprintf(`{"tool":"demo.emit","arguments":{"count":%d,"bytes":10,"interval_ms":10}}`, events))
@@ -129,7 +129,7 @@ func TestResumeAfterEveryFrame(t *testing.T) {
 // A token is good for one use; the one before stays good until the client is
 // heard on the new connection, so that a lost answer does not lock it out.
 func TestTokenRotation(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p, first := b.dialToken("alice")
 		p.submit("demo.echo", `{}`)
 		p.until("job.completed")
@@ -155,7 +155,7 @@ func TestTokenRotation(t *testing.T) {
 // A late attempt with an old token may take the session from a connection whose
 // client has the newest one: that one stays good.
 func TestLateAttemptLocksNobodyOut(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p, first := b.dialToken("alice")
 		_ = p.conn.Abort()
 		synctest.Wait()
@@ -180,7 +180,7 @@ func TestLateAttemptLocksNobodyOut(t *testing.T) {
 // An attempt whose connection is gone when it succeeds takes the session from the
 // one before, but no token.
 func TestAttemptOfALostConnection(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p, first := b.dialToken("alice")
 		_ = p.conn.Abort()
 		synctest.Wait()
@@ -203,7 +203,7 @@ func TestAttemptOfALostConnection(t *testing.T) {
 
 // Of many connections that show the same token, one wins.
 func TestResumeRace(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p, token := b.dialToken("alice")
 		_ = p.conn.Abort()
 		synctest.Wait()
@@ -231,7 +231,7 @@ func TestResumeRace(t *testing.T) {
 }
 
 func TestResumeIsRefused(t *testing.T) {
-	inBubble(t, func(c *runtime.Config) { c.ReplayEvents = 1 }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { c.ReplayEvents = 1 }, func(b *fixture) {
 		p, token := b.dialToken("alice")
 		p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":3000,"bytes":1}}`)
 		p.until("job.completed")
@@ -262,7 +262,7 @@ func TestResumeIsRefused(t *testing.T) {
 }
 
 func TestForgottenSession(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p, token := b.dialToken("alice")
 		p.send("session.close", `{"forget":true}`)
 		p.expect("session.closed")
@@ -277,7 +277,7 @@ func TestForgottenSession(t *testing.T) {
 // A token does not outlive the principal it was given to.
 func TestTokenOfARemovedPrincipal(t *testing.T) {
 	var set *auth.Set
-	inBubble(t, func(c *runtime.Config) { set = c.Auth }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { set = c.Auth }, func(b *fixture) {
 		p, token := b.dialToken("alice")
 		_ = p.conn.Abort()
 		synctest.Wait()
@@ -306,7 +306,7 @@ func TestRevokedBearerToken(t *testing.T) {
 		return c
 	}
 	const own = "alice-" + token
-	inBubble(t, func(c *runtime.Config) { set = c.Auth }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { set = c.Auth }, func(b *fixture) {
 		p, resume := b.dialToken("alice")
 		id := p.session
 		again := func(why string, want arcp.Type) arcp.Envelope {
@@ -356,7 +356,7 @@ func TestResumeWithAJWT(t *testing.T) {
 		return c
 	}
 	set := auth.NewSet(load("home", "client"))
-	inBubble(t, func(c *runtime.Config) { c.Auth = set }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { c.Auth = set }, func(b *fixture) {
 		signed, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{"iss": "home", "aud": "arcp", "sub": "alice",
 			"exp": time.Now().Add(time.Hour).Unix()}).SignedString(secret)
 		if err != nil {
@@ -395,7 +395,7 @@ func TestResumeWithAJWT(t *testing.T) {
 
 // A runtime that starts again knows its sessions, their tokens and numbers.
 func TestResumeAfterRestart(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		h := newHistory(t)
 		p, token := b.dialToken("alice")
 		p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":5,"bytes":1}}`)
@@ -417,7 +417,7 @@ func TestResumeAfterRestart(t *testing.T) {
 
 // session.open attaches to an own session, and to nobody else's.
 func TestReattachByOpen(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		h := newHistory(t)
 		p, _ := b.dialToken("alice")
 		id := p.session
@@ -460,7 +460,7 @@ func TestReattachByOpen(t *testing.T) {
 // connection was sent, or has acknowledged, even while that is still there.
 func TestReattachWithoutPosition(t *testing.T) {
 	for _, acks := range []bool{false, true} {
-		inBubble(t, nil, func(b *bed) {
+		inBubble(t, nil, func(b *fixture) {
 			h := newHistory(t)
 			p := b.dial("alice")
 			p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":5,"bytes":1}}`)
@@ -482,7 +482,7 @@ func TestReattachWithoutPosition(t *testing.T) {
 
 // What was acknowledged cannot be replayed: it may be forgotten at any moment.
 func TestResumeBeforeWhatWasAcknowledged(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p, token := b.dialToken("alice")
 		p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":5,"bytes":1}}`)
 		p.until("job.completed")
@@ -503,7 +503,7 @@ func TestResumeBeforeWhatWasAcknowledged(t *testing.T) {
 // A session that negotiated acknowledgements is kept past the resume window while
 // there is something that it has not acknowledged.
 func TestUnacknowledgedOutlivesTheWindow(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p := b.connect(nil)
 		p.send("session.open", fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"test","version":"1"},
 			"capabilities":{"features":["ack"]}}`, token))
@@ -517,7 +517,7 @@ func TestUnacknowledgedOutlivesTheWindow(t *testing.T) {
 }
 
 // reopen opens a session that exists.
-func (b *bed) reopen(name string, id arcp.SessionID, more string) *peer {
+func (b *fixture) reopen(name string, id arcp.SessionID, more string) *peer {
 	b.Helper()
 	p := b.connect(nil)
 	p.n = 1000 * (1 + len(b.all))
@@ -535,7 +535,7 @@ func (b *bed) reopen(name string, id arcp.SessionID, more string) *peer {
 
 // resume names a position by a message.
 func TestReplayAfterMessage(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		h := newHistory(t)
 		p, _ := b.dialToken("alice")
 		p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":5,"bytes":1}}`)
@@ -571,7 +571,7 @@ func TestReplayAfterMessage(t *testing.T) {
 // A command that is sent again on a later connection is not performed again, and
 // is answered.
 func TestCommandSentAgain(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p, token := b.dialToken("alice")
 		id := p.send("tool.invoke", `{"tool":"demo.echo","arguments":{"x":1}}`)
 		accepted := p.expect("job.accepted")
@@ -598,7 +598,7 @@ func TestCommandSentAgain(t *testing.T) {
 
 // A window holds events back, and nothing else.
 func TestAckWindow(t *testing.T) {
-	inBubble(t, func(c *runtime.Config) { c.AckWindow = 4 }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { c.AckWindow = 4 }, func(b *fixture) {
 		h := newHistory(t)
 		p := b.dial("alice")
 		p.send("session.ack", `{"last_processed_seq":0}`)
@@ -624,7 +624,7 @@ func TestAckWindow(t *testing.T) {
 func TestAckWindowOfTheClient(t *testing.T) {
 	for _, tt := range []struct{ runtime, client, want int }{{0, 4, 4}, {6, 4, 4}, {4, 6, 4}, {4, 0, 4}, {0, 0, 0}} {
 		t.Run(fmt.Sprintf("%d and %d", tt.runtime, tt.client), func(t *testing.T) {
-			inBubble(t, func(c *runtime.Config) { c.AckWindow = tt.runtime }, func(b *bed) {
+			inBubble(t, func(c *runtime.Config) { c.AckWindow = tt.runtime }, func(b *fixture) {
 				const events = 23
 				member := fmt.Sprintf(`,"ack_window":%d`, tt.client)
 				said := func(env arcp.Envelope) {
@@ -667,7 +667,7 @@ func TestAckWindowOfTheClient(t *testing.T) {
 
 // A client that acknowledges and falls behind is told once.
 func TestAckLag(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
 		p.send("session.ack", `{"last_processed_seq":0}`)
 		p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":3000,"bytes":1}}`)
@@ -690,7 +690,7 @@ func TestAckLag(t *testing.T) {
 // What a session leaves behind is bounded: past it the oldest events go, and it
 // cannot be resumed from before.
 func TestBacklogOverflow(t *testing.T) {
-	inBubble(t, func(c *runtime.Config) { c.BacklogBytes = 1 << 20 }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { c.BacklogBytes = 1 << 20 }, func(b *fixture) {
 		p, token := b.dialToken("alice")
 		_, stuck := p, b.dial("bob")
 		_ = p.conn.Write(nil)
@@ -711,7 +711,7 @@ func TestBacklogOverflow(t *testing.T) {
 // A client that is connected is told that its backlog has grown too large, and
 // its connection ends before there is a gap.
 func TestBacklogOverflowIsTold(t *testing.T) {
-	inBubble(t, func(c *runtime.Config) { c.BacklogBytes, c.AckWindow = 1<<20, 4 }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { c.BacklogBytes, c.AckWindow = 1<<20, 4 }, func(b *fixture) {
 		h := newHistory(t)
 		p, token := b.dialToken("alice")
 		p.send("session.ack", `{"last_processed_seq":0}`)
@@ -732,7 +732,7 @@ func TestBacklogOverflowIsTold(t *testing.T) {
 // What a session leaves behind is bounded over restarts, too: between two of them
 // it may leave less.
 func TestBacklogOverRestarts(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		small := func(c *runtime.Config) { c.BacklogBytes, c.AckWindow = 1<<20, 4 }
 		b.shutdown(0)
 		b.boot(small)
@@ -759,7 +759,7 @@ func TestBacklogOverRestarts(t *testing.T) {
 
 // A peer that has gone silent loses its connection, nothing else.
 func TestHeartbeatLost(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p := b.connect(nil)
 		p.send("session.open", fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"test","version":"1"},
 			"capabilities":{"features":["heartbeat"]}}`, token))
@@ -779,7 +779,7 @@ func TestHeartbeatLost(t *testing.T) {
 
 // Sessions are listed and ended by their principal only.
 func TestSessionsTools(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p, q := b.dial("alice"), b.dial("alice")
 		other := b.dial("bob")
 		_ = q.conn.Abort()
@@ -815,7 +815,7 @@ func (p *peer) call(tool, args string) string {
 // Whoever opens more sessions than it may have loses those it has left, not
 // anybody else's.
 func TestSessionsOverTheLimit(t *testing.T) {
-	inBubble(t, func(c *runtime.Config) { c.MaxSessionsPerPrincipal = 3 }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { c.MaxSessionsPerPrincipal = 3 }, func(b *fixture) {
 		var tokens []string
 		for range 5 {
 			p, token := b.dialToken("alice")
@@ -837,7 +837,7 @@ func TestSessionsOverTheLimit(t *testing.T) {
 
 // Takeovers under load neither lose nor repeat anything.
 func TestTakeoverUnderLoad(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		h := newHistory(t)
 		p, token := b.dialToken("alice")
 		p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":400,"bytes":100,"interval_ms":1}}`)
@@ -865,7 +865,7 @@ func TestTakeoverUnderLoad(t *testing.T) {
 
 // With the bounds of what is kept for replay off, everything is.
 func TestReplayWithoutBounds(t *testing.T) {
-	inBubble(t, func(c *runtime.Config) { c.ReplayEvents, c.ReplayBytes = -1, -1 }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { c.ReplayEvents, c.ReplayBytes = -1, -1 }, func(b *fixture) {
 		const events = 3000
 		p, token := b.dialToken("alice")
 		p.send("tool.invoke", fmt.Sprintf(`{"tool":"demo.emit","arguments":{"count":%d,"bytes":1}}`, events))
@@ -893,7 +893,7 @@ func TestReplayBoundsOverManyConnections(t *testing.T) {
 		"bytes, with take-overs":  func(c *runtime.Config) { c.ReplayBytes = 4000 * 500 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, bound, func(b *bed) {
+			inBubble(t, bound, func(b *fixture) {
 				h := newHistory(t)
 				p, token := b.dialToken("alice")
 				for range jobs {
@@ -929,7 +929,7 @@ func TestRetryUnderTheOriginalID(t *testing.T) {
 	const keyed = `{"tool":"demo.emit","arguments":{"count":3,"bytes":10,"interval_ms":1000},"idempotency_key":"k"}`
 	for name, order := range map[string][]string{"retry first": {"retry", "subscribe"}, "subscription first": {"subscribe", "retry"}} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, nil, func(b *bed) {
+			inBubble(t, nil, func(b *fixture) {
 				p, q := b.dial("alice"), b.dial("alice")
 				p.n = 10
 				id := p.send("tool.invoke", keyed)
@@ -969,7 +969,7 @@ func TestUnsubscribeLeavesTheRetry(t *testing.T) {
 	const keyed = `{"tool":"demo.emit","arguments":{"count":3,"bytes":10,"interval_ms":1000},"idempotency_key":"k"}`
 	for name, retryFirst := range map[string]bool{"retry first": true, "subscription first": false} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, nil, func(b *bed) {
+			inBubble(t, nil, func(b *fixture) {
 				p, q := b.dial("alice"), b.dial("alice")
 				p.n = 10
 				id := p.send("tool.invoke", keyed)
@@ -1009,7 +1009,7 @@ func TestUnsubscribeLeavesTheRetry(t *testing.T) {
 // How many jobs of others a session follows is bounded over all its connections
 // and over restarts; one that it follows already is not another one.
 func TestFollowsOverManyConnections(t *testing.T) {
-	inBubble(t, func(c *runtime.Config) { runtime.SetMaxFollows(c, 3) }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { runtime.SetMaxFollows(c, 3) }, func(b *fixture) {
 		owner := b.dial("alice")
 		var jobs []arcp.JobID
 		for range 5 {
@@ -1064,7 +1064,7 @@ func TestFollowsOverManyConnections(t *testing.T) {
 // A subscribe whose answer was lost is sent again on the next connection: the
 // session follows the job already and is sent nothing twice.
 func TestSubscribeAgainOnTheNextConnection(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		a := b.dial("alice")
 		a.send("tool.invoke", `{"tool":"demo.sleep","arguments":{"ms":1000}}`)
 		job := a.expect("job.accepted", "job.started").JobID
@@ -1092,7 +1092,7 @@ func TestNothingGoesOutBeforeThePosition(t *testing.T) {
 		"a job":              func(p *peer, _ string) { p.send("tool.invoke", `{"tool":"demo.echo"}`) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, nil, func(b *bed) {
+			inBubble(t, nil, func(b *fixture) {
 				const events = 2003
 				h := newHistory(t)
 				p := b.dial("alice")
@@ -1121,7 +1121,7 @@ func TestNothingGoesOutBeforeThePosition(t *testing.T) {
 // A client that resumes ahead of what was stored of its acknowledgements is not
 // held back by the window for ever.
 func TestWindowAfterResume(t *testing.T) {
-	inBubble(t, func(c *runtime.Config) { c.AckWindow = 16 }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { c.AckWindow = 16 }, func(b *fixture) {
 		h := newHistory(t)
 		p, token := b.dialToken("alice")
 		p.send("session.ack", `{"last_processed_seq":0}`)
@@ -1140,7 +1140,7 @@ func TestWindowAfterResume(t *testing.T) {
 
 // What asks to end with its session's connection ends with the session.
 func TestJobsOfAForgottenSession(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
 		p.send("tool.invoke", `{"tool":"demo.sleep","arguments":{"ms":600000},"on_disconnect":"cancel"}`)
 		p.until("job.started")
@@ -1155,7 +1155,7 @@ func TestJobsOfAForgottenSession(t *testing.T) {
 
 // A session's follows are its own, not its connection's: a later one ends them.
 func TestUnsubscribeAfterResume(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		h := newHistory(t)
 		p := b.dial("alice")
 		q, token := b.dialToken("alice")
@@ -1178,7 +1178,7 @@ func TestUnsubscribeAfterResume(t *testing.T) {
 
 // Nothing takes the end of its own jobs from a session, on whichever connection.
 func TestUnsubscribeFromAnOwnJob(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		h := newHistory(t)
 		p, token := b.dialToken("alice")
 		job := p.submit("demo.emit", `{"count":3,"bytes":10,"interval_ms":1000}`)
@@ -1200,7 +1200,7 @@ func TestUnsubscribeFromAnOwnJob(t *testing.T) {
 func TestReattachAfterRestart(t *testing.T) {
 	for name, before := range map[string]bool{"before": true, "with the runtime": false} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, nil, func(b *bed) {
+			inBubble(t, nil, func(b *fixture) {
 				h := newHistory(t)
 				p := b.dial("alice")
 				p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":5,"bytes":1}}`)
@@ -1226,7 +1226,7 @@ func TestReattachAfterRestart(t *testing.T) {
 func TestReattachAfterACrash(t *testing.T) {
 	for name, position := range map[string]string{"position": `,"last_event_seq":3`, "resume": ""} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, nil, func(b *bed) {
+			inBubble(t, nil, func(b *fixture) {
 				h := newHistory(t)
 				p := b.dial("alice")
 				p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":5,"bytes":1}}`)
@@ -1273,7 +1273,7 @@ func TestReattachAfterACrash(t *testing.T) {
 // What lay in the runtime when the connection broke was not written: it is sent
 // to whoever attaches without a position.
 func TestReattachGoesOnAfterWhatWasWritten(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		h := newHistory(t)
 		p := b.dial("alice")
 		p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":2000,"bytes":4000}}`)
@@ -1299,7 +1299,7 @@ func TestReattachGoesOnAfterWhatWasWritten(t *testing.T) {
 func TestUsedTokenIsDurablyUsed(t *testing.T) {
 	for name, frame := range map[string]string{"a message": "ping", "an acknowledgement": "session.ack"} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, nil, func(b *bed) {
+			inBubble(t, nil, func(b *fixture) {
 				p, token := b.dialToken("alice")
 				_ = p.conn.Abort() // never fails
 				synctest.Wait()

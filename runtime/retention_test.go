@@ -18,7 +18,7 @@ import (
 // What is older than the retention is gone: jobs, events, feeds and idempotency
 // keys. What is younger stays.
 func TestRetention(t *testing.T) {
-	inBubble(t, func(c *runtime.Config) { c.Retention = 2 * time.Hour }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { c.Retention = 2 * time.Hour }, func(b *fixture) {
 		p := b.dial("alice")
 		keyed := `{"tool":"demo.echo","arguments":{},"idempotency_key":"k"}`
 		p.send("tool.invoke", keyed)
@@ -57,7 +57,7 @@ func TestRetention(t *testing.T) {
 // A session that has something to acknowledge lives longer than the resume
 // window, as long as there is something of it.
 func TestRetentionOfWhatIsNotAcknowledged(t *testing.T) {
-	inBubble(t, func(c *runtime.Config) { c.Retention = time.Hour }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { c.Retention = time.Hour }, func(b *fixture) {
 		p, token := b.dialToken("alice")
 		p.send("session.ack", `{"last_processed_seq":0}`)
 		p.submit("demo.echo", `{}`)
@@ -81,7 +81,7 @@ func TestDiskFloor(t *testing.T) {
 	inBubble(t, func(c *runtime.Config) {
 		c.FreeSpace = func() (uint64, error) { return free.Load(), nil }
 		c.OnFull = func(full bool) { told.Add(1) }
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		p := b.dial("alice")
 		p.submit("demo.emit", `{"count":3,"bytes":1,"interval_ms":2000}`)
 		p.expect("job.started", "log")
@@ -111,7 +111,7 @@ func TestDiskFloor(t *testing.T) {
 func TestFullFromTheStart(t *testing.T) {
 	inBubble(t, func(c *runtime.Config) {
 		c.FreeSpace = func() (uint64, error) { return 1, nil }
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		p := b.connect(nil)
 		p.open("alice")
 		if e := refusal(t, p.expect("session.rejected")); e.Code != arcp.CodeResourceExhausted {
@@ -139,7 +139,7 @@ func TestCancelWhileFull(t *testing.T) {
 		if err := c.Tools.Register(waits); err != nil {
 			t.Fatal(err)
 		}
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		p := b.dial("alice")
 		job := p.submit("waits", `{}`)
 		p.until("job.started")
@@ -183,7 +183,7 @@ func (p *peer) original() arcp.Envelope {
 
 // A subscriber that is far behind is not sent what matters least, and is told.
 func TestFeedGap(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		watcher, p := b.dial("alice"), b.dial("alice")
 		watcher.subscribe(`{"filter":{"types":["log","job.completed"]}}`)
 		watcher.send("backpressure", `{"desired_rate_per_second":1}`)
@@ -230,7 +230,7 @@ func TestFeedGap(t *testing.T) {
 // A subscription sees the principal's jobs of all sessions, nobody else's, and
 // ends when it is told to.
 func TestFeed(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		watcher, p, other := b.dial("alice"), b.dial("alice"), b.dial("bob")
 		id := watcher.subscribe(`{}`)
 		other.submit("demo.echo", `{"secret":"bob"}`)
@@ -254,7 +254,7 @@ func TestFeed(t *testing.T) {
 // From a message on, nothing is missed and nothing comes twice, however much
 // happens meanwhile.
 func TestFeedSince(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
 		p.submit("demo.emit", `{"count":50,"bytes":1}`)
 		first := p.expect("job.started")
@@ -288,7 +288,7 @@ func TestFeedSince(t *testing.T) {
 
 // A rate counts what is sent, not what the filter leaves out.
 func TestFeedRateCountsWhatIsSent(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		watcher, p := b.dial("alice"), b.dial("alice")
 		watcher.subscribe(`{"filter":{"types":["job.completed"]}}`)
 		watcher.send("backpressure", `{"desired_rate_per_second":10}`)
@@ -304,7 +304,7 @@ func TestFeedRateCountsWhatIsSent(t *testing.T) {
 
 // A client that says how much room it has is sent no more, until it says so again.
 func TestFeedBuffer(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		watcher, p := b.dial("alice"), b.dial("alice")
 		watcher.subscribe(`{"filter":{"types":["log"]}}`)
 		watcher.send("backpressure", `{"buffer_remaining_bytes":3000}`)
@@ -330,7 +330,7 @@ func TestFeedBuffer(t *testing.T) {
 
 // A connection that ends takes its subscriptions with it.
 func TestFeedEndsWithTheConnection(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p, token := b.dialToken("alice")
 		p.subscribe(`{}`)
 		_ = p.conn.Close(transport.CloseNormal, "")
@@ -346,7 +346,7 @@ func TestFeedEndsWithTheConnection(t *testing.T) {
 
 // A connection has its number of subscriptions at most, also when it asks for all at once.
 func TestSubscriptionLimit(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
 		const asked, allowed = 100, 64
 		for range asked {

@@ -161,7 +161,7 @@ func TestCancelHard(t *testing.T) {
 func TestEndedConnectionsAreForgotten(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	s := start(t, memory(t), func(c *runtime.Config) { c.Registry = reg })
-	b := &bed{T: t, reg: reg}
+	b := &fixture{T: t, reg: reg}
 	churn := func(n int) {
 		for range n {
 			c, err := client.Dial(t.Context(), s.url, client.Options{Auth: client.Auth{Scheme: "bearer", Token: "alice-" + token}})
@@ -203,12 +203,12 @@ func heap() uint64 {
 
 // The end of the context of Serve closes the connection; the session can be resumed.
 func TestServeEndsWithItsContext(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		near, far := transport.Pipe(transport.Limits{})
 		ctx, cancel := context.WithCancel(context.Background())
 		served := make(chan error, 1)
 		go func() { served <- b.rt.Serve(ctx, far) }()
-		p := &peer{bed: b, conn: near}
+		p := &peer{fixture: b, conn: near}
 		p.open("alice")
 		token := resumeToken(t, p.expect("session.accepted"))
 		cancel()

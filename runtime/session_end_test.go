@@ -17,7 +17,7 @@ import (
 // What hangs on a session ends in the one write that ends it, whoever ends it.
 func TestSessionEndsInOneWrite(t *testing.T) {
 	for _, by := range []string{"itself", "another session", "an admin", "the janitor"} {
-		inBubble(t, withPeople(t), func(b *bed) {
+		inBubble(t, withPeople(t), func(b *fixture) {
 			alice, root := b.dial("alice"), b.dial("root")
 			owner := b.dial("alice")
 			owner.must("host.register_agent", `{"id":"x","name":"x","kind":"coder"}`)
@@ -79,7 +79,7 @@ func TestSessionEndsInOneWrite(t *testing.T) {
 }
 
 func TestToldOfTheEndOfASession(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		alice := b.dial("alice")
 		for n := range looks {
 			owner := b.dial("alice")
@@ -104,7 +104,7 @@ func TestToldOfTheEndOfASession(t *testing.T) {
 // A store that stands still keeps nobody for longer than the end of a session may take.
 // The client is not told that the session has ended; it ends when the store goes on.
 func TestEndOfASessionWhileTheStoreStandsStill(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		alice, owner := b.dial("alice"), b.dial("alice")
 		owner.must("host.register_agent", `{"id":"x","name":"x","kind":"coder"}`)
 		gate := make(chan struct{})
@@ -146,7 +146,7 @@ func (i silentIssuer) Verify(ctx context.Context, r auth.Request, _ auth.Proof) 
 // Serve returns when the connection has ended, also while an issuer of credentials is asked.
 func TestServeEndsWhileAnIssuerIsSilent(t *testing.T) {
 	issuer := silentIssuer{make(chan struct{})}
-	inBubble(t, func(c *runtime.Config) { c.Auth = auth.NewSet(new(auth.Config), issuer) }, func(b *bed) {
+	inBubble(t, func(c *runtime.Config) { c.Auth = auth.NewSet(new(auth.Config), issuer) }, func(b *fixture) {
 		p := b.connect(nil)
 		p.send("session.open", `{"auth":{"scheme":"silent","token":"t"},"client":{"kind":"test","version":"1"}}`)
 		<-issuer.asked

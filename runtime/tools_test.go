@@ -26,7 +26,7 @@ func plainTool(t testing.TB, name, description string) *tool.Tool {
 	return made
 }
 
-func (b *bed) replace(source string, tools ...*tool.Tool) {
+func (b *fixture) replace(source string, tools ...*tool.Tool) {
 	b.Helper()
 	if err := b.cfg.Tools.Replace(source, tools); err != nil {
 		b.Fatal(err)
@@ -66,7 +66,7 @@ func agentsOf(t testing.TB, env arcp.Envelope) (names []string) {
 // What a session hides does not exist for it, by whatever way it is looked for,
 // and does for everybody else.
 func TestHiddenTools(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p, other := b.dial("alice"), b.dial("alice")
 		before := p.names(7)
 		if !slices.Contains(before, "demo.echo") || !slices.Contains(before, "tools.overlay") || !slices.IsSorted(before) {
@@ -107,7 +107,7 @@ func TestHiddenTools(t *testing.T) {
 }
 
 func TestOverlayOfItsOwn(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
 		p.must("tools.overlay", `{"include_base":false,"tools":["demo.echo@0.9.0"],"prompts":["be kind"]}`)
 		want := []string{"demo.echo", "tools.calls", "tools.describe", "tools.list", "tools.overlay", "tools.policy", "tools.refresh"}
@@ -141,7 +141,7 @@ func TestOverlayOfItsOwn(t *testing.T) {
 // A change that was made for something else than what is there now is refused and
 // says what is there; one that changes nothing is none.
 func TestOverlayIsComparedAndApplied(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
 		set := func(args string) string { return fmt.Sprint(p.must("tools.overlay", args)["revision"]) }
 		if got := set(`{"hide":["demo.echo","demo.emit"],"expect_revision":0}`); got != "1" {
@@ -170,7 +170,7 @@ func TestOverlayIsComparedAndApplied(t *testing.T) {
 
 // Overlays that are set in a pipeline are set in order: none meets another one.
 func TestOverlaysInAPipeline(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		const calls = 200
 		p := b.dial("alice")
 		for n := range calls {
@@ -196,7 +196,7 @@ func TestOverlaysInAPipeline(t *testing.T) {
 }
 
 // overlayRows are the overlays in the store.
-func (b *bed) overlayRows() (keys []string) {
+func (b *fixture) overlayRows() (keys []string) {
 	b.Helper()
 	err := b.st.Records(context.Background(), "overlay/", "", func(r store.Record) bool { keys = append(keys, r.Key); return true })
 	if err != nil {
@@ -207,7 +207,7 @@ func (b *bed) overlayRows() (keys []string) {
 
 // An overlay lives exactly as long as its session does.
 func TestOverlayLivesWithTheSession(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p, tok := b.dialToken("alice")
 		p.must("tools.overlay", `{"hide":["demo.echo"]}`)
 		q, _ := b.dialToken("alice")
@@ -242,7 +242,7 @@ func TestOverlayLivesWithTheSession(t *testing.T) {
 // A session that ended in a crash leaves its overlay to the janitor of the next
 // start.
 func TestOverlayWithoutASession(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
 		p.must("tools.overlay", `{"hide":["demo.echo"]}`)
 		b.shutdown(0)
@@ -261,7 +261,7 @@ func TestOverlayWithoutASession(t *testing.T) {
 
 // What all overlays of a principal have together is bounded.
 func TestOverlaysAreBounded(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		prompts := fmt.Sprintf(`{"prompts":[%q]}`, strings.Repeat("x", tool.MaxOverlayPrompt))
 		var last *peer
 		for i := range 300 {
@@ -320,7 +320,7 @@ func (p *peer) overlay(args string) (data map[string]any) {
 // Sessions are told what has changed for them, once for what changes together,
 // and not at all of what is nothing to them.
 func TestToolsChanged(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p, hiding := b.dial("alice"), b.dial("alice")
 		hiding.overlay(`{"include_base":false,"tools":["demo.echo"]}`)
 		x, y := plainTool(t, "x", ""), plainTool(t, "y", "")
@@ -374,7 +374,7 @@ func TestToolsChanged(t *testing.T) {
 
 // Who does not read is not told more for it, and holds up nobody.
 func TestToolsChangedForASlowReader(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		slow, p := b.dial("alice"), b.dial("alice")
 		slow.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":400,"bytes":65536}}`)
 		synctest.Wait()
@@ -403,7 +403,7 @@ func TestToolsChangedForASlowReader(t *testing.T) {
 }
 
 func TestDescribeAndPolicy(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		rule := tool.MustNew(tool.Capability{Name: "pay", Description: "pays", Approval: tool.ApprovalAuto("args.n < 1"), Recovery: tool.RecoveryRerun,
 			Retry: tool.Retry{MaxAttempts: 2}, Limits: tool.Limits{Timeout: -1, RatePerMin: 6}},
 			func(_ context.Context, _ tool.Job, in struct {
@@ -470,7 +470,7 @@ func TestDescribeAndPolicy(t *testing.T) {
 
 // The calls of a job are seen by who sees the job.
 func TestToolsCalls(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p, bob := b.dial("alice"), b.dial("bob")
 		job := p.submit("demo.echo", `{"z":1,"a":[1.50]}`)
 		p.until("job.completed")
@@ -501,7 +501,7 @@ func TestToolsRefresh(t *testing.T) {
 			time.Sleep(time.Second)
 			return failing
 		}
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		p := b.dial("alice")
 		for range 10 {
 			p.send("tool.invoke", `{"tool":"tools.refresh"}`)
@@ -521,7 +521,7 @@ func TestToolsRefresh(t *testing.T) {
 
 // Names of tools that come and go do not make metrics without end.
 func TestMetricsOfManyTools(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
 		for i := range 400 {
 			name := fmt.Sprintf("t%d", i)
@@ -556,7 +556,7 @@ func TestMetricsOfManyTools(t *testing.T) {
 // Every call is counted by how it has ended, also those of the runtime's own tools
 // that are made at once, and those that were never made: these have no duration.
 func TestCallsAreCounted(t *testing.T) {
-	inBubble(t, withPeople(t), func(b *bed) {
+	inBubble(t, withPeople(t), func(b *fixture) {
 		p := b.dial("alice")
 		p.must("tools.list", `{}`)
 		p.refuses("no such tool", "tools.describe", `{"name":"none"}`, arcp.CodeAgentNotAvailable)
@@ -575,7 +575,7 @@ func TestCallsAreCounted(t *testing.T) {
 
 // calls is how the calls of a tool have ended, with their number, and how many
 // durations there are.
-func (b *bed) calls(tool string) (text string) {
+func (b *fixture) calls(tool string) (text string) {
 	b.Helper()
 	families, err := b.reg.Gather()
 	if err != nil {

@@ -33,7 +33,7 @@ type hand struct {
 const executes = `"capabilities":{"executes":true}`
 
 // hired opens a session that executes.
-func (b *bed) hired(name string) hand {
+func (b *fixture) hired(name string) hand {
 	b.Helper()
 	p := b.connect(nil)
 	p.send("session.open", fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"%s-%s"},"client":{"kind":"worker","version":"1"},%s}`, name, token, executes))
@@ -48,7 +48,7 @@ func (b *bed) hired(name string) hand {
 
 // work opens a session that executes, with an agent for one tool; more are further
 // members of the registration.
-func (b *bed) work(name, ref, more string) hand {
+func (b *fixture) work(name, ref, more string) hand {
 	b.Helper()
 	h := b.hired(name)
 	h.send("tool.invoke", registration("", more, ref))
@@ -154,7 +154,7 @@ func (p *peer) end(t arcp.Type) arcp.Envelope {
 }
 
 func TestWorkerDoesAJob(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		w := b.work("alice", "sum@1.0.0", "")
 		alice := b.dial("alice")
 		job := alice.begin("sum", `{"a":1,"b":2}`)
@@ -199,7 +199,7 @@ func TestWhoMayExecute(t *testing.T) {
 			}
 		}
 		c.Auth = auth.NewSet(&ac)
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		refused := func(why string, p *peer, payload string, code arcp.Code) {
 			t.Helper()
 			p.send("tool.invoke", payload)
@@ -248,14 +248,14 @@ func TestWhoMayExecute(t *testing.T) {
 }
 
 // shown is the inventory that a new session of a principal is shown.
-func shown(b *bed, name string) []string {
+func shown(b *fixture, name string) []string {
 	p := b.connect(nil)
 	p.open(name)
 	return agentsOf(b.T, p.expect("session.accepted"))
 }
 
 func TestJobsWaitForAWorker(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		w := b.work("alice", "a@1.0.0", `,"concurrency":2`)
 		alice := b.dial("alice")
 		for range 3 {
@@ -284,7 +284,7 @@ func TestJobsWaitForAWorker(t *testing.T) {
 }
 
 func TestRefusedDispatches(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		hands := []hand{b.work("alice", "a@1.0.0", ""), b.work("alice", "a@1.0.0", ""), b.work("alice", "a@1.0.0", ""), b.work("alice", "a@1.0.0", "")}
 		alice := b.dial("alice")
 		alice.begin("a", `{}`)
@@ -313,7 +313,7 @@ func TestRefusedDispatches(t *testing.T) {
 }
 
 func TestLyingWorker(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		w, other := b.work("alice", "a@1.0.0", ""), b.work("alice", "b@1.0.0", "")
 		alice := b.dial("alice")
 		alice.begin("a", `{}`)
@@ -360,7 +360,7 @@ func TestLyingWorker(t *testing.T) {
 }
 
 func TestCancelOfAWorkersJob(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		w := b.work("alice", "a@1.0.0", "")
 		alice := b.dial("alice")
 		job := alice.begin("a", `{}`)
@@ -399,7 +399,7 @@ func TestCancelOfAWorkersJob(t *testing.T) {
 }
 
 func TestWorkerComesBack(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		w := b.work("alice", "a@1.0.0", "")
 		alice := b.dial("alice")
 		alice.begin("a", `{}`)
@@ -441,7 +441,7 @@ func TestWorkerIsLost(t *testing.T) {
 	}{{"gone, fail", "fail", false}, {"gone, rerun", "rerun", false}, {"gone, checkpoint", "checkpoint", false},
 		{"silent, fail", "fail", true}, {"silent, rerun", "rerun", true}} {
 		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, nil, func(b *bed) {
+			inBubble(t, nil, func(b *fixture) {
 				declared := about("a@1.0.0", fmt.Sprintf(`"recovery":%q`, c.recovery))
 				w := b.work("alice", "a@1.0.0", declared)
 				alice := b.dial("alice")
@@ -489,7 +489,7 @@ func TestWorkerIsLost(t *testing.T) {
 
 // Heartbeats are the worker's: a job that is at work for long is not lost.
 func TestHeartbeatsOfAWorker(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		w := b.work("alice", "a@1.0.0", "")
 		alice := b.dial("alice")
 		alice.begin("a", `{}`)
@@ -505,7 +505,7 @@ func TestHeartbeatsOfAWorker(t *testing.T) {
 
 // A job that ends everybody who takes it is not given on for ever.
 func TestJobThatEndsItsWorkers(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		declared := about("a@1.0.0", `"recovery":"rerun"`)
 		alice := b.dial("alice")
 		first := b.work("alice", "a@1.0.0", declared)
@@ -530,7 +530,7 @@ func TestJobThatEndsItsWorkers(t *testing.T) {
 }
 
 func TestInterruptOfAWorkersJob(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		w := b.work("alice", "a@1.0.0", about("a@1.0.0", `"interruptible":true`))
 		alice := b.connect(nil)
 		alice.send("session.open", fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"t","version":"1"},"capabilities":{"human_input":true}}`, token))
@@ -572,7 +572,7 @@ func (p *peer) respond(typ string, q arcp.Envelope, payload string) {
 }
 
 func TestWorkerAsks(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		w := b.work("alice", "a@1.0.0", "")
 		alice := b.connect(nil)
 		alice.send("session.open", fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"t","version":"1"},"capabilities":{"human_input":true}}`, token))
@@ -642,7 +642,7 @@ func TestWorkerAsks(t *testing.T) {
 
 // A worker does not approve what it does.
 func TestWorkerDoesNotApprove(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		declared := about("a@1.0.0", `"approval":"manual"`)
 		p := b.connect(nil)
 		p.send("session.open", fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"w","version":"1"},"capabilities":{"executes":true,"human_input":true}}`, token))
@@ -669,7 +669,7 @@ func TestWorkerDoesNotApprove(t *testing.T) {
 
 // Jobs go to who is least busy, and an agent's jobs of all its tools count.
 func TestLeastBusyWorker(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		var small, large atomic.Int64
 		stop := make(chan struct{})
 		share := func(h hand, n *atomic.Int64) {
@@ -717,7 +717,7 @@ func TestLeastBusyWorker(t *testing.T) {
 
 // After a restart the tools of workers are there before the workers are.
 func TestWorkersAfterARestart(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		w := b.work("alice", "again@1.0.0", about("again@1.0.0", `"recovery":"rerun"`))
 		w.send("tool.invoke", registration("other", "", "once@1.0.0"))
 		w.expect("job.accepted", "job.completed")
@@ -754,7 +754,7 @@ func TestWorkersAfterARestart(t *testing.T) {
 
 // One that does not read, and one that talks without an end, are slow themselves.
 func TestWorkersThatFlood(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		deaf, chatty := b.work("alice", "deaf@1.0.0", `,"concurrency":1000`), b.work("alice", "chatty@1.0.0", "")
 		alice := b.dial("alice")
 		args := `{"x":"` + strings.Repeat("x", 100<<10) + `"}`
@@ -802,7 +802,7 @@ func TestAnswersThatAWorkerDoesNotTake(t *testing.T) {
 			if err = errors.Join(err, c.Tools.Register(held)); err != nil {
 				t.Fatal(err)
 			}
-		}, func(b *bed) {
+		}, func(b *fixture) {
 			w := b.work("alice", "a@1.0.0", "")
 			alice := b.dial("alice")
 			alice.send("tool.invoke", `{"tool":"a","lease_request":{"tool.call":["held"]}}`)
@@ -848,7 +848,7 @@ func TestAnswersThatAWorkerDoesNotTake(t *testing.T) {
 // The helper of the client does what this page asks of a worker, over as many
 // connections as it takes.
 func TestClientWorks(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		l := &link{b: b}
 		opts := client.Options{Auth: client.Auth{Token: client.Secret("alice-" + token)}, Log: func(msg string, args ...any) { t.Log(append([]any{msg}, args...)...) }}
 		c, err := client.ConnectFunc(b.Context(), l.dial, opts)
@@ -947,7 +947,7 @@ func TestWorkerServesOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	configure := func(c *runtime.Config) { c.Auth = auth.NewSet(ac) }
-	inBubble(t, configure, func(b *bed) {
+	inBubble(t, configure, func(b *fixture) {
 		w := b.work("alice", "a@1.0.0", "")
 		ask := func() (job arcp.JobID) {
 			t.Helper()
@@ -971,7 +971,7 @@ func TestWorkerServesOthers(t *testing.T) {
 
 // A job that can go on from its checkpoint is paused by a shutdown.
 func TestShutdownPausesAWorkersJob(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		w := b.work("alice", "a@1.0.0", about("a@1.0.0", `"recovery":"checkpoint"`))
 		alice := b.dial("alice")
 		alice.begin("a", `{}`)
@@ -997,7 +997,7 @@ func TestShutdownPausesAWorkersJob(t *testing.T) {
 // A worker that says something else about its tool, or comes anew under another
 // session, gets the jobs that wait.
 func TestJobsOutliveADescription(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		w := b.hired("alice")
 		w.send("tool.invoke", registration("one", "", "a@1.0.0"))
 		w.expect("job.accepted", "job.completed")
@@ -1040,7 +1040,7 @@ func TestJobsOutliveADescription(t *testing.T) {
 
 // Who sees a worker's tool is told that it comes, and that it goes; nobody else is.
 func TestToolsOfWorkersComeAndGo(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		alice, bob := b.dial("alice"), b.dial("bob")
 		w := b.hired("alice")
 		w.send("tool.invoke", registration("one", "", "a@1.0.0"))
@@ -1072,7 +1072,7 @@ func TestQuestionsOfAnAttemptThatEnds(t *testing.T) {
 		{"it is cancelled", `"retry":null`, "job.cancelled", arcp.CodeCancelled},
 	} {
 		t.Run(c.why, func(t *testing.T) {
-			inBubble(t, nil, func(b *bed) {
+			inBubble(t, nil, func(b *fixture) {
 				w := b.work("alice", "a@1.0.0", "")
 				alice := b.dial("alice")
 				alice.send("tool.invoke", `{"tool":"a","lease_request":{"tool.call":["demo.sleep"]},`+c.options+`}`)

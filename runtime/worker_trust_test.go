@@ -13,7 +13,7 @@ import (
 )
 
 // trusted is a worker that is also asked what people are asked.
-func (b *bed) trusted(name, ref string) hand {
+func (b *fixture) trusted(name, ref string) hand {
 	b.Helper()
 	p := b.connect(nil)
 	p.send("session.open", fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"%s-%s"},"client":{"kind":"w","version":"1"},`+
@@ -29,7 +29,7 @@ func (b *bed) trusted(name, ref string) hand {
 // neither while it is registered nor when it has left with the job in hand.
 func TestWorkerCannotApproveItsCall(t *testing.T) {
 	for _, leaves := range []bool{false, true} {
-		inBubble(t, nil, func(b *bed) {
+		inBubble(t, nil, func(b *fixture) {
 			w := b.trusted("alice", "a@1.0.0")
 			other := b.work("alice", "danger@1.0.0", about("danger@1.0.0", `"approval":"manual"`))
 			human := b.human("alice")
@@ -53,7 +53,7 @@ func TestWorkerCannotApproveItsCall(t *testing.T) {
 
 // What a job's lease lacks, the worker that does the job cannot grant.
 func TestWorkerCannotGrantItself(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		w := b.trusted("alice", "a@1.0.0")
 		human := b.human("alice")
 		human.send("tool.invoke", `{"tool":"a","arguments":{}}`)
@@ -71,7 +71,7 @@ func TestWorkerCannotGrantItself(t *testing.T) {
 }
 
 // helper runs the client's worker for q@1.0.0, one job at a time.
-func (b *bed) helper(l *link, h func(context.Context, *client.WorkerCall) (any, error)) (stop func()) {
+func (b *fixture) helper(l *link, h func(context.Context, *client.WorkerCall) (any, error)) (stop func()) {
 	b.Helper()
 	opts := client.Options{Auth: client.Auth{Token: client.Secret("alice-" + token)}}
 	c, err := client.ConnectFunc(b.Context(), l.dial, opts)
@@ -90,7 +90,7 @@ func (b *bed) helper(l *link, h func(context.Context, *client.WorkerCall) (any, 
 // A worker that has said what came of a job has room for the next one, also before
 // it knows that it was heard.
 func TestClientThatIsDoneIsNotBusy(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		defer b.helper(&link{b: b}, func(context.Context, *client.WorkerCall) (any, error) { return 1, nil })()
 		alice := b.dial("alice")
 		const n = 200
@@ -112,7 +112,7 @@ func TestClientThatIsDoneIsNotBusy(t *testing.T) {
 // After a restart of the runtime a job is begun anew by the worker that still does
 // the attempt before: that one ends.
 func TestClientLeavesAnOldAttempt(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		ended := make(map[uint32]error)
 		l := &link{b: b}
 		stop := b.helper(l, func(ctx context.Context, call *client.WorkerCall) (any, error) {
@@ -165,7 +165,7 @@ func (h hand) goesTo(typ arcp.Type, within time.Duration) bool {
 
 // What has ended while its worker was away takes no place when that is back.
 func TestPlaceOfADispatchThatEndedInAbsence(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		w := b.work("alice", "a@1.0.0", "")
 		alice := b.dial("alice")
 		job := alice.begin("a", `{}`)
@@ -186,7 +186,7 @@ func TestPlaceOfADispatchThatEndedInAbsence(t *testing.T) {
 
 // Sixteen acks that come at once make room for the seventeenth.
 func TestAcksAtOnceMakeRoom(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		for round := range 20 {
 			w := b.work("alice", fmt.Sprintf("a%d@1.0.0", round), `,"concurrency":40`)
 			alice := b.dial("alice")
@@ -212,7 +212,7 @@ func TestAcksAtOnceMakeRoom(t *testing.T) {
 
 // A job that is cancelled is not offered to the next worker when the first refuses.
 func TestCancelledJobIsNotOfferedAgain(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		one, two := b.work("alice", "a@1.0.0", ""), b.work("alice", "a@1.0.0", "")
 		alice := b.dial("alice")
 		job := alice.begin("a", `{}`)
@@ -231,7 +231,7 @@ func TestCancelledJobIsNotOfferedAgain(t *testing.T) {
 // like others.
 func TestSilenceAfterComingBack(t *testing.T) {
 	for _, says := range []string{`progress`, `heartbeat`} {
-		inBubble(t, nil, func(b *bed) {
+		inBubble(t, nil, func(b *fixture) {
 			w := b.work("alice", "a@1.0.0", "")
 			b.dial("alice").begin("a", `{}`)
 			d := w.expect("tool.invoke")
@@ -252,7 +252,7 @@ func TestSilenceAfterComingBack(t *testing.T) {
 // One that comes back late and never says whether it takes the job is not waited
 // for for ever.
 func TestNeverTakenAfterComingBack(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		w := b.work("alice", "a@1.0.0", "")
 		b.dial("alice").begin("a", `{}`)
 		w.expect("tool.invoke")
@@ -272,7 +272,7 @@ func TestNeverTakenAfterComingBack(t *testing.T) {
 // Jobs that wait for a worker of somebody who has left do not hold the places of
 // the next who gives the tool's name to another.
 func TestJobsOfAFormerOwner(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
+	inBubble(t, nil, func(b *fixture) {
 		w := b.hired("bob")
 		w.send("tool.invoke", registration("one", "", "a@1.0.0"))
 		w.until("job.completed")

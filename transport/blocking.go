@@ -112,17 +112,17 @@ func waitPatiently(done <-chan struct{}) {
 // a quarter of what a pipe holds.
 const patientChunk = 16 << 10
 
-// patientSink is a sink over a writer that has no deadlines. Each Write
-// happens in a goroutine, which is left behind when it takes too long.
-type patientSink struct {
+// timeoutWriter is a sink over a writer without deadlines. Each Write happens on a goroutine,
+// which is abandoned when it exceeds the timeout.
+type timeoutWriter struct {
 	stopper
 	w    io.Writer
 	done chan struct{} // closed when the Write begun last has ended; nil before the first
 }
 
-func newPatientSink(w io.Writer) *patientSink { return &patientSink{stopper: newStopper(), w: w} }
+func newPatientSink(w io.Writer) *timeoutWriter { return &timeoutWriter{stopper: newStopper(), w: w} }
 
-func (s *patientSink) send(p []byte, timeout time.Duration) (waited bool, err error) {
+func (s *timeoutWriter) send(p []byte, timeout time.Duration) (waited bool, err error) {
 	for len(p) > 0 {
 		n := min(len(p), patientChunk)
 		w := aboutToWrite(s.w)
@@ -135,7 +135,7 @@ func (s *patientSink) send(p []byte, timeout time.Duration) (waited bool, err er
 	return waited, nil
 }
 
-func (s *patientSink) write(p []byte, timeout time.Duration) error {
+func (s *timeoutWriter) write(p []byte, timeout time.Duration) error {
 	done := make(chan struct{})
 	s.done = done
 	var failed error
@@ -156,7 +156,7 @@ func (s *patientSink) write(p []byte, timeout time.Duration) error {
 }
 
 // join waits for the last Write.
-func (s *patientSink) join() {
+func (s *timeoutWriter) join() {
 	if s.done != nil {
 		waitPatiently(s.done)
 	}

@@ -22,8 +22,8 @@ func Pipe(l Limits) (a, b Conn) {
 	return a, b
 }
 
-// half is one direction of a pipe: one writer, one reader.
-type half struct {
+// pipeDirection is one direction of a pipe: one writer, one reader.
+type pipeDirection struct {
 	readable chan struct{} // has one place: there is something new for the reader
 	writable chan struct{} // has one place: there is something new for the writer
 
@@ -34,8 +34,8 @@ type half struct {
 	dead        bool   // nobody will read
 }
 
-func newHalf() *half {
-	return &half{readable: make(chan struct{}, 1), writable: make(chan struct{}, 1)}
+func newHalf() *pipeDirection {
+	return &pipeDirection{readable: make(chan struct{}, 1), writable: make(chan struct{}, 1)}
 }
 
 // ring wakes the one who waits, or the next one who will.
@@ -47,7 +47,7 @@ func ring(bell chan struct{}) {
 }
 
 // put appends what there is room for.
-func (h *half) put(p []byte) (int, error) {
+func (h *pipeDirection) put(p []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.dead || h.ended {
@@ -66,7 +66,7 @@ func (h *half) put(p []byte) (int, error) {
 }
 
 // take hands over all there is, maybe nothing.
-func (h *half) take() ([]byte, error) {
+func (h *pipeDirection) take() ([]byte, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.interrupted {
@@ -82,7 +82,7 @@ func (h *half) take() ([]byte, error) {
 }
 
 // change sets one of the conditions and wakes both sides.
-func (h *half) change(condition *bool) {
+func (h *pipeDirection) change(condition *bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	*condition = true
@@ -92,7 +92,7 @@ func (h *half) change(condition *bool) {
 
 // pipeWire is a wire over the two halves.
 type pipeWire struct {
-	in, out *half
+	in, out *pipeDirection
 	lent    []byte // what was received last
 }
 

@@ -23,9 +23,9 @@ type polled interface {
 	Close() error
 }
 
-// intake reads a polled file. It waits for readability and only then borrows a
+// polledReader reads a polled file. It waits for readability and only then borrows a
 // buffer, so that an idle connection holds none.
-type intake struct {
+type polledReader struct {
 	file polled
 	raw  syscall.RawConn
 	try  func(fd uintptr) bool // tryRead, bound once
@@ -34,13 +34,13 @@ type intake struct {
 	err error
 }
 
-func (in *intake) init(f polled) (err error) {
+func (in *polledReader) init(f polled) (err error) {
 	in.file, in.try = f, in.tryRead
 	in.raw, err = f.SyscallConn()
 	return err
 }
 
-func (in *intake) receive() ([]byte, error) {
+func (in *polledReader) receive() ([]byte, error) {
 	if err := in.raw.Read(in.try); err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (in *intake) receive() ([]byte, error) {
 }
 
 // tryRead reports false when there is nothing to read yet.
-func (in *intake) tryRead(fd uintptr) bool {
+func (in *polledReader) tryRead(fd uintptr) bool {
 	b := getBuffer()
 	n, err := retry(syscall.Read, fd, b[:])
 	if err == syscall.EAGAIN {
@@ -66,15 +66,15 @@ func (in *intake) tryRead(fd uintptr) bool {
 	return true
 }
 
-func (in *intake) release() {
+func (in *polledReader) release() {
 	putBuffer(in.p)
 	in.p = nil
 }
 
-func (in *intake) interrupt() { _ = in.file.SetReadDeadline(past) } // fails only if closed
+func (in *polledReader) interrupt() { _ = in.file.SetReadDeadline(past) } // fails only if closed
 
-// outlet writes a polled file. What the kernel takes at once costs no timer.
-type outlet struct {
+// polledWriter writes a polled file. What the kernel takes at once costs no timer.
+type polledWriter struct {
 	file polled
 	raw  syscall.RawConn
 	try  func(fd uintptr) bool // tryWrite, bound once
@@ -85,14 +85,14 @@ type outlet struct {
 	err  error
 }
 
-func (out *outlet) init(f polled) (err error) {
+func (out *polledWriter) init(f polled) (err error) {
 	out.file, out.try = f, out.tryWrite
 	out.raw, err = f.SyscallConn()
 	return err
 }
 
 // send renews the deadline whenever the kernel took some bytes.
-func (out *outlet) send(p []byte, timeout time.Duration) (waited bool, err error) {
+func (out *polledWriter) send(p []byte, timeout time.Duration) (waited bool, err error) {
 	out.wait = false
 	for len(p) > 0 {
 		if err := out.write(p, timeout); err == syscall.EAGAIN {
@@ -106,7 +106,7 @@ func (out *outlet) send(p []byte, timeout time.Duration) (waited bool, err error
 }
 
 // write is one write(2). It sets n.
-func (out *outlet) write(p []byte, timeout time.Duration) error {
+func (out *polledWriter) write(p []byte, timeout time.Duration) error {
 	out.p, out.n, out.err = p, 0, nil
 	if out.wait {
 		if err := out.file.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
@@ -124,7 +124,7 @@ func (out *outlet) write(p []byte, timeout time.Duration) error {
 
 // tryWrite reports false when nothing can be written yet and it should be
 // waited for.
-func (out *outlet) tryWrite(fd uintptr) bool {
+func (out *polledWriter) tryWrite(fd uintptr) bool {
 	n, err := retry(syscall.Write, fd, out.p)
 	if err == syscall.EAGAIN && out.wait {
 		return false
@@ -159,8 +159,8 @@ func drain(conn halfCloser) {
 
 // socket is a wire over a TCP or Unix connection.
 type socket struct {
-	intake
-	outlet
+	polledReader
+	polledWriter
 	conn halfCloser
 }
 
@@ -175,13 +175,13 @@ func netWire(conn net.Conn) (wire, error) {
 		return &plainSocket{conn: h}, nil
 	}
 	s := &socket{conn: h}
-	if err := s.intake.init(f); err != nil {
+	if err := s.polledReader.init(f); err != nil {
 		return nil, err
 	}
-	return s, s.outlet.init(f)
+	return s, s.polledWriter.init(f)
 }
 
-func (s *socket) reads() bool { return peerReads(s.intake.file) }
+func (s *socket) reads() bool { return peerReads(s.polledReader.file) }
 func (s *socket) linger()     { drain(s.conn) }
 func (s *socket) kill()       { _ = s.conn.Close() }
 func (s *socket) join()       {}

@@ -60,7 +60,7 @@ func (f *slowFile) Write(try func(uintptr) bool) error {
 func TestSendRenewsDeadline(t *testing.T) {
 	const takes = 10
 	f := newSlowFile(t, takes)
-	var out outlet
+	var out polledWriter
 	if err := out.init(f); err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestReceiveHoldsNoBufferWhileWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	var in intake
+	var in polledReader
 	if err := in.init(r); err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ type fileWire struct {
 // newSource reads f by the poller if it can.
 func newSource(f io.Reader) source {
 	if p, ok := f.(polled); ok && p.SetReadDeadline(time.Time{}) == nil {
-		in := &intake{}
+		in := &polledReader{}
 		if in.init(p) == nil {
 			return in
 		}
@@ -40,7 +40,7 @@ func newSource(f io.Reader) source {
 // newSink writes f by the poller if it can.
 func newSink(f io.Writer) sink {
 	if p, ok := f.(polled); ok && p.SetWriteDeadline(time.Time{}) == nil {
-		out := &outlet{}
+		out := &polledWriter{}
 		if out.init(p) == nil {
 			return out
 		}
@@ -59,7 +59,7 @@ func (w *fileWire) linger() {}
 
 func (w *fileWire) kill() {
 	w.interrupt()
-	if s, ok := w.sink.(*patientSink); ok {
+	if s, ok := w.sink.(*timeoutWriter); ok {
 		s.interrupt()
 	}
 	_ = w.in.Close() // there is nobody to tell
@@ -70,7 +70,7 @@ func (w *fileWire) join() {
 	if p, ok := w.source.(*pump); ok {
 		p.join()
 	}
-	if s, ok := w.sink.(*patientSink); ok {
+	if s, ok := w.sink.(*timeoutWriter); ok {
 		s.join()
 	}
 }

@@ -25,22 +25,22 @@ const (
 	doctorPage    = 1000            // rows of a list that are looked at: as many as a page has at most
 )
 
-// verdict is how a check came out.
-type verdict string
+// checkStatus is how a check came out.
+type checkStatus string
 
 const (
-	fine    verdict = "ok"
-	wrong   verdict = "problem"
-	unseen  verdict = "not seen" // nobody has looked: the finding says what that takes
-	noAdmin         = "needs the role admin"
+	fine    checkStatus = "ok"
+	wrong   checkStatus = "problem"
+	unseen  checkStatus = "not seen" // nobody has looked: the finding says what that takes
+	noAdmin             = "needs the role admin"
 )
 
 // finding is what a check says. Do says what an operator can do about it.
 type finding struct {
-	Check   string  `json:"check"`
-	Verdict verdict `json:"verdict"`
-	Message string  `json:"message"`
-	Do      string  `json:"do,omitzero"`
+	Check   string      `json:"check"`
+	Verdict checkStatus `json:"verdict"`
+	Message string      `json:"message"`
+	Do      string      `json:"do,omitzero"`
 }
 
 // text is the finding as the last cell of its line.
@@ -57,7 +57,7 @@ type diagnosis struct {
 	Findings []finding `json:"findings"`
 }
 
-func (d *diagnosis) add(check string, v verdict, do, format string, args ...any) {
+func (d *diagnosis) add(check string, v checkStatus, do, format string, args ...any) {
 	d.Findings = append(d.Findings, finding{check, v, fmt.Sprintf(format, args...), do})
 }
 

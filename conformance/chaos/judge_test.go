@@ -9,7 +9,7 @@ import (
 // world is what two sessions of alice saw, the second of which follows the job
 // of the first, and what is listed.
 type world struct {
-	a, b  *told
+	a, b  *testStream
 	list  []arcp.JobEntry
 	first []arcp.Envelope // as told to a
 	again []arcp.Envelope // as forwarded to b

@@ -17,22 +17,22 @@ const (
 	jobTwo       = arcp.JobID("job_00000000000000000000000002")
 )
 
-// told is a stream that a test writes frames into.
-type told struct {
+// testStream is a stream that a test writes frames into.
+type testStream struct {
 	*Stream
 	*testing.T
 	seq uint64
 	ids uint64 // of events, as the runtime mints them
 }
 
-func newTold(t *testing.T, n int, id arcp.SessionID) *told {
+func newTold(t *testing.T, n int, id arcp.SessionID) *testStream {
 	s := NewStream(fmt.Sprintf("alice/%02d", n), "alice", id, []string{"bob"})
 	s.Checkpoints = true
-	return &told{Stream: s, T: t}
+	return &testStream{Stream: s, T: t}
 }
 
 // submits enters a submit that was sent once.
-func (s *told) submits(n int, task Task) arcp.MessageID {
+func (s *testStream) submits(n int, task Task) arcp.MessageID {
 	id := arcp.MessageID(arcp.MessagePrefix + mark("alice", 0, n))
 	s.Submits[id] = &Submit{Task: task, ID: id}
 	s.Send(id)
@@ -40,7 +40,7 @@ func (s *told) submits(n int, task Task) arcp.MessageID {
 }
 
 // event is the next event: with the next number and the next id.
-func (s *told) event(job arcp.JobID, submit arcp.MessageID, t arcp.Type, payload string) arcp.Envelope {
+func (s *testStream) event(job arcp.JobID, submit arcp.MessageID, t arcp.Type, payload string) arcp.Envelope {
 	s.seq++
 	s.ids++
 	var id [16]byte
@@ -50,14 +50,14 @@ func (s *told) event(job arcp.JobID, submit arcp.MessageID, t arcp.Type, payload
 		EventSeq: s.seq, Payload: arcp.Raw(payload)}
 }
 
-func (s *told) tell(events ...arcp.Envelope) {
+func (s *testStream) tell(events ...arcp.Envelope) {
 	for i := range events {
 		s.See(events[i].Append(nil))
 	}
 }
 
 // emits tells all of a job that emits two logs.
-func (s *told) emits(job arcp.JobID, submit arcp.MessageID) (events []arcp.Envelope) {
+func (s *testStream) emits(job arcp.JobID, submit arcp.MessageID) (events []arcp.Envelope) {
 	for _, e := range [][2]string{{"job.accepted", `{}`}, {"job.started", `{}`}, {"log", `{"attributes":{"n":0}}`},
 		{"log", `{"attributes":{"n":1}}`}, {"job.completed", `{"value":{"emitted":2}}`}} {
 		events = append(events, s.event(job, submit, arcp.Type(e[0]), e[1]))
@@ -103,70 +103,70 @@ func TestStreamFinds(t *testing.T) {
 	for _, c := range []struct {
 		why   string
 		rule  Rule
-		wrong func(s *told, events []arcp.Envelope)
+		wrong func(s *testStream, events []arcp.Envelope)
 	}{
-		{"a number is left out", RuleGap, func(s *told, e []arcp.Envelope) { s.tell(e[0], e[2]) }},
-		{"a number comes twice", RuleGap, func(s *told, e []arcp.Envelope) { e[2].EventSeq = 2; s.tell(e[0], e[1], e[2]) }},
-		{"numbers start with two", RuleGap, func(s *told, e []arcp.Envelope) { s.tell(e[1]) }},
-		{"a replay has a gap", RuleGap, func(s *told, e []arcp.Envelope) { s.tell(e...); s.Attach(1); s.tell(e[2]) }},
-		{"a replay has other contents", RuleChanged, func(s *told, e []arcp.Envelope) {
+		{"a number is left out", RuleGap, func(s *testStream, e []arcp.Envelope) { s.tell(e[0], e[2]) }},
+		{"a number comes twice", RuleGap, func(s *testStream, e []arcp.Envelope) { e[2].EventSeq = 2; s.tell(e[0], e[1], e[2]) }},
+		{"numbers start with two", RuleGap, func(s *testStream, e []arcp.Envelope) { s.tell(e[1]) }},
+		{"a replay has a gap", RuleGap, func(s *testStream, e []arcp.Envelope) { s.tell(e...); s.Attach(1); s.tell(e[2]) }},
+		{"a replay has other contents", RuleChanged, func(s *testStream, e []arcp.Envelope) {
 			s.tell(e...)
 			s.Attach(0)
 			e[0].Payload = arcp.Raw(`{"job_id":"x"}`)
 			s.tell(e[0])
 		}},
-		{"an event changes under another number", RuleChanged, func(s *told, e []arcp.Envelope) {
+		{"an event changes under another number", RuleChanged, func(s *testStream, e []arcp.Envelope) {
 			s.tell(e...)
 			e[4].EventSeq, e[4].Payload = 6, arcp.Raw(`{}`)
 			s.tell(e[4])
 		}},
-		{"an event is lost and the numbers closed up", RuleStory, func(s *told, e []arcp.Envelope) {
+		{"an event is lost and the numbers closed up", RuleStory, func(s *testStream, e []arcp.Envelope) {
 			e[3].EventSeq, e[4].EventSeq = 3, 4
 			s.tell(e[0], e[1], e[3], e[4])
 		}},
-		{"an event is lost at the end", RuleStory, func(s *told, e []arcp.Envelope) {
+		{"an event is lost at the end", RuleStory, func(s *testStream, e []arcp.Envelope) {
 			e[4].EventSeq = 4
 			s.tell(e[0], e[1], e[2], e[4])
 		}},
-		{"events change places", RuleStory, func(s *told, e []arcp.Envelope) {
+		{"events change places", RuleStory, func(s *testStream, e []arcp.Envelope) {
 			e[2].EventSeq, e[3].EventSeq = 4, 3
 			s.tell(e[0], e[1], e[3], e[2])
 		}},
-		{"a log comes twice", RuleTwice, func(s *told, e []arcp.Envelope) { s.tell(e[:3]...); e[2].EventSeq = 4; s.tell(e[2]) }},
-		{"an answer comes twice to a submit that was sent once", RuleTwice, func(s *told, e []arcp.Envelope) {
+		{"a log comes twice", RuleTwice, func(s *testStream, e []arcp.Envelope) { s.tell(e[:3]...); e[2].EventSeq = 4; s.tell(e[2]) }},
+		{"an answer comes twice to a submit that was sent once", RuleTwice, func(s *testStream, e []arcp.Envelope) {
 			s.tell(e...)
 			e[4].EventSeq = 6
 			s.tell(e[4])
 		}},
-		{"a job ends twice", RuleEnd, func(s *told, e []arcp.Envelope) {
+		{"a job ends twice", RuleEnd, func(s *testStream, e []arcp.Envelope) {
 			s.tell(e...)
 			s.tell(s.event(jobOne, e[0].CorrelationID, arcp.JobCancelled, `{}`))
 		}},
-		{"an event comes after the end", RuleEnd, func(s *told, e []arcp.Envelope) {
+		{"an event comes after the end", RuleEnd, func(s *testStream, e []arcp.Envelope) {
 			s.tell(e...)
 			s.tell(s.event(jobOne, e[0].CorrelationID, arcp.Log, `{"attributes":{"n":2}}`))
 		}},
-		{"another session's frame", RuleForeign, func(s *told, e []arcp.Envelope) { e[0].SessionID = otherSession; s.tell(e[0]) }},
-		{"another principal's mark", RuleForeign, func(s *told, e []arcp.Envelope) { e[0].TraceID = "msg_~bob~01~1"; s.tell(e[0]) }},
-		{"a job that nobody here asked for", RuleForeign, func(s *told, e []arcp.Envelope) { e[0].CorrelationID = "msg_x"; s.tell(e[0]) }},
-		{"a submit gets two jobs", RuleKey, func(s *told, e []arcp.Envelope) { e[1].JobID = jobTwo; s.tell(e[0], e[1]) }},
-		{"a submit is refused", RuleAnswer, func(s *told, e []arcp.Envelope) {
+		{"another session's frame", RuleForeign, func(s *testStream, e []arcp.Envelope) { e[0].SessionID = otherSession; s.tell(e[0]) }},
+		{"another principal's mark", RuleForeign, func(s *testStream, e []arcp.Envelope) { e[0].TraceID = "msg_~bob~01~1"; s.tell(e[0]) }},
+		{"a job that nobody here asked for", RuleForeign, func(s *testStream, e []arcp.Envelope) { e[0].CorrelationID = "msg_x"; s.tell(e[0]) }},
+		{"a submit gets two jobs", RuleKey, func(s *testStream, e []arcp.Envelope) { e[1].JobID = jobTwo; s.tell(e[0], e[1]) }},
+		{"a submit is refused", RuleAnswer, func(s *testStream, e []arcp.Envelope) {
 			e[0].Type, e[0].EventSeq, e[0].JobID = arcp.JobFailed, 0, ""
 			s.tell(e[0])
 		}},
-		{"a foreign job is subscribed to", RuleForeign, func(s *told, e []arcp.Envelope) {
+		{"a foreign job is subscribed to", RuleForeign, func(s *testStream, e []arcp.Envelope) {
 			e[0].Type, e[0].EventSeq = arcp.JobSubscribed, 0
 			s.tell(e[0])
 		}},
-		{"a foreign job is cancelled", RuleForeign, func(s *told, e []arcp.Envelope) {
+		{"a foreign job is cancelled", RuleForeign, func(s *testStream, e []arcp.Envelope) {
 			e[0].Type, e[0].EventSeq, e[0].Payload = arcp.CancelAccepted, 0, arcp.Raw(`{"target_id":"job_x"}`)
 			s.tell(e[0])
 		}},
-		{"a job of one's own is unknown to a cancel", RuleLost, func(s *told, e []arcp.Envelope) {
+		{"a job of one's own is unknown to a cancel", RuleLost, func(s *testStream, e []arcp.Envelope) {
 			e[0].Type, e[0].EventSeq, e[0].Payload = arcp.CancelRefused, 0, arcp.Raw(`{"target_id":"job_x","reason":"not_found"}`)
 			s.tell(e[0])
 		}},
-		{"a frame is no envelope", RuleAnswer, func(s *told, _ []arcp.Envelope) { s.See([]byte(`{`)) }},
+		{"a frame is no envelope", RuleAnswer, func(s *testStream, _ []arcp.Envelope) { s.See([]byte(`{`)) }},
 	} {
 		s := newTold(t, 0, aliceSession)
 		c.wrong(s, s.emits(jobOne, s.submits(1, twoLogs)))

@@ -21,12 +21,12 @@ func Faults() []Fault {
 }
 
 // change makes a stage that replaces the frames it is given.
-func change(in func(f frame) []frame) func() stage {
-	return func() stage { return stage{in: in} }
+func change(in func(f frame) []frame) func() rewriter {
+	return func() rewriter { return rewriter{in: in} }
 }
 
 // every makes a stage that edits each frame of the type.
-func every(typ arcp.Type, edit func(f frame) frame) func() stage {
+func every(typ arcp.Type, edit func(f frame) frame) func() rewriter {
 	return change(func(f frame) []frame {
 		if f.Type == typ {
 			f = edit(f)
@@ -36,7 +36,7 @@ func every(typ arcp.Type, edit func(f frame) frame) func() stage {
 }
 
 // events makes a stage that edits each event.
-func events(edit func(f frame) frame) func() stage {
+func events(edit func(f frame) frame) func() rewriter {
 	return change(func(f frame) []frame {
 		if f.event() {
 			f = edit(f)
@@ -47,10 +47,10 @@ func events(edit func(f frame) frame) func() stage {
 
 // swap makes a stage that exchanges each frame first selects with the next
 // that second selects.
-func swap(first, second func(f frame) bool, renumber bool) func() stage {
-	return func() stage {
+func swap(first, second func(f frame) bool, renumber bool) func() rewriter {
+	return func() rewriter {
 		var held []frame
-		return stage{in: func(f frame) []frame {
+		return rewriter{in: func(f frame) []frame {
 			switch {
 			case held == nil && first(f):
 				held = []frame{f}
@@ -156,7 +156,7 @@ var eventFaults = []Fault{
 
 // dropAndRenumber makes a stage that loses the nth event and renumbers those
 // after it.
-func dropAndRenumber(n uint64) func() stage {
+func dropAndRenumber(n uint64) func() rewriter {
 	return change(func(f frame) []frame {
 		switch {
 		case f.EventSeq == n:
@@ -169,9 +169,9 @@ func dropAndRenumber(n uint64) func() stage {
 }
 
 // restartNumbers counts every job from 1.
-func restartNumbers() stage {
+func restartNumbers() rewriter {
 	first := map[arcp.JobID]uint64{}
-	return stage{in: func(f frame) []frame {
+	return rewriter{in: func(f frame) []frame {
 		if !f.event() {
 			return []frame{f}
 		}
@@ -192,9 +192,9 @@ func (f frame) roundNumbers() frame {
 }
 
 // wrongAnswersTold tells whoever named a principal what it exists by.
-func wrongAnswersTold() stage {
+func wrongAnswersTold() rewriter {
 	known := false
-	return stage{
+	return rewriter{
 		out: func(f frame) []frame {
 			known = known || f.Type == arcp.SessionOpen && !bytes.Contains(f.Payload, []byte("nobody"))
 			return []frame{f}
@@ -297,9 +297,9 @@ var answerFaults = []Fault{
 
 // performCopies gives the copy of a message an id of its own, so that the
 // server does not recognise it, and gives the answers the old one.
-func performCopies() stage {
+func performCopies() rewriter {
 	seen, old := map[arcp.MessageID]bool{}, map[arcp.MessageID]arcp.MessageID{}
-	return stage{
+	return rewriter{
 		out: func(f frame) []frame {
 			if f.ID != "" && seen[f.ID] {
 				original := f.ID
@@ -320,9 +320,9 @@ func performCopies() stage {
 
 // answerStrangers keeps a ping that came before session.open and lets its pong
 // precede the answer to the open.
-func answerStrangers() stage {
+func answerStrangers() rewriter {
 	var early []arcp.MessageID
-	return stage{
+	return rewriter{
 		out: func(f frame) []frame {
 			if f.Type == arcp.Ping {
 				early = append(early, f.ID)
@@ -340,9 +340,9 @@ func answerStrangers() stage {
 }
 
 // nackExperiments refuses, before the next answer, what should be dropped.
-func nackExperiments() stage {
+func nackExperiments() rewriter {
 	var dropped []arcp.MessageID
-	return stage{
+	return rewriter{
 		out: func(f frame) []frame {
 			if class := arcp.Classify(f.Type); class == arcp.ClassExperimental || class == arcp.ClassExtension {
 				dropped = append(dropped, f.ID)
@@ -415,7 +415,7 @@ var formFaults = []Fault{
 }
 
 // unasked makes a stage that sends an extra frame, made from a pong, before the pong.
-func unasked(extra func(f frame) frame) func() stage {
+func unasked(extra func(f frame) frame) func() rewriter {
 	return change(func(f frame) []frame {
 		if f.Type != arcp.Pong {
 			return []frame{f}
@@ -425,9 +425,9 @@ func unasked(extra func(f frame) frame) func() stage {
 }
 
 // repeatToken puts the token of session.open into session.accepted.
-func repeatToken() stage {
+func repeatToken() rewriter {
 	var token string
-	return stage{
+	return rewriter{
 		out: func(f frame) []frame {
 			if p, err := arcp.DecodePayload[arcp.SessionOpenPayload](&f.Envelope); err == nil && f.Type == arcp.SessionOpen {
 				token = p.Auth.Token

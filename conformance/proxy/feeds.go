@@ -17,7 +17,7 @@ func (f frame) forwarded() frame {
 }
 
 // inside makes a stage that edits the events that subscriptions bring.
-func inside(edit func(in frame) frame) func() stage {
+func inside(edit func(in frame) frame) func() rewriter {
 	return every(arcp.SubscribeEvent, func(f frame) frame {
 		if in := f.forwarded(); in.event() {
 			f = f.withPayload("event", arcp.Raw(edit(in).text))
@@ -32,7 +32,7 @@ func isBrought(seq uint64) func(frame) bool {
 
 // brought makes a stage that replaces subscribe.event frames whose event has
 // the number.
-func brought(seq uint64, edit func(f frame) []frame) func() stage {
+func brought(seq uint64, edit func(f frame) []frame) func() rewriter {
 	return change(func(f frame) []frame {
 		if isBrought(seq)(f) {
 			return edit(f)
@@ -111,8 +111,8 @@ var feedFaults = []Fault{
 	{Name: "show strangers", Says: "a filter may name any session", Shows: []string{"feeds.foreign-session"}, stage: acceptSubscribe(arcp.CodePermissionDenied)},
 	{Name: "read any filter", Says: "a filter that cannot be read is accepted", Shows: []string{"feeds.filter-malformed"}, stage: acceptSubscribe(arcp.CodeInvalidRequest)},
 	{Name: "go on after unsubscribe", Says: "unsubscribe is ignored", Shows: []string{"feeds.unsubscribe"},
-		stage: func() stage {
-			return stage{out: func(f frame) []frame {
+		stage: func() rewriter {
+			return rewriter{out: func(f frame) []frame {
 				if f.Type == arcp.Unsubscribe {
 					return nil
 				}
@@ -136,7 +136,7 @@ func unfiltered(member, check string) Fault {
 }
 
 // filtered makes a stage that edits the filters of subscriptions.
-func filtered(edit func(filter map[string]arcp.Raw)) func() stage {
+func filtered(edit func(filter map[string]arcp.Raw)) func() rewriter {
 	return asked(arcp.Subscribe, func(f frame) frame {
 		var p struct {
 			Filter map[string]arcp.Raw `json:"filter"`
@@ -170,7 +170,7 @@ var feedFilterFaults = []Fault{
 
 // acceptSubscribe makes a stage that accepts a subscribe that was refused with
 // the code.
-func acceptSubscribe(code arcp.Code) func() stage {
+func acceptSubscribe(code arcp.Code) func() rewriter {
 	return change(func(f frame) []frame {
 		if f.Type != arcp.Nack || f.code() != code {
 			return []frame{f}
@@ -181,10 +181,10 @@ func acceptSubscribe(code arcp.Code) func() stage {
 }
 
 // bringControl brings the answer to another connection's session.open.
-func bringControl() func() stage {
+func bringControl() func() rewriter {
 	var opened []frame
-	return func() stage {
-		return stage{in: func(f frame) []frame {
+	return func() rewriter {
+		return rewriter{in: func(f frame) []frame {
 			if f.Type == arcp.SessionAccepted {
 				opened = append(opened, f)
 			}
@@ -199,12 +199,12 @@ func bringControl() func() stage {
 
 // bringForeign brings the events of connections that were opened with another
 // token than the first.
-func bringForeign() func() stage {
+func bringForeign() func() rewriter {
 	var first string
 	var foreign []frame
-	return func() stage {
+	return func() rewriter {
 		own := true
-		return stage{
+		return rewriter{
 			out: func(f frame) []frame {
 				if p, err := arcp.DecodePayload[arcp.SessionOpenPayload](&f.Envelope); err == nil && f.Type == arcp.SessionOpen {
 					if first == "" {
@@ -228,9 +228,9 @@ func bringForeign() func() stage {
 }
 
 // swallowOwn keeps the events of a session that subscribes from it.
-func swallowOwn() stage {
+func swallowOwn() rewriter {
 	subscribed := false
-	return stage{in: func(f frame) []frame {
+	return rewriter{in: func(f frame) []frame {
 		subscribed = subscribed || f.Type == arcp.SubscribeAccepted
 		if subscribed && f.event() {
 			return nil
@@ -240,9 +240,9 @@ func swallowOwn() stage {
 }
 
 // firstOnly gives everything to the first subscription.
-func firstOnly() stage {
+func firstOnly() rewriter {
 	var first arcp.SubscriptionID
-	return stage{in: func(f frame) []frame {
+	return rewriter{in: func(f frame) []frame {
 		if f.Type == arcp.SubscribeAccepted && first == "" {
 			first = f.SubscriptionID
 		}
@@ -254,9 +254,9 @@ func firstOnly() stage {
 }
 
 // answerUnsubscribe sends an ack for each unsubscribe, before the next pong.
-func answerUnsubscribe() stage {
+func answerUnsubscribe() rewriter {
 	var ended []arcp.MessageID
-	return stage{
+	return rewriter{
 		out: func(f frame) []frame {
 			if f.Type == arcp.Unsubscribe {
 				ended = append(ended, f.ID)

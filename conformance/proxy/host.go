@@ -38,7 +38,7 @@ var hostFaults = []Fault{
 			return f.Type == arcp.EventEmit && bytes.Contains(f.Payload, []byte(`"payload":7}`))
 		})},
 	{Name: "watch twice", Says: "an event of the host comes twice", Shows: []string{"host.subscribe"},
-		stage: func() stage {
+		stage: func() rewriter {
 			return adding(func(f frame) (frame, bool) {
 				return f.again(), f.Type == arcp.EventEmit && bytes.Contains(f.Payload, []byte(`"payload":7}`))
 			})
@@ -89,10 +89,10 @@ func (f frame) ofHost() bool {
 
 // forgetHost has a subscription since an event of the host be one since a message
 // that is not there.
-func forgetHost() func() stage {
+func forgetHost() func() rewriter {
 	brought := map[arcp.MessageID]bool{}
-	return func() stage {
-		return stage{
+	return func() rewriter {
+		return rewriter{
 			in: func(f frame) []frame {
 				if in := f.forwarded(); in.ofHost() {
 					brought[in.ID] = true
@@ -111,7 +111,7 @@ func forgetHost() func() stage {
 }
 
 // renameHost gives an event of the host another id when it is brought again.
-func renameHost() func() stage {
+func renameHost() func() rewriter {
 	brought := map[arcp.MessageID]bool{}
 	return change(func(f frame) []frame {
 		in := f.forwarded()
@@ -128,12 +128,12 @@ func renameHost() func() stage {
 
 // bringForeignHost brings what happens at the host of the first principal to
 // another one.
-func bringForeignHost() func() stage {
+func bringForeignHost() func() rewriter {
 	var first string
 	var foreign []frame
-	return func() stage {
+	return func() rewriter {
 		own := true
-		return stage{
+		return rewriter{
 			out: func(f frame) []frame {
 				if p, err := arcp.DecodePayload[arcp.SessionOpenPayload](&f.Envelope); err == nil && f.Type == arcp.SessionOpen {
 					if first == "" {

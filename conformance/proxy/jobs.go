@@ -43,10 +43,10 @@ var flowFaults = []Fault{
 
 // believeAcks refuses to resume a session that acknowledged what it was never
 // sent.
-func believeAcks() func() stage {
+func believeAcks() func() rewriter {
 	last, acked := uint64(0), uint64(0)
-	return func() stage {
-		return stage{
+	return func() rewriter {
+		return rewriter{
 			out: func(f frame) []frame {
 				if f.Type == arcp.SessionAck {
 					acked = max(acked, f.number("last_processed_seq"))
@@ -66,7 +66,7 @@ func believeAcks() func() stage {
 
 // refuseSmaller refuses, before the next pong, an acknowledgement that is
 // smaller than one before.
-func refuseSmaller() stage {
+func refuseSmaller() rewriter {
 	acked := uint64(0)
 	var refused []arcp.MessageID
 	return beforePong(func(f frame) bool {
@@ -78,13 +78,13 @@ func refuseSmaller() stage {
 }
 
 // answerAcks answers, before the next pong, every acknowledgement.
-func answerAcks() stage {
+func answerAcks() rewriter {
 	return beforePong(func(f frame) bool { return f.Type == arcp.SessionAck }, nil, arcp.Ack, struct{}{})
 }
 
 // beforePong answers the last message that is selected before the next pong.
-func beforePong(selects func(f frame) bool, waiting []arcp.MessageID, typ arcp.Type, payload any) stage {
-	return stage{
+func beforePong(selects func(f frame) bool, waiting []arcp.MessageID, typ arcp.Type, payload any) rewriter {
+	return rewriter{
 		out: func(f frame) []frame {
 			if selects(f) {
 				waiting = append(waiting, f.ID)
@@ -103,9 +103,9 @@ func beforePong(selects func(f frame) bool, waiting []arcp.MessageID, typ arcp.T
 }
 
 // skipFreed turns the refusal of a resume into a session that begins later.
-func skipFreed() stage {
+func skipFreed() rewriter {
 	var asked frame
-	return stage{
+	return rewriter{
 		out: func(f frame) []frame {
 			if f.Type == arcp.SessionResume {
 				asked = f
@@ -124,9 +124,9 @@ func skipFreed() stage {
 }
 
 // forgetRetry withholds what comes of jobs that the client has unsubscribed from.
-func forgetRetry() stage {
+func forgetRetry() rewriter {
 	gone := make(map[arcp.JobID]bool)
-	return stage{
+	return rewriter{
 		out: func(f frame) []frame {
 			if f.Type == arcp.JobUnsubscribe {
 				if p, err := arcp.DecodePayload[arcp.JobUnsubscribePayload](&f.Envelope); err == nil {
@@ -174,10 +174,10 @@ var dedupFaults = []Fault{
 }
 
 // keyOfOne makes a stage that replaces submits whose key was used with another payload.
-func keyOfOne(other func(f, first frame) frame) func() stage {
-	return func() stage {
+func keyOfOne(other func(f, first frame) frame) func() rewriter {
+	return func() rewriter {
 		var first frame
-		return stage{out: func(f frame) []frame {
+		return rewriter{out: func(f frame) []frame {
 			switch {
 			case f.Type != arcp.ToolInvoke || !bytes.Contains(f.text, []byte(`"idempotency_key"`)):
 			case first.ID == "":
@@ -192,10 +192,10 @@ func keyOfOne(other func(f, first frame) frame) func() stage {
 
 // runAgain gives a submit that is sent again on another connection an id of its
 // own, and its answers the old one.
-func runAgain() func() stage {
+func runAgain() func() rewriter {
 	seen, old := map[arcp.MessageID]bool{}, map[arcp.MessageID]arcp.MessageID{}
-	return func() stage {
-		return stage{
+	return func() rewriter {
+		return rewriter{
 			out: func(f frame) []frame {
 				if original := f.ID; f.Type == arcp.ToolInvoke && seen[original] {
 					f = f.again()
@@ -215,10 +215,10 @@ func runAgain() func() stage {
 }
 
 // ignoreAgain drops submits that were sent on another connection.
-func ignoreAgain() func() stage {
+func ignoreAgain() func() rewriter {
 	seen := map[arcp.MessageID]bool{}
-	return func() stage {
-		return stage{out: func(f frame) []frame {
+	return func() rewriter {
+		return rewriter{out: func(f frame) []frame {
 			if f.Type == arcp.ToolInvoke && seen[f.ID] {
 				return nil
 			}

@@ -126,8 +126,8 @@ func (f frame) showing(token string) frame {
 
 // believes makes stages that put the first token of a check, which is good, in the
 // place of those with something wrong.
-func believes(wrong func(token, good jwt) bool) func() func() stage {
-	return func() func() stage {
+func believes(wrong func(token, good jwt) bool) func() func() rewriter {
+	return func() func() rewriter {
 		var good jwt
 		return asked(arcp.SessionOpen, func(f frame) frame {
 			token := f.jwt()
@@ -145,12 +145,12 @@ func believes(wrong func(token, good jwt) bool) func() func() stage {
 
 // takes makes stages that accept an answer to a challenge, as the first session of
 // the check was accepted, although it is wrong.
-func takes(wrong func(answer jwt, nonce string) bool) func() func() stage {
-	return func() func() stage {
+func takes(wrong func(answer jwt, nonce string) bool) func() func() rewriter {
+	return func() func() rewriter {
 		var accepted frame
-		return func() stage {
+		return func() rewriter {
 			nonce, spared := "", map[arcp.MessageID]bool{}
-			return stage{
+			return rewriter{
 				out: func(f frame) []frame {
 					if f.Type == arcp.SessionAuthenticate && wrong(parseJWT(f.word("response")), nonce) {
 						spared[f.ID] = true
@@ -175,12 +175,12 @@ func takes(wrong func(answer jwt, nonce string) bool) func() func() stage {
 
 // oneAnswer accepts the answer with which the first session of the check was opened in
 // each other one.
-func oneAnswer() func() stage {
+func oneAnswer() func() rewriter {
 	var good string
 	accepted := frame{}
-	return func() stage {
+	return func() rewriter {
 		spared := map[arcp.MessageID]bool{}
-		return stage{
+		return rewriter{
 			out: func(f frame) []frame {
 				if f.Type == arcp.SessionAuthenticate {
 					spared[f.ID] = f.word("response") == good
@@ -202,10 +202,10 @@ func oneAnswer() func() stage {
 }
 
 // acceptAgain answers the second answer of a connection to a challenge as the first.
-func acceptAgain() stage {
+func acceptAgain() rewriter {
 	var accepted frame
 	var again arcp.MessageID
-	return stage{
+	return rewriter{
 		out: func(f frame) []frame {
 			if f.Type == arcp.SessionAuthenticate && accepted.ID != "" {
 				again = f.ID

@@ -110,9 +110,9 @@ func (t *people) of(f frame) int {
 
 // known makes stages of connections that know whose they are: who points to the
 // place of the token. The first is of who is seen.
-func known(begin func(who *int) stage) func() stage {
+func known(begin func(who *int) rewriter) func() rewriter {
 	var all people
-	return func() stage {
+	return func() rewriter {
 		who := -1
 		s := begin(&who)
 		out := s.out
@@ -129,12 +129,12 @@ func known(begin func(who *int) stage) func() stage {
 // performed makes stages that do what others than the first want done, whatever the
 // answer was: before the next message of one of the first's connections, and as if
 // it came from there.
-func performed(selects func(f frame) bool) func() func() stage {
-	return func() func() stage {
+func performed(selects func(f frame) bool) func() func() rewriter {
+	return func() func() rewriter {
 		var wishes []frame
-		return known(func(who *int) stage {
+		return known(func(who *int) rewriter {
 			own := map[arcp.MessageID]bool{} // what was not sent here
-			return stage{
+			return rewriter{
 				out: func(f frame) []frame {
 					switch {
 					case *who > 0 && selects(f):
@@ -164,11 +164,11 @@ func performed(selects func(f frame) bool) func() func() stage {
 
 // bringing makes stages that bring, before what comes anyway, an event that was sent
 // to a connection with the nth token.
-func bringing(nth int, selects func(f frame) bool) func() func() stage {
-	return func() func() stage {
+func bringing(nth int, selects func(f frame) bool) func() func() rewriter {
+	return func() func() rewriter {
 		var foreign []frame
-		return known(func(who *int) stage {
-			return stage{in: func(f frame) []frame {
+		return known(func(who *int) rewriter {
+			return rewriter{in: func(f frame) []frame {
 				switch {
 				case *who == nth && f.event() && selects(f):
 					foreign = append(foreign, f)
@@ -183,10 +183,10 @@ func bringing(nth int, selects func(f frame) bool) func() func() stage {
 
 // bringAgents brings, before what comes after it, that the first has registered an
 // agent.
-func bringAgents() func() stage {
+func bringAgents() func() rewriter {
 	var agent json.RawMessage
-	return known(func(who *int) stage {
-		return stage{in: func(f frame) []frame {
+	return known(func(who *int) rewriter {
+		return rewriter{in: func(f frame) []frame {
 			switch {
 			case *who == 0 && f.Type == arcp.JobCompleted && bytes.Contains(f.Payload, []byte(`"registered_at"`)):
 				agent, _ = json.Marshal(f.object("value")) // an object that was read
@@ -201,9 +201,9 @@ func bringAgents() func() stage {
 }
 
 // bringToFirst brings everything to the connection's first subscription, too.
-func bringToFirst() stage {
+func bringToFirst() rewriter {
 	var first arcp.SubscriptionID
-	return stage{in: func(f frame) []frame {
+	return rewriter{in: func(f frame) []frame {
 		if f.Type == arcp.SubscribeAccepted && first == "" {
 			first = f.SubscriptionID
 		}
@@ -215,11 +215,11 @@ func bringToFirst() stage {
 }
 
 // hinting has the refusals of what is there, which the check has heard of, say so.
-func hinting() func() stage {
+func hinting() func() rewriter {
 	there := map[string]bool{} // jobs and questions
-	return known(func(*int) stage {
+	return known(func(*int) rewriter {
 		named := map[arcp.MessageID]bool{} // what names one of them
-		return stage{
+		return rewriter{
 			out: func(f frame) []frame {
 				for id := range there {
 					named[f.ID] = named[f.ID] || bytes.Contains(f.text, []byte(id))
@@ -252,10 +252,10 @@ func (f frame) listing(id arcp.JobID) frame {
 }
 
 // listSeen lists a job of the first to the others.
-func listSeen() func() stage {
+func listSeen() func() rewriter {
 	var job arcp.JobID
-	return known(func(who *int) stage {
-		return stage{in: func(f frame) []frame {
+	return known(func(who *int) rewriter {
+		return rewriter{in: func(f frame) []frame {
 			switch {
 			case *who == 0 && f.Type == arcp.JobAccepted:
 				job = f.JobID

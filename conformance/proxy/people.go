@@ -11,7 +11,7 @@ import (
 )
 
 // coded makes a stage that puts one code of a failure in the place of another.
-func coded(from, to arcp.Code) func() stage {
+func coded(from, to arcp.Code) func() rewriter {
 	return change(func(f frame) []frame {
 		if (f.Type == arcp.JobFailed || f.Type == arcp.Nack || f.Type == arcp.HumanInputCancelled) && f.code() == from {
 			f = f.withPayload("code", to)
@@ -21,7 +21,7 @@ func coded(from, to arcp.Code) func() stage {
 }
 
 // succeeds makes a stage that has jobs end well that fail with the code.
-func succeeds(code arcp.Code) func() stage {
+func succeeds(code arcp.Code) func() rewriter {
 	return every(arcp.JobFailed, func(f frame) frame {
 		if f.event() && f.code() == code {
 			f = f.with("type", arcp.JobCompleted).with("payload", json.RawMessage(`{"value":{"allowed":true}}`))
@@ -31,10 +31,10 @@ func succeeds(code arcp.Code) func() stage {
 }
 
 // without makes a stage that loses events, and renumbers those after them.
-func without(selects func(f frame) bool) func() stage {
-	return func() stage {
+func without(selects func(f frame) bool) func() rewriter {
+	return func() rewriter {
 		gone := uint64(0)
-		return stage{in: func(f frame) []frame {
+		return rewriter{in: func(f frame) []frame {
 			switch {
 			case !f.event():
 				return []frame{f}
@@ -49,9 +49,9 @@ func without(selects func(f frame) bool) func() stage {
 
 // adding makes a stage that has an event follow those that more returns one for,
 // and renumbers those after it.
-func adding(more func(f frame) (frame, bool)) stage {
+func adding(more func(f frame) (frame, bool)) rewriter {
 	last, added := uint64(0), uint64(0)
-	return stage{in: func(f frame) []frame {
+	return rewriter{in: func(f frame) []frame {
 		extra, ok := more(f)
 		if f.event() {
 			f = f.with("event_seq", f.EventSeq+added)
@@ -189,9 +189,9 @@ var permissionFaults = []Fault{
 	{Name: "ask by the way", Says: "what is asked of people is not critical", Shows: []string{"permissions.request"},
 		stage: every(arcp.PermissionRequest, func(f frame) frame { return f.with("priority", nil) })},
 	{Name: "answer a grant as the submit", Says: "lease.granted is correlated to the submit", Shows: []string{"permissions.grant"},
-		stage: func() stage {
+		stage: func() rewriter {
 			var submit arcp.MessageID
-			return stage{
+			return rewriter{
 				out: func(f frame) []frame {
 					if f.Type == arcp.ToolInvoke {
 						submit = f.ID
@@ -230,8 +230,8 @@ var permissionFaults = []Fault{
 	{Name: "extend for anybody", Says: "any session has a permission extended", Shows: []string{"permissions.refresh-refused"},
 		stage: instead(arcp.CodePermissionDenied, arcp.Ack, struct{}{})},
 	{Name: "keep what was revoked", Says: "lease.revoked of a client is ignored", Shows: []string{"permissions.revoke"}, Mute: true,
-		stage: func() stage {
-			return stage{out: func(f frame) []frame {
+		stage: func() rewriter {
+			return rewriter{out: func(f frame) []frame {
 				if f.Type == arcp.LeaseRevoked {
 					return nil
 				}
@@ -268,11 +268,11 @@ var questionFaults = []Fault{
 	{Name: "fail with another code", Says: "the job of a question that expires is ABORTED", Shows: []string{"questions.expires", "questions.choose-expires"},
 		stage: every(arcp.JobFailed, func(f frame) frame { return f.withPayload("code", arcp.CodeAborted) })},
 	{Name: "ask twice", Says: "a question comes twice", Shows: []string{"questions.ask", "questions.later"},
-		stage: func() stage {
+		stage: func() rewriter {
 			return adding(func(f frame) (frame, bool) { return f, f.Type == arcp.HumanInputRequest })
 		}},
 	{Name: "ask twice in other words", Says: "a question comes twice, under two ids", Shows: []string{"questions.ask", "questions.resumed"},
-		stage: func() stage {
+		stage: func() rewriter {
 			return adding(func(f frame) (frame, bool) { return f.again(), f.Type == arcp.HumanInputRequest })
 		}},
 	{Name: "ask anew", Says: "who comes later is asked with another message", Shows: []string{"questions.later", "questions.first-wins"}, stage: askAnew},
@@ -315,7 +315,7 @@ var questionFaults = []Fault{
 }
 
 // withdrawFromWinner withdraws a question after its answer was acknowledged.
-func withdrawFromWinner() stage {
+func withdrawFromWinner() rewriter {
 	questions := map[arcp.MessageID]frame{}
 	answers := map[arcp.MessageID]arcp.MessageID{} // to which question
 	s := adding(func(f frame) (frame, bool) {
@@ -339,9 +339,9 @@ func withdrawFromWinner() stage {
 }
 
 // askAnew gives questions of jobs that another session submitted ids of their own.
-func askAnew() stage {
+func askAnew() rewriter {
 	original := map[arcp.MessageID]arcp.MessageID{}
-	return stage{
+	return rewriter{
 		in: func(f frame) []frame {
 			if f.Type == arcp.HumanInputRequest && f.Extensions != nil {
 				id := f.ID
@@ -360,20 +360,20 @@ func askAnew() stage {
 }
 
 // askOnlyOwners keeps questions from sessions that submitted nothing.
-func askOnlyOwners() stage {
+func askOnlyOwners() rewriter {
 	return without(func(f frame) bool { return f.Type == arcp.HumanInputRequest && f.Extensions != nil })()
 }
 
 // leak gives the last question that any connection was sent to those that are
 // selected, before their next pong.
-func leak(to func(with, owner arcp.SessionOpenPayload) bool) func() func() stage {
-	return func() func() stage {
+func leak(to func(with, owner arcp.SessionOpenPayload) bool) func() func() rewriter {
+	return func() func() rewriter {
 		var question frame
 		var owner arcp.SessionOpenPayload
-		return func() stage {
+		return func() rewriter {
 			var own arcp.SessionOpenPayload
 			var told arcp.MessageID
-			s := stage{}
+			s := rewriter{}
 			last := uint64(0)
 			s.out = func(f frame) []frame {
 				if f.Type == arcp.SessionOpen {
@@ -401,9 +401,9 @@ func leak(to func(with, owner arcp.SessionOpenPayload) bool) func() func() stage
 
 // countHidden leaves out a number after a job has started, in sessions without a
 // person.
-func countHidden() stage {
+func countHidden() rewriter {
 	person := false
-	return stage{
+	return rewriter{
 		out: func(f frame) []frame {
 			if p, err := arcp.DecodePayload[arcp.SessionOpenPayload](&f.Envelope); err == nil && f.Type == arcp.SessionOpen {
 				person = p.Capabilities.Has(arcp.FeatureHumanInput)
@@ -420,7 +420,7 @@ func countHidden() stage {
 }
 
 // historyAsks has a question follow job.started in what followers are sent.
-func historyAsks() stage {
+func historyAsks() rewriter {
 	return adding(func(f frame) (frame, bool) {
 		if f.Type != arcp.JobStarted || f.Extensions == nil {
 			return f, false
@@ -474,7 +474,7 @@ var approvalFaults = []Fault{
 }
 
 // withoutArgument makes a stage that takes an argument from the calls of a tool.
-func withoutArgument(tool, name string) func() stage {
+func withoutArgument(tool, name string) func() rewriter {
 	return asked(arcp.ToolInvoke, func(f frame) frame {
 		return f.onCall(tool, func(args map[string]json.RawMessage) { delete(args, name) })
 	})

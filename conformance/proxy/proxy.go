@@ -21,13 +21,12 @@ type Fault struct {
 	Shows []string // checks of which at least one has to fail
 	Mute  bool     // shows itself by nothing coming, hence only when a check runs out of time
 
-	stage  func() stage        // state of one connection
-	across func() func() stage // or of all connections of a check
+	stage  func() rewriter        // state of one connection
+	across func() func() rewriter // or of all connections of a check
 }
 
-// stage is what a fault does to one connection. A nil function leaves its
-// direction alone.
-type stage struct {
+// rewriter changes the frames of one connection. A nil function leaves its direction as it is.
+type rewriter struct {
 	in  func(f frame) []frame // from the server: what the client gets instead
 	out func(f frame) []frame // from the client: what the server gets instead
 	end func(err error) error // how the connection ends
@@ -49,7 +48,7 @@ func (f Fault) Begin() func(transport.Conn) transport.Conn {
 
 type proxied struct {
 	transport.Conn
-	stage stage
+	stage rewriter
 	ready []frame // for the client
 }
 
@@ -158,14 +157,14 @@ func encode(v any) []byte {
 }
 
 // replaced makes a stage that puts one text for another in what comes.
-func replaced(old, text string) func() stage {
+func replaced(old, text string) func() rewriter {
 	return change(func(f frame) []frame { return []frame{f.replace(old, text)} })
 }
 
 // replacedOut makes a stage that puts one text for another in what is sent.
-func replacedOut(old, text string) func() stage {
-	return func() stage {
-		return stage{out: func(f frame) []frame { return []frame{f.replace(old, text)} }}
+func replacedOut(old, text string) func() rewriter {
+	return func() rewriter {
+		return rewriter{out: func(f frame) []frame { return []frame{f.replace(old, text)} }}
 	}
 }
 

@@ -37,7 +37,7 @@ func event(seq, id string) string {
 }
 
 // through reads everything from a connection with the stage in it.
-func through(t *testing.T, make func() stage, plays ...string) []string {
+func through(t *testing.T, make func() rewriter, plays ...string) []string {
 	t.Helper()
 	c := Wrap(&tape{plays: plays}, Fault{stage: make})
 	var got []string
@@ -58,17 +58,17 @@ func TestStages(t *testing.T) {
 	keep := func(f frame) frame { return f }
 	for _, test := range []struct {
 		name  string
-		stage func() stage
+		stage func() rewriter
 		plays []string
 		want  []string
 	}{
-		{"nothing", func() stage { return stage{} }, []string{a, "not json", b}, []string{a, "not json", b}},
+		{"nothing", func() rewriter { return rewriter{} }, []string{a, "not json", b}, []string{a, "not json", b}},
 		{"edit nothing", events(keep), []string{a, b}, []string{a, b}},
 		{"swap", swap(isEvent(1), isEvent(2), false), []string{a, b, c}, []string{b, a, c}},
 		{"swap and renumber", swap(isEvent(1), isEvent(2), true), []string{a, b}, []string{event("1", "b"), event("2", "a")}},
 		{"drop and renumber", dropAndRenumber(2), []string{a, b, c}, []string{a, event("2", "c")}},
 		{"lose and renumber", without(isEvent(2)), []string{a, b, c}, []string{a, event("2", "c")}},
-		{"add and renumber", func() stage {
+		{"add and renumber", func() rewriter {
 			return adding(func(f frame) (frame, bool) { return f, f.EventSeq == 2 })
 		}, []string{a, b, c}, []string{a, b, event("3", "b"), event("4", "c")}},
 		{"edit", events(func(f frame) frame { return f.with("event_seq", f.EventSeq+5) }), []string{a}, []string{event("6", "a")}},
@@ -113,8 +113,8 @@ func TestStateAcrossConnections(t *testing.T) {
 func TestWhatStillComes(t *testing.T) {
 	a := event("1", "a")
 	later := []frame{parse([]byte(event("2", "b")))}
-	got := through(t, func() stage {
-		return stage{late: func() []frame {
+	got := through(t, func() rewriter {
+		return rewriter{late: func() []frame {
 			frames := later
 			later = nil
 			return frames

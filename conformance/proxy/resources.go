@@ -8,9 +8,9 @@ var resourceFaults = []Fault{
 	{Name: "resources of any status", Says: "the status of a resource is lost", Shows: []string{"resources.register"}, stage: withoutArgument("registry.register", "status")},
 	{Name: "the same page of resources", Says: "a cursor of registry.list is ignored", Shows: []string{"resources.list"}, stage: withoutArgument("registry.list", "cursor")},
 	{Name: "calls out of order", Says: "of two registrations the later one happens first", Shows: []string{"resources.order"},
-		stage: func() stage {
+		stage: func() rewriter {
 			exchange := swap(registers, registers, false)()
-			return stage{out: exchange.in}
+			return rewriter{out: exchange.in}
 		}},
 	{Name: "resources of any kind", Says: "the kind asked of registry.list is ignored", Shows: []string{"resources.filter"}, stage: withoutArgument("registry.list", "kind")},
 	{Name: "resources of one's own", Says: "the session asked of registry.list is ignored", Shows: []string{"resources.of-a-session"}, stage: withoutArgument("registry.list", "session_id")},

@@ -9,10 +9,10 @@ import (
 )
 
 // taken makes a stage that edits what comes after session.resumed.
-func taken(edit func(f frame) []frame) func() stage {
-	return func() stage {
+func taken(edit func(f frame) []frame) func() rewriter {
+	return func() rewriter {
 		begun := false
-		return stage{in: func(f frame) []frame {
+		return rewriter{in: func(f frame) []frame {
 			if f.Type == arcp.SessionResumed {
 				begun = true
 				return []frame{f}
@@ -26,7 +26,7 @@ func taken(edit func(f frame) []frame) func() stage {
 }
 
 // takenEvents makes a stage that edits the events after session.resumed.
-func takenEvents(edit func(f frame) frame) func() stage {
+func takenEvents(edit func(f frame) frame) func() rewriter {
 	return taken(func(f frame) []frame {
 		if f.event() {
 			f = edit(f)
@@ -36,9 +36,9 @@ func takenEvents(edit func(f frame) frame) func() stage {
 }
 
 // asked makes a stage that edits the messages of a type that the client sends.
-func asked(typ arcp.Type, edit func(f frame) frame) func() stage {
-	return func() stage {
-		return stage{out: func(f frame) []frame {
+func asked(typ arcp.Type, edit func(f frame) frame) func() rewriter {
+	return func() rewriter {
+		return rewriter{out: func(f frame) []frame {
 			if f.Type == typ {
 				f = edit(f)
 			}
@@ -48,12 +48,12 @@ func asked(typ arcp.Type, edit func(f frame) frame) func() stage {
 }
 
 // ending makes a stage that has connections end with another code.
-func ending(code transport.CloseCode) func() stage {
-	return func() stage { return stage{end: func(err error) error { return closedBy(err, code) }} }
+func ending(code transport.CloseCode) func() rewriter {
+	return func() rewriter { return rewriter{end: func(err error) error { return closedBy(err, code) }} }
 }
 
 // never makes a stage that keeps frames of a type from the client.
-func never(typ arcp.Type) func() stage {
+func never(typ arcp.Type) func() rewriter {
 	return change(func(f frame) []frame {
 		if f.Type == typ {
 			return nil
@@ -64,7 +64,7 @@ func never(typ arcp.Type) func() stage {
 
 // instead makes a stage that answers with another type what would be a refusal
 // with the code.
-func instead(code arcp.Code, typ arcp.Type, payload any) func() stage {
+func instead(code arcp.Code, typ arcp.Type, payload any) func() rewriter {
 	return change(func(f frame) []frame {
 		if f.Type == arcp.Nack && f.code() == code {
 			f = f.with("type", typ).with("payload", payload)
@@ -115,9 +115,9 @@ var replayFaults = []Fault{
 	{Name: "replay with another number", Says: "events that come again are counted anew", Shows: []string{"resume.replay", "resume.while-running"},
 		stage: takenEvents(func(f frame) frame { return f.with("event_seq", f.EventSeq+100) })},
 	{Name: "count connections", Says: "every connection counts from 1", Shows: []string{"resume.numbers"},
-		stage: func() stage {
+		stage: func() rewriter {
 			first := uint64(0)
-			return stage{in: func(f frame) []frame {
+			return rewriter{in: func(f frame) []frame {
 				if !f.event() {
 					return []frame{f}
 				}
@@ -130,9 +130,9 @@ var replayFaults = []Fault{
 	{Name: "lose an event at the seam", Says: "the first event after a resume is lost", Shows: []string{"resume.replay", "resume.while-running"},
 		stage: seam(func(f frame) []frame { return nil })},
 	{Name: "hide the seam", Says: "the first event after a resume is lost and the rest renumbered", Shows: []string{"resume.while-running", "takeover.while-running"}, Mute: true,
-		stage: func() stage {
+		stage: func() rewriter {
 			begun, lost := false, false
-			return stage{in: func(f frame) []frame {
+			return rewriter{in: func(f frame) []frame {
 				begun = begun || f.Type == arcp.SessionResumed
 				switch {
 				case !begun || !f.event():
@@ -149,9 +149,9 @@ var replayFaults = []Fault{
 	{Name: "replay everything", Says: "a resume begins with the first event", Shows: []string{"resume.replay", "resume.every-position"},
 		stage: asked(arcp.SessionResume, func(f frame) frame { return f.withPayload("last_event_seq", 0) })},
 	{Name: "replay one too many", Says: "the event at the position comes too, under another's name", Shows: []string{"resume.replay"},
-		stage: func() stage {
+		stage: func() rewriter {
 			var asked uint64
-			return stage{
+			return rewriter{
 				out: func(f frame) []frame {
 					if f.Type == arcp.SessionResume {
 						asked = f.number("last_event_seq")
@@ -175,9 +175,9 @@ var replayFaults = []Fault{
 			return []frame{f}
 		})},
 	{Name: "forget the features", Says: "a resumed session sees no checkpoints", Shows: []string{"resume.features"},
-		stage: func() stage {
+		stage: func() rewriter {
 			begun, gone := false, uint64(0)
-			return stage{in: func(f frame) []frame {
+			return rewriter{in: func(f frame) []frame {
 				begun = begun || f.Type == arcp.SessionResumed
 				switch {
 				case begun && f.Type == arcp.JobCheckpoint:
@@ -192,10 +192,10 @@ var replayFaults = []Fault{
 }
 
 // seam makes a stage that edits the first event after session.resumed.
-func seam(edit func(f frame) []frame) func() stage {
-	return func() stage {
+func seam(edit func(f frame) []frame) func() rewriter {
+	return func() rewriter {
 		begun, done := false, false
-		return stage{in: func(f frame) []frame {
+		return rewriter{in: func(f frame) []frame {
 			begun = begun || f.Type == arcp.SessionResumed
 			if !begun || done || !f.event() {
 				return []frame{f}
@@ -234,9 +234,9 @@ var resumeFaults = []Fault{
 			return f
 		})},
 	{Name: "perform what came early", Says: "a ping before session.resumed is answered", Shows: []string{"resume.dropped-before"},
-		stage: func() stage {
+		stage: func() rewriter {
 			var early []arcp.MessageID
-			return stage{
+			return rewriter{
 				out: func(f frame) []frame {
 					if f.Type == arcp.Ping {
 						early = append(early, f.ID)
@@ -304,9 +304,9 @@ var resumeFaults = []Fault{
 		})},
 }
 
-func keepToken() stage {
+func keepToken() rewriter {
 	var token string
-	return stage{
+	return rewriter{
 		out: func(f frame) []frame {
 			if f.Type == arcp.SessionResume {
 				token = f.word("resume_token")
@@ -325,12 +325,12 @@ func keepToken() stage {
 // tokens makes stages that put another token into a session.resume: pick is
 // given the tokens that were handed out, the newest last, and how often the one
 // was shown before.
-func tokens(pick func(given []string, shown string, before int) string) func() func() stage {
-	return func() func() stage {
+func tokens(pick func(given []string, shown string, before int) string) func() func() rewriter {
+	return func() func() rewriter {
 		var given []string
 		times := map[string]int{}
-		return func() stage {
-			return stage{
+		return func() rewriter {
+			return rewriter{
 				out: func(f frame) []frame {
 					if f.Type != arcp.SessionResume {
 						return []frame{f}
@@ -375,9 +375,9 @@ var onceOnly = tokens(func(_ []string, shown string, before int) string {
 })
 
 // giveNamed names the session that a session.open asked for in every frame.
-func giveNamed() stage {
+func giveNamed() rewriter {
 	var named arcp.SessionID
-	return stage{
+	return rewriter{
 		out: func(f frame) []frame {
 			if f.Type == arcp.SessionOpen {
 				named = f.SessionID
@@ -398,10 +398,10 @@ func giveNamed() stage {
 }
 
 // oneBefore puts the event before the one that a position names in its place.
-func oneBefore() func() stage {
+func oneBefore() func() rewriter {
 	before, last := map[arcp.MessageID]arcp.MessageID{}, map[arcp.SessionID]arcp.MessageID{}
-	return func() stage {
-		return stage{
+	return func() rewriter {
+		return rewriter{
 			in: func(f frame) []frame {
 				if f.event() && before[f.ID] == "" {
 					before[f.ID], last[f.SessionID] = last[f.SessionID], f.ID
@@ -427,9 +427,9 @@ func oneBefore() func() stage {
 }
 
 // serveAll answers pings on a connection that has ended.
-func serveAll() stage {
+func serveAll() rewriter {
 	var resumed, ping frame
-	return stage{
+	return rewriter{
 		out: func(f frame) []frame {
 			if f.Type == arcp.Ping {
 				ping = f

@@ -24,7 +24,7 @@ var execFaults = []Fault{
 		stage: every(arcp.JobFailed, func(f frame) frame { return f.replace("it went wrong", "") })},
 	{Name: "forget the signal", Says: "the signal that ended a command is not told", Shows: []string{"exec.signal"}, stage: replaced(`"signal":`, `"cause":`)},
 	{Name: "hand everything on", Says: "a command has a variable that is not allowed", Shows: []string{"exec.environment"},
-		stage: func() stage {
+		stage: func() rewriter {
 			return adding(func(f frame) (frame, bool) {
 				own := f.Type == arcp.Log && bytes.Contains(f.Payload, []byte(`"PATH=`))
 				return f.again().withPayload("message", "TOKEN=secret"), own
@@ -34,7 +34,7 @@ var execFaults = []Fault{
 	{Name: "leave processes", Says: "what a command has begun goes on", Shows: []string{"exec.leftover"}, stage: result(`"value":false`, `"value":true`)},
 	{Name: "cancel and go on", Says: "a command that ignores a cancel goes on", Shows: []string{"exec.cancel"}, stage: result(`"value":false`, `"value":true`)},
 	{Name: "end a command twice", Says: "a cancel ends a job twice", Shows: []string{"exec.cancel"},
-		stage: func() stage {
+		stage: func() rewriter {
 			return adding(func(f frame) (frame, bool) { return f.again(), f.Type == arcp.JobCancelled })
 		}},
 	{Name: "any amount", Says: "output over the limit is a result", Shows: []string{"exec.large"}, stage: succeeds(arcp.CodeResourceExhausted)},

@@ -7,7 +7,7 @@ import (
 )
 
 // result makes a stage that edits the results of jobs as text.
-func result(old, text string) func() stage {
+func result(old, text string) func() rewriter {
 	return every(arcp.JobCompleted, func(f frame) frame { return f.replace(old, text) })
 }
 

@@ -61,7 +61,7 @@ var workerFaults = []Fault{
 }
 
 // losing makes a stage that loses the frames of a type.
-func losing(typ arcp.Type) func() stage {
+func losing(typ arcp.Type) func() rewriter {
 	return change(func(f frame) []frame {
 		if f.Type == typ {
 			return nil
@@ -72,9 +72,9 @@ func losing(typ arcp.Type) func() stage {
 
 // givenAsAnother changes the id of a dispatch that the connection was given before
 // any other message but the answer to its handshake: one that comes again.
-func givenAsAnother() stage {
+func givenAsAnother() rewriter {
 	n := 0
-	return stage{in: func(f frame) []frame {
+	return rewriter{in: func(f frame) []frame {
 		if n++; n == 2 && f.Type == arcp.ToolInvoke {
 			f = f.with("id", arcp.NewMessageID())
 		}

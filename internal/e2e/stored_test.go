@@ -23,8 +23,9 @@ var (
 	storedTo = flag.String("stored.to", "", "the archive to write, in internal/e2e/testdata")
 )
 
-// seen is what clients have seen of a data directory. It is beside the data in its archive.
-type seen struct {
+// storedView is what clients had received from a server with a data directory. It is stored
+// beside the data in the archive.
+type storedView struct {
 	Session arcp.SessionID                           `json:"session"`
 	Events  []seenEvent                              `json:"events"`  // of the session, in order
 	Jobs    map[arcp.JobID]map[arcp.MessageID]string `json:"jobs"`    // event id → type and payload
@@ -63,7 +64,7 @@ func TestStoredData(t *testing.T) {
 			data := t.TempDir()
 			unpack(t, archive, data)
 			raw, err := os.ReadFile(filepath.Join(data, "seen.json"))
-			var was seen
+			var was storedView
 			if err == nil {
 				err = arcp.Unmarshal(raw, &was)
 			}
@@ -92,7 +93,7 @@ func TestStoredData(t *testing.T) {
 }
 
 // resumed opens the session of stored data again, from its beginning, and compares its events.
-func resumed(ctx context.Context, t *testing.T, url string, was *seen) *client.Client {
+func resumed(ctx context.Context, t *testing.T, url string, was *storedView) *client.Client {
 	t.Helper()
 	var mu sync.Mutex
 	ids, more := make(map[uint64]arcp.MessageID), make(chan struct{}, 1)
@@ -159,7 +160,7 @@ func writeStored(t *testing.T, bin, archive string) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	w := &witness{jobs: make(map[arcp.JobID]map[arcp.MessageID]string), ends: make(map[arcp.JobID]int)}
-	var was seen
+	var was storedView
 	var mu sync.Mutex
 	var last uint64
 	c, err := client.Dial(ctx, p.url, client.Options{Auth: client.Auth{Scheme: "bearer", Token: crashToken}, OnEvent: func(env *arcp.Envelope) bool {

@@ -15,7 +15,7 @@ import (
 
 // accepted is a job that was accepted with a credential, and its grant, which is
 // not discarded.
-func (r *rig) accepted(t *testing.T) (arcp.JobID, *Grant) {
+func (r *fixture) accepted(t *testing.T) (arcp.JobID, *Grant) {
 	t.Helper()
 	job := arcp.NewJobID()
 	g, err := r.issue(job)
@@ -28,13 +28,13 @@ func (r *rig) accepted(t *testing.T) (arcp.JobID, *Grant) {
 	return job, g
 }
 
-func (r *rig) live(t *testing.T) arcp.JobID {
+func (r *fixture) live(t *testing.T) arcp.JobID {
 	t.Helper()
 	job, _ := r.accepted(t)
 	return job
 }
 
-func (r *rig) only(t *testing.T, job arcp.JobID) arcp.Credential {
+func (r *fixture) only(t *testing.T, job arcp.JobID) arcp.Credential {
 	t.Helper()
 	list := r.v.Credentials(job)
 	if len(list) != 1 {
@@ -43,7 +43,7 @@ func (r *rig) only(t *testing.T, job arcp.JobID) arcp.Credential {
 	return list[0]
 }
 
-func (r *rig) counts() map[string]int {
+func (r *fixture) counts() map[string]int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.ops)

@@ -491,7 +491,7 @@ func TestCommitThatFails(t *testing.T) {
 
 // ending is a store whose jobs end just after they are looked at.
 type ending struct {
-	*rig
+	*fixture
 	Reader
 	before bool // Ended comes while nobody holds the job
 }
@@ -562,7 +562,7 @@ func TestAnyInterleavingWithRotations(t *testing.T) {
 
 var errLost = errors.New("lost")
 
-func interleave(t *rapid.T, r *rig) {
+func interleave(t *rapid.T, r *fixture) {
 	defer func() { r.v.Close() }()
 	var jobs, pending []arcp.JobID
 	grants := make(map[arcp.JobID]*Grant)
@@ -662,7 +662,7 @@ func interleave(t *rapid.T, r *rig) {
 }
 
 // endBare ends a job without the records of the vault.
-func (r *rig) endBare(job arcp.JobID, told bool) {
+func (r *fixture) endBare(job arcp.JobID, told bool) {
 	r.jobMu.Lock()
 	defer r.jobMu.Unlock()
 	e := store.NewEvent(arcp.JobCompleted, time.Now(), &store.Common{JobID: job}, arcp.PriorityNormal, []byte("{}"))

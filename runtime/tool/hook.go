@@ -20,7 +20,7 @@ type Hook struct {
 	// to answer within HookTimeout. It may be called by many goroutines at once, and
 	// more than once for a call: a hook is asked again when a later one has replaced
 	// the arguments.
-	Before func(ctx context.Context, c *HookCall) (Verdict, error)
+	Before func(ctx context.Context, c *HookCall) (HookDecision, error)
 }
 
 // HookTimeout bounds the time that a hook has for a call.
@@ -37,8 +37,8 @@ type HookCall struct {
 	Attempt   uint32
 }
 
-// Verdict is what a hook says about a call. The zero value lets it pass.
-type Verdict struct {
+// HookDecision is the decision of one hook about a call. The zero value lets the call pass.
+type HookDecision struct {
 	// Arguments, if not nil, take the place of those of the call. The other hooks
 	// see them, and they must satisfy the tool's limits and schema. If another hook
 	// wants others, the call is refused.
@@ -63,9 +63,9 @@ func newHooks(old *hooks, list []Hook) *hooks {
 	return h
 }
 
-// Ruling is what all hooks together say about a call. The zero value lets it pass
-// as it is.
-type Ruling struct {
+// CallDecision is the decision of all hooks about a call. The zero value lets the call pass
+// unchanged.
+type CallDecision struct {
 	Arguments arcp.Raw // to make the call with; nil: those of the call
 	Hook      string   // that has put them in place, or refuses
 	Refused   *arcp.Error
@@ -75,9 +75,9 @@ type Ruling struct {
 
 // Before asks the hooks about a call. The first refusal stands: no later hook is
 // asked.
-func (s *Snapshot) Before(ctx context.Context, t *Tool, c HookCall) Ruling {
+func (s *Snapshot) Before(ctx context.Context, t *Tool, c HookCall) CallDecision {
 	if s.hooks == nil || len(s.hooks.list) == 0 {
-		return Ruling{}
+		return CallDecision{}
 	}
 	p := proposal{call: c}
 	p.call.Tool, p.call.Arguments = &t.Capability, orEmpty(c.Arguments)
@@ -87,7 +87,7 @@ func (s *Snapshot) Before(ctx context.Context, t *Tool, c HookCall) Ruling {
 		}
 	}
 	if p.by == nil {
-		return Ruling{}
+		return CallDecision{}
 	}
 	for i := range s.hooks.list { // those before see the replacement once more
 		h := &s.hooks.list[i]
@@ -100,9 +100,9 @@ func (s *Snapshot) Before(ctx context.Context, t *Tool, c HookCall) Ruling {
 	}
 	if err := t.Validate(p.call.Arguments); err != nil {
 		err.Message = cut("the arguments that hook " + p.by.Name + " has put in place: " + err.Message)
-		return Ruling{Hook: p.by.Name, Refused: err}
+		return CallDecision{Hook: p.by.Name, Refused: err}
 	}
-	return Ruling{Hook: p.by.Name, Arguments: p.call.Arguments}
+	return CallDecision{Hook: p.by.Name, Arguments: p.call.Arguments}
 }
 
 // proposal is a call while the hooks are asked.
@@ -112,8 +112,8 @@ type proposal struct {
 }
 
 // ask asks one hook, and takes its replacement.
-func (p *proposal) ask(ctx context.Context, h *Hook) Ruling {
-	r := Ruling{Hook: h.Name}
+func (p *proposal) ask(ctx context.Context, h *Hook) CallDecision {
+	r := CallDecision{Hook: h.Name}
 	v, err := h.before(ctx, p.call)
 	switch {
 	case err != nil && ctx.Err() != nil: // the job has ended meanwhile
@@ -158,12 +158,12 @@ func because(reason string) string {
 }
 
 // before calls the hook with a call of its own.
-func (h *Hook) before(ctx context.Context, c HookCall) (v Verdict, err error) {
+func (h *Hook) before(ctx context.Context, c HookCall) (v HookDecision, err error) {
 	ctx, cancel := context.WithTimeout(ctx, HookTimeout)
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
-			v, err = Verdict{}, &PanicError{p, debug.Stack()}
+			v, err = HookDecision{}, &PanicError{p, debug.Stack()}
 		}
 	}()
 	capability := *c.Tool

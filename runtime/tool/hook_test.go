@@ -13,34 +13,34 @@ import (
 )
 
 // says is a hook that gives the same verdict each time, and notes what it saw.
-func says(name string, v Verdict, saw *[]string) Hook {
-	return Hook{name, func(_ context.Context, c *HookCall) (Verdict, error) {
+func says(name string, v HookDecision, saw *[]string) Hook {
+	return Hook{name, func(_ context.Context, c *HookCall) (HookDecision, error) {
 		*saw = append(*saw, name+" "+string(c.Arguments))
 		return v, nil
 	}}
 }
 
 // when is a hook that gives a verdict for arguments.
-func when(name, args string, v Verdict) Hook {
-	return Hook{name, func(_ context.Context, c *HookCall) (Verdict, error) {
+func when(name, args string, v HookDecision) Hook {
+	return Hook{name, func(_ context.Context, c *HookCall) (HookDecision, error) {
 		if string(c.Arguments) == args {
 			return v, nil
 		}
-		return Verdict{}, nil
+		return HookDecision{}, nil
 	}}
 }
 
-func put(args string) Verdict { return Verdict{Arguments: arcp.Raw(args)} }
+func put(args string) HookDecision { return HookDecision{Arguments: arcp.Raw(args)} }
 
 func TestHooks(t *testing.T) {
 	schema := arcp.Raw(`{"type":"object","properties":{"n":{"type":"integer","maximum":9}}}`)
 	target := raw(t, Capability{Name: "a", InputSchema: schema, Limits: Limits{MaxRequestBytes: 40}}, echo)
 	var saw []string
-	panics := Hook{"wild", func(context.Context, *HookCall) (Verdict, error) { panic("secret") }}
-	fails := Hook{"weak", func(context.Context, *HookCall) (Verdict, error) { return Verdict{}, errors.New("secret") }}
-	meddles := Hook{"meddler", func(_ context.Context, c *HookCall) (Verdict, error) {
+	panics := Hook{"wild", func(context.Context, *HookCall) (HookDecision, error) { panic("secret") }}
+	fails := Hook{"weak", func(context.Context, *HookCall) (HookDecision, error) { return HookDecision{}, errors.New("secret") }}
+	meddles := Hook{"meddler", func(_ context.Context, c *HookCall) (HookDecision, error) {
 		c.Arguments[2], c.Tool.MinTrust, c.Tool = 'X', "privileged", nil
-		return Verdict{}, nil
+		return HookDecision{}, nil
 	}}
 	for _, c := range []struct {
 		why   string
@@ -48,8 +48,8 @@ func TestHooks(t *testing.T) {
 		want  string // the arguments, or the error
 		saw   []string
 	}{
-		{"nobody objects", []Hook{says("one", Verdict{}, &saw), says("two", Verdict{}, &saw)}, "", []string{`one {"n":1}`, `two {"n":1}`}},
-		{"in order, and the earlier ones see a replacement once more", []Hook{says("one", Verdict{}, &saw), says("two", put(`{"n":2}`), &saw), says("three", Verdict{}, &saw)},
+		{"nobody objects", []Hook{says("one", HookDecision{}, &saw), says("two", HookDecision{}, &saw)}, "", []string{`one {"n":1}`, `two {"n":1}`}},
+		{"in order, and the earlier ones see a replacement once more", []Hook{says("one", HookDecision{}, &saw), says("two", put(`{"n":2}`), &saw), says("three", HookDecision{}, &saw)},
 			`{"n":2}`, []string{`one {"n":1}`, `two {"n":1}`, `three {"n":2}`, `one {"n":2}`}},
 		{"the same replacement twice is one", []Hook{says("one", put(`{"n":2}`), &saw), says("two", put(` {"n" : 2}`), &saw)}, `{"n":2}`,
 			[]string{`one {"n":1}`, `two {"n":2}`}},
@@ -57,19 +57,19 @@ func TestHooks(t *testing.T) {
 			"PERMISSION_DENIED: hooks one and two want different arguments", []string{`one {"n":1}`, `two {"n":2}`}},
 		{"an earlier one wants its own back", []Hook{when("one", `{"n":2}`, put(`{"n":1}`)), says("two", put(`{"n":2}`), &saw)},
 			"PERMISSION_DENIED: hooks two and one want different arguments", []string{`two {"n":1}`}},
-		{"an earlier one denies the replacement", []Hook{when("one", `{"n":2}`, Verdict{Deny: true, Reason: "not two"}), says("two", put(`{"n":2}`), &saw)},
+		{"an earlier one denies the replacement", []Hook{when("one", `{"n":2}`, HookDecision{Deny: true, Reason: "not two"}), says("two", put(`{"n":2}`), &saw)},
 			"PERMISSION_DENIED: hook one denies the call: not two", []string{`two {"n":1}`}},
 		{"the same as before is no replacement", []Hook{says("one", put(`{"n":1}`), &saw)}, "", []string{`one {"n":1}`}},
-		{"a denial stands, whatever a later one wants", []Hook{says("one", Verdict{Deny: true}, &saw), says("two", put(`{"n":2}`), &saw)},
+		{"a denial stands, whatever a later one wants", []Hook{says("one", HookDecision{Deny: true}, &saw), says("two", put(`{"n":2}`), &saw)},
 			"PERMISSION_DENIED: hook one denies the call", []string{`one {"n":1}`}},
-		{"it ends the job", []Hook{says("one", Verdict{Abort: true, Reason: "enough"}, &saw)}, "ABORTED: hook one has ended the job: enough", []string{`one {"n":1}`}},
+		{"it ends the job", []Hook{says("one", HookDecision{Abort: true, Reason: "enough"}, &saw)}, "ABORTED: hook one has ended the job: enough", []string{`one {"n":1}`}},
 		{"a panic denies, and tells nothing", []Hook{panics}, "PERMISSION_DENIED: hook wild denies the call: it could not decide", nil},
 		{"so does an error", []Hook{fails}, "PERMISSION_DENIED: hook weak denies the call: it could not decide", nil},
 		{"what it gives must be JSON", []Hook{says("one", put(`{"n":`), &saw)}, "PERMISSION_DENIED: hook one denies the call: the arguments that it wants are not JSON", []string{`one {"n":1}`}},
 		{"and follow the schema", []Hook{says("one", put(`{"n":10}`), &saw)}, "INVALID_ARGUMENT: the arguments that hook one has put in place: argument /n must be at most 9", []string{`one {"n":1}`}},
 		{"and the size", []Hook{says("one", put(`{"m":"`+strings.Repeat("x", 40)+`"}`), &saw)},
 			"RESOURCE_EXHAUSTED: the arguments that hook one has put in place: the arguments object has 48 bytes; the tool's limit is 40", []string{`one {"n":1}`}},
-		{"it cannot change the call behind our back", []Hook{meddles, says("two", Verdict{}, &saw)}, "", []string{`two {"n":1}`}},
+		{"it cannot change the call behind our back", []Hook{meddles, says("two", HookDecision{}, &saw)}, "", []string{`two {"n":1}`}},
 	} {
 		saw = nil
 		s := NewCatalog(NewRegistry(), c.hooks).Snapshot(Viewer{}, nil)
@@ -99,7 +99,7 @@ func TestHooksArePartOfTheCatalogue(t *testing.T) {
 	layer, _ := NewLayer(Overlay{IncludeBase: true, Hide: []string{"b"}})
 	for _, l := range []*Layer{nil, layer} {
 		before, revision := c.Snapshot(Viewer{}, l), c.HookRevision()
-		c.SetHooks([]Hook{{"no", func(context.Context, *HookCall) (Verdict, error) { return Verdict{Deny: true}, nil }}})
+		c.SetHooks([]Hook{{"no", func(context.Context, *HookCall) (HookDecision, error) { return HookDecision{Deny: true}, nil }}})
 		after := c.Snapshot(Viewer{}, l)
 		target, _ := after.Resolve("a")
 		if r := before.Before(t.Context(), target, HookCall{}); r.Refused != nil {
@@ -115,10 +115,10 @@ func TestHooksArePartOfTheCatalogue(t *testing.T) {
 // A hook that waits for what never comes is not waited for.
 func TestHooksOfAJobThatEnds(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
-	slow := Hook{"slow", func(ctx context.Context, _ *HookCall) (Verdict, error) {
+	slow := Hook{"slow", func(ctx context.Context, _ *HookCall) (HookDecision, error) {
 		cancel(arcp.Errorf(arcp.CodeTimeout, "out of time"))
 		<-ctx.Done()
-		return Verdict{}, nil
+		return HookDecision{}, nil
 	}}
 	s := NewCatalog(NewRegistry(), []Hook{slow}).Snapshot(Viewer{}, nil)
 	if r := s.Before(ctx, raw(t, Capability{}, echo), HookCall{}); r.Refused == nil || r.Refused.Code != arcp.CodeTimeout {
@@ -130,8 +130,14 @@ func TestHooksOfAJobThatEnds(t *testing.T) {
 func TestHooksOutOfTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for why, slow := range map[string]Hook{
-			"it heeds its context": {"slow", func(ctx context.Context, _ *HookCall) (Verdict, error) { <-ctx.Done(); return Verdict{}, ctx.Err() }},
-			"it does not":          {"slow", func(context.Context, *HookCall) (Verdict, error) { time.Sleep(2 * HookTimeout); return Verdict{}, nil }},
+			"it heeds its context": {"slow", func(ctx context.Context, _ *HookCall) (HookDecision, error) {
+				<-ctx.Done()
+				return HookDecision{}, ctx.Err()
+			}},
+			"it does not": {"slow", func(context.Context, *HookCall) (HookDecision, error) {
+				time.Sleep(2 * HookTimeout)
+				return HookDecision{}, nil
+			}},
 		} {
 			s := NewCatalog(NewRegistry(), []Hook{slow}).Snapshot(Viewer{}, nil)
 			r := s.Before(t.Context(), raw(t, Capability{}, echo), HookCall{})

@@ -37,7 +37,7 @@ func (t *Tool) Validate(args arcp.Raw) *arcp.Error {
 // validator checks arguments against a compiled input schema.
 type validator struct {
 	schema *jsonschema.Schema
-	effort *effort
+	effort *measuredSchema
 }
 
 // compile compiles a schema of JSON Schema 2020-12, or of the older draft that

@@ -19,8 +19,8 @@ type LossReporter interface {
 	AttemptLost(err error)
 }
 
-// Terms is what an attempt is made under.
-type Terms struct {
+// AttemptInfo is what a worker is told about an attempt.
+type AttemptInfo struct {
 	Principal  string // whose job it is
 	Priority   arcp.Priority
 	SpanID     string
@@ -33,7 +33,7 @@ type Terms struct {
 // Every Job of the engine is one.
 type Attempt interface {
 	Job
-	Terms() Terms
+	Terms() AttemptInfo
 	// Ended is closed when nothing more of the attempt is taken, whatever its tool
 	// does.
 	Ended() <-chan struct{}

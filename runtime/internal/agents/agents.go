@@ -27,7 +27,7 @@ import (
 // Service registers agents. Its methods may be called by any goroutine.
 type Service struct {
 	Host      *host.Host
-	Executors Executors
+	Workers Workers
 
 	opts Options
 }
@@ -51,7 +51,7 @@ func New(o Options) *Service {
 		o.Metrics.Agents.WithLabelValues(string(s)).Set(0)
 	}
 	s := &Service{opts: o}
-	s.Executors = workers{&s.opts}
+	s.Workers = workers{&s.opts}
 	s.Host = host.New(host.Options{Log: o.Log, Store: o.Store, Released: s.released,
 		Count: func(s host.Status, n int) { o.Metrics.Agents.WithLabelValues(string(s)).Set(float64(n)) },
 		Lives: o.Sessions.Lives})
@@ -73,22 +73,22 @@ func (s *Service) claimNames(a, old *host.Agent, who approval.Actor) (settle fun
 	if len(a.Executes) == 0 {
 		return func(ok bool) {
 			if ok && had {
-				s.Executors.Unregister(*old)
+				s.Workers.Unregister(*old)
 			}
 		}, nil
 	}
-	if err := s.Executors.Register(*a, who); err != nil {
+	if err := s.Workers.Register(*a, who); err != nil {
 		return nil, err
 	}
 	return func(ok bool) {
 		switch {
 		case ok:
 		case had:
-			if err := s.Executors.Register(*old, who); err != nil {
+			if err := s.Workers.Register(*old, who); err != nil {
 				s.opts.Logger.Error().Err(err).Str("agent_id", a.ID).Msg("an agent does not execute any more what it did")
 			}
 		default:
-			s.Executors.Unregister(*a)
+			s.Workers.Unregister(*a)
 		}
 	}, nil
 }
@@ -96,7 +96,7 @@ func (s *Service) claimNames(a, old *host.Agent, who approval.Actor) (settle fun
 // released is told of an agent that its session has no more.
 func (s *Service) released(a host.Agent) {
 	if len(a.Executes) > 0 {
-		s.Executors.Unregister(a)
+		s.Workers.Unregister(a)
 	}
 }
 
@@ -160,7 +160,7 @@ func (s *Service) executeAgain(ctx context.Context, a host.Agent) *arcp.Error {
 	if !who.Worker {
 		return arcp.Errorf(arcp.CodePermissionDenied, "its session does not have the role %s", auth.RoleWorker)
 	}
-	return s.Executors.Register(a, who)
+	return s.Workers.Register(a, who)
 }
 
 // Sweep stops the agents of sessions that have ended unnoticed, and forgets those that were

@@ -475,21 +475,21 @@ func (b *Tools) settle(ctx context.Context, who *approval.Actor, row *approval.R
 	if err != nil {
 		return arcp.QuestionView{}, err
 	}
-	done := make(chan settled, 1)
+	done := make(chan questionOutcome, 1)
 	b.Engine.Respond(engine.Respond{Job: row.Job, ID: row.ID, Who: *who, Answer: *a, Call: call, Value: valueFor(who),
-		Done: func(row approval.Row, err *arcp.Error) { done <- settled{row, err} }})
+		Done: func(row approval.Row, err *arcp.Error) { done <- questionOutcome{row, err} }})
 	got := <-done // the job's supervisor answers, also when the job or the runtime ends
 	b.Questions.AuditAnswer(who, row, a, got.err)
 	return got.view(who)
 }
 
-// settled is what became of a question that a job asks.
-type settled struct {
+// questionOutcome is the row of a question after an answer, or why the answer was refused.
+type questionOutcome struct {
 	row approval.Row
 	err *arcp.Error
 }
 
-func (s *settled) view(who *approval.Actor) (arcp.QuestionView, error) {
+func (s *questionOutcome) view(who *approval.Actor) (arcp.QuestionView, error) {
 	if s.err != nil {
 		return arcp.QuestionView{}, s.err
 	}
@@ -566,9 +566,9 @@ func (b *Tools) withdraw(ctx context.Context, who *approval.Actor, row *approval
 	if err != nil {
 		return arcp.QuestionView{}, err
 	}
-	done := make(chan settled, 1)
+	done := make(chan questionOutcome, 1)
 	b.Engine.Withdraw(engine.Withdraw{Job: row.Job, ID: row.ID, Call: call, Value: valueFor(who),
-		Done: func(row approval.Row, err *arcp.Error) { done <- settled{row, err} }})
+		Done: func(row approval.Row, err *arcp.Error) { done <- questionOutcome{row, err} }})
 	got := <-done
 	return got.view(who)
 }

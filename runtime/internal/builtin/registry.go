@@ -159,13 +159,13 @@ func (b *Tools) registryList(ctx context.Context, job tool.Job, in resourceListI
 		return page, err
 	}
 	bound := []byte("resources\x00" + string(session) + "\x00" + in.Status + "\x00" + in.Kind)
-	var after *registry.Place
+	var after *registry.EntryPosition
 	if in.Cursor != "" {
 		at, id, ok := b.Cursors.OpenTime(in.Cursor, bound)
 		if !ok {
 			return page, paging.ErrCursor()
 		}
-		after = &registry.Place{CreatedAt: at, ResourceID: id}
+		after = &registry.EntryPosition{CreatedAt: at, ResourceID: id}
 	}
 	list, more, err := b.Resources.Store.Entries(ctx, session, in.Kind, registry.Status(in.Status), after, cmp.Or(in.Limit, paging.DefaultLen), paging.MaxBytes)
 	if err != nil {
@@ -180,7 +180,7 @@ func (b *Tools) registryList(ctx context.Context, job tool.Job, in resourceListI
 }
 
 func (b *Tools) registryLease(ctx context.Context, job tool.Job, in leaseIn) (arcp.ResourceLeaseView, error) {
-	t, ok := job.(engine.Tenancy)
+	t, ok := job.(engine.HoldsLeases)
 	if !ok {
 		return arcp.ResourceLeaseView{}, errNoCaller
 	}

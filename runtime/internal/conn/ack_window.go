@@ -25,13 +25,13 @@ const (
 
 // ackWindow is how far the client has come.
 type ackWindow struct {
-	start    uint64  // the cursor's first position
-	acked    uint64  // the last event that the client has acknowledged
-	acks     bool    // the client acknowledges
-	reached  reached // where a newer connection goes on; any goroutine reads it
-	held     bool    // it is not known yet where to go on: no event is sent
-	locating bool    // and it is being looked for
-	lagging  bool    // the client was told that it falls behind
+	start    uint64         // the cursor's first position
+	acked    uint64         // the last event that the client has acknowledged
+	acks     bool           // the client acknowledges
+	reached  resumePosition // where a newer connection goes on; any goroutine reads it
+	held     bool           // it is not known yet where to go on: no event is sent
+	locating bool           // and it is being looked for
+	lagging  bool           // the client was told that it falls behind
 }
 
 // window holds back the events that are too far ahead of what the client has acknowledged.
@@ -131,32 +131,32 @@ func (c *conn) tooFarBehind(now time.Time) {
 	c.ending.close = &machine.Close{Code: int(transport.CloseOverloaded), Reason: slowBacklog}
 }
 
-// reached is the position after which a newer connection of the session continues: what the
-// client has acknowledged or, if it does not acknowledge, what was written to it. The loop
-// and the writer set it; any goroutine reads it.
-type reached struct {
+// resumePosition is the position after which a newer connection of the session continues: the
+// last event that the client has acknowledged or, if it does not acknowledge, the last that
+// was written to it. The loop and the writer set it; any goroutine reads it.
+type resumePosition struct {
 	acks           atomic.Bool
 	acked, written atomic.Uint64
 }
 
 // start sets the position at which the connection begins. acked counts only if the client
 // acknowledges.
-func (r *reached) start(after uint64, acks bool, acked uint64) {
+func (r *resumePosition) start(after uint64, acks bool, acked uint64) {
 	r.written.Store(after)
 	r.acked.Store(min(after, acked))
 	r.acks.Store(acks)
 }
 
 // acknowledged sets the last acknowledged event. From now on only acknowledgements count.
-func (r *reached) acknowledged(seq uint64) {
+func (r *resumePosition) acknowledged(seq uint64) {
 	r.acked.Store(seq)
 	r.acks.Store(true)
 }
 
 // wrote sets the last event that was written. The writer calls it.
-func (r *reached) wrote(seq uint64) { r.written.Store(seq) }
+func (r *resumePosition) wrote(seq uint64) { r.written.Store(seq) }
 
-func (r *reached) position() uint64 {
+func (r *resumePosition) position() uint64 {
 	if r.acks.Load() {
 		return r.acked.Load()
 	}

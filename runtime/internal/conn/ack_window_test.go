@@ -10,7 +10,7 @@ import (
 // writer is about to tell of.
 func TestReachedCountsOnlyAcknowledgements(t *testing.T) {
 	for range 2000 {
-		var r reached
+		var r resumePosition
 		r.start(0, false, 0)
 		var writer sync.WaitGroup
 		writer.Go(func() {

@@ -60,20 +60,20 @@ func (c *conn) authenticate(now time.Time, q machine.Verify) {
 	})
 }
 
-func (c *conn) judged(q machine.Verify, j judgement) machine.Judgement {
+func (c *conn) judged(q machine.Verify, j credentialDecision) machine.CredentialDecision {
 	switch {
 	case j.err != nil && q.Challenge != "":
-		return machine.Judgement{Refused: c.refused(j.err), Challenge: auth.NewChallenge().Reveal()}
+		return machine.CredentialDecision{Refused: c.refused(j.err), Challenge: auth.NewChallenge().Reveal()}
 	case j.err != nil:
-		return machine.Judgement{Refused: c.refused(j.err)}
+		return machine.CredentialDecision{Refused: c.refused(j.err)}
 	case j.challenge != "":
-		return machine.Judgement{Challenge: j.challenge.Reveal()}
+		return machine.CredentialDecision{Challenge: j.challenge.Reveal()}
 	}
 	return c.identified(j.identity)
 }
 
-// judgement is what became of a credential.
-type judgement struct {
+// credentialDecision is the result of authenticating a credential.
+type credentialDecision struct {
 	identity  auth.Identity
 	challenge auth.Secret // to send; empty: the credential was judged
 	err       error
@@ -84,7 +84,7 @@ const maxJudgement = 10 * time.Second
 
 // judge judges a credential or, with a challenge, the response to it. It may ask the
 // issuer of the credential, for as long as a handshake may take.
-func (s *Server) judge(ctx context.Context, req auth.Request, challenge, response string) (j judgement) {
+func (s *Server) judge(ctx context.Context, req auth.Request, challenge, response string) (j credentialDecision) {
 	timeout := s.opts.HandshakeTimeout
 	if timeout <= 0 {
 		timeout = maxJudgement
@@ -99,9 +99,9 @@ func (s *Server) judge(ctx context.Context, req auth.Request, challenge, respons
 	return j
 }
 
-func (c *conn) identified(id auth.Identity) machine.Judgement {
+func (c *conn) identified(id auth.Identity) machine.CredentialDecision {
 	c.principal.identity = id
-	return machine.Judgement{Identity: identityOf(&id)}
+	return machine.CredentialDecision{Identity: identityOf(&id)}
 }
 
 func identityOf(id *auth.Identity) *machine.Identity {

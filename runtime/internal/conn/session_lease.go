@@ -76,14 +76,14 @@ func (c *conn) reauthenticate(now time.Time, q machine.Reauthenticate) {
 	})
 }
 
-func (c *conn) rejudge(now time.Time, q machine.Reauthenticate, j judgement) {
+func (c *conn) rejudge(now time.Time, q machine.Reauthenticate, j credentialDecision) {
 	if j.err == nil && j.challenge == "" {
 		j.err = c.principal.identity.Yields(j.identity)
 	}
 	if j.err == nil && j.challenge == "" { // the configuration may have changed meanwhile
 		j.identity, j.err = c.srv.opts.Auth.Again(j.identity, c.request(now, q.Authenticate))
 	}
-	answer := machine.Judgement{Challenge: j.challenge.Reveal()}
+	answer := machine.CredentialDecision{Challenge: j.challenge.Reveal()}
 	switch {
 	case j.err != nil:
 		answer.Refused = c.refusedCredential(q.Scheme, j.err)

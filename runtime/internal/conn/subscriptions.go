@@ -521,11 +521,11 @@ func (o *original) priority() arcp.Priority {
 // eventFilter is arcp.EventFilter, ready for use: and across members, or inside
 // one. The zero value selects every event.
 type eventFilter struct {
-	sessions    terms[arcp.SessionID]
-	jobs        terms[arcp.JobID]
-	traces      terms[string]
-	streams     terms[arcp.StreamID]
-	types       terms[arcp.Type]
+	sessions    filterSet[arcp.SessionID]
+	jobs        filterSet[arcp.JobID]
+	traces      filterSet[string]
+	streams     filterSet[arcp.StreamID]
+	types       filterSet[arcp.Type]
 	minPriority arcp.Priority
 }
 
@@ -534,14 +534,14 @@ func readyFilter(f *arcp.EventFilter) eventFilter {
 		types: termsOf(f.Types), minPriority: f.MinPriority}
 }
 
-// terms are the values that a member of a filter selects; nil: any.
-type terms[T ~string] map[T]struct{}
+// filterSet is the set of values that a member of a filter selects; nil selects all.
+type filterSet[T ~string] map[T]struct{}
 
-func termsOf[T ~string](list []T) terms[T] {
+func termsOf[T ~string](list []T) filterSet[T] {
 	if len(list) == 0 {
 		return nil
 	}
-	set := make(terms[T], len(list))
+	set := make(filterSet[T], len(list))
 	for _, v := range list {
 		if v != "" { // an event of the host has no job, and is not selected by an empty id
 			set[v] = struct{}{}
@@ -550,7 +550,7 @@ func termsOf[T ~string](list []T) terms[T] {
 	return set
 }
 
-func (t terms[T]) selects(v T) bool {
+func (t filterSet[T]) selects(v T) bool {
 	if t == nil {
 		return true
 	}

@@ -55,8 +55,8 @@ func (b *booking) tell(err error) {
 	}
 }
 
-// hire is a call of a new child that asks for a place in the account.
-type hire struct {
+// addChild reserves a place for a new child in the account of its parent.
+type addChild struct {
 	s                  *supervisor
 	run                *run
 	asked              *lease.Lease
@@ -75,7 +75,7 @@ type delegateData struct {
 	Lease      arcp.Raw   `json:"lease"`
 }
 
-func (h *hire) meet(s *supervisor, now time.Time) {
+func (h *addChild) meet(s *supervisor, now time.Time) {
 	if s != h.s || !s.running() || s.memo.Cancel != nil {
 		h.done <- errEnded
 		return
@@ -89,7 +89,7 @@ func (h *hire) meet(s *supervisor, now time.Time) {
 }
 
 // reserveFor gives a child its lease, and what of the budget it may spend.
-func (s *supervisor) reserveFor(h *hire, now time.Time) *arcp.Error {
+func (s *supervisor) reserveFor(h *addChild, now time.Time) *arcp.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -120,7 +120,7 @@ func (s *supervisor) reserveFor(h *hire, now time.Time) *arcp.Error {
 	return nil
 }
 
-func (s *supervisor) delegateEvent(h *hire, now time.Time) *store.Event {
+func (s *supervisor) delegateEvent(h *addChild, now time.Time) *store.Event {
 	data, err := arcp.Marshal(delegateData{arcp.NewID("dlg_"), h.run.row.ID, h.run.row.Agent, h.lease.RFC()})
 	if err != nil { // plain members, and a lease that was encoded
 		panic("engine: " + err.Error())
@@ -145,11 +145,11 @@ func (k *entry) reserved() (list []lease.Amount) {
 	return list
 }
 
-func (h *hire) settled(*supervisor, error) {} // it is booked
-func (h *hire) tooLate(*Engine, bool)      { h.done <- errEnded }
+func (h *addChild) settled(*supervisor, error) {} // it is booked
+func (h *addChild) tooLate(*Engine, bool)      { h.done <- errEnded }
 
-// strike is a child that was not made after all.
-type strike struct {
+// removeChild reverts addChild for a child that was not created.
+type removeChild struct {
 	child *child
 	done  chan error // buffered 1
 }
@@ -157,7 +157,7 @@ type strike struct {
 // strike takes a child from the account that was not made after all. If the job
 // has ended meanwhile, who called it learns that nothing is spent there.
 func (s *supervisor) strike(k *child, r *run) {
-	d := &strike{k, make(chan error, 1)}
+	d := &removeChild{k, make(chan error, 1)}
 	if !s.post(d) {
 		d.done <- errEnded
 	}
@@ -166,7 +166,7 @@ func (s *supervisor) strike(k *child, r *run) {
 	}
 }
 
-func (d *strike) meet(s *supervisor, now time.Time) {
+func (d *removeChild) meet(s *supervisor, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.credit(d.child, d.child.reserved())
@@ -176,8 +176,8 @@ func (d *strike) meet(s *supervisor, now time.Time) {
 	s.booked = append(s.booked, booking{d.child, d.done})
 }
 
-func (d *strike) settled(*supervisor, error) {} // it is booked
-func (d *strike) tooLate(*Engine, bool)      { d.done <- errEnded }
+func (d *removeChild) settled(*supervisor, error) {} // it is booked
+func (d *removeChild) tooLate(*Engine, bool)      { d.done <- errEnded }
 
 // credit closes an entry with what is given back. Called with s.mu.
 func (r *run) credit(k *child, rest []lease.Amount) {

@@ -29,7 +29,7 @@ func retried(c *tool.Capability) {
 }
 
 // asked are the questions in the store, by prompt.
-func (r *rig) asked() map[string][]approval.Row {
+func (r *fixture) asked() map[string][]approval.Row {
 	r.Helper()
 	rows := make(map[string][]approval.Row)
 	err := r.st.Records(context.Background(), approval.RecordPrefix(""), "", func(rec store.Record) bool {
@@ -47,7 +47,7 @@ func (r *rig) asked() map[string][]approval.Row {
 }
 
 // pendingAs returns the pending question with a prompt.
-func (d *desk) pendingAs(t *testing.T, prompt string) (q approval.Row) {
+func (d *fakeQuestions) pendingAs(t *testing.T, prompt string) (q approval.Row) {
 	t.Helper()
 	synctest.Wait()
 	d.mu.Lock()
@@ -65,7 +65,7 @@ func (d *desk) pendingAs(t *testing.T, prompt string) (q approval.Row) {
 	return q
 }
 
-func (r *rig) say(q approval.Row, value string) {
+func (r *fixture) say(q approval.Row, value string) {
 	r.Helper()
 	if _, err := r.respond(q, person("sess_1"), approval.Answer{Value: arcp.Raw(value)}); err != nil {
 		r.Fatal(err)
@@ -75,7 +75,7 @@ func (r *rig) say(q approval.Row, value string) {
 // A question is offered to a session that ends at this moment: that is no harm to
 // the job.
 func TestOfferToAnEndedSession(t *testing.T) {
-	inquiry(t, func(r *rig, d *desk) {
+	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("ask", nil, asker)
 		job := jobOf(func() []frame {
 			r.submit("ask", "{}")
@@ -93,7 +93,7 @@ func TestOfferToAnEndedSession(t *testing.T) {
 // An attempt that waits for somebody and fails leaves nothing behind but the
 // question: neither does the next one wait, nor does time stand still for it.
 func TestAttemptEndsWhileAsking(t *testing.T) {
-	inquiry(t, func(r *rig, d *desk) {
+	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("t", retried, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			if j.Attempt() == 1 {
 				go ask(ctx, j, "a")
@@ -139,7 +139,7 @@ func TestAttemptEndsWhileAsking(t *testing.T) {
 
 // A question that its attempt has withdrawn is no answer to the next one.
 func TestWithdrawnIsAskedAgain(t *testing.T) {
-	inquiry(t, func(r *rig, d *desk) {
+	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("t", retried, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			short, cancel := context.WithTimeout(ctx, time.Minute)
 			defer cancel()
@@ -161,7 +161,7 @@ func TestWithdrawnIsAskedAgain(t *testing.T) {
 // Questions that are asked at once may come in another order from the next
 // attempt: nobody is asked twice.
 func TestOrderOfQuestionsAskedAtOnce(t *testing.T) {
-	inquiry(t, func(r *rig, d *desk) {
+	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("t", rerun, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			prompts := []string{"a", "b", "c"}
 			if j.Attempt()%2 == 0 {
@@ -214,7 +214,7 @@ func TestOrderOfQuestionsAskedAtOnce(t *testing.T) {
 // A call that was approved is not asked about again by the attempts that go on
 // from a checkpoint, nor does it move the tool's own questions.
 func TestGateOfALaterAttempt(t *testing.T) {
-	inquiry(t, func(r *rig, d *desk) {
+	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("t", func(c *tool.Capability) { c.Approval, c.Recovery = tool.ApprovalManual, tool.RecoveryCheckpoint }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			if j.Restored() == nil {
 				if _, err := ask(ctx, j, "a"); err != nil {
@@ -251,7 +251,7 @@ func TestGateOfALaterAttempt(t *testing.T) {
 
 // Nobody is left with a question that is settled before it went out.
 func TestQuestionSettledBeforeItIsAsked(t *testing.T) {
-	inquiry(t, func(r *rig, d *desk) {
+	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Minute)
 			j.Log("info", "the supervisor is busy with this", nil)
@@ -279,7 +279,7 @@ func TestQuestionSettledBeforeItIsAsked(t *testing.T) {
 
 // An answer that counts reaches a tool that has given up waiting meanwhile.
 func TestAnswerWhileTheToolGivesUp(t *testing.T) {
-	inquiry(t, func(r *rig, d *desk) {
+	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			ctx, cancel := context.WithTimeout(ctx, time.Minute)
 			defer cancel()
@@ -310,7 +310,7 @@ func TestAskingForEver(t *testing.T) {
 		keep   int
 	}{"fail": {nil, keptLate}, "rerun": {rerun, keptSettled}} {
 		t.Run(name, func(t *testing.T) {
-			inquiry(t, func(r *rig, d *desk) {
+			inquiry(t, func(r *fixture, d *fakeQuestions) {
 				r.tool("t", c.change, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 					for i := range n {
 						if _, err := j.Ask(ctx, tool.InputAsk{Prompt: fmt.Sprint(i), Expires: 1, Default: arcp.Raw("7")}); err != nil {
@@ -345,7 +345,7 @@ func TestAskingForEver(t *testing.T) {
 		})
 	}
 	t.Run("permissions", func(t *testing.T) {
-		inquiry(t, func(r *rig, d *desk) {
+		inquiry(t, func(r *fixture, d *fakeQuestions) {
 			r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 				for range 300 {
 					if _, err := j.Permit(ctx, tool.PermissionAsk{Permission: "p", Resource: "r", Operation: "o"}); err != nil {
@@ -381,7 +381,7 @@ func TestAskingForEver(t *testing.T) {
 }
 
 func TestQuestionsThatCannotBeAsked(t *testing.T) {
-	inquiry(t, func(r *rig, d *desk) {
+	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		var got []string
 		r.tool("t", func(c *tool.Capability) { c.Interruptible = true }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			for _, prompt := range []string{strings.Repeat("x", 1<<20), "\xff"} {
@@ -419,7 +419,7 @@ func TestQuestionsThatCannotBeAsked(t *testing.T) {
 // An interrupt that is not answered blocks the next attempt as well, and what is
 // answered meanwhile guides it.
 func TestInterruptOutlivesItsAttempt(t *testing.T) {
-	inquiry(t, func(r *rig, d *desk) {
+	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		var guided []string
 		r.tool("t", func(c *tool.Capability) { retried(c); c.Interruptible = true; c.Limits.Timeout = 30 * time.Second }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(5 * time.Second)
@@ -463,7 +463,7 @@ func TestInterruptOutlivesItsAttempt(t *testing.T) {
 
 // A tool's own time limit does not come back for a job that is being cancelled.
 func TestCancelWhileAsking(t *testing.T) {
-	inquiry(t, func(r *rig, d *desk) {
+	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("t", func(c *tool.Capability) { c.Limits.Timeout = 2 * time.Second }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			ask(ctx, j, "a")
 			time.Sleep(time.Minute)
@@ -484,7 +484,7 @@ func TestCancelWhileAsking(t *testing.T) {
 // A permission that has ended when another attempt finds it is none, and an
 // attempt that has ended extends nothing.
 func TestPermissionOfAnEarlierAttempt(t *testing.T) {
-	inquiry(t, func(r *rig, d *desk) {
+	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		late := make(chan error, 1)
 		p := tool.PermissionAsk{Permission: "p", Resource: "r", Operation: "o", For: 500 * time.Millisecond}
 		r.tool("t", retried, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
@@ -519,7 +519,7 @@ func TestPermissionOfAnEarlierAttempt(t *testing.T) {
 
 // A cost that no budget limits costs no record.
 func TestCostWithoutABudget(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			j.Metric(arcp.MetricPayload{Name: "cost.x", Value: "1", Unit: "USD"})
 			<-ctx.Done()

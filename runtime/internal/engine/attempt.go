@@ -121,7 +121,7 @@ func (s *supervisor) clear() (arcp.Raw, error) {
 
 // hookDenied records that a hook has refused the call, and ends the job that made
 // it if the hook says so.
-func (s *supervisor) hookDenied(r *tool.Ruling) {
+func (s *supervisor) hookDenied(r *tool.CallDecision) {
 	s.e.audit().Event("call", s.row.Principal, s.row.Session).Str("job_id", string(s.row.ID)).Str("target", s.row.Agent).Str("decision", "denied").Str("reason", "hook "+r.Hook).Msg("audit")
 	if parent := s.e.run(s.row.Parent); r.Abort && parent != nil {
 		parent.post(abort{r.Refused})

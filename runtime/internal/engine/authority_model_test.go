@@ -21,8 +21,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// deed is one thing that a tool is told to do.
-type deed struct {
+// action is one thing that a tool is told to do.
+type action struct {
 	what  string
 	n     int           // of the script: every deed has its own names
 	d     time.Duration // how long it asks, or waits for an answer
@@ -35,7 +35,7 @@ type deed struct {
 type move struct {
 	what string
 	job  int
-	deed deed
+	deed action
 	pick int // of the questions, or the leases, there are
 	who  int
 	say  int
@@ -90,15 +90,15 @@ func drawScript(t *rapid.T) (s script) {
 		}
 		switch m.what {
 		case "deed":
-			m.deed = deed{n: i, what: rapid.SampledFrom([]string{"allow", "allow", "metric", "charge", "charge", "permit", "permit", "permitted", "permitted", "ask", "ask",
+			m.deed = action{n: i, what: rapid.SampledFrom([]string{"allow", "allow", "metric", "charge", "charge", "permit", "permit", "permitted", "permitted", "ask", "ask",
 				"ask", "choose", "checkpoint", "checkpoint", "yield", "extend", "return", "fail", "fail", "panic"}).Draw(t, "deed"),
 				cost: rapid.SampledFrom([]string{"0.1", "1", "0.03", "3", "-1"}).Draw(t, "cost"), async: rapid.Bool().Draw(t, "async"),
 				d: ms("ask", 1_000, 60_000, 600_000)}
 		case "grant":
-			m.deed = deed{n: i, what: "permit", d: ms("ask", 60_000, 600_000, 3_600_000), async: true}
+			m.deed = action{n: i, what: "permit", d: ms("ask", 60_000, 600_000, 3_600_000), async: true}
 			m.who, m.say, m.many = 1, 2, 1
 		case "stall":
-			m.deed = deed{n: i, what: "ask", d: ms("ask", 1_000, 60_000), async: true}
+			m.deed = action{n: i, what: "ask", d: ms("ask", 1_000, 60_000), async: true}
 			m.d = ms("for", 500, 6_000, 61_000)
 		case "late":
 			m.who, m.say, m.many = rapid.IntRange(0, 1).Draw(t, "who"), rapid.IntRange(0, 2).Draw(t, "say"), 1
@@ -120,13 +120,13 @@ func drawScript(t *rapid.T) (s script) {
 // life is a job of a script as it goes.
 type life struct {
 	plan  jobPlan
-	deeds chan deed
+	deeds chan action
 	id    arcp.JobID
 	end   time.Time // of its lease; zero: it has none
 
 	// Guarded by world.mu.
 	run     *int            // the attempt that counts, if there is one
-	asks    []deed          // by every attempt, in this order
+	asks    []action        // by every attempt, in this order
 	waiting map[string]bool // for answers
 	got     map[string]string
 	gaveUp  map[string]*int // by which attempt
@@ -135,8 +135,8 @@ type life struct {
 
 // world is a script on its way.
 type world struct {
-	*rig
-	d     *desk
+	*fixture
+	d     *fakeQuestions
 	lives []*life
 
 	mu       sync.Mutex
@@ -186,7 +186,7 @@ func (w *world) act(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, e
 	from := 0
 	fmt.Sscanf(string(j.Restored()), "%d", &from)
 	for i := from; ; i++ { // again what was asked before
-		var again *deed
+		var again *action
 		w.locked(func() {
 			if l.run == me && i < len(l.asks) {
 				again = &l.asks[i]
@@ -225,7 +225,7 @@ func (w *world) act(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, e
 	return nil, context.Cause(ctx)
 }
 
-func (w *world) perform(ctx context.Context, j tool.Job, l *life, me *int, d deed) {
+func (w *world) perform(ctx context.Context, j tool.Job, l *life, me *int, d action) {
 	name := fmt.Sprintf("m%d", d.n)
 	switch d.what {
 	case "allow":
@@ -275,7 +275,7 @@ func (w *world) perform(ctx context.Context, j tool.Job, l *life, me *int, d dee
 }
 
 // inquire asks, and notes that it does.
-func (w *world) inquire(ctx context.Context, j tool.Job, l *life, me *int, d deed) {
+func (w *world) inquire(ctx context.Context, j tool.Job, l *life, me *int, d action) {
 	prompt := fmt.Sprintf("q%d", d.n)
 	w.locked(func() {
 		if l.run == me {
@@ -369,7 +369,7 @@ func (w *world) grants(id arcp.JobID) map[string]*grant {
 // was granted, and neither over nor revoked, as the log has it just before or just after.
 func (w *world) permitted(j tool.Job, l *life) {
 	now, lastly := time.Now(), j.Allow("x", "y") // which the lease always allows
-	var asks []deed
+	var asks []action
 	w.locked(func() { asks = slices.Clone(l.asks) })
 	before, errs := w.grants(l.id), make(map[string]error)
 	for _, d := range asks {
@@ -575,7 +575,7 @@ func (w *world) step(m move) {
 	case "pause":
 		w.e.Drain()
 		for _, l := range w.lives {
-			l.deeds <- deed{what: "checkpoint"}
+			l.deeds <- action{what: "checkpoint"}
 		}
 		synctest.Wait()
 		w.again(false)
@@ -587,7 +587,7 @@ func (w *world) step(m move) {
 		w.hold()
 	case "stall": // it is asked, and time passes, while the job's supervisor waits for the store
 		w.hold()
-		l.deeds <- deed{n: 1000 + m.deed.n, what: "metric", cost: "0.01"}
+		l.deeds <- action{n: 1000 + m.deed.n, what: "metric", cost: "0.01"}
 		synctest.Wait()
 		l.deeds <- m.deed
 		time.Sleep(m.d)
@@ -828,7 +828,7 @@ func (w *world) checkJob(when string, l *life, asked map[string]approval.Row, in
 func (w *world) budget(id arcp.JobID) *apd.Decimal {
 	text := arcp.Number("5")
 	rec, err := w.st.Get(context.Background(), memoKey(id))
-	var m memo
+	var m progress
 	if err == nil && rec.Rev > 0 {
 		err = arcp.Unmarshal(rec.Value, &m)
 	}
@@ -875,8 +875,8 @@ func TestAuthorityModel(t *testing.T) {
 		d := newDesk(person("sess_1"), person("sess_2"))
 		w := &world{d: d, done: make(map[string]int), resolved: make(map[string]string), seen: make(map[string]bool),
 			charged: make(map[string]bool), refused: make(map[string]bool), charges: make(map[string]bool)}
-		bubble(t, func(c *Config) { c.Questions, c.PreemptExpired = d, s.preempt }, func(r *rig) {
-			w.rig = r
+		bubble(t, func(c *Config) { c.Questions, c.PreemptExpired = d, s.preempt }, func(r *fixture) {
+			w.fixture = r
 			w.live(s)
 		})
 		if len(w.faults) > 0 {
@@ -894,7 +894,7 @@ func (w *world) live(s script) {
 		w.session(id)
 	}
 	for i, plan := range s.jobs {
-		l := &life{plan: plan, deeds: make(chan deed, 4*len(s.moves)+1), got: make(map[string]string), gaveUp: make(map[string]*int)}
+		l := &life{plan: plan, deeds: make(chan action, 4*len(s.moves)+1), got: make(map[string]string), gaveUp: make(map[string]*int)}
 		w.lives = append(w.lives, l)
 		w.submit(l, i)
 	}
@@ -911,7 +911,7 @@ func (w *world) live(s script) {
 	}
 	w.check("when it goes on")
 	for _, l := range w.lives {
-		l.deeds <- deed{what: "return"}
+		l.deeds <- action{what: "return"}
 	}
 	time.Sleep(40 * 24 * time.Hour)
 	w.check("in the end")

@@ -16,7 +16,7 @@ import (
 )
 
 // leased submits a job with a lease that ends after a while; 0: it does not end.
-func (r *rig) leased(name, raw string, d time.Duration) arcp.MessageID {
+func (r *fixture) leased(name, raw string, d time.Duration) arcp.MessageID {
 	r.Helper()
 	q := r.request("sess_1", name, "{}")
 	q.payload.LeaseRequest = arcp.Raw(raw)
@@ -29,7 +29,7 @@ func (r *rig) leased(name, raw string, d time.Duration) arcp.MessageID {
 // A lease that ends, ends its job at the next operation; there is no other
 // attempt.
 func TestLeaseEndsTheJob(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		worked := 0
 		r.tool("work", func(c *tool.Capability) { c.Retry = tool.Retry{MaxAttempts: 5} }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			for j.Allow("fs.read", "/a/x") == nil { // it does not care why not
@@ -60,7 +60,7 @@ func TestLeaseEndsTheJob(t *testing.T) {
 
 // That the tool returns right after the operation does not save the job.
 func TestLeaseEndsTheJobThatReturns(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("work", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Minute)
 			_ = j.Allow("fs.read", "/a")
@@ -78,7 +78,7 @@ func TestLeaseEndsTheJobThatReturns(t *testing.T) {
 // What is charged before it is spent is an operation, too; what has been spent
 // counts.
 func TestChargeAfterTheLease(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("work", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Minute)
 			if err := j.Metric(arcp.MetricPayload{Name: "cost.x", Value: "0.001", Unit: "USD"}); err != nil {
@@ -101,7 +101,7 @@ func TestChargeAfterTheLease(t *testing.T) {
 
 // With preemption a job ends with its lease, whatever it does, or waits for.
 func TestPreemption(t *testing.T) {
-	bubble(t, func(c *Config) { c.PreemptExpired = true }, func(r *rig) {
+	bubble(t, func(c *Config) { c.PreemptExpired = true }, func(r *fixture) {
 		r.tool("wait", oneAtATime, wait)
 		r.tool("fail", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
 			return nil, arcp.Errorf(arcp.CodeUnavailable, "not now").RetryAfter(3600)
@@ -130,7 +130,7 @@ func TestPreemption(t *testing.T) {
 
 // The time of a lease goes on while the runtime is down.
 func TestLeaseOverRestart(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		var got []string
 		r.tool("work", func(c *tool.Capability) { c.Recovery = tool.RecoveryRerun }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			got = append(got, code(j.Allow("fs.read", "/a")), code(j.Allow("fs.read", "/b")))
@@ -153,7 +153,7 @@ func TestLeaseOverRestart(t *testing.T) {
 
 func TestModels(t *testing.T) {
 	for _, required := range []bool{false, true} {
-		bubble(t, func(c *Config) { c.RequireModelLease = required }, func(r *rig) {
+		bubble(t, func(c *Config) { c.RequireModelLease = required }, func(r *fixture) {
 			r.tool("think", early, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 				return arcp.Raw("{}"), j.UseModel("tier-fast/small")
 			})
@@ -177,7 +177,7 @@ func TestModels(t *testing.T) {
 
 // A budget is spent exactly, announced, and what is left survives a restart.
 func TestBudgetOverRestart(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		step := 0
 		r.tool("spend", func(c *tool.Capability) { c.Recovery = tool.RecoveryRerun }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			step++
@@ -223,7 +223,7 @@ func TestBudgetOverRestart(t *testing.T) {
 // A job that goes on from a checkpoint of another one may do what that might, if
 // its principal still may.
 func TestRestoredJobHasItsLease(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		id, made := r.finished(func(p *arcp.ToolInvokePayload) { p.LeaseRequest = arcp.Raw(`{"fs.read":["/a/**"]}`) })
 		q := r.restoring("sess_1", id, made[0])
 		q.Lease = leaseFrom(t, `{"fs.read":["/**"],"fs.write":["/**"]}`)
@@ -261,7 +261,7 @@ func denials(t *testing.T, log []byte) (list []string) {
 func TestDenialsAreAudited(t *testing.T) {
 	var log bytes.Buffer
 	var strict arcp.JobID
-	bubble(t, func(c *Config) { c.Logger = zerolog.New(zerolog.SyncWriter(&log)) }, func(r *rig) {
+	bubble(t, func(c *Config) { c.Logger = zerolog.New(zerolog.SyncWriter(&log)) }, func(r *fixture) {
 		r.tool("trusting", func(c *tool.Capability) { c.MinTrust = "trusted" }, echo)
 		r.tool("builtin", func(c *tool.Capability) { c.Source = tool.SourceBuiltin }, echo)
 		r.tool("patient", func(c *tool.Capability) { c.Interruptible, c.Recovery = true, tool.RecoveryCheckpoint }, wait)

@@ -51,12 +51,12 @@ type Gates interface {
 	// gate, and has it announced to a session as the answer to its message. It
 	// returns when the lease ends, and whether it was made now: another attempt finds
 	// the one there is. What the job says of it is written together with it, once.
-	Grant(ctx context.Context, p lease.Permission, d time.Duration, by *approval.Row, to arcp.SessionID, request arcp.MessageID, said ...Said) (until time.Time, made bool, err error)
+	Grant(ctx context.Context, p lease.Permission, d time.Duration, by *approval.Row, to arcp.SessionID, request arcp.MessageID, said ...JobEvent) (until time.Time, made bool, err error)
 	Holds(permission, resource, operation string) bool
 }
 
-// Said is an event of a job.
-type Said struct {
+// JobEvent is the type and the payload of an event of a job.
+type JobEvent struct {
 	Type    arcp.Type
 	Payload any
 }
@@ -85,8 +85,8 @@ func (j builtinJob) Gate(ctx context.Context, row approval.Row, wait time.Durati
 	return j.s.ask(ctx, row, wait)
 }
 
-func (j builtinJob) Grant(_ context.Context, p lease.Permission, d time.Duration, by *approval.Row, to arcp.SessionID, request arcp.MessageID, said ...Said) (until time.Time, made bool, err error) {
-	g := &endow{permission: p, d: d, by: by, to: to, request: request, said: said, done: make(chan error, 1)}
+func (j builtinJob) Grant(_ context.Context, p lease.Permission, d time.Duration, by *approval.Row, to arcp.SessionID, request arcp.MessageID, said ...JobEvent) (until time.Time, made bool, err error) {
+	g := &addGrant{permission: p, d: d, by: by, to: to, request: request, said: said, done: make(chan error, 1)}
 	if !j.s.post(g) {
 		return time.Time{}, false, errEnded
 	}
@@ -94,20 +94,20 @@ func (j builtinJob) Grant(_ context.Context, p lease.Permission, d time.Duration
 	return g.until, g.made, err
 }
 
-// endow is a permission lease that a built-in tool gives its job.
-type endow struct {
+// addGrant grants a permission lease of a built-in tool to its job.
+type addGrant struct {
 	permission lease.Permission
 	d          time.Duration
 	by         *approval.Row
 	to         arcp.SessionID
 	request    arcp.MessageID
-	said       []Said
+	said       []JobEvent
 	until      time.Time
 	made       bool
 	done       chan error // buffered 1
 }
 
-func (g *endow) meet(s *supervisor, now time.Time) {
+func (g *addGrant) meet(s *supervisor, now time.Time) {
 	for _, old := range s.auth.Grants.All() {
 		if old.Permission == g.permission.Permission {
 			g.until = old.ExpiresAt
@@ -128,8 +128,8 @@ func (g *endow) meet(s *supervisor, now time.Time) {
 	s.asked = append(s.asked, g)
 }
 
-func (g *endow) settled(_ *supervisor, err error) { g.done <- err }
-func (g *endow) tooLate(*Engine, bool)            { g.done <- errEnded }
+func (g *addGrant) settled(_ *supervisor, err error) { g.done <- err }
+func (g *addGrant) tooLate(*Engine, bool)            { g.done <- errEnded }
 
 // job is the job as the tool sees it.
 func (s *supervisor) job() tool.Job {

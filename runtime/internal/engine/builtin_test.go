@@ -24,7 +24,7 @@ func TestBuiltinRefused(t *testing.T) {
 	for _, effect := range []tool.SideEffect{tool.SideEffectRead, tool.SideEffectWrite} {
 		t.Run(string(effect), func(t *testing.T) {
 			var full atomic.Bool
-			bubble(t, func(c *Config) { c.Full, c.MaxJobs = full.Load, 1 }, func(r *rig) {
+			bubble(t, func(c *Config) { c.Full, c.MaxJobs = full.Load, 1 }, func(r *fixture) {
 				r.tool("t", builtin(effect), echo)
 				r.tool("other", nil, wait)
 				r.submit("other", "{}")
@@ -46,7 +46,7 @@ func TestBuiltinRefused(t *testing.T) {
 // A built-in tool that changes something does so once, however often it is asked
 // for with a key or under an id. No limit counts it while it runs.
 func TestBuiltinChangesOnce(t *testing.T) {
-	bubble(t, func(c *Config) { c.MaxJobs, c.MaxJobsPerPrincipal, c.MaxJobsPerSession = 1, 1, 1 }, func(r *rig) {
+	bubble(t, func(c *Config) { c.MaxJobs, c.MaxJobsPerPrincipal, c.MaxJobsPerSession = 1, 1, 1 }, func(r *fixture) {
 		r.tool("t", builtin(tool.SideEffectWrite), func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			if c, ok := j.(Caller); !ok || c.Principal() != "alice" {
 				t.Errorf("%T does not say who called", j)
@@ -91,7 +91,7 @@ func TestBuiltinChangesOnce(t *testing.T) {
 }
 
 // count stages a change that adds one to a record.
-func (r *rig) count(ctx context.Context) {
+func (r *fixture) count(ctx context.Context) {
 	rec, err := r.st.Get(ctx, "count")
 	if err != nil {
 		r.Error(err)
@@ -99,7 +99,7 @@ func (r *rig) count(ctx context.Context) {
 	txn.From(ctx).Stage(txn.Change{Write: &store.Write{Records: []store.Record{{Key: "count", Rev: rec.Rev, Value: append(slices.Clone(rec.Value), '.')}}}})
 }
 
-func (r *rig) counted() int {
+func (r *fixture) counted() int {
 	rec, err := r.st.Get(context.Background(), "count")
 	if err != nil {
 		r.Error(err)
@@ -110,7 +110,7 @@ func (r *rig) counted() int {
 // The calls of one session happen one after the other in the order in which they were
 // sent, and everything that is submitted behind one sees what it changed.
 func TestBuiltinInOrder(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("add", builtin(tool.SideEffectWrite), func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			n := r.counted()
 			time.Sleep(time.Duration(100-n) * time.Millisecond) // the later ones would be sooner
@@ -148,7 +148,7 @@ func TestBuiltinInOrder(t *testing.T) {
 
 // A change that meets another one is made again, by the tool, of what is there then.
 func TestBuiltinConflict(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("add", builtin(tool.SideEffectWrite), func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			r.count(ctx)
 			time.Sleep(time.Second)
@@ -167,7 +167,7 @@ func TestBuiltinConflict(t *testing.T) {
 
 // What a restart cuts off was not done, and there is no job that says it was.
 func TestBuiltinCutOff(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", builtin(tool.SideEffectWrite), func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			r.count(ctx)
 			<-ctx.Done()
@@ -186,7 +186,7 @@ func TestBuiltinCutOff(t *testing.T) {
 
 // A call that was accepted by itself goes on after a restart: nothing of it was done.
 func TestClaimedCallGoesOn(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		first := true
 		r.tool("t", builtin(tool.SideEffectWrite), func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			if err := CallOf(ctx).Claim(); err != nil {

@@ -25,7 +25,7 @@ func TestQueue(t *testing.T) {
 		"panicked":  {func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { panic("x") }, "job.failed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, nil, func(r *rig) {
+			bubble(t, nil, func(r *fixture) {
 				r.tool("t", oneAtATime, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 					time.Sleep(time.Second)
 					return end.fn(ctx, j, args)
@@ -54,7 +54,7 @@ func TestQueue(t *testing.T) {
 // Of the jobs of a principal that wait the most urgent is next, and the eighth time
 // the oldest; the places of other principals stay theirs.
 func TestQueueByPriority(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		ran := make(chan string, 20)
 		r.tool("t", oneAtATime, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			ran <- strings.Trim(string(args), `"`)
@@ -96,7 +96,7 @@ func TestQueueByPriority(t *testing.T) {
 func TestPriorityPassesNoOtherPrincipal(t *testing.T) {
 	for _, p := range []arcp.Priority{arcp.PriorityLow, arcp.PriorityNormal, arcp.PriorityCritical} {
 		t.Run(string(p), func(t *testing.T) {
-			bubble(t, nil, func(r *rig) {
+			bubble(t, nil, func(r *fixture) {
 				ran := make(chan string, 100)
 				r.tool("t", oneAtATime, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 					ran <- strings.Trim(string(args), `"`)
@@ -141,7 +141,7 @@ func TestPriorityPassesNoOtherPrincipal(t *testing.T) {
 // A job cancelled in the queue leaves it without ever having started, and the
 // others keep their order.
 func TestCancelInTheQueue(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", oneAtATime, sleeper(time.Second))
 		r.together(func() {
 			for range 4 {
@@ -161,7 +161,7 @@ func TestCancelInTheQueue(t *testing.T) {
 
 // A claim that fails gives its slot, or its place in the queue, back.
 func TestQueueAndRefusedClaims(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", oneAtATime, sleeper(time.Second))
 		bad := func() { q := r.request("sess_1", "t", "{}"); q.Session = "sess_gone"; r.send(q) }
 		bad()
@@ -180,7 +180,7 @@ func TestQueueAndRefusedClaims(t *testing.T) {
 }
 
 func TestQueueIsBounded(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", oneAtATime, wait)
 		for range 1 + tool.MaxQueue {
 			r.submit("t", "{}")
@@ -215,7 +215,7 @@ func TestLimits(t *testing.T) {
 		"own":       {func(c *Config) { c.MaxJobsPerPrincipal = 100 }, func(q *request) { q.Principal, q.MaxJobs = "bob", 1 }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, c.change, func(r *rig) {
+			bubble(t, c.change, func(r *fixture) {
 				r.session("sess_2")
 				r.tool("t", nil, wait)
 				r.tool("quick", nil, echo)
@@ -262,7 +262,7 @@ func TestLimits(t *testing.T) {
 // nothing is lost or reordered.
 func TestEmitsAreBounded(t *testing.T) {
 	const events = 5 * maxQueuedEvents
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		emitted := make(chan int, events)
 		r.tool("t", early, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			for n := range events {
@@ -299,7 +299,7 @@ func TestEmitsAreBounded(t *testing.T) {
 
 // Large events are bounded by their bytes.
 func TestEmitsAreBoundedByBytes(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		emitted := make(chan int, 100)
 		r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			for n := range 20 {
@@ -328,7 +328,7 @@ func TestEmitsAreBoundedByBytes(t *testing.T) {
 // An event that the protocol has no room for is refused to the tool, and no
 // harm to the job.
 func TestEmitRefused(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			nan := 0.0
 			for why, err := range map[string]error{
@@ -355,7 +355,7 @@ func TestEmitRefused(t *testing.T) {
 }
 
 func TestProgressPercent(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			return nil, errors.Join(j.Progress(arcp.JobProgressPayload{Current: 1, Total: new(4.0)}),
 				j.Progress(arcp.JobProgressPayload{Current: 1, Total: new(0.0)}))

@@ -17,7 +17,7 @@ import (
 // chaos is a lot of jobs whose tools do anything, on a runtime that is cancelled
 // at, stopped and crashed all the time.
 type chaos struct {
-	*rig
+	*fixture
 	seed   uint64
 	rng    *rand.Rand
 	frames []frame
@@ -64,7 +64,7 @@ func (c *chaos) whim(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, 
 
 func (c *chaos) collect() {
 	c.Helper()
-	for _, f := range c.rig.frames("sess_1") {
+	for _, f := range c.fixture.frames("sess_1") {
 		c.frames = append(c.frames, f)
 		if f.Type == arcp.JobAccepted {
 			c.jobs = append(c.jobs, f.JobID)
@@ -111,8 +111,8 @@ func (c *chaos) submitOne() {
 func TestChaos(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	bubble(t, func(cfg *Config) { cfg.Heartbeat = time.Second }, func(r *rig) {
-		c := &chaos{rig: r, seed: seed, rng: rand.New(rand.NewPCG(seed, 0)), asked: make(map[arcp.MessageID]arcp.JobID), wished: make(map[arcp.MessageID]bool), calls: make(map[arcp.JobID]int)}
+	bubble(t, func(cfg *Config) { cfg.Heartbeat = time.Second }, func(r *fixture) {
+		c := &chaos{fixture: r, seed: seed, rng: rand.New(rand.NewPCG(seed, 0)), asked: make(map[arcp.MessageID]arcp.JobID), wished: make(map[arcp.MessageID]bool), calls: make(map[arcp.JobID]int)}
 		for i, d := range tool.Recoveries {
 			r.tool(string(d), func(k *tool.Capability) {
 				k.Recovery, k.Limits.Concurrency, k.Limits.Timeout = d, 3+i, 5*time.Second

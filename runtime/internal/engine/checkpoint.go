@@ -101,14 +101,14 @@ func (r *run) saved(p *saving) {
 	}
 }
 
-// kept are the checkpoints of a job as the store has them.
-type kept [keptPoints]struct {
+// storedCheckpoints are the checkpoints of a job that are in the store.
+type storedCheckpoints [keptPoints]struct {
 	point        // N is 0: none
 	rev   uint64 // of its record
 }
 
-func (e *Engine) kept(ctx context.Context, id arcp.JobID) (*kept, error) {
-	k := new(kept)
+func (e *Engine) kept(ctx context.Context, id arcp.JobID) (*storedCheckpoints, error) {
+	k := new(storedCheckpoints)
 	for i := range k {
 		rec, err := e.cfg.Store.Get(ctx, pointKey(id, uint64(i)))
 		if err != nil {
@@ -125,7 +125,7 @@ func (e *Engine) kept(ctx context.Context, id arcp.JobID) (*kept, error) {
 }
 
 // find returns the checkpoint with an id.
-func (k *kept) find(id string) (point, bool) {
+func (k *storedCheckpoints) find(id string) (point, bool) {
 	for i := range k {
 		if k[i].N > 0 && k[i].ID == id {
 			return k[i].point, true
@@ -135,7 +135,7 @@ func (k *kept) find(id string) (point, bool) {
 }
 
 // latest returns the last one; its N is 0 if there is none.
-func (k *kept) latest() (p point) {
+func (k *storedCheckpoints) latest() (p point) {
 	for i := range k {
 		if k[i].N > p.N {
 			p = k[i].point
@@ -145,10 +145,10 @@ func (k *kept) latest() (p point) {
 }
 
 // readPoints reads the job's checkpoints.
-func (r *run) readPoints() (*kept, error) {
+func (r *run) readPoints() (*storedCheckpoints, error) {
 	r.points = &points{}
 	if r.attempt == 1 && r.origin == nil {
-		return new(kept), nil
+		return new(storedCheckpoints), nil
 	}
 	k, err := r.e.kept(context.Background(), r.row.ID)
 	if err != nil {
@@ -163,7 +163,7 @@ func (r *run) readPoints() (*kept, error) {
 
 // goesOn returns the checkpoint that an attempt goes on from: the one that was
 // chosen, until a later one was made, and else the latest.
-func (m *memo) goesOn(k *kept) (point, error) {
+func (m *progress) goesOn(k *storedCheckpoints) (point, error) {
 	p := k.latest()
 	if c := m.From; c != nil && p.N <= c.After {
 		if p = k[c.N%keptPoints].point; p.N != c.N {

@@ -49,7 +49,7 @@ func counter(to int) tool.Func {
 
 // A checkpoint is an event, without the data, behind what was emitted before it.
 func TestCheckpointEvent(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", checkpoints, counter(1))
 		r.submit("t", "{}")
 		time.Sleep(time.Second)
@@ -63,7 +63,7 @@ func TestCheckpointEvent(t *testing.T) {
 
 // The call returns when the checkpoint is durable, not before.
 func TestCheckpointIsDurable(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		saved := make(chan error, 1)
 		r.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Second)
@@ -90,7 +90,7 @@ func TestCheckpointIsDurable(t *testing.T) {
 
 // The last ten are kept, over attempts and restarts, with their ids.
 func TestTenCheckpointsAreKept(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", checkpoints, counter(40))
 		r.submit("t", "{}")
 		time.Sleep(17*time.Second + time.Millisecond)
@@ -127,7 +127,7 @@ func TestTenCheckpointsAreKept(t *testing.T) {
 }
 
 func TestCheckpointRefused(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			if err := j.Checkpoint("", func() {}); err == nil {
 				t.Error("a function was taken for data")
@@ -148,7 +148,7 @@ func TestCheckpointRefused(t *testing.T) {
 
 // Checkpoints of several goroutines of a tool are all kept.
 func TestCheckpointsTogether(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			var all sync.WaitGroup
 			for n := range 25 {
@@ -170,7 +170,7 @@ func TestCheckpointsTogether(t *testing.T) {
 
 // A retry goes on from the checkpoint, too.
 func TestRetryFromTheCheckpoint(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		count := counter(5)
 		r.tool("t", func(c *tool.Capability) { checkpoints(c); thrice(c) }, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			if j.Attempt() == 1 {
@@ -191,7 +191,7 @@ func TestRetryFromTheCheckpoint(t *testing.T) {
 // A shutdown pauses jobs at their next checkpoint, returns when all are, and the
 // next start goes on from there.
 func TestPause(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { checkpoints(c); c.Limits.Concurrency = 2 }, counter(5))
 		r.submit("t", "{}")
 		time.Sleep(2500 * time.Millisecond)
@@ -228,7 +228,7 @@ func TestPause(t *testing.T) {
 // The tool is told why; what it returns then is dropped, and what it emits is
 // refused.
 func TestPausedTool(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		var err, late, cause error
 		r.tool("t", checkpoints, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Second)
@@ -256,7 +256,7 @@ func TestPausedTool(t *testing.T) {
 // A paused job can be cancelled while others still run; one that was cancelled
 // before its checkpoint ends there.
 func TestCancelAndPause(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", checkpoints, counter(5))
 		r.tool("stubborn", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(4 * time.Second)
@@ -281,7 +281,7 @@ func TestCancelAndPause(t *testing.T) {
 // still end.
 func TestDiskFull(t *testing.T) {
 	var full atomic.Bool
-	bubble(t, func(c *Config) { c.Full = full.Load }, func(r *rig) {
+	bubble(t, func(c *Config) { c.Full = full.Load }, func(r *fixture) {
 		r.tool("t", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Second)
 			return nil, j.Log("info", "x", nil)

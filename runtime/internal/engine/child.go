@@ -25,8 +25,8 @@ const (
 // parentEnded is the reason with which the children of an ended job are cancelled.
 const parentEnded = "the parent job has ended"
 
-// kin is what a job knows of its family.
-type kin struct {
+// lineage is the position of a job in its family: how deep it is, and what it inherits.
+type lineage struct {
 	depth    int           // 0: no child
 	detach   bool          // it goes on when its parent has ended
 	trust    string        // of the principal when the first of the family was submitted
@@ -37,7 +37,7 @@ type kin struct {
 }
 
 // join makes the run of a child, which may be waited for.
-func (k *kin) join(o *rowOptions) {
+func (k *lineage) join(o *rowOptions) {
 	k.depth, k.detach, k.donec = o.Depth, o.Detach, make(chan struct{})
 }
 
@@ -156,7 +156,7 @@ func (s *supervisor) hire(c *tool.Call, request string) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &hire{s: s, run: r, asked: asked, request: request, namespace: namespace, done: make(chan error, 1)}
+	h := &addChild{s: s, run: r, asked: asked, request: request, namespace: namespace, done: make(chan error, 1)}
 	if !s.post(h) {
 		h.done <- errEnded
 	}

@@ -23,7 +23,7 @@ import (
 const anyTool = `{"tool.call":["*"],"agent.delegate":["*"]}`
 
 // parent submits a job that may call every tool.
-func (r *rig) parent(name, args string, amounts ...string) arcp.MessageID {
+func (r *fixture) parent(name, args string, amounts ...string) arcp.MessageID {
 	r.Helper()
 	q := r.request("sess_1", name, args)
 	q.payload.LeaseRequest, q.payload.CostBudget = arcp.Raw(anyTool), amounts
@@ -54,7 +54,7 @@ func delegated(t *testing.T, frames []frame) delegateData {
 }
 
 // children are the jobs that a job has called, the oldest first.
-func (r *rig) children(parent arcp.JobID) (rows []store.Job) {
+func (r *fixture) children(parent arcp.JobID) (rows []store.Job) {
 	r.Helper()
 	err := r.st.Jobs(context.Background(), store.JobQuery{Principal: "alice"}, func(j store.Job) bool {
 		if j.Parent == parent {
@@ -78,7 +78,7 @@ func left(j tool.Job) string {
 
 // What a call says beside the lease bounds the child as well, its end in any zone.
 func TestCallWithBounds(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("spend", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			got := []string{left(j), code(j.Charge("x", "USD", "0.5")), code(j.Charge("x", "USD", "0.5"))}
 			time.Sleep(time.Minute)
@@ -102,7 +102,7 @@ func TestCallWithBounds(t *testing.T) {
 }
 
 func TestCall(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("echo", nil, echo)
 		r.tool("parent", nil, calls("echo"))
 		q := r.request("sess_1", "parent", `{"n":1}`)
@@ -136,7 +136,7 @@ func TestCall(t *testing.T) {
 
 // What went wrong with the child is what the call says.
 func TestCallFails(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		broken := arcp.Errorf(arcp.CodeFailedPrecondition, "it is broken").WithDetails(struct{}{})
 		r.tool("fail", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return nil, broken })
 		r.tool("wait", nil, wait)
@@ -167,7 +167,7 @@ func TestCallFails(t *testing.T) {
 
 // A call that is refused makes no job.
 func TestCallIsRefused(t *testing.T) {
-	bubble(t, func(c *Config) { c.MaxJobsPerSession = 2 }, func(r *rig) {
+	bubble(t, func(c *Config) { c.MaxJobsPerSession = 2 }, func(r *fixture) {
 		r.tool("echo", nil, echo)
 		r.tool("strict", func(c *tool.Capability) { c.MinTrust = "privileged" }, echo)
 		r.tool("inside", builtin(tool.SideEffectWrite), echo)
@@ -236,7 +236,7 @@ func remains(t *testing.T, frames []frame) string {
 
 // The child has what it asked for, and inherits what bounds its parent.
 func TestLeaseOfChild(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("child", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			return arcp.Marshal([]string{code(j.Allow(tool.FSRead, "/a/b")), code(j.Allow(tool.FSRead, "/a/c")), code(j.Allow(tool.ToolCall, "child")), left(j)})
 		})
@@ -273,7 +273,7 @@ func TestLeaseOfChild(t *testing.T) {
 }
 
 func TestChildrenAreBounded(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		deepest := 0
 		r.tool("down", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			deepest = max(deepest, j.(toolJob).s.depth)
@@ -331,7 +331,7 @@ func spends(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 }
 
 func TestBudgetOfChildren(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("spend", nil, spends)
 		r.tool("between", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			if _, err := j.Call(ctx, tool.Call{Tool: "spend", Arguments: arcp.Raw(`{"cost":0.07}`), Lease: arcp.Raw(`{"cost.budget":["USD:1"]}`)}); err != nil {
@@ -389,7 +389,7 @@ func TestBudgetOfChildren(t *testing.T) {
 // family is a tool that calls children in all ways, and what becomes of it over
 // crashes.
 type family struct {
-	*rig
+	*fixture
 	left string // in the end
 }
 
@@ -438,7 +438,7 @@ func amount(t *testing.T, s string) lease.Amount {
 func TestCrashAnywhereWithChildren(t *testing.T) {
 	for crash := 1; ; crash++ {
 		done := false
-		bubble(t, nil, func(r *rig) { done = r.crashFamily(crash) })
+		bubble(t, nil, func(r *fixture) { done = r.crashFamily(crash) })
 		if done {
 			t.Logf("a life has %d commits", crash-1)
 			break
@@ -449,8 +449,8 @@ func TestCrashAnywhereWithChildren(t *testing.T) {
 	}
 }
 
-func (r *rig) crashFamily(crash int) (done bool) {
-	f := &family{rig: r}
+func (r *fixture) crashFamily(crash int) (done bool) {
+	f := &family{fixture: r}
 	r.tool("spend", recovery(tool.RecoveryRerun), spends)
 	r.tool("between", recovery(tool.RecoveryRerun), func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 		return j.Call(ctx, tool.Call{Tool: "spend", Arguments: arcp.Raw(`{"cost":0.5,"after":0.05}`)})
@@ -526,13 +526,13 @@ func stages(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 // The end of a parent ends its children, and theirs, whichever it is, but for
 // those that are detached.
 func TestParentsEndEndsChildren(t *testing.T) {
-	ends := map[string]func(r *rig, id arcp.JobID){
-		"cancelled": func(r *rig, id arcp.JobID) { r.cancel(id, 0) },
-		"failed":    func(*rig, arcp.JobID) { time.Sleep(time.Hour) },
-		"recovery":  func(r *rig, _ arcp.JobID) { r.restart(4) },
+	ends := map[string]func(r *fixture, id arcp.JobID){
+		"cancelled": func(r *fixture, id arcp.JobID) { r.cancel(id, 0) },
+		"failed":    func(*fixture, arcp.JobID) { time.Sleep(time.Hour) },
+		"recovery":  func(r *fixture, _ arcp.JobID) { r.restart(4) },
 	}
 	for n := range 8 {
-		ends[fmt.Sprintf("cancelled, crash after %d commits", n+1)] = func(r *rig, id arcp.JobID) {
+		ends[fmt.Sprintf("cancelled, crash after %d commits", n+1)] = func(r *fixture, id arcp.JobID) {
 			r.st.crashAfter(n + 1)
 			r.cancel(id, 0)
 			time.Sleep(time.Minute)
@@ -541,7 +541,7 @@ func TestParentsEndEndsChildren(t *testing.T) {
 	}
 	for why, end := range ends {
 		t.Run(why, func(t *testing.T) {
-			bubble(t, nil, func(r *rig) {
+			bubble(t, nil, func(r *fixture) {
 				r.tool("parent", func(c *tool.Capability) { c.Limits.Timeout = time.Hour }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 					go j.Call(ctx, tool.Call{Tool: "wait", Detach: true})
 					return j.Call(ctx, tool.Call{Tool: "middle", Lease: arcp.Raw(`{"tool.call":["wait"]}`)})
@@ -588,7 +588,7 @@ func TestParentsEndEndsChildren(t *testing.T) {
 // What a child had left comes back when all below it have ended, even if it ends
 // before them.
 func TestBudgetOfAChildThatEndsEarly(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("slow", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			j.Metric(arcp.MetricPayload{Name: "cost.x", Value: "0.25", Unit: "USD"})
 			time.Sleep(2 * time.Second) // whatever it is told
@@ -616,7 +616,7 @@ func TestBudgetOfAChildThatEndsEarly(t *testing.T) {
 // A parent that is retried finds what its children have done, and has those that
 // failed do it again.
 func TestRetryFindsChildren(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		var ran []string
 		r.tool("good", nil, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			ran = append(ran, "good "+string(args))
@@ -659,7 +659,7 @@ func TestRetryFindsChildren(t *testing.T) {
 // takes the outcome of one that has ended, however large, and of one that was
 // queued.
 func TestRestartFindsChildren(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		big := arcp.Raw(`"` + strings.Repeat("é", 2*maxPayload/3) + strings.Repeat("x", maxPayload) + `"`)
 		calls := map[string]int{}
 		r.tool("big", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
@@ -712,7 +712,7 @@ func TestRestartFindsChildren(t *testing.T) {
 // one that was made before. A job that begins with the checkpoint of another one
 // has children of its own.
 func TestCheckpointKnowsChildren(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		n := 0
 		r.tool("next", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
 			n++
@@ -767,7 +767,7 @@ func TestCheckpointKnowsChildren(t *testing.T) {
 
 // A runtime that shuts down takes the children of what still runs.
 func TestDrainTakesChildren(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("echo", nil, echo)
 		r.tool("parent", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Second)
@@ -786,7 +786,7 @@ func TestDrainTakesChildren(t *testing.T) {
 
 // A child whose credentials are refused is none, and costs nothing.
 func TestChildWithoutCredentials(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		sealer, err := credential.NewSealer(make([]byte, 32))
 		if err != nil {
 			t.Fatal(err)
@@ -829,10 +829,10 @@ func (refusing) Issue(context.Context, credential.Request) ([]credential.Credent
 
 func (refusing) Revoke(context.Context, credential.Ref) error { return nil }
 
-// clan is a lot of jobs that call each other in all ways, on a runtime that is
+// familyModel is a lot of jobs that call each other in all ways, on a runtime that is
 // cancelled at, stopped and crashed all the time.
-type clan struct {
-	*rig
+type familyModel struct {
+	*fixture
 	rng   *rand.Rand
 	seed  uint64
 	roots []arcp.JobID
@@ -845,7 +845,7 @@ type clan struct {
 
 // member spends and calls others. What it does depends on its arguments, and
 // seldom on the attempt.
-func (c *clan) member(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+func (c *familyModel) member(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 	h := fnv.New64a()
 	h.Write(args)
 	rng := rand.New(rand.NewPCG(c.seed, h.Sum64()))
@@ -895,7 +895,7 @@ func (c *clan) member(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw,
 	return args, nil
 }
 
-func (c *clan) root(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+func (c *familyModel) root(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 	out, err := c.member(ctx, j, args)
 	select {
 	case <-time.After(time.Minute): // until all below have ended
@@ -908,7 +908,7 @@ func (c *clan) root(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, e
 	return out, err
 }
 
-func (c *clan) collect() {
+func (c *familyModel) collect() {
 	c.Helper()
 	for _, f := range c.frames("sess_1") {
 		if f.Type == arcp.JobAccepted {
@@ -923,7 +923,7 @@ func (c *clan) collect() {
 }
 
 // below are a job and all that it called, and what they called.
-func (c *clan) below(id arcp.JobID, parents map[arcp.JobID][]arcp.JobID) (all []arcp.JobID) {
+func (c *familyModel) below(id arcp.JobID, parents map[arcp.JobID][]arcp.JobID) (all []arcp.JobID) {
 	all = append(all, id)
 	for _, k := range parents[id] {
 		all = append(all, c.below(k, parents)...)
@@ -936,8 +936,8 @@ func (c *clan) below(id arcp.JobID, parents map[arcp.JobID][]arcp.JobID) (all []
 func TestChaosOfChildren(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	bubble(t, nil, func(r *rig) {
-		c := &clan{rig: r, seed: seed, rng: rand.New(rand.NewPCG(seed, 0)), ends: map[arcp.JobID]int{}, left: map[arcp.JobID]string{}}
+	bubble(t, nil, func(r *fixture) {
+		c := &familyModel{fixture: r, seed: seed, rng: rand.New(rand.NewPCG(seed, 0)), ends: map[arcp.JobID]int{}, left: map[arcp.JobID]string{}}
 		r.tool("root", rerun, c.root)
 		r.tool("rerun", func(k *tool.Capability) { rerun(k); k.Limits.Timeout = 20 * time.Second }, c.member)
 		r.tool("fail", func(k *tool.Capability) { k.Limits.Concurrency = 20 }, c.member)
@@ -975,7 +975,7 @@ func TestChaosOfChildren(t *testing.T) {
 	})
 }
 
-func (c *clan) check() {
+func (c *familyModel) check() {
 	parents := map[arcp.JobID][]arcp.JobID{}
 	for _, id := range c.jobs {
 		if row := c.row(id); row.Parent != "" {
@@ -999,7 +999,7 @@ func (c *clan) check() {
 }
 
 // unspent is an amount less the costs of jobs.
-func (r *rig) unspent(from string, jobs []arcp.JobID) string {
+func (r *fixture) unspent(from string, jobs []arcp.JobID) string {
 	r.Helper()
 	b := lease.NewBudget([]lease.Amount{amount(r.T, from)})
 	for _, id := range jobs {

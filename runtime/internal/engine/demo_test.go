@@ -12,9 +12,9 @@ import (
 )
 
 // demos runs a test on an engine that has the demo tools.
-func demos(t *testing.T, test func(r *rig, d *desk)) {
+func demos(t *testing.T, test func(r *fixture, d *fakeQuestions)) {
 	t.Helper()
-	inquiry(t, func(r *rig, d *desk) {
+	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		if err := demo.Register(r.cfg.Tools); err != nil {
 			t.Fatal(err)
 		}
@@ -22,7 +22,7 @@ func demos(t *testing.T, test func(r *rig, d *desk)) {
 	})
 }
 
-func (r *rig) interrupt(job arcp.JobID) {
+func (r *fixture) interrupt(job arcp.JobID) {
 	r.Helper()
 	r.e.Interrupt(context.Background(), Interrupt{Request: "msg_i", Job: job, Principal: "alice", Session: "sess_1", Prompt: "stop", Answers: r.session("sess_1")})
 }
@@ -30,7 +30,7 @@ func (r *rig) interrupt(job arcp.JobID) {
 // An interrupt wakes a tool that sleeps: its guidance is heard at once, and the
 // time it was interrupted does not count.
 func TestSleepIsInterrupted(t *testing.T) {
-	demos(t, func(r *rig, d *desk) {
+	demos(t, func(r *fixture, d *fakeQuestions) {
 		start := time.Now()
 		id := r.submit("demo.sleep", `{"ms":3600000}`)
 		job := jobOf(r.want("sleeps", "job.accepted", "job.started"), id)
@@ -65,7 +65,7 @@ func TestSleepIsInterrupted(t *testing.T) {
 
 // An interrupt that nobody has answered holds the next attempt up from its start.
 func TestInterruptSurvivesRestart(t *testing.T) {
-	demos(t, func(r *rig, d *desk) {
+	demos(t, func(r *fixture, d *fakeQuestions) {
 		id := r.submit("demo.sleep", `{"ms":60000}`)
 		job := jobOf(r.want("sleeps", "job.accepted", "job.started"), id)
 		time.Sleep(30 * time.Second)
@@ -101,7 +101,7 @@ func TestDemoQuestionsSurviveRestart(t *testing.T) {
 		{"demo.choose", `{"prompt":"which?","options":[{"id":"a","label":"A"},{"id":"b","label":"B"}]}`, "human.choice.request",
 			approval.Answer{Resolution: "b", RespondedBy: "the phone"}, `{"value":{"choice_id":"b","responded_by":"the phone"}}`},
 	} {
-		demos(t, func(r *rig, d *desk) {
+		demos(t, func(r *fixture, d *fakeQuestions) {
 			id := r.submit(c.tool, c.args)
 			r.want(c.tool+" asks", "job.accepted", "job.started", c.request)
 			q := d.one(t)
@@ -122,7 +122,7 @@ func TestDemoQuestionsSurviveRestart(t *testing.T) {
 
 // What a grant is worth after it was held.
 func TestDemoPermit(t *testing.T) {
-	demos(t, func(r *rig, d *desk) {
+	demos(t, func(r *fixture, d *fakeQuestions) {
 		for _, c := range []struct {
 			seconds uint64 // granted
 			want    string
@@ -149,7 +149,7 @@ func TestDemoPermit(t *testing.T) {
 
 // The operation after the budget is used up fails, and what was spent counts.
 func TestDemoSpend(t *testing.T) {
-	demos(t, func(r *rig, _ *desk) {
+	demos(t, func(r *fixture, _ *fakeQuestions) {
 		spend := func(lease string, budget ...string) (ends string, costs int) {
 			q := r.request("sess_1", "demo.spend", `{"currency":"usd","amount":"0.40","times":5}`)
 			q.payload.LeaseRequest, q.payload.CostBudget = arcp.Raw(lease), budget

@@ -20,7 +20,7 @@ import (
 // durable or after.
 func TestLifecycle(t *testing.T) {
 	for _, change := range []func(*tool.Capability){nil, early} {
-		bubble(t, nil, func(r *rig) {
+		bubble(t, nil, func(r *fixture) {
 			r.tool("t", change, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 				return args, errors.Join(j.Log("info", "one", nil), j.Emit("two", nil), j.Progress(arcp.JobProgressPayload{Current: 1}),
 					j.Metric(arcp.MetricPayload{Name: "n", Value: "1", Unit: "u"}))
@@ -78,7 +78,7 @@ func TestOutcomes(t *testing.T) {
 			"job.completed msg_1", arcp.StateCompleted},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			bubble(t, nil, func(r *rig) {
+			bubble(t, nil, func(r *fixture) {
 				r.tool("t", oneAtATime, c.fn)
 				r.submit("t", "{}")
 				frames := r.want(c.name, "job.accepted msg_1", "job.started msg_1", c.want)
@@ -97,7 +97,7 @@ func TestOutcomes(t *testing.T) {
 // A supervisor that is wanted before the claim has its place in the log waits
 // for it: else what it appends would come before the job exists.
 func TestNothingIsAppendedBeforeTheClaim(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		ran := false
 		r.tool("t", early, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { ran = true; return nil, nil })
 		q := r.request("sess_1", "t", "{}")
@@ -124,7 +124,7 @@ func TestNothingIsAppendedBeforeTheClaim(t *testing.T) {
 // A tool that changes nothing starts while the claim is being committed, one
 // that does not.
 func TestEarlyStart(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		var reads, writes, keyed atomic.Bool
 		note := func(started *atomic.Bool) tool.Func {
 			return func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { started.Store(true); return nil, nil }
@@ -157,7 +157,7 @@ func TestEarlyStart(t *testing.T) {
 // When the claim of a job that has started fails, there is no job: the tool is
 // stopped, what it emits is dropped, and the submit refused.
 func TestEarlyStartOfARefusedClaim(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		var cause error
 		r.tool("t", func(c *tool.Capability) { early(c); oneAtATime(c) }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			<-ctx.Done()
@@ -187,7 +187,7 @@ func TestOneTerminalUnderRaces(t *testing.T) {
 	const jobs = 1000
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		r.tool("t", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Second)
@@ -255,7 +255,7 @@ func checkEnds(t *testing.T, frames []frame, asked map[arcp.MessageID]arcp.JobID
 
 // A cancel that reaches the job in its very last turn is answered, too.
 func TestCancelInTheLastTurn(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		finish := make(chan struct{})
 		r.tool("t", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { <-finish; return nil, nil })
 		r.submit("t", "{}")
@@ -276,7 +276,7 @@ func TestCancelInTheLastTurn(t *testing.T) {
 }
 
 func TestTimeLimits(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("short", func(c *tool.Capability) { c.Limits.Timeout = 2 * time.Second }, wait)
 		r.tool("long", nil, wait)
 		at := func(d time.Duration, why, want string) {

@@ -63,13 +63,13 @@ func (j toolJob) Failure() *arcp.Error {
 		return o.Err
 	}
 }
-func (j toolJob) Terms() tool.Terms { return j.s.terms }
+func (j toolJob) Terms() tool.AttemptInfo { return j.s.terms }
 
 // newTerms is what the attempt is made under, for its tool, which runs beside the
 // supervisor.
-func (s *supervisor) newTerms() tool.Terms {
+func (s *supervisor) newTerms() tool.AttemptInfo {
 	raw, _ := describeLease(s.auth.Lease)
-	t := tool.Terms{Principal: s.row.Principal, Priority: s.row.Priority, SpanID: s.row.SpanID, Lease: raw,
+	t := tool.AttemptInfo{Principal: s.row.Principal, Priority: s.row.Priority, SpanID: s.row.SpanID, Lease: raw,
 		Deadline: earliest(s.deadline(), s.toolEnd)}
 	if l := s.auth.Lease; l != nil {
 		t.Deadline = earliest(t.Deadline, l.ExpiresAt())

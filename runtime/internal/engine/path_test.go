@@ -17,12 +17,12 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// obstacle is a check of the call path that a call does not pass.
-type obstacle int
+// pathCheck is a check of the call path that a call does not pass.
+type pathCheck int
 
 // The checks, in their order.
 const (
-	unknown obstacle = iota
+	unknown pathCheck = iota
 	leaseLacks
 	budgetSpent
 	badArguments
@@ -51,10 +51,10 @@ var refusals = [obstacles]string{
 	badResult:      "INTERNAL: the tool's result breaks its output schema",
 }
 
-// course is a call that meets some of the obstacles.
-type course map[obstacle]bool
+// failedChecks are the checks of the call path that a call does not pass.
+type failedChecks map[pathCheck]bool
 
-func (c course) tool(t *tool.Capability) {
+func (c failedChecks) tool(t *tool.Capability) {
 	t.InputSchema, t.OutputSchema = arcp.Raw(`{"properties":{"n":{"type":"integer"}}}`), arcp.Raw(`{"type":"object"}`)
 	t.Limits = tool.Limits{Timeout: -1, Concurrency: -1, MaxRequestBytes: 100, MaxResponseBytes: 100}
 	if c[queueFull] {
@@ -72,7 +72,7 @@ func (c course) tool(t *tool.Capability) {
 }
 
 // fillers is how many calls come before the one that is looked at.
-func (c course) fillers() int {
+func (c failedChecks) fillers() int {
 	switch {
 	case c[queueFull]:
 		return tool.MaxQueue + 1
@@ -82,7 +82,7 @@ func (c course) fillers() int {
 	return 0
 }
 
-func (c course) run(ctx context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
+func (c failedChecks) run(ctx context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 	switch {
 	case strings.Contains(string(args), "fill"):
 		<-ctx.Done()
@@ -102,7 +102,7 @@ func (c course) run(ctx context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, e
 	return arcp.Raw(`{"done":true}`), nil
 }
 
-func (c course) call() tool.Call {
+func (c failedChecks) call() tool.Call {
 	n, pad, name := "1", "", "target"
 	if c[badArguments] {
 		n = `"one"`
@@ -117,8 +117,8 @@ func (c course) call() tool.Call {
 }
 
 // child makes the call from a job; the text is how it ended.
-func (c course) child(t *testing.T) (text string) {
-	bubble(t, nil, func(r *rig) {
+func (c failedChecks) child(t *testing.T) (text string) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("target", c.tool, c.run)
 		r.tool("caller", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			if c[budgetSpent] {
@@ -143,8 +143,8 @@ func (c course) child(t *testing.T) (text string) {
 }
 
 // submit makes the call from a client.
-func (c course) submit(t *testing.T) (text string) {
-	bubble(t, nil, func(r *rig) {
+func (c failedChecks) submit(t *testing.T) (text string) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("target", c.tool, c.run)
 		for range c.fillers() {
 			r.submit("target", `{"fill":1}`)
@@ -164,7 +164,7 @@ func (c course) submit(t *testing.T) (text string) {
 }
 
 // outcome is how a submit ends, at once or within two days.
-func (r *rig) outcome(id arcp.MessageID) string {
+func (r *fixture) outcome(id arcp.MessageID) string {
 	r.Helper()
 	for range 2 {
 		for _, f := range r.frames("sess_1") {
@@ -188,12 +188,12 @@ func (r *rig) outcome(id arcp.MessageID) string {
 // The checks of a call are made in one order: of two that a call does not pass,
 // the earlier one is what the caller is told.
 func TestOrderOfTheCallPath(t *testing.T) {
-	if got := (course{}).child(t); got != "ok" {
+	if got := (failedChecks{}).child(t); got != "ok" {
 		t.Fatalf("a call that meets no obstacle: %s", got)
 	}
 	for first := range obstacles {
 		for second := first; second < obstacles; second++ {
-			c := course{first: true, second: true}
+			c := failedChecks{first: true, second: true}
 			if got := c.child(t); !strings.HasPrefix(got, refusals[first]) {
 				t.Errorf("a job's call that meets the obstacles %d and %d: %s; want %s", first, second, got, refusals[first])
 			}
@@ -210,7 +210,7 @@ func TestOrderOfTheCallPath(t *testing.T) {
 // Over a minute no more calls are accepted than a tool has, after those that may
 // come at once, and who is refused is told when to come again.
 func TestRate(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		c := tool.Capability{Name: "x", Limits: tool.Limits{RatePerMin: 6}}
 		publish := func() {
 			made, err := tool.NewRaw(c, echo)
@@ -274,7 +274,7 @@ func TestRate(t *testing.T) {
 
 // A rule lets go what it is true of; for anything else somebody is asked.
 func TestApprovalByRule(t *testing.T) {
-	inquiry(t, func(r *rig, d *desk) {
+	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		rule := tool.ApprovalAuto(`args.amount <= 100 && "client" in roles && principal == "alice" && lease["tool.call"][0] == "x"`)
 		r.tool("pay", func(c *tool.Capability) { c.Approval, c.Recovery = rule, tool.RecoveryRerun }, echo)
 		pay := func(args string, change func(q *request)) {
@@ -307,7 +307,7 @@ func TestApprovalByRule(t *testing.T) {
 
 // The rule knows the roles also when another process has accepted the job.
 func TestRuleAfterARestart(t *testing.T) {
-	inquiry(t, func(r *rig, d *desk) {
+	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("pay", func(c *tool.Capability) {
 			c.Approval, c.Recovery, c.Limits.Concurrency = tool.ApprovalAuto(`"client" in roles`), tool.RecoveryRerun, 1
 		}, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
@@ -337,23 +337,23 @@ func hooked(hooks ...tool.Hook) func(*Config) {
 
 func TestHooksOfCalls(t *testing.T) {
 	var ran []string
-	guard := tool.Hook{Name: "guard", Before: func(_ context.Context, c *tool.HookCall) (tool.Verdict, error) {
+	guard := tool.Hook{Name: "guard", Before: func(_ context.Context, c *tool.HookCall) (tool.HookDecision, error) {
 		if c.Tool.Name != "x" {
-			return tool.Verdict{}, nil
+			return tool.HookDecision{}, nil
 		}
 		switch string(c.Arguments) {
 		case `{"a":1}`:
-			return tool.Verdict{Arguments: arcp.Raw(`{"a":2}`)}, nil
+			return tool.HookDecision{Arguments: arcp.Raw(`{"a":2}`)}, nil
 		case `{"a":"deny"}`:
-			return tool.Verdict{Deny: true, Reason: "no"}, nil
+			return tool.HookDecision{Deny: true, Reason: "no"}, nil
 		case `{"a":"abort"}`:
-			return tool.Verdict{Abort: true, Reason: "enough"}, nil
+			return tool.HookDecision{Abort: true, Reason: "enough"}, nil
 		case `{"a":"panic"}`:
 			panic("secret")
 		}
-		return tool.Verdict{}, nil
+		return tool.HookDecision{}, nil
 	}}
-	bubble(t, hooked(guard), func(r *rig) {
+	bubble(t, hooked(guard), func(r *fixture) {
 		r.tool("x", nil, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			ran = append(ran, string(args))
 			return args, nil
@@ -394,7 +394,7 @@ func TestHooksOfCalls(t *testing.T) {
 }
 
 // records are the calls of a job, in pages of n.
-func (r *rig) records(id arcp.JobID, n int) (list []CallRecord) {
+func (r *fixture) records(id arcp.JobID, n int) (list []CallRecord) {
 	r.Helper()
 	after := ""
 	for more := true; more; {
@@ -431,7 +431,7 @@ func recordLines(list []CallRecord) (lines []string) {
 // The records of a job are made of what it has left behind: its attempts, its
 // children, and the calls that became none.
 func TestCallRecords(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("leaf", early, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(30 * time.Millisecond)
 			return args, nil
@@ -493,7 +493,7 @@ func TestCallRecords(t *testing.T) {
 }
 
 // jobs are the rows of a tool's jobs.
-func (r *rig) jobs(name string) (rows []store.Job) {
+func (r *fixture) jobs(name string) (rows []store.Job) {
 	r.Helper()
 	err := r.st.Jobs(context.Background(), store.JobQuery{Principal: "alice"}, func(j store.Job) bool {
 		if strings.HasPrefix(j.Agent, name+"@") {
@@ -511,10 +511,10 @@ func (r *rig) jobs(name string) (rows []store.Job) {
 // that it will be made with.
 func TestCallRecordsOfGatesAndHooks(t *testing.T) {
 	d := newDesk(person("sess_1"), person("sess_2"))
-	swap := tool.Hook{Name: "swap", Before: func(_ context.Context, c *tool.HookCall) (tool.Verdict, error) {
-		return tool.Verdict{Arguments: arcp.Raw(`{"n":2}`)}, nil
+	swap := tool.Hook{Name: "swap", Before: func(_ context.Context, c *tool.HookCall) (tool.HookDecision, error) {
+		return tool.HookDecision{Arguments: arcp.Raw(`{"n":2}`)}, nil
 	}}
-	bubble(t, func(c *Config) { c.Questions = d; hooked(swap)(c) }, func(r *rig) {
+	bubble(t, func(c *Config) { c.Questions = d; hooked(swap)(c) }, func(r *fixture) {
 		r.session("sess_2")
 		r.tool("danger", func(c *tool.Capability) { c.Approval = tool.ApprovalManual }, echo)
 		r.submit("danger", `{"n":1}`)
@@ -543,7 +543,7 @@ func TestCallRecordsOfGatesAndHooks(t *testing.T) {
 
 // A tool that calls in vain without end fills nothing.
 func TestNotesAreBounded(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("caller", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			for i := range 3 * maxNotes {
 				_, _ = j.Call(ctx, tool.Call{Tool: "nobody", Arguments: arcp.Raw(fmt.Sprint(i))})
@@ -568,7 +568,7 @@ func TestCallsStayInTheCatalogueOfTheJob(t *testing.T) {
 		c.Catalogue = func(_ arcp.SessionID, _, trust string) *tool.Snapshot {
 			return cat.Snapshot(tool.Viewer{Trust: trust}, layer)
 		}
-	}, func(r *rig) {
+	}, func(r *fixture) {
 		r.tool("secret", nil, echo)
 		r.tool("leaf", nil, echo)
 		var got []string

@@ -382,7 +382,7 @@ func (s *supervisor) unpark(now time.Time, q *question) {
 }
 
 // resume has the time of a job go on that stood still.
-func (m *memo) resume(now time.Time) {
+func (m *progress) resume(now time.Time) {
 	if !m.Blocked.IsZero() && !m.Started.IsZero() {
 		m.Started = m.Started.Add(max(0, now.Sub(m.Blocked)))
 	}

@@ -26,8 +26,8 @@ func leaseFrom(t *testing.T, raw string) *lease.Lease {
 	return l
 }
 
-// desk gives questions to the sessions that are connected to it.
-type desk struct {
+// fakeQuestions gives questions to the actors that it lists.
+type fakeQuestions struct {
 	mu      sync.Mutex
 	people  []approval.Actor
 	pending map[string]approval.Row
@@ -35,15 +35,15 @@ type desk struct {
 	settled map[string]int
 }
 
-func newDesk(people ...approval.Actor) *desk {
-	return &desk{people: people, pending: map[string]approval.Row{}, ids: map[string]arcp.MessageID{}, settled: map[string]int{}}
+func newDesk(people ...approval.Actor) *fakeQuestions {
+	return &fakeQuestions{people: people, pending: map[string]approval.Row{}, ids: map[string]arcp.MessageID{}, settled: map[string]int{}}
 }
 
 func person(session string) approval.Actor {
 	return approval.Actor{Principal: "alice", Session: arcp.SessionID(session), HumanInput: true, Approver: true}
 }
 
-func (d *desk) Audience(q *approval.Row, now time.Time) (ids []arcp.SessionID) {
+func (d *fakeQuestions) Audience(q *approval.Row, now time.Time) (ids []arcp.SessionID) {
 	for i := range d.people {
 		if q.Wants(&d.people[i], now) {
 			ids = append(ids, d.people[i].Session)
@@ -52,13 +52,13 @@ func (d *desk) Audience(q *approval.Row, now time.Time) (ids []arcp.SessionID) {
 	return ids
 }
 
-func (d *desk) Asked(q approval.Row, request arcp.MessageID) {
+func (d *fakeQuestions) Asked(q approval.Row, request arcp.MessageID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.pending[q.ID], d.ids[q.ID] = q, request
 }
 
-func (d *desk) Settled(q approval.Row) {
+func (d *fakeQuestions) Settled(q approval.Row) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.pending, q.ID)
@@ -66,7 +66,7 @@ func (d *desk) Settled(q approval.Row) {
 }
 
 // one returns the only question that is pending.
-func (d *desk) one(t *testing.T) approval.Row {
+func (d *fakeQuestions) one(t *testing.T) approval.Row {
 	t.Helper()
 	synctest.Wait()
 	d.mu.Lock()
@@ -81,17 +81,17 @@ func (d *desk) one(t *testing.T) approval.Row {
 }
 
 // inquiry runs a test with a desk that knows the sessions sess_1 and sess_2.
-func inquiry(t *testing.T, test func(r *rig, d *desk)) {
+func inquiry(t *testing.T, test func(r *fixture, d *fakeQuestions)) {
 	t.Helper()
 	d := newDesk(person("sess_1"), person("sess_2"))
-	bubble(t, func(c *Config) { c.Questions = d }, func(r *rig) {
+	bubble(t, func(c *Config) { c.Questions = d }, func(r *fixture) {
 		r.session("sess_2")
 		test(r, d)
 	})
 }
 
 // respond answers a question and says what came of it.
-func (r *rig) respond(q approval.Row, who approval.Actor, a approval.Answer) (row approval.Row, err *arcp.Error) {
+func (r *fixture) respond(q approval.Row, who approval.Actor, a approval.Answer) (row approval.Row, err *arcp.Error) {
 	done := make(chan struct{})
 	r.n++
 	r.e.Respond(Respond{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_%d", r.n)), Who: who, Answer: a,
@@ -111,7 +111,7 @@ func asker(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 func rerun(c *tool.Capability) { c.Recovery = tool.RecoveryRerun }
 
 func TestQuestionIsAnsweredOnce(t *testing.T) {
-	inquiry(t, func(r *rig, d *desk) {
+	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("ask", func(c *tool.Capability) { c.Limits.Timeout = time.Minute }, asker)
 		id := r.submit("ask", "{}")
 		f := r.want("asked", "job.accepted "+string(id), "job.started", "human.input.request")
@@ -170,7 +170,7 @@ func TestQuestionIsAnsweredOnce(t *testing.T) {
 // A question survives what happens to the runtime; the answer that comes to the
 // next attempt, or before it, is the answer to the first.
 func TestQuestionSurvivesRestart(t *testing.T) {
-	inquiry(t, func(r *rig, d *desk) {
+	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("ask", rerun, asker)
 		id := r.submit("ask", "{}")
 		r.want("asked", "job.accepted", "job.started", "human.input.request")
@@ -194,7 +194,7 @@ func TestQuestionSurvivesRestart(t *testing.T) {
 }
 
 func TestQuestionExpires(t *testing.T) {
-	inquiry(t, func(r *rig, d *desk) {
+	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("ask", nil, asker)
 		r.tool("default", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			a, err := j.Ask(ctx, tool.InputAsk{Prompt: "which?", Default: arcp.Raw(`"blue"`), Expires: time.Hour})
@@ -219,7 +219,7 @@ func TestQuestionExpires(t *testing.T) {
 }
 
 func TestQuestionEndsWithItsJob(t *testing.T) {
-	inquiry(t, func(r *rig, d *desk) {
+	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("ask", nil, asker)
 		id := r.submit("ask", "{}")
 		job := jobOf(r.want("asked", "job.accepted", "job.started", "human.input.request"), id)
@@ -251,7 +251,7 @@ func TestPoliciesFitQuestions(t *testing.T) {
 // The end of a permission lease is noticed when it comes, also by a job that does
 // not use it any more.
 func TestPermitEndsUnused(t *testing.T) {
-	inquiry(t, func(r *rig, d *desk) {
+	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("permit", rerun, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			for _, p := range []string{"short", "long"} {
 				_, err := j.Permit(ctx, tool.PermissionAsk{Permission: p, Resource: "r", Operation: "o"})
@@ -306,7 +306,7 @@ func TestPermitEndsUnused(t *testing.T) {
 }
 
 func TestPermit(t *testing.T) {
-	inquiry(t, func(r *rig, d *desk) {
+	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("permit", rerun, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			before := j.Permitted("order.refund", "order:7", "refund")
 			l, err := j.Permit(ctx, tool.PermissionAsk{Permission: "order.refund", Resource: "order:*", Operation: "refund", Reason: "asked for", For: time.Hour})
@@ -390,7 +390,7 @@ func code(err error) string {
 }
 
 func TestRevoke(t *testing.T) {
-	inquiry(t, func(r *rig, d *desk) {
+	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("permit", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			if _, err := j.Permit(ctx, tool.PermissionAsk{Permission: "p", Resource: "r", Operation: "o"}); err != nil {
 				return nil, err
@@ -435,7 +435,7 @@ func TestRevoke(t *testing.T) {
 }
 
 func TestGate(t *testing.T) {
-	inquiry(t, func(r *rig, d *desk) {
+	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		ran := 0
 		r.tool("danger", func(c *tool.Capability) { c.Approval = tool.ApprovalManual }, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			ran++
@@ -484,7 +484,7 @@ func TestGate(t *testing.T) {
 
 // A session that comes later is given what is still asked, once.
 func TestOffer(t *testing.T) {
-	inquiry(t, func(r *rig, d *desk) {
+	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("ask", nil, asker)
 		id := r.submit("ask", "{}")
 		job := jobOf(r.want("asked", "job.accepted", "job.started", "human.input.request"), id)
@@ -514,7 +514,7 @@ func TestOffer(t *testing.T) {
 // Who comes to a question that was given to very many takes the place of the
 // first of them.
 func TestOfferToVeryMany(t *testing.T) {
-	inquiry(t, func(r *rig, d *desk) {
+	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("ask", nil, asker)
 		id := r.submit("ask", "{}")
 		job := jobOf(r.want("asked", "job.accepted", "job.started", "human.input.request"), id)
@@ -542,7 +542,7 @@ func TestOfferToVeryMany(t *testing.T) {
 }
 
 func TestInterrupt(t *testing.T) {
-	inquiry(t, func(r *rig, d *desk) {
+	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		var guided []string
 		r.tool("count", func(c *tool.Capability) { c.Interruptible = true }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			for range 10 {
@@ -609,7 +609,7 @@ func TestInterrupt(t *testing.T) {
 // The maximum runtime stands still while a person is waited for, also over a
 // restart.
 func TestWaitingCostsNoRuntime(t *testing.T) {
-	inquiry(t, func(r *rig, d *desk) {
+	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("ask", rerun, asker)
 		q := r.request("sess_1", "ask", "{}")
 		limit := arcp.Number("10")
@@ -628,7 +628,7 @@ func TestWaitingCostsNoRuntime(t *testing.T) {
 }
 
 func TestRecordsOfQuestions(t *testing.T) {
-	inquiry(t, func(r *rig, d *desk) {
+	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("ask", nil, asker)
 		r.submit("ask", "{}")
 		r.frames("sess_1")

@@ -26,7 +26,7 @@ func TestDispositions(t *testing.T) {
 		tool.RecoveryCheckpoint: {"job.started msg_1", "job.completed msg_1"},
 	} {
 		t.Run(string(d), func(t *testing.T) {
-			bubble(t, nil, func(r *rig) {
+			bubble(t, nil, func(r *fixture) {
 				var attempts []uint32
 				r.tool("t", recovery(d), func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 					attempts = append(attempts, j.Attempt())
@@ -62,7 +62,7 @@ func TestCrashAnywhere(t *testing.T) {
 	for _, d := range tool.Recoveries {
 		for crash := 1; ; crash++ {
 			done := false
-			bubble(t, nil, func(r *rig) { done = r.crashAt(d, crash) })
+			bubble(t, nil, func(r *fixture) { done = r.crashAt(d, crash) })
 			if done {
 				t.Logf("%s: a life has %d commits", d, crash-1)
 				break
@@ -77,7 +77,7 @@ func TestCrashAnywhere(t *testing.T) {
 // crashAt lives a job's life with a crash after so many commits, and another one
 // after as many of the next process; it reports whether the life was too short
 // for the first.
-func (r *rig) crashAt(d tool.Recovery, crash int) (done bool) {
+func (r *fixture) crashAt(d tool.Recovery, crash int) (done bool) {
 	calls, from := 0, []string(nil)
 	r.tool("t", recovery(d), func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 		calls++
@@ -143,7 +143,7 @@ func (r *rig) crashAt(d tool.Recovery, crash int) (done bool) {
 // there are more than a queue takes or a limit allows.
 func TestQueuedJobsStart(t *testing.T) {
 	const n = tool.MaxQueue + 20
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		var order []string
 		r.tool("t", func(c *tool.Capability) { oneAtATime(c); c.Recovery = tool.RecoveryRerun }, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			order = append(order, string(args))
@@ -178,7 +178,7 @@ func TestQueuedJobsStart(t *testing.T) {
 }
 
 func TestRecoverWithoutTheTool(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", recovery(tool.RecoveryRerun), wait)
 		r.submit("t", "{}")
 		r.frames("sess_1")
@@ -194,7 +194,7 @@ func TestRecoverWithoutTheTool(t *testing.T) {
 
 // A cancel that was accepted holds: the job does not come back to life.
 func TestCancelSurvives(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", recovery(tool.RecoveryRerun), sleeper(time.Hour))
 		r.submit("t", "{}")
 		id := r.want("", "job.accepted", "job.started")[0].JobID
@@ -213,7 +213,7 @@ func TestCancelSurvives(t *testing.T) {
 // No cancel is accepted before it is durable that it is, whether the job runs or
 // waits.
 func TestCancelIsDurableWhenAccepted(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { oneAtATime(c); c.Recovery = tool.RecoveryRerun }, wait)
 		r.together(func() { r.submit("t", "{}"); r.submit("t", "{}") })
 		frames := r.want("", "job.accepted", "job.accepted", "job.started")
@@ -235,7 +235,7 @@ func TestCancelIsDurableWhenAccepted(t *testing.T) {
 // max_runtime_sec counts from the first start, through restarts, also in the
 // queue.
 func TestMaxRuntimeSurvives(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { oneAtATime(c); c.Recovery = tool.RecoveryRerun }, wait)
 		limited := func() {
 			q := r.request("sess_1", "t", "{}")
@@ -263,7 +263,7 @@ func TestMaxRuntimeSurvives(t *testing.T) {
 
 // All that a submit asked for is still known.
 func TestOptionsSurvive(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", recovery(tool.RecoveryRerun), wait)
 		q := r.request("sess_1", "t", "{}")
 		q.env.CausationID = "msg_cause"
@@ -289,7 +289,7 @@ func TestOptionsSurvive(t *testing.T) {
 
 // What an attempt writes after another one has taken over is refused.
 func TestFencedAttempt(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		cause := make(chan error, 1)
 		r.tool("t", recovery(tool.RecoveryCheckpoint), func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Second)

@@ -45,7 +45,7 @@ func (m *remembering) Commit(writes []*store.Write, results []store.Result) erro
 // A submit that comes again on a later connection makes no second job: it is
 // answered with what the first one was, once, before what comes behind it.
 func TestRepeatedSubmit(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		calls := 0
 		r.stop(0)
 		m := &remembering{Store: r.st.Store, jobs: make(map[arcp.MessageID]arcp.JobID)}

@@ -12,13 +12,13 @@ import (
 // Resources keeps the leases that jobs take on things outside of the runtime. Its
 // methods may be called by many goroutines.
 type Resources interface {
-	Lease(ctx context.Context, t Tenant, a tool.ResourceAsk) (tool.ResourceLease, error)
-	LeaseDirectory(ctx context.Context, t Tenant, a tool.DirectoryAsk) (path string, l tool.ResourceLease, err error)
+	Lease(ctx context.Context, t LeaseHolder, a tool.ResourceAsk) (tool.ResourceLease, error)
+	LeaseDirectory(ctx context.Context, t LeaseHolder, a tool.DirectoryAsk) (path string, l tool.ResourceLease, err error)
 }
 
-// Tenant is a job that takes a lease, and what a job may do that cleans up for it:
-// no more than this one.
-type Tenant struct {
+// LeaseHolder is the job that holds a resource lease, with the authority of the job that
+// cleans up after it.
+type LeaseHolder struct {
 	Principal string
 	Session   arcp.SessionID
 	Job       arcp.JobID
@@ -27,16 +27,15 @@ type Tenant struct {
 	Lease     arcp.Raw // as lease.Decode reads it; nil: nothing
 }
 
-// Tenancy is what a built-in tool may ask its job for: in whose name it takes
-// leases.
-type Tenancy interface {
-	Tenant() Tenant
+// HoldsLeases is implemented by the job of a built-in tool that takes resource leases.
+type HoldsLeases interface {
+	Tenant() LeaseHolder
 }
 
-func (j builtinJob) Tenant() Tenant { return j.s.tenant() }
+func (j builtinJob) Tenant() LeaseHolder { return j.s.tenant() }
 
-func (s *supervisor) tenant() Tenant {
-	t := Tenant{Principal: s.row.Principal, Session: s.row.Session, Job: s.row.ID, Trust: s.trust, MaxJobs: s.maxJobs}
+func (s *supervisor) tenant() LeaseHolder {
+	t := LeaseHolder{Principal: s.row.Principal, Session: s.row.Session, Job: s.row.ID, Trust: s.trust, MaxJobs: s.maxJobs}
 	if s.auth.Lease != nil {
 		t.Lease = s.auth.Lease.Encode()
 	}
@@ -97,7 +96,7 @@ func (e *Engine) live() []*run {
 // Perform runs a tool as a job of a tenant's principal, of no session, and waits
 // for its end. The tenant's session answers no gate of the job. The job may do what the tenant could do; one that the tenant may not
 // submit, or that acts for clients, is refused. When ctx ends the job is cancelled.
-func (e *Engine) Perform(ctx context.Context, t Tenant, name string, args arcp.Raw) error {
+func (e *Engine) Perform(ctx context.Context, t LeaseHolder, name string, args arcp.Raw) error {
 	limit, err := t.limit()
 	if err != nil {
 		return err
@@ -124,7 +123,7 @@ func (e *Engine) Perform(ctx context.Context, t Tenant, name string, args arcp.R
 	return r.await(ctx, lost)
 }
 
-func (t *Tenant) limit() (*lease.Lease, error) {
+func (t *LeaseHolder) limit() (*lease.Lease, error) {
 	if len(t.Lease) == 0 {
 		return nil, nil
 	}
@@ -181,7 +180,7 @@ func (f orphaned) Post(answer any) bool {
 
 // Takes says why a principal could not have a tool run as Perform does; nil if it
 // could.
-func (e *Engine) Takes(t Tenant, name string) error {
+func (e *Engine) Takes(t LeaseHolder, name string) error {
 	found, err := e.cfg.Catalogue(t.Session, t.Principal, t.Trust).Resolve(name)
 	switch {
 	case err != nil:

@@ -13,26 +13,26 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// landlord gives leases and remembers to whom.
-type landlord struct {
-	tenants []Tenant
+// fakeLeases gives leases and remembers to whom.
+type fakeLeases struct {
+	tenants []LeaseHolder
 	asks    []tool.ResourceAsk
 }
 
-func (l *landlord) Lease(_ context.Context, t Tenant, a tool.ResourceAsk) (tool.ResourceLease, error) {
+func (l *fakeLeases) Lease(_ context.Context, t LeaseHolder, a tool.ResourceAsk) (tool.ResourceLease, error) {
 	l.tenants, l.asks = append(l.tenants, t), append(l.asks, a)
 	return nil, nil
 }
 
-func (l *landlord) LeaseDirectory(_ context.Context, t Tenant, a tool.DirectoryAsk) (string, tool.ResourceLease, error) {
+func (l *fakeLeases) LeaseDirectory(_ context.Context, t LeaseHolder, a tool.DirectoryAsk) (string, tool.ResourceLease, error) {
 	l.tenants, l.asks = append(l.tenants, t), append(l.asks, tool.ResourceAsk{For: a.For})
 	return "/dir", nil, nil
 }
 
 // A lease is taken in the name of the job, with what it may do, and not after it.
 func TestALeaseIsTakenForTheJob(t *testing.T) {
-	l := &landlord{}
-	bubble(t, func(c *Config) { c.Resources = l }, func(r *rig) {
+	l := &fakeLeases{}
+	bubble(t, func(c *Config) { c.Resources = l }, func(r *fixture) {
 		var job tool.Job
 		r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			job = j
@@ -62,7 +62,7 @@ func TestALeaseIsTakenForTheJob(t *testing.T) {
 }
 
 func TestARuntimeWithoutResources(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			_, err := j.Lease(ctx, tool.ResourceAsk{})
 			return nil, err
@@ -76,7 +76,7 @@ func TestARuntimeWithoutResources(t *testing.T) {
 }
 
 func TestPerform(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		var may error
 		r.tool("ok", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			may = j.Allow("fs.read", "/data/x")
@@ -89,8 +89,8 @@ func TestPerform(t *testing.T) {
 		r.tool("wait", func(c *tool.Capability) { c.Limits.Timeout = -1 }, wait)
 		r.tool("builtin", builtin(tool.SideEffectWrite), echo)
 		r.tool("trusting", func(c *tool.Capability) { c.MinTrust = "privileged" }, echo)
-		as := Tenant{Principal: "alice", Trust: "trusted"}
-		perform := func(as Tenant, name string) error { return r.e.Perform(r.Context(), as, name, arcp.Raw(`{}`)) }
+		as := LeaseHolder{Principal: "alice", Trust: "trusted"}
+		perform := func(as LeaseHolder, name string) error { return r.e.Perform(r.Context(), as, name, arcp.Raw(`{}`)) }
 		for _, name := range []string{"ok", "early"} {
 			if err := perform(as, name); err != nil {
 				t.Errorf("%s: %v", name, err)
@@ -141,11 +141,11 @@ func TestPerform(t *testing.T) {
 
 // A shutdown is not waited for by who waits for a job.
 func TestPerformIsToldToStop(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("wait", func(c *tool.Capability) { c.Limits.Timeout = -1 }, wait)
 		done := make(chan error, 1)
 		go func() {
-			done <- r.e.Perform(r.Context(), Tenant{Principal: "alice", Trust: "trusted"}, "wait", arcp.Raw(`{}`))
+			done <- r.e.Perform(r.Context(), LeaseHolder{Principal: "alice", Trust: "trusted"}, "wait", arcp.Raw(`{}`))
 		}()
 		synctest.Wait()
 		r.stop(time.Second)
@@ -160,7 +160,7 @@ func TestPerformIsToldToStop(t *testing.T) {
 func TestEndedJobsAreNotLive(t *testing.T) {
 	const jobs = 200
 	limits := func(c *Config) { c.MaxJobs, c.MaxJobsPerPrincipal, c.MaxJobsPerSession = jobs, jobs, jobs }
-	bubble(t, limits, func(r *rig) {
+	bubble(t, limits, func(r *fixture) {
 		r.tool("t", nil, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Second)
 			return args, nil

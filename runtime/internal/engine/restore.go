@@ -104,7 +104,7 @@ func (q *Restore) meet(s *supervisor, now time.Time) {
 
 // choose finds a checkpoint and takes no more from an attempt that runs. One that
 // its tool has just made does not count, but may take the place of the oldest.
-func (s *supervisor) choose(k *kept, id string) *chosen {
+func (s *supervisor) choose(k *storedCheckpoints, id string) *chosen {
 	p, ok := k.find(id)
 	running := s.m.State() == arcp.StateRunning || s.m.State() == arcp.StateBlocked
 	s.mu.Lock()

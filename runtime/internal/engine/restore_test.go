@@ -16,7 +16,7 @@ import (
 )
 
 // restoring is a request to restore in the making.
-func (r *rig) restoring(session arcp.SessionID, id arcp.JobID, checkpoint string) Restore {
+func (r *fixture) restoring(session arcp.SessionID, id arcp.JobID, checkpoint string) Restore {
 	r.Helper()
 	r.n++
 	return Restore{Submit: Submit{Envelope: &arcp.Envelope{ID: arcp.MessageID(fmt.Sprintf("msg_%d", r.n)), JobID: id},
@@ -24,7 +24,7 @@ func (r *rig) restoring(session arcp.SessionID, id arcp.JobID, checkpoint string
 }
 
 // restore restores for sess_1.
-func (r *rig) restore(id arcp.JobID, checkpoint string) arcp.MessageID {
+func (r *fixture) restore(id arcp.JobID, checkpoint string) arcp.MessageID {
 	r.Helper()
 	q := r.restoring("sess_1", id, checkpoint)
 	r.e.RestoreCheckpoint(r.Context(), q)
@@ -57,7 +57,7 @@ func ended(frames []frame) string {
 
 // counting runs a counter up to 5 for a while and returns the job and its
 // checkpoints so far.
-func (r *rig) counting(change func(*tool.Capability), d time.Duration) (arcp.JobID, []string) {
+func (r *fixture) counting(change func(*tool.Capability), d time.Duration) (arcp.JobID, []string) {
 	r.Helper()
 	r.tool("t", func(c *tool.Capability) {
 		checkpoints(c)
@@ -73,7 +73,7 @@ func (r *rig) counting(change func(*tool.Capability), d time.Duration) (arcp.Job
 
 // A running job goes on from an earlier checkpoint, with another attempt.
 func TestRestore(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		id, made := r.counting(oneAtATime, 3500*time.Millisecond)
 		r.restore(id, made[0])
 		r.want("at once", "ack msg_2", "job.started msg_1")
@@ -92,7 +92,7 @@ func TestRestore(t *testing.T) {
 // Until the next attempt has made a checkpoint, restarts go on from the chosen
 // one; then from the latest. The later ones are kept, and may be chosen.
 func TestRestoreAndRestart(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		id, made := r.counting(nil, 3500*time.Millisecond)
 		r.restore(id, made[1])
 		r.want("", "ack", "job.started")
@@ -116,7 +116,7 @@ func TestRestoreAndRestart(t *testing.T) {
 // whenever the runtime crashes.
 func TestCrashDuringRestore(t *testing.T) {
 	for commits := 1; commits <= 4; commits++ {
-		bubble(t, nil, func(r *rig) {
+		bubble(t, nil, func(r *fixture) {
 			var from []string
 			r.tool("t", checkpoints, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 				from = append(from, string(j.Restored()))
@@ -150,7 +150,7 @@ func TestCrashDuringRestore(t *testing.T) {
 
 // A crash right behind the acknowledgement is the same as one later.
 func TestCrashBehindTheAck(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		id, made := r.counting(nil, 3500*time.Millisecond)
 		r.st.mu.Lock()
 		gate := make(chan struct{}, 1)
@@ -175,7 +175,7 @@ func TestCrashBehindTheAck(t *testing.T) {
 // An attempt that does not stop is left behind after five seconds; what it does
 // meanwhile is refused.
 func TestRestoreOfAStubbornTool(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		var late error
 		r.tool("t", func(c *tool.Capability) { checkpoints(c); oneAtATime(c) }, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			if j.Attempt() > 1 {
@@ -213,7 +213,7 @@ func TestRestoreOfAStubbornTool(t *testing.T) {
 // A job that waits for its retry, or is paused, goes on from the checkpoint in its
 // time. Nothing keeps Stop waiting.
 func TestRestoreBetweenAttempts(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { checkpoints(c); thrice(c) }, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			if j.Attempt() == 1 {
 				_, err := counter(2)(ctx, j, args)
@@ -242,7 +242,7 @@ func TestRestoreBetweenAttempts(t *testing.T) {
 			t.Errorf("ended with %s, want it to have gone on from 1", got)
 		}
 	})
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", checkpoints, counter(5))
 		q := r.request("sess_1", "t", "{}")
 		q.payload.MaxRuntimeSec = new(arcp.Number("10"))
@@ -275,7 +275,7 @@ func TestRestoreBetweenAttempts(t *testing.T) {
 
 // A maximum runtime is kept by a job that was looked at between two attempts.
 func TestRestoreKeepsTheMaximumRuntime(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { checkpoints(c); thrice(c) }, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			e := arcp.Errorf(arcp.CodeUnavailable, "later").RetryAfter(9)
 			return nil, errors.Join(j.Checkpoint("", 1), e)
@@ -296,7 +296,7 @@ func TestRestoreKeepsTheMaximumRuntime(t *testing.T) {
 }
 
 func TestRestoreIsRefused(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.session("sess_2")
 		r.tool("other", recovery(tool.RecoveryRerun), func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			if err := j.Checkpoint("", 1); err != nil {
@@ -355,7 +355,7 @@ func TestRestoreIsRefused(t *testing.T) {
 }
 
 // finished lives a job's life and returns it with its checkpoints.
-func (r *rig) finished(change func(*arcp.ToolInvokePayload)) (arcp.JobID, []string) {
+func (r *fixture) finished(change func(*arcp.ToolInvokePayload)) (arcp.JobID, []string) {
 	r.Helper()
 	r.tool("t", func(c *tool.Capability) { checkpoints(c); early(c) }, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 		raw, err := counter(5)(ctx, j, args)
@@ -373,7 +373,7 @@ func (r *rig) finished(change func(*arcp.ToolInvokePayload)) (arcp.JobID, []stri
 
 // A job like a finished one begins with its checkpoint.
 func TestRestoreOfAFinishedJob(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		id, made := r.finished(func(p *arcp.ToolInvokePayload) {
 			p.Direct, p.StrictCancel, p.MaxRuntimeSec = true, true, new(arcp.Number("77"))
 		})
@@ -400,7 +400,7 @@ func TestRestoreOfAFinishedJob(t *testing.T) {
 // It may do what the finished job might, and no more: neither all that its
 // principal may, nor what that may not any more.
 func TestRestoredJobKeepsItsLease(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		id, made := r.finished(func(p *arcp.ToolInvokePayload) {
 			p.LeaseRequest = arcp.Raw(`{"fs.read":["/data/x/**"],"model.use":["small"],"cost.budget":["USD:1.00"]}`)
 		})
@@ -438,7 +438,7 @@ func TestRestoredJobKeepsItsLease(t *testing.T) {
 // It is no less durable than any job: it begins with its checkpoint also in
 // another process, when the finished job is long gone.
 func TestRestoredJobOutlivesItsOrigin(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		id, made := r.finished(nil)
 		r.tool("later", oneAtATime, wait)
 		r.restore(id, made[2])
@@ -461,7 +461,7 @@ func TestRestoredJobOutlivesItsOrigin(t *testing.T) {
 
 // It counts like a submit, and is refused like one.
 func TestRestoreIsLimited(t *testing.T) {
-	bubble(t, func(c *Config) { c.MaxJobs = 1 }, func(r *rig) {
+	bubble(t, func(c *Config) { c.MaxJobs = 1 }, func(r *fixture) {
 		id, made := r.finished(nil)
 		r.restore(id, made[3])
 		r.restore(id, made[3])
@@ -480,7 +480,7 @@ func TestRestoreIsLimited(t *testing.T) {
 // What is sent again on another connection is done once, whether the job has
 // ended meanwhile or not.
 func TestRestoreRepeated(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		id, made := r.finished(nil)
 		q := r.restoring("sess_1", id, made[2])
 		r.e.RestoreCheckpoint(t.Context(), q)
@@ -507,7 +507,7 @@ func TestRestoreRepeated(t *testing.T) {
 
 // An idempotency key is good for one restore, and not for another.
 func TestRestoreWithAKey(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		id, made := r.finished(nil)
 		for _, checkpoint := range []string{made[2], made[2], made[3]} {
 			q := r.restoring("sess_1", id, checkpoint)
@@ -525,7 +525,7 @@ func TestRestoreWithAKey(t *testing.T) {
 // Of a restore and the job's end one comes first; then the restore makes a new
 // job. Either way each ends once.
 func TestRestoreRacesTheEnd(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			if j.Restored() != nil {
 				return arcp.Raw("2"), nil

@@ -28,7 +28,7 @@ func errUnavailable() *arcp.Error { return arcp.Errorf(arcp.CodeUnavailable, "la
 func thrice(c *tool.Capability) { c.Retry = tool.Retry{MaxAttempts: 3} }
 
 // retryDelay reads a retry event.
-func (r *rig) retryDelay(f frame, attempt uint32, code arcp.Code) time.Duration {
+func (r *fixture) retryDelay(f frame, attempt uint32, code arcp.Code) time.Duration {
 	r.Helper()
 	p, err := arcp.DecodePayload[arcp.EventEmitPayload](&f.Envelope)
 	var d retryData
@@ -44,7 +44,7 @@ func (r *rig) retryDelay(f frame, attempt uint32, code arcp.Code) time.Duration 
 // A failed attempt is made again after a wait that grows, and is announced; the
 // job ends once.
 func TestRetry(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", thrice, failing(errUnavailable(), errUnavailable()))
 		r.submit("t", "{}")
 		frames := r.want("", "job.accepted", "job.started", "event.emit msg_1")
@@ -82,7 +82,7 @@ func TestRetryEnds(t *testing.T) {
 		"by giving up":           {[]error{errUnavailable(), arcp.Errorf(arcp.CodeCancelled, "no")}, "job.cancelled msg_1 CANCELLED"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, nil, func(r *rig) {
+			bubble(t, nil, func(r *fixture) {
 				r.tool("t", thrice, failing(c.errs...))
 				r.submit("t", "{}")
 				time.Sleep(time.Hour)
@@ -98,7 +98,7 @@ func TestRetryEnds(t *testing.T) {
 
 // An attempt that fails before its claim is durable is made again once, too.
 func TestRetryOfAnEarlyStart(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { thrice(c); early(c) }, failing(errUnavailable()))
 		r.session("sess_1")
 		release := r.st.hold()
@@ -113,7 +113,7 @@ func TestRetryOfAnEarlyStart(t *testing.T) {
 // An attempt whose error and whose time limit are seen in the same turn has failed
 // once.
 func TestRetryAtTheTimeLimit(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		fail := failing(errUnavailable())
 		r.tool("t", func(c *tool.Capability) { thrice(c); early(c); c.Limits.Timeout = time.Second },
 			func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
@@ -135,7 +135,7 @@ func TestRetryAtTheTimeLimit(t *testing.T) {
 
 // One whose claim fails is not made again: there is no job.
 func TestRetryOfARefusedClaim(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { thrice(c); early(c); oneAtATime(c) }, failing(errUnavailable()))
 		r.session("sess_1")
 		q := r.request("sess_1", "t", "{}")
@@ -154,7 +154,7 @@ func TestRetryOfARefusedClaim(t *testing.T) {
 // What the error asks for is the least; what the submit says goes before what
 // is usual for the tool.
 func TestRetryFloorAndOption(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", thrice, failing(errUnavailable().RetryAfter(30), errUnavailable(), errUnavailable()))
 		r.submit("t", "{}")
 		if d := r.retryDelay(r.want("", "job.accepted", "job.started", "event.emit")[2], 2, arcp.CodeUnavailable); d != 30*time.Second {
@@ -183,7 +183,7 @@ func TestRetryFloorAndOption(t *testing.T) {
 
 // Between attempts others have the slot.
 func TestRetryGivesItsSlotBack(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { thrice(c); oneAtATime(c) }, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			if string(args) == `{"n":1}` && j.Attempt() == 1 {
 				return nil, errUnavailable()
@@ -205,7 +205,7 @@ func TestRetryGivesItsSlotBack(t *testing.T) {
 
 // A job is cancelled while it waits for its next attempt.
 func TestCancelBetweenAttempts(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { thrice(c); oneAtATime(c) }, failing(errUnavailable()))
 		r.submit("t", "{}")
 		id := r.want("", "job.accepted", "job.started", "event.emit")[0].JobID
@@ -221,7 +221,7 @@ func TestCancelBetweenAttempts(t *testing.T) {
 
 // A cancel that comes while the failure of an attempt becomes durable.
 func TestCancelDuringTheRetry(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		fail := make(chan struct{})
 		r.tool("t", func(c *tool.Capability) { thrice(c); oneAtATime(c) }, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
 			<-fail
@@ -241,7 +241,7 @@ func TestCancelDuringTheRetry(t *testing.T) {
 
 // The wait survives a restart, with what is left of it.
 func TestRetrySurvives(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", thrice, failing(errUnavailable().RetryAfter(60), errUnavailable(), errUnavailable()))
 		r.submit("t", "{}")
 		r.want("", "job.accepted", "job.started", "event.emit")
@@ -264,7 +264,7 @@ func TestRetrySurvives(t *testing.T) {
 // returned; one that has not is not given the slot of the next attempt, nor may
 // it emit in its name.
 func TestRetryAfterTheToolsLimit(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		late := make(chan error, 1)
 		r.tool("t", func(c *tool.Capability) {
 			thrice(c)
@@ -293,7 +293,7 @@ func TestRetryAfterTheToolsLimit(t *testing.T) {
 
 // A retry that the maximum runtime would not let begin is not waited for.
 func TestRetryWithinTheMaximumRuntime(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", thrice, failing(errUnavailable(), errUnavailable().RetryAfter(60)))
 		q := r.request("sess_1", "t", "{}")
 		q.payload.MaxRuntimeSec = new(arcp.Number("10"))
@@ -301,7 +301,7 @@ func TestRetryWithinTheMaximumRuntime(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		r.want("", "job.accepted", "job.started", "event.emit", "job.started", "job.failed msg_1 UNAVAILABLE")
 	})
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { thrice(c); oneAtATime(c) }, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			if string(args) == "{}" && j.Attempt() == 1 {
 				return nil, errUnavailable()
@@ -324,7 +324,7 @@ func TestRetryWithinTheMaximumRuntime(t *testing.T) {
 // Jobs that wait for their retry have no goroutines.
 func TestManyRetries(t *testing.T) {
 	const jobs = 5000
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		var calls atomic.Int32
 		r.tool("t", func(c *tool.Capability) { thrice(c); c.Limits.Concurrency = 100 }, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			calls.Add(1)
@@ -354,7 +354,7 @@ func TestManyRetries(t *testing.T) {
 
 // Stop does not wait for jobs that wait for their retry; the next start does.
 func TestStopLeavesRetries(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", thrice, failing(errUnavailable().RetryAfter(3600)))
 		r.submit("t", "{}")
 		id := r.want("", "job.accepted", "job.started", "event.emit")[0].JobID

@@ -47,14 +47,14 @@ type run struct {
 	// The supervisor's, which follow each other.
 	attempt uint32
 	state   arcp.JobState // when no attempt runs
-	memo    memo
+	memo    progress
 	memoRev uint64           // of its record; 0: unknown
 	points  *points          // nil: none was made or read
 	gauge   prometheus.Gauge // of the state it is counted in; nil: none
 	jseq    uint64           // of the last event in the log
 
 	questions []*question // with mu to change; see question
-	kin
+	lineage
 	seen time.Time // leases end by the time that has passed since
 
 	// Guarded by Engine.mu.

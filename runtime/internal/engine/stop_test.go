@@ -16,7 +16,7 @@ import (
 // Stop waits for what runs, what is queued and what is being accepted, while
 // nothing new is taken.
 func TestStopWaits(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", oneAtATime, sleeper(time.Second))
 		r.session("sess_1")
 		release := r.st.hold()
@@ -54,7 +54,7 @@ func TestStopWaits(t *testing.T) {
 // queued or being accepted, to the next Recover: it ends those that ran, once,
 // and has the others run.
 func TestStopAndRecover(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		var cause error
 		r.tool("obeys", nil, func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			<-ctx.Done()
@@ -107,7 +107,7 @@ func TestStopAndRecover(t *testing.T) {
 }
 
 // recovered recovers and compares the number of jobs that were found.
-func (r *rig) recovered(want int) {
+func (r *fixture) recovered(want int) {
 	r.Helper()
 	if n, err := r.e.Recover(context.Background()); err != nil || n != want {
 		r.Fatalf("Recover = %d, %v; want %d", n, err, want)
@@ -115,7 +115,7 @@ func (r *rig) recovered(want int) {
 }
 
 // reattach gives a session a cursor on the log there is now.
-func (r *rig) reattach(id arcp.SessionID, after uint64) {
+func (r *fixture) reattach(id arcp.SessionID, after uint64) {
 	c, errs := r.attach(id, after)
 	if errs != nil {
 		r.Fatal(errs)
@@ -124,7 +124,7 @@ func (r *rig) reattach(id arcp.SessionID, after uint64) {
 }
 
 func TestRecoverFails(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", nil, wait)
 		r.submit("t", "{}")
 		r.frames("sess_1")
@@ -140,7 +140,7 @@ func TestRecoverFails(t *testing.T) {
 // Running jobs send heartbeats, which are neither numbered nor logged, and stop
 // with their job.
 func TestHeartbeats(t *testing.T) {
-	bubble(t, func(c *Config) { c.Heartbeat = 30 * time.Second }, func(r *rig) {
+	bubble(t, func(c *Config) { c.Heartbeat = 30 * time.Second }, func(r *fixture) {
 		r.tool("t", nil, sleeper(100*time.Second))
 		r.submit("t", "{}")
 		time.Sleep(95 * time.Second)
@@ -173,7 +173,7 @@ func TestManualHeartbeats(t *testing.T) {
 			return nil, context.Cause(ctx)
 		}
 	}
-	bubble(t, func(c *Config) { c.Heartbeat = interval }, func(r *rig) {
+	bubble(t, func(c *Config) { c.Heartbeat = interval }, func(r *fixture) {
 		r.tool("t", nil, manual(2))
 		r.submit("t", "{}")
 		time.Sleep(4*interval - 1)
@@ -182,7 +182,7 @@ func TestManualHeartbeats(t *testing.T) {
 		r.want("two are missing", "job.failed msg_1 HEARTBEAT_LOST")
 		r.idle("")
 	})
-	bubble(t, func(c *Config) { c.Heartbeat, c.Block, c.ResumeWindow = interval, true, time.Minute }, func(r *rig) {
+	bubble(t, func(c *Config) { c.Heartbeat, c.Block, c.ResumeWindow = interval, true, time.Minute }, func(r *fixture) {
 		r.tool("t", nil, manual(0))
 		r.submit("t", "{}")
 		time.Sleep(2 * interval)
@@ -202,7 +202,7 @@ func TestManualHeartbeats(t *testing.T) {
 // A tool that beats as fast as it can costs no memory, and no more heartbeats
 // than make sense.
 func TestHeartbeatFlood(t *testing.T) {
-	bubble(t, func(c *Config) { c.Heartbeat = 10 * time.Second }, func(r *rig) {
+	bubble(t, func(c *Config) { c.Heartbeat = 10 * time.Second }, func(r *fixture) {
 		beaten := make(chan struct{})
 		r.tool("t", early, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			j.ManualHeartbeat()
@@ -235,24 +235,24 @@ func TestHeartbeatFlood(t *testing.T) {
 	})
 }
 
-// told is a demand that only wants to hear what becomes of it.
-type told struct{ met, late int }
+// recordedDemand counts how it was answered.
+type recordedDemand struct{ met, late int }
 
-func (d *told) meet(*supervisor, time.Time) { d.met++ }
-func (d *told) settled(*supervisor, error)  {}
-func (d *told) tooLate(*Engine, bool)       { d.late++ }
+func (d *recordedDemand) meet(*supervisor, time.Time) { d.met++ }
+func (d *recordedDemand) settled(*supervisor, error)  {}
+func (d *recordedDemand) tooLate(*Engine, bool)       { d.late++ }
 
 // Who has asked something of a job just when its supervisor stops, or before it
 // has begun, is told that it came too late: a tool that asks a person waits for it.
 func TestDemandsOfAStoppedJob(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", nil, wait)
 		r.session("sess_1")
 		r.submit("t", "{}")
 		synctest.Wait()
 		var begun *run
 		r.e.each(func(one *run) { begun = one })
-		just := new(told)
+		just := new(recordedDemand)
 		begun.mu.Lock()
 		begun.demands, begun.stopped = append(begun.demands, just), true
 		begun.mu.Unlock()
@@ -262,7 +262,7 @@ func TestDemandsOfAStoppedJob(t *testing.T) {
 			t.Errorf("a demand beside the stop was met %d times and told %d times that it came late; want 0 and 1", just.met, just.late)
 		}
 
-		early := new(told)
+		early := new(recordedDemand)
 		waits := r.e.newRun(begun.tool)
 		waits.demands = append(waits.demands, early)
 		waits.drop()

@@ -17,7 +17,7 @@ import (
 )
 
 // keyed is a request with an idempotency key.
-func (r *rig) keyed(session arcp.SessionID, key, name, args string) *request {
+func (r *fixture) keyed(session arcp.SessionID, key, name, args string) *request {
 	r.Helper()
 	q := r.request(session, name, args)
 	q.env.IdempotencyKey = key
@@ -27,7 +27,7 @@ func (r *rig) keyed(session arcp.SessionID, key, name, args string) *request {
 // The same key and request give the original accept and outcome, with the
 // retry's correlation; the tool runs once.
 func TestIdempotency(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		var runs atomic.Int32
 		r.tool("t", nil, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			runs.Add(1)
@@ -63,7 +63,7 @@ func TestIdempotency(t *testing.T) {
 // The same key with anything else in the request is refused, and does no harm;
 // another principal's key is another key.
 func TestIdempotencyConflict(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", nil, echo)
 		r.tool("u", nil, echo)
 		r.send(r.keyed("sess_1", "k", "t", `{"a":1.0}`))
@@ -94,7 +94,7 @@ func TestIdempotencyConflict(t *testing.T) {
 
 // A submit that is refused does not occupy its key.
 func TestRefusedSubmitKeepsNoKey(t *testing.T) {
-	bubble(t, func(c *Config) { c.MaxJobs = 1 }, func(r *rig) {
+	bubble(t, func(c *Config) { c.MaxJobs = 1 }, func(r *fixture) {
 		r.tool("t", nil, wait)
 		r.together(func() {
 			r.submit("t", "{}")
@@ -113,7 +113,7 @@ func TestRefusedSubmitKeepsNoKey(t *testing.T) {
 // the one job and its end.
 func TestIdempotencyRace(t *testing.T) {
 	const racers = 32
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		var runs atomic.Int32
 		r.tool("t", early, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { runs.Add(1); return nil, nil })
 		var requests []*request
@@ -148,7 +148,7 @@ func TestIdempotencyRace(t *testing.T) {
 // Answers to a session's submits leave in the order of the submits, also when
 // one of them turns out to be a repetition, or is refused.
 func TestSubmitAnswersInOrder(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", nil, echo)
 		r.tool("reads", early, echo)
 		r.tool("inline", func(c *tool.Capability) { c.Source = tool.SourceBuiltin }, echo)
@@ -186,7 +186,7 @@ func TestSubmitAnswersInOrder(t *testing.T) {
 
 // Settled is called once for each submit, whatever becomes of it.
 func TestSettled(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", nil, echo)
 		r.tool("inline", func(c *tool.Capability) { c.Source = tool.SourceBuiltin }, echo)
 		settled := make(map[arcp.MessageID]int)
@@ -223,7 +223,7 @@ func TestSettled(t *testing.T) {
 }
 
 func TestSubmitRefused(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { c.InputSchema = arcp.Raw(`{"type":"object","required":["n"]}`) }, echo)
 		r.tool("once", func(c *tool.Capability) { c.Idempotent = new(false) }, echo)
 		r.tool("trusting", func(c *tool.Capability) { c.MinTrust = "trusted" }, echo)
@@ -283,7 +283,7 @@ func TestTrace(t *testing.T) {
 
 // A direct job has one answer and nothing around it.
 func TestDirect(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			switch string(args) {
 			case `{"wait":true}`:
@@ -324,7 +324,7 @@ func TestDirect(t *testing.T) {
 // A built-in tool that changes nothing runs at once, free of limits, and its job is accepted and
 // ended in one commit.
 func TestBuiltin(t *testing.T) {
-	bubble(t, func(c *Config) { c.MaxJobs = 1 }, func(r *rig) {
+	bubble(t, func(c *Config) { c.MaxJobs = 1 }, func(r *fixture) {
 		r.tool("t", nil, wait)
 		r.tool("inline", builtin(tool.SideEffectRead),
 			func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
@@ -362,7 +362,7 @@ func TestChunks(t *testing.T) {
 	} {
 		for _, size := range sizes {
 			value := `"` + strings.Repeat(ch, (size-2)/len(ch)) + strings.Repeat("y", (size-2)%len(ch)) + `"`
-			bubble(t, nil, func(r *rig) {
+			bubble(t, nil, func(r *fixture) {
 				r.tool("t", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) { return arcp.Raw(value), nil })
 				r.submit("t", "{}")
 				checkChunks(r.T, value, r.frames("sess_1")[2:])

@@ -51,7 +51,7 @@ type supervisor struct {
 	spare    []*store.Event
 	restored arcp.Raw // data of the checkpoint that the attempt goes on from
 	from     point    // that one; its N is 0: none
-	terms    tool.Terms
+	terms    tool.AttemptInfo
 
 	// Shared with the tool, guarded by run.mu.
 	space    sync.Cond
@@ -155,8 +155,8 @@ func (s *supervisor) paused() bool {
 	return s.m.State() == arcp.StatePaused && s.state != arcp.StatePaused
 }
 
-// news is what has happened to the attempt since the last turn.
-type news struct {
+// changes are the inputs of an attempt since the last turn.
+type changes struct {
 	demands      []demand
 	manual, beat bool
 	returned     bool
@@ -167,20 +167,20 @@ type news struct {
 
 // inbox takes what has happened; ok is false when there is no job, or the
 // runtime stops.
-func (s *supervisor) inbox() (in news, ok bool) {
+func (s *supervisor) inbox() (in changes, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.dropped || s.stopped {
 		return in, false // what was asked for is told so by close
 	}
-	in = news{demands: s.demands, manual: s.manual, beat: s.beat, returned: s.returned && !s.over, lapsed: s.lapsed,
+	in = changes{demands: s.demands, manual: s.manual, beat: s.beat, returned: s.returned && !s.over, lapsed: s.lapsed,
 		pause: s.point != nil && s.point.pause, accepted: s.accepted}
 	s.demands, s.manual, s.beat, s.returned = nil, false, false, false
 	return in, true
 }
 
 // hear tells the machine what has happened, and reports whether anything has.
-func (s *supervisor) hear(now time.Time, in *news) bool {
+func (s *supervisor) hear(now time.Time, in *changes) bool {
 	if in.manual {
 		s.m.Manual(now)
 	}

@@ -28,8 +28,8 @@ type Item struct {
 	Answer        any // as given to Post; Event is nil then
 }
 
-// place is what the log knows of a session.
-type place struct {
+// logPosition is the state of a session in the log: its connection and the range of its events.
+type logPosition struct {
 	cursor *Cursor // nil: it has no connection
 	last   uint64  // highest number given since the log was started
 	first  uint64  // lowest one; 0: none
@@ -124,10 +124,10 @@ func (l *Log) attachNow(id arcp.SessionID, after, last uint64, loop Loop) *Curso
 }
 
 // place needs curMu.
-func (l *Log) place(id arcp.SessionID) *place {
+func (l *Log) place(id arcp.SessionID) *logPosition {
 	p := l.places[id]
 	if p == nil {
-		p = new(place)
+		p = new(logPosition)
 		l.places[id] = p
 	}
 	return p
@@ -452,7 +452,7 @@ func (l *Log) deliver(r *store.Result) {
 	if len(r.Runs) == 0 && len(r.Unlogged) == 0 && len(r.Feed.Events) == 0 {
 		return
 	}
-	var kept keep
+	var kept retained
 	var size sizes
 	for i := range r.Runs {
 		run := &r.Runs[i]
@@ -473,7 +473,7 @@ func (l *Log) deliver(r *store.Result) {
 	}
 }
 
-func (l *Log) deliverFeed(f *store.FeedRun, kept *keep) {
+func (l *Log) deliverFeed(f *store.FeedRun, kept *retained) {
 	l.curMu.Lock()
 	cursors := slices.Clone(l.feeds[f.Principal]) // nil: nobody listens, which costs nothing
 	l.curMu.Unlock()
@@ -548,31 +548,31 @@ func (c *Cursor) giveUnlogged(d *store.Delivery) {
 // it; forgetting that later is harmless.
 type recent struct {
 	budget  int // of bytes
-	entries []keep
+	entries []retained
 	head    int
 	bytes   int
 	marks   int
 }
 
-type keep struct {
-	marks   []mark
+type retained struct {
+	marks   []retainedUpTo
 	bytes   int
 	first   *store.Event // of the events counted last: followers share them
 	counted int
 }
 
-type mark struct {
+type retainedUpTo struct {
 	cursor *Cursor
 	upTo   uint64
 }
 
-func (k *keep) add(c *Cursor, run *store.Run) {
-	k.marks = append(k.marks, mark{c, lastOf(run)})
+func (k *retained) add(c *Cursor, run *store.Run) {
+	k.marks = append(k.marks, retainedUpTo{c, lastOf(run)})
 	k.count(run.Events)
 }
 
 // count adds the size of events, once for all followers that share them.
-func (k *keep) count(events []*store.Event) {
+func (k *retained) count(events []*store.Event) {
 	if k.first != events[0] {
 		k.first, k.counted = events[0], 0
 	}
@@ -581,7 +581,7 @@ func (k *keep) count(events []*store.Event) {
 	}
 }
 
-func (r *recent) add(k keep) {
+func (r *recent) add(k retained) {
 	k.first = nil
 	r.entries = append(r.entries, k)
 	r.bytes += k.bytes
@@ -598,7 +598,7 @@ func (r *recent) add(k keep) {
 
 func (r *recent) evict() {
 	k := r.entries[r.head]
-	r.entries[r.head] = keep{}
+	r.entries[r.head] = retained{}
 	r.head++
 	r.bytes -= k.bytes
 	r.marks -= len(k.marks)

@@ -207,7 +207,7 @@ func TestBudgetCountsSharedEventsOnce(t *testing.T) {
 	for _, e := range events {
 		size += e.Memory()
 	}
-	var k keep
+	var k retained
 	k.count(events[:1])
 	k.count(events)
 	k.count(events[:2])
@@ -486,21 +486,21 @@ func TestCommitDelay(t *testing.T) {
 	const delay = 100 * time.Microsecond
 	for name, c := range map[string]struct {
 		delay          time.Duration
-		join           func(r *rig) // at the third yield
+		join           func(r *fixture) // at the third yield
 		yields, writes int
 	}{
-		"off":    {0, func(*rig) {}, 0, 1},
-		"joined": {delay, func(r *rig) { r.Append(logs("job_1", "c"), nil) }, 10, 2},
-		"full": {delay, func(r *rig) {
+		"off":    {0, func(*fixture) {}, 0, 1},
+		"joined": {delay, func(r *fixture) { r.Append(logs("job_1", "c"), nil) }, 10, 2},
+		"full": {delay, func(r *fixture) {
 			for range maxBatchEvents {
 				r.Append(logs("job_1"), nil)
 			}
 		}, 3, 1 + maxBatchEvents},
-		"closed":   {delay, func(r *rig) { go r.Log.Close(); awaitClosed(r.Log) }, 3, 1},
-		"too long": {time.Hour, func(*rig) {}, 15, 1},
+		"closed":   {delay, func(r *fixture) { go r.Log.Close(); awaitClosed(r.Log) }, 3, 1},
+		"too long": {time.Hour, func(*fixture) {}, 15, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var r *rig
+			var r *fixture
 			now, yields := t0, 0
 			r = newRig(t, Options{CommitDelay: c.delay, now: func() time.Time { return now }, yield: func() {
 				now = now.Add(10 * time.Microsecond)

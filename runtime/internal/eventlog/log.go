@@ -75,7 +75,7 @@ type Log struct {
 	kick   chan struct{} // buffered 1: the queue is not empty, or closed
 
 	curMu  sync.Mutex
-	places map[arcp.SessionID]*place
+	places map[arcp.SessionID]*logPosition
 	feeds  map[string][]*Cursor // by principal
 
 	unmeasured []arcp.SessionID // guarded by curMu
@@ -99,7 +99,7 @@ func New(st store.Store, opts Options) *Log {
 		opts.now, opts.yield = time.Now, runtime.Gosched
 	}
 	l := &Log{store: st, opts: opts, recent: recent{budget: opts.TailBytes}, donec: make(chan struct{}), kick: make(chan struct{}, 1),
-		places: make(map[arcp.SessionID]*place), feeds: make(map[string][]*Cursor)}
+		places: make(map[arcp.SessionID]*logPosition), feeds: make(map[string][]*Cursor)}
 	go l.run()
 	return l
 }

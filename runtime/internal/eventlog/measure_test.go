@@ -12,7 +12,7 @@ import (
 )
 
 // again ends the log and starts one on the same store, as a restart does.
-func (r *rig) again(opts Options) {
+func (r *fixture) again(opts Options) {
 	r.Helper()
 	r.Log.Close()
 	r.Log = New(r.st, opts)
@@ -20,7 +20,7 @@ func (r *rig) again(opts Options) {
 }
 
 // unfreed is how many bytes a session was given after a number.
-func (r *rig) unfreed(id arcp.SessionID, after uint64) (bytes uint64) {
+func (r *fixture) unfreed(id arcp.SessionID, after uint64) (bytes uint64) {
 	r.Helper()
 	row, err := r.st.Session(context.Background(), id)
 	if err == nil {
@@ -36,7 +36,7 @@ func (r *rig) unfreed(id arcp.SessionID, after uint64) (bytes uint64) {
 }
 
 // trimming are options whose overflow is trimmed, as the runtime does it.
-func (r *rig) trimming(bytes int64) Options {
+func (r *fixture) trimming(bytes int64) Options {
 	return Options{BacklogBytes: bytes, OnOverflow: func(id arcp.SessionID, upTo uint64) {
 		r.Append(&store.Write{Trim: &store.Trim{Session: id, Seq: upTo}, NoSync: true}, nil)
 	}}
@@ -45,7 +45,7 @@ func (r *rig) trimming(bytes int64) Options {
 func fromTheStart(arcp.SessionID) uint64 { return 0 }
 
 // measureAll measures to the end.
-func (r *rig) measureAll(from func(arcp.SessionID) uint64) {
+func (r *fixture) measureAll(from func(arcp.SessionID) uint64) {
 	r.Helper()
 	for more := true; more; {
 		var err error

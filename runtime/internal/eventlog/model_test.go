@@ -15,7 +15,7 @@ import (
 
 // world is what a log should do, beside a log that does it.
 type world struct {
-	*rig
+	*fixture
 	sessions []arcp.SessionID
 	cursors  map[arcp.SessionID]*Cursor
 	want     map[arcp.SessionID][]Item // what its cursor has still to hand out, answers posted in their places
@@ -25,7 +25,7 @@ type world struct {
 }
 
 func newWorld(t testing.TB, tail int) *world {
-	w := &world{rig: newRig(t, Options{TailBytes: tail}), sessions: []arcp.SessionID{"sess_a", "sess_b"},
+	w := &world{fixture: newRig(t, Options{TailBytes: tail}), sessions: []arcp.SessionID{"sess_a", "sess_b"},
 		cursors: make(map[arcp.SessionID]*Cursor), want: make(map[arcp.SessionID][]Item),
 		express: make(map[arcp.SessionID][]any), given: make(map[arcp.SessionID]uint64)}
 	for i, id := range w.sessions {
@@ -178,7 +178,7 @@ func TestManyWritersAndReaders(t *testing.T) {
 func sess(i int) arcp.SessionID { return arcp.SessionID(fmt.Sprintf("sess_%d", i)) }
 
 // readAll reads a session over many connections until all was written and read.
-func readAll(r *rig, id arcp.SessionID, written chan struct{}) {
+func readAll(r *fixture, id arcp.SessionID, written chan struct{}) {
 	var pos uint64
 	rng := rand.New(rand.NewPCG(1, uint64(len(id))))
 	for last := false; !last; {

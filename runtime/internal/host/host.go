@@ -63,7 +63,7 @@ type Host struct {
 
 // principal is what belongs to one. Guarded by Host.mu.
 type principal struct {
-	agents map[string]kept // by id, as they were committed
+	agents map[string]sizedAgent // by id, as they were committed
 	bytes  int
 	ring   ring
 
@@ -72,8 +72,8 @@ type principal struct {
 	users               int // of both: it is not to be dropped
 }
 
-// kept is an agent with the size of its row.
-type kept struct {
+// sizedAgent is an agent with the size of its row.
+type sizedAgent struct {
 	Agent
 	size int
 }
@@ -116,7 +116,7 @@ func key(principal, id string) string {
 func (h *Host) principalLocked(name string) *principal {
 	p := h.principals[name]
 	if p == nil {
-		p = &principal{agents: make(map[string]kept)}
+		p = &principal{agents: make(map[string]sizedAgent)}
 		h.principals[name] = p
 	}
 	return p
@@ -155,7 +155,7 @@ func (h *Host) setLocked(name, id string, a *Agent, size int) {
 	}
 	p.bytes += size
 	h.bytes += size
-	p.agents[id] = kept{*a, size}
+	p.agents[id] = sizedAgent{*a, size}
 	if a.EndedAt.IsZero() {
 		h.ownerLocked(a).agents[id] = struct{}{}
 	}

@@ -211,7 +211,7 @@ func wantCode(t *rapid.T, what string, err error, want arcp.Code) {
 	}
 }
 
-func compare(t *rapid.T, r *rig, m *model) {
+func compare(t *rapid.T, r *fixture, m *model) {
 	t.Helper()
 	counts := map[Status]int{}
 	for _, p := range []string{"alice", "bob/../alice"} {

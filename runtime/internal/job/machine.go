@@ -68,7 +68,7 @@ func (m *Machine) Take() Output {
 
 // move follows the table; false: the input has no row for the state.
 func (m *Machine) move(in Input) bool {
-	to, ok := table[edge{m.state, in}]
+	to, ok := table[transition{m.state, in}]
 	if ok && to != m.state {
 		m.state, m.out.State = to, to
 	}

@@ -126,15 +126,15 @@ var Transitions = []Transition{
 	{arcp.StatePaused, InputGiveUp, arcp.StateCancelled},
 }
 
-type edge struct {
+type transition struct {
 	from  arcp.JobState
 	input Input
 }
 
-var table = func() map[edge]arcp.JobState {
-	t := make(map[edge]arcp.JobState, len(Transitions))
+var table = func() map[transition]arcp.JobState {
+	t := make(map[transition]arcp.JobState, len(Transitions))
 	for _, r := range Transitions {
-		t[edge{r.From, r.Input}] = r.To
+		t[transition{r.From, r.Input}] = r.To
 	}
 	return t
 }()

@@ -132,9 +132,9 @@ func (p *pattern) beside(q *pattern) bool {
 		p.address == q.address && (!p.address || p.host == q.host)
 }
 
-// place is where a walk stands: the state of the pattern, and the states in
+// walkState is where a walk stands: the state of the pattern, and the states in
 // which the union may be.
-type place struct {
+type walkState struct {
 	at    int
 	union []int // sorted
 }
@@ -182,7 +182,7 @@ func (in *inclusion) build() {
 
 // enter adds the places at which the pattern may be in state at, unless they
 // have been seen.
-func (in *inclusion) enter(todo []place, seen map[string]bool, own []token, at int, union []int) []place {
+func (in *inclusion) enter(todo []walkState, seen map[string]bool, own []token, at int, union []int) []walkState {
 	for _, q := range sorted(closure(nil, own, at)) {
 		key := binary.AppendUvarint(nil, uint64(q))
 		for _, u := range union {
@@ -191,7 +191,7 @@ func (in *inclusion) enter(todo []place, seen map[string]bool, own []token, at i
 		in.work -= 1 + len(union)
 		if !seen[string(key)] {
 			seen[string(key)] = true
-			todo = append(todo, place{q, union})
+			todo = append(todo, walkState{q, union})
 		}
 	}
 	return todo

@@ -107,15 +107,15 @@ type Scanner struct {
 	Now     func() time.Time // nil: time.Now
 
 	mu   sync.Mutex
-	busy turns                 // of all handlers
+	busy semaphore             // of all handlers
 	of   map[string]*principal // those with leases that are cleaned up now
 	left int                   // handlers that have not returned, also those that were left behind
 }
 
-// turns has an element for each handler that runs.
-type turns chan struct{}
+// semaphore bounds the handlers that run at once: it has one element for each.
+type semaphore chan struct{}
 
-func (t turns) take(ctx context.Context) error {
+func (t semaphore) take(ctx context.Context) error {
 	select {
 	case t <- struct{}{}:
 		return nil
@@ -126,7 +126,7 @@ func (t turns) take(ctx context.Context) error {
 
 // principal is the turns of one, which waiters share.
 type principal struct {
-	busy    turns
+	busy    semaphore
 	waiters int // with Scanner.mu
 }
 
@@ -280,11 +280,11 @@ func (s *Scanner) enter(name string) (*principal, error) {
 		return nil, errLeft
 	}
 	if s.busy == nil {
-		s.busy, s.of = make(turns, cleanAtOnce), make(map[string]*principal)
+		s.busy, s.of = make(semaphore, cleanAtOnce), make(map[string]*principal)
 	}
 	p := s.of[name]
 	if p == nil {
-		p = &principal{busy: make(turns, cleanOfOne)}
+		p = &principal{busy: make(semaphore, cleanOfOne)}
 		s.of[name] = p
 	}
 	p.waiters++

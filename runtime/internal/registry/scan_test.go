@@ -13,11 +13,11 @@ import (
 )
 
 // scanner cleans up with a function, by the rig's time.
-func (r *rig) scanner(f HandlerFunc) *Scanner {
+func (r *fixture) scanner(f HandlerFunc) *Scanner {
 	return &Scanner{Store: r.book, Handlers: handlers(r, f), Now: func() time.Time { return r.now }}
 }
 
-func (r *rig) scan(s *Scanner, q Request) Report {
+func (r *fixture) scan(s *Scanner, q Request) Report {
 	r.Helper()
 	rep, err := s.Scan(context.Background(), q)
 	r.no(err)

@@ -370,14 +370,14 @@ func (b *Store) delete(ctx context.Context, session arcp.SessionID, rows ...stor
 	return conflict, err
 }
 
-// Place is where an entry is in the list of its session.
-type Place struct {
+// EntryPosition is the position of an entry in the list of its session.
+type EntryPosition struct {
 	CreatedAt  time.Time
 	ResourceID string
 }
 
 // before orders places, the newest first.
-func (p Place) before(q Place) int {
+func (p EntryPosition) before(q EntryPosition) int {
 	return cmp.Or(q.CreatedAt.Compare(p.CreatedAt), cmp.Compare(q.ResourceID, p.ResourceID))
 }
 
@@ -385,17 +385,17 @@ func (p Place) before(q Place) int {
 // unless it is empty, the newest first, from behind a place on: at most limit of
 // them, and no more once they have more than a number of bytes; more says whether
 // that was all. There are at most MaxEntries.
-func (b *Store) Entries(ctx context.Context, session arcp.SessionID, kind string, status Status, after *Place, limit, bytes int) (list []Entry, more bool, err error) {
-	var places []Place // the rows themselves may be large
+func (b *Store) Entries(ctx context.Context, session arcp.SessionID, kind string, status Status, after *EntryPosition, limit, bytes int) (list []Entry, more bool, err error) {
+	var places []EntryPosition // the rows themselves may be large
 	err = b.opts.Store.Records(ctx, sessionPrefix(session), "", func(rec store.Record) bool {
 		if e, ok := b.entry(rec); ok && (kind == "" || e.Kind == kind) && (status == "" || e.Status == status) {
-			if p := (Place{e.CreatedAt, e.ResourceID}); after == nil || p.before(*after) > 0 {
+			if p := (EntryPosition{e.CreatedAt, e.ResourceID}); after == nil || p.before(*after) > 0 {
 				places = append(places, p)
 			}
 		}
 		return true
 	})
-	slices.SortFunc(places, Place.before)
+	slices.SortFunc(places, EntryPosition.before)
 	for i := 0; i < len(places) && err == nil; i++ {
 		if len(list) == limit || bytes < 0 {
 			return list, true, nil

@@ -98,7 +98,7 @@ func TestEntriesAreListedNewestFirst(t *testing.T) {
 	r.register(Entry{ResourceID: "r0", Kind: "even"}) // stays where it is
 	r.register(Entry{ResourceID: "x", Kind: "even", Session: "sess_b"})
 	pages := func(kind string, status Status, limit int) (ids []string) {
-		var after *Place
+		var after *EntryPosition
 		for {
 			list, more, err := r.book.Entries(t.Context(), "sess_a", kind, status, after, limit, 1<<20)
 			r.no(err)
@@ -109,7 +109,7 @@ func TestEntriesAreListedNewestFirst(t *testing.T) {
 				return ids
 			}
 			r.want("a page is full", len(list) == limit, "%d", len(list))
-			after = &Place{list[limit-1].CreatedAt, list[limit-1].ResourceID}
+			after = &EntryPosition{list[limit-1].CreatedAt, list[limit-1].ResourceID}
 		}
 	}
 	for _, limit := range []int{1, 2, 3, 7, 100} {

@@ -63,8 +63,8 @@ type Options struct {
 
 // Engine runs the jobs of clean-up tools; see engine.Engine.
 type Engine interface {
-	Perform(ctx context.Context, t engine.Tenant, tool string, args arcp.Raw) error
-	Takes(t engine.Tenant, tool string) error
+	Perform(ctx context.Context, t engine.LeaseHolder, tool string, args arcp.Raw) error
+	Takes(t engine.LeaseHolder, tool string) error
 	EachLive(fn func(principal string, id arcp.JobID, args arcp.Raw) bool)
 }
 
@@ -164,12 +164,12 @@ func (s *Service) byTool(ctx context.Context, l registry.Lease, attempt int) err
 	if err != nil {
 		return fmt.Errorf("arguments of %s: %w", l.CleanupTool, err)
 	}
-	return s.engine.Perform(ctx, engine.Tenant{Principal: l.Principal, Session: l.Session, Trust: a.Trust, MaxJobs: a.MaxJobs, Lease: a.Lease}, l.CleanupTool, args)
+	return s.engine.Perform(ctx, engine.LeaseHolder{Principal: l.Principal, Session: l.Session, Trust: a.Trust, MaxJobs: a.MaxJobs, Lease: a.Lease}, l.CleanupTool, args)
 }
 
 // holder is in whose name a job takes a lease. What a clean-up tool may do is kept
 // only where there is one.
-func holder(t engine.Tenant, cleanupTool string) (registry.Holder, error) {
+func holder(t engine.LeaseHolder, cleanupTool string) (registry.Holder, error) {
 	h := registry.Holder{Principal: t.Principal, Session: t.Session, Job: t.Job}
 	if cleanupTool == "" {
 		return h, nil
@@ -180,7 +180,7 @@ func holder(t engine.Tenant, cleanupTool string) (registry.Holder, error) {
 }
 
 // Take takes a lease for a job; client says that it is a client who asks.
-func (s *Service) Take(ctx context.Context, t engine.Tenant, a registry.Ask, client bool) (registry.Lease, error) {
+func (s *Service) Take(ctx context.Context, t engine.LeaseHolder, a registry.Ask, client bool) (registry.Lease, error) {
 	if r, ok := s.Scanner.Handlers.For(&a.Identity); ok && client && !r.Clients {
 		return registry.Lease{}, arcp.Errorf(arcp.CodePermissionDenied, "only tools take leases on what the provider %q has", a.Provider)
 	}
@@ -206,7 +206,7 @@ func (s *Service) Answer(err error, what string) error {
 }
 
 // Lease takes a lease for a tool.
-func (s *Service) Lease(ctx context.Context, t engine.Tenant, a tool.ResourceAsk) (tool.ResourceLease, error) {
+func (s *Service) Lease(ctx context.Context, t engine.LeaseHolder, a tool.ResourceAsk) (tool.ResourceLease, error) {
 	if a.For < 0 || a.For > registry.MaxDuration {
 		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "a lease lasts for 0 s to %v", registry.MaxDuration)
 	}
@@ -219,7 +219,7 @@ func (s *Service) Lease(ctx context.Context, t engine.Tenant, a tool.ResourceAsk
 }
 
 // LeaseDirectory leases a directory before it makes it.
-func (s *Service) LeaseDirectory(ctx context.Context, t engine.Tenant, a tool.DirectoryAsk) (string, tool.ResourceLease, error) {
+func (s *Service) LeaseDirectory(ctx context.Context, t engine.LeaseHolder, a tool.DirectoryAsk) (string, tool.ResourceLease, error) {
 	if s.dirs == nil {
 		return "", nil, errNoDirectories
 	}

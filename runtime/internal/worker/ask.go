@@ -23,19 +23,19 @@ const (
 // asks is what a worker has asked for a job.
 type asks struct {
 	open    map[arcp.MessageID][]arcp.Envelope // what was answered so far
-	settled []*settled                         // the latest
+	settled []*cachedAnswers                   // the latest
 	unsent  []arcp.Envelope                    // answers for when the worker comes back
-	total   *tally
+	total   *answerCache
 }
 
-// tally has the answers that are kept for a session, of all its dispatches.
-type tally struct {
-	order   []*settled // those that are large, the oldest first; some are not kept any more
-	settled int        // bytes of them
-	unsent  int        // bytes of those that wait for the worker
+// answerCache holds answers of a session's dispatches, in case the worker asks again.
+type answerCache struct {
+	order   []*cachedAnswers // those that are large, the oldest first; some are not kept any more
+	settled int              // bytes of them
+	unsent  int              // bytes of those that wait for the worker
 }
 
-type settled struct {
+type cachedAnswers struct {
 	id      arcp.MessageID
 	answers []arcp.Envelope
 	gone    bool // the answers are not kept any more
@@ -50,7 +50,7 @@ func size(answers []arcp.Envelope) (n int) {
 
 // keep keeps answers. The oldest give way when there is too much; that they were
 // given stays known. Small ones are bounded by their number.
-func (t *tally) keep(s *settled) {
+func (t *answerCache) keep(s *cachedAnswers) {
 	n := size(s.answers)
 	if n <= smallAnswer {
 		return
@@ -60,11 +60,11 @@ func (t *tally) keep(s *settled) {
 		t.strip(t.order[0])
 	}
 	if len(t.order) > 2*maxKept/smallAnswer {
-		t.order = slices.DeleteFunc(t.order, func(s *settled) bool { return s.gone })
+		t.order = slices.DeleteFunc(t.order, func(s *cachedAnswers) bool { return s.gone })
 	}
 }
 
-func (t *tally) strip(s *settled) {
+func (t *answerCache) strip(s *cachedAnswers) {
 	if n := size(s.answers); n > smallAnswer {
 		t.settled -= n
 	}
@@ -123,7 +123,7 @@ func (a *asks) end(id arcp.MessageID) {
 		return
 	}
 	delete(a.open, id)
-	s := &settled{id: id, answers: answers}
+	s := &cachedAnswers{id: id, answers: answers}
 	a.settled = append(a.settled, s)
 	a.total.keep(s)
 	if len(a.settled) > maxAnswers {

@@ -26,7 +26,7 @@ func settle(t *testing.T, a *asks, id arcp.MessageID, size int) {
 
 // Answers are kept for a worker that asks again, but not without bounds.
 func TestAnswersAreKept(t *testing.T) {
-	var kept tally
+	var kept answerCache
 	a := asks{total: &kept}
 	for n := range maxAnswers + 1 {
 		settle(t, &a, ids(n), 10)
@@ -57,7 +57,7 @@ func TestAnswersAreKept(t *testing.T) {
 // The answers of all dispatches of a session share one bound, which leaves the newest.
 // What has given way is not asked anew: a call would be made twice.
 func TestAnswersOfASessionAreBounded(t *testing.T) {
-	var kept tally
+	var kept answerCache
 	a, b := asks{total: &kept}, asks{total: &kept}
 	settle(t, &a, "first", maxKept/2)
 	settle(t, &a, "second", maxKept/2)

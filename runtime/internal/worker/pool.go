@@ -113,7 +113,7 @@ type link struct {
 	agents    int
 	counted   bool // in the metric of workers
 	untaken   int  // dispatches that were neither taken nor refused
-	answers   tally
+	answers   answerCache
 	held      map[*dispatch]struct{}
 }
 

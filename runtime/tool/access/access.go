@@ -49,13 +49,12 @@ const (
 // Its PERMISSION_DENIED for the real place of a path is not: it would name it.
 type Check func(namespace, target string) error
 
-// Told is told of each operation that is refused though the Check allows it: for
-// what is at its place, or the address that a name leads to. It may be called by
-// many goroutines.
-type Told func(namespace string, err *arcp.Error)
+// RefusalFunc is called for each operation that is refused although the Check allows it, because
+// of the file at the path or the address of the host. Many goroutines may call it.
+type RefusalFunc func(namespace string, err *arcp.Error)
 
 // refuse tells of a refusal and returns it.
-func (t Told) refuse(namespace string, err *arcp.Error) error {
+func (t RefusalFunc) refuse(namespace string, err *arcp.Error) error {
 	if t != nil {
 		t(namespace, err)
 	}

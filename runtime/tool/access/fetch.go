@@ -43,7 +43,7 @@ type FetchOptions struct {
 // or unspecified is not dialled, unless the URL names the address itself.
 type Fetcher struct {
 	check  Check
-	told   Told
+	told   RefusalFunc
 	o      FetchOptions
 	client *http.Client
 }
@@ -73,7 +73,7 @@ func newFetcher(check Check, o FetchOptions, t http.RoundTripper) *Fetcher {
 func (f *Fetcher) For(check Check) *Fetcher { return newFetcher(check, f.o, f.client.Transport) }
 
 // Telling returns f with somebody who is told of what is refused besides.
-func (f *Fetcher) Telling(told Told) *Fetcher {
+func (f *Fetcher) Telling(told RefusalFunc) *Fetcher {
 	g := f.For(f.check)
 	g.told = told
 	return g

@@ -28,14 +28,14 @@ const MaxEntries = 100_000
 // An error of the file system is an *fs.PathError that names the path asked for.
 type Files struct {
 	check Check
-	told  Told
+	told  RefusalFunc
 }
 
 // NewFiles returns the files that check allows.
 func NewFiles(check Check) *Files { return &Files{check: check} }
 
 // Telling returns f with somebody who is told of what is refused besides.
-func (f *Files) Telling(told Told) *Files { return &Files{f.check, told} }
+func (f *Files) Telling(told RefusalFunc) *Files { return &Files{f.check, told} }
 
 // clean is the path in the form that is checked.
 func clean(name string) (string, error) {
@@ -63,11 +63,11 @@ func unusual(asked string) *arcp.Error {
 
 // target is what an operation is about.
 type target struct {
-	*place
+	*pathEnd
 	op        string
 	asked     string
 	namespace string // of those that the operation needs, the last
-	told      Told
+	told      RefusalFunc
 }
 
 func (t *target) refuse(err *arcp.Error) error { return t.told.refuse(t.namespace, err) }
@@ -111,7 +111,7 @@ func (f *Files) find(name string, in intent) (*target, error) {
 		}
 	}
 	real := func(path string) error { return f.checkReal(in.namespaces, asked, path) }
-	t := &target{place: walk(asked, !in.nofollow, real), op: in.op, asked: asked, namespace: in.namespaces[len(in.namespaces)-1], told: f.told}
+	t := &target{pathEnd: walk(asked, !in.nofollow, real), op: in.op, asked: asked, namespace: in.namespaces[len(in.namespaces)-1], told: f.told}
 	if err := t.admit(in, real); err != nil {
 		t.close()
 		return nil, err

@@ -32,11 +32,11 @@ type walker struct {
 	through func(path string) error
 }
 
-// place is where a path ends.
+// pathEnd is where a path ends.
 //
 // A walk ends early with err: names are then as far as can be said, and dir and
 // self may be noFD.
-type place struct {
+type pathEnd struct {
 	dir   int    // the directory; owned
 	name  string // in dir; "." for dir itself
 	self  int    // what is there; owned; noFD: nothing
@@ -46,17 +46,17 @@ type place struct {
 	lost  []string // when that is all: the names that are missing, the first one in dir
 }
 
-func (p *place) close() {
+func (p *pathEnd) close() {
 	closeFD(p.dir)
 	closeFD(p.self)
 	p.dir, p.self = noFD, noFD
 }
 
-func (p *place) real() string { return join(p.names) }
+func (p *pathEnd) real() string { return join(p.names) }
 
 // walk goes to the end of path, which is clean. A symlink at the very end is
 // followed on demand.
-func walk(path string, followLast bool, through func(string) error) *place {
+func walk(path string, followLast bool, through func(string) error) *pathEnd {
 	w := &walker{dir: noFD, rest: split(path), through: through}
 	defer func() { closeFD(w.dir) }()
 	for len(w.rest) > 0 {
@@ -68,7 +68,7 @@ func walk(path string, followLast bool, through func(string) error) *place {
 }
 
 // step takes the next name; nil: there are more, or the end is w.at itself.
-func (w *walker) step(followLast bool) *place {
+func (w *walker) step(followLast bool) *pathEnd {
 	name := w.rest[0]
 	w.rest = w.rest[1:]
 	if name == ".." {
@@ -123,7 +123,7 @@ func (w *walker) down(name string, fd int) {
 
 // up leaves w.at for its parent. The names of w.at are kept for that: ".." of a
 // directory is wherever it has been moved.
-func (w *walker) up() *place {
+func (w *walker) up() *pathEnd {
 	if w.steps++; w.steps > maxSteps {
 		return w.end("", unix.ELOOP)
 	}
@@ -190,14 +190,14 @@ func (w *walker) follow(fd int) error {
 }
 
 // found ends the walk at name in w.dir.
-func (w *walker) found(name string, fd int, st unix.Stat_t) *place {
-	p := &place{dir: w.dir, name: name, self: fd, stat: st, names: append(w.at, name)}
+func (w *walker) found(name string, fd int, st unix.Stat_t) *pathEnd {
+	p := &pathEnd{dir: w.dir, name: name, self: fd, stat: st, names: append(w.at, name)}
 	w.dir = noFD
 	return p
 }
 
 // endHere ends the walk at w.at.
-func (w *walker) endHere() *place {
+func (w *walker) endHere() *pathEnd {
 	if err := w.reopen(); err != nil {
 		return w.end("", err)
 	}
@@ -218,8 +218,8 @@ func (w *walker) endHere() *place {
 // end ends the walk because of err at name. What was to come is part of the real
 // path, unless it goes up: where from cannot be known, and the place of the
 // failure is what must be covered.
-func (w *walker) end(name string, err error) *place {
-	p := &place{dir: w.dir, name: name, self: noFD, names: slices.Clone(w.at), err: err}
+func (w *walker) end(name string, err error) *pathEnd {
+	p := &pathEnd{dir: w.dir, name: name, self: noFD, names: slices.Clone(w.at), err: err}
 	w.dir = noFD
 	if name != "" {
 		p.names = append(p.names, name)

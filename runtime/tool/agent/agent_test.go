@@ -85,8 +85,8 @@ func beRuntime(dir string) {
 	os.Exit(0)
 }
 
-// bed is a source with a runtime as its program.
-type bed struct {
+// fixture is a source with a runtime as its program.
+type fixture struct {
 	t     *testing.T
 	dir   string
 	s     *Source
@@ -96,10 +96,10 @@ type bed struct {
 	log   *syncBuffer
 }
 
-func newBed(t *testing.T, dir string, with ...func(*Config)) *bed {
+func newBed(t *testing.T, dir string, with ...func(*Config)) *fixture {
 	t.Helper()
 	t.Setenv(dataVariable, dir)
-	b := &bed{t: t, dir: dir, log: new(syncBuffer)}
+	b := &fixture{t: t, dir: dir, log: new(syncBuffer)}
 	cfg := Config{Name: "kid", Command: []string{""}, Env: []string{dataVariable}, Prefix: "kid.", Log: zerolog.New(b.log)}
 	for _, f := range with {
 		f(&cfg)
@@ -131,21 +131,21 @@ func newBed(t *testing.T, dir string, with ...func(*Config)) *bed {
 	return b
 }
 
-func (b *bed) publish(tools []*tool.Tool) error {
+func (b *fixture) publish(tools []*tool.Tool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.tools, b.count = tools, b.count+1
 	return nil
 }
 
-func (b *bed) published() int {
+func (b *fixture) published() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.count
 }
 
 // processes are those that run as the program.
-func (b *bed) processes() (list []int) {
+func (b *fixture) processes() (list []int) {
 	names, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is right
 	for _, name := range names {
 		env, _ := os.ReadFile(name)
@@ -157,7 +157,7 @@ func (b *bed) processes() (list []int) {
 }
 
 // crash kills the program.
-func (b *bed) crash() {
+func (b *fixture) crash() {
 	b.t.Helper()
 	list := b.processes()
 	if len(list) == 0 {
@@ -170,7 +170,7 @@ func (b *bed) crash() {
 	}
 }
 
-func (b *bed) tool(ref string) *tool.Tool {
+func (b *fixture) tool(ref string) *tool.Tool {
 	b.t.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -182,7 +182,7 @@ func (b *bed) tool(ref string) *tool.Tool {
 }
 
 // call runs a tool for a job.
-func (b *bed) call(ctx context.Context, job *fakeJob, ref, args string) (string, *arcp.Error) {
+func (b *fixture) call(ctx context.Context, job *fakeJob, ref, args string) (string, *arcp.Error) {
 	b.t.Helper()
 	out, err := b.tool(ref).Run(ctx, job, arcp.Raw(args))
 	return string(out), err

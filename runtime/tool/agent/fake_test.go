@@ -185,10 +185,10 @@ func (f *fake) say(t arcp.Type, answers arcp.MessageID, job arcp.JobID, payload 
 	}
 }
 
-func newFake(t *testing.T) *bed { return newBed(t, fakeProgram+"-"+rand.Text()) }
+func newFake(t *testing.T) *fixture { return newBed(t, fakeProgram+"-"+rand.Text()) }
 
 // runs runs a job of the fake program.
-func (b *bed) runs(ctx context.Context, job *fakeJob, s script) (string, *arcp.Error) {
+func (b *fixture) runs(ctx context.Context, job *fakeJob, s script) (string, *arcp.Error) {
 	b.t.Helper()
 	args, err := arcp.Marshal(s)
 	if err != nil {
@@ -198,7 +198,7 @@ func (b *bed) runs(ctx context.Context, job *fakeJob, s script) (string, *arcp.E
 }
 
 // said waits until the log has a text.
-func (b *bed) said(text string) {
+func (b *fixture) said(text string) {
 	b.t.Helper()
 	for ctx := soon(b.t); !strings.Contains(b.log.String(), text); goruntime.Gosched() {
 		if ctx.Err() != nil {

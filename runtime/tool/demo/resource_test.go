@@ -11,19 +11,19 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// lessor is a job that gives leases.
-type lessor struct {
+// leasingJob is a job that gives leases.
+type leasingJob struct {
 	tool.Job
 	asks []tool.ResourceAsk
 	err  error
 }
 
-func (j *lessor) Lease(_ context.Context, a tool.ResourceAsk) (tool.ResourceLease, error) {
+func (j *leasingJob) Lease(_ context.Context, a tool.ResourceAsk) (tool.ResourceLease, error) {
 	j.asks = append(j.asks, a)
 	return leaseOn{ask: a}, j.err
 }
 
-func (j *lessor) LeaseDirectory(ctx context.Context, a tool.DirectoryAsk) (string, tool.ResourceLease, error) {
+func (j *leasingJob) LeaseDirectory(ctx context.Context, a tool.DirectoryAsk) (string, tool.ResourceLease, error) {
 	l, err := j.Lease(ctx, tool.ResourceAsk{Provider: "local", Type: "directory", ExternalID: "dir", For: a.For})
 	return "/resources/dir", l, err
 }
@@ -48,7 +48,7 @@ func TestResource(t *testing.T) {
 		{`{"kind":"sandbox","lease_seconds":7}`, tool.ResourceAsk{Provider: "demo", Type: "sandbox", For: 7 * time.Second, CleanupTool: "demo.echo"}, `"resource_type":"sandbox"`},
 		{`{"kind":"directory","lease_seconds":0}`, tool.ResourceAsk{Provider: "local", Type: "directory"}, `"path":"/resources/dir"`},
 	} {
-		job := &lessor{}
+		job := &leasingJob{}
 		out, err := demo(t, "demo.resource").Run(t.Context(), job, arcp.Raw(c.args))
 		if err != nil || !strings.Contains(string(out), c.says) || !strings.Contains(string(out), `"lease_id":"lease_1"`) {
 			t.Errorf("%s returns %s, %v", c.args, out, err)
@@ -60,7 +60,7 @@ func TestResource(t *testing.T) {
 		}
 	}
 	for _, kind := range []string{"sandbox", "directory", "process"} {
-		job := &lessor{err: errors.New("no")}
+		job := &leasingJob{err: errors.New("no")}
 		if out, err := demo(t, "demo.resource").Run(t.Context(), job, arcp.Raw(`{"kind":"`+kind+`","lease_seconds":1}`)); err == nil {
 			t.Errorf("without a lease a %s is %s", kind, out)
 		}

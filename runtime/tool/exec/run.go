@@ -90,19 +90,19 @@ func (c *command) note(job arcp.JobID, r *report) {
 	}
 }
 
-// place is where a command runs for one call.
-type place struct {
+// workDir is the working directory of a command during one call.
+type workDir struct {
 	dir   string
 	lease tool.ResourceLease // on the directory; nil: it is not the call's own
 }
 
 // place leases a directory for a call, if the command has no other.
-func (c *command) place(ctx context.Context, job tool.Job) (p place, err error) {
+func (c *command) place(ctx context.Context, job tool.Job) (p workDir, err error) {
 	if dir := c.order.Dir; dir != "" {
 		if _, err := os.Stat(dir); err != nil {
 			return p, arcp.Errorf(arcp.CodeUnavailable, "the command cannot be started in its directory: %s", err)
 		}
-		return place{dir: dir}, nil
+		return workDir{dir: dir}, nil
 	}
 	p.dir, p.lease, err = job.LeaseDirectory(ctx, tool.DirectoryAsk{For: leaseTime, Unlisted: true})
 	return p, err
@@ -110,7 +110,7 @@ func (c *command) place(ctx context.Context, job tool.Job) (p place, err error) 
 
 // linger keeps the directory of a command whose job may have ended before it: it has
 // a moment to end, too.
-func (c *command) linger(p place) {
+func (c *command) linger(p workDir) {
 	if p.lease == nil {
 		return
 	}
@@ -126,7 +126,7 @@ var removals = make(chan struct{}, maxRemovals)
 // finish ends a call that has reported, or, with err, has not. That what the command
 // has made is removed is waited for only a moment, unless others are busy with that
 // already.
-func (c *command) finish(l *launch, job arcp.JobID, p place, err error) {
+func (c *command) finish(l *launch, job arcp.JobID, p workDir, err error) {
 	work := func() {
 		l.end()
 		c.leave(job, p)
@@ -155,7 +155,7 @@ func (c *command) finish(l *launch, job arcp.JobID, p place, err error) {
 
 // leave ends the lease on a directory that the keeper has removed. What it could not
 // remove, whoever leases directories does when the job has ended.
-func (c *command) leave(job arcp.JobID, p place) {
+func (c *command) leave(job arcp.JobID, p workDir) {
 	if p.lease == nil {
 		return
 	}
@@ -172,7 +172,7 @@ func (c *command) leave(job arcp.JobID, p place) {
 }
 
 // start starts the command for one call.
-func (c *command) start(mark string, p place) (*launch, error) {
+func (c *command) start(mark string, p workDir) (*launch, error) {
 	o := c.order
 	o.GraceMS = int(grace / time.Millisecond)
 	o.Dir, o.Scratch = p.dir, p.lease != nil

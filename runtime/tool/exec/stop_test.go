@@ -104,7 +104,7 @@ func TestWhatIsLeftIsLogged(t *testing.T) {
 	cmd.note("job_2", &report{})
 	gone, stays := &fakeLease{dir: "/nonexistent"}, &fakeLease{dir: "/"}
 	for _, l := range []*fakeLease{gone, stays} {
-		cmd.leave("job_3", place{l.dir, l})
+		cmd.leave("job_3", workDir{l.dir, l})
 	}
 	if !gone.released.Load() || stays.released.Load() {
 		t.Errorf("released: %v of what is gone, %v of what stays", gone.released.Load(), stays.released.Load())

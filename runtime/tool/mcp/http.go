@@ -21,7 +21,7 @@ import (
 type roundTripper struct {
 	next    *http.Transport
 	headers *headers
-	tap     *tap
+	tap     *connWrapper
 	query   string // of the URL, often a secret; the SDK, whose errors repeat the URL, does not know it
 	late    func() // the server did not answer the request for its stream
 
@@ -29,7 +29,7 @@ type roundTripper struct {
 	stop context.CancelFunc
 }
 
-func newRoundTripper(h *headers, t *tap) *roundTripper {
+func newRoundTripper(h *headers, t *connWrapper) *roundTripper {
 	dial := &net.Dialer{Timeout: 10 * time.Second}
 	r := &roundTripper{headers: h, tap: t, late: func() {}, next: &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: dial.DialContext, TLSHandshakeTimeout: 10 * time.Second,
@@ -165,7 +165,7 @@ type readCloser struct {
 // answerReader is a body that is one message. One goroutine reads.
 type answerReader struct {
 	src  io.ReadCloser
-	tap  *tap
+	tap  *connWrapper
 	id   arcp.Raw
 	rest []byte
 	read bool
@@ -210,14 +210,14 @@ func (r *answerReader) fill() error {
 type eventReader struct {
 	src    *bufio.Reader
 	closer io.Closer
-	tap    *tap
+	tap    *connWrapper
 	id     arcp.Raw // nil: the stream answers no request
 
 	rest []byte
 	err  error
 }
 
-func newEventReader(src io.ReadCloser, t *tap, id arcp.Raw) *eventReader {
+func newEventReader(src io.ReadCloser, t *connWrapper, id arcp.Raw) *eventReader {
 	return &eventReader{src: bufio.NewReaderSize(src, 64<<10), closer: src, tap: t, id: id}
 }
 

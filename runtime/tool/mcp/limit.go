@@ -12,7 +12,7 @@ import (
 const codeTooLarge = -32019
 
 // tooLarge answers the request id in the place of the server.
-func (t *tap) tooLarge(id arcp.Raw) []byte {
+func (t *connWrapper) tooLarge(id arcp.Raw) []byte {
 	t.answered(string(id), nil)
 	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"the answer has more than %d bytes"}}`,
 		id, codeTooLarge, t.most)

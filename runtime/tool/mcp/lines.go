@@ -26,7 +26,7 @@ const endsKept = 512
 type lineReader struct {
 	src     *bufio.Reader
 	closer  io.Closer
-	tap     *tap
+	tap     *connWrapper
 	dropped func(line []byte) // of a line that is no message
 
 	rest    []byte // of the line being passed on
@@ -34,7 +34,7 @@ type lineReader struct {
 	err     error
 }
 
-func newLineReader(src io.ReadCloser, t *tap, dropped func(line []byte)) *lineReader {
+func newLineReader(src io.ReadCloser, t *connWrapper, dropped func(line []byte)) *lineReader {
 	return &lineReader{src: bufio.NewReaderSize(src, 64<<10), closer: src, tap: t, dropped: dropped}
 }
 
@@ -116,7 +116,7 @@ func (r *lineReader) skip(line []byte, err error) ([]byte, []byte, error) {
 // lineWriter shows the tap what is written, a message at a time.
 type lineWriter struct {
 	io.WriteCloser
-	tap *tap
+	tap *connWrapper
 }
 
 func (w lineWriter) Write(p []byte) (int, error) {

@@ -33,7 +33,7 @@ func TestWhatACancelledCallSaysIsOfNoOtherJob(t *testing.T) {
 		s.AddTool(plainTool("a"), asks("alice's secret", 2*time.Second))
 		s.AddTool(plainTool("b"), asks("bob's", 10*time.Second))
 	})
-	bubble(t, Config{}, server, func(r *rig) {
+	bubble(t, Config{}, server, func(r *fixture) {
 		r.start()
 		ctx, cancel := context.WithCancel(r.Context())
 		go func() { _, _ = r.call(ctx, new(job), "srv.a", `{}`) }()
@@ -101,7 +101,7 @@ func TestLongNamesAreNotKept(t *testing.T) {
 	if d := define(&sdk.Tool{Name: long}, nil); len(d.name) > maxName+1 {
 		t.Errorf("%d bytes of a name are kept", len(d.name))
 	}
-	bubble(t, Config{}, script(map[string]string{"initialize": hello, "tools/list": listing("")}), func(r *rig) {
+	bubble(t, Config{}, script(map[string]string{"initialize": hello, "tools/list": listing("")}), func(r *fixture) {
 		r.start()
 		for i := range 50 {
 			r.src.leftOut(long+fmt.Sprint(i), fmt.Errorf("%s", long))
@@ -118,7 +118,7 @@ func TestLongNamesAreNotKept(t *testing.T) {
 
 // A server that asks without an end is not asked for, and does not fill the log.
 func TestAStormOfQuestions(t *testing.T) {
-	bubble(t, Config{}, script(map[string]string{"initialize": hello, "tools/list": listing("")}), func(r *rig) {
+	bubble(t, Config{}, script(map[string]string{"initialize": hello, "tools/list": listing("")}), func(r *fixture) {
 		r.start()
 		for range 5000 {
 			res, err := r.src.elicit(t.Context(), newTap(1<<10, nil), &sdk.ElicitParams{Message: "x"})
@@ -142,7 +142,7 @@ func TestQuestionsUnderWayAreBounded(t *testing.T) {
 			return answer("x")(ctx, req)
 		})
 	})
-	bubble(t, Config{}, server, func(r *rig) {
+	bubble(t, Config{}, server, func(r *fixture) {
 		r.start()
 		j := new(job)
 		j.ask = func(ctx context.Context, _ tool.InputAsk) (tool.Answer, error) {
@@ -177,7 +177,7 @@ func TestAServerThatComputesIsNotTakenForDead(t *testing.T) {
 			return ack
 		})
 	}
-	bubble(t, Config{}, serve, func(r *rig) {
+	bubble(t, Config{}, serve, func(r *fixture) {
 		r.start()
 		out, err := r.call(r.Context(), new(job), "srv.long", `{}`)
 		if err != nil || out != `{"content":[]}` || r.opened() != 1 {

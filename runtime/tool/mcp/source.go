@@ -29,7 +29,7 @@ import (
 type Source struct {
 	cfg  Config
 	log  zerolog.Logger
-	open func(t *tap) (*wire, error) // begins to speak with the server
+	open func(t *connWrapper) (*wire, error) // begins to speak with the server
 
 	link    atomic.Pointer[link] // nil: there is no session
 	life    context.Context
@@ -61,7 +61,7 @@ type wire struct {
 // link is a session with a server.
 type link struct {
 	session *sdk.ClientSession
-	tap     *tap
+	tap     *connWrapper
 	wire    *wire
 	asks    atomic.Int64  // questions under way
 	changed chan struct{} // capacity 1: the list is another
@@ -80,7 +80,7 @@ func New(c Config) (*Source, error) {
 	s.open = s.openProcess
 	if c.URL != "" {
 		h := newHeaders(c.HeadersFile)
-		s.open = func(t *tap) (*wire, error) { return s.openHTTP(h, t) }
+		s.open = func(t *connWrapper) (*wire, error) { return s.openHTTP(h, t) }
 	}
 	return s, nil
 }
@@ -419,7 +419,7 @@ func (s *Source) strayLog(level, logger string, data arcp.Raw) {
 }
 
 // openProcess starts the server's program.
-func (s *Source) openProcess(t *tap) (*wire, error) {
+func (s *Source) openProcess(t *connWrapper) (*wire, error) {
 	p, err := startProcess(&s.cfg)
 	if err != nil {
 		return nil, err
@@ -428,7 +428,7 @@ func (s *Source) openProcess(t *tap) (*wire, error) {
 }
 
 // pipe is a session over a pair of streams.
-func pipe(in io.ReadCloser, out io.WriteCloser, t *tap, dropped func([]byte)) sdk.Transport {
+func pipe(in io.ReadCloser, out io.WriteCloser, t *connWrapper, dropped func([]byte)) sdk.Transport {
 	return &sdk.IOTransport{Reader: newLineReader(in, t, dropped), Writer: lineWriter{out, t}, MaxLineLength: -1}
 }
 
@@ -439,7 +439,7 @@ func (s *Source) dropped(line []byte) {
 	s.log.Debug().Str("line", cut(string(line[:min(len(line), maxNoise)]), maxNoise)).Msg("an MCP server wrote something that is no message")
 }
 
-func (s *Source) openHTTP(h *headers, t *tap) (*wire, error) {
+func (s *Source) openHTTP(h *headers, t *connWrapper) (*wire, error) {
 	if _, err := h.current(); err != nil {
 		return nil, err
 	}

@@ -36,7 +36,7 @@ func TestDefinitions(t *testing.T) {
 			`{"name":"READ","inputSchema":{"type":"object"}},` +
 			`{"name":"","inputSchema":{"type":"object"}},` +
 			`{"name":"` + strings.Repeat("long", 100) + `","inputSchema":{"type":"object"}}`)})
-	bubble(t, Config{Allow: []string{"[^s]*", "set", ""}}, server, func(r *rig) {
+	bubble(t, Config{Allow: []string{"[^s]*", "set", ""}}, server, func(r *fixture) {
 		r.start()
 		r.want("the names", r.shelf.names(), "srv.read srv.set srv.write_file")
 		for _, c := range []struct {
@@ -76,7 +76,7 @@ func TestConfiguredWordsWin(t *testing.T) {
 	server := script(map[string]string{"initialize": hello, "tools/list": listing(
 		`{"name":"read","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}},{"name":"set","inputSchema":{"type":"object"}}`)})
 	for _, said := range []tool.Approval{tool.ApprovalManual, tool.ApprovalNone, tool.ApprovalAuto("true")} {
-		bubble(t, Config{SideEffect: tool.SideEffectNetwork, Approval: said, Prefix: "p-"}, server, func(r *rig) {
+		bubble(t, Config{SideEffect: tool.SideEffectNetwork, Approval: said, Prefix: "p-"}, server, func(r *fixture) {
 			r.start()
 			for _, name := range []string{"p-read", "p-set"} {
 				got, err := r.shelf.reg.Resolve(name)
@@ -108,7 +108,7 @@ func TestResults(t *testing.T) {
 		}
 		server := script(map[string]string{"initialize": hello, "tools/list": listing(`{"name":"t","inputSchema":{"type":"object"}` + output + `}`),
 			"tools/call": `{"result":` + c.result + `,"jsonrpc":"2.0","id":ID}`})
-		bubble(t, Config{}, server, func(r *rig) {
+		bubble(t, Config{}, server, func(r *fixture) {
 			r.start()
 			got, err := r.call(r.Context(), new(job), "srv.t", `{}`)
 			if err != nil {
@@ -126,7 +126,7 @@ func TestProtocolErrors(t *testing.T) {
 	}{{-32602, arcp.CodeInvalidArgument}, {-32603, arcp.CodeUnknown}, {-32001, arcp.CodeUnknown}} {
 		server := script(map[string]string{"initialize": hello, "tools/list": listing(`{"name":"t","inputSchema":{"type":"object"}}`),
 			"tools/call": fmt.Sprintf(`{"jsonrpc":"2.0","id":ID,"error":{"code":%d,"message":"why not"}}`, c.code)})
-		bubble(t, Config{}, server, func(r *rig) {
+		bubble(t, Config{}, server, func(r *fixture) {
 			r.start()
 			_, err := r.call(r.Context(), new(job), "srv.t", `{}`)
 			r.wantCode(fmt.Sprint(c.code), err, c.want, false)
@@ -149,7 +149,7 @@ func TestProgressAndLogsComeInOrder(t *testing.T) {
 			return &sdk.CallToolResult{Content: []sdk.Content{}}, nil
 		})
 	})
-	bubble(t, Config{}, server, func(r *rig) {
+	bubble(t, Config{}, server, func(r *fixture) {
 		r.start()
 		j := new(job)
 		if _, err := r.call(r.Context(), j, "srv.work", `{}`); err != nil {
@@ -171,7 +171,7 @@ func TestNotificationsAreBounded(t *testing.T) {
 		})
 		s.AddTool(plainTool("other"), answer("fine"))
 	})
-	bubble(t, Config{}, server, func(r *rig) {
+	bubble(t, Config{}, server, func(r *fixture) {
 		r.start()
 		slow := &job{blocked: make(chan struct{})}
 		ended := make(chan *arcp.Error)
@@ -202,7 +202,7 @@ func TestCancelReachesTheServer(t *testing.T) {
 			return nil, ctx.Err()
 		})
 	})
-	bubble(t, Config{}, server, func(r *rig) {
+	bubble(t, Config{}, server, func(r *fixture) {
 		heard = make(chan struct{}) // of the bubble
 		r.start()
 		ctx, cancel := context.WithCancelCause(r.Context())
@@ -231,7 +231,7 @@ func TestServerDiesAndComesBack(t *testing.T) {
 			})
 		})(n, conn)
 	}
-	bubble(t, Config{Metrics: metrics}, server, func(r *rig) {
+	bubble(t, Config{Metrics: metrics}, server, func(r *fixture) {
 		r.start()
 		gauge := func(state string) float64 { return testutil.ToFloat64(metrics.servers.WithLabelValues(state)) }
 		if gauge(stateReady) != 1 {
@@ -273,7 +273,7 @@ func TestServerDiesAndComesBack(t *testing.T) {
 // The delay between attempts doubles up to a minute.
 func TestBackoff(t *testing.T) {
 	server := func(_ int, conn net.Conn) { conn.Close() }
-	bubble(t, Config{}, server, func(r *rig) {
+	bubble(t, Config{}, server, func(r *fixture) {
 		r.start() // it is given up after startWait
 		if n := r.opened(); n < 5 || n > 8 {
 			t.Errorf("%d attempts within %s", n, startWait)
@@ -288,7 +288,7 @@ func TestBackoff(t *testing.T) {
 
 func TestServerThatNeverAnswers(t *testing.T) {
 	server := func(_ int, conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
-	bubble(t, Config{}, server, func(r *rig) {
+	bubble(t, Config{}, server, func(r *fixture) {
 		begun := time.Now()
 		r.start()
 		if d := time.Since(begun); d != startWait {
@@ -304,7 +304,7 @@ func TestServerThatNeverAnswers(t *testing.T) {
 // A start that is called off waits for nothing.
 func TestAStartThatIsCalledOff(t *testing.T) {
 	server := func(_ int, conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
-	bubble(t, Config{}, server, func(r *rig) {
+	bubble(t, Config{}, server, func(r *fixture) {
 		ctx, cancel := context.WithCancel(r.Context())
 		time.AfterFunc(time.Second, cancel)
 		begun := time.Now()
@@ -320,14 +320,14 @@ func TestAStartThatIsCalledOff(t *testing.T) {
 
 // One that does not even read must not hold up Close.
 func TestServerThatNeverReads(t *testing.T) {
-	bubble(t, Config{}, func(int, net.Conn) {}, func(r *rig) {
+	bubble(t, Config{}, func(int, net.Conn) {}, func(r *fixture) {
 		r.start()
 	})
 }
 
 func TestCallThatIsNeverAnswered(t *testing.T) {
 	server := script(map[string]string{"initialize": hello, "ping": ack, "tools/list": listing(`{"name":"t","inputSchema":{"type":"object"}}`), "tools/call": ""})
-	bubble(t, Config{}, server, func(r *rig) {
+	bubble(t, Config{}, server, func(r *fixture) {
 		r.start()
 		ctx, cancel := context.WithTimeoutCause(r.Context(), time.Hour, errors.New("x"))
 		defer cancel()
@@ -344,7 +344,7 @@ func TestCallThatIsNeverAnswered(t *testing.T) {
 // A server that answers no pings is given up.
 func TestSilence(t *testing.T) {
 	server := script(map[string]string{"initialize": hello, "ping": "", "tools/list": listing(`{"name":"t","inputSchema":{"type":"object"}}`), "tools/call": ""})
-	bubble(t, Config{}, server, func(r *rig) {
+	bubble(t, Config{}, server, func(r *fixture) {
 		r.start()
 		_, err := r.call(r.Context(), new(job), "srv.t", `{}`)
 		r.wantCode("the call", err, arcp.CodeUnavailable, true)
@@ -358,7 +358,7 @@ func TestGarbage(t *testing.T) {
 		serveScript(conn, map[string]string{"initialize": hello, "tools/list": listing(`{"name":"t","inputSchema":{"type":"object"}}`),
 			"tools/call": strings.Repeat("noise\n", maxGarbageLines+1) + ack})
 	}
-	bubble(t, Config{}, server, func(r *rig) {
+	bubble(t, Config{}, server, func(r *fixture) {
 		r.start()
 		r.want("the tools behind a greeting", r.shelf.names(), "srv.t")
 		_, err := r.call(r.Context(), new(job), "srv.t", `{}`)
@@ -416,7 +416,7 @@ func TestHugeResult(t *testing.T) {
 					}
 				}
 			}
-			bubble(t, Config{}, server, func(r *rig) {
+			bubble(t, Config{}, server, func(r *fixture) {
 				r.start()
 				_, err := r.call(r.Context(), new(job), "srv.t", `{}`)
 				r.wantCode("the call", err, arcp.CodeResourceExhausted, false)
@@ -453,7 +453,7 @@ func TestListChangedStorm(t *testing.T) {
 			return listing(fmt.Sprintf(`{"name":"v%d","inputSchema":{"type":"object"}}`, version))
 		})
 	}
-	bubble(t, Config{}, server, func(r *rig) {
+	bubble(t, Config{}, server, func(r *fixture) {
 		r.start()
 		r.want("at first", r.shelf.names(), "srv.v0")
 		time.Sleep(time.Minute)
@@ -471,7 +471,7 @@ func TestTenThousandTools(t *testing.T) {
 			s.AddTool(plainTool(fmt.Sprint("tool-", i)), answer(""))
 		}
 	})
-	bubble(t, Config{}, server, func(r *rig) {
+	bubble(t, Config{}, server, func(r *fixture) {
 		r.start()
 		settled()
 		if n := len(r.shelf.reg.Tools()); n != maxTools {
@@ -490,7 +490,7 @@ func TestListWithoutEnd(t *testing.T) {
 			return fmt.Sprintf(`{"jsonrpc":"2.0","id":ID,"result":{"tools":[],"nextCursor":"c%d"}}`, pages.Add(1))
 		})
 	}
-	bubble(t, Config{}, server, func(r *rig) {
+	bubble(t, Config{}, server, func(r *fixture) {
 		r.start()
 		if n := pages.Load(); n > 8*maxPages || !strings.Contains(r.log.String(), "pages") {
 			t.Errorf("%d pages were asked for:\n%s", n, r.log)
@@ -507,7 +507,7 @@ func TestRefresh(t *testing.T) {
 			return listing(fmt.Sprintf(`{"name":"v%d","inputSchema":{"type":"object"}}`, version))
 		})
 	}
-	bubble(t, Config{}, server, func(r *rig) {
+	bubble(t, Config{}, server, func(r *fixture) {
 		if err := r.src.Refresh(r.Context()); err != nil {
 			t.Errorf("without a session: %v", err)
 		}
@@ -526,7 +526,7 @@ func TestNameThatIsTaken(t *testing.T) {
 		s.AddTool(plainTool("b"), answer(""))
 	})
 	metrics := NewMetrics(prometheus.NewRegistry())
-	bubble(t, Config{Metrics: metrics}, server, func(r *rig) {
+	bubble(t, Config{Metrics: metrics}, server, func(r *fixture) {
 		mine, err := tool.NewRaw(tool.Capability{Name: "srv.a"}, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -563,7 +563,7 @@ func TestElicitation(t *testing.T) {
 			return answer(fmt.Sprint(err))(ctx, req)
 		})
 	})
-	bubble(t, Config{}, server, func(r *rig) {
+	bubble(t, Config{}, server, func(r *fixture) {
 		r.start()
 		for _, c := range []struct {
 			value string
@@ -606,7 +606,7 @@ func TestElicitationOfOneOfSeveral(t *testing.T) {
 			return answer(res.Action)(ctx, req)
 		})
 	})
-	bubble(t, Config{}, server, func(r *rig) {
+	bubble(t, Config{}, server, func(r *fixture) {
 		r.start()
 		results := make(chan string, 2)
 		for range 2 {
@@ -632,7 +632,7 @@ func TestCloseWhileSomebodyIsAsked(t *testing.T) {
 			return nil, err
 		})
 	})
-	bubble(t, Config{}, server, func(r *rig) {
+	bubble(t, Config{}, server, func(r *fixture) {
 		r.start()
 		j := &job{ask: func(ctx context.Context, _ tool.InputAsk) (tool.Answer, error) {
 			<-ctx.Done()

@@ -106,7 +106,7 @@ func (s *Server) serveNewcomer(streamable http.Handler, w http.ResponseWriter, r
 		return
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	var c *place // nil: for what begins no session
+	var c *sessionSlot // nil: for what begins no session
 	if begins(body) {
 		if c = s.places.promise(); c == nil {
 			turnAway(w, fmt.Sprintf("all %d sessions are in use: end one, or try again later", s.places.most))

@@ -22,15 +22,16 @@ type places struct {
 	watch sync.WaitGroup // for the ends of sessions
 
 	mu       sync.Mutex
-	taken    map[string]*place // by the id of the session
+	taken    map[string]*sessionSlot // by the id of the session
 	promised int
 	clock    uint64      // counts the times that a session became idle
 	timer    *time.Timer // for sweep; nil: nothing waits for it
 	closed   bool
 }
 
-// place is the place of one session. Its members are guarded by places.
-type place struct {
+// sessionSlot is a session of a client, or the room reserved for one. Its fields are guarded by
+// places.
+type sessionSlot struct {
 	session *sdk.ServerSession // nil: none has begun
 	uses    int                // requests under way; also those whose client has lost the connection
 	idle    uint64             // when the last of them ended
@@ -38,11 +39,11 @@ type place struct {
 	lost    bool               // to another session, or given back before there was one
 }
 
-func newPlaces(most int) *places { return &places{most: most, taken: make(map[string]*place)} }
+func newPlaces(most int) *places { return &places{most: most, taken: make(map[string]*sessionSlot)} }
 
 // promise is a place for a request that may begin a session; nil if all are in use.
 // settle follows it. It returns when the session that had to make room has ended.
-func (p *places) promise() *place {
+func (p *places) promise() *sessionSlot {
 	p.mu.Lock()
 	oldest := ""
 	if len(p.taken)+p.promised >= p.most {
@@ -61,7 +62,7 @@ func (p *places) promise() *place {
 	if ended != nil {
 		_ = ended.session.Close() // nobody waits for what it might say
 	}
-	return &place{uses: 1}
+	return &sessionSlot{uses: 1}
 }
 
 // idlest is the session that has been idle for longest; "": all are in use.
@@ -76,7 +77,7 @@ func (p *places) idlest() (id string) {
 
 // fill is called before the SDK begins a session. It reports whether it may: the
 // request that the place was promised to may be over.
-func (p *places) fill(c *place, session *sdk.ServerSession) bool {
+func (p *places) fill(c *sessionSlot, session *sdk.ServerSession) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c.session != nil { // it has begun, which is for the SDK to say
@@ -96,7 +97,7 @@ func (p *places) fill(c *place, session *sdk.ServerSession) bool {
 }
 
 // settle ends the request that a place was promised to.
-func (p *places) settle(c *place) {
+func (p *places) settle(c *sessionSlot) {
 	p.mu.Lock()
 	if c.session == nil {
 		p.promised--
@@ -109,7 +110,7 @@ func (p *places) settle(c *place) {
 	p.leave(c)
 }
 
-func (p *places) remove(c *place) {
+func (p *places) remove(c *sessionSlot) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if id := c.session.ID(); p.taken[id] == c {
@@ -119,7 +120,7 @@ func (p *places) remove(c *place) {
 
 // of is the place of a session, which is then in use until leave; nil if there is
 // no such session, or not any more.
-func (p *places) of(id string) *place {
+func (p *places) of(id string) *sessionSlot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c := p.taken[id]
@@ -131,7 +132,7 @@ func (p *places) of(id string) *place {
 
 // enter is of for what came by a request that may be over: the place may be lost
 // meanwhile, and what began then would hold up the end of the session.
-func (p *places) enter(c *place) bool {
+func (p *places) enter(c *sessionSlot) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !c.lost {
@@ -140,7 +141,7 @@ func (p *places) enter(c *place) bool {
 	return !c.lost
 }
 
-func (p *places) leave(c *place) {
+func (p *places) leave(c *sessionSlot) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c.uses--; c.uses == 0 {
@@ -208,7 +209,7 @@ var errNoPlace = errors.New("a session begins with a request of its own")
 // the connection they came by is lost, which the end of the session would cancel.
 func (s *Server) inPlace(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
-		c, ok := ctx.Value(placeKey{}).(*place)
+		c, ok := ctx.Value(placeKey{}).(*sessionSlot)
 		if !ok { // it is not over HTTP
 			return next(ctx, method, req)
 		}

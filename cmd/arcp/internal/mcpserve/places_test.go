@@ -25,7 +25,7 @@ const (
 
 // web is a server over HTTP with so many places.
 type web struct {
-	*rig
+	*fixture
 	*httptest.Server
 	client *http.Client
 }

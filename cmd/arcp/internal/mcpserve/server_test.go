@@ -26,17 +26,17 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// rig is a runtime with tools of the test's, and a server for it.
-type rig struct {
+// fixture is a runtime with tools of the test's, and a server for it.
+type fixture struct {
 	*testing.T
 	tools *tool.Registry
 	dial  func(ctx context.Context, opts client.Options) (*client.Client, error)
 	srv   *Server
 }
 
-func start(t *testing.T, cfg Config, tools ...*tool.Tool) *rig {
+func start(t *testing.T, cfg Config, tools ...*tool.Tool) *fixture {
 	t.Helper()
-	r := &rig{T: t, tools: tool.NewRegistry()}
+	r := &fixture{T: t, tools: tool.NewRegistry()}
 	for _, made := range tools {
 		if err := r.tools.Register(made); err != nil {
 			t.Fatal(err)
@@ -72,7 +72,7 @@ func start(t *testing.T, cfg Config, tools ...*tool.Tool) *rig {
 }
 
 // connect connects an MCP client.
-func (r *rig) connect(opts *sdk.ClientOptions) *sdk.ClientSession {
+func (r *fixture) connect(opts *sdk.ClientOptions) *sdk.ClientSession {
 	r.Helper()
 	if opts == nil {
 		opts = &sdk.ClientOptions{}
@@ -90,7 +90,7 @@ func (r *rig) connect(opts *sdk.ClientOptions) *sdk.ClientSession {
 	return s
 }
 
-func (r *rig) names(s *sdk.ClientSession) (names []string) {
+func (r *fixture) names(s *sdk.ClientSession) (names []string) {
 	r.Helper()
 	for t, err := range s.Tools(r.Context(), nil) {
 		if err != nil {
@@ -101,7 +101,7 @@ func (r *rig) names(s *sdk.ClientSession) (names []string) {
 	return names
 }
 
-func (r *rig) call(s *sdk.ClientSession, name, args string) (text string, failed bool) {
+func (r *fixture) call(s *sdk.ClientSession, name, args string) (text string, failed bool) {
 	r.Helper()
 	res, err := s.CallTool(r.Context(), &sdk.CallToolParams{Name: name, Arguments: arcp.Raw(args)})
 	if err != nil {

@@ -23,7 +23,7 @@ func TestChallengeExpires(t *testing.T) {
 		m := New(t0, cfg, ownID)
 		m.Receive(t0, clientFrame("msg_1", arcp.SessionOpen, challengedOpen))
 		m.Take()
-		m.Judge(t0, Judgement{Challenge: "n1"})
+		m.Judge(t0, CredentialDecision{Challenge: "n1"})
 		m.Take()
 		m.Receive(t0.Add(cfg.ChallengeTTL+late), clientFrame("msg_2", arcp.SessionAuthenticate, `{"response":"right"}`))
 		out := m.Take()
@@ -38,7 +38,7 @@ func TestChallengeExpires(t *testing.T) {
 
 // A challenge is answered once, whatever comes of it.
 func TestChallengeAnsweredOnce(t *testing.T) {
-	for outcome, judgement := range map[string]Judgement{
+	for outcome, judgement := range map[string]CredentialDecision{
 		"good":         {Identity: &Identity{Principal: "alice", Commands: true}},
 		"wrong":        {Refused: &Refusal{Message: "wrong answer"}},
 		"under way":    {},
@@ -47,7 +47,7 @@ func TestChallengeAnsweredOnce(t *testing.T) {
 		m := New(t0, testConfig(), ownID)
 		m.Receive(t0, clientFrame("msg_1", arcp.SessionOpen, challengedOpen))
 		m.Take()
-		m.Judge(t0, Judgement{Challenge: "n1"})
+		m.Judge(t0, CredentialDecision{Challenge: "n1"})
 		m.Take()
 		m.Receive(t0, clientFrame("msg_2", arcp.SessionAuthenticate, `{"response":"first"}`))
 		if v, ok := m.Take().Question.(Verify); !ok || v.Challenge != "n1" {

@@ -199,7 +199,7 @@ func (m *Machine) receiveAuthenticate(now time.Time, env *arcp.Envelope) {
 }
 
 // Judge completes Authenticate or Verify.
-func (m *Machine) Judge(now time.Time, j Judgement) {
+func (m *Machine) Judge(now time.Time, j CredentialDecision) {
 	if m.phase != Authenticating {
 		return
 	}

@@ -96,10 +96,10 @@ type Verify struct {
 	Challenge, Response string
 }
 
-// Judgement answers Authenticate and Verify: a refusal, a challenge to send, an
+// CredentialDecision answers Authenticate and Verify: a refusal, a challenge to send, an
 // identity, or a refusal with a fresh challenge, for a wrong response: a
 // challenge is good for one answer.
-type Judgement struct {
+type CredentialDecision struct {
 	Refused   *Refusal
 	Challenge string
 	Identity  *Identity

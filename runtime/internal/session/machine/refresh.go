@@ -74,7 +74,7 @@ func (m *Machine) reauthenticate(now time.Time, env *arcp.Envelope) error {
 }
 
 // Rejudge completes Reauthenticate.
-func (m *Machine) Rejudge(now time.Time, j Judgement) {
+func (m *Machine) Rejudge(now time.Time, j CredentialDecision) {
 	if m.phase != Accepted || m.life.renewal != judging {
 		return
 	}
@@ -92,7 +92,7 @@ func (m *Machine) Rejudge(now time.Time, j Judgement) {
 }
 
 // refuseCredential lets the client try again with a better one, three times.
-func (m *Machine) refuseCredential(now time.Time, j Judgement) {
+func (m *Machine) refuseCredential(now time.Time, j CredentialDecision) {
 	code := j.Refused.Code
 	if code == "" {
 		code = arcp.CodeUnauthenticated

@@ -245,13 +245,13 @@ func envelope(line string) (*arcp.Envelope, error) {
 	return &env, err
 }
 
-func (s *script) judgement(line string) Judgement {
+func (s *script) judgement(line string) CredentialDecision {
 	words := strings.Fields(line)
 	switch words[0] {
 	case "challenge":
-		return Judgement{Challenge: words[1]}
+		return CredentialDecision{Challenge: words[1]}
 	case "refuse":
-		j := Judgement{Refused: &Refusal{}}
+		j := CredentialDecision{Refused: &Refusal{}}
 		words = words[1:]
 		if words[0] == "final" {
 			j.Refused.Final, words = true, words[1:]
@@ -269,7 +269,7 @@ func (s *script) judgement(line string) Judgement {
 			id.Expires = s.now.Add(d)
 		}
 	}
-	return Judgement{Identity: id}
+	return CredentialDecision{Identity: id}
 }
 
 func established(line string) Established {

@@ -8,8 +8,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// verdict is what check says of a write.
-type verdict struct {
+// writeCheck is the result of checking a write.
+type writeCheck struct {
 	job      *job // the live job that Write.Job names
 	existing arcp.JobID
 	repeated bool
@@ -18,10 +18,10 @@ type verdict struct {
 }
 
 // allows reports whether the write may happen.
-func (v *verdict) allows() bool { return v.existing == "" && v.refused == nil }
+func (v *writeCheck) allows() bool { return v.existing == "" && v.refused == nil }
 
 // answer tells the caller why the write does not happen, if it does not.
-func (v *verdict) answer(r *store.Result) {
+func (v *writeCheck) answer(r *store.Result) {
 	if v.existing != "" {
 		r.Existing, r.Repeated, r.Digest = v.existing, v.repeated, v.digest
 		return
@@ -31,7 +31,7 @@ func (v *verdict) answer(r *store.Result) {
 
 // check decides whether a write may happen, without a trace. What it has
 // allowed cannot fail except by an error of the source.
-func (c *Core) check(w *store.Write) (v verdict) {
+func (c *Core) check(w *store.Write) (v writeCheck) {
 	if v = c.existing(w); v.existing != "" {
 		return v
 	}
@@ -55,7 +55,7 @@ var rules = [...]func(*Core, *store.Write) error{
 }
 
 // existing finds the job that a submit would make again.
-func (c *Core) existing(w *store.Write) (v verdict) {
+func (c *Core) existing(w *store.Write) (v writeCheck) {
 	row := w.Submit
 	if row == nil {
 		return v
@@ -69,7 +69,7 @@ func (c *Core) existing(w *store.Write) (v verdict) {
 		v.repeated = false
 	}
 	if v.existing == "" || c.isDead(v.existing) {
-		return verdict{}
+		return writeCheck{}
 	}
 	return v
 }

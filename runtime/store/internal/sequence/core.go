@@ -124,11 +124,11 @@ func (c *Core) decide(w *store.Write, r *store.Result) error {
 
 // checkWith checks the writes that are to happen together with w. It reports
 // whether all of them may.
-func (c *Core) checkWith(w *store.Write, r *store.Result) (verdicts []verdict, together bool) {
+func (c *Core) checkWith(w *store.Write, r *store.Result) (verdicts []writeCheck, together bool) {
 	if len(w.With) == 0 {
 		return nil, true
 	}
-	verdicts, r.With, together = make([]verdict, len(w.With)), make([]store.Result, len(w.With)), true
+	verdicts, r.With, together = make([]writeCheck, len(w.With)), make([]store.Result, len(w.With)), true
 	for i, part := range w.With {
 		verdicts[i] = c.check(part)
 		verdicts[i].answer(&r.With[i])

@@ -25,8 +25,8 @@ func (t *trail) trim(seq uint64) bool {
 
 func (t *trail) lastUsed() uint64 { return t.used }
 
-// keeper is what has a trail and may have to stay in memory.
-type keeper interface {
+// cached is an entry of the cache that has a trail, and may have to stay in memory.
+type cached interface {
 	idle() bool // no live job points to it
 	lastUsed() uint64
 }
@@ -35,7 +35,7 @@ type keeper interface {
 // down to three quarters of the limit. Those that a live job points to stay
 // whatever the limit, which grows with them: or every batch would search in
 // vain.
-func evict[K comparable, V keeper](m map[K]V, limit *int) {
+func evict[K comparable, V cached](m map[K]V, limit *int) {
 	if len(m) <= *limit {
 		return
 	}

@@ -86,9 +86,9 @@ func (f *faulty) breakWith(err error) {
 	f.mu.Unlock()
 }
 
-// rig is an engine on a store in memory, in a bubble of its own time. A bubble
+// fixture is an engine on a store in memory, in a bubble of its own time. A bubble
 // ends only when all its goroutines have: every test is one for leaks, too.
-type rig struct {
+type fixture struct {
 	*testing.T
 	e       *Engine
 	st      *faulty
@@ -100,10 +100,10 @@ type rig struct {
 }
 
 // bubble runs a test on an engine; change may be nil.
-func bubble(t *testing.T, change func(*Config), test func(r *rig)) {
+func bubble(t *testing.T, change func(*Config), test func(r *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{T: t, st: &faulty{Store: mem.Open(mem.Options{})}, cursors: make(map[arcp.SessionID]*eventlog.Cursor)}
+		r := &fixture{T: t, st: &faulty{Store: mem.Open(mem.Options{})}, cursors: make(map[arcp.SessionID]*eventlog.Cursor)}
 		r.cfg = Config{Store: r.st, Tools: tool.NewRegistry()}
 		if change != nil {
 			change(&r.cfg)
@@ -118,7 +118,7 @@ func bubble(t *testing.T, change func(*Config), test func(r *rig)) {
 }
 
 // boot starts an engine, with metrics of its own, on the store.
-func (r *rig) boot() {
+func (r *fixture) boot() {
 	r.reg = prometheus.NewRegistry()
 	r.cfg.Metrics = metrics.New(r.reg, "test")
 	r.cfg.Log = eventlog.New(r.st, eventlog.Options{})
@@ -127,7 +127,7 @@ func (r *rig) boot() {
 }
 
 // stop stops the engine, with a grace for the jobs, and the log.
-func (r *rig) stop(grace time.Duration) {
+func (r *fixture) stop(grace time.Duration) {
 	if r.stopped {
 		return
 	}
@@ -140,7 +140,7 @@ func (r *rig) stop(grace time.Duration) {
 
 // restart starts an engine anew on what is durable, without an end of the one
 // there is, and compares the number of jobs that were found.
-func (r *rig) restart(want int) {
+func (r *fixture) restart(want int) {
 	r.Helper()
 	r.stop(0)
 	r.st = &faulty{Store: r.st.Store}
@@ -154,7 +154,7 @@ func (r *rig) restart(want int) {
 
 // tool registers a tool. Unless the change says otherwise it touches the world,
 // has no time limit and runs as often as you like.
-func (r *rig) tool(name string, change func(*tool.Capability), fn tool.Func) {
+func (r *fixture) tool(name string, change func(*tool.Capability), fn tool.Func) {
 	r.Helper()
 	c := tool.Capability{Name: name, Limits: tool.Limits{Timeout: -1, Concurrency: -1, MaxResponseBytes: -1, MaxRequestBytes: -1}}
 	if change != nil {
@@ -189,7 +189,7 @@ func sleeper(d time.Duration) tool.Func {
 }
 
 // session makes a session, or returns the cursor of the one there is.
-func (r *rig) session(id arcp.SessionID) *eventlog.Cursor {
+func (r *fixture) session(id arcp.SessionID) *eventlog.Cursor {
 	r.Helper()
 	if c := r.cursors[id]; c != nil {
 		return c
@@ -207,7 +207,7 @@ func (r *rig) session(id arcp.SessionID) *eventlog.Cursor {
 }
 
 // together has what f submits claimed before any of it starts.
-func (r *rig) together(f func()) {
+func (r *fixture) together(f func()) {
 	r.Helper()
 	r.session("sess_1")
 	release := r.st.hold()
@@ -223,7 +223,7 @@ type request struct {
 	env     arcp.Envelope
 }
 
-func (r *rig) request(session arcp.SessionID, name, args string) *request {
+func (r *fixture) request(session arcp.SessionID, name, args string) *request {
 	r.Helper()
 	r.n++
 	q := &request{payload: arcp.ToolInvokePayload{Tool: name, Arguments: arcp.Raw(args)},
@@ -233,7 +233,7 @@ func (r *rig) request(session arcp.SessionID, name, args string) *request {
 }
 
 // send submits a request and returns its message id.
-func (r *rig) send(q *request) arcp.MessageID {
+func (r *fixture) send(q *request) arcp.MessageID {
 	s := q.Submit
 	s.Envelope, s.Payload = &q.env, &q.payload
 	r.e.Submit(s)
@@ -241,7 +241,7 @@ func (r *rig) send(q *request) arcp.MessageID {
 }
 
 // submit submits a job of the session sess_1.
-func (r *rig) submit(name, args string) arcp.MessageID {
+func (r *fixture) submit(name, args string) arcp.MessageID {
 	r.Helper()
 	return r.send(r.request("sess_1", name, args))
 }
@@ -267,7 +267,7 @@ func (f frame) String() string {
 }
 
 // frames waits until nothing moves and takes what a session was sent.
-func (r *rig) frames(session arcp.SessionID) (frames []frame) {
+func (r *fixture) frames(session arcp.SessionID) (frames []frame) {
 	r.Helper()
 	synctest.Wait()
 	c := r.session(session)
@@ -306,7 +306,7 @@ func lines(frames []frame) (all []string) {
 
 // want compares what sess_1 was sent, one frame an argument, without the
 // frames' details that a test does not name.
-func (r *rig) want(why string, want ...string) []frame {
+func (r *fixture) want(why string, want ...string) []frame {
 	r.Helper()
 	frames := r.frames("sess_1")
 	got := lines(frames)
@@ -330,7 +330,7 @@ func jobOf(frames []frame, submit arcp.MessageID) arcp.JobID {
 }
 
 // row is a job's row in the store.
-func (r *rig) row(id arcp.JobID) store.Job {
+func (r *fixture) row(id arcp.JobID) store.Job {
 	r.Helper()
 	j, err := r.st.Job(context.Background(), id)
 	if err != nil {
@@ -340,7 +340,7 @@ func (r *rig) row(id arcp.JobID) store.Job {
 }
 
 // cancel cancels a job for sess_1.
-func (r *rig) cancel(id arcp.JobID, deadline time.Duration) arcp.MessageID {
+func (r *fixture) cancel(id arcp.JobID, deadline time.Duration) arcp.MessageID {
 	r.Helper()
 	r.n++
 	c := Cancel{Request: arcp.MessageID(fmt.Sprintf("msg_%d", r.n)), Job: id, Principal: "alice", Session: "sess_1",
@@ -350,7 +350,7 @@ func (r *rig) cancel(id arcp.JobID, deadline time.Duration) arcp.MessageID {
 }
 
 // idle fails the test unless all books are empty.
-func (r *rig) idle(why string) {
+func (r *fixture) idle(why string) {
 	r.Helper()
 	synctest.Wait()
 	r.e.mu.Lock()
@@ -365,7 +365,7 @@ func (r *rig) idle(why string) {
 }
 
 // gauge is the sum of a metric over its labels.
-func (r *rig) gauge(name string) (sum float64) {
+func (r *fixture) gauge(name string) (sum float64) {
 	families, err := r.reg.Gather()
 	if err != nil {
 		r.Fatal(err)
@@ -381,7 +381,7 @@ func (r *rig) gauge(name string) (sum float64) {
 }
 
 // attach attaches to a session and waits until that is done.
-func (r *rig) attach(id arcp.SessionID, after uint64) (c *eventlog.Cursor, err error) {
+func (r *fixture) attach(id arcp.SessionID, after uint64) (c *eventlog.Cursor, err error) {
 	done := make(chan error, 1)
 	r.cfg.Log.Attach(id, after, eventlog.Loop{Wake: func() {}, Go: func(f func()) { f() }}, func(got *eventlog.Cursor, err error) { c = got; done <- err })
 	err = <-done
@@ -389,7 +389,7 @@ func (r *rig) attach(id arcp.SessionID, after uint64) (c *eventlog.Cursor, err e
 }
 
 // delete deletes a job that has ended.
-func (r *rig) delete(id arcp.JobID) error {
+func (r *fixture) delete(id arcp.JobID) error {
 	done := make(chan error, 1)
 	r.cfg.Log.Append(&store.Write{DeleteJob: id}, func(res *store.Result) { done <- res.Err })
 	return <-done

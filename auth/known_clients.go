@@ -28,10 +28,10 @@ type Sighting struct {
 	At     time.Time
 }
 
-// seen remembers which clients proved themselves. It may be used by many
-// goroutines at once, and holds its lock for a map access, or in changes for as
-// many as are asked for.
-type seen struct {
+// knownClients remembers which clients have proved their identity. Its methods may be called by
+// many goroutines. They hold the lock for one map access; changes holds it for as many as
+// are asked for.
+type knownClients struct {
 	mu      sync.Mutex
 	limit   int
 	at      map[Client]*list.Element
@@ -46,8 +46,8 @@ type memory struct {
 	keptAt time.Time // what it has told
 }
 
-func newSeen(limit int) *seen {
-	return &seen{limit: limit, at: map[Client]*list.Element{}, changed: map[Client]struct{}{}}
+func newSeen(limit int) *knownClients {
+	return &knownClients{limit: limit, at: map[Client]*list.Element{}, changed: map[Client]struct{}{}}
 }
 
 // clientOf is false without a fingerprint: such a client is never recognized.
@@ -61,7 +61,7 @@ func clientOf(id Identity, fingerprint string) (Client, bool) {
 }
 
 // knows says whether the client was marked in the last seenFor, and marks it.
-func (s *seen) knows(who Client, now time.Time) bool {
+func (s *knownClients) knows(who Client, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e, ok := s.at[who]
@@ -72,13 +72,13 @@ func (s *seen) knows(who Client, now time.Time) bool {
 	return true
 }
 
-func (s *seen) mark(who Client, now time.Time) {
+func (s *knownClients) mark(who Client, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.markLocked(who, now)
 }
 
-func (s *seen) markLocked(who Client, now time.Time) {
+func (s *knownClients) markLocked(who Client, now time.Time) {
 	e, ok := s.at[who]
 	if !ok {
 		_, kept := s.changed[who]
@@ -95,7 +95,7 @@ func (s *seen) markLocked(who Client, now time.Time) {
 	}
 }
 
-func (s *seen) forgetLocked(e *list.Element) {
+func (s *knownClients) forgetLocked(e *list.Element) {
 	m := s.order.Remove(e).(*memory)
 	delete(s.at, m.Client)
 	if delete(s.changed, m.Client); m.kept {
@@ -104,7 +104,7 @@ func (s *seen) forgetLocked(e *list.Element) {
 }
 
 // restore takes over what an earlier process has kept. Who was seen since is later.
-func (s *seen) restore(kept []Sighting) {
+func (s *knownClients) restore(kept []Sighting) {
 	kept = slices.SortedFunc(slices.Values(kept), func(a, b Sighting) int { return cmp.Or(b.At.Compare(a.At), slices.Compare(a.Client[:], b.Client[:])) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *seen) restore(kept []Sighting) {
 
 // changes returns up to limit of the changes since it was last called, and which it
 // has not returned yet. Whom it has not seen in the last seenFor it forgets.
-func (s *seen) changes(now time.Time, limit int) (list []Sighting) {
+func (s *knownClients) changes(now time.Time, limit int) (list []Sighting) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for n := 0; n < limit && s.order.Len() > 0 && now.Sub(s.order.Back().Value.(*memory).At) > seenFor; n++ {

@@ -8,13 +8,13 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// tap sees every message of a session as it comes over the wire. From it a call
+// connWrapper sees every message of a session as it comes over the wire. From it a call
 // gets its result as the bytes that the server sent, in which numbers are exact
 // and members in order, and its notifications in the order in which they came,
 // before the result: the SDK delivers results past what is still being handled.
 //
 // Its methods may be called by many goroutines, and never block.
-type tap struct {
+type connWrapper struct {
 	most  int                                       // bytes of a message that comes
 	stray func(level, logger string, data arcp.Raw) // a log message of no call
 
@@ -53,12 +53,12 @@ type notice struct {
 	attrs    arcp.Raw
 }
 
-func newTap(most int, stray func(level, logger string, data arcp.Raw)) *tap {
-	return &tap{most: most, stray: stray, calls: make(map[string]*call), asked: make(map[string]*call), ghosts: make(map[string]struct{})}
+func newTap(most int, stray func(level, logger string, data arcp.Raw)) *connWrapper {
+	return &connWrapper{most: most, stray: stray, calls: make(map[string]*call), asked: make(map[string]*call), ghosts: make(map[string]struct{})}
 }
 
 // begin makes a call, whose token goes with its requests.
-func (t *tap) begin(job tool.Job) *call {
+func (t *connWrapper) begin(job tool.Job) *call {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.next++
@@ -72,7 +72,7 @@ func (t *tap) begin(job tool.Job) *call {
 
 // end forgets a call, and closes its queue. It returns how many log messages
 // found no room.
-func (t *tap) end(c *call) (lost uint64) {
+func (t *connWrapper) end(c *call) (lost uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.calls, c.token)
@@ -86,7 +86,7 @@ func (t *tap) end(c *call) (lost uint64) {
 	return c.lost
 }
 
-func (t *tap) hauntLocked(id string) {
+func (t *connWrapper) hauntLocked(id string) {
 	if len(t.ghosts) == maxGhosts {
 		t.haunted = true
 		return
@@ -95,7 +95,7 @@ func (t *tap) hauntLocked(id string) {
 }
 
 // take returns the last result of a call, nil if none was seen.
-func (t *tap) take(c *call) arcp.Raw {
+func (t *connWrapper) take(c *call) arcp.Raw {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	raw := c.result
@@ -104,7 +104,7 @@ func (t *tap) take(c *call) arcp.Raw {
 }
 
 // busy reports whether a tool call is under way.
-func (t *tap) busy() bool {
+func (t *connWrapper) busy() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range t.calls {
@@ -117,13 +117,13 @@ func (t *tap) busy() bool {
 
 // only is the one tool call under way; nil if there are none or several. Those that
 // have ended here and were not answered count.
-func (t *tap) only() *call {
+func (t *connWrapper) only() *call {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.onlyLocked()
 }
 
-func (t *tap) onlyLocked() (only *call) {
+func (t *connWrapper) onlyLocked() (only *call) {
 	if len(t.ghosts) > 0 || t.haunted {
 		return nil
 	}
@@ -165,7 +165,7 @@ func text(raw arcp.Raw) (s string) {
 }
 
 // sent notes which request belongs to which call, and returns the request's id.
-func (t *tap) sent(msg []byte) (id arcp.Raw) {
+func (t *connWrapper) sent(msg []byte) (id arcp.Raw) {
 	var m message
 	if arcp.Unmarshal(msg, &m) != nil || m.Method == "" || len(m.ID) == 0 {
 		return nil
@@ -189,7 +189,7 @@ func (t *tap) sent(msg []byte) (id arcp.Raw) {
 }
 
 // received notes what a message says about a call.
-func (t *tap) received(msg []byte) {
+func (t *connWrapper) received(msg []byte) {
 	var m message
 	if arcp.Unmarshal(msg, &m) != nil {
 		return // the SDK says what is wrong with it
@@ -205,7 +205,7 @@ func (t *tap) received(msg []byte) {
 }
 
 // answered notes the end of a request; result is nil if it has failed.
-func (t *tap) answered(id string, result arcp.Raw) {
+func (t *connWrapper) answered(id string, result arcp.Raw) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.ghosts, id)
@@ -215,7 +215,7 @@ func (t *tap) answered(id string, result arcp.Raw) {
 	}
 }
 
-func (t *tap) progress(params arcp.Raw) {
+func (t *connWrapper) progress(params arcp.Raw) {
 	var p struct {
 		Token    arcp.Raw `json:"progressToken"`
 		Progress float64  `json:"progress"`
@@ -238,7 +238,7 @@ func (t *tap) progress(params arcp.Raw) {
 
 // message gives a log message to the call that it names or, if it names none, to
 // the only one that there is.
-func (t *tap) message(params arcp.Raw) {
+func (t *connWrapper) message(params arcp.Raw) {
 	var p struct {
 		meta
 		Level  string   `json:"level"`
@@ -253,7 +253,7 @@ func (t *tap) message(params arcp.Raw) {
 	}
 }
 
-func (t *tap) log(token string, n notice) bool {
+func (t *connWrapper) log(token string, n notice) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.calls[token]
@@ -269,7 +269,7 @@ func (t *tap) log(token string, n notice) bool {
 
 // enqueueLocked leaves out what a slow job has no room for: what follows says
 // more than progress that was left out, and the log messages are counted.
-func (t *tap) enqueueLocked(c *call, n notice) {
+func (t *connWrapper) enqueueLocked(c *call, n notice) {
 	if c.queue == nil {
 		return
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // create asks for a checkpoint for sess_1.
-func (r *rig) create(id arcp.JobID, label string) arcp.MessageID {
+func (r *fixture) create(id arcp.JobID, label string) arcp.MessageID {
 	r.Helper()
 	r.n++
 	c := Create{Request: arcp.MessageID(fmt.Sprintf("msg_%d", r.n)), Job: id, Principal: "alice", Label: label,
@@ -50,7 +50,7 @@ func label(t *testing.T, f frame) string {
 
 // A tool that looks makes the checkpoint at once.
 func TestCheckpointOnDemand(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", checkpoints, willing)
 		r.submit("t", "{}")
 		id := r.want("", "job.accepted", "job.started")[0].JobID
@@ -71,7 +71,7 @@ func TestCheckpointOnDemand(t *testing.T) {
 // What is wanted of an attempt between job.accepted and the first turn of its
 // supervisor is met when it runs.
 func TestWishesBeforeTheFirstTurn(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { checkpoints(c); oneAtATime(c); c.Interruptible = true }, willing)
 		r.together(func() {
 			r.submit("t", "{}")
@@ -95,7 +95,7 @@ func TestWishesBeforeTheFirstTurn(t *testing.T) {
 // Each of several requests has a checkpoint of its own, in their order; there may
 // not be many.
 func TestCheckpointsOnDemand(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Second)
 			var err error
@@ -127,7 +127,7 @@ func TestCheckpointsOnDemand(t *testing.T) {
 
 // What is not met in time is dropped, and the tool is not asked any more.
 func TestCheckpointOnDemandExpires(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		var asked bool
 		r.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			j.CheckpointWanted()
@@ -151,7 +151,7 @@ func TestCheckpointOnDemandExpires(t *testing.T) {
 }
 
 func TestCheckpointOnDemandIsRefused(t *testing.T) {
-	bubble(t, nil, func(r *rig) {
+	bubble(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { checkpoints(c); oneAtATime(c) }, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			<-ctx.Done()
 			time.Sleep(time.Second) // it takes a moment

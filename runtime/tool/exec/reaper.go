@@ -36,7 +36,7 @@ func keep() int {
 	if err != nil {
 		return 1 // who started it is gone
 	}
-	k := &keeper{says: make(chan byte, 1), ended: make(chan syscall.WaitStatus, 1), none: make(chan struct{})}
+	k := &reaper{says: make(chan byte, 1), ended: make(chan syscall.WaitStatus, 1), none: make(chan struct{})}
 	r := report{}
 	if err := errors.Join(inherited, arcp.Unmarshal(line, &k.order)); err != nil {
 		r.Fault = err.Error()
@@ -64,9 +64,9 @@ func removeDir(dir string) error {
 	return errors.Join(all.Remove(context.Background(), filepath.Base(dir)), all.Close())
 }
 
-// keeper has one command. The main thread has it; what other goroutines find out
-// comes by channels.
-type keeper struct {
+// reaper owns one command. It belongs to the main goroutine; other goroutines send it what they
+// observe by channels.
+type reaper struct {
 	order order
 	pid   int                     // of the command; 0: it was not started
 	says  chan byte               // what it is told; 0: there is nobody left
@@ -75,7 +75,7 @@ type keeper struct {
 }
 
 // run runs the command to its end, and what is left of it to theirs.
-func (k *keeper) run(in io.ByteReader) (report, error) {
+func (k *reaper) run(in io.ByteReader) (report, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return report{}, fmt.Errorf("adopt processes: %w", err)
 	}
@@ -92,7 +92,7 @@ func (k *keeper) run(in io.ByteReader) (report, error) {
 
 // abandon ends a command that was started before something else went wrong, and
 // returns how many processes it could not end.
-func (k *keeper) abandon() int {
+func (k *reaper) abandon() int {
 	if k.pid == 0 {
 		return 0
 	}
@@ -101,7 +101,7 @@ func (k *keeper) abandon() int {
 }
 
 // start starts the command in a session of its own.
-func (k *keeper) start() error {
+func (k *reaper) start() error {
 	program, argv := k.order.Program, k.order.Argv
 	if k.order.Bwrap != "" {
 		var err error
@@ -121,7 +121,7 @@ var nullDevice = os.DevNull
 
 // fork starts a program with these files, and leaves them to it: who reads and
 // writes the other ends must see when it closes them.
-func (k *keeper) fork(program string, argv []string, files ...uintptr) error {
+func (k *reaper) fork(program string, argv []string, files ...uintptr) error {
 	null, err := os.OpenFile(nullDevice, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func (k *keeper) fork(program string, argv []string, files ...uintptr) error {
 
 // startBounded starts a program by way of a limiter, and waits until it runs
 // within its bounds.
-func (k *keeper) startBounded(program string, argv []string) error {
+func (k *reaper) startBounded(program string, argv []string) error {
 	bounds, err := arcp.Marshal(k.order.Bounds)
 	if err != nil {
 		return err
@@ -167,7 +167,7 @@ func (k *keeper) startBounded(program string, argv []string) error {
 	return err
 }
 
-func (k *keeper) listen(in io.ByteReader) {
+func (k *reaper) listen(in io.ByteReader) {
 	for {
 		b, err := in.ReadByte()
 		if err != nil {
@@ -179,7 +179,7 @@ func (k *keeper) listen(in io.ByteReader) {
 }
 
 // reap takes leave of all processes: the command, and those it has left behind.
-func (k *keeper) reap() {
+func (k *reaper) reap() {
 	defer close(k.none)
 	for {
 		var ws syscall.WaitStatus
@@ -195,7 +195,7 @@ func (k *keeper) reap() {
 }
 
 // wait returns when the command has ended, which it is made to if that is asked.
-func (k *keeper) wait() syscall.WaitStatus {
+func (k *reaper) wait() syscall.WaitStatus {
 	var grace <-chan time.Time
 	for {
 		select {
@@ -221,7 +221,7 @@ func (k *keeper) wait() syscall.WaitStatus {
 
 // terminate asks the command to end. A sandbox would end at once, and the command
 // without a warning: it is passed over.
-func (k *keeper) terminate() {
+func (k *reaper) terminate() {
 	if k.order.Bwrap == "" {
 		_ = syscall.Kill(-k.pid, syscall.SIGTERM) // it may have ended
 		return
@@ -236,7 +236,7 @@ func (k *keeper) terminate() {
 // killAll ends every process there is below this one, and returns how many it
 // could not end. Those whose parents have ended are its own children: none gets
 // away, one that starts others as fast as it can only takes longer.
-func (k *keeper) killAll() int {
+func (k *reaper) killAll() int {
 	deadline := time.After(leaveAfter)
 	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		for _, pid := range descendants(os.Getpid()) {

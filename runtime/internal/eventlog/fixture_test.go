@@ -59,16 +59,16 @@ func (f *faulty) set(change func()) {
 	change()
 }
 
-// rig is a log on a store in memory, with short ways to use it. A failure ends
+// fixture is a log on a store in memory, with short ways to use it. A failure ends
 // the test.
-type rig struct {
+type fixture struct {
 	testing.TB
 	*Log
 	st *faulty
 }
 
-func newRig(t testing.TB, opts Options) *rig {
-	r := &rig{TB: t, st: &faulty{Store: mem.Open(mem.Options{})}}
+func newRig(t testing.TB, opts Options) *fixture {
+	r := &fixture{TB: t, st: &faulty{Store: mem.Open(mem.Options{})}}
 	r.Log = New(r.st, opts)
 	t.Cleanup(r.Close)
 	return r
@@ -77,7 +77,7 @@ func newRig(t testing.TB, opts Options) *rig {
 func nop() {}
 
 // do commits a write that succeeds and returns when what it gave was delivered.
-func (r *rig) do(w *store.Write) store.Result {
+func (r *fixture) do(w *store.Write) store.Result {
 	r.Helper()
 	res := r.commit(w)
 	r.settle()
@@ -86,7 +86,7 @@ func (r *rig) do(w *store.Write) store.Result {
 
 // commit commits a write that succeeds. What it gave is delivered at some time
 // after that.
-func (r *rig) commit(w *store.Write) store.Result {
+func (r *fixture) commit(w *store.Write) store.Result {
 	r.Helper()
 	res, err := r.Commit(context.Background(), w)
 	if err != nil {
@@ -100,7 +100,7 @@ func sessionRow(id arcp.SessionID) *store.Session {
 }
 
 // session makes a session and a cursor on it.
-func (r *rig) session(id arcp.SessionID) *Cursor {
+func (r *fixture) session(id arcp.SessionID) *Cursor {
 	r.Helper()
 	var c *Cursor
 	done := make(chan error, 1)
@@ -115,7 +115,7 @@ func (r *rig) session(id arcp.SessionID) *Cursor {
 }
 
 // attach attaches to a session and waits until that is done.
-func (r *rig) attach(id arcp.SessionID, after uint64) *Cursor {
+func (r *fixture) attach(id arcp.SessionID, after uint64) *Cursor {
 	r.Helper()
 	var c *Cursor
 	done := make(chan error, 1)
@@ -132,7 +132,7 @@ func submitOf(id arcp.JobID, session arcp.SessionID) *store.Write {
 }
 
 // job submits a job of a session, without an event.
-func (r *rig) job(id arcp.JobID, session arcp.SessionID) { r.Helper(); r.do(submitOf(id, session)) }
+func (r *fixture) job(id arcp.JobID, session arcp.SessionID) { r.Helper(); r.do(submitOf(id, session)) }
 
 func logs(id arcp.JobID, texts ...string) *store.Write {
 	w := &store.Write{Job: id, Attempt: 1}
@@ -148,16 +148,16 @@ func heartbeat(id arcp.JobID) *store.Write {
 		Unlogged: store.NewEvent(arcp.JobHeartbeat, t0, &store.Common{JobID: id}, "", []byte(`{"sequence":1,"state":"running"}`))}
 }
 
-func (r *rig) follow(id arcp.JobID, session arcp.SessionID, from uint64) {
+func (r *fixture) follow(id arcp.JobID, session arcp.SessionID, from uint64) {
 	r.Helper()
 	r.do(&store.Write{Follow: &store.Follow{Session: session, Job: id, CorrelationID: "msg_f", From: from, Origin: true}})
 }
 
 // settle returns when everything appended before was delivered.
-func (r *rig) settle() { r.Helper(); r.commit(&store.Write{NoSync: true}) }
+func (r *fixture) settle() { r.Helper(); r.commit(&store.Write{NoSync: true}) }
 
 // next takes an item; the zero Item if there is none.
-func (r *rig) next(c *Cursor) Item {
+func (r *fixture) next(c *Cursor) Item {
 	r.Helper()
 	item, _, err := c.Next()
 	if err != nil {
@@ -167,7 +167,7 @@ func (r *rig) next(c *Cursor) Item {
 }
 
 // take takes up to n items.
-func (r *rig) take(c *Cursor, n int) (items []Item) {
+func (r *fixture) take(c *Cursor, n int) (items []Item) {
 	r.Helper()
 	for len(items) < n {
 		item, ok, err := c.Next()
@@ -204,7 +204,7 @@ func texts(items []Item) (all []string) {
 }
 
 // wantItems compares what a cursor has with what it should have.
-func (r *rig) wantItems(why string, c *Cursor, want ...string) {
+func (r *fixture) wantItems(why string, c *Cursor, want ...string) {
 	r.Helper()
 	if got := texts(r.take(c, everythingLeft)); !slices.Equal(got, want) {
 		r.Fatalf("%s: items %v, want %v", why, got, want)

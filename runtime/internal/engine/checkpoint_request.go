@@ -15,8 +15,8 @@ const (
 	wishExpires = 30 * time.Second
 )
 
-// wish is a checkpoint that a client has asked for.
-type wish struct {
+// checkpointRequest is a request of a client that the tool saves a checkpoint.
+type checkpointRequest struct {
 	label string
 	until time.Time // it counts
 }
@@ -24,7 +24,7 @@ type wish struct {
 // wishes are those of one attempt, in their order; each is met by a checkpoint
 // of its own.
 type wishes struct {
-	list []wish
+	list []checkpointRequest
 	c    chan struct{} // buffered 1: there is one; nil: the tool does not look
 }
 
@@ -34,15 +34,15 @@ func (w *wishes) add(label string, now time.Time) bool {
 	if len(w.list) >= maxWishes {
 		return false
 	}
-	w.list = append(w.list, wish{label, now.Add(wishExpires)})
+	w.list = append(w.list, checkpointRequest{label, now.Add(wishExpires)})
 	w.signal()
 	return true
 }
 
 // take removes the first.
-func (w *wishes) take(now time.Time) (first wish, ok bool) {
+func (w *wishes) take(now time.Time) (first checkpointRequest, ok bool) {
 	if w.expire(now); len(w.list) == 0 {
-		return wish{}, false
+		return checkpointRequest{}, false
 	}
 	first, w.list = w.list[0], w.list[1:]
 	w.signal()
@@ -50,7 +50,7 @@ func (w *wishes) take(now time.Time) (first wish, ok bool) {
 }
 
 func (w *wishes) expire(now time.Time) {
-	w.list = slices.DeleteFunc(w.list, func(x wish) bool { return !now.Before(x.until) })
+	w.list = slices.DeleteFunc(w.list, func(x checkpointRequest) bool { return !now.Before(x.until) })
 	w.signal()
 }
 
@@ -70,11 +70,11 @@ func (w *wishes) signal() {
 }
 
 // wish takes the first wish that a checkpoint made now meets.
-func (s *supervisor) wish() (wish, bool) {
+func (s *supervisor) wish() (checkpointRequest, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.wishes.list) == 0 { // as nearly always
-		return wish{}, false
+		return checkpointRequest{}, false
 	}
 	return s.wishes.take(time.Now())
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// Executors are the agents that execute jobs (SPEC.md §7.8). An agent is identified by its
+// Workers are the agents that execute jobs (SPEC.md §7.8). An agent is identified by its
 // principal and its id. Goroutines may call the methods at once, but for different agents
 // only.
-type Executors interface {
+type Workers interface {
 	// Register adds an agent, or replaces one. It is called before the agent's row is
 	// written and, when the runtime starts, before jobs are recovered. session is the
 	// agent's session; it has the role worker. If another agent executes something of the
@@ -29,7 +29,7 @@ type Executors interface {
 // workers has agents execute jobs if their sessions can be given any.
 type workers struct{ opts *Options }
 
-var _ Executors = workers{}
+var _ Workers = workers{}
 
 func (w workers) Register(a host.Agent, who approval.Actor) *arcp.Error {
 	err := w.able(&who)

@@ -72,8 +72,8 @@ func (d *disk) commit(w *store.Write) error {
 // begin is the time at which the stories begin.
 var begin = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// rig is a book on a store in memory.
-type rig struct {
+// fixture is a book on a store in memory.
+type fixture struct {
 	*testing.T
 	disk    *disk
 	book    *Store
@@ -86,15 +86,15 @@ type rig struct {
 	mu      sync.Mutex
 }
 
-func newRig(t *testing.T) *rig {
-	r := &rig{T: t, disk: &disk{Store: mem.Open(mem.Options{})}, now: begin, entries: map[string]int{}, leases: map[State]int{}, dead: map[arcp.SessionID]bool{}}
+func newRig(t *testing.T) *fixture {
+	r := &fixture{T: t, disk: &disk{Store: mem.Open(mem.Options{})}, now: begin, entries: map[string]int{}, leases: map[State]int{}, dead: map[arcp.SessionID]bool{}}
 	t.Cleanup(func() { _ = r.disk.Close() })
 	r.boot()
 	return r
 }
 
 // boot begins anew on the same store.
-func (r *rig) boot() {
+func (r *fixture) boot() {
 	r.Helper()
 	clear(r.entries)
 	clear(r.leases)
@@ -123,30 +123,30 @@ func (r *rig) boot() {
 	}
 }
 
-func (r *rig) after(d time.Duration) { r.now = r.now.Add(d) }
+func (r *fixture) after(d time.Duration) { r.now = r.now.Add(d) }
 
 // want fails the test unless something holds.
-func (r *rig) want(why string, ok bool, format string, args ...any) {
+func (r *fixture) want(why string, ok bool, format string, args ...any) {
 	r.Helper()
 	if !ok {
 		r.Errorf("%s: %s", why, fmt.Sprintf(format, args...))
 	}
 }
 
-func (r *rig) wantCode(why string, err error, code arcp.Code) {
+func (r *fixture) wantCode(why string, err error, code arcp.Code) {
 	r.Helper()
 	e, ok := errors.AsType[*arcp.Error](err)
 	r.want(why, ok && e.Code == code, "error %v, want %s", err, code)
 }
 
-func (r *rig) no(err error) {
+func (r *fixture) no(err error) {
 	r.Helper()
 	if err != nil {
 		r.Fatal(err)
 	}
 }
 
-func (r *rig) register(e Entry) Entry {
+func (r *fixture) register(e Entry) Entry {
 	r.Helper()
 	if e.Session == "" {
 		e.Session = "sess_a"
@@ -163,14 +163,14 @@ func sandbox(id string, seconds int64) Ask {
 	return Ask{Identity: Identity{"cloud", "sandbox", id}, Seconds: seconds}
 }
 
-func (r *rig) take(h Holder, a Ask) Lease {
+func (r *fixture) take(h Holder, a Ask) Lease {
 	r.Helper()
 	l, err := r.book.Take(r.Context(), r.now, h, a)
 	r.no(err)
 	return l
 }
 
-func (r *rig) lease(l Lease) Lease {
+func (r *fixture) lease(l Lease) Lease {
 	r.Helper()
 	got, err := r.book.Lease(r.Context(), l.Principal, l.ID)
 	r.no(err)
@@ -178,7 +178,7 @@ func (r *rig) lease(l Lease) Lease {
 }
 
 // keys are the records that begin with a prefix.
-func (r *rig) keys(prefix string) (keys []string) {
+func (r *fixture) keys(prefix string) (keys []string) {
 	r.Helper()
 	r.no(r.disk.Records(context.Background(), prefix, "", func(rec store.Record) bool {
 		keys = append(keys, rec.Key)
@@ -187,7 +187,7 @@ func (r *rig) keys(prefix string) (keys []string) {
 	return keys
 }
 
-func (r *rig) put(rec store.Record) error {
+func (r *fixture) put(rec store.Record) error {
 	err := r.disk.commit(&store.Write{Records: []store.Record{rec}})
 	return err
 }

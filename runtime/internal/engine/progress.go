@@ -9,9 +9,9 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// memo is what of a job must survive the process beside its row. It is a record
-// of its own, which most jobs never need.
-type memo struct {
+// progress is the part of a job's state that must survive the process and is not in its row. It
+// is a record of its own, which most jobs never need.
+type progress struct {
 	Started  time.Time `json:"started_at,omitzero"` // the first attempt; kept only for jobs with a maximum runtime
 	Next     time.Time `json:"next_at,omitzero"`    // the next attempt does not start before
 	Failed   int       `json:"failed,omitzero"`     // attempts that were made again for it

@@ -239,8 +239,8 @@ func (u *upstream) called() []time.Time {
 	return append([]time.Time(nil), u.calls...)
 }
 
-// rig is a process with a vault on a disk.
-type rig struct {
+// fixture is a process with a vault on a disk.
+type fixture struct {
 	t tb
 	d *disk
 	u *upstream
@@ -259,7 +259,7 @@ type rig struct {
 
 // supervisors are the jobs of a rig.
 type supervisors struct {
-	r *rig
+	r *fixture
 	p *process
 }
 
@@ -295,15 +295,15 @@ func request1(job arcp.JobID) Request {
 	return Request{Job: job, Principal: "alice", Agent: "llm.ask@1.0.0", Lease: arcp.Raw(`{"model_use":["a/*"]}`)}
 }
 
-func newRig(t tb) *rig {
+func newRig(t tb) *fixture {
 	d := &disk{Store: mem.Open(mem.Options{})}
-	r := &rig{t: t, d: d, u: newUpstream(d), sealer: EphemeralSealer(), ops: make(map[string]int), events: make(map[arcp.JobID]uint64)}
+	r := &fixture{t: t, d: d, u: newUpstream(d), sealer: EphemeralSealer(), ops: make(map[string]int), events: make(map[arcp.JobID]uint64)}
 	r.start(-1, false)
 	return r
 }
 
 // start begins a life that ends in a commit.
-func (r *rig) start(left int, torn bool) {
+func (r *fixture) start(left int, torn bool) {
 	r.t.Helper()
 	r.p = &process{d: r.d, left: left, torn: torn}
 	v, err := New(Options{Sources: []Source{{Name: "gw", For: []string{"llm.*"}, Provisioner: r.u}}, Log: r.p, Store: r.d, Sealer: r.sealer,
@@ -327,31 +327,31 @@ func (r *rig) start(left int, torn bool) {
 }
 
 // crash ends a life and begins another.
-func (r *rig) crash(left int, torn bool) {
+func (r *fixture) crash(left int, torn bool) {
 	r.p.die()
 	r.v.Close()
 	r.start(left, torn)
 }
 
-func (r *rig) unrevoked() int {
+func (r *fixture) unrevoked() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.gauge
 }
 
-func (r *rig) issue(job arcp.JobID) (*Grant, error) {
+func (r *fixture) issue(job arcp.JobID) (*Grant, error) {
 	return r.v.Issue(context.Background(), request1(job))
 }
 
 // accept commits the job with its credentials.
-func (r *rig) accept(job arcp.JobID, g *Grant) error {
+func (r *fixture) accept(job arcp.JobID, g *Grant) error {
 	_, err := r.p.Commit(context.Background(), &store.Write{Records: g.Records,
 		Submit: &store.Job{ID: job, Principal: "alice", Agent: "llm.ask@1.0.0", State: arcp.StateAccepted, Attempt: 1, CreatedAt: time.Now()}})
 	return err
 }
 
 // end commits the end of a job and says so.
-func (r *rig) end(job arcp.JobID) error {
+func (r *fixture) end(job arcp.JobID) error {
 	r.jobMu.Lock()
 	defer r.jobMu.Unlock()
 	recs, err := r.v.Ending(job)
@@ -367,7 +367,7 @@ func (r *rig) end(job arcp.JobID) error {
 }
 
 // state is that of a job: "" if there is none.
-func (r *rig) state(job arcp.JobID) arcp.JobState {
+func (r *fixture) state(job arcp.JobID) arcp.JobState {
 	j, err := r.d.Job(context.Background(), job)
 	if err != nil {
 		return ""
@@ -376,7 +376,7 @@ func (r *rig) state(job arcp.JobID) arcp.JobState {
 }
 
 // rows counts the rows, none of which, nor the log, may have a value in it.
-func (r *rig) rows() int {
+func (r *fixture) rows() int {
 	r.t.Helper()
 	n := 0
 	err := r.d.Records(context.Background(), "", "", func(rec store.Record) bool {
@@ -397,7 +397,7 @@ func (r *rig) rows() int {
 }
 
 // clean finds values, also in base64.
-func (r *rig) clean(what string, b []byte) {
+func (r *fixture) clean(what string, b []byte) {
 	r.t.Helper()
 	r.u.mu.Lock()
 	defer r.u.mu.Unlock()
@@ -409,11 +409,11 @@ func (r *rig) clean(what string, b []byte) {
 }
 
 // settle waits until everything is revoked, in a bubble.
-func (r *rig) settle() {
+func (r *fixture) settle() {
 	time.Sleep(3 * lastRetry)
 }
 
-func (r *rig) wantNothing(why string) {
+func (r *fixture) wantNothing(why string) {
 	r.t.Helper()
 	if n := r.u.outstanding(); n != 0 {
 		r.t.Errorf("%s: %d keys are not revoked", why, n)
@@ -440,7 +440,7 @@ type tb interface {
 }
 
 // forget has the vault forget credentials, in a write of its own.
-func (r *rig) forget(t *testing.T, job arcp.JobID, provisioner string) error {
+func (r *fixture) forget(t *testing.T, job arcp.JobID, provisioner string) error {
 	t.Helper()
 	return r.v.Forget(t.Context(), job, provisioner, func(ctx context.Context, w *store.Write, done func(error)) error {
 		_, err := r.p.Commit(ctx, w)

@@ -12,14 +12,14 @@ import (
 // tenth of a second, and some 300 MB if all of them fail.
 const maxEffort = 100_000
 
-// effort is a schema with what it costs to check a value against it.
-type effort struct {
+// measuredSchema is a schema with the cost of checking a value against it.
+type measuredSchema struct {
 	root  *jsonschema.Schema
 	paths uint64 // ways through the schema; saturates for one that refers to itself
 }
 
-func newEffort(s *jsonschema.Schema) *effort {
-	e := &effort{root: s}
+func newEffort(s *jsonschema.Schema) *measuredSchema {
+	e := &measuredSchema{root: s}
 	e.paths = e.ways(s, make(map[*jsonschema.Schema]uint64))
 	return e
 }
@@ -28,7 +28,7 @@ func newEffort(s *jsonschema.Schema) *effort {
 const open = math.MaxUint64
 
 // ways counts the paths from a schema to all others.
-func (e *effort) ways(s *jsonschema.Schema, known map[*jsonschema.Schema]uint64) uint64 {
+func (e *measuredSchema) ways(s *jsonschema.Schema, known map[*jsonschema.Schema]uint64) uint64 {
 	if n, ok := known[s]; ok {
 		return n // open: it refers to itself
 	}
@@ -42,26 +42,26 @@ func (e *effort) ways(s *jsonschema.Schema, known map[*jsonschema.Schema]uint64)
 }
 
 // bearable reports whether a value of so many bytes may be checked.
-func (e *effort) bearable(doc any, size int) bool {
+func (e *measuredSchema) bearable(doc any, size int) bool {
 	if e.paths <= maxEffort/uint64(size+1) { // a byte is a value at most
 		return true
 	}
-	w := weighing{known: make(map[*jsonschema.Schema]demand)}
+	w := costEstimate{known: make(map[*jsonschema.Schema]demand)}
 	return w.add(doc, demand{e.root: 1})
 }
 
 // demand is how many times a value is checked against which schemas.
 type demand map[*jsonschema.Schema]uint64
 
-// weighing adds up what a check of a value takes, without making it.
-type weighing struct {
+// costEstimate adds up the cost of checking a value, without checking it.
+type costEstimate struct {
 	spent   uint64
 	known   map[*jsonschema.Schema]demand // see of
 	entries int                           // in known
 }
 
 // add reports false as soon as it is too much.
-func (w *weighing) add(doc any, d demand) bool {
+func (w *costEstimate) add(doc any, d demand) bool {
 	all := make(demand)
 	for s, n := range d {
 		for t, k := range w.of(s) {
@@ -91,7 +91,7 @@ func (w *weighing) add(doc any, d demand) bool {
 	return true
 }
 
-func (w *weighing) part(all demand, value any, schemas func(*jsonschema.Schema) []*jsonschema.Schema) bool {
+func (w *costEstimate) part(all demand, value any, schemas func(*jsonschema.Schema) []*jsonschema.Schema) bool {
 	next := make(demand)
 	for s, n := range all {
 		for _, t := range schemas(s) {
@@ -103,7 +103,7 @@ func (w *weighing) part(all demand, value any, schemas func(*jsonschema.Schema) 
 
 // of is how many times a value that is checked against a schema is checked
 // against which, that one included. It need not be exact where it is too much.
-func (w *weighing) of(s *jsonschema.Schema) demand {
+func (w *costEstimate) of(s *jsonschema.Schema) demand {
 	if known, ok := w.known[s]; ok {
 		return known
 	}

@@ -80,8 +80,8 @@ func (s *shelf) names() string {
 	return strings.Join(names, " ")
 }
 
-// rig is a source whose servers live in the test.
-type rig struct {
+// fixture is a source whose servers live in the test.
+type fixture struct {
 	*testing.T
 	src   *Source
 	shelf *shelf
@@ -92,7 +92,7 @@ type rig struct {
 
 // bubble runs a test in time of its own on a source; each session is given to
 // serve, with its number.
-func bubble(t *testing.T, c Config, serve func(n int, conn net.Conn), test func(r *rig)) {
+func bubble(t *testing.T, c Config, serve func(n int, conn net.Conn), test func(r *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, c, serve)
@@ -101,8 +101,8 @@ func bubble(t *testing.T, c Config, serve func(n int, conn net.Conn), test func(
 	})
 }
 
-func newRig(t *testing.T, c Config, serve func(n int, conn net.Conn)) *rig {
-	r := &rig{T: t, shelf: &shelf{reg: tool.NewRegistry()}, log: new(locked)}
+func newRig(t *testing.T, c Config, serve func(n int, conn net.Conn)) *fixture {
+	r := &fixture{T: t, shelf: &shelf{reg: tool.NewRegistry()}, log: new(locked)}
 	c.Name = "srv"
 	c.Command = []string{"/bin/true"}
 	c.Log = zerolog.New(r.log).Level(zerolog.DebugLevel)
@@ -111,7 +111,7 @@ func newRig(t *testing.T, c Config, serve func(n int, conn net.Conn)) *rig {
 		t.Fatal(err)
 	}
 	r.src = newSource(c)
-	r.src.open = func(tp *tap) (*wire, error) {
+	r.src.open = func(tp *connWrapper) (*wire, error) {
 		ours, theirs := net.Pipe()
 		r.mu.Lock()
 		r.conns = append(r.conns, theirs)
@@ -145,7 +145,7 @@ func (l *locked) Write(p []byte) (int, error) {
 // startWait is how long a source has for its first list.
 const startWait = 30 * time.Second
 
-func (r *rig) start() {
+func (r *fixture) start() {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(r.Context(), startWait)
 	defer cancel()
@@ -155,7 +155,7 @@ func (r *rig) start() {
 }
 
 // end closes the source and the servers: a bubble ends only with its goroutines.
-func (r *rig) end() {
+func (r *fixture) end() {
 	r.src.Close()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -165,13 +165,13 @@ func (r *rig) end() {
 }
 
 // opened is how many sessions there were.
-func (r *rig) opened() int {
+func (r *fixture) opened() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.conns)
 }
 
-func (r *rig) call(ctx context.Context, j *job, name, args string) (string, *arcp.Error) {
+func (r *fixture) call(ctx context.Context, j *job, name, args string) (string, *arcp.Error) {
 	r.Helper()
 	t, err := r.shelf.reg.Resolve(name)
 	if err != nil {
@@ -184,14 +184,14 @@ func (r *rig) call(ctx context.Context, j *job, name, args string) (string, *arc
 	return string(out), e
 }
 
-func (r *rig) want(what, got, want string) {
+func (r *fixture) want(what, got, want string) {
 	r.Helper()
 	if got != want {
 		r.Errorf("%s:\n got %s\nwant %s", what, got, want)
 	}
 }
 
-func (r *rig) wantCode(what string, err *arcp.Error, code arcp.Code, retryable bool) {
+func (r *fixture) wantCode(what string, err *arcp.Error, code arcp.Code, retryable bool) {
 	r.Helper()
 	if err == nil || err.Code != code || err.Retryable != retryable {
 		r.Errorf("%s: %v, want %s, retryable %v", what, err, code, retryable)

@@ -7,11 +7,10 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// lane bounds how many jobs of one tool run at once; the others wait: the places are
-// in the order in which the jobs came, and those of a principal go to its jobs by
-// their priority.
-// Guarded by Engine.mu.
-type lane struct {
+// toolQueue bounds how many jobs of one tool run at once. The other jobs wait. Their places are
+// in the order in which they came; the places of a principal go to its jobs by priority.
+// It is guarded by Engine.mu.
+type toolQueue struct {
 	limit   int
 	running int
 	queue   []*run // those that have left it are still there, until they are many
@@ -23,7 +22,7 @@ type lane struct {
 // the eighth start is its own whatever its priority, so that none waits for ever.
 const mostPassed = 7
 
-func (l *lane) waiting() int { return len(l.queue) - l.left }
+func (l *toolQueue) waiting() int { return len(l.queue) - l.left }
 
 // laneKey is what jobs share a lane by: their tool or, for one whose workers may
 // describe it anew while jobs wait for them, its reference.
@@ -94,7 +93,7 @@ func (e *Engine) enqueue(r *run, most int) bool {
 	key := keyOf(r.tool)
 	l := e.lanes[key]
 	if l == nil {
-		l = &lane{}
+		l = &toolQueue{}
 		e.lanes[key] = l
 	}
 	l.limit = limit
@@ -147,7 +146,7 @@ func (e *Engine) free(t *tool.Tool) {
 }
 
 // wait notes whether a job of the queue waits.
-func (l *lane) wait(r *run, waits bool) {
+func (l *toolQueue) wait(r *run, waits bool) {
 	r.waiting = waits
 	switch {
 	case r.row.Priority.Rank() == 0:
@@ -160,7 +159,7 @@ func (l *lane) wait(r *run, waits bool) {
 
 // hand gives a free slot to the next that waits and may have it, unless there are
 // fewer slots than there were. Called with e.mu.
-func (l *lane) hand() *run {
+func (l *toolQueue) hand() *run {
 	if l.running > l.limit {
 		l.running--
 		return nil
@@ -185,7 +184,7 @@ func (l *lane) hand() *run {
 // nobody may have it. Of its principal's jobs the oldest of those with the highest
 // priority comes to that place, and those that it passes each move to the place of
 // the next: nobody else's place changes.
-func (l *lane) next() int {
+func (l *toolQueue) next() int {
 	first, best := -1, -1
 	for i, r := range l.queue {
 		switch {
@@ -213,7 +212,7 @@ func (l *lane) next() int {
 }
 
 // drop takes one out of the queue: the first, as mostly, at no cost.
-func (l *lane) drop(i int) {
+func (l *toolQueue) drop(i int) {
 	if i > 0 {
 		l.queue = slices.Delete(l.queue, i, i+1)
 		return
@@ -228,7 +227,7 @@ func (r *run) served() bool { return !r.remote() || r.tool.May(r.row.Principal) 
 
 // leave takes a job out of the queue: at once from the records, from memory when
 // enough have gone that it costs each of them little.
-func (l *lane) leave(r *run) {
+func (l *toolQueue) leave(r *run) {
 	l.wait(r, false)
 	if l.left++; 2*l.left > len(l.queue) {
 		l.queue = slices.DeleteFunc(l.queue, func(w *run) bool { return !w.waiting })

@@ -111,7 +111,7 @@ func keep(kept map[Client]time.Time, changes []Sighting) {
 	}
 }
 
-func restarted(kept map[Client]time.Time, limit int) *seen {
+func restarted(kept map[Client]time.Time, limit int) *knownClients {
 	var list []Sighting
 	for who, at := range kept {
 		list = append(list, Sighting{who, at})

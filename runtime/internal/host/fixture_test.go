@@ -12,8 +12,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/mem"
 )
 
-// rig is a host on a store, with the sessions there are.
-type rig struct {
+// fixture is a host on a store, with the sessions there are.
+type fixture struct {
 	*Host
 	st  store.Store
 	log *eventlog.Log
@@ -24,9 +24,9 @@ type rig struct {
 	released map[string]int // by agent
 }
 
-func newRig(t testing.TB) *rig {
+func newRig(t testing.TB) *fixture {
 	st := mem.Open(mem.Options{})
-	r := &rig{st: st, log: eventlog.New(st, eventlog.Options{}), gone: map[arcp.SessionID]bool{}}
+	r := &fixture{st: st, log: eventlog.New(st, eventlog.Options{}), gone: map[arcp.SessionID]bool{}}
 	t.Cleanup(func() {
 		r.log.Close()
 		_ = st.Close() // in memory
@@ -36,7 +36,7 @@ func newRig(t testing.TB) *rig {
 }
 
 // restart makes another host of what is in the store.
-func (r *rig) restart(t testing.TB) {
+func (r *fixture) restart(t testing.TB) {
 	t.Helper()
 	r.counts, r.released = map[Status]int{}, map[string]int{}
 	r.Host = New(Options{Log: r.log, Store: r.st, Count: func(s Status, n int) { r.counts[s] = n }, Lives: r.lives,
@@ -51,27 +51,27 @@ func (r *rig) restart(t testing.TB) {
 }
 
 // settle waits until what was emitted is there.
-func (r *rig) settle(t testing.TB) {
+func (r *fixture) settle(t testing.TB) {
 	t.Helper()
 	if _, err := r.log.Commit(t.Context(), &store.Write{NoSync: true}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (r *rig) lives(id arcp.SessionID) bool {
+func (r *fixture) lives(id arcp.SessionID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return !r.gone[id]
 }
 
-func (r *rig) end(id arcp.SessionID) {
+func (r *fixture) end(id arcp.SessionID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.gone[id] = true
 }
 
 // counted is how many agents there are of each status, as Count was told.
-func (r *rig) counted() map[Status]int {
+func (r *fixture) counted() map[Status]int {
 	r.Host.mu.Lock()
 	defer r.Host.mu.Unlock()
 	m := maps.Clone(r.counts)
