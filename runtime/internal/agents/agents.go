@@ -26,7 +26,7 @@ import (
 
 // Service registers agents. Its methods may be called by any goroutine.
 type Service struct {
-	Host      *host.Host
+	Host    *host.Host
 	Workers Workers
 
 	opts Options

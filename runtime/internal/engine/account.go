@@ -76,7 +76,7 @@ type delegateData struct {
 }
 
 func (h *addChild) meet(s *supervisor, now time.Time) {
-	if s != h.s || !s.running() || s.memo.Cancel != nil {
+	if s != h.s || !s.running() || s.progress.Cancel != nil {
 		h.done <- errEnded
 		return
 	}
@@ -109,9 +109,9 @@ func (s *supervisor) reserveFor(h *addChild, now time.Time) *arcp.Error {
 		return err
 	}
 	s.spent = s.spent || s.auth.Budget != nil
-	s.memo.Children++
+	s.progress.Children++
 	s.unsaved = true
-	h.child = &child{called: s.attempt, madec: make(chan struct{}), entry: entry{N: s.memo.Children, Job: h.run.row.ID,
+	h.child = &child{called: s.attempt, madec: make(chan struct{}), entry: entry{N: s.progress.Children, Job: h.run.row.ID,
 		Request: h.request, Failed: s.round, Open: true, Reserved: amountTexts(h.lease.Budget())}}
 	s.children = append(s.children, h.child)
 	s.booked = append(s.booked, booking{h.child, h.done})
@@ -297,7 +297,7 @@ func (e *Engine) storedRest(ctx context.Context, k *child) (left []lease.Amount,
 	options := optionsOf(&j)
 	r := &run{e: e, row: j}
 	r.authorize(options.lease())
-	if err := r.readMemo(ctx); err != nil {
+	if err := r.readProgress(ctx); err != nil {
 		return nil, false, err
 	}
 	for _, below := range r.children {
@@ -384,7 +384,7 @@ func (s *supervisor) dropBookings() {
 
 // readChildren reads the account.
 func (r *run) readChildren(ctx context.Context) error {
-	if r.memo.Children == 0 {
+	if r.progress.Children == 0 {
 		return nil
 	}
 	var bad error
@@ -443,7 +443,7 @@ func (e *Engine) balance(ctx context.Context, left []*found) error {
 			return fmt.Errorf("%s: account: %w", f.row.ID, err)
 		}
 		if w != nil {
-			f.memoRev = raised(f.memoRev)
+			f.progressRev = raised(f.progressRev)
 		}
 	}
 	return nil
@@ -478,9 +478,9 @@ func (f *found) balance(ctx context.Context) (*store.Write, error) {
 		return nil, nil
 	}
 	if f.auth.Budget != nil {
-		f.memo.Spent = f.auth.Budget.Save()
+		f.progress.Spent = f.auth.Budget.Save()
 	}
-	rec, err := f.memoRecord()
+	rec, err := f.progressRecord()
 	w.Records = append(w.Records, rec)
 	return w, err
 }
@@ -498,8 +498,8 @@ func decide(left []*found, now time.Time) {
 		if f.outcome != nil {
 			continue
 		}
-		if p := byID[f.row.Parent]; f.row.Parent != "" && !f.detach && (p == nil || p.outcome != nil) && f.memo.Cancel == nil {
-			f.memo.Cancel = new(parentEnded)
+		if p := byID[f.row.Parent]; f.row.Parent != "" && !f.detach && (p == nil || p.outcome != nil) && f.progress.Cancel == nil {
+			f.progress.Cancel = new(parentEnded)
 		}
 		f.decide(now)
 	}

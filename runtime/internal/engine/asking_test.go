@@ -527,7 +527,7 @@ func TestCostWithoutABudget(t *testing.T) {
 		})
 		r.submit("t", "{}")
 		job := r.want("", "job.accepted", "job.started", "metric")[0].JobID
-		if rec, err := r.st.Get(t.Context(), memoKey(job)); rec.Rev != 0 || err != nil {
+		if rec, err := r.st.Get(t.Context(), progressKey(job)); rec.Rev != 0 || err != nil {
 			t.Errorf("%s, %v", rec.Value, err)
 		}
 	})

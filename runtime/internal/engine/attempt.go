@@ -29,8 +29,8 @@ func (s *supervisor) begin(now time.Time) {
 	if s.attempt == 1 {
 		s.tm.Queue.Observe(now.Sub(s.created).Seconds())
 	}
-	if s.maxRuntime > 0 && s.memo.Started.IsZero() {
-		s.memo.Started, s.unsaved = now, true
+	if s.maxRuntime > 0 && s.progress.Started.IsZero() {
+		s.progress.Started, s.unsaved = now, true
 	}
 	if !s.direct && !s.builtin() {
 		s.pending = append(s.pending, s.event(arcp.JobStarted, now, s.row.Priority, arcp.JobStartedPayload{Description: s.describe()}))
@@ -65,7 +65,7 @@ func (s *supervisor) call() {
 	default:
 		s.toolEnd = time.Now().Add(t)
 	}
-	s.round = s.memo.Failed
+	s.round = s.progress.Failed
 	s.terms = s.newTerms()
 	s.toolC = make(chan struct{})
 	s.e.pool.Run(s.runTool)

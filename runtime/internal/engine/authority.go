@@ -146,12 +146,12 @@ func (s *supervisor) denied(namespace string, err *arcp.Error) {
 func (s *supervisor) sweep() {
 	at := s.now()
 	s.noteExpired()
-	s.memo.Swept, s.unsaved = at.UTC(), true
+	s.progress.Swept, s.unsaved = at.UTC(), true
 }
 
 // permitEnd is when the next permission lease ends whose end was not noticed, by
 // run.now; zero: there is none.
-func (r *run) permitEnd() time.Time { return r.auth.Grants.NextEnd(r.memo.Swept) }
+func (r *run) permitEnd() time.Time { return r.auth.Grants.NextEnd(r.progress.Swept) }
 
 // noteExpired counts and logs the permission leases whose end is noticed now.
 func (s *supervisor) noteExpired() {

@@ -827,7 +827,7 @@ func (w *world) checkJob(when string, l *life, asked map[string]approval.Row, in
 // budget is what is left of a job's as it is durable.
 func (w *world) budget(id arcp.JobID) *apd.Decimal {
 	text := arcp.Number("5")
-	rec, err := w.st.Get(context.Background(), memoKey(id))
+	rec, err := w.st.Get(context.Background(), progressKey(id))
 	var m progress
 	if err == nil && rec.Rev > 0 {
 		err = arcp.Unmarshal(rec.Value, &m)

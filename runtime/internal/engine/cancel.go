@@ -84,8 +84,8 @@ func (c *Cancel) meet(s *supervisor, now time.Time) {
 		return
 	}
 	s.asked = append(s.asked, c)
-	if s.memo.Cancel == nil {
-		s.memo.Cancel, s.unsaved = &reason, true
+	if s.progress.Cancel == nil {
+		s.progress.Cancel, s.unsaved = &reason, true
 	}
 }
 

@@ -180,7 +180,7 @@ func (s *supervisor) restore(now time.Time) {
 	k, err := s.readPoints()
 	var p point
 	if err == nil {
-		p, err = s.memo.goesOn(k)
+		p, err = s.progress.goesOn(k)
 	}
 	if err != nil {
 		s.e.cfg.Logger.Error().Err(err).Str("job_id", string(s.row.ID)).Msg("checkpoint of a job cannot be read")

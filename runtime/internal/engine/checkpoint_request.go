@@ -11,8 +11,8 @@ import (
 
 // Bounds of the checkpoints that clients wait for (SPEC.md §5.6).
 const (
-	maxWishes   = keptPoints // of an attempt
-	wishExpires = 30 * time.Second
+	maxCheckpointRequests    = keptPoints // of an attempt
+	checkpointRequestExpires = 30 * time.Second
 )
 
 // checkpointRequest is a request of a client that the tool saves a checkpoint.
@@ -21,26 +21,26 @@ type checkpointRequest struct {
 	until time.Time // it counts
 }
 
-// wishes are those of one attempt, in their order; each is met by a checkpoint
+// checkpointRequests are those of one attempt, in their order; each is met by a checkpoint
 // of its own.
-type wishes struct {
+type checkpointRequests struct {
 	list []checkpointRequest
 	c    chan struct{} // buffered 1: there is one; nil: the tool does not look
 }
 
 // add reports whether there was room.
-func (w *wishes) add(label string, now time.Time) bool {
+func (w *checkpointRequests) add(label string, now time.Time) bool {
 	w.expire(now)
-	if len(w.list) >= maxWishes {
+	if len(w.list) >= maxCheckpointRequests {
 		return false
 	}
-	w.list = append(w.list, checkpointRequest{label, now.Add(wishExpires)})
+	w.list = append(w.list, checkpointRequest{label, now.Add(checkpointRequestExpires)})
 	w.signal()
 	return true
 }
 
 // take removes the first.
-func (w *wishes) take(now time.Time) (first checkpointRequest, ok bool) {
+func (w *checkpointRequests) take(now time.Time) (first checkpointRequest, ok bool) {
 	if w.expire(now); len(w.list) == 0 {
 		return checkpointRequest{}, false
 	}
@@ -49,13 +49,13 @@ func (w *wishes) take(now time.Time) (first checkpointRequest, ok bool) {
 	return first, true
 }
 
-func (w *wishes) expire(now time.Time) {
+func (w *checkpointRequests) expire(now time.Time) {
 	w.list = slices.DeleteFunc(w.list, func(x checkpointRequest) bool { return !now.Before(x.until) })
 	w.signal()
 }
 
 // signal has the channel say whether there is one.
-func (w *wishes) signal() {
+func (w *checkpointRequests) signal() {
 	if len(w.list) == 0 {
 		select {
 		case <-w.c:
@@ -73,20 +73,20 @@ func (w *wishes) signal() {
 func (s *supervisor) wish() (checkpointRequest, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.wishes.list) == 0 { // as nearly always
+	if len(s.checkpointRequests.list) == 0 { // as nearly always
 		return checkpointRequest{}, false
 	}
-	return s.wishes.take(time.Now())
+	return s.checkpointRequests.take(time.Now())
 }
 
 func (j toolJob) CheckpointWanted() <-chan struct{} {
 	j.s.mu.Lock()
 	defer j.s.mu.Unlock()
-	if j.s.wishes.c == nil {
-		j.s.wishes.c = make(chan struct{}, 1)
-		j.s.wishes.signal()
+	if j.s.checkpointRequests.c == nil {
+		j.s.checkpointRequests.c = make(chan struct{}, 1)
+		j.s.checkpointRequests.signal()
 	}
-	return j.s.wishes.c
+	return j.s.checkpointRequests.c
 }
 
 // Create is a request for a checkpoint of a running job.
@@ -147,10 +147,10 @@ func (c *Create) meet(s *supervisor, now time.Time) {
 	case s.postpone(c):
 	case state != arcp.StateRunning && state != arcp.StateBlocked:
 		c.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "no attempt of the job runs now: it is %s", state))
-	case s.memo.Cancel != nil:
+	case s.progress.Cancel != nil:
 		c.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "the job is being cancelled"))
 	case !s.expect(c.Label, now):
-		c.refuse(arcp.Errorf(arcp.CodeResourceExhausted, "%d checkpoints of the job are asked for already", maxWishes).RetryAfter(retryAfter))
+		c.refuse(arcp.Errorf(arcp.CodeResourceExhausted, "%d checkpoints of the job are asked for already", maxCheckpointRequests).RetryAfter(retryAfter))
 	default: // the checkpoint is written later, by this goroutine
 		c.Answers.Answer(answerTo(c.Request, arcp.Ack, arcp.AckPayload{}))
 	}
@@ -159,7 +159,7 @@ func (c *Create) meet(s *supervisor, now time.Time) {
 func (s *supervisor) expect(label string, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.wishes.add(label, now)
+	return s.checkpointRequests.add(label, now)
 }
 
 func (c *Create) settled(*supervisor, error) {} // it is answered at once

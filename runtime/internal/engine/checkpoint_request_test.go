@@ -99,14 +99,14 @@ func TestCheckpointsOnDemand(t *testing.T) {
 		r.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Second)
 			var err error
-			for n := range maxWishes + 1 {
+			for n := range maxCheckpointRequests + 1 {
 				err = errors.Join(err, j.Checkpoint("its own", n))
 			}
 			return nil, err
 		})
 		r.submit("t", "{}")
 		id := r.want("", "job.accepted", "job.started")[0].JobID
-		for n := range maxWishes {
+		for n := range maxCheckpointRequests {
 			m := r.create(id, fmt.Sprint(n))
 			r.want("", "ack "+string(m))
 		}
@@ -114,12 +114,12 @@ func TestCheckpointsOnDemand(t *testing.T) {
 		r.want("", "nack msg_12 RESOURCE_EXHAUSTED")
 		time.Sleep(time.Second)
 		frames := r.frames("sess_1")
-		for n := range maxWishes {
+		for n := range maxCheckpointRequests {
 			if got := label(t, frames[n]); got != fmt.Sprint(n) {
 				t.Errorf("checkpoint %d is labelled %q", n, got)
 			}
 		}
-		if got := label(t, frames[maxWishes]); got != "its own" {
+		if got := label(t, frames[maxCheckpointRequests]); got != "its own" {
 			t.Errorf("a checkpoint that nobody asked for is labelled %q", got)
 		}
 	})
@@ -131,7 +131,7 @@ func TestCheckpointOnDemandExpires(t *testing.T) {
 		var asked bool
 		r.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			j.CheckpointWanted()
-			time.Sleep(wishExpires + time.Second)
+			time.Sleep(checkpointRequestExpires + time.Second)
 			err := j.Checkpoint("its own", 1)
 			select {
 			case <-j.CheckpointWanted():

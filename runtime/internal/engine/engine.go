@@ -104,7 +104,7 @@ type Engine struct {
 	data         int64                   // bytes of the arguments of runs, for Limits.MaxData
 	perCaller    map[string]int          // of them, by principal
 	leases       map[arcp.LeaseID]permit // permission leases of jobs that have not ended
-	lanes        map[laneKey]*toolQueue
+	toolQueues   map[toolQueueKey]*toolQueue
 	rates        rates
 	resting      int // jobs that Stop does not wait for: between attempts, or endless
 	draining     bool
@@ -140,7 +140,7 @@ func New(cfg Config) *Engine {
 		cfg.Fetcher = access.NewFetcher(nil, access.FetchOptions{})
 	}
 	e := &Engine{cfg: cfg, limits: cfg.Limits, runs: make(map[arcp.JobID]*run), leases: make(map[arcp.LeaseID]permit), perSession: make(map[arcp.SessionID]jobList),
-		perPrincipal: make(map[string]int), perCaller: make(map[string]int), lanes: make(map[laneKey]*toolQueue),
+		perPrincipal: make(map[string]int), perCaller: make(map[string]int), toolQueues: make(map[toolQueueKey]*toolQueue),
 		order: order{held: make(map[arcp.SessionID][]step)}, drained: make(chan struct{}), quit: make(chan struct{}), pool: pool.New()}
 	e.ctx, e.halt = context.WithCancelCause(context.Background())
 	if cfg.Vault != nil {

@@ -26,7 +26,7 @@ func (s *supervisor) lose(now time.Time, err *arcp.Error) {
 		return
 	}
 	s.waitOver(now)
-	if s.memo.Lost++; s.memo.Lost >= maxLost {
+	if s.progress.Lost++; s.progress.Lost >= maxLost {
 		last := arcp.Errorf(arcp.CodeAborted, "%d attempts were lost; the last one: %s", maxLost, err.Message)
 		last.Retryable = false
 		s.m.Fail(now, last)
@@ -34,7 +34,7 @@ func (s *supervisor) lose(now time.Time, err *arcp.Error) {
 	}
 	if s.m.Retry(now, err); s.m.State() == arcp.StateQueued {
 		s.again = &retry{code: err.Code}
-		s.memo.Next, s.unsaved = now, true
+		s.progress.Next, s.unsaved = now, true
 	}
 }
 

@@ -25,18 +25,18 @@ type progress struct {
 	From     *chosen   `json:"from,omitzero"`       // the checkpoint that a client wants the job to go on from
 }
 
-func memoKey(id arcp.JobID) string { return store.JobRecords(id) + "memo" }
+func progressKey(id arcp.JobID) string { return store.JobRecords(id) + "memo" }
 
-// memoRecord is the change that stores the memo.
-func (r *run) memoRecord() (store.Record, error) {
-	rec := store.Record{Key: memoKey(r.row.ID)}
+// progressRecord is the change that stores the progress of a job.
+func (r *run) progressRecord() (store.Record, error) {
+	rec := store.Record{Key: progressKey(r.row.ID)}
 	var err error
-	if rec.Rev, err = r.revision(rec.Key, r.memoRev); err != nil {
+	if rec.Rev, err = r.revision(rec.Key, r.progressRev); err != nil {
 		return rec, err
 	}
-	r.memoRev = rec.Rev
-	r.memo.Grants = r.auth.Grants.Encode()
-	rec.Value, err = arcp.Marshal(r.memo)
+	r.progressRev = rec.Rev
+	r.progress.Grants = r.auth.Grants.Encode()
+	rec.Value, err = arcp.Marshal(r.progress)
 	return rec, err
 }
 
@@ -59,14 +59,14 @@ func raised(rev uint64) uint64 {
 	return rev + 1
 }
 
-// readMemo reads what an earlier process left.
-func (r *run) readMemo(ctx context.Context) error {
-	rec, err := r.e.cfg.Store.Get(ctx, memoKey(r.row.ID))
+// readProgress reads what an earlier process left.
+func (r *run) readProgress(ctx context.Context) error {
+	rec, err := r.e.cfg.Store.Get(ctx, progressKey(r.row.ID))
 	if err != nil || rec.Rev == 0 {
 		return err
 	}
-	r.memoRev = rec.Rev
-	if err := arcp.Unmarshal(rec.Value, &r.memo); err != nil {
+	r.progressRev = rec.Rev
+	if err := arcp.Unmarshal(rec.Value, &r.progress); err != nil {
 		return err
 	}
 	if err := r.restoreAuthority(); err != nil {
@@ -79,22 +79,22 @@ func (r *run) readMemo(ctx context.Context) error {
 // deadline is when the job's maximum runtime is over; zero: never, or it has not
 // started.
 func (r *run) deadline() time.Time {
-	if r.maxRuntime <= 0 || r.memo.Started.IsZero() {
+	if r.maxRuntime <= 0 || r.progress.Started.IsZero() {
 		return time.Time{}
 	}
-	return r.memo.Started.Add(r.maxRuntime)
+	return r.progress.Started.Add(r.maxRuntime)
 }
 
 // restoreAuthority goes on with what was spent and granted.
 func (r *run) restoreAuthority() error {
 	var err error
-	if len(r.memo.Spent) > 0 {
-		if r.auth.Budget, err = lease.RestoreBudget(r.memo.Spent); err != nil {
+	if len(r.progress.Spent) > 0 {
+		if r.auth.Budget, err = lease.RestoreBudget(r.progress.Spent); err != nil {
 			return err
 		}
 	}
-	if len(r.memo.Grants) > 0 {
-		err = r.auth.Grants.Decode(r.memo.Grants)
+	if len(r.progress.Grants) > 0 {
+		err = r.auth.Grants.Decode(r.progress.Grants)
 	}
 	return err
 }

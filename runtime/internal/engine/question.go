@@ -181,7 +181,7 @@ type raise struct {
 }
 
 func (a *raise) meet(s *supervisor, now time.Time) {
-	if s != a.s || !s.running() || s.memo.Cancel != nil {
+	if s != a.s || !s.running() || s.progress.Cancel != nil {
 		a.done <- errEnded
 		return
 	}
@@ -358,7 +358,7 @@ func (s *supervisor) await(now time.Time, q *question) {
 	s.m.Block(now)
 	s.due = s.m.Deadline()
 	if s.maxRuntime > 0 {
-		s.memo.Blocked, s.unsaved = now, true
+		s.progress.Blocked, s.unsaved = now, true
 	}
 	if !s.toolEnd.IsZero() {
 		s.toolLeft, s.toolEnd = max(s.toolEnd.Sub(now), 1), time.Time{}
@@ -374,7 +374,7 @@ func (s *supervisor) unpark(now time.Time, q *question) {
 	}
 	s.m.Unblock(now)
 	s.due = s.m.Deadline()
-	s.memo.resume(now)
+	s.progress.resume(now)
 	s.unsaved = s.unsaved || s.maxRuntime > 0
 	if s.toolLeft > 0 {
 		s.toolEnd, s.toolLeft = now.Add(s.toolLeft), 0
@@ -391,8 +391,8 @@ func (m *progress) resume(now time.Time) {
 
 // waitOver says that the attempt, which ends, waits for nobody any more.
 func (s *supervisor) waitOver(now time.Time) {
-	if !s.memo.Blocked.IsZero() {
-		s.memo.resume(now)
+	if !s.progress.Blocked.IsZero() {
+		s.progress.resume(now)
 		s.unsaved = true
 	}
 }
@@ -616,7 +616,7 @@ func (s *supervisor) questionsWritten() {
 
 // keeps is how many settled questions the job keeps in memory.
 func (r *run) keeps() int {
-	if r.tool.Recovery == tool.RecoveryFail && r.memo.Failed+1 >= r.retry.MaxAttempts {
+	if r.tool.Recovery == tool.RecoveryFail && r.progress.Failed+1 >= r.retry.MaxAttempts {
 		return keptLate
 	}
 	return keptSettled

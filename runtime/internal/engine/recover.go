@@ -111,11 +111,11 @@ func (e *Engine) revive(ctx context.Context, row *store.Job, asked []*question) 
 	options := optionsOf(row)
 	options.apply(r)
 	r.catalogue = e.cfg.Catalogue(row.Session, row.Principal, r.trust)
-	if err := r.readMemo(ctx); err != nil {
+	if err := r.readProgress(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w", row.ID, err)
 	}
-	f := &found{run: r, resumed: !r.memo.Blocked.IsZero()}
-	r.memo.resume(time.Now()) // what it waited for a person, also while the runtime was down, does not count
+	f := &found{run: r, resumed: !r.progress.Blocked.IsZero()}
+	r.progress.resume(time.Now()) // what it waited for a person, also while the runtime was down, does not count
 	return f, nil
 }
 
@@ -138,9 +138,9 @@ func (f *found) decide(now time.Time) {
 		f.disposition = string(f.tool.Recovery)
 	}
 	switch {
-	case f.memo.Cancel != nil:
+	case f.progress.Cancel != nil:
 		m.Restart(now)
-		m.Cancel(now, *f.memo.Cancel, 0)
+		m.Cancel(now, *f.progress.Cancel, 0)
 	case attempted && f.tool.Recovery == tool.RecoveryFail:
 		m.Fail(now, arcp.Errorf(arcp.CodeAborted, "the runtime stopped while the job was %s", f.state))
 	default:
@@ -196,7 +196,7 @@ func (f *found) write(now time.Time) (*store.Write, error) {
 	case f.entered != "":
 		w.NewAttempt = true
 		if f.resumed {
-			rec, err := f.memoRecord()
+			rec, err := f.progressRecord()
 			if err != nil {
 				return nil, err
 			}
@@ -221,7 +221,7 @@ func (f *found) settled(err error) error {
 		f.attempt++
 		f.state = f.entered
 		if f.resumed {
-			f.memoRev = raised(f.memoRev)
+			f.progressRev = raised(f.progressRev)
 		}
 	}
 	if f.outcome != nil {
@@ -239,7 +239,7 @@ func (e *Engine) board(r *run) (start func()) {
 	}
 	for _, g := range r.auth.Grants.All() {
 		e.noteLease(g.ID, r.row.ID)
-		if g.Revoked || !g.ExpiresAt.Add(lease.Grace).After(r.memo.Swept) { // it was noticed
+		if g.Revoked || !g.ExpiresAt.Add(lease.Grace).After(r.progress.Swept) { // it was noticed
 			e.endLease(g.ID)
 		}
 	}
@@ -250,7 +250,7 @@ func (e *Engine) board(r *run) (start func()) {
 	}
 	e.mu.Lock()
 	e.enroll(r)
-	next, end := r.memo.Next, earliest(r.deadline(), r.otherDue()) // a supervisor's, once it has a place in the queue
+	next, end := r.progress.Next, earliest(r.deadline(), r.otherDue()) // a supervisor's, once it has a place in the queue
 	waits := r.state == arcp.StateQueued && next.After(time.Now())
 	if waits {
 		e.restLocked(r)

@@ -280,7 +280,7 @@ func (i *Interrupt) meet(s *supervisor, now time.Time) {
 		return
 	case s.postpone(i):
 		return
-	case !s.running() || s.memo.Cancel != nil:
+	case !s.running() || s.progress.Cancel != nil:
 		i.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "no attempt of the job runs now"))
 		return
 	case s.interrupted() != nil:

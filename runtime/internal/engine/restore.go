@@ -76,10 +76,10 @@ func (q *Restore) meet(s *supervisor, now time.Time) {
 	case s.m.State().Terminal():
 		s.late = append(s.late, q)
 		return
-	case s.memo.Cancel != nil:
+	case s.progress.Cancel != nil:
 		q.refuse(s.e, arcp.Errorf(arcp.CodeFailedPrecondition, "the job is being cancelled"))
 		return
-	case s.memo.From.by(q):
+	case s.progress.From.by(q):
 		s.asked = append(s.asked, q)
 		return
 	}
@@ -94,7 +94,7 @@ func (q *Restore) meet(s *supervisor, now time.Time) {
 		return
 	}
 	from.Session, from.Request = q.Session, q.Envelope.ID
-	s.memo.From, s.unsaved = from, true
+	s.progress.From, s.unsaved = from, true
 	s.asked = append(s.asked, q)
 	if s.m.Rewind(now) {
 		s.rewound = true
@@ -159,7 +159,7 @@ func (e *Engine) branch(ctx context.Context, q *Restore) {
 	k, err := e.kept(ctx, row.ID)
 	ended := &run{e: e, row: row}
 	if err == nil && q.Recheck {
-		err = ended.readMemo(ctx)
+		err = ended.readProgress(ctx)
 	}
 	p, ok := point{}, false
 	if err == nil {
@@ -169,7 +169,7 @@ func (e *Engine) branch(ctx context.Context, q *Restore) {
 	switch {
 	case err != nil:
 		q.unreadable(e, err)
-	case ended.memo.From.by(q): // when the job had not ended
+	case ended.progress.From.by(q): // when the job had not ended
 		q.ack()
 	case t != nil && t.Recovery != tool.RecoveryCheckpoint:
 		q.refuse(e, errNoCheckpoints(t))

@@ -51,8 +51,8 @@ func (s *supervisor) fail(now time.Time, err *arcp.Error) {
 	}
 	if s.m.Retry(now, err); s.m.State() == arcp.StateQueued {
 		s.again = &retry{err.Code, delay}
-		s.memo.Failed++
-		s.memo.Next = now.Add(delay)
+		s.progress.Failed++
+		s.progress.Next = now.Add(delay)
 		s.unsaved = true
 	}
 }
@@ -60,7 +60,7 @@ func (s *supervisor) fail(now time.Time, err *arcp.Error) {
 // retries decides whether another attempt follows on an error, and after how
 // long. One that the maximum runtime would not let begin is not worth the wait.
 func (s *supervisor) retries(now time.Time, err *arcp.Error) (time.Duration, bool) {
-	failed := s.memo.Failed + 1
+	failed := s.progress.Failed + 1
 	if !err.Retryable || failed >= s.retry.MaxAttempts || s.again != nil {
 		return 0, false
 	}
@@ -90,7 +90,7 @@ func (s *supervisor) retryEvent(now time.Time) *store.Event {
 // tool has returned.
 func (s *supervisor) rest() {
 	s.state = s.m.State()
-	next, end, due := s.memo.Next, earliest(s.deadline(), s.otherDue()), earliest(s.due, s.otherDue())
+	next, end, due := s.progress.Next, earliest(s.deadline(), s.otherDue()), earliest(s.due, s.otherDue())
 	if s.rewound {
 		next = time.Now()
 	}

@@ -45,13 +45,13 @@ type run struct {
 	direct, strict, withSession bool
 
 	// The supervisor's, which follow each other.
-	attempt uint32
-	state   arcp.JobState // when no attempt runs
-	memo    progress
-	memoRev uint64           // of its record; 0: unknown
-	points  *points          // nil: none was made or read
-	gauge   prometheus.Gauge // of the state it is counted in; nil: none
-	jseq    uint64           // of the last event in the log
+	attempt     uint32
+	state       arcp.JobState // when no attempt runs
+	progress    progress
+	progressRev uint64           // of its record; 0: unknown
+	points      *points          // nil: none was made or read
+	gauge       prometheus.Gauge // of the state it is counted in; nil: none
+	jseq        uint64           // of the last event in the log
 
 	questions []*question // with mu to change; see question
 	lineage
@@ -267,7 +267,7 @@ func (r *run) post(d demand) bool {
 // start: who has read job.accepted may well be faster than the first turn of the
 // job's supervisor. It reports false if there is nothing to wait for.
 func (s *supervisor) postpone(d demand) bool {
-	if !s.started.IsZero() || s.m.State().Terminal() || s.memo.Cancel != nil || !s.holdsSlot() {
+	if !s.started.IsZero() || s.m.State().Terminal() || s.progress.Cancel != nil || !s.holdsSlot() {
 		return false
 	}
 	if !s.post(d) {

@@ -39,7 +39,7 @@ type supervisor struct {
 
 	pending  []*store.Event // of the machine, to go before the tool's
 	entered  arcp.JobState  // the state to be written
-	unsaved  bool           // so is the memo
+	unsaved  bool           // so is the progress
 	asked    []demand       // to be answered when what they do is durable
 	joined   []joined       // calls that end in the next write
 	late     []demand       // to be answered when the job has ended
@@ -54,26 +54,26 @@ type supervisor struct {
 	terms    tool.AttemptInfo
 
 	// Shared with the tool, guarded by run.mu.
-	space    sync.Cond
-	queue    []*store.Event
-	bytes    int
-	point    *saving // a checkpoint, whose event is in the queue
-	wishes   wishes
-	manual   bool // the tool said that it sends the heartbeats
-	beat     bool // and sent one
-	returned bool // with value and err
-	value    arcp.Raw
-	err      *arcp.Error
-	gone     string        // the attempt is lost: what has become of it
-	endc     chan struct{} // closed when nothing more of the attempt is taken and it has a supervisor no longer
-	stopping error         // why the tool was told to stop; nil: it was not
-	over     bool          // nothing more of the attempt is taken
-	spent    bool          // the budget has changed
-	lapsed   bool          // an operation was refused because the job's lease had ended
-	booked   []booking     // and so has the account of the children
-	noted    []note        // to be written down with the next write
-	notes    int           // of the attempt, so far
-	halt     chan struct{} // closed by the next interrupt; nil: the tool does not look
+	space              sync.Cond
+	queue              []*store.Event
+	bytes              int
+	point              *saving // a checkpoint, whose event is in the queue
+	checkpointRequests checkpointRequests
+	manual             bool // the tool said that it sends the heartbeats
+	beat               bool // and sent one
+	returned           bool // with value and err
+	value              arcp.Raw
+	err                *arcp.Error
+	gone               string        // the attempt is lost: what has become of it
+	endc               chan struct{} // closed when nothing more of the attempt is taken and it has a supervisor no longer
+	stopping           error         // why the tool was told to stop; nil: it was not
+	over               bool          // nothing more of the attempt is taken
+	spent              bool          // the budget has changed
+	lapsed             bool          // an operation was refused because the job's lease had ended
+	booked             []booking     // and so has the account of the children
+	noted              []note        // to be written down with the next write
+	notes              int           // of the attempt, so far
+	halt               chan struct{} // closed by the next interrupt; nil: the tool does not look
 }
 
 func (s *supervisor) supervise() {
@@ -91,7 +91,7 @@ func (s *supervisor) supervise() {
 
 func (r *run) spec() job.Spec {
 	return job.Spec{MaxRuntime: r.maxRuntime, Heartbeat: r.e.cfg.Heartbeat, Block: r.e.cfg.Block,
-		Window: r.e.cfg.ResumeWindow, Since: r.memo.Started, Lost: r.remote()}
+		Window: r.e.cfg.ResumeWindow, Since: r.progress.Started, Lost: r.remote()}
 }
 
 // turn does one round; it reports false when the supervisor's work is over.
@@ -322,7 +322,7 @@ func (s *supervisor) emitted() (events []*store.Event, ok bool) {
 	s.queue, s.bytes = s.spare[:0], 0
 	s.saving, s.point = s.point, nil
 	if s.spent {
-		s.memo.Spent, s.spent, s.unsaved = s.auth.Budget.Save(), false, true
+		s.progress.Spent, s.spent, s.unsaved = s.auth.Budget.Save(), false, true
 	}
 	s.bookings, s.booked = append(s.bookings, s.booked...), nil
 	s.noting, s.noted = append(s.noting, s.noted...), nil
@@ -333,7 +333,7 @@ func (s *supervisor) emitted() (events []*store.Event, ok bool) {
 }
 
 // addRecords adds the checkpoint, the questions, the rotations and the children that
-// go with the events, and the memo unless the job ends. What a child has spent is
+// go with the events, and the progress unless the job ends. What a child has spent is
 // needed after its end.
 func (s *supervisor) addRecords(w *store.Write) error {
 	if err := errors.Join(s.addQuestions(w), s.addRotations(w)); err != nil {
@@ -351,7 +351,7 @@ func (s *supervisor) addRecords(w *store.Write) error {
 		return err
 	}
 	if s.unsaved && (s.outcome == nil || s.row.Parent != "") {
-		rec, err := s.memoRecord()
+		rec, err := s.progressRecord()
 		if err != nil {
 			return err
 		}
@@ -403,7 +403,7 @@ func (s *supervisor) append(w *store.Write) error {
 // written notes what has become durable.
 func (s *supervisor) written(w *store.Write) {
 	if s.unsaved && s.outcome == nil {
-		s.memoRev, s.unsaved = raised(s.memoRev), false
+		s.progressRev, s.unsaved = raised(s.progressRev), false
 	}
 	if s.saving != nil {
 		s.saved(s.saving)

@@ -24,18 +24,18 @@ const mostPassed = 7
 
 func (l *toolQueue) waiting() int { return len(l.queue) - l.left }
 
-// laneKey is what jobs share a lane by: their tool or, for one whose workers may
+// toolQueueKey is what jobs share a tool queue by: their tool or, for one whose workers may
 // describe it anew while jobs wait for them, its reference.
-type laneKey struct {
+type toolQueueKey struct {
 	tool *tool.Tool
 	ref  string
 }
 
-func keyOf(t *tool.Tool) laneKey {
+func keyOf(t *tool.Tool) toolQueueKey {
 	if t.Source == tool.SourceWorker {
-		return laneKey{ref: t.Ref()}
+		return toolQueueKey{ref: t.Ref()}
 	}
-	return laneKey{tool: t}
+	return toolQueueKey{tool: t}
 }
 
 // limitOf is how many jobs of a tool may run now; negative: any number.
@@ -54,7 +54,7 @@ func (e *Engine) limitOf(t *tool.Tool) int {
 func (e *Engine) Recount(ref string) {
 	e.mu.Lock()
 	var start []*run
-	if l := e.lanes[laneKey{ref: ref}]; l != nil {
+	if l := e.toolQueues[toolQueueKey{ref: ref}]; l != nil {
 		l.limit = e.cfg.Slots.Of(ref)
 		for l.running < l.limit && l.waiting() > 0 {
 			l.running++
@@ -91,10 +91,10 @@ func (e *Engine) enqueue(r *run, most int) bool {
 		return true
 	}
 	key := keyOf(r.tool)
-	l := e.lanes[key]
+	l := e.toolQueues[key]
 	if l == nil {
 		l = &toolQueue{}
-		e.lanes[key] = l
+		e.toolQueues[key] = l
 	}
 	l.limit = limit
 	switch {
@@ -116,7 +116,7 @@ func (e *Engine) enqueue(r *run, most int) bool {
 func (e *Engine) vacate(r *run) {
 	e.mu.Lock()
 	var next *run
-	if l := e.lanes[keyOf(r.tool)]; l != nil {
+	if l := e.toolQueues[keyOf(r.tool)]; l != nil {
 		if r.slot {
 			next = l.hand()
 		} else if r.waiting {
@@ -135,7 +135,7 @@ func (e *Engine) vacate(r *run) {
 func (e *Engine) free(t *tool.Tool) {
 	e.mu.Lock()
 	var next *run
-	if l := e.lanes[keyOf(t)]; l != nil {
+	if l := e.toolQueues[keyOf(t)]; l != nil {
 		next = l.hand()
 		e.tidy(t)
 	}
@@ -235,10 +235,10 @@ func (l *toolQueue) leave(r *run) {
 	}
 }
 
-// tidy forgets a lane that nobody uses. Called with e.mu.
+// tidy forgets a tool queue that nobody uses. Called with e.mu.
 func (e *Engine) tidy(t *tool.Tool) {
 	key := keyOf(t)
-	if l := e.lanes[key]; l.running == 0 && l.waiting() == 0 {
-		delete(e.lanes, key)
+	if l := e.toolQueues[key]; l.running == 0 && l.waiting() == 0 {
+		delete(e.toolQueues, key)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// scanner cleans up with a function, by the rig's time.
+// scanner cleans up with a function, by the fixture's time.
 func (r *fixture) scanner(f HandlerFunc) *Scanner {
 	return &Scanner{Store: r.book, Handlers: handlers(r, f), Now: func() time.Time { return r.now }}
 }

@@ -2,20 +2,20 @@
 // arguments as JSON on standard input, and reads one JSON value from its standard
 // output; what it writes to standard error becomes log events.
 //
-// Each command has a keeper: this program again, in a process of its own, which
-// starts the command and adopts whatever that leaves behind. The keeper ends when
+// Each command has a reaper: this program again, in a process of its own, which
+// starts the command and adopts whatever that leaves behind. The reaper ends when
 // no process of the command is left, and ends them all when it is told to, when
 // the command itself has ended, and when this process is gone, however that
 // happened. So a call returns when all its processes are gone, and a runtime that
 // is killed leaves none. Programs that run for longer than a call, such as the
-// servers that other packages speak with, have a keeper too: [Start] starts them.
+// servers that other packages speak with, have a reaper too: [Start] starts them.
 //
-// What a keeper cannot reach: processes that another program starts on behalf of
+// What a reaper cannot reach: processes that another program starts on behalf of
 // the command, such as cron or a container daemon; processes of another user that
-// it may not signal; and, if the command finds its keeper and kills it, those that
-// have taken ARCP_JOB_ID, or ARCP_KEEPER, out of their environment; and all, if it stops its keeper
+// it may not signal; and, if the command finds its reaper and kills it, those that
+// have taken ARCP_JOB_ID, or ARCP_KEEPER, out of their environment; and all, if it stops its reaper
 // and this process is killed then. In a sandbox the kernel ends
-// all processes with the first, and the keeper cannot be seen.
+// all processes with the first, and the reaper cannot be seen.
 //
 // A program that uses any of this must call Hook first thing in main.
 package exec

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 		nullDevice = name
 	}
 	Hook()
-	keeperEnv = append(keeperEnv, "GORACE=atexit_sleep_ms=0") // the detector would have each of them wait for a second
+	reaperEnv = append(reaperEnv, "GORACE=atexit_sleep_ms=0") // the detector would have each of them wait for a second
 	if dir := os.Getenv("EXEC_TEST_DOOMED"); dir != "" {
 		leaseRoot = dir
 		doomed(dir)
@@ -160,18 +160,18 @@ func call(t *testing.T, ctx context.Context, made *tool.Tool, job *fakeJob, args
 	goroutines, files := runtime.NumGoroutine(), openFiles(t)
 	out, err := made.Run(ctx, job, arcp.Raw(args))
 	for _, token := range []string{string(job.id), t.TempDir()[:strings.LastIndexByte(t.TempDir(), '/')]} {
-		left := slices.DeleteFunc(processesOf(token), func(p string) bool { return strings.HasSuffix(p, keeperName+" ") }) // it removes the directory
+		left := slices.DeleteFunc(processesOf(token), func(p string) bool { return strings.HasSuffix(p, reaperName+" ") }) // it removes the directory
 		if len(left) > 0 {
 			t.Errorf("processes are left: %q", left)
 		}
 		for wait := soon(t); len(processesOf(token)) > 0; runtime.Gosched() {
 			if wait.Err() != nil {
-				t.Fatalf("its keeper is left: %q", processesOf(token))
+				t.Fatalf("its reaper is left: %q", processesOf(token))
 			}
 		}
 	}
 	for _, l := range job.leases {
-		stays := err != nil && strings.Contains(err.Message, "keeper")
+		stays := err != nil && strings.Contains(err.Message, "reaper")
 		for wait := soon(t); !stays && !l.released.Load() && wait.Err() == nil; runtime.Gosched() { // it is removed behind the call
 		}
 		_, statErr := os.Lstat(l.dir)

@@ -7,7 +7,7 @@ import (
 
 // What this program is called when it is started again.
 const (
-	keeperName  = "arcp-keeper"
+	reaperName  = "arcp-reaper"
 	limiterName = "arcp-limiter"
 	self        = "/proc/self/exe"
 )
@@ -24,7 +24,7 @@ func Hook() {
 		return
 	}
 	switch os.Args[0] {
-	case keeperName:
+	case reaperName:
 		runtime.LockOSThread() // the kernel ends the command with the thread that started it
 		os.Exit(keep())
 	case limiterName:

@@ -207,14 +207,14 @@ func TestStandardError(t *testing.T) {
 	})
 }
 
-// A command that finds its keeper and kills it is found by its mark.
-func TestAKeeperThatIsKilled(t *testing.T) {
+// A command that finds its reaper and kills it is found by its mark.
+func TestAReaperThatIsKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes: left out with -short")
 	}
 	job := newJob()
 	_, err := call(t, soon(t), script(t, `setsid sh -c 'trap "" TERM; sleep 1000' & kill -KILL $PPID; sleep 1000`), job, `{}`)
-	wantCode(t, err, arcp.CodeInternal, "keeper")
+	wantCode(t, err, arcp.CodeInternal, "reaper")
 }
 
 // doomed is a runtime that is killed while commands run.

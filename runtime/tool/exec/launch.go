@@ -19,29 +19,29 @@ import (
 // launch is a command that runs.
 type launch struct {
 	mark                  string
-	keeper                *exec.Cmd
+	reaper                *exec.Cmd
 	control               *os.File
 	stdin, stdout, stderr *os.File // this end of them
 
-	patience time.Duration // from when the keeper is told to end all to when it is killed
-	reported chan struct{} // closed when the keeper has reported, or is gone
+	patience time.Duration // from when the reaper is told to end all to when it is killed
+	reported chan struct{} // closed when the reaper has reported, or is gone
 }
 
-// keeperMargin is how much longer than it should take a keeper may take to end
+// reaperMargin is how much longer than it should take a reaper may take to end
 // everything.
-const keeperMargin = time.Second
+const reaperMargin = time.Second
 
-// keeperEnv is the environment of keepers, beside their mark. They mostly wait.
-var keeperEnv = []string{"GOMAXPROCS=2"}
+// reaperEnv is the environment of reapers, beside their mark. They mostly wait.
+var reaperEnv = []string{"GOMAXPROCS=2"}
 
-// start starts a keeper and tells it what to run. mark is the variable by which the
+// start starts a reaper and tells it what to run. mark is the variable by which the
 // processes are known.
 func (o order) start(mark string) (*launch, error) {
 	name, _, _ := strings.Cut(mark, "=")
 	others := slices.DeleteFunc(slices.Clone(o.Env), func(v string) bool { return strings.HasPrefix(v, name+"=") }) // of an outer job
 	o.Env = append(others, mark)
 	l := &launch{mark: mark, reported: make(chan struct{})}
-	l.patience = time.Duration(o.GraceMS)*time.Millisecond + leaveAfter + keeperMargin
+	l.patience = time.Duration(o.GraceMS)*time.Millisecond + leaveAfter + reaperMargin
 	raw, err := arcp.Marshal(o)
 	if err != nil {
 		return nil, err
@@ -52,16 +52,16 @@ func (o order) start(mark string) (*launch, error) {
 		l.close()
 		return nil, err
 	}
-	l.keeper = &exec.Cmd{Path: self, Args: []string{keeperName}, Env: append(slices.Clip(keeperEnv), mark), Dir: "/",
+	l.reaper = &exec.Cmd{Path: self, Args: []string{reaperName}, Env: append(slices.Clip(reaperEnv), mark), Dir: "/",
 		Stdin: theirs[0], Stdout: theirs[1], Stderr: theirs[2], ExtraFiles: theirs[3:],
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true}} // a terminal's signals are not for it
-	if err := l.keeper.Start(); err != nil {
+	if err := l.reaper.Start(); err != nil {
 		l.close()
 		return nil, err
 	}
 	if _, err := l.control.Write(append(raw, '\n')); err != nil {
 		_ = l.control.Close() // it ends then
-		_ = l.keeper.Wait()
+		_ = l.reaper.Wait()
 		l.close()
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func (f files) close() {
 	}
 }
 
-// connect makes the files between this process and the keeper: its standard input,
+// connect makes the files between this process and the reaper: its standard input,
 // output, errors, and the control.
 func (l *launch) connect(theirs *files) error {
 	pipe := func(give bool, ours **os.File) error {
@@ -99,7 +99,7 @@ func (l *launch) connect(theirs *files) error {
 	if err != nil {
 		return err
 	}
-	*theirs = append(*theirs, os.NewFile(uintptr(pair[1]), "keeper"))
+	*theirs = append(*theirs, os.NewFile(uintptr(pair[1]), "reaper"))
 	err = unix.SetNonblock(pair[0], true)
 	l.control = os.NewFile(uintptr(pair[0]), "control")
 	return err
@@ -116,18 +116,18 @@ func (l *launch) close() {
 // kill ends the command at once. It does not wait for that.
 func (l *launch) kill() { go l.insist(sayKill) }
 
-// insist tells the keeper to end the command, and returns when it has reported. One
+// insist tells the reaper to end the command, and returns when it has reported. One
 // that was stopped goes on; one that does not report is ended: then the processes
 // are found by their mark.
 func (l *launch) insist(b byte) {
-	_, _ = l.control.Write([]byte{b})            // the keeper may be gone; then there is nothing to say
-	_ = l.keeper.Process.Signal(syscall.SIGCONT) //
+	_, _ = l.control.Write([]byte{b})            // the reaper may be gone; then there is nothing to say
+	_ = l.reaper.Process.Signal(syscall.SIGCONT) //
 	late := time.NewTimer(l.patience)
 	defer late.Stop()
 	select {
 	case <-l.reported:
 	case <-late.C:
-		_ = l.keeper.Process.Kill() // it may have ended
+		_ = l.reaper.Process.Kill() // it may have ended
 	}
 }
 
@@ -143,11 +143,11 @@ func (l *launch) report(ctx context.Context) (r report, err error) {
 	return r, err
 }
 
-// end waits for the keeper, which may have to clear up. When it returns no process is
-// left, also if the keeper was ended.
+// end waits for the reaper, which may have to clear up. When it returns no process is
+// left, also if the reaper was ended.
 func (l *launch) end() {
-	_ = l.keeper.Wait() // how it ended is in ProcessState
-	if l.keeper.ProcessState == nil || !l.keeper.ProcessState.Success() {
+	_ = l.reaper.Wait() // how it ended is in ProcessState
+	if l.reaper.ProcessState == nil || !l.reaper.ProcessState.Success() {
 		sweep(l.mark)
 	}
 }

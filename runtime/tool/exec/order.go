@@ -2,7 +2,7 @@ package exec
 
 import "syscall"
 
-// order is what a keeper is told to run.
+// order is what a reaper is told to run.
 type order struct {
 	Program string // its path
 	Argv    []string
@@ -15,14 +15,14 @@ type order struct {
 	GraceMS int // from the request to end to the end
 }
 
-// What a keeper is told later, a byte each. The end of the connection is the last
+// What a reaper is told later, a byte each. The end of the connection is the last
 // one: this process is gone.
 const (
 	sayEnd  = 'e' // SIGTERM to the command's group, SIGKILL to all after the grace
 	sayKill = 'k' // SIGKILL to all
 )
 
-// report is what a keeper says in the end.
+// report is what a reaper says in the end.
 type report struct {
 	Fault  string // the command was not started
 	Status int    // of its exit; -1: it was ended by Signal

@@ -29,7 +29,7 @@ type Program struct {
 	Log func(level, message string)
 }
 
-// Process is a program that runs, with a keeper: all that it starts ends with it,
+// Process is a program that runs, with a reaper: all that it starts ends with it,
 // and it ends with this process. Its methods may be called by many goroutines.
 type Process struct {
 	Stdin, Stdout *os.File // owned by the caller, who closes them
@@ -45,7 +45,7 @@ func Start(p Program) (*Process, error) {
 		return nil, errors.New("this program cannot run others: its main does not call exec.Hook")
 	}
 	var err error
-	if p.Dir, err = filepath.Abs(p.Dir); err != nil { // the keeper is elsewhere
+	if p.Dir, err = filepath.Abs(p.Dir); err != nil { // the reaper is elsewhere
 		return nil, err
 	}
 	program := p.Command[0]
@@ -101,7 +101,7 @@ func ending(r *report, err error, said string) error {
 	how := fmt.Sprintf("it ended with exit status %d", r.Status)
 	switch {
 	case err != nil:
-		how = "its keeper was ended"
+		how = "its reaper was ended"
 	case r.Fault != "":
 		how = "it cannot be started: " + r.Fault
 	case r.Signal != 0:

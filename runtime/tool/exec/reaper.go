@@ -18,14 +18,14 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool/local"
 )
 
-// controlFD connects a keeper with who started it.
+// controlFD connects a reaper with who started it.
 const controlFD = 3
 
-// leaveAfter is how long a keeper goes on to end processes that do not end: they
+// leaveAfter is how long a reaper goes on to end processes that do not end: they
 // are another user's, or wait for a device.
 const leaveAfter = 5 * time.Second
 
-// keep is the whole of a keeper: it takes an order, and reports.
+// keep is the whole of a reaper: it takes an order, and reports.
 func keep() int {
 	inherited := KeepDescriptors() // controlFD, and what the server's starter has left open
 	// A signal is for who started it. Ignoring it would be handed on to the command.
@@ -116,7 +116,7 @@ func (k *reaper) start() error {
 	return k.fork(program, argv, 0, 1, 2)
 }
 
-// nullDevice replaces the files of a keeper.
+// nullDevice replaces the files of a reaper.
 var nullDevice = os.DevNull
 
 // fork starts a program with these files, and leaves them to it: who reads and

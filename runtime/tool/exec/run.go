@@ -76,7 +76,7 @@ func (c *command) run(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Ra
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case err != nil:
-		return nil, arcp.Errorf(arcp.CodeInternal, "the command's keeper was ended")
+		return nil, arcp.Errorf(arcp.CodeInternal, "the command's reaper was ended")
 	case r.Fault != "":
 		return nil, arcp.Errorf(arcp.CodeUnavailable, "the command cannot be started: %s", r.Fault)
 	}
@@ -119,7 +119,7 @@ func (c *command) linger(p workDir) {
 	_, _ = p.lease.Touch(ctx) // it may be released already
 }
 
-// removals are the keepers that remove directories behind calls that have their
+// removals are the reapers that remove directories behind calls that have their
 // results.
 var removals = make(chan struct{}, maxRemovals)
 
@@ -153,7 +153,7 @@ func (c *command) finish(l *launch, job arcp.JobID, p workDir, err error) {
 	work()
 }
 
-// leave ends the lease on a directory that the keeper has removed. What it could not
+// leave ends the lease on a directory that the reaper has removed. What it could not
 // remove, whoever leases directories does when the job has ended.
 func (c *command) leave(job arcp.JobID, p workDir) {
 	if p.lease == nil {

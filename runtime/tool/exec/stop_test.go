@@ -18,9 +18,9 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// A command that stops its keeper can be cancelled, and leaves nothing, also nothing
+// A command that stops its reaper can be cancelled, and leaves nothing, also nothing
 // that is stopped itself.
-func TestAKeeperThatIsStopped(t *testing.T) {
+func TestAReaperThatIsStopped(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes: left out with -short")
 	}
@@ -43,9 +43,9 @@ func TestAKeeperThatIsStopped(t *testing.T) {
 
 // One that does not report although it was told to go on is killed, and then its
 // processes are found.
-func TestAKeeperThatDoesNotReport(t *testing.T) {
-	keeper := osexec.Command("sleep", "1000")
-	if err := keeper.Start(); err != nil {
+func TestAReaperThatDoesNotReport(t *testing.T) {
+	reaper := osexec.Command("sleep", "1000")
+	if err := reaper.Start(); err != nil {
 		t.Fatal(err)
 	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
@@ -53,13 +53,13 @@ func TestAKeeperThatDoesNotReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	l := &launch{keeper: keeper, control: null, reported: make(chan struct{}), patience: time.Microsecond}
+	l := &launch{reaper: reaper, control: null, reported: make(chan struct{}), patience: time.Microsecond}
 	l.insist(sayEnd)
-	_ = keeper.Wait() // it says how it ended, which is asked next
-	if ws := keeper.ProcessState.Sys().(syscall.WaitStatus); ws.Signal() != syscall.SIGKILL {
-		t.Errorf("it ended with %v, want SIGKILL", keeper.ProcessState)
+	_ = reaper.Wait() // it says how it ended, which is asked next
+	if ws := reaper.ProcessState.Sys().(syscall.WaitStatus); ws.Signal() != syscall.SIGKILL {
+		t.Errorf("it ended with %v, want SIGKILL", reaper.ProcessState)
 	}
-	if l, err := (order{Program: "/bin/true", Argv: []string{"true"}, Dir: "/", GraceMS: 2000}).start("ARCP_TEST=1"); err != nil || l.patience != 2*time.Second+leaveAfter+keeperMargin {
+	if l, err := (order{Program: "/bin/true", Argv: []string{"true"}, Dir: "/", GraceMS: 2000}).start("ARCP_TEST=1"); err != nil || l.patience != 2*time.Second+leaveAfter+reaperMargin {
 		t.Errorf("patience = %v, %v", l, err)
 	} else if _, err := l.wait(t.Context()); err != nil {
 		t.Error(err)
@@ -90,7 +90,7 @@ func TestDeepDirectoriesAreRemoved(t *testing.T) {
 		t.Error(err)
 	}
 	_, err := call(t, soon(t), script(t, deep+`echo made >&2; kill -KILL $PPID; sleep 1000`), newJob(), `{}`)
-	wantCode(t, err, arcp.CodeInternal, "keeper")
+	wantCode(t, err, arcp.CodeInternal, "reaper")
 }
 
 // What could not be cleared up is logged.
@@ -132,10 +132,10 @@ func TestALinkInsteadOfTheDirectory(t *testing.T) {
 	}
 }
 
-// A command is not started when its keeper cannot let go of its files.
-func TestAKeeperThatCannotGoOn(t *testing.T) {
-	keeperEnv = append(keeperEnv, "EXEC_TEST_NULL=/nonexistent")
-	defer func() { keeperEnv = keeperEnv[:len(keeperEnv)-1] }()
+// A command is not started when its reaper cannot let go of its files.
+func TestAReaperThatCannotGoOn(t *testing.T) {
+	reaperEnv = append(reaperEnv, "EXEC_TEST_NULL=/nonexistent")
+	defer func() { reaperEnv = reaperEnv[:len(reaperEnv)-1] }()
 	mark := filepath.Join(t.TempDir(), "mark")
 	made := script(t, `touch `+mark+`; sleep 1000`)
 	_, err := call(t, soon(t), made, newJob(), `{}`)

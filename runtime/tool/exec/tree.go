@@ -88,7 +88,7 @@ func marked(variable string) []int {
 	return list
 }
 
-// sweep ends the processes with a mark whose keeper is gone. Only a command that
+// sweep ends the processes with a mark whose reaper is gone. Only a command that
 // killed its own, or a machine without memory, brings it to this.
 func sweep(mark string) {
 	for deadline := time.Now().Add(leaveAfter); time.Now().Before(deadline); time.Sleep(time.Millisecond) {

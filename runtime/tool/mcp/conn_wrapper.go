@@ -39,9 +39,9 @@ type call struct {
 	token  string
 	job    tool.Job    // nil: a list
 	queue  chan notice // of a job; closed by end
-	lost   uint64      // log messages that found no room; of the tap's lock
-	id     string      // of the request that waits for its answer; empty: none; of the tap's lock
-	result arcp.Raw    // of the tap's lock
+	lost   uint64      // log messages that found no room; of the wrapper's lock
+	id     string      // of the request that waits for its answer; empty: none; of the wrapper's lock
+	result arcp.Raw    // of the wrapper's lock
 }
 
 // notice is what a server says about a call under way: progress, or a log
@@ -139,7 +139,7 @@ func (t *connWrapper) onlyLocked() (only *call) {
 	return only
 }
 
-// message is what the tap reads of a message.
+// message is what the wrapper reads of a message.
 type message struct {
 	ID     arcp.Raw `json:"id"`
 	Method string   `json:"method"`

@@ -16,7 +16,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// roundTripper adds the headers, shows the tap what goes to and fro, and bounds
+// roundTripper adds the headers, shows the wrapper what goes to and fro, and bounds
 // what comes. Redirects are not followed: the headers are meant for one server.
 type roundTripper struct {
 	next    *http.Transport
@@ -122,7 +122,7 @@ func (b *endingBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// request shows the tap what is sent, and returns the id of a request that waits
+// request shows the wrapper what is sent, and returns the id of a request that waits
 // for an answer.
 func (r *roundTripper) request(req *http.Request) (id arcp.Raw, err error) {
 	if req.Method != http.MethodPost || req.Body == nil {

@@ -113,7 +113,7 @@ func (r *lineReader) skip(line []byte, err error) ([]byte, []byte, error) {
 	return begin, bytes.Clone(end), err
 }
 
-// lineWriter shows the tap what is written, a message at a time.
+// lineWriter shows the wrapper what is written, a message at a time.
 type lineWriter struct {
 	io.WriteCloser
 	tap *connWrapper
