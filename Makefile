@@ -73,6 +73,6 @@ cover: ## test coverage by package
 	$(GO) test -coverprofile=cover.out ./... && $(GO) tool cover -func=cover.out | tail -1
 
 spec: ## write the generated tables of SPEC.md
-	$(GO) test -run TestSpecTables -update ./runtime
+	$(GO) test -run TestSpecTables ./runtime -args -update
 
 .PHONY: help build demo test short race check fmt vet modernize lint staticcheck golangci vulncheck fuzz bench conformance chaos cover spec

@@ -2,17 +2,17 @@ package arcp
 
 // PingPayload asks for a pong with the same nonce (§3.2).
 type PingPayload struct {
-	Nonce string `json:"nonce,omitzero"`
+	Nonce string `json:"nonce,omitzero"` // returned in the pong
 }
 
 // PongPayload answers a ping.
 type PongPayload struct {
-	Nonce string `json:"nonce,omitzero"`
+	Nonce string `json:"nonce,omitzero"` // that of the ping
 }
 
 // AckPayload accepts a command that has no answer of its own.
 type AckPayload struct {
-	Note string `json:"note,omitzero"`
+	Note string `json:"note,omitzero"` // for people
 }
 
 // Targets of cancel and interrupt.
@@ -24,54 +24,54 @@ const (
 
 // CancelPayload asks a job, stream or session to end.
 type CancelPayload struct {
-	Target     string  `json:"target"`
-	TargetID   string  `json:"target_id"`
-	Reason     string  `json:"reason,omitzero"`
+	Target     string  `json:"target"`               // job or session
+	TargetID   string  `json:"target_id"`            // identifier of the target
+	Reason     string  `json:"reason,omitzero"`      // for people; shown in the event that ends the job
 	DeadlineMS *uint64 `json:"deadline_ms,omitzero"` // default 5000, at most 60000; then the hard stop
 }
 
 // CancelAcceptedPayload says that the target will end.
 type CancelAcceptedPayload struct {
-	TargetID string `json:"target_id,omitzero"`
+	TargetID string `json:"target_id,omitzero"` // that of the cancel
 }
 
 // CancelRefusedPayload says why the target will not be cancelled:
 // already_terminal, not_found, not_cancellable or permission_denied.
 type CancelRefusedPayload struct {
-	TargetID string `json:"target_id"`
-	Reason   string `json:"reason"`
-	Code     Code   `json:"code,omitzero"`
-	Message  string `json:"message,omitzero"`
+	TargetID string `json:"target_id"`        // that of the cancel
+	Reason   string `json:"reason"`           // already_terminal, not_found, permission_denied or unavailable
+	Code     Code   `json:"code,omitzero"`    // error code that the reason stands for
+	Message  string `json:"message,omitzero"` // for people
 	Details  Raw    `json:"details,omitzero"` // a JSON object, or nil; see Error
 }
 
 // InterruptPayload stops a job to ask a person for guidance.
 type InterruptPayload struct {
-	Target   string `json:"target"`
-	TargetID string `json:"target_id"`
-	Prompt   string `json:"prompt"`
+	Target   string `json:"target"`    // job
+	TargetID string `json:"target_id"` // identifier of the job
+	Prompt   string `json:"prompt"`    // question that the job asks when it has stopped
 }
 
 // ResumePayload asks for a replay from a position.
 type ResumePayload struct {
-	AfterMessageID     MessageID `json:"after_message_id,omitzero"`
-	CheckpointID       string    `json:"checkpoint_id,omitzero"`
-	IncludeOpenStreams bool      `json:"include_open_streams,omitzero"`
+	AfterMessageID     MessageID `json:"after_message_id,omitzero"`     // last message that was processed
+	CheckpointID       string    `json:"checkpoint_id,omitzero"`        // checkpoint to go on from
+	IncludeOpenStreams bool      `json:"include_open_streams,omitzero"` // whether open streams are opened again
 }
 
 // BackpressurePayload asks the sender of a stream or feed to slow down.
 type BackpressurePayload struct {
-	DesiredRatePerSecond *uint32 `json:"desired_rate_per_second,omitzero"`
-	BufferRemainingBytes *uint64 `json:"buffer_remaining_bytes,omitzero"`
-	Reason               string  `json:"reason,omitzero"`
+	DesiredRatePerSecond *uint32 `json:"desired_rate_per_second,omitzero"` // messages a second that the sender may send; 0: none for now
+	BufferRemainingBytes *uint64 `json:"buffer_remaining_bytes,omitzero"`  // room that is left at the receiver
+	Reason               string  `json:"reason,omitzero"`                  // for people
 }
 
 // CheckpointCreatePayload asks a running job for a checkpoint.
 type CheckpointCreatePayload struct {
-	Label string `json:"label,omitzero"`
+	Label string `json:"label,omitzero"` // name for the checkpoint
 }
 
 // CheckpointRestorePayload makes a job go on from a checkpoint.
 type CheckpointRestorePayload struct {
-	CheckpointID string `json:"checkpoint_id"`
+	CheckpointID string `json:"checkpoint_id"` // checkpoint to go on from
 }

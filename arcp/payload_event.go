@@ -2,212 +2,212 @@ package arcp
 
 import "time"
 
-// StreamOpenPayload declares a stream (§3.4). Kind is text, binary, event, log,
+// StreamOpenPayload declares a stream (§3.4). kind is text, binary, event, log,
 // metric or thought.
 type StreamOpenPayload struct {
-	Kind        string `json:"kind"`
-	ContentType string `json:"content_type,omitzero"`
-	Encoding    string `json:"encoding,omitzero"`
+	Kind        string `json:"kind"`                  // text, binary, event, log, metric or thought
+	ContentType string `json:"content_type,omitzero"` // media type of the chunks
+	Encoding    string `json:"encoding,omitzero"`     // how data is encoded: utf8 or base64
 }
 
-// StreamChunkPayload is one piece of a stream. Data and Content repeat each
+// StreamChunkPayload is one piece of a stream. data and content repeat each
 // other for thoughts.
 type StreamChunkPayload struct {
-	Sequence    uint64 `json:"sequence"`
-	Data        Raw    `json:"data,omitzero"`
-	ContentType string `json:"content_type,omitzero"`
-	SHA256      string `json:"sha256,omitzero"`
-	Redacted    bool   `json:"redacted,omitzero"`
-	Role        string `json:"role,omitzero"`
-	Content     string `json:"content,omitzero"`
-	Encoding    string `json:"encoding,omitzero"`
-	Size        uint64 `json:"size,omitzero"`
+	Sequence    uint64 `json:"sequence"`              // number of the chunk in its stream
+	Data        Raw    `json:"data,omitzero"`         // content of the chunk
+	ContentType string `json:"content_type,omitzero"` // media type, if it is not that of the stream
+	SHA256      string `json:"sha256,omitzero"`       // digest of the decoded data, in hexadecimal
+	Redacted    bool   `json:"redacted,omitzero"`     // whether the content was left out
+	Role        string `json:"role,omitzero"`         // author of a thought
+	Content     string `json:"content,omitzero"`      // text of a thought
+	Encoding    string `json:"encoding,omitzero"`     // utf8 or base64
+	Size        uint64 `json:"size,omitzero"`         // bytes of the decoded data
 }
 
 // StreamClosePayload ends a stream in order.
 type StreamClosePayload struct {
-	FinalSequence *uint64 `json:"final_sequence,omitzero"`
+	FinalSequence *uint64 `json:"final_sequence,omitzero"` // sequence of the last chunk
 }
 
 // HumanInputRequestPayload asks a person for a value (§3.5).
 type HumanInputRequestPayload struct {
-	Prompt         string    `json:"prompt"`
-	ResponseSchema Raw       `json:"response_schema,omitzero"`
-	Default        Raw       `json:"default,omitzero"`
-	ExpiresAt      time.Time `json:"expires_at"`
-	ApprovalID     string    `json:"approval_id,omitzero"` // for approval.answer
+	Prompt         string    `json:"prompt"`                   // question, for people
+	ResponseSchema Raw       `json:"response_schema,omitzero"` // JSON Schema of the value
+	Default        Raw       `json:"default,omitzero"`         // value that is taken if nobody answers in time
+	ExpiresAt      time.Time `json:"expires_at"`               // end of the time to answer
+	ApprovalID     string    `json:"approval_id,omitzero"`     // for approval.answer
 }
 
 // HumanInputResponsePayload is a person's value.
 type HumanInputResponsePayload struct {
-	Value       Raw       `json:"value,omitzero"`
-	RespondedBy string    `json:"responded_by,omitzero"`
-	RespondedAt time.Time `json:"responded_at,omitzero"`
+	Value       Raw       `json:"value,omitzero"`        // answer; it satisfies the schema
+	RespondedBy string    `json:"responded_by,omitzero"` // name of the person
+	RespondedAt time.Time `json:"responded_at,omitzero"` // time of the answer
 }
 
 // HumanChoiceRequestPayload asks a person to choose.
 type HumanChoiceRequestPayload struct {
-	Prompt     string    `json:"prompt"`
-	Options    []Option  `json:"options"`
-	ExpiresAt  time.Time `json:"expires_at"`
+	Prompt     string    `json:"prompt"`               // question, for people
+	Options    []Option  `json:"options"`              // what may be chosen; at least one
+	ExpiresAt  time.Time `json:"expires_at"`           // end of the time to answer
 	Details    Raw       `json:"details,omitzero"`     // what it is about
 	ApprovalID string    `json:"approval_id,omitzero"` // for approval.answer and approval.resolve
 }
 
 // Option is one choice.
 type Option struct {
-	ID    string `json:"id"`
-	Label string `json:"label"`
+	ID    string `json:"id"`    // identifier of the option, unique in its question
+	Label string `json:"label"` // text, for people
 }
 
 // HumanChoiceResponsePayload is a person's choice.
 type HumanChoiceResponsePayload struct {
-	ChoiceID    string    `json:"choice_id"`
-	RespondedBy string    `json:"responded_by,omitzero"`
-	RespondedAt time.Time `json:"responded_at,omitzero"`
+	ChoiceID    string    `json:"choice_id"`             // identifier of an option
+	RespondedBy string    `json:"responded_by,omitzero"` // name of the person
+	RespondedAt time.Time `json:"responded_at,omitzero"` // time of the answer
 }
 
 // HumanInputCancelledPayload withdraws a question.
 type HumanInputCancelledPayload struct {
-	Code    Code   `json:"code"`
-	Reason  string `json:"reason,omitzero"`
-	Message string `json:"message,omitzero"`
+	Code    Code   `json:"code"`             // DEADLINE_EXCEEDED: it expired; CANCELLED: it was withdrawn or answered elsewhere
+	Reason  string `json:"reason,omitzero"`  // for people
+	Message string `json:"message,omitzero"` // for people
 }
 
 // PermissionRequestPayload asks for a permission (§3.6).
 type PermissionRequestPayload struct {
-	Permission            string  `json:"permission"`
-	Resource              string  `json:"resource"`
-	Operation             string  `json:"operation"`
-	Reason                string  `json:"reason,omitzero"`
-	RequestedLeaseSeconds *uint64 `json:"requested_lease_seconds,omitzero"`
-	ApprovalID            string  `json:"approval_id,omitzero"` // for approval.answer
+	Permission            string  `json:"permission"`                       // name of the permission
+	Resource              string  `json:"resource"`                         // what it applies to
+	Operation             string  `json:"operation"`                        // what would be done to the resource
+	Reason                string  `json:"reason,omitzero"`                  // for people
+	RequestedLeaseSeconds *uint64 `json:"requested_lease_seconds,omitzero"` // seconds that the permission is wanted for
+	ApprovalID            string  `json:"approval_id,omitzero"`             // for approval.answer
 }
 
 // PermissionGrantPayload grants what was asked or less.
 type PermissionGrantPayload struct {
-	Permission   string `json:"permission"`
-	Resource     string `json:"resource"`
-	Operation    string `json:"operation"`
-	LeaseSeconds uint64 `json:"lease_seconds"`
+	Permission   string `json:"permission"`    // that of the request
+	Resource     string `json:"resource"`      // that of the request, or a part of it
+	Operation    string `json:"operation"`     // that of the request
+	LeaseSeconds uint64 `json:"lease_seconds"` // seconds that the permission holds
 }
 
 // PermissionDenyPayload refuses a permission.
 type PermissionDenyPayload struct {
-	Permission string `json:"permission"`
-	Reason     string `json:"reason"`
+	Permission string `json:"permission"` // that of the request
+	Reason     string `json:"reason"`     // for people
 }
 
 // LeaseGrantedPayload announces a permission lease.
 type LeaseGrantedPayload struct {
-	LeaseID    LeaseID   `json:"lease_id"`
-	Permission string    `json:"permission"`
-	Resource   string    `json:"resource"`
-	Operation  string    `json:"operation"`
-	ExpiresAt  time.Time `json:"expires_at"`
+	LeaseID    LeaseID   `json:"lease_id"`   // identifier of the lease
+	Permission string    `json:"permission"` // name of the permission
+	Resource   string    `json:"resource"`   // what it applies to
+	Operation  string    `json:"operation"`  // what may be done to the resource
+	ExpiresAt  time.Time `json:"expires_at"` // end of the lease
 }
 
 // LeaseRefreshPayload asks for more time.
 type LeaseRefreshPayload struct {
-	LeaseID           LeaseID `json:"lease_id"`
-	AdditionalSeconds uint64  `json:"additional_seconds"`
+	LeaseID           LeaseID `json:"lease_id"`           // lease to extend
+	AdditionalSeconds uint64  `json:"additional_seconds"` // seconds to add
 }
 
 // LeaseExtendedPayload says when the lease ends now.
 type LeaseExtendedPayload struct {
-	LeaseID   LeaseID   `json:"lease_id"`
-	ExpiresAt time.Time `json:"expires_at"`
+	LeaseID   LeaseID   `json:"lease_id"`   // lease that was extended
+	ExpiresAt time.Time `json:"expires_at"` // new end of the lease
 }
 
 // LeaseRevokedPayload says that a lease has ended.
 type LeaseRevokedPayload struct {
-	LeaseID LeaseID `json:"lease_id"`
-	Reason  string  `json:"reason"`
+	LeaseID LeaseID `json:"lease_id"` // lease that has ended
+	Reason  string  `json:"reason"`   // for people
 }
 
 // SubscribePayload follows the principal's events (§3.7).
 type SubscribePayload struct {
-	Filter *EventFilter `json:"filter,omitzero"`
-	Since  *Since       `json:"since,omitzero"`
+	Filter *EventFilter `json:"filter,omitzero"` // events to send; all that the principal may see if it is missing
+	Since  *Since       `json:"since,omitzero"`  // where to begin in the past; now if it is missing
 }
 
 // EventFilter selects events: and across members, or inside one. An empty
 // array is as absent.
 type EventFilter struct {
-	SessionID   []SessionID `json:"session_id,omitempty"`
-	TraceID     []string    `json:"trace_id,omitempty"`
-	JobID       []JobID     `json:"job_id,omitempty"`
-	StreamID    []StreamID  `json:"stream_id,omitempty"`
-	Types       []Type      `json:"types,omitempty"`
-	MinPriority Priority    `json:"min_priority,omitzero"`
+	SessionID   []SessionID `json:"session_id,omitempty"`  // events of these sessions
+	TraceID     []string    `json:"trace_id,omitempty"`    // events of these traces
+	JobID       []JobID     `json:"job_id,omitempty"`      // events of these jobs
+	StreamID    []StreamID  `json:"stream_id,omitempty"`   // events of these streams
+	Types       []Type      `json:"types,omitempty"`       // events of these types
+	MinPriority Priority    `json:"min_priority,omitzero"` // events of this priority or a higher one
 }
 
 // Since is a position to start from.
 type Since struct {
-	AfterMessageID MessageID `json:"after_message_id,omitzero"`
+	AfterMessageID MessageID `json:"after_message_id,omitzero"` // event after which to begin
 }
 
 // SubscribeAcceptedPayload names the subscription.
 type SubscribeAcceptedPayload struct {
-	SubscriptionID SubscriptionID `json:"subscription_id"`
+	SubscriptionID SubscriptionID `json:"subscription_id"` // identifier of the subscription
 }
 
 // SubscribeEventPayload carries one original envelope, whole.
 type SubscribeEventPayload struct {
-	Event Raw `json:"event"`
+	Event Raw `json:"event"` // envelope of the event
 }
 
 // UnsubscribePayload ends a subscription.
 type UnsubscribePayload struct {
-	SubscriptionID SubscriptionID `json:"subscription_id"`
+	SubscriptionID SubscriptionID `json:"subscription_id"` // subscription to end
 }
 
 // SubscribeClosedPayload says that the runtime ended a subscription.
 type SubscribeClosedPayload struct {
-	SubscriptionID SubscriptionID `json:"subscription_id"`
-	Code           Code           `json:"code"`
-	Reason         string         `json:"reason"`
+	SubscriptionID SubscriptionID `json:"subscription_id"` // subscription that has ended
+	Code           Code           `json:"code"`            // why it has ended
+	Reason         string         `json:"reason"`          // for people
 }
 
 // ArtifactObject refers to an artifact (§3.8). Size counts decoded bytes.
 type ArtifactObject struct {
-	ArtifactID ArtifactID `json:"artifact_id"`
-	URI        string     `json:"uri"`
-	MediaType  string     `json:"media_type"`
-	Size       uint64     `json:"size"`
-	SHA256     string     `json:"sha256,omitzero"`
-	ExpiresAt  time.Time  `json:"expires_at,omitzero"`
+	ArtifactID ArtifactID `json:"artifact_id"`         // identifier of the artifact
+	URI        string     `json:"uri"`                 // address of the content
+	MediaType  string     `json:"media_type"`          // media type of the content
+	Size       uint64     `json:"size"`                // bytes
+	SHA256     string     `json:"sha256,omitzero"`     // digest of the content, in hexadecimal
+	ExpiresAt  time.Time  `json:"expires_at,omitzero"` // when the artifact is removed
 }
 
 // ArtifactPutPayload carries an artifact's bytes, in base64.
 type ArtifactPutPayload struct {
-	MediaType     string  `json:"media_type"`
-	Data          string  `json:"data"`
-	SHA256        string  `json:"sha256,omitzero"`
-	RetainSeconds *uint64 `json:"retain_seconds,omitzero"`
+	MediaType     string  `json:"media_type"`              // media type of the content
+	Data          string  `json:"data"`                    // content in base64
+	SHA256        string  `json:"sha256,omitzero"`         // digest of the content, in hexadecimal
+	RetainSeconds *uint64 `json:"retain_seconds,omitzero"` // seconds to keep the artifact
 }
 
 // ArtifactRefPayload refers to an artifact, nested and flat.
 type ArtifactRefPayload struct {
-	Artifact ArtifactObject `json:"artifact"`
+	Artifact ArtifactObject `json:"artifact"` // description of the artifact
 	ArtifactObject
-	RedirectURI string `json:"redirect_uri,omitzero"`
+	RedirectURI string `json:"redirect_uri,omitzero"` // address to fetch the content from
 }
 
 // ArtifactFetchPayload asks for an artifact's bytes.
 type ArtifactFetchPayload struct {
-	ArtifactID ArtifactID `json:"artifact_id"`
+	ArtifactID ArtifactID `json:"artifact_id"` // artifact to send
 }
 
 // ArtifactReleasePayload gives an artifact up.
 type ArtifactReleasePayload struct {
-	ArtifactID ArtifactID `json:"artifact_id"`
+	ArtifactID ArtifactID `json:"artifact_id"` // artifact to remove
 }
 
 // EventEmitPayload is a named event (§3.9).
 type EventEmitPayload struct {
-	Name string `json:"name"`
-	Data Raw    `json:"data,omitzero"`
+	Name string `json:"name"`          // name of the event
+	Data Raw    `json:"data,omitzero"` // content of the event
 }
 
 // Log levels.
@@ -225,18 +225,18 @@ var LogLevels = []string{LevelTrace, LevelDebug, LevelInfo, LevelWarn, LevelErro
 
 // LogPayload is one line of a job's log.
 type LogPayload struct {
-	Level      string `json:"level"`
-	Message    string `json:"message"`
-	Attributes Raw    `json:"attributes,omitzero"`
+	Level      string `json:"level"`               // trace, debug, info, warn, error or critical
+	Message    string `json:"message"`             // text
+	Attributes Raw    `json:"attributes,omitzero"` // object with further values
 }
 
-// MetricPayload is one measurement. Unit is always present. The draft's spelling
+// MetricPayload is one measurement. unit is always present. The draft's spelling
 // dimensions is read as dims.
 type MetricPayload struct {
-	Name  string `json:"name"`
-	Value Number `json:"value"`
-	Unit  string `json:"unit"`
-	Dims  Raw    `json:"dims,omitzero"`
+	Name  string `json:"name"`          // name of the measurement
+	Value Number `json:"value"`         // value of the measurement
+	Unit  string `json:"unit"`          // unit of the value
+	Dims  Raw    `json:"dims,omitzero"` // object with the dimensions
 }
 
 // UnmarshalJSON reads both spellings of dims.
@@ -257,11 +257,11 @@ func (p *MetricPayload) UnmarshalJSON(data []byte) error {
 
 // TraceSpanPayload is a finished span.
 type TraceSpanPayload struct {
-	Name         string    `json:"name"`
-	TraceID      string    `json:"trace_id"`
-	SpanID       string    `json:"span_id"`
-	ParentSpanID string    `json:"parent_span_id,omitzero"`
-	StartTime    time.Time `json:"start_time"`
-	EndTime      time.Time `json:"end_time"`
-	Attributes   Raw       `json:"attributes,omitzero"`
+	Name         string    `json:"name"`                    // name of the operation
+	TraceID      string    `json:"trace_id"`                // trace of the span
+	SpanID       string    `json:"span_id"`                 // identifier of the span
+	ParentSpanID string    `json:"parent_span_id,omitzero"` // span that caused it
+	StartTime    time.Time `json:"start_time"`              // begin of the operation
+	EndTime      time.Time `json:"end_time"`                // end of the operation
+	Attributes   Raw       `json:"attributes,omitzero"`     // object with further values
 }

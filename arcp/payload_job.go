@@ -4,8 +4,8 @@ import "time"
 
 // ToolInvokePayload submits a job, or gives one to a worker (§3.3).
 type ToolInvokePayload struct {
-	Tool      string `json:"tool"` // an agent reference: name or name@version
-	Arguments Raw    `json:"arguments,omitzero"`
+	Tool      string `json:"tool"`               // an agent reference: name or name@version
+	Arguments Raw    `json:"arguments,omitzero"` // arguments of the tool; an object
 	SubmitOptions
 	Dispatch
 }
@@ -13,65 +13,65 @@ type ToolInvokePayload struct {
 // Dispatch is what the runtime adds when it gives a job to a worker; from a
 // client it means nothing.
 type Dispatch struct {
-	Attempt    uint32                `json:"attempt,omitzero"` // from 1
-	Lease      Raw                   `json:"lease,omitzero"`
-	Deadline   time.Time             `json:"deadline,omitzero"`
+	Attempt    uint32                `json:"attempt,omitzero"`    // from 1
+	Lease      Raw                   `json:"lease,omitzero"`      // what the attempt may do
+	Deadline   time.Time             `json:"deadline,omitzero"`   // when the job ends at the latest
 	Checkpoint *JobCheckpointPayload `json:"checkpoint,omitzero"` // to go on from
 }
 
 // SubmitOptions are the optional members of a submit (§5.6).
 type SubmitOptions struct {
-	MaxRuntimeSec    *Number           `json:"max_runtime_sec,omitzero"` // seconds, > 0; then TIMEOUT
-	CostBudget       []string          `json:"cost_budget,omitempty"`
-	LeaseRequest     Raw               `json:"lease_request,omitzero"`
-	LeaseConstraints *LeaseConstraints `json:"lease_constraints,omitzero"`
-	IdempotencyKey   string            `json:"idempotency_key,omitzero"` // the envelope's wins
-	OnDisconnect     string            `json:"on_disconnect,omitzero"`   // continue (default) or cancel
-	StrictCancel     bool              `json:"strict_cancel,omitzero"`   // only this session may cancel
-	Direct           bool              `json:"direct,omitzero"`          // answer with tool.result or tool.error only
-	Detach           bool              `json:"detach,omitzero"`
-	Retry            Raw               `json:"retry,omitzero"`
+	MaxRuntimeSec    *Number           `json:"max_runtime_sec,omitzero"`   // seconds, > 0; then TIMEOUT
+	CostBudget       []string          `json:"cost_budget,omitempty"`      // amounts that the job may spend, such as USD:1.50
+	LeaseRequest     Raw               `json:"lease_request,omitzero"`     // what the job wants to be allowed to do
+	LeaseConstraints *LeaseConstraints `json:"lease_constraints,omitzero"` // bounds of the lease
+	IdempotencyKey   string            `json:"idempotency_key,omitzero"`   // the envelope's wins
+	OnDisconnect     string            `json:"on_disconnect,omitzero"`     // continue (default) or cancel
+	StrictCancel     bool              `json:"strict_cancel,omitzero"`     // only this session may cancel
+	Direct           bool              `json:"direct,omitzero"`            // answer with tool.result or tool.error only
+	Detach           bool              `json:"detach,omitzero"`            // a child goes on when its parent has ended
+	Retry            Raw               `json:"retry,omitzero"`             // retry policy of the job
 }
 
 // LeaseConstraints bounds a lease in time.
 type LeaseConstraints struct {
-	ExpiresAt time.Time `json:"expires_at,omitzero"`
+	ExpiresAt time.Time `json:"expires_at,omitzero"` // end of the lease
 }
 
 // ToolResultPayload ends a direct job that succeeded.
 type ToolResultPayload struct {
-	Value     Raw             `json:"value,omitzero"`
-	ResultRef *ArtifactObject `json:"result_ref,omitzero"`
+	Value     Raw             `json:"value,omitzero"`      // result
+	ResultRef *ArtifactObject `json:"result_ref,omitzero"` // artifact with the result
 }
 
 // JobAcceptedPayload says that a job exists durably.
 type JobAcceptedPayload struct {
-	JobID            JobID             `json:"job_id"`
-	Agent            string            `json:"agent,omitzero"` // the resolved name@version
-	Lease            Raw               `json:"lease,omitzero"`
-	LeaseConstraints *LeaseConstraints `json:"lease_constraints,omitzero"`
-	Budget           Raw               `json:"budget,omitzero"`
-	Credentials      []Credential      `json:"credentials,omitempty"`
-	ParentJobID      JobID             `json:"parent_job_id,omitzero"`
-	RestoredFrom     *RestoredFrom     `json:"restored_from,omitzero"`
-	AcceptedAt       time.Time         `json:"accepted_at,omitzero"`
-	TraceID          string            `json:"trace_id,omitzero"`
+	JobID            JobID             `json:"job_id"`                     // identifier of the job
+	Agent            string            `json:"agent,omitzero"`             // the resolved name@version
+	Lease            Raw               `json:"lease,omitzero"`             // what the job may do
+	LeaseConstraints *LeaseConstraints `json:"lease_constraints,omitzero"` // bounds of the lease
+	Budget           Raw               `json:"budget,omitzero"`            // amounts that the job may spend
+	Credentials      []Credential      `json:"credentials,omitempty"`      // credentials of the job
+	ParentJobID      JobID             `json:"parent_job_id,omitzero"`     // job that has called this one
+	RestoredFrom     *RestoredFrom     `json:"restored_from,omitzero"`     // checkpoint that the job starts from
+	AcceptedAt       time.Time         `json:"accepted_at,omitzero"`       // when the job was accepted
+	TraceID          string            `json:"trace_id,omitzero"`          // trace of the job
 }
 
 // RestoredFrom is the checkpoint of a finished job that another job starts from.
 type RestoredFrom struct {
-	JobID        JobID  `json:"job_id"`
-	CheckpointID string `json:"checkpoint_id"`
+	JobID        JobID  `json:"job_id"`        // job that saved the checkpoint
+	CheckpointID string `json:"checkpoint_id"` // identifier of the checkpoint
 }
 
-// Credential is issued to one job. Value is a secret.
+// Credential is issued to one job. The value is a secret.
 type Credential struct {
-	ID          string `json:"id"`
-	Scheme      string `json:"scheme"`
-	Value       string `json:"value,omitzero"`
-	Endpoint    string `json:"endpoint"`
-	Profile     string `json:"profile,omitzero"`
-	Constraints Raw    `json:"constraints,omitzero"`
+	ID          string `json:"id"`                   // identifier of the credential
+	Scheme      string `json:"scheme"`               // how it is shown to the service
+	Value       string `json:"value,omitzero"`       // secret
+	Endpoint    string `json:"endpoint"`             // address of the service
+	Profile     string `json:"profile,omitzero"`     // kind of service
+	Constraints Raw    `json:"constraints,omitzero"` // object with the bounds of the credential
 }
 
 // String never shows the value.
@@ -82,128 +82,128 @@ func (c Credential) GoString() string { return c.String() }
 
 // JobStartedPayload says that an attempt began.
 type JobStartedPayload struct {
-	Description string `json:"description,omitzero"`
+	Description string `json:"description,omitzero"` // for people
 }
 
-// JobProgressPayload says how far a job is. Percent repeats the ratio when
-// Total is known.
+// JobProgressPayload says how far a job is. percent repeats the ratio when
+// total is known.
 type JobProgressPayload struct {
-	Current float64  `json:"current"` // ≥ 0
-	Total   *float64 `json:"total,omitzero"`
-	Units   string   `json:"units,omitzero"`
-	Percent *float64 `json:"percent,omitzero"`
-	Message string   `json:"message,omitzero"`
+	Current float64  `json:"current"`          // ≥ 0
+	Total   *float64 `json:"total,omitzero"`   // work in all; missing: unknown
+	Units   string   `json:"units,omitzero"`   // unit of current and total
+	Percent *float64 `json:"percent,omitzero"` // 0 to 100
+	Message string   `json:"message,omitzero"` // for people
 }
 
 // JobHeartbeatPayload says that a job is alive. It is neither logged nor
 // numbered.
 type JobHeartbeatPayload struct {
-	Sequence   uint64 `json:"sequence"`
+	Sequence   uint64 `json:"sequence"`             // number of the heartbeat in its attempt
 	DeadlineMS uint64 `json:"deadline_ms,omitzero"` // the next one comes before
-	State      string `json:"state"`
+	State      string `json:"state"`                // state of the job
 }
 
 // JobCheckpointPayload is a position a job can go on from.
 type JobCheckpointPayload struct {
-	CheckpointID string `json:"checkpoint_id"`
-	Data         Raw    `json:"data,omitzero"`
-	Label        string `json:"label,omitzero"`
+	CheckpointID string `json:"checkpoint_id"`  // identifier of the checkpoint
+	Data         Raw    `json:"data,omitzero"`  // what the tool goes on from
+	Label        string `json:"label,omitzero"` // name that was asked for
 }
 
 // JobResultChunkPayload is a part of a streamed result.
 type JobResultChunkPayload struct {
-	ResultID string `json:"result_id"`
-	ChunkSeq uint64 `json:"chunk_seq"`
-	Data     string `json:"data"`
-	Encoding string `json:"encoding"` // utf8 or base64
-	More     bool   `json:"more"`
+	ResultID string `json:"result_id"` // identifier of the result
+	ChunkSeq uint64 `json:"chunk_seq"` // number of the part, from 0
+	Data     string `json:"data"`      // content of the part
+	Encoding string `json:"encoding"`  // utf8 or base64
+	More     bool   `json:"more"`      // whether another part follows
 }
 
 // JobCompletedPayload ends a job that succeeded.
 type JobCompletedPayload struct {
-	Value      Raw             `json:"value,omitzero"`
-	ResultRef  *ArtifactObject `json:"result_ref,omitzero"`
-	ResultID   string          `json:"result_id,omitzero"`
-	ResultSize *uint64         `json:"result_size,omitzero"`
-	Summary    string          `json:"summary,omitzero"`
+	Value      Raw             `json:"value,omitzero"`       // result
+	ResultRef  *ArtifactObject `json:"result_ref,omitzero"`  // artifact with the result
+	ResultID   string          `json:"result_id,omitzero"`   // result that was sent in parts
+	ResultSize *uint64         `json:"result_size,omitzero"` // bytes of the result that was sent in parts
+	Summary    string          `json:"summary,omitzero"`     // for people
 }
 
 // JobCancelledPayload ends a job that was cancelled; the code is ABORTED when
 // it had to be stopped by force.
 type JobCancelledPayload struct {
-	Reason string `json:"reason,omitzero"`
-	Code   Code   `json:"code,omitzero"`
+	Reason string `json:"reason,omitzero"` // for people
+	Code   Code   `json:"code,omitzero"`   // CANCELLED, or ABORTED if the attempt had to be stopped by force
 }
 
 // JobSchedulePayload submits a job for later or again and again.
 type JobSchedulePayload struct {
-	Job  ScheduledJob `json:"job"`
-	When When         `json:"when"`
+	Job  ScheduledJob `json:"job"`  // command to run
+	When When         `json:"when"` // times to run it at
 }
 
 // ScheduledJob is the command a schedule fires.
 type ScheduledJob struct {
-	Type    Type `json:"type"`
-	Payload Raw  `json:"payload"`
+	Type    Type `json:"type"`    // message type of the command
+	Payload Raw  `json:"payload"` // payload of the command
 }
 
 // When has exactly one member.
 type When struct {
-	At    time.Time `json:"at,omitzero"`
+	At    time.Time `json:"at,omitzero"`    // one time
 	Every string    `json:"every,omitzero"` // an RRULE
 	After *Number   `json:"after,omitzero"` // seconds
 }
 
 // JobSubscribePayload follows a job from another session.
 type JobSubscribePayload struct {
-	JobID        JobID   `json:"job_id"`
+	JobID        JobID   `json:"job_id"`                  // job to follow
 	FromEventSeq *uint64 `json:"from_event_seq,omitzero"` // exclusive, in the numbers of the submitting session
-	History      bool    `json:"history,omitzero"`
+	History      bool    `json:"history,omitzero"`        // whether the events so far are sent first
 }
 
 // JobSubscribedPayload precedes the events of a followed job.
 type JobSubscribedPayload struct {
-	JobID            JobID             `json:"job_id"`
-	CurrentStatus    string            `json:"current_status"`
-	Agent            string            `json:"agent"`
-	ParentJobID      JobID             `json:"parent_job_id,omitzero"`
-	TraceID          string            `json:"trace_id,omitzero"`
-	Lease            Raw               `json:"lease,omitzero"`
-	LeaseConstraints *LeaseConstraints `json:"lease_constraints,omitzero"`
-	Budget           Raw               `json:"budget,omitzero"`
-	Credentials      []Credential      `json:"credentials,omitempty"` // while the job has not ended
-	SubscribedFrom   uint64            `json:"subscribed_from"`
-	Replayed         bool              `json:"replayed,omitzero"`
+	JobID            JobID             `json:"job_id"`                     // job that is followed
+	CurrentStatus    string            `json:"current_status"`             // state of the job
+	Agent            string            `json:"agent"`                      // resolved name@version
+	ParentJobID      JobID             `json:"parent_job_id,omitzero"`     // job that has called this one
+	TraceID          string            `json:"trace_id,omitzero"`          // trace of the job
+	Lease            Raw               `json:"lease,omitzero"`             // what the job may do
+	LeaseConstraints *LeaseConstraints `json:"lease_constraints,omitzero"` // bounds of the lease
+	Budget           Raw               `json:"budget,omitzero"`            // amounts that the job may still spend
+	Credentials      []Credential      `json:"credentials,omitempty"`      // while the job has not ended
+	SubscribedFrom   uint64            `json:"subscribed_from"`            // number of the last event before those that follow
+	Replayed         bool              `json:"replayed,omitzero"`          // whether events of the past follow
 }
 
 // JobUnsubscribePayload stops following a job.
 type JobUnsubscribePayload struct {
-	JobID JobID `json:"job_id"`
+	JobID JobID `json:"job_id"` // job to follow no longer
 }
 
 // WorkflowStartPayload submits a workflow.
 type WorkflowStartPayload struct {
-	Workflow  string `json:"workflow"`
-	Arguments Raw    `json:"arguments,omitzero"`
+	Workflow  string `json:"workflow"`           // name of the workflow
+	Arguments Raw    `json:"arguments,omitzero"` // arguments of the workflow
 	SubmitOptions
 }
 
 // WorkflowCompletePayload ends a workflow that succeeded.
 type WorkflowCompletePayload struct {
-	Value Raw `json:"value,omitzero"`
+	Value Raw `json:"value,omitzero"` // result
 }
 
 // AgentDelegatePayload gives a task to another agent.
 type AgentDelegatePayload struct {
-	Target  string `json:"target"`
-	Task    string `json:"task"`
-	Context Raw    `json:"context,omitzero"`
+	Target  string `json:"target"`           // agent that is to do the task
+	Task    string `json:"task"`             // description of the task
+	Context Raw    `json:"context,omitzero"` // what the agent needs to know
 	SubmitOptions
 }
 
 // AgentHandoffPayload gives a job or session to another owner.
 type AgentHandoffPayload struct {
-	Runtime   RuntimeInfo `json:"runtime"`
-	SessionID SessionID   `json:"session_id,omitzero"`
-	Reason    string      `json:"reason,omitzero"`
+	Runtime   RuntimeInfo `json:"runtime"`             // runtime that goes on with the session
+	SessionID SessionID   `json:"session_id,omitzero"` // session there
+	Reason    string      `json:"reason,omitzero"`     // for people
 }

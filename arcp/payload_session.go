@@ -8,16 +8,16 @@ import (
 // SessionOpenPayload asks for a session; the first message on a connection
 // (§3.1). The envelope may name an existing session to attach to again.
 type SessionOpenPayload struct {
-	Auth         Auth         `json:"auth"`
-	Client       ClientInfo   `json:"client"`
-	Capabilities Capabilities `json:"capabilities,omitzero"`
+	Auth         Auth         `json:"auth"`                    // credentials
+	Client       ClientInfo   `json:"client"`                  // description of the client
+	Capabilities Capabilities `json:"capabilities,omitzero"`   // what the client offers (§3.10)
 	LastEventSeq *uint64      `json:"last_event_seq,omitzero"` // position when attaching again
 }
 
 // Auth is the scheme and credential of session.open. The token is a secret.
 type Auth struct {
-	Scheme string `json:"scheme"`
-	Token  string `json:"token,omitzero"`
+	Scheme string `json:"scheme"`         // bearer, signed_jwt, oauth2, mtls or none
+	Token  string `json:"token,omitzero"` // credential; a secret
 }
 
 // String never shows the token.
@@ -28,21 +28,21 @@ func (a Auth) GoString() string { return a.String() }
 
 // ClientInfo is how a client describes itself; nothing in it is trusted.
 type ClientInfo struct {
-	Kind        string `json:"kind"`
-	Version     string `json:"version"`
-	Fingerprint string `json:"fingerprint,omitzero"`
-	Principal   string `json:"principal,omitzero"`
+	Kind        string `json:"kind"`                 // name of the program
+	Version     string `json:"version"`              // version of the program
+	Fingerprint string `json:"fingerprint,omitzero"` // build of the program
+	Principal   string `json:"principal,omitzero"`   // who the client says it is; the credentials decide
 }
 
 // SessionChallengePayload asks the client to prove that it holds its
 // credential (§3.1, §5.1).
 type SessionChallengePayload struct {
-	Challenge string `json:"challenge"`
+	Challenge string `json:"challenge"` // nonce to sign
 }
 
 // SessionAuthenticatePayload answers a challenge or a session.refresh.
 type SessionAuthenticatePayload struct {
-	Response string `json:"response"`
+	Response string `json:"response"`      // signed challenge, or fresh credential; a secret
 	Auth     *Auth  `json:"auth,omitzero"` // a new credential, when refreshing
 }
 
@@ -55,13 +55,13 @@ func (p SessionAuthenticatePayload) GoString() string { return p.String() }
 // SessionAcceptedPayload opens the session: who the runtime is and what was
 // negotiated. The resume token is a secret.
 type SessionAcceptedPayload struct {
-	SessionID            SessionID     `json:"session_id"`
-	Runtime              RuntimeInfo   `json:"runtime"`
-	Capabilities         Capabilities  `json:"capabilities"`
-	Lease                *SessionLease `json:"lease,omitzero"`
-	ResumeToken          string        `json:"resume_token,omitzero"`
-	ResumeWindowSec      int64         `json:"resume_window_sec,omitzero"`
-	HeartbeatIntervalSec int64         `json:"heartbeat_interval_sec,omitzero"`
+	SessionID            SessionID     `json:"session_id"`                      // identifier of the session
+	Runtime              RuntimeInfo   `json:"runtime"`                         // description of the runtime
+	Capabilities         Capabilities  `json:"capabilities"`                    // what both sides have (§3.10)
+	Lease                *SessionLease `json:"lease,omitzero"`                  // how long the credentials hold
+	ResumeToken          string        `json:"resume_token,omitzero"`           // secret to resume the session with, once
+	ResumeWindowSec      int64         `json:"resume_window_sec,omitzero"`      // seconds that the session can be resumed without a connection
+	HeartbeatIntervalSec int64         `json:"heartbeat_interval_sec,omitzero"` // seconds between heartbeats
 }
 
 // String never shows the token.
@@ -72,18 +72,18 @@ func (p SessionAcceptedPayload) String() string {
 // GoString never shows the token.
 func (p SessionAcceptedPayload) GoString() string { return p.String() }
 
-// RuntimeInfo identifies a runtime. TrustLevel is what the session is trusted
-// with: untrusted, constrained, trusted or privileged.
+// RuntimeInfo identifies a runtime. trust_level is untrusted, constrained,
+// trusted or privileged.
 type RuntimeInfo struct {
-	Kind        string `json:"kind"`
-	Version     string `json:"version"`
-	Fingerprint string `json:"fingerprint,omitzero"`
-	TrustLevel  string `json:"trust_level,omitzero"`
+	Kind        string `json:"kind"`                 // name of the program
+	Version     string `json:"version"`              // version of the program
+	Fingerprint string `json:"fingerprint,omitzero"` // identity of the runtime
+	TrustLevel  string `json:"trust_level,omitzero"` // how far the runtime trusts the session: untrusted, constrained, trusted or privileged
 }
 
 // SessionLease is how long the session lives without being renewed.
 type SessionLease struct {
-	ExpiresAt time.Time `json:"expires_at"`
+	ExpiresAt time.Time `json:"expires_at"` // when the credentials have to be renewed
 }
 
 // ErrorPayload is the payload of every message that reports a failure: nack,
@@ -91,37 +91,37 @@ type SessionLease struct {
 // session.unauthenticated (§4).
 type ErrorPayload = Error
 
-// SessionRefreshPayload asks the client to authenticate again before Deadline.
+// SessionRefreshPayload asks the client to authenticate again before the deadline.
 type SessionRefreshPayload struct {
-	Deadline  time.Time `json:"deadline"`
-	Challenge string    `json:"challenge,omitzero"`
+	Deadline  time.Time `json:"deadline"`           // when a fresh credential must have arrived
+	Challenge string    `json:"challenge,omitzero"` // nonce to sign
 }
 
 // SessionEvictedPayload says that the runtime ended the session.
 type SessionEvictedPayload struct {
-	Code   Code   `json:"code"`
-	Reason string `json:"reason"`
+	Code   Code   `json:"code"`   // why the session has no connection any more
+	Reason string `json:"reason"` // for people
 }
 
-// SessionClosePayload ends the connection, and with Forget the session.
+// SessionClosePayload ends the connection, and with forget the session.
 type SessionClosePayload struct {
-	Reason   string `json:"reason,omitzero"`
+	Reason   string `json:"reason,omitzero"`    // for people
 	OpenJobs string `json:"open_jobs,omitzero"` // detach (default) or cancel
-	Forget   bool   `json:"forget,omitzero"`
+	Forget   bool   `json:"forget,omitzero"`    // whether the session ends; else it can be resumed
 }
 
 // SessionClosedPayload is the last message of a connection that was closed in
 // order.
 type SessionClosedPayload struct {
-	Reason string `json:"reason,omitzero"`
+	Reason string `json:"reason,omitzero"` // for people
 }
 
 // SessionResumePayload attaches a new connection to a session. The token is a
 // secret.
 type SessionResumePayload struct {
-	ResumeToken  string `json:"resume_token"`
-	LastEventSeq uint64 `json:"last_event_seq"`
-	AckWindow    uint32 `json:"ack_window,omitzero"` // as Capabilities.AckWindow
+	ResumeToken  string `json:"resume_token"`        // token of session.accepted or session.resumed; a secret
+	LastEventSeq uint64 `json:"last_event_seq"`      // number of the last event that was processed
+	AckWindow    uint32 `json:"ack_window,omitzero"` // as the capability ack_window, for this connection
 }
 
 // String never shows the token.
@@ -134,10 +134,10 @@ func (p SessionResumePayload) GoString() string { return p.String() }
 
 // SessionResumedPayload precedes the replay.
 type SessionResumedPayload struct {
-	SessionID    SessionID `json:"session_id"`
-	ResumeToken  string    `json:"resume_token"`
-	ReplayedFrom uint64    `json:"replayed_from"`
-	Replayed     bool      `json:"replayed"`
+	SessionID    SessionID `json:"session_id"`          // identifier of the session
+	ResumeToken  string    `json:"resume_token"`        // secret for the next resume
+	ReplayedFrom uint64    `json:"replayed_from"`       // number of the last event before those that follow
+	Replayed     bool      `json:"replayed"`            // whether events of the past follow
 	AckWindow    uint32    `json:"ack_window,omitzero"` // that applies to the connection
 }
 
@@ -151,54 +151,54 @@ func (p SessionResumedPayload) GoString() string { return p.String() }
 
 // SessionPingPayload asks the peer for a session.pong.
 type SessionPingPayload struct {
-	Nonce  string    `json:"nonce"`
-	SentAt time.Time `json:"sent_at"`
+	Nonce  string    `json:"nonce"`   // returned in the pong
+	SentAt time.Time `json:"sent_at"` // time of the ping
 }
 
 // SessionPongPayload answers a session.ping with its nonce.
 type SessionPongPayload struct {
-	PingNonce  string    `json:"ping_nonce"`
-	ReceivedAt time.Time `json:"received_at"`
+	PingNonce  string    `json:"ping_nonce"`  // that of the ping
+	ReceivedAt time.Time `json:"received_at"` // time of the pong
 }
 
 // SessionAckPayload says up to which event_seq everything was processed.
 type SessionAckPayload struct {
-	LastProcessedSeq uint64 `json:"last_processed_seq"`
+	LastProcessedSeq uint64 `json:"last_processed_seq"` // number of the last event that was processed
 }
 
 // SessionListJobsPayload asks for a page of the principal's jobs (§5.5).
 type SessionListJobsPayload struct {
-	Filter *JobFilter `json:"filter,omitzero"`
-	Limit  *uint32    `json:"limit,omitzero"` // default 100, at most 1000
-	Cursor string     `json:"cursor,omitzero"`
+	Filter *JobFilter `json:"filter,omitzero"` // jobs to list
+	Limit  *uint32    `json:"limit,omitzero"`  // default 100, at most 1000
+	Cursor string     `json:"cursor,omitzero"` // next_cursor of the page before
 }
 
 // JobFilter selects jobs; its members are combined with and.
 type JobFilter struct {
-	Status        []string  `json:"status,omitempty"`
+	Status        []string  `json:"status,omitempty"`        // jobs in these states
 	Agent         string    `json:"agent,omitzero"`          // a name, or name@version
 	CreatedAfter  time.Time `json:"created_after,omitzero"`  // exclusive
 	CreatedBefore time.Time `json:"created_before,omitzero"` // exclusive
-	SessionID     SessionID `json:"session_id,omitzero"`
-	Principal     string    `json:"principal,omitzero"` // whose jobs; default the caller's
+	SessionID     SessionID `json:"session_id,omitzero"`     // jobs of this session
+	Principal     string    `json:"principal,omitzero"`      // whose jobs; default the caller's
 }
 
 // SessionJobsPayload is one page of jobs, oldest first. NextCursor is null on
 // the last page.
 type SessionJobsPayload struct {
-	RequestID  MessageID  `json:"request_id"`
-	Jobs       []JobEntry `json:"jobs"`
-	NextCursor *string    `json:"next_cursor"`
+	RequestID  MessageID  `json:"request_id"`  // identifier of the session.list_jobs
+	Jobs       []JobEntry `json:"jobs"`        // jobs of this page
+	NextCursor *string    `json:"next_cursor"` // cursor of the next page; null: there is none
 }
 
 // JobEntry is a job in a list.
 type JobEntry struct {
-	JobID        JobID     `json:"job_id"`
-	Agent        string    `json:"agent"`
-	Status       string    `json:"status"`
-	Lease        Raw       `json:"lease,omitzero"`
-	ParentJobID  JobID     `json:"parent_job_id,omitzero"`
-	CreatedAt    time.Time `json:"created_at"`
-	TraceID      string    `json:"trace_id,omitzero"`
-	LastEventSeq uint64    `json:"last_event_seq"`
+	JobID        JobID     `json:"job_id"`                 // identifier of the job
+	Agent        string    `json:"agent"`                  // resolved name@version
+	Status       string    `json:"status"`                 // state of the job
+	Lease        Raw       `json:"lease,omitzero"`         // what the job may do
+	ParentJobID  JobID     `json:"parent_job_id,omitzero"` // job that has called this one
+	CreatedAt    time.Time `json:"created_at"`             // when the job was accepted
+	TraceID      string    `json:"trace_id,omitzero"`      // trace of the job
+	LastEventSeq uint64    `json:"last_event_seq"`         // number of its last event in the session that submitted it
 }

@@ -28,6 +28,7 @@ func TestSpecTables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	want = updatePayloads(t, want)
 	want = diagram.ReplaceAll(want, []byte("${1}\n```mermaid\n"+strings.TrimSpace(job.Diagram())+"\n```\n${2}"))
 	if string(want) == string(doc) {
 		return
