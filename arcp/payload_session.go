@@ -183,7 +183,7 @@ type JobFilter struct {
 	Principal     string    `json:"principal,omitzero"`      // whose jobs; default the caller's
 }
 
-// SessionJobsPayload is one page of jobs, oldest first. NextCursor is null on
+// SessionJobsPayload is one page of jobs, oldest first. next_cursor is null on
 // the last page.
 type SessionJobsPayload struct {
 	RequestID  MessageID  `json:"request_id"`  // identifier of the session.list_jobs
