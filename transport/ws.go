@@ -95,15 +95,9 @@ func (u *Upgrader) upgrade(w http.ResponseWriter, r *http.Request) (Conn, error)
 	}
 	c := newServerConn()
 	h := &hijacker{ResponseWriter: w, conn: c}
-	upgraded, err := websocket.Accept(h, r, &websocket.AcceptOptions{
-		Subprotocols:       Subprotocols,
-		InsecureSkipVerify: true, // checkOrigin did it
-		CompressionMode:    websocket.CompressionDisabled,
-	})
-	if err != nil {
+	if err := answer(h, r); err != nil {
 		return nil, err
 	}
-	_ = upgraded.CloseNow() // only the handshake was for the library: it has nothing that could fail
 	c.start(h.wire, u.Limits, Info{RemoteAddr: remoteHost(r.RemoteAddr), PeerCerts: peerCerts(r.TLS), Pass: h.pass})
 	return c, nil
 }
@@ -121,6 +115,19 @@ func peerCerts(s *tls.ConnectionState) (certs []*x509.Certificate) {
 		return nil
 	}
 	return s.PeerCertificates
+}
+
+// answer answers a handshake. An error is answered, too.
+func answer(w http.ResponseWriter, r *http.Request) error {
+	upgraded, err := websocket.Accept(w, r, &websocket.AcceptOptions{
+		Subprotocols:       Subprotocols,
+		InsecureSkipVerify: true, // checkOrigin did it
+		CompressionMode:    websocket.CompressionDisabled,
+	})
+	if err == nil {
+		_ = upgraded.CloseNow() // only the handshake was for the library: it has nothing that could fail
+	}
+	return err
 }
 
 // hijacker takes the connection out of net/http.
