@@ -4,14 +4,18 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 
 	"github.com/arcpd/arcpd/arcp/client"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime"
 	"github.com/arcpd/arcpd/runtime/store/mem"
+	"github.com/arcpd/arcpd/runtime/store/pebble"
 	"github.com/arcpd/arcpd/runtime/tool"
+	"github.com/arcpd/arcpd/transport"
 )
 
 type weatherIn struct {
@@ -65,4 +69,105 @@ func Example() {
 		log.Fatal(err)
 	}
 	// Output: {"city":"Oslo","celsius":21.5}
+}
+
+// exampleAuth knows one principal, by a token.
+func exampleAuth() *auth.Set {
+	var config auth.Config
+	if err := config.AddToken(auth.Token{Principal: "alice", Secret: "correct horse battery staple"}); err != nil {
+		log.Fatal(err)
+	}
+	return auth.NewSet(&config)
+}
+
+// A runtime that keeps its sessions, jobs and events in a directory.
+func ExampleNew() {
+	dir, err := os.MkdirTemp("", "example-")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	st, err := pebble.Open(dir, pebble.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	rt, err := runtime.New(ctx, runtime.Config{Store: st, Auth: exampleAuth()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(rt.Shutdown(ctx)) // it closes the store
+	// Output: <nil>
+}
+
+// ARCP beside other handlers of an HTTP server.
+func ExampleRuntime_Handler() {
+	ctx := context.Background()
+	rt, err := runtime.New(ctx, runtime.Config{Store: mem.Open(mem.Options{}), Auth: exampleAuth()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/arcp", rt.Handler())
+	mux.HandleFunc("/hello", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
+	web := httptest.NewServer(mux)
+	defer web.Close()
+
+	c, err := client.Dial(ctx, "ws"+strings.TrimPrefix(web.URL, "http")+"/arcp", client.Options{Auth: client.Auth{Token: "correct horse battery staple"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = c.Ping(ctx)
+	fmt.Println(err)
+	if err := rt.Shutdown(ctx); err != nil {
+		log.Fatal(err)
+	}
+	// Output: <nil>
+}
+
+// A connection that is not a WebSocket: here one in memory.
+func ExampleRuntime_Serve() {
+	ctx := context.Background()
+	rt, err := runtime.New(ctx, runtime.Config{Store: mem.Open(mem.Options{}), Auth: exampleAuth()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	near, far := transport.Pipe(transport.Limits{})
+	served := make(chan error, 1)
+	go func() { served <- rt.Serve(ctx, far) }()
+	c, err := client.New(ctx, near, client.Options{Auth: client.Auth{Token: "correct horse battery staple"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := c.Close(ctx, "done"); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(<-served)
+	if err := rt.Shutdown(ctx); err != nil {
+		log.Fatal(err)
+	}
+	// Output: <nil>
+}
+
+// A tool of a runtime that runs already. Its sessions learn of it.
+func ExampleRuntime_AddTool() {
+	ctx := context.Background()
+	rt, err := runtime.New(ctx, runtime.Config{Store: mem.Open(mem.Options{}), Auth: exampleAuth()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	upper := tool.MustNew(tool.Capability{Name: "text.upper"},
+		func(_ context.Context, _ tool.Job, in struct {
+			Text string `json:"text"`
+		}) (string, error) {
+			return strings.ToUpper(in.Text), nil
+		})
+	fmt.Println(rt.AddTool(upper))
+	fmt.Println(rt.AddTool(upper) != nil) // the name is taken
+	if err := rt.Shutdown(ctx); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// <nil>
+	// true
 }

@@ -20,7 +20,7 @@ func (nowhere) send([]byte, time.Duration) (bool, error) { return false, nil }
 func BenchmarkOutbox(b *testing.B) {
 	for _, client := range []bool{false, true} {
 		b.Run(map[bool]string{false: "server", true: "client"}[client], func(b *testing.B) {
-			c := &wsConn{state: map[bool]ws.State{false: ws.StateServerSide, true: ws.StateClientSide}[client]}
+			c := &wsConn{side: map[bool]ws.State{false: ws.StateServerSide, true: ws.StateClientSide}[client]}
 			c.out.init(nowhere{}, time.Minute)
 			event := bytes.Repeat([]byte("0123456789"), 20)
 			b.ReportAllocs()

@@ -180,7 +180,7 @@ func Dial(ctx context.Context, url string, o DialOptions) (Conn, error) {
 		return nil, fmt.Errorf("dial %s: %w%s", url, err, answerText(resp))
 	}
 	_ = upgraded.CloseNow() // only the handshake was for the library: it has nothing that could fail
-	c := &wsConn{state: ws.StateClientSide}
+	c := &wsConn{side: ws.StateClientSide}
 	c.rest = h.early
 	c.start(h.wire, o.Limits, h.info)
 	return c, nil
@@ -206,11 +206,14 @@ func (handedOver) SetDeadline(time.Time) error { return nil }
 // bytes that have arrived: an idle connection holds no buffer and waits on little stack.
 type wsConn struct {
 	core
-	state ws.State               // the side of the connection, and whether a message goes on
-	head  [ws.MaxHeaderSize]byte // room for a header while it is read
+	side ws.State // of the connection; it never changes
+
+	// Of the reader.
+	head       [ws.MaxHeaderSize]byte // room for a header while it is read
+	fragmented bool                   // a message goes on in another frame
 }
 
-func newServerConn() *wsConn { return &wsConn{state: ws.StateServerSide} }
+func newServerConn() *wsConn { return &wsConn{side: ws.StateServerSide} }
 
 func (c *wsConn) start(w wire, l Limits, info Info) {
 	info.Kind, info.PeerUID, info.Pings = "websocket", -1, true
@@ -223,7 +226,7 @@ func (c *wsConn) SetReadLimit(n int64) { c.limit.Store(n) }
 // Write implements Conn.
 func (c *wsConn) Write(frame []byte) error {
 	f := outFrame{body: frame}
-	if c.state.ClientSide() {
+	if c.side.ClientSide() {
 		f.mask = newMask()
 	}
 	f.headLen = len(textHeader(f.head[:0], len(frame), f.mask))
@@ -239,7 +242,7 @@ func (c *wsConn) Close(code CloseCode, reason string) error {
 }
 
 func (c *wsConn) control(op ws.OpCode, payload []byte) []byte {
-	return controlFrame(op, payload, c.state.ClientSide())
+	return controlFrame(op, payload, c.side.ClientSide())
 }
 
 // Read implements Conn.
@@ -282,7 +285,11 @@ func (c *wsConn) frame() (whole bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if err := ws.CheckHeader(h, c.state); err != nil {
+	state := c.side
+	if c.fragmented {
+		state = state.Set(ws.StateFragmented)
+	}
+	if err := ws.CheckHeader(h, state); err != nil {
 		return false, invalid(err)
 	}
 	switch {
@@ -297,9 +304,7 @@ func (c *wsConn) frame() (whole bool, err error) {
 	if err := c.payload(h); err != nil {
 		return false, err
 	}
-	if c.state = c.state.Clear(ws.StateFragmented); !h.Fin {
-		c.state = c.state.Set(ws.StateFragmented)
-	}
+	c.fragmented = !h.Fin
 	return h.Fin, nil
 }
 
@@ -309,7 +314,7 @@ func invalid(err error) error { return &Error{Code: CloseProtocol, Err: err} }
 // has. A message in one frame is not copied if all of it has arrived.
 func (c *wsConn) payload(h ws.Header) error {
 	n := int(h.Length)
-	if h.Fin && !c.state.Fragmented() && n <= len(c.rest) {
+	if h.Fin && !c.fragmented && n <= len(c.rest) {
 		c.lent, c.rest = c.rest[:n:n], c.rest[n:]
 		unmask(c.lent, h, 0)
 		return nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"sync"
 	"testing"
 	"time"
 
@@ -140,4 +141,30 @@ func TestInvalidFrames(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Frames are sent while the fragments of a message arrive.
+func TestPingsBesideFragments(t *testing.T) {
+	const messages = 500
+	var stream []byte
+	for range messages {
+		stream = append(stream, masked(ws.OpText, false, []byte("he"))...)
+		stream = append(stream, masked(ws.OpContinuation, true, []byte("llo"))...)
+	}
+	r := readerOf(stream, 16, 64)
+	var pings sync.WaitGroup
+	pings.Go(func() {
+		for range messages {
+			if err := r.Ping(); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for range messages {
+		if p, err := r.Read(); err != nil || string(p) != "hello" {
+			t.Fatalf("%q, %v", p, err)
+		}
+	}
+	pings.Wait()
 }

@@ -1,0 +1,199 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/client"
+	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime"
+	"github.com/arcpd/arcpd/runtime/store/mem"
+	"github.com/arcpd/arcpd/runtime/tool"
+	"github.com/arcpd/arcpd/runtime/tool/demo"
+	"github.com/arcpd/arcpd/transport"
+)
+
+// local connects a client to a runtime in this process that has the demo tools. end ends both.
+func local(ctx context.Context, opts client.Options) (c *client.Client, end func(), err error) {
+	tools := tool.NewRegistry()
+	if err := demo.Register(tools); err != nil {
+		return nil, nil, err
+	}
+	var config auth.Config
+	if err := config.AddToken(auth.Token{Principal: "alice", Secret: "correct horse battery staple", Roles: auth.LocalRoles()}); err != nil {
+		return nil, nil, err
+	}
+	rt, err := runtime.New(ctx, runtime.Config{Store: mem.Open(mem.Options{}), Auth: auth.NewSet(&config), Tools: tools})
+	if err != nil {
+		return nil, nil, err
+	}
+	near, far := transport.Pipe(transport.Limits{})
+	go func() { _ = rt.Serve(ctx, far) }() // it ends with the client, which says why
+	opts.Auth = client.Auth{Token: "correct horse battery staple"}
+	if c, err = client.New(ctx, near, opts); err != nil {
+		return nil, nil, err
+	}
+	return c, func() {
+		_ = c.Close(ctx, "done") // nothing is left to do about an error
+		if err := rt.Shutdown(ctx); err != nil {
+			fmt.Println(err)
+		}
+	}, nil
+}
+
+// Submit a job and wait for its result.
+func ExampleClient_Invoke() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	c, end, err := local(ctx, client.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer end()
+	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: "demo.echo", Arguments: map[string]int{"n": 1}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	result, err := job.Wait(ctx)
+	fmt.Println(string(result.Value), err)
+	// Output: {"n":1} <nil>
+}
+
+// A key makes a submit safe to repeat: the same key with the same request is the same job.
+func ExampleClient_Invoke_idempotent() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	c, end, err := local(ctx, client.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer end()
+	request := client.InvokeRequest{Tool: "demo.echo", Arguments: map[string]int{"n": 1}, IdempotencyKey: "order-17"}
+	first, err := c.Invoke(ctx, request)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	second, err := c.Invoke(ctx, request)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(first.ID() == second.ID())
+	// Output: true
+}
+
+// List the jobs of the principal, page by page.
+func ExampleClient_ListAllJobs() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	c, end, err := local(ctx, client.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer end()
+	for range 3 {
+		job, err := c.Invoke(ctx, client.InvokeRequest{Tool: "demo.echo"})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		<-job.Done()
+	}
+	for job, err := range c.ListAllJobs(ctx, &arcp.JobFilter{Status: []string{"completed"}}) {
+		fmt.Println(job.Agent, job.Status, err)
+	}
+	// Output:
+	// demo.echo@1.0.0 completed <nil>
+	// demo.echo@1.0.0 completed <nil>
+	// demo.echo@1.0.0 completed <nil>
+}
+
+// Cancel a job.
+func ExampleClient_Cancel() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	c, end, err := local(ctx, client.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer end()
+	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: "demo.sleep", Arguments: map[string]int{"ms": 60_000}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := c.Cancel(ctx, job.ID(), "not needed any more", time.Second); err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = job.Wait(ctx)
+	fmt.Println(err != nil)
+	// Output: true
+}
+
+// Answer the questions of jobs.
+func ExampleHandlers() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	c, end, err := local(ctx, client.Options{Handlers: client.Handlers{
+		Input: func(_ context.Context, q client.InputRequest) (any, error) {
+			fmt.Println("asked:", q.Prompt)
+			return "blue", nil
+		}}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer end()
+	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: "demo.ask", Arguments: arcp.Raw(`{"prompt":"Which color?","response_schema":{"type":"string"}}`)})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	result, err := job.Wait(ctx)
+	var answer struct {
+		Value string `json:"value"`
+	}
+	if err == nil {
+		err = arcp.Unmarshal(result.Value, &answer)
+	}
+	fmt.Println(answer.Value, err)
+	// Output:
+	// asked: Which color?
+	// blue <nil>
+}
+
+// Follow the events of all jobs of the principal.
+func ExampleClient_SubscribeFeed() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	c, end, err := local(ctx, client.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer end()
+	feed, err := c.SubscribeFeed(ctx, arcp.SubscribePayload{Filter: &arcp.EventFilter{Types: []arcp.Type{arcp.JobCompleted}}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: "demo.echo"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for event, err := range feed.Events(ctx) {
+		fmt.Println(event.Type, event.JobID == job.ID(), err)
+		break
+	}
+	// Output: job.completed true <nil>
+}
