@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"strings"
+	"time"
 
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/conformance"
@@ -14,7 +15,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool/demo"
 )
 
-// Checks of one group against a server.
+// One check against a server.
 func ExampleRun() {
 	ctx := context.Background()
 	tools := tool.NewRegistry()
@@ -36,10 +37,10 @@ func ExampleRun() {
 	defer web.Close()
 
 	report, err := conformance.Run(ctx, conformance.Target{URL: "ws" + strings.TrimPrefix(web.URL, "http"),
-		Token: "correct horse battery staple", Principal: "alice"}, conformance.Options{Groups: []string{"ordering"}})
-	fmt.Println(len(report.Results) > 0, report.Count(conformance.Failed), err)
+		Token: "correct horse battery staple", Principal: "alice"}, conformance.Options{IDs: []string{"control.ping"}, Timeout: time.Minute})
+	fmt.Println(report.Count(conformance.Passed), report.Count(conformance.Failed), err)
 	if err := rt.Shutdown(ctx); err != nil {
 		fmt.Println(err)
 	}
-	// Output: true 0 <nil>
+	// Output: 1 0 <nil>
 }

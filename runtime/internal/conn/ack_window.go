@@ -68,16 +68,15 @@ func (c *conn) release() {
 // acknowledge trims the events that the client has processed. A number above the last event
 // that was sent counts as that one (SPEC.md §5.3).
 func (c *conn) acknowledge(seq uint64) {
-	if !c.ack.acks {
-		c.ack.acks = true
-		c.row.Acks = true
-		c.session.SetAcks()
-		c.saveRow()
-	}
 	seq = min(seq, c.cursor.Position())
 	c.srv.opts.Metrics.AckLag.Observe(float64(c.cursor.Position() - max(seq, min(c.ack.acked, c.cursor.Position()))))
 	c.ack.acked = max(c.ack.acked, seq)
 	c.ack.reached.acknowledged(c.ack.acked)
+	if !c.ack.acks {
+		c.ack.acks, c.row.Acks = true, true
+		c.session.SetAcks((*sessionConn)(c))
+		c.saveRow()
+	}
 	if c.ack.acked-c.row.TrimmedTo >= trimStep || c.ack.acked == c.cursor.Position() {
 		c.trimAcked()
 	}

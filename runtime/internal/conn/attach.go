@@ -288,7 +288,8 @@ func (c *conn) attached(now time.Time, a attachment, cursor *eventlog.Cursor, er
 		return
 	}
 	c.id, c.row, c.cursor, c.opening.resumed = a.row.ID, a.row, cursor, true
-	c.ack.start, c.ack.acked, c.ack.acks = a.after, a.row.TrimmedTo, a.row.Acks
+	c.row.Acks = a.row.Acks || c.session.Acks() // the first acknowledgement may have come after the row was read
+	c.ack.start, c.ack.acked, c.ack.acks = a.after, a.row.TrimmedTo, c.row.Acks
 	c.session.Replay.Begin(a.row.TrimmedTo)
 	c.ack.reached.start(c.ack.start, c.ack.acks, c.ack.acked)
 	c.begin(now)

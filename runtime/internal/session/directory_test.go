@@ -166,3 +166,21 @@ func TestEndIsOneWrite(t *testing.T) {
 		t.Errorf("%+v", w)
 	}
 }
+
+// The position of the connection that took over may be what was only written: an
+// acknowledgement that the one before it received does not make it count.
+func TestAcksOfASupersededConnectionAreIgnored(t *testing.T) {
+	d, _ := newTestDirectory()
+	before, after := &testConn{}, &testConn{}
+	s, _, _ := d.Open("sess_1", "alice", time.Now(), false, before, Limits{})
+	s.Opened()
+	if _, _, ok := s.Attach(after, 2); !ok {
+		t.Fatal("not attached")
+	}
+	if s.SetAcks(before); s.Acks() {
+		t.Error("an acknowledgement of the superseded connection counts")
+	}
+	if s.SetAcks(after); !s.Acks() {
+		t.Error("an acknowledgement of the connection does not count")
+	}
+}

@@ -117,11 +117,15 @@ func (s *Session) Acks() bool {
 	return s.acks
 }
 
-// SetAcks notes that the client acknowledges events.
-func (s *Session) SetAcks() {
+// SetAcks notes that the client acknowledges events. The position of conn must be that of
+// an acknowledgement by then. Another connection is ignored: the one that took over says
+// what counts.
+func (s *Session) SetAcks(conn Conn) {
 	s.dir.mu.Lock()
 	defer s.dir.mu.Unlock()
-	s.acks = true
+	if s.conn == conn {
+		s.acks = true
+	}
 }
 
 // Position returns the position of the connection, or the last known one.
