@@ -7,7 +7,7 @@ type PingPayload struct {
 
 // PongPayload answers a ping.
 type PongPayload struct {
-	Nonce string `json:"nonce,omitzero"` // that of the ping
+	Nonce string `json:"nonce,omitzero"` // nonce of the ping
 }
 
 // AckPayload accepts a command that has no answer of its own.
@@ -32,13 +32,13 @@ type CancelPayload struct {
 
 // CancelAcceptedPayload says that the target will end.
 type CancelAcceptedPayload struct {
-	TargetID string `json:"target_id,omitzero"` // that of the cancel
+	TargetID string `json:"target_id,omitzero"` // target_id of the cancel
 }
 
 // CancelRefusedPayload says why the target will not be cancelled:
 // already_terminal, not_found, not_cancellable or permission_denied.
 type CancelRefusedPayload struct {
-	TargetID string `json:"target_id"`        // that of the cancel
+	TargetID string `json:"target_id"`        // target_id of the cancel
 	Reason   string `json:"reason"`           // already_terminal, not_found, permission_denied or unavailable
 	Code     Code   `json:"code,omitzero"`    // error code that the reason stands for
 	Message  string `json:"message,omitzero"` // for people

@@ -15,7 +15,7 @@ type StreamOpenPayload struct {
 type StreamChunkPayload struct {
 	Sequence    uint64 `json:"sequence"`              // number of the chunk in its stream
 	Data        Raw    `json:"data,omitzero"`         // content of the chunk
-	ContentType string `json:"content_type,omitzero"` // media type, if it is not that of the stream
+	ContentType string `json:"content_type,omitzero"` // media type of the chunk; missing: that of stream.open
 	SHA256      string `json:"sha256,omitzero"`       // digest of the decoded data, in hexadecimal
 	Redacted    bool   `json:"redacted,omitzero"`     // whether the content was left out
 	Role        string `json:"role,omitzero"`         // author of a thought
@@ -33,7 +33,7 @@ type StreamClosePayload struct {
 type HumanInputRequestPayload struct {
 	Prompt         string    `json:"prompt"`                   // question, for people
 	ResponseSchema Raw       `json:"response_schema,omitzero"` // JSON Schema of the value
-	Default        Raw       `json:"default,omitzero"`         // value that is taken if nobody answers in time
+	Default        Raw       `json:"default,omitzero"`         // value of the answer when the question expires
 	ExpiresAt      time.Time `json:"expires_at"`               // end of the time to answer
 	ApprovalID     string    `json:"approval_id,omitzero"`     // for approval.answer
 }
@@ -48,7 +48,7 @@ type HumanInputResponsePayload struct {
 // HumanChoiceRequestPayload asks a person to choose.
 type HumanChoiceRequestPayload struct {
 	Prompt     string    `json:"prompt"`               // question, for people
-	Options    []Option  `json:"options"`              // what may be chosen; at least one
+	Options    []Option  `json:"options"`              // choices; at least one
 	ExpiresAt  time.Time `json:"expires_at"`           // end of the time to answer
 	Details    Raw       `json:"details,omitzero"`     // what it is about
 	ApprovalID string    `json:"approval_id,omitzero"` // for approval.answer and approval.resolve
@@ -77,24 +77,24 @@ type HumanInputCancelledPayload struct {
 // PermissionRequestPayload asks for a permission (§3.6).
 type PermissionRequestPayload struct {
 	Permission            string  `json:"permission"`                       // name of the permission
-	Resource              string  `json:"resource"`                         // what it applies to
-	Operation             string  `json:"operation"`                        // what would be done to the resource
+	Resource              string  `json:"resource"`                         // resource that the permission applies to
+	Operation             string  `json:"operation"`                        // operation on the resource
 	Reason                string  `json:"reason,omitzero"`                  // for people
-	RequestedLeaseSeconds *uint64 `json:"requested_lease_seconds,omitzero"` // seconds that the permission is wanted for
+	RequestedLeaseSeconds *uint64 `json:"requested_lease_seconds,omitzero"` // requested duration in seconds
 	ApprovalID            string  `json:"approval_id,omitzero"`             // for approval.answer
 }
 
 // PermissionGrantPayload grants what was asked or less.
 type PermissionGrantPayload struct {
-	Permission   string `json:"permission"`    // that of the request
-	Resource     string `json:"resource"`      // that of the request, or a part of it
-	Operation    string `json:"operation"`     // that of the request
-	LeaseSeconds uint64 `json:"lease_seconds"` // seconds that the permission holds
+	Permission   string `json:"permission"`    // permission of the request
+	Resource     string `json:"resource"`      // resource of the request, or a narrower one
+	Operation    string `json:"operation"`     // operation of the request
+	LeaseSeconds uint64 `json:"lease_seconds"` // duration in seconds
 }
 
 // PermissionDenyPayload refuses a permission.
 type PermissionDenyPayload struct {
-	Permission string `json:"permission"` // that of the request
+	Permission string `json:"permission"` // permission of the request
 	Reason     string `json:"reason"`     // for people
 }
 
@@ -102,8 +102,8 @@ type PermissionDenyPayload struct {
 type LeaseGrantedPayload struct {
 	LeaseID    LeaseID   `json:"lease_id"`   // identifier of the lease
 	Permission string    `json:"permission"` // name of the permission
-	Resource   string    `json:"resource"`   // what it applies to
-	Operation  string    `json:"operation"`  // what may be done to the resource
+	Resource   string    `json:"resource"`   // resource that the permission applies to
+	Operation  string    `json:"operation"`  // operation on the resource
 	ExpiresAt  time.Time `json:"expires_at"` // end of the lease
 }
 

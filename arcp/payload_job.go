@@ -14,7 +14,7 @@ type ToolInvokePayload struct {
 // client it means nothing.
 type Dispatch struct {
 	Attempt    uint32                `json:"attempt,omitzero"`    // from 1
-	Lease      Raw                   `json:"lease,omitzero"`      // what the attempt may do
+	Lease      Raw                   `json:"lease,omitzero"`      // lease of the job
 	Deadline   time.Time             `json:"deadline,omitzero"`   // when the job ends at the latest
 	Checkpoint *JobCheckpointPayload `json:"checkpoint,omitzero"` // to go on from
 }
@@ -23,7 +23,7 @@ type Dispatch struct {
 type SubmitOptions struct {
 	MaxRuntimeSec    *Number           `json:"max_runtime_sec,omitzero"`   // seconds, > 0; then TIMEOUT
 	CostBudget       []string          `json:"cost_budget,omitempty"`      // amounts that the job may spend, such as USD:1.50
-	LeaseRequest     Raw               `json:"lease_request,omitzero"`     // what the job wants to be allowed to do
+	LeaseRequest     Raw               `json:"lease_request,omitzero"`     // lease that the job asks for
 	LeaseConstraints *LeaseConstraints `json:"lease_constraints,omitzero"` // bounds of the lease
 	IdempotencyKey   string            `json:"idempotency_key,omitzero"`   // the envelope's wins
 	OnDisconnect     string            `json:"on_disconnect,omitzero"`     // continue (default) or cancel
@@ -48,10 +48,10 @@ type ToolResultPayload struct {
 type JobAcceptedPayload struct {
 	JobID            JobID             `json:"job_id"`                     // identifier of the job
 	Agent            string            `json:"agent,omitzero"`             // the resolved name@version
-	Lease            Raw               `json:"lease,omitzero"`             // what the job may do
+	Lease            Raw               `json:"lease,omitzero"`             // lease of the job
 	LeaseConstraints *LeaseConstraints `json:"lease_constraints,omitzero"` // bounds of the lease
 	Budget           Raw               `json:"budget,omitzero"`            // amounts that the job may spend
-	Credentials      []Credential      `json:"credentials,omitempty"`      // credentials of the job
+	Credentials      []Credential      `json:"credentials,omitempty"`      // secrets issued to the job
 	ParentJobID      JobID             `json:"parent_job_id,omitzero"`     // job that has called this one
 	RestoredFrom     *RestoredFrom     `json:"restored_from,omitzero"`     // checkpoint that the job starts from
 	AcceptedAt       time.Time         `json:"accepted_at,omitzero"`       // when the job was accepted
@@ -106,8 +106,8 @@ type JobHeartbeatPayload struct {
 // JobCheckpointPayload is a position a job can go on from.
 type JobCheckpointPayload struct {
 	CheckpointID string `json:"checkpoint_id"`  // identifier of the checkpoint
-	Data         Raw    `json:"data,omitzero"`  // what the tool goes on from
-	Label        string `json:"label,omitzero"` // name that was asked for
+	Data         Raw    `json:"data,omitzero"`  // state that the tool saved
+	Label        string `json:"label,omitzero"` // requested label
 }
 
 // JobResultChunkPayload is a part of a streamed result.
@@ -158,7 +158,7 @@ type When struct {
 type JobSubscribePayload struct {
 	JobID        JobID   `json:"job_id"`                  // job to follow
 	FromEventSeq *uint64 `json:"from_event_seq,omitzero"` // exclusive, in the numbers of the submitting session
-	History      bool    `json:"history,omitzero"`        // whether the events so far are sent first
+	History      bool    `json:"history,omitzero"`        // whether earlier events are sent first
 }
 
 // JobSubscribedPayload precedes the events of a followed job.
@@ -168,7 +168,7 @@ type JobSubscribedPayload struct {
 	Agent            string            `json:"agent"`                      // resolved name@version
 	ParentJobID      JobID             `json:"parent_job_id,omitzero"`     // job that has called this one
 	TraceID          string            `json:"trace_id,omitzero"`          // trace of the job
-	Lease            Raw               `json:"lease,omitzero"`             // what the job may do
+	Lease            Raw               `json:"lease,omitzero"`             // lease of the job
 	LeaseConstraints *LeaseConstraints `json:"lease_constraints,omitzero"` // bounds of the lease
 	Budget           Raw               `json:"budget,omitzero"`            // amounts that the job may still spend
 	Credentials      []Credential      `json:"credentials,omitempty"`      // while the job has not ended
@@ -178,7 +178,7 @@ type JobSubscribedPayload struct {
 
 // JobUnsubscribePayload stops following a job.
 type JobUnsubscribePayload struct {
-	JobID JobID `json:"job_id"` // job to follow no longer
+	JobID JobID `json:"job_id"` // job to stop following
 }
 
 // WorkflowStartPayload submits a workflow.
@@ -197,7 +197,7 @@ type WorkflowCompletePayload struct {
 type AgentDelegatePayload struct {
 	Target  string `json:"target"`           // agent that is to do the task
 	Task    string `json:"task"`             // description of the task
-	Context Raw    `json:"context,omitzero"` // what the agent needs to know
+	Context Raw    `json:"context,omitzero"` // information for the agent
 	SubmitOptions
 }
 

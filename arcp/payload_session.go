@@ -10,7 +10,7 @@ import (
 type SessionOpenPayload struct {
 	Auth         Auth         `json:"auth"`                    // credentials
 	Client       ClientInfo   `json:"client"`                  // description of the client
-	Capabilities Capabilities `json:"capabilities,omitzero"`   // what the client offers (§3.10)
+	Capabilities Capabilities `json:"capabilities,omitzero"`   // capabilities of the client (§3.10)
 	LastEventSeq *uint64      `json:"last_event_seq,omitzero"` // position when attaching again
 }
 
@@ -31,7 +31,7 @@ type ClientInfo struct {
 	Kind        string `json:"kind"`                 // name of the program
 	Version     string `json:"version"`              // version of the program
 	Fingerprint string `json:"fingerprint,omitzero"` // build of the program
-	Principal   string `json:"principal,omitzero"`   // who the client says it is; the credentials decide
+	Principal   string `json:"principal,omitzero"`   // principal that the client claims; the credentials decide
 }
 
 // SessionChallengePayload asks the client to prove that it holds its
@@ -57,8 +57,8 @@ func (p SessionAuthenticatePayload) GoString() string { return p.String() }
 type SessionAcceptedPayload struct {
 	SessionID            SessionID     `json:"session_id"`                      // identifier of the session
 	Runtime              RuntimeInfo   `json:"runtime"`                         // description of the runtime
-	Capabilities         Capabilities  `json:"capabilities"`                    // what both sides have (§3.10)
-	Lease                *SessionLease `json:"lease,omitzero"`                  // how long the credentials hold
+	Capabilities         Capabilities  `json:"capabilities"`                    // negotiated capabilities (§3.10)
+	Lease                *SessionLease `json:"lease,omitzero"`                  // validity of the session
 	ResumeToken          string        `json:"resume_token,omitzero"`           // secret to resume the session with, once
 	ResumeWindowSec      int64         `json:"resume_window_sec,omitzero"`      // seconds that the session can be resumed without a connection
 	HeartbeatIntervalSec int64         `json:"heartbeat_interval_sec,omitzero"` // seconds between heartbeats
@@ -157,7 +157,7 @@ type SessionPingPayload struct {
 
 // SessionPongPayload answers a session.ping with its nonce.
 type SessionPongPayload struct {
-	PingNonce  string    `json:"ping_nonce"`  // that of the ping
+	PingNonce  string    `json:"ping_nonce"`  // nonce of the ping
 	ReceivedAt time.Time `json:"received_at"` // time of the pong
 }
 
@@ -196,7 +196,7 @@ type JobEntry struct {
 	JobID        JobID     `json:"job_id"`                 // identifier of the job
 	Agent        string    `json:"agent"`                  // resolved name@version
 	Status       string    `json:"status"`                 // state of the job
-	Lease        Raw       `json:"lease,omitzero"`         // what the job may do
+	Lease        Raw       `json:"lease,omitzero"`         // lease of the job
 	ParentJobID  JobID     `json:"parent_job_id,omitzero"` // job that has called this one
 	CreatedAt    time.Time `json:"created_at"`             // when the job was accepted
 	TraceID      string    `json:"trace_id,omitzero"`      // trace of the job

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Direct has the handshakes on a listener that are plain and right answered without an
-// http.Server, whose goroutines and buffers are a third of what a new connection costs. serve is called with the connection, which it owns, on a
-// goroutine of its own, as by Handler.
+// Direct answers plain and valid handshakes on a listener without an http.Server, whose
+// goroutines and buffers are a third of the cost of a new connection. serve is called with the
+// connection, which it owns, on a goroutine of its own, as by Handler.
 //
 // Whatever else there is, another path, a header that would have to be judged, a
 // name or an origin that is not allowed, is returned by Accept with all that was read
@@ -160,13 +160,18 @@ func (d *direct) listen(conn net.Conn, w wire) ([]byte, error) {
 // handshake returns the answer to the handshake that p begins with, and its length; 0: p does
 // not begin with a whole one, or with one that has to be judged by the Handler.
 func (d *direct) handshake(conn net.Conn, p []byte) (answer []byte, n int) {
-	n = bytes.Index(p, []byte("\r\n\r\n")) + len("\r\n\r\n")
-	if n < len("\r\n\r\n") {
+	end := []byte("\r\n\r\n")
+	head, _, whole := bytes.Cut(p, end)
+	if !whole {
 		return nil, 0
 	}
+	n = len(head) + len(end)
 	in := bytes.NewReader(p[:n])
 	br := heads.Get().(*bufio.Reader)
-	defer heads.Put(br)
+	defer func() {
+		br.Reset(nil) // p is the connection's
+		heads.Put(br)
+	}()
 	br.Reset(in)
 	r, err := http.ReadRequest(br)
 	switch {

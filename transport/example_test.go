@@ -31,7 +31,10 @@ func ExampleUpgrader_Handler() {
 			err = c.Write(frame)
 		}
 		if err == nil {
-			_ = c.Close(transport.CloseNormal, "done")
+			err = c.Close(transport.CloseNormal, "done")
+		}
+		if err != nil {
+			fmt.Println(err)
 		}
 	}
 	web := httptest.NewServer(new(transport.Upgrader).Handler(echo))

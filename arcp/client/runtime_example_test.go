@@ -16,43 +16,40 @@ import (
 )
 
 // local connects a client to a runtime in this process that has the demo tools. end ends both.
-func local(ctx context.Context, opts client.Options) (c *client.Client, end func(), err error) {
+// A failure ends the program.
+func local(opts client.Options) (ctx context.Context, c *client.Client, end func()) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	tools := tool.NewRegistry()
-	if err := demo.Register(tools); err != nil {
-		return nil, nil, err
-	}
+	must(demo.Register(tools))
 	var config auth.Config
-	if err := config.AddToken(auth.Token{Principal: "alice", Secret: "correct horse battery staple", Roles: auth.LocalRoles()}); err != nil {
-		return nil, nil, err
-	}
+	must(config.AddToken(auth.Token{Principal: "alice", Secret: "correct horse battery staple", Roles: auth.LocalRoles()}))
 	rt, err := runtime.New(ctx, runtime.Config{Store: mem.Open(mem.Options{}), Auth: auth.NewSet(&config), Tools: tools})
-	if err != nil {
-		return nil, nil, err
-	}
+	must(err)
 	near, far := transport.Pipe(transport.Limits{})
-	go func() { _ = rt.Serve(ctx, far) }() // it ends with the client, which says why
+	served := make(chan error, 1)
+	go func() { served <- rt.Serve(ctx, far) }()
 	opts.Auth = client.Auth{Token: "correct horse battery staple"}
-	if c, err = client.New(ctx, near, opts); err != nil {
-		return nil, nil, err
+	c, err = client.New(ctx, near, opts)
+	must(err)
+	return ctx, c, func() {
+		defer cancel()
+		must(c.Close(ctx, "done"))
+		must(<-served)
+		must(rt.Shutdown(ctx))
 	}
-	return c, func() {
-		_ = c.Close(ctx, "done") // nothing is left to do about an error
-		if err := rt.Shutdown(ctx); err != nil {
-			fmt.Println(err)
-		}
-	}, nil
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
 }
 
 // Submit a job and wait for its result.
 func ExampleClient_Invoke() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	c, end, err := local(ctx, client.Options{})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	ctx, c, end := local(client.Options{})
 	defer end()
+
 	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: "demo.echo", Arguments: map[string]int{"n": 1}})
 	if err != nil {
 		fmt.Println(err)
@@ -65,14 +62,9 @@ func ExampleClient_Invoke() {
 
 // A key makes a submit safe to repeat: the same key with the same request is the same job.
 func ExampleClient_Invoke_idempotent() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	c, end, err := local(ctx, client.Options{})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	ctx, c, end := local(client.Options{})
 	defer end()
+
 	request := client.InvokeRequest{Tool: "demo.echo", Arguments: map[string]int{"n": 1}, IdempotencyKey: "order-17"}
 	first, err := c.Invoke(ctx, request)
 	if err != nil {
@@ -90,14 +82,9 @@ func ExampleClient_Invoke_idempotent() {
 
 // List the jobs of the principal, page by page.
 func ExampleClient_ListAllJobs() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	c, end, err := local(ctx, client.Options{})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	ctx, c, end := local(client.Options{})
 	defer end()
+
 	for range 3 {
 		job, err := c.Invoke(ctx, client.InvokeRequest{Tool: "demo.echo"})
 		if err != nil {
@@ -117,14 +104,9 @@ func ExampleClient_ListAllJobs() {
 
 // Cancel a job.
 func ExampleClient_Cancel() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	c, end, err := local(ctx, client.Options{})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	ctx, c, end := local(client.Options{})
 	defer end()
+
 	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: "demo.sleep", Arguments: map[string]int{"ms": 60_000}})
 	if err != nil {
 		fmt.Println(err)
@@ -141,18 +123,13 @@ func ExampleClient_Cancel() {
 
 // Answer the questions of jobs.
 func ExampleHandlers() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	c, end, err := local(ctx, client.Options{Handlers: client.Handlers{
+	ctx, c, end := local(client.Options{Handlers: client.Handlers{
 		Input: func(_ context.Context, q client.InputRequest) (any, error) {
 			fmt.Println("asked:", q.Prompt)
 			return "blue", nil
 		}}})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
 	defer end()
+
 	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: "demo.ask", Arguments: arcp.Raw(`{"prompt":"Which color?","response_schema":{"type":"string"}}`)})
 	if err != nil {
 		fmt.Println(err)
@@ -173,14 +150,9 @@ func ExampleHandlers() {
 
 // Follow the events of all jobs of the principal.
 func ExampleClient_SubscribeFeed() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	c, end, err := local(ctx, client.Options{})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	ctx, c, end := local(client.Options{})
 	defer end()
+
 	feed, err := c.SubscribeFeed(ctx, arcp.SubscribePayload{Filter: &arcp.EventFilter{Types: []arcp.Type{arcp.JobCompleted}}})
 	if err != nil {
 		fmt.Println(err)

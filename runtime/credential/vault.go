@@ -239,7 +239,7 @@ func (v *Vault) Serves(agent string) bool {
 // Redactor knows the values of all jobs.
 func (v *Vault) Redactor() *Redactor { return v.opts.Redactor }
 
-// Scrub is that of the Redactor.
+// Scrub calls Redactor.Scrub.
 func (v *Vault) Scrub(b []byte) []byte { return v.opts.Redactor.Scrub(b) }
 
 // Credentials are those of a job with their values, for its submitter: none once

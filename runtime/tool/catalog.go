@@ -8,7 +8,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Viewer is what of somebody decides what they see of a catalogue.
+// Viewer holds the principal and the trust level that select which tools a session sees.
 type Viewer struct {
 	Trust     string // a level of TrustLevels; one that is none is the lowest
 	Principal string // who it is: some tools exist only for some
@@ -40,7 +40,7 @@ type Catalog struct {
 	laid int                   // names that the overlays of all of them speak of
 }
 
-// epoch is what all that is kept was composed of.
+// epoch identifies the generation of the registry from which the cached entries were composed.
 type epoch struct {
 	generation uint64
 	revision   uint64 // of the hooks

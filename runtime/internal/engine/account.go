@@ -417,7 +417,7 @@ func (s *supervisor) knows() (bits []byte) {
 	return bits
 }
 
-// recall has the attempt know what its checkpoint knew.
+// recall loads the counters that were saved with the checkpoint.
 func (s *supervisor) recall(bits []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -365,7 +365,7 @@ func (s *supervisor) await(now time.Time, q *question) {
 	}
 }
 
-// unpark lets go on who waits for a question.
+// unpark ends the wait of the tool for a question.
 func (s *supervisor) unpark(now time.Time, q *question) {
 	n := q.waiters
 	q.waiters = 0

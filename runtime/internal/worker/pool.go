@@ -57,7 +57,7 @@ type Conn interface {
 	Queued() int
 }
 
-// Pool is who executes what. Its methods may be called by many goroutines.
+// Pool assigns jobs to connected workers. Its methods may be called by many goroutines.
 type Pool struct {
 	cfg  Config
 	away time.Duration

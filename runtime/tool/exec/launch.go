@@ -60,8 +60,8 @@ func (o order) start(mark string) (*launch, error) {
 		return nil, err
 	}
 	if _, err := l.control.Write(append(raw, '\n')); err != nil {
-		_ = l.control.Close() // it ends then
-		_ = l.reaper.Wait()
+		_ = l.control.Close() // the reaper ends then
+		_ = l.reaper.Wait()   // how it ended does not matter: err says what failed
 		l.close()
 		return nil, err
 	}
