@@ -417,7 +417,7 @@ func (s *supervisor) knows() (bits []byte) {
 	return bits
 }
 
-// recall loads the counters that were saved with the checkpoint.
+// recall restores which children the attempt has called, as it was saved with the checkpoint.
 func (s *supervisor) recall(bits []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
