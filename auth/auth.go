@@ -33,7 +33,7 @@ const (
 	None      = "none"
 )
 
-// Role is what an identity may do (SPEC.md §5.12).
+// Role permits a set of operations to an identity (SPEC.md §5.12).
 type Role string
 
 // The roles.
@@ -53,7 +53,7 @@ const (
 	Privileged  = "privileged"
 )
 
-// Identity is who a session belongs to.
+// Identity is the authenticated owner of a session.
 type Identity struct {
 	Principal string
 	Scheme    string
@@ -67,7 +67,7 @@ type Identity struct {
 	Serves []string // name globs of principals whose jobs it may run
 	Lease  []byte   // JSON object: authority of its jobs; nil: not set
 
-	// What Set.Again has to know of the credential.
+	// The members below are read by Set.Again when the credential is checked anew.
 	TokenPrint Secret `json:",omitzero"` // tells bearer tokens apart; see tokenPrint
 	Issuer     string // of the JWT
 	RolesClaim string // of the JWT, which gave the roles; empty: the configuration did
@@ -106,9 +106,8 @@ type Authenticator interface {
 	// Authenticate checks the credential itself. The error is an *Error.
 	Authenticate(ctx context.Context, r Request) (Identity, error)
 
-	// Verify checks the answer to a challenge; the token may be missing, then
-	// r.Principal names who claims to hold it. The error is an *Error. A scheme
-	// that cannot be challenged refuses.
+	// Verify checks the answer to a challenge. The token may be missing; r.Principal then names
+	// the claimed holder. The error is an *Error. A scheme without challenges refuses.
 	Verify(ctx context.Context, r Request, p Proof) (Identity, error)
 }
 
@@ -125,14 +124,14 @@ type Error struct {
 // Reasons of an Error.
 const (
 	ReasonMissing       = "missing"        // no token, or no fingerprint
-	ReasonUnknown       = "unknown"        // a token nobody has
+	ReasonUnknown       = "unknown"        // a token that is not configured
 	ReasonInvalid       = "invalid"        // a JWT that does not validate
 	ReasonResponse      = "response"       // a wrong answer to a challenge
 	ReasonNotConfigured = "not_configured" // the scheme is not offered
 	ReasonAnonymous     = "anonymous"      // anonymous access is off or was not negotiated
 	ReasonUnsupported   = "unsupported"    // the scheme cannot be challenged
 	ReasonUnavailable   = "unavailable"    // the verifier cannot be reached
-	ReasonPrincipal     = "principal"      // a fresh credential of somebody else
+	ReasonPrincipal     = "principal"      // a new credential of another principal
 	ReasonStale         = "stale"          // one that is not fresh
 )
 

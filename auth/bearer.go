@@ -16,7 +16,7 @@ type bearer struct {
 	rounds  int // HMACs of every answer: as many as the principal with most tokens has
 }
 
-// newBearer is nil if nobody has a token.
+// newBearer returns nil if no principal has a token.
 func newBearer(c *Config) *bearer {
 	if c.holders == nil {
 		return nil

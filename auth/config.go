@@ -8,11 +8,11 @@ import (
 	"slices"
 )
 
-// Config is who may come in. The zero value lets nobody in but local peers. It
-// belongs to one goroutine until NewSet or Reload gets it, and does not change
-// after.
+// Config lists the principals, issuers and policies that a Set accepts. The zero value accepts
+// local peers only. One goroutine owns a Config until NewSet or Reload receives it; it must
+// not change afterwards.
 //
-// Tokens are kept as hashes, and no form of printing or encoding shows one.
+// Tokens are stored as hashes. No form of printing or encoding shows one.
 type Config struct {
 	principals map[string]*principal
 	holders    *holders // a pointer, so that printing a struct around a Config stops there
@@ -40,12 +40,12 @@ const (
 
 var allPolicies = []policy{challengeNever, challengeAlways, challengeNew}
 
-// Format says how much there is, never what.
+// Format prints the number of entries, never their content.
 func (c Config) Format(s fmt.State, _ rune) {
 	_, _ = io.WriteString(s, c.String()) // a fmt.State keeps its own error
 }
 
-// String says how much there is, never what.
+// String returns the number of entries, never their content.
 func (c Config) String() string {
 	return fmt.Sprintf("auth config: %d principals, %d issuers, anonymous %t", len(c.principals), len(c.issuers), c.anonymous)
 }
@@ -55,7 +55,7 @@ func (c Config) String() string {
 type Token struct {
 	Principal string
 	Secret    Secret // the token itself; only its hash is kept
-	Roles     []Role // default: RoleClient; of a principal that the auth file names, what the file says counts
+	Roles     []Role // default: RoleClient; ignored for a principal that the auth file names
 }
 
 // LocalRoles returns the roles of a principal that connects over loopback without an auth

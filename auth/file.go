@@ -20,13 +20,13 @@ const maxFile = 16 << 20 // bytes of an auth file: some 50,000 principals
 type Options struct {
 	// RuntimeID is the audience of an issuer that sets none; "": arcp.
 	RuntimeID string
-	// CheckLease, if set, says what is wrong with the lease of a principal.
+	// CheckLease validates the lease of a principal; nil: leases are not validated.
 	CheckLease func(lease []byte) error
 }
 
-// Load reads an auth file and the key files it names, relative to it. The file is
-// YAML; a key or a value that is not known is an error, which has the line and
-// the path and says what to do (SPEC.md §5.12).
+// Load reads an auth file and the key files it names, relative to it. The file is YAML. An
+// unknown key or value is an error that names the line, the path and the remedy (SPEC.md
+// §5.12).
 func Load(name string, opts Options) (*Config, error) {
 	data, err := readFile(name, maxFile)
 	if err != nil {
@@ -77,7 +77,7 @@ func parseYAML(data []byte) (*yaml.Node, error) {
 	return doc.Content[0], nil
 }
 
-// syntaxError drops what the library quotes of the file, names of anchors.
+// syntaxError removes text of the file that the library's error quotes, such as anchors.
 func syntaxError(err error) error {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	if strings.Contains(text, "anchor") {
@@ -193,7 +193,7 @@ func (f *file) tokens(p *principal, tokens []located) error {
 
 const howToHash = `printf %s "$TOKEN" | sha256sum prints them`
 
-// parseHash reads what FileHash writes.
+// parseHash parses the output of FileHash.
 func parseHash(s string) (hash [32]byte, err error) {
 	digits, ok := strings.CutPrefix(s, hashPrefix)
 	if !ok || len(digits) != hex.EncodedLen(len(hash)) {

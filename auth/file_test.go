@@ -90,7 +90,7 @@ func TestEmptyFiles(t *testing.T) {
 	}
 }
 
-// Keys may stand in any order: nothing depends on what comes first.
+// Keys may stand in any order.
 func TestOrderDoesNotMatter(t *testing.T) {
 	c := parse(t, "", "anonymous: {enabled: false}\nprincipals: [{trust: untrusted, tokens: ['"+hashA+"'], roles: [admin], name: alice}]")
 	id := begin(t, NewSet(c), Request{Scheme: Bearer, Token: "a", Now: now})
@@ -253,7 +253,7 @@ func TestAddTokenRefusals(t *testing.T) {
 	want(t, "and is not known", len(c.holders.byHash), maxTokens+1)
 }
 
-// A lease that means nothing to who keeps it is found when the file is read.
+// A lease that CheckLease refuses is an error of Load.
 func TestLeaseIsChecked(t *testing.T) {
 	var seen []string
 	check := func(lease []byte) error {

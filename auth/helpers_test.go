@@ -29,7 +29,7 @@ import (
 // now is the time of every attempt; nothing here looks at the clock.
 var now = time.Date(2026, 5, 9, 13, 0, 0, 0, time.UTC)
 
-// tb is what a test and a property have in common.
+// tb is the part of testing.TB that property tests also have.
 type tb interface {
 	Helper()
 	Context() context.Context
@@ -206,7 +206,7 @@ func writeFiles(t testing.TB, files map[string]string) string {
 	return dir
 }
 
-// claims are those of a good token, changed: nil takes a claim away.
+// claims returns the claims of a valid token with changes applied; nil removes a claim.
 func claims(change map[string]any) jwt.MapClaims {
 	c := jwt.MapClaims{"iss": "https://issuer.example", "aud": "arcp", "sub": "alice", "exp": now.Add(time.Hour).Unix()}
 	maps.Copy(c, change)

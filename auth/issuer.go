@@ -32,8 +32,8 @@ type issuer struct {
 	rolesClaim string // "": the claims give no roles
 }
 
-// A problem is what is wrong with a JWT, in words fit for the peer: they repeat
-// nothing of it.
+// A problem is the reason why a JWT is refused. The peer sees it, so it repeats no part of the
+// token.
 type problem string
 
 func (p problem) Error() string { return string(p) }
@@ -102,9 +102,9 @@ func (i *issuer) validate(c jwt.MapClaims, now time.Time) (time.Time, error) {
 	return exp.Add(leeway), nil
 }
 
-// checkClaims checks that what must be there is, and that dates are ones: of a
-// number out of range the library would make another time. An nbf need not be
-// there (RFC 7519 §4.1.5, SPEC.md §5.1).
+// checkClaims checks that required claims are present and that dates are in range: the library
+// maps a number out of range to another time. A claim nbf is optional (RFC 7519 §4.1.5,
+// SPEC.md §5.1).
 func checkClaims(c jwt.MapClaims) error {
 	for _, name := range []string{"exp", "sub", "aud"} {
 		if c[name] == nil {
@@ -159,8 +159,8 @@ func (i *issuer) principal(c jwt.MapClaims) (string, error) {
 	return name, nil
 }
 
-// roles are those of the claims that we know; false if the claims do not say. The
-// claim is a list of texts or one text with spaces.
+// roles returns the known roles that the claims list; false if the claim is absent. The claim
+// is a list of texts or one text with spaces.
 func (i *issuer) roles(c jwt.MapClaims) ([]Role, bool) {
 	if i.rolesClaim == "" || c[i.rolesClaim] == nil {
 		return nil, false
@@ -188,7 +188,7 @@ func texts(v any) (out []string) {
 	return out
 }
 
-// setPrefix takes what principals of the issuer begin with.
+// setPrefix sets the prefix of the issuer's principals.
 func (i *issuer) setPrefix(s string) error {
 	if s == "" {
 		return errors.New("an empty prefix is none: remove it")
@@ -197,7 +197,7 @@ func (i *issuer) setPrefix(s string) error {
 	return nil
 }
 
-// check says what is missing for the issuer to be usable.
+// check returns an error that names the first setting without which the issuer cannot work.
 func (i *issuer) check() error {
 	switch {
 	case i.name == "":

@@ -12,9 +12,9 @@ import (
 
 const maxJWT = 32 << 10 // bytes; a frame before authentication has at most 64 KiB
 
-// signedJWT accepts JWTs of the configured issuers (SPEC.md §5.1). A principal the
-// auth file names gets what the file says; any other is a trusted client. A roles
-// claim, where an issuer has one, replaces the roles.
+// signedJWT accepts JWTs of the configured issuers (SPEC.md §5.1). A principal of the auth
+// file has the settings of the file; any other is a trusted client. A roles claim, if the
+// issuer has one, replaces the roles.
 type signedJWT struct {
 	issuers map[string]*issuer
 	byName  map[string]*principal
@@ -29,7 +29,7 @@ func newSignedJWT(c *Config) *signedJWT {
 	return &signedJWT{issuers: c.issuers, byName: c.principals, parser: jwt.NewParser(jwt.WithStrictDecoding())}
 }
 
-// vouched is what a valid JWT says, and the key it was signed with.
+// vouched is the content of a valid JWT, and the key that signed it.
 type vouched struct {
 	identity Identity
 	key      *key
@@ -147,7 +147,7 @@ func (s *signedJWT) identity(i *issuer, c jwt.MapClaims, now time.Time) (Identit
 	return id, nil
 }
 
-// known is what the configuration says of a principal that an issuer vouches for.
+// known returns the configured identity of a principal that an issuer vouches for.
 func (s *signedJWT) known(name string, i *issuer) Identity {
 	p := s.byName[name]
 	if p == nil {

@@ -257,7 +257,7 @@ func (s signer) kindName() string {
 	return made(parseKeys([]byte(s.pem)))[0].kind
 }
 
-// A public key is known to everybody: it must not serve as an HMAC secret.
+// A public key is not secret: it must not serve as an HMAC secret.
 func TestPublicKeyIsNoSecret(t *testing.T) {
 	public := signers()["RSA"].pem
 	dir := writeFiles(t, map[string]string{"rsa.pem": public, "secret": strings.Repeat("s", 32)})

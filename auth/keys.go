@@ -31,8 +31,8 @@ var algorithms = []string{
 	"ES256", "ES384", "ES512", "EdDSA",
 }
 
-// key verifies signatures. What it is decides with which algorithms, so a public
-// key never serves as an HMAC secret.
+// key verifies signatures. Its kind decides its algorithms, so a public key never serves as an
+// HMAC secret.
 type key struct {
 	kid        string // "": stands for any
 	kind       string // for errors
@@ -190,8 +190,8 @@ func certificateKey(der []byte) (any, error) {
 	return c.PublicKey, nil
 }
 
-// isBareKey finds keys that would otherwise pass as a raw secret, which everybody
-// with the public key could then sign with.
+// isBareKey reports whether data is a public key without PEM armour. Accepted as a raw secret,
+// it would let any holder of the public key sign.
 func isBareKey(data []byte) bool {
 	text := strings.TrimSpace(string(data))
 	for _, start := range []string{"ssh-", "ecdsa-sha2-", "sk-ssh-", "---- BEGIN SSH2", "<RSAKeyValue"} {

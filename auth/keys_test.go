@@ -130,7 +130,7 @@ func utf16Text(s string) string {
 	return b.String()
 }
 
-// A binary secret may end with what would be a line break in a text.
+// A binary secret may end with bytes that are a line break in a text.
 func TestBinarySecretKeepsItsEnd(t *testing.T) {
 	secret := append(bytes.Repeat([]byte{0xff}, 63), '\n')
 	keys, err := parseKeys(secret)

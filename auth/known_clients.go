@@ -13,12 +13,12 @@ const (
 	seenFor = 30 * 24 * time.Hour // a client not seen for longer is new again
 	maxSeen = 100_000             // about 30 MB; beyond, the one seen longest ago is forgotten and challenged again
 
-	// seenStep is how much earlier than a client was seen what is kept of it may
-	// say: who comes often is not written down each time.
+	// seenStep is how far the stored time of a client may lag behind its last connection. It
+	// bounds how often a frequent client is written.
 	seenStep = time.Hour
 )
 
-// Client is the hash of who, how and with which fingerprint.
+// Client is the hash of a principal, a scheme and a fingerprint.
 type Client [sha256.Size]byte
 
 // Sighting is when a client that has proved itself was last seen; a zero time
@@ -39,11 +39,11 @@ type knownClients struct {
 	changed map[Client]struct{} // since changes told of them: of those in at, and of forgotten ones that are kept elsewhere
 }
 
-// memory is what is known of a client.
+// memory is the state of one known client.
 type memory struct {
 	Sighting
 	kept   bool      // elsewhere: changes has told of it
-	keptAt time.Time // what it has told
+	keptAt time.Time // of the last Sighting that changes returned
 }
 
 func newSeen(limit int) *knownClients {
@@ -103,7 +103,8 @@ func (s *knownClients) forgetLocked(e *list.Element) {
 	}
 }
 
-// restore takes over what an earlier process has kept. Who was seen since is later.
+// restore adds the stored sightings of an earlier process. A sighting in memory is newer and
+// stays.
 func (s *knownClients) restore(kept []Sighting) {
 	kept = slices.SortedFunc(slices.Values(kept), func(a, b Sighting) int { return cmp.Or(b.At.Compare(a.At), slices.Compare(a.Client[:], b.Client[:])) })
 	s.mu.Lock()
@@ -119,8 +120,8 @@ func (s *knownClients) restore(kept []Sighting) {
 	}
 }
 
-// changes returns up to limit of the changes since it was last called, and which it
-// has not returned yet. Whom it has not seen in the last seenFor it forgets.
+// changes returns up to limit changes that no earlier call returned. It forgets clients that
+// were not seen in the last seenFor.
 func (s *knownClients) changes(now time.Time, limit int) (list []Sighting) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -72,7 +72,7 @@ func TestClientOf(t *testing.T) {
 
 func first[A, B any](a A, _ B) A { return a }
 
-// What changes tells of is, at every time, what a later process has to know.
+// The changes returned so far always restore the same known clients in a later process.
 func TestSightingsAreWhatIsKnown(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const limit = 3
@@ -121,8 +121,7 @@ func restarted(kept map[Client]time.Time, limit int) *knownClients {
 	return s
 }
 
-// What is kept of more clients than there is room for, or of one that was not seen
-// for too long, is taken back.
+// Sightings beyond the bound, or older than seenFor, are withdrawn.
 func TestSightingsAreBounded(t *testing.T) {
 	s := newSeen(2)
 	s.restore([]Sighting{{Client{1}, now}, {Client{2}, now.Add(-time.Minute)}, {Client{3}, now.Add(-2 * time.Minute)}})

@@ -6,9 +6,8 @@ import (
 	"errors"
 )
 
-// nobody is the scheme none: a local peer is the user the operating system says
-// it is; any other is anonymous, if the configuration and both sides want that
-// (SPEC.md §5.1).
+// nobody is the scheme none. A local peer is the user that the operating system reports. Any
+// other peer is anonymous, if the configuration and both sides allow it (SPEC.md §5.1).
 type nobody struct {
 	byName    map[string]*principal
 	anonymous bool
@@ -51,8 +50,8 @@ func (n *nobody) local(uid int) (Identity, error) {
 	return newPrincipal(name, localRoles).as(None), nil
 }
 
-// newAnonymous is a principal nobody else has, so that anonymous sessions cannot
-// see each other.
+// newAnonymous returns a principal that no other session has, so that anonymous sessions
+// cannot see each other.
 func newAnonymous() Identity {
 	return Identity{
 		Principal: anonymousPrefix + rand.Text(),

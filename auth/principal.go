@@ -30,8 +30,8 @@ var (
 	localRoles  = []Role{RoleClient, RoleWorker, RoleApprover}
 )
 
-// principal is somebody the configuration names. It does not change once the
-// configuration is used, and its identity's slices are shared by all sessions.
+// principal is a configured principal. It is immutable once the configuration is in use, and
+// all its sessions share its slices.
 type principal struct {
 	identity Identity // but for Scheme and Expires
 	tokens   [][sha256.Size]byte
@@ -59,7 +59,8 @@ func reserved(name string) bool {
 	return strings.HasPrefix(name, anonymousPrefix) || strings.HasPrefix(name, uidPrefix)
 }
 
-// checkName says what is wrong with a principal's name without repeating it.
+// checkName returns the reason why a principal's name is not allowed, without repeating the
+// name.
 func checkName(name string) error {
 	switch {
 	case name == "":
@@ -74,6 +75,5 @@ func checkName(name string) error {
 	return nil
 }
 
-// unprintable counts U+FFFD, which stands for wrong bytes, and is what decoding
-// makes of different ones.
+// unprintable includes U+FFFD, to which decoding maps different invalid bytes.
 func unprintable(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }

@@ -37,8 +37,8 @@ var errNoChallenge = errors.New("no challenge was sent")
 // of ours has 13 characters, a minted token at least 26.
 const maxShown = 20
 
-// shown quotes a word if it looks like a name of ours, well or badly spelt. What
-// else stands there may be a misplaced credential, and is not repeated.
+// shown quotes a word if it resembles one of our keywords. Any other word may be a misplaced
+// credential and is not repeated.
 func shown(word string) string {
 	if word == "" || len(word) > maxShown {
 		return "(not shown)"

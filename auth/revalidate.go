@@ -32,8 +32,8 @@ func gone(what string) *Error {
 	return &Error{Reason: ReasonUnknown, Message: what + " of the session is not known any more", Final: true}
 }
 
-// renew wants the principal to hold the very token that opened the session: one
-// that was revoked must not go on because another has taken its place.
+// renew requires the principal to still hold the token that opened the session. Another token
+// of the same principal does not replace a revoked one.
 func (b *bearer) renew(id Identity, _ Request) (Identity, error) {
 	who := b.byName[id.Principal]
 	if who == nil {

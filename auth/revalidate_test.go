@@ -23,8 +23,8 @@ func notAgain(t *testing.T, why string, s *Set, id Identity) {
 	want(t, "an identity does not come with a refusal", fresh, Identity{})
 }
 
-// A bearer session lives as long as its own token, however it was proved, and
-// gets what the configuration says now.
+// A bearer session ends with its own token, whichever way it was proved, and gets the settings
+// of the present configuration.
 func TestBearerAgain(t *testing.T) {
 	file := func(tokens, role string) *Config {
 		return parse(t, "", fmt.Sprintf("principals: [{name: alice, tokens: [%s], roles: [%s]}]", tokens, role))
@@ -50,8 +50,7 @@ func TestBearerAgain(t *testing.T) {
 	notAgain(t, "the token is somebody else's", set, byToken)
 }
 
-// A JWT session gets what the configuration says now of its principal, until the
-// JWT's end.
+// A JWT session gets its principal's present settings until the JWT expires.
 func TestSignedJWTAgain(t *testing.T) {
 	const (
 		groups = "    roles_claim: groups\n"

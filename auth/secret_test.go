@@ -176,7 +176,7 @@ func TestNothingEncodesASecret(t *testing.T) {
 	}
 	for name, v := range secretValues(t) {
 		if name == "a key" || name == "an issuer" {
-			continue // holds a func: no encoder takes it, and nobody outside has one
+			continue // holds a func: no encoder accepts it, and it is not exported
 		}
 		for encoding, encode := range encoders {
 			if name == "key" && strings.Contains(encoding, "JSON") {

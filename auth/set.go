@@ -26,9 +26,9 @@ type offer struct {
 	policy  func(scheme string) policy
 }
 
-// NewSet offers what cfg configures, and the extra schemes, which replace built-in
-// ones of their name and stay when the configuration is replaced. cfg is the
-// set's from now on.
+// NewSet returns a Set of the schemes that cfg configures and of extra schemes. An extra
+// scheme replaces a built-in one of its name and survives Reload. The Set owns cfg from now
+// on.
 func NewSet(cfg *Config, extra ...Authenticator) *Set {
 	s := &Set{extra: slices.Clone(extra), seen: newSeen(maxSeen)}
 	s.Reload(cfg)
@@ -62,17 +62,16 @@ func (o *offer) add(a Authenticator, named bool) {
 	}
 }
 
-// Schemes names what a peer from the network may use, for the log.
+// Schemes returns the names of the schemes that a remote peer may use, for the log.
 func (s *Set) Schemes() []string { return slices.Clone(s.current.Load().names) }
 
 // Restore takes over which clients have proved themselves to an earlier process,
 // as Sightings has told of them. They need no challenge where only new ones do.
 func (s *Set) Restore(kept []Sighting) { s.seen.restore(kept) }
 
-// Sightings returns up to limit changes to what Restore has to be given after the
-// next start, of those that it has not returned yet. A client that was not seen for
-// 30 days is forgotten, as is the one seen longest ago when there are more than
-// 100,000. A client that comes often is told of once an hour at most.
+// Sightings returns up to limit changes that no earlier call returned; the next process passes
+// them to Restore. A client not seen for 30 days is forgotten; above 100,000 clients the
+// oldest is. One client is returned at most once an hour.
 func (s *Set) Sightings(now time.Time, limit int) []Sighting { return s.seen.changes(now, limit) }
 
 // Offers reports whether a peer from the network may use a scheme.

@@ -174,7 +174,7 @@ func TestExtraSchemesStay(t *testing.T) {
 	want(t, "with the time it is", begin(t, set, Request{Scheme: MTLS}).Expires.IsZero(), false)
 }
 
-// fakeScheme lets everybody in.
+// fakeScheme accepts every request.
 type fakeScheme struct{ name string }
 
 func (f fakeScheme) Scheme() string { return f.name }

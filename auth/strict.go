@@ -155,7 +155,7 @@ func word[T ~string](kind string, known []T, take func(T)) reader {
 	}
 }
 
-// unsupported refuses what a later version will read, unless there is nothing.
+// unsupported refuses a key that a later version reads, unless its value is empty.
 func unsupported(what string) reader {
 	return func(n *yaml.Node, at string) error {
 		if isNull(n) || (n.Kind != yaml.ScalarNode && len(n.Content) == 0) {
@@ -165,7 +165,8 @@ func unsupported(what string) reader {
 	}
 }
 
-// unknown names what stands there, if it may be shown, and the nearest known word.
+// unknown returns an error that names the unknown word, if it may be shown, and the nearest
+// known word.
 func unknown[T ~string](n *yaml.Node, at, kind string, known []T) error {
 	return complain(n, at, fmt.Sprintf("unknown %s %s: did you mean %q?", kind, shown(n.Value), nearest(n.Value, known)))
 }

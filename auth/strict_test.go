@@ -15,7 +15,7 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// JSON is YAML: what a lease says in JSON comes out the same.
+// JSON is YAML: a lease in JSON stays the same.
 func TestLeaseKeepsJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := made(json.Marshal(map[string]any{"a": jsonValue(3).Draw(t, "value")}))

@@ -19,10 +19,9 @@ const ChallengeTTL = 60 * time.Second
 // hashPrefix marks the hash of a token in the auth file.
 const hashPrefix = "sha256:"
 
-// Format keeps the text out of all verbs that ask String only if they fit a text,
-// as %d. What no method keeps it out of: %p, the key of a map in JSON, and an
-// unexported field of a struct that is printed. Hold a Secret in exported fields,
-// or give the struct around it a String of its own.
+// Format redacts the verbs for which fmt does not call String, such as %d. Three ways remain:
+// %p, a map key in JSON, and an unexported field of a printed struct. Hold a Secret in
+// exported fields, or give the struct around it a String method.
 func (Secret) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, redacted) } // a fmt.State keeps its own error
 
 // NewToken mints prefix and 26 random characters of A–Z and 2–7: 130 bits.
@@ -55,9 +54,8 @@ func Matches(hash [sha256.Size]byte, token Secret) bool {
 // Equal compares in constant time and does not tell the lengths apart.
 func Equal(a, b Secret) bool { return Matches(HashToken(a), b) }
 
-// Answer is what the holder of a bearer token answers to a challenge: lower-case
-// hex of HMAC-SHA256 over the challenge as sent, keyed by the token's SHA-256
-// (SPEC.md §5.1).
+// Answer returns the answer of a bearer token's holder to a challenge: lower-case hex of
+// HMAC-SHA256 over the challenge as sent, keyed by the token's SHA-256 (SPEC.md §5.1).
 func Answer(token, challenge Secret) Secret {
 	a := answer(HashToken(token), challenge)
 	return Secret(a[:])

@@ -14,7 +14,7 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// benchDial makes connections whose client is read by nobody yet.
+// benchDials make connections whose client end has no reader yet.
 var benchDials = []struct {
 	kind string
 	dial func(b *testing.B) (server, client transport.Conn)
@@ -82,7 +82,7 @@ func BenchmarkWrite(b *testing.B) {
 	})
 }
 
-// BenchmarkWriteFlush is what the same costs without coalescing.
+// BenchmarkWriteFlush measures the same without coalescing.
 func BenchmarkWriteFlush(b *testing.B) {
 	eachDial(b, func(b *testing.B, server, client transport.Conn) {
 		go discard(client)

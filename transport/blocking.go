@@ -108,8 +108,8 @@ func waitPatiently(done <-chan struct{}) {
 	}
 }
 
-// patientChunk is what a patientSink writes at once, so that progress is seen:
-// a quarter of what a pipe holds.
+// patientChunk is the size of one write of a patientSink, in bytes: a quarter of a pipe's
+// capacity, so that progress is visible.
 const patientChunk = 16 << 10
 
 // timeoutWriter is a sink over a writer without deadlines. Each Write happens on a goroutine,

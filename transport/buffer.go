@@ -21,8 +21,8 @@ func getBuffer() *buffer {
 	}
 }
 
-// putBuffer takes back a slice of a buffer that nobody uses any more. Slices
-// that did not come from the pool are left to the garbage collector.
+// putBuffer returns an unused slice to the pool. Slices that did not come from the pool are
+// left to the garbage collector.
 func putBuffer(p []byte) {
 	if cap(p) != BufferSize {
 		return
@@ -34,8 +34,8 @@ func putBuffer(p []byte) {
 	}
 }
 
-// appendBuffer appends p to dst in memory from the pool, or beyond its size in
-// memory that grows with what has arrived.
+// appendBuffer appends p to dst in memory from the pool. Beyond the pool's size the memory
+// grows with the bytes that have arrived.
 func appendBuffer(dst, p []byte) []byte {
 	if dst == nil {
 		dst = getBuffer()[:0]

@@ -9,11 +9,11 @@ import (
 	"unicode/utf8"
 )
 
-// closeTimeout bounds Close: sending what is buffered, the farewell, and
-// waiting for the peer to go.
+// closeTimeout bounds Close: sending the buffered frames and the close frame, and waiting for
+// the peer's end.
 const closeTimeout = time.Second
 
-// maxReason is what a close frame has room for (RFC 6455 §5.5).
+// maxReason is the room for a reason in a close frame (RFC 6455 §5.5).
 const maxReason = 123
 
 // source yields the bytes that arrive.
@@ -31,8 +31,8 @@ type source interface {
 type wire interface {
 	source
 	sink
-	// linger ends sending and waits until the peer ends too, so that what was
-	// sent is not lost in a reset. It follows interrupt and is ended by kill.
+	// linger ends sending and waits until the peer ends too: a reset would lose the bytes just
+	// sent. It follows interrupt; kill ends it.
 	linger()
 	// kill ends everything at once and makes all calls fail. Anyone may call
 	// it, more than once.
@@ -41,7 +41,7 @@ type wire interface {
 	join()
 }
 
-// core is what all connections have in common: everything but frames.
+// core is the part that all connections share: everything but framing.
 type core struct {
 	wire  wire
 	out   outbox
@@ -152,8 +152,8 @@ func (c *core) endedHere() error {
 	return c.closed
 }
 
-// begin starts the end of the connection from this side. It reports false if
-// somebody else did, who will close done.
+// begin starts the end of the connection from this side. It returns false if another goroutine
+// has started it; that one closes done.
 func (c *core) begin(code CloseCode) bool {
 	c.ending.Lock()
 	defer c.ending.Unlock()
@@ -165,8 +165,8 @@ func (c *core) begin(code CloseCode) bool {
 	return true
 }
 
-// close ends the connection: what is buffered, a farewell, and the peer's end,
-// all within closeTimeout.
+// close ends the connection within closeTimeout: it sends the buffered frames and the close
+// frame, then waits for the peer's end.
 func (c *core) close(code CloseCode, farewell []byte) error {
 	if !c.begin(code) {
 		<-c.done
@@ -187,15 +187,14 @@ func (c *core) close(code CloseCode, farewell []byte) error {
 	return err
 }
 
-// awaitReader returns when nobody is in Read. The wire must be interrupted by
-// then.
+// awaitReader returns when no goroutine is in Read. The wire must be interrupted before.
 func (c *core) awaitReader() {
 	c.reading.Lock()
 	defer c.reading.Unlock()
 }
 
-// stop ends the connection at once and returns when nobody is left in Read,
-// Write and Flush. What Read lent to its caller stays untouched.
+// stop ends the connection at once. It returns when no goroutine is in Read, Write or Flush.
+// The frame that Read returned last stays valid.
 func (c *core) stop() {
 	c.out.stop(c.closed)
 	c.wire.kill()

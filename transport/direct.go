@@ -15,14 +15,14 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Direct answers plain and valid handshakes on a listener without an http.Server, whose
-// goroutines and buffers are a third of the cost of a new connection. serve is called with the
-// connection, which it owns, on a goroutine of its own, as by Handler.
+// Direct answers plain, valid WebSocket handshakes on a listener without an http.Server: the
+// server's goroutines and buffers are a third of the cost of a new connection. serve is called
+// on a goroutine of its own with the connection, which it owns, as by Handler.
 //
-// Whatever else there is, another path, a header that would have to be judged, a
-// name or an origin that is not allowed, is returned by Accept with all that was read
-// of it: an http.Server with the Handler knows what to answer. The connections must
-// be without TLS. Closing the listener ends those that have not said anything.
+// Any other request is returned by Accept with the bytes read so far, for an http.Server with
+// the Handler to answer: another path, an unusual header, a name or an origin that is not
+// allowed. The connections must be without TLS. Closing the listener ends the connections that
+// have sent nothing.
 func (u *Upgrader) Direct(ln net.Listener, path string, serve func(Conn)) net.Listener {
 	d := &direct{Listener: ln, up: u, path: path, serve: serve, timeout: greetTimeout, others: make(chan accepted), done: make(chan struct{}), silent: make(map[net.Conn]struct{})}
 	go d.run()
@@ -52,8 +52,8 @@ type accepted struct {
 	err  error
 }
 
-// run ends with the listener. An error that is not the last waits until somebody
-// asks, who then waits before asking again.
+// run accepts connections until the listener ends. A temporary error is returned by the next
+// call of Accept, which delays the one after it.
 func (d *direct) run() {
 	for {
 		conn, err := d.Listener.Accept()
@@ -97,7 +97,7 @@ func (d *direct) Close() error {
 	return d.Listener.Close()
 }
 
-// greet answers a client, or has somebody else do it: then it returns nil.
+// greet answers a handshake, or passes the connection to Accept and returns nil.
 func (d *direct) greet(conn net.Conn) Conn {
 	w, err := netWire(conn)
 	if err != nil {
@@ -116,7 +116,7 @@ func (d *direct) greet(conn net.Conn) Conn {
 		select {
 		case d.others <- accepted{conn: b}:
 		case <-d.done:
-			_ = conn.Close() // nobody answers any more
+			_ = conn.Close() // the listener is closed: the connection is answered by no server
 		}
 		return nil
 	}
@@ -176,7 +176,7 @@ func (d *direct) handshake(conn net.Conn, p []byte) (answer []byte, n int) {
 	r, err := http.ReadRequest(br)
 	switch {
 	case err != nil || br.Buffered() > 0 || in.Len() > 0 || !wellFormed(r):
-		return nil, 0 // an http.Server says what is wrong
+		return nil, 0 // an http.Server answers with the reason
 	case r.RequestURI != d.path || r.ContentLength != 0 || r.TransferEncoding != nil || r.Header["Expect"] != nil || r.Header["Trailer"] != nil:
 		return nil, 0
 	case len(r.Header["Origin"]) > 1 || len(r.Header["Sec-Websocket-Key"]) > 1 || len(r.Header["Sec-Websocket-Protocol"]) > 1 || !isKey(r.Header.Get("Sec-Websocket-Key")):
@@ -192,8 +192,8 @@ func (d *direct) handshake(conn net.Conn, p []byte) (answer []byte, n int) {
 	return h.Bytes(), n
 }
 
-// wellFormed reports whether a request passes what an http.Server checks of the headers
-// beyond http.ReadRequest.
+// wellFormed reports whether a request passes the checks of an http.Server on headers that
+// http.ReadRequest leaves out.
 func wellFormed(r *http.Request) bool {
 	for name, values := range r.Header {
 		if !httpguts.ValidHeaderFieldName(name) || slices.ContainsFunc(values, invalidValue) {
@@ -218,7 +218,7 @@ var heads = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 1<<10) }
 
 // answering is the http.ResponseWriter of a handshake. It keeps the answer.
 type answering struct {
-	http.ResponseWriter // nil: the answer is written to what Hijack returns
+	http.ResponseWriter // nil: the answer is written to the connection that Hijack returns
 	bytes.Buffer
 }
 

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// FuzzGreeting: what is answered as a handshake is one for net/http and for the library of
-// the Handler, which would give the same answer.
+// FuzzGreeting: a request answered as a handshake is a valid one for net/http and for the
+// library of the Handler, with the same answer.
 func FuzzGreeting(f *testing.F) {
 	const plain = "GET /arcp HTTP/1.1\r\nHost: localhost:7777\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
 	f.Add([]byte(plain + "\r\n"))
@@ -83,7 +83,7 @@ func TestSilentClients(t *testing.T) {
 	}
 }
 
-// BenchmarkGreeting is what answering a handshake costs without the system calls.
+// BenchmarkGreeting measures the answer to a handshake without system calls.
 func BenchmarkGreeting(b *testing.B) {
 	near, far := net.Pipe()
 	defer near.Close()

@@ -22,11 +22,12 @@ const (
 	hello   = "\x81\x85\x00\x00\x00\x00hello" // a frame
 )
 
-// answered is what a client is told.
+// answered is the answer that a client received.
 type answered struct{ Status, Upgrade, Accept, Protocol, Read string }
 
-// tell sends pieces, each when the one before had the time to arrive, and returns
-// the answer to the last request, and what the server reads of an upgraded connection.
+// tell sends pieces one after the other, each when the one before had time to arrive. It
+// returns the answer to the last request, and the bytes that the server reads after an
+// upgrade.
 func tell(t *testing.T, s *wsServer, requests int, pieces ...string) (a answered) {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.Split(strings.TrimPrefix(s.url, "ws://"), "/")[0])
@@ -63,8 +64,8 @@ func tell(t *testing.T, s *wsServer, requests int, pieces ...string) (a answered
 	return a
 }
 
-// What is answered directly is answered as net/http and the library do, and what is
-// not, by them.
+// Direct answers give the same result as net/http and the library; all other requests reach
+// them.
 func TestDirectAnswersAsTheOthers(t *testing.T) {
 	long := "X-Long: " + strings.Repeat("x", 6000) + "\r\n"
 	for _, c := range []struct {
@@ -136,8 +137,8 @@ func TestDirectInPieces(t *testing.T) {
 	}
 }
 
-// Closing the listener ends connections that have said nothing, and those that
-// nobody asks for any more.
+// Closing the listener ends connections that have sent nothing and those that Accept has not
+// returned.
 func TestDirectIsClosed(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -184,7 +185,7 @@ func dialed(t *testing.T, ln net.Listener) net.Conn {
 	return conn
 }
 
-// failing fails once before it has anybody.
+// failing is a listener whose first Accept fails.
 type failing struct {
 	net.Listener
 	errs chan error
@@ -199,7 +200,7 @@ func (f failing) Accept() (net.Conn, error) {
 	}
 }
 
-// Who asks is told of an error, and the listener goes on.
+// Accept returns an error of the listener once, and the listener goes on.
 func TestDirectTellsOfErrors(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

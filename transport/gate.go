@@ -16,9 +16,9 @@ type GateLimits struct {
 	PerAddress      int // of one address that have not authenticated; loopback is exempt
 }
 
-// Gate counts connections from the moment on that they are accepted, whatever is sent
-// on them, and refuses those over its limits. An address is that of a peer, or the
-// first 64 bits of it for IPv6. Its methods may be called by many goroutines at once.
+// Gate counts connections from their accept on and refuses those over its limits. IPv6 peers
+// are counted by the first 64 bits of the address. Its methods may be called by many
+// goroutines at once.
 type Gate struct {
 	refused func(*GateError)
 
@@ -87,8 +87,8 @@ func (g *Gate) room(from netip.Prefix) bool {
 	return !from.IsValid() || !reached(g.addresses[from], g.limits.PerAddress)
 }
 
-// addressPrefix is what connections of an address are counted by. It is not valid for
-// what is not counted: loopback, and what is no address of a network.
+// addressPrefix returns the prefix by which connections of an address are counted. The prefix
+// is invalid for loopback and for texts that are no network address: those are not counted.
 func addressPrefix(address string) netip.Prefix {
 	ip, err := netip.ParseAddr(address)
 	if ip = ip.Unmap().WithZone(""); err != nil || ip.IsLoopback() {
@@ -125,8 +125,8 @@ func (p *Pass) setAddress(from netip.Prefix) {
 	}
 }
 
-// From says the address of the peer of a connection that a proxy has made. The error is
-// a *GateError; the connection is then counted as that of the proxy, until it ends.
+// From sets the address of the peer behind a proxy's connection. The error is a *GateError;
+// the connection then counts as the proxy's until it ends.
 func (p *Pass) From(address string) error {
 	g := p.gate
 	g.mu.Lock()
@@ -142,7 +142,7 @@ func (p *Pass) From(address string) error {
 	return nil
 }
 
-// Authenticated says that the peer has proved who it is.
+// Authenticated records that the peer is authenticated.
 func (p *Pass) Authenticated() {
 	p.gate.mu.Lock()
 	defer p.gate.mu.Unlock()
@@ -231,7 +231,8 @@ func (c *gatedConn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// passOf is the pass of what a listener of a gate has accepted; nil for all else.
+// passOf returns the pass of a connection that a gate's listener has accepted; nil for any
+// other.
 func passOf(conn net.Conn) *Pass {
 	switch c := conn.(type) {
 	case *gatedConn:

@@ -72,7 +72,7 @@ func TestGateLimits(t *testing.T) {
 	}
 }
 
-// Who connects by way of a proxy is counted once it is known.
+// A client behind a proxy is counted once its address is known.
 func TestGateProxy(t *testing.T) {
 	g := NewGate(GateLimits{PerAddress: 1}, nil)
 	var passes [3]*Pass

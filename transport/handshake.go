@@ -20,7 +20,7 @@ type handshake struct {
 	body io.ReadWriteCloser // of the answer to an upgrade
 
 	wire  wire   // of the upgraded connection
-	early []byte // what followed the answer
+	early []byte // bytes that followed the answer
 	info  Info
 }
 
@@ -100,7 +100,7 @@ func answerText(resp *http.Response) string {
 	if resp == nil || resp.Body == nil {
 		return ""
 	}
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1024)) // for reading by people; what there is will do
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1024)) // shown to people; a part of the body is enough
 	line, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
 	if line == "" {
 		return ""

@@ -13,7 +13,7 @@ import (
 
 func TestWhoMayConnect(t *testing.T) {
 	for _, test := range []struct {
-		host, origin string // PORT stands for that of the server
+		host, origin string // PORT stands for the server's port
 		hosts        string // allowed, by commas
 		origins      string
 		want         int

@@ -15,9 +15,9 @@ import (
 // needs its pong (RFC 6455 §5.5.3).
 const maxControl = 4 * 131
 
-// stuckAfter is how long a farewell waits for a write in progress. A peer that
-// reads has taken 64 KiB in far less, also where who writes has to wait for a
-// processor; one that does not would not read the farewell.
+// stuckAfter is how long a close frame waits for a write in progress. A peer that reads has
+// taken 64 KiB in far less, even if the writer waits for a processor. A peer that does not
+// read would not see the close frame.
 const stuckAfter = closeTimeout / 2
 
 var errStuck = errors.New("the peer does not read")
@@ -32,17 +32,16 @@ type sink interface {
 
 // outbox gathers frames, so that many of them cost one write(2).
 //
-// Whoever writes to the sink holds the turn, from the first byte of a frame
-// to its last. Control frames may come from any goroutine and never block:
-// they wait for the end of the frame being sent, and the holder of the turn
-// sends them before giving it up. With no holder a goroutine is started for
-// them. "None is waiting" and "nobody has the turn" change under mu together,
-// so that no control frame is left behind.
+// The goroutine that writes to the sink holds the turn from the first byte of a frame to its
+// last. Control frames may come from any goroutine and never block: they wait for the end of
+// the frame being sent, and the holder of the turn sends them before it releases the turn.
+// Without a holder a goroutine is started for them. "No frame waits" and "the turn is free"
+// change under mu together, so that no control frame is left behind.
 type outbox struct {
 	sink    sink
 	timeout time.Duration
-	took    func()        // the peer took what had to wait for it; may be nil
-	turn    chan struct{} // has one place; who put a token there has the turn
+	took    func()        // called when the peer took bytes that had to wait for it; may be nil
+	turn    chan struct{} // capacity 1; the goroutine whose token is in it has the turn
 
 	mu      sync.Mutex
 	buf     []byte // whole frames, in memory from the pool; nil when empty
@@ -54,8 +53,8 @@ func (o *outbox) init(s sink, timeout time.Duration) {
 	o.sink, o.timeout, o.turn = s, timeout, make(chan struct{}, 1)
 }
 
-// outFrame is what is still to be gathered of a frame: header, body, which is
-// masked unless there is noMask, and trailer.
+// outFrame is the part of a frame that is not gathered yet: header, body and trailer. The body
+// is masked unless noMask is set.
 type outFrame struct {
 	head    [ws.MaxHeaderSize]byte
 	headPos int
@@ -68,7 +67,7 @@ type outFrame struct {
 
 func (f *outFrame) size() int { return f.headLen - f.headPos + len(f.body) + len(f.tail) }
 
-// fill appends to p what fits into its capacity and drops that from f.
+// fill moves the part of f that fits into p's capacity to p.
 func (f *outFrame) fill(p []byte) []byte {
 	n := min(f.headLen-f.headPos, cap(p)-len(p))
 	p = append(p, f.head[f.headPos:f.headPos+n]...)
@@ -110,8 +109,8 @@ func (o *outbox) gatherLocked(f outFrame) {
 	o.buf = f.fill(o.buf)
 }
 
-// overflow sends what is gathered, then gathers f if it fits now, else sends
-// it through the buffer to its last byte.
+// overflow sends the gathered bytes, then gathers f if it fits now. A larger f is sent through
+// the buffer to its last byte.
 func (o *outbox) overflow(f outFrame) error {
 	o.turn <- struct{}{}
 	defer o.release()
@@ -143,7 +142,7 @@ func (o *outbox) gather(f outFrame) error {
 	return nil
 }
 
-// flush sends what is gathered.
+// flush sends the gathered bytes.
 func (o *outbox) flush() error {
 	o.mu.Lock()
 	err, empty := o.err, len(o.buf) == 0
@@ -251,8 +250,8 @@ func (o *outbox) answer(farewell []byte, why error) {
 	o.controlLocked(farewell)
 }
 
-// finish sends what is gathered and the farewell after it. Other calls fail
-// with why from then on. It does not wait for a write that is stuck.
+// finish sends the gathered bytes and then the close frame. Later calls of other methods fail
+// with why. It does not wait for a write that is stuck.
 func (o *outbox) finish(farewell []byte, why error) error {
 	if !o.turnWithin(stuckAfter) {
 		o.stop(why)
@@ -308,8 +307,8 @@ func (o *outbox) dropLocked() {
 	o.buf, o.control = nil, nil
 }
 
-// join returns when nobody is sending. The sink must be broken by then, so
-// that whoever is sending fails.
+// join returns when no goroutine is sending. The sink must be broken before, so that a sender
+// fails.
 func (o *outbox) join() {
 	o.turn <- struct{}{}
 	<-o.turn

@@ -16,7 +16,7 @@ type nowhere struct{}
 
 func (nowhere) send([]byte, time.Duration) (bool, error) { return false, nil }
 
-// BenchmarkOutbox is what gathering a frame costs without the system calls.
+// BenchmarkOutbox measures gathering a frame without system calls.
 func BenchmarkOutbox(b *testing.B) {
 	for _, client := range []bool{false, true} {
 		b.Run(map[bool]string{false: "server", true: "client"}[client], func(b *testing.B) {
@@ -33,7 +33,7 @@ func BenchmarkOutbox(b *testing.B) {
 	}
 }
 
-// record is a sink that keeps what it took, and blocks while gate is held.
+// record is a sink that stores the bytes it receives, and blocks while gate is held.
 type record struct {
 	gate sync.Mutex
 	mu   sync.Mutex
@@ -102,8 +102,7 @@ func TestControlFramesStayOutOfFrames(t *testing.T) {
 	}
 }
 
-// A control frame that comes while the last write is under way is sent without
-// anybody's help.
+// A control frame that arrives during the last write is sent without another call.
 func TestControlFrameIsNotLeftBehind(t *testing.T) {
 	for range 1000 {
 		r := &record{}
@@ -163,8 +162,8 @@ func TestNothingFollowsFarewell(t *testing.T) {
 	}
 }
 
-// A peer that took what had to wait for it is there; one whose system takes
-// everything at once may not be, however long this side takes.
+// A peer that took bytes which had to wait is alive. A peer whose system buffers everything at
+// once may not be.
 func TestProgressIsASignOfLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for waited, want := range map[bool]int{false: 0, true: 1} {

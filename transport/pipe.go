@@ -31,14 +31,14 @@ type pipeDirection struct {
 	buf         []byte // under way, in memory from the pool; nil when empty
 	interrupted bool   // the reader shall return
 	ended       bool   // nothing will follow buf
-	dead        bool   // nobody will read
+	dead        bool   // the reading end is closed
 }
 
 func newHalf() *pipeDirection {
 	return &pipeDirection{readable: make(chan struct{}, 1), writable: make(chan struct{}, 1)}
 }
 
-// ring wakes the one who waits, or the next one who will.
+// ring wakes the goroutine that waits, or the next one that will.
 func ring(bell chan struct{}) {
 	select {
 	case bell <- struct{}{}:
@@ -46,7 +46,7 @@ func ring(bell chan struct{}) {
 	}
 }
 
-// put appends what there is room for.
+// put appends as many bytes as there is room for.
 func (h *pipeDirection) put(p []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -93,7 +93,7 @@ func (h *pipeDirection) change(condition *bool) {
 // pipeWire is a wire over the two halves.
 type pipeWire struct {
 	in, out *pipeDirection
-	lent    []byte // what was received last
+	lent    []byte // the frame that Read returned last
 }
 
 func (w *pipeWire) receive() ([]byte, error) {
@@ -140,7 +140,7 @@ func (w *pipeWire) waitWritable(until time.Time) error {
 	}
 }
 
-// linger has nothing to wait for: the peer reads what is under way.
+// linger returns at once: the peer reads the bytes under way.
 func (w *pipeWire) linger() {}
 
 func (w *pipeWire) kill() {
@@ -151,8 +151,8 @@ func (w *pipeWire) kill() {
 
 func (w *pipeWire) join() {}
 
-// prefixed puts the length before each frame. A length with the high bit is
-// that of a farewell: a code and a reason.
+// prefixed puts the length before each frame. A length with the high bit set begins a
+// farewell: a code and a reason.
 type prefixed struct{}
 
 const (

@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// rawClient is a WebSocket client that does what a test tells it to and no
-// more. It masks by zeros.
+// rawClient is a WebSocket client that sends only the frames of the test. Its mask is zero.
 type rawClient struct {
 	testing.TB
 	fd int

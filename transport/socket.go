@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// past is a deadline that makes what blocks return.
+// past is a deadline that ends blocked calls.
 var past = time.Unix(1, 0)
 
 // polled is a file that the runtime's poller watches: a socket or a pipe.
@@ -30,7 +30,7 @@ type polledReader struct {
 	raw  syscall.RawConn
 	try  func(fd uintptr) bool // tryRead, bound once
 
-	p   []byte // what was received last
+	p   []byte // the bytes received last
 	err error
 }
 
@@ -73,7 +73,7 @@ func (in *polledReader) release() {
 
 func (in *polledReader) interrupt() { _ = in.file.SetReadDeadline(past) } // fails only if closed
 
-// polledWriter writes a polled file. What the kernel takes at once costs no timer.
+// polledWriter writes a polled file. Bytes that the kernel accepts at once cost no timer.
 type polledWriter struct {
 	file polled
 	raw  syscall.RawConn
@@ -186,8 +186,8 @@ func (s *socket) linger()     { drain(s.conn) }
 func (s *socket) kill()       { _ = s.conn.Close() }
 func (s *socket) join()       {}
 
-// peerReads asks the kernel whether anybody has the other end of a socket or a pipe
-// open for reading.
+// peerReads asks the kernel whether a process has the other end of a socket or pipe open for
+// reading.
 func peerReads(f syscall.Conn) bool {
 	events, ok := poll(f)
 	return ok && events&(unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) == 0
@@ -208,15 +208,14 @@ func aboutToWrite(f any) blindWrite {
 	return blindWrite{ok && events == 0, time.Now()}
 }
 
-// waited reports whether the write, which has ended, probably had to wait. Neither
-// says enough: what little room there was may have been enough, and a busy machine
-// takes its time.
+// waited reports whether the write, which has ended, probably had to wait. Neither sign is
+// enough alone: little room may have sufficed, and a busy machine is slow.
 func (w blindWrite) waited() bool { return w.full && time.Since(w.began) > promptly }
 
 // promptly is longer than a write takes that does not wait for the peer.
 const promptly = 20 * time.Millisecond
 
-// poll asks what of writing is possible now.
+// poll returns the events that are possible on f now.
 func poll(f syscall.Conn) (events int16, ok bool) {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -235,8 +234,8 @@ func poll(f syscall.Conn) (events int16, ok bool) {
 	return events, err == nil && ok
 }
 
-// plainRead is what a plainSocket reads at once. It holds the memory for it
-// while idle, unlike a socket.
+// plainRead is the size of one read of a plainSocket, in bytes. Unlike a socket, a plainSocket
+// holds this memory while idle.
 const plainRead = 2 << 10
 
 // plainWrite is a TLS record: progress is seen by records.

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// slowFile is the full pipe to a reader that takes a little each time somebody
-// waits for it, and after some times no more.
+// slowFile is a full pipe whose reader takes a few bytes each time a writer waits, and stops
+// after some times.
 type slowFile struct {
 	r, w      int
 	takes     int // times left
@@ -41,7 +41,7 @@ func (f *slowFile) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// Write is that of a syscall.RawConn.
+// Write implements syscall.RawConn.
 func (f *slowFile) Write(try func(uintptr) bool) error {
 	for !try(uintptr(f.w)) {
 		if f.takes == 0 {
@@ -55,8 +55,8 @@ func (f *slowFile) Write(try func(uintptr) bool) error {
 	return nil
 }
 
-// Each time the peer took something it has the whole timeout again, and what
-// it takes at once costs no deadline.
+// Each time the peer took bytes the whole timeout begins again. Bytes that the peer takes at
+// once cost no deadline.
 func TestSendRenewsDeadline(t *testing.T) {
 	const takes = 10
 	f := newSlowFile(t, takes)

@@ -62,7 +62,7 @@ func (w *fileWire) kill() {
 	if s, ok := w.sink.(*timeoutWriter); ok {
 		s.interrupt()
 	}
-	_ = w.in.Close() // there is nobody to tell
+	_ = w.in.Close() // the process ends: the error has no reader
 	_ = w.out.Close()
 }
 

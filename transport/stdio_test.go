@@ -30,8 +30,8 @@ func polledPipe(t *testing.T) (io.ReadCloser, io.WriteCloser) {
 	return r, w
 }
 
-// blockingPipe has no deadlines, and its calls block whatever happens here,
-// like those of os.Stdin and os.Stdout as a rule.
+// blockingPipe has no deadlines. Its calls block like those of os.Stdin and os.Stdout usually
+// do.
 func blockingPipe(t *testing.T) (io.ReadCloser, io.WriteCloser) {
 	var fds [2]int
 	if err := syscall.Pipe2(fds[:], syscall.O_CLOEXEC); err != nil {
@@ -90,7 +90,7 @@ func TestLinesThatAreRefused(t *testing.T) {
 	}
 }
 
-// What is no line is refused before any of it is written, and the connection
+// A frame that is no single line is refused before any byte is written, and the connection
 // goes on.
 func TestLinesOut(t *testing.T) {
 	r, w := polledPipe(t)
@@ -108,8 +108,8 @@ func TestLinesOut(t *testing.T) {
 	}
 }
 
-// The files of a process that nobody reads or writes do not hold up the end,
-// even if the operating system's calls on them do not return.
+// Files without a reader or writer do not delay the end, even if the operating system's calls
+// on them do not return.
 func TestStdioThatBlocks(t *testing.T) {
 	in, other := blockingPipe(t)
 	another, out := blockingPipe(t)
@@ -146,8 +146,7 @@ type files struct {
 func (f files) Write(p []byte) (int, error) { return f.out.Write(p) }
 func (f files) CloseWrite() error           { return f.out.Close() }
 
-// Close closes what it reads first, as the other order looks like CloseWrite until
-// then.
+// Close closes the reading end first: the other order looks like CloseWrite for a moment.
 func (f files) Close() error {
 	err := f.ReadCloser.Close()
 	_ = f.out.Close() // CloseWrite may have done it

@@ -7,13 +7,13 @@ import (
 
 // framing is how frames lie in a byte stream.
 type framing interface {
-	// wrap adds what surrounds a frame on the wire, or refuses it.
+	// wrap adds header and trailer to a frame, or refuses the frame.
 	wrap(frame []byte) (outFrame, error)
-	// end returns how many bytes of p belong to the frame that head began and
-	// p goes on with, or -1 if it goes on beyond p.
+	// end returns how many bytes of p belong to the frame that begins with head, or -1 if the
+	// frame continues beyond p.
 	end(head, p []byte) int
-	// unwrap returns the frame within raw. It reports false for what is no
-	// frame and is skipped.
+	// unwrap returns the frame within raw. It returns false for bytes that are no frame and are
+	// skipped.
 	unwrap(raw []byte) ([]byte, bool, error)
 	// overhead is the most that surrounds a frame.
 	overhead() int
@@ -86,8 +86,8 @@ func (c *streamConn) next() ([]byte, bool, error) {
 	return frame, true, c.check(frame)
 }
 
-// raw returns a frame with what surrounds it: a part of rest where it can be,
-// else gathered in lent.
+// raw returns a frame with header and trailer: a part of rest if possible, else gathered in
+// lent.
 func (c *streamConn) raw() ([]byte, error) {
 	for {
 		if err := c.fill(); err != nil {
@@ -124,7 +124,7 @@ func (c *streamConn) ioError(err error) error {
 
 // halfWire is a wire whose other end may stop sending and read on.
 type halfWire interface {
-	// reads reports whether there is somebody to read. Anyone may call it.
+	// reads reports whether the peer reads. Any goroutine may call it.
 	reads() bool
 }
 

@@ -24,17 +24,17 @@ type Conn interface {
 	// and Remote set. io.EOF is never returned bare.
 	Read() ([]byte, error)
 
-	// Write puts one frame into the connection's buffer, of at most 64 KiB, and
-	// sends only what does not fit. The frame is not kept.
+	// Write puts one frame into the connection's buffer of at most 64 KiB and sends only the bytes
+	// that do not fit. The frame may be reused afterwards.
 	Write(frame []byte) error
 
-	// Flush sends what is buffered. Write and Flush block no longer than the
-	// write timeout without any byte being taken by the peer.
+	// Flush sends the buffered bytes. Write and Flush block at most for the write timeout without
+	// the peer taking any byte.
 	Flush() error
 
-	// Close sends what a Write has buffered and a farewell, without waiting for
-	// a blocked Write or for the peer's answer longer than a second, and ends
-	// the connection. The reason is cut to 123 bytes.
+	// Close sends the frames that Write has buffered and a close frame, then ends the connection.
+	// It waits at most a second for a blocked Write or the peer's answer. The reason is cut to 123
+	// bytes.
 	Close(code CloseCode, reason string) error
 
 	// Abort ends the connection at once without a word.
@@ -47,28 +47,28 @@ type Conn interface {
 	// waiting for it. A transport without pings returns nil and does nothing.
 	Ping() error
 
-	// LastSeen is when bytes of any kind last arrived, or when the peer took some
-	// that had to wait for it: who is behind with reading answers pings late. At
-	// first it is when the connection was made.
+	// LastSeen returns when bytes of any kind last arrived, or when the peer took bytes that had
+	// to wait for it: a peer that is behind with reading answers pings late. Initially it is the
+	// time of the connection.
 	LastSeen() time.Time
 
 	// Info describes the connection. It does not change.
 	Info() Info
 }
 
-// Bufferer is what every Conn of this package also is.
+// Bufferer is implemented by every Conn of this package.
 type Bufferer interface {
 	// Buffered reports whether Read has something to begin with. It counts as a
 	// call of Read.
 	Buffered() bool
 }
 
-// HalfCloser is a Conn whose peer may end sending and read on, as programs in a
-// pipeline do: those over stdio and unix sockets. Read fails then as when the peer
-// has closed in order, with an error that wraps io.EOF, and writing goes on.
+// HalfCloser is a Conn whose peer may end sending and continue to read, as programs in a
+// pipeline do: Conns over stdio and unix sockets. Read then fails as after an orderly close,
+// with an error that wraps io.EOF, and writing continues.
 type HalfCloser interface {
-	// Reads reports whether the peer still takes what is written, as far as the
-	// operating system knows. Once it is false, it stays so.
+	// Reads reports whether the peer still reads, as far as the operating system knows. Once
+	// false, it stays false.
 	Reads() bool
 }
 

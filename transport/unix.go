@@ -19,9 +19,9 @@ type UnixListener struct {
 	limits Limits
 }
 
-// ListenUnix listens at path. The socket can be reached by its owner only, from
-// the first moment on. What a process that is gone left at path is replaced;
-// the socket of a running one, and what is no socket, is an error.
+// ListenUnix listens at path. Only the owner can reach the socket, from the first moment on. A
+// stale socket at path is replaced. The socket of a running process, and any other file, is an
+// error.
 func ListenUnix(path string, l Limits) (*UnixListener, error) {
 	if err := checkStale(path); err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
@@ -34,7 +34,7 @@ func ListenUnix(path string, l Limits) (*UnixListener, error) {
 	return u, nil
 }
 
-// checkStale returns an error unless path is free or a socket nobody answers.
+// checkStale returns an error unless path is free or is a socket without a listener.
 func checkStale(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -57,8 +57,8 @@ func checkStale(path string) error {
 	return errors.New("another process is listening there")
 }
 
-// bindPrivately makes the socket in a directory nobody else can enter, and
-// moves it to path when its mode is right.
+// bindPrivately makes the socket in a directory that only the owner can enter, and moves it to
+// path when its mode is set.
 func bindPrivately(path string) (*UnixListener, error) {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".")
 	if err != nil {
@@ -129,7 +129,7 @@ func unixConn(conn net.Conn, l Limits) (Conn, error) {
 	return newStreamConn(w, lines{}, l, info), nil
 }
 
-// peerUID asks the kernel who is at the other end; -1 if it does not tell.
+// peerUID returns the user id of the process at the other end; -1 if the kernel does not know.
 func peerUID(conn net.Conn) int {
 	f, ok := conn.(syscall.Conn)
 	if !ok {

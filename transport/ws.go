@@ -37,7 +37,7 @@ type Upgrader struct {
 	// host itself. Clients without an Origin are no pages and may connect.
 	AllowOrigins []string
 
-	// Refused is told of each request that does not pass the lists; nil: nobody is.
+	// Refused is called for each request that the lists refuse; nil: no call.
 	Refused func(RefusedUpgrade)
 
 	// Go runs a function on a goroutine other than the caller's; nil: a fresh one.
@@ -186,8 +186,8 @@ func Dial(ctx context.Context, url string, o DialOptions) (Conn, error) {
 	return c, nil
 }
 
-// handedOver is what the library of handshakes has of a connection that it has upgraded:
-// nothing. The connection is read and written by a wsConn.
+// handedOver is the empty part that the handshake library keeps of an upgraded connection. A
+// wsConn reads and writes the connection.
 type handedOver struct{ net.Conn }
 
 // Read implements net.Conn.
@@ -210,7 +210,7 @@ type wsConn struct {
 
 	// Of the reader.
 	head       [ws.MaxHeaderSize]byte // room for a header while it is read
-	fragmented bool                   // a message goes on in another frame
+	fragmented bool                   // a message continues in another frame
 }
 
 func newServerConn() *wsConn { return &wsConn{side: ws.StateServerSide} }
@@ -310,8 +310,8 @@ func (c *wsConn) frame() (whole bool, err error) {
 
 func invalid(err error) error { return &Error{Code: CloseProtocol, Err: err} }
 
-// payload reads the payload of a text frame, or of a further fragment, behind what c.lent
-// has. A message in one frame is not copied if all of it has arrived.
+// payload reads the payload of a text frame, or of a further fragment, behind the bytes in
+// c.lent. A message in one frame is not copied if all of it has arrived.
 func (c *wsConn) payload(h ws.Header) error {
 	n := int(h.Length)
 	if h.Fin && !c.fragmented && n <= len(c.rest) {
@@ -338,7 +338,7 @@ func unmask(part []byte, h ws.Header, offset int) {
 	}
 }
 
-// answer reads the payload of a control frame and does what it asks for.
+// answer reads the payload of a control frame and performs it.
 func (c *wsConn) answer(h ws.Header) error {
 	var buf [ws.MaxControlFramePayloadSize]byte
 	p := buf[:h.Length]
@@ -352,7 +352,7 @@ func (c *wsConn) answer(h ws.Header) error {
 	unmask(p, h, 0)
 	switch h.OpCode {
 	case ws.OpPing:
-		_ = c.out.putControl(c.control(ws.OpPong, p)) // fails if nobody needs it
+		_ = c.out.putControl(c.control(ws.OpPong, p)) // fails only if the connection ends
 	case ws.OpClose:
 		return c.peerClosed(p)
 	}

@@ -38,8 +38,8 @@ func newWSServer(t testing.TB, start func(http.Handler) *httptest.Server) *wsSer
 	return s
 }
 
-// newDirectServer has them accepted without net/http. asked counts what that is asked
-// for all the same.
+// newDirectServer accepts connections without net/http. asked counts the requests that
+// net/http answers nevertheless.
 func newDirectServer(t testing.TB, path string) (s *wsServer, asked *atomic.Int64) {
 	t.Helper()
 	s, asked = &wsServer{conns: make(chan transport.Conn, 1)}, new(atomic.Int64)
@@ -248,8 +248,7 @@ func TestPeerCloses(t *testing.T) {
 	}
 }
 
-// Pings are answered between the frames of a flood, each answer whole, and
-// while nobody writes.
+// Pings are answered between the frames of a flood and without a writer, each answer whole.
 func TestPongs(t *testing.T) {
 	server, client := rawDial(t, transport.Limits{})
 	go discard(server)
@@ -346,7 +345,7 @@ func TestPing(t *testing.T) {
 	}
 }
 
-// What the client sends along with its handshake is not lost.
+// Bytes that follow the client's handshake at once are not lost.
 func TestEarlyFrame(t *testing.T) {
 	s := newWSServer(t, httptest.NewServer)
 	client := rawClient{t, rawConnect(t, strings.TrimPrefix(s.url, "ws://"))}

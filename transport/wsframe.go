@@ -7,8 +7,8 @@ import (
 	"github.com/gobwas/ws"
 )
 
-// textHeader appends the header of a final text frame with n bytes of payload
-// (RFC 6455 §5.2). A mask that is not zero is that of a client.
+// textHeader appends the header of a final text frame with n bytes of payload (RFC 6455 §5.2).
+// A client's mask is not zero.
 func textHeader(p []byte, n int, mask [4]byte) []byte {
 	const final, masked = 0x80, 0x80
 	var bit byte

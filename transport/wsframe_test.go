@@ -11,8 +11,8 @@ import (
 	"github.com/gobwas/ws"
 )
 
-// pieces is a wire on which bytes arrive in pieces of at most step bytes. What is sent is
-// kept.
+// pieces is a wire on which bytes arrive in pieces of at most step bytes. It stores the bytes
+// sent.
 type pieces struct {
 	in   []byte
 	step int
@@ -107,7 +107,7 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// What is no WebSocket is refused with the code for it (RFC 6455 §5, §7.4).
+// Invalid WebSocket frames are refused with the code for them (RFC 6455 §5, §7.4).
 func TestInvalidFrames(t *testing.T) {
 	for name, c := range map[string]struct {
 		frames []byte

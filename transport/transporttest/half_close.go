@@ -44,7 +44,7 @@ type halfPair struct {
 	peer Peer
 }
 
-// reads is what the connection knows of its peer.
+// reads returns the connection's knowledge of its peer.
 func (p halfPair) reads() bool {
 	p.Helper()
 	h, ok := p.conn.(transport.HalfCloser)

@@ -17,8 +17,8 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// Dial makes a connection and returns its two ends. What it starts besides
-// them must end with the test.
+// Dial makes a connection and returns its two ends. Goroutines and listeners that it starts
+// must end with the test.
 type Dial func(t *testing.T, l transport.Limits) (server, client transport.Conn)
 
 // hang is when a call that should return is taken for one that never does.
@@ -293,7 +293,7 @@ func frameOverTheLimit(t *testing.T, dial Dial) {
 	}
 }
 
-// closeArrives closes the server and checks what the client sees.
+// closeArrives closes the server and checks the close that the client receives.
 func (p pair) closeArrives(code transport.CloseCode) {
 	p.Helper()
 	var closing sync.WaitGroup
@@ -637,8 +637,8 @@ func lastSeenMoves(t *testing.T, dial Dial) {
 	}
 }
 
-// A peer that is gone without a word looks like one that is silent: what is sent
-// to it is no sign of its life, and neither Close nor Read waits for it.
+// A peer that vanished looks like a silent one: sending to it is no sign of its life, and
+// neither Close nor Read waits for it.
 func halfOpenPeer(t *testing.T, dial Dial) {
 	p := newPair(t, dial, transport.Limits{})
 	p.send(p.client, "1")
@@ -684,7 +684,7 @@ func slowPeerIsThere(t *testing.T, dial Dial) {
 				p.Errorf("Read() = %v", err)
 				return
 			}
-			time.Sleep(30 * time.Millisecond) // it is slow: what is written next waits
+			time.Sleep(30 * time.Millisecond) // the peer is slow: the next write waits
 		}
 	})
 	p.within("Abort", func() { _ = p.server.Abort() })
