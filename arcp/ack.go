@@ -24,8 +24,8 @@ func ReadAck(frame []byte, id SessionID) (seq uint64, ok bool) {
 	}
 }
 
-// ackReader goes through a frame. Each of its methods takes what it is named
-// after off rest, or reports false.
+// ackReader reads a frame from the front. Each method removes the element it is named after
+// from rest, or returns false.
 type ackReader struct {
 	rest []byte
 	seq  uint64
@@ -51,8 +51,8 @@ func (r *ackReader) skip(text string) bool {
 	return true
 }
 
-// text takes a string up to its quote. What is in it is checked by who uses it: a
-// text that is compared or has only some characters has no escapes.
+// text removes a string up to its closing quote. Escapes are not decoded: callers compare the
+// text or accept only characters that need no escape.
 func (r *ackReader) text() ([]byte, bool) {
 	if len(r.rest) == 0 || r.rest[0] != '"' {
 		return nil, false

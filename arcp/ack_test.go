@@ -18,8 +18,8 @@ func TestReadAck(t *testing.T) {
 	}
 }
 
-// What the short way reads, the long way reads so too; what the long way refuses,
-// so does the short way.
+// ReadAck and Decode agree: a frame that ReadAck accepts decodes to the same values, and a
+// frame that Decode refuses is refused by ReadAck.
 func FuzzReadAck(f *testing.F) {
 	for _, s := range []string{ackFrame, `{"arcp":"1","type":"session.ack","id":"a","timestamp":"2026-01-02T15:04:05Z","payload":{"last_processed_seq":0}}`,
 		`{"arcp":"1.1","id":"msg_1","type":"session.ack","timestamp":"yesterday","payload":{"last_processed_seq":1}}`,

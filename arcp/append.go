@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// The payloads below encode themselves, without reflection: those of which a
-// runtime sends tens of thousands a second. A test holds each against what
-// reflection makes of it.
+// The payloads below encode themselves without reflection: a runtime sends tens of thousands
+// of them a second. A test compares each with the reflected encoding.
 
 // AppendJSON appends the encoded payload.
 func (p JobAcceptedPayload) AppendJSON(dst []byte) []byte {
@@ -223,7 +222,7 @@ func (o *builder) time(name string, value time.Time) {
 
 func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }
 
-// float leaves out nil and what JSON cannot express.
+// float omits nil and values that JSON cannot express.
 func (o *builder) float(name string, value *float64) {
 	if value != nil && finite(*value) {
 		o.name(name)

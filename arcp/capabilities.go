@@ -41,13 +41,13 @@ var Features = []Feature{
 	FeatureAck, FeatureExecutes, FeatureMetrics, FeatureResultChunk,
 }
 
-// Capabilities is what one side offers, or both agreed on. A feature may be
-// said as a boolean member or in the features list; both spellings are read.
+// Capabilities is the offer of one side, or the agreement of both. A feature may be a boolean
+// member or an entry of the features list; both spellings are read.
 type Capabilities struct {
 	Flags             map[Feature]bool
 	HeartbeatRecovery string // fail or block
 	HeartbeatInterval int64  // seconds between job heartbeats; 0: not said
-	AckWindow         uint32 // events sent ahead of what was acknowledged; 0: not said
+	AckWindow         uint32 // events sent before an acknowledgement; 0: not stated
 	BinaryEncoding    []string
 	Extensions        []string
 	Retention         *ArtifactRetention
@@ -71,7 +71,7 @@ type Agent struct {
 	Default  string   `json:"default,omitzero"`
 }
 
-// otherNames are what the draft's features list calls features of the RFC.
+// otherNames maps features of the RFC to their names in the draft's features list.
 var otherNames = map[Feature]string{FeatureSubscriptions: "subscribe", FeatureModelUse: "model.use"}
 
 // Has reports whether the feature is offered, by its flag or in the features

@@ -98,7 +98,7 @@ const (
 	TraceSpan Type = "trace.span"
 )
 
-// Direction says who may send a message type.
+// Direction is the side that may send a message type.
 type Direction uint8
 
 // The directions.
@@ -175,7 +175,7 @@ const (
 
 func (d Delivery) String() string { return [...]string{"plain", "sequenced"}[d] }
 
-// Spec is one row of the catalogue: what is known about a message type.
+// Spec is one row of the catalogue: the facts of one message type.
 type Spec struct {
 	Type     Type
 	From     Direction
@@ -185,7 +185,7 @@ type Spec struct {
 	Delivery Delivery // numbered or not
 	Effect   bool     // a command whose answer is repeated when its id comes again
 	Quiet    bool     // from a client it is never refused as unimplemented
-	Directed bool     // given to the sessions it is for, not to everybody who follows its job
+	Directed bool     // delivered to the addressed sessions, not to all followers of the job
 	Section  string   // of SPEC.md
 	Bit      TypeSet  // its member in a TypeSet; zero for plain types
 	payload  reflect.Type
@@ -351,7 +351,7 @@ func Visible(negotiated func(Feature) bool) TypeSet {
 	return set
 }
 
-// Class says what a type name that may be unknown is (§6.4).
+// Class is the kind of a type name, which may be unknown (§6.4).
 type Class uint8
 
 // The classes.

@@ -13,8 +13,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// The types of the RFC dialect, each with who sends it: c the client, r the
-// runtime, b both.
+// The types of the RFC dialect with their sender: c the client, r the runtime, b both.
 const rfcTypes = `
 session.open c, session.challenge r, session.authenticate c, session.accepted r, session.unauthenticated r,
 session.rejected r, session.refresh r, session.evicted r, session.close b, session.closed r, session.resume c,
@@ -120,7 +119,7 @@ func TestVisible(t *testing.T) {
 	}
 }
 
-// What the rows say must not contradict itself.
+// The columns of a row do not contradict each other.
 func TestCatalogRows(t *testing.T) {
 	effects := []string{"tool.invoke", "job.schedule", "workflow.start", "agent.delegate", "artifact.put"}
 	quiet := []string{"log", "metric", "trace.span", "event.emit", "ack", "nack", "pong", "session.pong"}

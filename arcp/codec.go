@@ -136,8 +136,8 @@ var outward = json.JoinOptions(
 		return enc.WriteValue(AppendTime(b[:0], t))
 	})))
 
-// Marshal encodes v: no HTML escaping, times as AppendTime writes them. Members
-// with omitzero are left out. What Raw members hold must be JSON.
+// Marshal encodes v without HTML escaping and with times as AppendTime writes them. Members
+// with omitzero are left out. Raw members must hold JSON.
 func Marshal(v any) (Raw, error) { return AppendJSON(nil, v) }
 
 // AppendJSON appends the encoding of v to dst; on an error dst is unchanged.
@@ -179,7 +179,7 @@ func AppendString(dst []byte, s string) []byte {
 // unknown members are ignored.
 func Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
 
-// UnmarshalStrict is Unmarshal for what has no member that v does not know.
+// UnmarshalStrict is Unmarshal that refuses members unknown to v.
 func UnmarshalStrict(data []byte, v any) error {
 	return json.Unmarshal(data, v, json.RejectUnknownMembers(true))
 }
@@ -247,8 +247,7 @@ func DecodePayload[T any](env *Envelope) (T, error) {
 	return p, &EncodingError{ReasonPayload, cut("payload" + payloadText(err)), env.ID}
 }
 
-// unmarshalMember is Unmarshal with an error that says what is wrong in the terms
-// of JSON.
+// unmarshalMember is Unmarshal with an error in the terms of JSON.
 func unmarshalMember(data Raw, v any) error {
 	err := Unmarshal(data, v)
 	if path, cause, ok := blame(err); ok {
@@ -257,7 +256,7 @@ func unmarshalMember(data Raw, v any) error {
 	return err
 }
 
-// payloadText says what is wrong and with which member.
+// payloadText returns the reason of a decoding error, and the member it is about.
 func payloadText(err error) string {
 	path, cause, ok := blame(err)
 	switch {
@@ -294,7 +293,7 @@ func blame(err error) (path, cause string, ok bool) {
 
 var timeType = reflect.TypeFor[time.Time]()
 
-// wanted says what a Go type is in JSON.
+// wanted returns the JSON name of a Go type.
 func wanted(t reflect.Type) string {
 	switch t {
 	case nil:

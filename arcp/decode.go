@@ -18,9 +18,8 @@ import (
 // absent, and unknown members are ignored.
 func Decode(frame []byte) (Envelope, error) { return decode(frame, MaxDepth) }
 
-// DecodeFromRuntime is Decode for what a runtime sends. An event that it passes on
-// within another message is nested deeper there than by itself: the limit is twice
-// MaxDepth.
+// DecodeFromRuntime is Decode for frames of a runtime. An event that a runtime passes on
+// within another message is nested deeper than by itself: the limit is twice MaxDepth.
 func DecodeFromRuntime(frame []byte) (Envelope, error) { return decode(frame, 2*MaxDepth) }
 
 func decode(frame []byte, depth int) (Envelope, error) {
@@ -41,7 +40,7 @@ func decode(frame []byte, depth int) (Envelope, error) {
 
 var scanners = sync.Pool{New: func() any { return new(scanner) }}
 
-// encodingError completes an error with what can be said about its frame.
+// encodingError adds the id, type and beginning of the frame to an error.
 func encodingError(err error, id MessageID, frame []byte) *EncodingError {
 	e := &EncodingError{Reason: ReasonNotJSON, Message: err.Error()}
 	if known, ok := err.(*EncodingError); ok {
@@ -302,7 +301,7 @@ func wrongKind(name []byte, want string, value Raw) error {
 	return badMember(string(name), "must be %s, not %s", want, kindName(value.Kind()))
 }
 
-// check applies what the JSON types cannot say (§2.1).
+// check applies the rules that JSON types cannot express (§2.1).
 func (e *Envelope) check() error {
 	switch {
 	case e.ARCP == "":

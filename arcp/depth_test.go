@@ -27,8 +27,7 @@ func TestDeeperThan(t *testing.T) {
 	}
 }
 
-// What a runtime passes on within another message may be as deep as what it was
-// sent.
+// A message that a runtime passes on within another may be as deep as it was received.
 func TestDecodeFromRuntime(t *testing.T) {
 	frame := []byte(`{"arcp":"1.1","id":"msg_1","type":"x-a","timestamp":"2030-01-02T15:04:05Z","payload":` +
 		strings.Repeat(`{"a":`, 70) + "1" + strings.Repeat("}", 70) + `}`)

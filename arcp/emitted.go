@@ -5,8 +5,7 @@ import "time"
 // Names of events that the runtime emits on its own account, as event.emit, and that
 // clients act on.
 const (
-	// EventCaughtUp tells a subscription that the past is over: what follows is live
-	// (§5.9).
+	// EventCaughtUp tells a subscription that its history is complete: live events follow (§5.9).
 	EventCaughtUp = "subscription.backfill_complete"
 
 	EventGap               = "subscription.gap"   // the data is a FeedGap
@@ -15,15 +14,14 @@ const (
 	EventHost              = "host.event"         // of agents, approvals and resources (§7.7)
 )
 
-// FeedGap says what was left out of a subscription for a slow consumer (§5.9).
+// FeedGap describes the events left out of a subscription for a slow consumer (§5.9).
 type FeedGap struct {
 	Skipped uint64    `json:"skipped"` // events, at least 1
 	FirstID MessageID `json:"first_id"`
 	LastID  MessageID `json:"last_id"`
 }
 
-// ApprovalRequested tells who follows a job that somebody else must approve it
-// (§5.14).
+// ApprovalRequested tells the followers of a job that another session must approve it (§5.14).
 type ApprovalRequested struct {
 	ApprovalID string    `json:"approval_id"`
 	Action     string    `json:"action"`

@@ -68,8 +68,8 @@ func (e *Envelope) appendHead(dst []byte) []byte {
 	return AppendHead(dst, e.ARCP, e.ID, e.Type, e.Timestamp)
 }
 
-// AppendHead appends the members that every envelope has, from the opening brace on.
-// What follows begins with a comma, and ends with the payload and a brace.
+// AppendHead appends the members common to all envelopes, from the opening brace on. The
+// caller appends a comma, further members, the payload and the closing brace.
 func AppendHead(dst []byte, version string, id MessageID, t Type, at time.Time) []byte {
 	dst = AppendString(append(dst, `{"arcp":`...), version)
 	dst = AppendString(append(dst, `,"id":`...), string(id))
@@ -85,7 +85,7 @@ func appendMember(dst []byte, name, value string) []byte {
 	return AppendString(dst, value)
 }
 
-// TimeLen is the length of what AppendTime appends.
+// TimeLen is the length of a time written by AppendTime, in bytes.
 const TimeLen = len(`"2006-01-02T15:04:05.000000Z"`)
 
 // AppendTime appends t as a JSON string: RFC 3339, UTC, microseconds. Years

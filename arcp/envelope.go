@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// Version is what the runtime stamps into arcp when the client has not said a
-// version of its own (§1).
+// Version is the version that the runtime writes if the client has stated none (§1).
 const Version = "1.1"
 
 // SupportedVersion reports whether the runtime speaks protocol version v: any
@@ -23,8 +22,8 @@ func SupportedVersion(v string) bool {
 	return strings.Trim(minor, "0123456789") == ""
 }
 
-// Priority orders what waits, never output inside a session (§5.6). The zero
-// value means normal.
+// Priority orders waiting jobs, never output inside a session (§5.6). The zero value means
+// normal.
 type Priority string
 
 // The four priorities.
@@ -87,7 +86,7 @@ type Envelope struct {
 // when one could be read, so that the refusal can be correlated.
 type EncodingError struct {
 	Reason  string // one of the Reason constants: a closed set, used as a metric label
-	Message string // for the peer: what is wrong and what would be right
+	Message string // for the peer: the mistake and the remedy
 	ID      MessageID
 }
 

@@ -48,7 +48,7 @@ const (
 	CodeAgentVersionNotAvailable Code = "AGENT_VERSION_NOT_AVAILABLE"
 )
 
-// CodeInfo is what the catalogue of codes says about one of them.
+// CodeInfo is one row of the catalogue of codes.
 type CodeInfo struct {
 	Code      Code
 	Retryable bool   // the default of the retryable member
@@ -229,8 +229,8 @@ func (e *Error) RetryAfter(seconds int) *Error {
 	}{seconds})
 }
 
-// RetryAfterOf is details.retry_after_seconds, which a tool may have put there, too:
-// nobody is to try again before. ok is false if there is none, or it is no time.
+// RetryAfterOf returns details.retry_after_seconds, which a tool may also set: the earliest
+// time of a retry. ok is false if the member is absent or no duration.
 func RetryAfterOf(details Raw) (d time.Duration, ok bool) {
 	const most = 1e9 // seconds, which fit into a Duration
 	var x struct {
@@ -242,8 +242,7 @@ func RetryAfterOf(details Raw) (d time.Duration, ok bool) {
 	return time.Duration(min(*x.Seconds, most) * float64(time.Second)), true
 }
 
-// LostDetails are the details of a DATA_LOSS that says what is still kept (§5.9,
-// §5.10).
+// LostDetails are the details of a DATA_LOSS: the range that is still available (§5.9, §5.10).
 type LostDetails struct {
 	OldestMessageID MessageID `json:"oldest_message_id"`
 }

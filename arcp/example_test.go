@@ -19,7 +19,7 @@ func ExampleDecode() {
 	// Output: ping n <nil>
 }
 
-// What is no envelope is refused with the reason.
+// A text that is no envelope is refused with the reason.
 func ExampleDecode_invalid() {
 	_, err := arcp.Decode([]byte(`{"arcp":"1.1","id":7}`))
 	fmt.Println(err)

@@ -7,7 +7,7 @@ import (
 
 func cutDot(s string) (head, tail string, ok bool) { return strings.Cut(s, ".") }
 
-// Classify says what kind of name t is (§6.4).
+// Classify returns the class of the type name t (§6.4).
 func Classify(t Type) Class {
 	s := string(t)
 	switch {

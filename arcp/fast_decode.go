@@ -2,9 +2,9 @@ package arcp
 
 import "bytes"
 
-// quickReader is a payload that reads its everyday form by itself, at a fraction
-// of what reflection costs. It reports false for any other form, which is then
-// decoded in full. The raw payload is valid JSON: it was part of a frame.
+// quickReader is a payload that decodes its common form without reflection. It returns false
+// for any other form, which is then decoded in full. The raw payload is valid JSON: it was
+// part of a frame.
 type quickReader interface{ readQuickly(raw Raw) bool }
 
 // eachMember calls fn for the members of an object until it returns false.

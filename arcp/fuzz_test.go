@@ -8,8 +8,8 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// FuzzDecode: decoding never panics, and what was decoded is encoded to
-// something that decodes to the same, and encodes to the same.
+// FuzzDecode checks that decoding never panics, and that a decoded envelope is encoded to a
+// frame that decodes and encodes to the same.
 func FuzzDecode(f *testing.F) {
 	for _, line := range examples(f) {
 		f.Add(line)

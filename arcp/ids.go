@@ -11,9 +11,8 @@ import (
 // MaxIDLen bounds every identifier accepted from a peer, in bytes (§2.2).
 const MaxIDLen = 256
 
-// Typed identifiers. What the runtime mints is the kind's prefix followed by
-// 26 characters of Crockford base32 holding a UUIDv7, so ids of one kind sort
-// by the time they were minted (§2.2).
+// Typed identifiers. An id minted by the runtime is the kind's prefix and 26 characters of
+// Crockford base32 that hold a UUIDv7, so ids of one kind sort by the time of minting (§2.2).
 type (
 	MessageID      string
 	SessionID      string
@@ -37,7 +36,7 @@ const (
 	CheckpointPrefix   = "chk_"
 )
 
-// IDBodyLen is the length of what follows the prefix in a minted identifier.
+// IDBodyLen is the length of a minted identifier without its prefix.
 const IDBodyLen = 26
 
 // ValidID reports whether s may be used as an identifier by a peer: 1 to
@@ -92,7 +91,7 @@ func AppendIDBody(dst []byte, u [16]byte) []byte {
 	return append(dst, b[:]...)
 }
 
-// ParseIDBody reads what AppendIDBody wrote.
+// ParseIDBody parses the output of AppendIDBody.
 func ParseIDBody(s string) (u [16]byte, ok bool) {
 	if len(s) != IDBodyLen || s[0] > '7' {
 		return u, false

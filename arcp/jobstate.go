@@ -9,7 +9,7 @@ const (
 	StateQueued    JobState = "queued"    // waits for capacity
 	StateRunning   JobState = "running"   // an attempt runs
 	StateBlocked   JobState = "blocked"   // an attempt waits for a person or a heartbeat
-	StatePaused    JobState = "paused"    // stopped at a checkpoint; goes on by itself
+	StatePaused    JobState = "paused"    // stopped at a checkpoint; continues by itself
 	StateCompleted JobState = "completed" // ended with a result
 	StateFailed    JobState = "failed"    // ended with an error
 	StateCancelled JobState = "cancelled" // ended on request

@@ -55,7 +55,7 @@ type InterruptPayload struct {
 // ResumePayload asks for a replay from a position.
 type ResumePayload struct {
 	AfterMessageID     MessageID `json:"after_message_id,omitzero"`     // last message that was processed
-	CheckpointID       string    `json:"checkpoint_id,omitzero"`        // checkpoint to go on from
+	CheckpointID       string    `json:"checkpoint_id,omitzero"`        // checkpoint to continue from
 	IncludeOpenStreams bool      `json:"include_open_streams,omitzero"` // whether open streams are opened again
 }
 
@@ -71,7 +71,7 @@ type CheckpointCreatePayload struct {
 	Label string `json:"label,omitzero"` // name for the checkpoint
 }
 
-// CheckpointRestorePayload makes a job go on from a checkpoint.
+// CheckpointRestorePayload makes a job continue from a checkpoint.
 type CheckpointRestorePayload struct {
-	CheckpointID string `json:"checkpoint_id"` // checkpoint to go on from
+	CheckpointID string `json:"checkpoint_id"` // checkpoint to continue from
 }

@@ -15,7 +15,7 @@ type StreamOpenPayload struct {
 type StreamChunkPayload struct {
 	Sequence    uint64 `json:"sequence"`              // number of the chunk in its stream
 	Data        Raw    `json:"data,omitzero"`         // content of the chunk
-	ContentType string `json:"content_type,omitzero"` // media type of the chunk; missing: that of stream.open
+	ContentType string `json:"content_type,omitzero"` // media type of the chunk; missing: the one of stream.open
 	SHA256      string `json:"sha256,omitzero"`       // digest of the decoded data, in hexadecimal
 	Redacted    bool   `json:"redacted,omitzero"`     // whether the content was left out
 	Role        string `json:"role,omitzero"`         // author of a thought
@@ -50,7 +50,7 @@ type HumanChoiceRequestPayload struct {
 	Prompt     string    `json:"prompt"`               // question, for people
 	Options    []Option  `json:"options"`              // choices; at least one
 	ExpiresAt  time.Time `json:"expires_at"`           // end of the time to answer
-	Details    Raw       `json:"details,omitzero"`     // what it is about
+	Details    Raw       `json:"details,omitzero"`     // structured data about the message
 	ApprovalID string    `json:"approval_id,omitzero"` // for approval.answer and approval.resolve
 }
 
@@ -84,7 +84,7 @@ type PermissionRequestPayload struct {
 	ApprovalID            string  `json:"approval_id,omitzero"`             // for approval.answer
 }
 
-// PermissionGrantPayload grants what was asked or less.
+// PermissionGrantPayload grants the requested permission, or less.
 type PermissionGrantPayload struct {
 	Permission   string `json:"permission"`    // permission of the request
 	Resource     string `json:"resource"`      // resource of the request, or a narrower one

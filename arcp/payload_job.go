@@ -10,13 +10,13 @@ type ToolInvokePayload struct {
 	Dispatch
 }
 
-// Dispatch is what the runtime adds when it gives a job to a worker; from a
-// client it means nothing.
+// Dispatch holds the members that the runtime adds when it assigns a job to a worker. They are
+// ignored from a client.
 type Dispatch struct {
 	Attempt    uint32                `json:"attempt,omitzero"`    // from 1
 	Lease      Raw                   `json:"lease,omitzero"`      // lease of the job
 	Deadline   time.Time             `json:"deadline,omitzero"`   // when the job ends at the latest
-	Checkpoint *JobCheckpointPayload `json:"checkpoint,omitzero"` // to go on from
+	Checkpoint *JobCheckpointPayload `json:"checkpoint,omitzero"` // checkpoint to continue from
 }
 
 // SubmitOptions are the optional members of a submit (§5.6).
@@ -29,7 +29,7 @@ type SubmitOptions struct {
 	OnDisconnect     string            `json:"on_disconnect,omitzero"`     // continue (default) or cancel
 	StrictCancel     bool              `json:"strict_cancel,omitzero"`     // only this session may cancel
 	Direct           bool              `json:"direct,omitzero"`            // answer with tool.result or tool.error only
-	Detach           bool              `json:"detach,omitzero"`            // a child goes on when its parent has ended
+	Detach           bool              `json:"detach,omitzero"`            // a child continues after its parent has ended
 	Retry            Raw               `json:"retry,omitzero"`             // retry policy of the job
 }
 
@@ -103,7 +103,7 @@ type JobHeartbeatPayload struct {
 	State      string `json:"state"`                // state of the job
 }
 
-// JobCheckpointPayload is a position a job can go on from.
+// JobCheckpointPayload is a position that a job can continue from.
 type JobCheckpointPayload struct {
 	CheckpointID string `json:"checkpoint_id"`  // identifier of the checkpoint
 	Data         Raw    `json:"data,omitzero"`  // state that the tool saved
@@ -203,7 +203,7 @@ type AgentDelegatePayload struct {
 
 // AgentHandoffPayload gives a job or session to another owner.
 type AgentHandoffPayload struct {
-	Runtime   RuntimeInfo `json:"runtime"`             // runtime that goes on with the session
+	Runtime   RuntimeInfo `json:"runtime"`             // runtime that continues the session
 	SessionID SessionID   `json:"session_id,omitzero"` // session there
 	Reason    string      `json:"reason,omitzero"`     // for people
 }

@@ -52,8 +52,8 @@ func (p SessionAuthenticatePayload) String() string { return "authenticate [resp
 // GoString never shows the response.
 func (p SessionAuthenticatePayload) GoString() string { return p.String() }
 
-// SessionAcceptedPayload opens the session: who the runtime is and what was
-// negotiated. The resume token is a secret.
+// SessionAcceptedPayload opens the session: the runtime's identity and the negotiated
+// capabilities. The resume token is a secret.
 type SessionAcceptedPayload struct {
 	SessionID            SessionID     `json:"session_id"`                      // identifier of the session
 	Runtime              RuntimeInfo   `json:"runtime"`                         // description of the runtime

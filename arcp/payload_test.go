@@ -30,7 +30,7 @@ func fullCapabilities() arcp.Capabilities {
 		Encodings: []string{"json"}, Required: []string{"ack"}, Extra: map[string]arcp.Raw{"arcpx.b.v1": arcp.Raw(`{"x":1}`), "arcpx.a.v1": arcp.Raw("7")}}
 }
 
-// fill sets v to a sample: everything, or only what must be there.
+// fill sets v to a sample with all members, or only the required ones.
 func fill(v reflect.Value, name string, everything bool) {
 	switch {
 	case v.Type() == rawType:

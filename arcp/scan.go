@@ -20,7 +20,7 @@ type scanner struct {
 	text  []byte   // scratch of the envelope's decoder
 }
 
-// syntaxError is what is wrong, and where.
+// syntaxError is a mistake in a frame and its position.
 type syntaxError struct {
 	what string
 	at   int
@@ -43,7 +43,7 @@ func (s *scanner) reset(src []byte, limit int) {
 
 func (s *scanner) fail(what string) error { return &syntaxError{what, s.pos} }
 
-// unexpected says what is at the position instead of what is wanted.
+// unexpected returns an error with the text at the position and the wanted one.
 func (s *scanner) unexpected(wanted string) error {
 	if s.pos >= len(s.src) {
 		return s.fail("the frame ends too early: " + wanted + " is missing")

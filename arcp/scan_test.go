@@ -8,7 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// values are JSON texts and what is nearly one.
+// values are JSON texts and texts that are nearly JSON.
 var values = []string{
 	`{}`, `[]`, `""`, `0`, `-0`, `-0.0e-0`, `1.5E+10`, `true`, `false`, `null`, ` [ 1 , 2 ] `, "\t{\"a\"\n:\r1}",
 	`{"a":1,"b":{"a":2}}`, `[{"a":1},{"a":1}]`, `"\u0041\ud83d\ude00\"\\\/\b\f\n\r\t"`, `"é日本😀"`, `"exactly8"`, `"nine char"`,

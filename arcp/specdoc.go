@@ -114,7 +114,7 @@ func capabilityTable() string {
 	return table(rows)
 }
 
-// featureUse says what a feature means, a sentence each.
+// featureUse describes each feature in a sentence.
 var featureUse = map[Feature]string{
 	FeatureStreaming:              "`stream.*` may be sent.",
 	FeatureResultChunk:            "Results over 512 KiB come in `job.result_chunk`s.",
@@ -163,7 +163,7 @@ func jobStateTable() string {
 	return table(rows)
 }
 
-// jobStateUse says what a state means, a sentence each.
+// jobStateUse describes each state in a sentence.
 var jobStateUse = map[JobState]string{
 	StateAccepted:  "Durable, and not yet given to its tool.",
 	StateQueued:    "Waits for capacity, for its time, or for the next attempt.",

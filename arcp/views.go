@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// What the runtime's own tools return that clients read, too: the shapes of SPEC.md
-// §7.3 to §7.6. Times are in UTC; a zero one is left out unless its member is
-// required. Members that a version does not know are ignored.
+// Results of the runtime's own tools that clients read: the shapes of SPEC.md §7.3 to §7.6.
+// Times are in UTC; a zero time is omitted unless its member is required. Members unknown to a
+// version are ignored.
 
 // Page is one page of a list. Items is never null. NextCursor is empty on the last
 // page; it is opaque, and good only for the same list of the same caller, with the
@@ -18,7 +18,7 @@ type Page[T any] struct {
 	NextCursor string `json:"next_cursor,omitzero"`
 }
 
-// JobView is what jobs.get returns (§7.3).
+// JobView is the result of jobs.get (§7.3).
 type JobView struct {
 	JobID        JobID     `json:"job_id"`
 	Agent        string    `json:"agent"` // name@version
@@ -52,13 +52,13 @@ type SessionView struct {
 	Remote       string    `json:"remote,omitzero"`      // the peer's address, as the listener sees it
 }
 
-// ToolPage is what tools.list returns (§7.5).
+// ToolPage is the result of tools.list (§7.5).
 type ToolPage struct {
 	Page[ToolEntry]
 	Generation uint64 `json:"generation"` // of the base catalogue
 }
 
-// ToolEntry is a name of the catalogue, with what the bare name means.
+// ToolEntry is a name of the catalogue, and the version that the bare name selects.
 type ToolEntry struct {
 	Name        string   `json:"name"`
 	Version     string   `json:"version"`  // that the bare name stands for
@@ -70,7 +70,7 @@ type ToolEntry struct {
 	MinTrust    string   `json:"min_trust,omitzero"` // empty: any
 }
 
-// ToolView is what tools.describe returns: all of §7.1.
+// ToolView is the result of tools.describe: all of §7.1.
 type ToolView struct {
 	Name          string     `json:"name"`
 	Version       string     `json:"version"`
@@ -98,7 +98,7 @@ type ToolLimits struct {
 	RatePerMin       *int64 `json:"rate_per_min"`
 }
 
-// QuestionKind is what people are asked for (§5.14, §7.4).
+// QuestionKind is the kind of decision that people are asked for (§5.14, §7.4).
 type QuestionKind string
 
 // The kinds.
@@ -106,11 +106,11 @@ const (
 	QuestionPermission QuestionKind = "permission" // a permission for a while: grant or deny
 	QuestionInput      QuestionKind = "input"      // a value
 	QuestionChoice     QuestionKind = "choice"     // one of the options
-	QuestionGate       QuestionKind = "gate"       // approve or deny, by somebody else than who asks
+	QuestionGate       QuestionKind = "gate"       // approve or deny, by another session than the asking one
 	QuestionOwned      QuestionKind = "owned"      // one of the options, by the session that owns it
 )
 
-// QuestionStatus is what has become of a question. All but pending are final.
+// QuestionStatus is the state of a question. All but pending are final.
 type QuestionStatus string
 
 // The statuses.
@@ -124,9 +124,9 @@ const (
 // QuestionStatuses lists them in the order of SPEC.md §7.4.
 var QuestionStatuses = []QuestionStatus{QuestionPending, QuestionResolved, QuestionExpired, QuestionCancelled}
 
-// QuestionView is a question to people, or an approval that no job waits for, as
-// the tools approval.… return it (§7.4). What another principal's session has asked
-// has no SessionID. In a list details above 2 KiB are {"truncated_bytes":n}.
+// QuestionView is a question to people, or an approval that no job waits for, as the tools
+// approval.… return it (§7.4). A question of another principal's session has no SessionID. In
+// a list details above 2 KiB are {"truncated_bytes":n}.
 type QuestionView struct {
 	ApprovalID  string          `json:"approval_id"`
 	RequestID   MessageID       `json:"request_id,omitzero"` // of its message, while it is pending
@@ -137,7 +137,7 @@ type QuestionView struct {
 	JobID       JobID           `json:"job_id,omitzero"`   // that waits for the answer
 	AgentID     string          `json:"agent_id,omitzero"` // that asks, as it says
 	System      bool            `json:"system_level,omitzero"`
-	Action      string          `json:"action"` // what is asked; at most 16 KiB
+	Action      string          `json:"action"` // the operation to decide on; at most 16 KiB
 	Details     Raw             `json:"details,omitzero"`
 	Options     []string        `json:"options,omitempty"`        // the possible resolutions
 	Schema      Raw             `json:"response_schema,omitzero"` // of the value of an input
@@ -151,7 +151,7 @@ type QuestionView struct {
 	Value       Raw             `json:"value,omitzero"`      // that an input was answered with
 	Reason      string          `json:"reason,omitzero"`
 	ResolvedBy  string          `json:"resolved_by,omitzero"`  // the principal, as the runtime knows it
-	RespondedBy string          `json:"responded_by,omitzero"` // what the answer says of it
+	RespondedBy string          `json:"responded_by,omitzero"` // the responder, as stated in the answer
 	ResolvedAt  time.Time       `json:"resolved_at,omitzero"`
 }
 
@@ -160,7 +160,7 @@ type PermissionTerm struct {
 	Permission string `json:"permission"`
 	Resource   string `json:"resource"`
 	Operation  string `json:"operation"`
-	Seconds    uint64 `json:"seconds,omitzero"` // how long it lasts; 0: nobody has said
+	Seconds    uint64 `json:"seconds,omitzero"` // duration of the permission; 0: not stated
 }
 
 func (p *PermissionTerm) String() string {
@@ -178,25 +178,25 @@ type Vote struct {
 	At         time.Time `json:"at"`
 }
 
-// Outcome is what came of waiting for a question (§7.4).
+// Outcome is the result of waiting for a question (§7.4).
 type Outcome string
 
 // The outcomes.
 const (
-	OutcomeApproved  Outcome = "Approved" // somebody has approved, granted or answered
+	OutcomeApproved  Outcome = "Approved" // approved, granted or answered
 	OutcomeDenied    Outcome = "Denied"
-	OutcomeTimedOut  Outcome = "TimedOut" // nobody has, or a default was taken
+	OutcomeTimedOut  Outcome = "TimedOut" // not answered in time, or a default was used
 	OutcomeCancelled Outcome = "Cancelled"
 )
 
-// OutcomeView is what approval.wait and approval.gate return.
+// OutcomeView is the result of approval.wait and approval.gate.
 type OutcomeView struct {
 	Outcome  Outcome      `json:"outcome"`
 	Approval QuestionView `json:"approval"` // pending if the wait has ended first
 }
 
-// CredentialView is what jobs.credentials says of what a provisioner has issued to
-// a job and not revoked (§7.3). It has no values.
+// CredentialView is an entry of jobs.credentials: a credential that a provisioner has issued
+// to a job and not revoked (§7.3). It has no secret values.
 type CredentialView struct {
 	JobID         JobID     `json:"job_id"`
 	Provisioner   string    `json:"provisioner"`
@@ -214,9 +214,9 @@ type CredentialView struct {
 // ResourceLeaseState is where a lease on a resource is (§7.6).
 type ResourceLeaseState string
 
-// The states. A lease begins active. When it is due it is cleaning while somebody
-// cleans up, which ends released, or cleanup_failed until it is due again. Its
-// owner may release it at any time. A released one stays so.
+// The states. A lease begins active. When due it is cleaning during the clean-up, which ends
+// as released, or as cleanup_failed until it is due again. Its owner may release it at any
+// time. Released is final.
 const (
 	LeaseActive        ResourceLeaseState = "active"
 	LeaseCleaning      ResourceLeaseState = "cleaning"
@@ -231,8 +231,8 @@ var ResourceLeaseStates = []ResourceLeaseState{LeaseActive, LeaseCleaning, Lease
 // others.
 func (s ResourceLeaseState) Known() bool { return slices.Contains(ResourceLeaseStates, s) }
 
-// ResourceLeaseView is a lease on something outside of the runtime, as the tools
-// registry.… return it (§7.6). Provider, Type and ExternalID say what it is on.
+// ResourceLeaseView is a lease on a thing outside of the runtime, as the tools registry.…
+// return it (§7.6). Provider, Type and ExternalID name the thing.
 type ResourceLeaseView struct {
 	LeaseID     LeaseID            `json:"lease_id"`
 	Principal   string             `json:"principal"`
@@ -255,13 +255,13 @@ type ResourceLeaseView struct {
 	ReleasedAt       time.Time `json:"released_at,omitzero"`
 }
 
-// ReapReport is what registry.reap returns (§7.6): how many leases that are over
-// were claimed, and what came of those. A dry run claims none and says which are due.
+// ReapReport is the result of registry.reap (§7.6): the number of claimed leases and their
+// outcomes. A dry run claims none and counts those that are due.
 type ReapReport struct {
 	Claimed  int                 `json:"claimed"`
 	Released int                 `json:"released"`
 	Failed   int                 `json:"failed"`
-	Skipped  int                 `json:"skipped"` // extended, or claimed by somebody else
+	Skipped  int                 `json:"skipped"` // extended, or claimed by another call
 	DryRun   bool                `json:"dry_run"`
 	Due      []ResourceLeaseView `json:"due,omitempty"` // of a dry run
 	More     bool                `json:"more,omitzero"` // of a dry run: there are others

@@ -10,8 +10,8 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// The golden file shows every change of what the runtime's own tools return, and of
-// what its own events and errors say.
+// The golden file shows every change in the results of the runtime's own tools, and in its own
+// events and errors.
 func TestViewEncodings(t *testing.T) {
 	var b strings.Builder
 	for _, v := range []struct {

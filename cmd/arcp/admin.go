@@ -21,8 +21,8 @@ type probe struct {
 	check func() error
 }
 
-// addHealth serves what load balancers and supervisors ask. The details of
-// ?verbose are for the admin listener only.
+// addHealth serves the pages for load balancers and supervisors. The details of ?verbose are
+// for the admin listener only.
 func addHealth(mux *http.ServeMux, probes []probe, details bool) {
 	ready := func(w http.ResponseWriter, r *http.Request) {
 		report, ok := readiness(probes)
@@ -92,7 +92,7 @@ func addDebug(mux *http.ServeMux) {
 
 func fromLoopback(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host, _, _ := net.SplitHostPort(r.RemoteAddr) // what is not an address is not loopback either
+		host, _, _ := net.SplitHostPort(r.RemoteAddr) // a text that is no address is not loopback either
 		ip, err := netip.ParseAddr(host)
 		if err != nil || !ip.Unmap().IsLoopback() {
 			http.Error(w, "only from this machine", http.StatusForbidden)

@@ -26,7 +26,7 @@ func questionState(q *arcp.QuestionView) string {
 	return string(q.Status) + ": " + q.Resolution
 }
 
-// asked is what is asked, in a line.
+// asked returns the question in one line.
 func asked(q *arcp.QuestionView) string {
 	if q.Permission == nil {
 		return q.Action
@@ -172,7 +172,7 @@ func newApprovalsDeny(a *app) *cobra.Command {
 	return cmd
 }
 
-// resolve answers a question and says what has become of it.
+// resolve answers a question and prints its new state.
 func (a *app) resolve(ctx context.Context, c *client.Client, tool string, args any) error {
 	q, err := ask[arcp.QuestionView](ctx, c, tool, args)
 	if err != nil {
@@ -192,8 +192,8 @@ func (a *app) printResolved(q *arcp.QuestionView) error {
 	return a.say(q, oneLine(text))
 }
 
-// waitStep is how long the runtime waits at a time: what this side leaves behind
-// when it goes ends by itself.
+// waitStep bounds one call of approval.wait: if this process is killed, its call ends by
+// itself.
 const waitStep = time.Minute
 
 func newApprovalsWait(a *app) *cobra.Command {

@@ -11,7 +11,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// asks requests an approval of somebody else and returns its id.
+// asks requests an approval by another session and returns its id.
 func (p *process) asks(args string) string {
 	p.t.Helper()
 	o := p.cli("invoke", "approval.request", args)
@@ -80,7 +80,7 @@ func jobOf(t *testing.T, stdout string) string {
 	return string(q.JobID)
 }
 
-// What a session owns, and a session that has ended, nobody else resolves.
+// No other principal resolves a question of a session, nor one of a session that has ended.
 func TestOwnedApproval(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t)
@@ -91,8 +91,8 @@ func TestOwnedApproval(t *testing.T) {
 // hashOf is a token as the auth file has it.
 func hashOf(token string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(token))) }
 
-// An approver sees and decides what principals ask it sees; without the role that
-// is denied.
+// An approver sees and decides the questions of the principals it observes; without the role
+// that is denied.
 func TestApproverOfAnother(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--data", ":memory:", "--demo", "--auth-file", write(t, filepath.Join(t.TempDir(), "auth.yaml"), `principals:

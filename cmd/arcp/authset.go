@@ -8,8 +8,8 @@ import (
 	"github.com/arcpd/arcpd/runtime"
 )
 
-// loadAuth reads who may come in. local says that the listener is on loopback,
-// where tokens are trusted with more roles.
+// loadAuth reads the authentication settings. local is set for a listener on loopback, where
+// tokens have more roles.
 func loadAuth(v *settings.Values, local bool) (*auth.Config, error) {
 	cfg := new(auth.Config)
 	if name := v.Text("auth-file"); name != "" {

@@ -33,10 +33,9 @@ const (
 	maxBackupKey  = 128      // bytes of a key
 )
 
-// A backup is made for those who can read a key in the data directory, which is
-// made anew whenever the server starts. To be on the same machine is not enough:
-// so are the commands that the server runs, also those in a sandbox. A refusal names
-// the file.
+// A backup is made for callers that can read a key in the data directory. The key is made anew
+// at each start. Being on the same machine is not enough: so are the commands that the server
+// runs, also in a sandbox. A refusal names the file.
 const (
 	backupKeyFile   = "backup-key"
 	backupKeyHeader = "Arcp-Backup-Key"
@@ -81,7 +80,7 @@ func readBackupKey(file string) (string, error) {
 	return string(text), err
 }
 
-// backupRequest and backupAnswer are what is said on the admin listener.
+// backupRequest and backupAnswer are the messages on the admin listener.
 type backupRequest struct {
 	Dir string `json:"dir"`
 }
@@ -220,8 +219,8 @@ func backupStopped(ctx context.Context, data, dir string) (err error) {
 	return nil
 }
 
-// backupData copies a data directory whose store is open into a new directory,
-// from which a server can start. What is not whole is not left behind.
+// backupData copies a data directory whose store is open into a new directory that a server
+// can start from. An incomplete copy is removed.
 func backupData(ctx context.Context, st store.Store, data, dir string) (err error) {
 	switch err := os.Mkdir(dir, 0o700); {
 	case errors.Is(err, fs.ErrExist):

@@ -26,7 +26,7 @@ const (
 	maxDuration   = 2 * time.Minute
 )
 
-// benchmark is what `arcp bench` was asked for.
+// benchmark holds the flags of `arcp bench`.
 type benchmark struct {
 	data     string
 	rows     []string

@@ -38,7 +38,7 @@ var listeningLine = regexp.MustCompile(`^listening (\S+)(?: admin (\S+))?$`)
 // childOptions say how to start a child.
 type childOptions struct {
 	args []string // of `arcp serve`
-	env  []string // beside that of this process without its settings
+	env  []string // in addition to the environment of this process without its settings
 	cpus []int    // processors it runs on; nil: any
 }
 
@@ -119,7 +119,7 @@ func pinThread(tid int, cpus []int) error {
 	return unix.SchedSetaffinity(tid, &set)
 }
 
-// withoutSettings leaves out what would configure the child.
+// withoutSettings removes variables that would configure the child.
 func withoutSettings(env []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(kv string) bool { return strings.HasPrefix(kv, settings.EnvPrefix) })
 }
@@ -133,7 +133,7 @@ func (ch *child) reap(out io.Reader, lines chan<- string) {
 	}
 	close(lines)
 	_, _ = io.Copy(io.Discard, r) // nothing more is expected
-	_ = ch.cmd.Wait()             // how it ended is for who ended it
+	_ = ch.cmd.Wait()             // the caller reports how the process ended
 }
 
 func (ch *child) awaitLine(ctx context.Context, lines <-chan string) error {
@@ -193,7 +193,7 @@ func (ch *child) failure(what string) error {
 // tailSize is how much of a log is kept.
 const tailSize = 4 << 10
 
-// tail keeps the end of what is written to it.
+// tail stores the last bytes written to it.
 type tail struct {
 	mu  sync.Mutex
 	buf []byte

@@ -255,7 +255,7 @@ func TestStdio(t *testing.T) {
 	}
 }
 
-// A script may end its input before it has read what it asked for.
+// A script may end its input before it has read the answer.
 func TestStdioInAPipeline(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes: left out with -short")

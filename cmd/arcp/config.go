@@ -50,7 +50,7 @@ func newConfigPrint(a *app) *cobra.Command {
 	return cmd
 }
 
-// settings loads what a server is told; a failure is one of usage.
+// settings loads the settings of a server; a failure is a usage error.
 func (a *app) settings(flags *pflag.FlagSet, defaults map[string]string) (*settings.Values, error) {
 	v, err := settings.Load(settings.Input{Flags: flags, Environ: ofServer(a.environ), Defaults: defaults})
 	if err == nil {

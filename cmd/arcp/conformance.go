@@ -54,7 +54,7 @@ func newConformanceMCP(a *app) *cobra.Command {
 	}
 }
 
-// conformanceRun is what `arcp conformance run` was asked for.
+// conformanceRun holds the flags of `arcp conformance run`.
 type conformanceRun struct {
 	opts       conformance.Options
 	target     conformance.Target

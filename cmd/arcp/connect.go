@@ -27,11 +27,11 @@ const (
 	ackEvery       = 128 // events, so that the runtime need not keep them
 )
 
-// target is which runtime a client command speaks to, and as whom.
+// target is the runtime that a client command connects to, and the identity it uses.
 type target struct {
 	url, token, output string
 	dialect            string
-	person             bool // somebody may answer questions: they are to be shown
+	person             bool // a person is present: questions are shown
 }
 
 // addTarget adds the flags that all client commands have.
@@ -45,7 +45,7 @@ func addTarget(cmd *cobra.Command) *target {
 	return t
 }
 
-// resolve fills in what the flags left out.
+// resolve sets the members that flags left empty.
 func (t *target) resolve(a *app) error {
 	if err := a.setOutput(t.output); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (t *target) resolve(a *app) error {
 		return usagef("--url %s: give a ws://, wss:// or unix:// URL, for example %s", t.url, defaultURL)
 	}
 	if u.Scheme == "unix" {
-		return nil // the system says who we are
+		return nil // the operating system identifies the user
 	}
 	if t.token == "" {
 		t.token = a.env("ARCP_TOKEN")
@@ -121,8 +121,8 @@ func (t *target) dial(ctx context.Context, _ *app) (*client.Client, error) {
 	return t.open(ctx, client.Dial, t.options())
 }
 
-// connect opens a session that survives its connections, which it says on
-// standard error: for what takes long.
+// connect opens a session that survives lost connections, for long commands. Reconnections are
+// reported on standard error.
 func (t *target) connect(ctx context.Context, a *app) (*client.Client, error) {
 	opts := t.options()
 	opts.Reconnect.OnChange = a.connectionChanged
@@ -179,7 +179,7 @@ func (a *app) connectionChanged(ch client.Change) {
 	}
 }
 
-// explain adds what to do about a session that could not be opened.
+// explain adds the remedy to the error of a session that could not be opened.
 func (t *target) explain(err error) error {
 	switch code := codeOf(err); {
 	case code == exitAuth && t.token == "":
@@ -194,7 +194,7 @@ func (t *target) explain(err error) error {
 	return err
 }
 
-// netCause leaves out what the layers between say about a failed connection.
+// netCause removes the text of intermediate layers from the error of a failed connection.
 func netCause(err error) error {
 	if e, ok := errors.AsType[*net.DNSError](err); ok {
 		return e
@@ -205,14 +205,14 @@ func netCause(err error) error {
 	return err
 }
 
-// hangUp ends a session that nobody will come back to; its jobs go on.
+// hangUp ends a session that will not be resumed; its jobs continue.
 func hangUp(c *client.Client) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	_ = c.CloseWith(ctx, arcp.SessionClosePayload{Reason: "done", Forget: true}) // all that mattered has been said
 }
 
-// onSession is what a command does with an open session; ctx ends at a signal.
+// onSession is the work of a command in an open session; ctx ends at a signal.
 type onSession func(ctx context.Context, c *client.Client, args []string) error
 
 // session is a command's action on a session of one connection.

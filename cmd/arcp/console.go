@@ -14,9 +14,9 @@ import (
 	"github.com/arcpd/arcpd/arcp/client"
 )
 
-// console asks the person at the terminal what a job asks, one question at a
-// time. Its methods are for one goroutine, the one that reads the job's events;
-// each question has one of its own.
+// console asks the person at the terminal the questions of a job, one at a time. One
+// goroutine, the reader of the job's events, calls its methods; each question has a goroutine
+// of its own.
 type console struct {
 	a     *app
 	c     *client.Client
@@ -81,7 +81,7 @@ func (p *console) event(ctx context.Context, env *arcp.Envelope, show func()) {
 	}
 }
 
-// stop withdraws what is still asked, and returns when nobody asks any more.
+// stop withdraws pending questions and returns when their goroutines have ended.
 func (p *console) stop() {
 	p.mu.Lock()
 	for _, withdraw := range p.open {
@@ -151,7 +151,7 @@ func (p *console) line(ctx context.Context, prompt string) (string, error) {
 			return "", io.EOF
 		}
 		p.mu.Lock()
-		p.prompt = "" // the line was ended by who typed it
+		p.prompt = "" // the person has ended the line
 		p.mu.Unlock()
 		return line, nil
 	case <-ctx.Done():

@@ -96,11 +96,11 @@ func openResources(dir string) (path string, remove func() error, err error) {
 	return path, func() error { return os.RemoveAll(path) }, err
 }
 
-// openStore opens a store on disk. A disk that cannot be written ends the
-// process: nothing can be promised any more, and what was acknowledged is safe.
+// openStore opens a store on disk. A disk that cannot be written ends the process: nothing can
+// be promised any more, and acknowledged data is safe.
 func openStore(dir string, log zerolog.Logger) (store.Store, error) {
 	log = log.With().Str("component", "store").Logger()
-	var opened atomic.Bool // what goes wrong before is said once, by the error
+	var opened atomic.Bool // errors before are reported once, by the returned error
 	defer opened.Store(true)
 	return pebble.Open(dir, pebble.Options{
 		MaxOpenFiles: storeFiles(),
@@ -144,7 +144,7 @@ func makeDataDir(dir string) error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// dataError says in one line what is wrong with a data directory.
+// dataError describes a failure of the data directory in one line.
 func dataError(dir string, err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EEXIST):

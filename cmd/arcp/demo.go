@@ -86,9 +86,9 @@ type demonstration struct {
 
 	server  *child
 	client  *client.Client
-	job     *client.Job   // the one that goes on after the crash
+	job     *client.Job   // the job that continues after the crash
 	jobs    []arcp.JobID  // in the order they were started
-	resumed chan struct{} // capacity 1: the session goes on
+	resumed chan struct{} // capacity 1: the session was resumed
 
 	mu   sync.Mutex
 	url  string             // of the server: another after the crash
@@ -167,7 +167,7 @@ func (d *demonstration) changed(ch client.Change) {
 	if ch.State == client.Resumed {
 		select {
 		case d.resumed <- struct{}{}:
-		default: // nobody looked at the last time
+		default: // the previous signal is still unread
 		}
 	}
 }
@@ -182,7 +182,7 @@ func (d *demonstration) count(env *arcp.Envelope) bool {
 	return false
 }
 
-// awaitResumed waits until the session goes on over another connection.
+// awaitResumed waits until the session is resumed on another connection.
 func (d *demonstration) awaitResumed(ctx context.Context) error {
 	select {
 	case <-d.resumed:
@@ -392,7 +392,7 @@ func (d *demonstration) stop(context.Context) (string, error) {
 	return "jobs drained, store flushed, exit code 0", err
 }
 
-// close ends what is left after a failure, and shows the runtime's log.
+// close ends the processes that remain after a failure, and shows the runtime's log.
 func (d *demonstration) close(failed bool) error {
 	if d.client != nil {
 		d.client.Abort()
@@ -428,7 +428,7 @@ func short(j *arcp.JobView) string {
 
 const green = "32"
 
-// paint colours text for a person who wants that.
+// paint colours text if colours are on.
 func (a *app) paint(color, text string) string {
 	if !isTerminal(a.stdout) || noColor() {
 		return text

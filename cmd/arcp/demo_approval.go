@@ -54,8 +54,8 @@ func (d *demonstration) approve(ctx context.Context) (string, error) {
 	return fmt.Sprintf("approved by %s, and the job went on", out.Approval.ResolvedBy), nil
 }
 
-// person opens a session with somebody who says what is asked, and approves it,
-// but not before it was tried without.
+// person opens a session that reports the question and approves it, but not before the attempt
+// without an approval.
 func (d *demonstration) person(ctx context.Context, asked chan<- string, tried <-chan struct{}) (*client.Client, error) {
 	t := &target{url: d.server.url, token: d.token.Reveal()}
 	opts := t.options()

@@ -16,9 +16,9 @@ const (
 
 func reserve(files int) int { return min(files/2, maxReserve) }
 
-// maxConnections is --max-connections, or what the limit of descriptors allows if that
-// is less; negative: there is no limit. What connections may not have is left to the
-// store, which cannot go on without a descriptor for its next file.
+// maxConnections returns --max-connections, or the share of the descriptor limit if that is
+// less; negative: no limit. The rest is reserved for the store, which needs a descriptor for
+// each new file.
 func maxConnections(v *settings.Values) int {
 	n := off(v.Number("max-connections"))
 	files, ok := maxDescriptors()

@@ -15,7 +15,7 @@ import (
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 )
 
-// devPrincipal is who holds the token that `arcp dev` makes.
+// devPrincipal is the holder of the token that `arcp dev` makes.
 const devPrincipal = "dev"
 
 func devDefaults(token auth.Secret) map[string]string {
@@ -47,15 +47,15 @@ func newDev(a *app) *cobra.Command {
 	return cmd
 }
 
-// dev is what `arcp dev` adds to a server: a token.
+// dev is the part that `arcp dev` adds to a server: a token.
 type dev struct {
 	load  func(token auth.Secret) (*settings.Values, error)
 	token auth.Secret // empty: the user gave tokens
 	known string      // file that tells this user's clients the token
 }
 
-// settings loads the settings, with the token of the data directory unless
-// somebody configured who may come in.
+// settings loads the settings. It adds the token of the data directory unless authentication
+// is configured.
 func (d *dev) settings() (*settings.Values, error) {
 	v, err := d.load("")
 	if err != nil || len(v.Secrets("token")) > 0 || v.Text("auth-file") != "" {
@@ -93,7 +93,7 @@ func devToken(dir string) (auth.Secret, error) {
 	return auth.Secret(token), nil
 }
 
-// banner tells a person what runs and how to use it.
+// banner prints the running server's addresses and first commands.
 func (d *dev) banner(s *server) {
 	w := s.app.stderr
 	line := func(name, format string, args ...any) {

@@ -31,11 +31,11 @@ type checkStatus string
 const (
 	fine    checkStatus = "ok"
 	wrong   checkStatus = "problem"
-	unseen  checkStatus = "not seen" // nobody has looked: the finding says what that takes
+	unseen  checkStatus = "not seen" // not checked: the finding names the requirement
 	noAdmin             = "needs the role admin"
 )
 
-// finding is what a check says. Do says what an operator can do about it.
+// finding is the result of a check. Do is the remedy.
 type finding struct {
 	Check   string      `json:"check"`
 	Verdict checkStatus `json:"verdict"`
@@ -114,13 +114,13 @@ func (a *app) printDiagnosis(d *diagnosis) error {
 	return err
 }
 
-// caller is what tools.policy says of who asks.
+// caller is the caller's part of tools.policy.
 type caller struct {
 	Principal string   `json:"principal"`
 	Roles     []string `json:"roles"`
 }
 
-// session checks what a session shows.
+// session runs the checks that need a session.
 func (d *diagnosis) session(ctx context.Context, a *app, t *target) {
 	c, err := t.dial(ctx, a)
 	if err != nil {
@@ -217,10 +217,10 @@ func (d *diagnosis) resources(ctx context.Context, c *client.Client, isAdmin boo
 	}
 }
 
-// pages are those of an admin listener.
+// pages are the pages of an admin listener.
 type pages struct {
 	base  *url.URL
-	given bool // otherwise it is where that of the default URL is
+	given bool // set by a flag; otherwise the default address is tried
 }
 
 func adminPages(admin string) (*pages, error) {
@@ -257,7 +257,7 @@ func (p *pages) get(ctx context.Context, path, query string) (status int, text s
 	return resp.StatusCode, string(body), err
 }
 
-// admin checks what the admin listener shows.
+// admin runs the checks that need the admin listener.
 func (d *diagnosis) admin(ctx context.Context, t *target, p *pages) {
 	const check = "admin"
 	if !p.given && t.url != defaultURL {

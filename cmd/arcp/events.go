@@ -16,10 +16,10 @@ import (
 type eventPrinter struct {
 	w    io.Writer
 	json bool // envelopes as they are
-	all  bool // also what says no more than that the job goes on
+	all  bool // also heartbeats and other signs of life
 	bar  *progressBar
 
-	console *console // asks what the job asks; nil: it is said how to answer
+	console *console // asks the job's questions; nil: the command that answers is printed
 
 	result []byte // gathered from job.result_chunk
 	bad    error  // a piece that could not be read
@@ -33,7 +33,7 @@ func (a *app) newEventPrinter(all bool) *eventPrinter {
 	return p
 }
 
-// show shows one event, and asks what it asks.
+// show prints one event, and asks its question.
 func (p *eventPrinter) show(ctx context.Context, env *arcp.Envelope) {
 	if p.console == nil {
 		p.event(env)
@@ -50,7 +50,7 @@ func (p *eventPrinter) event(env *arcp.Envelope) {
 	switch {
 	case p.w == nil:
 	case p.json:
-		_, _ = p.w.Write(append(env.Append(nil), '\n')) // nobody reads it: no harm
+		_, _ = p.w.Write(append(env.Append(nil), '\n')) // a closed standard output is reported by the next write
 	case p.bar != nil && env.Type == arcp.JobProgress:
 		p.bar.show(payload[arcp.JobProgressPayload](env))
 	default:
@@ -106,9 +106,9 @@ func (p *eventPrinter) gather(env *arcp.Envelope) {
 	p.result = append(p.result, data...)
 }
 
-// payload decodes what it can: an event is shown as far as it is understood.
+// payload decodes as much of a payload as it can, for display.
 func payload[T any](env *arcp.Envelope) T {
-	p, _ := arcp.DecodePayload[T](env) // the zero value says what can be said
+	p, _ := arcp.DecodePayload[T](env) // the zero value of undecodable members is displayed
 	return p
 }
 
@@ -147,7 +147,7 @@ func describe(env *arcp.Envelope) (line string, detail bool) {
 	return describeQuestion(env)
 }
 
-// describeMetric tells what is left of a budget in words.
+// describeMetric describes the rest of a budget in words.
 func describeMetric(p arcp.MetricPayload) string {
 	if p.Name == "cost.budget.remaining" {
 		return label("budget", p.Value, p.Unit, "left")
@@ -160,7 +160,7 @@ func approvalOf(data arcp.Raw) (a arcp.ApprovalRequested) {
 	return a
 }
 
-// describeQuestion is an event about what people decide.
+// describeQuestion describes an event about a question to people.
 func describeQuestion(env *arcp.Envelope) (line string, detail bool) {
 	switch env.Type {
 	case arcp.PermissionRequest:
@@ -210,7 +210,7 @@ func describeEnd(env *arcp.Envelope) (line string, detail bool) {
 	return label(string(env.Type), compact(env.Payload)), false
 }
 
-// label is a line: a name in a column, then what there is of the parts.
+// label returns a line: a name in a column, then the parts that are not empty.
 func label(name string, parts ...any) string {
 	var words []string
 	for _, p := range parts {
@@ -221,7 +221,7 @@ func label(name string, parts ...any) string {
 	return strings.TrimRight(fmt.Sprintf("%-10s %s", name, oneLine(strings.Join(words, " "))), " ")
 }
 
-// oneLine keeps what a tool says from playing with the terminal.
+// oneLine removes control characters from a tool's text.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

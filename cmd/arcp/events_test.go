@@ -157,8 +157,8 @@ func TestTail(t *testing.T) {
 	}
 }
 
-// A failure says what happened, not which message said so; a lost position says
-// where to go on.
+// A failure is described by its reason, without message ids; a lost position with the position
+// to continue from.
 func TestReadable(t *testing.T) {
 	for _, c := range []struct {
 		err  error

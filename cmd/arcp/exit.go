@@ -101,7 +101,7 @@ func codeOf(err error) int {
 	return exitFailed
 }
 
-// codeOfRemote maps what the runtime reported.
+// codeOfRemote maps a code that the runtime reported.
 func codeOfRemote(e *client.RemoteError) int {
 	switch e.Code {
 	case arcp.CodeUnauthenticated:
@@ -119,7 +119,7 @@ func codeOfRemote(e *client.RemoteError) int {
 	return exitFailed
 }
 
-// report tells the user about a failure in one line that says what to do.
+// report prints a failure in one line with its remedy.
 func (a *app) report(err error) {
 	if e, ok := errors.AsType[*exitError](err); err == nil || ok && e.err == nil {
 		return

@@ -10,8 +10,8 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// fakeRuntime accepts sessions on a unix socket, and resumes them. What else it
-// is sent goes to handle, one message at a time.
+// fakeRuntime accepts sessions on a unix socket, and resumes them. Other messages go to
+// handle, one at a time.
 type fakeRuntime struct {
 	t      *testing.T
 	url    string
@@ -101,7 +101,7 @@ func (c *fakeConn) send(env arcp.Envelope) {
 		env.ID, env.Timestamp = arcp.NewMessageID(), time.Now()
 	}
 	if c.Write(env.Append(nil)) == nil {
-		_ = c.Flush() // a client that left has seen what it wanted
+		_ = c.Flush() // a client that disconnected has seen the answer
 	}
 }
 

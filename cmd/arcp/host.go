@@ -25,9 +25,8 @@ func loopbackHost(host string) bool {
 	return err == nil && ip.Unmap().IsLoopback()
 }
 
-// allowedHosts are the names the main listener is known by beside those of
-// loopback. A name says nothing when a proxy or other machines connect, unless
-// somebody listed the right ones.
+// allowedHosts returns the names of the main listener besides loopback. With a proxy or other
+// machines in front a name proves nothing unless the operator has listed the right ones.
 func allowedHosts(listen string, listed []string, behindProxy bool) []string {
 	if len(listed) == 0 && (behindProxy || !isLoopback(listen)) {
 		return []string{anyHost}
@@ -74,8 +73,8 @@ func forwarded(next http.Handler) http.Handler {
 	})
 }
 
-// lastForwarded is what the nearest proxy added: the entries before it are
-// what the client claims.
+// lastForwarded returns the entry of the nearest proxy: earlier entries are claims of the
+// client.
 func lastForwarded(headers []string) (string, bool) {
 	if len(headers) == 0 {
 		return "", false

@@ -73,7 +73,7 @@ func TestForwarded(t *testing.T) {
 	}
 }
 
-// What could hold secrets or stop the server is not for other machines.
+// Pages that could show secrets or stop the server are not served to other machines.
 func TestDebugFromElsewhere(t *testing.T) {
 	mux := http.NewServeMux()
 	addDebug(mux)

@@ -34,7 +34,7 @@ func newInputList(a *app) *cobra.Command {
 	})
 }
 
-// askedOf is what is asked, and of what somebody chooses.
+// askedOf returns the question, and the choices of it.
 func askedOf(q *arcp.QuestionView) string {
 	if q.Kind == arcp.QuestionPermission || q.Kind == arcp.QuestionInput {
 		return asked(q)
@@ -100,8 +100,8 @@ func (in *answering) read(a *app, args []string) (err error) {
 	return err
 }
 
-// howToAnswer is the command that answers a question of a job; empty if the event
-// is none. A question without an id for the tools has that of its message.
+// howToAnswer returns the command that answers the question of an event; empty if the event is
+// none. A question without an id of its own is named by its message id.
 func howToAnswer(env *arcp.Envelope) string {
 	command := func(id, answer string) string {
 		return "arcp input answer " + oneLine(cmp.Or(id, string(env.ID))) + " " + oneLine(answer)

@@ -98,7 +98,7 @@ func TestInterruptCommand(t *testing.T) {
 	}
 }
 
-// What a job may do and spend.
+// Flags set the lease and the budget of the job.
 func TestInvokeAuthority(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t)
@@ -231,7 +231,7 @@ func TestConsole(t *testing.T) {
 	c.leaves(exitOK, `{"value":"dev","responded_by":"arcp-cli"}`+"\n")
 }
 
-// Somebody else may be faster, and who leaves the keyboard need not answer.
+// Another session may answer first, and the person at the keyboard need not answer.
 func TestConsoleWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t)

@@ -22,7 +22,7 @@ import (
 // its end.
 const timeoutGrace = 5 * time.Second
 
-// invocation is what `arcp invoke` was asked for.
+// invocation holds the flags of `arcp invoke`.
 type invocation struct {
 	follow, detach, noInput bool
 	key                     string
@@ -85,7 +85,7 @@ func (in invocation) request(a *app, args []string) (client.InvokeRequest, error
 	return req, in.authority(a, &req.Options)
 }
 
-// authority is what the job may do and spend.
+// authority sets the job's lease and budget.
 func (in invocation) authority(a *app, o *arcp.SubmitOptions) (err error) {
 	o.CostBudget = in.budget
 	if in.lease != "" {
@@ -125,7 +125,7 @@ func (a *app) argument(arg string) (arcp.Raw, error) {
 	return a.value(arg, "the arguments", `give for example '{"hello":"world"}', @file or -`)
 }
 
-// value is argument for what is called where; hint says what to give instead.
+// value parses an argument; where names it in errors and hint is the remedy.
 func (a *app) value(arg, where, hint string) (arcp.Raw, error) {
 	raw, err := []byte(arg), error(nil)
 	if name, ok := strings.CutPrefix(arg, "@"); ok {
@@ -263,7 +263,7 @@ func (a *app) see(ctx context.Context, job *client.Job, p *eventPrinter) error {
 	return a.printResult(result, p)
 }
 
-// leave says that a job goes on without us, or to its end.
+// leave reports that the job continues without this command, or that it is being cancelled.
 func leave(why error, job *client.Job) error {
 	if errors.Is(why, errCancelling) {
 		return fmt.Errorf("%w; %s is being cancelled: `arcp jobs show %s` says when it has ended", why, job.ID(), job.ID())

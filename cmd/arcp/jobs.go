@@ -95,8 +95,8 @@ func getJob(ctx context.Context, c *client.Client, id arcp.JobID) (arcp.Raw, err
 	return raw, err
 }
 
-// callTool runs one of the runtime's own tools. A failure is about what was asked
-// for, not about the asking: it is the tool's.
+// callTool runs one of the runtime's own tools. Its failure is the tool's own error, without
+// the call around it.
 func callTool(ctx context.Context, c *client.Client, name string, args any) (arcp.Raw, error) {
 	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: name, Arguments: args, DiscardEvents: true})
 	if err != nil {
@@ -156,7 +156,7 @@ func (a *app) printJob(raw arcp.Raw) error {
 	})
 }
 
-// outcomeFacts tells what a job has ended with, as far as it is understood.
+// outcomeFacts lists the facts of a job's outcome that can be decoded.
 func outcomeFacts(j *arcp.JobView, fact func(name string, value any)) {
 	switch {
 	case len(j.Outcome) == 0:
@@ -178,9 +178,9 @@ func outcomeFacts(j *arcp.JobView, fact func(name string, value any)) {
 	}
 }
 
-// outcomeAs decodes what it can of an outcome: it is shown as far as it is understood.
+// outcomeAs decodes as much of an outcome as it can, for display.
 func outcomeAs[T any](j *arcp.JobView) (p T) {
-	_ = arcp.Unmarshal(j.Outcome, &p) // the zero value says what can be said
+	_ = arcp.Unmarshal(j.Outcome, &p) // the zero value of undecodable members is displayed
 	return p
 }
 

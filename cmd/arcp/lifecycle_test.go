@@ -157,7 +157,7 @@ func serial(t *testing.T, url string) int64 {
 	return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
 }
 
-// What was acknowledged survives a kill, and so does the runtime's identity.
+// Acknowledged events survive a kill, and so does the runtime's identity.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
@@ -376,7 +376,7 @@ var (
 	demoCheckpoint  = regexp.MustCompile(`(checkpoint at |"resumed_from":)[1-9]\d*`) // the last one before the crash
 )
 
-// A client that waits for a job survives the runtime, which goes on with the job.
+// A client that waits for a job survives a restart of the runtime, which continues the job.
 func TestRestartIsSurvived(t *testing.T) {
 	t.Parallel()
 	address := freeAddress(t)
@@ -399,8 +399,8 @@ func TestRestartIsSurvived(t *testing.T) {
 	}
 }
 
-// freeAddress is a loopback address that nobody listens on, and whose port no
-// connection gets by chance.
+// freeAddress is a loopback address without a listener, whose port no connection gets by
+// chance.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	for range 100 {

@@ -25,8 +25,8 @@ type list[T any] struct {
 	columns  []column[T]
 }
 
-// filter is a flag that narrows a list, and the argument that says so: one of the
-// choices or, where there are none, what usage says.
+// filter is a flag that narrows a list, and the argument it sets: one of the choices or,
+// without choices, any value that usage describes.
 type filter struct {
 	name    string
 	choices []string

@@ -27,8 +27,8 @@ const (
 
 // openListener binds an address; a busy one is told from a wrong one.
 func openListener(ctx context.Context, v *settings.Values, name, addr string) (net.Listener, error) {
-	// TCP keep-alive is four system calls, a part of what a handshake costs. Where
-	// sessions have heartbeats, a peer that is gone is noticed by those.
+	// TCP keep-alive costs four system calls, a part of a handshake. Sessions with heartbeats
+	// detect a lost peer by those.
 	config := net.ListenConfig{KeepAlive: -1}
 	if v.Duration("heartbeat") == 0 {
 		config.KeepAlive = 0
@@ -95,10 +95,10 @@ func (s *server) adminHandler() http.Handler {
 	return mux
 }
 
-// errStarting refuses what needs a runtime.
+// errStarting refuses requests that need a runtime.
 var errStarting = errors.New("the runtime is starting")
 
-// backupKey is what a backup asks for. What keeps nothing has nothing to copy.
+// backupKey returns the key that a backup request must show. A server in memory has none.
 func (s *server) backupKey() (*backupKey, error) {
 	switch {
 	case s.rt.Load() == nil:

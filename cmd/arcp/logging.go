@@ -30,7 +30,7 @@ func setLogLevel(v *settings.Values) {
 	zerolog.SetGlobalLevel(level)
 }
 
-// httpLog is where net/http complains about peers: nobody's fault here.
+// httpLog receives net/http's complaints about peers, which are no fault of this server.
 func httpLog(l zerolog.Logger) *log.Logger {
 	return log.New(debugWriter{l}, "", 0)
 }

@@ -25,8 +25,7 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// run is the whole command: it parses args, does what they say and returns the
-// exit code.
+// run is the whole command: it parses args, executes the command and returns the exit code.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	a := &app{stdin: stdin, stdout: stdout, stderr: shared(stderr), environ: os.Environ(), person: isTerminal(stdin) && isTerminal(stderr)}
 	return a.run(ctx, args)
@@ -36,7 +35,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 func (a *app) run(ctx context.Context, args []string) int {
 	a.args = args
 	root := newRoot(a)
-	root.SetArgs(append([]string{}, args...)) // nil would mean those of the process
+	root.SetArgs(append([]string{}, args...)) // nil would mean the arguments of the process
 	err := root.ExecuteContext(ctx)
 	a.report(err)
 	return exitCode(err)
@@ -61,7 +60,7 @@ func (s *sharedWriter) Write(p []byte) (int, error) {
 	return s.w.Write(p)
 }
 
-// app is what every command has to do with: the streams and the environment.
+// app holds the streams and the environment that all commands use.
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer

@@ -85,7 +85,7 @@ func cliWith(t *testing.T, stdin string, args ...string) outcome {
 	return outcome{code, stdout.String(), stderr.String()}
 }
 
-// typist is somebody at a terminal, in front of a command of this process.
+// typist is a person at a terminal, in front of a command of this process.
 type typist struct {
 	t     *testing.T
 	keys  *io.PipeWriter
@@ -108,7 +108,7 @@ func atTerminal(t *testing.T, args ...string) *typist {
 	}()
 	t.Cleanup(func() {
 		cancel()
-		_ = stdin.Close() // who still reads it ends
+		_ = stdin.Close() // ends a reader of it
 		<-ended
 	})
 	return p
@@ -147,7 +147,7 @@ type process struct {
 
 	url, admin string
 	mu         sync.Mutex
-	out        bytes.Buffer // what follows the first line
+	out        bytes.Buffer // the output after the first line
 }
 
 // start starts arcp in a process of its own; it is killed when the test ends.
@@ -283,8 +283,7 @@ func get(t *testing.T, url string) (status int, body string) {
 	return resp.StatusCode, string(b)
 }
 
-// wantOutcome checks the exit code, and that standard output and error have
-// what they should.
+// wantOutcome checks the exit code, standard output and standard error.
 func wantOutcome(t *testing.T, why string, o outcome, code int, stdout, stderr string) {
 	t.Helper()
 	if o.code != code || !strings.Contains(o.stdout, stdout) || !strings.Contains(o.stderr, stderr) {
@@ -292,8 +291,7 @@ func wantOutcome(t *testing.T, why string, o outcome, code int, stdout, stderr s
 	}
 }
 
-// wantRefusal checks that a command said what is wrong in one line, and nothing
-// else.
+// wantRefusal checks that a command printed one line with the mistake, and nothing else.
 func wantRefusal(t *testing.T, o outcome, code int, want string) {
 	t.Helper()
 	if o.code != code || o.stdout != "" || strings.Count(o.stderr, "\n") != 1 ||
@@ -330,7 +328,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// volatile is what differs from run to run.
+// volatile lists texts that differ from run to run.
 var volatile = []struct {
 	what *regexp.Regexp
 	with string

@@ -30,7 +30,7 @@ func newMCP(a *app) *cobra.Command {
 	return cmd
 }
 
-// door is what `arcp mcp serve` was asked for.
+// door holds the flags of `arcp mcp serve`.
 type door struct {
 	tools, origins  []string
 	http, tokenFile string
@@ -108,7 +108,7 @@ func ending(err error) error {
 	return err
 }
 
-// opener opens sessions that say who we are.
+// opener returns a function that opens sessions as the target's identity.
 func (a *app) opener(t *target) func(context.Context, client.Options) (*client.Client, error) {
 	return func(ctx context.Context, opts client.Options) (*client.Client, error) {
 		base := t.options()

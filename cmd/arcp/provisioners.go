@@ -12,9 +12,9 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// openProvisioners opens what gives jobs credentials, and what seals them. Without
-// either there is no sealer: but for a data directory that has a key something may
-// be left to revoke.
+// openProvisioners opens the configured provisioners, and the sealer of their credentials.
+// Without provisioners and without a key in the data directory there is no sealer; with a key
+// credentials of earlier runs may still have to be revoked.
 func openProvisioners(ctx context.Context, v *settings.Values, st store.Store) ([]credential.Source, *credential.Sealer, error) {
 	configs, err := credential.ParseConfigs(v.Block("provisioners"))
 	if err != nil {

@@ -32,7 +32,7 @@ func endpointsOf(v *settings.Values) endpoints {
 	return e
 }
 
-// check refuses what cannot work or is not safe, before anything is opened.
+// check refuses settings that cannot work or are not safe, before anything is opened.
 func (e endpoints) check(v *settings.Values) error {
 	if e.listen == "" && e.unix == "" && !e.stdio {
 		return usagef("there is nothing to serve on: give --listen HOST:PORT, --unix PATH or --stdio")
@@ -99,7 +99,7 @@ func (e endpoints) checkAdmin(v *settings.Values) error {
 	return nil
 }
 
-// checkAuth refuses a network listener that nobody could use, or anybody.
+// checkAuth refuses a network listener that no client, or any client, could use.
 func (e endpoints) checkAuth(set *auth.Set) error {
 	if e.listen != "" && len(set.Schemes()) == 0 {
 		return usagef("refusing to listen without authentication: give --token NAME=TOKEN or --auth-file FILE; for a first try, `arcp dev` makes a token")

@@ -76,8 +76,7 @@ func TestSessionsList(t *testing.T) {
 	wantRefusal(t, r.cli("sessions", "ls", "--limit", "0"), exitUsage, "--limit 0")
 }
 
-// What a list refuses it refuses without a runtime, and what others have named does
-// not play with the terminal.
+// Flags are checked without a runtime, and names from others do not control the terminal.
 func TestLists(t *testing.T) {
 	for _, what := range []string{"tools", "sessions", "jobs", "resources", "approvals", "input"} {
 		wantRefusal(t, cli(t, what, "ls", "--limit", "0", "--url", unixURL("/nowhere")), exitUsage, "--limit 0: give 1 to 1000")
@@ -90,7 +89,7 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// The shapes are those of a real runtime too.
+// The shapes equal those of a real runtime.
 func TestSessionsOfAServer(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t)

@@ -25,7 +25,7 @@ func cleanupNote(l *arcp.ResourceLeaseView) string {
 	return fmt.Sprintf("attempt %d: %s", l.CleanupAttempts, l.LastError)
 }
 
-// leasedColumns are those of a table of leases.
+// leasedColumns are the columns of a table of leases.
 var leasedColumns = []column[arcp.ResourceLeaseView]{
 	{"LEASE", func(l *arcp.ResourceLeaseView) any { return l.LeaseID }},
 	{"PRINCIPAL", func(l *arcp.ResourceLeaseView) any { return l.Principal }},

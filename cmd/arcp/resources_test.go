@@ -58,7 +58,7 @@ func (p *process) eventually(why, want string, args ...string) {
 	}
 }
 
-// A principal sees and cleans up what is its own, an admin what is anybody's.
+// A principal sees and cleans up its own resources, an admin those of every principal.
 func TestResourcesOfAnother(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--data", ":memory:", "--demo", "--auth-file", write(t, filepath.Join(t.TempDir(), "auth.yaml"), `principals:

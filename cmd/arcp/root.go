@@ -36,13 +36,13 @@ func newRoot(a *app) *cobra.Command {
 	return root
 }
 
-// action wraps what a command does, so that its failures get an exit code.
+// action wraps the work of a command, so that its failures get an exit code.
 func action(do func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error { return coded(do(cmd, args)) }
 }
 
-// flagError adds the nearest flag to an unknown one, and where to read more. A flag of a
-// command that does not exist is not what is wrong.
+// flagError adds the nearest flag to an unknown one, and the command that shows help. If the
+// command itself does not exist, the error names the command instead.
 func flagError(cmd *cobra.Command, args []string, err error) error {
 	path := strings.Fields(cmd.CommandPath())
 	if rest := args[min(len(path)-1, len(args)):]; cmd.HasAvailableSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {

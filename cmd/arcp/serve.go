@@ -49,8 +49,8 @@ func newServe(a *app) *cobra.Command {
 	return cmd
 }
 
-// server is a running `arcp serve`. One goroutine, that of serve, has it; what
-// handlers use does not change or is atomic.
+// server is a running `arcp serve`. The goroutine of serve owns it; members that handlers use
+// are immutable or atomic.
 type server struct {
 	app    *app
 	load   func() (*settings.Values, error) // reads the settings, again on SIGHUP
@@ -64,7 +64,7 @@ type server struct {
 	sources  sources
 	rt       atomic.Pointer[runtime.Runtime] // nil until it is ready
 
-	forget func() error // removes what is not kept; set with rt
+	forget func() error // removes temporary files; set with rt
 	key    *backupKey   // nil: nothing is kept; set with rt
 
 	main, admin   net.Listener            // nil: not open
@@ -102,7 +102,7 @@ func (a *app) serve(ctx context.Context, load func() (*settings.Values, error), 
 	if reload {
 		s.reload()
 	}
-	if banner != nil { // first: what it leaves for clients is there when they are told where to connect
+	if banner != nil { // first: files for clients exist when the address is printed
 		banner(s)
 	}
 	s.announce()
@@ -244,7 +244,7 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 	if s.sources, err = openSources(s.values, s.log, s.registry); err != nil {
 		return nil, err
 	}
-	// Before the runtime: what it recovers looks for its tools.
+	// Before the runtime: recovered jobs look up their tools.
 	if err := s.sources.start(ctx, tools, s.log); err != nil {
 		return nil, err
 	}
@@ -392,7 +392,7 @@ func (s *server) upgrader() *transport.Upgrader {
 	}
 }
 
-// watch reports when something that should go on ends by itself.
+// watch reports a listener that ends by itself.
 func (s *server) watch(what string, serve func() error) {
 	err := serve()
 	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
@@ -411,8 +411,8 @@ func (s *server) parted(conn transport.Conn, err error) {
 	s.log.Debug().Str("transport", info.Kind).Str("remote", info.RemoteAddr).AnErr("reason", err).Msg("connection ended")
 }
 
-// secured is the main listener. Handshakes that come without TLS, and not by way of a
-// proxy, which says whom it speaks for, are answered on it directly.
+// secured returns the main listener. Handshakes without TLS and without a proxy are answered
+// on it directly.
 func (s *server) secured(up *transport.Upgrader) net.Listener {
 	switch {
 	case s.cert != nil:

@@ -28,8 +28,8 @@ const sourceTimeout = 30 * time.Second
 // sources are where the tools of the configuration file come from.
 type sources []tool.Source
 
-// openSources makes the sources of the entries of tools. What cannot work is an
-// error that names the entry.
+// openSources makes the sources of the entries of tools. An entry that cannot work is an error
+// that names the entry.
 func openSources(v *settings.Values, log zerolog.Logger, reg prometheus.Registerer) (sources, error) {
 	entries, err := toolset.Load(v)
 	if err != nil {
@@ -65,9 +65,9 @@ func openSources(v *settings.Values, log zerolog.Logger, reg prometheus.Register
 	return list, nil
 }
 
-// hidden are the files and directories of the server that a command in a sandbox
-// does not see: there are secrets in them, or, in the case of its socket, who
-// connects is taken for the user that the server runs as.
+// hidden returns the server's files and directories that a sandboxed command does not see.
+// They contain secrets, or are the server's socket, where a peer is taken for the server's own
+// user.
 func hidden(v *settings.Values, entries []toolset.Entry) []string {
 	list := []string{v.File, v.Text("auth-file"), v.Text("tls-key"), v.Text("secret-key-file"), v.Text("unix")}
 	if dir := v.Text("data"); dir != memory {
@@ -81,7 +81,7 @@ func hidden(v *settings.Values, entries []toolset.Entry) []string {
 			list = append(list, e.MCP.HeadersFile)
 		}
 	}
-	provisioners, _ := credential.ParseConfigs(v.Block("provisioners")) // what is wrong with them is said later
+	provisioners, _ := credential.ParseConfigs(v.Block("provisioners")) // mistakes in it are reported later
 	for _, p := range provisioners {
 		list = append(list, p.File, p.TokenFile)
 	}

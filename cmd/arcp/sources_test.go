@@ -95,7 +95,7 @@ func TestToolsThatCannotBe(t *testing.T) {
 	wantRefusal(t, cli(t, "config", "print", "--config", withTools(t, `  - {name: x, exec: [sh], env: ["A=hunter2"]}`)), exitUsage, "want names of variables")
 }
 
-// What is read again does not change the tools, and the log says so.
+// Reading the configuration again does not change the tools, and the log says so.
 func TestToolsChangeWithARestart(t *testing.T) {
 	t.Parallel()
 	config := withTools(t, `  - {name: x, exec: [echo, "1"]}`)
@@ -112,8 +112,8 @@ func TestToolsChangeWithARestart(t *testing.T) {
 	wantOutcome(t, "the tool as it was", p.cli("invoke", "x"), exitOK, "1", "")
 }
 
-// A job of a command goes on after a crash as its recovery says: the tools are
-// there when the runtime looks for them.
+// A job of a command continues after a crash according to its recovery: the tools exist when
+// the runtime looks for them.
 func TestCommandsRecover(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -129,7 +129,7 @@ func TestCommandsRecover(t *testing.T) {
 	p.wait()
 	p = serve(t, "--config", config, "--data", filepath.Join(dir, "data"))
 	wantOutcome(t, "the job after the crash", p.cli("jobs", "wait", id), exitOK, `"again"`, "")
-	until(t, "no directory is left", func() bool { // that of the second attempt is removed behind it
+	until(t, "no directory is left", func() bool { // the directory of the second attempt is removed after it
 		left, err := os.ReadDir(filepath.Join(dir, "data", resourceDir))
 		return err == nil && len(left) == 0
 	})
@@ -246,7 +246,7 @@ func needsBwrap(t *testing.T) {
 	}
 }
 
-// A command in a sandbox does not see what the server keeps to itself.
+// A sandboxed command does not see the server's secrets.
 func TestSandboxHidesSecrets(t *testing.T) {
 	t.Parallel()
 	needsBwrap(t)

@@ -43,8 +43,8 @@ func (s *server) run(ctx context.Context, signals <-chan os.Signal) error {
 	}
 }
 
-// stop drains. A second signal is not waited for: what is durable stays, and
-// the next start gives interrupted jobs their end.
+// stop drains. It does not wait for a second signal: durable data stays, and the next start
+// ends interrupted jobs.
 func (s *server) stop(signals <-chan os.Signal) error {
 	done := make(chan error, 1)
 	go func() { done <- s.drain() }()
@@ -80,10 +80,10 @@ func (s *server) drain() error {
 	}
 	s.closeListeners()
 	if s.adminSrv != nil {
-		// A backup that the store's end has interrupted clears up what it has made.
+		// A backup that the end of the store has interrupted removes its files.
 		ctx, cancel := context.WithTimeout(context.Background(), adminGrace)
 		defer cancel()
-		_ = s.adminSrv.Shutdown(ctx) // what takes longer is given up
+		_ = s.adminSrv.Shutdown(ctx) // a longer request is abandoned
 		_ = s.adminSrv.Close()       //
 	}
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
@@ -93,7 +93,7 @@ func (s *server) drain() error {
 	return nil
 }
 
-// reload applies what SIGHUP can change. A mistake changes nothing.
+// reload applies the settings that SIGHUP can change. A mistake changes nothing.
 func (s *server) reload() {
 	next, err := s.tryReload()
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"text/tabwriter"
 )
 
-// column is a column of a table of T: its title, and what a row has in it.
+// column is a column of a table of T: its title and the cell of a row.
 type column[T any] struct {
 	title string
 	cell  func(*T) any
@@ -30,7 +30,7 @@ func table[T any](w io.Writer, columns []column[T], rows []T) error {
 	return tab.Flush()
 }
 
-// facts prints what is known of one thing, a line each. What is empty is left out.
+// facts prints the facts of one thing, a line each. Empty ones are omitted.
 func facts(w io.Writer, tell func(fact func(name string, value any))) error {
 	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	tell(func(name string, value any) {

@@ -11,7 +11,7 @@ import (
 	"github.com/arcpd/arcpd/arcp/client"
 )
 
-// tailing is what `arcp tail` was asked for.
+// tailing holds the flags of `arcp tail`.
 type tailing struct {
 	jobs, sessions, traces, types []string
 	priority, since               string
@@ -95,8 +95,7 @@ func (a *app) tail(ctx context.Context, c *client.Client, p arcp.SubscribePayloa
 	return nil
 }
 
-// printTailed shows an event on standard output; what is about the feed itself
-// goes to standard error.
+// printTailed prints an event on standard output; markers of the feed go to standard error.
 func (a *app) printTailed(env *arcp.Envelope) error {
 	out, text := a.stdout, ""
 	if text = feedMarker(env); text != "" {
@@ -112,7 +111,7 @@ func (a *app) printTailed(env *arcp.Envelope) error {
 	return err
 }
 
-// feedMarker says what a marker means; empty for an event.
+// feedMarker describes a marker of the feed; empty for an event.
 func feedMarker(env *arcp.Envelope) string {
 	if env.Type != arcp.EventEmit {
 		return ""
@@ -123,7 +122,7 @@ func feedMarker(env *arcp.Envelope) string {
 		return "these were the events until now; what follows is live"
 	case client.FeedGap:
 		var gap arcp.FeedGap
-		_ = arcp.Unmarshal(p.Data, &gap) // what cannot be read is not said
+		_ = arcp.Unmarshal(p.Data, &gap) // undecodable details are omitted
 		if gap.Skipped == 0 {
 			return "events may be missing here: the last one before is not kept any more; what follows is live"
 		}

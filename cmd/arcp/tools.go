@@ -59,7 +59,7 @@ type askedView struct {
 	EscalateMS int64  `json:"escalate_after_ms"`
 }
 
-// approvalWord says in a word who approves the calls of a tool.
+// approvalWord returns the approver of a tool's calls in a word.
 func approvalWord(policy arcp.Raw) string {
 	var word string
 	var p policyView

@@ -46,7 +46,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// What cannot work or is not safe is refused before anything is opened.
+// Settings that cannot work or are not safe are refused before anything is opened.
 func TestServeRefuses(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := makeCertificate(t, dir, "one", 1)
@@ -90,7 +90,7 @@ func TestServeRefuses(t *testing.T) {
 	}
 }
 
-// What fails for reasons outside is one line too, and changes nothing.
+// A failure outside of the command is one line too, and changes nothing.
 func TestServeFails(t *testing.T) {
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

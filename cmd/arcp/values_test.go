@@ -16,7 +16,7 @@ func TestValuesAreChecked(t *testing.T) {
 	}
 }
 
-// A list that does not show all shows the newest, and says what it leaves out.
+// A truncated list shows the newest entries, and the number of omitted ones.
 func TestNewestJobsAreListed(t *testing.T) {
 	t.Parallel()
 	p := demoServer(t)

@@ -86,7 +86,7 @@ func (a *app) setOutput(format string) error {
 	return nil
 }
 
-// say prints what a command has done: as JSON, or as the words of a sentence.
+// say prints the result of a command: as JSON, or as the words of a sentence.
 func (a *app) say(v any, words ...any) error {
 	if a.json {
 		return a.printJSON(v)

@@ -123,8 +123,8 @@ func (c *client) follow() bool {
 	return c.ask(o)
 }
 
-// ack acknowledges what has come, if the client is of that kind. One that never
-// does can be sent everything again.
+// ack acknowledges the received events, if the client acknowledges at all. A client that never
+// does can be sent all events again.
 func (c *client) ack() bool {
 	if !c.acks {
 		return true
@@ -133,7 +133,7 @@ func (c *client) ack() bool {
 	return c.write(c.compose(arcp.SessionAck, arcp.SessionAckPayload{LastProcessedSeq: c.acked}))
 }
 
-// prowl asks for a job of somebody else.
+// prowl asks for a job of another principal.
 func (c *client) prowl() bool {
 	if len(c.others) == 0 {
 		return true

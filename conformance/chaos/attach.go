@@ -49,8 +49,8 @@ func (c *client) say(frame []byte) bool {
 	return c.visit.conn.Write(frame) == nil && c.visit.conn.Flush() == nil
 }
 
-// hangsUp ends the connection, sometimes, about when the answer to what was just
-// sent comes: it may have been done, and may not.
+// hangsUp sometimes ends the connection at about the time when the answer to the last command
+// arrives: the command may or may not have been performed.
 func (c *client) hangsUp() bool {
 	if c.phase.Load() != loading || c.rnd.IntN(12) != 0 {
 		return false
@@ -113,8 +113,8 @@ func (c *client) openNew(ctx context.Context) bool {
 	return true
 }
 
-// attached goes on with the session. The token before is good until the runtime
-// has heard something on this connection: who loses the answer uses that.
+// attached continues the session. The previous token is valid until the runtime has received a
+// message on this connection: a client that lost the answer uses that.
 func (c *client) attached(env *arcp.Envelope, byOpen bool, used string, after uint64) bool {
 	id, token := env.SessionID, ""
 	if byOpen {

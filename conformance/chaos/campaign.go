@@ -22,7 +22,7 @@ type Server interface {
 
 // Config is a campaign. Zero members have the documented default.
 type Config struct {
-	Seed       uint64        // of what clients and connections do; when it happens varies
+	Seed       uint64        // of the actions of clients and connections; their times vary
 	Time       time.Duration // of the load; default a minute
 	Sessions   int           // default 64
 	Principals []Principal   // required; the sessions are dealt out to them
@@ -182,7 +182,7 @@ func (c *campaign) kill(ctx context.Context) error {
 
 func (c *campaign) cut() int { return int(c.cuts.Load() + c.wire.cuts.Load()) }
 
-// settle lets everything that was begun end, and looks at what came of it.
+// settle waits until all begun work has ended, then checks the outcome.
 func (c *campaign) settle(ctx context.Context) {
 	c.wire.calm.Store(true)
 	c.phase.Store(settling)
@@ -209,7 +209,7 @@ func (c *campaign) settle(ctx context.Context) {
 	})
 }
 
-// unfinished makes findings of what has not ended.
+// unfinished adds a finding for each job that has not ended.
 func (c *campaign) unfinished() {
 	for _, cl := range c.clients {
 		if cl.stream == nil {

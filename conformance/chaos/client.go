@@ -22,10 +22,10 @@ const (
 	readAhead    = 16 // frames read before the client looks at them
 )
 
-// Principal is who sessions belong to.
+// Principal is the owner of sessions.
 type Principal struct{ Name, Token string }
 
-// client is one session and what it does. The goroutine that calls run has it.
+// client is one session and its actions. The goroutine that calls run owns it.
 type client struct {
 	n     int
 	who   Principal
@@ -69,7 +69,7 @@ type visit struct {
 // The phases of a campaign.
 const (
 	loading  = iota // everything breaks
-	settling        // nothing breaks; what was begun ends
+	settling        // nothing breaks; begun work ends
 	checking        // every session is resumed a last time
 )
 
@@ -150,7 +150,7 @@ func (c *client) patience() time.Duration {
 func (c *client) leave() {
 	_ = c.visit.conn.Abort() // it is given up
 	for range c.visit.frames {
-		continue // what it had read is lost with it
+		continue // frames read before are lost with the connection
 	}
 	c.visit = nil
 	c.report()
@@ -264,7 +264,7 @@ func (c *client) write(commands ...*command) bool {
 	return c.visit.conn.Flush() == nil
 }
 
-// repeat sends again what was not answered.
+// repeat sends unanswered commands again.
 func (c *client) repeat() bool {
 	again := slices.Clone(c.open)
 	c.shuffle(again)

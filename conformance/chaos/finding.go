@@ -13,11 +13,11 @@ type Rule string
 const (
 	RuleGap     Rule = "gap"     // event_seq counts from 1 without gaps (SPEC.md §5.3)
 	RuleChanged Rule = "changed" // an event never changes (§5.3)
-	RuleLost    Rule = "lost"    // what was seen or accepted stays (§1)
+	RuleLost    Rule = "lost"    // events seen and jobs accepted stay (§1)
 	RuleTwice   Rule = "twice"   // an event has one number in a session, but for answers that were asked for again (§5.2)
 	RuleForeign Rule = "foreign" // everything is scoped to a principal (§1)
 	RuleEnd     Rule = "end"     // a job ends exactly once (§5.6)
-	RuleStory   Rule = "story"   // what a tool emitted arrives, in order (§5.6)
+	RuleStory   Rule = "story"   // emitted events arrive in order (§5.6)
 	RuleKey     Rule = "key"     // an idempotency key is good for one job (§5.2)
 	RuleAnswer  Rule = "answer"  // a command is answered as it deserves (§5.2, §5.7)
 	RuleOrigin  Rule = "origin"  // a forwarded event says its number in the submitting session (§5.4)
@@ -33,7 +33,7 @@ type Finding struct {
 
 func (f Finding) String() string { return fmt.Sprintf("%s: %s: %s", f.Rule, f.Who, f.Detail) }
 
-// Outcome is what came of a campaign.
+// Outcome is the result of a campaign.
 type Outcome struct {
 	Seed     uint64
 	Sessions int

@@ -9,9 +9,8 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Judge compares what the sessions were told with each other and with the lists
-// of the principals' jobs, after everything has ended. It does not repeat what
-// the streams have found themselves.
+// Judge compares the streams of all sessions with each other and with the lists of the
+// principals' jobs, after everything has ended. It does not repeat findings of the streams.
 func Judge(streams []*Stream, lists map[string][]arcp.JobEntry) []Finding {
 	j := &judge{jobs: make(map[arcp.JobID]*truth), byTrace: make(map[string]*Submit)}
 	for _, s := range streams {
@@ -39,7 +38,7 @@ func Judge(streams []*Stream, lists map[string][]arcp.JobEntry) []Finding {
 	return j.findings
 }
 
-// truth is what all sessions together know of a job.
+// truth is the joint knowledge of all sessions about a job.
 type truth struct {
 	principal string
 	trace     string
@@ -47,7 +46,7 @@ type truth struct {
 	whole     bool  // the source was told of checkpoints too
 	events    map[[16]byte]Event
 	end       *Event
-	asked     bool // somebody has asked to cancel it
+	asked     bool // a client has asked to cancel it
 }
 
 type judge struct {
@@ -69,7 +68,7 @@ func (j *judge) truth(id arcp.JobID) *truth {
 	return t
 }
 
-// learn adds what a session was told of a job.
+// learn adds one session's view of a job.
 func (j *judge) learn(s *Stream, v *View) {
 	t := j.truth(v.Job)
 	if t.principal == "" {
@@ -96,7 +95,7 @@ func (j *judge) learn(s *Stream, v *View) {
 	}
 }
 
-// follows checks that who followed a job was sent the events of its submitter.
+// follows checks that followers of a job received the events of its submitter.
 func (j *judge) follows(s *Stream) {
 	for id, f := range s.Follows {
 		t, v := j.jobs[id], s.Jobs[id]
@@ -125,8 +124,8 @@ func (j *judge) follows(s *Stream) {
 	}
 }
 
-// twice looks for events of jobs that are followed that came more often than
-// their end did: who follows a job already is sent nothing twice (§5.4).
+// twice finds events of followed jobs that arrived more often than the job's end did: a
+// session that follows a job already receives nothing twice (§5.4).
 func (j *judge) twice(s *Stream) {
 	for id := range s.Follows {
 		if v := s.Jobs[id]; v != nil && v.repeated() != nil {
@@ -135,7 +134,7 @@ func (j *judge) twice(s *Stream) {
 	}
 }
 
-// cancels checks that what was accepted to be cancelled was, and nothing else.
+// cancels checks that accepted cancellations were performed, and no others.
 func (j *judge) cancels(s *Stream) {
 	for id, accepted := range s.Cancelled {
 		if t := j.jobs[id]; accepted && t.end != nil && !cancelled(t.end.Type) {
@@ -184,8 +183,8 @@ func (j *judge) keys(streams []*Stream) {
 var states = map[arcp.Type]arcp.JobState{arcp.JobCompleted: arcp.StateCompleted, arcp.ToolResult: arcp.StateCompleted,
 	arcp.JobFailed: arcp.StateFailed, arcp.JobCancelled: arcp.StateCancelled}
 
-// listed checks a list against what was seen: everything on it is known and has
-// ended as it says.
+// listed compares a list with the streams: each job on it is known and has ended in that
+// state.
 func (j *judge) listed(principal string, list []arcp.JobEntry) {
 	once, traces := make(map[arcp.JobID]bool), make(map[string]arcp.JobID)
 	for _, e := range list {

@@ -6,8 +6,8 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// world is what two sessions of alice saw, the second of which follows the job
-// of the first, and what is listed.
+// world has two sessions of alice, the second of which follows the job of the first, and the
+// list of jobs.
 type world struct {
 	a, b  *testStream
 	list  []arcp.JobEntry
@@ -29,7 +29,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// judged tells the sessions what was made of it and judges.
+// judged feeds the changed frames to the sessions and judges.
 func (w *world) judged() []Finding {
 	w.a.tell(w.first...)
 	w.b.tell(w.again...)

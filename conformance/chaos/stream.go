@@ -12,7 +12,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Stream is what one session was sent, over all its connections. It is pure and
+// Stream records the frames that one session received over all its connections. It is pure and
 // belongs to one goroutine at a time.
 type Stream struct {
 	Who         string // for findings
@@ -27,7 +27,7 @@ type Stream struct {
 	Prowls    map[arcp.MessageID]bool // commands about jobs of others, which have to be refused
 	Findings  []Finding
 
-	others []string // what begins the marks of other principals
+	others []string // prefixes of the marks of other principals
 	frames []uint64 // digest of each event's frame, by event_seq - 1
 	next   uint64   // the event_seq that this connection has to bring
 }
@@ -47,10 +47,10 @@ type Follow struct {
 	Confirmed bool
 }
 
-// View is what a session was told of a job.
+// View is one session's knowledge of a job.
 type View struct {
 	Job     arcp.JobID
-	Trace   string  // a mark of who submitted it
+	Trace   string  // the mark of the submitter
 	Events  []Event // each once, as they came first, which is the order of their ids
 	End     *Event  // the terminal one
 	Answers map[arcp.MessageID]*Answers
@@ -68,7 +68,7 @@ type Event struct {
 	Type   arcp.Type
 	Seq    uint64 // the first one it had in the session
 	Origin uint64 // of a forwarded one: the number it says it has in the submitting session
-	Body   uint64 // digest of what is the same for all receivers
+	Body   uint64 // digest of the part that is equal for all receivers
 	Copies int    // how often it came, under different numbers
 }
 
@@ -113,11 +113,11 @@ func (s *Stream) Last() uint64 { return uint64(len(s.frames)) }
 // Position is the event_seq that the connection has got to.
 func (s *Stream) Position() uint64 { return s.next - 1 }
 
-// Attach begins a connection that goes on after a number.
+// Attach begins a connection that continues after a number.
 func (s *Stream) Attach(after uint64) { s.next = after + 1 }
 
-// Send notes that a command goes out, once on a connection: what comes twice on
-// one is dropped.
+// Send records an outgoing command, once for each connection: a repetition on the same
+// connection is dropped.
 func (s *Stream) Send(id arcp.MessageID) {
 	if submit := s.Submits[id]; submit != nil {
 		submit.Sent++
@@ -147,7 +147,7 @@ func (s *Stream) See(frame []byte) arcp.Envelope {
 	return env
 }
 
-// private looks for what belongs to another principal.
+// private finds data of another principal in a frame.
 func (s *Stream) private(frame []byte, env *arcp.Envelope) {
 	if env.SessionID != s.Session {
 		s.find(RuleForeign, "a frame is of the session %q: %s", env.SessionID, frame)
@@ -198,7 +198,7 @@ func (s *Stream) event(env *arcp.Envelope) {
 	s.count(v, env)
 }
 
-// view finds who the event is for: a submit of the session, or a job it follows.
+// view finds the view that an event belongs to: a submit of the session, or a job it follows.
 func (s *Stream) view(env *arcp.Envelope) *View {
 	submit, own := s.Submits[env.CorrelationID]
 	_, follows := s.Follows[env.JobID]
@@ -286,7 +286,7 @@ func (s *Stream) count(v *View, env *arcp.Envelope) {
 	}
 }
 
-// answer takes what has no number.
+// answer handles frames without a number.
 func (s *Stream) answer(env *arcp.Envelope) {
 	switch env.Type {
 	case arcp.JobSubscribed:
@@ -318,7 +318,7 @@ func (s *Stream) answer(env *arcp.Envelope) {
 	}
 }
 
-// body digests what of an event every receiver gets.
+// body returns the digest of the part of an event that is equal for all receivers.
 func body(env *arcp.Envelope) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
@@ -347,7 +347,7 @@ func origin(env *arcp.Envelope) uint64 {
 	return x.Origin.Seq
 }
 
-// Open lists what the session still waits for, in an order that does not vary.
+// Open lists the work that the session still waits for, in a fixed order.
 func (s *Stream) Open() (open []string) {
 	for id, submit := range s.Submits {
 		v := s.Jobs[submit.Job]

@@ -67,7 +67,7 @@ func (s *testStream) emits(job arcp.JobID, submit arcp.MessageID) (events []arcp
 
 var twoLogs = Task{Kind: Emit, Arguments: `{"count":2}`, N: 2}
 
-// want compares what was found with the rules that were broken.
+// want compares the findings with the expected rules.
 func want(t *testing.T, why string, findings []Finding, rules ...Rule) {
 	t.Helper()
 	var got []Rule
@@ -98,7 +98,7 @@ func TestStreamOfACorrectSession(t *testing.T) {
 	}
 }
 
-// Each way in which what one session is told can be wrong is noticed.
+// Each way in which the frames of one session can be wrong is found.
 func TestStreamFinds(t *testing.T) {
 	for _, c := range []struct {
 		why   string
@@ -197,7 +197,7 @@ func TestStreamOfARepeatedSubmit(t *testing.T) {
 	want(t, "sent on two connections", s.Findings)
 }
 
-// What a kind of job tells is known to the last event.
+// The events of each kind of job are known to the last one.
 func TestStories(t *testing.T) {
 	type told = []string // type and payload
 	progress := func(n int) told { return told{"job.progress", fmt.Sprintf(`{"current":%d}`, n)} }

@@ -11,7 +11,7 @@ import (
 // Kind is a tool of the load.
 type Kind string
 
-// The kinds are the demo tools of which it is known what they tell.
+// The kinds are the demo tools whose events are known in advance.
 const (
 	Echo     Kind = "demo.echo"
 	Emit     Kind = "demo.emit"
@@ -24,7 +24,7 @@ const (
 // endsWithServer reports that a restart ends jobs of the kind (SPEC.md §7.2).
 func (k Kind) endsWithServer() bool { return k == Emit || k == Fail }
 
-// Task is what a submit asks for.
+// Task is the work that a submit requests.
 type Task struct {
 	Kind      Kind
 	Arguments string
@@ -34,8 +34,8 @@ type Task struct {
 	Key       string // idempotency key
 }
 
-// mark names a submit of a principal; it goes wherever the runtime copies
-// something of a submit to, so that whoever sees it knows whose it was.
+// mark names a submit of a principal. The runtime copies it with data of the submit, so that
+// any frame shows whose data it has.
 func mark(principal string, session, n int) string {
 	return fmt.Sprintf("%s%02d~%d", markOf(principal), session, n)
 }
@@ -43,7 +43,7 @@ func mark(principal string, session, n int) string {
 // markOf begins the marks of a principal.
 func markOf(principal string) string { return "~" + principal + "~" }
 
-// keyed is the task of an idempotency key: the same for whoever asks.
+// keyed is the task of an idempotency key: the same for all sessions.
 func keyed(principal string, n int) Task {
 	t := task(rand.New(rand.NewPCG(uint64(n), 0)), markOf(principal)+fmt.Sprintf("key~%d", n))
 	t.Key, t.Direct = fmt.Sprintf("key-%d", n), false
@@ -76,8 +76,7 @@ func task(rnd *rand.Rand, mark string) Task {
 	return t
 }
 
-// story follows what the submitting session is told of a job, and knows what has
-// to come.
+// story follows the events of a job at its submitting session, and knows which must follow.
 type story struct {
 	task    Task
 	begun   bool // job.accepted was told
@@ -94,7 +93,7 @@ func newStory(t Task, checkpoints bool) *story {
 	return y
 }
 
-// tell takes the next event and says what is wrong with it; empty: nothing.
+// tell checks the next event and returns the mistake; empty: none.
 func (y *story) tell(env *arcp.Envelope) string {
 	opening := env.Type == arcp.JobAccepted
 	switch {
@@ -172,8 +171,8 @@ func (y *story) progressed(env *arcp.Envelope) string {
 	return ""
 }
 
-// saved takes a checkpoint, which does not say of what: it is the count told of
-// just before.
+// saved checks a checkpoint. Its event does not name its content: it is the count in the event
+// before.
 func (y *story) saved() string {
 	if y.task.Kind != Count || y.point < 0 {
 		return fmt.Sprintf("a checkpoint of %s", y.task.Kind)

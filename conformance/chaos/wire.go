@@ -46,7 +46,7 @@ func (w *wire) close() {
 	w.mu.Lock()
 	w.ended = true
 	for c := range w.conns {
-		_ = c.Close() // nobody is left to tell
+		_ = c.Close() // the campaign is over: the error has no reader
 	}
 	w.mu.Unlock()
 	w.work.Wait()
@@ -101,7 +101,7 @@ func (w *wire) relay(client net.Conn, rnd *rand.Rand) {
 	both.Wait()
 }
 
-// fault is what happens to one direction of a connection.
+// fault is the disturbance of one direction of a connection.
 type fault struct {
 	cut   int64         // after this many bytes it ends; negative: never
 	stall int64         // after this many bytes nothing passes for a while; negative: never

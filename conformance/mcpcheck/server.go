@@ -16,7 +16,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Bounds of what callers can have the server remember.
+// Bounds of the state that callers can make the server store.
 const (
 	maxExtra = 100  // tools that were made
 	maxTold  = 1000 // keys of calls that were cancelled, the last of them
@@ -35,7 +35,7 @@ type unclosed struct{ io.Writer }
 
 func (unclosed) Close() error { return nil }
 
-// server is the MCP server and what its tools remember.
+// server is the MCP server and the state of its tools.
 type server struct {
 	mcp *sdk.Server
 
@@ -44,7 +44,7 @@ type server struct {
 	extra []string // tools that were made
 }
 
-// arguments are those of all tools.
+// arguments are the arguments of all tools.
 type arguments struct {
 	Text    string `json:"text"`
 	Key     string `json:"key"`
@@ -128,8 +128,8 @@ func (s *server) progress(ctx context.Context, req *sdk.CallToolRequest, a *argu
 	return text("%d steps", steps), nil
 }
 
-// log carries the call's progress token: several calls run at the same time, and
-// without it nobody knows which of them says it.
+// log sends the call's progress token with each record: several calls run at the same time,
+// and the token tells them apart.
 func (s *server) log(ctx context.Context, req *sdk.CallToolRequest, a *arguments) (*sdk.CallToolResult, error) {
 	err := req.Session.Log(ctx, &sdk.LoggingMessageParams{Meta: sdk.Meta{"progressToken": req.Params.GetProgressToken()},
 		Level: sdk.LoggingLevel(a.Level), Data: a.Text})
@@ -159,8 +159,8 @@ func (s *server) wasTold(_ context.Context, _ *sdk.CallToolRequest, a *arguments
 	return text("%t", slices.Contains(s.told, a.Key)), nil
 }
 
-// count returns what the output schema asks for, or, if invalid is set, what it
-// does not.
+// count returns a result that fits the output schema, or, if invalid is set, one that does
+// not.
 func (s *server) count(_ context.Context, _ *sdk.CallToolRequest, a *arguments) (*sdk.CallToolResult, error) {
 	res := text("%d", len(a.Text))
 	res.StructuredContent = map[string]any{"n": len(a.Text)}

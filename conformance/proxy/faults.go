@@ -72,7 +72,7 @@ func isEvent(seq uint64) func(frame) bool { return func(f frame) bool { return f
 
 func isType(typ arcp.Type) func(frame) bool { return func(f frame) bool { return f.Type == typ } }
 
-// eventFaults break what is said about the events of jobs.
+// eventFaults break the rules for events of jobs.
 var eventFaults = []Fault{
 	{Name: "drop an event", Says: "one event is lost", Shows: []string{"jobs.life", "jobs.numbers", "jobs.log"},
 		stage: change(func(f frame) []frame {
@@ -191,7 +191,7 @@ func (f frame) roundNumbers() frame {
 	return f.with("payload", payload)
 }
 
-// wrongAnswersTold tells whoever named a principal what it exists by.
+// wrongAnswersTold tells any client that names a principal whether the principal exists.
 func wrongAnswersTold() rewriter {
 	known := false
 	return rewriter{
@@ -208,7 +208,7 @@ func wrongAnswersTold() rewriter {
 	}
 }
 
-// answerFaults break what is said about answers.
+// answerFaults break the rules for answers.
 var answerFaults = []Fault{
 	{Name: "another nonce", Says: "a pong has a nonce of its own", Shows: []string{"control.ping", "handshake.accepted"},
 		stage: every(arcp.Pong, func(f frame) frame { return f.withPayload("nonce", "mine") })},
@@ -339,7 +339,7 @@ func answerStrangers() rewriter {
 	}
 }
 
-// nackExperiments refuses, before the next answer, what should be dropped.
+// nackExperiments refuses a message that should be dropped, before the next answer.
 func nackExperiments() rewriter {
 	var dropped []arcp.MessageID
 	return rewriter{
@@ -361,7 +361,7 @@ func nackExperiments() rewriter {
 	}
 }
 
-// formFaults break the form of frames: what a strict decoder stops at.
+// formFaults break the form of frames: a strict decoder refuses them.
 var formFaults = []Fault{
 	{Name: "leak null in the envelope", Says: "an absent member is null", Shows: []string{"control.ping", "handshake.accepted"},
 		stage: every(arcp.Pong, func(f frame) frame { return f.with("trace_id", null) })},

@@ -44,7 +44,7 @@ func brought(seq uint64, edit func(f frame) []frame) func() rewriter {
 // isMarker reports the end of a backfill.
 func isMarker(f frame) bool { return f.forwarded().SubscriptionID != "" }
 
-// feedFaults break what is said about subscriptions.
+// feedFaults break the rules for subscriptions.
 var feedFaults = []Fault{
 	{Name: "accept without an envelope id", Says: "subscribe.accepted has the id only in its payload", Shows: []string{"feeds.accepted"},
 		stage: every(arcp.SubscribeAccepted, func(f frame) frame { return f.with("subscription_id", nil) })},
@@ -149,7 +149,7 @@ func filtered(edit func(filter map[string]arcp.Raw)) func() rewriter {
 	})
 }
 
-// feedFilterFaults break what is said about the filters of subscriptions.
+// feedFilterFaults break the rules for filters of subscriptions.
 var feedFilterFaults = []Fault{
 	unfiltered("job_id", "feeds.filter-job"), unfiltered("session_id", "feeds.filter-session"), unfiltered("trace_id", "feeds.filter-trace"),
 	unfiltered("types", "feeds.filter-types"), unfiltered("min_priority", "feeds.filter-priority"),

@@ -7,7 +7,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// hostFaults break what is said about agents and their events.
+// hostFaults break the rules for agents and their events.
 var hostFaults = []Fault{
 	{Name: "agents of anybody", Says: "any session changes an agent", Shows: []string{"host.owner", "host.reconnect"},
 		stage: succeeds(arcp.CodePermissionDenied)},
@@ -126,8 +126,7 @@ func renameHost() func() rewriter {
 	})
 }
 
-// bringForeignHost brings what happens at the host of the first principal to
-// another one.
+// bringForeignHost sends host events of the first principal to another one.
 func bringForeignHost() func() rewriter {
 	var first string
 	var foreign []frame

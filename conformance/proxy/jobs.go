@@ -6,7 +6,7 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// flowFaults break what is said about acknowledgements.
+// flowFaults break the rules for acknowledgements.
 var flowFaults = []Fault{
 	{Name: "free too much", Says: "an acknowledgement frees two events more than it says", Shows: []string{"flow.unacknowledged"},
 		stage: asked(arcp.SessionAck, func(f frame) frame { return f.withPayload("last_processed_seq", f.number("last_processed_seq")+2) })},
@@ -41,8 +41,7 @@ var flowFaults = []Fault{
 		stage: every(arcp.Backpressure, func(f frame) frame { return f.with("event_seq", 1) })},
 }
 
-// believeAcks refuses to resume a session that acknowledged what it was never
-// sent.
+// believeAcks refuses to resume a session that acknowledged events it was never sent.
 func believeAcks() func() rewriter {
 	last, acked := uint64(0), uint64(0)
 	return func() rewriter {
@@ -123,7 +122,7 @@ func skipFreed() rewriter {
 	}
 }
 
-// forgetRetry withholds what comes of jobs that the client has unsubscribed from.
+// forgetRetry withholds events of jobs that the client has unsubscribed from.
 func forgetRetry() rewriter {
 	gone := make(map[arcp.JobID]bool)
 	return rewriter{
@@ -144,7 +143,7 @@ func forgetRetry() rewriter {
 	}
 }
 
-// dedupFaults break what is said about submits that are sent again.
+// dedupFaults break the rules for repeated submits.
 var dedupFaults = []Fault{
 	{Name: "forget the key", Says: "a key is good for another request, which runs", Shows: []string{"dedup.key-reused"},
 		stage: keyOfOne(func(f, _ frame) frame { return f.with("idempotency_key", nil) })},
@@ -228,7 +227,7 @@ func ignoreAgain() func() rewriter {
 	}
 }
 
-// livenessFaults break what is said about peers that are silent.
+// livenessFaults break the rules for silent peers.
 var livenessFaults = []Fault{
 	{Name: "never ping", Says: "a session is not pinged", Shows: []string{"liveness.ping"}, Mute: true, stage: never(arcp.SessionPing)},
 	{Name: "number a heartbeat", Says: "session.ping is numbered", Shows: []string{"liveness.ping"},
@@ -249,7 +248,7 @@ var livenessFaults = []Fault{
 		stage: ending(transport.CloseInternal)},
 }
 
-// retryFaults break what is said about attempts and their outcome.
+// retryFaults break the rules for attempts and their outcome.
 var retryFaults = []Fault{
 	{Name: "do not retry", Says: "retry is ignored", Shows: []string{"retry.attempts", "retry.floor"},
 		stage: asked(arcp.ToolInvoke, func(f frame) frame { return f.withPayload("retry", nil) })},
@@ -314,7 +313,7 @@ var retryFaults = []Fault{
 		stage: every(arcp.JobFailed, func(f frame) frame { return f.withPayload("message", "another") })},
 }
 
-// sessionFaults break what is said about the tools for sessions.
+// sessionFaults break the rules for the tools sessions.….
 var sessionFaults = []Fault{
 	{Name: "everybody is connected", Says: "every session is listed as connected", Shows: []string{"sessions.list"}, Mute: true, stage: replaced("detached", "connected")},
 	{Name: "one page", Says: "sessions.list returns the first page again and again", Shows: []string{"sessions.pages"},

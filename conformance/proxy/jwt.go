@@ -11,7 +11,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// jwtFaults break what is said about JWTs.
+// jwtFaults break the rules for JWTs.
 var jwtFaults = []Fault{
 	{Name: "believe nobody", Says: "no JWT opens a session", Shows: []string{"jwt.accepted"},
 		stage: asked(arcp.SessionOpen, func(f frame) frame { return f.showing("x.y.z") })},

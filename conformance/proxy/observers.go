@@ -9,7 +9,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// observerFaults break what is said about who only observes.
+// observerFaults break the rules for observers.
 var observerFaults = []Fault{
 	obeyed("submits", "observers.submit"), obeyed("cancels", "observers.cancel"), obeyed("interrupts", "observers.interrupt"),
 	obeyed("checkpoints", "observers.checkpoints"), obeyed("answers", "observers.questions"), obeyed("grants", "observers.permissions"),
@@ -86,7 +86,7 @@ var observerFaults = []Fault{
 	{Name: "hint at seen jobs", Says: "the refusal to follow says which job there is", Shows: []string{"observers.lists"}, across: hinting},
 }
 
-// obeyed is a fault that acknowledges what who only observes may not.
+// obeyed is a fault that acknowledges an operation which an observer may not do.
 func obeyed(what, check string) Fault {
 	return Fault{Name: "acknowledge " + what + " of observers", Says: what + " of who only observes are acknowledged", Shows: []string{check},
 		stage: instead(arcp.CodePermissionDenied, arcp.Ack, struct{}{})}
@@ -108,8 +108,8 @@ func (t *people) of(f frame) int {
 	return len(*t) - 1
 }
 
-// known makes stages of connections that know whose they are: who points to the
-// place of the token. The first is of who is seen.
+// known makes stages of connections whose token is known: who points to the index of the
+// token. The first token is the observed principal's.
 func known(begin func(who *int) rewriter) func() rewriter {
 	var all people
 	return func() rewriter {
@@ -126,14 +126,14 @@ func known(begin func(who *int) rewriter) func() rewriter {
 	}
 }
 
-// performed makes stages that do what others than the first want done, whatever the
-// answer was: before the next message of one of the first's connections, and as if
-// it came from there.
+// performed makes stages that perform an operation of another principal whatever its answer
+// was: as a message of one of the first principal's connections, before that one's next
+// message.
 func performed(selects func(f frame) bool) func() func() rewriter {
 	return func() func() rewriter {
 		var wishes []frame
 		return known(func(who *int) rewriter {
-			own := map[arcp.MessageID]bool{} // what was not sent here
+			own := map[arcp.MessageID]bool{} // messages that this stage sent, not the client
 			return rewriter{
 				out: func(f frame) []frame {
 					switch {
@@ -162,8 +162,7 @@ func performed(selects func(f frame) bool) func() func() rewriter {
 	}
 }
 
-// bringing makes stages that bring, before what comes anyway, an event that was sent
-// to a connection with the nth token.
+// bringing makes stages that insert an event that was sent to a connection with the nth token.
 func bringing(nth int, selects func(f frame) bool) func() func() rewriter {
 	return func() func() rewriter {
 		var foreign []frame
@@ -181,8 +180,7 @@ func bringing(nth int, selects func(f frame) bool) func() func() rewriter {
 	}
 }
 
-// bringAgents brings, before what comes after it, that the first has registered an
-// agent.
+// bringAgents inserts an event that the first principal has registered an agent.
 func bringAgents() func() rewriter {
 	var agent json.RawMessage
 	return known(func(who *int) rewriter {
@@ -214,11 +212,12 @@ func bringToFirst() rewriter {
 	}}
 }
 
-// hinting has the refusals of what is there, which the check has heard of, say so.
+// hinting makes the refusals of existing things, which the check knows, reveal that they
+// exist.
 func hinting() func() rewriter {
 	there := map[string]bool{} // jobs and questions
 	return known(func(*int) rewriter {
-		named := map[arcp.MessageID]bool{} // what names one of them
+		named := map[arcp.MessageID]bool{} // messages that name one of them
 		return rewriter{
 			out: func(f frame) []frame {
 				for id := range there {

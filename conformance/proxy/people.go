@@ -94,7 +94,7 @@ func (f frame) nested(name string, edit func(o map[string]json.RawMessage)) fram
 	return f.withPayload(name, o)
 }
 
-// leaseFaults break what is said about what a job may do.
+// leaseFaults break the rules for a job's lease.
 var leaseFaults = []Fault{
 	{Name: "allow everything", Says: "a lease is not looked at", Shows: []string{"leases.denied", "leases.none", "leases.paths-tricks", "leases.urls-tricks", "leases.names-tricks"},
 		stage: succeeds(arcp.CodePermissionDenied)},
@@ -144,7 +144,7 @@ var leaseFaults = []Fault{
 		stage: every(arcp.JobSubscribed, func(f frame) frame { return f.withPayload("lease", struct{}{}) })},
 }
 
-// budgetFaults break what is said about what a job may spend.
+// budgetFaults break the rules for a job's budget.
 var budgetFaults = []Fault{
 	{Name: "hide the budget", Says: "job.accepted has no budget", Shows: []string{"budgets.accepted", "leases.accepted"},
 		stage: every(arcp.JobAccepted, func(f frame) frame { return f.withPayload("budget", nil) })},
@@ -182,7 +182,7 @@ func isMetric(name string) func(frame) bool {
 	return func(f frame) bool { return f.Type == arcp.Metric && f.word("name") == name }
 }
 
-// permissionFaults break what is said about permissions.
+// permissionFaults break the rules for permissions.
 var permissionFaults = []Fault{
 	{Name: "ask before starting", Says: "a permission is asked for before the job is started", Shows: []string{"permissions.request"},
 		stage: swap(isType(arcp.JobStarted), isType(arcp.PermissionRequest), true)},
@@ -252,7 +252,7 @@ var permissionFaults = []Fault{
 		stage: instead(arcp.CodePermissionDenied, arcp.Ack, struct{}{})},
 }
 
-// questionFaults break what is said about questions to people.
+// questionFaults break the rules for questions to people.
 var questionFaults = []Fault{
 	{Name: "withdraw in silence", Says: "human.input.cancelled is not sent", Shows: []string{"questions.first-wins", "questions.expires", "approvals.system"}, Mute: true,
 		stage: without(isType(arcp.HumanInputCancelled))},
@@ -419,7 +419,7 @@ func countHidden() rewriter {
 	}
 }
 
-// historyAsks has a question follow job.started in what followers are sent.
+// historyAsks inserts a question behind job.started in the history that followers get.
 func historyAsks() rewriter {
 	return adding(func(f frame) (frame, bool) {
 		if f.Type != arcp.JobStarted || f.Extensions == nil {
@@ -430,7 +430,7 @@ func historyAsks() rewriter {
 	})
 }
 
-// interruptFaults break what is said about interrupts.
+// interruptFaults break the rules for interrupts.
 var interruptFaults = []Fault{
 	{Name: "interrupt anything", Says: "every interrupt is acknowledged", Shows: []string{"interrupts.not-interruptible", "interrupts.twice"},
 		stage: instead(arcp.CodeFailedPrecondition, arcp.Ack, struct{}{})},
@@ -448,7 +448,7 @@ var interruptFaults = []Fault{
 		stage: replacedOut(`"action":"cancel"`, `"action":"continue"`)},
 }
 
-// approvalFaults break what is said about the tools for approvals.
+// approvalFaults break the rules for the tools approval.….
 var approvalFaults = []Fault{
 	{Name: "resolve again", Says: "the last resolution stands", Shows: []string{"approvals.resolve-twice"},
 		stage: succeeds(arcp.CodeFailedPrecondition)},

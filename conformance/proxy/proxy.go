@@ -17,7 +17,7 @@ import (
 // Fault is one rule to break.
 type Fault struct {
 	Name  string
-	Says  string   // what the server behind the proxy seems to do
+	Says  string   // the apparent behaviour of the server behind the proxy
 	Shows []string // checks of which at least one has to fail
 	Mute  bool     // shows itself by nothing coming, hence only when a check runs out of time
 
@@ -27,17 +27,17 @@ type Fault struct {
 
 // rewriter changes the frames of one connection. A nil function leaves its direction as it is.
 type rewriter struct {
-	in  func(f frame) []frame // from the server: what the client gets instead
-	out func(f frame) []frame // from the client: what the server gets instead
+	in  func(f frame) []frame // from the server: the frames that the client gets instead
+	out func(f frame) []frame // from the client: the frames that the server gets instead
 	end func(err error) error // how the connection ends
 
-	late func() []frame // what still comes from a connection that has ended
+	late func() []frame // frames of a connection that has ended
 }
 
 // Wrap returns conn with the fault in it.
 func Wrap(conn transport.Conn, f Fault) transport.Conn { return f.Begin()(conn) }
 
-// Begin returns what puts the fault into the connections of one check.
+// Begin returns a function that puts the fault into the connections of one check.
 func (f Fault) Begin() func(transport.Conn) transport.Conn {
 	begin := f.stage
 	if f.across != nil {
@@ -104,7 +104,7 @@ type frame struct {
 
 func parse(text []byte) frame {
 	f := frame{text: bytes.Clone(text)}
-	f.Envelope, _ = arcp.Decode(f.text) // what it is not is seen from the zero envelope
+	f.Envelope, _ = arcp.Decode(f.text) // the zero envelope shows that the text is none
 	return f
 }
 
@@ -145,7 +145,7 @@ func set(members map[string]json.RawMessage, name string, value any) {
 // null is the JSON null, for a member that is there and has no value.
 var null = json.RawMessage("null")
 
-// encode writes v without escaping what need not be.
+// encode writes v with the escapes that JSON requires only.
 func encode(v any) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -156,12 +156,12 @@ func encode(v any) []byte {
 	return bytes.TrimSpace(b.Bytes())
 }
 
-// replaced makes a stage that puts one text for another in what comes.
+// replaced makes a stage that replaces a text in received frames.
 func replaced(old, text string) func() rewriter {
 	return change(func(f frame) []frame { return []frame{f.replace(old, text)} })
 }
 
-// replacedOut makes a stage that puts one text for another in what is sent.
+// replacedOut makes a stage that replaces a text in sent frames.
 func replacedOut(old, text string) func() rewriter {
 	return func() rewriter {
 		return rewriter{out: func(f frame) []frame { return []frame{f.replace(old, text)} }}

@@ -9,7 +9,7 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// tape is a connection that plays frames and keeps what is written.
+// tape is a connection that plays frames and records the written ones.
 type tape struct {
 	transport.Conn
 	plays   []string
@@ -92,7 +92,7 @@ func TestCopiesArePerformed(t *testing.T) {
 	}
 }
 
-// What a fault knows across connections it forgets between checks.
+// The state of a fault spans the connections of a check and ends with it.
 func TestStateAcrossConnections(t *testing.T) {
 	const resume = `{"arcp":"1.1","id":"msg_r","type":"session.resume","timestamp":"2026-01-02T03:04:05Z","payload":{"last_event_seq":0,"resume_token":"rt_a"}}`
 	f := Fault{across: onceOnly}

@@ -2,8 +2,7 @@ package proxy
 
 import "github.com/arcpd/arcpd/arcp"
 
-// resourceFaults break what is said about the tools for resources and leases on
-// them.
+// resourceFaults break the rules for the tools for resources and leases on them.
 var resourceFaults = []Fault{
 	{Name: "resources of any status", Says: "the status of a resource is lost", Shows: []string{"resources.register"}, stage: withoutArgument("registry.register", "status")},
 	{Name: "the same page of resources", Says: "a cursor of registry.list is ignored", Shows: []string{"resources.list"}, stage: withoutArgument("registry.list", "cursor")},

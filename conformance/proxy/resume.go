@@ -8,7 +8,7 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// taken makes a stage that edits what comes after session.resumed.
+// taken makes a stage that edits the frames after session.resumed.
 func taken(edit func(f frame) []frame) func() rewriter {
 	return func() rewriter {
 		begun := false
@@ -62,8 +62,7 @@ func never(typ arcp.Type) func() rewriter {
 	})
 }
 
-// instead makes a stage that answers with another type what would be a refusal
-// with the code.
+// instead makes a stage that replaces a refusal with the code by another message.
 func instead(code arcp.Code, typ arcp.Type, payload any) func() rewriter {
 	return change(func(f frame) []frame {
 		if f.Type == arcp.Nack && f.code() == code {
@@ -98,7 +97,7 @@ func (f frame) word(name string) string {
 	return s
 }
 
-// replayFaults break what is said about events that come again.
+// replayFaults break the rules for replayed events.
 var replayFaults = []Fault{
 	{Name: "replay first", Says: "events come before session.resumed", Shows: []string{"resume.replay", "resume.answer"},
 		stage: swap(isType(arcp.SessionResumed), frame.event, false)},
@@ -206,7 +205,7 @@ func seam(edit func(f frame) []frame) func() rewriter {
 	}
 }
 
-// resumeFaults break what is said about taking a session over.
+// resumeFaults break the rules for resuming a session.
 var resumeFaults = []Fault{
 	{Name: "echo another position", Says: "replayed_from is always 0", Shows: []string{"resume.answer"},
 		stage: every(arcp.SessionResumed, func(f frame) frame { return f.withPayload("replayed_from", 0) })},
@@ -358,7 +357,7 @@ var oldTokens = tokens(func(given []string, shown string, _ int) string {
 	return shown
 })
 
-// anyToken puts the newest token in the place of what is none.
+// anyToken replaces an invalid token by the newest one.
 var anyToken = tokens(func(given []string, shown string, _ int) string {
 	if len(given) > 0 && !slices.Contains(given, shown) {
 		return given[len(given)-1]

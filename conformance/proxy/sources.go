@@ -6,7 +6,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// execFaults break what is said about commands.
+// execFaults break the rules for commands.
 var execFaults = []Fault{
 	{Name: "round what commands say", Says: "the numbers of a command are read as floating point", Shows: []string{"exec.json"},
 		stage: every(arcp.JobCompleted, frame.roundNumbers)},
@@ -45,7 +45,7 @@ var execFaults = []Fault{
 	{Name: "commands of the program", Says: "the source of a command is another", Shows: []string{"exec.source"}, stage: result(`"source":"exec"`, `"source":"go"`)},
 }
 
-// mcpFaults break what is said about MCP servers.
+// mcpFaults break the rules for MCP servers.
 var mcpFaults = []Fault{
 	{Name: "another content", Says: "content comes as another kind", Shows: []string{"mcp.content"}, stage: result(`"type":"text"`, `"type":"image"`)},
 	{Name: "content for structure", Says: "the structured content is not the result", Shows: []string{"mcp.structured"},

@@ -11,7 +11,7 @@ func result(old, text string) func() rewriter {
 	return every(arcp.JobCompleted, func(f frame) frame { return f.replace(old, text) })
 }
 
-// toolFaults break what is said about the catalogue and the calls.
+// toolFaults break the rules for the catalogue and the calls.
 var toolFaults = []Fault{
 	{Name: "hide nothing", Says: "what is to be hidden is not", Shows: []string{"tools.hidden", "tools.session", "tools.refused", "tools.changed"},
 		stage: replacedOut(`"hide":["demo.echo"]`, `"hide":[]`)},

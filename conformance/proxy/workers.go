@@ -4,7 +4,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// workerFaults break what is said about jobs that are given to workers.
+// workerFaults break the rules for jobs that are assigned to workers.
 var workerFaults = []Fault{
 	{Name: "give another tool", Says: "a worker is told another version of its tool", Shows: []string{"workers.dispatch"},
 		stage: every(arcp.ToolInvoke, func(f frame) frame { return f.withPayload("tool", "conformance.other@1.0.0") })},

@@ -14,10 +14,10 @@ import (
 	"github.com/arcpd/arcpd/arcp/client"
 )
 
-// TestBuiltinCallsAreWhole kills a runtime again and again while clients call its
-// built-in tools in pipelines. A call that was cut off is sent again under its id. Each
-// must be told that it succeeded, and what it changed must be there once: a call that
-// was half done would fail as cut off, or find its own change in the way.
+// TestBuiltinCallsAreWhole kills a runtime repeatedly while clients call its built-in tools in
+// pipelines. An interrupted call is sent again under its id. Each must succeed, and its change
+// must exist once: a half-done call would fail as interrupted, or conflict with its own
+// change.
 func TestBuiltinCallsAreWhole(t *testing.T) {
 	const rounds, sessions, pipelines = 12, 2, 12
 	bin, data := binary(t), t.TempDir()
@@ -74,7 +74,7 @@ type caller struct {
 	calls         *atomic.Int64
 }
 
-// call runs a tool and returns what it says.
+// call runs a tool and returns its result.
 func (u *caller) call(ctx context.Context, c *client.Client, tool string, args any) (map[string]any, error) {
 	u.calls.Add(1)
 	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: tool, Arguments: args, DiscardEvents: true})

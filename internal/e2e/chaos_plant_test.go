@@ -22,8 +22,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool/demo"
 )
 
-// What TestMain looks for: with the name of a plant it is a runtime with that
-// bug, listening at an address and keeping its data in a directory.
+// Variables that TestMain reads. With the name of a plant the process is a runtime with that
+// bug, listening at an address, with its data in a directory.
 const (
 	plantEnv  = "ARCP_CHAOS_PLANT"
 	listenEnv = "ARCP_CHAOS_LISTEN"
@@ -33,7 +33,7 @@ const (
 // harmless is the plant without a bug.
 const harmless = "nothing"
 
-// plants are the bugs, by name. Each is what a store does wrong.
+// plants are the bugs by name. Each is a mistake of a store.
 var plants = map[string]func(p *planted, writes []*store.Write, results []store.Result) error{
 	harmless: (*planted).commit,
 	"drop":   (*planted).dropping,
@@ -45,7 +45,7 @@ var plants = map[string]func(p *planted, writes []*store.Write, results []store.
 type planted struct {
 	store.Store
 	bug     func(p *planted, writes []*store.Write, results []store.Result) error
-	durable string // directory that has what tooEarly has made durable
+	durable string // the directory that tooEarly has made durable
 	n       int    // chances that the bug has had
 }
 
@@ -58,7 +58,7 @@ func (p *planted) commit(writes []*store.Write, results []store.Result) error {
 	return p.Store.Commit(writes, results)
 }
 
-// Of what could show a bug, this is how often it does.
+// The frequency of each bug among the writes that could show it.
 const (
 	dropEvery  = 3  // writes of logs
 	reuseEvery = 3  // runs of several events
@@ -77,8 +77,8 @@ func (p *planted) dropping(writes []*store.Write, results []store.Result) error 
 	return p.commit(writes, results)
 }
 
-// tooEarly returns before anything is durable: from some commit on a crash loses
-// all of it, because the next start finds only what was there before.
+// tooEarly returns before the data is durable: from some commit on a crash loses everything,
+// because the next start finds only the older data.
 func (p *planted) tooEarly(writes []*store.Write, results []store.Result) error {
 	if p.n++; p.n == earlyAfter {
 		if err := p.Backup(context.Background(), p.durable); err != nil {
@@ -104,7 +104,7 @@ func (p *planted) reusing(writes []*store.Write, results []store.Result) error {
 	return err
 }
 
-// openPlanted opens the store, with what was durable when it was last killed.
+// openPlanted opens the store with the data that was durable when it was last killed.
 func openPlanted(dir, plant string) (*planted, error) {
 	p := &planted{bug: plants[plant], durable: dir + ".durable"}
 	if _, err := os.Stat(p.durable); err == nil {

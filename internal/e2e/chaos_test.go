@@ -22,7 +22,7 @@ var (
 	chaosOut  = flag.String("chaos.out", "", "file that gets the outcome of TestChaos; its progress goes to standard error")
 )
 
-// chaosPrincipals are who loads the runtime.
+// chaosPrincipals own the sessions that load the runtime.
 var chaosPrincipals = []chaos.Principal{
 	{Name: "alice", Token: "alice-" + crashToken}, {Name: "bob", Token: "bob-" + crashToken},
 	{Name: "carol", Token: "carol-" + crashToken}, {Name: "dave", Token: "dave-" + crashToken},
@@ -87,7 +87,7 @@ func freeAddr(t *testing.T) string {
 	return ""
 }
 
-// campaign returns what all campaigns have in common.
+// campaign returns the configuration common to all campaigns.
 func campaign(t *testing.T) chaos.Config {
 	c := chaos.Config{Seed: *chaosSeed, Time: *chaosTime, Principals: chaosPrincipals, Progress: func(line string) { t.Log(line) }}
 	if c.Seed == 0 {
@@ -96,7 +96,7 @@ func campaign(t *testing.T) chaos.Config {
 	return c
 }
 
-// TestChaos runs the fault campaign: what clients rely on must hold however
+// TestChaos runs the fault campaign: the promises to clients must hold whichever way
 // connections and the runtime break.
 func TestChaos(t *testing.T) {
 	c := campaign(t)
@@ -122,7 +122,7 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// note says what the outcome is.
+// note logs the outcome.
 func note(t *testing.T, outcome string) {
 	t.Log(outcome)
 	if *chaosOut == "" {

@@ -64,8 +64,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// served has what some checks need: a second principal, pings that are worth
-// waiting for, and a window larger than what makes a client slow.
+// served are settings that some checks need: a second principal, short heartbeats, and a
+// window larger than the limit above which a client is slow.
 var served = []string{"--token", "bob=" + crashToken + "-of-bob", "--heartbeat", "2s", "--ack-window", strconv.Itoa(ackWindow)}
 
 const ackWindow = 1500
@@ -104,7 +104,7 @@ const (
 // observerToken is of a principal that only observes, and sees alice.
 const observerToken = crashToken + "-of-olga"
 
-// authFile configures the issuer, and who observes.
+// authFile configures the issuer and the observers.
 func authFile(t *testing.T) (file string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -112,8 +112,8 @@ func startServer(t *testing.T, bin, data string, more ...string) *process {
 	return &process{cmd: cmd, url: fields[1], address: strings.TrimSuffix(strings.TrimPrefix(fields[1], "ws://"), "/arcp")}
 }
 
-// overheard returns a file for what processes complain of; its end is shown with
-// the test, if that fails.
+// overheard returns a file for the error output of processes. Its end is shown if the test
+// fails.
 func overheard(t *testing.T) *os.File {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
@@ -140,7 +140,7 @@ func (p *process) kill(t *testing.T) {
 	_ = p.cmd.Wait() // killed
 }
 
-// witness remembers what clients have seen of jobs.
+// witness records the events that clients have seen of jobs.
 type witness struct {
 	mu   sync.Mutex
 	jobs map[arcp.JobID]map[arcp.MessageID]string // event id → type and payload
@@ -207,9 +207,8 @@ func load(ctx context.Context, url string, w *witness, seed uint64) {
 	}
 }
 
-// TestKillNine kills a loaded runtime again and again. What a client has seen of
-// a job must be there afterwards, unchanged, and every accepted job must end
-// exactly once: those that had not go on.
+// TestKillNine kills a loaded runtime repeatedly. Events that a client has seen must exist
+// afterwards, unchanged. Every accepted job must end exactly once: unfinished ones continue.
 func TestKillNine(t *testing.T) {
 	bin, data := binary(t), t.TempDir()
 	seed := uint64(time.Now().UnixNano())
@@ -236,7 +235,7 @@ func TestKillNine(t *testing.T) {
 	}
 }
 
-// pause lets the load run for a moment: when the kill comes is what varies.
+// pause lets the load run for a moment, so that the time of the kill varies.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -277,7 +276,7 @@ func verify(ctx context.Context, t *testing.T, url string, w *witness) {
 	t.Logf("%d jobs, %d events seen before the kill", len(w.jobs), seen)
 }
 
-// verifyJob compares a job's history with what was seen of it.
+// verifyJob compares a job's history with the events seen before.
 func verifyJob(ctx context.Context, t *testing.T, c *client.Client, id arcp.JobID, seen map[arcp.MessageID]string, ended int) {
 	t.Helper()
 	j, err := c.Subscribe(ctx, id, nil, true)

@@ -16,7 +16,7 @@ import (
 )
 
 // A server with few descriptors is flooded with connections that never become sessions.
-// Existing sessions go on and their jobs are stored. Other clients can connect when the
+// Existing sessions continue and their jobs are stored. Other clients can connect when the
 // requests of the flood have reached their deadline.
 func TestFloodWithoutSessions(t *testing.T) {
 	const files = 256

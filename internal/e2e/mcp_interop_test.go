@@ -24,7 +24,7 @@ import (
 	"github.com/arcpd/arcpd/conformance/interop"
 )
 
-// installTimeout bounds what is fetched once, and kept in the user's cache.
+// installTimeout bounds one installation; its result stays in the user's cache.
 const installTimeout = 4 * time.Minute
 
 // TestMCPInterop has a runtime use real MCP servers, and real MCP clients use a
@@ -99,8 +99,8 @@ func installMCP(t *testing.T) (node, python string) {
 	return node, python
 }
 
-// installOnce installs into a directory that is named after what is installed. A
-// virtual environment cannot be moved, so it is marked when it is complete.
+// installOnce installs into a directory named after the package. A virtual environment cannot
+// be moved, so it is marked when it is complete.
 func installOnce(cache, kind string, files []string, install func(ctx context.Context, dir string) error) (string, error) {
 	sum := sha256.New()
 	contents := make(map[string][]byte)
@@ -264,8 +264,7 @@ func isCode(err error, code arcp.Code) bool {
 	return ok && e.Code == code
 }
 
-// useTime uses a server that is written in Python. Its tools only read, so that
-// nobody need approve them.
+// useTime uses a server written in Python. Its tools only read, so they need no approval.
 func useTime(ctx context.Context, t *testing.T, url string) {
 	c := person(ctx, t, url, nil)
 	job, err := c.Invoke(ctx, client.InvokeRequest{Tool: "time.get_current_time", Arguments: arcp.Raw(`{"timezone":"Asia/Tokyo"}`)})
@@ -284,8 +283,8 @@ func useTime(ctx context.Context, t *testing.T, url string) {
 	}
 }
 
-// wantCancelled looks for the jobs whose calls the clients have cancelled: all of
-// those of this tool with many steps.
+// wantCancelled finds the jobs whose calls the clients have cancelled: all jobs of this tool
+// with many steps.
 func wantCancelled(ctx context.Context, t *testing.T, url string, want int) {
 	c, cancelled := person(ctx, t, url, nil), 0
 	for entry, err := range c.ListAllJobs(ctx, nil) {
@@ -334,7 +333,7 @@ func serveMCP(t *testing.T, bin string, env []string) (url, token string) {
 	return url, token
 }
 
-// mcpResult and mcpSeen are what the clients print.
+// mcpResult and mcpSeen are the output of the clients.
 type mcpResult struct {
 	Content []struct {
 		Type string `json:"type"`
@@ -377,7 +376,7 @@ func runClient(ctx context.Context, t *testing.T, env []string, name string, arg
 	return seen
 }
 
-// checkClient looks at what the reference client has seen of a runtime.
+// checkClient checks the report of the reference client about a runtime.
 func checkClient(t *testing.T, s mcpSeen) {
 	t.Helper()
 	if !slices.Contains(s.Tools, "demo.echo") || !slices.Contains(s.Tools, "every.echo") || slices.Contains(s.Tools, "tools.list") {

@@ -11,9 +11,9 @@ import (
 	"github.com/arcpd/arcpd/arcp/client"
 )
 
-// Questions that are pending when the server is killed are asked again after it
-// was started, of whoever is there then; two people answer at the same instant,
-// one answer counts, and every job goes on with it.
+// Questions that are pending when the server is killed are asked again after its restart, of
+// the people connected then. Two people answer at the same instant; one answer counts, and
+// every job continues with it.
 func TestQuestionsOverKillNine(t *testing.T) {
 	const jobs, kills = 12, 3
 	bin, data := binary(t), t.TempDir()
@@ -84,8 +84,7 @@ func TestQuestionsOverKillNine(t *testing.T) {
 	p.kill(t)
 }
 
-// person connects somebody who is asked what jobs want to know, until the end of
-// the test.
+// person connects a session that answers the questions of jobs until the end of the test.
 func person(ctx context.Context, t *testing.T, url string, answers func(context.Context, client.InputRequest) (any, error)) *client.Client {
 	t.Helper()
 	c, err := client.Connect(ctx, url, client.Options{Auth: client.Auth{Scheme: "bearer", Token: crashToken},

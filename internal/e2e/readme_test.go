@@ -24,7 +24,7 @@ func block(t *testing.T, doc []byte, heading, language string) string {
 
 var sayings = regexp.MustCompile("(?s)```sh\n(arcp [^\n]*)\n```")
 
-// A newcomer who follows the README word for word gets a tool.
+// A newcomer who types the README's commands gets a tool.
 func TestReadmeAddsAShellCommand(t *testing.T) {
 	doc, err := os.ReadFile("README.md")
 	if err != nil {
@@ -59,7 +59,7 @@ func TestReadmeAddsAShellCommand(t *testing.T) {
 	}
 	defer func() {
 		_ = server.Process.Signal(os.Interrupt) // it may have failed
-		_ = server.Wait()                       // so has what it ends with
+		_ = server.Wait()                       // so has the process's last output
 	}()
 	line, err := bufio.NewReader(out).ReadString('\n')
 	words := strings.Fields(line)

@@ -14,7 +14,7 @@ import (
 	"github.com/arcpd/arcpd/arcp/client"
 )
 
-// leasedThing is what demo.resource and registry.leases say of one.
+// leasedThing is the result of demo.resource and an entry of registry.leases.
 type leasedThing struct {
 	LeaseID   arcp.LeaseID `json:"lease_id"`
 	State     string       `json:"state"`
@@ -75,8 +75,8 @@ func atoi(s string) (n int) {
 	return n
 }
 
-// A process and a directory that a tool has leased are gone after the lease, also
-// when the runtime is killed in between; what is leased for longer stays.
+// A process and a directory that a tool has leased are gone after the lease, also if the
+// runtime is killed in between. Things leased for longer stay.
 func TestLeasedResourcesOverKillNine(t *testing.T) {
 	bin, data := binary(t), t.TempDir()
 	p := startServer(t, bin, data)

@@ -79,7 +79,7 @@ func use(ctx context.Context, c *client.Client, user int, stopping *atomic.Bool,
 	return nil
 }
 
-// invokePatiently submits again what a server that is about to stop refuses.
+// invokePatiently repeats a submit that a stopping server refuses.
 func invokePatiently(ctx context.Context, c *client.Client, r client.InvokeRequest) (*client.Job, error) {
 	for {
 		job, err := c.Invoke(ctx, r)

@@ -79,10 +79,9 @@ func TestRustClient(t *testing.T) {
 	}
 }
 
-// undecodable says when a type that the crate cannot decode is sent to its clients: to
-// sessions with a feature, or as the answer to a type. With neither it is never sent.
-// The client cannot know either from the crate: it must have asked for what the crate
-// does not have.
+// undecodable states when a type that the crate cannot decode is sent to its clients: to
+// sessions with a feature, or as the answer to a type. With neither it is never sent. A client
+// of the crate alone cannot cause either.
 type undecodable struct {
 	feature arcp.Feature
 	answers arcp.Type
@@ -161,7 +160,7 @@ func TestRustDecode(t *testing.T) {
 // are recorded under the empty type.
 var hugeNumber = []byte("1E400")
 
-// decodeRust returns what the crate says of each frame.
+// decodeRust returns the crate's result for each frame.
 func decodeRust(t *testing.T, program string, frames map[arcp.Type][][]byte) map[arcp.Type][]string {
 	t.Helper()
 	types := slices.Sorted(maps.Keys(frames))
@@ -202,8 +201,8 @@ type received struct {
 	unasked  []string                             // frames of rustCannot that nothing had asked for
 }
 
-// maxOfType bounds what is kept of a type: checks of limits cause thousands of events
-// that differ in numbers.
+// maxOfType bounds the recorded frames of a type: checks of limits cause thousands of events
+// that differ in numbers only.
 const maxOfType = 2000
 
 func (r *received) add(typ arcp.Type, frame []byte) {
@@ -212,8 +211,8 @@ func (r *received) add(typ arcp.Type, frame []byte) {
 	}
 }
 
-// rustFrames runs the conformance checks as clients of the crate and returns what they
-// are sent. Checks that want what clients of the crate are not sent fail.
+// rustFrames runs the conformance checks as clients of the crate and returns the received
+// frames. Checks fail if they need frames that clients of the crate do not get.
 func rustFrames(t *testing.T) *received {
 	t.Helper()
 	flags := append([]string{"--config", checkTools(t), "--auth-file", authFile(t)}, served...)
@@ -238,7 +237,7 @@ func rustFrames(t *testing.T) *received {
 }
 
 // rustConn is the connection of a check. It opens sessions as a client of the crate and
-// records what is received.
+// records the received frames.
 type rustConn struct {
 	transport.Conn
 	all   *received
@@ -248,7 +247,7 @@ type rustConn struct {
 // Write implements transport.Conn.
 func (c *rustConn) Write(text []byte) error {
 	env, err := arcp.Decode(text)
-	if err != nil { // some checks send what is no envelope
+	if err != nil { // some checks send invalid envelopes
 		return c.Conn.Write(text)
 	}
 	c.asked[env.Type] = true
@@ -258,7 +257,7 @@ func (c *rustConn) Write(text []byte) error {
 	return c.Conn.Write(text)
 }
 
-// asRust changes client.kind. What has none is left as it is: it is wrong on purpose.
+// asRust changes client.kind. A frame without it stays unchanged: it is invalid on purpose.
 func asRust(text []byte) []byte {
 	var open struct {
 		Members map[string]arcp.Raw

@@ -23,8 +23,8 @@ var (
 	storedTo = flag.String("stored.to", "", "the archive to write, in internal/e2e/testdata")
 )
 
-// storedView is what clients had received from a server with a data directory. It is stored
-// beside the data in the archive.
+// storedView is the events that clients had received from a server with a data directory. It
+// is stored beside the data in the archive.
 type storedView struct {
 	Session arcp.SessionID                           `json:"session"`
 	Events  []seenEvent                              `json:"events"`  // of the session, in order
@@ -43,8 +43,8 @@ type seenEvent struct {
 // directory can be opened years later.
 var forLong = []string{"--retention", "0", "--resume-window", "876000h"}
 
-// TestStoredData opens data directories that earlier versions have written. What their
-// clients had seen is there, and the jobs that were running end once.
+// TestStoredData opens data directories written by earlier versions. Events that their clients
+// had seen are there, and jobs that were running end once.
 //
 // To add the data of a version, build its command and run
 //
@@ -151,8 +151,8 @@ func invoked(ctx context.Context, t *testing.T, c *client.Client, tool string, a
 	return out
 }
 
-// writeStored has a command write a data directory, kills it, and archives the directory with
-// what was seen.
+// writeStored lets a command write a data directory, kills it, and archives the directory with
+// the events seen.
 func writeStored(t *testing.T, bin, archive string) {
 	t.Helper()
 	dir := t.TempDir()

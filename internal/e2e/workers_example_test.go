@@ -49,7 +49,7 @@ func (e example) prepare(t *testing.T) (dir string) {
 	return dir
 }
 
-// copySources leaves out what somebody may have built.
+// copySources omits build results.
 func copySources(from, to string) error {
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -95,8 +95,8 @@ func end(cmd *exec.Cmd) {
 	_ = cmd.Wait()
 }
 
-// Each example does what a page of the documentation asks of a worker, also when
-// it, or the server, is killed.
+// Each example follows the rules for workers in the documentation, also when it or the server
+// is killed.
 func TestWorkerExamples(t *testing.T) {
 	endToEnd(t)
 	for _, e := range examples {

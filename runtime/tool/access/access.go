@@ -1,28 +1,25 @@
-// Package access is how a tool touches files and the network: Files and Fetcher
-// ask the job's authority on the way to each of them, so that a tool which uses
-// them cannot forget to.
+// Package access opens files and fetches URLs for tools. Files and Fetcher check the job's
+// authority on each access, so that a tool cannot forget to.
 //
 // # Files
 //
-// Two paths are checked, the one asked for and the real one: where the path ends
-// when every symlink on it is resolved. The real place is reached through
-// directory descriptors, name by name, and none of these steps follows a
-// symlink; what was checked is what is opened, whoever renames things meanwhile.
-// What does not exist outside of the job's authority cannot be told from what
-// exists there: both are PERMISSION_DENIED.
+// Two paths are checked: the requested one, and the real one with every symlink resolved. The
+// real path is opened through directory descriptors, name by name, without following symlinks,
+// so the file that was checked is the file that is opened, even while another process renames
+// things. A missing file outside of the job's authority looks like an existing one: both are
+// PERMISSION_DENIED.
 //
-// Limits. A lease is about places. A file with a second name (a hard link) is
-// read by whichever name is covered. A directory that another process moves away
-// while it is used is used where it went. A file that is open stays open when the
-// lease ends. Mounts are part of the tree. A directory needs only the permission to
-// search it on the way, as for any program. None of this confines a tool that
-// imports os.
+// Limits. A lease covers paths. A file with a second name (a hard link) is readable by any
+// covered name. A directory that another process moves away during use is used at its new
+// place. A file that is open stays open when the lease ends. Mounts are part of the tree. A
+// directory on the way needs only search permission, as for any program. A tool that imports
+// os is not confined.
 //
 // # Network
 //
-// The URL of a request and of each redirect is checked, and sent as it was
-// checked. The address that is dialled is looked at after name resolution, so an
-// answer that changes between the check and the dial gains nothing.
+// The URL of a request and of each redirect is checked, and sent as it was checked. The
+// dialled address is checked after name resolution, so an answer that changes between check
+// and dial gains nothing.
 package access
 
 import (
@@ -40,13 +37,12 @@ const (
 	Fetch = "net.fetch"
 )
 
-// Check asks the authority of a job whether it may do an operation: target is an
-// absolute path, to be taken literally (a % in it is a %), or a URL without
-// userinfo, query and fragment. nil: it may. Each call is one authority-bearing
-// operation. It may be called by many goroutines.
+// Check asks the authority of a job whether an operation is allowed; nil: it is. target is an
+// absolute path, taken literally (a % in it is a %), or a URL without userinfo, query and
+// fragment. Each call is one authority-bearing operation. It may be called by many goroutines.
 //
-// What it returns for what the tool asked for is returned to the tool unchanged.
-// Its PERMISSION_DENIED for the real place of a path is not: it would name it.
+// The tool receives the error for its own target unchanged. It does not receive the
+// PERMISSION_DENIED for the real place of a path, which would reveal that place.
 type Check func(namespace, target string) error
 
 // RefusalFunc is called for each operation that is refused although the Check allows it, because
@@ -80,7 +76,7 @@ func tooLarge(what string, limit int64) error {
 	return err
 }
 
-// plain reports whether s is text that reads in a log as what it is.
+// plain reports whether s is text that a log shows unchanged.
 func plain(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }

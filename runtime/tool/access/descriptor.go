@@ -16,8 +16,8 @@ import (
 const (
 	oPlace     = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	oDirectory = oPlace | unix.O_DIRECTORY
-	// oOpen is for what is opened. A fifo must not make the tool wait, nor a
-	// terminal become the runtime's.
+	// oOpen are the flags for opening the file itself. A fifo must not block the tool, nor a
+	// terminal become the runtime's controlling one.
 	oOpen = unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
 )
 

@@ -72,14 +72,14 @@ func newFetcher(check Check, o FetchOptions, t http.RoundTripper) *Fetcher {
 // nothing else.
 func (f *Fetcher) For(check Check) *Fetcher { return newFetcher(check, f.o, f.client.Transport) }
 
-// Telling returns f with somebody who is told of what is refused besides.
+// Telling returns f with a function that is called for each refusal of its own.
 func (f *Fetcher) Telling(told RefusalFunc) *Fetcher {
 	g := f.For(f.check)
 	g.told = told
 	return g
 }
 
-// Close closes the idle connections, also those of the fetchers made by For.
+// Close closes the idle connections, including those of fetchers made by For.
 func (f *Fetcher) Close() { f.client.CloseIdleConnections() }
 
 func newTransport(o FetchOptions) *http.Transport {
@@ -105,13 +105,12 @@ func (f *Fetcher) Get(ctx context.Context, url string) (*http.Response, error) {
 	return f.Do(req)
 }
 
-// Do sends a request. Needs net.fetch of its URL and of each URL it is redirected
-// to. The tool must close the body. Reading it fails with RESOURCE_EXHAUSTED past
-// the limit, and when ctx has ended or the time is over.
+// Do sends a request. It needs net.fetch of its URL and of each redirect's URL. The tool must
+// close the body. Reading it fails with RESOURCE_EXHAUSTED past the limit, and when ctx or the
+// time limit ends.
 //
-// The request is not changed. Its path is sent without dot segments; its Host,
-// when set, must be that of the URL. Authorization and Cookie do not go along to
-// another origin (scheme, host and port).
+// The request is not changed. Its path is sent without dot segments; its Host, if set, must be
+// the URL's. Authorization and Cookie are not sent to another origin (scheme, host and port).
 func (f *Fetcher) Do(req *http.Request) (*http.Response, error) {
 	resp, err := f.do(req)
 	if b, ok := errors.AsType[*blocked](err); ok {
@@ -130,7 +129,7 @@ func (f *Fetcher) do(req *http.Request) (*http.Response, error) {
 	own, err := f.admit(req)
 	if err != nil {
 		if req.Body != nil {
-			_ = req.Body.Close() // a client always does; the refusal is what counts
+			_ = req.Body.Close() // a client always closes it; the refusal is the result
 		}
 		return nil, err
 	}
@@ -163,7 +162,7 @@ func (f *Fetcher) acceptable(resp *http.Response) error {
 	return nil
 }
 
-// admit returns what is sent for req, if it may be.
+// admit returns the request to send for req, if it is allowed.
 func (f *Fetcher) admit(req *http.Request) (*http.Request, error) {
 	if req.URL == nil {
 		return nil, malformed("", "the request has no URL")
@@ -275,15 +274,15 @@ func validHost(u *url.URL) bool {
 	})
 }
 
-// validPath looks at what the server may make of the path: a decoded dot segment
-// or separator would be another place than the one that is checked.
+// validPath refuses a decoded dot segment or separator: a server may read it as another place
+// than the checked one.
 func validPath(u *url.URL) bool {
 	if !plain(u.Path) || strings.Contains(u.Path, `\`) {
 		return false
 	}
 	for segment := range strings.SplitSeq(u.EscapedPath(), "/") {
 		name, err := url.PathUnescape(segment)
-		name, _, _ = strings.Cut(name, ";") // some servers drop what follows
+		name, _, _ = strings.Cut(name, ";") // some servers ignore the rest
 		if err != nil || name == "." || name == ".." || strings.Contains(name, "/") {
 			return false
 		}

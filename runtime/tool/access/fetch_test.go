@@ -35,7 +35,7 @@ func fetcher(t *testing.T, o FetchOptions, covered ...string) *Fetcher {
 	return f
 }
 
-// get is the body of a URL, or what went wrong on the way.
+// get returns the body of a URL, or the error.
 func get(t *testing.T, f *Fetcher, url string) (string, error) {
 	t.Helper()
 	resp, err := f.Get(t.Context(), url)

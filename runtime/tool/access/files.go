@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxEntries bounds what ReadDir returns: a directory of more is not for a tool
-// to hold in memory.
+// MaxEntries bounds the entries that ReadDir returns, and so its memory.
 const MaxEntries = 100_000
 
 // Files opens files within the authority of a job. It may be used by many
@@ -34,7 +33,7 @@ type Files struct {
 // NewFiles returns the files that check allows.
 func NewFiles(check Check) *Files { return &Files{check: check} }
 
-// Telling returns f with somebody who is told of what is refused besides.
+// Telling returns f with a function that is called for each refusal of its own.
 func (f *Files) Telling(told RefusalFunc) *Files { return &Files{f.check, told} }
 
 // clean is the path in the form that is checked.
@@ -52,7 +51,7 @@ func clean(name string) (string, error) {
 	return path.Clean(name), nil
 }
 
-// refused hides what a path leads to.
+// refused returns an error that does not reveal the real place of a path.
 func refused(asked string) *arcp.Error {
 	return arcp.Errorf(arcp.CodePermissionDenied, "%s leads out of what the job may touch", asked)
 }
@@ -61,7 +60,7 @@ func unusual(asked string) *arcp.Error {
 	return arcp.Errorf(arcp.CodePermissionDenied, "%s is neither a regular file nor a directory", asked)
 }
 
-// target is what an operation is about.
+// target is the path that an operation is about.
 type target struct {
 	*pathEnd
 	op        string
@@ -89,7 +88,7 @@ func (t *target) missing() bool { return len(t.lost) == 1 }
 type intent struct {
 	op         string
 	namespaces []string
-	nofollow   bool // it is about a link at the end of the path, not about what that names
+	nofollow   bool // the operation is about a link at the end of the path itself
 	create     bool // names may be missing: the caller looks at lost
 }
 
@@ -119,8 +118,8 @@ func (f *Files) find(name string, in intent) (*target, error) {
 	return t, nil
 }
 
-// admit decides whether to go on at the real place. Why the walk ended is told
-// only of a place that is covered.
+// admit decides whether the operation continues at the real place. The reason why the walk
+// ended is returned only for a covered place.
 func (t *target) admit(in intent, check func(string) error) error {
 	if wire, ok := errors.AsType[*arcp.Error](t.err); ok {
 		return wire
@@ -159,7 +158,7 @@ func (f *Files) checkReal(namespaces []string, asked, real string) error {
 	return nil
 }
 
-// Stat describes what path names, whatever its kind. Needs fs.read.
+// Stat describes the file at path, of any kind. It needs fs.read.
 func (f *Files) Stat(path string) (fs.FileInfo, error) {
 	return f.stat(path, intent{op: "stat", namespaces: reading})
 }
@@ -181,8 +180,8 @@ func (f *Files) Open(path string) (*os.File, error) {
 	return f.OpenFile(path, os.O_RDONLY, 0)
 }
 
-// ReadFile returns what is in a file. Needs fs.read. A file of more than limit
-// bytes is RESOURCE_EXHAUSTED.
+// ReadFile returns the content of a file. It needs fs.read. A file of more than limit bytes is
+// RESOURCE_EXHAUSTED.
 func (f *Files) ReadFile(path string, limit int64) ([]byte, error) {
 	file, err := f.Open(path)
 	if err != nil {
@@ -254,7 +253,7 @@ func (e entry) String() string { return fs.FormatDirEntry(e) }
 // flags that OpenFile knows.
 const allFlags = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREATE | os.O_EXCL | os.O_SYNC | os.O_TRUNC
 
-// namespaces are what flag needs.
+// namespaces returns the namespaces that opening with flag needs.
 func namespaces(path string, flag int) ([]string, error) {
 	if flag&^allFlags != 0 {
 		return nil, malformed(path, "this flag is not supported")

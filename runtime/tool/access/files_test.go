@@ -105,10 +105,10 @@ func (b tree) traps() {
 	b.must(os.Link(b.at("out/f"), b.at("ws/hard")))
 }
 
-// pathTricks are paths below the tree, and what reading and writing (without
-// creating) come to.
+// pathTricks are paths below the tree with the results of reading and of writing without
+// creating.
 var pathTricks = []struct{ path, read, write string }{
-	// What works.
+	// Allowed paths.
 	{"ws/f", "ok", "ok"},
 	{"ws/a/b/f", "ok", "ok"},
 	{"ws/ünïcode/f", "ok", "ok"},
@@ -144,7 +144,7 @@ var pathTricks = []struct{ path, read, write string }{
 	{"ws/root/../f", "ok", "ok"},
 	{"ws/hard", "ok", "denied"},
 
-	// What is not there.
+	// Missing files.
 	{"ws/nothing", "missing", "missing"},
 	{"ws/nothing/f", "missing", "missing"},
 	{"ws/F", "missing", "missing"},
@@ -587,8 +587,8 @@ func TestHostileLinksAreBounded(t *testing.T) {
 	want(t, err, "too many levels of symbolic links", "160,000 steps")
 }
 
-// What is refused though it is covered is told once, and what the check refuses is
-// not: it knows.
+// A refusal of a covered path is reported once. A refusal by the check is not reported: the
+// check knows it.
 func TestRefusalsAreTold(t *testing.T) {
 	b := newTree(t)
 	b.traps()

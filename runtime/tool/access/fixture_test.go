@@ -10,7 +10,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// lease is a fake authority: by namespace, what may be touched, with all below.
+// lease is a fake authority: the covered trees by namespace.
 type lease map[string][]string
 
 func (l lease) check(namespace, target string) error {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// While one process swaps directories, files, links and fifos, others read and
-// write: what is outside is neither read nor changed, and nobody waits for ever.
+// One process swaps directories, files, links and fifos while others read and write. Nothing
+// outside is read or changed, and no call blocks for ever.
 func TestSwapsWhileOpening(t *testing.T) {
 	b := newTree(t)
 	for name, target := range map[string]string{"ws/dirtrap": b.at("out"), "ws/filetrap": b.at("out/f")} {

@@ -14,7 +14,7 @@ const (
 	maxSteps = 10000 // look-ups for one path: hostile links of 2,000 names each would make it millions
 )
 
-// errEscape is a walk that may not go on, whatever is there.
+// errEscape ends a walk that leads out of the authority, whether or not a file is there.
 var errEscape = errors.New("the path leads out of the job's authority")
 
 // walker follows a path from the root, symlinks included. It is used by one
@@ -23,7 +23,7 @@ type walker struct {
 	dir   int      // of at; noFD: not open
 	at    []string // the directory reached; no name of it is a symlink
 	rest  []string // to go
-	home  []string // the directory of the last symlink: it and what is above are no secret
+	home  []string // the directory of the last symlink; it and its parents may be revealed
 	links int
 	steps int
 
@@ -39,7 +39,7 @@ type walker struct {
 type pathEnd struct {
 	dir   int    // the directory; owned
 	name  string // in dir; "." for dir itself
-	self  int    // what is there; owned; noFD: nothing
+	self  int    // descriptor of the entry itself; owned; noFD: none
 	stat  unix.Stat_t
 	names []string // the real path
 	err   error    // why the walk ended early; nil: self is there
@@ -215,9 +215,9 @@ func (w *walker) endHere() *pathEnd {
 	return p
 }
 
-// end ends the walk because of err at name. What was to come is part of the real
-// path, unless it goes up: where from cannot be known, and the place of the
-// failure is what must be covered.
+// end ends the walk because of err at name. The rest of the path is part of the real path
+// unless it goes up: then the place of the failure must be covered, since the target is
+// unknown.
 func (w *walker) end(name string, err error) *pathEnd {
 	p := &pathEnd{dir: w.dir, name: name, self: noFD, names: slices.Clone(w.at), err: err}
 	w.dir = noFD

@@ -18,13 +18,12 @@ const maxTries = 16
 
 var errAgain = errors.New("the file was replaced meanwhile")
 
-// OpenFile opens a regular file. O_RDONLY needs fs.read, O_WRONLY fs.write,
-// O_RDWR both; a file that is only read is not created or changed. Of perm the
-// nine permission bits count.
+// OpenFile opens a regular file. O_RDONLY needs fs.read, O_WRONLY fs.write, O_RDWR both. A
+// file opened for reading is not created or changed. Only the nine permission bits of perm are
+// used.
 //
-// An existing file with more than one name (hard link) is not opened for writing:
-// the others may be outside of what the job may write, and nothing tells where
-// they are. Needs /proc.
+// An existing file with more than one name (hard link) is not opened for writing: its other
+// names may be outside of the job's authority. Needs /proc.
 func (f *Files) OpenFile(path string, flag int, perm fs.FileMode) (*os.File, error) {
 	ns, err := namespaces(path, flag)
 	if err != nil {
@@ -38,8 +37,8 @@ func (f *Files) OpenFile(path string, flag int, perm fs.FileMode) (*os.File, err
 	return t.open(flag, perm)
 }
 
-// Create makes a file or empties it, for writing. Needs fs.write only: unlike
-// that of os.Create, the file cannot be read.
+// Create makes or empties a file for writing. It needs fs.write only: unlike with os.Create,
+// the file cannot be read.
 func (f *Files) Create(path string) (*os.File, error) {
 	return f.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
 }
@@ -65,7 +64,7 @@ func (t *target) open(flag int, perm fs.FileMode) (*os.File, error) {
 	return nil, t.fail(unix.EBUSY)
 }
 
-// try opens the file at t, or makes it. errAgain: what is there has changed.
+// try opens or creates the file at t. It returns errAgain if the file has changed meanwhile.
 func (t *target) try(flag int, perm fs.FileMode) (int, error) {
 	st, err := lstatat(t.dir, t.name)
 	switch {
@@ -102,7 +101,7 @@ func (t *target) create(flag int, perm fs.FileMode) (int, error) {
 	return fd, t.fail(err)
 }
 
-// regular refuses what is not opened.
+// regular refuses kinds of files that are not opened.
 func (t *target) regular(st unix.Stat_t) error {
 	switch kind(st) {
 	case unix.S_IFREG:
@@ -115,7 +114,7 @@ func (t *target) regular(st unix.Stat_t) error {
 	return t.refuse(unusual(t.asked))
 }
 
-// vet looks at what has been opened, and empties it if asked to.
+// vet checks the opened file, and empties it if the flags require that.
 func (t *target) vet(fd, flag int) error {
 	st, err := fstat(fd)
 	if err != nil {
@@ -162,12 +161,11 @@ func (t *target) onlyName(fd int, st unix.Stat_t) error {
 	return nil
 }
 
-// WriteFile replaces what is in a file, or makes it with perm: whole or not at
-// all, also when the machine stops meanwhile. Needs fs.write.
+// WriteFile replaces the content of a file, or creates it with perm: completely or not at all,
+// also if the machine stops meanwhile. It needs fs.write.
 //
-// It writes a new file in the same directory, .arcp-…, and renames it. The
-// permission bits of an existing file stay, its owner and its other names (hard
-// links) do not.
+// It writes a new file .arcp-… in the same directory and renames it. The permission bits of an
+// existing file stay; its owner and its other names (hard links) do not.
 func (f *Files) WriteFile(path string, data []byte, perm fs.FileMode) error {
 	t, err := f.find(path, intent{op: "write", namespaces: writing, create: true})
 	if err != nil {
@@ -219,7 +217,7 @@ func (t *target) fill(file *os.File, data []byte) error {
 	return cause(file.Sync())
 }
 
-// cause is what went wrong, without where.
+// cause returns the reason of an error without its place.
 func cause(err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err
@@ -283,8 +281,7 @@ func (t *target) makeLost(perm fs.FileMode) error {
 	return nil
 }
 
-// Remove removes a file, a symlink (not what it names) or an empty directory.
-// Needs fs.write.
+// Remove removes a file, a symlink (not its target) or an empty directory. It needs fs.write.
 func (f *Files) Remove(path string) error {
 	t, err := f.find(path, intent{op: "remove", namespaces: writing, nofollow: true})
 	if err != nil {
@@ -298,10 +295,9 @@ func (f *Files) Remove(path string) error {
 	return t.fail(unix.Unlinkat(t.dir, t.name, flags))
 }
 
-// Rename moves a file, a symlink (not what it names) or a directory, and replaces
-// what a rename(2) replaces. Needs fs.write of both paths. What is in a directory
-// moves with it, and what could not be read in the old place can be in the new
-// one if the job may read there.
+// Rename moves a file, a symlink (not its target) or a directory, and replaces the same
+// targets as rename(2). It needs fs.write of both paths. The content of a directory moves with
+// it, and becomes readable if the job may read the new place.
 func (f *Files) Rename(oldPath, newPath string) error {
 	from, err := f.find(oldPath, intent{op: "rename", namespaces: writing, nofollow: true})
 	if err != nil {

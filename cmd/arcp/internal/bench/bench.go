@@ -123,8 +123,8 @@ func Rows() []string {
 // rowLimit bounds a row beside its duration: starting, warming up, ending.
 const rowLimit = time.Minute
 
-// Run measures the rows that were asked for. A row that fails says so in its
-// result; the error is for what keeps all of them from running.
+// Run measures the selected rows. A row that fails has an error in its result; Run's error
+// means that no row could run.
 func Run(ctx context.Context, o Options) ([]Result, error) {
 	var results []Result
 	for _, mode := range o.Modes {
@@ -231,7 +231,7 @@ func (r *run) each(sessions []*session, do func(i int, s *session) error) error 
 	})
 }
 
-// startCPU and stopCPU bracket what the CPU shares are about.
+// startCPU and stopCPU bracket the interval of the CPU shares.
 func (r *run) startCPU() {
 	r.serverT, r.selfT = processCPU(r.server.PID), selfCPU()
 }

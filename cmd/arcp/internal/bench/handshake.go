@@ -66,7 +66,7 @@ func (h *handshake) do(ctx context.Context) error {
 	return nil
 }
 
-// exchange writes a request and reads until the answer has what it must have.
+// exchange writes a request and reads until the answer contains must.
 func exchange(conn net.Conn, request, buf, must []byte) ([]byte, error) {
 	if _, err := conn.Write(request); err != nil {
 		return nil, err

@@ -118,8 +118,8 @@ func echoLoop(s *session, window int, completed *atomic.Int64) error {
 
 func (r *run) events() (float64, error) { return r.acked(ackEach) }
 
-// acks is events with an acknowledgement of each: what it costs beside events is
-// the price of acknowledging.
+// acks is events with an acknowledgement of each event: the difference is the cost of
+// acknowledging.
 func (r *run) acks() (float64, error) { return r.acked(1) }
 
 func (r *run) acked(each uint64) (float64, error) {
@@ -135,7 +135,7 @@ func (r *run) acked(each uint64) (float64, error) {
 	})
 }
 
-// readEvents acknowledges what it has read at once with one write.
+// readEvents acknowledges all events of one read with one write.
 func readEvents(s *session, each uint64, received *atomic.Int64) error {
 	acks := newAcks(each)
 	for n := int64(0); ; {
@@ -351,7 +351,7 @@ func (r *run) roundtrip() (float64, error) {
 }
 
 func (r *run) idle() (float64, error) {
-	if err := r.open(1); err != nil { // what the first one needs is not its own
+	if err := r.open(1); err != nil { // the first session causes allocations that the server makes once
 		return 0, err
 	}
 	before, err := r.memory()
@@ -369,7 +369,7 @@ func (r *run) idle() (float64, error) {
 }
 
 func (r *run) memory() (int64, error) {
-	for range 2 { // what the first collection finalises, the second frees
+	for range 2 { // the second collection frees objects that the first has finalised
 		if err := freeMemory(r.ctx, r.server.Admin); err != nil {
 			return 0, err
 		}

@@ -18,10 +18,10 @@ type session struct {
 	conn transport.Conn
 }
 
-// readLimit has room for what the rows make the runtime send.
+// readLimit has room for the largest frame that the rows cause.
 const readLimit = 1 << 20
 
-// errRefused is wrapped by what the runtime did not want to do.
+// errRefused is wrapped by refusals of the runtime.
 var errRefused = errors.New("refused")
 
 func openSession(ctx context.Context, s *Server) (*session, error) {
@@ -43,7 +43,7 @@ func openSession(ctx context.Context, s *Server) (*session, error) {
 }
 
 // abort drops the connection; anyone may call it, more than once.
-func (s *session) abort() { _ = s.conn.Abort() } // there is nobody to tell
+func (s *session) abort() { _ = s.conn.Abort() } // the row is over: the error has no reader
 
 // send writes a frame at once.
 func (s *session) send(frame []byte) error {
