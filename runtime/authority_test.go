@@ -627,7 +627,10 @@ func TestGateIsWithdrawnInOneWrite(t *testing.T) {
 		var first *store.Write
 		b.st.set(func() {
 			b.st.seen = func(w *store.Write) {
-				changesGate := slices.ContainsFunc(w.Records, func(r store.Record) bool { return strings.HasSuffix(r.Key, asked) || strings.HasSuffix(r.Key, "memo") })
+				changesGate := slices.ContainsFunc(w.Ops, func(op store.Op) bool {
+					r, ok := op.(*store.PutRecord)
+					return ok && (strings.HasSuffix(r.Key, asked) || strings.HasSuffix(r.Key, "memo"))
+				})
 				if first == nil && changesGate {
 					first = w
 				}
@@ -639,8 +642,9 @@ func TestGateIsWithdrawnInOneWrite(t *testing.T) {
 			t.Fatal("nothing was written")
 		}
 		question, memo := "", ""
-		for _, rec := range first.Records {
-			switch {
+		for _, op := range first.Ops {
+			switch rec, ok := op.(*store.PutRecord); {
+			case !ok:
 			case strings.HasSuffix(rec.Key, asked):
 				question = string(rec.Value)
 			default:
@@ -650,7 +654,7 @@ func TestGateIsWithdrawnInOneWrite(t *testing.T) {
 		if !strings.Contains(question, `"cancelled"`) || !strings.Contains(memo, "withdrawn") {
 			t.Errorf("the first write has the question %q and the memo %q", question, memo)
 		}
-		if len(first.With) != 1 || first.With[0].State != arcp.StateCompleted {
+		if len(first.With) != 1 || store.Find[*store.AppendEvents](first.With[0]).State != arcp.StateCompleted {
 			t.Errorf("the first write does not end the call: %+v", first.With)
 		}
 	})

@@ -510,7 +510,7 @@ func TestUnreadableEvents(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		// Acks of what it has read would be fine; this forgets what it has not.
 		results := make([]store.Result, 1)
-		if err := b.st.Store.Commit([]*store.Write{{Trim: &store.Trim{Session: p.session, Seq: 2000}}}, results); err != nil {
+		if err := b.st.Store.Commit([]*store.Write{store.NewWrite(&store.TrimSession{Session: p.session, Seq: 2000})}, results); err != nil {
 			b.Fatal(err)
 		}
 		if why := string(p.until("backpressure").Payload); !strings.Contains(why, "backlog_overflow") {

@@ -31,11 +31,11 @@ func TestRetentionOfTheFeed(t *testing.T) {
 		now := time.Now()
 		var writes []*store.Write
 		for _, id := range []arcp.JobID{"job_1", "job_2"} {
-			writes = append(writes, &store.Write{Submit: &store.Job{ID: id, Principal: "alice", CreatedAt: now, State: arcp.StateAccepted}})
+			writes = append(writes, store.NewWrite(&store.SubmitJob{Row: &store.Job{ID: id, Principal: "alice", CreatedAt: now, State: arcp.StateAccepted}}))
 		}
 		add := func(id arcp.JobID, typ arcp.Type, after time.Duration, state arcp.JobState) {
 			e := store.NewEvent(typ, now.Add(after), &store.Common{JobID: id}, "", []byte("{}"))
-			writes = append(writes, &store.Write{Job: id, Attempt: 1, Events: []*store.Event{e}, State: state})
+			writes = append(writes, store.NewWrite(&store.AppendEvents{Job: id, Attempt: 1, Events: []*store.Event{e}, State: state}))
 		}
 		add("job_1", arcp.JobStarted, 30*time.Minute, "")
 		add("job_2", arcp.JobCompleted, time.Minute, arcp.StateCompleted)
@@ -173,7 +173,7 @@ type keepsJobs struct {
 func (k keepsJobs) Commit(writes []*store.Write, results []store.Result) error {
 	var kept []int
 	for i, w := range writes {
-		if w.DeleteJob != "" {
+		if store.Find[*store.DeleteJob](w) != nil {
 			k.tries.Add(1)
 			writes[i] = &store.Write{NoSync: true}
 			kept = append(kept, i)

@@ -196,7 +196,7 @@ func TestJobsDeleteGrandchild(t *testing.T) {
 				q := b.dial("alice")
 				q.refuses("a job above its parent goes on", "jobs.delete", ofJob(spender), arcp.CodeFailedPrecondition)
 				if !byHand { // as the bound of the disk does
-					if err := b.rt.Commit(b.Context(), &store.Write{DeleteJob: spender}); err != nil {
+					if err := b.rt.Commit(b.Context(), store.NewWrite(&store.DeleteJob{Job: spender})); err != nil {
 						t.Fatal(err)
 					}
 				}

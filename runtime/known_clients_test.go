@@ -129,7 +129,7 @@ func TestAKeptClientThatCannotBeReadIsAnError(t *testing.T) {
 		b.shutdown(0)
 		for i, rec := range []store.Record{{Key: "sighting/AA", Value: []byte(`{"at":"2030-01-02T15:04:05Z"}`)}, {Key: "sighting/AA", Rev: 1, Value: []byte(`{`)}} {
 			results := make([]store.Result, 1)
-			if err := b.st.Commit([]*store.Write{{Records: []store.Record{rec}}}, results); err != nil || results[0].Err != nil {
+			if err := b.st.Commit([]*store.Write{store.NewWrite().Put(rec)}, results); err != nil || results[0].Err != nil {
 				b.Fatal(err, results[0].Err)
 			}
 			cfg := b.cfg

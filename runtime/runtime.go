@@ -209,7 +209,7 @@ func (r *Runtime) secret(ctx context.Context, name string) ([]byte, error) {
 	}
 	key := make([]byte, 32)
 	rand.Read(key) // never fails
-	_, err = r.log.Commit(ctx, &store.Write{Records: []store.Record{{Key: name, Value: key}}})
+	_, err = r.log.Commit(ctx, store.NewWrite().Put(store.Record{Key: name, Value: key}))
 	return key, err
 }
 
@@ -298,7 +298,7 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 
 // onOverflow trims a session whose backlog is over its bound.
 func (r *Runtime) onOverflow(id arcp.SessionID, upTo uint64) {
-	r.log.Append(&store.Write{Trim: &store.Trim{Session: id, Seq: upTo}, NoSync: true}, nil)
+	r.log.Append(&store.Write{Ops: []store.Op{&store.TrimSession{Session: id, Seq: upTo}}, NoSync: true}, nil)
 	if c := r.sessions.ConnOf(id); c != nil {
 		c.Overflow(upTo)
 	}

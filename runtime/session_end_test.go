@@ -28,7 +28,7 @@ func TestSessionEndsInOneWrite(t *testing.T) {
 			b.st.set(func() {
 				b.st.seen = func(w *store.Write) {
 					for _, part := range append(w.With, w) {
-						if part.EndSession == owner.session {
+						if end := store.Find[*store.EndSession](part); end != nil && end.Session == owner.session {
 							ends = append(ends, w)
 						}
 					}
@@ -55,8 +55,8 @@ func TestSessionEndsInOneWrite(t *testing.T) {
 			for _, key := range []string{"agent/", "resource/", "overlay/", question} {
 				n := 0
 				for _, part := range ends[0].With {
-					for _, rec := range part.Records {
-						if strings.Contains(rec.Key, key) {
+					for _, op := range part.Ops {
+						if rec, ok := op.(*store.PutRecord); ok && strings.Contains(rec.Key, key) {
 							n++
 						}
 					}

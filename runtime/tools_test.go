@@ -247,7 +247,7 @@ func TestOverlayWithoutASession(t *testing.T) {
 		p.must("tools.overlay", `{"hide":["demo.echo"]}`)
 		b.shutdown(0)
 		b.serve.Wait()
-		if err := b.st.Store.Commit([]*store.Write{{EndSession: p.session}}, make([]store.Result, 1)); err != nil {
+		if err := b.st.Store.Commit([]*store.Write{store.NewWrite(&store.EndSession{Session: p.session})}, make([]store.Result, 1)); err != nil {
 			t.Fatal(err)
 		}
 		b.boot(nil)

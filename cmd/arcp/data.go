@@ -79,7 +79,7 @@ func checkOwner(ctx context.Context, st store.Store, dir string, adopt bool) (st
 	}
 	rec.Key, rec.Value = identityRecord, []byte(identity)
 	var results [1]store.Result
-	if err := st.Commit([]*store.Write{{Records: []store.Record{rec}}}, results[:]); err != nil {
+	if err := st.Commit([]*store.Write{store.NewWrite().Put(rec)}, results[:]); err != nil {
 		return "", failf("data directory %s: %w", dir, err)
 	}
 	return identity, results[0].Err

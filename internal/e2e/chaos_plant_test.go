@@ -68,9 +68,13 @@ const (
 // dropping reports an event as appended that it does not append.
 func (p *planted) dropping(writes []*store.Write, results []store.Result) error {
 	for _, w := range writes {
-		if n := len(w.Events); n > 0 && w.Events[n/2].Type == arcp.Log {
+		op := store.Find[*store.AppendEvents](w)
+		if op == nil || len(op.Events) == 0 {
+			continue
+		}
+		if n := len(op.Events) / 2; op.Events[n].Type == arcp.Log {
 			if p.n++; p.n%dropEvery == 0 {
-				w.Events = slices.Delete(slices.Clone(w.Events), n/2, n/2+1)
+				op.Events = slices.Delete(slices.Clone(op.Events), n, n+1)
 			}
 		}
 	}

@@ -277,9 +277,10 @@ func (s supervisors) Rotated(c *Rotation) {
 		r.jobMu.Lock()
 		defer r.jobMu.Unlock()
 		recs, err := c.Records(r.events[c.Job] + 1)
-		w := &store.Write{Job: c.Job, Attempt: 1, Records: recs}
+		log := &store.AppendEvents{Job: c.Job, Attempt: 1}
+		w := store.NewWrite(log).Put(recs...)
 		for range c.IDs {
-			w.Events = append(w.Events, store.NewEvent(arcp.EventEmit, time.Now(), &store.Common{JobID: c.Job}, arcp.PriorityNormal, []byte(`{"name":"x"}`)))
+			log.Events = append(log.Events, store.NewEvent(arcp.EventEmit, time.Now(), &store.Common{JobID: c.Job}, arcp.PriorityNormal, []byte(`{"name":"x"}`)))
 		}
 		if err == nil {
 			_, err = s.p.Commit(context.Background(), w)
@@ -345,8 +346,7 @@ func (r *fixture) issue(job arcp.JobID) (*Grant, error) {
 
 // accept commits the job with its credentials.
 func (r *fixture) accept(job arcp.JobID, g *Grant) error {
-	_, err := r.p.Commit(context.Background(), &store.Write{Records: g.Records,
-		Submit: &store.Job{ID: job, Principal: "alice", Agent: "llm.ask@1.0.0", State: arcp.StateAccepted, Attempt: 1, CreatedAt: time.Now()}})
+	_, err := r.p.Commit(context.Background(), store.NewWrite(&store.SubmitJob{Row: &store.Job{ID: job, Principal: "alice", Agent: "llm.ask@1.0.0", State: arcp.StateAccepted, Attempt: 1, CreatedAt: time.Now()}}).Put(g.Records...))
 	return err
 }
 
@@ -359,7 +359,7 @@ func (r *fixture) end(job arcp.JobID) error {
 		return err
 	}
 	e := store.NewEvent(arcp.JobCompleted, time.Now(), &store.Common{JobID: job}, arcp.PriorityNormal, []byte("{}"))
-	_, err = r.p.Commit(context.Background(), &store.Write{Job: job, Attempt: 1, Events: []*store.Event{e}, State: arcp.StateCompleted, Records: recs})
+	_, err = r.p.Commit(context.Background(), store.NewWrite(&store.AppendEvents{Job: job, Attempt: 1, Events: []*store.Event{e}, State: arcp.StateCompleted}).Put(recs...))
 	if err == nil {
 		r.v.Ended(job)
 	}

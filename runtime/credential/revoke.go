@@ -293,7 +293,7 @@ func (s *source) keep(ctx context.Context, r *row, rev uint64) (time.Time, error
 	if err != nil {
 		return time.Time{}, err
 	}
-	_, err = s.v.opts.Log.Commit(ctx, &store.Write{Records: []store.Record{rec}, NoSync: true})
+	_, err = s.v.opts.Log.Commit(ctx, &store.Write{Ops: []store.Op{(*store.PutRecord)(&rec)}, NoSync: true})
 	return r.NextAt, err
 }
 
@@ -360,7 +360,7 @@ func (v *Vault) Forget(ctx context.Context, job arcp.JobID, provisioner string, 
 	for i, rec := range list {
 		records[i] = store.Record{Key: rec.Key, Rev: rec.Rev}
 	}
-	return commit(ctx, &store.Write{Records: records}, func(err error) {
+	return commit(ctx, store.NewWrite().Put(records...), func(err error) {
 		for i := 0; i < len(list) && err == nil; i++ {
 			v.source(provisioner).settle(&task{key: list[i].Key}) // which finds that it is gone
 		}

@@ -372,13 +372,13 @@ func (v *Vault) write(ctx context.Context, r *row, rev uint64) error {
 	if err != nil {
 		return err
 	}
-	_, err = v.opts.Log.Commit(ctx, &store.Write{Records: []store.Record{rec}})
+	_, err = v.opts.Log.Commit(ctx, store.NewWrite().Put(rec))
 	return err
 }
 
 // erase commits that a row is gone.
 func (v *Vault) erase(ctx context.Context, key string, rev uint64) error {
-	_, err := v.opts.Log.Commit(ctx, &store.Write{Records: []store.Record{{Key: key, Rev: rev}}})
+	_, err := v.opts.Log.Commit(ctx, store.NewWrite().Put(store.Record{Key: key, Rev: rev}))
 	return err
 }
 

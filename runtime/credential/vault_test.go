@@ -138,7 +138,7 @@ func TestRefusedJobLeavesNothing(t *testing.T) {
 		g.Discard()
 		synctest.Wait()
 		r.wantNothing("after Discard")
-		if _, err := r.p.Commit(t.Context(), &store.Write{Records: g.Records}); !errors.Is(err, store.ErrConflict) {
+		if _, err := r.p.Commit(t.Context(), store.NewWrite().Put(g.Records...)); !errors.Is(err, store.ErrConflict) {
 			t.Errorf("accept after Discard = %v, want %v", err, store.ErrConflict)
 		}
 	})
@@ -420,7 +420,7 @@ func TestTamperedRows(t *testing.T) {
 			t.Fatal(err)
 		}
 		recs[1].Value = recs[0].Value // a row in another's place
-		if _, err := r.p.Commit(t.Context(), &store.Write{Records: recs[1:]}); err != nil {
+		if _, err := r.p.Commit(t.Context(), store.NewWrite().Put(recs[1:]...)); err != nil {
 			t.Fatal(err)
 		}
 		r.crash(-1, false)
@@ -666,7 +666,7 @@ func (r *fixture) endBare(job arcp.JobID, told bool) {
 	r.jobMu.Lock()
 	defer r.jobMu.Unlock()
 	e := store.NewEvent(arcp.JobCompleted, time.Now(), &store.Common{JobID: job}, arcp.PriorityNormal, []byte("{}"))
-	_, err := r.p.Commit(context.Background(), &store.Write{Job: job, Attempt: 1, Events: []*store.Event{e}, State: arcp.StateCompleted})
+	_, err := r.p.Commit(context.Background(), store.NewWrite(&store.AppendEvents{Job: job, Attempt: 1, Events: []*store.Event{e}, State: arcp.StateCompleted}))
 	if err == nil && told {
 		r.v.Ended(job)
 	}

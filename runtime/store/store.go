@@ -100,22 +100,22 @@ type Store interface {
 	Close() error
 }
 
-// Errors of a Store. They are compared with errors.Is.
+// Errors of a Store. They are compared with errors.Is. The operations of a Write
+// document which of them they return.
 var (
-	ErrNotFound = errors.New("not found")
-	ErrFenced   = errors.New("another attempt has taken over")                             // Write.Attempt is not the job's, or Session.Epoch not the session's
-	ErrLive     = errors.New("the job has not ended")                                      // DeleteJob
-	ErrTerminal = errors.New("the job has ended")                                          // a job ends once
-	ErrExists   = errors.New("exists already")                                             // a job or session id is taken
-	ErrConflict = errors.New("the record was changed meanwhile")                           // a Record's Rev is not the stored one
-	ErrInvalid  = errors.New("the write contradicts itself")                               // a mistake of the caller
-	ErrTogether = errors.New("a write that was to happen together with this one cannot")   // Write.With
-	ErrTooMany  = errors.New("the session follows as many jobs as it may")                 // Follow.Limit
-	ErrTrimmed  = errors.New("the position is no longer kept")                             // below what was trimmed
-	ErrBroken   = errors.New("the store failed and was shut")                              // after an error of Commit
-	ErrLocked   = errors.New("another process uses the directory")                         // at open
-	ErrFormat   = errors.New("the directory has a format that this version does not know") // at open
-
+	ErrNotFound    = errors.New("not found")
+	ErrFenced      = errors.New("another attempt has taken over")
+	ErrLive        = errors.New("the job has not ended")
+	ErrTerminal    = errors.New("the job has ended")
+	ErrExists      = errors.New("exists already")
+	ErrConflict    = errors.New("the record was changed meanwhile")
+	ErrInvalid     = errors.New("the write contradicts itself") // an error of the caller
+	ErrTogether    = errors.New("a write that was to happen together with this one cannot")
+	ErrTooMany     = errors.New("the session follows as many jobs as it may")
+	ErrTrimmed     = errors.New("the position is no longer kept")                             // see TrimmedError
+	ErrBroken      = errors.New("the store failed and was shut")                              // after an error of Commit
+	ErrLocked      = errors.New("another process uses the directory")                         // at open
+	ErrFormat      = errors.New("the directory has a format that this version does not know") // at open
 	ErrUnsupported = errors.New("this store cannot do that")
 )
 
@@ -131,121 +131,6 @@ func (e *TrimmedError) Error() string {
 }
 
 func (e *TrimmedError) Unwrap() error { return ErrTrimmed }
-
-// Write is one atomic change. Its parts are optional and happen in the order of
-// the fields.
-type Write struct {
-	// Session creates a session or, if one with its ID exists, replaces its row.
-	// With NewSession an existing one is ErrExists. The Epoch of the row must be the
-	// stored one, else ErrFenced; with Attach it is raised by one: of two
-	// connections that attach at the same time only one succeeds, and what the
-	// connection before it still writes is refused.
-	Session    *Session
-	NewSession bool
-	Attach     bool
-
-	// EndSession deletes a session, what it was given and its follows. Its jobs go
-	// on without it. A session that does not exist changes nothing. The id is not
-	// used again, nor is that of a job that is deleted.
-	EndSession arcp.SessionID
-
-	// Submit creates a job in its State (accepted or queued). Its submitting
-	// session, if any, follows it from then on. When IdempotencyKey is set and
-	// taken by the same principal, nothing of the write happens and the result
-	// has Existing set. So it has, with Repeated, when Recheck is set and the
-	// session has submitted a job with the SubmitID before: that is looked up in
-	// the store, so it is asked for only where memory does not know.
-	Submit  *Job
-	Recheck bool
-
-	// Follow lets a session follow a job: it is given the job's events, those
-	// so far after From and those to come. The submitting session follows from
-	// the submit on, with the SubmitID as correlation id. Following again with
-	// the same correlation id gives the history again and adds to the Types and
-	// the Origin that there are: two clients may choose the same id. Unfollow ends
-	// the follow with the session, job and correlation id, or, with Origin, what was
-	// followed so: the Types that were followed without stay. Ending what is not there
-	// changes nothing.
-	Follow   *Follow
-	Unfollow *Follow
-
-	// Give gives sessions single events that their jobs have already, also ones of a
-	// directed type. Sessions that are not there are left out.
-	Give []Give
-
-	// Job and Attempt name whose log Events are appended to. Attempt must be the
-	// job's, else ErrFenced; after the job has ended, ErrTerminal. A write with
-	// Submit leaves both zero. NewAttempt takes over from Attempt: it raises the
-	// job's by one before anything else happens.
-	Job        arcp.JobID
-	Attempt    uint32
-	NewAttempt bool
-	Events     []*Event
-
-	// State, if not empty, is the job's new state. A terminal one ends the job:
-	// the last of Events must then be its terminal event, else ErrInvalid as for
-	// a terminal event anywhere else, and no later write for the job succeeds.
-	State arcp.JobState
-	Code  arcp.Code // with a terminal State: the failure's code, for lists
-
-	// Announce appends events that are of no job to a principal's feed. Nobody but
-	// who reads the feed is given them. A write has these or Events of a job.
-	Announce *Announcement
-
-	// Trim forgets what the session was given up to and including Trim.Seq, at
-	// most everything.
-	Trim *Trim
-
-	// Records are compare-and-set together with the rest. A key occurs once.
-	Records []Record
-
-	// Unlogged is delivered to whoever follows Job, neither stored nor numbered.
-	// Who follows with Types is not given types that have no number.
-	Unlogged *Event
-
-	// Mark asks for the LastSeq of a session in the result, and nothing else;
-	// MarkFeed for FeedLast of a principal.
-	Mark     arcp.SessionID
-	MarkFeed string
-
-	// DeleteJob deletes a job that has ended, ErrLive otherwise, with its events,
-	// the idempotency key it holds and all records whose key begins with
-	// JobRecords of it. Its submitting session is trimmed up to the last number the
-	// job has there. A job that does not exist changes nothing.
-	DeleteJob arcp.JobID
-
-	// TrimFeed forgets a principal's feed up to and including a position.
-	TrimFeed *FeedTrim
-
-	// With are writes that happen together with this one, and before it: all of them
-	// or none. Each is checked against the store as it is before the first. If one
-	// cannot happen, or has Result.Existing, the Err of this one is ErrTogether and
-	// Result.With says which it was. They have no With of their own.
-	With []*Write
-
-	// NoSync says that losing this write in a crash is harmless: a trim, a mark,
-	// an unlogged event. A batch in which all do is not synced.
-	NoSync bool
-}
-
-// Result is what came of a write.
-type Result struct {
-	Err      error
-	Existing arcp.JobID    // the job that holds the idempotency key, or that was submitted with the same id
-	Repeated bool          // the latter
-	Digest   string        // the digest that job was submitted with
-	Epoch    uint32        // of the session in Session, after the write
-	More     bool          // of Follow: there are events after From
-	From     uint64        // JSeq
-	JobState arcp.JobState // of the job of Follow, where it begins to be followed; empty: it had ended before, or there is none
-	JobSeq   uint64        // its LastSeq there
-	LastSeq  uint64        // of Mark, or of the session in Session or Follow, after the write
-	Runs     []Run         // what sessions were given
-	Unlogged []Delivery    // receivers of Write.Unlogged: Seq is 0
-	Feed     FeedRun       // what the principal's feed was given; no Events: nothing
-	FeedLast uint64        // of MarkFeed: the last position of the feed, after the write
-	With     []Result      // of Write.With, in its order; nil: it had none
-}
 
 // FeedRun is a piece of a principal's feed: the events of one job, or announced
 // ones, with positions from First on without a gap.
@@ -265,20 +150,6 @@ type FeedEvent struct {
 	Session       arcp.SessionID // that submitted the job; may be empty
 	CorrelationID arcp.MessageID // the id of the submit
 	Event         *Event
-}
-
-// Announcement is events of a principal that are of no job. They live in its feed:
-// their JSeq is their position there, they have no OriginSeq, and they are kept
-// until the feed is trimmed.
-type Announcement struct {
-	Principal string
-	Events    []*Event // at least one
-}
-
-// FeedTrim names a position of a feed.
-type FeedTrim struct {
-	Principal string
-	Position  uint64
 }
 
 // JobRecords begins the keys of the records that are deleted with a job.
@@ -302,41 +173,6 @@ type Delivery struct {
 	CorrelationID arcp.MessageID
 	Origin        bool
 	Event         *Event
-}
-
-// Follow says that a session follows a job. A session may follow a job more
-// than once, with different correlation ids.
-type Follow struct {
-	Session       arcp.SessionID
-	Job           arcp.JobID
-	CorrelationID arcp.MessageID
-	From          uint64       // JSeq; what comes after it is given
-	Types         arcp.TypeSet // zero: everything the view shows
-	Origin        bool
-	Once          bool // only those so far: who follows what is not changed
-	New           bool // nothing happens if the session follows the job already with the correlation id, and all Types
-
-	// Limit refuses, with ErrTooMany, what would have the session follow more live
-	// jobs that it did not submit; 0: any number.
-	Limit int
-
-	// Max bounds how many of the events so far are looked at; 0: all. If there are
-	// more, that is all that happens, and the result says from where to go on: a
-	// long history in pieces does not hold up other writes.
-	Max uint64
-}
-
-// Give names an event of a job, and a session that is given it.
-type Give struct {
-	Session arcp.SessionID
-	Job     arcp.JobID
-	JSeq    uint64
-}
-
-// Trim names a position of a session.
-type Trim struct {
-	Session arcp.SessionID
-	Seq     uint64
 }
 
 // Record is a value under a key of its own. To create one, Rev is 0; to change

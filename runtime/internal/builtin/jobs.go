@@ -75,7 +75,7 @@ func (b *Tools) jobsDelete(ctx context.Context, job tool.Job, in jobsDeleteIn) (
 		return jobDeleted{}, context.Cause(ctx)
 	}
 	b.Audit.Decision("jobs.delete", who.Principal, who.Session, in.JobID, nil)
-	if err := b.Changes.Commit(ctx, &store.Write{DeleteJob: j.ID}, func(error) {}); err != nil {
+	if err := b.Changes.Commit(ctx, store.NewWrite(&store.DeleteJob{Job: j.ID}), func(error) {}); err != nil {
 		return jobDeleted{}, txn.Refusal(b.Logger, fmt.Errorf("%s: %w", j.ID, err), "delete a job")
 	}
 	return jobDeleted{true}, nil

@@ -97,7 +97,7 @@ func (c *conn) trimAcked() {
 	}
 	c.row.TrimmedTo = c.ack.acked
 	c.srv.opts.Log.Free(c.id, c.ack.acked)
-	c.append(&store.Write{Trim: &store.Trim{Session: c.id, Seq: c.ack.acked}, NoSync: true})
+	c.append(&store.Write{Ops: []store.Op{&store.TrimSession{Session: c.id, Seq: c.ack.acked}}, NoSync: true})
 }
 
 // lags warns a client that acknowledges and falls behind, once.
@@ -170,7 +170,7 @@ func (c *conn) wrote(now time.Time, seq uint64, size int) {
 	}
 	trim, look := c.session.Replay.Next(seq, size, c.ack.reached.position(), uint64(c.srv.opts.ReplayEvents), uint64(c.srv.opts.ReplayBytes))
 	if trim > 0 {
-		c.append(&store.Write{Trim: &store.Trim{Session: c.id, Seq: trim}, NoSync: true})
+		c.append(&store.Write{Ops: []store.Op{&store.TrimSession{Session: c.id, Seq: trim}}, NoSync: true})
 	}
 	if look {
 		c.srv.opts.Log.Free(c.id, seq)

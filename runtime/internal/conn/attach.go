@@ -226,7 +226,7 @@ func (c *conn) attach(a attachment) {
 	if row.Written = a.after; a.held { // it may yet go back: after a crash it must not be where it was before
 		row.Written = 0
 	}
-	c.srv.opts.Log.Append(&store.Write{Session: &row, Attach: true}, func(r *store.Result) {
+	c.srv.opts.Log.Append(store.NewWrite(&store.AttachSession{Row: &row}), func(r *store.Result) {
 		err := r.Err
 		var cursor *eventlog.Cursor
 		if err == nil {
@@ -358,7 +358,7 @@ func (c *conn) heard() bool {
 	c.session.SetHeard(c.row.Epoch)
 	row := c.row
 	c.pending.owed.Add(1)
-	c.srv.opts.Log.Append(&store.Write{Session: &row}, func(r *store.Result) {
+	c.srv.opts.Log.Append(store.NewWrite(&store.PutSession{Row: &row}), func(r *store.Result) {
 		err := r.Err
 		c.settle()
 		c.post(func(time.Time) { c.tokenStored(err) })
@@ -378,7 +378,7 @@ func (c *conn) tokenStored(err error) {
 // saveRow stores a change that may be lost in a crash.
 func (c *conn) saveRow() {
 	row := c.row
-	c.append(&store.Write{Session: &row, NoSync: true})
+	c.append(&store.Write{Ops: []store.Op{&store.PutSession{Row: &row}}, NoSync: true})
 }
 
 // saveWritten stores where the connection has ended, if the client does not

@@ -388,7 +388,8 @@ func (c *conn) unfollowJob(id arcp.JobID) {
 		j, refusal := c.srv.opts.Jobs.Visible(ctx, &who, id)
 		return func(time.Time) {
 			if refusal == nil && j.Session != c.id { // else it went with its retention, or is the session's own
-				c.append(&store.Write{Unfollow: c.follow(&j, 0)})
+				f := c.follow(&j, 0)
+				c.append(store.NewWrite(&store.Unfollow{Session: f.Session, Job: f.Job, CorrelationID: f.CorrelationID, Origin: f.Origin}))
 			}
 		}
 	})

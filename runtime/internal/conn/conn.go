@@ -506,7 +506,7 @@ func (c *conn) unreadable(now time.Time, err error) {
 	if gone, ok := errors.AsType[*store.TrimmedError](err); ok {
 		// A job that the session follows may be deleted: without this, every resume
 		// from before it would be accepted and end here.
-		c.append(&store.Write{Trim: &store.Trim{Session: c.id, Seq: gone.UpTo}, NoSync: true})
+		c.append(&store.Write{Ops: []store.Op{&store.TrimSession{Session: c.id, Seq: gone.UpTo}}, NoSync: true})
 		c.tooFarBehind(now)
 		return
 	}

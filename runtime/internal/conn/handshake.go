@@ -170,7 +170,7 @@ func (c *conn) create(now time.Time, q machine.Establish) {
 	row := store.Session{ID: c.id, Principal: q.Identity.Principal, Anonymous: q.Identity.Anonymous, Version: q.Version,
 		ClientKind: q.Client.Kind, Negotiated: q.Negotiated, TokenHash: auth.HashToken(token), Identity: encodeIdentity(&c.principal.identity),
 		Acks: c.m.Has(arcp.FeatureAck), CreatedAt: now}
-	c.srv.opts.Log.Append(&store.Write{Session: &row, NewSession: true}, func(r *store.Result) {
+	c.srv.opts.Log.Append(store.NewWrite(&store.OpenSession{Row: &row}), func(r *store.Result) {
 		err := r.Err
 		var cursor *eventlog.Cursor
 		if err == nil {

@@ -110,7 +110,7 @@ func (c *conn) renew() {
 	c.row.Identity = encodeIdentity(&c.principal.identity)
 	row := c.row
 	c.pending.owed.Add(1)
-	c.srv.opts.Log.Append(&store.Write{Session: &row}, func(r *store.Result) {
+	c.srv.opts.Log.Append(store.NewWrite(&store.PutSession{Row: &row}), func(r *store.Result) {
 		err := r.Err
 		if err == nil {
 			c.session.ClearHeard(row.Epoch)

@@ -323,7 +323,7 @@ func (s *supervisor) addBookings(w *store.Write) error {
 		if err != nil {
 			return err
 		}
-		w.Records = append(w.Records, rec)
+		w.Put(rec)
 	}
 	return nil
 }
@@ -450,7 +450,7 @@ func (e *Engine) balance(ctx context.Context, left []*found) error {
 }
 
 func (f *found) balance(ctx context.Context) (*store.Write, error) {
-	w := &store.Write{Job: f.row.ID, Attempt: f.attempt}
+	w := store.NewWrite(&store.AppendEvents{Job: f.row.ID, Attempt: f.attempt})
 	for _, k := range slices.Clone(f.children) {
 		if !k.Open {
 			continue
@@ -472,16 +472,16 @@ func (f *found) balance(ctx context.Context) (*store.Write, error) {
 			return nil, err
 		}
 		k.rev = raised(k.rev)
-		w.Records = append(w.Records, rec)
+		w.Put(rec)
 	}
-	if len(w.Records) == 0 {
+	if len(w.Ops) == 1 {
 		return nil, nil
 	}
 	if f.auth.Budget != nil {
 		f.progress.Spent = f.auth.Budget.Save()
 	}
 	rec, err := f.progressRecord()
-	w.Records = append(w.Records, rec)
+	w.Put(rec)
 	return w, err
 }
 

@@ -167,12 +167,13 @@ func (e *Engine) runInline(r *run, submit *Submit) (next bool) {
 		o = failedOutcome(o.Err)
 	}
 	s.outcome = o
-	w := &store.Write{Submit: &r.row, Recheck: submit.Recheck, State: o.State, Code: outcomeCode(o)}
+	log := new(store.AppendEvents)
 	if !r.direct {
-		w.Events = append(w.Events, r.acceptedEvent())
+		log.Events = append(log.Events, r.acceptedEvent())
 	}
-	w.Events = append(w.Events, s.outcomeEvents(time.Now())...)
-	w.State, w.Code = s.outcome.State, outcomeCode(s.outcome)
+	log.Events = append(log.Events, s.outcomeEvents(time.Now())...)
+	log.State, log.Code = s.outcome.State, outcomeCode(s.outcome)
+	w := store.NewWrite(&store.SubmitJob{Row: &r.row, Recheck: submit.Recheck}, log)
 	return e.enter(submit, r, w, func(made bool) {
 		if made {
 			e.pool.Run(func() { r.finished(s.outcome, time.Now()) }) // the committer does not wait for the log

@@ -70,22 +70,23 @@ func (c *Call) Join() error {
 
 // accept is the write of the accept.
 func (c *Call) accept() *store.Write {
-	w := &store.Write{Submit: &c.s.row, Recheck: c.submit.Recheck}
+	log := new(store.AppendEvents)
 	if !c.s.direct {
-		w.Events = append(w.Events, c.s.acceptedEvent())
+		log.Events = append(log.Events, c.s.acceptedEvent())
 	}
-	return w
+	return store.NewWrite(&store.SubmitJob{Row: &c.s.row, Recheck: c.submit.Recheck}, log)
 }
 
 // conclusion is the write that ends the call, with its accept if that is not durable.
 func (c *Call) conclusion(o *job.Outcome) *store.Write {
-	w := &store.Write{Job: c.s.row.ID, Attempt: c.s.attempt}
+	w := store.NewWrite(&store.AppendEvents{Job: c.s.row.ID, Attempt: c.s.attempt})
 	if !c.claimed {
 		w = c.accept()
 	}
 	c.s.outcome = o
-	w.Events = append(w.Events, c.s.outcomeEvents(time.Now())...)
-	w.State, w.Code = c.s.outcome.State, outcomeCode(c.s.outcome)
+	log := store.Find[*store.AppendEvents](w)
+	log.Events = append(log.Events, c.s.outcomeEvents(time.Now())...)
+	log.State, log.Code = c.s.outcome.State, outcomeCode(c.s.outcome)
 	return w
 }
 

@@ -108,7 +108,7 @@ func (s *supervisor) addNotes(w *store.Write) error {
 		if err != nil {
 			return err
 		}
-		w.Records = append(w.Records, store.Record{Key: s.noting[i].key(s.row.ID), Value: raw})
+		w.Put(store.Record{Key: s.noting[i].key(s.row.ID), Value: raw})
 	}
 	return nil
 }

@@ -218,7 +218,7 @@ func TestFencedJob(t *testing.T) {
 		})
 		r.submit("t", "{}")
 		id := r.want("", "job.accepted", "job.started")[0].JobID
-		if _, err := r.cfg.Log.Commit(r.Context(), &store.Write{Job: id, Attempt: 1, NewAttempt: true}); err != nil {
+		if _, err := r.cfg.Log.Commit(r.Context(), store.NewWrite(&store.AppendEvents{Job: id, Attempt: 1, NewAttempt: true})); err != nil {
 			r.Fatal(err)
 		}
 		r.submit("t", "{}")

@@ -236,7 +236,7 @@ func (s *supervisor) makeChild(r *run, k *child, l *lease.Lease) error {
 		options.Roles = r.roles
 	}
 	r.row.Options = options.encode()
-	w := &store.Write{Submit: &r.row, Events: []*store.Event{r.acceptedEvent()}}
+	w := store.NewWrite(&store.SubmitJob{Row: &r.row}, &store.AppendEvents{Events: []*store.Event{r.acceptedEvent()}})
 	r.jseq = 1
 	entry, err := s.madeRecord(k)
 	if err != nil {
@@ -248,9 +248,9 @@ func (s *supervisor) makeChild(r *run, k *child, l *lease.Lease) error {
 		if grant, err = r.e.issue(r); err != nil {
 			return err
 		}
-		w.Records = grant.Records
+		w.Put(grant.Records...)
 	}
-	w.Records = append(slices.Clip(w.Records), entry)
+	w.Put(entry)
 	made := make(chan error, 1)
 	r.e.cfg.Log.Append(w, func(res *store.Result) {
 		if res.Err == nil {

@@ -33,13 +33,13 @@ func (e *Engine) enterProvisioned(submit *Submit, r *run, w *store.Write, done f
 			if err != nil {
 				done(false)
 				answer := refusalFrame(&s, arcp.JobFailed, err)
-				e.cfg.Log.Append(&store.Write{Mark: s.Session, NoSync: true}, func(*store.Result) {
+				e.cfg.Log.Append(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: s.Session}}, NoSync: true}, func(*store.Result) {
 					s.Answers.Post(answer)
 					settled()
 				})
 				return
 			}
-			w.Records = append(w.Records, grant.Records...)
+			w.Put(grant.Records...)
 			e.cfg.Log.Append(w, func(res *store.Result) {
 				made := e.claimed(&s, r, res)
 				if !made {
@@ -149,8 +149,9 @@ func (d *rotation) tooLate(*Engine, bool) { d.Done(errEnded) }
 
 // addRotations adds the records of rotations to the write of their events.
 func (s *supervisor) addRotations(w *store.Write) error {
+	events := store.Find[*store.AppendEvents](w).Events
 	for _, d := range s.rotations {
-		i := slices.Index(w.Events, d.events[0])
+		i := slices.Index(events, d.events[0])
 		if i < 0 {
 			continue
 		}
@@ -158,7 +159,7 @@ func (s *supervisor) addRotations(w *store.Write) error {
 		if err != nil {
 			return err
 		}
-		w.Records = append(w.Records, records...)
+		w.Put(records...)
 		d.written = true
 	}
 	s.rotations = nil

@@ -195,8 +195,8 @@ func (r *fixture) session(id arcp.SessionID) *eventlog.Cursor {
 		return c
 	}
 	done := make(chan error, 1)
-	r.cfg.Log.Append(&store.Write{Session: &store.Session{ID: id, Principal: "alice", CreatedAt: time.Now(),
-		Negotiated: []arcp.Feature{arcp.FeatureCheckpoints, arcp.FeatureHumanInput, arcp.FeatureResultChunk}}}, func(res *store.Result) {
+	r.cfg.Log.Append(store.NewWrite(&store.PutSession{Row: &store.Session{ID: id, Principal: "alice", CreatedAt: time.Now(),
+		Negotiated: []arcp.Feature{arcp.FeatureCheckpoints, arcp.FeatureHumanInput, arcp.FeatureResultChunk}}}), func(res *store.Result) {
 		r.cursors[id] = r.cfg.Log.AttachNow(id, 0, 0, eventlog.Loop{Wake: func() {}, Go: func(f func()) { f() }})
 		done <- res.Err
 	})
@@ -391,6 +391,6 @@ func (r *fixture) attach(id arcp.SessionID, after uint64) (c *eventlog.Cursor, e
 // delete deletes a job that has ended.
 func (r *fixture) delete(id arcp.JobID) error {
 	done := make(chan error, 1)
-	r.cfg.Log.Append(&store.Write{DeleteJob: id}, func(res *store.Result) { done <- res.Err })
+	r.cfg.Log.Append(store.NewWrite(&store.DeleteJob{Job: id}), func(res *store.Result) { done <- res.Err })
 	return <-done
 }

@@ -126,7 +126,7 @@ func (r *run) doubtful(s *Submit) bool { return r.row.IdempotencyKey != "" || s.
 func (e *Engine) Refuse(submit *Submit, t arcp.Type, err *arcp.Error) {
 	s, answer := *submit, refusalFrame(submit, t, err)
 	e.inOrder(submit, false, func() bool {
-		e.cfg.Log.Append(&store.Write{Mark: s.Session, NoSync: true}, func(*store.Result) {
+		e.cfg.Log.Append(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: s.Session}}, NoSync: true}, func(*store.Result) {
 			s.Answers.Post(answer)
 			s.settle()
 		})

@@ -510,7 +510,7 @@ func (s *supervisor) expire(now time.Time) {
 func (s *supervisor) offer(q *question, row *approval.Row, sessions []arcp.SessionID) {
 	for _, id := range sessions {
 		row.Sent = append(slices.Clip(row.Sent[max(0, len(row.Sent)+1-approval.MaxSent):]), id)
-		s.gives = append(s.gives, store.Give{Session: id, Job: s.row.ID, JSeq: row.JSeq})
+		s.gives = append(s.gives, store.DeliverEvent{Session: id, Job: s.row.ID, JSeq: row.JSeq})
 	}
 }
 
@@ -551,12 +551,13 @@ func (s *supervisor) dropQuestions(now time.Time) {
 
 // addQuestions adds the rows that have changed to the write of their events.
 func (s *supervisor) addQuestions(w *store.Write) error {
+	events := store.Find[*store.AppendEvents](w).Events
 	for _, q := range s.questions {
 		if !q.changed {
 			continue
 		}
 		if q.event != nil {
-			i := slices.Index(w.Events, q.event)
+			i := slices.Index(events, q.event)
 			if i < 0 {
 				continue // it goes with the next write
 			}
@@ -568,9 +569,12 @@ func (s *supervisor) addQuestions(w *store.Write) error {
 		if err != nil {
 			return err
 		}
-		w.Records = append(w.Records, rec)
+		w.Put(rec)
 	}
-	w.Give, s.gives = s.gives, nil
+	for i := range s.gives {
+		w.Ops = slices.Insert(w.Ops, i, store.Op(&s.gives[i]))
+	}
+	s.gives = nil
 	return nil
 }
 

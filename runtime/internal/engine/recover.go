@@ -180,7 +180,8 @@ func (e *Engine) settle(ctx context.Context, left []*found) error {
 
 // write is what recovery changes of a job; nil: nothing.
 func (f *found) write(now time.Time) (*store.Write, error) {
-	w := &store.Write{Job: f.row.ID, Attempt: f.attempt, State: f.entered}
+	log := &store.AppendEvents{Job: f.row.ID, Attempt: f.attempt, State: f.entered}
+	w := store.NewWrite(log)
 	switch {
 	case f.outcome != nil:
 		if err := f.drop(w, now); err != nil {
@@ -190,17 +191,17 @@ func (f *found) write(now time.Time) (*store.Write, error) {
 		if err != nil {
 			return nil, err
 		}
-		w.Records = append(w.Records, records...)
-		w.Events = append(w.Events, terminalEvent(&f.row, &f.common, f.outcome, now))
-		w.State, w.Code = f.outcome.State, outcomeCode(f.outcome)
+		w.Put(records...)
+		log.Events = append(log.Events, terminalEvent(&f.row, &f.common, f.outcome, now))
+		log.State, log.Code = f.outcome.State, outcomeCode(f.outcome)
 	case f.entered != "":
-		w.NewAttempt = true
+		log.NewAttempt = true
 		if f.resumed {
 			rec, err := f.progressRecord()
 			if err != nil {
 				return nil, err
 			}
-			w.Records = append(w.Records, rec)
+			w.Put(rec)
 		}
 	default:
 		return nil, nil
@@ -311,6 +312,7 @@ func (e *Engine) findRequest(ctx context.Context, q *question) error {
 
 // drop withdraws what a job that ends had asked.
 func (f *found) drop(w *store.Write, now time.Time) error {
+	log := store.Find[*store.AppendEvents](w)
 	for _, q := range f.questions {
 		if !q.row.Cancel(now.UTC(), "the job has ended") {
 			continue
@@ -319,11 +321,11 @@ func (f *found) drop(w *store.Write, now time.Time) error {
 		if err != nil {
 			return err
 		}
-		w.Records = append(w.Records, rec)
+		w.Put(rec)
 		if q.request != "" && len(q.row.Sent) > 0 {
 			ev := mustEvent(arcp.HumanInputCancelled, now, &f.common, arcp.PriorityNormal, cancelledOf(&q.row))
 			ev.Route = &store.Route{To: q.row.Sent, ReplyTo: q.request}
-			w.Events = append(w.Events, ev)
+			log.Events = append(log.Events, ev)
 		}
 	}
 	return nil

@@ -159,7 +159,7 @@ func TestQueuedJobsStart(t *testing.T) {
 			if i == 0 {
 				row.State = arcp.StateAccepted
 			}
-			if _, err := r.cfg.Log.Commit(r.Context(), &store.Write{Submit: &row}); err != nil {
+			if _, err := r.cfg.Log.Commit(r.Context(), store.NewWrite(&store.SubmitJob{Row: &row})); err != nil {
 				r.Fatal(err)
 			}
 			want = append(want, fmt.Sprint(i))
@@ -300,7 +300,7 @@ func TestFencedAttempt(t *testing.T) {
 		})
 		r.submit("t", "{}")
 		id := r.want("", "job.accepted", "job.started")[0].JobID
-		if _, err := r.cfg.Log.Commit(r.Context(), &store.Write{Job: id, Attempt: 1, NewAttempt: true}); err != nil {
+		if _, err := r.cfg.Log.Commit(r.Context(), store.NewWrite(&store.AppendEvents{Job: id, Attempt: 1, NewAttempt: true})); err != nil {
 			r.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)

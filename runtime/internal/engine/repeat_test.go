@@ -12,7 +12,7 @@ import (
 )
 
 // remembering is a store that knows the submits of a session: what is asked for
-// with Recheck and was submitted before is answered as Write.Recheck says.
+// with Recheck and was submitted before is answered as SubmitJob.Recheck says.
 type remembering struct {
 	store.Store
 
@@ -25,15 +25,15 @@ func (m *remembering) Commit(writes []*store.Write, results []store.Result) erro
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i, w := range writes { // one by one, which is slower and otherwise the same
-		if f := w.Follow; f != nil {
+		if f := store.Find[*store.Follow](w); f != nil {
 			m.follows = append(m.follows, *f)
 		}
-		if s := w.Submit; s != nil {
-			if id := m.jobs[s.SubmitID]; id != "" && w.Recheck {
+		if s := store.Find[*store.SubmitJob](w); s != nil {
+			if id := m.jobs[s.Row.SubmitID]; id != "" && s.Recheck {
 				results[i] = store.Result{Existing: id, Repeated: true}
 				continue
 			}
-			m.jobs[s.SubmitID] = s.ID
+			m.jobs[s.Row.SubmitID] = s.Row.ID
 		}
 		if err := m.Store.Commit(writes[i:i+1], results[i:i+1]); err != nil {
 			return err

@@ -173,7 +173,7 @@ func TestEndedJobsAreNotLive(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait() // the ends are in the log, or on their way into it
 		live, counted := make(chan int, 1), make(chan [3]int, 1)
-		r.cfg.Log.Append(&store.Write{Mark: "sess_1", NoSync: true}, func(*store.Result) {
+		r.cfg.Log.Append(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: "sess_1"}}, NoSync: true}, func(*store.Result) {
 			n := 0
 			r.e.EachLive(func(string, arcp.JobID, arcp.Raw) bool { n++; return true })
 			live <- n

@@ -333,13 +333,14 @@ func (e *Engine) checkData(r *run) *arcp.Error {
 // out to be a repetition, starts meanwhile. It reports whether the next submit may
 // follow at once.
 func (e *Engine) claim(r *run, s *Submit) (next bool) {
-	w := &store.Write{Submit: &r.row, Recheck: s.Recheck}
+	w := store.NewWrite(&store.SubmitJob{Row: &r.row, Recheck: s.Recheck})
+	r.jseq = 0
 	if !r.direct {
-		w.Events = []*store.Event{r.acceptedEvent()}
+		w.Add(&store.AppendEvents{Events: []*store.Event{r.acceptedEvent()}})
+		r.jseq = 1
 	}
-	r.jseq = uint64(len(w.Events))
 	if s.seed != nil {
-		w.Records = []store.Record{{Key: pointKey(r.row.ID, seedN), Value: s.seed.record}}
+		w.Put(store.Record{Key: pointKey(r.row.ID, seedN), Value: s.seed.record})
 	}
 	done := func(made bool) {
 		if made {

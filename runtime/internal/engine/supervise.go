@@ -28,14 +28,14 @@ type supervisor struct {
 	toolEnd time.Time     // when the tool's own time limit is over; zero: none
 	toolC   chan struct{} // closed when the tool has returned; nil: not called
 
-	ordinal   int           // questions of the attempt
-	parked    int           // waiters of pending questions
-	toolLeft  time.Duration // of the tool's own time limit, while it waits for people
-	gives     []store.Give  // of the next write
-	rotations []*rotation   // of the next write
-	bookings  []booking     // of the write under way
-	noting    []note        // of the write under way
-	round     int           // attempts that had failed before this one
+	ordinal   int                  // questions of the attempt
+	parked    int                  // waiters of pending questions
+	toolLeft  time.Duration        // of the tool's own time limit, while it waits for people
+	gives     []store.DeliverEvent // of the next write
+	rotations []*rotation          // of the next write
+	bookings  []booking            // of the write under way
+	noting    []note               // of the write under way
+	round     int                  // attempts that had failed before this one
 
 	pending  []*store.Event // of the machine, to go before the tool's
 	entered  arcp.JobState  // the state to be written
@@ -252,7 +252,7 @@ func (s *supervisor) absorb(now time.Time, out job.Output, accepted bool) {
 	}
 	if out.Heartbeat != nil && accepted {
 		ev := s.event(arcp.JobHeartbeat, now, arcp.PriorityLow, out.Heartbeat)
-		s.e.cfg.Log.Append(&store.Write{Job: s.row.ID, Attempt: s.attempt, Unlogged: ev, NoSync: true}, nil)
+		s.e.cfg.Log.Append(&store.Write{Ops: []store.Op{&store.DeliverUnlogged{Job: s.row.ID, Attempt: s.attempt, Event: ev}}, NoSync: true}, nil)
 	}
 	if out.Stop != nil {
 		s.cancel(out.Stop)
@@ -281,28 +281,31 @@ func (s *supervisor) write(now time.Time) (w *store.Write, later bool, err error
 	if !ok {
 		return nil, true, nil
 	}
-	w = &store.Write{Job: s.row.ID, Attempt: s.attempt, State: s.entered}
-	w.Events = make([]*store.Event, 0, len(s.pending)+len(emitted)+1) // and most likely one that ends the job
-	w.Events = append(append(w.Events, s.pending...), emitted...)
+	log := &store.AppendEvents{Job: s.row.ID, Attempt: s.attempt, State: s.entered}
+	w = store.NewWrite(log)
+	log.Events = make([]*store.Event, 0, len(s.pending)+len(emitted)+1) // and most likely one that ends the job
+	log.Events = append(append(log.Events, s.pending...), emitted...)
 	clear(emitted)
 	s.pending, s.spare, s.entered = nil, emitted, ""
 	switch {
 	case s.outcome != nil:
-		w.Events = append(w.Events, s.outcomeEvents(now)...)
-		w.State, w.Code = s.outcome.State, outcomeCode(s.outcome)
-		if w.Records, err = s.ending(); err != nil {
+		log.Events = append(log.Events, s.outcomeEvents(now)...)
+		log.State, log.Code = s.outcome.State, outcomeCode(s.outcome)
+		records, err := s.ending()
+		if err != nil {
 			return nil, false, err
 		}
+		w.Put(records...)
 	case s.again != nil:
-		w.Events = append(w.Events, s.retryEvent(now))
-		w.NewAttempt = true
+		log.Events = append(log.Events, s.retryEvent(now))
+		log.NewAttempt = true
 	case s.rewound:
-		w.NewAttempt = true
+		log.NewAttempt = true
 	}
 	if err := s.addRecords(w); err != nil {
 		return nil, false, err
 	}
-	if len(w.Events) == 0 && w.State == "" && len(w.Records) == 0 && len(w.Give) == 0 {
+	if len(w.Ops) == 1 && len(log.Events) == 0 && log.State == "" {
 		return nil, false, nil
 	}
 	s.addJoined(w)
@@ -345,7 +348,7 @@ func (s *supervisor) addRecords(w *store.Write) error {
 		if err != nil {
 			return err
 		}
-		w.Records = append(w.Records, rec)
+		w.Put(rec)
 	}
 	if err := errors.Join(s.addBookings(w), s.addNotes(w)); err != nil {
 		return err
@@ -355,7 +358,7 @@ func (s *supervisor) addRecords(w *store.Write) error {
 		if err != nil {
 			return err
 		}
-		w.Records = append(w.Records, rec)
+		w.Put(rec)
 	}
 	return nil
 }
@@ -390,7 +393,7 @@ func (s *supervisor) append(w *store.Write) error {
 			s.posed()
 			s.joinedWritten()
 		}
-		if w.State.Terminal() && (r.Err == nil || gone(r.Err)) {
+		if store.Find[*store.AppendEvents](w).State.Terminal() && (r.Err == nil || gone(r.Err)) {
 			s.e.concluded(s.run)
 			s.endCredentials()
 		}
@@ -409,13 +412,14 @@ func (s *supervisor) written(w *store.Write) {
 		s.saved(s.saving)
 		s.saving = nil
 	}
-	if n := len(w.Events); n > 0 {
-		s.jseq = w.Events[n-1].JSeq
+	log := store.Find[*store.AppendEvents](w)
+	if n := len(log.Events); n > 0 {
+		s.jseq = log.Events[n-1].JSeq
 	}
 	s.questionsWritten()
 	s.bookingsWritten()
 	s.noting = nil
-	if w.NewAttempt {
+	if log.NewAttempt {
 		s.run.attempt++
 	}
 }

@@ -95,7 +95,7 @@ type note struct {
 // back on the committer's goroutine once it is in place: from then on no event
 // is missed. A session has one cursor: attaching again ends the older one.
 func (l *Log) Attach(id arcp.SessionID, after uint64, loop Loop, attached func(*Cursor, error)) {
-	l.Append(&store.Write{Mark: id, NoSync: true}, func(r *store.Result) {
+	l.Append(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: id}}, NoSync: true}, func(r *store.Result) {
 		if r.Err != nil {
 			attached(nil, r.Err)
 			return
@@ -137,7 +137,7 @@ func (l *Log) place(id arcp.SessionID) *logPosition {
 // as Attach does of a session's log. A feed has any number of cursors. There is
 // none if the store has failed.
 func (l *Log) AttachFeed(principal string, after uint64, loop Loop, attached func(c *Cursor, last uint64)) {
-	l.Append(&store.Write{MarkFeed: principal, NoSync: true}, func(r *store.Result) {
+	l.Append(&store.Write{Ops: []store.Op{&store.ReadFeedPosition{Principal: principal}}, NoSync: true}, func(r *store.Result) {
 		if r.Err != nil {
 			attached(nil, 0)
 			return

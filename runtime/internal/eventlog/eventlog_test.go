@@ -20,7 +20,7 @@ func TestPostHasItsPlace(t *testing.T) {
 	c := r.session("sess_1")
 	r.job("job_1", "sess_1")
 	r.Append(logs("job_1", "a", "b"), func(*store.Result) { c.Post("first") })
-	r.Append(&store.Write{Mark: "sess_1", NoSync: true}, func(*store.Result) { c.Post("second") })
+	r.Append(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: "sess_1"}}, NoSync: true}, func(*store.Result) { c.Post("second") })
 	r.Append(logs("job_1", "c"), func(*store.Result) { c.Post("third") })
 	r.settle()
 	r.wantItems("the order of the log", c, "first", "1", "2", "second", "third", "3")
@@ -202,7 +202,7 @@ func TestMarksAreBounded(t *testing.T) {
 // Events are counted once for followers that share them, and all of them when
 // one follower sees more than another.
 func TestBudgetCountsSharedEventsOnce(t *testing.T) {
-	events := logs("job_1", "a", "b", "c").Events
+	events := store.Find[*store.AppendEvents](logs("job_1", "a", "b", "c")).Events
 	size := 0
 	for _, e := range events {
 		size += e.Memory()
@@ -271,7 +271,7 @@ func TestAttachInTraffic(t *testing.T) {
 	r.settle()
 	c := r.attach("sess_1", pos)
 	checkGapless(t, r.take(c, everythingLeft), pos+1)
-	if last := r.do(&store.Write{Mark: "sess_1"}).LastSeq; c.Position() != last {
+	if last := r.do(store.NewWrite(&store.ReadPosition{Session: "sess_1"})).LastSeq; c.Position() != last {
 		t.Errorf("position %d at the end, want %d", c.Position(), last)
 	}
 }
@@ -354,7 +354,7 @@ func TestTrimmedPosition(t *testing.T) {
 	r.session("sess_1").Close()
 	r.job("job_1", "sess_1")
 	r.do(logs("job_1", "a", "b", "c"))
-	r.do(&store.Write{Trim: &store.Trim{Session: "sess_1", Seq: 2}})
+	r.do(store.NewWrite(&store.TrimSession{Session: "sess_1", Seq: 2}))
 	if _, _, err := r.attach("sess_1", 1).Next(); !errors.Is(err, store.ErrTrimmed) {
 		t.Errorf("Next = %v, want ErrTrimmed", err)
 	}
@@ -540,10 +540,10 @@ func TestBatchBytes(t *testing.T) {
 	for range 10 {
 		batch = append(batch, entry{w: logs("job_1", strings.Repeat("x", 300<<10))})
 	}
-	if n := batchLen(batch); n != 4 {
+	if n, _ := batchLen(batch); n != 4 {
 		t.Errorf("a batch of %d writes of 300 KiB, want 4: the bound is 1 MiB", n)
 	}
-	if n := batchLen(batch[:2]); n != 2 {
+	if n, _ := batchLen(batch[:2]); n != 2 {
 		t.Errorf("a batch of %d, want all 2", n)
 	}
 }
@@ -612,7 +612,7 @@ func TestForgottenCursor(t *testing.T) {
 	r.Forget("sess_1")
 	nothing("before it is deleted")
 	r.do(logs("job_1", "three"))
-	r.do(&store.Write{EndSession: "sess_1"})
+	r.do(store.NewWrite(&store.EndSession{Session: "sess_1"}))
 	nothing("deleted")
 	r.Forget("sess_1")
 	nothing("forgotten")

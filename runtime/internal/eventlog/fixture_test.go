@@ -104,7 +104,7 @@ func (r *fixture) session(id arcp.SessionID) *Cursor {
 	r.Helper()
 	var c *Cursor
 	done := make(chan error, 1)
-	r.Append(&store.Write{Session: sessionRow(id), NewSession: true}, func(res *store.Result) {
+	r.Append(store.NewWrite(&store.OpenSession{Row: sessionRow(id)}), func(res *store.Result) {
 		c = r.AttachNow(id, 0, 0, Loop{Wake: nop, Go: func(f func()) { f() }})
 		done <- res.Err
 	})
@@ -127,30 +127,29 @@ func (r *fixture) attach(id arcp.SessionID, after uint64) *Cursor {
 }
 
 func submitOf(id arcp.JobID, session arcp.SessionID) *store.Write {
-	return &store.Write{Submit: &store.Job{ID: id, Principal: "alice", Session: session, SubmitID: arcp.MessageID("msg_" + id),
-		Agent: "t@1", CreatedAt: t0, State: arcp.StateAccepted, Attempt: 1}}
+	return store.NewWrite(&store.SubmitJob{Row: &store.Job{ID: id, Principal: "alice", Session: session, SubmitID: arcp.MessageID("msg_" + id),
+		Agent: "t@1", CreatedAt: t0, State: arcp.StateAccepted, Attempt: 1}})
 }
 
 // job submits a job of a session, without an event.
 func (r *fixture) job(id arcp.JobID, session arcp.SessionID) { r.Helper(); r.do(submitOf(id, session)) }
 
 func logs(id arcp.JobID, texts ...string) *store.Write {
-	w := &store.Write{Job: id, Attempt: 1}
+	log := &store.AppendEvents{Job: id, Attempt: 1}
 	for _, text := range texts {
-		w.Events = append(w.Events, store.NewEvent(arcp.Log, t0, &store.Common{JobID: id}, "",
+		log.Events = append(log.Events, store.NewEvent(arcp.Log, t0, &store.Common{JobID: id}, "",
 			fmt.Appendf(nil, `{"level":"info","message":%q}`, text)))
 	}
-	return w
+	return store.NewWrite(log)
 }
 
 func heartbeat(id arcp.JobID) *store.Write {
-	return &store.Write{Job: id, Attempt: 1, NoSync: true,
-		Unlogged: store.NewEvent(arcp.JobHeartbeat, t0, &store.Common{JobID: id}, "", []byte(`{"sequence":1,"state":"running"}`))}
+	return &store.Write{Ops: []store.Op{&store.DeliverUnlogged{Job: id, Attempt: 1, Event: store.NewEvent(arcp.JobHeartbeat, t0, &store.Common{JobID: id}, "", []byte(`{"sequence":1,"state":"running"}`))}}, NoSync: true}
 }
 
 func (r *fixture) follow(id arcp.JobID, session arcp.SessionID, from uint64) {
 	r.Helper()
-	r.do(&store.Write{Follow: &store.Follow{Session: session, Job: id, CorrelationID: "msg_f", From: from, Origin: true}})
+	r.do(store.NewWrite(&store.Follow{Session: session, Job: id, CorrelationID: "msg_f", From: from, Origin: true}))
 }
 
 // settle returns when everything appended before was delivered.

@@ -22,7 +22,7 @@ func (l *Log) Follow(f store.Follow, first, last func(*store.Result)) {
 // follow gives the next piece; promised says that the one before has left some.
 func (l *Log) follow(f store.Follow, promised bool, first, last func(*store.Result)) {
 	f.Max = followPiece
-	l.Append(&store.Write{Follow: &f}, func(r *store.Result) {
+	l.Append(store.NewWrite(&f), func(r *store.Result) {
 		if first != nil {
 			first(r)
 		}

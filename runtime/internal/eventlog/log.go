@@ -167,8 +167,8 @@ func (l *Log) run() {
 			return
 		}
 		for len(batch) > 0 {
-			n := batchLen(batch)
-			l.commit(&c, batch[:n])
+			n, events := batchLen(batch)
+			l.commit(&c, batch[:n], events)
 			batch = batch[n:]
 		}
 	}
@@ -216,46 +216,41 @@ func (l *Log) waiting() bool {
 	return len(l.queue) > 0
 }
 
-func batchLen(batch []entry) int {
-	events, bytes := 0, 0
+// batchLen returns how many of the queued writes make the next commit, and how many
+// events they have.
+func batchLen(batch []entry) (n, events int) {
+	history, bytes := 0, 0
 	for i, e := range batch {
-		events += countOf(e.w)
-		if e.w.Follow != nil {
-			events += followPiece // at most
+		count, size := sizeOf(e.w)
+		events, bytes = events+count, bytes+size
+		if store.Find[*store.Follow](e.w) != nil {
+			history += followPiece // at most
 		}
-		bytes += bytesOf(e.w)
-		if events >= maxBatchEvents || bytes >= maxBatchBytes {
-			return i + 1
+		if events+history >= maxBatchEvents || bytes >= maxBatchBytes {
+			return i + 1, events
 		}
 	}
-	return len(batch)
+	return len(batch), events
 }
 
-// countOf is how many events a write has, with those that happen together with it.
-func countOf(w *store.Write) int {
-	n := len(w.Events)
-	if w.Announce != nil {
-		n += len(w.Announce.Events)
+// sizeOf returns the number and the size of the events in a write and in its With.
+func sizeOf(w *store.Write) (events, bytes int) {
+	for _, op := range w.Ops {
+		switch op := op.(type) {
+		case *store.AppendEvents:
+			events, bytes = events+len(op.Events), bytes+sizeOfEvents(op.Events)
+		case *store.Announce:
+			events, bytes = events+len(op.Events), bytes+sizeOfEvents(op.Events)
+		}
 	}
 	for _, part := range w.With {
-		n += countOf(part)
+		n, size := sizeOf(part)
+		events, bytes = events+n, bytes+size
 	}
-	return n
+	return events, bytes
 }
 
-// bytesOf is the size of those events.
-func bytesOf(w *store.Write) int {
-	n := sizeOf(w.Events)
-	if w.Announce != nil {
-		n += sizeOf(w.Announce.Events)
-	}
-	for _, part := range w.With {
-		n += bytesOf(part)
-	}
-	return n
-}
-
-func sizeOf(events []*store.Event) (n int) {
+func sizeOfEvents(events []*store.Event) (n int) {
 	for _, e := range events {
 		n += len(e.Body)
 	}
@@ -270,14 +265,12 @@ type committer struct {
 	loaded  bool // writes were queued while the last commit ran
 }
 
-func (l *Log) commit(c *committer, batch []entry) {
+func (l *Log) commit(c *committer, batch []entry, events int) {
 	start := time.Now()
 	c.writes, c.results = c.writes[:0], c.results[:0]
-	events := 0
 	for _, e := range batch {
 		c.writes = append(c.writes, e.w)
 		c.results = append(c.results, store.Result{})
-		events += countOf(e.w)
 	}
 	l.perform(c)
 	c.loaded = l.opts.CommitDelay > 0 && l.waiting() // what the callbacks below append is no load

@@ -38,7 +38,7 @@ func (r *fixture) unfreed(id arcp.SessionID, after uint64) (bytes uint64) {
 // trimming are options whose overflow is trimmed, as the runtime does it.
 func (r *fixture) trimming(bytes int64) Options {
 	return Options{BacklogBytes: bytes, OnOverflow: func(id arcp.SessionID, upTo uint64) {
-		r.Append(&store.Write{Trim: &store.Trim{Session: id, Seq: upTo}, NoSync: true}, nil)
+		r.Append(&store.Write{Ops: []store.Op{&store.TrimSession{Session: id, Seq: upTo}}, NoSync: true}, nil)
 	}}
 }
 
@@ -124,7 +124,7 @@ func TestMeasureInTraffic(t *testing.T) {
 				letGo += uint64(rnd.IntN(int(last-letGo) + 1))
 				r.Free("sess_1", letGo)
 			case 1:
-				r.do(&store.Write{Trim: &store.Trim{Session: "sess_1", Seq: letGo}, NoSync: true})
+				r.do(&store.Write{Ops: []store.Op{&store.TrimSession{Session: "sess_1", Seq: letGo}}, NoSync: true})
 			case 2:
 				for range 20 {
 					r.do(logs("job_1", make([]string, 100)...))
@@ -180,7 +180,7 @@ func TestMeasureGoesOn(t *testing.T) {
 		r.do(logs(arcp.JobID(fmt.Sprintf("job_%d", i)), "more"))
 	}
 	r.Forget("sess_1")
-	r.do(&store.Write{EndSession: "sess_1"})
+	r.do(store.NewWrite(&store.EndSession{Session: "sess_1"}))
 	r.st.set(func() { r.st.readErr = context.DeadlineExceeded })
 	if more, err := r.Measure(context.Background(), fromTheStart); !more || err == nil {
 		t.Fatalf("Measure = %v, %v, want the error of the store", more, err)

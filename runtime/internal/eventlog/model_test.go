@@ -119,8 +119,8 @@ func TestAnyInterleaving(t *testing.T) {
 			"beat": func(rt *rapid.T) { w.give(heartbeat(job.Draw(rt, "job"))) },
 			"post": func(rt *rapid.T) { w.post(session.Draw(rt, "session")) },
 			"follow": func(rt *rapid.T) {
-				w.give(&store.Write{Follow: &store.Follow{Session: session.Draw(rt, "session"), Job: job.Draw(rt, "job"),
-					CorrelationID: "msg_f", From: rapid.Uint64Range(0, 20).Draw(rt, "from"), Origin: true}})
+				w.give(store.NewWrite(&store.Follow{Session: session.Draw(rt, "session"), Job: job.Draw(rt, "job"),
+					CorrelationID: "msg_f", From: rapid.Uint64Range(0, 20).Draw(rt, "from"), Origin: true}))
 			},
 			"take": func(rt *rapid.T) {
 				if err := w.take(session.Draw(rt, "session"), rapid.IntRange(1, 20).Draw(rt, "items")); err != nil {
@@ -220,7 +220,7 @@ func readAll(r *fixture, id arcp.SessionID, written chan struct{}) {
 		}
 		c.Close()
 	}
-	if want := r.do(&store.Write{Mark: id}).LastSeq; pos != want {
+	if want := r.do(store.NewWrite(&store.ReadPosition{Session: id})).LastSeq; pos != want {
 		r.Errorf("%s: read up to %d, want %d", id, pos, want)
 	}
 }

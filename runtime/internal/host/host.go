@@ -328,7 +328,7 @@ func (h *Host) writeOf(name, id string, old store.Record, d *decision) (w *store
 			return nil, nil, fmt.Errorf("encode agent: %w", err)
 		}
 	}
-	w = &store.Write{Records: []store.Record{{Key: old.Key, Rev: old.Rev, Value: raw}}}
+	w = store.NewWrite().Put(store.Record{Key: old.Key, Rev: old.Rev, Value: raw})
 	return w, func() {
 		if d.room != nil {
 			h.giveBackLocked(d.room)

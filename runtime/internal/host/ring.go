@@ -152,8 +152,8 @@ func fill(name string, e *Event, w *store.Write) error {
 	if err != nil {
 		return fmt.Errorf("encode event: %w", err)
 	}
-	w.Announce = &store.Announcement{Principal: name,
-		Events: []*store.Event{store.NewEvent(arcp.EventEmit, e.Timestamp, new(store.Common), "", payload)}}
+	w.Add(&store.Announce{Principal: name,
+		Events: []*store.Event{store.NewEvent(arcp.EventEmit, e.Timestamp, new(store.Common), "", payload)}})
 	return nil
 }
 

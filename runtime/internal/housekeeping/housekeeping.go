@@ -225,7 +225,7 @@ func (j *Janitor) approvals(ctx context.Context, now time.Time) (more bool, err 
 		j.at = ""
 	}
 	if err == nil && len(old) > 0 {
-		_, err = j.opts.Log.Commit(ctx, &store.Write{Records: old})
+		_, err = j.opts.Log.Commit(ctx, store.NewWrite().Put(old...))
 	}
 	return j.at != "", err
 }
@@ -274,7 +274,7 @@ func (j *Janitor) trimFeed(ctx context.Context, principal string, before time.Ti
 	if upTo == trimmed {
 		return false, err
 	}
-	_, failed := j.opts.Log.Commit(ctx, &store.Write{TrimFeed: &store.FeedTrim{Principal: principal, Position: upTo}, NoSync: true})
+	_, failed := j.opts.Log.Commit(ctx, &store.Write{Ops: []store.Op{&store.TrimFeed{Principal: principal, Position: upTo}}, NoSync: true})
 	return more, errors.Join(err, failed)
 }
 
@@ -357,7 +357,7 @@ func (j *Janitor) measure(ctx context.Context, list []endedJob, enough int64) ([
 func (j *Janitor) deleteJobs(ctx context.Context, now time.Time, list []endedJob) (err error) {
 	results := make(chan error, len(list))
 	for _, job := range list {
-		j.opts.Log.Append(&store.Write{DeleteJob: job.id}, func(r *store.Result) { results <- r.Err })
+		j.opts.Log.Append(store.NewWrite(&store.DeleteJob{Job: job.id}), func(r *store.Result) { results <- r.Err })
 	}
 	for _, job := range list {
 		err = errors.Join(err, <-results)

@@ -77,7 +77,7 @@ func (j *Janitor) keepKnownClients(ctx context.Context, now time.Time) (more boo
 			}
 		}
 		if change.Value != nil || change.Rev != 0 {
-			w.Records = append(w.Records, change)
+			w.Put(change)
 		}
 	}
 	_, err = j.opts.Log.Commit(ctx, w)

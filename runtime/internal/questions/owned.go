@@ -85,7 +85,7 @@ func (b *Broker) ChangeOwned(ctx context.Context, who *approval.Actor, id string
 		if err != nil {
 			return row, err
 		}
-		err = b.opts.Changes.Commit(ctx, &store.Write{Records: []store.Record{{Key: approval.RecordKey(&row), Rev: rev, Value: raw}}}, func(err error) {
+		err = b.opts.Changes.Commit(ctx, store.NewWrite().Put(store.Record{Key: approval.RecordKey(&row), Rev: rev, Value: raw}), func(err error) {
 			if err == nil && row.Status != approval.Pending {
 				b.settled(row)
 			}
@@ -160,7 +160,7 @@ func (b *Broker) Ask(ctx context.Context, row approval.Row) error {
 	if err != nil {
 		return err
 	}
-	err = b.opts.Changes.Commit(ctx, &store.Write{Records: []store.Record{{Key: approval.RecordKey(&row), Value: raw}}}, func(err error) {
+	err = b.opts.Changes.Commit(ctx, store.NewWrite().Put(store.Record{Key: approval.RecordKey(&row), Value: raw}), func(err error) {
 		if err == nil {
 			b.asked(row, "")
 		}

@@ -57,9 +57,9 @@ func (d *disk) commit(w *store.Write) error {
 	}
 	if results[0].Err == nil {
 		d.writes++
-		for _, rec := range w.Records {
-			if d.wrote != nil {
-				d.wrote(rec)
+		for _, op := range w.Ops {
+			if rec, ok := op.(*store.PutRecord); ok && d.wrote != nil {
+				d.wrote(store.Record(*rec))
 			}
 		}
 	}
@@ -188,6 +188,6 @@ func (r *fixture) keys(prefix string) (keys []string) {
 }
 
 func (r *fixture) put(rec store.Record) error {
-	err := r.disk.commit(&store.Write{Records: []store.Record{rec}})
+	err := r.disk.commit(store.NewWrite().Put(rec))
 	return err
 }

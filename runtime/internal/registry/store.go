@@ -191,7 +191,7 @@ func (b *Store) commit(ctx context.Context, records []store.Record, done func(er
 		done(context.Cause(ctx))
 		return false, context.Cause(ctx)
 	}
-	err = b.opts.Log.Commit(context.WithoutCancel(ctx), &store.Write{Records: records}, done)
+	err = b.opts.Log.Commit(context.WithoutCancel(ctx), store.NewWrite().Put(records...), done)
 	if errors.Is(err, store.ErrConflict) {
 		return true, nil
 	}

@@ -75,7 +75,7 @@ func TestUnknownStatusIsTolerated(t *testing.T) {
 	rec, err := r.disk.Get(t.Context(), entryKey("sess_a", "box"))
 	r.no(err)
 	rec.Value = []byte(strings.Replace(string(rec.Value), `"active"`, `"hibernating"`, 1))
-	err = r.disk.commit(&store.Write{Records: []store.Record{rec}})
+	err = r.disk.commit(store.NewWrite().Put(rec))
 	r.no(err)
 	r.boot()
 	e, err := r.book.Entry(t.Context(), "sess_a", "box")

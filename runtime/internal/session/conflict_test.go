@@ -12,7 +12,7 @@ import (
 type conflictingLog struct{ writes []*store.Write }
 
 func (l *conflictingLog) Append(w *store.Write, done func(*store.Result)) {
-	if w.EndSession == "" {
+	if store.Find[*store.EndSession](w) == nil {
 		done(&store.Result{})
 		return
 	}
@@ -27,5 +27,5 @@ func (l *conflictingLog) Append(w *store.Write, done func(*store.Result)) {
 func (l *conflictingLog) Forget(arcp.SessionID) {}
 
 func stageRecord(ctx context.Context, log Log, key string) error {
-	return txn.Committer{Log: log}.Commit(ctx, &store.Write{Records: []store.Record{{Key: key}}}, func(error) {})
+	return txn.Committer{Log: log}.Commit(ctx, store.NewWrite().Put(store.Record{Key: key}), func(error) {})
 }

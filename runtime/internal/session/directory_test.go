@@ -18,8 +18,8 @@ func (testConn) Position() uint64 { return 0 }
 type testLog struct{ ended []arcp.SessionID }
 
 func (l *testLog) Append(w *store.Write, done func(*store.Result)) {
-	if w.EndSession != "" {
-		l.ended = append(l.ended, w.EndSession)
+	if end := store.Find[*store.EndSession](w); end != nil {
+		l.ended = append(l.ended, end.Session)
 	}
 	done(&store.Result{})
 }
@@ -162,7 +162,8 @@ func TestEndIsOneWrite(t *testing.T) {
 		t.Fatalf("read %d times, %d writes, want 2 of each: the first is a conflict", reads, len(log.writes))
 	}
 	w := log.writes[1]
-	if w.EndSession != "sess_1" || len(w.With) != 1 || w.With[0].Records[0].Key != "agent/sess_1" {
+	end := store.Find[*store.EndSession](w)
+	if end.Session != "sess_1" || len(w.With) != 1 || store.Find[*store.PutRecord](w.With[0]).Key != "agent/sess_1" {
 		t.Errorf("%+v", w)
 	}
 }

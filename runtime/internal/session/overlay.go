@@ -173,7 +173,7 @@ func (d *Directory) writeOverlay(ctx context.Context, s *Session, next Overlay, 
 	if err != nil {
 		return err
 	}
-	w := &store.Write{Records: []store.Record{{Key: rec.Key, Rev: rec.Rev, Value: raw}}}
+	w := store.NewWrite().Put(store.Record{Key: rec.Key, Rev: rec.Rev, Value: raw})
 	return txn.Committer{Log: d.opts.Log}.Commit(ctx, w, func(err error) {
 		if err != nil {
 			return
@@ -205,6 +205,6 @@ func (d *Directory) deleteOverlay(ctx context.Context, id arcp.SessionID) error 
 	if err != nil || rec.Rev == 0 {
 		return err
 	}
-	w := &store.Write{Records: []store.Record{{Key: rec.Key, Rev: rec.Rev}}, NoSync: true}
+	w := &store.Write{Ops: []store.Op{&store.PutRecord{Key: rec.Key, Rev: rec.Rev}}, NoSync: true}
 	return txn.Committer{Log: d.opts.Log}.Commit(ctx, w, func(error) {})
 }

@@ -71,7 +71,7 @@ func (t *Txn) Join(own *store.Write) (w *store.Write, at int) {
 	for _, c := range t.staged {
 		switch {
 		case c.Write == nil:
-		case c.Write.EndSession != "":
+		case store.Find[*store.EndSession](c.Write) != nil:
 			w = c.Write
 		default:
 			with = append(with, c.Write)

@@ -25,12 +25,12 @@ func TestAnnouncedIsLetGoOf(t *testing.T) {
 	payload := []byte(`{"x":"` + strings.Repeat("x", size) + `"}`)
 	for range n {
 		e := store.NewEvent(arcp.EventEmit, time.Unix(1, 0), new(store.Common), "", payload)
-		commit(&store.Write{Announce: &store.Announcement{Principal: "ann", Events: []*store.Event{e}}})
+		commit(store.NewWrite(&store.Announce{Principal: "ann", Events: []*store.Event{e}}))
 	}
 	if full := s.Stat().Bytes; full < n*size {
 		t.Fatalf("%d bytes are counted", full)
 	}
-	commit(&store.Write{TrimFeed: &store.FeedTrim{Principal: "ann", Position: n - 1}})
+	commit(store.NewWrite(&store.TrimFeed{Principal: "ann", Position: n - 1}))
 	if left := s.Stat().Bytes; left < size || left > 300*2*size {
 		t.Errorf("%d bytes are left", left)
 	}

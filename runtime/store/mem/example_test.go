@@ -12,8 +12,8 @@ import (
 func ExampleOpen() {
 	st := mem.Open(mem.Options{})
 	writes := []*store.Write{
-		{Records: []store.Record{{Key: "color", Value: []byte("red")}}},
-		{Records: []store.Record{{Key: "color", Value: []byte("blue")}}},
+		store.NewWrite().Put(store.Record{Key: "color", Value: []byte("red")}),
+		store.NewWrite().Put(store.Record{Key: "color", Value: []byte("blue")}),
 	}
 	results := make([]store.Result, len(writes))
 	if err := st.Commit(writes, results); err != nil {

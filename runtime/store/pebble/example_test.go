@@ -22,7 +22,7 @@ func ExampleOpen() {
 		fmt.Println(err)
 		return
 	}
-	write := &store.Write{Records: []store.Record{{Key: "color", Value: []byte("red")}}}
+	write := store.NewWrite().Put(store.Record{Key: "color", Value: []byte("red")})
 	if err := st.Commit([]*store.Write{write}, make([]store.Result, 1)); err != nil {
 		fmt.Println(err)
 	}

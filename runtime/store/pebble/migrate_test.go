@@ -35,13 +35,14 @@ func TestMigrate(t *testing.T) {
 	}
 	r := make([]store.Result, 1)
 	repeat := newJob("job_9")
-	repeat.Submit.SubmitID, repeat.Recheck = "m3", true
+	submit := store.Find[*store.SubmitJob](repeat)
+	submit.Row.SubmitID, submit.Recheck = "m3", true
 	if err := s.Commit([]*store.Write{repeat}, r); err != nil || r[0].Existing != "job_3" || !r[0].Repeated || r[0].Digest != "d3" {
 		t.Errorf("an old submit again = %+v, %v", r[0], err)
 	}
-	attach := newSession(sess)
-	attach.Attach, attach.Session.Epoch = true, 1
-	commit(t, s, attach, emit("job_2", 1), &store.Write{DeleteJob: job}, &store.Write{DeleteJob: "job_3"})
+	attach := &store.AttachSession{Row: store.Find[*store.PutSession](newSession(sess)).Row}
+	attach.Row.Epoch = 1
+	commit(t, s, store.NewWrite(attach), emit("job_2", 1), store.NewWrite(&store.DeleteJob{Job: job}), store.NewWrite(&store.DeleteJob{Job: "job_3"}))
 	if n, _ := keys(t, s, tEnded); n != 0 {
 		t.Errorf("%d jobs are listed as ended after they were deleted", n)
 	}
@@ -89,7 +90,7 @@ func TestBackup(t *testing.T) {
 	if err := s.db.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	commit(t, s, &store.Write{Trim: &store.Trim{Session: sess, Seq: 10}, NoSync: true})
+	commit(t, s, &store.Write{Ops: []store.Op{&store.TrimSession{Session: sess, Seq: 10}}, NoSync: true})
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)

@@ -53,11 +53,11 @@ const (
 )
 
 func newSession(id arcp.SessionID) *store.Write {
-	return &store.Write{Session: &store.Session{ID: id, Principal: "ann", CreatedAt: t0}}
+	return store.NewWrite(&store.PutSession{Row: &store.Session{ID: id, Principal: "ann", CreatedAt: t0}})
 }
 
 func newJob(id arcp.JobID) *store.Write {
-	return &store.Write{Submit: &store.Job{ID: id, Principal: "ann", Session: sess, SubmitID: "m1", CreatedAt: t0, State: arcp.StateAccepted}}
+	return store.NewWrite(&store.SubmitJob{Row: &store.Job{ID: id, Principal: "ann", Session: sess, SubmitID: "m1", CreatedAt: t0, State: arcp.StateAccepted}})
 }
 
 func events(id arcp.JobID, types ...arcp.Type) []*store.Event {
@@ -73,7 +73,7 @@ func emit(id arcp.JobID, n int) *store.Write {
 	for i := range types {
 		types[i] = arcp.Log
 	}
-	return &store.Write{Job: id, Attempt: 1, Events: events(id, types...)}
+	return store.NewWrite(&store.AppendEvents{Job: id, Attempt: 1, Events: events(id, types...)})
 }
 
 func count(t testing.TB, s *Store, id arcp.SessionID, from uint64) (n int) {
@@ -142,7 +142,7 @@ func TestPowerLoss(t *testing.T) {
 	commit(t, s, newSession(sess), newJob(job))
 	for n := 1; n <= 20; n++ {
 		commit(t, s, emit(job, 3))
-		commit(t, s, &store.Write{Trim: &store.Trim{Session: sess, Seq: uint64(n)}, NoSync: true})
+		commit(t, s, &store.Write{Ops: []store.Op{&store.TrimSession{Session: sess, Seq: uint64(n)}}, NoSync: true})
 		after := mustOpen(t, "data/store", Options{fs: mem.CrashClone(vfs.CrashCloneCfg{})})
 		row, err := after.Session(context.Background(), sess)
 		if err != nil || row.LastSeq != uint64(3*n) {
@@ -183,7 +183,7 @@ func TestNoSync(t *testing.T) {
 	s := mustOpen(t, "store", Options{fs: f})
 	commit(t, s, newSession(sess), newJob(job), emit(job, 5))
 	f.onSync = func() { t.Error("a batch that needs no sync was synced") }
-	commit(t, s, &store.Write{Trim: &store.Trim{Session: sess, Seq: 2}, NoSync: true}, &store.Write{Mark: sess, NoSync: true})
+	commit(t, s, &store.Write{Ops: []store.Op{&store.TrimSession{Session: sess, Seq: 2}}, NoSync: true}, &store.Write{Ops: []store.Op{&store.ReadPosition{Session: sess}}, NoSync: true})
 	f.onSync = nil
 }
 
@@ -317,7 +317,7 @@ func TestBroken(t *testing.T) {
 	if err := s.db.Set(chunkKey(nil, job, 1), []byte{1, 200}, pdb.Sync); err != nil {
 		t.Fatal(err)
 	}
-	follow := []*store.Write{{Follow: &store.Follow{Session: sess, Job: job, CorrelationID: "c"}}}
+	follow := []*store.Write{store.NewWrite(&store.Follow{Session: sess, Job: job, CorrelationID: "c"})}
 	err := s.Commit(follow, make([]store.Result, 1))
 	wantError(t, err, nil, `key "je/`)
 	ctx := context.Background()
@@ -361,29 +361,29 @@ func TestFootprint(t *testing.T) {
 	if n, _ := keys(t, s, tRuns); n != batches {
 		t.Errorf("%d records of pointers after %d batches of one job", n, batches)
 	}
-	commit(t, s, &store.Write{Follow: &store.Follow{Session: "sess_2", Job: job, CorrelationID: "c"}})
+	commit(t, s, store.NewWrite(&store.Follow{Session: "sess_2", Job: job, CorrelationID: "c"}))
 	if n, bytes := keys(t, s, tRuns); n != batches+1 {
 		t.Errorf("following a long history took %d records, %d bytes in all", n-batches, bytes)
 	}
 	for seq := uint64(100); seq <= batches*size; seq += 100 {
-		commit(t, s, &store.Write{Trim: &store.Trim{Session: sess, Seq: seq}, NoSync: true})
+		commit(t, s, &store.Write{Ops: []store.Op{&store.TrimSession{Session: sess, Seq: seq}}, NoSync: true})
 	}
 	if n, _ := keys(t, s, tRuns); n > 1+2*trimStep/size {
 		t.Errorf("%d records of pointers are left after trimming everything", n)
 	}
 	again := newSession(sess)
-	again.Session.Epoch = 1
+	store.Find[*store.PutSession](again).Row.Epoch = 1
 	commit(t, s, again)
 	if n, _ := keys(t, s, tRuns); n != 2 {
 		t.Errorf("%d records of pointers are left after the row was written, want 2", n)
 	}
-	commit(t, s, &store.Write{Unfollow: &store.Follow{Session: sess, Job: job, CorrelationID: "m1"}})
+	commit(t, s, store.NewWrite(&store.Unfollow{Session: sess, Job: job, CorrelationID: "m1"}))
 	for name, want := range map[string]int{tFollow: 2, tLive: 1} {
 		if n, _ := keys(t, s, name); n != want {
 			t.Errorf("%d keys in %s, want %d", n, name, want)
 		}
 	}
-	commit(t, s, &store.Write{Job: job, Attempt: 1, Events: events(job, arcp.JobCompleted), State: arcp.StateCompleted})
+	commit(t, s, store.NewWrite(&store.AppendEvents{Job: job, Attempt: 1, Events: events(job, arcp.JobCompleted), State: arcp.StateCompleted}))
 	for _, name := range []string{tFollow, tLive} {
 		if n, _ := keys(t, s, name); n != 0 {
 			t.Errorf("%d keys in %s after the job has ended", n, name)

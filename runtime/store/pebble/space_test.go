@@ -33,7 +33,7 @@ func ended(t *testing.T, s *Store, n, size int) arcp.JobID {
 		log = append(log, store.NewEvent(arcp.Log, t0, &store.Common{JobID: id}, "", noise(size)))
 	}
 	log = append(log, events(id, arcp.JobCompleted)...)
-	commit(t, s, newJob(id), &store.Write{Job: id, Attempt: 1, Events: log, State: arcp.StateCompleted})
+	commit(t, s, newJob(id), store.NewWrite(&store.AppendEvents{Job: id, Attempt: 1, Events: log, State: arcp.StateCompleted}))
 	return id
 }
 
@@ -49,7 +49,7 @@ func TestSpace(t *testing.T) {
 		}
 		full := s.Stat()
 		for _, id := range jobs[:180] {
-			commit(t, s, &store.Write{DeleteJob: id})
+			commit(t, s, store.NewWrite(&store.DeleteJob{Job: id}))
 		}
 		deadline := time.Now().Add(time.Minute)
 		for s.Stat().Bytes > full.Bytes/2 { // a tenth is kept; files in which there is some of it go later
@@ -71,7 +71,7 @@ func TestAnnouncedIsDeleted(t *testing.T) {
 	const n = 3 * trimFeedStep
 	for range n {
 		e := store.NewEvent(arcp.EventEmit, t0, new(store.Common), "", noise(200))
-		commit(t, s, &store.Write{Announce: &store.Announcement{Principal: "ann", Events: []*store.Event{e}}})
+		commit(t, s, store.NewWrite(&store.Announce{Principal: "ann", Events: []*store.Event{e}}))
 	}
 	stored := func() (n int) {
 		it, err := s.view(table(tFeedOwn))
@@ -88,7 +88,7 @@ func TestAnnouncedIsDeleted(t *testing.T) {
 		t.Fatalf("%d events are stored, want %d", got, n)
 	}
 	for position := uint64(0); position < n; position += 10 {
-		commit(t, s, &store.Write{TrimFeed: &store.FeedTrim{Principal: "ann", Position: position}, NoSync: true})
+		commit(t, s, &store.Write{Ops: []store.Op{&store.TrimFeed{Principal: "ann", Position: position}}, NoSync: true})
 	}
 	if got := stored(); got > trimFeedStep+10 {
 		t.Errorf("%d events are stored when nearly all of %d were trimmed", got, n)

@@ -17,7 +17,7 @@ func (d *db) announcement(n int) *store.Write {
 	for i := range types {
 		types[i] = arcp.EventEmit
 	}
-	return &store.Write{Announce: &store.Announcement{Principal: "ann", Events: d.events("", types...)}}
+	return store.NewWrite(&store.Announce{Principal: "ann", Events: d.events("", types...)})
 }
 
 // testAnnounce: what is announced has its place among the events of jobs, and
@@ -36,16 +36,16 @@ func testReopenAnnounced(t *testing.T, open Open) {
 func checkAnnounced(d *db, between func()) {
 	s := d.session("sess_1")
 	record := d.announcement(2)
-	record.Records = []store.Record{{Key: "x", Value: []byte("one")}}
-	results := d.batch(d.announcement(1), &store.Write{Submit: jobRow("job_1", s), Events: d.events("job_1", arcp.JobAccepted)},
-		record, d.announcement(1), &store.Write{Job: "job_1", Attempt: 1, Events: d.events("job_1", arcp.Log)})
+	record.Put(store.Record{Key: "x", Value: []byte("one")})
+	results := d.batch(d.announcement(1), store.NewWrite(&store.SubmitJob{Row: jobRow("job_1", s)}, &store.AppendEvents{Events: d.events("job_1", arcp.JobAccepted)}),
+		record, d.announcement(1), store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1, Events: d.events("job_1", arcp.Log)}))
 	for i, want := range []store.FeedRun{{First: 1}, {First: 2, Job: "job_1"}, {First: 3}, {First: 5}, {First: 6, Job: "job_1"}} {
 		if r := results[i]; r.Err != nil || r.Feed.First != want.First || r.Feed.Job != want.Job || r.Feed.Principal != "ann" {
 			d.Errorf("write %d: %v, feed %+v; want %+v", i, r.Err, r.Feed, want)
 		}
 	}
 	late := d.announcement(1)
-	late.Records = []store.Record{{Key: "x", Value: []byte("two")}}
+	late.Put(store.Record{Key: "x", Value: []byte("two")})
 	d.refuse(late, store.ErrConflict)
 	between()
 	if r := d.do(d.announcement(1)); r.Feed.First != 7 || len(r.Runs) > 0 {
@@ -73,9 +73,10 @@ func checkAnnounced(d *db, between func()) {
 		}
 	}
 	for name, w := range map[string]*store.Write{
-		"of nobody":           {Announce: &store.Announcement{Events: d.events("", arcp.Log)}},
-		"of nothing":          {Announce: &store.Announcement{Principal: "ann"}},
-		"with those of a job": {Job: "job_1", Attempt: 1, Events: d.events("job_1", arcp.Log), Announce: d.announcement(1).Announce},
+		"of nobody":  store.NewWrite(&store.Announce{Events: d.events("", arcp.Log)}),
+		"of nothing": store.NewWrite(&store.Announce{Principal: "ann"}),
+		"with those of a job": store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1, Events: d.events("job_1", arcp.Log)},
+			d.announcement(1).Ops[0]),
 	} {
 		if r := d.batch(w)[0]; !errors.Is(r.Err, store.ErrInvalid) {
 			d.Errorf("an announcement %s: %v", name, r.Err)
@@ -89,11 +90,11 @@ func testAnnouncedTrim(t *testing.T, open Open) {
 	d := fresh(t, open)
 	d.submit("job_1", "")
 	for range 1200 {
-		d.batch(d.announcement(1), &store.Write{Job: "job_1", Attempt: 1, Events: d.events("job_1", arcp.Log)})
+		d.batch(d.announcement(1), store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1, Events: d.events("job_1", arcp.Log)}))
 	}
 	all := d.feed("ann", 0)
 	for _, position := range []uint64{100, 1501, 2399} {
-		d.do(&store.Write{TrimFeed: &store.FeedTrim{Principal: "ann", Position: position}, NoSync: true})
+		d.do(&store.Write{Ops: []store.Op{&store.TrimFeed{Principal: "ann", Position: position}}, NoSync: true})
 		rest := d.feed("ann", position)
 		if len(rest) != len(all)-int(position) || !sameEvent(rest[0].Event, all[position].Event) {
 			t.Fatalf("%d events after %d", len(rest), position)

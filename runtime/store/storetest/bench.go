@@ -83,11 +83,11 @@ func benchBatches(b *testing.B, open Open, n, size int) {
 	for b.Loop() {
 		writes := make([]*store.Write, 0, n+16)
 		for i := range n {
-			writes = append(writes, &store.Write{Job: jobs[i%16], Attempt: 1, Events: templates[i%16].slab(size)})
+			writes = append(writes, store.NewWrite(&store.AppendEvents{Job: jobs[i%16], Attempt: 1, Events: templates[i%16].slab(size)}))
 		}
 		if round++; round%4 == 0 {
 			for _, s := range sessions {
-				writes = append(writes, &store.Write{Trim: &store.Trim{Session: s, Seq: (round - 2) * 32}})
+				writes = append(writes, store.NewWrite(&store.TrimSession{Session: s, Seq: (round - 2) * 32}))
 			}
 		}
 		m.start()
@@ -112,8 +112,8 @@ func echo(s arcp.SessionID, principal string, types ...arcp.Type) [2]*store.Writ
 		return store.NewEvent(t, row.CreatedAt, c, "", []byte(`{"result":{"message":"hello"}}`))
 	}
 	return [2]*store.Write{
-		{Submit: row, Events: []*store.Event{event(arcp.JobAccepted)}},
-		{Job: row.ID, Attempt: 1, Events: []*store.Event{event(arcp.JobStarted), event(arcp.JobCompleted)}, State: arcp.StateCompleted},
+		store.NewWrite(&store.SubmitJob{Row: row}, &store.AppendEvents{Events: []*store.Event{event(arcp.JobAccepted)}}),
+		store.NewWrite(&store.AppendEvents{Job: row.ID, Attempt: 1, Events: []*store.Event{event(arcp.JobStarted), event(arcp.JobCompleted)}, State: arcp.StateCompleted}),
 	}
 }
 
@@ -172,7 +172,7 @@ func benchEchoGrouped(b *testing.B, open Open) {
 	var sessions []arcp.SessionID
 	for range 64 {
 		id := arcp.NewSessionID()
-		c.do(&store.Write{Session: sessionRow(id)})
+		c.do(store.NewWrite(&store.PutSession{Row: sessionRow(id)}))
 		sessions = append(sessions, id)
 	}
 	i := 0
@@ -195,7 +195,7 @@ func benchOneWriter(b *testing.B, open Open) {
 	results := make([]store.Result, 1)
 	var lat []time.Duration
 	for b.Loop() {
-		w := &store.Write{Job: jobs[0], Attempt: 1, Events: templates[0].slab(1)}
+		w := store.NewWrite(&store.AppendEvents{Job: jobs[0], Attempt: 1, Events: templates[0].slab(1)})
 		start := time.Now()
 		if err := d.Commit([]*store.Write{w}, results); err != nil {
 			b.Fatal(err)
@@ -217,7 +217,7 @@ func manyEvents(d *db, jobs int) arcp.SessionID {
 	for range 1_000_000 / 512 {
 		writes := make([]*store.Write, jobs)
 		for i := range writes {
-			writes[i] = &store.Write{Job: names[i], Attempt: 1, Events: templates[i].slab(512 / jobs)}
+			writes[i] = store.NewWrite(&store.AppendEvents{Job: names[i], Attempt: 1, Events: templates[i].slab(512 / jobs)})
 		}
 		d.batch(writes...)
 	}
@@ -311,13 +311,14 @@ func benchJobsPage(b *testing.B, open Open) {
 		writes := make([]*store.Write, batch)
 		for i := range writes {
 			job := echo("", "ann")
-			writes[i] = &store.Write{Submit: job[0].Submit, Events: job[1].Events[1:], State: job[1].State}
+			submit, end := store.Find[*store.SubmitJob](job[0]), store.Find[*store.AppendEvents](job[1])
+			writes[i] = store.NewWrite(submit, &store.AppendEvents{Events: end.Events[1:], State: end.State})
 			if n+i == jobs-102 {
-				last = job[0].Submit
+				last = submit.Row
 			}
 		}
 		if first == nil {
-			first = writes[0].Submit
+			first = store.Find[*store.SubmitJob](writes[0]).Row
 		}
 		if err := d.Commit(writes, results); err != nil {
 			b.Fatal(err)
@@ -344,7 +345,7 @@ func benchFollowLong(b *testing.B, open Open) {
 	for b.Loop() {
 		i++
 		other := d.session(arcp.SessionID(fmt.Sprint("sess_", i)))
-		d.do(&store.Write{Follow: &store.Follow{Session: other, Job: name, CorrelationID: "c"}})
+		d.do(store.NewWrite(&store.Follow{Session: other, Job: name, CorrelationID: "c"}))
 	}
 }
 

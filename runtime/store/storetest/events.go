@@ -15,10 +15,10 @@ func testSessions(t *testing.T, open Open) {
 	d := fresh(t, open)
 	row := sessionRow("sess_b", arcp.FeatureStreaming, "x.unknown")
 	row.Anonymous = true
-	if r := d.do(&store.Write{Session: row, NewSession: true}); r.LastSeq != 0 || len(r.Runs) != 0 {
+	if r := d.do(store.NewWrite(&store.OpenSession{Row: row})); r.LastSeq != 0 || len(r.Runs) != 0 {
 		t.Errorf("a new session has LastSeq %d and %d runs", r.LastSeq, len(r.Runs))
 	}
-	d.refuse(&store.Write{Session: sessionRow("sess_b"), NewSession: true}, store.ErrExists)
+	d.refuse(store.NewWrite(&store.OpenSession{Row: sessionRow("sess_b")}), store.ErrExists)
 	row.Epoch = 1
 	if diff := cmp.Diff(*row, d.row("sess_b")); diff != "" {
 		t.Errorf("row (-want +got):\n%s", diff)
@@ -28,7 +28,7 @@ func testSessions(t *testing.T, open Open) {
 	row = sessionRow("sess_b")
 	row.LastSeq, row.TrimmedTo, row.Epoch = 77, 66, 1
 	row.TokenHash, row.PrevHashes, row.Identity, row.Acks, row.Written = [32]byte{9}, [][32]byte{row.TokenHash}, arcp.Raw(`{"sub":"ann"}`), true, 1
-	if r := d.do(&store.Write{Session: row}); r.LastSeq != 2 {
+	if r := d.do(store.NewWrite(&store.PutSession{Row: row})); r.LastSeq != 2 {
 		t.Errorf("LastSeq = %d after the row was replaced, want 2", r.LastSeq)
 	}
 	row.LastSeq, row.TrimmedTo = 2, 0
@@ -55,10 +55,10 @@ func testSessions(t *testing.T, open Open) {
 	if !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("SessionEvents of none = %v, want ErrNotFound", err)
 	}
-	if r := d.do(&store.Write{Mark: "sess_b", NoSync: true}); r.LastSeq != 3 {
+	if r := d.do(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: "sess_b"}}, NoSync: true}); r.LastSeq != 3 {
 		t.Errorf("Mark gives %d, want 3", r.LastSeq)
 	}
-	d.refuse(&store.Write{Mark: "sess_z"}, store.ErrNotFound)
+	d.refuse(store.NewWrite(&store.ReadPosition{Session: "sess_z"}), store.ErrNotFound)
 }
 
 func testNumbers(t *testing.T, open Open) {
@@ -67,7 +67,7 @@ func testNumbers(t *testing.T, open Open) {
 	d.submit("job_a", s)
 	d.submit("job_b", s)
 	events := d.events("job_a", arcp.JobAccepted, arcp.JobStarted)
-	r := d.do(&store.Write{Job: "job_a", Attempt: 1, Events: events})
+	r := d.do(store.NewWrite(&store.AppendEvents{Job: "job_a", Attempt: 1, Events: events}))
 	want := []store.Run{{Session: s, First: 1, CorrelationID: "submit-job_a", Events: events}}
 	if diff := cmp.Diff(want, r.Runs); diff != "" {
 		t.Errorf("runs (-want +got):\n%s", diff)
@@ -140,13 +140,13 @@ func testRoutes(t *testing.T, open Open) {
 	person := d.session("sess_person", arcp.FeatureHumanInput)
 	blind := d.session("sess_blind")
 	j := d.submit("job_a", owner)
-	d.do(&store.Write{Follow: &store.Follow{Session: person, Job: j, CorrelationID: "c"}})
+	d.do(store.NewWrite(&store.Follow{Session: person, Job: j, CorrelationID: "c"}))
 	events := d.events(j, arcp.Log, arcp.HumanInputRequest, arcp.HumanInputCancelled, arcp.LeaseGranted, arcp.LeaseRevoked)
 	events[1].Route = &store.Route{To: []arcp.SessionID{blind, owner, person, "sess_nobody"}}
 	events[2].Route = &store.Route{To: []arcp.SessionID{owner}, ReplyTo: "msg_question"}
 	events[3].Route = &store.Route{Reply: blind, ReplyTo: "msg_grant"}
 	events[4].Route = &store.Route{To: []arcp.SessionID{blind, person}, Reply: owner, ReplyTo: "msg_revoke"}
-	d.do(&store.Write{Job: j, Attempt: 1, Events: events})
+	d.do(store.NewWrite(&store.AppendEvents{Job: j, Attempt: 1, Events: events}))
 	d.want(owner, arcp.Log, arcp.HumanInputRequest, arcp.HumanInputCancelled, arcp.LeaseGranted, arcp.LeaseRevoked)
 	d.want(person, arcp.Log, arcp.HumanInputRequest, arcp.LeaseGranted, arcp.LeaseRevoked)
 	d.want(blind, arcp.LeaseGranted, arcp.LeaseRevoked)
@@ -170,13 +170,13 @@ func testRoutes(t *testing.T, open Open) {
 	}
 
 	late := d.session("sess_late", arcp.FeatureHumanInput)
-	d.do(&store.Write{Follow: &store.Follow{Session: late, Job: j, CorrelationID: "c"}})
+	d.do(store.NewWrite(&store.Follow{Session: late, Job: j, CorrelationID: "c"}))
 	d.want(late, arcp.Log, arcp.LeaseGranted, arcp.LeaseRevoked)
-	d.do(&store.Write{Give: []store.Give{{Session: late, Job: j, JSeq: 2}}})
+	d.do(store.NewWrite(&store.DeliverEvent{Session: late, Job: j, JSeq: 2}))
 	d.want(late, arcp.Log, arcp.LeaseGranted, arcp.LeaseRevoked, arcp.HumanInputRequest)
-	d.do(&store.Write{Give: []store.Give{{Session: "sess_nobody", Job: j, JSeq: 2}}}) // it has just ended, maybe
-	d.refuse(&store.Write{Give: []store.Give{{Session: late, Job: "job_b", JSeq: 2}}}, store.ErrNotFound)
-	d.refuse(&store.Write{Give: []store.Give{{Session: late, Job: j}}}, store.ErrInvalid)
+	d.do(store.NewWrite(&store.DeliverEvent{Session: "sess_nobody", Job: j, JSeq: 2})) // it has just ended, maybe
+	d.refuse(store.NewWrite(&store.DeliverEvent{Session: late, Job: "job_b", JSeq: 2}), store.ErrNotFound)
+	d.refuse(store.NewWrite(&store.DeliverEvent{Session: late, Job: j}), store.ErrInvalid)
 }
 
 // testOriginNumbers: an event has the number that the submitting session was
@@ -187,7 +187,7 @@ func testOriginNumbers(t *testing.T, open Open) {
 	d.submit("job_1", s)
 	d.submit("job_2", s)
 	d.emit("job_2", arcp.JobAccepted)
-	d.do(&store.Write{Submit: jobRow("job_free", "")})
+	d.do(store.NewWrite(&store.SubmitJob{Row: jobRow("job_free", "")}))
 	d.emit("job_1", arcp.JobCheckpoint, arcp.JobStarted, arcp.JobCheckpoint, arcp.JobProgress)
 	d.emit("job_1", arcp.JobCheckpoint)
 	d.emit("job_free", arcp.JobCheckpoint, arcp.JobStarted)
@@ -236,7 +236,7 @@ func testFollow(t *testing.T, open Open) {
 	d.emit("job_1", arcp.JobAccepted, arcp.JobCheckpoint, arcp.JobStarted)
 	d.emit("job_1", arcp.JobProgress)
 
-	r := d.do(&store.Write{Follow: &store.Follow{Session: other, Job: "job_1", CorrelationID: "c1", From: 1, Origin: true}})
+	r := d.do(store.NewWrite(&store.Follow{Session: other, Job: "job_1", CorrelationID: "c1", From: 1, Origin: true}))
 	if r.LastSeq != 3 || len(r.Runs) != 1 || r.Runs[0].First != 2 || len(r.Runs[0].Events) != 2 {
 		t.Fatalf("follow from 1 gave LastSeq %d and %+v; want 3 and two events from 2", r.LastSeq, r.Runs)
 	}
@@ -265,14 +265,14 @@ func testFollowEnded(t *testing.T, open Open) {
 	d.submit("job_1", "")
 	d.emit("job_1", arcp.JobAccepted, arcp.JobCheckpoint, arcp.JobStarted)
 	d.finish("job_1")
-	r := d.do(&store.Write{Follow: &store.Follow{Session: late, Job: "job_1", CorrelationID: "c2"}})
+	r := d.do(store.NewWrite(&store.Follow{Session: late, Job: "job_1", CorrelationID: "c2"}))
 	if r.LastSeq != 3 {
 		t.Errorf("following an ended job gave %d events, want 3", r.LastSeq)
 	}
 	d.want(late, arcp.JobAccepted, arcp.JobStarted, arcp.JobCompleted)
-	d.refuse(&store.Write{Follow: &store.Follow{Session: late, Job: "job_none"}}, store.ErrNotFound)
-	d.refuse(&store.Write{Follow: &store.Follow{Session: "sess_none", Job: "job_1"}}, store.ErrNotFound)
-	r = d.do(&store.Write{Follow: &store.Follow{Session: late, Job: "job_1", CorrelationID: "c2", From: 99}})
+	d.refuse(store.NewWrite(&store.Follow{Session: late, Job: "job_none"}), store.ErrNotFound)
+	d.refuse(store.NewWrite(&store.Follow{Session: "sess_none", Job: "job_1"}), store.ErrNotFound)
+	r = d.do(store.NewWrite(&store.Follow{Session: late, Job: "job_1", CorrelationID: "c2", From: 99}))
 	if len(r.Runs) != 0 {
 		t.Errorf("history after the end = %+v", r.Runs)
 	}
@@ -284,7 +284,7 @@ func testFollowTypes(t *testing.T, open Open) {
 	d.submit("job_1", owner)
 	d.emit("job_1", arcp.JobAccepted, arcp.JobStarted)
 	types := arcp.Lookup(arcp.JobAccepted).Bit | arcp.Lookup(arcp.JobCompleted).Bit | arcp.Lookup(arcp.JobCheckpoint).Bit
-	d.do(&store.Write{Follow: &store.Follow{Session: retry, Job: "job_1", CorrelationID: "retry", Types: types}})
+	d.do(store.NewWrite(&store.Follow{Session: retry, Job: "job_1", CorrelationID: "retry", Types: types}))
 	d.emit("job_1", arcp.JobProgress, arcp.JobCheckpoint)
 	d.finish("job_1")
 	d.want(retry, arcp.JobAccepted, arcp.JobCompleted)
@@ -295,13 +295,13 @@ func testFollowAgain(t *testing.T, open Open) {
 	d := fresh(t, open)
 	s := d.session("sess_1")
 	d.submit("job_1", s)
-	d.do(&store.Write{Follow: &store.Follow{Session: s, Job: "job_1", CorrelationID: "again"}})
+	d.do(store.NewWrite(&store.Follow{Session: s, Job: "job_1", CorrelationID: "again"}))
 	r := d.emit("job_1", arcp.JobStarted)
 	if len(r.Runs) != 2 || r.Runs[0].First != 1 || r.Runs[1].First != 2 || r.Runs[1].CorrelationID != "again" {
 		t.Fatalf("runs = %+v, want two of one session", r.Runs)
 	}
 	d.want(s, arcp.JobStarted, arcp.JobStarted)
-	r = d.do(&store.Write{Follow: &store.Follow{Session: s, Job: "job_1", CorrelationID: "again", Types: arcp.Lookup(arcp.Log).Bit}})
+	r = d.do(store.NewWrite(&store.Follow{Session: s, Job: "job_1", CorrelationID: "again", Types: arcp.Lookup(arcp.Log).Bit}))
 	if len(r.Runs) != 0 {
 		t.Errorf("history = %+v, want none of the type", r.Runs)
 	}
@@ -316,7 +316,7 @@ func testFollowNew(t *testing.T, open Open) {
 	s := d.session("sess_1")
 	d.submit("job_1", "")
 	d.emit("job_1", arcp.JobAccepted)
-	w := &store.Write{Follow: &store.Follow{Session: s, Job: "job_1", CorrelationID: "c1", Origin: true, New: true}}
+	w := store.NewWrite(&store.Follow{Session: s, Job: "job_1", CorrelationID: "c1", Origin: true, New: true})
 	for n, want := range []int{1, 0} {
 		if r := d.do(w); len(r.Runs) != want || r.LastSeq != 1 {
 			t.Errorf("time %d gave %+v, want %d runs", n+1, r.Runs, want)
@@ -338,12 +338,12 @@ func testFollowMore(t *testing.T, open Open) {
 	d.emit("job_1", arcp.JobAccepted, arcp.JobStarted)
 	some := &store.Follow{Session: s, Job: "job_1", CorrelationID: "c1", Types: arcp.Lookup(arcp.JobAccepted).Bit | arcp.Lookup(arcp.JobCompleted).Bit}
 	all := &store.Follow{Session: s, Job: "job_1", CorrelationID: "c1", Origin: true, New: true}
-	d.do(&store.Write{Follow: some})
+	d.do(store.NewWrite(some))
 	d.want(s, arcp.JobAccepted)
-	d.do(&store.Write{Follow: all})
+	d.do(store.NewWrite(all))
 	d.want(s, arcp.JobAccepted, arcp.JobAccepted, arcp.JobStarted)
-	d.do(&store.Write{Follow: some})
-	d.do(&store.Write{Follow: all})
+	d.do(store.NewWrite(some))
+	d.do(store.NewWrite(all))
 	r := d.emit("job_1", arcp.Log)
 	if len(r.Runs) != 1 || !r.Runs[0].Origin {
 		t.Errorf("runs = %+v, want one of a forwarded event", r.Runs)
@@ -359,7 +359,7 @@ func testFollowLimit(t *testing.T, open Open) {
 	d := fresh(t, open)
 	s := d.session("sess_1")
 	follow := func(id arcp.JobID, corr arcp.MessageID) *store.Write {
-		return &store.Write{Follow: &store.Follow{Session: s, Job: id, CorrelationID: corr, Limit: 2}}
+		return store.NewWrite(&store.Follow{Session: s, Job: id, CorrelationID: corr, Limit: 2})
 	}
 	d.submit("job_own", s)
 	for _, id := range []arcp.JobID{"job_1", "job_2", "job_3", "job_4"} {
@@ -371,18 +371,17 @@ func testFollowLimit(t *testing.T, open Open) {
 	d.refuse(follow("job_3", "c"), store.ErrTooMany)
 	d.do(follow("job_1", "again"))
 	d.do(follow("job_own", "c"))
-	d.do(&store.Write{Unfollow: &store.Follow{Session: s, Job: "job_1", CorrelationID: "c"}})
+	d.do(store.NewWrite(&store.Unfollow{Session: s, Job: "job_1", CorrelationID: "c"}))
 	d.refuse(follow("job_3", "c"), store.ErrTooMany)
-	d.do(&store.Write{Unfollow: &store.Follow{Session: s, Job: "job_1", CorrelationID: "again"}})
+	d.do(store.NewWrite(&store.Unfollow{Session: s, Job: "job_1", CorrelationID: "again"}))
 	d.do(follow("job_3", "c"))
 	d.refuse(follow("job_4", "c"), store.ErrTooMany)
 	d.finish("job_2")
 	d.do(follow("job_2", "late"))
 	d.do(follow("job_4", "c"))
 	d.refuse(follow("job_1", "c"), store.ErrTooMany)
-	both := follow("job_5", "c")
-	both.Submit = jobRow("job_5", "")
-	d.refuse(both, store.ErrTooMany)
+	both := store.NewWrite(&store.SubmitJob{Row: jobRow("job_5", "")})
+	d.refuse(both.Add(follow("job_5", "c").Ops...), store.ErrTooMany)
 	if r := d.batch(d.completion("job_3", 1), follow("job_1", "c"), d.completion("job_own", 1), follow("job_own", "d")); r[1].Err != nil || r[3].Err != nil {
 		t.Errorf("behind the end of another in the same batch: %v, %v", r[1].Err, r[3].Err)
 	}
@@ -397,9 +396,9 @@ func testFollowTellsState(t *testing.T, open Open) {
 	d.submit("job_1", owner)
 	d.emit("job_1", arcp.JobAccepted, arcp.JobStarted)
 	follow := func() *store.Write {
-		return &store.Write{Follow: &store.Follow{Session: s, Job: "job_1", CorrelationID: "c", From: 1}}
+		return store.NewWrite(&store.Follow{Session: s, Job: "job_1", CorrelationID: "c", From: 1})
 	}
-	progress := &store.Write{Job: "job_1", Attempt: 1, State: arcp.StateRunning, Events: d.events("job_1", arcp.JobProgress)}
+	progress := store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1, Events: d.events("job_1", arcp.JobProgress), State: arcp.StateRunning})
 	got := d.batch(follow(), progress, follow(), d.completion("job_1", 1), follow())
 	got = append(got, d.do(follow()))
 	want := []struct {
@@ -435,18 +434,18 @@ func unfollowOrigin(d *db, pause func()) {
 	d.submit("job_1", "")
 	for _, order := range [][]store.Follow{{some, all}, {all, some}} {
 		for _, f := range order {
-			d.do(&store.Write{Follow: &f})
+			d.do(store.NewWrite(&f))
 			pause()
 		}
 		if r := d.emit("job_1", arcp.Log); len(r.Runs) != 1 || !r.Runs[0].Origin {
 			d.Errorf("runs = %+v, want one of a forwarded event", r.Runs)
 		}
-		d.do(&store.Write{Unfollow: &all})
+		d.do(store.NewWrite(&store.Unfollow{Session: s, Job: "job_1", CorrelationID: "c1", Origin: true}))
 		pause()
 		if r := d.emit("job_1", arcp.Log); len(r.Runs) != 0 {
 			d.Errorf("runs = %+v after the end of the follow, want none", r.Runs)
 		}
-		d.do(&store.Write{Unfollow: &all}) // it is not there
+		d.do(store.NewWrite(&store.Unfollow{Session: s, Job: "job_1", CorrelationID: "c1", Origin: true})) // it is not there
 		pause()
 	}
 	if r := d.finish("job_1"); len(r.Runs) != 1 || r.Runs[0].Origin {
@@ -462,15 +461,16 @@ func testFollowInOneBatch(t *testing.T, open Open) {
 	d.submit("job_old", "")
 	d.emit("job_old", arcp.JobAccepted)
 	follow := func(id arcp.JobID) *store.Write {
-		return &store.Write{Follow: &store.Follow{Session: s, Job: id, CorrelationID: "c"}}
+		return store.NewWrite(&store.Follow{Session: s, Job: id, CorrelationID: "c"})
 	}
 	results := d.batch(
-		&store.Write{Job: "job_old", Attempt: 1, Events: d.events("job_old", arcp.JobStarted)},
+		store.NewWrite(&store.AppendEvents{Job: "job_old", Attempt: 1, Events: d.events("job_old", arcp.JobStarted)}),
 		follow("job_old"),
 		d.completion("job_old", 1),
 		follow("job_old"),
-		&store.Write{Submit: jobRow("job_new", ""), Events: d.events("job_new", arcp.JobAccepted),
-			Follow: &store.Follow{Session: s, Job: "job_new", CorrelationID: "n"}},
+		store.NewWrite(&store.SubmitJob{Row: jobRow("job_new", "")},
+			&store.Follow{Session: s, Job: "job_new", CorrelationID: "n"},
+			&store.AppendEvents{Events: d.events("job_new", arcp.JobAccepted)}),
 	)
 	for i, n := range []uint64{0, 2, 0, 6, 7} {
 		if r := results[i]; r.Err != nil || r.LastSeq != n {
@@ -485,34 +485,34 @@ func testUnfollow(t *testing.T, open Open) {
 	d := fresh(t, open)
 	s := d.session("sess_1")
 	d.submit("job_1", s)
-	d.do(&store.Write{Follow: &store.Follow{Session: s, Job: "job_1", CorrelationID: "c1"}})
+	d.do(store.NewWrite(&store.Follow{Session: s, Job: "job_1", CorrelationID: "c1"}))
 	d.emit("job_1", arcp.JobStarted)
-	d.do(&store.Write{Unfollow: &store.Follow{Session: s, Job: "job_1", CorrelationID: "c1"}})
-	d.do(&store.Write{Unfollow: &store.Follow{Session: s, Job: "job_1", CorrelationID: "never"}})
+	d.do(store.NewWrite(&store.Unfollow{Session: s, Job: "job_1", CorrelationID: "c1"}))
+	d.do(store.NewWrite(&store.Unfollow{Session: s, Job: "job_1", CorrelationID: "never"}))
 	d.emit("job_1", arcp.JobProgress)
 	d.want(s, arcp.JobStarted, arcp.JobStarted, arcp.JobProgress)
 
-	d.do(&store.Write{Unfollow: &store.Follow{Session: s, Job: "job_1", CorrelationID: "submit-job_1"}})
+	d.do(store.NewWrite(&store.Unfollow{Session: s, Job: "job_1", CorrelationID: "submit-job_1"}))
 	d.emit("job_1", arcp.Log)
 	d.want(s, arcp.JobStarted, arcp.JobStarted, arcp.JobProgress)
 	if e := d.log("job_1", 2)[0]; e.OriginSeq != 3 {
 		t.Errorf("an event that the submitting session is not given has origin number %d, want 3", e.OriginSeq)
 	}
-	d.do(&store.Write{Follow: &store.Follow{Session: s, Job: "job_1", CorrelationID: "submit-job_1", From: 2}})
+	d.do(store.NewWrite(&store.Follow{Session: s, Job: "job_1", CorrelationID: "submit-job_1", From: 2}))
 	d.finish("job_1")
 	d.want(s, arcp.JobStarted, arcp.JobStarted, arcp.JobProgress, arcp.Log, arcp.JobCompleted)
-	d.do(&store.Write{Unfollow: &store.Follow{Session: s, Job: "job_1", CorrelationID: "c1"}})
-	d.refuse(&store.Write{Unfollow: &store.Follow{Session: s, Job: "job_none"}}, store.ErrNotFound)
+	d.do(store.NewWrite(&store.Unfollow{Session: s, Job: "job_1", CorrelationID: "c1"}))
+	d.refuse(store.NewWrite(&store.Unfollow{Session: s, Job: "job_none"}), store.ErrNotFound)
 }
 
 func testUnlogged(t *testing.T, open Open) {
 	d := fresh(t, open)
 	s, other, some := d.session("sess_1"), d.session("sess_2"), d.session("sess_3")
 	d.submit("job_1", s)
-	d.do(&store.Write{Follow: &store.Follow{Session: other, Job: "job_1", CorrelationID: "c", Origin: true}})
-	d.do(&store.Write{Follow: &store.Follow{Session: some, Job: "job_1", Types: arcp.Lookup(arcp.Log).Bit}})
+	d.do(store.NewWrite(&store.Follow{Session: other, Job: "job_1", CorrelationID: "c", Origin: true}))
+	d.do(store.NewWrite(&store.Follow{Session: some, Job: "job_1", Types: arcp.Lookup(arcp.Log).Bit}))
 	e := d.events("job_1", arcp.JobHeartbeat)[0]
-	r := d.do(&store.Write{Job: "job_1", Attempt: 1, Unlogged: e, NoSync: true})
+	r := d.do(&store.Write{Ops: []store.Op{&store.DeliverUnlogged{Job: "job_1", Attempt: 1, Event: e}}, NoSync: true})
 	want := []store.Delivery{
 		{Session: s, CorrelationID: "submit-job_1", Event: e},
 		{Session: other, CorrelationID: "c", Origin: true, Event: e},
@@ -527,7 +527,7 @@ func testUnlogged(t *testing.T, open Open) {
 	if n := len(d.log("job_1", 0)); n != 0 {
 		t.Errorf("the job's log has %d events, want 0", n)
 	}
-	d.refuse(&store.Write{Job: "job_1", Attempt: 2, Unlogged: e}, store.ErrFenced)
+	d.refuse(store.NewWrite(&store.DeliverUnlogged{Job: "job_1", Attempt: 2, Event: e}), store.ErrFenced)
 }
 
 func testTrim(t *testing.T, open Open) {
@@ -537,7 +537,7 @@ func testTrim(t *testing.T, open Open) {
 	for range 5 {
 		d.emit("job_1", arcp.JobProgress, arcp.Log)
 	}
-	d.do(&store.Write{Trim: &store.Trim{Session: s, Seq: 3}, NoSync: true})
+	d.do(&store.Write{Ops: []store.Op{&store.TrimSession{Session: s, Seq: 3}}, NoSync: true})
 	none := func(store.Delivery) bool { return true }
 	for after, want := range []error{store.ErrTrimmed, store.ErrTrimmed, store.ErrTrimmed, nil} {
 		if err := d.SessionEvents(context.Background(), s, uint64(after), none); !errors.Is(err, want) {
@@ -547,12 +547,12 @@ func testTrim(t *testing.T, open Open) {
 	if n := len(d.given(s, 3)); n != 7 {
 		t.Errorf("%d events after 3, want 7", n)
 	}
-	d.batch(&store.Write{Trim: &store.Trim{Session: s, Seq: 1}}, &store.Write{Trim: &store.Trim{Session: s, Seq: 5}},
-		&store.Write{Trim: &store.Trim{Session: s, Seq: 4}})
+	d.batch(store.NewWrite(&store.TrimSession{Session: s, Seq: 1}), store.NewWrite(&store.TrimSession{Session: s, Seq: 5}),
+		store.NewWrite(&store.TrimSession{Session: s, Seq: 4}))
 	if row := d.row(s); row.TrimmedTo != 5 || row.LastSeq != 10 {
 		t.Errorf("TrimmedTo %d, LastSeq %d; want 5, 10", row.TrimmedTo, row.LastSeq)
 	}
-	d.do(&store.Write{Trim: &store.Trim{Session: s, Seq: 1000}})
+	d.do(store.NewWrite(&store.TrimSession{Session: s, Seq: 1000}))
 	if row := d.row(s); row.TrimmedTo != 10 || row.LastSeq != 10 {
 		t.Errorf("TrimmedTo %d, LastSeq %d; want 10, 10", row.TrimmedTo, row.LastSeq)
 	}
@@ -566,7 +566,7 @@ func testTrim(t *testing.T, open Open) {
 	if n := len(d.log("job_1", 0)); n != 11 {
 		t.Errorf("the job's log has %d events, want 11", n)
 	}
-	d.refuse(&store.Write{Trim: &store.Trim{Session: "sess_none", Seq: 1}}, store.ErrNotFound)
+	d.refuse(store.NewWrite(&store.TrimSession{Session: "sess_none", Seq: 1}), store.ErrNotFound)
 }
 
 // testIDsAscend: later events have greater ids.
@@ -585,7 +585,7 @@ func testIDsAscend(t *testing.T, open Open) {
 	}
 	for range 50 {
 		a, b := d.events("job_1", arcp.Log, arcp.Log), d.events("job_2", arcp.Log)
-		d.batch(&store.Write{Job: "job_1", Attempt: 1, Events: a}, &store.Write{Job: "job_2", Attempt: 1, Events: b})
+		d.batch(store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1, Events: a}), store.NewWrite(&store.AppendEvents{Job: "job_2", Attempt: 1, Events: b}))
 		check(a)
 		check(b)
 	}
@@ -611,9 +611,9 @@ func testLongJob(t *testing.T, open Open) {
 	for range rounds {
 		d.emit("job_1", types...)
 	}
-	d.do(&store.Write{Follow: &store.Follow{Session: all, Job: "job_1", CorrelationID: "c"}})
+	d.do(store.NewWrite(&store.Follow{Session: all, Job: "job_1", CorrelationID: "c"}))
 	late := d.session("sess_late")
-	d.do(&store.Write{Follow: &store.Follow{Session: late, Job: "job_1", CorrelationID: "c"}})
+	d.do(store.NewWrite(&store.Follow{Session: late, Job: "job_1", CorrelationID: "c"}))
 	log, seen := d.log("job_1", 0), d.given(s, 0)
 	if len(log) != rounds*len(types) || len(seen) != rounds*(len(types)-167) {
 		t.Fatalf("%d events, %d given", len(log), len(seen))

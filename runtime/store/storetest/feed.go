@@ -59,11 +59,12 @@ func checkFeed(d *db, between func()) {
 	nobody := jobRow("job_nobody", s)
 	nobody.Principal = ""
 	results := d.batch(
-		&store.Write{Submit: jobRow("job_1", s), Events: d.events("job_1", arcp.JobAccepted, arcp.JobCheckpoint)},
-		&store.Write{Submit: row, Events: d.events("job_free", arcp.JobAccepted)},
-		&store.Write{Submit: nobody, Events: d.events("job_nobody", arcp.JobAccepted)},
-		&store.Write{Job: "job_1", Attempt: 1, Events: d.events("job_1", "arcpx.test.thing")},
-		&store.Write{Job: "job_1", Attempt: 1, Unlogged: d.events("job_1", arcp.JobHeartbeat)[0]},
+		store.NewWrite(&store.SubmitJob{Row: jobRow("job_1", s)},
+			&store.AppendEvents{Events: d.events("job_1", arcp.JobAccepted, arcp.JobCheckpoint)}),
+		store.NewWrite(&store.SubmitJob{Row: row}, &store.AppendEvents{Events: d.events("job_free", arcp.JobAccepted)}),
+		store.NewWrite(&store.SubmitJob{Row: nobody}, &store.AppendEvents{Events: d.events("job_nobody", arcp.JobAccepted)}),
+		store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1, Events: d.events("job_1", "arcpx.test.thing")}),
+		store.NewWrite(&store.DeliverUnlogged{Job: "job_1", Attempt: 1, Event: d.events("job_1", arcp.JobHeartbeat)[0]}),
 	)
 	for i, first := range []uint64{1, 3, 0, 4, 0} {
 		if r := results[i]; r.Err != nil || r.Feed.First != first || (first == 0) != (len(r.Feed.Events) == 0) {
@@ -114,11 +115,11 @@ func testFeedTrim(t *testing.T, open Open) {
 	}
 	early := d.log("job_1", 0)[3].ID()
 	trim := func(position uint64) {
-		d.do(&store.Write{TrimFeed: &store.FeedTrim{Principal: "ann", Position: position}, NoSync: true})
+		d.do(&store.Write{Ops: []store.Op{&store.TrimFeed{Principal: "ann", Position: position}}, NoSync: true})
 	}
 	trim(7)
 	trim(5)
-	d.do(&store.Write{TrimFeed: &store.FeedTrim{Principal: "nobody", Position: 5}})
+	d.do(store.NewWrite(&store.TrimFeed{Principal: "nobody", Position: 5}))
 	if got := d.bounds("ann"); got != [2]uint64{7, 20} {
 		t.Errorf("bounds = %v", got)
 	}
@@ -134,7 +135,7 @@ func testFeedTrim(t *testing.T, open Open) {
 	}
 	mark := func(principal string, want uint64) {
 		t.Helper()
-		if r := d.do(&store.Write{MarkFeed: principal, NoSync: true}); r.FeedLast != want {
+		if r := d.do(&store.Write{Ops: []store.Op{&store.ReadFeedPosition{Principal: principal}}, NoSync: true}); r.FeedLast != want {
 			t.Errorf("MarkFeed of %s = %d, want %d", principal, r.FeedLast, want)
 		}
 	}
@@ -145,8 +146,9 @@ func testFeedTrim(t *testing.T, open Open) {
 	if got := d.bounds("ann"); got != [2]uint64{20, 20} || len(d.feed("ann", 20)) != 0 {
 		t.Errorf("bounds after everything was trimmed = %v", got)
 	}
-	results := d.batch(&store.Write{MarkFeed: "ann", NoSync: true},
-		&store.Write{Job: "job_1", Attempt: 1, Events: d.events("job_1", arcp.Log), MarkFeed: "ann"})
+	results := d.batch(&store.Write{Ops: []store.Op{&store.ReadFeedPosition{Principal: "ann"}}, NoSync: true},
+		store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1, Events: d.events("job_1", arcp.Log)},
+			&store.ReadFeedPosition{Principal: "ann"}))
 	if first, r := results[0].FeedLast, results[1]; first != 20 || r.Feed.First != 21 || r.FeedLast != 21 {
 		t.Errorf("the feed goes on at %d, marked %d before and %d with it; want 21 behind 20", r.Feed.First, first, r.FeedLast)
 	}
@@ -160,7 +162,7 @@ func testFeeds(t *testing.T, open Open) {
 		id := arcp.NewJobID()
 		row := jobRow(id, "")
 		row.Principal = want[(i*3+1)%len(want)]
-		d.do(&store.Write{Submit: row, Events: d.events(id, arcp.JobAccepted, arcp.Log)})
+		d.do(store.NewWrite(&store.SubmitJob{Row: row}, &store.AppendEvents{Events: d.events(id, arcp.JobAccepted, arcp.Log)}))
 	}
 	var got []string
 	if err := d.Feeds(context.Background(), func(p string) bool { got = append(got, p); return true }); err != nil {
@@ -186,9 +188,10 @@ func testLongFeed(t *testing.T, open Open) {
 		var writes []*store.Write
 		for range 5 {
 			id := arcp.NewJobID()
-			w := &store.Write{Submit: jobRow(id, s), Events: d.events(id, arcp.JobAccepted, arcp.JobStarted, arcp.JobCompleted), State: arcp.StateCompleted}
+			w := store.NewWrite(&store.SubmitJob{Row: jobRow(id, s)},
+				&store.AppendEvents{Events: d.events(id, arcp.JobAccepted, arcp.JobStarted, arcp.JobCompleted), State: arcp.StateCompleted})
 			if writes = append(writes, w); i < 100 || i%10 == 0 {
-				deleted = append(deleted, &store.Write{DeleteJob: id})
+				deleted = append(deleted, store.NewWrite(&store.DeleteJob{Job: id}))
 			}
 		}
 		d.batch(writes...)
@@ -201,7 +204,7 @@ func testLongFeed(t *testing.T, open Open) {
 	}
 	gone := map[arcp.JobID]bool{}
 	for _, w := range deleted {
-		gone[w.DeleteJob] = true
+		gone[store.Find[*store.DeleteJob](w).Job] = true
 	}
 	for i := 0; i < len(all); i += 7 {
 		x := all[i]

@@ -30,26 +30,26 @@ func testJobs(t *testing.T, open Open) {
 	d := fresh(t, open)
 	s := d.session("sess_1")
 	row := fullJob(s)
-	d.do(&store.Write{Submit: row})
+	d.do(store.NewWrite(&store.SubmitJob{Row: row}))
 	if diff := cmp.Diff(*row, d.job(row.ID)); diff != "" {
 		t.Errorf("row (-want +got):\n%s", diff)
 	}
-	d.refuse(&store.Write{Submit: jobRow(row.ID, s)}, store.ErrExists)
-	d.refuse(&store.Write{Submit: jobRow("job_2", "sess_none")}, store.ErrNotFound)
-	d.do(&store.Write{Job: row.ID, Attempt: 1, Events: d.events(row.ID, arcp.JobStarted), State: arcp.StateRunning})
+	d.refuse(store.NewWrite(&store.SubmitJob{Row: jobRow(row.ID, s)}), store.ErrExists)
+	d.refuse(store.NewWrite(&store.SubmitJob{Row: jobRow("job_2", "sess_none")}), store.ErrNotFound)
+	d.do(store.NewWrite(&store.AppendEvents{Job: row.ID, Attempt: 1, Events: d.events(row.ID, arcp.JobStarted), State: arcp.StateRunning}))
 	want := *row
 	want.State, want.LastJSeq, want.LastSeq = arcp.StateRunning, 1, 1
 	if diff := cmp.Diff(want, d.job(row.ID)); diff != "" {
 		t.Errorf("running row (-want +got):\n%s", diff)
 	}
 	d.emit(row.ID, arcp.JobProgress)
-	w := &store.Write{Job: row.ID, Attempt: 1, Events: d.events(row.ID, arcp.JobFailed), State: arcp.StateFailed, Code: arcp.CodeAborted}
-	d.do(w)
-	want.State, want.Code, want.EndedAt, want.LastJSeq, want.LastSeq = arcp.StateFailed, arcp.CodeAborted, w.Events[0].Time, 3, 3
+	end := &store.AppendEvents{Job: row.ID, Attempt: 1, Events: d.events(row.ID, arcp.JobFailed), State: arcp.StateFailed, Code: arcp.CodeAborted}
+	d.do(store.NewWrite(end))
+	want.State, want.Code, want.EndedAt, want.LastJSeq, want.LastSeq = arcp.StateFailed, arcp.CodeAborted, end.Events[0].Time, 3, 3
 	if diff := cmp.Diff(want, d.job(row.ID)); diff != "" {
 		t.Errorf("ended row (-want +got):\n%s", diff)
 	}
-	d.refuse(&store.Write{Submit: jobRow(row.ID, s)}, store.ErrExists)
+	d.refuse(store.NewWrite(&store.SubmitJob{Row: jobRow(row.ID, s)}), store.ErrExists)
 	if _, err := d.Job(context.Background(), "job_none"); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("Job of none = %v, want ErrNotFound", err)
 	}
@@ -67,53 +67,52 @@ func testFencing(t *testing.T, open Open) {
 	s := d.session("sess_1")
 	d.submit("job_1", s)
 	progress := func(attempt uint32) *store.Write {
-		return &store.Write{Job: "job_1", Attempt: attempt, Events: d.events("job_1", arcp.JobProgress)}
+		return store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: attempt, Events: d.events("job_1", arcp.JobProgress)})
 	}
 	d.refuse(progress(0), store.ErrFenced)
 	d.refuse(progress(2), store.ErrFenced)
 	d.do(progress(1))
 
 	takeover := progress(1)
-	takeover.NewAttempt = true
+	store.Find[*store.AppendEvents](takeover).NewAttempt = true
 	d.do(takeover)
 	if j := d.job("job_1"); j.Attempt != 2 || j.LastJSeq != 2 {
 		t.Errorf("attempt %d, LastJSeq %d; want 2, 2", j.Attempt, j.LastJSeq)
 	}
 	d.refuse(progress(1), store.ErrFenced)
-	d.refuse(&store.Write{Job: "job_1", Attempt: 1, NewAttempt: true}, store.ErrFenced)
+	d.refuse(store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1, NewAttempt: true}), store.ErrFenced)
 	d.refuse(d.completion("job_1", 1), store.ErrFenced)
-	results := d.batch(&store.Write{Job: "job_1", Attempt: 2, NewAttempt: true}, progress(2), progress(3))
+	results := d.batch(store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 2, NewAttempt: true}), progress(2), progress(3))
 	if results[0].Err != nil || !errors.Is(results[1].Err, store.ErrFenced) || results[2].Err != nil {
 		t.Errorf("in one batch: %v, %v, %v", results[0].Err, results[1].Err, results[2].Err)
 	}
 	d.do(d.completion("job_1", 3))
 	d.want(s, arcp.JobProgress, arcp.JobProgress, arcp.JobProgress, arcp.JobCompleted)
-	d.refuse(&store.Write{Job: "job_none", Attempt: 1}, store.ErrNotFound)
+	d.refuse(store.NewWrite(&store.AppendEvents{Job: "job_none", Attempt: 1}), store.ErrNotFound)
 }
 
 func testTerminal(t *testing.T, open Open) {
 	d := fresh(t, open)
 	s := d.session("sess_1")
 	d.submit("job_1", s)
-	d.refuse(&store.Write{Job: "job_1", Attempt: 1, State: arcp.StateCompleted}, store.ErrInvalid)
-	d.refuse(&store.Write{Job: "job_1", Attempt: 1, Events: d.events("job_1", arcp.JobCompleted)}, store.ErrInvalid)
-	d.refuse(&store.Write{Job: "job_1", Attempt: 1, State: arcp.StateFailed,
-		Events: d.events("job_1", arcp.JobFailed, arcp.JobFailed)}, store.ErrInvalid)
+	d.refuse(store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1, State: arcp.StateCompleted}), store.ErrInvalid)
+	d.refuse(store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1, Events: d.events("job_1", arcp.JobCompleted)}), store.ErrInvalid)
+	d.refuse(store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1, Events: d.events("job_1", arcp.JobFailed, arcp.JobFailed), State: arcp.StateFailed}), store.ErrInvalid)
 	d.finish("job_1")
 	for _, attempt := range []uint32{0, 1, 2} {
-		d.refuse(&store.Write{Job: "job_1", Attempt: attempt, Events: d.events("job_1", arcp.Log)}, store.ErrTerminal)
+		d.refuse(store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: attempt, Events: d.events("job_1", arcp.Log)}), store.ErrTerminal)
 		d.refuse(d.completion("job_1", attempt), store.ErrTerminal)
-		d.refuse(&store.Write{Job: "job_1", Attempt: attempt, NewAttempt: true}, store.ErrTerminal)
+		d.refuse(store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: attempt, NewAttempt: true}), store.ErrTerminal)
 	}
 	d.want(s, arcp.JobCompleted)
 
-	w := &store.Write{Submit: jobRow("job_2", s), State: arcp.StateCompleted,
-		Events: d.events("job_2", arcp.JobAccepted, arcp.JobStarted, arcp.JobCompleted)}
+	events := d.events("job_2", arcp.JobAccepted, arcp.JobStarted, arcp.JobCompleted)
+	w := store.NewWrite(&store.SubmitJob{Row: jobRow("job_2", s)}, &store.AppendEvents{Events: events, State: arcp.StateCompleted})
 	results := d.batch(w, d.completion("job_2", 1))
 	if results[0].Err != nil || !errors.Is(results[1].Err, store.ErrTerminal) {
 		t.Errorf("an end after the end in one batch: %v, %v", results[0].Err, results[1].Err)
 	}
-	if j := d.job("job_2"); j.State != arcp.StateCompleted || !j.EndedAt.Equal(w.Events[2].Time) || j.LastJSeq != 3 {
+	if j := d.job("job_2"); j.State != arcp.StateCompleted || !j.EndedAt.Equal(events[2].Time) || j.LastJSeq != 3 {
 		t.Errorf("job ended by its submit = %+v", j)
 	}
 }
@@ -180,7 +179,8 @@ func testRacingTerminals(t *testing.T, open Open) {
 	for i := range 1000 {
 		w := d.completion("job_1", 1)
 		if i%2 == 1 {
-			w.State, w.Events = arcp.StateCancelled, d.events("job_1", arcp.Log, arcp.JobCancelled)
+			end := store.Find[*store.AppendEvents](w)
+			end.State, end.Events = arcp.StateCancelled, d.events("job_1", arcp.Log, arcp.JobCancelled)
 		}
 		wg.Go(func() {
 			r := c.do(w)
@@ -216,7 +216,7 @@ func testIdempotency(t *testing.T, open Open) {
 	submit := func(id arcp.JobID, principal, key, digest string) *store.Write {
 		row := jobRow(id, s)
 		row.Principal, row.IdempotencyKey, row.Digest = principal, key, digest
-		return &store.Write{Submit: row, Events: d.events(id, arcp.JobAccepted)}
+		return store.NewWrite(&store.SubmitJob{Row: row}, &store.AppendEvents{Events: d.events(id, arcp.JobAccepted)})
 	}
 	existing := func(r store.Result, id arcp.JobID, digest string) {
 		t.Helper()
@@ -225,12 +225,12 @@ func testIdempotency(t *testing.T, open Open) {
 		}
 	}
 	refused := submit("job_0", "ann", "k", "d0")
-	refused.Records = []store.Record{{Key: "r", Rev: 7, Value: []byte("x")}}
+	refused.Put(store.Record{Key: "r", Rev: 7, Value: []byte("x")})
 	d.refuse(refused, store.ErrConflict) // does not occupy the key
 
 	d.do(submit("job_1", "ann", "k", "d1"))
 	again := submit("job_2", "ann", "k", "d2")
-	again.Records = []store.Record{{Key: "r", Value: []byte("x")}}
+	again.Put(store.Record{Key: "r", Value: []byte("x")})
 	existing(d.batch(again)[0], "job_1", "d1")
 	if rec, err := d.Get(context.Background(), "r"); err != nil || rec.Rev != 0 {
 		t.Errorf("a write for a taken key left the record %+v, %v", rec, err)
@@ -286,7 +286,7 @@ func (d *db) created(id arcp.JobID, principal string, at time.Time) {
 	d.Helper()
 	row := jobRow(id, "")
 	row.Principal, row.CreatedAt = principal, at
-	d.do(&store.Write{Submit: row})
+	d.do(store.NewWrite(&store.SubmitJob{Row: row}))
 }
 
 // testPaging: the order is (CreatedAt, ID), and pages neither repeat nor skip.
@@ -357,15 +357,16 @@ func testLive(t *testing.T, open Open) {
 	for i := range 20 {
 		row := fullJob(s)
 		row.IdempotencyKey = ""
-		d.do(&store.Write{Submit: row})
+		d.do(store.NewWrite(&store.SubmitJob{Row: row}))
 		if i%3 == 0 {
 			d.finish(row.ID)
 			continue
 		}
-		d.do(&store.Write{Job: row.ID, Attempt: 1, Events: d.events(row.ID, arcp.JobStarted), State: arcp.StateRunning})
+		d.do(store.NewWrite(&store.AppendEvents{Job: row.ID, Attempt: 1, Events: d.events(row.ID, arcp.JobStarted), State: arcp.StateRunning}))
 		want = append(want, d.job(row.ID))
 	}
-	d.do(&store.Write{Submit: jobRow("job_2", s), Events: d.events("job_2", arcp.JobCompleted), State: arcp.StateCompleted})
+	d.do(store.NewWrite(&store.SubmitJob{Row: jobRow("job_2", s)},
+		&store.AppendEvents{Events: d.events("job_2", arcp.JobCompleted), State: arcp.StateCompleted}))
 	if diff := cmp.Diff(want, live(d)); diff != "" {
 		t.Errorf("Live (-want +got):\n%s", diff)
 	}

@@ -99,21 +99,21 @@ func loadUntilKilled(t *testing.T, open Open, dir string) {
 	d := &db{TB: t, Store: open(t, filepath.Join(dir, "store")), now: time.Now()}
 	s := d.session(arcp.NewSessionID())
 	long := arcp.NewJobID()
-	d.do(&store.Write{Submit: jobRow(long, s)})
+	d.do(store.NewWrite(&store.SubmitJob{Row: jobRow(long, s)}))
 	for seq := uint64(0); ; {
 		echo := arcp.NewJobID()
 		row := jobRow(echo, s)
 		row.IdempotencyKey, row.Digest = string(echo), "d"
 		writes := []*store.Write{
-			{Submit: row, Events: d.events(echo, arcp.JobAccepted)},
-			{Job: long, Attempt: 1, Events: d.events(long, arcp.JobProgress, arcp.JobCheckpoint, arcp.Log)},
+			store.NewWrite(&store.SubmitJob{Row: row}, &store.AppendEvents{Events: d.events(echo, arcp.JobAccepted)}),
+			store.NewWrite(&store.AppendEvents{Job: long, Attempt: 1, Events: d.events(long, arcp.JobProgress, arcp.JobCheckpoint, arcp.Log)}),
 			d.completion(echo, 1),
 			put(string(echo), 0, "done"),
 		}
 		d.batch(writes...)
 		var line []byte
 		for _, w := range writes[:3] {
-			for _, e := range w.Events {
+			for _, e := range store.Find[*store.AppendEvents](w).Events {
 				line = ackLine(line, s, &seq, e)
 			}
 		}
@@ -121,7 +121,7 @@ func loadUntilKilled(t *testing.T, open Open, dir string) {
 			t.Fatal(err)
 		}
 		if seq%60 == 0 {
-			d.do(&store.Write{Trim: &store.Trim{Session: s, Seq: seq / 2}, NoSync: true})
+			d.do(&store.Write{Ops: []store.Op{&store.TrimSession{Session: s, Seq: seq / 2}}, NoSync: true})
 		}
 	}
 }

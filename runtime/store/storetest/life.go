@@ -20,10 +20,10 @@ func testEpochs(t *testing.T, open Open) {
 	attach := func(epoch uint32) *store.Write {
 		row := sessionRow("sess_1")
 		row.Epoch = epoch
-		return &store.Write{Session: row, Attach: true}
+		return store.NewWrite(&store.AttachSession{Row: row})
 	}
 	d.refuse(attach(0), store.ErrNotFound)
-	if r := d.do(&store.Write{Session: sessionRow("sess_1"), NewSession: true}); r.Epoch != 1 {
+	if r := d.do(store.NewWrite(&store.OpenSession{Row: sessionRow("sess_1")})); r.Epoch != 1 {
 		t.Errorf("a new session has epoch %d", r.Epoch)
 	}
 	d.emit(d.submit("job_1", "sess_1"), arcp.JobStarted)
@@ -31,26 +31,33 @@ func testEpochs(t *testing.T, open Open) {
 	if results[0].Err != nil || results[0].Epoch != 2 || !errors.Is(results[1].Err, store.ErrFenced) {
 		t.Errorf("two connections attach: %+v, %+v", results[0], results[1])
 	}
-	put := attach(1)
-	put.Attach = false
-	d.refuse(put, store.ErrFenced)
-	put.Session.Epoch = 2
-	if r := d.do(put); r.Epoch != 2 || r.LastSeq != 1 || d.row("sess_1").Epoch != 2 {
+	put := func(id arcp.SessionID, epoch uint32) *store.Write {
+		row := sessionRow(id)
+		row.Epoch = epoch
+		return store.NewWrite(&store.PutSession{Row: row})
+	}
+	d.refuse(put("sess_1", 1), store.ErrFenced)
+	if r := d.do(put("sess_1", 2)); r.Epoch != 2 || r.LastSeq != 1 || d.row("sess_1").Epoch != 2 {
 		t.Errorf("the row was replaced: %+v, %+v", r, d.row("sess_1"))
 	}
-	late := attach(1)
-	late.Session.ID, late.Attach = "sess_gone", false
-	d.refuse(late, store.ErrFenced)
+	d.refuse(put("sess_gone", 1), store.ErrFenced)
 }
 
 func testInvalid(t *testing.T, open Open) {
 	d := fresh(t, open)
 	d.submit("job_1", d.session("sess_1"))
 	for i, w := range []*store.Write{
-		{Attach: true}, {Session: sessionRow("sess_2"), NewSession: true, Attach: true}, {Recheck: true},
-		{Session: sessionRow("sess_2"), NewSession: true, EndSession: "sess_2"}, {TrimFeed: &store.FeedTrim{Position: 1}},
-		{Job: "job_1", Attempt: 1, DeleteJob: "job_1"}, {Submit: jobRow("job_2", ""), DeleteJob: "job_2"},
-		{Follow: &store.Follow{Session: "sess_1", Job: "job_1"}, DeleteJob: "job_1"},
+		store.NewWrite(&store.OpenSession{}), store.NewWrite(&store.AttachSession{Row: new(store.Session)}),
+		store.NewWrite(&store.OpenSession{Row: sessionRow("sess_2")}, &store.AttachSession{Row: sessionRow("sess_2")}),
+		store.NewWrite(&store.EndSession{Session: "sess_2"}, &store.OpenSession{Row: sessionRow("sess_2")}),
+		store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1}, &store.AppendEvents{Job: "job_1", Attempt: 1}),
+		store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1}, &store.SubmitJob{Row: jobRow("job_2", "")}),
+		store.NewWrite(&store.SubmitJob{Row: jobRow("job_2", "")}, &store.AppendEvents{Job: "job_1", Attempt: 1}),
+		store.NewWrite(&store.SubmitJob{Row: jobRow("job_2", "")}, &store.AppendEvents{NewAttempt: true}),
+		store.NewWrite(&store.AppendEvents{Attempt: 1}), store.NewWrite(&store.DeliverUnlogged{Event: d.events("", arcp.JobHeartbeat)[0]}),
+		store.NewWrite(&store.OpenSession{Row: sessionRow("sess_2")}, &store.EndSession{Session: "sess_2"}), store.NewWrite(&store.TrimFeed{Position: 1}),
+		store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1}, &store.DeleteJob{Job: "job_1"}), store.NewWrite(&store.SubmitJob{Row: jobRow("job_2", "")}, &store.DeleteJob{Job: "job_2"}),
+		store.NewWrite(&store.Follow{Session: "sess_1", Job: "job_1"}, &store.DeleteJob{Job: "job_1"}),
 	} {
 		if r := d.batch(w)[0]; !errors.Is(r.Err, store.ErrInvalid) {
 			t.Errorf("write %d = %v, want ErrInvalid", i, r.Err)
@@ -76,18 +83,19 @@ func checkEndSession(d *db, between func()) {
 	d.submit("job_x", home)
 	d.emit("job_x", arcp.JobProgress, arcp.JobProgress)
 	d.submit("job_1", home)
-	d.do(&store.Write{Follow: &store.Follow{Session: other, Job: "job_1", CorrelationID: "c"}})
-	d.do(&store.Write{Follow: &store.Follow{Session: home, Job: "job_1", CorrelationID: "again"}})
+	d.do(store.NewWrite(&store.Follow{Session: other, Job: "job_1", CorrelationID: "c"}))
+	d.do(store.NewWrite(&store.Follow{Session: home, Job: "job_1", CorrelationID: "again"}))
 	d.emit("job_1", arcp.JobStarted)
 	last := d.job("job_1").LastSeq
 	between()
-	ended := d.do(&store.Write{EndSession: home, Job: "job_1", Attempt: 1, Events: d.events("job_1", arcp.JobProgress)})
+	ended := d.do(store.NewWrite(&store.EndSession{Session: home},
+		&store.AppendEvents{Job: "job_1", Attempt: 1, Events: d.events("job_1", arcp.JobProgress)}))
 	if len(ended.Runs) != 1 || ended.Runs[0].Session != other || ended.Feed.Session != home {
 		d.Errorf("with the end: runs %+v, feed %+v", ended.Runs, ended.Feed)
 	}
 	between()
-	d.do(&store.Write{EndSession: home})
-	d.do(&store.Write{EndSession: "sess_none"})
+	d.do(store.NewWrite(&store.EndSession{Session: home}))
+	d.do(store.NewWrite(&store.EndSession{Session: "sess_none"}))
 	d.emit("job_1", arcp.JobProgress, arcp.JobProgress)
 	between()
 	d.finish("job_1")
@@ -102,10 +110,10 @@ func checkEndSession(d *db, between func()) {
 	if st := d.Stat(); st.Sessions != 1 || st.Jobs != 2 {
 		d.Errorf("Stat = %+v", st)
 	}
-	d.refuse(&store.Write{Submit: jobRow("job_2", home)}, store.ErrNotFound)
+	d.refuse(store.NewWrite(&store.SubmitJob{Row: jobRow("job_2", home)}), store.ErrNotFound)
 	d.want(other, arcp.JobStarted, arcp.JobProgress, arcp.JobProgress, arcp.JobProgress, arcp.JobCompleted)
 	between()
-	d.do(&store.Write{DeleteJob: "job_1"})
+	d.do(store.NewWrite(&store.DeleteJob{Job: "job_1"}))
 }
 
 func testRecheck(t *testing.T, open Open) {
@@ -114,7 +122,7 @@ func testRecheck(t *testing.T, open Open) {
 	submit := func(id arcp.JobID, digest string) *store.Write {
 		row := jobRow(id, s)
 		row.SubmitID, row.Digest = "m1", digest
-		return &store.Write{Submit: row, Recheck: true, Events: d.events(id, arcp.JobAccepted)}
+		return store.NewWrite(&store.SubmitJob{Row: row, Recheck: true}, &store.AppendEvents{Events: d.events(id, arcp.JobAccepted)})
 	}
 	want := func(why string, r store.Result, id arcp.JobID) {
 		t.Helper()
@@ -128,13 +136,13 @@ func testRecheck(t *testing.T, open Open) {
 	want("again later", d.batch(submit("job_3", "d3"))[0], "job_1")
 	d.finish("job_1")
 	keyed := submit("job_4", "d4")
-	keyed.Submit.IdempotencyKey = "k"
+	store.Find[*store.SubmitJob](keyed).Row.IdempotencyKey = "k"
 	want("again after the end", d.batch(keyed)[0], "job_1")
 	d.session("sess_2")
 	elsewhere := submit("job_5", "d5")
-	elsewhere.Submit.Session = "sess_2"
+	store.Find[*store.SubmitJob](elsewhere).Row.Session = "sess_2"
 	want("from another session", d.batch(elsewhere)[0], "")
-	d.do(&store.Write{DeleteJob: "job_1"})
+	d.do(store.NewWrite(&store.DeleteJob{Job: "job_1"}))
 	want("after it was deleted", d.batch(submit("job_6", "d6"))[0], "")
 	if n := len(d.log("job_6", 0)); n != 1 {
 		t.Errorf("%d events", n)
@@ -149,12 +157,12 @@ func testFollowOnce(t *testing.T, open Open) {
 	d.emit("job_1", arcp.JobAccepted, arcp.JobStarted, arcp.Log)
 	types := arcp.Lookup(arcp.JobAccepted).Bit | arcp.Lookup(arcp.Log).Bit
 	once := func(corr arcp.MessageID, from uint64) *store.Write {
-		return &store.Write{Follow: &store.Follow{Session: other, Job: "job_1", CorrelationID: corr, From: from, Types: types, Once: true}}
+		return store.NewWrite(&store.Follow{Session: other, Job: "job_1", CorrelationID: corr, From: from, Types: types, Once: true})
 	}
 	if r := d.do(once("a", 1)); r.LastSeq != 1 || len(r.Runs) != 1 || r.Runs[0].CorrelationID != "a" {
 		t.Errorf("once = %+v", r)
 	}
-	d.do(&store.Write{Follow: &store.Follow{Session: other, Job: "job_1", CorrelationID: "b", From: 3}})
+	d.do(store.NewWrite(&store.Follow{Session: other, Job: "job_1", CorrelationID: "b", From: 3}))
 	d.do(once("b", 2))
 	d.emit("job_1", arcp.JobProgress)
 	d.want(other, arcp.Log, arcp.Log, arcp.JobProgress)
@@ -171,13 +179,13 @@ func testFollowInPieces(t *testing.T, open Open) {
 	d.submit("job_1", s)
 	d.emit("job_1", arcp.JobAccepted, arcp.JobStarted, arcp.Log, arcp.Log)
 	f := store.Follow{Session: other, Job: "job_1", CorrelationID: "c", Max: 3}
-	r := d.do(&store.Write{Follow: &f})
+	r := d.do(store.NewWrite(&f))
 	if !r.More || r.From != 3 || r.LastSeq != 3 {
 		t.Fatalf("the first piece = %+v", r)
 	}
 	d.emit("job_1", arcp.JobProgress)
 	f.From = r.From
-	if r = d.do(&store.Write{Follow: &f}); r.More {
+	if r = d.do(store.NewWrite(&f)); r.More {
 		t.Fatalf("the last piece = %+v", r)
 	}
 	d.emit("job_1", arcp.JobProgress)
@@ -190,20 +198,21 @@ func testDeleteJob(t *testing.T, open Open) {
 	d := fresh(t, open)
 	s, other := d.session("sess_1"), d.session("sess_2")
 	row := fullJob(s)
-	d.do(&store.Write{Submit: row, Events: d.events(row.ID, arcp.JobAccepted)})
-	d.do(&store.Write{Follow: &store.Follow{Session: other, Job: row.ID, CorrelationID: "c"}})
+	d.do(store.NewWrite(&store.SubmitJob{Row: row}, &store.AppendEvents{Events: d.events(row.ID, arcp.JobAccepted)}))
+	d.do(store.NewWrite(&store.Follow{Session: other, Job: row.ID, CorrelationID: "c"}))
 	d.do(put(store.JobRecords(row.ID)+"checkpoint", 0, "x"))
 	d.do(put("job/"+string(row.ID), 0, "its name only begins so"))
-	d.refuse(&store.Write{DeleteJob: row.ID}, store.ErrLive)
+	d.refuse(store.NewWrite(&store.DeleteJob{Job: row.ID}), store.ErrLive)
 	d.submit("job_2", s)
-	d.do(&store.Write{Follow: &store.Follow{Session: other, Job: "job_2", CorrelationID: "c2"}})
+	d.do(store.NewWrite(&store.Follow{Session: other, Job: "job_2", CorrelationID: "c2"}))
 	before := d.Stat()
 	d.finish(row.ID)
 	d.emit("job_2", arcp.JobStarted)
 
 	rev := d.record(store.JobRecords(row.ID) + "checkpoint").Rev
-	d.do(&store.Write{DeleteJob: row.ID, Job: "job_2", Attempt: 1, Events: d.events("job_2", arcp.JobProgress)})
-	d.do(&store.Write{DeleteJob: row.ID})
+	d.do(store.NewWrite(&store.AppendEvents{Job: "job_2", Attempt: 1, Events: d.events("job_2", arcp.JobProgress)},
+		&store.DeleteJob{Job: row.ID}))
+	d.do(store.NewWrite(&store.DeleteJob{Job: row.ID}))
 	ctx := context.Background()
 	if _, err := d.Job(ctx, row.ID); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("Job = %v", err)
@@ -232,14 +241,14 @@ func testDeleteJob(t *testing.T, open Open) {
 	if n := len(d.given(other, 2)); n != 2 {
 		t.Errorf("%d events after the deleted job, want 2", n)
 	}
-	d.refuse(&store.Write{Job: row.ID, Attempt: 1}, store.ErrNotFound)
-	d.refuse(&store.Write{Follow: &store.Follow{Session: s, Job: row.ID}}, store.ErrNotFound)
+	d.refuse(store.NewWrite(&store.AppendEvents{Job: row.ID, Attempt: 1}), store.ErrNotFound)
+	d.refuse(store.NewWrite(&store.Follow{Session: s, Job: row.ID}), store.ErrNotFound)
 	d.do(put(store.JobRecords(row.ID)+"checkpoint", 0, "new"))
 	if got := d.record(store.JobRecords(row.ID) + "checkpoint").Rev; got <= rev {
 		t.Errorf("revision %d came back after %d", got, rev)
 	}
 	again := fullJob(s)
-	if r := d.do(&store.Write{Submit: again, Recheck: true}); r.Existing != "" {
+	if r := d.do(store.NewWrite(&store.SubmitJob{Row: again, Recheck: true})); r.Existing != "" {
 		t.Errorf("the key of a deleted job is held by %s", r.Existing)
 	}
 }
@@ -251,7 +260,7 @@ func testDeadRuns(t *testing.T, open Open) {
 	s, other := d.session("sess_1"), d.session("sess_2")
 	for _, id := range []arcp.JobID{"job_1", "job_2"} {
 		d.submit(id, s)
-		d.do(&store.Write{Follow: &store.Follow{Session: other, Job: id, CorrelationID: "c"}})
+		d.do(store.NewWrite(&store.Follow{Session: other, Job: id, CorrelationID: "c"}))
 	}
 	d.emit("job_1", arcp.JobStarted)
 	for range 3 {
@@ -260,7 +269,7 @@ func testDeadRuns(t *testing.T, open Open) {
 	}
 	d.finish("job_2")
 	d.finish("job_1")
-	d.do(&store.Write{DeleteJob: "job_2"})
+	d.do(store.NewWrite(&store.DeleteJob{Job: "job_2"}))
 	ctx := context.Background()
 	readers := map[string]func(after uint64, seen func(seq uint64)) error{
 		"feed": func(after uint64, seen func(uint64)) error {
@@ -294,7 +303,7 @@ func testDeadRuns(t *testing.T, open Open) {
 			t.Errorf("%s: of the deleted one (-want +got):\n%s", name, diff)
 		}
 	}
-	d.do(&store.Write{TrimFeed: &store.FeedTrim{Principal: "ann", Position: 4}})
+	d.do(store.NewWrite(&store.TrimFeed{Principal: "ann", Position: 4}))
 	err := d.Feed(ctx, "ann", 1, nil)
 	if gap, ok := errors.AsType[*store.TrimmedError](err); !ok || gap.After != 1 || gap.UpTo != 4 {
 		t.Errorf("reading what was trimmed = %v, want to be told up to where", err)
@@ -309,11 +318,11 @@ func testDeleteInOneBatch(t *testing.T, open Open) {
 	keyed := func(id arcp.JobID) *store.Write {
 		row := jobRow(id, s)
 		row.IdempotencyKey, row.SubmitID, row.Digest = "k", "m1", "digest "+string(id)
-		return &store.Write{Submit: row, Recheck: true, Events: d.events(id, arcp.JobAccepted)}
+		return store.NewWrite(&store.SubmitJob{Row: row, Recheck: true}, &store.AppendEvents{Events: d.events(id, arcp.JobAccepted)})
 	}
 	d.do(keyed("job_1"))
-	results := d.batch(d.completion("job_1", 1), &store.Write{DeleteJob: "job_1"}, keyed("job_2"),
-		d.completion("job_2", 1), &store.Write{DeleteJob: "job_2"}, keyed("job_1"), keyed("job_3"))
+	results := d.batch(d.completion("job_1", 1), store.NewWrite(&store.DeleteJob{Job: "job_1"}), keyed("job_2"),
+		d.completion("job_2", 1), store.NewWrite(&store.DeleteJob{Job: "job_2"}), keyed("job_1"), keyed("job_3"))
 	for i, want := range []error{nil, nil, nil, nil, nil, store.ErrExists, nil} {
 		if !errors.Is(results[i].Err, want) || results[i].Existing != "" {
 			t.Errorf("write %d = %+v, want %v", i, results[i], want)
@@ -323,7 +332,7 @@ func testDeleteInOneBatch(t *testing.T, open Open) {
 	if r := d.batch(again)[0]; r.Existing != "job_3" || !r.Repeated || r.Digest != "digest job_3" {
 		t.Errorf("the names are of %+v, want job_3", r)
 	}
-	again.Recheck = false
+	store.Find[*store.SubmitJob](again).Recheck = false
 	if r := d.batch(again)[0]; r.Existing != "job_3" || r.Repeated {
 		t.Errorf("the key is of %+v, want job_3", r)
 	}
@@ -340,7 +349,7 @@ func testEnded(t *testing.T, open Open) {
 	end := func(id arcp.JobID, at time.Time) {
 		row := jobRow(id, "")
 		row.Principal = "p" + string(id)
-		d.do(&store.Write{Submit: row})
+		d.do(store.NewWrite(&store.SubmitJob{Row: row}))
 		d.now = at
 		d.finish(id)
 	}
@@ -352,7 +361,7 @@ func testEnded(t *testing.T, open Open) {
 	end("job_first", t0.Add(-time.Hour))
 	want = append([]arcp.JobID{"job_first"}, want...)
 	d.submit("job_live", "")
-	d.do(&store.Write{DeleteJob: want[7]})
+	d.do(store.NewWrite(&store.DeleteJob{Job: want[7]}))
 	want = append(want[:7:7], want[8:]...)
 	listed := func(before time.Time, limit int) (got []arcp.JobID) {
 		err := d.Ended(context.Background(), before, func(j store.Job) bool {
@@ -388,7 +397,7 @@ func testRecordsByPrefix(t *testing.T, open Open) {
 	}
 	for i := range 1500 {
 		if key := fmt.Sprintf("p/%04d", i); i%3 == 0 {
-			d.do(&store.Write{Records: []store.Record{{Key: key, Rev: d.record(key).Rev}}})
+			d.do(store.NewWrite().Put(store.Record{Key: key, Rev: d.record(key).Rev}))
 		} else {
 			want = append(want, key)
 		}

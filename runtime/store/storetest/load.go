@@ -30,10 +30,10 @@ func testProducers(t *testing.T, open Open) {
 		}
 		end := d.completion(id, 1)
 		wg.Go(func() {
-			c.do(&store.Write{Submit: jobRow(id, own)})
-			c.do(&store.Write{Follow: &store.Follow{Session: other, Job: id, CorrelationID: "c"}})
+			c.do(store.NewWrite(&store.SubmitJob{Row: jobRow(id, own)}))
+			c.do(store.NewWrite(&store.Follow{Session: other, Job: id, CorrelationID: "c"}))
 			for _, events := range batches {
-				if r := c.do(&store.Write{Job: id, Attempt: 1, Events: events}); r.Err != nil || len(r.Runs) != 2 {
+				if r := c.do(store.NewWrite(&store.AppendEvents{Job: id, Attempt: 1, Events: events})); r.Err != nil || len(r.Runs) != 2 {
 					t.Errorf("result = %+v", r)
 				}
 			}
@@ -67,7 +67,7 @@ func testReaders(t *testing.T, open Open) {
 	}
 	wg.Go(func() { readJobs(t, d.Store, &done) })
 	for _, id := range names {
-		d.batch(&store.Write{Submit: jobRow(id, s), Events: d.events(id, arcp.JobAccepted)})
+		d.batch(store.NewWrite(&store.SubmitJob{Row: jobRow(id, s)}, &store.AppendEvents{Events: d.events(id, arcp.JobAccepted)}))
 		for range 5 {
 			d.emit(id, arcp.JobProgress, arcp.Log)
 		}

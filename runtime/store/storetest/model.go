@@ -102,11 +102,74 @@ func (m *model) clone() *model {
 	return c
 }
 
+// draft has at most one operation of each kind, so that the model can look for them.
+type draft struct {
+	Session            *store.Session
+	NewSession, Attach bool
+	EndSession         arcp.SessionID
+	Submit             *store.Job
+	Recheck            bool
+	Follow             *store.Follow
+	Unfollow           *store.Unfollow
+	Give               []store.DeliverEvent
+	store.AppendEvents
+	Announce  *store.Announce
+	Trim      *store.TrimSession
+	Records   []store.Record
+	DeleteJob arcp.JobID
+	TrimFeed  *store.TrimFeed
+}
+
+// write returns the operations in the order in which the model performs them.
+func (w *draft) write() *store.Write {
+	out := new(store.Write)
+	switch {
+	case w.NewSession:
+		out.Add(&store.OpenSession{Row: w.Session})
+	case w.Attach:
+		out.Add(&store.AttachSession{Row: w.Session})
+	case w.Session != nil:
+		out.Add(&store.PutSession{Row: w.Session})
+	}
+	if w.EndSession != "" {
+		out.Add(&store.EndSession{Session: w.EndSession})
+	}
+	if w.Submit != nil {
+		out.Add(&store.SubmitJob{Row: w.Submit, Recheck: w.Recheck})
+	}
+	if w.Follow != nil {
+		out.Add(w.Follow)
+	}
+	if w.Unfollow != nil {
+		out.Add(w.Unfollow)
+	}
+	for i := range w.Give {
+		out.Add(&w.Give[i])
+	}
+	if w.Job != "" || w.Submit != nil {
+		out.Add(&w.AppendEvents)
+	}
+	if w.Announce != nil {
+		out.Add(w.Announce)
+	}
+	if w.Trim != nil {
+		out.Add(w.Trim)
+	}
+	out.Put(w.Records...)
+	if w.DeleteJob != "" {
+		out.Add(&store.DeleteJob{Job: w.DeleteJob})
+	}
+	if w.TrimFeed != nil {
+		out.Add(w.TrimFeed)
+	}
+	return out
+}
+
 // apply returns the model after a write, or the model itself and why the write
 // is refused.
-func (m *model) apply(w *store.Write) (*model, error) {
+func (m *model) apply(w *draft) (*model, error) {
 	c := m.clone()
-	for _, part := range []func(*store.Write) error{c.session, c.endSession, c.submit, c.follow, c.unfollow, c.give,
+	for _, part := range []func(*draft) error{c.session, c.endSession, c.submit, c.follow, c.unfollow, c.give,
 		c.advance, c.announce, c.trim, c.record, c.deleteJob, c.trimFeed} {
 		if err := part(w); err != nil {
 			return m, err
@@ -117,7 +180,7 @@ func (m *model) apply(w *store.Write) (*model, error) {
 
 // existing returns the job that a submit would make again, and whether it is
 // because of the submit's id rather than of its key.
-func (m *model) existing(w *store.Write) (id arcp.JobID, repeated bool) {
+func (m *model) existing(w *draft) (id arcp.JobID, repeated bool) {
 	row := w.Submit
 	if row == nil {
 		return "", false
@@ -128,7 +191,7 @@ func (m *model) existing(w *store.Write) (id arcp.JobID, repeated bool) {
 	return m.keys[[2]string{row.Principal, row.IdempotencyKey}], false
 }
 
-func (m *model) session(w *store.Write) error {
+func (m *model) session(w *draft) error {
 	if w.Session == nil {
 		return nil
 	}
@@ -150,7 +213,7 @@ func (m *model) session(w *store.Write) error {
 	return nil
 }
 
-func (m *model) endSession(w *store.Write) error {
+func (m *model) endSession(w *draft) error {
 	if m.sessions[w.EndSession] == nil {
 		return nil
 	}
@@ -163,7 +226,7 @@ func (m *model) endSession(w *store.Write) error {
 	return nil
 }
 
-func (m *model) submit(w *store.Write) error {
+func (m *model) submit(w *draft) error {
 	row := w.Submit
 	switch {
 	case row == nil:
@@ -200,7 +263,7 @@ func (m *model) shows(f modelFollow, t arcp.Type) bool {
 	return spec.Need == "" || slices.Contains(m.sessions[f.session].features, spec.Need)
 }
 
-func (m *model) follow(w *store.Write) error {
+func (m *model) follow(w *draft) error {
 	if w.Follow == nil {
 		return nil
 	}
@@ -232,7 +295,7 @@ func (m *model) follow(w *store.Write) error {
 	if w.Follow.Once {
 		return nil
 	}
-	if i := j.find(w.Follow); i >= 0 {
+	if i := j.find(w.Follow.Session, w.Follow.CorrelationID); i >= 0 {
 		before := j.follows[i]
 		if f.types |= before.types; before.types == 0 || w.Follow.Types == 0 {
 			f.types = 0
@@ -275,11 +338,11 @@ func (j *modelJob) order(a, b modelFollow) int {
 	return cmp.Or(strings.Compare(string(a.session), string(b.session)), strings.Compare(string(a.corr), string(b.corr)))
 }
 
-func (j *modelJob) find(f *store.Follow) int {
-	return slices.IndexFunc(j.follows, func(x modelFollow) bool { return x.session == f.Session && x.corr == f.CorrelationID })
+func (j *modelJob) find(s arcp.SessionID, corr arcp.MessageID) int {
+	return slices.IndexFunc(j.follows, func(x modelFollow) bool { return x.session == s && x.corr == corr })
 }
 
-func (m *model) unfollow(w *store.Write) error {
+func (m *model) unfollow(w *draft) error {
 	if w.Unfollow == nil {
 		return nil
 	}
@@ -287,7 +350,7 @@ func (m *model) unfollow(w *store.Write) error {
 	if m.sessions[w.Unfollow.Session] == nil || j == nil {
 		return store.ErrNotFound
 	}
-	i := j.find(w.Unfollow)
+	i := j.find(w.Unfollow.Session, w.Unfollow.CorrelationID)
 	if i < 0 {
 		return nil
 	}
@@ -303,7 +366,7 @@ func (m *model) unfollow(w *store.Write) error {
 	return nil
 }
 
-func (m *model) advance(w *store.Write) error {
+func (m *model) advance(w *draft) error {
 	id, attempt := w.Job, w.Attempt
 	if w.Submit != nil {
 		id, attempt = w.Submit.ID, 1
@@ -401,7 +464,7 @@ func (m *model) hand(id arcp.JobID, j *modelJob, events []*store.Event, follows 
 	}
 }
 
-func (m *model) give(w *store.Write) error {
+func (m *model) give(w *draft) error {
 	for _, g := range w.Give {
 		if m.jobs[g.Job] == nil {
 			return store.ErrNotFound
@@ -413,7 +476,7 @@ func (m *model) give(w *store.Write) error {
 	return nil
 }
 
-func (m *model) giveOne(g store.Give) {
+func (m *model) giveOne(g store.DeliverEvent) {
 	j := m.jobs[g.Job]
 	if g.JSeq > uint64(len(j.events)) {
 		return
@@ -446,7 +509,7 @@ func (m *model) publish(principal string, x modelDelivery) {
 
 // announce gives the feed events that are of no job: their position is the one
 // there.
-func (m *model) announce(w *store.Write) error {
+func (m *model) announce(w *draft) error {
 	if w.Announce == nil {
 		return nil
 	}
@@ -464,7 +527,7 @@ func (m *model) feedLen(principal string) uint64 {
 	return 0
 }
 
-func (m *model) trimFeed(w *store.Write) error {
+func (m *model) trimFeed(w *draft) error {
 	if w.TrimFeed == nil {
 		return nil
 	}
@@ -474,7 +537,7 @@ func (m *model) trimFeed(w *store.Write) error {
 	return nil
 }
 
-func (m *model) deleteJob(w *store.Write) error {
+func (m *model) deleteJob(w *draft) error {
 	j := m.jobs[w.DeleteJob]
 	switch {
 	case j == nil:
@@ -499,7 +562,7 @@ func (m *model) deleteJob(w *store.Write) error {
 	return nil
 }
 
-func (m *model) trim(w *store.Write) error {
+func (m *model) trim(w *draft) error {
 	if w.Trim == nil {
 		return nil
 	}
@@ -511,7 +574,7 @@ func (m *model) trim(w *store.Write) error {
 	return nil
 }
 
-func (m *model) record(w *store.Write) error {
+func (m *model) record(w *draft) error {
 	for _, r := range w.Records {
 		old := m.records[r.Key]
 		switch {

@@ -113,13 +113,13 @@ func (s *modelScript) route() *store.Route {
 	return r
 }
 
-func (s *modelScript) drawGive(w *store.Write) {
-	w.Give = append(w.Give, store.Give{Session: s.session(), Job: s.job(), JSeq: pick(s, "event", uint64(1), 2, 3, 5)})
+func (s *modelScript) drawGive(w *draft) {
+	w.Give = append(w.Give, store.DeliverEvent{Session: s.session(), Job: s.job(), JSeq: pick(s, "event", uint64(1), 2, 3, 5)})
 }
 
 // write draws a write with one to three parts.
-func (s *modelScript) write() *store.Write {
-	w := new(store.Write)
+func (s *modelScript) write() *draft {
+	w := new(draft)
 	for range rapid.IntRange(1, 3).Draw(s.t, "parts") {
 		pick(s, "part", s.drawSession, s.drawSubmit, s.drawEvents, s.drawEvents, s.drawEvents, s.drawEnd,
 			s.drawFollow, s.drawFollow, s.drawUnfollow, s.drawGive, s.drawTrim, s.drawRecord,
@@ -129,13 +129,13 @@ func (s *modelScript) write() *store.Write {
 }
 
 // sensible takes out of a write what contradicts the rest of it.
-func sensible(w *store.Write) *store.Write {
+func sensible(w *draft) *draft {
 	if w.Session != nil && w.Session.ID == w.EndSession {
 		w.EndSession = ""
 	}
 	if id := w.DeleteJob; w.Job == id || w.Submit != nil && w.Submit.ID == id ||
 		w.Follow != nil && w.Follow.Job == id || w.Unfollow != nil && w.Unfollow.Job == id ||
-		slices.ContainsFunc(w.Give, func(g store.Give) bool { return g.Job == id }) {
+		slices.ContainsFunc(w.Give, func(g store.DeliverEvent) bool { return g.Job == id }) {
 		w.DeleteJob = ""
 	}
 	if len(w.Events) > 0 {
@@ -144,7 +144,7 @@ func sensible(w *store.Write) *store.Write {
 	return w
 }
 
-func (s *modelScript) drawSession(w *store.Write) {
+func (s *modelScript) drawSession(w *draft) {
 	features := []arcp.Feature{arcp.FeatureStreaming, arcp.FeatureCheckpoints, arcp.FeatureHumanInput}
 	w.Session = sessionRow(s.session(), features[:pick(s, "features", 0, 1, 2, 3)]...)
 	how := pick(s, "how", "new", "new", "put", "attach")
@@ -154,22 +154,22 @@ func (s *modelScript) drawSession(w *store.Write) {
 	}
 }
 
-func (s *modelScript) drawEndSession(w *store.Write) { w.EndSession = s.session() }
+func (s *modelScript) drawEndSession(w *draft) { w.EndSession = s.session() }
 
-func (s *modelScript) drawDelete(w *store.Write) { w.DeleteJob = s.job() }
+func (s *modelScript) drawDelete(w *draft) { w.DeleteJob = s.job() }
 
-func (s *modelScript) drawTrimFeed(w *store.Write) {
-	w.TrimFeed = &store.FeedTrim{Principal: s.principal(), Position: pick(s, "trim", uint64(0), 1, 2, 3, 5, 100)}
+func (s *modelScript) drawTrimFeed(w *draft) {
+	w.TrimFeed = &store.TrimFeed{Principal: s.principal(), Position: pick(s, "trim", uint64(0), 1, 2, 3, 5, 100)}
 }
 
-func (s *modelScript) drawAnnounce(w *store.Write) {
+func (s *modelScript) drawAnnounce(w *draft) {
 	types := []arcp.Type{arcp.Log, arcp.EventEmit, arcp.Log, "arcpx.test.thing", arcp.Log}
-	w.Announce = &store.Announcement{Principal: s.principal(), Events: s.d.events("", types[:pick(s, "announced", 1, 2, 5)]...)}
+	w.Announce = &store.Announce{Principal: s.principal(), Events: s.d.events("", types[:pick(s, "announced", 1, 2, 5)]...)}
 }
 
 func (s *modelScript) principal() string { return s.name + pick(s, "principal", "ann", "bob") }
 
-func (s *modelScript) drawSubmit(w *store.Write) {
+func (s *modelScript) drawSubmit(w *draft) {
 	if w.Job != "" {
 		return
 	}
@@ -185,7 +185,7 @@ func (s *modelScript) drawSubmit(w *store.Write) {
 	w.State = ""
 }
 
-func (s *modelScript) drawEvents(w *store.Write) {
+func (s *modelScript) drawEvents(w *draft) {
 	if w.Submit != nil || w.State != "" {
 		return
 	}
@@ -194,7 +194,7 @@ func (s *modelScript) drawEvents(w *store.Write) {
 	w.Events = s.events(w.Job, pick(s, "events", 0, 1, 2, 5))
 }
 
-func (s *modelScript) drawEnd(w *store.Write) {
+func (s *modelScript) drawEnd(w *draft) {
 	if w.Submit == nil {
 		s.drawEvents(w)
 	}
@@ -208,7 +208,7 @@ func (s *modelScript) drawEnd(w *store.Write) {
 	}
 }
 
-func (s *modelScript) drawFollow(w *store.Write) {
+func (s *modelScript) drawFollow(w *draft) {
 	types := arcp.Lookup(arcp.Log).Bit | arcp.Lookup(arcp.JobCheckpoint).Bit
 	w.Follow = &store.Follow{Session: s.session(), Job: s.job(), From: pick(s, "from", uint64(0), 0, 1, 3, 100),
 		Types: pick(s, "types", 0, 0, types), Origin: pick(s, "origin", true, false), Once: pick(s, "once", false, false, true),
@@ -216,16 +216,16 @@ func (s *modelScript) drawFollow(w *store.Write) {
 	w.Follow.CorrelationID = pick(s, "corr", "c1", "c2", arcp.MessageID("submit-"+w.Follow.Job))
 }
 
-func (s *modelScript) drawUnfollow(w *store.Write) {
-	w.Unfollow = &store.Follow{Session: s.session(), Job: s.job(), Origin: pick(s, "origin", true, false)}
+func (s *modelScript) drawUnfollow(w *draft) {
+	w.Unfollow = &store.Unfollow{Session: s.session(), Job: s.job(), Origin: pick(s, "origin", true, false)}
 	w.Unfollow.CorrelationID = pick(s, "corr", "c1", "c2", arcp.MessageID("submit-"+w.Unfollow.Job))
 }
 
-func (s *modelScript) drawTrim(w *store.Write) {
-	w.Trim = &store.Trim{Session: s.session(), Seq: pick(s, "trim", uint64(0), 1, 2, 3, 5, 8, 13, 100)}
+func (s *modelScript) drawTrim(w *draft) {
+	w.Trim = &store.TrimSession{Session: s.session(), Seq: pick(s, "trim", uint64(0), 1, 2, 3, 5, 8, 13, 100)}
 }
 
-func (s *modelScript) drawRecord(w *store.Write) {
+func (s *modelScript) drawRecord(w *draft) {
 	key := s.name + pick(s, "record", "x", "y")
 	if pick(s, "of a job", true, false) {
 		key = store.JobRecords(s.job()) + pick(s, "record", "x", "y")
@@ -243,20 +243,22 @@ func (s *modelScript) drawRecord(w *store.Write) {
 
 // batch commits one to four writes and compares what came of them.
 func (s *modelScript) batch() {
-	writes := make([]*store.Write, rapid.IntRange(1, 4).Draw(s.t, "writes"))
-	for i := range writes {
-		writes[i] = s.write()
+	drafts := make([]*draft, rapid.IntRange(1, 4).Draw(s.t, "writes"))
+	writes := make([]*store.Write, len(drafts))
+	for i := range drafts {
+		drafts[i] = s.write()
+		writes[i] = drafts[i].write()
 	}
 	results := make([]store.Result, len(writes))
 	if err := s.d.Commit(writes, results); err != nil {
 		s.t.Fatalf("Commit = %v", err)
 	}
-	for i, w := range writes {
+	for i, w := range drafts {
 		s.check(w, &results[i])
 	}
 }
 
-func (s *modelScript) check(w *store.Write, r *store.Result) {
+func (s *modelScript) check(w *draft, r *store.Result) {
 	before := s.m
 	if id, repeated := s.m.existing(w); id != "" {
 		if r.Err != nil || r.Existing != id || r.Repeated != repeated || r.Digest != s.m.jobs[id].digest {
@@ -314,7 +316,7 @@ func (s *modelScript) checkRuns(before *model, r *store.Result) {
 }
 
 // checkFeed checks that the feed was given the events of this write.
-func (s *modelScript) checkFeed(before *model, w *store.Write, r *store.Result) {
+func (s *modelScript) checkFeed(before *model, w *draft, r *store.Result) {
 	want := store.FeedRun{}
 	if len(w.Events) > 0 {
 		want.Job, want.Events = w.Job, w.Events

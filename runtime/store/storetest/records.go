@@ -10,7 +10,7 @@ import (
 )
 
 func put(key string, rev uint64, value string) *store.Write {
-	return &store.Write{Records: []store.Record{{Key: key, Rev: rev, Value: []byte(value)}}}
+	return store.NewWrite().Put(store.Record{Key: key, Rev: rev, Value: []byte(value)})
 }
 
 func (d *db) record(key string) store.Record {
@@ -42,22 +42,22 @@ func testRecords(t *testing.T, open Open) {
 		t.Errorf("empty record = %+v", rec)
 	}
 
-	d.refuse(&store.Write{Records: []store.Record{{Key: "a", Rev: one.Rev}}}, store.ErrConflict)
-	d.do(&store.Write{Records: []store.Record{{Key: "a", Rev: two.Rev}}})
+	d.refuse(store.NewWrite().Put(store.Record{Key: "a", Rev: one.Rev}), store.ErrConflict)
+	d.do(store.NewWrite().Put(store.Record{Key: "a", Rev: two.Rev}))
 	if rec := d.record("a"); rec.Rev != 0 || rec.Value != nil {
 		t.Errorf("deleted record = %+v", rec)
 	}
-	d.do(&store.Write{Records: []store.Record{{Key: "a"}}}) // it is not there, and that is so
+	d.do(store.NewWrite().Put(store.Record{Key: "a"})) // it is not there, and that is so
 	d.do(put("a", 0, "new"))
 	if rec := d.record("a"); rec.Rev <= two.Rev {
 		t.Errorf("revision %d came back after %d", rec.Rev, two.Rev)
 	}
 
-	d.refuse(&store.Write{Records: []store.Record{{Key: "b", Value: []byte("1")}, {Key: "a", Rev: 99, Value: []byte("2")}}}, store.ErrConflict)
+	d.refuse(store.NewWrite().Put(store.Record{Key: "b", Value: []byte("1")}, store.Record{Key: "a", Rev: 99, Value: []byte("2")}), store.ErrConflict)
 	if rec := d.record("b"); rec.Rev != 0 {
 		t.Errorf("half of a refused write happened: %+v", rec)
 	}
-	d.refuse(&store.Write{Records: []store.Record{{Key: "b", Value: []byte("1")}, {Key: "b", Value: []byte("2")}}}, store.ErrInvalid)
+	d.refuse(store.NewWrite().Put(store.Record{Key: "b", Value: []byte("1")}, store.Record{Key: "b", Value: []byte("2")}), store.ErrInvalid)
 	results := d.batch(put("c", 0, "1"), put("c", 0, "2"))
 	if results[0].Err != nil || !errors.Is(results[1].Err, store.ErrConflict) || string(d.record("c").Value) != "1" {
 		t.Errorf("two creations in one batch: %v, %v", results[0].Err, results[1].Err)
@@ -72,13 +72,12 @@ func testRefused(t *testing.T, open Open) {
 	d.emit("job_1", arcp.JobStarted)
 	events := d.events("job_1", arcp.JobCompleted)
 	blank := string(events[0].Body)
-	d.refuse(&store.Write{
-		Session: sessionRow("sess_2"), NewSession: true,
-		Follow: &store.Follow{Session: "sess_2", Job: "job_1"},
-		Job:    "job_1", Attempt: 1, NewAttempt: true, Events: events, State: arcp.StateCompleted,
-		Trim:    &store.Trim{Session: s, Seq: 1},
-		Records: []store.Record{{Key: "a", Value: []byte("x")}, {Key: "b", Rev: 1, Value: []byte("x")}},
-	}, store.ErrConflict)
+	d.refuse(store.NewWrite(&store.OpenSession{Row: sessionRow("sess_2")},
+		&store.Follow{Session: "sess_2", Job: "job_1"},
+		&store.AppendEvents{Job: "job_1", Attempt: 1, NewAttempt: true, Events: events, State: arcp.StateCompleted},
+		&store.TrimSession{Session: s, Seq: 1},
+		&store.PutRecord{Key: "a", Value: []byte("x")},
+		&store.PutRecord{Key: "b", Rev: 1, Value: []byte("x")}), store.ErrConflict)
 	if string(events[0].Body) != blank || events[0].JSeq != 0 {
 		t.Errorf("a refused event was changed: %s", events[0].Body)
 	}
@@ -93,8 +92,10 @@ func testRefused(t *testing.T, open Open) {
 	}
 	d.want(s, arcp.JobStarted)
 	for _, w := range []*store.Write{
-		{Events: events}, {State: arcp.StateRunning}, {Unlogged: events[0]}, {NewAttempt: true}, {NewSession: true},
-		{Submit: jobRow("job_9", ""), Job: "job_1", Attempt: 1}, {Submit: jobRow("", "")}, {Session: &store.Session{}},
+		store.NewWrite(&store.AppendEvents{Events: events}), store.NewWrite(&store.AppendEvents{State: arcp.StateRunning}),
+		store.NewWrite(&store.DeliverUnlogged{Event: events[0]}), store.NewWrite(&store.AppendEvents{NewAttempt: true}),
+		store.NewWrite(&store.SubmitJob{Row: jobRow("job_9", "")}, &store.AppendEvents{Job: "job_1", Attempt: 1}),
+		store.NewWrite(&store.SubmitJob{Row: jobRow("", "")}), store.NewWrite(&store.PutSession{Row: &store.Session{}}),
 	} {
 		d.refuse(w, store.ErrInvalid)
 	}
@@ -109,14 +110,14 @@ func testOneBatch(t *testing.T, open Open) {
 	d := fresh(t, open)
 	row := jobRow("job_1", "sess_1")
 	results := d.batch(
-		&store.Write{Session: sessionRow("sess_1"), NewSession: true},
-		&store.Write{Session: sessionRow("sess_1"), NewSession: true},
-		&store.Write{Submit: row, Events: d.events("job_1", arcp.JobAccepted)},
-		&store.Write{Submit: row},
-		&store.Write{Job: "job_1", Attempt: 1, Events: d.events("job_1", arcp.JobStarted, arcp.JobProgress), State: arcp.StateRunning},
-		&store.Write{Job: "job_1", Attempt: 2, Events: d.events("job_1", arcp.Log)},
-		&store.Write{Mark: "sess_1"},
-		&store.Write{Trim: &store.Trim{Session: "sess_1", Seq: 2}},
+		store.NewWrite(&store.OpenSession{Row: sessionRow("sess_1")}),
+		store.NewWrite(&store.OpenSession{Row: sessionRow("sess_1")}),
+		store.NewWrite(&store.SubmitJob{Row: row}, &store.AppendEvents{Events: d.events("job_1", arcp.JobAccepted)}),
+		store.NewWrite(&store.SubmitJob{Row: row}),
+		store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1, Events: d.events("job_1", arcp.JobStarted, arcp.JobProgress), State: arcp.StateRunning}),
+		store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 2, Events: d.events("job_1", arcp.Log)}),
+		store.NewWrite(&store.ReadPosition{Session: "sess_1"}),
+		store.NewWrite(&store.TrimSession{Session: "sess_1", Seq: 2}),
 		d.completion("job_1", 1),
 		d.completion("job_1", 1),
 	)
@@ -126,7 +127,7 @@ func testOneBatch(t *testing.T, open Open) {
 		}
 	}
 	if results[6].LastSeq != 3 {
-		t.Errorf("Mark gives %d, want 3", results[6].LastSeq)
+		t.Errorf("ReadPosition gives %d, want 3", results[6].LastSeq)
 	}
 	d.want("sess_1", arcp.JobProgress, arcp.JobCompleted)
 	if j := d.job("job_1"); j.State != arcp.StateCompleted || j.LastJSeq != 4 || j.LastSeq != 4 {

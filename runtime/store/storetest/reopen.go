@@ -61,16 +61,16 @@ func testReopen(t *testing.T, open Open) {
 	d := at(t, open, dir)
 	s, other := d.session("sess_1", arcp.FeatureCheckpoints), d.session(arcp.NewSessionID())
 	full := fullJob(s)
-	d.do(&store.Write{Submit: full, Events: d.events(full.ID, arcp.JobAccepted)})
+	d.do(store.NewWrite(&store.SubmitJob{Row: full}, &store.AppendEvents{Events: d.events(full.ID, arcp.JobAccepted)}))
 	d.submit("job_ended", other)
-	d.do(&store.Write{Follow: &store.Follow{Session: other, Job: full.ID, CorrelationID: arcp.NewMessageID(), Origin: true}})
-	d.do(&store.Write{Job: full.ID, Attempt: 1, NewAttempt: true, Events: d.events(full.ID, arcp.JobCheckpoint, arcp.JobProgress), State: arcp.StateBlocked})
+	d.do(store.NewWrite(&store.Follow{Session: other, Job: full.ID, CorrelationID: arcp.NewMessageID(), Origin: true}))
+	d.do(store.NewWrite(&store.AppendEvents{Job: full.ID, Attempt: 1, NewAttempt: true, Events: d.events(full.ID, arcp.JobCheckpoint, arcp.JobProgress), State: arcp.StateBlocked}))
 	d.emit("job_ended", "arcpx.test.thing", arcp.Log)
 	d.finish("job_ended")
 	d.do(put("a", 0, "x"))
 	d.do(put("a", 1, "y"))
 	d.do(put("gone", 0, "x"))
-	d.do(&store.Write{Records: []store.Record{{Key: "gone", Rev: d.record("gone").Rev}}})
+	d.do(store.NewWrite().Put(store.Record{Key: "gone", Rev: d.record("gone").Rev}))
 
 	image := func() image { return d.image([]string{"ann"}, []string{"a", "gone", "never"}) }
 	before := image()
@@ -84,11 +84,11 @@ func testReopen(t *testing.T, open Open) {
 		t.Errorf("a revision came back: %d", rev)
 	}
 	d.do(put("a", lastRev, "z"))
-	d.refuse(&store.Write{Job: full.ID, Attempt: 1}, store.ErrFenced)
+	d.refuse(store.NewWrite(&store.AppendEvents{Job: full.ID, Attempt: 1}), store.ErrFenced)
 	d.refuse(d.completion("job_ended", 1), store.ErrTerminal)
-	d.refuse(&store.Write{Submit: jobRow("job_ended", s)}, store.ErrExists)
-	d.refuse(&store.Write{Submit: jobRow(full.ID, s)}, store.ErrExists)
-	if r := d.batch(&store.Write{Submit: fullJob(s)})[0]; r.Existing != full.ID || r.Digest != full.Digest {
+	d.refuse(store.NewWrite(&store.SubmitJob{Row: jobRow("job_ended", s)}), store.ErrExists)
+	d.refuse(store.NewWrite(&store.SubmitJob{Row: jobRow(full.ID, s)}), store.ErrExists)
+	if r := d.batch(store.NewWrite(&store.SubmitJob{Row: fullJob(s)}))[0]; r.Existing != full.ID || r.Digest != full.Digest {
 		t.Errorf("the idempotency key is held by %+v", r)
 	}
 	r := d.do(d.completion(full.ID, 2))
@@ -104,11 +104,11 @@ func testReopenFollows(t *testing.T, open Open) {
 	d := at(t, open, dir)
 	s, other := d.session("sess_1"), d.session("sess_2")
 	d.submit("job_1", s)
-	d.do(&store.Write{Follow: &store.Follow{Session: other, Job: "job_1", CorrelationID: "c1", Types: arcp.Lookup(arcp.Log).Bit, Origin: true}})
-	d.do(&store.Write{Follow: &store.Follow{Session: other, Job: "job_1", CorrelationID: "c2"}})
-	d.do(&store.Write{Follow: &store.Follow{Session: other, Job: "job_1", CorrelationID: "c3"}})
-	d.do(&store.Write{Unfollow: &store.Follow{Session: other, Job: "job_1", CorrelationID: "c3"}})
-	d.do(&store.Write{Unfollow: &store.Follow{Session: s, Job: "job_1", CorrelationID: "submit-job_1"}})
+	d.do(store.NewWrite(&store.Follow{Session: other, Job: "job_1", CorrelationID: "c1", Types: arcp.Lookup(arcp.Log).Bit, Origin: true}))
+	d.do(store.NewWrite(&store.Follow{Session: other, Job: "job_1", CorrelationID: "c2"}))
+	d.do(store.NewWrite(&store.Follow{Session: other, Job: "job_1", CorrelationID: "c3"}))
+	d.do(store.NewWrite(&store.Unfollow{Session: other, Job: "job_1", CorrelationID: "c3"}))
+	d.do(store.NewWrite(&store.Unfollow{Session: s, Job: "job_1", CorrelationID: "submit-job_1"}))
 	d.reopen(open, dir)
 	r := d.emit("job_1", arcp.JobProgress, arcp.Log)
 	if len(r.Runs) != 2 {
@@ -118,8 +118,8 @@ func testReopenFollows(t *testing.T, open Open) {
 		t.Errorf("runs = %+v", r.Runs)
 	}
 	d.submit("job_2", s)
-	d.refuse(&store.Write{Follow: &store.Follow{Session: other, Job: "job_2", CorrelationID: "c", Limit: 1}}, store.ErrTooMany)
-	d.do(&store.Write{Follow: &store.Follow{Session: s, Job: "job_1", CorrelationID: "submit-job_1", From: 2}})
+	d.refuse(store.NewWrite(&store.Follow{Session: other, Job: "job_2", CorrelationID: "c", Limit: 1}), store.ErrTooMany)
+	d.do(store.NewWrite(&store.Follow{Session: s, Job: "job_1", CorrelationID: "submit-job_1", From: 2}))
 	d.reopen(open, dir)
 	if r := d.finish("job_1"); len(r.Runs) != 2 || r.Runs[0].Session != s || r.Runs[0].Events[0].OriginSeq != 1 {
 		t.Errorf("runs = %+v", r.Runs)
@@ -136,15 +136,15 @@ func testReopenTrimmed(t *testing.T, open Open) {
 	d := at(t, open, dir)
 	s, part := d.session("sess_1"), d.session("sess_2")
 	d.submit("job_1", s)
-	d.do(&store.Write{Follow: &store.Follow{Session: part, Job: "job_1", CorrelationID: "c"}})
+	d.do(store.NewWrite(&store.Follow{Session: part, Job: "job_1", CorrelationID: "c"}))
 	for range 100 {
 		d.emit("job_1", arcp.JobProgress, arcp.Log)
 	}
-	d.do(&store.Write{Trim: &store.Trim{Session: s, Seq: 200}})
-	d.do(&store.Write{Trim: &store.Trim{Session: part, Seq: 151}})
+	d.do(store.NewWrite(&store.TrimSession{Session: s, Seq: 200}))
+	d.do(store.NewWrite(&store.TrimSession{Session: part, Seq: 151}))
 	row := sessionRow(part)
 	row.Epoch = 1
-	d.do(&store.Write{Session: row})
+	d.do(store.NewWrite(&store.PutSession{Row: row}))
 	d.reopen(open, dir)
 	if row := d.row(s); row.LastSeq != 200 || row.TrimmedTo != 200 {
 		t.Errorf("LastSeq %d, TrimmedTo %d; want 200, 200", row.LastSeq, row.TrimmedTo)
@@ -179,7 +179,7 @@ func testClockStepsBack(t *testing.T, open Open) {
 		d := &db{TB: t, Store: open(t, dir), now: t0}
 		for range 3 {
 			events := d.events("job_1", arcp.Log, arcp.Log)
-			d.do(&store.Write{Job: "job_1", Attempt: 1, Events: events})
+			d.do(store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1, Events: events}))
 			for _, e := range events {
 				if e.ID() <= last {
 					t.Errorf("id %s after %s", e.ID(), last)

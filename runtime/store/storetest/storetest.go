@@ -147,7 +147,7 @@ func (d *db) refuse(w *store.Write, want error) {
 // needs one of these.
 func (d *db) session(id arcp.SessionID, features ...arcp.Feature) arcp.SessionID {
 	d.Helper()
-	d.do(&store.Write{Session: sessionRow(id, features...), NewSession: true})
+	d.do(store.NewWrite(&store.OpenSession{Row: sessionRow(id, features...)}))
 	return id
 }
 
@@ -164,7 +164,7 @@ func jobRow(id arcp.JobID, sess arcp.SessionID) *store.Job {
 // submit makes a job of ann's.
 func (d *db) submit(id arcp.JobID, sess arcp.SessionID) arcp.JobID {
 	d.Helper()
-	d.do(&store.Write{Submit: jobRow(id, sess)})
+	d.do(store.NewWrite(&store.SubmitJob{Row: jobRow(id, sess)}))
 	return id
 }
 
@@ -181,7 +181,7 @@ func (d *db) events(id arcp.JobID, types ...arcp.Type) []*store.Event {
 // emit appends events to a job in its first attempt.
 func (d *db) emit(id arcp.JobID, types ...arcp.Type) store.Result {
 	d.Helper()
-	return d.do(&store.Write{Job: id, Attempt: 1, Events: d.events(id, types...)})
+	return d.do(store.NewWrite(&store.AppendEvents{Job: id, Attempt: 1, Events: d.events(id, types...)}))
 }
 
 // finish completes a job in its first attempt.
@@ -191,7 +191,7 @@ func (d *db) finish(id arcp.JobID) store.Result {
 }
 
 func (d *db) completion(id arcp.JobID, attempt uint32) *store.Write {
-	return &store.Write{Job: id, Attempt: attempt, Events: d.events(id, arcp.JobCompleted), State: arcp.StateCompleted}
+	return store.NewWrite(&store.AppendEvents{Job: id, Attempt: attempt, Events: d.events(id, arcp.JobCompleted), State: arcp.StateCompleted})
 }
 
 // given reads what a session was given after a position and checks that the

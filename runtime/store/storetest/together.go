@@ -10,7 +10,8 @@ import (
 
 // calling is a job that begins and ends in one write.
 func (d *db) calling(id arcp.JobID, s arcp.SessionID) *store.Write {
-	return &store.Write{Submit: jobRow(id, s), Events: d.events(id, arcp.JobAccepted, arcp.JobCompleted), State: arcp.StateCompleted}
+	return store.NewWrite(&store.SubmitJob{Row: jobRow(id, s)},
+		&store.AppendEvents{Events: d.events(id, arcp.JobAccepted, arcp.JobCompleted), State: arcp.StateCompleted})
 }
 
 // testTogether checks that writes that are to happen together all happen, or none.
@@ -38,7 +39,8 @@ func testTogether(t *testing.T, open Open) {
 		t.Errorf("a conflict of the write itself: %v, with it %+v", r.Err, r.With[0])
 	}
 	repeated := d.calling("job_3", s)
-	repeated.Submit.SubmitID, repeated.Recheck = "submit-job_1", true
+	submit := store.Find[*store.SubmitJob](repeated)
+	submit.Row.SubmitID, submit.Recheck = "submit-job_1", true
 	again := put("a", rec.Rev, "two")
 	again.With = []*store.Write{d.calling("job_2", s), repeated}
 	d.refuse(again, store.ErrTogether)
@@ -54,7 +56,7 @@ func testTogether(t *testing.T, open Open) {
 	d.want(s, arcp.JobAccepted, arcp.JobCompleted, arcp.JobCompleted)
 
 	// A session gets what it is given together with its own end, and is gone then.
-	end := &store.Write{EndSession: s, With: []*store.Write{d.calling("job_4", s)}}
+	end := &store.Write{Ops: []store.Op{&store.EndSession{Session: s}}, With: []*store.Write{d.calling("job_4", s)}}
 	if r := d.do(end); len(r.With[0].Runs) != 1 || !slices.Equal(typesOf(r.With[0].Runs[0].Events), []arcp.Type{arcp.JobAccepted, arcp.JobCompleted}) {
 		t.Errorf("runs with the end of the session = %+v", r.With[0].Runs)
 	}
@@ -78,7 +80,7 @@ func testTogether(t *testing.T, open Open) {
 }
 
 func (d *db) emitting(id arcp.JobID) *store.Write {
-	return &store.Write{Job: id, Attempt: 1, Events: d.events(id, arcp.JobProgress)}
+	return store.NewWrite(&store.AppendEvents{Job: id, Attempt: 1, Events: d.events(id, arcp.JobProgress)})
 }
 
 func typesOf(events []*store.Event) (types []arcp.Type) {

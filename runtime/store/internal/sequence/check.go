@@ -8,9 +8,9 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// writeCheck is the result of checking a write.
-type writeCheck struct {
-	job      *job // the live job that Write.Job names
+// decision is the outcome of checking a write.
+type decision struct {
+	job      *job // the live job of AppendEvents; nil: none, or the job of SubmitJob
 	existing arcp.JobID
 	repeated bool
 	digest   string
@@ -18,63 +18,435 @@ type writeCheck struct {
 }
 
 // allows reports whether the write may happen.
-func (v *writeCheck) allows() bool { return v.existing == "" && v.refused == nil }
+func (d *decision) allows() bool { return d.existing == "" && d.refused == nil }
 
-// answer tells the caller why the write does not happen, if it does not.
-func (v *writeCheck) answer(r *store.Result) {
-	if v.existing != "" {
-		r.Existing, r.Repeated, r.Digest = v.existing, v.repeated, v.digest
+// report sets the reason why the write does not happen, if there is one.
+func (d *decision) report(r *store.Result) {
+	if d.existing != "" {
+		r.Existing, r.Repeated, r.Digest = d.existing, d.repeated, d.digest
 		return
 	}
-	r.Err = v.refused
+	r.Err = d.refused
 }
 
-// check decides whether a write may happen, without a trace. What it has
-// allowed cannot fail except by an error of the source.
-func (c *Core) check(w *store.Write) (v writeCheck) {
-	if v = c.existing(w); v.existing != "" {
-		return v
+// check decides whether a write may happen and changes nothing. A write that it has
+// allowed fails only by an error of the source.
+func (c *Core) check(w *store.Write) decision {
+	v := check{core: c, write: w}
+	if v.findExisting(); v.existing != "" {
+		return v.decision
 	}
-	if w.Job != "" {
-		if v.job, v.refused = c.claim(w); v.refused != nil {
-			return v
+	if overlap(w) {
+		v.refused = invalid("writes that happen together change the same job or record")
+		return v.decision
+	}
+	for i, op := range w.Ops {
+		if v.refused = v.op(i, op); v.refused != nil {
+			break
 		}
 	}
-	for _, rule := range rules {
-		if v.refused = rule(c, w); v.refused != nil {
-			return v
+	return v.decision
+}
+
+// check is a write that is being checked, and the effects of its operations so far
+// that matter to the operations after them.
+type check struct {
+	decision
+	core   *Core
+	write  *store.Write
+	kinds  kinds
+	row    arcp.SessionID // of OpenSession, AttachSession or PutSession
+	ended  arcp.SessionID // of EndSession
+	submit *store.Job     // of SubmitJob
+	events bool           // AppendEvents has events
+}
+
+// kinds is a set of kinds of operations. A write has one operation of each kind.
+type kinds uint16
+
+const (
+	sessionRow kinds = 1 << iota
+	endSession
+	submitJob
+	follow
+	unfollow
+	appendEvents
+	announce
+	trimSession
+	unlogged
+	readPosition
+	readFeedPosition
+	deleteJob
+	trimFeed
+)
+
+// kindOf returns the kind of an operation; 0: a write may have any number.
+func kindOf(op store.Op) kinds {
+	switch op.(type) {
+	case *store.OpenSession, *store.AttachSession, *store.PutSession:
+		return sessionRow
+	case *store.EndSession:
+		return endSession
+	case *store.SubmitJob:
+		return submitJob
+	case *store.Follow:
+		return follow
+	case *store.Unfollow:
+		return unfollow
+	case *store.AppendEvents:
+		return appendEvents
+	case *store.Announce:
+		return announce
+	case *store.TrimSession:
+		return trimSession
+	case *store.DeliverUnlogged:
+		return unlogged
+	case *store.ReadPosition:
+		return readPosition
+	case *store.ReadFeedPosition:
+		return readFeedPosition
+	case *store.DeleteJob:
+		return deleteJob
+	case *store.TrimFeed:
+		return trimFeed
+	}
+	return 0
+}
+
+// op checks operation i of the write.
+func (v *check) op(i int, op store.Op) error {
+	kind := kindOf(op)
+	if v.kinds&kind != 0 {
+		return invalid("two operations of one type")
+	}
+	v.kinds |= kind
+	switch op := op.(type) {
+	case *store.OpenSession:
+		return v.openSession(op.Row)
+	case *store.AttachSession:
+		return v.putSession(op.Row, true)
+	case *store.PutSession:
+		return v.putSession(op.Row, false)
+	case *store.EndSession:
+		return v.endSession(op.Session)
+	case *store.SubmitJob:
+		return v.submitJob(op.Row)
+	case *store.Follow:
+		return v.follow(op)
+	case *store.Unfollow:
+		return v.sessionAndJob(op.Session, op.Job)
+	case *store.DeliverEvent:
+		return v.deliverEvent(op)
+	case *store.AppendEvents:
+		return v.appendEvents(op)
+	case *store.Announce:
+		return v.announce(op)
+	case *store.TrimSession:
+		return v.sessionExists(op.Session)
+	case *store.PutRecord:
+		return v.putRecord(i, op)
+	case *store.DeliverUnlogged:
+		_, err := v.liveJob(op.Job, op.Attempt)
+		return err
+	case *store.ReadPosition:
+		return v.sessionExists(op.Session)
+	case *store.DeleteJob:
+		return v.deleteJob(op.Job)
+	case *store.TrimFeed:
+		if op.Principal == "" {
+			return invalid("a feed without a principal")
 		}
 	}
-	return v
+	return nil
 }
 
-// rules are the conditions of a write, in the order in which their errors win.
-var rules = [...]func(*Core, *store.Write) error{
-	(*Core).checkForm, (*Core).checkSession, (*Core).checkSubmit, (*Core).checkEvents,
-	(*Core).checkFollows, (*Core).checkPosition, (*Core).checkRecords, (*Core).checkDelete,
+// findExisting finds the job that a submit would create a second time.
+func (v *check) findExisting() {
+	op := store.Find[*store.SubmitJob](v.write)
+	if op == nil {
+		return
+	}
+	c, row := v.core, op.Row
+	var id arcp.JobID
+	var digest string
+	repeated := false
+	if op.Recheck && row.Session != "" && row.SubmitID != "" && !c.isGone(row.Session) {
+		id, digest = c.submitted(row.Session, row.SubmitID)
+		repeated = true
+	}
+	if (id == "" || c.isDead(id)) && row.IdempotencyKey != "" {
+		id, digest = c.holder(row.Principal, row.IdempotencyKey)
+		repeated = false
+	}
+	if id != "" && !c.isDead(id) {
+		v.existing, v.digest, v.repeated = id, digest, repeated
+	}
 }
 
-// existing finds the job that a submit would make again.
-func (c *Core) existing(w *store.Write) (v writeCheck) {
-	row := w.Submit
-	if row == nil {
-		return v
+// sessionRow checks that a session row has an id, and that the write does not also
+// end the session.
+func (v *check) sessionRow(row *store.Session) error {
+	switch {
+	case row == nil || row.ID == "":
+		return invalid("a session without an id")
+	case row.ID == v.ended:
+		return invalid("a session that is stored and ended")
 	}
-	if w.Recheck && row.Session != "" && row.SubmitID != "" && !c.isGone(row.Session) {
-		v.existing, v.digest = c.submitted(row.Session, row.SubmitID)
-		v.repeated = true
-	}
-	if (v.existing == "" || c.isDead(v.existing)) && row.IdempotencyKey != "" {
-		v.existing, v.digest = c.holder(row.Principal, row.IdempotencyKey)
-		v.repeated = false
-	}
-	if v.existing == "" || c.isDead(v.existing) {
-		return writeCheck{}
-	}
-	return v
+	v.row = row.ID
+	return nil
 }
 
-// holder returns the job that holds an idempotency key, also a dead one.
+func (v *check) openSession(row *store.Session) error {
+	if err := v.sessionRow(row); err != nil {
+		return err
+	}
+	if v.core.session(row.ID) != nil || v.core.isGone(row.ID) {
+		return store.ErrExists
+	}
+	return nil
+}
+
+// putSession checks that a row has the stored epoch: only the connection that
+// attached last may change a session.
+func (v *check) putSession(row *store.Session, attach bool) error {
+	if err := v.sessionRow(row); err != nil {
+		return err
+	}
+	s := v.core.session(row.ID)
+	switch {
+	case s == nil && attach:
+		return notFound("session", string(row.ID))
+	case s == nil && (row.Epoch != 0 || v.core.isGone(row.ID)):
+		return store.ErrFenced
+	case s != nil && s.epoch != row.Epoch:
+		return store.ErrFenced
+	}
+	return nil
+}
+
+func (v *check) endSession(id arcp.SessionID) error {
+	if id != "" && id == v.row {
+		return invalid("a session that is stored and ended")
+	}
+	v.ended = id
+	return nil
+}
+
+func (v *check) submitJob(row *store.Job) error {
+	switch {
+	case row.ID == "" || row.State == "" || row.State.Terminal():
+		return invalid("a submit without an id, or of a job that has ended")
+	case v.kinds&(appendEvents|unlogged) != 0:
+		return invalid("events before the submit")
+	case v.core.knowsJob(row.ID), v.core.isDead(row.ID):
+		return store.ErrExists
+	case row.Session != "" && row.Parent == "": // the session of a child may have ended before its parent
+		if err := v.sessionExists(row.Session); err != nil {
+			return err
+		}
+	}
+	v.submit = row
+	return nil
+}
+
+func (v *check) follow(f *store.Follow) error {
+	if err := v.sessionAndJob(f.Session, f.Job); err != nil {
+		return err
+	}
+	if v.pastLimit(f) {
+		return fmt.Errorf("session %q: %w", f.Session, store.ErrTooMany)
+	}
+	return nil
+}
+
+// pastLimit reports whether a follow exceeds its Limit.
+func (v *check) pastLimit(f *store.Follow) bool {
+	s := v.core.session(f.Session)
+	if f.Limit == 0 || f.Once || s == nil || s.others < f.Limit || s.others-v.core.justEnded(s) < f.Limit {
+		return false
+	}
+	if v.submit != nil && v.submit.ID == f.Job {
+		return v.submit.Session != f.Session
+	}
+	j := v.core.jobs[f.Job]
+	if j == nil || j.ended || j.session == f.Session {
+		return false
+	}
+	_, already := s.jobs[j]
+	return !already
+}
+
+func (v *check) deliverEvent(op *store.DeliverEvent) error {
+	if op.JSeq == 0 {
+		return invalid("an event without a position")
+	}
+	return v.jobExists(op.Job)
+}
+
+// appendEvents checks that a job has one terminal event, and no event after it.
+func (v *check) appendEvents(op *store.AppendEvents) (err error) {
+	if v.job, err = v.liveJob(op.Job, op.Attempt); err != nil {
+		return err
+	}
+	last := len(op.Events) - 1
+	v.events = last >= 0
+	switch {
+	case v.events && v.kinds&announce != 0:
+		return invalid("events of a job and announced events")
+	case op.NewAttempt && v.submit != nil:
+		return invalid("a new attempt of a new job")
+	case op.State.Terminal() && (last < 0 || !op.Events[last].Type.Terminal()):
+		return invalid("the end of a job without a terminal event")
+	}
+	for i, e := range op.Events {
+		if e.Type.Terminal() && (i < last || !op.State.Terminal()) {
+			return invalid("a terminal event that does not end the job")
+		}
+	}
+	return nil
+}
+
+// liveJob returns the live job with an id if the attempt is the job's; nil if the
+// write submits the job.
+func (v *check) liveJob(id arcp.JobID, attempt uint32) (*job, error) {
+	switch {
+	case v.submit != nil && id == "" && attempt == 0:
+		return nil, nil
+	case v.submit != nil:
+		return nil, invalid("a submit, and events that name a job")
+	case id == "":
+		return nil, invalid("events or a state without a job")
+	}
+	if j := v.core.jobs[id]; j != nil && !j.ended {
+		if j.attempt != attempt {
+			return nil, store.ErrFenced
+		}
+		return j, nil
+	}
+	if v.core.knowsJob(id) {
+		return nil, store.ErrTerminal
+	}
+	return nil, notFound("job", string(id))
+}
+
+func (v *check) announce(op *store.Announce) error {
+	switch {
+	case op.Principal == "" || len(op.Events) == 0:
+		return invalid("an announcement without a principal or events")
+	case v.events:
+		return invalid("events of a job and announced events")
+	}
+	return nil
+}
+
+func (v *check) putRecord(i int, r *store.PutRecord) error {
+	for _, op := range v.write.Ops[:i] {
+		if o, ok := op.(*store.PutRecord); ok && o.Key == r.Key {
+			return invalid("two changes of one record")
+		}
+	}
+	if v.core.rev(r.Key) != r.Rev {
+		return fmt.Errorf("record %q: %w", r.Key, store.ErrConflict)
+	}
+	return nil
+}
+
+func (v *check) deleteJob(id arcp.JobID) error {
+	if slices.ContainsFunc(v.write.Ops, func(op store.Op) bool { return jobOf(op) == id }) {
+		return invalid("a job that is changed and deleted")
+	}
+	if j := v.core.jobs[id]; j != nil && !j.ended {
+		return fmt.Errorf("job %q: %w", id, store.ErrLive)
+	}
+	return nil
+}
+
+func (v *check) sessionAndJob(session arcp.SessionID, job arcp.JobID) error {
+	if err := v.sessionExists(session); err != nil {
+		return err
+	}
+	return v.jobExists(job)
+}
+
+// sessionExists checks that a session is stored or opened by the write, and not ended
+// by the write.
+func (v *check) sessionExists(id arcp.SessionID) error {
+	if id == v.ended || id != v.row && v.core.session(id) == nil {
+		return notFound("session", string(id))
+	}
+	return nil
+}
+
+// jobExists checks that a job is stored, live or not, or submitted by the write.
+func (v *check) jobExists(id arcp.JobID) error {
+	if !v.core.knowsJob(id) && (v.submit == nil || v.submit.ID != id) {
+		return notFound("job", string(id))
+	}
+	return nil
+}
+
+// jobOf returns the job that an operation other than DeleteJob is about.
+func jobOf(op store.Op) arcp.JobID {
+	switch op := op.(type) {
+	case *store.SubmitJob:
+		return op.Row.ID
+	case *store.Follow:
+		return op.Job
+	case *store.Unfollow:
+		return op.Job
+	case *store.DeliverEvent:
+		return op.Job
+	case *store.AppendEvents:
+		return op.Job
+	case *store.DeliverUnlogged:
+		return op.Job
+	}
+	return ""
+}
+
+// overlap reports whether writes that happen together change the same job or record.
+// Each of them is checked without the others.
+func overlap(w *store.Write) bool {
+	for i, part := range w.With {
+		if len(part.With) > 0 || conflict(w, part) {
+			return true
+		}
+		if slices.ContainsFunc(w.With[:i], func(other *store.Write) bool { return conflict(other, part) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// conflict reports whether two writes change the same job or record.
+func conflict(w, other *store.Write) bool {
+	for _, a := range w.Ops {
+		for _, b := range other.Ops {
+			if excludes(a, b) || excludes(b, a) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// excludes reports whether a changes a record or a job that b is about.
+func excludes(a, b store.Op) bool {
+	switch a := a.(type) {
+	case *store.PutRecord:
+		o, ok := b.(*store.PutRecord)
+		return ok && o.Key == a.Key
+	case *store.AppendEvents:
+		return a.Job != "" && jobOf(b) == a.Job
+	case *store.DeliverUnlogged:
+		return a.Job != "" && jobOf(b) == a.Job
+	case *store.DeleteJob:
+		return a.Job != "" && jobOf(b) == a.Job
+	}
+	return false
+}
+
+// holder returns the job that holds an idempotency key, also a deleted one.
 func (c *Core) holder(principal, key string) (arcp.JobID, string) {
 	if jc := c.keys[ikey{principal, key}]; jc != nil {
 		return jc.ID, jc.Created.Digest
@@ -86,8 +458,8 @@ func (c *Core) holder(principal, key string) (arcp.JobID, string) {
 	return id, digest
 }
 
-// submitted returns the job that a session submitted last with an id, also a
-// dead one. It is asked for too rarely for an index of the batch.
+// submitted returns the job that a session submitted last with an id, also a deleted
+// one. It is called too rarely for an index of the batch.
 func (c *Core) submitted(id arcp.SessionID, submit arcp.MessageID) (arcp.JobID, string) {
 	for _, jc := range slices.Backward(c.chg.Jobs) {
 		if row := jc.Created; row != nil && row.Session == id && row.SubmitID == submit {
@@ -101,20 +473,6 @@ func (c *Core) submitted(id arcp.SessionID, submit arcp.MessageID) (arcp.JobID, 
 	return job, digest
 }
 
-// claim returns the live job that a write is for, if its attempt is the job's.
-func (c *Core) claim(w *store.Write) (*job, error) {
-	if j := c.jobs[w.Job]; j != nil && !j.ended {
-		if j.attempt != w.Attempt {
-			return nil, store.ErrFenced
-		}
-		return j, nil
-	}
-	if c.knowsJob(w.Job) {
-		return nil, store.ErrTerminal
-	}
-	return nil, notFound("job", string(w.Job))
-}
-
 func (c *Core) ended(id arcp.JobID) bool {
 	ended, err := c.src.Ended(id)
 	if err != nil {
@@ -125,158 +483,9 @@ func (c *Core) ended(id arcp.JobID) bool {
 
 func notFound(kind, id string) error { return fmt.Errorf("%s %q: %w", kind, id, store.ErrNotFound) }
 
-func invalid(what string) error { return fmt.Errorf("%w: %s", store.ErrInvalid, what) }
+func invalid(reason string) error { return fmt.Errorf("%w: %s", store.ErrInvalid, reason) }
 
-// checkForm refuses what cannot be meant, whatever is stored.
-func (c *Core) checkForm(w *store.Write) error {
-	switch {
-	case w.Session == nil && (w.NewSession || w.Attach), w.Session != nil && w.Session.ID == "":
-		return invalid("a session without an id")
-	case w.NewSession && w.Attach:
-		return invalid("a new session that was there before")
-	case w.Session != nil && w.Session.ID == w.EndSession:
-		return invalid("a session that is put and ended")
-	case w.Recheck && w.Submit == nil:
-		return invalid("a repeated submit without a submit")
-	case w.DeleteJob != "" && touches(w, w.DeleteJob):
-		return invalid("a job that is changed and deleted")
-	case w.TrimFeed != nil && w.TrimFeed.Principal == "":
-		return invalid("a feed without a principal")
-	case w.Announce != nil && (w.Announce.Principal == "" || len(w.Announce.Events) == 0):
-		return invalid("an announcement to nobody, or of nothing")
-	case w.Announce != nil && len(w.Events) > 0:
-		return invalid("events of a job and announced ones")
-	case overlap(w):
-		return invalid("writes that happen together and change the same")
-	}
-	return nil
-}
-
-// touches reports whether a write is about a job in another way than to delete
-// it.
-func touches(w *store.Write, id arcp.JobID) bool {
-	return w.Job == id || w.Submit != nil && w.Submit.ID == id ||
-		w.Follow != nil && w.Follow.Job == id || w.Unfollow != nil && w.Unfollow.Job == id ||
-		slices.ContainsFunc(w.Give, func(g store.Give) bool { return g.Job == id })
-}
-
-// overlap reports whether writes that happen together change the same job or record:
-// each of them is checked without the others.
-func overlap(w *store.Write) bool {
-	for i, part := range w.With {
-		if len(part.With) > 0 || touchesSame(w, part) {
-			return true
-		}
-		if slices.ContainsFunc(w.With[:i], func(other *store.Write) bool { return touchesSame(other, part) }) {
-			return true
-		}
-	}
-	return false
-}
-
-// touchesSame reports whether two writes change the same job or record.
-func touchesSame(w, part *store.Write) bool {
-	return w.Job != "" && touches(part, w.Job) || part.Job != "" && touches(w, part.Job) ||
-		w.DeleteJob != "" && touches(part, w.DeleteJob) ||
-		slices.ContainsFunc(w.Records, func(r store.Record) bool {
-			return slices.ContainsFunc(part.Records, func(o store.Record) bool { return o.Key == r.Key })
-		})
-}
-
-// checkSession lets only the connection with the stored epoch change a session.
-// What has ended does not come back.
-func (c *Core) checkSession(w *store.Write) error {
-	if w.Session == nil {
-		return nil
-	}
-	s := c.session(w.Session.ID)
-	switch {
-	case w.NewSession && (s != nil || c.isGone(w.Session.ID)):
-		return store.ErrExists
-	case w.NewSession:
-		return nil
-	case s == nil && w.Attach:
-		return notFound("session", string(w.Session.ID))
-	case s == nil && (w.Session.Epoch != 0 || c.isGone(w.Session.ID)):
-		return store.ErrFenced
-	case s != nil && s.epoch != w.Session.Epoch:
-		return store.ErrFenced
-	}
-	return nil
-}
-
-func (c *Core) checkSubmit(w *store.Write) error {
-	row := w.Submit
-	switch {
-	case row == nil:
-		return nil
-	case row.ID == "" || row.State == "" || row.State.Terminal():
-		return invalid("a submit without an id, or of a job that has ended")
-	case w.Job != "" || w.Attempt != 0 || w.NewAttempt:
-		return invalid("a submit that also names a job")
-	case c.knowsJob(row.ID), c.isDead(row.ID):
-		return store.ErrExists
-	case row.Session != "" && row.Parent == "" && !c.knowsSession(w, row.Session): // a child's may have ended before its parent
-		return notFound("session", string(row.Session))
-	}
-	return nil
-}
-
-// checkEvents sees to it that a job has one terminal event, its last.
-func (c *Core) checkEvents(w *store.Write) error {
-	if w.Job == "" && w.Submit == nil {
-		if len(w.Events) > 0 || w.State != "" || w.NewAttempt || w.Unlogged != nil {
-			return invalid("events or a state without a job")
-		}
-		return nil
-	}
-	last := len(w.Events) - 1
-	for i, e := range w.Events {
-		if e.Type.Terminal() && (i < last || !w.State.Terminal()) {
-			return invalid("a terminal event that does not end the job")
-		}
-	}
-	if w.State.Terminal() && (last < 0 || !w.Events[last].Type.Terminal()) {
-		return invalid("the end of a job without a terminal event")
-	}
-	return nil
-}
-
-func (c *Core) checkFollows(w *store.Write) error {
-	for _, f := range [...]*store.Follow{w.Follow, w.Unfollow} {
-		switch {
-		case f == nil:
-		case !c.knowsSession(w, f.Session):
-			return notFound("session", string(f.Session))
-		case !c.knowsJob(f.Job) && (w.Submit == nil || w.Submit.ID != f.Job):
-			return notFound("job", string(f.Job))
-		}
-	}
-	if w.Follow != nil && c.followsEnough(w) {
-		return fmt.Errorf("session %q: %w", w.Follow.Session, store.ErrTooMany)
-	}
-	return nil
-}
-
-// followsEnough reports whether a follow would be one too many of its session.
-func (c *Core) followsEnough(w *store.Write) bool {
-	f := w.Follow
-	s := c.session(f.Session)
-	if f.Limit == 0 || f.Once || s == nil || s.others < f.Limit || s.others-c.justEnded(s) < f.Limit {
-		return false
-	}
-	if w.Submit != nil && w.Submit.ID == f.Job {
-		return w.Submit.Session != f.Session
-	}
-	j := c.jobs[f.Job]
-	if j == nil || j.ended || j.session == f.Session {
-		return false
-	}
-	_, already := s.jobs[j]
-	return !already
-}
-
-// justEnded is how many jobs of others that a session follows have ended in this
+// justEnded returns how many jobs of others that a session follows have ended in this
 // batch.
 func (c *Core) justEnded(s *session) (n int) {
 	for _, jc := range c.chg.Jobs {
@@ -287,55 +496,7 @@ func (c *Core) justEnded(s *session) (n int) {
 	return n
 }
 
-func (c *Core) checkPosition(w *store.Write) error {
-	for i := range w.Give {
-		switch g := &w.Give[i]; {
-		case g.JSeq == 0:
-			return invalid("an event without a position")
-		case !c.knowsJob(g.Job) && (w.Submit == nil || w.Submit.ID != g.Job):
-			return notFound("job", string(g.Job))
-		}
-	}
-	if w.Trim != nil && !c.knowsSession(w, w.Trim.Session) {
-		return notFound("session", string(w.Trim.Session))
-	}
-	if w.Mark != "" && !c.knowsSession(w, w.Mark) {
-		return notFound("session", string(w.Mark))
-	}
-	return nil
-}
-
-func (c *Core) checkRecords(w *store.Write) error {
-	for i := range w.Records {
-		r := &w.Records[i]
-		if slices.ContainsFunc(w.Records[:i], func(o store.Record) bool { return o.Key == r.Key }) {
-			return invalid("two changes of one record")
-		}
-		if c.rev(r.Key) != r.Rev {
-			return fmt.Errorf("record %q: %w", r.Key, store.ErrConflict)
-		}
-	}
-	return nil
-}
-
-// checkDelete keeps live jobs.
-func (c *Core) checkDelete(w *store.Write) error {
-	if w.DeleteJob == "" {
-		return nil
-	}
-	if j := c.jobs[w.DeleteJob]; j != nil && !j.ended {
-		return fmt.Errorf("job %q: %w", w.DeleteJob, store.ErrLive)
-	}
-	return nil
-}
-
-// knowsSession reports whether a session is there, or made by this write, and
-// not ended by it.
-func (c *Core) knowsSession(w *store.Write, id arcp.SessionID) bool {
-	return id != w.EndSession && (w.Session != nil && w.Session.ID == id || c.session(id) != nil)
-}
-
-// knowsJob reports whether a job is there, live or not.
+// knowsJob reports whether a job is stored, live or not.
 func (c *Core) knowsJob(id arcp.JobID) bool {
 	return !c.isDead(id) && (c.jobs[id] != nil || c.ended(id))
 }

@@ -104,12 +104,12 @@ func (c *Core) begin(writes []*store.Write) {
 // decide refuses w in r.Err or performs it. An error is the source's.
 func (c *Core) decide(w *store.Write, r *store.Result) error {
 	with, together := c.checkWith(w, r)
-	p := c.check(w)
-	p.answer(r)
+	d := c.check(w)
+	d.report(r)
 	switch {
 	case c.failed != nil:
 		return c.failed
-	case !p.allows():
+	case !d.allows():
 		return nil
 	case !together:
 		r.Err = store.ErrTogether
@@ -118,90 +118,78 @@ func (c *Core) decide(w *store.Write, r *store.Result) error {
 	for i, part := range w.With {
 		c.perform(part, with[i].job, &r.With[i])
 	}
-	c.perform(w, p.job, r)
+	c.perform(w, d.job, r)
 	return c.failed
 }
 
-// checkWith checks the writes that are to happen together with w. It reports
-// whether all of them may.
-func (c *Core) checkWith(w *store.Write, r *store.Result) (verdicts []writeCheck, together bool) {
+// checkWith checks the writes in w.With. It reports whether all of them may happen.
+func (c *Core) checkWith(w *store.Write, r *store.Result) (decisions []decision, together bool) {
 	if len(w.With) == 0 {
 		return nil, true
 	}
-	verdicts, r.With, together = make([]writeCheck, len(w.With)), make([]store.Result, len(w.With)), true
+	decisions, r.With, together = make([]decision, len(w.With)), make([]store.Result, len(w.With)), true
 	for i, part := range w.With {
-		verdicts[i] = c.check(part)
-		verdicts[i].answer(&r.With[i])
-		together = together && verdicts[i].allows()
+		decisions[i] = c.check(part)
+		decisions[i].report(&r.With[i])
+		together = together && decisions[i].allows()
 	}
-	return verdicts, together
+	return decisions, together
 }
 
-// perform does what check has allowed; nothing in it can be refused.
+// perform performs a write that check has allowed; nothing in it can be refused. j is
+// the job of AppendEvents, nil for the job of SubmitJob.
 func (c *Core) perform(w *store.Write, j *job, r *store.Result) {
 	first := len(c.runs)
-	if w.Session != nil {
-		r.Epoch = c.putSession(w)
-	}
-	if w.EndSession != "" {
-		c.endSession(w.EndSession)
-	}
-	if w.Submit != nil {
-		j = c.submit(w.Submit)
-	}
-	if w.Follow != nil {
-		r.From, r.More = c.follow(w.Follow)
-		if j := c.jobs[w.Follow.Job]; j != nil {
-			r.JobState, r.JobSeq = j.state, j.lastSeq
+	var read *session // whose LastSeq is reported
+	for _, op := range w.Ops {
+		switch op := op.(type) {
+		case *store.OpenSession:
+			read = c.putSession(op.Row, false)
+			r.Epoch = read.epoch
+		case *store.AttachSession:
+			read = c.putSession(op.Row, true)
+			r.Epoch = read.epoch
+		case *store.PutSession:
+			read = c.putSession(op.Row, false)
+			r.Epoch = read.epoch
+		case *store.EndSession:
+			c.endSession(op.Session)
+		case *store.SubmitJob:
+			j = c.submit(op.Row)
+		case *store.Follow:
+			read = c.session(op.Session)
+			c.followJob(op, r)
+		case *store.Unfollow:
+			c.unfollow(op)
+		case *store.DeliverEvent:
+			c.deliverEvent(op)
+		case *store.AppendEvents:
+			c.advance(j, op)
+			r.Feed = c.publish(j, op.Events)
+		case *store.Announce:
+			r.Feed = c.announce(op)
+		case *store.TrimSession:
+			c.trim(op.Session, op.Seq)
+		case *store.PutRecord:
+			c.putRecord((*store.Record)(op))
+		case *store.DeliverUnlogged:
+			r.Unlogged = c.unlogged(op, j)
+		case *store.ReadPosition:
+			read = c.session(op.Session)
+		case *store.ReadFeedPosition:
+			r.FeedLast = c.feed(op.Principal).last
+		case *store.DeleteJob:
+			c.deleteJob(op.Job)
+		case *store.TrimFeed:
+			c.trimFeed(op)
 		}
 	}
-	if w.Unfollow != nil {
-		c.unfollow(w.Unfollow)
-	}
-	for i := range w.Give {
-		c.giveOne(&w.Give[i])
-	}
-	if j != nil {
-		c.advance(j, w)
-		r.Feed = c.publish(j, w.Events)
-	}
-	if w.Announce != nil {
-		r.Feed = c.announce(w.Announce)
-	}
-	if w.Trim != nil {
-		c.trim(w.Trim)
-	}
-	for i := range w.Records {
-		c.putRecord(&w.Records[i])
-	}
-	if w.Unlogged != nil {
-		r.Unlogged = c.unlogged(j, w.Unlogged)
-	}
-	r.LastSeq = c.lastSeq(w)
-	if w.MarkFeed != "" {
-		r.FeedLast = c.feed(w.MarkFeed).last
-	}
-	if w.DeleteJob != "" {
-		c.deleteJob(w.DeleteJob)
-	}
-	if w.TrimFeed != nil {
-		c.trimFeed(w.TrimFeed)
+	if read != nil {
+		r.LastSeq = read.last
 	}
 	if len(c.runs) > first {
 		r.Runs = c.runs[first:len(c.runs):len(c.runs)]
 	}
-}
-
-func (c *Core) lastSeq(w *store.Write) uint64 {
-	switch {
-	case w.Mark != "":
-		return c.session(w.Mark).last
-	case w.Follow != nil:
-		return c.session(w.Follow.Session).last
-	case w.Session != nil:
-		return c.session(w.Session.ID).last
-	}
-	return 0
 }
 
 // end completes the changes and forgets what is no longer needed.

@@ -71,28 +71,28 @@ func TestEviction(t *testing.T) {
 		return []*store.Event{store.NewEvent(arcp.Log, time.Unix(1, 0), &store.Common{JobID: id}, "", []byte("{}"))}
 	}
 	job := func(id arcp.JobID, sess arcp.SessionID) *store.Write {
-		return &store.Write{Submit: &store.Job{ID: id, Session: sess, State: arcp.StateAccepted}}
+		return store.NewWrite(&store.SubmitJob{Row: &store.Job{ID: id, Session: sess, State: arcp.StateAccepted}})
 	}
 	for i := range 20 {
 		id := arcp.SessionID(fmt.Sprint("sess_", i))
-		decide(t, c, s, &store.Write{Session: &store.Session{ID: id}, NewSession: true})
+		decide(t, c, s, store.NewWrite(&store.OpenSession{Row: &store.Session{ID: id}}))
 		w := job(arcp.JobID(fmt.Sprint("job_", i)), id)
-		w.Events = event(w.Submit.ID)
+		log := &store.AppendEvents{Events: event(store.Find[*store.SubmitJob](w).Row.ID)}
 		if i > 0 { // the first stays live
-			w.Events[0].Type, w.State = arcp.JobCompleted, arcp.StateCompleted
+			log.Events[0].Type, log.State = arcp.JobCompleted, arcp.StateCompleted
 		}
-		decide(t, c, s, w)
+		decide(t, c, s, w.Add(log))
 	}
 	if len(c.sessions) > 8 || c.sessions["sess_0"] == nil || len(c.jobs) != 1 {
 		t.Errorf("%d sessions and %d jobs in memory, want at most 8 with sess_0, and 1", len(c.sessions), len(c.jobs))
 	}
 	for i, want := range map[int]uint64{0: 1, 1: 1} {
-		r := decide(t, c, s, &store.Write{Mark: arcp.SessionID(fmt.Sprint("sess_", i))})
+		r := decide(t, c, s, store.NewWrite(&store.ReadPosition{Session: arcp.SessionID(fmt.Sprint("sess_", i))}))
 		if r.LastSeq != want {
 			t.Errorf("sess_%d is at %d, want %d", i, r.LastSeq, want)
 		}
 	}
-	if r := decide(t, c, s, &store.Write{Job: "job_0", Attempt: 1, Events: event("job_0")}); r.Runs[0].First != 2 {
+	if r := decide(t, c, s, store.NewWrite(&store.AppendEvents{Job: "job_0", Attempt: 1, Events: event("job_0")})); r.Runs[0].First != 2 {
 		t.Errorf("runs = %+v, want from 2", r.Runs)
 	}
 }
@@ -105,8 +105,8 @@ func TestPinned(t *testing.T) {
 	c.limits.sessions = 8
 	for i := range 30 {
 		id := arcp.SessionID(fmt.Sprint("sess_", i))
-		decide(t, c, s, &store.Write{Session: &store.Session{ID: id}, NewSession: true,
-			Submit: &store.Job{ID: arcp.JobID(fmt.Sprint("job_", i)), Session: id, State: arcp.StateAccepted}})
+		decide(t, c, s, store.NewWrite(&store.OpenSession{Row: &store.Session{ID: id}},
+			&store.SubmitJob{Row: &store.Job{ID: arcp.JobID(fmt.Sprint("job_", i)), Session: id, State: arcp.StateAccepted}}))
 	}
 	if len(c.sessions) != 30 || c.limits.sessions < 30 {
 		t.Errorf("%d sessions in memory, limit %d; want 30 and more than that", len(c.sessions), c.limits.sessions)
@@ -120,19 +120,19 @@ func TestHomeStays(t *testing.T) {
 	c := New(s, new(arcp.IDSource), 0)
 	c.limits.sessions, c.limits.feeds = 8, 8
 	session := func(id arcp.SessionID) {
-		decide(t, c, s, &store.Write{Session: &store.Session{ID: id}, NewSession: true})
+		decide(t, c, s, store.NewWrite(&store.OpenSession{Row: &store.Session{ID: id}}))
 	}
 	session("sess_home")
-	decide(t, c, s, &store.Write{Submit: &store.Job{ID: "job_1", Session: "sess_home", SubmitID: "m", Principal: "ann", State: arcp.StateAccepted},
-		Unfollow: &store.Follow{Session: "sess_home", Job: "job_1", CorrelationID: "m"}})
+	decide(t, c, s, store.NewWrite(&store.SubmitJob{Row: &store.Job{ID: "job_1", Session: "sess_home", SubmitID: "m", Principal: "ann", State: arcp.StateAccepted}},
+		&store.Unfollow{Session: "sess_home", Job: "job_1", CorrelationID: "m"}))
 	for i := range 20 {
 		session(arcp.SessionID(fmt.Sprint("sess_", i)))
-		decide(t, c, s, &store.Write{TrimFeed: &store.FeedTrim{Principal: fmt.Sprint("p", i), Position: 1}})
+		decide(t, c, s, store.NewWrite(&store.TrimFeed{Principal: fmt.Sprint("p", i), Position: 1}))
 	}
 	if len(c.sessions) > 8 || c.sessions["sess_home"] == nil || len(c.feeds) > 8 || c.feeds["ann"] == nil {
 		t.Errorf("%d sessions and %d feeds in memory; want at most 8 each, with those of the live job", len(c.sessions), len(c.feeds))
 	}
-	decide(t, c, s, &store.Write{EndSession: "sess_home"})
+	decide(t, c, s, store.NewWrite(&store.EndSession{Session: "sess_home"}))
 	if c.sessions["sess_home"] != nil || c.jobs["job_1"].home != nil {
 		t.Error("a session that has ended is in memory")
 	}
@@ -143,16 +143,16 @@ func TestSourceFails(t *testing.T) {
 	broken := errors.New("disk on fire")
 	s := &stub{sessions: map[arcp.SessionID]store.Session{}, err: broken}
 	for _, w := range []*store.Write{
-		{Mark: "sess_1"},
-		{Session: &store.Session{ID: "sess_1"}, NewSession: true},
-		{Submit: &store.Job{ID: "job_1", State: arcp.StateQueued}},
-		{Submit: &store.Job{ID: "job_1", State: arcp.StateQueued, IdempotencyKey: "k"}},
-		{Job: "job_1", Attempt: 1},
-		{Records: []store.Record{{Key: "k", Value: []byte("v")}}},
-		{EndSession: "sess_1"},
-		{DeleteJob: "job_1"},
-		{TrimFeed: &store.FeedTrim{Principal: "ann", Position: 1}},
-		{Submit: &store.Job{ID: "job_1", State: arcp.StateQueued, Session: "sess_1", SubmitID: "m"}, Recheck: true},
+		store.NewWrite(&store.ReadPosition{Session: "sess_1"}),
+		store.NewWrite(&store.OpenSession{Row: &store.Session{ID: "sess_1"}}),
+		store.NewWrite(&store.SubmitJob{Row: &store.Job{ID: "job_1", State: arcp.StateQueued}}),
+		store.NewWrite(&store.SubmitJob{Row: &store.Job{ID: "job_1", State: arcp.StateQueued, IdempotencyKey: "k"}}),
+		store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1}),
+		store.NewWrite().Put(store.Record{Key: "k", Value: []byte("v")}),
+		store.NewWrite(&store.EndSession{Session: "sess_1"}),
+		store.NewWrite(&store.DeleteJob{Job: "job_1"}),
+		store.NewWrite(&store.TrimFeed{Principal: "ann", Position: 1}),
+		store.NewWrite(&store.SubmitJob{Row: &store.Job{ID: "job_1", State: arcp.StateQueued, Session: "sess_1", SubmitID: "m"}, Recheck: true}),
 	} {
 		c := New(s, new(arcp.IDSource), 0)
 		if _, err := c.Decide([]*store.Write{w}, make([]store.Result, 1)); !errors.Is(err, broken) {
@@ -168,7 +168,7 @@ func TestLastIDOfAnnounced(t *testing.T) {
 	c := New(s, new(arcp.IDSource), 0)
 	ev := store.NewEvent(arcp.EventEmit, time.Unix(1, 0), new(store.Common), "", []byte("{}"))
 	results := make([]store.Result, 1)
-	chg, err := c.Decide([]*store.Write{{Announce: &store.Announcement{Principal: "alice", Events: []*store.Event{ev}}}}, results)
+	chg, err := c.Decide([]*store.Write{store.NewWrite(&store.Announce{Principal: "alice", Events: []*store.Event{ev}})}, results)
 	if err != nil || results[0].Err != nil {
 		t.Fatalf("Decide = %v, %v", err, results[0].Err)
 	}

@@ -18,7 +18,7 @@ func (c *Core) deleteJob(id arcp.JobID) {
 	c.chg.Deletions = append(c.chg.Deletions, Deletion{Row: row})
 	c.deleteRecords(store.JobRecords(id))
 	if row.Session != "" && c.session(row.Session) != nil {
-		c.trim(&store.Trim{Session: row.Session, Seq: row.LastSeq})
+		c.trim(row.Session, row.LastSeq)
 	}
 }
 

@@ -191,8 +191,13 @@ func (c *Core) some(sc *SessionChange, f *follower, id arcp.JobID, events []*sto
 }
 
 // unlogged mints the id of an event that is not stored and addresses it to the
-// followers that see it.
-func (c *Core) unlogged(j *job, e *store.Event) (out []store.Delivery) {
+// followers that see it. submitted is the job of SubmitJob in the same write.
+func (c *Core) unlogged(op *store.DeliverUnlogged, submitted *job) (out []store.Delivery) {
+	j := submitted
+	if op.Job != "" {
+		j = c.jobs[op.Job]
+	}
+	e := op.Event
 	e.SetID(c.ids)
 	bit := bitOf(e.Type)
 	for i := range j.followers {

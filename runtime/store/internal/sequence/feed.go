@@ -54,7 +54,7 @@ func (c *Core) publish(j *job, events []*store.Event) store.FeedRun {
 }
 
 // announce appends events to a principal's feed that are of no job.
-func (c *Core) announce(a *store.Announcement) store.FeedRun {
+func (c *Core) announce(a *store.Announce) store.FeedRun {
 	f := c.feed(a.Principal)
 	r := store.FeedRun{Principal: f.principal, First: f.last + 1, Events: a.Events}
 	store.SetIDs(a.Events, c.ids)
@@ -69,7 +69,7 @@ func (c *Core) announce(a *store.Announcement) store.FeedRun {
 	return r
 }
 
-func (c *Core) trimFeed(t *store.FeedTrim) {
+func (c *Core) trimFeed(t *store.TrimFeed) {
 	if f := c.feed(t.Principal); f.trim(t.Position) {
 		fc := c.feedChange(f)
 		fc.Trim, fc.Trimmed = f.trimmed, true

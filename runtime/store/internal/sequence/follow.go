@@ -8,6 +8,14 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
+// followJob performs a Follow and reports the state of the job.
+func (c *Core) followJob(w *store.Follow, r *store.Result) {
+	r.From, r.More = c.follow(w)
+	if j := c.jobs[w.Job]; j != nil {
+		r.JobState, r.JobSeq = j.state, j.lastSeq
+	}
+}
+
 // follow gives a session what a job has so far and, while it lives, what comes.
 // If there is more than w.Max it gives that much, and more says from where on the
 // rest is.
@@ -96,8 +104,9 @@ func (c *Core) giveMarked(f *follower, id arcp.JobID, events []*store.Event) {
 	c.give(f, id, events, marks, union)
 }
 
-// giveOne gives a session, if it is there, one event of a job.
-func (c *Core) giveOne(w *store.Give) {
+// deliverEvent adds one stored event of a job to the log of a session, if there is
+// such a session.
+func (c *Core) deliverEvent(w *store.DeliverEvent) {
 	j := c.jobs[w.Job]
 	f := follower{session: c.session(w.Session), types: everything, origin: true}
 	if f.session == nil {
@@ -133,7 +142,7 @@ func (c *Core) after(j *job, id arcp.JobID, after, limit uint64) []*store.Event 
 
 // unfollow ends a follow, or only what was followed with origin; ending what is not
 // there changes nothing.
-func (c *Core) unfollow(w *store.Follow) {
+func (c *Core) unfollow(w *store.Unfollow) {
 	k := FollowKey{w.Session, w.Job, w.CorrelationID}
 	j := c.jobs[w.Job]
 	if j == nil || j.ended {

@@ -160,8 +160,8 @@ func (c *Core) submit(row *store.Job) *job {
 	return j
 }
 
-// advance appends a write's events to the job's log and changes its status.
-func (c *Core) advance(j *job, w *store.Write) {
+// advance appends events to the log of a job and changes its status.
+func (c *Core) advance(j *job, w *store.AppendEvents) {
 	if !w.NewAttempt && len(w.Events) == 0 && w.State == "" {
 		return
 	}

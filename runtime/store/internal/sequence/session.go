@@ -89,23 +89,23 @@ func (c *Core) sessionChange(s *session) *SessionChange {
 // firstEpoch is that of a session's first connection.
 const firstEpoch = 1
 
-// putSession creates a session or replaces its row and returns its epoch.
-func (c *Core) putSession(w *store.Write) uint32 {
-	row := *w.Session
+// putSession creates a session or replaces its row, and returns it.
+func (c *Core) putSession(stored *store.Session, attach bool) *session {
+	row := *stored
 	s := c.session(row.ID)
 	isNew := s == nil
 	if isNew {
 		row.LastSeq, row.TrimmedTo, row.Epoch = 0, 0, firstEpoch
 		s = c.addSession(&row)
 	}
-	if w.Attach {
+	if attach {
 		s.epoch++
 	}
 	row.Epoch, s.view = s.epoch, row.View()
 	sc := c.sessionChange(s)
 	sc.Row = &row
 	sc.New = sc.New || isNew
-	return s.epoch
+	return s
 }
 
 // endSession deletes a session; one that is not there changes nothing. Its jobs
@@ -123,8 +123,8 @@ func (c *Core) endSession(id arcp.SessionID) {
 	c.gone[id] = struct{}{}
 }
 
-func (c *Core) trim(t *store.Trim) {
-	if s := c.session(t.Session); s.trim(t.Seq) {
+func (c *Core) trim(id arcp.SessionID, seq uint64) {
+	if s := c.session(id); s.trim(seq) {
 		sc := c.sessionChange(s)
 		sc.Trim, sc.Trimmed = s.trimmed, true
 	}
