@@ -19,7 +19,7 @@ const module = "github.com/arcpd/arcpd/"
 // pattern ending in /... stands for a tree. Tests of a package may import more.
 var allowed = map[string][]string{
 	"arcp":                             {},
-	"arcp/client":                      {"arcp", "transport"},
+	"arcp/client":                      {"arcp", "transport", "internal/backoff"},
 	"transport":                        {},
 	"auth":                             {},
 	"runtime/internal/session":         {"arcp", "runtime/internal/approval", "runtime/internal/txn", "runtime/store", "runtime/tool"},
@@ -29,16 +29,16 @@ var allowed = map[string][]string{
 	"runtime/store":                    {"arcp"},
 	"runtime/store/...":                {"arcp", "runtime/store/..."},
 	"runtime/internal/eventlog":        {"arcp", "runtime/store"},
-	"runtime/credential":               {"arcp", "runtime/store"},
+	"runtime/credential":               {"arcp", "internal/backoff", "runtime/store"},
 	"runtime/internal/pool":            {},
 	"runtime/internal/metrics":         {"arcp"},
 	"runtime/tool":                     {"arcp", "runtime/tool/access"},
 	"runtime/tool/exec":                {"arcp", "runtime/tool", "runtime/tool/local"},
-	"runtime/tool/mcp":                 {"arcp", "runtime/tool", "runtime/tool/exec"},
+	"runtime/tool/mcp":                 {"arcp", "internal/backoff", "runtime/tool", "runtime/tool/exec"},
 	"runtime/tool/agent":               {"arcp", "arcp/client", "runtime/tool", "runtime/tool/exec", "transport"},
 	"runtime/tool/demo":                {"arcp", "runtime/tool", "runtime/tool/local"},
 	"runtime/tool/local":               {"arcp", "runtime/tool"},
-	"runtime/internal/registry":        {"arcp", "runtime/store"},
+	"runtime/internal/registry":        {"arcp", "internal/backoff", "runtime/store"},
 	"runtime/internal/approval":        {"arcp"},
 	"runtime/internal/audit":           {"arcp"},
 	"runtime/internal/clip":            {},
@@ -76,6 +76,7 @@ var allowed = map[string][]string{
 	"cmd/arcp/...":              {"arcp", "arcp/client", "auth", "transport", "runtime", "cmd/arcp/..."},
 	"transport/transporttest":   {"transport"},
 	"runtime/store/storetest":   {"arcp", "runtime/store"},
+	"internal/backoff":          {},
 	"internal/e2e":              {},
 }
 

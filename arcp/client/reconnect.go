@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/backoff"
 	"github.com/arcpd/arcpd/transport"
 )
 
@@ -45,7 +46,7 @@ func ConnectFunc(ctx context.Context, dial func(context.Context) (transport.Conn
 		return nil, err
 	}
 	r := opts.Reconnect.withDefaults()
-	return open(ctx, conn, opts, &reconnection{Reconnect: r, dial: dial, delay: r.MinDelay})
+	return open(ctx, conn, opts, &reconnection{Reconnect: r, dial: dial, delays: backoff.Backoff{Policy: backoff.Policy{Min: r.MinDelay, Max: r.MaxDelay}}})
 }
 
 // Reconnect says how a client of Connect finds back. The zero value will do.
@@ -105,16 +106,14 @@ func (s LinkState) String() string {
 type reconnection struct {
 	Reconnect
 	dial   func(context.Context) (transport.Conn, error)
-	delay  time.Duration // at most, before the next attempt
-	ghosts int           // attempts whose answer did not come
+	delays backoff.Backoff // the longest before each attempt
+	ghosts int             // attempts whose answer did not come
 }
 
 // settle is told how long a connection lasted: one that ends at once must not
 // make attempts more frequent.
 func (r *reconnection) settle(lasted time.Duration) {
-	if lasted > r.MaxDelay {
-		r.delay = r.MinDelay
-	}
+	r.delays.Lasted(lasted)
 	if lasted > attemptTimeout {
 		r.ghosts = 0
 	}
@@ -156,14 +155,7 @@ var errNoAnswer = fmt.Errorf("%w: no answer within %s", ErrUnreachable, attemptT
 
 // pause waits before an attempt.
 func (r *reconnection) pause(ctx context.Context, least time.Duration) error {
-	d := max(rand.N(r.delay), least)
-	r.delay = min(2*r.delay, r.MaxDelay)
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return backoff.Sleep(ctx, max(rand.N(r.delays.Next()), least))
 }
 
 // dropped reports whether the session may go on over another connection, which

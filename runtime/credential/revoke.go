@@ -4,7 +4,6 @@ import (
 	"container/heap"
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/backoff"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -165,7 +165,7 @@ func (s *source) attempt(ctx context.Context, t *task) {
 		t.due = time.Now().Add(lastRetry) // by the next process
 	case err != nil:
 		t.tries++
-		t.due = time.Now().Add(backoff(t.tries))
+		t.due = time.Now().Add(retryBackoff.Delay(t.tries))
 		if !errors.Is(err, store.ErrConflict) {
 			s.v.opts.Logger.Error().Err(err).Str("record", t.key).Msg("a credential could not be looked after")
 		}
@@ -280,7 +280,7 @@ func (s *source) revoke(ctx context.Context, r *row, rev uint64) (time.Time, err
 	}
 	r.Parts = left
 	r.Failed++
-	r.NextAt = time.Now().Add(backoff(r.Failed))
+	r.NextAt = time.Now().Add(retryBackoff.Delay(r.Failed))
 	r.Error = s.v.errorText(failure)
 	s.v.opts.Logger.Warn().Str("job_id", string(r.Job)).Str("provisioner", s.Name).Int("attempts", r.Failed).Str("error", r.Error).
 		Msg("a credential is not revoked yet")
@@ -318,15 +318,8 @@ func (v *Vault) errorText(err error) string {
 	return strings.ToValidUTF8(text, "")
 }
 
-// backoff is how long to wait after the nth failure: 1 s, 2 s, 4 s … 5 min, and
-// up to a fifth more, so that many do not come at once.
-func backoff(n int) time.Duration {
-	d := lastRetry
-	if n < 10 {
-		d = min(d, firstRetry<<(n-1))
-	}
-	return min(lastRetry, d+rand.N(d/5))
-}
+// retryBackoff is the delay of the next call of a provisioner after one that failed.
+var retryBackoff = backoff.Policy{Min: firstRetry, Max: lastRetry, Jitter: 0.2}
 
 // ErrHeld is the error of Forget for the credentials of a job that goes on.
 var ErrHeld = errors.New("the job goes on: cancel it first")

@@ -143,7 +143,7 @@ func (v *Vault) armLocked(g *grant) {
 		}
 	}
 	if g.tries > 0 {
-		if next := g.tried.Add(backoff(g.tries)); at.Before(next) {
+		if next := g.tried.Add(retryBackoff.Delay(g.tries)); at.Before(next) {
 			at = next
 		}
 	}

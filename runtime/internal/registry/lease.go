@@ -5,6 +5,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/backoff"
 )
 
 // State is where a lease is.
@@ -23,9 +24,6 @@ const (
 	// StaleClaim is after how long a cleaner that has not reported is given up.
 	StaleClaim = 300 * time.Second
 
-	backoffFirst = 30 * time.Second
-	backoffMost  = time.Hour
-
 	// A lease that somebody still names is extended by its duration, within these:
 	// what is named no longer is not kept for long because of it.
 	extendLeast = 5 * time.Second
@@ -33,6 +31,9 @@ const (
 
 	maxError = 1 << 10 // bytes of last_cleanup_error
 )
+
+// cleanupBackoff is the delay of the next attempt to clean up after one that failed.
+var cleanupBackoff = backoff.Policy{Min: 30 * time.Second, Max: time.Hour}
 
 // Identity is what a lease is on.
 type Identity struct {
@@ -195,17 +196,8 @@ func (l Lease) cleaned(now time.Time) Lease {
 // again later, and later each time.
 func (l Lease) failed(now time.Time, why string) Lease {
 	l.State, l.LastError, l.CleanupStartedAt = CleanupFailed, cut(why), time.Time{}
-	l.ExpiresAt = now.Add(backoff(l.CleanupAttempts))
+	l.ExpiresAt = now.Add(cleanupBackoff.Delay(l.CleanupAttempts))
 	return l
-}
-
-// backoff is how long to wait after a number of failed attempts.
-func backoff(attempts int) time.Duration {
-	d := backoffFirst
-	for ; attempts > 1 && d < backoffMost; attempts-- {
-		d *= 2
-	}
-	return min(d, backoffMost)
 }
 
 // cut is an error as the row keeps it.

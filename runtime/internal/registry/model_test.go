@@ -94,7 +94,7 @@ func (w *world) judgeEnd(old, next *Lease) error {
 	switch {
 	case old.State != Cleaning || !old.CleanupStartedAt.Equal(w.claim.CleanupStartedAt) || old.CleanupAttempts != w.claim.CleanupAttempts:
 		return errors.New("a cleaner that was given up has won")
-	case next.State == CleanupFailed && next.ExpiresAt.Before(w.at.Add(backoffFirst)):
+	case next.State == CleanupFailed && next.ExpiresAt.Before(w.at.Add(cleanupBackoff.Min)):
 		return errors.New("it is tried again at once")
 	case next.State == Gone:
 		if w.success[next.ID]++; w.success[next.ID] > 1 {
@@ -268,7 +268,7 @@ func (w *world) check() {
 
 // finish waits long enough: nothing that is due is forgotten.
 func (w *world) finish() {
-	w.now = w.now.Add(2 * backoffMost)
+	w.now = w.now.Add(2 * cleanupBackoff.Max)
 	s := &Scanner{Store: w.book, Handlers: handlers(w.T, func(context.Context, Lease, int) error { return nil }), Now: func() time.Time { return w.now }}
 	w.disk.wrote = nil
 	for range len(w.last) + 1 {

@@ -168,7 +168,7 @@ func TestWhatIsNamedIsNotCleanedUpAgain(t *testing.T) {
 	rep := r.scan(s, Request{})
 	r.want("the clean-up fails", rep.Failed == 1 && r.lease(l).State == CleanupFailed, "%+v", rep)
 	named = true
-	r.after(backoffFirst)
+	r.after(cleanupBackoff.Min)
 	r.want("a dry run leaves it out", len(r.scan(s, Request{DryRun: true}).Due) == 0, "it is there")
 	rep = r.scan(s, Request{})
 	got := r.lease(l)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/arcpd/arcpd/internal/backoff"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -79,13 +80,13 @@ const (
 	settle         = 200 * time.Millisecond // between a change and the list: changes come in groups
 	listEvery      = time.Second            // at most, however often the list changes
 	listAgain      = 15 * time.Second       // after a list that failed in a session that goes on
-	backoffFirst   = 500 * time.Millisecond // doubled each time
-	backoffMost    = time.Minute
-	backoffReset   = time.Minute     // a session that lasted so long begins anew with backoffFirst
-	exitGrace      = time.Second     // between the end of a program's input and SIGTERM
-	closeGrace     = 5 * time.Second // of taking leave over HTTP
-	streamWait     = 5 * time.Second // for the header of the stream that a server may offer over HTTP
+	exitGrace      = time.Second            // between the end of a program's input and SIGTERM
+	closeGrace     = 5 * time.Second        // of taking leave over HTTP
+	streamWait     = 5 * time.Second        // for the header of the stream that a server may offer over HTTP
 )
+
+// restartBackoff is the delay of the next session after one that has ended.
+var restartBackoff = backoff.Policy{Min: 500 * time.Millisecond, Max: time.Minute, Jitter: 0.2}
 
 // termGrace is between SIGTERM and SIGKILL. Only tests change it.
 var termGrace = 4 * time.Second

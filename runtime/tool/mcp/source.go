@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/url"
 	"sync"
 	"sync/atomic"
@@ -20,6 +19,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/backoff"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -144,7 +144,7 @@ func (s *Source) run() {
 		s.move("")
 		s.cfg.Metrics.left(-s.faulty)
 	}()
-	delay := backoffFirst
+	restarts := backoff.Backoff{Policy: restartBackoff}
 	for s.life.Err() == nil {
 		s.move(stateStarting)
 		begun := time.Now()
@@ -152,31 +152,13 @@ func (s *Source) run() {
 		if s.life.Err() != nil {
 			return
 		}
-		if time.Since(begun) >= backoffReset {
-			delay = backoffFirst
-		}
+		restarts.Lasted(time.Since(begun))
 		s.move(stateWaiting)
 		s.cfg.Metrics.restarted()
-		pause := jittered(delay)
+		pause := restarts.Next()
 		s.log.Warn().Str("error", cut(err.Error(), maxDescription)).Stringer("again_in", pause.Round(time.Millisecond)).
 			Msg("the session with an MCP server has ended; another is begun")
-		s.sleep(pause)
-		delay = min(2*delay, backoffMost)
-	}
-}
-
-// jittered is d or up to a fifth more or less, so that what failed together does
-// not come back together.
-func jittered(d time.Duration) time.Duration {
-	return time.Duration((0.8 + 0.4*rand.Float64()) * float64(d))
-}
-
-func (s *Source) sleep(d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-s.life.Done():
+		_ = backoff.Sleep(s.life, pause) // the loop sees that life has ended
 	}
 }
 

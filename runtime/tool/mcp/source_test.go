@@ -250,7 +250,7 @@ func TestServerDiesAndComesBack(t *testing.T) {
 			t.Error("it took time to fail")
 		}
 		generation := r.shelf.reg.Generation()
-		time.Sleep(2 * backoffFirst)
+		time.Sleep(2 * restartBackoff.Min)
 		synctest.Wait()
 		if out, err := r.call(r.Context(), new(job), "srv.t", `{}`); err != nil || !strings.Contains(out, "alive") {
 			t.Errorf("after its return: %s, %v", out, err)
