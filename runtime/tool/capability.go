@@ -36,11 +36,11 @@ var TrustLevels = []string{"", "untrusted", "constrained", "trusted", "privilege
 
 // Trusts reports whether a level of trust is enough for the tool.
 func (c *Capability) Trusts(level string) bool {
-	return trustRank(level) >= c.need()
+	return trustRank(level) >= c.rank()
 }
 
-// need is the rank of the trust that is enough.
-func (c *Capability) need() int { return trustRank(c.MinTrust) }
+// rank is the trust rank that is enough to call the tool.
+func (c *Capability) rank() int { return trustRank(c.MinTrust) }
 
 func trustRank(level string) int { return slices.Index(TrustLevels, level) }
 

@@ -95,7 +95,7 @@ func (m *model) seen(l *Layer) (list []*Tool) {
 func agentsOf(list []*Tool, rank int) (agents []arcp.Agent) {
 	byName := map[string][]*Tool{}
 	for _, t := range list {
-		if t.need() <= rank {
+		if t.rank() <= rank {
 			byName[t.Name] = append(byName[t.Name], t)
 		}
 	}

@@ -1,7 +1,6 @@
 package tool
 
 import (
-	"crypto/sha256"
 	"slices"
 	"strings"
 
@@ -19,6 +18,9 @@ const (
 // Own begins the names of the tools that every catalogue has, whatever its
 // overlay says: a session must be able to find its way back.
 const Own = "tools."
+
+// afterOwn is the first text that sorts behind all names with the prefix Own.
+const afterOwn = "tools/"
 
 // Overlay is what a session has its catalogue be, on top of the base. Its zero
 // value but for IncludeBase is the base itself.
@@ -81,93 +83,70 @@ func (o *Overlay) Plain() bool {
 	return o == nil || o.IncludeBase && len(o.Tools) == 0 && len(o.Hide) == 0 && len(o.Prompts) == 0
 }
 
-// identity tells overlays apart that are not the same in all.
-type identity [sha256.Size]byte
+// Layer is an overlay in its canonical form. It is immutable.
+type Layer struct{ Overlay }
 
-// Layer is an overlay that has been parsed, ready to be laid over a base. It is
-// immutable.
-type Layer struct {
-	Overlay
-	id identity
-}
-
-// NewLayer parses an overlay. One that changes nothing has no layer.
+// NewLayer parses an overlay. It returns nil for one that changes nothing.
 func NewLayer(o Overlay) (*Layer, *arcp.Error) {
 	o, err := ParseOverlay(o)
 	if err != nil || o.Plain() {
 		return nil, err
 	}
-	raw, bad := arcp.Marshal(o)
-	if bad != nil {
-		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "the overlay cannot be encoded: %s", cut(bad.Error()))
-	}
-	return &Layer{o, sha256.Sum256(raw)}, nil
+	return &Layer{o}, nil
 }
 
-// Same reports whether two layers are the same in all; nil is none.
+// Same reports whether two layers are equal; nil is no overlay.
 func (l *Layer) Same(m *Layer) bool {
 	if l == nil || m == nil {
 		return l == m
 	}
-	return l.id == m.id
+	return l.IncludeBase == m.IncludeBase && slices.Equal(l.Tools, m.Tools) && slices.Equal(l.Hide, m.Hide) && slices.Equal(l.Prompts, m.Prompts)
 }
 
-// pick is the versions that a list names.
-type pick struct {
-	whole    bool
-	versions []string
+// apply returns the versions of a family that the overlay shows; nil if there are none. l
+// and f may be nil.
+func (l *Layer) apply(f *family) *family {
+	if l == nil || f == nil {
+		return f
+	}
+	whole, pinned := find(l.Tools, f.name)
+	switch {
+	case whole:
+	case len(pinned) > 0:
+		f = f.without(func(t *Tool) bool { return !slices.Contains(pinned, t.ref) })
+	case !l.IncludeBase && !strings.HasPrefix(f.name, Own):
+		return nil
+	}
+	if f == nil {
+		return nil
+	}
+	whole, pinned = find(l.Hide, f.name)
+	if whole {
+		return nil
+	}
+	return f.without(func(t *Tool) bool { return slices.Contains(pinned, t.ref) })
 }
 
-func (p *pick) has(t *Tool) bool { return p.whole || slices.Contains(p.versions, t.Version) }
-
-// picks are the names of a list.
-func picks(refs []string) map[string]*pick {
-	m := make(map[string]*pick, len(refs))
-	for _, ref := range refs {
-		name, version, pinned := strings.Cut(ref, "@")
-		p := m[name]
-		if p == nil {
-			p = new(pick)
-			m[name] = p
-		}
-		if !pinned {
-			p.whole = true
-		} else {
-			p.versions = append(p.versions, version)
-		}
+// find reports whether a sorted list of references has a bare name, and returns its
+// references to versions of the name.
+func find(refs []string, name string) (whole bool, pinned []string) {
+	_, whole = slices.BinarySearch(refs, name)
+	prefix := name + "@"
+	from, _ := slices.BinarySearch(refs, prefix)
+	to := from
+	for to < len(refs) && strings.HasPrefix(refs[to], prefix) {
+		to++
 	}
-	return m
+	return whole, refs[from:to]
 }
 
-// compose returns what a name is in the catalogue for each of the names that the
-// layer speaks of; nil: it is not there.
-func (l *Layer) compose(base *catalogue) map[string]*family {
-	shown, hidden := picks(l.Tools), picks(l.Hide)
-	out := make(map[string]*family, len(shown)+len(hidden))
-	for name, p := range shown {
-		if f := base.family(name); f != nil {
-			out[name] = f.part(p.has)
-		}
+// addNames adds the names of all references to a set. l may be nil.
+func (l *Layer) addNames(names map[string]bool) {
+	if l == nil {
+		return
 	}
-	for name, p := range hidden {
-		f, named := out[name]
-		if !named && (l.IncludeBase || strings.HasPrefix(name, Own)) {
-			f = base.family(name)
-		}
-		if f != nil {
-			f = f.part(func(t *Tool) bool { return !p.has(t) })
-		}
-		out[name] = f
+	for _, ref := range slices.Concat(l.Tools, l.Hide) {
+		name, _, _ := strings.Cut(ref, "@")
+		names[name] = true
 	}
-	return out
-}
-
-// missing finds a name of the layer that the base does not have.
-func (l *Layer) missing(base *Snapshot) *arcp.Error {
-	for _, ref := range l.Tools {
-		if _, err := base.Resolve(ref); err != nil {
-			return err
-		}
-	}
-	return nil
 }

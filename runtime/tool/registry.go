@@ -7,37 +7,31 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/RaduBerinde/btreemap"
+
 	"github.com/arcpd/arcpd/arcp"
 )
 
 // Reserved lists the prefixes of the runtime's own tools (SPEC.md §7).
 var Reserved = []string{"registry.", "host.", "approval.", "tools.", "code.", "artifact.", "jobs.", "sessions.", "input.", "demo."}
 
-// Registry is what there is of tools. They come from sources: those registered
-// one by one, and any number of named ones, each of which is replaced as a whole.
-// The zero value is not usable; make one with NewRegistry. It may be used by many
-// goroutines: a change costs as much as what it changes, resolving takes no lock.
+// Registry holds the tools of the runtime. They come from sources: the tools registered one
+// by one are the first; each of the others has a name and is replaced as a whole. Make one
+// with NewRegistry. It may be used by many goroutines: the cost of a change grows with its
+// size, resolving takes no lock.
 type Registry struct {
-	mu      sync.Mutex // changing
-	sources map[string]*origin
-	born    uint64 // sources there have been
+	mu      sync.Mutex         // held while the state changes
+	sources map[string][]*Tool // by name; "": the tools registered one by one
 	watches []func(generation uint64)
 	kept    []string // prefixes
-	state   atomic.Pointer[catalogue]
-	latest  atomic.Pointer[listing] // of the newest state that was listed
-}
-
-// origin is a source with its tools.
-type origin struct {
-	order uint64 // sources that came earlier come first
-	tools []*Tool
-	next  int // the index of the next tool registered by itself
+	state   atomic.Pointer[base]
+	latest  atomic.Pointer[inventory]
 }
 
 // NewRegistry returns an empty registry of generation 0.
 func NewRegistry() *Registry {
-	r := &Registry{sources: make(map[string]*origin)}
-	r.state.Store(&catalogue{reg: r})
+	r := &Registry{sources: make(map[string][]*Tool)}
+	r.state.Store(newBase(r))
 	return r
 }
 
@@ -75,15 +69,12 @@ func unreserved(t *Tool) error {
 func (r *Registry) RegisterBuiltin(t *Tool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	o := r.origin("")
-	e := newEdit(r.state.Load())
-	if err := e.put(t, o.order, o.next); err != nil {
+	next := r.state.Load().edit()
+	if err := next.add("", t); err != nil {
 		return err
 	}
-	o.next++
-	o.tools = append(o.tools, t)
-	r.sources[""] = o
-	r.publish(e)
+	r.sources[""] = append(r.sources[""], t)
+	r.publish(next)
 	return nil
 }
 
@@ -119,35 +110,22 @@ func (r *Registry) Replace(source string, tools []*Tool) error {
 
 // replace is called with r.mu.
 func (r *Registry) replace(source string, tools []*Tool) error {
-	o := r.origin(source)
-	if slices.Equal(o.tools, tools) {
+	if slices.Equal(r.sources[source], tools) {
 		return nil
 	}
-	e := newEdit(r.state.Load())
-	for _, t := range o.tools {
-		e.drop(t)
-	}
-	for i, t := range tools {
-		if err := e.put(t, o.order, i); err != nil {
+	next := r.state.Load().edit()
+	next.remove(source, r.sources[source])
+	for _, t := range tools {
+		if err := next.add(source, t); err != nil {
 			return err
 		}
 	}
-	if o.tools = tools; len(tools) > 0 {
-		r.sources[source] = o
-	} else {
+	r.sources[source] = tools
+	if len(tools) == 0 {
 		delete(r.sources, source)
 	}
-	r.publish(e)
+	r.publish(next)
 	return nil
-}
-
-// origin returns a source, or what it will be. Called with r.mu.
-func (r *Registry) origin(name string) *origin {
-	if o := r.sources[name]; o != nil {
-		return o
-	}
-	r.born++
-	return &origin{order: r.born}
 }
 
 // Delta is a change of what a source has, made for one generation.
@@ -172,10 +150,6 @@ func (r *Registry) Apply(d Delta) error {
 	if now := r.state.Load().generation; now != d.Generation {
 		return Mismatch("generation", d.Generation, now)
 	}
-	var old []*Tool
-	if o := r.sources[d.Source]; o != nil {
-		old = o.tools
-	}
 	gone := make(map[string]bool)
 	for _, ref := range d.Remove {
 		gone[ref] = true
@@ -183,7 +157,7 @@ func (r *Registry) Apply(d Delta) error {
 	for _, t := range d.Put {
 		gone[t.ref] = true
 	}
-	tools := slices.DeleteFunc(slices.Clone(old), func(t *Tool) bool { return gone[t.ref] })
+	tools := slices.DeleteFunc(slices.Clone(r.sources[d.Source]), func(t *Tool) bool { return gone[t.ref] })
 	return r.replace(d.Source, append(tools, d.Put...))
 }
 
@@ -207,33 +181,61 @@ func (r *Registry) Watch(f func(generation uint64)) {
 	r.watches = append(r.watches, f)
 }
 
-// publish makes an edit the registry's state. Called with r.mu.
-func (r *Registry) publish(e *edit) {
-	e.next.generation++
-	r.state.Store(e.next)
+// publish makes an edited state the current one. Called with r.mu.
+func (r *Registry) publish(next *base) {
+	next.trim()
+	r.state.Store(next)
 	for _, f := range r.watches {
-		f(e.next.generation)
+		f(next.generation)
 	}
 }
 
 // Resolve returns the tool an agent reference names: name@version, or name for
-// its default version. The error is INVALID_ARGUMENT for a reference that is
-// none, AGENT_NOT_AVAILABLE for an unknown name, or
-// AGENT_VERSION_NOT_AVAILABLE with details {versions} (SPEC.md §2.3).
+// its default version. The error is INVALID_ARGUMENT for a malformed reference,
+// AGENT_NOT_AVAILABLE for an unknown name, or AGENT_VERSION_NOT_AVAILABLE with
+// details {versions} (SPEC.md §2.3).
 func (r *Registry) Resolve(ref string) (*Tool, *arcp.Error) {
-	base := r.state.Load()
+	b := r.state.Load()
 	name, version, pinned := strings.Cut(ref, "@")
-	if t := base.family(name).pick(version, pinned); t != nil {
+	if t := b.family(name).resolve(version, pinned); t != nil {
 		return t, nil
 	}
-	s := Snapshot{base: base, rank: len(TrustLevels)}
+	s := Snapshot{base: b, rank: len(TrustLevels)}
 	return nil, s.unresolved(ref)
 }
 
-// Agents returns the inventory sorted by name, the newest version first. It
-// must not be changed.
-func (r *Registry) Agents() []arcp.Agent { return r.listed(r.state.Load()).agents }
+// Agents returns the inventory sorted by name, the newest version first. The caller must
+// not change it.
+func (r *Registry) Agents() []arcp.Agent { return r.inventory(r.state.Load()).agents }
 
-// Tools returns every tool, sorted by name, the newest version first. It must
-// not be changed.
-func (r *Registry) Tools() []*Tool { return r.listed(r.state.Load()).tools }
+// Tools returns every tool, sorted by name, the newest version first.
+func (r *Registry) Tools() (list []*Tool) {
+	for _, f := range r.state.Load().families.Ascend(btreemap.Min[string](), btreemap.Max[string]()) {
+		list = append(list, f.versions...)
+	}
+	return list
+}
+
+// inventory lists the agents of a base. It is not part of the base: jobs hold on to bases
+// and need no inventory.
+type inventory struct {
+	base   *base
+	agents []arcp.Agent
+	rank   int // trust rank that is enough for all tools
+}
+
+// inventory returns the inventory of a base, and caches the current one.
+func (r *Registry) inventory(b *base) *inventory {
+	if l := r.latest.Load(); l != nil && l.base == b {
+		return l
+	}
+	l := &inventory{base: b}
+	for _, f := range b.families.Ascend(btreemap.Min[string](), btreemap.Max[string]()) {
+		l.agents = append(l.agents, f.agent)
+		l.rank = max(l.rank, f.rank)
+	}
+	if b == r.state.Load() {
+		r.latest.Store(l)
+	}
+	return l
+}

@@ -75,36 +75,67 @@ func TestCatalogueSharesItsMemory(t *testing.T) {
 	runtime.KeepAlive(held)
 }
 
-// What is kept is bounded, whoever asks for what.
+// The cache is bounded in number, and a snapshot owns nothing of its overlay.
 func TestCatalogueForgets(t *testing.T) {
 	reg := registry(t, Capability{Name: "a"})
 	cat := NewCatalog(reg, nil)
 	for _, l := range layersOf(t, maxSnapshots+100, 10_000) {
 		cat.Snapshot(Viewer{}, l)
 	}
-	if n := cat.used.Len(); n != maxSnapshots || len(cat.kept) != n {
-		t.Errorf("%d snapshots are kept, %d known, want %d", n, len(cat.kept), maxSnapshots)
+	if n := cat.cache.Len(); n != maxSnapshots {
+		t.Errorf("%d snapshots are cached, want %d", n, maxSnapshots)
 	}
 	var wide []string
 	for i := range MaxOverlayNames {
 		wide = append(wide, fmt.Sprintf("name-%d", i))
 	}
-	for i := range 600 {
-		l, err := NewLayer(Overlay{Hide: wide, Prompts: []string{fmt.Sprint(i)}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		cat.Snapshot(Viewer{}, l)
+	l, err := NewLayer(Overlay{Hide: wide, Tools: wide})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if cat.laid > maxLaidNames {
-		t.Errorf("what is kept speaks of %d names, want at most %d", cat.laid, maxLaidNames)
+	before := heap()
+	for i := range 600 {
+		cat.Snapshot(Viewer{}, &Layer{Overlay{Hide: l.Hide, Tools: l.Tools, Prompts: []string{fmt.Sprint(i)}}})
+	}
+	if grown := int64(heap()) - int64(before); grown > 1<<20 {
+		t.Errorf("600 snapshots of overlays with 2,000 names take %d bytes, want at most 1 MiB", grown)
 	}
 	if err := reg.Register(raw(t, Capability{Name: "b"}, echo)); err != nil {
 		t.Fatal(err)
 	}
-	l := layersOf(t, 1, 1)[0]
-	if cat.Snapshot(Viewer{}, l); cat.used.Len() != 1 || cat.laid != 2 {
-		t.Errorf("%d snapshots of %d names are kept after a change, want 1 of 2: nobody asks for the old ones", cat.used.Len(), cat.laid)
+	if cat.Snapshot(Viewer{}, l); cat.cache.Len() != 1 {
+		t.Errorf("%d snapshots are cached after a change, want 1: nobody asks for the old ones", cat.cache.Len())
+	}
+}
+
+// Sessions without an overlay share one snapshot for each trust level.
+func TestSnapshotsWithoutOverlayAreShared(t *testing.T) {
+	cat := NewCatalog(registry(t, Capability{Name: "a"}), nil)
+	if x, y := cat.Snapshot(Viewer{Principal: "alice"}, nil), cat.Snapshot(Viewer{Principal: "bob"}, nil); x != y {
+		t.Error("two sessions without an overlay have a catalogue each")
+	}
+}
+
+// States that are too far apart for the list of changes are compared name by name.
+func TestDifferenceOfDistantGenerations(t *testing.T) {
+	reg, tools := NewRegistry(), manyTools(t, 3*maxChanges)
+	cat := NewCatalog(reg, nil)
+	empty := cat.Snapshot(Viewer{}, nil)
+	if err := reg.Replace("many", tools); err != nil {
+		t.Fatal(err)
+	}
+	full := cat.Snapshot(Viewer{}, nil)
+	if n := len(full.base.changes); n > 2*maxChanges {
+		t.Errorf("%d changes are kept, want at most %d", n, 2*maxChanges)
+	}
+	if d := full.Since(empty); len(d.Added) != len(tools) || len(d.Removed)+len(d.Changed) > 0 {
+		t.Errorf("%d added, %d removed, %d changed; want %d added", len(d.Added), len(d.Removed), len(d.Changed), len(tools))
+	}
+	if err := reg.Replace("many", tools[1:]); err != nil {
+		t.Fatal(err)
+	}
+	if d := cat.Snapshot(Viewer{}, nil).Since(full); len(d.Removed) != 1 || len(d.Added)+len(d.Changed) > 0 {
+		t.Errorf("one tool less: %v", d)
 	}
 }
 
@@ -152,9 +183,8 @@ func BenchmarkCatalogue(b *testing.B) {
 	})
 	b.Run("compose", func(b *testing.B) {
 		b.ReportAllocs()
-		base, hooks := reg.state.Load(), cat.hooks.Load()
 		for i := 0; b.Loop(); i++ {
-			compose(base, hooks, &key{rank: 3}, layers[i%1000])
+			newSnapshot(&snapshotKey{base: reg.state.Load(), hooks: cat.hooks.Load(), layer: layers[i%1000], rank: 3})
 		}
 	})
 	b.Run("difference", func(b *testing.B) {

@@ -3,85 +3,72 @@ package tool
 import (
 	"fmt"
 	"iter"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
-	"unsafe"
 
+	"github.com/RaduBerinde/btreemap"
 	"github.com/agnivade/levenshtein"
 
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Snapshot is a catalogue as it is for somebody at a moment: the base, what an
-// overlay makes of it, and the hooks. It never changes, and it is small: what it
-// has in common with others they share. A job holds on to its own to its end.
+// Snapshot is an immutable view of a catalogue for one viewer: a base, an overlay and the
+// hooks. A job uses the same one until it ends. Only the answers of Capability.Audience may
+// change.
 type Snapshot struct {
-	base      *catalogue
-	rank      int                // of trust: what needs more is not listed
-	principal string             // for whom it is; empty: nothing in base is for some only
-	refused   []*Tool            // what did not exist for it then; whether it does is asked anew each time
-	layer     *Layer             // nil: none
-	laid      map[string]*family // the names that it speaks of; nil: hidden
-	names     []string           // of laid, those that are there
+	base      *base
 	hooks     *hooks
+	layer     *Layer  // nil: no overlay
+	rank      int     // of trust; tools that need a higher one are not listed
+	principal string  // empty if no tool of the base is restricted
+	refused   []*Tool // restricted tools that did not exist for the principal at first
 }
 
-// Generation is the registry's when the snapshot was made.
+// Generation returns the generation of the registry.
 func (s *Snapshot) Generation() uint64 { return s.base.generation }
 
-// Layer is the overlay; nil: none.
+// Layer returns the overlay; nil if there is none.
 func (s *Snapshot) Layer() *Layer { return s.layer }
 
-// family returns what there is of a name; nil: nothing.
-func (s *Snapshot) family(name string) *family { return s.existing(s.anybodys(name)) }
+// family returns the versions of a name that exist for the principal now; nil if there are
+// none.
+func (s *Snapshot) family(name string) *family {
+	return s.permitted(s.layer.apply(s.base.family(name)))
+}
 
-// existing is a family without what does not exist for the principal.
-func (s *Snapshot) existing(f *family) *family {
+func (s *Snapshot) permitted(f *family) *family {
 	if f == nil || !f.restricted {
 		return f
 	}
-	return f.part(func(t *Tool) bool { return t.May(s.principal) })
+	return f.without(func(t *Tool) bool { return !t.May(s.principal) })
 }
 
-// then is what there was of a name when the snapshot was made: of a tool that is
-// gone nobody can say any more for whom it was.
-func (s *Snapshot) then(name string) *family {
-	f := s.anybodys(name)
+// initial returns the versions of a name that existed for the principal when the snapshot
+// was made: the audience of a tool that is gone is not known any more.
+func (s *Snapshot) initial(name string) *family {
+	f := s.layer.apply(s.base.family(name))
 	if f == nil || !f.restricted {
 		return f
 	}
-	return f.part(func(t *Tool) bool { return !slices.Contains(s.refused, t) })
+	return f.without(func(t *Tool) bool { return slices.Contains(s.refused, t) })
 }
 
-// anybodys returns what there is of a name for one principal or another.
-func (s *Snapshot) anybodys(name string) *family {
-	if s.layer == nil {
-		return s.base.family(name)
-	}
-	if f, ok := s.laid[name]; ok {
+// listed returns a family without the versions that need a higher trust rank.
+func (s *Snapshot) listed(f *family) *family {
+	if f == nil || f.rank <= s.rank {
 		return f
 	}
-	if !s.layer.IncludeBase && !strings.HasPrefix(name, Own) {
-		return nil
-	}
-	return s.base.family(name)
+	return f.without(func(t *Tool) bool { return t.rank() > s.rank })
 }
 
-// seen is a family as it is listed: without what needs more trust.
-func (s *Snapshot) seen(f *family) *family {
-	if f == nil || f.need <= s.rank {
-		return f
-	}
-	return f.part(func(t *Tool) bool { return t.need() <= s.rank })
-}
-
-// Resolve returns the tool an agent reference names, as Registry.Resolve does. A
-// tool that is hidden does not exist. One that needs more trust does, so that who
-// wants to call it can be told what is missing; nothing but its own name leads to it.
+// Resolve returns the tool that an agent reference names, as Registry.Resolve does. A
+// hidden tool does not exist. A tool that needs a higher trust level does, so that the
+// caller can report the missing level; no hint names it.
 func (s *Snapshot) Resolve(ref string) (*Tool, *arcp.Error) {
 	name, version, pinned := strings.Cut(ref, "@")
-	if t := s.family(name).pick(version, pinned); t != nil {
+	if t := s.family(name).resolve(version, pinned); t != nil {
 		return t, nil
 	}
 	return nil, s.unresolved(ref)
@@ -92,7 +79,7 @@ func (s *Snapshot) unresolved(ref string) *arcp.Error {
 	if err != nil {
 		return arcp.Errorf(arcp.CodeInvalidArgument, "%s", cutTo(err.Error(), 2*arcp.MaxIDLen))
 	}
-	f := s.seen(s.family(parsed.Name))
+	f := s.listed(s.family(parsed.Name))
 	if f == nil {
 		return arcp.Errorf(arcp.CodeAgentNotAvailable, "no tool or agent is named %q%s", parsed.Name, s.hint(parsed.Name))
 	}
@@ -102,11 +89,11 @@ func (s *Snapshot) unresolved(ref string) *arcp.Error {
 	}{f.agent.Versions})
 }
 
-// maxHintBytes bounds the work an unknown name can cause.
+// maxHintBytes bounds the work that an unknown name causes.
 const maxHintBytes = 64
 
-// hint names the listed name that differs least, by a slip of the hand at most:
-// 3 bytes, and a third of the name.
+// hint names the listed name that differs least from an unknown one, by at most 3 bytes
+// and a third of the name.
 func (s *Snapshot) hint(name string) string {
 	if len(name) > maxHintBytes {
 		return ""
@@ -126,14 +113,14 @@ func (s *Snapshot) hint(name string) string {
 	return fmt.Sprintf("; did you mean %q?", best)
 }
 
-// families yields the families from a name on, sorted; with listed only what is
-// listed of them.
+// families yields the families from a name on, sorted by name; with listed only the listed
+// versions.
 func (s *Snapshot) families(from string, listed bool) iter.Seq[*family] {
 	return func(yield func(*family) bool) {
-		for f := range s.there(from) {
-			f = s.existing(f)
+		for _, f := range s.candidates(from) {
+			f = s.permitted(s.layer.apply(f))
 			if listed {
-				f = s.seen(f)
+				f = s.listed(f)
 			}
 			if f != nil && !yield(f) {
 				return
@@ -142,54 +129,37 @@ func (s *Snapshot) families(from string, listed bool) iter.Seq[*family] {
 	}
 }
 
-// there yields what family finds for every name from one on.
-func (s *Snapshot) there(from string) iter.Seq[*family] {
-	all := s.base.reg.listed(s.base).families
-	i, _ := findFamily(all, from)
-	all = all[i:]
-	if s.layer == nil {
-		return slices.Values(all)
+// candidates yields the families of the base from a name on, sorted by name, of which the
+// overlay may show something.
+func (s *Snapshot) candidates(from string) iter.Seq2[string, *family] {
+	if s.includesBase() {
+		return s.base.families.Ascend(btreemap.GE(from), btreemap.Max[string]())
 	}
-	if s.layer.IncludeBase {
-		return func(yield func(*family) bool) {
-			for _, f := range all {
-				if f := s.family(f.name); f != nil && !yield(f) {
-					return
-				}
-			}
-		}
+	names := map[string]bool{}
+	s.layer.addNames(names)
+	for name := range s.base.families.Ascend(btreemap.GE(Own), btreemap.LT(afterOwn)) {
+		names[name] = true
 	}
-	names := slices.Concat(s.names, s.ownNames())
-	slices.Sort(names)
-	names = slices.Compact(names)
-	i, _ = slices.BinarySearch(names, from)
-	return func(yield func(*family) bool) {
-		for _, name := range names[i:] {
-			if f := s.family(name); f != nil && !yield(f) {
+	sorted := slices.Sorted(maps.Keys(names))
+	i, _ := slices.BinarySearch(sorted, from)
+	return func(yield func(string, *family) bool) {
+		for _, name := range sorted[i:] {
+			if !yield(name, s.base.family(name)) {
 				return
 			}
 		}
 	}
 }
 
-// ownNames are the names that no overlay takes away.
-func (s *Snapshot) ownNames() (names []string) {
-	all := s.base.reg.listed(s.base).families
-	i, _ := findFamily(all, Own)
-	for _, f := range all[i:] {
-		if !strings.HasPrefix(f.name, Own) {
-			break
-		}
-		names = append(names, f.name)
-	}
-	return names
-}
+func (s *Snapshot) includesBase() bool { return s.layer == nil || s.layer.IncludeBase }
 
-// Agents returns what is listed, sorted by name, the newest version first. It
-// must not be changed.
+// Agents returns the listed tools, sorted by name, the newest version first. The caller
+// must not change the slice.
 func (s *Snapshot) Agents() []arcp.Agent {
-	if l := s.base.reg.listed(s.base); s.layer == nil && len(s.base.restricted) == 0 && l.need <= s.rank {
-		return l.agents
+	if s.layer == nil && len(s.base.restricted) == 0 {
+		if all := s.base.reg.inventory(s.base); all.rank <= s.rank {
+			return all.agents
+		}
 	}
 	list := []arcp.Agent{}
 	for f := range s.families("", true) {
@@ -201,11 +171,11 @@ func (s *Snapshot) Agents() []arcp.Agent {
 // Listed is a name in a catalogue.
 type Listed struct {
 	Agent arcp.Agent
-	Tool  *Tool // what the bare name means
+	Tool  *Tool // the version that the bare name means
 }
 
-// List yields the names behind one, sorted, which begin with a prefix. What needs
-// more trust is left out unless all is set.
+// List yields the names after one, sorted, that begin with a prefix. Tools that need a
+// higher trust level are left out unless all is set.
 func (s *Snapshot) List(after, prefix string, all bool) iter.Seq[Listed] {
 	from := prefix
 	if after >= prefix && after != "" {
@@ -220,61 +190,42 @@ func (s *Snapshot) List(after, prefix string, all bool) iter.Seq[Listed] {
 	}
 }
 
-// Versions returns what is listed of a name, the newest first.
+// Versions returns the listed versions of a name, the newest first.
 func (s *Snapshot) Versions(name string) []string {
-	if f := s.seen(s.family(name)); f != nil {
+	if f := s.listed(s.family(name)); f != nil {
 		return f.agent.Versions
 	}
 	return nil
 }
 
-// Difference is how a catalogue has become another one: name@version each, sorted.
+// Difference is the change from one catalogue to another. Each list has references
+// name@version, sorted by name.
 type Difference struct {
 	Added, Removed, Changed []string
 }
 
-// Empty reports whether there is none.
+// Empty reports whether nothing has changed.
 func (d *Difference) Empty() bool { return len(d.Added)+len(d.Removed)+len(d.Changed) == 0 }
 
-// Since says what is listed that was not in an earlier snapshot, and the other
-// way round. What both share is not looked at.
+// Since returns how the listed tools have changed since an earlier snapshot of the same
+// catalogue. The cost grows with the number of changed names, not of all names.
 func (s *Snapshot) Since(old *Snapshot) (d Difference) {
-	for _, name := range s.suspects(old) {
-		d.compare(old.seen(old.then(name)), s.seen(s.then(name)))
+	names := make(map[string]bool)
+	if s.rank != old.rank || s.includesBase() != old.includesBase() {
+		old.base.all(names)
+		s.base.all(names)
+	} else {
+		s.base.changed(old.base, names)
+	}
+	if !s.layer.Same(old.layer) {
+		old.layer.addNames(names)
+		s.layer.addNames(names)
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		d.compare(old.listed(old.initial(name)), s.listed(s.initial(name)))
 	}
 	return d
 }
-
-// suspects are the names, sorted, that may have changed.
-func (s *Snapshot) suspects(old *Snapshot) []string {
-	names := make(map[string]bool)
-	all := s.rank != old.rank || s.includes() != old.includes()
-	for i := range shards {
-		a, b := old.base.shard[i], s.base.shard[i]
-		if !all && len(a) == len(b) && unsafe.SliceData(a) == unsafe.SliceData(b) {
-			continue
-		}
-		for _, f := range slices.Concat(a, b) {
-			names[f.name] = true
-		}
-	}
-	if !s.layer.Same(old.layer) {
-		for name := range old.laid {
-			names[name] = true
-		}
-		for name := range s.laid {
-			names[name] = true
-		}
-	}
-	list := make([]string, 0, len(names))
-	for name := range names {
-		list = append(list, name)
-	}
-	slices.Sort(list)
-	return list
-}
-
-func (s *Snapshot) includes() bool { return s.layer == nil || s.layer.IncludeBase }
 
 func (d *Difference) compare(old, now *family) {
 	if old == now {
