@@ -43,6 +43,7 @@ func TestSchemasThatTakeLong(t *testing.T) {
 		{"few levels", doubling(8), arcp.Raw("1"), false},
 		{"40 levels", doubling(40), arcp.Raw("1"), true},
 		{"40 levels, and the value is none", doubling(40), arcp.Raw(`"x"`), true},
+		{"itself", arcp.Raw(`{"$ref":"#"}`), arcp.Raw("1"), true},
 		{"one way to itself", arcp.Raw(`{"properties":{"next":{"$ref":"#"}}}`), arcp.Raw(strings.Repeat(`{"next":`, 50) + `{}` + strings.Repeat(`}`, 50)), false},
 		{"two ways to itself", arcp.Raw(`{"properties":{"next":{"allOf":[{"$ref":"#"},{"$ref":"#"}]}}}`), arcp.Raw(strings.Repeat(`{"next":`, 50) + `{}` + strings.Repeat(`}`, 50)), true},
 		{"any JSON", anyJSON, tree(25), false},

@@ -37,7 +37,7 @@ func (t *Tool) Validate(args arcp.Raw) *arcp.Error {
 // validator checks arguments against a compiled input schema.
 type validator struct {
 	schema *jsonschema.Schema
-	effort *measuredSchema
+	paths  int // see countPaths
 }
 
 // compile compiles a schema of JSON Schema 2020-12, or of the older draft that
@@ -77,7 +77,7 @@ func compile(raw arcp.Raw, assertFormat bool) (*validator, error) {
 	if s.Bool != nil && *s.Bool {
 		return nil, nil
 	}
-	return &validator{s, newEffort(s)}, nil
+	return &validator{s, countPaths(s, make(map[*jsonschema.Schema]int))}, nil
 }
 
 // CheckSchema refuses a schema that is none, or none that anything is checked
@@ -120,7 +120,7 @@ func (v *validator) check(raw arcp.Raw) *fault {
 	if f := checkNumbers(doc, nil); f != nil {
 		return f
 	}
-	if !v.effort.bearable(doc, len(raw)) {
+	if !v.affordable(doc, len(raw)) {
 		return &fault{keyword: "schema", want: "would take too long to check: too many values, or a schema that looks at each too often"}
 	}
 	err = v.schema.Validate(doc)
