@@ -8,16 +8,6 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool/access"
 )
 
-// Namespaces of a lease that the runtime knows the grammar of (SPEC.md §5.13).
-const (
-	FSRead        = access.Read
-	FSWrite       = access.Write
-	NetFetch      = access.Fetch
-	ToolCall      = "tool.call"
-	AgentDelegate = "agent.delegate"
-	ModelUse      = "model.use"
-)
-
 // Authority is what a job may do, spend and ask. Its methods may be called by many
 // goroutines.
 type Authority interface {

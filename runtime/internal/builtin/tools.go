@@ -199,7 +199,7 @@ func (b *Tools) toolsPolicy(_ context.Context, job tool.Job, in toolsListIn) (ou
 
 func policyOf(v engine.Viewer, t *tool.Tool) toolPolicy {
 	p := toolPolicy{Name: t.Name, Version: t.Version, Approval: policyText(t), Submit: t.Trusts(v.Trust())}
-	call, delegate := v.MayDo().Covers(tool.ToolCall, t.Name), v.MayDo().Covers(tool.AgentDelegate, t.Name)
+	call, delegate := v.MayDo().Covers(arcp.NamespaceToolCall, t.Name), v.MayDo().Covers(arcp.NamespaceAgentDelegate, t.Name)
 	mine := p.Submit && t.Source != tool.SourceBuiltin
 	p.Call, p.Delegate = mine && call == nil, mine && delegate == nil
 	switch {

@@ -10,7 +10,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/lease"
-	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 	"github.com/arcpd/arcpd/runtime/tool/access"
@@ -85,11 +84,11 @@ func (j toolJob) Fetcher() *access.Fetcher { return j.s.e.cfg.Fetcher.For(j.Allo
 // UseModel asks the lease; one that says nothing of models allows all of them,
 // unless the server demands that it does.
 func (j toolJob) UseModel(model string) error {
-	return j.s.check(lease.ModelUse, func(a *lease.Authority, now time.Time) *arcp.Error {
-		if !a.Lease.Has(lease.ModelUse) && !j.s.e.cfg.RequireModelLease {
+	return j.s.check(arcp.NamespaceModelUse, func(a *lease.Authority, now time.Time) *arcp.Error {
+		if !a.Lease.Has(arcp.NamespaceModelUse) && !j.s.e.cfg.RequireModelLease {
 			return a.Operate(now)
 		}
-		return a.Check(now, lease.ModelUse, model, "")
+		return a.Check(now, arcp.NamespaceModelUse, model, "")
 	})
 }
 
@@ -267,9 +266,9 @@ func (s *supervisor) spend(m arcp.MetricPayload, debit func(*lease.Budget, strin
 	case refused == nil:
 	case refused.Code == arcp.CodeBudgetExhausted:
 		s.e.cfg.Metrics.Exhausted(m.Unit)
-		s.denied(metrics.CostBudget, refused)
+		s.denied(arcp.NamespaceCostBudget, refused)
 	case refused.Code == arcp.CodeLeaseExpired:
-		s.denied(metrics.CostBudget, refused)
+		s.denied(arcp.NamespaceCostBudget, refused)
 	}
 	return err
 }

@@ -179,7 +179,7 @@ func (w *world) act(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, e
 		}
 	})
 	defer func() {
-		if over := ctx.Err() != nil; over && (j.Allow(tool.FSRead, "/a/x") == nil || j.Permitted("q0", "r:1", "o") == nil) {
+		if over := ctx.Err() != nil; over && (j.Allow(arcp.NamespaceFSRead, "/a/x") == nil || j.Permitted("q0", "r:1", "o") == nil) {
 			w.fault("%s: an attempt that has ended may do something", l.id)
 		}
 	}()
@@ -230,11 +230,11 @@ func (w *world) perform(ctx context.Context, j tool.Job, l *life, me *int, d act
 	switch d.what {
 	case "allow":
 		now := time.Now()
-		err := j.Allow(tool.FSRead, "/a/x")
+		err := j.Allow(arcp.NamespaceFSRead, "/a/x")
 		if over := !l.end.IsZero() && !now.Before(l.end.Add(lease.Grace)); err == nil && (over || l.end.IsZero()) {
 			w.fault("%s: allowed at %v, its lease ended at %v", l.id, now, l.end)
 		}
-		if err := j.Allow(tool.FSRead, "/b"); err == nil {
+		if err := j.Allow(arcp.NamespaceFSRead, "/b"); err == nil {
 			w.fault("%s: allowed what it never was", l.id)
 		}
 	case "metric", "charge":

@@ -135,9 +135,9 @@ func (s *supervisor) stale(k *child) bool {
 // it a place in the account and its budget, then it is made. When it has a place
 // only the end of its parent, or a refusal, keeps it from being made.
 func (s *supervisor) hire(c *tool.Call, request string) (*child, error) {
-	namespace := tool.ToolCall
+	namespace := arcp.NamespaceToolCall
 	if c.Delegate {
-		namespace = tool.AgentDelegate
+		namespace = arcp.NamespaceAgentDelegate
 	}
 	t, err := s.callable(c)
 	if err != nil {

@@ -238,7 +238,7 @@ func remains(t *testing.T, frames []frame) string {
 func TestLeaseOfChild(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("child", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			return arcp.Marshal([]string{code(j.Allow(tool.FSRead, "/a/b")), code(j.Allow(tool.FSRead, "/a/c")), code(j.Allow(tool.ToolCall, "child")), left(j)})
+			return arcp.Marshal([]string{code(j.Allow(arcp.NamespaceFSRead, "/a/b")), code(j.Allow(arcp.NamespaceFSRead, "/a/c")), code(j.Allow(arcp.NamespaceToolCall, "child")), left(j)})
 		})
 		r.tool("parent", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			return j.Call(ctx, tool.Call{Tool: "child", Lease: args})

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/internal/lease"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -14,7 +13,7 @@ func TestUnreadableLease(t *testing.T) {
 	for _, options := range []string{`{"lease":{"model.use":7}}`, `{"lease":[]}`, `{"strict_cancel":"perhaps"}`, `[`} {
 		o := optionsOf(&store.Job{Options: arcp.Raw(options)})
 		l := o.lease()
-		if !l.Has(lease.ModelUse) || l.Covers(lease.ModelUse, "any") == nil || l.Covers(lease.FSRead, "/") == nil {
+		if !l.Has(arcp.NamespaceModelUse) || l.Covers(arcp.NamespaceModelUse, "any") == nil || l.Covers(arcp.NamespaceFSRead, "/") == nil {
 			t.Errorf("%s: %s", options, l.Encode())
 		}
 	}

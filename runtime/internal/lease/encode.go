@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"slices"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -22,8 +23,8 @@ func (l *Lease) write(expires, both bool) arcp.Raw {
 	members := map[string]any{}
 	set := func(key string, v any) {
 		members[key] = v
-		if s, ok := snake[key]; ok && both {
-			members[s] = v
+		if both && slices.Contains(arcp.Namespaces, key) {
+			members[snake(key)] = v
 		}
 	}
 	if l != nil {
@@ -31,7 +32,7 @@ func (l *Lease) write(expires, both bool) arcp.Raw {
 			set(l.permissions[i].namespace, l.permissions[i].texts())
 		}
 		if len(l.budget) > 0 {
-			set(CostBudget, texts(l.budget))
+			set(arcp.NamespaceCostBudget, texts(l.budget))
 		}
 		if expires && !l.expires.IsZero() {
 			members[keyExpires] = l.expires

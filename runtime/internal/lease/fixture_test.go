@@ -7,6 +7,15 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
+const (
+	FSRead        = arcp.NamespaceFSRead
+	FSWrite       = arcp.NamespaceFSWrite
+	NetFetch      = arcp.NamespaceNetFetch
+	ToolCall      = arcp.NamespaceToolCall
+	AgentDelegate = arcp.NamespaceAgentDelegate
+	ModelUse      = arcp.NamespaceModelUse
+)
+
 var t0 = time.Date(2026, 5, 9, 13, 0, 0, 0, time.UTC)
 
 // lease makes a lease of namespaces and patterns.

@@ -1,16 +1,9 @@
 package lease
 
-// Namespaces with a grammar of their own. Every other key of a lease is a
-// permission name that a tool asks for; its patterns are paths, URLs or names,
-// whichever they look like.
-const (
-	FSRead        = "fs.read"        // paths
-	FSWrite       = "fs.write"       // paths
-	NetFetch      = "net.fetch"      // URLs
-	ToolCall      = "tool.call"      // names
-	AgentDelegate = "agent.delegate" // names
-	ModelUse      = "model.use"      // model identifiers
-	CostBudget    = "cost.budget"    // amounts, not patterns
+import (
+	"strings"
+
+	"github.com/arcpd/arcpd/arcp"
 )
 
 // Members of a lease that are not namespaces.
@@ -20,29 +13,16 @@ const (
 )
 
 // aliases are the other spellings of namespaces.
-var aliases = map[string]string{
-	"fs_read":          FSRead,
-	"fs_write":         FSWrite,
-	"net_fetch":        NetFetch,
-	"tool_call":        ToolCall,
-	"agent_delegate":   AgentDelegate,
-	"model_use":        ModelUse,
-	"cost_budget":      CostBudget,
-	"filesystem.read":  FSRead,
-	"filesystem.write": FSWrite,
-	"network.fetch":    NetFetch,
-}
+var aliases = func() map[string]string {
+	m := map[string]string{"filesystem.read": arcp.NamespaceFSRead, "filesystem.write": arcp.NamespaceFSWrite, "network.fetch": arcp.NamespaceNetFetch}
+	for _, namespace := range arcp.Namespaces {
+		m[snake(namespace)] = namespace
+	}
+	return m
+}()
 
-// snake are the spellings the RFC dialect has beside the dotted ones.
-var snake = map[string]string{
-	FSRead:        "fs_read",
-	FSWrite:       "fs_write",
-	NetFetch:      "net_fetch",
-	ToolCall:      "tool_call",
-	AgentDelegate: "agent_delegate",
-	ModelUse:      "model_use",
-	CostBudget:    "cost_budget",
-}
+// snake returns the spelling of a namespace that the RFC dialect has beside the dotted one.
+func snake(namespace string) string { return strings.ReplaceAll(namespace, ".", "_") }
 
 // dotted is the one spelling under which a namespace is kept.
 func dotted(key string) string {
@@ -65,11 +45,11 @@ const (
 // formOf is the grammar of a namespace.
 func formOf(namespace string) form {
 	switch namespace {
-	case FSRead, FSWrite:
+	case arcp.NamespaceFSRead, arcp.NamespaceFSWrite:
 		return formPath
-	case NetFetch:
+	case arcp.NamespaceNetFetch:
 		return formURL
-	case ToolCall, AgentDelegate, ModelUse:
+	case arcp.NamespaceToolCall, arcp.NamespaceAgentDelegate, arcp.NamespaceModelUse:
 		return formName
 	}
 	return formAny

@@ -34,7 +34,7 @@ type permission struct {
 
 // Nothing is the lease of who may do nothing, whatever a policy makes of what a
 // lease does not say: it is for where there is a lease that cannot be read.
-func Nothing() *Lease { return &Lease{permissions: []permission{{namespace: ModelUse}}} }
+func Nothing() *Lease { return &Lease{permissions: []permission{{namespace: arcp.NamespaceModelUse}}} }
 
 // ExpiresAt returns when the lease ends; zero: never.
 func (l *Lease) ExpiresAt() time.Time {

@@ -106,7 +106,7 @@ func decode(raw arcp.Raw, costBudget []string) (*Lease, error) {
 		}
 	}
 	if costBudget != nil {
-		if err := r.list(CostBudget, "cost_budget beside the lease", costBudget); err != nil {
+		if err := r.list(arcp.NamespaceCostBudget, "cost_budget beside the lease", costBudget); err != nil {
 			return nil, fmt.Errorf("lease: cost_budget: %w", err)
 		}
 	}
@@ -166,7 +166,7 @@ func (r *reader) list(namespace, spelling string, list []string) error {
 		return nil
 	}
 	switch {
-	case namespace != CostBudget:
+	case namespace != arcp.NamespaceCostBudget:
 		if r.patterns += len(list); r.patterns > MaxPatterns {
 			return errPatterns
 		}
@@ -186,7 +186,7 @@ func same(namespace string, a, b []string) bool {
 // currency. What is malformed stands for itself; it is refused later.
 func meaning(namespace string, list []string) map[string]string {
 	m := map[string]string{}
-	if namespace == CostBudget {
+	if namespace == arcp.NamespaceCostBudget {
 		if sums, err := sum(list); err == nil {
 			for _, a := range sums {
 				m[strings.ToLower(a.currency)] = a.reduced()
@@ -208,7 +208,7 @@ func (r *reader) lease() (*Lease, error) {
 	l := &Lease{expires: r.expires}
 	for _, ns := range slices.Sorted(maps.Keys(r.lists)) {
 		err := error(nil)
-		if ns == CostBudget {
+		if ns == arcp.NamespaceCostBudget {
 			l.budget, err = sum(r.lists[ns])
 		} else {
 			var p permission

@@ -16,8 +16,8 @@ import (
 func TestEverySpelling(t *testing.T) {
 	spellings := map[string]string{"fs.write": "fs.write", "fs_write": "fs.write", "fs.read": "fs.read"}
 	maps.Copy(spellings, aliases)
-	for _, v := range snake {
-		spellings[v] = v
+	for _, ns := range arcp.Namespaces {
+		spellings[ns] = ns
 	}
 	for _, c := range []struct{ ns, pattern, target string }{
 		{FSRead, "/a", "/a"}, {FSWrite, "/a", "/a"}, {NetFetch, "https://h/a", "https://h/a"}, {ToolCall, "a", "a"}, {AgentDelegate, "a", "a"}, {ModelUse, "a", "a"},
@@ -35,7 +35,7 @@ func TestEverySpelling(t *testing.T) {
 			if got, want := string(l.Draft()), fmt.Sprintf(`{%q:[%q]}`, ns, c.pattern); got != want {
 				t.Errorf("%s in the draft dialect: %s, want %s", in, got, want)
 			}
-			if got, want := string(l.RFC()), fmt.Sprintf(`{%q:[%q],%q:[%q]}`, ns, c.pattern, snake[ns], c.pattern); got != want {
+			if got, want := string(l.RFC()), fmt.Sprintf(`{%q:[%q],%q:[%q]}`, ns, c.pattern, snake(ns), c.pattern); got != want {
 				t.Errorf("%s in the RFC dialect: %s, want %s", in, got, want)
 			}
 		}
@@ -147,7 +147,7 @@ func TestNoLeaseCoversNothing(t *testing.T) {
 	var l *Lease
 	wantCode(t, "no lease", l.Covers(ToolCall, "a"), arcp.CodePermissionDenied)
 	wantCode(t, "a lease without the namespace", parse(t, `{"fs.read":["/**"]}`).Covers(FSWrite, "/a"), arcp.CodePermissionDenied)
-	wantCode(t, "a budget is no permission", parse(t, `{"cost.budget":["USD:5"]}`).Covers(CostBudget, "USD:5"), arcp.CodePermissionDenied)
+	wantCode(t, "a budget is no permission", parse(t, `{"cost.budget":["USD:5"]}`).Covers(arcp.NamespaceCostBudget, "USD:5"), arcp.CodePermissionDenied)
 	wantCode(t, "nothing is within nothing", l.Subset(nil), "")
 	wantCode(t, "nothing is within nothing", parse(t, `{"fs.read":[]}`).Subset(nil), "")
 	wantCode(t, "something is not", parse(t, `{"fs.read":["/a"]}`).Subset(nil), arcp.CodeLeaseSubsetViolation)

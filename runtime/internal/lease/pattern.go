@@ -1,6 +1,10 @@
 package lease
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/arcpd/arcpd/arcp"
+)
 
 // pattern is a compiled pattern.
 type pattern struct {
@@ -53,7 +57,7 @@ func compile(namespace, s string) (pattern, error) {
 	if !t.root() {
 		p.paths = compileGlob(t.segments(), '/')
 	}
-	if s == "*" && (namespace == ToolCall || namespace == AgentDelegate || namespace == ModelUse) {
+	if s == "*" && (namespace == arcp.NamespaceToolCall || namespace == arcp.NamespaceAgentDelegate || namespace == arcp.NamespaceModelUse) {
 		p.paths.segs[0] = segment{any: true}
 	}
 	return p, nil

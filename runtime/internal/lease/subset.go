@@ -44,7 +44,7 @@ func (l *Lease) exceeds(m *Lease) string {
 	}
 	for _, a := range l.budget {
 		if b, ok := findAmount(m.Budget(), a.currency); ok && a.Cmp(b) > 0 {
-			return CostBudget + " " + brief(a.String())
+			return arcp.NamespaceCostBudget + " " + brief(a.String())
 		}
 	}
 	if at := m.ExpiresAt(); !at.IsZero() && l.expires.After(at) {
@@ -94,11 +94,11 @@ func (l *Lease) Cut(namespaces []string) *Lease {
 		switch {
 		case named[p.namespace]:
 			cut.permissions = append(cut.permissions, p)
-		case p.namespace == ModelUse:
-			cut.permissions = append(cut.permissions, permission{namespace: ModelUse})
+		case p.namespace == arcp.NamespaceModelUse:
+			cut.permissions = append(cut.permissions, permission{namespace: arcp.NamespaceModelUse})
 		}
 	}
-	if named[CostBudget] {
+	if named[arcp.NamespaceCostBudget] {
 		cut.budget = l.budget
 	}
 	return cut
@@ -130,7 +130,7 @@ func (l *Lease) Inherit(parent *Lease, remaining []Amount) *Lease {
 			heir.budget = append(heir.budget, a.floor())
 		}
 	}
-	if p := parent.find(ModelUse); p != nil && heir.find(ModelUse) == nil {
+	if p := parent.find(arcp.NamespaceModelUse); p != nil && heir.find(arcp.NamespaceModelUse) == nil {
 		heir.permissions = append(slices.Clone(heir.permissions), *p)
 		slices.SortFunc(heir.permissions, func(a, b permission) int {
 			return strings.Compare(a.namespace, b.namespace)

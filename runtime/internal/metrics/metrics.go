@@ -298,13 +298,10 @@ func (f factory) histogramVec(name, help string, buckets []float64, labels ...st
 
 // namespaces are the values of the namespace label; what tools ask the lease for
 // besides is counted as "other".
-var namespaces = []string{"fs.read", "fs.write", "net.fetch", "tool.call", "agent.delegate", "model.use", CostBudget, LeaseRequest}
+var namespaces = append(slices.Clip(arcp.Namespaces), LeaseRequest)
 
-// Values of the namespace label that no operation has.
-const (
-	CostBudget   = "cost.budget"   // a charge that did not fit
-	LeaseRequest = "lease_request" // a submit that asks for more than its principal may
-)
+// LeaseRequest is the namespace label of a submit that asks for more than its principal may.
+const LeaseRequest = "lease_request"
 
 // Denied counts an operation that was not allowed.
 func (m *Metrics) Denied(namespace, reason string) {

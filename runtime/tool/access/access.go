@@ -30,13 +30,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// The namespaces of a Check.
-const (
-	Read  = "fs.read"
-	Write = "fs.write"
-	Fetch = "net.fetch"
-)
-
 // Check asks the authority of a job whether an operation is allowed; nil: it is. target is an
 // absolute path, taken literally (a % in it is a %), or a URL without userinfo, query and
 // fragment. Each call is one authority-bearing operation. It may be called by many goroutines.

@@ -114,7 +114,7 @@ func (f *Fetcher) Get(ctx context.Context, url string) (*http.Response, error) {
 func (f *Fetcher) Do(req *http.Request) (*http.Response, error) {
 	resp, err := f.do(req)
 	if b, ok := errors.AsType[*blocked](err); ok {
-		return nil, f.told.refuse(Fetch, b.err)
+		return nil, f.told.refuse(arcp.NamespaceNetFetch, b.err)
 	}
 	if wire, ok := errors.AsType[*arcp.Error](err); ok {
 		return nil, wire
@@ -178,7 +178,7 @@ func (f *Fetcher) admit(req *http.Request) (*http.Request, error) {
 	if err := ordinary(own); err != nil {
 		return nil, err
 	}
-	if err := f.check.may(Fetch, show(own.URL)); err != nil {
+	if err := f.check.may(arcp.NamespaceNetFetch, show(own.URL)); err != nil {
 		return nil, err
 	}
 	own.Host = ""
@@ -195,7 +195,7 @@ func (f *Fetcher) redirect(req *http.Request, via []*http.Request) error {
 	if err := validate(req.URL); err != nil {
 		return err
 	}
-	if err := f.check.may(Fetch, show(req.URL)); err != nil {
+	if err := f.check.may(arcp.NamespaceNetFetch, show(req.URL)); err != nil {
 		return err
 	}
 	for _, r := range append(via[1:len(via):len(via)], req) {

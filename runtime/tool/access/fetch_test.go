@@ -30,7 +30,7 @@ func serve(t *testing.T, h http.HandlerFunc) string {
 
 func fetcher(t *testing.T, o FetchOptions, covered ...string) *Fetcher {
 	t.Helper()
-	f := NewFetcher(lease{Fetch: covered}.check, o)
+	f := NewFetcher(lease{arcp.NamespaceNetFetch: covered}.check, o)
 	t.Cleanup(f.Close)
 	return f
 }
@@ -51,7 +51,7 @@ func echoPath(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w,
 
 func TestFetchAsksForTheURL(t *testing.T) {
 	base := serve(t, echoPath)
-	a := &asked{lease: lease{Fetch: {base + "/pub"}}}
+	a := &asked{lease: lease{arcp.NamespaceNetFetch: {base + "/pub"}}}
 	f := NewFetcher(a.check, FetchOptions{})
 	defer f.Close()
 	for _, c := range []struct{ url, result, sent string }{
@@ -406,7 +406,7 @@ func TestForSharesConnectionsOnly(t *testing.T) {
 	defer shared.Close()
 	_, err := get(t, shared, s.URL+"/")
 	want(t, err, "denied", "without a check nothing is allowed")
-	one, two := shared.For(lease{Fetch: {s.URL}}.check), shared.For(lease{Fetch: {s.URL}}.check)
+	one, two := shared.For(lease{arcp.NamespaceNetFetch: {s.URL}}.check), shared.For(lease{arcp.NamespaceNetFetch: {s.URL}}.check)
 	for _, f := range []*Fetcher{one, two, one} {
 		_, err := get(t, f, s.URL+"/")
 		want(t, err, "ok", "covered")

@@ -93,9 +93,9 @@ type intent struct {
 }
 
 var (
-	reading = []string{Read}
-	writing = []string{Write}
-	both    = []string{Read, Write}
+	reading = []string{arcp.NamespaceFSRead}
+	writing = []string{arcp.NamespaceFSWrite}
+	both    = []string{arcp.NamespaceFSRead, arcp.NamespaceFSWrite}
 )
 
 // find resolves a path within the job's authority. The caller closes the target.

@@ -54,7 +54,7 @@ func (b tree) link(target, name string) { b.Helper(); b.must(os.Symlink(target, 
 
 func (b tree) files() *Files {
 	places := []string{b.at("ws"), b.at("shared"), "/proc/self", "/dev/fd", "/dev/null"}
-	return NewFiles(lease{Read: places, Write: places}.check)
+	return NewFiles(lease{arcp.NamespaceFSRead: places, arcp.NamespaceFSWrite: places}.check)
 }
 
 // unharmed fails if something outside of the workspace has changed.
@@ -417,7 +417,7 @@ func TestWriteFileReplacesAtOnce(t *testing.T) {
 func TestReadDir(t *testing.T) {
 	b := newTree(t)
 	b.link(b.at("out/f"), "ws/a/leak")
-	only := lease{Read: {b.at("ws/a")}}
+	only := lease{arcp.NamespaceFSRead: {b.at("ws/a")}}
 	list, err := NewFiles(only.check).ReadDir(b.at("ws/a"))
 	b.must(err)
 	var names []string
@@ -435,7 +435,7 @@ func TestReadDir(t *testing.T) {
 		if target == b.at("ws/a") {
 			return nil
 		}
-		return only.check(Read, "/elsewhere")
+		return only.check(arcp.NamespaceFSRead, "/elsewhere")
 	}
 	list, err = NewFiles(exact).ReadDir(b.at("ws/a"))
 	b.must(err)
@@ -455,7 +455,7 @@ func TestReadFileLimit(t *testing.T) {
 
 func TestNamespaces(t *testing.T) {
 	b := newTree(t)
-	r, w := NewFiles(lease{Read: {b.at("ws")}}.check), NewFiles(lease{Write: {b.at("ws")}}.check)
+	r, w := NewFiles(lease{arcp.NamespaceFSRead: {b.at("ws")}}.check), NewFiles(lease{arcp.NamespaceFSWrite: {b.at("ws")}}.check)
 	for _, c := range []struct {
 		flag        int
 		read, write string
@@ -527,7 +527,7 @@ func TestMkdirAll(t *testing.T) {
 	if info, err := os.Stat(b.at("ws/x/y/z")); err != nil || !info.IsDir() {
 		t.Errorf("ws/x/y/z: %v, %v", info, err)
 	}
-	only := NewFiles(lease{Write: {b.at("ws/p/q/r")}}.check)
+	only := NewFiles(lease{arcp.NamespaceFSWrite: {b.at("ws/p/q/r")}}.check)
 	want(t, only.MkdirAll(b.at("ws/p/q/r"), 0o755), "denied", "p and q are not covered")
 	if _, err := os.Stat(b.at("ws/p")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("ws/p: %v: nothing is made before all is checked", err)
@@ -538,7 +538,7 @@ func TestMkdirAll(t *testing.T) {
 func TestWhatIsAsked(t *testing.T) {
 	b := newTree(t)
 	b.link("a/f", "ws/rel")
-	a := &asked{lease: lease{Read: {b.at("ws")}, Write: {b.at("ws")}}}
+	a := &asked{lease: lease{arcp.NamespaceFSRead: {b.at("ws")}, arcp.NamespaceFSWrite: {b.at("ws")}}}
 	files := NewFiles(a.check)
 	for path, questions := range map[string][]string{
 		"ws/f":      {"fs.read " + b.at("ws/f")},
@@ -594,7 +594,7 @@ func TestRefusalsAreTold(t *testing.T) {
 	b.traps()
 	b.must(os.Link(b.at("ws/f"), b.at("ws/secondname")))
 	var told []string
-	files := NewFiles(lease{Read: {b.at("ws"), "/proc"}, Write: {b.at("ws")}}.check).Telling(func(namespace string, err *arcp.Error) {
+	files := NewFiles(lease{arcp.NamespaceFSRead: {b.at("ws"), "/proc"}, arcp.NamespaceFSWrite: {b.at("ws")}}.check).Telling(func(namespace string, err *arcp.Error) {
 		told = append(told, namespace+" "+string(err.Code))
 	})
 	for _, c := range []struct {

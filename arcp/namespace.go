@@ -1,0 +1,16 @@
+package arcp
+
+// Namespaces of a lease that have a grammar of their own (SPEC.md §5.13).
+const (
+	NamespaceFSRead        = "fs.read"        // paths
+	NamespaceFSWrite       = "fs.write"       // paths
+	NamespaceNetFetch      = "net.fetch"      // URLs
+	NamespaceToolCall      = "tool.call"      // names
+	NamespaceAgentDelegate = "agent.delegate" // names
+	NamespaceModelUse      = "model.use"      // model identifiers
+	NamespaceCostBudget    = "cost.budget"    // amounts, not patterns
+)
+
+// Namespaces lists the namespaces above.
+var Namespaces = []string{NamespaceFSRead, NamespaceFSWrite, NamespaceNetFetch, NamespaceToolCall, NamespaceAgentDelegate,
+	NamespaceModelUse, NamespaceCostBudget}
