@@ -38,6 +38,8 @@ var allowed = map[string][]string{
 	"runtime/tool/agent":               {"arcp", "arcp/client", "runtime/tool", "runtime/tool/exec", "transport"},
 	"runtime/tool/demo":                {"arcp", "runtime/tool", "runtime/tool/local"},
 	"runtime/tool/local":               {"arcp", "runtime/tool"},
+	"runtime/tool/tooltest":            {"arcp", "runtime/tool", "runtime/tool/access"},
+	"runtime/tool/toolworker":          {"arcp", "arcp/client", "runtime/tool", "runtime/tool/access"},
 	"runtime/internal/registry":        {"arcp", "runtime/store"},
 	"runtime/internal/approval":        {"arcp"},
 	"runtime/internal/audit":           {"arcp"},
