@@ -39,6 +39,8 @@ var allowed = map[string][]string{
 	"runtime/tool/demo":                {"arcp", "runtime/tool", "runtime/tool/local"},
 	"runtime/tool/local":               {"arcp", "runtime/tool"},
 	"runtime/internal/registry":        {"arcp", "internal/backoff", "runtime/store"},
+	"runtime/tool/tooltest":            {"arcp", "runtime/tool", "runtime/tool/access"},
+	"runtime/tool/toolworker":          {"arcp", "arcp/client", "runtime/tool", "runtime/tool/access"},
 	"runtime/internal/approval":        {"arcp"},
 	"runtime/internal/audit":           {"arcp"},
 	"runtime/internal/clip":            {},

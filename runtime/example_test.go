@@ -31,9 +31,7 @@ type weatherOut struct {
 func Example() {
 	weather := tool.MustNew(tool.Capability{Name: "weather.now", SideEffect: tool.SideEffectNetwork},
 		func(_ context.Context, job tool.Job, in weatherIn) (weatherOut, error) {
-			if err := job.Log("info", "asking the station", map[string]string{"city": in.City}); err != nil {
-				return weatherOut{}, err
-			}
+			job.Logger().Info("asking the station", "city", in.City)
 			return weatherOut{in.City, 21.5}, nil
 		})
 	var credentials auth.Config

@@ -158,8 +158,8 @@ func TestJobsDeleteGrandchild(t *testing.T) {
 					"top": func(ctx context.Context, job tool.Job) error {
 						_, err := job.Call(ctx, tool.Call{Tool: "middle", Lease: arcp.Raw(`{"tool.call":["*"],"cost.budget":["USD:10"]}`)})
 						time.Sleep(time.Hour)
-						charged <- job.Charge("x", "USD", "2.5")
-						charged <- job.Charge("x", "USD", "1.5")
+						charged <- job.Authority().Charge("x", "USD", "2.5")
+						charged <- job.Authority().Charge("x", "USD", "1.5")
 						return err
 					},
 					"middle": func(ctx context.Context, job tool.Job) error {
@@ -170,7 +170,7 @@ func TestJobsDeleteGrandchild(t *testing.T) {
 					},
 					"spender": func(_ context.Context, job tool.Job) error {
 						time.Sleep(10 * time.Second)
-						err := job.Charge("x", "USD", "8")
+						err := job.Authority().Charge("x", "USD", "8")
 						charged <- err
 						return err
 					},

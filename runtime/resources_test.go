@@ -71,7 +71,7 @@ func withCloud(t *testing.T, c *cloud) func(*runtime.Config) {
 		cfg.Handlers = []registry.Registration{{Provider: "cloud", Handler: c, Clients: true}, {Provider: "private", Handler: c}}
 		cfg.ResourceDir = t.TempDir()
 		remove := tool.MustNew(tool.Capability{Name: "vm.remove"}, func(_ context.Context, job tool.Job, in map[string]any) (string, error) {
-			err := job.Allow("fs.read", "/data/x")
+			err := job.Authority().Allow("fs.read", "/data/x")
 			c.set(func() {
 				c.tool = append(c.tool, fmt.Sprintf("%v %v %v %v %v", in["provider"], in["resource_type"], in["external_id"], in["attempt"], err == nil))
 			})
@@ -84,7 +84,7 @@ func withCloud(t *testing.T, c *cloud) func(*runtime.Config) {
 		hold := tool.MustNew(tool.Capability{Name: "hold", Limits: tool.Limits{Timeout: -1}}, func(ctx context.Context, job tool.Job, in struct {
 			Minutes int `json:"minutes"`
 		}) (string, error) {
-			l, err := job.Lease(ctx, tool.ResourceAsk{Provider: "private", Type: "vm", ExternalID: "held", For: 90 * time.Second})
+			l, err := job.Resources().Lease(ctx, tool.ResourceAsk{Provider: "private", Type: "vm", ExternalID: "held", For: 90 * time.Second})
 			if err != nil {
 				return "", err
 			}

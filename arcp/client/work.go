@@ -160,19 +160,13 @@ func (w *worker) beatAll() {
 	w.mu.Lock()
 	calls := make([]*WorkerCall, 0, len(w.running))
 	for _, call := range w.running {
-		if !call.said {
+		if !call.said && !call.manual {
 			calls = append(calls, call)
 		}
 	}
 	w.mu.Unlock()
 	for _, call := range calls {
-		call.beats++
-		env := call.frame(arcp.JobHeartbeat, arcp.JobHeartbeatPayload{Sequence: call.beats, State: string(arcp.StateRunning)})
-		w.c.stamp(&env)
-		w.mu.Lock()
-		call.beat = env.ID
-		w.mu.Unlock()
-		_, _ = w.c.out.tryPut(&env, false)
+		call.Heartbeat()
 	}
 }
 
@@ -245,7 +239,9 @@ func (w *worker) take(env *arcp.Envelope) bool {
 		return true
 	case arcp.Cancel:
 		p, _ := arcp.DecodePayload[arcp.CancelPayload](env) // that it is cancelled is enough
-		return w.with(env.CorrelationID, func(call *WorkerCall) { call.cancel(&cancelledError{cmp.Or(p.Reason, "cancelled")}) })
+		return w.with(env.CorrelationID, func(call *WorkerCall) {
+			call.cancel(arcp.Errorf(arcp.CodeCancelled, "%s", cmp.Or(p.Reason, "cancelled")))
+		})
 	case arcp.Interrupt:
 		return w.with(env.CorrelationID, func(call *WorkerCall) { call.interrupt(env.ID) })
 	case arcp.HumanInputResponse:
@@ -271,10 +267,6 @@ func (w *worker) disowned(env *arcp.Envelope) bool {
 	}
 	return false
 }
-
-type cancelledError struct{ reason string }
-
-func (e *cancelledError) Error() string { return e.reason }
 
 func (w *worker) with(dispatch arcp.MessageID, f func(*WorkerCall)) bool {
 	w.mu.Lock()

@@ -26,7 +26,6 @@ type WorkerCall struct {
 	dispatch arcp.MessageID
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
-	beats    uint64 // the beater's
 
 	// Guarded by worker.mu.
 	halted   arcp.MessageID // the interrupt that is not answered
@@ -34,6 +33,8 @@ type WorkerCall struct {
 	resumed  chan struct{}  // closed by its answer
 	guidance string
 	beat     arcp.MessageID // the latest heartbeat
+	beats    uint64         // heartbeats so far
+	manual   bool           // the handler sends them
 	said     bool           // its outcome, or nobody waits for that: it does not count any more
 }
 
@@ -86,8 +87,8 @@ func (call *WorkerCall) outcome(result any, err error) arcp.Envelope {
 
 // errorOf is a handler's error as the runtime is told.
 func errorOf(ctx context.Context, err error) *arcp.Error {
-	if cancelled, ok := errors.AsType[*cancelledError](context.Cause(ctx)); ok {
-		return arcp.Errorf(arcp.CodeCancelled, "%s", cancelled.reason)
+	if cancelled, ok := errors.AsType[*arcp.Error](context.Cause(ctx)); ok {
+		return cancelled
 	}
 	if e, ok := errors.AsType[*arcp.Error](err); ok {
 		return e
@@ -108,7 +109,12 @@ func (call *WorkerCall) frame(t arcp.Type, payload any) arcp.Envelope {
 	return env
 }
 
-func (call *WorkerCall) say(t arcp.Type, payload any) error {
+// Event sends an event of the job: a log, job.progress, metric or event.emit. It fails
+// when the attempt has ended.
+func (call *WorkerCall) Event(t arcp.Type, payload any) error {
+	if call.ctx.Err() != nil {
+		return fmt.Errorf("%s: %w", t, context.Cause(call.ctx))
+	}
 	raw, err := arcp.Marshal(payload)
 	if err != nil {
 		return fmt.Errorf("%s: %w", t, err)
@@ -127,16 +133,16 @@ func (call *WorkerCall) Log(level, message string, attributes any) error {
 		}
 		p.Attributes = raw
 	}
-	return call.say(arcp.Log, p)
+	return call.Event(arcp.Log, p)
 }
 
 // Progress says how far the job is.
 func (call *WorkerCall) Progress(p arcp.JobProgressPayload) error {
-	return call.say(arcp.JobProgress, p)
+	return call.Event(arcp.JobProgress, p)
 }
 
 // Metric emits a measurement; one named cost.… spends the job's budget.
-func (call *WorkerCall) Metric(p arcp.MetricPayload) error { return call.say(arcp.Metric, p) }
+func (call *WorkerCall) Metric(p arcp.MetricPayload) error { return call.Event(arcp.Metric, p) }
 
 // Emit emits an event.
 func (call *WorkerCall) Emit(name string, data any) error {
@@ -144,7 +150,7 @@ func (call *WorkerCall) Emit(name string, data any) error {
 	if err != nil {
 		return fmt.Errorf("event.emit: %w", err)
 	}
-	return call.say(arcp.EventEmit, arcp.EventEmitPayload{Name: name, Data: raw})
+	return call.Event(arcp.EventEmit, arcp.EventEmitPayload{Name: name, Data: raw})
 }
 
 // Checkpoint makes a place to go on from: an attempt after this one is given data
@@ -190,11 +196,15 @@ func (call *WorkerCall) Permit(ctx context.Context, p arcp.PermissionRequestPayl
 	return arcp.DecodePayload[arcp.PermissionGrantPayload](&env)
 }
 
-// Call runs another tool as a child of the job, within its lease, and waits for
-// what comes of it: a child that failed is a *JobError.
-func (call *WorkerCall) Call(ctx context.Context, r InvokeRequest) (arcp.Raw, error) {
+// Invoke runs another tool as a child of the job, within its lease.
+func (call *WorkerCall) Invoke(ctx context.Context, r InvokeRequest) (*Job, error) {
 	r.JobID, r.DiscardEvents = call.JobID, true
-	job, err := call.w.c.Invoke(ctx, r)
+	return call.w.c.Invoke(ctx, r)
+}
+
+// Call is Invoke that waits for the outcome: a child that failed is a *JobError.
+func (call *WorkerCall) Call(ctx context.Context, r InvokeRequest) (arcp.Raw, error) {
+	job, err := call.Invoke(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -246,10 +256,30 @@ func (call *WorkerCall) Yield(ctx context.Context) (guidance string, err error) 
 	}
 }
 
+// ManualHeartbeat makes the handler responsible for the job's heartbeats: from then on
+// it must call Heartbeat at least once an interval.
+func (call *WorkerCall) ManualHeartbeat() {
+	call.w.mu.Lock()
+	defer call.w.mu.Unlock()
+	call.manual = true
+}
+
+// Heartbeat sends a heartbeat of the job. It is dropped when the connection is lost or
+// its buffer is full.
+func (call *WorkerCall) Heartbeat() {
+	call.w.mu.Lock()
+	defer call.w.mu.Unlock()
+	call.beats++
+	env := call.frame(arcp.JobHeartbeat, arcp.JobHeartbeatPayload{Sequence: call.beats, State: string(arcp.StateRunning)})
+	call.w.c.stamp(&env)
+	call.beat = env.ID
+	_, _ = call.w.c.out.tryPut(&env, false) // a lost heartbeat is followed by another
+}
+
 // drop ends a call that nobody waits for. Called with worker.mu.
 func (call *WorkerCall) drop(reason string) {
 	call.said = true
-	call.cancel(&cancelledError{reason})
+	call.cancel(arcp.Errorf(arcp.CodeCancelled, "%s", reason))
 }
 
 // interrupt is called with worker.mu.

@@ -1,83 +1,10 @@
 package tool
 
 import (
-	"context"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/tool/access"
 )
-
-// Authority is what a job may do, spend and ask. Its methods may be called by many
-// goroutines.
-type Authority interface {
-	// Allow asks whether the job may do something now: target is a path, a URL, a
-	// name or whatever the namespace, or the permission of that name, is about. It is
-	// to be asked before every operation that needs authority; Files and Fetcher do.
-	// In this order: LEASE_EXPIRED, which also ends the job; PERMISSION_DENIED;
-	// BUDGET_EXHAUSTED. An operation is allowed by the job's lease or by a permission
-	// lease for the namespace and target.
-	Allow(namespace, target string) error
-
-	// Files opens files within the job's authority, and Fetcher fetches URLs.
-	Files() *access.Files
-	Fetcher() *access.Fetcher
-
-	// UseModel is Allow of a model, with what the server's policy says for jobs whose
-	// lease does not speak of models.
-	UseModel(model string) error
-
-	// Charge spends an amount before it is spent: either it fits into the budget, or
-	// the error is BUDGET_EXHAUSTED and nothing was charged; when the lease has ended
-	// it is LEASE_EXPIRED. It is reported as the
-	// metric cost.<name>. A cost that has been incurred already is reported with
-	// Metric, and always counts.
-	Charge(name, currency string, amount arcp.Number) error
-
-	// Upstream turns an error of a service that the job has called on its own
-	// account into the job's: that the credential's budget is used up is
-	// BUDGET_EXHAUSTED.
-	Upstream(status int, message string) error
-
-	// Permit asks for a permission that the lease does not have, and waits for an
-	// answer: the job is blocked meanwhile, and its maximum runtime stands still. A
-	// refusal, or no answer in time, is PERMISSION_DENIED.
-	Permit(ctx context.Context, p PermissionAsk) (PermissionLease, error)
-
-	// Permitted asks whether a permission lease, or the job's lease, covers an
-	// operation now: LEASE_EXPIRED, LEASE_REVOKED or PERMISSION_DENIED if not.
-	Permitted(permission, resource, operation string) error
-
-	// Extend asks for more time for a permission lease, within 24 h since it was
-	// granted, and returns when it ends now.
-	Extend(ctx context.Context, id arcp.LeaseID, more time.Duration) (time.Time, error)
-
-	// Ask asks a person for a value, and waits. Without an answer in time it is the
-	// default or, without one, DEADLINE_EXCEEDED.
-	Ask(ctx context.Context, a InputAsk) (Answer, error)
-
-	// Choose asks a person for a choice, and waits.
-	Choose(ctx context.Context, c ChoiceAsk) (Answer, error)
-
-	// Call runs another tool as a job of its own, a child of this one, waits for it
-	// and returns its result or its error. It needs tool.call of the tool's name.
-	//
-	// An attempt that is made again finds the children of the earlier ones: the
-	// same call is the same child, which goes on or has ended, and is not made
-	// twice; of calls that are the same in all, the first finds the first. One that
-	// did not complete is made anew when the attempt that called it has failed and
-	// is retried.
-	//
-	// What the child may spend is taken out of the job's budget meanwhile; the rest
-	// is back when Call returns, unless a child of the child still runs. When ctx
-	// ends first the child goes on; when the job ends, it is cancelled.
-	//
-	// A child waits for a slot of its tool like every job: a tool whose jobs wait
-	// for jobs of the same tool must have more slots than waiting ones.
-	Call(ctx context.Context, c Call) (arcp.Raw, error)
-
-	Leaser
-}
 
 // Call is a tool to run as a child.
 type Call struct {

@@ -37,7 +37,7 @@ func BenchmarkRun(b *testing.B) {
 			b.ReportAllocs()
 			ctx, args := context.Background(), arcp.Raw(`{"a":1,"b":2}`)
 			for b.Loop() {
-				if _, err := c.tool.Run(ctx, nil, args); err != nil {
+				if _, err := c.tool.Run(ctx, Job{}, args); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -7,13 +7,13 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// silentJob is a Job that drops what it is told, except panics.
-type silentJob struct {
-	Job
-	panics []*PanicError
+// silentHost is a Host that drops everything except failures.
+type silentHost struct {
+	Host
+	failures []error
 }
 
-func (j *silentJob) ToolPanicked(p *PanicError) { j.panics = append(j.panics, p) }
+func (h *silentHost) Failed(err error) { h.failures = append(h.failures, err) }
 
 // raw returns a tool that does what fn says.
 func raw(t testing.TB, c Capability, fn Func) *Tool {

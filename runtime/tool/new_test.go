@@ -42,7 +42,7 @@ func call(t *testing.T, tool *Tool, args string) (string, *arcp.Error) {
 	if err := tool.Validate(arcp.Raw(args)); err != nil {
 		return "", err
 	}
-	out, err := tool.Run(t.Context(), nil, arcp.Raw(args))
+	out, err := tool.Run(t.Context(), Job{}, arcp.Raw(args))
 	return string(out), err
 }
 
@@ -93,10 +93,10 @@ func TestCallsShareNothing(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for range 100 {
-				if got, err := tool.Run(t.Context(), nil, arcp.Raw(`{"n":1,"list":["a"],"map":{"k":"v"},"raw":[1]}`)); err != nil || !strings.Contains(string(got), `"n":1`) {
+				if got, err := tool.Run(t.Context(), Job{}, arcp.Raw(`{"n":1,"list":["a"],"map":{"k":"v"},"raw":[1]}`)); err != nil || !strings.Contains(string(got), `"n":1`) {
 					t.Errorf("full: %s, %v", got, err)
 				}
-				if got, err := tool.Run(t.Context(), nil, nil); err != nil || string(got) != `{"n":7}` {
+				if got, err := tool.Run(t.Context(), Job{}, nil); err != nil || string(got) != `{"n":7}` {
 					t.Errorf("empty: %s, %v", got, err)
 				}
 			}
@@ -127,7 +127,7 @@ func TestRawArgumentsAreTheToolsOwn(t *testing.T) {
 		return len(kept), nil
 	})
 	for _, args := range []string{`[]`, `{}`} {
-		if _, err := tool.Run(t.Context(), nil, arcp.Raw(args)); err != nil {
+		if _, err := tool.Run(t.Context(), Job{}, arcp.Raw(args)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -7,25 +7,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Leaser takes leases on what a tool makes outside of the runtime, so that it is
-// taken away when nobody needs it any more: also when the tool never comes to it,
-// its session ends, or the runtime is killed.
-type Leaser interface {
-	// Lease takes a lease on a thing, in the name of the job's principal and session,
-	// or refreshes the one there is on the same provider, type and external id. It is
-	// durable when Lease returns. While the job lives the lease does not end; then it
-	// lasts for its duration, and longer while another job or an approval names it.
-	//
-	// To lose nothing, take the lease before the thing is made, if its name can be
-	// known by then.
-	Lease(ctx context.Context, a ResourceAsk) (ResourceLease, error)
-
-	// LeaseDirectory makes a directory for the job, which is there when it returns,
-	// and is removed with all it has when the lease is over. FAILED_PRECONDITION if the
-	// runtime has no place for them.
-	LeaseDirectory(ctx context.Context, a DirectoryAsk) (path string, l ResourceLease, err error)
-}
-
 // DirectoryAsk is a lease on a directory that a tool needs.
 type DirectoryAsk struct {
 	For      time.Duration // as of ResourceAsk

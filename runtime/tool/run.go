@@ -30,12 +30,6 @@ type PanicError struct {
 
 func (p *PanicError) Error() string { return fmt.Sprintf("tool panicked: %v", p.Value) }
 
-// PanicReporter is a Job that wants to know of its tool's panics. It is called
-// by the goroutine that panicked, before Run returns.
-type PanicReporter interface {
-	ToolPanicked(p *PanicError)
-}
-
 // Run runs one attempt and returns its encoded result, or its error in wire
 // form. The arguments must have passed Validate; missing ones and null are {}.
 // The Func must not change the arguments; its result may be the arguments.
@@ -44,7 +38,7 @@ type PanicReporter interface {
 //     with the tool's code in details.code.
 //   - An error of an ended ctx becomes the cause of ctx.
 //   - Any other error becomes UNKNOWN with its text.
-//   - A panic becomes INTERNAL; a Job that is a PanicReporter learns more.
+//   - A panic becomes INTERNAL; Host.Failed receives the panic.
 //   - A result over MaxResponseBytes becomes RESOURCE_EXHAUSTED, one that is not
 //     JSON or breaks the output schema INTERNAL.
 //
@@ -68,24 +62,24 @@ func (t *Tool) Run(ctx context.Context, job Job, args arcp.Raw) (arcp.Raw, *arcp
 func (t *Tool) call(ctx context.Context, job Job, args arcp.Raw) (out arcp.Raw, err *arcp.Error) {
 	defer func() {
 		if v := recover(); v != nil {
-			out, err = nil, panicked(job, &PanicError{v, debug.Stack()})
+			failed(job, &PanicError{v, debug.Stack()})
+			out, err = nil, arcp.Errorf(arcp.CodeInternal, "the tool panicked")
 		}
 	}()
 	out, e := t.run(ctx, job, args)
 	if e != nil {
-		if r, ok := job.(LossReporter); ok && errors.Is(e, ErrLost) {
-			r.AttemptLost(e)
+		if errors.Is(e, ErrLost) {
+			failed(job, e)
 		}
 		return nil, wireError(ctx, e)
 	}
 	return out, nil
 }
 
-func panicked(job Job, p *PanicError) *arcp.Error {
-	if r, ok := job.(PanicReporter); ok {
-		r.ToolPanicked(p)
+func failed(job Job, err error) {
+	if !job.IsZero() {
+		job.host.Failed(err)
 	}
-	return arcp.Errorf(arcp.CodeInternal, "the tool panicked")
 }
 
 // wireError is what Run's comment says about errors.

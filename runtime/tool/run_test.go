@@ -71,7 +71,7 @@ func TestErrorsOfTools(t *testing.T) {
 		{"an error that is not about the context", ended(stop), io.EOF,
 			&arcp.Error{Code: arcp.CodeUnknown, Message: "EOF"}},
 	} {
-		out, err := failing(t, c.err).Run(c.ctx, nil, nil)
+		out, err := failing(t, c.err).Run(c.ctx, Job{}, nil)
 		if out != nil {
 			t.Errorf("%s: result %s beside an error", c.why, out)
 		}
@@ -83,7 +83,7 @@ func TestErrorsOfTools(t *testing.T) {
 
 func TestErrorsOfToolsAreCopied(t *testing.T) {
 	shared := &arcp.Error{Code: "NO_CAT", Message: "a\xff", Cause: &arcp.Cause{Code: "X"}}
-	failing(t, shared).Run(t.Context(), nil, nil)
+	failing(t, shared).Run(t.Context(), Job{}, nil)
 	if want := (&arcp.Error{Code: "NO_CAT", Message: "a\xff", Cause: &arcp.Cause{Code: "X"}}); !cmp.Equal(shared, want) {
 		t.Errorf("the tool's error was changed to %+v", shared)
 	}
@@ -100,16 +100,19 @@ func TestPanics(t *testing.T) {
 		{"nil", func(context.Context, Job, arcp.Raw) (arcp.Raw, error) { panic(nil) }, "nil"},
 		{"a typed nil error", func(context.Context, Job, arcp.Raw) (arcp.Raw, error) { return nil, (*arcp.Error)(nil) }, "nil pointer"},
 	} {
-		job := &silentJob{}
-		out, err := raw(t, Capability{}, c.fn).Run(t.Context(), job, nil)
+		job := &silentHost{}
+		out, err := raw(t, Capability{}, c.fn).Run(t.Context(), NewJob(job), nil)
 		wantError(t, c.why, err, arcp.CodeInternal, "the tool panicked")
 		if out != nil {
 			t.Errorf("%s: result %s", c.why, out)
 		}
-		if len(job.panics) != 1 || !strings.Contains(job.panics[0].Error(), c.want) || !strings.Contains(string(job.panics[0].Stack), "run_test.go") {
-			t.Errorf("%s: the job heard %v, want one panic about %q with its stack", c.why, job.panics, c.want)
+		if len(job.failures) != 1 {
+			t.Fatalf("%s: the job heard %v, want one panic", c.why, job.failures)
 		}
-		if _, err := raw(t, Capability{}, c.fn).Run(t.Context(), nil, nil); err == nil {
+		if p, ok := job.failures[0].(*PanicError); !ok || !strings.Contains(p.Error(), c.want) || !strings.Contains(string(p.Stack), "run_test.go") {
+			t.Errorf("%s: the job heard %v, want a panic about %q with its stack", c.why, p, c.want)
+		}
+		if _, err := raw(t, Capability{}, c.fn).Run(t.Context(), Job{}, nil); err == nil {
 			t.Errorf("%s: no error when nobody listens", c.why)
 		}
 	}
@@ -117,7 +120,7 @@ func TestPanics(t *testing.T) {
 
 func TestResults(t *testing.T) {
 	result := func(c Capability, out string) (arcp.Raw, *arcp.Error) {
-		return raw(t, c, func(context.Context, Job, arcp.Raw) (arcp.Raw, error) { return arcp.Raw(out), nil }).Run(t.Context(), nil, nil)
+		return raw(t, c, func(context.Context, Job, arcp.Raw) (arcp.Raw, error) { return arcp.Raw(out), nil }).Run(t.Context(), Job{}, nil)
 	}
 	if out, err := result(Capability{}, ``); err != nil || string(out) != "null" {
 		t.Errorf("no result = %s, %v, want null", out, err)
@@ -159,7 +162,7 @@ func TestArgumentsReachTheToolAsTheyCame(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"", `{}`}, {"null", `{}`}, {`{ "a":1e2, "b":"é" }`, `{ "a":1e2, "b":"é" }`}, {`[1]`, `[1]`},
 	} {
-		if out, err := tool.Run(t.Context(), nil, arcp.Raw(c.args)); err != nil || string(out) != c.want {
+		if out, err := tool.Run(t.Context(), Job{}, arcp.Raw(c.args)); err != nil || string(out) != c.want {
 			t.Errorf("arguments %q = %s, %v, want %s", c.args, out, err, c.want)
 		}
 	}

@@ -1,11 +1,27 @@
-// Package tool describes what jobs run: a Tool has a Capability, which the
-// runtime enforces and advertises, and a function. A Registry resolves agent
-// references to tools.
+// Package tool describes what jobs run. A Tool has a Capability, which the runtime
+// enforces and advertises, and a function. A Registry resolves agent references to
+// tools.
+//
+// # Writing a tool
+//
+// A tool is a function of a context, a Job and its arguments:
+//
+//	func(ctx context.Context, job tool.Job, in In) (Out, error)
+//
+// New derives the JSON Schemas from In and Out. The context ends when the job is
+// cancelled or out of time, and its cause says why. The Job emits events
+// ([Job.Logger], [Job.Progress]), asks people ([Job.Ask], [Job.Choose]), saves
+// checkpoints, calls other tools, and has three parts: [Job.Authority] checks the
+// lease and spends the budget, [Job.Permissions] asks for more than the lease allows,
+// [Job.Resources] leases things outside of the runtime.
+//
+// The same function runs in the process of the runtime, in a worker (package
+// toolworker) and in a test without a runtime (package tooltest). A [Host] is the
+// other side of a Job: the engine, the worker or the test.
 package tool
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -86,58 +102,6 @@ const MaxQueue = 1024
 // that goes on regardless is abandoned after the cancel's deadline: whatever it
 // does then is dropped.
 type Func func(ctx context.Context, job Job, args arcp.Raw) (arcp.Raw, error)
-
-// Job is a running job as its tool sees it. It may be used by many goroutines.
-//
-// Events are queued, in the order of the calls, and become durable in
-// the background; a full queue blocks the caller. An error means that the job
-// has ended and nothing was emitted, or that the event was refused
-// (*arcp.Error): too large, or not encodable.
-type Job interface {
-	ID() arcp.JobID
-	Attempt() uint32
-	TraceID() string
-
-	Log(level, message string, attributes any) error // one of arcp.LogLevels
-	Progress(p arcp.JobProgressPayload) error
-	Metric(m arcp.MetricPayload) error
-	Emit(name string, data any) error
-
-	// Checkpoint makes a place to go on from durable: job.checkpoint, with data as
-	// what the next attempt is given by Restored. It returns when it is durable. The
-	// last 10 of a job are kept. When the runtime is shutting down it ends the
-	// attempt instead: the error is ErrPaused, and the next start of the runtime
-	// goes on from here.
-	Checkpoint(label string, data any) error
-	// CheckpointWanted receives when a client waits for a checkpoint: the next one,
-	// whenever it is made, is its answer. A tool that takes long from one to the
-	// next should select on it.
-	CheckpointWanted() <-chan struct{}
-	// Restored is the data of the checkpoint that this attempt goes on from; nil
-	// at the first attempt, when there is none, and always for a tool whose
-	// recovery is not RecoveryCheckpoint.
-	Restored() arcp.Raw
-
-	// Yield waits while a client has interrupted the job, and returns the guidance
-	// that came with the answer, if any. It costs next to nothing when there is no
-	// interrupt. An interruptible tool calls it where it can stop for a while.
-	Yield(ctx context.Context) (guidance string, err error)
-	// Interrupted returns a channel that is closed when a client interrupts the job,
-	// and already is while Yield would wait. It is for a tool that waits for something
-	// else: each time it waits it asks for the channel anew.
-	Interrupted() <-chan struct{}
-
-	// ManualHeartbeat makes the tool responsible for the job's heartbeats; from
-	// then on it must call Heartbeat at least once an interval.
-	ManualHeartbeat()
-	Heartbeat()
-
-	Authority
-}
-
-// ErrPaused ends an attempt at a checkpoint because the runtime shuts down. The
-// job goes on from there at the next start; what the tool returns is dropped.
-var ErrPaused = errors.New("the runtime is shutting down; the job goes on from its checkpoint later")
 
 // May reports whether a tool exists for a principal.
 func (c *Capability) May(principal string) bool { return c.Audience == nil || c.Audience(principal) }

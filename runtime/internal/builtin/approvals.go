@@ -135,7 +135,7 @@ func (b *Tools) registerApprovals() error {
 // caller returns the actor of the session that calls a built-in tool. If the session has had
 // no connection since the start of the runtime, its stored credentials are judged again.
 func (b *Tools) caller(job tool.Job) (approval.Actor, error) {
-	c, ok := job.(engine.Caller)
+	c, ok := job.Host().(engine.Caller)
 	if !ok {
 		return approval.Actor{}, errNoCaller
 	}
@@ -268,7 +268,7 @@ func notFound(err error) bool {
 
 // approvalGate asks and waits. Who asks for it never gives it.
 func (b *Tools) approvalGate(ctx context.Context, job tool.Job, in approvalGateIn) (arcp.OutcomeView, error) {
-	gates, ok := job.(engine.Gates)
+	gates, ok := job.Host().(engine.Gates)
 	if !ok {
 		return arcp.OutcomeView{}, errNoCaller
 	}

@@ -112,7 +112,7 @@ func builtinLike[In, Out any](b *Tools, c tool.Capability, run func(context.Cont
 // auditDenial records that a caller may not do what it has asked a built-in tool for.
 func (b *Tools) auditDenial(name string, job tool.Job, err error) {
 	e, ok := errors.AsType[*arcp.Error](err)
-	c, called := job.(engine.Caller)
+	c, called := job.Host().(engine.Caller)
 	if ok && called && e.Code == arcp.CodePermissionDenied {
 		b.Audit.Event(name, c.Principal(), c.Session()).Str("job_id", string(job.ID())).Str("decision", "denied").Str("reason", e.Message).Msg("audit")
 	}

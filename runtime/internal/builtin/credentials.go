@@ -110,7 +110,7 @@ func (b *Tools) credentialsForget(ctx context.Context, job tool.Job, in credenti
 // auditKeeper records what an admin does with the credentials of a job.
 func (b *Tools) auditKeeper(action string, job tool.Job, target arcp.JobID, provisioner string) {
 	actor := ""
-	if caller, ok := job.(engine.Caller); ok {
+	if caller, ok := job.Host().(engine.Caller); ok {
 		actor = caller.Principal()
 	}
 	b.Audit.Event(action, actor, "").Str("job_id", string(job.ID())).Str("target", string(target)).

@@ -73,7 +73,7 @@ func elevationOf(level string) string { return "trust.elevate." + level }
 // elevateJob asks for an elevation and, if it is given, holds it until its lease
 // ends. It goes on after a restart.
 func (b *Tools) elevateJob(ctx context.Context, job tool.Job, in Elevation) (arcp.OutcomeView, error) {
-	gates, ok := job.(engine.Gates)
+	gates, ok := job.Host().(engine.Gates)
 	if !ok || gates.Session() != "" {
 		return arcp.OutcomeView{}, arcp.Errorf(arcp.CodePermissionDenied, "only the runtime calls this: send permission.request with trust.elevate.%s", in.Level)
 	}

@@ -180,7 +180,7 @@ func (b *Tools) registryList(ctx context.Context, job tool.Job, in resourceListI
 }
 
 func (b *Tools) registryLease(ctx context.Context, job tool.Job, in leaseIn) (arcp.ResourceLeaseView, error) {
-	t, ok := job.(engine.HoldsLeases)
+	t, ok := job.Host().(engine.HoldsLeases)
 	if !ok {
 		return arcp.ResourceLeaseView{}, errNoCaller
 	}

@@ -36,7 +36,7 @@ func (b *Tools) registerTools() error {
 }
 
 func viewer(job tool.Job) (engine.Viewer, error) {
-	v, ok := job.(engine.Viewer)
+	v, ok := job.Host().(engine.Viewer)
 	if !ok {
 		return nil, errNoCaller
 	}

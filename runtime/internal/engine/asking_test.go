@@ -348,7 +348,7 @@ func TestAskingForEver(t *testing.T) {
 		inquiry(t, func(r *fixture, d *fakeQuestions) {
 			r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 				for range 300 {
-					if _, err := j.Permit(ctx, tool.PermissionAsk{Permission: "p", Resource: "r", Operation: "o"}); err != nil {
+					if _, err := j.Permissions().Request(ctx, tool.PermissionAsk{Permission: "p", Resource: "r", Operation: "o"}); err != nil {
 						return nil, err
 					}
 					time.Sleep(time.Minute)
@@ -386,7 +386,7 @@ func TestQuestionsThatCannotBeAsked(t *testing.T) {
 		r.tool("t", func(c *tool.Capability) { c.Interruptible = true }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			for _, prompt := range []string{strings.Repeat("x", 1<<20), "\xff"} {
 				_, err := ask(ctx, j, prompt)
-				_, other := j.Permit(ctx, tool.PermissionAsk{Permission: "p", Resource: prompt, Operation: "o"})
+				_, other := j.Permissions().Request(ctx, tool.PermissionAsk{Permission: "p", Resource: prompt, Operation: "o"})
 				got = append(got, code(err), code(other))
 			}
 			_, err := ask(ctx, j, "a")
@@ -488,12 +488,12 @@ func TestPermissionOfAnEarlierAttempt(t *testing.T) {
 		late := make(chan error, 1)
 		p := tool.PermissionAsk{Permission: "p", Resource: "r", Operation: "o", For: 500 * time.Millisecond}
 		r.tool("t", retried, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			l, err := j.Permit(ctx, p)
+			l, err := j.Permissions().Request(ctx, p)
 			switch j.Attempt() {
 			case 1:
 				go func() {
 					<-ctx.Done()
-					_, err := j.Extend(context.Background(), l.ID, time.Hour)
+					_, err := j.Permissions().Extend(context.Background(), l.ID, time.Hour)
 					late <- err
 				}()
 				return nil, errUnavailable()

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"net/http"
 	"slices"
 	"time"
 
@@ -219,16 +218,6 @@ func (r *run) clocked(t time.Time) time.Time {
 	return time.Now().Add(t.Sub(r.now()))
 }
 
-func (j toolJob) Metric(m arcp.MetricPayload) error {
-	if m.Name == "" || m.Unit == "" {
-		return arcp.Errorf(arcp.CodeInvalidArgument, "metric: name and unit are required")
-	}
-	if !lease.Debits(m.Name) {
-		return j.s.emit(arcp.Metric, m, nil)
-	}
-	return j.s.spend(m, (*lease.Budget).Report)
-}
-
 func (j toolJob) Charge(name, currency string, amount arcp.Number) error {
 	m := arcp.MetricPayload{Name: "cost." + name, Value: amount, Unit: currency}
 	if name == "" || currency == "" || !lease.Debits(m.Name) {
@@ -278,25 +267,7 @@ func remaining(left lease.Amount) arcp.MetricPayload {
 	return arcp.MetricPayload{Name: "cost.budget.remaining", Value: left.Number(), Unit: left.Currency()}
 }
 
-// Upstream is what a service's refusal means for the job.
-func (j toolJob) Upstream(status int, message string) error {
-	switch {
-	case status == http.StatusPaymentRequired:
-		return arcp.Errorf(arcp.CodeBudgetExhausted, "the service reports that the budget is used up: %s", message)
-	case status == http.StatusUnauthorized || status == http.StatusForbidden:
-		return arcp.Errorf(arcp.CodePermissionDenied, "the service refuses: %s", message)
-	case status == http.StatusTooManyRequests:
-		return arcp.Errorf(arcp.CodeResourceExhausted, "the service is asked too often: %s", message)
-	case status >= 500:
-		return arcp.Errorf(arcp.CodeUnavailable, "the service failed: %s", message)
-	}
-	return arcp.Errorf(arcp.CodeUnknown, "the service answered %d: %s", status, message)
-}
-
 func (j toolJob) Permit(ctx context.Context, p tool.PermissionAsk) (tool.PermissionLease, error) {
-	if p.Permission == "" || p.Resource == "" || p.Operation == "" {
-		return tool.PermissionLease{}, arcp.Errorf(arcp.CodeInvalidArgument, "a permission needs a name, a resource and an operation")
-	}
 	term := &arcp.PermissionTerm{Permission: p.Permission, Resource: p.Resource, Operation: p.Operation, Seconds: uint64((max(p.For, 0) + time.Second - 1) / time.Second)}
 	row, err := j.s.ask(ctx, approval.Row{Kind: approval.Permission, Action: p.Reason, Permission: term}, p.Expires)
 	switch {
@@ -365,24 +336,10 @@ func (j toolJob) Extend(ctx context.Context, id arcp.LeaseID, more time.Duration
 }
 
 func (j toolJob) Ask(ctx context.Context, a tool.InputAsk) (tool.Answer, error) {
-	if a.Prompt == "" {
-		return tool.Answer{}, arcp.Errorf(arcp.CodeInvalidArgument, "a question needs a prompt")
-	}
-	if err := tool.CheckSchema(a.Schema); err != nil {
-		return tool.Answer{}, err
-	}
-	if len(a.Default) > 0 {
-		if err := tool.CheckValue(a.Schema, a.Default); err != nil {
-			return tool.Answer{}, arcp.Errorf(arcp.CodeInvalidArgument, "the default: %s", err.Message)
-		}
-	}
 	return j.answer(ctx, approval.Row{Kind: approval.Input, Action: a.Prompt, Schema: a.Schema, Default: a.Default}, a.Expires)
 }
 
 func (j toolJob) Choose(ctx context.Context, c tool.ChoiceAsk) (tool.Answer, error) {
-	if c.Prompt == "" {
-		return tool.Answer{}, arcp.Errorf(arcp.CodeInvalidArgument, "a question needs a prompt")
-	}
 	if err := approval.CheckOptions(c.Options); err != nil {
 		return tool.Answer{}, err
 	}

@@ -179,7 +179,7 @@ func (w *world) act(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, e
 		}
 	})
 	defer func() {
-		if over := ctx.Err() != nil; over && (j.Allow(arcp.NamespaceFSRead, "/a/x") == nil || j.Permitted("q0", "r:1", "o") == nil) {
+		if over := ctx.Err() != nil; over && (j.Authority().Allow(arcp.NamespaceFSRead, "/a/x") == nil || j.Permissions().Check("q0", "r:1", "o") == nil) {
 			w.fault("%s: an attempt that has ended may do something", l.id)
 		}
 	}()
@@ -230,11 +230,11 @@ func (w *world) perform(ctx context.Context, j tool.Job, l *life, me *int, d act
 	switch d.what {
 	case "allow":
 		now := time.Now()
-		err := j.Allow(arcp.NamespaceFSRead, "/a/x")
+		err := j.Authority().Allow(arcp.NamespaceFSRead, "/a/x")
 		if over := !l.end.IsZero() && !now.Before(l.end.Add(lease.Grace)); err == nil && (over || l.end.IsZero()) {
 			w.fault("%s: allowed at %v, its lease ended at %v", l.id, now, l.end)
 		}
-		if err := j.Allow(arcp.NamespaceFSRead, "/b"); err == nil {
+		if err := j.Authority().Allow(arcp.NamespaceFSRead, "/b"); err == nil {
 			w.fault("%s: allowed what it never was", l.id)
 		}
 	case "metric", "charge":
@@ -242,7 +242,7 @@ func (w *world) perform(ctx context.Context, j tool.Job, l *life, me *int, d act
 		if d.what == "metric" {
 			err = j.Metric(arcp.MetricPayload{Name: "cost." + name, Value: arcp.Number(d.cost), Unit: "usd"})
 		} else {
-			err = j.Charge(name, "USD", arcp.Number(d.cost))
+			err = j.Authority().Charge(name, "USD", arcp.Number(d.cost))
 		}
 		w.locked(func() {
 			switch {
@@ -270,7 +270,7 @@ func (w *world) perform(ctx context.Context, j tool.Job, l *life, me *int, d act
 				id = w.leases[d.n%len(w.leases)]
 			}
 		})
-		j.Extend(ctx, id, time.Minute)
+		j.Permissions().Extend(ctx, id, time.Minute)
 	}
 }
 
@@ -294,7 +294,7 @@ func (w *world) inquire(ctx context.Context, j tool.Job, l *life, me *int, d act
 		switch d.what {
 		case "permit":
 			var l tool.PermissionLease
-			l, err = j.Permit(ctx, tool.PermissionAsk{Permission: prompt, Resource: "r:*", Operation: "o", Reason: prompt, For: d.d, Expires: d.d})
+			l, err = j.Permissions().Request(ctx, tool.PermissionAsk{Permission: prompt, Resource: "r:*", Operation: "o", Reason: prompt, For: d.d, Expires: d.d})
 			answer = string(l.ID)
 		case "choose":
 			var a tool.Answer
@@ -368,13 +368,13 @@ func (w *world) grants(id arcp.JobID) map[string]*grant {
 // permitted uses every permission that was asked for: it is permitted as far as it
 // was granted, and neither over nor revoked, as the log has it just before or just after.
 func (w *world) permitted(j tool.Job, l *life) {
-	now, lastly := time.Now(), j.Allow("x", "y") // which the lease always allows
+	now, lastly := time.Now(), j.Authority().Allow("x", "y") // which the lease always allows
 	var asks []action
 	w.locked(func() { asks = slices.Clone(l.asks) })
 	before, errs := w.grants(l.id), make(map[string]error)
 	for _, d := range asks {
 		name := fmt.Sprintf("q%d", d.n)
-		errs[name] = j.Permitted(name, "r:1", "o")
+		errs[name] = j.Permissions().Check(name, "r:1", "o")
 	}
 	after := w.grants(l.id)
 	w.mu.Lock()

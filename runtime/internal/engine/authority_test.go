@@ -32,7 +32,7 @@ func TestLeaseEndsTheJob(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		worked := 0
 		r.tool("work", func(c *tool.Capability) { c.Retry = tool.Retry{MaxAttempts: 5} }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			for j.Allow("fs.read", "/a/x") == nil { // it does not care why not
+			for j.Authority().Allow("fs.read", "/a/x") == nil { // it does not care why not
 				worked++
 				time.Sleep(time.Second)
 			}
@@ -63,7 +63,7 @@ func TestLeaseEndsTheJobThatReturns(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("work", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Minute)
-			_ = j.Allow("fs.read", "/a")
+			_ = j.Authority().Allow("fs.read", "/a")
 			return arcp.Raw(`"done"`), nil
 		})
 		for range 20 {
@@ -84,7 +84,7 @@ func TestChargeAfterTheLease(t *testing.T) {
 			if err := j.Metric(arcp.MetricPayload{Name: "cost.x", Value: "0.001", Unit: "USD"}); err != nil {
 				t.Error(err)
 			}
-			if err := j.Charge("x", "USD", "0.5"); code(err) != "LEASE_EXPIRED" {
+			if err := j.Authority().Charge("x", "USD", "0.5"); code(err) != "LEASE_EXPIRED" {
 				t.Errorf("charged after the end of the lease: %v", err)
 			}
 			return nil, nil
@@ -133,7 +133,7 @@ func TestLeaseOverRestart(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		var got []string
 		r.tool("work", func(c *tool.Capability) { c.Recovery = tool.RecoveryRerun }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			got = append(got, code(j.Allow("fs.read", "/a")), code(j.Allow("fs.read", "/b")))
+			got = append(got, code(j.Authority().Allow("fs.read", "/a")), code(j.Authority().Allow("fs.read", "/b")))
 			<-ctx.Done()
 			return nil, context.Cause(ctx)
 		})
@@ -155,7 +155,7 @@ func TestModels(t *testing.T) {
 	for _, required := range []bool{false, true} {
 		bubble(t, func(c *Config) { c.RequireModelLease = required }, func(r *fixture) {
 			r.tool("think", early, func(_ context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
-				return arcp.Raw("{}"), j.UseModel("tier-fast/small")
+				return arcp.Raw("{}"), j.Authority().UseModel("tier-fast/small")
 			})
 			silent := "job.completed"
 			if required {
@@ -181,16 +181,16 @@ func TestBudgetOverRestart(t *testing.T) {
 		step := 0
 		r.tool("spend", func(c *tool.Capability) { c.Recovery = tool.RecoveryRerun }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			step++
-			if err := j.Allow("tool.call", "x"); err != nil {
+			if err := j.Authority().Allow("tool.call", "x"); err != nil {
 				return nil, err
 			}
 			if err := j.Metric(arcp.MetricPayload{Name: "cost.calls", Value: "0.1", Unit: "usd"}); err != nil {
 				return nil, err
 			}
-			if err := j.Charge("big", "USD", "0.25"); code(err) != "BUDGET_EXHAUSTED" {
+			if err := j.Authority().Charge("big", "USD", "0.25"); code(err) != "BUDGET_EXHAUSTED" {
 				t.Errorf("a charge over what is left: %v", err)
 			}
-			if err := j.Charge("free", "EUR", "1000"); err != nil {
+			if err := j.Authority().Charge("free", "EUR", "1000"); err != nil {
 				t.Errorf("a currency without a budget: %v", err)
 			}
 			if err := j.Metric(arcp.MetricPayload{Name: "cost.calls", Value: "-1", Unit: "USD"}); code(err) != "INVALID_ARGUMENT" {
@@ -269,8 +269,8 @@ func TestDenialsAreAudited(t *testing.T) {
 			_, err := j.Call(ctx, tool.Call{Tool: "trusting"})
 			_, err2 := j.Call(ctx, tool.Call{Tool: "builtin", Delegate: true})
 			_, err3 := j.Call(ctx, tool.Call{Tool: "try", Lease: arcp.Raw(`{"fs.read":["/**"]}`)})
-			got := []string{code(err), code(err2), code(err3), code(j.Charge("x", "USD", "2")), code(j.Allow("fs.read", "/a"))}
-			_, err = j.Files().Open("/dev/null") // it is no regular file
+			got := []string{code(err), code(err2), code(err3), code(j.Authority().Charge("x", "USD", "2")), code(j.Authority().Allow("fs.read", "/a"))}
+			_, err = j.Authority().Files().Open("/dev/null") // it is no regular file
 			got = append(got, code(err))
 			if want := []string{"PERMISSION_DENIED", "PERMISSION_DENIED", "LEASE_SUBSET_VIOLATION", "BUDGET_EXHAUSTED", "PERMISSION_DENIED", "PERMISSION_DENIED"}; !slices.Equal(got, want) {
 				t.Errorf("the tool was told %q, want %q", got, want)

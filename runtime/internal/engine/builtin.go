@@ -134,9 +134,9 @@ func (g *addGrant) tooLate(*Engine, bool)            { g.done <- errEnded }
 // job is the job as the tool sees it.
 func (s *supervisor) job() tool.Job {
 	if s.builtin() {
-		return builtinJob{toolJob{s}}
+		return tool.NewJob(builtinJob{toolJob{s}})
 	}
-	return toolJob{s}
+	return tool.NewJob(toolJob{s})
 }
 
 // builtin reports whether the job is of the runtime's own tools. No limit counts

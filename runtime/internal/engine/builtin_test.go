@@ -48,7 +48,7 @@ func TestBuiltinRefused(t *testing.T) {
 func TestBuiltinChangesOnce(t *testing.T) {
 	bubble(t, func(c *Config) { c.MaxJobs, c.MaxJobsPerPrincipal, c.MaxJobsPerSession = 1, 1, 1 }, func(r *fixture) {
 		r.tool("t", builtin(tool.SideEffectWrite), func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
-			if c, ok := j.(Caller); !ok || c.Principal() != "alice" {
+			if c, ok := j.Host().(Caller); !ok || c.Principal() != "alice" {
 				t.Errorf("%T does not say who called", j)
 			}
 			time.Sleep(time.Second)

@@ -44,14 +44,7 @@ func pointKey(id arcp.JobID, n uint64) string {
 	return fmt.Sprintf("%scheckpoint/%d", store.JobRecords(id), n%keptPoints)
 }
 
-func (j toolJob) Checkpoint(label string, data any) error {
-	raw := arcp.Raw("null")
-	if data != nil {
-		var err error
-		if raw, err = encode(data); err != nil {
-			return err
-		}
-	}
+func (j toolJob) Checkpoint(label string, raw arcp.Raw) error {
 	raw, label = j.s.e.scrub(raw), j.s.e.scrubText(label)
 	if len(raw) > maxPointData {
 		e := arcp.Errorf(arcp.CodeResourceExhausted, "checkpoint of %d bytes: it may have at most %d", len(raw), maxPointData)

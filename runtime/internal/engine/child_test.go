@@ -70,7 +70,7 @@ func (r *fixture) children(parent arcp.JobID) (rows []store.Job) {
 
 // left is what a job has left of its budget, as its tool could say.
 func left(j tool.Job) string {
-	s := j.(toolJob).s
+	s := j.Host().(toolJob).s
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return strings.Join(amountTexts(s.auth.Budget.Remaining()), " ")
@@ -80,9 +80,9 @@ func left(j tool.Job) string {
 func TestCallWithBounds(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("spend", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			got := []string{left(j), code(j.Charge("x", "USD", "0.5")), code(j.Charge("x", "USD", "0.5"))}
+			got := []string{left(j), code(j.Authority().Charge("x", "USD", "0.5")), code(j.Authority().Charge("x", "USD", "0.5"))}
 			time.Sleep(time.Minute)
-			return arcp.Marshal(append(got, code(j.UseModel("m"))))
+			return arcp.Marshal(append(got, code(j.Authority().UseModel("m"))))
 		})
 		r.tool("call", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			return j.Call(ctx, tool.Call{Tool: "spend", CostBudget: []string{"USD:0.50"},
@@ -238,7 +238,7 @@ func remains(t *testing.T, frames []frame) string {
 func TestLeaseOfChild(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("child", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			return arcp.Marshal([]string{code(j.Allow(arcp.NamespaceFSRead, "/a/b")), code(j.Allow(arcp.NamespaceFSRead, "/a/c")), code(j.Allow(arcp.NamespaceToolCall, "child")), left(j)})
+			return arcp.Marshal([]string{code(j.Authority().Allow(arcp.NamespaceFSRead, "/a/b")), code(j.Authority().Allow(arcp.NamespaceFSRead, "/a/c")), code(j.Authority().Allow(arcp.NamespaceToolCall, "child")), left(j)})
 		})
 		r.tool("parent", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			return j.Call(ctx, tool.Call{Tool: "child", Lease: args})
@@ -276,7 +276,7 @@ func TestChildrenAreBounded(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		deepest := 0
 		r.tool("down", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
-			deepest = max(deepest, j.(toolJob).s.depth)
+			deepest = max(deepest, j.Host().(toolJob).s.depth)
 			return j.Call(ctx, tool.Call{Tool: "down", Arguments: args, Lease: arcp.Raw(`{"tool.call":["down"]}`)})
 		})
 		r.parent("down", "{}")
@@ -359,7 +359,7 @@ func TestBudgetOfChildren(t *testing.T) {
 			}
 			time.Sleep(time.Second / 2)
 			note(call("spend", `{"cost":0}`, `{"cost.budget":["USD:1.50"]}`))
-			note(j.Charge("y", "USD", "0.25"))
+			note(j.Authority().Charge("y", "USD", "0.25"))
 			wg.Wait()
 			note(nil)
 			note(call("between", `{}`, `{"tool.call":["spend"],"cost.budget":["USD:2"]}`))
@@ -404,7 +404,7 @@ func (f *family) run(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, err
 	if err := call("spend", `{"cost":0.1}`); err != nil {
 		return nil, err
 	}
-	if err := j.Charge("own", "USD", "0.0001"); err != nil {
+	if err := j.Authority().Charge("own", "USD", "0.0001"); err != nil {
 		return nil, err
 	}
 	var wg sync.WaitGroup
@@ -874,7 +874,7 @@ func (c *familyModel) member(ctx context.Context, j tool.Job, args arcp.Raw) (ar
 		case n < 3:
 			j.Metric(arcp.MetricPayload{Name: "cost.x", Unit: "USD", Value: arcp.Number(fmt.Sprintf("0.%03d", rng.IntN(300)))})
 		case n < 4:
-			j.Charge("y", "usd", "0.5")
+			j.Authority().Charge("y", "usd", "0.5")
 		case n < 5:
 			select {
 			case <-time.After(time.Duration(rng.IntN(2000)) * time.Millisecond):

@@ -1,96 +1,46 @@
 package engine
 
 import (
-	"slices"
-	"strings"
+	"errors"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/lease"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// toolJob is an attempt as its tool sees it.
+// toolJob is the tool.Host of an attempt.
 type toolJob struct{ s *supervisor }
 
-var (
-	_ tool.Job           = toolJob{}
-	_ tool.PanicReporter = toolJob{}
-)
+var _ tool.Attempt = toolJob{}
 
 func (j toolJob) ID() arcp.JobID  { return j.s.row.ID }
 func (j toolJob) Attempt() uint32 { return j.s.attempt }
 func (j toolJob) TraceID() string { return j.s.row.TraceID }
 
-func (j toolJob) Log(level, message string, attributes any) error {
-	if !slices.Contains(arcp.LogLevels, level) {
-		return arcp.Errorf(arcp.CodeInvalidArgument, "log: level must be one of %s", strings.Join(arcp.LogLevels, ", "))
+// Emit queues an event. A metric of a cost debits the budget in the same write.
+func (j toolJob) Emit(t arcp.Type, payload any) error {
+	if m, ok := payload.(arcp.MetricPayload); ok && lease.Debits(m.Name) {
+		return j.s.spend(m, (*lease.Budget).Report)
 	}
-	p := arcp.LogPayload{Level: level, Message: message}
-	if attributes != nil {
-		raw, err := encode(attributes)
-		if err != nil {
-			return err
-		}
-		p.Attributes = raw
-	}
-	return j.s.emit(arcp.Log, p, nil)
-}
-
-func (j toolJob) Progress(p arcp.JobProgressPayload) error {
-	if !(p.Current >= 0) {
-		return arcp.Errorf(arcp.CodeInvalidArgument, "progress: current must be 0 or more")
-	}
-	if p.Percent == nil && p.Total != nil && *p.Total > 0 {
-		p.Percent = new(100 * p.Current / *p.Total)
-	}
-	return j.s.emit(arcp.JobProgress, p, nil)
-}
-
-func (j toolJob) Emit(name string, data any) error {
-	p := arcp.EventEmitPayload{Name: name}
-	if name == "" {
-		return arcp.Errorf(arcp.CodeInvalidArgument, "event.emit: name is required")
-	}
-	if data != nil {
-		raw, err := encode(data)
-		if err != nil {
-			return err
-		}
-		p.Data = raw
-	}
-	return j.s.emit(arcp.EventEmit, p, nil)
+	return j.s.emit(t, payload, nil)
 }
 
 func (j toolJob) ManualHeartbeat() { j.s.signal(&j.s.manual) }
 func (j toolJob) Heartbeat()       { j.s.signal(&j.s.beat) }
 
-// ToolPanicked logs a panic; the stack goes nowhere else.
-func (j toolJob) ToolPanicked(p *tool.PanicError) {
-	j.s.e.cfg.Logger.Error().Str("job_id", string(j.s.row.ID)).Str("tool", j.s.row.Agent).
-		Str("stack", string(p.Stack)).Msg(j.s.e.scrubText(p.Error()))
-}
-
-func encode(v any) (arcp.Raw, error) {
-	if raw, given := v.(arcp.Raw); given {
-		if !raw.IsValid() {
-			return nil, arcp.Errorf(arcp.CodeInvalidArgument, "event is not valid JSON")
-		}
-		return raw, tooDeep(raw) // it is copied before the call returns
+// Failed logs a panic, whose stack goes nowhere else, and notes that the outcome of
+// the attempt is unknown.
+func (j toolJob) Failed(err error) {
+	if p, ok := errors.AsType[*tool.PanicError](err); ok {
+		j.s.e.cfg.Logger.Error().Str("job_id", string(j.s.row.ID)).Str("tool", j.s.row.Agent).
+			Str("stack", string(p.Stack)).Msg(j.s.e.scrubText(p.Error()))
+		return
 	}
-	raw, err := arcp.Marshal(v)
-	if err != nil {
-		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "event cannot be encoded as JSON: %s", err)
-	}
-	return raw, tooDeep(raw)
-}
-
-// tooDeep refuses what no client would read in an event.
-func tooDeep(raw arcp.Raw) error {
-	if arcp.DeeperThan(raw, tool.MaxDepth) {
-		return arcp.Errorf(arcp.CodeInvalidArgument, "event: nested deeper than %d levels", tool.MaxDepth)
-	}
-	return nil
+	j.s.mu.Lock()
+	defer j.s.mu.Unlock()
+	j.s.gone = err.Error()
 }
 
 // emit queues an event, with the checkpoint it tells of, if it does; it blocks

@@ -38,13 +38,6 @@ func (s *supervisor) lose(now time.Time, err *arcp.Error) {
 	}
 }
 
-// AttemptLost notes that what the tool returns is that nobody knows.
-func (j toolJob) AttemptLost(err error) {
-	j.s.mu.Lock()
-	defer j.s.mu.Unlock()
-	j.s.gone = err.Error()
-}
-
 func (j toolJob) Ended() <-chan struct{} { return j.s.endc }
 
 // Failure is the error that the job ended with, once Ended is closed.

@@ -254,7 +254,7 @@ func TestPermitEndsUnused(t *testing.T) {
 	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("permit", rerun, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			for _, p := range []string{"short", "long"} {
-				_, err := j.Permit(ctx, tool.PermissionAsk{Permission: p, Resource: "r", Operation: "o"})
+				_, err := j.Permissions().Request(ctx, tool.PermissionAsk{Permission: p, Resource: "r", Operation: "o"})
 				if err != nil && code(err) != "LEASE_EXPIRED" { // as it is after the restart
 					return nil, err
 				}
@@ -308,20 +308,20 @@ func TestPermitEndsUnused(t *testing.T) {
 func TestPermit(t *testing.T) {
 	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("permit", rerun, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			before := j.Permitted("order.refund", "order:7", "refund")
-			l, err := j.Permit(ctx, tool.PermissionAsk{Permission: "order.refund", Resource: "order:*", Operation: "refund", Reason: "asked for", For: time.Hour})
+			before := j.Permissions().Check("order.refund", "order:7", "refund")
+			l, err := j.Permissions().Request(ctx, tool.PermissionAsk{Permission: "order.refund", Resource: "order:*", Operation: "refund", Reason: "asked for", For: time.Hour})
 			if err != nil {
 				return nil, err
 			}
-			now := j.Permitted("order.refund", "order:7", "refund")
-			other := j.Permitted("order.refund", "order:8", "refund")
+			now := j.Permissions().Check("order.refund", "order:7", "refund")
+			other := j.Permissions().Check("order.refund", "order:8", "refund")
 			select {
 			case <-time.After(time.Until(l.ExpiresAt) + 2*time.Minute):
 			case <-ctx.Done():
 				return nil, context.Cause(ctx)
 			}
-			last := code(j.Permitted("order.refund", "order:7", "refund"))
-			_ = j.Permitted("order.refund", "order:7", "refund")
+			last := code(j.Permissions().Check("order.refund", "order:7", "refund"))
+			_ = j.Permissions().Check("order.refund", "order:7", "refund")
 			if n := r.gauge("arcp_leases"); n != 0 {
 				t.Errorf("%v leases are in force when the one has expired", n)
 			}
@@ -392,13 +392,13 @@ func code(err error) string {
 func TestRevoke(t *testing.T) {
 	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("permit", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			if _, err := j.Permit(ctx, tool.PermissionAsk{Permission: "p", Resource: "r", Operation: "o"}); err != nil {
+			if _, err := j.Permissions().Request(ctx, tool.PermissionAsk{Permission: "p", Resource: "r", Operation: "o"}); err != nil {
 				return nil, err
 			}
-			for j.Permitted("p", "r", "o") == nil {
+			for j.Permissions().Check("p", "r", "o") == nil {
 				time.Sleep(time.Second)
 			}
-			return nil, j.Permitted("p", "r", "o")
+			return nil, j.Permissions().Check("p", "r", "o")
 		})
 		r.submit("permit", "{}")
 		r.want("asked", "job.accepted", "job.started", "permission.request")

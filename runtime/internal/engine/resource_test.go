@@ -36,8 +36,8 @@ func TestALeaseIsTakenForTheJob(t *testing.T) {
 		var job tool.Job
 		r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			job = j
-			_, err := j.Lease(ctx, tool.ResourceAsk{Provider: "p", ExternalID: "x"})
-			path, _, err2 := j.LeaseDirectory(ctx, tool.DirectoryAsk{For: time.Minute})
+			_, err := j.Resources().Lease(ctx, tool.ResourceAsk{Provider: "p", ExternalID: "x"})
+			path, _, err2 := j.Resources().Directory(ctx, tool.DirectoryAsk{For: time.Minute})
 			return arcp.Raw(`"` + path + `"`), errors.Join(err, err2)
 		})
 		q := r.request("sess_1", "t", `{}`)
@@ -52,10 +52,10 @@ func TestALeaseIsTakenForTheJob(t *testing.T) {
 				t.Errorf("the tenant is %+v", got)
 			}
 		}
-		if _, err := job.Lease(r.Context(), tool.ResourceAsk{}); !errors.Is(err, errEnded) {
+		if _, err := job.Resources().Lease(r.Context(), tool.ResourceAsk{}); !errors.Is(err, errEnded) {
 			t.Errorf("after the end: %v", err)
 		}
-		if _, _, err := job.LeaseDirectory(r.Context(), tool.DirectoryAsk{}); !errors.Is(err, errEnded) || len(l.tenants) != 2 {
+		if _, _, err := job.Resources().Directory(r.Context(), tool.DirectoryAsk{}); !errors.Is(err, errEnded) || len(l.tenants) != 2 {
 			t.Errorf("after the end: %v", err)
 		}
 	})
@@ -64,7 +64,7 @@ func TestALeaseIsTakenForTheJob(t *testing.T) {
 func TestARuntimeWithoutResources(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			_, err := j.Lease(ctx, tool.ResourceAsk{})
+			_, err := j.Resources().Lease(ctx, tool.ResourceAsk{})
 			return nil, err
 		})
 		id := r.submit("t", `{}`)
@@ -79,7 +79,7 @@ func TestPerform(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		var may error
 		r.tool("ok", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-			may = j.Allow("fs.read", "/data/x")
+			may = j.Authority().Allow("fs.read", "/data/x")
 			return arcp.Raw(`1`), nil
 		})
 		r.tool("early", early, echo)

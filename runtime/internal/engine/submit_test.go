@@ -328,7 +328,7 @@ func TestBuiltin(t *testing.T) {
 		r.tool("t", nil, wait)
 		r.tool("inline", builtin(tool.SideEffectRead),
 			func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
-				caller := j.(Caller)
+				caller := j.Host().(Caller)
 				if d, ok := ctx.Deadline(); ctx.Err() != nil || ok && time.Until(d) < time.Hour {
 					t.Error("a built-in tool without a limit has no time")
 				}

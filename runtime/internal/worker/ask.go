@@ -242,7 +242,7 @@ func (d *dispatch) permit(ctx context.Context, id arcp.MessageID, p arcp.Permiss
 	if p.RequestedLeaseSeconds != nil {
 		ask.For = time.Duration(min(*p.RequestedLeaseSeconds, maxLeaseSeconds)) * time.Second
 	}
-	l, err := d.job.Permit(ctx, ask)
+	l, err := d.job.Permissions().Request(ctx, ask)
 	if e, ok := errors.AsType[*arcp.Error](err); ok && e.Code == arcp.CodePermissionDenied {
 		d.reply(id, arcp.PermissionDeny, d.jobID, arcp.PermissionDenyPayload{Permission: p.Permission, Reason: e.Message})
 		return nil

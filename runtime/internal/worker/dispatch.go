@@ -26,7 +26,8 @@ type dispatch struct {
 	jobID  arcp.JobID
 	ref    string
 	link   *link
-	job    tool.Attempt
+	job    tool.Job
+	terms  tool.Attempt  // of job
 	invoke arcp.Envelope // what the worker was given
 	halts  bool          // the tool is interruptible
 	wake   chan struct{} // buffered 1
@@ -63,16 +64,15 @@ func (r *refusal) Error() string { return r.err.Error() }
 // run is the function of a tool.
 func (p *Pool) run(ref string) tool.Func {
 	return func(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Raw, error) {
-		a, ok := job.(tool.Attempt)
-		if !ok {
-			return nil, fmt.Errorf("%s is executed by a worker: its job must say the terms", ref)
+		if _, ok := job.Host().(tool.Attempt); !ok {
+			return nil, fmt.Errorf("%s is executed by a worker: its job must report the terms of the attempt", ref)
 		}
-		return p.execute(ctx, ref, a, args)
+		return p.execute(ctx, ref, job, args)
 	}
 }
 
 // execute has an attempt made by a worker: the first that takes it.
-func (p *Pool) execute(ctx context.Context, ref string, job tool.Attempt, args arcp.Raw) (arcp.Raw, error) {
+func (p *Pool) execute(ctx context.Context, ref string, job tool.Job, args arcp.Raw) (arcp.Raw, error) {
 	tried := make(map[*link]bool)
 	var last *refusal
 	for range maxTries {
@@ -95,20 +95,21 @@ func (p *Pool) execute(ctx context.Context, ref string, job tool.Attempt, args a
 
 // assign gives an attempt to a worker, after waiting for one. nil: those that are
 // connected have all been tried.
-func (p *Pool) assign(ctx context.Context, ref string, job tool.Attempt, args arcp.Raw, tried map[*link]bool) (*dispatch, error) {
-	terms := job.Terms()
+func (p *Pool) assign(ctx context.Context, ref string, job tool.Job, args arcp.Raw, tried map[*link]bool) (*dispatch, error) {
+	attempt := job.Host().(tool.Attempt)
+	terms := attempt.Terms()
 	payload := arcp.ToolInvokePayload{Tool: ref, Arguments: args, Dispatch: arcp.Dispatch{Attempt: job.Attempt(),
 		Lease: terms.Lease, Deadline: terms.Deadline, Checkpoint: terms.Checkpoint}}
 	raw, err := arcp.Marshal(payload)
 	if err != nil { // all of it was decoded
 		return nil, err
 	}
-	d := &dispatch{p: p, id: arcp.NewMessageID(), jobID: job.ID(), ref: ref, job: job, wake: make(chan struct{}, 1)}
+	d := &dispatch{p: p, id: arcp.NewMessageID(), jobID: job.ID(), ref: ref, job: job, terms: attempt, wake: make(chan struct{}, 1)}
 	d.invoke = arcp.Envelope{Type: arcp.ToolInvoke, ID: d.id, JobID: d.jobID, TraceID: job.TraceID(), SpanID: terms.SpanID,
 		Priority: terms.Priority, Payload: raw}
 	for {
 		select { // the one before may have refused because of this
-		case <-job.Ended():
+		case <-attempt.Ended():
 			return nil, errOver
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
@@ -124,7 +125,7 @@ func (p *Pool) assign(ctx context.Context, ref string, job tool.Attempt, args ar
 		}
 		select {
 		case <-c:
-		case <-job.Ended():
+		case <-attempt.Ended():
 			return nil, errOver
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
@@ -362,8 +363,8 @@ func (d *dispatch) loop(ctx, work context.Context) *outcomeOf {
 				return o
 			}
 			d.stand(d.cancel(context.Cause(ctx).Error())) // it may end by itself
-		case <-d.job.Ended():
-			if failure := d.job.Failure(); failure != nil {
+		case <-d.terms.Ended():
+			if failure := d.terms.Failure(); failure != nil {
 				return withdrawn(failure)
 			}
 			return withdrawn(errOver)

@@ -116,17 +116,9 @@ func (d *dispatch) progress(_ context.Context, env *arcp.Envelope) error {
 }
 
 func (d *dispatch) metric(p arcp.MetricPayload) error   { return d.job.Metric(p) }
-func (d *dispatch) event(p arcp.EventEmitPayload) error { return d.job.Emit(p.Name, given(p.Data)) }
+func (d *dispatch) event(p arcp.EventEmitPayload) error { return d.job.Emit(p.Name, p.Data) }
 func (d *dispatch) log(p arcp.LogPayload) error {
-	return d.job.Log(p.Level, p.Message, given(p.Attributes))
-}
-
-// given is nil for what was not said.
-func given(raw arcp.Raw) any {
-	if len(raw) == 0 {
-		return nil
-	}
-	return raw
+	return d.job.Log(p.Level, p.Message, p.Attributes)
 }
 
 // checkpoint is acknowledged when it is durable: the id is the runtime's.
@@ -135,7 +127,7 @@ func (d *dispatch) checkpoint(_ context.Context, env *arcp.Envelope) error {
 	if err != nil {
 		return arcp.Errorf(arcp.CodeInvalidRequest, "%s: %s", env.Type, err)
 	}
-	if err := d.job.Checkpoint(p.Label, given(p.Data)); err != nil {
+	if err := d.job.Checkpoint(p.Label, p.Data); err != nil {
 		return err
 	}
 	d.answer(env.ID, arcp.Ack, arcp.AckPayload{})

@@ -184,7 +184,7 @@ func (b *fixture) tool(ref string) *tool.Tool {
 // call runs a tool for a job.
 func (b *fixture) call(ctx context.Context, job *fakeJob, ref, args string) (string, *arcp.Error) {
 	b.t.Helper()
-	out, err := b.tool(ref).Run(ctx, job, arcp.Raw(args))
+	out, err := b.tool(ref).Run(ctx, tool.NewJob(job), arcp.Raw(args))
 	return string(out), err
 }
 
@@ -211,7 +211,7 @@ func soon(t *testing.T) context.Context {
 
 // fakeJob remembers what was said, in a line each.
 type fakeJob struct {
-	tool.Job
+	tool.Host
 	id    arcp.JobID
 	said  chan string
 	asked any
@@ -227,22 +227,18 @@ func (j *fakeJob) TraceID() string { return "trace-1" }
 
 func (j *fakeJob) say(words ...string) error { j.said <- strings.Join(words, " "); return nil }
 
-func (j *fakeJob) Log(level, message string, attributes any) error {
-	raw, _ := attributes.(arcp.Raw)
-	return j.say("log", level, message, string(raw))
-}
-
-func (j *fakeJob) Progress(p arcp.JobProgressPayload) error {
-	return j.say("progress", strconv.FormatFloat(p.Current, 'f', -1, 64), p.Message)
-}
-
-func (j *fakeJob) Metric(m arcp.MetricPayload) error {
-	return j.say("metric", m.Name, string(m.Value), m.Unit)
-}
-
-func (j *fakeJob) Emit(name string, data any) error {
-	raw, _ := data.(arcp.Raw)
-	return j.say("emit", name, string(raw))
+func (j *fakeJob) Emit(_ arcp.Type, payload any) error {
+	switch p := payload.(type) {
+	case arcp.LogPayload:
+		return j.say("log", p.Level, p.Message, string(p.Attributes))
+	case arcp.JobProgressPayload:
+		return j.say("progress", strconv.FormatFloat(p.Current, 'f', -1, 64), p.Message)
+	case arcp.MetricPayload:
+		return j.say("metric", p.Name, string(p.Value), p.Unit)
+	case arcp.EventEmitPayload:
+		return j.say("emit", p.Name, string(p.Data))
+	}
+	return nil
 }
 
 func (j *fakeJob) Ask(_ context.Context, a tool.InputAsk) (tool.Answer, error) {

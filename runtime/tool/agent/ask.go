@@ -18,7 +18,7 @@ func (c *calls) of(there arcp.JobID) (tool.Job, error) {
 	if k := c.find(there); k != nil {
 		return k.job, nil
 	}
-	return nil, fmt.Errorf("%s is no job of this runtime", there)
+	return tool.Job{}, fmt.Errorf("%s is no job of this runtime", there)
 }
 
 // left is the time until a question expires; at least a little.
@@ -70,7 +70,7 @@ func (c *calls) permission(ctx context.Context, q client.PermissionRequest) (cli
 	if q.RequestedLeaseSeconds != nil {
 		ask.For = seconds(*q.RequestedLeaseSeconds)
 	}
-	l, err := job.Permit(ctx, ask)
+	l, err := job.Permissions().Request(ctx, ask)
 	if e, ok := errors.AsType[*arcp.Error](err); ok && e.Code == arcp.CodePermissionDenied {
 		return client.PermissionAnswer{Reason: e.Message}, nil
 	}

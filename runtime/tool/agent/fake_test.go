@@ -243,7 +243,7 @@ func TestALaterCallOfTheSameJobStays(t *testing.T) {
 	accept := func(k *call) {
 		c.hear(&arcp.Envelope{Type: arcp.JobAccepted, CorrelationID: k.request, JobID: "job_1", Payload: arcp.Raw(`{"job_id":"job_1"}`)})
 	}
-	early, late := c.begin(newJob()), c.begin(newJob())
+	early, late := c.begin(tool.NewJob(newJob())), c.begin(tool.NewJob(newJob()))
 	accept(early)
 	accept(late)
 	c.end(early)
@@ -300,9 +300,9 @@ type slowJob struct {
 	let chan struct{}
 }
 
-func (j *slowJob) Log(level, message string, attributes any) error {
+func (j *slowJob) Emit(t arcp.Type, payload any) error {
 	<-j.let
-	return j.fakeJob.Log(level, message, attributes)
+	return j.fakeJob.Emit(t, payload)
 }
 
 // A job that takes events slowly loses nothing of its result.
@@ -319,7 +319,7 @@ func TestALargeResultOfASlowJob(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, failure := b.tool("kid.x@1.0.0").Run(soon(t), job, args)
+	out, failure := b.tool("kid.x@1.0.0").Run(soon(t), tool.NewJob(job), args)
 	if failure != nil || len(out) != parts*size {
 		t.Errorf("%d bytes, %v, want %d", len(out), failure, parts*size)
 	}
@@ -356,7 +356,7 @@ func TestMemoryOfAllJobs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, failure := b.tool("kid.x@1.0.0").Run(soon(t), job, args)
+	out, failure := b.tool("kid.x@1.0.0").Run(soon(t), tool.NewJob(job), args)
 	said := job.everything()
 	if failure != nil || string(out) != "7" || len(said) < 50 || len(said) > len(logs) || !strings.Contains(said[len(said)-1], "were lost") {
 		t.Errorf("result = %s, %v after %d events, want that some are lost and that it is said", out, failure, len(said))

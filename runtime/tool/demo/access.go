@@ -18,6 +18,6 @@ type accessResult struct {
 func newAccess() (*tool.Tool, error) {
 	return tool.New(capability("access", "Asks whether the job may do something, and does not do it."),
 		func(_ context.Context, job tool.Job, a accessArgs) (accessResult, error) {
-			return accessResult{true}, job.Allow(a.Namespace, a.Target)
+			return accessResult{true}, job.Authority().Allow(a.Namespace, a.Target)
 		})
 }

@@ -1,8 +1,9 @@
 package demo
 
 import (
+	"context"
 	"fmt"
-	"strings"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,16 +12,13 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/tool"
+	"github.com/arcpd/arcpd/runtime/tool/tooltest"
 )
 
 // call calls a demo tool as a client would.
-func call(t *testing.T, job *fakeJob, ref, args string) (string, *arcp.Error) {
+func call(t *testing.T, job *tooltest.Job, ref, args string) (string, *arcp.Error) {
 	t.Helper()
-	d := demo(t, ref)
-	if err := d.Validate(arcp.Raw(args)); err != nil {
-		t.Fatalf("%s %s: refused: %v", ref, args, err)
-	}
-	out, err := d.Run(t.Context(), job, arcp.Raw(args))
+	out, err := job.Run(t.Context(), demo(t, ref), arcp.Raw(args))
 	return string(out), err
 }
 
@@ -45,17 +43,18 @@ func TestSpendIsExact(t *testing.T) {
 		{`123456789012345678901234567890.12`, 10, "123456789012345678901234567890.12", "1234567890123456789012345678901.20"},
 		{`"5"`, 0, "", "0"},
 	} {
-		job := &fakeJob{}
+		job := newJob()
 		got, err := call(t, job, "demo.spend", fmt.Sprintf(`{"currency":"USD","amount":%s,"times":%d}`, c.amount, c.times))
 		if want := fmt.Sprintf(`{"spent":%q,"currency":"USD","times":%d}`, c.spent, c.times); err != nil || got != want {
 			t.Errorf("%s × %d = %s, %v, want %s", c.amount, c.times, got, err, want)
 		}
-		if len(job.metrics) != c.times || len(job.asked) != c.times {
-			t.Errorf("%s: %d costs after %d questions, want %d", c.amount, len(job.metrics), len(job.asked), c.times)
+		r := job.Record()
+		if len(r.Metrics) != c.times || len(r.Checks) != c.times {
+			t.Errorf("%s: %d costs after %d questions, want %d", c.amount, len(r.Metrics), len(r.Checks), c.times)
 		}
-		for i, m := range job.metrics {
-			if m.Name != "cost.demo" || m.Unit != "USD" || m.Value != c.cost || job.asked[i] != "tool.call demo.spend" {
-				t.Fatalf("%s: asked for %q and reported %+v, want %s", c.amount, job.asked[i], m, c.cost)
+		for i, m := range r.Metrics {
+			if m.Name != "cost.demo" || m.Unit != "USD" || m.Value != c.cost || r.Checks[i] != (tooltest.Check{Namespace: "tool.call", Target: "demo.spend"}) {
+				t.Fatalf("%s: asked for %q and reported %+v, want %s", c.amount, r.Checks[i], m, c.cost)
 			}
 		}
 	}
@@ -63,28 +62,32 @@ func TestSpendIsExact(t *testing.T) {
 
 // The operation after the budget is used up fails; nothing is spent on it.
 func TestSpendStopsWhenItMayNotGoOn(t *testing.T) {
-	exhausted := arcp.Errorf(arcp.CodeBudgetExhausted, "nothing is left")
-	job := &fakeJob{refuse: []error{nil, nil, exhausted}}
-	if out, err := call(t, job, "demo.spend", `{"currency":"USD","amount":1,"times":5}`); err == nil || err.Code != exhausted.Code || out != "" {
-		t.Errorf("%s, %v, want %v", out, err, exhausted)
+	job := tooltest.New(tooltest.Script{Budget: map[string]arcp.Number{"USD": "2"}})
+	if out, err := call(t, job, "demo.spend", `{"currency":"USD","amount":1,"times":5}`); err == nil || err.Code != arcp.CodeBudgetExhausted || out != "" {
+		t.Errorf("%s, %v, want BUDGET_EXHAUSTED", out, err)
 	}
-	if len(job.metrics) != 2 || len(job.asked) != 3 {
-		t.Errorf("%d costs after %d questions, want 2 and 3", len(job.metrics), len(job.asked))
+	if r := job.Record(); len(r.Metrics) != 2 || len(r.Checks) != 3 {
+		t.Errorf("%d costs after %d questions, want 2 and 3", len(r.Metrics), len(r.Checks))
 	}
 }
 
 func TestModelAndAccess(t *testing.T) {
-	for _, c := range []struct{ tool, args, asks, want string }{
-		{"demo.model", `{"model":"claude-x"}`, "model claude-x", `{"model":"claude-x","allowed":true}`},
-		{"demo.access", `{"namespace":"fs.read","target":"/a/b"}`, "fs.read /a/b", `{"allowed":true}`},
-		{"demo.access", `{"namespace":"com.example.own","target":"x"}`, "com.example.own x", `{"allowed":true}`},
+	denied := tooltest.Script{Allow: func(string, string) error { return arcp.Errorf(arcp.CodePermissionDenied, "not covered") }}
+	for _, c := range []struct {
+		tool, args string
+		check      tooltest.Check
+		want       string
+	}{
+		{"demo.model", `{"model":"claude-x"}`, tooltest.Check{Namespace: "model.use", Target: "claude-x"}, `{"model":"claude-x","allowed":true}`},
+		{"demo.access", `{"namespace":"fs.read","target":"/a/b"}`, tooltest.Check{Namespace: "fs.read", Target: "/a/b"}, `{"allowed":true}`},
+		{"demo.access", `{"namespace":"com.example.own","target":"x"}`, tooltest.Check{Namespace: "com.example.own", Target: "x"}, `{"allowed":true}`},
 	} {
-		job := &fakeJob{}
-		if got, err := call(t, job, c.tool, c.args); err != nil || got != c.want || len(job.asked) != 1 || job.asked[0] != c.asks {
-			t.Errorf("%s %s = %s, %v after %q, want %s after %q", c.tool, c.args, got, err, job.asked, c.want, c.asks)
+		job := newJob()
+		got, err := call(t, job, c.tool, c.args)
+		if checks := job.Record().Checks; err != nil || got != c.want || len(checks) != 1 || checks[0] != c.check {
+			t.Errorf("%s %s = %s, %v after %q, want %s after %q", c.tool, c.args, got, err, checks, c.want, c.check)
 		}
-		denied := &fakeJob{refuse: []error{arcp.Errorf(arcp.CodePermissionDenied, "not covered")}}
-		if got, err := call(t, denied, c.tool, c.args); err == nil || err.Code != arcp.CodePermissionDenied || got != "" {
+		if got, err := call(t, tooltest.New(denied), c.tool, c.args); err == nil || err.Code != arcp.CodePermissionDenied || got != "" {
 			t.Errorf("%s %s denied = %s, %v", c.tool, c.args, got, err)
 		}
 	}
@@ -95,33 +98,36 @@ func TestPermitHoldsWhatWasGranted(t *testing.T) {
 	grant := tool.PermissionLease{ID: "lease_1", Permission: "order.refund", Resource: "order:7", Operation: "refund",
 		ExpiresAt: time.Date(2026, 5, 9, 15, 0, 0, 0, time.FixedZone("", 7200))}
 	revoked, denied := arcp.Errorf(arcp.CodeLeaseRevoked, "revoked"), arcp.Errorf(arcp.CodePermissionDenied, "no")
+	permits := func(err error) func(tool.PermissionAsk) (tool.PermissionLease, error) {
+		return func(tool.PermissionAsk) (tool.PermissionLease, error) { return grant, err }
+	}
 	for _, c := range []struct {
-		why  string
-		job  *fakeJob
-		code arcp.Code
-		took time.Duration
+		why    string
+		script tooltest.Script
+		code   arcp.Code
+		took   time.Duration
 	}{
-		{"granted", &fakeJob{grant: grant}, "", time.Minute},
-		{"revoked meanwhile", &fakeJob{grant: grant, refuse: []error{revoked}}, arcp.CodeLeaseRevoked, time.Minute},
-		{"denied", &fakeJob{denied: denied}, arcp.CodePermissionDenied, 0},
+		{"granted", tooltest.Script{Permit: permits(nil)}, "", time.Minute},
+		{"revoked meanwhile", tooltest.Script{Permit: permits(nil), Permitted: func(string, string, string) error { return revoked }}, arcp.CodeLeaseRevoked, time.Minute},
+		{"denied", tooltest.Script{Permit: permits(denied)}, arcp.CodePermissionDenied, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			start := time.Now()
-			got, err := call(t, c.job, "demo.permit", args)
+			job, start := tooltest.New(c.script), time.Now()
+			got, err := call(t, job, "demo.permit", args)
 			const want = `{"lease_id":"lease_1","permission":"order.refund","resource":"order:7","operation":"refund","expires_at":"2026-05-09T13:00:00.000000Z"}`
 			if c.code == "" && (err != nil || got != want) || c.code != "" && (err == nil || err.Code != c.code) {
 				t.Errorf("%s: %s, %v", c.why, got, err)
 			}
 			asked := tool.PermissionAsk{Permission: "order.refund", Resource: "order:*", Operation: "refund", Reason: "asked for",
 				For: 10 * time.Minute, Expires: 5 * time.Second}
-			if diff := cmp.Diff(any(asked), c.job.ask); diff != "" {
+			if diff := cmp.Diff([]any{asked}, job.Record().Questions); diff != "" {
 				t.Errorf("%s: asked for (-want +got):\n%s", c.why, diff)
 			}
 			if took := time.Since(start); took != c.took {
 				t.Errorf("%s: took %v, want %v", c.why, took, c.took)
 			}
-			if c.took > 0 && strings.Join(c.job.asked, ";") != "order.refund order:7 refund" {
-				t.Errorf("%s: looked at %q afterwards, want what was granted", c.why, c.job.asked)
+			if c.took > 0 && !slices.Equal(job.Record().Checks, []tooltest.Check{{Namespace: "order.refund", Target: "order:7", Operation: "refund"}}) {
+				t.Errorf("%s: looked at %q afterwards, want what was granted", c.why, job.Record().Checks)
 			}
 		})
 	}
@@ -146,12 +152,18 @@ func TestQuestions(t *testing.T) {
 			tool.ChoiceAsk{Prompt: "which?", Options: []arcp.Option{{ID: "a", Label: "A"}, {ID: "b"}}, Expires: time.Hour},
 			tool.Answer{ChoiceID: "b", RespondedBy: "the phone", ResolvedBy: "alice"}, `{"choice_id":"b","responded_by":"the phone"}`},
 	} {
-		job := &fakeJob{answer: c.answer}
+		answers := func(err error) *tooltest.Job {
+			return tooltest.New(tooltest.Script{
+				Ask:    func(tool.InputAsk) (tool.Answer, error) { return c.answer, err },
+				Choose: func(tool.ChoiceAsk) (tool.Answer, error) { return c.answer, err },
+			})
+		}
+		job := answers(nil)
 		got, err := call(t, job, c.tool, c.args)
-		if diff := cmp.Diff(c.asks, job.ask); err != nil || got != c.want || diff != "" {
+		if diff := cmp.Diff([]any{c.asks}, job.Record().Questions); err != nil || got != c.want || diff != "" {
 			t.Errorf("%s %s = %s, %v, want %s; asked (-want +got):\n%s", c.tool, c.args, got, err, c.want, diff)
 		}
-		late := &fakeJob{denied: arcp.Errorf(arcp.CodeDeadlineExceeded, "nobody answered in time")}
+		late := answers(arcp.Errorf(arcp.CodeDeadlineExceeded, "nobody answered in time"))
 		if got, err := call(t, late, c.tool, c.args); err == nil || err.Code != arcp.CodeDeadlineExceeded || got != "" {
 			t.Errorf("%s %s, unanswered: %s, %v", c.tool, c.args, got, err)
 		}
@@ -161,16 +173,18 @@ func TestQuestions(t *testing.T) {
 // What comes of a delegation is what came of the child.
 func TestDelegate(t *testing.T) {
 	const args = `{"tool":"other@1.0.0","arguments":{"a":[1]},"lease_request":{"fs.read":["/a"]}}`
-	job := &fakeJob{answer: tool.Answer{Value: arcp.Raw(`{"b":2}`)}}
+	calls := func(err error) *tooltest.Job {
+		return tooltest.New(tooltest.Script{Call: func(context.Context, tool.Call) (arcp.Raw, error) { return arcp.Raw(`{"b":2}`), err }})
+	}
+	job := calls(nil)
 	if got, err := call(t, job, "demo.delegate", args); err != nil || got != `{"b":2}` {
 		t.Errorf("%s, %v", got, err)
 	}
-	want := tool.Call{Tool: "other@1.0.0", Arguments: arcp.Raw(`{"a":[1]}`), Lease: arcp.Raw(`{"fs.read":["/a"]}`), Delegate: true}
-	if diff := cmp.Diff(any(want), job.ask); diff != "" {
+	want := []tool.Call{{Tool: "other@1.0.0", Arguments: arcp.Raw(`{"a":[1]}`), Lease: arcp.Raw(`{"fs.read":["/a"]}`), Delegate: true}}
+	if diff := cmp.Diff(want, job.Record().Calls); diff != "" {
 		t.Errorf("call (-want +got):\n%s", diff)
 	}
-	job.denied = arcp.Errorf(arcp.CodeAborted, "enough")
-	if _, err := call(t, job, "demo.delegate", args); err == nil || err.Code != arcp.CodeAborted {
+	if _, err := call(t, calls(arcp.Errorf(arcp.CodeAborted, "enough")), "demo.delegate", args); err == nil || err.Code != arcp.CodeAborted {
 		t.Errorf("%v, want ABORTED", err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/tool"
+	"github.com/arcpd/arcpd/runtime/tool/tooltest"
 )
 
 func TestInventory(t *testing.T) {
@@ -79,12 +80,8 @@ func TestCalls(t *testing.T) {
 		{"demo.stall", `{"ms":7000}`, `{"stalled_ms":7000}`, 7 * time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			d, start := demo(t, c.tool), time.Now()
-			if err := d.Validate(arcp.Raw(c.args)); err != nil {
-				t.Errorf("%s %s: refused: %v", c.tool, c.args, err)
-				return
-			}
-			got, err := d.Run(t.Context(), &fakeJob{}, arcp.Raw(c.args))
+			start := time.Now()
+			got, err := newJob().Run(t.Context(), demo(t, c.tool), arcp.Raw(c.args))
 			if err != nil || string(got) != c.want {
 				t.Errorf("%s %s = %s, %v, want %s", c.tool, c.args, got, err, c.want)
 			}
@@ -167,14 +164,15 @@ func TestRefusedArguments(t *testing.T) {
 
 func TestEmittedEvents(t *testing.T) {
 	const n = 2000 // more than one block of attributes
-	job := &fakeJob{}
-	if _, err := demo(t, "demo.emit").Run(t.Context(), job, fmt.Appendf(nil, `{"count":%d,"bytes":9}`, n)); err != nil {
+	job := newJob()
+	if _, err := job.Run(t.Context(), demo(t, "demo.emit"), arcp.Raw(fmt.Appendf(nil, `{"count":%d,"bytes":9}`, n))); err != nil {
 		t.Fatal(err)
 	}
-	if len(job.logs) != n {
-		t.Fatalf("%d events, want %d", len(job.logs), n)
+	logs := job.Record().Logs
+	if len(logs) != n {
+		t.Fatalf("%d events, want %d", len(logs), n)
 	}
-	for i, e := range job.logs {
+	for i, e := range logs {
 		want := arcp.LogPayload{Level: "info", Message: "xxxxxxxxx", Attributes: fmt.Appendf(nil, `{"n":%d}`, i)}
 		if e.Level != want.Level || e.Message != want.Message || !bytes.Equal(e.Attributes, want.Attributes) {
 			t.Fatalf("event %d = %+v, want %+v", i, e, want)
@@ -183,15 +181,15 @@ func TestEmittedEvents(t *testing.T) {
 }
 
 func TestProgressEvents(t *testing.T) {
-	job := &fakeJob{}
-	if _, err := demo(t, "demo.progress").Run(t.Context(), job, arcp.Raw(`{"steps":4,"interval_ms":0}`)); err != nil {
+	job := newJob()
+	if _, err := job.Run(t.Context(), demo(t, "demo.progress"), arcp.Raw(`{"steps":4,"interval_ms":0}`)); err != nil {
 		t.Fatal(err)
 	}
 	var want []arcp.JobProgressPayload
 	for i := 1.0; i <= 4; i++ {
 		want = append(want, arcp.JobProgressPayload{Current: i, Total: new(4.0), Percent: new(25 * i)})
 	}
-	if diff := cmp.Diff(want, job.progress); diff != "" {
+	if diff := cmp.Diff(want, job.Record().Progress); diff != "" {
 		t.Errorf("progress (-want +got):\n%s", diff)
 	}
 }
@@ -212,15 +210,15 @@ func TestStopping(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			time.AfterFunc(time.Second, func() { cancel(stop) })
-			job, start := &fakeJob{}, time.Now()
-			out, err := demo(t, c.tool).Run(ctx, job, arcp.Raw(c.args))
+			job, start := newJob(), time.Now()
+			out, err := job.Run(ctx, demo(t, c.tool), arcp.Raw(c.args))
 			if out != nil || err == nil || err.Code != stop.Code || err.Message != stop.Message {
 				t.Errorf("%s %s = %s, %v, want %v", c.tool, c.args, out, err, stop)
 			}
 			if took := time.Since(start); took != time.Second {
 				t.Errorf("%s %s stopped after %v, want 1s", c.tool, c.args, took)
 			}
-			if got := len(job.logs) + len(job.progress); got != c.events {
+			if got := len(job.Record().Logs) + len(job.Record().Progress); got != c.events {
 				t.Errorf("%s %s emitted %d events, want %d", c.tool, c.args, got, c.events)
 			}
 		})
@@ -234,7 +232,7 @@ func TestStoppingWithoutWaiting(t *testing.T) {
 	for ref, args := range map[string]string{
 		"demo.emit": `{"count":10000000,"bytes":1}`, "demo.progress": `{"steps":10000000,"interval_ms":0}`, "demo.sleep": `{"ms":0}`,
 	} {
-		if _, err := demo(t, ref).Run(ctx, &fakeJob{}, arcp.Raw(args)); err == nil || err.Code != arcp.CodeTimeout {
+		if _, err := newJob().Run(ctx, demo(t, ref), arcp.Raw(args)); err == nil || err.Code != arcp.CodeTimeout {
 			t.Errorf("%s: %v, want TIMEOUT", ref, err)
 		}
 	}
@@ -244,8 +242,8 @@ func TestAnEndedJobStopsItsTool(t *testing.T) {
 	for ref, args := range map[string]string{
 		"demo.emit": `{"count":10000000,"bytes":1}`, "demo.progress": `{"steps":10000000,"interval_ms":0}`,
 	} {
-		job := &fakeJob{endsAfter: 5}
-		_, err := demo(t, ref).Run(t.Context(), job, arcp.Raw(args))
+		job := endingJob(5)
+		_, err := job.Run(t.Context(), demo(t, ref), arcp.Raw(args))
 		if err == nil || err.Message != errEnded.Error() {
 			t.Errorf("%s: %v, want %v", ref, err, errEnded)
 		}
@@ -254,18 +252,19 @@ func TestAnEndedJobStopsItsTool(t *testing.T) {
 
 // Counting makes a checkpoint behind each step's progress, and goes on from one.
 func TestCountGoesOn(t *testing.T) {
-	job := &fakeJob{endsAfter: 7}
-	_, err := demo(t, "demo.count").Run(t.Context(), job, arcp.Raw(`{"to":10,"interval_ms":0}`))
-	if err == nil || len(job.progress) != 4 || len(job.points) != 3 || string(job.points[2]) != `{"n":3}` {
-		t.Fatalf("ended with %v, %d steps and the checkpoints %s", err, len(job.progress), job.points)
+	job := endingJob(7)
+	_, err := job.Run(t.Context(), demo(t, "demo.count"), arcp.Raw(`{"to":10,"interval_ms":0}`))
+	first := job.Record()
+	if err == nil || len(first.Progress) != 4 || len(first.Checkpoints) != 3 || string(first.Checkpoints[2].Data) != `{"n":3}` {
+		t.Fatalf("ended with %v, %d steps and the checkpoints %s", err, len(first.Progress), first.Checkpoints)
 	}
-	again := &fakeJob{restored: job.points[2]}
-	got, err := demo(t, "demo.count").Run(t.Context(), again, arcp.Raw(`{"to":10,"interval_ms":0}`))
-	if err != nil || string(got) != `{"count":10,"resumed_from":3}` || len(again.progress) != 7 || again.progress[0].Current != 4 {
-		t.Errorf("%s, %v, after the steps %+v; want it to go on with 4", got, err, again.progress)
+	again := tooltest.New(tooltest.Script{Restored: first.Checkpoints[2].Data})
+	got, err := again.Run(t.Context(), demo(t, "demo.count"), arcp.Raw(`{"to":10,"interval_ms":0}`))
+	if err != nil || string(got) != `{"count":10,"resumed_from":3}` || len(again.Record().Progress) != 7 || again.Record().Progress[0].Current != 4 {
+		t.Errorf("%s, %v, after the steps %+v; want it to go on with 4", got, err, again.Record().Progress)
 	}
-	beyond := &fakeJob{restored: arcp.Raw(`{"n":10}`)}
-	if got, err := demo(t, "demo.count").Run(t.Context(), beyond, arcp.Raw(`{"to":10,"interval_ms":0}`)); err != nil || string(got) != `{"count":10,"resumed_from":10}` {
+	beyond := tooltest.New(tooltest.Script{Restored: arcp.Raw(`{"n":10}`)})
+	if got, err := beyond.Run(t.Context(), demo(t, "demo.count"), arcp.Raw(`{"to":10,"interval_ms":0}`)); err != nil || string(got) != `{"count":10,"resumed_from":10}` {
 		t.Errorf("from its last step: %s, %v", got, err)
 	}
 }
@@ -291,7 +290,7 @@ func TestStubbornIgnoresCancellation(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		start := time.Now()
-		got, err := demo(t, "demo.stubborn").Run(ctx, &fakeJob{}, arcp.Raw(`{"ms":5000}`))
+		got, err := newJob().Run(ctx, demo(t, "demo.stubborn"), arcp.Raw(`{"ms":5000}`))
 		if took := time.Since(start); err != nil || string(got) != `{"stubborn_ms":5000}` || took != 5*time.Second {
 			t.Errorf("%s, %v after %v, want its result after 5s", got, err, took)
 		}
@@ -299,20 +298,20 @@ func TestStubbornIgnoresCancellation(t *testing.T) {
 }
 
 func TestStallTakesTheHeartbeatsOver(t *testing.T) {
-	job := &fakeJob{}
-	if _, err := demo(t, "demo.stall").Run(t.Context(), job, arcp.Raw(`{"ms":0}`)); err != nil || !job.manual {
-		t.Errorf("manual = %v, %v", job.manual, err)
+	job := newJob()
+	if _, err := job.Run(t.Context(), demo(t, "demo.stall"), arcp.Raw(`{"ms":0}`)); err != nil || !job.Record().ManualHeartbeat {
+		t.Errorf("manual = %v, %v", job.Record().ManualHeartbeat, err)
 	}
-	other := &fakeJob{}
-	if _, err := demo(t, "demo.sleep").Run(t.Context(), other, arcp.Raw(`{"ms":0}`)); err != nil || other.manual {
-		t.Errorf("demo.sleep: manual = %v, %v", other.manual, err)
+	other := newJob()
+	if _, err := other.Run(t.Context(), demo(t, "demo.sleep"), arcp.Raw(`{"ms":0}`)); err != nil || other.Record().ManualHeartbeat {
+		t.Errorf("demo.sleep: manual = %v, %v", other.Record().ManualHeartbeat, err)
 	}
 }
 
 func TestFail(t *testing.T) {
 	d := demo(t, "demo.fail")
 	for _, info := range arcp.Codes {
-		args := fmt.Appendf(nil, `{"code":%q,"message":"m"}`, info.Code)
+		args := arcp.Raw(fmt.Appendf(nil, `{"code":%q,"message":"m"}`, info.Code))
 		if info.Code == arcp.CodeOK {
 			if d.Validate(args) == nil {
 				t.Error("OK is accepted as an error")
@@ -322,17 +321,17 @@ func TestFail(t *testing.T) {
 		if err := d.Validate(args); err != nil {
 			t.Errorf("%s is refused: %v", info.Code, err)
 		}
-		_, err := d.Run(t.Context(), &fakeJob{}, args)
+		_, err := newJob().Run(t.Context(), d, args)
 		if diff := cmp.Diff(&arcp.Error{Code: info.Code, Message: "m", Retryable: info.Retryable}, err); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", info.Code, diff)
 		}
 	}
 	full := arcp.Raw(`{"code":"NOT_FOUND","message":"no %d","retryable":true,"details":{"a":1.0}}`)
-	_, err := d.Run(t.Context(), &fakeJob{}, full)
+	_, err := newJob().Run(t.Context(), d, full)
 	if diff := cmp.Diff(&arcp.Error{Code: arcp.CodeNotFound, Message: "no %d", Retryable: true, Details: arcp.Raw(`{"a":1.0}`)}, err); diff != "" {
 		t.Errorf("with all arguments (-want +got):\n%s", diff)
 	}
-	_, err = d.Run(t.Context(), &fakeJob{}, arcp.Raw(`{"code":"INTERNAL","message":"m","retryable":null,"details":null}`))
+	_, err = newJob().Run(t.Context(), d, arcp.Raw(`{"code":"INTERNAL","message":"m","retryable":null,"details":null}`))
 	if diff := cmp.Diff(&arcp.Error{Code: arcp.CodeInternal, Message: "m", Retryable: true}, err); diff != "" {
 		t.Errorf("null is as absent (-want +got):\n%s", diff)
 	}
@@ -351,18 +350,17 @@ func TestFailNamesTheCodesThereAre(t *testing.T) {
 }
 
 func TestPanic(t *testing.T) {
-	job := &fakeJob{}
-	_, err := demo(t, "demo.panic").Run(t.Context(), job, nil)
-	if err == nil || err.Code != arcp.CodeInternal || job.panics != 1 {
-		t.Errorf("error %v, %d panics reported, want INTERNAL and 1", err, job.panics)
+	job := newJob()
+	_, err := job.Run(t.Context(), demo(t, "demo.panic"), nil)
+	if err == nil || err.Code != arcp.CodeInternal || len(job.Record().Failures) != 1 {
+		t.Errorf("error %v, failures %v, want INTERNAL and one panic", err, job.Record().Failures)
 	}
 }
 
-// discardJob costs nothing, so that the tool itself is measured.
-type discardJob struct{ tool.Job }
+// discard accepts events at no cost, so that the tool itself is measured.
+type discard struct{ tool.Host }
 
-func (discardJob) Log(string, string, any) error          { return nil }
-func (discardJob) Progress(arcp.JobProgressPayload) error { return nil }
+func (discard) Emit(arcp.Type, any) error { return nil }
 
 func BenchmarkEcho(b *testing.B) {
 	b.ReportAllocs()
@@ -371,7 +369,7 @@ func BenchmarkEcho(b *testing.B) {
 		if err := d.Validate(args); err != nil {
 			b.Fatal(err)
 		}
-		if _, err := d.Run(ctx, nil, args); err != nil {
+		if _, err := d.Run(ctx, tool.Job{}, args); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -384,7 +382,7 @@ func BenchmarkEmit(b *testing.B) {
 	d, ctx := demo(b, "demo.emit"), context.Background()
 	args := fmt.Appendf(nil, `{"count":%d,"bytes":100}`, n)
 	for b.Loop() {
-		if _, err := d.Run(ctx, discardJob{}, args); err != nil {
+		if _, err := d.Run(ctx, tool.NewJob(discard{}), args); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -395,23 +393,21 @@ func BenchmarkEmit(b *testing.B) {
 // of where the count stands.
 func TestCountOnDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j := &fakeJob{wanted: make(chan struct{}, 1)}
+		j := newJob()
 		go func() {
 			time.Sleep(90 * time.Minute)
-			j.wanted <- struct{}{}
+			j.WantCheckpoint()
 			synctest.Wait()
-			j.mu.Lock()
-			defer j.mu.Unlock()
-			if len(j.points) != 2 || string(j.points[1]) != `{"n":1}` {
-				t.Errorf("checkpoints %s, want another one at 1", j.points)
+			if points := j.Record().Checkpoints; len(points) != 2 || string(points[1].Data) != `{"n":1}` {
+				t.Errorf("checkpoints %s, want another one at 1", points)
 			}
 		}()
 		start := time.Now()
-		if _, err := demo(t, "demo.count").Run(t.Context(), j, arcp.Raw(`{"to":2,"interval_ms":3600000}`)); err != nil {
+		if _, err := j.Run(t.Context(), demo(t, "demo.count"), arcp.Raw(`{"to":2,"interval_ms":3600000}`)); err != nil {
 			t.Error(err)
 		}
-		if took := time.Since(start); took != 2*time.Hour || len(j.points) != 3 {
-			t.Errorf("took %v with %d checkpoints, want two hours with three", took, len(j.points))
+		if took := time.Since(start); took != 2*time.Hour || len(j.Record().Checkpoints) != 3 {
+			t.Errorf("took %v with %d checkpoints, want two hours with three", took, len(j.Record().Checkpoints))
 		}
 	})
 }

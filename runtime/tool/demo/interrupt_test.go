@@ -42,30 +42,26 @@ func TestInterrupts(t *testing.T) {
 		{"demo.count", `{"to":10000,"interval_ms":0}`, 0, 0, 20000, time.Hour},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			job, start := &fakeJob{goOn: make(chan string)}, time.Now()
-			events := func() int {
-				job.mu.Lock()
-				defer job.mu.Unlock()
-				return len(job.progress) + len(job.points)
-			}
+			job, start := newJob(), time.Now()
+			events := func() int { return len(job.Record().Progress) + len(job.Record().Checkpoints) }
 			if c.after == 0 {
-				job.interrupt()
+				job.Interrupt()
 			} else {
-				time.AfterFunc(c.after, job.interrupt)
+				time.AfterFunc(c.after, job.Interrupt)
 			}
 			go func() {
 				time.Sleep(c.after)
 				synctest.Wait()
-				if !job.isYielding() {
+				if !job.Record().Yielding {
 					t.Errorf("%s %s does not notice the interrupt", c.tool, c.args)
 				}
 				time.Sleep(time.Hour)
 				if n := events(); n != c.before {
 					t.Errorf("%s %s emitted %d events while it was interrupted, want %d", c.tool, c.args, n, c.before)
 				}
-				job.goOn <- "faster"
+				job.Resume("faster")
 			}()
-			if _, err := demo(t, c.tool).Run(t.Context(), job, arcp.Raw(c.args)); err != nil {
+			if _, err := job.Run(t.Context(), demo(t, c.tool), arcp.Raw(c.args)); err != nil {
 				t.Errorf("%s %s: %v", c.tool, c.args, err)
 			}
 			if took := time.Since(start); took != c.took {
@@ -74,8 +70,8 @@ func TestInterrupts(t *testing.T) {
 			if n := events(); n != c.events {
 				t.Errorf("%s %s emitted %d events, want %d", c.tool, c.args, n, c.events)
 			}
-			if len(job.logs) != 1 || job.logs[0].Message != "guidance: faster" {
-				t.Errorf("%s %s logged %+v, want the guidance", c.tool, c.args, job.logs)
+			if logs := job.Record().Logs; len(logs) != 1 || logs[0].Message != "guidance: faster" {
+				t.Errorf("%s %s logged %+v, want the guidance", c.tool, c.args, logs)
 			}
 		})
 	}
@@ -89,10 +85,10 @@ func TestStoppingWhileInterrupted(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			time.AfterFunc(time.Minute, func() { cancel(arcp.Errorf(arcp.CodeCancelled, "enough")) })
-			job := &fakeJob{}
-			job.interrupt()
+			job := newJob()
+			job.Interrupt()
 			start := time.Now()
-			if _, err := demo(t, ref).Run(ctx, job, arcp.Raw(args)); err == nil || err.Code != arcp.CodeCancelled || time.Since(start) != time.Minute {
+			if _, err := job.Run(ctx, demo(t, ref), arcp.Raw(args)); err == nil || err.Code != arcp.CodeCancelled || time.Since(start) != time.Minute {
 				t.Errorf("%s: %v after %v, want it cancelled after a minute", ref, err, time.Since(start))
 			}
 		})

@@ -18,6 +18,6 @@ type modelResult struct {
 func newModel() (*tool.Tool, error) {
 	return tool.New(capability("model", "Asks whether the job may use a model."),
 		func(_ context.Context, job tool.Job, a modelArgs) (modelResult, error) {
-			return modelResult{a.Model, true}, job.UseModel(a.Model)
+			return modelResult{a.Model, true}, job.Authority().UseModel(a.Model)
 		})
 }

@@ -31,7 +31,7 @@ func newPermit() (*tool.Tool, error) {
 }
 
 func permit(ctx context.Context, job tool.Job, a permitArgs) (permitResult, error) {
-	l, err := job.Permit(ctx, tool.PermissionAsk{Permission: a.Permission, Resource: a.Resource, Operation: a.Operation, Reason: a.Reason,
+	l, err := job.Permissions().Request(ctx, tool.PermissionAsk{Permission: a.Permission, Resource: a.Resource, Operation: a.Operation, Reason: a.Reason,
 		For: time.Duration(a.LeaseSeconds) * time.Second, Expires: a.ExpiresInMS.duration()})
 	if err != nil {
 		return permitResult{}, err
@@ -40,7 +40,7 @@ func permit(ctx context.Context, job tool.Job, a permitArgs) (permitResult, erro
 		return permitResult{}, err
 	}
 	// What was granted may be less than what was asked for.
-	if err := job.Permitted(l.Permission, l.Resource, l.Operation); err != nil {
+	if err := job.Permissions().Check(l.Permission, l.Resource, l.Operation); err != nil {
 		return permitResult{}, err
 	}
 	return permitResult{l.ID, l.Permission, l.Resource, l.Operation, l.ExpiresAt.UTC()}, nil

@@ -81,7 +81,7 @@ func leaseProcess(ctx context.Context, job tool.Job, d time.Duration, processes 
 }
 
 func leaseDirectory(ctx context.Context, job tool.Job, d time.Duration) (resourceResult, error) {
-	path, l, err := job.LeaseDirectory(ctx, tool.DirectoryAsk{For: d})
+	path, l, err := job.Resources().Directory(ctx, tool.DirectoryAsk{For: d})
 	if err != nil {
 		return resourceResult{}, err
 	}
@@ -93,7 +93,7 @@ func leaseDirectory(ctx context.Context, job tool.Job, d time.Duration) (resourc
 // leaseName leases what is nowhere; that it is cleaned up can be seen by the call
 // of its clean-up tool.
 func leaseName(ctx context.Context, job tool.Job, kind string, d time.Duration) (resourceResult, error) {
-	l, err := job.Lease(ctx, tool.ResourceAsk{Provider: provider, Type: kind, ExternalID: arcp.NewID("demo_"), For: d, CleanupTool: "demo.echo"})
+	l, err := job.Resources().Lease(ctx, tool.ResourceAsk{Provider: provider, Type: kind, ExternalID: arcp.NewID("demo_"), For: d, CleanupTool: "demo.echo"})
 	if err != nil {
 		return resourceResult{}, err
 	}

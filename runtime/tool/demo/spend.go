@@ -50,7 +50,7 @@ func spend(ctx context.Context, job tool.Job, a spendArgs) (spendResult, error) 
 		if ctx.Err() != nil {
 			return spendResult{}, context.Cause(ctx)
 		}
-		if err := job.Allow(arcp.NamespaceToolCall, spendName); err != nil {
+		if err := job.Authority().Allow(arcp.NamespaceToolCall, spendName); err != nil {
 			return spendResult{}, err
 		}
 		if err := job.Metric(cost); err != nil {

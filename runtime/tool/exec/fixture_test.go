@@ -42,7 +42,7 @@ var leaseRoot string
 
 // fakeJob remembers what was logged.
 type fakeJob struct {
-	tool.Job
+	tool.Host
 	id arcp.JobID
 
 	mu    sync.Mutex
@@ -94,10 +94,10 @@ func newJob() *fakeJob {
 
 func (j *fakeJob) ID() arcp.JobID { return j.id }
 
-func (j *fakeJob) Log(level, message string, _ any) error {
+func (j *fakeJob) Emit(_ arcp.Type, payload any) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.logs = append(j.logs, arcp.LogPayload{Level: level, Message: message})
+	j.logs = append(j.logs, payload.(arcp.LogPayload))
 	select {
 	case j.logC <- struct{}{}:
 	default:
@@ -158,7 +158,7 @@ func within(b Bounds) func(*Config) { return func(c *Config) { c.Bounds = b } }
 func call(t *testing.T, ctx context.Context, made *tool.Tool, job *fakeJob, args string) (arcp.Raw, *arcp.Error) {
 	t.Helper()
 	goroutines, files := runtime.NumGoroutine(), openFiles(t)
-	out, err := made.Run(ctx, job, arcp.Raw(args))
+	out, err := made.Run(ctx, tool.NewJob(job), arcp.Raw(args))
 	for _, token := range []string{string(job.id), t.TempDir()[:strings.LastIndexByte(t.TempDir(), '/')]} {
 		left := slices.DeleteFunc(processesOf(token), func(p string) bool { return strings.HasSuffix(p, reaperName+" ") }) // it removes the directory
 		if len(left) > 0 {

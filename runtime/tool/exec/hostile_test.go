@@ -231,7 +231,7 @@ func doomed(dir string) {
 			panic(err)
 		}
 		job := newJob()
-		go func() { _, _ = made.Run(context.Background(), job, nil) }()
+		go func() { _, _ = made.Run(context.Background(), tool.NewJob(job), nil) }()
 		go func() {
 			<-job.logC
 			ready <- struct{}{}

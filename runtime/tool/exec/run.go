@@ -104,7 +104,7 @@ func (c *command) place(ctx context.Context, job tool.Job) (p workDir, err error
 		}
 		return workDir{dir: dir}, nil
 	}
-	p.dir, p.lease, err = job.LeaseDirectory(ctx, tool.DirectoryAsk{For: leaseTime, Unlisted: true})
+	p.dir, p.lease, err = job.Resources().Directory(ctx, tool.DirectoryAsk{For: leaseTime, Unlisted: true})
 	return p, err
 }
 

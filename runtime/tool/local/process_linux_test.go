@@ -18,7 +18,7 @@ import (
 
 // leasingJob is a job that can take leases, and nothing else.
 type leasingJob struct {
-	tool.Job
+	tool.Host
 	refuse error
 	asked  []tool.ResourceAsk
 }
@@ -38,7 +38,7 @@ func started(t *testing.T, script string) (*exec.Cmd, identity) {
 		t.Fatal(err)
 	}
 	job := &leasingJob{}
-	if _, err := Start(t.Context(), job, cmd, time.Minute); err != nil {
+	if _, err := Start(t.Context(), tool.NewJob(job), cmd, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -190,7 +190,7 @@ func TestEndIsToldToStop(t *testing.T) {
 func TestNothingBeginsWithoutALease(t *testing.T) {
 	trace := t.TempDir() + "/trace"
 	cmd := exec.Command("touch", trace)
-	_, err := Start(t.Context(), &leasingJob{refuse: arcp.Errorf(arcp.CodeResourceExhausted, "no more")}, cmd, time.Minute)
+	_, err := Start(t.Context(), tool.NewJob(&leasingJob{refuse: arcp.Errorf(arcp.CodeResourceExhausted, "no more")}), cmd, time.Minute)
 	if e, ok := errors.AsType[*arcp.Error](err); !ok || e.Code != arcp.CodeResourceExhausted {
 		t.Errorf("error %v, want the refusal", err)
 	}
@@ -220,18 +220,18 @@ func TestStartKeepsTheCommand(t *testing.T) {
 	cmd := exec.Command("printf", "%s,%s", "a b", "$c'\"")
 	out := new(strings.Builder)
 	cmd.Stdout, cmd.Stdin, cmd.Dir = out, strings.NewReader("x"), "/"
-	if _, err := Start(t.Context(), &leasingJob{}, cmd, 0); err != nil {
+	if _, err := Start(t.Context(), tool.NewJob(&leasingJob{}), cmd, 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err != nil || out.String() != `a b,$c'"` {
 		t.Errorf("it said %q, %v", out, err)
 	}
-	if _, err := Start(t.Context(), &leasingJob{}, exec.Command("no-such-command-here"), 0); !errors.Is(err, exec.ErrNotFound) {
+	if _, err := Start(t.Context(), tool.NewJob(&leasingJob{}), exec.Command("no-such-command-here"), 0); !errors.Is(err, exec.ErrNotFound) {
 		t.Errorf("what is not there: %v", err)
 	}
 	own := exec.Command("true")
 	own.SysProcAttr = &syscall.SysProcAttr{}
-	if _, err := Start(t.Context(), &leasingJob{}, own, 0); err == nil {
+	if _, err := Start(t.Context(), tool.NewJob(&leasingJob{}), own, 0); err == nil {
 		t.Error("a command with a group of its own is started")
 	}
 }

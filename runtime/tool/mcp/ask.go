@@ -33,7 +33,7 @@ func (s *Source) elicit(ctx context.Context, t *connWrapper, p *sdk.ElicitParams
 	if c == nil {
 		c = t.only()
 	}
-	if c == nil || c.job == nil {
+	if c == nil || c.job.IsZero() {
 		s.complain("an MCP server asks something while none or several of its tools run, or one runs on that was cancelled; nobody knows for which job, and it is not asked")
 		return &sdk.ElicitResult{Action: cancel}, nil
 	}

@@ -37,7 +37,7 @@ const maxGhosts = 1024
 // call is a request under way.
 type call struct {
 	token  string
-	job    tool.Job    // nil: a list
+	job    tool.Job    // zero: a list
 	queue  chan notice // of a job; closed by end
 	lost   uint64      // log messages that found no room; of the wrapper's lock
 	id     string      // of the request that waits for its answer; empty: none; of the wrapper's lock
@@ -63,7 +63,7 @@ func (t *connWrapper) begin(job tool.Job) *call {
 	defer t.mu.Unlock()
 	t.next++
 	c := &call{token: "arcp-" + strconv.FormatUint(t.next, 10), job: job}
-	if job != nil {
+	if !job.IsZero() {
 		c.queue = make(chan notice, maxQueued)
 	}
 	t.calls[c.token] = c
@@ -77,7 +77,7 @@ func (t *connWrapper) end(c *call) (lost uint64) {
 	defer t.mu.Unlock()
 	delete(t.calls, c.token)
 	delete(t.asked, c.id)
-	if c.job != nil && c.id != "" {
+	if !c.job.IsZero() && c.id != "" {
 		t.hauntLocked(c.id)
 	}
 	if c.queue != nil {
@@ -108,7 +108,7 @@ func (t *connWrapper) busy() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range t.calls {
-		if c.job != nil {
+		if !c.job.IsZero() {
 			return true
 		}
 	}
@@ -128,7 +128,7 @@ func (t *connWrapper) onlyLocked() (only *call) {
 		return nil
 	}
 	for _, c := range t.calls {
-		if c.job == nil {
+		if c.job.IsZero() {
 			continue
 		}
 		if only != nil {
@@ -260,7 +260,7 @@ func (t *connWrapper) log(token string, n notice) bool {
 	if token == "" {
 		c = t.onlyLocked()
 	}
-	if c == nil || c.job == nil {
+	if c == nil || c.job.IsZero() {
 		return false
 	}
 	t.enqueueLocked(c, n)

@@ -21,7 +21,7 @@ import (
 
 // job records what a tool's job is told.
 type job struct {
-	tool.Job
+	tool.Host
 	mu      sync.Mutex
 	said    []string
 	ask     func(ctx context.Context, a tool.InputAsk) (tool.Answer, error)
@@ -40,7 +40,14 @@ func (j *job) lines() string {
 	return strings.Join(j.said, "\n")
 }
 
-func (j *job) Progress(p arcp.JobProgressPayload) error {
+func (j *job) Emit(_ arcp.Type, payload any) error {
+	if p, ok := payload.(arcp.JobProgressPayload); ok {
+		return j.progress(p)
+	}
+	return j.log(payload.(arcp.LogPayload))
+}
+
+func (j *job) progress(p arcp.JobProgressPayload) error {
 	total := "?"
 	if p.Total != nil {
 		total = fmt.Sprint(*p.Total)
@@ -49,12 +56,11 @@ func (j *job) Progress(p arcp.JobProgressPayload) error {
 	return nil
 }
 
-func (j *job) Log(level, message string, attributes any) error {
+func (j *job) log(p arcp.LogPayload) error {
 	if j.blocked != nil {
 		<-j.blocked
 	}
-	raw, _ := arcp.Marshal(attributes)
-	j.say("%s %s %s", level, message, raw)
+	j.say("%s %s %s", p.Level, p.Message, p.Attributes)
 	return nil
 }
 
@@ -180,7 +186,7 @@ func (r *fixture) call(ctx context.Context, j *job, name, args string) (string, 
 	if e := t.Validate(arcp.Raw(args)); e != nil {
 		return "", e
 	}
-	out, e := t.Run(ctx, j, arcp.Raw(args))
+	out, e := t.Run(ctx, tool.NewJob(j), arcp.Raw(args))
 	return string(out), e
 }
 

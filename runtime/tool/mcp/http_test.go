@@ -56,7 +56,7 @@ func run(t *testing.T, sh *shelf, j *job, name string) (string, *arcp.Error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, e := got.Run(t.Context(), j, arcp.Raw(`{}`))
+	out, e := got.Run(t.Context(), tool.NewJob(j), arcp.Raw(`{}`))
 	return string(out), e
 }
 

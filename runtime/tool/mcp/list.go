@@ -30,7 +30,7 @@ func (s *Source) list(ctx context.Context, l *link) ([]definition, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, listTimeout, fmt.Errorf("the list of tools did not come within %s", listTimeout))
 	defer cancel()
 	defer context.AfterFunc(l.life, cancel)()
-	c := l.tap.begin(nil)
+	c := l.tap.begin(tool.Job{})
 	defer l.tap.end(c)
 	var all []definition
 	cursor, size := "", 0

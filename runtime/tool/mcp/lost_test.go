@@ -54,14 +54,14 @@ func TestWhatACancelledCallSaysIsOfNoOtherJob(t *testing.T) {
 func TestUnansweredCallsAreBoundedAndForgottenWhenAnswered(t *testing.T) {
 	tp := newTap(1<<10, nil)
 	leave := func() string {
-		c := tp.begin(new(job))
+		c := tp.begin(tool.NewJob(new(job)))
 		tp.sent([]byte(`{"id":` + c.token[len("arcp-"):] + `,"method":"tools/call","params":{"_meta":{"progressToken":"` + c.token + `"}}}`))
 		tp.end(c)
 		return c.token[len("arcp-"):]
 	}
 	for _, answer := range []string{`"result":{}`, `"error":{"code":1,"message":"x"}`} {
 		id := leave()
-		other := tp.begin(new(job))
+		other := tp.begin(tool.NewJob(new(job)))
 		if tp.only() != nil {
 			t.Error("a call is the only one although another is not answered")
 		}
@@ -77,7 +77,7 @@ func TestUnansweredCallsAreBoundedAndForgottenWhenAnswered(t *testing.T) {
 	for id := range tp.ghosts {
 		tp.answered(id, nil)
 	}
-	tp.begin(new(job))
+	tp.begin(tool.NewJob(new(job)))
 	if len(tp.ghosts) != 0 || tp.only() != nil {
 		t.Error("one that was not remembered is taken for answered")
 	}
@@ -86,10 +86,10 @@ func TestUnansweredCallsAreBoundedAndForgottenWhenAnswered(t *testing.T) {
 // A request that is written when its call has ended already runs at the server.
 func TestACallThatEndsWhileItIsWrittenIsNotForgotten(t *testing.T) {
 	tp := newTap(1<<10, nil)
-	c := tp.begin(new(job))
+	c := tp.begin(tool.NewJob(new(job)))
 	tp.end(c)
 	tp.sent([]byte(`{"id":7,"method":"tools/call","params":{"_meta":{"progressToken":"` + c.token + `"}}}`))
-	tp.begin(new(job))
+	tp.begin(tool.NewJob(new(job)))
 	if tp.only() != nil {
 		t.Error("another call is the only one")
 	}

@@ -99,7 +99,7 @@ func TestAllProcessesEndWithTheSource(t *testing.T) {
 		s.Close()
 		t.Fatal(err)
 	}
-	out, e := env.Run(t.Context(), new(job), arcp.Raw("{}"))
+	out, e := env.Run(t.Context(), tool.NewJob(new(job)), arcp.Raw("{}"))
 	if e != nil || !strings.Contains(string(out), `"ARCP_KEEPER HOME PATH WANTED "`) {
 		t.Errorf("the environment: %s, %v", out, e)
 	}

@@ -245,7 +245,7 @@ func TestQuestions(t *testing.T) {
 		return arcp.Raw(fmt.Sprintf("%q", a.ChoiceID)), err
 	})
 	permit := raw(t, tool.Capability{Name: "permit"}, func(ctx context.Context, job tool.Job, _ arcp.Raw) (arcp.Raw, error) {
-		_, err := job.Permit(ctx, tool.PermissionAsk{Permission: "order.refund", Resource: "o1", Operation: "refund", Expires: time.Minute})
+		_, err := job.Permissions().Request(ctx, tool.PermissionAsk{Permission: "order.refund", Resource: "o1", Operation: "refund", Expires: time.Minute})
 		return arcp.Raw(`"granted"`), err
 	})
 	r := start(t, Config{}, ask, choose, permit)

@@ -1,0 +1,225 @@
+package tooltest
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/tool"
+	"github.com/arcpd/arcpd/runtime/tool/access"
+)
+
+// host is the tool.Host of a Job.
+type host struct{ j *Job }
+
+func (h host) ID() arcp.JobID     { return h.j.script.ID }
+func (h host) Attempt() uint32    { return h.j.script.Attempt }
+func (h host) TraceID() string    { return h.j.script.TraceID }
+func (h host) Restored() arcp.Raw { return h.j.script.Restored }
+
+// note changes the record.
+func (h host) note(change func(*Record)) {
+	h.j.mu.Lock()
+	defer h.j.mu.Unlock()
+	change(&h.j.record)
+}
+
+func (h host) Emit(t arcp.Type, payload any) error {
+	if emit := h.j.script.Emit; emit != nil {
+		if err := emit(t, payload); err != nil {
+			return err
+		}
+	}
+	h.note(func(r *Record) {
+		switch p := payload.(type) {
+		case arcp.LogPayload:
+			p.Attributes = slices.Clone(p.Attributes)
+			r.Logs = append(r.Logs, p)
+		case arcp.JobProgressPayload:
+			r.Progress = append(r.Progress, p)
+		case arcp.MetricPayload:
+			r.Metrics = append(r.Metrics, p)
+			if name, ok := strings.CutPrefix(p.Name, costPrefix); ok && name != "" {
+				h.j.spent.add(p.Unit, p.Value)
+			}
+		case arcp.EventEmitPayload:
+			p.Data = slices.Clone(p.Data)
+			r.Events = append(r.Events, p)
+		}
+	})
+	return nil
+}
+
+func (h host) Checkpoint(label string, data arcp.Raw) error {
+	if emit := h.j.script.Emit; emit != nil {
+		if err := emit(arcp.JobCheckpoint, arcp.JobCheckpointPayload{Label: label, Data: data}); err != nil {
+			return err
+		}
+	}
+	h.note(func(r *Record) { r.Checkpoints = append(r.Checkpoints, Checkpoint{label, slices.Clone(data)}) })
+	return nil
+}
+
+func (h host) CheckpointWanted() <-chan struct{} { return h.j.wanted }
+
+func (h host) Yield(ctx context.Context) (guidance string, err error) {
+	if ctx.Err() != nil {
+		return "", context.Cause(ctx)
+	}
+	h.j.mu.Lock()
+	resumed := h.j.resumed
+	if resumed == nil {
+		guidance, h.j.hint = h.j.hint, ""
+	}
+	h.j.record.Yielding = resumed != nil
+	h.j.mu.Unlock()
+	if resumed == nil {
+		return guidance, nil
+	}
+	select {
+	case <-resumed:
+		return h.Yield(ctx)
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+}
+
+func (h host) Interrupted() <-chan struct{} {
+	h.j.mu.Lock()
+	defer h.j.mu.Unlock()
+	return h.j.pause
+}
+
+func (h host) ManualHeartbeat() { h.note(func(r *Record) { r.ManualHeartbeat = true }) }
+func (h host) Heartbeat()       { h.note(func(r *Record) { r.Heartbeats++ }) }
+func (h host) Failed(err error) { h.note(func(r *Record) { r.Failures = append(r.Failures, err) }) }
+
+// unscripted refuses what the script has no answer for.
+func unscripted(member, what string) error {
+	return arcp.Errorf(arcp.CodeFailedPrecondition, "tooltest: Script.%s is not set: %s", member, what)
+}
+
+func (h host) Ask(_ context.Context, a tool.InputAsk) (tool.Answer, error) {
+	h.note(func(r *Record) { r.Questions = append(r.Questions, a) })
+	ask := h.j.script.Ask
+	switch {
+	case ask == nil && len(a.Default) > 0:
+		return answered(tool.Answer{Value: a.Default, RespondedBy: "default", ResolvedBy: "default"}), nil
+	case ask == nil:
+		return tool.Answer{}, unscripted("Ask", a.Prompt)
+	}
+	got, err := ask(a)
+	if err != nil {
+		return tool.Answer{}, err
+	}
+	if err := tool.CheckValue(a.Schema, got.Value); err != nil {
+		return tool.Answer{}, arcp.Errorf(arcp.CodeFailedPrecondition, "tooltest: the answer to %q: %s", a.Prompt, err.Message)
+	}
+	return answered(got), nil
+}
+
+func (h host) Choose(_ context.Context, c tool.ChoiceAsk) (tool.Answer, error) {
+	h.note(func(r *Record) { r.Questions = append(r.Questions, c) })
+	if h.j.script.Choose == nil {
+		return tool.Answer{}, unscripted("Choose", c.Prompt)
+	}
+	got, err := h.j.script.Choose(c)
+	if err != nil {
+		return tool.Answer{}, err
+	}
+	if !slices.ContainsFunc(c.Options, func(o arcp.Option) bool { return o.ID == got.ChoiceID }) {
+		return tool.Answer{}, arcp.Errorf(arcp.CodeFailedPrecondition, "tooltest: the answer to %q: there is no option %q", c.Prompt, got.ChoiceID)
+	}
+	return answered(got), nil
+}
+
+func answered(a tool.Answer) tool.Answer {
+	a.ResolvedBy = cmp.Or(a.ResolvedBy, "tooltest")
+	if a.At.IsZero() {
+		a.At = time.Now()
+	}
+	return a
+}
+
+func (h host) Call(ctx context.Context, c tool.Call) (arcp.Raw, error) {
+	h.note(func(r *Record) { r.Calls = append(r.Calls, c) })
+	if h.j.script.Call == nil {
+		return nil, unscripted("Call", c.Tool)
+	}
+	if c.Made != nil {
+		c.Made(h.j.script.ID + "_child")
+	}
+	return h.j.script.Call(ctx, c)
+}
+
+func (h host) Allow(namespace, target string) error {
+	h.note(func(r *Record) { r.Checks = append(r.Checks, Check{Namespace: namespace, Target: target}) })
+	if allow := h.j.script.Allow; allow != nil {
+		if err := allow(namespace, target); err != nil {
+			return err
+		}
+	}
+	h.j.mu.Lock()
+	defer h.j.mu.Unlock()
+	return h.j.spent.check()
+}
+
+func (h host) UseModel(model string) error { return h.Allow(arcp.NamespaceModelUse, model) }
+func (h host) Files() *access.Files        { return access.NewFiles(h.Allow) }
+func (h host) Fetcher() *access.Fetcher    { return access.NewFetcher(h.Allow, access.FetchOptions{}) }
+
+func (h host) Charge(name, currency string, amount arcp.Number) error {
+	h.j.mu.Lock()
+	err := h.j.spent.fits(currency, amount)
+	h.j.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return h.Emit(arcp.Metric, arcp.MetricPayload{Name: costPrefix + name, Value: amount, Unit: currency})
+}
+
+func (h host) Permit(_ context.Context, p tool.PermissionAsk) (tool.PermissionLease, error) {
+	h.note(func(r *Record) { r.Questions = append(r.Questions, p) })
+	if h.j.script.Permit == nil {
+		return tool.PermissionLease{}, unscripted("Permit", p.Permission)
+	}
+	return h.j.script.Permit(p)
+}
+
+func (h host) Permitted(permission, resource, operation string) error {
+	h.note(func(r *Record) { r.Checks = append(r.Checks, Check{permission, resource, operation}) })
+	if h.j.script.Permitted == nil {
+		return nil
+	}
+	return h.j.script.Permitted(permission, resource, operation)
+}
+
+func (h host) Extend(_ context.Context, _ arcp.LeaseID, more time.Duration) (time.Time, error) {
+	return time.Now().Add(more), nil
+}
+
+func (h host) Lease(_ context.Context, a tool.ResourceAsk) (tool.ResourceLease, error) {
+	h.note(func(r *Record) { r.Leases = append(r.Leases, a) })
+	if h.j.script.Lease != nil {
+		if err := h.j.script.Lease(a); err != nil {
+			return nil, err
+		}
+	}
+	return &resource{ask: a, expires: time.Now().Add(a.For)}, nil
+}
+
+func (h host) LeaseDirectory(ctx context.Context, a tool.DirectoryAsk) (string, tool.ResourceLease, error) {
+	if h.j.script.Dir == "" {
+		return "", nil, unscripted("Dir", "there is no place for directories")
+	}
+	path, err := os.MkdirTemp(h.j.script.Dir, "dir_")
+	if err != nil {
+		return "", nil, err
+	}
+	l, err := h.Lease(ctx, tool.ResourceAsk{Provider: "local", Type: "directory", ExternalID: path, For: a.For, Unlisted: a.Unlisted})
+	return path, l, err
+}

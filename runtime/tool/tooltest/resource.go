@@ -1,0 +1,98 @@
+package tooltest
+
+import (
+	"context"
+	"math/big"
+	"sync"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// resource is a lease that was granted.
+type resource struct {
+	ask tool.ResourceAsk
+
+	mu       sync.Mutex
+	expires  time.Time
+	released bool
+}
+
+func (l *resource) ID() arcp.LeaseID   { return "lease_test" }
+func (l *resource) Provider() string   { return l.ask.Provider }
+func (l *resource) Type() string       { return l.ask.Type }
+func (l *resource) ExternalID() string { return l.ask.ExternalID }
+
+func (l *resource) ExpiresAt() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.expires
+}
+
+func (l *resource) Touch(context.Context) (time.Time, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.released {
+		return time.Time{}, arcp.Errorf(arcp.CodeFailedPrecondition, "the lease is released")
+	}
+	l.expires = time.Now().Add(l.ask.For)
+	return l.expires, nil
+}
+
+func (l *resource) Release(context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.released = true
+	return nil
+}
+
+// costPrefix begins the names of metrics that debit the budget.
+const costPrefix = "cost."
+
+// spending holds what is left of a budget, by currency.
+type spending map[string]*big.Rat
+
+func newSpending(budget map[string]arcp.Number) spending {
+	s := make(spending)
+	for currency, amount := range budget {
+		s[currency] = rational(amount)
+	}
+	return s
+}
+
+// rational returns a number; one that cannot be read is 0.
+func rational(n arcp.Number) *big.Rat {
+	r, ok := new(big.Rat).SetString(string(n))
+	if !ok {
+		return new(big.Rat)
+	}
+	return r
+}
+
+func (s spending) add(currency string, amount arcp.Number) {
+	if left := s[currency]; left != nil {
+		left.Sub(left, rational(amount))
+	}
+}
+
+func (s spending) fits(currency string, amount arcp.Number) error {
+	if left := s[currency]; left != nil && left.Cmp(rational(amount)) < 0 {
+		return exhausted(currency)
+	}
+	return nil
+}
+
+// check refuses operations once a budget is used up.
+func (s spending) check() error {
+	for currency, left := range s {
+		if left.Sign() <= 0 {
+			return exhausted(currency)
+		}
+	}
+	return nil
+}
+
+func exhausted(currency string) error {
+	return arcp.Errorf(arcp.CodeBudgetExhausted, "the budget in %s is used up", currency)
+}

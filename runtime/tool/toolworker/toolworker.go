@@ -1,0 +1,132 @@
+// Package toolworker runs tools in a worker: a program that connects to a runtime as
+// a client and executes the jobs of its tools.
+//
+// A tool is the same value in a worker as in the process of a runtime, and behaves
+// the same: events, questions, checkpoints, interrupts, child jobs and cancellation
+// pass over the connection. What the protocol does not offer to workers fails with
+// UNIMPLEMENTED:
+//
+//   - Authority: a worker has no means to check the job's lease or to charge its
+//     budget beforehand. Job.Metric of a cost reports one that was incurred.
+//   - Permissions.Check and Permissions.Extend.
+//   - Resources.
+//   - Job.Call with Delegate.
+//
+// Job.CheckpointWanted never receives. Answer.ResolvedBy is empty.
+package toolworker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/arcp/client"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// Config of a worker. The zero value is a worker that runs one job at a time.
+type Config struct {
+	client.WorkerConfig // without Tools
+
+	// Logger gets the panics of tools; default slog.Default(). Clients never see them.
+	Logger *slog.Logger
+}
+
+// Run announces tools to the runtime and executes their jobs, at most
+// Config.Concurrency at once, until ctx or the client ends. Its errors are those of
+// [client.Client.Work]. A tool with an Audience, a RatePerMin or Endless is an error:
+// a runtime does not offer them to workers.
+func Run(ctx context.Context, c *client.Client, cfg Config, tools ...*tool.Tool) error {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	work := cfg.WorkerConfig
+	for _, t := range tools {
+		if t.Audience != nil || t.Limits.RatePerMin > 0 || t.Endless {
+			return fmt.Errorf("tool %s: a worker's tool has no Audience, RatePerMin or Endless", t.Ref())
+		}
+		work.Tools = append(work.Tools, client.WorkerTool{Ref: t.Ref(), About: announcement(t), Handle: handler(t, cfg.Logger)})
+	}
+	return c.Work(ctx, work)
+}
+
+// about is what a runtime is told about a tool (SPEC.md §7.8).
+type about struct {
+	Description      string          `json:"description,omitzero"`
+	InputSchema      arcp.Raw        `json:"input_schema,omitzero"`
+	OutputSchema     arcp.Raw        `json:"output_schema,omitzero"`
+	SideEffect       tool.SideEffect `json:"side_effect,omitzero"`
+	Idempotent       *bool           `json:"idempotent,omitzero"`
+	Recovery         tool.Recovery   `json:"recovery,omitzero"`
+	TimeoutMS        int64           `json:"timeout_ms,omitzero"` // 0: none
+	MaxRequestBytes  int             `json:"max_request_bytes,omitzero"`
+	MaxResponseBytes int             `json:"max_response_bytes,omitzero"`
+	Interruptible    bool            `json:"interruptible,omitzero"`
+	Approval         *tool.Approval  `json:"approval,omitzero"`
+	Retry            tool.Retry      `json:"retry,omitzero"`
+	MinTrust         string          `json:"min_trust,omitzero"`
+}
+
+// maxBytes bounds arguments and results of workers: a frame carries them and more.
+const maxBytes = 4 << 20
+
+func announcement(t *tool.Tool) about {
+	a := about{
+		Description: t.Description, InputSchema: t.InputSchema, OutputSchema: t.OutputSchema, SideEffect: t.SideEffect,
+		Idempotent: t.Idempotent, Recovery: t.Recovery, TimeoutMS: max(t.Limits.Timeout.Milliseconds(), 0),
+		MaxRequestBytes: bounded(t.Limits.MaxRequestBytes), MaxResponseBytes: bounded(t.Limits.MaxResponseBytes),
+		Interruptible: t.Interruptible, Retry: t.Retry, MinTrust: t.MinTrust,
+	}
+	if t.Limits.Timeout > 0 {
+		a.TimeoutMS = max(a.TimeoutMS, 1)
+	}
+	if t.Approval != tool.ApprovalNone {
+		a.Approval = &t.Approval
+	}
+	return a
+}
+
+// bounded returns a limit of the protocol for one of a tool; negative: no limit.
+func bounded(limit int) int {
+	if limit < 0 {
+		return maxBytes
+	}
+	return min(limit, maxBytes)
+}
+
+func handler(t *tool.Tool, log *slog.Logger) func(context.Context, *client.WorkerCall) (any, error) {
+	return func(ctx context.Context, call *client.WorkerCall) (any, error) {
+		if err := t.Validate(call.Arguments); err != nil {
+			return nil, err
+		}
+		out, err := t.Run(ctx, tool.NewJob(host{ctx, call, log}), call.Arguments)
+		if err != nil {
+			return nil, err
+		}
+		return out, nil
+	}
+}
+
+// wireError returns the error that the runtime has reported as a tool's error.
+func wireError(err error) error {
+	if e, ok := errors.AsType[*arcp.Error](err); ok {
+		return e
+	}
+	if e, ok := errors.AsType[*client.RemoteError](err); ok {
+		return &arcp.Error{Code: e.Code, Message: e.Message, Retryable: e.Retryable, Details: e.Details, Cause: e.Cause}
+	}
+	return err
+}
+
+// defaultExpiry is how long a question waits that does not say so.
+const defaultExpiry = 24 * time.Hour
+
+func expiry(d time.Duration) time.Time {
+	if d <= 0 {
+		d = defaultExpiry
+	}
+	return time.Now().Add(d)
+}
