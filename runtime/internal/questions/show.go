@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/clip"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
-	"github.com/arcpd/arcpd/runtime/internal/clip"
 	"github.com/arcpd/arcpd/runtime/internal/host"
 )
 

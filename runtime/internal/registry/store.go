@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/clip"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -278,7 +279,7 @@ func (b *Store) tellEntry(ctx context.Context, old, e *Entry) {
 }
 
 func noResource(id string) *arcp.Error {
-	return arcp.Errorf(arcp.CodeNotFound, "no such resource: %s", id[:cutAt(id, MaxResourceID)])
+	return arcp.Errorf(arcp.CodeNotFound, "no such resource: %s", clip.Text(id, MaxResourceID))
 }
 
 // Entry returns a resource of a session; NOT_FOUND if there is none.
