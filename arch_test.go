@@ -24,7 +24,7 @@ var allowed = map[string][]string{
 	"arcp":                             {},
 	"arcp/client":                      {"arcp", "transport", "internal/backoff"},
 	"transport":                        {},
-	"auth":                             {},
+	"auth":                             {"arcp"},
 	"runtime/internal/session":         {"arcp", "runtime/internal/approval", "runtime/internal/txn", "runtime/store", "runtime/tool"},
 	"runtime/internal/session/machine": {"arcp", "runtime/internal/approval"},
 	"runtime/internal/job":             {"arcp"},
