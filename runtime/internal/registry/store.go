@@ -382,13 +382,11 @@ func (p EntryPosition) before(q EntryPosition) int {
 	return cmp.Or(q.CreatedAt.Compare(p.CreatedAt), cmp.Compare(q.ResourceID, p.ResourceID))
 }
 
-// Entries returns the entries of a session that have the kind and the status, each
-// unless it is empty, the newest first, from behind a place on: at most limit of
-// them, and no more once they have more than a number of bytes; more says whether
-// that was all. There are at most MaxEntries.
-func (b *Store) Entries(ctx context.Context, session arcp.SessionID, kind string, status Status, after *EntryPosition, limit, bytes int) (list []Entry, more bool, err error) {
+// Entries calls fn for the entries of a session with the kind and the status, each unless it
+// is empty, behind a position, the newest first, until fn returns false.
+func (b *Store) Entries(ctx context.Context, session arcp.SessionID, kind string, status Status, after *EntryPosition, fn func(*Entry) bool) error {
 	var places []EntryPosition // the rows themselves may be large
-	err = b.opts.Store.Records(ctx, sessionPrefix(session), "", func(rec store.Record) bool {
+	err := b.opts.Store.Records(ctx, sessionPrefix(session), "", func(rec store.Record) bool {
 		if e, ok := b.entry(rec); ok && (kind == "" || e.Kind == kind) && (status == "" || e.Status == status) {
 			if p := (EntryPosition{e.CreatedAt, e.ResourceID}); after == nil || p.before(*after) > 0 {
 				places = append(places, p)
@@ -398,19 +396,15 @@ func (b *Store) Entries(ctx context.Context, session arcp.SessionID, kind string
 	})
 	slices.SortFunc(places, EntryPosition.before)
 	for i := 0; i < len(places) && err == nil; i++ {
-		if len(list) == limit || bytes < 0 {
-			return list, true, nil
-		}
 		var e Entry
-		e, err = b.Entry(ctx, session, places[i].ResourceID)
-		if isNotFound(err) {
+		switch e, err = b.Entry(ctx, session, places[i].ResourceID); {
+		case isNotFound(err):
 			err = nil
-			continue
+		case err == nil && !fn(&e):
+			return nil
 		}
-		bytes -= len(e.Metadata) + MaxKind
-		list = append(list, e)
 	}
-	return list, false, err
+	return err
 }
 
 func isNotFound(err error) bool {
