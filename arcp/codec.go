@@ -12,6 +12,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/arcpd/arcpd/internal/clip"
 )
 
 // MaxDepth bounds how deep objects and arrays may nest in a frame of a client. The
@@ -244,7 +246,7 @@ func DecodePayload[T any](env *Envelope) (T, error) {
 	if err == nil {
 		return p, nil
 	}
-	return p, &EncodingError{ReasonPayload, cut("payload" + payloadText(err)), env.ID}
+	return p, &EncodingError{ReasonPayload, clip.Ellipsis("payload"+payloadText(err), maxMessage), env.ID}
 }
 
 // unmarshalMember is Unmarshal with an error in the terms of JSON.

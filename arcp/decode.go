@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"unicode"
+
+	"github.com/arcpd/arcpd/internal/clip"
 )
 
 // Decode reads one frame. It is strict about the envelope and about JSON at
@@ -52,19 +54,12 @@ func encodingError(err error, id MessageID, frame []byte) *EncodingError {
 	if ValidID(string(id)) {
 		e.ID = id
 	}
-	e.Message = cut(e.Message)
+	e.Message = clip.Ellipsis(e.Message, maxMessage)
 	return e
 }
 
 // maxMessage bounds an error's text, which may quote the frame.
 const maxMessage = 512
-
-func cut(s string) string {
-	if len(s) <= maxMessage {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxMessage], "") + "…"
-}
 
 func badMember(name, format string, args ...any) *EncodingError {
 	return &EncodingError{ReasonEnvelope, fmt.Sprintf("envelope member %q ", name) + fmt.Sprintf(format, args...), ""}

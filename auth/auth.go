@@ -10,19 +10,12 @@ import (
 	"crypto/x509"
 	"fmt"
 	"time"
+
+	"github.com/arcpd/arcpd/arcp"
 )
 
 // Secret is a text that cannot be printed, logged or marshalled by accident.
-type Secret string
-
-const redacted = "[redacted]"
-
-func (Secret) String() string               { return redacted }
-func (Secret) GoString() string             { return redacted }
-func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
-
-// Reveal returns the text.
-func (s Secret) Reveal() string { return string(s) }
+type Secret = arcp.Secret
 
 // Schemes (SPEC.md §5.1).
 const (

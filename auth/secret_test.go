@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/arcpd/arcpd/arcp"
 )
 
 // canary stands for a credential. It is longer than any word an error may show.
@@ -198,10 +200,10 @@ func logged[H slog.Handler](handler func(io.Writer, *slog.HandlerOptions) H, v a
 
 func TestSecretSaysThatItIsOne(t *testing.T) {
 	for _, verb := range []string{"%v", "%s", "%d", "%#v"} {
-		want(t, verb, fmt.Sprintf(verb, Secret(canary)), redacted)
+		want(t, verb, fmt.Sprintf(verb, Secret(canary)), arcp.Redacted)
 	}
 	want(t, "Reveal gives it", Secret(canary).Reveal(), canary)
-	want(t, "String does not", Secret(canary).String()+Secret(canary).GoString(), redacted+redacted)
+	want(t, "String does not", Secret(canary).String()+Secret(canary).GoString(), arcp.Redacted+arcp.Redacted)
 	want(t, "a Config counts", fmt.Sprint(secretConfig(t)), "auth config: 2 principals, 1 issuers, anonymous true")
 }
 

@@ -7,8 +7,6 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"encoding/hex"
-	"fmt"
-	"io"
 	"time"
 )
 
@@ -18,11 +16,6 @@ const ChallengeTTL = 60 * time.Second
 
 // hashPrefix marks the hash of a token in the auth file.
 const hashPrefix = "sha256:"
-
-// Format redacts the verbs for which fmt does not call String, such as %d. Three ways remain:
-// %p, a map key in JSON, and an unexported field of a printed struct. Hold a Secret in
-// exported fields, or give the struct around it a String method.
-func (Secret) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, redacted) } // a fmt.State keeps its own error
 
 // NewToken mints prefix and 26 random characters of A–Z and 2–7: 130 bits.
 func NewToken(prefix string) Secret { return Secret(prefix + rand.Text()) }

@@ -5,7 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
-	"unicode/utf8"
+
+	"github.com/arcpd/arcpd/internal/clip"
 )
 
 // Entry is one line of a transcript.
@@ -92,7 +93,7 @@ func (tr *transcript) show(text []byte) string {
 	}
 	s := redact(strings.ToValidUTF8(string(text), "\uFFFD"), tr.secrets)
 	if rest > 0 {
-		s = fmt.Sprintf("%s… (%d bytes more)", cut(s, maxEntryText), rest)
+		s = fmt.Sprintf("%s… (%d bytes more)", clip.Text(s, maxEntryText), rest)
 	}
 	return strings.Map(func(r rune) rune {
 		if r < ' ' {
@@ -100,16 +101,6 @@ func (tr *transcript) show(text []byte) string {
 		}
 		return r
 	}, s)
-}
-
-func cut(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
 }
 
 const redacted = "[redacted]"

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/clip"
 )
 
 // validator judges every frame one connection receives as the strictest
@@ -559,7 +560,7 @@ func orNone(raw arcp.Raw) string {
 	if raw == nil {
 		return "absent"
 	}
-	return cut(string(raw), 200)
+	return clip.Text(string(raw), 200)
 }
 
 // envelopeRules hold for an envelope inside another one too.

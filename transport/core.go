@@ -216,16 +216,4 @@ func (c *core) Abort() error {
 	return nil
 }
 
-// cutReason shortens a reason to maxReason bytes of whole characters.
-func cutReason(s string) string {
-	if len(s) <= maxReason {
-		return s
-	}
-	n := maxReason
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
-}
-
 var _, _ Bufferer = (*wsConn)(nil), (*streamConn)(nil)

@@ -3,6 +3,8 @@ package transport
 import (
 	"errors"
 	"io"
+
+	"github.com/arcpd/arcpd/internal/clip"
 )
 
 // framing is how frames lie in a byte stream.
@@ -52,7 +54,7 @@ func (c *streamConn) Write(frame []byte) error {
 
 // Close implements Conn.
 func (c *streamConn) Close(code CloseCode, reason string) error {
-	return c.close(code, c.framing.farewell(code, cutReason(reason)))
+	return c.close(code, c.framing.farewell(code, clip.Text(reason, maxReason)))
 }
 
 // Read implements Conn.

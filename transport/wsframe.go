@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 
 	"github.com/gobwas/ws"
+
+	"github.com/arcpd/arcpd/internal/clip"
 )
 
 // textHeader appends the header of a final text frame with n bytes of payload (RFC 6455 §5.2).
@@ -57,5 +59,5 @@ func closePayload(code CloseCode, reason string) []byte {
 	if code == CloseNoStatus || code == CloseAbnormal {
 		return nil
 	}
-	return ws.NewCloseFrameBody(ws.StatusCode(code), cutReason(reason))
+	return ws.NewCloseFrameBody(ws.StatusCode(code), clip.Text(reason, maxReason))
 }

@@ -19,28 +19,8 @@ const (
 
 const scheme = "bearer" // the only one that clients decode
 
-const redacted = "[redacted]"
-
-// Secret is a text that is printed and encoded as [redacted].
-type Secret string
-
-// String gives [redacted].
-func (Secret) String() string { return redacted }
-
-// GoString gives [redacted].
-func (Secret) GoString() string { return redacted }
-
-// Format writes [redacted], whatever the verb.
-func (Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) } // fmt.State does not fail
-
-// MarshalJSON gives [redacted] as a string.
-func (Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + redacted + `"`), nil }
-
-// MarshalText gives [redacted].
-func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
-
-// Reveal gives the text.
-func (s Secret) Reveal() string { return string(s) }
+// Secret is a text that cannot be printed, logged or marshalled by accident.
+type Secret = arcp.Secret
 
 // Request says who a credential is for and what it may be used for.
 type Request struct {

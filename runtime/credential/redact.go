@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/arcpd/arcpd/arcp"
 )
 
 const (
@@ -175,7 +177,7 @@ func (r *Redactor) Scrub(b []byte) []byte {
 	out := make([]byte, 0, len(b))
 	done := 0
 	for from >= 0 {
-		out = append(append(out, b[done:from]...), redacted...)
+		out = append(append(out, b[done:from]...), arcp.Redacted...)
 		done = to
 		from, to = r.nextLocked(b, done)
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/arcpd/arcpd/arcp"
 )
 
 func known(values ...Secret) *Redactor {
@@ -49,12 +51,12 @@ func TestScrub(t *testing.T) {
 func TestScrubOverlapping(t *testing.T) {
 	for _, in := range []string{"AAAABBBBCCCCDDDD", "AAAABBBBCCCC", "xBBBBCCCCDDDDx"} {
 		r := known("AAAABBBBCCCC", "BBBBCCCC", "BBBBCCCCDDDD", "AAAABBBB", Secret("AAAABBBBCCCC"+strings.Repeat("z", 500)))
-		if got := string(r.Scrub([]byte(in))); strings.Trim(got, "x") != redacted {
+		if got := string(r.Scrub([]byte(in))); strings.Trim(got, "x") != arcp.Redacted {
 			t.Errorf("Scrub(%s) = %s", in, got)
 		}
 	}
 	long := "AAAABBBB" + strings.Repeat("z", 500)
-	if got := string(known("AAAABBBB", Secret(long)).Scrub([]byte(long))); got != redacted {
+	if got := string(known("AAAABBBB", Secret(long)).Scrub([]byte(long))); got != arcp.Redacted {
 		t.Errorf("a part of a long value is left: %s", got)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/internal/backoff"
+	"github.com/arcpd/arcpd/internal/clip"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -311,11 +312,7 @@ func (s *source) call(ctx context.Context, ref Ref) error {
 
 // errorText is an error as it may be kept: without values, and short.
 func (v *Vault) errorText(err error) string {
-	text := string(v.Scrub([]byte(err.Error())))
-	if len(text) > maxError {
-		text = text[:maxError]
-	}
-	return strings.ToValidUTF8(text, "")
+	return clip.Text(string(v.Scrub([]byte(err.Error()))), maxError)
 }
 
 // retryBackoff is the delay of the next call of a provisioner after one that failed.

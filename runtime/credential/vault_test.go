@@ -62,7 +62,7 @@ func TestLife(t *testing.T) {
 		}
 		synctest.Wait()
 		r.wantNothing("after the end")
-		if got := string(r.v.Scrub([]byte(list[0].Value))); got != redacted {
+		if got := string(r.v.Scrub([]byte(list[0].Value))); got != arcp.Redacted {
 			t.Errorf("Scrub after the end = %q: the tool may still write it", got)
 		}
 		time.Sleep(forgetAfter + time.Second)
@@ -440,13 +440,13 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	c := Credential{ID: "c1", Value: s}
 	for _, got := range []string{s.String(), s.GoString(), fmt.Sprint(s), fmt.Sprintf("%s %v %+v %#v %q %x %X %d", s, s, s, s, s, s, s, s),
 		fmt.Sprintf("%v %+v %#v", c, &c, c), fmt.Sprintf("%v %#v", []Secret{s}, map[Secret]Secret{s: s})} {
-		if strings.Contains(got, "0123") || strings.Contains(got, "30313233") || !strings.Contains(got, redacted) {
+		if strings.Contains(got, "0123") || strings.Contains(got, "30313233") || !strings.Contains(got, arcp.Redacted) {
 			t.Errorf("printed as %s", got)
 		}
 	}
 	for _, encode := range []func(any) ([]byte, error){json.Marshal, func(v any) ([]byte, error) { return arcp.Marshal(v) }} {
 		got, err := encode(struct{ C Credential }{c})
-		if err != nil || strings.Contains(string(got), "0123") || !strings.Contains(string(got), redacted) {
+		if err != nil || strings.Contains(string(got), "0123") || !strings.Contains(string(got), arcp.Redacted) {
 			t.Errorf("encoded as %s, %v", got, err)
 		}
 	}

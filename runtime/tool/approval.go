@@ -17,6 +17,7 @@ import (
 	"cel.dev/cel-go/common/types/ref"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/clip"
 )
 
 // Approval says whether somebody must approve a call before it is made. The zero
@@ -100,7 +101,7 @@ func (a *Approval) UnmarshalJSON(raw []byte) error {
 			*a = Approval{Mode: word}
 			return nil
 		}
-		return fmt.Errorf("%w, not %q", errPolicy, cutTo(word, 64))
+		return fmt.Errorf("%w, not %q", errPolicy, clip.Ellipsis(word, 64))
 	}
 	var members map[string]map[string]arcp.Raw
 	if err := arcp.Unmarshal(raw, &members); err != nil || len(members) != 1 {
@@ -281,7 +282,7 @@ func exactNumber(s string) (any, error) {
 	}
 	f, err := strconv.ParseFloat(s, 64)
 	if err != nil || math.IsInf(f, 0) || !strings.ContainsAny(s, ".eE") || digits(s) != digits(strconv.FormatFloat(f, 'e', -1, 64)) {
-		return nil, fmt.Errorf("the number %s is not one that a rule can compare exactly", cutTo(s, 64))
+		return nil, fmt.Errorf("the number %s is not one that a rule can compare exactly", clip.Ellipsis(s, 64))
 	}
 	return f, nil
 }

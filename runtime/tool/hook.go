@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/clip"
 )
 
 // Hook looks at each call of a tool before it is made, but for those of the
@@ -99,7 +100,7 @@ func (s *Snapshot) Before(ctx context.Context, t *Tool, c HookCall) CallDecision
 		}
 	}
 	if err := t.Validate(p.call.Arguments); err != nil {
-		err.Message = cut("the arguments that hook " + p.by.Name + " has put in place: " + err.Message)
+		err.Message = clip.Ellipsis("the arguments that hook "+p.by.Name+" has put in place: "+err.Message, maxMessageBytes)
 		return CallDecision{Hook: p.by.Name, Refused: err}
 	}
 	return CallDecision{Hook: p.by.Name, Arguments: p.call.Arguments}
@@ -154,7 +155,7 @@ func because(reason string) string {
 	if reason == "" {
 		return ""
 	}
-	return ": " + cut(reason)
+	return ": " + clip.Ellipsis(reason, maxMessageBytes)
 }
 
 // before calls the hook with a call of its own.

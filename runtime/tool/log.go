@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/clip"
 )
 
 // LevelCritical is the slog level of critical log events.
@@ -66,7 +67,7 @@ func (h *logHandler) Handle(_ context.Context, r slog.Record) error {
 		}
 		attributes = raw
 	}
-	return h.job.Log(logLevel(r.Level), cutTo(r.Message, maxLogMessage), attributes)
+	return h.job.Log(logLevel(r.Level), clip.Text(r.Message, maxLogMessage), attributes)
 }
 
 // addAttr adds an attribute to the object of its groups.

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/clip"
 )
 
 // Bounds of an Overlay: it is kept for the life of a session, and there are as
@@ -71,7 +72,7 @@ func overlayNames(what string, names []string) ([]string, *arcp.Error) {
 	}
 	for _, name := range names {
 		if _, err := arcp.ParseAgentRef(name); err != nil {
-			return nil, arcp.Errorf(arcp.CodeInvalidArgument, "%s: %s", what, cutTo(err.Error(), 2*arcp.MaxIDLen))
+			return nil, arcp.Errorf(arcp.CodeInvalidArgument, "%s: %s", what, clip.Ellipsis(err.Error(), 2*arcp.MaxIDLen))
 		}
 	}
 	names = slices.Sorted(slices.Values(names))

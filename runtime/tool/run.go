@@ -5,10 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/clip"
 )
 
 // MaxDepth bounds how deep a result, and what a tool emits, may be nested: with the
@@ -94,13 +93,13 @@ func wireError(ctx context.Context, err error) *arcp.Error {
 		e, _ := arcp.AsError(err)
 		return clean(e)
 	}
-	return arcp.Errorf(arcp.CodeUnknown, "%s", cut(err.Error()))
+	return arcp.Errorf(arcp.CodeUnknown, "%s", clip.Ellipsis(err.Error(), maxMessageBytes))
 }
 
 // clean returns a copy of a tool's error that follows SPEC.md §4.
 func clean(e *arcp.Error) *arcp.Error {
 	c := *e
-	c.Message = cut(c.Message)
+	c.Message = clip.Ellipsis(c.Message, maxMessageBytes)
 	if len(c.Details) > maxDetailsBytes || c.Details.Kind() != '{' || !c.Details.IsValid() || arcp.DeeperThan(c.Details, MaxDepth) {
 		c.Details = nil
 	}
@@ -116,7 +115,7 @@ func clean(e *arcp.Error) *arcp.Error {
 
 func cleanCause(c arcp.Cause) *arcp.Cause {
 	c.Code, _ = arcp.ParseCode(string(c.Code))
-	c.Message = cut(c.Message)
+	c.Message = clip.Ellipsis(c.Message, maxMessageBytes)
 	return &c
 }
 
@@ -127,26 +126,13 @@ func withCode(details arcp.Raw, code arcp.Code) arcp.Raw {
 		return nil
 	}
 	if _, ok := members["code"]; !ok {
-		members["code"] = arcp.AppendString(nil, cut(string(code)))
+		members["code"] = arcp.AppendString(nil, clip.Ellipsis(string(code), maxMessageBytes))
 	}
 	raw, err := arcp.Marshal(members)
 	if err != nil {
 		return nil
 	}
 	return raw
-}
-
-// cut makes s valid UTF-8 of at most maxMessageBytes.
-func cut(s string) string { return cutTo(s, maxMessageBytes) }
-
-func cutTo(s string, n int) string {
-	if len(s) > n {
-		for n > 0 && !utf8.RuneStart(s[n]) {
-			n--
-		}
-		s = s[:n] + "…"
-	}
-	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
 func (t *Tool) checkResult(args, out arcp.Raw) *arcp.Error {

@@ -12,6 +12,7 @@ import (
 	"github.com/agnivade/levenshtein"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/clip"
 )
 
 // Snapshot is an immutable view of a catalogue for one viewer: a base, an overlay and the
@@ -77,7 +78,7 @@ func (s *Snapshot) Resolve(ref string) (*Tool, *arcp.Error) {
 func (s *Snapshot) unresolved(ref string) *arcp.Error {
 	parsed, err := arcp.ParseAgentRef(ref)
 	if err != nil {
-		return arcp.Errorf(arcp.CodeInvalidArgument, "%s", cutTo(err.Error(), 2*arcp.MaxIDLen))
+		return arcp.Errorf(arcp.CodeInvalidArgument, "%s", clip.Ellipsis(err.Error(), 2*arcp.MaxIDLen))
 	}
 	f := s.listed(s.family(parsed.Name))
 	if f == nil {

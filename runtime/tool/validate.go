@@ -15,6 +15,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/clip"
 )
 
 // Validate checks arguments against the tool's input schema and then its request
@@ -84,7 +85,7 @@ func compile(raw arcp.Raw, assertFormat bool) (*validator, error) {
 // against: INVALID_ARGUMENT. A missing one allows everything.
 func CheckSchema(schema arcp.Raw) *arcp.Error {
 	if _, err := compile(schema, true); err != nil {
-		return arcp.Errorf(arcp.CodeInvalidArgument, "the schema: %s", cut(err.Error()))
+		return arcp.Errorf(arcp.CodeInvalidArgument, "the schema: %s", clip.Ellipsis(err.Error(), maxMessageBytes))
 	}
 	return nil
 }
@@ -93,7 +94,7 @@ func CheckSchema(schema arcp.Raw) *arcp.Error {
 func CheckValue(schema, value arcp.Raw) *arcp.Error {
 	v, err := compile(schema, true)
 	if err != nil {
-		return arcp.Errorf(arcp.CodeInvalidArgument, "the schema: %s", cut(err.Error()))
+		return arcp.Errorf(arcp.CodeInvalidArgument, "the schema: %s", clip.Ellipsis(err.Error(), maxMessageBytes))
 	}
 	if v == nil {
 		return nil
@@ -157,14 +158,14 @@ func (f *fault) text(root, part string) string {
 	if f.path == "" {
 		return root + " " + f.want
 	}
-	return part + " " + cutTo(f.path, arcp.MaxIDLen) + " " + f.want
+	return part + " " + clip.Ellipsis(f.path, arcp.MaxIDLen) + " " + f.want
 }
 
 func (f *fault) invalidArgument() *arcp.Error {
 	return arcp.Errorf(arcp.CodeInvalidArgument, "%s", f.text("the arguments", "argument")).WithDetails(struct {
 		Path    string `json:"path"`
 		Keyword string `json:"keyword"`
-	}{cutTo(f.path, arcp.MaxIDLen), f.keyword})
+	}{clip.Ellipsis(f.path, arcp.MaxIDLen), f.keyword})
 }
 
 // faults lists the leaves of an error tree. Of alternatives that all failed it
@@ -258,7 +259,7 @@ func requirement(k jsonschema.ErrorKind) string {
 // describe is the library's own text about a rare keyword.
 func describe(e *jsonschema.ValidationError) string {
 	alone := jsonschema.ValidationError{ErrorKind: e.ErrorKind}
-	return cut(strings.TrimPrefix(alone.Error(), "at '': "))
+	return clip.Ellipsis(strings.TrimPrefix(alone.Error(), "at '': "), maxMessageBytes)
 }
 
 func article(types []string) string {
@@ -294,7 +295,7 @@ func jsonList(values []any) string {
 		}
 		texts[i] = string(raw)
 	}
-	return cut(strings.Join(texts, ", "))
+	return clip.Ellipsis(strings.Join(texts, ", "), maxMessageBytes)
 }
 
 var escapePointer = strings.NewReplacer("~", "~0", "/", "~1")

@@ -14,6 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/arcpd/arcpd/internal/clip"
 	"github.com/arcpd/arcpd/transport"
 )
 
@@ -141,7 +142,7 @@ func (p pair) read(c transport.Conn, frames ...string) {
 			return
 		}
 		if string(got) != want {
-			p.Errorf("frame %d = %s, want %s", i, brief(string(got)), brief(want))
+			p.Errorf("frame %d = %s, want %s", i, clip.Quote(string(got), maxQuoted), clip.Quote(want, maxQuoted))
 			return
 		}
 	}
@@ -157,19 +158,15 @@ func (p pair) want(c transport.Conn, frames ...string) {
 }
 
 // pass sends frames from one end to the other.
+// maxQuoted bounds the part of a frame that an error quotes, in bytes.
+const maxQuoted = 60
+
 func (p pair) pass(from, to transport.Conn, frames ...string) {
 	p.Helper()
 	var sending sync.WaitGroup
 	sending.Go(func() { p.send(from, frames...) })
 	p.want(to, frames...)
 	p.within("Flush", sending.Wait)
-}
-
-func brief(s string) string {
-	if len(s) <= 60 {
-		return fmt.Sprintf("%q", s)
-	}
-	return fmt.Sprintf("%q… (%d bytes)", s[:60], len(s))
 }
 
 // wantEnd reads until the end and returns why it ended.
@@ -330,7 +327,7 @@ func notUTF8(t *testing.T, dial Dial) {
 		sending.Go(func() { p.send(p.client, "☃", bad) })
 		p.want(p.server, "☃")
 		if e := p.wantEnd(p.server); e.Code != transport.CloseNotUTF8 || e.Remote {
-			t.Errorf("Read() of %s = %v, want %d", brief(bad), e, transport.CloseNotUTF8)
+			t.Errorf("Read() of %s = %v, want %d", clip.Quote(bad, maxQuoted), e, transport.CloseNotUTF8)
 		}
 		p.within("Flush", sending.Wait)
 		p.closeArrives(transport.CloseNotUTF8)

@@ -7,57 +7,20 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/internal/actor"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/audit"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
+	"github.com/arcpd/arcpd/runtime/internal/host"
 	"github.com/arcpd/arcpd/runtime/internal/paging"
 	"github.com/arcpd/arcpd/runtime/internal/questions"
+	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/txn"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
-
-// Bounds of approvals (SPEC.md §7.4).
-const (
-	maxApprovalWait     = time.Hour        // of approval.wait
-	defaultApprovalWait = 30 * time.Second //
-	previewDetails      = 2 << 10          // of the details in a list
-)
-
-func view(q *approval.Row, request arcp.MessageID) arcp.QuestionView {
-	return arcp.QuestionView{ApprovalID: q.ID, RequestID: request, Kind: q.Kind, Status: q.Status, Principal: q.Principal, SessionID: q.Session,
-		JobID: q.Job, AgentID: q.AgentID, System: q.System, Action: q.Action, Details: q.Details, Options: resolutions(q.Options), Schema: q.Schema,
-		Permission: q.Permission, Quorum: q.Quorum, Votes: q.Votes, EscalateAt: q.EscalateAt, CreatedAt: q.CreatedAt, ExpiresAt: q.ExpiresAt,
-		Resolution: q.Resolution, Value: q.Value, Reason: q.Reason, ResolvedBy: q.ResolvedBy, RespondedBy: q.RespondedBy, ResolvedAt: q.ResolvedAt}
-}
-
-// resolutions are the ids of options, as a resolution names one.
-func resolutions(options []arcp.Option) (ids []string) {
-	for _, o := range options {
-		ids = append(ids, o.ID)
-	}
-	return ids
-}
-
-// viewFor is a question as somebody may see it: what is another principal's
-// session stays that principal's.
-func viewFor(w *approval.Actor, q *approval.Row, request arcp.MessageID) arcp.QuestionView {
-	v := view(q, request)
-	if w.Principal != q.Principal {
-		v.SessionID = ""
-	}
-	return v
-}
-
-// preview is a row of a list: what it is about is cut.
-func preview(w *approval.Actor, q *approval.Row, request arcp.MessageID) arcp.QuestionView {
-	v := viewFor(w, q, request)
-	if n := len(v.Details); n > previewDetails {
-		v.Details, _ = arcp.Marshal(map[string]int{"truncated_bytes": n}) // a number
-	}
-	return v
-}
 
 type approvalRequestIn struct {
 	Action      string   `json:"action" jsonschema:"description=what is to be approved,minLength=1,maxLength=16384"`
@@ -116,75 +79,99 @@ type approvalGateIn struct {
 	RequestedBy arcp.SessionID `json:"requested_by,omitzero" jsonschema:"description=set by the runtime"`
 }
 
-func (b *Tools) registerApprovals() error {
-	return errors.Join(
-		builtinLike(b, tool.Capability{Name: "approval.request", SideEffect: tool.SideEffectWrite, Recovery: tool.RecoveryRerun,
-			Description: "asks for an approval"}, b.approvalRequest),
-		builtin(b, "approval.list", tool.SideEffectRead, "questions to people that the caller may know of, the oldest of each principal first", b.approvalList),
-		builtin(b, "approval.get", tool.SideEffectRead, "one question", b.approvalGet),
-		builtin(b, "approval.resolve", tool.SideEffectWrite, "resolves an approval", b.approvalResolve),
-		builtin(b, "approval.cancel", tool.SideEffectWrite, "withdraws an approval that the caller has asked for", b.approvalCancel),
-		builtinFor(b, "approval.wait", "waits until a question is settled", b.approvalWait),
-		builtin(b, "approval.questions", tool.SideEffectRead, "the pending questions that the caller may answer", b.approvalQuestions),
-		builtin(b, "approval.answer", tool.SideEffectWrite, "answers a question", b.approvalAnswer),
-		builtinFor(b, "approval.elevate", "holds a session's elevation; only the runtime calls it", b.elevateJob),
-		builtinFor(b, "approval.gate", "asks somebody with the role approver, and waits", b.approvalGate),
-	)
+type approvalTools struct {
+	store     store.Store
+	engine    *engine.Engine
+	sessions  *session.Directory
+	questions *questions.Broker
+	host      *host.Host
+	changes   txn.Committer
+	cursors   *paging.Cursors
+	audit     audit.Log
+	logger    zerolog.Logger
 }
 
-// caller returns the actor of the session that calls a built-in tool. If the session has had
-// no connection since the start of the runtime, its stored credentials are judged again.
-func (b *Tools) caller(job tool.Job) (approval.Actor, error) {
-	c, ok := job.Host().(engine.Caller)
-	if !ok {
-		return approval.Actor{}, errNoCaller
-	}
-	s := b.Sessions.Find(c.Session())
-	if s != nil {
-		if who, ok := s.Actor(); ok {
-			return who, nil
-		}
-	}
-	if s != nil {
-		who, err := actor.Stored(context.Background(), b.Store, b.Auth, c.Session())
-		if err != nil {
-			b.Logger.Error().Err(err).Str("session_id", string(c.Session())).Msg("identity of a session")
-			return approval.Actor{}, arcp.Errorf(arcp.CodeUnauthenticated, "the credentials of the session are not good any more")
-		}
-		return who, nil
-	}
-	return approval.Actor{Principal: c.Principal(), Session: c.Session()}, nil
+func (t *approvalTools) register(r *registrar) {
+	register(r, tool.Capability{Name: "approval.request", SideEffect: tool.SideEffectWrite, Recovery: tool.RecoveryRerun,
+		Description: "asks for an approval"}, r.callers.of, t.request)
+	register(r, reads("approval.list", "questions to people that the caller may know of, the oldest of each principal first"), r.callers.of, t.list)
+	register(r, reads("approval.get", "one question"), r.callers.of, t.get)
+	register(r, writes("approval.resolve", "resolves an approval"), r.callers.of, t.resolve)
+	register(r, writes("approval.cancel", "withdraws an approval that the caller has asked for"), r.callers.of, t.cancel)
+	register(r, waits("approval.wait", "waits until a question is settled"), r.callers.of, t.wait)
+	register(r, reads("approval.questions", "the pending questions that the caller may answer"), r.callers.of, t.listPending)
+	register(r, writes("approval.answer", "answers a question"), r.callers.of, t.answer)
+	register(r, waits("approval.gate", "asks somebody with the role approver, and waits"), as[gateJob], t.gate)
 }
 
-func (b *Tools) approvalRequest(ctx context.Context, job tool.Job, in approvalRequestIn) (arcp.QuestionView, error) {
-	who, err := b.caller(job)
-	if err != nil {
-		return arcp.QuestionView{}, err
+// gateJob is a job that may ask for an approval and wait.
+type gateJob interface {
+	tool.Host
+	engine.Gates
+}
+
+// view returns a question as a result. request is the id of its message, empty if it is not
+// pending.
+func view(q *approval.Row, request arcp.MessageID) arcp.QuestionView {
+	return arcp.QuestionView{ApprovalID: q.ID, RequestID: request, Kind: q.Kind, Status: q.Status, Principal: q.Principal, SessionID: q.Session,
+		JobID: q.Job, AgentID: q.AgentID, System: q.System, Action: q.Action, Details: q.Details, Options: optionIDs(q.Options), Schema: q.Schema,
+		Permission: q.Permission, Quorum: q.Quorum, Votes: q.Votes, EscalateAt: q.EscalateAt, CreatedAt: q.CreatedAt, ExpiresAt: q.ExpiresAt,
+		Resolution: q.Resolution, Value: q.Value, Reason: q.Reason, ResolvedBy: q.ResolvedBy, RespondedBy: q.RespondedBy, ResolvedAt: q.ResolvedAt}
+}
+
+func optionIDs(options []arcp.Option) (ids []string) {
+	for _, o := range options {
+		ids = append(ids, o.ID)
 	}
+	return ids
+}
+
+// viewFor returns a question as an actor may see it: without the session of another principal.
+func viewFor(who *approval.Actor, q *approval.Row, request arcp.MessageID) arcp.QuestionView {
+	v := view(q, request)
+	if who.Principal != q.Principal {
+		v.SessionID = ""
+	}
+	return v
+}
+
+// previewDetails bounds the details of a question in a list, in bytes.
+const previewDetails = 2 << 10
+
+// preview is viewFor for a list: large details are replaced by their size.
+func preview(who *approval.Actor, q *approval.Row, request arcp.MessageID) *arcp.QuestionView {
+	v := viewFor(who, q, request)
+	if n := len(v.Details); n > previewDetails {
+		v.Details, _ = arcp.Marshal(map[string]int{"truncated_bytes": n}) // a number
+	}
+	return &v
+}
+
+func (t *approvalTools) request(ctx context.Context, who *Caller, in approvalRequestIn) (arcp.QuestionView, error) {
 	if err := in.check(); err != nil {
 		return arcp.QuestionView{}, err
 	}
-	if err := b.Questions.Room(who.Principal); err != nil {
+	if err := t.questions.Room(who.Principal); err != nil {
 		return arcp.QuestionView{}, err
 	}
 	if in.System {
-		return b.systemApproval(ctx, job, &who, in)
+		return t.requestSystem(ctx, who, in)
 	}
 	now := time.Now().UTC().Truncate(time.Microsecond)
-	row := approval.Row{ID: approvalOf(job), Kind: approval.Owned, Principal: who.Principal, Session: who.Session, Status: approval.Pending,
+	row := approval.Row{ID: approvalID(who.Job), Kind: approval.Owned, Principal: who.Principal, Session: who.Session, Status: approval.Pending,
 		AgentID: in.AgentID, Action: in.Action, Details: in.Details, Options: in.options(), CreatedAt: now, ExpiresAt: now.Add(in.expiry())}
-	if row, _, err := b.Questions.Read(ctx, &who, row.ID); !notFound(err) { // an earlier attempt has made it
-		return view(&row, b.Questions.RequestOf(&row)), err
+	if row, err := t.questions.Read(ctx, &who.Actor, row.ID); !notFound(err) { // an earlier attempt has stored it
+		return view(&row, t.questions.RequestOf(&row)), err
 	}
-	if err := b.Questions.Ask(ctx, row); err != nil {
+	if err := t.questions.Ask(ctx, row); err != nil {
 		return arcp.QuestionView{}, err
 	}
 	return view(&row, ""), nil
 }
 
-// approvalOf is the id of the approval that a job asks for: another attempt asks
+// approvalID returns the id of the approval that a job asks for. All attempts of the job ask
 // for the same one.
-func approvalOf(job tool.Job) string {
+func approvalID(job tool.Job) string {
 	return approval.IDPrefix + strings.TrimPrefix(string(job.ID()), arcp.JobPrefix)
 }
 
@@ -218,47 +205,47 @@ func (in *approvalRequestIn) expiry() time.Duration {
 	return time.Duration(in.ExpiresInMS) * time.Millisecond
 }
 
-// systemApproval submits a job of the runtime that asks and waits: the question has a log, and
-// outlives the job that asked for it.
-func (b *Tools) systemApproval(ctx context.Context, job tool.Job, who *approval.Actor, in approvalRequestIn) (arcp.QuestionView, error) {
-	if call := engine.CallOf(ctx); call != nil { // the gate's job commits the question: after a crash this call goes on
+// requestSystem submits a job of the runtime that asks and waits. So the question has a log,
+// and it outlives the calling job.
+func (t *approvalTools) requestSystem(ctx context.Context, who *Caller, in approvalRequestIn) (none arcp.QuestionView, err error) {
+	if call := engine.CallOf(ctx); call != nil { // the other job commits the question; after a crash this call runs again
 		if err := call.Claim(); err != nil {
-			return arcp.QuestionView{}, err
+			return none, err
 		}
 	}
-	id := approvalOf(job)
-	changed, stop := b.Questions.Changed(id)
+	id := approvalID(who.Job)
+	changed, stop := t.questions.Changed(id)
 	defer stop()
-	if row, _, err := b.Questions.Read(ctx, who, id); !notFound(err) { // an earlier attempt has asked it
-		return view(&row, b.Questions.RequestOf(&row)), err
+	if row, err := t.questions.Read(ctx, &who.Actor, id); !notFound(err) { // an earlier attempt has asked it
+		return view(&row, t.questions.RequestOf(&row)), err
 	}
 	args, err := arcp.Marshal(approvalGateIn{in, id, who.Session})
 	if err != nil {
-		return arcp.QuestionView{}, err
+		return none, err
 	}
 	failed, existing := make(chan *arcp.Error, 1), make(chan arcp.JobID, 1)
-	b.Engine.SubmitOwn(who.Principal, "approval.gate", args, "gate/"+id, func(err *arcp.Error) { failed <- err }, func(gate arcp.JobID) { existing <- gate })
+	t.engine.SubmitOwn(who.Principal, "approval.gate", args, "gate/"+id, func(err *arcp.Error) { failed <- err }, func(gate arcp.JobID) { existing <- gate })
 	for waits := true; waits; {
 		select {
 		case <-changed:
 			waits = false
-		case gate := <-existing: // of an earlier attempt; it may have ended without a word
-			row, err := b.Store.Job(ctx, gate)
+		case gate := <-existing: // submitted by an earlier attempt; it may have ended without asking
+			row, err := t.store.Job(ctx, gate)
 			if err != nil {
-				return arcp.QuestionView{}, txn.Refusal(b.Logger, err, "read approval")
+				return none, txn.Refusal(t.logger, err, "read approval")
 			}
 			waits = !row.State.Terminal()
 		case err := <-failed:
-			return arcp.QuestionView{}, err
+			return none, err
 		case <-ctx.Done():
-			return arcp.QuestionView{}, context.Cause(ctx)
+			return none, context.Cause(ctx)
 		}
 	}
-	row, _, err := b.Questions.Read(ctx, who, id) // pending, or settled before anybody was told
+	row, err := t.questions.Read(ctx, &who.Actor, id) // pending, or answered already
 	if notFound(err) {
 		err = arcp.Errorf(arcp.CodeAborted, "the approval was not asked for: its job ended before")
 	}
-	return view(&row, b.Questions.RequestOf(&row)), err
+	return view(&row, t.questions.RequestOf(&row)), err
 }
 
 func notFound(err error) bool {
@@ -266,45 +253,40 @@ func notFound(err error) bool {
 	return ok && e.Code == arcp.CodeNotFound
 }
 
-// approvalGate asks and waits. Who asks for it never gives it.
-func (b *Tools) approvalGate(ctx context.Context, job tool.Job, in approvalGateIn) (arcp.OutcomeView, error) {
-	gates, ok := job.Host().(engine.Gates)
-	if !ok {
-		return arcp.OutcomeView{}, errNoCaller
-	}
-	if gates.Session() == "" {
-		defer b.Questions.Wake(in.ApprovalID) // who has asked for it would wait in vain if it is not asked, or settled before it is
+// gate asks for an approval and waits. The session that requested it cannot approve it.
+func (t *approvalTools) gate(ctx context.Context, job gateJob, in approvalGateIn) (out arcp.OutcomeView, err error) {
+	if job.Session() == "" {
+		defer t.questions.Wake(in.ApprovalID) // requestSystem waits, also for a question that is not asked
 	}
 	in.System = true
 	if err := in.check(); err != nil {
-		return arcp.OutcomeView{}, err
+		return out, err
 	}
-	if job.Attempt() == 1 { // another one's question may be among those that are pending
-		if err := b.Questions.Room(gates.Principal()); err != nil {
-			return arcp.OutcomeView{}, err
+	if job.Attempt() == 1 { // the question of a later attempt may be pending already
+		if err := t.questions.Room(job.Principal()); err != nil {
+			return out, err
 		}
 	}
 	row := approval.Row{System: true, AgentID: in.AgentID, Action: in.Action, Details: in.Details, Quorum: in.Quorum}
-	if caller := gates.Session(); caller == "" {
+	if caller := job.Session(); caller == "" {
 		row.ID, row.Barred = in.ApprovalID, []arcp.SessionID{in.RequestedBy}
 	} else if in.ApprovalID != "" || in.RequestedBy != "" {
-		return arcp.OutcomeView{}, arcp.Errorf(arcp.CodeInvalidArgument, "approval_id and requested_by are set by the runtime")
+		return out, arcp.Errorf(arcp.CodeInvalidArgument, "approval_id and requested_by are set by the runtime")
 	}
-	row.Barred = append(row.Barred, b.sessionsOfAgent(gates.Principal(), in.AgentID)...)
+	row.Barred = append(row.Barred, t.sessionsOfAgent(job.Principal(), in.AgentID)...)
 	if in.EscalateMS > 0 {
 		row.EscalateAt = time.Now().Add(time.Duration(in.EscalateMS) * time.Millisecond).UTC()
 	}
-	row, err := gates.Gate(ctx, row, in.expiry())
-	if err != nil {
-		return arcp.OutcomeView{}, err
+	if row, err = job.Gate(ctx, row, in.expiry()); err != nil {
+		return out, err
 	}
 	return arcp.OutcomeView{Outcome: outcomeOf(&row), Approval: view(&row, "")}, nil
 }
 
-// sessionsOfAgent returns the sessions of a registered agent. They may not approve what is
-// asked in the name of the agent.
-func (b *Tools) sessionsOfAgent(principal, id string) (ids []arcp.SessionID) {
-	for _, a := range b.Agents.Host.Agents(principal) {
+// sessionsOfAgent returns the sessions of a registered agent. They cannot approve a request
+// in the name of the agent.
+func (t *approvalTools) sessionsOfAgent(principal, id string) (ids []arcp.SessionID) {
+	for _, a := range t.host.Agents(principal) {
 		if id != "" && a.ID == id {
 			ids = append(ids, a.Session)
 		}
@@ -334,170 +316,158 @@ func outcomeOf(q *approval.Row) arcp.Outcome {
 	return arcp.OutcomeApproved
 }
 
-func (b *Tools) approvalList(ctx context.Context, job tool.Job, in approvalListIn) (page arcp.Page[arcp.QuestionView], err error) {
-	who, err := b.caller(job)
-	if err != nil {
-		return page, err
-	}
+func (t *approvalTools) list(ctx context.Context, who *Caller, in approvalListIn) (page arcp.Page[arcp.QuestionView], err error) {
 	if err := paging.OneOf("status", in.Status, arcp.QuestionStatuses); err != nil {
 		return page, err
 	}
-	prefix := approval.RecordPrefix(who.Principal)
+	principal := who.Principal
 	if who.Admin || who.Sees != nil {
-		prefix = approval.RecordPrefix("")
+		principal = ""
 	}
-	bound := []byte("approvals\x00" + string(who.Session) + "\x00" + prefix + "\x00" + in.Status)
-	after, err := b.Cursors.OpenKey(in.Cursor, bound)
-	if err != nil {
-		return page, err
-	}
-	page.Items = []arcp.QuestionView{}
-	now, scanned, size, last, more := time.Now().UTC(), 0, 0, "", false
-	var bad error
-	err = b.Store.Records(ctx, prefix, after, func(rec store.Record) bool {
-		if len(page.Items) == cmp.Or(in.Limit, paging.DefaultLen) || scanned == paging.MaxScan || size >= paging.MaxBytes {
-			more = true
-			return false
-		}
-		scanned++
-		size += len(rec.Value)
-		last = rec.Key
-		var row approval.Row
-		if bad = arcp.Unmarshal(rec.Value, &row); bad != nil {
-			return false
-		}
-		row.Advance(now)
-		if row.Visible(&who) && (in.Status == "" || string(row.Status) == in.Status) {
-			page.Items = append(page.Items, preview(&who, &row, b.Questions.RequestOf(&row)))
-		}
-		return true
+	now := time.Now().UTC()
+	request := paging.Request{Scope: "approvals\x00" + string(who.Session) + "\x00" + principal + "\x00" + in.Status, Cursor: in.Cursor, Limit: in.Limit}
+	page, err = paging.Page(t.cursors, request, func(after string, add paging.Add[arcp.QuestionView]) error {
+		return t.questions.List(ctx, principal, after, func(key string, size int, row *approval.Row) bool {
+			row.Advance(now)
+			if !row.Visible(&who.Actor) || in.Status != "" && string(row.Status) != in.Status {
+				return add(key, size, nil)
+			}
+			return add(key, size, preview(&who.Actor, row, t.questions.RequestOf(row)))
+		})
 	})
-	if err = errors.Join(err, bad); err != nil {
-		return page, txn.Refusal(b.Logger, err, "list approvals")
-	}
-	if more {
-		page.NextCursor = b.Cursors.SealKey(last, bound)
+	if err != nil {
+		return page, txn.Refusal(t.logger, err, "list approvals")
 	}
 	return page, nil
 }
 
-func (b *Tools) approvalGet(ctx context.Context, job tool.Job, in approvalIDIn) (arcp.QuestionView, error) {
-	who, err := b.caller(job)
-	if err != nil {
-		return arcp.QuestionView{}, err
-	}
-	row, _, err := b.Questions.Read(ctx, &who, in.ApprovalID)
-	return viewFor(&who, &row, b.Questions.RequestOf(&row)), err
+func (t *approvalTools) get(ctx context.Context, who *Caller, in approvalIDIn) (arcp.QuestionView, error) {
+	row, err := t.questions.Read(ctx, &who.Actor, in.ApprovalID)
+	return viewFor(&who.Actor, &row, t.questions.RequestOf(&row)), err
 }
 
-func (b *Tools) approvalResolve(ctx context.Context, job tool.Job, in approvalResolveIn) (arcp.QuestionView, error) {
+func (t *approvalTools) resolve(ctx context.Context, who *Caller, in approvalResolveIn) (none arcp.QuestionView, err error) {
 	if (in.Approved == nil) == (in.Resolution == "") {
-		return arcp.QuestionView{}, arcp.Errorf(arcp.CodeInvalidArgument, "give either a resolution or approved")
+		return none, arcp.Errorf(arcp.CodeInvalidArgument, "give either a resolution or approved")
 	}
 	if in.Approved != nil {
 		if in.Resolution = approval.Deny; *in.Approved {
 			in.Resolution = approval.Approve
 		}
 	}
-	who, err := b.caller(job)
+	row, err := t.questions.Read(ctx, &who.Actor, in.ApprovalID)
 	if err != nil {
-		return arcp.QuestionView{}, err
-	}
-	row, _, err := b.Questions.Read(ctx, &who, in.ApprovalID)
-	if err != nil {
-		return arcp.QuestionView{}, err
+		return none, err
 	}
 	a := approval.Answer{Resolution: in.Resolution, Reason: in.Reason}
 	switch {
 	case row.Kind == approval.Input:
-		return arcp.QuestionView{}, arcp.Errorf(arcp.CodeInvalidArgument, "the question wants a value: use approval.answer")
+		return none, arcp.Errorf(arcp.CodeInvalidArgument, "the question wants a value: use approval.answer")
 	case row.Kind == approval.Permission && in.Resolution == approval.Approve:
 		a = approval.Answer{Grant: granted(row.Permission, "", 0)}
 	case row.Kind == approval.Owned && row.Status == approval.Pending && who.Session != row.Session:
-		return b.resolveRequested(ctx, &who, &row, in.Resolution)
+		return t.askOwner(ctx, &who.Actor, &row, in.Resolution)
 	}
-	return b.settle(ctx, &who, &row, &a)
+	return t.submit(ctx, &who.Actor, &row, &a)
 }
 
-// granted is a permission as it was asked for, or narrower.
-func granted(asked *arcp.PermissionTerm, resource string, seconds uint64) *arcp.PermissionTerm {
+// granted returns the requested permission, with a narrower resource and another duration
+// unless they are zero.
+func granted(requested *arcp.PermissionTerm, resource string, seconds uint64) *arcp.PermissionTerm {
 	const hour = 3600
-	g := *asked
+	g := *requested
 	g.Resource = cmp.Or(resource, g.Resource)
 	g.Seconds = cmp.Or(seconds, g.Seconds, hour)
 	return &g
 }
 
-// resolveRequested asks the owner of an approval to resolve it as another session wants.
-func (b *Tools) resolveRequested(ctx context.Context, who *approval.Actor, row *approval.Row, resolution string) (arcp.QuestionView, error) {
+// askOwner asks the session that owns an approval to resolve it as another session wants.
+func (t *approvalTools) askOwner(ctx context.Context, who *approval.Actor, row *approval.Row, resolution string) (arcp.QuestionView, error) {
 	if err := row.CheckOption(resolution); err != nil {
 		return arcp.QuestionView{}, err
 	}
-	if b.Sessions.ConnOf(row.Session) == nil {
+	if t.sessions.ConnOf(row.Session) == nil {
 		return arcp.QuestionView{}, arcp.Errorf(arcp.CodeFailedPrecondition, "only session %s, which owns it, resolves this; it is not connected", row.Session)
 	}
-	b.Audit.Event("resolve_requested", who.Principal, who.Session).Str("target", row.ID).
+	t.audit.Event("resolve_requested", who.Principal, who.Session).Str("target", row.ID).
 		Str("owner_session", string(row.Session)).Str("decision", "pending").Msg("audit")
-	err := b.Changes.Commit(ctx, nil, func(err error) {
+	err := t.changes.Commit(ctx, nil, func(err error) {
 		if err == nil {
-			b.askOwner(who, row, resolution)
+			t.sendResolveRequested(who, row, resolution)
 		}
 	})
 	if err == nil {
-		b.Questions.ShowResolveRequested(ctx, who, row, resolution)
+		t.questions.ShowResolveRequested(ctx, who, row, resolution)
 	}
 	return viewFor(who, row, ""), err
 }
 
-// askOwner tells the session that owns an approval that another one wants it
-// resolved.
-func (b *Tools) askOwner(who *approval.Actor, row *approval.Row, resolution string) {
+func (t *approvalTools) sendResolveRequested(who *approval.Actor, row *approval.Row, resolution string) {
 	data, err := arcp.Marshal(struct {
 		ApprovalID   string         `json:"approval_id"`
 		Resolution   string         `json:"resolution"`
-		SessionID    arcp.SessionID `json:"session_id,omitzero"` // that wants it
+		SessionID    arcp.SessionID `json:"session_id,omitzero"` // of the requester
 		Principal    string         `json:"principal"`
 		OwnerSession arcp.SessionID `json:"owner_session_id"`
 	}{row.ID, resolution, questions.SessionOf(who, row), who.Principal, row.Session})
 	if err != nil { // texts
-		panic("runtime: approval.resolve_requested: " + err.Error())
+		panic("builtin: approval.resolve_requested: " + err.Error())
 	}
-	b.tell(row.Session, "", arcp.EventEmit, arcp.EventEmitPayload{Name: "approval.resolve_requested", Data: data})
+	send(t.sessions, row.Session, "", arcp.EventEmit, arcp.EventEmitPayload{Name: "approval.resolve_requested", Data: data})
 }
 
-// settle gives an answer to a job that asks, or to the row of an approval that
-// no job waits for.
-func (b *Tools) settle(ctx context.Context, who *approval.Actor, row *approval.Row, a *approval.Answer) (arcp.QuestionView, error) {
+// submit gives an answer to the job that asks, or changes the row of an approval without a
+// job.
+func (t *approvalTools) submit(ctx context.Context, who *approval.Actor, row *approval.Row, a *approval.Answer) (none arcp.QuestionView, err error) {
 	if row.Job == "" || row.Status != approval.Pending {
-		return b.settleOwned(ctx, who, row.ID, a)
+		return t.changeOwned(ctx, who, row.ID, a)
 	}
 	call, err := joining(ctx)
 	if err != nil {
-		return arcp.QuestionView{}, err
+		return none, err
 	}
-	done := make(chan questionOutcome, 1)
-	b.Engine.Respond(engine.Respond{Job: row.Job, ID: row.ID, Who: *who, Answer: *a, Call: call, Value: valueFor(who),
-		Done: func(row approval.Row, err *arcp.Error) { done <- questionOutcome{row, err} }})
-	got := <-done // the job's supervisor answers, also when the job or the runtime ends
-	b.Questions.AuditAnswer(who, row, a, got.err)
-	return got.view(who)
+	r := newReply(who)
+	t.engine.Respond(engine.Respond{Job: row.Job, ID: row.ID, Who: *who, Answer: *a, Call: call, Value: r.value, Done: r.done})
+	v, refused := r.wait()
+	t.questions.AuditAnswer(who, row, a, refused)
+	if refused != nil {
+		return none, refused
+	}
+	return v, nil
 }
 
-// questionOutcome is the row of a question after an answer, or why the answer was refused.
-type questionOutcome struct {
+// reply is the answer of a job's supervisor to a request about its question. The supervisor
+// answers also when the job or the runtime ends.
+type reply struct {
+	who *approval.Actor
+	c   chan result
+}
+
+type result struct {
 	row approval.Row
 	err *arcp.Error
 }
 
-func (s *questionOutcome) view(who *approval.Actor) (arcp.QuestionView, error) {
-	if s.err != nil {
-		return arcp.QuestionView{}, s.err
-	}
-	return viewFor(who, &s.row, ""), nil
+func newReply(who *approval.Actor) *reply { return &reply{who, make(chan result, 1)} }
+
+func (r *reply) done(row approval.Row, err *arcp.Error) { r.c <- result{row, err} }
+
+func (r *reply) wait() (arcp.QuestionView, *arcp.Error) {
+	got := <-r.c
+	return viewFor(r.who, &got.row, ""), got.err
 }
 
-// joining returns the call that ctx belongs to, ready to end in another job's write;
-// nil: there is none.
+// value returns the result of the call for its caller.
+func (r *reply) value(row approval.Row) arcp.Raw {
+	raw, err := arcp.Marshal(viewFor(r.who, &row, ""))
+	if err != nil { // the row was decoded, or encoded for the store
+		panic("builtin: view of a question: " + err.Error())
+	}
+	return raw
+}
+
+// joining returns the call of ctx, prepared to end in another job's write; nil: ctx has no
+// call.
 func joining(ctx context.Context) (*engine.Call, error) {
 	call := engine.CallOf(ctx)
 	if call == nil {
@@ -506,96 +476,69 @@ func joining(ctx context.Context) (*engine.Call, error) {
 	return call, call.Join()
 }
 
-// valueFor returns what a call that settles a question returns to its caller.
-func valueFor(who *approval.Actor) func(approval.Row) arcp.Raw {
-	return func(row approval.Row) arcp.Raw {
-		raw, err := arcp.Marshal(viewFor(who, &row, ""))
-		if err != nil { // the row was decoded, or encoded for the store
-			panic("runtime: view of a question: " + err.Error())
-		}
-		return raw
-	}
-}
-
-// settleOwned answers an approval that no job waits for. Of two answers one
-// counts: the record has changed for the other.
-func (b *Tools) settleOwned(ctx context.Context, who *approval.Actor, id string, a *approval.Answer) (arcp.QuestionView, error) {
-	row, err := b.Questions.ChangeOwned(ctx, who, id, func(row *approval.Row) *arcp.Error { return row.Answer(time.Now().UTC(), who, a) })
+// changeOwned answers an approval that no job waits for. The first of two answers counts: it
+// changes the record that the second one has read.
+func (t *approvalTools) changeOwned(ctx context.Context, who *approval.Actor, id string, a *approval.Answer) (arcp.QuestionView, error) {
+	row, err := t.questions.ChangeOwned(ctx, who, id, func(row *approval.Row) *arcp.Error { return row.Answer(time.Now().UTC(), who, a) })
 	refused, _ := errors.AsType[*arcp.Error](err)
-	b.Questions.AuditAnswer(who, &row, a, refused)
+	t.questions.AuditAnswer(who, &row, a, refused)
 	return viewFor(who, &row, ""), err
 }
 
-func (b *Tools) approvalCancel(ctx context.Context, job tool.Job, in approvalIDIn) (arcp.QuestionView, error) {
-	who, err := b.caller(job)
+func (t *approvalTools) cancel(ctx context.Context, who *Caller, in approvalIDIn) (none arcp.QuestionView, err error) {
+	row, err := t.questions.Read(ctx, &who.Actor, in.ApprovalID)
 	if err != nil {
-		return arcp.QuestionView{}, err
-	}
-	row, _, err := b.Questions.Read(ctx, &who, in.ApprovalID)
-	if err != nil {
-		return arcp.QuestionView{}, err
+		return none, err
 	}
 	mine := row.Session == who.Session || row.System && len(row.Barred) > 0 && row.Barred[0] == who.Session
 	switch {
 	case !mine && !(who.Admin && (row.System || row.Kind == approval.Owned)):
-		return arcp.QuestionView{}, arcp.Errorf(arcp.CodePermissionDenied, "only who has asked withdraws an approval")
+		return none, arcp.Errorf(arcp.CodePermissionDenied, "only who has asked withdraws an approval")
 	case row.Status != approval.Pending:
-		return arcp.QuestionView{}, arcp.Errorf(arcp.CodeFailedPrecondition, "the approval is %s", row.Status)
+		return none, arcp.Errorf(arcp.CodeFailedPrecondition, "the approval is %s", row.Status)
 	case row.Job != "" && !row.System:
-		return arcp.QuestionView{}, arcp.Errorf(arcp.CodeFailedPrecondition, "job %s asks this: cancel the job", row.Job)
+		return none, arcp.Errorf(arcp.CodeFailedPrecondition, "job %s asks this: cancel the job", row.Job)
 	}
 	if !mine {
-		b.Audit.Decision("withdraw", who.Principal, who.Session, row.ID, nil)
+		t.audit.Decision("withdraw", who.Principal, who.Session, row.ID, nil)
 	}
 	if row.Job == "" {
-		row, err = b.Questions.ChangeOwned(ctx, &who, row.ID, func(row *approval.Row) *arcp.Error {
+		row, err = t.questions.ChangeOwned(ctx, &who.Actor, row.ID, func(row *approval.Row) *arcp.Error {
 			if !row.Cancel(time.Now().UTC(), "withdrawn") {
 				return arcp.Errorf(arcp.CodeFailedPrecondition, "the approval is %s", row.Status)
 			}
 			return nil
 		})
-		return viewFor(&who, &row, ""), err
+		return viewFor(&who.Actor, &row, ""), err
 	}
-	return b.withdraw(ctx, &who, &row)
-}
-
-// withdraw ends the job that asks, which withdraws the question: its tool only
-// asks. It may be settled before.
-func (b *Tools) withdraw(ctx context.Context, who *approval.Actor, row *approval.Row) (arcp.QuestionView, error) {
 	call, err := joining(ctx)
 	if err != nil {
-		return arcp.QuestionView{}, err
+		return none, err
 	}
-	done := make(chan questionOutcome, 1)
-	b.Engine.Withdraw(engine.Withdraw{Job: row.Job, ID: row.ID, Call: call, Value: valueFor(who),
-		Done: func(row approval.Row, err *arcp.Error) { done <- questionOutcome{row, err} }})
-	got := <-done
-	return got.view(who)
+	r := newReply(&who.Actor)
+	t.engine.Withdraw(engine.Withdraw{Job: row.Job, ID: row.ID, Call: call, Value: r.value, Done: r.done})
+	v, refused := r.wait()
+	if refused != nil {
+		return none, refused
+	}
+	return v, nil
 }
 
-func (b *Tools) approvalWait(ctx context.Context, job tool.Job, in approvalWaitIn) (arcp.OutcomeView, error) {
-	who, err := b.caller(job)
-	if err != nil {
-		return arcp.OutcomeView{}, err
-	}
-	timeout := defaultApprovalWait
-	if in.TimeoutMS > 0 {
-		timeout = min(time.Duration(in.TimeoutMS)*time.Millisecond, maxApprovalWait)
-	}
-	end := time.NewTimer(timeout)
-	defer end.Stop()
+func (t *approvalTools) wait(ctx context.Context, who *Caller, in approvalWaitIn) (arcp.OutcomeView, error) {
+	timeout := waitTimer(in.TimeoutMS)
+	defer timeout.Stop()
 	for {
-		changed, stop := b.Questions.Changed(in.ApprovalID)
-		row, _, err := b.Questions.Read(ctx, &who, in.ApprovalID)
+		changed, stop := t.questions.Changed(in.ApprovalID)
+		row, err := t.questions.Read(ctx, &who.Actor, in.ApprovalID)
 		if err != nil || row.Status != approval.Pending {
 			stop()
-			return arcp.OutcomeView{Outcome: outcomeOf(&row), Approval: viewFor(&who, &row, "")}, err
+			return arcp.OutcomeView{Outcome: outcomeOf(&row), Approval: viewFor(&who.Actor, &row, "")}, err
 		}
 		select {
 		case <-changed:
-		case <-end.C:
+		case <-timeout.C:
 			stop()
-			return arcp.OutcomeView{Outcome: arcp.OutcomeTimedOut, Approval: viewFor(&who, &row, b.Questions.RequestOf(&row))}, nil
+			return arcp.OutcomeView{Outcome: arcp.OutcomeTimedOut, Approval: viewFor(&who.Actor, &row, t.questions.RequestOf(&row))}, nil
 		case <-ctx.Done():
 			stop()
 			return arcp.OutcomeView{}, context.Cause(ctx)
@@ -604,56 +547,42 @@ func (b *Tools) approvalWait(ctx context.Context, job tool.Job, in approvalWaitI
 	}
 }
 
-func (b *Tools) approvalQuestions(_ context.Context, job tool.Job, in approvalQuestionsIn) (page arcp.Page[arcp.QuestionView], err error) {
-	who, err := b.caller(job)
-	if err != nil {
-		return page, err
-	}
-	bound := []byte("questions\x00" + string(who.Session))
-	after, err := b.Cursors.OpenKey(in.Cursor, bound)
-	if err != nil {
-		return page, err
-	}
-	page.Items = []arcp.QuestionView{}
-	size, last := 0, ""
-	for _, a := range b.Questions.Visible(&who) { // by id
-		if a.Row.ID <= after {
-			continue
-		}
-		if len(page.Items) == cmp.Or(in.Limit, paging.DefaultLen) || size >= paging.MaxBytes {
-			page.NextCursor = b.Cursors.SealKey(last, bound)
-			break
-		}
-		last = a.Row.ID
-		if a.Row.MayAnswer(&who) == nil {
-			page.Items = append(page.Items, preview(&who, &a.Row, a.Request))
-			size += len(a.Row.Action) + len(a.Row.Schema)
-			for _, o := range a.Row.Options {
-				size += len(o.ID) + len(o.Label)
+func (t *approvalTools) listPending(_ context.Context, who *Caller, in approvalQuestionsIn) (arcp.Page[arcp.QuestionView], error) {
+	request := paging.Request{Scope: "questions\x00" + string(who.Session), Cursor: in.Cursor, Limit: in.Limit}
+	return paging.Page(t.cursors, request, func(after string, add paging.Add[arcp.QuestionView]) error {
+		for _, q := range t.questions.Visible(&who.Actor) { // by id
+			if q.Row.ID <= after {
+				continue
+			}
+			size, item := 0, (*arcp.QuestionView)(nil)
+			if q.Row.MayAnswer(&who.Actor) == nil {
+				size, item = len(q.Row.Action)+len(q.Row.Schema), preview(&who.Actor, &q.Row, q.Request)
+				for _, o := range q.Row.Options {
+					size += len(o.ID) + len(o.Label)
+				}
+			}
+			if !add(q.Row.ID, size, item) {
+				break
 			}
 		}
-	}
-	return page, nil
+		return nil
+	})
 }
 
-func (b *Tools) approvalAnswer(ctx context.Context, job tool.Job, in approvalAnswerIn) (arcp.QuestionView, error) {
-	who, err := b.caller(job)
-	if err != nil {
-		return arcp.QuestionView{}, err
-	}
+func (t *approvalTools) answer(ctx context.Context, who *Caller, in approvalAnswerIn) (none arcp.QuestionView, err error) {
 	id := in.RequestID
-	if a, ok := b.Questions.Find(id); ok {
-		id = a.Row.ID
+	if q, ok := t.questions.Find(id); ok {
+		id = q.Row.ID
 	}
-	row, _, err := b.Questions.Read(ctx, &who, id)
+	row, err := t.questions.Read(ctx, &who.Actor, id)
 	if err != nil {
-		return arcp.QuestionView{}, err
+		return none, err
 	}
 	a, err := in.answer(&row)
 	if err != nil {
-		return arcp.QuestionView{}, err
+		return none, err
 	}
-	return b.settle(ctx, &who, &row, a)
+	return t.submit(ctx, &who.Actor, &row, a)
 }
 
 func (in *approvalAnswerIn) answer(q *approval.Row) (*approval.Answer, error) {

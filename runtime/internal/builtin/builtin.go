@@ -5,14 +5,16 @@ package builtin
 import (
 	"context"
 	"errors"
-	"slices"
+	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/credential"
+	"github.com/arcpd/arcpd/runtime/internal/actor"
 	"github.com/arcpd/arcpd/runtime/internal/agents"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/audit"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/jobs"
@@ -26,13 +28,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// jobsGetIn are the arguments of jobs.get.
-type jobsGetIn struct {
-	JobID string `json:"job_id" jsonschema:"description=the job to describe"`
-}
-
-// Tools are the runtime's own tools: what they work on. They are registered once, before
-// anything is served; after that the fields do not change.
+// Tools registers the runtime's own tools. Register is called once, before anything is
+// served; the fields do not change after that.
 type Tools struct {
 	Store     store.Store
 	Registry  *tool.Registry
@@ -50,92 +47,163 @@ type Tools struct {
 	Audit     audit.Log
 	Logger    zerolog.Logger
 
-	// Refresh, if set, makes the sources of Registry list their tools anew. It is called by
-	// one goroutine at a time.
+	// Refresh, if set, makes the sources of Registry list their tools again. It is called
+	// by one goroutine at a time.
 	Refresh func(ctx context.Context) error
 
-	refresh refreshTurns
+	names map[string]bool
 }
 
-// names are the names of the runtime's own tools.
-var names = []string{"jobs.get", "jobs.wait", "jobs.delete", "sessions.list", "sessions.evict", "jobs.credentials", "jobs.forget_credentials", "jobs.rotate_credentials",
-	"approval.request", "approval.list", "approval.get", "approval.resolve", "approval.cancel", "approval.wait",
-	"approval.questions", "approval.answer", "approval.gate", "approval.elevate",
-	"registry.register", "registry.update_status", "registry.get", "registry.list", "registry.deregister",
-	"registry.lease", "registry.touch", "registry.release", "registry.leases", "registry.reap",
-	"tools.list", "tools.describe", "tools.policy", "tools.calls", "tools.overlay", "tools.refresh",
-	"host.register_agent", "host.unregister_agent", "host.set_status", "host.agents", "host.events", "host.subscribe"}
-
-// Is reports whether a name is that of one of the runtime's own tools.
-func Is(name string) bool { return slices.Contains(names, name) }
+// Is reports whether name is the name of one of the tools.
+func (t *Tools) Is(name string) bool { return t.names[name] }
 
 // Register adds the tools to the registry.
-func (b *Tools) Register() error {
-	b.refresh.turn = make(chan struct{}, 1)
-	return errors.Join(
-		b.registerApprovals(),
-		b.registerCredentials(),
-		b.registerRegistry(),
-		b.registerTools(),
-		b.registerHost(),
-		builtin(b, "jobs.get", tool.SideEffectRead, "the row and the outcome of a job of the caller, or of somebody whom it may observe", b.jobsGet),
-		builtinFor(b, "jobs.wait", "waits until a job has ended; then it is as jobs.get", b.jobsWait),
-		builtin(b, "jobs.delete", tool.SideEffectWrite, "deletes a job of the caller that has ended, with its events", b.jobsDelete),
-		builtin(b, "sessions.list", tool.SideEffectRead, "the sessions of the caller and of whom it may observe, the oldest first; an admin sees everybody's", b.sessionsList),
-		builtin(b, "sessions.evict", tool.SideEffectWrite, "takes the connection from one of the caller's sessions, or ends it; an admin may do so to anybody's", b.sessionsEvict),
-	)
+func (t *Tools) Register() error {
+	r := &registrar{registry: t.Registry, audit: t.Audit, callers: callers{t.Store, t.Sessions, t.Auth, t.Logger}, names: make(map[string]bool)}
+	(&jobTools{t.Engine, t.Sessions, t.Jobs, t.Changes, t.Audit, t.Logger}).register(r)
+	(&credentialTools{t.Vault, t.Changes, t.Audit, t.Logger}).register(r)
+	(&sessionTools{t.Store, t.Sessions, t.Changes, t.Cursors, t.Metrics, t.Audit, t.Logger}).register(r)
+	(&approvalTools{t.Store, t.Engine, t.Sessions, t.Questions, t.Agents.Host, t.Changes, t.Cursors, t.Audit, t.Logger}).register(r)
+	(&elevationTools{t.Sessions, t.Audit}).register(r)
+	(&registryTools{t.Sessions, t.Resources, t.Cursors, t.Audit}).register(r)
+	(&catalogTools{t.Registry, t.Engine, t.Sessions, t.Jobs, t.Cursors, t.Logger, refresher{run: t.Refresh, turn: make(chan struct{}, 1)}}).register(r)
+	(&hostTools{t.Agents, t.Questions, t.Cursors}).register(r)
+	t.names = r.names
+	return errors.Join(r.errs...)
 }
 
-func builtin[In, Out any](b *Tools, name string, effect tool.SideEffect, description string, run func(context.Context, tool.Job, In) (Out, error)) error {
-	return builtinLike(b, tool.Capability{Name: name, SideEffect: effect, Description: description}, run)
+// registrar adds tools to a registry.
+type registrar struct {
+	registry *tool.Registry
+	audit    audit.Log
+	callers  callers
+	names    map[string]bool
+	errs     []error
 }
 
-// builtinFor adds a tool that may take its time, and that a restart has run again.
-func builtinFor[In, Out any](b *Tools, name, description string, run func(context.Context, tool.Job, In) (Out, error)) error {
-	return builtinLike(b, tool.Capability{Name: name, SideEffect: tool.SideEffectExternal, Description: description,
-		Recovery: tool.RecoveryRerun, Limits: tool.Limits{Timeout: -1, Concurrency: -1}}, run)
-}
-
-func builtinLike[In, Out any](b *Tools, c tool.Capability, run func(context.Context, tool.Job, In) (Out, error)) error {
+// register adds a tool. caller returns the view of the calling job that run needs, or
+// refuses the call.
+func register[C, In, Out any](r *registrar, c tool.Capability, caller func(tool.Job) (C, error), run func(context.Context, C, In) (Out, error)) {
 	c.Source, c.Limits.MaxResponseBytes = tool.SourceBuiltin, -1
-	t, err := tool.New(c, func(ctx context.Context, job tool.Job, in In) (Out, error) {
-		out, err := run(ctx, job, in)
-		b.auditDenial(c.Name, job, err)
+	t, err := tool.New(c, func(ctx context.Context, job tool.Job, in In) (out Out, err error) {
+		who, err := caller(job)
+		if err == nil {
+			out, err = run(ctx, who, in)
+		}
+		r.auditDenial(c.Name, job, err)
 		return out, err
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		err = r.registry.RegisterBuiltin(t)
 	}
-	return b.Registry.RegisterBuiltin(t)
+	r.names[c.Name] = true
+	r.errs = append(r.errs, err)
 }
 
-// auditDenial records that a caller may not do what it has asked a built-in tool for.
-func (b *Tools) auditDenial(name string, job tool.Job, err error) {
+func reads(name, description string) tool.Capability {
+	return tool.Capability{Name: name, SideEffect: tool.SideEffectRead, Description: description}
+}
+
+func writes(name, description string) tool.Capability {
+	return tool.Capability{Name: name, SideEffect: tool.SideEffectWrite, Description: description}
+}
+
+// waits describes a tool without a time limit, which runs again after a restart.
+func waits(name, description string) tool.Capability {
+	return tool.Capability{Name: name, SideEffect: tool.SideEffectExternal, Description: description,
+		Recovery: tool.RecoveryRerun, Limits: tool.Limits{Timeout: -1, Concurrency: -1}}
+}
+
+// auditDenial records that a caller was refused with PERMISSION_DENIED.
+func (r *registrar) auditDenial(name string, job tool.Job, err error) {
 	e, ok := errors.AsType[*arcp.Error](err)
 	c, called := job.Host().(engine.Caller)
 	if ok && called && e.Code == arcp.CodePermissionDenied {
-		b.Audit.Event(name, c.Principal(), c.Session()).Str("job_id", string(job.ID())).Str("decision", "denied").Str("reason", e.Message).Msg("audit")
+		r.audit.Event(name, c.Principal(), c.Session()).Str("job_id", string(job.ID())).Str("decision", "denied").Str("reason", e.Message).Msg("audit")
 	}
 }
 
-func (b *Tools) jobsGet(ctx context.Context, job tool.Job, in jobsGetIn) (arcp.JobView, error) {
-	who, err := b.caller(job)
+// Caller is the session whose job calls a tool. A job of the runtime itself has no session.
+type Caller struct {
+	approval.Actor
+	Job tool.Job
+}
+
+// callers finds the callers of tools.
+type callers struct {
+	store    store.Store
+	sessions *session.Directory
+	auth     *auth.Set
+	logger   zerolog.Logger
+}
+
+var errNoCaller = errors.New("a built-in tool needs a caller")
+
+// of returns the caller of a job. If its session has had no connection since the start of the
+// runtime, the stored credentials are checked again: UNAUTHENTICATED if they are not valid.
+func (c *callers) of(job tool.Job) (*Caller, error) {
+	by, ok := job.Host().(engine.Caller)
+	if !ok {
+		return nil, errNoCaller
+	}
+	s := c.sessions.Find(by.Session())
+	if s == nil {
+		return &Caller{approval.Actor{Principal: by.Principal(), Session: by.Session()}, job}, nil
+	}
+	if who, ok := s.Actor(); ok {
+		return &Caller{who, job}, nil
+	}
+	who, err := actor.Stored(context.Background(), c.store, c.auth, by.Session())
 	if err != nil {
-		return arcp.JobView{}, err
+		c.logger.Error().Err(err).Str("session_id", string(by.Session())).Msg("identity of a session")
+		return nil, arcp.Errorf(arcp.CodeUnauthenticated, "the credentials of the session are not good any more")
 	}
-	j, refusal := b.Jobs.Visible(ctx, &who, arcp.JobID(in.JobID))
-	if refusal != nil {
-		return arcp.JobView{}, refusal
+	return &Caller{who, job}, nil
+}
+
+// withSession returns the caller of a job, and refuses one without a session.
+func (c *callers) withSession(job tool.Job) (*Caller, error) {
+	who, err := c.of(job)
+	if err == nil && who.Session == "" {
+		err = arcp.Errorf(arcp.CodeFailedPrecondition, "an agent belongs to a session, and this job to none")
 	}
-	d := arcp.JobView{JobID: j.ID, Agent: j.Agent, Status: j.State, Attempt: j.Attempt, CreatedAt: j.CreatedAt.UTC(),
-		SessionID: j.Session, TraceID: j.TraceID, LastEventSeq: j.LastSeq}
-	if j.State.Terminal() {
-		d.EndedAt = j.EndedAt.UTC()
-		outcome, err := b.Jobs.Outcome(ctx, &j)
-		if err != nil {
-			return arcp.JobView{}, err
-		}
-		d.Outcome = outcome
+	return who, err
+}
+
+// as returns the calling job as the engine's view of it.
+func as[View any](job tool.Job) (View, error) {
+	v, ok := job.Host().(View)
+	if !ok {
+		return v, errNoCaller
 	}
-	return d, nil
+	return v, nil
+}
+
+// Bounds of approval.wait and jobs.wait.
+const (
+	defaultWait = 30 * time.Second
+	maxWait     = time.Hour
+)
+
+// waitTimer returns a timer for the timeout_ms of a caller; 0: defaultWait.
+func waitTimer(ms int64) *time.Timer {
+	if ms <= 0 {
+		return time.NewTimer(defaultWait)
+	}
+	return time.NewTimer(min(time.Duration(ms)*time.Millisecond, maxWait))
+}
+
+// send sends a message outside of the log to a session that has a connection.
+func send(d *session.Directory, id arcp.SessionID, request arcp.MessageID, t arcp.Type, payload any) {
+	if c := d.ConnOf(id); c != nil {
+		c.Send(request, t, payload)
+	}
+}
+
+// toolsChanged makes the connection of a session compare its catalogue with the one that the
+// client knows.
+func toolsChanged(d *session.Directory, id arcp.SessionID) {
+	if c := d.ConnOf(id); c != nil {
+		c.ToolsChanged()
+	}
 }

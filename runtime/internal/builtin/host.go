@@ -5,15 +5,15 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"slices"
 	"strings"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
-	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/agents"
 	"github.com/arcpd/arcpd/runtime/internal/host"
 	"github.com/arcpd/arcpd/runtime/internal/paging"
+	"github.com/arcpd/arcpd/runtime/internal/questions"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -73,40 +73,31 @@ type hostEventPage struct {
 	Items []host.Event `json:"items"`
 }
 
-func (b *Tools) registerHost() error {
-	return errors.Join(
-		builtin(b, "host.register_agent", tool.SideEffectWrite, "registers an agent of the caller's session", b.registerAgent),
-		builtin(b, "host.unregister_agent", tool.SideEffectWrite, "removes an agent of the caller's session", b.unregisterAgent),
-		builtin(b, "host.set_status", tool.SideEffectWrite, "says what an agent of the caller's session does", b.setStatus),
-		builtin(b, "host.agents", tool.SideEffectRead, "the caller's agents, by name", b.hostAgents),
-		builtin(b, "host.events", tool.SideEffectRead, "the latest events of the caller's agents and approvals, the newest first", b.hostEvents),
-		builtinLike(b, tool.Capability{Name: "host.subscribe", SideEffect: tool.SideEffectExternal, Recovery: tool.RecoveryRerun, Endless: true,
-			Limits:      tool.Limits{Timeout: -1, Concurrency: -1},
-			Description: "emits what agents and approvals there are, and then every event of them, until it is cancelled"}, b.hostSubscribe),
-	)
+type hostTools struct {
+	agents    *agents.Service
+	questions *questions.Broker
+	cursors   *paging.Cursors
 }
 
-func (b *Tools) registerAgent(ctx context.Context, job tool.Job, in registerAgentIn) (host.Agent, error) {
-	who, err := b.owner(job)
-	if err != nil {
-		return host.Agent{}, err
-	}
+func (t *hostTools) register(r *registrar) {
+	register(r, writes("host.register_agent", "registers an agent of the caller's session"), r.callers.withSession, t.registerAgent)
+	register(r, writes("host.unregister_agent", "removes an agent of the caller's session"), r.callers.of, t.unregisterAgent)
+	register(r, writes("host.set_status", "says what an agent of the caller's session does"), r.callers.of, t.setStatus)
+	register(r, reads("host.agents", "the caller's agents, by name"), r.callers.of, t.listAgents)
+	register(r, reads("host.events", "the latest events of the caller's agents and approvals, the newest first"), r.callers.of, t.listEvents)
+	register(r, tool.Capability{Name: "host.subscribe", SideEffect: tool.SideEffectExternal, Recovery: tool.RecoveryRerun, Endless: true,
+		Limits:      tool.Limits{Timeout: -1, Concurrency: -1},
+		Description: "emits what agents and approvals there are, and then every event of them, until it is cancelled"}, r.callers.of, t.subscribe)
+}
+
+func (t *hostTools) registerAgent(ctx context.Context, who *Caller, in registerAgentIn) (host.Agent, error) {
 	if err := in.check(); err != nil {
 		return host.Agent{}, err
 	}
-	if err := mayExecute(&who, in.Executes); err != nil {
-		return host.Agent{}, err
+	if len(in.Executes) > 0 && !who.Worker {
+		return host.Agent{}, arcp.Errorf(arcp.CodePermissionDenied, "an agent that executes jobs needs the role %s", auth.RoleWorker)
 	}
-	return b.Agents.Register(ctx, in.agent(), who)
-}
-
-// owner is the session of a caller that has one: agents belong to sessions.
-func (b *Tools) owner(job tool.Job) (approval.Actor, error) {
-	who, err := b.caller(job)
-	if err == nil && who.Session == "" {
-		err = arcp.Errorf(arcp.CodeFailedPrecondition, "an agent belongs to a session, and this job to none")
-	}
-	return who, err
+	return t.agents.Register(ctx, in.agent(), who.Actor)
 }
 
 func (in *registerAgentIn) check() *arcp.Error {
@@ -146,84 +137,36 @@ func (in *registerAgentIn) agent() host.Agent {
 	return a
 }
 
-// mayExecute refuses an agent that wants to execute jobs and must not, or cannot.
-func mayExecute(who *approval.Actor, names []string) *arcp.Error {
-	if len(names) > 0 && !who.Worker {
-		return arcp.Errorf(arcp.CodePermissionDenied, "an agent that executes jobs needs the role %s", auth.RoleWorker)
-	}
-	return nil
+func (t *hostTools) unregisterAgent(ctx context.Context, who *Caller, in agentIDIn) (unregistered, error) {
+	err := t.agents.Host.Unregister(ctx, who.Principal, who.Session, in.AgentID)
+	return unregistered{err == nil}, t.agents.Failed(ctx, err)
 }
 
-func (b *Tools) unregisterAgent(ctx context.Context, job tool.Job, in agentIDIn) (unregistered, error) {
-	who, err := b.caller(job)
-	if err != nil {
-		return unregistered{}, err
-	}
-	err = b.Agents.Host.Unregister(ctx, who.Principal, who.Session, in.AgentID)
-	return unregistered{err == nil}, b.Agents.Failed(ctx, err)
-}
-
-func (b *Tools) setStatus(ctx context.Context, job tool.Job, in setStatusIn) (host.Agent, error) {
-	who, err := b.caller(job)
-	if err != nil {
-		return host.Agent{}, err
-	}
+func (t *hostTools) setStatus(ctx context.Context, who *Caller, in setStatusIn) (host.Agent, error) {
 	if len(in.Payload) > maxHostPayload {
 		return host.Agent{}, arcp.Errorf(arcp.CodeInvalidArgument, "payload: it may have at most %d bytes", maxHostPayload)
 	}
-	a, err := b.Agents.Host.SetStatus(ctx, who.Principal, who.Session, in.AgentID,
+	a, err := t.agents.Host.SetStatus(ctx, who.Principal, who.Session, in.AgentID,
 		host.StatusChange{Status: host.Status(in.Status), CurrentTask: in.CurrentTask, Message: in.Message, Payload: in.Payload})
-	return a, b.Agents.Failed(ctx, err)
+	return a, t.agents.Failed(ctx, err)
 }
 
-func (b *Tools) hostAgents(_ context.Context, job tool.Job, in hostListIn) (page arcp.Page[host.Agent], err error) {
-	who, err := b.caller(job)
-	if err != nil {
-		return page, err
-	}
-	list := b.Agents.Host.Agents(who.Principal)
-	bound := []byte("agents\x00" + who.Principal)
-	after, err := b.Cursors.OpenKey(in.Cursor, bound)
-	if err != nil {
-		return page, err
-	}
-	if end := strings.LastIndexByte(after, 0); end >= 0 { // ids are visible ASCII
-		i, found := slices.BinarySearchFunc(list, host.Agent{Name: after[:end], ID: after[end+1:]}, host.Compare)
-		if found {
-			i++
+func (t *hostTools) listAgents(_ context.Context, who *Caller, in hostListIn) (arcp.Page[host.Agent], error) {
+	request := paging.Request{Scope: "agents\x00" + who.Principal, Cursor: in.Cursor, Limit: in.Limit}
+	return paging.Page(t.cursors, request, func(after string, add paging.Add[host.Agent]) error {
+		var from host.Agent
+		if end := strings.LastIndexByte(after, 0); end >= 0 { // ids are visible ASCII
+			from.Name, from.ID = after[:end], after[end+1:]
 		}
-		list = list[i:]
-	}
-	page.Items = b.Agents.WithConnections(list[:pageLen(list, cmp.Or(in.Limit, paging.DefaultLen))])
-	if n := len(page.Items); n < len(list) {
-		page.NextCursor = b.Cursors.SealKey(list[n-1].Name+"\x00"+list[n-1].ID, bound)
-	}
-	if page.Items == nil {
-		page.Items = []host.Agent{}
-	}
-	return page, nil
-}
-
-// pageLen returns how many agents of the list fit into a page.
-func pageLen(list []host.Agent, limit int) int {
-	size := 0
-	for i := range list {
-		if i == limit || size >= paging.MaxBytes {
-			return i
+		for _, a := range t.agents.WithConnections(t.agents.Host.Agents(who.Principal)) {
+			if host.Compare(a, from) > 0 && !add(a.Name+"\x00"+a.ID, len(a.Capabilities)+len(a.Metadata), &a) {
+				break
+			}
 		}
-		size += len(list[i].Capabilities) + len(list[i].Metadata)
-	}
-	return len(list)
+		return nil
+	})
 }
 
-func (b *Tools) hostEvents(_ context.Context, job tool.Job, in hostEventsIn) (page hostEventPage, err error) {
-	who, err := b.caller(job)
-	if err != nil {
-		return page, err
-	}
-	page.Items = b.Agents.Host.Events(who.Principal, cmp.Or(in.Limit, defaultEvents))
-	if page.Items == nil {
-		page.Items = []host.Event{}
-	}
-	return page, nil
+func (t *hostTools) listEvents(_ context.Context, who *Caller, in hostEventsIn) (hostEventPage, error) {
+	return hostEventPage{append([]host.Event{}, t.agents.Host.Events(who.Principal, cmp.Or(in.Limit, defaultEvents))...)}, nil
 }

@@ -12,39 +12,33 @@ import (
 
 // Bounds of host.subscribe (SPEC.md §7.7).
 const (
-	maxSnapshotBytes = 256 << 10 // of an event.emit, of which one may have 512 KiB
-	previewAction    = 2 << 10   // of an approval's action
-	previewMessage   = 100       // of it in a message
-	maxWatched       = 1_000_000 // events of a subscription: its log is kept until it ends
+	maxSnapshotBytes = 256 << 10 // of an event.emit; 512 KiB are allowed
+	maxWatched       = 1_000_000 // events of a subscription, because its log grows until it ends
 )
 
 type hostSubscribeIn struct {
 	Limit *int `json:"limit,omitzero" jsonschema:"description=events of the snapshot at most; default 100,minimum=0,maximum=500"`
 }
 
-// hostSubscribe emits a snapshot and then every event. It reads as fast as the log of its job
-// takes events; it slows down no other reader.
-func (b *Tools) hostSubscribe(ctx context.Context, job tool.Job, in hostSubscribeIn) (struct{}, error) {
-	who, err := b.caller(job)
-	if err != nil {
-		return struct{}{}, err
-	}
+// subscribe emits a snapshot and then every event. It reads as fast as the log of its job
+// accepts events, and slows down no other reader.
+func (t *hostTools) subscribe(ctx context.Context, who *Caller, in hostSubscribeIn) (struct{}, error) {
 	limit := defaultEvents
 	if in.Limit != nil {
 		limit = *in.Limit
 	}
-	sub, snapshot, refused := b.Agents.Host.Subscribe(who.Principal, limit)
+	sub, snapshot, refused := t.agents.Host.Subscribe(who.Principal, limit)
 	if refused != nil {
 		return struct{}{}, refused
 	}
 	defer sub.Close()
-	// After the snapshot: an approval that comes in between is in both, none is in
-	// neither.
-	snapshot.Agents = b.Agents.WithConnections(snapshot.Agents)
-	if err := emitSnapshot(job, &snapshot, b.Questions.Of(who.Principal)); err != nil {
+	// The approvals are read after the snapshot: one that is requested in between is in both,
+	// none is missing.
+	snapshot.Agents = t.agents.WithConnections(snapshot.Agents)
+	if err := emitSnapshot(who.Job, &snapshot, t.questions.Of(who.Principal)); err != nil {
 		return struct{}{}, err
 	}
-	return struct{}{}, emitEvents(ctx, job, sub)
+	return struct{}{}, emitEvents(ctx, who.Job, sub)
 }
 
 func emitEvents(ctx context.Context, job tool.Job, sub *host.Subscription) error {
@@ -73,7 +67,7 @@ type snapshotPart struct {
 	Agents    []arcp.Raw `json:"agents"`
 	Approvals []arcp.Raw `json:"approvals"`
 	Events    []arcp.Raw `json:"events"`
-	More      bool       `json:"more,omitzero"` // there is another part
+	More      bool       `json:"more,omitzero"` // another part follows
 
 	size int
 }
@@ -84,13 +78,13 @@ func newPart() *snapshotPart {
 
 // emitSnapshot emits a snapshot in as many parts as it needs.
 func emitSnapshot(job tool.Job, s *host.Snapshot, approvals []approval.Row) error {
-	glances := make([]questions.Summary, len(approvals))
+	summaries := make([]questions.Summary, len(approvals))
 	for i := range approvals {
-		glances[i] = questions.Summarize(&approvals[i])
+		summaries[i] = questions.Summarize(&approvals[i])
 	}
 	p := &parts{job: job, part: newPart()}
 	addAll(p, s.Agents, func(p *snapshotPart) *[]arcp.Raw { return &p.Agents })
-	addAll(p, glances, func(p *snapshotPart) *[]arcp.Raw { return &p.Approvals })
+	addAll(p, summaries, func(p *snapshotPart) *[]arcp.Raw { return &p.Approvals })
 	addAll(p, s.Events, func(p *snapshotPart) *[]arcp.Raw { return &p.Events })
 	if p.err != nil {
 		return p.err
@@ -98,14 +92,14 @@ func emitSnapshot(job tool.Job, s *host.Snapshot, approvals []approval.Row) erro
 	return job.Emit("host.snapshot", p.part)
 }
 
-// parts is a snapshot that is being emitted.
+// parts emits a snapshot in parts.
 type parts struct {
 	job  tool.Job
-	part *snapshotPart // what comes next
-	err  error         // nothing more is emitted
+	part *snapshotPart // the next one
+	err  error         // ends the emission
 }
 
-// addAll adds items to one of the lists of a snapshot.
+// addAll adds items to one list of a snapshot. It emits the parts that are full.
 func addAll[T any](p *parts, items []T, list func(*snapshotPart) *[]arcp.Raw) {
 	for i := 0; i < len(items) && p.err == nil; i++ {
 		var raw arcp.Raw

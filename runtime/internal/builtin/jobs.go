@@ -3,104 +3,119 @@ package builtin
 import (
 	"context"
 	"fmt"
-	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/audit"
+	"github.com/arcpd/arcpd/runtime/internal/engine"
+	"github.com/arcpd/arcpd/runtime/internal/jobs"
+	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/txn"
 	"github.com/arcpd/arcpd/runtime/store"
-	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Bounds of jobs.wait: those of approval.wait.
-const (
-	defaultJobWait = defaultApprovalWait
-	maxJobWait     = maxApprovalWait
-)
+type jobsGetIn struct {
+	JobID arcp.JobID `json:"job_id" jsonschema:"description=the job to describe"`
+}
 
 type jobsWaitIn struct {
-	JobID     string `json:"job_id" jsonschema:"description=the job to wait for"`
-	TimeoutMS int64  `json:"timeout_ms,omitzero" jsonschema:"description=default 30 s,minimum=1,maximum=3600000"`
+	JobID     arcp.JobID `json:"job_id" jsonschema:"description=the job to wait for"`
+	TimeoutMS int64      `json:"timeout_ms,omitzero" jsonschema:"description=default 30 s,minimum=1,maximum=3600000"`
 }
 
 type jobsDeleteIn struct {
-	JobID string `json:"job_id" jsonschema:"description=the job to delete"`
+	JobID arcp.JobID `json:"job_id" jsonschema:"description=the job to delete"`
 }
 
 type jobDeleted struct {
 	Deleted bool `json:"deleted"`
 }
 
-// jobsWait is jobsGet once the job has ended, or the time is over.
-func (b *Tools) jobsWait(ctx context.Context, job tool.Job, in jobsWaitIn) (arcp.JobView, error) {
-	who, err := b.caller(job)
-	if err != nil {
-		return arcp.JobView{}, err
-	}
-	j, refusal := b.Jobs.Visible(ctx, &who, arcp.JobID(in.JobID))
-	if refusal != nil {
-		return arcp.JobView{}, refusal
-	}
-	timeout := defaultJobWait
-	if in.TimeoutMS > 0 {
-		timeout = min(time.Duration(in.TimeoutMS)*time.Millisecond, maxJobWait)
-	}
-	end := time.NewTimer(timeout)
-	defer end.Stop()
-	select {
-	case <-b.Engine.Over(j.ID):
-	case <-end.C:
-	case <-ctx.Done():
-		return arcp.JobView{}, context.Cause(ctx)
-	}
-	return b.jobsGet(ctx, job, jobsGetIn{in.JobID})
+type jobTools struct {
+	engine   *engine.Engine
+	sessions *session.Directory
+	jobs     *jobs.Reader
+	changes  txn.Committer
+	audit    audit.Log
+	logger   zerolog.Logger
 }
 
-// jobsDelete does what the retention would do later.
-func (b *Tools) jobsDelete(ctx context.Context, job tool.Job, in jobsDeleteIn) (jobDeleted, error) {
-	who, err := b.caller(job)
-	if err != nil {
-		return jobDeleted{}, err
+func (t *jobTools) register(r *registrar) {
+	register(r, reads("jobs.get", "the row and the outcome of a job of the caller, or of somebody whom it may observe"), r.callers.of, t.get)
+	register(r, waits("jobs.wait", "waits until a job has ended; then it is as jobs.get"), r.callers.of, t.wait)
+	register(r, writes("jobs.delete", "deletes a job of the caller that has ended, with its events"), r.callers.of, t.delete)
+}
+
+func (t *jobTools) get(ctx context.Context, who *Caller, in jobsGetIn) (v arcp.JobView, err error) {
+	j, refused := t.jobs.Visible(ctx, &who.Actor, in.JobID)
+	if refused != nil {
+		return v, refused
 	}
-	j, refusal := b.Jobs.Visible(ctx, &who, arcp.JobID(in.JobID))
-	if refusal == nil {
-		refusal = b.deletable(ctx, &who, &j)
+	v = arcp.JobView{JobID: j.ID, Agent: j.Agent, Status: j.State, Attempt: j.Attempt, CreatedAt: j.CreatedAt.UTC(),
+		SessionID: j.Session, TraceID: j.TraceID, LastEventSeq: j.LastSeq}
+	if j.State.Terminal() {
+		v.EndedAt = j.EndedAt.UTC()
+		v.Outcome, err = t.jobs.Outcome(ctx, &j)
 	}
-	if refusal != nil {
-		return jobDeleted{}, refusal
+	return v, err
+}
+
+// wait returns the job once it has ended or the timeout is over.
+func (t *jobTools) wait(ctx context.Context, who *Caller, in jobsWaitIn) (v arcp.JobView, err error) {
+	if _, refused := t.jobs.Visible(ctx, &who.Actor, in.JobID); refused != nil {
+		return v, refused
 	}
-	select { // its end may be known before all is written that belongs to it
-	case <-b.Engine.Over(j.ID):
+	timeout := waitTimer(in.TimeoutMS)
+	defer timeout.Stop()
+	select {
+	case <-t.engine.Over(in.JobID):
+	case <-timeout.C:
+	case <-ctx.Done():
+		return v, context.Cause(ctx)
+	}
+	return t.get(ctx, who, jobsGetIn{in.JobID})
+}
+
+func (t *jobTools) delete(ctx context.Context, who *Caller, in jobsDeleteIn) (jobDeleted, error) {
+	j, refused := t.jobs.Visible(ctx, &who.Actor, in.JobID)
+	if refused == nil {
+		refused = t.deletable(ctx, who, &j)
+	}
+	if refused != nil {
+		return jobDeleted{}, refused
+	}
+	select { // the state may be terminal before the job's last write is durable
+	case <-t.engine.Over(j.ID):
 	case <-ctx.Done():
 		return jobDeleted{}, context.Cause(ctx)
 	}
-	b.Audit.Decision("jobs.delete", who.Principal, who.Session, in.JobID, nil)
-	if err := b.Changes.Commit(ctx, store.NewWrite(&store.DeleteJob{Job: j.ID}), func(error) {}); err != nil {
-		return jobDeleted{}, txn.Refusal(b.Logger, fmt.Errorf("%s: %w", j.ID, err), "delete a job")
+	t.audit.Decision("jobs.delete", who.Principal, who.Session, string(in.JobID), nil)
+	if err := t.changes.Commit(ctx, store.NewWrite(&store.DeleteJob{Job: j.ID}), func(error) {}); err != nil {
+		return jobDeleted{}, txn.Refusal(t.logger, fmt.Errorf("%s: %w", j.ID, err), "delete a job")
 	}
 	return jobDeleted{true}, nil
 }
 
 // deletable refuses to delete a job of another principal, one that has not ended, one with a
-// live ancestor, and one whose events its session has not got. Nothing of that can change back
-// later: a job that has ended gets no ancestor, and the position of a session does not fall.
-func (b *Tools) deletable(ctx context.Context, who *approval.Actor, j *store.Job) *arcp.Error {
+// live ancestor, and one with events that its session has not received. None of this can
+// become false later: a job that has ended gets no ancestor, and a position does not decrease.
+func (t *jobTools) deletable(ctx context.Context, who *Caller, j *store.Job) *arcp.Error {
 	switch {
 	case j.Principal != who.Principal:
 		return arcp.Errorf(arcp.CodePermissionDenied, "%s is a job of %s", j.ID, j.Principal)
 	case !j.State.Terminal():
 		return arcp.Errorf(arcp.CodeFailedPrecondition, "the job is %s: cancel it, or wait for its end", j.State)
 	}
-	above, err := b.Engine.LivingAncestor(ctx, j)
+	ancestor, err := t.engine.LivingAncestor(ctx, j)
 	switch {
 	case err != nil:
-		b.Logger.Error().Err(err).Str("job_id", string(j.ID)).Msg("read the jobs above one")
+		t.logger.Error().Err(err).Str("job_id", string(j.ID)).Msg("read the ancestors of a job")
 		return arcp.Errorf(arcp.CodeUnavailable, "the store cannot be read").RetryAfter(1)
-	case above != "":
-		return arcp.Errorf(arcp.CodeFailedPrecondition, "a job above it goes on, and may ask what came of it or what it has left: %s", above)
+	case ancestor != "":
+		return arcp.Errorf(arcp.CodeFailedPrecondition, "a job above it goes on, and may ask what came of it or what it has left: %s", ancestor)
 	}
-	// What its session was given up to its end goes with it, of other jobs, too.
-	s := b.Sessions.Find(j.Session)
+	s := t.sessions.Find(j.Session)
 	if s == nil {
 		return nil
 	}

@@ -1,22 +1,21 @@
 package builtin
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/audit"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/paging"
 	"github.com/arcpd/arcpd/runtime/internal/registry"
 	"github.com/arcpd/arcpd/runtime/internal/resources"
-	"github.com/arcpd/arcpd/runtime/tool"
+	"github.com/arcpd/arcpd/runtime/internal/session"
 )
 
-// The arguments of the tools registry.… (SPEC.md §7.6). What their schemas do not
-// say, because bytes are counted and not characters, the registry checks.
+// The arguments of the tools registry.* (SPEC.md §7.6). The registry checks the bounds that are
+// in bytes: schemas count characters.
 type (
 	registerIn struct {
 		ResourceID  string   `json:"resource_id" jsonschema:"description=unique in the session,minLength=1,maxLength=256"`
@@ -77,227 +76,168 @@ type deregistered struct {
 	Removed bool `json:"removed"`
 }
 
-func (b *Tools) registerRegistry() error {
-	const read, write = tool.SideEffectRead, tool.SideEffectWrite
-	return errors.Join(
-		builtin(b, "registry.register", write, "enters a resource of the calling session, or replaces it", b.registryRegister),
-		builtin(b, "registry.update_status", write, "changes the status of a resource", b.registryStatus),
-		builtin(b, "registry.get", read, "one resource", b.registryGet),
-		builtin(b, "registry.list", read, "the resources of a session, the newest first", b.registryList),
-		builtin(b, "registry.deregister", write, "removes a resource from the registry", b.registryDeregister),
-		builtin(b, "registry.lease", write, "takes a lease on something outside, or refreshes it", b.registryLease),
-		builtin(b, "registry.touch", write, "has a lease last for its whole duration again", b.registryTouch),
-		builtin(b, "registry.release", write, "ends a lease: there is nothing to clean up", b.registryRelease),
-		builtin(b, "registry.leases", read, "the caller's leases, the newest first; an admin sees everybody's", b.registryLeases),
-		builtinFor(b, "registry.reap", "cleans up what the caller's leases that are over are on; an admin's call, everybody's", b.registryReap),
-	)
+type registryTools struct {
+	sessions  *session.Directory
+	resources *resources.Service
+	cursors   *paging.Cursors
+	audit     audit.Log
 }
 
-// sessionFor returns the session that an actor names, or its own. It refuses sessions of other
-// principals, but not to an admin.
-func (b *Tools) sessionFor(who *approval.Actor, named arcp.SessionID) (arcp.SessionID, error) {
+func (t *registryTools) register(r *registrar) {
+	register(r, writes("registry.register", "enters a resource of the calling session, or replaces it"), r.callers.of, t.enter)
+	register(r, writes("registry.update_status", "changes the status of a resource"), r.callers.of, t.updateStatus)
+	register(r, reads("registry.get", "one resource"), r.callers.of, t.get)
+	register(r, reads("registry.list", "the resources of a session, the newest first"), r.callers.of, t.list)
+	register(r, writes("registry.deregister", "removes a resource from the registry"), r.callers.of, t.deregister)
+	register(r, writes("registry.lease", "takes a lease on something outside, or refreshes it"), as[engine.HoldsLeases], t.lease)
+	register(r, writes("registry.touch", "has a lease last for its whole duration again"), r.callers.of, t.changeLease(t.resources.Store.Touch))
+	register(r, writes("registry.release", "ends a lease: there is nothing to clean up"), r.callers.of, t.changeLease(t.resources.Store.Release))
+	register(r, reads("registry.leases", "the caller's leases, the newest first; an admin sees everybody's"), r.callers.of, t.leases)
+	register(r, waits("registry.reap", "cleans up what the caller's leases that are over are on; an admin's call, everybody's"), r.callers.of, t.reap)
+}
+
+// sessionFor returns the named session, or the actor's own. Only an admin may name the session
+// of another principal.
+func (t *registryTools) sessionFor(who *approval.Actor, named arcp.SessionID) (arcp.SessionID, error) {
 	if named == "" || named == who.Session {
 		return who.Session, nil
 	}
-	if s := b.Sessions.Find(named); s != nil && (who.Admin || s.Principal == who.Principal) {
+	if s := t.sessions.Find(named); s != nil && (who.Admin || s.Principal == who.Principal) {
 		return named, nil
 	}
 	return "", arcp.Errorf(arcp.CodeNotFound, "no such session: %s", named)
 }
 
-func (b *Tools) registryRegister(ctx context.Context, job tool.Job, in registerIn) (registry.Entry, error) {
-	who, err := b.caller(job)
-	if err != nil {
-		return registry.Entry{}, err
-	}
-	e, err := b.Resources.Store.Register(ctx, time.Now(), registry.Entry{ResourceID: in.ResourceID, Session: who.Session, Principal: who.Principal,
+func (t *registryTools) enter(ctx context.Context, who *Caller, in registerIn) (registry.Entry, error) {
+	e, err := t.resources.Store.Register(ctx, time.Now(), registry.Entry{ResourceID: in.ResourceID, Session: who.Session, Principal: who.Principal,
 		Kind: in.Kind, DisplayName: in.DisplayName, Status: registry.Status(in.Status), Metadata: in.Metadata})
-	return e, b.Resources.Answer(err, "register a resource")
+	return e, t.resources.Answer(err, "register a resource")
 }
 
-func (b *Tools) registryStatus(ctx context.Context, job tool.Job, in resourceStatusIn) (registry.Entry, error) {
-	who, err := b.caller(job)
+func (t *registryTools) updateStatus(ctx context.Context, who *Caller, in resourceStatusIn) (registry.Entry, error) {
+	e, err := t.resources.Store.UpdateStatus(ctx, time.Now(), who.Session, in.ResourceID, registry.Status(in.Status))
+	return e, t.resources.Answer(err, "change a resource")
+}
+
+func (t *registryTools) get(ctx context.Context, who *Caller, in resourceGetIn) (registry.Entry, error) {
+	session, err := t.sessionFor(&who.Actor, in.SessionID)
 	if err != nil {
 		return registry.Entry{}, err
 	}
-	e, err := b.Resources.Store.UpdateStatus(ctx, time.Now(), who.Session, in.ResourceID, registry.Status(in.Status))
-	return e, b.Resources.Answer(err, "change a resource")
+	e, err := t.resources.Store.Entry(ctx, session, in.ResourceID)
+	return e, t.resources.Answer(err, "read a resource")
 }
 
-func (b *Tools) registryGet(ctx context.Context, job tool.Job, in resourceGetIn) (registry.Entry, error) {
-	who, err := b.caller(job)
-	if err != nil {
-		return registry.Entry{}, err
-	}
-	session, err := b.sessionFor(&who, in.SessionID)
-	if err != nil {
-		return registry.Entry{}, err
-	}
-	e, err := b.Resources.Store.Entry(ctx, session, in.ResourceID)
-	return e, b.Resources.Answer(err, "read a resource")
+func (t *registryTools) deregister(ctx context.Context, who *Caller, in resourceIn) (deregistered, error) {
+	removed, err := t.resources.Store.Deregister(ctx, who.Session, in.ResourceID)
+	return deregistered{removed}, t.resources.Answer(err, "deregister a resource")
 }
 
-func (b *Tools) registryDeregister(ctx context.Context, job tool.Job, in resourceIn) (deregistered, error) {
-	who, err := b.caller(job)
-	if err != nil {
-		return deregistered{}, err
-	}
-	removed, err := b.Resources.Store.Deregister(ctx, who.Session, in.ResourceID)
-	return deregistered{removed}, b.Resources.Answer(err, "deregister a resource")
-}
-
-func (b *Tools) registryList(ctx context.Context, job tool.Job, in resourceListIn) (page arcp.Page[registry.Entry], err error) {
-	who, err := b.caller(job)
-	if err != nil {
-		return page, err
-	}
+func (t *registryTools) list(ctx context.Context, who *Caller, in resourceListIn) (page arcp.Page[registry.Entry], err error) {
 	if err := paging.OneOf("status", in.Status, registry.Statuses); err != nil {
 		return page, err
 	}
-	session, err := b.sessionFor(&who, in.SessionID)
+	session, err := t.sessionFor(&who.Actor, in.SessionID)
 	if err != nil {
 		return page, err
 	}
-	bound := []byte("resources\x00" + string(session) + "\x00" + in.Status + "\x00" + in.Kind)
-	var after *registry.EntryPosition
-	if in.Cursor != "" {
-		at, id, ok := b.Cursors.OpenTime(in.Cursor, bound)
-		if !ok {
-			return page, paging.ErrCursor()
+	request := paging.Request{Scope: "resources\x00" + string(session) + "\x00" + in.Status + "\x00" + in.Kind, Cursor: in.Cursor, Limit: in.Limit}
+	page, err = paging.Page(t.cursors, request, func(after string, add paging.Add[registry.Entry]) error {
+		var from *registry.EntryPosition
+		if after != "" {
+			at, id := paging.ParseTimeKey(after)
+			from = &registry.EntryPosition{CreatedAt: at, ResourceID: id}
 		}
-		after = &registry.EntryPosition{CreatedAt: at, ResourceID: id}
-	}
-	list, more, err := b.Resources.Store.Entries(ctx, session, in.Kind, registry.Status(in.Status), after, cmp.Or(in.Limit, paging.DefaultLen), paging.MaxBytes)
-	if err != nil {
-		return page, b.Resources.Answer(err, "list resources")
-	}
-	page.Items = append([]registry.Entry{}, list...)
-	if more {
-		last := list[len(list)-1]
-		page.NextCursor = b.Cursors.SealTime(last.CreatedAt, last.ResourceID, bound)
-	}
-	return page, nil
+		return t.resources.Store.Entries(ctx, session, in.Kind, registry.Status(in.Status), from, func(e *registry.Entry) bool {
+			return add(paging.TimeKey(e.CreatedAt, e.ResourceID), len(e.Metadata)+registry.MaxKind, e)
+		})
+	})
+	return page, t.resources.Answer(err, "list resources")
 }
 
-func (b *Tools) registryLease(ctx context.Context, job tool.Job, in leaseIn) (arcp.ResourceLeaseView, error) {
-	t, ok := job.Host().(engine.HoldsLeases)
-	if !ok {
-		return arcp.ResourceLeaseView{}, errNoCaller
-	}
-	l, err := b.Resources.Take(ctx, t.Tenant(), registry.Ask{Identity: registry.Identity{Provider: in.Provider, Type: in.Type, ExternalID: in.ExternalID},
+func (t *registryTools) lease(ctx context.Context, job engine.HoldsLeases, in leaseIn) (arcp.ResourceLeaseView, error) {
+	l, err := t.resources.Take(ctx, job.Tenant(), registry.Ask{Identity: registry.Identity{Provider: in.Provider, Type: in.Type, ExternalID: in.ExternalID},
 		Seconds: in.Seconds, DisplayName: in.DisplayName, Metadata: in.Metadata, CleanupTool: in.CleanupTool}, true)
 	return resources.ViewLease(&l), err
 }
 
 // leaseOwner returns the principal in whose name an actor changes a lease: its own or, for an
-// admin, that of the lease.
-func (b *Tools) leaseOwner(ctx context.Context, who *approval.Actor, id arcp.LeaseID) (string, error) {
+// admin, the principal of the lease.
+func (t *registryTools) leaseOwner(ctx context.Context, who *approval.Actor, id arcp.LeaseID) (string, error) {
 	if !who.Admin {
 		return who.Principal, nil
 	}
-	l, err := b.Resources.Store.Find(ctx, id)
+	l, err := t.resources.Store.Find(ctx, id)
 	if err == nil && l.Principal != who.Principal {
-		b.Audit.Event("lease", who.Principal, who.Session).Str("target", string(id)).Str("owner", l.Principal).Str("decision", "allowed").Msg("audit")
+		t.audit.Event("lease", who.Principal, who.Session).Str("target", string(id)).Str("owner", l.Principal).Str("decision", "allowed").Msg("audit")
 	}
-	return l.Principal, b.Resources.Answer(err, "find a lease")
+	return l.Principal, t.resources.Answer(err, "find a lease")
 }
 
-func (b *Tools) registryTouch(ctx context.Context, job tool.Job, in leaseIDIn) (arcp.ResourceLeaseView, error) {
-	return b.changeLease(ctx, job, in.LeaseID, b.Resources.Store.Touch)
+// changeLease returns the function of a tool that changes one lease.
+func (t *registryTools) changeLease(change func(context.Context, time.Time, string, arcp.LeaseID) (registry.Lease, error)) func(context.Context, *Caller, leaseIDIn) (arcp.ResourceLeaseView, error) {
+	return func(ctx context.Context, who *Caller, in leaseIDIn) (arcp.ResourceLeaseView, error) {
+		owner, err := t.leaseOwner(ctx, &who.Actor, in.LeaseID)
+		if err != nil {
+			return arcp.ResourceLeaseView{}, err
+		}
+		l, err := change(ctx, time.Now(), owner, in.LeaseID)
+		return resources.ViewLease(&l), t.resources.Answer(err, "change a lease")
+	}
 }
 
-func (b *Tools) registryRelease(ctx context.Context, job tool.Job, in leaseIDIn) (arcp.ResourceLeaseView, error) {
-	return b.changeLease(ctx, job, in.LeaseID, b.Resources.Store.Release)
-}
-
-func (b *Tools) changeLease(ctx context.Context, job tool.Job, id arcp.LeaseID,
-	change func(context.Context, time.Time, string, arcp.LeaseID) (registry.Lease, error)) (arcp.ResourceLeaseView, error) {
-	who, err := b.caller(job)
-	if err != nil {
-		return arcp.ResourceLeaseView{}, err
-	}
-	owner, err := b.leaseOwner(ctx, &who, id)
-	if err != nil {
-		return arcp.ResourceLeaseView{}, err
-	}
-	l, err := change(ctx, time.Now(), owner, id)
-	return resources.ViewLease(&l), b.Resources.Answer(err, "change a lease")
-}
-
-func (b *Tools) registryLeases(ctx context.Context, job tool.Job, in leaseListIn) (page arcp.Page[arcp.ResourceLeaseView], err error) {
-	who, err := b.caller(job)
-	if err != nil {
-		return page, err
-	}
+func (t *registryTools) leases(ctx context.Context, who *Caller, in leaseListIn) (page arcp.Page[arcp.ResourceLeaseView], err error) {
 	if err := paging.OneOf("state", in.State, arcp.ResourceLeaseStates); err != nil {
 		return page, err
 	}
-	of := b.reach(&who)
-	bound := []byte("leases\x00" + of + "\x00" + in.State)
-	after, err := b.Cursors.OpenKey(in.Cursor, bound)
-	if err != nil {
-		return page, err
-	}
-	page.Items = []arcp.ResourceLeaseView{}
-	scanned, size, last := 0, 0, ""
-	err = b.Resources.Store.Leases(ctx, of, after, func(key string, l *registry.Lease) bool {
-		if len(page.Items) == cmp.Or(in.Limit, paging.DefaultLen) || scanned == paging.MaxScan || size >= paging.MaxBytes {
-			page.NextCursor = b.Cursors.SealKey(last, bound)
-			return false
-		}
-		scanned, last = scanned+1, key
-		if in.State == "" || string(l.State) == in.State {
-			page.Items = append(page.Items, resources.ViewLease(l))
-			size += len(l.Metadata) + len(l.ExternalID)
-		}
-		return true
+	principal := leasesOf(who)
+	request := paging.Request{Scope: "leases\x00" + principal + "\x00" + in.State, Cursor: in.Cursor, Limit: in.Limit}
+	page, err = paging.Page(t.cursors, request, func(after string, add paging.Add[arcp.ResourceLeaseView]) error {
+		return t.resources.Store.Leases(ctx, principal, after, func(key string, l *registry.Lease) bool {
+			if in.State != "" && string(l.State) != in.State {
+				return add(key, 0, nil)
+			}
+			return add(key, len(l.Metadata)+len(l.ExternalID), new(resources.ViewLease(l)))
+		})
 	})
-	return page, b.Resources.Answer(err, "list leases")
+	return page, t.resources.Answer(err, "list leases")
 }
 
-// reach returns the principal whose leases an actor sees and cleans up; empty, for an admin:
+// leasesOf returns the principal whose leases a caller lists and cleans up; empty, for an admin:
 // all principals.
-func (b *Tools) reach(who *approval.Actor) string {
+func leasesOf(who *Caller) string {
 	if who.Admin {
 		return ""
 	}
 	return who.Principal
 }
 
-func (b *Tools) registryReap(ctx context.Context, job tool.Job, in reapIn) (arcp.ReapReport, error) {
-	who, err := b.caller(job)
+func (t *registryTools) reap(ctx context.Context, who *Caller, in reapIn) (all arcp.ReapReport, err error) {
+	leave, err := t.resources.ReapTurn(ctx, who.Principal)
 	if err != nil {
-		return arcp.ReapReport{}, err
-	}
-	leave, err := b.Resources.ReapTurn(ctx, who.Principal)
-	if err != nil {
-		return arcp.ReapReport{}, err
+		return all, err
 	}
 	defer leave()
-	of := b.reach(&who)
+	principal := leasesOf(who)
 	if in.DryRun {
-		rep, err := b.Resources.Scanner.Scan(ctx, registry.Request{Principal: of, DryRun: true})
+		rep, err := t.resources.Scanner.Scan(ctx, registry.Request{Principal: principal, DryRun: true})
 		all := arcp.ReapReport{DryRun: true, More: rep.More}
 		for i := range rep.Due {
 			all.Due = append(all.Due, resources.ViewLease(&rep.Due[i]))
 		}
-		return all, b.Resources.Answer(err, "look for leases that are over")
+		return all, t.resources.Answer(err, "look for leases that are over")
 	}
-	if of == "" {
-		b.Audit.Event("reap", who.Principal, who.Session).Str("target", "everybody").Str("decision", "allowed").Msg("audit")
+	if principal == "" {
+		t.audit.Event("reap", who.Principal, who.Session).Str("target", "everybody").Str("decision", "allowed").Msg("audit")
 	}
-	return b.reapAll(ctx, of)
-}
-
-func (b *Tools) reapAll(ctx context.Context, of string) (all arcp.ReapReport, err error) {
 	for {
-		rep, err := b.Resources.Scanner.Scan(ctx, registry.Request{Principal: of})
+		rep, err := t.resources.Scanner.Scan(ctx, registry.Request{Principal: principal})
 		all.Claimed += rep.Claimed
 		all.Released += rep.Released
 		all.Failed += rep.Failed
 		all.Skipped += rep.Skipped
 		if err != nil || !rep.More || rep.Claimed+rep.Skipped == 0 {
-			return all, b.Resources.Answer(err, "clean up leased resources")
+			return all, t.resources.Answer(err, "clean up leased resources")
 		}
 	}
 }

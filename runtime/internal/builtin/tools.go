@@ -7,40 +7,44 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
+	"github.com/arcpd/arcpd/runtime/internal/jobs"
 	"github.com/arcpd/arcpd/runtime/internal/paging"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Bounds of the lists of calls: each of them is made of a job's row and log.
+// Bounds of tools.calls. A row is made of the row and the log of a job.
 const (
 	defaultCalls  = 50
-	maxCallsBytes = 8 << 20 // results that are read for their digests; then the page is shorter
+	maxCallsBytes = 8 << 20 // of results, which are read for their digests
 )
 
-// refreshTimeout bounds the time that sources have to list their tools anew.
+// refreshTimeout bounds the time in which sources list their tools again.
 const refreshTimeout = time.Minute
 
-func (b *Tools) registerTools() error {
-	return errors.Join(
-		builtin(b, "tools.list", tool.SideEffectRead, "the tools of the session's catalogue, by name", b.toolsList),
-		builtin(b, "tools.describe", tool.SideEffectRead, "all that is to know of a tool", b.toolsDescribe),
-		builtin(b, "tools.policy", tool.SideEffectRead, "what the session may do with the tools, and why not", b.toolsPolicy),
-		builtin(b, "tools.calls", tool.SideEffectRead, "the calls of tools that a job consists of and has made", b.toolsCalls),
-		builtin(b, "tools.overlay", tool.SideEffectWrite, "sets what the session's catalogue is on top of the base", b.toolsOverlay),
-		builtinLike(b, tool.Capability{Name: "tools.refresh", SideEffect: tool.SideEffectExternal, Description: "has the sources of tools list them anew",
-			Recovery: tool.RecoveryRerun, Limits: tool.Limits{Timeout: refreshTimeout}}, b.toolsRefresh),
-	)
+// catalogTools are the tools tools.*.
+type catalogTools struct {
+	registry *tool.Registry
+	engine   *engine.Engine
+	sessions *session.Directory
+	jobs     *jobs.Reader
+	cursors  *paging.Cursors
+	logger   zerolog.Logger
+	refresh  refresher
 }
 
-func viewer(job tool.Job) (engine.Viewer, error) {
-	v, ok := job.Host().(engine.Viewer)
-	if !ok {
-		return nil, errNoCaller
-	}
-	return v, nil
+func (t *catalogTools) register(r *registrar) {
+	register(r, reads("tools.list", "the tools of the session's catalogue, by name"), as[engine.Viewer], t.list)
+	register(r, reads("tools.describe", "all that is to know of a tool"), as[engine.Viewer], t.describe)
+	register(r, reads("tools.policy", "what the session may do with the tools, and why not"), as[engine.Viewer], t.policy)
+	register(r, reads("tools.calls", "the calls of tools that a job consists of and has made"), r.callers.of, t.calls)
+	register(r, writes("tools.overlay", "sets what the session's catalogue is on top of the base"), as[engine.Viewer], t.overlay)
+	register(r, tool.Capability{Name: "tools.refresh", SideEffect: tool.SideEffectExternal, Description: "has the sources of tools list them anew",
+		Recovery: tool.RecoveryRerun, Limits: tool.Limits{Timeout: refreshTimeout}}, as[tool.Host], t.refreshTools)
 }
 
 // toolsListIn are the arguments of tools.list and tools.policy.
@@ -53,60 +57,41 @@ type toolsListIn struct {
 func policyText(t *tool.Tool) arcp.Raw {
 	raw, err := arcp.Marshal(t.Approval)
 	if err != nil { // a word or a text
-		panic("runtime: approval: " + err.Error())
+		panic("builtin: approval: " + err.Error())
 	}
 	return raw
 }
 
-func entryOf(l *tool.Listed) arcp.ToolEntry {
-	t := l.Tool
-	return arcp.ToolEntry{Name: l.Agent.Name, Version: t.Version, Versions: l.Agent.Versions, Description: t.Description,
-		SideEffect: string(t.SideEffect), Source: t.Source, Approval: policyText(t), MinTrust: t.MinTrust}
-}
-
-// page calls give for the names behind a cursor, and returns the next one. A cursor
-// is a name: tools that come and go move none of the others. What give returns is about
-// how many bytes its row has.
-func (b *Tools) page(v engine.Viewer, what string, in *toolsListIn, all bool, give func(*tool.Listed) int) (next string, err error) {
-	scope := []byte(what + "\x00" + v.Principal() + "\x00" + in.Prefix)
-	after, err := b.Cursors.OpenKey(in.Cursor, scope)
-	if err != nil {
-		return "", err
-	}
-	n, size, last := 0, 0, ""
-	for l := range v.Catalogue().List(after, in.Prefix, all) {
-		if n == cmp.Or(in.Limit, paging.DefaultLen) || size >= paging.MaxBytes {
-			return b.Cursors.SealKey(last, scope), nil
+// listTools returns a page of the catalogue; row returns an item and its size. The position of
+// a tool is its name, so that tools that come and go move no other tool.
+func listTools[T any](t *catalogTools, v engine.Viewer, list string, in *toolsListIn, all bool, row func(*tool.Listed) (T, int)) (arcp.Page[T], error) {
+	request := paging.Request{Scope: list + "\x00" + v.Principal() + "\x00" + in.Prefix, Cursor: in.Cursor, Limit: in.Limit}
+	return paging.Page(t.cursors, request, func(after string, add paging.Add[T]) error {
+		for l := range v.Catalogue().List(after, in.Prefix, all) {
+			if item, size := row(&l); !add(l.Agent.Name, size, &item) {
+				break
+			}
 		}
-		size += give(&l)
-		n, last = n+1, l.Agent.Name
-	}
-	return "", nil
+		return nil
+	})
 }
 
-func (b *Tools) toolsList(_ context.Context, job tool.Job, in toolsListIn) (page arcp.ToolPage, err error) {
-	v, err := viewer(job)
-	if err != nil {
-		return page, err
-	}
-	page.Items, page.Generation = []arcp.ToolEntry{}, v.Catalogue().Generation()
-	page.NextCursor, err = b.page(v, "tools", &in, false, func(l *tool.Listed) int {
-		e := entryOf(l)
-		page.Items = append(page.Items, e)
-		return len(e.Name) + len(e.Description) + len(e.Approval)
+func (t *catalogTools) list(_ context.Context, v engine.Viewer, in toolsListIn) (out arcp.ToolPage, err error) {
+	out.Generation = v.Catalogue().Generation()
+	out.Page, err = listTools(t, v, "tools", &in, false, func(l *tool.Listed) (arcp.ToolEntry, int) {
+		t := l.Tool
+		e := arcp.ToolEntry{Name: l.Agent.Name, Version: t.Version, Versions: l.Agent.Versions, Description: t.Description,
+			SideEffect: string(t.SideEffect), Source: t.Source, Approval: policyText(t), MinTrust: t.MinTrust}
+		return e, len(e.Name) + len(e.Description) + len(e.Approval)
 	})
-	return page, err
+	return out, err
 }
 
 type toolsDescribeIn struct {
 	Name string `json:"name" jsonschema:"description=name or name@version"`
 }
 
-func (b *Tools) toolsDescribe(_ context.Context, job tool.Job, in toolsDescribeIn) (d arcp.ToolView, err error) {
-	v, err := viewer(job)
-	if err != nil {
-		return d, err
-	}
+func (*catalogTools) describe(_ context.Context, v engine.Viewer, in toolsDescribeIn) (d arcp.ToolView, err error) {
 	t, refused := v.Catalogue().Resolve(in.Name)
 	switch {
 	case refused != nil:
@@ -126,7 +111,7 @@ func (b *Tools) toolsDescribe(_ context.Context, job tool.Job, in toolsDescribeI
 	return d, err
 }
 
-// limit is nil for one that is off.
+// limit returns a limit for a result; nil: it is off.
 func limit[T int | int64](n T) *int64 {
 	if n <= 0 {
 		return nil
@@ -134,7 +119,7 @@ func limit[T int | int64](n T) *int64 {
 	return new(int64(n))
 }
 
-// schemaOr is the schema of a tool, or that by which anything goes.
+// schemaOr returns a schema, or the one that permits any value.
 func schemaOr(schema arcp.Raw) arcp.Raw {
 	if schema == nil {
 		return arcp.Raw("{}")
@@ -142,13 +127,12 @@ func schemaOr(schema arcp.Raw) arcp.Raw {
 	return schema
 }
 
-// toolsPolicyOut is what tools.policy returns.
 type toolsPolicyOut struct {
 	Principal  string       `json:"principal"`
 	SessionID  string       `json:"session_id,omitzero"`
 	Trust      string       `json:"trust"`
 	Roles      []string     `json:"roles"`
-	Lease      arcp.Raw     `json:"lease,omitzero"` // what jobs without a lease_request may do, and others at most
+	Lease      arcp.Raw     `json:"lease,omitzero"` // of jobs without a lease_request; the upper bound of the others
 	Overlay    overlayOut   `json:"overlay"`
 	Generation uint64       `json:"generation"`
 	Items      []toolPolicy `json:"items"`
@@ -163,37 +147,33 @@ type overlayOut struct {
 	Prompts     []string `json:"prompts"`
 }
 
-// toolPolicy is what the session may do with a tool.
+// toolPolicy says what the session may do with a tool.
 type toolPolicy struct {
 	Name     string   `json:"name"`
 	Version  string   `json:"version"`
 	Submit   bool     `json:"submit"` // as a job
 	Call     bool     `json:"call"`   // by a job with the session's lease
 	Delegate bool     `json:"delegate"`
-	Reason   string   `json:"reason,omitzero"` // of the first that is not allowed
+	Reason   string   `json:"reason,omitzero"` // why the first of them is not allowed
 	Approval arcp.Raw `json:"approval_policy"`
 }
 
-func (b *Tools) toolsPolicy(_ context.Context, job tool.Job, in toolsListIn) (out toolsPolicyOut, err error) {
-	v, err := viewer(job)
-	if err != nil {
-		return out, err
-	}
+func (t *catalogTools) policy(_ context.Context, v engine.Viewer, in toolsListIn) (toolsPolicyOut, error) {
 	rec := session.OverlayRecord{IncludeBase: true}
-	if s := b.Sessions.Find(v.Session()); s != nil {
+	if s := t.sessions.Find(v.Session()); s != nil {
 		rec = s.Overlay().Record()
 	}
-	out = toolsPolicyOut{Principal: v.Principal(), SessionID: string(v.Session()), Trust: v.Trust(), Roles: append([]string{}, v.Roles()...),
-		Generation: v.Catalogue().Generation(), Items: []toolPolicy{},
-		Overlay: overlayOut{rec.Revision, rec.IncludeBase, append([]string{}, rec.Tools...), append([]string{}, rec.Hide...), append([]string{}, rec.Prompts...)}}
+	out := toolsPolicyOut{Principal: v.Principal(), SessionID: string(v.Session()), Trust: v.Trust(), Roles: append([]string{}, v.Roles()...),
+		Generation: v.Catalogue().Generation(),
+		Overlay:    overlayOut{rec.Revision, rec.IncludeBase, append([]string{}, rec.Tools...), append([]string{}, rec.Hide...), append([]string{}, rec.Prompts...)}}
 	if l := v.MayDo(); l != nil {
 		out.Lease = l.RFC()
 	}
-	out.NextCursor, err = b.page(v, "policy", &in, true, func(l *tool.Listed) int {
+	page, err := listTools(t, v, "policy", &in, true, func(l *tool.Listed) (toolPolicy, int) {
 		p := policyOf(v, l.Tool)
-		out.Items = append(out.Items, p)
-		return len(p.Name) + len(p.Approval) + len(p.Reason)
+		return p, len(p.Name) + len(p.Approval) + len(p.Reason)
 	})
+	out.Items, out.NextCursor = page.Items, page.NextCursor
 	return out, err
 }
 
@@ -216,37 +196,20 @@ func policyOf(v engine.Viewer, t *tool.Tool) toolPolicy {
 }
 
 type toolsCallsIn struct {
-	JobID  string `json:"job_id" jsonschema:"description=the job whose calls are listed"`
-	Limit  int    `json:"limit,omitzero" jsonschema:"description=calls a page,minimum=1,maximum=200"`
-	Cursor string `json:"cursor,omitzero" jsonschema:"description=next_cursor of the page before"`
+	JobID  arcp.JobID `json:"job_id" jsonschema:"description=the job whose calls are listed"`
+	Limit  int        `json:"limit,omitzero" jsonschema:"description=calls a page,minimum=1,maximum=200"`
+	Cursor string     `json:"cursor,omitzero" jsonschema:"description=next_cursor of the page before"`
 }
 
-func (b *Tools) toolsCalls(ctx context.Context, job tool.Job, in toolsCallsIn) (page arcp.Page[engine.CallRecord], err error) {
-	who, err := b.caller(job)
-	if err != nil {
-		return page, err
-	}
-	j, refused := b.Jobs.Visible(ctx, &who, arcp.JobID(in.JobID))
+func (t *catalogTools) calls(ctx context.Context, who *Caller, in toolsCallsIn) (page arcp.Page[engine.CallRecord], err error) {
+	j, refused := t.jobs.Visible(ctx, &who.Actor, in.JobID)
 	if refused != nil {
 		return page, refused
 	}
-	scope := []byte("calls\x00" + who.Principal + "\x00" + in.JobID)
-	after, err := b.Cursors.OpenKey(in.Cursor, scope)
-	if err != nil {
-		return page, err
-	}
-	page.Items = []engine.CallRecord{}
-	last, size := "", 0
-	err = b.Engine.Calls(ctx, &j, after, func(place string, c engine.CallRecord) bool {
-		if len(page.Items) == cmp.Or(in.Limit, defaultCalls) || size > maxCallsBytes {
-			page.NextCursor = b.Cursors.SealKey(last, scope)
-			return false
-		}
-		page.Items, last = append(page.Items, c), place
-		size += c.Size
-		return true
+	request := paging.Request{Scope: "calls\x00" + who.Principal + "\x00" + string(in.JobID), Cursor: in.Cursor, Limit: cmp.Or(in.Limit, defaultCalls), MaxBytes: maxCallsBytes}
+	return paging.Page(t.cursors, request, func(after string, add paging.Add[engine.CallRecord]) error {
+		return t.engine.Calls(ctx, &j, after, func(place string, c engine.CallRecord) bool { return add(place, c.Size, &c) })
 	})
-	return page, err
 }
 
 type toolsOverlayIn struct {
@@ -263,21 +226,17 @@ type overlaySet struct {
 	Generation uint64 `json:"generation"`
 }
 
-func (b *Tools) toolsOverlay(ctx context.Context, job tool.Job, in toolsOverlayIn) (out overlaySet, err error) {
-	v, err := viewer(job)
-	if err != nil {
-		return out, err
-	}
+func (t *catalogTools) overlay(ctx context.Context, v engine.Viewer, in toolsOverlayIn) (out overlaySet, err error) {
 	layer, refused := tool.NewLayer(tool.Overlay{IncludeBase: in.IncludeBase, Tools: in.Tools, Hide: in.Hide, Prompts: in.Prompts})
 	if refused != nil {
 		return out, refused
 	}
-	s := b.Sessions.Find(v.Session())
+	s := t.sessions.Find(v.Session())
 	if s == nil {
 		return out, arcp.Errorf(arcp.CodeFailedPrecondition, "only a session has an overlay, and yours has ended")
 	}
 	q := session.OverlayChange{Trust: v.Trust(), Layer: layer, Revision: in.ExpectRevision, Generation: in.ExpectGeneration}
-	o, snap, err := b.Sessions.SetOverlay(ctx, s, q, func() { b.toolsChanged(s.ID) })
+	o, snap, err := t.sessions.SetOverlay(ctx, s, q, func() { toolsChanged(t.sessions, s.ID) })
 	if err != nil {
 		return out, err
 	}
@@ -288,44 +247,50 @@ type toolsRefreshed struct {
 	Generation uint64 `json:"generation"`
 }
 
-// toolsRefresh has the sources asked, by one at a time. Whoever waited while a
-// whole round was made since has what it wants.
-func (b *Tools) toolsRefresh(ctx context.Context, _ tool.Job, _ struct{}) (toolsRefreshed, error) {
-	if b.Refresh == nil {
-		return toolsRefreshed{b.Registry.Generation()}, nil
-	}
-	asked := b.refresh.begun.Load()
-	select {
-	case b.refresh.turn <- struct{}{}:
-	case <-ctx.Done():
-		return toolsRefreshed{}, context.Cause(ctx)
-	}
-	defer func() { <-b.refresh.turn }()
-	if b.refresh.done > asked {
-		return toolsRefreshed{b.Registry.Generation()}, nil
-	}
-	round := b.refresh.begun.Add(1)
-	if err := b.Refresh(ctx); err != nil {
-		if _, ok := errors.AsType[*arcp.Error](err); ok {
+// refreshTools makes the sources list their tools again.
+func (t *catalogTools) refreshTools(ctx context.Context, _ tool.Host, _ struct{}) (toolsRefreshed, error) {
+	if t.refresh.run != nil {
+		if err := t.refresh.do(ctx, t.listSources); err != nil {
 			return toolsRefreshed{}, err
 		}
-		b.Logger.Error().Err(err).Msg("refresh tools")
-		return toolsRefreshed{}, arcp.Errorf(arcp.CodeUnavailable, "not all sources could list their tools; the log says why").RetryAfter(1)
 	}
-	b.refresh.done = round
-	return toolsRefreshed{b.Registry.Generation()}, nil
+	return toolsRefreshed{t.registry.Generation()}, nil
 }
 
-// refreshTurns lets one call of tools.refresh at a time ask the sources.
-type refreshTurns struct {
-	turn  chan struct{} // full while a call asks
-	begun atomic.Uint64 // rounds
-	done  uint64        // the latest round that every source answered; with turn
+func (t *catalogTools) listSources(ctx context.Context) error {
+	err := t.refresh.run(ctx)
+	if _, ok := errors.AsType[*arcp.Error](err); ok || err == nil {
+		return err
+	}
+	t.logger.Error().Err(err).Msg("refresh tools")
+	return arcp.Errorf(arcp.CodeUnavailable, "not all sources could list their tools; the log says why").RetryAfter(1)
 }
 
-// toolsChanged makes the connection of a session look at its catalogue.
-func (b *Tools) toolsChanged(id arcp.SessionID) {
-	if c := b.Sessions.ConnOf(id); c != nil {
-		c.ToolsChanged()
+// refresher runs one refresh at a time.
+type refresher struct {
+	run   func(context.Context) error // nil: there is nothing to refresh
+	turn  chan struct{}               // buffered 1; full while a refresh runs
+	begun atomic.Uint64               // refreshes
+	done  uint64                      // the latest one without an error; the holder of turn accesses it
+}
+
+// do waits for its turn and calls refresh, unless a whole refresh has run since the call of
+// do.
+func (r *refresher) do(ctx context.Context, refresh func(context.Context) error) error {
+	called := r.begun.Load()
+	select {
+	case r.turn <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
+	defer func() { <-r.turn }()
+	if r.done > called {
+		return nil
+	}
+	round := r.begun.Add(1)
+	err := refresh(ctx)
+	if err == nil {
+		r.done = round
+	}
+	return err
 }

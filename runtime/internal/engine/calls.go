@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/clip"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/job"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
@@ -91,15 +92,13 @@ func (s *supervisor) noteRefused(c *tool.Call, err error) {
 	if !ok || e == errEnded {
 		return
 	}
-	n := note{Tool: cutText(c.Tool, arcp.MaxIDLen), Request: tool.ArgumentsDigest(c.Arguments), Code: e.Code,
-		Message: cutText(s.e.scrubText(e.Message), maxNoteText)}
+	n := note{Tool: clip.Text(c.Tool, arcp.MaxIDLen), Request: tool.ArgumentsDigest(c.Arguments), Code: e.Code,
+		Message: clip.Text(s.e.scrubText(e.Message), maxNoteText)}
 	if t, err := s.catalogue.Resolve(c.Tool); err == nil {
 		n.Effect = t.SideEffect
 	}
 	s.note(n)
 }
-
-func cutText(s string, n int) string { return strings.ToValidUTF8(s[:min(len(s), n)], "") }
 
 // addNotes adds the notes to a write.
 func (s *supervisor) addNotes(w *store.Write) error {
@@ -327,10 +326,10 @@ func (c *CallRecord) end(at time.Time, o *job.Outcome) {
 		}
 	case arcp.StateCancelled:
 		c.finish(at, metrics.CallError)
-		c.Error = &CallError{o.Code, cutText(o.Reason, maxNoteText)}
+		c.Error = &CallError{o.Code, clip.Text(o.Reason, maxNoteText)}
 	default:
 		c.finish(at, callStatus(o.Err))
-		c.Error = &CallError{o.Err.Code, cutText(o.Err.Message, maxNoteText)}
+		c.Error = &CallError{o.Err.Code, clip.Text(o.Err.Message, maxNoteText)}
 	}
 }
 

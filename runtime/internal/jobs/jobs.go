@@ -4,7 +4,6 @@ package jobs
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,9 +12,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/clip"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/audit"
-	"github.com/arcpd/arcpd/runtime/internal/clip"
 	"github.com/arcpd/arcpd/runtime/internal/paging"
 	"github.com/arcpd/arcpd/runtime/store"
 )
@@ -89,59 +88,45 @@ func (r *Reader) Page(ctx context.Context, who *approval.Actor, p *arcp.SessionL
 	return r.list(ctx, principal, principal != who.Principal, p)
 }
 
-// list lists jobs of a principal. foreign says that another one asks: it does not
-// see calls of the runtime's own tools.
+// list lists jobs of a principal. foreign means that the reader is another principal, which
+// does not see calls of the runtime's own tools.
 func (r *Reader) list(ctx context.Context, principal string, foreign bool, p *arcp.SessionListJobsPayload) (*arcp.SessionJobsPayload, *arcp.Error) {
-	limit := paging.DefaultLen
-	if p.Limit != nil {
-		limit = int(min(*p.Limit, maxPage))
-	}
 	var filter arcp.JobFilter
 	if p.Filter != nil {
 		filter = *p.Filter
 	}
-	q := store.JobQuery{Principal: principal, CreatedAfter: filter.CreatedAfter, CreatedBefore: filter.CreatedBefore}
-	bound := cursorScope(principal, &filter)
-	if p.Cursor != "" {
-		at, id, ok := r.Cursors.OpenTime(p.Cursor, bound)
-		if q.AfterTime, q.AfterID = at, arcp.JobID(id); !ok {
-			return nil, arcp.Errorf(arcp.CodeInvalidRequest, "cursor is not one of this list: use next_cursor of a page with the same filter")
-		}
+	request := paging.Request{Scope: cursorScope(principal, &filter), Cursor: p.Cursor}
+	if p.Limit != nil {
+		request.Limit = int(min(*p.Limit, maxPage))
 	}
-	page, last, more, err := r.scan(ctx, q, func(j *store.Job) bool { return r.selects(&filter, j) && !(foreign && r.builtin(j)) }, limit)
+	page, err := paging.Page(r.Cursors, request, func(after string, add paging.Add[arcp.JobEntry]) error {
+		at, id := paging.ParseTimeKey(after)
+		q := store.JobQuery{Principal: principal, CreatedAfter: filter.CreatedAfter, CreatedBefore: filter.CreatedBefore, AfterTime: at, AfterID: arcp.JobID(id)}
+		return r.Store.Jobs(ctx, q, func(j store.Job) bool {
+			key := paging.TimeKey(j.CreatedAt, string(j.ID))
+			if !r.selects(&filter, &j) || foreign && r.builtin(&j) {
+				return add(key, 0, nil)
+			}
+			lease, _, _ := r.Engine.LeaseOf(&j)
+			return add(key, len(lease)+jobEntryBytes, &arcp.JobEntry{JobID: j.ID, Agent: j.Agent, Status: string(j.State),
+				Lease: lease, ParentJobID: j.Parent, CreatedAt: j.CreatedAt.UTC(), TraceID: j.TraceID, LastEventSeq: j.LastSeq})
+		})
+	})
+	if _, ok := errors.AsType[*arcp.Error](err); ok {
+		return nil, arcp.Errorf(arcp.CodeInvalidRequest, "cursor is not one of this list: use next_cursor of a page with the same filter")
+	}
 	if err != nil {
 		r.Logger.Error().Err(err).Msg("list jobs")
 		return nil, arcp.Errorf(arcp.CodeUnavailable, "the store cannot be read")
 	}
-	if more {
-		page.NextCursor = new(r.Cursors.SealTime(last.CreatedAt, string(last.ID), bound))
+	list := &arcp.SessionJobsPayload{Jobs: page.Items}
+	if page.NextCursor != "" {
+		list.NextCursor = &page.NextCursor
 	}
-	return page, nil
+	return list, nil
 }
 
-// scan collects a page; more says that the list may go on after last.
-func (r *Reader) scan(ctx context.Context, q store.JobQuery, selects func(*store.Job) bool, limit int) (page *arcp.SessionJobsPayload, last store.Job, more bool, err error) {
-	page = &arcp.SessionJobsPayload{Jobs: []arcp.JobEntry{}}
-	scanned, size := 0, 0
-	err = r.Store.Jobs(ctx, q, func(j store.Job) bool {
-		if len(page.Jobs) == limit || scanned == paging.MaxScan || size >= paging.MaxBytes {
-			more = true
-			return false
-		}
-		scanned++
-		last = j
-		if selects(&j) {
-			lease, _, _ := r.Engine.LeaseOf(&j)
-			size += len(lease) + jobEntryBytes
-			page.Jobs = append(page.Jobs, arcp.JobEntry{JobID: j.ID, Agent: j.Agent, Status: string(j.State),
-				Lease: lease, ParentJobID: j.Parent, CreatedAt: j.CreatedAt.UTC(), TraceID: j.TraceID, LastEventSeq: j.LastSeq})
-		}
-		return true
-	})
-	return page, last, more, err
-}
-
-// statusAliases are words of the other dialect that are read too.
+// statusAliases are the statuses that a filter may name besides the states of jobs.
 var statusAliases = map[string][]string{
 	"pending": {"accepted", "queued"}, "success": {"completed"}, "error": {"failed"}, "timed_out": {"failed"},
 }
@@ -169,14 +154,13 @@ func (r *Reader) selects(f *arcp.JobFilter, j *store.Job) bool {
 	})
 }
 
-// cursorScope is what a cursor is good for: one principal and one filter.
-func cursorScope(principal string, f *arcp.JobFilter) []byte {
+// cursorScope returns the scope of the cursors of one principal's jobs with one filter.
+func cursorScope(principal string, f *arcp.JobFilter) string {
 	raw, err := arcp.Marshal(f)
 	if err != nil { // strings and times
-		panic("runtime: " + err.Error())
+		panic("jobs: " + err.Error())
 	}
-	sum := sha256.Sum256(append(append([]byte(principal), 0), raw...))
-	return sum[:]
+	return "jobs\x00" + principal + "\x00" + string(raw)
 }
 
 // Outcome returns the payload of a job's terminal event.

@@ -62,11 +62,11 @@ func ParseAmount(s string) (Amount, *arcp.Error) {
 func parseAmount(s string) (Amount, error) {
 	text, err := arcp.ParseAmount(s)
 	if err != nil {
-		return Amount{}, fmt.Errorf(`%s is not an amount such as "USD:5.00"`, brief(s))
+		return Amount{}, fmt.Errorf(`%s is not an amount such as "USD:5.00"`, quote(s))
 	}
 	a := Amount{currency: text.Currency}
 	if a.value, err = parseDecimal(text.Value); err != nil {
-		return Amount{}, fmt.Errorf("%s: %w", brief(s), err)
+		return Amount{}, fmt.Errorf("%s: %w", quote(s), err)
 	}
 	return a, nil
 }

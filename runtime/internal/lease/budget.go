@@ -94,9 +94,9 @@ func parseCost(value arcp.Number) (apd.Decimal, *arcp.Error) {
 	d, err := parseDecimal(string(value))
 	switch {
 	case err != nil:
-		return d, arcp.Errorf(arcp.CodeInvalidArgument, "cost %s: %v", brief(string(value)), err)
+		return d, arcp.Errorf(arcp.CodeInvalidArgument, "cost %s: %v", quote(string(value)), err)
 	case d.Negative:
-		return d, arcp.Errorf(arcp.CodeInvalidArgument, "cost %s: it is negative", brief(string(value)))
+		return d, arcp.Errorf(arcp.CodeInvalidArgument, "cost %s: it is negative", quote(string(value)))
 	}
 	return d, nil
 }
@@ -164,7 +164,7 @@ func (b *Budget) Reserve(child []Amount) *arcp.Error {
 	for _, a := range child {
 		if c := b.find(a.currency); c != nil && a.value.Cmp(&c.left) > 0 {
 			return arcp.Errorf(arcp.CodeLeaseSubsetViolation,
-				"the child's %s is more than the %s left of its parent's", brief(a.String()), c.left.Text('f'))
+				"the child's %s is more than the %s left of its parent's", quote(a.String()), c.left.Text('f'))
 		}
 	}
 	for _, a := range child {

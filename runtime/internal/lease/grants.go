@@ -35,9 +35,9 @@ type Grant struct {
 func (g *Grant) live(now time.Time) *arcp.Error {
 	switch {
 	case g.Revoked:
-		return arcp.Errorf(arcp.CodeLeaseRevoked, "lease %s of %s was revoked", g.ID, brief(g.Permission))
+		return arcp.Errorf(arcp.CodeLeaseRevoked, "lease %s of %s was revoked", g.ID, quote(g.Permission))
 	case over(now, g.ExpiresAt):
-		return arcp.Errorf(arcp.CodeLeaseExpired, "lease %s of %s has expired", g.ID, brief(g.Permission))
+		return arcp.Errorf(arcp.CodeLeaseExpired, "lease %s of %s has expired", g.ID, quote(g.Permission))
 	}
 	return nil
 }
@@ -72,9 +72,9 @@ type Permission struct {
 func Narrower(asked, granted Permission) *arcp.Error {
 	switch {
 	case dotted(asked.Permission) != dotted(granted.Permission):
-		return arcp.Errorf(arcp.CodeInvalidArgument, "permission: %s was asked for", brief(asked.Permission))
+		return arcp.Errorf(arcp.CodeInvalidArgument, "permission: %s was asked for", quote(asked.Permission))
 	case asked.Operation != granted.Operation:
-		return arcp.Errorf(arcp.CodeInvalidArgument, "operation: %s was asked for", brief(asked.Operation))
+		return arcp.Errorf(arcp.CodeInvalidArgument, "operation: %s was asked for", quote(asked.Operation))
 	}
 	whole, err := compileResource(asked.Permission, asked.Resource)
 	if err != nil {
@@ -86,7 +86,7 @@ func Narrower(asked, granted Permission) *arcp.Error {
 	}
 	if !newInclusion([]pattern{whole}, maxWork).covers(&part) {
 		return arcp.Errorf(arcp.CodeInvalidArgument, "resource: %s was asked for, which does not cover %s",
-			brief(asked.Resource), brief(granted.Resource))
+			quote(asked.Resource), quote(granted.Resource))
 	}
 	return nil
 }
@@ -94,7 +94,7 @@ func Narrower(asked, granted Permission) *arcp.Error {
 func compileResource(permission, resource string) (pattern, *arcp.Error) {
 	p, err := compile(dotted(permission), resource)
 	if err != nil {
-		return p, arcp.Errorf(arcp.CodeInvalidArgument, "resource %s: %v", brief(resource), err)
+		return p, arcp.Errorf(arcp.CodeInvalidArgument, "resource %s: %v", quote(resource), err)
 	}
 	return p, nil
 }
@@ -119,11 +119,11 @@ func (g *Grants) Add(grant Grant) *arcp.Error {
 	grant.GrantedAt, grant.ExpiresAt = instant(grant.GrantedAt), instant(grant.ExpiresAt)
 	switch {
 	case !grant.ExpiresAt.After(grant.GrantedAt):
-		return arcp.Errorf(arcp.CodeInvalidArgument, "lease %s has no duration", brief(string(grant.ID)))
+		return arcp.Errorf(arcp.CodeInvalidArgument, "lease %s has no duration", quote(string(grant.ID)))
 	case !utf8.ValidString(string(grant.ID) + grant.Permission + grant.Operation + string(grant.Session) + grant.Principal + string(grant.Holder)):
-		return arcp.Errorf(arcp.CodeInvalidArgument, "lease %s: %v", brief(string(grant.ID)), errUTF8)
+		return arcp.Errorf(arcp.CodeInvalidArgument, "lease %s: %v", quote(string(grant.ID)), errUTF8)
 	case g.find(grant.ID) != nil:
-		return arcp.Errorf(arcp.CodeAlreadyExists, "lease %s exists already", brief(string(grant.ID)))
+		return arcp.Errorf(arcp.CodeAlreadyExists, "lease %s exists already", quote(string(grant.ID)))
 	}
 	p, err := compileResource(grant.Permission, grant.Resource)
 	if err != nil {
@@ -175,7 +175,7 @@ func (g *Grants) find(id arcp.LeaseID) *compiledGrant {
 func (g *Grants) current(now time.Time, id arcp.LeaseID) (*compiledGrant, *arcp.Error) {
 	c := g.find(id)
 	if c == nil {
-		return nil, arcp.Errorf(arcp.CodeNotFound, "no lease %s", brief(string(id)))
+		return nil, arcp.Errorf(arcp.CodeNotFound, "no lease %s", quote(string(id)))
 	}
 	return c, c.live(now)
 }
@@ -249,7 +249,7 @@ func (g *Grants) Check(now time.Time, permission, resource, operation string) *a
 	permission = dotted(permission)
 	t, bad := read(formOf(permission), resource, false)
 	if bad != nil {
-		return denied("%s: %s cannot be a target: %v", permission, brief(resource), bad)
+		return denied("%s: %s cannot be a target: %v", permission, quote(resource), bad)
 	}
 	var ended *arcp.Error
 	for i := range g.list {
@@ -266,7 +266,7 @@ func (g *Grants) Check(now time.Time, permission, resource, operation string) *a
 	if ended != nil {
 		return ended
 	}
-	return denied("no permission %s for %s of %s", brief(permission), brief(operation), brief(t.text))
+	return denied("no permission %s for %s of %s", quote(permission), quote(operation), quote(t.text))
 }
 
 // All returns the grants that are remembered, the oldest first.

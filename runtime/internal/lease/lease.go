@@ -84,16 +84,16 @@ func (l *Lease) find(namespace string) *permission {
 func (l *Lease) Covers(namespace, s string) *arcp.Error {
 	p := l.find(dotted(namespace))
 	if p == nil {
-		return denied("the lease does not cover %s of %s", namespace, brief(s))
+		return denied("the lease does not cover %s of %s", namespace, quote(s))
 	}
 	t, err := read(formOf(p.namespace), s, false)
 	if err != nil {
-		return denied("%s: %s cannot be a target: %v", namespace, brief(s), err)
+		return denied("%s: %s cannot be a target: %v", namespace, quote(s), err)
 	}
 	for i := range p.patterns {
 		if p.patterns[i].covers(&t) {
 			return nil
 		}
 	}
-	return denied("the lease does not cover %s of %s", namespace, brief(t.text))
+	return denied("the lease does not cover %s of %s", namespace, quote(t.text))
 }

@@ -102,7 +102,7 @@ func decode(raw arcp.Raw, costBudget []string) (*Lease, error) {
 	r := reader{lists: map[string][]string{}, from: map[string]string{}}
 	for _, key := range slices.Sorted(maps.Keys(members)) {
 		if err := r.member(key, members[key]); err != nil {
-			return nil, fmt.Errorf("lease: %s: %w", brief(key), err)
+			return nil, fmt.Errorf("lease: %s: %w", quote(key), err)
 		}
 	}
 	if costBudget != nil {
@@ -161,7 +161,7 @@ func (r *reader) list(namespace, spelling string, list []string) error {
 	}
 	if before, twice := r.lists[namespace]; twice {
 		if !same(namespace, before, list) {
-			return fmt.Errorf("it differs from %s, which means the same key", brief(r.from[namespace]))
+			return fmt.Errorf("it differs from %s, which means the same key", quote(r.from[namespace]))
 		}
 		return nil
 	}
@@ -216,7 +216,7 @@ func (r *reader) lease() (*Lease, error) {
 			l.permissions = append(l.permissions, p)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("lease: %s: %w", brief(r.from[ns]), err)
+			return nil, fmt.Errorf("lease: %s: %w", quote(r.from[ns]), err)
 		}
 	}
 	return l, nil
@@ -231,7 +231,7 @@ func compileAll(namespace string, list []string) (permission, error) {
 		}
 		pat, err := compile(namespace, s)
 		if err != nil {
-			return p, fmt.Errorf("%s cannot be a pattern: %w", brief(s), err)
+			return p, fmt.Errorf("%s cannot be a pattern: %w", quote(s), err)
 		}
 		if !seen[pat.text] {
 			seen[pat.text] = true

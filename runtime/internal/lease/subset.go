@@ -44,7 +44,7 @@ func (l *Lease) exceeds(m *Lease) string {
 	}
 	for _, a := range l.budget {
 		if b, ok := findAmount(m.Budget(), a.currency); ok && a.Cmp(b) > 0 {
-			return arcp.NamespaceCostBudget + " " + brief(a.String())
+			return arcp.NamespaceCostBudget + " " + quote(a.String())
 		}
 	}
 	if at := m.ExpiresAt(); !at.IsZero() && l.expires.After(at) {
@@ -53,7 +53,7 @@ func (l *Lease) exceeds(m *Lease) string {
 	work := maxWork
 	for i := range l.permissions {
 		if p := l.permissions[i].exceeds(m, &work); p != nil {
-			return l.permissions[i].namespace + " " + brief(p.text)
+			return l.permissions[i].namespace + " " + quote(p.text)
 		}
 	}
 	return ""

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/clip"
 )
 
 // Bounds of a pattern, and of a target without its query. The second
@@ -47,7 +48,7 @@ type target struct {
 func Canonical(namespace, s string) (string, *arcp.Error) {
 	t, err := read(formOf(dotted(namespace)), s, false)
 	if err != nil {
-		return "", denied("%s: %s cannot be a target: %v", namespace, brief(s), err)
+		return "", denied("%s: %s cannot be a target: %v", namespace, quote(s), err)
 	}
 	return t.text, nil
 }
@@ -56,14 +57,8 @@ func denied(format string, args ...any) *arcp.Error {
 	return arcp.Errorf(arcp.CodePermissionDenied, format, args...)
 }
 
-// brief quotes s for a message, cut to a length that fits one.
-func brief(s string) string {
-	const most = 200
-	if len(s) <= most {
-		return fmt.Sprintf("%q", s)
-	}
-	return fmt.Sprintf("%q…", s[:most])
-}
+// quote quotes s for a message, at most 200 bytes of it.
+func quote(s string) string { return clip.Quote(s, 200) }
 
 var (
 	errNothing = errors.New("it is empty")

@@ -27,8 +27,8 @@ import (
 // engine. Its methods may be called by any goroutine.
 type Broker struct {
 	opts  Options
-	offer func(job arcp.JobID, question string, to approval.Actor) // gives a question to one more session
-	since time.Time                                                // what was asked before was shown by another process
+	offer func(job arcp.JobID, question string, to approval.Actor) // offers a question to one more session
+	since time.Time                                                // start of the process; earlier questions were shown before
 
 	mu       sync.Mutex
 	pending  map[string]*Question            // by id
@@ -37,7 +37,7 @@ type Broker struct {
 	waiting  map[string][]chan struct{}      // closed when a question is asked, changed or settled
 }
 
-// MaxPending is how many questions of a principal may be pending that a new one may come to.
+// MaxPending bounds the pending questions of a principal.
 const MaxPending = 1000
 
 // Options of a Broker.
@@ -45,7 +45,7 @@ type Options struct {
 	Store    store.Store
 	Changes  txn.Committer
 	Sessions *session.Directory
-	Host     *host.Host // shows questions to those who watch it
+	Host     *host.Host // shows questions to its subscribers
 	Metrics  *metrics.Metrics
 	Logger   zerolog.Logger
 	Audit    audit.Log
@@ -63,7 +63,7 @@ func New(o Options) *Broker {
 		requests: make(map[arcp.MessageID]*Question), byOwner: make(map[string]map[string]*Question), waiting: make(map[string][]chan struct{})}
 }
 
-// Connect sets the function that gives a question of a job to one more session. It is
+// Connect sets the function that offers a question of a job to one more session. It is
 // called once, before anything is served.
 func (b *Broker) Connect(offer func(job arcp.JobID, question string, to approval.Actor)) {
 	b.offer = offer
@@ -79,8 +79,8 @@ func (b *Broker) eachAsked(q *approval.Row, f func(*approval.Actor)) {
 	b.opts.Sessions.EachApprover(f)
 }
 
-// Audience returns the sessions that are given a new question: the attached ones that may
-// answer it and, of a permission, the session that submitted the job in any case.
+// Audience returns the sessions that receive a new question: the attached ones that may
+// answer it. The session that submitted the job always receives a permission.
 func (b *Broker) Audience(q *approval.Row, now time.Time) []arcp.SessionID {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -90,7 +90,7 @@ func (b *Broker) Audience(q *approval.Row, now time.Time) []arcp.SessionID {
 func (b *Broker) audience(q *approval.Row, now time.Time) (ids []arcp.SessionID) {
 	own := approval.Actor{Principal: q.Principal, Session: q.Session}
 	if q.Kind != approval.Gate && q.Session != "" {
-		own.HumanInput = true // whether it is shown one is a matter of its view
+		own.HumanInput = true // the view of the session decides whether it is shown
 		if q.Wants(&own, now) {
 			ids = append(ids, q.Session)
 		}
@@ -104,16 +104,16 @@ func (b *Broker) audience(q *approval.Row, now time.Time) (ids []arcp.SessionID)
 	return ids
 }
 
-// Asked notes a pending question of a job, new or changed, with the id of its event. A new
-// one is shown to those who watch the host.
+// Asked adds or updates a pending question of a job. request is the id of its event. A new
+// question is shown to the subscribers of the host.
 func (b *Broker) Asked(q approval.Row, request arcp.MessageID) {
 	if b.asked(q, request) {
 		b.show(context.Background(), host.ApprovalRequested, &q)
 	}
 }
 
-// asked notes a pending question, and gives it to sessions that have attached since its
-// audience was chosen. It reports whether the question is new.
+// asked adds or updates a pending question, and offers it to sessions that have attached
+// since its audience was chosen. It reports whether the question is new.
 func (b *Broker) asked(q approval.Row, request arcp.MessageID) (first bool) {
 	now := time.Now()
 	b.mu.Lock()
@@ -141,7 +141,7 @@ func (b *Broker) asked(q approval.Row, request arcp.MessageID) (first bool) {
 	b.wakeLocked(q.ID)
 	b.mu.Unlock()
 	if len(late) > 0 {
-		go func() { // the caller must not be held up by the engine
+		go func() { // the engine may block, the caller must not
 			for _, w := range late {
 				b.offer(q.Job, q.ID, w)
 			}
@@ -150,22 +150,22 @@ func (b *Broker) asked(q approval.Row, request arcp.MessageID) (first bool) {
 	return first
 }
 
-// Settled forgets a question that is not pending any more, and shows that to those who
-// watch the host.
+// Settled removes a question that is no longer pending, and shows its end to the subscribers
+// of the host.
 func (b *Broker) Settled(q approval.Row) {
 	b.settled(q)
-	b.show(context.Background(), shownAs(&q), &q)
+	b.show(context.Background(), eventOf(&q), &q)
 }
 
-// shownAs is the event that shows a question that is not pending any more.
-func shownAs(q *approval.Row) string {
+// eventOf returns the kind of the event that shows the end of a question.
+func eventOf(q *approval.Row) string {
 	if q.Status == approval.Expired {
 		return host.ApprovalExpired
 	}
 	return host.ApprovalResolved
 }
 
-// settled forgets a question.
+// settled removes a question.
 func (b *Broker) settled(q approval.Row) {
 	b.mu.Lock()
 	if a := b.pending[q.ID]; a != nil {
@@ -209,8 +209,8 @@ func (b *Broker) Changed(id string) (c chan struct{}, stop func()) {
 	}
 }
 
-// Arrive gives a session that has a connection now, and that the directory knows as one
-// that can be asked, the questions that it may answer.
+// Arrive offers the pending questions that it may answer to a session that has just
+// attached and takes part in human input.
 func (b *Broker) Arrive(w approval.Actor) {
 	if !w.HumanInput {
 		return
@@ -229,11 +229,11 @@ func (b *Broker) Arrive(w approval.Actor) {
 	}
 }
 
-// maxOffers bounds the questions that a session is given when it comes, the
-// newest: each is a write. The others it finds with approval.questions.
+// maxOffers bounds the questions that Arrive offers, the newest ones: each is a write. The
+// session finds the others with approval.questions.
 const maxOffers = 100
 
-// visibleLocked returns the questions that w may know of, the oldest first.
+// visibleLocked returns the questions that w may see, the oldest first.
 func (b *Broker) visibleLocked(w *approval.Actor) (list []*Question) {
 	if w.Admin || w.Sees != nil {
 		for _, a := range b.pending {
@@ -248,7 +248,7 @@ func (b *Broker) visibleLocked(w *approval.Actor) (list []*Question) {
 	return list
 }
 
-// Visible returns copies of the questions that w may know of, the oldest first.
+// Visible returns copies of the questions that w may see, the oldest first.
 func (b *Broker) Visible(w *approval.Actor) []Question {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -259,15 +259,15 @@ func (b *Broker) Visible(w *approval.Actor) []Question {
 	return list
 }
 
-// owned identifies a pending question that no job asks.
+// owned identifies a pending question without a job.
 type owned struct {
 	id, principal string
 	session       arcp.SessionID
 	expires       time.Time
 }
 
-// owned returns the pending questions that no job asks, of one session or, if that is
-// empty, of all.
+// owned returns the pending questions without a job, of one session or, if that is empty, of
+// all.
 func (b *Broker) owned(session arcp.SessionID) (list []owned) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

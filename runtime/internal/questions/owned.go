@@ -2,19 +2,21 @@ package questions
 
 import (
 	"context"
-	"errors"
-	"net/url"
-	"strings"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/host"
+	"github.com/arcpd/arcpd/runtime/internal/records"
 	"github.com/arcpd/arcpd/runtime/internal/txn"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// RequestOf is the id of the message of a question that is pending.
+func (b *Broker) table() records.Table[approval.Row] {
+	return records.Table[approval.Row]{Reader: b.opts.Store}
+}
+
+// RequestOf returns the id of the message of a pending question.
 func (b *Broker) RequestOf(q *approval.Row) arcp.MessageID {
 	if q.Status != approval.Pending {
 		return ""
@@ -23,103 +25,130 @@ func (b *Broker) RequestOf(q *approval.Row) arcp.MessageID {
 	return a.Request
 }
 
-// Read reads a question that an actor may know of, with the revision of its
-// record.
-func (b *Broker) Read(ctx context.Context, who *approval.Actor, id string) (row approval.Row, rev uint64, err error) {
+// Read returns a stored question that an actor may see: NOT_FOUND if there is none. The row is
+// advanced to the present time.
+func (b *Broker) Read(ctx context.Context, who *approval.Actor, id string) (approval.Row, error) {
+	row, err := b.read(ctx, who, id)
+	return row.Value, err
+}
+
+func (b *Broker) read(ctx context.Context, who *approval.Actor, id string) (row records.Row[approval.Row], err error) {
 	key := approval.RecordPrefix(who.Principal) + id
 	if a, ok := b.Find(id); ok {
 		key = approval.RecordKey(&a.Row)
 	}
-	rec, err := b.opts.Store.Get(ctx, key)
-	if err == nil && rec.Rev == 0 && (who.Admin || who.Sees != nil) {
-		rec, err = b.findRecord(ctx, who, id)
-	}
-	if err == nil && rec.Rev != 0 {
-		err = arcp.Unmarshal(rec.Value, &row)
+	row, err = b.table().Get(ctx, key)
+	if err == nil && row.Rev == 0 && (who.Admin || who.Sees != nil) {
+		row, err = b.findRow(ctx, who, id)
 	}
 	switch {
 	case err != nil:
-		return row, 0, txn.Refusal(b.opts.Logger, err, "read approval")
-	case rec.Rev == 0 || !row.Visible(who):
-		return row, 0, arcp.Errorf(arcp.CodeNotFound, "no such question: %s", id)
+		return row, txn.Refusal(b.opts.Logger, err, "read approval")
+	case row.Rev == 0 || !row.Value.Visible(who):
+		return records.Row[approval.Row]{}, arcp.Errorf(arcp.CodeNotFound, "no such question: %s", id)
 	}
-	row.Advance(time.Now().UTC())
-	return row, rec.Rev, nil
+	row.Value.Advance(time.Now().UTC())
+	return row, nil
 }
 
-// findRecord looks for a question of anybody whose questions are to be seen. It
-// looks once a principal, however many there are of each.
-func (b *Broker) findRecord(ctx context.Context, who *approval.Actor, id string) (store.Record, error) {
-	all, after := approval.RecordPrefix(""), ""
-	for {
-		first := ""
-		err := b.opts.Store.Records(ctx, all, after, func(rec store.Record) bool {
-			first = rec.Key
-			return false
-		})
-		if err != nil || first == "" {
-			return store.Record{}, err
+// findRow looks for a question of all principals that an actor may see. It reads two records
+// of each principal.
+func (b *Broker) findRow(ctx context.Context, who *approval.Actor, id string) (row records.Row[approval.Row], err error) {
+	for after := ""; row.Rev == 0; {
+		var principal string
+		if principal, after, err = records.NextGroup(ctx, b.opts.Store, approval.RecordPrefix(""), after); principal == "" || err != nil {
+			return row, err
 		}
-		own := first[:strings.LastIndexByte(first, '/')+1]
-		after = own + "\xff" // behind all of this principal
-		if principal, err := url.PathUnescape(own[len(all) : len(own)-1]); err != nil || !who.Admin && !who.Sees(principal) {
-			continue
-		}
-		if rec, err := b.opts.Store.Get(ctx, own+id); err != nil || rec.Rev != 0 {
-			return rec, err
+		if who.Admin || who.Sees(principal) {
+			if row, err = b.table().Get(ctx, approval.RecordPrefix(principal)+id); err != nil {
+				return row, err
+			}
 		}
 	}
+	return row, nil
 }
 
-// ChangeOwned changes the row of an approval that no job waits for.
-func (b *Broker) ChangeOwned(ctx context.Context, who *approval.Actor, id string, change func(*approval.Row) *arcp.Error) (approval.Row, error) {
-	for {
-		row, rev, err := b.Read(ctx, who, id)
+// List calls fn for the stored questions of a principal, or of all if it is empty, behind the
+// key after, until fn returns false. size is the number of bytes of a stored row.
+func (b *Broker) List(ctx context.Context, principal, after string, fn func(key string, size int, q *approval.Row) bool) (err error) {
+	var unreadable error
+	err = b.table().Scan(ctx, approval.RecordPrefix(principal), after, func(row records.Row[approval.Row], bad error) bool {
+		unreadable = bad
+		return bad == nil && fn(row.Key, row.Size, &row.Value)
+	})
+	if err == nil {
+		err = unreadable
+	}
+	return err
+}
+
+// ChangeOwned changes the row of an approval that no job waits for. change is called again if
+// another goroutine has changed the row meanwhile.
+func (b *Broker) ChangeOwned(ctx context.Context, who *approval.Actor, id string, change func(*approval.Row) *arcp.Error) (q approval.Row, err error) {
+	err = records.Retry(func() error {
+		row, err := b.read(ctx, who, id)
+		q = row.Value
 		if err != nil {
-			return row, err
+			return err
 		}
-		if err := change(&row); err != nil {
-			return row, err
+		if refused := change(&q); refused != nil {
+			return refused
 		}
-		raw, err := arcp.Marshal(row)
-		if err != nil {
-			return row, err
-		}
-		err = b.opts.Changes.Commit(ctx, store.NewWrite().Put(store.Record{Key: approval.RecordKey(&row), Rev: rev, Value: raw}), func(err error) {
-			if err == nil && row.Status != approval.Pending {
-				b.settled(row)
+		return b.commit(ctx, row, q, func() {
+			if q.Status != approval.Pending {
+				b.settled(q)
 			}
 		})
-		switch {
-		case errors.Is(err, store.ErrConflict):
-			continue
-		case err != nil:
-			return row, txn.Refusal(b.opts.Logger, err, "store approval")
-		}
-		if row.Status != approval.Pending {
-			b.show(ctx, shownAs(&row), &row)
-		}
-		return row, nil
+	})
+	if err == nil && q.Status != approval.Pending {
+		b.show(ctx, eventOf(&q), &q)
 	}
+	return q, b.refusal(err)
 }
 
-// Load takes over the approvals that no job waits for.
-func (b *Broker) Load(ctx context.Context) error {
-	return b.opts.Store.Records(ctx, approval.RecordPrefix(""), "", func(rec store.Record) bool {
-		var row approval.Row
-		if err := arcp.Unmarshal(rec.Value, &row); err != nil {
-			b.opts.Logger.Error().Err(err).Str("record", rec.Key).Msg("an approval cannot be read and is left out")
-			return true
+// Ask stores an approval that no job waits for, in the transaction of ctx if there is one.
+func (b *Broker) Ask(ctx context.Context, q approval.Row) error {
+	err := b.commit(ctx, records.Row[approval.Row]{Key: approval.RecordKey(&q)}, q, func() { b.asked(q, "") })
+	if err == nil {
+		b.show(ctx, host.ApprovalRequested, &q)
+	}
+	return b.refusal(err)
+}
+
+// commit replaces a row by q. done is called when that is durable.
+func (b *Broker) commit(ctx context.Context, row records.Row[approval.Row], q approval.Row, done func()) error {
+	rec, err := row.Put(&q)
+	if err != nil {
+		return err
+	}
+	return b.opts.Changes.Commit(ctx, store.NewWrite().Put(rec), func(err error) {
+		if err == nil {
+			done()
 		}
-		if row.Job == "" && row.Status == approval.Pending {
-			b.Asked(row, "")
+	})
+}
+
+func (b *Broker) refusal(err error) error {
+	if err == nil {
+		return nil
+	}
+	return txn.Refusal(b.opts.Logger, err, "store approval")
+}
+
+// Load reads the pending approvals that no job waits for.
+func (b *Broker) Load(ctx context.Context) error {
+	return b.table().Scan(ctx, approval.RecordPrefix(""), "", func(row records.Row[approval.Row], bad error) bool {
+		if bad != nil {
+			b.opts.Logger.Error().Err(bad).Str("record", row.Key).Msg("an approval cannot be read and is left out")
+		} else if q := row.Value; q.Job == "" && q.Status == approval.Pending {
+			b.Asked(q, "")
 		}
 		return true
 	})
 }
 
-// EndOverdue withdraws what a session that has ended for good had asked, and
-// expires what nobody has resolved in time.
+// EndOverdue cancels the approvals of sessions that have ended, and expires those that nobody
+// has resolved in time.
 func (b *Broker) EndOverdue(ctx context.Context, now time.Time) {
 	for _, q := range b.owned("") {
 		if b.opts.Sessions.Lives(q.session) && now.Before(q.expires) {
@@ -131,7 +160,7 @@ func (b *Broker) EndOverdue(ctx context.Context, now time.Time) {
 	}
 }
 
-// cancelOwned withdraws a question whose session has ended, unless its time is over.
+// cancelOwned cancels a question of a session that has ended, unless it has expired.
 func (b *Broker) cancelOwned(ctx context.Context, q *owned, now time.Time) error {
 	who := approval.Actor{Principal: q.principal, Session: q.session}
 	_, err := b.ChangeOwned(ctx, &who, q.id, func(row *approval.Row) *arcp.Error {
@@ -143,7 +172,7 @@ func (b *Broker) cancelOwned(ctx context.Context, q *owned, now time.Time) error
 	return err
 }
 
-// EndSession withdraws the questions of a session that ends, in the transaction of ctx.
+// EndSession cancels the questions of a session that ends, in the transaction of ctx.
 func (b *Broker) EndSession(ctx context.Context, id arcp.SessionID) error {
 	now := time.Now()
 	for _, q := range b.owned(id) {
@@ -151,23 +180,5 @@ func (b *Broker) EndSession(ctx context.Context, id arcp.SessionID) error {
 			return err
 		}
 	}
-	return nil
-}
-
-// Ask stores an approval that no job waits for, in the transaction of ctx if there is one.
-func (b *Broker) Ask(ctx context.Context, row approval.Row) error {
-	raw, err := arcp.Marshal(row)
-	if err != nil {
-		return err
-	}
-	err = b.opts.Changes.Commit(ctx, store.NewWrite().Put(store.Record{Key: approval.RecordKey(&row), Value: raw}), func(err error) {
-		if err == nil {
-			b.asked(row, "")
-		}
-	})
-	if err != nil {
-		return txn.Refusal(b.opts.Logger, err, "store approval")
-	}
-	b.show(ctx, host.ApprovalRequested, &row)
 	return nil
 }

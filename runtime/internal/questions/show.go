@@ -7,19 +7,18 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/clip"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
-	"github.com/arcpd/arcpd/runtime/internal/clip"
 	"github.com/arcpd/arcpd/runtime/internal/host"
 )
 
-// Bounds of what is shown.
+// Bounds of an event.
 const (
 	previewAction  = 2 << 10 // of the action of a question
-	previewMessage = 100     // of it in a message
+	previewMessage = 100     // of the action in a message
 )
 
-// Summary is an approval as those who watch the host see it. What was answered is
-// not in it.
+// Summary is an approval as the subscribers of the host see it, without the answer.
 type Summary struct {
 	ApprovalID string          `json:"approval_id"`
 	Kind       approval.Kind   `json:"kind"`
@@ -36,21 +35,21 @@ type Summary struct {
 	ResolvedAt time.Time       `json:"resolved_at,omitzero"`
 }
 
+// Summarize returns the summary of a question.
 func Summarize(q *approval.Row) Summary {
 	return Summary{ApprovalID: q.ID, Kind: q.Kind, Status: cmp.Or(q.Status, approval.Cancelled), SessionID: q.Session, JobID: q.Job, AgentID: q.AgentID,
 		System: q.System, Action: clip.Text(q.Action, previewAction), CreatedAt: q.CreatedAt.UTC(), ExpiresAt: q.ExpiresAt.UTC(),
 		Resolution: q.Resolution, ResolvedBy: q.ResolvedBy, ResolvedAt: q.ResolvedAt}
 }
 
-// show tells those who watch a principal's host what has become of a
-// question.
+// show emits an event about a question to the host of its principal.
 func (b *Broker) show(ctx context.Context, kind string, q *approval.Row) {
 	g := Summarize(q)
 	b.emit(ctx, q, kind, fmt.Sprintf("%q is %s", clip.Text(q.Action, previewMessage), g.Status), g)
 }
 
-// ShowResolveRequested tells them that another session than the owner wants an
-// approval resolved.
+// ShowResolveRequested emits the event that another session than the owner wants an approval
+// resolved.
 func (b *Broker) ShowResolveRequested(ctx context.Context, who *approval.Actor, q *approval.Row, resolution string) {
 	b.emit(ctx, q, host.ApprovalResolveRequested, fmt.Sprintf("another session of %s wants %q for %q", who.Principal, resolution, clip.Text(q.Action, previewMessage)), struct {
 		Summary
@@ -63,7 +62,7 @@ func (b *Broker) ShowResolveRequested(ctx context.Context, who *approval.Actor, 
 func (b *Broker) emit(ctx context.Context, q *approval.Row, kind, message string, payload any) {
 	raw, err := arcp.Marshal(payload)
 	if err != nil { // texts and times
-		panic("runtime: approval event: " + err.Error())
+		panic("questions: approval event: " + err.Error())
 	}
 	b.opts.Host.EmitIn(ctx, q.Principal, host.Event{Kind: kind, AgentID: q.AgentID, Message: message, Payload: raw})
 }

@@ -2,10 +2,10 @@ package registry
 
 import (
 	"time"
-	"unicode/utf8"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/internal/backoff"
+	"github.com/arcpd/arcpd/internal/clip"
 )
 
 // State is where a lease is.
@@ -195,35 +195,16 @@ func (l Lease) cleaned(now time.Time) Lease {
 // failed is a claimed lease whose thing could not be taken away. It is tried
 // again later, and later each time.
 func (l Lease) failed(now time.Time, why string) Lease {
-	l.State, l.LastError, l.CleanupStartedAt = CleanupFailed, cut(why), time.Time{}
+	l.State, l.LastError, l.CleanupStartedAt = CleanupFailed, clip.Text(why, maxError), time.Time{}
 	l.ExpiresAt = now.Add(cleanupBackoff.Delay(l.CleanupAttempts))
 	return l
-}
-
-// cut is an error as the row keeps it.
-func cut(s string) string {
-	if !utf8.ValidString(s) {
-		return "an error that is not UTF-8"
-	}
-	return s[:cutAt(s, maxError)]
 }
 
 // entry is what the registry of the lease's session says of it.
 func (l *Lease) entry(s Status) Entry {
 	name := l.DisplayName
 	if name == "" {
-		name = l.ExternalID[:cutAt(l.ExternalID, MaxDisplayName)]
+		name = clip.Text(l.ExternalID, MaxDisplayName)
 	}
 	return Entry{ResourceID: string(l.ID), Session: l.Session, Principal: l.Principal, Kind: l.Type, DisplayName: name, Status: s, Metadata: metadata(l.Metadata)}
-}
-
-// cutAt is where to cut a text so that it has at most n bytes and whole runes.
-func cutAt(s string, n int) int {
-	if len(s) <= n {
-		return len(s)
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return n
 }

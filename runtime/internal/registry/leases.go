@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/clip"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -26,7 +27,7 @@ type pointer struct {
 }
 
 func noLease(id arcp.LeaseID) *arcp.Error {
-	return arcp.Errorf(arcp.CodeNotFound, "no such lease: %s", string(id)[:cutAt(string(id), arcp.MaxIDLen)])
+	return arcp.Errorf(arcp.CodeNotFound, "no such lease: %s", clip.Text(string(id), arcp.MaxIDLen))
 }
 
 // read reads a lease of a principal; NOT_FOUND if there is none.

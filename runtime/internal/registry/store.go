@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/clip"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -278,7 +279,7 @@ func (b *Store) tellEntry(ctx context.Context, old, e *Entry) {
 }
 
 func noResource(id string) *arcp.Error {
-	return arcp.Errorf(arcp.CodeNotFound, "no such resource: %s", id[:cutAt(id, MaxResourceID)])
+	return arcp.Errorf(arcp.CodeNotFound, "no such resource: %s", clip.Text(id, MaxResourceID))
 }
 
 // Entry returns a resource of a session; NOT_FOUND if there is none.
@@ -381,13 +382,11 @@ func (p EntryPosition) before(q EntryPosition) int {
 	return cmp.Or(q.CreatedAt.Compare(p.CreatedAt), cmp.Compare(q.ResourceID, p.ResourceID))
 }
 
-// Entries returns the entries of a session that have the kind and the status, each
-// unless it is empty, the newest first, from behind a place on: at most limit of
-// them, and no more once they have more than a number of bytes; more says whether
-// that was all. There are at most MaxEntries.
-func (b *Store) Entries(ctx context.Context, session arcp.SessionID, kind string, status Status, after *EntryPosition, limit, bytes int) (list []Entry, more bool, err error) {
+// Entries calls fn for the entries of a session with the kind and the status, each unless it
+// is empty, behind a position, the newest first, until fn returns false.
+func (b *Store) Entries(ctx context.Context, session arcp.SessionID, kind string, status Status, after *EntryPosition, fn func(*Entry) bool) error {
 	var places []EntryPosition // the rows themselves may be large
-	err = b.opts.Store.Records(ctx, sessionPrefix(session), "", func(rec store.Record) bool {
+	err := b.opts.Store.Records(ctx, sessionPrefix(session), "", func(rec store.Record) bool {
 		if e, ok := b.entry(rec); ok && (kind == "" || e.Kind == kind) && (status == "" || e.Status == status) {
 			if p := (EntryPosition{e.CreatedAt, e.ResourceID}); after == nil || p.before(*after) > 0 {
 				places = append(places, p)
@@ -397,19 +396,15 @@ func (b *Store) Entries(ctx context.Context, session arcp.SessionID, kind string
 	})
 	slices.SortFunc(places, EntryPosition.before)
 	for i := 0; i < len(places) && err == nil; i++ {
-		if len(list) == limit || bytes < 0 {
-			return list, true, nil
-		}
 		var e Entry
-		e, err = b.Entry(ctx, session, places[i].ResourceID)
-		if isNotFound(err) {
+		switch e, err = b.Entry(ctx, session, places[i].ResourceID); {
+		case isNotFound(err):
 			err = nil
-			continue
+		case err == nil && !fn(&e):
+			return nil
 		}
-		bytes -= len(e.Metadata) + MaxKind
-		list = append(list, e)
 	}
-	return list, false, err
+	return err
 }
 
 func isNotFound(err error) bool {

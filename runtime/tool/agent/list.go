@@ -7,10 +7,10 @@ import (
 	"iter"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/client"
+	"github.com/arcpd/arcpd/internal/clip"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -166,7 +166,7 @@ type lister struct {
 // complain logs what is wrong with a tool, the first few times.
 func (l *lister) complain(ref string, err error, what string) {
 	if l.complaints++; l.complaints <= maxComplaints {
-		l.s.cfg.Log.Warn().Str("error", brief(err.Error())).Str("source", l.s.Name()).Str("tool", brief(ref)).Msg(what)
+		l.s.cfg.Log.Warn().Str("error", clip.Ellipsis(err.Error(), maxComplaint)).Str("source", l.s.Name()).Str("tool", clip.Ellipsis(ref, maxComplaint)).Msg(what)
 	}
 }
 
@@ -175,13 +175,6 @@ func (l *lister) sum() {
 	if more := l.complaints - maxComplaints; more > 0 {
 		l.s.cfg.Log.Warn().Str("source", l.s.Name()).Int("more", more).Msg("there is more to complain of in the program's tools")
 	}
-}
-
-func brief(text string) string {
-	if len(text) <= maxComplaint {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxComplaint], "") + "…"
 }
 
 func reference(name, version string) string {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/clip"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -70,21 +71,16 @@ func gate(cmd *exec.Cmd, hold *os.File, mark string) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 }
 
+// maxCommandText bounds the command in the display name of a lease, in bytes.
+const maxCommandText = 200
+
 func leaseProcess(ctx context.Context, job tool.Job, cmd *exec.Cmd, mark string, d time.Duration) (tool.ResourceLease, error) {
 	id, err := identify(cmd.Process.Pid, mark)
 	if err != nil {
 		return nil, err
 	}
 	return job.Resources().Lease(ctx, tool.ResourceAsk{Provider: Provider, Type: Process, ExternalID: id.String(), For: d,
-		DisplayName: fmt.Sprintf("pid %d: %s", cmd.Process.Pid, shorten(cmd.Args[4]))})
-}
-
-func shorten(s string) string {
-	const most = 200
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "")
-	}
-	return strings.ToValidUTF8(s, "")
+		DisplayName: fmt.Sprintf("pid %d: %s", cmd.Process.Pid, clip.Text(cmd.Args[4], maxCommandText))})
 }
 
 // identity says for certain which process group it is.

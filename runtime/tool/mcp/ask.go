@@ -9,6 +9,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/clip"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -63,7 +64,7 @@ func (s *Source) tooManyAsks() *sdk.ElicitResult {
 }
 
 func (s *Source) prompt(message string) string {
-	return cut(message, maxPrompt) + "\n(asked by the MCP server " + s.cfg.Name + "; null declines)"
+	return clip.Ellipsis(message, maxPrompt) + "\n(asked by the MCP server " + s.cfg.Name + "; null declines)"
 }
 
 // answered is what the server is told.

@@ -13,6 +13,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/clip"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -129,7 +130,7 @@ func (s *Source) failure(ctx context.Context, l *link, err error) error {
 	if !ok || errors.Is(err, sdk.ErrConnectionClosed) {
 		return s.unavailable(err)
 	}
-	message := cut(e.Message, maxDescription)
+	message := clip.Ellipsis(e.Message, maxDescription)
 	switch {
 	case unsent(e):
 		return s.unavailable(err)
@@ -146,7 +147,7 @@ func (s *Source) failure(ctx context.Context, l *link, err error) error {
 }
 
 func (s *Source) unavailable(err error) error {
-	s.log.Debug().Str("error", cut(err.Error(), maxDescription)).Msg("a call of an MCP server was not answered")
+	s.log.Debug().Str("error", clip.Ellipsis(err.Error(), maxDescription)).Msg("a call of an MCP server was not answered")
 	return arcp.Errorf(arcp.CodeUnavailable, "the MCP server %s was lost before it answered", s.cfg.Name)
 }
 
@@ -196,5 +197,5 @@ func contentText(content []sdk.Content) string {
 	if len(texts) == 0 {
 		return "the tool failed and did not say why"
 	}
-	return cut(strings.Join(texts, "\n"), maxDescription)
+	return clip.Ellipsis(strings.Join(texts, "\n"), maxDescription)
 }

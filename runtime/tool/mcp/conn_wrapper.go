@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/clip"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -225,7 +226,7 @@ func (t *connWrapper) progress(params arcp.Raw) {
 	if arcp.Unmarshal(params, &p) != nil || !(p.Progress >= 0) {
 		return
 	}
-	n := &arcp.JobProgressPayload{Current: p.Progress, Message: cut(p.Message, maxDescription)}
+	n := &arcp.JobProgressPayload{Current: p.Progress, Message: clip.Ellipsis(p.Message, maxDescription)}
 	if p.Total > 0 {
 		n.Total = &p.Total
 	}
@@ -304,14 +305,14 @@ func logText(logger string, data arcp.Raw) string {
 	if logger != "" {
 		s = logger + ": " + s
 	}
-	return cut(s, maxDescription)
+	return clip.Ellipsis(s, maxDescription)
 }
 
 // logAttributes keeps data that is no text as it came.
 func logAttributes(logger string, data arcp.Raw) arcp.Raw {
 	members := map[string]arcp.Raw{}
 	if logger != "" {
-		members["logger"] = arcp.AppendString(nil, cut(logger, maxDescription))
+		members["logger"] = arcp.AppendString(nil, clip.Ellipsis(logger, maxDescription))
 	}
 	if len(data) > 0 && data.Kind() != '"' && len(data) <= maxErrorBody {
 		members["data"] = data

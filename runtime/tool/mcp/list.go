@@ -11,6 +11,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/clip"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -106,7 +107,7 @@ func schemasOf(result arcp.Raw) map[string]*schemas {
 // define takes the schemas as they came, or as the SDK has decoded them from a
 // list that it kept.
 func define(t *sdk.Tool, raw *schemas) definition {
-	d := definition{name: kept(t.Name), description: cut(cmp.Or(t.Description, t.Title), maxDescription)}
+	d := definition{name: kept(t.Name), description: clip.Ellipsis(cmp.Or(t.Description, t.Title), maxDescription)}
 	if t.Annotations != nil {
 		d.readOnly = t.Annotations.ReadOnlyHint
 		d.idempotent = t.Annotations.IdempotentHint || d.readOnly
@@ -179,7 +180,7 @@ func (s *Source) make(d definition, taken map[string]made) (made, error) {
 		return made{}, err
 	}
 	if other, ok := taken[name]; ok {
-		return made{}, fmt.Errorf("it would be named %s, as the server's tool %q is", name, cut(other.from.name, maxName))
+		return made{}, fmt.Errorf("it would be named %s, as the server's tool %q is", name, clip.Ellipsis(other.from.name, maxName))
 	}
 	if old, ok := s.made[name]; ok && old.from == d {
 		return old, nil
@@ -223,7 +224,7 @@ const maxFault = 1 << 10
 
 // leftOut says once why a tool is not published.
 func (s *Source) leftOut(name string, err error) {
-	name, text := cut(name, maxName), cut(err.Error(), maxFault)
+	name, text := clip.Ellipsis(name, maxName), clip.Ellipsis(err.Error(), maxFault)
 	if s.faults[name] == text {
 		return
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/internal/backoff"
+	"github.com/arcpd/arcpd/internal/clip"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -156,7 +157,7 @@ func (s *Source) run() {
 		s.move(stateWaiting)
 		s.cfg.Metrics.restarted()
 		pause := restarts.Next()
-		s.log.Warn().Str("error", cut(err.Error(), maxDescription)).Stringer("again_in", pause.Round(time.Millisecond)).
+		s.log.Warn().Str("error", clip.Ellipsis(err.Error(), maxDescription)).Stringer("again_in", pause.Round(time.Millisecond)).
 			Msg("the session with an MCP server has ended; another is begun")
 		_ = backoff.Sleep(s.life, pause) // the loop sees that life has ended
 	}
@@ -211,7 +212,7 @@ func (s *Source) follow(l *link) error {
 		case <-due:
 			due, last = nil, time.Now()
 			if err := s.refresh(l); err != nil && s.life.Err() == nil {
-				s.log.Warn().Str("error", cut(err.Error(), maxDescription)).Msg("the tools of an MCP server cannot be listed again; they stay as they are")
+				s.log.Warn().Str("error", clip.Ellipsis(err.Error(), maxDescription)).Msg("the tools of an MCP server cannot be listed again; they stay as they are")
 				due = time.After(listAgain)
 			}
 		}
@@ -396,8 +397,8 @@ func (s *Source) strayLog(level, logger string, data arcp.Raw) {
 	if !s.noise.Allow() {
 		return
 	}
-	s.log.Debug().Str("level", level).Str("logger", cut(logger, maxNoise)).
-		Str("data", cut(string(data), maxNoise)).Msg("an MCP server logs")
+	s.log.Debug().Str("level", level).Str("logger", clip.Ellipsis(logger, maxNoise)).
+		Str("data", clip.Ellipsis(string(data), maxNoise)).Msg("an MCP server logs")
 }
 
 // openProcess starts the server's program.
@@ -418,7 +419,7 @@ func (s *Source) dropped(line []byte) {
 	if !s.noise.Allow() {
 		return
 	}
-	s.log.Debug().Str("line", cut(string(line[:min(len(line), maxNoise)]), maxNoise)).Msg("an MCP server wrote something that is no message")
+	s.log.Debug().Str("line", clip.Ellipsis(string(line[:min(len(line), maxNoise)]), maxNoise)).Msg("an MCP server wrote something that is no message")
 }
 
 func (s *Source) openHTTP(h *headers, t *connWrapper) (*wire, error) {

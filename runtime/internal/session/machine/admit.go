@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/clip"
 )
 
 // Receive handles one decoded frame.
@@ -46,7 +47,7 @@ func (m *Machine) admit(now time.Time, env *arcp.Envelope) {
 	case !routes[env.Type].repeatable && !m.seen.add(env.ID):
 		m.note("duplicate_id", env.Type, "")
 	case !arcp.SupportedVersion(env.ARCP):
-		m.refuse(env, "version", arcp.CodeUnimplemented, "protocol version %s is not supported", brief(env.ARCP))
+		m.refuse(env, "version", arcp.CodeUnimplemented, "protocol version %s is not supported", clip.Ellipsis(env.ARCP, maxQuoted))
 	case spec == nil:
 		m.unknown(env)
 	case spec.From&arcp.FromClient == 0:

@@ -2,10 +2,10 @@ package machine
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/clip"
 )
 
 type challenge struct {
@@ -90,7 +90,7 @@ func (m *Machine) endHandshake() {
 func (m *Machine) speak(env *arcp.Envelope) bool {
 	m.handshake.request = env.ID
 	if !arcp.SupportedVersion(env.ARCP) {
-		m.reject(env, arcp.ReasonVersion, arcp.CodeUnimplemented, "protocol version "+brief(env.ARCP)+" is not supported; this runtime speaks 1.x")
+		m.reject(env, arcp.ReasonVersion, arcp.CodeUnimplemented, "protocol version "+clip.Ellipsis(env.ARCP, maxQuoted)+" is not supported; this runtime speaks 1.x")
 		return false
 	}
 	m.version = env.ARCP
@@ -170,7 +170,7 @@ func (m *Machine) receiveOpen(now time.Time, env *arcp.Envelope) {
 	m.handshake.open, m.handshake.session, m.window = open, env.SessionID, open.Capabilities.AckWindow
 	m.negotiate = negotiate(&m.cfg.Offer, &open.Capabilities)
 	if len(m.negotiate.unsupported) > 0 {
-		m.reject(env, "capability", arcp.CodeUnimplemented, "required capability not supported: "+brief(m.negotiate.unsupported))
+		m.reject(env, "capability", arcp.CodeUnimplemented, "required capability not supported: "+clip.Ellipsis(m.negotiate.unsupported, maxQuoted))
 		return
 	}
 	m.phase = Authenticating
@@ -255,14 +255,8 @@ func (m *Machine) fail(corr arcp.MessageID, r *Refusal) {
 	}
 }
 
-// brief is a client's word as an answer and the log repeat it.
-func brief(s string) string {
-	const most = 64
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
-}
+// maxQuoted bounds a value of a client that answers and log records repeat, in bytes.
+const maxQuoted = 64
 
 // reject refuses an open or a resume for a reason other than credentials.
 func (m *Machine) reject(env *arcp.Envelope, reason string, code arcp.Code, message string) {

@@ -3,9 +3,9 @@ package machine
 import (
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/clip"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 )
 
@@ -259,7 +259,7 @@ func (m *Machine) sessionClose(now time.Time, env *arcp.Envelope, p arcp.Session
 	if p.OpenJobs == "cancel" {
 		m.command(CancelJobs{})
 	}
-	m.end = &ending{request: env.ID, reason: clip(p.Reason), deadline: now.Add(endWait)}
+	m.end = &ending{request: env.ID, reason: clip.Ellipsis(p.Reason, maxReason), deadline: now.Add(endWait)}
 	if p.Forget {
 		m.phase, m.out.Question = Closing, End{}
 		return nil
@@ -317,18 +317,6 @@ func (m *Machine) invoke(_ time.Time, env *arcp.Envelope) error {
 // others read.
 const maxReason = 4 << 10
 
-// clip cuts a reason to maxReason, between two characters.
-func clip(reason string) string {
-	if len(reason) <= maxReason {
-		return reason
-	}
-	n := maxReason - len("…")
-	for n > 0 && !utf8.RuneStart(reason[n]) {
-		n--
-	}
-	return reason[:n] + "…"
-}
-
 // Bounds of a cancel's deadline (SPEC.md §5.7).
 const (
 	DefaultCancelDeadline = 5 * time.Second
@@ -337,7 +325,7 @@ const (
 
 func (m *Machine) cancel(_ time.Time, env *arcp.Envelope, p arcp.CancelPayload) error {
 	deadline := DefaultCancelDeadline
-	p.Reason = clip(p.Reason) // a cancel is not refused for its length
+	p.Reason = clip.Ellipsis(p.Reason, maxReason) // a cancel is not refused for its length
 	if p.DeadlineMS != nil {
 		deadline = time.Duration(min(*p.DeadlineMS, uint64(MaxCancelDeadline/time.Millisecond))) * time.Millisecond
 		deadline = max(deadline, 1) // 0 is now; to the engine it would be the default
@@ -484,7 +472,7 @@ func (m *Machine) permissionGrant(_ time.Time, env *arcp.Envelope, p arcp.Permis
 }
 
 func (m *Machine) permissionDeny(_ time.Time, env *arcp.Envelope, p arcp.PermissionDenyPayload) error {
-	return m.respond(env, approval.Answer{Resolution: approval.Deny, Reason: clip(p.Reason)})
+	return m.respond(env, approval.Answer{Resolution: approval.Deny, Reason: clip.Ellipsis(p.Reason, maxReason)})
 }
 
 // elevation begins the names of the permissions that a session may ask for.
@@ -502,7 +490,7 @@ func (m *Machine) permissionRequest(_ time.Time, env *arcp.Envelope, p arcp.Perm
 		m.nack(env.ID, arcp.CodeInvalidArgument, "%s has the resource session and the operation elevate", p.Permission)
 		return nil
 	}
-	e := Elevate{Request: env.ID, Level: level, Reason: clip(p.Reason)}
+	e := Elevate{Request: env.ID, Level: level, Reason: clip.Ellipsis(p.Reason, maxReason)}
 	if p.RequestedLeaseSeconds != nil {
 		e.Seconds = *p.RequestedLeaseSeconds
 	}
@@ -527,7 +515,7 @@ func (m *Machine) leaseRevoked(_ time.Time, env *arcp.Envelope, p arcp.LeaseRevo
 		m.refuse(env, arcp.ReasonBadID, arcp.CodeInvalidArgument, "lease_id must start with %s", arcp.LeasePrefix)
 		return nil
 	}
-	m.command(RevokeLease{env.ID, p.LeaseID, clip(p.Reason)})
+	m.command(RevokeLease{env.ID, p.LeaseID, clip.Ellipsis(p.Reason, maxReason)})
 	return nil
 }
 
