@@ -264,7 +264,6 @@ var largeTypes = map[string]int{
 	"runtime/internal/registry.Store":          43,
 	"runtime/internal/session.Directory":       43,
 	"runtime/internal/session/machine.Machine": 88,
-	"runtime/store/internal/sequence.Core":     57,
 }
 
 func TestTypesAreSmall(t *testing.T) {

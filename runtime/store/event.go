@@ -8,43 +8,42 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Event is one event of a job. Before Commit only Type, Time and Body are set;
-// Commit sets the rest and patches the id into Body. After that it never
-// changes: every session, now and later, gets these bytes.
+// Event is an event of a job, or an announced event. Before Commit only Type, Time, Body
+// and Route are set. Commit sets the rest and patches the id into Body. After that the
+// event never changes: all sessions get the same bytes.
 type Event struct {
 	Type arcp.Type
 	Time time.Time
-	// Body is the encoded envelope from the id on, up to and including the last
-	// brace: what all receivers share. AppendFrame puts a receiver's own
-	// members before it.
+	// Body is the part of the encoded envelope that all receivers share: from the id up
+	// to and including the last brace. AppendFrame puts a receiver's own members before it.
 	Body []byte
 
-	// Route says who is given the event beside or instead of who follows the job;
-	// nil: as usual. It is not stored.
+	// Route selects receivers in addition to, or instead of, the followers of the job.
+	// nil: the followers. It is not stored.
 	Route *Route
 
-	JSeq      uint64 // position in the job's log, from 1, or of an announced event in the feed
-	OriginSeq uint64 // the event_seq in the submitting session, or the last one before
+	JSeq      uint64 // position in the job's log, from 1; of an announced event: in the feed
+	OriginSeq uint64 // event_seq in the submitting session; of an unseen event: of the event before
 }
 
-// Route addresses an event. Sessions that are not there are left out, and so are
-// those whose view does not show the type.
+// Route addresses an event. It skips unknown sessions, and sessions whose view does not
+// show the type.
 type Route struct {
-	// To is who is given an event whether they follow the job or not; one of a
-	// directed type is given to nobody else.
+	// To are sessions that get the event whether they follow the job or not. An event of
+	// a directed type goes only to them.
 	To []arcp.SessionID
 
-	// Reply is a session whose message the event answers: it is given the event
-	// whether it follows the job or not. ReplyTo is the correlation id that it gets
-	// and, of a directed type, everybody in To.
+	// Reply is the session whose message the event answers. It gets the event whether it
+	// follows the job or not, with the correlation id ReplyTo. With a directed type the
+	// sessions in To get the same correlation id.
 	Reply   arcp.SessionID
 	ReplyTo arcp.MessageID
 }
 
-// Memory is about how many bytes of memory the event takes.
+// Memory estimates the memory of the event in bytes.
 func (e *Event) Memory() int { return cap(e.Body) + cap(e.Body)/8 + eventBytes }
 
-// eventBytes is what an event takes beside its body.
+// eventBytes is the memory of an event without its body.
 const eventBytes = 128
 
 const (
@@ -93,7 +92,7 @@ func member(b []byte, name, value string) []byte {
 	return arcp.AppendString(b, value)
 }
 
-// SetIDs patches the ids of events that follow each other in; only Commit does.
+// SetIDs sets consecutive ids of events. Only Commit may call it.
 func SetIDs(events []*Event, ids *arcp.IDSource) {
 	id := ids.Reserve(len(events))
 	for _, e := range events {
@@ -102,15 +101,15 @@ func SetIDs(events []*Event, ids *arcp.IDSource) {
 	}
 }
 
-// SetID patches the id's body in; only Commit does.
+// SetID sets the id of an event. Only Commit may call it.
 func (e *Event) SetID(ids *arcp.IDSource) {
 	ids.Append(e.Body[:len(bodyHead)])
 }
 
-// ID is the id of a committed event.
+// ID returns the id of a committed event.
 func (e *Event) ID() arcp.MessageID { return arcp.MessageID(e.Body[idStart:idEnd]) }
 
-// JobID is the job that an event made by NewEvent belongs to; empty: to none.
+// JobID returns the job of an event made by NewEvent; empty: none.
 func (e *Event) JobID() arcp.JobID {
 	const name = `,"job_id":"`
 	start := idEnd + len(`","type":"`) + len(e.Type) + len(`","timestamp":`) + arcp.TimeLen
@@ -121,8 +120,8 @@ func (e *Event) JobID() arcp.JobID {
 	return arcp.JobID(rest[:max(bytes.IndexByte(rest, '"'), 0)])
 }
 
-// AppendFrame appends the envelope that a receiver gets: head is what
-// FrameHead made for its session; seq 0 leaves event_seq out.
+// AppendFrame appends the envelope for a receiver. head is the FrameHead of its session;
+// seq 0 omits event_seq.
 func AppendFrame(dst, head []byte, seq uint64, corr arcp.MessageID, e *Event) []byte {
 	dst = append(dst, head...)
 	if corr != "" {
@@ -134,7 +133,7 @@ func AppendFrame(dst, head []byte, seq uint64, corr arcp.MessageID, e *Event) []
 	return append(dst, e.Body...)
 }
 
-// FrameHead returns the members that all frames of a session begin with.
+// FrameHead returns the first members of all frames of a session.
 func FrameHead(version string, id arcp.SessionID) []byte {
 	b := arcp.AppendString([]byte(`{"arcp":`), version)
 	b = arcp.AppendString(append(b, `,"session_id":`...), string(id))

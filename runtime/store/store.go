@@ -1,10 +1,9 @@
 // Package store keeps sessions, jobs and the events of jobs. A Store is the
 // only thing in the runtime that survives the process.
 //
-// An event lives once, in the log of its job. A session's log holds only
-// pointers, in runs, each with an event_seq: which session gets which events
-// and numbers is decided inside Commit, by the view of the session, so no
-// number is ever given to something that is then withheld.
+// An event is stored once, in the log of its job. The log of a session holds pointers to
+// events, in runs, each with an event_seq. Commit decides by the session's view which
+// events a session gets, so every event_seq is of an event that the session sees.
 //
 // All stores pass one suite, in storetest.
 package store
@@ -21,15 +20,15 @@ import (
 
 // Store is a durable home of sessions, jobs and events.
 //
-// Commit is called by one goroutine at a time. Everything else may be called by
-// any number of goroutines, also while Commit runs, and sees either all of a
-// write or nothing of it. What is returned must not be changed by the caller.
+// Commit is called by one goroutine at a time. All other methods may be called by any
+// number of goroutines, also while Commit runs, and see all of a write or nothing of it.
+// The caller must not change returned values.
 type Store interface {
-	// Commit performs writes in order. Each is atomic: it happens whole or, when
-	// results[i].Err is set, not at all. When Commit returns nil, everything is
-	// durable, unless every write said NoSync. An error of Commit itself means
-	// that nothing of the batch may be relied on and the store is broken.
-	// len(results) must be len(writes); results are overwritten.
+	// Commit performs writes in order. Each is atomic: it happens as a whole or, when
+	// results[i].Err is set, not at all. When Commit returns nil, all writes are durable,
+	// unless all have NoSync. After an error of Commit itself any part of the batch may
+	// be stored, and the store is broken. len(results) must be len(writes); results are
+	// overwritten.
 	Commit(writes []*Write, results []Result) error
 
 	// Job returns a job's row; ErrNotFound if there is none.
@@ -47,22 +46,22 @@ type Store interface {
 	// fn returns false. Events handed out are immutable and may be kept.
 	JobEvents(ctx context.Context, id arcp.JobID, after uint64, fn func(*Event) bool) error
 
-	// SessionEvents calls fn for what a session was given with event_seq >
-	// after, in order and gap-free, until fn returns false. *TrimmedError if what
-	// comes next is no longer kept.
+	// SessionEvents calls fn for the events in a session's log with event_seq > after, in
+	// order and gap-free, until fn returns false. *TrimmedError if the next event is no
+	// longer stored.
 	SessionEvents(ctx context.Context, id arcp.SessionID, after uint64, fn func(Delivery) bool) error
 
-	// Feed calls fn for the events of all of a principal's jobs, and for what was
-	// announced to it, with a position > after, in the order of their commits, until
-	// fn returns false. *TrimmedError if what comes next is no longer kept.
+	// Feed calls fn for the events of all jobs of a principal, and for its announced
+	// events, with a position > after, in the order of their commits, until fn returns
+	// false. *TrimmedError if the next event is no longer stored.
 	Feed(ctx context.Context, principal string, after uint64, fn func(FeedEvent) bool) error
 
-	// FeedBounds returns the position of the last event that was trimmed from a
-	// principal's feed and that of its last event; both are 0 when there was none.
+	// FeedBounds returns the last trimmed position of a principal's feed and its last
+	// position; 0 if there is none.
 	FeedBounds(ctx context.Context, principal string) (trimmed, last uint64, err error)
 
-	// FeedPosition returns the position of the event with an id in a principal's
-	// feed; ErrNotFound if it is not there or no longer kept. Ids ascend in a feed.
+	// FeedPosition returns the position of the event with an id in a principal's feed;
+	// ErrNotFound if the feed does not have it, or no longer. Ids ascend in a feed.
 	FeedPosition(ctx context.Context, principal string, id arcp.MessageID) (uint64, error)
 
 	// Feeds calls fn for every principal that has a feed, in order.
@@ -85,18 +84,17 @@ type Store interface {
 	// Get returns a record; Rev is 0 if there is none.
 	Get(ctx context.Context, key string) (Record, error)
 
-	// Stat says how large the store is.
+	// Stat returns the size of the store.
 	Stat() Stat
 
-	// Backup writes a consistent copy of what is durable now into a directory that
-	// does not exist yet, while the store is in use; Open opens it. ErrUnsupported
-	// if the store has no files.
+	// Backup writes a consistent copy of the durable data into a directory that does not
+	// exist yet, while the store is in use. Open opens the copy. ErrUnsupported if the
+	// store has no files.
 	Backup(ctx context.Context, dir string) error
 
-	// Close flushes and releases the store; it is not called while Commit runs.
-	// Other calls that are in progress end as if there were no Close, or with an
-	// error; a Backup is given up. What is called later fails. fn of none of them
-	// may call Close.
+	// Close flushes and releases the store. It must not be called while Commit runs, nor
+	// by an fn of another method. Calls in progress end normally or with an error, a
+	// Backup with an error. Later calls fail.
 	Close() error
 }
 
@@ -119,11 +117,11 @@ var (
 	ErrUnsupported = errors.New("this store cannot do that")
 )
 
-// TrimmedError is the ErrTrimmed of a reader of a session or a feed: the next
-// number was trimmed, or its job was deleted.
+// TrimmedError is the ErrTrimmed of a read of a session's log or a feed: the next event
+// was trimmed, or its job was deleted.
 type TrimmedError struct {
-	After uint64 // the last number before what is missing
-	UpTo  uint64 // the last one that is missing; more may be behind it
+	After uint64 // the last number before the missing events
+	UpTo  uint64 // a missing number; the numbers after it may be missing, too
 }
 
 func (e *TrimmedError) Error() string {
@@ -132,12 +130,12 @@ func (e *TrimmedError) Error() string {
 
 func (e *TrimmedError) Unwrap() error { return ErrTrimmed }
 
-// FeedRun is a piece of a principal's feed: the events of one job, or announced
-// ones, with positions from First on without a gap.
+// FeedRun is a part of a principal's feed: events of one job, or announced events, with
+// positions from First on without a gap.
 type FeedRun struct {
 	Principal     string
 	First         uint64
-	Job           arcp.JobID     // empty: they were announced
+	Job           arcp.JobID     // empty: announced events
 	Session       arcp.SessionID // that submitted the job; may be empty
 	CorrelationID arcp.MessageID // the id of the submit
 	Events        []*Event
@@ -146,27 +144,27 @@ type FeedRun struct {
 // FeedEvent is one event of a feed.
 type FeedEvent struct {
 	Position      uint64
-	Job           arcp.JobID     // empty: it was announced
+	Job           arcp.JobID     // empty: an announced event
 	Session       arcp.SessionID // that submitted the job; may be empty
 	CorrelationID arcp.MessageID // the id of the submit
 	Event         *Event
 }
 
-// JobRecords begins the keys of the records that are deleted with a job.
+// JobRecords returns the prefix of the keys of the records that are deleted with a job.
 func JobRecords(id arcp.JobID) string { return "job/" + string(id) + "/" }
 
-// Run is a piece of a session's log: the events of one job that the session's
-// view shows, numbered from First without a gap. Runs of several sessions and
-// the Write may share Events.
+// Run is a part of a session's log: the events of one job that the session's view shows,
+// numbered from First without a gap. Runs of several sessions, and the Write, may share
+// Events.
 type Run struct {
 	Session       arcp.SessionID
 	First         uint64
 	CorrelationID arcp.MessageID
-	Origin        bool // the session did not submit the job: it gets a forwarded copy
+	Origin        bool // forwarded copies: the session did not submit the job
 	Events        []*Event
 }
 
-// Delivery is one event as one session gets it.
+// Delivery is an event in a session's log.
 type Delivery struct {
 	Session       arcp.SessionID
 	Seq           uint64
@@ -175,36 +173,36 @@ type Delivery struct {
 	Event         *Event
 }
 
-// Record is a value under a key of its own. To create one, Rev is 0; to change
-// one, Rev is the revision that was read, and it is raised by one. A nil Value
-// deletes. A key never gets a revision again that it had before.
+// Record is a value with a key. To create a record, Rev is 0. To change a record, Rev is
+// the revision that was read, and the new revision is one more. A nil Value deletes the
+// record. A key never has the same revision twice.
 type Record struct {
 	Key   string
 	Rev   uint64
 	Value []byte
 }
 
-// Session is the row of a session. What it was given (LastSeq) is not part of
-// the row: a Write that replaces the row leaves it.
+// Session is the row of a session. LastSeq and TrimmedTo are not part of the row: a write
+// of the row does not change them.
 type Session struct {
 	ID         arcp.SessionID
 	Principal  string
 	Anonymous  bool
-	Version    string         // what its client says in arcp
+	Version    string         // of the client's arcp member
 	ClientKind string         //
-	Negotiated []arcp.Feature // decides which events it is given
+	Negotiated []arcp.Feature // selects the events that it sees
 	TokenHash  [32]byte       // SHA-256 of its resume token
-	PrevHashes [][32]byte     // of those before that are still good
-	Identity   arcp.Raw       // what the connection's credentials said; opaque here
-	Acks       bool           // it acknowledges: what it has not acknowledged is kept
-	Written    uint64         // if it does not: up to this number everything was written to its connections; 0: that is not known
+	PrevHashes [][32]byte     // of earlier resume tokens that are still valid
+	Identity   arcp.Raw       // of the connection's credentials; opaque here
+	Acks       bool           // the client acknowledges: events are stored until it has acknowledged them
+	Written    uint64         // without Acks: the events up to this number were written to a connection; 0: unknown
 	CreatedAt  time.Time
-	Epoch      uint32 // read only but for the check in Write; 1 for the first connection
-	LastSeq    uint64 // read only: the highest number given
-	TrimmedTo  uint64 // read only
+	Epoch      uint32 // 1 for the first connection; compared by writes of the row, else read only
+	LastSeq    uint64 // read only: the last number in its log
+	TrimmedTo  uint64 // read only: the last trimmed number
 }
 
-// View is the set of event types the session is given.
+// View returns the event types that the session sees.
 func (s *Session) View() arcp.TypeSet {
 	return arcp.Visible(func(f arcp.Feature) bool {
 		return slices.Contains(s.Negotiated, f)
@@ -215,8 +213,8 @@ func (s *Session) View() arcp.TypeSet {
 type Job struct {
 	ID             arcp.JobID
 	Principal      string
-	Session        arcp.SessionID // that submitted it; may be empty
-	SubmitID       arcp.MessageID // of the submit; correlates its events
+	Session        arcp.SessionID // that submitted the job; may be empty
+	SubmitID       arcp.MessageID // of the submit; the correlation id of its events
 	Agent          string         // resolved name@version
 	Arguments      arcp.Raw
 	Options        arcp.Raw // arcp.SubmitOptions as received
@@ -230,14 +228,14 @@ type Job struct {
 	CreatedAt      time.Time
 
 	State    arcp.JobState
-	Attempt  uint32    // fence; 1 for the first attempt
+	Attempt  uint32    // fences writes; 1 for the first attempt
 	EndedAt  time.Time // zero: not ended
-	Code     arcp.Code // why it failed
+	Code     arcp.Code // of a failure
 	LastJSeq uint64    // number of its events
-	LastSeq  uint64    // the event_seq its last event had in its submitting session
+	LastSeq  uint64    // OriginSeq of its last event
 }
 
-// JobQuery selects jobs of a principal. Zero members select everything.
+// JobQuery selects jobs of a principal. Zero fields select all jobs.
 type JobQuery struct {
 	Principal     string
 	AfterTime     time.Time  // with AfterID: the position to start after

@@ -16,7 +16,7 @@ import (
 // An answer posted while a write is being reported comes behind everything given
 // before, and before the write's own events.
 func TestPostHasItsPlace(t *testing.T) {
-	r := newRig(t, Options{})
+	r := newFixture(t, Options{})
 	c := r.session("sess_1")
 	r.job("job_1", "sess_1")
 	r.Append(logs("job_1", "a", "b"), func(*store.Result) { c.Post("first") })
@@ -28,7 +28,7 @@ func TestPostHasItsPlace(t *testing.T) {
 
 // Nothing of a write is delivered before its done was called.
 func TestDoneBeforeDelivery(t *testing.T) {
-	r := newRig(t, Options{})
+	r := newFixture(t, Options{})
 	c := r.session("sess_1")
 	r.job("job_1", "sess_1")
 	for range 100 {
@@ -52,7 +52,7 @@ func TestDoneBeforeDelivery(t *testing.T) {
 // An answer overtakes what was not handed out, also the rest of a long write
 // that is being handed out.
 func TestAnswerOvertakes(t *testing.T) {
-	r := newRig(t, Options{})
+	r := newFixture(t, Options{})
 	c := r.session("sess_1")
 	r.job("job_1", "sess_1")
 	r.do(logs("job_1", "a", "b", "c", "d"))
@@ -73,7 +73,7 @@ func TestAnswerOvertakes(t *testing.T) {
 
 // An answer overtakes what a lagging cursor has read from the store, too.
 func TestAnswerOvertakesTheStore(t *testing.T) {
-	r := newRig(t, Options{TailBytes: 1})
+	r := newFixture(t, Options{TailBytes: 1})
 	c := r.session("sess_1")
 	r.job("job_1", "sess_1")
 	for range 5 {
@@ -87,7 +87,7 @@ func TestAnswerOvertakesTheStore(t *testing.T) {
 // A cursor that fell behind reads the store, then goes on from memory, with
 // the answers in their places.
 func TestLaggingCursorComesBack(t *testing.T) {
-	r := newRig(t, Options{TailBytes: 2000})
+	r := newFixture(t, Options{TailBytes: 2000})
 	c := r.session("sess_1")
 	r.job("job_1", "sess_1")
 	const before = 2*readAhead + 100
@@ -136,7 +136,7 @@ func checkGapless(t testing.TB, items []Item, first uint64) {
 // pull, and by the number of runs, however small the events are.
 func TestTailBudget(t *testing.T) {
 	const budget = 64 << 10
-	r := newRig(t, Options{TailBytes: budget})
+	r := newFixture(t, Options{TailBytes: budget})
 	ids := []arcp.SessionID{"sess_1", "sess_2", "sess_3"}
 	var cursors []*Cursor
 	for _, id := range ids {
@@ -180,7 +180,7 @@ func tailSize(cursors []*Cursor) (n int) {
 }
 
 func TestMarksAreBounded(t *testing.T) {
-	r := newRig(t, Options{})
+	r := newFixture(t, Options{})
 	c := r.session("sess_1")
 	r.job("job_1", "sess_1")
 	for range tailMarks + 500 {
@@ -207,7 +207,7 @@ func TestBudgetCountsSharedEventsOnce(t *testing.T) {
 	for _, e := range events {
 		size += e.Memory()
 	}
-	var k retained
+	var k tailEntry
 	k.count(events[:1])
 	k.count(events)
 	k.count(events[:2])
@@ -219,7 +219,7 @@ func TestBudgetCountsSharedEventsOnce(t *testing.T) {
 
 // Followers of one job get the same event, not a copy.
 func TestFollowersShareEvents(t *testing.T) {
-	r := newRig(t, Options{})
+	r := newFixture(t, Options{})
 	c1, c2 := r.session("sess_1"), r.session("sess_2")
 	r.job("job_1", "sess_1")
 	r.follow("job_1", "sess_2", 0)
@@ -235,7 +235,7 @@ func TestFollowersShareEvents(t *testing.T) {
 
 // Attaching in the middle of traffic misses nothing and repeats nothing.
 func TestAttachInTraffic(t *testing.T) {
-	r := newRig(t, Options{TailBytes: 3000})
+	r := newFixture(t, Options{TailBytes: 3000})
 	r.session("sess_1").Close()
 	r.job("job_1", "sess_1")
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -278,7 +278,7 @@ func TestAttachInTraffic(t *testing.T) {
 
 // Attaching again ends the older cursor, which is woken to find out.
 func TestAttachAgain(t *testing.T) {
-	r := newRig(t, Options{})
+	r := newFixture(t, Options{})
 	woken := make(chan struct{}, 100)
 	var older *Cursor
 	done := make(chan struct{})
@@ -302,7 +302,7 @@ func TestAttachAgain(t *testing.T) {
 }
 
 func TestAttachToNothing(t *testing.T) {
-	r := newRig(t, Options{})
+	r := newFixture(t, Options{})
 	done := make(chan error, 1)
 	r.Attach("sess_none", 0, Loop{Wake: nop, Go: func(f func()) { f() }}, func(c *Cursor, err error) {
 		if c != nil {
@@ -318,7 +318,7 @@ func TestAttachToNothing(t *testing.T) {
 // Heartbeats keep their place among the events, are bounded when nobody takes
 // them, and get through again when somebody does.
 func TestUnlogged(t *testing.T) {
-	r := newRig(t, Options{})
+	r := newFixture(t, Options{})
 	c := r.session("sess_1")
 	r.job("job_1", "sess_1")
 	r.do(logs("job_1", "a"))
@@ -338,7 +338,7 @@ func TestUnlogged(t *testing.T) {
 
 // A heartbeat that stands behind events that were evicted waits for them.
 func TestUnloggedBehindEvictedEvents(t *testing.T) {
-	r := newRig(t, Options{TailBytes: 1})
+	r := newFixture(t, Options{TailBytes: 1})
 	c := r.session("sess_1")
 	r.job("job_1", "sess_1")
 	r.do(logs("job_1", "a"))
@@ -350,7 +350,7 @@ func TestUnloggedBehindEvictedEvents(t *testing.T) {
 
 // The position of a session that was trimmed beyond is an error, not a gap.
 func TestTrimmedPosition(t *testing.T) {
-	r := newRig(t, Options{})
+	r := newFixture(t, Options{})
 	r.session("sess_1").Close()
 	r.job("job_1", "sess_1")
 	r.do(logs("job_1", "a", "b", "c"))
@@ -362,7 +362,7 @@ func TestTrimmedPosition(t *testing.T) {
 }
 
 func TestStoreCannotBeRead(t *testing.T) {
-	r := newRig(t, Options{})
+	r := newFixture(t, Options{})
 	r.session("sess_1").Close()
 	r.job("job_1", "sess_1")
 	r.do(logs("job_1", "a"))
@@ -381,7 +381,7 @@ func TestStoreCannotBeRead(t *testing.T) {
 func TestBrokenStore(t *testing.T) {
 	boom := errors.New("boom")
 	var broken []error
-	r := newRig(t, Options{OnBroken: func(err error) { broken = append(broken, err) }})
+	r := newFixture(t, Options{OnBroken: func(err error) { broken = append(broken, err) }})
 	c := r.session("sess_1")
 	r.job("job_1", "sess_1")
 	r.st.set(func() { r.st.fail = boom })
@@ -407,7 +407,7 @@ func TestBrokenStore(t *testing.T) {
 
 // A write that is refused takes nothing else with it.
 func TestRefusedWrite(t *testing.T) {
-	r := newRig(t, Options{})
+	r := newFixture(t, Options{})
 	c := r.session("sess_1")
 	r.job("job_1", "sess_1")
 	errs := make(chan error, 3)
@@ -425,7 +425,7 @@ func TestRefusedWrite(t *testing.T) {
 // What is queued while a commit is under way goes in one commit.
 func TestGroupCommit(t *testing.T) {
 	committed := 0
-	r := newRig(t, Options{OnCommit: func(events int, _ time.Duration) { committed += events }})
+	r := newFixture(t, Options{OnCommit: func(events int, _ time.Duration) { committed += events }})
 	r.session("sess_1")
 	r.job("job_1", "sess_1")
 	gate := make(chan struct{})
@@ -461,7 +461,7 @@ func TestGroupCommit(t *testing.T) {
 // A writer that is alone never waits for others, also one that writes again as
 // soon as it is told that it has written.
 func TestCommitDelayOfALoneWriter(t *testing.T) {
-	r := newRig(t, Options{CommitDelay: MaxCommitDelay, now: time.Now, yield: func() { t.Error("a commit waits for more writes") }})
+	r := newFixture(t, Options{CommitDelay: MaxCommitDelay, now: time.Now, yield: func() { t.Error("a commit waits for more writes") }})
 	r.session("sess_1")
 	r.job("job_1", "sess_1")
 	for range 20 {
@@ -502,7 +502,7 @@ func TestCommitDelay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var r *fixture
 			now, yields := t0, 0
-			r = newRig(t, Options{CommitDelay: c.delay, now: func() time.Time { return now }, yield: func() {
+			r = newFixture(t, Options{CommitDelay: c.delay, now: func() time.Time { return now }, yield: func() {
 				now = now.Add(10 * time.Microsecond)
 				if yields++; yields == 3 {
 					c.join(r)
@@ -550,7 +550,7 @@ func TestBatchBytes(t *testing.T) {
 
 // Close commits what was queued before it and refuses what comes after.
 func TestClose(t *testing.T) {
-	r := newRig(t, Options{})
+	r := newFixture(t, Options{})
 	c := r.session("sess_1")
 	r.job("job_1", "sess_1")
 	gate := make(chan struct{})
@@ -580,7 +580,7 @@ func TestClose(t *testing.T) {
 
 // A caller that stops waiting does not take its write back.
 func TestCommitAbandoned(t *testing.T) {
-	r := newRig(t, Options{})
+	r := newFixture(t, Options{})
 	c := r.session("sess_1")
 	r.job("job_1", "sess_1")
 	gate := make(chan struct{})
@@ -599,7 +599,7 @@ func TestCommitAbandoned(t *testing.T) {
 // A session that ends has nothing more for its connection, which may look for it
 // at any moment of the end.
 func TestForgottenCursor(t *testing.T) {
-	r := newRig(t, Options{})
+	r := newFixture(t, Options{})
 	c := r.session("sess_1")
 	r.job("job_1", "sess_1")
 	r.do(logs("job_1", "one", "two"))
@@ -619,7 +619,7 @@ func TestForgottenCursor(t *testing.T) {
 	if c.Post("late") || c.Answer("late") {
 		t.Error("an answer was taken that nobody will get")
 	}
-	if n := len(r.places); n != 0 {
+	if n := len(r.positions); n != 0 {
 		t.Errorf("%d places are kept", n)
 	}
 }

@@ -23,7 +23,7 @@ func (s silent) FeedBounds(context.Context, string) (trimmed, last uint64, err e
 // A cursor of a feed begins exactly where it was put between the writes, also
 // when one commit has them all, and nobody's commit waits for a read.
 func TestAttachFeed(t *testing.T) {
-	r := newRig(t, Options{})
+	r := newFixture(t, Options{})
 	r.session("sess_1").Close()
 	r.job("job_1", "sess_1")
 	r.do(logs("job_1", "1", "2"))

@@ -67,7 +67,7 @@ type fixture struct {
 	st *faulty
 }
 
-func newRig(t testing.TB, opts Options) *fixture {
+func newFixture(t testing.TB, opts Options) *fixture {
 	r := &fixture{TB: t, st: &faulty{Store: mem.Open(mem.Options{})}}
 	r.Log = New(r.st, opts)
 	t.Cleanup(r.Close)

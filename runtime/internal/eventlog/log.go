@@ -1,12 +1,11 @@
-// Package eventlog is the one way an event takes from a job to the sessions
-// that follow it: append, commit, then deliver.
+// Package eventlog carries events from jobs to the sessions that follow them: append,
+// commit, then deliver. There is no other way.
 //
-// Writes are committed by one goroutine in the order in which they were
-// appended, whatever is queued in one group commit, so a write costs a share of
-// an fsync. Nothing is delivered before its commit is durable. Connections pull
-// through a Cursor: what was just committed comes from memory, bounded for all
-// sessions together, and what is older from the store; a connection that does
-// not pull holds pointers only until that bound and delays nobody.
+// One goroutine, the committer, commits writes in the order in which they were appended.
+// All queued writes are one group commit, so a write costs a share of an fsync. No event
+// is delivered before its commit is durable. Connections pull through a Cursor: new
+// events come from memory, which is bounded for all sessions together, and older events
+// from the store. A connection that does not pull delays no other.
 package eventlog
 
 import (
@@ -20,13 +19,13 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// Bounds of a group commit and of what is kept for connections that lag.
+// Bounds of a group commit, and of the events in memory for connections that lag.
 const (
 	maxBatchEvents = 2048     // a commit of this many takes about as long as an fsync
 	maxBatchBytes  = 1 << 20  //
-	tailBytes      = 16 << 20 // committed events kept in memory for all cursors together
-	tailMarks      = 64 << 10 // and the runs of them in tails: what one costs does not depend on its events
-	maxUnlogged    = 64       // undelivered heartbeats of a cursor; more are dropped
+	tailBytes      = 16 << 20 // of committed events in the tails of all cursors together
+	tailMarks      = 64 << 10 // of runs in the tails of all cursors together
+	maxUnlogged    = 64       // unlogged events that a cursor queues; more are dropped
 )
 
 // ErrClosed is the result of a write appended after Close.
@@ -34,25 +33,23 @@ var ErrClosed = errors.New("event log is closed")
 
 // Options of a Log.
 type Options struct {
-	// OnCommit, if set, is told of every commit on the committer's goroutine.
+	// OnCommit, if set, is called after every commit on the committer's goroutine.
 	OnCommit func(events int, d time.Duration)
-	// OnBroken, if set, is called once when the store has failed: nothing can
-	// be accepted any more.
+	// OnBroken, if set, is called once when the store has failed. All later writes are
+	// refused.
 	OnBroken func(error)
-	// TailBytes bounds the committed events that are kept in memory for all
-	// cursors together. Default 16 MiB.
+	// TailBytes bounds the committed events in memory for all cursors together. Default
+	// 16 MiB.
 	TailBytes int
-	// BacklogBytes bounds what one session was given and has not let go of; see
-	// Free. Past it OnOverflow is called on the committer's goroutine, or that of
-	// Measure, with the number up to which the oldest part has to be trimmed. 0: no
-	// bound. OnOlder, if set, is called on the committer's goroutine when there is
-	// something to Measure.
+	// BacklogBytes bounds the events of one session that it has not released with Free.
+	// Past it OnOverflow is called, on the committer's goroutine or in Measure, with the
+	// number up to which the session has to be trimmed. 0: no bound. OnOlder, if set, is
+	// called on the committer's goroutine when there is a session to Measure.
 	BacklogBytes int64
 	OnOverflow   func(id arcp.SessionID, upTo uint64)
 	OnOlder      func()
-	// CommitDelay is how long a commit waits for more writes, at most
-	// MaxCommitDelay, if some were queued while the one before ran: a writer that is
-	// alone never waits. 0: not at all.
+	// CommitDelay is how long a commit waits for more writes if writes were queued during
+	// the commit before: a single writer never waits. At most MaxCommitDelay; 0: no wait.
 	CommitDelay time.Duration
 
 	now   func() time.Time // default time.Now
@@ -62,7 +59,7 @@ type Options struct {
 // MaxCommitDelay is the longest CommitDelay.
 const MaxCommitDelay = 150 * time.Microsecond
 
-// Log orders writes to a store. Its methods may be called by many goroutines.
+// Log orders the writes to a store. Its methods may be called by any goroutine.
 type Log struct {
 	store store.Store
 	opts  Options
@@ -72,16 +69,15 @@ type Log struct {
 	queue  []entry
 	spare  []entry
 	closed bool
-	kick   chan struct{} // buffered 1: the queue is not empty, or closed
+	wake   chan struct{} // buffered 1: the queue is not empty, or closed
 
-	curMu  sync.Mutex
-	places map[arcp.SessionID]*logPosition
-	feeds  map[string][]*Cursor // by principal
+	posMu      sync.Mutex
+	positions  map[arcp.SessionID]*logPosition // a result names sessions by id
+	feeds      map[string][]*Cursor            // by principal
+	unmeasured []arcp.SessionID
 
-	unmeasured []arcp.SessionID // guarded by curMu
-	measuring  measuring        // Measure only
-
-	recent recent // committer only
+	measuring measuring // only Measure uses it
+	recent    recent    // only the committer uses it
 }
 
 type entry struct {
@@ -89,7 +85,7 @@ type entry struct {
 	done func(*store.Result)
 }
 
-// New starts a log on st, which it alone commits to from now on.
+// New starts a log on st. Nothing else may commit to st from now on.
 func New(st store.Store, opts Options) *Log {
 	if opts.TailBytes <= 0 {
 		opts.TailBytes = tailBytes
@@ -98,16 +94,15 @@ func New(st store.Store, opts Options) *Log {
 	if opts.now == nil {
 		opts.now, opts.yield = time.Now, runtime.Gosched
 	}
-	l := &Log{store: st, opts: opts, recent: recent{budget: opts.TailBytes}, donec: make(chan struct{}), kick: make(chan struct{}, 1),
-		places: make(map[arcp.SessionID]*logPosition), feeds: make(map[string][]*Cursor)}
+	l := &Log{store: st, opts: opts, recent: recent{budget: opts.TailBytes}, donec: make(chan struct{}), wake: make(chan struct{}, 1),
+		positions: make(map[arcp.SessionID]*logPosition), feeds: make(map[string][]*Cursor)}
 	go l.run()
 	return l
 }
 
-// Append queues a write. done, which may be nil, is called with its result on
-// the committer's goroutine once the write is durable, before anything of it is
-// delivered to a cursor; it must not block. The result is valid until done
-// returns.
+// Append queues a write. done, which may be nil, is called with the result on the
+// committer's goroutine when the write is durable or refused, before any of its events
+// is delivered. It must not block. The result is valid until done returns.
 func (l *Log) Append(w *store.Write, done func(*store.Result)) {
 	l.mu.Lock()
 	if l.closed {
@@ -125,8 +120,8 @@ func (l *Log) Append(w *store.Write, done func(*store.Result)) {
 	}
 }
 
-// Commit appends a write and waits for its result, which may be kept. When ctx
-// ends first the write happens all the same.
+// Commit appends a write and waits for its result, which stays valid. When ctx ends
+// first the write happens all the same.
 func (l *Log) Commit(ctx context.Context, w *store.Write) (store.Result, error) {
 	c := make(chan store.Result, 1)
 	l.Append(w, func(r *store.Result) { c <- *r })
@@ -138,8 +133,8 @@ func (l *Log) Commit(ctx context.Context, w *store.Write) (store.Result, error) 
 	}
 }
 
-// Close commits what is queued, refuses what comes later, and returns when the
-// committer has ended. The store stays open.
+// Close commits the queued writes, refuses later writes, and returns when the committer
+// has ended. The store stays open.
 func (l *Log) Close() {
 	l.mu.Lock()
 	l.closed = true
@@ -150,7 +145,7 @@ func (l *Log) Close() {
 
 func (l *Log) signal() {
 	select {
-	case l.kick <- struct{}{}:
+	case l.wake <- struct{}{}:
 	default:
 	}
 }
@@ -159,10 +154,10 @@ func (l *Log) run() {
 	defer close(l.donec)
 	var c committer
 	for {
-		if c.loaded {
-			l.gather()
+		if c.busy {
+			l.waitForMore()
 		}
-		batch, ok := l.take()
+		batch, ok := l.dequeue()
 		if !ok {
 			return
 		}
@@ -174,24 +169,23 @@ func (l *Log) run() {
 	}
 }
 
-// gather waits for more writes to join those that are queued. It gives way to
-// whoever has something to do instead of sleeping: the shortest sleep is about a
-// millisecond where nothing else runs.
-func (l *Log) gather() {
+// waitForMore waits for more writes to join the queue. It yields instead of sleeping: the
+// shortest sleep is about a millisecond on an idle machine.
+func (l *Log) waitForMore() {
 	for end := l.opts.now().Add(l.opts.CommitDelay); l.opts.now().Before(end) && l.hasRoom(); {
 		l.opts.yield()
 	}
 }
 
-// hasRoom reports whether more writes may come and join the next commit.
+// hasRoom reports whether the next commit has room for more writes.
 func (l *Log) hasRoom() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.closed && len(l.queue) < maxBatchEvents
 }
 
-// take waits for queued writes; ok is false after Close when none are left.
-func (l *Log) take() (batch []entry, ok bool) {
+// dequeue waits for queued writes; ok is false after Close when none are left.
+func (l *Log) dequeue() (batch []entry, ok bool) {
 	for {
 		l.mu.Lock()
 		if len(l.queue) > 0 {
@@ -205,8 +199,8 @@ func (l *Log) take() (batch []entry, ok bool) {
 		if closed {
 			return nil, false
 		}
-		<-l.kick
-		runtime.Gosched() // whoever is about to append may join: a larger batch costs less a write
+		<-l.wake
+		runtime.Gosched() // goroutines about to append may join: a larger batch costs less a write
 	}
 }
 
@@ -257,12 +251,12 @@ func sizeOfEvents(events []*store.Event) (n int) {
 	return n
 }
 
-// committer is scratch space of the run loop.
+// committer is the scratch space and state of the run loop.
 type committer struct {
 	writes  []*store.Write
 	results []store.Result
 	broken  error
-	loaded  bool // writes were queued while the last commit ran
+	busy    bool // writes were queued during the last commit
 }
 
 func (l *Log) commit(c *committer, batch []entry, events int) {
@@ -273,7 +267,7 @@ func (l *Log) commit(c *committer, batch []entry, events int) {
 		c.results = append(c.results, store.Result{})
 	}
 	l.perform(c)
-	c.loaded = l.opts.CommitDelay > 0 && l.waiting() // what the callbacks below append is no load
+	c.busy = l.opts.CommitDelay > 0 && l.waiting() // writes of the callbacks below do not count
 	if l.opts.OnCommit != nil {
 		l.opts.OnCommit(events, time.Since(start))
 	}

@@ -15,37 +15,36 @@ const (
 	measureBytes  = 8 << 20
 )
 
-// measuring is a session that Measure is at. What it was given before the log was
-// started is counted apart from what it is given meanwhile.
+// measuring is the session that Measure counts. Its older events are counted apart from
+// the events that are appended meanwhile.
 type measuring struct {
-	id   arcp.SessionID // empty: none
-	at   uint64         // up to which it is counted
-	upTo uint64         // the last number given before the log was started
-	lag  backlog
+	id      arcp.SessionID // empty: none
+	at      uint64         // last number counted
+	upTo    uint64         // last number before the log was started
+	backlog backlog
 }
 
-// Measure adds to the backlogs what sessions were given before the log was
-// started, so that their bound holds over any number of starts. Only sessions
-// that are given something since can outgrow it, and only these are looked at, a
-// piece of one in each call; more says whether there is something left. from says
-// up to which number a session has let go of what it was given; what the store
-// has trimmed need not be known. After an error the session has its turn again
-// behind the others. Measure is called by one goroutine at a time.
-func (l *Log) Measure(ctx context.Context, from func(arcp.SessionID) uint64) (more bool, err error) {
+// Measure adds the events from before the log was started to the backlogs of sessions,
+// so that their bound holds over any number of starts. It counts only sessions that got
+// events since then: no other backlog grows. Each call counts a part of one session and
+// reports whether there is more to do. released returns the last number that a session
+// has released; trimmed events need not be known. After an error the session is counted
+// again after the others. Measure is called by one goroutine at a time.
+func (l *Log) Measure(ctx context.Context, released func(arcp.SessionID) uint64) (more bool, err error) {
 	m := &l.measuring
 	if m.id == "" {
 		if *m = l.nextUnmeasured(); m.id == "" {
 			return false, nil
 		}
-		m.at = from(m.id)
+		m.at = released(m.id)
 	}
 	done, err := l.measurePiece(ctx, m)
 	if err != nil {
-		l.curMu.Lock()
+		l.posMu.Lock()
 		l.unmeasured = append(l.unmeasured, m.id)
-		l.curMu.Unlock()
+		l.posMu.Unlock()
 		*m = measuring{}
-		return true, fmt.Errorf("measure what a session was given: %w", err)
+		return true, fmt.Errorf("measure the backlog of a session: %w", err)
 	}
 	if done {
 		l.measured(m)
@@ -54,68 +53,68 @@ func (l *Log) Measure(ctx context.Context, from func(arcp.SessionID) uint64) (mo
 	return true, nil
 }
 
-// nextUnmeasured takes the first session to measure off the list.
+// nextUnmeasured removes the first session from the list and returns it.
 func (l *Log) nextUnmeasured() measuring {
-	l.curMu.Lock()
-	defer l.curMu.Unlock()
+	l.posMu.Lock()
+	defer l.posMu.Unlock()
 	for len(l.unmeasured) > 0 {
 		id := l.unmeasured[0]
-		l.unmeasured = behead(l.unmeasured)
-		if p := l.places[id]; p != nil {
+		l.unmeasured = dropFirst(l.unmeasured)
+		if p := l.positions[id]; p != nil {
 			return measuring{id: id, upTo: p.first - 1}
 		}
 	}
 	return measuring{}
 }
 
-// measurePiece counts the next events of m; done says that there are none left.
+// measurePiece counts the next events of m. It reports whether they were the last.
 func (l *Log) measurePiece(ctx context.Context, m *measuring) (done bool, err error) {
 	if m.at >= m.upTo {
 		return true, nil
 	}
-	var over uint64
+	var overflow uint64
 	events, bytes := 0, 0
 	err = l.store.SessionEvents(ctx, m.id, m.at, func(d store.Delivery) bool {
 		if d.Seq > m.upTo {
 			return false
 		}
 		m.at = d.Seq
-		over = max(over, m.lag.add(d.Seq, uint64(len(d.Event.Body)), uint64(l.opts.BacklogBytes)))
+		overflow = max(overflow, m.backlog.add(d.Seq, uint64(len(d.Event.Body)), uint64(l.opts.BacklogBytes)))
 		events, bytes = events+1, bytes+len(d.Event.Body)
 		return d.Seq < m.upTo && events < measureEvents && bytes < measureBytes
 	})
-	if over > 0 {
-		l.opts.OnOverflow(m.id, over)
+	if overflow > 0 {
+		l.opts.OnOverflow(m.id, overflow)
 	}
-	gone, trimmed := errors.AsType[*store.TrimmedError](err)
+	missing, trimmed := errors.AsType[*store.TrimmedError](err)
 	switch {
 	case trimmed:
-		m.at = gone.UpTo
+		m.at = missing.UpTo
 		return m.at >= m.upTo, nil
-	case errors.Is(err, store.ErrNotFound): // it has ended
+	case errors.Is(err, store.ErrNotFound): // the session has ended
 		return true, nil
 	}
 	return events < measureEvents && bytes < measureBytes, err
 }
 
-// measured puts what was counted before what the session was given since.
+// measured adds the counted events to the backlog of the session.
 func (l *Log) measured(m *measuring) {
-	l.curMu.Lock()
-	p := l.places[m.id]
+	l.posMu.Lock()
+	p := l.positions[m.id]
 	if p == nil {
-		l.curMu.Unlock()
+		l.posMu.Unlock()
 		return
 	}
-	if p.letGo >= m.upTo {
-		m.lag.freeAll()
+	if p.released >= m.upTo {
+		m.backlog.freeAll()
 	} else {
-		m.lag.free(p.letGo)
+		m.backlog.free(p.released)
 	}
-	p.lag.precede(&m.lag)
-	over := p.lag.overflow(uint64(l.opts.BacklogBytes))
-	p.letGo = max(p.letGo, over)
-	l.curMu.Unlock()
-	if over > 0 {
-		l.opts.OnOverflow(m.id, over)
+	p.backlog.prepend(&m.backlog)
+	overflow := p.backlog.overflow(uint64(l.opts.BacklogBytes))
+	p.released = max(p.released, overflow)
+	l.posMu.Unlock()
+	if overflow > 0 {
+		l.opts.OnOverflow(m.id, overflow)
 	}
 }

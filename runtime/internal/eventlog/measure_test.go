@@ -60,7 +60,7 @@ func (r *fixture) measureAll(from func(arcp.SessionID) uint64) {
 // less than that between two of them.
 func TestBacklogOverRestarts(t *testing.T) {
 	const limit = 100_000
-	r := newRig(t, Options{})
+	r := newFixture(t, Options{})
 	opts := r.trimming(limit)
 	r.session("sess_1")
 	r.job("job_1", "sess_1")
@@ -80,7 +80,7 @@ func TestBacklogOverRestarts(t *testing.T) {
 // to its end for that.
 func TestBacklogIsCutWhileItIsMeasured(t *testing.T) {
 	const limit = 100_000
-	r := newRig(t, Options{})
+	r := newFixture(t, Options{})
 	r.session("sess_1")
 	r.job("job_1", "sess_1")
 	for range 2 * measureEvents / 100 {
@@ -108,7 +108,7 @@ func TestMeasureInTraffic(t *testing.T) {
 	const parts, limit = 3, 1_500_000
 	for seed := range uint64(40) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
-		r := newRig(t, Options{})
+		r := newFixture(t, Options{})
 		r.session("sess_1")
 		r.job("job_1", "sess_1")
 		history := 1 + rnd.IntN(parts*measureEvents)
@@ -117,14 +117,14 @@ func TestMeasureInTraffic(t *testing.T) {
 		}
 		r.again(r.trimming(limit))
 		started := uint64(rnd.IntN(history))
-		letGo, last := started, uint64(history)
+		released, last := started, uint64(history)
 		for more, step := true, 0; more; step++ {
 			switch rnd.IntN(4) {
 			case 0:
-				letGo += uint64(rnd.IntN(int(last-letGo) + 1))
-				r.Free("sess_1", letGo)
+				released += uint64(rnd.IntN(int(last-released) + 1))
+				r.Free("sess_1", released)
 			case 1:
-				r.do(&store.Write{Ops: []store.Op{&store.TrimSession{Session: "sess_1", Seq: letGo}}, NoSync: true})
+				r.do(&store.Write{Ops: []store.Op{&store.TrimSession{Session: "sess_1", Seq: released}}, NoSync: true})
 			case 2:
 				for range 20 {
 					r.do(logs("job_1", make([]string, 100)...))
@@ -139,18 +139,18 @@ func TestMeasureInTraffic(t *testing.T) {
 			}
 			r.settle()
 		}
-		r.curMu.Lock()
-		p := r.places["sess_1"]
+		r.posMu.Lock()
+		p := r.positions["sess_1"]
 		counted := uint64(0)
 		if p != nil {
-			counted = p.lag.given - p.lag.freed
+			counted = p.backlog.added - p.backlog.freed
 		}
 		measured := p == nil || p.first == 0 || len(r.unmeasured) == 0 && r.measuring.id == ""
-		r.curMu.Unlock()
+		r.posMu.Unlock()
 		if !measured {
 			t.Fatalf("seed %d: the history is not measured", seed)
 		}
-		want := r.unfreed("sess_1", letGo)
+		want := r.unfreed("sess_1", released)
 		if p == nil || p.first == 0 {
 			want = 0 // it was given nothing: it cannot outgrow its bound
 		}
@@ -165,7 +165,7 @@ func TestMeasureInTraffic(t *testing.T) {
 // turn, and one that has ended is left out.
 func TestMeasureGoesOn(t *testing.T) {
 	const limit = 10_000
-	r := newRig(t, Options{})
+	r := newFixture(t, Options{})
 	for i := range 3 {
 		id, job := arcp.SessionID(fmt.Sprintf("sess_%d", i)), arcp.JobID(fmt.Sprintf("job_%d", i))
 		r.session(id)

@@ -25,7 +25,7 @@ type world struct {
 }
 
 func newWorld(t testing.TB, tail int) *world {
-	w := &world{fixture: newRig(t, Options{TailBytes: tail}), sessions: []arcp.SessionID{"sess_a", "sess_b"},
+	w := &world{fixture: newFixture(t, Options{TailBytes: tail}), sessions: []arcp.SessionID{"sess_a", "sess_b"},
 		cursors: make(map[arcp.SessionID]*Cursor), want: make(map[arcp.SessionID][]Item),
 		express: make(map[arcp.SessionID][]any), given: make(map[arcp.SessionID]uint64)}
 	for i, id := range w.sessions {
@@ -144,7 +144,7 @@ func TestAnyInterleaving(t *testing.T) {
 // and lag: still each connection gets what comes after its position, gap-free.
 func TestManyWritersAndReaders(t *testing.T) {
 	const jobs, sessions, rounds = 6, 4, 150
-	r := newRig(t, Options{TailBytes: 20_000})
+	r := newFixture(t, Options{TailBytes: 20_000})
 	for i := range sessions {
 		r.session(sess(i)).Close()
 	}

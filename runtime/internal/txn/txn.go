@@ -16,23 +16,23 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// Change is a write and what follows from it in memory.
+// Change is a write and its consequences in memory.
 type Change struct {
 	Write *store.Write // nil: nothing changes in the store
 
 	// Order, if set, is held while Fill completes the Write and the Write is appended.
-	// The changes of one transaction have the same Order, or none.
+	// The changes of a transaction must have the same Order, or none.
 	Order sync.Locker
 	Fill  func() error
 
-	// Done, if set, is called once: with nil on the committer's goroutine when the write is
-	// durable, before anything of it is delivered, or with the reason why it is not going
-	// to happen. It must not block.
+	// Done, if set, is called once: with nil, on the committer's goroutine, when the write
+	// is durable and before its events are delivered, or with the error that prevents the
+	// write. It must not block.
 	Done func(error)
 }
 
-// Txn is a list of staged changes. It belongs to one goroutine; only Settle may be called
-// by the committer's. The zero value is an empty transaction.
+// Txn is a list of staged changes. It belongs to one goroutine; the committer may call
+// Settle. The zero value is an empty transaction.
 type Txn struct{ staged []Change }
 
 type key struct{}
@@ -46,12 +46,12 @@ func From(ctx context.Context) *Txn {
 	return t
 }
 
-// Stage adds a change. No two changes of a transaction may be of the same record. The
-// transaction may be abandoned and run again from the start, if a record was changed by
-// others meanwhile.
+// Stage adds a change. Two changes of a transaction must not write the same record. The
+// transaction may be abandoned and run again from the start, if another writer changed a
+// record meanwhile.
 func (t *Txn) Stage(c Change) { t.staged = append(t.staged, c) }
 
-// Settle calls Done of all staged changes with err, and forgets the changes.
+// Settle calls Done of all staged changes with err, and drops the changes.
 func (t *Txn) Settle(err error) {
 	staged := t.staged
 	t.staged = nil
@@ -62,9 +62,9 @@ func (t *Txn) Settle(err error) {
 	}
 }
 
-// Join makes one write of the staged writes and, behind them, own. The end of a session
-// is last of all: own may be an event of that session. at is where own is in With of the
-// returned write; -1: it is the returned write. A nil own adds nothing.
+// Join combines the staged writes, and own after them, into one write. The end of a session
+// comes last: own may append an event to the log of that session. at is the index of own
+// in With of the returned write; -1: own is the returned write. own may be nil.
 func (t *Txn) Join(own *store.Write) (w *store.Write, at int) {
 	var with []*store.Write
 	w, at = own, -1
@@ -85,14 +85,14 @@ func (t *Txn) Join(own *store.Write) (w *store.Write, at int) {
 	return w, at
 }
 
-// Log is where writes are appended.
+// Log appends writes; see eventlog.Log.
 type Log interface {
-	// Append queues a write. done is called on the committer's goroutine when it is
-	// durable, or will not be.
+	// Append queues a write. done is called on the committer's goroutine when the write is
+	// durable or refused.
 	Append(w *store.Write, done func(*store.Result))
 }
 
-// Append appends the write that Join returned. Changes with an Order are completed in it.
+// Append appends the write that Join returned. It completes the changes with Fill.
 func (t *Txn) Append(log Log, w *store.Write, done func(*store.Result)) {
 	var order sync.Locker
 	for _, c := range t.staged {
@@ -111,8 +111,8 @@ func (t *Txn) Append(log Log, w *store.Write, done func(*store.Result)) {
 	log.Append(w, done)
 }
 
-// ErrorOf returns why a write that Join returned was refused, joined with the errors of
-// the writes that it happens with; nil: it is durable.
+// ErrorOf returns the error of a write that Join returned, joined with the errors of the
+// writes in its With; nil: the write is durable.
 func ErrorOf(res *store.Result) error {
 	if !errors.Is(res.Err, store.ErrTogether) {
 		return res.Err
@@ -124,14 +124,13 @@ func ErrorOf(res *store.Result) error {
 	return errors.Join(errs...)
 }
 
-// Committer commits writes: in the transaction of the context if there is one, and else
-// by themselves.
+// Committer commits writes in the transaction of the context, or alone if there is none.
 type Committer struct{ Log Log }
 
 // Commit stages a write in the transaction of ctx and returns nil, or makes it durable.
-// done is called once, on the committer's goroutine, when the write is durable or will
-// not be. It must not block. When ctx ends first the write may happen all the same. A nil
-// write changes nothing in the store.
+// done is called once, on the committer's goroutine, when the write is durable or refused.
+// It must not block. When ctx ends first the write happens all the same. A nil write
+// changes nothing in the store.
 func (c Committer) Commit(ctx context.Context, w *store.Write, done func(error)) error {
 	if t := From(ctx); t != nil {
 		t.Stage(Change{Write: w, Done: done})
@@ -154,9 +153,9 @@ func (c Committer) Commit(ctx context.Context, w *store.Write, done func(error))
 	}
 }
 
-// Refusal returns what the caller of a tool is told of an error while something was
-// read or stored: an *arcp.Error as it is, CANCELLED if the call was cancelled, and
-// UNAVAILABLE for an error of the store, which is logged.
+// Refusal converts an error of a read or a write to the error of a tool: an *arcp.Error
+// as it is, CANCELLED if the call was cancelled, and UNAVAILABLE for an error of the
+// store, which it logs. what names the operation.
 func Refusal(log zerolog.Logger, err error, what string) *arcp.Error {
 	if e, ok := errors.AsType[*arcp.Error](err); ok {
 		return e

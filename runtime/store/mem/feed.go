@@ -11,8 +11,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/internal/sequence"
 )
 
-// applyFeed takes over what a batch did to a feed. Events that were announced are
-// kept as those of a job that only their run knows.
+// applyFeed applies the change of a feed. Each run of announced events gets a job of
+// its own.
 func (s *Store) applyFeed(c *sequence.FeedChange) {
 	t := s.feeds[c.Principal]
 	if t == nil {
@@ -43,7 +43,7 @@ func sizeOf(events []*store.Event) (n int64) {
 	return n
 }
 
-// feedOf needs the lock.
+// feedOf returns a principal's feed. The lock must be held.
 func (s *Store) feedOf(principal string) *trail {
 	if t := s.feeds[principal]; t != nil {
 		return t
@@ -51,8 +51,7 @@ func (s *Store) feedOf(principal string) *trail {
 	return new(trail)
 }
 
-// Feed calls fn for the events of a principal's jobs, and for what was announced
-// to it, after a position.
+// Feed calls fn for the events of a principal's feed after a position.
 func (s *Store) Feed(ctx context.Context, principal string, after uint64, fn func(store.FeedEvent) bool) error {
 	rd := reader{name: "feed of " + principal, after: after, rows: true}
 	rd.find = func() (*trail, error) { return s.feedOf(principal), nil }
@@ -69,7 +68,7 @@ func (s *Store) Feed(ctx context.Context, principal string, after uint64, fn fun
 	})
 }
 
-// FeedBounds returns where a principal's feed begins and ends.
+// FeedBounds returns the last trimmed position of a principal's feed and the last one.
 func (s *Store) FeedBounds(_ context.Context, principal string) (trimmed, last uint64, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -98,7 +97,7 @@ func (s *Store) FeedPosition(_ context.Context, principal string, id arcp.Messag
 	return 0, fmt.Errorf("event %s in the feed of %s: %w", id, principal, store.ErrNotFound)
 }
 
-// position is that of the event with an id in a run, or 0.
+// position returns the position of the event with an id in a run, or 0.
 func (r *run) position(id arcp.MessageID) (uint64, error) {
 	l, err := r.job.log().unpack()
 	if err != nil {
@@ -112,7 +111,7 @@ func (r *run) position(id arcp.MessageID) (uint64, error) {
 	return r.first + uint64(i), nil
 }
 
-// runOf is the last run that begins with an id up to this one, or nil.
+// runOf returns the last run whose first id is not greater than id, or nil.
 func (t *trail) runOf(id arcp.MessageID) (found *run, err error) {
 	low, high := t.trimmed+1, t.last
 	for low <= high {
@@ -135,8 +134,8 @@ func (t *trail) runOf(id arcp.MessageID) (found *run, err error) {
 	return found, nil
 }
 
-// alive is the run with a number or, if its job was deleted and its ids are no
-// longer known, the next one whose job was not.
+// alive returns the run with a number or, if its job was deleted and its ids are
+// unknown, the next run of a job that exists.
 func (t *trail) alive(seq uint64) *run {
 	i, k := t.find(seq)
 	for ; i < len(t.pieces); i, k = i+1, 0 {

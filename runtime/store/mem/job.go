@@ -10,18 +10,18 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/internal/sequence"
 )
 
-// packBytes bounds the jobs that are packed when they end: packing a longer one
-// would hold up the commit, and its overhead is small anyway.
+// packBytes is the size up to which a job is packed when it ends. Packing a longer job
+// would delay the commit, and its overhead is small anyway.
 const packBytes = 16 << 10
 
 // job is a job's row and events.
 type job struct {
 	id     arcp.JobID
-	row    *store.Job     // nil when packed, and of what was announced
-	events []*store.Event // append only: what a reader has of it stays valid
+	row    *store.Job     // nil when packed, and of announced events
+	events []*store.Event // append only: a reader's copy of the slice stays valid
 	packed []byte         // row, then chunk
 	split  int            // length of the row in packed
-	dead   bool           // deleted: only pointers to its events are left
+	dead   bool           // deleted: only runs point to it
 }
 
 func (s *Store) applyJob(c *sequence.JobChange) {
@@ -51,7 +51,7 @@ func (s *Store) applyJob(c *sequence.JobChange) {
 	}
 }
 
-// addJob puts a new job where it is looked for.
+// addJob adds a new job to the indexes.
 func (s *Store) addJob(row *store.Job, j *job) {
 	l := s.lists[row.Principal]
 	if l == nil {
@@ -70,8 +70,7 @@ func (s *Store) addJob(row *store.Job, j *job) {
 	}
 }
 
-// deleteJob deletes a job that has ended. What still points to its events finds
-// it dead.
+// deleteJob deletes a job that has ended. Runs that still point to it find it dead.
 func (s *Store) deleteJob(d *sequence.Deletion) error {
 	row, j := &d.Row, s.jobs[d.Row.ID]
 	l, err := j.log().unpack()
@@ -94,7 +93,7 @@ func (s *Store) deleteJob(d *sequence.Deletion) error {
 	return nil
 }
 
-// pack makes one piece of memory of a job that has ended, if it is short.
+// pack encodes a short job that has ended into one piece of memory.
 func (s *Store) pack(j *job, events []*store.Event) bool {
 	if codec.ChunkSize(events)+len(j.row.Arguments)+len(j.row.Options) > packBytes {
 		return false
@@ -108,7 +107,7 @@ func (s *Store) pack(j *job, events []*store.Event) bool {
 	return true
 }
 
-// log is a job's events as they were at one moment. It is read without a lock.
+// log is a snapshot of a job's events. It is read without a lock.
 type log struct {
 	events []*store.Event
 	packed []byte // a chunk; then events is nil
@@ -116,7 +115,7 @@ type log struct {
 
 func (j *job) log() log { return log{j.events, j.packed[j.split:]} }
 
-// at is the event with a position.
+// at returns the event with a position.
 func (l log) at(jseq uint64) (*store.Event, error) {
 	l, err := l.unpack()
 	if err != nil {
@@ -125,7 +124,7 @@ func (l log) at(jseq uint64) (*store.Event, error) {
 	return l.events[jseq-1], nil
 }
 
-// unpack turns a packed log into a plain one.
+// unpack decodes a packed log.
 func (l log) unpack() (log, error) {
 	if len(l.packed) == 0 {
 		return l, nil
@@ -157,7 +156,7 @@ func (l log) each(ctx context.Context, after uint64, fn func(*store.Event) bool)
 	return nil
 }
 
-// row is a job's row as it was at one moment: a copy or packed.
+// row is a snapshot of a job's row: a copy, or packed.
 type row struct {
 	plain  store.Job
 	packed []byte

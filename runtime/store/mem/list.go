@@ -10,8 +10,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// list is jobs in the order of (time, id): those of a principal by when they
-// were created, or all that have ended by when they did.
+// list is jobs in the order of (time, id): the jobs of a principal by time of creation,
+// or all ended jobs by time of end.
 type list struct{ entries []entry }
 
 type entry struct {
@@ -36,8 +36,7 @@ func (l *list) add(at time.Time, j *job) {
 	l.entries = slices.Insert(l.entries, i, e)
 }
 
-// remove removes a job, nearly always near the beginning: what is before it
-// moves.
+// remove removes a job, nearly always near the beginning: the entries before it move.
 func (l *list) remove(at time.Time, id arcp.JobID) bool {
 	i, found := l.search(at, id)
 	if !found {
@@ -53,7 +52,7 @@ func (l *list) search(at time.Time, id arcp.JobID) (i int, found bool) {
 	return slices.BinarySearchFunc(l.entries, 0, func(e entry, _ int) int { return e.compare(at, id) })
 }
 
-// after is the index of the first entry after a position.
+// after returns the index of the first entry after a position.
 func (l *list) after(at time.Time, id arcp.JobID) int {
 	i, found := l.search(at, id)
 	if found {
@@ -79,8 +78,8 @@ func (s *Store) Ended(ctx context.Context, before time.Time, fn func(store.Job) 
 	return s.eachJob(ctx, func() *list { return &s.ended }, position{}, before, fn)
 }
 
-// eachJob calls fn for the jobs of a list, which is asked for under the lock,
-// from a position on and before a time, if one is given.
+// eachJob calls fn for the jobs of a list from a position on and, if before is not zero,
+// before a time. list is called with the lock held.
 func (s *Store) eachJob(ctx context.Context, list func() *list, p position, before time.Time, fn func(store.Job) bool) error {
 	var page []row
 	for {

@@ -1,8 +1,7 @@
-// Package mem is a store of plain Go structures: nothing survives the process.
+// Package mem is a store in memory: nothing survives the process.
 //
-// Events of live jobs are kept as they were given; the row and the events of a
-// short job are packed into one piece of memory when it ends. What is passed to
-// Commit belongs to the store from then on.
+// The row and the events of a short job are packed into one piece of memory when the
+// job ends. Values passed to Commit belong to the store from then on.
 package mem
 
 import (
@@ -25,11 +24,11 @@ type Options struct {
 	IDs *arcp.IDSource
 }
 
-// Store is a store.Store in memory. Readers share a lock with the end of
-// Commit, when a decided batch is put in place.
+// Store is a store.Store in memory. Readers share a lock with the end of Commit, when a
+// decided batch is applied.
 type Store struct {
-	core    *sequence.Core // the committer's
-	scratch []byte         // the committer's
+	core    *sequence.Core // only Commit uses it
+	scratch []byte         // only Commit uses it
 
 	mu       sync.RWMutex
 	sessions map[arcp.SessionID]*session
@@ -42,7 +41,7 @@ type Store struct {
 	records  map[string]store.Record
 	names    names // of the records
 	bytes    int64
-	broken   error // why nothing works any more: closed, or Commit has failed
+	broken   error // set: the store is closed, or Commit has failed
 }
 
 type ikey struct{ principal, key string }
@@ -72,7 +71,7 @@ func Open(opts Options) store.Store {
 	return s
 }
 
-// Commit performs writes in order. It fails only when it is called wrongly.
+// Commit performs writes in order. It fails only if the caller made a mistake.
 func (s *Store) Commit(writes []*store.Write, results []store.Result) error {
 	if err := s.state(); err != nil {
 		return err
@@ -90,8 +89,8 @@ func (s *Store) Commit(writes []*store.Write, results []store.Result) error {
 	return nil
 }
 
-// apply puts a decided batch in place. Jobs find their sessions and trails their
-// jobs, so deletions come last.
+// apply applies a decided batch. Jobs refer to sessions and trails to jobs, so deletions
+// come last.
 func (s *Store) apply(chg *sequence.Changes) error {
 	for _, c := range chg.Sessions {
 		if c.New {
@@ -123,14 +122,14 @@ func (s *Store) apply(chg *sequence.Changes) error {
 	return nil
 }
 
-// Stat counts. Bytes is what was put in, without overhead.
+// Stat describes the store. Bytes is the size of the stored values, without overhead.
 func (s *Store) Stat() store.Stat {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return store.Stat{Jobs: len(s.jobs), LiveJobs: len(s.live), Sessions: len(s.sessions), Bytes: s.bytes}
 }
 
-// Close lets go of everything.
+// Close frees the memory.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,21 +145,21 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// state returns why the store cannot be used, if it cannot.
+// state returns nil, or why the store cannot be used.
 func (s *Store) state() error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.broken
 }
 
-// sorted returns the keys of m, one of the store's maps, in order.
+// sorted returns the keys of a map of the store in order.
 func sorted[K ~string, V any](s *Store, m map[K]V) ([]K, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return slices.Sorted(maps.Keys(m)), s.broken
 }
 
-// source answers the committer, who alone changes the maps.
+// source reads the maps without the lock: only Commit, which calls it, changes them.
 type source struct{ s *Store }
 
 func (src source) Session(id arcp.SessionID) (store.Session, error) {
@@ -213,5 +212,5 @@ func (src source) Events(id arcp.JobID, after uint64, fn func(*store.Event) bool
 	return src.s.jobs[id].log().each(context.Background(), after, fn)
 }
 
-// Backup cannot be made of memory.
+// Backup returns store.ErrUnsupported.
 func (s *Store) Backup(context.Context, string) error { return store.ErrUnsupported }

@@ -71,13 +71,13 @@ func (s *Store) pageRecords(prefix, from string) (page []store.Record, err error
 	return page, s.broken
 }
 
-// names is a set of strings in order, in pieces of bounded length so that adding
-// one among a million does not move half of them.
+// names is an ordered set of strings in pieces of bounded length, so that adding one
+// does not move half of a million.
 type names struct{ pieces [][]string }
 
 const pieceLen = 512
 
-// piece is the index of the piece that a name belongs to, if there is any.
+// piece returns the index of the piece for a name; 0 if there are no pieces.
 func (n *names) piece(name string) int {
 	i, found := slices.BinarySearchFunc(n.pieces, name, func(p []string, name string) int { return strings.Compare(p[0], name) })
 	if !found && i > 0 {
@@ -86,7 +86,7 @@ func (n *names) piece(name string) int {
 	return i
 }
 
-// add adds a name that is not there.
+// add adds a new name.
 func (n *names) add(name string) {
 	if len(n.pieces) == 0 {
 		n.pieces = [][]string{{name}}
@@ -104,7 +104,7 @@ func (n *names) add(name string) {
 	n.add(name)
 }
 
-// remove removes a name that is there.
+// remove removes an existing name.
 func (n *names) remove(name string) {
 	i := n.piece(name)
 	k, _ := slices.BinarySearch(n.pieces[i], name)
@@ -113,7 +113,7 @@ func (n *names) remove(name string) {
 	}
 }
 
-// from yields the names from one on.
+// from yields the names that are not less than name.
 func (n *names) from(name string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		for i := n.piece(name); i < len(n.pieces); i++ {

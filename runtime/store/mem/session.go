@@ -10,14 +10,14 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/internal/sequence"
 )
 
-// session is a session's row, without its positions, and what it was given.
+// session is a session's row without its positions, and its log.
 type session struct {
 	row store.Session
 	trail
-	submits map[arcp.MessageID]*job // what it submitted last with an id
+	submits map[arcp.MessageID]*job // the last job for each SubmitID
 }
 
-// full is the row with its positions.
+// full returns the row with its positions.
 func (e *session) full() store.Session {
 	row := e.row
 	row.LastSeq, row.TrimmedTo = e.last, e.trimmed
@@ -47,7 +47,7 @@ func (s *Store) Session(_ context.Context, id arcp.SessionID) (store.Session, er
 	return e.full(), nil
 }
 
-// find needs the lock.
+// find returns a session. The lock must be held.
 func (s *Store) find(id arcp.SessionID) (*session, error) {
 	if e := s.sessions[id]; e != nil {
 		return e, nil
@@ -75,7 +75,7 @@ func (s *Store) Sessions(ctx context.Context, fn func(store.Session) bool) error
 	return nil
 }
 
-// SessionEvents calls fn for what a session was given after a position.
+// SessionEvents calls fn for the events in a session's log after a position.
 func (s *Store) SessionEvents(ctx context.Context, id arcp.SessionID, after uint64, fn func(store.Delivery) bool) error {
 	rd := reader{name: fmt.Sprintf("session %q", id), after: after}
 	rd.find = func() (*trail, error) {

@@ -11,8 +11,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/internal/sequence"
 )
 
-// trail is what a session was given, or a principal's feed. Its runs are in
-// pieces of bounded length, so that one that grows for ever is never copied.
+// trail is the log of a session, or a principal's feed. Its runs are in pieces of bounded
+// length, so that a trail that grows for ever is never copied.
 type trail struct {
 	last, trimmed uint64
 	pieces        [][]run // none is empty
@@ -24,7 +24,7 @@ const pieceRuns = 256
 type run struct {
 	first  uint64
 	jseq   uint64 // of the first
-	job    *job   // if they were announced, one that nobody else knows
+	job    *job   // of announced events: a job of the run's own
 	corr   arcp.MessageID
 	n      uint32
 	origin bool
@@ -34,12 +34,12 @@ const maxRun = 1<<32 - 1
 
 func (r *run) end() uint64 { return r.first + uint64(r.n) }
 
-// own reports whether the events were announced: they belong to no other job, and
-// begin with the run.
+// own reports whether the events were announced: their job belongs to the run and begins
+// with it.
 func (r *run) own() bool { return r.job.id == "" }
 
-// apply takes over what a batch did to the trail. jobOf is asked for the job of each
-// run in turn; gone is told of the runs that are let go of.
+// apply applies the change of a trail. jobOf returns the job of a run and is called for
+// each run in turn. gone is called for each run that is dropped.
 func (t *trail) apply(c *sequence.TrailChange, jobOf func(*sequence.Run) *job, gone func(*run)) {
 	t.last, t.trimmed = c.Last, c.Trim
 	for i := range c.Runs {
@@ -50,8 +50,7 @@ func (t *trail) apply(c *sequence.TrailChange, jobOf func(*sequence.Run) *job, g
 	}
 }
 
-// add notes events that were appended, as part of the last run if they go on
-// there.
+// add appends a run, or extends the last run if the events are consecutive.
 func (t *trail) add(r *sequence.Run, j *job) {
 	k := len(t.pieces) - 1
 	if k >= 0 && t.pieces[k][len(t.pieces[k])-1].extend(r, j) {
@@ -71,7 +70,7 @@ func (t *trail) add(r *sequence.Run, j *job) {
 	}
 }
 
-// extend makes a run longer by one that goes on where it ends.
+// extend adds the events of next to a run if they follow on it.
 func (r *run) extend(next *sequence.Run, j *job) bool {
 	if r.job != j || r.jseq+uint64(r.n) != next.JSeq || r.corr != next.CorrelationID ||
 		r.origin != next.Origin || uint64(r.n)+next.N > maxRun {
@@ -81,8 +80,8 @@ func (r *run) extend(next *sequence.Run, j *job) bool {
 	return true
 }
 
-// trim lets go of the runs that nobody can ask for any more: of whole pieces,
-// and of those in the first once they are more than what is left of it.
+// trim drops trimmed runs: whole pieces, and runs of the first piece once they are more
+// than the rest of it.
 func (t *trail) trim(gone func(*run)) {
 	i, k := t.find(t.trimmed + 1)
 	for _, p := range t.pieces[:i] {
@@ -101,8 +100,8 @@ func each(runs []run, fn func(*run)) {
 	}
 }
 
-// find returns the piece, and the index in it, of the run with the number, or of
-// the first after it; after the last run there is no piece.
+// find returns the piece, and the index in it, of the run with a number or else of the
+// first run after it. After the last run the piece is len(t.pieces).
 func (t *trail) find(seq uint64) (i, k int) {
 	i = sort.Search(len(t.pieces), func(i int) bool { return t.pieces[i][len(t.pieces[i])-1].end() > seq })
 	if i < len(t.pieces) {
@@ -114,18 +113,18 @@ func (t *trail) find(seq uint64) (i, k int) {
 // pageRuns is how many runs are copied under the lock at once.
 const pageRuns = 64
 
-// reader goes through a trail a page at a time.
+// reader reads a trail a page at a time.
 type reader struct {
 	name   string
-	find   func() (*trail, error) // with the store's lock
+	find   func() (*trail, error) // called with the store's lock held
 	rows   bool                   // pieces need their job's row
-	after  uint64                 // the last number that was called for
+	after  uint64                 // the last number passed to fn
 	pieces []piece
 	job    *job // whose log is unpacked
 	log    log
 }
 
-// piece is a run with its job as it was when it was copied.
+// piece is a run with a snapshot of its job.
 type piece struct {
 	run
 	log  log
@@ -192,8 +191,8 @@ func (rd *reader) piece(r *run) piece {
 	return p
 }
 
-// emit calls fn for the events of a piece that come after the position; more is
-// false if fn has had enough.
+// emit calls fn for the events of a piece after the position. more is false if fn
+// returned false.
 func (rd *reader) emit(ctx context.Context, p *piece, fn func(seq uint64, e *store.Event) bool) (more bool, err error) {
 	if need := p.jseq + uint64(p.n) - 1; rd.job != p.job || uint64(len(rd.log.events)) < need {
 		if rd.log, err = p.log.unpack(); err != nil {

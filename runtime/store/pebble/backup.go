@@ -11,11 +11,11 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Backup writes a copy into a directory that does not exist yet. The copy gets
-// its name when it is complete; what an interrupted one has left beside it, with
-// the suffix .partial, is replaced by the next. Files that never change are
-// linked if the file system can. When ctx ends, or the store is closed, there is
-// none; copying that has begun is waited for.
+// Backup writes a copy into a directory that does not exist yet. The copy is written
+// beside it, with the suffix .partial, and renamed when it is complete; the next backup
+// replaces an incomplete one. Files that never change are linked if the file system can.
+// When ctx ends, or the store is closed, Backup ends without a copy. It waits for
+// copying that has begun.
 func (s *Store) Backup(ctx context.Context, dir string) error {
 	if err := s.enter(); err != nil {
 		return err
@@ -39,8 +39,8 @@ func (s *Store) backup(ctx context.Context, dir string) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	// The checkpoint makes its directory readable for all: it is made in one that
-	// is not.
+	// The checkpoint's own directory is readable for all, so it goes into one that is
+	// not.
 	private := dir + ".partial"
 	if err := s.fs.RemoveAll(private); err != nil {
 		return err
@@ -58,7 +58,7 @@ func (s *Store) backup(ctx context.Context, dir string) error {
 	return s.publish(made, dir, private)
 }
 
-// publish gives a complete copy its name.
+// publish renames a complete copy.
 func (s *Store) publish(made, dir, private string) error {
 	if err := chmod(s.fs, made); err != nil {
 		return err
@@ -80,10 +80,10 @@ func syncDir(dir string, f vfs.FS) error {
 	return joinClose(d.Sync(), d)
 }
 
-// chmod keeps others out of a directory, as out of the store's own.
+// chmod sets the permissions of the store's directory: only the owner may enter.
 func chmod(f vfs.FS, dir string) error {
 	if f != vfs.Default {
-		return nil // it has no permissions
+		return nil // there are no permissions in a file system of a test
 	}
 	return os.Chmod(dir, 0o700)
 }

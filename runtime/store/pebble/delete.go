@@ -9,24 +9,24 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/internal/sequence"
 )
 
-// noteGone notes which sessions end in a batch: nothing of them is written.
-func (e *encoder) noteGone(chg *sequence.Changes) {
-	clear(e.gone)
+// setEnded collects the sessions that end in a batch: nothing of them is written.
+func (e *encoder) setEnded(chg *sequence.Changes) {
+	clear(e.endedSessions)
 	for _, c := range chg.Sessions {
 		if c.Ended {
-			e.gone[c.ID] = struct{}{}
+			e.endedSessions[c.ID] = struct{}{}
 		}
 	}
 }
 
-func (e *encoder) isGone(id arcp.SessionID) bool {
-	_, ok := e.gone[id]
+func (e *encoder) hasEnded(id arcp.SessionID) bool {
+	_, ok := e.endedSessions[id]
 	return ok
 }
 
-// deletions deletes what sessions that end and deleted jobs had.
+// deletions deletes the keys of ended sessions and deleted jobs.
 func (e *encoder) deletions(b *pdb.Batch, chg *sequence.Changes, s *Store) error {
-	if len(e.gone) == 0 && len(chg.Deletions) == 0 {
+	if len(e.endedSessions) == 0 && len(chg.Deletions) == 0 {
 		return nil
 	}
 	it, err := s.db.NewIter(nil)
@@ -69,8 +69,8 @@ func (e *encoder) endSession(b *pdb.Batch, it *pdb.Iterator, c *sequence.Session
 	return nil
 }
 
-// fewKeys is how many keys are deleted one by one rather than as a range, which
-// is work for all later readers near it.
+// fewKeys is the number of keys that are deleted one by one. A range deletion costs all
+// later readers near it.
 const fewKeys = 8
 
 // deleteAll deletes the stored keys that begin with a prefix.

@@ -12,24 +12,24 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/internal/sequence"
 )
 
-// Bounds of what is stored under one key: a reader has a few of them in memory.
+// Bounds of a value: a reader has a few values in memory.
 const (
 	chunkBytes = 64 << 10
 	runsLen    = 256
 )
 
-// encoder turns changes into a batch. It belongs to the committer.
+// encoder encodes changes as a batch. Only Commit uses it.
 type encoder struct {
 	key, end, val []byte
 	prefix        []byte
 	trail         trail
-	floors        map[string]uint64           // by a trail's records: up to where they are deleted
-	gone          map[arcp.SessionID]struct{} // sessions that end in this batch
+	floors        map[string]uint64           // by the prefix of a trail's records: the last deleted number
+	endedSessions map[arcp.SessionID]struct{} // in this batch
 	state         codec.State
-	lastJob       []byte // the greatest key of a job with a minted id
+	lastJob       []byte // greatest key of a job with a minted id
 }
 
-// size estimates how many bytes the batch of changes takes.
+// size estimates the size of a batch in bytes.
 func (e *encoder) size(chg *sequence.Changes) int {
 	n := 256
 	for _, c := range chg.Jobs {
@@ -44,14 +44,14 @@ func (e *encoder) size(chg *sequence.Changes) int {
 	return n + 128*len(chg.Sessions)
 }
 
-// encode puts changes into a batch. Setting a key of a batch that is not yet
-// committed cannot fail; an error is the store's, of reading.
+// encode adds changes to a batch. An error is one of reading the store: to set a key in
+// an uncommitted batch cannot fail.
 func (e *encoder) encode(b *pdb.Batch, chg *sequence.Changes, s *Store) error {
 	before := e.state
 	slices.SortFunc(chg.Jobs, func(a, b *sequence.JobChange) int { return strings.Compare(string(a.ID), string(b.ID)) })
 	slices.SortFunc(chg.Sessions, func(a, b *sequence.SessionChange) int { return strings.Compare(string(a.ID), string(b.ID)) })
-	e.noteGone(chg)
-	// A table at a time: keys that are set in their order cost half.
+	e.setEnded(chg)
+	// One table after the other: keys set in ascending order cost half.
 	for _, set := range jobTables {
 		for _, c := range chg.Jobs {
 			set(e, b, c)
@@ -83,15 +83,15 @@ func (e *encoder) encode(b *pdb.Batch, chg *sequence.Changes, s *Store) error {
 	return nil
 }
 
-// must is for operations on a batch in memory, which fail only after it was
-// committed.
+// must panics on an error of an operation on a batch in memory. Such operations fail
+// only after the batch was committed.
 func must(err error) {
 	if err != nil {
 		panic(err)
 	}
 }
 
-// jobTables set the keys of a changed job, each in one table.
+// jobTables set the keys of a changed job, one table each.
 var jobTables = [...]func(*encoder, *pdb.Batch, *sequence.JobChange){
 	(*encoder).submitted, (*encoder).holder,
 	(*encoder).row, (*encoder).chunks, (*encoder).live, (*encoder).status, (*encoder).index, (*encoder).ended,
@@ -125,10 +125,10 @@ func (e *encoder) holder(b *pdb.Batch, c *sequence.JobChange) {
 	must(b.Set(e.key, e.val, nil))
 }
 
-// submitted makes the job found by the id of its submit.
+// submitted sets the key that finds a new job by its SubmitID.
 func (e *encoder) submitted(b *pdb.Batch, c *sequence.JobChange) {
 	row := c.Created
-	if row == nil || row.Session == "" || row.SubmitID == "" || e.isGone(row.Session) {
+	if row == nil || row.Session == "" || row.SubmitID == "" || e.hasEnded(row.Session) {
 		return
 	}
 	e.key, e.val = submitKey(e.key[:0], row.Session, row.SubmitID), codec.AppendSubmitted(e.val[:0], c.ID)
@@ -142,7 +142,7 @@ func (e *encoder) ended(b *pdb.Batch, c *sequence.JobChange) {
 	}
 }
 
-// status writes what has changed of an older job; a new one's row has it.
+// status writes the status of an older job. The row of a new job has it.
 func (e *encoder) status(b *pdb.Batch, c *sequence.JobChange) {
 	if c.Created != nil || !c.Changed {
 		return
@@ -157,7 +157,7 @@ func (e *encoder) live(b *pdb.Batch, c *sequence.JobChange) {
 	case c.Created != nil && !c.Ended:
 		must(b.Set(e.key, nil, nil))
 	case c.Created == nil && c.Ended:
-		must(b.SingleDelete(e.key, nil)) // it was set once
+		must(b.SingleDelete(e.key, nil)) // the key was set once
 	}
 }
 
@@ -191,7 +191,7 @@ func (e *encoder) putEvents(b *pdb.Batch, prefix []byte, first uint64, events []
 	}
 }
 
-// trails writes sessions that go on, with what they were given, and feeds.
+// trails writes the rows and logs of sessions that have not ended, and feeds.
 func (e *encoder) trails(b *pdb.Batch, chg *sequence.Changes, s *Store) error {
 	for _, c := range chg.Sessions {
 		if c.Ended {
@@ -213,7 +213,7 @@ func (e *encoder) trails(b *pdb.Batch, chg *sequence.Changes, s *Store) error {
 	return nil
 }
 
-// announced writes the events that the feed in e.trail has of its own.
+// announced writes the announced events of the feed in e.trail.
 func (e *encoder) announced(b *pdb.Batch, c *sequence.FeedChange) {
 	events := c.Events
 	for i := range c.Runs {
@@ -236,7 +236,7 @@ func (e *encoder) session(b *pdb.Batch, c *sequence.SessionChange, s *Store) {
 }
 
 func (e *encoder) follow(b *pdb.Batch, c *sequence.FollowChange) {
-	if e.isGone(c.Session) {
+	if e.hasEnded(c.Session) {
 		return
 	}
 	e.key = followKey(e.key[:0], &c.FollowKey)

@@ -13,8 +13,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/internal/sequence"
 )
 
-// Feed calls fn for the events of a principal's jobs, and for what was announced
-// to it, after a position.
+// Feed calls fn for the events of a principal's feed after a position.
 func (s *Store) Feed(ctx context.Context, principal string, after uint64, fn func(store.FeedEvent) bool) error {
 	rp, err := s.replay(ctx, feedTrail(principal), after)
 	if err != nil {
@@ -40,7 +39,8 @@ func (s *Store) Feed(ctx context.Context, principal string, after uint64, fn fun
 	return named(rp.run(), "feed", principal)
 }
 
-// owner is what the events of a job have in common in a feed.
+// owner is what the events of a job have in common in a feed: the submitting session and
+// the id of the submit.
 func (rp *replay) owner(id arcp.JobID) (x store.FeedEvent, err error) {
 	rp.chunks.valid = false
 	err = lookup(rp.chunks.it, jobKey(nil, tJob, id), func(v []byte) error {
@@ -54,7 +54,7 @@ func (rp *replay) owner(id arcp.JobID) (x store.FeedEvent, err error) {
 	return x, err
 }
 
-// FeedBounds returns where a principal's feed begins and ends.
+// FeedBounds returns the last trimmed position of a principal's feed and the last one.
 func (s *Store) FeedBounds(_ context.Context, principal string) (trimmed, last uint64, err error) {
 	it, err := s.view(nil)
 	if err != nil {
@@ -65,8 +65,8 @@ func (s *Store) FeedBounds(_ context.Context, principal string) (trimmed, last u
 	return t.bounds(it)
 }
 
-// FeedPosition searches a principal's feed for an id: first the record, by the
-// heads, then the run, then the event.
+// FeedPosition searches a principal's feed for an id: first the record by its head, then
+// the run, then the event.
 func (s *Store) FeedPosition(ctx context.Context, principal string, id arcp.MessageID) (uint64, error) {
 	rp, err := s.replay(ctx, feedTrail(principal), 0)
 	if err != nil {
@@ -99,8 +99,8 @@ func (rp *replay) find(id arcp.MessageID) (uint64, error) {
 	return position, err
 }
 
-// seekHead moves to the last record with a number from low to high whose head
-// is not after an id.
+// seekHead moves to the last record with a number from low to high whose head is not
+// greater than an id.
 func (rp *replay) seekHead(id arcp.MessageID, low, high uint64) (found bool, err error) {
 	first := uint64(0)
 	for low <= high {
@@ -125,7 +125,7 @@ func (rp *replay) seekHead(id arcp.MessageID, low, high uint64) (found bool, err
 	return seekLast(rp.it, rp.trail.records, first)
 }
 
-// findIn returns the position of the event with an id in one of some runs, or 0.
+// findIn returns the position of the event with an id in runs, or 0.
 func (rp *replay) findIn(runs []sequence.Run, id arcp.MessageID) (position uint64, err error) {
 	r, err := rp.runOf(runs, id)
 	if err != nil || r == nil {
@@ -140,9 +140,8 @@ func (rp *replay) findIn(runs []sequence.Run, id arcp.MessageID) (position uint6
 	return position, err
 }
 
-// runOf returns the last of some runs that begins with an id up to this one, or
-// nil. Runs of which the first event is gone are passed over: it was trimmed, or
-// belongs to a deleted job.
+// runOf returns the last run whose first id is not greater than id, or nil. It skips runs
+// whose first event was trimmed or belongs to a deleted job.
 func (rp *replay) runOf(runs []sequence.Run, id arcp.MessageID) (found *sequence.Run, err error) {
 	for i := range runs {
 		events, err := rp.chunks.from(runs[i].Job, runs[i].JSeq)

@@ -10,7 +10,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/internal/sequence"
 )
 
-// Tables: what a key begins with.
+// Tables: prefixes of keys.
 const (
 	tJob      = "j/"
 	tStatus   = "jt/"
@@ -53,7 +53,7 @@ func submitKey(b []byte, id arcp.SessionID, submit arcp.MessageID) []byte {
 	return codec.AppendKeyID(sessionKey(b, tSubmit, id), arcp.MessagePrefix, submit)
 }
 
-// feedKey keeps the order of principals.
+// feedKey sorts as principals do.
 func feedKey(b []byte, table, principal string) []byte {
 	return codec.AppendKeyText(append(b, table...), principal)
 }
@@ -68,7 +68,7 @@ func holderKey(b []byte, principal, key string) []byte {
 
 func recordKey(b []byte, key string) []byte { return append(append(b, tRecord...), key...) }
 
-// principalKey begins all keys of a principal in a table, and no others.
+// principalKey is the prefix of all keys of a principal in a table, and of no others.
 func principalKey(b []byte, table, principal string) []byte {
 	b = binary.AppendUvarint(append(b, table...), uint64(len(principal)))
 	return append(b, principal...)
@@ -81,7 +81,7 @@ func indexKey(b []byte, principal string, created time.Time, id arcp.JobID) []by
 
 const timeKeyLen = 12
 
-// appendTimeKey appends 12 bytes that sort as the time does.
+// appendTimeKey appends 12 bytes that sort as times do.
 func appendTimeKey(b []byte, t time.Time) []byte {
 	b = binary.BigEndian.AppendUint64(b, uint64(t.Unix())^1<<63)
 	return binary.BigEndian.AppendUint32(b, uint32(t.Nanosecond()))
@@ -93,8 +93,8 @@ func numberKey(b, prefix []byte, n uint64) []byte {
 
 func numberAt(key []byte) uint64 { return binary.BigEndian.Uint64(key[len(key)-8:]) }
 
-// after is the least key that is greater than all that begin with prefix, whose
-// last byte is not 0xff.
+// after returns the least key that is greater than all keys with a prefix. The last byte
+// of the prefix must not be 0xff.
 func after(prefix []byte) []byte {
 	end := append([]byte(nil), prefix...)
 	for i := len(end) - 1; i >= 0; i-- {
@@ -105,7 +105,7 @@ func after(prefix []byte) []byte {
 	return nil
 }
 
-// parseAfter reads the job that a key names at its end, after a number of bytes.
+// parseAfter reads the job id at the end of a key, after a number of bytes.
 func parseAfter(n int, key []byte) (arcp.JobID, error) {
 	id, rest, ok := codec.CutKeyID(key[min(len(key), n):], arcp.JobPrefix)
 	if !ok || len(rest) > 0 {

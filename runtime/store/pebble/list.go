@@ -12,8 +12,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/internal/codec"
 )
 
-// Jobs calls fn for a principal's jobs in the order of (CreatedAt, ID). Minted
-// ids come before others of the same time.
+// Jobs calls fn for a principal's jobs in the order of (CreatedAt, ID). Minted ids come
+// before other ids of the same time.
 func (s *Store) Jobs(ctx context.Context, q store.JobQuery, fn func(store.Job) bool) error {
 	prefix := principalKey(nil, tIndex, q.Principal)
 	return s.eachJob(ctx, bounds(prefix, &q), len(prefix)+timeKeyLen, fn)
@@ -25,7 +25,7 @@ func (s *Store) Ended(ctx context.Context, before time.Time, fn func(store.Job) 
 	return s.eachJob(ctx, bounds, len(tEnded)+timeKeyLen, fn)
 }
 
-// bounds of the part of the index that a query asks for.
+// bounds returns the part of the index that a query selects.
 func bounds(prefix []byte, q *store.JobQuery) *pdb.IterOptions {
 	o := &pdb.IterOptions{LowerBound: prefix, UpperBound: after(prefix)}
 	if !q.AfterTime.IsZero() || q.AfterID != "" {
@@ -49,19 +49,19 @@ func bounds(prefix []byte, q *store.JobQuery) *pdb.IterOptions {
 	return o
 }
 
-// Live calls fn for every job that has not ended, in the order of their ids,
-// minted ones first.
+// Live calls fn for every job that has not ended, in the order of their ids, minted ids
+// first.
 func (s *Store) Live(ctx context.Context, fn func(store.Job) bool) error {
 	return s.eachJob(ctx, table(tLive), len(tLive), fn)
 }
 
-// table is all keys of a table.
+// table returns the bounds of a table.
 func table(name string) *pdb.IterOptions {
 	return &pdb.IterOptions{LowerBound: []byte(name), UpperBound: after([]byte(name))}
 }
 
-// eachJob calls fn for the jobs that keys within bounds name after a number of
-// bytes.
+// eachJob calls fn for the jobs of the keys within bounds. A job's id begins after a
+// number of bytes.
 func (s *Store) eachJob(ctx context.Context, bounds *pdb.IterOptions, n int, fn func(store.Job) bool) error {
 	it, rows, err := s.pair(bounds)
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *Store) eachJob(ctx context.Context, bounds *pdb.IterOptions, n int, fn 
 	return it.Error()
 }
 
-// pair opens an iterator within bounds and one over everything, of one moment.
+// pair opens an iterator within bounds, and one over all keys of the same snapshot.
 func (s *Store) pair(bounds *pdb.IterOptions) (it, all *pdb.Iterator, err error) {
 	if it, err = s.view(bounds); err != nil {
 		return nil, nil, err
@@ -98,8 +98,7 @@ func (s *Store) pair(bounds *pdb.IterOptions) (it, all *pdb.Iterator, err error)
 	return it, all, nil
 }
 
-// Sessions calls fn for every session in the order of their ids, minted ones
-// first.
+// Sessions calls fn for every session in the order of their ids, minted ids first.
 func (s *Store) Sessions(ctx context.Context, fn func(store.Session) bool) error {
 	it, rows, err := s.pair(table(tSession))
 	if err != nil {

@@ -11,10 +11,9 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/internal/codec"
 )
 
-// migrate makes a store of format 1 one of format 2: jobs are found by when they
-// ended and by the ids of their submits. Feeds begin empty. It may be
-// interrupted: the format's number is written last, and doing it again changes
-// nothing.
+// migrate converts a store of format 1 to format 2: it adds the indexes of jobs by time
+// of end and by SubmitID. Feeds begin empty. It may be interrupted: the format number is
+// written last, and a second migration changes nothing.
 func (s *Store) migrate(dir string, f vfs.FS) error {
 	if err := keepManifest(dir, f); err != nil {
 		return fmt.Errorf("keep the manifest: %w", err)
@@ -29,7 +28,7 @@ func (s *Store) setFormat() error {
 	return s.db.Set([]byte(keyFormat), binary.AppendUvarint(nil, format), pdb.Sync)
 }
 
-// keepManifest copies the list of files as the old version left it.
+// keepManifest copies the list of files that the old version has written.
 func keepManifest(dir string, f vfs.FS) error {
 	desc, err := pdb.Peek(dir, f)
 	if err != nil {
@@ -48,7 +47,7 @@ func (s *Store) indexJobs() error {
 	}
 	defer s.release(rows, it)
 	b := s.db.NewBatch()
-	defer func() { _ = b.Close() }() // it is in memory
+	defer func() { _ = b.Close() }() // in memory: cannot fail
 	for ok := it.First(); ok; ok = it.Next() {
 		id, err := parseAfter(len(tJob), it.Key())
 		if err != nil {
@@ -70,7 +69,7 @@ func (s *Store) indexJobs() error {
 	if err := it.Error(); err != nil {
 		return err
 	}
-	return b.Commit(pdb.NoSync) // the format's number, which comes next, is synced
+	return b.Commit(pdb.NoSync) // the format number is synced after it
 }
 
 func indexJob(b *pdb.Batch, j *store.Job) {

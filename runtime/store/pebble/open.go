@@ -18,13 +18,13 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/internal/sequence"
 )
 
-// format is the number of the format that this version reads and writes.
+// format is the format that this version reads and writes.
 const format = 2
 
-// Open opens the store in a directory, which is made if there is none. It is
-// store.ErrLocked if another process has it open and store.ErrFormat if a newer
-// version has written it; what an older one has written is brought to the format
-// of this one. A store that cannot be opened is left as it is.
+// Open opens the store in a directory, which it creates if there is none. It returns
+// store.ErrLocked if another process has the store open, and store.ErrFormat if a newer
+// version has written it. A store of an older version is migrated. A store that cannot be
+// opened is not changed.
 func Open(dir string, opts Options) (store.Store, error) {
 	opts.setDefaults()
 	s, err := open(dir, &opts)
@@ -61,7 +61,7 @@ func open(dir string, opts *Options) (_ *Store, err error) {
 
 func joinClose(err error, c interface{ Close() error }) error { return errors.Join(err, c.Close()) }
 
-// prepare makes the directory if need be.
+// prepare creates the directory if there is none.
 func prepare(dir string, f vfs.FS) error {
 	info, err := f.Stat(dir)
 	switch {
@@ -73,7 +73,7 @@ func prepare(dir string, f vfs.FS) error {
 	return err
 }
 
-// makeDir makes a directory and its parents so that they outlive a crash.
+// makeDir creates a directory and its parents, and syncs them.
 func makeDir(dir string, f vfs.FS) error {
 	parent := f.PathDir(dir)
 	if _, err := f.Stat(parent); errors.Is(err, fs.ErrNotExist) && parent != dir {
@@ -98,8 +98,8 @@ func lockDir(dir string, f vfs.FS) (*pdb.Lock, error) {
 	return nil, fmt.Errorf("lock %s: %w", dir, err)
 }
 
-// isHeld reports whether locking failed because the lock is held. The same
-// error numbers come with a path when the file cannot be made.
+// isHeld reports whether locking failed because another process holds the lock. An error
+// with a path has the same numbers if the file cannot be created.
 func isHeld(err error) bool {
 	if _, ok := errors.AsType[*fs.PathError](err); ok {
 		return false
@@ -108,8 +108,7 @@ func isHeld(err error) bool {
 		strings.Contains(err.Error(), "held by current process")
 }
 
-// openDB opens the directory's files. Damage that makes Pebble panic is an
-// error as well.
+// openDB opens the database. A panic of Pebble because of damaged files is an error.
 func openDB(dir string, lock *pdb.Lock, opts *Options) (db *pdb.DB, err error) {
 	desc, err := pdb.Peek(dir, opts.fs)
 	if err != nil {
@@ -122,7 +121,7 @@ func openDB(dir string, lock *pdb.Lock, opts *Options) (db *pdb.DB, err error) {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	defer recoverDamage(&err)
-	if !desc.Exists { // the first log is in an older form, which checkWALs cannot judge
+	if !desc.Exists { // the first log has an older form that checkWALs cannot read
 		if err := create(dir, lock, opts); err != nil {
 			return nil, fmt.Errorf("%s: %w", dir, err)
 		}
@@ -133,7 +132,7 @@ func openDB(dir string, lock *pdb.Lock, opts *Options) (db *pdb.DB, err error) {
 	return db, nil
 }
 
-// create makes an empty database and closes it.
+// create creates an empty database and closes it.
 func create(dir string, lock *pdb.Lock, opts *Options) error {
 	db, err := pdb.Open(dir, opts.locked(lock))
 	if err != nil {
@@ -148,7 +147,7 @@ func (o *Options) locked(lock *pdb.Lock) *pdb.Options {
 	return p
 }
 
-// load reads what Commit needs in memory.
+// load reads the state that Commit has in memory.
 func (s *Store) load(dir string, opts *Options) error {
 	if err := s.checkFormat(dir); err != nil {
 		return err
@@ -165,7 +164,7 @@ func (s *Store) load(dir string, opts *Options) error {
 	opts.IDs.After(strings.TrimPrefix(string(s.enc.state.LastID), arcp.MessagePrefix))
 	s.jobs.Store(int64(s.enc.state.Jobs))
 	s.sessions.Store(int64(s.enc.state.Sessions))
-	s.enc.floors, s.enc.gone = make(map[string]uint64), make(map[arcp.SessionID]struct{})
+	s.enc.floors, s.enc.endedSessions = make(map[string]uint64), make(map[arcp.SessionID]struct{})
 	s.core = sequence.New(src, opts.IDs, s.enc.state.Deleted)
 	if err := s.loadLastJob(); err != nil {
 		return err
@@ -184,8 +183,8 @@ func (s *Store) loadLastJob() error {
 	return joinClose(it.Error(), it)
 }
 
-// checkFormat writes the format's number into a new store, compares it in an old
-// one and migrates an older one.
+// checkFormat writes the format number into a new store. It migrates a store of an older
+// format and refuses a newer one.
 func (s *Store) checkFormat(dir string) error {
 	n, err := s.readFormat()
 	switch {
@@ -236,7 +235,7 @@ func (s *Store) create(dir string) error {
 	return s.setFormat()
 }
 
-// loadLive gives the core the live jobs and who follows them.
+// loadLive loads the live jobs and their follows into the core.
 func (s *Store) loadLive() error {
 	follows, err := s.loadFollows()
 	if err != nil {

@@ -17,24 +17,23 @@ type Options struct {
 	// IDs mints the ids of events. Default: a source of its own.
 	IDs *arcp.IDSource
 
-	// CacheBytes bounds the memory for what was read. Default: 64 MiB.
+	// CacheBytes bounds the cache of blocks that were read. Default: 64 MiB.
 	CacheBytes int64
 
-	// MemTableBytes is how much is collected in memory, beside the log, before
-	// it is written as a table; up to four are kept. Default: 64 MiB.
+	// MemTableBytes is the size of a memory table, which is then written to disk. Up to
+	// four are in memory. Default: 64 MiB.
 	MemTableBytes uint64
 
-	// MaxOpenFiles bounds the descriptors of tables. Default: 1,000.
+	// MaxOpenFiles bounds the open files of tables. Default: 1,000.
 	MaxOpenFiles int
 
-	// Errorf, if set, is told of failures in the background, such as a table
-	// that cannot be read or written. It may be called by any goroutine.
+	// Errorf, if set, logs failures in the background, such as a table that cannot be
+	// read or written. It may be called by any goroutine.
 	Errorf func(format string, args ...any)
 
-	// Fatalf is called when the log or the list of files cannot be written, for
-	// example because the disk is full. What was acknowledged is safe, but
-	// nothing can go on: it must not return. Default: print to standard error
-	// and exit with status 1. Keep the disk from filling instead.
+	// Fatalf is called when the log or the list of files cannot be written, for example
+	// because the disk is full. Acknowledged writes are safe, but the store cannot go on:
+	// Fatalf must not return. Default: print to standard error and exit with status 1.
 	Fatalf func(format string, args ...any)
 
 	fs           vfs.FS        // for tests
@@ -75,12 +74,12 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// separateBytes is the least size of a value that is kept apart from its key,
-// so that compactions move pointers instead of events.
+// separateBytes is the least size of a value that is stored apart from its key, so that
+// compactions move pointers instead of events.
 const separateBytes = 512
 
-// Where more of the values that are kept apart than a part is not wanted any more,
-// files of them that are old enough are written again without.
+// Once this part of the separate values is garbage, files of a minimum age are rewritten
+// without it.
 const (
 	garbageRatio = 0.3
 	rewriteAge   = time.Minute
@@ -112,11 +111,11 @@ func (o *Options) pebble() *pdb.Options {
 	return p
 }
 
-// corruption reports a damaged file. Whoever needs what is in it gets an error;
-// without this hook the process would end.
+// corruption logs a damaged file. A read of the file returns an error; without this hook
+// Pebble would end the process.
 func (o *Options) corruption(info pdb.DataCorruptionInfo) { o.Errorf("%s", info) }
 
-// logger passes on errors and is silent about everything else.
+// logger logs errors and nothing else.
 type logger struct{ o *Options }
 
 func (logger) Infof(string, ...any)                {}

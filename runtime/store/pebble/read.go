@@ -25,7 +25,7 @@ func (s *Store) Job(_ context.Context, id arcp.JobID) (store.Job, error) {
 	return j, named(err, "job", string(id))
 }
 
-// named says what was not found.
+// named adds the kind and the id to store.ErrNotFound.
 func named(err error, kind, id string) error {
 	if err != nil {
 		return fmt.Errorf("%s %q: %w", kind, id, err)
@@ -33,8 +33,8 @@ func named(err error, kind, id string) error {
 	return nil
 }
 
-// readJob puts a job's row together from what was submitted, what has changed
-// and, while it lives, its last events.
+// readJob reads a job's row: the submitted row, its status and, of a live job, the
+// positions of its last events.
 func readJob(it *pdb.Iterator, id arcp.JobID) (j store.Job, err error) {
 	err = lookup(it, jobKey(nil, tJob, id), func(v []byte) (err error) {
 		j, err = codec.DecodeJob(id, v)
@@ -54,7 +54,7 @@ func readJob(it *pdb.Iterator, id arcp.JobID) (j store.Job, err error) {
 	return j, readEnd(it, &j)
 }
 
-// readEnd reads a live job's positions off its last events.
+// readEnd sets the positions of a live job from its last events.
 func readEnd(it *pdb.Iterator, j *store.Job) error {
 	found, err := seekLast(it, jobKey(nil, tChunk, j.ID), math.MaxUint64)
 	if err != nil || !found {
@@ -72,7 +72,7 @@ func readEnd(it *pdb.Iterator, j *store.Job) error {
 	return nil
 }
 
-// seekLast moves to the last key that is prefix and a number up to n.
+// seekLast moves to the last key of a prefix with a number up to n.
 func seekLast(it *pdb.Iterator, prefix []byte, n uint64) (found bool, err error) {
 	var end []byte
 	if n == math.MaxUint64 {
@@ -116,7 +116,8 @@ func eachEvent(it *pdb.Iterator, id arcp.JobID, after uint64, fn func(*store.Eve
 	return c.each(id, after, fn)
 }
 
-// each calls fn for the events of a job, or of the feed's own, after a position.
+// each calls fn for the events of a job, or the announced events of a feed, after a
+// position.
 func (c *chunks) each(id arcp.JobID, after uint64, fn func(*store.Event) bool) error {
 	for {
 		events, err := c.from(id, after+1)
@@ -132,17 +133,17 @@ func (c *chunks) each(id arcp.JobID, after uint64, fn func(*store.Event) bool) e
 	}
 }
 
-// chunks reads the events of jobs, a chunk at a time, and those that a feed has of
-// its own as of a job without an id.
+// chunks reads the events of jobs, a chunk at a time. The announced events of a feed are
+// those of the job with the empty id.
 type chunks struct {
 	it    *pdb.Iterator
-	own   []byte // begins the keys of the latter
+	own   []byte // prefix of the keys of announced events
 	key   []byte
-	valid bool // the iterator is at the chunk that was read last
+	valid bool // the iterator is at the last chunk read
 }
 
-// from returns the events of the chunk with a position, from that position on;
-// none if there are none any more.
+// from returns the events of the chunk with a position, from that position on; none if
+// they were deleted.
 func (c *chunks) from(id arcp.JobID, jseq uint64) ([]store.Event, error) {
 	if id == "" {
 		c.key = numberKey(c.key[:0], c.own, jseq)

@@ -12,9 +12,9 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// reclaimer gives back the disk space of deleted jobs. Pebble by itself does so
-// when enough has been written after them; a store that is cleared because the
-// disk is short cannot wait for that.
+// reclaimer reclaims the disk space of deleted jobs by compaction. Pebble itself compacts
+// only after enough later writes. Jobs that are deleted because the disk is full cannot
+// wait for those.
 type reclaimer struct {
 	db    *pdb.DB
 	pause time.Duration
@@ -24,17 +24,14 @@ type reclaimer struct {
 	done  sync.WaitGroup
 
 	mu   sync.Mutex
-	jobs [][]byte // what the keys of deleted jobs' chunks begin with
+	jobs [][]byte // prefixes of the chunks of deleted jobs
 }
 
-// Bounds of a reclaimer. Every round flushes what is in memory, so they are not
-// frequent. Deleted jobs with little between them are compacted together: what
-// lies between is rewritten as well. Of very many jobs every other is forgotten:
-// its neighbours stand for it.
+// Bounds of a reclaimer.
 const (
-	reclaimPause = 30 * time.Second
-	reclaimGap   = 8 << 20
-	reclaimJobs  = 4096
+	reclaimPause = 30 * time.Second // between rounds: each flushes the memory tables
+	reclaimGap   = 8 << 20          // bytes between two jobs that are compacted together
+	reclaimJobs  = 4096             // of more jobs every other is dropped: compacting its neighbours covers it
 )
 
 func startReclaimer(db *pdb.DB, pause, age time.Duration) *reclaimer {
@@ -44,21 +41,20 @@ func startReclaimer(db *pdb.DB, pause, age time.Duration) *reclaimer {
 	return r
 }
 
-// close ends the round under way and waits for it.
+// close stops the current round and waits for it.
 func (r *reclaimer) close() {
 	r.stop()
 	r.done.Wait()
 }
 
-// deleted is told of a job whose deletion was committed.
+// deleted adds a job whose deletion was committed.
 func (r *reclaimer) deleted(id arcp.JobID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.add(jobKey(nil, tChunk, id))
+	r.addLocked(jobKey(nil, tChunk, id))
 }
 
-// add needs the lock.
-func (r *reclaimer) add(jobs ...[]byte) {
+func (r *reclaimer) addLocked(jobs ...[]byte) {
 	if r.jobs = append(r.jobs, jobs...); len(r.jobs) > reclaimJobs {
 		r.thin()
 	}
@@ -88,11 +84,11 @@ func (r *reclaimer) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-rewrite:
-			_ = r.db.Flush() // whatever is done ends with a look at what is to be rewritten
+			_ = r.db.Flush() // afterwards Pebble looks for files to rewrite
 			continue
 		case <-r.wake:
 		}
-		// The round waits, not the next one: a sweep comes in many batches.
+		// The pause is before the round: a sweep deletes jobs in many batches.
 		select {
 		case <-ctx.Done():
 			return
@@ -102,16 +98,15 @@ func (r *reclaimer) run(ctx context.Context) {
 	}
 }
 
-// garbage reports whether files with values should be rewritten. The database does
-// so, but looks for them only when it has something else to do.
+// garbage reports whether files of values should be rewritten. Pebble does so, but looks
+// for them only after other work.
 func (r *reclaimer) garbage() bool {
 	m := r.db.Metrics()
 	unwanted := m.BlobFiles.ValueSize - min(m.BlobFiles.ReferencedValueSize, m.BlobFiles.ValueSize)
 	return float64(unwanted) > garbageRatio*float64(m.BlobFiles.ValueSize)
 }
 
-// round compacts the deleted jobs. What fails, of which the database tells, is
-// for the next round.
+// round compacts the deleted jobs. The next round tries again what fails; Pebble logs it.
 func (r *reclaimer) round(ctx context.Context) {
 	r.mu.Lock()
 	jobs := r.jobs
@@ -125,7 +120,7 @@ func (r *reclaimer) round(ctx context.Context) {
 		}
 		if err := r.db.Compact(ctx, jobs[0], after(jobs[n-1]), false); err != nil {
 			r.mu.Lock()
-			r.add(jobs[:n]...)
+			r.addLocked(jobs[:n]...)
 			r.mu.Unlock()
 		}
 		jobs = jobs[n:]

@@ -13,7 +13,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/internal/sequence"
 )
 
-// SessionEvents calls fn for what a session was given after a position.
+// SessionEvents calls fn for the events in a session's log after a position.
 func (s *Store) SessionEvents(ctx context.Context, id arcp.SessionID, after uint64, fn func(store.Delivery) bool) error {
 	rp, err := s.replay(ctx, sessionTrail(id), after)
 	if err != nil {
@@ -35,13 +35,13 @@ func (s *Store) SessionEvents(ctx context.Context, id arcp.SessionID, after uint
 	return named(err, "session", string(id))
 }
 
-// replay goes through a trail's records and, beside them, the chunks they point
-// into. It holds a few records and chunks in memory, however much there is.
+// replay reads a trail's records and the chunks they point to. It has a few records and
+// chunks in memory, however long the trail is.
 type replay struct {
 	store *Store
 	ctx   context.Context
 	trail trail
-	after uint64                      // the last number that fn was called for
+	after uint64                      // the last number passed to fn
 	begin func(r *sequence.Run) error // called before fn is for a run's events
 	fn    func(seq uint64, e *store.Event) bool
 
@@ -51,8 +51,8 @@ type replay struct {
 	recent map[arcp.JobID][]store.Event // the rest of each job's last chunk
 }
 
-// recentJobs bounds how many jobs' chunks are held: as many as take turns in a
-// session.
+// recentJobs bounds the jobs with a chunk in memory: enough for the jobs that alternate
+// in a session's log.
 const recentJobs = 64
 
 func (s *Store) replay(ctx context.Context, t trail, after uint64) (*replay, error) {
@@ -97,8 +97,8 @@ func (rp *replay) next() (found bool, err error) {
 	return false, rp.it.Error()
 }
 
-// emit calls fn for what a run has after the position; more is false if fn has
-// had enough.
+// emit calls fn for the events of a run after the position. more is false if fn returned
+// false.
 func (rp *replay) emit(r *sequence.Run) (more bool, err error) {
 	end := r.First + r.N
 	if end <= rp.after+1 {
@@ -128,7 +128,7 @@ func (rp *replay) emit(r *sequence.Run) (more bool, err error) {
 	return true, nil
 }
 
-// trimmed says what is missing of a run whose job was deleted.
+// trimmed returns a TrimmedError for the rest of a run whose job was deleted.
 func (rp *replay) trimmed(r *sequence.Run, err error) error {
 	if errors.Is(err, errDeleted) {
 		return &store.TrimmedError{After: rp.after, UpTo: r.First + r.N - 1}
@@ -136,7 +136,6 @@ func (rp *replay) trimmed(r *sequence.Run, err error) error {
 	return err
 }
 
-// errDeleted says that the job was deleted.
 var errDeleted = errors.New("the job was deleted")
 
 // events returns some events of a job from a position on.
@@ -157,7 +156,7 @@ func (rp *replay) events(id arcp.JobID, jseq uint64) (events []store.Event, err 
 	return events, nil
 }
 
-// missing says why an event is not there: its job was deleted, or the store is
+// missing returns why an event is not stored: its job was deleted, or the store is
 // damaged.
 func (rp *replay) missing(id arcp.JobID, jseq uint64) error {
 	if id == "" {

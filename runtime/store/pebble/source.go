@@ -11,7 +11,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/internal/codec"
 )
 
-// source answers the committer, between whose commits nothing changes.
+// source reads the database for Commit, which alone changes it.
 type source struct {
 	s   *Store
 	key []byte
@@ -53,8 +53,8 @@ func (src *source) Session(id arcp.SessionID) (store.Session, error) {
 	return readSession(it, id)
 }
 
-// Ended does not read for an id that was minted after all that are stored: so
-// are nearly all that are asked for.
+// Ended does not read the database for an id that was minted after all stored ids, as
+// nearly all new ids are.
 func (src *source) Ended(id arcp.JobID) (bool, error) {
 	src.key = jobKey(src.key[:0], tJob, id)
 	if src.key[len(tJob)] == codec.MintedID && string(src.key) > string(src.s.enc.lastJob) {

@@ -20,19 +20,19 @@ type Store struct {
 	db   *pdb.DB
 	lock *pdb.Lock
 	fs   vfs.FS
-	core *sequence.Core // the committer's
-	enc  encoder        // the committer's
+	core *sequence.Core // only Commit uses it
+	enc  encoder        // only Commit uses it
 
 	reclaim *reclaimer
 
-	// gate is held by Commit from when a batch becomes visible until it is
-	// synced, and by readers while they open their view.
+	// gate is held by Commit while a batch is visible but not synced, and by readers
+	// while they open their view.
 	gate   sync.RWMutex
-	broken error // of Commit; or closed. Under gate
+	broken error // of Commit, or errClosed; guarded by gate
 
 	users   sync.WaitGroup     // calls in progress; none is added once broken is errClosed
 	ctx     context.Context    // of backups
-	shut    context.CancelFunc // ends it
+	shut    context.CancelFunc // of ctx
 	closing sync.Once
 
 	jobs, live, sessions atomic.Int64
@@ -56,8 +56,8 @@ func (s *Store) Commit(writes []*store.Write, results []store.Result) error {
 	return nil
 }
 
-// syncMode: Pebble's NoSync loses what was acknowledged when the process is
-// killed, so it is used only when that is harmless for every write.
+// syncMode returns whether a batch is synced. Without a sync the batch is lost when the
+// process is killed, so every write must allow it.
 func syncMode(writes []*store.Write) *pdb.WriteOptions {
 	for _, w := range writes {
 		if !w.NoSync {
@@ -92,7 +92,7 @@ func (s *Store) sync(b *pdb.Batch, mode *pdb.WriteOptions) error {
 	return b.Commit(mode)
 }
 
-// enter keeps the store open until users.Done; or it says why it cannot be used.
+// enter keeps the store open until users.Done. It returns why the store cannot be used.
 func (s *Store) enter() error {
 	s.gate.RLock()
 	defer s.gate.RUnlock()
@@ -102,7 +102,7 @@ func (s *Store) enter() error {
 	return s.broken
 }
 
-// fail shuts the store for good.
+// fail makes the store unusable.
 func (s *Store) fail(err error) error {
 	s.gate.Lock()
 	defer s.gate.Unlock()
@@ -112,8 +112,7 @@ func (s *Store) fail(err error) error {
 	return err
 }
 
-// view opens an iterator over what is durable now. It keeps the store open until
-// it is released.
+// view opens an iterator over the synced data. It keeps the store open until release.
 func (s *Store) view(opts *pdb.IterOptions) (*pdb.Iterator, error) {
 	s.gate.RLock()
 	defer s.gate.RUnlock()
@@ -127,8 +126,8 @@ func (s *Store) view(opts *pdb.IterOptions) (*pdb.Iterator, error) {
 	return it, err
 }
 
-// release closes a view and iterators made of it. Their errors were seen where
-// they were used.
+// release closes a view and the iterators cloned from it. Their errors were returned
+// where they were used.
 func (s *Store) release(its ...*pdb.Iterator) {
 	for _, it := range its {
 		_ = it.Close()
@@ -154,8 +153,8 @@ func (s *Store) Get(ctx context.Context, key string) (store.Record, error) {
 	return rec, err
 }
 
-// Stat counts. Bytes is what the directory's live files take on disk, the log
-// included.
+// Stat describes the store. Bytes is the size of the directory's live files, including
+// the log.
 func (s *Store) Stat() store.Stat {
 	st := store.Stat{Jobs: int(s.jobs.Load()), LiveJobs: int(s.live.Load()), Sessions: int(s.sessions.Load())}
 	if s.enter() == nil {
@@ -165,8 +164,8 @@ func (s *Store) Stat() store.Stat {
 	return st
 }
 
-// Close refuses what comes, ends backups, waits for calls in progress, and then
-// flushes and releases the directory. It may be called again.
+// Close refuses later calls, ends backups, waits for calls in progress, and then flushes
+// and releases the directory. It may be called again.
 func (s *Store) Close() (err error) {
 	s.closing.Do(func() {
 		s.gate.Lock()
@@ -180,7 +179,7 @@ func (s *Store) Close() (err error) {
 	return err
 }
 
-// lookup calls fn with the value of a key, which must not be kept;
+// lookup calls fn with the value of a key, which is valid until fn returns. It returns
 // store.ErrNotFound if there is none. Errors name the key.
 func lookup(it *pdb.Iterator, key []byte, fn func(value []byte) error) error {
 	if !it.SeekPrefixGE(key) {
@@ -199,15 +198,15 @@ func lookup(it *pdb.Iterator, key []byte, fn func(value []byte) error) error {
 	return nil
 }
 
-// value is the value at the iterator.
+// value returns the value at the iterator.
 func value(it *pdb.Iterator) (v []byte, err error) {
 	defer recoverDamage(&err)
 	v, err = it.ValueAndErr()
 	return v, readable(err)
 }
 
-// readable is an error of Pebble's without the details for programs that it is
-// joined with when a file is damaged.
+// readable returns an error of Pebble without the details for programs that Pebble joins
+// to it when a file is damaged.
 func readable(err error) error {
 	if info := pdb.ExtractDataCorruptionInfo(err); info != nil {
 		return info.Details
@@ -215,8 +214,7 @@ func readable(err error) error {
 	return err
 }
 
-// recoverDamage makes an error of a panic: that is how Pebble meets some kinds
-// of damage.
+// recoverDamage converts a panic to an error: Pebble panics on some kinds of damage.
 func recoverDamage(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("a file is damaged: %v", p)

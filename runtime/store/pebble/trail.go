@@ -13,13 +13,12 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/internal/sequence"
 )
 
-// trail says where the pointers of a session, or of a principal's feed, are, and
-// the events that a feed has of its own.
+// trail holds the keys of a session's log, or of a principal's feed.
 type trail struct {
-	records []byte // begins the keys of its records; they end with a number
-	trim    []byte // the key of the position up to which it is trimmed
+	records []byte // prefix of the keys of its records, which end with a number
+	trim    []byte // key of its last trimmed number
 	feed    bool   // its records have a head
-	own     []byte // of a feed: begins the keys of its own events
+	own     []byte // of a feed: prefix of the keys of announced events
 }
 
 func (t *trail) setSession(id arcp.SessionID) {
@@ -41,7 +40,8 @@ func feedTrail(principal string) (t trail) {
 	return t
 }
 
-// bounds reads where a trail begins and ends. Its last record is never deleted.
+// bounds reads the last trimmed number of a trail and its last number. The last record
+// is never deleted.
 func (t *trail) bounds(it *pdb.Iterator) (trimmed, last uint64, err error) {
 	if trimmed, err = t.trimmed(it); err != nil {
 		return 0, 0, err
@@ -102,8 +102,8 @@ func head(it *pdb.Iterator) (id arcp.MessageID, err error) {
 	return id, nil
 }
 
-// keptFrom returns the first number of the last stored record that begins at or
-// before seq, or 0: what is before that record is not needed to read from seq.
+// keptFrom returns the first number of the last stored record that begins at or before
+// seq, or 0. A read from seq does not need the records before it.
 func (t *trail) keptFrom(db *pdb.DB, seq uint64) (uint64, error) {
 	it, err := db.NewIter(&pdb.IterOptions{LowerBound: t.records})
 	if err != nil {

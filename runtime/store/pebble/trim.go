@@ -7,18 +7,18 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/internal/sequence"
 )
 
-// How many numbers of a session, and of a feed, are trimmed before their pointers
-// are deleted: every range that is deleted is work for later readers. The events
-// that a feed has of its own go with the pointers, so those do not wait so long.
+// Numbers of a session, and of a feed, that are trimmed before their pointers are
+// deleted: every deleted range costs later readers. The step of a feed is smaller because
+// its announced events are deleted with the pointers.
 const (
 	trimStep     = 4096
 	trimFeedStep = 256
 )
 
-// maxFloors bounds what is remembered about trails. Forgetting is harmless.
+// maxFloors bounds encoder.floors. A lost entry costs one more deletion.
 const maxFloors = 1 << 16
 
-// putTrail writes what a batch did to the trail in e.trail.
+// putTrail writes the change of the trail in e.trail.
 func (e *encoder) putTrail(b *pdb.Batch, c *sequence.TrailChange, rowToo bool, s *Store) error {
 	if err := e.trim(b, c, rowToo, s); err != nil {
 		return err
@@ -36,8 +36,8 @@ func (e *encoder) putTrail(b *pdb.Batch, c *sequence.TrailChange, rowToo bool, s
 	return nil
 }
 
-// trim writes the position of the trail and deletes pointers once there are
-// enough, or when the row is written as well: its session gets a new connection.
+// trim writes the last trimmed number of the trail. It deletes pointers once there are
+// enough, or when the row is written, too: the session has a new connection.
 func (e *encoder) trim(b *pdb.Batch, c *sequence.TrailChange, rowToo bool, s *Store) error {
 	if c.Trimmed {
 		e.val = codec.AppendPosition(e.val[:0], c.Trim)
@@ -63,7 +63,7 @@ func (e *encoder) trim(b *pdb.Batch, c *sequence.TrailChange, rowToo bool, s *St
 	}
 	e.key, e.end = numberKey(e.key[:0], e.trail.records, 0), numberKey(e.end[:0], e.trail.records, first)
 	must(b.DeleteRange(e.key, e.end, nil))
-	if e.trail.feed { // what begins before the record ends before it
+	if e.trail.feed { // announced events of one value are in one record
 		e.key, e.end = numberKey(e.key[:0], e.trail.own, 0), numberKey(e.end[:0], e.trail.own, first)
 		must(b.DeleteRange(e.key, e.end, nil))
 	}

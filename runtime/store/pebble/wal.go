@@ -24,9 +24,9 @@ const (
 	walLastType  = 12
 )
 
-// checkWALs refuses a directory with a log that is damaged in a place that was
-// synced. Pebble takes damage within the last block for the torn end that a
-// crash leaves, and would open the store without what was acknowledged after it.
+// checkWALs refuses a directory whose log is damaged in a synced place. Pebble takes
+// damage within the last block for the torn end after a crash, and would open the store
+// without acknowledged writes.
 func checkWALs(dir string, f vfs.FS) error {
 	names, err := f.List(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -48,7 +48,7 @@ func checkWALs(dir string, f vfs.FS) error {
 	return nil
 }
 
-// walNumber is the number in the name of a log.
+// walNumber returns the number in the name of a log.
 func walNumber(name string) (uint32, bool) {
 	digits, ok := strings.CutSuffix(name, ".log")
 	n, err := strconv.ParseUint(digits, 10, 32)
@@ -64,12 +64,12 @@ func readFile(f vfs.FS, path string) ([]byte, error) {
 	return data, errors.Join(err, file.Close())
 }
 
-// walDamage finds the first chunk that cannot be read, and whether a later one
-// promises that the log was synced beyond it.
+// walDamage finds the first chunk that cannot be read, and whether a later chunk says
+// that the log was synced beyond it.
 func walDamage(data []byte, number uint32) (at int, damaged bool) {
 	for at < len(data) {
 		if walBlock-at%walBlock < walHeader {
-			at += walBlock - at%walBlock // too little for a chunk
+			at += walBlock - at%walBlock // no room for a chunk
 			continue
 		}
 		size, _, ok := walChunk(data, at, number)
@@ -86,7 +86,8 @@ func walDamage(data []byte, number uint32) (at int, damaged bool) {
 	return at, false
 }
 
-// walChunk reads the chunk at an offset: its size and how far the log was synced.
+// walChunk reads the size of the chunk at an offset, and the offset up to which the log
+// was synced.
 func walChunk(data []byte, at int, number uint32) (size int, synced uint64, ok bool) {
 	if len(data)-at < walHeader || walBlock-at%walBlock < walHeader {
 		return 0, 0, false
@@ -104,8 +105,8 @@ func walChunk(data []byte, at int, number uint32) (size int, synced uint64, ok b
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// walSum is a CRC-32C, rotated and offset so that data containing sums is not
-// summed to zero.
+// walSum returns a CRC-32C, rotated and offset so that data with embedded sums does not
+// sum to zero.
 func walSum(p []byte) uint32 {
 	c := crc32.Checksum(p, castagnoli)
 	return (c>>15 | c<<17) + 0xa282ead8

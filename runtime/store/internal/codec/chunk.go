@@ -8,10 +8,10 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// A chunk is consecutive events of one job, or of a feed's own: their number, the origin number of
-// the last, the types that occur, then each event.
+// A chunk is consecutive events of one job, or consecutive announced events of a feed:
+// their number, the origin number of the last, the types that occur, then each event.
 
-// AppendChunk appends events, of which there must be at least one.
+// AppendChunk appends at least one event.
 func AppendChunk(b []byte, events []*store.Event) []byte {
 	b = binary.AppendUvarint(append(b, version), uint64(len(events)))
 	b = binary.AppendUvarint(b, events[len(events)-1].OriginSeq)
@@ -44,7 +44,7 @@ func typesOf(types []arcp.Type, events []*store.Event) []arcp.Type {
 	return types
 }
 
-// ChunkSize is how many bytes AppendChunk takes at most.
+// ChunkSize returns the most bytes that AppendChunk appends.
 func ChunkSize(events []*store.Event) int {
 	n := 64
 	for _, e := range events {
@@ -53,8 +53,8 @@ func ChunkSize(events []*store.Event) int {
 	return n
 }
 
-// DecodeChunk reads a chunk whose first event is at a position. The events
-// refer to b, which must not change any more.
+// DecodeChunk reads a chunk whose first event has a position. The events refer to b,
+// which must not change any more.
 func DecodeChunk(b []byte, first uint64) ([]store.Event, error) {
 	r := reader{b: b}
 	r.version()
@@ -79,8 +79,7 @@ func DecodeChunk(b []byte, first uint64) ([]store.Event, error) {
 	return events, nil
 }
 
-// ChunkEnd reads of a chunk how many events it has and the origin number of
-// the last.
+// ChunkEnd reads the number of events in a chunk and the origin number of the last.
 func ChunkEnd(b []byte) (n, origin uint64, err error) {
 	r := reader{b: b}
 	r.version()
@@ -88,7 +87,7 @@ func ChunkEnd(b []byte) (n, origin uint64, err error) {
 	return n, origin, r.err
 }
 
-// types reads the table of types; known ones share the catalogue's strings.
+// types reads the table of types. Known types share the catalogue's strings.
 func (r *reader) types() []arcp.Type {
 	types := make([]arcp.Type, r.count())
 	for i := range types {

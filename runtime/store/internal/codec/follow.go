@@ -11,13 +11,13 @@ import (
 const (
 	followOff = 1 << iota
 	followOrigin
-	followSome  // names of types follow; else everything
-	followPlain // with origin: part of it is followed without
-	followNamed // names of those types follow; else everything
+	followSome  // names of Types are appended; else Types is everything
+	followPlain // Plain is not empty
+	followNamed // names of Plain are appended; else Plain is everything
 )
 
-// AppendFollow appends a follow row without its key. Types are written by
-// name: their bits are not the same for ever.
+// AppendFollow appends a follow row without its key. Types are written by name: their
+// bits may differ between versions.
 func AppendFollow(b []byte, f *sequence.FollowChange) []byte {
 	flags := byte(0)
 	for _, x := range [...]struct {
@@ -40,7 +40,7 @@ func AppendFollow(b []byte, f *sequence.FollowChange) []byte {
 
 const everything = ^arcp.TypeSet(0)
 
-// appendTypes appends the names of some types; none of everything.
+// appendTypes appends the names of a set of types; nothing for everything.
 func appendTypes(b []byte, set arcp.TypeSet) []byte {
 	var names []arcp.Type
 	if set != everything {
@@ -62,7 +62,7 @@ func typeNames(set arcp.TypeSet) (names []arcp.Type) {
 	return names
 }
 
-// DecodeFollow reads the row of the follow with the key.
+// DecodeFollow reads the row of the follow with a key.
 func DecodeFollow(k sequence.FollowKey, b []byte) (sequence.FollowChange, error) {
 	r := newReader(b)
 	flags := r.byte()
@@ -74,7 +74,7 @@ func DecodeFollow(k sequence.FollowKey, b []byte) (sequence.FollowChange, error)
 	return f, r.done()
 }
 
-// typeSet reads names of types, which are everything unless they are some.
+// typeSet reads the names of a set of types if some is set, else it returns everything.
 func (r *reader) typeSet(some bool) (set arcp.TypeSet) {
 	if !some {
 		set = everything

@@ -7,7 +7,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Forms of an id: a minted one takes 16 bytes instead of 30.
+// Forms of an id. A minted id takes 16 bytes instead of 30.
 const (
 	idText   = 0
 	idMinted = 1
@@ -43,7 +43,7 @@ var digits = func() (d [256]byte) {
 	return d
 }()
 
-// parseBody is arcp.ParseIDBody for a path on which ten ids are read a job.
+// parseBody is a faster arcp.ParseIDBody: ten ids are read a job.
 func parseBody(s string) (u [16]byte, ok bool) {
 	if len(s) != arcp.IDBodyLen || s[0] > '7' {
 		return u, false
@@ -86,8 +86,8 @@ func format(prefix string, u [16]byte) string {
 	return string(arcp.AppendIDBody(append(b[:0], prefix...), u))
 }
 
-// AppendKeyID appends an id as part of a key: no encoded id is the beginning
-// of another, minted ones come first and sort as they were minted.
+// AppendKeyID appends an id as part of a key. No encoded id is a prefix of another.
+// Minted ids come first and sort in the order in which they were minted.
 func AppendKeyID[T ~string](b []byte, prefix string, id T) []byte {
 	if u, ok := parse(prefix, string(id)); ok {
 		return append(append(b, idMinted), u[:]...)
@@ -95,8 +95,8 @@ func AppendKeyID[T ~string](b []byte, prefix string, id T) []byte {
 	return AppendKeyText(append(b, keyText), string(id))
 }
 
-// AppendKeyText appends a string as part of a key: no encoded one is the
-// beginning of another, and they sort as the strings do.
+// AppendKeyText appends a string as part of a key. No encoded string is a prefix of
+// another, and they sort as the strings do.
 func AppendKeyText(b []byte, s string) []byte {
 	for i := range len(s) {
 		if b = append(b, s[i]); s[i] == 0 {
@@ -112,7 +112,7 @@ const (
 	keyText  = 2
 )
 
-// CutKeyID reads what AppendKeyID wrote and returns what follows it.
+// CutKeyID reads an id of AppendKeyID and returns the rest of the key.
 func CutKeyID(b []byte, prefix string) (id string, rest []byte, ok bool) {
 	switch {
 	case len(b) > 16 && b[0] == idMinted:
@@ -123,7 +123,7 @@ func CutKeyID(b []byte, prefix string) (id string, rest []byte, ok bool) {
 	return CutKeyText(b[1:])
 }
 
-// CutKeyText reads what AppendKeyText wrote and returns what follows it.
+// CutKeyText reads a string of AppendKeyText and returns the rest of the key.
 func CutKeyText(b []byte) (s string, rest []byte, ok bool) {
 	var text []byte
 	for i := 0; i+1 < len(b); i++ {

@@ -1,6 +1,6 @@
-// Package codec is how rows, events and pointers are written as bytes. Every
-// value begins with a version byte. Decoding is strict: a value that is too
-// short, too long or of another version is an error, never a partial result.
+// Package codec encodes rows, events and pointers as bytes. Every value begins with a
+// version byte. Decoding is strict: a value that is too short, too long or of another
+// version is an error, never a partial result.
 package codec
 
 import (
@@ -21,17 +21,16 @@ var (
 	errTag   = errors.New("it has a member of an unknown form")
 )
 
-// reader takes a value apart. The first error sticks and makes all later
-// members zero; done returns it.
+// reader reads the members of a value. After the first error all later members are
+// zero; done returns the error.
 type reader struct {
 	b   []byte
-	s   string // b again, for rows: strings are cut from it without a copy each
+	s   string // of rows: a copy of b that strings are cut from
 	off int
 	err error
 }
 
-// newReader reads a value of which strings are cut, and nothing refers to b
-// afterwards.
+// newReader returns a reader of a row. Its strings do not refer to b.
 func newReader(b []byte) *reader {
 	r := &reader{b: b, s: string(b)}
 	r.version()
@@ -40,7 +39,7 @@ func newReader(b []byte) *reader {
 
 func (r *reader) version() { r.versionUpTo(version) }
 
-// versionUpTo reads the version of a value of which older ones are known, too.
+// versionUpTo reads the version of a value that older versions may have written.
 func (r *reader) versionUpTo(newest byte) byte {
 	v := r.byte()
 	if r.err == nil && (v == 0 || v > newest) {
@@ -101,7 +100,7 @@ func (r *reader) count() int {
 	return int(n)
 }
 
-// alias returns a length-prefixed member that is part of b.
+// alias reads a length-prefixed member and returns it without a copy.
 func (r *reader) alias() []byte {
 	n := r.count()
 	r.off += n
@@ -117,7 +116,7 @@ func (r *reader) str() string {
 	return string(r.b[r.off-n : r.off])
 }
 
-// raw returns a copy of a member; nil if it is empty.
+// raw reads a member and returns a copy; nil if it is empty.
 func (r *reader) raw() arcp.Raw {
 	return append(arcp.Raw(nil), r.alias()...)
 }

@@ -28,7 +28,7 @@ func AppendJob(b []byte, j *store.Job) []byte {
 		LastJSeq: j.LastJSeq, LastSeq: j.LastSeq})
 }
 
-// DecodeJob reads the row of the job with the id.
+// DecodeJob reads the row of the job with an id.
 func DecodeJob(id arcp.JobID, b []byte) (store.Job, error) {
 	r := newReader(b)
 	j := store.Job{
@@ -58,7 +58,7 @@ func AppendStatus(b []byte, s *sequence.Status) []byte {
 	return appendStatus(append(b, version), s)
 }
 
-// DecodeStatus reads what AppendStatus wrote.
+// DecodeStatus reads a value of AppendStatus.
 func DecodeStatus(b []byte) (sequence.Status, error) {
 	r := newReader(b)
 	s := r.status()
@@ -85,8 +85,8 @@ func (r *reader) status() sequence.Status {
 	}
 }
 
-// sessionVersion is that of a session's row. Older ones are still read: version 1
-// has neither an epoch nor what belongs to attaching again, 2 not what was written.
+// sessionVersion is the version of a session's row. Older versions are still read:
+// version 1 ends before Epoch, version 2 has no Written.
 const sessionVersion = 3
 
 // AppendSession appends a session's row without its id and positions.
@@ -110,7 +110,7 @@ func AppendSession(b []byte, s *store.Session) []byte {
 	return binary.AppendUvarint(b, s.Written)
 }
 
-// DecodeSession reads the row of the session with the id.
+// DecodeSession reads the row of the session with an id.
 func DecodeSession(id arcp.SessionID, b []byte) (store.Session, error) {
 	r := &reader{b: b, s: string(b)}
 	v := r.versionUpTo(sessionVersion)
@@ -121,7 +121,7 @@ func DecodeSession(id arcp.SessionID, b []byte) (store.Session, error) {
 	r.hash(&s.TokenHash)
 	if v == 1 {
 		s.CreatedAt, s.Epoch = r.time(), 1
-		r.time() // when it lost its connection, and when it had ended: such a session could not be attached to
+		r.time() // version 1 only: when the session was detached, and when it ended
 		r.time()
 		return s, r.done()
 	}
@@ -151,7 +151,7 @@ func AppendRecord(b []byte, rev uint64, value []byte) []byte {
 	return append(binary.AppendUvarint(append(b, version), rev), value...)
 }
 
-// DecodeRecord reads the record with the key; its value is a copy.
+// DecodeRecord reads the record with a key. Its value is a copy.
 func DecodeRecord(key string, b []byte) (store.Record, error) {
 	r := reader{b: b}
 	r.version()
@@ -162,24 +162,24 @@ func DecodeRecord(key string, b []byte) (store.Record, error) {
 	return rec, r.err
 }
 
-// AppendHolder appends which job holds an idempotency key.
+// AppendHolder appends the job that holds an idempotency key.
 func AppendHolder(b []byte, id arcp.JobID, digest string) []byte {
 	return appendBytes(appendID(append(b, version), arcp.JobPrefix, id), digest)
 }
 
-// DecodeHolder reads what AppendHolder wrote.
+// DecodeHolder reads a value of AppendHolder.
 func DecodeHolder(b []byte) (id arcp.JobID, digest string, err error) {
 	r := newReader(b)
 	id, digest = arcp.JobID(r.id(arcp.JobPrefix)), r.str()
 	return id, digest, r.done()
 }
 
-// AppendSubmitted appends which job was submitted with an id.
+// AppendSubmitted appends the job that was submitted with an id.
 func AppendSubmitted(b []byte, id arcp.JobID) []byte {
 	return appendID(append(b, version), arcp.JobPrefix, id)
 }
 
-// DecodeSubmitted reads what AppendSubmitted wrote.
+// DecodeSubmitted reads a value of AppendSubmitted.
 func DecodeSubmitted(b []byte) (arcp.JobID, error) {
 	r := newReader(b)
 	id := arcp.JobID(r.id(arcp.JobPrefix))
@@ -194,15 +194,15 @@ func AppendState(b []byte, s *State) []byte {
 	return binary.AppendUvarint(b, s.Sessions)
 }
 
-// State is what cannot be read off the other rows of a store.
+// State holds the counters of a store.
 type State struct {
 	LastID   arcp.MessageID // of the last event
 	Deleted  uint64         // highest revision that a deleted record had
-	Jobs     uint64         // how many there are
+	Jobs     uint64         // number of jobs
 	Sessions uint64
 }
 
-// DecodeState reads what AppendState wrote.
+// DecodeState reads a value of AppendState.
 func DecodeState(b []byte) (State, error) {
 	r := newReader(b)
 	s := State{LastID: arcp.MessageID(r.str()), Deleted: r.uint(), Jobs: r.uint(), Sessions: r.uint()}
@@ -214,7 +214,7 @@ func AppendPosition(b []byte, seq uint64) []byte {
 	return binary.AppendUvarint(append(b, version), seq)
 }
 
-// DecodePosition reads what AppendPosition wrote.
+// DecodePosition reads a value of AppendPosition.
 func DecodePosition(b []byte) (uint64, error) {
 	r := newReader(b)
 	n := r.uint()

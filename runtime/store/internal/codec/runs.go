@@ -8,8 +8,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/internal/sequence"
 )
 
-// AppendRuns appends consecutive runs of a session without the number of the
-// first. Runs of the same job share its names and are ranges of positions.
+// AppendRuns appends consecutive runs of a trail without the number of the first. Runs
+// of the same job share its ids and are ranges of positions.
 func AppendRuns(b []byte, runs []sequence.Run) []byte {
 	b = append(b, version)
 	for len(runs) > 0 {
@@ -41,13 +41,13 @@ func appendGroup(b []byte, runs []sequence.Run) []byte {
 	return b
 }
 
-// AppendHead appends the id of a feed's first event in a record, before its
-// runs: a search for an id reads nothing else.
+// AppendHead appends the id of the first event in a record of a feed, before its runs. A
+// search for an id reads only the head.
 func AppendHead(b []byte, id arcp.MessageID) []byte {
 	return appendID(append(b, version), arcp.MessagePrefix, id)
 }
 
-// CutHead reads what AppendHead wrote and returns what follows it.
+// CutHead reads a value of AppendHead and returns the rest of the record.
 func CutHead(b []byte) (id arcp.MessageID, rest []byte, err error) {
 	r := reader{b: b}
 	r.version()
@@ -55,7 +55,7 @@ func CutHead(b []byte) (id arcp.MessageID, rest []byte, err error) {
 	return id, b[r.off:], r.err
 }
 
-// DecodeRuns appends the runs of a record that begins at a number.
+// DecodeRuns appends to runs the runs of a record that begins with a number.
 func DecodeRuns(runs []sequence.Run, b []byte, first uint64) ([]sequence.Run, error) {
 	r := newReader(b)
 	for r.err == nil && r.off < len(r.b) {

@@ -7,35 +7,35 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// Changes is what a batch does to what is stored. Sessions, jobs and feeds are
-// each named once. Deletions and the ends of sessions come after everything
-// else: no write of the batch makes anew what an earlier one has deleted.
+// Changes are the changes of a batch to the stored data. Each session, job and feed is
+// listed once. Deletions and ends of sessions are to be applied last: no write of the
+// batch creates an id again that an earlier write has deleted.
 type Changes struct {
 	Sessions  []*SessionChange
 	Jobs      []*JobChange
 	Feeds     []*FeedChange
 	Deletions []Deletion
-	Follows   []FollowChange // in order: a later one of the same key wins
-	Records   []RecordChange // in order: a later one of the same key wins
-	LastID    arcp.MessageID // of the last event; empty: there were none
+	Follows   []FollowChange // in order: the last of a key wins
+	Records   []RecordChange // in order: the last of a key wins
+	LastID    arcp.MessageID // of the last event; empty: no events
 	Deleted   uint64         // highest revision that a deleted record had
 
 	last *store.Event
 }
 
-// SessionChange is a session that the batch touched.
+// SessionChange is the change of a session.
 type SessionChange struct {
 	ID    arcp.SessionID
-	Row   *store.Session // the new row; nil: unchanged
-	New   bool           // there was none before
-	Ended bool           // there is none any more, nor follows of it, nor ids of its submits
+	Row   *store.Session // nil: unchanged
+	New   bool           // created by the batch
+	Ended bool           // delete the session with its follows and the ids of its submits
 	TrailChange
 
 	session *session
 }
 
-// FeedChange is a principal's feed that the batch touched. Of the runs those
-// without a job are announced: Events are theirs, in order.
+// FeedChange is the change of a principal's feed. Events are the announced events, in
+// order: those of the runs without a job.
 type FeedChange struct {
 	Principal string
 	Events    []*store.Event
@@ -44,28 +44,28 @@ type FeedChange struct {
 	feed *feed
 }
 
-// TrailChange is what the batch did to a trail.
+// TrailChange is the change of the log of a session or of a feed.
 type TrailChange struct {
 	Runs    []Run // appended
 	Trimmed bool  // Trim has grown
 	Last    uint64
-	Trim    uint64 // up to where it is trimmed
+	Trim    uint64 // last trimmed number
 }
 
-// Deletion is a job that is deleted. Its records are among the changes.
+// Deletion is the deletion of a job. The deletions of its records are in Changes.Records.
 type Deletion struct {
 	Row    store.Job
-	Key    bool // it held its idempotency key
-	Submit bool // its submitting session knew it by the id of its submit
+	Key    bool // the job held its idempotency key
+	Submit bool // the id of its submit still referred to the job
 }
 
-// JobChange is a job that the batch touched.
+// JobChange is the change of a job.
 type JobChange struct {
 	ID      arcp.JobID
-	Created *store.Job     // the row of a new job as the batch leaves it; nil: not new
-	Changed bool           // Status is new
-	Ended   bool           // the batch ended it
-	Status  Status         // as the batch leaves it
+	Created *store.Job     // the row of a new job after the batch; nil: not new
+	Changed bool           // Status has changed
+	Ended   bool           // the job has ended
+	Status  Status         // after the batch
 	First   uint64         // position of Events[0]
 	Events  []*store.Event // appended
 
@@ -89,9 +89,9 @@ func (s *Status) Apply(j *store.Job) {
 	j.LastJSeq, j.LastSeq = s.LastJSeq, s.LastSeq
 }
 
-// Run is consecutive events of one job with consecutive numbers in a trail. In
-// a feed it has neither a correlation id nor an origin and, if it was announced, no
-// job: then its numbers are its positions.
+// Run is a list of consecutive events of one job with consecutive numbers in a trail. A
+// run in a feed has no CorrelationID and no Origin. A run of announced events has no Job,
+// and JSeq is First.
 type Run struct {
 	First         uint64 // number of the first
 	Job           arcp.JobID
@@ -100,51 +100,51 @@ type Run struct {
 	JSeq          uint64 // position of the first
 	N             uint64
 
-	Head *store.Event // the first, in the changes of a feed
+	Head *store.Event // the first event; only in the changes of a feed
 }
 
-// FollowKey names a follow.
+// FollowKey identifies a follow.
 type FollowKey struct {
 	Session       arcp.SessionID
 	Job           arcp.JobID
 	CorrelationID arcp.MessageID
 }
 
-// FollowChange puts or deletes the row of a follow. Off is a follow that the
-// submit made and that has been ended.
+// FollowChange stores or deletes the row of a follow. A row with Off says that the
+// follow of the submit, which has no row, has ended.
 type FollowChange struct {
 	FollowKey
 	Delete bool
 	Off    bool
 	Types  arcp.TypeSet
-	Plain  arcp.TypeSet // with Origin: of these, what is followed without it
+	Plain  arcp.TypeSet // with Origin: the types that are also followed without it
 	Origin bool
 }
 
-// RecordChange is a record's new value; nil: it is deleted.
+// RecordChange is the new value of a record; a nil Value deletes.
 type RecordChange struct {
 	Key   string
 	Rev   uint64
 	Value []byte
 }
 
-// These bound the room for runs that a reused change keeps. Of sessions there
-// are many in a batch, of feeds few, which get all that is in it.
+// Largest capacity of TrailChange.Runs that is reused. A batch has many sessions, and
+// few feeds with many runs.
 const (
-	keptRuns     = 256
-	keptFeedRuns = 8192
+	maxReusedRuns     = 256
+	maxReusedFeedRuns = 8192
 )
 
-// reset empties c; what it pointed to is used again.
+// reset empties c and keeps its elements for the next batch.
 func (c *Changes) reset() {
 	for _, jc := range c.Jobs {
 		*jc = JobChange{}
 	}
 	for _, sc := range c.Sessions {
-		*sc = SessionChange{TrailChange: sc.emptied(keptRuns)}
+		*sc = SessionChange{TrailChange: sc.emptied(maxReusedRuns)}
 	}
 	for _, fc := range c.Feeds {
-		*fc = FeedChange{TrailChange: fc.emptied(keptFeedRuns)}
+		*fc = FeedChange{TrailChange: fc.emptied(maxReusedFeedRuns)}
 	}
 	clear(c.Deletions)
 	clear(c.Follows)
@@ -153,17 +153,16 @@ func (c *Changes) reset() {
 		Deletions: c.Deletions[:0], Follows: c.Follows[:0], Records: c.Records[:0]}
 }
 
-// emptied is an empty change with the room of one that is done with, if that is
-// not too much.
-func (tc *TrailChange) emptied(kept int) TrailChange {
+// emptied returns an empty change that reuses the runs of tc, if there are at most limit.
+func (tc *TrailChange) emptied(limit int) TrailChange {
 	clear(tc.Runs)
-	if cap(tc.Runs) > kept {
+	if cap(tc.Runs) > limit {
 		return TrailChange{}
 	}
 	return TrailChange{Runs: tc.Runs[:0]}
 }
 
-// next extends s by one element, a used one if there is one behind its end.
+// next extends s by one element, and reuses the element behind its end if there is one.
 func next[T any](s []*T) ([]*T, *T) {
 	if len(s) < cap(s) {
 		if s = s[:len(s)+1]; s[len(s)-1] == nil {
@@ -175,7 +174,7 @@ func next[T any](s []*T) ([]*T, *T) {
 	return append(s, v), v
 }
 
-// finish takes over how the batch leaves the job.
+// finish sets the status after the batch.
 func (jc *JobChange) finish() {
 	j := jc.job
 	jc.Status.State, jc.Status.Attempt = j.state, j.attempt
@@ -185,8 +184,7 @@ func (jc *JobChange) finish() {
 	}
 }
 
-// add notes events that were appended, extending the run before if they follow
-// on it.
+// add appends a run, or extends the last run if the events are consecutive.
 func (tc *TrailChange) add(r Run) {
 	tc.Last = r.First + r.N - 1
 	if k := len(tc.Runs) - 1; k >= 0 && tc.Runs[k].precedes(&r) {

@@ -170,15 +170,15 @@ func (v *check) findExisting() {
 	var id arcp.JobID
 	var digest string
 	repeated := false
-	if op.Recheck && row.Session != "" && row.SubmitID != "" && !c.isGone(row.Session) {
-		id, digest = c.submitted(row.Session, row.SubmitID)
+	if op.Recheck && row.Session != "" && row.SubmitID != "" && !c.sessions.hasEnded(row.Session) {
+		id, digest = c.jobs.submitted(row.Session, row.SubmitID)
 		repeated = true
 	}
-	if (id == "" || c.isDead(id)) && row.IdempotencyKey != "" {
-		id, digest = c.holder(row.Principal, row.IdempotencyKey)
+	if (id == "" || c.jobs.isDeleted(id)) && row.IdempotencyKey != "" {
+		id, digest = c.jobs.holder(row.Principal, row.IdempotencyKey)
 		repeated = false
 	}
-	if id != "" && !c.isDead(id) {
+	if id != "" && !c.jobs.isDeleted(id) {
 		v.existing, v.digest, v.repeated = id, digest, repeated
 	}
 }
@@ -200,7 +200,7 @@ func (v *check) openSession(row *store.Session) error {
 	if err := v.sessionRow(row); err != nil {
 		return err
 	}
-	if v.core.session(row.ID) != nil || v.core.isGone(row.ID) {
+	if v.core.sessions.get(row.ID) != nil || v.core.sessions.hasEnded(row.ID) {
 		return store.ErrExists
 	}
 	return nil
@@ -212,11 +212,11 @@ func (v *check) putSession(row *store.Session, attach bool) error {
 	if err := v.sessionRow(row); err != nil {
 		return err
 	}
-	s := v.core.session(row.ID)
+	s := v.core.sessions.get(row.ID)
 	switch {
 	case s == nil && attach:
 		return notFound("session", string(row.ID))
-	case s == nil && (row.Epoch != 0 || v.core.isGone(row.ID)):
+	case s == nil && (row.Epoch != 0 || v.core.sessions.hasEnded(row.ID)):
 		return store.ErrFenced
 	case s != nil && s.epoch != row.Epoch:
 		return store.ErrFenced
@@ -238,7 +238,7 @@ func (v *check) submitJob(row *store.Job) error {
 		return invalid("a submit without an id, or of a job that has ended")
 	case v.kinds&(appendEvents|unlogged) != 0:
 		return invalid("events before the submit")
-	case v.core.knowsJob(row.ID), v.core.isDead(row.ID):
+	case v.core.jobs.exists(row.ID), v.core.jobs.isDeleted(row.ID):
 		return store.ErrExists
 	case row.Session != "" && row.Parent == "": // the session of a child may have ended before its parent
 		if err := v.sessionExists(row.Session); err != nil {
@@ -261,19 +261,30 @@ func (v *check) follow(f *store.Follow) error {
 
 // pastLimit reports whether a follow exceeds its Limit.
 func (v *check) pastLimit(f *store.Follow) bool {
-	s := v.core.session(f.Session)
-	if f.Limit == 0 || f.Once || s == nil || s.others < f.Limit || s.others-v.core.justEnded(s) < f.Limit {
+	s := v.core.sessions.get(f.Session)
+	if f.Limit == 0 || f.Once || s == nil || s.others < f.Limit || s.others-v.justEnded(s) < f.Limit {
 		return false
 	}
 	if v.submit != nil && v.submit.ID == f.Job {
 		return v.submit.Session != f.Session
 	}
-	j := v.core.jobs[f.Job]
+	j := v.core.jobs.live[f.Job]
 	if j == nil || j.ended || j.session == f.Session {
 		return false
 	}
 	_, already := s.jobs[j]
 	return !already
+}
+
+// justEnded returns how many jobs of others that a session follows have ended in this
+// batch.
+func (v *check) justEnded(s *session) (n int) {
+	for _, change := range v.core.batch.changes.Jobs {
+		if _, follows := s.jobs[change.job]; follows && change.Ended && change.job.session != s.id {
+			n++
+		}
+	}
+	return n
 }
 
 func (v *check) deliverEvent(op *store.DeliverEvent) error {
@@ -317,13 +328,13 @@ func (v *check) liveJob(id arcp.JobID, attempt uint32) (*job, error) {
 	case id == "":
 		return nil, invalid("events or a state without a job")
 	}
-	if j := v.core.jobs[id]; j != nil && !j.ended {
+	if j := v.core.jobs.live[id]; j != nil && !j.ended {
 		if j.attempt != attempt {
 			return nil, store.ErrFenced
 		}
 		return j, nil
 	}
-	if v.core.knowsJob(id) {
+	if v.core.jobs.exists(id) {
 		return nil, store.ErrTerminal
 	}
 	return nil, notFound("job", string(id))
@@ -345,7 +356,7 @@ func (v *check) putRecord(i int, r *store.PutRecord) error {
 			return invalid("two changes of one record")
 		}
 	}
-	if v.core.rev(r.Key) != r.Rev {
+	if v.core.records.rev(r.Key) != r.Rev {
 		return fmt.Errorf("record %q: %w", r.Key, store.ErrConflict)
 	}
 	return nil
@@ -355,7 +366,7 @@ func (v *check) deleteJob(id arcp.JobID) error {
 	if slices.ContainsFunc(v.write.Ops, func(op store.Op) bool { return jobOf(op) == id }) {
 		return invalid("a job that is changed and deleted")
 	}
-	if j := v.core.jobs[id]; j != nil && !j.ended {
+	if j := v.core.jobs.live[id]; j != nil && !j.ended {
 		return fmt.Errorf("job %q: %w", id, store.ErrLive)
 	}
 	return nil
@@ -371,7 +382,7 @@ func (v *check) sessionAndJob(session arcp.SessionID, job arcp.JobID) error {
 // sessionExists checks that a session is stored or opened by the write, and not ended
 // by the write.
 func (v *check) sessionExists(id arcp.SessionID) error {
-	if id == v.ended || id != v.row && v.core.session(id) == nil {
+	if id == v.ended || id != v.row && v.core.sessions.get(id) == nil {
 		return notFound("session", string(id))
 	}
 	return nil
@@ -379,7 +390,7 @@ func (v *check) sessionExists(id arcp.SessionID) error {
 
 // jobExists checks that a job is stored, live or not, or submitted by the write.
 func (v *check) jobExists(id arcp.JobID) error {
-	if !v.core.knowsJob(id) && (v.submit == nil || v.submit.ID != id) {
+	if !v.core.jobs.exists(id) && (v.submit == nil || v.submit.ID != id) {
 		return notFound("job", string(id))
 	}
 	return nil
@@ -446,57 +457,6 @@ func excludes(a, b store.Op) bool {
 	return false
 }
 
-// holder returns the job that holds an idempotency key, also a deleted one.
-func (c *Core) holder(principal, key string) (arcp.JobID, string) {
-	if jc := c.keys[ikey{principal, key}]; jc != nil {
-		return jc.ID, jc.Created.Digest
-	}
-	id, digest, err := c.src.Key(principal, key)
-	if err != nil {
-		c.fail(fmt.Errorf("idempotency key of %s: %w", principal, err))
-	}
-	return id, digest
-}
-
-// submitted returns the job that a session submitted last with an id, also a deleted
-// one. It is called too rarely for an index of the batch.
-func (c *Core) submitted(id arcp.SessionID, submit arcp.MessageID) (arcp.JobID, string) {
-	for _, jc := range slices.Backward(c.chg.Jobs) {
-		if row := jc.Created; row != nil && row.Session == id && row.SubmitID == submit {
-			return row.ID, row.Digest
-		}
-	}
-	job, digest, err := c.src.Submitted(id, submit)
-	if err != nil {
-		c.fail(fmt.Errorf("submits of %s: %w", id, err))
-	}
-	return job, digest
-}
-
-func (c *Core) ended(id arcp.JobID) bool {
-	ended, err := c.src.Ended(id)
-	if err != nil {
-		c.fail(fmt.Errorf("job %s: %w", id, err))
-	}
-	return ended
-}
-
 func notFound(kind, id string) error { return fmt.Errorf("%s %q: %w", kind, id, store.ErrNotFound) }
 
 func invalid(reason string) error { return fmt.Errorf("%w: %s", store.ErrInvalid, reason) }
-
-// justEnded returns how many jobs of others that a session follows have ended in this
-// batch.
-func (c *Core) justEnded(s *session) (n int) {
-	for _, jc := range c.chg.Jobs {
-		if _, follows := s.jobs[jc.job]; follows && jc.Ended && jc.job.session != s.id {
-			n++
-		}
-	}
-	return n
-}
-
-// knowsJob reports whether a job is stored, live or not.
-func (c *Core) knowsJob(id arcp.JobID) bool {
-	return !c.isDead(id) && (c.jobs[id] != nil || c.ended(id))
-}

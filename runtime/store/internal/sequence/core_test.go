@@ -66,7 +66,7 @@ func decide(t *testing.T, c *Core, s *stub, w *store.Write) store.Result {
 func TestEviction(t *testing.T) {
 	s := &stub{sessions: map[arcp.SessionID]store.Session{}}
 	c := New(s, new(arcp.IDSource), 0)
-	c.limits.sessions = 8
+	c.sessions.limit = 8
 	event := func(id arcp.JobID) []*store.Event {
 		return []*store.Event{store.NewEvent(arcp.Log, time.Unix(1, 0), &store.Common{JobID: id}, "", []byte("{}"))}
 	}
@@ -83,8 +83,8 @@ func TestEviction(t *testing.T) {
 		}
 		decide(t, c, s, w.Add(log))
 	}
-	if len(c.sessions) > 8 || c.sessions["sess_0"] == nil || len(c.jobs) != 1 {
-		t.Errorf("%d sessions and %d jobs in memory, want at most 8 with sess_0, and 1", len(c.sessions), len(c.jobs))
+	if len(c.sessions.byID) > 8 || c.sessions.byID["sess_0"] == nil || len(c.jobs.live) != 1 {
+		t.Errorf("%d sessions and %d jobs in memory, want at most 8 with sess_0, and 1", len(c.sessions.byID), len(c.jobs.live))
 	}
 	for i, want := range map[int]uint64{0: 1, 1: 1} {
 		r := decide(t, c, s, store.NewWrite(&store.ReadPosition{Session: arcp.SessionID(fmt.Sprint("sess_", i))}))
@@ -102,38 +102,38 @@ func TestEviction(t *testing.T) {
 func TestPinned(t *testing.T) {
 	s := &stub{sessions: map[arcp.SessionID]store.Session{}}
 	c := New(s, new(arcp.IDSource), 0)
-	c.limits.sessions = 8
+	c.sessions.limit = 8
 	for i := range 30 {
 		id := arcp.SessionID(fmt.Sprint("sess_", i))
 		decide(t, c, s, store.NewWrite(&store.OpenSession{Row: &store.Session{ID: id}},
 			&store.SubmitJob{Row: &store.Job{ID: arcp.JobID(fmt.Sprint("job_", i)), Session: id, State: arcp.StateAccepted}}))
 	}
-	if len(c.sessions) != 30 || c.limits.sessions < 30 {
-		t.Errorf("%d sessions in memory, limit %d; want 30 and more than that", len(c.sessions), c.limits.sessions)
+	if len(c.sessions.byID) != 30 || c.sessions.limit < 30 {
+		t.Errorf("%d sessions in memory, limit %d; want 30 and more than that", len(c.sessions.byID), c.sessions.limit)
 	}
 }
 
-// TestHomeStays: a session stays in memory while a job that it submitted lives,
+// TestSubmitterStays: a session stays in memory while a job that it submitted lives,
 // whether it follows it or not: the job's events are numbered by it.
-func TestHomeStays(t *testing.T) {
+func TestSubmitterStays(t *testing.T) {
 	s := &stub{sessions: map[arcp.SessionID]store.Session{}}
 	c := New(s, new(arcp.IDSource), 0)
-	c.limits.sessions, c.limits.feeds = 8, 8
+	c.sessions.limit, c.feeds.limit = 8, 8
 	session := func(id arcp.SessionID) {
 		decide(t, c, s, store.NewWrite(&store.OpenSession{Row: &store.Session{ID: id}}))
 	}
-	session("sess_home")
-	decide(t, c, s, store.NewWrite(&store.SubmitJob{Row: &store.Job{ID: "job_1", Session: "sess_home", SubmitID: "m", Principal: "ann", State: arcp.StateAccepted}},
-		&store.Unfollow{Session: "sess_home", Job: "job_1", CorrelationID: "m"}))
+	session("sess_submitter")
+	decide(t, c, s, store.NewWrite(&store.SubmitJob{Row: &store.Job{ID: "job_1", Session: "sess_submitter", SubmitID: "m", Principal: "ann", State: arcp.StateAccepted}},
+		&store.Unfollow{Session: "sess_submitter", Job: "job_1", CorrelationID: "m"}))
 	for i := range 20 {
 		session(arcp.SessionID(fmt.Sprint("sess_", i)))
 		decide(t, c, s, store.NewWrite(&store.TrimFeed{Principal: fmt.Sprint("p", i), Position: 1}))
 	}
-	if len(c.sessions) > 8 || c.sessions["sess_home"] == nil || len(c.feeds) > 8 || c.feeds["ann"] == nil {
-		t.Errorf("%d sessions and %d feeds in memory; want at most 8 each, with those of the live job", len(c.sessions), len(c.feeds))
+	if len(c.sessions.byID) > 8 || c.sessions.byID["sess_submitter"] == nil || len(c.feeds.byPrincipal) > 8 || c.feeds.byPrincipal["ann"] == nil {
+		t.Errorf("%d sessions and %d feeds in memory; want at most 8 each, with those of the live job", len(c.sessions.byID), len(c.feeds.byPrincipal))
 	}
-	decide(t, c, s, store.NewWrite(&store.EndSession{Session: "sess_home"}))
-	if c.sessions["sess_home"] != nil || c.jobs["job_1"].home != nil {
+	decide(t, c, s, store.NewWrite(&store.EndSession{Session: "sess_submitter"}))
+	if c.sessions.byID["sess_submitter"] != nil || c.jobs.live["job_1"].submitter != nil {
 		t.Error("a session that has ended is in memory")
 	}
 }

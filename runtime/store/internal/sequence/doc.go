@@ -1,8 +1,8 @@
-// Package sequence decides what a batch of writes means: which are refused,
-// which events get which positions and numbers, and which sessions are given
-// them. It is shared by all stores, so each rule exists once.
+// Package sequence decides a batch of writes: which are refused, which positions and
+// event_seq their events get, and which sessions get the events. All stores use it, so
+// each rule exists once.
 //
-// It keeps in memory what deciding needs: every live job (a few words each) and
-// the sessions in use. Everything else it asks its Source for. It stores
-// nothing: Decide returns Changes, and the store makes them durable as a whole.
+// A Core keeps live jobs and the sessions in use in memory. It reads everything else
+// from its Source. Decide stores nothing: it returns Changes, and the store makes them
+// durable as a whole.
 package sequence

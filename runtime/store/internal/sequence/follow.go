@@ -8,129 +8,141 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// followJob performs a Follow and reports the state of the job.
-func (c *Core) followJob(w *store.Follow, r *store.Result) {
-	r.From, r.More = c.follow(w)
-	if j := c.jobs[w.Job]; j != nil {
-		r.JobState, r.JobSeq = j.state, j.lastSeq
-	}
+// follower is a session that gets the events of a job.
+type follower struct {
+	session     *session
+	correlation arcp.MessageID
+	types       arcp.TypeSet
+	plain       arcp.TypeSet // of these, the types followed without origin
+	origin      bool         // gets forwarded copies
+	primary     bool         // the follow of the submit: its numbers are the job's origin numbers
+	stored      bool         // has a row of its own; else it follows from the job's row
+	directed    bool         // gets an event of a directed type
 }
 
-// follow gives a session what a job has so far and, while it lives, what comes.
-// If there is more than w.Max it gives that much, and more says from where on the
-// rest is.
-func (c *Core) follow(w *store.Follow) (from uint64, more bool) {
-	f := follower{session: c.session(w.Session), corr: w.CorrelationID, types: w.Types, origin: w.Origin, row: true}
+const everything = ^arcp.TypeSet(0)
+
+// before reports whether f gets its numbers before o: the primary follow first, the
+// others by session and correlation id, so that the order survives a restart.
+func (f *follower) before(o *follower) bool {
+	switch {
+	case f.primary != o.primary:
+		return f.primary
+	case f.session != o.session:
+		return f.session.id < o.session.id
+	}
+	return f.correlation < o.correlation
+}
+
+// mask returns the types that the follower sees.
+func (f *follower) mask() arcp.TypeSet {
+	set := f.session.view & f.types &^ hidden
+	if !f.directed {
+		set &^= arcp.Directed
+	}
+	return set
+}
+
+// seesUnlogged reports whether the follower gets an unlogged event. Types without a
+// number are in no TypeSet: only a follower of everything gets them.
+func (f *follower) seesUnlogged(bit arcp.TypeSet) bool {
+	if bit == hidden {
+		return f.types == everything
+	}
+	return f.mask()&bit != 0
+}
+
+func (f *follower) run(id arcp.JobID, first, jseq, n uint64) Run {
+	return Run{First: first, Job: id, CorrelationID: f.correlation, Origin: f.origin, JSeq: jseq, N: n}
+}
+
+// change returns the row of the follow.
+func (f *follower) change(id arcp.JobID) FollowChange {
+	change := FollowChange{FollowKey: FollowKey{f.session.id, id, f.correlation}, Types: f.types, Origin: f.origin}
+	if f.origin {
+		change.Plain = f.plain
+	}
+	return change
+}
+
+// follows changes which sessions follow which jobs.
+type follows struct {
+	*batch
+	jobs     *jobs
+	sessions *sessions
+	appender *appender
+}
+
+func (fs *follows) add(change FollowChange) {
+	fs.changes.Follows = append(fs.changes.Follows, change)
+}
+
+// follow performs a Follow and reports the state of the job.
+func (fs *follows) follow(op *store.Follow, r *store.Result) {
+	j := fs.jobs.live[op.Job]
+	if j != nil {
+		r.JobState, r.JobSeq = j.state, j.lastSeq
+	}
+	f := follower{session: fs.sessions.get(op.Session), correlation: op.CorrelationID, types: op.Types, origin: op.Origin, stored: true}
 	if f.types == 0 {
 		f.types = everything
 	}
 	if !f.origin {
 		f.plain = f.types
 	}
-	j := c.jobs[w.Job]
 	var before follower
 	if j != nil && !j.ended {
-		if i := j.find(w.Session, w.CorrelationID); i >= 0 {
+		if i := j.find(op.Session, op.CorrelationID); i >= 0 {
 			before = j.followers[i]
 		}
 	}
-	if w.New && before.session != nil && before.types&f.types == f.types {
-		return 0, false
+	if op.New && before.session != nil && before.types&f.types == f.types {
+		return
 	}
-	if from, more = c.history(&f, w.Job, j, w.From, w.Max); more || w.Once || j == nil || j.ended {
-		return from, more
+	if r.From, r.More = fs.deliverHistory(&f, op, j); r.More || op.Once || j == nil || j.ended {
+		return
 	}
 	f.types, f.plain = f.types|before.types, f.plain|before.plain
 	f.origin = f.origin || before.origin
 	j.put(f)
-	if j.home == f.session && j.submitID == f.corr {
-		j.off = false
+	if j.submitter == f.session && j.submitID == f.correlation {
+		j.unfollows = false
 	}
-	c.chg.Follows = append(c.chg.Follows, f.change(j.id))
-	return 0, false
+	fs.add(f.change(j.id))
 }
 
-// change is the row of a follow.
-func (f *follower) change(id arcp.JobID) FollowChange {
-	fc := FollowChange{FollowKey: FollowKey{f.session.id, id, f.corr}, Types: f.types, Origin: f.origin}
-	if f.origin {
-		fc.Plain = f.plain
-	}
-	return fc
-}
-
-// history gives the events after a position, at most limit of them if that is
-// not 0: the stored ones and then those of this batch.
-func (c *Core) history(f *follower, id arcp.JobID, j *job, after, limit uint64) (from uint64, more bool) {
-	if j != nil && after >= j.lastJSeq {
+// deliverHistory delivers the events of a job after op.From, at most op.Max if that is
+// not 0. more reports that there are more, after position from. j is nil for a job that
+// has ended.
+func (fs *follows) deliverHistory(f *follower, op *store.Follow, j *job) (from uint64, more bool) {
+	if j != nil && op.From >= j.lastJSeq {
 		return 0, false
 	}
+	limit := op.Max
 	if limit == 0 {
 		limit = math.MaxUint64 - 1
 	}
-	events := c.after(j, id, after, limit+1)
+	events := fs.events(j, op.Job, op.From, limit+1)
 	if more = uint64(len(events)) > limit; more {
 		events = events[:limit]
 		from = events[limit-1].JSeq
 	}
 	if len(events) > 0 {
-		c.giveMarked(f, id, events)
+		fs.appender.deliverStored(f, op.Job, events)
 	}
 	return from, more
 }
 
-func (c *Core) stored(id arcp.JobID, after, limit uint64) (events []*store.Event) {
-	err := c.src.Events(id, after, func(e *store.Event) bool {
-		events = append(events, e)
-		return uint64(len(events)) < limit
-	})
-	if err != nil {
-		c.fail(fmt.Errorf("events of %s: %w", id, err))
-	}
-	return events
-}
-
-func (c *Core) giveMarked(f *follower, id arcp.JobID, events []*store.Event) {
-	var union, bit arcp.TypeSet
-	var t arcp.Type
-	marks := make([]arcp.TypeSet, len(events))
-	for i, e := range events {
-		if e.Type != t || i == 0 {
-			t, bit = e.Type, bitOf(e.Type)
-		}
-		marks[i] = bit
-		union |= bit
-	}
-	c.give(f, id, events, marks, union)
-}
-
-// deliverEvent adds one stored event of a job to the log of a session, if there is
-// such a session.
-func (c *Core) deliverEvent(w *store.DeliverEvent) {
-	j := c.jobs[w.Job]
-	f := follower{session: c.session(w.Session), types: everything, origin: true}
-	if f.session == nil {
-		return
-	}
-	if j != nil && !j.ended {
-		f = j.receiver(f.session)
-	}
-	f.directed = true
-	if events := c.after(j, w.Job, w.JSeq-1, 1); len(events) > 0 {
-		c.giveMarked(&f, w.Job, events)
-	}
-}
-
-// after returns up to limit of a job's events after a position: the stored ones
-// and then those of this batch. j is nil for a job that has ended.
-func (c *Core) after(j *job, id arcp.JobID, after, limit uint64) []*store.Event {
+// events returns up to limit events of a job after a position: the stored events, then
+// those of this batch. j is nil for a job that has ended.
+func (fs *follows) events(j *job, id arcp.JobID, after, limit uint64) []*store.Event {
 	var pending, events []*store.Event
 	isNew := false
-	if j != nil && j.change != nil {
-		pending, isNew = j.change.Events, j.change.Created != nil
+	if j != nil && j.changed != nil {
+		pending, isNew = j.changed.Events, j.changed.Created != nil
 	}
 	if !isNew && (len(pending) == 0 || after+1 < pending[0].JSeq) {
-		events = c.stored(id, after, limit)
+		events = fs.storedEvents(id, after, limit)
 	}
 	for _, e := range pending {
 		if e.JSeq > after && uint64(len(events)) < limit {
@@ -140,33 +152,73 @@ func (c *Core) after(j *job, id arcp.JobID, after, limit uint64) []*store.Event 
 	return events
 }
 
-// unfollow ends a follow, or only what was followed with origin; ending what is not
-// there changes nothing.
-func (c *Core) unfollow(w *store.Unfollow) {
-	k := FollowKey{w.Session, w.Job, w.CorrelationID}
-	j := c.jobs[w.Job]
+func (fs *follows) storedEvents(id arcp.JobID, after, limit uint64) (events []*store.Event) {
+	err := fs.source.Events(id, after, func(e *store.Event) bool {
+		events = append(events, e)
+		return uint64(len(events)) < limit
+	})
+	if err != nil {
+		fs.fail(fmt.Errorf("events of %s: %w", id, err))
+	}
+	return events
+}
+
+// deliverEvent delivers one stored event of a job to a session. An unknown session
+// changes nothing.
+func (fs *follows) deliverEvent(op *store.DeliverEvent) {
+	j := fs.jobs.live[op.Job]
+	f := follower{session: fs.sessions.get(op.Session), types: everything, origin: true}
+	if f.session == nil {
+		return
+	}
+	if j != nil && !j.ended {
+		f = j.receiver(f.session)
+	}
+	f.directed = true
+	if events := fs.events(j, op.Job, op.JSeq-1, 1); len(events) > 0 {
+		fs.appender.deliverStored(&f, op.Job, events)
+	}
+}
+
+// unfollow ends a follow, or with Origin its forwarded part. An unknown follow changes
+// nothing.
+func (fs *follows) unfollow(op *store.Unfollow) {
+	k := FollowKey{op.Session, op.Job, op.CorrelationID}
+	j := fs.jobs.live[op.Job]
 	if j == nil || j.ended {
 		return
 	}
-	if i := j.find(w.Session, w.CorrelationID); i >= 0 && w.Origin {
+	if i := j.find(op.Session, op.CorrelationID); i >= 0 && op.Origin {
 		f := &j.followers[i]
 		if !f.origin {
 			return
 		}
 		if f.plain != 0 {
-			f.types, f.origin, f.row = f.plain, false, true
-			c.chg.Follows = append(c.chg.Follows, f.change(j.id))
+			f.types, f.origin, f.stored = f.plain, false, true
+			fs.add(f.change(j.id))
 			return
 		}
 	}
-	f, ok := j.drop(k)
+	f, ok := j.remove(k)
 	switch {
 	case !ok:
 		return
-	case f.home:
-		j.off = true
-		c.chg.Follows = append(c.chg.Follows, FollowChange{FollowKey: k, Off: true})
+	case f.primary:
+		j.unfollows = true
+		fs.add(FollowChange{FollowKey: k, Off: true})
 	default:
-		c.chg.Follows = append(c.chg.Follows, FollowChange{FollowKey: k, Delete: true})
+		fs.add(FollowChange{FollowKey: k, Delete: true})
+	}
+}
+
+// deleteOf deletes the stored follows of a job that ends.
+func (fs *follows) deleteOf(j *job) {
+	for i := range j.followers {
+		if f := &j.followers[i]; f.stored {
+			fs.add(FollowChange{FollowKey: FollowKey{f.session.id, j.id, f.correlation}, Delete: true})
+		}
+	}
+	if j.unfollows {
+		fs.add(FollowChange{FollowKey: FollowKey{j.submitter.id, j.id, j.submitID}, Delete: true})
 	}
 }

@@ -1,89 +1,38 @@
 package sequence
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// job is what deciding needs of a live job.
+// job is the state of a live job.
 type job struct {
 	id        arcp.JobID
-	session   arcp.SessionID // that submitted it; may be empty, or have ended
-	home      *session       // the same while it is there
-	feed      *feed          // of its principal; nil: it has none
+	session   arcp.SessionID // that submitted the job; may be empty, or have ended
+	submitter *session       // the same; nil: empty or ended
+	feed      *feed          // of the principal; nil: the job has no principal
 	submitID  arcp.MessageID
-	followers []follower
+	followers []follower // in the order in which they get numbers; see follower.before
 	state     arcp.JobState
 	attempt   uint32
 	ended     bool // in this batch
-	off       bool // the home session has ended the follow that the submit made
+	unfollows bool // the submitter has ended its primary follow
 	lastJSeq  uint64
 	lastSeq   uint64
-	change    *JobChange
+	changed   *JobChange
 }
 
-// follower is a session that is given a job's events.
-type follower struct {
-	session *session
-	corr    arcp.MessageID
-	types   arcp.TypeSet
-	plain   arcp.TypeSet // of these, what it follows without origin
-	origin  bool
-	home    bool // its numbers are the job's origin numbers
-	row     bool // it is stored; else it follows from the job's row
-
-	directed bool // it is given an event of a directed type
-}
-
-const everything = ^arcp.TypeSet(0)
-
-// Load adds a live job that is stored, with the follow rows of it.
-func (c *Core) Load(row *store.Job, follows []FollowChange) error {
-	j := c.addJob(row)
-	j.state, j.attempt, j.lastJSeq, j.lastSeq = row.State, row.Attempt, row.LastJSeq, row.LastSeq
-	for i := range follows {
-		f := &follows[i]
-		if f.Off {
-			j.drop(f.FollowKey)
-			j.off = j.home != nil
-		} else if s := c.session(f.Session); s != nil {
-			plain := f.Plain
-			if !f.Origin {
-				plain = f.Types
-			}
-			j.put(follower{session: s, corr: f.CorrelationID, types: f.Types, plain: plain, origin: f.Origin, row: true})
-		}
-	}
-	return c.failed
-}
-
-func (c *Core) addJob(row *store.Job) *job {
-	j := &job{id: row.ID, session: row.Session, submitID: row.SubmitID, state: row.State, attempt: max(row.Attempt, 1)}
-	if row.Principal != "" {
-		j.feed = c.feed(row.Principal)
-		j.feed.jobs++
-	}
-	if row.Session != "" {
-		if j.home = c.session(row.Session); j.home != nil {
-			j.put(follower{session: j.home, corr: row.SubmitID, types: everything, plain: everything})
-		}
-	}
-	c.jobs[j.id] = j
-	return j
-}
-
-// put adds a follower or replaces the one with the same key. Their order is
-// that in which they are given numbers: the one that the submit made first, the
-// others by session and correlation id, also after a restart.
+// put adds a follower, or replaces the follower with the same key.
 func (j *job) put(f follower) {
-	f.home = f.session == j.home && f.corr == j.submitID
-	if i := j.find(f.session.id, f.corr); i >= 0 {
+	f.primary = f.session == j.submitter && f.correlation == j.submitID
+	if i := j.find(f.session.id, f.correlation); i >= 0 {
 		j.followers[i] = f
 		return
 	}
-	f.session.hold(j)
+	f.session.addJob(j)
 	i := slices.IndexFunc(j.followers, func(o follower) bool { return f.before(&o) })
 	if i < 0 {
 		i = len(j.followers)
@@ -91,110 +40,233 @@ func (j *job) put(f follower) {
 	j.followers = slices.Insert(j.followers, i, f)
 }
 
-func (f *follower) before(o *follower) bool {
-	switch {
-	case f.home != o.home:
-		return f.home
-	case f.session != o.session:
-		return f.session.id < o.session.id
-	}
-	return f.corr < o.corr
+func (j *job) find(id arcp.SessionID, correlation arcp.MessageID) int {
+	return slices.IndexFunc(j.followers, func(f follower) bool { return f.session.id == id && f.correlation == correlation })
 }
 
-func (j *job) find(id arcp.SessionID, corr arcp.MessageID) int {
-	return slices.IndexFunc(j.followers, func(f follower) bool { return f.session.id == id && f.corr == corr })
-}
-
-// drop removes the follower with the key, if any, and returns it.
-func (j *job) drop(k FollowKey) (f follower, ok bool) {
+// remove removes the follower with a key, if there is one, and returns it.
+func (j *job) remove(k FollowKey) (f follower, ok bool) {
 	i := j.find(k.Session, k.CorrelationID)
 	if i < 0 {
 		return f, false
 	}
 	f = j.followers[i]
 	j.followers = slices.Delete(j.followers, i, i+1)
-	if f.session != j.home && !slices.ContainsFunc(j.followers, func(o follower) bool { return o.session == f.session }) {
-		f.session.drop(j)
+	if f.session != j.submitter && !slices.ContainsFunc(j.followers, func(o follower) bool { return o.session == f.session }) {
+		f.session.removeJob(j)
 	}
 	return f, true
 }
 
-// leave drops a session that ends, as a follower and as the home.
-func (j *job) leave(s *session) {
+// removeSession removes a session that ends.
+func (j *job) removeSession(s *session) {
 	j.followers = slices.DeleteFunc(j.followers, func(f follower) bool { return f.session == s })
-	if j.home == s {
-		j.home, j.off = nil, false
+	if j.submitter == s {
+		j.submitter, j.unfollows = nil, false
 	}
 }
 
-// release lets go of the sessions and the feed of a job that has ended.
+// release removes a job that has ended from its sessions and its feed.
 func (j *job) release() {
 	for i := range j.followers {
-		j.followers[i].session.drop(j)
+		j.followers[i].session.removeJob(j)
 	}
-	if j.home != nil {
-		j.home.drop(j)
+	if j.submitter != nil {
+		j.submitter.removeJob(j)
 	}
 	if j.feed != nil {
 		j.feed.jobs--
 	}
 }
 
-func (c *Core) jobChange(j *job) *JobChange {
-	if j.change == nil {
-		c.chg.Jobs, j.change = next(c.chg.Jobs)
-		j.change.ID, j.change.job, j.change.First = j.id, j, j.lastJSeq+1
+// receiver returns a follower for single events of a session that need not follow the
+// job.
+func (j *job) receiver(s *session) follower {
+	if s == j.submitter {
+		return follower{session: s, correlation: j.submitID, types: everything, primary: true}
 	}
-	return j.change
+	return follower{session: s, types: everything, origin: true}
 }
 
-func (c *Core) submit(row *store.Job) *job {
+// receiversOf returns the deliveries of an unlogged event.
+func (j *job) receiversOf(e *store.Event) (out []store.Delivery) {
+	bit := bitOf(e.Type)
+	for i := range j.followers {
+		if f := &j.followers[i]; f.seesUnlogged(bit) {
+			out = append(out, store.Delivery{Session: f.session.id, CorrelationID: f.correlation, Origin: f.origin, Event: e})
+		}
+	}
+	return out
+}
+
+// jobs are the live jobs.
+type jobs struct {
+	*batch
+	sessions *sessions
+	feeds    *feeds
+	live     map[arcp.JobID]*job
+	keys     map[idempotencyKey]*JobChange // of this batch
+	deleted  map[arcp.JobID]struct{}       // in this batch: the source still has them
+}
+
+type idempotencyKey struct{ principal, key string }
+
+// load adds a stored live job with its stored follows.
+func (js *jobs) load(row *store.Job, follows []FollowChange) {
+	j := js.add(row)
+	j.state, j.attempt, j.lastJSeq, j.lastSeq = row.State, row.Attempt, row.LastJSeq, row.LastSeq
+	for i := range follows {
+		f := &follows[i]
+		if f.Off {
+			j.remove(f.FollowKey)
+			j.unfollows = j.submitter != nil
+		} else if s := js.sessions.get(f.Session); s != nil {
+			plain := f.Plain
+			if !f.Origin {
+				plain = f.Types
+			}
+			j.put(follower{session: s, correlation: f.CorrelationID, types: f.Types, plain: plain, origin: f.Origin, stored: true})
+		}
+	}
+}
+
+// add adds a job and the follow of its submitter.
+func (js *jobs) add(row *store.Job) *job {
+	j := &job{id: row.ID, session: row.Session, submitID: row.SubmitID, state: row.State, attempt: max(row.Attempt, 1)}
+	if row.Principal != "" {
+		j.feed = js.feeds.get(row.Principal)
+		j.feed.jobs++
+	}
+	if row.Session != "" {
+		if j.submitter = js.sessions.get(row.Session); j.submitter != nil {
+			j.put(follower{session: j.submitter, correlation: row.SubmitID, types: everything, plain: everything})
+		}
+	}
+	js.live[j.id] = j
+	return j
+}
+
+func (js *jobs) submit(row *store.Job) *job {
 	created := *row
 	created.Attempt = max(row.Attempt, 1)
-	j := c.addJob(&created)
-	jc := c.jobChange(j)
-	jc.Created = &created
+	j := js.add(&created)
+	change := js.changeOf(j)
+	change.Created = &created
 	if row.IdempotencyKey != "" {
-		c.keys[ikey{row.Principal, row.IdempotencyKey}] = jc
+		js.keys[idempotencyKey{row.Principal, row.IdempotencyKey}] = change
 	}
 	return j
 }
 
-// advance appends events to the log of a job and changes its status.
-func (c *Core) advance(j *job, w *store.AppendEvents) {
-	if !w.NewAttempt && len(w.Events) == 0 && w.State == "" {
-		return
+// changeOf returns the change of a job in this batch.
+func (js *jobs) changeOf(j *job) *JobChange {
+	if j.changed == nil {
+		js.changes.Jobs, j.changed = next(js.changes.Jobs)
+		j.changed.ID, j.changed.job, j.changed.First = j.id, j, j.lastJSeq+1
 	}
-	jc := c.jobChange(j)
-	if w.NewAttempt {
-		j.attempt++
-		jc.Changed = true
-	}
-	if len(w.Events) > 0 {
-		c.append(j, w.Events)
-	}
-	if w.State == "" {
-		return
-	}
-	j.state = w.State
-	jc.Changed = true
-	if w.State.Terminal() {
-		j.ended, jc.Ended = true, true
-		jc.Status.EndedAt, jc.Status.Code = w.Events[len(w.Events)-1].Time, w.Code
-		c.deleteFollows(j)
-	}
+	return j.changed
 }
 
-// deleteFollows deletes the follow rows of a job that ends.
-func (c *Core) deleteFollows(j *job) {
-	for i := range j.followers {
-		if f := &j.followers[i]; f.row {
-			c.chg.Follows = append(c.chg.Follows, FollowChange{FollowKey: FollowKey{f.session.id, j.id, f.corr}, Delete: true})
+// exists reports whether there is a job, live or not.
+func (js *jobs) exists(id arcp.JobID) bool {
+	if js.isDeleted(id) {
+		return false
+	}
+	if js.live[id] != nil {
+		return true
+	}
+	ended, err := js.source.Ended(id)
+	if err != nil {
+		js.fail(fmt.Errorf("job %s: %w", id, err))
+	}
+	return ended
+}
+
+// isDeleted reports whether a job was deleted in this batch.
+func (js *jobs) isDeleted(id arcp.JobID) bool {
+	_, ok := js.deleted[id]
+	return ok
+}
+
+// holder returns the job that holds an idempotency key, also a deleted one.
+func (js *jobs) holder(principal, key string) (arcp.JobID, string) {
+	if change := js.keys[idempotencyKey{principal, key}]; change != nil {
+		return change.ID, change.Created.Digest
+	}
+	id, digest, err := js.source.Key(principal, key)
+	if err != nil {
+		js.fail(fmt.Errorf("idempotency key of %s: %w", principal, err))
+	}
+	return id, digest
+}
+
+// submitted returns the job that a session submitted last with an id, also a deleted
+// one. It is called too rarely for an index of the batch.
+func (js *jobs) submitted(id arcp.SessionID, submit arcp.MessageID) (arcp.JobID, string) {
+	for _, change := range slices.Backward(js.changes.Jobs) {
+		if row := change.Created; row != nil && row.Session == id && row.SubmitID == submit {
+			return row.ID, row.Digest
 		}
 	}
-	if j.off {
-		c.chg.Follows = append(c.chg.Follows, FollowChange{FollowKey: j.homeKey(), Delete: true})
+	job, digest, err := js.source.Submitted(id, submit)
+	if err != nil {
+		js.fail(fmt.Errorf("submits of %s: %w", id, err))
+	}
+	return job, digest
+}
+
+// delete deletes a job that has ended and returns its row.
+func (js *jobs) delete(id arcp.JobID) store.Job {
+	row := js.endedRow(id)
+	js.deleted[id] = struct{}{}
+	js.changes.Deletions = append(js.changes.Deletions, Deletion{Row: row})
+	return row
+}
+
+// endedRow returns the row of a job that has ended, maybe in this batch.
+func (js *jobs) endedRow(id arcp.JobID) store.Job {
+	var change *JobChange
+	if j := js.live[id]; j != nil {
+		change = j.changed
+		change.finish()
+	}
+	if change != nil && change.Created != nil {
+		return *change.Created
+	}
+	row, err := js.source.Job(id)
+	if err != nil {
+		js.fail(fmt.Errorf("job %s: %w", id, err))
+	}
+	if change != nil {
+		change.Status.Apply(&row)
+	}
+	return row
+}
+
+// endBatch completes the changes of jobs and removes the jobs that have ended.
+func (js *jobs) endBatch() {
+	for _, change := range js.changes.Jobs {
+		change.finish()
+		if change.job.changed = nil; change.job.ended {
+			change.job.release()
+			delete(js.live, change.ID)
+		}
+	}
+	for i := range js.changes.Deletions {
+		js.releaseNames(&js.changes.Deletions[i])
 	}
 }
 
-func (j *job) homeKey() FollowKey { return FollowKey{j.home.id, j.id, j.submitID} }
+// releaseNames sets which names a deleted job still holds at the end of the batch:
+// another job may have got them since.
+func (js *jobs) releaseNames(d *Deletion) {
+	row := &d.Row
+	if row.IdempotencyKey != "" {
+		holder, _ := js.holder(row.Principal, row.IdempotencyKey)
+		d.Key = holder == row.ID
+	}
+	if row.Session != "" && row.SubmitID != "" && !js.sessions.hasEnded(row.Session) {
+		holder, _ := js.submitted(row.Session, row.SubmitID)
+		d.Submit = holder == row.ID
+	}
+}

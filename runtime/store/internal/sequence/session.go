@@ -8,20 +8,20 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// session is what deciding needs of a session.
+// session is the state of a session.
 type session struct {
 	id arcp.SessionID
 	trail
-	view   arcp.TypeSet
+	view   arcp.TypeSet // the types that the session sees
 	epoch  uint32
-	jobs   map[*job]struct{} // live ones that it submitted or follows: it must stay
-	others int               // of these, that it did not submit
+	jobs   map[*job]struct{} // live jobs that it submitted or follows; a session with any is not evicted
+	others int               // of these, jobs that it did not submit
 	change *SessionChange
 }
 
 func (s *session) idle() bool { return len(s.jobs) == 0 }
 
-func (s *session) hold(j *job) {
+func (s *session) addJob(j *job) {
 	if s.jobs == nil {
 		s.jobs = make(map[*job]struct{})
 	}
@@ -31,101 +31,108 @@ func (s *session) hold(j *job) {
 	s.jobs[j] = struct{}{}
 }
 
-// drop lets go of a job.
-func (s *session) drop(j *job) {
+func (s *session) removeJob(j *job) {
 	if _, ok := s.jobs[j]; ok && j.session != s.id {
 		s.others--
 	}
 	delete(s.jobs, j)
 }
 
-// session returns a session, from memory or the source; nil if there is none.
-func (c *Core) session(id arcp.SessionID) *session {
-	if s := c.sessions[id]; s != nil {
-		s.used = c.batch
+// sessions are the sessions in memory.
+type sessions struct {
+	*batch
+	byID  map[arcp.SessionID]*session
+	ended map[arcp.SessionID]struct{} // in this batch: the source still has them
+	limit int
+}
+
+// get returns a session, from memory or the source; nil if there is none.
+func (ss *sessions) get(id arcp.SessionID) *session {
+	if s := ss.byID[id]; s != nil {
+		s.used = ss.number
 		return s
 	}
-	if c.isGone(id) {
+	if ss.hasEnded(id) {
 		return nil
 	}
-	row, err := c.src.Session(id)
+	row, err := ss.source.Session(id)
 	if err != nil {
 		if !errors.Is(err, store.ErrNotFound) {
-			c.fail(fmt.Errorf("session %s: %w", id, err))
+			ss.fail(fmt.Errorf("session %s: %w", id, err))
 		}
 		return nil
 	}
-	return c.addSession(&row)
+	return ss.add(&row)
 }
 
-// isGone reports whether a session has ended in this batch: the source still
-// knows it.
-func (c *Core) isGone(id arcp.SessionID) bool {
-	_, ok := c.gone[id]
+// hasEnded reports whether a session has ended in this batch.
+func (ss *sessions) hasEnded(id arcp.SessionID) bool {
+	_, ok := ss.ended[id]
 	return ok
 }
 
-func (c *Core) addSession(row *store.Session) *session {
+func (ss *sessions) add(row *store.Session) *session {
 	s := &session{id: row.ID, view: row.View(), epoch: row.Epoch,
-		trail: trail{last: row.LastSeq, trimmed: row.TrimmedTo, used: c.batch}}
-	c.sessions[s.id] = s
+		trail: trail{last: row.LastSeq, trimmed: row.TrimmedTo, used: ss.number}}
+	ss.byID[s.id] = s
 	return s
 }
 
-func (c *Core) fail(err error) {
-	if c.failed == nil {
-		c.failed = err
-	}
-}
-
-func (c *Core) sessionChange(s *session) *SessionChange {
+// changeOf returns the change of a session in this batch.
+func (ss *sessions) changeOf(s *session) *SessionChange {
 	if s.change == nil {
-		c.chg.Sessions, s.change = next(c.chg.Sessions)
+		ss.changes.Sessions, s.change = next(ss.changes.Sessions)
 		s.change.ID, s.change.session, s.change.Last, s.change.Trim = s.id, s, s.last, s.trimmed
 	}
 	return s.change
 }
 
-// firstEpoch is that of a session's first connection.
+// firstEpoch is the epoch of a session's first connection.
 const firstEpoch = 1
 
-// putSession creates a session or replaces its row, and returns it.
-func (c *Core) putSession(stored *store.Session, attach bool) *session {
+// put creates a session or replaces its row, and returns it.
+func (ss *sessions) put(stored *store.Session, attach bool) *session {
 	row := *stored
-	s := c.session(row.ID)
+	s := ss.get(row.ID)
 	isNew := s == nil
 	if isNew {
 		row.LastSeq, row.TrimmedTo, row.Epoch = 0, 0, firstEpoch
-		s = c.addSession(&row)
+		s = ss.add(&row)
 	}
 	if attach {
 		s.epoch++
 	}
 	row.Epoch, s.view = s.epoch, row.View()
-	sc := c.sessionChange(s)
-	sc.Row = &row
-	sc.New = sc.New || isNew
+	change := ss.changeOf(s)
+	change.Row = &row
+	change.New = change.New || isNew
 	return s
 }
 
-// endSession deletes a session; one that is not there changes nothing. Its jobs
-// go on without it.
-func (c *Core) endSession(id arcp.SessionID) {
-	s := c.session(id)
+// end deletes a session and its follows. An unknown session changes nothing.
+func (ss *sessions) end(id arcp.SessionID) {
+	s := ss.get(id)
 	if s == nil {
 		return
 	}
 	for j := range s.jobs {
-		j.leave(s)
+		j.removeSession(s)
 	}
-	c.sessionChange(s).Ended = true
-	delete(c.sessions, id)
-	c.gone[id] = struct{}{}
+	ss.changeOf(s).Ended = true
+	delete(ss.byID, id)
+	ss.ended[id] = struct{}{}
 }
 
-func (c *Core) trim(id arcp.SessionID, seq uint64) {
-	if s := c.session(id); s.trim(seq) {
-		sc := c.sessionChange(s)
-		sc.Trim, sc.Trimmed = s.trimmed, true
+func (ss *sessions) trim(id arcp.SessionID, seq uint64) {
+	if s := ss.get(id); s.trim(seq) {
+		change := ss.changeOf(s)
+		change.Trim, change.Trimmed = s.trimmed, true
 	}
+}
+
+func (ss *sessions) endBatch() {
+	for _, change := range ss.changes.Sessions {
+		change.session.change = nil
+	}
+	evict(ss.byID, &ss.limit)
 }

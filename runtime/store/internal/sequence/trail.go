@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// trail is a numbered sequence of pointers to events: what a session was given,
-// or a principal's feed. Numbers begin at 1 and have no gap.
+// trail is a numbered list of pointers to events: the log of a session, or the feed of
+// a principal. Numbers begin at 1 and have no gap.
 type trail struct {
 	last    uint64
 	trimmed uint64
-	used    uint64 // batch it was last asked for in
+	used    uint64 // number of the last batch that used it
 }
 
-// trim forgets what has a number up to seq and reports whether that is news.
+// trim deletes the pointers up to seq. It reports whether there were any.
 func (t *trail) trim(seq uint64) bool {
 	seq = min(seq, t.last)
 	if seq <= t.trimmed {
@@ -25,16 +25,15 @@ func (t *trail) trim(seq uint64) bool {
 
 func (t *trail) lastUsed() uint64 { return t.used }
 
-// cached is an entry of the cache that has a trail, and may have to stay in memory.
+// cached is an entry of a table in memory.
 type cached interface {
 	idle() bool // no live job points to it
 	lastUsed() uint64
 }
 
-// evict bounds how many are in memory: those that were not used for longest go,
-// down to three quarters of the limit. Those that a live job points to stay
-// whatever the limit, which grows with them: or every batch would search in
-// vain.
+// evict removes the least recently used idle entries of a table that is past its limit,
+// down to three quarters of the limit. Entries of live jobs stay. The limit grows with
+// them, so that not every batch searches in vain.
 func evict[K comparable, V cached](m map[K]V, limit *int) {
 	if len(m) <= *limit {
 		return
