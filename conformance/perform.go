@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -59,22 +60,50 @@ func (h host) Late() time.Time { return h.t.late() }
 
 // Var implements script.Host.
 func (h host) Var(name string) (script.Value, bool) {
-	tg := h.t.target
-	switch name {
-	case "principal":
-		return value(tg.Principal), true
-	case "token":
-		return value(tg.Token), true
-	case "ack_window":
-		return value(tg.AckWindow), true
-	case "frame_limit":
-		return value(tg.frameLimit()), true
-	case "local":
-		return value(tg.local()), true
-	case "codes":
-		return value(failureCodes()), true
+	if v := variables[name]; v != nil {
+		return value(v(h.t)), true
 	}
 	return nil, false
+}
+
+// variables are what scripts know of a target.
+var variables = map[string]func(t *T) any{
+	"principal": func(t *T) any { return t.target.Principal },
+	"token":     func(t *T) any { return t.target.Token },
+	"opening":   func(t *T) any { return t.openPayload() },
+	"opening_other": func(t *T) any {
+		p := t.openPayload()
+		p.Auth.Token = t.target.OtherToken
+		return p
+	},
+	"ack_window":  func(t *T) any { return t.target.AckWindow },
+	"frame_limit": func(t *T) any { return t.target.frameLimit() },
+	"local":       func(t *T) any { return t.target.local() },
+	"codes": func(*T) any { // that a job can fail with, and whether they may be retried
+		var list []map[string]any
+		for _, info := range arcp.Codes {
+			if info.Code != arcp.CodeOK && info.Code != arcp.CodeCancelled {
+				list = append(list, map[string]any{"code": info.Code, "retryable": info.Retryable})
+			}
+		}
+		return list
+	},
+	"features": func(t *T) any { return t.server.accepted.Capabilities.Flags },
+	"refused_features": func(*T) any {
+		flags := map[arcp.Feature]bool{}
+		for _, f := range arcp.Features {
+			flags[f] = false
+		}
+		return flags
+	},
+	"unconfigured": func(t *T) any { // known schemes of authentication
+		return slices.DeleteFunc([]string{"signed_jwt", "oauth2", "mtls"}, func(scheme string) bool {
+			return slices.Contains(t.target.Schemes, scheme) || scheme == "signed_jwt" && t.target.JWT != nil
+		})
+	},
+	"audience": func(t *T) any { return t.target.audience() },
+	"issuer":   func(t *T) any { return t.target.JWT.Issuer },
+	"subject":  func(t *T) any { return t.target.subject() },
 }
 
 func value(v any) script.Value {
@@ -87,14 +116,48 @@ func value(v any) script.Value {
 
 // Func implements script.Host.
 func (h host) Func(name string) func([]script.Value) (script.Value, error) {
-	if name != "offers" {
-		return nil
+	switch name {
+	case "offers": // whether the server has a feature
+		return func(args []script.Value) (script.Value, error) {
+			return value(h.t.server.offers(arcp.Feature(text(args[0])))), nil
+		}
+	case "proof": // of having a token, for a challenge
+		return func(args []script.Value) (script.Value, error) {
+			return value(proof(text(args[0]), text(args[1]))), nil
+		}
+	case "jwt":
+		return h.jwt
 	}
-	return func(args []script.Value) (script.Value, error) {
-		var f arcp.Feature
-		err := arcp.Unmarshal(args[0], &f)
-		return value(h.t.server.offers(f)), err
+	return nil
+}
+
+// jwt signs a valid token but for changed claims, with the kind of key.
+func (h host) jwt(args []script.Value) (script.Value, error) {
+	changes := claims{}
+	if err := arcp.Unmarshal(args[0], &changes); err != nil {
+		return nil, err
 	}
+	key, err := h.t.target.JWT.Key, error(nil)
+	if len(args) > 1 {
+		switch text(args[1]) {
+		case "another":
+			key, err = key.another()
+		case "unsigned":
+			key = unsigned()
+		case "misused":
+			key = key.misused()
+		}
+	}
+	if err != nil {
+		return nil, script.Skip("no other key can be made: " + err.Error())
+	}
+	return value(h.t.token(key, h.t.claims(changes))), nil
+}
+
+// text is the content of a string; "" of what is none.
+func text(v script.Value) (s string) {
+	_ = arcp.Unmarshal(v, &s) // what is no string has no content
+	return s
 }
 
 // Verb implements script.Host.
@@ -113,10 +176,8 @@ var hostVerbs = map[string]func(c *Conn, args []script.Value) (script.Value, err
 	"catalogue": func(c *Conn, _ []script.Value) (script.Value, error) { c.catalogue = true; return nil, nil },
 	"hush":      func(c *Conn, _ []script.Value) (script.Value, error) { c.hush(); return nil, nil },
 	"secret": func(c *Conn, args []script.Value) (script.Value, error) {
-		var s string
-		err := arcp.Unmarshal(args[0], &s)
-		c.v.secrets = append(append([]string{}, c.v.secrets...), s)
-		return nil, err
+		c.v.secrets = append(slices.Clone(c.v.secrets), text(args[0]))
+		return nil, nil
 	},
 }
 

@@ -3,6 +3,7 @@ package script
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -87,6 +88,33 @@ var functions = map[string]func(args []Value) (Value, error){
 			return a[0], err
 		}
 		return a[1], err
+	},
+	"or": func(a []Value) (Value, error) { // the first that is there
+		for _, v := range a {
+			if v != nil && v.Kind() != 'n' {
+				return v, nil
+			}
+		}
+		return nil, nil
+	},
+	"merge":     func(a []Value) (Value, error) { return merge(a[0], a[1]), nil },
+	"canonical": func(a []Value) (Value, error) { return arcp.Canonical(a[0]) },
+	"matches": func(a []Value) (Value, error) { // a string and a regular expression
+		ok, err := regexp.MatchString(plain(a[1]), plain(a[0]))
+		return marshal(ok), err
+	},
+	"flip": func(a []Value) (Value, error) { // a string with another letter at a position
+		s := []byte(plain(a[0]))
+		i, err := index(a[1], len(s)-1)
+		if plain(a[1])[0] == '-' {
+			i, err = index(a[1], len(s))
+		}
+		s[i] ^= 'A' ^ 'B'
+		return text(string(s)), err
+	},
+	"unix": func(a []Value) (Value, error) { // so many seconds from now
+		n, err := integer(a[0])
+		return marshal(time.Now().Unix() + int64(n)), err
 	},
 	"object": func(a []Value) (Value, error) { return join(map[string]Value{plain(a[0]): a[1]}), nil },
 	"except": func(a []Value) (Value, error) {

@@ -145,6 +145,9 @@ func (p *parser) split(data string) {
 			open.text += " " + trimmed
 		} else if trimmed == "" || trimmed[0] == '#' {
 			continue
+		} else if n := len(p.lines); trimmed[0] == '{' && n > 0 { // an argument of the line before
+			open = &p.lines[n-1]
+			open.text += " " + trimmed
 		} else {
 			p.lines = append(p.lines, line{number: i + 1, indent: len(text) - len(strings.TrimLeft(text, " \t")), text: trimmed})
 			open = &p.lines[len(p.lines)-1]
@@ -345,10 +348,7 @@ func (p *parser) statement(st *step, s *scanner) {
 	case "for":
 		pattern := s.expr()
 		s.expect("in")
-		if pattern.kind == constant { // a bare name
-			pattern = &expr{kind: binding, text: plain(pattern.value)}
-		}
-		st.args = []*expr{pattern, s.expr()}
+		st.args = []*expr{bind(pattern), s.expr()}
 	case "repeat", "skip", "fail", "return":
 		st.args = []*expr{s.expr()}
 	case "break", "continue", "restart":
@@ -364,6 +364,17 @@ func (p *parser) statement(st *step, s *scanner) {
 		p.uses = append(p.uses, st)
 	}
 	s.end()
+}
+
+// bind makes the bare names of a pattern variables.
+func bind(p *expr) *expr {
+	if p.kind == constant {
+		return &expr{kind: binding, text: plain(p.value)}
+	}
+	for i, a := range p.args {
+		p.args[i] = bind(a)
+	}
+	return p
 }
 
 // clauses parses arguments, then re, by, offer and as.
@@ -560,12 +571,12 @@ func (s *scanner) operand() *expr {
 		return &expr{kind: binding, text: s.word()}
 	case '~':
 		s.pos++
-		return &expr{kind: contains, args: []*expr{s.operand()}}
+		return &expr{kind: contains, args: []*expr{s.expr()}}
 	case '<', '>', '!':
 		for _, op := range comparisons {
 			if strings.HasPrefix(s.src[s.pos:], op) {
 				s.pos += len(op)
-				return &expr{kind: bound, text: op, args: []*expr{s.operand()}}
+				return &expr{kind: bound, text: op, args: []*expr{s.expr()}}
 			}
 		}
 	}

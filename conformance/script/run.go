@@ -121,7 +121,7 @@ func (f *frame) String() string {
 		s += fmt.Sprintf(" %d", f.EventSeq)
 	}
 	p := members(f.Payload)
-	if code := p["code"]; code != nil {
+	if code := field(p, "code"); code != nil {
 		s += " " + plain(code)
 		if message := p["message"]; message != nil {
 			s += " " + show(message)
@@ -143,6 +143,15 @@ func (r *run) scope(vars map[string]Value) *scope {
 		vars = map[string]Value{}
 	}
 	return &scope{vars: vars, lookup: r.lookup, funcs: func(name string) func([]Value) (Value, error) {
+		if name == "seen" { // the events that a connection's session was sent
+			return func(args []Value) (Value, error) {
+				c := r.conns[plain(args[0])]
+				if c == nil {
+					return nil, errors.New("no such connection")
+				}
+				return array(c.session.list()), nil
+			}
+		}
 		if f := r.host.Func(name); f != nil {
 			return f
 		}
@@ -164,7 +173,7 @@ func (r *run) scope(vars map[string]Value) *scope {
 func (r *run) lookup(name string) (Value, bool) {
 	if c := r.conns[name]; c != nil {
 		return join(map[string]Value{"session": text(c.session.id), "token": text(c.session.token), "sent": text(c.sent),
-			"accepted": orNull(c.accepted), "last": marshal(c.session.last), "seen": array(c.session.list())}), true
+			"accepted": orNull(c.accepted), "last": marshal(c.session.last)}), true
 	}
 	return r.host.Var(name)
 }
@@ -430,14 +439,21 @@ func (r *run) openPayload(st *step, s *scope) (Value, error) {
 
 // merge is a with the members of b, at any depth.
 func merge(a, b Value) Value {
-	if a.Kind() != '{' || b.Kind() != '{' {
-		return b
+	if b == nil || a.Kind() != '{' || b.Kind() != '{' {
+		return or(b, a)
 	}
 	m := members(a)
 	for name, v := range members(b) {
 		m[name] = merge(m[name], v)
 	}
 	return join(m)
+}
+
+func or(a, b Value) Value {
+	if a == nil {
+		return b
+	}
+	return a
 }
 
 // send sends a message whose envelope is right but for the members of env. A nil
@@ -578,7 +594,7 @@ const maxDepth = 20
 func (r *run) call(m *macro, st *step, s *scope, c *conn) error {
 	vars := map[string]Value{m.conn: text(c.name)}
 	for i, name := range m.params {
-		vars[name] = Value("null")
+		vars[name] = nil
 		if i < len(st.args) {
 			v, err := s.eval(st.args[i])
 			if err != nil {
@@ -667,7 +683,7 @@ func (r *run) expect(st *step, s *scope, c *conn) (*frame, error) {
 		if !mismatched {
 			return f, err
 		}
-		if st.verb == "<" || corr != "" && string(f.CorrelationID) == corr && (f.Type == arcp.Nack || f.Type.Terminal()) {
+		if st.verb == "<" || corr != "" && string(f.CorrelationID) == corr && (f.Type == arcp.Nack || f.Type == arcp.Ack || f.Type.Terminal()) {
 			return nil, r.failf("got %s: %v", f, wrong)
 		}
 		if job := jobOf(st, s); job != "" && string(f.JobID) == job && f.Type.Terminal() {

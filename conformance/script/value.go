@@ -90,6 +90,11 @@ func (s *scope) eval(e *expr) (Value, error) {
 		if err != nil {
 			return nil, err
 		}
+		if len(e.path) > 0 && v.Kind() == '"' { // a variable that names a connection
+			if c, ok := s.lookup(plain(v)); ok {
+				v = c
+			}
+		}
 		return member(v, e.path), nil
 	case call, operator:
 		args := make([]Value, len(e.args))
@@ -177,9 +182,22 @@ func member(v Value, path []string) Value {
 			v = items[n]
 			continue
 		}
-		v = members(v)[name]
+		v = field(members(v), name)
 	}
 	return v
+}
+
+// field returns a member. The code of an error is the specific one, which the wire
+// has in its details (RFC 0001 §18.2), and details are those without it.
+func field(m map[string]Value, name string) Value {
+	if m["code"] == nil || m["details"] == nil || name != "code" && name != "details" {
+		return m[name]
+	}
+	code, details := arcp.Specific(arcp.Code(plain(m["code"])), m["details"])
+	if name == "code" {
+		return text(string(code))
+	}
+	return details
 }
 
 func marshal(v any) Value {
@@ -443,7 +461,7 @@ func (s *scope) matchObject(p *expr, v Value, path string) error {
 			return err
 		}
 		at := strings.TrimPrefix(path+"."+plain(name), ".")
-		if err := s.match(p.args[i], have[plain(name)], at); err != nil {
+		if err := s.match(p.args[i], field(have, plain(name)), at); err != nil {
 			return err
 		}
 	}

@@ -182,7 +182,7 @@ func (a *action) fails() (Value, error) {
 
 // code wants a frame to have a code that fits.
 func (a *action) code(f *frame, pattern *expr) error {
-	err := a.scope.match(pattern, members(f.Payload)["code"], "code")
+	err := a.scope.match(pattern, field(members(f.Payload), "code"), "code")
 	if wrong, ok := errors.AsType[*mismatch](err); ok {
 		return a.failf("got %s, want %s", f, wrong.want)
 	}
