@@ -78,6 +78,7 @@ type run struct {
 	title string
 	conns map[string]*conn
 	at    *step // the innermost step with a text after --, else the current one
+	round Value // item of the innermost loop; nil: none
 	depth int   // of macro calls
 }
 
@@ -193,7 +194,11 @@ func (r *run) failf(format string, args ...any) error {
 	if why == "" {
 		why = r.title
 	}
-	return &Failure{Why: why, Found: fmt.Sprintf(format, args...), At: r.at.at, Source: r.at.source}
+	found := fmt.Sprintf(format, args...)
+	if r.round != nil {
+		found += " (with " + show(r.round) + ")"
+	}
+	return &Failure{Why: why, Found: found, At: r.at.at, Source: r.at.source}
 }
 
 func (r *run) step(st *step, s *scope) error {
@@ -359,8 +364,11 @@ func (r *run) loop(st *step, s *scope) error {
 			list = append(list, array([]Value{text(name), m[name]}))
 		}
 	}
+	outer := r.round
+	defer func() { r.round = outer }()
 	for _, item := range list {
 		if st.verb == "for" {
+			r.round = item
 			if err := s.match(st.args[0], item, ""); err != nil {
 				return err
 			}

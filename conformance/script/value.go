@@ -340,7 +340,9 @@ func same(a, b Value) bool {
 		y, _ := number(b)
 		return x != nil && y != nil && x.Cmp(y) == 0
 	case '"':
-		return plain(a) == plain(b)
+		ta, at := moment(a)
+		tb, bt := moment(b)
+		return plain(a) == plain(b) || at && bt && ta.Equal(tb)
 	case '[':
 		return slices.EqualFunc(items(a), items(b), same)
 	case '{':

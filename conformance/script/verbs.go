@@ -40,7 +40,7 @@ type verb struct {
 //	submit TOOL [ARGUMENTS] [OPTIONS] [ENVELOPE]   sends tool.invoke; its value is the id
 //	follow ID         reads until the job of a submit ends; its value is the events
 //	invoke TOOL ...   is submit and follow
-//	call TOOL [ARGUMENTS] [PATTERN]   is invoke of a job that completes; its value is the result
+//	call TOOL [ARGUMENTS] [PATTERN] [OPTIONS]   is invoke of a job that completes; its value is the result
 //	fails TOOL ARGUMENTS CODE         is invoke of a job that fails; its value is the error
 //	refused CODE      the next frame refuses the last submit, or re ID
 //	refusal CODE      the same for any command: nack or job.failed
@@ -71,7 +71,7 @@ func init() { // verbs refer to run, which refers to verbs
 		"submit":     {1, 4, 4, (*action).submit},
 		"follow":     {1, 1, 1, func(a *action) (Value, error) { return a.follow(plain(a.arg(0))) }},
 		"invoke":     {1, 4, 4, (*action).invoke},
-		"call":       {1, 3, 2, (*action).call},
+		"call":       {1, 4, 2, (*action).call},
 		"fails":      {3, 3, 2, (*action).fails},
 		"refused":    {1, 1, 0, func(a *action) (Value, error) { return a.refusal(arcp.JobFailed) }},
 		"refusal":    {1, 1, 0, func(a *action) (Value, error) { return a.refusal(arcp.Nack, arcp.JobFailed) }},
@@ -153,6 +153,13 @@ func end(job Value) *frame {
 }
 
 func (a *action) call() (Value, error) {
+	if len(a.patterns) > 1 {
+		options, err := a.scope.eval(a.patterns[1])
+		if err != nil {
+			return nil, err
+		}
+		a.args = append(a.args, options)
+	}
 	job, err := a.invoke()
 	if err != nil {
 		return nil, err
