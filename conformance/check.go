@@ -2,8 +2,13 @@ package conformance
 
 import (
 	"context"
+	"embed"
+	"io/fs"
 	"slices"
 	"strings"
+	"sync"
+
+	"github.com/arcpd/arcpd/conformance/script"
 )
 
 // Level says how binding the rule behind a check is.
@@ -60,74 +65,75 @@ func Tool(name string) string { return toolPrefix + name }
 func Capability(name string) string { return capabilityPrefix + name }
 
 // Groups lists the names of the groups in the order they are run and reported.
-func Groups() []string {
-	names := make([]string, len(groups))
-	for i, g := range groups {
-		names[i] = g.name
-	}
-	return names
-}
+func Groups() []string { return slices.Clone(groups) }
 
 // Checks returns every check in the order of its group.
-func Checks() []Check {
+func Checks() []Check { return slices.Clone(registry()) }
+
+// made are the checks of a group that are made from the catalogue of types.
+var made = map[string]func() []Check{"unimplemented": unimplementedChecks, "catalogue": catalogueChecks}
+
+//go:embed scripts/*.txt
+var scripts embed.FS
+
+// registry reads the scripts.
+var registry = sync.OnceValue(func() []Check {
+	dir, err := fs.Sub(scripts, "scripts")
+	if err != nil {
+		panic(err)
+	}
+	files, err := script.ParseDir(dir, func(name string) bool { return hostVerbs[name] != nil })
+	if err != nil {
+		panic(err) // the files are part of the program
+	}
 	var all []Check
-	for _, g := range groups {
-		for _, c := range g.checks() {
-			c.ID = g.name + "." + c.ID
-			c.Dialect = DialectRFC
-			all = append(all, c)
+	for _, name := range groups {
+		if more := made[name]; more != nil {
+			for _, c := range more() {
+				c.ID = name + "." + c.ID
+				all = append(all, c)
+			}
+		}
+		for _, s := range files[name].Checks {
+			all = append(all, scripted(s))
 		}
 	}
+	for i := range all {
+		all[i].Dialect = DialectRFC
+	}
 	return all
+})
+
+// scripted is a check of a script, which may be done in Go.
+func scripted(s *script.Check) Check {
+	c := Check{ID: s.ID, Title: s.Title, Section: s.Section, Level: Level(s.Level), Run: inGo[s.ID]}
+	for _, need := range s.Needs {
+		c.Needs = append(c.Needs, needOf(need))
+	}
+	if s.Scripted() {
+		c.Run = func(_ context.Context, t *T) { t.perform(s) }
+	}
+	return c
 }
 
-// group is a named list of checks. Ids inside it leave out the name.
-type group struct {
-	name   string
-	checks func() []Check
+// needOf returns the need behind a word of a script: the names of tools have a dot,
+// and other words that are no Need constant are capabilities.
+func needOf(word string) string {
+	switch {
+	case strings.Contains(word, "."):
+		return Tool(word)
+	case slices.Contains(needs, word):
+		return word
+	}
+	return Capability(word)
 }
 
-var groups = []group{
-	{"handshake", handshakeChecks},
-	{"auth", authChecks},
-	{"jwt", jwtChecks},
-	{"envelope", envelopeChecks},
-	{"limits", limitChecks},
-	{"control", controlChecks},
-	{"jobs", jobChecks},
-	{"errors", errorChecks},
-	{"cancel", cancelChecks},
-	{"checkpoints", checkpointChecks},
-	{"ordering", orderingChecks},
-	{"list", listChecks},
-	{"subscribe", subscribeChecks},
-	{"resume", resumeChecks},
-	{"takeover", takeoverChecks},
-	{"flow", flowChecks},
-	{"feeds", feedChecks},
-	{"dedup", dedupChecks},
-	{"liveness", livenessChecks},
-	{"recovery", recoveryChecks},
-	{"retry", retryChecks},
-	{"sessions", sessionChecks},
-	{"leases", leaseChecks},
-	{"budgets", budgetChecks},
-	{"permissions", permissionChecks},
-	{"questions", questionChecks},
-	{"interrupts", interruptChecks},
-	{"approvals", approvalChecks},
-	{"observers", observerChecks},
-	{"workers", workerChecks},
-	{"resources", resourceChecks},
-	{"tools", toolsChecks},
-	{"host", hostChecks},
-	{"exec", execChecks},
-	{"mcp", mcpChecks},
-	{"extensions", extensionChecks},
-	{"unimplemented", unimplementedChecks},
-	{"catalogue", catalogueChecks},
-	{"close", closeChecks},
-}
+// needs are the Need constants.
+var needs = []string{NeedWebSocket, NeedOther, NeedObserver, NeedPrincipal, NeedFrameLimit, NeedJWT, NeedAckWindow, NeedRestart}
+
+// groups are the names of the groups in the order in which they are run. The checks
+// of a group are in scripts/GROUP.txt.
+var groups = []string{"handshake", "auth", "jwt", "envelope", "limits", "control", "jobs", "errors", "cancel", "checkpoints", "ordering", "list", "subscribe", "resume", "takeover", "flow", "feeds", "dedup", "liveness", "recovery", "retry", "sessions", "leases", "budgets", "permissions", "questions", "interrupts", "approvals", "observers", "workers", "resources", "tools", "host", "exec", "mcp", "extensions", "unimplemented", "catalogue", "close"}
 
 // selects reports whether the options ask for the check.
 func (o *Options) selects(c *Check) bool {

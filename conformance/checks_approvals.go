@@ -9,43 +9,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func approvalChecks() []Check {
-	owned := []string{Tool("approval.request"), Tool("approval.resolve"), Tool("approval.get")}
-	system := append([]string{human, Tool("approval.wait"), Tool("approval.cancel")}, owned...)
-	answer := []string{human, Tool("approval.answer"), Tool("approval.questions"), Tool("demo.ask"), Tool("demo.choose"), Tool("demo.permit")}
-	list := append([]string{Tool("approval.list")}, owned...)
-	return []Check{
-		{ID: "request", Title: "an approval that is requested is pending, and is what was asked for", Section: "SPEC §7.4", Level: Runtime, Needs: owned, Run: approvalRequest},
-		{ID: "resolve", Title: "the session that owns an approval resolves it with one of the options", Section: "SPEC §7.4", Level: Runtime, Needs: owned, Run: approvalResolve},
-		{ID: "resolve-default", Title: "an approval without options is approved or denied", Section: "SPEC §7.4", Level: Runtime, Needs: append([]string{Tool("approval.wait")}, owned...), Run: approvalResolveDefault},
-		{ID: "resolve-twice", Title: "the first resolution stands", Section: "SPEC §7.4", Level: Runtime, Needs: owned, Run: approvalResolveTwice},
-		{ID: "resolve-other", Title: "another session's resolution leaves an approval pending", Section: "SPEC §7.4", Level: Runtime, Needs: owned, Run: approvalResolveOther},
-		{ID: "owner-gone", Title: "nobody else resolves the approval of a session without a connection", Section: "SPEC §7.4", Level: Runtime, Needs: append([]string{Tool("sessions.list")}, owned...), Run: approvalOwnerGone},
-		{ID: "not-asked", Title: "an owned approval is asked of nobody", Section: "SPEC §7.4", Level: Runtime, Needs: append([]string{human}, owned...), Run: approvalNotAsked},
-		{ID: "wrong", Title: "a request that makes no sense is INVALID_ARGUMENT", Section: "SPEC §7.4", Level: Runtime, Needs: owned, Run: approvalWrong},
-		{ID: "foreign", Title: "another principal's approvals do not exist", Section: "SPEC §7.4", Level: Must, Needs: append([]string{NeedOther, Tool("approval.list"), Tool("approval.questions")}, system...), Run: approvalForeign},
-		{ID: "unknown", Title: "an approval that is not there is NOT_FOUND", Section: "SPEC §7.4", Level: Runtime, Needs: append([]string{Tool("approval.answer")}, system...), Run: approvalUnknown},
-		{ID: "system", Title: "an approval of the system's is asked of others with a person, never of who asks", Section: "SPEC §5.14", Level: Must, Needs: system, Run: approvalSystem},
-		{ID: "system-self", Title: "who asks for an approval never gives it", Section: "SPEC §5.14", Level: Must, Needs: append([]string{Tool("approval.answer")}, system...), Run: approvalSystemSelf},
-		{ID: "system-denied", Title: "a denial is an outcome", Section: "SPEC §7.4", Level: Runtime, Needs: system, Run: approvalSystemDenied},
-		{ID: "system-foreign", Title: "an approver who may not see the principal is not asked", Section: "SPEC §5.14", Level: Must, Needs: append([]string{NeedOther}, system...), Run: approvalSystemForeign},
-		{ID: "system-expires", Title: "an approval that nobody gives in time is withdrawn, and not given", Section: "SPEC §5.14", Level: Must, Needs: system, Run: approvalSystemExpires},
-		{ID: "cancel", Title: "an approval is withdrawn by who has asked, and nobody else", Section: "SPEC §7.4", Level: Runtime, Needs: system, Run: approvalCancel},
-		{ID: "wait", Title: "approval.wait ends when the approval is settled, or its time is over", Section: "SPEC §7.4", Level: Runtime, Needs: system, Run: approvalWait},
-		{ID: "quorum", Title: "a principal has one vote", Section: "SPEC §7.4", Level: Runtime, Needs: system, Run: approvalQuorum},
-		{ID: "quorum-denied", Title: "one denial ends an approval that needs several", Section: "SPEC §7.4", Level: Runtime, Needs: system, Run: approvalQuorumDenied},
-		{ID: "gate", Title: "approval.gate asks and waits", Section: "SPEC §7.4", Level: Runtime, Needs: append([]string{Tool("approval.gate")}, system...), Run: approvalGate},
-		{ID: "list", Title: "the pages of approval.list hold each approval once", Section: "SPEC §7.4", Level: Runtime, Needs: list, Run: approvalList},
-		{ID: "list-status", Title: "approval.list selects by status", Section: "SPEC §7.4", Level: Runtime, Needs: append([]string{Tool("approval.cancel")}, list...), Run: approvalListStatus},
-		{ID: "list-wrong", Title: "a status or a cursor that is none is INVALID_ARGUMENT", Section: "SPEC §7.4", Level: Runtime, Needs: list, Run: approvalListWrong},
-		{ID: "list-details", Title: "a list cuts long details, which approval.get has", Section: "SPEC §7.4", Level: Runtime, Needs: list, Run: approvalListDetails},
-		{ID: "answer", Title: "approval.answer answers the questions of jobs as over the wire", Section: "SPEC §7.4", Level: Runtime, Needs: answer, Run: approvalAnswer},
-		{ID: "answer-wrong", Title: "approval.answer refuses what does not fit", Section: "SPEC §7.4", Level: Runtime, Needs: answer, Run: approvalAnswerWrong},
-		{ID: "elevate-not-callable", Title: "no client calls approval.elevate", Section: "SPEC §5.14", Level: Must, Needs: []string{Tool("approval.elevate")}, Run: approvalElevate},
-		{ID: "restart", Title: "approvals outlive the server", Section: "SPEC §7.4", Level: Runtime, Needs: append([]string{NeedRestart}, system...), Run: approvalRestart},
-	}
-}
-
 // approval is what the tools say of one.
 type approval struct {
 	ID         string         `json:"approval_id"`

@@ -11,23 +11,6 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-func authChecks() []Check {
-	return []Check{
-		{ID: "bearer-wrong", Title: "an unknown bearer token is refused with UNAUTHENTICATED", Section: "RFC §8.2", Level: Must, Run: authBearerWrong},
-		{ID: "bearer-missing", Title: "bearer without a token is refused with UNAUTHENTICATED", Section: "RFC §8.2", Level: Must, Run: authBearerMissing},
-		{ID: "scheme-not-configured", Title: "a known scheme that is not configured is refused and said so", Section: "RFC §8.2", Level: Must, Run: authNotConfigured},
-		{ID: "scheme-unknown", Title: "an unknown scheme is refused, not a reason to hang up", Section: "RFC §8.2", Level: Should, Run: authUnknownScheme},
-		{ID: "anonymous", Title: "scheme none is refused unless anonymous was negotiated", Section: "RFC §8.2", Level: Must, Run: authAnonymous},
-		{ID: "retry", Title: "a refused session.open can be followed by a right one", Section: "RFC §8.1", Level: Must, Run: authRetry},
-		{ID: "three-failures", Title: "the third refused session.open ends the connection with 1008", Section: "SPEC §5.1", Level: Should, Run: authThreeFailures},
-		{ID: "challenge", Title: "who names a principal and shows no token is challenged, and opens a session by proving that it has one", Section: "SPEC §5.1", Level: Runtime, Needs: []string{NeedPrincipal}, Run: authChallenge},
-		{ID: "challenge-wrong", Title: "a wrong answer brings a fresh challenge, and one of nobody is refused like one of somebody", Section: "SPEC §5.1", Level: Runtime, Needs: []string{NeedPrincipal}, Run: authChallengeWrong},
-		{ID: "challenge-replayed", Title: "an answer to a challenge opens one session", Section: "SPEC §5.1", Level: Must, Needs: []string{NeedPrincipal}, Run: authChallengeReplayed},
-		{ID: "principal-not-trusted", Title: "who a client is comes from its credential, not from client.principal", Section: "RFC §8.2", Level: Must, Needs: []string{Tool("demo.echo")}, Run: authPrincipalNotTrusted},
-		{ID: "principals-apart", Title: "another principal does not get a job by claiming to be its owner", Section: "RFC §8.2", Level: Must, Needs: []string{Tool("demo.echo"), NeedOther}, Run: authPrincipalsApart},
-	}
-}
-
 // refused wants the session.open id to be refused as not authenticated.
 func (c *Conn) refused(why string, id arcp.MessageID) arcp.ErrorPayload {
 	f := c.event(why)

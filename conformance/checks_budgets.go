@@ -9,29 +9,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func budgetChecks() []Check {
-	spend := []string{Tool("demo.spend")}
-	echo := []string{Tool("demo.echo")}
-	return []Check{
-		{ID: "exact", Title: "each cost is a metric, followed by what is left, exactly", Section: "SPEC §5.13", Level: Must, Needs: spend, Run: budgetExact},
-		{ID: "exhausted", Title: "once nothing is left the next operation is BUDGET_EXHAUSTED, which is not to be retried", Section: "ARCP 1.1 §9.6", Level: Must, Needs: spend, Run: budgetExhausted},
-		{ID: "overspent", Title: "what has been spent counts, also what is more than was left", Section: "SPEC §5.13", Level: Must, Needs: spend, Run: budgetOverspent},
-		{ID: "zero", Title: "a budget of nothing allows no operation", Section: "SPEC §5.13", Level: Must, Needs: spend, Run: budgetZero},
-		{ID: "none", Title: "without a budget costs are only reported", Section: "SPEC §5.13", Level: Must, Needs: spend, Run: budgetNone},
-		{ID: "other-currency", Title: "a currency without a budget is not limited", Section: "SPEC §5.13", Level: Must, Needs: spend, Run: budgetOtherCurrency},
-		{ID: "any-currency", Title: "nothing left of one currency stops operations that cost another", Section: "SPEC §5.13", Level: Should, Needs: spend, Run: budgetAnyCurrency},
-		{ID: "case", Title: "the unit of a cost is its currency in any case", Section: "SPEC §5.13", Level: Runtime, Needs: spend, Run: budgetCase},
-		{ID: "free", Title: "costs of nothing take nothing", Section: "SPEC §5.13", Level: Should, Needs: spend, Run: budgetFree},
-		{ID: "thinned", Title: "what is left is told when it has moved by 1 %", Section: "SPEC §5.13", Level: Runtime, Needs: spend, Run: budgetThinned},
-		{ID: "denied-first", Title: "what is not covered is PERMISSION_DENIED although nothing is left", Section: "SPEC §5.13", Level: Runtime, Needs: spend, Run: budgetDeniedFirst},
-		{ID: "accepted", Title: "job.accepted has the budget as exact numbers", Section: "SPEC §5.13", Level: Must, Needs: echo, Run: budgetAccepted},
-		{ID: "beside", Title: "cost_budget may stand beside the lease", Section: "SPEC §5.6", Level: Should, Needs: spend, Run: budgetBeside},
-		{ID: "malformed", Title: "an amount that is none is INVALID_REQUEST", Section: "SPEC §2.4", Level: Must, Needs: echo, Run: budgetMalformed},
-		{ID: "restart", Title: "what was spent stays spent after a restart, as the events say", Section: "SPEC §5.13", Level: Must, Needs: append([]string{NeedRestart}, spend...), Run: budgetRestart},
-		{ID: "apart", Title: "each job has a budget of its own", Section: "SPEC §5.13", Level: Must, Needs: spend, Run: budgetApart},
-	}
-}
-
 // spender is a lease that lets demo.spend spend a budget.
 func (c *Conn) spender(budget ...string) arcp.SubmitOptions {
 	return c.leased(patterns{"tool.call": {"demo.spend"}, "cost.budget": budget})

@@ -8,25 +8,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func cancelChecks() []Check {
-	sleep, stubborn := []string{Tool("demo.sleep")}, []string{Tool("demo.stubborn"), Tool("demo.sleep")}
-	return []Check{
-		{ID: "running", Title: "cancelling a running job: first cancel.accepted, then job.cancelled", Section: "RFC §10.4", Level: Must, Needs: sleep, Run: cancelRunning},
-		{ID: "at-once", Title: "a job can be cancelled as soon as it is accepted", Section: "RFC §10.4", Level: Must, Needs: sleep, Run: cancelAtOnce},
-		{ID: "reason", Title: "the reason of a cancel reaches job.cancelled", Section: "RFC §10.4", Level: Should, Needs: sleep, Run: cancelReason},
-		{ID: "defaults", Title: "reason and deadline may be left out", Section: "RFC §10.4", Level: Must, Needs: sleep, Run: cancelDefaults},
-		{ID: "finished", Title: "cancelling a finished job is refused with already_terminal", Section: "RFC §10.4", Level: Must, Needs: []string{Tool("demo.echo")}, Run: cancelFinished},
-		{ID: "unknown", Title: "cancelling an unknown job is refused with not_found", Section: "RFC §10.4", Level: Must, Run: cancelUnknown},
-		{ID: "malformed", Title: "a cancel that names no job is refused", Section: "SPEC §5.7", Level: Should, Run: cancelMalformed},
-		{ID: "again", Title: "cancelling twice is accepted twice and ends the job once", Section: "SPEC §5.7", Level: Should, Needs: stubborn, Run: cancelAgain},
-		{ID: "deadline", Title: "a tool that ignores a cancel is stopped at the deadline with ABORTED", Section: "RFC §10.4", Level: Must, Needs: stubborn, Run: cancelDeadline},
-		{ID: "late-output", Title: "what a stopped tool returns afterwards is dropped", Section: "RFC §10.2", Level: Must, Needs: stubborn, Run: cancelLateOutput},
-		{ID: "other-session", Title: "another session of the principal may cancel", Section: "SPEC §5.7", Level: Should, Needs: sleep, Run: cancelOtherSession},
-		{ID: "other-principal", Title: "a job of another principal is not found", Section: "SPEC §5.7", Level: Runtime, Needs: append([]string{NeedOther}, sleep...), Run: cancelOtherPrincipal},
-		{ID: "race", Title: "whoever wins, completion or cancel: one end, and the receipt tells which", Section: "RFC §10.2", Level: Must, Needs: []string{Tool("demo.echo")}, Run: cancelRace},
-	}
-}
-
 func cancelRunning(_ context.Context, t *T) {
 	c := t.Open()
 	submit := c.Submit("demo.sleep", map[string]any{"ms": 60_000})

@@ -23,8 +23,7 @@ func catalogueChecks() []Check {
 				Section: "SPEC " + spec.Section, Level: Should, Run: func(_ context.Context, t *T) { catalogueEmpty(t, spec) }})
 		}
 	}
-	return append(list, Check{ID: "phase", Title: "no type but those of the handshake is answered before session.open",
-		Section: "RFC §8.1", Level: Must, Run: cataloguePhase})
+	return list
 }
 
 // catalogueMustRefuse reports whether an empty payload of the type is wrong

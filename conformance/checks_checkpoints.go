@@ -6,19 +6,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func checkpointChecks() []Check {
-	count := []string{Tool("demo.count"), Capability(string(arcp.FeatureCheckpoints))}
-	sleep := []string{Tool("demo.sleep"), Capability(string(arcp.FeatureCheckpoints))}
-	return []Check{
-		{ID: "create", Title: "a running job makes a checkpoint on request: ack, then job.checkpoint with the label", Section: "SPEC §5.6", Level: Should, Needs: count, Run: checkpointCreate},
-		{ID: "create-refused", Title: "a job that cannot make a checkpoint refuses to with FAILED_PRECONDITION", Section: "SPEC §5.6", Level: Should, Needs: sleep, Run: checkpointCreateRefused},
-		{ID: "restore", Title: "an unfinished job goes on from a checkpoint: ack, then another attempt, and one end", Section: "SPEC §5.6", Level: Should, Needs: count, Run: checkpointRestore},
-		{ID: "restore-finished", Title: "a finished job's checkpoint begins a new job, which says where it comes from", Section: "SPEC §5.6", Level: Should, Needs: count, Run: checkpointRestoreFinished},
-		{ID: "restore-unknown", Title: "a checkpoint that is not there is NOT_FOUND, running or finished", Section: "SPEC §5.6", Level: Should, Needs: count, Run: checkpointRestoreUnknown},
-		{ID: "other-principal", Title: "a job of another principal is not found", Section: "SPEC §5.6", Level: Runtime, Needs: append([]string{NeedOther}, count...), Run: checkpointOtherPrincipal},
-	}
-}
-
 func about(id arcp.JobID) func(*arcp.Envelope) {
 	return func(env *arcp.Envelope) { env.JobID = id }
 }

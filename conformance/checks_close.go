@@ -8,19 +8,6 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-func closeChecks() []Check {
-	sleep := []string{Tool("demo.sleep")}
-	return []Check{
-		{ID: "answer", Title: "session.close is answered by session.closed, then the connection ends with 1000", Section: "ARCP 1.1 §6.7", Level: Must, Run: closeAnswer},
-		{ID: "tolerant", Title: "session.close needs no reason", Section: "ARCP 1.1 §6.7", Level: Must, Run: closeTolerant},
-		{ID: "last", Title: "nothing comes after session.closed, even while jobs run", Section: "ARCP 1.1 §6.7", Level: Must, Needs: []string{Tool("demo.emit")}, Run: closeLast},
-		{ID: "jobs-go-on", Title: "jobs go on after session.close, and their outcome is listed", Section: "ARCP 1.1 §6.7", Level: Must, Needs: sleep, Run: closeJobsGoOn},
-		{ID: "open-jobs-cancel", Title: "session.close with open_jobs cancel ends the session's jobs", Section: "SPEC §5.6", Level: Runtime, Needs: sleep, Run: closeOpenJobsCancel},
-		{ID: "answers-first", Title: "what was asked before session.close is answered before session.closed", Section: "ARCP 1.1 §6.7", Level: Should, Run: closeAnswersFirst},
-		{ID: "transport", Title: "a client that closes the transport loses no job", Section: "RFC §9", Level: Must, Needs: sleep, Run: closeTransport},
-	}
-}
-
 // close ends the session in order.
 func (c *Conn) close() {
 	id := c.Send(arcp.SessionClose, arcp.SessionClosePayload{Reason: "done"})

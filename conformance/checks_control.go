@@ -7,19 +7,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func controlChecks() []Check {
-	return []Check{
-		{ID: "ping", Title: "a ping is answered with its nonce", Section: "RFC §17", Level: Must, Run: controlPing},
-		{ID: "session-ping", Title: "session.ping is answered with its nonce, correlated", Section: "ARCP 1.1 §6.4", Level: Must, Run: controlSessionPing},
-		{ID: "unnumbered", Title: "signs of life neither carry nor use up an event_seq", Section: "ARCP 1.1 §6.4", Level: Must, Needs: []string{Tool("demo.echo")}, Run: controlUnnumbered},
-		{ID: "ping-during-job", Title: "a ping is answered while jobs run", Section: "ARCP 1.1 §6.4", Level: Must, Needs: []string{Tool("demo.sleep")}, Run: controlPingDuringJob},
-		{ID: "order", Title: "pings are answered in their order", Section: "RFC §6.4", Level: Should, Run: controlOrder},
-		{ID: "answers-are-silent", Title: "answers and acknowledgements from a client are not answered", Section: "SPEC §6.4", Level: Must, Run: controlAnswersAreSilent},
-		{ID: "telemetry-is-silent", Title: "telemetry from a client is not answered", Section: "SPEC §6.4", Level: Must, Run: controlTelemetryIsSilent},
-		{ID: "ack", Title: "session.ack is not answered, whatever it says", Section: "ARCP 1.1 §6.5", Level: Must, Needs: []string{Tool("demo.echo")}, Run: controlAck},
-	}
-}
-
 func controlPing(_ context.Context, t *T) {
 	c := t.Open()
 	for _, nonce := range []string{"n1", "", "ünïcödé \" \\ / \u2028 \U0001F600"} {

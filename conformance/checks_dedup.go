@@ -6,20 +6,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func dedupChecks() []Check {
-	echo, sleep := Tool("demo.echo"), Tool("demo.sleep")
-	return []Check{
-		{ID: "ended", Title: "a submit sent again on a later connection is answered with the same job and its end, and runs once", Section: "SPEC §5.2", Level: Must, Needs: []string{echo}, Run: dedupEnded},
-		{ID: "running", Title: "a submit sent again while its job runs is answered with the same job", Section: "SPEC §5.2", Level: Must, Needs: []string{sleep}, Run: dedupRunning},
-		{ID: "unanswered", Title: "a submit whose answer was lost runs once", Section: "RFC §6.1", Level: Must, Needs: []string{echo}, Run: dedupUnanswered},
-		{ID: "takeover", Title: "a submit sent again on the connection that took over runs once", Section: "SPEC §5.2", Level: Must, Needs: []string{echo}, Run: dedupTakeover},
-		{ID: "same-connection", Title: "a submit sent again is answered once on each connection", Section: "SPEC §5.2", Level: Runtime, Needs: []string{echo}, Run: dedupSameConnection},
-		{ID: "refused", Title: "a refused submit sent again is refused again", Section: "SPEC §5.2", Level: Runtime, Run: dedupRefused},
-		{ID: "key-reused", Title: "an idempotency key with another request is refused, and nothing runs", Section: "SPEC §5.2", Level: Must, Needs: []string{echo, sleep}, Run: dedupKeyReused},
-		{ID: "unsubscribe", Title: "job.unsubscribe leaves a retry under the id of the submit alone: its outcome comes", Section: "SPEC §5.2", Level: Must, Needs: []string{sleep}, Run: dedupUnsubscribe},
-	}
-}
-
 // asBefore gives a message an id that was used.
 func asBefore(id arcp.MessageID) func(*arcp.Envelope) {
 	return func(env *arcp.Envelope) { env.ID = id }

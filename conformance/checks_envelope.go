@@ -9,31 +9,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func envelopeChecks() []Check {
-	return []Check{
-		{ID: "no-id", Title: "a frame without a readable id is dropped without an answer", Section: "SPEC §2.1", Level: Should, Run: envelopeNoID},
-		{ID: "truncated", Title: "a frame that is cut off does not end the connection", Section: "SPEC §2.1", Level: Should, Run: envelopeTruncated},
-		{ID: "members", Title: "an envelope that lacks a member or has one of the wrong type is nacked", Section: "SPEC §2.1", Level: Should, Run: envelopeMembers},
-		{ID: "duplicate-names", Title: "an object with two members of one name is nacked", Section: "SPEC §2.1", Level: Runtime, Run: envelopeDuplicateNames},
-		{ID: "exact-case", Title: "member names are matched exactly", Section: "SPEC §2.1", Level: Runtime, Run: envelopeExactCase},
-		{ID: "deep", Title: "nesting is bounded, and deep enough for use", Section: "SPEC §2.1", Level: Runtime, Needs: []string{Tool("demo.echo")}, Run: envelopeDeep},
-		{ID: "ids-accepted", Title: "any visible ASCII id of up to 256 characters is taken", Section: "SPEC §2.2", Level: Should, Run: envelopeIDsAccepted},
-		{ID: "ids-refused", Title: "an id that is none is not answered", Section: "SPEC §2.2", Level: Runtime, Run: envelopeIDsRefused},
-		{ID: "unknown-members", Title: "unknown members of envelope and payload are ignored", Section: "ARCP 1.1 §5", Level: Must, Run: envelopeUnknownMembers},
-		{ID: "nulls", Title: "null stands for an absent optional member, in the payload too", Section: "SPEC §2.1", Level: Should, Needs: []string{Tool("demo.echo")}, Run: envelopeNulls},
-		{ID: "times", Title: "timestamps with offsets and fractions are taken", Section: "SPEC §2.1", Level: Should, Run: envelopeTimes},
-		{ID: "session-mismatch", Title: "a frame that names another session is nacked", Section: "SPEC §2.2", Level: Should, Run: envelopeSessionMismatch},
-		{ID: "session-absent", Title: "a frame without session_id belongs to the connection's session", Section: "SPEC §2.2", Level: Should, Run: envelopeSessionAbsent},
-		{ID: "prefixes", Title: "typed ids without their prefix are nacked", Section: "SPEC §2.2", Level: Should, Run: envelopePrefixes},
-		{ID: "payload-prefixes", Title: "typed ids in payloads without their prefix are refused", Section: "SPEC §2.2", Level: Should, Run: envelopePayloadPrefixes},
-		{ID: "duplicate-id", Title: "a message that comes twice is performed once, and the copy is not answered", Section: "RFC §6.1.1", Level: Must, Run: envelopeDuplicateID},
-		{ID: "duplicate-submit", Title: "a submit that comes twice makes one job", Section: "RFC §6.1.1", Level: Must, Needs: []string{Tool("demo.echo")}, Run: envelopeDuplicateSubmit},
-		{ID: "client-event-seq", Title: "event_seq from a client is ignored", Section: "SPEC §2.1", Level: Should, Needs: []string{Tool("demo.echo")}, Run: envelopeClientEventSeq},
-		{ID: "payload-types", Title: "a payload member of the wrong type is nacked", Section: "SPEC §2.1", Level: Should, Run: envelopePayloadTypes},
-		{ID: "white-space", Title: "white space around and inside a frame means nothing", Section: "RFC §6.1", Level: Must, Run: envelopeWhiteSpace},
-	}
-}
-
 // message is an envelope to be broken before it is sent.
 type message map[string]any
 

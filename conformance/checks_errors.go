@@ -7,19 +7,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func errorChecks() []Check {
-	fail := Tool("demo.fail")
-	return []Check{
-		{ID: "codes", Title: "a tool's canonical error code arrives unchanged", Section: "RFC §18.2", Level: Must, Needs: []string{fail}, Run: errorCodes},
-		{ID: "retryable-default", Title: "retryable follows the table of codes", Section: "RFC §18.3", Level: Must, Needs: []string{fail}, Run: errorRetryableDefault},
-		{ID: "retryable-said", Title: "what the tool says about retrying wins", Section: "RFC §18.1", Level: Should, Needs: []string{fail}, Run: errorRetryableSaid},
-		{ID: "details", Title: "details arrive unchanged", Section: "RFC §18.1", Level: Must, Needs: []string{fail}, Run: errorDetails},
-		{ID: "foreign-code", Title: "a code that is not canonical never leaves the server", Section: "RFC §18.2", Level: Must, Needs: []string{fail}, Run: errorForeignCode},
-		{ID: "panic", Title: "a tool that panics is INTERNAL, and tells nothing of the inside", Section: "RFC §18.2", Level: Must, Needs: []string{Tool("demo.panic")}, Run: errorPanic},
-		{ID: "panic-survived", Title: "a tool that panics harms no other job", Section: "RFC §10.2", Level: Must, Needs: []string{Tool("demo.panic"), Tool("demo.sleep"), Tool("demo.echo")}, Run: errorPanicSurvived},
-	}
-}
-
 // fails runs demo.fail and returns how its job failed.
 func (c *Conn) fails(args map[string]any) arcp.ErrorPayload {
 	end := c.Invoke("demo.fail", args).End()

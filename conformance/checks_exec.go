@@ -8,31 +8,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func execChecks() []Check {
-	with := func(names ...string) []string {
-		var needs []string
-		for _, name := range names {
-			needs = append(needs, Tool(execTools+name))
-		}
-		return needs
-	}
-	return []Check{
-		{ID: "json", Title: "a command gets the arguments as JSON, and its output is the result", Section: "SPEC §7.9", Level: Runtime, Needs: with("echo"), Run: execJSON},
-		{ID: "no-shell", Title: "no shell reads a command, which need not read its arguments", Section: "SPEC §7.9", Level: Runtime, Needs: with("literal"), Run: execNoShell},
-		{ID: "log", Title: "lines of standard error are log events, in order, before the end", Section: "SPEC §7.9", Level: Runtime, Needs: with("log"), Run: execLog},
-		{ID: "text", Title: "output that is not JSON fails the job, and the error says so", Section: "SPEC §7.9", Level: Runtime, Needs: with("text"), Run: execText},
-		{ID: "status", Title: "another exit status than 0 fails the job, with what the command has said", Section: "SPEC §7.9", Level: Runtime, Needs: with("status"), Run: execStatus},
-		{ID: "signal", Title: "a command that a signal has ended fails the job, with the signal", Section: "SPEC §7.9", Level: Runtime, Needs: with("signal"), Run: execSignal},
-		{ID: "environment", Title: "a command has the environment that is configured, PATH and its job's id, and nothing else", Section: "SPEC §7.9", Level: Runtime, Needs: with("environment"), Run: execEnvironment},
-		{ID: "cancel", Title: "a cancel ends the job once, and a command that ignores it is killed", Section: "SPEC §7.9", Level: Runtime, Needs: with("stubborn", "alive"), Run: execCancel},
-		{ID: "leftover", Title: "no process is left of a command that has ended", Section: "SPEC §7.9", Level: Runtime, Needs: with("leftover", "alive"), Run: execLeftover},
-		{ID: "large", Title: "output over the limit is RESOURCE_EXHAUSTED, not retryable", Section: "SPEC §7.9", Level: Runtime, Needs: with("large"), Run: execLarge},
-		{ID: "timeout", Title: "a command that takes too long is DEADLINE_EXCEEDED", Section: "SPEC §7.5", Level: Runtime, Needs: with("slow"), Run: execTimeout},
-		{ID: "schemas", Title: "the schemas of a command hold for its arguments and its result", Section: "SPEC §7.5", Level: Runtime, Needs: with("shape"), Run: execSchemas},
-		{ID: "source", Title: "its source is exec", Section: "SPEC §7.9", Level: Runtime, Needs: append(with("echo"), Tool("tools.describe")), Run: execSource},
-	}
-}
-
 // commandFailure is what the details say of a command that has failed.
 type commandFailure struct {
 	ExitStatus *int   `json:"exit_status"`

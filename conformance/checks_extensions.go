@@ -6,20 +6,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func extensionChecks() []Check {
-	return []Check{
-		{ID: "unknown-core", Title: "an unknown type that looks like a core one is nacked UNIMPLEMENTED", Section: "RFC §21.3", Level: Must, Run: extensionUnknownCore},
-		{ID: "unadvertised", Title: "an extension nobody advertised is nacked UNIMPLEMENTED", Section: "RFC §21.3", Level: Must, Run: extensionUnadvertised},
-		{ID: "optional", Title: "an optional extension is dropped without an answer", Section: "RFC §21.3", Level: Must, Run: extensionOptional},
-		{ID: "optional-only-true", Title: "only extensions.optional true makes an extension optional", Section: "RFC §21.3", Level: Should, Run: extensionOptionalOnlyTrue},
-		{ID: "optional-core", Title: "optional does not make a core type optional", Section: "RFC §21.3", Level: Should, Run: extensionOptionalCore},
-		{ID: "experimental", Title: "a type that begins with x- is dropped without an answer", Section: "RFC §21.1", Level: Should, Run: extensionExperimental},
-		{ID: "malformed", Title: "a type that is no name at all is nacked INVALID_ARGUMENT", Section: "SPEC §6.4", Level: Should, Run: extensionMalformed},
-		{ID: "not-negotiated", Title: "an extension the server does not have is not agreed on", Section: "RFC §21.2", Level: Must, Run: extensionNotNegotiated},
-		{ID: "member", Title: "the extensions member of a known type is ignored", Section: "RFC §21", Level: Must, Run: extensionMember},
-	}
-}
-
 // extensionNames are well-formed names no server has.
 var extensionNames = []arcp.Type{"arcpx.conformance.v1", "arcpx.acme.workflow.v3", "com.acme.workflow.v2", "arcpx.a-b.c_d.v10"}
 

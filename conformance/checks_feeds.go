@@ -8,36 +8,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func feedChecks() []Check {
-	feeds := Capability(string(arcp.FeatureSubscriptions))
-	echo, emit := Tool("demo.echo"), Tool("demo.emit")
-	with := func(tools ...string) []string { return append([]string{feeds}, tools...) }
-	return []Check{
-		{ID: "accepted", Title: "subscribe.accepted has the id in its payload and its envelope", Section: "RFC §13.1", Level: Must, Needs: with(), Run: feedAccepted},
-		{ID: "whole", Title: "a subscription brings the events of the principal's jobs whole and in order, across sessions", Section: "RFC §13.1", Level: Must, Needs: with(emit, echo), Run: feedWhole},
-		{ID: "own-session", Title: "a subscription does not disturb the session's own events", Section: "SPEC §5.9", Level: Must, Needs: with(echo), Run: feedOwnSession},
-		{ID: "filter-job", Title: "job_id selects jobs, any of the list", Section: "RFC §13.2", Level: Must, Needs: with(Tool("demo.sleep")), Run: feedFilterJob},
-		{ID: "filter-session", Title: "session_id selects sessions", Section: "RFC §13.2", Level: Must, Needs: with(echo), Run: feedFilterSession},
-		{ID: "filter-trace", Title: "trace_id selects traces", Section: "RFC §13.2", Level: Must, Needs: with(echo), Run: feedFilterTrace},
-		{ID: "filter-types", Title: "types selects types, and all members of a filter have to agree", Section: "RFC §13.2", Level: Must, Needs: with(emit), Run: feedFilterTypes},
-		{ID: "filter-unknown-type", Title: "a type that does not exist selects nothing", Section: "SPEC §5.9", Level: Runtime, Needs: with(echo), Run: feedFilterUnknownType},
-		{ID: "filter-empty", Title: "an empty list in a filter is as none", Section: "SPEC §5.9", Level: Runtime, Needs: with(echo), Run: feedFilterEmpty},
-		{ID: "filter-priority", Title: "min_priority selects by the priority of events: of their job, or critical for its end", Section: "RFC §13.2", Level: Must, Needs: with(echo), Run: feedFilterPriority},
-		{ID: "filter-malformed", Title: "a min_priority that does not exist is refused", Section: "SPEC §5.9", Level: Should, Needs: with(), Run: feedFilterMalformed},
-		{ID: "since", Title: "since brings what came strictly after a message, then the end of the backfill once, then what comes", Section: "RFC §13.3", Level: Must, Needs: with(emit), Run: feedSince},
-		{ID: "since-live", Title: "a backfill goes over into live events without a gap or a repetition", Section: "RFC §13.3", Level: Must, Needs: with(emit), Run: feedSinceLive},
-		{ID: "since-last", Title: "the end of an empty backfill is told, and without since none", Section: "RFC §13.3", Level: Must, Needs: with(echo), Run: feedSinceLast},
-		{ID: "since-unknown", Title: "since an unknown message is DATA_LOSS and tells what is kept", Section: "SPEC §5.9", Level: Runtime, Needs: with(echo), Run: feedSinceUnknown},
-		{ID: "foreign-session", Title: "a filter that names another principal's session is PERMISSION_DENIED", Section: "RFC §13.2", Level: Must, Needs: with(NeedOther), Run: feedForeignSession},
-		{ID: "other-principal", Title: "a subscription brings nothing of another principal", Section: "RFC §13.1", Level: Must, Needs: with(NeedOther, echo), Run: feedOtherPrincipal},
-		{ID: "no-control", Title: "handshakes, answers and other subscriptions are in no subscription", Section: "SPEC §5.9", Level: Must, Needs: with(echo), Run: feedNoControl},
-		{ID: "two", Title: "two subscriptions of a connection are separate", Section: "RFC §13.1", Level: Must, Needs: with(echo), Run: feedTwo},
-		{ID: "unsubscribe", Title: "unsubscribe has no answer and ends the subscription", Section: "RFC §13.4", Level: Must, Needs: with(echo), Run: feedUnsubscribe},
-		{ID: "unsubscribe-unknown", Title: "unsubscribe of what is none is NOT_FOUND, or INVALID_ARGUMENT", Section: "SPEC §5.9", Level: Runtime, Needs: with(), Run: feedUnsubscribeUnknown},
-		{ID: "connection", Title: "a subscription ends with its connection", Section: "SPEC §5.9", Level: Runtime, Needs: with(echo), Run: feedConnection},
-	}
-}
-
 // Feed is a subscription of a connection.
 type Feed struct {
 	ID arcp.SubscriptionID

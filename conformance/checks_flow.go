@@ -6,20 +6,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func flowChecks() []Check {
-	echo, emit := Tool("demo.echo"), Tool("demo.emit")
-	return []Check{
-		{ID: "unacknowledged", Title: "what was not acknowledged is kept", Section: "ARCP 1.1 §6.5", Level: Must, Needs: []string{echo, emit}, Run: flowUnacknowledged},
-		{ID: "advisory", Title: "a resume before what was acknowledged brings all of it or is refused, never a gap", Section: "ARCP 1.1 §6.5", Level: Must, Needs: []string{echo, emit}, Run: flowAdvisory},
-		{ID: "beyond", Title: "an acknowledgement beyond the last event counts as that one", Section: "SPEC §5.3", Level: Runtime, Needs: []string{echo}, Run: flowBeyond},
-		{ID: "backwards", Title: "a smaller acknowledgement than before is ignored", Section: "SPEC §5.3", Level: Must, Needs: []string{echo}, Run: flowBackwards},
-		{ID: "lag", Title: "a client that acknowledges and falls behind is told once each time, and nothing is held back", Section: "SPEC §5.3", Level: Runtime, Needs: []string{echo, emit, Capability(string(arcp.FeatureAck))}, Run: flowLag},
-		{ID: "window", Title: "a full window holds events back and nothing else, until they are acknowledged", Section: "SPEC §5.3", Level: Runtime, Needs: []string{NeedAckWindow, emit}, Run: flowWindow},
-		{ID: "window-asked", Title: "a client may ask for a window, for each of its connections", Section: "SPEC §5.3", Level: Runtime, Needs: []string{emit}, Run: flowWindowAsked},
-		{ID: "window-free", Title: "the window is only for sessions that acknowledge", Section: "SPEC §5.3", Level: Must, Needs: []string{NeedAckWindow, emit}, Run: flowWindowFree},
-	}
-}
-
 // ack sends session.ack.
 func (c *Conn) ack(seq uint64) {
 	c.Send(arcp.SessionAck, arcp.SessionAckPayload{LastProcessedSeq: seq})

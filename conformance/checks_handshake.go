@@ -7,30 +7,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func handshakeChecks() []Check {
-	return []Check{
-		{ID: "accepted", Title: "the first frame answers session.open, and says who the server is", Section: "RFC §8.3", Level: Must, Run: handshakeAccepted},
-		{ID: "sessions-differ", Title: "every session has an id and a resume token of its own", Section: "RFC §9", Level: Must, Run: handshakeSessionsDiffer},
-		{ID: "version-echo", Title: "any version 1.x is taken and echoed in every frame", Section: "SPEC §1", Level: Should, Run: handshakeVersionEcho},
-		{ID: "version-major", Title: "another major version is rejected with UNIMPLEMENTED", Section: "SPEC §1", Level: Should, Run: handshakeVersionMajor},
-		{ID: "nothing-before-open", Title: "what comes before session.open is dropped without an answer", Section: "RFC §8.1", Level: Must, Run: handshakeNothingBeforeOpen},
-		{ID: "garbage-before-open", Title: "a broken frame before session.open is dropped without an answer", Section: "RFC §8.1", Level: Should, Run: handshakeGarbageBeforeOpen},
-		{ID: "early-refused", Title: "what came before session.accepted is refused right after it, and may be sent again", Section: "SPEC §5.1", Level: Runtime, Run: handshakeEarlyRefused},
-		{ID: "server-types-before-open", Title: "a client's session.accepted does not open a session", Section: "RFC §8.1", Level: Must, Run: handshakeServerTypesBeforeOpen},
-		{ID: "authenticate-unasked", Title: "session.authenticate without a challenge is dropped", Section: "RFC §8.1", Level: Must, Run: handshakeAuthenticateUnasked},
-		{ID: "open-twice", Title: "session.open in a session is refused and does not touch the session", Section: "SPEC §5.1", Level: Should, Run: handshakeOpenTwice},
-		{ID: "resume-in-session", Title: "session.resume in a session is refused and does not touch the session", Section: "SPEC §5.1", Level: Should, Run: handshakeResumeInSession},
-		{ID: "resume-unknown-token", Title: "session.resume with a token nobody has is rejected", Section: "ARCP 1.1 §6.3", Level: Must, Run: handshakeResumeUnknownToken},
-		{ID: "required-capability", Title: "a required capability that is not offered is rejected with UNIMPLEMENTED", Section: "RFC §7", Level: Must, Run: handshakeRequiredCapability},
-		{ID: "required-capability-offered", Title: "a required capability that is offered is no obstacle", Section: "RFC §7", Level: Should, Run: handshakeRequiredOffered},
-		{ID: "capabilities-tolerant", Title: "capabilities may be absent, empty, null, listed as features, or unknown", Section: "RFC §7", Level: Must, Run: handshakeCapabilitiesTolerant},
-		{ID: "capabilities-negotiated", Title: "a feature the client refuses is not negotiated", Section: "RFC §7", Level: Should, Run: handshakeNegotiated},
-		{ID: "nulls", Title: "null stands for an absent optional member", Section: "SPEC §2.1", Level: Should, Run: handshakeNulls},
-		{ID: "unknown-session", Title: "session.open that names an unknown session makes a new one", Section: "RFC §9", Level: Should, Run: handshakeUnknownSession},
-		{ID: "malformed-open", Title: "a session.open without its required members opens nothing and can be repeated", Section: "RFC §8.1", Level: Must, Run: handshakeMalformedOpen},
-	}
-}
-
 func handshakeAccepted(_ context.Context, t *T) {
 	c := t.Dial()
 	id := c.Send(arcp.SessionOpen, t.openPayload())

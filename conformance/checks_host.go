@@ -12,35 +12,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func hostChecks() []Check {
-	agents := []string{Tool("host.register_agent"), Tool("host.set_status"), Tool("host.unregister_agent"), Tool("host.agents")}
-	events := append([]string{Tool("host.events")}, agents...)
-	watch := append([]string{Tool("host.subscribe")}, agents...)
-	feed := append([]string{Capability(string(arcp.FeatureSubscriptions))}, agents...)
-	return []Check{
-		{ID: "register", Title: "an agent is what it was registered as, idle, and its session's", Section: "SPEC §7.7", Level: Runtime, Needs: agents, Run: hostRegister},
-		{ID: "new-id", Title: "an agent without an id is given one", Section: "SPEC §7.7", Level: Runtime, Needs: agents, Run: hostNewID},
-		{ID: "wrong", Title: "an agent or a status that makes no sense is INVALID_ARGUMENT", Section: "SPEC §7.7", Level: Runtime, Needs: events, Run: hostWrong},
-		{ID: "status", Title: "what an agent does is what its session says", Section: "SPEC §7.7", Level: Runtime, Needs: agents, Run: hostStatus},
-		{ID: "owner", Title: "no other session changes an agent", Section: "SPEC §7.7", Level: Must, Needs: agents, Run: hostOwner},
-		{ID: "again", Title: "an agent that is registered again by its session is idle", Section: "SPEC §7.7", Level: Runtime, Needs: agents, Run: hostAgain},
-		{ID: "unknown", Title: "an agent that is not there is NOT_FOUND", Section: "SPEC §7.7", Level: Runtime, Needs: agents, Run: hostUnknown},
-		{ID: "foreign", Title: "another principal's agents do not exist", Section: "SPEC §7.7", Level: Must, Needs: append([]string{NeedOther}, events...), Run: hostForeign},
-		{ID: "pages", Title: "the pages of host.agents hold each agent once, by name, then id", Section: "SPEC §7.7", Level: Runtime, Needs: agents, Run: hostPages},
-		{ID: "reconnect", Title: "an agent stays its session's over a lost connection", Section: "SPEC §7.7", Level: Runtime, Needs: agents, Run: hostReconnect},
-		{ID: "session-end", Title: "when a session ends its agents are stopped, and nobody's", Section: "SPEC §7.7", Level: Runtime, Needs: agents, Run: hostSessionEnd},
-		{ID: "events", Title: "host.events returns the latest events, the newest first", Section: "SPEC §7.7", Level: Runtime, Needs: events, Run: hostEvents},
-		{ID: "payload", Title: "the event of a status has the message and payload that were given, else the agent", Section: "SPEC §7.7", Level: Runtime, Needs: events, Run: hostPayload},
-		{ID: "subscribe", Title: "host.subscribe gives what there is and then every event once, in order", Section: "SPEC §7.7", Level: Runtime, Needs: watch, Run: hostSubscribe},
-		{ID: "approvals", Title: "host.subscribe tells of approvals", Section: "SPEC §7.7", Level: Runtime, Needs: append([]string{Tool("approval.request"), Tool("approval.resolve")}, watch...), Run: hostApprovals},
-		{ID: "feed", Title: "a subscription brings the events of the host whole, in order among those of jobs, and nobody else's", Section: "SPEC §5.9", Level: Runtime, Needs: append(feed, NeedOther), Run: hostFeed},
-		{ID: "feed-filter", Title: "an event of the host is of no job, session or trace, and a filter by these does not select it", Section: "SPEC §5.9", Level: Runtime, Needs: feed, Run: hostFeedFilter},
-		{ID: "feed-since", Title: "the id of an event of the host is good for since, and brings what came after it as it was", Section: "SPEC §5.9", Level: Runtime, Needs: feed, Run: hostFeedSince},
-		{ID: "leash", Title: "host.subscribe ends with the connection of its session", Section: "SPEC §7.7", Level: Runtime, Needs: []string{Tool("host.subscribe"), Tool("jobs.get")}, Run: hostLeash},
-		{ID: "restart", Title: "agents outlive the server", Section: "SPEC §7.7", Level: Runtime, Needs: append([]string{NeedRestart}, agents...), Run: hostRestart},
-	}
-}
-
 // Checks run at the same time as one principal, so they look only at their own
 // agents.
 

@@ -6,25 +6,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func interruptChecks() []Check {
-	count := []string{Tool("demo.count"), human, Capability(string(arcp.FeatureInterrupt))}
-	sleep := []string{Tool("demo.sleep"), human, Capability(string(arcp.FeatureInterrupt))}
-	return []Check{
-		{ID: "continue", Title: "interrupt is answered with ack; then a person is asked, and the job goes on with the guidance", Section: "RFC §10.5", Level: Must, Needs: count, Run: interruptContinue},
-		{ID: "blocked", Title: "a job that is interrupted is blocked, and does not end meanwhile", Section: "RFC §10.5", Level: Must, Needs: sleep, Run: interruptBlocked},
-		{ID: "cancel", Title: "the answer to an interrupt may cancel the job", Section: "SPEC §5.14", Level: Must, Needs: sleep, Run: interruptCancel},
-		{ID: "cancelled", Title: "a job that is interrupted can be cancelled", Section: "SPEC §5.14", Level: Must, Needs: sleep, Run: interruptCancelled},
-		{ID: "wrong-answer", Title: "an answer is continue or cancel", Section: "SPEC §5.14", Level: Must, Needs: sleep, Run: interruptWrongAnswer},
-		{ID: "twice", Title: "a job that is interrupted cannot be interrupted, and afterwards it can", Section: "SPEC §5.14", Level: Should, Needs: sleep, Run: interruptTwice},
-		{ID: "other-session", Title: "other sessions of the principal may interrupt, and answer", Section: "SPEC §5.14", Level: Should, Needs: sleep, Run: interruptOtherSession},
-		{ID: "strict", Title: "with strict_cancel only the submitting session interrupts", Section: "SPEC §5.6", Level: Runtime, Needs: sleep, Run: interruptStrict},
-		{ID: "foreign", Title: "a job of another principal does not exist", Section: "SPEC §5.14", Level: Must, Needs: append([]string{NeedOther}, sleep...), Run: interruptForeign},
-		{ID: "not-interruptible", Title: "a job that cannot be interrupted, or has ended, is FAILED_PRECONDITION", Section: "SPEC §5.14", Level: Must, Needs: append([]string{Tool("demo.ask"), Tool("demo.echo")}, sleep...), Run: interruptNotInterruptible},
-		{ID: "restart", Title: "a job that is interrupted stays blocked after a restart, until it is answered", Section: "SPEC §5.14", Level: Must, Needs: append([]string{NeedRestart}, count...), Run: interruptRestart},
-		{ID: "other-targets", Title: "streams and sessions cannot be interrupted", Section: "SPEC §5.14", Level: Should, Needs: []string{Capability(string(arcp.FeatureInterrupt))}, Run: interruptOtherTargets},
-	}
-}
-
 // interrupt interrupts a job and returns the question.
 func (c *Conn) interrupt(job arcp.JobID) *Frame {
 	c.Await("an interrupt is acknowledged", arcp.Ack, c.sendInterrupt(job))

@@ -11,42 +11,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func jobChecks() []Check {
-	echo, emit, sleep := Tool("demo.echo"), Tool("demo.emit"), Tool("demo.sleep")
-	return []Check{
-		{ID: "life", Title: "a job is accepted, started and ended, in this order", Section: "RFC §6.3", Level: Must, Needs: []string{echo}, Run: jobLife},
-		{ID: "numbers", Title: "event_seq counts from 1 without gaps over the jobs of a session", Section: "ARCP 1.1 §8.3", Level: Must, Needs: []string{echo, emit}, Run: jobNumbers},
-		{ID: "sessions-count-apart", Title: "every session counts its own events", Section: "ARCP 1.1 §8.3", Level: Must, Needs: []string{echo}, Run: jobSessionsCountApart},
-		{ID: "trace-kept", Title: "a trace_id is on every event of the job", Section: "RFC §17.1", Level: Must, Needs: []string{Tool("demo.progress")}, Run: jobTraceKept},
-		{ID: "trace-made", Title: "a job without a trace_id gets one", Section: "SPEC §5.6", Level: Runtime, Needs: []string{echo}, Run: jobTraceMade},
-		{ID: "traceparent", Title: "a W3C traceparent is taken apart into the trace and the parent span of the job", Section: "SPEC §5.11", Level: Runtime, Needs: []string{Tool("demo.progress")}, Run: jobTraceparent},
-		{ID: "causation", Title: "the causation_id of a submit is on every event of the job", Section: "SPEC §2.1", Level: Runtime, Needs: []string{Tool("demo.progress")}, Run: jobCausation},
-		{ID: "accepted-payload", Title: "job.accepted names the job and the resolved tool", Section: "ARCP 1.1 §7.5", Level: Should, Needs: []string{echo}, Run: jobAcceptedPayload},
-		{ID: "echo-bytes", Title: "arguments and results are not touched on their way", Section: "SPEC §2.1", Level: Runtime, Needs: []string{echo}, Run: jobEchoBytes},
-		{ID: "echo-white-space", Title: "white space in arguments and results is not touched either", Section: "SPEC §2.1", Level: Runtime, Needs: []string{echo}, Run: jobEchoSpace},
-		{ID: "arguments-default", Title: "absent arguments are an empty object", Section: "SPEC §3.3", Level: Should, Needs: []string{echo}, Run: jobArgumentsDefault},
-		{ID: "version-pinned", Title: "name@version runs this version", Section: "ARCP 1.1 §7.5", Level: Must, Needs: []string{echo}, Run: jobVersionPinned},
-		{ID: "version-unknown", Title: "a version that is not there is AGENT_VERSION_NOT_AVAILABLE", Section: "ARCP 1.1 §7.5", Level: Must, Needs: []string{echo}, Run: jobVersionUnknown},
-		{ID: "name-unknown", Title: "a name that is not there is AGENT_NOT_AVAILABLE", Section: "ARCP 1.1 §12", Level: Must, Run: jobNameUnknown},
-		{ID: "name-malformed", Title: "a malformed name is INVALID_ARGUMENT", Section: "SPEC §2.3", Level: Should, Run: jobNameMalformed},
-		{ID: "refusal-makes-no-job", Title: "a refused submit leaves no job behind", Section: "RFC §6.3", Level: Must, Needs: []string{echo}, Run: jobRefusalMakesNoJob},
-		{ID: "progress", Title: "job.progress counts up to its total", Section: "RFC §10.1", Level: Must, Needs: []string{Tool("demo.progress")}, Run: jobProgress},
-		{ID: "log", Title: "log events come complete and in order", Section: "RFC §17.2", Level: Must, Needs: []string{emit}, Run: jobLog},
-		{ID: "log-large", Title: "large events arrive whole", Section: "RFC §17.2", Level: Must, Needs: []string{emit}, Run: jobLogLarge},
-		{ID: "metric", Title: "metric events have a unit and the reported value", Section: "RFC §17.3", Level: Must, Needs: []string{Tool("demo.spend")}, Run: jobMetric},
-		{ID: "sleep", Title: "a job takes its time and then ends", Section: "RFC §10.2", Level: Must, Needs: []string{sleep}, Run: jobSleep},
-		{ID: "concurrent", Title: "jobs of one session run at the same time", Section: "RFC §10", Level: Must, Needs: []string{sleep}, Run: jobConcurrent},
-		{ID: "timeout", Title: "max_runtime_sec ends a job with TIMEOUT", Section: "ARCP 1.1 §12", Level: Must, Needs: []string{sleep}, Run: jobTimeout},
-		{ID: "timeout-malformed", Title: "a max_runtime_sec that is no positive number is refused", Section: "SPEC §5.6", Level: Should, Needs: []string{echo}, Run: jobTimeoutMalformed},
-		{ID: "survives-drop", Title: "a job goes on when its connection breaks, and its outcome is listed", Section: "RFC §9", Level: Must, Needs: []string{sleep}, Run: jobSurvivesDrop},
-		{ID: "whole-result", Title: "a large result is whole for a client that takes no chunks", Section: "SPEC §5.6", Level: Must, Needs: []string{echo}, Run: jobWholeResult},
-		{ID: "large-result", Title: "a large result comes in chunks that add up", Section: "ARCP 1.1 §8.4", Level: Runtime, Needs: []string{echo}, Run: jobLargeResult},
-		{ID: "heartbeat", Title: "a running job sends job.heartbeat within the advertised interval", Section: "RFC §10.3", Level: Must, Needs: []string{sleep}, Run: jobHeartbeat},
-		{ID: "unknown-options", Title: "submit options that are not known are ignored", Section: "ARCP 1.1 §5", Level: Must, Needs: []string{echo}, Run: jobUnknownOptions},
-		{ID: "priority", Title: "every priority is taken", Section: "RFC §6.5", Level: Must, Needs: []string{echo}, Run: jobPriority},
-	}
-}
-
 func jobLife(_ context.Context, t *T) {
 	c := t.Open()
 	id := c.Submit("demo.echo", map[string]any{"hello": "world"})

@@ -7,27 +7,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func jwtChecks() []Check {
-	needs := []string{NeedJWT}
-	return []Check{
-		{ID: "accepted", Title: "a JWT of a known issuer for this server opens a session of its subject, with or without nbf", Section: "RFC §8.2", Level: Must, Needs: needs, Run: jwtAccepted},
-		{ID: "audience", Title: "a JWT that is not for this server, or for nobody, opens nothing", Section: "RFC §8.2", Level: Must, Needs: needs, Run: jwtAudience},
-		{ID: "issuer", Title: "a JWT of another issuer, or of none, opens nothing", Section: "RFC §8.2", Level: Must, Needs: needs, Run: jwtIssuer},
-		{ID: "expired", Title: "a JWT that has expired opens nothing", Section: "RFC §8.2", Level: Must, Needs: needs, Run: jwtExpired},
-		{ID: "not-yet", Title: "a JWT that is not valid yet opens nothing", Section: "RFC §8.2", Level: Must, Needs: needs, Run: jwtNotYet},
-		{ID: "no-exp", Title: "a JWT without an end opens nothing", Section: "SPEC §5.1", Level: Must, Needs: needs, Run: jwtNoExp},
-		{ID: "no-sub", Title: "a JWT without a subject opens nothing", Section: "SPEC §5.1", Level: Must, Needs: needs, Run: jwtNoSub},
-		{ID: "key", Title: "a JWT that another key has signed opens nothing", Section: "RFC §8.2", Level: Must, Needs: needs, Run: jwtKey},
-		{ID: "unsigned", Title: "a JWT that nobody has signed opens nothing", Section: "RFC §8.2", Level: Must, Needs: needs, Run: jwtUnsigned},
-		{ID: "algorithm", Title: "a JWT signed with another algorithm than the issuer's opens nothing", Section: "RFC §8.2", Level: Must, Needs: needs, Run: jwtAlgorithm},
-		{ID: "expires", Title: "a session lasts no longer than its JWT", Section: "SPEC §5.1", Level: Runtime, Needs: needs, Run: jwtExpires},
-		{ID: "challenge", Title: "who names a principal and shows no JWT is challenged, and opens a session with one made for the challenge", Section: "SPEC §5.1", Level: Runtime, Needs: needs, Run: jwtChallenge},
-		{ID: "challenge-nonce", Title: "a JWT made for another challenge, or for none, answers no challenge, and a fresh one follows", Section: "SPEC §5.1", Level: Runtime, Needs: needs, Run: jwtChallengeNonce},
-		{ID: "challenge-invalid", Title: "a JWT that would open nothing answers no challenge", Section: "SPEC §5.1", Level: Runtime, Needs: needs, Run: jwtChallengeInvalid},
-		{ID: "challenge-principal", Title: "a JWT of another principal than was named answers no challenge", Section: "SPEC §5.1", Level: Runtime, Needs: needs, Run: jwtChallengePrincipal},
-	}
-}
-
 func signedJWT(token string) arcp.Auth { return arcp.Auth{Scheme: "signed_jwt", Token: token} }
 
 // opensJWT wants a token to open a session.

@@ -9,43 +9,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func leaseChecks() []Check {
-	access := []string{Tool("demo.access")}
-	echo := []string{Tool("demo.echo")}
-	model := []string{Tool("demo.model")}
-	return []Check{
-		{ID: "none", Title: "a job without a lease has no authority", Section: "SPEC §5.13", Level: Must, Needs: access, Run: leaseNone},
-		{ID: "own-tool", Title: "the tool that was submitted needs no lease", Section: "SPEC §5.13", Level: Must, Needs: echo, Run: leaseOwnTool},
-		{ID: "denied", Title: "what is not covered fails with PERMISSION_DENIED, which is not to be retried", Section: "SPEC §5.13", Level: Must, Needs: access, Run: leaseDenied},
-		{ID: "spellings", Title: "every spelling of a member means the same", Section: "SPEC §5.13", Level: Must, Needs: access, Run: leaseSpellings},
-		{ID: "spellings-agree", Title: "two spellings of a member may stand beside each other if they say the same", Section: "SPEC §5.13", Level: Should, Needs: echo, Run: leaseSpellingsAgree},
-		{ID: "spellings-differ", Title: "two spellings of a member that say different things are INVALID_REQUEST", Section: "SPEC §5.13", Level: Must, Needs: echo, Run: leaseSpellingsDiffer},
-		{ID: "accepted", Title: "job.accepted has the lease in both spellings, its end and the budget as numbers", Section: "SPEC §5.13", Level: Must, Needs: echo, Run: leaseAccepted},
-		{ID: "expires-past", Title: "a lease that has ended already is INVALID_REQUEST", Section: "ARCP 1.1 §9.5", Level: Must, Needs: echo, Run: leaseExpiresPast},
-		{ID: "expires-earlier", Title: "of two ends of a lease the earlier counts", Section: "SPEC §5.13", Level: Must, Needs: echo, Run: leaseExpiresEarlier},
-		{ID: "expires-alone", Title: "lease_constraints bound a job that asks for no lease", Section: "SPEC §5.13", Level: Should, Needs: echo, Run: leaseExpiresAlone},
-		{ID: "expires-malformed", Title: "an end that is no time, or not in UTC, is INVALID_REQUEST", Section: "ARCP 1.1 §9.5", Level: Should, Needs: echo, Run: leaseExpiresMalformed},
-		{ID: "expired", Title: "the first operation after the end of its lease ends a job with LEASE_EXPIRED", Section: "SPEC §5.13", Level: Must, Needs: []string{Tool("demo.permit")}, Run: leaseExpired},
-		{ID: "malformed", Title: "a lease that cannot be read is INVALID_REQUEST, and there is no job", Section: "SPEC §5.13", Level: Must, Needs: echo, Run: leaseMalformed},
-		{ID: "patterns-refused", Title: "a pattern that has no certain meaning is INVALID_REQUEST", Section: "SPEC §5.13", Level: Should, Needs: echo, Run: leasePatternsRefused},
-		{ID: "bounds", Title: "a lease with more than its bounds is INVALID_REQUEST", Section: "SPEC §5.13", Level: Runtime, Needs: echo, Run: leaseBounds},
-		{ID: "paths", Title: "patterns of paths cover what they say", Section: "SPEC §5.13", Level: Must, Needs: access, Run: leasePaths},
-		{ID: "paths-tricks", Title: "no spelling of a path leads out of a pattern", Section: "SPEC §5.13", Level: Must, Needs: access, Run: leasePathTricks},
-		{ID: "urls", Title: "patterns of URLs are compared by scheme, host, port and path", Section: "SPEC §5.13", Level: Must, Needs: access, Run: leaseURLs},
-		{ID: "urls-tricks", Title: "no spelling of a URL leads out of a pattern", Section: "SPEC §5.13", Level: Must, Needs: access, Run: leaseURLTricks},
-		{ID: "names", Title: "patterns of tools and agents cover what they say", Section: "SPEC §5.13", Level: Must, Needs: access, Run: leaseNames},
-		{ID: "names-tricks", Title: "what merely looks like a name is another one", Section: "SPEC §5.13", Level: Must, Needs: access, Run: leaseNameTricks},
-		{ID: "members-apart", Title: "a member of a lease allows nothing of another", Section: "SPEC §5.13", Level: Must, Needs: access, Run: leaseMembersApart},
-		{ID: "permissions", Title: "names of permissions have patterns of their own", Section: "SPEC §5.13", Level: Should, Needs: access, Run: leasePermissions},
-		{ID: "capabilities", Title: "bare capabilities allow nothing", Section: "SPEC §5.13", Level: Must, Needs: access, Run: leaseCapabilities},
-		{ID: "model-absent", Title: "a lease that does not speak of models allows any", Section: "SPEC §5.13", Level: Runtime, Needs: model, Run: leaseModelAbsent},
-		{ID: "model", Title: "model.use limits the models; * stays within a segment, and alone covers all", Section: "ARCP 1.1 §9.7", Level: Must, Needs: model, Run: leaseModel},
-		{ID: "model-none", Title: "an empty model.use allows no model", Section: "SPEC §5.13", Level: Must, Needs: model, Run: leaseModelNone},
-		{ID: "shown", Title: "lists and followers are told what a job may do", Section: "SPEC §5.4", Level: Should, Needs: echo, Run: leaseShown},
-		{ID: "invisible-refusal", Title: "a refused lease leaves no job behind", Section: "SPEC §5.13", Level: Must, Needs: echo, Run: leaseRefusalNoJob},
-	}
-}
-
 // submitWith submits a tool with options.
 func (c *Conn) submitWith(tool string, arguments any, o arcp.SubmitOptions) arcp.MessageID {
 	return c.submit(arcp.ToolInvokePayload{Tool: tool, Arguments: c.raw(arguments), SubmitOptions: o})

@@ -9,21 +9,6 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-func limitChecks() []Check {
-	return []Check{
-		{ID: "binary", Title: "a binary frame ends the connection with 1003", Section: "SPEC §6.5", Level: Should, Needs: []string{NeedWebSocket}, Run: limitBinary},
-		{ID: "not-utf8", Title: "text that is not UTF-8 ends the connection with 1007", Section: "SPEC §6.5", Level: Should, Needs: []string{NeedWebSocket}, Run: limitNotUTF8},
-		{ID: "frame-over", Title: "a frame over the limit ends the connection with 1009", Section: "SPEC §6.5", Level: Should, Needs: []string{NeedWebSocket, NeedFrameLimit}, Run: limitFrameOver},
-		{ID: "frame-under", Title: "a frame just under the limit is taken", Section: "SPEC §6.5", Level: Should, Needs: []string{NeedFrameLimit}, Run: limitFrameUnder},
-		{ID: "frame-before-open", Title: "before a session is accepted frames are bounded to 64 KiB", Section: "SPEC §5.1", Level: Runtime, Needs: []string{NeedWebSocket}, Run: limitFrameBeforeOpen},
-		{ID: "session-survives", Title: "a broken frame ends its connection, not other sessions", Section: "RFC §9", Level: Must, Needs: []string{NeedWebSocket}, Run: limitSessionSurvives},
-		{ID: "bad-frames", Title: "99 bad frames in a row are borne, and a good one begins the count anew", Section: "SPEC §6.5", Level: Runtime, Run: limitBadFrames},
-		{ID: "too-many-bad-frames", Title: "100 bad frames in a row end the connection", Section: "SPEC §6.5", Level: Runtime, Run: limitTooManyBadFrames},
-		{ID: "arguments", Title: "arguments outside of their bounds are INVALID_ARGUMENT", Section: "SPEC §5.6", Level: Runtime, Needs: []string{Tool("demo.emit"), Tool("demo.sleep")}, Run: limitArguments},
-		{ID: "many-jobs", Title: "200 jobs of one session all end", Section: "RFC §10.2", Level: Must, Needs: []string{Tool("demo.echo")}, Run: limitManyJobs},
-	}
-}
-
 // openSocket opens a session on a connection that can send anything.
 func (t *T) openSocket() (*Conn, *socket) {
 	c, s := t.DialSocket()

@@ -8,28 +8,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func listChecks() []Check {
-	echo := []string{Tool("demo.echo")}
-	both := []string{Tool("demo.echo"), Tool("demo.sleep")}
-	return []Check{
-		{ID: "answer", Title: "session.list_jobs is answered with one session.jobs that names the request", Section: "ARCP 1.1 §6.6", Level: Must, Run: listAnswer},
-		{ID: "entry", Title: "a listed job has its resolved tool, state, time and last number", Section: "ARCP 1.1 §6.6", Level: Must, Needs: echo, Run: listEntry},
-		{ID: "order", Title: "jobs are listed oldest first", Section: "SPEC §5.5", Level: Should, Needs: echo, Run: listOrder},
-		{ID: "across-sessions", Title: "a principal's jobs are listed in all its sessions", Section: "ARCP 1.1 §6.6", Level: Must, Needs: echo, Run: listAcrossSessions},
-		{ID: "own-principal", Title: "another principal's jobs are not listed", Section: "ARCP 1.1 §6.6", Level: Must, Needs: append([]string{NeedOther}, echo...), Run: listOwnPrincipal},
-		{ID: "filter-status", Title: "the status filter selects by state", Section: "ARCP 1.1 §6.6", Level: Must, Needs: both, Run: listFilterStatus},
-		{ID: "filter-agent", Title: "the agent filter takes a bare name or one version", Section: "ARCP 1.1 §6.6", Level: Should, Needs: both, Run: listFilterAgent},
-		{ID: "filter-time", Title: "created_after and created_before exclude their own instant", Section: "ARCP 1.1 §6.6", Level: Must, Needs: echo, Run: listFilterTime},
-		{ID: "paging", Title: "pages follow each other without a gap or a repetition while jobs are added", Section: "ARCP 1.1 §6.6", Level: Must, Needs: echo, Run: listPaging},
-		{ID: "limit-zero", Title: "limit 0 is INVALID_REQUEST", Section: "SPEC §5.5", Level: Should, Run: listLimitZero},
-		{ID: "limit-large", Title: "a limit over the maximum is reduced, not refused", Section: "SPEC §5.5", Level: Should, Run: listLimitLarge},
-		{ID: "cursor-bad", Title: "a cursor that is none is INVALID_REQUEST", Section: "SPEC §5.5", Level: Should, Needs: echo, Run: listCursorBad},
-		{ID: "cursor-other-filter", Title: "a cursor is good for its own filter only", Section: "SPEC §5.5", Level: Runtime, Needs: echo, Run: listCursorOtherFilter},
-		{ID: "cursor-other-principal", Title: "a cursor is good for its own principal only", Section: "SPEC §5.5", Level: Runtime, Needs: append([]string{NeedOther}, echo...), Run: listCursorOtherPrincipal},
-		{ID: "unnumbered", Title: "lists have no event_seq", Section: "ARCP 1.1 §8.3", Level: Must, Needs: echo, Run: listUnnumbered},
-	}
-}
-
 // list asks for one page.
 func (c *Conn) list(p arcp.SessionListJobsPayload) arcp.SessionJobsPayload {
 	id := c.Send(arcp.SessionListJobs, p)

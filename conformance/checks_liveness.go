@@ -10,15 +10,6 @@ import (
 // longestHeartbeat is the longest interval that a check waits for.
 const longestHeartbeat = 2 * time.Second
 
-func livenessChecks() []Check {
-	heartbeat, sleep := Capability(string(arcp.FeatureHeartbeat)), Tool("demo.sleep")
-	return []Check{
-		{ID: "ping", Title: "a session that negotiated heartbeat is pinged within each interval, and stays while it answers", Section: "ARCP 1.1 §6.4", Level: Must, Needs: []string{heartbeat}, Run: livenessPing},
-		{ID: "silence", Title: "a peer that is silent for two intervals loses its connection, not its session and jobs", Section: "ARCP 1.1 §6.4", Level: Should, Needs: []string{heartbeat, sleep}, Run: livenessSilence},
-		{ID: "negotiated", Title: "a session that did not negotiate heartbeat is not pinged", Section: "SPEC §6.6", Level: Must, Needs: []string{heartbeat, sleep}, Run: livenessNegotiated},
-	}
-}
-
 // interval is the advertised time between two pings. The check is skipped if
 // it is too long to wait for.
 func (c *Conn) interval() time.Duration {

@@ -10,29 +10,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func mcpChecks() []Check {
-	with := func(names ...string) []string {
-		var needs []string
-		for _, name := range names {
-			needs = append(needs, Tool(mcpTools+name))
-		}
-		return needs
-	}
-	return []Check{
-		{ID: "content", Title: "the result of an MCP tool is its content, as the server sent it", Section: "SPEC §7.9", Level: Runtime, Needs: with("echo"), Run: mcpContent},
-		{ID: "structured", Title: "with an output schema the result is the structured content", Section: "SPEC §7.9", Level: Runtime, Needs: with("count"), Run: mcpStructured},
-		{ID: "schema", Title: "structured content that does not follow the output schema is INTERNAL", Section: "SPEC §7.5", Level: Runtime, Needs: with("count"), Run: mcpSchema},
-		{ID: "arguments", Title: "the schema of an MCP tool holds for its arguments", Section: "SPEC §7.5", Level: Runtime, Needs: with("echo"), Run: mcpArguments},
-		{ID: "error", Title: "a result that is an error fails the job with its text", Section: "SPEC §7.9", Level: Runtime, Needs: with("fail"), Run: mcpError},
-		{ID: "refused", Title: "an error of the protocol fails the job and tells its code", Section: "SPEC §7.9", Level: Runtime, Needs: with("refuse"), Run: mcpRefused},
-		{ID: "progress", Title: "progress of a call is job.progress, in order, before the end", Section: "SPEC §7.9", Level: Runtime, Needs: with("progress"), Run: mcpProgress},
-		{ID: "log", Title: "what a call logs is a log event of its job", Section: "SPEC §7.9", Level: Runtime, Needs: with("log"), Run: mcpLog},
-		{ID: "cancel", Title: "a cancel ends the job once, and the server is told", Section: "SPEC §7.9", Level: Runtime, Needs: with("wait", "told"), Run: mcpCancel},
-		{ID: "changed", Title: "sessions are told when the server's list has changed, and what is new can be called", Section: "SPEC §7.5", Level: Runtime, Needs: with("add", "remove"), Run: mcpChanged},
-		{ID: "source", Title: "its source is mcp", Section: "SPEC §7.9", Level: Runtime, Needs: append(with("echo"), Tool("tools.describe")), Run: mcpSource},
-	}
-}
-
 func mcpContent(_ context.Context, t *T) {
 	c := t.Open()
 	var got struct {

@@ -9,36 +9,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func observerChecks() []Check {
-	with := func(needs ...string) []string { return append([]string{NeedObserver}, needs...) }
-	feeds := func(needs ...string) []string {
-		return with(append([]string{Capability(string(arcp.FeatureSubscriptions)), Tool("demo.echo")}, needs...)...)
-	}
-	interrupts, checkpoints := Capability(string(arcp.FeatureInterrupt)), Capability(string(arcp.FeatureCheckpoints))
-	gate := []string{human, Tool("approval.request"), Tool("approval.wait")}
-	return []Check{
-		{ID: "submit", Title: "who only observes submits nothing: PERMISSION_DENIED, and there is no job", Section: "SPEC §5.12", Level: Must, Needs: with(), Run: observerSubmit},
-		{ID: "cancel", Title: "who only observes cancels no job and ends no session, seen or not", Section: "SPEC §5.12", Level: Must, Needs: with(human, Tool("demo.ask")), Run: observerCancel},
-		{ID: "interrupt", Title: "who only observes interrupts nothing", Section: "SPEC §5.12", Level: Must, Needs: with(human, interrupts, Tool("demo.sleep")), Run: observerInterrupt},
-		{ID: "checkpoints", Title: "who only observes asks for no checkpoint and restores none", Section: "SPEC §5.12", Level: Must, Needs: with(checkpoints, Tool("demo.count")), Run: observerCheckpoints},
-		{ID: "questions", Title: "who only observes is asked nothing, and answers nothing of those who are seen", Section: "SPEC §5.14", Level: Must, Needs: with(human, Tool("demo.ask"), Tool("demo.choose")), Run: observerQuestions},
-		{ID: "questions-unseen", Title: "questions of who is not seen do not exist", Section: "SPEC §5.14", Level: Must, Needs: with(NeedOther, human, Tool("demo.ask")), Run: observerQuestionsUnseen},
-		{ID: "permissions", Title: "who only observes grants, extends and takes back nothing", Section: "SPEC §5.14", Level: Must, Needs: with(human, Tool("demo.permit")), Run: observerPermissions},
-		{ID: "approvals", Title: "who only observes is asked for no approval and gives none", Section: "SPEC §5.14", Level: Must, Needs: with(gate...), Run: observerApprovals},
-		{ID: "trust", Title: "who only observes is not trusted more", Section: "SPEC §5.12", Level: Runtime, Needs: with(), Run: observerTrust},
-		{ID: "executes", Title: "who only observes executes no tools", Section: "SPEC §5.12", Level: Runtime, Needs: with(Capability(string(arcp.FeatureExecutes))), Run: observerExecutes},
-		{ID: "session", Title: "a subscription to a session of who is seen brings its events as they came to it", Section: "SPEC §5.9", Level: Runtime, Needs: feeds(Tool("demo.emit")), Run: observerSession},
-		{ID: "session-questions", Title: "a subscription to a session of who is seen brings what its jobs ask, with the number of the event before", Section: "SPEC §5.3", Level: Runtime, Needs: feeds(human, Tool("demo.ask")), Run: observerSessionQuestions},
-		{ID: "jobs", Title: "a subscription to jobs brings those of who is seen, and nothing of who is not", Section: "SPEC §5.9", Level: Must, Needs: feeds(NeedOther, Tool("demo.sleep")), Run: observerJobs},
-		{ID: "since", Title: "since brings what came to a session of who is seen after a message, then the end of the backfill, then what comes", Section: "SPEC §5.9", Level: Runtime, Needs: feeds(), Run: observerSince},
-		{ID: "own-tools", Title: "calls of the runtime's own tools and what its agents do are not brought to others", Section: "SPEC §5.9", Level: Must, Needs: feeds(Tool("sessions.list"), Tool("host.register_agent"), Tool("host.unregister_agent")), Run: observerOwnTools},
-		{ID: "unseen", Title: "a session of who is not seen is PERMISSION_DENIED, its jobs and events are as those that never were", Section: "SPEC §5.9", Level: Must, Needs: feeds(NeedOther), Run: observerUnseen},
-		{ID: "several", Title: "a filter that names several principals, or very many jobs, is INVALID_REQUEST", Section: "SPEC §5.9", Level: Runtime, Needs: feeds(), Run: observerSeveral},
-		{ID: "no-filter", Title: "a subscription that names nobody brings nothing of others", Section: "SPEC §5.9", Level: Must, Needs: feeds(NeedOther), Run: observerNoFilter},
-		{ID: "lists", Title: "jobs of a principal that is seen are followed, and listed when it is named; others do not exist", Section: "SPEC §5.5", Level: Runtime, Needs: with(NeedOther), Run: observerLists},
-	}
-}
-
 // observer opens a session that only observes.
 func (t *T) observer(with ...func(*arcp.SessionOpenPayload)) *Conn {
 	return t.Open(append(with, as(t.target.ObserverToken))...)

@@ -6,17 +6,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func orderingChecks() []Check {
-	echo, emit := Tool("demo.echo"), Tool("demo.emit")
-	return []Check{
-		{ID: "submit-answers", Title: "submits are answered in the order they arrived, accepted or not", Section: "SPEC §5.3", Level: Runtime, Needs: []string{echo}, Run: orderSubmitAnswers},
-		{ID: "accepted-first", Title: "job.accepted comes before every other event of its job", Section: "RFC §6.3", Level: Must, Needs: []string{echo, emit}, Run: orderAcceptedFirst},
-		{ID: "jobs-interleaved", Title: "the events of each job keep their order while jobs run side by side", Section: "RFC §6.4", Level: Must, Needs: []string{emit}, Run: orderInterleaved},
-		{ID: "priority", Title: "priority does not change the order inside a job", Section: "RFC §6.5", Level: Must, Needs: []string{emit}, Run: orderPriority},
-		{ID: "slow-session", Title: "a session that does not read does not stop another, and loses nothing", Section: "RFC §11.2", Level: Must, Needs: []string{echo, emit}, Run: orderSlowSession},
-	}
-}
-
 func orderSubmitAnswers(_ context.Context, t *T) {
 	c := t.Open()
 	tools := []string{"demo.echo", "no.such.tool", "demo.echo@9.9.9", "demo.echo", "Not a name", "demo.echo@0.9.0"}

@@ -7,41 +7,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func permissionChecks() []Check {
-	permit := []string{Tool("demo.permit")}
-	people := []string{Tool("demo.permit"), human}
-	foreign := []string{Tool("demo.permit"), human, NeedOther}
-	return []Check{
-		{ID: "request", Title: "a job that needs a permission asks the session that submitted it, after it was accepted", Section: "RFC §15.4", Level: Must, Needs: permit, Run: permissionRequest},
-		{ID: "blocked", Title: "a job that asks is blocked", Section: "RFC §15.4", Level: Must, Needs: permit, Run: permissionBlocked},
-		{ID: "grant", Title: "permission.grant is answered with lease.granted, and the job goes on", Section: "RFC §15.4", Level: Must, Needs: permit, Run: permissionGrant},
-		{ID: "narrower", Title: "a grant of less than was asked is honoured", Section: "SPEC §5.14", Level: Must, Needs: permit, Run: permissionNarrower},
-		{ID: "longer", Title: "a grant lasts no longer than was asked, and an hour at most", Section: "SPEC §5.14", Level: Must, Needs: permit, Run: permissionLonger},
-		{ID: "wider", Title: "a grant of more than was asked, or of something else, is INVALID_ARGUMENT, and the question stays", Section: "SPEC §5.14", Level: Must, Needs: permit, Run: permissionWider},
-		{ID: "deny", Title: "permission.deny is answered with ack, and the operation fails with PERMISSION_DENIED", Section: "RFC §15.4", Level: Must, Needs: permit, Run: permissionDeny},
-		{ID: "expires", Title: "a permission that nobody grants in time is denied", Section: "SPEC §5.14", Level: Must, Needs: people, Run: permissionExpires},
-		{ID: "silent-expiry", Title: "who did not negotiate human_input is not told that a permission is asked for no more", Section: "SPEC §5.3", Level: Must, Needs: permit, Run: permissionSilentExpiry},
-		{ID: "other-session", Title: "another session with a person may grant it: each is told by its own message", Section: "SPEC §5.14", Level: Must, Needs: people, Run: permissionOtherSession},
-		{ID: "nobody-else", Title: "a permission is asked of nobody it is not for", Section: "SPEC §5.14", Level: Must, Needs: foreign, Run: permissionNobodyElse},
-		{ID: "late", Title: "an answer that comes too late is refused", Section: "SPEC §5.14", Level: Must, Needs: permit, Run: permissionLate},
-		{ID: "unknown", Title: "an answer to nothing is NOT_FOUND", Section: "SPEC §5.14", Level: Must, Needs: permit, Run: permissionUnknown},
-		{ID: "foreign", Title: "another principal's question does not exist", Section: "SPEC §5.14", Level: Must, Needs: foreign, Run: permissionForeign},
-		{ID: "wrong-answer", Title: "an answer of another kind is INVALID_ARGUMENT", Section: "SPEC §5.14", Level: Should, Needs: permit, Run: permissionWrongAnswer},
-		{ID: "refresh", Title: "lease.refresh is answered with lease.extended, up to a day in all", Section: "RFC §15.4", Level: Must, Needs: permit, Run: permissionRefresh},
-		{ID: "refresh-refused", Title: "only the submitting session has a permission extended", Section: "SPEC §5.14", Level: Must, Needs: foreign, Run: permissionRefreshRefused},
-		{ID: "refresh-ended", Title: "a permission ends with its job", Section: "SPEC §5.14", Level: Must, Needs: permit, Run: permissionRefreshEnded},
-		{ID: "revoke", Title: "who granted a permission takes it back with lease.revoked", Section: "RFC §15.4", Level: Must, Needs: permit, Run: permissionRevoke},
-		{ID: "revoked-use", Title: "the use of a permission that was taken back is LEASE_REVOKED", Section: "RFC §18.2", Level: Must, Needs: permit, Run: permissionRevokedUse},
-		{ID: "revoke-refused", Title: "nobody else takes a permission back", Section: "SPEC §5.14", Level: Must, Needs: foreign, Run: permissionRevokeRefused},
-		{ID: "followed", Title: "followers see that a permission was granted, and never the question", Section: "SPEC §5.3", Level: Must, Needs: permit, Run: permissionFollowed},
-		{ID: "restart", Title: "a permission outlives the server, and is not asked for anew", Section: "SPEC §5.14", Level: Must, Needs: append([]string{NeedRestart}, permit...), Run: permissionRestart},
-		{ID: "elevate", Title: "a session that asks to be trusted more needs somebody else", Section: "RFC §15.6", Level: Must, Needs: []string{human}, Run: permissionElevate},
-		{ID: "elevate-denied", Title: "an elevation that is not approved is answered with permission.deny", Section: "RFC §15.6", Level: Must, Needs: []string{human}, Run: permissionElevateDenied},
-		{ID: "elevate-revoked", Title: "a session is told when it is not trusted more any longer", Section: "RFC §15.6", Level: Must, Needs: []string{human}, Run: permissionElevateRevoked},
-		{ID: "elevate-wrong", Title: "what is no higher level of trust is refused at once", Section: "SPEC §5.14", Level: Should, Needs: nil, Run: permissionElevateWrong},
-	}
-}
-
 // permitArgs are the arguments of a demo.permit that does not hold what it gets.
 func permitArgs(permission, resource, operation string, seconds int) map[string]any {
 	return map[string]any{"permission": permission, "resource": resource, "operation": operation, "lease_seconds": seconds,

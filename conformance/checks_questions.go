@@ -9,40 +9,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func questionChecks() []Check {
-	ask := []string{Tool("demo.ask"), human}
-	choose := []string{Tool("demo.choose"), human}
-	foreign := []string{Tool("demo.ask"), human, NeedOther}
-	return []Check{
-		{ID: "ask", Title: "a job that wants a value asks, and gets the answer as it is", Section: "RFC §12", Level: Must, Needs: ask, Run: questionAsk},
-		{ID: "blocked", Title: "a job that asks is blocked, and its heartbeats say so", Section: "RFC §12", Level: Must, Needs: ask, Run: questionBlocked},
-		{ID: "time", Title: "the time of a job stands still while it asks", Section: "SPEC §5.14", Level: Must, Needs: append([]string{Tool("demo.sleep")}, ask...), Run: questionTime},
-		{ID: "negotiated", Title: "who did not negotiate human_input sees no question, and no gap where it was", Section: "RFC §12", Level: Must, Needs: ask, Run: questionNegotiated},
-		{ID: "foreign", Title: "another principal's questions do not exist", Section: "SPEC §5.14", Level: Must, Needs: foreign, Run: questionForeign},
-		{ID: "not-followed", Title: "followers are not asked, and no history has questions", Section: "SPEC §5.3", Level: Must, Needs: ask, Run: questionNotFollowed},
-		{ID: "schema", Title: "an answer that does not fit the schema is INVALID_ARGUMENT, and the question stays", Section: "RFC §12", Level: Must, Needs: ask, Run: questionSchema},
-		{ID: "no-value", Title: "an answer without a value is refused, and the question stays", Section: "SPEC §5.14", Level: Should, Needs: ask, Run: questionNoValue},
-		{ID: "wrong-answer", Title: "an answer of another kind is INVALID_ARGUMENT", Section: "SPEC §5.14", Level: Should, Needs: append([]string{Tool("demo.choose")}, ask...), Run: questionWrongAnswer},
-		{ID: "responder", Title: "the tool is told who has answered", Section: "RFC §12", Level: Must, Needs: ask, Run: questionResponder},
-		{ID: "first-wins", Title: "the first valid answer counts; the others are told, who has answered is not", Section: "RFC §12", Level: Must, Needs: ask, Run: questionFirstWins},
-		{ID: "race", Title: "of two answers at the same time one counts, and each is told the truth", Section: "RFC §12", Level: Must, Needs: ask, Run: questionRace},
-		{ID: "late", Title: "an answer that comes too late is refused", Section: "SPEC §5.14", Level: Must, Needs: ask, Run: questionLate},
-		{ID: "unknown", Title: "an answer to nothing is NOT_FOUND", Section: "SPEC §5.14", Level: Must, Needs: ask, Run: questionUnknown},
-		{ID: "expires", Title: "a question that nobody answers is withdrawn, and its job fails, with DEADLINE_EXCEEDED", Section: "RFC §12", Level: Must, Needs: ask, Run: questionExpires},
-		{ID: "default", Title: "a question with a default is answered with it in the end", Section: "RFC §12", Level: Must, Needs: ask, Run: questionDefault},
-		{ID: "default-wrong", Title: "a default that does not fit its schema is not asked about", Section: "SPEC §5.14", Level: Should, Needs: ask, Run: questionDefaultWrong},
-		{ID: "choose", Title: "a choice is one of the options", Section: "RFC §12", Level: Must, Needs: choose, Run: questionChoose},
-		{ID: "choose-expires", Title: "a choice that nobody makes fails with DEADLINE_EXCEEDED", Section: "RFC §12", Level: Must, Needs: choose, Run: questionChooseExpires},
-		{ID: "later", Title: "a session that comes later is asked right after it is accepted, with the same message", Section: "SPEC §5.14", Level: Must, Needs: ask, Run: questionLater},
-		{ID: "resumed", Title: "a session that comes back is asked once", Section: "SPEC §5.14", Level: Must, Needs: ask, Run: questionResumed},
-		{ID: "submitter-gone", Title: "a question is answered while the session that submitted the job is away", Section: "SPEC §5.14", Level: Must, Needs: ask, Run: questionSubmitterGone},
-		{ID: "cancelled", Title: "the question of a job that is cancelled is withdrawn before the job ends", Section: "SPEC §5.14", Level: Must, Needs: ask, Run: questionCancelled},
-		{ID: "several", Title: "questions of several jobs are answered in any order", Section: "SPEC §5.14", Level: Must, Needs: ask, Run: questionSeveral},
-		{ID: "restart", Title: "a question outlives the server: it is asked with the same message, and answered once", Section: "SPEC §5.14", Level: Must, Needs: append([]string{NeedRestart}, ask...), Run: questionRestart},
-		{ID: "restart-answered", Title: "an answer that was taken counts after a restart", Section: "SPEC §5.14", Level: Must, Needs: append([]string{NeedRestart}, ask...), Run: questionRestartAnswered},
-	}
-}
-
 // ask submits a job that asks for a value.
 func (c *Conn) ask(with ...func(map[string]any)) arcp.MessageID {
 	args := map[string]any{"prompt": "which?", "expires_in_ms": askMS}

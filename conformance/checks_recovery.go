@@ -6,22 +6,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func recoveryChecks() []Check {
-	count, checkpoints := Tool("demo.count"), Capability(string(arcp.FeatureCheckpoints))
-	return []Check{
-		{ID: "checkpoints", Title: "job.checkpoint comes in its place, with an id of its own", Section: "RFC §10.1", Level: Must, Needs: []string{count, checkpoints}, Run: recoveryCheckpoints},
-		{ID: "checkpoints-negotiated", Title: "who did not negotiate checkpoints sees none, and no gap where they were", Section: "SPEC §5.3", Level: Must, Needs: []string{count, checkpoints}, Run: recoveryNegotiated},
-		{ID: "checkpoints-followed", Title: "each follower of a job sees what it negotiated", Section: "SPEC §5.3", Level: Must, Needs: []string{count, checkpoints}, Run: recoveryFollowed},
-		{ID: "create", Title: "checkpoint.create is answered with ack, and the job's next checkpoint has its label", Section: "SPEC §5.6", Level: Runtime, Needs: []string{count, checkpoints}, Run: recoveryCreate},
-		{ID: "create-refused", Title: "checkpoint.create of a job that has ended, or cannot, is FAILED_PRECONDITION", Section: "SPEC §5.6", Level: Runtime, Needs: []string{count, checkpoints, Tool("demo.sleep")}, Run: recoveryCreateRefused},
-		{ID: "restore", Title: "checkpoint.restore of a job that has ended begins a new one from the checkpoint", Section: "SPEC §5.6", Level: Runtime, Needs: []string{count, checkpoints}, Run: recoveryRestore},
-		{ID: "restore-unknown", Title: "checkpoint.restore of what is not there is JOB_NOT_FOUND or NOT_FOUND", Section: "SPEC §5.6", Level: Runtime, Needs: []string{count, checkpoints}, Run: recoveryRestoreUnknown},
-		{ID: "outcome", Title: "the outcome of a job is the payload of its end, for every session of its principal", Section: "SPEC §7.3", Level: Runtime, Needs: []string{Tool("jobs.get"), Tool("demo.echo"), Tool("demo.fail")}, Run: recoveryOutcome},
-		{ID: "wait", Title: "jobs.wait returns when the job has ended, or its time is over", Section: "SPEC §7.3", Level: Runtime, Needs: []string{Tool("jobs.wait"), Tool("demo.sleep")}, Run: recoveryWait},
-		{ID: "delete", Title: "jobs.delete deletes a job that has ended, and no other one", Section: "SPEC §7.3", Level: Runtime, Needs: []string{Tool("jobs.delete"), Tool("jobs.get"), Tool("demo.sleep")}, Run: recoveryDelete},
-	}
-}
-
 func recoveryCheckpoints(_ context.Context, t *T) {
 	c := t.Open(offer(arcp.FeatureCheckpoints))
 	job := c.Invoke("demo.count", map[string]any{"to": 5, "interval_ms": 1})

@@ -9,41 +9,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func resourceChecks() []Check {
-	entries := []string{Tool("registry.register"), Tool("registry.update_status"), Tool("registry.get"), Tool("registry.list"), Tool("registry.deregister")}
-	leases := []string{Tool("registry.lease"), Tool("registry.touch"), Tool("registry.release"), Tool("registry.leases"), Tool("registry.get")}
-	reap := append([]string{Tool("registry.reap"), Tool("demo.echo")}, leases...)
-	return []Check{
-		{ID: "register", Title: "a resource that is registered is active, and is what was said", Section: "SPEC §7.6", Level: Runtime, Needs: entries, Run: resourceRegister},
-		{ID: "upsert", Title: "registering a resource again replaces it, and keeps when it was made", Section: "SPEC §7.6", Level: Runtime, Needs: entries, Run: resourceUpsert},
-		{ID: "order", Title: "calls in a pipeline happen in the order in which they were sent", Section: "SPEC §7.2", Level: Must, Needs: entries, Run: resourceOrder},
-		{ID: "revive", Title: "registering a released resource revives it", Section: "SPEC §7.6", Level: Runtime, Needs: entries, Run: resourceRevive},
-		{ID: "list", Title: "the pages of registry.list hold each resource once, the newest first", Section: "SPEC §7.6", Level: Runtime, Needs: entries, Run: resourceList},
-		{ID: "filter", Title: "registry.list selects by kind and status", Section: "SPEC §7.6", Level: Runtime, Needs: entries, Run: resourceFilter},
-		{ID: "wrong", Title: "a resource or a list that makes no sense is INVALID_ARGUMENT", Section: "SPEC §7.6", Level: Runtime, Needs: entries, Run: resourceWrong},
-		{ID: "unknown", Title: "a resource that is not there is NOT_FOUND", Section: "SPEC §7.6", Level: Runtime, Needs: entries, Run: resourceUnknown},
-		{ID: "deregister", Title: "registry.deregister says whether there was something", Section: "SPEC §7.6", Level: Runtime, Needs: entries, Run: resourceDeregister},
-		{ID: "of-a-session", Title: "a session's resources are its own, and its principal's to see", Section: "SPEC §7.6", Level: Runtime, Needs: entries, Run: resourceOfASession},
-		{ID: "foreign", Title: "another principal's resources do not exist", Section: "SPEC §7.6", Level: Must, Needs: append([]string{NeedOther}, entries...), Run: resourceForeign},
-		{ID: "lease", Title: "a lease is registered as a resource, and lasts as long as was asked", Section: "SPEC §7.6", Level: Runtime, Needs: leases, Run: leaseTaken},
-		{ID: "lease-refresh", Title: "a lease on the same thing is the same lease", Section: "SPEC §7.6", Level: Runtime, Needs: leases, Run: leaseRefreshed},
-		{ID: "lease-touch", Title: "a lease that is touched lasts for its whole duration again", Section: "SPEC §7.6", Level: Runtime, Needs: leases, Run: leaseTouched},
-		{ID: "lease-release", Title: "a lease that is released stays so, and its resource says it", Section: "SPEC §7.6", Level: Runtime, Needs: leases, Run: leaseReleased},
-		{ID: "lease-wrong", Title: "a lease that makes no sense is INVALID_ARGUMENT", Section: "SPEC §7.6", Level: Runtime, Needs: leases, Run: leaseWrong},
-		{ID: "lease-foreign", Title: "another principal's leases do not exist", Section: "SPEC §7.6", Level: Must, Needs: append([]string{NeedOther}, leases...), Run: leaseForeign},
-		{ID: "lease-list", Title: "the pages of registry.leases hold each lease once, the newest first, by state", Section: "SPEC §7.6", Level: Runtime, Needs: leases, Run: leaseList},
-		{ID: "reap", Title: "what a lease that is over is on is cleaned up, with its tool", Section: "SPEC §7.6", Level: Runtime, Needs: reap, Run: leaseReaped},
-		{ID: "reap-fails", Title: "a clean-up that fails says why, and is tried again later", Section: "SPEC §7.6", Level: Runtime, Needs: reap, Run: leaseReapFails},
-		{ID: "reap-dry-run", Title: "a dry run of registry.reap changes nothing", Section: "SPEC §7.6", Level: Runtime, Needs: reap, Run: leaseDryRun},
-		{ID: "reap-held", Title: "a lease that is not over is not reaped", Section: "SPEC §7.6", Level: Must, Needs: reap, Run: leaseHeld},
-		{ID: "reap-named", Title: "a lease that an open approval names is not reaped", Section: "SPEC §7.6", Level: Must, Needs: append([]string{Tool("approval.request")}, reap...), Run: leaseNamed},
-		{ID: "reap-foreign", Title: "nobody reaps another principal's leases", Section: "SPEC §7.6", Level: Must, Needs: append([]string{NeedOther}, reap...), Run: leaseReapForeign},
-		{ID: "local", Title: "no client takes a lease on what is on the server's machine", Section: "SPEC §7.6", Level: Must, Needs: append([]string{Tool("demo.resource")}, leases...), Run: leaseLocal},
-		{ID: "demo", Title: "demo.resource takes a lease and leaves it", Section: "SPEC §7.2", Level: Runtime, Needs: append([]string{Tool("demo.resource")}, reap...), Run: leaseDemo},
-		{ID: "restart", Title: "resources and leases outlive the server", Section: "SPEC §7.6", Level: Runtime, Needs: append(append([]string{NeedRestart}, entries...), reap...), Run: resourceRestart},
-	}
-}
-
 // resourceOrder registers one resource again and again without waiting: the last one
 // stays, and a call behind them sees it.
 func resourceOrder(_ context.Context, t *T) {

@@ -8,45 +8,6 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-func resumeChecks() []Check {
-	echo, emit, count, sleep := Tool("demo.echo"), Tool("demo.emit"), Tool("demo.count"), Tool("demo.sleep")
-	checkpoints := Capability(string(arcp.FeatureCheckpoints))
-	return []Check{
-		{ID: "answer", Title: "session.resume is answered by session.resumed: the same session, the position, a new token", Section: "ARCP 1.1 §6.3", Level: Must, Needs: []string{echo}, Run: resumeAnswer},
-		{ID: "replay", Title: "the events after the position come again as they were, then new ones with the next numbers", Section: "ARCP 1.1 §6.3", Level: Must, Needs: []string{echo, emit}, Run: resumeReplay},
-		{ID: "every-position", Title: "a session can be resumed after each of its events", Section: "ARCP 1.1 §6.3", Level: Must, Needs: []string{echo, emit}, Run: resumeEveryPosition},
-		{ID: "while-running", Title: "a job whose client is cut off again and again loses and repeats nothing", Section: "RFC §19", Level: Must, Needs: []string{emit}, Run: resumeWhileRunning},
-		{ID: "while-away", Title: "a job goes on while nobody is connected, and what it said is replayed", Section: "RFC §9", Level: Must, Needs: []string{sleep}, Run: resumeWhileAway},
-		{ID: "unread", Title: "what was sent but not read comes again", Section: "ARCP 1.1 §6.3", Level: Must, Needs: []string{echo, emit}, Run: resumeUnread},
-		{ID: "numbers", Title: "event_seq goes on over any number of connections", Section: "SPEC §5.3", Level: Must, Needs: []string{echo}, Run: resumeNumbers},
-		{ID: "features", Title: "a resumed session keeps what it negotiated", Section: "SPEC §5.10", Level: Runtime, Needs: []string{count, checkpoints}, Run: resumeFeatures},
-		{ID: "version", Title: "a resumed session speaks the version of the client that resumes it", Section: "SPEC §5.10", Level: Runtime, Needs: []string{echo}, Run: resumeVersion},
-		{ID: "token-wrong", Title: "a wrong token is answered with session.rejected RESUME_WINDOW_EXPIRED, and session.open still works", Section: "ARCP 1.1 §6.3", Level: Must, Run: resumeTokenWrong},
-		{ID: "token-used", Title: "a token is good for nothing once the client was heard with the next one", Section: "ARCP 1.1 §6.3", Level: Must, Run: resumeTokenUsed},
-		{ID: "token-lost", Title: "a token stays good while its client may not have got the next one", Section: "SPEC §5.10", Level: Runtime, Run: resumeTokenLost},
-		{ID: "three-failures", Title: "the third wrong token ends the connection with 1008", Section: "SPEC §5.1", Level: Should, Run: resumeThreeFailures},
-		{ID: "beyond", Title: "a position that was not reached is RESUME_WINDOW_EXPIRED and does not use up the token", Section: "SPEC §5.10", Level: Must, Needs: []string{echo}, Run: resumeBeyond},
-		{ID: "dropped-before", Title: "what is sent before session.resumed is not performed", Section: "SPEC §5.1", Level: Should, Run: resumeDroppedBefore},
-		{ID: "open-own", Title: "session.open that names an own session takes it over at last_event_seq", Section: "SPEC §5.10", Level: Runtime, Needs: []string{echo, emit}, Run: resumeOpenOwn},
-		{ID: "open-goes-on", Title: "without last_event_seq and resume a session goes on after what was written to it", Section: "SPEC §5.10", Level: Runtime, Needs: []string{echo}, Run: resumeOpenGoesOn},
-		{ID: "open-goes-on-acked", Title: "without last_event_seq and resume a session that acknowledges goes on after what it acknowledged", Section: "SPEC §5.10", Level: Runtime, Needs: []string{echo}, Run: resumeOpenGoesOnAcked},
-		{ID: "open-features", Title: "taking a session over with session.open does not negotiate again", Section: "SPEC §5.10", Level: Runtime, Needs: []string{count, checkpoints}, Run: resumeOpenFeatures},
-		{ID: "open-beyond", Title: "session.open with a position that was not reached is RESUME_WINDOW_EXPIRED", Section: "SPEC §5.10", Level: Runtime, Run: resumeOpenBeyond},
-		{ID: "open-unknown", Title: "session.open that names a session that is not there makes a new one", Section: "SPEC §5.10", Level: Runtime, Run: resumeOpenUnknown},
-		{ID: "open-foreign", Title: "session.open that names another principal's session makes a new one", Section: "RFC §13.1", Level: Must, Needs: []string{NeedOther, echo}, Run: resumeOpenForeign},
-		{ID: "after-message", Title: "resume is answered with ack, and the events strictly after the message follow", Section: "RFC §19", Level: Must, Needs: []string{echo, emit}, Run: resumeAfterMessage},
-		{ID: "message-unknown", Title: "resume after an unknown message is DATA_LOSS and tells the oldest one that is kept", Section: "RFC §19", Level: Must, Needs: []string{echo}, Run: resumeMessageUnknown},
-		{ID: "checkpoint", Title: "checkpoint_id in resume is a position: just after its job.checkpoint", Section: "SPEC §5.10", Level: Runtime, Needs: []string{echo, count, checkpoints}, Run: resumeCheckpoint},
-		{ID: "both", Title: "of a message and a checkpoint in resume the earlier one counts", Section: "SPEC §5.10", Level: Runtime, Needs: []string{echo, count, checkpoints}, Run: resumeBoth},
-		{ID: "too-late", Title: "resume after events were sent is FAILED_PRECONDITION", Section: "SPEC §5.10", Level: Runtime, Needs: []string{echo}, Run: resumeTooLate},
-		{ID: "closed", Title: "session.close leaves a session that can be resumed", Section: "SPEC §5.8", Level: Runtime, Needs: []string{sleep}, Run: resumeClosed},
-		{ID: "forgotten", Title: "session.close with forget ends the session", Section: "SPEC §5.8", Level: Runtime, Run: resumeForgotten},
-		{ID: "evicted", Title: "an evicted session cannot be resumed, and its jobs go on", Section: "SPEC §5.7", Level: Runtime, Needs: []string{sleep}, Run: resumeEvicted},
-		{ID: "forwarded", Title: "the events of a followed job come again as they were, with their origin", Section: "SPEC §5.3", Level: Must, Needs: []string{echo, emit}, Run: resumeForwarded},
-		{ID: "following", Title: "a resumed session still follows the jobs it followed", Section: "SPEC §5.4", Level: Must, Needs: []string{sleep}, Run: resumeFollowing},
-	}
-}
-
 func resumeAnswer(_ context.Context, t *T) {
 	c := t.Open()
 	c.echoes(1)

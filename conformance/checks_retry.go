@@ -6,19 +6,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func retryChecks() []Check {
-	fail := []string{Tool("demo.fail")}
-	return []Check{
-		{ID: "attempts", Title: "a failure that may be retried is, each retry is announced, and the job ends once", Section: "SPEC §5.6", Level: Runtime, Needs: fail, Run: retryAttempts},
-		{ID: "final", Title: "a failure that may not be retried is final", Section: "SPEC §5.6", Level: Must, Needs: fail, Run: retryFinal},
-		{ID: "off", Title: "without the option nothing is retried", Section: "SPEC §5.6", Level: Runtime, Needs: fail, Run: retryOff},
-		{ID: "floor", Title: "a retry waits as long as the error asks for", Section: "SPEC §5.6", Level: Runtime, Needs: fail, Run: retryFloor},
-		{ID: "queued", Title: "between two attempts a job is queued and can be cancelled", Section: "SPEC §5.6", Level: Runtime, Needs: fail, Run: retryQueued},
-		{ID: "away", Title: "retries go on while nobody is connected", Section: "SPEC §5.6", Level: Runtime, Needs: fail, Run: retryAway},
-		{ID: "malformed", Title: "a retry option that cannot be followed is refused, and there is no job", Section: "SPEC §5.6", Level: Should, Needs: fail, Run: retryMalformed},
-	}
-}
-
 // failing submits demo.fail with a retry option.
 func (c *Conn) failing(retry, arguments string) arcp.MessageID {
 	return c.submit(arcp.ToolInvokePayload{Tool: "demo.fail", Arguments: arcp.Raw(arguments),

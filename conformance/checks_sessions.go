@@ -9,20 +9,6 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-func sessionChecks() []Check {
-	list, evict := Tool("sessions.list"), Tool("sessions.evict")
-	return []Check{
-		{ID: "list", Title: "sessions.list says of each session of the principal whether it has a connection", Section: "SPEC §7.3", Level: Runtime, Needs: []string{list, Tool("demo.echo")}, Run: sessionsList},
-		{ID: "pages", Title: "the pages of sessions.list hold each session once", Section: "SPEC §7.3", Level: Runtime, Needs: []string{list}, Run: sessionsPages},
-		{ID: "other-principal", Title: "sessions of another principal are not listed and cannot be ended", Section: "SPEC §7.3", Level: Must, Needs: []string{list, evict, NeedOther}, Run: sessionsOtherPrincipal},
-		{ID: "evict", Title: "sessions.evict takes a session's connection from it, and its client may come back", Section: "SPEC §7.3", Level: Runtime, Needs: []string{evict, Tool("demo.echo")}, Run: sessionsEvict},
-		{ID: "evict-forget", Title: "sessions.evict with forget ends a session: its token is good for nothing", Section: "SPEC §7.3", Level: Runtime, Needs: []string{list, evict}, Run: sessionsEvictForget},
-		{ID: "lease", Title: "session.accepted says until when the session lives, each time anew", Section: "SPEC §5.1", Level: Must, Run: sessionsLease},
-		{ID: "trust", Title: "session.accepted says how much the session is trusted", Section: "SPEC §5.12", Level: Should, Run: sessionsTrust},
-		{ID: "evict-unknown", Title: "ending a session that is not there is NOT_FOUND", Section: "SPEC §7.3", Level: Runtime, Needs: []string{evict}, Run: sessionsEvictUnknown},
-	}
-}
-
 // sessionEntry is an item of sessions.list.
 type sessionEntry struct {
 	SessionID    arcp.SessionID `json:"session_id"`

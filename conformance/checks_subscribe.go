@@ -6,25 +6,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func subscribeChecks() []Check {
-	both := []string{Tool("demo.echo"), Tool("demo.emit")}
-	sleep := []string{Tool("demo.sleep")}
-	return []Check{
-		{ID: "history", Title: "job.subscribe with history replays the job's events: same ids, same payloads, own numbers", Section: "ARCP 1.1 §7.6", Level: Must, Needs: both, Run: subscribeHistory},
-		{ID: "live", Title: "job.subscribe without history brings what comes from now on", Section: "ARCP 1.1 §7.6", Level: Must, Needs: append([]string{Tool("demo.echo")}, sleep...), Run: subscribeLive},
-		{ID: "history-then-live", Title: "a replay goes over into live events without a gap or a repetition", Section: "ARCP 1.1 §7.6", Level: Must, Needs: both, Run: subscribeHistoryThenLive},
-		{ID: "from", Title: "from_event_seq leaves out what comes up to it", Section: "ARCP 1.1 §7.6", Level: Should, Needs: both, Run: subscribeFrom},
-		{ID: "answer", Title: "job.subscribed says what the job is and where the replay stands", Section: "ARCP 1.1 §7.6", Level: Must, Needs: both, Run: subscribeAnswer},
-		{ID: "origin", Title: "a forwarded event says which number it had in its own session", Section: "SPEC §5.3", Level: Runtime, Needs: both, Run: subscribeOrigin},
-		{ID: "foreign-correlation", Title: "an id that another client made up does not reach a follower", Section: "SPEC §2.2", Level: Must, Needs: both, Run: subscribeForeignCorrelation},
-		{ID: "once", Title: "subscribing twice does not double the events", Section: "ARCP 1.1 §7.6", Level: Must, Needs: sleep, Run: subscribeOnce},
-		{ID: "own-job", Title: "subscribing to one's own job does not double its events", Section: "ARCP 1.1 §7.6", Level: Should, Needs: sleep, Run: subscribeOwnJob},
-		{ID: "unsubscribe", Title: "after job.unsubscribe nothing of the job comes any more", Section: "ARCP 1.1 §7.6", Level: Must, Needs: sleep, Run: subscribeUnsubscribe},
-		{ID: "unknown", Title: "subscribing to an unknown job is refused with JOB_NOT_FOUND", Section: "ARCP 1.1 §7.6", Level: Should, Run: subscribeUnknown},
-		{ID: "other-principal", Title: "a job of another principal is not found", Section: "SPEC §5.7", Level: Runtime, Needs: []string{NeedOther, Tool("demo.echo")}, Run: subscribeOtherPrincipal},
-	}
-}
-
 // subscribe follows a job and returns the answer.
 func (c *Conn) subscribe(p arcp.JobSubscribePayload) (*Frame, arcp.JobSubscribedPayload) {
 	id := c.Send(arcp.JobSubscribe, p)

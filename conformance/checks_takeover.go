@@ -7,17 +7,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func takeoverChecks() []Check {
-	echo, emit := Tool("demo.echo"), Tool("demo.emit")
-	return []Check{
-		{ID: "superseded", Title: "a newer connection takes a session over, and the older one ends with 1008", Section: "SPEC §5.10", Level: Runtime, Needs: []string{echo}, Run: takeoverSuperseded},
-		{ID: "open", Title: "session.open takes a session over from an older connection too", Section: "SPEC §5.10", Level: Runtime, Needs: []string{echo}, Run: takeoverOpen},
-		{ID: "open-goes-on", Title: "a session taken over without a position goes on after what was written to the older connection", Section: "SPEC §5.10", Level: Runtime, Needs: []string{echo}, Run: takeoverOpenGoesOn},
-		{ID: "while-running", Title: "a job whose session is taken over again and again loses and repeats nothing", Section: "SPEC §5.10", Level: Must, Needs: []string{emit}, Run: takeoverWhileRunning},
-		{ID: "race", Title: "of connections that take over the same session at once one has it in the end", Section: "SPEC §5.10", Level: Must, Run: takeoverRace},
-	}
-}
-
 func takeoverSuperseded(_ context.Context, t *T) {
 	old := t.Open()
 	old.echoes(1)

@@ -9,26 +9,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func toolsChecks() []Check {
-	list, describe, overlay, echo := Tool("tools.list"), Tool("tools.describe"), Tool("tools.overlay"), Tool("demo.echo")
-	hiding := []string{list, describe, overlay, echo}
-	return []Check{
-		{ID: "list", Title: "the pages of tools.list hold each tool of session.accepted once, by name", Section: "SPEC §7.5", Level: Runtime, Needs: []string{list, echo}, Run: toolsList},
-		{ID: "describe", Title: "tools.describe says what is to know of a tool", Section: "SPEC §7.5", Level: Runtime, Needs: []string{describe, echo}, Run: toolsDescribe},
-		{ID: "hidden", Title: "what a session hides does not exist for it", Section: "SPEC §7.5", Level: Must, Needs: hiding, Run: toolsHidden},
-		{ID: "own", Title: "an overlay without the base has what it names, and the way back", Section: "SPEC §7.5", Level: Runtime, Needs: hiding, Run: toolsOwn},
-		{ID: "refused", Title: "an overlay that is refused changes nothing", Section: "SPEC §7.5", Level: Runtime, Needs: hiding, Run: toolsRefused},
-		{ID: "compare", Title: "a change of another overlay than there is, is FAILED_PRECONDITION; the same again is none", Section: "SPEC §7.5", Level: Runtime, Needs: []string{overlay}, Run: toolsCompare},
-		{ID: "session", Title: "an overlay is its session's alone, and outlives its connection", Section: "SPEC §7.5", Level: Runtime, Needs: hiding, Run: toolsSession},
-		{ID: "changed", Title: "a session is told what has changed in its catalogue", Section: "SPEC §7.5", Level: Runtime, Needs: []string{overlay, echo}, Run: toolsChanged},
-		{ID: "policy", Title: "tools.policy says what may be submitted", Section: "SPEC §7.5", Level: Runtime, Needs: []string{Tool("tools.policy"), echo}, Run: toolsPolicy},
-		{ID: "calls", Title: "the record of a call has the digests of its arguments and its result", Section: "SPEC §7.5", Level: Runtime, Needs: []string{Tool("tools.calls"), echo}, Run: toolsCalls},
-		{ID: "calls-failed", Title: "the record of a call that failed says why", Section: "SPEC §7.5", Level: Runtime, Needs: []string{Tool("tools.calls"), Tool("demo.fail")}, Run: toolsCallsFailed},
-		{ID: "calls-foreign", Title: "the calls of another principal's job are not there", Section: "SPEC §7.5", Level: Must, Needs: []string{NeedOther, Tool("tools.calls"), echo}, Run: toolsCallsForeign},
-		{ID: "restart", Title: "overlays and records of calls outlive the server", Section: "SPEC §7.5", Level: Runtime, Needs: append([]string{NeedRestart, Tool("tools.calls")}, hiding...), Run: toolsRestart},
-	}
-}
-
 // tools are the names of tools.list, page by page.
 func (c *Conn) tools(limit int) (names []string) {
 	args := map[string]any{"limit": limit}

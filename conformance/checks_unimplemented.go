@@ -78,7 +78,7 @@ func unimplementedChecks() []Check {
 				unimplementedAnswered(t, a.typ, a.payload, a.with)
 			}})
 	}
-	return append(list, Check{ID: "silent-types", Title: "types without an answer stay silent", Section: "SPEC §6.4", Level: Should, Run: unimplementedSilent})
+	return list
 }
 
 func (c *Conn) sendWith(typ arcp.Type, p any, with func(*arcp.Envelope)) arcp.MessageID {

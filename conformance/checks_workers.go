@@ -9,36 +9,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func workerChecks() []Check {
-	worker := []string{Capability(string(arcp.FeatureExecutes)), Tool("host.register_agent"), Tool("host.unregister_agent")}
-	person := append([]string{human}, worker...)
-	interrupted := append([]string{Capability(string(arcp.FeatureInterrupt))}, person...)
-	child := append([]string{Tool("demo.echo")}, worker...)
-	checkpoints := append([]string{Capability(string(arcp.FeatureCheckpoints))}, worker...)
-	return []Check{
-		{ID: "dispatch", Title: "a job is given to its worker with tool.invoke, and what the worker says of it is the job's", Section: "SPEC §7.8", Level: Runtime, Needs: worker, Run: workersDispatch},
-		{ID: "queued", Title: "a worker is given no more jobs than it said, and the others wait", Section: "SPEC §7.8", Level: Runtime, Needs: worker, Run: workersQueued},
-		{ID: "priority", Title: "jobs that wait are given by their priority, those of one priority as they came, and their events have it", Section: "SPEC §5.6", Level: Runtime, Needs: worker, Run: workersPriority},
-		{ID: "passed", Title: "a job that waits is passed by seven of a higher priority, and is given then", Section: "SPEC §5.6", Level: Runtime, Needs: worker, Run: workersPassed},
-		{ID: "absent", Title: "a job waits while its worker has no connection", Section: "SPEC §7.8", Level: Runtime, Needs: worker, Run: workersAbsent},
-		{ID: "refused", Title: "a job that a worker refuses is given to another, and fails when all have refused", Section: "SPEC §7.8", Level: Runtime, Needs: worker, Run: workersRefused},
-		{ID: "not-taken", Title: "what a worker says of a job before it has taken it is FAILED_PRECONDITION", Section: "SPEC §7.8", Level: Runtime, Needs: worker, Run: workersNotTaken},
-		{ID: "stale", Title: "what a worker says of a job that it does not run, or not any more, is FAILED_PRECONDITION", Section: "SPEC §7.8", Level: Must, Needs: worker, Run: workersStale},
-		{ID: "unreadable", Title: "what a worker says and cannot be done is refused, and its job goes on", Section: "SPEC §7.8", Level: Runtime, Needs: worker, Run: workersUnreadable},
-		{ID: "cancel", Title: "the worker of a job that is cancelled is told, and says how it ends", Section: "SPEC §7.8", Level: Runtime, Needs: worker, Run: workersCancel},
-		{ID: "comes-back", Title: "a worker that comes back is given its job again under the same id", Section: "SPEC §7.8", Level: Runtime, Needs: worker, Run: workersComesBack},
-		{ID: "lost", Title: "the job of a worker whose session ends fails with ABORTED, to be tried again", Section: "SPEC §7.8", Level: Runtime, Needs: worker, Run: workersLost},
-		{ID: "rerun", Title: "a job with recovery rerun is given to another worker as another attempt", Section: "SPEC §7.8", Level: Runtime, Needs: worker, Run: workersRerun},
-		{ID: "checkpoint", Title: "a job with recovery checkpoint goes on from its checkpoint at another worker", Section: "SPEC §7.8", Level: Runtime, Needs: checkpoints, Run: workersCheckpoint},
-		{ID: "asks", Title: "a worker's question is the job's, and its answer is the worker's", Section: "SPEC §7.8", Level: Runtime, Needs: person, Run: workersAsks},
-		{ID: "quorum", Title: "a job that several must approve is given to its worker when they have", Section: "SPEC §7.1", Level: Runtime, Needs: person, Run: workersQuorum},
-		{ID: "interrupt", Title: "the worker of a job that is interrupted is told, and with what to go on", Section: "SPEC §7.8", Level: Runtime, Needs: interrupted, Run: workersInterrupt},
-		{ID: "child", Title: "a worker's call is a child of its job, answered with its acceptance and its end, unnumbered", Section: "SPEC §7.8", Level: Runtime, Needs: child, Run: workersChild},
-		{ID: "names", Title: "a name that somebody else executes is refused, and does not exist for others", Section: "SPEC §7.8", Level: Runtime, Needs: append([]string{NeedOther}, worker...), Run: workersNames},
-		{ID: "capability", Title: "a session that did not offer executes is given no jobs", Section: "SPEC §7.8", Level: Runtime, Needs: worker, Run: workersCapability},
-	}
-}
-
 // hire opens a session that executes a tool, and registers an agent for it. about
 // is what is said of the tool.
 func (t *T) hire(ref string, about map[string]any, with ...func(*arcp.SessionOpenPayload)) (c *Conn, agent string) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strconv"
 	"time"
@@ -137,11 +138,16 @@ func (c *Conn) note(env *arcp.Envelope) {
 		c.v.version = env.ARCP
 	case arcp.SessionOpen:
 		if p, err := arcp.DecodePayload[arcp.SessionOpenPayload](env); err == nil {
-			c.v.version = env.ARCP
+			c.v.version = ""
+			if spoken.MatchString(env.ARCP) { // else the version of the answer is open
+				c.v.version = env.ARCP
+			}
 			c.opens(&p)
 		}
 	}
 }
+
+var spoken = regexp.MustCompile(`^1(\.\d+)?$`)
 
 // opens tells the validator what a session.open asks for.
 func (c *Conn) opens(p *arcp.SessionOpenPayload) {

@@ -1,0 +1,56 @@
+// Package script runs protocol scripts: text files with the steps of a client
+// and the frames it expects.
+//
+// A file begins with the defaults of its checks and the macros of the file. A
+// header line begins a check:
+//
+//	section RFC §10.4
+//	set slow demo.sleep demo.stubborn
+//
+//	== finished (should, SPEC §5.7, needs @slow): cancelling a finished job is refused
+//	open a
+//	a> tool.invoke {tool: demo.echo, arguments: {}} as submit
+//	a<< job.completed re $submit as end
+//	a> cancel {target: job, target_id: $end.job_id}
+//	a< cancel.refused {target_id: $end.job_id, reason: already_terminal}  -- an ended job cannot be cancelled
+//
+// The text after -- is the rule that the step tests; a failure begins with it.
+//
+// # Steps
+//
+//	dial a, b                    connect, and send nothing
+//	open a, b [by ROLE] [offer F ...] [{payload members}]
+//	a> TYPE [payload] [{envelope members}] [as ID]
+//	a>> TEXT                     send TEXT as one frame, whatever it is
+//	a< TYPE [re ID] [payload] [{envelope}] [as FRAME]
+//	                             the next frame is this one
+//	a<< TYPE ...                 skip frames until this one comes
+//	a! TYPE [payload] [{envelope}]
+//	                             this frame does not come before an answer to a ping
+//	a VERB args                  a step of the table verbs, or a macro
+//	let NAME = VALUE
+//	want VALUE OP VALUE          OP is == != === < <= > >= ~ !~
+//	if VALUE OP VALUE, else      with an indented block
+//	for PATTERN in LIST          with an indented block
+//	repeat N                     with an indented block; break, continue
+//	until VALUE OP VALUE         repeats its block until the condition holds or time is up
+//	skip TEXT, fail TEXT, return VALUE
+//	restart                      end the server and start it again
+//	def c NAME PARAM ...         a macro: a step of connection c
+//
+// A frame that answers is correlated to the last message of its connection. The
+// clause re names another message, re any none; an envelope pattern replaces
+// the default.
+//
+// # Values and patterns
+//
+// Values are JSON with bare words for strings and bare member names. $name is a
+// variable or a connection, $name.member.0 a part of it, `text` JSON text that
+// is sent and compared byte by byte. ${name} inside quotes inserts text. The
+// operator + adds numbers, joins strings and lists, merges objects, and moves
+// a time by seconds. NAME(args) calls a function of the table functions.
+//
+// In a pattern an object names the members that must fit, ?name binds a
+// variable, _ fits any value, absent fits a member that is not there, a|b fits
+// either word, ~"text" fits text that contains it, and >=3 fits numbers.
+package script

@@ -1,0 +1,165 @@
+package script
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// functions are the functions of the language, by name.
+var functions = map[string]func(args []Value) (Value, error){
+	"len": func(a []Value) (Value, error) { // of a list, an object, or a string in bytes
+		switch a[0].Kind() {
+		case '[':
+			return count(len(items(a[0]))), nil
+		case '{':
+			return count(len(members(a[0]))), nil
+		}
+		return count(len(plain(a[0]))), nil
+	},
+	"size": func(a []Value) (Value, error) { return count(len(a[0])), nil }, // of the JSON text, in bytes
+	"of": func(a []Value) (Value, error) { // frames of the types
+		return filter(a[0], func(f Value) bool {
+			return slices.ContainsFunc(a[1:], func(typ Value) bool { return same(members(f)["type"], typ) })
+		}), nil
+	},
+	"types": func(a []Value) (Value, error) { return pluck(a[0], "type"), nil },
+	"pluck": func(a []Value) (Value, error) { return pluck(a[0], plain(a[1])), nil },
+	"where": func(a []Value) (Value, error) { // items whose member has the value
+		return filter(a[0], func(v Value) bool { return same(member(v, strings.Split(plain(a[1]), ".")), a[2]) }), nil
+	},
+	"has": func(a []Value) (Value, error) { // whether a list has the item
+		return marshal(slices.ContainsFunc(items(a[0]), func(v Value) bool { return same(v, a[1]) })), nil
+	},
+	"at": func(a []Value) (Value, error) { return member(a[0], []string{plain(a[1])}), nil },
+	"slice": func(a []Value) (Value, error) {
+		list := items(a[0])
+		from, err := index(a[1], len(list))
+		to := len(list)
+		if err == nil && len(a) > 2 {
+			to, err = index(a[2], len(list))
+		}
+		if err != nil || from > to {
+			return nil, fmt.Errorf("%s has no such part", show(a[0]))
+		}
+		return array(list[from:to]), nil
+	},
+	"cut": func(a []Value) (Value, error) { // the first bytes of a string
+		s := plain(a[0])
+		to, err := index(a[1], len(s))
+		return text(s[:to]), err
+	},
+	"reverse": func(a []Value) (Value, error) {
+		list := items(a[0])
+		slices.Reverse(list)
+		return array(list), nil
+	},
+	"sort": func(a []Value) (Value, error) {
+		list := items(a[0])
+		slices.SortFunc(list, func(a, b Value) int { return strings.Compare(plain(a), plain(b)) })
+		return array(list), nil
+	},
+	"range": func(a []Value) (Value, error) {
+		n, err := integer(a[0])
+		list := []int{}
+		for i := range n {
+			list = append(list, i)
+		}
+		return marshal(list), err
+	},
+	"repeat": func(a []Value) (Value, error) { // a string, n times
+		n, err := integer(a[1])
+		return text(strings.Repeat(plain(a[0]), max(n, 0))), err
+	},
+	"text":  func(a []Value) (Value, error) { return text(string(a[0])), nil }, // the JSON text as a string
+	"lower": func(a []Value) (Value, error) { return text(strings.ToLower(plain(a[0]))), nil },
+	"json": func(a []Value) (Value, error) { // a string that is JSON text
+		return Value(plain(a[0])), nil
+	},
+	"min": func(a []Value) (Value, error) {
+		n, err := order(a[0], a[1])
+		if n <= 0 {
+			return a[0], err
+		}
+		return a[1], err
+	},
+	"or": func(a []Value) (Value, error) { // the first that is there
+		for _, v := range a {
+			if v != nil && v.Kind() != 'n' {
+				return v, nil
+			}
+		}
+		return nil, nil
+	},
+	"merge":     func(a []Value) (Value, error) { return merge(a[0], a[1]), nil },
+	"canonical": func(a []Value) (Value, error) { return arcp.Canonical(a[0]) },
+	"matches": func(a []Value) (Value, error) { // a string and a regular expression
+		ok, err := regexp.MatchString(plain(a[1]), plain(a[0]))
+		return marshal(ok), err
+	},
+	"flip": func(a []Value) (Value, error) { // a string with another letter at a position
+		s := []byte(plain(a[0]))
+		i, err := index(a[1], len(s)-1)
+		if plain(a[1])[0] == '-' {
+			i, err = index(a[1], len(s))
+		}
+		s[i] ^= 'A' ^ 'B'
+		return text(string(s)), err
+	},
+	"unix": func(a []Value) (Value, error) { // so many seconds from now
+		n, err := integer(a[0])
+		return marshal(time.Now().Unix() + int64(n)), err
+	},
+	"object": func(a []Value) (Value, error) { return join(map[string]Value{plain(a[0]): a[1]}), nil },
+	"except": func(a []Value) (Value, error) {
+		m := members(a[0])
+		delete(m, plain(a[1]))
+		return join(m), nil
+	},
+	"id":  func(a []Value) (Value, error) { return text(arcp.NewID(plain(a[0]))), nil },
+	"now": func([]Value) (Value, error) { return text(time.Now().UTC().Format(time.RFC3339Nano)), nil },
+	"today": func([]Value) (Value, error) {
+		return text(time.Now().UTC().Truncate(time.Second).Format(time.RFC3339)), nil
+	}, // now, in whole seconds
+}
+
+func count(n int) Value { return Value(strconv.Itoa(n)) }
+
+func integer(v Value) (int, error) { return strconv.Atoi(string(v)) }
+
+// index is a position up to n; a negative one counts from the end.
+func index(v Value, n int) (int, error) {
+	i, err := integer(v)
+	if i < 0 {
+		i += n
+	}
+	if err == nil && (i < 0 || i > n) {
+		err = errors.New("position " + show(v) + " is outside")
+	}
+	return min(max(i, 0), n), err
+}
+
+func filter(v Value, keep func(Value) bool) Value {
+	var list []Value
+	for _, item := range items(v) {
+		if keep(item) {
+			list = append(list, item)
+		}
+	}
+	return array(list)
+}
+
+// pluck lists the value at a path of each item.
+func pluck(v Value, path string) Value {
+	var list []Value
+	for _, item := range items(v) {
+		list = append(list, orNull(member(item, strings.Split(path, "."))))
+	}
+	return array(list)
+}

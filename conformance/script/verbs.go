@@ -1,0 +1,524 @@
+package script
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/transport"
+)
+
+// action is one use of a verb.
+type action struct {
+	*run
+	step     *step
+	scope    *scope
+	conn     *conn
+	args     []Value
+	patterns []*expr // arguments that are patterns
+}
+
+// arg returns the i-th argument, or nil.
+func (a *action) arg(i int) Value {
+	if i < len(a.args) {
+		return a.args[i]
+	}
+	return nil
+}
+
+// verb is a step of one connection.
+type verb struct {
+	least, most int // number of arguments
+	values      int // arguments that are values; those behind them are patterns
+	run         func(a *action) (Value, error)
+}
+
+// verbs are the steps of a connection:
+//
+//	submit TOOL [ARGUMENTS] [OPTIONS] [ENVELOPE]   sends tool.invoke; its value is the id
+//	follow ID         reads until the job of a submit ends; its value is the events
+//	invoke TOOL ...   is submit and follow
+//	call TOOL [ARGUMENTS] [PATTERN] [OPTIONS]   is invoke of a job that completes; its value is the result
+//	fails TOOL ARGUMENTS CODE         is invoke of a job that fails; its value is the error
+//	refused CODE      the next frame refuses the last submit, or re ID
+//	refusal CODE      the same for any command: nack or job.failed
+//	started ID        reads until the job of a submit starts; its value is the job's id
+//	quiet             nothing comes before the answer to a ping
+//	closed [CODE ...] the server closes the connection, and nothing comes before
+//	drop              ends the connection without a farewell
+//	superseded        frames may come, then the server closes the connection with 1008
+//	redial            connects again for the same session, and sends nothing
+//	resume AFTER      redials and sends session.resume
+//	cut               drops and resumes after the last event
+//	reopen [MEMBERS]  redials and sends session.open that names the session
+//	events N          reads the next events
+//	replays FIRST LAST  exactly these events come, then those of a new job
+//	copies JOB        reads the events of a job until its end
+//	jobs FILTER [LIMIT]  lists jobs, page by page
+//	pages TOOL ARGUMENTS MEMBER  lists items of a tool, page by page, each once by a member
+//	brings SUBSCRIPTION EVENTS   the subscription brings exactly these events next
+//	brought SUBSCRIPTION         the next event that the subscription brings
+//	version TEXT      stamps what is sent from now on
+//
+// redial, resume, cut and reopen rename the new connection with as, else it
+// replaces the old one.
+var verbs map[string]verb
+
+func init() { // verbs refer to run, which refers to verbs
+	verbs = map[string]verb{
+		"submit":     {1, 4, 4, (*action).submit},
+		"follow":     {1, 1, 1, func(a *action) (Value, error) { return a.follow(plain(a.arg(0))) }},
+		"invoke":     {1, 4, 4, (*action).invoke},
+		"call":       {1, 4, 2, (*action).call},
+		"fails":      {3, 3, 2, (*action).fails},
+		"refused":    {1, 1, 0, func(a *action) (Value, error) { return a.refusal(arcp.JobFailed) }},
+		"refusal":    {1, 1, 0, func(a *action) (Value, error) { return a.refusal(arcp.Nack, arcp.JobFailed) }},
+		"started":    {1, 1, 1, (*action).started},
+		"quiet":      {0, 0, 0, (*action).quiet},
+		"closed":     {0, 4, 4, (*action).closed},
+		"drop":       {0, 0, 0, func(a *action) (Value, error) { a.conn.Drop(); return nil, nil }},
+		"superseded": {0, 0, 0, (*action).superseded},
+		"redial":     {0, 0, 0, func(a *action) (Value, error) { _, err := a.redial(); return nil, err }},
+		"resume":     {1, 1, 1, (*action).resume},
+		"cut":        {0, 0, 0, (*action).cut},
+		"reopen":     {0, 2, 2, (*action).reopen},
+		"events":     {1, 1, 1, (*action).events},
+		"replays":    {2, 2, 2, (*action).replays},
+		"copies":     {1, 1, 1, (*action).copies},
+		"jobs":       {1, 2, 2, (*action).jobs},
+		"pages":      {3, 3, 3, (*action).pages},
+		"brings":     {2, 2, 2, (*action).brings},
+		"brought":    {1, 1, 1, (*action).brought},
+		"version":    {1, 1, 1, func(a *action) (Value, error) { a.conn.version = plain(a.arg(0)); return nil, nil }},
+	}
+}
+
+func (a *action) submit() (Value, error) {
+	arguments := a.arg(1)
+	if arguments == nil {
+		arguments = Value("{}")
+	}
+	payload := `{"tool":` + string(a.arg(0)) + `,"arguments":` + string(arguments)
+	for name, v := range members(a.arg(2)) {
+		payload += "," + string(text(name)) + ":" + string(v)
+	}
+	err := a.send(a.conn, text(string(arcp.ToolInvoke)), Value(payload+"}"), members(a.arg(3)))
+	return text(a.conn.sent), err
+}
+
+func (a *action) invoke() (Value, error) {
+	id, err := a.submit()
+	if err != nil {
+		return nil, err
+	}
+	return a.follow(plain(id))
+}
+
+// follow collects the events of a job that its session was sent, also before, and
+// reads until its end. Heartbeats are left out.
+func (a *action) follow(submit string) (Value, error) {
+	var job []Value
+	for _, e := range a.conn.session.list() {
+		env, err := arcp.Decode(e)
+		if err != nil || string(env.CorrelationID) != submit || env.Type == arcp.JobHeartbeat {
+			continue
+		}
+		if job = append(job, e); env.Type.Terminal() {
+			return array(job), nil
+		}
+	}
+	for {
+		f, err := a.event(a.conn)
+		switch {
+		case err != nil:
+			return nil, err
+		case string(f.CorrelationID) != submit:
+			continue
+		case f.Type == arcp.Nack:
+			return nil, a.failf("a tool.invoke is refused with job.failed: got %s", f)
+		}
+		if job = append(job, f.text); f.Type.Terminal() {
+			return array(job), nil
+		}
+	}
+}
+
+// end is the last event of a job.
+func end(job Value) *frame {
+	f := &frame{text: member(job, []string{"-1"})}
+	f.Envelope, _ = arcp.Decode(f.text) // it was decoded when it came
+	return f
+}
+
+func (a *action) call() (Value, error) {
+	if len(a.patterns) > 1 {
+		options, err := a.scope.eval(a.patterns[1])
+		if err != nil {
+			return nil, err
+		}
+		a.args = append(a.args, options)
+	}
+	job, err := a.invoke()
+	if err != nil {
+		return nil, err
+	}
+	f := end(job)
+	if f.Type != arcp.JobCompleted {
+		return nil, a.failf("%s ends well: got %s", plain(a.arg(0)), f)
+	}
+	result := members(f.Payload)["value"]
+	if len(a.patterns) > 0 {
+		err = a.scope.match(a.patterns[0], result, "")
+	}
+	return result, err
+}
+
+func (a *action) fails() (Value, error) {
+	job, err := a.invoke()
+	if err != nil {
+		return nil, err
+	}
+	f := end(job)
+	if f.Type != arcp.JobFailed {
+		return nil, a.failf("got %s, want job.failed", f)
+	}
+	return f.Payload, a.code(f, a.patterns[0])
+}
+
+// code wants a frame to have a code that fits.
+func (a *action) code(f *frame, pattern *expr) error {
+	err := a.scope.match(pattern, field(members(f.Payload), "code"), "code")
+	if wrong, ok := errors.AsType[*mismatch](err); ok {
+		return a.failf("got %s, want %s", f, wrong.want)
+	}
+	return err
+}
+
+func (a *action) refusal(types ...arcp.Type) (Value, error) {
+	corr, err := a.correlation(&step{re: a.step.re}, a.scope, a.conn)
+	if err != nil {
+		return nil, err
+	}
+	f, err := a.event(a.conn)
+	switch {
+	case err != nil:
+		return nil, err
+	case !slices.Contains(types, f.Type):
+		return nil, a.failf("got %s, want %v", f, types)
+	case string(f.CorrelationID) != corr:
+		return nil, a.failf("%s is correlated to %q, want %q", f, f.CorrelationID, corr)
+	case f.EventSeq != 0:
+		return nil, a.failf("a refusal is no event of a job: got %s", f)
+	}
+	return f.Payload, a.code(f, a.patterns[0])
+}
+
+func (a *action) started() (Value, error) {
+	for {
+		f, err := a.event(a.conn)
+		switch {
+		case err != nil:
+			return nil, err
+		case string(f.CorrelationID) != plain(a.arg(0)):
+		case f.Type == arcp.JobStarted:
+			return text(string(f.JobID)), nil
+		case f.Type == arcp.Nack || f.Type.Terminal():
+			return nil, a.failf("an accepted job is started: got %s", f)
+		}
+	}
+}
+
+func (a *action) quiet() (Value, error) {
+	id, err := a.ping(a.conn)
+	if err != nil {
+		return nil, err
+	}
+	f, err := a.event(a.conn)
+	if err == nil && (f.Type != arcp.Pong || string(f.CorrelationID) != id) {
+		err = a.failf("got %s, want the answer to a ping", f)
+	}
+	return nil, err
+}
+
+func (a *action) closed() (Value, error) {
+	data, err := a.conn.ReadFrame()
+	if err == nil {
+		return nil, a.failf("got a frame: %s", show(data))
+	}
+	return nil, a.closedWith(err, a.args...)
+}
+
+// closedWith wants an error of reading to be the server's closing the connection
+// with one of the codes. Transports without codes have code 0.
+func (a *action) closedWith(err error, codes ...Value) error {
+	closed, ok := errors.AsType[*transport.Error](err)
+	if !ok {
+		return a.failf("%v", err)
+	}
+	code := marshal(closed.Code)
+	if closed.Code != 0 && len(codes) > 0 && !slices.ContainsFunc(codes, func(v Value) bool { return same(v, code) }) {
+		return a.failf("closed with %s, want %s", code, array(codes))
+	}
+	return nil
+}
+
+func (a *action) superseded() (Value, error) {
+	for {
+		if _, err := a.conn.ReadFrame(); err != nil {
+			return nil, a.closedWith(err, marshal(transport.ClosePolicy))
+		}
+	}
+}
+
+// redial makes a connection for the session of the step's one.
+func (a *action) redial() (*conn, error) {
+	wire, err := a.host.Dial(a.conn.Conn)
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{Conn: wire, name: a.conn.name, session: a.conn.session, version: arcp.Version}
+	if a.step.as != "" {
+		c.name = a.step.as
+	}
+	a.conns[c.name] = c
+	a.step = &step{at: a.step.at, source: a.step.source, why: a.step.why} // as names a connection
+	return c, nil
+}
+
+func (a *action) resume() (Value, error) {
+	after := a.arg(0)
+	if plain(after) == "last" {
+		after = marshal(a.conn.session.last)
+	}
+	c, err := a.redial()
+	if err != nil {
+		return nil, err
+	}
+	before := c.session.token
+	err = a.send(c, text(string(arcp.SessionResume)), join(map[string]Value{"resume_token": text(before), "last_event_seq": after}), nil)
+	if err != nil {
+		return nil, err
+	}
+	f, err := a.event(c)
+	if err != nil {
+		return nil, err
+	}
+	p := members(f.Payload)
+	switch {
+	case f.Type != arcp.SessionResumed || string(f.CorrelationID) != c.sent:
+		err = a.failf("session.resume is answered before anything is replayed: got %s", f)
+	case !same(p["replayed_from"], after):
+		err = a.failf("the answer repeats the position: got %s, want %s", show(p["replayed_from"]), after)
+	case c.session.token == "" || c.session.token == before:
+		err = a.failf("every resume gives a new token: it is the one that was used")
+	}
+	return f.Payload, err
+}
+
+func (a *action) cut() (Value, error) {
+	a.conn.Drop()
+	a.args = []Value{text("last")}
+	return a.resume()
+}
+
+func (a *action) reopen() (Value, error) {
+	id, args := text(a.conn.session.id), a.step.args
+	c, err := a.redial()
+	if err != nil {
+		return nil, err
+	}
+	if err := a.open(&step{args: args}, a.scope, c, map[string]Value{"session_id": id}); err != nil {
+		return nil, err
+	}
+	if c.session.id != plain(id) {
+		err = a.failf("an own session is taken over: it is %s, want %s", c.session.id, id)
+	}
+	return c.accepted, err
+}
+
+func (a *action) events() (Value, error) {
+	n, err := integer(a.arg(0))
+	var list []Value
+	for err == nil && len(list) < n {
+		var f *frame
+		if f, err = a.event(a.conn); err == nil && f.EventSeq > 0 {
+			list = append(list, f.text)
+		}
+	}
+	return array(list), err
+}
+
+func (a *action) replays() (Value, error) {
+	first, err := integer(a.arg(0))
+	last, e := integer(a.arg(1))
+	if err = errors.Join(err, e); err != nil {
+		return nil, err
+	}
+	for seq := first; seq <= last; seq++ {
+		f, err := a.event(a.conn)
+		if err != nil {
+			return nil, err
+		}
+		if f.EventSeq != uint64(seq) {
+			return nil, a.failf("got %s, want event %d", f, seq)
+		}
+	}
+	a.args = []Value{text("demo.echo")}
+	if _, err = a.submit(); err != nil {
+		return nil, err
+	}
+	f, err := a.event(a.conn)
+	if err != nil {
+		return nil, err
+	}
+	if f.Type != arcp.JobAccepted || string(f.CorrelationID) != a.conn.sent || f.EventSeq != uint64(last+1) {
+		return nil, a.failf("after the replay comes what is new: got %s, want job.accepted %d", f, last+1)
+	}
+	return a.follow(a.conn.sent)
+}
+
+func (a *action) copies() (Value, error) {
+	var list []Value
+	for {
+		f, err := a.event(a.conn)
+		if err != nil {
+			return nil, err
+		}
+		if string(f.JobID) != plain(a.arg(0)) {
+			continue
+		}
+		if list = append(list, f.text); f.Type.Terminal() {
+			return array(list), nil
+		}
+	}
+}
+
+func (a *action) jobs() (Value, error) {
+	limit := a.arg(1)
+	if limit == nil {
+		limit = Value("1000")
+	}
+	most, err := integer(limit)
+	if err != nil {
+		return nil, err
+	}
+	p := map[string]Value{"filter": a.arg(0), "limit": limit}
+	var all []Value
+	for {
+		if err := a.send(a.conn, text(string(arcp.SessionListJobs)), join(p), nil); err != nil {
+			return nil, err
+		}
+		f, err := a.answer(a.conn.sent)
+		if err != nil {
+			return nil, err
+		}
+		page := members(f.Payload)
+		jobs, cursor := items(page["jobs"]), page["next_cursor"]
+		switch {
+		case f.Type != arcp.SessionJobs:
+			return nil, a.failf("session.list_jobs is answered: got %s", f)
+		case plain(page["request_id"]) != a.conn.sent:
+			return nil, a.failf("the page names its request: it names %s", show(page["request_id"]))
+		case len(jobs) > most:
+			return nil, a.failf("a page is not longer than asked for: got %d jobs, want at most %d", len(jobs), most)
+		}
+		all = append(all, jobs...)
+		if cursor.Kind() != '"' {
+			return array(all), nil
+		}
+		if plain(cursor) == "" || same(cursor, p["cursor"]) {
+			return nil, a.failf("the cursor moves on: it is %s again", show(cursor))
+		}
+		p["cursor"] = cursor
+	}
+}
+
+// answer reads until a frame correlated to id comes.
+func (a *action) answer(id string) (*frame, error) {
+	for {
+		f, err := a.event(a.conn)
+		if err != nil || string(f.CorrelationID) == id {
+			return f, err
+		}
+	}
+}
+
+func (a *action) pages() (Value, error) {
+	tool, arguments, key := a.arg(0), members(a.arg(1)), plain(a.arg(2))
+	most, _ := integer(arguments["limit"]) // without one a page is not bounded
+	seen := map[string]bool{}
+	var all []Value
+	for {
+		a.args = []Value{tool, join(arguments)}
+		page, err := a.call()
+		if err != nil {
+			return nil, err
+		}
+		list := items(member(page, []string{"items"}))
+		if most > 0 && len(list) > most {
+			return nil, a.failf("a page holds no more than was asked for: it holds %d", len(list))
+		}
+		for _, item := range list {
+			id := plain(members(item)[key])
+			if seen[id] {
+				return nil, a.failf("each is listed once: %s is listed twice", id)
+			}
+			seen[id] = true
+		}
+		all = append(all, list...)
+		cursor := members(page)["next_cursor"]
+		if plain(cursor) == "" || cursor.Kind() != '"' {
+			return array(all), nil
+		}
+		arguments["cursor"] = cursor
+	}
+}
+
+// brought reads the next event that a subscription brings. Events of the session
+// itself may come between, those of other subscriptions not.
+func (a *action) brought() (Value, error) {
+	for {
+		f, err := a.event(a.conn)
+		if err != nil {
+			return nil, err
+		}
+		if f.EventSeq > 0 {
+			continue
+		}
+		if f.Type != arcp.SubscribeEvent || string(f.SubscriptionID) != plain(a.arg(0)) {
+			return nil, a.failf("got %s of subscription %q, want subscribe.event of %s", f, f.SubscriptionID, plain(a.arg(0)))
+		}
+		return members(f.Payload)["event"], nil
+	}
+}
+
+func (a *action) brings() (Value, error) {
+	for _, want := range items(a.arg(1)) {
+		got, err := a.brought()
+		if err != nil {
+			return nil, err
+		}
+		if err := a.original(got, want); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// original wants two events to have the same members, byte by byte.
+func (a *action) original(got, want Value) error {
+	g, w := members(got), members(want)
+	for _, name := range sorted(w) {
+		if string(g[name]) != string(w[name]) {
+			return a.failf("an event in a subscription is the original: %s is %s, want %s", name, show(g[name]), show(w[name]))
+		}
+	}
+	if len(g) != len(w) {
+		return a.failf("an event in a subscription is the original: it has members %s", strings.Join(sorted(g), " "))
+	}
+	return nil
+}
+
+func sorted(m map[string]Value) []string { return slices.Sorted(maps.Keys(m)) }
