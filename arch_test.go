@@ -244,10 +244,7 @@ var largeStructs = map[string]int{
 	"runtime/internal/approval.Row":    34, // as it is stored and shown
 
 	// Still to be taken apart.
-	"runtime/internal/engine.run":        50,
-	"runtime/internal/engine.supervisor": 53,
-	"runtime/internal/engine.Engine":     26,
-	"arcp/client.Client":                 28,
+	"arcp/client.Client": 28,
 }
 
 // largeTypes have more methods than maxMethods. They are still to be taken apart.
@@ -257,9 +254,6 @@ var largeTypes = map[string]int{
 	"conformance.Conn":                         186,
 	"conformance.T":                            44,
 	"runtime/internal/conn.conn":               159,
-	"runtime/internal/engine.Engine":           115,
-	"runtime/internal/engine.run":              63,
-	"runtime/internal/engine.supervisor":       119,
 	"runtime/internal/host.Host":               43,
 	"runtime/internal/registry.Store":          43,
 	"runtime/internal/session.Directory":       43,

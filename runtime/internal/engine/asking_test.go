@@ -308,7 +308,7 @@ func TestAskingForEver(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*tool.Capability)
 		keep   int
-	}{"fail": {nil, keptLate}, "rerun": {rerun, keptSettled}} {
+	}{"fail": {nil, maxClosedLast}, "rerun": {rerun, maxClosed}} {
 		t.Run(name, func(t *testing.T) {
 			inquiry(t, func(r *fixture, d *fakeQuestions) {
 				r.tool("t", c.change, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
@@ -326,7 +326,7 @@ func TestAskingForEver(t *testing.T) {
 				check := func(max int) {
 					t.Helper()
 					synctest.Wait()
-					if got := len(r.e.run(f[0].JobID).questions); got > max {
+					if got := len(r.e.run(f[0].JobID).questions.list); got > max {
 						t.Errorf("%d questions are in memory, want at most %d", got, max)
 					}
 				}
@@ -337,7 +337,7 @@ func TestAskingForEver(t *testing.T) {
 				if name == "rerun" {
 					r.restart(1)
 					time.Sleep(time.Minute)
-					check(2 * keptSettled)
+					check(2 * maxClosed)
 				}
 				r.frames("sess_1")
 				r.frames("sess_2")
@@ -363,9 +363,9 @@ func TestAskingForEver(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				r.e.mu.Lock()
-				n := len(r.e.leases)
-				r.e.mu.Unlock()
+				r.e.leases.mu.Lock()
+				n := len(r.e.leases.byID)
+				r.e.leases.mu.Unlock()
 				if n > 128 {
 					t.Fatalf("%d permission leases are in memory", n)
 				}
@@ -373,8 +373,8 @@ func TestAskingForEver(t *testing.T) {
 			}
 			r.frames("sess_1")
 			r.frames("sess_2")
-			if len(r.e.leases) != 0 {
-				t.Errorf("%d permission leases outlive the job", len(r.e.leases))
+			if len(r.e.leases.byID) != 0 {
+				t.Errorf("%d permission leases outlive the job", len(r.e.leases.byID))
 			}
 		})
 	})

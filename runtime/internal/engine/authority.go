@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
@@ -14,12 +17,12 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool/access"
 )
 
-// leaseOf is what a submit's job may do: what it asks for, if its principal may,
-// and without a lease_request, of which an empty one is one, what the principal's
-// jobs may by default, until the end and for the amounts that it names.
+// leaseOf returns the lease of a submit's job: the lease_request, if the principal's limit
+// covers it, or the limit if there is no lease_request. An empty lease_request is one.
+// lease_constraints and cost_budget apply to both.
 func leaseOf(now time.Time, o *arcp.SubmitOptions, limit *lease.Lease) (*lease.Lease, *arcp.Error) {
-	silent := len(o.LeaseRequest) == 0 || o.LeaseRequest.Kind() == 'n'
-	if silent && len(o.CostBudget) == 0 && o.LeaseConstraints == nil { // as nearly always
+	unasked := len(o.LeaseRequest) == 0 || o.LeaseRequest.Kind() == 'n'
+	if unasked && len(o.CostBudget) == 0 && o.LeaseConstraints == nil { // as nearly always
 		return limit, nil
 	}
 	asked, err := lease.Parse(now, lease.Request{Lease: o.LeaseRequest, Constraints: o.LeaseConstraints, CostBudget: o.CostBudget})
@@ -29,7 +32,7 @@ func leaseOf(now time.Time, o *arcp.SubmitOptions, limit *lease.Lease) (*lease.L
 	if limit == nil {
 		return asked, nil
 	}
-	if silent {
+	if unasked {
 		asked = asked.With(limit)
 	}
 	if err := asked.Within(limit); err != nil {
@@ -38,7 +41,7 @@ func leaseOf(now time.Time, o *arcp.SubmitOptions, limit *lease.Lease) (*lease.L
 	return asked.Inherit(limit, limit.Budget()), nil
 }
 
-// describe says what a lease allows, as clients read it.
+// describeLease returns a lease in its wire form.
 func describeLease(l *lease.Lease) (raw arcp.Raw, constraints *arcp.LeaseConstraints) {
 	if l == nil {
 		return nil, nil
@@ -49,8 +52,8 @@ func describeLease(l *lease.Lease) (raw arcp.Raw, constraints *arcp.LeaseConstra
 	return l.RFC(), constraints
 }
 
-// LeaseOf is the lease of a job as clients read it, and the rest of its budget if
-// the job has not ended; it is empty if the job has no lease.
+// LeaseOf returns the lease of a job in its wire form; an empty object if it has none. budget
+// is the rest of the budget if the job has not ended.
 func (e *Engine) LeaseOf(j *store.Job) (raw arcp.Raw, constraints *arcp.LeaseConstraints, budget arcp.Raw) {
 	options := optionsOf(j)
 	raw, constraints = describeLease(options.lease())
@@ -65,13 +68,9 @@ func (e *Engine) LeaseOf(j *store.Job) (raw arcp.Raw, constraints *arcp.LeaseCon
 	return raw, constraints, budget
 }
 
-// now is the time by which leases end: however the clock of the machine is set,
-// it goes on from when the process first saw the job.
-func (r *run) now() time.Time { return r.seen.Add(time.Since(r.seen)) }
-
-// Allow asks the job's authority. It is the only way to it.
+// Allow checks an operation against the job's authority.
 func (j toolJob) Allow(namespace, target string) error {
-	return j.s.check(namespace, func(a *lease.Authority, now time.Time) *arcp.Error {
+	return j.check(namespace, func(a *lease.Authority, now time.Time) *arcp.Error {
 		return a.Check(now, namespace, target, "")
 	})
 }
@@ -80,10 +79,10 @@ func (j toolJob) Files() *access.Files { return access.NewFiles(j.Allow).Telling
 
 func (j toolJob) Fetcher() *access.Fetcher { return j.s.e.cfg.Fetcher.For(j.Allow).Telling(j.s.denied) }
 
-// UseModel asks the lease; one that says nothing of models allows all of them,
-// unless the server demands that it does.
+// UseModel checks the lease. A lease without a model namespace allows every model, unless
+// Config.RequireModelLease is set.
 func (j toolJob) UseModel(model string) error {
-	return j.s.check(arcp.NamespaceModelUse, func(a *lease.Authority, now time.Time) *arcp.Error {
+	return j.check(arcp.NamespaceModelUse, func(a *lease.Authority, now time.Time) *arcp.Error {
 		if !a.Lease.Has(arcp.NamespaceModelUse) && !j.s.e.cfg.RequireModelLease {
 			return a.Operate(now)
 		}
@@ -91,21 +90,22 @@ func (j toolJob) UseModel(model string) error {
 	})
 }
 
-// check asks for an operation. Nothing acts after its attempt has ended.
-func (s *supervisor) check(namespace string, ask func(*lease.Authority, time.Time) *arcp.Error) error {
+// check asks the job's authority for an operation. After the attempt has ended it refuses.
+func (j toolSide) check(namespace string, ask func(*lease.Authority, time.Time) *arcp.Error) error {
+	s := j.s
 	s.mu.Lock()
 	var err *arcp.Error
 	switch {
-	case s.over || s.stopped || s.ctx.Err() != nil:
+	case s.events.closed || s.life.aborted() || s.ctx.Err() != nil:
 		err = errEnded
 	default:
-		err = ask(&s.auth, s.now())
+		err = ask(&s.auth.Authority, s.auth.now())
 	}
 	if err == nil {
 		s.mu.Unlock()
 		return nil
 	}
-	s.lapsed = s.lapsed || err.Code == arcp.CodeLeaseExpired && s.leaseOver(s.now())
+	s.auth.lapsed = s.auth.lapsed || err.Code == arcp.CodeLeaseExpired && s.auth.expired()
 	currency, _ := s.auth.Budget.Exhausted()
 	s.mu.Unlock()
 	if err.Code == arcp.CodeBudgetExhausted {
@@ -115,7 +115,7 @@ func (s *supervisor) check(namespace string, ask func(*lease.Authority, time.Tim
 	return err
 }
 
-// denied counts and records a refusal. A lease that has ended ends the job.
+// denied counts and audits a refusal. If the job's lease has ended it ends the job.
 func (s *supervisor) denied(namespace string, err *arcp.Error) {
 	if err == errEnded {
 		return
@@ -133,118 +133,82 @@ func (s *supervisor) denied(namespace string, err *arcp.Error) {
 	s.e.audit().Event("denial", s.row.Principal, s.row.Session).Str("job_id", string(s.row.ID)).Str("tool", s.row.Agent).
 		Str("namespace", namespace).Str("decision", "denied").Str("reason", reason).Msg("audit")
 	switch {
-	case s.leaseOver(s.now()):
-		s.post(preemption{})
+	case s.auth.expired():
+		s.post(expireLease{})
 	case err.Code == arcp.CodeLeaseExpired:
 		s.noteExpired()
 	}
 }
 
-// sweep notices the permission leases that have ended.
-func (s *supervisor) sweep() {
-	at := s.now()
+// sweepGrants counts the permission leases that have ended since the last sweep.
+func (s *supervisor) sweepGrants() {
+	at := s.auth.now()
 	s.noteExpired()
-	s.progress.Swept, s.unsaved = at.UTC(), true
+	s.progress.Swept, s.progress.unsaved = at.UTC(), true
 }
 
-// permitEnd is when the next permission lease ends whose end was not noticed, by
-// run.now; zero: there is none.
-func (r *run) permitEnd() time.Time { return r.auth.Grants.NextEnd(r.progress.Swept) }
-
-// noteExpired counts and logs the permission leases whose end is noticed now.
+// noteExpired counts and logs the permission leases that have ended and were not counted.
 func (s *supervisor) noteExpired() {
 	s.mu.Lock()
 	var expired []lease.Grant
 	for _, g := range s.auth.Grants.All() {
-		if _, err := s.auth.Grants.Live(s.now(), g.ID); err != nil && err.Code == arcp.CodeLeaseExpired {
+		if _, err := s.auth.Grants.Live(s.auth.now(), g.ID); err != nil && err.Code == arcp.CodeLeaseExpired {
 			expired = append(expired, g)
 		}
 	}
 	s.mu.Unlock()
 	for _, g := range expired {
-		if s.e.endLease(g.ID) {
+		if s.e.leases.end(g.ID) {
 			s.e.cfg.Metrics.LeasesExpired.Inc()
 			s.e.cfg.Logger.Info().Str("job_id", string(s.row.ID)).Str("lease_id", string(g.ID)).Str("permission", g.Permission).Msg("permission lease expired")
 		}
 	}
 }
 
-// leaseOver reports whether the job's lease has ended.
-func (r *run) leaseOver(now time.Time) bool {
-	end := r.leaseEnd()
-	return !end.IsZero() && !now.Before(end)
-}
+// expireLease ends a job whose lease has ended.
+type expireLease struct{}
 
-// leaseEnd is when the lease counts no more; zero: never.
-func (r *run) leaseEnd() time.Time {
-	end := r.auth.Lease.ExpiresAt()
-	if end.IsZero() {
-		return end
-	}
-	return end.Add(lease.Grace)
-}
+func (expireLease) apply(s *supervisor, now time.Time) { s.endExpired(now) }
 
-// preemption ends a job whose lease has ended.
-type preemption struct{}
-
-func (preemption) meet(s *supervisor, now time.Time) { s.preempt(now) }
-
-func (s *supervisor) preempt(now time.Time) {
-	if !s.m.State().Terminal() && s.leaseOver(s.now()) {
+// endExpired ends the job if its lease has ended.
+func (s *supervisor) endExpired(now time.Time) {
+	if !s.m.State().Terminal() && s.auth.expired() {
 		s.e.cfg.Metrics.LeasesExpired.Inc()
 		s.e.cfg.Logger.Info().Str("job_id", string(s.row.ID)).Msg("lease expired")
 		s.m.Fail(now, arcp.Errorf(arcp.CodeLeaseExpired, "the job's lease ended at %s", s.auth.Lease.ExpiresAt().UTC().Format(time.RFC3339)))
 	}
 }
 
-func (preemption) settled(*supervisor, error) {}
-func (preemption) tooLate(*Engine, bool)      {}
-
-// preempts is when the job is ended because its lease has; zero: at its next
-// operation.
-func (r *run) preempts() time.Time {
-	if !r.e.cfg.PreemptExpired {
-		return time.Time{}
-	}
-	return r.clocked(r.leaseEnd())
-}
-
-// clocked is a moment of run.now by the clock that everything else goes by; zero
-// stays zero.
-func (r *run) clocked(t time.Time) time.Time {
-	if t.IsZero() {
-		return t
-	}
-	return time.Now().Add(t.Sub(r.now()))
-}
+func (expireLease) committed(*supervisor, error) {}
+func (expireLease) rejected(*Engine, bool)       {}
 
 func (j toolJob) Charge(name, currency string, amount arcp.Number) error {
 	m := arcp.MetricPayload{Name: "cost." + name, Value: amount, Unit: currency}
 	if name == "" || currency == "" || !lease.Debits(m.Name) {
 		return arcp.Errorf(arcp.CodeInvalidArgument, "a charge needs a name other than budget, and a currency")
 	}
-	return j.s.spend(m, func(b *lease.Budget, unit string, cost arcp.Number) (lease.Amount, bool, *arcp.Error) {
-		if err := j.s.auth.Ended(j.s.now()); err != nil { // what a lease had left is nobody's any more
-			j.s.lapsed = true
+	return j.spend(m, func(b *lease.Budget, unit string, cost arcp.Number) (lease.Amount, bool, *arcp.Error) {
+		if err := j.s.auth.Ended(j.s.auth.now()); err != nil { // the rest of an ended lease cannot be spent
+			j.s.auth.lapsed = true
 			return lease.Amount{}, false, err
 		}
 		return b.Charge(unit, cost)
 	})
 }
 
-// spend reports a cost. What it costs, and what is left, is written together
-// with the metric.
-func (s *supervisor) spend(m arcp.MetricPayload, debit func(*lease.Budget, string, arcp.Number) (lease.Amount, bool, *arcp.Error)) error {
-	ev, err := s.encode(arcp.Metric, m)
+// spend debits a cost. The budget is written together with the metric.
+func (j toolSide) spend(m arcp.MetricPayload, debit func(*lease.Budget, string, arcp.Number) (lease.Amount, bool, *arcp.Error)) error {
+	s := j.s
+	ev, err := j.encode(arcp.Metric, m)
 	if err != nil {
 		return err
 	}
-	err = s.enqueue(ev, nil, func() (*store.Event, *arcp.Error) {
+	err = j.enqueue(ev, nil, func() (*store.Event, *arcp.Error) {
 		left, announce, err := debit(s.auth.Budget, m.Unit, m.Value)
 		if err != nil {
 			return nil, err
 		}
-		s.spent = s.spent || s.auth.Budget != nil
+		s.auth.spent = s.auth.spent || s.auth.Budget != nil
 		if !announce {
 			return nil, nil
 		}
@@ -262,14 +226,14 @@ func (s *supervisor) spend(m arcp.MetricPayload, debit func(*lease.Budget, strin
 	return err
 }
 
-// remaining is how it is told what is left of a budget.
+// remaining is the metric of the rest of a budget.
 func remaining(left lease.Amount) arcp.MetricPayload {
 	return arcp.MetricPayload{Name: "cost.budget.remaining", Value: left.Number(), Unit: left.Currency()}
 }
 
 func (j toolJob) Permit(ctx context.Context, p tool.PermissionAsk) (tool.PermissionLease, error) {
 	term := &arcp.PermissionTerm{Permission: p.Permission, Resource: p.Resource, Operation: p.Operation, Seconds: uint64((max(p.For, 0) + time.Second - 1) / time.Second)}
-	row, err := j.s.ask(ctx, approval.Row{Kind: approval.Permission, Action: p.Reason, Permission: term}, p.Expires)
+	row, err := j.ask(ctx, approval.Row{Kind: approval.Permission, Action: p.Reason, Permission: term}, p.Expires)
 	switch {
 	case err != nil:
 		return tool.PermissionLease{}, err
@@ -279,7 +243,7 @@ func (j toolJob) Permit(ctx context.Context, p tool.PermissionAsk) (tool.Permiss
 	s := j.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	g, refused := s.auth.Grants.Live(s.now(), row.Lease)
+	g, refused := s.auth.Grants.Live(s.auth.now(), row.Lease)
 	switch {
 	case refused != nil && refused.Code == arcp.CodeNotFound:
 		return tool.PermissionLease{}, arcp.Errorf(arcp.CodeLeaseExpired, "the permission has ended")
@@ -289,7 +253,7 @@ func (j toolJob) Permit(ctx context.Context, p tool.PermissionAsk) (tool.Permiss
 	return tool.PermissionLease{ID: g.ID, Permission: g.Permission, Resource: g.Resource, Operation: g.Operation, ExpiresAt: g.ExpiresAt}, nil
 }
 
-// refusal says why what was asked for does not happen.
+// refusal returns the error for a question that was not answered with yes.
 func refusal(q *approval.Row) *arcp.Error {
 	var e *arcp.Error
 	switch {
@@ -309,7 +273,7 @@ func refusal(q *approval.Row) *arcp.Error {
 }
 
 func (j toolJob) Permitted(permission, resource, operation string) error {
-	return j.s.check(permission, func(a *lease.Authority, now time.Time) *arcp.Error {
+	return j.check(permission, func(a *lease.Authority, now time.Time) *arcp.Error {
 		return a.Check(now, permission, resource, operation)
 	})
 }
@@ -323,7 +287,7 @@ func (j toolJob) Extend(ctx context.Context, id arcp.LeaseID, more time.Duration
 			done <- nil
 		}
 	}}
-	if j.s.isOver() || !j.s.post(x) {
+	if j.over() || !j.s.post(x) {
 		return time.Time{}, errEnded
 	}
 	if err := <-done; err != nil {
@@ -346,8 +310,8 @@ func (j toolJob) Choose(ctx context.Context, c tool.ChoiceAsk) (tool.Answer, err
 	return j.answer(ctx, approval.Row{Kind: approval.Choice, Action: c.Prompt, Options: c.Options}, c.Expires)
 }
 
-func (j toolJob) answer(ctx context.Context, row approval.Row, wait time.Duration) (tool.Answer, error) {
-	row, err := j.s.ask(ctx, row, wait)
+func (j toolSide) answer(ctx context.Context, row approval.Row, wait time.Duration) (tool.Answer, error) {
+	row, err := j.ask(ctx, row, wait)
 	switch {
 	case err != nil:
 		return tool.Answer{}, err
@@ -357,14 +321,15 @@ func (j toolJob) answer(ctx context.Context, row approval.Row, wait time.Duratio
 	return tool.Answer{Value: row.Value, ChoiceID: row.Resolution, RespondedBy: row.RespondedBy, ResolvedBy: row.ResolvedBy, At: row.ResolvedAt}, nil
 }
 
-// Gate asks somebody else for an approval; anything but that is an error.
-func (s *supervisor) gate(ctx context.Context, row approval.Row, wait time.Duration) error {
+// gate asks another session for an approval. Every other answer is an error.
+func (j toolSide) gate(ctx context.Context, row approval.Row, wait time.Duration) error {
+	s := j.s
 	row.Kind, row.Options = approval.Gate, approval.ApproveOrDeny
 	row.Barred = slices.Clone(s.barred)
 	if s.row.Session != "" {
 		row.Barred = append(row.Barred, s.row.Session)
 	}
-	row, err := s.ask(ctx, row, wait)
+	row, err := j.ask(ctx, row, wait)
 	switch {
 	case err != nil:
 		return err
@@ -378,17 +343,17 @@ func permissionOf(t *arcp.PermissionTerm) lease.Permission {
 	return lease.Permission{Permission: t.Permission, Resource: t.Resource, Operation: t.Operation}
 }
 
-// grant makes a permission lease of a grant and has it announced.
-func (s *supervisor) grant(now time.Time, row *approval.Row, a *Respond) *arcp.Error {
-	asked, given := row.Permission, a.Answer.Grant
-	if err := lease.Narrower(permissionOf(asked), permissionOf(given)); err != nil {
+// grant makes the permission lease of a grant and announces it.
+func (a *Respond) grant(s *supervisor, now time.Time, row *approval.Row) *arcp.Error {
+	asked, granted := row.Permission, a.Answer.Grant
+	if err := lease.Narrower(permissionOf(asked), permissionOf(granted)); err != nil {
 		return err
 	}
-	d := lease.Duration(lease.Seconds(asked.Seconds), lease.Seconds(given.Seconds))
+	d := lease.Duration(lease.Seconds(asked.Seconds), lease.Seconds(granted.Seconds))
 	if d <= 0 {
 		return arcp.Errorf(arcp.CodeInvalidArgument, "lease_seconds must be at least 1")
 	}
-	g, err := s.addGrant(permissionOf(given), d, a.Who, "")
+	g, err := s.addGrant(permissionOf(granted), d, a.Who, "")
 	if err != nil {
 		return err
 	}
@@ -397,10 +362,10 @@ func (s *supervisor) grant(now time.Time, row *approval.Row, a *Respond) *arcp.E
 	return nil
 }
 
-// addGrant gives the job a permission lease; holder is the session that it is for,
-// if that is not the job's.
+// addGrant gives the job a permission lease. holder is the session that gets it; empty: the
+// job's.
 func (s *supervisor) addGrant(p lease.Permission, d time.Duration, by approval.Actor, holder arcp.SessionID) (lease.Grant, *arcp.Error) {
-	at := s.now().UTC().Truncate(time.Microsecond)
+	at := s.auth.now().UTC().Truncate(time.Microsecond)
 	g := lease.Grant{ID: arcp.LeaseID(arcp.NewID(arcp.LeasePrefix)), Permission: p.Permission, Resource: p.Resource, Operation: p.Operation,
 		GrantedAt: at, ExpiresAt: at.Add(d), Session: by.Session, Principal: by.Principal, Holder: holder}
 	before := s.auth.Grants.All()
@@ -410,11 +375,11 @@ func (s *supervisor) addGrant(p lease.Permission, d time.Duration, by approval.A
 	if err != nil {
 		return g, err
 	}
-	s.unsaved = true
-	s.e.noteLease(g.ID, s.row.ID)
+	s.progress.unsaved = true
+	s.e.leases.add(g.ID, s.row.ID)
 	for _, old := range before {
-		if _, kept := s.auth.Grants.Get(old.ID); !kept { // it has ended long ago
-			s.e.dropLease(old.ID)
+		if _, kept := s.auth.Grants.Get(old.ID); !kept { // it ended long ago
+			s.e.leases.remove(old.ID)
 		}
 	}
 	return g, nil
@@ -424,39 +389,35 @@ func grantedOf(g *lease.Grant) arcp.LeaseGrantedPayload {
 	return arcp.LeaseGrantedPayload{LeaseID: g.ID, Permission: g.Permission, Resource: g.Resource, Operation: g.Operation, ExpiresAt: g.ExpiresAt}
 }
 
-// announce emits an event that also answers a session's message, or tells
-// somebody who does not follow the job.
+// announce emits an event that also answers a session's message, or reaches sessions that do
+// not follow the job.
 func (s *supervisor) announce(now time.Time, t arcp.Type, payload any, route *store.Route) {
 	ev := s.event(t, now, s.row.Priority, payload)
 	if route.ReplyTo != "" || len(route.To) > 0 {
 		ev.Route = route
 	}
 	s.mu.Lock()
-	s.push(ev)
+	s.events.push(ev)
 	s.mu.Unlock()
 }
 
-// Extend is a wish for more time for a permission lease: the submitter's, or the
-// tool's.
+// Extend is a request of the submitter, or of the tool, to extend a permission lease.
 type Extend struct {
 	Lease   arcp.LeaseID
 	More    time.Duration
 	Request arcp.MessageID
 	Who     approval.Actor
-	Done    func(*arcp.Error) // told once; lease.extended is the answer if nil
+	Done    func(*arcp.Error) // called once; lease.extended is the answer if nil
 
-	tool *supervisor // the tool's own; nil: a session's
+	tool *supervisor // of the tool that asks; nil: a session asks
 }
 
-// Extend has a permission lease go on for longer.
+// Extend extends a permission lease.
 func (e *Engine) Extend(x Extend) { e.postLease(x.Lease, &x, x.Done) }
 
-// postLease posts a demand to the job that has a permission lease.
-func (e *Engine) postLease(id arcp.LeaseID, d demand, done func(*arcp.Error)) {
-	e.mu.Lock()
-	r := e.runs[e.leases[id].job]
-	e.mu.Unlock()
-	if r == nil || !r.post(d) {
+// postLease posts a command to the job that has a permission lease.
+func (e *Engine) postLease(id arcp.LeaseID, d command, done func(*arcp.Error)) {
+	if r := e.run(e.leases.job(id)); r == nil || !r.post(d) {
 		done(noSuchLease(id))
 	}
 }
@@ -465,7 +426,7 @@ func noSuchLease(id arcp.LeaseID) *arcp.Error {
 	return arcp.Errorf(arcp.CodeNotFound, "no such lease: %s", id)
 }
 
-func (x *Extend) meet(s *supervisor, now time.Time) {
+func (x *Extend) apply(s *supervisor, now time.Time) {
 	switch {
 	case x.tool != nil && x.tool != s: // of an attempt that has ended
 		x.Done(errEnded)
@@ -481,19 +442,19 @@ func (x *Extend) meet(s *supervisor, now time.Time) {
 		return
 	}
 	s.mu.Lock()
-	g, err := s.auth.Grants.Refresh(s.now(), x.Lease, x.More)
+	g, err := s.auth.Grants.Refresh(s.auth.now(), x.Lease, x.More)
 	s.mu.Unlock()
 	if err != nil {
 		x.Done(err)
 		return
 	}
-	s.unsaved = true
+	s.progress.unsaved = true
 	s.announce(now, arcp.LeaseExtended, arcp.LeaseExtendedPayload{LeaseID: g.ID, ExpiresAt: g.ExpiresAt},
 		&store.Route{Reply: x.Who.Session, ReplyTo: x.Request})
-	s.asked = append(s.asked, x)
+	s.write.answerWith(x)
 }
 
-func (x *Extend) settled(_ *supervisor, err error) { x.Done(leaseError(err)) }
+func (x *Extend) committed(_ *supervisor, err error) { x.Done(leaseError(err)) }
 
 func leaseError(err error) *arcp.Error {
 	switch {
@@ -502,24 +463,24 @@ func leaseError(err error) *arcp.Error {
 	case gone(err):
 		return errHasEnded()
 	}
-	return arcp.Errorf(arcp.CodeUnavailable, "the store cannot be written")
+	return errStore()
 }
 
-func (x *Extend) tooLate(*Engine, bool) { x.Done(noSuchLease(x.Lease)) }
+func (x *Extend) rejected(*Engine, bool) { x.Done(noSuchLease(x.Lease)) }
 
-// Revoke is a wish to end a permission lease: of who granted it, or of an admin.
+// Revoke is a request of the granter, or of an admin, to end a permission lease.
 type Revoke struct {
 	Lease   arcp.LeaseID
 	Reason  string
 	Request arcp.MessageID
 	Who     approval.Actor
-	Done    func(*arcp.Error) // told once; lease.revoked is the answer if nil
+	Done    func(*arcp.Error) // called once; lease.revoked is the answer if nil
 }
 
 // Revoke ends a permission lease.
 func (e *Engine) Revoke(x Revoke) { e.postLease(x.Lease, &x, x.Done) }
 
-func (x *Revoke) meet(s *supervisor, now time.Time) {
+func (x *Revoke) apply(s *supervisor, now time.Time) {
 	s.mu.Lock()
 	g, ok := s.auth.Grants.Get(x.Lease)
 	s.mu.Unlock()
@@ -532,74 +493,76 @@ func (x *Revoke) meet(s *supervisor, now time.Time) {
 		return
 	}
 	s.mu.Lock()
-	_, err := s.auth.Grants.Revoke(s.now(), x.Lease)
+	_, err := s.auth.Grants.Revoke(s.auth.now(), x.Lease)
 	s.mu.Unlock()
 	if err != nil {
 		x.Done(err)
 		return
 	}
-	s.unsaved = true
+	s.progress.unsaved = true
 	route := &store.Route{Reply: x.Who.Session, ReplyTo: x.Request}
 	if g.Holder != "" {
 		route.To = []arcp.SessionID{g.Holder}
 	}
-	s.e.endLease(x.Lease)
+	s.e.leases.end(x.Lease)
 	s.announce(now, arcp.LeaseRevoked, arcp.LeaseRevokedPayload{LeaseID: x.Lease, Reason: x.Reason}, route)
-	s.asked = append(s.asked, x)
+	s.write.answerWith(x)
 }
 
-func (x *Revoke) settled(_ *supervisor, err error) { x.Done(leaseError(err)) }
-func (x *Revoke) tooLate(*Engine, bool)            { x.Done(noSuchLease(x.Lease)) }
+func (x *Revoke) committed(_ *supervisor, err error) { x.Done(leaseError(err)) }
+func (x *Revoke) rejected(*Engine, bool)             { x.Done(noSuchLease(x.Lease)) }
 
-// permit is a permission lease as it is found by its id.
-type permit struct {
-	job  arcp.JobID
-	over bool // its end was noticed, or it was taken back
+// leaseIndex finds the job of a permission lease. A lease has an entry until its job ends, and counts
+// for the gauge until its end is noticed. Its methods may be called by many goroutines.
+type leaseIndex struct {
+	gauges *prometheus.GaugeVec
+
+	mu   sync.Mutex
+	byID map[arcp.LeaseID]leaseRef
 }
 
-// noteLease remembers which job a permission lease belongs to.
-func (e *Engine) noteLease(id arcp.LeaseID, job arcp.JobID) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.leases[id] = permit{job: job}
-	e.cfg.Metrics.Leases.WithLabelValues("permission").Inc()
+type leaseRef struct {
+	job   arcp.JobID
+	ended bool // its end was noticed, or it was revoked
 }
 
-// endLease notes that a permission lease is not in force any more, and reports
-// whether that is news.
-func (e *Engine) endLease(id arcp.LeaseID) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.endLeaseLocked(id)
+func (l *leaseIndex) gauge() prometheus.Gauge { return l.gauges.WithLabelValues("permission") }
+
+// job returns the job of a lease; empty: there is none.
+func (l *leaseIndex) job(id arcp.LeaseID) arcp.JobID {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.byID[id].job
 }
 
-func (e *Engine) endLeaseLocked(id arcp.LeaseID) bool {
-	p, ok := e.leases[id]
-	if !ok || p.over {
-		return false
+func (l *leaseIndex) add(id arcp.LeaseID, job arcp.JobID) {
+	l.mu.Lock()
+	l.byID[id] = leaseRef{job: job}
+	l.mu.Unlock()
+	l.gauge().Inc()
+}
+
+// end records the end of a lease and reports whether that is new.
+func (l *leaseIndex) end(id arcp.LeaseID) bool {
+	l.mu.Lock()
+	ref, ok := l.byID[id]
+	isNew := ok && !ref.ended
+	if isNew {
+		ref.ended = true
+		l.byID[id] = ref
 	}
-	p.over = true
-	e.leases[id] = p
-	e.cfg.Metrics.Leases.WithLabelValues("permission").Dec()
-	return true
-}
-
-func (e *Engine) dropLease(id arcp.LeaseID) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.dropLeaseLocked(id)
-}
-
-func (e *Engine) dropLeaseLocked(id arcp.LeaseID) {
-	e.endLeaseLocked(id)
-	delete(e.leases, id)
-}
-
-// forgetLeases is called with e.mu for a job that has ended.
-func (e *Engine) forgetLeases(r *run) {
-	for _, g := range r.auth.Grants.All() {
-		e.dropLeaseLocked(g.ID)
+	l.mu.Unlock()
+	if isNew {
+		l.gauge().Dec()
 	}
+	return isNew
+}
+
+func (l *leaseIndex) remove(id arcp.LeaseID) {
+	l.end(id)
+	l.mu.Lock()
+	delete(l.byID, id)
+	l.mu.Unlock()
 }
 
 func (j toolJob) Yield(ctx context.Context) (string, error) {
@@ -608,14 +571,14 @@ func (j toolJob) Yield(ctx context.Context) (string, error) {
 	}
 	s := j.s
 	s.mu.Lock()
-	if s.over {
+	if s.events.closed {
 		s.mu.Unlock()
 		return "", errEnded
 	}
-	q := s.interrupted()
+	q := s.questions.interrupt()
 	if q == nil {
-		guidance := s.guidance
-		s.guidance = ""
+		guidance := s.interrupts.guidance
+		s.interrupts.guidance = ""
 		s.mu.Unlock()
 		return guidance, nil
 	}
@@ -628,22 +591,15 @@ func (j toolJob) Yield(ctx context.Context) (string, error) {
 	}
 }
 
-// interruptedc is the channel of a job that is interrupted.
-var interruptedc = func() chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
-
 func (j toolJob) Interrupted() <-chan struct{} {
 	s := j.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.interrupted() != nil {
-		return interruptedc
+	if s.questions.interrupt() != nil {
+		return closedc
 	}
-	if s.halt == nil {
-		s.halt = make(chan struct{})
+	if s.interrupts.c == nil {
+		s.interrupts.c = make(chan struct{})
 	}
-	return s.halt
+	return s.interrupts.c
 }

@@ -828,7 +828,7 @@ func (w *world) checkJob(when string, l *life, asked map[string]approval.Row, in
 func (w *world) budget(id arcp.JobID) *apd.Decimal {
 	text := arcp.Number("5")
 	rec, err := w.st.Get(context.Background(), progressKey(id))
-	var m progress
+	var m progressRow
 	if err == nil && rec.Rev > 0 {
 		err = arcp.Unmarshal(rec.Value, &m)
 	}
@@ -927,7 +927,7 @@ func (w *world) live(s script) {
 	}
 	if len(w.faults) == 0 {
 		w.idle("in the end")
-		if n := len(w.e.leases); n != 0 {
+		if n := len(w.e.leases.byID); n != 0 {
 			w.fault("%d permission leases are left", n)
 		}
 	}

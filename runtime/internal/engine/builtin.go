@@ -14,14 +14,13 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Caller is what a built-in tool may ask its job for: who called.
+// Caller tells a built-in tool the caller.
 type Caller interface {
 	Principal() string
 	Session() arcp.SessionID
 }
 
-// Viewer is what a built-in tool may ask its job for: what the caller sees and may
-// do, as of the call.
+// Viewer tells a built-in tool what the caller sees and may do, as of the call.
 type Viewer interface {
 	Caller
 	Catalogue() *tool.Snapshot
@@ -40,18 +39,17 @@ func (j builtinJob) MayDo() *lease.Lease {
 	return j.s.auth.Lease
 }
 
-// Gates is what a built-in tool may have its job do: ask somebody for an
-// approval.
+// Gates lets a built-in tool ask for an approval.
 type Gates interface {
 	Caller
-	// Gate asks and waits for what becomes of it. The caller's session is barred
-	// besides those in row.Barred. A row without an ID is given one.
+	// Gate asks and waits for the decision. The caller's session is barred besides those in
+	// row.Barred. A row without an ID gets one.
 	Gate(ctx context.Context, row approval.Row, wait time.Duration) (approval.Row, error)
-	// Grant gives the job a permission lease, in the name of who has resolved a
-	// gate, and has it announced to a session as the answer to its message. It
-	// returns when the lease ends, and whether it was made now: another attempt finds
-	// the one there is. What the job says of it is written together with it, once.
-	Grant(ctx context.Context, p lease.Permission, d time.Duration, by *approval.Row, to arcp.SessionID, request arcp.MessageID, said ...JobEvent) (until time.Time, made bool, err error)
+	// Grant gives the job a permission lease in the name of the session that has resolved a
+	// gate. lease.granted goes to a session as the answer to its message. Grant returns when
+	// the lease ends, and whether it was made now: a later attempt finds the earlier lease.
+	// The events are written together with the lease, once.
+	Grant(ctx context.Context, p lease.Permission, d time.Duration, by *approval.Row, to arcp.SessionID, request arcp.MessageID, events ...JobEvent) (until time.Time, made bool, err error)
 	Holds(permission, resource, operation string) bool
 }
 
@@ -61,12 +59,12 @@ type JobEvent struct {
 	Payload any
 }
 
-// Holds reports whether the job has a permission lease, or its lease covers an
-// operation. It is no operation itself: what is not is not counted as denied.
+// Holds reports whether the job has a permission lease, or its lease covers an operation. A
+// refusal is not counted as denied.
 func (j builtinJob) Holds(permission, resource, operation string) bool {
 	j.s.mu.Lock()
 	defer j.s.mu.Unlock()
-	return !j.s.over && j.s.auth.Check(j.s.now(), permission, resource, operation) == nil
+	return !j.s.events.closed && j.s.auth.Check(j.s.auth.now(), permission, resource, operation) == nil
 }
 
 // builtinJob is the job of a built-in tool.
@@ -82,11 +80,11 @@ func (j builtinJob) Gate(ctx context.Context, row approval.Row, wait time.Durati
 	if j.s.row.Session != "" {
 		row.Barred = append(slices.Clip(row.Barred), j.s.row.Session)
 	}
-	return j.s.ask(ctx, row, wait)
+	return j.ask(ctx, row, wait)
 }
 
-func (j builtinJob) Grant(_ context.Context, p lease.Permission, d time.Duration, by *approval.Row, to arcp.SessionID, request arcp.MessageID, said ...JobEvent) (until time.Time, made bool, err error) {
-	g := &addGrant{permission: p, d: d, by: by, to: to, request: request, said: said, done: make(chan error, 1)}
+func (j builtinJob) Grant(_ context.Context, p lease.Permission, d time.Duration, by *approval.Row, to arcp.SessionID, request arcp.MessageID, events ...JobEvent) (until time.Time, made bool, err error) {
+	g := &addGrant{permission: p, d: d, by: by, to: to, request: request, events: events, done: make(chan error, 1)}
 	if !j.s.post(g) {
 		return time.Time{}, false, errEnded
 	}
@@ -101,13 +99,13 @@ type addGrant struct {
 	by         *approval.Row
 	to         arcp.SessionID
 	request    arcp.MessageID
-	said       []JobEvent
+	events     []JobEvent
 	until      time.Time
 	made       bool
 	done       chan error // buffered 1
 }
 
-func (g *addGrant) meet(s *supervisor, now time.Time) {
+func (g *addGrant) apply(s *supervisor, now time.Time) {
 	for _, old := range s.auth.Grants.All() {
 		if old.Permission == g.permission.Permission {
 			g.until = old.ExpiresAt
@@ -122,37 +120,27 @@ func (g *addGrant) meet(s *supervisor, now time.Time) {
 	}
 	g.until, g.made = made.ExpiresAt, true
 	s.announce(now, arcp.LeaseGranted, grantedOf(&made), &store.Route{Reply: g.to, ReplyTo: g.request})
-	for _, e := range g.said {
+	for _, e := range g.events {
 		s.announce(now, e.Type, e.Payload, new(store.Route))
 	}
-	s.asked = append(s.asked, g)
+	s.write.answerWith(g)
 }
 
-func (g *addGrant) settled(_ *supervisor, err error) { g.done <- err }
-func (g *addGrant) tooLate(*Engine, bool)            { g.done <- errEnded }
+func (g *addGrant) committed(_ *supervisor, err error) { g.done <- err }
+func (g *addGrant) rejected(*Engine, bool)             { g.done <- errEnded }
 
-// job is the job as the tool sees it.
+// job returns the job for the tool.
 func (s *supervisor) job() tool.Job {
 	if s.builtin() {
-		return tool.NewJob(builtinJob{toolJob{s}})
+		return tool.NewJob(builtinJob{toolJob{toolSide{s}}})
 	}
-	return tool.NewJob(toolJob{s})
+	return tool.NewJob(toolJob{toolSide{s}})
 }
 
-// builtin reports whether the job is of the runtime's own tools. No limit counts
-// it, and it emits no job.started.
-func (r *run) builtin() bool { return r.tool.Source == tool.SourceBuiltin }
-
-// inline reports whether the tool is run before the job is claimed: a built-in
-// one that changes nothing, so that nothing is done twice when the claim turns
-// out to be a repetition.
-func (r *run) inline() bool { return r.builtin() && r.tool.SideEffect.Early() }
-
-// runInline runs a built-in tool at once. What comes of it is committed together
-// with the claim. It reports whether the next submit may follow at once.
-func (e *Engine) runInline(r *run, submit *Submit) (next bool) {
-	s := &supervisor{run: r, attempt: r.attempt, over: true} // its events would come too late
-	s.space.L = &r.mu
+// runInline runs a built-in tool at once, and commits the outcome together with the claim. It
+// reports whether the next submit may follow at once.
+func (e submitter) runInline(r *run, submit *Submit) (next bool) {
+	s := newCallSupervisor(r)
 	timeout := r.tool.Limits.Timeout
 	if timeout <= 0 {
 		timeout = math.MaxInt64
@@ -162,7 +150,7 @@ func (e *Engine) runInline(r *run, submit *Submit) (next bool) {
 	o := &job.Outcome{State: arcp.StateCompleted}
 	began := time.Now()
 	o.Value, o.Err = r.tool.Run(ctx, s.job(), r.row.Arguments)
-	r.tm.Called(callStatus(o.Err), time.Since(began))
+	r.metrics.Called(callStatus(o.Err), time.Since(began))
 	if o.Err != nil {
 		o = failedOutcome(o.Err)
 	}
@@ -171,10 +159,10 @@ func (e *Engine) runInline(r *run, submit *Submit) (next bool) {
 	if !r.direct {
 		log.Events = append(log.Events, r.acceptedEvent())
 	}
-	log.Events = append(log.Events, s.outcomeEvents(time.Now())...)
+	log.Events = append(log.Events, jobWriter{s}.outcomeEvents(time.Now())...)
 	log.State, log.Code = s.outcome.State, outcomeCode(s.outcome)
 	w := store.NewWrite(&store.SubmitJob{Row: &r.row, Recheck: submit.Recheck}, log)
-	return e.enter(submit, r, w, func(made bool) {
+	return e.appendSubmit(submit, r, w, func(made bool) {
 		if made {
 			e.pool.Run(func() { r.finished(s.outcome, time.Now()) }) // the committer does not wait for the log
 		}

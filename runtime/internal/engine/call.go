@@ -11,16 +11,15 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/job"
 	"github.com/arcpd/arcpd/runtime/internal/txn"
 	"github.com/arcpd/arcpd/runtime/store"
-	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Call is one call of a built-in tool that changes something. Its accept, what it
-// changes and its terminal event are one write: after a crash all of it happened, or
-// nothing. The tool stages its changes in the transaction of its context; they are
-// committed when it returns. A call belongs to the goroutine that runs the tool. It is found with CallOf.
+// Call is a call of a built-in tool that changes something. Its accept, its changes and its
+// terminal event are one write. The tool stages its changes in the transaction of its context;
+// they are committed when it returns. The goroutine that runs the tool owns the call. CallOf
+// returns it.
 type Call struct {
 	e      *Engine
-	s      *supervisor // of the job, which has no other one
+	s      *supervisor // of the job, without a goroutine
 	submit *Submit
 	began  time.Time
 
@@ -31,36 +30,35 @@ type Call struct {
 
 type callKey struct{}
 
-// CallOf returns the call in which a built-in tool runs; nil: it runs as an ordinary
-// job, and commits its changes itself.
+// CallOf returns the call in which a built-in tool runs; nil: it runs as an ordinary job and
+// commits its changes itself.
 func CallOf(ctx context.Context) *Call {
 	c, _ := ctx.Value(callKey{}).(*Call)
 	return c
 }
 
-// errOver ends a tool whose call is answered already: its submit repeated another one,
-// or its session has ended.
-var errOver = errors.New("the call is answered already")
+// errAnswered ends a tool whose call is answered already: its submit was a repetition, or its
+// session has ended.
+var errAnswered = errors.New("the call is answered already")
 
-// Claim makes the accept of the call durable at once. It is for a tool that has to
-// wait for others, or whose change is in another job's write. After an error the tool
-// must return it.
+// Claim makes the accept of the call durable at once. A tool calls it before it waits for
+// others, or if its change is in another job's write. The tool must return an error of Claim.
 func (c *Call) Claim() error {
 	if c.claimed || c.over {
 		return nil
 	}
 	w := c.accept()
 	made := make(chan bool, 1)
-	c.e.cfg.Log.Append(w, func(res *store.Result) { made <- c.e.claimed(c.submit, c.s.run, res) })
+	c.e.cfg.Log.Append(w, func(res *store.Result) { made <- submitter{c.e}.claimed(c.submit, c.s.run, res) })
 	c.claimed = <-made
 	if c.over = !c.claimed; c.over {
-		return errOver
+		return errAnswered
 	}
 	return nil
 }
 
-// Join prepares the call to end in the write of another job. That write must not be
-// refused because the call repeats another one. After an error the tool must return it.
+// Join prepares the call to end in the write of another job, which must not be refused because
+// the call is a repetition. The tool must return an error of Join.
 func (c *Call) Join() error {
 	if c.s.doubtful(c.submit) {
 		return c.Claim()
@@ -85,66 +83,64 @@ func (c *Call) conclusion(o *job.Outcome) *store.Write {
 	}
 	c.s.outcome = o
 	log := store.Find[*store.AppendEvents](w)
-	log.Events = append(log.Events, c.s.outcomeEvents(time.Now())...)
+	log.Events = append(log.Events, jobWriter{c.s}.outcomeEvents(time.Now())...)
 	log.State, log.Code = c.s.outcome.State, outcomeCode(c.s.outcome)
 	return w
 }
 
-// lost notes that another job's write happened without the conclusion: the session of
-// the call has ended, and there is nobody to be told.
+// lost records that another job's write happened without the conclusion, because the session
+// of the call has ended.
 func (c *Call) lost() { c.over, c.s.outcome = true, nil }
 
-// concluded notes that the conclusion is durable. It is called on the committer's
-// goroutine.
+// concluded records that the conclusion is durable. It is called on the committer's goroutine.
 func (c *Call) concluded() {
 	c.over = true
 	if !c.claimed {
-		c.s.tm.Submitted.Inc()
+		c.s.metrics.Submitted.Inc()
 	}
 }
 
-// ordered reports whether the job is a call of a built-in tool that changes something
-// and returns at once: it runs as a Call.
-func (r *run) ordered() bool {
-	return r.builtin() && !r.tool.SideEffect.Early() && r.tool.SideEffect != tool.SideEffectExternal
-}
-
-// startCall runs a call in its turn. It reports whether the next submit may follow at
-// once.
-func (e *Engine) startCall(r *run, submit *Submit) (next bool) {
+// startCall runs a call in its turn. It reports whether the next submit may follow at once.
+func (e submitter) startCall(r *run, submit *Submit) (next bool) {
 	s := *submit
 	return e.inOrder(submit, true, func() bool {
 		e.pool.Run(func() {
 			defer e.calls.Done()
 			newCall(r, &s).run()
 			s.settle()
-			e.settled(s.Session)
+			e.submitSettled(s.Session)
 		})
 		return false
 	})
 }
 
-// resumeCall runs a call that was accepted before a restart. What it changes was not
-// committed: its end would have been, too.
-func (e *Engine) resumeCall(r *run) {
+// resumeCall runs a call that was accepted before a restart. Its changes were not committed,
+// for its end would have been, too.
+func (e recoverer) resumeCall(r *run) {
 	e.calls.Add(1)
-	submit := Submit{Session: r.row.Session, Answers: nobody{}}
+	submit := Submit{Session: r.row.Session, Answers: discardAnswers{}}
 	e.order.take(submit.Session, true, func() bool {
 		e.pool.Run(func() {
 			defer e.calls.Done()
 			c := newCall(r, &submit)
 			c.claimed = true
 			c.run()
-			e.settled(submit.Session)
+			submitter{e.Engine}.submitSettled(submit.Session)
 		})
 		return false
 	})
 }
 
 func newCall(r *run, s *Submit) *Call {
-	c := &Call{e: r.e, submit: s, s: &supervisor{run: r, attempt: r.attempt, over: true}} // events of its own would come too late
-	c.s.space.L = &r.mu
-	return c
+	return &Call{e: r.e, submit: s, s: newCallSupervisor(r)}
+}
+
+// newCallSupervisor returns a supervisor without a goroutine, for a tool whose events would
+// come too late: its queue is closed.
+func newCallSupervisor(r *run) *supervisor {
+	s := &supervisor{run: r, attempt: r.attempt}
+	s.events.space.L, s.events.closed = &r.mu, true
+	return s
 }
 
 // run runs the tool until its changes are committed or it is refused.
@@ -153,7 +149,7 @@ func (c *Call) run() {
 	if timeout <= 0 {
 		timeout = math.MaxInt64
 	}
-	ctx, cancel := context.WithTimeout(txn.With(context.WithValue(c.e.ctx, callKey{}, c), &c.txn), timeout)
+	ctx, cancel := context.WithTimeout(txn.With(context.WithValue(c.e.calls.ctx, callKey{}, c), &c.txn), timeout)
 	defer cancel()
 	c.began = time.Now()
 	for c.attempt(ctx) {
@@ -163,18 +159,17 @@ func (c *Call) run() {
 	}
 }
 
-// attempt runs the tool once and commits what comes of it. It reports whether a record
-// that the call changes was changed by others meanwhile, so that the tool has to run
-// again.
+// attempt runs the tool once and commits its changes. It reports whether others have changed
+// one of the records meanwhile, so that the tool has to run again.
 func (c *Call) attempt(ctx context.Context) (again bool) {
 	began := time.Now()
 	value, err := c.s.tool.Run(ctx, c.s.job(), c.s.row.Arguments)
-	c.s.tm.Called(callStatus(err), time.Since(began))
+	c.s.metrics.Called(callStatus(err), time.Since(began))
 	switch {
 	case c.over:
-		c.txn.Settle(errOver)
+		c.txn.Settle(errAnswered)
 		return false
-	case err != nil && c.e.ctx.Err() != nil: // the runtime stops: nothing was done, and nobody is told that it was
+	case err != nil && c.e.calls.ctx.Err() != nil: // the runtime stops: nothing is committed
 		c.txn.Settle(err)
 		if !c.claimed {
 			c.submit.Answers.Post(refusalFrame(c.submit, arcp.JobFailed, errShuttingDown()))
@@ -193,16 +188,16 @@ func (c *Call) commit(ctx context.Context, o *job.Outcome) (again bool) {
 	errs := make(chan error, 1)
 	c.txn.Append(c.e.cfg.Log, w, func(res *store.Result) {
 		result := res
-		if own >= 0 && len(res.With) > 0 { // a store that has failed says it of the whole
+		if own >= 0 && len(res.With) > 0 { // a store that has failed refuses the whole
 			result = &res.With[own]
 		}
 		err := txn.ErrorOf(res)
 		switch {
 		case result.Existing != "" || result.Err != nil && !errors.Is(result.Err, store.ErrTogether): // there is no such job
 			c.over, c.s.outcome = true, nil
-			c.txn.Settle(cmp.Or(err, errOver))
+			c.txn.Settle(cmp.Or(err, errAnswered))
 			if !c.claimed {
-				c.e.claimed(c.submit, c.s.run, result) // which answers
+				submitter{c.e}.claimed(c.submit, c.s.run, result) // which answers
 			}
 		case err == nil:
 			c.concluded()
@@ -222,38 +217,14 @@ func (c *Call) commit(ctx context.Context, o *job.Outcome) (again bool) {
 	}
 }
 
-// unwritten is the outcome of a call whose changes the store does not take.
+// unwritten is the outcome of a call whose changes the store refuses.
 func (c *Call) unwritten(err error) *job.Outcome {
 	c.e.cfg.Logger.Error().Err(err).Str("job_id", string(c.s.row.ID)).Str("tool", c.s.row.Agent).Msg("change of a built-in tool refused by the store")
 	return failedOutcome(arcp.Errorf(arcp.CodeUnavailable, "the change cannot be stored").RetryAfter(retryAfter))
 }
 
-// joined is a call that ends in the write of a job that it changes.
-type joined struct {
+// joinedCall is a call that ends in the write of a job that it changes.
+type joinedCall struct {
 	call  *Call
 	value func() arcp.Raw // of its terminal event; called when the write is made
-}
-
-// addJoined adds the calls to the write of what they changed.
-func (s *supervisor) addJoined(w *store.Write) {
-	for _, j := range s.joined {
-		w.With = append(w.With, j.call.conclusion(&job.Outcome{State: arcp.StateCompleted, Value: j.value()}))
-	}
-}
-
-// dropJoined takes the calls out of a write that cannot happen with them: their
-// sessions have ended.
-func (s *supervisor) dropJoined(w *store.Write) {
-	for _, j := range s.joined {
-		j.call.lost()
-	}
-	s.joined, w.With = nil, nil
-}
-
-// joinedWritten is called on the committer's goroutine.
-func (s *supervisor) joinedWritten() {
-	for _, j := range s.joined {
-		j.call.concluded()
-	}
-	s.joined = nil
 }

@@ -19,16 +19,16 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// CallPending is the status of a call that waits for an approval. The others are
-// those of the metrics: ok, error, timeout, denied.
+// CallPending is the status of a call that waits for an approval. The other statuses are
+// labels of the metrics: ok, error, timeout, denied.
 const CallPending = "approval_pending"
 
 // CallRecord is one call of a tool (SPEC.md §7.5).
 type CallRecord struct {
-	Name       string          `json:"name"` // name@version; of a refused call as it was asked for
+	Name       string          `json:"name"` // name@version; as requested if the call was refused
 	JobID      arcp.JobID      `json:"job_id,omitzero"`
 	Attempt    uint32          `json:"attempt,omitzero"`
-	SideEffect tool.SideEffect `json:"side_effect,omitzero"` // if the tool is there
+	SideEffect tool.SideEffect `json:"side_effect,omitzero"` // empty if the tool is not registered any more
 	StartedAt  time.Time       `json:"started_at"`
 	DurationMS int64           `json:"duration_ms"`
 	Status     string          `json:"status"`
@@ -36,28 +36,27 @@ type CallRecord struct {
 	Response   string          `json:"response_digest,omitzero"`
 	Error      *CallError      `json:"error,omitzero"`
 
-	Size int `json:"-"` // bytes that were read for the digests
+	Size int `json:"-"` // bytes read for the digests
 }
 
-// CallError is why a call has failed.
+// CallError is the error of a failed call.
 type CallError struct {
 	Code    arcp.Code `json:"code"`
 	Message string    `json:"message"`
 }
 
-// Bounds of what is kept and read about calls.
+// Bounds of the notes, and of reading calls.
 const (
-	maxNotes    = 256     // of an attempt: a tool that calls in vain in a loop fills no store
-	maxNoteText = 512     // bytes of an error's message
-	maxDigested = 8 << 20 // bytes of a result that is put together again for its digest
+	maxNotes    = 256     // of an attempt, so that a loop of refused calls does not fill the store
+	maxNoteText = 512     // bytes of an error message
+	maxDigested = 8 << 20 // bytes of a result that is assembled for its digest
 )
 
-// note is what is kept of a call that no job tells of: one that was refused, or
-// was made with other arguments than the job's. It is written with whatever the job
-// writes next, and deleted with the job.
-type note struct {
+// callNote is the record of a call that no job shows: it was refused, or was made with other
+// arguments than the job's. It is part of the job's next write, and deleted with the job.
+type callNote struct {
 	Attempt uint32          `json:"attempt"`
-	Own     bool            `json:"own,omitzero"` // the attempt's own call, with arguments that a hook has put in place
+	Own     bool            `json:"own,omitzero"` // the attempt's own call, with the arguments of a hook
 	Tool    string          `json:"tool,omitzero"`
 	Effect  tool.SideEffect `json:"side_effect,omitzero"` // if the job may know the tool
 	At      time.Time       `json:"at"`
@@ -70,56 +69,54 @@ type note struct {
 
 func notesPrefix(id arcp.JobID) string { return store.JobRecords(id) + "call/" }
 
-func (n *note) key(id arcp.JobID) string {
+func (n *callNote) key(id arcp.JobID) string {
 	return fmt.Sprintf("%s%08d/%04d", notesPrefix(id), n.Attempt, n.n)
 }
 
-// note keeps a note of the attempt.
-func (s *supervisor) note(n note) {
+// addNote adds a note of the attempt.
+func (j toolSide) addNote(n callNote) {
+	s := j.s
+	n.Attempt, n.At = s.attempt, time.Now().UTC()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over || s.notes >= maxNotes {
-		return
+	if !s.events.closed {
+		s.notes.add(n)
 	}
-	s.notes++
-	n.n, n.Attempt, n.At = s.notes, s.attempt, time.Now().UTC()
-	s.noted = append(s.noted, n)
 }
 
-// noteRefused keeps a call that became no job.
-func (s *supervisor) noteRefused(c *tool.Call, err error) {
+// noteRefused notes a call that was refused.
+func (s childCaller) noteRefused(c *tool.Call, err error) {
 	e, ok := errors.AsType[*arcp.Error](err)
 	if !ok || e == errEnded {
 		return
 	}
-	n := note{Tool: clip.Text(c.Tool, arcp.MaxIDLen), Request: tool.ArgumentsDigest(c.Arguments), Code: e.Code,
-		Message: clip.Text(s.e.scrubText(e.Message), maxNoteText)}
+	n := callNote{Tool: clip.Text(c.Tool, arcp.MaxIDLen), Request: tool.ArgumentsDigest(c.Arguments), Code: e.Code,
+		Message: clip.Text(s.e.scrubber().text(e.Message), maxNoteText)}
 	if t, err := s.catalogue.Resolve(c.Tool); err == nil {
 		n.Effect = t.SideEffect
 	}
-	s.note(n)
+	toolSide{s.supervisor}.addNote(n)
 }
 
 // addNotes adds the notes to a write.
-func (s *supervisor) addNotes(w *store.Write) error {
-	for i := range s.noting {
-		raw, err := arcp.Marshal(&s.noting[i])
+func (s jobWriter) addNotes(w *store.Write) error {
+	for i := range s.notes.writing {
+		raw, err := arcp.Marshal(&s.notes.writing[i])
 		if err != nil {
 			return err
 		}
-		w.Put(store.Record{Key: s.noting[i].key(s.row.ID), Value: raw})
+		w.Put(store.Record{Key: s.notes.writing[i].key(s.row.ID), Value: raw})
 	}
 	return nil
 }
 
-// Calls calls fn for the calls of a job, in this order, until it returns false: its
-// own attempts, the children that it called, and the calls that were refused. Each
-// comes with its place in that order; after, if not empty, is one to go on behind.
-// They are made of what there is of the jobs: an attempt that runs is no call yet,
-// and a child that is not kept any more is left out.
+// Calls calls fn for the calls of a job until it returns false: first its own attempts, then
+// its children, then the calls that were refused. place is the position of a call in that
+// order; after, if not empty, is the position behind which to begin. Running attempts and
+// deleted children are left out.
 func (e *Engine) Calls(ctx context.Context, j *store.Job, after string, fn func(place string, c CallRecord) bool) error {
 	l := callLister{e: e, ctx: ctx, after: after, fn: fn}
-	notes, err := e.readNotes(ctx, j.ID)
+	notes, err := l.readNotes(ctx, j.ID)
 	if err == nil {
 		err = l.attempts(j, notes)
 	}
@@ -146,12 +143,12 @@ func (l *callLister) wants(place string) bool { return !l.done && place > l.afte
 
 func (l *callLister) give(place string, c CallRecord) { l.done = !l.fn(place, c) }
 
-func (n *note) record() CallRecord {
+func (n *callNote) record() CallRecord {
 	return CallRecord{Name: n.Tool, Attempt: n.Attempt, SideEffect: n.Effect, StartedAt: n.At, Status: refusedStatus(n.Code),
 		Request: n.Request, Error: &CallError{n.Code, n.Message}}
 }
 
-// refusedStatus is the status of a call that was not made.
+// refusedStatus is the status of a refused call.
 func refusedStatus(c arcp.Code) string {
 	switch c {
 	case arcp.CodePermissionDenied, arcp.CodeLeaseExpired, arcp.CodeLeaseRevoked, arcp.CodeLeaseSubsetViolation, arcp.CodeBudgetExhausted:
@@ -160,20 +157,19 @@ func refusedStatus(c arcp.Code) string {
 	return metrics.CallError
 }
 
-// sideEffect is that of a tool that is still there. A job knows its tool, whatever
-// a session sees of it now.
-func (e *Engine) sideEffect(ref string) tool.SideEffect {
-	if t, err := e.cfg.Tools.Resolve(ref); err == nil {
+// sideEffect returns the side effect of a tool; empty if it is not registered any more.
+func (l *callLister) sideEffect(ref string) tool.SideEffect {
+	if t, err := l.e.cfg.Tools.Resolve(ref); err == nil {
 		return t.SideEffect
 	}
 	return ""
 }
 
-func (e *Engine) readNotes(ctx context.Context, id arcp.JobID) (list []note, err error) {
+func (l *callLister) readNotes(ctx context.Context, id arcp.JobID) (list []callNote, err error) {
 	var bad error
 	prefix := notesPrefix(id)
-	err = e.cfg.Store.Records(ctx, prefix, "", func(rec store.Record) bool {
-		var n note
+	err = l.e.cfg.Store.Records(ctx, prefix, "", func(rec store.Record) bool {
+		var n callNote
 		if bad = arcp.Unmarshal(rec.Value, &n); bad == nil {
 			_, number, _ := strings.Cut(strings.TrimPrefix(rec.Key, prefix), "/")
 			n.n, bad = strconv.Atoi(number)
@@ -184,13 +180,12 @@ func (e *Engine) readNotes(ctx context.Context, id arcp.JobID) (list []note, err
 	return list, errors.Join(err, bad)
 }
 
-// attempts gives the attempts of a job that are over, and one that waits for an
-// approval.
-func (l *callLister) attempts(j *store.Job, notes []note) error {
+// attempts lists the attempts of a job that have ended, and one that waits for an approval.
+func (l *callLister) attempts(j *store.Job, notes []callNote) error {
 	if last := fmt.Sprintf("1/%08d", j.Attempt); l.after >= last {
 		return nil
 	}
-	list, err := l.e.attemptsOf(l.ctx, j)
+	list, err := l.attemptsOf(l.ctx, j)
 	if err != nil {
 		return err
 	}
@@ -207,25 +202,25 @@ func (l *callLister) attempts(j *store.Job, notes []note) error {
 	return nil
 }
 
-// attemptsOf reads the attempts of a job: of one that was made once only the few
-// events are read that tell of it, of another one its log.
-func (e *Engine) attemptsOf(ctx context.Context, j *store.Job) (list []CallRecord, err error) {
-	c := e.newCall(j)
+// attemptsOf reads the attempts of a job. If there is only one it reads only the first
+// events and the last one, else the whole log.
+func (l *callLister) attemptsOf(ctx context.Context, j *store.Job) (list []CallRecord, err error) {
+	c := l.newCall(j)
 	if j.Attempt > 1 {
-		if list, err = e.failedAttempts(ctx, j, &c); err != nil {
+		if list, err = l.failedAttempts(ctx, j, &c); err != nil {
 			return nil, err
 		}
-	} else if c.StartedAt, err = e.startedAt(ctx, j); err != nil {
+	} else if c.StartedAt, err = l.startedAt(ctx, j); err != nil {
 		return nil, err
 	}
 	switch {
 	case j.State.Terminal():
-		o, err := e.outcomeFor(ctx, j)
+		o, err := l.outcomeFor(ctx, j)
 		if err != nil {
 			return nil, err
 		}
 		c.end(j.EndedAt, o)
-	case e.awaitsApproval(j.ID):
+	case l.awaitsApproval(j.ID):
 		c.Status, c.DurationMS = CallPending, time.Since(c.StartedAt).Milliseconds()
 	default:
 		return list, nil
@@ -233,17 +228,17 @@ func (e *Engine) attemptsOf(ctx context.Context, j *store.Job) (list []CallRecor
 	return append(list, c), nil
 }
 
-func (e *Engine) newCall(j *store.Job) CallRecord {
-	return CallRecord{Name: j.Agent, JobID: j.ID, Attempt: j.Attempt, SideEffect: e.sideEffect(j.Agent), StartedAt: j.CreatedAt.UTC(),
+func (l *callLister) newCall(j *store.Job) CallRecord {
+	return CallRecord{Name: j.Agent, JobID: j.ID, Attempt: j.Attempt, SideEffect: l.sideEffect(j.Agent), StartedAt: j.CreatedAt.UTC(),
 		Request: tool.ArgumentsDigest(j.Arguments)}
 }
 
-// scanFirst is how many of a job's first events job.started is among.
+// scanFirst is the number of events at the start of a log that include job.started.
 const scanFirst = 8
 
-func (e *Engine) startedAt(ctx context.Context, j *store.Job) (time.Time, error) {
+func (l *callLister) startedAt(ctx context.Context, j *store.Job) (time.Time, error) {
 	at, n := j.CreatedAt.UTC(), 0
-	err := e.cfg.Store.JobEvents(ctx, j.ID, 0, func(ev *store.Event) bool {
+	err := l.e.cfg.Store.JobEvents(ctx, j.ID, 0, func(ev *store.Event) bool {
 		if n++; ev.Type == arcp.JobStarted {
 			at = ev.Time.UTC()
 			return false
@@ -253,13 +248,13 @@ func (e *Engine) startedAt(ctx context.Context, j *store.Job) (time.Time, error)
 	return at, err
 }
 
-// failedAttempts reads the attempts that were followed by another one, and when the
-// last began.
-func (e *Engine) failedAttempts(ctx context.Context, j *store.Job, last *CallRecord) (list []CallRecord, err error) {
+// failedAttempts reads the attempts that another one followed, and the start of the last
+// attempt into last.
+func (l *callLister) failedAttempts(ctx context.Context, j *store.Job, last *CallRecord) (list []CallRecord, err error) {
 	var bad error
-	var failed *CallRecord // if an attempt begins next: what comes last in one is the runtime's
+	var failed *CallRecord // counts if an attempt begins next: the runtime emits the last event of an attempt
 	c, head := *last, store.FrameHead(arcp.Version, cmp.Or(j.Session, arcp.SessionID(arcp.SessionPrefix)))
-	err = e.cfg.Store.JobEvents(ctx, j.ID, 0, func(ev *store.Event) bool {
+	err = l.e.cfg.Store.JobEvents(ctx, j.ID, 0, func(ev *store.Event) bool {
 		switch ev.Type {
 		case arcp.JobStarted:
 			if failed != nil && (len(list) == 0 || failed.Attempt > list[len(list)-1].Attempt) {
@@ -285,8 +280,7 @@ func (e *Engine) failedAttempts(ctx context.Context, j *store.Job, last *CallRec
 	return list, errors.Join(err, bad, ctx.Err())
 }
 
-// retryOfEvent is the data of an event that tells of another attempt; zero if it
-// tells of something else.
+// retryOfEvent decodes the event retry; zero if it is another event.
 func retryOfEvent(head []byte, ev *store.Event) (d retryData, err error) {
 	env, err := arcp.Decode(store.AppendFrame(nil, head, 0, "", ev))
 	if err != nil {
@@ -296,16 +290,16 @@ func retryOfEvent(head []byte, ev *store.Event) (d retryData, err error) {
 	if err != nil || p.Name != "retry" {
 		return d, err
 	}
-	if arcp.Unmarshal(p.Data, &d) != nil { // a tool's, which has named an event so
+	if arcp.Unmarshal(p.Data, &d) != nil { // a tool's event with the same name
 		return retryData{}, nil
 	}
 	return d, nil
 }
 
-// outcomeFor is what came of a job; of a result that is very large only that it is.
-func (e *Engine) outcomeFor(ctx context.Context, j *store.Job) (*job.Outcome, error) {
+// outcomeFor reads the outcome of a job, without a result above maxDigested.
+func (l *callLister) outcomeFor(ctx context.Context, j *store.Job) (*job.Outcome, error) {
 	if j.State == arcp.StateCompleted && j.LastJSeq > maxDigested/minChunk {
-		ends, err := e.readEvents(ctx, j, j.LastJSeq-1)
+		ends, err := readEvents(ctx, l.e.cfg.Store, j, j.LastJSeq-1)
 		if err != nil || len(ends) != 1 {
 			return nil, errors.Join(err, fmt.Errorf("%d terminal events", len(ends)))
 		}
@@ -313,10 +307,10 @@ func (e *Engine) outcomeFor(ctx context.Context, j *store.Job) (*job.Outcome, er
 			return &job.Outcome{State: j.State}, nil
 		}
 	}
-	return e.readOutcome(ctx, j)
+	return readOutcome(ctx, l.e.cfg.Store, j)
 }
 
-// end ends a record with what came of the job.
+// end completes a record with the outcome of the job.
 func (c *CallRecord) end(at time.Time, o *job.Outcome) {
 	switch o.State {
 	case arcp.StateCompleted:
@@ -339,30 +333,30 @@ func (c *CallRecord) finish(at time.Time, status string) {
 
 func statusOf(code arcp.Code) string { return callStatus(&arcp.Error{Code: code}) }
 
-// awaitsApproval reports whether the call of a job waits for somebody to approve it.
-func (e *Engine) awaitsApproval(id arcp.JobID) bool {
-	r := e.run(id)
+// awaitsApproval reports whether the call of a job waits for an approval.
+func (l *callLister) awaitsApproval(id arcp.JobID) bool {
+	r := l.e.run(id)
 	if r == nil {
 		return false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.ContainsFunc(r.questions, func(q *question) bool {
+	return slices.ContainsFunc(r.questions.list, func(q *question) bool {
 		return q.row.Ordinal == beforeCall && q.row.Status == approval.Pending
 	})
 }
 
-// children gives the last attempts of the jobs that a job has called.
+// children lists the last attempts of the children of a job.
 func (l *callLister) children(j *store.Job) error {
 	var bad error
-	var list []entry
+	var list []ledgerEntry
 	err := l.e.cfg.Store.Records(l.ctx, childrenPrefix(j.ID), "", func(rec store.Record) bool {
-		var k entry
+		var k ledgerEntry
 		bad = arcp.Unmarshal(rec.Value, &k)
 		list = append(list, k)
 		return bad == nil
 	})
-	slices.SortFunc(list, func(a, b entry) int { return cmp.Compare(a.N, b.N) })
+	slices.SortFunc(list, func(a, b ledgerEntry) int { return cmp.Compare(a.N, b.N) })
 	for i := 0; i < len(list) && err == nil && bad == nil && !l.done; i++ {
 		if place := fmt.Sprintf("2/%08d", list[i].N); l.wants(place) {
 			err = l.child(place, list[i].Job)
@@ -373,13 +367,13 @@ func (l *callLister) children(j *store.Job) error {
 
 func (l *callLister) child(place string, id arcp.JobID) error {
 	j, err := l.e.cfg.Store.Job(l.ctx, id)
-	if errors.Is(err, store.ErrNotFound) { // it was not made, or is not kept any more
+	if errors.Is(err, store.ErrNotFound) { // it was not created, or is deleted
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	notes, err := l.e.readNotes(l.ctx, id)
+	notes, err := l.readNotes(l.ctx, id)
 	if err != nil {
 		return err
 	}

@@ -30,100 +30,96 @@ const (
 	refusedUnavailable = "unavailable"
 )
 
-// Cancel asks a job to end; the answer, accepted or refused, precedes the job's
-// terminal event.
+// Cancel asks a job to end. The answer, accepted or refused, precedes the job's terminal event.
 func (e *Engine) Cancel(ctx context.Context, c Cancel) {
 	r := e.run(c.Job)
 	switch {
 	case r == nil:
-		c.Answers.Answer(e.refuseEnded(ctx, &c))
+		c.refuseEnded(ctx, e)
 	case r.row.Principal != c.Principal && c.Admin:
-		e.auditCancel(r, &c)
+		e.audit().cancelled(r, &c)
 		if !r.post(&c) {
-			c.tooLate(e, r.isStopped())
+			c.rejected(e, r.stopped())
 		}
-	case r.row.Principal != c.Principal: // not visible: as if it did not exist
-		c.Answers.Answer(refused(&c, RefusedUnknown, arcp.CodeJobNotFound, "no such job"))
+	case r.row.Principal != c.Principal: // the job is not visible to the principal
+		c.refuse(RefusedUnknown, errNoSuchJob())
 	case r.strict && r.row.Session != c.Session:
-		e.auditDenied("cancel", c.Principal, c.Session, string(c.Job), strictly)
-		c.Answers.Answer(refused(&c, RefusedDenied, arcp.CodePermissionDenied, "only the submitting session may cancel this job"))
+		e.audit().denied("cancel", c.Principal, c.Session, string(c.Job), strictCancel)
+		c.refuse(RefusedDenied, arcp.Errorf(arcp.CodePermissionDenied, "only the submitting session may cancel this job"))
 	case !r.post(&c):
-		c.tooLate(e, r.isStopped())
+		c.rejected(e, r.stopped())
 	}
 }
 
-// auditCancel records that an admin ends a job of another principal.
-func (e *Engine) auditCancel(r *run, c *Cancel) {
-	e.audit().Event("cancel", c.Principal, c.Session).Str("job_id", string(c.Job)).Str("owner", r.row.Principal).Str("decision", "allowed").Msg("audit")
-}
-
-// tooLate refuses a cancel for which nothing can be done any more.
-func (c *Cancel) tooLate(_ *Engine, stopped bool) {
+// rejected refuses a cancel of a job that has ended.
+func (c *Cancel) rejected(_ *Engine, stopped bool) {
 	if stopped {
-		c.Answers.Answer(refused(c, refusedUnavailable, arcp.CodeUnavailable, "the runtime is shutting down"))
+		c.refuse(refusedUnavailable, errShuttingDown())
 		return
 	}
-	c.Answers.Answer(refused(c, RefusedTerminal, arcp.CodeFailedPrecondition, "the job has ended"))
+	c.refuse(RefusedTerminal, errHasEnded())
 }
 
-func (r *run) isStopped() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.stopped && !r.ended
-}
-
-// meet cancels the job. That is answered when it is durable that the job ends:
-// one that was said to be cancelled must not come back after a restart.
-func (c *Cancel) meet(s *supervisor, now time.Time) {
+// apply cancels the job. The answer follows when the cancel is durable: a restart must not
+// resume the job.
+func (c *Cancel) apply(s *supervisor, now time.Time) {
 	reason := c.Reason
 	if reason == "" {
 		reason = "cancelled by client"
 	}
 	if !s.m.Cancel(now, reason, c.Deadline) {
-		c.tooLate(s.e, false)
+		c.rejected(s.e, false)
 		return
 	}
-	s.asked = append(s.asked, c)
+	s.write.answerWith(c)
 	if s.progress.Cancel == nil {
-		s.progress.Cancel, s.unsaved = &reason, true
+		s.progress.Cancel, s.progress.unsaved = &reason, true
 	}
 }
 
-func (c *Cancel) settled(s *supervisor, err error) {
+func (c *Cancel) committed(s *supervisor, err error) {
 	switch {
 	case err == nil:
 		env := arcp.Frame(arcp.CancelAccepted, arcp.CancelAcceptedPayload{TargetID: string(c.Job)})
 		env.CorrelationID = c.Request
 		c.Answers.Answer(env)
 	case gone(err):
-		c.tooLate(s.e, false)
+		c.rejected(s.e, false)
 	default:
-		c.Answers.Answer(refused(c, refusedUnavailable, arcp.CodeUnavailable, "the store cannot be written"))
+		c.refuse(refusedUnavailable, errStore())
 	}
 }
 
-// gone reports whether a job's write was refused because the job has ended.
+// gone reports whether a write was refused because its job has ended.
 func gone(err error) bool {
 	return errors.Is(err, store.ErrTerminal) || errors.Is(err, store.ErrNotFound)
 }
 
-func (e *Engine) refuseEnded(ctx context.Context, c *Cancel) arcp.Envelope {
-	_, err := e.ended(ctx, c.Job, c.Principal, c.Admin)
+// refuseEnded answers a cancel of a job that is not in the jobTable.
+func (c *Cancel) refuseEnded(ctx context.Context, e *Engine) {
+	_, err := endedJob(ctx, e, c.Job, c.Principal, c.Admin)
 	switch {
 	case err == nil:
-		return refused(c, RefusedTerminal, arcp.CodeFailedPrecondition, "the job has ended")
+		c.refuse(RefusedTerminal, errHasEnded())
 	case err.Code == arcp.CodeJobNotFound:
-		return refused(c, RefusedUnknown, err.Code, err.Message)
+		c.refuse(RefusedUnknown, err)
+	default:
+		c.refuse(refusedUnavailable, err)
 	}
-	return refused(c, refusedUnavailable, err.Code, err.Message)
 }
 
-// ended reads the row of a job that is not on the books.
-func (e *Engine) ended(ctx context.Context, id arcp.JobID, principal string, admin bool) (store.Job, *arcp.Error) {
+func (c *Cancel) refuse(reason string, err *arcp.Error) {
+	env := arcp.Frame(arcp.CancelRefused, arcp.CancelRefusedPayload{TargetID: string(c.Job), Reason: reason, Code: err.Code, Message: err.Message})
+	env.CorrelationID = c.Request
+	c.Answers.Answer(env)
+}
+
+// endedJob reads the row of a job that is not in the jobTable.
+func endedJob(ctx context.Context, e *Engine, id arcp.JobID, principal string, admin bool) (store.Job, *arcp.Error) {
 	j, err := e.cfg.Store.Job(ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound) || err == nil && j.Principal != principal && !admin:
-		return j, arcp.Errorf(arcp.CodeJobNotFound, "no such job")
+		return j, errNoSuchJob()
 	case err != nil:
 		e.cfg.Logger.Error().Err(err).Str("job_id", string(id)).Msg("read job")
 		return j, arcp.Errorf(arcp.CodeUnavailable, "the store cannot be read")
@@ -131,31 +127,25 @@ func (e *Engine) ended(ctx context.Context, id arcp.JobID, principal string, adm
 	return j, nil
 }
 
-func refused(c *Cancel, reason string, code arcp.Code, message string) arcp.Envelope {
-	env := arcp.Frame(arcp.CancelRefused, arcp.CancelRefusedPayload{TargetID: string(c.Job), Reason: reason, Code: code, Message: message})
-	env.CorrelationID = c.Request
-	return env
-}
+// discardAnswers drops the answers to commands of the runtime itself.
+type discardAnswers struct{}
 
-// nobody takes the answers of cancels that the runtime itself asks for.
-type nobody struct{}
+func (discardAnswers) Post(any) bool   { return false }
+func (discardAnswers) Answer(any) bool { return false }
 
-func (nobody) Post(any) bool   { return false }
-func (nobody) Answer(any) bool { return false }
-
-// CancelSession cancels the jobs a session has submitted: all of them, or those
-// that were to end with their session's connection.
+// CancelSession cancels the jobs of a session: all of them, or the jobs that end with their
+// session's connection.
 func (e *Engine) CancelSession(id arcp.SessionID, reason string, all bool) {
 	e.mu.Lock()
 	var jobs []*run
-	for r := e.perSession[id].first; r != nil; r = r.next {
+	for r := e.jobs.perSession[id].first; r != nil; r = r.entry.next {
 		if all || r.withSession {
 			jobs = append(jobs, r)
 		}
 	}
 	e.mu.Unlock()
 	for _, r := range jobs {
-		r.post(&Cancel{Job: r.row.ID, Reason: reason, Answers: nobody{}})
+		r.post(&Cancel{Job: r.row.ID, Reason: reason, Answers: discardAnswers{}})
 	}
 }
 
@@ -163,17 +153,17 @@ func (e *Engine) CancelSession(id arcp.SessionID, reason string, all bool) {
 func (e *Engine) HasJobs(id arcp.SessionID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.perSession[id].n > 0
+	return e.jobs.perSession[id].n > 0
 }
 
-// Leashed returns the sessions with jobs that are to end with their connection.
-// After a restart none of them has one until it is resumed.
+// Leashed returns the sessions with jobs that end with their connection. After a restart they
+// have none until they are resumed.
 func (e *Engine) Leashed() []arcp.SessionID {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var ids []arcp.SessionID
-	for id, jobs := range e.perSession {
-		for r := jobs.first; r != nil; r = r.next {
+	for id, jobs := range e.jobs.perSession {
+		for r := jobs.first; r != nil; r = r.entry.next {
 			if r.withSession {
 				ids = append(ids, id)
 				break

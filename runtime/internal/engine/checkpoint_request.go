@@ -11,21 +11,22 @@ import (
 
 // Bounds of the checkpoints that clients wait for (SPEC.md §5.6).
 const (
-	maxCheckpointRequests    = keptPoints // of an attempt
+	maxCheckpointRequests    = maxCheckpoints // of an attempt
 	checkpointRequestExpires = 30 * time.Second
 )
 
 // checkpointRequest is a request of a client that the tool saves a checkpoint.
 type checkpointRequest struct {
 	label string
-	until time.Time // it counts
+	until time.Time // the request is forgotten then
 }
 
-// checkpointRequests are those of one attempt, in their order; each is met by a checkpoint
-// of its own.
+// checkpointRequests are the requests for checkpoints of an attempt, in their order. Each
+// one gets a checkpoint of its own. They are guarded by run.mu. c is readable while list
+// is not empty.
 type checkpointRequests struct {
 	list []checkpointRequest
-	c    chan struct{} // buffered 1: there is one; nil: the tool does not look
+	c    chan struct{} // buffered 1; nil: the tool does not look
 }
 
 // add reports whether there was room.
@@ -39,9 +40,12 @@ func (w *checkpointRequests) add(label string, now time.Time) bool {
 	return true
 }
 
-// take removes the first.
-func (w *checkpointRequests) take(now time.Time) (first checkpointRequest, ok bool) {
-	if w.expire(now); len(w.list) == 0 {
+// take removes the first request that has not expired.
+func (w *checkpointRequests) take() (first checkpointRequest, ok bool) {
+	if len(w.list) == 0 { // as nearly always
+		return checkpointRequest{}, false
+	}
+	if w.expire(time.Now()); len(w.list) == 0 {
 		return checkpointRequest{}, false
 	}
 	first, w.list = w.list[0], w.list[1:]
@@ -54,7 +58,7 @@ func (w *checkpointRequests) expire(now time.Time) {
 	w.signal()
 }
 
-// signal has the channel say whether there is one.
+// signal makes the channel readable if there is a request.
 func (w *checkpointRequests) signal() {
 	if len(w.list) == 0 {
 		select {
@@ -69,24 +73,14 @@ func (w *checkpointRequests) signal() {
 	}
 }
 
-// wish takes the first wish that a checkpoint made now meets.
-func (s *supervisor) wish() (checkpointRequest, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.checkpointRequests.list) == 0 { // as nearly always
-		return checkpointRequest{}, false
-	}
-	return s.checkpointRequests.take(time.Now())
-}
-
 func (j toolJob) CheckpointWanted() <-chan struct{} {
 	j.s.mu.Lock()
 	defer j.s.mu.Unlock()
-	if j.s.checkpointRequests.c == nil {
-		j.s.checkpointRequests.c = make(chan struct{}, 1)
-		j.s.checkpointRequests.signal()
+	if j.s.requests.c == nil {
+		j.s.requests.c = make(chan struct{}, 1)
+		j.s.requests.signal()
 	}
-	return j.s.checkpointRequests.c
+	return j.s.requests.c
 }
 
 // Create is a request for a checkpoint of a running job.
@@ -98,14 +92,14 @@ type Create struct {
 	Answers   Answerer
 }
 
-// CreateCheckpoint asks a running job for a checkpoint: its next one has the
-// label, and comes behind the answer. An attempt that makes none in time, or
-// ends before, is not asked again.
+// CreateCheckpoint asks a running job for a checkpoint. The job's next checkpoint gets the
+// label and follows the answer. The request is forgotten when it expires or the attempt
+// ends.
 func (e *Engine) CreateCheckpoint(ctx context.Context, c Create) {
 	r := e.run(c.Job)
 	switch {
 	case r == nil:
-		c.refuse(e.notLive(ctx, c.Job, c.Principal))
+		c.refuse(notLive(ctx, e, c.Job, c.Principal))
 	case r.row.Principal != c.Principal:
 		c.refuse(errNoSuchJob())
 	case r.tool.Recovery != tool.RecoveryCheckpoint:
@@ -113,13 +107,13 @@ func (e *Engine) CreateCheckpoint(ctx context.Context, c Create) {
 	case !r.supervised():
 		c.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "no attempt of the job runs now"))
 	case !r.post(&c):
-		c.tooLate(e, r.isStopped())
+		c.rejected(e, r.stopped())
 	}
 }
 
-// notLive says why nothing can be done to a job that is not on the books.
-func (e *Engine) notLive(ctx context.Context, id arcp.JobID, principal string) *arcp.Error {
-	if _, err := e.ended(ctx, id, principal, false); err != nil {
+// notLive returns the refusal of a request about a job that has ended or is unknown.
+func notLive(ctx context.Context, e *Engine, id arcp.JobID, principal string) *arcp.Error {
+	if _, err := endedJob(ctx, e, id, principal, false); err != nil {
 		return err
 	}
 	return errHasEnded()
@@ -133,14 +127,8 @@ func errNoCheckpoints(t *tool.Tool) *arcp.Error {
 	return arcp.Errorf(arcp.CodeFailedPrecondition, "%s does not go on from checkpoints", t.Name)
 }
 
-func (r *run) supervised() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.cur != nil
-}
-
-// meet tells the tool. There is nothing to make durable but the checkpoint.
-func (c *Create) meet(s *supervisor, now time.Time) {
+// apply passes the request to the tool. Only the checkpoint itself becomes durable.
+func (c *Create) apply(s *supervisor, now time.Time) {
 	switch state := s.m.State(); {
 	case state.Terminal():
 		c.refuse(errHasEnded())
@@ -149,22 +137,22 @@ func (c *Create) meet(s *supervisor, now time.Time) {
 		c.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "no attempt of the job runs now: it is %s", state))
 	case s.progress.Cancel != nil:
 		c.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "the job is being cancelled"))
-	case !s.expect(c.Label, now):
+	case !c.add(s, now):
 		c.refuse(arcp.Errorf(arcp.CodeResourceExhausted, "%d checkpoints of the job are asked for already", maxCheckpointRequests).RetryAfter(retryAfter))
 	default: // the checkpoint is written later, by this goroutine
 		c.Answers.Answer(answerTo(c.Request, arcp.Ack, arcp.AckPayload{}))
 	}
 }
 
-func (s *supervisor) expect(label string, now time.Time) bool {
+func (c *Create) add(s *supervisor, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.checkpointRequests.add(label, now)
+	return s.requests.add(c.Label, now)
 }
 
-func (c *Create) settled(*supervisor, error) {} // it is answered at once
+func (c *Create) committed(*supervisor, error) {} // apply answers at once
 
-func (c *Create) tooLate(_ *Engine, stopped bool) {
+func (c *Create) rejected(_ *Engine, stopped bool) {
 	if stopped {
 		c.refuse(errShuttingDown())
 		return

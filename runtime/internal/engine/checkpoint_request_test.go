@@ -80,7 +80,7 @@ func TestWishesBeforeTheFirstTurn(t *testing.T) {
 		id := jobOf(r.want("", "job.accepted msg_1", "job.accepted msg_2", "job.started msg_1"), "msg_2")
 		next := r.e.run(id)
 		next.mu.Lock() // as if they came when it has its slot and no supervisor yet
-		next.demands = append(next.demands,
+		next.commands.list = append(next.commands.list,
 			&Create{Request: "msg_c", Job: id, Principal: "alice", Label: "first", Answers: r.session("sess_1")},
 			&Interrupt{Request: "msg_i", Job: id, Principal: "alice", Session: "sess_1", Prompt: "stop", Answers: r.session("sess_1")})
 		next.mu.Unlock()

@@ -99,9 +99,9 @@ func TestTenCheckpointsAreKept(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		frames = append(frames, r.frames("sess_1")...)
 		ids := make(map[uint64]string) // by number
-		for i := range uint64(keptPoints) {
-			rec, err := r.st.Get(t.Context(), pointKey(frames[0].JobID, i))
-			var p point
+		for i := range uint64(maxCheckpoints) {
+			rec, err := r.st.Get(t.Context(), checkpointKey(frames[0].JobID, i))
+			var p checkpoint
 			if err == nil {
 				err = arcp.Unmarshal(rec.Value, &p)
 			}
@@ -119,7 +119,7 @@ func TestTenCheckpointsAreKept(t *testing.T) {
 				}
 			}
 		}
-		if n != 27 || len(ids) != keptPoints {
+		if n != 27 || len(ids) != maxCheckpoints {
 			t.Errorf("%d checkpoints, %d kept; want 27 and 10", n, len(ids))
 		}
 		r.e.CancelSession("sess_1", "", true)
@@ -327,7 +327,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 	}
 	e := New(cfg)
 	b.ReportAllocs()
-	e.Submit(Submit{Envelope: &arcp.Envelope{ID: "msg_1"}, Payload: &arcp.ToolInvokePayload{Tool: "t"}, Answers: nobody{}})
+	e.Submit(Submit{Envelope: &arcp.Envelope{ID: "msg_1"}, Payload: &arcp.ToolInvokePayload{Tool: "t"}, Answers: discardAnswers{}})
 	if err := <-done; err != nil {
 		b.Error(err)
 	}

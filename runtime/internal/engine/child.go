@@ -19,45 +19,30 @@ import (
 // Bounds of children (SPEC.md §5.6).
 const (
 	maxChildren = 1000 // of a job
-	maxDepth    = 16   // of a child below the job that nobody called
+	maxDepth    = 16   // ancestors of a job
 )
 
-// parentEnded is the reason with which the children of an ended job are cancelled.
+// parentEnded is the reason for which the children of an ended job are cancelled.
 const parentEnded = "the parent job has ended"
 
-// lineage is the position of a job in its family: how deep it is, and what it inherits.
-type lineage struct {
-	depth    int           // 0: no child
-	detach   bool          // it goes on when its parent has ended
-	trust    string        // of the principal when the first of the family was submitted
-	maxJobs  int           // of the principal then; 0: the engine's default
-	donec    chan struct{} // closed when no supervisor will follow; nil: no child
-	final    *job.Outcome  // written before donec is closed; nil: not decided here
-	children []*child      // in the order in which they were called; with run.mu to change
-}
+// childCaller calls children for the tool of an attempt, on the tool's goroutine.
+type childCaller struct{ *supervisor }
 
-// join makes the run of a child, which may be waited for.
-func (k *lineage) join(o *rowOptions) {
-	k.depth, k.detach, k.donec = o.Depth, o.Detach, make(chan struct{})
-}
-
-// Call runs another tool as a child of the job. The child has a place in the
-// account of its parent before it is submitted, so an attempt that is made again
-// finds the children of the one before and does not make them twice: the same
-// request finds the same child. Those that are the same in all are found in their
-// order, so it does not matter in which order a tool calls different ones at the
-// same time.
+// Call runs another tool as a child of the job. The child has an entry in the ledger of its
+// parent before it is submitted, so a later attempt finds the child instead of calling it
+// twice: the same request finds the same child. Equal requests find their children in the
+// order of the calls, so the order of different calls does not matter.
 func (j toolJob) Call(ctx context.Context, c tool.Call) (arcp.Raw, error) {
-	s := j.s
-	k, err := s.engage(&c)
+	s := childCaller{j.s}
+	k, err := s.findOrCreate(&c)
 	if err != nil {
 		return nil, err
 	}
-	defer s.tell(k)
+	defer s.markTold(k)
 	if c.Made != nil {
 		c.Made(k.Job)
 	}
-	o, err := s.awaitChild(ctx, k)
+	o, err := s.await(ctx, k)
 	switch {
 	case err != nil:
 		return nil, err
@@ -70,26 +55,26 @@ func (j toolJob) Call(ctx context.Context, c tool.Call) (arcp.Raw, error) {
 	return nil, arcp.Errorf(o.Code, "%s was cancelled: %s", c.Tool, o.Reason)
 }
 
-// engage finds the child that an earlier attempt has called, or submits one.
-func (s *supervisor) engage(c *tool.Call) (*child, error) {
+// findOrCreate returns the child that an earlier attempt has called, or a new one.
+func (s childCaller) findOrCreate(c *tool.Call) (*child, error) {
 	switch {
 	case len(c.Arguments) > 0 && !c.Arguments.IsValid(), len(c.Lease) > 0 && !c.Lease.IsValid():
 		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "call: the arguments and the lease must be valid JSON")
 	}
 	request := callDigest(c)
 	for k := s.match(request); k != nil; k = s.match(request) {
-		if k.madec != nil { // of an attempt that has ended meanwhile
+		if k.createdc != nil { // of an attempt that has ended meanwhile
 			select {
-			case <-k.madec:
+			case <-k.createdc:
 			case <-s.ctx.Done():
 				return nil, context.Cause(s.ctx)
 			}
 		}
-		if !k.unmade && !s.stale(k) {
+		if !k.notCreated && !s.stale(k) {
 			return k, nil
 		}
 	}
-	k, err := s.hire(c, request)
+	k, err := s.create(c, request)
 	if err != nil {
 		s.noteRefused(c, err)
 	}
@@ -108,33 +93,26 @@ func callDigest(c *tool.Call) string {
 	return digest(&p, nil)
 }
 
-// match finds the first child of this request that the attempt has not called yet.
-func (s *supervisor) match(request string) *child {
+func (s childCaller) match(request string) *child {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, k := range s.children {
-		if k.Request == request && k.called != s.attempt {
-			k.called = s.attempt
-			return k
-		}
-	}
-	return nil
+	return s.ledger.match(request, s.attempt)
 }
 
-// stale reports whether a child is to be made anew: it has failed, and then the
-// attempt that called it, which is retried for that.
-func (s *supervisor) stale(k *child) bool {
-	if k.Failed >= s.round || s.e.Lives(k.Job) {
+// stale reports whether a child is to be created anew: it has failed, and so has the
+// attempt that called it.
+func (s childCaller) stale(k *child) bool {
+	if k.Failed >= s.call.failedBefore || s.e.Lives(k.Job) {
 		return false
 	}
 	j, err := s.e.cfg.Store.Job(s.ctx, k.Job)
 	return err == nil && j.State.Terminal() && j.State != arcp.StateCompleted
 }
 
-// hire submits a child: first it is counted, then its parent's supervisor gives
-// it a place in the account and its budget, then it is made. When it has a place
-// only the end of its parent, or a refusal, keeps it from being made.
-func (s *supervisor) hire(c *tool.Call, request string) (*child, error) {
+// create submits a child. It is counted for the limits, then its parent's supervisor
+// reserves its entry and its budget, then it is committed. After the reservation only the
+// end of the parent, or a refusal, prevents it.
+func (s childCaller) create(c *tool.Call, request string) (*child, error) {
 	namespace := arcp.NamespaceToolCall
 	if c.Delegate {
 		namespace = arcp.NamespaceAgentDelegate
@@ -146,7 +124,7 @@ func (s *supervisor) hire(c *tool.Call, request string) (*child, error) {
 		}
 		return nil, err
 	}
-	if err := (toolJob{s}).Allow(namespace, t.Name); err != nil {
+	if err := (toolJob{toolSide{s.supervisor}}).Allow(namespace, t.Name); err != nil {
 		return nil, err
 	}
 	r, asked, err := s.newChild(c, t, namespace)
@@ -156,26 +134,38 @@ func (s *supervisor) hire(c *tool.Call, request string) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &addChild{s: s, run: r, asked: asked, request: request, namespace: namespace, done: make(chan error, 1)}
-	if !s.post(h) {
-		h.done <- errEnded
+	a := &addChild{s: s.supervisor, run: r, asked: asked, request: request, namespace: namespace, done: make(chan error, 1)}
+	if !s.post(a) {
+		a.done <- errEnded
 	}
-	if err := <-h.done; err != nil { // it is always told
-		r.drop()
+	if err := <-a.done; err != nil { // it is always told
+		r.discard()
 		return nil, err
 	}
-	defer close(h.child.madec)
-	if err := s.makeChild(r, h.child, h.lease); err != nil {
-		r.drop()
-		h.child.unmade = true
-		s.strike(h.child, r)
+	defer close(a.child.createdc)
+	if err := s.commitChild(r, a.child, a.lease); err != nil {
+		r.discard()
+		a.child.notCreated = true
+		s.revert(a.child, r)
 		return nil, err
 	}
-	return h.child, nil
+	return a.child, nil
 }
 
-// callable finds the tool of a call, in the catalogue of the job.
-func (s *supervisor) callable(c *tool.Call) (*tool.Tool, *arcp.Error) {
+// revert removes a child that was not created from the ledger. If the job has ended
+// meanwhile, the nearest ancestor that has not learns that nothing was spent.
+func (s childCaller) revert(k *child, r *run) {
+	c := &revertChild{k, make(chan error, 1)}
+	if !s.post(c) {
+		c.done <- errEnded
+	}
+	if <-c.done != nil {
+		r.reportEnd()
+	}
+}
+
+// callable resolves the tool of a call in the catalogue of the job.
+func (s childCaller) callable(c *tool.Call) (*tool.Tool, *arcp.Error) {
 	t, err := s.catalogue.Resolve(c.Tool)
 	switch {
 	case err != nil && err.Code == arcp.CodeInvalidArgument:
@@ -183,7 +173,7 @@ func (s *supervisor) callable(c *tool.Call) (*tool.Tool, *arcp.Error) {
 		return nil, err
 	case err != nil:
 		return nil, err
-	case t.Source == tool.SourceBuiltin: // they act for the client, who could be made to answer its own question
+	case t.Source == tool.SourceBuiltin: // they act for the client, which could be made to answer its own question
 		return nil, arcp.Errorf(arcp.CodePermissionDenied, "%s is for clients; no job calls it", t.Name)
 	case !t.Trusts(s.trust):
 		return nil, arcp.Errorf(arcp.CodePermissionDenied, "%s needs the trust level %s", t.Name, t.MinTrust)
@@ -193,10 +183,10 @@ func (s *supervisor) callable(c *tool.Call) (*tool.Tool, *arcp.Error) {
 	return t, nil
 }
 
-// newChild makes the run of a child, all but for its lease.
-func (s *supervisor) newChild(c *tool.Call, t *tool.Tool, namespace string) (*run, *lease.Lease, *arcp.Error) {
+// newChild makes the run of a child, without its lease.
+func (s childCaller) newChild(c *tool.Call, t *tool.Tool, namespace string) (*run, *lease.Lease, *arcp.Error) {
 	request := lease.Request{Lease: c.Lease, CostBudget: c.CostBudget}
-	if c.Constraints != nil { // a tool's own time is in whatever zone it runs in
+	if c.Constraints != nil { // the tool's time may be in any zone
 		request.Constraints = &arcp.LeaseConstraints{ExpiresAt: c.Constraints.ExpiresAt.UTC()}
 	}
 	asked, err := lease.Parse(time.Now(), request)
@@ -210,11 +200,11 @@ func (s *supervisor) newChild(c *tool.Call, t *tool.Tool, namespace string) (*ru
 	if err := t.Validate(c.Arguments); err != nil {
 		return nil, nil, err
 	}
-	r := s.e.newRun(t)
+	r := newRun(s.e, t)
 	r.catalogue, r.roles, r.barred = s.catalogue, s.roles, s.barred
 	r.created = time.Now().Truncate(time.Microsecond)
 	r.retry, r.strict, r.trust, r.maxJobs = t.Retry, s.strict, s.trust, s.maxJobs
-	r.join(&rowOptions{Depth: s.depth + 1, Detach: c.Detach})
+	r.depth, r.detach, r.done.c = s.depth+1, c.Detach, make(chan struct{})
 	p := &s.row
 	r.row = store.Job{ID: arcp.NewJobID(), Parent: p.ID, Principal: p.Principal, Session: p.Session, Agent: t.Ref(), Arguments: slices.Clone(c.Arguments),
 		Priority: p.Priority, TraceID: p.TraceID, SpanID: randomHex(8), ParentSpanID: p.SpanID,
@@ -223,13 +213,13 @@ func (s *supervisor) newChild(c *tool.Call, t *tool.Tool, namespace string) (*ru
 	return r, asked, nil
 }
 
-// makeChild commits the child with its job.accepted, and notes that in the account.
-func (s *supervisor) makeChild(r *run, k *child, l *lease.Lease) error {
-	if s.hasEnded() {
+// commitChild commits the child with its job.accepted and its entry.
+func (s childCaller) commitChild(r *run, k *child, l *lease.Lease) error {
+	if s.lifecycle().over() {
 		return errEnded
 	}
 	r.mu.Lock()
-	r.authorize(l)
+	r.auth.set(l)
 	r.mu.Unlock()
 	options := rowOptions{StrictCancel: r.strict, Lease: l.Encode(), Depth: r.depth, Detach: r.detach, Trust: trustOption(r.trust), MaxJobs: r.maxJobs, Barred: r.barred}
 	if r.tool.Approval.Rule != "" {
@@ -238,12 +228,12 @@ func (s *supervisor) makeChild(r *run, k *child, l *lease.Lease) error {
 	r.row.Options = options.encode()
 	w := store.NewWrite(&store.SubmitJob{Row: &r.row}, &store.AppendEvents{Events: []*store.Event{r.acceptedEvent()}})
 	r.jseq = 1
-	entry, err := s.madeRecord(k)
+	entry, err := s.createdRecord(k)
 	if err != nil {
 		return s.childRefused(r, err)
 	}
 	var grant *credential.Grant
-	if r.provisioned() {
+	if (jobCredentials{r}).provisioned() {
 		var err *arcp.Error
 		if grant, err = r.e.issue(r); err != nil {
 			return err
@@ -255,8 +245,8 @@ func (s *supervisor) makeChild(r *run, k *child, l *lease.Lease) error {
 	r.e.cfg.Log.Append(w, func(res *store.Result) {
 		if res.Err == nil {
 			k.Made = true
-			r.tm.Submitted.Inc()
-			r.durable(true)
+			r.metrics.Submitted.Inc()
+			r.accepted(true)
 		} else if grant != nil {
 			grant.Discard()
 		}
@@ -268,52 +258,61 @@ func (s *supervisor) makeChild(r *run, k *child, l *lease.Lease) error {
 	return nil
 }
 
-func (s *supervisor) childRefused(r *run, err error) error {
+// createdRecord is the entry of a child in the write that creates the child. It tells a
+// child that is deleted later from one that was never created.
+func (s childCaller) createdRecord(k *child) (store.Record, error) {
+	key := childKey(s.row.ID, k.N)
+	rev, err := jobRecords{s.run}.revision(key, 0)
+	if err == nil && rev == 0 { // the parent is deleted
+		err = errEnded
+	}
+	if err != nil {
+		return store.Record{}, err
+	}
+	created := k.ledgerEntry
+	created.Made = true
+	value, err := arcp.Marshal(created)
+	return store.Record{Key: key, Rev: rev, Value: value}, err
+}
+
+func (s childCaller) childRefused(r *run, err error) error {
 	s.e.cfg.Logger.Error().Err(err).Str("job_id", string(r.row.ID)).Msg("child not accepted")
 	return arcp.Errorf(arcp.CodeUnavailable, "the store does not accept jobs")
 }
 
-// hasEnded reports whether the end of the job is decided.
-func (r *run) hasEnded() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.ended
-}
-
-// tell notes that the attempt knows what came of a child: a checkpoint made from
-// now on may rely on that.
-func (s *supervisor) tell(k *child) {
+// markTold records that the attempt knows the outcome of a child: later checkpoints may
+// rely on it.
+func (s childCaller) markTold(k *child) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k.told = s.attempt
+	k.toldTo = s.attempt
 }
 
-// awaitChild waits until a child has ended and given back what is left of its
-// budget.
-func (s *supervisor) awaitChild(ctx context.Context, k *child) (*job.Outcome, error) {
+// await waits until a child has ended and the rest of its budget is returned.
+func (s childCaller) await(ctx context.Context, k *child) (*job.Outcome, error) {
 	var o *job.Outcome
 	r := s.e.run(k.Job)
 	if r != nil {
 		select {
-		case <-r.donec:
+		case <-r.done.c:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		case <-s.ctx.Done():
 			return nil, context.Cause(s.ctx)
 		}
-		o = r.final
+		o = r.done.outcome
 	}
 	if o == nil {
 		if s.ctx.Err() != nil {
 			return nil, context.Cause(s.ctx)
 		}
 		var err error
-		if o, err = s.e.storedOutcome(s.ctx, k.Job); err != nil {
+		if o, err = s.storedOutcome(k.Job); err != nil {
 			return nil, err
 		}
 	}
 	if s.auth.Budget != nil {
-		d := &settle{child: k.Job, run: r, done: make(chan error, 1)}
+		d := &returnBudget{child: k.Job, run: r, done: make(chan error, 1)}
 		if s.post(d) {
 			<-d.done
 		}
@@ -321,29 +320,9 @@ func (s *supervisor) awaitChild(ctx context.Context, k *child) (*job.Outcome, er
 	return o, nil
 }
 
-// parted tells the family that the job is over for this process. Children that
-// were not detached are cancelled if it has ended.
-func (s *supervisor) parted() {
-	if s.outcome != nil {
-		for _, k := range s.children {
-			if r := s.e.run(k.Job); r != nil && !r.detach {
-				r.post(&Cancel{Job: k.Job, Reason: parentEnded, Answers: nobody{}})
-			}
-		}
-	}
-	if s.donec == nil {
-		return
-	}
-	s.final = s.outcome
-	if s.outcome != nil {
-		s.e.reportEnd(s.run)
-	}
-	close(s.donec)
-}
-
-// storedOutcome reads what came of a job that has ended.
-func (e *Engine) storedOutcome(ctx context.Context, id arcp.JobID) (*job.Outcome, error) {
-	j, err := e.cfg.Store.Job(ctx, id)
+// storedOutcome reads the outcome of a child that has ended.
+func (s childCaller) storedOutcome(id arcp.JobID) (*job.Outcome, error) {
+	j, err := s.e.cfg.Store.Job(s.ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return nil, arcp.Errorf(arcp.CodeDataLoss, "what came of the child %s is not kept any more", id)
@@ -352,17 +331,38 @@ func (e *Engine) storedOutcome(ctx context.Context, id arcp.JobID) (*job.Outcome
 	}
 	var o *job.Outcome
 	if err == nil {
-		o, err = e.readOutcome(ctx, &j)
+		o, err = readOutcome(s.ctx, s.e.cfg.Store, &j)
 	}
 	if err != nil {
-		e.cfg.Logger.Error().Err(err).Str("job_id", string(id)).Msg("outcome of a child cannot be read")
+		s.e.cfg.Logger.Error().Err(err).Str("job_id", string(id)).Msg("outcome of a child cannot be read")
 		return nil, arcp.Errorf(arcp.CodeUnavailable, "what came of the child cannot be read")
 	}
 	return o, nil
 }
 
-func (e *Engine) readOutcome(ctx context.Context, j *store.Job) (*job.Outcome, error) {
-	ends, err := e.readEvents(ctx, j, j.LastJSeq-1)
+// finishFamily tells the job's relatives that it is over for this process. If it has ended,
+// its children that are not detached are cancelled.
+func (s *supervisor) finishFamily() {
+	if s.outcome != nil {
+		for _, k := range s.ledger.children {
+			if r := s.e.run(k.Job); r != nil && !r.detach {
+				r.post(&Cancel{Job: k.Job, Reason: parentEnded, Answers: discardAnswers{}})
+			}
+		}
+	}
+	if s.done.c == nil {
+		return
+	}
+	s.done.outcome = s.outcome
+	if s.outcome != nil {
+		s.reportEnd()
+	}
+	close(s.done.c)
+}
+
+// readOutcome reads the outcome of a job that has ended.
+func readOutcome(ctx context.Context, st store.Store, j *store.Job) (*job.Outcome, error) {
+	ends, err := readEvents(ctx, st, j, j.LastJSeq-1)
 	if err != nil || len(ends) != 1 {
 		return nil, errors.Join(err, fmt.Errorf("%d terminal events", len(ends)))
 	}
@@ -379,13 +379,13 @@ func (e *Engine) readOutcome(ctx context.Context, j *store.Job) (*job.Outcome, e
 	}
 	p, err := arcp.DecodePayload[arcp.JobCompletedPayload](&ends[0])
 	if o.Value = p.Value; err == nil && p.ResultSize != nil {
-		o.Value, err = ReadResult(ctx, e.cfg.Store, j.ID, j.LastJSeq, &p)
+		o.Value, err = ReadResult(ctx, st, j.ID, j.LastJSeq, &p)
 	}
 	return o, err
 }
 
-// ReadResult returns the result of a job whose terminal event is at a position of its
-// log and says that the result is in chunks. The chunks are the events before it.
+// ReadResult returns the result of a job in chunks. end is the position of the terminal
+// event p in the job's log. The chunks precede it.
 func ReadResult(ctx context.Context, st store.Store, id arcp.JobID, end uint64, p *arcp.JobCompletedPayload) (arcp.Raw, error) {
 	if p.ResultSize == nil || *p.ResultSize > maxResult {
 		return nil, fmt.Errorf("the size of result %s of %s is not known, or over %d bytes", p.ResultID, id, maxResult)
@@ -416,10 +416,11 @@ func ReadResult(ctx context.Context, st store.Store, id arcp.JobID, end uint64, 
 	return value, nil
 }
 
-func (e *Engine) readEvents(ctx context.Context, j *store.Job, after uint64) (events []arcp.Envelope, err error) {
+// readEvents reads the events of a job behind a position of its log.
+func readEvents(ctx context.Context, st store.Store, j *store.Job, after uint64) (events []arcp.Envelope, err error) {
 	var bad error
 	head := store.FrameHead(arcp.Version, cmp.Or(j.Session, arcp.SessionID(arcp.SessionPrefix)))
-	err = e.cfg.Store.JobEvents(ctx, j.ID, after, func(ev *store.Event) bool {
+	err = st.JobEvents(ctx, j.ID, after, func(ev *store.Event) bool {
 		var env arcp.Envelope
 		env, bad = arcp.Decode(store.AppendFrame(nil, head, 0, "", ev))
 		events = append(events, env)

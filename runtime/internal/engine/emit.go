@@ -10,8 +10,11 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// toolJob is the tool.Host of an attempt.
-type toolJob struct{ s *supervisor }
+// toolJob is the tool.Host of an attempt. Its methods run on the tool's goroutines.
+type toolJob struct{ toolSide }
+
+// toolSide has the steps of an attempt that run on the tool's goroutines.
+type toolSide struct{ s *supervisor }
 
 var _ tool.Attempt = toolJob{}
 
@@ -22,82 +25,84 @@ func (j toolJob) TraceID() string { return j.s.row.TraceID }
 // Emit queues an event. A metric of a cost debits the budget in the same write.
 func (j toolJob) Emit(t arcp.Type, payload any) error {
 	if m, ok := payload.(arcp.MetricPayload); ok && lease.Debits(m.Name) {
-		return j.s.spend(m, (*lease.Budget).Report)
+		return j.spend(m, (*lease.Budget).Report)
 	}
-	return j.s.emit(t, payload, nil)
+	return j.emit(t, payload, nil)
 }
 
-func (j toolJob) ManualHeartbeat() { j.s.signal(&j.s.manual) }
-func (j toolJob) Heartbeat()       { j.s.signal(&j.s.beat) }
+func (j toolJob) ManualHeartbeat() { j.signal(&j.s.beats.manual) }
+func (j toolJob) Heartbeat()       { j.signal(&j.s.beats.received) }
 
-// Failed logs a panic, whose stack goes nowhere else, and notes that the outcome of
-// the attempt is unknown.
+// Failed logs a panic, whose stack no client sees, or records that the result of the attempt is
+// unknown.
 func (j toolJob) Failed(err error) {
 	if p, ok := errors.AsType[*tool.PanicError](err); ok {
 		j.s.e.cfg.Logger.Error().Str("job_id", string(j.s.row.ID)).Str("tool", j.s.row.Agent).
-			Str("stack", string(p.Stack)).Msg(j.s.e.scrubText(p.Error()))
+			Str("stack", string(p.Stack)).Msg(j.s.e.scrubber().text(p.Error()))
 		return
 	}
 	j.s.mu.Lock()
 	defer j.s.mu.Unlock()
-	j.s.gone = err.Error()
+	j.s.call.lost = err.Error()
 }
 
-// emit queues an event, with the checkpoint it tells of, if it does; it blocks
-// while too much waits for the store.
-func (s *supervisor) emit(t arcp.Type, payload any, p *saving) error {
-	ev, err := s.encode(t, payload)
+// emit queues an event, and the checkpoint of the event if p is not nil. It blocks while too
+// many events wait for the store.
+func (j toolSide) emit(t arcp.Type, payload any, p *pendingCheckpoint) error {
+	ev, err := j.encode(t, payload)
 	if err != nil {
 		return err
 	}
-	return s.enqueue(ev, p, nil)
+	return j.enqueue(ev, p, nil)
 }
 
-func (s *supervisor) encode(t arcp.Type, payload any) (*store.Event, error) {
-	scratch := scratches.Get().(*[]byte)
-	raw, err := arcp.AppendJSON((*scratch)[:0], payload)
-	defer recycle(scratch, raw)
+func (j toolSide) encode(t arcp.Type, payload any) (*store.Event, error) {
+	buffer := buffers.Get().(*[]byte)
+	raw, err := arcp.AppendJSON((*buffer)[:0], payload)
+	defer putBuffer(buffer, raw)
 	switch {
 	case err != nil:
 		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "%s cannot be encoded as JSON: %s", t, err)
 	case len(raw) > maxPayload:
 		return nil, arcp.Errorf(arcp.CodeResourceExhausted, "%s of %d bytes: an event may have at most %d", t, len(raw), maxPayload)
 	}
-	return store.NewEvent(t, time.Now(), &s.common, s.row.Priority, s.e.scrub(raw)), nil
+	return store.NewEvent(t, time.Now(), &j.s.common, j.s.row.Priority, j.s.e.scrubber().bytes(raw)), nil
 }
 
-// enqueue queues an event. with, if not nil, is what happens together with it: it
-// may refuse it, or have another event follow.
-func (s *supervisor) enqueue(ev *store.Event, p *saving, with func() (*store.Event, *arcp.Error)) error {
+// enqueue queues an event. with, if not nil, is called with run.mu: it may refuse the event,
+// or return another one that follows.
+func (j toolSide) enqueue(ev *store.Event, p *pendingCheckpoint, with func() (*store.Event, *arcp.Error)) error {
+	s := j.s
+	q := &s.events
 	s.mu.Lock()
-	for !s.over && !s.stopped && !s.hasSpace(p) && !s.stoppedOnFullDisk() {
-		s.space.Wait()
+	for !q.closed && !s.life.aborted() && !(q.hasRoom(p) && !s.e.cfg.full()) && !j.stoppedOnFullDisk() {
+		q.space.Wait()
 	}
 	switch {
-	case s.over || s.stopped:
+	case q.closed || s.life.aborted():
 		s.mu.Unlock()
 		return errEnded
-	case s.stoppedOnFullDisk():
+	case j.stoppedOnFullDisk():
 		defer s.mu.Unlock()
-		return s.stopping
+		return q.stopCause
 	}
+	first := len(q.list) == 0 || p != nil
 	if with != nil {
 		next, err := with()
 		if err != nil {
 			s.mu.Unlock()
 			return err
 		}
+		q.push(ev)
 		if next != nil {
-			defer s.wake()
-			s.push(ev)
-			ev = next
+			q.push(next)
 		}
+	} else {
+		q.push(ev)
 	}
-	s.push(ev)
 	if p != nil {
-		s.point = p
+		q.checkpoint = p
 	}
-	first := len(s.queue) == 1 || p != nil
 	s.mu.Unlock()
 	if first {
 		s.wake()
@@ -105,24 +110,17 @@ func (s *supervisor) enqueue(ev *store.Event, p *saving, with func() (*store.Eve
 	return nil
 }
 
-// hasSpace is called with s.mu: there is room for an event, one checkpoint at a
-// time, and on the disk.
-func (s *supervisor) hasSpace(p *saving) bool {
-	return len(s.queue) < maxQueuedEvents && s.bytes < maxQueuedBytes && (p == nil || s.point == nil) && !s.e.full()
-}
+// stoppedOnFullDisk reports whether the tool was told to stop while the disk has no room for
+// its event. Called with run.mu.
+func (j toolSide) stoppedOnFullDisk() bool { return j.s.events.stopCause != nil && j.s.e.cfg.full() }
 
-// stoppedOnFullDisk reports whether the tool was told to stop while the disk has no room
-// for its event. Called with s.mu.
-func (s *supervisor) stoppedOnFullDisk() bool { return s.stopping != nil && s.e.full() }
-
-// signal raises one of the tool's flags. A tool that calls it in a tight loop
-// costs nothing.
-func (s *supervisor) signal(flag *bool) {
-	s.mu.Lock()
-	raised := !*flag && !s.over
+// signal sets a flag of the heartbeats. Only the first call in a turn wakes the supervisor.
+func (j toolSide) signal(flag *bool) {
+	j.s.mu.Lock()
+	changed := !*flag && !j.s.events.closed
 	*flag = true
-	s.mu.Unlock()
-	if raised {
-		s.wake()
+	j.s.mu.Unlock()
+	if changed {
+		j.s.wake()
 	}
 }

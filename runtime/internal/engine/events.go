@@ -12,7 +12,7 @@ import (
 func commonOf(j *store.Job) store.Common {
 	c := store.Common{JobID: j.ID, TraceID: j.TraceID, SpanID: j.SpanID, ParentSpanID: j.ParentSpanID}
 	if len(j.Options) > 0 {
-		// An id that another session might not be able to read is not forwarded.
+		// Ids of another form are not forwarded: other sessions may not be able to decode them.
 		if id := optionsOf(j).CausationID; arcp.HasPrefix(string(id), arcp.MessagePrefix) {
 			c.CausationID = id
 		}
@@ -21,17 +21,17 @@ func commonOf(j *store.Job) store.Common {
 }
 
 // event encodes an event of the job; payload structs always encode.
-func (r *run) event(t arcp.Type, now time.Time, p arcp.Priority, payload any) *store.Event {
-	return mustEvent(t, now, &r.common, p, payload)
+func (d *definition) event(t arcp.Type, now time.Time, p arcp.Priority, payload any) *store.Event {
+	return mustEvent(t, now, &d.common, p, payload)
 }
 
 func mustEvent(t arcp.Type, now time.Time, c *store.Common, p arcp.Priority, payload any) *store.Event {
-	scratch := scratches.Get().(*[]byte)
-	raw, err := arcp.AppendJSON((*scratch)[:0], payload)
+	buffer := buffers.Get().(*[]byte)
+	raw, err := arcp.AppendJSON((*buffer)[:0], payload)
 	if err != nil {
 		panic("engine: payload of " + string(t) + ": " + err.Error())
 	}
-	defer recycle(scratch, raw)
+	defer putBuffer(buffer, raw)
 	return store.NewEvent(t, now, c, p, raw)
 }
 
@@ -46,7 +46,7 @@ func failedOutcome(err *arcp.Error) *job.Outcome {
 	return &job.Outcome{State: arcp.StateFailed, Err: err}
 }
 
-// outcomeCode is the code a list shows for an ended job.
+// outcomeCode is the code of an ended job in lists.
 func outcomeCode(o *job.Outcome) arcp.Code {
 	if o.Err != nil {
 		return o.Err.Code
@@ -54,11 +54,11 @@ func outcomeCode(o *job.Outcome) arcp.Code {
 	return o.Code
 }
 
-// outcomeEvents are the events that end the job: the terminal one, and before
-// it the chunks of a result too large for one event (§5.6).
-func (s *supervisor) outcomeEvents(now time.Time) []*store.Event {
+// outcomeEvents returns the terminal event, preceded by the chunks of a result that is too
+// large for one event (§5.6).
+func (s jobWriter) outcomeEvents(now time.Time) []*store.Event {
 	o := s.outcome
-	s.e.scrubOutcome(o)
+	s.e.scrubber().outcome(o)
 	switch size := len(o.Value); {
 	case o.State != arcp.StateCompleted || size <= maxPayload:
 	case s.direct:
@@ -71,14 +71,14 @@ func (s *supervisor) outcomeEvents(now time.Time) []*store.Event {
 	return []*store.Event{terminalEvent(&s.row, &s.common, s.outcome, now)}
 }
 
-// tooLarge is not retryable: the result would be as large again.
+// tooLarge is the outcome of a job with a result above the limit. It is not retryable.
 func tooLarge(c arcp.Code, size, limit int) *job.Outcome {
 	e := arcp.Errorf(c, "the result has %d bytes; the limit is %d", size, limit)
 	e.Retryable = false
 	return failedOutcome(e)
 }
 
-func (s *supervisor) chunked(now time.Time, value []byte) []*store.Event {
+func (s jobWriter) chunked(now time.Time, value []byte) []*store.Event {
 	id, size := arcp.NewID(arcp.ResultPrefix), uint64(len(value))
 	var events []*store.Event
 	for n := uint64(0); len(value) > 0; n++ {
@@ -91,10 +91,10 @@ func (s *supervisor) chunked(now time.Time, value []byte) []*store.Event {
 		arcp.JobCompletedPayload{ResultID: id, ResultSize: &size}))
 }
 
-// minChunk is the least that a chunk but the last one has.
+// minChunk is the minimum size of a chunk, except for the last one.
 const minChunk = maxPayload - utf8.UTFMax
 
-// chunkLen is where to cut a text: at the limit or a little before, between two
+// chunkLen returns the length of the next chunk: the limit, or a little less to end between two
 // runes.
 func chunkLen(b []byte) int {
 	if len(b) <= maxPayload {
@@ -107,7 +107,7 @@ func chunkLen(b []byte) int {
 	return n
 }
 
-// terminalEvent ends a job (§5.6). It is always critical.
+// terminalEvent returns the event that ends a job (§5.6). It is always critical.
 func terminalEvent(j *store.Job, c *store.Common, o *job.Outcome, now time.Time) *store.Event {
 	t, payload := terminalPayload(o, optionsOf(j).Direct)
 	return mustEvent(t, now, c, arcp.PriorityCritical, payload)

@@ -355,9 +355,9 @@ func (r *fixture) idle(why string) {
 	synctest.Wait()
 	r.e.mu.Lock()
 	defer r.e.mu.Unlock()
-	if len(r.e.runs)+len(r.e.perPrincipal)+len(r.e.perSession)+len(r.e.toolQueues)+len(r.e.order.held) != 0 {
-		r.Fatalf("%s: %d jobs, principals %v, sessions %v, %d toolQueues, %d orders are still on the books", why, len(r.e.runs),
-			r.e.perPrincipal, r.e.perSession, len(r.e.toolQueues), len(r.e.order.held))
+	if len(r.e.jobs.runs)+len(r.e.jobs.perPrincipal)+len(r.e.jobs.perSession)+len(r.e.queues.byTool)+len(r.e.order.held) != 0 {
+		r.Fatalf("%s: %d jobs, principals %v, sessions %v, %d toolQueues, %d orders are still on the books", why, len(r.e.jobs.runs),
+			r.e.jobs.perPrincipal, r.e.jobs.perSession, len(r.e.queues.byTool), len(r.e.order.held))
 	}
 	if n := r.gauge("arcp_jobs"); n != 0 {
 		r.Fatalf("%s: arcp_jobs counts %v jobs that have not ended", why, n)

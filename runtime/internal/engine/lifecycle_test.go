@@ -103,7 +103,7 @@ func TestNothingIsAppendedBeforeTheClaim(t *testing.T) {
 		q := r.request("sess_1", "t", "{}")
 		s := q.Submit
 		s.Envelope, s.Payload = &q.env, &q.payload
-		run, refusal := r.e.prepare(&s)
+		run, refusal := submitter{r.e}.prepare(&s)
 		if refusal == nil {
 			refusal = r.e.admit(run, 0)
 		}
@@ -111,12 +111,12 @@ func TestNothingIsAppendedBeforeTheClaim(t *testing.T) {
 			r.Fatal(refusal)
 		}
 		run.launch()
-		run.look()
+		run.check()
 		synctest.Wait()
 		if ran {
 			r.Fatal("the tool ran before its claim was in the log")
 		}
-		r.e.claim(run, &s)
+		submitter{r.e}.claim(run, &s)
 		r.want("then all goes its way", "job.accepted", "job.started", "job.completed")
 	})
 }
@@ -264,10 +264,10 @@ func TestCancelInTheLastTurn(t *testing.T) {
 		close(finish)
 		synctest.Wait() // the supervisor waits for the commit of the end
 		r.e.mu.Lock()
-		run := r.e.runs[id]
+		run := r.e.jobs.runs[id]
 		r.e.mu.Unlock()
 		run.mu.Lock()
-		run.ended = false // as if the end had not been decided when the cancel came
+		run.life = lifeAccepted // as if the end had not been decided when the cancel came
 		run.mu.Unlock()
 		r.cancel(id, 0)
 		release()

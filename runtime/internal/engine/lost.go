@@ -7,25 +7,20 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// maxLost bounds the attempts of a job that are lost: one that ends every program
-// that takes it must not go on for ever.
+// maxLost bounds the lost attempts of a job: a job that crashes every worker must end.
 const maxLost = 5
 
-// remote reports whether the job is done by a worker: its attempt may be lost
-// while this process goes on.
-func (r *run) remote() bool { return r.tool.Source == tool.SourceWorker }
-
-// lose ends an attempt of which nobody will say what came of it. What follows is
-// what follows a restart of the runtime: another attempt, or the job's end.
-func (s *supervisor) lose(now time.Time, err *arcp.Error) {
-	if s.leaving() {
+// loseAttempt ends an attempt whose result will not be known. As after a restart of the
+// runtime, another attempt or the job's end follows.
+func (s *supervisor) loseAttempt(now time.Time, err *arcp.Error) {
+	if s.exit != exitNone {
 		return
 	}
 	if s.tool.Recovery == tool.RecoveryFail {
-		s.fail(now, arcp.Errorf(arcp.CodeAborted, "%s", err.Message))
+		s.failAttempt(now, arcp.Errorf(arcp.CodeAborted, "%s", err.Message))
 		return
 	}
-	s.waitOver(now)
+	s.progress.endBlock(now)
 	if s.progress.Lost++; s.progress.Lost >= maxLost {
 		last := arcp.Errorf(arcp.CodeAborted, "%d attempts were lost; the last one: %s", maxLost, err.Message)
 		last.Retryable = false
@@ -33,14 +28,15 @@ func (s *supervisor) lose(now time.Time, err *arcp.Error) {
 		return
 	}
 	if s.m.Retry(now, err); s.m.State() == arcp.StateQueued {
-		s.again = &retry{code: err.Code}
-		s.progress.Next, s.unsaved = now, true
+		s.exit.raise(exitRetry)
+		s.retried = failure{code: err.Code}
+		s.progress.Next, s.progress.unsaved = now, true
 	}
 }
 
 func (j toolJob) Ended() <-chan struct{} { return j.s.endc }
 
-// Failure is the error that the job ended with, once Ended is closed.
+// Failure returns the error with which the job ended, once Ended is closed.
 func (j toolJob) Failure() *arcp.Error {
 	select {
 	case <-j.s.endc: // the supervisor writes nothing any more
@@ -56,14 +52,15 @@ func (j toolJob) Failure() *arcp.Error {
 		return o.Err
 	}
 }
-func (j toolJob) Terms() tool.AttemptInfo { return j.s.terms }
 
-// newTerms is what the attempt is made under, for its tool, which runs beside the
+func (j toolJob) Terms() tool.AttemptInfo { return j.s.call.info }
+
+// attemptInfo returns a copy of the attempt's conditions for the tool, which runs beside the
 // supervisor.
-func (s *supervisor) newTerms() tool.AttemptInfo {
+func (s *supervisor) attemptInfo() tool.AttemptInfo {
 	raw, _ := describeLease(s.auth.Lease)
 	t := tool.AttemptInfo{Principal: s.row.Principal, Priority: s.row.Priority, SpanID: s.row.SpanID, Lease: raw,
-		Deadline: earliest(s.deadline(), s.toolEnd)}
+		Deadline: earliest(s.deadline(), s.limit.end)}
 	if l := s.auth.Lease; l != nil {
 		t.Deadline = earliest(t.Deadline, l.ExpiresAt())
 	}

@@ -11,8 +11,8 @@ import (
 
 const onDisconnectCancel = "cancel"
 
-// rowOptions is what of a submit the row keeps beside its own members, under the
-// names of the submit.
+// rowOptions are the options of a submit that are stored with the job, under the names of the
+// submit, and what the job's children inherit.
 type rowOptions struct {
 	Direct        bool           `json:"direct,omitzero"`
 	CausationID   arcp.MessageID `json:"causation_id,omitzero"`
@@ -21,9 +21,9 @@ type rowOptions struct {
 	StrictCancel  bool           `json:"strict_cancel,omitzero"`
 	Retry         arcp.Raw       `json:"retry,omitzero"`
 
-	Lease arcp.Raw `json:"lease,omitzero"` // what the job may do, whoever said so
+	Lease arcp.Raw `json:"lease,omitzero"` // of the job, requested or not
 
-	// Not options either: what the children of the job inherit, and of a child itself.
+	// Inherited by the children of the job.
 	Trust   string `json:"trust,omitzero"` // of the principal; empty: usualTrust
 	MaxJobs int    `json:"max_jobs,omitzero"`
 	Depth   int    `json:"depth,omitzero"`
@@ -33,10 +33,10 @@ type rowOptions struct {
 
 	Roles []string `json:"roles,omitzero"` // of the principal; only for a tool whose approval rule may ask
 
-	RestoredFrom *arcp.RestoredFrom `json:"restored_from,omitzero"` // not an option: a restored job's origin
+	RestoredFrom *arcp.RestoredFrom `json:"restored_from,omitzero"` // the origin of a restored job
 }
 
-// endsWithSession reports whether a job is to end with its session's connection.
+// endsWithSession reports whether a job ends with its session's connection.
 func endsWithSession(t *tool.Tool, p *arcp.ToolInvokePayload) bool {
 	return p.OnDisconnect == onDisconnectCancel || p.OnDisconnect == "" && t.Endless
 }
@@ -82,22 +82,22 @@ func optionsOf(j *store.Job) rowOptions {
 	return o
 }
 
-// apply gives a job that was found in the store its options back.
+// apply sets the options of a job that was found in the store.
 func (o *rowOptions) apply(r *run) {
 	r.direct, r.strict, r.withSession = o.Direct, o.StrictCancel, o.OnDisconnect == onDisconnectCancel
 	if o.MaxRuntimeSec != "" {
-		r.maxRuntime, _ = seconds(&o.MaxRuntimeSec) // it was checked when it came
+		r.maxRuntime, _ = seconds(&o.MaxRuntimeSec) // prepare has checked it
 	}
-	r.retry, _ = retryOf(r.tool, o.Retry) // it was, too
+	r.retry, _ = retryOf(r.tool, o.Retry) // prepare has checked it
 	r.origin = o.RestoredFrom
 	r.trust, r.maxJobs, r.roles, r.barred = cmp.Or(o.Trust, usualTrust), o.MaxJobs, o.Roles, o.Barred
 	if r.row.Parent != "" {
-		r.join(o)
+		r.depth, r.detach, r.done.c = o.Depth, o.Detach, make(chan struct{})
 	}
-	r.authorize(o.lease())
+	r.auth.set(o.lease())
 }
 
-// lease is what the job may do; nil: it has none. One that cannot be read allows
+// lease returns the job's lease; nil: it has none. A lease that cannot be decoded allows
 // nothing.
 func (o *rowOptions) lease() *lease.Lease {
 	if len(o.Lease) == 0 {
@@ -110,10 +110,10 @@ func (o *rowOptions) lease() *lease.Lease {
 	return l
 }
 
-// usualTrust is how much nearly everybody is trusted: it is not written down.
+// usualTrust is the trust level of most principals. It is not stored.
 const usualTrust = "trusted"
 
-// trustOption is a level of trust as the row keeps it.
+// trustOption is the stored form of a trust level.
 func trustOption(level string) string {
 	switch level {
 	case usualTrust:
@@ -122,11 +122,4 @@ func trustOption(level string) string {
 		return "untrusted"
 	}
 	return level
-}
-
-// authorize gives a job its lease, and a budget that nothing was spent of.
-func (r *run) authorize(l *lease.Lease) {
-	if r.auth.Lease = l; len(l.Budget()) > 0 {
-		r.auth.Budget = lease.NewBudget(l.Budget())
-	}
 }

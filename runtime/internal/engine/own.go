@@ -2,15 +2,14 @@ package engine
 
 import "github.com/arcpd/arcpd/arcp"
 
-// SubmitOwn submits a job of the runtime's own, which belongs to no session, unless
-// there is one with the key, which existing is told; refused is told why if there
-// is none. Neither must block.
+// SubmitOwn submits a job of the runtime that belongs to no session. If there is a job with the
+// key, existing is called with its id. refused is called if there is no job. Neither must block.
 func (e *Engine) SubmitOwn(principal, name string, args arcp.Raw, key string, refused func(*arcp.Error), existing func(arcp.JobID)) {
 	e.Submit(Submit{Envelope: &arcp.Envelope{ID: arcp.NewMessageID(), Priority: arcp.PriorityNormal, IdempotencyKey: key},
 		Payload: &arcp.ToolInvokePayload{Tool: name, Arguments: args}, Principal: principal, Answers: ownAnswers(refused), Existing: existing})
 }
 
-// ownAnswers takes the answers to a submit of the runtime: only a refusal matters.
+// ownAnswers takes the answers to a submit of the runtime. It ignores all but a refusal.
 type ownAnswers func(*arcp.Error)
 
 func (f ownAnswers) Answer(answer any) bool { return f.Post(answer) }

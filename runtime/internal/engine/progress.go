@@ -9,40 +9,73 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// progress is the part of a job's state that must survive the process and is not in its row. It
-// is a record of its own, which most jobs never need.
-type progress struct {
-	Started  time.Time `json:"started_at,omitzero"` // the first attempt; kept only for jobs with a maximum runtime
-	Next     time.Time `json:"next_at,omitzero"`    // the next attempt does not start before
-	Failed   int       `json:"failed,omitzero"`     // attempts that were made again for it
-	Lost     int       `json:"lost,omitzero"`       // attempts whose maker was gone
-	Cancel   *string   `json:"cancel,omitzero"`     // the reason of an accepted cancel
-	Blocked  time.Time `json:"blocked_at,omitzero"` // since then it waits for people; kept only for jobs with a maximum runtime
-	Spent    arcp.Raw  `json:"spent,omitzero"`      // of the budget
-	Grants   arcp.Raw  `json:"grants,omitzero"`     // permission leases
-	Swept    time.Time `json:"swept_at,omitzero"`   // until when the ends of permission leases were noticed
-	Children uint64    `json:"children,omitzero"`   // that were called; each has a record
-	From     *chosen   `json:"from,omitzero"`       // the checkpoint that a client wants the job to go on from
+// progressRow is the state of a job that survives the process and is not in the job's row.
+// It has a record of its own, which most jobs never need.
+type progressRow struct {
+	Started  time.Time     `json:"started_at,omitzero"` // the first attempt; only for jobs with a maximum runtime
+	Next     time.Time     `json:"next_at,omitzero"`    // the next attempt does not start before
+	Failed   int           `json:"failed,omitzero"`     // failed attempts that another one followed
+	Lost     int           `json:"lost,omitzero"`       // lost attempts
+	Cancel   *string       `json:"cancel,omitzero"`     // reason of an accepted cancel
+	Blocked  time.Time     `json:"blocked_at,omitzero"` // the job waits for people since; only for jobs with a maximum runtime
+	Spent    arcp.Raw      `json:"spent,omitzero"`      // of the budget
+	Grants   arcp.Raw      `json:"grants,omitzero"`     // permission leases
+	Swept    time.Time     `json:"swept_at,omitzero"`   // until then the ends of permission leases were noticed
+	Children uint64        `json:"children,omitzero"`   // that were called; each has a record
+	From     *restorePoint `json:"from,omitzero"`       // the checkpoint that a client has chosen
 }
+
+// unblock lets the clock of the maximum runtime run again.
+func (p *progressRow) unblock(now time.Time) {
+	if !p.Blocked.IsZero() && !p.Started.IsZero() {
+		p.Started = p.Started.Add(max(0, now.Sub(p.Blocked)))
+	}
+	p.Blocked = time.Time{}
+}
+
+// progressState is the progress of a job and the state of its record.
+type progressState struct {
+	progressRow
+	rev     uint64 // of the record; 0: unknown
+	unsaved bool   // the record is to be written
+}
+
+// endBlock ends the wait for people of an attempt that ends.
+func (p *progressState) endBlock(now time.Time) {
+	if !p.Blocked.IsZero() {
+		p.unblock(now)
+		p.unsaved = true
+	}
+}
+
+// committed records that the record is written, if it had to be.
+func (p *progressState) committed() {
+	if p.unsaved {
+		p.rev, p.unsaved = nextRev(p.rev), false
+	}
+}
+
+// jobRecords reads and writes the records of a job. Its supervisor calls it, or Recover.
+type jobRecords struct{ *run }
 
 func progressKey(id arcp.JobID) string { return store.JobRecords(id) + "memo" }
 
-// progressRecord is the change that stores the progress of a job.
-func (r *run) progressRecord() (store.Record, error) {
+// progressRecord is the change of the progress record.
+func (r jobRecords) progressRecord() (store.Record, error) {
 	rec := store.Record{Key: progressKey(r.row.ID)}
 	var err error
-	if rec.Rev, err = r.revision(rec.Key, r.progressRev); err != nil {
+	if rec.Rev, err = r.revision(rec.Key, r.progress.rev); err != nil {
 		return rec, err
 	}
-	r.progressRev = rec.Rev
+	r.progress.rev = rec.Rev
 	r.progress.Grants = r.auth.Grants.Encode()
-	rec.Value, err = arcp.Marshal(r.progress)
+	rec.Value, err = arcp.Marshal(r.progress.progressRow)
 	return rec, err
 }
 
-// revision is that of a record, which is looked up when it is not known: the
-// store does not say which one a new record has got.
-func (r *run) revision(key string, known uint64) (uint64, error) {
+// revision returns the revision of a record. It asks the store if known is 0: a write does
+// not tell the revision of a new record.
+func (r jobRecords) revision(key string, known uint64) (uint64, error) {
 	if known != 0 {
 		return known, nil
 	}
@@ -50,51 +83,41 @@ func (r *run) revision(key string, known uint64) (uint64, error) {
 	return rec.Rev, err
 }
 
-// raised is the revision after a change of a record with a revision; 0 if that
-// is not known.
-func raised(rev uint64) uint64 {
+// nextRev is the revision after a change of a record; 0: unknown.
+func nextRev(rev uint64) uint64 {
 	if rev == 0 {
 		return 0
 	}
 	return rev + 1
 }
 
-// readProgress reads what an earlier process left.
-func (r *run) readProgress(ctx context.Context) error {
+// readProgress reads the progress, the authority and the ledger from the store.
+func (r jobRecords) readProgress(ctx context.Context) error {
 	rec, err := r.e.cfg.Store.Get(ctx, progressKey(r.row.ID))
 	if err != nil || rec.Rev == 0 {
 		return err
 	}
-	r.progressRev = rec.Rev
-	if err := arcp.Unmarshal(rec.Value, &r.progress); err != nil {
+	r.progress.rev = rec.Rev
+	if err := arcp.Unmarshal(rec.Value, &r.progress.progressRow); err != nil {
 		return err
 	}
-	if err := r.restoreAuthority(); err != nil {
+	if err := r.auth.restore(&r.progress.progressRow); err != nil {
 		r.e.cfg.Logger.Error().Err(err).Str("job_id", string(r.row.ID)).Msg("what a job may do cannot be read: it may do nothing")
-		r.auth = lease.Authority{Lease: lease.Nothing()}
+		r.auth.Authority = lease.Authority{Lease: lease.Nothing()}
 	}
-	return r.readChildren(ctx)
+	return r.readLedger(ctx)
 }
 
-// deadline is when the job's maximum runtime is over; zero: never, or it has not
-// started.
-func (r *run) deadline() time.Time {
-	if r.maxRuntime <= 0 || r.progress.Started.IsZero() {
-		return time.Time{}
-	}
-	return r.progress.Started.Add(r.maxRuntime)
-}
-
-// restoreAuthority goes on with what was spent and granted.
-func (r *run) restoreAuthority() error {
+// restore sets what was spent and granted.
+func (a *authority) restore(p *progressRow) error {
 	var err error
-	if len(r.progress.Spent) > 0 {
-		if r.auth.Budget, err = lease.RestoreBudget(r.progress.Spent); err != nil {
+	if len(p.Spent) > 0 {
+		if a.Budget, err = lease.RestoreBudget(p.Spent); err != nil {
 			return err
 		}
 	}
-	if len(r.progress.Grants) > 0 {
-		err = r.auth.Grants.Decode(r.progress.Grants)
+	if len(p.Grants) > 0 {
+		err = a.Grants.Decode(p.Grants)
 	}
 	return err
 }

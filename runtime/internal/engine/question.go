@@ -15,63 +15,164 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Questions knows the sessions that can be asked: it says which ones a question is given to,
-// and is told what becomes of it, always after that is durable and before it is
-// delivered. It must neither block nor call the engine.
+// Questions delivers questions to sessions. It is told of a question after its change is
+// durable and before the event is delivered. It must neither block nor call the engine.
 type Questions interface {
-	// Audience is who is connected now and is to be given the question.
+	// Audience returns the connected sessions that get the question.
 	Audience(q *approval.Row, now time.Time) []arcp.SessionID
-	// Asked is told of a question that is pending, also again when something about
-	// it has changed, with the id of its event.
+	// Asked is called for a question that is pending, and for each of its changes. request
+	// is the id of its event.
 	Asked(q approval.Row, request arcp.MessageID)
-	// Settled is told of one that is not pending any more.
+	// Settled is called for a question that is not pending any more.
 	Settled(q approval.Row)
 }
 
-// silence is the Questions of a runtime without sessions that can be asked: what waits for
-// a person expires.
-type silence struct{}
+// noQuestions is used if no session can be asked: every question expires.
+type noQuestions struct{}
 
-func (silence) Audience(*approval.Row, time.Time) []arcp.SessionID { return nil }
-func (silence) Asked(approval.Row, arcp.MessageID)                 {}
-func (silence) Settled(approval.Row)                               {}
+func (noQuestions) Audience(*approval.Row, time.Time) []arcp.SessionID { return nil }
+func (noQuestions) Asked(approval.Row, arcp.MessageID)                 {}
+func (noQuestions) Settled(approval.Row)                               {}
 
 // Bounds of the questions of a job.
 const (
 	maxQuestions = 64 // that are pending
 
-	// Of those that are settled the latest stay in memory: for attempts that may ask
-	// them again, and for those who answer too late.
-	keptSettled      = 1024
-	keptSettledBytes = 4 << 20
-	keptLate         = 64 // when no other attempt can follow
+	// The latest closed questions stay in memory, for attempts that ask them again and
+	// for late answers.
+	maxClosed      = 1024
+	maxClosedBytes = 4 << 20
+	maxClosedLast  = 64 // when no other attempt can follow
 )
 
-// beforeCall is the ordinal of what is asked before the tool is called, which
-// does not count among the tool's own questions: an attempt that goes on from a
-// checkpoint asks it again, and not those before the checkpoint.
+// beforeCall is the ordinal of a question before the tool is called. It is not one of the
+// tool's own: an attempt that goes on from a checkpoint asks it again.
 const beforeCall = -1
 
-// question is one that the job asks or has asked. The supervisor owns it, but for
-// the row.
+// question is a question of the job. The supervisor owns it, except for the row.
 type question struct {
 	rev     uint64         // of its record; 0: unknown
 	event   *store.Event   // on its way; nil: in the log
-	request arcp.MessageID // the id of the event
-	waiters int            // of the attempt: they are released when it is settled
-	changed bool           // to be written
-	size    int            // of its record
-	done    chan struct{}  // closed when it is durable that it is not pending any more
+	request arcp.MessageID // id of the event
+	waiters int            // calls of the attempt that wait for the answer
+	changed bool           // the record is to be written
+	size    int            // bytes of its record
+	done    chan struct{}  // closed when it is durable that the question is not pending
 
-	row approval.Row // guarded by run.mu
+	row approval.Row // changes with run.mu
 }
 
-// NewQuestionID mints the id of a question.
+func (q *question) pending() bool { return q.row.Status == approval.Pending }
+
+// questionSet has the questions of a job. The supervisor owns it; list changes with run.mu.
+// waiters is the sum over the questions: while it is not 0 the job is blocked.
+type questionSet struct {
+	list    []*question
+	ordinal int                  // questions of the attempt so far
+	waiters int                  // of the attempt
+	gives   []store.DeliverEvent // sessions that get a question with the next write
+}
+
+// begin begins an attempt.
+func (s *questionSet) begin() {
+	for _, q := range s.list {
+		q.waiters = 0
+	}
+	s.ordinal, s.waiters, s.gives = 0, 0, nil
+}
+
+// find returns a question; nil: there is none.
+func (s *questionSet) find(id string) *question {
+	for _, q := range s.list {
+		if q.row.ID == id {
+			return q
+		}
+	}
+	return nil
+}
+
+// interrupt returns the pending interrupt; nil: there is none.
+func (s *questionSet) interrupt() *question {
+	for _, q := range s.list {
+		if q.row.Interrupt && q.pending() {
+			return q
+		}
+	}
+	return nil
+}
+
+// repeated returns the question of an earlier attempt that a new one repeats; nil: there is
+// none. A withdrawn question has no answer. A pending one may have another ordinal, for
+// attempts that ask several questions at once ask them in any order.
+func (s *questionSet) repeated(row *approval.Row) *question {
+	var other *question
+	for _, q := range s.list {
+		switch {
+		case q.row.Interrupt || q.row.Digest != row.Digest || q.row.Status == approval.Cancelled:
+		case q.row.Ordinal == row.Ordinal:
+			return q
+		case other == nil && q.pending() && q.waiters == 0:
+			other = q
+		}
+	}
+	return other
+}
+
+// pending returns the number of pending questions.
+func (s *questionSet) pending() (n int) {
+	for _, q := range s.list {
+		if q.pending() {
+			n++
+		}
+	}
+	return n
+}
+
+// due returns when the next question expires or escalates; zero: there is none.
+func (s *questionSet) due() (due time.Time) {
+	for _, q := range s.list {
+		due = earliest(due, q.row.Deadline())
+	}
+	return due
+}
+
+// wait adds a waiter and reports whether it is the only one.
+func (s *questionSet) wait(q *question) bool {
+	q.waiters++
+	s.waiters++
+	return s.waiters == 1
+}
+
+// release removes the waiters of a question and reports whether they were the last ones.
+func (s *questionSet) release(q *question) bool {
+	n := q.waiters
+	q.waiters = 0
+	s.waiters -= n
+	return n > 0 && s.waiters == 0
+}
+
+// forgetClosed drops the oldest closed questions that are written: keep of them stay, and
+// at most maxClosedBytes.
+func forgetClosed(list []*question, keep int) []*question {
+	bytes := 0
+	for i, q := range slices.Backward(list) {
+		if q.changed || q.pending() {
+			continue
+		}
+		keep--
+		if bytes += q.size; keep < 0 || bytes > maxClosedBytes {
+			list[i] = nil
+		}
+	}
+	return slices.DeleteFunc(list, func(q *question) bool { return q == nil })
+}
+
+// NewQuestionID returns a new id of a question.
 func NewQuestionID() string { return arcp.NewID(approval.IDPrefix) }
 
-// content is what makes two questions the same one for another attempt. It
-// refuses what cannot be asked.
-func content(q *approval.Row) (string, *arcp.Error) {
+// questionDigest identifies the content of a question for later attempts. It refuses a
+// question that cannot be asked.
+func questionDigest(q *approval.Row) (string, *arcp.Error) {
 	if len(q.Action) > approval.MaxText {
 		return "", tooLong("its text may have at most %d bytes", approval.MaxText)
 	}
@@ -92,7 +193,7 @@ func content(q *approval.Row) (string, *arcp.Error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// requestBytes is what the event of a question has beside its content, at most.
+// requestBytes bounds the event of a question without its content.
 const requestBytes = 1 << 10
 
 func tooLong(format string, limit int) *arcp.Error {
@@ -109,22 +210,23 @@ func (r *run) newQuestion(row approval.Row, wait time.Duration) (approval.Row, *
 	}
 	row.ID, row.Status = cmp.Or(row.ID, NewQuestionID()), approval.Pending
 	row.Principal, row.Session, row.Job = r.row.Principal, r.row.Session, r.row.ID
-	r.e.scrubQuestion(&row)
+	r.e.scrubber().question(&row)
 	row.CreatedAt, row.ExpiresAt = now, now.Add(min(wait, approval.MaxExpiry))
 	var err *arcp.Error
-	row.Digest, err = content(&row)
+	row.Digest, err = questionDigest(&row)
 	return row, err
 }
 
-// ask has a question asked and waits for what becomes of it. Another attempt that
-// asks again finds the question, and its answer.
-func (s *supervisor) ask(ctx context.Context, row approval.Row, wait time.Duration) (approval.Row, error) {
+// ask asks a question and waits until it is closed. A later attempt that asks again finds
+// the question, and its answer.
+func (j toolSide) ask(ctx context.Context, row approval.Row, wait time.Duration) (approval.Row, error) {
+	s := j.s
 	row, refusal := s.newQuestion(row, wait)
 	if refusal != nil {
 		return row, refusal
 	}
-	a := &raise{s: s, row: row, done: make(chan error, 1)}
-	if s.isOver() || !s.post(a) {
+	a := &askQuestion{s: s, row: row, done: make(chan error, 1)}
+	if j.over() || !s.post(a) {
 		return row, errEnded
 	}
 	if err := <-a.done; err != nil { // it is always told
@@ -132,38 +234,38 @@ func (s *supervisor) ask(ctx context.Context, row approval.Row, wait time.Durati
 	}
 	select {
 	case <-a.q.done:
-		return s.answered(a.q)
+		return j.answered(a.q)
 	case <-ctx.Done():
 	}
-	w := &withdraw{s: s, q: a.q, done: make(chan struct{})}
+	w := &withdrawQuestion{s: s, q: a.q, done: make(chan struct{})}
 	if s.post(w) {
 		<-w.done
 	}
-	if w.late { // somebody was told that the answer counts
+	if w.late { // a client was told that its answer counts
 		select {
 		case <-a.q.done:
-			return s.answered(a.q)
+			return j.answered(a.q)
 		case <-s.ctx.Done():
 		}
 	}
 	return row, context.Cause(ctx)
 }
 
-// answered returns what has become of a question. One that was withdrawn with its job has
-// no answer, but the reason why the attempt was told to stop.
-func (s *supervisor) answered(q *question) (approval.Row, error) {
-	row := s.answerOf(q)
+// answered returns a closed question. For a question that was withdrawn with its job the
+// error is the reason why the attempt was stopped.
+func (j toolSide) answered(q *question) (approval.Row, error) {
+	row := j.s.answerOf(q)
 	if row.Status == approval.Cancelled {
-		return row, context.Cause(s.ctx)
+		return row, context.Cause(j.s.ctx)
 	}
 	return row, nil
 }
 
-// isOver reports whether nothing more of the attempt is taken.
-func (s *supervisor) isOver() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.over
+// over reports whether nothing more of the attempt is taken.
+func (j toolSide) over() bool {
+	j.s.mu.Lock()
+	defer j.s.mu.Unlock()
+	return j.s.events.closed
 }
 
 func (r *run) answerOf(q *question) approval.Row {
@@ -172,41 +274,45 @@ func (r *run) answerOf(q *question) approval.Row {
 	return q.row
 }
 
-// raise is a question that the tool of an attempt asks.
-type raise struct {
+// askQuestion asks a question of the tool.
+type askQuestion struct {
 	s    *supervisor
 	row  approval.Row
 	q    *question
 	done chan error // buffered 1
 }
 
-func (a *raise) meet(s *supervisor, now time.Time) {
+func (a *askQuestion) apply(s *supervisor, now time.Time) {
 	if s != a.s || !s.running() || s.progress.Cancel != nil {
 		a.done <- errEnded
 		return
 	}
 	if a.row.Ordinal != beforeCall {
-		a.row.Ordinal = s.ordinal
-		s.ordinal++
+		a.row.Ordinal = s.questions.ordinal
+		s.questions.ordinal++
 	}
-	if a.q = s.same(&a.row); a.q != nil { // an earlier attempt has asked it
-		if a.q.row.Status == approval.Pending {
-			s.await(now, a.q)
+	if a.q = s.questions.repeated(&a.row); a.q != nil {
+		if moved := s.answerOf(a.q); moved.Ordinal != a.row.Ordinal {
+			moved.Ordinal = a.row.Ordinal
+			questioner{s}.updateQuestion(a.q, moved)
+		}
+		if a.q.pending() {
+			questioner{s}.blockOn(now, a.q)
 		}
 		a.done <- nil
 		return
 	}
-	q, err := s.pose(now, a.row)
+	q, err := questioner{s}.addQuestion(now, a.row)
 	if err != nil {
 		a.done <- err
 		return
 	}
 	a.q = q
-	s.await(now, q)
-	s.asked = append(s.asked, a)
+	questioner{s}.blockOn(now, q)
+	s.write.answerWith(a)
 }
 
-func (a *raise) settled(_ *supervisor, err error) {
+func (a *askQuestion) committed(_ *supervisor, err error) {
 	if err != nil {
 		a.done <- errEnded
 		return
@@ -214,7 +320,7 @@ func (a *raise) settled(_ *supervisor, err error) {
 	a.done <- nil
 }
 
-func (a *raise) tooLate(*Engine, bool) { a.done <- errEnded }
+func (a *askQuestion) rejected(*Engine, bool) { a.done <- errEnded }
 
 // running reports whether there is an attempt.
 func (s *supervisor) running() bool {
@@ -222,38 +328,12 @@ func (s *supervisor) running() bool {
 	return state == arcp.StateRunning || state == arcp.StateBlocked
 }
 
-// same finds the question of an earlier attempt that is this one. One that was
-// withdrawn has no answer. One that is still pending is not asked a second time
-// because the attempts ask in another order, as those do that ask several
-// questions at once.
-func (s *supervisor) same(row *approval.Row) *question {
-	var other *question
-	for _, q := range s.questions {
-		switch {
-		case q.row.Interrupt || q.row.Digest != row.Digest || q.row.Status == approval.Cancelled:
-		case q.row.Ordinal == row.Ordinal:
-			return q
-		case other == nil && q.row.Status == approval.Pending && q.waiters == 0:
-			other = q
-		}
-	}
-	if other != nil {
-		moved := s.answerOf(other)
-		moved.Ordinal = row.Ordinal
-		s.change(other, moved)
-	}
-	return other
-}
+// questioner asks and closes the questions of a job. It is a part of the supervisor.
+type questioner struct{ *supervisor }
 
-// pose puts a question to the people: its event and its row are written together.
-func (s *supervisor) pose(now time.Time, row approval.Row) (*question, error) {
-	pending := 0
-	for _, q := range s.questions {
-		if q.row.Status == approval.Pending {
-			pending++
-		}
-	}
-	if pending >= maxQuestions {
+// addQuestion asks a question. Its event and its row are written together.
+func (s questioner) addQuestion(now time.Time, row approval.Row) (*question, error) {
+	if s.questions.pending() >= maxQuestions {
 		return nil, arcp.Errorf(arcp.CodeResourceExhausted, "the job asks %d questions already", maxQuestions).RetryAfter(retryAfter)
 	}
 	row.Sent = s.audience(&row, now)
@@ -267,25 +347,25 @@ func (s *supervisor) pose(now time.Time, row approval.Row) (*question, error) {
 	q.event.Route = &store.Route{To: row.Sent}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over || s.point != nil && s.point.pause { // the attempt is about to end
+	if s.events.ending() {
 		return nil, errEnded
 	}
-	if row.Kind == approval.Gate { // who asks is not asked
-		s.push(s.event(arcp.EventEmit, now, s.row.Priority, askedEvent(&row)))
+	if row.Kind == approval.Gate { // the followers of the job do not get the question
+		s.events.push(s.event(arcp.EventEmit, now, s.row.Priority, askedEvent(&row)))
 	}
-	s.push(q.event)
-	s.questions = append(s.questions, q)
+	s.events.push(q.event)
+	s.questions.list = append(s.questions.list, q)
 	return q, nil
 }
 
-// audience is who is to be given a question.
-func (s *supervisor) audience(q *approval.Row, now time.Time) []arcp.SessionID {
-	return slices.DeleteFunc(s.e.questions().Audience(q, now), func(id arcp.SessionID) bool { return s.interested(q, id) })
+// audience returns the sessions that get a question.
+func (s questioner) audience(q *approval.Row, now time.Time) []arcp.SessionID {
+	return slices.DeleteFunc(s.e.cfg.Questions.Audience(q, now), func(id arcp.SessionID) bool { return s.executes(q, id) })
 }
 
-// interested reports whether a session must not answer a gate or grant a permission
-// because it does the job, or one above it that has caused it.
-func (r *run) interested(q *approval.Row, id arcp.SessionID) bool {
+// executes reports whether a session executes the job or an ancestor. Such a session must
+// not answer a gate or grant a permission.
+func (r *run) executes(q *approval.Row, id arcp.SessionID) bool {
 	if q.Kind != approval.Gate && q.Kind != approval.Permission || r.e.cfg.Runs == nil {
 		return false
 	}
@@ -295,15 +375,15 @@ func (r *run) interested(q *approval.Row, id arcp.SessionID) bool {
 			return false
 		}
 		var err error
-		if ref, parent, err = r.e.above(parent); err != nil {
-			return !errors.Is(err, store.ErrNotFound) // what cannot be read may be the session's
+		if ref, parent, err = toolOf(r.e, parent); err != nil {
+			return !errors.Is(err, store.ErrNotFound) // an ancestor that cannot be read may be executed by the session
 		}
 	}
 	return true
 }
 
-// above says what does a job, and which job is above it.
-func (e *Engine) above(id arcp.JobID) (ref string, parent arcp.JobID, err error) {
+// toolOf returns the tool and the parent of a job.
+func toolOf(e *Engine, id arcp.JobID) (ref string, parent arcp.JobID, err error) {
 	if r := e.run(id); r != nil {
 		return r.row.Agent, r.row.Parent, nil
 	}
@@ -311,7 +391,7 @@ func (e *Engine) above(id arcp.JobID) (ref string, parent arcp.JobID, err error)
 	return j.Agent, j.Parent, err
 }
 
-// askedEvent tells who follows the job that somebody else must approve it.
+// askedEvent tells the followers of the job that it waits for an approval.
 func askedEvent(q *approval.Row) arcp.EventEmitPayload {
 	data, err := arcp.Marshal(arcp.ApprovalRequested{ApprovalID: q.ID, Action: q.Action, ExpiresAt: q.ExpiresAt})
 	if err != nil { // two texts and a time
@@ -320,14 +400,7 @@ func askedEvent(q *approval.Row) arcp.EventEmitPayload {
 	return arcp.EventEmitPayload{Name: arcp.EventApprovalRequested, Data: data}
 }
 
-// push adds an event to those that the tool has emitted, also where there is no
-// room for more. Called with s.mu.
-func (s *supervisor) push(ev *store.Event) {
-	s.queue = append(s.queue, ev)
-	s.bytes += len(ev.Body)
-}
-
-// requestOf is how a question is put on the wire.
+// requestOf returns the message of a question.
 func requestOf(q *approval.Row) (arcp.Type, any) {
 	switch q.Kind {
 	case approval.Permission:
@@ -349,89 +422,53 @@ func requestOf(q *approval.Row) (arcp.Type, any) {
 		ExpiresAt: q.ExpiresAt, Details: q.Details, ApprovalID: q.ID}
 }
 
-// await blocks the job until a question is settled. Its time stands still.
-func (s *supervisor) await(now time.Time, q *question) {
-	q.waiters++
-	if s.parked++; s.parked > 1 {
+// blockOn blocks the job until a question is closed. The clocks of the job stand still.
+func (s questioner) blockOn(now time.Time, q *question) {
+	if !s.questions.wait(q) {
 		return
 	}
 	s.m.Block(now)
 	s.due = s.m.Deadline()
 	if s.maxRuntime > 0 {
-		s.progress.Blocked, s.unsaved = now, true
+		s.progress.Blocked, s.progress.unsaved = now, true
 	}
-	if !s.toolEnd.IsZero() {
-		s.toolLeft, s.toolEnd = max(s.toolEnd.Sub(now), 1), time.Time{}
-	}
+	s.limit.pause(now)
 }
 
-// unpark ends the wait of the tool for a question.
-func (s *supervisor) unpark(now time.Time, q *question) {
-	n := q.waiters
-	q.waiters = 0
-	if s.parked -= n; n == 0 || s.parked > 0 {
+// unblock ends the wait for a question.
+func (s questioner) unblock(now time.Time, q *question) {
+	if !s.questions.release(q) {
 		return
 	}
 	s.m.Unblock(now)
 	s.due = s.m.Deadline()
-	s.progress.resume(now)
-	s.unsaved = s.unsaved || s.maxRuntime > 0
-	if s.toolLeft > 0 {
-		s.toolEnd, s.toolLeft = now.Add(s.toolLeft), 0
-	}
+	s.progress.unblock(now)
+	s.progress.unsaved = s.progress.unsaved || s.maxRuntime > 0
+	s.limit.resume(now)
 }
 
-// resume has the time of a job go on that stood still.
-func (m *progress) resume(now time.Time) {
-	if !m.Blocked.IsZero() && !m.Started.IsZero() {
-		m.Started = m.Started.Add(max(0, now.Sub(m.Blocked)))
-	}
-	m.Blocked = time.Time{}
-}
-
-// waitOver says that the attempt, which ends, waits for nobody any more.
-func (s *supervisor) waitOver(now time.Time) {
-	if !s.progress.Blocked.IsZero() {
-		s.progress.resume(now)
-		s.unsaved = true
-	}
-}
-
-// change gives a question another row.
-func (s *supervisor) change(q *question, row approval.Row) {
+// updateQuestion changes the row of a question.
+func (s questioner) updateQuestion(q *question, row approval.Row) {
 	s.mu.Lock()
 	q.row, q.changed = row, true
 	s.mu.Unlock()
 }
 
-// settle ends a question: row is what has become of it. Who was given it and has
-// not answered is told. One that is not in the log yet is given to nobody.
-func (s *supervisor) settle(now time.Time, q *question, row approval.Row) {
-	s.unask(q)
-	s.change(q, row)
-	s.unpark(now, q)
-	s.asked = append(s.asked, &settlement{q})
-	if others := row.Others(); len(others) > 0 && q.request != "" {
-		ev := s.event(arcp.HumanInputCancelled, now, s.row.Priority, cancelledOf(&row))
-		ev.Route = &store.Route{To: others, ReplyTo: q.request}
+// closeQuestion ends a question with its last row. The sessions that got it and have not
+// answered are told. A question that is not in the log yet is not delivered.
+func (s questioner) closeQuestion(now time.Time, q *question, row approval.Row) {
+	if q.event != nil {
 		s.mu.Lock()
-		s.push(ev)
+		s.events.remove(q.event)
+		q.event = nil
 		s.mu.Unlock()
 	}
-}
-
-// unask takes back the event of a question if that is still here.
-func (s *supervisor) unask(q *question) {
-	if q.event == nil {
-		return
+	s.updateQuestion(q, row)
+	s.unblock(now, q)
+	s.write.answerWith(&questionClosed{q})
+	if others := row.Others(); len(others) > 0 && q.request != "" {
+		s.announce(now, arcp.HumanInputCancelled, cancelledOf(&row), &store.Route{To: others, ReplyTo: q.request})
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if i := slices.Index(s.queue, q.event); i >= 0 {
-		s.queue = slices.Delete(s.queue, i, i+1)
-		s.bytes -= len(q.event.Body)
-	}
-	q.event = nil
 }
 
 func cancelledOf(q *approval.Row) arcp.HumanInputCancelledPayload {
@@ -446,113 +483,103 @@ func cancelledOf(q *approval.Row) arcp.HumanInputCancelledPayload {
 	return arcp.HumanInputCancelledPayload{Code: arcp.CodeCancelled, Reason: "answered"}
 }
 
-// settlement tells everybody that a question is settled when that is durable.
-type settlement struct{ q *question }
+// questionClosed tells that a question is closed when that is durable.
+type questionClosed struct{ q *question }
 
-func (d *settlement) meet(*supervisor, time.Time) {}
+func (d *questionClosed) apply(*supervisor, time.Time) {}
 
-func (d *settlement) settled(s *supervisor, err error) {
+func (d *questionClosed) committed(s *supervisor, err error) {
 	if err != nil {
 		return
 	}
 	close(d.q.done)
 	if d.q.request != "" { // it was asked
-		s.e.questions().Settled(s.answerOf(d.q))
+		s.e.cfg.Questions.Settled(s.answerOf(d.q))
 	}
 }
 
-func (d *settlement) tooLate(*Engine, bool) {}
+func (d *questionClosed) rejected(*Engine, bool) {}
 
-// withdraw takes back a question that its attempt does not wait for any more.
-type withdraw struct {
+// withdrawQuestion withdraws a question for which its attempt does not wait any more.
+type withdrawQuestion struct {
 	s    *supervisor
 	q    *question
-	late bool // it has been settled otherwise
+	late bool // it was closed otherwise
 	done chan struct{}
 }
 
-func (w *withdraw) meet(s *supervisor, now time.Time) {
+func (w *withdrawQuestion) apply(s *supervisor, now time.Time) {
 	defer close(w.done)
 	if s != w.s {
 		return
 	}
 	if row := s.answerOf(w.q); row.Cancel(now.UTC(), "withdrawn") {
-		s.settle(now, w.q, row)
+		questioner{s}.closeQuestion(now, w.q, row)
 	} else {
 		w.late = true
 	}
 }
 
-func (w *withdraw) settled(*supervisor, error) {}
-func (w *withdraw) tooLate(*Engine, bool)      { close(w.done) }
+func (w *withdrawQuestion) committed(*supervisor, error) {}
+func (w *withdrawQuestion) rejected(*Engine, bool)       { close(w.done) }
 
-// expire does what time has done to the questions.
-func (s *supervisor) expire(now time.Time) {
-	for _, q := range s.questions {
+// expireQuestions closes or escalates the questions that are due.
+func (s questioner) expireQuestions(now time.Time) {
+	for _, q := range s.questions.list {
 		if d := q.row.Deadline(); d.IsZero() || now.Before(d) {
 			continue
 		}
 		row := s.answerOf(q)
 		if row.Advance(now.UTC()) {
-			s.settle(now, q, row)
+			s.closeQuestion(now, q, row)
 			if row.Interrupt {
 				s.m.Fail(now, arcp.Errorf(arcp.CodeDeadlineExceeded, "nobody answered the interrupt in time"))
 			}
 		} else if row.Escalate(now) {
-			s.offer(q, &row, s.audience(&row, now))
-			s.change(q, row)
-			s.asked = append(s.asked, &renewal{q})
+			s.giveQuestion(q, row, s.audience(&row, now))
 		}
 	}
 }
 
-// offer gives a question to more sessions.
-func (s *supervisor) offer(q *question, row *approval.Row, sessions []arcp.SessionID) {
+// giveQuestion gives a question to more sessions.
+func (s questioner) giveQuestion(q *question, row approval.Row, sessions []arcp.SessionID) {
 	for _, id := range sessions {
 		row.Sent = append(slices.Clip(row.Sent[max(0, len(row.Sent)+1-approval.MaxSent):]), id)
-		s.gives = append(s.gives, store.DeliverEvent{Session: id, Job: s.row.ID, JSeq: row.JSeq})
+		s.questions.gives = append(s.questions.gives, store.DeliverEvent{Session: id, Job: s.row.ID, JSeq: row.JSeq})
 	}
+	s.updateQuestion(q, row)
+	s.write.answerWith(&questionChanged{q})
 }
 
-// renewal tells the desk of a change of a question that stays pending.
-type renewal struct{ q *question }
+// questionChanged tells of a change of a pending question when that is durable.
+type questionChanged struct{ q *question }
 
-func (d *renewal) meet(*supervisor, time.Time) {}
+func (d *questionChanged) apply(*supervisor, time.Time) {}
 
-func (d *renewal) settled(s *supervisor, err error) {
+func (d *questionChanged) committed(s *supervisor, err error) {
 	if row := s.answerOf(d.q); err == nil && row.Status == approval.Pending {
-		s.e.questions().Asked(row, d.q.request)
+		s.e.cfg.Questions.Asked(row, d.q.request)
 	}
 }
 
-func (d *renewal) tooLate(*Engine, bool) {}
+func (d *questionChanged) rejected(*Engine, bool) {}
 
-// questionsDue is when the next question expires; zero: there is none.
-func (r *run) questionsDue() (due time.Time) {
-	for _, q := range r.questions {
-		if d := q.row.Deadline(); !d.IsZero() && (due.IsZero() || d.Before(due)) {
-			due = d
-		}
-	}
-	return due
-}
-
-// dropQuestions withdraws what is still asked when the job ends.
-func (s *supervisor) dropQuestions(now time.Time) {
-	for _, q := range s.questions {
-		if q.row.Status != approval.Pending {
+// dropQuestions withdraws the pending questions of a job that ends.
+func (s questioner) dropQuestions(now time.Time) {
+	for _, q := range s.questions.list {
+		if !q.pending() {
 			continue
 		}
 		if row := s.answerOf(q); row.Cancel(now.UTC(), "the job has ended") {
-			s.settle(now, q, row)
+			s.closeQuestion(now, q, row)
 		}
 	}
 }
 
-// addQuestions adds the rows that have changed to the write of their events.
-func (s *supervisor) addQuestions(w *store.Write) error {
+// addQuestions adds the changed rows to the write of their events.
+func (s questioner) addQuestions(w *store.Write) error {
 	events := store.Find[*store.AppendEvents](w).Events
-	for _, q := range s.questions {
+	for _, q := range s.questions.list {
 		if !q.changed {
 			continue
 		}
@@ -565,20 +592,20 @@ func (s *supervisor) addQuestions(w *store.Write) error {
 			q.row.JSeq = s.jseq + uint64(i) + 1
 			s.mu.Unlock()
 		}
-		rec, err := s.questionRecord(q)
+		rec, err := jobRecords{s.run}.questionRecord(q)
 		if err != nil {
 			return err
 		}
 		w.Put(rec)
 	}
-	for i := range s.gives {
-		w.Ops = slices.Insert(w.Ops, i, store.Op(&s.gives[i]))
+	for i := range s.questions.gives {
+		w.Ops = slices.Insert(w.Ops, i, store.Op(&s.questions.gives[i]))
 	}
-	s.gives = nil
+	s.questions.gives = nil
 	return nil
 }
 
-func (r *run) questionRecord(q *question) (rec store.Record, err error) {
+func (r jobRecords) questionRecord(q *question) (rec store.Record, err error) {
 	row := r.answerOf(q)
 	rec.Key = approval.RecordKey(&row)
 	if rec.Rev, err = r.revision(rec.Key, q.rev); err != nil {
@@ -589,55 +616,36 @@ func (r *run) questionRecord(q *question) (rec store.Record, err error) {
 	return rec, err
 }
 
-// posed notes that questions are in the log. It is called before anything of the
-// write is delivered: an answer may come at once.
-func (s *supervisor) posed() {
-	for _, q := range s.questions {
+// questionsLogged records that questions are in the log. It is called before an event of
+// the write is delivered: an answer may arrive at once.
+func (s questioner) questionsLogged() {
+	for _, q := range s.questions.list {
 		if q.event != nil && q.event.JSeq > 0 {
 			q.request, q.event = q.event.ID(), nil
 			if row := s.answerOf(q); row.Status == approval.Pending {
-				s.e.questions().Asked(row, q.request)
+				s.e.cfg.Questions.Asked(row, q.request)
 			}
 		}
 	}
 }
 
-// questionsWritten notes that the rows are written.
-func (s *supervisor) questionsWritten() {
-	settled := false
-	for _, q := range s.questions {
+// questionsCommitted records that the rows are written.
+func (s questioner) questionsCommitted() {
+	closed := false
+	for _, q := range s.questions.list {
 		if q.changed && q.event == nil {
-			q.changed, q.rev = false, raised(q.rev)
-			settled = settled || q.row.Status != approval.Pending
+			q.changed, q.rev = false, nextRev(q.rev)
+			closed = closed || !q.pending()
 		}
 	}
-	if settled {
-		s.mu.Lock()
-		s.questions = forgetSettled(s.questions, s.keeps())
-		s.mu.Unlock()
+	if !closed {
+		return
 	}
-}
-
-// keeps is how many settled questions the job keeps in memory.
-func (r *run) keeps() int {
-	if r.tool.Recovery == tool.RecoveryFail && r.progress.Failed+1 >= r.retry.MaxAttempts {
-		return keptLate
+	keep := maxClosed
+	if s.tool.Recovery == tool.RecoveryFail && s.progress.Failed+1 >= s.retry.MaxAttempts {
+		keep = maxClosedLast
 	}
-	return keptSettled
-}
-
-// forgetSettled drops the oldest settled questions that are written, so that at
-// most so many stay, and no more than so many bytes of them.
-func forgetSettled(list []*question, keep int) []*question {
-	bytes := 0
-	for i, q := range slices.Backward(list) {
-		if q.changed || q.row.Status == approval.Pending {
-			continue
-		}
-		keep--
-		if bytes += q.size; keep < 0 || bytes > keptSettledBytes {
-			list[i] = nil
-		}
-	}
-	return slices.DeleteFunc(list, func(q *question) bool { return q == nil })
+	s.mu.Lock()
+	s.questions.list = forgetClosed(s.questions.list, keep)
+	s.mu.Unlock()
 }

@@ -17,55 +17,57 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// dispositionStart is counted for jobs of which no attempt was cut off.
+// dispositionStart counts jobs without an interrupted attempt.
 const dispositionStart = "start"
 
-// found is a job that an earlier process left behind, and what becomes of it.
-type found struct {
+// recoveredJob is a job of an earlier process, with the decision about it.
+type recoveredJob struct {
 	*run
 	disposition string
-	outcome     *job.Outcome  // it ends; nil: it goes on
-	entered     arcp.JobState // it goes on in this state, with another attempt
-	lost        bool          // another process has taken it over
-	resumed     bool          // its time goes on again, which is to be written
+	outcome     *job.Outcome  // the job ends; nil: it goes on
+	entered     arcp.JobState // the job goes on in this state, with another attempt
+	takenOver   bool          // another process has the job
+	unblocked   bool          // its clock runs again, which is to be written
 }
 
-// Recover goes on with the jobs that an earlier process left behind, and returns
-// how many there were. An attempt that was cut off is made again from the start
-// or from its last checkpoint, or ends the job with ABORTED, as its tool's
-// recovery says; a job without one starts in its turn. One that was cancelled
-// ends, and timers count on from what they were. It returns when all this is
-// durable, and does not wait for the jobs. It is called once, before Submit.
+// Recover resumes the jobs of an earlier process, and returns their number. An interrupted attempt
+// is repeated from the start or from its last checkpoint, or ends the job with ABORTED, as its
+// tool's recovery says. A job without an attempt starts in its turn. A cancelled job ends. Timers
+// continue. Recover returns when this is durable, and does not wait for the jobs. It is called
+// once, before Submit.
 func (e *Engine) Recover(ctx context.Context) (int, error) {
-	left, err := e.find(ctx)
+	left, err := recoverer{e}.findJobs(ctx)
 	if err != nil {
 		return 0, err
 	}
-	if err := e.settle(ctx, left); err != nil {
+	if err := (recoverer{e}).commitRecovered(ctx, left); err != nil {
 		return 0, err
 	}
-	if err := e.balance(ctx, left); err != nil {
+	if err := (recoverer{e}).settleLedgers(ctx, left); err != nil {
 		return 0, err
 	}
 	var goesOn []func()
 	for _, f := range left {
 		e.cfg.Metrics.JobsRecovered.WithLabelValues(f.disposition).Inc()
 		switch {
-		case f.lost:
+		case f.takenOver:
 		case f.outcome != nil:
 			f.finished(f.outcome, time.Now())
 		default:
-			goesOn = append(goesOn, e.board(f.run))
+			goesOn = append(goesOn, recoverer{e}.resumeRecovered(f.run))
 		}
 	}
-	for _, start := range goesOn { // all are on the books: one may wait for another
+	for _, start := range goesOn { // all are in the table: a job may wait for another
 		start()
 	}
 	return len(left), nil
 }
 
-// find reads the jobs, in the order in which they came, and decides about all.
-func (e *Engine) find(ctx context.Context) ([]*found, error) {
+// recoverer resumes the jobs of an earlier process.
+type recoverer struct{ *Engine }
+
+// findJobs reads the jobs in the order of their submits, and decides about all.
+func (e recoverer) findJobs(ctx context.Context) ([]*recoveredJob, error) {
 	var rows []store.Job
 	err := e.cfg.Store.Live(ctx, func(j store.Job) bool {
 		rows = append(rows, j)
@@ -79,9 +81,9 @@ func (e *Engine) find(ctx context.Context) ([]*found, error) {
 	if err != nil {
 		return nil, err
 	}
-	left := make([]*found, len(rows))
+	left := make([]*recoveredJob, len(rows))
 	for i := range rows {
-		if left[i], err = e.revive(ctx, &rows[i], asked[rows[i].ID]); err != nil {
+		if left[i], err = e.recoverJob(ctx, &rows[i], asked[rows[i].ID]); err != nil {
 			return nil, err
 		}
 	}
@@ -89,8 +91,8 @@ func (e *Engine) find(ctx context.Context) ([]*found, error) {
 	return left, nil
 }
 
-// revive makes a run of a row.
-func (e *Engine) revive(ctx context.Context, row *store.Job, asked []*question) (*found, error) {
+// recoverJob makes the run of a row.
+func (e recoverer) recoverJob(ctx context.Context, row *store.Job, asked []*question) (*recoveredJob, error) {
 	for _, q := range asked {
 		if err := e.findRequest(ctx, q); err != nil {
 			return nil, fmt.Errorf("%s: %w", row.ID, err)
@@ -98,39 +100,39 @@ func (e *Engine) revive(ctx context.Context, row *store.Job, asked []*question) 
 	}
 	t, refusal := e.cfg.Tools.Resolve(row.Agent)
 	if refusal != nil {
-		f := e.orphan(row, refusal)
-		f.questions = asked
+		f := e.recoverOrphan(row, refusal)
+		f.questions.list = asked
 		return f, nil
 	}
-	r := e.newRun(t)
+	r := newRun(e.Engine, t)
 	r.row, r.created = *row, row.CreatedAt
 	r.attempt, r.state = row.Attempt, row.State
-	r.placed, r.accepted = true, true
+	r.life = lifeAccepted
 	r.common = commonOf(row)
-	r.jseq, r.questions = row.LastJSeq, asked
+	r.jseq, r.questions.list = row.LastJSeq, asked
 	options := optionsOf(row)
 	options.apply(r)
 	r.catalogue = e.cfg.Catalogue(row.Session, row.Principal, r.trust)
-	if err := r.readProgress(ctx); err != nil {
+	if err := (jobRecords{r}).readProgress(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w", row.ID, err)
 	}
-	f := &found{run: r, resumed: !r.progress.Blocked.IsZero()}
-	r.progress.resume(time.Now()) // what it waited for a person, also while the runtime was down, does not count
+	f := &recoveredJob{run: r, unblocked: !r.progress.Blocked.IsZero()}
+	r.progress.unblock(time.Now()) // waiting for people, also while the runtime was down, does not count
 	return f, nil
 }
 
-// orphan is a job whose tool is not there any more. It may come back.
-func (e *Engine) orphan(row *store.Job, refusal *arcp.Error) *found {
+// recoverOrphan fails a job whose tool is not registered any more. The tool may come back.
+func (e recoverer) recoverOrphan(row *store.Job, refusal *arcp.Error) *recoveredJob {
 	err := arcp.Errorf(refusal.Code, "the runtime was started without %s, which the job was submitted to", row.Agent)
 	err.Retryable = true
 	name, _, _ := strings.Cut(row.Agent, "@")
-	r := &run{e: e, row: *row, tm: e.cfg.Metrics.Tool(name), attempt: row.Attempt, common: commonOf(row)}
-	r.depth = optionsOf(row).Depth
-	return &found{run: r, disposition: string(tool.RecoveryFail), outcome: failedOutcome(err)}
+	r := &run{e: e.Engine, attempt: row.Attempt, definition: definition{row: *row, metrics: e.cfg.Metrics.Tool(name), common: commonOf(row),
+		depth: optionsOf(row).Depth}}
+	return &recoveredJob{run: r, disposition: string(tool.RecoveryFail), outcome: failedOutcome(err)}
 }
 
-// decide asks the machine what a restart has done to the job.
-func (f *found) decide(now time.Time) {
+// decide lets the machine decide about the job after a restart.
+func (f *recoveredJob) decide(now time.Time) {
 	m := job.Restore(f.spec(), f.state)
 	attempted := f.state != arcp.StateAccepted && f.state != arcp.StateQueued
 	f.disposition = dispositionStart
@@ -151,8 +153,8 @@ func (f *found) decide(now time.Time) {
 	f.entered, f.outcome = out.State, out.Terminal
 }
 
-// settle makes durable what was decided.
-func (e *Engine) settle(ctx context.Context, left []*found) error {
+// commitRecovered commits the decisions.
+func (e recoverer) commitRecovered(ctx context.Context, left []*recoveredJob) error {
 	results := make(chan error, len(left))
 	n := 0
 	for _, f := range left {
@@ -162,7 +164,7 @@ func (e *Engine) settle(ctx context.Context, left []*found) error {
 		}
 		if w != nil {
 			n++
-			e.cfg.Log.Append(w, func(r *store.Result) { results <- f.settled(r.Err) })
+			e.cfg.Log.Append(w, func(r *store.Result) { results <- f.committed(r.Err) })
 		}
 	}
 	for range n {
@@ -178,16 +180,16 @@ func (e *Engine) settle(ctx context.Context, left []*found) error {
 	return nil
 }
 
-// write is what recovery changes of a job; nil: nothing.
-func (f *found) write(now time.Time) (*store.Write, error) {
+// write returns the write of the decision; nil: nothing changes.
+func (f *recoveredJob) write(now time.Time) (*store.Write, error) {
 	log := &store.AppendEvents{Job: f.row.ID, Attempt: f.attempt, State: f.entered}
 	w := store.NewWrite(log)
 	switch {
 	case f.outcome != nil:
-		if err := f.drop(w, now); err != nil {
+		if err := f.withdrawQuestions(w, now); err != nil {
 			return nil, err
 		}
-		records, err := f.ending()
+		records, err := jobCredentials{f.run}.ending()
 		if err != nil {
 			return nil, err
 		}
@@ -196,8 +198,8 @@ func (f *found) write(now time.Time) (*store.Write, error) {
 		log.State, log.Code = f.outcome.State, outcomeCode(f.outcome)
 	case f.entered != "":
 		log.NewAttempt = true
-		if f.resumed {
-			rec, err := f.progressRecord()
+		if f.unblocked {
+			rec, err := jobRecords{f.run}.progressRecord()
 			if err != nil {
 				return nil, err
 			}
@@ -209,56 +211,55 @@ func (f *found) write(now time.Time) (*store.Write, error) {
 	return w, nil
 }
 
-// settled notes what came of the write. A job that another process has taken
-// over is no concern of this one.
-func (f *found) settled(err error) error {
+// committed records the result of the write. A job that another process has taken over is left to
+// that process.
+func (f *recoveredJob) committed(err error) error {
 	switch {
 	case errors.Is(err, store.ErrFenced), errors.Is(err, store.ErrTerminal):
-		f.lost = true
+		f.takenOver = true
 		f.e.cfg.Logger.Warn().Err(err).Str("job_id", string(f.row.ID)).Msg("job was taken over and is not recovered")
 	case err != nil:
 		return fmt.Errorf("%s: %w", f.row.ID, err)
 	case f.outcome == nil:
 		f.attempt++
 		f.state = f.entered
-		if f.resumed {
-			f.progressRev = raised(f.progressRev)
+		if f.unblocked {
+			f.progress.rev = nextRev(f.progress.rev)
 		}
 	}
 	if f.outcome != nil {
-		f.endCredentials()
+		jobCredentials{f.run}.endCredentials()
 	}
 	return nil
 }
 
-// board puts a recovered job on the books, whatever the limits are now. When what
-// it returns is called it starts, as soon as its tool has a slot, unless it waits
-// for its retry.
-func (e *Engine) board(r *run) (start func()) {
+// resumeRecovered adds a recovered job to the jobTable, whatever the limits are. The returned
+// function starts the job as soon as its tool has a slot, unless it waits for its retry.
+func (e recoverer) resumeRecovered(r *run) (start func()) {
 	if r.ordered() {
 		return func() { e.resumeCall(r) }
 	}
 	for _, g := range r.auth.Grants.All() {
-		e.noteLease(g.ID, r.row.ID)
-		if g.Revoked || !g.ExpiresAt.Add(lease.Grace).After(r.progress.Swept) { // it was noticed
-			e.endLease(g.ID)
+		e.leases.add(g.ID, r.row.ID)
+		if g.Revoked || !g.ExpiresAt.Add(lease.Grace).After(r.progress.Swept) { // its end was noticed
+			e.leases.end(g.ID)
 		}
 	}
-	for _, q := range r.questions {
-		if q.row.Status == approval.Pending {
-			e.questions().Asked(q.row, q.request)
+	for _, q := range r.questions.list {
+		if q.pending() {
+			e.cfg.Questions.Asked(q.row, q.request)
 		}
 	}
-	e.mu.Lock()
-	e.enroll(r)
-	next, end := r.progress.Next, earliest(r.deadline(), r.otherDue()) // a supervisor's, once it has a place in the queue
+	next, end := r.progress.Next, earliest(r.deadline(), r.otherDue()) // later a supervisor may own them
 	waits := r.state == arcp.StateQueued && next.After(time.Now())
+	e.mu.Lock()
+	e.jobs.add(r)
 	if waits {
-		e.restLocked(r)
+		e.jobs.rest(r)
 	} else {
-		e.enqueue(r, -1)
+		e.queues.enqueue(r, -1)
 	}
-	started := r.slot
+	started := r.sched == schedSlot
 	e.mu.Unlock()
 	switch {
 	case waits:
@@ -270,8 +271,8 @@ func (e *Engine) board(r *run) (start func()) {
 	}
 }
 
-// readQuestions reads what jobs have asked, by job, as far as it is kept.
-func (e *Engine) readQuestions(ctx context.Context, jobs []store.Job) (map[arcp.JobID][]*question, error) {
+// readQuestions reads the stored questions of jobs, by job.
+func (e recoverer) readQuestions(ctx context.Context, jobs []store.Job) (map[arcp.JobID][]*question, error) {
 	asked := make(map[arcp.JobID][]*question)
 	for i := range jobs {
 		asked[jobs[i].ID] = nil
@@ -285,12 +286,12 @@ func (e *Engine) readQuestions(ctx context.Context, jobs []store.Job) (map[arcp.
 			e.cfg.Logger.Error().Err(err).Str("record", rec.Key).Msg("a question cannot be read: its job asks it anew")
 			return true
 		}
-		if q.row.Status != approval.Pending {
+		if !q.pending() {
 			close(q.done)
 		}
 		if list, lives := asked[q.row.Job]; lives {
-			if list = append(list, q); len(list) > 2*keptSettled {
-				list = forgetSettled(list, keptSettled)
+			if list = append(list, q); len(list) > 2*maxClosed {
+				list = forgetClosed(list, maxClosed)
 			}
 			asked[q.row.Job] = list
 		}
@@ -299,9 +300,9 @@ func (e *Engine) readQuestions(ctx context.Context, jobs []store.Job) (map[arcp.
 	return asked, err
 }
 
-// findRequest reads the id of the event with which a question was asked.
-func (e *Engine) findRequest(ctx context.Context, q *question) error {
-	if q.row.JSeq == 0 || q.row.Status != approval.Pending {
+// findRequest reads the id of the event of a pending question.
+func (e recoverer) findRequest(ctx context.Context, q *question) error {
+	if q.row.JSeq == 0 || !q.pending() {
 		return nil
 	}
 	return e.cfg.Store.JobEvents(ctx, q.row.Job, q.row.JSeq-1, func(ev *store.Event) bool {
@@ -310,14 +311,14 @@ func (e *Engine) findRequest(ctx context.Context, q *question) error {
 	})
 }
 
-// drop withdraws what a job that ends had asked.
-func (f *found) drop(w *store.Write, now time.Time) error {
+// withdrawQuestions withdraws the questions of a job that ends.
+func (f *recoveredJob) withdrawQuestions(w *store.Write, now time.Time) error {
 	log := store.Find[*store.AppendEvents](w)
-	for _, q := range f.questions {
+	for _, q := range f.questions.list {
 		if !q.row.Cancel(now.UTC(), "the job has ended") {
 			continue
 		}
-		rec, err := f.questionRecord(q)
+		rec, err := jobRecords{f.run}.questionRecord(q)
 		if err != nil {
 			return err
 		}
@@ -329,4 +330,81 @@ func (f *found) drop(w *store.Write, now time.Time) error {
 		}
 	}
 	return nil
+}
+
+// settleLedgers updates the ledgers of jobs that go on: a child may have ended, or may not have been
+// created, without a change of its entry.
+func (e recoverer) settleLedgers(ctx context.Context, left []*recoveredJob) error {
+	for _, f := range left {
+		if f.takenOver || f.outcome != nil {
+			continue
+		}
+		w, err := f.settleLedger(ctx)
+		if w != nil && err == nil {
+			_, err = e.cfg.Log.Commit(ctx, w)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: account: %w", f.row.ID, err)
+		}
+		if w != nil {
+			f.progress.rev = nextRev(f.progress.rev)
+		}
+	}
+	return nil
+}
+
+func (f *recoveredJob) settleLedger(ctx context.Context) (*store.Write, error) {
+	w := store.NewWrite(&store.AppendEvents{Job: f.row.ID, Attempt: f.attempt})
+	for _, k := range slices.Clone(f.ledger.children) {
+		if !k.Open {
+			continue
+		}
+		rest, ended, err := k.budget(ctx, f.e, nil)
+		if err != nil {
+			return nil, err
+		}
+		if !ended {
+			continue
+		}
+		if _, err = f.e.cfg.Store.Job(ctx, k.Job); errors.Is(err, store.ErrNotFound) && !k.Made {
+			k.reverted = true
+			f.ledger.remove(k)
+		}
+		f.auth.credit(rest)
+		k.Open, k.Reserved = false, nil
+		rec, err := jobRecords{f.run}.childRecord(k)
+		if err != nil {
+			return nil, err
+		}
+		k.rev = nextRev(k.rev)
+		w.Put(rec)
+	}
+	if len(w.Ops) == 1 {
+		return nil, nil
+	}
+	if f.auth.Budget != nil {
+		f.progress.Spent, f.auth.spent = f.auth.Budget.Save(), false
+	}
+	rec, err := jobRecords{f.run}.progressRecord()
+	w.Put(rec)
+	return w, err
+}
+
+// decide decides about all jobs, parents first: the children of a job that has ended are cancelled.
+func decide(left []*recoveredJob, now time.Time) {
+	byID := make(map[arcp.JobID]*recoveredJob, len(left))
+	for _, f := range left {
+		byID[f.row.ID] = f
+	}
+	order := slices.Clone(left)
+	slices.SortStableFunc(order, func(a, b *recoveredJob) int { return a.depth - b.depth })
+	for _, f := range order {
+		if f.outcome != nil {
+			continue
+		}
+		if p := byID[f.row.Parent]; f.row.Parent != "" && !f.detach && (p == nil || p.outcome != nil) && f.progress.Cancel == nil {
+			f.progress.Cancel = new(parentEnded)
+		}
+		f.decide(now)
+	}
 }

@@ -275,7 +275,7 @@ func TestOptionsSurvive(t *testing.T) {
 			t.Errorf("Leashed() = %v, want the session", got)
 		}
 		var id arcp.JobID
-		for id = range r.e.runs {
+		for id = range r.e.jobs.runs {
 		}
 		r.e.Cancel(r.Context(), Cancel{Request: "msg_c", Job: id, Principal: "alice", Session: "sess_2", Answers: r.session("sess_1")})
 		r.want("strict_cancel", "cancel.refused msg_c "+RefusedDenied)

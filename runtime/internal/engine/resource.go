@@ -9,8 +9,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Resources keeps the leases that jobs take on things outside of the runtime. Its
-// methods may be called by many goroutines.
+// Resources holds the leases of jobs on external resources. Its methods may be called by many
+// goroutines.
 type Resources interface {
 	Lease(ctx context.Context, t LeaseHolder, a tool.ResourceAsk) (tool.ResourceLease, error)
 	LeaseDirectory(ctx context.Context, t LeaseHolder, a tool.DirectoryAsk) (path string, l tool.ResourceLease, err error)
@@ -32,9 +32,10 @@ type HoldsLeases interface {
 	Tenant() LeaseHolder
 }
 
-func (j builtinJob) Tenant() LeaseHolder { return j.s.tenant() }
+func (j builtinJob) Tenant() LeaseHolder { return j.holder() }
 
-func (s *supervisor) tenant() LeaseHolder {
+func (j toolSide) holder() LeaseHolder {
+	s := j.s
 	t := LeaseHolder{Principal: s.row.Principal, Session: s.row.Session, Job: s.row.ID, Trust: s.trust, MaxJobs: s.maxJobs}
 	if s.auth.Lease != nil {
 		t.Lease = s.auth.Lease.Encode()
@@ -44,58 +45,49 @@ func (s *supervisor) tenant() LeaseHolder {
 
 var errNoResources = arcp.Errorf(arcp.CodeFailedPrecondition, "this runtime keeps no leases on resources")
 
-// rents refuses leases to an attempt that has ended: nobody would know of them.
-func (s *supervisor) rents() error {
+// canLease refuses leases to an attempt that has ended.
+func (j toolSide) canLease() error {
 	switch {
-	case s.e.cfg.Resources == nil:
+	case j.s.e.cfg.Resources == nil:
 		return errNoResources
-	case s.isOver():
+	case j.over():
 		return errEnded
 	}
 	return nil
 }
 
 func (j toolJob) Lease(ctx context.Context, a tool.ResourceAsk) (tool.ResourceLease, error) {
-	if err := j.s.rents(); err != nil {
+	if err := j.canLease(); err != nil {
 		return nil, err
 	}
-	return j.s.e.cfg.Resources.Lease(ctx, j.s.tenant(), a)
+	return j.s.e.cfg.Resources.Lease(ctx, j.holder(), a)
 }
 
 func (j toolJob) LeaseDirectory(ctx context.Context, a tool.DirectoryAsk) (string, tool.ResourceLease, error) {
-	if err := j.s.rents(); err != nil {
+	if err := j.canLease(); err != nil {
 		return "", nil, err
 	}
-	return j.s.e.cfg.Resources.LeaseDirectory(ctx, j.s.tenant(), a)
+	return j.s.e.cfg.Resources.LeaseDirectory(ctx, j.holder(), a)
 }
 
-// EachLive calls fn with the principal, the id and the arguments of every job that
-// has not ended, until it returns false: a job whose end anybody was told of is none.
-// It must not call the engine.
+// EachLive calls fn with the principal, the id and the arguments of every job that has not
+// ended, until it returns false. A job has ended before a client is told so. fn must not call
+// the engine.
 func (e *Engine) EachLive(fn func(principal string, id arcp.JobID, args arcp.Raw) bool) {
-	for _, r := range e.live() {
+	e.mu.Lock()
+	jobs := e.jobs.unconcluded()
+	e.mu.Unlock()
+	for _, r := range jobs {
 		if !fn(r.row.Principal, r.row.ID, r.row.Arguments) {
 			return
 		}
 	}
 }
 
-func (e *Engine) live() []*run {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.settleOver()
-	list := make([]*run, 0, len(e.runs))
-	for _, r := range e.runs {
-		if !r.over {
-			list = append(list, r)
-		}
-	}
-	return list
-}
-
-// Perform runs a tool as a job of a tenant's principal, of no session, and waits
-// for its end. The tenant's session answers no gate of the job. The job may do what the tenant could do; one that the tenant may not
-// submit, or that acts for clients, is refused. When ctx ends the job is cancelled.
+// Perform runs a tool as a job of a lease holder's principal, without a session, and waits for
+// its end. The job has the holder's lease, and the holder's session answers none of its gates. A
+// tool that the holder may not call, or that acts for clients, is refused. When ctx ends the job
+// is cancelled.
 func (e *Engine) Perform(ctx context.Context, t LeaseHolder, name string, args arcp.Raw) error {
 	limit, err := t.limit()
 	if err != nil {
@@ -104,22 +96,22 @@ func (e *Engine) Perform(ctx context.Context, t LeaseHolder, name string, args a
 	lost := make(chan *arcp.Error, 1)
 	s := Submit{Envelope: &arcp.Envelope{ID: arcp.NewMessageID(), Priority: arcp.PriorityNormal},
 		Payload:   &arcp.ToolInvokePayload{Tool: name, Arguments: args},
-		Principal: t.Principal, MaxJobs: t.MaxJobs, Lease: limit, Trust: t.Trust, Answers: orphaned(lost)}
+		Principal: t.Principal, MaxJobs: t.MaxJobs, Lease: limit, Trust: t.Trust, Answers: refusalChan(lost)}
 	if t.Session != "" {
-		s.Barred = []arcp.SessionID{t.Session} // it could ask for its own approval by way of a clean-up
+		s.Barred = []arcp.SessionID{t.Session} // else it could approve its own clean-up
 	}
-	r, refused := e.prepare(&s)
+	r, refused := submitter{e}.prepare(&s)
 	if refused == nil && r.builtin() {
 		refused = arcp.Errorf(arcp.CodePermissionDenied, "%s is for clients; it cleans nothing up", r.tool.Name)
 	}
 	if refused == nil {
-		r.donec = make(chan struct{})
+		r.done.c = make(chan struct{})
 		refused = e.admit(r, s.MaxJobs)
 	}
 	if refused != nil {
 		return refused
 	}
-	e.claim(r, &s)
+	submitter{e}.claim(r, &s)
 	return r.await(ctx, lost)
 }
 
@@ -130,20 +122,20 @@ func (t *LeaseHolder) limit() (*lease.Lease, error) {
 	return lease.Decode(t.Lease)
 }
 
-// await waits for the end of a job that was submitted here.
+// await waits for the end of a job that Perform has submitted.
 func (r *run) await(ctx context.Context, lost <-chan *arcp.Error) error {
 	select {
-	case <-r.donec:
+	case <-r.done.c:
 	case err := <-lost:
 		return err
-	case <-r.e.quit:
+	case <-r.e.shutdown.quitc:
 		return ErrStopping
 	case <-ctx.Done():
-		r.post(&Cancel{Job: r.row.ID, Reason: "the clean-up took too long", Answers: nobody{}})
+		r.post(&Cancel{Job: r.row.ID, Reason: "the clean-up took too long", Answers: discardAnswers{}})
 		return context.Cause(ctx)
 	}
-	switch o := r.final; {
-	case o == nil: // it never came to be, or goes on after the next start
+	switch o := r.done.outcome; {
+	case o == nil: // it was refused, or goes on after the next start
 		select {
 		case err := <-lost:
 			return err
@@ -159,12 +151,12 @@ func (r *run) await(ctx context.Context, lost <-chan *arcp.Error) error {
 	}
 }
 
-// orphaned takes the answer that there is no job.
-type orphaned chan *arcp.Error
+// refusalChan receives the refusal of a job.
+type refusalChan chan *arcp.Error
 
-func (f orphaned) Answer(answer any) bool { return f.Post(answer) }
+func (f refusalChan) Answer(answer any) bool { return f.Post(answer) }
 
-func (f orphaned) Post(answer any) bool {
+func (f refusalChan) Post(answer any) bool {
 	env, ok := answer.(arcp.Envelope)
 	if !ok {
 		return true
@@ -178,8 +170,7 @@ func (f orphaned) Post(answer any) bool {
 	return true
 }
 
-// Takes says why a principal could not have a tool run as Perform does; nil if it
-// could.
+// Takes returns the error with which Perform would refuse a tool; nil: it would not.
 func (e *Engine) Takes(t LeaseHolder, name string) error {
 	found, err := e.cfg.Catalogue(t.Session, t.Principal, t.Trust).Resolve(name)
 	switch {

@@ -179,8 +179,8 @@ func TestEndedJobsAreNotLive(t *testing.T) {
 			live <- n
 			r.e.mu.Lock()
 			defer r.e.mu.Unlock()
-			r.e.settleOver()
-			counted <- [3]int{r.e.counted, r.e.perPrincipal["alice"], r.e.perSession["sess_1"].counted}
+			r.e.jobs.uncountConcluded()
+			counted <- [3]int{r.e.jobs.counted, r.e.jobs.perPrincipal["alice"], r.e.jobs.perSession["sess_1"].counted}
 		})
 		release()
 		if n := <-live; n != 0 {

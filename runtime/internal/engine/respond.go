@@ -9,7 +9,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Respond is somebody's answer to a question of a job.
+// Respond is an answer to a question of a job.
 type Respond struct {
 	Job     arcp.JobID
 	ID      string // of the question
@@ -17,9 +17,8 @@ type Respond struct {
 	Who     approval.Actor
 	Answer  approval.Answer
 
-	// Done is told once what has become of the question, or why the answer does not
-	// count. It may be called by any goroutine and must not block. A grant is
-	// answered by lease.granted besides.
+	// Done is called once, by any goroutine, with the question or with the reason why the
+	// answer does not count. It must not block. A grant is also answered by lease.granted.
 	Done func(row approval.Row, err *arcp.Error)
 
 	// Call, if set, is the call of a built-in tool that gives the answer, after Call.Join.
@@ -31,62 +30,64 @@ type Respond struct {
 	q *question
 }
 
-// Respond gives an answer to a job that asks. The first valid one counts: that is
-// decided by the one who writes the job's log, and said when it is durable.
+// Respond passes an answer to a job. The first valid answer counts: the job's supervisor
+// decides, and Done is called when the answer is durable.
 func (e *Engine) Respond(a Respond) {
 	if r := e.run(a.Job); r == nil || !r.post(&a) {
-		a.tooLate(e, r != nil && r.isStopped())
+		a.rejected(e, r != nil && r.stopped())
 	}
 }
 
-func (a *Respond) tooLate(_ *Engine, stopped bool) {
-	if stopped {
-		a.Done(approval.Row{}, errShuttingDown())
-		return
-	}
-	a.Done(approval.Row{}, arcp.Errorf(arcp.CodeFailedPrecondition, "the job has ended"))
-}
-
-func (a *Respond) meet(s *supervisor, now time.Time) {
-	q := s.question(a.ID)
+func (a *Respond) apply(s *supervisor, now time.Time) {
+	q := s.questions.find(a.ID)
 	if q == nil {
-		a.Done(approval.Row{}, arcp.Errorf(arcp.CodeNotFound, "no such question: %s", a.ID))
+		a.Done(approval.Row{}, errNoSuchQuestion(a.ID))
 		return
 	}
 	a.q = q
 	row := s.answerOf(q)
 	err := row.MayAnswer(&a.Who)
-	if err == nil && s.interested(&row, a.Who.Session) {
+	if err == nil && s.executes(&row, a.Who.Session) {
 		err = arcp.Errorf(arcp.CodePermissionDenied, "a worker of the job, or of one above it, cannot approve it")
 	}
 	if err != nil {
-		s.metric("refused", &row)
+		a.countRefused(s, &row)
 		a.Done(approval.Row{}, err)
 		return
 	}
-	if err := s.take(now, &row, a); err != nil {
-		s.metric("refused", &row)
+	if err := a.answer(s, now, &row); err != nil {
+		a.countRefused(s, &row)
 		a.Done(row, err)
 		return
 	}
 	if a.Call != nil {
-		s.joined = append(s.joined, joined{a.Call, func() arcp.Raw { return a.Value(s.answerOf(q)) }})
+		s.write.calls = append(s.write.calls, joinedCall{a.Call, func() arcp.Raw { return a.Value(s.answerOf(q)) }})
 	}
-	// The desk is told before who answered: that one may look at once.
+	// The questions are told before the respondent, which may look at once.
 	if row.Status == approval.Pending { // one vote of several
-		s.change(q, row)
-		s.asked = append(s.asked, &renewal{q}, a)
+		questioner{s}.updateQuestion(q, row)
+		s.write.answerWith(&questionChanged{q}, a)
 		return
 	}
-	s.settle(now, q, row)
-	s.asked = append(s.asked, a)
+	questioner{s}.closeQuestion(now, q, row)
+	s.write.answerWith(a)
 	if row.Interrupt {
-		s.heed(now, &row)
+		a.guide(s, now, &row)
 	}
 }
 
-// take lets a row take an answer, and the job a grant.
-func (s *supervisor) take(now time.Time, row *approval.Row, a *Respond) *arcp.Error {
+// countRefused counts an answer that does not count.
+func (a *Respond) countRefused(s *supervisor, q *approval.Row) {
+	s.e.cfg.Metrics.Approvals.WithLabelValues(string(q.Kind), "refused").Inc()
+}
+
+// errNoSuchQuestion is the refusal of a command about a question that the job has not.
+func errNoSuchQuestion(id string) *arcp.Error {
+	return arcp.Errorf(arcp.CodeNotFound, "no such question: %s", id)
+}
+
+// answer applies the answer to a row, and makes a grant.
+func (a *Respond) answer(s *supervisor, now time.Time, row *approval.Row) *arcp.Error {
 	answered := *row
 	if err := answered.Answer(now.UTC(), &a.Who, &a.Answer); err != nil {
 		return err
@@ -97,7 +98,7 @@ func (s *supervisor) take(now time.Time, row *approval.Row, a *Respond) *arcp.Er
 		}
 	}
 	if answered.Resolution == approval.Granted {
-		if err := s.grant(now, &answered, a); err != nil {
+		if err := a.grant(s, now, &answered); err != nil {
 			return err
 		}
 	}
@@ -105,25 +106,32 @@ func (s *supervisor) take(now time.Time, row *approval.Row, a *Respond) *arcp.Er
 	return nil
 }
 
-func (r *run) question(id string) *question {
-	for _, q := range r.questions {
-		if q.row.ID == id {
-			return q
-		}
-	}
-	return nil
-}
+func (a *Respond) committed(s *supervisor, err error) { questionCommitted(s, a.q, err, a.Done) }
 
-func (a *Respond) settled(s *supervisor, err error) {
+func (a *Respond) rejected(_ *Engine, stopped bool) { questionRejected(stopped, a.Done) }
+
+// questionCommitted answers a command about a question; err is the error of its write.
+func questionCommitted(s *supervisor, q *question, err error, done func(approval.Row, *arcp.Error)) {
 	switch {
 	case err == nil:
-		a.Done(s.answerOf(a.q), nil)
+		done(s.answerOf(q), nil)
 	case gone(err):
-		a.tooLate(s.e, false)
+		done(approval.Row{}, errHasEnded())
 	default:
-		a.Done(approval.Row{}, arcp.Errorf(arcp.CodeUnavailable, "the store cannot be written"))
+		done(approval.Row{}, errStore())
 	}
 }
+
+// questionRejected answers a command about a question that comes too late.
+func questionRejected(stopped bool, done func(approval.Row, *arcp.Error)) {
+	if stopped {
+		done(approval.Row{}, errShuttingDown())
+		return
+	}
+	done(approval.Row{}, errHasEnded())
+}
+
+func errStore() *arcp.Error { return arcp.Errorf(arcp.CodeUnavailable, "the store cannot be written") }
 
 // Withdraw ends a job whose tool only asks, and with it the question.
 type Withdraw struct {
@@ -145,16 +153,15 @@ type Withdraw struct {
 // Withdraw withdraws a question of a job. One that is answered first stays answered.
 func (e *Engine) Withdraw(w Withdraw) {
 	if r := e.run(w.Job); r == nil || !r.post(&w) {
-		w.tooLate(e, r != nil && r.isStopped())
+		w.rejected(e, r != nil && r.stopped())
 	}
 }
 
-// meet withdraws the question and cancels its job in one write: after a crash both have
-// happened, with the call, or none has.
-func (w *Withdraw) meet(s *supervisor, now time.Time) {
-	w.q = s.question(w.ID)
+// apply withdraws the question and cancels its job in one write, with the call.
+func (w *Withdraw) apply(s *supervisor, now time.Time) {
+	w.q = s.questions.find(w.ID)
 	if w.q == nil {
-		w.Done(approval.Row{}, arcp.Errorf(arcp.CodeNotFound, "no such question: %s", w.ID))
+		w.Done(approval.Row{}, errNoSuchQuestion(w.ID))
 		return
 	}
 	row := s.answerOf(w.q)
@@ -163,67 +170,45 @@ func (w *Withdraw) meet(s *supervisor, now time.Time) {
 		return
 	}
 	if w.Call != nil {
-		s.joined = append(s.joined, joined{w.Call, func() arcp.Raw { return w.Value(s.answerOf(w.q)) }})
+		s.write.calls = append(s.write.calls, joinedCall{w.Call, func() arcp.Raw { return w.Value(s.answerOf(w.q)) }})
 	}
-	s.settle(now, w.q, row)
-	s.asked = append(s.asked, w)
-	(&Cancel{Job: s.row.ID, Reason: "withdrawn", Answers: nobody{}}).meet(s, now)
+	questioner{s}.closeQuestion(now, w.q, row)
+	s.write.answerWith(w)
+	(&Cancel{Job: s.row.ID, Reason: "withdrawn", Answers: discardAnswers{}}).apply(s, now)
 }
 
-func (w *Withdraw) settled(s *supervisor, err error) {
-	switch {
-	case err == nil:
-		w.Done(s.answerOf(w.q), nil)
-	case gone(err):
-		w.tooLate(s.e, false)
-	default:
-		w.Done(approval.Row{}, arcp.Errorf(arcp.CodeUnavailable, "the store cannot be written"))
-	}
-}
+func (w *Withdraw) committed(s *supervisor, err error) { questionCommitted(s, w.q, err, w.Done) }
 
-func (w *Withdraw) tooLate(_ *Engine, stopped bool) {
-	if stopped {
-		w.Done(approval.Row{}, errShuttingDown())
-		return
-	}
-	w.Done(approval.Row{}, arcp.Errorf(arcp.CodeFailedPrecondition, "the job has ended"))
-}
+func (w *Withdraw) rejected(_ *Engine, stopped bool) { questionRejected(stopped, w.Done) }
 
-// metric counts what has become of an answer or a question.
-func (s *supervisor) metric(outcome string, q *approval.Row) {
-	s.e.cfg.Metrics.Approvals.WithLabelValues(string(q.Kind), outcome).Inc()
-}
-
-// Offer has a question of a job given to one more session, if that may have it
-// and has not had it.
+// Offer gives a question of a job to one more session, if the session may have it and has
+// not got it.
 func (e *Engine) Offer(job arcp.JobID, id string, who approval.Actor) {
 	if r := e.run(job); r != nil {
-		r.post(&offer{id, who})
+		r.post(&offerQuestion{id, who})
 	}
 }
 
-type offer struct {
+type offerQuestion struct {
 	id  string
 	who approval.Actor
 }
 
-func (o *offer) meet(s *supervisor, now time.Time) {
-	q := s.question(o.id)
+func (o *offerQuestion) apply(s *supervisor, now time.Time) {
+	q := s.questions.find(o.id)
 	if q == nil || q.event != nil || q.row.JSeq == 0 {
 		return
 	}
-	if row := s.answerOf(q); row.Wants(&o.who, now) && !s.interested(&row, o.who.Session) {
-		s.offer(q, &row, []arcp.SessionID{o.who.Session})
-		s.change(q, row)
-		s.asked = append(s.asked, &renewal{q})
+	if row := s.answerOf(q); row.Wants(&o.who, now) && !s.executes(&row, o.who.Session) {
+		questioner{s}.giveQuestion(q, row, []arcp.SessionID{o.who.Session})
 	}
 }
 
-func (o *offer) settled(*supervisor, error) {}
-func (o *offer) tooLate(*Engine, bool)      {}
+func (o *offerQuestion) committed(*supervisor, error) {}
+func (o *offerQuestion) rejected(*Engine, bool)       {}
 
-// Interrupt is a client's wish that a job stops at its next safe point and asks
-// what to do.
+// Interrupt is a client's request that a job stops at its next safe point and asks for
+// guidance.
 type Interrupt struct {
 	Request   arcp.MessageID
 	Job       arcp.JobID
@@ -236,7 +221,7 @@ type Interrupt struct {
 // interruptExpires is how long an interrupted job waits for guidance (§5.14).
 const interruptExpires = time.Hour
 
-// What an interrupt may be answered with.
+// The answers to an interrupt.
 const (
 	interruptContinue = "continue"
 	interruptCancel   = "cancel"
@@ -244,28 +229,27 @@ const (
 
 var interruptSchema = arcp.Raw(`{"type":"object","properties":{"action":{"enum":["continue","cancel"]},"guidance":{"type":"string","maxLength":16384}},"required":["action"]}`)
 
-// Interrupt has a job ask for guidance. It is acknowledged when the question is
-// durable.
+// Interrupt makes a job ask for guidance. The answer follows when the question is durable.
 func (e *Engine) Interrupt(ctx context.Context, i Interrupt) {
 	r := e.run(i.Job)
 	switch {
 	case r == nil:
-		i.refuse(e.notLive(ctx, i.Job, i.Principal))
+		i.refuse(notLive(ctx, e, i.Job, i.Principal))
 	case r.row.Principal != i.Principal:
 		i.refuse(errNoSuchJob())
 	case r.strict && r.row.Session != i.Session:
-		e.auditDenied("interrupt", i.Principal, i.Session, string(i.Job), strictly)
+		e.audit().denied("interrupt", i.Principal, i.Session, string(i.Job), strictCancel)
 		i.refuse(arcp.Errorf(arcp.CodePermissionDenied, "only the submitting session may interrupt this job"))
 	case !r.tool.Interruptible:
 		i.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "%s cannot be interrupted", r.tool.Name))
 	case !r.post(&i):
-		i.tooLate(e, r.isStopped())
+		i.rejected(e, r.stopped())
 	}
 }
 
 func (i *Interrupt) refuse(err *arcp.Error) { i.Answers.Answer(answerTo(i.Request, arcp.Nack, err)) }
 
-func (i *Interrupt) tooLate(_ *Engine, stopped bool) {
+func (i *Interrupt) rejected(_ *Engine, stopped bool) {
 	if stopped {
 		i.refuse(errShuttingDown())
 		return
@@ -273,7 +257,7 @@ func (i *Interrupt) tooLate(_ *Engine, stopped bool) {
 	i.refuse(errHasEnded())
 }
 
-func (i *Interrupt) meet(s *supervisor, now time.Time) {
+func (i *Interrupt) apply(s *supervisor, now time.Time) {
 	switch {
 	case s.m.State().Terminal():
 		i.refuse(errHasEnded())
@@ -283,7 +267,7 @@ func (i *Interrupt) meet(s *supervisor, now time.Time) {
 	case !s.running() || s.progress.Cancel != nil:
 		i.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "no attempt of the job runs now"))
 		return
-	case s.interrupted() != nil:
+	case s.questions.interrupt() != nil:
 		i.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "the job is interrupted already"))
 		return
 	}
@@ -292,62 +276,43 @@ func (i *Interrupt) meet(s *supervisor, now time.Time) {
 		i.refuse(refusal)
 		return
 	}
-	q, err := s.pose(now, row)
+	q, err := questioner{s}.addQuestion(now, row)
 	if err != nil {
 		i.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "%s", err))
 		return
 	}
-	s.await(now, q)
-	s.alert()
-	s.asked = append(s.asked, i)
-}
-
-// alert wakes a tool that waits for something else than an interrupt.
-func (s *supervisor) alert() {
+	questioner{s}.blockOn(now, q)
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.halt != nil {
-		close(s.halt)
-		s.halt = nil
-	}
+	s.interrupts.signal()
+	s.mu.Unlock()
+	s.write.answerWith(i)
 }
 
-func (i *Interrupt) settled(s *supervisor, err error) {
+func (i *Interrupt) committed(s *supervisor, err error) {
 	switch {
 	case err == nil:
 		i.Answers.Answer(answerTo(i.Request, arcp.Ack, arcp.AckPayload{}))
 	case gone(err):
-		i.tooLate(s.e, false)
+		i.rejected(s.e, false)
 	default:
-		i.refuse(arcp.Errorf(arcp.CodeUnavailable, "the store cannot be written"))
+		i.refuse(errStore())
 	}
 }
 
-// interrupted returns the interrupt that is not answered yet; nil: there is none.
-// It is called by the supervisor, or with r.mu.
-func (r *run) interrupted() *question {
-	for _, q := range r.questions {
-		if q.row.Interrupt && q.row.Status == approval.Pending {
-			return q
-		}
-	}
-	return nil
-}
-
-// heed does what the answer to an interrupt says.
-func (s *supervisor) heed(now time.Time, row *approval.Row) {
-	var said struct {
+// guide applies the answer to an interrupt.
+func (a *Respond) guide(s *supervisor, now time.Time, row *approval.Row) {
+	var answer struct {
 		Action   string `json:"action"`
 		Guidance string `json:"guidance"`
 	}
-	if err := arcp.Unmarshal(row.Value, &said); err != nil { // it satisfies the schema
+	if err := arcp.Unmarshal(row.Value, &answer); err != nil { // it satisfies the schema
 		s.e.cfg.Logger.Error().Err(err).Str("job_id", string(s.row.ID)).Msg("answer to an interrupt")
 	}
-	if said.Action == interruptCancel {
-		(&Cancel{Job: s.row.ID, Reason: "cancelled at an interrupt", Answers: nobody{}}).meet(s, now)
+	if answer.Action == interruptCancel {
+		(&Cancel{Job: s.row.ID, Reason: "cancelled at an interrupt", Answers: discardAnswers{}}).apply(s, now)
 		return
 	}
 	s.mu.Lock()
-	s.guidance = said.Guidance
+	s.interrupts.guidance = answer.Guidance
 	s.mu.Unlock()
 }

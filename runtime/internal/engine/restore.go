@@ -16,46 +16,45 @@ type Restore struct {
 	Checkpoint string
 }
 
-// chosen is the checkpoint that a client wants a job to go on from.
-type chosen struct {
+// restorePoint is the checkpoint that a client has chosen for a job.
+type restorePoint struct {
 	N       uint64         `json:"n"`
-	After   uint64         `json:"after"` // the latest when it was chosen: one that is later counts instead
+	After   uint64         `json:"after"` // the latest when it was chosen: a later one counts instead
 	Session arcp.SessionID `json:"session_id"`
 	Request arcp.MessageID `json:"request_id"`
 }
 
-// by reports whether this is the request that chose, sent again.
-func (c *chosen) by(q *Restore) bool {
+// by reports whether the request that chose it is sent again.
+func (c *restorePoint) by(q *Restore) bool {
 	return c != nil && c.Request == q.Envelope.ID && c.Session == q.Session
 }
 
-// seed is the checkpoint with which a new job begins. It becomes the first of
-// the job's own: whatever happens to the job it came from, and to the runtime,
-// it is there.
-type seed struct {
+// firstCheckpoint is the checkpoint with which a new job begins. It is copied to the job's
+// own checkpoints, so it is independent of the job that it came from.
+type firstCheckpoint struct {
 	from   arcp.RestoredFrom
 	record []byte
 }
 
-const seedN = 1
+const firstCheckpointN = 1
 
-// RestoreCheckpoint has a job go on from a checkpoint. For one that has not ended
-// that is acknowledged when it is durable: the attempt is stopped, and the next
-// one goes on from there. For one that has, a job like it is submitted.
+// RestoreCheckpoint makes a job go on from a checkpoint. If the job has not ended, its
+// attempt is stopped, the next one goes on from the checkpoint, and the answer follows when
+// the choice is durable. If the job has ended, a job like it is submitted.
 func (e *Engine) RestoreCheckpoint(ctx context.Context, q Restore) {
 	r := e.run(q.Job)
 	switch {
 	case r == nil:
-		e.branch(ctx, &q)
+		e.submitFrom(ctx, &q)
 	case r.row.Principal != q.Principal:
 		q.refuse(e, errNoSuchJob())
 	case r.strict && r.row.Session != q.Session:
-		e.auditDenied("checkpoint.restore", q.Principal, q.Session, string(q.Job), strictly)
+		e.audit().denied("checkpoint.restore", q.Principal, q.Session, string(q.Job), strictCancel)
 		q.refuse(e, arcp.Errorf(arcp.CodePermissionDenied, "only the submitting session may restore this job"))
 	case r.tool.Recovery != tool.RecoveryCheckpoint:
 		q.refuse(e, errNoCheckpoints(r.tool))
 	case !r.post(&q):
-		q.tooLate(e, r.isStopped())
+		q.rejected(e, r.stopped())
 	}
 }
 
@@ -70,74 +69,67 @@ func (q *Restore) errNoCheckpoint() *arcp.Error {
 	return arcp.Errorf(arcp.CodeNotFound, "the job has no checkpoint %.100q, or does not keep it any more", q.Checkpoint)
 }
 
-// meet chooses the checkpoint, and ends the attempt if there is one.
-func (q *Restore) meet(s *supervisor, now time.Time) {
+// apply chooses the checkpoint, and ends the attempt if there is one.
+func (q *Restore) apply(s *supervisor, now time.Time) {
 	switch {
 	case s.m.State().Terminal():
-		s.late = append(s.late, q)
+		s.atEnd = append(s.atEnd, q)
 		return
 	case s.progress.Cancel != nil:
 		q.refuse(s.e, arcp.Errorf(arcp.CodeFailedPrecondition, "the job is being cancelled"))
 		return
 	case s.progress.From.by(q):
-		s.asked = append(s.asked, q)
+		s.write.answerWith(q)
 		return
 	}
-	k, err := s.e.kept(context.Background(), s.row.ID)
+	k, err := readCheckpoints(context.Background(), s.e.cfg.Store, s.row.ID)
 	if err != nil {
 		q.unreadable(s.e, err)
 		return
 	}
-	from := s.choose(k, q.Checkpoint)
+	from := q.choose(s, k)
 	if from == nil {
 		q.refuse(s.e, q.errNoCheckpoint())
 		return
 	}
 	from.Session, from.Request = q.Session, q.Envelope.ID
-	s.progress.From, s.unsaved = from, true
-	s.asked = append(s.asked, q)
+	s.progress.From, s.progress.unsaved = from, true
+	s.write.answerWith(q)
 	if s.m.Rewind(now) {
-		s.rewound = true
-		s.toolEnd = time.Time{} // it counts no more
+		s.exit.raise(exitRewind)
+		s.limit.end = time.Time{} // it counts no more
 	}
 }
 
-// choose finds a checkpoint and takes no more from an attempt that runs. One that
-// its tool has just made does not count, but may take the place of the oldest.
-func (s *supervisor) choose(k *storedCheckpoints, id string) *chosen {
-	p, ok := k.find(id)
-	running := s.m.State() == arcp.StateRunning || s.m.State() == arcp.StateBlocked
+// choose finds the checkpoint. Then nothing more is taken from a running attempt.
+func (q *Restore) choose(s *supervisor, k *storedCheckpoints) *restorePoint {
+	running := s.running()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	last := k.latest().N
-	if s.point != nil {
-		last++
+	p := k.choose(q.Checkpoint, s.events.checkpoint != nil)
+	if p != nil && running {
+		s.events.close()
 	}
-	if !ok || p.N+keptPoints <= last {
-		return nil
-	}
-	s.over = s.over || running
-	s.space.Broadcast()
-	return &chosen{N: p.N, After: last}
+	return p
 }
 
-func (q *Restore) settled(s *supervisor, err error) {
+func (q *Restore) committed(s *supervisor, err error) {
 	switch {
 	case err == nil:
 		q.ack()
 	case gone(err):
-		s.late = append(s.late, q)
+		s.atEnd = append(s.atEnd, q)
 	default:
 		q.refuse(s.e, arcp.Errorf(arcp.CodeUnavailable, "the store cannot be written"))
 	}
 }
 
-func (q *Restore) tooLate(e *Engine, stopped bool) {
+func (q *Restore) rejected(e *Engine, stopped bool) {
 	if stopped {
 		q.refuse(e, errShuttingDown())
 		return
 	}
-	e.branch(context.Background(), q)
+	e.submitFrom(context.Background(), q)
 }
 
 func (q *Restore) unreadable(e *Engine, err error) {
@@ -145,9 +137,9 @@ func (q *Restore) unreadable(e *Engine, err error) {
 	q.refuse(e, arcp.Errorf(arcp.CodeUnavailable, "the job's checkpoints cannot be read"))
 }
 
-// branch submits a job that goes on from a checkpoint of one that has ended.
-func (e *Engine) branch(ctx context.Context, q *Restore) {
-	row, refusal := e.ended(ctx, q.Job, q.Principal, false)
+// submitFrom submits a job that goes on from a checkpoint of a job that has ended.
+func (e *Engine) submitFrom(ctx context.Context, q *Restore) {
+	row, refusal := endedJob(ctx, e, q.Job, q.Principal, false)
 	switch {
 	case refusal != nil:
 		q.refuse(e, refusal)
@@ -156,16 +148,16 @@ func (e *Engine) branch(ctx context.Context, q *Restore) {
 		q.refuse(e, arcp.Errorf(arcp.CodeUnavailable, "the job is not run by this process").RetryAfter(retryAfter))
 		return
 	}
-	k, err := e.kept(ctx, row.ID)
-	ended := &run{e: e, row: row}
+	k, err := readCheckpoints(ctx, e.cfg.Store, row.ID)
+	ended := &run{e: e, definition: definition{row: row}}
 	if err == nil && q.Recheck {
-		err = ended.readProgress(ctx)
+		err = jobRecords{ended}.readProgress(ctx)
 	}
-	p, ok := point{}, false
+	p, ok := checkpoint{}, false
 	if err == nil {
 		p, ok = k.find(q.Checkpoint)
 	}
-	t, _ := e.cfg.Catalogue(q.Session, row.Principal, q.Trust).Resolve(row.Agent) // one that is gone is the submit's to refuse
+	t, _ := e.cfg.Catalogue(q.Session, row.Principal, q.Trust).Resolve(row.Agent) // Submit refuses a tool that is gone
 	switch {
 	case err != nil:
 		q.unreadable(e, err)
@@ -180,10 +172,10 @@ func (e *Engine) branch(ctx context.Context, q *Restore) {
 	}
 }
 
-// submit is the submit of a job like another one that begins with a checkpoint
-// of that. It may do what that might, if its principal still may, and nothing
-// else. It is never direct: its job.accepted is the answer.
-func (q *Restore) submit(row *store.Job, p point) Submit {
+// submit returns the submit of a job like row that begins with the checkpoint p of row. Its
+// lease is the lease of row, within what the principal may do now. It is never direct: its
+// job.accepted is the answer.
+func (q *Restore) submit(row *store.Job, p checkpoint) Submit {
 	o := optionsOf(row)
 	payload := arcp.ToolInvokePayload{Tool: row.Agent, Arguments: row.Arguments, SubmitOptions: arcp.SubmitOptions{
 		OnDisconnect: o.OnDisconnect, StrictCancel: o.StrictCancel, Retry: o.Retry, LeaseRequest: o.Lease}}
@@ -192,13 +184,13 @@ func (q *Restore) submit(row *store.Job, p point) Submit {
 	}
 	env := *q.Envelope
 	env.JobID, env.Priority = "", row.Priority // the job_id of a submit would be the parent's
-	p.N, p.Knows = seedN, nil                  // the children are another job's
+	p.N, p.Knows = firstCheckpointN, nil       // the children belong to row
 	record, err := arcp.Marshal(p)
 	if err != nil { // it was decoded
 		panic("engine: checkpoint: " + err.Error())
 	}
 	s := q.Submit
 	s.Envelope, s.Payload = &env, &payload
-	s.seed = &seed{arcp.RestoredFrom{JobID: row.ID, CheckpointID: p.ID}, record}
+	s.seed = &firstCheckpoint{arcp.RestoredFrom{JobID: row.ID, CheckpointID: p.ID}, record}
 	return s
 }

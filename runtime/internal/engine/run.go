@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/job"
 	"github.com/arcpd/arcpd/runtime/internal/lease"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -22,109 +23,232 @@ const (
 	abandonAfter    = 5 * time.Second // a tool may take this long to return after its job has ended
 )
 
-// run is a job that has not ended. While an attempt runs, or something is to be
-// done to the job, it has a supervisor, which owns the members that are not
-// guarded; everything below mu may be touched by anyone who holds it.
-type run struct {
-	e    *Engine
-	row  store.Job // as it was claimed or found; the store's, too: not changed
-	tool *tool.Tool
-
-	catalogue *tool.Snapshot // in which it was found, and in which it finds the tools that it calls
-	roles     []string       // of the principal when the first of the family was submitted; nil: not known
-
-	barred []arcp.SessionID // never answer its gates, besides its own session
-
-	tm      *metrics.Tool
+// definition is a job as it was submitted, called by its parent or found in the store.
+// It does not change once the run is in the jobTable.
+type definition struct {
+	row     store.Job // shared with the store: not changed
+	tool    *tool.Tool
+	metrics *metrics.Tool
 	common  store.Common
 	created time.Time
 
+	catalogue *tool.Snapshot   // the tools that the job can call
+	roles     []string         // of the principal at the submit of the root job; nil: not known
+	barred    []arcp.SessionID // never answer the job's gates, besides its own session
+	trust     string           // of the principal at the submit of the root job
+	maxJobs   int              // of the principal at the submit of the root job; 0: the engine's default
+
 	maxRuntime                  time.Duration
 	retry                       tool.Retry
-	origin                      *arcp.RestoredFrom // its first attempt goes on from there; nil: from the start
+	origin                      *arcp.RestoredFrom // the first attempt goes on from there; nil: from the start
 	direct, strict, withSession bool
 
-	// The supervisor's, which follow each other.
-	attempt     uint32
-	state       arcp.JobState // when no attempt runs
-	progress    progress
-	progressRev uint64           // of its record; 0: unknown
-	points      *points          // nil: none was made or read
-	gauge       prometheus.Gauge // of the state it is counted in; nil: none
-	jseq        uint64           // of the last event in the log
+	depth  int  // ancestors of the job
+	detach bool // the job goes on when its parent has ended
+}
 
-	questions []*question // with mu to change; see question
-	lineage
-	seen time.Time // leases end by the time that has passed since
+// run is a job that has not ended. While an attempt runs, or a command is applied, the
+// run has a supervisor, which owns the members that no lock guards. Supervisors of a run
+// follow each other.
+type run struct {
+	e *Engine
+	definition
+
+	// Owned by the supervisor.
+	attempt     uint32
+	state       arcp.JobState    // when no attempt runs
+	gauge       prometheus.Gauge // of the state in which the job is counted; nil: none
+	jseq        uint64           // of the last event in the log
+	progress    progressState
+	checkpoints *checkpointSlots // nil: none was made or read
+	questions   questionSet      // list and rows: with mu to change
+	ledger      ledger           // children and changes: with mu to change
 
 	// Guarded by Engine.mu.
-	slot         bool          // holds one of its tool's slots
-	waiting      bool          // has a place in its tool's queue
-	passed       int           // how often another of its principal's was given the slot that it was next for
-	resting      bool          // is between attempts: Stop does not wait for it
-	before, next *run          // of its session
-	overc        chan struct{} // closed when it is off the books; nil: nobody waits for that
-	over         bool          // its end is durable; see Engine.settleOver
-	overNext     *run          // not guarded: of Engine.over
+	sched  schedule
+	passed int // how often another job of the principal was given the slot that this one was next for
+	entry  tableEntry
 
-	committed chan error    // buffered 1: the supervisor's own write is durable
-	kick      chan struct{} // buffered 1: look again
+	committedc chan error    // buffered 1: the supervisor's own write is durable
+	wakec      chan struct{} // buffered 1: the supervisor looks again
+	done       completion
 
-	mu       sync.Mutex
-	auth     lease.Authority
-	guidance string      // of an interrupt's answer; the tool has not seen it
-	cur      *supervisor // nil: there is none
-	demands  []demand    // to be met by the supervisor
-	due      *time.Timer // of the next attempt
-	limit    *time.Timer // of the maximum runtime, while no attempt runs
-	wanted   bool        // the supervisor shall start as soon as it may
-	placed   bool        // the claim has its place in the log: what is appended now comes behind it
-	accepted bool        // the claim is durable
-	dropped  bool        // the claim failed: there is no job
-	stopped  bool        // by quit
-	ended    bool        // its end is on its way to the store
-	closed   bool        // and has come there: nothing is taken any more
+	mu         sync.Mutex // guards what follows
+	life       lifecycle
+	cur        *supervisor // nil: there is none
+	commands   commandQueue
+	timers     jobTimers
+	auth       authority
+	interrupts interrupts
 }
 
-func (e *Engine) newRun(t *tool.Tool) *run {
-	return &run{e: e, tool: t, tm: e.cfg.Metrics.Tool(t.Name), attempt: 1, state: arcp.StateAccepted, seen: time.Now(),
-		kick: make(chan struct{}, 1), committed: make(chan error, 1)}
+// completion tells what came of a job for this process. A run has one if it is a child,
+// or if Perform waits for it.
+type completion struct {
+	c       chan struct{} // closed when no supervisor follows; nil: nobody waits
+	outcome *job.Outcome  // written before c is closed; nil: not decided here
 }
 
-// launch starts the supervisor, if there is none, and not before the claim is
-// placed.
+// commandQueue has the commands that no supervisor has taken yet. wanted says that a
+// supervisor starts as soon as the lifecycle lets it.
+type commandQueue struct {
+	list   []command
+	wanted bool
+}
+
+// jobTimers wake a job without a supervisor. A nil timer was never set.
+type jobTimers struct {
+	attempt  *time.Timer // the next attempt is due
+	deadline *time.Timer // the maximum runtime is over, or a question or a lease ends
+}
+
+func (t *jobTimers) stop() {
+	for _, t := range [...]*time.Timer{t.attempt, t.deadline} {
+		if t != nil {
+			t.Stop()
+		}
+	}
+}
+
+// authority is what a job may do and spend. Leases end by the time that has passed since
+// seen, whatever the machine's clock is set to.
+type authority struct {
+	lease.Authority
+	seen   time.Time // when the process first saw the job
+	spent  bool      // the budget has changed and is not saved
+	lapsed bool      // an operation was refused because the job's lease has ended
+}
+
+// now returns the time by which leases end.
+func (a *authority) now() time.Time { return a.seen.Add(time.Since(a.seen)) }
+
+// wallTime converts a moment of now to the clock of timers; zero stays zero.
+func (a *authority) wallTime(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return time.Now().Add(t.Sub(a.now()))
+}
+
+// end returns when the job's lease ends, with the grace; zero: never.
+func (a *authority) end() time.Time {
+	end := a.Lease.ExpiresAt()
+	if end.IsZero() {
+		return end
+	}
+	return end.Add(lease.Grace)
+}
+
+// expired reports whether the job's lease has ended.
+func (a *authority) expired() bool {
+	end := a.end()
+	return !end.IsZero() && !a.now().Before(end)
+}
+
+// set gives a job its lease, and its budget with nothing spent.
+func (a *authority) set(l *lease.Lease) {
+	if a.Lease = l; len(l.Budget()) > 0 {
+		a.Budget = lease.NewBudget(l.Budget())
+	}
+}
+
+// credit returns amounts to the budget.
+func (a *authority) credit(rest []lease.Amount) {
+	if a.Budget != nil {
+		a.Budget.Return(rest)
+		a.spent = true
+	}
+}
+
+// interrupts is what the tool sees of interrupts.
+type interrupts struct {
+	guidance string        // of the latest answer; the tool has not read it
+	c        chan struct{} // closed by the next interrupt; nil: the tool does not look
+}
+
+// signal wakes the tool.
+func (i *interrupts) signal() {
+	if i.c != nil {
+		close(i.c)
+		i.c = nil
+	}
+}
+
+func newRun(e *Engine, t *tool.Tool) *run {
+	return &run{e: e, definition: definition{tool: t, metrics: e.cfg.Metrics.Tool(t.Name)}, attempt: 1, state: arcp.StateAccepted,
+		auth: authority{seen: time.Now()}, wakec: make(chan struct{}, 1), committedc: make(chan error, 1)}
+}
+
+// builtin reports whether the tool is one of the runtime's own. No limit counts the job,
+// and it emits no job.started.
+func (d *definition) builtin() bool { return d.tool.Source == tool.SourceBuiltin }
+
+// inline reports whether the tool runs before the job is claimed: it is built-in and
+// changes nothing, so nothing is done twice if the claim is a repetition.
+func (d *definition) inline() bool { return d.builtin() && d.tool.SideEffect.Early() }
+
+// ordered reports whether the job runs as a Call: its tool is built-in, changes something
+// and returns at once.
+func (d *definition) ordered() bool {
+	return d.builtin() && !d.tool.SideEffect.Early() && d.tool.SideEffect != tool.SideEffectExternal
+}
+
+// remote reports whether a worker executes the job: its attempt may be lost while this
+// process goes on.
+func (d *definition) remote() bool { return d.tool.Source == tool.SourceWorker }
+
+// served reports whether the workers that execute the tool now take jobs of the job's
+// principal.
+func (d *definition) served() bool { return !d.remote() || d.tool.May(d.row.Principal) }
+
+// endless reports whether a shutdown does not wait for the job: it does not end by
+// itself, or it is a built-in tool that waits for people and goes on at the next start.
+func (d *definition) endless() bool {
+	return d.tool.Endless || d.builtin() && d.tool.Recovery == tool.RecoveryRerun && d.tool.Limits.Timeout <= 0
+}
+
+// doubtful reports whether a submit may turn out to repeat another one.
+func (d *definition) doubtful(s *Submit) bool { return d.row.IdempotencyKey != "" || s.Recheck }
+
+// onlyOnce reports whether the tool is called only after its start is durable: a restart
+// must find the trace of a call that it must not repeat.
+func (d *definition) onlyOnce() bool {
+	return d.tool.Recovery == tool.RecoveryFail && !d.tool.SideEffect.Early()
+}
+
+// launch starts the supervisor if there is none, but not before the claim is placed.
 func (r *run) launch() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.wanted = true
+	r.commands.wanted = true
 	r.launchLocked()
 }
 
 func (r *run) launchLocked() {
-	if !r.wanted || !r.placed || r.cur != nil || r.dropped || r.stopped || r.ended {
+	if !r.commands.wanted || !r.life.startable() || r.cur != nil {
 		return
 	}
 	s := &supervisor{run: r, attempt: r.attempt, endc: make(chan struct{})}
-	s.space.L = &r.mu
-	r.cur, r.wanted = s, false
+	s.events.space.L = &r.mu
+	r.cur, r.commands.wanted = s, false
 	r.e.wg.Add(1)
 	r.e.pool.Run(s.supervise)
 }
 
-// place is told that the claim is in the log.
-func (r *run) place() {
+// placed records that the claim is in the log.
+func (r *run) placed() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.placed = true
+	r.life.on(onPlaced)
 	r.launchLocked()
 }
 
-// durable is told that the claim is committed.
-func (r *run) durable(start bool) {
+// accepted records that the claim is durable, and starts the job if start is set.
+func (r *run) accepted(start bool) {
 	r.mu.Lock()
-	r.accepted, r.placed = true, true
+	r.life.on(onDurable)
 	var due time.Time
-	if start && r.cur == nil { // else its supervisor knows
+	if start && r.cur == nil { // a supervisor sets its own timer
 		due = r.otherDue()
 	}
 	r.launchLocked()
@@ -138,10 +262,10 @@ func (r *run) durable(start bool) {
 	r.wake()
 }
 
-// granted is told that a slot has become free for it.
-func (r *run) granted() {
+// slotGranted records that the job got a slot of its tool.
+func (r *run) slotGranted() {
 	r.mu.Lock()
-	ready := r.accepted
+	ready := r.life == lifeAccepted
 	r.mu.Unlock()
 	if ready {
 		r.launch()
@@ -152,132 +276,133 @@ func (r *run) granted() {
 func (r *run) holdsSlot() bool {
 	r.e.mu.Lock()
 	defer r.e.mu.Unlock()
-	return r.slot
+	return r.sched == schedSlot
 }
 
-// drop forgets a job whose claim was not committed.
-func (r *run) drop() {
+// discard removes a job whose claim was refused.
+func (r *run) discard() {
 	r.mu.Lock()
-	r.dropped = true
-	launched, late := r.cur != nil, r.unmetLocked()
+	r.life.on(onRefused)
+	launched := r.cur != nil
 	r.mu.Unlock()
 	if launched {
 		r.wake()
 		return
 	}
 	r.e.release(r)
-	r.e.vacate(r)
-	for _, d := range late {
-		d.tooLate(r.e, false)
-	}
+	r.vacate()
+	r.rejectUnhandled()
 }
 
-// unmetLocked takes the demands that no supervisor will see.
-func (r *run) unmetLocked() (late []demand) {
-	if r.cur == nil {
-		late, r.demands = r.demands, nil
-	}
-	return late
-}
-
-// quit stops the supervisor without ending the job, which can have no other one.
-func (r *run) quit() {
+// rejectUnhandled answers the commands that no supervisor will take.
+func (r *run) rejectUnhandled() {
 	r.mu.Lock()
-	r.stopped = true
-	r.stopTimers()
+	var list []command
+	if r.cur == nil {
+		list, r.commands.list = r.commands.list, nil
+	}
+	stopped := r.life == lifeStopped
+	r.mu.Unlock()
+	for _, c := range list {
+		c.rejected(r.e, stopped)
+	}
+}
+
+// stop ends the supervisor without ending the job. No other supervisor follows.
+func (r *run) stop() {
+	r.mu.Lock()
+	r.life.on(onStop)
+	r.timers.stop()
 	r.mu.Unlock()
 	r.wake()
 }
 
-// unhurried reports whether a shutdown does not wait for the job: it does not end
-// by itself, or it is one of the runtime's own that waits for people and goes on
-// at the next start.
-func (r *run) unhurried() bool {
-	return r.tool.Endless || r.builtin() && r.tool.Recovery == tool.RecoveryRerun && r.tool.Limits.Timeout <= 0
-}
-
-// quitUnhurried is quit for a job that a shutdown does not wait for.
-func (r *run) quitUnhurried() {
-	if r.unhurried() {
-		r.quit()
+func (r *run) stopEndless() {
+	if r.endless() {
+		r.stop()
 	}
 }
 
-// retire is quit for a job that is between attempts: what is being done to it
-// is finished.
+// retire is stop for a job without a supervisor: a command that is being applied is
+// completed.
 func (r *run) retire() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.cur == nil {
-		r.stopped = true
-		r.stopTimers()
+		r.life.on(onStop)
+		r.timers.stop()
 	}
 }
 
-// stopTimers is called with r.mu.
-func (r *run) stopTimers() {
-	for _, t := range [...]*time.Timer{r.due, r.limit} {
-		if t != nil {
-			t.Stop()
-		}
-	}
+// lifecycle returns the state of the run.
+func (r *run) lifecycle() lifecycle {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.life
 }
 
+func (r *run) stopped() bool { return r.lifecycle() == lifeStopped }
+
+func (r *run) supervised() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.cur != nil
+}
+
+// wake has the supervisor look again.
 func (r *run) wake() {
 	select {
-	case r.kick <- struct{}{}:
+	case r.wakec <- struct{}{}:
 	default:
 	}
 }
 
-// look has a supervisor see what time has done to the job.
-func (r *run) look() {
+// wakeTool wakes a tool that waits to emit.
+func (r *run) wakeTool() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cur != nil {
+		r.cur.events.space.Broadcast()
+	}
+}
+
+// check has a supervisor apply what time has done to the job.
+func (r *run) check() {
 	r.launch()
 	r.wake()
 }
 
-// demand is something that a client wants done to a job. Its supervisor does it.
-type demand interface {
-	// meet does it. What must be durable before it is answered joins s.asked, what
-	// is to be done when the job has ended s.late.
-	meet(s *supervisor, now time.Time)
-	// settled answers one that was in s.asked.
-	settled(s *supervisor, err error)
-	// tooLate answers one for which the job, or the runtime, has ended too early.
-	tooLate(e *Engine, stopped bool)
+// command is a request of a client, of the tool or of the runtime to change a job. The
+// job's supervisor applies it.
+type command interface {
+	// apply changes the job. A command that is answered when its change is durable
+	// joins the pending write; one that is answered after the job's end joins atEnd.
+	apply(s *supervisor, now time.Time)
+	// committed answers a command that has joined a write; err is the write's error.
+	committed(s *supervisor, err error)
+	// rejected answers a command that comes after the end of the job, or of the runtime
+	// if stopped is set.
+	rejected(e *Engine, stopped bool)
 }
 
-// post has a demand met by the supervisor, which is started for it if the job
-// waits. It reports false if it comes too late.
-func (r *run) post(d demand) bool {
+// post queues a command and starts a supervisor if there is none. It reports false if the
+// job takes no commands any more.
+func (r *run) post(c command) bool {
 	r.mu.Lock()
-	if r.closed || r.dropped || r.stopped {
+	if !r.life.open() {
 		r.mu.Unlock()
 		return false
 	}
-	r.demands = append(r.demands, d)
-	r.wanted = true
+	r.commands.list = append(r.commands.list, c)
+	r.commands.wanted = true
 	r.launchLocked()
 	r.mu.Unlock()
 	r.wake()
 	return true
 }
 
-// postpone has a demand on an attempt met when the attempt runs, if it is about to
-// start: who has read job.accepted may well be faster than the first turn of the
-// job's supervisor. It reports false if there is nothing to wait for.
-func (s *supervisor) postpone(d demand) bool {
-	if !s.started.IsZero() || s.m.State().Terminal() || s.progress.Cancel != nil || !s.holdsSlot() {
-		return false
-	}
-	if !s.post(d) {
-		d.tooLate(s.e, s.isStopped())
-	}
-	return true
-}
-
-// count moves the job to another state's gauge; an ended one to none.
-func (r *run) count(to arcp.JobState) {
+// setGauge moves the job to the gauge of a state; a job that has ended to none.
+func (r *run) setGauge(to arcp.JobState) {
 	if r.gauge != nil {
 		r.gauge.Dec()
 	}
@@ -286,3 +411,53 @@ func (r *run) count(to arcp.JobState) {
 		r.gauge.Inc()
 	}
 }
+
+// arm sets the timers of a job without a supervisor: next is when an attempt is due, end
+// when a deadline of the job is; zero: no timer.
+func (r *run) arm(next, end time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.life.over() || r.life == lifeStopped {
+		return
+	}
+	if !next.IsZero() {
+		r.timers.attempt = time.AfterFunc(time.Until(next), r.resume)
+	}
+	if !end.IsZero() {
+		if r.timers.deadline != nil {
+			r.timers.deadline.Stop()
+		}
+		r.timers.deadline = time.AfterFunc(time.Until(end), r.check)
+	}
+}
+
+// deadline returns when the job's maximum runtime is over; zero: never, or the job has
+// not started.
+func (r *run) deadline() time.Time {
+	if r.maxRuntime <= 0 || r.progress.Started.IsZero() {
+		return time.Time{}
+	}
+	return r.progress.Started.Add(r.maxRuntime)
+}
+
+// otherDue returns when something is due that does not depend on an attempt: a question
+// expires, or a lease ends.
+func (r *run) otherDue() time.Time {
+	return earliest(r.questions.due(), r.leaseDeadline(), r.auth.wallTime(r.nextGrantEnd()))
+}
+
+// leaseDeadline returns when the job ends because its lease does; zero: at its next
+// operation.
+func (r *run) leaseDeadline() time.Time {
+	if !r.e.cfg.PreemptExpired {
+		return time.Time{}
+	}
+	return r.auth.wallTime(r.auth.end())
+}
+
+// nextGrantEnd returns when the next permission lease ends whose end was not noticed, by
+// authority.now; zero: there is none.
+func (r *run) nextGrantEnd() time.Time { return r.auth.Grants.NextEnd(r.progress.Swept) }
+
+// vacate gives up the slot or the place of a job that has ended.
+func (r *run) vacate() { r.e.startNext(func(q *toolQueues) *run { return q.leave(r) }) }

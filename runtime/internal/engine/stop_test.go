@@ -219,9 +219,9 @@ func TestHeartbeatFlood(t *testing.T) {
 		r.st.gate <- struct{}{} // the claim; the start is not durable
 		<-beaten
 		r.e.mu.Lock()
-		for _, run := range r.e.runs {
+		for _, run := range r.e.jobs.runs {
 			run.mu.Lock()
-			if n := len(run.demands) + len(run.cur.queue); n > 2 {
+			if n := len(run.commands.list) + len(run.cur.events.list); n > 2 {
 				t.Errorf("%d things wait for the supervisor after a flood of heartbeats", n)
 			}
 			run.mu.Unlock()
@@ -236,11 +236,11 @@ func TestHeartbeatFlood(t *testing.T) {
 }
 
 // recordedDemand counts how it was answered.
-type recordedDemand struct{ met, late int }
+type recordedCommand struct{ met, late int }
 
-func (d *recordedDemand) meet(*supervisor, time.Time) { d.met++ }
-func (d *recordedDemand) settled(*supervisor, error)  {}
-func (d *recordedDemand) tooLate(*Engine, bool)       { d.late++ }
+func (d *recordedCommand) apply(*supervisor, time.Time) { d.met++ }
+func (d *recordedCommand) committed(*supervisor, error) {}
+func (d *recordedCommand) rejected(*Engine, bool)       { d.late++ }
 
 // Who has asked something of a job just when its supervisor stops, or before it
 // has begun, is told that it came too late: a tool that asks a person waits for it.
@@ -252,9 +252,10 @@ func TestDemandsOfAStoppedJob(t *testing.T) {
 		synctest.Wait()
 		var begun *run
 		r.e.each(func(one *run) { begun = one })
-		just := new(recordedDemand)
+		just := new(recordedCommand)
 		begun.mu.Lock()
-		begun.demands, begun.stopped = append(begun.demands, just), true
+		begun.commands.list = append(begun.commands.list, just)
+		begun.life.on(onStop)
 		begun.mu.Unlock()
 		begun.wake()
 		synctest.Wait()
@@ -262,10 +263,10 @@ func TestDemandsOfAStoppedJob(t *testing.T) {
 			t.Errorf("a demand beside the stop was met %d times and told %d times that it came late; want 0 and 1", just.met, just.late)
 		}
 
-		early := new(recordedDemand)
-		waits := r.e.newRun(begun.tool)
-		waits.demands = append(waits.demands, early)
-		waits.drop()
+		early := new(recordedCommand)
+		waits := newRun(r.e, begun.tool)
+		waits.commands.list = append(waits.commands.list, early)
+		waits.discard()
 		if early.late != 1 {
 			t.Error("a demand of a job whose claim failed is told nothing")
 		}

@@ -24,38 +24,41 @@ type Submit struct {
 	Principal string
 	MaxJobs   int // of the principal; 0: the engine's default
 	Answers   Answerer
-	Lease     *lease.Lease // of the principal: no job may do more; nil: it says nothing
+	Lease     *lease.Lease // of the principal: a limit for all its jobs; nil: no limit
 	Trust     string       // of the principal
 	Roles     []string     // of the principal; nil: not known
 	Recheck   bool         // the session may have sent the same submit on an earlier connection
 	Settled   func()       // if set, called once by any goroutine when it is decided whether there is a job; it must not block
 
-	// Existing, if set, is told the job that a submit without a session repeats: it
-	// has no session that could be answered. It must not block.
+	// Existing, if set, is called with the job that a submit without a session repeats: no
+	// session can be answered. It must not block.
 	Existing func(arcp.JobID)
 
-	// Barred are sessions that never answer gates of the job: it acts for them.
+	// Barred are sessions that never answer gates of the job, because it acts for them.
 	Barred []arcp.SessionID
 
-	seed   *seed // nil: the job begins at the start
-	inTurn bool  // those before it in its session are settled
+	seed   *firstCheckpoint // nil: the job begins at the start
+	inTurn bool             // the session's earlier submits are decided
 }
 
-// Submit makes a job, or refuses with a job.failed without a job. Either answer
-// leaves in the order of the calls made for one session. It does not block.
+// Submit makes a job, or refuses with a job.failed without a job. The answers to a session leave in
+// the order of its submits. Submit does not block.
 func (e *Engine) Submit(s Submit) {
 	waits := e.order.wait(s.Session, func() bool {
 		s.inTurn = true
-		return e.submit(&s)
+		return submitter{e}.submit(&s)
 	})
 	if !waits {
-		e.submit(&s)
+		submitter{e}.submit(&s)
 	}
 }
 
-// submit is Submit for one whose turn has come. It reports whether the next one of the
-// session may follow at once.
-func (e *Engine) submit(s *Submit) (next bool) {
+// submitter performs submits.
+type submitter struct{ *Engine }
+
+// submit performs a submit whose turn has come. It reports whether the session's next one may follow
+// at once.
+func (e submitter) submit(s *Submit) (next bool) {
 	r, refusal := e.prepare(s)
 	if refusal == nil {
 		refusal = e.admit(r, s.MaxJobs)
@@ -81,9 +84,8 @@ func refusalFrame(s *Submit, t arcp.Type, err *arcp.Error) arcp.Envelope {
 	return env
 }
 
-// prepare checks everything that can be checked without a lock and makes the
-// job's row.
-func (e *Engine) prepare(s *Submit) (*run, *arcp.Error) {
+// prepare checks a submit as far as no lock is needed, and makes the run.
+func (e submitter) prepare(s *Submit) (*run, *arcp.Error) {
 	catalogue := e.cfg.Catalogue(s.Session, s.Principal, s.Trust)
 	t, err := catalogue.Resolve(s.Payload.Tool)
 	if err != nil {
@@ -93,7 +95,7 @@ func (e *Engine) prepare(s *Submit) (*run, *arcp.Error) {
 		return nil, arcp.Errorf(arcp.CodeUnimplemented, "child jobs are not offered by this runtime; leave job_id out")
 	}
 	if !t.Trusts(s.Trust) {
-		e.auditDenied("submit", s.Principal, s.Session, t.Ref(), "trust")
+		e.audit().denied("submit", s.Principal, s.Session, t.Ref(), "trust")
 		return nil, arcp.Errorf(arcp.CodePermissionDenied, "%s needs the trust level %s", t.Name, t.MinTrust)
 	}
 	maxRuntime, err := seconds(s.Payload.MaxRuntimeSec)
@@ -108,17 +110,17 @@ func (e *Engine) prepare(s *Submit) (*run, *arcp.Error) {
 	if err != nil {
 		if err.Code == arcp.CodePermissionDenied {
 			e.cfg.Metrics.Denied(metrics.LeaseRequest, "not_covered")
-			e.auditDenied("submit", s.Principal, s.Session, t.Ref(), "lease")
+			e.audit().denied("submit", s.Principal, s.Session, t.Ref(), "lease")
 		}
 		return nil, err
 	}
 	if err := t.Validate(s.Payload.Arguments); err != nil {
 		return nil, err
 	}
-	r := e.newRun(t)
+	r := newRun(e.Engine, t)
 	r.catalogue, r.roles, r.barred = catalogue, s.Roles, s.Barred
-	r.authorize(granted)
-	r.created = time.Now().Truncate(time.Microsecond) // what is said on the wire is all there is
+	r.auth.set(granted)
+	r.created = time.Now().Truncate(time.Microsecond) // the precision of the wire
 	r.maxRuntime, r.retry = maxRuntime, retry
 	r.trust, r.maxJobs = s.Trust, s.MaxJobs
 	r.direct, r.strict, r.withSession = s.Payload.Direct, s.Payload.StrictCancel, endsWithSession(t, s.Payload)
@@ -130,7 +132,7 @@ func (e *Engine) prepare(s *Submit) (*run, *arcp.Error) {
 	return r, nil
 }
 
-func (e *Engine) row(s *Submit, t *tool.Tool, granted *lease.Lease, now time.Time) store.Job {
+func (e submitter) row(s *Submit, t *tool.Tool, granted *lease.Lease, now time.Time) store.Job {
 	env, p := s.Envelope, s.Payload
 	key := env.IdempotencyKey
 	if key == "" {
@@ -164,18 +166,25 @@ func (e *Engine) row(s *Submit, t *tool.Tool, granted *lease.Lease, now time.Tim
 	return j
 }
 
-// auditDenied records that a session was refused what it may not do; target is a
-// job or a tool.
-func (e *Engine) auditDenied(action, actor string, session arcp.SessionID, target, reason string) {
-	e.audit().Event(action, actor, session).Str("target", target).Str("decision", "denied").Str("reason", reason).Msg("audit")
+// auditor writes the audit records of the engine.
+type auditor struct{ audit.Log }
+
+func (e *Engine) audit() auditor { return auditor{audit.New(e.cfg.Logger)} }
+
+// denied audits a refusal; target is a job or a tool.
+func (a auditor) denied(action, actor string, session arcp.SessionID, target, reason string) {
+	a.Event(action, actor, session).Str("target", target).Str("decision", "denied").Str("reason", reason).Msg("audit")
 }
 
-func (e *Engine) audit() audit.Log { return audit.New(e.cfg.Logger) }
+// cancelled audits that an admin ends a job of another principal.
+func (a auditor) cancelled(r *run, c *Cancel) {
+	a.Event("cancel", c.Principal, c.Session).Str("job_id", string(c.Job)).Str("owner", r.row.Principal).Str("decision", "allowed").Msg("audit")
+}
 
-// strictly is the reason of refusals to other sessions of a job's principal.
-const strictly = "strict_cancel"
+// strictCancel is the reason of refusals to other sessions of a job's principal.
+const strictCancel = "strict_cancel"
 
-// maxRuntimeLimit bounds max_runtime_sec: a year.
+// maxRuntimeLimit bounds max_runtime_sec, in seconds: a year.
 const maxRuntimeLimit = 365 * 24 * 3600
 
 func seconds(n *arcp.Number) (time.Duration, *arcp.Error) {
@@ -189,8 +198,8 @@ func seconds(n *arcp.Number) (time.Duration, *arcp.Error) {
 	return max(time.Duration(s*float64(time.Second)), 1), nil // 0 would mean without a limit
 }
 
-// digest identifies a canonical request (§5.2): all of the payload but the key,
-// and the checkpoint it goes on from.
+// digest identifies a request (§5.2) by its payload without the key, and by the checkpoint from
+// which its job begins.
 func digest(p *arcp.ToolInvokePayload, from *arcp.RestoredFrom) string {
 	q := struct {
 		arcp.ToolInvokePayload
@@ -208,8 +217,8 @@ func digest(p *arcp.ToolInvokePayload, from *arcp.RestoredFrom) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// trace returns a job's trace id and parent span: the client's, a traceparent
-// taken apart, or a new trace (§5.11).
+// trace returns a job's trace id and parent span (§5.11): the client's, the parts of a traceparent,
+// or a new trace.
 func trace(env *arcp.Envelope) (traceID, parentSpan string) {
 	if env.TraceID == "" {
 		return randomHex(16), env.SpanID
@@ -233,106 +242,60 @@ func randomHex(n int) string {
 // The waits that a refusal asks for, in seconds.
 const (
 	retryAfter     = 1  // for lack of capacity
-	retryAfterFull = 10 // for lack of disk: somebody has to delete something
+	retryAfterFull = 10 // for lack of disk space
 )
 
-// maxBuiltins bounds the jobs of built-in tools that a principal has at once, of
-// which some wait for people. Limits does not count them.
-const maxBuiltins = 4096
-
-// admit counts the job against the limits and enters it in the books. A built-in
-// tool is refused only where nothing may be written, or if it is one of very many,
-// a child when its parent runs no longer: until then a shutdown waits for both.
+// admit counts a job for the limits and adds it to the jobTable. A call of a built-in tool is
+// refused only if the disk is full, or if the principal has very many. A child is refused when its
+// parent does not run any more: until then a shutdown waits for both.
 func (e *Engine) admit(r *run, maxJobs int) *arcp.Error {
-	if e.full() {
-		e.cfg.Metrics.RateLimited.WithLabelValues("disk").Inc()
-		return arcp.Errorf(arcp.CodeResourceExhausted, "the disk is nearly full").RetryAfter(retryAfterFull)
+	refused := submitter{e}.reserve(r, maxJobs)
+	if refused == nil {
+		return nil
+	}
+	if refused.name != "" {
+		e.cfg.Metrics.RateLimited.WithLabelValues(refused.name).Inc()
+	}
+	return refused.err
+}
+
+// reserve is admit without metrics.
+func (e submitter) reserve(r *run, maxJobs int) *limitError {
+	if e.cfg.full() {
+		return &limitError{"disk", arcp.Errorf(arcp.CodeResourceExhausted, "the disk is nearly full").RetryAfter(retryAfterFull)}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
-	case r.row.Parent != "" && !e.active(r.row.Parent):
-		return errEnded
-	case e.draining && r.row.Parent == "":
-		return arcp.Errorf(arcp.CodeUnavailable, "the runtime is shutting down").RetryAfter(retryAfter)
+	case r.row.Parent != "" && !e.jobs.active(r.row.Parent):
+		return &limitError{"", errEnded}
+	case e.shutdown.draining() && r.row.Parent == "":
+		return &limitError{"", errShuttingDown()}
 	case r.inline():
 		return nil
 	case r.ordered():
 		e.calls.Add(1)
 		return nil
-	case r.builtin():
-		e.settleOver()
-		if e.perCaller[r.row.Principal] >= maxBuiltins {
-			e.cfg.Metrics.RateLimited.WithLabelValues("builtins_per_principal").Inc()
-			return arcp.Errorf(arcp.CodeResourceExhausted, "%d calls of built-in tools have not ended", maxBuiltins).RetryAfter(retryAfter)
-		}
-	default:
-		if err := e.overLimit(r, maxJobs); err != nil {
-			return err
-		}
 	}
-	if err := e.checkData(r); err != nil {
+	if err := e.jobs.check(r, maxJobs); err != nil {
 		return err
 	}
-	if err := e.overRate(r.tool); err != nil {
+	if err := e.rates.check(r.tool); err != nil {
 		return err
 	}
-	if err := e.reserve(r); err != nil {
+	if err := e.queues.reserve(r); err != nil {
 		return err
 	}
-	if !r.slot {
+	if r.sched != schedSlot {
 		r.state, r.row.State = arcp.StateQueued, arcp.StateQueued
 	}
-	e.enroll(r)
+	e.jobs.add(r)
 	return nil
 }
 
-// overLimit refuses a job too many. Called with e.mu.
-func (e *Engine) overLimit(r *run, maxJobs int) *arcp.Error {
-	e.settleOver()
-	perPrincipal := e.limits.MaxJobsPerPrincipal
-	if maxJobs > 0 {
-		perPrincipal = maxJobs
-	}
-	for _, l := range [...]struct {
-		name     string
-		n, limit int
-	}{
-		{"jobs", e.counted, e.limits.MaxJobs},
-		{"jobs_per_principal", e.perPrincipal[r.row.Principal], perPrincipal},
-		{"jobs_per_session", e.perSession[r.row.Session].counted, e.limits.MaxJobsPerSession},
-	} {
-		if l.limit > 0 && l.n >= l.limit {
-			e.cfg.Metrics.RateLimited.WithLabelValues(l.name).Inc()
-			return arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d %s reached", l.limit,
-				strings.ReplaceAll(l.name, "_", " ")).RetryAfter(retryAfter)
-		}
-	}
-	return nil
-}
-
-// smallCall is the size of arguments, in bytes, up to which a built-in tool can be called
-// when MaxData is reached: calls such as jobs.delete must still work.
-const smallCall = 4 << 10
-
-// checkData refuses a job whose arguments exceed MaxData together with those of all jobs
-// that have not ended. Called with e.mu.
-func (e *Engine) checkData(r *run) *arcp.Error {
-	n, limit := int64(len(r.row.Arguments)), e.limits.MaxData
-	if r.builtin() && n <= smallCall || limit <= 0 {
-		return nil
-	}
-	if e.settleOver(); e.data+n <= limit {
-		return nil
-	}
-	e.cfg.Metrics.RateLimited.WithLabelValues("data").Inc()
-	return arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d bytes of arguments of jobs that have not ended reached", limit).RetryAfter(retryAfter)
-}
-
-// claim commits the job. A tool that changes nothing, and whose job cannot turn
-// out to be a repetition, starts meanwhile. It reports whether the next submit may
-// follow at once.
-func (e *Engine) claim(r *run, s *Submit) (next bool) {
+// claim commits the job. A tool that changes nothing starts meanwhile, unless its job may be a
+// repetition. It reports whether the next submit may follow at once.
+func (e submitter) claim(r *run, s *Submit) (next bool) {
 	w := store.NewWrite(&store.SubmitJob{Row: &r.row, Recheck: s.Recheck})
 	r.jseq = 0
 	if !r.direct {
@@ -340,34 +303,27 @@ func (e *Engine) claim(r *run, s *Submit) (next bool) {
 		r.jseq = 1
 	}
 	if s.seed != nil {
-		w.Put(store.Record{Key: pointKey(r.row.ID, seedN), Value: s.seed.record})
+		w.Put(store.Record{Key: checkpointKey(r.row.ID, firstCheckpointN), Value: s.seed.record})
 	}
+	early := r.tool.SideEffect.Early() && r.row.IdempotencyKey == "" && !s.Recheck && s.seed == nil && !jobCredentials{r}.provisioned() && r.holdsSlot()
 	done := func(made bool) {
 		if made {
-			r.durable(true)
+			r.accepted(!early)
 		} else {
-			r.drop()
+			r.discard()
 		}
 	}
-	if r.provisioned() {
-		return e.enterProvisioned(s, r, w, done, r.place)
+	if (jobCredentials{r}).provisioned() {
+		return e.appendProvisioned(s, r, w, done, r.placed)
 	}
-	early := r.tool.SideEffect.Early() && r.row.IdempotencyKey == "" && !s.Recheck && s.seed == nil && r.holdsSlot()
-	if !early {
-		return e.enter(s, r, w, done, r.place)
+	if early {
+		r.launch() // as soon as the claim is placed
 	}
-	r.launch() // as soon as the claim is placed
-	return e.enter(s, r, w, func(made bool) {
-		if made {
-			r.durable(false)
-		} else {
-			r.drop()
-		}
-	}, r.place)
+	return e.appendSubmit(s, r, w, done, r.placed)
 }
 
-// claimed reports whether the claim has made a job; if not, it answers.
-func (e *Engine) claimed(s *Submit, r *run, res *store.Result) bool {
+// claimed reports whether the claim has made a job. If not, it answers the submit.
+func (e submitter) claimed(s *Submit, r *run, res *store.Result) bool {
 	switch {
 	case res.Err != nil:
 		e.cfg.Logger.Error().Err(res.Err).Str("job_id", string(r.row.ID)).Msg("job not accepted")
@@ -377,13 +333,13 @@ func (e *Engine) claimed(s *Submit, r *run, res *store.Result) bool {
 	case res.Existing != "":
 		e.repeat(s, res.Existing, res.Digest == r.row.Digest)
 	default:
-		r.tm.Submitted.Inc()
+		r.metrics.Submitted.Inc()
 		return true
 	}
 	return false
 }
 
-// outcomeTypes are the types that end a job, and the one that begins it.
+// outcomeTypes are job.accepted and the types that end a job.
 var outcomeTypes = func() arcp.TypeSet {
 	set := arcp.Lookup(arcp.JobAccepted).Bit
 	for i := range arcp.Catalog {
@@ -394,9 +350,9 @@ var outcomeTypes = func() arcp.TypeSet {
 	return set
 }()
 
-// repeat answers a submit whose idempotency key is taken: the same request gets
-// the original accept and outcome, another one a refusal (§5.2).
-func (e *Engine) repeat(s *Submit, original arcp.JobID, same bool) {
+// repeat answers a submit with a used idempotency key (§5.2): the same request gets the original
+// accept and outcome, another one a refusal.
+func (e submitter) repeat(s *Submit, original arcp.JobID, same bool) {
 	if !same {
 		s.Answers.Post(refusalFrame(s, arcp.JobFailed, arcp.Errorf(arcp.CodeDuplicateKey,
 			"the idempotency key was used with another request")))
@@ -405,9 +361,8 @@ func (e *Engine) repeat(s *Submit, original arcp.JobID, same bool) {
 	e.replay(s, &store.Follow{Session: s.Session, Job: original, CorrelationID: s.Envelope.ID, Types: outcomeTypes})
 }
 
-// replay gives a session the accept and the outcome of a job it asks for again.
-// A submit that was sent once more under its own id is followed already.
-func (e *Engine) replay(s *Submit, f *store.Follow) {
+// replay sends a session the accept and the outcome of a job again.
+func (e submitter) replay(s *Submit, f *store.Follow) {
 	if s.Session == "" {
 		if s.Existing != nil {
 			s.Existing(f.Job)

@@ -4,76 +4,41 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/job"
 	"github.com/arcpd/arcpd/runtime/store"
-	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// supervisor is the goroutine that owns a job during one attempt, or while
-// something is done to it that waits for one: its machine, its clock and the
-// writes to its log.
+// supervisor is the goroutine that owns a job during one attempt, or while a command is
+// applied between two attempts. It owns the job's machine and its log.
 type supervisor struct {
 	*run
 	attempt uint32
 	m       *job.Machine
-	ctx     context.Context
+	ctx     context.Context // of the tool
 	cancel  context.CancelCauseFunc
 	timer   *time.Timer
-	started time.Time     // the attempt; zero: it has not
-	due     time.Time     // the machine's deadline; zero: none
-	toolEnd time.Time     // when the tool's own time limit is over; zero: none
-	toolC   chan struct{} // closed when the tool has returned; nil: not called
+	started time.Time  // the attempt; zero: it has not
+	due     time.Time  // the machine's deadline; zero: none
+	from    checkpoint // the attempt goes on from it; its N is 0: none
 
-	ordinal   int                  // questions of the attempt
-	parked    int                  // waiters of pending questions
-	toolLeft  time.Duration        // of the tool's own time limit, while it waits for people
-	gives     []store.DeliverEvent // of the next write
-	rotations []*rotation          // of the next write
-	bookings  []booking            // of the write under way
-	noting    []note               // of the write under way
-	round     int                  // attempts that had failed before this one
+	limit timeLimit
+	call  toolCall
+	write pendingWrite
 
-	pending  []*store.Event // of the machine, to go before the tool's
-	entered  arcp.JobState  // the state to be written
-	unsaved  bool           // so is the progress
-	asked    []demand       // to be answered when what they do is durable
-	joined   []joined       // calls that end in the next write
-	late     []demand       // to be answered when the job has ended
-	saving   *saving        // the checkpoint of the write under way
-	again    *retry         // the attempt has failed and another one shall be made
-	rewound  bool           // another one shall be made from a checkpoint
-	dozes    bool           // there is no attempt to make now, and nothing else to do
-	outcome  *job.Outcome
-	spare    []*store.Event
-	restored arcp.Raw // data of the checkpoint that the attempt goes on from
-	from     point    // that one; its N is 0: none
-	terms    tool.AttemptInfo
+	exit    exit
+	retried failure      // with exitRetry
+	outcome *job.Outcome // with exitEnd
+	atEnd   []command    // answered when the job has ended
 
 	// Shared with the tool, guarded by run.mu.
-	space              sync.Cond
-	queue              []*store.Event
-	bytes              int
-	point              *saving // a checkpoint, whose event is in the queue
-	checkpointRequests checkpointRequests
-	manual             bool // the tool said that it sends the heartbeats
-	beat               bool // and sent one
-	returned           bool // with value and err
-	value              arcp.Raw
-	err                *arcp.Error
-	gone               string        // the attempt is lost: what has become of it
-	endc               chan struct{} // closed when nothing more of the attempt is taken and it has a supervisor no longer
-	stopping           error         // why the tool was told to stop; nil: it was not
-	over               bool          // nothing more of the attempt is taken
-	spent              bool          // the budget has changed
-	lapsed             bool          // an operation was refused because the job's lease had ended
-	booked             []booking     // and so has the account of the children
-	noted              []note        // to be written down with the next write
-	notes              int           // of the attempt, so far
-	halt               chan struct{} // closed by the next interrupt; nil: the tool does not look
+	events   eventQueue
+	requests checkpointRequests
+	beats    heartbeats
+	notes    noteLog
+	endc     chan struct{} // closed when the attempt is over and this supervisor with it
 }
 
 func (s *supervisor) supervise() {
@@ -81,9 +46,7 @@ func (s *supervisor) supervise() {
 	s.m = job.Restore(s.spec(), s.state)
 	s.due = s.m.Deadline()
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	for _, q := range s.questions {
-		q.waiters = 0 // they were an earlier attempt's
-	}
+	s.questions.begin()
 	for s.turn() {
 	}
 	s.finish()
@@ -94,93 +57,97 @@ func (r *run) spec() job.Spec {
 		Window: r.e.cfg.ResumeWindow, Since: r.progress.Started, Lost: r.remote()}
 }
 
-// turn does one round; it reports false when the supervisor's work is over.
+// turn handles the input once. It reports false when the supervisor ends.
 func (s *supervisor) turn() bool {
-	in, ok := s.inbox()
+	in, ok := s.takeInput()
 	if !ok {
 		return false
 	}
 	now := time.Now()
-	changed := s.hear(now, &in)
+	changed := s.handle(now, &in)
 	if s.advance(now, changed); s.started.IsZero() && s.holdsSlot() {
 		s.start(now)
 	}
-	s.absorb(now, s.m.Take(), in.accepted)
-	// Until the claim is durable events stay where they are, unless somebody waits
-	// for an answer or the job is over: then all of it is written at once, right
-	// behind the claim.
-	if in.accepted || s.outcome != nil || len(s.asked) > 0 {
-		w, later, err := s.write(now)
+	s.perform(now, s.m.Take(), in.accepted)
+	// Until the claim is durable events stay in the queue, unless a command waits for
+	// its answer or the job ends: then all are written at once, right behind the claim.
+	if in.accepted || s.outcome != nil || len(s.write.commands) > 0 {
+		w, later, err := jobWriter{s}.collect(now)
 		switch {
 		case later:
 			return true
 		case w != nil || err != nil:
-			return s.commit(w, err) && s.goOn()
+			return jobWriter{s}.commit(w, err) && s.goOn()
 		}
-		s.answer(nil)
+		s.reply(nil)
 	}
-	if s.dozes = in.accepted && s.started.IsZero() && !s.holdsSlot(); s.dozes {
+	if in.accepted && s.started.IsZero() && !s.holdsSlot() {
+		s.exit.raise(exitIdle)
 		return false
 	}
 	s.wait(now, in.accepted)
 	return true
 }
 
-// answer answers the demands that have become durable, or have not.
-func (s *supervisor) answer(err error) {
-	for _, d := range s.asked {
-		d.settled(s, err)
+// reply answers the commands of the write; err is the write's error.
+func (s *supervisor) reply(err error) {
+	for _, c := range s.write.commands {
+		c.committed(s, err)
 	}
-	s.asked = nil
+	s.write.commands = nil
 }
 
-// goOn reports whether the attempt goes on, which may have become ready to be
-// made.
+// goOn reports whether the supervisor goes on after a write. It calls the tool if that
+// waited for the write.
 func (s *supervisor) goOn() bool {
-	if s.leaving() {
+	if s.exit != exitNone {
 		return false
 	}
-	if !s.started.IsZero() && s.toolC == nil {
-		s.call()
+	if !s.started.IsZero() && s.call.c == nil {
+		s.startTool()
 	}
 	return true
 }
 
-// leaving reports whether this was the supervisor's last write.
-func (s *supervisor) leaving() bool {
-	return s.outcome != nil || s.again != nil || s.rewound || s.dozes || s.paused()
+// postpone queues a command about the attempt again if the attempt is about to start: a client
+// that has read job.accepted may be faster than the first turn. It reports false if no attempt is
+// about to start.
+func (s *supervisor) postpone(c command) bool {
+	if !s.started.IsZero() || s.m.State().Terminal() || s.progress.Cancel != nil || !s.holdsSlot() {
+		return false
+	}
+	if !s.post(c) {
+		c.rejected(s.e, s.stopped())
+	}
+	return true
 }
 
-func (s *supervisor) paused() bool {
-	return s.m.State() == arcp.StatePaused && s.state != arcp.StatePaused
-}
-
-// changes are the inputs of an attempt since the last turn.
-type changes struct {
-	demands      []demand
+// turnInput is what has happened since the last turn.
+type turnInput struct {
+	commands     []command
 	manual, beat bool
 	returned     bool
 	lapsed       bool
 	pause        bool
-	accepted     bool
+	accepted     bool // the claim is durable
 }
 
-// inbox takes what has happened; ok is false when there is no job, or the
-// runtime stops.
-func (s *supervisor) inbox() (in changes, ok bool) {
+// takeInput takes the input of a turn. ok is false when there is no job, or the runtime
+// stops.
+func (s *supervisor) takeInput() (in turnInput, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.dropped || s.stopped {
-		return in, false // what was asked for is told so by close
+	if s.life.aborted() {
+		return in, false // close rejects the commands
 	}
-	in = changes{demands: s.demands, manual: s.manual, beat: s.beat, returned: s.returned && !s.over, lapsed: s.lapsed,
-		pause: s.point != nil && s.point.pause, accepted: s.accepted}
-	s.demands, s.manual, s.beat, s.returned = nil, false, false, false
+	in = turnInput{commands: s.commands.list, manual: s.beats.manual, beat: s.beats.received, returned: s.call.returned && !s.events.closed,
+		lapsed: s.auth.lapsed, pause: s.events.pausing(), accepted: s.life == lifeAccepted}
+	s.commands.list, s.beats, s.call.returned = nil, heartbeats{}, false
 	return in, true
 }
 
-// hear tells the machine what has happened, and reports whether anything has.
-func (s *supervisor) hear(now time.Time, in *changes) bool {
+// handle passes the input to the machine, and reports whether there was any.
+func (s *supervisor) handle(now time.Time, in *turnInput) bool {
 	if in.manual {
 		s.m.Manual(now)
 	}
@@ -188,64 +155,66 @@ func (s *supervisor) hear(now time.Time, in *changes) bool {
 		s.m.Beat(now)
 	}
 	if in.pause {
-		s.m.Pause(now)
+		if s.m.Pause(now); s.m.State() == arcp.StatePaused {
+			s.exit.raise(exitPause)
+		}
 	}
 	switch {
-	case in.lapsed: // whatever the tool has made of it
-		s.preempt(now)
+	case in.lapsed: // whatever the tool returned
+		s.endExpired(now)
 	case in.returned:
-		s.conclude(now)
+		s.handleReturn(now)
 	}
-	for _, d := range in.demands {
-		d.meet(s, now)
+	for _, c := range in.commands {
+		c.apply(s, now)
 	}
-	return in.manual || in.beat || in.pause || in.returned || in.lapsed || len(in.demands) > 0
+	return in.manual || in.beat || in.pause || in.returned || in.lapsed || len(in.commands) > 0
 }
 
-// conclude tells the machine what came of the attempt.
-func (s *supervisor) conclude(now time.Time) {
+// handleReturn passes the tool's result to the machine.
+func (s *supervisor) handleReturn(now time.Time) {
 	switch {
-	case s.gone != "":
-		s.lose(now, arcp.Errorf(arcp.CodeAborted, "%s", s.gone))
-	case s.err != nil:
-		s.fail(now, s.err)
+	case s.call.lost != "":
+		s.loseAttempt(now, arcp.Errorf(arcp.CodeAborted, "%s", s.call.lost))
+	case s.call.err != nil:
+		s.failAttempt(now, s.call.err)
 	default:
-		s.m.Complete(now, s.value)
+		s.m.Complete(now, s.call.value)
 	}
 }
 
-// advance tells the machine the time when one of its timers is due; what was
-// done to it may have moved them.
+// advance applies what is due: timers of the machine, questions, leases and the tool's
+// time limit. changed says that the machine's deadline may have moved.
 func (s *supervisor) advance(now time.Time, changed bool) {
 	if changed {
 		s.due = s.m.Deadline()
 	}
-	if !s.due.IsZero() && !now.Before(s.due) {
+	if reached(s.due, now) {
 		s.m.Advance(now)
 		if err := s.m.Silence(); err != nil {
-			s.lose(now, err)
+			s.loseAttempt(now, err)
 		}
 		s.due = s.m.Deadline()
 	}
-	if d := s.questionsDue(); !d.IsZero() && !now.Before(d) {
-		s.expire(now)
+	if reached(s.questions.due(), now) {
+		questioner{s}.expireQuestions(now)
 	}
-	if d := s.preempts(); !d.IsZero() && !s.now().Before(d) {
-		s.preempt(now)
+	if reached(s.leaseDeadline(), s.auth.now()) {
+		s.endExpired(now)
 	}
-	if d := s.permitEnd(); !d.IsZero() && !s.now().Before(d) {
-		s.sweep()
+	if reached(s.nextGrantEnd(), s.auth.now()) {
+		s.sweepGrants()
 	}
-	if s.again == nil && !s.toolEnd.IsZero() && !now.Before(s.toolEnd) {
-		s.fail(now, arcp.Errorf(arcp.CodeDeadlineExceeded, "%s ran longer than its limit of %s", s.tool.Name, s.tool.Limits.Timeout))
+	if s.exit != exitRetry && reached(s.limit.end, now) {
+		s.failAttempt(now, arcp.Errorf(arcp.CodeDeadlineExceeded, "%s ran longer than its limit of %s", s.tool.Name, s.tool.Limits.Timeout))
 	}
 }
 
-// absorb does what the machine asks for, but for writing.
-func (s *supervisor) absorb(now time.Time, out job.Output, accepted bool) {
+// perform does what the machine asks for, except for writing.
+func (s *supervisor) perform(now time.Time, out job.Output, accepted bool) {
 	if out.State != "" {
-		s.entered = out.State
-		s.count(out.State)
+		s.write.state = out.State
+		s.setGauge(out.State)
 	}
 	if out.Started {
 		s.begin(now)
@@ -257,49 +226,51 @@ func (s *supervisor) absorb(now time.Time, out job.Output, accepted bool) {
 	if out.Stop != nil {
 		s.cancel(out.Stop)
 		s.mu.Lock()
-		s.stopping = out.Stop
-		s.space.Broadcast() // it does not wait for the disk any more
+		s.events.stop(out.Stop)
 		s.mu.Unlock()
-		s.toolEnd, s.toolLeft = time.Time{}, 0 // the machine's deadline for the stop counts now
+		s.limit = timeLimit{} // the machine's deadline for the stop counts now
 	}
 	if out.Terminal != nil {
 		s.outcome = out.Terminal
+		s.exit.raise(exitEnd)
 	}
 }
 
-// write collects what is to be committed; nil if there is nothing. later says
-// that the machine must be told of something before.
-func (s *supervisor) write(now time.Time) (w *store.Write, later bool, err error) {
+// jobWriter collects and commits the writes of a job. It is a part of the supervisor.
+type jobWriter struct{ *supervisor }
+
+// collect makes the next write; nil: there is nothing to write. later says that the
+// machine has to handle new input first.
+func (s jobWriter) collect(now time.Time) (w *store.Write, later bool, err error) {
 	if s.outcome != nil {
-		s.dropQuestions(now)
+		questioner{s.supervisor}.dropQuestions(now)
 		s.dropRotations()
+	} else if s.exit != exitNone {
+		s.progress.endBlock(now)
 	}
-	if s.leaving() && s.outcome == nil {
-		s.waitOver(now)
-	}
-	emitted, ok := s.emitted()
+	emitted, ok := s.takeEvents()
 	if !ok {
 		return nil, true, nil
 	}
-	log := &store.AppendEvents{Job: s.row.ID, Attempt: s.attempt, State: s.entered}
+	log := &store.AppendEvents{Job: s.row.ID, Attempt: s.attempt, State: s.write.state}
 	w = store.NewWrite(log)
-	log.Events = make([]*store.Event, 0, len(s.pending)+len(emitted)+1) // and most likely one that ends the job
-	log.Events = append(append(log.Events, s.pending...), emitted...)
-	clear(emitted)
-	s.pending, s.spare, s.entered = nil, emitted, ""
+	log.Events = make([]*store.Event, 0, len(s.write.events)+len(emitted)+1) // 1: most likely a terminal event
+	log.Events = append(append(log.Events, s.write.events...), emitted...)
+	s.events.reuse(emitted)
+	s.write.events, s.write.state = nil, ""
 	switch {
 	case s.outcome != nil:
 		log.Events = append(log.Events, s.outcomeEvents(now)...)
 		log.State, log.Code = s.outcome.State, outcomeCode(s.outcome)
-		records, err := s.ending()
+		records, err := jobCredentials{s.run}.ending()
 		if err != nil {
 			return nil, false, err
 		}
 		w.Put(records...)
-	case s.again != nil:
+	case s.exit == exitRetry:
 		log.Events = append(log.Events, s.retryEvent(now))
 		log.NewAttempt = true
-	case s.rewound:
+	case s.exit == exitRewind:
 		log.NewAttempt = true
 	}
 	if err := s.addRecords(w); err != nil {
@@ -308,53 +279,52 @@ func (s *supervisor) write(now time.Time) (w *store.Write, later bool, err error
 	if len(w.Ops) == 1 && len(log.Events) == 0 && log.State == "" {
 		return nil, false, nil
 	}
-	s.addJoined(w)
+	s.write.addCalls(w)
 	return w, false, nil
 }
 
-// emitted takes what the tool has emitted, and after the attempt's end sees to
-// it that it emits nothing more. It is false if the tool has just come to where
-// the attempt ends: what is to be written goes with that.
-func (s *supervisor) emitted() (events []*store.Event, ok bool) {
+// takeEvents takes what the tool has emitted. After the attempt's end it closes the
+// queue. ok is false if a checkpoint has just arrived with which the attempt pauses: the
+// machine has to be told before the checkpoint is written.
+func (s jobWriter) takeEvents() (events []*store.Event, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.point != nil && s.point.pause && !s.leaving() {
-		return nil, false // it came during this turn: the machine is told of the pause in the next one, first
+	if s.events.pausing() && s.exit == exitNone {
+		return nil, false
 	}
-	events = s.queue
-	s.queue, s.bytes = s.spare[:0], 0
-	s.saving, s.point = s.point, nil
-	if s.spent {
-		s.progress.Spent, s.spent, s.unsaved = s.auth.Budget.Save(), false, true
+	events, s.write.checkpoint = s.events.take()
+	if s.auth.spent {
+		s.progress.Spent, s.auth.spent, s.progress.unsaved = s.auth.Budget.Save(), false, true
 	}
-	s.bookings, s.booked = append(s.bookings, s.booked...), nil
-	s.noting, s.noted = append(s.noting, s.noted...), nil
-	s.over = s.leaving()
-	s.ended = s.outcome != nil
-	s.space.Broadcast()
+	s.ledger.take()
+	s.notes.take()
+	s.events.closed = s.exit != exitNone
+	if s.outcome != nil {
+		s.life.on(onOutcome)
+	}
 	return events, true
 }
 
-// addRecords adds the checkpoint, the questions, the rotations and the children that
-// go with the events, and the progress unless the job ends. What a child has spent is
-// needed after its end.
-func (s *supervisor) addRecords(w *store.Write) error {
-	if err := errors.Join(s.addQuestions(w), s.addRotations(w)); err != nil {
+// addRecords adds the records that go with the events: questions, rotations, the
+// checkpoint, the ledger and notes. It adds the progress unless the job ends; a child's
+// is needed after its end.
+func (s jobWriter) addRecords(w *store.Write) error {
+	if err := errors.Join(questioner{s.supervisor}.addQuestions(w), s.addRotations(w)); err != nil {
 		return err
 	}
-	if s.saving != nil {
-		s.saving.Asked = s.ordinal
-		rec, err := s.pointRecord(&s.saving.point)
+	if s.write.checkpoint != nil {
+		s.write.checkpoint.Asked = s.questions.ordinal
+		rec, err := jobRecords{s.run}.checkpointRecord(&s.write.checkpoint.checkpoint)
 		if err != nil {
 			return err
 		}
 		w.Put(rec)
 	}
-	if err := errors.Join(s.addBookings(w), s.addNotes(w)); err != nil {
+	if err := errors.Join(s.addLedger(w), s.addNotes(w)); err != nil {
 		return err
 	}
-	if s.unsaved && (s.outcome == nil || s.row.Parent != "") {
-		rec, err := s.progressRecord()
+	if s.progress.unsaved && (s.outcome == nil || s.row.Parent != "") {
+		rec, err := jobRecords{s.run}.progressRecord()
 		if err != nil {
 			return err
 		}
@@ -363,90 +333,90 @@ func (s *supervisor) addRecords(w *store.Write) error {
 	return nil
 }
 
-// commit waits until a write is durable; false means that the job is over for
-// this supervisor. err is why there is no write.
-func (s *supervisor) commit(w *store.Write, err error) bool {
+// commit waits until a write is durable. It reports false if the store refuses the write,
+// or if err says why there is none.
+func (s jobWriter) commit(w *store.Write, err error) bool {
 	if err == nil {
 		if err = s.append(w); errors.Is(err, store.ErrTogether) {
-			s.dropJoined(w)
+			s.write.dropCalls(w)
 			err = s.append(w)
 		}
 	}
 	if err != nil {
-		s.answer(err)
-		s.lost(err)
+		s.reply(err)
+		s.writeRefused(err)
 		return false
 	}
-	s.written(w)
+	s.committed(w)
 	return true
 }
 
-// append appends a write and waits until it is durable, or refused. The demands are
-// answered before what they lead to is delivered.
-func (s *supervisor) append(w *store.Write) error {
+// append appends a write and waits for its result. Commands are answered before the
+// events of the write are delivered.
+func (s jobWriter) append(w *store.Write) error {
 	s.e.cfg.Log.Append(w, func(r *store.Result) {
 		if errors.Is(r.Err, store.ErrTogether) {
-			s.committed <- r.Err
+			s.committedc <- r.Err
 			return
 		}
 		if r.Err == nil {
-			s.posed()
-			s.joinedWritten()
+			questioner{s.supervisor}.questionsLogged()
+			s.write.callsCommitted()
 		}
 		if store.Find[*store.AppendEvents](w).State.Terminal() && (r.Err == nil || gone(r.Err)) {
-			s.e.concluded(s.run)
-			s.endCredentials()
+			s.e.jobs.conclude(s.run)
+			jobCredentials{s.run}.endCredentials()
 		}
-		s.answer(r.Err)
-		s.committed <- r.Err
+		s.reply(r.Err)
+		s.committedc <- r.Err
 	})
-	return <-s.committed
+	return <-s.committedc
 }
 
-// written notes what has become durable.
-func (s *supervisor) written(w *store.Write) {
-	if s.unsaved && s.outcome == nil {
-		s.progressRev, s.unsaved = raised(s.progressRev), false
+// committed records that a write is durable.
+func (s jobWriter) committed(w *store.Write) {
+	if s.outcome == nil {
+		s.progress.committed()
 	}
-	if s.saving != nil {
-		s.saved(s.saving)
-		s.saving = nil
+	if s.write.checkpoint != nil {
+		s.checkpoints.committed(s.write.checkpoint)
+		s.write.checkpoint = nil
 	}
 	log := store.Find[*store.AppendEvents](w)
 	if n := len(log.Events); n > 0 {
 		s.jseq = log.Events[n-1].JSeq
 	}
-	s.questionsWritten()
-	s.bookingsWritten()
-	s.noting = nil
+	questioner{s.supervisor}.questionsCommitted()
+	s.ledger.committed()
+	s.notes.writing = nil
 	if log.NewAttempt {
 		s.run.attempt++
 	}
 }
 
-// lost says why a job's writes are refused.
-func (s *supervisor) lost(err error) {
+// writeRefused ends the supervisor because the store refuses the job's writes.
+func (s jobWriter) writeRefused(err error) {
 	s.mu.Lock()
-	dropped := s.dropped
-	s.ended, s.over = true, true
-	s.space.Broadcast()
+	refused := s.life == lifeRefused
+	s.life.on(onOutcome)
+	s.events.close()
 	s.mu.Unlock()
 	switch {
-	case dropped || errors.Is(err, store.ErrBroken): // told elsewhere
+	case refused || errors.Is(err, store.ErrBroken): // told elsewhere
 	case errors.Is(err, store.ErrFenced):
 		s.e.cfg.Logger.Warn().Str("job_id", string(s.row.ID)).Uint32("attempt", s.attempt).Msg("job lost: another attempt has taken over")
 	default:
 		s.e.cfg.Logger.Error().Err(err).Str("job_id", string(s.row.ID)).Msg("event of a job refused by the store")
 	}
-	s.outcome, s.again = nil, nil
-	s.dropBookings()
+	s.outcome = nil
+	s.ledger.drop()
 }
 
-// wait blocks until something was posted or emitted, or time has passed.
+// wait blocks until there is input, or a deadline has passed.
 func (s *supervisor) wait(now time.Time, accepted bool) {
-	deadline := earliest(s.due, s.toolEnd, s.otherDue())
+	deadline := earliest(s.due, s.limit.end, s.otherDue())
 	if !accepted || deadline.IsZero() {
-		<-s.kick // the claim's end always comes
+		<-s.wakec // the result of the claim always comes
 		return
 	}
 	if s.timer == nil {
@@ -455,19 +425,19 @@ func (s *supervisor) wait(now time.Time, accepted bool) {
 		s.timer.Reset(deadline.Sub(now))
 	}
 	select {
-	case <-s.kick:
+	case <-s.wakec:
 	case <-s.timer.C:
 	}
 }
 
-// finish gives everything back, or leaves the job until its next attempt.
+// finish releases the job, or leaves it until its next attempt.
 func (s *supervisor) finish() {
-	rests, quit, late := s.close()
+	rests, stopped, rejected := s.close()
 	close(s.endc)
 	if s.timer != nil {
 		s.timer.Stop()
 	}
-	if quit {
+	if stopped {
 		s.cancel(ErrStopping)
 	} else {
 		s.cancel(errEnded)
@@ -478,57 +448,56 @@ func (s *supervisor) finish() {
 	}
 	s.report()
 	s.e.release(s.run)
-	for _, d := range late {
-		d.tooLate(s.e, quit)
+	for _, c := range rejected {
+		c.rejected(s.e, stopped)
 	}
-	s.parted()
-	if s.toolC != nil && !quit {
+	s.finishFamily()
+	if s.call.c != nil && !stopped {
 		s.awaitTool()
 	}
-	s.e.vacate(s.run)
+	s.vacate()
 }
 
-// close takes nothing more of the attempt and, unless the job rests until the
-// next one, for the job: who has asked in vain is then to be told.
-func (s *supervisor) close() (rests, quit bool, late []demand) {
+// close ends the attempt. Unless the job rests until the next one, it also ends the run
+// and returns the commands to reject.
+func (s *supervisor) close() (rests, stopped bool, rejected []command) {
 	s.mu.Lock()
-	quit = s.stopped
-	rests = !quit && !s.ended && !s.dropped && s.outcome == nil && s.leaving()
-	s.over, s.ended, s.closed = true, !rests, !rests
+	defer s.mu.Unlock()
+	stopped = s.life == lifeStopped
+	rests = s.life.startable() && s.outcome == nil && s.exit != exitNone
 	if !rests {
-		late = slices.Concat(s.asked, s.late, s.demands)
-		s.asked, s.late, s.demands = nil, nil, nil
+		s.life.on(onClosed)
+		rejected = slices.Concat(s.write.commands, s.atEnd, s.commands.list)
+		s.write.commands, s.atEnd, s.commands.list = nil, nil, nil
 	}
-	for _, p := range [...]*saving{s.saving, s.point} {
+	s.events.close()
+	for _, p := range [...]*pendingCheckpoint{s.write.checkpoint, s.events.checkpoint} {
 		if p != nil {
 			p.done <- errEnded
 		}
 	}
-	s.saving, s.point = nil, nil
-	s.dropBookings()
-	s.space.Broadcast()
-	s.mu.Unlock()
-	return rests, quit, late
+	s.write.checkpoint, s.events.checkpoint = nil, nil
+	s.ledger.drop()
+	return rests, stopped, rejected
 }
 
 // errEnded is the cause of a tool's context after its job has ended.
 var errEnded = arcp.Errorf(arcp.CodeAborted, "the job has ended")
 
-// awaitTool waits for a tool to return; one that does not is left behind after a
-// while.
+// awaitTool waits until the tool returns, at most abandonAfter.
 func (s *supervisor) awaitTool() {
 	select {
-	case <-s.toolC:
+	case <-s.call.c:
 		return
 	default:
 	}
 	t := time.NewTimer(abandonAfter)
 	defer t.Stop()
 	select {
-	case <-s.toolC:
-	case <-s.e.quit:
+	case <-s.call.c:
+	case <-s.e.shutdown.quitc:
 	case <-t.C:
-		s.tm.Abandoned.Inc()
+		s.metrics.Abandoned.Inc()
 		s.e.cfg.Logger.Warn().Str("job_id", string(s.row.ID)).Str("tool", s.row.Agent).
 			Msg("tool ignored the end of its job and was left behind")
 	}
@@ -541,17 +510,16 @@ func (s *supervisor) report() {
 	}
 	now := time.Now()
 	if !s.started.IsZero() {
-		s.tm.Exec.Observe(now.Sub(s.started).Seconds())
+		s.metrics.Exec.Observe(now.Sub(s.started).Seconds())
 	}
 	s.finished(s.outcome, now)
 }
 
-// finished logs and counts a job that has ended, whoever has ended it. It is called
-// once.
+// finished logs and counts the end of a job. It is called once.
 func (r *run) finished(o *job.Outcome, now time.Time) {
 	took := now.Sub(r.row.CreatedAt)
-	r.tm.Finished(o.State).Inc()
-	r.tm.Total.Observe(took.Seconds())
+	r.metrics.Finished(o.State).Inc()
+	r.metrics.Total.Observe(took.Seconds())
 	if o.Err != nil {
 		r.e.cfg.Metrics.Errors.WithLabelValues(string(o.Err.Code)).Inc()
 	}
@@ -561,6 +529,9 @@ func (r *run) finished(o *job.Outcome, now time.Time) {
 			Str("trace_id", r.row.TraceID).Dur("duration", took).Msg("job finished")
 	}
 }
+
+// reached reports whether a deadline, if there is one, has passed.
+func reached(deadline, now time.Time) bool { return !deadline.IsZero() && !now.Before(deadline) }
 
 // earliest returns the first of the times that are not zero; zero: all are.
 func earliest(times ...time.Time) (first time.Time) {

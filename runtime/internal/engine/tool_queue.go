@@ -7,25 +7,14 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// toolQueue bounds how many jobs of one tool run at once. The other jobs wait. Their places are
-// in the order in which they came; the places of a principal go to its jobs by priority.
-// It is guarded by Engine.mu.
-type toolQueue struct {
-	limit   int
-	running int
-	queue   []*run // those that have left it are still there, until they are many
-	left    int    // how many of them
-	urgent  int    // how many wait with another priority than normal
+// toolQueues has a queue for each tool with a limit that has jobs. It is guarded by Engine.mu.
+type toolQueues struct {
+	slots  *tool.Slots // of tools from workers
+	byTool map[toolQueueKey]*toolQueue
 }
 
-// mostPassed is how often the oldest job of a principal is passed by others of its:
-// the eighth start is its own whatever its priority, so that none waits for ever.
-const mostPassed = 7
-
-func (l *toolQueue) waiting() int { return len(l.queue) - l.left }
-
-// toolQueueKey is what jobs share a tool queue by: their tool or, for one whose workers may
-// describe it anew while jobs wait for them, its reference.
+// toolQueueKey identifies the jobs that share a queue: by their tool or, for a worker's tool, by
+// its reference, because workers may describe the tool anew while jobs wait.
 type toolQueueKey struct {
 	tool *tool.Tool
 	ref  string
@@ -38,135 +27,141 @@ func keyOf(t *tool.Tool) toolQueueKey {
 	return toolQueueKey{tool: t}
 }
 
-// limitOf is how many jobs of a tool may run now; negative: any number.
-func (e *Engine) limitOf(t *tool.Tool) int {
+// limit returns the number of jobs of a tool that may run now; negative: any number.
+func (q *toolQueues) limit(t *tool.Tool) int {
 	switch {
 	case t.Source == tool.SourceWorker:
-		return e.cfg.Slots.Of(t.Ref())
+		return q.slots.Of(t.Ref())
 	case t.Limits.Concurrency <= 0:
 		return -1
 	}
 	return t.Limits.Concurrency
 }
 
-// Recount is told that Config.Slots has changed for a tool: jobs that wait start,
-// if there is more. It must not be called by who holds what Slots is changed with.
-func (e *Engine) Recount(ref string) {
-	e.mu.Lock()
-	var start []*run
-	if l := e.toolQueues[toolQueueKey{ref: ref}]; l != nil {
-		l.limit = e.cfg.Slots.Of(ref)
-		for l.running < l.limit && l.waiting() > 0 {
-			l.running++
-			r := l.hand()
-			if r == nil { // those that wait are for workers that there are none of
-				break
-			}
-			start = append(start, r)
-		}
-	}
-	e.mu.Unlock()
-	for _, r := range start {
-		r.granted()
-	}
-}
-
-// reserve gives a new job a slot of its tool or a place in the queue. Called
-// with e.mu.
-func (e *Engine) reserve(r *run) *arcp.Error {
-	if e.enqueue(r, tool.MaxQueue) {
+// reserve gives a new job a slot of its tool or a place in the queue.
+func (q *toolQueues) reserve(r *run) *limitError {
+	if q.enqueue(r, tool.MaxQueue) {
 		return nil
 	}
-	e.cfg.Metrics.RateLimited.WithLabelValues("tool_queue").Inc()
-	return arcp.Errorf(arcp.CodeResourceExhausted, "%s: %d jobs are running and %d waiting", r.tool.Name,
-		max(e.limitOf(r.tool), 0), tool.MaxQueue).RetryAfter(retryAfter)
+	return &limitError{"tool_queue", arcp.Errorf(arcp.CodeResourceExhausted, "%s: %d jobs are running and %d waiting", r.tool.Name,
+		max(q.limit(r.tool), 0), tool.MaxQueue).RetryAfter(retryAfter)}
 }
 
-// enqueue is reserve for a queue of a length; negative: it takes all. Called
-// with e.mu.
-func (e *Engine) enqueue(r *run, most int) bool {
-	limit := e.limitOf(r.tool)
+// enqueue gives a job a slot, or a place in the queue if that is shorter than most; negative: of
+// any length. It reports whether there was room.
+func (q *toolQueues) enqueue(r *run, most int) bool {
+	limit := q.limit(r.tool)
 	if limit < 0 || r.builtin() {
-		r.slot = true
+		r.sched.on(onSlot)
 		return true
 	}
 	key := keyOf(r.tool)
-	l := e.toolQueues[key]
+	l := q.byTool[key]
 	if l == nil {
 		l = &toolQueue{}
-		e.toolQueues[key] = l
+		q.byTool[key] = l
 	}
 	l.limit = limit
 	switch {
 	case l.running < limit:
 		l.running++
-		r.slot = true
+		r.sched.on(onSlot)
 	case most < 0 || l.waiting() < most:
 		r.passed = 0
 		l.queue = append(l.queue, r)
-		l.wait(r, true)
+		r.sched.on(onQueue)
+		l.countUrgent(r, 1)
 	default:
 		return false
 	}
 	return true
 }
 
-// vacate takes a job from its slot, which goes to the next one that waits, or
-// from the queue.
-func (e *Engine) vacate(r *run) {
-	e.mu.Lock()
-	var next *run
-	if l := e.toolQueues[keyOf(r.tool)]; l != nil {
-		if r.slot {
-			next = l.hand()
-		} else if r.waiting {
+// leave takes the slot or the place of a job, and returns the job that gets the slot; nil: none.
+func (q *toolQueues) leave(r *run) (next *run) {
+	if l := q.byTool[keyOf(r.tool)]; l != nil {
+		switch r.sched {
+		case schedSlot:
+			next = l.grantSlot()
+		case schedQueued:
 			l.leave(r)
 		}
-		e.tidy(r.tool)
+		q.removeIdle(r.tool)
 	}
-	r.slot = false
-	e.mu.Unlock()
-	if next != nil {
-		next.granted()
+	r.sched.on(onLeave)
+	return next
+}
+
+// free gives on a slot that no job holds any more, and returns the job that gets it; nil: none.
+func (q *toolQueues) free(t *tool.Tool) (next *run) {
+	if l := q.byTool[keyOf(t)]; l != nil {
+		next = l.grantSlot()
+		q.removeIdle(t)
+	}
+	return next
+}
+
+// recount applies a new number of slots of a worker's tool, and returns the jobs that get one.
+func (q *toolQueues) recount(ref string) (start []*run) {
+	l := q.byTool[toolQueueKey{ref: ref}]
+	if l == nil {
+		return nil
+	}
+	l.limit = q.slots.Of(ref)
+	for l.running < l.limit && l.waiting() > 0 {
+		l.running++
+		r := l.grantSlot()
+		if r == nil { // no worker serves the jobs that wait
+			break
+		}
+		start = append(start, r)
+	}
+	return start
+}
+
+// removeIdle removes the queue of a tool without jobs.
+func (q *toolQueues) removeIdle(t *tool.Tool) {
+	key := keyOf(t)
+	if l := q.byTool[key]; l.running == 0 && l.waiting() == 0 {
+		delete(q.byTool, key)
 	}
 }
 
-// free gives a slot of a tool on that no job holds any more.
-func (e *Engine) free(t *tool.Tool) {
-	e.mu.Lock()
-	var next *run
-	if l := e.toolQueues[keyOf(t)]; l != nil {
-		next = l.hand()
-		e.tidy(t)
-	}
-	e.mu.Unlock()
-	if next != nil {
-		next.granted()
+// toolQueue bounds how many jobs of one tool run at once. The other jobs wait in the order in
+// which they came. The places of a principal go to its jobs by priority.
+//
+// Jobs that have left the queue stay in it until they are more than half of it: gone of them.
+type toolQueue struct {
+	limit   int
+	running int
+	queue   []*run
+	gone    int
+	urgent  int // jobs that wait with another priority than normal
+}
+
+// mostPassed is how often other jobs of a principal may pass its oldest one. The next slot is the
+// oldest job's whatever its priority, so that no job waits for ever.
+const mostPassed = 7
+
+func (l *toolQueue) waiting() int { return len(l.queue) - l.gone }
+
+// countUrgent counts a job that waits with another priority than normal.
+func (l *toolQueue) countUrgent(r *run, d int) {
+	if r.row.Priority.Rank() != 0 {
+		l.urgent += d
 	}
 }
 
-// wait notes whether a job of the queue waits.
-func (l *toolQueue) wait(r *run, waits bool) {
-	r.waiting = waits
-	switch {
-	case r.row.Priority.Rank() == 0:
-	case waits:
-		l.urgent++
-	default:
-		l.urgent--
-	}
-}
-
-// hand gives a free slot to the next that waits and may have it, unless there are
-// fewer slots than there were. Called with e.mu.
-func (l *toolQueue) hand() *run {
+// grantSlot gives a free slot to the next job that waits and is served; nil: there is none, or
+// there are fewer slots than before.
+func (l *toolQueue) grantSlot() *run {
 	if l.running > l.limit {
 		l.running--
 		return nil
 	}
-	for len(l.queue) > 0 && !l.queue[0].waiting {
-		l.drop(0)
-		l.left--
+	for len(l.queue) > 0 && l.queue[0].sched != schedQueued {
+		l.remove(0)
+		l.gone--
 	}
 	i := l.next()
 	if i < 0 {
@@ -174,21 +169,21 @@ func (l *toolQueue) hand() *run {
 		return nil
 	}
 	r := l.queue[i]
-	l.drop(i)
-	l.wait(r, false)
-	r.slot = true
+	l.remove(i)
+	l.countUrgent(r, -1)
+	r.sched.on(onSlot)
 	return r
 }
 
-// next is the place of who gets the next slot, that of the oldest that waits; -1:
-// nobody may have it. Of its principal's jobs the oldest of those with the highest
-// priority comes to that place, and those that it passes each move to the place of
-// the next: nobody else's place changes.
+// next returns the place of the job that gets the next slot: the oldest place that waits; -1:
+// there is none. The principal's oldest job of the highest priority moves to that place, and the
+// jobs of the principal that it passes move back by one place each. The places of other
+// principals do not change.
 func (l *toolQueue) next() int {
 	first, best := -1, -1
 	for i, r := range l.queue {
 		switch {
-		case !r.waiting || !r.served():
+		case r.sched != schedQueued || !r.served():
 		case first < 0:
 			if l.urgent == 0 || r.passed == mostPassed {
 				return i
@@ -204,15 +199,15 @@ func (l *toolQueue) next() int {
 	l.queue[first].passed++
 	moves, principal := l.queue[best], l.queue[first].row.Principal
 	for i, r := range l.queue[:best+1] {
-		if r.waiting && r.row.Principal == principal && r.served() {
+		if r.sched == schedQueued && r.row.Principal == principal && r.served() {
 			l.queue[i], moves = moves, r
 		}
 	}
 	return first
 }
 
-// drop takes one out of the queue: the first, as mostly, at no cost.
-func (l *toolQueue) drop(i int) {
+// remove removes a place. Removing the first one, as mostly, costs nothing.
+func (l *toolQueue) remove(i int) {
 	if i > 0 {
 		l.queue = slices.Delete(l.queue, i, i+1)
 		return
@@ -221,24 +216,33 @@ func (l *toolQueue) drop(i int) {
 	l.queue = l.queue[1:]
 }
 
-// served reports whether those who execute the job's tool now do the jobs of its
-// principal. A tool whose workers have left may be somebody else's since.
-func (r *run) served() bool { return !r.remote() || r.tool.May(r.row.Principal) }
-
-// leave takes a job out of the queue: at once from the records, from memory when
-// enough have gone that it costs each of them little.
+// leave takes a job out of the queue.
 func (l *toolQueue) leave(r *run) {
-	l.wait(r, false)
-	if l.left++; 2*l.left > len(l.queue) {
-		l.queue = slices.DeleteFunc(l.queue, func(w *run) bool { return !w.waiting })
-		l.left = 0
+	l.countUrgent(r, -1)
+	r.sched.on(onLeave)
+	if l.gone++; 2*l.gone > len(l.queue) {
+		l.queue = slices.DeleteFunc(l.queue, func(w *run) bool { return w.sched != schedQueued })
+		l.gone = 0
 	}
 }
 
-// tidy forgets a tool queue that nobody uses. Called with e.mu.
-func (e *Engine) tidy(t *tool.Tool) {
-	key := keyOf(t)
-	if l := e.toolQueues[key]; l.running == 0 && l.waiting() == 0 {
-		delete(e.toolQueues, key)
+// Recount applies a change of Config.Slots for a tool: waiting jobs start. The caller must not
+// hold a lock that Slots needs.
+func (e *Engine) Recount(ref string) {
+	e.mu.Lock()
+	start := e.queues.recount(ref)
+	e.mu.Unlock()
+	for _, r := range start {
+		r.slotGranted()
+	}
+}
+
+// startNext starts the job that gets a slot; next returns nil if there is none.
+func (e *Engine) startNext(next func(*toolQueues) *run) {
+	e.mu.Lock()
+	r := next(&e.queues)
+	e.mu.Unlock()
+	if r != nil {
+		r.slotGranted()
 	}
 }

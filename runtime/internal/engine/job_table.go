@@ -1,0 +1,284 @@
+package engine
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// jobTable has the jobs that have not ended, and counts them for the limits. It is
+// guarded by Engine.mu, except for concluded.
+//
+// A job is counted from add until its end is durable, which is before remove. A session
+// and a principal have an entry as long as they have jobs. resting is the number of runs
+// that are endless or rest.
+type jobTable struct {
+	limits       Limits
+	runs         map[arcp.JobID]*run
+	perSession   map[arcp.SessionID]jobList
+	perPrincipal map[string]int // jobs, not of built-in tools
+	perCaller    map[string]int // jobs of built-in tools, by principal
+	counted      int            // jobs that count for Limits.MaxJobs
+	data         int64          // bytes of arguments, for Limits.MaxData
+	resting      int            // jobs that Engine.Stop does not wait for
+
+	concluded atomic.Pointer[run] // jobs whose end is durable and that are still counted, linked
+}
+
+func newJobTable(l Limits) jobTable {
+	return jobTable{limits: l, runs: make(map[arcp.JobID]*run), perSession: make(map[arcp.SessionID]jobList),
+		perPrincipal: make(map[string]int), perCaller: make(map[string]int)}
+}
+
+// tableEntry has the links of a run in the jobTable. It is guarded by Engine.mu, except
+// for nextConcluded, which belongs to the list concluded.
+type tableEntry struct {
+	before, next  *run          // of the same session
+	releasedc     chan struct{} // closed when the run leaves the table; nil: nobody waits
+	concluded     bool          // the run is not counted any more
+	nextConcluded *run
+}
+
+func (t *jobTable) add(r *run) {
+	r.setGauge(r.state)
+	t.runs[r.row.ID] = r
+	if r.endless() {
+		t.resting++
+	}
+	l := t.perSession[r.row.Session]
+	l.add(r)
+	t.perSession[r.row.Session] = l
+	t.count(r, 1)
+}
+
+func (t *jobTable) remove(r *run) {
+	t.uncountConcluded()
+	delete(t.runs, r.row.ID)
+	if r.entry.releasedc != nil {
+		close(r.entry.releasedc)
+	}
+	if !r.entry.concluded {
+		t.count(r, -1)
+	}
+	l := t.perSession[r.row.Session]
+	if l.remove(r); l.n == 0 {
+		delete(t.perSession, r.row.Session)
+	} else {
+		t.perSession[r.row.Session] = l
+	}
+	t.rise(r)
+	if r.endless() {
+		t.resting--
+	}
+}
+
+// rest records that a run is between two attempts. An endless run is counted anyway.
+func (t *jobTable) rest(r *run) {
+	if r.sched.on(onRest) && !r.endless() {
+		t.resting++
+	}
+}
+
+// rise records that a run does not rest any more.
+func (t *jobTable) rise(r *run) {
+	if r.sched.on(onRise) && !r.endless() {
+		t.resting--
+	}
+}
+
+// active reports whether an attempt of a job may run.
+func (t *jobTable) active(id arcp.JobID) bool {
+	r := t.runs[id]
+	return r != nil && r.sched != schedResting
+}
+
+// conclude records that the end of a job is durable, before a client is told: the client
+// may submit the next job at once. It is called without Engine.mu, on the committer's
+// goroutine, which must not wait.
+func (t *jobTable) conclude(r *run) {
+	for {
+		r.entry.nextConcluded = t.concluded.Load()
+		if t.concluded.CompareAndSwap(r.entry.nextConcluded, r) {
+			return
+		}
+	}
+}
+
+// uncountConcluded stops counting the concluded jobs.
+func (t *jobTable) uncountConcluded() {
+	if t.concluded.Load() == nil {
+		return
+	}
+	for r := t.concluded.Swap(nil); r != nil; {
+		next := r.entry.nextConcluded
+		r.entry.concluded, r.entry.nextConcluded = true, nil
+		t.count(r, -1)
+		r = next
+	}
+}
+
+// count adds d jobs like r to the counts for the limits.
+func (t *jobTable) count(r *run, d int) {
+	t.data += int64(d * len(r.row.Arguments))
+	if r.builtin() {
+		addCount(t.perCaller, r.row.Principal, d)
+		return
+	}
+	t.counted += d
+	addCount(t.perPrincipal, r.row.Principal, d)
+	l := t.perSession[r.row.Session]
+	l.counted += d
+	t.perSession[r.row.Session] = l
+}
+
+// unconcluded returns the jobs whose end is not durable.
+func (t *jobTable) unconcluded() []*run {
+	t.uncountConcluded()
+	list := make([]*run, 0, len(t.runs))
+	for _, r := range t.runs {
+		if !r.entry.concluded {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// limitError is the refusal of a job beyond a limit; name is the label of the metric.
+type limitError struct {
+	name string
+	err  *arcp.Error
+}
+
+// maxBuiltins bounds the jobs of built-in tools that a principal has at once, some of
+// which wait for people. Limits does not count them.
+const maxBuiltins = 4096
+
+// smallCall is the size of arguments, in bytes, up to which a built-in tool can be called
+// when MaxData is reached: calls such as jobs.delete must still work.
+const smallCall = 4 << 10
+
+// check refuses a job beyond the limits; nil: it may be added. maxJobs is the limit of
+// the principal; 0: Limits.MaxJobsPerPrincipal.
+func (t *jobTable) check(r *run, maxJobs int) *limitError {
+	t.uncountConcluded()
+	if r.builtin() {
+		if t.perCaller[r.row.Principal] >= maxBuiltins {
+			return &limitError{"builtins_per_principal", arcp.Errorf(arcp.CodeResourceExhausted, "%d calls of built-in tools have not ended", maxBuiltins).RetryAfter(retryAfter)}
+		}
+		return t.checkData(r)
+	}
+	perPrincipal := t.limits.MaxJobsPerPrincipal
+	if maxJobs > 0 {
+		perPrincipal = maxJobs
+	}
+	for _, l := range [...]struct {
+		name     string
+		n, limit int
+	}{
+		{"jobs", t.counted, t.limits.MaxJobs},
+		{"jobs_per_principal", t.perPrincipal[r.row.Principal], perPrincipal},
+		{"jobs_per_session", t.perSession[r.row.Session].counted, t.limits.MaxJobsPerSession},
+	} {
+		if l.limit > 0 && l.n >= l.limit {
+			return &limitError{l.name, arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d %s reached", l.limit,
+				strings.ReplaceAll(l.name, "_", " ")).RetryAfter(retryAfter)}
+		}
+	}
+	return t.checkData(r)
+}
+
+// checkData refuses a job whose arguments exceed MaxData together with those of all jobs
+// that have not ended.
+func (t *jobTable) checkData(r *run) *limitError {
+	n, limit := int64(len(r.row.Arguments)), t.limits.MaxData
+	if r.builtin() && n <= smallCall || limit <= 0 || t.data+n <= limit {
+		return nil
+	}
+	return &limitError{"data", arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d bytes of arguments of jobs that have not ended reached", limit).RetryAfter(retryAfter)}
+}
+
+// jobList has the jobs of a session, linked through their table entries.
+type jobList struct {
+	first   *run
+	n       int
+	counted int // jobs that count for Limits.MaxJobsPerSession
+}
+
+func (l *jobList) add(r *run) {
+	if r.entry.next = l.first; l.first != nil {
+		l.first.entry.before = r
+	}
+	l.first = r
+	l.n++
+}
+
+func (l *jobList) remove(r *run) {
+	if r.entry.before != nil {
+		r.entry.before.entry.next = r.entry.next
+	} else {
+		l.first = r.entry.next
+	}
+	if r.entry.next != nil {
+		r.entry.next.entry.before = r.entry.before
+	}
+	r.entry.before, r.entry.next = nil, nil
+	l.n--
+}
+
+func addCount[K comparable](m map[K]int, k K, d int) {
+	if n := m[k] + d; n == 0 {
+		delete(m, k)
+	} else {
+		m[k] = n
+	}
+}
+
+// shutdown is the progress of Engine.Stop. phase is guarded by Engine.mu.
+type shutdown struct {
+	phase    shutdownPhase
+	drainedc chan struct{} // closed with shutdownDrained
+	quitc    chan struct{} // closed when Stop does not wait any longer
+
+	pausing atomic.Bool // jobs stop at their next checkpoint
+	retired atomic.Bool // resting jobs are left to the next start
+}
+
+type shutdownPhase uint8
+
+const (
+	shutdownNone     shutdownPhase = iota // submits are accepted
+	shutdownDraining                      // only children of running jobs are accepted
+	shutdownDrained                       // every job rests
+)
+
+func newShutdown() shutdown {
+	return shutdown{drainedc: make(chan struct{}), quitc: make(chan struct{})}
+}
+
+func (s *shutdown) drain() { s.phase = max(s.phase, shutdownDraining) }
+
+func (s *shutdown) draining() bool { return s.phase != shutdownNone }
+
+// check ends the draining when every job rests. It is called after each change of the table.
+func (s *shutdown) check(t *jobTable) {
+	if s.phase == shutdownDraining && len(t.runs) == t.resting {
+		s.phase = shutdownDrained
+		close(s.drainedc)
+	}
+}
+
+// callGroup has the running calls of built-in tools. Add is called with Engine.mu while
+// the engine does not drain.
+type callGroup struct {
+	sync.WaitGroup
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+}
+
+func newCallGroup() callGroup {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	return callGroup{ctx: ctx, cancel: cancel}
+}

@@ -1,0 +1,145 @@
+package engine
+
+// lifecycle is the state of a run from its submit to its release. It is guarded by
+// run.mu and changes only by lifecycle.on.
+type lifecycle uint8
+
+const (
+	// lifeClaimed: the write of the submit is on its way to the log. No supervisor
+	// starts. Entry: newRun. Exit: the log takes the write, or refuses it.
+	lifeClaimed lifecycle = iota
+
+	// lifePlaced: the write has its position in the log. A supervisor may start: its
+	// writes come behind. Entry: eventlog.Append returns. Exit: the write's result.
+	lifePlaced
+
+	// lifeAccepted: the job is durable. Entry: the result of the claim, or Recover.
+	// Exit: a supervisor decides the job's outcome, or the runtime stops.
+	lifeAccepted
+
+	// lifeEnding: the outcome is on its way to the store. Commands are still taken and
+	// answered after the end. Exit: the supervisor has finished.
+	lifeEnding
+
+	// lifeEnded: nothing is taken and nothing is written any more. Final.
+	lifeEnded
+
+	// lifeRefused: the store has refused the claim, so there is no job. Final.
+	lifeRefused
+
+	// lifeStopped: the runtime stops and leaves the job to the next start. Exit: its
+	// supervisor has finished, or its claim is refused.
+	lifeStopped
+
+	lifecycles = iota
+)
+
+// lifecycleEvent is an event that changes a lifecycle.
+type lifecycleEvent uint8
+
+const (
+	onPlaced  lifecycleEvent = iota // the claim has its position in the log
+	onDurable                       // the claim is durable
+	onRefused                       // the claim is refused
+	onOutcome                       // the outcome is decided, or the job's writes are refused
+	onClosed                        // the last supervisor has finished
+	onStop                          // the runtime stops
+
+	lifecycleEvents = iota
+)
+
+// lifecycleTable has the next state for each state and event.
+var lifecycleTable = [lifecycles][lifecycleEvents]lifecycle{
+	//             onPlaced      onDurable     onRefused    onOutcome     onClosed     onStop
+	lifeClaimed:  {lifePlaced, lifeAccepted, lifeRefused, lifeEnding, lifeEnded, lifeStopped},
+	lifePlaced:   {lifePlaced, lifeAccepted, lifeRefused, lifeEnding, lifeEnded, lifeStopped},
+	lifeAccepted: {lifeAccepted, lifeAccepted, lifeAccepted, lifeEnding, lifeEnded, lifeStopped},
+	lifeEnding:   {lifeEnding, lifeEnding, lifeRefused, lifeEnding, lifeEnded, lifeEnding},
+	lifeEnded:    {lifeEnded, lifeEnded, lifeEnded, lifeEnded, lifeEnded, lifeEnded},
+	lifeRefused:  {lifeRefused, lifeRefused, lifeRefused, lifeRefused, lifeRefused, lifeRefused},
+	lifeStopped:  {lifeStopped, lifeStopped, lifeRefused, lifeStopped, lifeEnded, lifeStopped},
+}
+
+// on applies an event.
+func (l *lifecycle) on(ev lifecycleEvent) { *l = lifecycleTable[*l][ev] }
+
+// startable reports whether a supervisor may start.
+func (l lifecycle) startable() bool { return l == lifePlaced || l == lifeAccepted }
+
+// open reports whether commands are taken.
+func (l lifecycle) open() bool { return l <= lifeEnding }
+
+// aborted reports whether a supervisor has to finish without an outcome.
+func (l lifecycle) aborted() bool { return l == lifeRefused || l == lifeStopped }
+
+// over reports whether no attempt follows and no child is created any more.
+func (l lifecycle) over() bool { return l == lifeEnding || l == lifeEnded || l == lifeRefused }
+
+// schedule is the state of a run in the queue of its tool. It is guarded by Engine.mu
+// and changes only by schedule.on.
+type schedule uint8
+
+const (
+	// schedNone: the run has neither a slot nor a place in the queue. Entry: newRun,
+	// or the slot or the place is given up. Exit: it gets one of them, or rests.
+	schedNone schedule = iota
+
+	// schedQueued: the run has a place in the queue of its tool. Exit: a slot is free
+	// for it, or the job ends.
+	schedQueued
+
+	// schedSlot: the run holds a slot of its tool, or its tool needs none. Exit: the
+	// tool has returned, or the run rests.
+	schedSlot
+
+	// schedResting: the run is between two attempts; Engine.Stop does not wait for it.
+	// Exit: its next attempt is due, or the job ends.
+	schedResting
+
+	schedules = iota
+)
+
+// scheduleEvent is an event that changes a schedule.
+type scheduleEvent uint8
+
+const (
+	onSlot  scheduleEvent = iota // the run gets a slot
+	onQueue                      // the run gets a place in the queue
+	onLeave                      // the run gives up its slot or place
+	onRest                       // an attempt has ended and another one follows later
+	onRise                       // the next attempt is due, or the job has ended
+
+	scheduleEvents = iota
+)
+
+// scheduleTable has the next state for each state and event.
+var scheduleTable = [schedules][scheduleEvents]schedule{
+	//             onSlot     onQueue      onLeave       onRest        onRise
+	schedNone:    {schedSlot, schedQueued, schedNone, schedResting, schedNone},
+	schedQueued:  {schedSlot, schedQueued, schedNone, schedQueued, schedQueued},
+	schedSlot:    {schedSlot, schedSlot, schedNone, schedResting, schedSlot},
+	schedResting: {schedResting, schedResting, schedResting, schedResting, schedNone},
+}
+
+// on applies an event and reports whether it changed the state.
+func (s *schedule) on(ev scheduleEvent) bool {
+	next := scheduleTable[*s][ev]
+	changed := next != *s
+	*s = next
+	return changed
+}
+
+// exit is the reason for which a supervisor ends. A greater one replaces a smaller one.
+type exit uint8
+
+const (
+	exitNone   exit = iota // the supervisor goes on
+	exitIdle               // the job waits for a slot and nothing is to be done to it
+	exitPause              // the attempt has stopped at a checkpoint for the shutdown
+	exitRewind             // another attempt follows, from a checkpoint that a client has chosen
+	exitRetry              // the attempt has failed or is lost, and another one follows
+	exitEnd                // the job has its outcome
+)
+
+// raise replaces a smaller reason.
+func (x *exit) raise(to exit) { *x = max(*x, to) }

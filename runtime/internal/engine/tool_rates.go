@@ -1,0 +1,71 @@
+package engine
+
+import (
+	"math"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/tool"
+)
+
+// toolRates limits the calls of tools per minute, by name and version: a tool that its source lists
+// anew keeps its count. It is guarded by Engine.mu.
+type toolRates struct {
+	of    map[string]*rate.Limiter
+	sweep int // number of entries at which unused ones are removed
+}
+
+// minSweep is the least number of entries at which unused ones are removed.
+const minSweep = 256
+
+// check counts a call of a tool, or refuses it. A minute's calls may come at once; after that
+// they are paced.
+func (r *toolRates) check(t *tool.Tool) *limitError {
+	n := t.Limits.RatePerMin
+	if n <= 0 {
+		return nil
+	}
+	now := time.Now()
+	l := r.limiter(t.Ref(), n, now)
+	if l.AllowN(now, 1) {
+		return nil
+	}
+	next := l.ReserveN(now, 1)
+	wait := next.DelayFrom(now)
+	next.CancelAt(now) // only the delay was needed
+	return &limitError{"tool_rate", arcp.Errorf(arcp.CodeResourceExhausted, "%s is called more than %d times a minute", t.Name, n).
+		RetryAfter(max(int(math.Ceil(wait.Seconds())), 1))}
+}
+
+func (r *toolRates) limiter(ref string, perMin int, now time.Time) *rate.Limiter {
+	limit := rate.Limit(float64(perMin) / 60)
+	l := r.of[ref]
+	switch {
+	case l == nil:
+		r.tidy(now)
+		l = rate.NewLimiter(limit, perMin)
+		r.of[ref] = l
+	case l.Burst() != perMin:
+		l.SetLimitAt(now, limit)
+		l.SetBurstAt(now, perMin)
+	}
+	return l
+}
+
+// tidy removes unused limiters, each time that their number has doubled.
+func (r *toolRates) tidy(now time.Time) {
+	if r.of == nil {
+		r.of = make(map[string]*rate.Limiter)
+	}
+	if len(r.of) < max(r.sweep, minSweep) {
+		return
+	}
+	for ref, l := range r.of {
+		if l.TokensAt(now) >= float64(l.Burst()) {
+			delete(r.of, ref)
+		}
+	}
+	r.sweep = 2 * len(r.of)
+}
