@@ -126,7 +126,7 @@ func (t *Tool) deriveOutput(out reflect.Type) error {
 		}
 	}
 	compiled, err := compile(t.OutputSchema, true)
-	if !derived || s.constrained() {
+	if !derived || s.constrained {
 		t.output = compiled
 	}
 	return err
