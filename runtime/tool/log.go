@@ -66,7 +66,7 @@ func (h *logHandler) Handle(_ context.Context, r slog.Record) error {
 		}
 		attributes = raw
 	}
-	return h.job.Log(logLevel(r.Level), cutTo(r.Message, maxLogMessage), attributes)
+	return h.job.Log(logLevel(r.Level), clipText(r.Message, maxLogMessage), attributes)
 }
 
 // addAttr adds an attribute to the object of its groups.

@@ -77,7 +77,7 @@ func (s *Snapshot) Resolve(ref string) (*Tool, *arcp.Error) {
 func (s *Snapshot) unresolved(ref string) *arcp.Error {
 	parsed, err := arcp.ParseAgentRef(ref)
 	if err != nil {
-		return arcp.Errorf(arcp.CodeInvalidArgument, "%s", cutTo(err.Error(), 2*arcp.MaxIDLen))
+		return arcp.Errorf(arcp.CodeInvalidArgument, "%s", clipText(err.Error(), 2*arcp.MaxIDLen))
 	}
 	f := s.listed(s.family(parsed.Name))
 	if f == nil {

@@ -1,8 +1,6 @@
-// Package lease decides what a job may do: which operations its lease and the
-// permissions granted to it cover, what of a budget is left, and what it may
-// pass on to its children. It is pure: it takes the time and returns answers.
-// Nothing in it may be used by many goroutines at once, except a *Lease, which
-// never changes.
+// Package lease decides about the authority of a job: the operations that its lease and its
+// grants cover, the rest of its budget, and the leases of its children. It is pure: the time
+// is an argument. Only the immutable *Lease may be used by many goroutines at once.
 package lease
 
 import (

@@ -103,9 +103,11 @@ func unoffered(what string) error {
 }
 
 func (h host) Allow(namespace, _ string) error { return unoffered("check the lease for " + namespace) }
-func (h host) UseModel(string) error           { return unoffered("check the lease for " + arcp.NamespaceModelUse) }
-func (h host) Files() *access.Files            { return access.NewFiles(h.Allow) }
-func (h host) Fetcher() *access.Fetcher        { return access.NewFetcher(h.Allow, access.FetchOptions{}) }
+func (h host) UseModel(string) error {
+	return unoffered("check the lease for " + arcp.NamespaceModelUse)
+}
+func (h host) Files() *access.Files     { return access.NewFiles(h.Allow) }
+func (h host) Fetcher() *access.Fetcher { return access.NewFetcher(h.Allow, access.FetchOptions{}) }
 
 func (h host) Charge(string, string, arcp.Number) error {
 	return unoffered("charge the budget before a cost is incurred")
