@@ -222,7 +222,7 @@ func TestWhoMayExecute(t *testing.T) {
 		alice := b.work("alice", "a@1.0.0", "")
 		bob := b.hired("bob")
 		refused("a name of somebody else", bob.peer, registration("", "", "a@2.0.0"), arcp.CodeAlreadyExists)
-		b.cfg.Tools.Keep("git.")
+		b.cfg.Tools.ReservePrefix("git.")
 		refused("a name that a source may have", bob.peer, registration("", "", "git.status@1.0.0"), arcp.CodeAlreadyExists)
 		refused("a reserved name", bob.peer, registration("", "", "demo.echo@9.0.0"), arcp.CodeAlreadyExists)
 		refused("no name", bob.peer, registration("", "", "A b@1"), arcp.CodeInvalidArgument)

@@ -120,7 +120,7 @@ func (list sources) start(ctx context.Context, to *tool.Registry, log zerolog.Lo
 	var all sync.WaitGroup
 	for i, s := range list {
 		if prefix := s.Prefix(); prefix != "" {
-			to.Keep(prefix)
+			to.ReservePrefix(prefix)
 		}
 		all.Go(func() { failures[i] = startSource(ctx, s, to, log) })
 	}

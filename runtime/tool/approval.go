@@ -20,35 +20,34 @@ import (
 	"github.com/arcpd/arcpd/internal/clip"
 )
 
-// Approval says whether somebody must approve a call before it is made. The zero
-// value says nothing: then the source of a tool may have a default of its own, and
-// where nobody has said anything it is as if ApprovalNone. In JSON it is "none",
-// "manual" or {"auto":{"rule":"…"}}; with Quorum or EscalateAfter manual is
-// {"manual":{…}} too, and both are members quorum and escalate_after_ms.
+// Approval is the policy for the approval of calls. The zero value is the default of the
+// tool's source, or else ApprovalNone. In JSON it is "none", "manual" or
+// {"auto":{"rule":"…"}}. With Quorum or EscalateAfter, manual is {"manual":{…}}; they are
+// the members quorum and escalate_after_ms of both modes.
 type Approval struct {
 	Mode string // none, manual or auto
-	Rule string // of auto, a CEL expression: true approves the call, else it is as if manual
+	Rule string // CEL expression of auto: true approves the call, otherwise auto is like manual
 
-	Quorum        int           // principals that must approve; 0 and 1: one; at most MaxQuorum
-	EscalateAfter time.Duration // until then admins of other principals are not asked; 0: they are at once; at least 1 ms
+	Quorum        int           // number of principals that must approve; 0 is 1; at most MaxQuorum
+	EscalateAfter time.Duration // delay before admins of other principals are asked; 0 is none; at least 1 ms
 }
 
 // Bounds of a policy.
 const (
 	MaxQuorum     = 16
-	MaxEscalation = 24 * time.Hour // then the question expires
+	MaxEscalation = 24 * time.Hour // when the question expires
 )
 
 // The policies without a rule.
 var (
 	ApprovalNone   = Approval{Mode: "none"}
-	ApprovalManual = Approval{Mode: "manual"} // somebody with the role approver, in another session
+	ApprovalManual = Approval{Mode: "manual"} // a principal with the role approver, in another session
 )
 
-// ApprovalAuto is the policy of a rule.
+// ApprovalAuto returns the policy with a rule.
 func ApprovalAuto(rule string) Approval { return Approval{Mode: "auto", Rule: rule} }
 
-// orNone is the policy that counts in the end.
+// orNone returns the effective policy.
 func (a Approval) orNone() Approval { return cmp.Or(a, ApprovalNone) }
 
 func (a Approval) String() string {
@@ -58,7 +57,7 @@ func (a Approval) String() string {
 	return a.orNone().Mode
 }
 
-// check refuses a policy that nobody could decide by.
+// check refuses an inconsistent policy.
 func (a Approval) check() error {
 	switch {
 	case (a.Rule != "") != (a.Mode == "auto") || a.Mode != "none" && a.Mode != "manual" && a.Mode != "auto":
@@ -73,8 +72,8 @@ func (a Approval) check() error {
 	return nil
 }
 
-// asked is how somebody is asked, in JSON.
-type asked struct {
+// policyOptions are the members of a policy in JSON.
+type policyOptions struct {
 	Rule       string `json:"rule,omitzero"`
 	Quorum     int    `json:"quorum,omitzero"`
 	EscalateMS int64  `json:"escalate_after_ms,omitzero"`
@@ -82,17 +81,16 @@ type asked struct {
 
 // MarshalJSON encodes the policy.
 func (a Approval) MarshalJSON() ([]byte, error) {
-	how := asked{a.Rule, a.Quorum, a.EscalateAfter.Milliseconds()}
-	if how == (asked{}) {
+	how := policyOptions{a.Rule, a.Quorum, a.EscalateAfter.Milliseconds()}
+	if how == (policyOptions{}) {
 		return arcp.Marshal(a.String())
 	}
-	return arcp.Marshal(map[string]asked{a.Mode: how})
+	return arcp.Marshal(map[string]policyOptions{a.Mode: how})
 }
 
 var errPolicy = errors.New(`approval: it must be "none", "manual", {"manual":{…}} or {"auto":{"rule":"…",…}}, with quorum and escalate_after_ms`)
 
-// UnmarshalJSON decodes a policy. It does not compile the rule: making the tool does,
-// which also refuses what is out of bounds.
+// UnmarshalJSON decodes a policy. New and NewRaw compile the rule and check the bounds.
 func (a *Approval) UnmarshalJSON(raw []byte) error {
 	var word string
 	if arcp.Unmarshal(raw, &word) == nil {
@@ -113,16 +111,16 @@ func (a *Approval) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// decode reads a policy that has members.
+// decode decodes a policy with members.
 func (a *Approval) decode(mode string, raw []byte, members map[string]arcp.Raw) error {
-	var how map[string]asked
+	var how map[string]policyOptions
 	if err := arcp.Unmarshal(raw, &how); err != nil || members == nil || mode != "manual" && mode != "auto" {
 		return errPolicy
 	}
 	h := how[mode]
-	said := map[string]bool{"rule": h.Rule != "" && mode == "auto", "quorum": h.Quorum > 0, "escalate_after_ms": h.EscalateMS > 0}
+	known := map[string]bool{"rule": h.Rule != "" && mode == "auto", "quorum": h.Quorum > 0, "escalate_after_ms": h.EscalateMS > 0}
 	for name := range members {
-		if !said[name] {
+		if !known[name] {
 			return errPolicy
 		}
 	}
@@ -136,18 +134,17 @@ func (a *Approval) decode(mode string, raw []byte, members map[string]arcp.Raw) 
 	return nil
 }
 
-// Bounds of a rule and of one evaluation of it. A rule that needs more approves
-// nothing.
+// Bounds of a rule and of its evaluation. A rule beyond them does not approve.
 const (
 	maxRule     = 4 << 10
-	maxRuleCost = 100_000 // as CEL counts: some milliseconds at most
+	maxRuleCost = 100_000 // CEL's unit; takes at most some milliseconds
 	ruleTimeout = 100 * time.Millisecond
 )
 
 // rule is a compiled rule.
 type rule struct{ program cel.Program }
 
-// ruleEnv is what all rules may speak of.
+// ruleEnv declares the variables of rules.
 var ruleEnv = sync.OnceValues(func() (*cel.Env, error) {
 	return cel.NewEnv(
 		cel.Variable("tool", cel.StringType),
@@ -161,7 +158,7 @@ var ruleEnv = sync.OnceValues(func() (*cel.Env, error) {
 	)
 })
 
-// compileRule refuses what is no rule, or one that can never be true or false.
+// compileRule refuses an invalid rule and one that cannot be a bool.
 func compileRule(text string) (*rule, error) {
 	if len(text) > maxRule {
 		return nil, fmt.Errorf("the rule has %d bytes; at most %d", len(text), maxRule)
@@ -184,18 +181,18 @@ func compileRule(text string) (*rule, error) {
 	return &rule{program}, nil
 }
 
-// RuleCall is what a rule may speak of beside the tool.
+// RuleCall holds the values of a rule's variables, except those of the tool.
 type RuleCall struct {
 	Arguments arcp.Raw
 	Principal string
-	Roles     []string // nil: not known, and a rule that speaks of them approves nothing
-	Lease     arcp.Raw // as the RFC writes it; empty: none
+	Roles     []string // nil: unknown, so a rule with roles does not approve
+	Lease     arcp.Raw // in the RFC dialect; empty: none
 	Attempt   uint32
 }
 
-// Approves reports whether the tool may be called without anybody being asked. It
-// does so only if its policy demands nobody, or its rule says true: false, an error
-// and too much work all mean that somebody is asked. err says why a rule could not.
+// Approves reports whether a call needs no approval by people: the policy is none or its rule
+// is true. A rule that is false, fails or exceeds its bounds does not approve; err is the
+// failure.
 func (t *Tool) Approves(ctx context.Context, c RuleCall) (yes bool, err error) {
 	if t.Approval == ApprovalNone {
 		return true, nil
@@ -238,8 +235,8 @@ func isTrue(v ref.Val) (bool, error) {
 	return yes == true, nil
 }
 
-// ruleValue is JSON as CEL sees it. A number that a rule would see as another one
-// is an error: what it says about it would not be true.
+// ruleValue decodes JSON for CEL. A number that CEL cannot represent exactly is an error: the
+// rule would decide about another number.
 func ruleValue(raw arcp.Raw) (any, error) {
 	dec := json.NewDecoder(strings.NewReader(string(raw)))
 	dec.UseNumber()
@@ -274,8 +271,8 @@ func exact(doc any) (any, error) {
 	return doc, nil
 }
 
-// exactNumber is an integer or a float64 that stands for no other number with as
-// few digits: of such numbers the smaller one never becomes the greater one.
+// exactNumber returns an int64, or a float64 that represents no other number with as few
+// digits. The order of such numbers is preserved.
 func exactNumber(s string) (any, error) {
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
 		return n, nil
@@ -287,7 +284,7 @@ func exactNumber(s string) (any, error) {
 	return f, nil
 }
 
-// digits are those of a number that count.
+// digits returns the significant digits of a number.
 func digits(s string) string {
 	s, _, _ = strings.Cut(strings.ToLower(s), "e")
 	return strings.Trim(strings.NewReplacer(".", "", "-", "", "+", "").Replace(s), "0")

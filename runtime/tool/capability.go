@@ -14,7 +14,7 @@ import (
 // The defaults of a Capability (SPEC.md §7.1).
 const (
 	DefaultVersion          = "1.0.0"
-	DefaultSideEffect       = SideEffectExternal // what is not said is assumed to be the worst
+	DefaultSideEffect       = SideEffectExternal // the worst case
 	DefaultRecovery         = RecoveryFail
 	DefaultSource           = SourceGo
 	DefaultTimeout          = 5 * time.Second
@@ -30,41 +30,40 @@ var SideEffects = []SideEffect{SideEffectNone, SideEffectRead, SideEffectWrite, 
 // Recoveries lists the dispositions in the order of SPEC.md §7.1.
 var Recoveries = []Recovery{RecoveryRerun, RecoveryCheckpoint, RecoveryFail}
 
-// TrustLevels lists how much a principal may be trusted, the lowest first; "" is
-// no demand.
+// TrustLevels lists the trust levels of principals in ascending order. As MinTrust, ""
+// demands none.
 var TrustLevels = []string{"", "untrusted", "constrained", "trusted", "privileged"}
 
-// Trusts reports whether a level of trust is enough for the tool.
+// Trusts reports whether a trust level is enough for the tool.
 func (c *Capability) Trusts(level string) bool {
 	return trustRank(level) >= c.rank()
 }
 
-// rank is the trust rank that is enough to call the tool.
+// rank returns the trust rank that is enough to call the tool.
 func (c *Capability) rank() int { return trustRank(c.MinTrust) }
 
 func trustRank(level string) int { return slices.Index(TrustLevels, level) }
 
-// Where tools come from.
+// The sources of tools.
 const (
 	SourceGo      = "go"      // a Go function
 	SourceExec    = "exec"    // a command
 	SourceMCP     = "mcp"     // an MCP server
 	SourceWorker  = "worker"  // a connected agent
-	SourceAgent   = "agent"   // a program of the runtime's own that speaks ARCP
-	SourceBuiltin = "builtin" // the runtime itself, about itself
+	SourceAgent   = "agent"   // a program that the runtime starts and that speaks ARCP
+	SourceBuiltin = "builtin" // the runtime
 )
 
-// Sources lists where tools come from in the order of SPEC.md §7.1.
+// Sources lists the sources in the order of SPEC.md §7.1.
 var Sources = []string{SourceGo, SourceExec, SourceMCP, SourceWorker, SourceAgent, SourceBuiltin}
 
-// Early reports whether a tool with this side effect may start before its job
-// is durable.
+// Early reports whether a tool with this side effect may start before its job is durable.
 func (s SideEffect) Early() bool { return s == SideEffectNone || s == SideEffectRead }
 
-// Ref is the reference that names exactly this tool: name@version.
+// Ref returns the reference name@version.
 func (c *Capability) Ref() string { return c.Name + "@" + c.Version }
 
-// withDefaults returns c with every zero member replaced by its default.
+// withDefaults returns c with its default for every zero member.
 func (c Capability) withDefaults() Capability {
 	c.Version = cmp.Or(c.Version, DefaultVersion)
 	c.SideEffect = cmp.Or(c.SideEffect, DefaultSideEffect)
@@ -87,10 +86,10 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// check refuses a capability that breaks the grammar of names or says a word
-// that is not in the lists above. Defaults are filled in already.
+// check refuses a malformed name or version, and a value that is not in the lists above. c
+// has its defaults.
 func (c *Capability) check() error {
-	_, err := arcp.ParseAgentRef(c.Ref()) // no version has an @, so no name has
+	_, err := arcp.ParseAgentRef(c.Ref()) // a name with an @ yields a version with one, which is refused
 	return cmp.Or(err,
 		oneOf("side effect", c.SideEffect, SideEffects),
 		oneOf("recovery", c.Recovery, Recoveries),
@@ -100,7 +99,7 @@ func (c *Capability) check() error {
 		c.checkRetry())
 }
 
-// checkRetry sees to it that nothing is done twice that may be done only once.
+// checkRetry refuses retries of a tool that is not idempotent.
 func (c *Capability) checkRetry() error {
 	if c.Retry.MaxAttempts > 1 && !*c.Idempotent {
 		return errors.New("retry: the tool is not idempotent")

@@ -7,10 +7,9 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Digest is what call records know a value by: lower-case hex of the SHA3-256 of
-// its compact JSON, with the members of objects sorted as RFC 8785 says, numbers as
-// they were written, and nothing escaped that need not be. Of what is not JSON it is
-// empty.
+// Digest returns the digest of a value for call records: lower-case hex SHA3-256 of its
+// compact JSON. Members are sorted by RFC 8785, numbers are unchanged, and only necessary
+// characters are escaped. It is empty for invalid JSON.
 func Digest(value arcp.Raw) string {
 	raw, err := arcp.Canonical(value)
 	if err != nil {
@@ -20,5 +19,5 @@ func Digest(value arcp.Raw) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// ArgumentsDigest is Digest of arguments: missing ones and null are {}.
+// ArgumentsDigest is Digest of arguments; missing ones and null count as {}.
 func ArgumentsDigest(args arcp.Raw) string { return Digest(orEmpty(args)) }

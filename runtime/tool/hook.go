@@ -12,27 +12,26 @@ import (
 	"github.com/arcpd/arcpd/internal/clip"
 )
 
-// Hook looks at each call of a tool before it is made, but for those of the
-// runtime's own tools. Hooks are asked in the order in which they were registered.
+// Hook decides about each call of a tool before it is made, except calls of the runtime's own
+// tools. Hooks are called in the order of their registration.
 type Hook struct {
-	Name string // said to who is refused, and in logs
+	Name string // in error messages and logs
 
-	// Before decides about a call. An error denies it, and so does a panic, and not
-	// to answer within HookTimeout. It may be called by many goroutines at once, and
-	// more than once for a call: a hook is asked again when a later one has replaced
-	// the arguments.
+	// Before decides about a call. An error, a panic, and no answer within HookTimeout deny
+	// the call. Many goroutines may call it. It is called again for the same call when a
+	// later hook has replaced the arguments.
 	Before func(ctx context.Context, c *HookCall) (HookDecision, error)
 }
 
-// HookTimeout bounds the time that a hook has for a call.
+// HookTimeout bounds the decision of a hook.
 const HookTimeout = 5 * time.Second
 
-// HookCall is a call that is about to be made. It must not be changed.
+// HookCall is a call that is about to be made. A hook must not change it.
 type HookCall struct {
 	Tool      *Capability
 	Arguments arcp.Raw
 	Job       arcp.JobID
-	Parent    arcp.JobID // that calls; empty: a client does
+	Parent    arcp.JobID // the calling job; empty for a client
 	Session   arcp.SessionID
 	Principal string
 	Attempt   uint32
@@ -40,17 +39,17 @@ type HookCall struct {
 
 // HookDecision is the decision of one hook about a call. The zero value lets the call pass.
 type HookDecision struct {
-	// Arguments, if not nil, take the place of those of the call. The other hooks
-	// see them, and they must satisfy the tool's limits and schema. If another hook
-	// wants others, the call is refused.
+	// Arguments, if not nil, replace the arguments of the call. The other hooks receive
+	// them, and they must satisfy the limits and the schema of the tool. A different
+	// replacement by another hook refuses the call.
 	Arguments arcp.Raw
 
-	Deny   bool   // the call is not made: PERMISSION_DENIED
-	Abort  bool   // and the job that made it ends, too: ABORTED
-	Reason string // of either
+	Deny   bool   // the call fails with PERMISSION_DENIED
+	Abort  bool   // the call and the calling job fail with ABORTED
+	Reason string // of Deny or Abort
 }
 
-// hooks are those in force, with the number of times that they were set.
+// hooks is a list of hooks with its revision.
 type hooks struct {
 	revision uint64
 	list     []Hook
@@ -67,15 +66,14 @@ func newHooks(old *hooks, list []Hook) *hooks {
 // CallDecision is the decision of all hooks about a call. The zero value lets the call pass
 // unchanged.
 type CallDecision struct {
-	Arguments arcp.Raw // to make the call with; nil: those of the call
-	Hook      string   // that has put them in place, or refuses
+	Arguments arcp.Raw // replacement; nil: unchanged
+	Hook      string   // name of the hook that replaced the arguments or refused the call
 	Refused   *arcp.Error
-	Abort     bool  // the job that called ends, too
-	Fault     error // why the hook could not decide; for the log only
+	Abort     bool  // the calling job ends
+	Fault     error // of a hook that failed; for the log only
 }
 
-// Before asks the hooks about a call. The first refusal stands: no later hook is
-// asked.
+// Before calls the hooks for a call. The first refusal is final: later hooks are not called.
 func (s *Snapshot) Before(ctx context.Context, t *Tool, c HookCall) CallDecision {
 	if s.hooks == nil || len(s.hooks.list) == 0 {
 		return CallDecision{}
@@ -90,7 +88,7 @@ func (s *Snapshot) Before(ctx context.Context, t *Tool, c HookCall) CallDecision
 	if p.by == nil {
 		return CallDecision{}
 	}
-	for i := range s.hooks.list { // those before see the replacement once more
+	for i := range s.hooks.list { // the earlier hooks decide about the replacement
 		h := &s.hooks.list[i]
 		if h == p.by {
 			break
@@ -106,13 +104,13 @@ func (s *Snapshot) Before(ctx context.Context, t *Tool, c HookCall) CallDecision
 	return CallDecision{Hook: p.by.Name, Arguments: p.call.Arguments}
 }
 
-// proposal is a call while the hooks are asked.
+// proposal is a call while the hooks decide.
 type proposal struct {
 	call HookCall
-	by   *Hook // that has replaced the arguments; nil: none
+	by   *Hook // the hook that replaced the arguments; nil: none
 }
 
-// ask asks one hook, and takes its replacement.
+// ask calls one hook and applies its replacement.
 func (p *proposal) ask(ctx context.Context, h *Hook) CallDecision {
 	r := CallDecision{Hook: h.Name}
 	v, err := h.before(ctx, p.call)
@@ -124,7 +122,7 @@ func (p *proposal) ask(ctx context.Context, h *Hook) CallDecision {
 		r.Refused, r.Fault = denied(h, "it could not decide"), err
 	case v.Abort:
 		r.Refused, r.Abort = arcp.Errorf(arcp.CodeAborted, "hook %s has ended the job%s", h.Name, because(v.Reason)), true
-		r.Refused.Retryable = false // it would again
+		r.Refused.Retryable = false // the hook would decide the same
 	case v.Deny:
 		r.Refused = denied(h, v.Reason)
 	case v.Arguments != nil:
@@ -158,7 +156,7 @@ func because(reason string) string {
 	return ": " + clip.Ellipsis(reason, maxMessageBytes)
 }
 
-// before calls the hook with a call of its own.
+// before calls the hook with a copy of the call.
 func (h *Hook) before(ctx context.Context, c HookCall) (v HookDecision, err error) {
 	ctx, cancel := context.WithTimeout(ctx, HookTimeout)
 	defer cancel()
@@ -175,7 +173,7 @@ func (h *Hook) before(ctx context.Context, c HookCall) (v HookDecision, err erro
 	return v, err
 }
 
-// sameJSON compares two values as they are digested.
+// sameJSON compares the canonical forms of two values.
 func sameJSON(a, b arcp.Raw) (bool, error) {
 	if !a.IsValid() {
 		return false, errors.New("not JSON")

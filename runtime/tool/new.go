@@ -10,9 +10,8 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// NewRaw returns a tool that gets its arguments and gives its result as JSON.
-// The schemas of c, if any, are compiled: a broken one, or one that refers to
-// something outside of itself, is an error.
+// NewRaw returns a tool whose arguments and result are JSON. The schemas of c are compiled:
+// an invalid one, or one with an external reference, is an error.
 func NewRaw(c Capability, fn Func) (*Tool, error) {
 	t, err := newTool(c, fn)
 	if err != nil {
@@ -28,22 +27,22 @@ func NewRaw(c Capability, fn Func) (*Tool, error) {
 	return t, nil
 }
 
-// New returns a tool made of a Go function. Schemas that c does not bring are
-// derived from In and Out:
+// New returns a tool made of a Go function. Schemas that c lacks are derived from In and
+// Out:
 //
-//   - A struct is an object with a member for each exported field, named and
-//     left out as the json tag says, and no others. A member is required unless
-//     its field is a pointer, has omitzero or omitempty, or has a default.
-//   - Integers have the bounds of their type, []byte is base64, time.Time is
-//     RFC 3339, arcp.Number any number, arcp.Raw and any anything.
+//   - A struct is an object with a member for each exported field and no others. The json
+//     tag names the member. A member is required unless its field is a pointer, has omitzero
+//     or omitempty, or has a default.
+//   - Integers have the bounds of their type, []byte is base64, time.Time is RFC 3339,
+//     arcp.Number is any number, arcp.Raw and any are any value.
 //   - A pointer may also be null.
-//   - The tag jsonschema:"keyword=value,…" adds minimum, maximum,
-//     exclusiveMinimum, exclusiveMaximum, multipleOf, minLength, maxLength,
-//     pattern, format, minItems, maxItems, enum=a|b, default and description.
-//     A default is also what the function gets when the member is missing.
+//   - The tag jsonschema:"keyword=value,…" adds minimum, maximum, exclusiveMinimum,
+//     exclusiveMaximum, multipleOf, minLength, maxLength, pattern, format, minItems,
+//     maxItems, enum=a|b, default and description. The function receives the default for a
+//     missing member.
 //
-// In must be an object: a struct, a map, arcp.Raw or any. The error says which
-// field has no schema.
+// In is an object: a struct, a map, arcp.Raw or any. The error names a field without a
+// schema.
 func New[In, Out any](c Capability, fn func(ctx context.Context, job Job, in In) (Out, error)) (*Tool, error) {
 	t, err := newTool(c, nil)
 	if err != nil {
@@ -66,7 +65,7 @@ func New[In, Out any](c Capability, fn func(ctx context.Context, job Job, in In)
 	return t, nil
 }
 
-// MustNew is New for tools that are known to be right.
+// MustNew is New; it panics on an error.
 func MustNew[In, Out any](c Capability, fn func(ctx context.Context, job Job, in In) (Out, error)) *Tool {
 	t, err := New(c, fn)
 	if err != nil {
@@ -93,8 +92,8 @@ func newTool(c Capability, fn Func) (*Tool, error) {
 // Ref is the reference that names exactly this tool: name@version.
 func (t *Tool) Ref() string { return t.ref }
 
-// deriveInput sets the input schema and returns the object of its defaults, nil
-// if there are none.
+// deriveInput sets the input schema. It returns the object of the defaults, nil if there are
+// none.
 func (t *Tool) deriveInput(in reflect.Type) (defaults arcp.Raw, err error) {
 	s, err := schemaOf(in)
 	if err != nil {
@@ -112,8 +111,8 @@ func (t *Tool) deriveInput(in reflect.Type) (defaults arcp.Raw, err error) {
 	return s.defaults(), err
 }
 
-// deriveOutput sets the output schema. A derived one is checked only if it says
-// more than the Go type, which Out cannot break.
+// deriveOutput sets the output schema. Results are checked against a derived one only if it
+// constrains the Go type.
 func (t *Tool) deriveOutput(out reflect.Type) error {
 	s, err := schemaOf(out)
 	if err != nil {
@@ -126,14 +125,14 @@ func (t *Tool) deriveOutput(out reflect.Type) error {
 		}
 	}
 	compiled, err := compile(t.OutputSchema, true)
-	if !derived || s.constrained() {
+	if !derived || s.constrained {
 		t.output = compiled
 	}
 	return err
 }
 
-// typed decodes the arguments over a copy of the defaults and encodes the
-// result. Defaults are scalars: decoding must not write through to the original.
+// typed returns a Func that decodes the arguments over a copy of the defaults and encodes
+// the result. Defaults are scalars, so a shallow copy is enough.
 func typed[In, Out any](defaults In, fn func(context.Context, Job, In) (Out, error)) Func {
 	return func(ctx context.Context, job Job, args arcp.Raw) (arcp.Raw, error) {
 		in, err := decode(args, defaults)
@@ -152,8 +151,8 @@ func typed[In, Out any](defaults In, fn func(context.Context, Job, In) (Out, err
 	}
 }
 
-// decode decodes arguments that follow the schema. JSON Schema counts 1.0 and
-// 1e3 as integers, the decoder does not: it gets a second try.
+// decode decodes arguments that follow the schema. JSON Schema counts 1.0 and 1e3 as
+// integers, the decoder does not: after a failure they are rewritten.
 func decode[In any](args arcp.Raw, defaults In) (In, error) {
 	in := defaults
 	err := arcp.Unmarshal(args, &in)
@@ -170,5 +169,5 @@ func decode[In any](args arcp.Raw, defaults In) (In, error) {
 	return in, arcp.Errorf(arcp.CodeInvalidArgument, "arguments: %s", text)
 }
 
-// goType is what a caller does not want to know.
+// goType matches the Go type in an error of the decoder.
 var goType = regexp.MustCompile(` into Go \S+`)

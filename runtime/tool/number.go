@@ -13,12 +13,11 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// maxNumber bounds the digits and the exponent of numbers that are checked
-// against a schema: comparing them exactly costs time and memory that grow with
-// both.
+// maxNumber bounds the digits and the exponent of numbers in a validation: the time and
+// memory of an exact comparison grow with both.
 const maxNumber = 1000
 
-// checkNumbers finds a number beyond maxNumber.
+// checkNumbers returns the fault of a number beyond maxNumber, or nil.
 func checkNumbers(doc any, at []string) *fault {
 	switch doc := doc.(type) {
 	case json.Number:
@@ -50,8 +49,8 @@ func hugeNumber(s string) bool {
 	return err != nil || n > maxNumber || n < -maxNumber || len(digits) > maxNumber
 }
 
-// plainIntegers rewrites integers that have a fraction or an exponent, such as
-// 1.0 and 1e3; ok is false if there are none.
+// plainIntegers rewrites integers with a fraction or an exponent, such as 1.0 and 1e3. ok is
+// false if there are none.
 func plainIntegers(args arcp.Raw) (plain arcp.Raw, ok bool) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(args))
 	if err != nil {
@@ -65,7 +64,7 @@ func plainIntegers(args arcp.Raw) (plain arcp.Raw, ok bool) {
 	return plain, err == nil
 }
 
-// rewrite replaces numbers inside of doc and sets changed if there were any.
+// rewrite replaces such integers in doc, and sets changed if there is one.
 func rewrite(doc any, changed *bool) any {
 	switch doc := doc.(type) {
 	case json.Number:

@@ -8,40 +8,39 @@ import (
 	"github.com/arcpd/arcpd/internal/clip"
 )
 
-// Bounds of an Overlay: it is kept for the life of a session, and there are as
-// many as there are sessions.
+// Bounds of an Overlay. Each session may have one in memory.
 const (
-	MaxOverlayNames  = 1000     // in Tools, and in Hide
+	MaxOverlayNames  = 1000     // of Tools, and of Hide
 	MaxOverlayPrompt = 64 << 10 // bytes of all prompts together
 	maxPrompts       = 100
 )
 
-// Own begins the names of the tools that every catalogue has, whatever its
-// overlay says: a session must be able to find its way back.
+// Own is the prefix of the tools that no overlay removes, so that a session can always change
+// its overlay.
 const Own = "tools."
 
 // afterOwn is the first text that sorts behind all names with the prefix Own.
 const afterOwn = "tools/"
 
-// Overlay is what a session has its catalogue be, on top of the base. Its zero
-// value but for IncludeBase is the base itself.
+// Overlay is the change that a session makes to the base catalogue. With IncludeBase alone it
+// changes nothing.
 type Overlay struct {
-	IncludeBase bool // else the catalogue begins empty, but for Own
+	IncludeBase bool // otherwise the catalogue starts with the tools of Own only
 
-	// Tools are names of the base, or name@version. For a name that is here only
-	// what is here counts: one with a version means that version, alone or beside
-	// the others that are named.
+	// Tools lists references name or name@version to tools of the base. A name with
+	// versions has only the listed ones.
 	Tools []string
 
-	// Hide are names, or name@version, that are not there, whatever else says so.
+	// Hide lists references name or name@version to tools that do not exist. It has
+	// precedence over Tools and IncludeBase.
 	Hide []string
 
-	// Prompts are contributions to an agent's prompt. The runtime carries them.
+	// Prompts are contributions to an agent's prompt. The runtime only stores them.
 	Prompts []string
 }
 
-// ParseOverlay checks an overlay and brings it into the one form it is compared
-// in: names are sorted and occur once, prompts keep their order.
+// ParseOverlay checks an overlay and returns its canonical form: names are sorted and
+// distinct, prompts stay in order.
 func ParseOverlay(o Overlay) (Overlay, *arcp.Error) {
 	var err *arcp.Error
 	if o.Tools, err = overlayNames("tools", o.Tools); err != nil {
@@ -79,7 +78,7 @@ func overlayNames(what string, names []string) ([]string, *arcp.Error) {
 	return slices.Clip(slices.Compact(names)), nil
 }
 
-// Plain reports whether the overlay changes nothing.
+// Plain reports whether the overlay changes nothing; nil does not.
 func (o *Overlay) Plain() bool {
 	return o == nil || o.IncludeBase && len(o.Tools) == 0 && len(o.Hide) == 0 && len(o.Prompts) == 0
 }

@@ -20,12 +20,12 @@ var Reserved = []string{"registry.", "host.", "approval.", "tools.", "code.", "a
 // with NewRegistry. It may be used by many goroutines: the cost of a change grows with its
 // size, resolving takes no lock.
 type Registry struct {
-	mu      sync.Mutex         // held while the state changes
-	sources map[string][]*Tool // by name; "": the tools registered one by one
-	watches []func(generation uint64)
-	kept    []string // prefixes
-	state   atomic.Pointer[base]
-	latest  atomic.Pointer[inventory]
+	mu       sync.Mutex         // held while the state changes
+	sources  map[string][]*Tool // by name; "": the tools registered one by one
+	watches  []func(generation uint64)
+	prefixes []string // of ReservePrefix
+	state    atomic.Pointer[base]
+	latest   atomic.Pointer[inventory]
 }
 
 // NewRegistry returns an empty registry of generation 0.
@@ -35,8 +35,7 @@ func NewRegistry() *Registry {
 	return r
 }
 
-// TakenError says which tool a registry could not take, because of another one
-// that it has.
+// TakenError reports the tool that is in conflict with a registered one.
 type TakenError struct {
 	Ref string
 	err error
@@ -45,9 +44,8 @@ type TakenError struct {
 func (e *TakenError) Error() string { return fmt.Sprintf("tool %s: %v", e.Ref, e.err) }
 func (e *TakenError) Unwrap() error { return e.err }
 
-// Register adds a tool. It is an error if its name has a reserved prefix or is one
-// of another source's, its name and version are taken, or another version is the
-// default already.
+// Register adds a tool. The error is that its name has a reserved prefix or belongs to
+// another source, that its version exists, or that another version is the default already.
 func (r *Registry) Register(t *Tool) error {
 	if err := unreserved(t); err != nil {
 		return err
@@ -64,8 +62,8 @@ func unreserved(t *Tool) error {
 	return nil
 }
 
-// RegisterBuiltin is Register for the runtime's own tools, whose names may have
-// a reserved prefix.
+// RegisterBuiltin is Register for the runtime's own tools. Their names may have a reserved
+// prefix.
 func (r *Registry) RegisterBuiltin(t *Tool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -78,25 +76,23 @@ func (r *Registry) RegisterBuiltin(t *Tool) error {
 	return nil
 }
 
-// Keep keeps the names that begin with a prefix from those who bring tools of their
-// own while the runtime runs: nobody takes the name of a tool whose server is down.
-func (r *Registry) Keep(prefix string) {
+// ReservePrefix reserves the names with a prefix for a configured source. A worker cannot
+// register the name of a tool whose server is down.
+func (r *Registry) ReservePrefix(prefix string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.kept = append(r.kept, prefix)
+	r.prefixes = append(r.prefixes, prefix)
 }
 
-// Kept reports whether a name is one of those.
-func (r *Registry) Kept(name string) bool {
+// HasReservedPrefix reports whether a name has a prefix of ReservePrefix.
+func (r *Registry) HasReservedPrefix(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.ContainsFunc(r.kept, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+	return slices.ContainsFunc(r.prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// Replace makes tools all that a source has, in place of what it had, in one
-// step. An error is as of Register, and changes nothing; a *TakenError says which of
-// them is in the way of another. The name must not be
-// empty; that of a source without tools is forgotten.
+// Replace replaces all tools of a source in one step. The errors are those of Register, a
+// *TakenError for a conflict; they change nothing. The name of the source is not empty.
 func (r *Registry) Replace(source string, tools []*Tool) error {
 	for _, t := range tools {
 		if err := unreserved(t); err != nil {
@@ -128,17 +124,17 @@ func (r *Registry) replace(source string, tools []*Tool) error {
 	return nil
 }
 
-// Delta is a change of what a source has, made for one generation.
+// Delta is a change of the tools of a source.
 type Delta struct {
 	Source     string
-	Generation uint64   // of the registry that it is a change of
-	Put        []*Tool  // added, or in place of the one with the same name and version
-	Remove     []string // name@version; what is not there changes nothing
+	Generation uint64   // generation of the registry to be changed
+	Put        []*Tool  // added, or replaced if the name and version exist
+	Remove     []string // references name@version; unknown ones are ignored
 }
 
-// Apply makes a change if the registry is still of the generation that it was
-// made for. Otherwise the error is FAILED_PRECONDITION with details {expected,
-// actual}; any other is as of Replace. In either case nothing changes.
+// Apply applies a delta if the registry has its generation. Otherwise the error is
+// FAILED_PRECONDITION with details {expected, actual}; the other errors are those of
+// Replace. An error changes nothing.
 func (r *Registry) Apply(d Delta) error {
 	for _, t := range d.Put {
 		if err := unreserved(t); err != nil {
@@ -161,7 +157,7 @@ func (r *Registry) Apply(d Delta) error {
 	return r.replace(d.Source, append(tools, d.Put...))
 }
 
-// Mismatch refuses a change of something that has changed meanwhile.
+// Mismatch returns the error for a change that was made for another generation or revision.
 func Mismatch(what string, expected, actual uint64) *arcp.Error {
 	return arcp.Errorf(arcp.CodeFailedPrecondition, "the %s is %d, not %d: look again at what is there, and change that",
 		what, actual, expected).WithDetails(struct {
@@ -170,11 +166,11 @@ func Mismatch(what string, expected, actual uint64) *arcp.Error {
 	}{expected, actual})
 }
 
-// Generation is the number of changes there were.
+// Generation returns the number of changes so far.
 func (r *Registry) Generation() uint64 { return r.state.Load().generation }
 
-// Watch has f called after each change, in order, by the goroutine that made it.
-// f must not block or change the registry.
+// Watch registers a function that is called after each change, in order, on the goroutine of
+// the change. f must not block or change the registry.
 func (r *Registry) Watch(f func(generation uint64)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,15 +8,14 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Retry says how often an attempt that failed with a retryable error is made
-// again, and after how long. The zero value: never. It is also the submit's
-// option retry (SPEC.md §5.6), of which members that are left out or 0 are the
-// defaults.
+// Retry is the retry policy for attempts that fail with a retryable error. The zero value is
+// no retry. It is also the option retry of a submit (SPEC.md §5.6); its absent or zero
+// members are the defaults.
 type Retry struct {
-	MaxAttempts int     `json:"max_attempts"` // the first one included
+	MaxAttempts int     `json:"max_attempts"` // with the first one
 	InitialMS   int     `json:"initial_ms"`   // before the second attempt; default 1000
-	Factor      float64 `json:"factor"`       // each further wait is longer by it; default 2
-	MaxMS       int     `json:"max_ms"`       // no wait is longer, but for the jitter; default 60000
+	Factor      float64 `json:"factor"`       // between two waits; default 2
+	MaxMS       int     `json:"max_ms"`       // maximum of a wait without its jitter; default 60000
 }
 
 // Bounds and defaults of a Retry (SPEC.md §5.6).
@@ -31,7 +30,7 @@ const (
 	maxRetryFactor = 100
 )
 
-// ParseRetry reads the option of a submit.
+// ParseRetry decodes the option of a submit.
 func ParseRetry(raw arcp.Raw) (Retry, *arcp.Error) {
 	var r Retry
 	if err := arcp.Unmarshal(raw, &r); err != nil {
@@ -47,7 +46,7 @@ func ParseRetry(raw arcp.Raw) (Retry, *arcp.Error) {
 	return r, nil
 }
 
-// withDefaults returns r with every zero member replaced, unless r is off.
+// withDefaults returns r with its default for every zero member, unless r is off.
 func (r Retry) withDefaults() Retry {
 	if r.MaxAttempts == 0 {
 		return r

@@ -10,18 +10,18 @@ import (
 	"github.com/arcpd/arcpd/internal/clip"
 )
 
-// MaxDepth bounds how deep a result, and what a tool emits, may be nested: with the
-// envelope and the payload it is as deep as a frame may be.
+// MaxDepth bounds the nesting of results and of emitted data. The envelope and the payload
+// add two levels to those of a frame.
 const MaxDepth = arcp.MaxDepth - 2
 
-// What of a tool's error goes over the wire.
+// Bounds of a tool's error on the wire.
 const (
-	maxMessageBytes = 4 << 10  // longer texts are cut
-	maxDetailsBytes = 64 << 10 // larger details are left out, so that the terminal event stays one event
+	maxMessageBytes = 4 << 10  // longer texts are clipped
+	maxDetailsBytes = 64 << 10 // larger details are dropped, so that the terminal event is one event
 )
 
-// PanicError is a panic of a tool. Neither the value nor the stack may go over
-// the wire.
+// PanicError is a panic of a tool or hook. Neither the value nor the stack may be sent to
+// clients.
 type PanicError struct {
 	Value any
 	Stack []byte
@@ -29,20 +29,19 @@ type PanicError struct {
 
 func (p *PanicError) Error() string { return fmt.Sprintf("tool panicked: %v", p.Value) }
 
-// Run runs one attempt and returns its encoded result, or its error in wire
-// form. The arguments must have passed Validate; missing ones and null are {}.
-// The Func must not change the arguments; its result may be the arguments.
+// Run runs one attempt and returns its encoded result, or its error for the wire. The
+// arguments have passed Validate; missing ones and null are {}. The Func must not change the
+// arguments; it may return them.
 //
-//   - An *arcp.Error passes. If its code is not canonical it becomes UNKNOWN,
-//     with the tool's code in details.code.
+//   - An *arcp.Error is returned. If its code is not canonical it becomes UNKNOWN, with the
+//     tool's code in details.code.
 //   - An error of an ended ctx becomes the cause of ctx.
 //   - Any other error becomes UNKNOWN with its text.
 //   - A panic becomes INTERNAL; Host.Failed receives the panic.
 //   - A result over MaxResponseBytes becomes RESOURCE_EXHAUSTED, one that is not
 //     JSON or breaks the output schema INTERNAL.
 //
-// A Func that calls runtime.Goexit ends the calling goroutine: Run does not
-// return then.
+// Run does not return if the Func calls runtime.Goexit.
 func (t *Tool) Run(ctx context.Context, job Job, args arcp.Raw) (arcp.Raw, *arcp.Error) {
 	args = orEmpty(args)
 	out, err := t.call(ctx, job, args)
@@ -81,7 +80,7 @@ func failed(job Job, err error) {
 	}
 }
 
-// wireError is what Run's comment says about errors.
+// wireError converts an error by the rules of Run.
 func wireError(ctx context.Context, err error) *arcp.Error {
 	if e, ok := errors.AsType[*arcp.Error](err); ok && e != nil {
 		return clean(e)
@@ -119,7 +118,7 @@ func cleanCause(c arcp.Cause) *arcp.Cause {
 	return &c
 }
 
-// withCode adds the member code to details, unless the tool has set it.
+// withCode adds the member code to details unless they have it.
 func withCode(details arcp.Raw, code arcp.Code) arcp.Raw {
 	members := make(map[string]arcp.Raw)
 	if len(details) > 0 && arcp.Unmarshal(details, &members) != nil {
@@ -154,14 +153,14 @@ func (t *Tool) checkResult(args, out arcp.Raw) *arcp.Error {
 	return nil
 }
 
-// tooLarge is not retryable: the same call would be as large again.
+// tooLarge returns an error that is not retryable: the size of the same call would be the same.
 func tooLarge(what string, size, limit int) *arcp.Error {
 	e := arcp.Errorf(arcp.CodeResourceExhausted, "the %s has %d bytes; the tool's limit is %d", what, size, limit)
 	e.Retryable = false
 	return e
 }
 
-// same reports whether a tool returned its arguments, which are valid already.
+// same reports whether a tool returned its arguments, which are known to be valid.
 func same(args, out arcp.Raw) bool { return len(args) == len(out) && &args[0] == &out[0] }
 
 var emptyObject = arcp.Raw("{}")

@@ -35,12 +35,12 @@ type schema struct {
 	Items                *schema     `json:"items,omitzero"`
 	Properties           properties  `json:"properties,omitzero"`
 	Required             []string    `json:"required,omitzero"`
-	AdditionalProperties *additional `json:"additionalProperties,omitzero"`
+	AdditionalProperties any         `json:"additionalProperties,omitzero"` // false or a *schema
 
-	tagged bool // the jsonschema tag says more than the Go type
+	constrained bool // a tag of the root or below allows less than the Go type
 }
 
-// types encodes as a string, or as a list if there are more.
+// types encodes one type as a string, several as a list.
 type types []string
 
 // MarshalJSON encodes the types.
@@ -74,36 +74,23 @@ func (ps properties) MarshalJSON() (out []byte, err error) {
 	return append(out, '}'), nil
 }
 
-// additional is what members without a name of their own must be; nil schema:
-// there are none.
-type additional struct{ schema *schema }
-
-// MarshalJSON encodes false or the schema.
-func (a additional) MarshalJSON() ([]byte, error) {
-	if a.schema == nil {
-		return []byte("false"), nil
-	}
-	return arcp.Marshal(a.schema)
-}
-
-// schemaOf derives the schema of what a Go type encodes to.
+// schemaOf derives the schema of the JSON that a Go type encodes to. A schema of
+// google/jsonschema-go is weaker: its bounds are floats, its lists may be null, and it has
+// no base64, no text types and no tag but for descriptions.
 func schemaOf(t reflect.Type) (*schema, error) {
 	g := generator{}
-	return g.of(t)
+	s, err := g.of(t)
+	if err == nil {
+		s.constrained = g.constrained
+	}
+	return s, err
 }
 
 func (s *schema) encode() (arcp.Raw, error) { return arcp.Marshal(s) }
 
 func (s *schema) isObject() bool { return s.Type == nil || slices.Equal(s.Type, types{"object"}) }
 
-// constrained reports whether a tag anywhere says more than the Go types.
-func (s *schema) constrained() bool {
-	return s.tagged || s.Items != nil && s.Items.constrained() ||
-		s.AdditionalProperties != nil && s.AdditionalProperties.schema != nil && s.AdditionalProperties.schema.constrained() ||
-		slices.ContainsFunc(s.Properties, func(p property) bool { return p.schema.constrained() })
-}
-
-// defaults is the object of the default values, nil if there are none.
+// defaults returns the object of the default values, nil if there are none.
 func (s *schema) defaults() arcp.Raw {
 	out := arcp.Raw{'{'}
 	for _, p := range s.Properties {
@@ -127,8 +114,9 @@ func (s *schema) defaults() arcp.Raw {
 
 // generator walks Go types.
 type generator struct {
-	path    []reflect.Type // of structs being walked, to find cycles
-	dynamic int            // levels of pointers, lists and maps, below which a default has no place
+	path        []reflect.Type // structs being walked, to find cycles
+	depth       int            // of pointers, lists and maps; a default below one is refused
+	constrained bool           // a tag allows less than its Go type
 }
 
 var special = map[reflect.Type]schema{
@@ -204,10 +192,10 @@ func (g *generator) nullable(elem reflect.Type) (*schema, error) {
 	return s, err
 }
 
-// below is of for what is reached through a pointer, list or map.
+// below returns the schema of a type behind a pointer, list or map.
 func (g *generator) below(t reflect.Type) (*schema, error) {
-	g.dynamic++
-	defer func() { g.dynamic-- }()
+	g.depth++
+	defer func() { g.depth-- }()
 	return g.of(t)
 }
 
@@ -229,7 +217,7 @@ func (g *generator) dictionary(t reflect.Type) (*schema, error) {
 		return nil, fmt.Errorf("%v: the keys must be strings", t)
 	}
 	values, err := g.below(t.Elem())
-	return &schema{Type: types{"object"}, AdditionalProperties: &additional{values}}, err
+	return &schema{Type: types{"object"}, AdditionalProperties: values}, err
 }
 
 func (g *generator) object(t reflect.Type) (*schema, error) {
@@ -238,7 +226,7 @@ func (g *generator) object(t reflect.Type) (*schema, error) {
 	}
 	g.path = append(g.path, t)
 	defer func() { g.path = g.path[:len(g.path)-1] }()
-	s := &schema{Type: types{"object"}, AdditionalProperties: &additional{}}
+	s := &schema{Type: types{"object"}, AdditionalProperties: false}
 	for f := range t.Fields() {
 		if err := g.field(s, f); err != nil {
 			return nil, fmt.Errorf("%v.%s: %w", t, f.Name, err)
@@ -262,18 +250,19 @@ func (g *generator) field(s *schema, f reflect.StructField) error {
 	if err != nil {
 		return err
 	}
-	if err := member.applyTag(f.Tag.Get("jsonschema")); err != nil {
+	constrains, err := member.applyTag(f.Tag.Get("jsonschema"))
+	if err != nil {
 		return err
 	}
-	if member.Default != nil && (g.dynamic > 0 || !scalar(f.Type)) {
+	g.constrained = g.constrained || constrains
+	if member.Default != nil && (g.depth > 0 || !scalar(f.Type)) {
 		return fmt.Errorf("only a plain field can have a default, and not below a pointer, list or map")
 	}
 	required := !optional && f.Type.Kind() != reflect.Pointer && member.Default == nil
 	return s.add(name, member, required)
 }
 
-// embedded adds the members of an embedded struct. They are absent when it is a
-// nil pointer.
+// embedded adds the members of an embedded struct. Behind a pointer they are optional.
 func (g *generator) embedded(s *schema, t reflect.Type) error {
 	pointer := t.Kind() == reflect.Pointer
 	walk := g.of
@@ -310,7 +299,7 @@ func (s *schema) add(name string, member *schema, required bool) error {
 	return nil
 }
 
-// jsonTag returns a field's member name, empty if it has none.
+// jsonTag returns the member name of a field; empty if the field is not encoded.
 func jsonTag(f reflect.StructField) (name string, optional bool, err error) {
 	tag := f.Tag.Get("json")
 	if tag == "-" || !f.IsExported() && !f.Anonymous {

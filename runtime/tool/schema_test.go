@@ -251,8 +251,8 @@ func TestConstrained(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.constrained() != c.want {
-			t.Errorf("%v: constrained = %v, want %v", c.typ, s.constrained(), c.want)
+		if s.constrained != c.want {
+			t.Errorf("%v: constrained = %v, want %v", c.typ, s.constrained, c.want)
 		}
 	}
 }

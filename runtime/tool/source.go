@@ -2,24 +2,22 @@ package tool
 
 import "context"
 
-// Source is where tools come from whose list may change while the runtime runs:
-// a server, a program. Its methods are called once each, Close after Start.
+// Source is a server or program that has tools. The list of tools may change while the
+// runtime runs. Each method but Name and Prefix is called once, Close after Start.
 type Source interface {
-	// Name is unique among the sources of a runtime: it names them in
-	// Registry.Replace and in logs.
+	// Name returns the name of the source in Registry.Replace and in logs. It is unique in
+	// a runtime.
 	Name() string
 
-	// Prefix is what the names of its tools begin with, which is then for
-	// Registry.Keep; empty if they have nothing in common.
+	// Prefix returns the common prefix of the names of the tools, for
+	// Registry.ReservePrefix; empty if there is none.
 	Prefix() string
 
-	// Start has the tools published, all of them each time that they change. It
-	// returns when they were published first, or when ctx ends before; what it
-	// connects to it then goes on to try by itself. An error means that trying
-	// again cannot help.
+	// Start publishes all tools, and again after each change. It returns after the first
+	// publication, or when ctx ends before; the source then continues to connect in the
+	// background. An error is permanent.
 	Start(ctx context.Context, publish func([]*Tool) error) error
 
-	// Close ends what the source has started, and returns when it has ended.
-	// Calls under way fail.
+	// Close stops the source and waits until it has stopped. Running calls fail.
 	Close()
 }

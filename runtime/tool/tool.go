@@ -27,8 +27,8 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// SideEffect says what a tool touches. Tools with SideEffectNone or
-// SideEffectRead may be started before their job is durable.
+// SideEffect is the kind of effect that a tool has. Tools with SideEffectNone or
+// SideEffectRead may start before their job is durable.
 type SideEffect string
 
 // The side effects.
@@ -41,8 +41,7 @@ const (
 	SideEffectExternal SideEffect = "external_system"
 )
 
-// Recovery says what happens to a job that was running when the runtime
-// stopped.
+// Recovery is the disposition of a job that was running when the runtime stopped.
 type Recovery string
 
 // The dispositions.
@@ -52,8 +51,8 @@ const (
 	RecoveryFail       Recovery = "fail"
 )
 
-// Capability is what the runtime knows and enforces about a tool
-// (SPEC.md §7.1). Zero members are the documented defaults.
+// Capability describes a tool; the runtime advertises and enforces it (SPEC.md §7.1). Zero
+// members are the documented defaults.
 type Capability struct {
 	Name         string
 	Version      string // default "1.0.0"
@@ -64,57 +63,57 @@ type Capability struct {
 	Limits       Limits
 	Idempotent   *bool    // default true
 	Recovery     Recovery // default fail
-	Retry        Retry    // for submits that do not say; only of an idempotent tool
-	Source       string   // go, exec, mcp, worker, agent, builtin; default go
-	Default      bool     // the version a bare name means; else the first registered
+	Retry        Retry    // default of submits; only an idempotent tool may have one
+	Source       string   // one of Sources; default go
+	Default      bool     // the bare name means this version; else the one registered first
 
-	Interruptible bool     // it calls Job.Yield now and then
-	Approval      Approval // who must approve a call before it is made; default nobody
-	MinTrust      string   // of who submits; default any
+	Interruptible bool     // the tool calls Job.Yield
+	Approval      Approval // approval policy of calls; default none
+	MinTrust      string   // trust level that a caller needs, one of TrustLevels; default any
 
-	// Audience says who may call the tool; for others it does not exist. nil:
-	// everybody. It is called with locks: it must neither block nor take one.
+	// Audience reports whether a principal may call the tool; for other principals the
+	// tool does not exist. nil allows every principal. The caller holds locks: Audience
+	// must not block or lock.
 	Audience func(principal string) bool
 
-	// Endless: its jobs do not end by themselves. They end with their session's
-	// connection, unless the submit says on_disconnect, and a shutdown does not wait
-	// for them.
+	// Endless marks a tool whose jobs do not end by themselves. They end with the
+	// connection of their session, unless the submit has on_disconnect. A shutdown does
+	// not wait for them.
 	Endless bool
 }
 
-// Limits bounds the calls of a tool. Negative means off, zero the default.
+// Limits bounds the calls of a tool. Negative is off, zero the default.
 type Limits struct {
 	Timeout          time.Duration // default 5 s
 	MaxRequestBytes  int           // default 1 MiB
 	MaxResponseBytes int           // default 1 MiB
 	Concurrency      int           // default 16; more calls queue
-	RatePerMin       int           // calls accepted a minute, all callers together; default none
+	RatePerMin       int           // accepted calls per minute of all callers together; default off
 }
 
-// MaxQueue bounds the jobs that wait for a tool's concurrency.
+// MaxQueue bounds the jobs that wait for a slot of a tool.
 const MaxQueue = 1024
 
-// Func runs one attempt of a job. The arguments have passed the input schema.
-// It returns an encoded JSON value. An *arcp.Error is reported as it is, any
-// other error as UNKNOWN with its text.
+// Func runs one attempt of a job. The arguments have passed the input schema. It returns an
+// encoded JSON value. An *arcp.Error is reported unchanged, any other error as UNKNOWN with
+// its text.
 //
-// ctx ends when the job is cancelled or out of time; the cause says why. A Func
-// that goes on regardless is abandoned after the cancel's deadline: whatever it
-// does then is dropped.
+// ctx ends when the job is cancelled or out of time; its cause is the reason. A Func that
+// ignores ctx is abandoned after the deadline of the cancel: its events and its result are
+// dropped.
 type Func func(ctx context.Context, job Job, args arcp.Raw) (arcp.Raw, error)
 
 // May reports whether a tool exists for a principal.
 func (c *Capability) May(principal string) bool { return c.Audience == nil || c.Audience(principal) }
 
-// Tool is a capability and what runs it.
-// It is made by New, MustNew or NewRaw and not changed afterwards; it may be
-// used by many goroutines.
+// Tool is a capability with its function. New, MustNew and NewRaw make one. It is immutable
+// and may be used by many goroutines.
 type Tool struct {
 	Capability
 	ref    string // name@version
 	run    Func
-	raw    bool       // run's results may be anything, not just JSON
-	input  *validator // nil: anything goes
-	output *validator
-	rule   *rule // nil: nothing approves a call but people
+	raw    bool       // the results of run are not known to be JSON
+	input  *validator // nil: arguments are not validated
+	output *validator // nil: results are not validated
+	rule   *rule      // nil: the approval policy has no rule
 }

@@ -18,11 +18,10 @@ import (
 	"github.com/arcpd/arcpd/internal/clip"
 )
 
-// Validate checks arguments against the tool's input schema and then its request
-// limit. Missing arguments and null are {}. It returns INVALID_ARGUMENT with a
-// message that names the argument and what would be right, and details {path,
-// keyword}: a JSON pointer into the arguments and the schema's keyword; or
-// RESOURCE_EXHAUSTED.
+// Validate checks arguments against the tool's input schema, then against its request limit.
+// Missing arguments and null are {}. The error is RESOURCE_EXHAUSTED, or INVALID_ARGUMENT
+// with a message that names the argument and the requirement, and details {path, keyword}: a
+// JSON pointer into the arguments and the keyword of the schema.
 func (t *Tool) Validate(args arcp.Raw) *arcp.Error {
 	if t.input != nil {
 		if f := t.input.check(orEmpty(args)); f != nil {
@@ -35,15 +34,15 @@ func (t *Tool) Validate(args arcp.Raw) *arcp.Error {
 	return nil
 }
 
-// validator checks arguments against a compiled input schema.
+// validator checks values against a compiled schema.
 type validator struct {
 	schema *jsonschema.Schema
 	paths  int // see countPaths
 }
 
-// compile compiles a schema of JSON Schema 2020-12, or of the older draft that
-// its $schema names. A schema that allows everything is nil. References outside
-// of the schema are refused, and so is what is too costly: to compile, or to compare with.
+// compile compiles a JSON Schema of 2020-12, or of the draft that its $schema names. It
+// returns nil for a schema that allows everything. It refuses external references, schemas
+// beyond the bounds of checkCost, and numbers beyond maxNumber.
 func compile(raw arcp.Raw, assertFormat bool) (*validator, error) {
 	if len(raw) == 0 {
 		return nil, nil
@@ -81,8 +80,8 @@ func compile(raw arcp.Raw, assertFormat bool) (*validator, error) {
 	return &validator{s, countPaths(s, make(map[*jsonschema.Schema]int))}, nil
 }
 
-// CheckSchema refuses a schema that is none, or none that anything is checked
-// against: INVALID_ARGUMENT. A missing one allows everything.
+// CheckSchema returns INVALID_ARGUMENT for a schema that cannot be compiled. A missing one
+// allows everything.
 func CheckSchema(schema arcp.Raw) *arcp.Error {
 	if _, err := compile(schema, true); err != nil {
 		return arcp.Errorf(arcp.CodeInvalidArgument, "the schema: %s", clip.Ellipsis(err.Error(), maxMessageBytes))
@@ -90,7 +89,7 @@ func CheckSchema(schema arcp.Raw) *arcp.Error {
 	return nil
 }
 
-// CheckValue refuses a value that a schema does not allow: INVALID_ARGUMENT.
+// CheckValue returns INVALID_ARGUMENT for a value that a schema does not allow.
 func CheckValue(schema, value arcp.Raw) *arcp.Error {
 	v, err := compile(schema, true)
 	if err != nil {
@@ -105,14 +104,14 @@ func CheckValue(schema, value arcp.Raw) *arcp.Error {
 	return nil
 }
 
-// noLoader refuses what is not part of the schema.
+// noLoader refuses external references.
 type noLoader struct{}
 
 func (noLoader) Load(url string) (any, error) {
 	return nil, fmt.Errorf("references outside of the schema are not allowed: %s", url)
 }
 
-// check returns the first fault of a value in the order of paths, or nil.
+// check returns the first fault of a value by path, or nil.
 func (v *validator) check(raw arcp.Raw) *fault {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
@@ -145,15 +144,15 @@ func (v *validator) first(fs []fault) *fault {
 	return &f
 }
 
-// fault is one thing wrong with a value.
+// fault is a violation of a schema.
 type fault struct {
-	path    string // JSON pointer
+	path    string // JSON pointer into the value
 	keyword string // of the schema
-	want    string // continues a sentence that begins with the path
+	want    string // predicate of a sentence whose subject is the path
 }
 
-// text is a sentence about the fault; root and part name the whole value and a
-// part of it.
+// text returns a sentence about the fault; root and part name the whole value and a part of
+// it.
 func (f *fault) text(root, part string) string {
 	if f.path == "" {
 		return root + " " + f.want
@@ -168,8 +167,8 @@ func (f *fault) invalidArgument() *arcp.Error {
 	}{clip.Ellipsis(f.path, arcp.MaxIDLen), f.keyword})
 }
 
-// faults lists the leaves of an error tree. Of alternatives that all failed it
-// keeps those that got deepest into the value.
+// faults returns the leaves of an error tree. Of failed alternatives it returns the one that
+// is deepest in the value.
 func faults(e *jsonschema.ValidationError) []fault {
 	var all []fault
 	for _, cause := range e.Causes {
@@ -203,7 +202,7 @@ func alternatives(all []fault) fault {
 	return deepest
 }
 
-// leaf describes one failed keyword.
+// leaf returns the fault of one keyword.
 func leaf(e *jsonschema.ValidationError) fault {
 	at := e.InstanceLocation
 	keyword := strings.Join(e.ErrorKind.KeywordPath(), "/")
@@ -221,7 +220,7 @@ func leaf(e *jsonschema.ValidationError) fault {
 	return fault{pointer(at), keyword, "breaks the schema: " + describe(e)}
 }
 
-// requirement says what a value must do to satisfy one of the usual keywords.
+// requirement returns the requirement of a common keyword; empty for others.
 func requirement(k jsonschema.ErrorKind) string {
 	switch k := k.(type) {
 	case *kind.Type:
@@ -256,7 +255,7 @@ func requirement(k jsonschema.ErrorKind) string {
 	return ""
 }
 
-// describe is the library's own text about a rare keyword.
+// describe returns the library's text about a rare keyword.
 func describe(e *jsonschema.ValidationError) string {
 	alone := jsonschema.ValidationError{ErrorKind: e.ErrorKind}
 	return clip.Ellipsis(strings.TrimPrefix(alone.Error(), "at '': "), maxMessageBytes)
@@ -277,7 +276,7 @@ func article(types []string) string {
 	return strings.Join(named, " or ")
 }
 
-// number writes a bound as its schema did, as far as possible.
+// number formats a bound, if possible as in the schema.
 func number(r *big.Rat) string {
 	if r.IsInt() {
 		return r.Num().String()
@@ -300,7 +299,7 @@ func jsonList(values []any) string {
 
 var escapePointer = strings.NewReplacer("~", "~0", "/", "~1")
 
-// pointer writes a JSON pointer (RFC 6901).
+// pointer returns a JSON pointer (RFC 6901).
 func pointer(tokens []string) string {
 	var b strings.Builder
 	for _, t := range tokens {

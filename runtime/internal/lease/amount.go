@@ -9,7 +9,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Bounds of a decimal number from outside, so that exact sums stay small.
+// Bounds of a received decimal number, so that exact sums stay small.
 const (
 	maxDigits   = 64
 	maxExponent = 64
@@ -28,29 +28,29 @@ func (a Amount) Currency() string { return a.currency }
 // Number returns the exact decimal text, without an exponent.
 func (a Amount) Number() arcp.Number { return arcp.Number(a.value.Text('f')) }
 
-// String returns the amount as ParseAmount reads it, unless it is negative.
+// String returns the amount in the form of ParseAmount, which refuses a negative one.
 func (a Amount) String() string { return a.currency + ":" + string(a.Number()) }
 
 // Cmp compares two amounts of one currency: -1, 0 or +1.
 func (a Amount) Cmp(b Amount) int { return a.value.Cmp(&b.value) }
 
-// floor is a, or 0 if a is negative.
-func (a Amount) floor() Amount {
+// nonNegative returns a, or 0 if a is negative.
+func (a Amount) nonNegative() Amount {
 	if a.value.Sign() < 0 {
 		return Amount{currency: a.currency}
 	}
 	return a
 }
 
-// reduced is the shortest text of the value.
+// reduced returns the shortest text of the value.
 func (a Amount) reduced() string {
 	var d apd.Decimal
 	d.Reduce(&a.value)
 	return d.Text('f')
 }
 
-// ParseAmount reads currency ":" digits ["." digits], with at most 64 digits.
-// Anything else is INVALID_REQUEST.
+// ParseAmount parses currency ":" digits ["." digits] with at most 64 digits. The error is
+// INVALID_REQUEST.
 func ParseAmount(s string) (Amount, *arcp.Error) {
 	a, err := parseAmount(s)
 	if err != nil {
@@ -71,7 +71,7 @@ func parseAmount(s string) (Amount, error) {
 	return a, nil
 }
 
-// parseDecimal reads a number of JSON, also with leading zeros.
+// parseDecimal parses a JSON number, also one with leading zeros.
 func parseDecimal(s string) (apd.Decimal, error) {
 	mantissa, exponent, scaled := strings.Cut(strings.ToLower(s), "e")
 	whole, fraction, dot := strings.Cut(strings.TrimPrefix(mantissa, "-"), ".")
@@ -95,7 +95,7 @@ func parseDecimal(s string) (apd.Decimal, error) {
 
 func digits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
-// sum parses amounts and adds those of one currency.
+// sum parses amounts and adds up each currency.
 func sum(list []string) ([]Amount, error) {
 	var sums []Amount
 	for _, s := range list {
@@ -112,7 +112,7 @@ func sum(list []string) ([]Amount, error) {
 	return sums, nil
 }
 
-// indexAmount returns where the amount of a currency is, or -1.
+// indexAmount returns the index of the amount of a currency, or -1.
 func indexAmount(list []Amount, currency string) int {
 	for i := range list {
 		if strings.EqualFold(list[i].currency, currency) {
@@ -137,8 +137,8 @@ func texts(list []Amount) []string {
 	return out
 }
 
-// add and sub are exact: no precision is set, and numbers from outside are too
-// short for a sum of them to reach the limits of the library.
+// add and sub are exact: no precision is set, and the bounds of received numbers keep every
+// sum below the limits of the library.
 func add(a, b apd.Decimal) (d apd.Decimal) {
 	if _, err := apd.BaseContext.Add(&d, &a, &b); err != nil {
 		panic("lease: " + err.Error())
@@ -153,7 +153,7 @@ func sub(a, b apd.Decimal) (d apd.Decimal) {
 	return plain(d)
 }
 
-// plain is d without the sign of a zero.
+// plain returns d without the sign of a zero.
 func plain(d apd.Decimal) apd.Decimal {
 	d.Negative = d.Negative && !d.IsZero()
 	return d

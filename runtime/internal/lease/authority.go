@@ -6,23 +6,22 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Authority is all that a job may do. The zero value is no authority. It is not
-// for concurrent use.
+// Authority is the lease, the budget and the grants of a job. The zero value allows
+// nothing. It is not for concurrent use.
 type Authority struct {
 	Lease  *Lease
-	Budget *Budget // nil: nothing is limited
+	Budget *Budget // nil: no currency is limited
 	Grants Grants
 }
 
-// Check says whether the job may do an operation now: nil, or the first of
-// these that is true.
+// Check returns nil if the job may do an operation now, or the first of these errors:
 //
-//   - LEASE_EXPIRED: the job's lease has ended, whatever was granted beside it.
-//   - PERMISSION_DENIED: neither the lease nor a live grant covers the target.
-//     If a grant that has ended did, LEASE_EXPIRED or LEASE_REVOKED.
+//   - LEASE_EXPIRED: the job's lease has ended. Grants do not matter then.
+//   - PERMISSION_DENIED: neither the lease nor a live grant covers the target. If an ended
+//     grant did, LEASE_EXPIRED or LEASE_REVOKED.
 //   - BUDGET_EXHAUSTED: nothing is left of a currency.
 //
-// An empty operation is covered by a grant for any.
+// Every grant has the empty operation.
 func (a *Authority) Check(now time.Time, namespace, target, operation string) *arcp.Error {
 	if err := a.Ended(now); err != nil {
 		return err
@@ -33,8 +32,8 @@ func (a *Authority) Check(now time.Time, namespace, target, operation string) *a
 	return a.exhausted()
 }
 
-// Operate is Check of an operation that no lease needs to cover: only the end of
-// the lease and of the budget count.
+// Operate is Check for an operation that needs no pattern: only LEASE_EXPIRED and
+// BUDGET_EXHAUSTED are possible.
 func (a *Authority) Operate(now time.Time) *arcp.Error {
 	if err := a.Ended(now); err != nil {
 		return err

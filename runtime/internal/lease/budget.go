@@ -9,27 +9,26 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Budget counts what is left of amounts, exactly. A nil or zero Budget limits
-// nothing. It is not for concurrent use: whoever locks around a Charge makes it
-// atomic.
+// Budget counts the remaining amounts exactly. A nil or zero Budget limits nothing. It is
+// not for concurrent use.
 type Budget struct {
-	counters []counter // one a currency, in the order of the amounts
+	counters []counter // one for each currency, in the order of the amounts
 }
 
 // counter is one currency of a budget.
 type counter struct {
-	cap  Amount
-	left apd.Decimal
-	told apd.Decimal // what was left when it was announced last
+	cap       Amount
+	left      apd.Decimal
+	announced apd.Decimal // left at the last announcement
 }
 
-// NewBudget returns a budget of the amounts; those of one currency are added up.
+// NewBudget returns a budget of the amounts. Amounts of the same currency are added up.
 func NewBudget(amounts []Amount) *Budget {
 	b := &Budget{}
 	for _, a := range amounts {
 		if c := b.find(a.currency); c != nil {
 			c.cap.value = add(c.cap.value, a.value)
-			c.left, c.told = c.cap.value, c.cap.value
+			c.left, c.announced = c.cap.value, c.cap.value
 			continue
 		}
 		b.counters = append(b.counters, counter{a, a.value, a.value})
@@ -37,8 +36,8 @@ func NewBudget(amounts []Amount) *Budget {
 	return b
 }
 
-// Debits reports whether a metric of this name counts against a budget: all
-// that begin with "cost.", except those about the budget itself.
+// Debits reports whether a metric of this name counts against a budget: every name that
+// begins with "cost.", except the names of the budget's own metrics.
 func Debits(metric string) bool {
 	rest, ok := strings.CutPrefix(metric, "cost.")
 	return ok && rest != "budget" && !strings.HasPrefix(rest, "budget.")
@@ -57,23 +56,22 @@ func (b *Budget) find(currency string) *counter {
 	return nil
 }
 
-// Report counts a cost that has been incurred, also one that leaves less than
-// nothing, and returns what is left. announce says that this is to be told: it
-// moved by 1 % of the cap or more since it was told last, or fell to 0 or below.
-// A unit without a budget is not counted: all results are zero. A value that is
-// negative, or not a number of at most 64 digits and an exponent of at most 64
-// either way, is INVALID_ARGUMENT and not counted.
+// Report subtracts an incurred cost, even below zero, and returns the rest. announce is true
+// if the rest has changed by at least 1 % of the cap since the last announcement, or has
+// fallen to 0 or below. A unit without a budget is ignored: all results are zero. The error
+// is INVALID_ARGUMENT for a value that is negative, not a number, or has more than 64 digits
+// or an exponent beyond ±64; nothing is subtracted then.
 func (b *Budget) Report(unit string, value arcp.Number) (left Amount, announce bool, err *arcp.Error) {
 	cost, err := parseCost(value)
 	c := b.find(unit)
 	if err != nil || c == nil {
 		return Amount{}, false, err
 	}
-	return c.take(cost)
+	return c.subtract(cost)
 }
 
-// Charge is Report for a cost before it is incurred: one that is more than what
-// is left is BUDGET_EXHAUSTED and not counted.
+// Charge is Report for a cost before it is incurred. A cost above the rest is
+// BUDGET_EXHAUSTED and not subtracted.
 func (b *Budget) Charge(unit string, value arcp.Number) (left Amount, announce bool, err *arcp.Error) {
 	cost, err := parseCost(value)
 	c := b.find(unit)
@@ -84,7 +82,7 @@ func (b *Budget) Charge(unit string, value arcp.Number) (left Amount, announce b
 		return c.amount(), false, arcp.Errorf(arcp.CodeBudgetExhausted,
 			"%s of %s is more than the %s left", cost.Text('f'), c.cap.currency, c.left.Text('f'))
 	}
-	return c.take(cost)
+	return c.subtract(cost)
 }
 
 func parseCost(value arcp.Number) (apd.Decimal, *arcp.Error) {
@@ -103,48 +101,47 @@ func parseCost(value arcp.Number) (apd.Decimal, *arcp.Error) {
 
 func (c *counter) amount() Amount { return Amount{c.cap.currency, c.left} }
 
-func (c *counter) take(cost apd.Decimal) (left Amount, announce bool, err *arcp.Error) {
+func (c *counter) subtract(cost apd.Decimal) (left Amount, announce bool, err *arcp.Error) {
 	c.left = sub(c.left, cost)
-	return c.amount(), c.tell(), nil
+	return c.amount(), c.announce(), nil
 }
 
-// tell reports whether what is left is to be told, which it is then.
-func (c *counter) tell() bool {
-	announce := c.moved()
-	if announce {
-		c.told = c.left
+// announce reports whether the rest is to be announced, and records that it is.
+func (c *counter) announce() bool {
+	due := c.due()
+	if due {
+		c.announced = c.left
 	}
-	return announce
+	return due
 }
 
-// Announce returns what is left of the currencies in which that is to be told,
-// as Report says it of one.
+// Announce returns the rest of each currency that is to be announced, by the rule of
+// Report.
 func (b *Budget) Announce() (list []Amount) {
 	if b == nil {
 		return nil
 	}
 	for i := range b.counters {
-		if c := &b.counters[i]; c.tell() {
+		if c := &b.counters[i]; c.announce() {
 			list = append(list, c.amount())
 		}
 	}
 	return list
 }
 
-// moved reports whether what is left is to be announced.
-func (c *counter) moved() bool {
-	if c.left.Sign() <= 0 && c.told.Sign() > 0 {
+// due reports whether the rest is to be announced.
+func (c *counter) due() bool {
+	if c.left.Sign() <= 0 && c.announced.Sign() > 0 {
 		return true
 	}
-	by := sub(c.told, c.left)
+	by := sub(c.announced, c.left)
 	by.Negative = false
-	scaled := apd.Decimal{Exponent: by.Exponent + 2} // 100 times as much
+	scaled := apd.Decimal{Exponent: by.Exponent + 2} // by 100
 	scaled.Coeff.Set(&by.Coeff)
 	return !by.IsZero() && scaled.Cmp(&c.cap.value) >= 0
 }
 
-// Exhausted reports whether there is a currency of which nothing is left, and
-// names the first.
+// Exhausted reports whether nothing is left of a currency, and names the first.
 func (b *Budget) Exhausted() (currency string, yes bool) {
 	if b == nil {
 		return "", false
@@ -157,9 +154,9 @@ func (b *Budget) Exhausted() (currency string, yes bool) {
 	return "", false
 }
 
-// Reserve takes the amounts of a child out of what is left, all of them or none:
-// LEASE_SUBSET_VIOLATION if one is more than that. Currencies that are not
-// limited here need no reserve.
+// Reserve subtracts the amounts of a child, all or none. The error is
+// LEASE_SUBSET_VIOLATION if an amount is above the rest. Currencies without a limit are
+// ignored.
 func (b *Budget) Reserve(child []Amount) *arcp.Error {
 	for _, a := range child {
 		if c := b.find(a.currency); c != nil && a.value.Cmp(&c.left) > 0 {
@@ -175,9 +172,8 @@ func (b *Budget) Reserve(child []Amount) *arcp.Error {
 	return nil
 }
 
-// Return gives back what remains of a child's amounts when it has ended: its
-// Remaining. A negative rest, of a child that overspent, is taken out as well.
-// No more is left than the cap, whatever is returned.
+// Return adds the Remaining of a child that has ended. A child that overspent has a negative
+// rest, which is subtracted. The sum is at most the cap.
 func (b *Budget) Return(rest []Amount) {
 	for _, a := range rest {
 		c := b.find(a.currency)
@@ -190,7 +186,7 @@ func (b *Budget) Return(rest []Amount) {
 	}
 }
 
-// Remaining returns what is left of each currency; it may be negative.
+// Remaining returns the rest of each currency; it may be negative.
 func (b *Budget) Remaining() []Amount {
 	if b == nil {
 		return nil
@@ -202,8 +198,8 @@ func (b *Budget) Remaining() []Amount {
 	return list
 }
 
-// JSON is what is left as an object of exact numbers by currency; nil if nothing
-// is limited.
+// JSON returns the rests as an object of exact numbers by currency; nil if nothing is
+// limited.
 func (b *Budget) JSON() arcp.Raw {
 	if b == nil || len(b.counters) == 0 {
 		return nil
@@ -227,17 +223,17 @@ type savedCounter struct {
 	Told     arcp.Number `json:"told"`
 }
 
-// Save writes the budget as RestoreBudget reads it, exactly.
+// Save encodes the budget for RestoreBudget, exactly.
 func (b *Budget) Save() arcp.Raw {
 	saved := []savedCounter{}
 	if b != nil {
 		for i := range b.counters {
 			c := &b.counters[i]
-			saved = append(saved, savedCounter{c.cap.currency, c.cap.Number(), number(c.left), number(c.told)})
+			saved = append(saved, savedCounter{c.cap.currency, c.cap.Number(), number(c.left), number(c.announced)})
 		}
 	}
 	raw, err := arcp.Marshal(saved)
-	if err != nil { // only visible ASCII and numbers
+	if err != nil { // visible ASCII and numbers
 		panic("lease: " + err.Error())
 	}
 	return raw
@@ -245,7 +241,7 @@ func (b *Budget) Save() arcp.Raw {
 
 func number(d apd.Decimal) arcp.Number { return arcp.Number(d.Text('f')) }
 
-// RestoreBudget reads what Save wrote.
+// RestoreBudget decodes a budget of Save.
 func RestoreBudget(raw arcp.Raw) (*Budget, error) {
 	var saved []savedCounter
 	if err := arcp.Unmarshal(raw, &saved); err != nil {
@@ -257,7 +253,7 @@ func RestoreBudget(raw arcp.Raw) (*Budget, error) {
 		for _, f := range []struct {
 			to   *apd.Decimal
 			text arcp.Number
-		}{{&c.cap.value, s.Cap}, {&c.left, s.Left}, {&c.told, s.Told}} {
+		}{{&c.cap.value, s.Cap}, {&c.left, s.Left}, {&c.announced, s.Told}} {
 			d, _, err := apd.NewFromString(string(f.text))
 			if err != nil {
 				return nil, fmt.Errorf("budget of %s: %w", s.Currency, err)

@@ -7,16 +7,15 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Encode writes the lease as it is stored: dotted keys, expires_at inside. Equal
-// leases, with their patterns in the same order, give equal bytes.
+// Encode encodes the lease for the store: dotted keys, expires_at inside. Equal leases with
+// patterns in the same order have equal bytes.
 func (l *Lease) Encode() arcp.Raw { return l.write(true, false) }
 
-// RFC writes the lease for the RFC dialect: Encode with the other spelling of
-// each key that has one.
+// RFC encodes the lease for the RFC dialect: Encode with both spellings of each key.
 func (l *Lease) RFC() arcp.Raw { return l.write(true, true) }
 
-// Draft writes the lease for the draft dialect: dotted keys, without expires_at,
-// which has its place in lease_constraints.
+// Draft encodes the lease for the draft dialect: dotted keys without expires_at, which is
+// in lease_constraints.
 func (l *Lease) Draft() arcp.Raw { return l.write(false, false) }
 
 func (l *Lease) write(expires, both bool) arcp.Raw {
@@ -39,7 +38,7 @@ func (l *Lease) write(expires, both bool) arcp.Raw {
 		}
 	}
 	raw, err := arcp.Marshal(members)
-	if err != nil { // only strings that have been read, and a time
+	if err != nil { // decoded strings and a time
 		panic("lease: " + err.Error())
 	}
 	return raw
@@ -53,7 +52,7 @@ func (p *permission) texts() []string {
 	return list
 }
 
-// Constraints returns the lease's expiry in its other place; nil: never.
+// Constraints returns the expiry as lease_constraints; nil if there is none.
 func (l *Lease) Constraints() *arcp.LeaseConstraints {
 	if at := l.ExpiresAt(); !at.Equal(time.Time{}) {
 		return &arcp.LeaseConstraints{ExpiresAt: at}

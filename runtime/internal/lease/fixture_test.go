@@ -47,3 +47,9 @@ func wantCode(t testing.TB, why string, err *arcp.Error, code arcp.Code) {
 		t.Errorf("%s: %v, want %q", why, err, code)
 	}
 }
+
+// canonical returns the canonical form of a target.
+func canonical(namespace, s string) (string, error) {
+	t, err := read(formOf(dotted(namespace)), s, false)
+	return t.text, err
+}

@@ -11,9 +11,9 @@ import (
 
 // Bounds of permission leases.
 const (
-	MaxGrants   = 64             // live ones of a job
-	MaxGrant    = time.Hour      // of one grant
-	MaxLifetime = 24 * time.Hour // of one with all that was added to it
+	MaxGrants   = 64             // live grants of a job
+	MaxGrant    = time.Hour      // of a new grant
+	MaxLifetime = 24 * time.Hour // of a grant with all refreshes
 )
 
 // Grant is a permission lease of a job. The times are kept to microseconds.
@@ -25,25 +25,24 @@ type Grant struct {
 	GrantedAt  time.Time      `json:"granted_at"`
 	ExpiresAt  time.Time      `json:"expires_at"`
 	Session    arcp.SessionID `json:"session,omitzero"`
-	Principal  string         `json:"principal,omitzero"` // who granted it
-	Holder     arcp.SessionID `json:"holder,omitzero"`    // that has it, where the job has no session
+	Principal  string         `json:"principal,omitzero"` // granted the permission
+	Holder     arcp.SessionID `json:"holder,omitzero"`    // owns the grant if the job has no session
 	Revoked    bool           `json:"revoked,omitzero"`
 }
 
-// live returns nil while the grant holds, and LEASE_REVOKED or LEASE_EXPIRED
-// after.
+// live returns nil while the grant is in force, then LEASE_REVOKED or LEASE_EXPIRED.
 func (g *Grant) live(now time.Time) *arcp.Error {
 	switch {
 	case g.Revoked:
 		return arcp.Errorf(arcp.CodeLeaseRevoked, "lease %s of %s was revoked", g.ID, quote(g.Permission))
-	case over(now, g.ExpiresAt):
+	case expired(now, g.ExpiresAt):
 		return arcp.Errorf(arcp.CodeLeaseExpired, "lease %s of %s has expired", g.ID, quote(g.Permission))
 	}
 	return nil
 }
 
-// Duration is how long a grant lasts: the shortest of what was asked for, if
-// that is more than 0, what was granted, and MaxGrant.
+// Duration returns the duration of a grant: the minimum of the asked one, if it is
+// positive, the granted one, and MaxGrant.
 func Duration(asked, granted time.Duration) time.Duration {
 	if asked > 0 {
 		granted = min(granted, asked)
@@ -51,7 +50,7 @@ func Duration(asked, granted time.Duration) time.Duration {
 	return max(0, min(granted, MaxGrant))
 }
 
-// Seconds is n seconds, at most what a Duration can hold.
+// Seconds returns n seconds, at most the longest Duration.
 func Seconds(n uint64) time.Duration {
 	if n > math.MaxInt64/uint64(time.Second) {
 		return math.MaxInt64
@@ -59,16 +58,15 @@ func Seconds(n uint64) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-// Permission is what is asked for or granted.
+// Permission is a permission that is asked for or granted.
 type Permission struct {
 	Permission string
 	Resource   string
 	Operation  string
 }
 
-// Narrower returns nil if a grant answers what was asked: the same permission
-// and operation, and a resource that is the one asked for or covered by it.
-// Otherwise it is INVALID_ARGUMENT.
+// Narrower returns nil if a grant fits the request: the same permission and operation, and
+// a resource that the requested one covers. Otherwise it returns INVALID_ARGUMENT.
 func Narrower(asked, granted Permission) *arcp.Error {
 	switch {
 	case dotted(asked.Permission) != dotted(granted.Permission):
@@ -84,7 +82,7 @@ func Narrower(asked, granted Permission) *arcp.Error {
 	if err != nil {
 		return err
 	}
-	if !newInclusion([]pattern{whole}, maxWork).covers(&part) {
+	if !newInclusion([]pattern{whole}, maxSteps).covers(&part) {
 		return arcp.Errorf(arcp.CodeInvalidArgument, "resource: %s was asked for, which does not cover %s",
 			quote(asked.Resource), quote(granted.Resource))
 	}
@@ -99,9 +97,8 @@ func compileResource(permission, resource string) (pattern, *arcp.Error) {
 	return p, nil
 }
 
-// Grants are the permission leases of a job, the oldest first. The zero value
-// has none. Those that have ended are remembered, up to MaxGrants of them, so
-// that their use can be told from one that was never granted.
+// Grants holds the permission leases of a job, the oldest first. The zero value is empty.
+// Up to MaxGrants ended ones stay, so that Check can report how a grant ended.
 type Grants struct {
 	list []compiledGrant
 }
@@ -111,10 +108,9 @@ type compiledGrant struct {
 	resource pattern
 }
 
-// Add takes a grant at its GrantedAt. It is RESOURCE_EXHAUSTED if MaxGrants are
-// live then, ALREADY_EXISTS if the id is taken, and INVALID_ARGUMENT if the
-// resource is no pattern, there is no time between GrantedAt and ExpiresAt, or
-// another member is not UTF-8.
+// Add adds a grant at its GrantedAt. The error is RESOURCE_EXHAUSTED if MaxGrants are
+// live, ALREADY_EXISTS for a known id, and INVALID_ARGUMENT if the resource is not a
+// pattern, ExpiresAt is not after GrantedAt, or a member is not UTF-8.
 func (g *Grants) Add(grant Grant) *arcp.Error {
 	grant.GrantedAt, grant.ExpiresAt = instant(grant.GrantedAt), instant(grant.ExpiresAt)
 	switch {
@@ -129,7 +125,7 @@ func (g *Grants) Add(grant Grant) *arcp.Error {
 	if err != nil {
 		return err
 	}
-	g.forget(grant.GrantedAt)
+	g.prune(grant.GrantedAt)
 	if g.live(grant.GrantedAt) >= MaxGrants {
 		return arcp.Errorf(arcp.CodeResourceExhausted, "the job has %d permission leases already", MaxGrants)
 	}
@@ -146,20 +142,19 @@ func (g *Grants) live(now time.Time) (n int) {
 	return n
 }
 
-// forget drops the oldest of the ended grants, so that less than MaxGrants of
-// them are left.
-func (g *Grants) forget(now time.Time) {
+// prune removes the oldest ended grants until fewer than MaxGrants of them are left.
+func (g *Grants) prune(now time.Time) {
 	excess := len(g.list) - g.live(now) - (MaxGrants - 1)
-	kept := g.list[:0]
+	rest := g.list[:0]
 	for i := range g.list {
 		if excess > 0 && g.list[i].live(now) != nil {
 			excess--
 			continue
 		}
-		kept = append(kept, g.list[i])
+		rest = append(rest, g.list[i])
 	}
-	clear(g.list[len(kept):])
-	g.list = kept
+	clear(g.list[len(rest):])
+	g.list = rest
 }
 
 func (g *Grants) find(id arcp.LeaseID) *compiledGrant {
@@ -171,7 +166,7 @@ func (g *Grants) find(id arcp.LeaseID) *compiledGrant {
 	return nil
 }
 
-// current returns a live grant: NOT_FOUND, LEASE_REVOKED or LEASE_EXPIRED.
+// current returns a live grant, or NOT_FOUND, LEASE_REVOKED or LEASE_EXPIRED.
 func (g *Grants) current(now time.Time, id arcp.LeaseID) (*compiledGrant, *arcp.Error) {
 	c := g.find(id)
 	if c == nil {
@@ -180,7 +175,7 @@ func (g *Grants) current(now time.Time, id arcp.LeaseID) (*compiledGrant, *arcp.
 	return c, c.live(now)
 }
 
-// Get returns a grant that is remembered.
+// Get returns a grant, live or ended.
 func (g *Grants) Get(id arcp.LeaseID) (Grant, bool) {
 	if c := g.find(id); c != nil {
 		return c.Grant, true
@@ -188,7 +183,7 @@ func (g *Grants) Get(id arcp.LeaseID) (Grant, bool) {
 	return Grant{}, false
 }
 
-// Live returns a grant that holds: NOT_FOUND, LEASE_REVOKED or LEASE_EXPIRED.
+// Live returns a live grant, or NOT_FOUND, LEASE_REVOKED or LEASE_EXPIRED.
 func (g *Grants) Live(now time.Time, id arcp.LeaseID) (Grant, *arcp.Error) {
 	c, err := g.current(now, id)
 	if err != nil {
@@ -197,9 +192,9 @@ func (g *Grants) Live(now time.Time, id arcp.LeaseID) (Grant, *arcp.Error) {
 	return c.Grant, nil
 }
 
-// Refresh lets a live grant last longer, until MaxLifetime after it was granted;
-// what is asked for beyond is cut. The error is NOT_FOUND, LEASE_REVOKED,
-// LEASE_EXPIRED, or INVALID_ARGUMENT if additional is not more than 0.
+// Refresh extends a live grant, at most to MaxLifetime after it was granted. The error is
+// NOT_FOUND, LEASE_REVOKED, LEASE_EXPIRED, or INVALID_ARGUMENT if additional is not
+// positive.
 func (g *Grants) Refresh(now time.Time, id arcp.LeaseID, additional time.Duration) (Grant, *arcp.Error) {
 	c, err := g.current(now, id)
 	switch {
@@ -229,8 +224,8 @@ func (g *Grants) Revoke(now time.Time, id arcp.LeaseID) (Grant, *arcp.Error) {
 	return c.Grant, nil
 }
 
-// NextEnd is the earliest moment after a time at which a grant stops to hold, those
-// that were revoked aside; zero: there is none.
+// NextEnd returns the earliest time after another one at which a grant expires, its grace
+// included; zero if there is none.
 func (g *Grants) NextEnd(after time.Time) (next time.Time) {
 	for i := range g.list {
 		end := g.list[i].ExpiresAt.Add(Grace)
@@ -241,10 +236,9 @@ func (g *Grants) NextEnd(after time.Time) (next time.Time) {
 	return next
 }
 
-// Check returns nil if a live grant has the permission and operation and covers
-// the resource. An empty operation is covered by any. If only grants that have
-// ended would, it says how the latest did: LEASE_EXPIRED or LEASE_REVOKED.
-// Otherwise it is PERMISSION_DENIED.
+// Check returns nil if a live grant has the permission and operation and covers the
+// resource. Every grant has the empty operation. If only ended grants match, the error is
+// the end of the latest, LEASE_EXPIRED or LEASE_REVOKED; otherwise PERMISSION_DENIED.
 func (g *Grants) Check(now time.Time, permission, resource, operation string) *arcp.Error {
 	permission = dotted(permission)
 	t, bad := read(formOf(permission), resource, false)
@@ -269,7 +263,7 @@ func (g *Grants) Check(now time.Time, permission, resource, operation string) *a
 	return denied("no permission %s for %s of %s", quote(permission), quote(operation), quote(t.text))
 }
 
-// All returns the grants that are remembered, the oldest first.
+// All returns the grants, live and ended, the oldest first.
 func (g *Grants) All() []Grant {
 	list := make([]Grant, 0, len(g.list))
 	for i := range g.list {
@@ -278,7 +272,7 @@ func (g *Grants) All() []Grant {
 	return list
 }
 
-// Encode writes the grants as Decode reads them.
+// Encode encodes the grants for Decode.
 func (g *Grants) Encode() arcp.Raw {
 	raw, err := arcp.Marshal(g.All())
 	if err != nil { // only strings that are UTF-8, and times
@@ -287,7 +281,7 @@ func (g *Grants) Encode() arcp.Raw {
 	return raw
 }
 
-// Decode replaces the grants by those that Encode wrote.
+// Decode replaces the grants by encoded ones.
 func (g *Grants) Decode(raw arcp.Raw) error {
 	var list []Grant
 	if err := arcp.Unmarshal(raw, &list); err != nil {

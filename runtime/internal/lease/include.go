@@ -5,36 +5,33 @@ import (
 	"slices"
 )
 
-// maxWork bounds how many steps of automata one comparison of two leases takes.
-// What is not decided by then is not covered; leases that people write need a
-// few thousand.
-const maxWork = 1 << 18
+// maxSteps bounds the steps of automata in one comparison of two leases. A pattern that is
+// undecided by then counts as not covered. Leases written by people need a few thousand.
+const maxSteps = 1 << 18
 
-// inclusion decides whether a pattern is covered by the union of others: whether
-// every text it matches is matched by one of them, be it each by another one.
-// All patterns are of one namespace.
+// inclusion decides whether a pattern is covered by the union of others, that is whether
+// each text that it matches is matched by one of them. All patterns are of one namespace.
 //
-// A pattern with stars is walked as an automaton, and the others beside it all
-// at once: where the pattern can end and none of the others can, there is a text
-// that only the pattern matches. Characters that no pattern names at a place
-// are alike there, so one stands for all of them.
+// The pattern is walked as an automaton together with the automata of the union. If the
+// pattern can end where none of the union can, it is not covered. Characters that no
+// pattern names in a state behave alike, so one of them stands for all.
 type inclusion struct {
-	union []pattern
-	texts map[string]bool // of union
-	toks  []token         // of union, one after the other; made when needed
-	start []int           // where each begins
-	work  int             // steps that are left
+	union  []pattern
+	texts  map[string]bool // the texts of union
+	tokens []token         // the automata of union in a row; nil until needed
+	starts []int           // index of the first token of each automaton
+	steps  int             // that are left
 }
 
-func newInclusion(union []pattern, work int) *inclusion {
-	in := &inclusion{union: union, texts: make(map[string]bool, len(union)), work: work}
+func newInclusion(union []pattern, steps int) *inclusion {
+	in := &inclusion{union: union, texts: make(map[string]bool, len(union)), steps: steps}
 	for i := range union {
 		in.texts[union[i].text] = true
 	}
 	return in
 }
 
-// covers reports whether every text that p matches is matched by the union.
+// covers reports whether the union matches every text that p matches.
 func (in *inclusion) covers(p *pattern) bool {
 	if in.texts[p.text] {
 		return true
@@ -45,25 +42,25 @@ func (in *inclusion) covers(p *pattern) bool {
 	return in.walk(p)
 }
 
-// operator says what a token does.
+// operator is the kind of a token.
 type operator uint8
 
 const (
-	opChar  operator = iota // takes one character
-	opStar                  // takes any number of characters of a segment
-	opSegs                  // takes any number of segments, each with a separator before it
-	opInner                 // always after opSegs: inside such a segment
+	opChar  operator = iota // matches one character
+	opStar                  // matches any number of characters of a segment
+	opSegs                  // matches any number of segments with a separator before each
+	opInner                 // follows opSegs: inside of such a segment
 	opEnd                   // the pattern has matched
 )
 
-// token is a state of an automaton: the next ones follow it.
+// token is a state of an automaton. The next token is the next state.
 type token struct {
 	op   operator
-	char byte // opChar: the one; opSegs: the separator
-	stop stop // opStar, opInner: what they do not take
+	char byte // opChar: the character; opSegs: the separator
+	stop stop // opStar, opInner: the characters that they do not match
 }
 
-// stop says which separators end a segment.
+// stop names the characters that end a segment.
 type stop uint8
 
 const (
@@ -71,15 +68,15 @@ const (
 	stopDot               // in a host: dot or slash
 )
 
-func (s stop) takes(sym int) bool {
-	return sym != '/' && (s == stopSlash || sym != '.')
+func (s stop) allows(char int) bool {
+	return char != '/' && (s == stopSlash || char != '.')
 }
 
-// other stands for all characters that are not named.
-const other = 256
+// otherChar stands for all characters that are not named.
+const otherChar = 256
 
-// appendTokens appends the automaton of p. Each segment is written with its
-// separator before it, so that "**" can stand for none.
+// appendTokens appends the automaton of p. A separator precedes each segment, so that "**"
+// can match none.
 func appendTokens(dst []token, p *pattern) []token {
 	if p.form == formURL && !p.address {
 		dst = appendGlob(dst, p.hosts, stopDot, true)
@@ -88,10 +85,10 @@ func appendTokens(dst []token, p *pattern) []token {
 	return append(dst, token{op: opEnd})
 }
 
-// appendGlob appends the automaton of g. With some there is no text without a
-// segment, as there is no host without a label: "**" alone then is one or more.
-func appendGlob(dst []token, g glob, s stop, some bool) []token {
-	if some && !slices.ContainsFunc(g.segs, func(seg segment) bool { return !seg.any }) {
+// appendGlob appends the automaton of g. With nonEmpty a text has at least one segment, as
+// a host has a label: "**" alone then matches one or more.
+func appendGlob(dst []token, g glob, s stop, nonEmpty bool) []token {
+	if nonEmpty && !slices.ContainsFunc(g.segs, func(seg segment) bool { return !seg.any }) {
 		dst = append(dst, token{op: opChar, char: g.sep}, token{op: opStar, stop: s})
 	}
 	for _, seg := range g.segs {
@@ -100,70 +97,56 @@ func appendGlob(dst []token, g glob, s stop, some bool) []token {
 			continue
 		}
 		dst = append(dst, token{op: opChar, char: g.sep})
-		dst = appendSegment(dst, seg, s)
+		for _, c := range []byte(seg.text) {
+			if c == '*' {
+				dst = append(dst, token{op: opStar, stop: s})
+			} else {
+				dst = append(dst, token{op: opChar, char: c})
+			}
+		}
 	}
 	return dst
 }
 
-func appendSegment(dst []token, seg segment, s stop) []token {
-	dst = appendChars(dst, seg.head)
-	if seg.lit {
-		return dst
-	}
-	star := token{op: opStar, stop: s}
-	dst = append(dst, star)
-	for _, m := range seg.mid {
-		dst = append(appendChars(dst, m), star)
-	}
-	return appendChars(dst, seg.tail)
-}
-
-func appendChars(dst []token, s string) []token {
-	for i := range len(s) {
-		dst = append(dst, token{op: opChar, char: s[i]})
-	}
-	return dst
-}
-
-// beside reports whether the two can match the same text as far as it is not in
-// their automata: scheme, port, and an address.
-func (p *pattern) beside(q *pattern) bool {
+// sameOrigin compares the parts of two patterns that are not in their automata: scheme,
+// port, and a host that is an address.
+func (p *pattern) sameOrigin(q *pattern) bool {
 	return p.form == q.form && p.scheme == q.scheme && p.port == q.port &&
 		p.address == q.address && (!p.address || p.host == q.host)
 }
 
-// walkState is where a walk stands: the state of the pattern, and the states in
-// which the union may be.
+// walkState is a state of the pattern's automaton with the states in which the union may be
+// then.
 type walkState struct {
 	at    int
-	union []int // sorted
+	union []int // ascending
 }
 
-// walk visits every place that can be reached.
+// walk visits every state that can be reached.
 func (in *inclusion) walk(p *pattern) bool {
 	in.build()
 	own := appendTokens(nil, p)
 	var first []int
 	for i := range in.union {
-		if in.union[i].beside(p) {
-			first = closure(first, in.toks, in.start[i])
+		if in.union[i].sameOrigin(p) {
+			first = appendClosure(first, in.tokens, in.starts[i])
 		}
 	}
-	seen := map[string]bool{}
-	todo := in.enter(nil, seen, own, 0, sorted(first))
+	visited := map[string]bool{}
+	todo := in.push(nil, visited, own, 0, stateSet(first))
 	for len(todo) > 0 {
-		pl := todo[len(todo)-1]
+		state := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		if own[pl.at].op == opEnd && !in.ended(pl.union) {
+		t := own[state.at]
+		if t.op == opEnd && !in.accepts(state.union) {
 			return false
 		}
-		for _, sym := range in.symbols(own[pl.at], pl.union) {
-			if in.work -= 1 + len(pl.union); in.work < 0 {
+		for _, char := range in.chars(t, state.union) {
+			if in.steps -= 1 + len(state.union); in.steps < 0 {
 				return false
 			}
-			to, ok := own[pl.at].step(pl.at, sym)
-			if ok {
-				todo = in.enter(todo, seen, own, to, in.step(pl.union, sym))
+			if to, ok := t.step(state.at, char); ok {
+				todo = in.push(todo, visited, own, to, in.step(state.union, char))
 			}
 		}
 	}
@@ -171,83 +154,83 @@ func (in *inclusion) walk(p *pattern) bool {
 }
 
 func (in *inclusion) build() {
-	if in.start != nil {
+	if in.starts != nil {
 		return
 	}
 	for i := range in.union {
-		in.start = append(in.start, len(in.toks))
-		in.toks = appendTokens(in.toks, &in.union[i])
+		in.starts = append(in.starts, len(in.tokens))
+		in.tokens = appendTokens(in.tokens, &in.union[i])
 	}
 }
 
-// enter adds the places at which the pattern may be in state at, unless they
-// have been seen.
-func (in *inclusion) enter(todo []walkState, seen map[string]bool, own []token, at int, union []int) []walkState {
-	for _, q := range sorted(closure(nil, own, at)) {
+// push adds the states that the pattern may be in at a token, unless they were visited.
+func (in *inclusion) push(todo []walkState, visited map[string]bool, own []token, at int, union []int) []walkState {
+	for _, q := range stateSet(appendClosure(nil, own, at)) {
 		key := binary.AppendUvarint(nil, uint64(q))
 		for _, u := range union {
 			key = binary.AppendUvarint(key, uint64(u))
 		}
-		in.work -= 1 + len(union)
-		if !seen[string(key)] {
-			seen[string(key)] = true
+		in.steps -= 1 + len(union)
+		if !visited[string(key)] {
+			visited[string(key)] = true
 			todo = append(todo, walkState{q, union})
 		}
 	}
 	return todo
 }
 
-func (in *inclusion) ended(union []int) bool {
-	return slices.ContainsFunc(union, func(u int) bool { return in.toks[u].op == opEnd })
+// accepts reports whether a pattern of the union has matched.
+func (in *inclusion) accepts(union []int) bool {
+	return slices.ContainsFunc(union, func(u int) bool { return in.tokens[u].op == opEnd })
 }
 
-// symbols are the characters that t takes: those that a state of the union tells
-// from the others, and one for the rest.
-func (in *inclusion) symbols(t token, union []int) []int {
+// chars returns the characters that t matches: each that a state of the union tells from
+// the others, and one for the rest.
+func (in *inclusion) chars(t token, union []int) []int {
 	switch t.op {
 	case opEnd:
 		return nil
 	case opChar, opSegs:
 		return []int{int(t.char)}
 	}
-	syms := []int{other}
+	chars := []int{otherChar}
 	for _, u := range union {
-		c := int(in.toks[u].char)
-		if in.toks[u].op == opChar && t.stop.takes(c) && !slices.Contains(syms, c) {
-			syms = append(syms, c)
+		c := int(in.tokens[u].char)
+		if in.tokens[u].op == opChar && t.stop.allows(c) && !slices.Contains(chars, c) {
+			chars = append(chars, c)
 		}
 	}
-	return syms
+	return chars
 }
 
-// step returns the states of the union after sym.
-func (in *inclusion) step(union []int, sym int) []int {
+// step returns the states of the union after a character.
+func (in *inclusion) step(union []int, char int) []int {
 	var next []int
 	for _, u := range union {
-		if to, ok := in.toks[u].step(u, sym); ok {
-			next = closure(next, in.toks, to)
+		if to, ok := in.tokens[u].step(u, char); ok {
+			next = appendClosure(next, in.tokens, to)
 		}
 	}
-	return sorted(next)
+	return stateSet(next)
 }
 
-// step returns the state after sym of one that is at place at.
-func (t token) step(at, sym int) (to int, ok bool) {
+// step returns the state after a character; t is the token at index at.
+func (t token) step(at, char int) (to int, ok bool) {
 	switch t.op {
 	case opChar, opSegs:
-		return at + 1, sym == int(t.char)
+		return at + 1, char == int(t.char)
 	case opStar, opInner:
-		return at, t.stop.takes(sym)
+		return at, t.stop.allows(char)
 	}
 	return 0, false
 }
 
-// closure appends at and every state that is reached from it without a
+// appendClosure appends a state and every state that is reached from it without a
 // character.
-func closure(dst []int, toks []token, at int) []int {
+func appendClosure(dst []int, tokens []token, at int) []int {
 	for {
 		dst = append(dst, at)
-		switch toks[at].op {
+		switch tokens[at].op {
 		case opStar:
 			at++
 		case opSegs:
@@ -260,8 +243,8 @@ func closure(dst []int, toks []token, at int) []int {
 	}
 }
 
-// sorted returns s in order and without repetitions.
-func sorted(s []int) []int {
+// stateSet sorts states and removes duplicates.
+func stateSet(s []int) []int {
 	slices.Sort(s)
 	return slices.Compact(s)
 }

@@ -6,7 +6,9 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Members of a lease that are not namespaces.
+// Members of a lease that are not namespaces. Every key that is neither one of them nor one
+// of arcp.Namespaces is a permission that a tool asks for; its patterns are paths, URLs or
+// names, by their look.
 const (
 	keyExpires      = "expires_at"
 	keyCapabilities = "capabilities" // bare names without patterns: they grant nothing
@@ -24,7 +26,7 @@ var aliases = func() map[string]string {
 // snake returns the spelling of a namespace that the RFC dialect has beside the dotted one.
 func snake(namespace string) string { return strings.ReplaceAll(namespace, ".", "_") }
 
-// dotted is the one spelling under which a namespace is kept.
+// dotted returns the canonical spelling of a namespace.
 func dotted(key string) string {
 	if d, ok := aliases[key]; ok {
 		return d
@@ -32,17 +34,17 @@ func dotted(key string) string {
 	return key
 }
 
-// form is a grammar of patterns and targets.
+// form is the grammar of patterns and targets.
 type form uint8
 
 const (
-	formAny  form = iota // a path, a URL or a name, whichever it looks like
-	formPath             // an absolute path of files
+	formAny  form = iota // a path, URL or name, by its look
+	formPath             // an absolute file path
 	formURL              // scheme, host, port and path
-	formName             // segments between slashes, mostly one
+	formName             // segments separated by slashes, usually one
 )
 
-// formOf is the grammar of a namespace.
+// formOf returns the grammar of a namespace.
 func formOf(namespace string) form {
 	switch namespace {
 	case arcp.NamespaceFSRead, arcp.NamespaceFSWrite:

@@ -1,8 +1,6 @@
-// Package lease decides what a job may do: which operations its lease and the
-// permissions granted to it cover, what of a budget is left, and what it may
-// pass on to its children. It is pure: it takes the time and returns answers.
-// Nothing in it may be used by many goroutines at once, except a *Lease, which
-// never changes.
+// Package lease decides about the authority of a job: the operations that its lease and its
+// grants cover, the rest of its budget, and the leases of its children. It is pure: the time
+// is an argument. Only the immutable *Lease may be used by many goroutines at once.
 package lease
 
 import (
@@ -13,27 +11,26 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Grace is how long after its expiry a lease still holds, for the time that
-// passes between an operation and its check.
+// Grace is how long a lease stays in force after its expiry: an operation and its check are
+// not simultaneous.
 const Grace = time.Second
 
-// Lease is what a job may do. It never changes; a nil *Lease covers nothing.
+// Lease is the authority of a job. It is immutable. A nil *Lease covers nothing.
 type Lease struct {
 	permissions []permission // by namespace, ascending
-	budget      []Amount     // one a currency, in the order they were asked for
+	budget      []Amount     // one for each currency, in the order of the request
 	expires     time.Time    // zero: never
 }
 
-// permission is one namespace and its patterns, without repetitions. There may
-// be none: then the namespace is closed, where an absent one may be left to a
-// policy, as model.use is.
+// permission is a namespace with its distinct patterns. Without patterns nothing of the
+// namespace is covered, whereas a policy may decide about an absent namespace.
 type permission struct {
 	namespace string
 	patterns  []pattern
 }
 
-// Nothing is the lease of who may do nothing, whatever a policy makes of what a
-// lease does not say: it is for where there is a lease that cannot be read.
+// Nothing returns a lease that covers nothing and leaves nothing to a policy. It replaces a
+// lease that cannot be decoded.
 func Nothing() *Lease { return &Lease{permissions: []permission{{namespace: arcp.NamespaceModelUse}}} }
 
 // ExpiresAt returns when the lease ends; zero: never.
@@ -45,13 +42,13 @@ func (l *Lease) ExpiresAt() time.Time {
 }
 
 // Expired reports whether the lease has ended, the grace included.
-func (l *Lease) Expired(now time.Time) bool { return over(now, l.ExpiresAt()) }
+func (l *Lease) Expired(now time.Time) bool { return expired(now, l.ExpiresAt()) }
 
-// over reports whether a time is past, the grace included; zero never is.
-func over(now, at time.Time) bool { return !at.IsZero() && !now.Before(at.Add(Grace)) }
+// expired reports whether a time and the grace are past; zero is never.
+func expired(now, at time.Time) bool { return !at.IsZero() && !now.Before(at.Add(Grace)) }
 
-// Budget returns the amounts the lease may spend, at most one a currency. A
-// currency that is not among them is not limited.
+// Budget returns the amounts that the job may spend, at most one for each currency. Other
+// currencies are not limited.
 func (l *Lease) Budget() []Amount {
 	if l == nil {
 		return nil
@@ -59,9 +56,8 @@ func (l *Lease) Budget() []Amount {
 	return slices.Clone(l.budget)
 }
 
-// Has reports whether the lease says anything about a namespace, be it that
-// nothing in it is covered. A runtime may allow every model where model.use is
-// absent.
+// Has reports whether the lease has a namespace, even one without patterns. A policy may
+// allow every model if model.use is absent.
 func (l *Lease) Has(namespace string) bool { return l.find(dotted(namespace)) != nil }
 
 // find returns the permission of a dotted namespace, or nil.
@@ -78,9 +74,9 @@ func (l *Lease) find(namespace string) *permission {
 	return &l.permissions[i]
 }
 
-// Covers returns nil if a pattern of the namespace covers the target, in its
-// canonical form, and otherwise PERMISSION_DENIED. It does not look at the time.
-// Names are compared as a whole: a target "echo@1.0.0" is not "echo".
+// Covers returns nil if a pattern of the namespace covers the canonical form of the target,
+// and otherwise PERMISSION_DENIED. It ignores the expiry. Names are compared as a whole: a
+// target "echo@1.0.0" is not "echo".
 func (l *Lease) Covers(namespace, s string) *arcp.Error {
 	p := l.find(dotted(namespace))
 	if p == nil {

@@ -163,7 +163,7 @@ func inclusionIs(t *rapid.T, namespace, child string, parents []string, u univer
 	for i := range parents {
 		union[i].mustCover(t, namespace, parents[i])
 	}
-	got := newInclusion(union, maxWork).covers(&c)
+	got := newInclusion(union, maxSteps).covers(&c)
 	counter := ""
 	for i := range u {
 		if w := &u[i]; c.covers(w) && !covered(union, w) {

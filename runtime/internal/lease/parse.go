@@ -14,23 +14,22 @@ import (
 // Bounds of one lease.
 const (
 	MaxKeys     = 100
-	MaxPatterns = 1000 // in all keys together
+	MaxPatterns = 1000 // of all keys together
 	MaxAmounts  = 32
 )
 
-// Request is what a submit asks for, as received. Absent members ask for
+// Request holds the lease members of a submit as received. An absent member asks for
 // nothing.
 type Request struct {
 	Lease       arcp.Raw               // lease_request
 	Constraints *arcp.LeaseConstraints // lease_constraints
-	CostBudget  []string               // cost_budget beside the lease: an older place of it
+	CostBudget  []string               // cost_budget beside the lease, its older place
 }
 
-// Parse reads a request. Every spelling of a namespace is understood; two of one
-// namespace must say the same. Of two expiries the earlier counts, cut to
-// microseconds. What is malformed, over a bound, expires at now or before, or at a
-// time that is not given in UTC, is INVALID_REQUEST, with a message that names the
-// key.
+// Parse decodes a request. It accepts every spelling of a namespace; the values of two
+// spellings must be equal. The earlier of two expiries counts, truncated to microseconds. A
+// lease that is malformed, over a bound, not expiring after now, or expiring at a time not
+// in UTC is INVALID_REQUEST with a message that names the key.
 func Parse(now time.Time, r Request) (*Lease, *arcp.Error) {
 	if len(r.Lease) > MaxRequest {
 		return nil, arcp.Errorf(arcp.CodeInvalidRequest, "lease: it may have at most %d bytes, not %d", MaxRequest, len(r.Lease))
@@ -52,14 +51,12 @@ func Parse(now time.Time, r Request) (*Lease, *arcp.Error) {
 	return l, nil
 }
 
-// Decode reads what Encode wrote, or the lease of a principal. It is Parse
-// without a look at the time.
+// Decode decodes a lease of Encode or of a principal. It is Parse without the current time.
 func Decode(raw arcp.Raw) (*Lease, error) { return decode(raw, nil) }
 
 var errZone = errors.New("the time must be in UTC, as 2026-01-02T15:04:05Z is")
 
-// CheckZone returns INVALID_REQUEST if the bound, as it was received, does not give
-// its time in UTC.
+// CheckZone returns INVALID_REQUEST if the expiry was not received in UTC.
 func CheckZone(c *arcp.LeaseConstraints) *arcp.Error {
 	if c == nil || utc(c.ExpiresAt) {
 		return nil
@@ -67,13 +64,13 @@ func CheckZone(c *arcp.LeaseConstraints) *arcp.Error {
 	return arcp.Errorf(arcp.CodeInvalidRequest, "lease_constraints: expires_at: %v", errZone)
 }
 
-// utc reports whether a time was given in UTC; none is.
+// utc reports whether a time is in UTC; the zero time is.
 func utc(t time.Time) bool {
 	_, offset := t.Zone()
 	return offset == 0
 }
 
-// earlier returns the earlier of two times, of which zero is never.
+// earlier returns the earlier of two times; zero is never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -81,7 +78,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// instant is t as it is kept and sent: UTC, whole microseconds.
+// instant returns t in UTC, truncated to microseconds.
 func instant(t time.Time) time.Time {
 	if t.IsZero() {
 		return time.Time{}
@@ -118,7 +115,7 @@ var errPatterns = fmt.Errorf("more than %d patterns in all", MaxPatterns)
 // reader collects the members of a lease.
 type reader struct {
 	lists    map[string][]string // by dotted key
-	from     map[string]string   // the spelling each was read from
+	from     map[string]string   // spelling of each in the request
 	expires  time.Time
 	patterns int
 }
@@ -154,7 +151,7 @@ func (r *reader) expiry(raw arcp.Raw) error {
 	return nil
 }
 
-// list takes the value of a namespace from one of its spellings.
+// list adds the value of a namespace in one of its spellings.
 func (r *reader) list(namespace, spelling string, list []string) error {
 	if len(list) > MaxPatterns {
 		return errPatterns
@@ -177,14 +174,14 @@ func (r *reader) list(namespace, spelling string, list []string) error {
 	return nil
 }
 
-// same reports whether two lists mean the same, in whatever order.
+// same reports whether two lists are equal in any order.
 func same(namespace string, a, b []string) bool {
-	return maps.Equal(meaning(namespace, a), meaning(namespace, b))
+	return maps.Equal(canonicalList(namespace, a), canonicalList(namespace, b))
 }
 
-// meaning is what a list says: the canonical patterns, or the sum of each
-// currency. What is malformed stands for itself; it is refused later.
-func meaning(namespace string, list []string) map[string]string {
+// canonicalList returns the canonical patterns of a list, or the sum for each currency.
+// Malformed entries stay as they are; they are refused later.
+func canonicalList(namespace string, list []string) map[string]string {
 	m := map[string]string{}
 	if namespace == arcp.NamespaceCostBudget {
 		if sums, err := sum(list); err == nil {
@@ -203,7 +200,7 @@ func meaning(namespace string, list []string) map[string]string {
 	return m
 }
 
-// lease compiles what was collected.
+// lease compiles the collected members.
 func (r *reader) lease() (*Lease, error) {
 	l := &Lease{expires: r.expires}
 	for _, ns := range slices.Sorted(maps.Keys(r.lists)) {

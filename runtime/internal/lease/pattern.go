@@ -8,9 +8,9 @@ import (
 
 // pattern is a compiled pattern.
 type pattern struct {
-	prefix  string // every path it covers begins so
-	suffix  string // and every host ends so
-	literal bool   // without stars: covers only its own text
+	prefix  string // of every path that the pattern covers
+	suffix  string // of every host that the pattern covers
+	literal bool   // no stars: only the text itself is covered
 	target
 	hosts glob
 	paths glob
@@ -22,25 +22,26 @@ type glob struct {
 	segs []segment
 }
 
-// segment matches one segment, or with any set every number of them.
+// segment matches one segment, or any number of segments.
 type segment struct {
-	any  bool
-	lit  bool // head is all of it
-	head string
-	mid  []string
-	tail string
+	any  bool // "**"
+	lit  bool // no stars: head is the text
+	text string
+	head string   // before the first star
+	mid  []string // between stars
+	tail string   // behind the last star
 }
 
 // compile reads a pattern of a namespace:
 //
-//   - "*" is any run of characters within a segment, "**" as a whole segment any
-//     number of segments, also none; two stars beside other characters are one.
-//     Every other character stands for itself.
-//   - Segments are what slashes divide in paths and names, and dots in hosts. A
-//     dot in a name is a character like others: "fs.*" covers "fs.read.all".
-//   - "*.example.com" covers hosts with one more label, "**.example.com" those
-//     with any number, also none. Stars never cover IP addresses: those are
-//     written out. Without a scheme https is meant, without a path "/".
+//   - "*" matches any run of characters within a segment. "**" as a whole segment matches
+//     any number of segments, also none. Two stars beside other characters are one star.
+//     Every other character matches itself.
+//   - Slashes separate the segments of paths and names, dots those of hosts. A dot in a
+//     name is an ordinary character: "fs.*" covers "fs.read.all".
+//   - "*.example.com" covers hosts with one more label, "**.example.com" hosts with any
+//     number of more labels, also none. Stars never cover IP addresses. The default scheme
+//     is https, the default path "/".
 //   - A lone "*" in tool.call, agent.delegate and model.use covers every name.
 func compile(namespace, s string) (pattern, error) {
 	t, err := read(formOf(namespace), s, true)
@@ -63,8 +64,8 @@ func compile(namespace, s string) (pattern, error) {
 	return p, nil
 }
 
-// before is what precedes the first star of s, without a separator that is gone
-// when "**" covers no segments.
+// before returns the text before the first star of s, without a separator that is absent
+// when "**" matches no segments.
 func before(s string, sep byte) string {
 	i := strings.IndexByte(s, '*')
 	if i < 0 {
@@ -76,7 +77,7 @@ func before(s string, sep byte) string {
 	return s[:i]
 }
 
-// after is what follows the last star of s, in the same way.
+// after returns the text behind the last star of s, in the same way.
 func after(s string, sep byte) string {
 	i := strings.LastIndexByte(s, '*') + 1
 	if i >= 2 && s[i-2] == '*' && i < len(s) && s[i] == sep {
@@ -85,7 +86,7 @@ func after(s string, sep byte) string {
 	return s[i:]
 }
 
-// segments is the path without the slash that begins it.
+// segments returns the path without its first slash.
 func (t *target) segments() string {
 	if t.form == formPath || t.form == formURL {
 		return t.path[1:]
@@ -93,8 +94,8 @@ func (t *target) segments() string {
 	return t.path
 }
 
-// root reports whether t is the path that has no segments. A URL's has one, the
-// empty one.
+// root reports whether t is a file path without segments. The path "/" of a URL has one
+// empty segment.
 func (t *target) root() bool { return t.form == formPath && t.path == "/" }
 
 func compileGlob(s string, sep byte) glob {
@@ -112,7 +113,7 @@ func compileGlob(s string, sep byte) glob {
 func compileSegment(s string) segment {
 	parts := strings.Split(s, "*")
 	last := len(parts) - 1
-	seg := segment{lit: last == 0, head: parts[0], tail: parts[last]}
+	seg := segment{text: s, lit: last == 0, head: parts[0], tail: parts[last]}
 	for i := 1; i < last; i++ {
 		if parts[i] != "" {
 			seg.mid = append(seg.mid, parts[i])
@@ -144,12 +145,12 @@ func (p *pattern) coversOrigin(t *target) bool {
 	return p.hosts.match(t.host, false)
 }
 
-// match compares segment by segment. Where it fails, the latest "**" takes one
-// segment more; earlier ones need not, since what follows them has been found at
-// the earliest place.
+// match compares segment by segment; with none, s has no segments. After a mismatch the
+// latest "**" matches one segment more. Earlier ones need not: the segments behind them
+// were found at the earliest position.
 func (g *glob) match(s string, none bool) bool {
 	p, done := 0, none
-	star, retry := -1, "" // the latest "**", and what follows the segments it has taken
+	star, retry := -1, "" // index of the latest "**", and the text behind its segments
 	for !done {
 		if p < len(g.segs) && g.segs[p].any {
 			if p == len(g.segs)-1 {
@@ -160,7 +161,7 @@ func (g *glob) match(s string, none bool) bool {
 			continue
 		}
 		if p < len(g.segs) {
-			if seg, rest, more := cut(s, g.sep); g.segs[p].match(seg) {
+			if seg, rest, more := cutByte(s, g.sep); g.segs[p].match(seg) {
 				s, done = rest, !more
 				p++
 				continue
@@ -169,7 +170,7 @@ func (g *glob) match(s string, none bool) bool {
 		if star < 0 {
 			return false
 		}
-		_, rest, more := cut(retry, g.sep)
+		_, rest, more := cutByte(retry, g.sep)
 		retry, s, done, p = rest, rest, !more, star+1
 	}
 	for p < len(g.segs) && g.segs[p].any {
@@ -178,16 +179,16 @@ func (g *glob) match(s string, none bool) bool {
 	return p == len(g.segs)
 }
 
-// cut is strings.Cut for one byte; sep 0 is never found.
-func cut(s string, sep byte) (before, after string, found bool) {
+// cutByte is strings.Cut for one byte.
+func cutByte(s string, sep byte) (before, after string, found bool) {
 	if i := strings.IndexByte(s, sep); i >= 0 {
 		return s[:i], s[i+1:], true
 	}
 	return s, "", false
 }
 
-// match looks for each part at the earliest place, which leaves the most to the
-// parts after it.
+// match finds each part at the earliest position, which leaves most of s to the parts
+// behind it.
 func (g *segment) match(s string) bool {
 	if g.lit {
 		return s == g.head

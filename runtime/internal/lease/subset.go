@@ -8,19 +8,17 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Subset returns nil if a child may have l under parent, and otherwise
-// LEASE_SUBSET_VIOLATION with a message that names what is not covered:
+// Subset returns nil if a child of a job with the lease parent may have l, and otherwise
+// LEASE_SUBSET_VIOLATION with a message that names the first excess:
 //
-//   - each pattern must be covered by the parent's patterns of the namespace
-//     taken together, exactly, unless deciding that takes more than a bounded
-//     number of steps: then it counts as not covered. A namespace that the
-//     parent does not have is not covered, model.use included, whatever a
-//     policy makes of its absence;
-//   - each amount must be at most the parent's, if the parent is limited in the
-//     currency; what is left of the parent's is for Budget.Reserve to compare;
-//   - the expiry must not be later than the parent's. None is none of its own.
+//   - Each pattern is covered by the union of the parent's patterns of the namespace. The
+//     decision is exact within maxSteps; an undecided pattern is not covered. A namespace
+//     that the parent lacks covers nothing, also model.use.
+//   - Each amount is at most the parent's, if the parent is limited in the currency.
+//     Budget.Reserve compares it with the rest of the parent's budget.
+//   - The expiry is not later than the parent's.
 //
-// What l does not say is allowed; Inherit then takes it from the parent.
+// Absent members of l are allowed; Inherit copies them from the parent.
 func (l *Lease) Subset(parent *Lease) *arcp.Error {
 	if what := l.exceeds(parent); what != "" {
 		return arcp.Errorf(arcp.CodeLeaseSubsetViolation, "the parent's lease does not cover %s", what)
@@ -28,8 +26,8 @@ func (l *Lease) Subset(parent *Lease) *arcp.Error {
 	return nil
 }
 
-// Within is Subset for a request and the lease of its principal, whose amounts
-// bound each of its jobs alone. It answers PERMISSION_DENIED.
+// Within is Subset for a request and the lease of its principal. The amounts of that lease
+// bound each job of the principal separately. The error is PERMISSION_DENIED.
 func (l *Lease) Within(limit *Lease) *arcp.Error {
 	if what := l.exceeds(limit); what != "" {
 		return denied("the principal's lease does not cover %s", what)
@@ -37,7 +35,7 @@ func (l *Lease) Within(limit *Lease) *arcp.Error {
 	return nil
 }
 
-// exceeds says what of l is not covered by m; empty: nothing.
+// exceeds names the first part of l that m does not cover; empty if m covers l.
 func (l *Lease) exceeds(m *Lease) string {
 	if l == nil {
 		return ""
@@ -50,9 +48,9 @@ func (l *Lease) exceeds(m *Lease) string {
 	if at := m.ExpiresAt(); !at.IsZero() && l.expires.After(at) {
 		return keyExpires + " " + l.expires.Format(time.RFC3339Nano)
 	}
-	work := maxWork
+	steps := maxSteps
 	for i := range l.permissions {
-		if p := l.permissions[i].exceeds(m, &work); p != nil {
+		if p := l.permissions[i].exceeds(m, &steps); p != nil {
 			return l.permissions[i].namespace + " " + quote(p.text)
 		}
 	}
@@ -60,7 +58,7 @@ func (l *Lease) exceeds(m *Lease) string {
 }
 
 // exceeds returns the first pattern that m does not cover.
-func (p *permission) exceeds(m *Lease, work *int) *pattern {
+func (p *permission) exceeds(m *Lease, steps *int) *pattern {
 	if len(p.patterns) == 0 {
 		return nil
 	}
@@ -68,56 +66,27 @@ func (p *permission) exceeds(m *Lease, work *int) *pattern {
 	if q == nil {
 		return &p.patterns[0]
 	}
-	in := newInclusion(q.patterns, *work)
+	in := newInclusion(q.patterns, *steps)
 	for i := range p.patterns {
 		if !in.covers(&p.patterns[i]) {
 			return &p.patterns[i]
 		}
 	}
-	*work = in.work
+	*steps = in.steps
 	return nil
 }
 
-// Cut returns what a parent passes on with permissions_inherited: the namespaces
-// named, in whatever spelling, and the expiry. If l limits the models and
-// model.use is not named, no model is passed on; an absent key could mean all.
-func (l *Lease) Cut(namespaces []string) *Lease {
-	if l == nil {
-		return nil
-	}
-	named := make(map[string]bool, len(namespaces))
-	for _, ns := range namespaces {
-		named[dotted(ns)] = true
-	}
-	cut := &Lease{expires: l.expires}
-	for _, p := range l.permissions {
-		switch {
-		case named[p.namespace]:
-			cut.permissions = append(cut.permissions, p)
-		case p.namespace == arcp.NamespaceModelUse:
-			cut.permissions = append(cut.permissions, permission{namespace: arcp.NamespaceModelUse})
-		}
-	}
-	if named[arcp.NamespaceCostBudget] {
-		cut.budget = l.budget
-	}
-	return cut
-}
-
-// With returns l with the permissions of m in place of its own. It ends no later
-// than m.
+// With returns l with the permissions of m and the earlier of both expiries.
 func (l *Lease) With(m *Lease) *Lease {
 	return &Lease{permissions: m.permissions, budget: l.budget, expires: earlier(l.expires, m.expires)}
 }
 
-// Inherit returns l bounded by its parent in what it does not say itself: it
-// ends no later than the parent; it may use no other models than the parent,
-// if that is limited in them; and in each currency of remaining that it has no
-// amount of, it may spend all that remains, or nothing if that is negative.
+// Inherit returns l with its absent members copied from the parent: the earlier expiry,
+// model.use if the parent has it, and each currency of remaining, which is the rest of the
+// parent's budget. A negative rest counts as 0.
 //
-// A child that names no amount thus leaves its parent none while it runs: one
-// that both are to spend from has to be named. For a request, the parent is the
-// lease of its principal, and that lease's Budget is what remains.
+// A child without an amount of a currency thus reserves the whole rest. For a request, the
+// parent is the lease of its principal and remaining is the Budget of that lease.
 func (l *Lease) Inherit(parent *Lease, remaining []Amount) *Lease {
 	heir := Lease{}
 	if l != nil {
@@ -127,7 +96,7 @@ func (l *Lease) Inherit(parent *Lease, remaining []Amount) *Lease {
 	heir.budget = slices.Clone(heir.budget)
 	for _, a := range remaining {
 		if _, ok := findAmount(heir.budget, a.currency); !ok {
-			heir.budget = append(heir.budget, a.floor())
+			heir.budget = append(heir.budget, a.nonNegative())
 		}
 	}
 	if p := parent.find(arcp.NamespaceModelUse); p != nil && heir.find(arcp.NamespaceModelUse) == nil {

@@ -9,55 +9,31 @@ import (
 	"github.com/arcpd/arcpd/internal/clip"
 )
 
-// Bounds of a pattern, and of a target without its query. The second
-// keeps short a comparison made to take long: that grows with the segments of
-// both.
+// Bounds of a pattern, and of a target without its query. The cost of a comparison grows
+// with the product of the segments of both.
 const (
 	MaxPattern  = 4096     // bytes
-	MaxRequest  = 64 << 10 // bytes of a lease_request: it is in lists and events
+	MaxRequest  = 64 << 10 // bytes of a lease_request, which lists and events repeat
 	MaxSegments = 128
 )
 
-// target is what an operation is about, or a pattern before it is compiled, in
-// canonical form.
+// target is the resource of an operation, or a pattern before it is compiled, in canonical
+// form.
 type target struct {
 	form    form // never formAny
 	text    string
-	scheme  string // of a URL: parts of text
+	scheme  string // this and the next ones are the parts of a URL's text
 	host    string
-	port    string // with its colon; empty: the scheme's own
+	port    string // with its colon; empty: the default port of the scheme
 	address bool   // host is an IP address
-	path    string // of a URL; otherwise text
-}
-
-// Canonical returns the form in which a target is compared with the patterns of
-// a namespace. A tool should use this form, not the one it was given: then what
-// was checked is what is used.
-//
-// Paths must be absolute; "." and ".." segments are resolved by name alone, so
-// that following symbolic links stays the tool's to prevent; repeated and
-// trailing slashes go. A path is not a URL: a percent sign is a character of it.
-// URLs lose userinfo by being refused, query and fragment by being cut; scheme
-// and host become lower case, the scheme's own port goes, unreserved characters
-// are decoded and all others that need it are encoded. Names stay as they are.
-//
-// What has no canonical form is PERMISSION_DENIED: control and invisible
-// characters, backslashes in paths and URLs, encoded separators, dot segments
-// that climb above the root, empty segments in URLs and names, hosts that are
-// numbers in disguise, and what is longer than MaxPattern or MaxSegments.
-func Canonical(namespace, s string) (string, *arcp.Error) {
-	t, err := read(formOf(dotted(namespace)), s, false)
-	if err != nil {
-		return "", denied("%s: %s cannot be a target: %v", namespace, quote(s), err)
-	}
-	return t.text, nil
+	path    string // the text if it is not a URL
 }
 
 func denied(format string, args ...any) *arcp.Error {
 	return arcp.Errorf(arcp.CodePermissionDenied, format, args...)
 }
 
-// quote quotes s for a message, at most 200 bytes of it.
+// quote quotes s for a message, truncated to 200 bytes.
 func quote(s string) string { return clip.Quote(s, 200) }
 
 var (
@@ -66,8 +42,20 @@ var (
 	errDeep    = fmt.Errorf("it has more than %d segments", MaxSegments)
 )
 
-// read makes a target, or with glob a pattern, of s. In a pattern stars may
-// stand in a host, the scheme may be missing, and dot segments are refused.
+// read parses a target, or with glob a pattern, into its canonical form:
+//
+//   - Paths are absolute. "." and ".." are resolved by name alone; preventing symbolic
+//     links is left to the tool. Repeated and trailing slashes are removed. A percent sign
+//     is an ordinary character.
+//   - URLs have no userinfo. Query and fragment are removed, scheme and host are in lower
+//     case, the default port is removed, unreserved characters are decoded, and all others
+//     that need it are encoded.
+//   - Names do not change.
+//
+// It refuses control and invisible characters, backslashes in paths and URLs, encoded
+// separators, dot segments above the root, empty segments in URLs and names, hosts that are
+// unusual spellings of a number, and more than MaxPattern bytes or MaxSegments segments. A
+// pattern may have stars in its host and no scheme; dot segments in it are refused.
 func read(f form, s string, glob bool) (target, error) {
 	if s == "" {
 		return target{}, errNothing
@@ -76,7 +64,7 @@ func read(f form, s string, glob bool) (target, error) {
 		return target{}, err
 	}
 	t, err := target{}, error(nil)
-	switch look(f, s) {
+	switch guessForm(f, s) {
 	case formPath:
 		t, err = readPath(s, glob)
 	case formURL:
@@ -94,8 +82,8 @@ func read(f form, s string, glob bool) (target, error) {
 	return t, err
 }
 
-// look is the grammar of s where the namespace has none.
-func look(f form, s string) form {
+// guessForm returns f, or for formAny the grammar that s looks like.
+func guessForm(f form, s string) form {
 	switch {
 	case f != formAny:
 		return f
@@ -117,7 +105,7 @@ func readPath(s string, glob bool) (target, error) {
 	switch {
 	case s[0] != '/':
 		return target{}, errRelative
-	case strings.HasPrefix(s, "//"): // POSIX leaves its meaning open, and some systems see a host
+	case strings.HasPrefix(s, "//"): // implementation-defined in POSIX: some systems read a host
 		return target{}, errNetwork
 	case strings.IndexByte(s, '\\') >= 0:
 		return target{}, errBackslash
@@ -128,7 +116,7 @@ func readPath(s string, glob bool) (target, error) {
 	return target{form: formPath, text: path, path: path}, err
 }
 
-// hides reports whether s would have other segments if it were decoded.
+// hides reports whether percent-decoding would change the segments of s.
 func hides(s string) bool {
 	for i := strings.IndexByte(s, '%'); i >= 0 && i < len(s); i++ {
 		if b, ok := escaped(s, i); ok && (separates(b) || b == '.') {
@@ -157,9 +145,9 @@ func readName(s string) (target, error) {
 	return target{form: formName, text: s, path: s}, nil
 }
 
-// resolve removes dot segments, and from a path of files empty segments too. It
-// returns s itself if there are none. A URL keeps its last segment if it is
-// empty, since servers tell "/a" from "/a/"; other empty ones are refused.
+// resolve removes dot segments, and from a file path also empty segments. It returns s
+// itself if there are none. A URL may have an empty last segment, since servers distinguish
+// "/a" from "/a/"; other empty segments are refused.
 func resolve(s string, f form, glob bool) (string, error) {
 	clean := true
 	for rest, more := s[1:], true; more; {
@@ -187,8 +175,7 @@ func resolve(s string, f form, glob bool) (string, error) {
 
 func dots(seg string) bool { return seg == "." || seg == ".." }
 
-// dotsWithParameter reports segments such as "..;a", which some servers take for
-// "..".
+// dotsWithParameter reports segments such as "..;a", which some servers treat as "..".
 func dotsWithParameter(seg string) bool {
 	rest := strings.TrimLeft(seg, ".")
 	n := len(seg) - len(rest)

@@ -17,9 +17,8 @@ var (
 	errClimbs    = errors.New("it climbs above the root")
 )
 
-// checkText refuses what no target or pattern may have: text that is not UTF-8,
-// control characters, and characters that are not seen or that change the order
-// of those that are. Characters that merely look alike are different characters.
+// checkText refuses invalid UTF-8, control characters, invisible characters and characters
+// that change the writing direction. Characters that look alike are different characters.
 func checkText(s string) error {
 	for i := 0; i < len(s); {
 		b := s[i]
@@ -39,7 +38,7 @@ func checkText(s string) error {
 	return nil
 }
 
-// checkRune is checkText for a rune beyond ASCII that was decoded from n bytes.
+// checkRune is checkText for a rune outside of ASCII that was decoded from n bytes.
 func checkRune(r rune, n int) error {
 	switch {
 	case r == utf8.RuneError && n <= 1:
@@ -52,7 +51,7 @@ func checkRune(r rune, n int) error {
 	return nil
 }
 
-// blank reports letters and marks that are drawn as nothing.
+// blank reports letters and marks without a visible shape.
 func blank(r rune) bool {
 	switch r {
 	case 0x034f, 0x115f, 0x1160, 0x17b4, 0x17b5, 0x180b, 0x180c, 0x180d, 0x3164, 0xffa0:
@@ -61,7 +60,7 @@ func blank(r rune) bool {
 	return false
 }
 
-// escaped returns the byte that "%XX" at s[i:] stands for.
+// escaped decodes "%XX" at s[i:].
 func escaped(s string, i int) (b byte, ok bool) {
 	if i+2 >= len(s) || s[i] != '%' {
 		return 0, false
@@ -70,7 +69,7 @@ func escaped(s string, i int) (b byte, ok bool) {
 	return hi<<4 | lo&0xf, hi < 16 && lo < 16
 }
 
-// unhex is the value of a hexadecimal digit, or 0xff.
+// unhex returns the value of a hexadecimal digit, or 0xff.
 func unhex(c byte) byte {
 	switch {
 	case '0' <= c && c <= '9':
@@ -83,6 +82,6 @@ func unhex(c byte) byte {
 	return 0xff
 }
 
-// separates reports what no "%XX" may stand for, since whoever decodes it later
-// would see other segments, or an earlier end, than were compared.
+// separates reports the bytes that must not be encoded: a later decoder would see other
+// segments, or an earlier end, than Covers has compared.
 func separates(b byte) bool { return b == '/' || b == '\\' || b < ' ' || b == 0x7f }

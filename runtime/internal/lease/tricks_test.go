@@ -185,11 +185,11 @@ func TestCanonical(t *testing.T) {
 		{NetFetch, "http://[0:0::1]:81", "http://[::1]:81/"},
 		{ToolCall, "a.B/c", "a.B/c"},
 	} {
-		got, err := Canonical(c.namespace, c.in)
+		got, err := canonical(c.namespace, c.in)
 		if err != nil || got != c.want {
-			t.Errorf("Canonical(%s, %q) = %q, %v, want %q", c.namespace, c.in, got, err, c.want)
+			t.Errorf("canonical(%s, %q) = %q, %v, want %q", c.namespace, c.in, got, err, c.want)
 		}
-		if again, err := Canonical(c.namespace, got); err != nil || again != got {
+		if again, err := canonical(c.namespace, got); err != nil || again != got {
 			t.Errorf("the canonical form %q becomes %q, %v", got, again, err)
 		}
 	}
@@ -258,8 +258,8 @@ func TestCoversDoesNotAllocate(t *testing.T) {
 		if n := testing.AllocsPerRun(100, func() { _ = l.Covers(c.namespace, c.target) }); n != 0 {
 			t.Errorf("Covers(%s, %q) allocates %v times", c.namespace, c.target, n)
 		}
-		if n := testing.AllocsPerRun(100, func() { _, _ = Canonical(c.namespace, c.target) }); n != 0 {
-			t.Errorf("Canonical(%s, %q) allocates %v times", c.namespace, c.target, n)
+		if n := testing.AllocsPerRun(100, func() { _, _ = canonical(c.namespace, c.target) }); n != 0 {
+			t.Errorf("canonical(%s, %q) allocates %v times", c.namespace, c.target, n)
 		}
 	}
 }

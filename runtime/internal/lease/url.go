@@ -20,11 +20,11 @@ var (
 	errSpace    = errors.New("a URL must not have spaces")
 )
 
-// ports are the ones that a URL of a scheme need not name.
+// ports are the default ports of schemes.
 var ports = map[string]string{"https": "443", "http": "80", "wss": "443", "ws": "80", "ftp": "21"}
 
-// readURL reads scheme "://" host [":" port] [path]. A pattern without a scheme
-// is one for https.
+// readURL parses scheme "://" host [":" port] [path]. The default scheme of a pattern is
+// https.
 func readURL(s string, glob bool) (target, error) {
 	switch {
 	case strings.IndexByte(s, '\\') >= 0:
@@ -50,7 +50,7 @@ func readURL(s string, glob bool) (target, error) {
 	return readParts(s, scheme, rest, glob)
 }
 
-// readParts goes on where the scheme and the query of s have been cut off.
+// readParts parses the rest of s, which has neither scheme nor query.
 func readParts(s, scheme, rest string, glob bool) (t target, err error) {
 	if len(rest) > MaxPattern {
 		return t, errLong
@@ -76,7 +76,7 @@ func readParts(s, scheme, rest string, glob bool) (t target, err error) {
 	return t, nil
 }
 
-// join sets the text: a part of s if that is canonical.
+// join sets the text, to a part of s if s is canonical.
 func (t *target) join(s string) {
 	rest := s
 	for _, part := range [...]string{t.scheme, "://", t.host, t.port, t.path} {
@@ -181,8 +181,8 @@ func validLabel(s string, glob bool) bool {
 	return s != "" && len(s) <= maxLabel
 }
 
-// numeric reports whether a host whose last label this is would be read as an
-// IPv4 address by those that accept short, octal and hexadecimal ones.
+// numeric reports whether a parser of short, octal and hexadecimal IPv4 addresses would
+// accept a host with this last label.
 func numeric(label string) bool {
 	digits, hex := strings.CutPrefix(label, "0x")
 	for i := range len(digits) {
@@ -193,8 +193,8 @@ func numeric(label string) bool {
 	return true
 }
 
-// readIPv6 reads "[" address "]". One that holds an IPv4 address is refused: it
-// reaches that address without being compared with its patterns.
+// readIPv6 parses "[" address "]". An embedded IPv4 address is refused: the patterns for
+// that address would not be compared.
 func readIPv6(s string) (string, error) {
 	inner, ok := strings.CutSuffix(s[1:], "]")
 	if !ok {
@@ -211,10 +211,10 @@ func readIPv6(s string) (string, error) {
 	return s, nil
 }
 
-// escape decodes the unreserved characters of a URL's path and encodes what has
-// to be (RFC 3986 §6.2.2). It returns s itself if there is nothing to change.
+// escape decodes the unreserved characters of a URL's path and encodes the characters that
+// need it (RFC 3986 §6.2.2). It returns s itself if nothing changes.
 func escape(s string) (string, error) {
-	var out []byte // nil: as s so far
+	var out []byte // nil: nothing has changed yet
 	for i := 0; i < len(s); {
 		if out == nil && pathChars[s[i]] {
 			i++
@@ -248,8 +248,8 @@ const hexdigits = "0123456789ABCDEF"
 
 func upper(c byte) bool { return c < 'a' }
 
-// unescape returns the byte at s[i:], which may be encoded, and on how many
-// characters it takes.
+// unescape returns the byte at s[i:], which may be encoded, and the number of characters of
+// its encoding.
 func unescape(s string, i int) (b byte, n int, err error) {
 	if s[i] != '%' {
 		return s[i], 1, nil
@@ -266,10 +266,9 @@ func unescape(s string, i int) (b byte, n int, err error) {
 	return b, 3, err
 }
 
-// checkEscapedRune is checkRune for an encoded rune of which b, at s[i:], is a
-// byte.
+// checkEscapedRune is checkRune for the encoded rune that has byte b at s[i:].
 func checkEscapedRune(s string, i int, b byte) error {
-	for n := 0; !utf8.RuneStart(b); n++ { // back to its first byte
+	for n := 0; !utf8.RuneStart(b); n++ { // back to the first byte
 		i -= 3
 		prev, ok := byte(0), false
 		if i >= 0 {
@@ -296,14 +295,13 @@ func checkEscapedRune(s string, i int, b byte) error {
 	return checkRune(r, n)
 }
 
-// unreserved are the characters that mean the same encoded and not (RFC 3986
-// §2.3).
+// unreserved reports the characters that an encoding does not change (RFC 3986 §2.3).
 func unreserved(b byte) bool {
 	return 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z' || '0' <= b && b <= '9' ||
 		b == '-' || b == '.' || b == '_' || b == '~'
 }
 
-// inPath are the characters that a path has without encoding (RFC 3986 §3.3).
+// inPath reports the characters that need no encoding in a path (RFC 3986 §3.3).
 func inPath(b byte) bool { return pathChars[b] }
 
 var pathChars = func() (t [256]bool) {

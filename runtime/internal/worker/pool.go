@@ -240,7 +240,7 @@ func (p *Pool) share(tools map[string]*provided, principal string, d *declared) 
 	if t := p.tool(ref); t != nil && t.digest == d.digest && t.principal == principal {
 		return &provided{tool: t.tool, digest: t.digest, principal: principal}, nil
 	}
-	if t, _ := p.cfg.Tools.Resolve(d.capability.Name); t != nil && t.Source != tool.SourceWorker || p.cfg.Tools.Kept(d.capability.Name) {
+	if t, _ := p.cfg.Tools.Resolve(d.capability.Name); t != nil && t.Source != tool.SourceWorker || p.cfg.Tools.HasReservedPrefix(d.capability.Name) {
 		return nil, taken(d.capability.Name)
 	}
 	c := d.capability

@@ -145,7 +145,7 @@ func TestARefusedRegistrationLeavesNoLink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tools.Keep("kept.")
+	tools.ReservePrefix("kept.")
 	if err := tools.Replace("source", []*tool.Tool{made}); err != nil {
 		t.Fatal(err)
 	}

@@ -27,9 +27,9 @@ func BenchmarkHardCover(b *testing.B) {
 func BenchmarkHardSubset(b *testing.B) {
 	blow := func(n int) string { return "/" + strings.Repeat("*a*b", n) + "*" }
 	var parents, children []string
-	for i := range 100 {
-		parents = append(parents, blow(500+i)+"c", "/**"+strings.Repeat("/*a*/**", 60)+fmt.Sprint("/", i))
-		children = append(children, fmt.Sprintf("/*x%d", i)+blow(100 + i)[1:], "/**/*"+strings.Repeat("/**/*a", 80)+fmt.Sprint(i))
+	for i := range 20 { // below MaxRequest
+		parents = append(parents, blow(100+i)+"c", "/**"+strings.Repeat("/*a*/**", 60)+fmt.Sprint("/", i))
+		children = append(children, fmt.Sprintf("/*x%d", i)+blow(50 + i)[1:], "/**/*"+strings.Repeat("/**/*a", 60)+fmt.Sprint(i))
 	}
 	parent, child := lease(b, map[string][]string{FSRead: parents, FSWrite: parents}), lease(b, map[string][]string{FSRead: children[:1], FSWrite: children})
 	for b.Loop() {

@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// compareVersions orders versions as semantic versioning does, as far as they
-// follow it: dotted numbers by value, a pre-release before its release, build
-// data last. Different texts never compare as equal.
+// compareVersions compares versions by semantic versioning: dotted numbers by value, a
+// pre-release before its release, build metadata last. Different texts are never equal.
 func compareVersions(a, b string) int {
 	coreA, preA := splitVersion(a)
 	coreB, preB := splitVersion(b)
@@ -44,7 +43,7 @@ func compareDotted(a, b string) int {
 	return cmp.Compare(len(a), len(b))
 }
 
-// comparePart compares numbers by value and puts them before words.
+// comparePart compares numbers by value; numbers precede words.
 func comparePart(x, y string) int {
 	numX, numY := isDigits(x), isDigits(y)
 	switch {

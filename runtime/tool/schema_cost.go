@@ -5,21 +5,21 @@ import (
 	"regexp/syntax"
 )
 
-// Bounds of a schema, looked at before it is compiled: that takes time by the square of
-// the number of schemas in it.
+// Bounds of a schema, checked before it is compiled. The time to compile grows with the
+// square of the number of subschemas.
 const (
 	maxSchemaBytes = 512 << 10
-	maxSchemas     = 4000    // objects and booleans in it, any of which may be a schema
-	maxPatterns    = 100_000 // steps of its regular expressions together, repetitions written out
+	maxSchemas     = 4000    // objects and booleans, each of which may be a subschema
+	maxPatterns    = 100_000 // steps of all regular expressions, with repetitions expanded
 )
 
-// schemaCost counts what is costly in a schema.
+// schemaCost is the cost of compiling a schema.
 type schemaCost struct {
 	schemas  int
 	patterns int
 }
 
-// checkCost refuses a schema that is too costly to compile.
+// checkCost refuses a schema beyond the bounds.
 func checkCost(doc any) error {
 	var c schemaCost
 	c.add(doc)
@@ -32,7 +32,7 @@ func checkCost(doc any) error {
 	return nil
 }
 
-// add goes on only as long as it is worth it.
+// add adds the cost of a part of a schema. It stops beyond the bounds.
 func (c *schemaCost) add(v any) {
 	if c.schemas > maxSchemas || c.patterns > maxPatterns {
 		return
@@ -60,16 +60,16 @@ func (c *schemaCost) add(v any) {
 	}
 }
 
-// pattern counts a regular expression. One that is none is refused when it is compiled.
+// pattern adds the steps of a regular expression. An invalid one fails to compile later.
 func (c *schemaCost) pattern(text string) {
 	if re, err := syntax.Parse(text, syntax.Perl); err == nil {
 		c.patterns += steps(re, maxPatterns)
 	}
 }
 
-// steps is how many instructions a regular expression has, at most one more than most.
+// steps returns the number of instructions of a regular expression, at most most+1.
 func steps(re *syntax.Regexp, most int) int {
-	n := 1 + len(re.Rune)/2 // of a class, its ranges
+	n := 1 + len(re.Rune)/2 // the ranges of a character class
 	if re.Op == syntax.OpLiteral {
 		n = len(re.Rune)
 	}
