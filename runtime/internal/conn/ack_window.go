@@ -65,6 +65,11 @@ func (c *conn) release() {
 	c.window()
 }
 
+func (c *conn) sessionAck(_ time.Time, _ *arcp.Envelope, p *arcp.SessionAckPayload) error {
+	c.acknowledge(p.LastProcessedSeq)
+	return nil
+}
+
 // acknowledge trims the events that the client has processed. A number above the last event
 // that was sent counts as that one (SPEC.md §5.3).
 func (c *conn) acknowledge(seq uint64) {

@@ -391,24 +391,26 @@ func (c *conn) saveWritten() {
 }
 
 // replay sets the position that the client asks for (SPEC.md §5.10).
-func (c *conn) replay(now time.Time, cmd machine.Replay) {
+func (c *conn) replay(now time.Time, env *arcp.Envelope, p *arcp.ResumePayload) error {
+	c.m.Positioned()
 	switch {
 	case c.ack.locating, c.cursor.Position() != c.ack.start:
-		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeFailedPrecondition,
+		c.nack(now, env.ID, arcp.Errorf(arcp.CodeFailedPrecondition,
 			"resume has to be the first message after session.accepted: the session goes on already"))
-	case cmd.After == "" && cmd.Checkpoint == "":
-		c.reply(now, cmd.Request, arcp.Ack, arcp.AckPayload{})
+	case p.AfterMessageID == "" && p.CheckpointID == "":
+		c.reply(now, env.ID, arcp.Ack, arcp.AckPayload{})
 		c.release()
 	default:
 		c.hold()
 		c.ack.locating = true
 		c.pending.owed.Add(1)
 		c.async(func() {
-			found := c.locate(cmd)
+			found := c.locate(p)
 			c.settle()
-			c.post(func(now time.Time) { c.located(now, cmd, found) })
+			c.post(func(now time.Time) { c.located(now, env.ID, found) })
 		})
 	}
+	return nil
 }
 
 // located is where a replay begins.
@@ -421,17 +423,17 @@ type located struct {
 
 // locate looks for a message and a checkpoint in what is kept of the session's
 // events; the earlier one counts.
-func (c *conn) locate(cmd machine.Replay) (at located) {
+func (c *conn) locate(p *arcp.ResumePayload) (at located) {
 	row, err := c.srv.opts.Store.Session(context.Background(), c.id)
 	if err != nil {
 		return located{err: err}
 	}
 	wanted := []func(*store.Event) bool{}
-	if cmd.After != "" {
-		wanted = append(wanted, func(e *store.Event) bool { return e.ID() == cmd.After })
+	if p.AfterMessageID != "" {
+		wanted = append(wanted, func(e *store.Event) bool { return e.ID() == p.AfterMessageID })
 	}
-	if cmd.Checkpoint != "" {
-		wanted = append(wanted, func(e *store.Event) bool { return e.Type == arcp.JobCheckpoint && checkpointID(e) == cmd.Checkpoint })
+	if p.CheckpointID != "" {
+		wanted = append(wanted, func(e *store.Event) bool { return e.Type == arcp.JobCheckpoint && checkpointID(e) == p.CheckpointID })
 	}
 	missing := len(wanted)
 	at.err = c.srv.opts.Store.SessionEvents(context.Background(), c.id, row.TrimmedTo, func(d store.Delivery) bool {
@@ -467,21 +469,21 @@ func checkpointID(e *store.Event) string {
 	return p.CheckpointID
 }
 
-func (c *conn) located(now time.Time, cmd machine.Replay, at located) {
+func (c *conn) located(now time.Time, request arcp.MessageID, at located) {
 	c.ack.locating = false
 	switch {
 	case at.err != nil:
 		c.srv.opts.Logger.Error().Err(at.err).Str("session_id", string(c.id)).Msg("look for a position")
-		c.nack(now, cmd.Request, unreadable())
+		c.nack(now, request, unreadable())
 	case !at.ok:
 		e := arcp.Errorf(arcp.CodeDataLoss, "the message or checkpoint is not among the events that are kept of this session")
 		if at.oldest != "" {
 			e = e.WithDetails(arcp.LostDetails{OldestMessageID: at.oldest})
 		}
-		c.nack(now, cmd.Request, e)
+		c.nack(now, request, e)
 	default:
 		c.cursor.Move(max(at.after, c.ack.acked)) // what was acknowledged is not there any more
-		c.reply(now, cmd.Request, arcp.Ack, arcp.AckPayload{})
+		c.reply(now, request, arcp.Ack, arcp.AckPayload{})
 	}
 	c.ack.start = c.cursor.Position()
 	c.ack.reached.start(c.ack.start, c.ack.acks, c.ack.acked)

@@ -388,8 +388,14 @@ func (c *conn) perform(now time.Time) {
 		for _, env := range out.Send {
 			c.send(now, env)
 		}
-		for _, cmd := range out.Commands {
-			c.command(now, cmd)
+		if out.Release {
+			c.release()
+		}
+		for _, a := range out.Admitted {
+			c.handle(now, a)
+		}
+		if out.CancelJobs {
+			c.srv.opts.Engine.CancelSession(c.id, "session closed", true)
 		}
 		if out.Close != nil {
 			c.ending.close = out.Close
@@ -439,6 +445,16 @@ func (c *conn) send(now time.Time, env arcp.Envelope) {
 	if carriesError(env.Type) {
 		c.srv.countError(&env)
 	}
+}
+
+func (c *conn) reply(now time.Time, request arcp.MessageID, t arcp.Type, payload any) {
+	env := arcp.Frame(t, payload)
+	env.CorrelationID = request
+	c.send(now, env)
+}
+
+func (c *conn) nack(now time.Time, request arcp.MessageID, err *arcp.Error) {
+	c.reply(now, request, arcp.Nack, err)
 }
 
 func carriesError(t arcp.Type) bool {
@@ -581,6 +597,12 @@ func closeOf(closing *machine.Close, err error) (transport.CloseCode, string) {
 		return te.Code, te.Reason
 	}
 	return 0, ""
+}
+
+// append appends a write that has no answer.
+func (c *conn) append(w *store.Write) {
+	c.pending.owed.Add(1)
+	c.srv.opts.Log.Append(w, func(*store.Result) { c.settle() })
 }
 
 // audit begins an audit record of something that the client does with what is not the

@@ -31,31 +31,55 @@ func (c *conn) identify() {
 	c.offerWork(w)
 }
 
-// respond passes an answer of the client to the job that asks.
-func (c *conn) respond(now time.Time, cmd machine.Respond) {
-	who := c.actor()
-	a, ok := c.srv.opts.Questions.Find(string(cmd.Question))
-	if !ok || a.Row.Job == "" || notAsked(&a.Row, &who) {
-		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeNotFound, "no question %s is pending: it was answered, withdrawn or never asked", cmd.Question))
-		return
+func (c *conn) inputResponse(now time.Time, env *arcp.Envelope, p *arcp.HumanInputResponsePayload) error {
+	if len(p.Value) == 0 {
+		return invalid("payload member %q is required", "value")
 	}
-	if err := fits(&a.Row, &cmd); err != nil {
-		c.nack(now, cmd.Request, err)
-		return
+	return c.respond(now, env, approval.Answer{Value: p.Value, RespondedBy: p.RespondedBy})
+}
+
+func (c *conn) choiceResponse(now time.Time, env *arcp.Envelope, p *arcp.HumanChoiceResponsePayload) error {
+	return c.respond(now, env, approval.Answer{Resolution: p.ChoiceID, RespondedBy: p.RespondedBy})
+}
+
+func (c *conn) permissionGrant(now time.Time, env *arcp.Envelope, p *arcp.PermissionGrantPayload) error {
+	return c.respond(now, env, approval.Answer{Grant: &arcp.PermissionTerm{Permission: p.Permission, Resource: p.Resource,
+		Operation: p.Operation, Seconds: p.LeaseSeconds}})
+}
+
+func (c *conn) permissionDeny(now time.Time, env *arcp.Envelope, p *arcp.PermissionDenyPayload) error {
+	return c.respond(now, env, approval.Answer{Resolution: approval.Deny, Reason: machine.ClipReason(p.Reason)})
+}
+
+// respond passes an answer of the client to the job that asks.
+func (c *conn) respond(now time.Time, env *arcp.Envelope, answer approval.Answer) error {
+	if env.CorrelationID == "" {
+		return invalid("correlation_id must be the id of the question")
+	}
+	actor := c.actor()
+	a, ok := c.srv.opts.Questions.Find(string(env.CorrelationID))
+	if !ok || a.Row.Job == "" || notAsked(&a.Row, &actor) {
+		c.nack(now, env.ID, arcp.Errorf(arcp.CodeNotFound, "no question %s is pending: it was answered, withdrawn or never asked", env.CorrelationID))
+		return nil
+	}
+	if err := mismatch(&a.Row, env.Type); err != nil {
+		c.nack(now, env.ID, err)
+		return nil
 	}
 	c.pending.owed.Add(1)
-	c.srv.opts.Engine.Respond(engine.Respond{Job: a.Row.Job, ID: a.Row.ID, Request: cmd.Request, Who: who, Answer: cmd.Answer,
+	c.srv.opts.Engine.Respond(engine.Respond{Job: a.Row.Job, ID: a.Row.ID, Request: env.ID, Who: actor, Answer: answer,
 		Done: func(row approval.Row, err *arcp.Error) {
 			switch {
 			case err != nil:
-				pendingReply{c}.Answer(answerTo(cmd.Request, arcp.Nack, err))
+				pendingReply{c}.Answer(answerTo(env.ID, arcp.Nack, err))
 			case row.Resolution == approval.Granted: // lease.granted is the answer
 				c.settle()
 			default:
-				pendingReply{c}.Answer(answerTo(cmd.Request, arcp.Ack, arcp.AckPayload{}))
+				pendingReply{c}.Answer(answerTo(env.ID, arcp.Ack, arcp.AckPayload{}))
 			}
-			c.runAsync(func() { c.srv.opts.Questions.AuditAnswer(&who, &a.Row, &cmd.Answer, err) })
+			c.runAsync(func() { c.srv.opts.Questions.AuditAnswer(&actor, &a.Row, &answer, err) })
 		}})
+	return nil
 }
 
 // notAsked reports whether a question does not exist for an actor.
@@ -64,20 +88,20 @@ func notAsked(q *approval.Row, w *approval.Actor) bool {
 	return err != nil && err.Code == arcp.CodeNotFound
 }
 
-// fits refuses an answer of another kind than the question.
-func fits(q *approval.Row, cmd *machine.Respond) *arcp.Error {
+// mismatch refuses an answer of another type than the question needs.
+func mismatch(q *approval.Row, got arcp.Type) *arcp.Error {
 	want := arcp.HumanChoiceResponse
 	switch q.Kind {
 	case approval.Permission:
 		want = arcp.PermissionGrant
-		if cmd.Type == arcp.PermissionDeny {
+		if got == arcp.PermissionDeny {
 			want = arcp.PermissionDeny
 		}
 	case approval.Input:
 		want = arcp.HumanInputResponse
 	}
-	if cmd.Type != want {
-		return arcp.Errorf(arcp.CodeInvalidArgument, "the question is answered with %s, not %s", want, cmd.Type)
+	if got != want {
+		return arcp.Errorf(arcp.CodeInvalidArgument, "the question is answered with %s, not %s", want, got)
 	}
 	return nil
 }
@@ -89,28 +113,37 @@ func answerTo(request arcp.MessageID, t arcp.Type, payload any) arcp.Envelope {
 }
 
 // extendLease answers lease.refresh.
-func (c *conn) extendLease(cmd machine.ExtendLease) {
-	c.pending.owed.Add(1)
-	c.srv.opts.Engine.Extend(engine.Extend{Lease: cmd.Lease, More: cmd.More, Request: cmd.Request, Who: c.actor(), Done: c.leaseDone(arcp.LeaseRefresh, cmd.Lease, cmd.Request)})
+func (c *conn) extendLease(now time.Time, env *arcp.Envelope, p *arcp.LeaseRefreshPayload) error {
+	if !arcp.HasPrefix(string(p.LeaseID), arcp.LeasePrefix) {
+		c.badID(now, env, "lease_id", arcp.LeasePrefix)
+		return nil
+	}
+	c.srv.opts.Engine.Extend(c.requester(env.ID), p, c.leaseDone(env, p.LeaseID))
+	return nil
 }
 
 // revokeLease answers lease.revoked of a client.
-func (c *conn) revokeLease(cmd machine.RevokeLease) {
-	c.pending.owed.Add(1)
-	c.srv.opts.Engine.Revoke(engine.Revoke{Lease: cmd.Lease, Reason: cmd.Reason, Request: cmd.Request, Who: c.actor(), Done: c.leaseDone(arcp.LeaseRevoked, cmd.Lease, cmd.Request)})
+func (c *conn) revokeLease(now time.Time, env *arcp.Envelope, p *arcp.LeaseRevokedPayload) error {
+	if !arcp.HasPrefix(string(p.LeaseID), arcp.LeasePrefix) {
+		c.badID(now, env, "lease_id", arcp.LeasePrefix)
+		return nil
+	}
+	p.Reason = machine.ClipReason(p.Reason)
+	c.srv.opts.Engine.Revoke(c.requester(env.ID), p, c.leaseDone(env, p.LeaseID))
+	return nil
 }
 
-// leaseDone tells a client what it is not told by an event, and records what it
-// wanted of a permission lease.
-func (c *conn) leaseDone(action arcp.Type, id arcp.LeaseID, request arcp.MessageID) func(*arcp.Error) {
-	who := c.actor()
+// leaseDone returns a function that completes a request about a permission lease: it answers
+// a refusal, and records the decision.
+func (c *conn) leaseDone(env *arcp.Envelope, id arcp.LeaseID) func(*arcp.Error) {
+	action, request, principal := env.Type, env.ID, c.principal.identity.Principal
 	return func(err *arcp.Error) {
 		if err == nil {
 			c.settle()
 		} else {
 			pendingReply{c}.Answer(answerTo(request, arcp.Nack, err))
 		}
-		c.runAsync(func() { c.srv.opts.Audit.Decision(string(action), who.Principal, who.Session, string(id), err) })
+		c.runAsync(func() { c.srv.opts.Audit.Decision(string(action), principal, c.id, string(id), err) })
 	}
 }
 

@@ -25,7 +25,7 @@ func (c *conn) advance(now time.Time) {
 		return
 	}
 	if c.m.Phase() == machine.Accepted {
-		c.m.Notice(machine.Signs{Heard: c.heardLast(now), Worked: c.workedLast(now)})
+		c.m.Notice(machine.Signs{Received: c.heardLast(now), Worked: c.workedLast(now)})
 	}
 	c.m.Advance(now)
 }

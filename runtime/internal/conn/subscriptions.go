@@ -64,17 +64,29 @@ func (f *feed) next() (item eventlog.Item, ok bool, err error) {
 	return f.cursor.Next()
 }
 
-// slow does what a client asks that cannot keep up: a rate, for all subscriptions
-// together, or a pause after so many bytes.
-func (f *feeds) slow(cmd machine.SlowFeeds) {
-	if cmd.Rate != nil {
+// slowFeeds handles backpressure. The numbered events of the session are held back by the
+// acknowledgement window instead.
+func (c *conn) slowFeeds(now time.Time, env *arcp.Envelope, p *arcp.BackpressurePayload) error {
+	if env.StreamID != "" {
+		c.note(machine.Note{Reason: "not_served", Type: env.Type})
+		c.nack(now, env.ID, arcp.Errorf(arcp.CodeUnimplemented, "streams are not offered by this runtime; without stream_id it slows subscriptions"))
+		return nil
+	}
+	c.feeds.slow(p)
+	return nil
+}
+
+// slow bounds the events a second of all subscriptions together, 0 for any number, and the
+// bytes until the client sets a new bound.
+func (f *feeds) slow(p *arcp.BackpressurePayload) {
+	if p.DesiredRatePerSecond != nil {
 		f.limiter, f.due = nil, time.Time{}
-		if *cmd.Rate > 0 {
-			f.limiter = rate.NewLimiter(rate.Limit(*cmd.Rate), 1)
+		if *p.DesiredRatePerSecond > 0 {
+			f.limiter = rate.NewLimiter(rate.Limit(*p.DesiredRatePerSecond), 1)
 		}
 	}
-	if cmd.Buffer != nil {
-		f.room, f.bounded = *cmd.Buffer, true
+	if p.BufferRemainingBytes != nil {
+		f.room, f.bounded = *p.BufferRemainingBytes, true
 	}
 }
 
@@ -97,28 +109,52 @@ func (f *feeds) find(id arcp.SubscriptionID) int {
 
 // openFeed starts a subscription: subscribe.accepted, what came after a message
 // if that was asked for, and then what comes.
-func (c *conn) openFeed(now time.Time, cmd machine.OpenFeed) {
-	if len(c.feeds.list)+c.feeds.opening >= maxFeeds {
-		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeResourceExhausted, "a connection has at most %d subscriptions; unsubscribe from some", maxFeeds).RetryAfter(1))
-		return
+func (c *conn) openFeed(now time.Time, env *arcp.Envelope, p *arcp.SubscribePayload) error {
+	if err := checkFilter(p.Filter, len(env.Payload)); err != nil {
+		return err
 	}
-	who := c.actor()
+	if len(c.feeds.list)+c.feeds.opening >= maxFeeds {
+		c.nack(now, env.ID, arcp.Errorf(arcp.CodeResourceExhausted, "a connection has at most %d subscriptions; unsubscribe from some", maxFeeds).RetryAfter(1))
+		return nil
+	}
+	viewer := c.actor()
 	c.read(func(ctx context.Context) func(time.Time) {
 		f := &feed{id: arcp.SubscriptionID(arcp.NewID(arcp.SubscriptionPrefix))}
-		after, refused := c.srv.newFeed(ctx, &who, cmd.Payload, f)
+		after, refused := c.srv.newFeed(ctx, &viewer, p, f)
 		return func(now time.Time) {
 			if refused != nil {
-				c.nack(now, cmd.Request, refused)
+				c.nack(now, env.ID, refused)
 				return
 			}
-			c.attachFeed(cmd, f, after)
+			c.attachFeed(env.ID, p, f, after)
 		}
 	})
+	return nil
+}
+
+// Bounds of a filter: each event is compared with it, as long as the subscription lasts.
+const (
+	maxFilterBytes = 64 << 10
+	maxFilterTerms = 1000
+)
+
+// checkFilter refuses a filter, of a payload of some bytes, that is not valid or too large.
+func checkFilter(f *arcp.EventFilter, size int) error {
+	switch {
+	case f == nil:
+	case f.MinPriority != "" && !f.MinPriority.Valid():
+		return invalid("min_priority must be low, normal, high or critical")
+	case size > maxFilterBytes:
+		return invalid("the filter may have at most %d bytes; subscribe more than once, each with a part of it", maxFilterBytes)
+	case len(f.SessionID)+len(f.TraceID)+len(f.JobID)+len(f.StreamID)+len(f.Types) > maxFilterTerms:
+		return invalid("the filter may name at most %d values; subscribe more than once, each with some of them", maxFilterTerms)
+	}
+	return nil
 }
 
 // newFeed sets the filter and the owner of a subscription of an actor, and returns the
 // position at which it starts.
-func (s *Server) newFeed(ctx context.Context, who *approval.Actor, p arcp.SubscribePayload, f *feed) (after uint64, refused *arcp.Error) {
+func (s *Server) newFeed(ctx context.Context, who *approval.Actor, p *arcp.SubscribePayload, f *feed) (after uint64, refused *arcp.Error) {
 	if f.filter, f.owner, refused = s.newFilter(ctx, who, p.Filter); refused != nil {
 		return 0, refused
 	}
@@ -129,13 +165,13 @@ func (s *Server) newFeed(ctx context.Context, who *approval.Actor, p arcp.Subscr
 	return s.since(ctx, f.owner, p.Since.AfterMessageID)
 }
 
-func (c *conn) attachFeed(cmd machine.OpenFeed, f *feed, after uint64) {
-	c.auditSubscribe(cmd, f.owner)
+func (c *conn) attachFeed(request arcp.MessageID, p *arcp.SubscribePayload, f *feed, after uint64) {
+	c.auditSubscribe(p.Filter, f.owner)
 	c.feeds.opening++
 	c.pending.owed.Add(1)
 	c.srv.opts.Log.AttachFeed(f.owner, after, c.loop(), func(cursor *eventlog.Cursor, last uint64) {
 		f.cursor, f.until = cursor, last
-		if !c.post(func(now time.Time) { c.feedOpened(now, cmd.Request, f) }) && cursor != nil {
+		if !c.post(func(now time.Time) { c.feedOpened(now, request, f) }) && cursor != nil {
 			cursor.Close()
 		}
 		c.settle()
@@ -181,10 +217,10 @@ func (s *Server) since(ctx context.Context, principal string, id arcp.MessageID)
 }
 
 // auditSubscribe records that a session looks at others.
-func (c *conn) auditSubscribe(cmd machine.OpenFeed, owner string) {
+func (c *conn) auditSubscribe(f *arcp.EventFilter, owner string) {
 	var sessions []arcp.SessionID
 	var jobs []arcp.JobID
-	if f := cmd.Payload.Filter; f != nil {
+	if f != nil {
 		sessions, jobs = f.SessionID, f.JobID
 	}
 	if len(sessions) == 1 && sessions[0] == c.id {
@@ -205,13 +241,18 @@ func texts[T ~string](ids []T) []string {
 	return list
 }
 
-func (c *conn) closeFeed(now time.Time, cmd machine.CloseFeed) {
-	i := c.feeds.find(cmd.Feed)
+func (c *conn) closeFeed(now time.Time, env *arcp.Envelope, p *arcp.UnsubscribePayload) error {
+	if !arcp.HasPrefix(string(p.SubscriptionID), arcp.SubscriptionPrefix) {
+		c.badID(now, env, "subscription_id", arcp.SubscriptionPrefix)
+		return nil
+	}
+	i := c.feeds.find(p.SubscriptionID)
 	if i < 0 {
-		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeNotFound, "no such subscription on this connection"))
-		return
+		c.nack(now, env.ID, arcp.Errorf(arcp.CodeNotFound, "no such subscription on this connection"))
+		return nil
 	}
 	c.dropFeed(i)
+	return nil
 }
 
 func (c *conn) dropFeed(i int) {

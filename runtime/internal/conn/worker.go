@@ -6,7 +6,6 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
-	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/internal/worker"
 )
 
@@ -54,13 +53,13 @@ func (c *conn) Deliver(env arcp.Envelope) {
 func (c *conn) Queued() int { return c.output.box.queued() }
 
 // work takes what the session says of a job that it does.
-func (c *conn) work(now time.Time, cmd machine.Work) {
-	size := int64(len(cmd.Envelope.Payload))
+func (c *conn) work(now time.Time, env *arcp.Envelope) {
+	size := int64(len(env.Payload))
 	c.pending.load.frames.Add(1)
 	c.pending.load.bytes.Add(size)
-	if err := c.srv.opts.Workers.Receive(c.id, cmd.Envelope, func() { c.unload(size) }); err != nil {
+	if err := c.srv.opts.Workers.Receive(c.id, env, func() { c.unload(size) }); err != nil {
 		c.srv.opts.Metrics.ProtocolErrors.WithLabelValues("stale_work").Inc()
-		c.nack(now, cmd.Envelope.ID, err)
+		c.nack(now, env.ID, err)
 	}
 }
 

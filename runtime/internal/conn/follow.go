@@ -1,197 +1,33 @@
 package conn
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"math"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/jobs"
-	"github.com/arcpd/arcpd/runtime/internal/session"
-	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// command performs one command of the session.
-func (c *conn) command(now time.Time, cmd machine.Command) {
-	switch cmd := cmd.(type) {
-	case *machine.Invoke:
-		c.invoke(now, cmd)
-	case machine.CancelJob:
-		c.pending.owed.Add(1)
-		c.srv.opts.Engine.Cancel(context.Background(), engine.Cancel{Request: cmd.Request, Job: cmd.Job,
-			Principal: c.principal.identity.Principal, Admin: c.actor().Admin, Session: c.id, Reason: cmd.Reason, Deadline: cmd.Deadline, Answers: pendingReply{c}})
-	case machine.CreateCheckpoint:
-		c.pending.owed.Add(1)
-		c.srv.opts.Engine.CreateCheckpoint(context.Background(), engine.Create{Request: cmd.Request, Job: cmd.Job,
-			Principal: c.principal.identity.Principal, Label: cmd.Label, Answers: pendingReply{c}})
-	case machine.RestoreCheckpoint:
-		c.pending.owed.Add(1)
-		c.srv.opts.Engine.RestoreCheckpoint(context.Background(), engine.Restore{Submit: c.submit(cmd.Envelope),
-			Job: cmd.Envelope.JobID, Checkpoint: cmd.Checkpoint})
-	case machine.InterruptJob:
-		c.pending.owed.Add(1)
-		c.srv.opts.Engine.Interrupt(context.Background(), engine.Interrupt{Request: cmd.Request, Job: cmd.Job,
-			Principal: c.principal.identity.Principal, Session: c.id, Prompt: cmd.Prompt, Answers: pendingReply{c}})
-	case machine.Work:
-		c.work(now, cmd)
-	case machine.Respond:
-		c.respond(now, cmd)
-	case machine.ExtendLease:
-		c.extendLease(cmd)
-	case machine.RevokeLease:
-		c.revokeLease(cmd)
-	case machine.Elevate:
-		c.elevate(now, cmd)
-	case machine.CancelSession:
-		c.cancelSession(now, cmd)
-	case machine.ListJobs:
-		c.listJobs(cmd)
-	case machine.FollowJob:
-		c.followJob(cmd)
-	case machine.UnfollowJob:
-		c.unfollowJob(cmd.Job)
-	case machine.Acknowledge:
-		c.acknowledge(cmd.Seq)
-	case machine.Replay:
-		c.replay(now, cmd)
-	case machine.Proceed:
-		c.release()
-	case machine.OpenFeed:
-		c.openFeed(now, cmd)
-	case machine.CloseFeed:
-		c.closeFeed(now, cmd)
-	case machine.SlowFeeds:
-		c.feeds.slow(cmd)
-	case machine.CancelJobs:
-		c.srv.opts.Engine.CancelSession(c.id, "session closed", true)
-	}
-}
-
-// endSession ends the session of the connection for session.close with forget.
-func (c *conn) endSession() {
-	c.srv.opts.Sessions.End(c.session, func(err error) {
-		var refused *arcp.Error
-		if err != nil {
-			refused = errEndNotStored()
-		}
-		c.post(func(time.Time) { c.m.Ended(refused) })
-	})
-}
-
-func errEndNotStored() *arcp.Error {
-	return arcp.Errorf(arcp.CodeUnavailable, "the end of the session cannot be stored").RetryAfter(1)
-}
-
-// pendingReply posts the one answer of a command to the cursor, and counts it.
-type pendingReply struct{ *conn }
-
-func (o pendingReply) Post(answer any) bool   { defer o.settle(); return o.cursor.Post(answer) }
-func (o pendingReply) Answer(answer any) bool { defer o.settle(); return o.cursor.Answer(answer) }
-
-// maxCritical is how many submits a second may be critical; further ones of a
-// connection are as high ones.
-const maxCritical = 10
-
-// clampPriority lowers priority critical to high above maxCritical submits a second.
-func (c *conn) clampPriority(now time.Time, env *arcp.Envelope) {
-	if env.Priority != arcp.PriorityCritical {
-		return
-	}
-	if c.rates.critical == nil {
-		c.rates.critical = rate.NewLimiter(maxCritical, maxCritical)
-	}
-	if !c.rates.critical.AllowN(now, 1) {
-		env.Priority = arcp.PriorityHigh
-	}
-}
-
-func (c *conn) invoke(now time.Time, cmd *machine.Invoke) {
-	c.pending.owed.Add(1)
-	c.clampPriority(now, cmd.Envelope)
-	s := c.submit(cmd.Envelope)
-	s.Payload = &cmd.Payload
-	if cmd.Refused != nil {
-		c.srv.opts.Engine.Refuse(&s, arcp.Nack, cmd.Refused)
-		return
-	}
-	c.srv.opts.Engine.Submit(s)
-}
-
-func (c *conn) submit(env *arcp.Envelope) engine.Submit {
-	return engine.Submit{Envelope: env, Session: c.id, Principal: c.principal.identity.Principal, MaxJobs: c.principal.identity.Limits.Jobs,
-		Lease: c.limit(), Trust: c.trust(), Roles: c.roleNames(),
-		Answers: c.cursor, Settled: c.settle, Recheck: c.opening.resumed}
-}
-
-// append appends a write that has no answer.
-func (c *conn) append(w *store.Write) {
-	c.pending.owed.Add(1)
-	c.srv.opts.Log.Append(w, func(*store.Result) { c.settle() })
-}
-
-// cancelSession ends a session of the same principal or, for an admin, of any (§5.7).
-func (c *conn) cancelSession(now time.Time, cmd machine.CancelSession) {
-	s := c.srv.opts.Sessions.Find(cmd.Session)
-	if s == nil || s.Principal != c.principal.identity.Principal && !c.actor().Admin {
-		if s != nil {
-			c.audit("evict").Str("target", string(cmd.Session)).Str("decision", "denied").Msg("audit")
-		}
-		c.reply(now, cmd.Request, arcp.CancelRefused, arcp.CancelRefusedPayload{TargetID: string(cmd.Session),
-			Reason: engine.RefusedUnknown, Code: arcp.CodeNotFound, Message: "no such session"})
-		return
-	}
-	c.audit("evict").Str("target", string(cmd.Session)).Str("decision", "allowed").Msg("audit")
-	c.pending.owed.Add(1)
-	c.srv.opts.Sessions.End(s, func(err error) {
-		c.settle()
-		if err != nil {
-			c.post(func(now time.Time) { c.nack(now, cmd.Request, errEndNotStored()) })
-			return
-		}
-		c.post(func(now time.Time) {
-			c.reply(now, cmd.Request, arcp.CancelAccepted, arcp.CancelAcceptedPayload{TargetID: string(cmd.Session)})
-		})
-		c.srv.evicted(s, "cancelled", cmp.Or(cmd.Reason, "cancelled"))
-	})
-}
-
-// evicted counts an eviction, and closes the connection of the session if it has one. The
-// label is from a closed set.
-func (s *Server) evicted(of *session.Session, label, reason string) {
-	s.opts.Metrics.Evictions.WithLabelValues(label).Inc()
-	if c := of.Conn(); c != nil {
-		c.Evict(arcp.CodeCancelled, reason)
-	}
-}
-
-func (c *conn) reply(now time.Time, request arcp.MessageID, t arcp.Type, payload any) {
-	env := arcp.Frame(t, payload)
-	env.CorrelationID = request
-	c.send(now, env)
-}
-
-func (c *conn) nack(now time.Time, request arcp.MessageID, err *arcp.Error) {
-	c.reply(now, request, arcp.Nack, err)
-}
-
 // followJob makes the session follow a job: job.subscribed, then the events it
 // asked for, then those to come (§5.4).
-func (c *conn) followJob(cmd machine.FollowJob) {
-	who := c.actor()
+func (c *conn) followJob(now time.Time, env *arcp.Envelope, p *arcp.JobSubscribePayload) error {
+	if !p.JobID.Valid() {
+		c.badID(now, env, "job_id", arcp.JobPrefix)
+		return nil
+	}
+	viewer := c.actor()
 	c.read(func(ctx context.Context) func(time.Time) {
 		var f following
-		j, refused := c.srv.opts.Jobs.Visible(ctx, &who, cmd.Payload.JobID)
+		j, refused := c.srv.opts.Jobs.Visible(ctx, &viewer, p.JobID)
 		if refused == nil {
-			f = c.srv.following(ctx, &j, &cmd.Payload)
+			f = c.srv.following(ctx, &j, p)
 		}
-		return func(now time.Time) { c.followRow(now, cmd, j, f, refused) }
+		return func(now time.Time) { c.followRow(now, env.ID, j, f, refused) }
 	})
+	return nil
 }
 
 // following is where a job is followed from.
@@ -213,23 +49,23 @@ func (s *Server) following(ctx context.Context, j *store.Job, p *arcp.JobSubscri
 }
 
 // followRow is followJob with the row of the job, or the reason why there is none.
-func (c *conn) followRow(now time.Time, cmd machine.FollowJob, j store.Job, f following, refused *arcp.Error) {
+func (c *conn) followRow(now time.Time, request arcp.MessageID, j store.Job, f following, refused *arcp.Error) {
 	if refused != nil {
-		c.nack(now, cmd.Request, refused)
+		c.nack(now, request, refused)
 		return
 	}
 	if _, again := c.forwarded.follows[j.ID]; again || j.Session == c.id { // it follows already: nothing is sent twice
 		env := arcp.Frame(arcp.JobSubscribed, c.subscribed(&j, j.LastSeq, false))
-		env.JobID, env.CorrelationID = j.ID, cmd.Request
+		env.JobID, env.CorrelationID = j.ID, request
 		c.send(now, env)
 		return
 	}
 	if f.refused != nil {
-		c.nack(now, cmd.Request, f.refused)
+		c.nack(now, request, f.refused)
 		return
 	}
 	if len(c.forwarded.follows) >= c.srv.opts.MaxFollows { // also of jobs that have ended, whose events the client has not taken
-		c.nack(now, cmd.Request, c.followsEnough())
+		c.nack(now, request, c.followsEnough())
 		return
 	}
 	c.audit("job.subscribe").Str("target", string(j.ID)).Str("owner_session", string(j.Session)).Str("decision", "allowed").Msg("audit")
@@ -240,7 +76,7 @@ func (c *conn) followRow(now time.Time, cmd machine.FollowJob, j store.Job, f fo
 		if err != nil || len(r.Runs) == 0 && !r.More && j.State.Terminal() { // nothing of it will come
 			c.post(func(time.Time) { delete(c.forwarded.follows, j.ID) })
 		}
-		c.cursor.Answer(c.followed(cmd.Request, &j, r, err))
+		c.cursor.Answer(c.followed(request, &j, r, err))
 	}, func(r *store.Result) { c.followEnded(&j, r) })
 }
 
@@ -378,14 +214,19 @@ func (c *conn) subscribed(j *store.Job, from uint64, replayed bool) arcp.JobSubs
 		TraceID: j.TraceID, Lease: lease, LeaseConstraints: constraints, Budget: budget, Credentials: credentials, SubscribedFrom: from, Replayed: replayed}
 }
 
-func (c *conn) unfollowJob(id arcp.JobID) {
+func (c *conn) unfollowJob(now time.Time, env *arcp.Envelope, p *arcp.JobUnsubscribePayload) error {
+	id := p.JobID
+	if !id.Valid() {
+		c.badID(now, env, "job_id", arcp.JobPrefix)
+		return nil
+	}
 	if _, ok := c.forwarded.follows[id]; !ok && !c.opening.resumed { // an earlier connection may have asked for it
-		return
+		return nil
 	}
 	delete(c.forwarded.follows, id)
-	who := c.actor()
+	viewer := c.actor()
 	c.read(func(ctx context.Context) func(time.Time) {
-		j, refusal := c.srv.opts.Jobs.Visible(ctx, &who, id)
+		j, refusal := c.srv.opts.Jobs.Visible(ctx, &viewer, id)
 		return func(time.Time) {
 			if refusal == nil && j.Session != c.id { // else it went with its retention, or is the session's own
 				f := c.follow(&j, 0)
@@ -393,4 +234,5 @@ func (c *conn) unfollowJob(id arcp.JobID) {
 			}
 		}
 	})
+	return nil
 }
