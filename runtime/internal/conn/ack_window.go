@@ -61,7 +61,7 @@ func (c *conn) hold() {
 func (c *conn) release() {
 	c.ack.held = false
 	id := c.id
-	c.input.acks.session.Store(&id)
+	c.inbox.ackSession.Store(&id)
 	c.window()
 }
 

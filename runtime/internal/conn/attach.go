@@ -234,7 +234,7 @@ func (c *conn) attach(a attachment) {
 			a.row.Epoch, a.row.LastSeq = r.Epoch, r.LastSeq
 			cursor = c.srv.opts.Log.AttachNow(row.ID, a.after, r.LastSeq, c.loop())
 		}
-		if !c.post(func(now time.Time) { c.handOver(now, a, cursor, err) }) && cursor != nil {
+		if !c.complete(func(now time.Time) { c.handOver(now, a, cursor, err) }) && cursor != nil {
 			cursor.Close()
 		}
 	})
@@ -255,7 +255,7 @@ func (c *conn) handOver(now time.Time, a attachment, cursor *eventlog.Cursor, er
 		ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
 		defer cancel()
 		old.Sync(ctx)
-		if !c.post(func(now time.Time) { c.attached(now, a, cursor, nil) }) {
+		if !c.complete(func(now time.Time) { c.attached(now, a, cursor, nil) }) {
 			cursor.Close()
 		}
 	})
@@ -361,7 +361,7 @@ func (c *conn) heard() bool {
 	c.srv.opts.Log.Append(store.NewWrite(&store.PutSession{Row: &row}), func(r *store.Result) {
 		err := r.Err
 		c.settle()
-		c.post(func(time.Time) { c.tokenStored(err) })
+		c.complete(func(time.Time) { c.tokenStored(err) })
 	})
 	return false
 }
@@ -407,7 +407,7 @@ func (c *conn) replay(now time.Time, env *arcp.Envelope, p *arcp.ResumePayload) 
 		c.async(func() {
 			found := c.locate(p)
 			c.settle()
-			c.post(func(now time.Time) { c.located(now, env.ID, found) })
+			c.complete(func(now time.Time) { c.located(now, env.ID, found) })
 		})
 	}
 	return nil
@@ -448,7 +448,7 @@ func (c *conn) locate(p *arcp.ResumePayload) (at located) {
 				}
 			}
 		}
-		return missing > 0 && !c.pending.over.Load()
+		return missing > 0 && !c.inbox.isClosed()
 	})
 	if errors.Is(at.err, store.ErrTrimmed) { // a job of these events is not kept any more
 		at.err, missing = nil, max(missing, 1)

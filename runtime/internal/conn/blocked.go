@@ -56,7 +56,7 @@ func (c *conn) block(item eventlog.Item, result, origin bool) {
 		if origin {
 			j, noJob = c.srv.opts.Store.Job(ctx, e.JobID())
 		}
-		c.post(func(now time.Time) {
+		c.complete(func(now time.Time) {
 			c.blocked.reading, item.Event = false, whole
 			if err != nil {
 				c.unreadable(now, err)

@@ -37,9 +37,8 @@ type conn struct {
 	session   *session.Session // nil: not accepted yet
 	row       store.Session    // of the session, as this connection last stored it
 
-	input     input
-	scheduler *scheduler // woken by frames, mail, room or new events
-	mail      mailbox    // any goroutine posts
+	inbox     inbox      // any goroutine posts
+	scheduler *scheduler // woken by the inbox, room in the outbox or new events
 	rates     rates
 	pending   pending // any goroutine
 	tasks     tasks
@@ -66,12 +65,6 @@ type opening struct {
 	pass    *transport.Pass
 }
 
-// input is what the reader hands to the loop.
-type input struct {
-	frames inbox
-	acks   ackInbox
-}
-
 // output is what the loop hands to the writer.
 type output struct {
 	box    *outbox
@@ -85,7 +78,6 @@ type output struct {
 type pending struct {
 	owed atomic.Int64 // commands whose answer is still to come
 	load load         // what a worker has said of its jobs
-	over atomic.Bool  // the last turn is being taken: nobody waits for answers
 }
 
 // tasks are the goroutines of async, and what waits for them.
@@ -129,7 +121,7 @@ func newConn(srv *Server, tc transport.Conn) *conn {
 	c.tasks.ended.Add(1)
 	c.scheduler = newScheduler(srv.opts.Pool, c.turn)
 	wake := c.scheduler.wake
-	c.input.frames.init(wake)
+	c.inbox.init(wake)
 	c.output.counts.m = srv.opts.Metrics
 	c.m = machine.New(now, srv.sessionOffer(), c.id)
 	c.output.box = newOutbox(tc, srv.opts.Pool, wake, c.ack.reached.wrote)
@@ -138,13 +130,6 @@ func newConn(srv *Server, tc transport.Conn) *conn {
 }
 
 func (c *conn) wake() { c.scheduler.wake() }
-
-// post has f done by the loop; it reports false when the loop has ended.
-func (c *conn) post(f func(now time.Time)) bool {
-	ok := c.mail.put(f)
-	c.wake()
-	return ok
-}
 
 // async runs f on another goroutine: it may read the store or wait for others. Serve
 // returns after f has.
@@ -164,7 +149,7 @@ func (c *conn) read(f func(ctx context.Context) (then func(now time.Time))) {
 	c.tasks.reading = true
 	c.async(func() {
 		then := f(context.Background())
-		c.post(func(now time.Time) {
+		c.complete(func(now time.Time) {
 			c.tasks.reading = false
 			then(now)
 		})
@@ -174,14 +159,13 @@ func (c *conn) read(f func(ctx context.Context) (then func(now time.Time))) {
 // loop is the connection's loop as its cursors see it.
 func (c *conn) loop() eventlog.Loop { return eventlog.Loop{Wake: c.scheduler.wake, Go: c.async} }
 
-// catchUp waits until the connection has taken note of what its client has
-// acknowledged before, and of what was written to it: the client may know sooner. It
-// must not be called by the loop.
-func (c *conn) catchUp(ctx context.Context) {
-	turned := make(chan struct{})
-	if c.post(func(time.Time) { close(turned) }) {
+// sync waits until the loop has handled the acknowledgements before it, and the writer has
+// counted what it has written. The loop must not call it.
+func (c *conn) sync(ctx context.Context) {
+	handled := make(barrier)
+	if c.inbox.post(handled) {
 		select {
-		case <-turned:
+		case <-handled:
 		case <-ctx.Done():
 		}
 	}
@@ -192,7 +176,7 @@ func (c *conn) catchUp(ctx context.Context) {
 func (c *conn) serve() error {
 	c.tc.SetReadLimit(maxOpeningFrame)
 	c.wake()
-	c.receiveFrames()
+	c.readFrames()
 	c.tasks.ended.Wait()
 	c.tasks.group.Wait()
 	c.output.box.drain()
@@ -201,12 +185,11 @@ func (c *conn) serve() error {
 	return c.ending.err
 }
 
-// receiveFrames decodes frames until the connection ends.
-func (c *conn) receiveFrames() {
-	wake := c.scheduler.wake
+// readFrames decodes frames until the connection ends.
+func (c *conn) readFrames() {
 	for {
 		frame, err := c.tc.Read()
-		if err == nil && c.input.acks.take(frame, wake) {
+		if err == nil && c.inbox.putAck(frame) {
 			continue
 		}
 		in := inbound{err: err, size: len(frame)}
@@ -214,9 +197,9 @@ func (c *conn) receiveFrames() {
 			in.env, in.bad = decode(frame)
 		}
 		if err != nil && !halfClosed(c.tc, err) {
-			c.post(func(time.Time) { c.tasks.endJudgement() })
+			c.inbox.post(readerEnded{})
 		}
-		if !c.input.frames.put(in) || err != nil {
+		if !c.inbox.put(in) || err != nil {
 			return
 		}
 	}
@@ -238,10 +221,9 @@ func (c *conn) turn() bool {
 	if !c.rates.paused.IsZero() && !time.Now().Before(c.rates.paused) {
 		c.rates.paused = time.Time{}
 	}
-	c.receiveAll()
+	c.receiveFrames()
 	now := time.Now()
-	c.receiveAcks()
-	c.readMail(now)
+	c.handleMessages(now)
 	c.advance(now)
 	c.perform(now)
 	c.advanceKeepalive(now)
@@ -255,7 +237,7 @@ func (c *conn) turn() bool {
 		c.tasks.ended.Done()
 		return false
 	}
-	if c.mayReceive() && c.input.frames.left() {
+	if c.mayReceive() && c.inbox.hasFrames() {
 		c.wake()
 	}
 	c.schedule()
@@ -275,11 +257,11 @@ func (c *conn) settle() {
 	}
 }
 
-// receiveAll handles the frames that were read, at most maxTurn, so that their answers are
+// receiveFrames handles the frames that were read, at most maxTurn, so that their answers are
 // sent together.
-func (c *conn) receiveAll() {
+func (c *conn) receiveFrames() {
 	for n := 0; n < maxTurn && c.mayReceive(); n++ {
-		f, ok := c.input.frames.take()
+		f, ok := c.inbox.takeFrame()
 		if !ok {
 			return
 		}
@@ -318,9 +300,19 @@ func (c *conn) schedule() {
 	}
 }
 
-func (c *conn) readMail(now time.Time) {
-	for _, f := range c.mail.take() {
-		f(now)
+// handleMessages handles the acknowledgements and messages in the inbox.
+func (c *conn) handleMessages(now time.Time) {
+	messages, acked := c.inbox.takeMessages()
+	switch {
+	case acked.n == 0:
+	case !c.heard():
+		c.inbox.untakeAcks(acked)
+	default:
+		c.srv.opts.Metrics.In(arcp.SessionAck, acked.n, acked.bytes)
+		c.acknowledge(acked.seq)
+	}
+	for _, m := range messages {
+		m.handle(c, now)
 	}
 }
 
@@ -337,7 +329,7 @@ func (c *conn) receive(now time.Time, in inbound) {
 		c.perform(now)
 	default:
 		if c.cursor != nil && !c.heard() {
-			c.input.frames.giveBack(in)
+			c.inbox.untake(in)
 			return
 		}
 		c.srv.opts.Metrics.In(in.env.Type, 1, in.size)
@@ -555,9 +547,7 @@ func (c *conn) deliver(now time.Time, item eventlog.Item) {
 
 // end flushes the outbox and closes the connection. If the peer is gone it aborts it.
 func (c *conn) end() {
-	c.mail.close()
-	c.pending.over.Store(true)
-	c.input.frames.close()
+	c.inbox.close()
 	c.tasks.endJudgement()
 	if c.scheduler.tick != nil {
 		c.scheduler.tick.Stop()

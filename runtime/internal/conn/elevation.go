@@ -80,9 +80,9 @@ func (c *conn) elevate(now time.Time, env *arcp.Envelope, p *arcp.PermissionRequ
 		in.Seconds = *p.RequestedLeaseSeconds
 	}
 	c.srv.opts.Builtin.SubmitElevation(c.principal.identity.Principal, in, func(err *arcp.Error) {
-		c.post(func(now time.Time) { c.nack(now, env.ID, err) })
+		c.complete(func(now time.Time) { c.nack(now, env.ID, err) })
 	}, func(job arcp.JobID) {
-		c.post(func(time.Time) { c.elevateAgain(env.ID, level, job) })
+		c.complete(func(time.Time) { c.elevateAgain(env.ID, level, job) })
 	})
 	return nil
 }
@@ -93,7 +93,7 @@ func (c *conn) elevate(now time.Time, env *arcp.Envelope, p *arcp.PermissionRequ
 func (c *conn) elevateAgain(request arcp.MessageID, level string, id arcp.JobID) {
 	c.async(func() {
 		reason, err := c.srv.opts.Builtin.ElevationDenied(context.Background(), id)
-		c.post(func(now time.Time) { c.tellElevation(now, request, level, id, reason, err) })
+		c.complete(func(now time.Time) { c.tellElevation(now, request, level, id, reason, err) })
 	})
 }
 

@@ -74,7 +74,7 @@ func (c *conn) followRow(now time.Time, request arcp.MessageID, j store.Job, f f
 	c.srv.opts.Log.Follow(*c.follow(&j, f.from), func(r *store.Result) {
 		err := c.met(&j, r)
 		if err != nil || len(r.Runs) == 0 && !r.More && j.State.Terminal() { // nothing of it will come
-			c.post(func(time.Time) { delete(c.forwarded.follows, j.ID) })
+			c.complete(func(time.Time) { delete(c.forwarded.follows, j.ID) })
 		}
 		c.cursor.Answer(c.followed(request, &j, r, err))
 	}, func(r *store.Result) { c.followEnded(&j, r) })
@@ -107,7 +107,7 @@ func (c *conn) followsEnough() *arcp.Error {
 func (c *conn) followEnded(j *store.Job, r *store.Result) {
 	c.settle()
 	if errors.Is(r.Err, store.ErrNotFound) { // it was deleted: who follows it is behind
-		c.post(func(now time.Time) {
+		c.complete(func(now time.Time) {
 			delete(c.forwarded.follows, j.ID)
 			c.tooFarBehind(now)
 		})

@@ -176,7 +176,7 @@ func (c *conn) create(now time.Time, q machine.Establish) {
 		if err == nil {
 			cursor = c.srv.opts.Log.AttachNow(c.id, 0, 0, c.loop())
 		}
-		if !c.post(func(now time.Time) { c.established(now, row, token, cursor, err) }) && cursor != nil {
+		if !c.complete(func(now time.Time) { c.established(now, row, token, cursor, err) }) && cursor != nil {
 			cursor.Close()
 		}
 	})

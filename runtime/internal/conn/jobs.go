@@ -113,10 +113,10 @@ func (c *conn) cancelSession(now time.Time, env *arcp.Envelope, p *arcp.CancelPa
 	c.srv.opts.Sessions.End(s, func(err error) {
 		c.settle()
 		if err != nil {
-			c.post(func(now time.Time) { c.nack(now, env.ID, errEndNotStored()) })
+			c.complete(func(now time.Time) { c.nack(now, env.ID, errEndNotStored()) })
 			return
 		}
-		c.post(func(now time.Time) {
+		c.complete(func(now time.Time) {
 			c.reply(now, env.ID, arcp.CancelAccepted, arcp.CancelAcceptedPayload{TargetID: p.TargetID})
 		})
 		c.srv.evicted(s, "cancelled", cmp.Or(p.Reason, "cancelled"))
@@ -139,7 +139,7 @@ func (c *conn) endSession() {
 		if err != nil {
 			refused = errEndNotStored()
 		}
-		c.post(func(time.Time) { c.m.Ended(refused) })
+		c.complete(func(time.Time) { c.m.Ended(refused) })
 	})
 }
 

@@ -149,7 +149,7 @@ func (c *conn) leaseDone(env *arcp.Envelope, id arcp.LeaseID) func(*arcp.Error) 
 
 // runAsync runs f outside of the caller's path, for example to write a log record.
 func (c *conn) runAsync(do func()) {
-	if !c.post(func(time.Time) { do() }) {
+	if !c.complete(func(time.Time) { do() }) {
 		c.srv.opts.Pool.Run(do)
 	}
 }

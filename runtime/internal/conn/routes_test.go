@@ -156,7 +156,7 @@ func TestRefusals(t *testing.T) {
 		if features, ok := strings.CutPrefix(line, "negotiated "); ok {
 			c = handling(arcp.Feature(strings.TrimSpace(features)))
 		} else if strings.HasPrefix(line, "msg_") {
-			answer := c.refusal(t, message(t, line))
+			answer := c.refusal(t, parseMessage(t, line))
 			fmt.Fprintf(&out, "\t%s corr=%s %s\n", answer.Type, answer.CorrelationID, answer.Payload)
 		}
 	}
@@ -169,7 +169,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func message(t *testing.T, line string) *arcp.Envelope {
+func parseMessage(t *testing.T, line string) *arcp.Envelope {
 	t.Helper()
 	head, payload, _ := strings.Cut(line, "{")
 	fields := strings.Fields(head)

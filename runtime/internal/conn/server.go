@@ -156,7 +156,7 @@ func (s *Server) Close() {
 	s.closing = true
 	s.mu.Unlock()
 	for _, c := range s.connections() {
-		c.post(c.shutdown)
+		c.inbox.post(shutdown{})
 	}
 	s.serving.Wait()
 }
@@ -222,7 +222,7 @@ func (s *Server) Serve(ctx context.Context, tc transport.Conn) error {
 	}
 	defer s.ended(c)
 	if ctx.Done() != nil {
-		defer context.AfterFunc(ctx, func() { c.post(c.shutdown) })()
+		defer context.AfterFunc(ctx, func() { c.inbox.post(shutdown{}) })()
 	}
 	err = c.serve()
 	if te, ok := errors.AsType[*transport.Error](err); ok && te.Remote {
@@ -341,7 +341,10 @@ const onDisconnectGrace = 5 * time.Second
 // leave takes a connection that has ended off the books. Its session stays.
 func (c *conn) leave() {
 	now := time.Now()
-	c.readMail(now) // a session that came to be too late
+	messages, _ := c.inbox.takeMessages()
+	for _, m := range messages { // for example of a session that was established too late
+		m.handle(c, now)
+	}
 	c.closeFeeds()
 	s := c.srv
 	if c.executes() {

@@ -68,7 +68,7 @@ func (c *conn) reauthenticate(now time.Time, q machine.Reauthenticate) {
 	judging := c.tasks.beginJudgement()
 	c.async(func() {
 		j := c.srv.judge(judging, r, q.Challenge, q.Response)
-		c.post(func(now time.Time) {
+		c.complete(func(now time.Time) {
 			if c.tasks.endJudgement() {
 				c.rejudge(now, q, j)
 			}
@@ -116,7 +116,7 @@ func (c *conn) renew() {
 			c.session.ClearHeard(row.Epoch)
 		}
 		c.settle()
-		c.post(func(now time.Time) { c.renewed(now, token, err) })
+		c.complete(func(now time.Time) { c.renewed(now, token, err) })
 	})
 }
 
@@ -135,7 +135,7 @@ func (c *conn) renewed(now time.Time, token auth.Secret, err error) {
 // runtime.Runtime.
 func (s *Server) Reauthenticate() {
 	for _, c := range s.connections() {
-		c.post(c.recheck)
+		c.inbox.post(recheck{})
 	}
 }
 

@@ -171,7 +171,7 @@ func (c *conn) attachFeed(request arcp.MessageID, p *arcp.SubscribePayload, f *f
 	c.pending.owed.Add(1)
 	c.srv.opts.Log.AttachFeed(f.owner, after, c.loop(), func(cursor *eventlog.Cursor, last uint64) {
 		f.cursor, f.until = cursor, last
-		if !c.post(func(now time.Time) { c.feedOpened(now, request, f) }) && cursor != nil {
+		if !c.complete(func(now time.Time) { c.feedOpened(now, request, f) }) && cursor != nil {
 			cursor.Close()
 		}
 		c.settle()
@@ -337,7 +337,7 @@ func (c *conn) passDeleted(f *feed, err error) error {
 	f.reading = true
 	c.async(func() {
 		trimmed, _, failed := c.srv.opts.Store.FeedBounds(context.Background(), f.owner)
-		c.post(func(now time.Time) {
+		c.complete(func(now time.Time) {
 			i := c.feeds.find(f.id)
 			switch {
 			case i < 0: // it was closed meanwhile
@@ -373,7 +373,7 @@ func (c *conn) blockFeed(f *feed, item *eventlog.Item) bool {
 			whole, err = c.srv.withResult(context.Background(), item.Event)
 		}
 		shown := known || c.srv.opts.Jobs.Shows(context.Background(), id)
-		c.post(func(now time.Time) {
+		c.complete(func(now time.Time) {
 			f.reading, f.ready, item.Event = false, whole, whole
 			if !known {
 				f.show(id, shown)

@@ -45,7 +45,7 @@ func (a *announcer) fire() {
 		return
 	}
 	for _, c := range a.srv.connections() {
-		c.post(c.staleTools)
+		c.inbox.post(catalogueChanged{})
 	}
 }
 
@@ -68,8 +68,6 @@ func (c *conn) agents() []arcp.Agent {
 	c.tools.shown = c.session.Catalogue(c.trust())
 	return c.tools.shown.Agents()
 }
-
-func (c *conn) staleTools(time.Time) { c.tools.stale = true }
 
 // toolsChanged is the data of the event tools.changed (SPEC.md §7.5).
 type toolsChanged struct {

@@ -43,10 +43,7 @@ var _ worker.Conn = (*conn)(nil)
 func (c *conn) Deliver(env arcp.Envelope) {
 	size := len(env.Payload)
 	c.output.box.expect(size)
-	c.post(func(now time.Time) {
-		c.send(now, env)
-		c.output.moved += size
-	})
+	c.inbox.post(&dispatch{env, size})
 }
 
 // Queued is how many bytes wait for the peer.
