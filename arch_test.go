@@ -253,7 +253,7 @@ var largeTypes = map[string]int{
 	"cmd/arcp.app":                       41,
 	"conformance.Conn":                   186,
 	"conformance.T":                      44,
-	"runtime/internal/conn.conn":         170,
+	"runtime/internal/conn.conn":         60,
 	"runtime/internal/host.Host":         43,
 	"runtime/internal/registry.Store":    43,
 	"runtime/internal/session.Directory": 43,

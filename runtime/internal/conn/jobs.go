@@ -5,8 +5,6 @@ import (
 	"context"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
@@ -14,42 +12,20 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 )
 
-// requester counts one pending answer, to the message with id request, and returns the client
-// as the engine answers it.
+// requester returns the client as the sender of the message request to the engine. It counts the
+// answer as pending.
 func (c *conn) requester(request arcp.MessageID) engine.Requester {
-	c.pending.owed.Add(1)
+	c.pending.add()
 	return engine.Requester{Request: request, Principal: c.principal.identity.Principal, Session: c.id, Admin: c.actor().Admin,
 		Answers: pendingReply{c}}
-}
-
-// pendingReply posts the one answer of a command to the cursor, and counts it.
-type pendingReply struct{ *conn }
-
-func (o pendingReply) Post(answer any) bool   { defer o.settle(); return o.cursor.Post(answer) }
-func (o pendingReply) Answer(answer any) bool { defer o.settle(); return o.cursor.Answer(answer) }
-
-// maxCritical bounds the submits of a connection a second with priority critical.
-const maxCritical = 10
-
-// clampPriority lowers priority critical to high above maxCritical submits a second.
-func (c *conn) clampPriority(now time.Time, env *arcp.Envelope) {
-	if env.Priority != arcp.PriorityCritical {
-		return
-	}
-	if c.rates.critical == nil {
-		c.rates.critical = rate.NewLimiter(maxCritical, maxCritical)
-	}
-	if !c.rates.critical.AllowN(now, 1) {
-		env.Priority = arcp.PriorityHigh
-	}
 }
 
 // invoke submits a job. A submit with a bad payload is refused by the engine, so that the
 // refusal has its place among the answers to submits.
 func (c *conn) invoke(now time.Time, env *arcp.Envelope) error {
 	p, err := decodeInvoke(env)
-	c.pending.owed.Add(1)
-	c.clampPriority(now, env)
+	c.pending.add()
+	c.rates.clampPriority(now, env)
 	s := c.submit(env)
 	s.Payload = &p
 	if err != nil {
@@ -60,6 +36,7 @@ func (c *conn) invoke(now time.Time, env *arcp.Envelope) error {
 	return nil
 }
 
+// decodeInvoke decodes and checks the payload of tool.invoke.
 func decodeInvoke(env *arcp.Envelope) (arcp.ToolInvokePayload, error) {
 	p, err := arcp.DecodeComplete[arcp.ToolInvokePayload](env)
 	if err == nil && p.OnDisconnect != "" && p.OnDisconnect != "continue" && p.OnDisconnect != "cancel" {
@@ -68,12 +45,14 @@ func decodeInvoke(env *arcp.Envelope) (arcp.ToolInvokePayload, error) {
 	return p, err
 }
 
+// submit returns a submit of the client without its payload.
 func (c *conn) submit(env *arcp.Envelope) engine.Submit {
 	return engine.Submit{Envelope: env, Session: c.id, Principal: c.principal.identity.Principal, MaxJobs: c.principal.identity.Limits.Jobs,
-		Lease: c.limit(), Trust: c.trust(), Roles: c.roleNames(),
-		Answers: c.cursor, Settled: c.settle, Recheck: c.opening.resumed}
+		Lease: c.principal.limit(&c.srv.opts.Logger), Trust: c.trust(), Roles: c.principal.roleNames(),
+		Answers: c.cursor, Settled: c.pending.done, Recheck: c.handshake.resumed}
 }
 
+// cancel handles a cancel of a job or of a session (§5.7).
 func (c *conn) cancel(now time.Time, env *arcp.Envelope, p *arcp.CancelPayload) error {
 	p.Reason = machine.ClipReason(p.Reason)
 	switch p.Target {
@@ -109,9 +88,9 @@ func (c *conn) cancelSession(now time.Time, env *arcp.Envelope, p *arcp.CancelPa
 		return
 	}
 	c.audit("evict").Str("target", p.TargetID).Str("decision", "allowed").Msg("audit")
-	c.pending.owed.Add(1)
+	c.pending.add()
 	c.srv.opts.Sessions.End(s, func(err error) {
-		c.settle()
+		c.pending.done()
 		if err != nil {
 			c.complete(func(now time.Time) { c.nack(now, env.ID, errEndNotStored()) })
 			return
@@ -150,6 +129,7 @@ func errEndNotStored() *arcp.Error {
 // maxPrompt bounds the question that an interrupt asks.
 const maxPrompt = approval.MaxText
 
+// interrupt stops a job to ask for guidance.
 func (c *conn) interrupt(now time.Time, env *arcp.Envelope, p *arcp.InterruptPayload) error {
 	switch {
 	case p.Target == arcp.TargetStream, p.Target == arcp.TargetSession:
@@ -171,6 +151,7 @@ func (c *conn) interrupt(now time.Time, env *arcp.Envelope, p *arcp.InterruptPay
 // maxLabel bounds the label of a checkpoint, which becomes part of an event.
 const maxLabel = 256
 
+// createCheckpoint asks a job for a checkpoint.
 func (c *conn) createCheckpoint(_ time.Time, env *arcp.Envelope, p *arcp.CheckpointCreatePayload) error {
 	if len(p.Label) > maxLabel {
 		return invalid("label may have at most %d bytes", maxLabel)
@@ -179,8 +160,9 @@ func (c *conn) createCheckpoint(_ time.Time, env *arcp.Envelope, p *arcp.Checkpo
 	return nil
 }
 
+// restoreCheckpoint makes a job, or a new one like it, go on from a checkpoint.
 func (c *conn) restoreCheckpoint(_ time.Time, env *arcp.Envelope, p *arcp.CheckpointRestorePayload) error {
-	c.pending.owed.Add(1)
+	c.pending.add()
 	c.srv.opts.Engine.RestoreCheckpoint(context.Background(), c.submit(env), p)
 	return nil
 }
@@ -191,7 +173,7 @@ func (c *conn) listJobs(_ time.Time, env *arcp.Envelope, p *arcp.SessionListJobs
 		return invalid("limit must be at least 1")
 	}
 	viewer := c.actor()
-	c.read(func(ctx context.Context) func(time.Time) {
+	c.tasks.read(func(ctx context.Context) func(time.Time) {
 		page, err := c.srv.opts.Jobs.Page(ctx, &viewer, p)
 		return func(now time.Time) {
 			if err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// completion continues what an asynchronous task or a commit has finished.
+// completion continues on the loop after an asynchronous task or a commit.
 type completion func(now time.Time)
 
 func (f completion) handle(_ *conn, now time.Time) { f(now) }
@@ -60,14 +60,14 @@ func (d *dispatch) handle(c *conn, now time.Time) {
 // catalogueChanged says that the session may see other tools than the client was told of.
 type catalogueChanged struct{}
 
-func (catalogueChanged) handle(c *conn, _ time.Time) { c.tools.stale = true }
+func (catalogueChanged) handle(c *conn, _ time.Time) { c.catalogue.stale = true }
 
 // backlogOverflow says that the events of the session up to a number are not kept.
 type backlogOverflow struct{ upTo uint64 }
 
-func (o backlogOverflow) handle(c *conn, now time.Time) { c.overflow(now, o.upTo) }
+func (o backlogOverflow) handle(c *conn, now time.Time) { c.ack.overflow(now, o.upTo) }
 
 // recheck judges the session's credential again after a change of the configuration.
 type recheck struct{}
 
-func (recheck) handle(c *conn, now time.Time) { c.recheck(now) }
+func (recheck) handle(c *conn, now time.Time) { c.renewal.recheck(now) }

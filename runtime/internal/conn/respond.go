@@ -1,36 +1,15 @@
 package conn
 
 import (
-	"slices"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/internal/actor"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 )
 
-// actor is the session of a connection as one that is asked.
-func (c *conn) actor() approval.Actor {
-	return actor.Of(&c.principal.identity, c.id, c.negotiated(arcp.FeatureHumanInput))
-}
-
-// negotiated reports whether the session negotiated a feature, also while the
-// machine does not know yet which session it is.
-func (c *conn) negotiated(f arcp.Feature) bool { return slices.Contains(c.row.Negotiated, f) }
-
-// identify sets the actor of the session, and offers it pending questions and work.
-func (c *conn) identify() {
-	if c.session == nil { // it is being attached
-		return
-	}
-	w := c.actor()
-	c.session.Identify((*sessionConn)(c), w)
-	c.srv.opts.Questions.Arrive(w)
-	c.offerWork(w)
-}
-
+// inputResponse handles the value that a client gives for an input.
 func (c *conn) inputResponse(now time.Time, env *arcp.Envelope, p *arcp.HumanInputResponsePayload) error {
 	if len(p.Value) == 0 {
 		return invalid("payload member %q is required", "value")
@@ -38,15 +17,18 @@ func (c *conn) inputResponse(now time.Time, env *arcp.Envelope, p *arcp.HumanInp
 	return c.respond(now, env, approval.Answer{Value: p.Value, RespondedBy: p.RespondedBy})
 }
 
+// choiceResponse handles the option that a client chooses.
 func (c *conn) choiceResponse(now time.Time, env *arcp.Envelope, p *arcp.HumanChoiceResponsePayload) error {
 	return c.respond(now, env, approval.Answer{Resolution: p.ChoiceID, RespondedBy: p.RespondedBy})
 }
 
+// permissionGrant handles the grant of a permission.
 func (c *conn) permissionGrant(now time.Time, env *arcp.Envelope, p *arcp.PermissionGrantPayload) error {
 	return c.respond(now, env, approval.Answer{Grant: &arcp.PermissionTerm{Permission: p.Permission, Resource: p.Resource,
 		Operation: p.Operation, Seconds: p.LeaseSeconds}})
 }
 
+// permissionDeny handles the denial of a permission.
 func (c *conn) permissionDeny(now time.Time, env *arcp.Envelope, p *arcp.PermissionDenyPayload) error {
 	return c.respond(now, env, approval.Answer{Resolution: approval.Deny, Reason: machine.ClipReason(p.Reason)})
 }
@@ -66,14 +48,14 @@ func (c *conn) respond(now time.Time, env *arcp.Envelope, answer approval.Answer
 		c.nack(now, env.ID, err)
 		return nil
 	}
-	c.pending.owed.Add(1)
+	c.pending.add()
 	c.srv.opts.Engine.Respond(engine.Respond{Job: a.Row.Job, ID: a.Row.ID, Request: env.ID, Who: actor, Answer: answer,
 		Done: func(row approval.Row, err *arcp.Error) {
 			switch {
 			case err != nil:
 				pendingReply{c}.Answer(answerTo(env.ID, arcp.Nack, err))
 			case row.Resolution == approval.Granted: // lease.granted is the answer
-				c.settle()
+				c.pending.done()
 			default:
 				pendingReply{c}.Answer(answerTo(env.ID, arcp.Ack, arcp.AckPayload{}))
 			}
@@ -82,7 +64,7 @@ func (c *conn) respond(now time.Time, env *arcp.Envelope, answer approval.Answer
 	return nil
 }
 
-// notAsked reports whether a question does not exist for an actor.
+// notAsked reports whether an actor must not learn that a question exists.
 func notAsked(q *approval.Row, w *approval.Actor) bool {
 	err := q.MayAnswer(w)
 	return err != nil && err.Code == arcp.CodeNotFound
@@ -106,13 +88,7 @@ func mismatch(q *approval.Row, got arcp.Type) *arcp.Error {
 	return nil
 }
 
-func answerTo(request arcp.MessageID, t arcp.Type, payload any) arcp.Envelope {
-	env := arcp.Frame(t, payload)
-	env.CorrelationID = request
-	return env
-}
-
-// extendLease answers lease.refresh.
+// extendLease handles lease.refresh.
 func (c *conn) extendLease(now time.Time, env *arcp.Envelope, p *arcp.LeaseRefreshPayload) error {
 	if !arcp.HasPrefix(string(p.LeaseID), arcp.LeasePrefix) {
 		c.badID(now, env, "lease_id", arcp.LeasePrefix)
@@ -122,7 +98,7 @@ func (c *conn) extendLease(now time.Time, env *arcp.Envelope, p *arcp.LeaseRefre
 	return nil
 }
 
-// revokeLease answers lease.revoked of a client.
+// revokeLease handles lease.revoked.
 func (c *conn) revokeLease(now time.Time, env *arcp.Envelope, p *arcp.LeaseRevokedPayload) error {
 	if !arcp.HasPrefix(string(p.LeaseID), arcp.LeasePrefix) {
 		c.badID(now, env, "lease_id", arcp.LeasePrefix)
@@ -139,7 +115,7 @@ func (c *conn) leaseDone(env *arcp.Envelope, id arcp.LeaseID) func(*arcp.Error) 
 	action, request, principal := env.Type, env.ID, c.principal.identity.Principal
 	return func(err *arcp.Error) {
 		if err == nil {
-			c.settle()
+			c.pending.done()
 		} else {
 			pendingReply{c}.Answer(answerTo(request, arcp.Nack, err))
 		}
@@ -148,8 +124,8 @@ func (c *conn) leaseDone(env *arcp.Envelope, id arcp.LeaseID) func(*arcp.Error) 
 }
 
 // runAsync runs f outside of the caller's path, for example to write a log record.
-func (c *conn) runAsync(do func()) {
-	if !c.complete(func(time.Time) { do() }) {
-		c.srv.opts.Pool.Run(do)
+func (c *conn) runAsync(f func()) {
+	if !c.complete(func(time.Time) { f() }) {
+		c.srv.opts.Pool.Run(f)
 	}
 }

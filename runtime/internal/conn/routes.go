@@ -13,17 +13,17 @@ type handler func(c *conn, now time.Time, env *arcp.Envelope) error
 
 // routes has the one handler of each type that the machine admits and does not handle itself.
 var routes = map[arcp.Type]handler{
-	arcp.SessionAck:      on((*conn).sessionAck),
+	arcp.SessionAck:      of(ackOf, (*ackWindow).receive),
 	arcp.SessionListJobs: on((*conn).listJobs),
-	arcp.Resume:          on((*conn).replay),
+	arcp.Resume:          of(ackOf, (*ackWindow).resume),
 
 	arcp.ToolInvoke:        (*conn).invoke,
 	arcp.Cancel:            on((*conn).cancel),
 	arcp.Interrupt:         on((*conn).interrupt),
 	arcp.CheckpointCreate:  on((*conn).createCheckpoint),
 	arcp.CheckpointRestore: on((*conn).restoreCheckpoint),
-	arcp.JobSubscribe:      on((*conn).followJob),
-	arcp.JobUnsubscribe:    on((*conn).unfollowJob),
+	arcp.JobSubscribe:      of(followsOf, (*follows).subscribe),
+	arcp.JobUnsubscribe:    of(followsOf, (*follows).unsubscribe),
 
 	arcp.HumanInputResponse:  on((*conn).inputResponse),
 	arcp.HumanChoiceResponse: on((*conn).choiceResponse),
@@ -33,9 +33,9 @@ var routes = map[arcp.Type]handler{
 	arcp.LeaseRefresh:        on((*conn).extendLease),
 	arcp.LeaseRevoked:        on((*conn).revokeLease),
 
-	arcp.Subscribe:    on((*conn).openFeed),
-	arcp.Unsubscribe:  on((*conn).closeFeed),
-	arcp.Backpressure: on((*conn).slowFeeds),
+	arcp.Subscribe:    of(subscriptionsOf, (*subscriptions).open),
+	arcp.Unsubscribe:  of(subscriptionsOf, (*subscriptions).unsubscribe),
+	arcp.Backpressure: of(subscriptionsOf, (*subscriptions).backpressure),
 }
 
 // on makes a handler of a function of the decoded payload. A payload that cannot be decoded,
@@ -50,10 +50,19 @@ func on[P any](h func(*conn, time.Time, *arcp.Envelope, *P) error) handler {
 	}
 }
 
+// of is on for a part of the connection that has the state of the handler.
+func of[T, P any](part func(*conn) *T, h func(*T, time.Time, *arcp.Envelope, *P) error) handler {
+	return on(func(c *conn, now time.Time, env *arcp.Envelope, p *P) error { return h(part(c), now, env, p) })
+}
+
+func ackOf(c *conn) *ackWindow               { return &c.ack }
+func followsOf(c *conn) *follows             { return &c.follows }
+func subscriptionsOf(c *conn) *subscriptions { return &c.subscriptions }
+
 // handle handles a message that the machine has admitted.
 func (c *conn) handle(now time.Time, a machine.Admitted) {
 	if a.Worker {
-		c.work(now, a.Envelope)
+		c.worker.receive(now, a.Envelope)
 		return
 	}
 	if err := routes[a.Envelope.Type](c, now, a.Envelope); err != nil {

@@ -56,6 +56,7 @@ func TestEachServedTypeHasOneHandler(t *testing.T) {
 func handling(features ...arcp.Feature) *conn {
 	srv := &Server{opts: Options{Metrics: metrics.New(prometheus.NewRegistry(), "test")}}
 	c := &conn{srv: srv, id: "sess_own", m: machine.New(time.Time{}, new(machine.Config), "sess_own"), row: store.Session{Negotiated: features}}
+	bindParts(c)
 	c.output.counts.m = srv.opts.Metrics
 	return c
 }

@@ -7,14 +7,14 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/session"
 )
 
-// sessionConn is a connection as its session sees it.
+// sessionConn is a connection as its session sees it. Any goroutine may call its methods.
 type sessionConn conn
 
 var _ session.Conn = (*sessionConn)(nil)
 
 func (s *sessionConn) conn() *conn { return (*conn)(s) }
 
-func (s *sessionConn) Position() uint64 { return s.conn().ack.reached.position() }
+func (s *sessionConn) Position() uint64 { return s.conn().ack.position.load() }
 
 func (s *sessionConn) Sync(ctx context.Context) { s.conn().sync(ctx) }
 
