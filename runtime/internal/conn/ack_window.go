@@ -28,8 +28,8 @@ type ackWindow struct {
 	c        *conn
 	start    uint64         // first position of the cursor
 	acked    uint64         // last event that the client has acknowledged
-	acks     bool           // the client acknowledges
 	position resumePosition // any goroutine reads it
+	acks     bool           // the client acknowledges
 	held     bool           // the client may still ask for a position: no event is sent
 	locating bool           // the position that the client asked for is being looked up
 	lagging  bool           // the client was told that it falls behind

@@ -310,8 +310,8 @@ func (c *conn) perform(now time.Time) {
 		if out.Release {
 			c.ack.release()
 		}
-		for _, a := range out.Admitted {
-			c.handle(now, a)
+		if out.Admitted.Envelope != nil {
+			c.handle(now, out.Admitted)
 		}
 		if out.CancelJobs {
 			c.srv.opts.Engine.CancelSession(c.id, "session closed", true)

@@ -22,7 +22,7 @@ type handshake struct {
 	c       *conn
 	begun   time.Time
 	scheme  string // of the credentials
-	tries   int    // to attach to the session
+	tries   uint8  // to attach to the session
 	resumed bool   // the session had a connection before
 	pass    *transport.Pass
 }

@@ -16,8 +16,8 @@ type tasks struct {
 	inbox   *inbox
 	group   sync.WaitGroup
 	running atomic.Int32
-	judging context.CancelFunc // ends the judgement of a credential; nil: none
 	reading bool               // a read has not completed; no frame is handled
+	judging context.CancelFunc // ends the judgement of a credential; nil: none
 }
 
 // async runs f on another goroutine.

@@ -125,7 +125,7 @@ func Handles(t arcp.Type) bool { return own[t] != nil }
 func (m *Machine) dispatch(now time.Time, env *arcp.Envelope, spec *arcp.Spec) {
 	switch handle := own[env.Type]; {
 	case spec.Worker && m.fromWorker(env):
-		m.out.Admitted = append(m.out.Admitted, Admitted{env, true})
+		m.out.Admitted = Admitted{env, true}
 	case !spec.Served && (env.Type == arcp.ToolResult || env.Type == arcp.ToolError):
 		m.refuse(env, "not_served", arcp.CodeFailedPrecondition, "%s: this session executes nothing, or the job_id or correlation_id of the call is missing", env.Type)
 	case !spec.Served && spec.Quiet:
@@ -137,7 +137,7 @@ func (m *Machine) dispatch(now time.Time, env *arcp.Envelope, spec *arcp.Spec) {
 	case env.Type == arcp.Resume && m.spoken:
 		m.refuse(env, "phase", arcp.CodeFailedPrecondition, "resume has to be the first message after session.accepted")
 	case handle == nil:
-		m.out.Admitted = append(m.out.Admitted, Admitted{env, false})
+		m.out.Admitted = Admitted{env, false}
 	default:
 		if err := handle(m, now, env); err != nil {
 			m.note(arcp.ReasonPayload, env.Type, err.Error())

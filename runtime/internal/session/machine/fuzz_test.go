@@ -116,13 +116,13 @@ func (w *witness) establish(arg byte) {
 // check takes what the machine wants and compares it with what it may want.
 func (w *witness) check() {
 	out := w.m.Take()
-	if w.closed && (len(out.Send) > 0 || len(out.Admitted) > 0 || out.CancelJobs || out.Question != nil || out.Close != nil) {
+	if w.closed && (len(out.Send) > 0 || out.Admitted.Envelope != nil || out.CancelJobs || out.Question != nil || out.Close != nil) {
 		w.Fatalf("after the end: %+v", out)
 	}
 	for i := range out.Send {
 		w.sent(&out.Send[i])
 	}
-	if len(out.Admitted) > 0 && !w.accepted {
+	if out.Admitted.Envelope != nil && !w.accepted {
 		w.Fatalf("messages are handled before the session is accepted: %+v", out.Admitted)
 	}
 	if out.Question != nil {

@@ -53,21 +53,21 @@ type Config struct {
 }
 
 // Output is what the caller must do, in the order of the fields. Envelopes to send have no
-// id, timestamp and version: the caller stamps them.
+// id, timestamp and version: the caller stamps them. It is taken after each call of Receive.
 type Output struct {
 	Notes      []Note
 	Send       []arcp.Envelope
-	Release    bool       // the client has not said after which event its events go on: they go on where they are
-	Admitted   []Admitted // messages to handle, in order
-	CancelJobs bool       // cancel the jobs of the session
-	Question   any        // at most one: Authenticate, Verify, Establish, Resume, Remind, Reauthenticate, Renew or End
-	Close      *Close     // after everything was sent
+	Release    bool     // the client has not said after which event its events go on: they go on where they are
+	Admitted   Admitted // the message to handle, if the last one is handled by the caller
+	CancelJobs bool     // cancel the jobs of the session
+	Close      *Close   // after everything was sent; the question is dropped
+	Question   any      // nil, Authenticate, Verify, Establish, Resume, Remind, Reauthenticate, Renew or End
 }
 
 // Admitted is a message that passed admission and that the machine does not handle itself.
 type Admitted struct {
-	Envelope *arcp.Envelope
-	Worker   bool // it is about a job that the session executes (§7.8)
+	Envelope *arcp.Envelope // nil: none
+	Worker   bool           // it is about a job that the session executes (§7.8)
 }
 
 // ReasonRole is the reason of a Note: the principal lacks the role for the message.
@@ -93,22 +93,22 @@ type Close struct {
 // Machine is the state of one session on one connection. It is owned by one
 // goroutine.
 type Machine struct {
-	cfg   *Config
-	phase Phase
-	id    arcp.SessionID
-	out   Output
+	cfg *Config
+	out Output
 
-	failures int // failed authentications in a row
-	bad      int // undecodable frames in a row
+	phase    Phase
+	failures uint8  // failed authentications in a row, up to maxFailures
+	bad      uint8  // undecodable frames in a row, up to maxBadFrames
+	spoken   bool   // a message came since the session was accepted
+	window   uint32 // that the client asks for; 0: none
 
+	id        arcp.SessionID
 	version   string
-	window    uint32 // that the client asks for; 0: none
 	identity  Identity
 	negotiate negotiation
 	seen      dedup
 
 	handshake *handshake // nil once accepted
-	spoken    bool       // a message came since the session was accepted
 	position  time.Time  // until then the client may ask for a position; zero: it may not
 	life      life       // once accepted
 	renewal   renewal    // once accepted

@@ -180,7 +180,7 @@ func observed(out Output) reaction {
 	switch {
 	case out.Question != nil:
 		return question
-	case len(out.Send) > 0 || len(out.Admitted) > 0:
+	case len(out.Send) > 0 || out.Admitted.Envelope != nil:
 		return serve
 	case len(out.Notes) > 0:
 		return drop
@@ -198,7 +198,7 @@ func TestEveryTypeInEveryPhase(t *testing.T) {
 			if got, want := observed(out), wanted(p, typ); got != want {
 				t.Errorf("%s while %v: %q, want %q (%+v)", typ, p, got, want, out)
 			}
-			if p != Accepted && p != Closed && len(out.Admitted) > 0 {
+			if p != Accepted && p != Closed && out.Admitted.Envelope != nil {
 				t.Errorf("%s while %v: a message is handled of a peer that is not authenticated", typ, p)
 			}
 		}

@@ -314,7 +314,7 @@ func (s *script) effects() (lines []string) {
 	if out.Release {
 		lines = append(lines, "release")
 	}
-	for _, a := range out.Admitted {
+	if a := out.Admitted; a.Envelope != nil {
 		line := "handle " + string(a.Envelope.ID) + " " + string(a.Envelope.Type)
 		if a.Worker {
 			line += " of a worker"

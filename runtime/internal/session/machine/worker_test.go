@@ -23,7 +23,7 @@ func receives(t *testing.T, executes bool, typ arcp.Type, job arcp.JobID, corr a
 	env := frameOf(t, typ)
 	env.JobID, env.CorrelationID = job, corr
 	m.Receive(t0, env)
-	return slices.ContainsFunc(m.Take().Admitted, func(a Admitted) bool { return a.Worker })
+	return m.Take().Admitted.Worker
 }
 
 func TestWhatAWorkerSays(t *testing.T) {
