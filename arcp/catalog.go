@@ -189,6 +189,12 @@ type Spec struct {
 	Section  string   // of SPEC.md
 	Bit      TypeSet  // its member in a TypeSet; zero for plain types
 	payload  reflect.Type
+
+	// What the runtime does with it when it comes from a client.
+	Served     bool // it is acted upon; others are refused as UNIMPLEMENTED
+	Command    bool // it needs a principal with more rights than to observe
+	Repeatable bool // it is harmless when it comes twice: its id is not remembered
+	Worker     bool // a worker sends it about a job that it executes (§7.8)
 }
 
 // NewPayload returns a pointer to a zero payload of the type.
@@ -213,95 +219,100 @@ func (s Spec) effectful() Spec { s.Effect = true; return s }
 func (s Spec) quietly() Spec   { s.Quiet = true; return s }
 func (s Spec) directed() Spec  { s.Directed = true; return s }
 
+func (s Spec) served() Spec     { s.Served = true; return s }
+func (s Spec) commanding() Spec { s.Command = true; return s }
+func (s Spec) repeatable() Spec { s.Repeatable = true; return s }
+func (s Spec) ofWorkers() Spec  { s.Worker = true; return s }
+
 // Catalog lists every message type of the dialect in the order of SPEC.md. It
 // must not be changed.
 var Catalog = []Spec{
 	spec[SessionOpenPayload](SessionOpen, FromClient, InOpening, needNone, ScopeNone, Plain, "§3.1"),
 	spec[SessionChallengePayload](SessionChallenge, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.1"),
-	spec[SessionAuthenticatePayload](SessionAuthenticate, FromClient, InChallenged|InAccepted, needNone, ScopeSession, Plain, "§3.1"),
+	spec[SessionAuthenticatePayload](SessionAuthenticate, FromClient, InChallenged|InAccepted, needNone, ScopeSession, Plain, "§3.1").served().repeatable(),
 	spec[SessionAcceptedPayload](SessionAccepted, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.1"),
 	spec[ErrorPayload](SessionUnauthenticated, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.1"),
 	spec[ErrorPayload](SessionRejected, FromRuntime, 0, needNone, ScopeCorrelation, Plain, "§3.1"),
 	spec[SessionRefreshPayload](SessionRefresh, FromRuntime, 0, FeatureRefresh, ScopeSession, Plain, "§3.1"),
 	spec[SessionEvictedPayload](SessionEvicted, FromRuntime, 0, needNone, ScopeSession, Plain, "§3.1"),
-	spec[SessionClosePayload](SessionClose, Both, InAccepted, needNone, ScopeSession, Plain, "§3.1"),
+	spec[SessionClosePayload](SessionClose, Both, InAccepted, needNone, ScopeSession, Plain, "§3.1").served(),
 	spec[SessionClosedPayload](SessionClosed, FromRuntime, 0, needNone, ScopeSession, Plain, "§3.1"),
 	spec[SessionResumePayload](SessionResume, FromClient, InOpening, needNone, ScopeNone, Plain, "§3.1"),
 	spec[SessionResumedPayload](SessionResumed, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.1"),
-	spec[SessionPingPayload](SessionPing, Both, InAccepted, FeatureHeartbeat, ScopeSession, Plain, "§3.1"),
+	spec[SessionPingPayload](SessionPing, Both, InAccepted, FeatureHeartbeat, ScopeSession, Plain, "§3.1").served(),
 	spec[SessionPongPayload](SessionPong, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.1").quietly(),
-	spec[SessionAckPayload](SessionAck, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.1"),
-	spec[SessionListJobsPayload](SessionListJobs, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.1"),
+	spec[SessionAckPayload](SessionAck, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.1").served().repeatable(),
+	spec[SessionListJobsPayload](SessionListJobs, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.1").served(),
 	spec[SessionJobsPayload](SessionJobs, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.1"),
 
-	spec[PingPayload](Ping, Both, InAccepted, needNone, ScopeSession, Plain, "§3.2"),
+	spec[PingPayload](Ping, Both, InAccepted, needNone, ScopeSession, Plain, "§3.2").served(),
 	spec[PongPayload](Pong, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.2").quietly(),
-	spec[AckPayload](Ack, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.2").quietly(),
-	spec[ErrorPayload](Nack, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.2").quietly(),
-	spec[CancelPayload](Cancel, Both, InAccepted, needNone, ScopeSession, Plain, "§3.2"),
+	spec[AckPayload](Ack, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.2").quietly().ofWorkers(),
+	spec[ErrorPayload](Nack, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.2").quietly().ofWorkers(),
+	spec[CancelPayload](Cancel, Both, InAccepted, needNone, ScopeSession, Plain, "§3.2").served().commanding(),
 	spec[CancelAcceptedPayload](CancelAccepted, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.2"),
 	spec[CancelRefusedPayload](CancelRefused, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.2"),
-	spec[InterruptPayload](Interrupt, Both, InAccepted, needNone, ScopeSession, Plain, "§3.2"),
-	spec[ResumePayload](Resume, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.2"),
-	spec[BackpressurePayload](Backpressure, Both, InAccepted, needNone, ScopeSession, Plain, "§3.2"),
-	spec[CheckpointCreatePayload](CheckpointCreate, FromClient, InAccepted, needNone, ScopeSession|ScopeJob, Plain, "§3.2"),
-	spec[CheckpointRestorePayload](CheckpointRestore, FromClient, InAccepted, needNone, ScopeSession|ScopeJob, Plain, "§3.2"),
+	spec[InterruptPayload](Interrupt, Both, InAccepted, needNone, ScopeSession, Plain, "§3.2").served().commanding(),
+	spec[ResumePayload](Resume, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.2").served(),
+	spec[BackpressurePayload](Backpressure, Both, InAccepted, needNone, ScopeSession, Plain, "§3.2").served().repeatable(),
+	spec[CheckpointCreatePayload](CheckpointCreate, FromClient, InAccepted, needNone, ScopeSession|ScopeJob, Plain, "§3.2").served().commanding(),
+	spec[CheckpointRestorePayload](CheckpointRestore, FromClient, InAccepted, needNone, ScopeSession|ScopeJob, Plain, "§3.2").served().commanding(),
 
-	spec[ToolInvokePayload](ToolInvoke, Both, InAccepted, needNone, ScopeSession, Plain, "§3.3").effectful(),
-	spec[ToolResultPayload](ToolResult, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Sequenced, "§3.3"),
-	spec[ErrorPayload](ToolError, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Sequenced, "§3.3"),
+	spec[ToolInvokePayload](ToolInvoke, Both, InAccepted, needNone, ScopeSession, Plain, "§3.3").effectful().served().commanding().ofWorkers(),
+	spec[ToolResultPayload](ToolResult, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Sequenced, "§3.3").ofWorkers(),
+	spec[ErrorPayload](ToolError, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Sequenced, "§3.3").ofWorkers(),
 	spec[JobAcceptedPayload](JobAccepted, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3"),
 	spec[JobStartedPayload](JobStarted, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3"),
-	spec[JobProgressPayload](JobProgress, Both, InAccepted, needNone, ScopeSession|ScopeJob, Sequenced, "§3.3"),
-	spec[JobHeartbeatPayload](JobHeartbeat, Both, InAccepted, needNone, ScopeSession|ScopeJob, Plain, "§3.3"),
-	spec[JobCheckpointPayload](JobCheckpoint, Both, InAccepted, FeatureCheckpoints, ScopeSession|ScopeJob, Sequenced, "§3.3"),
-	spec[JobResultChunkPayload](JobResultChunk, Both, InAccepted, FeatureResultChunk, ScopeSession|ScopeJob, Sequenced, "§3.3"),
+	spec[JobProgressPayload](JobProgress, Both, InAccepted, needNone, ScopeSession|ScopeJob, Sequenced, "§3.3").ofWorkers(),
+	spec[JobHeartbeatPayload](JobHeartbeat, Both, InAccepted, needNone, ScopeSession|ScopeJob, Plain, "§3.3").ofWorkers(),
+	spec[JobCheckpointPayload](JobCheckpoint, Both, InAccepted, FeatureCheckpoints, ScopeSession|ScopeJob, Sequenced, "§3.3").ofWorkers(),
+	spec[JobResultChunkPayload](JobResultChunk, Both, InAccepted, FeatureResultChunk, ScopeSession|ScopeJob, Sequenced, "§3.3").ofWorkers(),
 	spec[JobCompletedPayload](JobCompleted, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3"),
 	spec[ErrorPayload](JobFailed, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3"),
 	spec[JobCancelledPayload](JobCancelled, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3"),
 	spec[JobSchedulePayload](JobSchedule, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3").effectful(),
-	spec[JobSubscribePayload](JobSubscribe, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3"),
+	spec[JobSubscribePayload](JobSubscribe, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3").served(),
 	spec[JobSubscribedPayload](JobSubscribed, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Plain, "§3.3"),
-	spec[JobUnsubscribePayload](JobUnsubscribe, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3"),
+	spec[JobUnsubscribePayload](JobUnsubscribe, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3").served(),
 	spec[WorkflowStartPayload](WorkflowStart, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3").effectful(),
 	spec[WorkflowCompletePayload](WorkflowComplete, FromRuntime, 0, needNone, ScopeSession|ScopeJob|ScopeCorrelation, Sequenced, "§3.3"),
 	spec[AgentDelegatePayload](AgentDelegate, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.3").effectful(),
 	spec[AgentHandoffPayload](AgentHandoff, Both, InAccepted, FeatureAgentHandoff, ScopeSession, Plain, "§3.3"),
 
-	spec[StreamOpenPayload](StreamOpen, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4"),
-	spec[StreamChunkPayload](StreamChunk, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4"),
-	spec[StreamClosePayload](StreamClose, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4"),
-	spec[ErrorPayload](StreamError, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4"),
+	spec[StreamOpenPayload](StreamOpen, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").ofWorkers(),
+	spec[StreamChunkPayload](StreamChunk, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").ofWorkers(),
+	spec[StreamClosePayload](StreamClose, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").ofWorkers(),
+	spec[ErrorPayload](StreamError, Both, InAccepted, FeatureStreaming, ScopeSession|ScopeStream, Sequenced, "§3.4").ofWorkers(),
 
-	spec[HumanInputRequestPayload](HumanInputRequest, Both, InAccepted, FeatureHumanInput, ScopeSession|ScopeJob, Sequenced, "§3.5").directed(),
-	spec[HumanInputResponsePayload](HumanInputResponse, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.5"),
-	spec[HumanChoiceRequestPayload](HumanChoiceRequest, Both, InAccepted, FeatureHumanInput, ScopeSession|ScopeJob, Sequenced, "§3.5").directed(),
-	spec[HumanChoiceResponsePayload](HumanChoiceResponse, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.5"),
+	spec[HumanInputRequestPayload](HumanInputRequest, Both, InAccepted, FeatureHumanInput, ScopeSession|ScopeJob, Sequenced, "§3.5").directed().ofWorkers(),
+	spec[HumanInputResponsePayload](HumanInputResponse, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.5").served(),
+	spec[HumanChoiceRequestPayload](HumanChoiceRequest, Both, InAccepted, FeatureHumanInput, ScopeSession|ScopeJob, Sequenced, "§3.5").directed().ofWorkers(),
+	spec[HumanChoiceResponsePayload](HumanChoiceResponse, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.5").served(),
 	spec[HumanInputCancelledPayload](HumanInputCancelled, FromRuntime, 0, FeatureHumanInput, ScopeSession|ScopeCorrelation, Sequenced, "§3.5").directed(),
 
-	spec[PermissionRequestPayload](PermissionRequest, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.6").directed(),
-	spec[PermissionGrantPayload](PermissionGrant, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.6"),
-	spec[PermissionDenyPayload](PermissionDeny, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.6"),
+	spec[PermissionRequestPayload](PermissionRequest, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.6").directed().served().commanding().ofWorkers(),
+	spec[PermissionGrantPayload](PermissionGrant, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.6").served().commanding(),
+	spec[PermissionDenyPayload](PermissionDeny, Both, InAccepted, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.6").served().commanding(),
 	spec[LeaseGrantedPayload](LeaseGranted, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Sequenced, "§3.6"),
-	spec[LeaseRefreshPayload](LeaseRefresh, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.6"),
+	spec[LeaseRefreshPayload](LeaseRefresh, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.6").served().commanding(),
 	spec[LeaseExtendedPayload](LeaseExtended, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Sequenced, "§3.6"),
-	spec[LeaseRevokedPayload](LeaseRevoked, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.6"),
+	spec[LeaseRevokedPayload](LeaseRevoked, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.6").served(),
 
-	spec[SubscribePayload](Subscribe, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.7"),
+	spec[SubscribePayload](Subscribe, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.7").served(),
 	spec[SubscribeAcceptedPayload](SubscribeAccepted, FromRuntime, 0, needNone, ScopeSession|ScopeSubscription|ScopeCorrelation, Plain, "§3.7"),
 	spec[SubscribeEventPayload](SubscribeEvent, FromRuntime, 0, needNone, ScopeSession|ScopeSubscription, Plain, "§3.7"),
-	spec[UnsubscribePayload](Unsubscribe, Both, InAccepted, needNone, ScopeSession, Plain, "§3.7"),
+	spec[UnsubscribePayload](Unsubscribe, Both, InAccepted, needNone, ScopeSession, Plain, "§3.7").served(),
 	spec[SubscribeClosedPayload](SubscribeClosed, FromRuntime, 0, needNone, ScopeSession|ScopeSubscription, Plain, "§3.7"),
 
-	spec[ArtifactPutPayload](ArtifactPut, Both, InAccepted, needNone, ScopeSession, Plain, "§3.8").effectful(),
+	spec[ArtifactPutPayload](ArtifactPut, Both, InAccepted, needNone, ScopeSession, Plain, "§3.8").effectful().ofWorkers(),
 	spec[ArtifactRefPayload](ArtifactRef, FromRuntime, 0, needNone, ScopeSession, Sequenced, "§3.8"),
 	spec[ArtifactFetchPayload](ArtifactFetch, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.8"),
 	spec[ArtifactReleasePayload](ArtifactRelease, FromClient, InAccepted, needNone, ScopeSession, Plain, "§3.8"),
 
-	spec[EventEmitPayload](EventEmit, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.9").quietly(),
-	spec[LogPayload](Log, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.9").quietly(),
-	spec[MetricPayload](Metric, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.9").quietly(),
-	spec[TraceSpanPayload](TraceSpan, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.9").quietly(),
+	spec[EventEmitPayload](EventEmit, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.9").quietly().ofWorkers(),
+	spec[LogPayload](Log, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.9").quietly().ofWorkers(),
+	spec[MetricPayload](Metric, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.9").quietly().ofWorkers(),
+	spec[TraceSpanPayload](TraceSpan, Both, InAccepted, needNone, ScopeSession, Sequenced, "§3.9").quietly().ofWorkers(),
 }
 
 var catalogIndex = func() map[Type]*Spec {

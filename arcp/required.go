@@ -1,6 +1,7 @@
 package arcp
 
 import (
+	"errors"
 	"reflect"
 	"strings"
 	"sync"
@@ -13,6 +14,28 @@ var requiredFields sync.Map // reflect.Type → []requiredField
 type requiredField struct {
 	index []int
 	name  string
+}
+
+// DecodeComplete decodes the payload of an envelope as DecodePayload does. A required member
+// that is missing is an error.
+func DecodeComplete[P any](env *Envelope) (P, error) {
+	p, err := DecodePayload[P](env)
+	if err != nil {
+		return p, err
+	}
+	if name := Missing(env.Payload, p); name != "" {
+		return p, Errorf(CodeInvalidRequest, "payload member %q is required", name)
+	}
+	return p, nil
+}
+
+// PayloadError returns the error with which a message of type t is refused because of err,
+// which says what is wrong with its payload.
+func PayloadError(t Type, err error) *Error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return Errorf(e.Code, "%s: %s", t, e.Message)
+	}
+	return Errorf(CodeInvalidRequest, "%s: %s", t, err)
 }
 
 // Missing returns the name of a required member that the payload p, decoded from

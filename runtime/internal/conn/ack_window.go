@@ -1,7 +1,6 @@
 package conn
 
 import (
-	"sync/atomic"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -11,11 +10,11 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// lagWarning is how many events a client that acknowledges may be behind before
+// lagWarning is the number of events by which a client that acknowledges may be behind before
 // it is told, once (SPEC.md §5.3).
 const lagWarning = 1000
 
-// What is done about a slow consumer: a metric label.
+// Actions against a slow consumer: a metric label.
 const (
 	slowAckLag  = "ack_lag"
 	slowBacklog = "backlog_overflow"
@@ -23,156 +22,142 @@ const (
 	slowClosed  = "feed_closed"
 )
 
-// ackWindow is how far the client has come.
+// ackWindow is the position of the client in the session's log. It bounds how far events are
+// sent ahead of the acknowledgements, and trims acknowledged events.
 type ackWindow struct {
-	start    uint64         // the cursor's first position
-	acked    uint64         // the last event that the client has acknowledged
+	c        *conn
+	start    uint64         // first position of the cursor
+	acked    uint64         // last event that the client has acknowledged
+	position resumePosition // any goroutine reads it
 	acks     bool           // the client acknowledges
-	reached  resumePosition // where a newer connection goes on; any goroutine reads it
-	held     bool           // it is not known yet where to go on: no event is sent
-	locating bool           // and it is being looked for
+	held     bool           // the client may still ask for a position: no event is sent
+	locating bool           // the position that the client asked for is being looked up
 	lagging  bool           // the client was told that it falls behind
 }
 
-// window holds back the events that are too far ahead of what the client has acknowledged.
-// While the position of the connection is not known, it holds back all events.
-func (c *conn) window() {
-	if c.ack.held {
+// apply holds back the events that are too far ahead of the acknowledgements. While hold is in
+// force, all events are held back.
+func (aw *ackWindow) apply() {
+	if aw.held {
 		return
 	}
 	limit := uint64(eventlog.NoLimit)
-	if w := c.m.Window(); w > 0 && c.ack.acks {
-		limit = c.base() + uint64(w)
+	if w := aw.c.m.Window(); w > 0 && aw.acks {
+		limit = aw.base() + uint64(w)
 	}
-	c.cursor.SetLimit(limit)
+	aw.c.cursor.SetLimit(limit)
 }
 
-// base is the last event that the client certainly has: what it has acknowledged, or the
-// position that it asked for, which may be ahead of the stored acknowledgement.
-func (c *conn) base() uint64 { return max(c.ack.acked, c.ack.start) }
+// base returns the last event that the client is known to have: the one that it has
+// acknowledged, or the position that it asked for, which may be later.
+func (aw *ackWindow) base() uint64 { return max(aw.acked, aw.start) }
 
 // hold holds back all events until release: the client may still ask for a position.
-func (c *conn) hold() {
-	c.ack.held = true
-	c.cursor.SetLimit(c.ack.start)
+func (aw *ackWindow) hold() {
+	aw.held = true
+	aw.c.cursor.SetLimit(aw.start)
 }
 
-// release ends hold. From then on acknowledgements may overtake other messages.
-func (c *conn) release() {
-	c.ack.held = false
-	id := c.id
-	c.input.acks.session.Store(&id)
-	c.window()
+// release ends hold. From then on acknowledgements may pass other frames.
+func (aw *ackWindow) release() {
+	aw.held = false
+	id := aw.c.id
+	aw.c.inbox.ackSession.Store(&id)
+	aw.apply()
+}
+
+// receive handles session.ack.
+func (aw *ackWindow) receive(_ time.Time, _ *arcp.Envelope, p *arcp.SessionAckPayload) error {
+	aw.acknowledge(p.LastProcessedSeq)
+	return nil
 }
 
 // acknowledge trims the events that the client has processed. A number above the last event
 // that was sent counts as that one (SPEC.md §5.3).
-func (c *conn) acknowledge(seq uint64) {
-	seq = min(seq, c.cursor.Position())
-	c.srv.opts.Metrics.AckLag.Observe(float64(c.cursor.Position() - max(seq, min(c.ack.acked, c.cursor.Position()))))
-	c.ack.acked = max(c.ack.acked, seq)
-	c.ack.reached.acknowledged(c.ack.acked)
-	if !c.ack.acks {
-		c.ack.acks, c.row.Acks = true, true
-		c.session.SetAcks((*sessionConn)(c))
-		c.saveRow()
+func (aw *ackWindow) acknowledge(seq uint64) {
+	seq = min(seq, aw.c.cursor.Position())
+	aw.c.srv.opts.Metrics.AckLag.Observe(float64(aw.c.cursor.Position() - max(seq, min(aw.acked, aw.c.cursor.Position()))))
+	aw.acked = max(aw.acked, seq)
+	aw.position.acknowledged(aw.acked)
+	if !aw.acks {
+		aw.acks, aw.c.row.Acks = true, true
+		aw.c.session.SetAcks((*sessionConn)(aw.c))
+		aw.c.saveRow()
 	}
-	if c.ack.acked-c.row.TrimmedTo >= trimStep || c.ack.acked == c.cursor.Position() {
-		c.trimAcked()
+	if aw.acked-aw.c.row.TrimmedTo >= trimStep || aw.acked == aw.c.cursor.Position() {
+		aw.trim()
 	}
-	if c.ack.lagging && c.cursor.Position()-c.base() <= lagWarning/2 {
-		c.ack.lagging = false
+	if aw.lagging && aw.c.cursor.Position()-aw.base() <= lagWarning/2 {
+		aw.lagging = false
 	}
-	c.window()
+	aw.apply()
 }
 
-// trimStep is how many acknowledged events are forgotten at once, while there are
-// others on their way: a client may acknowledge each of them.
+// trimStep is the number of acknowledged events that are trimmed at once while others are
+// unacknowledged: a client may acknowledge each event.
 const trimStep = 64
 
-// trimAcked forgets what was acknowledged; also when the connection ends.
-func (c *conn) trimAcked() {
-	if c.ack.acked <= c.row.TrimmedTo {
+// trim trims the acknowledged events.
+func (aw *ackWindow) trim() {
+	if aw.acked <= aw.c.row.TrimmedTo {
 		return
 	}
-	c.row.TrimmedTo = c.ack.acked
-	c.srv.opts.Log.Free(c.id, c.ack.acked)
-	c.append(&store.Write{Ops: []store.Op{&store.TrimSession{Session: c.id, Seq: c.ack.acked}}, NoSync: true})
+	aw.c.row.TrimmedTo = aw.acked
+	aw.c.srv.opts.Log.Free(aw.c.id, aw.acked)
+	aw.c.append(&store.Write{Ops: []store.Op{&store.TrimSession{Session: aw.c.id, Seq: aw.acked}}, NoSync: true})
 }
 
-// lags warns a client that acknowledges and falls behind, once.
-func (c *conn) lags(now time.Time, seq uint64) {
-	if c.ack.lagging || seq <= c.base()+lagWarning {
+// warn tells a client that acknowledges that it falls behind, once.
+func (aw *ackWindow) warn(now time.Time, seq uint64) {
+	if aw.lagging || seq <= aw.base()+lagWarning {
 		return
 	}
-	c.ack.lagging = true
-	c.slow(now, slowAckLag)
+	aw.lagging = true
+	aw.slow(now, slowAckLag)
 }
 
-func (c *conn) slow(now time.Time, reason string) {
-	c.srv.opts.Metrics.SlowConsumers.WithLabelValues(reason).Inc()
-	c.send(now, arcp.Frame(arcp.Backpressure, arcp.BackpressurePayload{Reason: reason}))
+// slow counts a slow client and sends backpressure.
+func (aw *ackWindow) slow(now time.Time, reason string) {
+	aw.c.srv.opts.Metrics.SlowConsumers.WithLabelValues(reason).Inc()
+	aw.c.send(now, arcp.Frame(arcp.Backpressure, arcp.BackpressurePayload{Reason: reason}))
 }
 
-// overflow ends the connection of a session that is so far behind that its
-// oldest events are not kept.
-func (c *conn) overflow(now time.Time, upTo uint64) {
-	if c.cursor == nil || c.cursor.Position() >= upTo || c.ending.close != nil {
+// overflow closes a connection that still has to send events up to upTo, which are not kept.
+func (aw *ackWindow) overflow(now time.Time, upTo uint64) {
+	if aw.c.cursor == nil || aw.c.cursor.Position() >= upTo || aw.c.ending.close != nil {
 		return
 	}
-	c.tooFarBehind(now)
+	aw.tooFarBehind(now)
 }
 
 // tooFarBehind closes a connection whose next events are not kept any more, after a
 // backpressure message.
-func (c *conn) tooFarBehind(now time.Time) {
-	c.slow(now, slowBacklog)
-	c.ending.close = &machine.Close{Code: int(transport.CloseOverloaded), Reason: slowBacklog}
+func (aw *ackWindow) tooFarBehind(now time.Time) {
+	aw.slow(now, slowBacklog)
+	aw.c.ending.close = &machine.Close{Code: int(transport.CloseOverloaded), Reason: slowBacklog}
 }
 
-// resumePosition is the position after which a newer connection of the session continues: the
-// last event that the client has acknowledged or, if it does not acknowledge, the last that
-// was written to it. The loop and the writer set it; any goroutine reads it.
-type resumePosition struct {
-	acks           atomic.Bool
-	acked, written atomic.Uint64
-}
-
-// start sets the position at which the connection begins. acked counts only if the client
-// acknowledges.
-func (r *resumePosition) start(after uint64, acks bool, acked uint64) {
-	r.written.Store(after)
-	r.acked.Store(min(after, acked))
-	r.acks.Store(acks)
-}
-
-// acknowledged sets the last acknowledged event. From now on only acknowledgements count.
-func (r *resumePosition) acknowledged(seq uint64) {
-	r.acked.Store(seq)
-	r.acks.Store(true)
-}
-
-// wrote sets the last event that was written. The writer calls it.
-func (r *resumePosition) wrote(seq uint64) { r.written.Store(seq) }
-
-func (r *resumePosition) position() uint64 {
-	if r.acks.Load() {
-		return r.acked.Load()
-	}
-	return r.written.Load()
-}
-
-// wrote counts a numbered event that is about to be written.
-func (c *conn) wrote(now time.Time, seq uint64, size int) {
-	if c.ack.acks {
-		c.lags(now, seq)
+// sent counts a numbered event that is about to be written. If the client does not acknowledge,
+// it trims the events that are not kept for a replay.
+func (aw *ackWindow) sent(now time.Time, seq uint64, size int) {
+	if aw.acks {
+		aw.warn(now, seq)
 		return
 	}
-	trim, look := c.session.Replay.Next(seq, size, c.ack.reached.position(), uint64(c.srv.opts.ReplayEvents), uint64(c.srv.opts.ReplayBytes))
+	trim, free := aw.c.session.Replay.Next(seq, size, aw.position.load(), uint64(aw.c.srv.opts.ReplayEvents), uint64(aw.c.srv.opts.ReplayBytes))
 	if trim > 0 {
-		c.append(&store.Write{Ops: []store.Op{&store.TrimSession{Session: c.id, Seq: trim}}, NoSync: true})
+		aw.c.append(&store.Write{Ops: []store.Op{&store.TrimSession{Session: aw.c.id, Seq: trim}}, NoSync: true})
 	}
-	if look {
-		c.srv.opts.Log.Free(c.id, seq)
+	if free {
+		aw.c.srv.opts.Log.Free(aw.c.id, seq)
+	}
+}
+
+// save stores the position at which the connection has ended, if the client does not
+// acknowledge. The session goes on there after a restart.
+func (aw *ackWindow) save() {
+	if n := aw.position.load(); !aw.acks && n != aw.c.row.Written {
+		aw.c.row.Written = n
+		aw.c.saveRow()
 	}
 }

@@ -13,18 +13,17 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
-	"github.com/arcpd/arcpd/transport"
 )
 
-// resumePrefix begins a resume token. The body of the session's id follows, so
-// that the token finds its session, and then the secret.
+// resumePrefix begins a resume token. The body of the session's id follows, so that the
+// session can be found, and then the secret.
 const resumePrefix = "rt_"
 
 func newResumeToken(id arcp.SessionID) auth.Secret {
 	return auth.NewToken(resumePrefix + strings.TrimPrefix(string(id), arcp.SessionPrefix))
 }
 
-// tokenSession is the session that a token claims to be of.
+// tokenSession returns the session that a token names.
 func tokenSession(token string) (arcp.SessionID, bool) {
 	rest, ok := strings.CutPrefix(token, resumePrefix)
 	if !ok || len(rest) <= arcp.IDBodyLen {
@@ -37,48 +36,48 @@ func tokenSession(token string) (arcp.SessionID, bool) {
 // others attach to at the same time.
 const maxTries = 3
 
-// attachment is a session that a connection is about to take over.
+// attachment is a session to which the connection attaches.
 type attachment struct {
 	row   store.Session // as stored
-	good  [][32]byte    // the tokens that stay good until the client is heard
+	valid [][32]byte    // tokens that stay valid until the client confirms the new one
 	after uint64        // position
-	held  bool          // the client may still say where to go on
+	held  bool          // the client may still ask for a position
 	token auth.Secret   // the new one
-	opens bool          // by session.open
+	opens bool          // by session.open; otherwise by session.resume
 
-	again func(now time.Time) // looks anew when another connection was faster
+	retry func(now time.Time) // attaches again when another connection was faster
 }
 
-// resume takes over the session that a token names (SPEC.md §5.10).
-func (c *conn) resume(q machine.Resume) {
-	c.read(func(ctx context.Context) func(time.Time) {
-		row, refused := c.srv.holder(ctx, auth.Secret(q.Token))
-		return func(now time.Time) { c.resumeRow(now, q, row, refused) }
+// resume attaches to the session that a token names (SPEC.md §5.10).
+func (h *handshake) resume(q machine.Resume) {
+	h.c.tasks.read(func(ctx context.Context) func(time.Time) {
+		row, refused := h.c.srv.holder(ctx, auth.Secret(q.Token))
+		return func(now time.Time) { h.resumeRow(now, q, row, refused) }
 	})
 }
 
-// resumeRow is resume with the row of the session, or the reason why there is none.
-func (c *conn) resumeRow(now time.Time, q machine.Resume, row store.Session, refused *arcp.Error) {
+// resumeRow continues resume with the row of the session, or the refusal of the token.
+func (h *handshake) resumeRow(now time.Time, q machine.Resume, row store.Session, refused *arcp.Error) {
 	if refused == nil {
-		refused = c.mayResume(now, &row, q.After)
+		refused = h.check(now, &row, q.After)
 	}
 	if refused != nil {
-		c.refuseAttach(now, false, refused)
+		h.refuse(now, false, refused)
 		return
 	}
-	c.attach(attachment{row: row, good: stillGood(auth.HashToken(auth.Secret(q.Token)), &row), after: q.After,
-		again: func(time.Time) { c.resume(q) }})
+	h.attach(attachment{row: row, valid: validTokens(auth.HashToken(auth.Secret(q.Token)), &row), after: q.After,
+		retry: func(time.Time) { h.resume(q) }})
 }
 
-// refuseAttach answers session.resume, or session.open that names a session.
-func (c *conn) refuseAttach(now time.Time, opens bool, refused *arcp.Error) {
-	c.srv.opts.Metrics.Resumes.WithLabelValues(resumeResult(refused)).Inc()
-	c.logHandshake(c.srv.opts.Logger.Warn().Str("reason", refused.Message), "rejected")
+// refuse answers session.resume, or session.open that names a session.
+func (h *handshake) refuse(now time.Time, opens bool, refused *arcp.Error) {
+	h.c.srv.opts.Metrics.Resumes.WithLabelValues(resumeResult(refused)).Inc()
+	h.log(h.c.srv.opts.Logger.Warn().Str("reason", refused.Message), "rejected")
 	if opens {
-		c.m.Established(now, machine.Established{Refused: refused})
+		h.c.m.Established(now, machine.Established{Refused: refused})
 		return
 	}
-	c.m.Resumed(now, machine.Resumed{Refused: refused})
+	h.c.m.Resumed(now, machine.Resumed{Refused: refused})
 }
 
 func resumeResult(refused *arcp.Error) string {
@@ -91,25 +90,26 @@ func resumeResult(refused *arcp.Error) string {
 	return "unavailable"
 }
 
-// noSession is the one answer to a token that is wrong, old, or of a session
-// that has ended: it does not tell which.
+// noSession is the answer to a token that is wrong, old, or of a session that has ended. It does
+// not reveal which.
 func noSession() *arcp.Error {
 	return arcp.Errorf(arcp.CodeResumeWindowExpired,
 		"the token resumes no session: it was used, or the session has ended; open a new one: jobs go on and are listed")
 }
 
-// mayResume judges the identity of a session and a position.
-func (c *conn) mayResume(now time.Time, row *store.Session, after uint64) *arcp.Error {
-	if refused := c.again(now, row); refused != nil {
+// check refuses to resume a session whose identity is no longer accepted, or after an event that
+// is not kept.
+func (h *handshake) check(now time.Time, row *store.Session, after uint64) *arcp.Error {
+	if refused := h.revalidate(now, row); refused != nil {
 		return refused
 	}
-	if refused := c.srv.available(); refused != nil {
+	if refused := h.c.srv.available(); refused != nil {
 		return refused
 	}
-	return c.srv.covers(row, after)
+	return h.c.srv.covers(row, after)
 }
 
-// holder returns the session whose token it is.
+// holder returns the session of a token.
 func (s *Server) holder(ctx context.Context, token auth.Secret) (store.Session, *arcp.Error) {
 	id, ok := tokenSession(token.Reveal())
 	if !ok {
@@ -132,46 +132,46 @@ func (s *Server) holder(ctx context.Context, token auth.Secret) (store.Session, 
 	return row, nil
 }
 
-// maxGood bounds the tokens of a session that are good beside the newest.
-const maxGood = 4
+// maxValidTokens bounds the valid tokens of a session beside the newest.
+const maxValidTokens = 4
 
-// stillGood are the tokens that stay good when the session is attached to by one
-// of them: the client may have any of them, if it was attached to more than once
-// before it was heard. The one that was shown comes first.
-func stillGood(shown [32]byte, row *store.Session) [][32]byte {
-	good := [][32]byte{shown}
+// validTokens returns the tokens that stay valid when a connection attaches with one of them. The
+// client may have any of them if connections have attached more than once before it sent a
+// frame. The token that was shown comes first.
+func validTokens(shown [32]byte, row *store.Session) [][32]byte {
+	valid := [][32]byte{shown}
 	for _, h := range append([][32]byte{row.TokenHash}, row.PrevHashes...) {
-		if len(good) < maxGood && !slices.Contains(good, h) {
-			good = append(good, h)
+		if len(valid) < maxValidTokens && !slices.Contains(valid, h) {
+			valid = append(valid, h)
 		}
 	}
-	return good
+	return valid
 }
 
 func unreadable() *arcp.Error {
 	return arcp.Errorf(arcp.CodeUnavailable, "the store cannot be read").RetryAfter(1)
 }
 
-// again judges the identity that a session was opened with: a token alone must
-// not outlive it.
-func (c *conn) again(now time.Time, row *store.Session) *arcp.Error {
-	var id auth.Identity
-	if err := arcp.Unmarshal(row.Identity, &id); err != nil {
-		c.srv.opts.Logger.Error().Err(err).Str("session_id", string(row.ID)).Msg("identity of a session")
+// revalidate judges the identity again with which the session was opened. A resume token is not
+// valid for longer than the identity.
+func (h *handshake) revalidate(now time.Time, row *store.Session) *arcp.Error {
+	var stored auth.Identity
+	if err := arcp.Unmarshal(row.Identity, &stored); err != nil {
+		h.c.srv.opts.Logger.Error().Err(err).Str("session_id", string(row.ID)).Msg("identity of a session")
 		return unreadable()
 	}
-	info := c.tc.Info()
-	c.opening.scheme = id.Scheme
-	fresh, err := c.srv.opts.Auth.Again(id, auth.Request{Local: info.Local, PeerUID: info.PeerUID, Now: now})
+	info := h.c.tc.Info()
+	h.scheme = stored.Scheme
+	id, err := h.c.srv.opts.Auth.Again(stored, auth.Request{Local: info.Local, PeerUID: info.PeerUID, Now: now})
 	if err != nil {
-		return arcp.Errorf(arcp.CodeUnauthenticated, "%s", c.refused(err).Message)
+		return arcp.Errorf(arcp.CodeUnauthenticated, "%s", h.refuseCredential(err).Message)
 	}
-	c.principal.identity = fresh
+	h.c.principal.identity = id
 	return nil
 }
 
-// covers refuses a position that was never reached, or from which on not
-// everything is kept any more: what was acknowledged goes at any moment.
+// covers refuses a position that the session has not reached, or after which not all events are
+// kept. Acknowledged events may be deleted at any moment.
 func (s *Server) covers(row *store.Session, after uint64) *arcp.Error {
 	kept := row.TrimmedTo
 	if own := s.opts.Sessions.Find(row.ID); own != nil && own.Acks() {
@@ -186,84 +186,83 @@ func (s *Server) covers(row *store.Session, after uint64) *arcp.Error {
 	return nil
 }
 
-// attachOpen takes over a session of the same principal that session.open names, with its
-// row or the reason why there is none (SPEC.md §5.10).
-func (c *conn) attachOpen(now time.Time, q machine.Establish, s *session.Session, row store.Session, err error) {
+// attachOpen attaches to a session of the same principal that session.open names, with the
+// session's row or the error of reading it (SPEC.md §5.10).
+func (h *handshake) attachOpen(now time.Time, q machine.Establish, s *session.Session, row store.Session, err error) {
 	switch {
 	case errors.Is(err, store.ErrNotFound): // it has ended
-		c.create(now, q)
+		h.create(now, q)
 		return
 	case err != nil:
-		c.srv.opts.Logger.Error().Err(err).Msg("read session")
-		c.refuseAttach(now, true, unreadable())
+		h.c.srv.opts.Logger.Error().Err(err).Msg("read session")
+		h.refuse(now, true, unreadable())
 		return
 	}
-	if refused := c.srv.available(); refused != nil {
-		c.refuseAttach(now, true, refused)
+	if refused := h.c.srv.available(); refused != nil {
+		h.refuse(now, true, refused)
 		return
 	}
-	a := attachment{row: row, good: stillGood(row.TokenHash, &row), opens: true, held: q.After == nil, after: row.TrimmedTo}
-	a.again = func(now time.Time) { c.establish(now, q) }
+	a := attachment{row: row, valid: validTokens(row.TokenHash, &row), opens: true, held: q.After == nil, after: row.TrimmedTo}
+	a.retry = func(now time.Time) { h.establish(now, q) }
 	if q.After != nil {
 		a.after = *q.After
 	} else {
 		a.after = min(max(row.TrimmedTo, s.Position()), row.LastSeq)
 	}
-	if refused := c.srv.covers(&row, a.after); refused != nil {
-		c.refuseAttach(now, true, refused)
+	if refused := h.c.srv.covers(&row, a.after); refused != nil {
+		h.refuse(now, true, refused)
 		return
 	}
-	c.attach(a)
+	h.attach(a)
 }
 
-// attach makes the connection the session's, durably: whatever had it before is
-// superseded.
-func (c *conn) attach(a attachment) {
+// attach stores that the connection has the session. The connection before is superseded.
+func (h *handshake) attach(a attachment) {
 	a.token = newResumeToken(a.row.ID)
 	row := a.row
-	row.PrevHashes, row.TokenHash = a.good, auth.HashToken(a.token)
-	row.Identity = encodeIdentity(&c.principal.identity)
-	if row.Written = a.after; a.held { // it may yet go back: after a crash it must not be where it was before
+	row.PrevHashes, row.TokenHash = a.valid, auth.HashToken(a.token)
+	row.Identity = encodeIdentity(&h.c.principal.identity)
+	if row.Written = a.after; a.held { // the client may ask for an earlier position, also after a crash
 		row.Written = 0
 	}
-	c.srv.opts.Log.Append(store.NewWrite(&store.AttachSession{Row: &row}), func(r *store.Result) {
+	h.c.srv.opts.Log.Append(store.NewWrite(&store.AttachSession{Row: &row}), func(r *store.Result) {
 		err := r.Err
 		var cursor *eventlog.Cursor
 		if err == nil {
 			a.row = row
 			a.row.Epoch, a.row.LastSeq = r.Epoch, r.LastSeq
-			cursor = c.srv.opts.Log.AttachNow(row.ID, a.after, r.LastSeq, c.loop())
+			cursor = h.c.srv.opts.Log.AttachNow(row.ID, a.after, r.LastSeq, h.c.loop())
 		}
-		if !c.post(func(now time.Time) { c.handOver(now, a, cursor, err) }) && cursor != nil {
+		if !h.c.complete(func(now time.Time) { h.handOver(now, a, cursor, err) }) && cursor != nil {
 			cursor.Close()
 		}
 	})
 }
 
-// handOverTime bounds the wait for what the connection before is writing.
+// handOverTime bounds the wait for the frames that the connection before is writing.
 const handOverTime = 50 * time.Millisecond
 
-// handOver completes the attachment. If the client did not say where to go on, that waits
-// until the position of the connection before is settled.
-func (c *conn) handOver(now time.Time, a attachment, cursor *eventlog.Cursor, err error) {
-	old := c.srv.opts.Sessions.ConnOf(a.row.ID)
+// handOver completes the attachment. If the client did not name a position, it waits until the
+// position of the connection before is final.
+func (h *handshake) handOver(now time.Time, a attachment, cursor *eventlog.Cursor, err error) {
+	old := h.c.srv.opts.Sessions.ConnOf(a.row.ID)
 	if !a.held || old == nil || err != nil {
-		c.attached(now, a, cursor, err)
+		h.attached(now, a, cursor, err)
 		return
 	}
-	c.async(func() {
+	h.c.tasks.async(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
 		defer cancel()
 		old.Sync(ctx)
-		if !c.post(func(now time.Time) { c.attached(now, a, cursor, nil) }) {
+		if !h.c.complete(func(now time.Time) { h.attached(now, a, cursor, nil) }) {
 			cursor.Close()
 		}
 	})
 }
 
-// encodeIdentity keeps of an identity what auth.Set.Again needs. Of the holder of
-// a token that is the name and which token it was, as a print that is stored
-// only if it is revealed: everything else is what the configuration says then.
+// encodeIdentity encodes the part of an identity that auth.Set.Again needs. For a bearer token
+// that is the principal and the print of the token: everything else is read from the
+// configuration. The print has to be revealed to be stored.
 func encodeIdentity(id *auth.Identity) arcp.Raw {
 	if id.Scheme == auth.Bearer {
 		b := arcp.AppendString([]byte(`{"Scheme":"`+auth.Bearer+`","Principal":`), id.Principal)
@@ -277,66 +276,67 @@ func encodeIdentity(id *auth.Identity) arcp.Raw {
 	return raw
 }
 
-func (c *conn) attached(now time.Time, a attachment, cursor *eventlog.Cursor, err error) {
-	if errors.Is(err, store.ErrFenced) && c.opening.tries < maxTries {
-		c.opening.tries++
-		a.again(now) // its token may still be good: the winner's client has not been heard yet
+// attached begins the accepted phase, or refuses the client.
+func (h *handshake) attached(now time.Time, a attachment, cursor *eventlog.Cursor, err error) {
+	if errors.Is(err, store.ErrFenced) && h.tries < maxTries {
+		h.tries++
+		a.retry(now) // the token is valid until the client of the other connection sends a frame
 		return
 	}
-	if refused := c.takeOver(&a, cursor, err); refused != nil {
-		c.refuseAttach(now, a.opens, refused)
+	if refused := h.takeOver(&a, cursor, err); refused != nil {
+		h.refuse(now, a.opens, refused)
 		return
 	}
-	c.id, c.row, c.cursor, c.opening.resumed = a.row.ID, a.row, cursor, true
-	c.row.Acks = a.row.Acks || c.session.Acks() // the first acknowledgement may have come after the row was read
-	c.ack.start, c.ack.acked, c.ack.acks = a.after, a.row.TrimmedTo, c.row.Acks
-	c.session.Replay.Begin(a.row.TrimmedTo)
-	c.ack.reached.start(c.ack.start, c.ack.acks, c.ack.acked)
-	c.begin(now)
-	c.srv.opts.Metrics.Resumes.WithLabelValues("ok").Inc()
-	c.srv.opts.Metrics.ResumeReplayed.Observe(float64(a.row.LastSeq - a.after))
-	at := machine.Attached{Session: c.id, Negotiated: a.row.Negotiated}
+	h.c.id, h.c.row, h.c.cursor, h.resumed = a.row.ID, a.row, cursor, true
+	h.c.row.Acks = a.row.Acks || h.c.session.Acks() // the first acknowledgement may have come after the row was read
+	h.c.ack.start, h.c.ack.acked, h.c.ack.acks = a.after, a.row.TrimmedTo, h.c.row.Acks
+	h.c.session.Replay.Begin(a.row.TrimmedTo)
+	h.c.ack.position.start(h.c.ack.start, h.c.ack.acks, h.c.ack.acked)
+	h.finish(now)
+	h.c.srv.opts.Metrics.Resumes.WithLabelValues("ok").Inc()
+	h.c.srv.opts.Metrics.ResumeReplayed.Observe(float64(a.row.LastSeq - a.after))
+	at := machine.Attached{Session: h.c.id, Negotiated: a.row.Negotiated}
 	if a.opens {
-		c.m.Established(now, machine.Established{ResumeToken: a.token.Reveal(), Agents: c.agents(), Attached: &at})
+		h.c.m.Established(now, machine.Established{ResumeToken: a.token.Reveal(), Agents: h.c.catalogue.agents(), Attached: &at})
 	} else {
-		c.m.Resumed(now, machine.Resumed{Attached: at, Identity: *c.identified(c.principal.identity).Identity, ResumeToken: a.token.Reveal(),
+		h.c.m.Resumed(now, machine.Resumed{Attached: at, Identity: *h.identify(h.c.principal.identity).Identity, ResumeToken: a.token.Reveal(),
 			After: a.after, Replayed: a.after < a.row.LastSeq})
 	}
 	if a.held {
-		c.hold()
+		h.c.ack.hold()
 	} else {
-		c.release()
+		h.c.ack.release()
 	}
 }
 
-// takeOver enters the connection as the session's. It may be refused: the
-// session has ended meanwhile, or another connection was faster.
-func (c *conn) takeOver(a *attachment, cursor *eventlog.Cursor, err error) *arcp.Error {
+// takeOver makes the connection the session's. It is refused if the session has ended meanwhile,
+// or another connection was faster.
+func (h *handshake) takeOver(a *attachment, cursor *eventlog.Cursor, err error) *arcp.Error {
 	switch {
 	case errors.Is(err, store.ErrNotFound): // it has ended meanwhile
 		return noSession()
 	case err != nil:
-		c.srv.opts.Logger.Error().Err(err).Str("session_id", string(a.row.ID)).Msg("attach to session")
+		h.c.srv.opts.Logger.Error().Err(err).Str("session_id", string(a.row.ID)).Msg("attach to session")
 		return arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions").RetryAfter(1)
 	}
-	s := c.srv.opts.Sessions.Find(a.row.ID)
-	if s == nil || !c.takeSession(s, a, cursor) {
+	s := h.c.srv.opts.Sessions.Find(a.row.ID)
+	if s == nil || !h.takeSession(s, a, cursor) {
 		cursor.Close()
 		return noSession()
 	}
-	c.opening.pass.Authenticated()
+	h.pass.Authenticated()
 	return nil
 }
 
-// takeSession attaches the connection to a session. It returns false if another connection
+// takeSession attaches the connection to a session. It reports false if another connection
 // was faster, or the session has ended.
-func (c *conn) takeSession(s *session.Session, a *attachment, cursor *eventlog.Cursor) bool {
-	c.ack.reached.start(s.Position(), false, 0)
-	old, position, ok := s.Attach((*sessionConn)(c), a.row.Epoch)
+func (h *handshake) takeSession(s *session.Session, a *attachment, cursor *eventlog.Cursor) bool {
+	h.c.ack.position.start(s.Position(), false, 0)
+	old, position, ok := s.Attach((*sessionConn)(h.c), a.row.Epoch)
 	if !ok {
 		return false
 	}
-	c.session = s
+	h.c.session = s
 	if a.held && old != nil {
 		a.after = max(a.after, min(position, a.row.LastSeq))
 		cursor.Move(a.after)
@@ -345,145 +345,4 @@ func (c *conn) takeSession(s *session.Session, a *attachment, cursor *eventlog.C
 		old.Supersede()
 	}
 	return true
-}
-
-// heard invalidates the earlier resume tokens when the first frame arrives: the client has
-// the new token. It returns false until that is durable, and the frame has to wait: a crash
-// must not make a used token valid again.
-func (c *conn) heard() bool {
-	if c.row.PrevHashes == nil || c.lease.spare {
-		return !c.tasks.tokenPending
-	}
-	c.row.PrevHashes, c.tasks.tokenPending = nil, true
-	c.session.SetHeard(c.row.Epoch)
-	row := c.row
-	c.pending.owed.Add(1)
-	c.srv.opts.Log.Append(store.NewWrite(&store.PutSession{Row: &row}), func(r *store.Result) {
-		err := r.Err
-		c.settle()
-		c.post(func(time.Time) { c.tokenStored(err) })
-	})
-	return false
-}
-
-func (c *conn) tokenStored(err error) {
-	c.tasks.tokenPending = false
-	if err != nil && c.ending.close == nil {
-		c.srv.opts.Logger.Error().Err(err).Str("session_id", string(c.id)).Msg("new resume token not tokenStored")
-		c.ending.close = &machine.Close{Code: int(transport.CloseInternal), Reason: "the store does not accept sessions"}
-	}
-	c.wake() // for what has waited
-}
-
-// saveRow stores a change that may be lost in a crash.
-func (c *conn) saveRow() {
-	row := c.row
-	c.append(&store.Write{Ops: []store.Op{&store.PutSession{Row: &row}}, NoSync: true})
-}
-
-// saveWritten stores where the connection has ended, if the client does not
-// acknowledge: where the session goes on after a restart.
-func (c *conn) saveWritten() {
-	if n := c.ack.reached.position(); !c.ack.acks && n != c.row.Written {
-		c.row.Written = n
-		c.saveRow()
-	}
-}
-
-// replay sets the position that the client asks for (SPEC.md §5.10).
-func (c *conn) replay(now time.Time, cmd machine.Replay) {
-	switch {
-	case c.ack.locating, c.cursor.Position() != c.ack.start:
-		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeFailedPrecondition,
-			"resume has to be the first message after session.accepted: the session goes on already"))
-	case cmd.After == "" && cmd.Checkpoint == "":
-		c.reply(now, cmd.Request, arcp.Ack, arcp.AckPayload{})
-		c.release()
-	default:
-		c.hold()
-		c.ack.locating = true
-		c.pending.owed.Add(1)
-		c.async(func() {
-			found := c.locate(cmd)
-			c.settle()
-			c.post(func(now time.Time) { c.located(now, cmd, found) })
-		})
-	}
-}
-
-// located is where a replay begins.
-type located struct {
-	after  uint64
-	ok     bool
-	oldest arcp.MessageID
-	err    error
-}
-
-// locate looks for a message and a checkpoint in what is kept of the session's
-// events; the earlier one counts.
-func (c *conn) locate(cmd machine.Replay) (at located) {
-	row, err := c.srv.opts.Store.Session(context.Background(), c.id)
-	if err != nil {
-		return located{err: err}
-	}
-	wanted := []func(*store.Event) bool{}
-	if cmd.After != "" {
-		wanted = append(wanted, func(e *store.Event) bool { return e.ID() == cmd.After })
-	}
-	if cmd.Checkpoint != "" {
-		wanted = append(wanted, func(e *store.Event) bool { return e.Type == arcp.JobCheckpoint && checkpointID(e) == cmd.Checkpoint })
-	}
-	missing := len(wanted)
-	at.err = c.srv.opts.Store.SessionEvents(context.Background(), c.id, row.TrimmedTo, func(d store.Delivery) bool {
-		if at.oldest == "" {
-			at.oldest = d.Event.ID()
-		}
-		for i, is := range wanted {
-			if is != nil && is(d.Event) {
-				wanted[i] = nil
-				if missing--; !at.ok {
-					at.after, at.ok = d.Seq, true
-				}
-			}
-		}
-		return missing > 0 && !c.pending.over.Load()
-	})
-	if errors.Is(at.err, store.ErrTrimmed) { // a job of these events is not kept any more
-		at.err, missing = nil, max(missing, 1)
-	}
-	at.ok = at.ok && missing == 0
-	return at
-}
-
-func checkpointID(e *store.Event) string {
-	env, err := arcp.Decode(store.AppendFrame(nil, []byte(`{"arcp":"1.1",`), 0, "", e))
-	if err != nil {
-		return ""
-	}
-	p, err := arcp.DecodePayload[arcp.JobCheckpointPayload](&env)
-	if err != nil {
-		return ""
-	}
-	return p.CheckpointID
-}
-
-func (c *conn) located(now time.Time, cmd machine.Replay, at located) {
-	c.ack.locating = false
-	switch {
-	case at.err != nil:
-		c.srv.opts.Logger.Error().Err(at.err).Str("session_id", string(c.id)).Msg("look for a position")
-		c.nack(now, cmd.Request, unreadable())
-	case !at.ok:
-		e := arcp.Errorf(arcp.CodeDataLoss, "the message or checkpoint is not among the events that are kept of this session")
-		if at.oldest != "" {
-			e = e.WithDetails(arcp.LostDetails{OldestMessageID: at.oldest})
-		}
-		c.nack(now, cmd.Request, e)
-	default:
-		c.cursor.Move(max(at.after, c.ack.acked)) // what was acknowledged is not there any more
-		c.reply(now, cmd.Request, arcp.Ack, arcp.AckPayload{})
-	}
-	c.ack.start = c.cursor.Position()
-	c.ack.reached.start(c.ack.start, c.ack.acks, c.ack.acked)
-	c.release()
 }

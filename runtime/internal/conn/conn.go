@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -18,102 +17,44 @@ import (
 )
 
 const (
-	maxOpeningFrame = 64 << 10 // before the session is accepted
-	maxTurn         = 64       // frames handled before what they caused is sent
-	maxOwed         = 1024     // commands the store has not answered yet, and answers not yet taken, each
-	farewellTime    = time.Second
+	maxOpeningFrame = 64 << 10    // bytes, before the session is accepted
+	maxTurn         = 64          // frames that are handled before the answers are sent
+	farewellTime    = time.Second // for the last frames to be written
 )
 
-// conn is one connection. Its loop, turns that are taken one after the other, alone touches
-// it, but for what says otherwise. The goroutine that called Serve reads.
+// conn is one connection. Only its loop touches it, except for the parts whose comments say
+// otherwise. Each part has the state that changes together, and the methods that change it.
 type conn struct {
 	srv *Server
 	tc  transport.Conn
 	id  arcp.SessionID
 	m   *machine.Machine
 
-	opening   opening
+	handshake handshake
 	principal principal
 	session   *session.Session // nil: not accepted yet
 	row       store.Session    // of the session, as this connection last stored it
 
-	input     input
-	scheduler *scheduler // woken by frames, mail, room or new events
-	mail      mailbox    // any goroutine posts
+	inbox     inbox      // any goroutine posts
+	scheduler *scheduler // woken by the inbox, room in the outbox or new events
 	rates     rates
-	pending   pending // any goroutine
+	pending   pending
 	tasks     tasks
 
-	cursor    *eventlog.Cursor
-	blocked   blocked
-	forwarded forwarded
-	ack       ackWindow
-	feeds     feeds
-	tools     toldTools
-	output    output
+	cursor  *eventlog.Cursor // nil: not accepted yet
+	events  eventReader
+	ack     ackWindow
+	follows follows
+	output  output
+
+	subscriptions subscriptions
+	catalogue     catalogue
+	worker        workerLink
 
 	keepalive keepalive
 	lease     sessionLease
+	renewal   renewal
 	ending    ending
-}
-
-// opening is what the handshake needs.
-type opening struct {
-	begun   time.Time
-	scheme  string // of the credentials
-	tries   int    // to attach to the session
-	resumed bool   // the session had a connection before
-	pass    *transport.Pass
-}
-
-// input is what the reader hands to the loop.
-type input struct {
-	frames inbox
-	acks   ackInbox
-}
-
-// output is what the loop hands to the writer.
-type output struct {
-	box    *outbox
-	fill   *frames // the batch of this turn; nil: nothing
-	moved  int     // bytes of envelopes that others have expected of the box, and that are in fill
-	head   []byte  // of every frame of the session
-	counts frameCounts
-}
-
-// pending is what the client has caused and that is not answered yet.
-type pending struct {
-	owed atomic.Int64 // commands whose answer is still to come
-	load load         // what a worker has said of its jobs
-	over atomic.Bool  // the last turn is being taken: nobody waits for answers
-}
-
-// tasks are the goroutines of async, and what waits for them.
-type tasks struct {
-	group        sync.WaitGroup
-	running      atomic.Int32
-	ended        sync.WaitGroup     // by the last turn
-	judging      context.CancelFunc // ends the judgement of a credential; nil: none
-	reading      bool               // a command waits for what read does; no frame is handled
-	tokenPending bool               // the end of the earlier resume tokens is being stored; no frame is handled
-}
-
-// beginJudgement returns a context for the judgement of a credential. It ends with the
-// connection: Serve does not wait for an issuer that does not answer.
-func (t *tasks) beginJudgement() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	t.judging = cancel
-	return ctx
-}
-
-// endJudgement ends the context of beginJudgement. It reports false if it has ended before.
-func (t *tasks) endJudgement() bool {
-	if t.judging == nil {
-		return false
-	}
-	t.judging()
-	t.judging = nil
-	return true
 }
 
 // ending is the reason why the connection ends. While err and close are nil it is open.
@@ -121,67 +62,47 @@ type ending struct {
 	err   error          // of the reader
 	close *machine.Close // by the runtime
 	half  *halfClose     // nil: the client has not ended sending
+	loop  sync.WaitGroup // done after the last turn
 }
 
 func newConn(srv *Server, tc transport.Conn) *conn {
 	now := time.Now()
-	c := &conn{srv: srv, tc: tc, id: arcp.NewSessionID(), opening: opening{begun: now}}
-	c.tasks.ended.Add(1)
+	c := &conn{srv: srv, tc: tc, id: arcp.NewSessionID()}
+	c.ending.loop.Add(1)
 	c.scheduler = newScheduler(srv.opts.Pool, c.turn)
 	wake := c.scheduler.wake
-	c.input.frames.init(wake)
-	c.output.counts.m = srv.opts.Metrics
+	c.inbox.init(wake)
+	c.pending.wake = wake
+	c.tasks.pool, c.tasks.inbox = srv.opts.Pool, &c.inbox
 	c.m = machine.New(now, srv.sessionOffer(), c.id)
-	c.output.box = newOutbox(tc, srv.opts.Pool, wake, c.ack.reached.wrote)
+	bindParts(c)
+	c.handshake.begun = now
+	c.output.box = newOutbox(tc, srv.opts.Pool, wake, c.ack.position.wrote)
+	c.output.counts.m = srv.opts.Metrics
 	c.rates.limiter = newLimiter(srv.rate())
 	return c
 }
 
+// bindParts gives the parts of a connection that need it their pointer to it.
+func bindParts(c *conn) {
+	c.handshake.c, c.renewal.c, c.lease.c = c, c, c
+	c.events.c, c.ack.c, c.follows.c = c, c, c
+	c.subscriptions.c, c.catalogue.c, c.worker.c = c, c, c
+}
+
+// wake makes a turn begin after now. Any goroutine may call it.
 func (c *conn) wake() { c.scheduler.wake() }
 
-// post has f done by the loop; it reports false when the loop has ended.
-func (c *conn) post(f func(now time.Time)) bool {
-	ok := c.mail.put(f)
-	c.wake()
-	return ok
-}
+// loop returns the loop of the connection as its cursors see it.
+func (c *conn) loop() eventlog.Loop { return eventlog.Loop{Wake: c.scheduler.wake, Go: c.tasks.async} }
 
-// async runs f on another goroutine: it may read the store or wait for others. Serve
-// returns after f has.
-func (c *conn) async(f func()) {
-	c.tasks.running.Add(1)
-	c.tasks.group.Add(1)
-	c.srv.opts.Pool.Run(func() {
-		defer c.tasks.group.Done()
-		f()
-		c.tasks.running.Add(-1)
-	})
-}
-
-// read runs f on another goroutine, and then what f returned on the loop. Until then no
-// frame is handled: commands take effect in the order in which they came.
-func (c *conn) read(f func(ctx context.Context) (then func(now time.Time))) {
-	c.tasks.reading = true
-	c.async(func() {
-		then := f(context.Background())
-		c.post(func(now time.Time) {
-			c.tasks.reading = false
-			then(now)
-		})
-	})
-}
-
-// loop is the connection's loop as its cursors see it.
-func (c *conn) loop() eventlog.Loop { return eventlog.Loop{Wake: c.scheduler.wake, Go: c.async} }
-
-// catchUp waits until the connection has taken note of what its client has
-// acknowledged before, and of what was written to it: the client may know sooner. It
-// must not be called by the loop.
-func (c *conn) catchUp(ctx context.Context) {
-	turned := make(chan struct{})
-	if c.post(func(time.Time) { close(turned) }) {
+// sync waits until the loop has handled the acknowledgements before it, and the writer has
+// counted the frames that it has written. The loop must not call it.
+func (c *conn) sync(ctx context.Context) {
+	handled := make(barrier)
+	if c.inbox.post(handled) {
 		select {
-		case <-turned:
+		case <-handled:
 		case <-ctx.Done():
 		}
 	}
@@ -192,21 +113,22 @@ func (c *conn) catchUp(ctx context.Context) {
 func (c *conn) serve() error {
 	c.tc.SetReadLimit(maxOpeningFrame)
 	c.wake()
-	c.receiveFrames()
-	c.tasks.ended.Wait()
+	c.readFrames()
+	c.ending.loop.Wait()
 	c.tasks.group.Wait()
 	c.output.box.drain()
 	c.leave()
-	c.unbound()
+	if c.rates.share != nil {
+		c.srv.shares.leave(c.principal.identity.Principal)
+	}
 	return c.ending.err
 }
 
-// receiveFrames decodes frames until the connection ends.
-func (c *conn) receiveFrames() {
-	wake := c.scheduler.wake
+// readFrames decodes frames until the connection ends.
+func (c *conn) readFrames() {
 	for {
 		frame, err := c.tc.Read()
-		if err == nil && c.input.acks.take(frame, wake) {
+		if err == nil && c.inbox.putAck(frame) {
 			continue
 		}
 		in := inbound{err: err, size: len(frame)}
@@ -214,14 +136,15 @@ func (c *conn) receiveFrames() {
 			in.env, in.bad = decode(frame)
 		}
 		if err != nil && !halfClosed(c.tc, err) {
-			c.post(func(time.Time) { c.tasks.endJudgement() })
+			c.inbox.post(readerEnded{})
 		}
-		if !c.input.frames.put(in) || err != nil {
+		if !c.inbox.put(in) || err != nil {
 			return
 		}
 	}
 }
 
+// decode decodes a frame; one of the results is nil.
 func decode(frame []byte) (*arcp.Envelope, *arcp.EncodingError) {
 	env, err := arcp.Decode(frame)
 	if err == nil {
@@ -235,16 +158,13 @@ func decode(frame []byte) (*arcp.Envelope, *arcp.EncodingError) {
 
 // turn takes one turn of the loop. It returns false after the last one.
 func (c *conn) turn() bool {
-	if !c.rates.paused.IsZero() && !time.Now().Before(c.rates.paused) {
-		c.rates.paused = time.Time{}
-	}
-	c.receiveAll()
+	c.rates.resume()
+	c.receiveFrames()
 	now := time.Now()
-	c.receiveAcks()
-	c.readMail(now)
-	c.advance(now)
+	c.handleMessages(now)
+	c.lease.advance(now)
 	c.perform(now)
-	c.advanceKeepalive(now)
+	c.keepalive.advance(c, now)
 	unfinished := c.ending.half != nil && c.unfinished()
 	c.pump(now)
 	if c.ending.half != nil {
@@ -252,34 +172,27 @@ func (c *conn) turn() bool {
 	}
 	if c.ending.err != nil || c.ending.close != nil {
 		c.end()
-		c.tasks.ended.Done()
+		c.ending.loop.Done()
 		return false
 	}
-	if c.mayReceive() && c.input.frames.left() {
+	if c.mayReceive() && c.inbox.hasFrames() {
 		c.wake()
 	}
 	c.schedule()
 	return true
 }
 
-// full reports whether too much waits for the peer or for the store to handle further
-// commands. Each of the reasons wakes the loop when it ends.
+// full reports whether too many bytes wait for the client, or too many commands for their
+// answers, to handle another frame. Each of the reasons wakes the loop when it ends.
 func (c *conn) full() bool {
-	return c.output.box.queued() > outboxHard || c.pending.load.full() || c.pending.owed.Load() >= maxOwed || c.cursor != nil && c.cursor.Waiting() >= maxOwed
+	return c.output.box.queued() > outboxHard || c.worker.full() || c.pending.full() || c.cursor != nil && c.cursor.Waiting() >= maxPending
 }
 
-// settle counts the answer of a command. Any goroutine may call it.
-func (c *conn) settle() {
-	if c.pending.owed.Add(-1) == maxOwed-1 {
-		c.wake()
-	}
-}
-
-// receiveAll handles the frames that were read, at most maxTurn, so that their answers are
+// receiveFrames handles the frames that were read, at most maxTurn, so that their answers are
 // sent together.
-func (c *conn) receiveAll() {
+func (c *conn) receiveFrames() {
 	for n := 0; n < maxTurn && c.mayReceive(); n++ {
-		f, ok := c.input.frames.take()
+		f, ok := c.inbox.takeFrame()
 		if !ok {
 			return
 		}
@@ -290,17 +203,17 @@ func (c *conn) receiveAll() {
 	}
 }
 
-// mayReceive reports whether frames are handled now. They are not while the client exceeds
-// its rate or does not read its answers, and while a command reads the store. The end of each
-// wakes the loop.
+// mayReceive reports whether frames are handled now: not while the client exceeds its rate or
+// does not read its answers, nor while a command reads the store. The end of each reason wakes
+// the loop.
 func (c *conn) mayReceive() bool {
-	return c.rates.paused.IsZero() && !c.tasks.tokenPending && !c.tasks.reading && !c.full()
+	return c.rates.paused.IsZero() && !c.renewal.tokenPending && !c.tasks.reading && !c.full()
 }
 
 // schedule sets the timer for the next turn that is due.
 func (c *conn) schedule() {
 	d := c.m.Deadline()
-	for _, t := range [...]time.Time{c.rates.paused, c.keepalive.due, c.feeds.due, c.ending.half.nextLook()} {
+	for _, t := range [...]time.Time{c.rates.paused, c.keepalive.due, c.subscriptions.due, c.ending.half.nextCheck()} {
 		if !t.IsZero() && (d.IsZero() || t.Before(d)) {
 			d = t
 		}
@@ -318,12 +231,23 @@ func (c *conn) schedule() {
 	}
 }
 
-func (c *conn) readMail(now time.Time) {
-	for _, f := range c.mail.take() {
-		f(now)
+// handleMessages handles the acknowledgements and messages in the inbox.
+func (c *conn) handleMessages(now time.Time) {
+	messages, acked := c.inbox.takeMessages()
+	switch {
+	case acked.n == 0:
+	case !c.renewal.confirmToken():
+		c.inbox.untakeAcks(acked)
+	default:
+		c.srv.opts.Metrics.In(arcp.SessionAck, acked.n, acked.bytes)
+		c.ack.acknowledge(acked.seq)
+	}
+	for _, m := range messages {
+		m.handle(c, now)
 	}
 }
 
+// receive handles a result of the reader.
 func (c *conn) receive(now time.Time, in inbound) {
 	switch {
 	case in.err != nil:
@@ -336,8 +260,8 @@ func (c *conn) receive(now time.Time, in inbound) {
 		c.m.Malformed(in.bad)
 		c.perform(now)
 	default:
-		if c.cursor != nil && !c.heard() {
-			c.input.frames.giveBack(in)
+		if c.cursor != nil && !c.renewal.confirmToken() {
+			c.inbox.untake(in)
 			return
 		}
 		c.srv.opts.Metrics.In(in.env.Type, 1, in.size)
@@ -348,28 +272,23 @@ func (c *conn) receive(now time.Time, in inbound) {
 	}
 }
 
-// limited refuses a frame over the connection's rate or its principal's. What comes after is read
-// late: the peer waits.
+// limited refuses a frame over the rate of the connection or of its principal. The next frames
+// are handled later, so that the client has to wait.
 func (c *conn) limited(now time.Time, env *arcp.Envelope) bool {
 	if c.m.Phase() != machine.Accepted || free(env.Type) {
 		return false
 	}
-	limiter := c.exceeded(now)
+	limiter := c.rates.exceeded(now)
 	if limiter == nil {
 		return false
 	}
 	c.srv.opts.Metrics.RateLimited.WithLabelValues("frames").Inc()
-	nack := arcp.Frame(arcp.Nack, arcp.Errorf(arcp.CodeResourceExhausted, "more than %d messages a minute",
-		ratePerMin(limiter)).RetryAfter(1))
-	nack.CorrelationID = env.ID
-	c.send(now, nack)
-	next := limiter.ReserveN(now, 1)
-	c.rates.paused = now.Add(min(time.Second, next.DelayFrom(now)))
-	next.CancelAt(now) // it was only asked when
+	c.nack(now, env.ID, arcp.Errorf(arcp.CodeResourceExhausted, "more than %d messages a minute", ratePerMin(limiter)).RetryAfter(1))
+	c.rates.pause(now, limiter)
 	return true
 }
 
-// free are the types that do not count against the rate.
+// free reports whether a type does not count against the rate.
 func free(t arcp.Type) bool {
 	switch t {
 	case arcp.Ping, arcp.Pong, arcp.SessionPing, arcp.SessionPong, arcp.SessionAck, arcp.Ack:
@@ -378,7 +297,7 @@ func free(t arcp.Type) bool {
 	return false
 }
 
-// perform carries out the machine's output until there is none.
+// perform carries out the machine's output until there is none, in the order of its fields.
 func (c *conn) perform(now time.Time) {
 	for {
 		out := c.m.Take()
@@ -388,8 +307,14 @@ func (c *conn) perform(now time.Time) {
 		for _, env := range out.Send {
 			c.send(now, env)
 		}
-		for _, cmd := range out.Commands {
-			c.command(now, cmd)
+		if out.Release {
+			c.ack.release()
+		}
+		if out.Admitted.Envelope != nil {
+			c.handle(now, out.Admitted)
+		}
+		if out.CancelJobs {
+			c.srv.opts.Engine.CancelSession(c.id, "session closed", true)
 		}
 		if out.Close != nil {
 			c.ending.close = out.Close
@@ -405,10 +330,11 @@ func (c *conn) perform(now time.Time) {
 	}
 }
 
+// note counts and logs a message that was dropped or refused.
 func (c *conn) note(n machine.Note) {
 	c.srv.opts.Metrics.ProtocolErrors.WithLabelValues(n.Reason).Inc()
 	if n.Rejected {
-		c.logHandshake(c.srv.opts.Logger.Warn().Str("reason", n.Detail), "rejected")
+		c.handshake.log(c.srv.opts.Logger.Warn().Str("reason", n.Detail), "rejected")
 	}
 	if n.Reason == machine.ReasonRole {
 		c.audit(string(n.Type)).Str("decision", "denied").Str("reason", n.Reason).Msg("audit")
@@ -421,134 +347,29 @@ func (c *conn) note(n machine.Note) {
 		Str("detail", n.Detail).Msg("frame dropped or refused")
 }
 
-// send stamps an envelope and queues it.
-func (c *conn) send(now time.Time, env arcp.Envelope) {
-	env.ARCP = c.m.Version()
-	if env.ID == "" { // a dispatch has one, under which it may be sent again
-		env.ID = arcp.NewMessageID()
-	}
-	env.Timestamp = now
-	if env.Type != arcp.SessionRejected {
-		env.SessionID = c.id
-	}
-	f := c.batch()
-	start := len(f.data)
-	f.data = env.Append(f.data)
-	f.ends = append(f.ends, len(f.data))
-	c.output.counts.add(env.Type, len(f.data)-start)
-	if carriesError(env.Type) {
-		c.srv.countError(&env)
-	}
-}
-
-func carriesError(t arcp.Type) bool {
-	switch t {
-	case arcp.Nack, arcp.JobFailed, arcp.CancelRefused, arcp.SessionRejected, arcp.SessionUnauthenticated, arcp.SessionEvicted, arcp.SubscribeClosed:
-		return true
-	}
-	return false
-}
-
-func (c *conn) batch() *frames {
-	if c.output.fill == nil {
-		c.output.fill = framesPool.Get().(*frames)
-	}
-	return c.output.fill
-}
-
-// pump moves what the session's log has for this connection to the outbox, as
-// long as there is room, and hands everything to the writer.
+// pump hands the events of the session's log, as long as there is room, and everything that
+// was sent in this turn to the writer.
 func (c *conn) pump(now time.Time) {
 	if c.cursor != nil && c.ending.close == nil {
-		c.pull(now)
+		c.events.pull(now)
 	}
-	if c.tools.stale {
-		c.announce(now)
+	if c.catalogue.stale {
+		c.catalogue.announce(now)
 	}
-	if c.output.fill != nil || c.output.moved != 0 {
-		c.output.box.publish(c.output.fill, c.output.moved)
-		c.output.fill, c.output.moved = nil, 0
-	}
-	c.output.counts.flush()
+	c.output.publish()
 }
 
-func (c *conn) pull(now time.Time) {
-	if c.cursor.Superseded() {
-		c.ending.close = &machine.Close{Code: int(transport.ClosePolicy), Reason: "superseded"}
-		return
-	}
-	waiting, err := c.output.box.size()
-	if err != nil {
-		c.ending.err = err
-		return
-	}
-	for c.ending.close == nil && waiting+len(c.batch().data) < outboxSoft {
-		item, ok, err := c.nextItem()
-		if err != nil {
-			c.unreadable(now, err)
-			break
-		}
-		if !ok {
-			break
-		}
-		c.deliver(now, item)
-	}
-	c.pullFeeds(now, outboxSoft-waiting)
-	if c.output.fill != nil && len(c.output.fill.data) == 0 {
-		c.output.fill.recycle()
-		c.output.fill = nil
-	}
-}
-
-// unreadable closes a connection whose next events cannot be read: they are not kept any
-// more, or the store has failed.
-func (c *conn) unreadable(now time.Time, err error) {
-	if gone, ok := errors.AsType[*store.TrimmedError](err); ok {
-		// A job that the session follows may be deleted: without this, every resume
-		// from before it would be accepted and end here.
-		c.append(&store.Write{Ops: []store.Op{&store.TrimSession{Session: c.id, Seq: gone.UpTo}}, NoSync: true})
-		c.tooFarBehind(now)
-		return
-	}
-	c.srv.opts.Logger.Error().Err(err).Str("session_id", string(c.id)).Msg("connection cannot go on")
-	c.ending.close = &machine.Close{Code: int(transport.CloseInternal), Reason: "the session's events cannot be read"}
-}
-
-func (c *conn) deliver(now time.Time, item eventlog.Item) {
-	if item.Event == nil {
-		c.send(now, item.Answer.(arcp.Envelope))
-		return
-	}
-	f := c.batch()
-	start := len(f.data)
-	head := c.output.head
-	if item.Origin {
-		f.data, head = c.appendOrigin(append(f.data, head...), item.Event), nil
-	}
-	f.data = store.AppendFrame(f.data, head, item.Seq, item.CorrelationID, item.Event)
-	if c.srv.opts.Vault != nil && !item.Origin {
-		f.data = c.srv.appendValues(f.data, item.Event)
-	}
-	f.ends = append(f.ends, len(f.data))
-	c.output.counts.add(item.Event.Type, len(f.data)-start)
-	if item.Seq != 0 {
-		f.last, c.lease.worked = item.Seq, now
-		c.wrote(now, item.Seq, len(item.Event.Body))
-	}
-}
-
-// end flushes the outbox and closes the connection. If the peer is gone it aborts it.
+// end flushes the outbox and closes the connection. If the peer is gone, it aborts the
+// connection.
 func (c *conn) end() {
-	c.mail.close()
-	c.pending.over.Store(true)
-	c.input.frames.close()
+	c.inbox.close()
 	c.tasks.endJudgement()
 	if c.scheduler.tick != nil {
 		c.scheduler.tick.Stop()
 	}
 	code, reason := closeOf(c.ending.close, c.ending.err)
 	if code == 0 {
-		_ = c.tc.Abort() // nobody is there
+		_ = c.tc.Abort() // the peer is gone
 		return
 	}
 	if c.output.fill != nil {
@@ -583,8 +404,19 @@ func closeOf(closing *machine.Close, err error) (transport.CloseCode, string) {
 	return 0, ""
 }
 
-// audit begins an audit record of something that the client does with what is not the
-// session's own.
+// saveRow stores a change of the session's row that may be lost in a crash.
+func (c *conn) saveRow() {
+	row := c.row
+	c.append(&store.Write{Ops: []store.Op{&store.PutSession{Row: &row}}, NoSync: true})
+}
+
+// append appends a write to which there is no answer.
+func (c *conn) append(w *store.Write) {
+	c.pending.add()
+	c.srv.opts.Log.Append(w, func(*store.Result) { c.pending.done() })
+}
+
+// audit begins an audit record of an action of the client on another session or its jobs.
 func (c *conn) audit(action string) *zerolog.Event {
 	return c.srv.opts.Audit.Event(action, c.principal.identity.Principal, c.id)
 }

@@ -5,7 +5,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 )
 
-// frameCounts counts sent envelopes. It updates the metrics only when the type changes:
+// frameCounts counts sent envelopes by type. It updates the metrics only when the type changes:
 // each event of a flood costs two additions.
 type frameCounts struct {
 	m     *metrics.Metrics

@@ -5,7 +5,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// credentials are those of a job, with their values, while it has not ended.
+// credentials returns the credentials of a job with their values, while it has not ended.
 func (s *Server) credentials(job arcp.JobID) []arcp.Credential {
 	if s.opts.Vault == nil {
 		return nil
@@ -13,8 +13,7 @@ func (s *Server) credentials(job arcp.JobID) []arcp.Credential {
 	return s.opts.Vault.Credentials(job)
 }
 
-// appendValues gives a frame for the submitting session the values that its event
-// tells of.
+// appendValues adds the secret values of an event to its frame for the submitting session.
 func (s *Server) appendValues(frame []byte, e *store.Event) []byte {
 	switch e.Type {
 	case arcp.JobAccepted:
@@ -25,8 +24,8 @@ func (s *Server) appendValues(frame []byte, e *store.Event) []byte {
 	return frame
 }
 
-// appendRotated gives the event of a rotation its value, while that is the one
-// that counts. The frame ends with the data of the event, which has a member.
+// appendRotated adds the new value to the event of a rotation, while it is the current one. The
+// frame ends with the data of the event, which has a member.
 func (s *Server) appendRotated(frame []byte, e *store.Event) []byte {
 	value, ok := s.opts.Vault.Announced(e.JobID(), e.JSeq)
 	if !ok {
@@ -36,15 +35,15 @@ func (s *Server) appendRotated(frame []byte, e *store.Event) []byte {
 	return append(arcp.AppendString(frame, value.Reveal()), "}}}"...)
 }
 
-// appendCredentials gives a frame of job.accepted the credentials of its job. The
-// log has them not: the frame ends with the payload, which has other members.
+// appendCredentials adds the credentials of the job to a frame of job.accepted. The log does not
+// have them. The frame ends with the payload, which has other members.
 func (s *Server) appendCredentials(frame []byte, job arcp.JobID) []byte {
 	list := s.credentials(job)
 	if len(list) == 0 {
 		return frame
 	}
 	raw, err := arcp.Marshal(list)
-	if err != nil { // texts, and what was JSON
+	if err != nil { // strings, and values that were JSON
 		panic("runtime: credentials: " + err.Error())
 	}
 	frame = append(frame[:len(frame)-len("}}")], `,"credentials":`...)

@@ -9,8 +9,8 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// Pace of a connection whose client has ended sending: how often it is looked
-// whether all is said, and how long nothing must have come for that.
+// A half-closed connection is closed when it has been quiet for halfQuiet. It is checked every
+// halfEvery.
 const (
 	halfEvery = 50 * time.Millisecond
 	halfQuiet = 200 * time.Millisecond
@@ -20,9 +20,9 @@ const (
 // in a shell pipeline. The client gets the answers to its commands, and the events of the
 // session's jobs until they have ended. A connection that is open both ways has none.
 type halfClose struct {
-	ended error     // how it has
-	busy  time.Time // when there was something to say last
-	due   time.Time // when it is looked again; zero: never
+	ended error     // of the reader
+	busy  time.Time // when there was something to send last
+	due   time.Time // of the next check; zero: never
 }
 
 // beginHalfClose returns the state of a connection whose client has ended sending with err,
@@ -40,18 +40,19 @@ func halfClosed(tc transport.Conn, err error) bool {
 	return ok && errors.Is(err, io.EOF) && t.Reads()
 }
 
-// unfinished reports whether something that the client has asked for is under way.
+// unfinished reports whether a request of the client is not answered, or a job of the session
+// has not ended.
 func (c *conn) unfinished() bool {
 	switch c.m.Phase() {
 	case machine.Authenticating, machine.Establishing, machine.Closing:
 		return true
 	}
-	return c.pending.owed.Load() > 0 || c.tasks.running.Load() > 0 || c.ack.held || c.ack.locating || c.srv.opts.Engine.HasJobs(c.id)
+	return c.pending.any() || c.tasks.running.Load() > 0 || c.ack.held || c.ack.locating || c.srv.opts.Engine.HasJobs(c.id)
 }
 
 // advance closes the connection when nothing was sent for halfQuiet, or the client does not
 // read any more. It comes last in a turn; unfinished is its value before the turn collected
-// what to send.
+// events to send.
 func (h *halfClose) advance(c *conn, now time.Time, unfinished bool) {
 	h.due = time.Time{}
 	if c.ending.err != nil || c.ending.close != nil {
@@ -67,8 +68,8 @@ func (h *halfClose) advance(c *conn, now time.Time, unfinished bool) {
 	h.due = now.Add(halfEvery)
 }
 
-// nextLook returns when advance has to be called again; zero: never.
-func (h *halfClose) nextLook() time.Time {
+// nextCheck returns when advance has to be called again; zero: never.
+func (h *halfClose) nextCheck() time.Time {
 	if h == nil {
 		return time.Time{}
 	}

@@ -3,7 +3,6 @@ package conn
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -14,31 +13,44 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/transport"
 )
 
-// answer does what the machine has to know before it can go on.
+// handshake opens a session, or attaches the connection to one. It answers the questions of the
+// machine, which decides.
+type handshake struct {
+	c       *conn
+	begun   time.Time
+	scheme  string // of the credentials
+	tries   uint8  // to attach to the session
+	resumed bool   // the session had a connection before
+	pass    *transport.Pass
+}
+
+// answer answers a question of the machine; the questions say which method completes them.
 func (c *conn) answer(now time.Time, question any) {
 	switch q := question.(type) {
 	case machine.Authenticate:
-		c.opening.scheme = q.Scheme
-		c.authenticate(now, machine.Verify{Authenticate: q})
+		c.handshake.scheme = q.Scheme
+		c.handshake.authenticate(now, machine.Verify{Authenticate: q})
 	case machine.Verify:
-		c.authenticate(now, q)
+		c.handshake.authenticate(now, q)
 	case machine.Establish:
-		c.establish(now, q)
+		c.handshake.establish(now, q)
 	case machine.Resume:
-		c.resume(q)
+		c.handshake.resume(q)
 	case machine.Remind:
 		c.m.Reminded(now, c.srv.opts.Auth.Challenge(c.principal.identity.Scheme).Reveal())
 	case machine.Reauthenticate:
-		c.reauthenticate(now, q)
+		c.renewal.authenticate(now, q)
 	case machine.Renew:
-		c.renew()
+		c.renewal.store()
 	case machine.End:
 		c.endSession()
 	}
 }
 
+// request returns the request to authenticate credentials that came on this connection.
 func (c *conn) request(now time.Time, q machine.Authenticate) auth.Request {
 	info := c.tc.Info()
 	return auth.Request{Scheme: q.Scheme, Token: auth.Secret(q.Token), Principal: q.Principal, Fingerprint: q.Fingerprint,
@@ -47,29 +59,30 @@ func (c *conn) request(now time.Time, q machine.Authenticate) auth.Request {
 
 // authenticate judges the credentials of a handshake or, with a challenge, the response to
 // it.
-func (c *conn) authenticate(now time.Time, q machine.Verify) {
-	r := c.request(now, q.Authenticate)
-	judging := c.tasks.beginJudgement()
-	c.read(func(context.Context) func(time.Time) {
-		j := c.srv.judge(judging, r, q.Challenge, q.Response)
+func (h *handshake) authenticate(now time.Time, q machine.Verify) {
+	r := h.c.request(now, q.Authenticate)
+	judging := h.c.tasks.beginJudgement()
+	h.c.tasks.read(func(context.Context) func(time.Time) {
+		j := h.c.srv.judge(judging, r, q.Challenge, q.Response)
 		return func(now time.Time) {
-			if c.tasks.endJudgement() {
-				c.m.Judge(now, c.judged(q, j))
+			if h.c.tasks.endJudgement() {
+				h.c.m.Judge(now, h.decision(q, j))
 			}
 		}
 	})
 }
 
-func (c *conn) judged(q machine.Verify, j credentialDecision) machine.CredentialDecision {
+// decision returns the result of authenticate for the machine.
+func (h *handshake) decision(q machine.Verify, j credentialDecision) machine.CredentialDecision {
 	switch {
 	case j.err != nil && q.Challenge != "":
-		return machine.CredentialDecision{Refused: c.refused(j.err), Challenge: auth.NewChallenge().Reveal()}
+		return machine.CredentialDecision{Refused: h.refuseCredential(j.err), Challenge: auth.NewChallenge().Reveal()}
 	case j.err != nil:
-		return machine.CredentialDecision{Refused: c.refused(j.err)}
+		return machine.CredentialDecision{Refused: h.refuseCredential(j.err)}
 	case j.challenge != "":
 		return machine.CredentialDecision{Challenge: j.challenge.Reveal()}
 	}
-	return c.identified(j.identity)
+	return h.identify(j.identity)
 }
 
 // credentialDecision is the result of authenticating a credential.
@@ -99,8 +112,9 @@ func (s *Server) judge(ctx context.Context, req auth.Request, challenge, respons
 	return j
 }
 
-func (c *conn) identified(id auth.Identity) machine.CredentialDecision {
-	c.principal.identity = id
+// identify sets the identity of the client.
+func (h *handshake) identify(id auth.Identity) machine.CredentialDecision {
+	h.c.principal.identity = id
 	return machine.CredentialDecision{Identity: identityOf(&id)}
 }
 
@@ -109,7 +123,7 @@ func identityOf(id *auth.Identity) *machine.Identity {
 		Commands: actor.MayCommand(id), Worker: auth.HasRole(*id, auth.RoleWorker)}
 }
 
-// refusal is what the peer and the metrics are told of an error of auth.
+// refusal returns the refusal for the client and the reason for the metrics of an error of auth.
 func refusal(err error) (r *machine.Refusal, reason string) {
 	if e, ok := errors.AsType[*auth.Error](err); ok {
 		return &machine.Refusal{Message: e.Message, Final: e.Final}, e.Reason
@@ -117,14 +131,15 @@ func refusal(err error) (r *machine.Refusal, reason string) {
 	return &machine.Refusal{Message: "authentication failed"}, auth.ReasonUnavailable
 }
 
-func (c *conn) refused(err error) *machine.Refusal {
+// refuseCredential counts and logs an error of auth.
+func (h *handshake) refuseCredential(err error) *machine.Refusal {
 	r, reason := refusal(err)
-	c.srv.opts.Metrics.AuthFailures.WithLabelValues(schemeLabel(c.opening.scheme), reason).Inc()
-	c.logHandshake(c.srv.opts.Logger.Warn().Err(err), "refused")
+	h.c.srv.opts.Metrics.AuthFailures.WithLabelValues(schemeLabel(h.scheme), reason).Inc()
+	h.log(h.c.srv.opts.Logger.Warn().Err(err), "refused")
 	return r
 }
 
-// schemeLabel keeps the label set closed.
+// schemeLabel returns the metric label of a scheme, from a closed set.
 func schemeLabel(scheme string) string {
 	switch scheme {
 	case auth.Bearer, auth.SignedJWT, auth.OAuth2, auth.MTLS, auth.None:
@@ -133,94 +148,84 @@ func schemeLabel(scheme string) string {
 	return "other"
 }
 
-// logHandshake writes the one line of a handshake.
-func (c *conn) logHandshake(ev *zerolog.Event, result string) {
-	c.srv.opts.Metrics.Handshakes.WithLabelValues(schemeLabel(c.opening.scheme), "rfc", result).Inc()
+// log counts the result of a handshake and writes its log record.
+func (h *handshake) log(ev *zerolog.Event, result string) {
+	h.c.srv.opts.Metrics.Handshakes.WithLabelValues(schemeLabel(h.scheme), "rfc", result).Inc()
 	if !ev.Enabled() {
 		return
 	}
-	info := c.tc.Info()
-	ev.Str("session_id", string(c.id)).Str("principal", c.principal.identity.Principal).Str("scheme", schemeLabel(c.opening.scheme)).
+	info := h.c.tc.Info()
+	ev.Str("session_id", string(h.c.id)).Str("principal", h.c.principal.identity.Principal).Str("scheme", schemeLabel(h.scheme)).
 		Str("transport", info.Kind).Str("remote", info.RemoteAddr).Str("result", result).
-		Dur("duration", time.Since(c.opening.begun)).Msg("handshake")
+		Dur("duration", time.Since(h.begun)).Msg("handshake")
 }
 
-// establish makes the session durable, or attaches to the one that the client names; it
+// establish makes the session durable, or attaches to the one that the client names. The session
 // is accepted when that is done.
-func (c *conn) establish(now time.Time, q machine.Establish) {
-	s := c.srv.opts.Sessions.Find(q.Attach)
-	if s == nil || s.Principal != q.Identity.Principal { // to the client it is as if there were none
-		c.create(now, q)
+func (h *handshake) establish(now time.Time, q machine.Establish) {
+	s := h.c.srv.opts.Sessions.Find(q.Attach)
+	if s == nil || s.Principal != q.Identity.Principal { // sessions of others do not exist for the client
+		h.create(now, q)
 		return
 	}
-	c.read(func(ctx context.Context) func(time.Time) {
-		row, err := c.srv.opts.Store.Session(ctx, q.Attach)
-		return func(now time.Time) { c.attachOpen(now, q, s, row, err) }
+	h.c.tasks.read(func(ctx context.Context) func(time.Time) {
+		row, err := h.c.srv.opts.Store.Session(ctx, q.Attach)
+		return func(now time.Time) { h.attachOpen(now, q, s, row, err) }
 	})
 }
 
 // create makes a new session.
-func (c *conn) create(now time.Time, q machine.Establish) {
-	if err := c.srv.enter(c); err != nil {
-		c.logHandshake(c.srv.opts.Logger.Warn().Str("reason", err.Message), "rejected")
-		c.m.Established(now, machine.Established{Refused: err})
+func (h *handshake) create(now time.Time, q machine.Establish) {
+	if err := h.c.srv.enter(h.c); err != nil {
+		h.log(h.c.srv.opts.Logger.Warn().Str("reason", err.Message), "rejected")
+		h.c.m.Established(now, machine.Established{Refused: err})
 		return
 	}
-	token := newResumeToken(c.id)
-	row := store.Session{ID: c.id, Principal: q.Identity.Principal, Anonymous: q.Identity.Anonymous, Version: q.Version,
-		ClientKind: q.Client.Kind, Negotiated: q.Negotiated, TokenHash: auth.HashToken(token), Identity: encodeIdentity(&c.principal.identity),
-		Acks: c.m.Has(arcp.FeatureAck), CreatedAt: now}
-	c.srv.opts.Log.Append(store.NewWrite(&store.OpenSession{Row: &row}), func(r *store.Result) {
+	token := newResumeToken(h.c.id)
+	row := store.Session{ID: h.c.id, Principal: q.Identity.Principal, Anonymous: q.Identity.Anonymous, Version: q.Version,
+		ClientKind: q.Client.Kind, Negotiated: q.Negotiated, TokenHash: auth.HashToken(token), Identity: encodeIdentity(&h.c.principal.identity),
+		Acks: h.c.m.Has(arcp.FeatureAck), CreatedAt: now}
+	h.c.srv.opts.Log.Append(store.NewWrite(&store.OpenSession{Row: &row}), func(r *store.Result) {
 		err := r.Err
 		var cursor *eventlog.Cursor
 		if err == nil {
-			cursor = c.srv.opts.Log.AttachNow(c.id, 0, 0, c.loop())
+			cursor = h.c.srv.opts.Log.AttachNow(h.c.id, 0, 0, h.c.loop())
 		}
-		if !c.post(func(now time.Time) { c.established(now, row, token, cursor, err) }) && cursor != nil {
+		if !h.c.complete(func(now time.Time) { h.established(now, row, token, cursor, err) }) && cursor != nil {
 			cursor.Close()
 		}
 	})
 }
 
-func (c *conn) established(now time.Time, row store.Session, token auth.Secret, cursor *eventlog.Cursor, err error) {
-	c.cursor = cursor
+// established completes create.
+func (h *handshake) established(now time.Time, row store.Session, token auth.Secret, cursor *eventlog.Cursor, err error) {
+	h.c.cursor = cursor
 	if err != nil {
-		c.srv.opts.Sessions.Abandon(c.session)
-		c.session = nil
-		c.logHandshake(c.srv.opts.Logger.Error().Err(err), "failed")
-		c.m.Established(now, machine.Established{Refused: arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions")})
+		h.c.srv.opts.Sessions.Abandon(h.c.session)
+		h.c.session = nil
+		h.log(h.c.srv.opts.Logger.Error().Err(err), "failed")
+		h.c.m.Established(now, machine.Established{Refused: arcp.Errorf(arcp.CodeUnavailable, "the store does not accept sessions")})
 		return
 	}
-	c.session.Opened()
+	h.c.session.Opened()
 	row.Epoch = 1
-	c.row, c.ack.acks = row, row.Acks
-	c.ack.reached.start(0, c.ack.acks, 0)
-	c.begin(now)
-	c.release()
-	c.m.Established(now, machine.Established{ResumeToken: token.Reveal(), Agents: c.agents()})
+	h.c.row, h.c.ack.acks = row, row.Acks
+	h.c.ack.position.start(0, h.c.ack.acks, 0)
+	h.finish(now)
+	h.c.ack.release()
+	h.c.m.Established(now, machine.Established{ResumeToken: token.Reveal(), Agents: h.c.catalogue.agents()})
 }
 
-// begin is the end of a handshake that succeeded.
-func (c *conn) begin(now time.Time) {
-	c.output.head = store.FrameHead(c.m.Version(), c.id)
-	c.tc.SetReadLimit(c.srv.opts.MaxFrame)
-	c.keepalive.begin(c, now)
-	c.identify()
-	c.tools.shown = c.session.Catalogue(c.trust())
-	c.bound(now)
-	c.srv.opts.Metrics.HandshakeDuration.Observe(now.Sub(c.opening.begun).Seconds())
-	c.logHandshake(c.srv.opts.Logger.Info(), "accepted")
-}
-
-// roleNames are the roles of the session's principal as rules and people read them:
-// the same slice until they change.
-func (c *conn) roleNames() []string {
-	same := func(name string, role auth.Role) bool { return name == string(role) }
-	if c.principal.roles == nil || !slices.EqualFunc(c.principal.roles, c.principal.identity.Roles, same) {
-		c.principal.roles = make([]string, len(c.principal.identity.Roles))
-		for i, role := range c.principal.identity.Roles {
-			c.principal.roles[i] = string(role)
-		}
+// finish begins the accepted phase of the connection.
+func (h *handshake) finish(now time.Time) {
+	h.c.output.head = store.FrameHead(h.c.m.Version(), h.c.id)
+	h.c.tc.SetReadLimit(h.c.srv.opts.MaxFrame)
+	h.c.keepalive.begin(h.c, now)
+	h.c.identify()
+	h.c.catalogue.shown = h.c.session.Catalogue(h.c.trust())
+	if n := h.c.principal.identity.Limits.RatePerMin; n > 0 {
+		h.c.rates.share = h.c.srv.shares.join(now, h.c.principal.identity.Principal, n)
 	}
-	return c.principal.roles
+	h.c.srv.opts.Metrics.HandshakeDuration.Observe(now.Sub(h.begun).Seconds())
+	h.log(h.c.srv.opts.Logger.Info(), "accepted")
 }

@@ -3,57 +3,93 @@ package conn
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Bounds of what is read ahead of the loop; one frame is always taken.
+// Bounds of the frames that are read ahead of the loop; one frame is always accepted.
 const (
 	inboxLen   = 64
 	inboxBytes = 256 << 10
 )
 
-// inbound is what the reader hands to the loop.
+// inbox is the one queue into the loop of a connection. The reader puts frames and
+// acknowledgements, any goroutine posts messages, and the loop takes them.
+//
+// The number and size of frames are bounded: the reader waits for room, and so does the
+// client. Many frames are handed over at a time: a handover for each frame would cost as much
+// as decoding it. Acknowledgements are coalesced, because a client may acknowledge each event
+// and only the last acknowledgement counts. Messages pass the frames, which may have to wait
+// for them; each is caused by an operation that is bounded itself.
+//
+// An answer that has its place among the events of the session does not come this way but
+// through eventlog.Cursor, which orders answers and events.
+type inbox struct {
+	wake       func()                         // of the loop
+	ackSession atomic.Pointer[arcp.SessionID] // nil: acknowledgements are frames like others
+
+	mu       sync.Mutex
+	space    sync.Cond // with mu: frames were taken
+	frames   []inbound
+	bytes    int // of frames
+	acks     acks
+	messages []message
+	closed   bool
+
+	// The loop's own.
+	taken []inbound // frames that were taken and are not handled
+	next  int       // in taken
+}
+
+// inbound is a result of reading from the transport.
 type inbound struct {
 	env  *arcp.Envelope
 	bad  *arcp.EncodingError
-	err  error // the connection's end
+	err  error // end of the connection
 	size int
 }
 
-// inbox carries what was read from the reader to the loop, many at a time: a
-// handover for each frame would cost as much as decoding it.
-type inbox struct {
-	wake func() // the loop: there is something again
-
-	mu     sync.Mutex
-	space  sync.Cond
-	ready  []inbound
-	bytes  int
-	closed bool
-
-	taken []inbound // the loop's; what it has taken and not handled
-	next  int       // in taken
+// acks are coalesced acknowledgements.
+type acks struct {
+	seq   uint64 // the highest
+	n     int    // frames
+	bytes int
 }
+
+// message is something that the loop has to do, other than to handle a frame.
+type message interface{ handle(c *conn, now time.Time) }
 
 func (b *inbox) init(wake func()) {
 	b.wake = wake
 	b.space.L = &b.mu
 }
 
-// put waits until there is room. It returns false when the inbox is closed.
+// post queues a message. It reports false if the inbox is closed.
+func (b *inbox) post(m message) bool {
+	b.mu.Lock()
+	ok := !b.closed
+	if ok {
+		b.messages = append(b.messages, m)
+	}
+	b.mu.Unlock()
+	b.wake()
+	return ok
+}
+
+// put queues a frame, and waits until there is room. It reports false if the inbox is closed.
 func (b *inbox) put(in inbound) bool {
 	b.mu.Lock()
-	for !b.closed && (len(b.ready) >= inboxLen || b.bytes >= inboxBytes) {
+	for !b.closed && (len(b.frames) >= inboxLen || b.bytes >= inboxBytes) {
 		b.space.Wait()
 	}
 	if b.closed {
 		b.mu.Unlock()
 		return false
 	}
-	b.ready = append(b.ready, in)
+	b.frames = append(b.frames, in)
 	b.bytes += in.size
-	first := len(b.ready) == 1
+	first := len(b.frames) == 1
 	b.mu.Unlock()
 	if first {
 		b.wake()
@@ -61,8 +97,33 @@ func (b *inbox) put(in inbound) bool {
 	return true
 }
 
-// take returns the next frame, for the loop alone.
-func (b *inbox) take() (in inbound, ok bool) {
+// maxAckFrame is longer than any acknowledgement in its usual form.
+const maxAckFrame = 512
+
+// putAck queues a frame if it is an acknowledgement in its usual form.
+func (b *inbox) putAck(frame []byte) bool {
+	id := b.ackSession.Load()
+	if id == nil || len(frame) > maxAckFrame {
+		return false
+	}
+	seq, ok := arcp.ReadAck(frame, *id)
+	if !ok {
+		return false
+	}
+	b.mu.Lock()
+	b.acks.seq = max(b.acks.seq, seq)
+	b.acks.n++
+	b.acks.bytes += len(frame)
+	first := b.acks.n == 1
+	b.mu.Unlock()
+	if first {
+		b.wake()
+	}
+	return true
+}
+
+// takeFrame returns the next frame.
+func (b *inbox) takeFrame() (in inbound, ok bool) {
 	if b.next == len(b.taken) && !b.refill() {
 		return inbound{}, false
 	}
@@ -71,8 +132,8 @@ func (b *inbox) take() (in inbound, ok bool) {
 	return in, true
 }
 
-// giveBack makes the frame that was taken last the next one again.
-func (b *inbox) giveBack(in inbound) {
+// untake makes the frame that was taken last the next one again.
+func (b *inbox) untake(in inbound) {
 	b.next--
 	b.taken[b.next] = in
 }
@@ -80,84 +141,50 @@ func (b *inbox) giveBack(in inbound) {
 func (b *inbox) refill() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.taken, b.ready, b.next, b.bytes = b.ready, b.taken[:0], 0, 0
+	b.taken, b.frames, b.next, b.bytes = b.frames, b.taken[:0], 0, 0
 	b.space.Signal()
 	return len(b.taken) > 0
 }
 
-// left reports whether take would return a frame that it has already been woken
-// for.
-func (b *inbox) left() bool {
+// hasFrames reports whether takeFrame would return a frame.
+func (b *inbox) hasFrames() bool {
 	if b.next < len(b.taken) {
 		return true
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.ready) > 0
+	return len(b.frames) > 0
 }
 
-// close drops the frames, and makes put return false.
+// takeMessages returns the messages and acknowledgements since the last call.
+func (b *inbox) takeMessages() (list []message, acked acks) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list, acked = b.messages, b.acks
+	b.messages, b.acks = nil, acks{}
+	return list, acked
+}
+
+// untakeAcks queues acknowledgements again that cannot be handled yet.
+func (b *inbox) untakeAcks(a acks) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.acks = acks{max(a.seq, b.acks.seq), a.n + b.acks.n, a.bytes + b.acks.bytes}
+}
+
+// isClosed reports whether the loop has taken its last turn.
+func (b *inbox) isClosed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.closed
+}
+
+// close drops the frames, and refuses frames and messages from now on. Messages that were
+// posted can still be taken.
 func (b *inbox) close() {
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.closed = true
-	b.ready, b.taken, b.next = nil, nil, 0
+	b.frames, b.taken, b.next = nil, nil, 0
 	b.space.Broadcast()
-	b.mu.Unlock()
-}
-
-// ackInbox carries acknowledgements past the inbox: only the last one of many
-// counts, and a client may acknowledge each event.
-type ackInbox struct {
-	session atomic.Pointer[arcp.SessionID] // nil: not accepted yet
-
-	mu    sync.Mutex
-	seq   uint64
-	n     int // frames
-	bytes int
-}
-
-// take reports whether the frame was an acknowledgement that needs no further
-// look.
-func (a *ackInbox) take(frame []byte, wake func()) bool {
-	id := a.session.Load()
-	if id == nil || len(frame) > maxAckFrame {
-		return false
-	}
-	seq, ok := arcp.ReadAck(frame, *id)
-	if !ok {
-		return false
-	}
-	a.mu.Lock()
-	a.seq = max(a.seq, seq)
-	a.n++
-	a.bytes += len(frame)
-	first := a.n == 1
-	a.mu.Unlock()
-	if first {
-		wake()
-	}
-	return true
-}
-
-func (a *ackInbox) any() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.n > 0
-}
-
-// maxAckFrame is longer than any acknowledgement in its everyday form.
-const maxAckFrame = 512
-
-// receiveAcks handles what acknowledgements there are.
-func (c *conn) receiveAcks() {
-	a := &c.input.acks
-	if !a.any() || !c.heard() {
-		return
-	}
-	a.mu.Lock()
-	seq, n, bytes := a.seq, a.n, a.bytes
-	a.n, a.bytes = 0, 0
-	a.mu.Unlock()
-	c.srv.opts.Metrics.In(arcp.SessionAck, n, bytes)
-	c.acknowledge(seq)
 }

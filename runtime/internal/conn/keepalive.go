@@ -11,45 +11,43 @@ import (
 // silentIntervals without a byte end a connection (SPEC.md §6.6).
 const silentIntervals = 2
 
-// keepalive finds out whether the peer is still there: by session.ping if it
-// negotiated heartbeats, by the transport's own pings otherwise. Without
-// heartbeats, or if they are rare, the transport's pings go on so that a client
-// that only listens keeps its lease.
+// keepalive detects that the peer is gone: by session.ping if the client negotiated heartbeats,
+// otherwise by pings of the transport. If heartbeats are off or rare, the transport pings so that
+// a client that only listens keeps its lease.
 type keepalive struct {
 	interval time.Duration
-	silence  time.Duration // ends the connection; 0: none does
-	due      time.Time     // zero: never
-	messages bool          // session.ping
+	silence  time.Duration // ends the connection; 0: never
+	due      time.Time     // of the next ping; zero: never
+	messages bool          // pings are session.ping
 }
 
-func (b *keepalive) begin(c *conn, now time.Time) {
-	b.interval = c.srv.opts.Heartbeat
-	if b.interval > 0 {
-		b.silence = silentIntervals * b.interval
-		b.messages = c.negotiated(arcp.FeatureHeartbeat)
+// begin starts the keepalive of an accepted session.
+func (k *keepalive) begin(c *conn, now time.Time) {
+	k.interval = c.srv.opts.Heartbeat
+	if k.interval > 0 {
+		k.silence = silentIntervals * k.interval
+		k.messages = c.negotiated(arcp.FeatureHeartbeat)
 	}
-	if lease := c.srv.opts.SessionLease; lease > 0 && (b.interval <= 0 || b.interval > lease/2) {
-		b.interval = lease / 3
+	if lease := c.srv.opts.SessionLease; lease > 0 && (k.interval <= 0 || k.interval > lease/2) {
+		k.interval = lease / 3
 	}
-	if b.interval > 0 && (b.messages || c.tc.Info().Pings) {
-		b.due = now.Add(b.interval)
+	if k.interval > 0 && (k.messages || c.tc.Info().Pings) {
+		k.due = now.Add(k.interval)
 	}
 }
 
-// advanceKeepalive pings the peer when it is time to, or ends the connection: the session
-// and its jobs go on.
-func (c *conn) advanceKeepalive(now time.Time) {
-	b := &c.keepalive
-	if b.due.IsZero() || now.Before(b.due) {
+// advance pings the peer when it is due, or ends the connection. The session and its jobs go on.
+func (k *keepalive) advance(c *conn, now time.Time) {
+	if k.due.IsZero() || now.Before(k.due) {
 		return
 	}
-	b.due = now.Add(b.interval)
+	k.due = now.Add(k.interval)
 	switch {
-	case b.silence > 0 && now.Sub(c.tc.LastSeen()) >= b.silence:
+	case k.silence > 0 && now.Sub(c.tc.LastSeen()) >= k.silence:
 		c.ending.close = &machine.Close{Code: int(transport.ClosePolicy), Reason: "heartbeat lost"}
-	case b.messages:
+	case k.messages:
 		c.send(now, arcp.Frame(arcp.SessionPing, arcp.SessionPingPayload{Nonce: string(arcp.NewMessageID()), SentAt: now.UTC()}))
 	default:
-		_ = c.tc.Ping() // fails if the connection has: the reader sees it
+		_ = c.tc.Ping() // it fails if the connection has; the reader sees that
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// Bounds of a result that is put together for a client which takes no chunks.
+// Bounds of a result that is sent whole to a client without result_chunk.
 const (
-	maxWholeFrame = 8 << 20 // of its frame: the largest that clients read
+	maxWholeFrame = 8 << 20 // of its frame: the largest that clients accept
 	maxReference  = 4 << 10 // of an event that only refers to chunks
 )
 

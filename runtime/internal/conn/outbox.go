@@ -8,10 +8,10 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// Bounds of what a connection may have queued for its peer.
+// Bounds of the bytes that a connection may have queued for its peer.
 const (
 	outboxSoft = 64 << 10 // events are pulled only below this
-	outboxHard = 4 << 20  // with what is being written; over this: the peer sends without reading
+	outboxHard = 4 << 20  // with the bytes being written; above it, no frame of the client is handled
 )
 
 // frames is a batch of encoded frames, one after the other.
@@ -25,26 +25,26 @@ var framesPool = sync.Pool{New: func() any { return new(frames) }}
 
 func (f *frames) recycle() {
 	if cap(f.data) > 2*outboxSoft {
-		return // one huge frame: not worth keeping
+		return // one large frame: not worth keeping
 	}
 	f.data, f.ends, f.last = f.data[:0], f.ends[:0], 0
 	framesPool.Put(f)
 }
 
-// outbox hands frames to a writer that exists only while there is something to
-// write. The loop alone adds; that nothing is left and that no writer is left
-// change under one lock, so no frame is stranded.
+// outbox hands frames to a writer that exists only while there is something to write. Only the
+// loop publishes. The writer ends under the lock under which frames are published, so that no
+// frame is left without a writer.
 type outbox struct {
 	conn transport.Conn
 	pool *pool.Pool
 	wake func()           // the loop: there is room again, or an error
-	sent func(seq uint64) // told of each event that is written, or of a later one
+	sent func(seq uint64) // called with the number of the last event that is written
 
 	mu      sync.Mutex
 	ready   *frames // to be written next; nil: nothing
 	writing bool
 	flight  int // bytes that are being written
-	coming  int // bytes that somebody has announced and that are not in ready yet
+	coming  int // bytes that are expected and not in ready yet
 	err     error
 	idle    sync.Cond // with mu: writing became false
 }
@@ -55,8 +55,7 @@ func newOutbox(conn transport.Conn, p *pool.Pool, wake func(), sent func(seq uin
 	return o
 }
 
-// size is how many bytes wait behind those being written; writing says whether
-// there are any.
+// size returns the bytes that wait behind those being written, and the error of the writer.
 func (o *outbox) size() (n int, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -66,7 +65,7 @@ func (o *outbox) size() (n int, err error) {
 	return n, o.err
 }
 
-// queued is how many bytes are not written, with those that are expected.
+// queued returns the bytes that are not written, with those that are expected.
 func (o *outbox) queued() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -84,8 +83,8 @@ func (o *outbox) expect(n int) {
 	o.coming += n
 }
 
-// publish hands a batch over, which may be nil; f must not be used any more. Of the
-// bytes that were expected these many have come, or never will.
+// publish hands over a batch, which may be nil and must not be used afterwards. expected is the
+// number of expected bytes that are in it or will never come.
 func (o *outbox) publish(f *frames, expected int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -118,6 +117,7 @@ func (f *frames) append(g *frames) {
 	}
 }
 
+// write writes batches until there is none.
 func (o *outbox) write() {
 	for {
 		o.mu.Lock()
@@ -156,8 +156,8 @@ func (o *outbox) send(f *frames) error {
 	return o.conn.Flush()
 }
 
-// settle waits a moment for what is being written: the peer may have it before
-// this side knows.
+// settle waits up to 50 ms for the frames that are being written: the peer may have them before
+// the write returns.
 func (o *outbox) settle() {
 	for range 50 {
 		o.mu.Lock()

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/arcpd/arcpd/arcp"
 )
 
 // rates are the limiters of a connection; nil: any number.
@@ -13,7 +15,38 @@ type rates struct {
 	limiter  *rate.Limiter // of its frames
 	share    *rate.Limiter // of the frames of all connections of its principal
 	critical *rate.Limiter // of its submits with priority critical; nil: there was none yet
-	paused   time.Time     // no frame is handled before; zero: not paused
+	paused   time.Time     // no frame is handled until then; zero: not paused
+}
+
+// pause makes the loop handle no frame until a limiter admits the next one, but for a second at
+// most.
+func (r *rates) pause(now time.Time, l *rate.Limiter) {
+	next := l.ReserveN(now, 1)
+	r.paused = now.Add(min(time.Second, next.DelayFrom(now)))
+	next.CancelAt(now) // only the delay is needed
+}
+
+// resume ends a pause that is over.
+func (r *rates) resume() {
+	if !r.paused.IsZero() && !time.Now().Before(r.paused) {
+		r.paused = time.Time{}
+	}
+}
+
+// maxCritical bounds the submits of a connection a second with priority critical.
+const maxCritical = 10
+
+// clampPriority lowers priority critical to high above maxCritical submits a second.
+func (r *rates) clampPriority(now time.Time, env *arcp.Envelope) {
+	if env.Priority != arcp.PriorityCritical {
+		return
+	}
+	if r.critical == nil {
+		r.critical = rate.NewLimiter(maxCritical, maxCritical)
+	}
+	if !r.critical.AllowN(now, 1) {
+		env.Priority = arcp.PriorityHigh
+	}
 }
 
 // newLimiter bounds frames a minute; nil: any number.
@@ -28,12 +61,12 @@ func perMinute(n int) rate.Limit { return rate.Limit(float64(n) / 60) }
 
 func burst(perMin int) int { return perMin/60 + 1 }
 
-// ratePerMin is what the limiter was made with.
+// ratePerMin returns the frames a minute for which a limiter was made.
 func ratePerMin(l *rate.Limiter) int { return int(math.Round(60 * float64(l.Limit()))) }
 
-// shares are the rates that the auth file gives to principals, each of which
-// counts for all connections of the principal together. It knows those that have
-// a connection. The zero value is ready for use, by any number of goroutines.
+// shares are the limiters of principals for which the auth file sets a rate. A limiter is shared by
+// all connections of its principal, and exists while there is one. Its methods may be called
+// by any number of goroutines. The zero value is ready for use.
 type shares struct {
 	mu sync.Mutex
 	of map[string]*share
@@ -44,8 +77,8 @@ type share struct {
 	conns   int
 }
 
-// join returns the limiter of a principal for one more of its connections; what
-// is configured now then counts for the others, too.
+// join returns the limiter of a principal for one more of its connections. The rate applies to
+// its other connections from now on, too.
 func (s *shares) join(now time.Time, principal string, perMin int) *rate.Limiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,6 +98,7 @@ func (s *shares) join(now time.Time, principal string, perMin int) *rate.Limiter
 	return p.limiter
 }
 
+// leave drops a connection of a principal.
 func (s *shares) leave(principal string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,22 +108,9 @@ func (s *shares) leave(principal string) {
 	}
 }
 
-// bound gives the connection its part of its principal's rate, if that has one.
-func (c *conn) bound(now time.Time) {
-	if n := c.principal.identity.Limits.RatePerMin; n > 0 {
-		c.rates.share = c.srv.shares.join(now, c.principal.identity.Principal, n)
-	}
-}
-
-func (c *conn) unbound() {
-	if c.rates.share != nil {
-		c.srv.shares.leave(c.principal.identity.Principal)
-	}
-}
-
-// exceeded is the limiter that refuses one more frame; nil: none does.
-func (c *conn) exceeded(now time.Time) *rate.Limiter {
-	for _, l := range [...]*rate.Limiter{c.rates.limiter, c.rates.share} {
+// exceeded returns the limiter that refuses one more frame; nil: none does.
+func (r *rates) exceeded(now time.Time) *rate.Limiter {
+	for _, l := range [...]*rate.Limiter{r.limiter, r.share} {
 		if l != nil && !l.AllowN(now, 1) {
 			return l
 		}

@@ -1,122 +1,131 @@
 package conn
 
 import (
-	"slices"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/runtime/internal/actor"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 )
 
-// actor is the session of a connection as one that is asked.
-func (c *conn) actor() approval.Actor {
-	return actor.Of(&c.principal.identity, c.id, c.negotiated(arcp.FeatureHumanInput))
+// inputResponse handles the value that a client gives for an input.
+func (c *conn) inputResponse(now time.Time, env *arcp.Envelope, p *arcp.HumanInputResponsePayload) error {
+	if len(p.Value) == 0 {
+		return invalid("payload member %q is required", "value")
+	}
+	return c.respond(now, env, approval.Answer{Value: p.Value, RespondedBy: p.RespondedBy})
 }
 
-// negotiated reports whether the session negotiated a feature, also while the
-// machine does not know yet which session it is.
-func (c *conn) negotiated(f arcp.Feature) bool { return slices.Contains(c.row.Negotiated, f) }
+// choiceResponse handles the option that a client chooses.
+func (c *conn) choiceResponse(now time.Time, env *arcp.Envelope, p *arcp.HumanChoiceResponsePayload) error {
+	return c.respond(now, env, approval.Answer{Resolution: p.ChoiceID, RespondedBy: p.RespondedBy})
+}
 
-// identify sets the actor of the session, and offers it pending questions and work.
-func (c *conn) identify() {
-	if c.session == nil { // it is being attached
-		return
-	}
-	w := c.actor()
-	c.session.Identify((*sessionConn)(c), w)
-	c.srv.opts.Questions.Arrive(w)
-	c.offerWork(w)
+// permissionGrant handles the grant of a permission.
+func (c *conn) permissionGrant(now time.Time, env *arcp.Envelope, p *arcp.PermissionGrantPayload) error {
+	return c.respond(now, env, approval.Answer{Grant: &arcp.PermissionTerm{Permission: p.Permission, Resource: p.Resource,
+		Operation: p.Operation, Seconds: p.LeaseSeconds}})
+}
+
+// permissionDeny handles the denial of a permission.
+func (c *conn) permissionDeny(now time.Time, env *arcp.Envelope, p *arcp.PermissionDenyPayload) error {
+	return c.respond(now, env, approval.Answer{Resolution: approval.Deny, Reason: machine.ClipReason(p.Reason)})
 }
 
 // respond passes an answer of the client to the job that asks.
-func (c *conn) respond(now time.Time, cmd machine.Respond) {
-	who := c.actor()
-	a, ok := c.srv.opts.Questions.Find(string(cmd.Question))
-	if !ok || a.Row.Job == "" || notAsked(&a.Row, &who) {
-		c.nack(now, cmd.Request, arcp.Errorf(arcp.CodeNotFound, "no question %s is pending: it was answered, withdrawn or never asked", cmd.Question))
-		return
+func (c *conn) respond(now time.Time, env *arcp.Envelope, answer approval.Answer) error {
+	if env.CorrelationID == "" {
+		return invalid("correlation_id must be the id of the question")
 	}
-	if err := fits(&a.Row, &cmd); err != nil {
-		c.nack(now, cmd.Request, err)
-		return
+	actor := c.actor()
+	a, ok := c.srv.opts.Questions.Find(string(env.CorrelationID))
+	if !ok || a.Row.Job == "" || notAsked(&a.Row, &actor) {
+		c.nack(now, env.ID, arcp.Errorf(arcp.CodeNotFound, "no question %s is pending: it was answered, withdrawn or never asked", env.CorrelationID))
+		return nil
 	}
-	c.pending.owed.Add(1)
-	c.srv.opts.Engine.Respond(engine.Respond{Job: a.Row.Job, ID: a.Row.ID, Request: cmd.Request, Who: who, Answer: cmd.Answer,
+	if err := mismatch(&a.Row, env.Type); err != nil {
+		c.nack(now, env.ID, err)
+		return nil
+	}
+	c.pending.add()
+	c.srv.opts.Engine.Respond(engine.Respond{Job: a.Row.Job, ID: a.Row.ID, Request: env.ID, Who: actor, Answer: answer,
 		Done: func(row approval.Row, err *arcp.Error) {
 			switch {
 			case err != nil:
-				pendingReply{c}.Answer(answerTo(cmd.Request, arcp.Nack, err))
+				pendingReply{c}.Answer(answerTo(env.ID, arcp.Nack, err))
 			case row.Resolution == approval.Granted: // lease.granted is the answer
-				c.settle()
+				c.pending.done()
 			default:
-				pendingReply{c}.Answer(answerTo(cmd.Request, arcp.Ack, arcp.AckPayload{}))
+				pendingReply{c}.Answer(answerTo(env.ID, arcp.Ack, arcp.AckPayload{}))
 			}
-			c.runAsync(func() { c.srv.opts.Questions.AuditAnswer(&who, &a.Row, &cmd.Answer, err) })
+			c.runAsync(func() { c.srv.opts.Questions.AuditAnswer(&actor, &a.Row, &answer, err) })
 		}})
+	return nil
 }
 
-// notAsked reports whether a question does not exist for an actor.
+// notAsked reports whether an actor must not learn that a question exists.
 func notAsked(q *approval.Row, w *approval.Actor) bool {
 	err := q.MayAnswer(w)
 	return err != nil && err.Code == arcp.CodeNotFound
 }
 
-// fits refuses an answer of another kind than the question.
-func fits(q *approval.Row, cmd *machine.Respond) *arcp.Error {
+// mismatch refuses an answer of another type than the question needs.
+func mismatch(q *approval.Row, got arcp.Type) *arcp.Error {
 	want := arcp.HumanChoiceResponse
 	switch q.Kind {
 	case approval.Permission:
 		want = arcp.PermissionGrant
-		if cmd.Type == arcp.PermissionDeny {
+		if got == arcp.PermissionDeny {
 			want = arcp.PermissionDeny
 		}
 	case approval.Input:
 		want = arcp.HumanInputResponse
 	}
-	if cmd.Type != want {
-		return arcp.Errorf(arcp.CodeInvalidArgument, "the question is answered with %s, not %s", want, cmd.Type)
+	if got != want {
+		return arcp.Errorf(arcp.CodeInvalidArgument, "the question is answered with %s, not %s", want, got)
 	}
 	return nil
 }
 
-func answerTo(request arcp.MessageID, t arcp.Type, payload any) arcp.Envelope {
-	env := arcp.Frame(t, payload)
-	env.CorrelationID = request
-	return env
+// extendLease handles lease.refresh.
+func (c *conn) extendLease(now time.Time, env *arcp.Envelope, p *arcp.LeaseRefreshPayload) error {
+	if !arcp.HasPrefix(string(p.LeaseID), arcp.LeasePrefix) {
+		c.badID(now, env, "lease_id", arcp.LeasePrefix)
+		return nil
+	}
+	c.srv.opts.Engine.Extend(c.requester(env.ID), p, c.leaseDone(env, p.LeaseID))
+	return nil
 }
 
-// extendLease answers lease.refresh.
-func (c *conn) extendLease(cmd machine.ExtendLease) {
-	c.pending.owed.Add(1)
-	c.srv.opts.Engine.Extend(engine.Extend{Lease: cmd.Lease, More: cmd.More, Request: cmd.Request, Who: c.actor(), Done: c.leaseDone(arcp.LeaseRefresh, cmd.Lease, cmd.Request)})
+// revokeLease handles lease.revoked.
+func (c *conn) revokeLease(now time.Time, env *arcp.Envelope, p *arcp.LeaseRevokedPayload) error {
+	if !arcp.HasPrefix(string(p.LeaseID), arcp.LeasePrefix) {
+		c.badID(now, env, "lease_id", arcp.LeasePrefix)
+		return nil
+	}
+	p.Reason = machine.ClipReason(p.Reason)
+	c.srv.opts.Engine.Revoke(c.requester(env.ID), p, c.leaseDone(env, p.LeaseID))
+	return nil
 }
 
-// revokeLease answers lease.revoked of a client.
-func (c *conn) revokeLease(cmd machine.RevokeLease) {
-	c.pending.owed.Add(1)
-	c.srv.opts.Engine.Revoke(engine.Revoke{Lease: cmd.Lease, Reason: cmd.Reason, Request: cmd.Request, Who: c.actor(), Done: c.leaseDone(arcp.LeaseRevoked, cmd.Lease, cmd.Request)})
-}
-
-// leaseDone tells a client what it is not told by an event, and records what it
-// wanted of a permission lease.
-func (c *conn) leaseDone(action arcp.Type, id arcp.LeaseID, request arcp.MessageID) func(*arcp.Error) {
-	who := c.actor()
+// leaseDone returns a function that completes a request about a permission lease: it answers
+// a refusal, and records the decision.
+func (c *conn) leaseDone(env *arcp.Envelope, id arcp.LeaseID) func(*arcp.Error) {
+	action, request, principal := env.Type, env.ID, c.principal.identity.Principal
 	return func(err *arcp.Error) {
 		if err == nil {
-			c.settle()
+			c.pending.done()
 		} else {
 			pendingReply{c}.Answer(answerTo(request, arcp.Nack, err))
 		}
-		c.runAsync(func() { c.srv.opts.Audit.Decision(string(action), who.Principal, who.Session, string(id), err) })
+		c.runAsync(func() { c.srv.opts.Audit.Decision(string(action), principal, c.id, string(id), err) })
 	}
 }
 
 // runAsync runs f outside of the caller's path, for example to write a log record.
-func (c *conn) runAsync(do func()) {
-	if !c.post(func(time.Time) { do() }) {
-		c.srv.opts.Pool.Run(do)
+func (c *conn) runAsync(f func()) {
+	if !c.complete(func(time.Time) { f() }) {
+		c.srv.opts.Pool.Run(f)
 	}
 }

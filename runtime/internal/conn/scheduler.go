@@ -8,8 +8,8 @@ import (
 )
 
 // scheduler runs the turns of a connection's loop, one after the other, on a goroutine of
-// the pool while there is something to do. An idle connection is little more than the stack
-// of its reader.
+// the pool while there is something to do. It carries no data: the inbox, the cursors and the
+// outbox wake it. An idle connection is little more than the stack of its reader.
 type scheduler struct {
 	pool  *pool.Pool
 	state atomic.Int32

@@ -1,11 +1,12 @@
-// Package conn serves connections: the handshake, the commands of a client, and the events
+// Package conn serves connections: the handshake, the messages of a client, and the events
 // that it is sent.
 //
 // A connection has a reader, a loop and a writer. The reader is the goroutine that called
 // Serve. The loop takes turns, one after the other, on a goroutine of the pool while there is
-// something to do; it alone touches the state of the connection, and it never waits: what
-// reads the store or asks an authenticator runs on other goroutines. The writer exists while
-// there is something to write. An idle connection costs the reader only.
+// something to do. Only the loop touches the state of the connection, and it never waits:
+// reads of the store and authenticators run on other goroutines. Everything reaches the loop by
+// one queue, the inbox, except answers and events, which the session's cursor orders. The writer
+// exists while there is something to write. An idle connection costs the reader only.
 package conn
 
 import (
@@ -41,8 +42,8 @@ import (
 // Server serves any number of connections. Its methods may be called by any goroutine.
 type Server struct {
 	opts          Options
-	sessionConfig machine.Config // while nobody comes in without credentials
-	publicConfig  machine.Config // while somebody may
+	sessionConfig machine.Config // while credentials are required
+	publicConfig  machine.Config // while anonymous clients are accepted
 	announcer     announcer
 	shares        shares
 	gate          *transport.Gate
@@ -92,7 +93,7 @@ type Options struct {
 	Limits Limits
 }
 
-// Limits bound what clients use; see runtime.Limits.
+// Limits bound the connections, sessions and frames of clients; see runtime.Limits.
 type Limits struct {
 	Connections transport.GateLimits
 	Sessions    session.Limits
@@ -127,7 +128,7 @@ func (s *Server) SetLimits(l Limits) {
 	s.gate.SetLimits(l.Connections)
 }
 
-// rate is the limit for a new connection, in frames a minute.
+// rate returns the limit of a new connection, in frames a minute.
 func (s *Server) rate() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,12 +157,12 @@ func (s *Server) Close() {
 	s.closing = true
 	s.mu.Unlock()
 	for _, c := range s.connections() {
-		c.post(c.shutdown)
+		c.inbox.post(shutdown{})
 	}
 	s.serving.Wait()
 }
 
-// connections returns the connections there are.
+// connections returns the open connections.
 func (s *Server) connections() []*conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,7 +172,7 @@ func (s *Server) connections() []*conn {
 // ToolsChanged makes the connections look at their catalogues soon.
 func (s *Server) ToolsChanged(generation uint64) { s.announcer.changed(generation) }
 
-// sessionOffer is what a new connection is offered, as the configuration is now.
+// sessionOffer returns the configuration for a new connection.
 func (s *Server) sessionOffer() *machine.Config {
 	if s.opts.Auth.Offers(auth.None) {
 		return &s.publicConfig
@@ -202,7 +203,7 @@ func (s *Server) newSessionConfig(anonymous bool) machine.Config {
 	}
 }
 
-// heartbeatSeconds is what is advertised; 0, that is nothing, if off.
+// heartbeatSeconds returns the interval that is advertised; 0, which is left out, if it is off.
 func heartbeatSeconds(d time.Duration) int64 {
 	if d <= 0 {
 		return 0
@@ -210,19 +211,19 @@ func heartbeatSeconds(d time.Duration) int64 {
 	return int64(max(d/time.Second, 1))
 }
 
-// Serve speaks with one peer until the connection ends, and closes it. When ctx ends, the
+// Serve serves one client until the connection ends, and closes it. When ctx ends, the
 // client is told session.close and the connection is closed; the session can be resumed.
 // Serve returns when the goroutines of the connection have ended. The error is the reason
 // why the connection ended, nil if the peer closed it.
 func (s *Server) Serve(ctx context.Context, tc transport.Conn) error {
-	// Little is kept on the stack meanwhile: an idle connection is mostly its stacks.
+	// This frame stays on the stack while the connection is idle: most of its memory is stacks.
 	c, err := s.begin(tc)
 	if err != nil {
 		return err
 	}
 	defer s.ended(c)
 	if ctx.Done() != nil {
-		defer context.AfterFunc(ctx, func() { c.post(c.shutdown) })()
+		defer context.AfterFunc(ctx, func() { c.inbox.post(shutdown{}) })()
 	}
 	err = c.serve()
 	if te, ok := errors.AsType[*transport.Error](err); ok && te.Remote {
@@ -231,18 +232,18 @@ func (s *Server) Serve(ctx context.Context, tc transport.Conn) error {
 	return err
 }
 
-// begin makes a connection of what was accepted, or refuses it.
+// begin counts a connection, or refuses it.
 func (s *Server) begin(tc transport.Conn) (*conn, error) {
 	c := newConn(s, tc)
 	if err := s.admit(c); err != nil {
-		_ = tc.Close(transport.CloseOverloaded, err.Error()) // the refusal says it all
+		_ = tc.Close(transport.CloseOverloaded, err.Error()) // the refusal is the error
 		return nil, err
 	}
 	s.opts.Metrics.ConnectionsOpen.WithLabelValues(tc.Info().Kind).Inc()
 	return c, nil
 }
 
-// ended lets go of a connection that begin has made.
+// ended is called when a connection that begin has counted is closed.
 func (s *Server) ended(c *conn) {
 	s.opts.Metrics.ConnectionsOpen.WithLabelValues(c.tc.Info().Kind).Dec()
 	s.serving.Done()
@@ -256,7 +257,7 @@ func (s *Server) admit(c *conn) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {
-		c.releasePass()
+		c.handshake.releasePass()
 		return ErrShutdown
 	}
 	s.conns[c] = struct{}{}
@@ -268,11 +269,11 @@ func (s *Server) admit(c *conn) error {
 // a connection through a proxy it sets the address that the proxy reported.
 func (s *Server) countConnection(c *conn) error {
 	info := c.tc.Info()
-	if c.opening.pass = info.Pass; c.opening.pass != nil {
-		return s.reportRefusal(c.opening.pass.From(info.RemoteAddr))
+	if c.handshake.pass = info.Pass; c.handshake.pass != nil {
+		return s.reportRefusal(c.handshake.pass.From(info.RemoteAddr))
 	}
 	pass, err := s.gate.Enter(info.RemoteAddr)
-	c.opening.pass = pass
+	c.handshake.pass = pass
 	return s.reportRefusal(err)
 }
 
@@ -289,15 +290,15 @@ func (s *Server) logRefusedConnection(e *transport.GateError) {
 	s.gateLog.Warn().Str("remote", e.Address).Err(e).Msg("connections are refused; more are not logged for a minute")
 }
 
-// releasePass ends what countConnection began. A connection that its listener has counted
+// releasePass removes the connection from the gate. A connection that the listener has counted
 // leaves the gate when it is closed.
-func (c *conn) releasePass() {
-	if c.tc.Info().Pass == nil {
-		c.opening.pass.Leave()
+func (h *handshake) releasePass() {
+	if h.c.tc.Info().Pass == nil {
+		h.pass.Leave()
 	}
 }
 
-// enter counts a session that is about to be made, or refuses it.
+// enter opens a session in the directory, or refuses it.
 func (s *Server) enter(c *conn) *arcp.Error {
 	if err := s.available(); err != nil {
 		return err
@@ -311,7 +312,7 @@ func (s *Server) enter(c *conn) *arcp.Error {
 	if n := c.principal.identity.Limits.Sessions; n > 0 {
 		limits.PerPrincipal = n
 	}
-	own, evicted, full := s.opts.Sessions.Open(c.id, c.principal.identity.Principal, c.opening.begun, c.m.Has(arcp.FeatureAck), (*sessionConn)(c), limits)
+	own, evicted, full := s.opts.Sessions.Open(c.id, c.principal.identity.Principal, c.handshake.begun, c.m.Has(arcp.FeatureAck), (*sessionConn)(c), limits)
 	if full != nil {
 		s.opts.Metrics.RateLimited.WithLabelValues(full.Limit).Inc()
 		return arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d %s reached", full.N, strings.ReplaceAll(full.Limit, "_", " ")).RetryAfter(1)
@@ -320,7 +321,7 @@ func (s *Server) enter(c *conn) *arcp.Error {
 		s.opts.Metrics.Evictions.WithLabelValues("limit").Inc()
 	}
 	c.session = own
-	c.opening.pass.Authenticated()
+	c.handshake.pass.Authenticated()
 	return nil
 }
 
@@ -334,33 +335,34 @@ func (s *Server) available() *arcp.Error {
 	return nil
 }
 
-// onDisconnectGrace is how long a session may be without a connection before
-// its jobs that asked for it are cancelled.
+// onDisconnectGrace is the time that a session may be without a connection before its jobs with
+// on_disconnect "cancel" are cancelled.
 const onDisconnectGrace = 5 * time.Second
 
-// leave takes a connection that has ended off the books. Its session stays.
+// leave detaches a connection that has ended from its session and from the server.
 func (c *conn) leave() {
 	now := time.Now()
-	c.readMail(now) // a session that came to be too late
-	c.closeFeeds()
-	s := c.srv
-	if c.executes() {
-		s.opts.Workers.Detach(c.id, c)
+	messages, _ := c.inbox.takeMessages()
+	for _, m := range messages { // for example a session that was established too late
+		m.handle(c, now)
 	}
+	c.subscriptions.close()
+	s := c.srv
+	c.worker.detach()
 	var written uint64
 	if c.cursor != nil {
 		written = c.cursor.Position()
 		c.cursor.Close()
-		c.trimAcked()
+		c.ack.trim()
 	}
 	s.mu.Lock()
 	delete(s.conns, c)
 	s.mu.Unlock()
-	c.releasePass()
+	c.handshake.releasePass()
 	if c.session == nil || !c.session.Detach((*sessionConn)(c), now) {
 		return
 	}
-	c.saveWritten()
+	c.ack.save()
 	if !c.ack.acks {
 		s.opts.Log.Free(c.id, written)
 	}
@@ -369,14 +371,14 @@ func (c *conn) leave() {
 	}
 }
 
-// Unleash gives a session that lost its connection at a time a while to come
-// back.
+// Unleash cancels the jobs of a session with on_disconnect "cancel" if it stays without a
+// connection. since is when it lost its connection.
 func (s *Server) Unleash(id arcp.SessionID, since time.Time) {
 	time.AfterFunc(onDisconnectGrace, func() { s.abandoned(id, since) })
 }
 
-// abandoned cancels the jobs that were to end with their session's connection,
-// unless there is one again or was one meanwhile.
+// abandoned cancels the jobs with on_disconnect "cancel" unless the session has, or has had, a
+// connection since then.
 func (s *Server) abandoned(id arcp.SessionID, since time.Time) {
 	if own := s.opts.Sessions.Find(id); own != nil {
 		if detached, ok := own.DetachedSince(); !ok || !detached.Equal(since) {
@@ -386,24 +388,26 @@ func (s *Server) abandoned(id arcp.SessionID, since time.Time) {
 	s.opts.Engine.CancelSession(id, "session disconnected", false)
 }
 
+// countError counts an error by its code.
 func (s *Server) countError(env *arcp.Envelope) {
 	if e, err := arcp.DecodePayload[arcp.Error](env); err == nil {
 		s.opts.Metrics.Errors.WithLabelValues(string(e.Code)).Inc()
 	}
 }
 
+// shutdown closes the connection because the runtime shuts down.
 func (c *conn) shutdown(now time.Time) {
 	if c.ending.close != nil || c.ending.err != nil {
-		return // it ends already
+		return // it is ending
 	}
 	if c.m.Phase() == machine.Accepted {
-		c.pull(now) // what was given to the session before this
+		c.events.pull(now) // events of the session before this
 		c.send(now, arcp.Frame(arcp.SessionClose, arcp.SessionClosePayload{Reason: "shutdown"}))
 	}
 	c.ending.close = &machine.Close{Code: int(transport.CloseGoingAway), Reason: "shutdown"}
 }
 
-// nearlyFull refuses what would take more room.
+// nearlyFull refuses an operation that needs room in the store.
 func nearlyFull() *arcp.Error {
 	return arcp.Errorf(arcp.CodeResourceExhausted, "the disk of the runtime is nearly full").RetryAfter(30)
 }

@@ -2,38 +2,34 @@ package conn
 
 import (
 	"context"
-	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 )
 
-// sessionConn is a connection as its session sees it.
+// sessionConn is a connection as its session sees it. Any goroutine may call its methods.
 type sessionConn conn
 
 var _ session.Conn = (*sessionConn)(nil)
 
 func (s *sessionConn) conn() *conn { return (*conn)(s) }
 
-func (s *sessionConn) Position() uint64 { return s.conn().ack.reached.position() }
+func (s *sessionConn) Position() uint64 { return s.conn().ack.position.load() }
 
-func (s *sessionConn) Sync(ctx context.Context) { s.conn().catchUp(ctx) }
+func (s *sessionConn) Sync(ctx context.Context) { s.conn().sync(ctx) }
 
 func (s *sessionConn) Send(request arcp.MessageID, t arcp.Type, payload any) {
-	c := s.conn()
-	c.post(func(now time.Time) { c.reply(now, request, t, payload) })
+	s.conn().inbox.post(outgoing{request, t, payload})
 }
 
-func (s *sessionConn) ToolsChanged() { s.conn().post(s.conn().staleTools) }
+func (s *sessionConn) ToolsChanged() { s.conn().inbox.post(catalogueChanged{}) }
 
 func (s *sessionConn) Overflow(seq uint64) {
-	c := s.conn()
-	c.post(func(now time.Time) { c.overflow(now, seq) })
+	s.conn().inbox.post(backlogOverflow{seq})
 }
 
 func (s *sessionConn) Evict(code arcp.Code, reason string) {
-	c := s.conn()
-	c.post(func(time.Time) { c.m.Evict(code, reason) })
+	s.conn().inbox.post(eviction{code, reason})
 }
 
 func (s *sessionConn) Supersede() { s.conn().wake() }

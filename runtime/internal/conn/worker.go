@@ -6,69 +6,75 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
-	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/internal/worker"
 )
 
-// Bounds of what a session may have said of its jobs before it was dealt with;
-// until it is, nothing more is read from it. One frame is always taken.
+// Bounds of the messages about its jobs that a worker has sent and that are not handled. While
+// they are exceeded, no frame of the worker is handled; one frame is always accepted.
 const (
 	maxWorkFrames = 256
 	maxWorkBytes  = 1 << 20
 )
 
-// load is what a session has said of the jobs that it does and was not dealt with.
-type load struct{ frames, bytes atomic.Int64 }
-
-func (l *load) full() bool {
-	return l.frames.Load() >= maxWorkFrames || l.bytes.Load() >= maxWorkBytes
+// workerLink is the connection as the pool of workers sees it. It counts the messages about
+// jobs that the pool has not handled yet.
+type workerLink struct {
+	c             *conn
+	frames, bytes atomic.Int64
 }
 
-// executes reports whether the session may be given jobs.
-func (c *conn) executes() bool { return c.negotiated(arcp.FeatureExecutes) }
+var _ worker.Conn = (*workerLink)(nil)
 
-// offerWork says that the session is there to be given jobs.
-func (c *conn) offerWork(who approval.Actor) {
+// full reports whether too many messages are not handled yet.
+func (wl *workerLink) full() bool {
+	return wl.frames.Load() >= maxWorkFrames || wl.bytes.Load() >= maxWorkBytes
+}
+
+// offer attaches the session to the pool if it may execute jobs, and detaches it if it no longer
+// may.
+func (wl *workerLink) offer(actor approval.Actor) {
 	switch {
-	case !c.executes():
-	case who.Worker:
-		c.srv.opts.Workers.Attach(who, c)
-	default: // not any more
-		c.srv.opts.Workers.Detach(c.id, c)
+	case !wl.c.negotiated(arcp.FeatureExecutes):
+	case actor.Worker:
+		wl.c.srv.opts.Workers.Attach(actor, wl)
+	default:
+		wl.detach()
 	}
 }
 
-var _ worker.Conn = (*conn)(nil)
+// detach detaches the session from the pool.
+func (wl *workerLink) detach() {
+	if wl.c.negotiated(arcp.FeatureExecutes) {
+		wl.c.srv.opts.Workers.Detach(wl.c.id, wl)
+	}
+}
 
-// Deliver has the loop send an envelope.
-func (c *conn) Deliver(env arcp.Envelope) {
+// Deliver queues an envelope for the worker.
+func (wl *workerLink) Deliver(env arcp.Envelope) {
 	size := len(env.Payload)
-	c.output.box.expect(size)
-	c.post(func(now time.Time) {
-		c.send(now, env)
-		c.output.moved += size
-	})
+	wl.c.output.box.expect(size)
+	wl.c.inbox.post(&dispatch{env, size})
 }
 
-// Queued is how many bytes wait for the peer.
-func (c *conn) Queued() int { return c.output.box.queued() }
+// Queued returns the bytes that wait for the client.
+func (wl *workerLink) Queued() int { return wl.c.output.box.queued() }
 
-// work takes what the session says of a job that it does.
-func (c *conn) work(now time.Time, cmd machine.Work) {
-	size := int64(len(cmd.Envelope.Payload))
-	c.pending.load.frames.Add(1)
-	c.pending.load.bytes.Add(size)
-	if err := c.srv.opts.Workers.Receive(c.id, cmd.Envelope, func() { c.unload(size) }); err != nil {
-		c.srv.opts.Metrics.ProtocolErrors.WithLabelValues("stale_work").Inc()
-		c.nack(now, cmd.Envelope.ID, err)
+// receive handles a message about a job that the session executes.
+func (wl *workerLink) receive(now time.Time, env *arcp.Envelope) {
+	size := int64(len(env.Payload))
+	wl.frames.Add(1)
+	wl.bytes.Add(size)
+	if err := wl.c.srv.opts.Workers.Receive(wl.c.id, env, func() { wl.handled(size) }); err != nil {
+		wl.c.srv.opts.Metrics.ProtocolErrors.WithLabelValues("stale_work").Inc()
+		wl.c.nack(now, env.ID, err)
 	}
 }
 
-// unload is told, by any goroutine, that a frame was dealt with.
-func (c *conn) unload(size int64) {
-	was := c.pending.load.full()
-	c.pending.load.frames.Add(-1)
-	if c.pending.load.bytes.Add(-size); was {
-		c.wake()
+// handled counts a message that the pool has handled. Any goroutine may call it.
+func (wl *workerLink) handled(size int64) {
+	was := wl.full()
+	wl.frames.Add(-1)
+	if wl.bytes.Add(-size); was {
+		wl.c.wake()
 	}
 }

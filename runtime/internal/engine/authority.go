@@ -401,19 +401,25 @@ func (s *supervisor) announce(now time.Time, t arcp.Type, payload any, route *st
 	s.mu.Unlock()
 }
 
-// Extend is a request of the submitter, or of the tool, to extend a permission lease.
+// Extend is a request of the submitter or of the tool for more time for a permission lease.
 type Extend struct {
-	Lease   arcp.LeaseID
-	More    time.Duration
-	Request arcp.MessageID
-	Who     approval.Actor
-	Done    func(*arcp.Error) // called once; lease.extended is the answer if nil
+	Requester
+	Lease arcp.LeaseID
+	More  time.Duration
+	Done  func(*arcp.Error) // called once; lease.extended is the answer if nil
 
 	tool *supervisor // of the tool that asks; nil: a session asks
 }
 
-// Extend extends a permission lease.
-func (e *Engine) Extend(x Extend) { e.postLease(x.Lease, &x, x.Done) }
+// maxExtension bounds an extension in seconds. It is longer than any lease.
+const maxExtension = uint64(366 * 24 * time.Hour / time.Second)
+
+// Extend extends a permission lease. done is called once, with nil if lease.extended is the
+// answer.
+func (e *Engine) Extend(from Requester, p *arcp.LeaseRefreshPayload, done func(*arcp.Error)) {
+	more := time.Duration(min(p.AdditionalSeconds, maxExtension)) * time.Second
+	e.postLease(p.LeaseID, &Extend{Requester: from, Lease: p.LeaseID, More: more, Done: done}, done)
+}
 
 // postLease posts a command to the job that has a permission lease.
 func (e *Engine) postLease(id arcp.LeaseID, d command, done func(*arcp.Error)) {
@@ -431,10 +437,10 @@ func (x *Extend) apply(s *supervisor, now time.Time) {
 	case x.tool != nil && x.tool != s: // of an attempt that has ended
 		x.Done(errEnded)
 		return
-	case x.tool == nil && x.Who.Principal != s.row.Principal:
+	case x.tool == nil && x.Principal != s.row.Principal:
 		x.Done(noSuchLease(x.Lease))
 		return
-	case x.tool == nil && x.Who.Session != s.row.Session:
+	case x.tool == nil && x.Session != s.row.Session:
 		x.Done(arcp.Errorf(arcp.CodePermissionDenied, "only the session that submitted the job extends its leases"))
 		return
 	case x.More <= 0:
@@ -450,7 +456,7 @@ func (x *Extend) apply(s *supervisor, now time.Time) {
 	}
 	s.progress.unsaved = true
 	s.announce(now, arcp.LeaseExtended, arcp.LeaseExtendedPayload{LeaseID: g.ID, ExpiresAt: g.ExpiresAt},
-		&store.Route{Reply: x.Who.Session, ReplyTo: x.Request})
+		&store.Route{Reply: x.Session, ReplyTo: x.Request})
 	s.write.answerWith(x)
 }
 
@@ -468,27 +474,28 @@ func leaseError(err error) *arcp.Error {
 
 func (x *Extend) rejected(*Engine, bool) { x.Done(noSuchLease(x.Lease)) }
 
-// Revoke is a request of the granter, or of an admin, to end a permission lease.
+// Revoke is a request of the grantor or of an admin to end a permission lease.
 type Revoke struct {
-	Lease   arcp.LeaseID
-	Reason  string
-	Request arcp.MessageID
-	Who     approval.Actor
-	Done    func(*arcp.Error) // called once; lease.revoked is the answer if nil
+	Requester
+	Lease  arcp.LeaseID
+	Reason string
+	Done   func(*arcp.Error) // called once; lease.revoked is the answer if nil
 }
 
-// Revoke ends a permission lease.
-func (e *Engine) Revoke(x Revoke) { e.postLease(x.Lease, &x, x.Done) }
+// Revoke ends a permission lease. done is called once, with nil if lease.revoked is the answer.
+func (e *Engine) Revoke(from Requester, p *arcp.LeaseRevokedPayload, done func(*arcp.Error)) {
+	e.postLease(p.LeaseID, &Revoke{from, p.LeaseID, p.Reason, done}, done)
+}
 
 func (x *Revoke) apply(s *supervisor, now time.Time) {
 	s.mu.Lock()
 	g, ok := s.auth.Grants.Get(x.Lease)
 	s.mu.Unlock()
 	switch {
-	case !ok || x.Who.Principal != s.row.Principal && x.Who.Principal != g.Principal && !x.Who.Admin:
+	case !ok || x.Principal != s.row.Principal && x.Principal != g.Principal && !x.Admin:
 		x.Done(noSuchLease(x.Lease))
 		return
-	case x.Who.Principal != g.Principal && !x.Who.Admin:
+	case x.Principal != g.Principal && !x.Admin:
 		x.Done(arcp.Errorf(arcp.CodePermissionDenied, "only %s, who granted it, and an admin may revoke this lease", g.Principal))
 		return
 	}
@@ -500,7 +507,7 @@ func (x *Revoke) apply(s *supervisor, now time.Time) {
 		return
 	}
 	s.progress.unsaved = true
-	route := &store.Route{Reply: x.Who.Session, ReplyTo: x.Request}
+	route := &store.Route{Reply: x.Session, ReplyTo: x.Request}
 	if g.Holder != "" {
 		route.To = []arcp.SessionID{g.Holder}
 	}

@@ -551,10 +551,10 @@ func (w *world) step(m move) {
 		})
 		told := w.told(m.what)
 		if m.what == "extend" {
-			w.e.Extend(Extend{Lease: id, More: time.Minute, Who: w.who(m.pick % 2), Request: "msg_x", Done: func(*arcp.Error) { told() }})
+			w.e.Extend(requesterOf("msg_x", w.who(m.pick%2)), &arcp.LeaseRefreshPayload{LeaseID: id, AdditionalSeconds: 60}, func(*arcp.Error) { told() })
 			return
 		}
-		w.e.Revoke(Revoke{Lease: id, Who: w.who(m.pick % 2), Request: "msg_v", Done: func(*arcp.Error) { told() }})
+		w.e.Revoke(requesterOf("msg_v", w.who(m.pick%2)), &arcp.LeaseRevokedPayload{LeaseID: id}, func(*arcp.Error) { told() })
 	case "offer":
 		w.d.mu.Lock()
 		for id, q := range w.d.pending {
@@ -562,14 +562,14 @@ func (w *world) step(m move) {
 		}
 		w.d.mu.Unlock()
 	case "interrupt":
-		w.e.Interrupt(context.Background(), Interrupt{Request: "msg_i", Job: l.id, Principal: "alice", Session: "sess_1", Prompt: "stop", Answers: answers{told: w.told("interrupt")}})
+		w.e.Interrupt(context.Background(), Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: answers{told: w.told("interrupt")}}, &arcp.InterruptPayload{TargetID: string(l.id), Prompt: "stop"})
 	case "cancel":
-		w.e.Cancel(context.Background(), Cancel{Request: "msg_c", Job: l.id, Principal: "alice", Session: "sess_1", Deadline: m.d,
+		w.e.Cancel(context.Background(), Requester{Request: "msg_c", Principal: "alice", Session: "sess_1",
 			Answers: answers{w.told("cancel"), func(env arcp.Envelope) {
 				if env.Type == arcp.CancelAccepted {
 					w.locked(func() { l.stopped = true })
 				}
-			}}})
+			}}}, &arcp.CancelPayload{TargetID: string(l.id), DeadlineMS: milliseconds(m.d)})
 	case "rewind":
 		w.rewind(m, l)
 	case "pause":
@@ -631,10 +631,10 @@ func (w *world) rewind(m move, l *life) {
 	if len(ids) == 0 || w.row(l.id).State.Terminal() || w.e.run(l.id) == nil {
 		return
 	}
-	told, env := w.told("restore"), &arcp.Envelope{ID: arcp.MessageID(fmt.Sprintf("msg_s%d", w.calls))}
-	w.e.RestoreCheckpoint(context.Background(), Restore{Job: l.id, Checkpoint: ids[m.pick%len(ids)],
-		Submit: Submit{Envelope: env, Session: "sess_1", Principal: "alice", Answers: answers{told: func() {}}, // the job may just have ended: a new one is the answer then
-			Settled: told}})
+	told, env := w.told("restore"), &arcp.Envelope{ID: arcp.MessageID(fmt.Sprintf("msg_s%d", w.calls)), JobID: l.id}
+	w.e.RestoreCheckpoint(context.Background(), Submit{Envelope: env, Session: "sess_1", Principal: "alice",
+		Answers: answers{told: func() {}}, // the job may just have ended: a new one is the answer then
+		Settled: told}, &arcp.CheckpointRestorePayload{CheckpointID: ids[m.pick%len(ids)]})
 }
 
 // again stops the engine, or has it crash, and starts it on what is durable.

@@ -6,19 +6,30 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/job"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
 // Cancel is a request to end a job.
 type Cancel struct {
-	Request   arcp.MessageID
-	Job       arcp.JobID
-	Principal string
-	Admin     bool // may end jobs of other principals
-	Session   arcp.SessionID
-	Reason    string
-	Deadline  time.Duration
-	Answers   Answerer
+	Requester
+	Job      arcp.JobID
+	Reason   string
+	Deadline time.Duration // 0: job.DefaultCancelDeadline
+}
+
+// ownCancel is a request of the runtime itself, to which there is no answer.
+func ownCancel(id arcp.JobID, reason string) *Cancel {
+	return &Cancel{Requester: Requester{Answers: discardAnswers{}}, Job: id, Reason: reason}
+}
+
+// cancelDeadline converts the deadline of a cancel. Without one the job has
+// job.DefaultCancelDeadline; a deadline of 0 ms has passed at once (SPEC.md §5.7).
+func cancelDeadline(ms *uint64) time.Duration {
+	if ms == nil {
+		return 0
+	}
+	return max(time.Duration(min(*ms, uint64(job.MaxCancelDeadline/time.Millisecond)))*time.Millisecond, 1)
 }
 
 // Reasons of cancel.refused (§5.7).
@@ -30,8 +41,10 @@ const (
 	refusedUnavailable = "unavailable"
 )
 
-// Cancel asks a job to end. The answer, accepted or refused, precedes the job's terminal event.
-func (e *Engine) Cancel(ctx context.Context, c Cancel) {
+// Cancel asks the job target_id to end. The answer, accepted or refused, precedes the
+// terminal event of the job.
+func (e *Engine) Cancel(ctx context.Context, from Requester, p *arcp.CancelPayload) {
+	c := Cancel{from, arcp.JobID(p.TargetID), p.Reason, cancelDeadline(p.DeadlineMS)}
 	r := e.run(c.Job)
 	switch {
 	case r == nil:
@@ -145,7 +158,7 @@ func (e *Engine) CancelSession(id arcp.SessionID, reason string, all bool) {
 	}
 	e.mu.Unlock()
 	for _, r := range jobs {
-		r.post(&Cancel{Job: r.row.ID, Reason: reason, Answers: discardAnswers{}})
+		r.post(ownCancel(r.row.ID, reason))
 	}
 }
 

@@ -85,17 +85,16 @@ func (j toolJob) CheckpointWanted() <-chan struct{} {
 
 // Create is a request for a checkpoint of a running job.
 type Create struct {
-	Request   arcp.MessageID
-	Job       arcp.JobID
-	Principal string
-	Label     string // of the checkpoint; empty: as its tool says
-	Answers   Answerer
+	Requester
+	Job   arcp.JobID
+	Label string // of the checkpoint; empty: as its tool says
 }
 
-// CreateCheckpoint asks a running job for a checkpoint. The job's next checkpoint gets the
-// label and follows the answer. The request is forgotten when it expires or the attempt
-// ends.
-func (e *Engine) CreateCheckpoint(ctx context.Context, c Create) {
+// CreateCheckpoint asks a running job for a checkpoint: its next one has the
+// label, and comes behind the answer. An attempt that makes none in time, or
+// ends before, is not asked again.
+func (e *Engine) CreateCheckpoint(ctx context.Context, from Requester, id arcp.JobID, p *arcp.CheckpointCreatePayload) {
+	c := Create{from, id, p.Label}
 	r := e.run(c.Job)
 	switch {
 	case r == nil:

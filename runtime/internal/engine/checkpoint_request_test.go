@@ -16,10 +16,9 @@ import (
 func (r *fixture) create(id arcp.JobID, label string) arcp.MessageID {
 	r.Helper()
 	r.n++
-	c := Create{Request: arcp.MessageID(fmt.Sprintf("msg_%d", r.n)), Job: id, Principal: "alice", Label: label,
-		Answers: r.session("sess_1")}
-	r.e.CreateCheckpoint(r.Context(), c)
-	return c.Request
+	from := r.requester()
+	r.e.CreateCheckpoint(r.Context(), from, id, &arcp.CheckpointCreatePayload{Label: label})
+	return from.Request
 }
 
 // willing makes checkpoints when it is asked, and ends after an hour.
@@ -81,8 +80,8 @@ func TestWishesBeforeTheFirstTurn(t *testing.T) {
 		next := r.e.run(id)
 		next.mu.Lock() // as if they came when it has its slot and no supervisor yet
 		next.commands.list = append(next.commands.list,
-			&Create{Request: "msg_c", Job: id, Principal: "alice", Label: "first", Answers: r.session("sess_1")},
-			&Interrupt{Request: "msg_i", Job: id, Principal: "alice", Session: "sess_1", Prompt: "stop", Answers: r.session("sess_1")})
+			&Create{Requester{Request: "msg_c", Principal: "alice", Answers: r.session("sess_1")}, id, "first"},
+			&Interrupt{Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")}, id, "stop"})
 		next.mu.Unlock()
 		time.Sleep(time.Hour)
 		f := r.want("both are met; a cursor gives answers first", "ack msg_c", "ack msg_i", "job.completed msg_1", "job.started msg_2", "job.checkpoint msg_2")
@@ -169,7 +168,7 @@ func TestCheckpointOnDemandIsRefused(t *testing.T) {
 		r.want("of a tool that begins at the start", "nack msg_5 FAILED_PRECONDITION")
 		r.create("job_none", "")
 		r.want("unknown", "nack msg_6 JOB_NOT_FOUND")
-		r.e.CreateCheckpoint(t.Context(), Create{Request: "msg_x", Job: running, Principal: "mallory", Answers: r.session("sess_1")})
+		r.e.CreateCheckpoint(t.Context(), Requester{Request: "msg_x", Principal: "mallory", Answers: r.session("sess_1")}, running, new(arcp.CheckpointCreatePayload))
 		r.want("somebody else's", "nack msg_x JOB_NOT_FOUND")
 		r.cancel(running, 0)
 		r.create(running, "")
@@ -180,7 +179,7 @@ func TestCheckpointOnDemandIsRefused(t *testing.T) {
 		r.want("", "job.cancelled msg_1", "job.started msg_2")
 		r.create(running, "")
 		r.want("ended", "nack msg_9 FAILED_PRECONDITION")
-		r.e.CreateCheckpoint(t.Context(), Create{Request: "msg_y", Job: running, Principal: "mallory", Answers: r.session("sess_1")})
+		r.e.CreateCheckpoint(t.Context(), Requester{Request: "msg_y", Principal: "mallory", Answers: r.session("sess_1")}, running, new(arcp.CheckpointCreatePayload))
 		r.want("somebody else's that has ended", "nack msg_y JOB_NOT_FOUND")
 		r.stop(0)
 		r.create(queued, "")

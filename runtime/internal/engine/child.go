@@ -346,7 +346,7 @@ func (s *supervisor) finishFamily() {
 	if s.outcome != nil {
 		for _, k := range s.ledger.children {
 			if r := s.e.run(k.Job); r != nil && !r.detach {
-				r.post(&Cancel{Job: k.Job, Reason: parentEnded, Answers: discardAnswers{}})
+				r.post(ownCancel(k.Job, parentEnded))
 			}
 		}
 	}

@@ -754,7 +754,7 @@ func TestCheckpointKnowsChildren(t *testing.T) {
 		}
 		q := r.restoring("sess_1", f[0].JobID, chk.CheckpointID)
 		q.Lease = leaseFrom(t, anyTool)
-		r.e.RestoreCheckpoint(t.Context(), q)
+		r.sendRestore(q)
 		r.want("the new job has called one", "job.accepted", "job.started", "event.emit", "job.accepted", "job.started", "job.completed")
 		r.restart(1)
 		f3 := r.frames("sess_1")

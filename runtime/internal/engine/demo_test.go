@@ -24,7 +24,7 @@ func demos(t *testing.T, test func(r *fixture, d *fakeQuestions)) {
 
 func (r *fixture) interrupt(job arcp.JobID) {
 	r.Helper()
-	r.e.Interrupt(context.Background(), Interrupt{Request: "msg_i", Job: job, Principal: "alice", Session: "sess_1", Prompt: "stop", Answers: r.session("sess_1")})
+	r.e.Interrupt(context.Background(), Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")}, &arcp.InterruptPayload{TargetID: string(job), Prompt: "stop"})
 }
 
 // An interrupt wakes a tool that sleeps: its guidance is heard at once, and the

@@ -95,6 +95,15 @@ type Answerer interface {
 	Answer(answer any) bool // before the events to come
 }
 
+// Requester is the session that sends a request about a job.
+type Requester struct {
+	Request   arcp.MessageID // id of the message that makes the request
+	Principal string
+	Admin     bool // may cancel jobs and revoke leases of other principals
+	Session   arcp.SessionID
+	Answers   Answerer // nil for requests that report their result to a function
+}
+
 // Engine runs jobs. Its methods may be called by many goroutines. No lock is held
 // across a call to another package or to a run; mu is taken before no other lock.
 type Engine struct {

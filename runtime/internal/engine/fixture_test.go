@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -343,10 +344,27 @@ func (r *fixture) row(id arcp.JobID) store.Job {
 func (r *fixture) cancel(id arcp.JobID, deadline time.Duration) arcp.MessageID {
 	r.Helper()
 	r.n++
-	c := Cancel{Request: arcp.MessageID(fmt.Sprintf("msg_%d", r.n)), Job: id, Principal: "alice", Session: "sess_1",
-		Reason: "enough", Deadline: deadline, Answers: r.session("sess_1")}
-	r.e.Cancel(context.Background(), c)
-	return c.Request
+	from := r.requester()
+	r.e.Cancel(context.Background(), from, &arcp.CancelPayload{TargetID: string(id), Reason: "enough", DeadlineMS: milliseconds(deadline)})
+	return from.Request
+}
+
+// requester is sess_1 with request number n.
+func (r *fixture) requester() Requester {
+	return Requester{Request: arcp.MessageID(fmt.Sprintf("msg_%d", r.n)), Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")}
+}
+
+// milliseconds is the deadline of a cancel; nil for 0.
+func milliseconds(d time.Duration) *uint64 {
+	if d == 0 {
+		return nil
+	}
+	return new(uint64(d / time.Millisecond))
+}
+
+// requesterOf is a session without answers.
+func requesterOf(request arcp.MessageID, who approval.Actor) Requester {
+	return Requester{Request: request, Principal: who.Principal, Session: who.Session, Admin: who.Admin}
 }
 
 // idle fails the test unless all books are empty.

@@ -286,7 +286,7 @@ func TestPermitEndsUnused(t *testing.T) {
 		time.Sleep(61 * time.Second)
 		inForce("the short one has ended", 1, 1)
 		done := make(chan *arcp.Error, 1)
-		r.e.Extend(Extend{Lease: long, More: time.Minute, Who: person("sess_1"), Done: func(e *arcp.Error) { done <- e }})
+		r.e.Extend(requesterOf("", person("sess_1")), &arcp.LeaseRefreshPayload{LeaseID: long, AdditionalSeconds: 60}, func(e *arcp.Error) { done <- e })
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
@@ -353,7 +353,7 @@ func TestPermit(t *testing.T) {
 		r.want("goes on", "job.started")
 		extend := func(more time.Duration, who approval.Actor) *arcp.Error {
 			done := make(chan *arcp.Error, 1)
-			r.e.Extend(Extend{Lease: g.LeaseID, More: more, Who: who, Request: "msg_extend", Done: func(e *arcp.Error) { done <- e }})
+			r.e.Extend(requesterOf("msg_extend", who), &arcp.LeaseRefreshPayload{LeaseID: g.LeaseID, AdditionalSeconds: uint64(more / time.Second)}, func(e *arcp.Error) { done <- e })
 			return <-done
 		}
 		if err := extend(time.Minute, person("sess_2")); err == nil || err.Code != arcp.CodePermissionDenied {
@@ -410,7 +410,7 @@ func TestRevoke(t *testing.T) {
 		r.frames("sess_2")
 		revoke := func(who approval.Actor) *arcp.Error {
 			done := make(chan *arcp.Error, 1)
-			r.e.Revoke(Revoke{Lease: row.Lease, Reason: "no more", Who: who, Request: "msg_revoke", Done: func(e *arcp.Error) { done <- e }})
+			r.e.Revoke(requesterOf("msg_revoke", who), &arcp.LeaseRevokedPayload{LeaseID: row.Lease, Reason: "no more"}, func(e *arcp.Error) { done <- e })
 			return <-done
 		}
 		if err := revoke(approval.Actor{Principal: "bob", Session: "sess_9"}); err == nil || err.Code != arcp.CodeNotFound {
@@ -559,7 +559,7 @@ func TestInterrupt(t *testing.T) {
 		})
 		r.tool("deaf", nil, wait)
 		interrupt := func(job arcp.JobID) {
-			r.e.Interrupt(context.Background(), Interrupt{Request: "msg_i", Job: job, Principal: "alice", Session: "sess_1", Prompt: "stop", Answers: r.session("sess_1")})
+			r.e.Interrupt(context.Background(), Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")}, &arcp.InterruptPayload{TargetID: string(job), Prompt: "stop"})
 		}
 		deaf := r.submit("deaf", "{}")
 		job := jobOf(r.want("runs", "job.accepted", "job.started"), deaf)

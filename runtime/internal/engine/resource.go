@@ -131,7 +131,7 @@ func (r *run) await(ctx context.Context, lost <-chan *arcp.Error) error {
 	case <-r.e.shutdown.quitc:
 		return ErrStopping
 	case <-ctx.Done():
-		r.post(&Cancel{Job: r.row.ID, Reason: "the clean-up took too long", Answers: discardAnswers{}})
+		r.post(ownCancel(r.row.ID, "the clean-up took too long"))
 		return context.Cause(ctx)
 	}
 	switch o := r.done.outcome; {

@@ -174,7 +174,7 @@ func (w *Withdraw) apply(s *supervisor, now time.Time) {
 	}
 	questioner{s}.closeQuestion(now, w.q, row)
 	s.write.answerWith(w)
-	(&Cancel{Job: s.row.ID, Reason: "withdrawn", Answers: discardAnswers{}}).apply(s, now)
+	ownCancel(s.row.ID, "withdrawn").apply(s, now)
 }
 
 func (w *Withdraw) committed(s *supervisor, err error) { questionCommitted(s, w.q, err, w.Done) }
@@ -207,15 +207,11 @@ func (o *offerQuestion) apply(s *supervisor, now time.Time) {
 func (o *offerQuestion) committed(*supervisor, error) {}
 func (o *offerQuestion) rejected(*Engine, bool)       {}
 
-// Interrupt is a client's request that a job stops at its next safe point and asks for
-// guidance.
+// Interrupt is a request that a job stops at its next safe point and asks for guidance.
 type Interrupt struct {
-	Request   arcp.MessageID
-	Job       arcp.JobID
-	Principal string
-	Session   arcp.SessionID
-	Prompt    string
-	Answers   Answerer
+	Requester
+	Job    arcp.JobID
+	Prompt string
 }
 
 // interruptExpires is how long an interrupted job waits for guidance (§5.14).
@@ -229,8 +225,10 @@ const (
 
 var interruptSchema = arcp.Raw(`{"type":"object","properties":{"action":{"enum":["continue","cancel"]},"guidance":{"type":"string","maxLength":16384}},"required":["action"]}`)
 
-// Interrupt makes a job ask for guidance. The answer follows when the question is durable.
-func (e *Engine) Interrupt(ctx context.Context, i Interrupt) {
+// Interrupt makes the job target_id ask for guidance. It is acknowledged when the question is
+// durable.
+func (e *Engine) Interrupt(ctx context.Context, from Requester, p *arcp.InterruptPayload) {
+	i := Interrupt{from, arcp.JobID(p.TargetID), p.Prompt}
 	r := e.run(i.Job)
 	switch {
 	case r == nil:
@@ -309,7 +307,7 @@ func (a *Respond) guide(s *supervisor, now time.Time, row *approval.Row) {
 		s.e.cfg.Logger.Error().Err(err).Str("job_id", string(s.row.ID)).Msg("answer to an interrupt")
 	}
 	if answer.Action == interruptCancel {
-		(&Cancel{Job: s.row.ID, Reason: "cancelled at an interrupt", Answers: discardAnswers{}}).apply(s, now)
+		ownCancel(s.row.ID, "cancelled at an interrupt").apply(s, now)
 		return
 	}
 	s.mu.Lock()

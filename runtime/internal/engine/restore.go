@@ -11,7 +11,7 @@ import (
 
 // Restore is a request to go on from a checkpoint.
 type Restore struct {
-	Submit     // of the new job, if the one with the checkpoint has ended; the payload is made from that
+	Submit     // of a new job, if the job with the checkpoint has ended; its payload is made from that job
 	Job        arcp.JobID
 	Checkpoint string
 }
@@ -38,10 +38,11 @@ type firstCheckpoint struct {
 
 const firstCheckpointN = 1
 
-// RestoreCheckpoint makes a job go on from a checkpoint. If the job has not ended, its
-// attempt is stopped, the next one goes on from the checkpoint, and the answer follows when
-// the choice is durable. If the job has ended, a job like it is submitted.
-func (e *Engine) RestoreCheckpoint(ctx context.Context, q Restore) {
+// RestoreCheckpoint makes the job that the envelope names go on from a checkpoint. If the job
+// has not ended, its attempt is stopped and the next one starts from the checkpoint; that is
+// acknowledged when it is durable. If it has ended, a new job like it is submitted.
+func (e *Engine) RestoreCheckpoint(ctx context.Context, s Submit, p *arcp.CheckpointRestorePayload) {
+	q := Restore{s, s.Envelope.JobID, p.CheckpointID}
 	r := e.run(q.Job)
 	switch {
 	case r == nil:

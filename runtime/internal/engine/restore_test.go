@@ -23,11 +23,17 @@ func (r *fixture) restoring(session arcp.SessionID, id arcp.JobID, checkpoint st
 		Session: session, Principal: "alice", Answers: r.session(session)}, Job: id, Checkpoint: checkpoint}
 }
 
+// sendRestore sends a request to restore.
+func (r *fixture) sendRestore(q Restore) {
+	r.Helper()
+	r.e.RestoreCheckpoint(r.Context(), q.Submit, &arcp.CheckpointRestorePayload{CheckpointID: q.Checkpoint})
+}
+
 // restore restores for sess_1.
 func (r *fixture) restore(id arcp.JobID, checkpoint string) arcp.MessageID {
 	r.Helper()
 	q := r.restoring("sess_1", id, checkpoint)
-	r.e.RestoreCheckpoint(r.Context(), q)
+	r.sendRestore(q)
 	return q.Envelope.ID
 }
 
@@ -316,13 +322,13 @@ func TestRestoreIsRefused(t *testing.T) {
 		r.want("an unknown job", "nack msg_3 JOB_NOT_FOUND")
 		foreign := r.restoring("sess_1", id, made[5])
 		foreign.Principal = "mallory"
-		r.e.RestoreCheckpoint(t.Context(), foreign)
+		r.sendRestore(foreign)
 		r.want("somebody else's", "nack msg_4 JOB_NOT_FOUND")
 		r.restore(id, "chk_none")
 		r.want("an unknown checkpoint", "nack msg_5 NOT_FOUND")
 		r.restore(id, made[1])
 		r.want("one that is not kept any more", "nack msg_6 NOT_FOUND")
-		r.e.RestoreCheckpoint(t.Context(), r.restoring("sess_2", id, made[5]))
+		r.sendRestore(r.restoring("sess_2", id, made[5]))
 		if got := lines(r.frames("sess_2")); len(got) != 1 || got[0] != "nack msg_7 PERMISSION_DENIED" {
 			t.Errorf("another session is told %v", got)
 		}
@@ -341,7 +347,7 @@ func TestRestoreIsRefused(t *testing.T) {
 		}
 		foreign = r.restoring("sess_1", id, made[5])
 		foreign.Principal = "mallory"
-		r.e.RestoreCheckpoint(t.Context(), foreign)
+		r.sendRestore(foreign)
 		r.restore(id, "chk_none")
 		r.restore(other, made[0])
 		got = lines(r.frames("sess_1"))
@@ -377,7 +383,7 @@ func TestRestoreOfAFinishedJob(t *testing.T) {
 		id, made := r.finished(func(p *arcp.ToolInvokePayload) {
 			p.Direct, p.StrictCancel, p.MaxRuntimeSec = true, true, new(arcp.Number("77"))
 		})
-		r.e.RestoreCheckpoint(t.Context(), r.restoring("sess_2", id, made[2]))
+		r.sendRestore(r.restoring("sess_2", id, made[2]))
 		frames := r.frames("sess_2")
 		p, err := arcp.DecodePayload[arcp.JobAcceptedPayload](&frames[0].Envelope)
 		want := arcp.RestoredFrom{JobID: id, CheckpointID: made[2]}
@@ -417,7 +423,7 @@ func TestRestoredJobKeepsItsLease(t *testing.T) {
 			"the principal has no lease": r.restoring("sess_2", id, made[2]),
 			"the principal may do more":  limited(`{"fs.read":["/**"],"model.use":["*"],"cost.budget":["USD:100.00"]}`),
 		} {
-			r.e.RestoreCheckpoint(t.Context(), q)
+			r.sendRestore(q)
 			frames := r.frames("sess_2")
 			if frames[0].Type != arcp.JobAccepted {
 				t.Fatalf("%s: %v %s", why, frames[0], frames[0].Payload)
@@ -428,7 +434,7 @@ func TestRestoredJobKeepsItsLease(t *testing.T) {
 			time.Sleep(time.Minute)
 			r.frames("sess_2")
 		}
-		r.e.RestoreCheckpoint(t.Context(), limited(`{"fs.read":["/data/y"]}`))
+		r.sendRestore(limited(`{"fs.read":["/data/y"]}`))
 		if got := lines(r.frames("sess_2")); len(got) != 1 || !strings.HasSuffix(got[0], "PERMISSION_DENIED") {
 			t.Errorf("the principal may do less now: %v", got)
 		}
@@ -483,23 +489,23 @@ func TestRestoreRepeated(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		id, made := r.finished(nil)
 		q := r.restoring("sess_1", id, made[2])
-		r.e.RestoreCheckpoint(t.Context(), q)
+		r.sendRestore(q)
 		r.want("", "job.accepted msg_2", "job.started")
 		q.Recheck = true
-		r.e.RestoreCheckpoint(t.Context(), q)
+		r.sendRestore(q)
 		again := r.want("the same job", "job.accepted msg_2")[0]
 		time.Sleep(1500 * time.Millisecond)
 		r.frames("sess_1")
 
 		q = r.restoring("sess_1", again.JobID, made[2])
-		r.e.RestoreCheckpoint(t.Context(), q)
+		r.sendRestore(q)
 		r.want("", "ack msg_3", "job.started msg_2")
 		q.Recheck = true
-		r.e.RestoreCheckpoint(t.Context(), q)
+		r.sendRestore(q)
 		r.want("nothing is done again", "ack msg_3")
 		time.Sleep(time.Minute)
 		r.frames("sess_1")
-		r.e.RestoreCheckpoint(t.Context(), q)
+		r.sendRestore(q)
 		r.want("no new job either", "ack msg_3")
 		r.idle("")
 	})
@@ -512,7 +518,7 @@ func TestRestoreWithAKey(t *testing.T) {
 		for _, checkpoint := range []string{made[2], made[2], made[3]} {
 			q := r.restoring("sess_1", id, checkpoint)
 			q.Envelope.IdempotencyKey = "k"
-			r.e.RestoreCheckpoint(t.Context(), q)
+			r.sendRestore(q)
 		}
 		frames := r.frames("sess_1")
 		got := lines(frames)

@@ -1,11 +1,9 @@
 package machine
 
 import (
-	"errors"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/internal/clip"
 )
 
 // Receive handles one decoded frame.
@@ -14,14 +12,14 @@ func (m *Machine) Receive(now time.Time, env *arcp.Envelope) {
 	switch m.phase {
 	case Closing, Closed:
 	case Accepted:
-		m.lived(now, env.Type)
+		m.life.receive(now, env.Type)
 		if env.Type != arcp.Resume {
-			m.proceed()
+			m.release()
 		}
 		m.admit(now, env)
 		m.spoken = true
 	default:
-		m.receiveEarly(now, env)
+		m.handshake.receive(now, env)
 	}
 }
 
@@ -39,15 +37,15 @@ func (m *Machine) Malformed(e *arcp.EncodingError) {
 	}
 }
 
-// admit applies what the catalogue says of a message, in an order in which the
-// most basic fault is reported.
+// admit applies the catalogue's row of a message, in an order in which the most basic fault
+// is reported.
 func (m *Machine) admit(now time.Time, env *arcp.Envelope) {
 	spec := arcp.Lookup(env.Type)
 	switch {
-	case !routes[env.Type].repeatable && !m.seen.add(env.ID):
+	case (spec == nil || !spec.Repeatable) && !m.seen.add(env.ID):
 		m.note("duplicate_id", env.Type, "")
 	case !arcp.SupportedVersion(env.ARCP):
-		m.refuse(env, "version", arcp.CodeUnimplemented, "protocol version %s is not supported", clip.Ellipsis(env.ARCP, maxQuoted))
+		m.refuse(env, "version", arcp.CodeUnimplemented, "protocol version %s is not supported", excerpt(env.ARCP))
 	case spec == nil:
 		m.unknown(env)
 	case spec.From&arcp.FromClient == 0:
@@ -98,7 +96,7 @@ func (m *Machine) scoped(env *arcp.Envelope, spec *arcp.Spec) bool {
 		case id.value != "" && !arcp.HasPrefix(id.value, id.prefix):
 			m.refuse(env, arcp.ReasonBadID, arcp.CodeInvalidArgument, "%s must start with %s", id.name, id.prefix)
 			return false
-		case id.value == "" && spec.Scope&id.scope != 0 && served(spec.Type):
+		case id.value == "" && spec.Scope&id.scope != 0 && spec.Served:
 			m.refuse(env, arcp.ReasonBadID, arcp.CodeInvalidRequest, "%s needs %s in its envelope", env.Type, id.name)
 			return false
 		}
@@ -110,32 +108,109 @@ func (m *Machine) scoped(env *arcp.Envelope, spec *arcp.Spec) bool {
 	return true
 }
 
-// dispatch runs the one handler of a type.
+// own are the types that the machine handles itself: their effect is on its own state only. An
+// error refuses the message as a bad payload.
+var own = map[arcp.Type]func(*Machine, time.Time, *arcp.Envelope) error{
+	arcp.Ping:                (*Machine).ping,
+	arcp.SessionPing:         (*Machine).sessionPing,
+	arcp.SessionClose:        (*Machine).sessionClose,
+	arcp.SessionAuthenticate: (*Machine).reauthenticate,
+}
+
+// Handles reports whether the machine handles messages of type t itself in an accepted
+// session. Others are passed on as Admitted.
+func Handles(t arcp.Type) bool { return own[t] != nil }
+
+// dispatch handles a message or passes it on.
 func (m *Machine) dispatch(now time.Time, env *arcp.Envelope, spec *arcp.Spec) {
-	route, ok := routes[env.Type]
-	switch {
-	case m.works(env):
-		m.command(Work{env})
-	case !ok && (env.Type == arcp.ToolResult || env.Type == arcp.ToolError):
+	switch handle := own[env.Type]; {
+	case spec.Worker && m.fromWorker(env):
+		m.out.Admitted = Admitted{env, true}
+	case !spec.Served && (env.Type == arcp.ToolResult || env.Type == arcp.ToolError):
 		m.refuse(env, "not_served", arcp.CodeFailedPrecondition, "%s: this session executes nothing, or the job_id or correlation_id of the call is missing", env.Type)
-	case !ok && spec.Quiet:
+	case !spec.Served && spec.Quiet:
 		m.note("ignored", env.Type, "")
-	case !ok:
+	case !spec.Served:
 		m.refuse(env, "not_served", arcp.CodeUnimplemented, "%s is not offered by this runtime", env.Type)
-	case route.command && !m.identity.Commands:
+	case spec.Command && !m.identity.Commands:
 		m.refuse(env, ReasonRole, arcp.CodePermissionDenied, "%s: this principal may only observe", env.Type)
+	case env.Type == arcp.Resume && m.spoken:
+		m.refuse(env, "phase", arcp.CodeFailedPrecondition, "resume has to be the first message after session.accepted")
+	case handle == nil:
+		m.out.Admitted = Admitted{env, false}
 	default:
-		if err := route.handle(m, now, env); err != nil {
+		if err := handle(m, now, env); err != nil {
 			m.note(arcp.ReasonPayload, env.Type, err.Error())
-			m.send(arcp.Nack, env.ID, badPayload(env.Type, err))
+			m.send(arcp.Nack, env.ID, arcp.PayloadError(env.Type, err))
 		}
 	}
 }
 
-// badPayload is what a handler's error says to the client.
-func badPayload(t arcp.Type, err error) *arcp.Error {
-	if e, ok := errors.AsType[*arcp.Error](err); ok {
-		return arcp.Errorf(e.Code, "%s: %s", t, e.Message)
+// fromWorker reports whether a message is about a job that the session executes (§7.8). It
+// has the id of the job and correlates to the dispatch. An ack or nack needs only the
+// latter, a call on behalf of the job only the former.
+func (m *Machine) fromWorker(env *arcp.Envelope) bool {
+	if !m.negotiate.has(arcp.FeatureExecutes) {
+		return false
 	}
-	return arcp.Errorf(arcp.CodeInvalidRequest, "%s: %s", t, err)
+	switch env.Type {
+	case arcp.ToolInvoke:
+		return env.JobID != ""
+	case arcp.Ack, arcp.Nack:
+		return env.CorrelationID != ""
+	}
+	return env.JobID != "" && env.CorrelationID != ""
+}
+
+func (m *Machine) ping(_ time.Time, env *arcp.Envelope) error {
+	p, err := arcp.DecodeComplete[arcp.PingPayload](env)
+	if err == nil {
+		m.send(arcp.Pong, env.ID, arcp.PongPayload(p))
+	}
+	return err
+}
+
+func (m *Machine) sessionPing(now time.Time, env *arcp.Envelope) error {
+	p, err := arcp.DecodeComplete[arcp.SessionPingPayload](env)
+	if err == nil {
+		m.send(arcp.SessionPong, env.ID, arcp.SessionPongPayload{PingNonce: p.Nonce, ReceivedAt: now.UTC()})
+	}
+	return err
+}
+
+func (m *Machine) sessionClose(now time.Time, env *arcp.Envelope) error {
+	p, err := arcp.DecodeComplete[arcp.SessionClosePayload](env)
+	switch {
+	case err != nil:
+		return err
+	case p.OpenJobs != "" && p.OpenJobs != "detach" && p.OpenJobs != "cancel":
+		return arcp.Errorf(arcp.CodeInvalidRequest, "open_jobs must be detach or cancel")
+	}
+	m.out.CancelJobs = p.OpenJobs == "cancel"
+	m.end = &ending{request: env.ID, reason: ClipReason(p.Reason), deadline: now.Add(endWait)}
+	if p.Forget {
+		m.phase, m.out.Question = Closing, End{}
+		return nil
+	}
+	m.closed()
+	return nil
+}
+
+// closed answers session.close.
+func (m *Machine) closed() {
+	m.send(arcp.SessionClosed, m.end.request, arcp.SessionClosedPayload{Reason: m.end.reason})
+	m.close(CloseNormal, "")
+}
+
+// Ended completes End. If the end could not be stored, the client is not told that the session
+// is closed: it can be resumed after a restart.
+func (m *Machine) Ended(refused *arcp.Error) {
+	switch {
+	case m.phase != Closing:
+	case refused != nil:
+		m.send(arcp.Nack, m.end.request, refused)
+		m.close(CloseInternal, refused.Message)
+	default:
+		m.closed()
+	}
 }

@@ -57,12 +57,12 @@ func (w *witness) op(op, arg byte) {
 	case 7:
 		w.offer = arg%2 == 1
 	case 8:
-		w.completed(w.m.life.renewal == reminding)
+		w.completed(w.m.renewal.state == reminding)
 		w.m.Reminded(w.now, []string{"", "n"}[arg%2])
 	case 9:
 		w.judge(arg)
 	case 10:
-		w.completed(w.m.life.renewal == renewing)
+		w.completed(w.m.renewal.state == renewing)
 		w.m.Renewed(w.now, established([]string{"", "refused UNAVAILABLE broken"}[arg%2]))
 	case 11:
 		w.asked = w.asked && w.m.Phase() != Closing
@@ -93,15 +93,15 @@ func (w *witness) frame(t arcp.Type) {
 	w.m.Receive(w.now, env)
 }
 
-// completed notes that the outstanding question was completed, if answers says that the
+// completed records that the outstanding question was completed, if answers says that the
 // next answer is to it. The end of a session is completed by Ended alone.
 func (w *witness) completed(answers bool) {
 	w.asked = w.asked && (!answers || w.m.Phase() == Closing)
 }
 
 func (w *witness) judge(arg byte) {
-	w.completed(w.m.Phase() == Authenticating || w.m.life.renewal == judging)
-	j := (&script{now: w.now}).judgement([]string{"alice", "challenge n", "refuse challenge=n wrong", "refuse final no", "alice until=40s"}[arg%5])
+	w.completed(w.m.Phase() == Authenticating || w.m.renewal.state == judging)
+	j := (&script{now: w.now}).decision([]string{"alice", "challenge n", "refuse challenge=n wrong", "refuse final no", "alice until=40s"}[arg%5])
 	w.m.Judge(w.now, j)
 	w.m.Rejudge(w.now, j)
 }
@@ -116,14 +116,14 @@ func (w *witness) establish(arg byte) {
 // check takes what the machine wants and compares it with what it may want.
 func (w *witness) check() {
 	out := w.m.Take()
-	if w.closed && (len(out.Send) > 0 || len(out.Commands) > 0 || out.Question != nil || out.Close != nil) {
+	if w.closed && (len(out.Send) > 0 || out.Admitted.Envelope != nil || out.CancelJobs || out.Question != nil || out.Close != nil) {
 		w.Fatalf("after the end: %+v", out)
 	}
 	for i := range out.Send {
 		w.sent(&out.Send[i])
 	}
-	if len(out.Commands) > 0 && !w.accepted {
-		w.Fatalf("commands before the session is accepted: %+v", out.Commands)
+	if out.Admitted.Envelope != nil && !w.accepted {
+		w.Fatalf("messages are handled before the session is accepted: %+v", out.Admitted)
 	}
 	if out.Question != nil {
 		if _, ends := out.Question.(End); w.asked && !ends { // what was asked before does not matter any more
@@ -138,7 +138,7 @@ func (w *witness) check() {
 func (w *witness) sent(env *arcp.Envelope) {
 	switch env.Type {
 	case arcp.SessionAccepted, arcp.SessionResumed:
-		if w.accepted && w.m.life.renewal != unasked {
+		if w.accepted && w.m.renewal.state != unasked {
 			w.Fatal("accepted twice")
 		}
 		w.accepted = true
@@ -174,19 +174,19 @@ func (w *witness) phase() {
 		w.Fatalf("the client is waited for until %v", w.m.position)
 	case p == Accepted && w.m.Deadline().After(w.now.Add(time.Hour)):
 		w.Fatalf("nothing need be heard until %v", w.m.Deadline())
-	case p == Accepted && !w.m.life.expires.IsZero() && w.m.life.renewal < judging && w.m.Deadline().After(w.m.life.expires):
+	case p == Accepted && !w.m.renewal.expires.IsZero() && w.m.renewal.state < judging && w.m.Deadline().After(w.m.renewal.expires):
 		w.Fatalf("the session outlives its credential: %v", w.m.Deadline())
 	case p == Closing && w.m.Deadline().After(w.now.Add(endWait)):
 		w.Fatalf("the end is waited for until %v", w.m.Deadline())
 	case p < Accepted && w.m.Deadline().After(t0.Add(70*time.Second)):
 		w.Fatalf("the handshake may last until %v", w.m.Deadline())
 	case (p == Authenticating || p == Establishing || p == Accepted && w.renewing() || p == Closing) != w.asked && !w.closed:
-		w.Fatalf("phase %v, renewal %d with a question outstanding: %t", p, w.m.life.renewal, w.asked)
+		w.Fatalf("phase %v, renewal %d with a question outstanding: %t", p, w.m.renewal.state, w.asked)
 	}
 }
 
 // renewing says that the machine waits for its caller.
 func (w *witness) renewing() bool {
-	r := w.m.life.renewal
+	r := w.m.renewal.state
 	return r == reminding || r == judging || r == renewing
 }

@@ -5,19 +5,21 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
-	"github.com/arcpd/arcpd/internal/clip"
 )
 
+// challenge is a challenge that was sent.
 type challenge struct {
 	nonce   string
 	expires time.Time
 }
 
-// handshake is what the machine keeps until the session is accepted.
+// handshake is the state of a machine until its session is accepted. It has the token of the
+// client, and is dropped then.
 type handshake struct {
+	m         *Machine
 	deadline  time.Time      // zero: none
-	latest    time.Time      // where challenges may move the deadline to
-	request   arcp.MessageID // what the next answer correlates to
+	latest    time.Time      // bound to which challenges may move the deadline
+	request   arcp.MessageID // correlation of the next answer
 	open      arcp.SessionOpenPayload
 	session   arcp.SessionID // that the open names
 	resuming  bool           // the question is Resume
@@ -26,279 +28,269 @@ type handshake struct {
 	warned    bool             // of one of them
 }
 
-func newHandshake(now time.Time, cfg *Config) *handshake {
-	h := new(handshake)
-	if cfg.Handshake > 0 {
-		h.deadline = now.Add(cfg.Handshake)
-		h.latest = h.deadline.Add(cfg.ChallengeTTL)
+func newHandshake(now time.Time, m *Machine) *handshake {
+	h := &handshake{m: m}
+	if m.cfg.Handshake > 0 {
+		h.deadline = now.Add(m.cfg.Handshake)
+		h.latest = h.deadline.Add(m.cfg.ChallengeTTL)
 	}
 	return h
 }
 
-// receiveEarly handles a frame that came before the session was accepted.
-func (m *Machine) receiveEarly(now time.Time, env *arcp.Envelope) {
+// receive handles a message that comes before the session is accepted.
+func (h *handshake) receive(now time.Time, env *arcp.Envelope) {
 	switch {
-	case !m.expects(env.Type):
-		m.tooEarly(env)
-	case !m.seen.add(env.ID):
-		m.note("duplicate_id", env.Type, "")
+	case !h.expects(env.Type):
+		h.drop(env)
+	case !h.m.seen.add(env.ID):
+		h.m.note("duplicate_id", env.Type, "")
 	case env.Type == arcp.SessionOpen:
-		m.receiveOpen(now, env)
+		h.receiveOpen(env)
 	case env.Type == arcp.SessionResume:
-		m.receiveResume(env)
+		h.receiveResume(env)
 	default:
-		m.receiveAuthenticate(now, env)
+		h.receiveAuthenticate(now, env)
 	}
 }
 
-// expects reports whether a message belongs to the handshake, now.
-func (m *Machine) expects(t arcp.Type) bool {
+// expects reports whether a message belongs to the current phase of the handshake.
+func (h *handshake) expects(t arcp.Type) bool {
 	switch t {
 	case arcp.SessionOpen:
-		return m.phase == Opening || m.phase == Challenged
+		return h.m.phase == Opening || h.m.phase == Challenged
 	case arcp.SessionResume:
-		return m.phase == Opening
+		return h.m.phase == Opening
 	}
-	return t == arcp.SessionAuthenticate && m.phase == Challenged
+	return t == arcp.SessionAuthenticate && h.m.phase == Challenged
 }
 
 // maxEarly bounds the messages that came before the session was accepted and are
 // answered when it is.
 const maxEarly = 64
 
-// tooEarly drops a message that came before the session was accepted (§5.1). Its id is
-// not remembered as seen: the client sends it again.
-func (m *Machine) tooEarly(env *arcp.Envelope) {
-	m.out.Notes = append(m.out.Notes, Note{Reason: "before_accepted", Type: env.Type, Detail: m.phase.String(), Warn: !m.handshake.warned})
-	m.handshake.warned = true
-	if spec := arcp.Lookup(env.Type); spec != nil && spec.Quiet || len(m.handshake.early) == maxEarly || slices.Contains(m.handshake.early, env.ID) {
+// drop drops a message that comes before the session is accepted (§5.1). Its id is not
+// remembered as seen: the client sends it again.
+func (h *handshake) drop(env *arcp.Envelope) {
+	h.m.out.Notes = append(h.m.out.Notes, Note{Reason: "before_accepted", Type: env.Type, Detail: h.m.phase.String(), Warn: !h.warned})
+	h.warned = true
+	if spec := arcp.Lookup(env.Type); spec != nil && spec.Quiet || len(h.early) == maxEarly || slices.Contains(h.early, env.ID) {
 		return
 	}
-	m.handshake.early = append(m.handshake.early, env.ID)
+	h.early = append(h.early, env.ID)
 }
 
-// endHandshake tells the client what it has to send again, now that the session is
-// accepted, and forgets the handshake with its token.
-func (m *Machine) endHandshake() {
-	for _, id := range m.handshake.early {
-		m.nack(id, arcp.CodeFailedPrecondition, "sent before session.accepted; send it again")
+// finish tells the client which messages it has to send again now that the session is
+// accepted, and drops the handshake.
+func (h *handshake) finish() {
+	for _, id := range h.early {
+		h.m.nack(id, arcp.CodeFailedPrecondition, "sent before session.accepted; send it again")
 	}
-	m.handshake = nil
+	h.m.handshake = nil
 }
 
-// speak takes over the client's version, or refuses another major one.
-func (m *Machine) speak(env *arcp.Envelope) bool {
-	m.handshake.request = env.ID
+// begin takes over the client's version, or refuses another major one.
+func (h *handshake) begin(env *arcp.Envelope) bool {
+	h.request = env.ID
 	if !arcp.SupportedVersion(env.ARCP) {
-		m.reject(env, arcp.ReasonVersion, arcp.CodeUnimplemented, "protocol version "+clip.Ellipsis(env.ARCP, maxQuoted)+" is not supported; this runtime speaks 1.x")
+		h.reject(env, arcp.ReasonVersion, arcp.CodeUnimplemented, "protocol version "+excerpt(env.ARCP)+" is not supported; this runtime speaks 1.x")
 		return false
 	}
-	m.version = env.ARCP
+	h.m.version = env.ARCP
 	return true
 }
 
-// receiveResume handles a token in the place of credentials (§5.10).
-func (m *Machine) receiveResume(env *arcp.Envelope) {
-	if !m.speak(env) {
+// receiveResume handles a token instead of credentials (§5.10).
+func (h *handshake) receiveResume(env *arcp.Envelope) {
+	if !h.begin(env) {
 		return
 	}
-	p, err := decode[arcp.SessionResumePayload](env)
+	p, err := arcp.DecodeComplete[arcp.SessionResumePayload](env)
 	if err != nil {
-		m.misread(env, err)
+		h.rejectPayload(env, err)
 		return
 	}
-	m.phase = Establishing
-	m.handshake.resuming, m.window = true, p.AckWindow
-	m.out.Question = Resume{Token: p.ResumeToken, After: p.LastEventSeq, Version: m.version}
+	h.m.phase = Establishing
+	h.resuming, h.m.window = true, p.AckWindow
+	h.m.out.Question = Resume{Token: p.ResumeToken, After: p.LastEventSeq, Version: h.m.version}
 }
 
-// Resumed completes Resume. A token that is not good counts as a wrong
-// credential.
+// Resumed completes Resume. A token that is not good counts as a failed authentication.
 func (m *Machine) Resumed(now time.Time, r Resumed) {
-	if m.phase != Establishing || !m.handshake.resuming {
+	if m.phase == Establishing && m.handshake.resuming {
+		m.handshake.resumed(now, r)
+	}
+}
+
+func (h *handshake) resumed(now time.Time, r Resumed) {
+	h.resuming = false
+	switch {
+	case r.Refused != nil && r.Refused.Retryable:
+		h.unavailable(r.Refused)
+		return
+	case r.Refused != nil:
+		h.fail(h.request, &Refusal{Code: r.Refused.Code, Message: r.Refused.Message, Final: true})
 		return
 	}
-	m.handshake.resuming = false
-	if r.Refused != nil && r.Refused.Retryable { // no failure of its credentials
-		m.turnAway(r.Refused)
-		return
-	}
-	if r.Refused != nil {
-		m.fail(m.handshake.request, &Refusal{Code: r.Refused.Code, Message: r.Refused.Message, Final: true})
-		return
-	}
-	m.attach(r.Attached)
-	m.negotiate.recall(&m.cfg.Offer)
+	m := h.m
+	h.attach(r.Attached)
+	m.negotiate.restoreMentioned(&m.cfg.Offer)
 	m.identity = r.Identity
 	m.enter(now)
-	m.send(arcp.SessionResumed, m.handshake.request, arcp.SessionResumedPayload{SessionID: m.id, ResumeToken: r.ResumeToken,
+	m.send(arcp.SessionResumed, h.request, arcp.SessionResumedPayload{SessionID: m.id, ResumeToken: r.ResumeToken,
 		ReplayedFrom: r.After, Replayed: r.Replayed, AckWindow: m.Window()})
-	m.endHandshake()
+	h.finish()
 }
 
-// turnAway refuses a session for a reason that is no fault of the client's
-// credentials: it may come again.
-func (m *Machine) turnAway(refused *arcp.Error) {
-	m.phase = Opening
-	m.send(arcp.SessionRejected, m.handshake.request, refused)
-	m.out.Send[len(m.out.Send)-1].SessionID = ""
+// unavailable refuses a session for a reason other than the client's credentials: the client
+// may try again.
+func (h *handshake) unavailable(refused *arcp.Error) {
+	h.m.phase = Opening
+	h.sendRejected(h.request, refused)
 }
 
-// attach takes over a session that exists, with what it once negotiated.
-func (m *Machine) attach(a Attached) {
-	m.id = a.Session
-	m.negotiate.features = a.Negotiated
+// sendRejected sends session.rejected, which has no session.
+func (h *handshake) sendRejected(corr arcp.MessageID, refused *arcp.Error) {
+	h.m.send(arcp.SessionRejected, corr, refused)
+	h.m.out.Send[len(h.m.out.Send)-1].SessionID = ""
 }
 
-func (m *Machine) enter(now time.Time) {
-	m.phase = Accepted
-	m.failures = 0
-	m.live(now)
+// attach takes over a session that exists, with the features that it negotiated.
+func (h *handshake) attach(a Attached) {
+	h.m.id = a.Session
+	h.m.negotiate.features = a.Negotiated
 }
 
-func (m *Machine) receiveOpen(now time.Time, env *arcp.Envelope) {
-	m.handshake.challenge = challenge{}
-	m.phase = Opening
-	if !m.speak(env) {
+func (h *handshake) receiveOpen(env *arcp.Envelope) {
+	h.challenge = challenge{}
+	h.m.phase = Opening
+	if !h.begin(env) {
 		return
 	}
-	open, err := decode[arcp.SessionOpenPayload](env)
+	open, err := arcp.DecodeComplete[arcp.SessionOpenPayload](env)
 	if err != nil {
-		m.misread(env, err)
+		h.rejectPayload(env, err)
 		return
 	}
-	m.handshake.open, m.handshake.session, m.window = open, env.SessionID, open.Capabilities.AckWindow
+	m := h.m
+	h.open, h.session, m.window = open, env.SessionID, open.Capabilities.AckWindow
 	m.negotiate = negotiate(&m.cfg.Offer, &open.Capabilities)
 	if len(m.negotiate.unsupported) > 0 {
-		m.reject(env, "capability", arcp.CodeUnimplemented, "required capability not supported: "+clip.Ellipsis(m.negotiate.unsupported, maxQuoted))
+		h.reject(env, "capability", arcp.CodeUnimplemented, "required capability not supported: "+excerpt(m.negotiate.unsupported))
 		return
 	}
 	m.phase = Authenticating
-	m.out.Question = m.credentials()
+	m.out.Question = h.credentials()
 }
 
-func (m *Machine) credentials() Authenticate {
-	return Authenticate{Scheme: m.handshake.open.Auth.Scheme, Token: m.handshake.open.Auth.Token, Principal: m.handshake.open.Client.Principal,
-		Fingerprint: m.handshake.open.Client.Fingerprint, Anonymous: m.negotiate.has(arcp.FeatureAnonymous)}
+func (h *handshake) credentials() Authenticate {
+	return Authenticate{Scheme: h.open.Auth.Scheme, Token: h.open.Auth.Token, Principal: h.open.Client.Principal,
+		Fingerprint: h.open.Client.Fingerprint, Anonymous: h.m.negotiate.has(arcp.FeatureAnonymous)}
 }
 
-func (m *Machine) receiveAuthenticate(now time.Time, env *arcp.Envelope) {
-	m.handshake.request = env.ID
+func (h *handshake) receiveAuthenticate(now time.Time, env *arcp.Envelope) {
+	h.request = env.ID
 	p, err := arcp.DecodePayload[arcp.SessionAuthenticatePayload](env)
-	nonce := m.handshake.challenge
-	m.handshake.challenge = challenge{} // one use, whatever comes of it
+	sent := h.challenge
+	h.challenge = challenge{} // it is used up by any answer
 	switch {
 	case err != nil:
-		m.fail(env.ID, &Refusal{Message: "session.authenticate: " + err.Error()})
-	case nonce.nonce == "" || !now.Before(nonce.expires):
-		m.fail(env.ID, &Refusal{Message: "the challenge has been used or has expired; send session.open again"})
+		h.fail(env.ID, &Refusal{Message: "session.authenticate: " + err.Error()})
+	case sent.nonce == "" || !now.Before(sent.expires):
+		h.fail(env.ID, &Refusal{Message: "the challenge has been used or has expired; send session.open again"})
 	default:
-		m.phase = Authenticating
-		m.out.Question = Verify{m.credentials(), nonce.nonce, p.Response}
+		h.m.phase = Authenticating
+		h.m.out.Question = Verify{h.credentials(), sent.nonce, p.Response}
 	}
 }
 
 // Judge completes Authenticate or Verify.
-func (m *Machine) Judge(now time.Time, j CredentialDecision) {
-	if m.phase != Authenticating {
-		return
+func (m *Machine) Judge(now time.Time, d CredentialDecision) {
+	if m.phase == Authenticating {
+		m.handshake.judge(now, d)
 	}
+}
+
+func (h *handshake) judge(now time.Time, d CredentialDecision) {
+	m := h.m
 	switch {
-	case j.Refused != nil:
-		if m.fail(m.handshake.request, j.Refused); m.phase != Closed && j.Challenge != "" && !j.Refused.Final {
-			m.ask(now, j.Challenge)
+	case d.Refused != nil:
+		if h.fail(h.request, d.Refused); m.phase != Closed && d.Challenge != "" && !d.Refused.Final {
+			h.sendChallenge(now, d.Challenge)
 		}
-	case j.Challenge != "":
-		m.ask(now, j.Challenge)
+	case d.Challenge != "":
+		h.sendChallenge(now, d.Challenge)
 	default:
 		m.phase = Establishing
-		m.identity = *j.Identity
-		m.negotiate.allow(&m.identity, m.handshake.open.Client.Kind)
-		m.out.Question = Establish{Identity: m.identity, Client: m.handshake.open.Client, Version: m.version,
-			Negotiated: m.negotiate.features, Attach: m.handshake.session, After: m.handshake.open.LastEventSeq}
+		m.identity = *d.Identity
+		m.negotiate.allow(&m.identity, h.open.Client.Kind)
+		m.out.Question = Establish{Identity: m.identity, Client: h.open.Client, Version: m.version,
+			Negotiated: m.negotiate.features, Attach: h.session, After: h.open.LastEventSeq}
 	}
 }
 
-// ask sends a challenge. It gives the client the time to answer it, but asking
-// again and again does not keep a connection open.
-func (m *Machine) ask(now time.Time, nonce string) {
-	m.phase = Challenged
-	m.handshake.challenge = challenge{nonce, now.Add(m.cfg.ChallengeTTL)}
-	if !m.handshake.deadline.IsZero() {
-		m.handshake.deadline = m.handshake.challenge.expires
-		if m.handshake.latest.Before(m.handshake.deadline) {
-			m.handshake.deadline = m.handshake.latest
-		}
+// sendChallenge sends a challenge and gives the client time to answer it. Repeated challenges
+// do not move the deadline past latest.
+func (h *handshake) sendChallenge(now time.Time, nonce string) {
+	h.m.phase = Challenged
+	h.challenge = challenge{nonce, now.Add(h.m.cfg.ChallengeTTL)}
+	if !h.deadline.IsZero() {
+		h.deadline = earliest(h.challenge.expires, h.latest)
 	}
-	m.send(arcp.SessionChallenge, m.handshake.request, arcp.SessionChallengePayload{Challenge: nonce})
+	h.m.send(arcp.SessionChallenge, h.request, arcp.SessionChallengePayload{Challenge: nonce})
 }
 
-// fail refuses credentials: the client may try again with better ones, three
-// times on a connection.
-func (m *Machine) fail(corr arcp.MessageID, r *Refusal) {
+// fail refuses credentials. The client may try again with better ones, three times on a
+// connection.
+func (h *handshake) fail(corr arcp.MessageID, r *Refusal) {
+	m := h.m
 	m.failures++
 	code := r.Code
 	if code == "" {
 		code = arcp.CodeUnauthenticated
 	}
-	t := arcp.SessionRejected
-	if !r.Final {
-		t = arcp.SessionUnauthenticated
-	}
 	m.phase = Opening
-	m.send(t, corr, arcp.Errorf(code, "%s", r.Message))
-	if t == arcp.SessionRejected {
-		m.out.Send[len(m.out.Send)-1].SessionID = ""
+	if refused := arcp.Errorf(code, "%s", r.Message); r.Final {
+		h.sendRejected(corr, refused)
+	} else {
+		m.send(arcp.SessionUnauthenticated, corr, refused)
 	}
 	if m.failures >= maxFailures {
 		m.close(ClosePolicy, "too many authentication failures")
 	}
 }
 
-// maxQuoted bounds a value of a client that answers and log records repeat, in bytes.
-const maxQuoted = 64
-
 // reject refuses an open or a resume for a reason other than credentials.
-func (m *Machine) reject(env *arcp.Envelope, reason string, code arcp.Code, message string) {
-	m.out.Notes = append(m.out.Notes, Note{Reason: reason, Type: env.Type, Detail: message, Rejected: true})
-	m.fail(m.handshake.request, &Refusal{Code: code, Message: message, Final: true})
+func (h *handshake) reject(env *arcp.Envelope, reason string, code arcp.Code, message string) {
+	h.m.out.Notes = append(h.m.out.Notes, Note{Reason: reason, Type: env.Type, Detail: message, Rejected: true})
+	h.fail(h.request, &Refusal{Code: code, Message: message, Final: true})
 }
 
-// misread rejects a payload that cannot be read.
-func (m *Machine) misread(env *arcp.Envelope, err error) {
-	e := badPayload(env.Type, err)
-	m.reject(env, arcp.ReasonPayload, e.Code, e.Message)
+// rejectPayload rejects a payload that cannot be decoded.
+func (h *handshake) rejectPayload(env *arcp.Envelope, err error) {
+	e := arcp.PayloadError(env.Type, err)
+	h.reject(env, arcp.ReasonPayload, e.Code, e.Message)
 }
 
 // Established completes Establish.
 func (m *Machine) Established(now time.Time, e Established) {
-	if m.phase != Establishing || m.handshake.resuming {
-		return
+	if m.phase == Establishing && !m.handshake.resuming {
+		m.handshake.established(now, e)
 	}
+}
+
+func (h *handshake) established(now time.Time, e Established) {
+	m := h.m
 	if e.Refused != nil {
-		m.turnAway(e.Refused)
+		h.unavailable(e.Refused)
 		return
 	}
 	if e.Attached != nil {
-		m.attach(*e.Attached)
-		if m.handshake.open.LastEventSeq == nil {
+		h.attach(*e.Attached)
+		if h.open.LastEventSeq == nil {
 			m.position = now.Add(positionWait)
 		}
 	}
 	m.enter(now)
-	m.send(arcp.SessionAccepted, m.handshake.request, m.accepted(now, e))
-	m.endHandshake()
-}
-
-func (m *Machine) accepted(now time.Time, e Established) arcp.SessionAcceptedPayload {
-	caps := m.negotiate.answer(&m.cfg.Offer)
-	caps.Agents, caps.AckWindow = e.Agents, m.Window()
-	rt := m.cfg.Runtime
-	rt.TrustLevel = m.identity.Trust
-	return arcp.SessionAcceptedPayload{
-		SessionID: m.id, Runtime: rt, Capabilities: caps, Lease: m.lease(now),
-		ResumeToken:          e.ResumeToken,
-		ResumeWindowSec:      max(0, int64(m.cfg.ResumeWindow/time.Second)),
-		HeartbeatIntervalSec: max(0, int64(m.cfg.Heartbeat/time.Second)),
-	}
+	m.send(arcp.SessionAccepted, h.request, m.accepted(now, e))
+	h.finish()
 }

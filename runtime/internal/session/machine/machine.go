@@ -1,9 +1,9 @@
 // Package machine is the state machine of one session as one connection sees it:
-// handshake, negotiation and the admission of everything else. It is pure: it
-// takes the time, mints nothing, and returns what its caller must do.
+// handshake, negotiation and the admission of every message. It is pure: it takes the
+// time, mints no ids, and returns what its caller must do.
 //
-// Nothing is taken from a peer before it is authenticated, and nothing is
-// ignored in silence but what SPEC.md §6.4 says so.
+// A message has no effect before the client is authenticated. A message is dropped without
+// an answer only where SPEC.md §6.4 says so.
 package machine
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Phase is where a session is (SPEC.md §5.1).
+// Phase is the phase of a session (SPEC.md §5.1).
 type Phase uint8
 
 // The phases.
@@ -30,17 +30,17 @@ func (p Phase) String() string {
 	return [...]string{"opening", "authenticating", "challenged", "establishing", "accepted", "closing", "closed"}[p]
 }
 
-// Limits of the handshake and of what a peer may send.
+// Limits of the handshake and of what a client may send.
 const (
-	maxFailures  = 3    // wrong credentials, then the connection ends
+	maxFailures  = 3    // failed authentications, then the connection ends
 	maxBadFrames = 100  // in a row, then the connection ends
 	dedupWindow  = 8192 // message ids remembered
 
-	positionWait = 2 * time.Second // for the frame after session.accepted (§5.10)
+	positionWait = 2 * time.Second // for the message after session.accepted (§5.10)
 	endWait      = 5 * time.Second // for the end of a session to be durable
 )
 
-// Config is what the machine needs to know. It is shared and never changed.
+// Config is shared by the machines of a runtime and never changed.
 type Config struct {
 	Handshake    time.Duration // until the session must be accepted; off if not positive
 	ChallengeTTL time.Duration // until a challenge must be answered
@@ -52,27 +52,34 @@ type Config struct {
 	Offer        arcp.Capabilities // without the agents
 }
 
-// Output is what the caller must do, in the order of the fields. Envelopes have
-// no id, timestamp, version and session: the caller stamps them.
+// Output is what the caller must do, in the order of the fields. Envelopes to send have no
+// id, timestamp and version: the caller stamps them. It is taken after each call of Receive.
 type Output struct {
-	Notes    []Note
-	Send     []arcp.Envelope
-	Question any       // at most one: Authenticate, Verify, Establish, Resume, Remind, Reauthenticate, Renew or End; each says who completes it
-	Commands []Command // to perform in order
-	Close    *Close    // after everything was sent
+	Notes      []Note
+	Send       []arcp.Envelope
+	Release    bool     // the client has not said after which event its events go on: they go on where they are
+	Admitted   Admitted // the message to handle, if the last one is handled by the caller
+	CancelJobs bool     // cancel the jobs of the session
+	Close      *Close   // after everything was sent; the question is dropped
+	Question   any      // nil, Authenticate, Verify, Establish, Resume, Remind, Reauthenticate, Renew or End
 }
 
-// ReasonRole is the reason of a Note: the principal has not the role for what it
-// sent.
+// Admitted is a message that passed admission and that the machine does not handle itself.
+type Admitted struct {
+	Envelope *arcp.Envelope // nil: none
+	Worker   bool           // it is about a job that the session executes (§7.8)
+}
+
+// ReasonRole is the reason of a Note: the principal lacks the role for the message.
 const ReasonRole = "role"
 
-// Note is something to count and log: a frame that was dropped or refused.
+// Note is something to count and log: a message that was dropped or refused.
 type Note struct {
 	Reason string // from a closed set: a metric label
 	Type   arcp.Type
 	Detail string
 
-	Rejected bool // a handshake ended with it, which the caller knows of by this only
+	Rejected bool // it ended a handshake; the caller learns of that by this note only
 	Warn     bool // to be logged as a warning, not only for debugging
 }
 
@@ -83,113 +90,28 @@ type Close struct {
 	Evicted Cause // why the machine evicted the session; empty: it did not
 }
 
-// Authenticate asks for a judgement of credentials.
-type Authenticate struct {
-	Scheme, Token          string
-	Principal, Fingerprint string
-	Anonymous              bool // negotiated by both sides
-}
-
-// Verify asks whether a response answers a challenge.
-type Verify struct {
-	Authenticate
-	Challenge, Response string
-}
-
-// CredentialDecision answers Authenticate and Verify: a refusal, a challenge to send, an
-// identity, or a refusal with a fresh challenge, for a wrong response: a
-// challenge is good for one answer.
-type CredentialDecision struct {
-	Refused   *Refusal
-	Challenge string
-	Identity  *Identity
-}
-
-// Refusal says why credentials were not accepted.
-type Refusal struct {
-	Message string
-	Code    arcp.Code // default UNAUTHENTICATED
-	Final   bool
-}
-
-// Identity is the authenticated identity of the client.
-type Identity struct {
-	Principal string
-	Trust     string
-	Anonymous bool
-	Commands  bool      // may send commands; an observer may not
-	Worker    bool      // may execute jobs
-	Expires   time.Time // of the credential; zero: never
-}
-
-// Establish asks to make the session durable. With Attach, and if that is a
-// session of the same principal, it is attached to instead, at the position
-// After if it is given.
-type Establish struct {
-	Identity   Identity
-	Client     arcp.ClientInfo
-	Version    string
-	Negotiated []arcp.Feature
-	Attach     arcp.SessionID
-	After      *uint64
-}
-
-// End asks to end the session for good: session.close with forget. It is completed by
-// Ended.
-type End struct{}
-
-// Resume asks to attach to the session that a token names, at a position.
-type Resume struct {
-	Token   string
-	After   uint64
-	Version string
-}
-
-// Attached is a session that existed before.
-type Attached struct {
-	Session    arcp.SessionID
-	Negotiated []arcp.Feature // once and for all
-}
-
-// Resumed answers Resume.
-type Resumed struct {
-	Refused *arcp.Error
-	Attached
-	Identity    Identity
-	ResumeToken string
-	After       uint64
-	Replayed    bool // there is something to replay
-}
-
-// Established answers Establish.
-type Established struct {
-	Refused     *arcp.Error // a limit; the session was not made
-	ResumeToken string
-	Agents      []arcp.Agent
-	Attached    *Attached // nil: the session is new
-}
-
 // Machine is the state of one session on one connection. It is owned by one
 // goroutine.
 type Machine struct {
-	cfg   *Config
-	phase Phase
-	id    arcp.SessionID
-	out   Output
+	cfg *Config
+	out Output
 
-	failures int // to prove who the client is, in a row
-	bad      int // undecodable frames in a row
+	phase    Phase
+	failures uint8  // failed authentications in a row, up to maxFailures
+	bad      uint8  // undecodable frames in a row, up to maxBadFrames
+	spoken   bool   // a message came since the session was accepted
+	window   uint32 // that the client asks for; 0: none
 
+	id        arcp.SessionID
 	version   string
-	window    uint32 // that the client asks for; 0: it does not
 	identity  Identity
 	negotiate negotiation
 	seen      dedup
 
 	handshake *handshake // nil once accepted
-	spoken    bool       // a message came since the session was accepted
-	position  time.Time  // until then the client may say where to go on; zero: that is known
+	position  time.Time  // until then the client may ask for a position; zero: it may not
 	life      life       // once accepted
+	renewal   renewal    // once accepted
 	end       *ending    // nil until closing
 }
 
@@ -200,10 +122,12 @@ type ending struct {
 	deadline time.Time
 }
 
-// New returns the machine of a fresh connection. id is the session's id if it
-// comes to be accepted.
+// New returns the machine of a new connection. id is the id of the session if a new one is
+// accepted.
 func New(now time.Time, cfg *Config, id arcp.SessionID) *Machine {
-	return &Machine{cfg: cfg, id: id, version: arcp.Version, handshake: newHandshake(now, cfg)}
+	m := &Machine{cfg: cfg, id: id, version: arcp.Version}
+	m.handshake = newHandshake(now, m)
+	return m
 }
 
 // Phase returns the phase.
@@ -215,9 +139,9 @@ func (m *Machine) Version() string { return m.version }
 // Has reports whether a feature was negotiated.
 func (m *Machine) Has(f arcp.Feature) bool { return m.negotiate.has(f) }
 
-// Window is how many events are sent to a client that acknowledges ahead of what
-// it has acknowledged: the smaller of what is configured and what it asks for. 0:
-// any number.
+// Window returns how many events are sent ahead of the acknowledgements of a client that
+// acknowledges: the smaller of what is configured and what the client asks for; 0: any
+// number.
 func (m *Machine) Window() uint32 {
 	if w := m.cfg.Offer.AckWindow; w > 0 && (m.window == 0 || w < m.window) {
 		return w
@@ -225,46 +149,108 @@ func (m *Machine) Window() uint32 {
 	return m.window
 }
 
-// Deadline is when Advance must be called; zero: never.
+// Deadline returns when Advance must be called; zero: never.
 func (m *Machine) Deadline() time.Time {
 	switch m.phase {
 	case Closed:
 		return time.Time{}
 	case Accepted:
-		return earliest(m.position, m.lifeDeadline())
+		return earliest(m.position, earliest(m.life.deadline(m.cfg), m.renewal.deadline()))
 	case Closing:
 		return m.end.deadline
 	}
 	return m.handshake.deadline
 }
 
-// Advance tells the machine that time has passed.
+// Advance applies the passage of time.
 func (m *Machine) Advance(now time.Time) {
 	d := m.Deadline()
 	if d.IsZero() || now.Before(d) {
 		return
 	}
-	if m.phase == Accepted {
+	switch m.phase {
+	case Accepted:
 		if due(now, m.position) {
-			m.proceed()
+			m.release()
 		}
-		m.keepAlive(now)
-		return
-	}
-	if m.phase == Closing {
+		m.expire(now)
+	case Closing:
 		m.Ended(arcp.Errorf(arcp.CodeUnavailable, "the end of the session is not stored yet"))
-		return
+	default:
+		const late = "handshake not completed in time"
+		m.out.Notes = append(m.out.Notes, Note{Reason: "handshake_timeout", Detail: late, Rejected: m.phase != Opening})
+		m.close(ClosePolicy, late)
 	}
-	const late = "handshake not completed in time"
-	m.out.Notes = append(m.out.Notes, Note{Reason: "handshake_timeout", Detail: late, Rejected: m.phase != Opening})
-	m.close(ClosePolicy, late)
 }
+
+// expire evicts a session whose time is over, or asks for a new credential.
+func (m *Machine) expire(now time.Time) {
+	switch {
+	case due(now, m.renewal.end()):
+		m.evict(CredentialExpired, arcp.CodeUnauthenticated, "the credential of the session has expired")
+	case due(now, m.life.leaseEnd(m.cfg)):
+		m.evict(LeaseExpired, arcp.CodeLeaseExpired, "nothing was heard for "+m.cfg.Lease.String())
+	case due(now, m.life.idleEnd(m.cfg)):
+		m.evict(Idle, arcp.CodeDeadlineExceeded, "the session did nothing for "+m.cfg.Idle.String())
+	case due(now, m.renewal.ask):
+		m.renewal.ask = time.Time{}
+		m.renewal.remind("")
+	}
+}
+
+// release ends the wait for a position.
+func (m *Machine) release() {
+	if !m.position.IsZero() {
+		m.position = time.Time{}
+		m.out.Release = true
+	}
+}
+
+// Positioned ends the wait for a position: the client has asked for one.
+func (m *Machine) Positioned() { m.position = time.Time{} }
 
 // Take returns the output since the last call.
 func (m *Machine) Take() Output {
 	out := m.out
 	m.out = Output{}
 	return out
+}
+
+// enter begins the accepted phase with the identity of the client.
+func (m *Machine) enter(now time.Time) {
+	m.phase = Accepted
+	m.failures = 0
+	m.life = life{received: now, worked: now}
+	m.renewal = renewal{m: m}
+	m.renewal.start(now)
+}
+
+// accepted returns the payload of session.accepted.
+func (m *Machine) accepted(now time.Time, e Established) arcp.SessionAcceptedPayload {
+	caps := m.negotiate.answer(&m.cfg.Offer)
+	caps.Agents, caps.AckWindow = e.Agents, m.Window()
+	rt := m.cfg.Runtime
+	rt.TrustLevel = m.identity.Trust
+	p := arcp.SessionAcceptedPayload{
+		SessionID: m.id, Runtime: rt, Capabilities: caps, ResumeToken: e.ResumeToken,
+		ResumeWindowSec:      max(0, int64(m.cfg.ResumeWindow/time.Second)),
+		HeartbeatIntervalSec: max(0, int64(m.cfg.Heartbeat/time.Second)),
+	}
+	// The lease ends after the longest silence that is allowed, but not after the credential.
+	if end := earliest(after(now, m.cfg.Lease), m.renewal.expires); !end.IsZero() {
+		p.Lease = &arcp.SessionLease{ExpiresAt: end}
+	}
+	return p
+}
+
+// Identify replaces the identity of an accepted session after the configuration of its
+// principal has changed.
+func (m *Machine) Identify(id Identity) { m.identity = id }
+
+// Notice adds signs of life that are not messages. It is called before Advance.
+func (m *Machine) Notice(s Signs) {
+	m.life.received = later(m.life.received, s.Received)
+	m.life.worked = later(m.life.worked, s.Worked)
 }
 
 // Close codes used by the machine (SPEC.md §6.5).
@@ -298,7 +284,7 @@ func (m *Machine) nack(corr arcp.MessageID, code arcp.Code, format string, args 
 	m.send(arcp.Nack, corr, arcp.Errorf(code, format, args...))
 }
 
-// Evict ends the session from the runtime's side.
+// Evict ends the connection of the session from the runtime's side.
 func (m *Machine) Evict(code arcp.Code, reason string) {
 	if m.phase != Accepted {
 		m.close(ClosePolicy, reason)
@@ -306,4 +292,10 @@ func (m *Machine) Evict(code arcp.Code, reason string) {
 	}
 	m.send(arcp.SessionEvicted, "", arcp.SessionEvictedPayload{Code: code, Reason: reason})
 	m.close(ClosePolicy, "evicted: "+reason)
+}
+
+// evict is Evict for a cause that the machine has found.
+func (m *Machine) evict(cause Cause, code arcp.Code, reason string) {
+	m.Evict(code, reason)
+	m.out.Close.Evicted = cause
 }

@@ -7,16 +7,16 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// negotiation is what both sides agreed on.
+// negotiation is the outcome of the negotiation of capabilities.
 type negotiation struct {
-	features    []arcp.Feature // both sides have it
-	mentioned   []string       // the client's features list, nil if it sent none
+	features    []arcp.Feature // that both sides have
+	mentioned   []string       // features list of the client, without those that the runtime does not offer; nil if it sent none
 	extensions  []string
-	unsupported string // a required capability the runtime lacks
+	unsupported string // a required capability that the runtime lacks
 }
 
-// listed are the features that go by the features list instead of a boolean
-// member, in the spelling used there.
+// listed are the features that are negotiated by the features list instead of a boolean
+// member.
 var listed = map[arcp.Feature]bool{
 	arcp.FeatureHeartbeat: true, arcp.FeatureAck: true, arcp.FeatureRefresh: true,
 	arcp.FeatureResultChunk: true,
@@ -43,14 +43,14 @@ func negotiate(offer, asked *arcp.Capabilities) negotiation {
 	return n
 }
 
-// ReadsNoCheckpoints reports whether clients of a kind die of job.checkpoint, whatever
-// they negotiate: the published Rust crate.
+// ReadsNoCheckpoints reports whether clients of a kind fail on job.checkpoint even if they
+// negotiate it: the published Rust crate does.
 func ReadsNoCheckpoints(kind string) bool {
 	return strings.HasPrefix(kind, "arcp-rs") || strings.HasPrefix(kind, "rust")
 }
 
-// mentioned are the features on a client's list that the runtime offers: no others are
-// kept. It is nil if there is no list.
+// mentioned returns the features on a client's list that the runtime offers; nil if there is
+// no list.
 func mentioned(offer, asked *arcp.Capabilities) []string {
 	if asked.Features == nil {
 		return nil
@@ -58,9 +58,8 @@ func mentioned(offer, asked *arcp.Capabilities) []string {
 	return slices.DeleteFunc(slices.Clone(offer.Features), func(name string) bool { return !slices.Contains(asked.Features, name) })
 }
 
-// allow takes away the features that a client cannot use: to execute jobs without the
-// role, to interrupt them without answering questions, and checkpoints, which published
-// Rust clients cannot read.
+// allow removes the features that a client cannot use: executing jobs without the role,
+// interrupts without human input, and checkpoints in a client that cannot read them.
 func (n *negotiation) allow(id *Identity, kind string) {
 	n.features = slices.DeleteFunc(n.features, func(f arcp.Feature) bool {
 		switch f {
@@ -77,17 +76,17 @@ func (n *negotiation) allow(id *Identity, kind string) {
 
 func (n *negotiation) has(f arcp.Feature) bool { return slices.Contains(n.features, f) }
 
-// recall takes the features that were once negotiated for what the client
-// mentioned: the list itself is not kept.
-func (n *negotiation) recall(offer *arcp.Capabilities) {
+// restoreMentioned derives the list of mentioned features from the negotiated ones: the list
+// itself is not stored.
+func (n *negotiation) restoreMentioned(offer *arcp.Capabilities) {
 	n.mentioned = slices.DeleteFunc(slices.Clone(offer.Features), func(name string) bool {
 		one := arcp.Capabilities{Features: []string{name}}
 		return slices.ContainsFunc(arcp.Features, func(f arcp.Feature) bool { return one.Has(f) && !n.has(f) })
 	})
 }
 
-// uses reports whether messages of a feature of the features list are used: it was
-// negotiated, or it needs no negotiation and the client mentioned it, or has no list.
+// uses reports whether a feature of the features list is in use: it was negotiated, or it
+// needs no negotiation and the client mentioned it or sent no list.
 func (n *negotiation) uses(name string) bool {
 	one := arcp.Capabilities{Features: []string{name}}
 	for _, f := range arcp.Features {
@@ -98,8 +97,8 @@ func (n *negotiation) uses(name string) bool {
 	return n.mentioned == nil || slices.Contains(n.mentioned, name)
 }
 
-// answer is the capabilities object of session.accepted: every boolean the
-// runtime knows, true where both sides have it.
+// answer returns the capabilities of session.accepted: every boolean that the runtime knows,
+// true where both sides have the feature.
 func (n *negotiation) answer(offer *arcp.Capabilities) arcp.Capabilities {
 	caps := *offer
 	caps.Flags = make(map[arcp.Feature]bool, len(arcp.Features))

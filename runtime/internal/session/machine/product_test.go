@@ -128,7 +128,7 @@ const (
 	nack     reaction = "nack "     // and the code
 	question reaction = "question"  // the handshake goes on
 	rejected reaction = "rejected " // the handshake's no, which is never the answer to a good frame
-	serve    reaction = "serve"     // an answer or a command, no refusal
+	serve    reaction = "serve"     // an answer or a message to handle, no refusal
 )
 
 // wanted is what the specification says of a type in a phase.
@@ -180,7 +180,7 @@ func observed(out Output) reaction {
 	switch {
 	case out.Question != nil:
 		return question
-	case len(out.Send) > 0 || len(out.Commands) > 0:
+	case len(out.Send) > 0 || out.Admitted.Envelope != nil:
 		return serve
 	case len(out.Notes) > 0:
 		return drop
@@ -198,8 +198,8 @@ func TestEveryTypeInEveryPhase(t *testing.T) {
 			if got, want := observed(out), wanted(p, typ); got != want {
 				t.Errorf("%s while %v: %q, want %q (%+v)", typ, p, got, want, out)
 			}
-			if p != Accepted && p != Closed && len(out.Commands) > 0 {
-				t.Errorf("%s while %v: a command of a peer that is not authenticated", typ, p)
+			if p != Accepted && p != Closed && out.Admitted.Envelope != nil {
+				t.Errorf("%s while %v: a message is handled of a peer that is not authenticated", typ, p)
 			}
 		}
 	}

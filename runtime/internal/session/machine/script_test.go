@@ -50,10 +50,11 @@ const ownID = arcp.SessionID("sess_own")
 //	rejudge …                              like judge, of a fresh credential
 //	renewed [refused CODE MESSAGE]         the session is of that credential
 //	ended [refused CODE MESSAGE]           the end of the session is durable, or not
-//	signs heard|worked                     a sign of life, or work, that was no frame
+//	signs received|worked                    a sign of life, or work, that was no frame
 //	wait DURATION                          time passes
 //	alive DURATION                         time passes, and the client sends a pong
 //	evict CODE REASON
+//	positioned                             the caller handles resume
 //	accept [FEATURE …] [until=DURATION]     all of the above up to session.accepted
 //	N times LINE                           and only the last time is shown
 //
@@ -141,17 +142,19 @@ func (s *script) step(line string) error {
 		reason, id, _ := strings.Cut(rest, " ")
 		s.m.Malformed(&arcp.EncodingError{Reason: reason, Message: "the frame is bad", ID: arcp.MessageID(id)})
 	case "judge":
-		s.m.Judge(s.now, s.judgement(rest))
+		s.m.Judge(s.now, s.decision(rest))
 	case "rejudge":
-		s.m.Rejudge(s.now, s.judgement(rest))
+		s.m.Rejudge(s.now, s.decision(rest))
 	case "reminded":
 		s.m.Reminded(s.now, rest)
 	case "renewed":
 		s.m.Renewed(s.now, established(rest))
+	case "positioned":
+		s.m.Positioned()
 	case "ended":
 		s.m.Ended(established(rest).Refused)
 	case "signs":
-		s.m.Notice(map[string]Signs{"heard": {Heard: s.now}, "worked": {Worked: s.now}}[rest])
+		s.m.Notice(map[string]Signs{"received": {Received: s.now}, "worked": {Worked: s.now}}[rest])
 	case "established":
 		s.m.Established(s.now, established(rest))
 	case "resumed":
@@ -245,7 +248,7 @@ func envelope(line string) (*arcp.Envelope, error) {
 	return &env, err
 }
 
-func (s *script) judgement(line string) CredentialDecision {
+func (s *script) decision(line string) CredentialDecision {
 	words := strings.Fields(line)
 	switch words[0] {
 	case "challenge":
@@ -289,7 +292,7 @@ func (s *script) resumed(line string) Resumed {
 		return Resumed{Refused: arcp.Errorf(arcp.Code(code), "%s", message)}
 	}
 	r := Resumed{Attached: Attached{Session: "sess_old", Negotiated: []arcp.Feature{arcp.FeatureAck}},
-		Identity: *s.judgement("alice " + line).Identity, ResumeToken: "rt_y", After: 7, Replayed: true}
+		Identity: *s.decision("alice " + line).Identity, ResumeToken: "rt_y", After: 7, Replayed: true}
 	if strings.Contains(line, "refresh") {
 		r.Negotiated = append(r.Negotiated, arcp.FeatureRefresh)
 	}
@@ -308,11 +311,21 @@ func (s *script) effects() (lines []string) {
 	for i := range out.Send {
 		lines = append(lines, "send "+sent(&out.Send[i]))
 	}
+	if out.Release {
+		lines = append(lines, "release")
+	}
+	if a := out.Admitted; a.Envelope != nil {
+		line := "handle " + string(a.Envelope.ID) + " " + string(a.Envelope.Type)
+		if a.Worker {
+			line += " of a worker"
+		}
+		lines = append(lines, line)
+	}
+	if out.CancelJobs {
+		lines = append(lines, "cancel jobs")
+	}
 	if out.Question != nil {
 		lines = append(lines, "ask "+asked(out.Question))
-	}
-	for _, c := range out.Commands {
-		lines = append(lines, "do "+commanded(c))
 	}
 	if out.Close != nil {
 		lines = append(lines, fmt.Sprintf("close %d %s", out.Close.Code, out.Close.Reason))
@@ -377,33 +390,6 @@ func asked(q any) string {
 
 func credentialsText(a Authenticate) string {
 	return fmt.Sprintf("%s token=%s principal=%s anonymous=%t", a.Scheme, a.Token, a.Principal, a.Anonymous)
-}
-
-func commanded(c Command) string {
-	name := strings.TrimPrefix(strings.TrimPrefix(fmt.Sprintf("%T", c), "*"), "machine.")
-	switch c := c.(type) {
-	case *Invoke:
-		refused := ""
-		if c.Refused != nil {
-			refused = fmt.Sprintf(" refused %s %q", c.Refused.Code, c.Refused.Message)
-		}
-		return fmt.Sprintf("%s %s %s %s%s", name, c.Envelope.ID, c.Payload.Tool, c.Payload.Arguments, refused)
-	case RestoreCheckpoint:
-		return fmt.Sprintf("%s %s %s %s", name, c.Envelope.ID, c.Envelope.JobID, c.Checkpoint)
-	case ListJobs:
-		raw, _ := arcp.Marshal(c.Payload) // strings and numbers
-		return fmt.Sprintf("%s %s %s", name, c.Request, raw)
-	case FollowJob:
-		raw, _ := arcp.Marshal(c.Payload)
-		return fmt.Sprintf("%s %s %s", name, c.Request, raw)
-	case SlowFeeds:
-		raw, _ := arcp.Marshal(c)
-		return fmt.Sprintf("%s %s", name, raw)
-	case OpenFeed:
-		raw, _ := arcp.Marshal(c.Payload)
-		return fmt.Sprintf("%s %s %s", name, c.Request, raw)
-	}
-	return fmt.Sprintf("%s %+v", name, c)
 }
 
 // A script in which the machine does something else must fail, or the scripts

@@ -20,12 +20,12 @@ func TestReachedCountsOnlyAcknowledgements(t *testing.T) {
 		})
 		goruntime.Gosched()
 		r.acknowledged(3)
-		if n := r.position(); n != 3 {
-			t.Fatalf("position = %d, want what was acknowledged", n)
+		if n := r.load(); n != 3 {
+			t.Fatalf("load() = %d, want what was acknowledged", n)
 		}
 		writer.Wait()
-		if n := r.position(); n != 3 {
-			t.Fatalf("position = %d after it was written, want what was acknowledged", n)
+		if n := r.load(); n != 3 {
+			t.Fatalf("load() = %d after it was written, want what was acknowledged", n)
 		}
 	}
 }

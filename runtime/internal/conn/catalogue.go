@@ -9,25 +9,25 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Pace of what sessions are told of changes of their catalogues: a source that
-// comes and goes costs a frame a second at most.
+// Pace at which sessions are told of changes of their catalogues: a source that comes and goes
+// costs a frame a second at most.
 const (
-	announceDelay = 100 * time.Millisecond // what changes together is told together
+	announceDelay = 100 * time.Millisecond // changes within it are told together
 	announcePause = time.Second
 	maxAnnounced  = 100 // names of each list
 )
 
-// announcer has the connections look at their catalogues after a change.
+// announcer makes the connections compare their catalogues after a change.
 type announcer struct {
 	srv *Server
 
 	mu      sync.Mutex
-	timer   *time.Timer // nil: nothing has changed since
+	timer   *time.Timer // nil: nothing has changed since last
 	last    time.Time
 	stopped bool
 }
 
-// changed is told of a change. It does not block.
+// changed reports a change. It does not block.
 func (a *announcer) changed(uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -45,7 +45,7 @@ func (a *announcer) fire() {
 		return
 	}
 	for _, c := range a.srv.connections() {
-		c.post(c.staleTools)
+		c.inbox.post(catalogueChanged{})
 	}
 }
 
@@ -57,19 +57,18 @@ func (a *announcer) stop() {
 	}
 }
 
-// toldTools is what the client knows of the session's catalogue.
-type toldTools struct {
+// catalogue is the catalogue of tools that the client knows.
+type catalogue struct {
+	c     *conn
 	shown *tool.Snapshot // that the client was told of; nil: none yet
 	stale bool           // the catalogue may have changed since
 }
 
-// agents is what the session is told of its catalogue when it is accepted.
-func (c *conn) agents() []arcp.Agent {
-	c.tools.shown = c.session.Catalogue(c.trust())
-	return c.tools.shown.Agents()
+// agents returns the catalogue that the client is told of when its session is accepted.
+func (t *catalogue) agents() []arcp.Agent {
+	t.shown = t.c.session.Catalogue(t.c.trust())
+	return t.shown.Agents()
 }
-
-func (c *conn) staleTools(time.Time) { c.tools.stale = true }
 
 // toolsChanged is the data of the event tools.changed (SPEC.md §7.5).
 type toolsChanged struct {
@@ -81,34 +80,34 @@ type toolsChanged struct {
 	More       int      `json:"more,omitzero"` // names that are left out
 }
 
-// announce tells the client what has changed in its catalogue since it was told
-// last. A client that does not read is told later, all at once.
-func (c *conn) announce(now time.Time) {
-	if !c.tools.stale || c.tools.shown == nil || c.ending.close != nil || c.m.Phase() != machine.Accepted {
+// announce tells the client what has changed in its catalogue since it was last told. A client
+// that does not read is told later, of all changes at once.
+func (t *catalogue) announce(now time.Time) {
+	if !t.stale || t.shown == nil || t.c.ending.close != nil || t.c.m.Phase() != machine.Accepted {
 		return
 	}
-	if n, _ := c.output.box.size(); n >= outboxSoft {
+	if n, _ := t.c.output.box.size(); n >= outboxSoft {
 		return // the writer wakes the loop
 	}
-	c.tools.stale = false
-	next := c.session.Catalogue(c.trust())
-	d := next.Since(c.tools.shown)
-	c.tools.shown = next
+	t.stale = false
+	next := t.c.session.Catalogue(t.c.trust())
+	d := next.Since(t.shown)
+	t.shown = next
 	if d.Empty() {
 		return
 	}
-	p := toolsChanged{Generation: next.Generation(), Revision: c.session.Overlay().Revision}
+	p := toolsChanged{Generation: next.Generation(), Revision: t.c.session.Overlay().Revision}
 	p.Added, p.More = p.some(d.Added)
 	p.Removed, p.More = p.some(d.Removed)
 	p.Changed, p.More = p.some(d.Changed)
 	raw, err := arcp.Marshal(p)
-	if err != nil { // texts and numbers
+	if err != nil { // strings and numbers
 		panic("runtime: tools changed: " + err.Error())
 	}
-	c.send(now, arcp.Frame(arcp.EventEmit, arcp.EventEmitPayload{Name: arcp.EventToolsChanged, Data: raw}))
+	t.c.send(now, arcp.Frame(arcp.EventEmit, arcp.EventEmitPayload{Name: arcp.EventToolsChanged, Data: raw}))
 }
 
-// some returns the first of a list, and how many are left out so far.
+// some returns the first names of a list, and the number of names that are left out so far.
 func (p *toolsChanged) some(list []string) ([]string, int) {
 	n := min(len(list), maxAnnounced)
 	return append([]string{}, list[:n]...), p.More + len(list) - n

@@ -1,0 +1,81 @@
+package conn
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+func newInbox() *inbox {
+	b := new(inbox)
+	b.init(func() {})
+	return b
+}
+
+// The reader waits while as many frames are queued as may be, and goes on when the loop has
+// taken them.
+func TestInboxBoundsFrames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newInbox()
+		put := 0
+		go func() {
+			for b.put(inbound{size: 1}) {
+				put++
+			}
+		}()
+		synctest.Wait()
+		if put != inboxLen {
+			t.Fatalf("%d frames are read ahead, want %d", put, inboxLen)
+		}
+		if _, ok := b.takeFrame(); !ok {
+			t.Fatal("no frame")
+		}
+		synctest.Wait()
+		if put != 2*inboxLen {
+			t.Errorf("%d frames are read, want another %d", put, inboxLen)
+		}
+		b.close()
+	})
+}
+
+// Messages pass frames that wait, and acknowledgements are one.
+func TestInboxCoalescesAcks(t *testing.T) {
+	b := newInbox()
+	id := arcp.SessionID("sess_1")
+	ack := []byte(`{"arcp":"1.1","id":"msg_1","type":"session.ack","session_id":"sess_1","timestamp":"2030-01-01T00:00:00Z","payload":{"last_processed_seq":7}}`)
+	if b.putAck(ack) {
+		t.Fatal("an acknowledgement before the session is accepted")
+	}
+	b.ackSession.Store(&id)
+	for range 3 {
+		if !b.putAck(ack) {
+			t.Fatal("the acknowledgement is not read")
+		}
+	}
+	b.put(inbound{size: 1})
+	b.post(completion(func(time.Time) {}))
+	messages, acked := b.takeMessages()
+	if len(messages) != 1 || acked != (acks{7, 3, 3 * len(ack)}) {
+		t.Errorf("%d messages and %+v, want one and three acknowledgements", len(messages), acked)
+	}
+	b.untakeAcks(acked)
+	if _, again := b.takeMessages(); again != acked {
+		t.Errorf("put back: %+v", again)
+	}
+}
+
+// A closed inbox drops frames and keeps what was posted.
+func TestInboxClose(t *testing.T) {
+	b := newInbox()
+	b.put(inbound{size: 1})
+	b.post(readerEnded{})
+	b.close()
+	if b.put(inbound{}) || b.post(readerEnded{}) || b.hasFrames() || !b.isClosed() {
+		t.Error("the inbox is not closed")
+	}
+	if messages, _ := b.takeMessages(); len(messages) != 1 {
+		t.Errorf("%d messages, want the one that was posted before", len(messages))
+	}
+}

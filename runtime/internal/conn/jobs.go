@@ -1,0 +1,188 @@
+package conn
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/engine"
+	"github.com/arcpd/arcpd/runtime/internal/session"
+	"github.com/arcpd/arcpd/runtime/internal/session/machine"
+)
+
+// requester returns the client as the sender of the message request to the engine. It counts the
+// answer as pending.
+func (c *conn) requester(request arcp.MessageID) engine.Requester {
+	c.pending.add()
+	return engine.Requester{Request: request, Principal: c.principal.identity.Principal, Session: c.id, Admin: c.actor().Admin,
+		Answers: pendingReply{c}}
+}
+
+// invoke submits a job. A submit with a bad payload is refused by the engine, so that the
+// refusal has its place among the answers to submits.
+func (c *conn) invoke(now time.Time, env *arcp.Envelope) error {
+	p, err := decodeInvoke(env)
+	c.pending.add()
+	c.rates.clampPriority(now, env)
+	s := c.submit(env)
+	s.Payload = &p
+	if err != nil {
+		c.srv.opts.Engine.Refuse(&s, arcp.Nack, arcp.PayloadError(env.Type, err))
+		return nil
+	}
+	c.srv.opts.Engine.Submit(s)
+	return nil
+}
+
+// decodeInvoke decodes and checks the payload of tool.invoke.
+func decodeInvoke(env *arcp.Envelope) (arcp.ToolInvokePayload, error) {
+	p, err := arcp.DecodeComplete[arcp.ToolInvokePayload](env)
+	if err == nil && p.OnDisconnect != "" && p.OnDisconnect != "continue" && p.OnDisconnect != "cancel" {
+		err = invalid("on_disconnect must be continue or cancel")
+	}
+	return p, err
+}
+
+// submit returns a submit of the client without its payload.
+func (c *conn) submit(env *arcp.Envelope) engine.Submit {
+	return engine.Submit{Envelope: env, Session: c.id, Principal: c.principal.identity.Principal, MaxJobs: c.principal.identity.Limits.Jobs,
+		Lease: c.principal.limit(&c.srv.opts.Logger), Trust: c.trust(), Roles: c.principal.roleNames(),
+		Answers: c.cursor, Settled: c.pending.done, Recheck: c.handshake.resumed}
+}
+
+// cancel handles a cancel of a job or of a session (§5.7).
+func (c *conn) cancel(now time.Time, env *arcp.Envelope, p *arcp.CancelPayload) error {
+	p.Reason = machine.ClipReason(p.Reason)
+	switch p.Target {
+	case arcp.TargetJob:
+		if !arcp.JobID(p.TargetID).Valid() {
+			c.refuseCancel(now, env, p, arcp.CodeInvalidArgument, "malformed job id")
+			return nil
+		}
+		c.srv.opts.Engine.Cancel(context.Background(), c.requester(env.ID), p)
+	case arcp.TargetSession:
+		c.cancelSession(now, env, p)
+	case arcp.TargetStream:
+		c.refuseCancel(now, env, p, arcp.CodeNotFound, "no such stream")
+	default:
+		return invalid("target must be job, stream or session")
+	}
+	return nil
+}
+
+// refuseCancel answers a cancel of a target that does not exist.
+func (c *conn) refuseCancel(now time.Time, env *arcp.Envelope, p *arcp.CancelPayload, code arcp.Code, message string) {
+	c.reply(now, env.ID, arcp.CancelRefused, arcp.CancelRefusedPayload{TargetID: p.TargetID, Reason: engine.RefusedUnknown, Code: code, Message: message})
+}
+
+// cancelSession ends a session of the same principal or, for an admin, of any (§5.7).
+func (c *conn) cancelSession(now time.Time, env *arcp.Envelope, p *arcp.CancelPayload) {
+	s := c.srv.opts.Sessions.Find(arcp.SessionID(p.TargetID))
+	if s == nil || s.Principal != c.principal.identity.Principal && !c.actor().Admin {
+		if s != nil {
+			c.audit("evict").Str("target", p.TargetID).Str("decision", "denied").Msg("audit")
+		}
+		c.refuseCancel(now, env, p, arcp.CodeNotFound, "no such session")
+		return
+	}
+	c.audit("evict").Str("target", p.TargetID).Str("decision", "allowed").Msg("audit")
+	c.pending.add()
+	c.srv.opts.Sessions.End(s, func(err error) {
+		c.pending.done()
+		if err != nil {
+			c.complete(func(now time.Time) { c.nack(now, env.ID, errEndNotStored()) })
+			return
+		}
+		c.complete(func(now time.Time) {
+			c.reply(now, env.ID, arcp.CancelAccepted, arcp.CancelAcceptedPayload{TargetID: p.TargetID})
+		})
+		c.srv.evicted(s, "cancelled", cmp.Or(p.Reason, "cancelled"))
+	})
+}
+
+// evicted counts an eviction, and closes the connection of the session if it has one. The
+// label is from a closed set.
+func (s *Server) evicted(of *session.Session, label, reason string) {
+	s.opts.Metrics.Evictions.WithLabelValues(label).Inc()
+	if c := of.Conn(); c != nil {
+		c.Evict(arcp.CodeCancelled, reason)
+	}
+}
+
+// endSession ends the session of the connection for session.close with forget.
+func (c *conn) endSession() {
+	c.srv.opts.Sessions.End(c.session, func(err error) {
+		var refused *arcp.Error
+		if err != nil {
+			refused = errEndNotStored()
+		}
+		c.complete(func(time.Time) { c.m.Ended(refused) })
+	})
+}
+
+func errEndNotStored() *arcp.Error {
+	return arcp.Errorf(arcp.CodeUnavailable, "the end of the session cannot be stored").RetryAfter(1)
+}
+
+// maxPrompt bounds the question that an interrupt asks.
+const maxPrompt = approval.MaxText
+
+// interrupt stops a job to ask for guidance.
+func (c *conn) interrupt(now time.Time, env *arcp.Envelope, p *arcp.InterruptPayload) error {
+	switch {
+	case p.Target == arcp.TargetStream, p.Target == arcp.TargetSession:
+		c.nack(now, env.ID, arcp.Errorf(arcp.CodeUnimplemented, "only jobs can be interrupted"))
+	case p.Target != arcp.TargetJob:
+		return invalid("target must be job")
+	case !arcp.JobID(p.TargetID).Valid():
+		c.badID(now, env, "target_id", arcp.JobPrefix)
+	case p.Prompt == "" || len(p.Prompt) > maxPrompt:
+		return invalid("prompt must have 1 to %d bytes", maxPrompt)
+	case !c.negotiated(arcp.FeatureHumanInput):
+		c.nack(now, env.ID, arcp.Errorf(arcp.CodeFailedPrecondition, "an interrupt asks for guidance: it needs a session that negotiated human_input"))
+	default:
+		c.srv.opts.Engine.Interrupt(context.Background(), c.requester(env.ID), p)
+	}
+	return nil
+}
+
+// maxLabel bounds the label of a checkpoint, which becomes part of an event.
+const maxLabel = 256
+
+// createCheckpoint asks a job for a checkpoint.
+func (c *conn) createCheckpoint(_ time.Time, env *arcp.Envelope, p *arcp.CheckpointCreatePayload) error {
+	if len(p.Label) > maxLabel {
+		return invalid("label may have at most %d bytes", maxLabel)
+	}
+	c.srv.opts.Engine.CreateCheckpoint(context.Background(), c.requester(env.ID), env.JobID, p)
+	return nil
+}
+
+// restoreCheckpoint makes a job, or a new one like it, go on from a checkpoint.
+func (c *conn) restoreCheckpoint(_ time.Time, env *arcp.Envelope, p *arcp.CheckpointRestorePayload) error {
+	c.pending.add()
+	c.srv.opts.Engine.RestoreCheckpoint(context.Background(), c.submit(env), p)
+	return nil
+}
+
+// listJobs answers session.list_jobs.
+func (c *conn) listJobs(_ time.Time, env *arcp.Envelope, p *arcp.SessionListJobsPayload) error {
+	if p.Limit != nil && *p.Limit == 0 {
+		return invalid("limit must be at least 1")
+	}
+	viewer := c.actor()
+	c.tasks.read(func(ctx context.Context) func(time.Time) {
+		page, err := c.srv.opts.Jobs.Page(ctx, &viewer, p)
+		return func(now time.Time) {
+			if err != nil {
+				c.nack(now, env.ID, err)
+				return
+			}
+			page.RequestID = env.ID
+			c.reply(now, env.ID, arcp.SessionJobs, page)
+		}
+	})
+	return nil
+}

@@ -1,0 +1,145 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/store"
+)
+
+// resumePosition is the position after which a newer connection of the session continues: the
+// last event that the client has acknowledged or, if it does not acknowledge, the last that
+// was written to it. The loop and the writer set it; any goroutine reads it.
+type resumePosition struct {
+	acks           atomic.Bool
+	acked, written atomic.Uint64
+}
+
+// start sets the position at which the connection begins. acked counts only if the client
+// acknowledges.
+func (r *resumePosition) start(after uint64, acks bool, acked uint64) {
+	r.written.Store(after)
+	r.acked.Store(min(after, acked))
+	r.acks.Store(acks)
+}
+
+// acknowledged sets the last acknowledged event. From now on only acknowledgements count.
+func (r *resumePosition) acknowledged(seq uint64) {
+	r.acked.Store(seq)
+	r.acks.Store(true)
+}
+
+// wrote sets the last event that was written. Only the writer calls it.
+func (r *resumePosition) wrote(seq uint64) { r.written.Store(seq) }
+
+func (r *resumePosition) load() uint64 {
+	if r.acks.Load() {
+		return r.acked.Load()
+	}
+	return r.written.Load()
+}
+
+// resume moves the cursor to the position that the client asks for (SPEC.md §5.10).
+func (aw *ackWindow) resume(now time.Time, env *arcp.Envelope, p *arcp.ResumePayload) error {
+	aw.c.m.Positioned()
+	switch {
+	case aw.locating, aw.c.cursor.Position() != aw.start:
+		aw.c.nack(now, env.ID, arcp.Errorf(arcp.CodeFailedPrecondition,
+			"resume has to be the first message after session.accepted: the session goes on already"))
+	case p.AfterMessageID == "" && p.CheckpointID == "":
+		aw.c.reply(now, env.ID, arcp.Ack, arcp.AckPayload{})
+		aw.release()
+	default:
+		aw.hold()
+		aw.locating = true
+		aw.c.pending.add()
+		aw.c.tasks.async(func() {
+			found := aw.locate(p)
+			aw.c.pending.done()
+			aw.c.complete(func(now time.Time) { aw.located(now, env.ID, found) })
+		})
+	}
+	return nil
+}
+
+// located is the result of looking for a position.
+type located struct {
+	after  uint64         // last event before the position
+	ok     bool           // the position was found
+	oldest arcp.MessageID // oldest event that is kept
+	err    error
+}
+
+// locate looks for a message and a checkpoint among the session's events; the earlier one
+// counts.
+func (aw *ackWindow) locate(p *arcp.ResumePayload) (at located) {
+	row, err := aw.c.srv.opts.Store.Session(context.Background(), aw.c.id)
+	if err != nil {
+		return located{err: err}
+	}
+	wanted := []func(*store.Event) bool{}
+	if p.AfterMessageID != "" {
+		wanted = append(wanted, func(e *store.Event) bool { return e.ID() == p.AfterMessageID })
+	}
+	if p.CheckpointID != "" {
+		wanted = append(wanted, func(e *store.Event) bool { return e.Type == arcp.JobCheckpoint && checkpointID(e) == p.CheckpointID })
+	}
+	missing := len(wanted)
+	at.err = aw.c.srv.opts.Store.SessionEvents(context.Background(), aw.c.id, row.TrimmedTo, func(d store.Delivery) bool {
+		if at.oldest == "" {
+			at.oldest = d.Event.ID()
+		}
+		for i, is := range wanted {
+			if is != nil && is(d.Event) {
+				wanted[i] = nil
+				if missing--; !at.ok {
+					at.after, at.ok = d.Seq, true
+				}
+			}
+		}
+		return missing > 0 && !aw.c.inbox.isClosed()
+	})
+	if errors.Is(at.err, store.ErrTrimmed) { // a job of these events is not kept any more
+		at.err, missing = nil, max(missing, 1)
+	}
+	at.ok = at.ok && missing == 0
+	return at
+}
+
+// checkpointID returns the id of the checkpoint in job.checkpoint; empty if it cannot be decoded.
+func checkpointID(e *store.Event) string {
+	env, err := arcp.Decode(store.AppendFrame(nil, []byte(`{"arcp":"1.1",`), 0, "", e))
+	if err != nil {
+		return ""
+	}
+	p, err := arcp.DecodePayload[arcp.JobCheckpointPayload](&env)
+	if err != nil {
+		return ""
+	}
+	return p.CheckpointID
+}
+
+// located completes resume.
+func (aw *ackWindow) located(now time.Time, request arcp.MessageID, at located) {
+	aw.locating = false
+	switch {
+	case at.err != nil:
+		aw.c.srv.opts.Logger.Error().Err(at.err).Str("session_id", string(aw.c.id)).Msg("look for a position")
+		aw.c.nack(now, request, unreadable())
+	case !at.ok:
+		e := arcp.Errorf(arcp.CodeDataLoss, "the message or checkpoint is not among the events that are kept of this session")
+		if at.oldest != "" {
+			e = e.WithDetails(arcp.LostDetails{OldestMessageID: at.oldest})
+		}
+		aw.c.nack(now, request, e)
+	default:
+		aw.c.cursor.Move(max(at.after, aw.acked)) // events up to aw.acked are not kept
+		aw.c.reply(now, request, arcp.Ack, arcp.AckPayload{})
+	}
+	aw.start = aw.c.cursor.Position()
+	aw.position.start(aw.start, aw.acks, aw.acked)
+	aw.release()
+}

@@ -1,0 +1,75 @@
+package conn
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/rs/zerolog"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime/internal/actor"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/lease"
+)
+
+// principal is the authenticated identity of the client, with values derived from it.
+type principal struct {
+	identity  auth.Identity
+	lease     *lease.Lease // decoded from leaseText
+	leaseText []byte
+	roles     []string // see roleNames
+}
+
+// limit returns the lease that bounds the principal's jobs; nil: none is configured. A lease
+// that cannot be decoded allows nothing.
+func (p *principal) limit(log *zerolog.Logger) *lease.Lease {
+	if len(p.identity.Lease) == 0 {
+		return nil
+	}
+	if !bytes.Equal(p.leaseText, p.identity.Lease) {
+		l, err := lease.Decode(p.identity.Lease)
+		if err != nil {
+			log.Error().Err(err).Str("principal", p.identity.Principal).Msg("the lease of a principal cannot be read: its jobs may do nothing")
+			l = lease.Nothing()
+		}
+		p.leaseText, p.lease = p.identity.Lease, l
+	}
+	return p.lease
+}
+
+// roleNames returns the roles of the principal as strings. It is the same slice until the roles
+// change.
+func (p *principal) roleNames() []string {
+	same := func(name string, role auth.Role) bool { return name == string(role) }
+	if p.roles == nil || !slices.EqualFunc(p.roles, p.identity.Roles, same) {
+		p.roles = make([]string, len(p.identity.Roles))
+		for i, role := range p.identity.Roles {
+			p.roles[i] = string(role)
+		}
+	}
+	return p.roles
+}
+
+// trust returns the current trust level of the session.
+func (c *conn) trust() string { return c.session.Trust(c.principal.identity.Trust) }
+
+// actor returns the session as an actor that asks and answers.
+func (c *conn) actor() approval.Actor {
+	return actor.Of(&c.principal.identity, c.id, c.negotiated(arcp.FeatureHumanInput))
+}
+
+// negotiated reports whether the session negotiated a feature. It differs from machine.Has
+// while the connection is being attached to an older session.
+func (c *conn) negotiated(f arcp.Feature) bool { return slices.Contains(c.row.Negotiated, f) }
+
+// identify sets the actor of the session, and offers pending questions and work to it.
+func (c *conn) identify() {
+	if c.session == nil { // it is being attached
+		return
+	}
+	actor := c.actor()
+	c.session.Identify((*sessionConn)(c), actor)
+	c.srv.opts.Questions.Arrive(actor)
+	c.worker.offer(actor)
+}
