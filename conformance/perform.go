@@ -5,6 +5,7 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -78,6 +79,7 @@ var variables = map[string]func(t *T) any{
 	},
 	"ack_window":  func(t *T) any { return t.target.AckWindow },
 	"frame_limit": func(t *T) any { return t.target.frameLimit() },
+	"has_other":   func(t *T) any { return t.target.OtherToken != "" },
 	"local":       func(t *T) any { return t.target.local() },
 	"codes": func(*T) any { // that a job can fail with, and whether they may be retried
 		var list []map[string]any
@@ -127,6 +129,14 @@ func (h host) Func(name string) func([]script.Value) (script.Value, error) {
 		}
 	case "jwt":
 		return h.jwt
+	case "steady": // names of tools that do not come and go with other checks
+		return func(args []script.Value) (script.Value, error) {
+			var names []string
+			err := arcp.Unmarshal(args[0], &names)
+			return value(slices.DeleteFunc(names, func(name string) bool {
+				return strings.HasPrefix(name, workerTools) || strings.HasPrefix(name, mcpTools)
+			})), err
+		}
 	}
 	return nil
 }

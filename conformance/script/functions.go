@@ -77,7 +77,10 @@ var functions = map[string]func(args []Value) (Value, error){
 		n, err := integer(a[1])
 		return text(strings.Repeat(plain(a[0]), max(n, 0))), err
 	},
-	"text":  func(a []Value) (Value, error) { return text(string(a[0])), nil }, // the JSON text as a string
+	"text": func(a []Value) (Value, error) { return text(string(a[0])), nil }, // the JSON text as a string
+	"replace": func(a []Value) (Value, error) { // each part of a string
+		return text(strings.ReplaceAll(plain(a[0]), plain(a[1]), plain(a[2]))), nil
+	},
 	"lower": func(a []Value) (Value, error) { return text(strings.ToLower(plain(a[0]))), nil },
 	"json": func(a []Value) (Value, error) { // a string that is JSON text
 		return Value(plain(a[0])), nil
