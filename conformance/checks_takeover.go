@@ -7,44 +7,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func takeoverSuperseded(_ context.Context, t *T) {
-	old := t.Open()
-	old.echoes(1)
-	c := old.Resume(3)
-	old.Superseded("there is one connection to a session")
-	c.ExpectEvents("the session works on the newer one", 4, 3)
-}
-
-func takeoverOpen(_ context.Context, t *T) {
-	old := t.Open()
-	old.echoes(1)
-	c := old.Reopen(from(1))
-	old.Superseded("there is one connection to a session")
-	c.ExpectEvents("the session works on the newer one", 2, 3)
-}
-
-func takeoverOpenGoesOn(_ context.Context, t *T) {
-	old := t.Open()
-	old.echoes(1)
-	c := old.Reopen()
-	c.ExpectEvents("what was written before does not come again", 4, 3)
-	old.Superseded("there is one connection to a session")
-}
-
-func takeoverWhileRunning(_ context.Context, t *T) {
-	c := t.Open()
-	const count = 200
-	job := &Job{Submit: c.Submit("demo.emit", map[string]any{"count": count, "bytes": 30, "interval_ms": 1})}
-	for len(job.Events) < count+3 {
-		job.Events = append(job.Events, c.Events("the job goes on", min(50, count+3-len(job.Events)))...)
-		old := c
-		c = old.Resume(uint64(len(job.Events)))
-		old.Superseded("there is one connection to a session")
-	}
-	t.logged(job, count, 30)
-	want(t, "the job has ended", job.End().Type, arcp.JobCompleted)
-}
-
 func takeoverRace(_ context.Context, t *T) {
 	c := t.Open()
 	c.Drop()
@@ -52,7 +14,7 @@ func takeoverRace(_ context.Context, t *T) {
 	var racers []*Conn
 	for range 8 {
 		d := c.redial()
-		d.askResume(token, 0)
+		d.Send(arcp.SessionResume, arcp.SessionResumePayload{ResumeToken: token})
 		racers = append(racers, d)
 	}
 	served := 0

@@ -112,10 +112,3 @@ func unimplementedAnswered(t *T, typ arcp.Type, p any, with func(*arcp.Envelope)
 	t.Want("what cannot be served is refused", refusal && f.CorrelationID == id, "got %s", f)
 	c.ExpectNothing("one command has one answer")
 }
-
-func unimplementedSilent(_ context.Context, t *T) {
-	c := t.Open()
-	c.Send(arcp.JobUnsubscribe, arcp.JobUnsubscribePayload{JobID: nobodysJob})
-	c.Send(arcp.SessionAck, arcp.SessionAckPayload{LastProcessedSeq: 0})
-	c.ExpectNothing("these have no answer")
-}

@@ -159,15 +159,6 @@ func (c *Conn) opens(p *arcp.SessionOpenPayload) {
 	}
 }
 
-// SendRaw sends text as one frame. The ids a correlated answer may name have to
-// be given.
-func (c *Conn) SendRaw(text string, ids ...string) {
-	for _, id := range ids {
-		c.t.sent[id], c.rec.own[id] = true, true
-	}
-	c.write([]byte(text))
-}
-
 func (c *Conn) write(frame []byte) {
 	c.t.tr.add(c.n, Sent, frame)
 	err := c.tc.Write(frame)

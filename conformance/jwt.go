@@ -13,6 +13,7 @@ import (
 	"crypto/sha512"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -180,9 +181,6 @@ func segment(t *T, v map[string]any) string {
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
-// jwt is a good token, but for changes.
-func (t *T) jwt(changes claims) string { return t.token(t.target.JWT.Key, t.claims(changes)) }
-
 func (tg *Target) audience() string {
 	if tg.JWT.Audience == "" {
 		return "arcp"
@@ -208,4 +206,12 @@ func (j *JWT) problem(tg *Target) string {
 		return "the subject of tokens was not given"
 	}
 	return ""
+}
+
+// proof is the response to a challenge of a client that has the token (SPEC §5.1).
+func proof(token, nonce string) string {
+	key := sha256.Sum256([]byte(token))
+	mac := hmac.New(sha256.New, key[:])
+	mac.Write([]byte(nonce)) // never fails
+	return hex.EncodeToString(mac.Sum(nil))
 }

@@ -50,7 +50,7 @@ func TestSigningKeys(t *testing.T) {
 		}
 		parser := jwt.NewParser(jwt.WithValidMethods([]string{algorithm}), jwt.WithAudience("arcp"), jwt.WithIssuer("i"), jwt.WithSubject("alice"), jwt.WithExpirationRequired())
 		c := newT(t.Context(), &Target{Principal: "alice", JWT: &JWT{Key: key, Issuer: "i"}}, nil)
-		if _, err := parser.Parse(c.jwt(nil), func(*jwt.Token) (any, error) { return public, nil }); err != nil {
+		if _, err := parser.Parse(c.token(c.target.JWT.Key, c.claims(nil)), func(*jwt.Token) (any, error) { return public, nil }); err != nil {
 			t.Errorf("%s: a good token is refused: %v", algorithm, err)
 		}
 		for why, k := range map[string]*SigningKey{"another key's": other, "a misused key's": key.misused(), "an unsigned": unsigned()} {
@@ -84,7 +84,7 @@ func TestSigningKeyRefusals(t *testing.T) {
 // Tokens are as secret as the target's own.
 func TestTokensAreNotShown(t *testing.T) {
 	c := newT(t.Context(), &Target{Principal: "alice", JWT: &JWT{Key: secretKey(make([]byte, minSecret)), Issuer: "i"}}, nil)
-	token := c.jwt(nil)
+	token := c.token(c.target.JWT.Key, c.claims(nil))
 	if shown := c.tr.show([]byte(`{"token":"` + token + `"}`)); strings.Contains(shown, token) {
 		t.Errorf("the transcript shows %s", shown)
 	}

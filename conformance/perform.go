@@ -5,6 +5,7 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -26,19 +27,22 @@ func (t *T) perform(c *script.Check) {
 // host is a target as scripts see it.
 type host struct{ t *T }
 
-// Dial implements script.Host.
-func (h host) Dial(earlier script.Conn) (script.Conn, error) {
-	if earlier == nil {
-		return h.t.Dial(), nil
+// Dial implements script.Host. The role socket can send what is no text frame.
+func (h host) Dial(role string, earlier script.Conn) (script.Conn, error) {
+	switch {
+	case earlier != nil:
+		return earlier.(*Conn).redial(), nil
+	case role == "socket":
+		return h.t.DialSocket(), nil
 	}
-	return earlier.(*Conn).redial(), nil
+	return h.t.Dial(), nil
 }
 
 // Open implements script.Host.
 func (h host) Open(role string) (script.Value, error) {
 	p := h.t.openPayload()
 	switch role {
-	case "":
+	case "", "socket":
 	case "other":
 		p.Auth.Token = h.t.target.OtherToken
 	case "observer":
@@ -78,6 +82,7 @@ var variables = map[string]func(t *T) any{
 	},
 	"ack_window":  func(t *T) any { return t.target.AckWindow },
 	"frame_limit": func(t *T) any { return t.target.frameLimit() },
+	"has_other":   func(t *T) any { return t.target.OtherToken != "" },
 	"local":       func(t *T) any { return t.target.local() },
 	"codes": func(*T) any { // that a job can fail with, and whether they may be retried
 		var list []map[string]any
@@ -127,6 +132,14 @@ func (h host) Func(name string) func([]script.Value) (script.Value, error) {
 		}
 	case "jwt":
 		return h.jwt
+	case "steady": // names of tools that do not come and go with other checks
+		return func(args []script.Value) (script.Value, error) {
+			var names []string
+			err := arcp.Unmarshal(args[0], &names)
+			return value(slices.DeleteFunc(names, func(name string) bool {
+				return strings.HasPrefix(name, workerTools) || strings.HasPrefix(name, mcpTools)
+			})), err
+		}
 	}
 	return nil
 }
@@ -172,13 +185,35 @@ func (h host) Verb(name string) func(script.Conn, []script.Value) (script.Value,
 //	catalogue    shows the check changes of the catalogue of tools
 //	hush         shows no more signs of life
 //	secret TEXT  must not come back
+//	hangup       closes the connection with 1000
+//	binary       sends a binary frame, by a socket
+//	not_utf8     sends a text frame that is not UTF-8, by a socket
 var hostVerbs = map[string]func(c *Conn, args []script.Value) (script.Value, error){
 	"catalogue": func(c *Conn, _ []script.Value) (script.Value, error) { c.catalogue = true; return nil, nil },
 	"hush":      func(c *Conn, _ []script.Value) (script.Value, error) { c.hush(); return nil, nil },
+	"hangup": func(c *Conn, _ []script.Value) (script.Value, error) {
+		c.gone = true
+		_ = c.tc.Close(transport.CloseNormal, "bye") // whether the farewell arrives does not matter
+		return nil, nil
+	},
+	"binary": func(c *Conn, _ []script.Value) (script.Value, error) {
+		return nil, c.tc.(*socket).send(opBinary, []byte{1, 2, 3})
+	},
+	"not_utf8": func(c *Conn, _ []script.Value) (script.Value, error) {
+		return nil, c.tc.(*socket).send(opText, []byte("{\"arcp\":\"1.1\",\"id\":\"msg_\xff\xfe\"}"))
+	},
 	"secret": func(c *Conn, args []script.Value) (script.Value, error) {
 		c.v.secrets = append(slices.Clone(c.v.secrets), text(args[0]))
 		return nil, nil
 	},
+}
+
+// redial makes a connection for the session of c and sends nothing.
+func (c *Conn) redial() *Conn {
+	d := c.t.Dial()
+	d.rec = c.rec
+	d.v.attach(c.rec)
+	return d
 }
 
 // idOf finds the id of a frame that is no envelope.

@@ -44,22 +44,3 @@ func (r *record) upTo(seq uint64) []*Frame {
 	}
 	return list
 }
-
-// last is the number of the last event that came.
-func (r *record) last() uint64 {
-	last := uint64(0)
-	for n := range r.events {
-		last = max(last, n)
-	}
-	return last
-}
-
-// byID returns the event with an id if it came.
-func (r *record) byID(id arcp.MessageID) *Frame {
-	for _, f := range r.events {
-		if f.ID == id {
-			return f
-		}
-	}
-	return nil
-}

@@ -14,7 +14,6 @@ var sources string
 
 // Prefixes of the tools of that configuration, and of those that checks bring.
 const (
-	execTools   = "check.exec."
 	mcpTools    = "check.mcp."
 	checkTools  = "check."
 	workerTools = "conformance."

@@ -15,6 +15,7 @@ func TestSourcesHaveWhatChecksNeed(t *testing.T) {
 	if !strings.Contains(out.String(), `command: ["/opt/my \"tools\"/arcp", conformance, mcp]`) || strings.Contains(out.String(), "PROGRAM") {
 		t.Errorf("the MCP server is not the program:\n%s", out.String())
 	}
+	const execTools = "check.exec."
 	commands := 0
 	for _, c := range Checks() {
 		for _, need := range c.Needs {

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/transport"
 )
 
 // T is what a check talks through. It belongs to the check's goroutine. A
@@ -111,25 +111,13 @@ func show(v any) string {
 	return fmt.Sprint(v)
 }
 
-// wantText fails the check unless got contains every one of the words.
-func wantText(t *T, why, got string, words ...string) {
-	for _, w := range words {
-		if !strings.Contains(strings.ToLower(got), strings.ToLower(w)) {
-			t.Failf("%s: got %q, want it to contain %q", why, got, w)
-		}
-	}
-}
-
 // Dial makes a connection and sends nothing.
 func (t *T) Dial() *Conn {
 	tc, err := t.target.dial(t.ctx)
 	if err != nil {
 		t.Failf("the server takes no connection: %v", err)
 	}
-	c := newConn(t, tc)
-	t.conns = append(t.conns, c)
-	t.tr.add(c.n, Noted, []byte("connected"))
-	return c
+	return t.connected(tc)
 }
 
 // Restart ends the server and starts it again. The connections of the check are
@@ -144,15 +132,19 @@ func (t *T) Restart(ctx context.Context) {
 }
 
 // DialSocket makes a connection that can send what is not a text frame.
-func (t *T) DialSocket() (*Conn, *socket) {
+func (t *T) DialSocket() *Conn {
 	s, err := dialSocket(t.ctx, t.target.URL)
 	if err != nil {
 		t.Failf("the server takes no connection: %v", err)
 	}
-	c := newConn(t, s)
+	return t.connected(s)
+}
+
+func (t *T) connected(tc transport.Conn) *Conn {
+	c := newConn(t, tc)
 	t.conns = append(t.conns, c)
 	t.tr.add(c.n, Noted, []byte("connected"))
-	return c, s
+	return c
 }
 
 // Open makes a connection and a session on it.
@@ -182,9 +174,4 @@ func offer(features ...arcp.Feature) func(*arcp.SessionOpenPayload) {
 			p.Capabilities.Flags[f] = true
 		}
 	}
-}
-
-// as opens with another token.
-func as(token string) func(*arcp.SessionOpenPayload) {
-	return func(p *arcp.SessionOpenPayload) { p.Auth.Token = token }
 }

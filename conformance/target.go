@@ -161,7 +161,7 @@ func probe(t *T, checks []Check, s *server) {
 // accepts: any end but "no such tool" shows that it exists. A server may accept the job
 // before it looks for the tool; a job that is cancelled has one.
 func (c *Conn) hasTool(name string) bool {
-	id := c.Submit(name, map[string]any{"conformance_probe": true})
+	id := c.Send(arcp.ToolInvoke, arcp.ToolInvokePayload{Tool: name, Arguments: arcp.Raw(`{"conformance_probe":true}`)})
 	var cancel arcp.MessageID
 	for {
 		f := c.next("a submit is answered")

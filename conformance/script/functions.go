@@ -1,8 +1,7 @@
 package script
 
 import (
-	"errors"
-	"fmt"
+	"encoding/base64"
 	"regexp"
 	"slices"
 	"strconv"
@@ -40,20 +39,15 @@ var functions = map[string]func(args []Value) (Value, error){
 	"at": func(a []Value) (Value, error) { return member(a[0], []string{plain(a[1])}), nil },
 	"slice": func(a []Value) (Value, error) {
 		list := items(a[0])
-		from, err := index(a[1], len(list))
-		to := len(list)
-		if err == nil && len(a) > 2 {
-			to, err = index(a[2], len(list))
+		from, to := index(a[1], len(list)), len(list)
+		if len(a) > 2 {
+			to = index(a[2], len(list))
 		}
-		if err != nil || from > to {
-			return nil, fmt.Errorf("%s has no such part", show(a[0]))
-		}
-		return array(list[from:to]), nil
+		return array(list[min(from, to):to]), nil
 	},
 	"cut": func(a []Value) (Value, error) { // the first bytes of a string
 		s := plain(a[0])
-		to, err := index(a[1], len(s))
-		return text(s[:to]), err
+		return text(s[:index(a[1], len(s))]), nil
 	},
 	"reverse": func(a []Value) (Value, error) {
 		list := items(a[0])
@@ -77,7 +71,25 @@ var functions = map[string]func(args []Value) (Value, error){
 		n, err := integer(a[1])
 		return text(strings.Repeat(plain(a[0]), max(n, 0))), err
 	},
-	"text":  func(a []Value) (Value, error) { return text(string(a[0])), nil }, // the JSON text as a string
+	"text": func(a []Value) (Value, error) { return text(string(a[0])), nil }, // the JSON text as a string
+	"replace": func(a []Value) (Value, error) { // each part of a string
+		return text(strings.ReplaceAll(plain(a[0]), plain(a[1]), plain(a[2]))), nil
+	},
+	"chunks": func(a []Value) (Value, error) { // the data of job.result_chunk frames
+		var b []byte
+		for _, f := range items(a[0]) {
+			data := plain(member(f, []string{"payload", "data"}))
+			if plain(member(f, []string{"payload", "encoding"})) == "base64" {
+				part, err := base64.StdEncoding.DecodeString(data)
+				if err != nil {
+					return nil, err
+				}
+				data = string(part)
+			}
+			b = append(b, data...)
+		}
+		return text(string(b)), nil
+	},
 	"lower": func(a []Value) (Value, error) { return text(strings.ToLower(plain(a[0]))), nil },
 	"json": func(a []Value) (Value, error) { // a string that is JSON text
 		return Value(plain(a[0])), nil
@@ -105,12 +117,8 @@ var functions = map[string]func(args []Value) (Value, error){
 	},
 	"flip": func(a []Value) (Value, error) { // a string with another letter at a position
 		s := []byte(plain(a[0]))
-		i, err := index(a[1], len(s)-1)
-		if plain(a[1])[0] == '-' {
-			i, err = index(a[1], len(s))
-		}
-		s[i] ^= 'A' ^ 'B'
-		return text(string(s)), err
+		s[index(a[1], len(s))] ^= 'A' ^ 'B'
+		return text(string(s)), nil
 	},
 	"unix": func(a []Value) (Value, error) { // so many seconds from now
 		n, err := integer(a[0])
@@ -133,16 +141,13 @@ func count(n int) Value { return Value(strconv.Itoa(n)) }
 
 func integer(v Value) (int, error) { return strconv.Atoi(string(v)) }
 
-// index is a position up to n; a negative one counts from the end.
-func index(v Value, n int) (int, error) {
-	i, err := integer(v)
+// index is a position from 0 to n; a negative one counts from the end.
+func index(v Value, n int) int {
+	i, _ := integer(v) // what is no number is the beginning
 	if i < 0 {
 		i += n
 	}
-	if err == nil && (i < 0 || i > n) {
-		err = errors.New("position " + show(v) + " is outside")
-	}
-	return min(max(i, 0), n), err
+	return min(max(i, 0), n)
 }
 
 func filter(v Value, keep func(Value) bool) Value {

@@ -19,9 +19,9 @@ type Conn interface {
 
 // Host gives scripts a server. Its methods may end the goroutine of Run.
 type Host interface {
-	// Dial connects. The connection continues the session of an earlier one
-	// unless that is nil.
-	Dial(earlier Conn) (Conn, error)
+	// Dial connects as a role does. The connection continues the session of an
+	// earlier one unless that is nil.
+	Dial(role string, earlier Conn) (Conn, error)
 
 	// Open returns the payload of a valid session.open of a role; "" is the
 	// ordinary client.
@@ -210,8 +210,8 @@ func (r *run) step(st *step, s *scope) error {
 	if wrong, ok := errors.AsType[*mismatch](err); ok {
 		err = r.failf("%v", wrong)
 	}
-	if err != nil && !isReport(err) {
-		err = fmt.Errorf("the check itself is wrong: %s: %s: %w", st.at, st.source, err)
+	if err != nil && !isReport(err) { // a value is not what the step can work with
+		err = r.failf("%v", err)
 	}
 	if r.depth > 0 {
 		r.at = before
@@ -224,7 +224,7 @@ func isReport(err error) bool {
 	_, failed := errors.AsType[*Failure](err)
 	_, skipped := errors.AsType[Skip](err)
 	_, jumps := errors.AsType[*jump](err)
-	return failed || skipped || jumps || strings.HasPrefix(err.Error(), "the check itself is wrong: ")
+	return failed || skipped || jumps
 }
 
 func (r *run) perform(st *step, s *scope) error {
@@ -404,7 +404,7 @@ func (r *run) until(st *step, s *scope) error {
 
 // dial connects under a name and opens a session if the step says so.
 func (r *run) dial(st *step, s *scope, name string) error {
-	wire, err := r.host.Dial(nil)
+	wire, err := r.host.Dial(st.op, nil)
 	if err != nil {
 		return err
 	}
@@ -487,20 +487,31 @@ func (c *conn) write(frame []byte) error {
 	return nil
 }
 
-// next reads the next frame other than session.ping, which it answers.
+// next reads the next frame.
 func (r *run) next(c *conn) (*frame, error) {
+	data, err := c.ReadFrame()
+	if err != nil {
+		return nil, r.failf("%v", err)
+	}
+	f := &frame{text: data}
+	if f.Envelope, err = arcp.Decode(data); err != nil {
+		return nil, r.failf("the frame %s: %v", show(data), err)
+	}
+	c.took(f)
+	return f, nil
+}
+
+// event reads the next frame other than signs of life, which may come at any time:
+// heartbeats of jobs, and session.ping, which it answers. It returns those that the
+// type of a step names.
+func (r *run) event(c *conn, named ...*expr) (*frame, error) {
 	for {
-		data, err := c.ReadFrame()
-		if err != nil {
-			return nil, r.failf("%v", err)
+		f, err := r.next(c)
+		if err != nil || f.Type != arcp.JobHeartbeat && f.Type != arcp.SessionPing || slices.ContainsFunc(named, f.named) {
+			return f, err
 		}
-		f := &frame{text: data}
-		if f.Envelope, err = arcp.Decode(data); err != nil {
-			return nil, r.failf("the frame %s: %v", show(data), err)
-		}
-		if f.Type != arcp.SessionPing {
-			c.took(f)
-			return f, nil
+		if f.Type == arcp.JobHeartbeat {
+			continue
 		}
 		sent := c.sent
 		err = r.send(c, text(string(arcp.SessionPong)), join(map[string]Value{"ping_nonce": orNull(members(f.Payload)["nonce"]),
@@ -527,20 +538,19 @@ func (c *conn) took(f *frame) {
 	}
 }
 
-// event reads the next frame that is no heartbeat of a job.
-func (r *run) event(c *conn) (*frame, error) {
-	for {
-		f, err := r.next(c)
-		if err != nil || f.Type != arcp.JobHeartbeat {
-			return f, err
-		}
-	}
+// named reports whether a type pattern names the type of the frame.
+func (f *frame) named(p *expr) bool {
+	typ := text(string(f.Type))
+	return p.kind == constant && same(p.value, typ) || slices.ContainsFunc(p.args, func(a *expr) bool { return same(a.value, typ) })
 }
+
+// pingNonce is the nonce of the pings that no step asks for.
+const pingNonce = "script"
 
 // ping sends a ping and returns its id.
 func (r *run) ping(c *conn) (string, error) {
 	sent := c.sent
-	err := r.send(c, text(string(arcp.Ping)), Value(`{"nonce":"quiet"}`), nil)
+	err := r.send(c, text(string(arcp.Ping)), Value(`{"nonce":"`+pingNonce+`"}`), nil)
 	id := c.sent
 	c.sent = sent
 	return id, err
@@ -682,7 +692,7 @@ func (r *run) expect(st *step, s *scope, c *conn) (*frame, error) {
 		return nil, err
 	}
 	for {
-		f, err := r.event(c)
+		f, err := r.event(c, st.args[0])
 		if err != nil {
 			return nil, err
 		}

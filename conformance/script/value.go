@@ -424,7 +424,7 @@ func (s *scope) match(p *expr, v Value, path string) error {
 		if err != nil {
 			return err
 		}
-		if ok, err := compare(p.text, v, limit); err != nil || !ok {
+		if ok, err := compare(p.text, v, limit); v == nil || err != nil || !ok {
 			return wrong(p.text + " " + show(limit))
 		}
 		return nil

@@ -236,10 +236,15 @@ func (a *action) quiet() (Value, error) {
 		return nil, err
 	}
 	f, err := a.event(a.conn)
-	if err == nil && (f.Type != arcp.Pong || string(f.CorrelationID) != id) {
-		err = a.failf("got %s, want the answer to a ping", f)
+	switch {
+	case err != nil:
+		return nil, err
+	case f.Type != arcp.Pong || string(f.CorrelationID) != id:
+		return nil, a.failf("got %s, want the answer to a ping", f)
+	case plain(members(f.Payload)["nonce"]) != pingNonce:
+		return nil, a.failf("a pong carries the ping's nonce: got %s", show(f.Payload))
 	}
-	return nil, err
+	return nil, nil
 }
 
 func (a *action) closed() (Value, error) {
@@ -274,7 +279,7 @@ func (a *action) superseded() (Value, error) {
 
 // redial makes a connection for the session of the step's one.
 func (a *action) redial() (*conn, error) {
-	wire, err := a.host.Dial(a.conn.Conn)
+	wire, err := a.host.Dial("", a.conn.Conn)
 	if err != nil {
 		return nil, err
 	}
