@@ -43,7 +43,7 @@ type Store interface {
 	Live(ctx context.Context, fn func(Job) bool) error
 
 	// JobEvents calls fn for a job's events with JSeq > after, in order, until
-	// fn returns false. Events handed out are immutable and may be kept.
+	// fn returns false. The events are immutable and stay valid.
 	JobEvents(ctx context.Context, id arcp.JobID, after uint64, fn func(*Event) bool) error
 
 	// SessionEvents calls fn for the events in a session's log with event_seq > after, in

@@ -158,7 +158,7 @@ type AppendEvents struct {
 }
 
 // Announce appends events that belong to no job to the feed of a principal. Their
-// JSeq is their position in the feed and they have no OriginSeq. They are kept until
+// JSeq is their position in the feed and they have no OriginSeq. They are stored until
 // the feed is trimmed. ErrInvalid: no principal or no events.
 type Announce struct {
 	Principal string

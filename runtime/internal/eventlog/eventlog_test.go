@@ -13,8 +13,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// An answer posted while a write is being reported comes behind everything given
-// before, and before the write's own events.
+// An answer posted by the done callback of a write comes after all earlier events and
+// before the events of the write.
 func TestPostHasItsPlace(t *testing.T) {
 	r := newFixture(t, Options{})
 	c := r.session("sess_1")
@@ -26,7 +26,7 @@ func TestPostHasItsPlace(t *testing.T) {
 	r.wantItems("the order of the log", c, "first", "1", "2", "second", "third", "3")
 }
 
-// Nothing of a write is delivered before its done was called.
+// No event of a write is delivered before its done callback was called.
 func TestDoneBeforeDelivery(t *testing.T) {
 	r := newFixture(t, Options{})
 	c := r.session("sess_1")
@@ -49,8 +49,7 @@ func TestDoneBeforeDelivery(t *testing.T) {
 	}
 }
 
-// An answer overtakes what was not handed out, also the rest of a long write
-// that is being handed out.
+// An answer overtakes the events that Next has not returned, also the rest of a long run.
 func TestAnswerOvertakes(t *testing.T) {
 	r := newFixture(t, Options{})
 	c := r.session("sess_1")
@@ -71,7 +70,7 @@ func TestAnswerOvertakes(t *testing.T) {
 	}
 }
 
-// An answer overtakes what a lagging cursor has read from the store, too.
+// An answer overtakes the events that a lagging cursor has read from the store.
 func TestAnswerOvertakesTheStore(t *testing.T) {
 	r := newFixture(t, Options{TailBytes: 1})
 	c := r.session("sess_1")
@@ -84,8 +83,7 @@ func TestAnswerOvertakesTheStore(t *testing.T) {
 	r.wantItems("a lagging cursor", c, "now", "3", "4", "5")
 }
 
-// A cursor that fell behind reads the store, then goes on from memory, with
-// the answers in their places.
+// A cursor that lags reads the store, then goes on from memory, with the answers in order.
 func TestLaggingCursorComesBack(t *testing.T) {
 	r := newFixture(t, Options{TailBytes: 2000})
 	c := r.session("sess_1")
@@ -132,8 +130,8 @@ func checkGapless(t testing.TB, items []Item, first uint64) {
 	}
 }
 
-// What all cursors together keep is bounded by the budget, however many do not
-// pull, and by the number of runs, however small the events are.
+// The tails of all cursors together are bounded by the budget, however many cursors do
+// not pull, and by the number of runs, however small the events are.
 func TestTailBudget(t *testing.T) {
 	const budget = 64 << 10
 	r := newFixture(t, Options{TailBytes: budget})
@@ -161,7 +159,7 @@ func TestTailBudget(t *testing.T) {
 	}
 }
 
-// tailSize is the memory of the events in tails, each counted once.
+// tailSize returns the memory of the events in tails, each counted once.
 func tailSize(cursors []*Cursor) (n int) {
 	seen := make(map[*store.Event]bool)
 	for _, c := range cursors {
@@ -233,7 +231,7 @@ func TestFollowersShareEvents(t *testing.T) {
 	}
 }
 
-// Attaching in the middle of traffic misses nothing and repeats nothing.
+// Attaching during commits misses no event and repeats none.
 func TestAttachInTraffic(t *testing.T) {
 	r := newFixture(t, Options{TailBytes: 3000})
 	r.session("sess_1").Close()
@@ -276,7 +274,7 @@ func TestAttachInTraffic(t *testing.T) {
 	}
 }
 
-// Attaching again ends the older cursor, which is woken to find out.
+// Attaching again supersedes the older cursor and wakes its loop.
 func TestAttachAgain(t *testing.T) {
 	r := newFixture(t, Options{})
 	woken := make(chan struct{}, 100)
@@ -315,8 +313,8 @@ func TestAttachToNothing(t *testing.T) {
 	}
 }
 
-// Heartbeats keep their place among the events, are bounded when nobody takes
-// them, and get through again when somebody does.
+// Heartbeats are in order with the events. Their number is bounded while Next is not
+// called, and new ones arrive after it is called.
 func TestUnlogged(t *testing.T) {
 	r := newFixture(t, Options{})
 	c := r.session("sess_1")
@@ -336,7 +334,7 @@ func TestUnlogged(t *testing.T) {
 	r.wantItems("after the flood", c, "beat")
 }
 
-// A heartbeat that stands behind events that were evicted waits for them.
+// A heartbeat after evicted events waits for them.
 func TestUnloggedBehindEvictedEvents(t *testing.T) {
 	r := newFixture(t, Options{TailBytes: 1})
 	c := r.session("sess_1")
@@ -348,7 +346,7 @@ func TestUnloggedBehindEvictedEvents(t *testing.T) {
 	r.wantItems("order survives eviction", c, "1", "beat", "2", "3")
 }
 
-// The position of a session that was trimmed beyond is an error, not a gap.
+// A trimmed position is an error, not a gap.
 func TestTrimmedPosition(t *testing.T) {
 	r := newFixture(t, Options{})
 	r.session("sess_1").Close()
@@ -376,8 +374,8 @@ func TestStoreCannotBeRead(t *testing.T) {
 	r.wantItems("when it can be read again", c, "1")
 }
 
-// After a failed commit the store is not asked again, everybody is told, and
-// nothing is delivered.
+// After a failed commit the store is not called again, every write gets the error, and no
+// event is delivered.
 func TestBrokenStore(t *testing.T) {
 	boom := errors.New("boom")
 	var broken []error
@@ -405,7 +403,7 @@ func TestBrokenStore(t *testing.T) {
 	}
 }
 
-// A write that is refused takes nothing else with it.
+// A refused write does not affect the other writes of its commit.
 func TestRefusedWrite(t *testing.T) {
 	r := newFixture(t, Options{})
 	c := r.session("sess_1")
@@ -422,7 +420,7 @@ func TestRefusedWrite(t *testing.T) {
 	r.wantItems("the others' events", c, "1", "2")
 }
 
-// What is queued while a commit is under way goes in one commit.
+// Writes queued during a commit go into one commit.
 func TestGroupCommit(t *testing.T) {
 	committed := 0
 	r := newFixture(t, Options{OnCommit: func(events int, _ time.Duration) { committed += events }})
@@ -458,8 +456,7 @@ func TestGroupCommit(t *testing.T) {
 	}
 }
 
-// A writer that is alone never waits for others, also one that writes again as
-// soon as it is told that it has written.
+// A single writer never waits, also if it writes again in its done callback.
 func TestCommitDelayOfALoneWriter(t *testing.T) {
 	r := newFixture(t, Options{CommitDelay: MaxCommitDelay, now: time.Now, yield: func() { t.Error("a commit waits for more writes") }})
 	r.session("sess_1")
@@ -480,8 +477,8 @@ func TestCommitDelayOfALoneWriter(t *testing.T) {
 	<-done
 }
 
-// Under load a commit waits as long as it is told to, and what comes meanwhile
-// joins it; it does not wait once it is full, nor when the log is closed.
+// Under load a commit waits for CommitDelay, and later writes join it. It does not wait
+// when it is full or the log is closed.
 func TestCommitDelay(t *testing.T) {
 	const delay = 100 * time.Microsecond
 	for name, c := range map[string]struct {
@@ -548,7 +545,7 @@ func TestBatchBytes(t *testing.T) {
 	}
 }
 
-// Close commits what was queued before it and refuses what comes after.
+// Close commits the queued writes and refuses later ones.
 func TestClose(t *testing.T) {
 	r := newFixture(t, Options{})
 	c := r.session("sess_1")
@@ -578,7 +575,7 @@ func TestClose(t *testing.T) {
 	r.Close()                         // again
 }
 
-// A caller that stops waiting does not take its write back.
+// A write happens also if the caller of Commit stops waiting.
 func TestCommitAbandoned(t *testing.T) {
 	r := newFixture(t, Options{})
 	c := r.session("sess_1")
@@ -596,8 +593,8 @@ func TestCommitAbandoned(t *testing.T) {
 	r.wantItems("the write happens all the same", c, "1")
 }
 
-// A session that ends has nothing more for its connection, which may look for it
-// at any moment of the end.
+// The cursor of a session that ends returns nothing, whenever Next is called during the
+// end.
 func TestForgottenCursor(t *testing.T) {
 	r := newFixture(t, Options{})
 	c := r.session("sess_1")

@@ -9,7 +9,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// silent is a store whose feeds cannot be asked for.
+// silent is a store whose feeds cannot be read.
 type silent struct {
 	*faulty
 	testing.TB
@@ -20,8 +20,8 @@ func (s silent) FeedBounds(context.Context, string) (trimmed, last uint64, err e
 	return 0, 0, nil
 }
 
-// A cursor of a feed begins exactly where it was put between the writes, also
-// when one commit has them all, and nobody's commit waits for a read.
+// A cursor of a feed begins at its position among the queued writes, also when one commit
+// has them all, and no commit waits for a read.
 func TestAttachFeed(t *testing.T) {
 	r := newFixture(t, Options{})
 	r.session("sess_1").Close()

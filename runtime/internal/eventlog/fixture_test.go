@@ -13,15 +13,15 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/mem"
 )
 
-// t0 is when the tests play.
+// t0 is the time of the tests.
 var t0 = time.Date(2030, 5, 6, 7, 8, 9, 0, time.UTC)
 
-// faulty is a store whose commits can be held up or made to fail.
+// faulty is a store whose commits can be delayed or made to fail.
 type faulty struct {
 	store.Store
 
 	mu      sync.Mutex
-	gate    chan struct{} // a commit takes one; nil: none is needed
+	gate    chan struct{} // a commit receives from it; nil: no delay
 	fail    error         // of every commit
 	readErr error         // of every read
 	batches []int         // number of writes of each commit
@@ -59,8 +59,8 @@ func (f *faulty) set(change func()) {
 	change()
 }
 
-// fixture is a log on a store in memory, with short ways to use it. A failure ends
-// the test.
+// fixture is a log on a store in memory, with short methods for tests. A failure ends the
+// test.
 type fixture struct {
 	testing.TB
 	*Log
@@ -76,7 +76,7 @@ func newFixture(t testing.TB, opts Options) *fixture {
 
 func nop() {}
 
-// do commits a write that succeeds and returns when what it gave was delivered.
+// do commits a write that succeeds and returns when its events were delivered.
 func (r *fixture) do(w *store.Write) store.Result {
 	r.Helper()
 	res := r.commit(w)
@@ -84,8 +84,7 @@ func (r *fixture) do(w *store.Write) store.Result {
 	return res
 }
 
-// commit commits a write that succeeds. What it gave is delivered at some time
-// after that.
+// commit commits a write that succeeds. Its events may be delivered after commit returns.
 func (r *fixture) commit(w *store.Write) store.Result {
 	r.Helper()
 	res, err := r.Commit(context.Background(), w)
@@ -99,7 +98,7 @@ func sessionRow(id arcp.SessionID) *store.Session {
 	return &store.Session{ID: id, Principal: "alice", Version: "1.1", CreatedAt: t0}
 }
 
-// session makes a session and a cursor on it.
+// session opens a session and attaches a cursor.
 func (r *fixture) session(id arcp.SessionID) *Cursor {
 	r.Helper()
 	var c *Cursor
@@ -114,7 +113,7 @@ func (r *fixture) session(id arcp.SessionID) *Cursor {
 	return c
 }
 
-// attach attaches to a session and waits until that is done.
+// attach attaches a cursor to a session.
 func (r *fixture) attach(id arcp.SessionID, after uint64) *Cursor {
 	r.Helper()
 	var c *Cursor
@@ -152,10 +151,10 @@ func (r *fixture) follow(id arcp.JobID, session arcp.SessionID, from uint64) {
 	r.do(store.NewWrite(&store.Follow{Session: session, Job: id, CorrelationID: "msg_f", From: from, Origin: true}))
 }
 
-// settle returns when everything appended before was delivered.
+// settle returns when the events of all earlier writes were delivered.
 func (r *fixture) settle() { r.Helper(); r.commit(&store.Write{NoSync: true}) }
 
-// next takes an item; the zero Item if there is none.
+// next returns the next item; the zero Item if there is none.
 func (r *fixture) next(c *Cursor) Item {
 	r.Helper()
 	item, _, err := c.Next()
@@ -165,7 +164,7 @@ func (r *fixture) next(c *Cursor) Item {
 	return item
 }
 
-// take takes up to n items.
+// take returns up to n items.
 func (r *fixture) take(c *Cursor, n int) (items []Item) {
 	r.Helper()
 	for len(items) < n {
@@ -183,8 +182,7 @@ func (r *fixture) take(c *Cursor, n int) (items []Item) {
 
 const everythingLeft = 1 << 30
 
-// text is an item as a test compares it: an event's number, an answer, or a
-// heartbeat.
+// text formats an item for comparison: an event's number, an answer, or a heartbeat.
 func text(it Item) string {
 	switch {
 	case it.Event == nil:
@@ -202,7 +200,7 @@ func texts(items []Item) (all []string) {
 	return all
 }
 
-// wantItems compares what a cursor has with what it should have.
+// wantItems compares the items of a cursor.
 func (r *fixture) wantItems(why string, c *Cursor, want ...string) {
 	r.Helper()
 	if got := texts(r.take(c, everythingLeft)); !slices.Equal(got, want) {

@@ -11,7 +11,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// again ends the log and starts one on the same store, as a restart does.
+// again closes the log and starts one on the same store, as a restart does.
 func (r *fixture) again(opts Options) {
 	r.Helper()
 	r.Log.Close()
@@ -19,7 +19,7 @@ func (r *fixture) again(opts Options) {
 	r.Cleanup(r.Log.Close)
 }
 
-// unfreed is how many bytes a session was given after a number.
+// unfreed returns the size of the events in a session's log after a number.
 func (r *fixture) unfreed(id arcp.SessionID, after uint64) (bytes uint64) {
 	r.Helper()
 	row, err := r.st.Session(context.Background(), id)
@@ -35,7 +35,7 @@ func (r *fixture) unfreed(id arcp.SessionID, after uint64) (bytes uint64) {
 	return bytes
 }
 
-// trimming are options whose overflow is trimmed, as the runtime does it.
+// trimming returns options that trim an overflow, as the runtime does.
 func (r *fixture) trimming(bytes int64) Options {
 	return Options{BacklogBytes: bytes, OnOverflow: func(id arcp.SessionID, upTo uint64) {
 		r.Append(&store.Write{Ops: []store.Op{&store.TrimSession{Session: id, Seq: upTo}}, NoSync: true}, nil)
@@ -56,8 +56,8 @@ func (r *fixture) measureAll(from func(arcp.SessionID) uint64) {
 	r.settle()
 }
 
-// The bound of a backlog holds over restarts, also for a session that is given
-// less than that between two of them.
+// The bound of a backlog holds over restarts, also for a session that gets fewer bytes
+// than the bound between two restarts.
 func TestBacklogOverRestarts(t *testing.T) {
 	const limit = 100_000
 	r := newFixture(t, Options{})
@@ -76,8 +76,7 @@ func TestBacklogOverRestarts(t *testing.T) {
 	}
 }
 
-// A history that is over the bound is cut while it is measured: it need not come
-// to its end for that.
+// A history past the bound is trimmed while it is measured, before its end is reached.
 func TestBacklogIsCutWhileItIsMeasured(t *testing.T) {
 	const limit = 100_000
 	r := newFixture(t, Options{})
@@ -102,8 +101,8 @@ func TestBacklogIsCutWhileItIsMeasured(t *testing.T) {
 	}
 }
 
-// Nothing is counted twice or left out, whatever is given, let go of and trimmed
-// while the history is measured.
+// Every event is counted once, whatever is appended, released and trimmed while the
+// history is measured.
 func TestMeasureInTraffic(t *testing.T) {
 	const parts, limit = 3, 1_500_000
 	for seed := range uint64(40) {
@@ -161,8 +160,8 @@ func TestMeasureInTraffic(t *testing.T) {
 	}
 }
 
-// A session whose history cannot be read does not keep the others from their
-// turn, and one that has ended is left out.
+// A session whose history cannot be read does not delay the others, and a session that
+// has ended is skipped.
 func TestMeasureGoesOn(t *testing.T) {
 	const limit = 10_000
 	r := newFixture(t, Options{})

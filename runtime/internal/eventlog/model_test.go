@@ -13,21 +13,21 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// world is what a log should do, beside a log that does it.
+// world is a log and a model of it.
 type world struct {
 	*fixture
 	sessions []arcp.SessionID
 	cursors  map[arcp.SessionID]*Cursor
 	want     map[arcp.SessionID][]Item // what its cursor has still to hand out, answers posted in their places
-	express  map[arcp.SessionID][]any  // answers that overtake
-	given    map[arcp.SessionID]uint64 // last number
+	urgent   map[arcp.SessionID][]any  // answers that overtake
+	last     map[arcp.SessionID]uint64 // last number
 	n        int
 }
 
 func newWorld(t testing.TB, tail int) *world {
 	w := &world{fixture: newFixture(t, Options{TailBytes: tail}), sessions: []arcp.SessionID{"sess_a", "sess_b"},
 		cursors: make(map[arcp.SessionID]*Cursor), want: make(map[arcp.SessionID][]Item),
-		express: make(map[arcp.SessionID][]any), given: make(map[arcp.SessionID]uint64)}
+		urgent: make(map[arcp.SessionID][]any), last: make(map[arcp.SessionID]uint64)}
 	for i, id := range w.sessions {
 		w.cursors[id] = w.session(id)
 		w.job(arcp.JobID(fmt.Sprintf("job_%d", i)), id)
@@ -35,15 +35,15 @@ func newWorld(t testing.TB, tail int) *world {
 	return w
 }
 
-// give commits a write and notes what its result gives to the sessions.
-func (w *world) give(write *store.Write) {
+// commitWrite commits a write and records the events it adds to sessions.
+func (w *world) commitWrite(write *store.Write) {
 	res := w.do(write)
 	for _, run := range res.Runs {
 		for i, e := range run.Events {
 			w.want[run.Session] = append(w.want[run.Session], Item{Session: run.Session, Seq: run.First + uint64(i),
 				CorrelationID: run.CorrelationID, Origin: run.Origin, Event: e})
 		}
-		w.given[run.Session] = run.First + uint64(len(run.Events)) - 1
+		w.last[run.Session] = run.First + uint64(len(run.Events)) - 1
 	}
 	for _, d := range res.Unlogged {
 		w.want[d.Session] = append(w.want[d.Session], Item{CorrelationID: d.CorrelationID, Origin: d.Origin, Event: d.Event})
@@ -55,14 +55,14 @@ func (w *world) post(id arcp.SessionID) {
 	w.n++
 	if answer := fmt.Sprintf("answer %d", w.n); w.n%3 == 0 {
 		w.cursors[id].Answer(answer)
-		w.express[id] = append(w.express[id], answer)
+		w.urgent[id] = append(w.urgent[id], answer)
 	} else {
 		w.cursors[id].Post(answer)
 		w.want[id] = append(w.want[id], Item{Answer: answer})
 	}
 }
 
-// take takes up to n items and compares them.
+// take compares up to n items of a cursor with the model.
 func (w *world) take(id arcp.SessionID, n int) error {
 	w.settle()
 	for range n {
@@ -72,8 +72,8 @@ func (w *world) take(id arcp.SessionID, n int) error {
 		}
 		var want Item
 		switch {
-		case len(w.express[id]) > 0:
-			want, w.express[id] = Item{Answer: w.express[id][0]}, w.express[id][1:]
+		case len(w.urgent[id]) > 0:
+			want, w.urgent[id] = Item{Answer: w.urgent[id][0]}, w.urgent[id][1:]
 		case len(w.want[id]) > 0:
 			want, w.want[id] = w.want[id][0], w.want[id][1:]
 		default:
@@ -89,11 +89,11 @@ func (w *world) take(id arcp.SessionID, n int) error {
 	return nil
 }
 
-// reattach gives a session another connection, which begins where the last one
-// stopped: what was posted to that is lost, as are heartbeats.
+// reattach attaches a new cursor at the position of the last one. Answers posted to the
+// last one are lost, as are heartbeats.
 func (w *world) reattach(id arcp.SessionID) {
 	w.cursors[id] = w.attach(id, w.cursors[id].Position())
-	w.express[id] = nil
+	w.urgent[id] = nil
 	var events []Item
 	for _, it := range w.want[id] {
 		if it.Seq != 0 {
@@ -103,9 +103,8 @@ func (w *world) reattach(id arcp.SessionID) {
 	w.want[id] = events
 }
 
-// What a cursor hands out is, whatever happens around it, exactly what its
-// session was given after its position, in order and once, with the answers in
-// their places.
+// A cursor returns exactly the events in its session's log after its position, in order
+// and once, with the answers in order.
 func TestAnyInterleaving(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(t, rapid.SampledFrom([]int{1, 800, 4000, 1 << 20}).Draw(rt, "tail"))
@@ -114,12 +113,12 @@ func TestAnyInterleaving(t *testing.T) {
 		job := rapid.SampledFrom([]arcp.JobID{"job_0", "job_1"})
 		rt.Repeat(map[string]func(*rapid.T){
 			"emit": func(rt *rapid.T) {
-				w.give(logs(job.Draw(rt, "job"), make([]string, rapid.IntRange(1, 5).Draw(rt, "events"))...))
+				w.commitWrite(logs(job.Draw(rt, "job"), make([]string, rapid.IntRange(1, 5).Draw(rt, "events"))...))
 			},
-			"beat": func(rt *rapid.T) { w.give(heartbeat(job.Draw(rt, "job"))) },
-			"post": func(rt *rapid.T) { w.post(session.Draw(rt, "session")) },
+			"heartbeat": func(rt *rapid.T) { w.commitWrite(heartbeat(job.Draw(rt, "job"))) },
+			"post":      func(rt *rapid.T) { w.post(session.Draw(rt, "session")) },
 			"follow": func(rt *rapid.T) {
-				w.give(store.NewWrite(&store.Follow{Session: session.Draw(rt, "session"), Job: job.Draw(rt, "job"),
+				w.commitWrite(store.NewWrite(&store.Follow{Session: session.Draw(rt, "session"), Job: job.Draw(rt, "job"),
 					CorrelationID: "msg_f", From: rapid.Uint64Range(0, 20).Draw(rt, "from"), Origin: true}))
 			},
 			"take": func(rt *rapid.T) {
@@ -133,15 +132,15 @@ func TestAnyInterleaving(t *testing.T) {
 			if err := w.take(id, everythingLeft); err != nil {
 				rt.Fatal(err)
 			}
-			if p := w.cursors[id].Position(); p != w.given[id] {
-				rt.Fatalf("%s: position %d at the end, want %d", id, p, w.given[id])
+			if p := w.cursors[id].Position(); p != w.last[id] {
+				rt.Fatalf("%s: position %d at the end, want %d", id, p, w.last[id])
 			}
 		}
 	})
 }
 
-// Many jobs write, every session follows all of them, and connections come, go
-// and lag: still each connection gets what comes after its position, gap-free.
+// Many jobs write, every session follows all of them, and connections attach, close and
+// lag: each connection gets the events after its position, gap-free.
 func TestManyWritersAndReaders(t *testing.T) {
 	const jobs, sessions, rounds = 6, 4, 150
 	r := newFixture(t, Options{TailBytes: 20_000})
@@ -177,7 +176,7 @@ func TestManyWritersAndReaders(t *testing.T) {
 
 func sess(i int) arcp.SessionID { return arcp.SessionID(fmt.Sprintf("sess_%d", i)) }
 
-// readAll reads a session over many connections until all was written and read.
+// readAll reads a session over many connections until all events are written and read.
 func readAll(r *fixture, id arcp.SessionID, written chan struct{}) {
 	var pos uint64
 	rng := rand.New(rand.NewPCG(1, uint64(len(id))))

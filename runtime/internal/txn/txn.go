@@ -129,7 +129,7 @@ type Committer struct{ Log Log }
 
 // Commit stages a write in the transaction of ctx and returns nil, or makes it durable.
 // done is called once, on the committer's goroutine, when the write is durable or refused.
-// It must not block. When ctx ends first the write happens all the same. A nil write
+// It must not block. When ctx ends first the write may still happen. A nil write
 // changes nothing in the store.
 func (c Committer) Commit(ctx context.Context, w *store.Write, done func(error)) error {
 	if t := From(ctx); t != nil {

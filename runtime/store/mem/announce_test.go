@@ -10,7 +10,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/mem"
 )
 
-// What was announced is let go of when the feed is trimmed, all but a piece.
+// Trimming a feed frees the announced events, except for one piece.
 func TestAnnouncedIsLetGoOf(t *testing.T) {
 	s := mem.Open(mem.Options{})
 	defer s.Close()

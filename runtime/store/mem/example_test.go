@@ -8,7 +8,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/mem"
 )
 
-// Of two writes that change the same revision of a record only one happens.
+// Of two writes that change the same revision of a record, only one happens.
 func ExampleOpen() {
 	st := mem.Open(mem.Options{})
 	writes := []*store.Write{

@@ -9,7 +9,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/pebble"
 )
 
-// What was committed is there when the directory is opened again.
+// A record is still stored when the directory is opened again.
 func ExampleOpen() {
 	dir, err := os.MkdirTemp("", "example-")
 	if err != nil {

@@ -14,11 +14,11 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// TestMigrate opens what a version of format 1 has written: a session, a job
-// that ended late, a live one and one that was ended by its submit.
+// TestMigrate opens a directory of format 1: a session, a job that ended late, a live job
+// and a job that its submit ended.
 func TestMigrate(t *testing.T) {
 	dir := copyDir(t, filepath.Join("testdata", "format-1"))
-	for range 2 { // migrated, and as it was left
+	for range 2 { // at the migration, and after it
 		s := mustOpen(t, dir, Options{})
 		checkMigrated(t, s)
 		if err := s.Close(); err != nil {
@@ -77,8 +77,8 @@ func checkMigrated(t *testing.T, s *Store) {
 	}
 }
 
-// TestBackup: a copy that was made while the store is written to opens with what
-// was acknowledged before, and the store goes on.
+// TestBackup checks that a copy made during commits has all writes acknowledged before,
+// and that the store goes on.
 func TestBackup(t *testing.T) {
 	ctx := context.Background()
 	s := mustOpen(t, t.TempDir(), Options{MemTableBytes: 1 << 20})
@@ -86,7 +86,7 @@ func TestBackup(t *testing.T) {
 	for range 50 {
 		commit(t, s, emit(job, 100))
 	}
-	large := ended(t, s, 50, 4000) // kept apart from its keys
+	large := ended(t, s, 50, 4000) // stored apart from its keys
 	if err := s.db.Flush(); err != nil {
 		t.Fatal(err)
 	}

@@ -84,7 +84,7 @@ func count(t testing.TB, s *Store, id arcp.SessionID, from uint64) (n int) {
 	return n
 }
 
-// testFS lets a test act on syncs of the log.
+// testFS calls a hook at syncs of the log.
 type testFS struct {
 	vfs.FS
 	onSync func()
@@ -134,8 +134,7 @@ func (f testFile) SyncData() error {
 	return f.File.SyncData()
 }
 
-// TestPowerLoss: what was acknowledged is there after everything that was not
-// synced is gone.
+// TestPowerLoss checks that acknowledged writes survive the loss of all unsynced data.
 func TestPowerLoss(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	s := mustOpen(t, "data/store", Options{fs: mem})
@@ -157,8 +156,8 @@ func TestPowerLoss(t *testing.T) {
 	}
 }
 
-// TestReadersWait: while a batch is visible and not yet synced, no reader opens
-// a view.
+// TestReadersWait checks that no reader opens a view while a batch is visible but not
+// synced.
 func TestReadersWait(t *testing.T) {
 	f := &testFS{FS: vfs.NewMem()}
 	s := mustOpen(t, "store", Options{fs: f})
@@ -310,7 +309,7 @@ func TestForeign(t *testing.T) {
 	wantError(t, err, nil, dir+": it holds data of another program")
 }
 
-// TestBroken: after a commit has failed, nothing works any more.
+// TestBroken checks that all calls fail after a failed commit.
 func TestBroken(t *testing.T) {
 	s := mustOpen(t, t.TempDir(), Options{})
 	commit(t, s, newSession(sess), newJob(job), emit(job, 3))
@@ -349,8 +348,8 @@ func keys(t *testing.T, s *Store, name string) (n, bytes int) {
 	return n, bytes
 }
 
-// TestFootprint: what is kept for one purpose goes when the purpose is gone,
-// and pointers are few.
+// TestFootprint checks that keys are deleted when nothing needs them, and that there are
+// few pointers.
 func TestFootprint(t *testing.T) {
 	s := mustOpen(t, t.TempDir(), Options{})
 	commit(t, s, newSession(sess), newSession("sess_2"), newJob(job))
@@ -391,9 +390,9 @@ func TestFootprint(t *testing.T) {
 	}
 }
 
-// TestDamage: a damaged table or log is an error for whoever needs what was in
-// it, at the latest when it is read; it never ends the process, and what can be
-// read is right. A log that ends early is no damage: so it does after a crash.
+// TestDamage checks that a damaged table or log is an error, at the latest when it is
+// read. It never ends the process, and all readable data is right. A log that ends early
+// is no damage: it does so after a crash.
 func TestDamage(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir, Options{})
@@ -461,7 +460,7 @@ func copyDir(t *testing.T, dir string) string {
 	return filepath.Join(to, "store")
 }
 
-// readAll opens a store and reads everything.
+// readAll opens a store and reads all data.
 func readAll(t *testing.T, dir string) (n int, err error) {
 	t.Helper()
 	opts := Options{Fatalf: func(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }}

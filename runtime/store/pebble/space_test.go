@@ -24,7 +24,7 @@ func noise(n int) []byte {
 	return fmt.Appendf(nil, `{"text":"%s"}`, letters[at:at+n])
 }
 
-// ended makes a job that has ended, with n events of a size.
+// ended creates a job that has ended, with n events of a size.
 func ended(t *testing.T, s *Store, n, size int) arcp.JobID {
 	t.Helper()
 	id := arcp.NewJobID()
@@ -37,8 +37,8 @@ func ended(t *testing.T, s *Store, n, size int) arcp.JobID {
 	return id
 }
 
-// TestSpace: the space of deleted jobs is given back without anything else being
-// written, whether their events are kept apart from their keys or not.
+// TestSpace checks that the space of deleted jobs is reclaimed without later writes,
+// whether their events are stored apart from their keys or not.
 func TestSpace(t *testing.T) {
 	for _, size := range []int{200, 4000} {
 		s := mustOpen(t, t.TempDir(), Options{MemTableBytes: 2 << 20, reclaimPause: 50 * time.Millisecond, rewriteAge: time.Second})
@@ -52,7 +52,7 @@ func TestSpace(t *testing.T) {
 			commit(t, s, store.NewWrite(&store.DeleteJob{Job: id}))
 		}
 		deadline := time.Now().Add(time.Minute)
-		for s.Stat().Bytes > full.Bytes/2 { // a tenth is kept; files in which there is some of it go later
+		for s.Stat().Bytes > full.Bytes/2 { // a tenth is live; files with some of it are rewritten later
 			if time.Now().After(deadline) {
 				t.Fatalf("%d bytes with 200 jobs, %d with 20 (events of %d)\n%s", full.Bytes, s.Stat().Bytes, size, s.db.Metrics())
 			}
@@ -64,8 +64,7 @@ func TestSpace(t *testing.T) {
 	}
 }
 
-// What was announced is deleted with its place in the feed, soon after that was
-// trimmed; what comes after it stays.
+// Announced events are deleted soon after the feed was trimmed; later ones stay.
 func TestAnnouncedIsDeleted(t *testing.T) {
 	s := mustOpen(t, t.TempDir(), Options{})
 	const n = 3 * trimFeedStep

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A log with damage before data that its end says was synced is refused, wherever
-// the damage is; one that only lacks its end is what a crash leaves.
+// A log with damage before synced data is refused, wherever the damage is. A log without
+// its end is opened: a crash leaves such a log.
 func TestDamagedLogIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir, Options{})
@@ -66,8 +66,8 @@ func largestLog(t *testing.T, dir string) (name string, data []byte) {
 	return name, data
 }
 
-// lastChunk is where the last chunk begins, and how far it says that the log was
-// synced: usually up to there, sometimes the write before had only just been.
+// lastChunk returns the offset of the last chunk, and the offset up to which it says that
+// the log was synced: usually the same, sometimes that of an earlier chunk.
 func lastChunk(t *testing.T, data []byte, number uint32) (last int, promised uint64) {
 	t.Helper()
 	for at := 0; ; {

@@ -11,7 +11,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// announcement is n events of ann's that are of no job.
+// announcement returns a write of n announced events of principal ann.
 func (d *db) announcement(n int) *store.Write {
 	types := make([]arcp.Type, n)
 	for i := range types {
@@ -20,8 +20,8 @@ func (d *db) announcement(n int) *store.Write {
 	return store.NewWrite(&store.Announce{Principal: "ann", Events: d.events("", types...)})
 }
 
-// testAnnounce: what is announced has its place among the events of jobs, and
-// nobody is given it who does not read the feed.
+// testAnnounce checks that announced events are in the feed in the order of the commits,
+// and in no session's log.
 func testAnnounce(t *testing.T, open Open) {
 	d := fresh(t, open)
 	checkAnnounced(d, func() {})
@@ -84,8 +84,7 @@ func checkAnnounced(d *db, between func()) {
 	}
 }
 
-// testAnnouncedTrim: what is announced goes with its place in the feed, and what
-// comes after it stays.
+// testAnnouncedTrim checks that trimmed announced events are deleted, and later ones not.
 func testAnnouncedTrim(t *testing.T, open Open) {
 	d := fresh(t, open)
 	d.submit("job_1", "")

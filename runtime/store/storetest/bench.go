@@ -13,7 +13,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// Bench measures what the runtime asks of a store.
+// Bench measures the operations of a store that the runtime uses most.
 func Bench(b *testing.B, open Open) {
 	b.Run("Events", func(b *testing.B) { benchEvents(b, open) })
 	b.Run("SingleEvents", func(b *testing.B) { benchSingleEvents(b, open) })
@@ -28,7 +28,7 @@ func Bench(b *testing.B, open Open) {
 	b.Run("FollowLong", func(b *testing.B) { benchFollowLong(b, open) })
 }
 
-// payload makes an event's body a little over 200 bytes long.
+// payload is the payload of events with a body of a little over 200 bytes.
 var payload = []byte(`{"current":12345,"total":99999}`)
 
 type template struct{ body []byte }
@@ -37,7 +37,7 @@ func newTemplate(id arcp.JobID) *template {
 	return &template{store.AppendBody(nil, arcp.JobProgress, t0, &store.Common{JobID: id, TraceID: "0af7651916cd43dd"}, "", payload)}
 }
 
-// slab makes n events in few allocations, as little as a caller can spend.
+// slab returns n events in few allocations.
 func (t *template) slab(n int) []*store.Event {
 	events, bodies, out := make([]store.Event, n), make([]byte, 0, n*len(t.body)), make([]*store.Event, n)
 	for i := range events {
@@ -49,7 +49,7 @@ func (t *template) slab(n int) []*store.Event {
 	return out
 }
 
-// sessionsAndJobs makes n sessions with a job each.
+// sessionsAndJobs creates n sessions with a job each.
 func sessionsAndJobs(d *db, n int) (jobs []arcp.JobID, templates []*template) {
 	for range n {
 		s := d.session(arcp.NewSessionID())
@@ -65,7 +65,7 @@ func benchEvents(b *testing.B, open Open) {
 	benchBatches(b, open, 16, 32)
 }
 
-// benchSingleEvents is the same with a write an event.
+// benchSingleEvents is benchEvents with one write for each event.
 func benchSingleEvents(b *testing.B, open Open) {
 	benchBatches(b, open, 512, 1)
 }
@@ -103,7 +103,7 @@ func benchBatches(b *testing.B, open Open, n, size int) {
 	b.ReportMetric(float64(len(templates[0].body)), "B/event")
 }
 
-// echo makes the two writes of an echo job.
+// echo returns the two writes of an echo job.
 func echo(s arcp.SessionID, principal string, types ...arcp.Type) [2]*store.Write {
 	row := &store.Job{ID: arcp.NewJobID(), Principal: principal, Session: s, SubmitID: arcp.NewMessageID(), Agent: "demo.echo@1",
 		Arguments: arcp.Raw(`{"message":"hello"}`), TraceID: "0af7651916cd43dd8448eb211c80319c", CreatedAt: time.Now(), State: arcp.StateAccepted}
@@ -117,8 +117,8 @@ func echo(s arcp.SessionID, principal string, types ...arcp.Type) [2]*store.Writ
 	}
 }
 
-// benchEchoJobs commits 32 echo jobs of 32 sessions at a time: the submits of
-// these together with the ends of those before.
+// benchEchoJobs commits 32 echo jobs of 32 sessions at a time: their submits together
+// with the ends of the 32 jobs before.
 func benchEchoJobs(b *testing.B, open Open) {
 	d := fresh(b, open)
 	var sessions []arcp.SessionID
@@ -154,8 +154,8 @@ func benchEchoJobs(b *testing.B, open Open) {
 	runtime.KeepAlive(d)
 }
 
-// benchEchoGrouped runs echo jobs of 64 submitters, each waiting for its two
-// commits, through one committer.
+// benchEchoGrouped runs echo jobs of 64 submitters through one committer. Each submitter
+// waits for its two commits.
 func benchEchoGrouped(b *testing.B, open Open) {
 	d := fresh(b, open)
 	c := startCommitter(d)
@@ -205,7 +205,7 @@ func benchOneWriter(b *testing.B, open Open) {
 	reportPercentiles(b, lat)
 }
 
-// manyEvents gives a session a million events of 16 jobs.
+// manyEvents adds a million events of 16 jobs to the log of a session.
 func manyEvents(d *db, jobs int) arcp.SessionID {
 	s := d.session(arcp.NewSessionID())
 	var names []arcp.JobID
@@ -246,8 +246,7 @@ func benchReplay(b *testing.B, open Open) {
 	b.ReportMetric(float64(heap)/1e6, "heap-MB")
 }
 
-// where are the positions in a log of a million events that reading is measured
-// from: it must cost the same everywhere.
+// where are positions in a log of a million events. A read must cost the same from each.
 var where = []struct {
 	name  string
 	after uint64
@@ -340,7 +339,7 @@ func benchJobsPage(b *testing.B, open Open) {
 func benchFollowLong(b *testing.B, open Open) {
 	d := fresh(b, open)
 	s := manyEvents(d, 1)
-	name := arcp.JobID(jobOf(d.given1(s).Event))
+	name := arcp.JobID(jobOf(d.firstEvent(s).Event))
 	i := 0
 	for b.Loop() {
 		i++
@@ -349,8 +348,8 @@ func benchFollowLong(b *testing.B, open Open) {
 	}
 }
 
-// given1 is the first event a session was given.
-func (d *db) given1(id arcp.SessionID) (first store.Delivery) {
+// firstEvent returns the first event in a session's log.
+func (d *db) firstEvent(id arcp.SessionID) (first store.Delivery) {
 	err := d.SessionEvents(context.Background(), id, 0, func(x store.Delivery) bool { first = x; return false })
 	if err != nil {
 		d.Fatal(err)

@@ -12,8 +12,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// testCloseWhileReading: whoever reads or copies when the store is closed comes
-// to an end, and whoever comes later is refused.
+// testCloseWhileReading checks that Close ends reads and backups in progress, and that
+// later calls fail.
 func testCloseWhileReading(t *testing.T, open Open) {
 	dir := t.TempDir()
 	d := at(t, open, dir)
@@ -29,7 +29,7 @@ func testCloseWhileReading(t *testing.T, open Open) {
 	read := func(each func(saw func() bool) error) {
 		reading.Add(1)
 		first := sync.OnceFunc(func() { reading.Done(); <-closed })
-		done.Go(func() { _ = each(func() bool { first(); return true }) }) // ending with an error is fine
+		done.Go(func() { _ = each(func() bool { first(); return true }) }) // may end with an error
 	}
 	read(func(saw func() bool) error {
 		return d.Store.Records(ctx, "key", "", func(store.Record) bool { return saw() })

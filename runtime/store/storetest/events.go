@@ -78,18 +78,18 @@ func testNumbers(t *testing.T, open Open) {
 	d.emit("job_a", arcp.JobProgress)
 	d.want(s, arcp.JobAccepted, arcp.JobStarted, arcp.JobAccepted, arcp.JobProgress)
 
-	got := d.given(s, 0)
-	for i, e := range d.log("job_a", 0) {
+	got := d.sessionLog(s, 0)
+	for i, e := range d.jobLog("job_a", 0) {
 		x := got[[]int{0, 1, 3}[i]]
 		if diff := cmp.Diff(e, x.Event); diff != "" || x.CorrelationID != "submit-job_a" || x.Origin {
 			t.Errorf("delivery %d = %+v (-log +delivered):\n%s", x.Seq, x, diff)
 		}
 	}
-	if n := len(d.given(s, 3)); n != 1 {
+	if n := len(d.sessionLog(s, 3)); n != 1 {
 		t.Errorf("%d events after 3, want 1", n)
 	}
 	for _, after := range []uint64{4, 5, 1 << 40} {
-		if n := len(d.given(s, after)); n != 0 {
+		if n := len(d.sessionLog(s, after)); n != 0 {
 			t.Errorf("%d events after %d, want 0", n, after)
 		}
 	}
@@ -111,7 +111,7 @@ func testViews(t *testing.T, open Open) {
 		{"checkpoints", []arcp.Feature{arcp.FeatureCheckpoints},
 			[]arcp.Type{arcp.JobAccepted, arcp.JobCheckpoint, arcp.JobProgress, arcp.Log}},
 		{"human_input", []arcp.Feature{arcp.FeatureHumanInput},
-			[]arcp.Type{arcp.JobAccepted, arcp.JobProgress, arcp.Log}}, // a question is given to whom it is for
+			[]arcp.Type{arcp.JobAccepted, arcp.JobProgress, arcp.Log}}, // only the receivers of a question get it
 		{"streaming", []arcp.Feature{arcp.FeatureStreaming},
 			[]arcp.Type{arcp.JobAccepted, arcp.JobProgress, arcp.StreamOpen, arcp.StreamChunk, arcp.Log}},
 	} {
@@ -125,15 +125,15 @@ func testViews(t *testing.T, open Open) {
 			t.Errorf("%s: a hidden event gave runs %+v", c.name, r.Runs)
 		}
 		d.want(s, c.want...)
-		if n := len(d.log(j, 0)); n != len(all)+1 {
+		if n := len(d.jobLog(j, 0)); n != len(all)+1 {
 			t.Errorf("%s: the job's log has %d events, want %d", c.name, n, len(all)+1)
 		}
 	}
 }
 
-// testRoutes: an event of a directed type is given to the sessions of its route,
-// an answer also to who asked, and each can be given to one more session later. One
-// of another type comes to them besides who follows the job.
+// testRoutes checks that an event of a directed type goes to the sessions of its route,
+// an answer also to the session that asked, and that DeliverEvent adds a session later.
+// An event of another type goes to these sessions and to the followers of the job.
 func testRoutes(t *testing.T, open Open) {
 	d := fresh(t, open)
 	owner := d.session("sess_owner", arcp.FeatureHumanInput)
@@ -150,22 +150,22 @@ func testRoutes(t *testing.T, open Open) {
 	d.want(owner, arcp.Log, arcp.HumanInputRequest, arcp.HumanInputCancelled, arcp.LeaseGranted, arcp.LeaseRevoked)
 	d.want(person, arcp.Log, arcp.HumanInputRequest, arcp.LeaseGranted, arcp.LeaseRevoked)
 	d.want(blind, arcp.LeaseGranted, arcp.LeaseRevoked)
-	if x := d.given(blind, 0)[0]; x.CorrelationID != "msg_grant" || !x.Origin {
+	if x := d.sessionLog(blind, 0)[0]; x.CorrelationID != "msg_grant" || !x.Origin {
 		t.Errorf("the answer is given as %+v", x)
 	}
-	if x := d.given(owner, 0)[2]; x.CorrelationID != "msg_question" || x.Origin {
+	if x := d.sessionLog(owner, 0)[2]; x.CorrelationID != "msg_question" || x.Origin {
 		t.Errorf("the end of a question is given as %+v", x)
 	}
-	if x := d.given(blind, 0)[1]; x.CorrelationID != "" || !x.Origin {
+	if x := d.sessionLog(blind, 0)[1]; x.CorrelationID != "" || !x.Origin {
 		t.Errorf("who is told besides is given %+v", x)
 	}
-	if x := d.given(owner, 0)[4]; x.CorrelationID != "msg_revoke" {
+	if x := d.sessionLog(owner, 0)[4]; x.CorrelationID != "msg_revoke" {
 		t.Errorf("who has asked is given %+v", x)
 	}
-	if x := d.given(person, 0)[1]; x.CorrelationID != "" || !x.Origin || x.Event.OriginSeq != 2 {
+	if x := d.sessionLog(person, 0)[1]; x.CorrelationID != "" || !x.Origin || x.Event.OriginSeq != 2 {
 		t.Errorf("a question is given as %+v", x)
 	}
-	if n := len(d.log(j, 0)); n != len(events) {
+	if n := len(d.jobLog(j, 0)); n != len(events) {
 		t.Errorf("the job's log has %d events", n)
 	}
 
@@ -174,13 +174,13 @@ func testRoutes(t *testing.T, open Open) {
 	d.want(late, arcp.Log, arcp.LeaseGranted, arcp.LeaseRevoked)
 	d.do(store.NewWrite(&store.DeliverEvent{Session: late, Job: j, JSeq: 2}))
 	d.want(late, arcp.Log, arcp.LeaseGranted, arcp.LeaseRevoked, arcp.HumanInputRequest)
-	d.do(store.NewWrite(&store.DeliverEvent{Session: "sess_nobody", Job: j, JSeq: 2})) // it has just ended, maybe
+	d.do(store.NewWrite(&store.DeliverEvent{Session: "sess_nobody", Job: j, JSeq: 2})) // as if it had just ended
 	d.refuse(store.NewWrite(&store.DeliverEvent{Session: late, Job: "job_b", JSeq: 2}), store.ErrNotFound)
 	d.refuse(store.NewWrite(&store.DeliverEvent{Session: late, Job: j}), store.ErrInvalid)
 }
 
-// testOriginNumbers: an event has the number that the submitting session was
-// given, or the last one before.
+// testOriginNumbers checks that OriginSeq is the event_seq in the submitting session, or
+// the last one before.
 func testOriginNumbers(t *testing.T, open Open) {
 	d := fresh(t, open)
 	s := d.session("sess_1")
@@ -192,7 +192,7 @@ func testOriginNumbers(t *testing.T, open Open) {
 	d.emit("job_1", arcp.JobCheckpoint)
 	d.emit("job_free", arcp.JobCheckpoint, arcp.JobStarted)
 	origins := func(id arcp.JobID) (out []uint64) {
-		for _, e := range d.log(id, 0) {
+		for _, e := range d.jobLog(id, 0) {
 			out = append(out, e.OriginSeq)
 		}
 		return out
@@ -212,12 +212,12 @@ func testOriginNumbers(t *testing.T, open Open) {
 	}
 }
 
-// testFrames: what is stored is what a receiver can decode.
+// testFrames checks that a receiver can decode the frames of stored events.
 func testFrames(t *testing.T, open Open) {
 	d := fresh(t, open)
 	s := d.session("sess_1")
 	d.emit(d.submit("job_1", s), arcp.JobProgress)
-	x := d.given(s, 0)[0]
+	x := d.sessionLog(s, 0)[0]
 	env, err := arcp.Decode(store.AppendFrame(nil, store.FrameHead("1.1", s), x.Seq, x.CorrelationID, x.Event))
 	if err != nil {
 		t.Fatalf("Decode of a frame = %v", err)
@@ -244,7 +244,7 @@ func testFollow(t *testing.T, open Open) {
 		t.Errorf("run = %+v", r.Runs[0])
 	}
 	for i, e := range r.Runs[0].Events {
-		if diff := cmp.Diff(d.log("job_1", 2)[i], e); diff != "" {
+		if diff := cmp.Diff(d.jobLog("job_1", 2)[i], e); diff != "" {
 			t.Errorf("history differs from the log (-log +given):\n%s", diff)
 		}
 	}
@@ -254,7 +254,7 @@ func testFollow(t *testing.T, open Open) {
 	d.finish("job_1")
 	d.want(other, arcp.JobAccepted, arcp.JobStarted, arcp.JobProgress, arcp.Log, arcp.JobCompleted)
 	d.want(owner, arcp.JobAccepted, arcp.JobStarted, arcp.JobProgress, arcp.Log, arcp.JobCompleted)
-	if x := d.given(other, 3)[0]; !x.Origin || x.CorrelationID != "c1" || x.Event.OriginSeq != 4 {
+	if x := d.sessionLog(other, 3)[0]; !x.Origin || x.CorrelationID != "c1" || x.Event.OriginSeq != 4 {
 		t.Errorf("a forwarded copy is %+v", x)
 	}
 }
@@ -290,7 +290,7 @@ func testFollowTypes(t *testing.T, open Open) {
 	d.want(retry, arcp.JobAccepted, arcp.JobCompleted)
 }
 
-// testFollowAgain: a session may follow a job more than once.
+// testFollowAgain checks that a session may follow a job more than once.
 func testFollowAgain(t *testing.T, open Open) {
 	d := fresh(t, open)
 	s := d.session("sess_1")
@@ -309,8 +309,8 @@ func testFollowAgain(t *testing.T, open Open) {
 	d.want(s, arcp.JobStarted, arcp.JobStarted, arcp.JobProgress, arcp.Log, arcp.JobProgress, arcp.Log) // it loses no type
 }
 
-// testFollowNew: a follow that is there already gives nothing; after the job has
-// ended there is none.
+// testFollowNew checks that a Follow with New of an existing follow delivers nothing.
+// After the job has ended there is no follow.
 func testFollowNew(t *testing.T, open Open) {
 	d := fresh(t, open)
 	s := d.session("sess_1")
@@ -329,8 +329,8 @@ func testFollowNew(t *testing.T, open Open) {
 	d.want(s, arcp.JobAccepted, arcp.JobStarted, arcp.JobCompleted, arcp.JobAccepted, arcp.JobStarted, arcp.JobCompleted)
 }
 
-// testFollowMore: a follow of some types becomes one of all, also with New, and
-// does not become one of some again.
+// testFollowMore checks that a follow of some types becomes one of all types, also with
+// New, and never the reverse.
 func testFollowMore(t *testing.T, open Open) {
 	d := fresh(t, open)
 	s := d.session("sess_1")
@@ -352,9 +352,8 @@ func testFollowMore(t *testing.T, open Open) {
 	d.want(s, arcp.JobAccepted, arcp.JobAccepted, arcp.JobStarted, arcp.JobAccepted, arcp.Log, arcp.JobCompleted)
 }
 
-// testFollowLimit: a session follows as many live jobs of others as the limit says;
-// its own do not count, nor those that have ended or that it does not follow any
-// more.
+// testFollowLimit checks that a session follows at most Limit live jobs of others. Its
+// own jobs, ended jobs and jobs that it has unfollowed do not count.
 func testFollowLimit(t *testing.T, open Open) {
 	d := fresh(t, open)
 	s := d.session("sess_1")
@@ -388,8 +387,8 @@ func testFollowLimit(t *testing.T, open Open) {
 	d.refuse(follow("job_5", "c"), store.ErrNotFound)
 }
 
-// testFollowTellsState: the result of a follow says how far the job is where it
-// begins to be followed.
+// testFollowTellsState checks the state and the LastSeq of the job in the result of a
+// Follow.
 func testFollowTellsState(t *testing.T, open Open) {
 	d := fresh(t, open)
 	owner, s := d.session("sess_1"), d.session("sess_2")
@@ -412,14 +411,14 @@ func testFollowTellsState(t *testing.T, open Open) {
 	}
 }
 
-// testUnfollowOrigin: of a follow with origin and one without under the same
-// correlation id the first can be ended and the other stays.
+// testUnfollowOrigin checks that Unfollow with Origin ends only the forwarded part of a
+// follow.
 func testUnfollowOrigin(t *testing.T, open Open) {
 	d := fresh(t, open)
 	unfollowOrigin(d, func() {})
 }
 
-// testReopenUnfollowOrigin: so it is over restarts.
+// testReopenUnfollowOrigin is testUnfollowOrigin with restarts.
 func testReopenUnfollowOrigin(t *testing.T, open Open) {
 	dir := t.TempDir()
 	d := at(t, open, dir)
@@ -453,8 +452,8 @@ func unfollowOrigin(d *db, pause func()) {
 	}
 }
 
-// testFollowInOneBatch: the history of a follow includes what the writes before
-// it in the batch have appended.
+// testFollowInOneBatch checks that the history of a follow includes the events of earlier
+// writes in the batch.
 func testFollowInOneBatch(t *testing.T, open Open) {
 	d := fresh(t, open)
 	s := d.session("sess_1")
@@ -495,7 +494,7 @@ func testUnfollow(t *testing.T, open Open) {
 	d.do(store.NewWrite(&store.Unfollow{Session: s, Job: "job_1", CorrelationID: "submit-job_1"}))
 	d.emit("job_1", arcp.Log)
 	d.want(s, arcp.JobStarted, arcp.JobStarted, arcp.JobProgress)
-	if e := d.log("job_1", 2)[0]; e.OriginSeq != 3 {
+	if e := d.jobLog("job_1", 2)[0]; e.OriginSeq != 3 {
 		t.Errorf("an event that the submitting session is not given has origin number %d, want 3", e.OriginSeq)
 	}
 	d.do(store.NewWrite(&store.Follow{Session: s, Job: "job_1", CorrelationID: "submit-job_1", From: 2}))
@@ -524,7 +523,7 @@ func testUnlogged(t *testing.T, open Open) {
 		t.Error("an unlogged event has no id")
 	}
 	d.want(s)
-	if n := len(d.log("job_1", 0)); n != 0 {
+	if n := len(d.jobLog("job_1", 0)); n != 0 {
 		t.Errorf("the job's log has %d events, want 0", n)
 	}
 	d.refuse(store.NewWrite(&store.DeliverUnlogged{Job: "job_1", Attempt: 2, Event: e}), store.ErrFenced)
@@ -544,7 +543,7 @@ func testTrim(t *testing.T, open Open) {
 			t.Errorf("SessionEvents after %d = %v, want %v", after, err, want)
 		}
 	}
-	if n := len(d.given(s, 3)); n != 7 {
+	if n := len(d.sessionLog(s, 3)); n != 7 {
 		t.Errorf("%d events after 3, want 7", n)
 	}
 	d.batch(store.NewWrite(&store.TrimSession{Session: s, Seq: 1}), store.NewWrite(&store.TrimSession{Session: s, Seq: 5}),
@@ -556,20 +555,20 @@ func testTrim(t *testing.T, open Open) {
 	if row := d.row(s); row.TrimmedTo != 10 || row.LastSeq != 10 {
 		t.Errorf("TrimmedTo %d, LastSeq %d; want 10, 10", row.TrimmedTo, row.LastSeq)
 	}
-	if n := len(d.given(s, 10)); n != 0 {
+	if n := len(d.sessionLog(s, 10)); n != 0 {
 		t.Errorf("%d events after everything was trimmed", n)
 	}
 	if r := d.emit("job_1", arcp.JobProgress); r.Runs[0].First != 11 {
 		t.Errorf("the next number is %d, want 11", r.Runs[0].First)
 	}
 	d.want(s, arcp.JobProgress)
-	if n := len(d.log("job_1", 0)); n != 11 {
+	if n := len(d.jobLog("job_1", 0)); n != 11 {
 		t.Errorf("the job's log has %d events, want 11", n)
 	}
 	d.refuse(store.NewWrite(&store.TrimSession{Session: "sess_none", Seq: 1}), store.ErrNotFound)
 }
 
-// testIDsAscend: later events have greater ids.
+// testIDsAscend checks that later events have greater ids.
 func testIDsAscend(t *testing.T, open Open) {
 	d := fresh(t, open)
 	d.submit("job_1", "")
@@ -595,7 +594,8 @@ func sameEvent(a, b *store.Event) bool {
 	return a.JSeq == b.JSeq && a.OriginSeq == b.OriginSeq && a.Type == b.Type && a.Time.Equal(b.Time) && string(a.Body) == string(b.Body)
 }
 
-// testLongJob: long histories are read from any position, also with holes.
+// testLongJob checks that long histories are read from any position, also with gaps in
+// the types that a session sees.
 func testLongJob(t *testing.T, open Open) {
 	d := fresh(t, open)
 	s, all := d.session("sess_1"), d.session("sess_all", arcp.FeatureCheckpoints)
@@ -614,23 +614,23 @@ func testLongJob(t *testing.T, open Open) {
 	d.do(store.NewWrite(&store.Follow{Session: all, Job: "job_1", CorrelationID: "c"}))
 	late := d.session("sess_late")
 	d.do(store.NewWrite(&store.Follow{Session: late, Job: "job_1", CorrelationID: "c"}))
-	log, seen := d.log("job_1", 0), d.given(s, 0)
+	log, seen := d.jobLog("job_1", 0), d.sessionLog(s, 0)
 	if len(log) != rounds*len(types) || len(seen) != rounds*(len(types)-167) {
-		t.Fatalf("%d events, %d given", len(log), len(seen))
+		t.Fatalf("%d events, %d in the log", len(log), len(seen))
 	}
 	for _, after := range []uint64{0, 1, 499, 500, 501, 2222, 4999} {
-		for i, e := range d.log("job_1", after) {
+		for i, e := range d.jobLog("job_1", after) {
 			if w := log[int(after)+i]; !sameEvent(e, w) {
 				t.Fatalf("event %d after %d = %+v, want %+v", i, after, e, w)
 			}
 		}
-		got := d.given(all, after)
+		got := d.sessionLog(all, after)
 		if len(got) != len(log)-int(after) || got[0].Event.JSeq != after+1 {
-			t.Fatalf("%d given after %d, the first is %d", len(got), after, got[0].Event.JSeq)
+			t.Fatalf("%d events after %d, the first is %d", len(got), after, got[0].Event.JSeq)
 		}
 	}
 	for _, after := range []uint64{0, 1, 332, 333, 334, 1500, 3329} {
-		for i, x := range d.given(late, after) {
+		for i, x := range d.sessionLog(late, after) {
 			if w := seen[int(after)+i]; !sameEvent(x.Event, w.Event) || x.Event.Type != arcp.JobProgress {
 				t.Fatalf("number %d is %+v, want %+v", x.Seq, x.Event, w.Event)
 			}

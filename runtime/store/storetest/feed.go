@@ -40,8 +40,8 @@ func (d *db) bounds(principal string) [2]uint64 {
 	return [2]uint64{trimmed, last}
 }
 
-// testFeed: all events of a principal's jobs, whoever sees them, in the order of
-// their commits.
+// testFeed checks that a feed has all events of a principal's jobs, whichever sessions
+// see them, in the order of their commits.
 func testFeed(t *testing.T, open Open) {
 	d := fresh(t, open)
 	checkFeed(d, func() {})
@@ -82,7 +82,7 @@ func checkFeed(d *db, between func()) {
 	var jobs []arcp.JobID
 	for _, x := range d.feed("ann", 0) {
 		j := d.job(x.Job)
-		if x.Session != j.Session || x.CorrelationID != j.SubmitID || !sameEvent(x.Event, d.log(x.Job, x.Event.JSeq-1)[0]) {
+		if x.Session != j.Session || x.CorrelationID != j.SubmitID || !sameEvent(x.Event, d.jobLog(x.Job, x.Event.JSeq-1)[0]) {
 			d.Errorf("feed event %+v", x)
 		}
 		jobs = append(jobs, x.Job)
@@ -97,7 +97,7 @@ func checkFeed(d *db, between func()) {
 	if got := d.bounds("ann"); got != [2]uint64{0, 6} {
 		d.Errorf("bounds = %v", got)
 	}
-	for _, id := range []arcp.MessageID{"", arcp.NewMessageID(), d.log("job_nobody", 0)[0].ID(), "msg_zzz"} {
+	for _, id := range []arcp.MessageID{"", arcp.NewMessageID(), d.jobLog("job_nobody", 0)[0].ID(), "msg_zzz"} {
 		if _, err := d.FeedPosition(context.Background(), "ann", id); !errors.Is(err, store.ErrNotFound) {
 			d.Errorf("FeedPosition(%q) = %v, want ErrNotFound", id, err)
 		}
@@ -113,7 +113,7 @@ func testFeedTrim(t *testing.T, open Open) {
 	for range 10 {
 		d.emit("job_1", arcp.Log, arcp.Log)
 	}
-	early := d.log("job_1", 0)[3].ID()
+	early := d.jobLog("job_1", 0)[3].ID()
 	trim := func(position uint64) {
 		d.do(&store.Write{Ops: []store.Op{&store.TrimFeed{Principal: "ann", Position: position}}, NoSync: true})
 	}
@@ -154,7 +154,7 @@ func testFeedTrim(t *testing.T, open Open) {
 	}
 }
 
-// testFeeds: principals are listed in order, whatever is in their names.
+// testFeeds checks that principals are listed in order, whatever their names contain.
 func testFeeds(t *testing.T, open Open) {
 	d := fresh(t, open)
 	want := []string{"\x00", "01ARZ3NDEKTSV4RRFFQ69G5FAV", "a", "a\x00", "a\x00\x01", "ab", "b", "über"}
@@ -178,8 +178,8 @@ func testFeeds(t *testing.T, open Open) {
 	}
 }
 
-// testLongFeed: a feed with many records, some of deleted jobs, is read and
-// searched from anywhere.
+// testLongFeed checks that a feed with many records, some of deleted jobs, is read and
+// searched from any position.
 func testLongFeed(t *testing.T, open Open) {
 	d := fresh(t, open)
 	s := d.session("sess_1")

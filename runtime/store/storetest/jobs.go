@@ -15,7 +15,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// fullJob has every member set.
+// fullJob returns a row with every field set.
 func fullJob(sess arcp.SessionID) *store.Job {
 	return &store.Job{
 		ID: arcp.NewJobID(), Principal: "ann", Session: sess, SubmitID: arcp.NewMessageID(), Agent: "echo@1.2",
@@ -117,7 +117,7 @@ func testTerminal(t *testing.T, open Open) {
 	}
 }
 
-// committer commits what many goroutines hand in, together.
+// committer commits the writes of many goroutines in batches.
 type committer struct {
 	queue chan request
 	done  chan struct{}
@@ -167,7 +167,7 @@ func (c *committer) stop() {
 	<-c.done
 }
 
-// testRacingTerminals: of a thousand ends, one happens.
+// testRacingTerminals checks that of a thousand ends of a job one happens.
 func testRacingTerminals(t *testing.T, open Open) {
 	d := fresh(t, open)
 	s := d.session("sess_1")
@@ -200,13 +200,13 @@ func testRacingTerminals(t *testing.T, open Open) {
 		t.Errorf("%d ends happened and %d were refused, want 1 and 999", won, lost)
 	}
 	terminals := 0
-	for _, x := range d.given(s, 0) {
+	for _, x := range d.sessionLog(s, 0) {
 		if x.Event.Type.Terminal() {
 			terminals++
 		}
 	}
 	if terminals != 1 {
-		t.Errorf("%d terminal events were given, want 1", terminals)
+		t.Errorf("%d terminal events in the log, want 1", terminals)
 	}
 }
 
@@ -226,7 +226,7 @@ func testIdempotency(t *testing.T, open Open) {
 	}
 	refused := submit("job_0", "ann", "k", "d0")
 	refused.Put(store.Record{Key: "r", Rev: 7, Value: []byte("x")})
-	d.refuse(refused, store.ErrConflict) // does not occupy the key
+	d.refuse(refused, store.ErrConflict) // does not hold the key
 
 	d.do(submit("job_1", "ann", "k", "d1"))
 	again := submit("job_2", "ann", "k", "d2")
@@ -263,8 +263,8 @@ func ids(d *db, q store.JobQuery, limit int) (out []arcp.JobID) {
 	return out
 }
 
-// listed makes jobs of ann's for lists: 150 of one time, submitted in another
-// order than that of their ids, one before and one after; and others' between.
+// listed creates jobs of principal ann: 150 with the same time, submitted in the reverse
+// order of their ids, one before and one after; and jobs of another principal between.
 func listed(d *db) (want []arcp.JobID) {
 	for range 150 {
 		want = append(want, arcp.NewJobID())
@@ -289,7 +289,8 @@ func (d *db) created(id arcp.JobID, principal string, at time.Time) {
 	d.do(store.NewWrite(&store.SubmitJob{Row: row}))
 }
 
-// testPaging: the order is (CreatedAt, ID), and pages neither repeat nor skip.
+// testPaging checks that jobs are listed by (CreatedAt, ID), and that pages neither repeat
+// nor skip jobs.
 func testPaging(t *testing.T, open Open) {
 	d := fresh(t, open)
 	want := listed(d)
@@ -301,7 +302,7 @@ func testPaging(t *testing.T, open Open) {
 			got = append(got, page...)
 			j := d.job(page[len(page)-1])
 			q.AfterTime, q.AfterID = j.CreatedAt, j.ID
-			if size == 1 && len(got) == 7 { // a job that comes meanwhile does not disturb
+			if size == 1 && len(got) == 7 { // a job submitted meanwhile changes no later page
 				d.created(early, "ann", t0.Add(-time.Hour))
 			}
 		}

@@ -17,14 +17,14 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// killDir is the environment variable that makes testKill the child: it loads
-// the store in that directory until it is killed.
+// killDir is the environment variable that makes this process the child of testKill. The
+// child writes to the store in that directory until it is killed.
 const killDir = "STORETEST_KILL_DIR"
 
 const killRounds = 10
 
-// testKill: a process is killed at a random moment again and again; nothing it
-// had acknowledged is lost or changed.
+// testKill kills a process at random moments, and checks that no acknowledged event is
+// lost or changed.
 func testKill(t *testing.T, open Open) {
 	if dir := os.Getenv(killDir); dir != "" {
 		loadUntilKilled(t, open, dir)
@@ -48,8 +48,8 @@ func testKill(t *testing.T, open Open) {
 	t.Logf("%d acknowledged writes", total)
 }
 
-// killChild runs this test in a child and kills it a moment after it has
-// acknowledged something.
+// killChild runs this test in a child and kills it a moment after its first
+// acknowledgement.
 func killChild(t *testing.T, dir string, delay time.Duration) {
 	t.Helper()
 	pattern := "^" + strings.ReplaceAll(t.Name(), "/", "$/^") + "$"
@@ -62,7 +62,7 @@ func killChild(t *testing.T, dir string, delay time.Duration) {
 		t.Fatalf("start the child: %v", err)
 	}
 	exited := make(chan struct{})
-	go func() { defer close(exited); _ = cmd.Wait() }() // it is killed
+	go func() { defer close(exited); _ = cmd.Wait() }() // fails: the child is killed
 	for deadline := time.Now().Add(time.Minute); ackSize(dir) == before; time.Sleep(time.Millisecond) {
 		select {
 		case <-exited:
@@ -89,8 +89,8 @@ func ackSize(dir string) int64 {
 	return info.Size()
 }
 
-// loadUntilKilled commits echo jobs and long jobs in batches and notes what was
-// acknowledged.
+// loadUntilKilled commits echo jobs and long jobs in batches, and writes the acknowledged
+// events to a file.
 func loadUntilKilled(t *testing.T, open Open, dir string) {
 	acks, err := os.OpenFile(ackFile(dir), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -147,8 +147,8 @@ type ack struct {
 	sum     uint32
 }
 
-// readAcks reads what was acknowledged. A line that the kill has cut off was not,
-// and is taken away: the next child begins another one.
+// readAcks reads the acknowledged events. It removes an incomplete last line, so that the
+// next child begins a new one.
 func readAcks(t *testing.T, dir string) (acks []ack) {
 	t.Helper()
 	raw, err := os.ReadFile(ackFile(dir))
@@ -171,18 +171,17 @@ func readAcks(t *testing.T, dir string) (acks []ack) {
 	return acks
 }
 
-// checkAcks checks every acknowledged event in its job's log and in its
-// session's.
+// checkAcks checks every acknowledged event in the log of its job and of its session.
 func checkAcks(d *db, acks []ack) {
 	d.Helper()
 	logs, sessions := map[arcp.JobID][]*store.Event{}, map[arcp.SessionID]map[uint64]*store.Event{}
 	for _, a := range acks {
 		if logs[a.job] == nil {
-			logs[a.job] = d.log(a.job, 0)
+			logs[a.job] = d.jobLog(a.job, 0)
 		}
 		if sessions[a.session] == nil {
 			sessions[a.session] = map[uint64]*store.Event{}
-			for _, x := range d.given(a.session, d.row(a.session).TrimmedTo) {
+			for _, x := range d.sessionLog(a.session, d.row(a.session).TrimmedTo) {
 				sessions[a.session][x.Seq] = x.Event
 			}
 		}
@@ -207,7 +206,7 @@ func (d *db) checkAck(a ack, e *store.Event) {
 	}
 }
 
-// checkEnds: a batch happened whole or not at all.
+// checkEnds checks that batches are atomic.
 func (d *db) checkEnds(logs map[arcp.JobID][]*store.Event) {
 	for id, log := range logs {
 		j := d.job(id)

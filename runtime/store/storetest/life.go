@@ -13,8 +13,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// testEpochs: of two connections that attach at the same time one succeeds, and
-// what the one before writes is refused.
+// testEpochs checks that of two connections that attach at the same time one succeeds,
+// and that writes of the connection before are refused.
 func testEpochs(t *testing.T, open Open) {
 	d := fresh(t, open)
 	attach := func(epoch uint32) *store.Write {
@@ -65,8 +65,8 @@ func testInvalid(t *testing.T, open Open) {
 	}
 }
 
-// testEndSession: a session goes with all it had; its jobs go on, and their
-// origin numbers count on from the last.
+// testEndSession checks that a session is deleted with its log and follows. Its jobs go
+// on, and their origin numbers count on from the last.
 func testEndSession(t *testing.T, open Open) {
 	d := fresh(t, open)
 	checkEndSession(d, func() {})
@@ -99,7 +99,7 @@ func checkEndSession(d *db, between func()) {
 	d.emit("job_1", arcp.JobProgress, arcp.JobProgress)
 	between()
 	d.finish("job_1")
-	for i, e := range d.log("job_1", 1) {
+	for i, e := range d.jobLog("job_1", 1) {
 		if e.OriginSeq != last+uint64(i)+1 {
 			d.Errorf("event %d has origin number %d, want %d", e.JSeq, e.OriginSeq, last+uint64(i)+1)
 		}
@@ -144,12 +144,13 @@ func testRecheck(t *testing.T, open Open) {
 	want("from another session", d.batch(elsewhere)[0], "")
 	d.do(store.NewWrite(&store.DeleteJob{Job: "job_1"}))
 	want("after it was deleted", d.batch(submit("job_6", "d6"))[0], "")
-	if n := len(d.log("job_6", 0)); n != 1 {
+	if n := len(d.jobLog("job_6", 0)); n != 1 {
 		t.Errorf("%d events", n)
 	}
 }
 
-// testFollowOnce: the history is given and nothing else changes.
+// testFollowOnce checks that a Follow with Once delivers the history and changes nothing
+// else.
 func testFollowOnce(t *testing.T, open Open) {
 	d := fresh(t, open)
 	s, other := d.session("sess_1"), d.session("sess_2")
@@ -171,8 +172,8 @@ func testFollowOnce(t *testing.T, open Open) {
 	d.want(other, arcp.Log, arcp.Log, arcp.JobProgress, arcp.JobCompleted, arcp.JobAccepted, arcp.Log)
 }
 
-// testFollowInPieces: pieces of a history and then what comes are what following
-// at once gives, whatever happens between the pieces.
+// testFollowInPieces checks that a history in pieces is the same as a history at once,
+// whatever happens between the pieces.
 func testFollowInPieces(t *testing.T, open Open) {
 	d := fresh(t, open)
 	s, other := d.session("sess_1"), d.session("sess_2")
@@ -192,8 +193,8 @@ func testFollowInPieces(t *testing.T, open Open) {
 	d.want(other, arcp.JobAccepted, arcp.JobStarted, arcp.Log, arcp.Log, arcp.JobProgress, arcp.JobProgress)
 }
 
-// testDeleteJob: nothing is left of a deleted job, and nobody reads past it
-// without being told.
+// testDeleteJob checks that nothing is left of a deleted job, and that a read past it
+// returns a TrimmedError.
 func testDeleteJob(t *testing.T, open Open) {
 	d := fresh(t, open)
 	s, other := d.session("sess_1"), d.session("sess_2")
@@ -238,7 +239,7 @@ func testDeleteJob(t *testing.T, open Open) {
 			t.Errorf("reading a %s over a deleted job = %v, want ErrTrimmed", name, err)
 		}
 	}
-	if n := len(d.given(other, 2)); n != 2 {
+	if n := len(d.sessionLog(other, 2)); n != 2 {
 		t.Errorf("%d events after the deleted job, want 2", n)
 	}
 	d.refuse(store.NewWrite(&store.AppendEvents{Job: row.ID, Attempt: 1}), store.ErrNotFound)
@@ -253,8 +254,8 @@ func testDeleteJob(t *testing.T, open Open) {
 	}
 }
 
-// testDeadRuns: who meets a deleted job is told how far that goes, and can go on
-// behind it.
+// testDeadRuns checks that a TrimmedError says where the events of a deleted job end, and
+// that a read from there goes on.
 func testDeadRuns(t *testing.T, open Open) {
 	d := fresh(t, open)
 	s, other := d.session("sess_1"), d.session("sess_2")
@@ -310,8 +311,8 @@ func testDeadRuns(t *testing.T, open Open) {
 	}
 }
 
-// testDeleteInOneBatch: a job can come and go in one batch, and its names pass to
-// another.
+// testDeleteInOneBatch checks that a job can be submitted and deleted in one batch, and
+// that another job can get its idempotency key and SubmitID.
 func testDeleteInOneBatch(t *testing.T, open Open) {
 	d := fresh(t, open)
 	s := d.session("sess_1")
@@ -342,7 +343,7 @@ func testDeleteInOneBatch(t *testing.T, open Open) {
 	d.want(s, arcp.JobAccepted)
 }
 
-// testEnded: jobs are listed in the order of their ends, before a time.
+// testEnded checks that jobs that ended before a time are listed by time of end.
 func testEnded(t *testing.T, open Open) {
 	d := fresh(t, open)
 	var want []arcp.JobID

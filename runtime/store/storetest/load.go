@@ -11,8 +11,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// testProducers: 64 producers on 16 sessions, each session also following
-// another's jobs; every number is given once.
+// testProducers checks that 64 producers on 16 sessions, which also follow the jobs of
+// another session, use every number once.
 func testProducers(t *testing.T, open Open) {
 	d := fresh(t, open)
 	const producers, rounds = 64, 20
@@ -44,15 +44,15 @@ func testProducers(t *testing.T, open Open) {
 	c.stop()
 	const perSession = producers / 16 * 2 * (rounds*2 + 1)
 	for _, s := range sessions {
-		got := d.given(s, 0)
+		got := d.sessionLog(s, 0)
 		if len(got) != perSession || d.row(s).LastSeq != perSession {
-			t.Errorf("%s was given %d events, LastSeq %d; want %d", s, len(got), d.row(s).LastSeq, perSession)
+			t.Errorf("the log of %s has %d events, LastSeq %d; want %d", s, len(got), d.row(s).LastSeq, perSession)
 		}
 	}
 }
 
-// testReaders: what readers see while batches are committed has no gap and
-// only grows, and a job that has ended has its terminal event.
+// testReaders checks that logs read during commits have no gap and only grow, and that an
+// ended job has its terminal event.
 func testReaders(t *testing.T, open Open) {
 	d := fresh(t, open)
 	s := d.session("sess_1")
@@ -75,8 +75,8 @@ func testReaders(t *testing.T, open Open) {
 	}
 	done.Store(true)
 	wg.Wait()
-	if n := len(d.given(s, 0)); n != len(names)*12 {
-		t.Errorf("%d events were given, want %d", n, len(names)*12)
+	if n := len(d.sessionLog(s, 0)); n != len(names)*12 {
+		t.Errorf("%d events in the log, want %d", n, len(names)*12)
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// model is the contract of a store, written to be read rather than to be fast:
-// a write is tried on a copy, which is thrown away when it is refused.
+// model is the contract of a store, for readers rather than for speed. A write is applied
+// to a copy, which is dropped when the write is refused.
 type model struct {
 	sessions map[arcp.SessionID]*modelSession
 	jobs     map[arcp.JobID]*modelJob
@@ -21,14 +21,14 @@ type model struct {
 	submits  map[[2]string]arcp.JobID // by session and id
 	records  map[string]modelRecord
 	deleted  uint64 // highest revision that a deleted record had
-	gone     map[arcp.SessionID]bool
-	dead     map[arcp.JobID]bool
+	ended    map[arcp.SessionID]bool
+	removed  map[arcp.JobID]bool
 }
 
 type modelSession struct {
 	features []arcp.Feature
 	epoch    uint32
-	given    []modelDelivery
+	log      []modelDelivery
 	trimmed  uint64
 }
 
@@ -57,9 +57,9 @@ type modelFollow struct {
 	session arcp.SessionID
 	corr    arcp.MessageID
 	types   arcp.TypeSet // 0: everything
-	plain   arcp.TypeSet // of these, what is followed without origin
+	plain   arcp.TypeSet // of these, the types followed without origin
 	origin  bool
-	home    bool // its numbers are the job's
+	primary bool // its numbers are the origin numbers of the job
 }
 
 const every = ^arcp.TypeSet(0)
@@ -79,19 +79,19 @@ type modelRecord struct {
 func newModel(deleted uint64) *model {
 	return &model{sessions: map[arcp.SessionID]*modelSession{}, jobs: map[arcp.JobID]*modelJob{}, feeds: map[string]*modelFeed{},
 		keys: map[[2]string]arcp.JobID{}, submits: map[[2]string]arcp.JobID{}, records: map[string]modelRecord{}, deleted: deleted,
-		gone: map[arcp.SessionID]bool{}, dead: map[arcp.JobID]bool{}}
+		ended: map[arcp.SessionID]bool{}, removed: map[arcp.JobID]bool{}}
 }
 
 func (m *model) clone() *model {
 	c := newModel(m.deleted)
 	c.keys, c.submits, c.records = maps.Clone(m.keys), maps.Clone(m.submits), maps.Clone(m.records)
-	c.gone, c.dead = maps.Clone(m.gone), maps.Clone(m.dead)
+	c.ended, c.removed = maps.Clone(m.ended), maps.Clone(m.removed)
 	for p, f := range m.feeds {
 		c.feeds[p] = &modelFeed{slices.Clone(f.events), f.trimmed}
 	}
 	for id, s := range m.sessions {
 		s := *s
-		s.given = slices.Clone(s.given)
+		s.log = slices.Clone(s.log)
 		c.sessions[id] = &s
 	}
 	for id, j := range m.jobs {
@@ -165,11 +165,10 @@ func (w *draft) write() *store.Write {
 	return out
 }
 
-// apply returns the model after a write, or the model itself and why the write
-// is refused.
+// apply returns the model after a write, or the model itself and the error of the write.
 func (m *model) apply(w *draft) (*model, error) {
 	c := m.clone()
-	for _, part := range []func(*draft) error{c.session, c.endSession, c.submit, c.follow, c.unfollow, c.give,
+	for _, part := range []func(*draft) error{c.session, c.endSession, c.submit, c.follow, c.unfollow, c.deliverEvents,
 		c.advance, c.announce, c.trim, c.record, c.deleteJob, c.trimFeed} {
 		if err := part(w); err != nil {
 			return m, err
@@ -178,8 +177,8 @@ func (m *model) apply(w *draft) (*model, error) {
 	return c, nil
 }
 
-// existing returns the job that a submit would make again, and whether it is
-// because of the submit's id rather than of its key.
+// existing returns the job that a submit would create a second time, and whether it has
+// the same SubmitID rather than the same idempotency key.
 func (m *model) existing(w *draft) (id arcp.JobID, repeated bool) {
 	row := w.Submit
 	if row == nil {
@@ -197,7 +196,7 @@ func (m *model) session(w *draft) error {
 	}
 	s := m.sessions[w.Session.ID]
 	switch {
-	case s != nil && w.NewSession, m.gone[w.Session.ID]:
+	case s != nil && w.NewSession, m.ended[w.Session.ID]:
 		return store.ErrExists
 	case s == nil && w.Attach:
 		return store.ErrNotFound
@@ -217,7 +216,7 @@ func (m *model) endSession(w *draft) error {
 	if m.sessions[w.EndSession] == nil {
 		return nil
 	}
-	m.gone[w.EndSession] = true
+	m.ended[w.EndSession] = true
 	delete(m.sessions, w.EndSession)
 	maps.DeleteFunc(m.submits, func(k [2]string, _ arcp.JobID) bool { return k[0] == string(w.EndSession) })
 	for _, j := range m.jobs {
@@ -231,7 +230,7 @@ func (m *model) submit(w *draft) error {
 	switch {
 	case row == nil:
 		return nil
-	case m.jobs[row.ID] != nil || m.dead[row.ID]:
+	case m.jobs[row.ID] != nil || m.removed[row.ID]:
 		return store.ErrExists
 	case row.Session != "" && m.sessions[row.Session] == nil:
 		return store.ErrNotFound
@@ -239,7 +238,7 @@ func (m *model) submit(w *draft) error {
 	j := &modelJob{session: row.Session, submitID: row.SubmitID, principal: row.Principal, digest: row.Digest, state: row.State, attempt: 1}
 	if row.Session != "" {
 		m.submits[[2]string{string(row.Session), string(row.SubmitID)}] = row.ID
-		j.follows = []modelFollow{{session: row.Session, corr: row.SubmitID, plain: every, home: true}}
+		j.follows = []modelFollow{{session: row.Session, corr: row.SubmitID, plain: every, primary: true}}
 	}
 	m.jobs[row.ID] = j
 	if row.IdempotencyKey != "" {
@@ -248,13 +247,13 @@ func (m *model) submit(w *draft) error {
 	return nil
 }
 
-// sees says whether a session is given a type by a follow.
+// sees reports whether a follow delivers a type.
 func (m *model) sees(f modelFollow, t arcp.Type) bool {
 	spec := arcp.Lookup(t)
 	return (spec == nil || !spec.Directed) && m.shows(f, t)
 }
 
-// shows says whether a session can be given a type.
+// shows reports whether a session can get a type.
 func (m *model) shows(f modelFollow, t arcp.Type) bool {
 	spec := arcp.Lookup(t)
 	if spec == nil || spec.Delivery != arcp.Sequenced || f.types != 0 && f.types&spec.Bit == 0 {
@@ -271,11 +270,11 @@ func (m *model) follow(w *draft) error {
 	if s == nil || j == nil {
 		return store.ErrNotFound
 	}
-	if m.followsEnough(w.Follow, j) {
+	if m.pastLimit(w.Follow, j) {
 		return store.ErrTooMany
 	}
 	f := modelFollow{session: w.Follow.Session, corr: w.Follow.CorrelationID, types: w.Follow.Types, origin: w.Follow.Origin}
-	f.home = f.session == j.session && f.corr == j.submitID
+	f.primary = f.session == j.session && f.corr == j.submitID
 	if !f.origin {
 		f.plain = cmp.Or(f.types, every)
 	}
@@ -289,7 +288,7 @@ func (m *model) follow(w *draft) error {
 		}
 		left--
 		if m.sees(f, e.typ) {
-			s.given = append(s.given, modelDelivery{w.Follow.Job, uint64(i) + 1, f.corr, f.origin})
+			s.log = append(s.log, modelDelivery{w.Follow.Job, uint64(i) + 1, f.corr, f.origin})
 		}
 	}
 	if w.Follow.Once {
@@ -310,8 +309,8 @@ func (m *model) follow(w *draft) error {
 	return nil
 }
 
-// followsEnough says whether a follow would be one too many of its session.
-func (m *model) followsEnough(f *store.Follow, job *modelJob) bool {
+// pastLimit reports whether a follow exceeds its Limit.
+func (m *model) pastLimit(f *store.Follow, job *modelJob) bool {
 	follows := func(j *modelJob) bool {
 		return j.session == f.Session || slices.ContainsFunc(j.follows, func(x modelFollow) bool { return x.session == f.Session })
 	}
@@ -327,12 +326,12 @@ func (m *model) followsEnough(f *store.Follow, job *modelJob) bool {
 	return n >= f.Limit
 }
 
-// order puts the follow that the submit made first.
+// order compares follows: the follow of the submit is first.
 func (j *modelJob) order(a, b modelFollow) int {
 	switch {
-	case a.home:
+	case a.primary:
 		return -1
-	case b.home:
+	case b.primary:
 		return 1
 	}
 	return cmp.Or(strings.Compare(string(a.session), string(b.session)), strings.Compare(string(a.corr), string(b.corr)))
@@ -393,7 +392,7 @@ func (m *model) advance(w *draft) error {
 	return nil
 }
 
-// append gives events to who is to have them, those with a route one by one.
+// append delivers events to their receivers, events with a route one by one.
 func (m *model) append(id arcp.JobID, j *modelJob, events []*store.Event) {
 	for len(events) > 0 {
 		n := 1
@@ -402,12 +401,12 @@ func (m *model) append(id arcp.JobID, j *modelJob, events []*store.Event) {
 				n++
 			}
 		}
-		m.hand(id, j, events[:n], j.receivers(m, events[0]))
+		m.deliver(id, j, events[:n], j.receivers(m, events[0]))
 		events = events[n:]
 	}
 }
 
-// receivers are the follows by which an event, and those of its piece, are given.
+// receivers returns the follows that deliver an event, and the events with it.
 func (j *modelJob) receivers(m *model, e *store.Event) []modelFollow {
 	if e.Route == nil {
 		return j.follows
@@ -432,21 +431,22 @@ func (j *modelJob) receivers(m *model, e *store.Event) []modelFollow {
 	return list
 }
 
-// single is how a session that need not follow the job is given one event.
+// single returns the follow that delivers one event to a session that need not follow the
+// job.
 func (j *modelJob) single(id arcp.SessionID) modelFollow {
 	if id == j.session {
-		return modelFollow{session: id, corr: j.submitID, home: true}
+		return modelFollow{session: id, corr: j.submitID, primary: true}
 	}
 	return modelFollow{session: id, origin: true}
 }
 
-// hand gives events by follows, one after the other.
-func (m *model) hand(id arcp.JobID, j *modelJob, events []*store.Event, follows []modelFollow) {
+// deliver delivers events by follows, one follow after the other.
+func (m *model) deliver(id arcp.JobID, j *modelJob, events []*store.Event, follows []modelFollow) {
 	base := uint64(len(j.events))
 	for i, e := range events {
 		origin := j.lastOrigin() + 1
-		if home := m.sessions[j.session]; home != nil {
-			origin = uint64(len(home.given))
+		if submitter := m.sessions[j.session]; submitter != nil {
+			origin = uint64(len(submitter.log))
 		}
 		j.events = append(j.events, modelEvent{e.Type, origin})
 		m.publish(j.principal, modelDelivery{job: id, jseq: base + uint64(i) + 1})
@@ -455,28 +455,28 @@ func (m *model) hand(id arcp.JobID, j *modelJob, events []*store.Event, follows 
 		s := m.sessions[f.session]
 		for i, e := range events {
 			if m.sees(f, e.Type) || e.Route != nil && m.shows(f, e.Type) {
-				s.given = append(s.given, modelDelivery{id, base + uint64(i) + 1, f.corr, f.origin})
+				s.log = append(s.log, modelDelivery{id, base + uint64(i) + 1, f.corr, f.origin})
 			}
-			if f.home {
-				j.events[base+uint64(i)].origin = uint64(len(s.given))
+			if f.primary {
+				j.events[base+uint64(i)].origin = uint64(len(s.log))
 			}
 		}
 	}
 }
 
-func (m *model) give(w *draft) error {
+func (m *model) deliverEvents(w *draft) error {
 	for _, g := range w.Give {
 		if m.jobs[g.Job] == nil {
 			return store.ErrNotFound
 		}
 		if m.sessions[g.Session] != nil {
-			m.giveOne(g)
+			m.deliverOne(g)
 		}
 	}
 	return nil
 }
 
-func (m *model) giveOne(g store.DeliverEvent) {
+func (m *model) deliverOne(g store.DeliverEvent) {
 	j := m.jobs[g.Job]
 	if g.JSeq > uint64(len(j.events)) {
 		return
@@ -487,7 +487,7 @@ func (m *model) giveOne(g store.DeliverEvent) {
 	}
 	if m.shows(f, j.events[g.JSeq-1].typ) {
 		s := m.sessions[f.session]
-		s.given = append(s.given, modelDelivery{g.Job, g.JSeq, f.corr, f.origin})
+		s.log = append(s.log, modelDelivery{g.Job, g.JSeq, f.corr, f.origin})
 	}
 }
 
@@ -507,8 +507,7 @@ func (m *model) publish(principal string, x modelDelivery) {
 	f.events = append(f.events, x)
 }
 
-// announce gives the feed events that are of no job: their position is the one
-// there.
+// announce appends events of no job to a feed.
 func (m *model) announce(w *draft) error {
 	if w.Announce == nil {
 		return nil
@@ -545,7 +544,7 @@ func (m *model) deleteJob(w *draft) error {
 	case !j.state.Terminal():
 		return store.ErrLive
 	}
-	m.dead[w.DeleteJob] = true
+	m.removed[w.DeleteJob] = true
 	delete(m.jobs, w.DeleteJob)
 	maps.DeleteFunc(m.keys, func(_ [2]string, id arcp.JobID) bool { return id == w.DeleteJob })
 	maps.DeleteFunc(m.submits, func(_ [2]string, id arcp.JobID) bool { return id == w.DeleteJob })
@@ -570,7 +569,7 @@ func (m *model) trim(w *draft) error {
 	if s == nil {
 		return store.ErrNotFound
 	}
-	s.trimmed = max(s.trimmed, min(w.Trim.Seq, uint64(len(s.given))))
+	s.trimmed = max(s.trimmed, min(w.Trim.Seq, uint64(len(s.log))))
 	return nil
 }
 
@@ -592,8 +591,8 @@ func (m *model) record(w *draft) error {
 	return nil
 }
 
-// sameRefusal reports whether the model and the store agree that a write is
-// refused; which of several reasons wins is up to the store.
+// sameRefusal reports whether the model and the store agree that a write is refused. Of
+// several errors the store may return any.
 func sameRefusal(model, got error) bool {
 	return (model == nil) == (got == nil) && !errors.Is(got, store.ErrInvalid)
 }

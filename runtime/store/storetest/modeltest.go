@@ -31,10 +31,10 @@ func testModelReopen(t *testing.T, open Open) {
 	})
 }
 
-// runModel runs random scripts of batches against the model, each with names
-// of its own in one store, and calls between after each batch.
+// runModel runs random scripts of batches against the model and calls between after each
+// batch. All scripts use one store, each with its own names.
 func runModel(d *db, t *testing.T, between func()) {
-	deleted := uint64(0) // goes on from script to script, as the store does
+	deleted := uint64(0) // of the store: continues from script to script
 	rapid.Check(t, func(rt *rapid.T) {
 		s := &modelScript{t: rt, d: d, m: newModel(deleted), name: string(arcp.NewJobID()), last: map[string]int{}}
 		defer func() { deleted = s.m.deleted }()
@@ -61,7 +61,7 @@ func pick[T any](s *modelScript, label string, from ...T) T {
 
 func (s *modelScript) session() arcp.SessionID {
 	name := pick(s, "session", "a", "b", "c")
-	for ; s.m.gone[s.sessionID(name)]; s.last["sess"+name]++ {
+	for ; s.m.ended[s.sessionID(name)]; s.last["sess"+name]++ {
 	}
 	return s.sessionID(name)
 }
@@ -72,7 +72,7 @@ func (s *modelScript) sessionID(name string) arcp.SessionID {
 
 func (s *modelScript) job() arcp.JobID {
 	name := pick(s, "job", "a", "b", "c", "d")
-	for ; s.m.dead[s.jobID(name)]; s.last["job"+name]++ {
+	for ; s.m.removed[s.jobID(name)]; s.last["job"+name]++ {
 	}
 	return s.jobID(name)
 }
@@ -113,22 +113,22 @@ func (s *modelScript) route() *store.Route {
 	return r
 }
 
-func (s *modelScript) drawGive(w *draft) {
+func (s *modelScript) drawDeliver(w *draft) {
 	w.Give = append(w.Give, store.DeliverEvent{Session: s.session(), Job: s.job(), JSeq: pick(s, "event", uint64(1), 2, 3, 5)})
 }
 
-// write draws a write with one to three parts.
+// write draws a write with one to three operations.
 func (s *modelScript) write() *draft {
 	w := new(draft)
 	for range rapid.IntRange(1, 3).Draw(s.t, "parts") {
 		pick(s, "part", s.drawSession, s.drawSubmit, s.drawEvents, s.drawEvents, s.drawEvents, s.drawEnd,
-			s.drawFollow, s.drawFollow, s.drawUnfollow, s.drawGive, s.drawTrim, s.drawRecord,
+			s.drawFollow, s.drawFollow, s.drawUnfollow, s.drawDeliver, s.drawTrim, s.drawRecord,
 			s.drawEndSession, s.drawDelete, s.drawTrimFeed, s.drawAnnounce)(w)
 	}
 	return sensible(w)
 }
 
-// sensible takes out of a write what contradicts the rest of it.
+// sensible removes operations that contradict others of the write.
 func sensible(w *draft) *draft {
 	if w.Session != nil && w.Session.ID == w.EndSession {
 		w.EndSession = ""
@@ -241,7 +241,7 @@ func (s *modelScript) drawRecord(w *draft) {
 	w.Records = append(w.Records, r)
 }
 
-// batch commits one to four writes and compares what came of them.
+// batch commits one to four writes and compares their results.
 func (s *modelScript) batch() {
 	drafts := make([]*draft, rapid.IntRange(1, 4).Draw(s.t, "writes"))
 	writes := make([]*store.Write, len(drafts))
@@ -278,26 +278,26 @@ func (s *modelScript) check(w *draft, r *store.Result) {
 	if w.Session != nil && r.Epoch != after.sessions[w.Session.ID].epoch {
 		s.t.Fatalf("Epoch = %d, want %d", r.Epoch, after.sessions[w.Session.ID].epoch)
 	}
-	if w.Follow != nil && r.LastSeq != uint64(len(after.sessions[w.Follow.Session].given)) {
-		s.t.Fatalf("LastSeq = %d after a follow, want %d", r.LastSeq, len(after.sessions[w.Follow.Session].given))
+	if w.Follow != nil && r.LastSeq != uint64(len(after.sessions[w.Follow.Session].log)) {
+		s.t.Fatalf("LastSeq = %d after a follow, want %d", r.LastSeq, len(after.sessions[w.Follow.Session].log))
 	}
 }
 
-// checkRuns checks that the runs are what the sessions have been given by this
-// write, in order.
+// checkRuns checks that the runs are the events that this write added to the logs of
+// sessions, in order.
 func (s *modelScript) checkRuns(before *model, r *store.Result) {
 	next := map[arcp.SessionID]int{}
 	for _, run := range r.Runs {
 		if s.m.sessions[run.Session] == nil {
 			s.t.Fatalf("run %+v is of a session that has ended", run)
 		}
-		given := s.m.sessions[run.Session].given
+		log := s.m.sessions[run.Session].log
 		i, ok := next[run.Session]
 		if !ok && before.sessions[run.Session] != nil {
-			i = len(before.sessions[run.Session].given)
+			i = len(before.sessions[run.Session].log)
 		}
 		for k, e := range run.Events {
-			want := given[i+k]
+			want := log[i+k]
 			if run.First != uint64(i)+1 || e.JSeq != want.jseq || run.CorrelationID != want.corr || run.Origin != want.origin {
 				s.t.Fatalf("run %+v has event %d, want %+v", run, e.JSeq, want)
 			}
@@ -307,15 +307,15 @@ func (s *modelScript) checkRuns(before *model, r *store.Result) {
 	for id, sess := range s.m.sessions {
 		was := 0
 		if before.sessions[id] != nil {
-			was = len(before.sessions[id].given)
+			was = len(before.sessions[id].log)
 		}
-		if n, ok := next[id]; (ok || was != len(sess.given)) && n != len(sess.given) {
-			s.t.Fatalf("%s: the runs go to %d, want %d", id, n, len(sess.given))
+		if n, ok := next[id]; (ok || was != len(sess.log)) && n != len(sess.log) {
+			s.t.Fatalf("%s: the runs go to %d, want %d", id, n, len(sess.log))
 		}
 	}
 }
 
-// checkFeed checks that the feed was given the events of this write.
+// checkFeed checks the events that this write added to a feed.
 func (s *modelScript) checkFeed(before *model, w *draft, r *store.Result) {
 	want := store.FeedRun{}
 	if len(w.Events) > 0 {
@@ -335,7 +335,7 @@ func (s *modelScript) checkFeed(before *model, w *draft, r *store.Result) {
 	}
 }
 
-// compare checks everything that can be read.
+// compare compares all readable data.
 func (s *modelScript) compare() {
 	for id, want := range s.m.sessions {
 		s.compareSession(id, want)
@@ -352,20 +352,20 @@ func (s *modelScript) compare() {
 }
 
 func (s *modelScript) compareGone() {
-	for id := range s.m.gone {
+	for id := range s.m.ended {
 		if _, err := s.d.Session(context.Background(), id); !errors.Is(err, store.ErrNotFound) {
 			s.t.Fatalf("%s has ended: %v", id, err)
 		}
 	}
-	for id := range s.m.dead {
+	for id := range s.m.removed {
 		if _, err := s.d.Job(context.Background(), id); !errors.Is(err, store.ErrNotFound) {
 			s.t.Fatalf("%s was deleted: %v", id, err)
 		}
 	}
 }
 
-// compareEnded checks that the jobs of the script that have ended are listed, in
-// order, among those of the scripts before.
+// compareEnded checks that the ended jobs of the script are listed in order, among the
+// jobs of earlier scripts.
 func (s *modelScript) compareEnded() {
 	var last time.Time
 	n := 0
@@ -416,8 +416,8 @@ func (s *modelScript) compareRecords() {
 	}
 }
 
-// readable is what can be read before the first event of a deleted job, and how
-// the reading ends.
+// readable returns the events before the first event of a deleted job, and the error at
+// their end.
 func (m *model) readable(events []modelDelivery) ([]modelDelivery, error) {
 	for i := range events {
 		if events[i].job != "" && m.jobs[events[i].job] == nil {
@@ -457,8 +457,8 @@ func (s *modelScript) compareFeed(principal string, want *modelFeed) {
 	}
 }
 
-// compareAnnounced checks an event that no job has: it knows its position, and is
-// found by its id.
+// compareAnnounced checks the position of an announced event, and that it is found by its
+// id.
 func (s *modelScript) compareAnnounced(principal string, x store.FeedEvent, trimmed uint64) {
 	got, err := s.d.FeedPosition(context.Background(), principal, x.Event.ID())
 	if err != nil || got != x.Position || x.Event.JSeq != x.Position || x.Event.OriginSeq != 0 || x.Event.JobID() != "" {
@@ -467,7 +467,7 @@ func (s *modelScript) compareAnnounced(principal string, x store.FeedEvent, trim
 }
 
 func (s *modelScript) comparePosition(principal string, x modelDelivery, position, trimmed uint64) {
-	id := s.d.log(x.job, x.jseq-1)[0].ID()
+	id := s.d.jobLog(x.job, x.jseq-1)[0].ID()
 	got, err := s.d.FeedPosition(context.Background(), principal, id)
 	if position <= trimmed && errors.Is(err, store.ErrNotFound) {
 		return
@@ -481,14 +481,14 @@ func (s *modelScript) compareSession(id arcp.SessionID, want *modelSession) {
 	var got []modelDelivery
 	err := s.d.SessionEvents(context.Background(), id, want.trimmed, func(x store.Delivery) bool {
 		k := int(x.Seq) - 1
-		if k != len(got)+int(want.trimmed) || k >= len(want.given) || !bytes.Contains(x.Event.Body, []byte(want.given[k].job)) {
+		if k != len(got)+int(want.trimmed) || k >= len(want.log) || !bytes.Contains(x.Event.Body, []byte(want.log[k].job)) {
 			s.t.Fatalf("%s: number %d after %d is %s", id, x.Seq, len(got), x.Event.Body)
 		}
-		got = append(got, modelDelivery{want.given[k].job, x.Event.JSeq, x.CorrelationID, x.Origin})
+		got = append(got, modelDelivery{want.log[k].job, x.Event.JSeq, x.CorrelationID, x.Origin})
 		return true
 	})
-	given, wantErr := s.m.readable(want.given[want.trimmed:])
-	if diff := cmp.Diff(given, got, cmp.AllowUnexported(modelDelivery{}), emptyIsNil); !errors.Is(err, wantErr) || diff != "" {
+	log, wantErr := s.m.readable(want.log[want.trimmed:])
+	if diff := cmp.Diff(log, got, cmp.AllowUnexported(modelDelivery{}), emptyIsNil); !errors.Is(err, wantErr) || diff != "" {
 		s.t.Fatalf("%s: %v, want %v (-want +got):\n%s", id, err, wantErr, diff)
 	}
 	if want.trimmed > 0 {
@@ -498,12 +498,12 @@ func (s *modelScript) compareSession(id arcp.SessionID, want *modelSession) {
 		}
 	}
 	row, err := s.d.Session(context.Background(), id)
-	if err != nil || row.LastSeq != uint64(len(want.given)) || row.TrimmedTo != want.trimmed || row.Epoch != want.epoch {
-		s.t.Fatalf("%s: row %+v, %v; want %d given, %d trimmed", id, row, err, len(want.given), want.trimmed)
+	if err != nil || row.LastSeq != uint64(len(want.log)) || row.TrimmedTo != want.trimmed || row.Epoch != want.epoch {
+		s.t.Fatalf("%s: row %+v, %v; want %d given, %d trimmed", id, row, err, len(want.log), want.trimmed)
 	}
 }
 
-// emptyIsNil makes cmp treat an empty slice as none.
+// emptyIsNil makes cmp treat an empty slice as nil.
 var emptyIsNil = cmp.FilterValues(func(a, b []modelDelivery) bool { return len(a) == 0 && len(b) == 0 }, cmp.Ignore())
 
 func (s *modelScript) compareJob(id arcp.JobID, want *modelJob) {

@@ -15,8 +15,8 @@ func reportPercentiles(b *testing.B, lat []time.Duration) {
 	b.ReportMetric(float64(lat[len(lat)*99/100].Microseconds()), "p99-µs")
 }
 
-// meter measures the time between start and stop, and the processor time of
-// the whole process in it: what remains meaningful on a busy machine.
+// meter measures the time between start and stop, and the processor time of the process
+// during it, which stays meaningful on a busy machine.
 type meter struct {
 	wall, cpu time.Duration
 	began     time.Time
@@ -43,8 +43,8 @@ func processTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchFsync measures what a durable commit cannot be faster than: appending
-// 512 bytes to a file and syncing it.
+// BenchFsync measures the lower bound of a durable commit: appending 512 bytes to a file
+// and syncing it.
 func BenchFsync(b *testing.B) {
 	f, err := os.Create(filepath.Join(b.TempDir(), "log"))
 	if err != nil {

@@ -47,7 +47,7 @@ func testRecords(t *testing.T, open Open) {
 	if rec := d.record("a"); rec.Rev != 0 || rec.Value != nil {
 		t.Errorf("deleted record = %+v", rec)
 	}
-	d.do(store.NewWrite().Put(store.Record{Key: "a"})) // it is not there, and that is so
+	d.do(store.NewWrite().Put(store.Record{Key: "a"})) // deletes nothing
 	d.do(put("a", 0, "new"))
 	if rec := d.record("a"); rec.Rev <= two.Rev {
 		t.Errorf("revision %d came back after %d", rec.Rev, two.Rev)
@@ -64,7 +64,7 @@ func testRecords(t *testing.T, open Open) {
 	}
 }
 
-// testRefused: nothing of a refused write happens, whatever else it had.
+// testRefused checks that nothing of a refused write happens.
 func testRefused(t *testing.T, open Open) {
 	d := fresh(t, open)
 	s := d.session("sess_1")
@@ -104,8 +104,8 @@ func testRefused(t *testing.T, open Open) {
 	}
 }
 
-// testOneBatch: the writes of a batch see each other, and a refused one does
-// not disturb the others.
+// testOneBatch checks that a write sees the writes before it in its batch, and that a
+// refused write does not change the others.
 func testOneBatch(t *testing.T, open Open) {
 	d := fresh(t, open)
 	row := jobRow("job_1", "sess_1")

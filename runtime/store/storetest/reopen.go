@@ -20,7 +20,7 @@ func (d *db) reopen(open Open, dir string) {
 	d.Store = open(d.TB, dir)
 }
 
-// image is everything that can be read.
+// image is all readable data of a store.
 type image struct {
 	Sessions []store.Session
 	Given    map[arcp.SessionID][]store.Delivery
@@ -37,7 +37,7 @@ func (d *db) image(principals, records []string) image {
 	im.Stat.Bytes = 0
 	err := d.Sessions(context.Background(), func(s store.Session) bool {
 		im.Sessions = append(im.Sessions, s)
-		im.Given[s.ID] = d.given(s.ID, s.TrimmedTo)
+		im.Given[s.ID] = d.sessionLog(s.ID, s.TrimmedTo)
 		return true
 	})
 	if err != nil {
@@ -46,7 +46,7 @@ func (d *db) image(principals, records []string) image {
 	for _, p := range principals {
 		for _, id := range ids(d, store.JobQuery{Principal: p}, 0) {
 			im.Jobs = append(im.Jobs, d.job(id))
-			im.Events[id] = d.log(id, 0)
+			im.Events[id] = d.jobLog(id, 0)
 		}
 	}
 	for _, key := range records {
@@ -55,7 +55,7 @@ func (d *db) image(principals, records []string) image {
 	return im
 }
 
-// testReopen: everything is the same after closing and opening.
+// testReopen checks that all data is the same after closing and opening.
 func testReopen(t *testing.T, open Open) {
 	dir := t.TempDir()
 	d := at(t, open, dir)
@@ -98,7 +98,7 @@ func testReopen(t *testing.T, open Open) {
 	d.want(s, arcp.JobAccepted, arcp.JobCheckpoint, arcp.JobProgress, arcp.JobCompleted)
 }
 
-// testReopenFollows: follows, also ended ones, outlive the process.
+// testReopenFollows checks that follows, and the ends of follows, survive a restart.
 func testReopenFollows(t *testing.T, open Open) {
 	dir := t.TempDir()
 	d := at(t, open, dir)
@@ -129,8 +129,8 @@ func testReopenFollows(t *testing.T, open Open) {
 	d.want(other, arcp.Log, arcp.JobProgress, arcp.Log, arcp.JobCompleted)
 }
 
-// testReopenTrimmed: numbers go on where they were, also when nothing that has
-// one is left.
+// testReopenTrimmed checks that numbers continue after a restart, also when all events
+// were trimmed.
 func testReopenTrimmed(t *testing.T, open Open) {
 	dir := t.TempDir()
 	d := at(t, open, dir)
@@ -152,7 +152,7 @@ func testReopenTrimmed(t *testing.T, open Open) {
 	if row := d.row(part); row.LastSeq != 200 || row.TrimmedTo != 151 {
 		t.Errorf("LastSeq %d, TrimmedTo %d; want 200, 151", row.LastSeq, row.TrimmedTo)
 	}
-	if n := len(d.given(part, 151)); n != 49 {
+	if n := len(d.sessionLog(part, 151)); n != 49 {
 		t.Errorf("%d events after 151, want 49", n)
 	}
 	if r := d.finish("job_1"); r.Runs[0].First != 201 || r.Runs[1].First != 201 {
@@ -161,8 +161,8 @@ func testReopenTrimmed(t *testing.T, open Open) {
 	d.want(s, arcp.JobCompleted)
 }
 
-// testClockStepsBack: ids ascend over a restart at which the clock has jumped
-// back, here to the year 2000 in which a bubble begins.
+// testClockStepsBack checks that ids ascend over a restart at which the clock is set back,
+// here to the year 2000 in which a bubble begins.
 func testClockStepsBack(t *testing.T, open Open) {
 	dir := t.TempDir()
 	d := at(t, open, dir)
@@ -171,7 +171,7 @@ func testClockStepsBack(t *testing.T, open Open) {
 	if len(before.Runs) != 0 {
 		t.Errorf("runs = %+v", before.Runs)
 	}
-	last := d.log("job_1", 0)[0].ID()
+	last := d.jobLog("job_1", 0)[0].ID()
 	if err := d.Close(); err != nil {
 		t.Fatalf("Close = %v", err)
 	}

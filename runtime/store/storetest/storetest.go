@@ -12,12 +12,12 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// Open opens the store in a directory. It is called again with the same
-// directory after the store was closed, or its process killed.
+// Open opens the store in a directory. It is called again for the same directory after
+// the store was closed or its process was killed.
 type Open func(t testing.TB, dir string) store.Store
 
-// Run runs the suite. durable says that a store keeps what was committed when
-// it is closed or its process is killed.
+// Run runs the suite. durable says that committed data survives Close and the end of the
+// process.
 func Run(t *testing.T, open Open, durable bool) {
 	for _, test := range tests {
 		if durable || !test.durable {
@@ -97,10 +97,10 @@ var tests = []struct {
 	{"Kill", true, testKill},
 }
 
-// t0 is when the tests play.
+// t0 is the time of the tests.
 var t0 = time.Date(2030, 5, 6, 7, 8, 9, 123456789, time.UTC)
 
-// db is a store with short ways to use it. A failure ends the test.
+// db is a store with short methods for tests. A failure ends the test.
 type db struct {
 	testing.TB
 	store.Store
@@ -143,8 +143,7 @@ func (d *db) refuse(w *store.Write, want error) {
 	}
 }
 
-// session makes a session that sees everything that needs no feature, and what
-// needs one of these.
+// session creates a session that sees the types without a feature and those of features.
 func (d *db) session(id arcp.SessionID, features ...arcp.Feature) arcp.SessionID {
 	d.Helper()
 	d.do(store.NewWrite(&store.OpenSession{Row: sessionRow(id, features...)}))
@@ -161,14 +160,14 @@ func jobRow(id arcp.JobID, sess arcp.SessionID) *store.Job {
 		Agent: "echo@1", Arguments: arcp.Raw(`{"text":"hi"}`), CreatedAt: t0, State: arcp.StateAccepted}
 }
 
-// submit makes a job of ann's.
+// submit creates a job of principal ann.
 func (d *db) submit(id arcp.JobID, sess arcp.SessionID) arcp.JobID {
 	d.Helper()
 	d.do(store.NewWrite(&store.SubmitJob{Row: jobRow(id, sess)}))
 	return id
 }
 
-// events makes events of a job, a millisecond apart.
+// events returns events of a job, a millisecond apart.
 func (d *db) events(id arcp.JobID, types ...arcp.Type) []*store.Event {
 	out := make([]*store.Event, len(types))
 	for i, t := range types {
@@ -194,9 +193,8 @@ func (d *db) completion(id arcp.JobID, attempt uint32) *store.Write {
 	return store.NewWrite(&store.AppendEvents{Job: id, Attempt: attempt, Events: d.events(id, arcp.JobCompleted), State: arcp.StateCompleted})
 }
 
-// given reads what a session was given after a position and checks that the
-// numbers have no gap.
-func (d *db) given(id arcp.SessionID, after uint64) []store.Delivery {
+// sessionLog reads a session's log after a position and checks that the numbers have no gap.
+func (d *db) sessionLog(id arcp.SessionID, after uint64) []store.Delivery {
 	d.Helper()
 	var out []store.Delivery
 	err := d.SessionEvents(context.Background(), id, after, func(x store.Delivery) bool {
@@ -214,8 +212,8 @@ func (d *db) given(id arcp.SessionID, after uint64) []store.Delivery {
 	return out
 }
 
-// log reads a job's events after a position.
-func (d *db) log(id arcp.JobID, after uint64) []*store.Event {
+// jobLog reads a job's events after a position.
+func (d *db) jobLog(id arcp.JobID, after uint64) []*store.Event {
 	d.Helper()
 	var out []*store.Event
 	err := d.JobEvents(context.Background(), id, after, func(e *store.Event) bool {
@@ -254,15 +252,15 @@ func (d *db) row(id arcp.SessionID) store.Session {
 // want checks that a session's log has these types from the first number on.
 func (d *db) want(id arcp.SessionID, types ...arcp.Type) {
 	d.Helper()
-	got := d.given(id, d.row(id).TrimmedTo)
+	got := d.sessionLog(id, d.row(id).TrimmedTo)
 	for i := range max(len(got), len(types)) {
 		switch {
 		case i >= len(got):
-			d.Fatalf("%s was given %d events, want %d; %s is missing", id, len(got), len(types), types[i])
+			d.Fatalf("the log of %s has %d events, want %d; %s is missing", id, len(got), len(types), types[i])
 		case i >= len(types):
-			d.Fatalf("%s was also given %s", id, got[i].Event.Type)
+			d.Fatalf("the log of %s also has %s", id, got[i].Event.Type)
 		case got[i].Event.Type != types[i]:
-			d.Fatalf("%s was given %s as number %d, want %s", id, got[i].Event.Type, got[i].Seq, types[i])
+			d.Fatalf("the log of %s has %s as number %d, want %s", id, got[i].Event.Type, got[i].Seq, types[i])
 		}
 	}
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// calling is a job that begins and ends in one write.
+// calling returns a write in which a job begins and ends.
 func (d *db) calling(id arcp.JobID, s arcp.SessionID) *store.Write {
 	return store.NewWrite(&store.SubmitJob{Row: jobRow(id, s)},
 		&store.AppendEvents{Events: d.events(id, arcp.JobAccepted, arcp.JobCompleted), State: arcp.StateCompleted})
 }
 
-// testTogether checks that writes that are to happen together all happen, or none.
+// testTogether checks that a write and its With all happen, or none.
 func testTogether(t *testing.T, open Open) {
 	d := fresh(t, open)
 	s := d.session("sess_1")
@@ -32,7 +32,7 @@ func testTogether(t *testing.T, open Open) {
 		t.Errorf("record %q, jobs %s and %s", rec.Value, d.job("job_1").State, d.job("job_other").State)
 	}
 
-	// What one of them cannot do none of them does.
+	// If one is refused, none happens.
 	conflict := put("a", rec.Rev+1, "two")
 	conflict.With = []*store.Write{d.calling("job_2", s)}
 	if r := d.batch(conflict)[0]; r.Err == nil || r.With[0].Err != nil || len(r.With[0].Runs) > 0 {
@@ -55,7 +55,7 @@ func testTogether(t *testing.T, open Open) {
 	}
 	d.want(s, arcp.JobAccepted, arcp.JobCompleted, arcp.JobCompleted)
 
-	// A session gets what it is given together with its own end, and is gone then.
+	// A session gets the events of the writes that happen together with its end.
 	end := &store.Write{Ops: []store.Op{&store.EndSession{Session: s}}, With: []*store.Write{d.calling("job_4", s)}}
 	if r := d.do(end); len(r.With[0].Runs) != 1 || !slices.Equal(typesOf(r.With[0].Runs[0].Events), []arcp.Type{arcp.JobAccepted, arcp.JobCompleted}) {
 		t.Errorf("runs with the end of the session = %+v", r.With[0].Runs)

@@ -46,7 +46,7 @@ func drawJob(t *rapid.T) store.Job {
 	}
 }
 
-// strict checks that a value can be read whole and in no other form.
+// strict checks that a value can be decoded, and no shortened or extended form of it.
 func strict(t *rapid.T, b []byte, decode func([]byte) error) {
 	t.Helper()
 	if err := decode(b); err != nil {
@@ -162,7 +162,7 @@ func TestRuns(t *testing.T) {
 	})
 }
 
-// TestHead: the id before the runs of a feed can be cut off.
+// TestHead checks that the id before the runs of a feed can be cut off.
 func TestHead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := arcp.MessageID(drawID(t, arcp.MessagePrefix))
@@ -189,7 +189,7 @@ func TestSubmitted(t *testing.T) {
 	})
 }
 
-// TestKeyText: strings in keys keep their order and can be cut off again.
+// TestKeyText checks that strings in keys keep their order and can be cut off.
 func TestKeyText(t *testing.T) {
 	text := rapid.StringOf(rapid.SampledFrom([]rune{0, 1, 'a', 'b', 0xff}))
 	rapid.Check(t, func(t *rapid.T) {
@@ -221,7 +221,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestKeyID: ids in keys can be cut off again whatever follows, and minted ones
+// TestKeyID checks that ids in keys can be cut off whatever follows, and that minted ids
 // keep their order.
 func TestKeyID(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -241,7 +241,7 @@ func TestKeyID(t *testing.T) {
 	})
 }
 
-// TestMinted: ids are read as package arcp reads them.
+// TestMinted checks that ids are parsed as package arcp parses them.
 func TestMinted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.StringMatching(`[0-8A-Za-z_]{25,27}`).Draw(t, "body")

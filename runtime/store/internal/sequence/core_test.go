@@ -61,8 +61,8 @@ func decide(t *testing.T, c *Core, s *stub, w *store.Write) store.Result {
 	return results[0]
 }
 
-// TestEviction: sessions leave memory without losing their place, except those
-// that follow a live job.
+// TestEviction checks that sessions are evicted without losing their numbers, except
+// sessions that follow a live job.
 func TestEviction(t *testing.T) {
 	s := &stub{sessions: map[arcp.SessionID]store.Session{}}
 	c := New(s, new(arcp.IDSource), 0)
@@ -97,8 +97,8 @@ func TestEviction(t *testing.T) {
 	}
 }
 
-// TestPinned: sessions that all follow live jobs stay, and not every batch
-// searches for one that could go.
+// TestPinned checks that sessions of live jobs stay in memory, and that the limit grows
+// with them.
 func TestPinned(t *testing.T) {
 	s := &stub{sessions: map[arcp.SessionID]store.Session{}}
 	c := New(s, new(arcp.IDSource), 0)
@@ -113,8 +113,8 @@ func TestPinned(t *testing.T) {
 	}
 }
 
-// TestSubmitterStays: a session stays in memory while a job that it submitted lives,
-// whether it follows it or not: the job's events are numbered by it.
+// TestSubmitterStays checks that a session stays in memory while a job that it submitted
+// lives, whether it follows the job or not: it numbers the job's events.
 func TestSubmitterStays(t *testing.T) {
 	s := &stub{sessions: map[arcp.SessionID]store.Session{}}
 	c := New(s, new(arcp.IDSource), 0)
@@ -138,7 +138,7 @@ func TestSubmitterStays(t *testing.T) {
 	}
 }
 
-// TestSourceFails: an error of the source is not a refusal.
+// TestSourceFails checks that an error of the source is an error of Decide.
 func TestSourceFails(t *testing.T) {
 	broken := errors.New("disk on fire")
 	s := &stub{sessions: map[arcp.SessionID]store.Session{}, err: broken}
@@ -161,8 +161,8 @@ func TestSourceFails(t *testing.T) {
 	}
 }
 
-// TestLastIDOfAnnounced: an announced event is the last of its batch like any other,
-// so that ids ascend over a restart, whatever the clock does.
+// TestLastIDOfAnnounced checks that LastID is also that of an announced event, so that
+// ids ascend over a restart, whatever the clock does.
 func TestLastIDOfAnnounced(t *testing.T) {
 	s := &stub{sessions: map[arcp.SessionID]store.Session{}}
 	c := New(s, new(arcp.IDSource), 0)
