@@ -182,7 +182,7 @@ func (j *Job) unfollow() {
 	}
 }
 
-// subscribed reports whether another handle than that of the submit follows the job.
+// subscribed reports whether a subscription follows the job, too.
 func (j *Job) subscribed() bool {
 	j.c.mu.Lock()
 	defer j.c.mu.Unlock()

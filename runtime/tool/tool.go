@@ -64,21 +64,22 @@ type Capability struct {
 	Limits       Limits
 	Idempotent   *bool    // default true
 	Recovery     Recovery // default fail
-	Retry        Retry    // for submits that do not say; only of an idempotent tool
+	Retry        Retry    // default retry policy of submits; idempotent tools only
 	Source       string   // go, exec, mcp, worker, agent, builtin; default go
-	Default      bool     // the version a bare name means; else the first registered
+	Default      bool     // version of a reference without one; else the first registered
 
-	Interruptible bool     // it calls Job.Yield now and then
-	Approval      Approval // who must approve a call before it is made; default nobody
-	MinTrust      string   // of who submits; default any
+	Interruptible bool     // it calls Job.Yield
+	Approval      Approval // before each call; default none
+	MinTrust      string   // of the submitting session; default any
 
-	// Audience says who may call the tool; for others it does not exist. nil:
-	// everybody. It is called with locks: it must neither block nor take one.
+	// Audience reports whether a principal may call the tool; for others it does not
+	// exist. nil: all principals. It is called with locks held: it must neither block
+	// nor lock.
 	Audience func(principal string) bool
 
-	// Endless: its jobs do not end by themselves. They end with their session's
-	// connection, unless the submit says on_disconnect, and a shutdown does not wait
-	// for them.
+	// Endless marks a tool whose jobs do not end by themselves. They end with their
+	// session's connection, unless the submit sets on_disconnect, and a shutdown does
+	// not wait for them.
 	Endless bool
 }
 
