@@ -179,23 +179,23 @@ func TestClientElevates(t *testing.T) {
 		defer ann.Abort()
 		c, l := b.client("alice", client.Handlers{})
 		defer c.Abort()
-		_, err := c.Elevate(b.Context(), "trusted", "", 0)
+		_, err := c.Elevate(b.Context(), client.ElevateParams{Level: "trusted"})
 		wantCode(b.T, "what it is already", err, arcp.CodeFailedPrecondition)
 		say = "deny"
-		_, err = c.Elevate(b.Context(), "privileged", "because", time.Minute)
+		_, err = c.Elevate(b.Context(), client.ElevateParams{Level: "privileged", Reason: "because", For: time.Minute})
 		wantCode(b.T, "denied", err, arcp.CodePermissionDenied)
 		go func() {
 			time.Sleep(59 * time.Minute)
 			l.cut(5 * time.Minute) // there is no connection when it is denied
 		}()
-		_, err = c.Elevate(b.Context(), "privileged", "because", time.Minute)
+		_, err = c.Elevate(b.Context(), client.ElevateParams{Level: "privileged", Reason: "because", For: time.Minute})
 		wantCode(b.T, "denied meanwhile", err, arcp.CodePermissionDenied)
 		say = "approve"
 		go func() {
 			time.Sleep(time.Minute)
 			l.cut(0) // the answer comes over the next connection
 		}()
-		lease, err := c.Elevate(b.Context(), "privileged", "because", time.Minute)
+		lease, err := c.Elevate(b.Context(), client.ElevateParams{Level: "privileged", Reason: "because", For: time.Minute})
 		if err != nil || lease.Permission != "trust.elevate.privileged" {
 			b.Fatalf("elevate = %+v, %v", lease, err)
 		}

@@ -142,7 +142,7 @@ func TestCancelHard(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-begun
-	if err := c.Cancel(t.Context(), job.ID(), "enough", 50*time.Millisecond); err != nil {
+	if err := c.Cancel(t.Context(), client.CancelParams{JobID: job.ID(), Reason: "enough", Deadline: 50 * time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}
 	_, err = job.Wait(t.Context())
@@ -150,7 +150,7 @@ func TestCancelHard(t *testing.T) {
 	if !ok || je.State != arcp.StateCancelled || je.RawCode != string(arcp.CodeAborted) {
 		t.Fatalf("job ended with %v, want cancelled with ABORTED: the tool ignored the cancel", err)
 	}
-	list, err := c.ListJobs(t.Context(), nil, 0, "")
+	list, err := c.ListJobs(t.Context(), client.ListJobsParams{})
 	if err != nil || len(list.Jobs) != 1 || list.Jobs[0].Status != "cancelled" {
 		t.Fatalf("list = %+v, %v; want the one job, cancelled", list, err)
 	}

@@ -913,7 +913,7 @@ func TestClientWorks(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		if err := user.Cancel(b.Context(), job.ID(), "enough", 0); err != nil {
+		if err := user.Cancel(b.Context(), client.CancelParams{JobID: job.ID(), Reason: "enough"}); err != nil {
 			t.Error(err)
 		}
 		_, err = job.Wait(b.Context())

@@ -8,11 +8,11 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// RespondInput answers a human.input.request, which is named by the id of its
-// message, with a value encoded with arcp.Marshal. A refusal is a *RemoteError:
-// INVALID_ARGUMENT when the value is not what was asked for, and the question is
-// still open; FAILED_PRECONDITION or NOT_FOUND when it is not. After a lost
-// connection the last may also mean that this answer was the one that counted.
+// RespondInput answers a human.input.request, named by the id of its message, with a
+// value encoded with arcp.Marshal. A refusal is a *RemoteError: INVALID_ARGUMENT when
+// the value does not satisfy the question's schema, and the question stays open;
+// FAILED_PRECONDITION or NOT_FOUND when the question is closed. After a lost
+// connection NOT_FOUND may also mean that this answer was accepted.
 func (c *Client) RespondInput(ctx context.Context, question arcp.MessageID, value any) error {
 	p, err := c.opts.Handlers.inputResponse(value)
 	if err != nil {
@@ -21,14 +21,14 @@ func (c *Client) RespondInput(ctx context.Context, question arcp.MessageID, valu
 	return c.respond(ctx, question, arcp.HumanInputResponse, p)
 }
 
-// RespondChoice answers a human.choice.request with the id of an option. Errors
+// RespondChoice answers a human.choice.request with the id of an option. Its errors
 // are those of RespondInput.
 func (c *Client) RespondChoice(ctx context.Context, question arcp.MessageID, id string) error {
 	return c.respond(ctx, question, arcp.HumanChoiceResponse, c.opts.Handlers.choiceResponse(id))
 }
 
-// Grant answers a permission.request with what was asked for, or less, and returns
-// the lease. Errors are those of RespondInput.
+// Grant answers a permission.request with the requested permission, or less, and
+// returns the lease. Its errors are those of RespondInput.
 func (c *Client) Grant(ctx context.Context, question arcp.MessageID, p arcp.PermissionGrantPayload) (arcp.LeaseGrantedPayload, error) {
 	env := arcp.Frame(arcp.PermissionGrant, p)
 	env.CorrelationID = question
@@ -46,12 +46,12 @@ func granted(env arcp.Envelope, err error) (arcp.LeaseGrantedPayload, error) {
 	return p, err
 }
 
-// Deny answers a permission.request. Errors are those of RespondInput.
-func (c *Client) Deny(ctx context.Context, question arcp.MessageID, permission, reason string) error {
-	return c.respond(ctx, question, arcp.PermissionDeny, arcp.PermissionDenyPayload{Permission: permission, Reason: reason})
+// Deny answers a permission.request. Its errors are those of RespondInput.
+func (c *Client) Deny(ctx context.Context, question arcp.MessageID, p arcp.PermissionDenyPayload) error {
+	return c.respond(ctx, question, arcp.PermissionDeny, p)
 }
 
-// respond sends an answer and waits until it was taken.
+// respond sends an answer and waits until it is accepted.
 func (c *Client) respond(ctx context.Context, question arcp.MessageID, t arcp.Type, payload any) error {
 	env := arcp.Frame(t, payload)
 	env.CorrelationID = question
@@ -63,17 +63,17 @@ func (c *Client) respond(ctx context.Context, question arcp.MessageID, t arcp.Ty
 	return err
 }
 
-// Interrupt has a job stop where it can and ask, as a human.input.request, whether
-// it shall go on. It returns when the question is asked. A job whose tool cannot
-// be interrupted is a *RemoteError.
+// Interrupt makes a job pause where it can and ask, as a human.input.request with the
+// prompt, whether to continue. It returns when the question is asked. A job whose tool
+// is not interruptible is a *RemoteError.
 func (c *Client) Interrupt(ctx context.Context, id arcp.JobID, prompt string) error {
 	p := arcp.InterruptPayload{Target: arcp.TargetJob, TargetID: string(id), Prompt: prompt}
 	_, err := c.request(ctx, arcp.Frame(arcp.Interrupt, p), arcp.Ack, nil)
 	return err
 }
 
-// ExtendLease asks for more time for a permission lease of a job that this session
-// submitted, and returns when it ends now.
+// ExtendLease requests more time for a permission lease of a job that this session
+// submitted, and returns the new end.
 func (c *Client) ExtendLease(ctx context.Context, id arcp.LeaseID, more time.Duration) (time.Time, error) {
 	p, err := ask[arcp.LeaseExtendedPayload](ctx, c, arcp.LeaseRefresh,
 		arcp.LeaseRefreshPayload{LeaseID: id, AdditionalSeconds: seconds(more)}, arcp.LeaseExtended)
@@ -86,18 +86,24 @@ func (c *Client) RevokeLease(ctx context.Context, id arcp.LeaseID, reason string
 	return err
 }
 
-// Elevate asks for the session to be trusted as level for d, 0 for as long as may
-// be, and waits until somebody has decided, which may take as long as ctx allows.
-// It returns the lease that the trust ends with. A denial is a *RemoteError with
-// the type permission.deny.
+// ElevateParams describes a higher trust level for the session.
+type ElevateParams struct {
+	Level  string        // trust level
+	Reason string        // for the approver
+	For    time.Duration // 0: the longest duration that is granted
+}
+
+// Elevate requests a higher trust level and waits for the decision, as long as ctx
+// allows. It returns the lease that the level ends with. A denial is a *RemoteError
+// with the type permission.deny.
 //
-// It is asked again over the next connection, and people are asked once.
-func (c *Client) Elevate(ctx context.Context, level, reason string, d time.Duration) (arcp.LeaseGrantedPayload, error) {
-	p := arcp.PermissionRequestPayload{Permission: "trust.elevate." + level, Resource: "session", Operation: "elevate", Reason: reason}
-	if d > 0 {
-		p.RequestedLeaseSeconds = new(seconds(d))
+// The request is sent again over the next connection; people are asked once.
+func (c *Client) Elevate(ctx context.Context, p ElevateParams) (arcp.LeaseGrantedPayload, error) {
+	request := arcp.PermissionRequestPayload{Permission: "trust.elevate." + p.Level, Resource: "session", Operation: "elevate", Reason: p.Reason}
+	if p.For > 0 {
+		request.RequestedLeaseSeconds = new(seconds(p.For))
 	}
-	got, err := c.request(ctx, arcp.Frame(arcp.PermissionRequest, p), arcp.LeaseGranted, nil)
+	got, err := c.request(ctx, arcp.Frame(arcp.PermissionRequest, request), arcp.LeaseGranted, nil)
 	if got.Type != arcp.PermissionDeny {
 		return granted(got, err)
 	}

@@ -246,7 +246,7 @@ func converse(t *testing.T, b *brittle) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = c.ListJobs(t.Context(), nil, 0, "")
+		_, err = c.ListJobs(t.Context(), client.ListJobsParams{})
 		want(t, "list", err, nil)
 		next := uint64(n*(steps+2) + 1)
 		for env, err := range j.Events(t.Context()) {

@@ -10,18 +10,17 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// stamp fills in what every envelope needs and env leaves out.
+// stamp sets the zero members of an envelope that every envelope needs.
 func (c *Client) stamp(env *arcp.Envelope) {
 	if env.SessionID == "" {
-		env.SessionID = c.sessionID()
+		env.SessionID = c.state.id()
 	}
-	c.date(env)
+	c.opts.stamp(env)
 }
 
-// date is stamp for an envelope that says what session it is of.
-func (c *Client) date(env *arcp.Envelope) {
+func (o *Options) stamp(env *arcp.Envelope) {
 	if env.ARCP == "" {
-		env.ARCP = c.opts.Version
+		env.ARCP = o.Version
 	}
 	if env.ID == "" {
 		env.ID = arcp.NewMessageID()
@@ -31,20 +30,19 @@ func (c *Client) date(env *arcp.Envelope) {
 	}
 }
 
-// Send sends an envelope as it is, but for the members arcp, id, timestamp and
-// session_id, which are filled in when they are zero. It returns when the
-// envelope is in the buffer of the writer, after waiting for room.
+// Send sends an envelope as it is, except that zero members arcp, id, timestamp and
+// session_id are set. It returns when the envelope is in the buffer of the writer,
+// after waiting for room.
 func (c *Client) Send(env arcp.Envelope) error { return c.send(context.Background(), &env, false) }
 
-// send is Send. What is asked is said again on another connection until it is
-// answered.
-func (c *Client) send(ctx context.Context, env *arcp.Envelope, asked bool) error {
+// send is Send. A request is sent again on later connections until it is answered.
+func (c *Client) send(ctx context.Context, env *arcp.Envelope, request bool) error {
 	c.stamp(env)
-	err := c.out.put(ctx, env, asked)
+	err := c.out.put(ctx, env, request)
 	if err == nil {
 		return nil
 	}
-	if errors.Is(err, ErrClosed) { // the reason follows within writeGrace
+	if errors.Is(err, ErrClosed) { // the reason is known within writeGrace
 		select {
 		case <-c.donec:
 			err = c.Err()
@@ -64,32 +62,32 @@ func (c *Client) Reply(env *arcp.Envelope, t arcp.Type, payload any) error {
 	return c.Send(arcp.Envelope{Type: t, JobID: env.JobID, CorrelationID: env.ID, Payload: raw})
 }
 
-// Call sends an envelope like Send and waits for the first one correlated to
-// it, whatever its type; RemoteErrorOf tells whether it is a refusal. Later ones
-// are unsolicited.
+// Call sends an envelope like Send and waits for the first one correlated to it, of
+// any type; RemoteErrorOf reports whether it is a refusal. Later ones are unsolicited.
 //
-// The id of env must not be in use. When ctx ends first, an answer that comes
-// later is unsolicited.
+// The id of env must not be in use. When ctx ends first, a later answer is
+// unsolicited.
 func (c *Client) Call(ctx context.Context, env arcp.Envelope) (arcp.Envelope, error) {
 	return c.call(ctx, env, nil)
 }
 
-// call is Call. An answer that opens the feed f, if it is set, does so.
+// call is Call. The answer opens the feed f, if it is set and the answer accepts it.
 func (c *Client) call(ctx context.Context, env arcp.Envelope, f *Feed) (arcp.Envelope, error) {
 	if env.ID == "" {
 		env.ID = arcp.NewMessageID()
 	}
-	answer := make(chan arcp.Envelope, 1)
-	if err := c.expect(env.ID, waiting{answer, f}); err != nil {
+	w := waiting{make(chan arcp.Envelope, 1), f}
+	if err := w.register(c, env.ID); err != nil {
 		return arcp.Envelope{}, fmt.Errorf("call %s: %w", env.Type, err)
 	}
-	defer c.unexpect(env.ID)
-	if err := c.send(ctx, &env, !once(env.Type)); err != nil {
+	defer w.unregister(c, env.ID)
+	ofConnection := env.Type == arcp.SessionAuthenticate || env.Type == arcp.SessionClose // not sent again on another one
+	if err := c.send(ctx, &env, !ofConnection); err != nil {
 		return arcp.Envelope{}, err
 	}
 	var err error
 	select {
-	case got := <-answer:
+	case got := <-w.answer:
 		return got, nil
 	case <-c.donec:
 		err = c.Err()
@@ -97,40 +95,30 @@ func (c *Client) call(ctx context.Context, env arcp.Envelope, f *Feed) (arcp.Env
 		err = context.Cause(ctx)
 	}
 	select { // both may have happened
-	case got := <-answer:
+	case got := <-w.answer:
 		return got, nil
 	default:
 		return arcp.Envelope{}, fmt.Errorf("call %s: %w", env.Type, err)
 	}
 }
 
-// once reports whether a message is not said again on another connection: it is
-// about the one that it is sent on.
-func once(t arcp.Type) bool { return t == arcp.SessionAuthenticate || t == arcp.SessionClose }
-
-// waiting is a call under way.
-type waiting struct {
-	answer chan arcp.Envelope // capacity 1; nil: the feed waits, which is opened again
-	feed   *Feed              // opened by the answer; nil: none
-}
-
-func (c *Client) expect(id arcp.MessageID, w waiting) error {
+func (w waiting) register(c *Client, id arcp.MessageID) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
 		return c.err
 	}
-	if _, used := c.calls[id]; used {
+	if _, used := c.routes.calls[id]; used {
 		return fmt.Errorf("the id %s is in use", id)
 	}
-	c.calls[id] = w
+	c.routes.calls[id] = w
 	return nil
 }
 
-func (c *Client) unexpect(id arcp.MessageID) {
+func (waiting) unregister(c *Client, id arcp.MessageID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.calls, id)
+	delete(c.routes.calls, id)
 	c.out.answered(id)
 }
 
@@ -147,7 +135,7 @@ func (c *Client) request(ctx context.Context, env arcp.Envelope, want arcp.Type,
 	return got, unexpected(string(t), got.Type)
 }
 
-// ask is request with the payloads encoded and decoded.
+// ask is request with encoded and decoded payloads.
 func ask[P any](ctx context.Context, c *Client, t arcp.Type, payload any, want arcp.Type) (P, error) {
 	got, err := c.request(ctx, arcp.Frame(t, payload), want, nil)
 	if err != nil {
@@ -160,7 +148,7 @@ func ask[P any](ctx context.Context, c *Client, t arcp.Type, payload any, want a
 	return p, err
 }
 
-// Ping measures how long a ping takes to be answered.
+// Ping measures the time until a ping is answered.
 func (c *Client) Ping(ctx context.Context) (time.Duration, error) {
 	start := time.Now()
 	nonce := string(arcp.NewMessageID())
@@ -171,13 +159,12 @@ func (c *Client) Ping(ctx context.Context) (time.Duration, error) {
 	return time.Since(start), err
 }
 
-// Ack tells the runtime that every event up to seq was processed. It does not
-// wait; of several acknowledgements not yet written only the highest is.
+// Ack acknowledges every event up to seq. It does not wait; of several
+// acknowledgements that are not yet written only the highest is.
 func (c *Client) Ack(seq uint64) { c.out.putAck(seq) }
 
-// Unsolicited iterates over the messages that nobody asked for: those of no
-// call, job or feed. It ends with the connection's error or with that of ctx.
-// Not used with Options.OnUnsolicited.
+// Unsolicited iterates over the messages of no call, job or feed. It ends with the
+// error of the connection or of ctx. Not used with Options.OnUnsolicited.
 func (c *Client) Unsolicited(ctx context.Context) iter.Seq2[arcp.Envelope, error] {
-	return c.stray.all(ctx)
+	return c.strays.all(ctx)
 }

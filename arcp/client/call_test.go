@@ -116,22 +116,22 @@ func TestListJobs(t *testing.T) {
 		C five: session.list_jobs
 		S: pong corr=five
 	`, func(t *testing.T, c *client.Client, _ *fake) {
-		got, err := c.ListJobs(t.Context(), &arcp.JobFilter{Status: []string{"running"}}, 2, "c0")
+		got, err := c.ListJobs(t.Context(), client.ListJobsParams{Filter: &arcp.JobFilter{Status: []string{"running"}}, Limit: 2, Cursor: "c0"})
 		want(t, "error", err, nil)
 		want(t, "jobs", len(got.Jobs), 1)
 		want(t, "next", *got.NextCursor, "c1")
 
 		var ids []arcp.JobID
-		for j, err := range c.ListAllJobs(t.Context(), nil) {
+		for j, err := range c.Jobs(t.Context(), client.ListJobsParams{}) {
 			want(t, "error", err, nil)
 			ids = append(ids, j.JobID)
 		}
 		want(t, "all pages", ids, []arcp.JobID{"job_1", "job_2", "job_3"})
 
-		for _, err := range c.ListAllJobs(t.Context(), nil) {
+		for _, err := range c.Jobs(t.Context(), client.ListJobsParams{}) {
 			want(t, "code", wantAs[*client.RemoteError](t, "refused", err).Code, arcp.CodeInvalidRequest)
 		}
-		_, err = c.ListJobs(t.Context(), nil, 0, "")
+		_, err = c.ListJobs(t.Context(), client.ListJobsParams{})
 		wantAs[*client.ProtocolError](t, "an answer of another type", err)
 	})
 }
@@ -145,10 +145,10 @@ func TestCancel(t *testing.T) {
 		C three: cancel
 		S: nack corr=three {"code":"UNIMPLEMENTED","message":"no"}
 	`, func(t *testing.T, c *client.Client, _ *fake) {
-		want(t, "accepted", c.Cancel(t.Context(), "job_1", "enough", 1500*time.Millisecond), nil)
-		e := wantAs[*client.CancelRefused](t, "refused", c.Cancel(t.Context(), "job_1", "", 0))
+		want(t, "accepted", c.Cancel(t.Context(), client.CancelParams{JobID: "job_1", Reason: "enough", Deadline: 1500 * time.Millisecond}), nil)
+		e := wantAs[*client.CancelRefused](t, "refused", c.Cancel(t.Context(), client.CancelParams{JobID: "job_1"}))
 		want(t, "text", e.Error(), "cancel of job_1 refused: already_terminal")
-		wantAs[*client.RemoteError](t, "nack", c.Cancel(t.Context(), "job_1", "", 0))
+		wantAs[*client.RemoteError](t, "nack", c.Cancel(t.Context(), client.CancelParams{JobID: "job_1"}))
 	})
 }
 
@@ -237,12 +237,17 @@ func TestContextsEndWaiting(t *testing.T) {
 			_, err := c.Call(ctx, arcp.Frame(arcp.Ping, arcp.PingPayload{}))
 			return err
 		},
-		"Invoke":   func(ctx context.Context, c *client.Client) error { _, err := c.Invoke(ctx, echo); return err },
-		"Ping":     func(ctx context.Context, c *client.Client) error { _, err := c.Ping(ctx); return err },
-		"ListJobs": func(ctx context.Context, c *client.Client) error { _, err := c.ListJobs(ctx, nil, 0, ""); return err },
-		"Cancel":   func(ctx context.Context, c *client.Client) error { return c.Cancel(ctx, "job_1", "", 0) },
+		"Invoke": func(ctx context.Context, c *client.Client) error { _, err := c.Invoke(ctx, echo); return err },
+		"Ping":   func(ctx context.Context, c *client.Client) error { _, err := c.Ping(ctx); return err },
+		"ListJobs": func(ctx context.Context, c *client.Client) error {
+			_, err := c.ListJobs(ctx, client.ListJobsParams{})
+			return err
+		},
+		"Cancel": func(ctx context.Context, c *client.Client) error {
+			return c.Cancel(ctx, client.CancelParams{JobID: "job_1"})
+		},
 		"Subscribe": func(ctx context.Context, c *client.Client) error {
-			_, err := c.Subscribe(ctx, "job_1", nil, false)
+			_, err := c.SubscribeJob(ctx, client.SubscribeJobParams{JobID: "job_1"})
 			return err
 		},
 		"SubscribeFeed": func(ctx context.Context, c *client.Client) error {

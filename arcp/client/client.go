@@ -12,126 +12,72 @@ import (
 )
 
 // Client is one session, over one connection or, made by Connect, over as many as
-// it takes.
+// needed.
 type Client struct {
-	opts  Options
-	out   *outbox
-	again *reconnection // nil: when the connection ends, so does the client
+	opts      Options
+	out       *outbox
+	reader    reader
+	state     sessionState
+	questions questions
+	refresher refresher
+	strays    *queue        // for Unsolicited
+	reconnect *reconnection // nil: the client ends with its connection
+	worker    atomic.Pointer[worker]
 
-	sequence   sequence      // changed by the reader alone
-	acked      uint64        // by AckEvery; the reader's
-	ackEvery   atomic.Uint64 // AckEvery, or less if the window is smaller
-	link       *link         // the connection in use; the reader's
-	farewell   error         // why the runtime is about to close; the reader's
-	stray      *queue        // what nobody asked for
-	worker     atomic.Pointer[worker]
-	refreshing refreshing // running and next guarded by mu, the rest its goroutine's
+	mu      sync.Mutex
+	routes  routes
+	conn    transport.Conn // changed by the reader only
+	down    bool           // between two connections
+	closing bool           // Close was called: the end of the connection is no failure
+	err     error          // set once, before donec is closed
 
-	mu         sync.Mutex
-	conn       transport.Conn // changed by the reader alone
-	down       bool           // between two connections
-	tokens     []Secret       // the newest that resume the session, newest first
-	session    Session
-	credential Secret // the newest
-	calls      map[arcp.MessageID]waiting
-	submits    map[arcp.MessageID]*Job // by the id of what submitted them
-	jobs       map[arcp.JobID][]*Job
-	feeds      map[arcp.SubscriptionID]*Feed
-	asking     asking
-	closing    bool  // by Close: what the connection ends with is no loss
-	err        error // set once, before donec is closed
-
-	donec chan struct{}      // nothing more is said
+	donec chan struct{}      // closed at the end of the client
 	life  context.Context    // ends with donec
 	kill  context.CancelFunc // of life
-	group sync.WaitGroup     // the goroutines
+	group sync.WaitGroup     // of all goroutines
 }
 
-// New opens a session on a connection, which it owns from then on and closes
-// when it fails. A refusal is a *RemoteError.
+// New opens a session on a connection, which it owns from then on and closes when it
+// fails. A refusal is a *RemoteError.
 //
 // The context bounds New only.
 func New(ctx context.Context, conn transport.Conn, opts Options) (*Client, error) {
 	return open(ctx, conn, opts, nil)
 }
 
-func open(ctx context.Context, conn transport.Conn, opts Options, again *reconnection) (*Client, error) {
-	c := &Client{
-		conn:    conn,
-		opts:    opts.withDefaults(),
-		again:   again,
-		calls:   make(map[arcp.MessageID]waiting),
-		submits: make(map[arcp.MessageID]*Job),
-		jobs:    make(map[arcp.JobID][]*Job),
-		feeds:   make(map[arcp.SubscriptionID]*Feed),
-		donec:   make(chan struct{}),
+func open(ctx context.Context, conn transport.Conn, opts Options, r *reconnection) (*Client, error) {
+	c := &Client{conn: conn, opts: opts.withDefaults(), reconnect: r, routes: newRoutes(), donec: make(chan struct{})}
+	c.reader.c, c.questions.c, c.refresher.c = c, c, c
+	if r != nil {
+		r.c = c
 	}
-	c.credential = c.opts.Auth.Token
+	c.refresher.credential = c.opts.Auth.Token
 	c.life, c.kill = context.WithCancel(context.Background())
 	c.out = newOutbox(c.opts.Limits.SendBuffer)
-	c.out.keeps, c.sequence.lenient = again != nil, again != nil
-	c.stray = newQueue(c.opts.Limits.Unsolicited, c.opts.Limits.EventBytes)
-	c.startSequence()
-	if err := c.attach(ctx, &handshake{c: c, conn: conn, resume: c.opts.Resume}); err != nil {
+	c.out.resends, c.reader.sequence.lenient = r != nil, r != nil
+	c.strays = newQueue(c.opts.Limits.Unsolicited, c.opts.Limits.EventBytes)
+	c.reader.sequence.startFor(c.opts.Resume)
+	if err := (&handshake{c: c, conn: conn, resume: c.opts.Resume}).attach(ctx); err != nil {
 		c.kill()
 		return nil, fmt.Errorf("open session: %w", err)
 	}
-	if r := c.opts.Resume; r != nil {
-		for _, id := range r.Jobs {
-			_ = c.follow(newJob(c, id)) // it fails only if the connection has ended, which every call reports
+	if resume := c.opts.Resume; resume != nil {
+		for _, id := range resume.Jobs {
+			_ = c.follow(newJob(c, id)) // it fails only after the end of the connection, which every call reports
 		}
 	}
-	c.group.Go(c.run)
+	c.group.Go(c.reader.run)
 	return c, nil
 }
 
-// attach does a handshake; the connection is aborted when ctx ends first, and
-// closed when it fails.
-func (c *Client) attach(ctx context.Context, h *handshake) error {
-	h.token = c.currentCredential()
-	h.conn.SetReadLimit(c.opts.Limits.Transport.ReadLimit)
-	c.farewell = nil
-	stop := context.AfterFunc(ctx, func() { h.conn.Abort() })
-	err := h.run()
-	if !stop() {
-		err = context.Cause(ctx)
-	}
-	if err != nil {
-		_ = h.conn.Close(transport.CloseNormal, "") // the handshake's error says more
-	}
-	return err
-}
+// Session returns what the runtime announced most recently about the session.
+func (c *Client) Session() Session { return c.state.get() }
 
-// startSequence sets what the first event number must follow: nothing in a new
-// session, the position asked for in an old one, and whatever comes when the
-// runtime chooses the position.
-func (c *Client) startSequence() {
-	switch r := c.opts.Resume; {
-	case r == nil:
-		c.sequence.start(0)
-	case r.LastEventSeq != nil:
-		c.sequence.start(*r.LastEventSeq)
-	}
-}
+// LastEventSeq returns the event_seq of the last event received.
+func (c *Client) LastEventSeq() uint64 { return c.reader.sequence.last.Load() }
 
-// Session is what the runtime said about the session, most recently.
-func (c *Client) Session() Session {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.session
-}
-
-func (c *Client) sessionID() arcp.SessionID {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.session.ID
-}
-
-// LastEventSeq is the event_seq of the last event received.
-func (c *Client) LastEventSeq() uint64 { return c.sequence.last.Load() }
-
-// Done is closed when the connection has ended, and with Connect no other can
-// follow; Err then says why.
+// Done is closed when the connection has ended, and with Connect no other can follow.
+// Err then returns the reason.
 func (c *Client) Done() <-chan struct{} { return c.donec }
 
 // Err is nil until Done is closed.
@@ -141,10 +87,10 @@ func (c *Client) Err() error {
 	return c.err
 }
 
-// Close asks the runtime to end the connection in order and waits until it has,
-// or until ctx ends; the connection is then closed and the goroutines are gone.
-// Jobs go on, and the session can be resumed. Closing twice is fine. Between two
-// connections there is nobody to ask: Close then ends the client only.
+// Close asks the runtime to end the connection in order and waits for that, or until
+// ctx ends. The connection is then closed and the goroutines have ended. Jobs go on,
+// and the session can be resumed. Closing twice is fine. Between two connections
+// Close ends the client only.
 func (c *Client) Close(ctx context.Context, reason string) error {
 	return c.CloseWith(ctx, arcp.SessionClosePayload{Reason: reason})
 }
@@ -168,14 +114,14 @@ func (c *Client) CloseWith(ctx context.Context, p arcp.SessionClosePayload) erro
 	}
 	c.end(ErrClosed, closeNormal)
 	c.group.Wait()
-	if errors.Is(err, ErrClosed) { // the runtime was faster than its answer, or Abort was
+	if errors.Is(err, ErrClosed) { // the connection closed before the answer, or Abort was called
 		err = nil
 	}
 	return err
 }
 
-// Abort ends the connection without a word. It returns when the goroutines are
-// gone.
+// Abort ends the connection without session.close. It returns when the goroutines
+// have ended.
 func (c *Client) Abort() {
 	c.end(ErrClosed, abort)
 	c.group.Wait()
@@ -184,7 +130,7 @@ func (c *Client) Abort() {
 func abort(conn transport.Conn)       { _ = conn.Abort() } // nothing more is expected of it
 func closeNormal(conn transport.Conn) { _ = conn.Close(transport.CloseNormal, "") }
 
-// end ends the client for a reason; the first one counts.
+// end ends the client with an error; the first call counts.
 func (c *Client) end(err error, disconnect func(transport.Conn)) {
 	c.mu.Lock()
 	if c.err != nil {
@@ -192,7 +138,7 @@ func (c *Client) end(err error, disconnect func(transport.Conn)) {
 		return
 	}
 	c.err = err
-	jobs, feeds := c.allLocked()
+	jobs, feeds := c.routes.removeAll()
 	conn := c.conn
 	close(c.donec)
 	c.mu.Unlock()
@@ -200,7 +146,7 @@ func (c *Client) end(err error, disconnect func(transport.Conn)) {
 	c.kill()
 	c.out.close()
 	disconnect(conn)
-	c.stray.finish(err)
+	c.strays.finish(err)
 	for _, j := range jobs {
 		j.finish(err)
 	}
@@ -209,20 +155,7 @@ func (c *Client) end(err error, disconnect func(transport.Conn)) {
 	}
 }
 
-// allLocked takes every handle out of the tables.
-func (c *Client) allLocked() (jobs []*Job, feeds []*Feed) {
-	for _, j := range c.submits {
-		jobs = append(jobs, j)
-	}
-	for _, js := range c.jobs {
-		jobs = append(jobs, js...)
-	}
-	clear(c.submits)
-	clear(c.jobs)
-	return jobs, c.takeFeedsLocked()
-}
-
-// lost wraps a transport's error.
+// lost wraps an error of the transport.
 func lost(err error) error {
 	if err == nil {
 		return nil

@@ -11,8 +11,8 @@ import (
 )
 
 // Dial connects to a runtime and opens a session: over WebSocket with ws:// and
-// wss://, over a unix socket with unix:///path. What keeps the connection from
-// being made wraps ErrUnreachable; a refusal of the session is a *RemoteError.
+// wss://, over a unix socket with unix:///path. An error of the connection wraps
+// ErrUnreachable; a refusal of the session is a *RemoteError.
 //
 // The context bounds Dial only.
 func Dial(ctx context.Context, address string, opts Options) (*Client, error) {
@@ -43,7 +43,7 @@ func connect(ctx context.Context, address string, opts *Options) (conn transport
 	return conn, nil
 }
 
-// Network is what Dial needs beside the address. The zero value will do.
+// Network configures the connections of Dial. Zero members are the defaults.
 type Network struct {
 	Header http.Header // of the WebSocket handshake
 	TLS    *tls.Config // for wss; nil is the default

@@ -114,10 +114,12 @@ func TestConnectionLost(t *testing.T) {
 			}
 			return err
 		}},
-		"in a call":   {"C ping: ping\nabort", func(ctx context.Context, c *client.Client) error { _, err := c.Ping(ctx); return err }},
-		"in a cancel": {"C c: cancel\nclose 1001", func(ctx context.Context, c *client.Client) error { return c.Cancel(ctx, "job_1", "", 0) }},
+		"in a call": {"C ping: ping\nabort", func(ctx context.Context, c *client.Client) error { _, err := c.Ping(ctx); return err }},
+		"in a cancel": {"C c: cancel\nclose 1001", func(ctx context.Context, c *client.Client) error {
+			return c.Cancel(ctx, client.CancelParams{JobID: "job_1"})
+		}},
 		"in a subscription": {"C s: job.subscribe\nabort", func(ctx context.Context, c *client.Client) error {
-			_, err := c.Subscribe(ctx, "job_1", nil, true)
+			_, err := c.SubscribeJob(ctx, client.SubscribeJobParams{JobID: "job_1", History: true})
 			return err
 		}},
 		"in a feed": {"C s: subscribe\nS: subscribe.accepted corr=s sub=sub_1 {\"subscription_id\":\"sub_1\"}\nabort", func(ctx context.Context, c *client.Client) error {

@@ -10,32 +10,30 @@ import (
 
 // Local failures.
 var (
-	// ErrUnreachable is wrapped by the errors of Dial when there is no
-	// connection to speak on.
+	// ErrUnreachable is wrapped by the errors of Dial when no connection can be made.
 	ErrUnreachable = errors.New("runtime unreachable")
-	// ErrConnectionLost is wrapped, with the reason, by what was waiting when
-	// the connection ended without being closed by this client.
+	// ErrConnectionLost is wrapped, with the reason, by the errors of calls when the
+	// connection ended without Close or Abort.
 	ErrConnectionLost = errors.New("connection lost")
-	// ErrSessionLost is wrapped, with the reason, by what was waiting when a
-	// client of Connect could not resume its session. Its jobs are not lost.
+	// ErrSessionLost is wrapped, with the reason, by the errors of calls when a client
+	// of Connect could not resume its session. Its jobs are not lost.
 	ErrSessionLost = errors.New("session lost")
-	// ErrClosed is returned by what was waiting, or tried, when this client was
-	// closed or aborted.
+	// ErrClosed is the error of calls when this client was closed or aborted.
 	ErrClosed = errors.New("client closed")
 	// ErrEventBufferFull ends a job's iterator whose consumer was too slow.
 	ErrEventBufferFull = errors.New("event buffer full: events were dropped")
 	// ErrReleased ends the iterator and Wait of a job that was released.
 	ErrReleased = errors.New("job released")
-	// ErrOutcomeMissed is returned for a job that had ended before it was
-	// subscribed to without its history.
+	// ErrOutcomeMissed is the outcome of a job that had ended before it was subscribed
+	// to without its history.
 	ErrOutcomeMissed = errors.New("the job had ended before; subscribe with its history")
 )
 
-// RemoteError is a failure that the runtime reported: a nack, a refused submit,
-// a failed job, a rejected session. It is never made for a local failure.
+// RemoteError is a failure that the runtime reported: a nack, a refused submit, a
+// failed job, a rejected session. A local failure never is one.
 type RemoteError struct {
 	Type      arcp.Type // of the message that reported it
-	Code      arcp.Code // canonical; CodeUnknown for a code that is not
+	Code      arcp.Code // canonical; CodeUnknown for any other code
 	RawCode   string    // as received
 	Message   string
 	Retryable bool
@@ -52,13 +50,12 @@ func (e *RemoteError) Error() string {
 	return s
 }
 
-// RetryAfter is details.retry_after_seconds: the runtime wants no other attempt
-// before.
+// RetryAfter returns details.retry_after_seconds, the time before the next attempt.
 func (e *RemoteError) RetryAfter() (d time.Duration, ok bool) {
 	return arcp.RetryAfterOf(e.Details)
 }
 
-// RemoteErrorOf returns the failure an envelope reports, or nil when its type
+// RemoteErrorOf returns the failure that an envelope reports; nil for a type that
 // reports none.
 func RemoteErrorOf(env *arcp.Envelope) *RemoteError {
 	switch env.Type {
@@ -121,7 +118,7 @@ func (e *JobError) Error() string {
 
 func (e *JobError) Unwrap() error { return e.RemoteError }
 
-// CancelRefused says why a target will not be cancelled.
+// CancelRefused is the reason why a target is not cancelled.
 type CancelRefused struct {
 	TargetID string
 	Reason   string // already_terminal, not_found, not_cancellable, permission_denied
@@ -137,8 +134,7 @@ func (e *CancelRefused) Error() string {
 	return s
 }
 
-// SequenceError says that the runtime's event numbers are not gap-free. The
-// connection was closed because of it.
+// SequenceError is a gap in the event numbers. It ends the connection.
 type SequenceError struct {
 	Want, Got uint64
 	Type      arcp.Type
@@ -148,7 +144,7 @@ func (e *SequenceError) Error() string {
 	return fmt.Sprintf("event_seq of %s is %d, want %d", e.Type, e.Got, e.Want)
 }
 
-// ProtocolError says what the runtime did against the protocol.
+// ProtocolError is a violation of the protocol by the runtime.
 type ProtocolError struct {
 	During string // what the client was doing
 	Err    error

@@ -8,35 +8,35 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Feed delivers the events of the principal's jobs, live or from a position
-// (§3.7). It may be used from any number of goroutines.
+// Feed delivers the events of the principal's jobs, live or from a position (§3.7).
+// Any number of goroutines may use it.
 type Feed struct {
 	c     *Client
 	queue *queue
 
-	// Of the client's lock; only the reader changes the ids.
+	// Guarded by Client.mu; only the reader changes the ids.
 	id      arcp.SubscriptionID // the first
 	current arcp.SubscriptionID // on this connection
 	closed  bool
 
-	// The reader's.
-	asked    arcp.SubscribePayload // but Since, once that is not kept any more
-	last     arcp.MessageID        // of the events that came; empty: none, or it is not kept any more
-	caughtUp bool                  // a marker that says so is not for the consumer
-	lost     bool                  // the consumer is to be told that events may be missing
+	// Owned by the reader.
+	request  arcp.SubscribePayload // without Since once that position is not retained any more
+	last     arcp.MessageID        // last event; empty: none, or it is not retained any more
+	caughtUp bool                  // a caught-up marker is not for the consumer any more
+	lost     bool                  // the consumer has yet to get a gap marker
 }
 
 // SubscribeFeed opens a feed. A refusal is a *RemoteError.
 func (c *Client) SubscribeFeed(ctx context.Context, p arcp.SubscribePayload) (*Feed, error) {
-	f := &Feed{c: c, asked: p, queue: newQueue(c.opts.Limits.EventBuffer, c.opts.Limits.EventBytes), caughtUp: p.Since == nil}
+	f := &Feed{c: c, request: p, queue: newQueue(c.opts.Limits.EventBuffer, c.opts.Limits.EventBytes), caughtUp: p.Since == nil}
 	if _, err := c.request(ctx, arcp.Frame(arcp.Subscribe, p), arcp.SubscribeAccepted, f); err != nil {
 		return nil, err
 	}
 	return f, nil
 }
 
-// openLocked enters the feed under the id that the runtime gave it, before the
-// reader sees what comes for it.
+// openLocked registers the feed under the id of subscribe.accepted, before the reader
+// receives its events.
 func (f *Feed) openLocked(env *arcp.Envelope) {
 	p, err := arcp.DecodePayload[arcp.SubscribeAcceptedPayload](env)
 	if f.current = p.SubscriptionID; err != nil || f.current == "" {
@@ -45,87 +45,70 @@ func (f *Feed) openLocked(env *arcp.Envelope) {
 	if f.id == "" {
 		f.id = f.current
 	}
-	f.c.feeds[f.current] = f
+	f.c.routes.feeds[f.current] = f
 }
 
-// takeFeedsLocked takes the feeds out of the tables, also those that wait to be
-// opened again.
-func (c *Client) takeFeedsLocked() (feeds []*Feed) {
-	for _, f := range c.feeds {
-		feeds = append(feeds, f)
-	}
-	clear(c.feeds)
-	for id, w := range c.calls {
-		if w.answer == nil {
-			feeds = append(feeds, w.feed)
-			delete(c.calls, id)
-		}
-	}
-	return feeds
-}
-
-// reopenLocked asks for the feed on a new connection, from where it was.
-func (c *Client) reopenLocked(f *Feed) {
+// reopenLocked subscribes again on a new connection, from the last position.
+func (f *Feed) reopenLocked() {
 	if f.closed {
 		return
 	}
-	p := f.asked
-	p.Since = f.since()
-	c.calls[c.sayLocked(arcp.Subscribe, p)] = waiting{feed: f}
+	p := f.request
+	p.Since = f.position()
+	f.c.routes.calls[f.sendLocked(arcp.Subscribe, p)] = waiting{feed: f}
 }
 
-// since is where the feed goes on; nil: live.
-func (f *Feed) since() *arcp.Since {
+// position is where the feed continues; nil: live.
+func (f *Feed) position() *arcp.Since {
 	if f.last != "" {
 		return &arcp.Since{AfterMessageID: f.last}
 	}
-	return f.asked.Since
+	return f.request.Since
 }
 
-// sayLocked sends a message without waiting for room.
-func (c *Client) sayLocked(t arcp.Type, payload any) arcp.MessageID {
+// sendLocked sends a message without waiting for room.
+func (f *Feed) sendLocked(t arcp.Type, payload any) arcp.MessageID {
 	env := arcp.Frame(t, payload)
-	env.SessionID = c.session.ID
-	c.date(&env)
-	c.out.putAnyway(&env)
+	f.c.stamp(&env)
+	f.c.out.putNow(&env)
 	return env.ID
 }
 
-// reopenedLocked takes the answer to that.
+// reopenedLocked handles the answer to reopenLocked.
 func (f *Feed) reopenedLocked(env *arcp.Envelope) {
 	if env.Type != arcp.SubscribeAccepted {
-		f.notReopenedLocked(env)
+		f.refusedLocked(env)
 		return
 	}
 	f.openLocked(env)
 	switch {
 	case f.closed:
-		delete(f.c.feeds, f.current)
-		f.c.sayLocked(arcp.Unsubscribe, arcp.UnsubscribePayload{SubscriptionID: f.current})
+		delete(f.c.routes.feeds, f.current)
+		f.sendLocked(arcp.Unsubscribe, arcp.UnsubscribePayload{SubscriptionID: f.current})
 	case f.lost:
 		f.lost = false
-		f.tellLost()
+		f.emitGap()
 	}
 }
 
-// notReopenedLocked goes on live if the position is not kept any more: a feed
-// whose filter selects little is at an old one although it has missed little.
-func (f *Feed) notReopenedLocked(env *arcp.Envelope) {
+// refusedLocked continues live if the position is not retained any more: a feed whose
+// filter selects little may have an old position although it has missed little.
+func (f *Feed) refusedLocked(env *arcp.Envelope) {
 	refusal := RemoteErrorOf(env)
 	switch {
 	case refusal == nil:
 		f.queue.finish(unexpected("reopen feed", env.Type))
-	case refusal.Code == arcp.CodeDataLoss && f.since() != nil:
-		f.asked.Since, f.last, f.lost = nil, "", true
-		f.c.reopenLocked(f)
+	case refusal.Code == arcp.CodeDataLoss && f.position() != nil:
+		f.request.Since, f.last, f.lost = nil, "", true
+		f.reopenLocked()
 	default:
 		f.queue.finish(fmt.Errorf("reopen feed: %w", refusal))
 	}
 }
 
-// tellLost gives the consumer the markers of a feed that goes on live where it
-// cannot go on where it was. How much was missed nobody knows.
-func (f *Feed) tellLost() {
+// emitGap emits the markers of a feed that continues live because its position is
+// lost. The number of missed events is unknown.
+func (f *Feed) emitGap() {
 	names := []string{FeedGap}
 	if !f.caughtUp {
 		f.caughtUp = true
@@ -134,42 +117,43 @@ func (f *Feed) tellLost() {
 	for _, name := range names {
 		env := arcp.Frame(arcp.EventEmit, arcp.EventEmitPayload{Name: name})
 		env.SubscriptionID = f.id
-		f.c.date(&env)
+		f.c.opts.stamp(&env)
 		f.queue.push(&env) // a full queue tells the consumer itself
 	}
 }
 
-// ID is the subscription's id. With Connect it stays the first one.
+// ID returns the subscription's id. With Connect it stays the first one.
 func (f *Feed) ID() arcp.SubscriptionID {
 	f.c.mu.Lock()
 	defer f.c.mu.Unlock()
 	return f.id
 }
 
-// Events iterates over the original envelopes, until the runtime closes the
-// feed, which is a *RemoteError, the connection or ctx ends, or the consumer is
-// too slow: ErrEventBufferFull.
+// Events iterates over the original envelopes. It ends when the runtime closes the
+// feed, with a *RemoteError, with the connection or ctx, and when the consumer is too
+// slow, with ErrEventBufferFull.
 func (f *Feed) Events(ctx context.Context) iter.Seq2[Event, error] { return f.queue.all(ctx) }
 
-// Close gives the feed up; its iterator ends.
+// Close closes the feed; its iterator ends.
 func (f *Feed) Close() error {
 	f.queue.finish(endError{})
-	id, open := f.drop()
+	id, open := f.remove()
 	if !open {
 		return nil
 	}
 	return f.c.Send(arcp.Frame(arcp.Unsubscribe, arcp.UnsubscribePayload{SubscriptionID: id}))
 }
 
-// drop takes the feed out of the table; open says that the runtime still has it.
-func (f *Feed) drop() (id arcp.SubscriptionID, open bool) {
+// remove removes the feed from the routes; open reports whether it is open at the
+// runtime.
+func (f *Feed) remove() (id arcp.SubscriptionID, open bool) {
 	f.c.mu.Lock()
 	defer f.c.mu.Unlock()
 	f.closed = true
-	if f.c.feeds[f.current] != f {
+	if f.c.routes.feeds[f.current] != f {
 		return "", false
 	}
-	delete(f.c.feeds, f.current)
+	delete(f.c.routes.feeds, f.current)
 	return f.current, !f.c.down
 }
 
@@ -179,15 +163,15 @@ func (f *Feed) receive(env *arcp.Envelope) {
 	case arcp.SubscribeEvent:
 		f.event(env)
 	case arcp.SubscribeClosed, arcp.Unsubscribe:
-		f.drop()
+		f.remove()
 		f.queue.finish(closedBy(env))
 	default:
-		env.SubscriptionID = f.id // whatever it is on this connection
+		env.SubscriptionID = f.id // in place of the id on this connection
 		f.push(env)
 	}
 }
 
-// event takes the original out of its wrapping.
+// event unwraps the original event.
 func (f *Feed) event(env *arcp.Envelope) {
 	p, err := arcp.DecodePayload[arcp.SubscribeEventPayload](env)
 	if err != nil {
@@ -199,28 +183,27 @@ func (f *Feed) event(env *arcp.Envelope) {
 		f.c.opts.Log("the event of subscribe.event cannot be read", "error", err)
 		return
 	}
-	if f.follow(&inner) {
+	if f.advance(&inner) {
 		f.push(&inner)
 	}
 }
 
 // Markers are events about the feed itself (§3.7). Their ids are no positions.
 const (
-	FeedCaughtUp = arcp.EventCaughtUp // what follows is live
+	FeedCaughtUp = arcp.EventCaughtUp // later events are live
 
-	// Events were left out for a slow consumer: data is an arcp.FeedGap. Without
-	// data, which only a client of Connect gives: the last event that came is not
-	// kept any more, so that the feed goes on live and events that came while there
-	// was no connection may be missing.
+	// Events were left out for a slow consumer: data is an arcp.FeedGap. Without data,
+	// which only a client of Connect emits: the last event is not retained any more, so
+	// that the feed continues live and events may be missing.
 	FeedGap = arcp.EventGap
 )
 
-// follow notes how far the feed has come, and reports whether an event is for
-// the consumer.
-func (f *Feed) follow(env *arcp.Envelope) bool {
+// advance records the position of an event, and reports whether the event is for the
+// consumer.
+func (f *Feed) advance(env *arcp.Envelope) bool {
 	var p arcp.EventEmitPayload
 	if env.Type == arcp.EventEmit {
-		p, _ = arcp.DecodePayload[arcp.EventEmitPayload](env) // one that cannot be read is no marker
+		p, _ = arcp.DecodePayload[arcp.EventEmitPayload](env) // an unreadable event is no marker
 	}
 	switch p.Name {
 	case FeedCaughtUp:

@@ -10,45 +10,43 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Handlers answer the questions that jobs put to people (§3.5, §3.6). Without a
-// handler for its kind a question is an event like any other, to be answered with
-// RespondInput, RespondChoice, Grant or Deny. With Input or Choice the client
-// offers the capability human_input, unless Capabilities say something else about
-// it: it is then asked what any job of the principal asks.
+// Handlers answer the questions of jobs to people (§3.5, §3.6). Without a handler for
+// its kind a question is an event like any other, to be answered with RespondInput,
+// RespondChoice, Grant or Deny. With Input or Choice the client offers the capability
+// human_input, unless Capabilities set it, and receives the questions of all jobs of
+// the principal.
 //
-// A handler has a goroutine of its own and returns the answer. An error is none:
-// the question stays open for others. Its context ends when the question is
-// settled otherwise, which its cause says as a *RemoteError, when the job ends,
-// and with the client; the handler must then return, because Close and Abort wait
-// for it. It must not call them. A connection that is lost and made again does not
-// end it, and it is not called again for a question it has not finished with or
+// A handler runs on a goroutine of its own and returns the answer. After an error the
+// question stays open for others. Its context ends with the client, with the job, and
+// when the question is closed otherwise; the cause is then a *RemoteError. The handler
+// must return then: Close and Abort wait for it. It must not call them. A lost
+// connection does not end it. It is not called again for a question that it handles or
 // has answered.
 //
-// An answer that the runtime finds invalid is told to the handler by calling it
-// again, with Refused set, MaxTries times at most. Any other refusal means that
-// the question is settled; it is only logged.
+// The handler is called again after an invalid answer, with Refused set, at most
+// MaxTries times. Any other refusal is logged: the question is closed.
 type Handlers struct {
 	Permission func(context.Context, PermissionRequest) (PermissionAnswer, error)
 	Input      func(context.Context, InputRequest) (value any, err error) // the value is encoded with arcp.Marshal
 	Choice     func(context.Context, ChoiceRequest) (id string, err error)
 
-	// By is who answers, as the job is told; default the kind of the client.
+	// By is the responded_by of answers; default the kind of the client.
 	By string
 }
 
 // MaxTries bounds the calls of a handler for one question.
 const MaxTries = 10
 
-// Question is what questions of all kinds have in common.
+// Question holds the common members of all kinds of questions.
 type Question struct {
-	ID      arcp.MessageID // what answers are correlated to
+	ID      arcp.MessageID // correlation_id of answers
 	JobID   arcp.JobID
 	TraceID string
 	AskedAt time.Time
-	Refused *RemoteError // why the answer before was not taken; nil at first
+	Refused *RemoteError // why the previous answer was refused; nil at first
 }
 
-// PermissionRequest asks for a permission.
+// PermissionRequest is a question for a permission.
 type PermissionRequest struct {
 	Question
 	arcp.PermissionRequestPayload
@@ -57,18 +55,18 @@ type PermissionRequest struct {
 // PermissionAnswer grants a permission, or denies it. The zero value denies.
 type PermissionAnswer struct {
 	Grant    bool
-	Resource string        // narrower than what was asked for; empty: all of that
-	For      time.Duration // at least a second; 0: as long as was asked for, else an hour
+	Resource string        // narrower than the requested one; empty: the requested one
+	For      time.Duration // at least a second; 0: the requested duration, else an hour
 	Reason   string        // of a denial
 }
 
-// InputRequest asks for a value.
+// InputRequest is a question for a value.
 type InputRequest struct {
 	Question
 	arcp.HumanInputRequestPayload
 }
 
-// ChoiceRequest asks to choose one of the options.
+// ChoiceRequest is a question for one of its options.
 type ChoiceRequest struct {
 	Question
 	arcp.HumanChoiceRequestPayload
@@ -76,13 +74,13 @@ type ChoiceRequest struct {
 
 func (h *Handlers) any() bool { return h.Permission != nil || h.Input != nil || h.Choice != nil }
 
-// person reports whether somebody answers what is asked of all sessions.
+// person reports whether a handler answers the questions that all sessions receive.
 func (h *Handlers) person() bool { return h.Input != nil || h.Choice != nil }
 
-// asker gets an answer from a handler, as the message to send.
+// asker calls a handler and returns its answer as a message.
 type asker func(ctx context.Context, refused *RemoteError) (t arcp.Type, payload any, err error)
 
-// asker is nil for what is no question, or one without a handler.
+// asker returns nil for a message that is no question, or has no handler.
 func (h *Handlers) asker(env *arcp.Envelope) (asker, error) {
 	q := Question{ID: env.ID, JobID: env.JobID, TraceID: env.TraceID, AskedAt: env.Timestamp}
 	switch {
@@ -110,7 +108,7 @@ func (h *Handlers) permission(q PermissionRequest) asker {
 	}
 }
 
-// grant is what was asked for, or less.
+// grant returns the grant of a request, or of less.
 func (a *PermissionAnswer) grant(asked *arcp.PermissionRequestPayload) arcp.PermissionGrantPayload {
 	const hour = 3600
 	g := arcp.PermissionGrantPayload{Permission: asked.Permission, Resource: cmp.Or(a.Resource, asked.Resource),
@@ -122,7 +120,7 @@ func (a *PermissionAnswer) grant(asked *arcp.PermissionRequestPayload) arcp.Perm
 	return g
 }
 
-// seconds is a duration in whole seconds: a part of one counts.
+// seconds returns a duration in whole seconds, rounded up.
 func seconds(d time.Duration) uint64 { return uint64(math.Ceil(max(d, 0).Seconds())) }
 
 func (h *Handlers) input(q InputRequest) asker {

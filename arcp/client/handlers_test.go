@@ -339,7 +339,7 @@ func TestRespond(t *testing.T) {
 		invalid := wantAs[*client.RemoteError](t, "a refusal", c.RespondInput(ctx, "msg_i", map[string]int{"x": 1}))
 		want(t, "its code", invalid.Code, arcp.CodeInvalidArgument)
 		want(t, "choice", c.RespondChoice(ctx, "msg_c", "yes"), nil)
-		want(t, "deny", c.Deny(ctx, "msg_p", "p", "because"), nil)
+		want(t, "deny", c.Deny(ctx, "msg_p", arcp.PermissionDenyPayload{Permission: "p", Reason: "because"}), nil)
 		lease, err := c.Grant(ctx, "msg_p", arcp.PermissionGrantPayload{Permission: "p", Resource: "r", Operation: "o", LeaseSeconds: 5})
 		want(t, "grant", err, nil)
 		want(t, "lease", lease.LeaseID, "lease_1")
@@ -384,7 +384,7 @@ func TestElevate(t *testing.T) {
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			scripted(t, bearer, ask+c.answer, func(t *testing.T, cl *client.Client, _ *fake) {
-				lease, err := cl.Elevate(t.Context(), "privileged", "deploy", time.Minute)
+				lease, err := cl.Elevate(t.Context(), client.ElevateParams{Level: "privileged", Reason: "deploy", For: time.Minute})
 				want(t, c.why, fmt.Sprint(err), c.err)
 				want(t, "lease", lease.LeaseID != "", err == nil)
 			})
@@ -401,7 +401,7 @@ func TestElevateOverAReconnect(t *testing.T) {
 		wait 1h
 		S: lease.granted corr=elevate seq=1 {"lease_id":"lease_1","permission":"trust.elevate.trusted","resource":"session","operation":"elevate","expires_at":"2030-01-01T00:00:00Z"}`,
 	}, func(t *testing.T, c *client.Client, d *dialer, _ *changes) {
-		lease, err := c.Elevate(t.Context(), "trusted", "", 0)
+		lease, err := c.Elevate(t.Context(), client.ElevateParams{Level: "trusted"})
 		want(t, "elevate", err, nil)
 		want(t, "lease", lease.LeaseID, "lease_1")
 		want(t, "it is asked again", d.fakes[1].types(), []arcp.Type{arcp.SessionResume, arcp.PermissionRequest})

@@ -1,31 +1,48 @@
 package client
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/transport"
 )
 
-// handshake opens the session, or resumes it (§3.1). Nobody else uses the
-// connection before it has succeeded, so it reads and writes it itself.
+// handshake opens the session, or resumes it (§3.1). It reads and writes the
+// connection itself: no other goroutine uses it before the handshake has succeeded.
 type handshake struct {
 	c         *Client
 	conn      transport.Conn
 	resume    *Resume // nil: a new session
-	back      bool    // into the session the client is in
+	again     bool    // the client attaches to its own session again
 	token     Secret
 	challenge string         // the last one; empty: not challenged
 	session   arcp.SessionID // as named by the challenge
 	sent      arcp.MessageID // what the next answer must be correlated to
 	retries   int
+}
+
+// attach runs the handshake. The connection is aborted when ctx ends first, and closed
+// on failure.
+func (h *handshake) attach(ctx context.Context) error {
+	h.token = h.c.refresher.current()
+	h.conn.SetReadLimit(h.c.opts.Limits.Transport.ReadLimit)
+	h.c.reader.closeReason = nil
+	stop := context.AfterFunc(ctx, func() { h.conn.Abort() })
+	err := h.run()
+	if !stop() {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		closeNormal(h.conn) // the handshake's error is the better reason
+	}
+	return err
 }
 
 func (h *handshake) run() error {
@@ -43,7 +60,7 @@ func (h *handshake) run() error {
 	}
 }
 
-// step acts on an answer of the runtime.
+// step handles an answer of the runtime.
 func (h *handshake) step(env *arcp.Envelope) (done bool, err error) {
 	switch env.Type {
 	case arcp.SessionAccepted:
@@ -66,19 +83,22 @@ func (h *handshake) step(env *arcp.Envelope) (done bool, err error) {
 	return false, unexpected("handshake", env.Type)
 }
 
-// accepted ends the handshake of session.open. A client that comes back wants its
-// own session: if that has ended, the runtime has opened another.
+// accepted ends the handshake of session.open. If the session of a client that attaches
+// again has ended, the runtime has opened another one, which is an error.
 func (h *handshake) accepted(env *arcp.Envelope) error {
-	p, err := arcp.DecodePayload[arcp.SessionAcceptedPayload](env)
+	s, err := sessionOf(env)
 	switch {
-	case !h.back || err != nil:
+	case err != nil:
+		return err
+	case !h.again:
 	case h.resume.Token != "":
 		return unexpected("resume", env.Type)
-	case p.SessionID != h.resume.SessionID:
-		_ = h.send(arcp.Envelope{Type: arcp.SessionClose, SessionID: p.SessionID, Payload: arcp.Raw(`{"forget":true}`)}) // it goes by itself, too
+	case s.ID != h.resume.SessionID:
+		_ = h.send(arcp.Envelope{Type: arcp.SessionClose, SessionID: s.ID, Payload: arcp.Raw(`{"forget":true}`)}) // it expires by itself, too
 		return errOtherSession
 	}
-	return h.c.accepted(env)
+	h.c.state.set(s, h.c.opts.AckEvery)
+	return nil
 }
 
 // opening is the first message: session.resume with a token, else session.open.
@@ -105,7 +125,7 @@ func (h *handshake) opening() arcp.Envelope {
 
 // offered returns Capabilities with the features that the client implements itself:
 // result_chunk; executes, for Work; refresh, or anonymous for the scheme none; and
-// human_input if there are Handlers for questions. A flag that the user has set wins.
+// human_input with Handlers for questions. A flag of the user wins.
 func (o *Options) offered() arcp.Capabilities {
 	own := map[arcp.Feature]bool{arcp.FeatureResultChunk: true, arcp.FeatureExecutes: true}
 	if o.Auth.Scheme == None {
@@ -126,7 +146,7 @@ func (a *Auth) wire(token Secret) arcp.Auth {
 	return arcp.Auth{Scheme: a.Scheme, Token: token.Reveal()}
 }
 
-// respond computes the answer to a challenge.
+// respond returns the answer to a challenge.
 func (a *Auth) respond(token Secret, challenge string) (string, error) {
 	switch {
 	case a.Scheme == Bearer:
@@ -153,7 +173,7 @@ func (h *handshake) authenticate() error {
 	return h.send(env)
 }
 
-// retry tries another token after a refusal that is not final.
+// retry presents another token after a refusal that is not final.
 func (h *handshake) retry(refusal *RemoteError) error {
 	auth := &h.c.opts.Auth
 	if auth.Retry == nil || h.retries == MaxRetries {
@@ -165,7 +185,7 @@ func (h *handshake) retry(refusal *RemoteError) error {
 		return errors.Join(refusal, err)
 	}
 	h.token = token
-	h.c.setCredential(token)
+	h.c.refresher.set(token)
 	if h.challenge != "" {
 		return h.authenticate()
 	}
@@ -180,38 +200,15 @@ func (h *handshake) resumed(env *arcp.Envelope) error {
 		return &ProtocolError{"handshake: session.resumed", err}
 	}
 	c := h.c
-	s := c.Session() // what was accepted once holds on
+	s := c.Session() // session.resumed does not repeat the rest
 	s.ID, s.ResumeToken, s.Resumed, s.ReplayedFrom = p.SessionID, Secret(p.ResumeToken), true, p.ReplayedFrom
 	s.Capabilities.AckWindow = p.AckWindow
-	c.setSession(s)
-	if h.back {
-		return c.sequence.resume(p.ReplayedFrom)
+	c.state.set(s, c.opts.AckEvery)
+	if h.again {
+		return c.reader.sequence.resume(p.ReplayedFrom)
 	}
-	c.sequence.start(p.ReplayedFrom)
+	c.reader.sequence.start(p.ReplayedFrom)
 	return nil
-}
-
-// setSession takes over what the runtime said about the session. Of its tokens
-// two are kept: the one before is good until the runtime has heard from the
-// connection that brought the new one.
-func (c *Client) setSession(s Session) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.session = s
-	c.ackEvery.Store(ackEvery(c.opts.AckEvery, s.Capabilities.AckWindow))
-	if s.ResumeToken == "" || slices.Contains(c.tokens, s.ResumeToken) {
-		return
-	}
-	c.tokens = append([]Secret{s.ResumeToken}, c.tokens[:min(len(c.tokens), 1)]...)
-}
-
-// ackEvery is how many events are acknowledged together: half of a full window at
-// most, or nothing would come any more.
-func ackEvery(asked uint64, window uint32) uint64 {
-	if window == 0 {
-		return asked
-	}
-	return min(asked, max(uint64(window)/2, 1))
 }
 
 func (h *handshake) send(env arcp.Envelope) error {
@@ -224,9 +221,9 @@ func (h *handshake) send(env arcp.Envelope) error {
 	return lost(err)
 }
 
-// receive reads the next answer and checks that it answers what was sent.
+// receive reads the next answer and checks its correlation.
 func (h *handshake) receive() (arcp.Envelope, error) {
-	env, err := h.c.readFrame(h.conn)
+	env, err := h.c.reader.readFrame(h.conn)
 	if err != nil {
 		return env, err
 	}
@@ -237,20 +234,4 @@ func (h *handshake) receive() (arcp.Envelope, error) {
 		return env, &ProtocolError{"handshake", fmt.Errorf("%s is correlated to %s, want %s", env.Type, env.CorrelationID, h.sent)}
 	}
 	return env, nil
-}
-
-// accepted takes over what session.accepted says, of the handshake or of a
-// refresh.
-func (c *Client) accepted(env *arcp.Envelope) error {
-	p, err := arcp.DecodePayload[arcp.SessionAcceptedPayload](env)
-	if err != nil {
-		return &ProtocolError{"session.accepted", err}
-	}
-	s := Session{ID: p.SessionID, Runtime: p.Runtime, Capabilities: p.Capabilities, ResumeToken: Secret(p.ResumeToken),
-		ResumeWindow: time.Duration(p.ResumeWindowSec) * time.Second, Heartbeat: time.Duration(p.HeartbeatIntervalSec) * time.Second}
-	if p.Lease != nil {
-		s.ExpiresAt = p.Lease.ExpiresAt
-	}
-	c.setSession(s)
-	return nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// InvokeRequest asks for a job.
+// InvokeRequest describes a job to submit.
 type InvokeRequest struct {
 	Tool           string // name or name@version
 	Arguments      any    // encoded with arcp.Marshal; an arcp.Raw goes as it is; nil: {}
@@ -18,16 +18,15 @@ type InvokeRequest struct {
 	Priority       arcp.Priority
 	Options        arcp.SubmitOptions
 
-	// JobID is the running job of this worker whose child the new job is.
+	// JobID is the parent of the new job, a running job of this worker.
 	JobID arcp.JobID
-	// ID is the envelope's id; empty: a new one. The same id again is the same
-	// command.
+	// ID is the envelope's id; empty: a new one. The runtime executes one id once.
 	ID arcp.MessageID
-	// DiscardEvents keeps nothing for Events: for who only waits.
+	// DiscardEvents queues nothing for Job.Events: for callers of Wait only.
 	DiscardEvents bool
 }
 
-// Event is one message of a job, or one that a feed delivers.
+// Event is a message of a job or of a feed.
 type Event = arcp.Envelope
 
 // Result is the outcome of a job that succeeded.
@@ -36,24 +35,24 @@ type Result struct {
 	Envelope arcp.Envelope // the terminal message itself
 }
 
-// Job is a handle of a job that was submitted or subscribed to. It may be used
-// from any number of goroutines.
+// Job is a handle of a job that was submitted or subscribed to. Any number of
+// goroutines may use it.
 type Job struct {
 	c       *Client
-	request arcp.MessageID // what submitted it; empty: subscribed to
+	request arcp.MessageID // id of the submitting message; empty: subscribed to
 	queue   *queue         // nil: events are discarded
 	decided chan struct{}  // accepted, refused, or ended
 	donec   chan struct{}  // ended
 
-	id arcp.JobID // of the Client's lock; then unchanging
+	id arcp.JobID // guarded by Client.mu; set once
 
-	mu         sync.Mutex
-	accepted   arcp.JobAcceptedPayload
-	subscribed arcp.JobSubscribedPayload
-	isDecided  bool
-	isDone     bool
-	result     Result
-	err        error // the outcome, unless the job succeeded
+	mu           sync.Mutex
+	accepted     arcp.JobAcceptedPayload
+	subscription arcp.JobSubscribedPayload
+	isDecided    bool
+	isDone       bool
+	result       Result
+	err          error // the outcome, unless the job succeeded
 }
 
 func newJob(c *Client, id arcp.JobID) *Job {
@@ -62,11 +61,11 @@ func newJob(c *Client, id arcp.JobID) *Job {
 }
 
 // Invoke submits a job and returns when it is accepted; a refusal is a
-// *RemoteError. With Options.Direct there is no acceptance: it returns at once,
-// and a refusal is what Wait returns.
+// *RemoteError. With Options.Direct there is no acceptance: it returns at once, and
+// Wait returns a refusal.
 //
-// When ctx ends first the job may exist all the same: submit again with the same
-// IdempotencyKey to find out.
+// When ctx ends first the job may exist all the same: a submit with the same
+// IdempotencyKey finds it.
 func (c *Client) Invoke(ctx context.Context, r InvokeRequest) (*Job, error) {
 	env, err := r.envelope()
 	if err != nil {
@@ -92,8 +91,7 @@ func (r *InvokeRequest) envelope() (arcp.Envelope, error) {
 }
 
 // Submit sends any command that is answered with job.accepted, such as
-// job.schedule, workflow.start or agent.delegate, and returns when the job is
-// accepted.
+// agent.delegate, and returns when the job is accepted.
 func (c *Client) Submit(ctx context.Context, env arcp.Envelope) (*Job, error) {
 	return c.submit(ctx, env, false, false)
 }
@@ -115,7 +113,7 @@ func (c *Client) submit(ctx context.Context, env arcp.Envelope, discard, direct 
 		err = j.awaitDecision(ctx)
 	}
 	if err != nil {
-		c.forget(j)
+		j.unfollow()
 		return nil, fmt.Errorf("%s: %w", env.Type, err)
 	}
 	return j, nil
@@ -136,35 +134,35 @@ func (j *Job) awaitDecision(ctx context.Context) error {
 	return nil
 }
 
-// ID is the job's id; empty only for a direct job that has not ended.
+// ID returns the job's id; empty only for a direct job that has not ended.
 func (j *Job) ID() arcp.JobID {
 	j.c.mu.Lock()
 	defer j.c.mu.Unlock()
 	return j.id
 }
 
-// RequestID is the id of the message that submitted the job; empty when it was
-// subscribed to.
+// RequestID returns the id of the message that submitted the job; empty for a
+// subscription.
 func (j *Job) RequestID() arcp.MessageID { return j.request }
 
-// Accepted is what the runtime said when it accepted the job.
+// Accepted returns the payload of job.accepted.
 func (j *Job) Accepted() arcp.JobAcceptedPayload {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.accepted
 }
 
-// Subscribed is what the runtime said when it accepted the subscription.
+// Subscribed returns the payload of job.subscribed.
 func (j *Job) Subscribed() arcp.JobSubscribedPayload {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.subscribed
+	return j.subscription
 }
 
-// Events iterates over everything that is said about the job, from job.accepted
-// to the terminal message, which is the last. Before the job has ended it ends
-// only with an error: that of ctx or of the connection, ErrReleased, or
-// ErrEventBufferFull. Breaking off and iterating again goes on where it was left.
+// Events iterates over the messages of the job, from job.accepted to the terminal
+// message. Before the end of the job it ends with an error only: of ctx or of the
+// connection, ErrReleased, or ErrEventBufferFull. A second iteration continues after
+// the last message of the first.
 func (j *Job) Events(ctx context.Context) iter.Seq2[Event, error] {
 	if j.queue == nil {
 		return func(func(Event, error) bool) {}
@@ -176,7 +174,7 @@ func (j *Job) Events(ctx context.Context) iter.Seq2[Event, error] {
 func (j *Job) Done() <-chan struct{} { return j.donec }
 
 // Wait returns the job's outcome. A job that failed or was cancelled is a
-// *JobError. It does not matter whether the events are read.
+// *JobError. The events need not be read.
 func (j *Job) Wait(ctx context.Context) (Result, error) {
 	select {
 	case <-j.donec:
@@ -193,7 +191,7 @@ func (j *Job) Wait(ctx context.Context) (Result, error) {
 }
 
 // Release stops following the job, which goes on: Events and Wait end with
-// ErrReleased. The last subscription to a job is also given up at the runtime.
+// ErrReleased. The last subscription to a job also ends at the runtime.
 func (j *Job) Release() error {
 	j.mu.Lock()
 	done := j.isDone
@@ -202,8 +200,8 @@ func (j *Job) Release() error {
 		return nil
 	}
 	j.finish(ErrReleased)
-	j.c.forget(j)
-	if j.request != "" || j.c.subscribed(j.ID()) {
+	j.unfollow()
+	if j.request != "" || j.subscribed() {
 		return nil
 	}
 	return j.c.Send(arcp.Frame(arcp.JobUnsubscribe, arcp.JobUnsubscribePayload{JobID: j.ID()}))
@@ -222,20 +220,20 @@ func (j *Job) receive(env *arcp.Envelope) {
 		j.c.opts.Log("event buffer full", "job", env.JobID)
 	}
 	if env.Type.Terminal() || env.Type == arcp.Nack {
-		j.c.named(j, env.JobID)
-		j.c.forget(j)
+		j.acceptedAs(env.JobID)
+		j.unfollow()
 		j.conclude(env)
 	}
 }
 
-// refusable reports whether a nack can still be the answer to the submit.
+// refusable reports whether a nack can be the answer to the submit.
 func (j *Job) refusable() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.request != "" && !j.isDecided
 }
 
-// accept reports whether it is news: a command that is said again is answered
+// accept reports whether job.accepted is new: a command that is sent again is answered
 // again.
 func (j *Job) accept(env *arcp.Envelope) bool {
 	p, err := arcp.DecodePayload[arcp.JobAcceptedPayload](env)
@@ -245,7 +243,7 @@ func (j *Job) accept(env *arcp.Envelope) bool {
 	if p.JobID == "" {
 		p.JobID = env.JobID
 	}
-	j.c.named(j, p.JobID)
+	j.acceptedAs(p.JobID)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.accepted.JobID != "" {
@@ -288,8 +286,8 @@ func (j *Job) outcome(env *arcp.Envelope) (Result, error) {
 	return result, nil
 }
 
-// wasAccepted reports whether the job existed before its terminal message:
-// without that a failure is a refusal.
+// wasAccepted reports whether the job existed before its terminal message. If not, a
+// failure is a refusal.
 func (j *Job) wasAccepted() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()

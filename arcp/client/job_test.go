@@ -300,7 +300,7 @@ func TestSubscribe(t *testing.T) {
 		S: job.progress job=job_1 seq=1 {"current":1}
 		S: job.completed job=job_1 seq=2 {"value":1}
 	`, func(t *testing.T, c *client.Client, _ *fake) {
-		j, err := c.Subscribe(t.Context(), "job_1", new(uint64(3)), true)
+		j, err := c.SubscribeJob(t.Context(), client.SubscribeJobParams{JobID: "job_1", After: new(uint64(3)), History: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -324,17 +324,17 @@ func TestSubscribeRefusedOrLate(t *testing.T) {
 		S: job.subscribed corr=three job=job_3 {"job_id":"job_3","current_status":"running","agent":"a","subscribed_from":0}
 		C four: job.unsubscribe {"job_id":"job_3"}
 	`, func(t *testing.T, c *client.Client, f *fake) {
-		_, err := c.Subscribe(t.Context(), "job_1", nil, false)
+		_, err := c.SubscribeJob(t.Context(), client.SubscribeJobParams{JobID: "job_1"})
 		want(t, "code", wantAs[*client.RemoteError](t, "refused", err).Code, arcp.CodeJobNotFound)
 		_, open := c.Job("job_1")
 		want(t, "nothing is left of it", open, false)
 
-		j, err := c.Subscribe(t.Context(), "job_2", nil, false)
+		j, err := c.SubscribeJob(t.Context(), client.SubscribeJobParams{JobID: "job_2"})
 		want(t, "late", err, nil)
 		_, err = j.Wait(t.Context())
 		wantIs(t, "the outcome will not come", err, client.ErrOutcomeMissed)
 
-		j, err = c.Subscribe(t.Context(), "job_3", nil, false)
+		j, err = c.SubscribeJob(t.Context(), client.SubscribeJobParams{JobID: "job_3"})
 		want(t, "running", err, nil)
 		want(t, "release", j.Release(), nil)
 		_, err = j.Wait(t.Context())
@@ -354,7 +354,7 @@ func TestSubscribersSeeWhatTheSubmitterSees(t *testing.T) {
 	`, func(t *testing.T, c *client.Client, _ *fake) {
 		own, err := c.Invoke(t.Context(), echo)
 		want(t, "invoke", err, nil)
-		other, err := c.Subscribe(t.Context(), "job_1", nil, false)
+		other, err := c.SubscribeJob(t.Context(), client.SubscribeJobParams{JobID: "job_1"})
 		want(t, "subscribe", err, nil)
 		for name, j := range map[string]*client.Job{"submitter": own, "subscriber": other} {
 			result, err := j.Wait(t.Context())

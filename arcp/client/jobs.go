@@ -9,21 +9,28 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// ListJobs returns one page of the principal's jobs, oldest first. A zero filter,
-// limit or cursor is left out.
-func (c *Client) ListJobs(ctx context.Context, filter *arcp.JobFilter, limit uint32, cursor string) (arcp.SessionJobsPayload, error) {
-	p := arcp.SessionListJobsPayload{Filter: filter, Cursor: cursor}
-	if limit != 0 {
-		p.Limit = &limit
-	}
-	return ask[arcp.SessionJobsPayload](ctx, c, arcp.SessionListJobs, p, arcp.SessionJobs)
+// ListJobsParams selects jobs. The zero value selects all of the principal.
+type ListJobsParams struct {
+	Filter *arcp.JobFilter
+	Limit  uint32 // jobs a page; 0: the runtime's default
+	Cursor string // next_cursor of the page before; empty: the first page
 }
 
-// ListAllJobs iterates over all pages. It ends at the first error.
-func (c *Client) ListAllJobs(ctx context.Context, filter *arcp.JobFilter) iter.Seq2[arcp.JobEntry, error] {
+// ListJobs returns one page of the principal's jobs, oldest first.
+func (c *Client) ListJobs(ctx context.Context, p ListJobsParams) (arcp.SessionJobsPayload, error) {
+	list := arcp.SessionListJobsPayload{Filter: p.Filter, Cursor: p.Cursor}
+	if p.Limit != 0 {
+		list.Limit = &p.Limit
+	}
+	return ask[arcp.SessionJobsPayload](ctx, c, arcp.SessionListJobs, list, arcp.SessionJobs)
+}
+
+// Jobs iterates over the jobs of all pages from p.Cursor on. It ends at the first
+// error.
+func (c *Client) Jobs(ctx context.Context, p ListJobsParams) iter.Seq2[arcp.JobEntry, error] {
 	return func(yield func(arcp.JobEntry, error) bool) {
-		for cursor := ""; ; {
-			page, err := c.ListJobs(ctx, filter, 0, cursor)
+		for p := p; ; {
+			page, err := c.ListJobs(ctx, p)
 			if err != nil {
 				yield(arcp.JobEntry{}, err)
 				return
@@ -36,20 +43,26 @@ func (c *Client) ListAllJobs(ctx context.Context, filter *arcp.JobFilter) iter.S
 			if page.NextCursor == nil {
 				return
 			}
-			cursor = *page.NextCursor
+			p.Cursor = *page.NextCursor
 		}
 	}
 }
 
-// Cancel asks for the end of a job and returns when the runtime has agreed, or
-// a *CancelRefused. After the deadline, zero for the runtime's default, the job
-// is ended by force. Its terminal message comes through its handles.
-func (c *Client) Cancel(ctx context.Context, id arcp.JobID, reason string, deadline time.Duration) error {
-	p := arcp.CancelPayload{Target: arcp.TargetJob, TargetID: string(id), Reason: reason}
-	if deadline > 0 {
-		p.DeadlineMS = new(uint64(max(deadline.Milliseconds(), 1)))
+// CancelParams selects a job to cancel.
+type CancelParams struct {
+	JobID    arcp.JobID
+	Reason   string
+	Deadline time.Duration // until the job is ended by force; 0: the runtime's default
+}
+
+// Cancel requests the end of a job. It returns when the runtime has accepted the
+// request, or a *CancelRefused. The handles of the job receive its terminal message.
+func (c *Client) Cancel(ctx context.Context, p CancelParams) error {
+	cancel := arcp.CancelPayload{Target: arcp.TargetJob, TargetID: string(p.JobID), Reason: p.Reason}
+	if p.Deadline > 0 {
+		cancel.DeadlineMS = new(uint64(max(p.Deadline.Milliseconds(), 1)))
 	}
-	got, err := c.Call(ctx, arcp.Frame(arcp.Cancel, p))
+	got, err := c.Call(ctx, arcp.Frame(arcp.Cancel, cancel))
 	if err != nil {
 		return err
 	}
@@ -73,36 +86,41 @@ func cancelAnswer(got *arcp.Envelope) error {
 	return unexpected("cancel", got.Type)
 }
 
-// Subscribe follows a job that this client has not submitted. Events after
-// from are replayed if it is set, all of them with history; it counts in the
-// numbers of the session that submitted the job. A refusal is a *RemoteError.
-func (c *Client) Subscribe(ctx context.Context, id arcp.JobID, from *uint64, history bool) (*Job, error) {
-	j := newJob(c, id)
+// SubscribeJobParams selects a job and where its events begin.
+type SubscribeJobParams struct {
+	JobID   arcp.JobID
+	After   *uint64 // replay events after this event_seq of the session that submitted the job; nil: none
+	History bool    // replay all events
+}
+
+// SubscribeJob follows a job of another client. A refusal is a *RemoteError.
+func (c *Client) SubscribeJob(ctx context.Context, p SubscribeJobParams) (*Job, error) {
+	j := newJob(c, p.JobID)
 	if err := c.follow(j); err != nil {
 		return nil, fmt.Errorf("job.subscribe: %w", err)
 	}
-	p, err := ask[arcp.JobSubscribedPayload](ctx, c, arcp.JobSubscribe,
-		arcp.JobSubscribePayload{JobID: id, FromEventSeq: from, History: history}, arcp.JobSubscribed)
+	got, err := ask[arcp.JobSubscribedPayload](ctx, c, arcp.JobSubscribe,
+		arcp.JobSubscribePayload{JobID: p.JobID, FromEventSeq: p.After, History: p.History}, arcp.JobSubscribed)
 	if err != nil {
-		c.forget(j)
+		j.unfollow()
 		return nil, err
 	}
 	j.mu.Lock()
-	j.subscribed = p
+	j.subscription = got
 	j.mu.Unlock()
-	if arcp.JobState(p.CurrentStatus).Terminal() && !p.Replayed && from == nil && !history {
-		c.forget(j)
+	if arcp.JobState(got.CurrentStatus).Terminal() && !got.Replayed && p.After == nil && !p.History {
+		j.unfollow()
 		j.finish(ErrOutcomeMissed)
 	}
 	return j, nil
 }
 
-// Job returns a handle of a job named in Options.Resume.Jobs, or that this
-// client submitted or subscribed to, while it has not ended.
+// Job returns a handle of a job that is named in Options.Resume.Jobs or was submitted
+// or subscribed to by this client, until the job has ended.
 func (c *Client) Job(id arcp.JobID) (*Job, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if js := c.jobs[id]; len(js) > 0 {
+	if js := c.routes.jobs[id]; len(js) > 0 {
 		return js[0], true
 	}
 	return nil, false

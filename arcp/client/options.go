@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"time"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/transport"
@@ -20,96 +19,90 @@ const (
 	None      = "none"
 )
 
-// Auth is how a client proves who it is.
+// Auth holds the credentials of a client.
 type Auth struct {
-	// Scheme is one of the schemes; empty is Bearer with a token, else None.
-	// With None the capability anonymous is offered unless Capabilities say
-	// something else about it.
+	// Scheme is one of the schemes; empty is Bearer with a token, else None. With
+	// None the capability anonymous is offered, unless Capabilities set it.
 	Scheme string
 	Token  Secret
 
-	// Sign answers a challenge with the scheme signed_jwt: it returns a JWT
-	// whose claim nonce is the challenge. It is called from New, and from a
-	// goroutine of the client when the runtime asks for a refresh.
+	// Sign answers a challenge with the scheme signed_jwt: it returns a JWT whose
+	// claim nonce is the challenge. It is called by New, and by a goroutine of the
+	// client for a refresh.
 	Sign func(challenge string) (string, error)
 
-	// Retry is asked for another token when the runtime answers
-	// session.unauthenticated, at most MaxRetries times. Without it the refusal
-	// is final.
+	// Retry returns another token after session.unauthenticated. It is called at
+	// most MaxRetries times. nil: the refusal is final.
 	Retry func(attempt int, refusal *RemoteError) (Secret, error)
 
-	// Refresh is asked for a fresh token when the one there is is about to end
-	// (session.refresh), and by a client of Connect when its session can only be
-	// attached to with one. The context ends with the connection. Without it the
-	// runtime is shown the token there is, and evicts the session at its end. It
-	// is called by goroutines of the client, at most one at a time for a
-	// connection.
+	// Refresh returns a new token when the current one is about to expire
+	// (session.refresh), and when a client of Connect needs one to attach to its
+	// session. The context ends with the connection. Goroutines of the client call it,
+	// one at a time for a connection. nil: the current token is presented again, and
+	// the runtime evicts the session when it expires.
 	Refresh func(ctx context.Context) (Secret, error)
 }
 
-// MaxRetries bounds the calls of Auth.Retry: one fewer than the failures that
-// end a connection (§5.1).
+// MaxRetries bounds the calls of Auth.Retry: one fewer than the failures that end a
+// connection (§5.1).
 const MaxRetries = 2
 
-// Resume says which session to attach to. Without a token the session is opened
-// again under its id, which needs the credentials of its principal; with a token
-// it is resumed.
+// Resume selects the session to attach to. With a token it is resumed. Without one it
+// is opened again under its id, which needs the credentials of its principal.
 type Resume struct {
 	SessionID arcp.SessionID
 	Token     Secret // from Session.ResumeToken
 
-	// LastEventSeq is the last event_seq that was processed, from
-	// Client.LastEventSeq. Nil without a token means: whatever the runtime
-	// thinks was not delivered yet.
+	// LastEventSeq is the last event_seq that was processed, from Client.LastEventSeq.
+	// nil without a token: the runtime's position of the last delivered event.
 	LastEventSeq *uint64
 
-	// Jobs are jobs submitted or subscribed before whose events may come;
-	// Client.Job returns their handles.
+	// Jobs are jobs of the session whose events are expected; Client.Job returns their
+	// handles.
 	Jobs []arcp.JobID
 }
 
-// Options of a client. The zero value opens a new session without credentials.
-// They are not changed after use.
+// Options of a client. The zero value opens a new session without credentials. They
+// must not be changed after use.
 type Options struct {
 	Auth         Auth
 	Client       arcp.ClientInfo   // default kind "arcp-go-client", version arcp.Version
-	Version      string            // the arcp member of what is sent; default arcp.Version
-	Capabilities arcp.Capabilities // what the client offers
+	Version      string            // arcp member of envelopes; default arcp.Version
+	Capabilities arcp.Capabilities // offered to the runtime
 	Resume       *Resume           // nil: a new session
 	Network      Network           // for Dial and Connect
 	Reconnect    Reconnect         // for Connect
 	Limits       Limits
-	Handlers     Handlers // of questions to people
+	Handlers     Handlers // for questions to people
 
-	// AckEvery acknowledges received events each time this many have come, or half
-	// of the window that applies (Session.Capabilities.AckWindow) if that is less; 0
-	// leaves it to Client.Ack. Capabilities.AckWindow asks for a window.
+	// AckEvery is the number of received events that are acknowledged together, or half
+	// of the window (Session.Capabilities.AckWindow) if that is less. 0: Client.Ack
+	// acknowledges. Capabilities.AckWindow requests a window.
 	AckEvery uint64
 
-	// OnEvent sees every envelope that was decoded, in order, before it is
-	// routed, also those of the handshake. It returns true to keep the client
-	// from routing it. It is called by New, later by the reader: it must not
-	// block, and must not keep the envelope, whose members it may keep.
+	// OnEvent is called with every decoded envelope, in order, before it is routed,
+	// also during the handshake. With taken the client does not route the envelope.
+	// New calls it, later the reader: it must not block, and must not retain the
+	// envelope, whose members it may retain.
 	OnEvent func(env *arcp.Envelope) (taken bool)
 
-	// OnUnsolicited is called by the reader instead of keeping the envelope for
-	// Client.Unsolicited. It must not block; it may keep the envelope.
+	// OnUnsolicited is called by the reader in place of Client.Unsolicited. It must not
+	// block; it may retain the envelope.
 	OnUnsolicited func(env *arcp.Envelope)
 
-	// Log hears of what has no caller to report to: frames that could not be
-	// decoded, events that were dropped. Its shape is that of
-	// (*slog.Logger).Debug. It is called by the client's goroutines.
+	// Log is called with events that no caller can be told of, such as dropped
+	// messages. (*slog.Logger).Debug fits. The client's goroutines call it.
 	Log func(msg string, args ...any)
 }
 
-// Limits bounds what a client keeps. Zero members are the defaults.
+// Limits bounds the memory of a client. Zero members are the defaults.
 type Limits struct {
 	Transport   transport.Limits // used by Dial; the read limit also by New
 	EventBuffer int              // events queued for a job; default 65,536
 	EventBytes  int              // their bytes; default 64 MiB
-	Unsolicited int              // envelopes kept for Client.Unsolicited; default 1,024
+	Unsolicited int              // envelopes queued for Client.Unsolicited; default 1,024
 	SendBuffer  int              // bytes accepted by Send and not yet written; default 1 MiB
-	Handlers    int              // of questions that run at the same time; default 16, the others wait
+	Handlers    int              // handlers that run at the same time; default 16; others wait
 }
 
 func (o *Options) withDefaults() Options {
@@ -140,17 +133,4 @@ func setDefault[T comparable](v *T, to T) {
 	if *v == *new(T) {
 		*v = to
 	}
-}
-
-// Session is what the runtime said when it accepted the session.
-type Session struct {
-	ID           arcp.SessionID
-	Runtime      arcp.RuntimeInfo
-	Capabilities arcp.Capabilities // as negotiated
-	ResumeToken  Secret            // single use; a later accept or resume brings another
-	ResumeWindow time.Duration     // how long the session outlives its connection
-	Heartbeat    time.Duration     // interval of session.ping; 0: none
-	ExpiresAt    time.Time         // of the session's lease; zero: not said
-	Resumed      bool              // by token: ReplayedFrom is set
-	ReplayedFrom uint64
 }

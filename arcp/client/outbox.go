@@ -10,49 +10,48 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// outbox collects encoded frames for the writer, which sends everything that
-// has come since it last looked and flushes when nothing is left.
+// outbox buffers encoded frames for the writer, which writes everything in the buffer
+// and flushes when the buffer is empty.
 //
-// Acknowledgements are state, not messages: only the newest is written, and
-// asking for one never waits.
+// Acknowledgements are state, not messages: only the newest is written, and putAck
+// never waits.
 //
-// It outlives the connection: what is not taken is written to the next one, and
-// rewind puts before it what was taken and not answered.
+// The outbox outlives the connection. Frames in the buffer are written to the next
+// connection, after the requests that were written and not answered.
 type outbox struct {
-	limit int
-	keeps bool          // there may be a next connection
-	ready chan struct{} // capacity 1: there is something to write, or it is closed
+	limit   int
+	resends bool          // requests are sent again on the next connection
+	ready   chan struct{} // buffered 1: something can be written, or the outbox is closed
 
-	mu      sync.Mutex
-	buf     []byte
-	ends    []int         // where each frame of buf ends
-	ack     uint64        // 0: none to write
-	acked   uint64        // the highest taken
-	room    chan struct{} // someone waits for room; closed when there is some
-	asked   map[arcp.MessageID]question
-	puts    uint64 // questions so far
-	batches uint64 // taken so far
-	closed  bool
+	mu       sync.Mutex
+	buf      []byte
+	ends     []int         // where each frame of buf ends
+	ack      uint64        // 0: none to write
+	acked    uint64        // the highest in a batch so far
+	room     chan struct{} // not nil while put waits; closed when there is room
+	pending  map[arcp.MessageID]request
+	requests uint64 // number of requests so far
+	batches  uint64 // number of batches so far
+	closed   bool
 }
 
-// question is a frame that must be answered.
-type question struct {
+// request is a frame that is sent until it is answered.
+type request struct {
 	env   arcp.Envelope
-	put   uint64 // its place among the questions
-	batch uint64 // it is taken with
-	frame int    // its place in the batch
+	order uint64 // among the requests
+	batch uint64 // number of its batch
+	frame int    // index in the batch
 }
 
 func newOutbox(limit int) *outbox {
-	return &outbox{limit: limit, ready: make(chan struct{}, 1), asked: make(map[arcp.MessageID]question)}
+	return &outbox{limit: limit, ready: make(chan struct{}, 1), pending: make(map[arcp.MessageID]request)}
 }
 
-// put adds a frame, after waiting for room. A frame is taken whole when there is
-// any room, so that one larger than the limit passes. One that is asked is kept
-// until it is answered.
-func (o *outbox) put(ctx context.Context, env *arcp.Envelope, asked bool) error {
+// put adds a frame, after waiting for room. Any room is enough for a frame, so that one
+// larger than the limit passes. A request is retained until it is answered.
+func (o *outbox) put(ctx context.Context, env *arcp.Envelope, isRequest bool) error {
 	for {
-		room, err := o.tryPut(env, asked)
+		room, err := o.tryPut(env, isRequest)
 		if room == nil {
 			return err
 		}
@@ -64,8 +63,8 @@ func (o *outbox) put(ctx context.Context, env *arcp.Envelope, asked bool) error 
 	}
 }
 
-// tryPut adds a frame, or returns what will be closed when there is room.
-func (o *outbox) tryPut(env *arcp.Envelope, asked bool) (room <-chan struct{}, err error) {
+// tryPut adds a frame, or returns a channel that is closed when there is room.
+func (o *outbox) tryPut(env *arcp.Envelope, isRequest bool) (room <-chan struct{}, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {
@@ -77,17 +76,17 @@ func (o *outbox) tryPut(env *arcp.Envelope, asked bool) (room <-chan struct{}, e
 		}
 		return o.room, nil
 	}
-	if asked && o.keeps {
-		o.puts++
-		o.asked[env.ID] = question{*env, o.puts, o.batches, len(o.ends)}
+	if isRequest && o.resends {
+		o.requests++
+		o.pending[env.ID] = request{*env, o.requests, o.batches, len(o.ends)}
 	}
 	o.add(env)
 	return nil, nil
 }
 
-// putAnyway adds a frame whether there is room or not: for who must not wait and
-// has few.
-func (o *outbox) putAnyway(env *arcp.Envelope) {
+// putNow adds a frame without regard to the limit, for callers that must not wait and
+// send few frames.
+func (o *outbox) putNow(env *arcp.Envelope) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.closed {
@@ -101,22 +100,22 @@ func (o *outbox) add(env *arcp.Envelope) {
 	o.signal()
 }
 
-// answered says that a question need not be asked again, or, because nobody waits
-// for the answer any more, not at all.
+// answered removes a request that is answered, or whose answer is not awaited any
+// more. A request in the buffer is not sent.
 func (o *outbox) answered(id arcp.MessageID) {
-	if !o.keeps {
+	if !o.resends {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	q, ok := o.asked[id]
-	delete(o.asked, id)
+	q, ok := o.pending[id]
+	delete(o.pending, id)
 	if ok && q.batch == o.batches {
 		o.withdraw(q.frame)
 	}
 }
 
-// withdraw takes a frame out of the buffer.
+// withdraw removes a frame from the buffer.
 func (o *outbox) withdraw(frame int) {
 	start := 0
 	if frame > 0 {
@@ -128,18 +127,18 @@ func (o *outbox) withdraw(frame int) {
 	for i := range o.ends[frame:] {
 		o.ends[frame+i] -= size
 	}
-	for id, q := range o.asked {
+	for id, q := range o.pending {
 		if q.batch == o.batches && q.frame > frame {
 			q.frame--
-			o.asked[id] = q
+			o.pending[id] = q
 		}
 	}
 	o.makeRoom()
 }
 
-// rewind makes the next connection hear, before anything new, the questions that
-// were taken for the one before and not answered, and the last acknowledgement.
-func (o *outbox) rewind() {
+// requeue puts the requests that were written and not answered in front of the buffer,
+// and repeats the last acknowledgement.
+func (o *outbox) requeue() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	open := o.unanswered()
@@ -148,7 +147,7 @@ func (o *outbox) rewind() {
 	for i, q := range open {
 		o.add(&q.env)
 		q.batch, q.frame = o.batches, i
-		o.asked[q.env.ID] = q
+		o.pending[q.env.ID] = q
 	}
 	shift := len(o.buf)
 	o.buf = append(o.buf, buf...)
@@ -159,25 +158,25 @@ func (o *outbox) rewind() {
 	o.signal()
 }
 
-// unanswered are the questions that were taken, in order. Those that were not
-// move back by as many.
-func (o *outbox) unanswered() (open []question) {
-	for _, q := range o.asked {
+// unanswered returns the requests that were written, in order. The indexes of those in
+// the buffer grow by as many.
+func (o *outbox) unanswered() (open []request) {
+	for _, q := range o.pending {
 		if q.batch < o.batches {
 			open = append(open, q)
 		}
 	}
-	for id, q := range o.asked {
+	for id, q := range o.pending {
 		if q.batch == o.batches {
 			q.frame += len(open)
-			o.asked[id] = q
+			o.pending[id] = q
 		}
 	}
-	slices.SortFunc(open, func(a, b question) int { return cmp.Compare(a.put, b.put) })
+	slices.SortFunc(open, func(a, b request) int { return cmp.Compare(a.order, b.order) })
 	return open
 }
 
-// putAck asks for an acknowledgement of everything up to seq.
+// putAck requests an acknowledgement of every event up to seq.
 func (o *outbox) putAck(seq uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -194,15 +193,15 @@ func (o *outbox) signal() {
 	}
 }
 
-// batch is what the writer took at once.
+// batch is the content of the buffer that the writer writes at once.
 type batch struct {
 	buf  []byte
 	ends []int
 	ack  uint64
 }
 
-// take moves everything into b, whose memory is used again.
-func (o *outbox) take(b *batch) (ok bool) {
+// swap moves the buffer into b, whose memory becomes the buffer.
+func (o *outbox) swap(b *batch) (ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.buf, b.buf = b.buf[:0], o.buf
@@ -214,8 +213,8 @@ func (o *outbox) take(b *batch) (ok bool) {
 	return len(b.ends) > 0 || b.ack != 0
 }
 
-// close makes put fail and wakes the writer for the last time. Frames that were
-// not taken are dropped.
+// close makes put fail and wakes the writer for the last time. Frames in the
+// buffer are dropped.
 func (o *outbox) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -237,8 +236,8 @@ func (o *outbox) isClosed() bool {
 	return o.closed
 }
 
-// maxKept bounds the memory a writer keeps for its next batch.
-const maxKept = 256 << 10
+// maxRetained bounds the memory that a writer reuses for its next batch.
+const maxRetained = 256 << 10
 
 // run is the writer: it returns when the outbox is closed, stopc is, or the
 // connection fails. ackFrame makes the frame of an acknowledgement.
@@ -249,10 +248,10 @@ func (o *outbox) run(conn transport.Conn, stopc <-chan struct{}, ackFrame func(s
 		select {
 		case <-o.ready:
 		case <-stopc:
-			o.signal() // what it was about is for the next writer
+			o.signal() // for the next writer
 			return nil
 		}
-		for !o.isClosed() && o.take(&b) {
+		for !o.isClosed() && o.swap(&b) {
 			if err := b.write(conn); err != nil {
 				return err
 			}
@@ -262,7 +261,7 @@ func (o *outbox) run(conn transport.Conn, stopc <-chan struct{}, ackFrame func(s
 					return err
 				}
 			}
-			if cap(b.buf) > maxKept {
+			if cap(b.buf) > maxRetained {
 				b.buf = nil
 			}
 		}

@@ -8,21 +8,21 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// queue hands envelopes from the reader, which never waits, to whoever
-// iterates. It is bounded by count and by bytes.
+// queue passes envelopes from the reader, which never waits, to iterators. It is
+// bounded by count and by bytes.
 type queue struct {
 	maxCount, maxBytes int
-	ready              chan struct{} // capacity 1: something changed
+	ready              chan struct{} // buffered 1: the queue has changed
 
 	mu    sync.Mutex
 	ring  []arcp.Envelope
 	head  int
 	count int
 	bytes int
-	end   error // set: nothing more comes, and why
+	end   error // set: why no more envelopes come
 	full  error // set: the queue overflowed and stays empty
 
-	waiting int // calls of next under way
+	waiting int // calls of next that wait
 }
 
 // endError ends an iterator without an error.
@@ -34,8 +34,8 @@ func newQueue(maxCount, maxBytes int) *queue {
 	return &queue{maxCount: maxCount, maxBytes: maxBytes, ready: make(chan struct{}, 1)}
 }
 
-// push adds an envelope. It reports false when the queue is full; what was in
-// it is then gone too, because a sequence with a hole is of no use.
+// push adds an envelope. It reports false when the queue is full. The queue is then
+// emptied for good: a sequence with a gap is of no use.
 func (q *queue) push(env *arcp.Envelope) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -53,8 +53,8 @@ func (q *queue) push(env *arcp.Envelope) bool {
 	return true
 }
 
-// pushDropOldest adds an envelope and makes room for it if it must. It reports
-// whether another was dropped.
+// pushDropOldest adds an envelope, after dropping the oldest ones if there is no room.
+// It reports whether any was dropped.
 func (q *queue) pushDropOldest(env *arcp.Envelope) (dropped bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -95,7 +95,7 @@ func (q *queue) remove() arcp.Envelope {
 	return env
 }
 
-// finish says that nothing more comes.
+// finish ends the queue with an error; the first call counts.
 func (q *queue) finish(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -112,7 +112,8 @@ func (q *queue) signal() {
 	}
 }
 
-// pop returns the next envelope; ready is set when there is none yet.
+// pop returns the next envelope; ready is set when there is none yet, and receives when
+// the queue has changed.
 func (q *queue) pop() (env arcp.Envelope, ready <-chan struct{}, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

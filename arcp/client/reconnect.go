@@ -13,33 +13,31 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// Connect is Dial for a client that outlives its connections: when one is lost
-// it dials again and resumes the session (§3.1), and who uses the client notices
-// nothing but a delay.
+// Connect is Dial for a client that outlives its connections: when one is lost it
+// dials again and resumes the session (§3.1). The user of the client notices a delay
+// only.
 //
-//   - Jobs and feeds go on where they were: no event is missing and none comes
-//     twice. A feed that has not seen an event yet goes on live, and so does one
-//     whose last event the runtime does not keep any more, after a FeedGap.
-//   - What was asked and not answered is asked again under the same id, which the
-//     runtime executes once. What waits for an answer waits on, as long as its
-//     context allows; so does what is asked between two connections, and when its
-//     context ends before there is one, it was never said.
-//   - What needs no answer, by Send and Reply, may be lost with a connection.
+//   - Jobs and feeds continue: no event is missing and none comes twice. A feed that
+//     has not delivered an event yet continues live, and so does one whose last event
+//     the runtime does not retain any more, after a FeedGap.
+//   - Requests without an answer are sent again under the same id, which the runtime
+//     executes once. Calls wait on, as long as their contexts allow. A request made
+//     between two connections whose context ends before there is one was never sent.
+//   - Messages without an answer, of Send and Reply, may be lost with a connection.
 //
-// It ends like another client when it is closed, evicted or superseded by another
-// connection of the session, or when the runtime breaks the protocol; but it comes
-// back when it was evicted because nothing was heard of it for too long, or with
-// Auth.Refresh because its credential has ended. It ends with
-// ErrSessionLost when the session cannot be resumed. Jobs do not end with it: a
-// new client finds them with ListJobs and follows them with Subscribe.
+// The client ends when it is closed, evicted or superseded by another connection of
+// the session, and when the runtime breaks the protocol. It comes back after an
+// eviction for silence, and with Auth.Refresh after one for an expired credential. It
+// ends with ErrSessionLost when the session cannot be resumed. Jobs do not end with
+// it: a new client finds them with Jobs and follows them with SubscribeJob.
 func Connect(ctx context.Context, address string, opts Options) (*Client, error) {
 	return ConnectFunc(ctx, func(ctx context.Context) (transport.Conn, error) {
 		return connect(ctx, address, &opts)
 	}, opts)
 }
 
-// ConnectFunc is Connect over whatever dial returns. It is called for each
-// connection, by one goroutine at a time.
+// ConnectFunc is Connect with a function that makes connections. One goroutine at a
+// time calls it, once for each connection.
 func ConnectFunc(ctx context.Context, dial func(context.Context) (transport.Conn, error), opts Options) (*Client, error) {
 	conn, err := dial(ctx)
 	if err != nil {
@@ -49,18 +47,18 @@ func ConnectFunc(ctx context.Context, dial func(context.Context) (transport.Conn
 	return open(ctx, conn, opts, &reconnection{Reconnect: r, dial: dial, delays: backoff.Backoff{Policy: backoff.Policy{Min: r.MinDelay, Max: r.MaxDelay}}})
 }
 
-// Reconnect says how a client of Connect finds back. The zero value will do.
+// Reconnect bounds how a client of Connect reconnects. Zero members are the defaults.
 type Reconnect struct {
-	// Window bounds the time without a connection; default the resume window
-	// that the runtime announced, or 10 minutes.
+	// Window bounds the time without a connection; default the resume window that the
+	// runtime announced, or 10 minutes.
 	Window time.Duration
 
-	// Before each attempt comes a random delay of at most MinDelay, default 100
-	// ms; it doubles with each attempt up to MaxDelay, default 5 s.
+	// A random delay of at most MinDelay, default 100 ms, precedes each attempt; it
+	// doubles with each attempt up to MaxDelay, default 5 s.
 	MinDelay, MaxDelay time.Duration
 
-	// OnChange is told when a connection is lost and when the session goes on or
-	// is lost too. It is called by the client's goroutine and must not block.
+	// OnChange is called when a connection is lost, and when the session is resumed or
+	// lost. The client's goroutine calls it: it must not block.
 	OnChange func(Change)
 }
 
@@ -75,19 +73,19 @@ func (r Reconnect) withDefaults() Reconnect {
 	return r
 }
 
-// Change is what became of a connection.
+// Change is a change of the connection of a client of Connect.
 type Change struct {
 	State LinkState
 	Err   error // why the connection, or the session, was lost
 }
 
-// LinkState is where a client of Connect is.
+// LinkState is the state of the connection of a client of Connect.
 type LinkState int
 
 const (
-	Reconnecting LinkState = iota + 1 // the connection is lost; others are tried
-	Resumed                           // the session goes on over another one
-	Lost                              // it cannot; the client has ended
+	Reconnecting LinkState = iota + 1 // the connection is lost; the client dials again
+	Resumed                           // the session continues over a new connection
+	Lost                              // the session cannot be resumed; the client has ended
 )
 
 func (s LinkState) String() string {
@@ -102,31 +100,52 @@ func (s LinkState) String() string {
 	return fmt.Sprintf("LinkState(%d)", int(s))
 }
 
-// reconnection is how the client gets its next connection. The reader's.
+// reconnection makes the next connection of a client. The reader owns it.
 type reconnection struct {
 	Reconnect
-	dial   func(context.Context) (transport.Conn, error)
-	delays backoff.Backoff // the longest before each attempt
-	ghosts int             // attempts whose answer did not come
+	c          *Client
+	dial       func(context.Context) (transport.Conn, error)
+	delays     backoff.Backoff // longest delays before the attempts
+	unanswered int             // attempts without an answer
 }
 
-// settle is told how long a connection lasted: one that ends at once must not
-// make attempts more frequent.
-func (r *reconnection) settle(lasted time.Duration) {
+const (
+	// defaultWindow is for a runtime that announces no resume window.
+	defaultWindow = 10 * time.Minute
+	// attemptTimeout bounds one attempt: a network that drops it must not use up the
+	// window.
+	attemptTimeout = 10 * time.Second
+	// maxUnanswered is more attempts than a runtime handles at the same time, and few
+	// enough that a lost session is soon reported.
+	maxUnanswered = 3
+)
+
+var errNoAnswer = fmt.Errorf("%w: no answer within %s", ErrUnreachable, attemptTimeout)
+
+// begin reports whether the session may continue over another connection after an
+// error; lasted is the time that the connection existed. The client is then without a
+// connection.
+func (r *reconnection) begin(err error, lasted time.Duration) bool {
 	r.delays.Lasted(lasted)
 	if lasted > attemptTimeout {
-		r.ghosts = 0
+		r.unanswered = 0
 	}
+	resumable := isTransient(err) || r.causedByUnanswered(err) || r.mayReturn(err)
+	c := r.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.down = resumable && c.err == nil && !c.closing && len(c.state.resumeTokens()) > 0
+	return c.down
 }
 
-// haunted reports whether a failure may be the work of a ghost: the runtime may
-// have acted on an attempt whose answer did not come while it acted on the next
-// one, and let the wrong one have the session. Each is believed in once.
-func (r *reconnection) haunted(err error) bool {
-	if r.ghosts == 0 || !superseded(err) && !expired(err) {
+// causedByUnanswered reports whether a failure may be the effect of an earlier attempt
+// whose answer was lost: the runtime may have accepted that one after a later one, and
+// superseded the wrong connection. Each unanswered attempt explains one failure.
+func (r *reconnection) causedByUnanswered(err error) bool {
+	if r.unanswered == 0 || !superseded(err) && !expired(err) {
 		return false
 	}
-	r.ghosts--
+	r.unanswered--
 	return true
 }
 
@@ -140,50 +159,17 @@ func expired(err error) bool {
 	return ok && e.Code == arcp.CodeResumeWindowExpired
 }
 
-const (
-	// defaultWindow is for a runtime that announces none: the usual one.
-	defaultWindow = 10 * time.Minute
-	// attemptTimeout bounds one attempt: a network that swallows it must not
-	// take the time of the others.
-	attemptTimeout = 10 * time.Second
-	// maxGhosts is more than act at the same time, and few enough that a session
-	// that is really lost is soon given up.
-	maxGhosts = 3
-)
-
-var errNoAnswer = fmt.Errorf("%w: no answer within %s", ErrUnreachable, attemptTimeout)
-
-// pause waits before an attempt.
-func (r *reconnection) pause(ctx context.Context, least time.Duration) error {
-	return backoff.Sleep(ctx, max(rand.N(r.delays.Next()), least))
-}
-
-// dropped reports whether the session may go on over another connection, which
-// it is then waiting for.
-func (c *Client) dropped(err error, lasted time.Duration) bool {
-	if c.again == nil {
-		return false
-	}
-	c.again.settle(lasted)
-	passing := passing(err) || c.again.haunted(err) || c.welcome(err)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.down = passing && c.err == nil && !c.closing && len(c.tokens) > 0
-	return c.down
-}
-
-// welcome reports whether the runtime, although it evicted the session, lets its
-// client come back: it had not heard of it for too long, or wants to see a fresh
-// credential.
-func (c *Client) welcome(err error) bool {
+// mayReturn reports whether the runtime accepts the client again although it evicted
+// the session: for silence, or for an expired credential that can be refreshed.
+func (r *reconnection) mayReturn(err error) bool {
 	e, ok := errors.AsType[*RemoteError](err)
 	return ok && e.Type == arcp.SessionEvicted &&
-		(e.Code == arcp.CodeLeaseExpired || e.Code == arcp.CodeUnauthenticated && c.opts.Auth.Refresh != nil)
+		(e.Code == arcp.CodeLeaseExpired || e.Code == arcp.CodeUnauthenticated && r.c.opts.Auth.Refresh != nil)
 }
 
-// passing reports whether a connection was lost for a reason that another one
-// need not meet.
-func passing(err error) bool {
+// isTransient reports whether the reason of a lost connection need not affect another
+// one.
+func isTransient(err error) bool {
 	if _, evicted := errors.AsType[*RemoteError](err); evicted || !errors.Is(err, ErrConnectionLost) {
 		return false
 	}
@@ -195,47 +181,61 @@ func passing(err error) bool {
 	case transport.ClosePolicy: // superseded, evicted, not authenticated
 		return strings.Contains(e.Reason, "heartbeat lost")
 	case transport.CloseProtocol, transport.CloseNotText, transport.CloseNotUTF8, transport.CloseTooBig:
-		return false // it would be said again
+		return false // the same frame would be sent again
 	}
 	return true
 }
 
-// comeBack resumes the session on another connection.
-func (c *Client) comeBack(why error) error {
-	c.again.OnChange(Change{Reconnecting, why})
-	if err := c.tryAll(why); err != nil {
-		if c.Err() != nil { // closed meanwhile
+// isFatal reports whether another attempt would fail, too.
+func isFatal(err error) bool {
+	if e, ok := errors.AsType[*RemoteError](err); ok {
+		return !e.Retryable
+	}
+	if _, ok := errors.AsType[*SequenceError](err); ok || errors.Is(err, errOtherSession) {
+		return true
+	}
+	if _, ok := errors.AsType[*ProtocolError](err); ok {
+		return true
+	}
+	return errors.Is(err, ErrConnectionLost) && !isTransient(err)
+}
+
+// run resumes the session on another connection.
+func (r *reconnection) run(cause error) error {
+	r.OnChange(Change{Reconnecting, cause})
+	if err := r.retry(cause); err != nil {
+		if r.c.Err() != nil { // closed meanwhile
 			return err
 		}
 		err = fmt.Errorf("%w: %w", ErrSessionLost, err)
-		c.again.OnChange(Change{Lost, err})
+		r.OnChange(Change{Lost, err})
 		return err
 	}
-	c.again.OnChange(Change{State: Resumed})
+	r.OnChange(Change{State: Resumed})
 	return nil
 }
 
-// tryAll makes attempts until one succeeds, none can, or the time is over.
-func (c *Client) tryAll(last error) error {
-	window := c.window()
-	ctx, cancel := context.WithTimeout(c.life, window)
+// retry makes attempts until one succeeds or is fatal, or the window is over.
+func (r *reconnection) retry(last error) error {
+	window := r.window()
+	ctx, cancel := context.WithTimeout(r.c.life, window)
 	defer cancel()
 	for {
-		if c.again.pause(ctx, retryAfter(last)) != nil {
+		if r.pause(ctx, retryAfter(last)) != nil {
 			return fmt.Errorf("no connection within %s: %w", window, last)
 		}
-		last = c.attempt(ctx)
-		if last == nil || hopeless(last) && !c.again.haunted(last) {
+		last = r.attempt(ctx)
+		if last == nil || isFatal(last) && !r.causedByUnanswered(last) {
 			return last
 		}
 	}
 }
 
-func (c *Client) window() time.Duration {
-	if c.again.Window > 0 {
-		return c.again.Window
+func (r *reconnection) window() time.Duration {
+	if r.Window > 0 {
+		return r.Window
 	}
-	if w := c.Session().ResumeWindow; w > 0 {
+	if w := r.c.Session().ResumeWindow; w > 0 {
 		return w
 	}
 	return defaultWindow
@@ -250,79 +250,68 @@ func retryAfter(err error) time.Duration {
 	return d
 }
 
-// hopeless reports whether another attempt would fail too.
-func hopeless(err error) bool {
-	if e, ok := errors.AsType[*RemoteError](err); ok {
-		return !e.Retryable
-	}
-	if _, ok := errors.AsType[*SequenceError](err); ok || errors.Is(err, errOtherSession) {
-		return true
-	}
-	if _, ok := errors.AsType[*ProtocolError](err); ok {
-		return true
-	}
-	return errors.Is(err, ErrConnectionLost) && !passing(err)
+// pause waits before an attempt, at least for a duration.
+func (r *reconnection) pause(ctx context.Context, least time.Duration) error {
+	return backoff.Sleep(ctx, max(rand.N(r.delays.Next()), least))
 }
 
-// attempt makes one connection, or as many as there are tokens: when the reply
-// to a resume was lost, the runtime may know either.
-func (c *Client) attempt(ctx context.Context) (err error) {
-	c.mu.Lock()
-	tokens := c.tokens
-	c.mu.Unlock()
-	for _, token := range tokens {
-		if err = c.resume(ctx, token); !expired(err) {
+// attempt makes one connection for each resume token until one is accepted: when the
+// reply to a resume was lost, the runtime may know either token.
+func (r *reconnection) attempt(ctx context.Context) (err error) {
+	for _, token := range r.c.state.resumeTokens() {
+		if err = r.resume(ctx, token); !expired(err) {
 			break
 		}
 	}
-	if e, ok := errors.AsType[*RemoteError](err); ok && e.Code == arcp.CodeUnauthenticated && c.opts.Auth.Refresh != nil {
-		return c.reopen(ctx)
+	if e, ok := errors.AsType[*RemoteError](err); ok && e.Code == arcp.CodeUnauthenticated && r.c.opts.Auth.Refresh != nil {
+		return r.reopen(ctx)
 	}
 	return err
 }
 
-// reopen attaches to the session with a fresh credential: tokens do not outlive
-// the one before.
-func (c *Client) reopen(ctx context.Context) error {
-	token, err := c.freshToken(ctx)
+// reopen attaches to the session with a new credential: resume tokens end with the
+// credential before.
+func (r *reconnection) reopen(ctx context.Context) error {
+	token, err := r.c.refresher.renew(ctx)
 	if err != nil {
 		return err
 	}
-	c.setCredential(token)
-	return c.resume(ctx, "")
+	r.c.refresher.set(token)
+	return r.resume(ctx, "")
 }
 
-// resume makes a connection and resumes the session on it, or without a token
-// opens it again.
-func (c *Client) resume(ctx context.Context, token Secret) error {
+// resume makes a connection and resumes the session on it; without a token it opens
+// the session again.
+func (r *reconnection) resume(ctx context.Context, token Secret) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, attemptTimeout, errNoAnswer)
 	defer cancel()
-	conn, err := c.again.dial(ctx)
+	conn, err := r.dial(ctx)
 	if err != nil {
 		return err
 	}
-	r := &Resume{SessionID: c.sessionID(), Token: token, LastEventSeq: new(c.LastEventSeq())}
-	if err := c.attach(ctx, &handshake{c: c, conn: conn, resume: r, back: true}); err != nil {
+	h := &handshake{c: r.c, conn: conn, resume: &Resume{SessionID: r.c.state.id(), Token: token, LastEventSeq: new(r.c.LastEventSeq())}, again: true}
+	if err := h.attach(ctx); err != nil {
 		if _, answered := errors.AsType[*RemoteError](err); !answered {
-			c.again.ghosts = min(c.again.ghosts+1, maxGhosts)
+			r.unanswered = min(r.unanswered+1, maxUnanswered)
 		}
 		return err
 	}
-	return c.carryOn(conn)
+	return r.use(conn)
 }
 
-// carryOn makes conn the client's connection and says again what went unanswered
-// on the one before.
-func (c *Client) carryOn(conn transport.Conn) error {
-	c.out.rewind()
+// use makes conn the client's connection and sends again what was not answered on the
+// one before.
+func (r *reconnection) use(conn transport.Conn) error {
+	c := r.c
+	c.out.requeue()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
 		abort(conn)
 		return c.err
 	}
-	for _, f := range c.takeFeedsLocked() {
-		c.reopenLocked(f)
+	for _, f := range c.routes.removeFeeds() {
+		f.reopenLocked()
 	}
 	c.conn, c.down = conn, false
 	return nil

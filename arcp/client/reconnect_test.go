@@ -345,8 +345,8 @@ func TestUnansweredIsAskedAgain(t *testing.T) {
 		}
 		var job *client.Job
 		try("invoke", func() (err error) { job, err = c.Invoke(t.Context(), echo); return err })
-		try("list", func() error { _, err := c.ListJobs(t.Context(), nil, 0, ""); return err })
-		try("cancel", func() error { return c.Cancel(t.Context(), "job_1", "", 0) })
+		try("list", func() error { _, err := c.ListJobs(t.Context(), client.ListJobsParams{}); return err })
+		try("cancel", func() error { return c.Cancel(t.Context(), client.CancelParams{JobID: "job_1"}) })
 		for range 3 {
 			r := <-results
 			want(t, r.what, r.err, nil)

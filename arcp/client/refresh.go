@@ -4,80 +4,90 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// refreshing answers session.refresh, so that the session is not evicted. One
-// goroutine does, because it waits; what is asked meanwhile waits for it.
-type refreshing struct {
-	running  bool
-	next     *refreshAsked
-	refusals int // in a row; after MaxRetries it is given up: another would end the session at once
+// refresher holds the credential and answers session.refresh, so that the session is
+// not evicted. One goroutine at a time answers; a request that comes meanwhile waits
+// for it.
+type refresher struct {
+	c        *Client
+	refusals int // in a row, of the goroutine; at MaxRetries it gives up: one more would end the session
+
+	mu         sync.Mutex
+	credential Secret // the newest
+	running    bool
+	next       *refreshRequest
 }
 
-type refreshAsked struct {
+type refreshRequest struct {
 	ctx context.Context // ends with the connection
 	arcp.SessionRefreshPayload
 }
 
-// startRefresh acts on a session.refresh of the connection that ctx ends with.
-func (c *Client) startRefresh(ctx context.Context, env *arcp.Envelope) {
+// start answers a session.refresh of the connection that ctx ends with.
+func (r *refresher) start(ctx context.Context, env *arcp.Envelope) {
 	p, err := arcp.DecodePayload[arcp.SessionRefreshPayload](env)
 	if err != nil {
-		c.opts.Log("session.refresh cannot be read", "error", err)
+		r.c.opts.Log("session.refresh cannot be read", "error", err)
 		return
 	}
-	asked := &refreshAsked{ctx, p}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.refreshing.running {
-		c.refreshing.next = asked
+	request := &refreshRequest{ctx, p}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.running {
+		r.next = request
 		return
 	}
-	c.refreshing.running = true
-	c.group.Go(func() { c.refreshAll(asked) })
+	r.running = true
+	r.c.group.Go(func() { r.run(request) })
 }
 
-func (c *Client) refreshAll(asked *refreshAsked) {
-	for asked != nil {
-		if err := c.refresh(asked.ctx, asked.SessionRefreshPayload); err != nil {
-			c.opts.Log("authenticate again", "error", err)
+func (r *refresher) run(request *refreshRequest) {
+	for request != nil {
+		if err := r.answer(request.ctx, request.SessionRefreshPayload); err != nil {
+			r.c.opts.Log("authenticate again", "error", err)
 		}
-		c.mu.Lock()
-		asked, c.refreshing.next = c.refreshing.next, nil
-		c.refreshing.running = asked != nil
-		c.mu.Unlock()
+		r.mu.Lock()
+		request, r.next = r.next, nil
+		r.running = request != nil
+		r.mu.Unlock()
 	}
 }
 
-// refresh shows a fresh credential, or the one there is.
-func (c *Client) refresh(ctx context.Context, p arcp.SessionRefreshPayload) error {
-	if c.refreshing.refusals >= MaxRetries {
+// answer presents a new credential, or the current one.
+func (r *refresher) answer(ctx context.Context, p arcp.SessionRefreshPayload) error {
+	if r.refusals >= MaxRetries {
 		return errors.New("it was refused too often")
 	}
-	token, err := c.freshToken(ctx)
+	token, err := r.renew(ctx)
 	if err != nil {
 		return err
 	}
-	answer, err := c.opts.Auth.renewal(token, p.Challenge)
+	answer, err := r.c.opts.Auth.renewal(token, p.Challenge)
 	if err != nil {
 		return err
 	}
-	env, err := c.call(ctx, arcp.Frame(arcp.SessionAuthenticate, answer), nil)
+	env, err := r.c.call(ctx, arcp.Frame(arcp.SessionAuthenticate, answer), nil)
 	switch {
 	case err != nil:
 		return err
-	case env.Type == arcp.SessionRefresh: // it wants it proven
-		c.startRefresh(ctx, &env)
+	case env.Type == arcp.SessionRefresh: // with a challenge
+		r.start(ctx, &env)
 		return nil
 	case env.Type != arcp.SessionAccepted:
-		c.refreshing.refusals++
+		r.refusals++
 		return refusedBy(&env)
 	}
-	c.refreshing.refusals = 0
-	c.setCredential(token)
-	return c.accepted(&env)
+	r.refusals = 0
+	r.set(token)
+	s, err := sessionOf(&env)
+	if err == nil {
+		r.c.state.set(s, r.c.opts.AckEvery)
+	}
+	return err
 }
 
 func refusedBy(env *arcp.Envelope) error {
@@ -87,8 +97,8 @@ func refusedBy(env *arcp.Envelope) error {
 	return unexpected(string(arcp.SessionAuthenticate), env.Type)
 }
 
-// renewal is the answer to session.refresh. A signed response is a fresh
-// credential itself, unless there is another.
+// renewal returns the answer to session.refresh. A signed response is a new credential
+// itself, unless Refresh returned one.
 func (a *Auth) renewal(token Secret, challenge string) (p arcp.SessionAuthenticatePayload, err error) {
 	if challenge != "" {
 		if p.Response, err = a.respond(token, challenge); err != nil {
@@ -102,28 +112,27 @@ func (a *Auth) renewal(token Secret, challenge string) (p arcp.SessionAuthentica
 	return p, nil
 }
 
-// freshToken is a fresh credential if there is a way to get one, else the one
-// there is.
-func (c *Client) freshToken(ctx context.Context) (Secret, error) {
-	get := c.opts.Auth.Refresh
-	if get == nil {
-		return c.currentCredential(), nil
+// renew returns a credential from Auth.Refresh or, without that, the current one.
+func (r *refresher) renew(ctx context.Context) (Secret, error) {
+	refresh := r.c.opts.Auth.Refresh
+	if refresh == nil {
+		return r.current(), nil
 	}
-	token, err := get(ctx)
+	token, err := refresh(ctx)
 	if err != nil {
 		return "", fmt.Errorf("fresh credential: %w", err)
 	}
 	return token, nil
 }
 
-func (c *Client) currentCredential() Secret {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.credential
+func (r *refresher) current() Secret {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.credential
 }
 
-func (c *Client) setCredential(token Secret) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.credential = token
+func (r *refresher) set(token Secret) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.credential = token
 }

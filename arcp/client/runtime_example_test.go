@@ -81,7 +81,7 @@ func ExampleClient_Invoke_idempotent() {
 }
 
 // List the jobs of the principal, page by page.
-func ExampleClient_ListAllJobs() {
+func ExampleClient_Jobs() {
 	ctx, c, end := local(client.Options{})
 	defer end()
 
@@ -93,7 +93,7 @@ func ExampleClient_ListAllJobs() {
 		}
 		<-job.Done()
 	}
-	for job, err := range c.ListAllJobs(ctx, &arcp.JobFilter{Status: []string{"completed"}}) {
+	for job, err := range c.Jobs(ctx, client.ListJobsParams{Filter: &arcp.JobFilter{Status: []string{"completed"}}}) {
 		fmt.Println(job.Agent, job.Status, err)
 	}
 	// Output:
@@ -112,7 +112,7 @@ func ExampleClient_Cancel() {
 		fmt.Println(err)
 		return
 	}
-	if err := c.Cancel(ctx, job.ID(), "not needed any more", time.Second); err != nil {
+	if err := c.Cancel(ctx, client.CancelParams{JobID: job.ID(), Reason: "not needed any more", Deadline: time.Second}); err != nil {
 		fmt.Println(err)
 		return
 	}

@@ -6,12 +6,12 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// sequence checks that event numbers come without a gap. Only the reader, and
-// New before there is one, may change it; everyone may read it.
+// sequence checks that event numbers come without a gap. The reader changes it, and
+// New before the reader starts; every goroutine may read it.
 type sequence struct {
 	last    atomic.Uint64
-	known   bool // last is what the next number follows
-	lenient bool // what came before may come again, and is to be dropped
+	known   bool // last is the number before the next one
+	lenient bool // earlier events may come again, and are dropped
 }
 
 func (s *sequence) start(last uint64) {
@@ -19,7 +19,18 @@ func (s *sequence) start(last uint64) {
 	s.known = true
 }
 
-// resume checks where the runtime begins again: events from before last may
+// startFor sets the number before the first event: 0 in a new session, the requested
+// position in a resumed one, and unknown when the runtime chooses the position.
+func (s *sequence) startFor(r *Resume) {
+	switch {
+	case r == nil:
+		s.start(0)
+	case r.LastEventSeq != nil:
+		s.start(*r.LastEventSeq)
+	}
+}
+
+// resume checks the position from which the runtime replays: events up to last may
 // come twice, but none may be left out.
 func (s *sequence) resume(from uint64) error {
 	if last := s.last.Load(); from > last {
@@ -29,7 +40,7 @@ func (s *sequence) resume(from uint64) error {
 }
 
 // check reports whether an envelope is new.
-func (s *sequence) check(env *arcp.Envelope) (fresh bool, err error) {
+func (s *sequence) check(env *arcp.Envelope) (isNew bool, err error) {
 	if env.EventSeq == 0 {
 		return true, nil
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// WorkerConfig is what a worker does for whom.
+// WorkerConfig describes a worker.
 type WorkerConfig struct {
 	ID          string // of the agent; empty: the runtime makes one
 	Name        string // for people; default the client's kind
@@ -19,8 +19,8 @@ type WorkerConfig struct {
 	Concurrency int    // jobs at once; default 1
 	Tools       []WorkerTool
 
-	// Grace is how long jobs may go on when the context of Work has ended, before
-	// theirs do; default 10 s, negative: not at all.
+	// Grace is how long jobs may go on after the end of the context of Work; default
+	// 10 s, negative: not at all.
 	Grace time.Duration
 }
 
@@ -28,26 +28,26 @@ type WorkerConfig struct {
 type WorkerTool struct {
 	Ref string // name@version
 
-	// About says more of it: the members of capabilities.tools (SPEC.md §7.8), such
-	// as input_schema and recovery; nil: nothing. It is encoded with arcp.Marshal.
+	// About describes the tool: the members of capabilities.tools (SPEC.md §7.8), such
+	// as input_schema and recovery. It is encoded with arcp.Marshal; nil: nothing.
 	About any
 
-	// Handle does one attempt of a job. An error that is an *arcp.Error is reported
-	// as it is, any other as UNKNOWN with its text. ctx ends when the attempt does,
-	// whatever Handle returns then.
+	// Handle does one attempt of a job. An *arcp.Error is reported as it is, any other
+	// error as UNKNOWN with its text. ctx ends with the attempt, whose result is
+	// ignored then; the cause of a cancellation is an *arcp.Error.
 	Handle func(ctx context.Context, call *WorkerCall) (result any, err error)
 }
 
-// ErrNotWorker is for a session that cannot be given jobs: its principal has not the
-// role worker, or Options.Capabilities say that the client does not execute.
+// ErrNotWorker is the error of Work in a session that cannot be given jobs: its
+// principal does not have the role worker, or Options.Capabilities take back executes.
 var ErrNotWorker = errors.New("the session cannot be given jobs: its principal needs the role worker, and the client must not have taken back the capability executes")
 
-// Work registers an agent and does the jobs that it is given, each on a goroutine
-// of its own, until ctx or the client ends. It sends their heartbeats. With Connect
-// it goes on over another connection: jobs go on meanwhile, and what came of them is
-// said then. There is one Work at a time for a client.
+// Work registers an agent and executes the jobs that the runtime gives it, each on a
+// goroutine of its own, until ctx or the client ends. It sends their heartbeats. With
+// Connect it goes on over later connections: jobs run meanwhile, and their outcomes are
+// sent then. A client runs one Work at a time.
 //
-// When ctx ends, no more jobs are taken, those that run get Grace to end, and the
+// When ctx ends, no more jobs are accepted, running ones get Grace to end, and the
 // error is the cause of ctx.
 func (c *Client) Work(ctx context.Context, cfg WorkerConfig) error {
 	if caps := c.Session().Capabilities; !caps.Has(arcp.FeatureExecutes) {
@@ -66,8 +66,8 @@ func (c *Client) Work(ctx context.Context, cfg WorkerConfig) error {
 	if err != nil {
 		return fmt.Errorf("register worker: %w", err)
 	}
-	w.beat(ctx)
-	return w.leave(ctx, id)
+	w.heartbeats(ctx.Done())
+	return w.stop(ctx, id)
 }
 
 func (cfg WorkerConfig) withDefaults(c *Client) WorkerConfig {
@@ -78,7 +78,7 @@ func (cfg WorkerConfig) withDefaults(c *Client) WorkerConfig {
 	return cfg
 }
 
-// worker is a Work under way.
+// worker is a running Work.
 type worker struct {
 	c     *Client
 	cfg   WorkerConfig
@@ -86,7 +86,7 @@ type worker struct {
 	group sync.WaitGroup // of handlers
 
 	mu      sync.Mutex
-	running map[arcp.MessageID]*WorkerCall // by dispatch; also those whose outcome was not acknowledged
+	running map[arcp.MessageID]*WorkerCall // by dispatch; also those whose outcome is not acknowledged
 	ending  bool
 }
 
@@ -128,19 +128,20 @@ func (w *worker) register(ctx context.Context, args map[string]any) (id string, 
 	return agent.ID, err
 }
 
-// defaultBeat is for a runtime that announces no interval.
-const defaultBeat = 30 * time.Second
+// defaultHeartbeat is for a runtime that announces no interval.
+const defaultHeartbeat = 30 * time.Second
 
-// beat sends the heartbeats of what runs until ctx or the client ends.
-func (w *worker) beat(ctx context.Context) {
-	interval := cmp.Or(w.c.Session().Heartbeat, defaultBeat)
+// heartbeats sends the heartbeats of running jobs until a channel is closed or the
+// client ends.
+func (w *worker) heartbeats(until <-chan struct{}) {
+	interval := cmp.Or(w.c.Session().Heartbeat, defaultHeartbeat)
 	t := time.NewTicker(max(interval/2, time.Millisecond)) // one may be late
 	defer t.Stop()
 	for {
 		select {
 		case <-t.C:
-			w.beatAll()
-		case <-ctx.Done():
+			w.heartbeatAll()
+		case <-until:
 			return
 		case <-w.c.donec:
 			return
@@ -148,9 +149,8 @@ func (w *worker) beat(ctx context.Context) {
 	}
 }
 
-// beatAll sends a heartbeat for each call. Nothing waits for one: when there is no
-// room, or no connection, there is no hurry either.
-func (w *worker) beatAll() {
+// heartbeatAll sends a heartbeat for each call, unless there is no connection.
+func (w *worker) heartbeatAll() {
 	w.c.mu.Lock()
 	down := w.c.down
 	w.c.mu.Unlock()
@@ -160,7 +160,7 @@ func (w *worker) beatAll() {
 	w.mu.Lock()
 	calls := make([]*WorkerCall, 0, len(w.running))
 	for _, call := range w.running {
-		if !call.said && !call.manual {
+		if !call.done && !call.manual {
 			calls = append(calls, call)
 		}
 	}
@@ -170,8 +170,8 @@ func (w *worker) beatAll() {
 	}
 }
 
-// leave ends the work: in order if the session is there.
-func (w *worker) leave(ctx context.Context, id string) error {
+// stop unregisters the agent if the session exists, and waits for the handlers.
+func (w *worker) stop(ctx context.Context, id string) error {
 	w.mu.Lock()
 	w.ending = true
 	w.mu.Unlock()
@@ -189,26 +189,15 @@ func (w *worker) leave(ctx context.Context, id string) error {
 	return err
 }
 
+// wait sends heartbeats until the handlers have returned, at most for the grace period.
 func (w *worker) wait(done <-chan struct{}) {
-	grace := time.NewTimer(max(w.cfg.Grace, 0))
-	defer grace.Stop()
-	beats := time.NewTicker(max(cmp.Or(w.c.Session().Heartbeat, defaultBeat)/2, time.Millisecond))
-	defer beats.Stop()
-	for {
-		select {
-		case <-done:
-			return
-		case <-beats.C:
-			w.beatAll()
-		case <-grace.C:
-			return
-		case <-w.c.donec:
-			return
-		}
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), max(w.cfg.Grace, 0))
+	defer cancel()
+	go func() { <-done; cancel() }()
+	w.heartbeats(ctx.Done())
 }
 
-// unregisterTimeout bounds the farewell: the session's end says it, too.
+// unregisterTimeout bounds the unregistration: the end of the session implies it, too.
 const unregisterTimeout = 5 * time.Second
 
 func (w *worker) unregister(id string) {
@@ -231,34 +220,34 @@ func (w *worker) cancelAll(err error) {
 	}
 }
 
-// take reports whether a message is for the worker. Only the reader calls it.
-func (w *worker) take(env *arcp.Envelope) bool {
+// receive reports whether a message is for the worker. Only the reader calls it.
+func (w *worker) receive(env *arcp.Envelope) bool {
 	switch env.Type {
 	case arcp.ToolInvoke:
 		w.dispatch(env)
 		return true
 	case arcp.Cancel:
-		p, _ := arcp.DecodePayload[arcp.CancelPayload](env) // that it is cancelled is enough
-		return w.with(env.CorrelationID, func(call *WorkerCall) {
+		p, _ := arcp.DecodePayload[arcp.CancelPayload](env) // an unreadable reason is none
+		return w.withCall(env.CorrelationID, func(call *WorkerCall) {
 			call.cancel(arcp.Errorf(arcp.CodeCancelled, "%s", cmp.Or(p.Reason, "cancelled")))
 		})
 	case arcp.Interrupt:
-		return w.with(env.CorrelationID, func(call *WorkerCall) { call.interrupt(env.ID) })
+		return w.withCall(env.CorrelationID, func(call *WorkerCall) { call.interrupt(env.ID) })
 	case arcp.HumanInputResponse:
 		return w.resume(env)
 	case arcp.Nack:
-		return w.disowned(env)
+		return w.heartbeatRefused(env)
 	}
 	return false
 }
 
-// disowned cancels the call whose heartbeat the runtime has refused because the
-// attempt is not the session's any more.
-func (w *worker) disowned(env *arcp.Envelope) bool {
+// heartbeatRefused cancels the call whose heartbeat the runtime has refused because the
+// attempt does not belong to the session any more.
+func (w *worker) heartbeatRefused(env *arcp.Envelope) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, call := range w.running {
-		if call.beat != "" && call.beat == env.CorrelationID {
+		if call.heartbeat != "" && call.heartbeat == env.CorrelationID {
 			if e, _ := arcp.DecodePayload[arcp.Error](env); e.Code == arcp.CodeFailedPrecondition {
 				call.drop(e.Message)
 			}
@@ -268,7 +257,7 @@ func (w *worker) disowned(env *arcp.Envelope) bool {
 	return false
 }
 
-func (w *worker) with(dispatch arcp.MessageID, f func(*WorkerCall)) bool {
+func (w *worker) withCall(dispatch arcp.MessageID, f func(*WorkerCall)) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	call := w.running[dispatch]
@@ -278,18 +267,18 @@ func (w *worker) with(dispatch arcp.MessageID, f func(*WorkerCall)) bool {
 	return call != nil
 }
 
-// resume has a call go on that was interrupted by the message that this answers.
+// resume resumes the call whose interrupt the message answers.
 func (w *worker) resume(env *arcp.Envelope) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, call := range w.running {
-		if call.halted != "" && call.halted == env.CorrelationID {
+		if call.interruptID != "" && call.interruptID == env.CorrelationID {
 			var p struct {
 				Value struct {
 					Guidance string `json:"guidance"`
 				} `json:"value"`
 			}
-			_ = arcp.Unmarshal(env.Payload, &p) // no guidance is none
+			_ = arcp.Unmarshal(env.Payload, &p) // an unreadable guidance is none
 			call.resume(p.Value.Guidance)
 			return true
 		}
@@ -297,8 +286,8 @@ func (w *worker) resume(env *arcp.Envelope) bool {
 	return false
 }
 
-// dispatch takes a job, or refuses it. One that is given again is acknowledged
-// again: the runtime may not have heard it.
+// dispatch accepts a job, or refuses it. A repeated dispatch is acknowledged again: the
+// runtime may not have received the first acknowledgement.
 func (w *worker) dispatch(env *arcp.Envelope) {
 	p, err := arcp.DecodePayload[arcp.ToolInvokePayload](env)
 	w.mu.Lock()
@@ -329,21 +318,21 @@ func (w *worker) dispatch(env *arcp.Envelope) {
 	w.group.Go(func() { call.run(tool.Handle) })
 }
 
-// supersede cancels what is left of an attempt of a job that is given again: the
-// runtime does not wait for it. Called with w.mu.
+// supersede cancels an earlier attempt of a job that is dispatched again: the runtime
+// does not wait for it. Called with w.mu.
 func (w *worker) supersede(job arcp.JobID) {
 	for _, call := range w.running {
-		if call.JobID == job && !call.said {
+		if call.JobID == job && !call.done {
 			call.drop("the job was given again")
 		}
 	}
 }
 
-// busy reports whether as many calls run as may. Called with w.mu.
+// busy reports whether Concurrency calls run. Called with w.mu.
 func (w *worker) busy() bool {
 	n := 0
 	for _, call := range w.running {
-		if !call.said {
+		if !call.done {
 			n++
 		}
 	}
@@ -355,5 +344,5 @@ func (w *worker) answer(env *arcp.Envelope, t arcp.Type, payload any) {
 	answer := arcp.Frame(t, payload)
 	answer.JobID, answer.CorrelationID = env.JobID, env.ID
 	w.c.stamp(&answer)
-	w.c.out.putAnyway(&answer)
+	w.c.out.putNow(&answer)
 }

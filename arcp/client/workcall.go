@@ -9,18 +9,18 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// WorkerCall is one attempt of a job, as the worker sees it that does it. It may be
-// used from any number of goroutines, until its handler returns. What it says goes
-// out in the order of the calls; an error means that the client has ended.
+// WorkerCall is one attempt of a job as its worker sees it. Any number of goroutines
+// may use it until the handler returns. Messages are sent in the order of the calls; an
+// error means that the attempt or the client has ended.
 type WorkerCall struct {
 	JobID     arcp.JobID
 	Tool      string // name@version
 	Arguments arcp.Raw
 	Attempt   uint32
 	TraceID   string
-	Lease     arcp.Raw  // what the job may do; nil: nothing
+	Lease     arcp.Raw  // of the job; nil: it may do nothing
 	Deadline  time.Time // zero: none
-	Restored  arcp.Raw  // data of the checkpoint to go on from; nil: the start
+	Restored  arcp.Raw  // data of the checkpoint to continue from; nil: the start
 
 	w        *worker
 	dispatch arcp.MessageID
@@ -28,19 +28,19 @@ type WorkerCall struct {
 	cancel   context.CancelCauseFunc
 
 	// Guarded by worker.mu.
-	halted   arcp.MessageID // the interrupt that is not answered
-	halt     chan struct{}  // closed by an interrupt
-	resumed  chan struct{}  // closed by its answer
-	guidance string
-	beat     arcp.MessageID // the latest heartbeat
-	beats    uint64         // heartbeats so far
-	manual   bool           // the handler sends them
-	said     bool           // its outcome, or nobody waits for that: it does not count any more
+	interruptID    arcp.MessageID // open interrupt; empty: none
+	interrupted    chan struct{}  // closed while an interrupt is open
+	resumed        chan struct{}  // closed by the answer to the interrupt
+	guidance       string
+	heartbeat      arcp.MessageID // the latest
+	heartbeatCount uint64
+	manual         bool // the handler sends them
+	done           bool // the outcome is sent or not awaited any more
 }
 
 func newWorkerCall(w *worker, env *arcp.Envelope, p *arcp.ToolInvokePayload) *WorkerCall {
 	call := &WorkerCall{JobID: env.JobID, Tool: p.Tool, Arguments: p.Arguments, Attempt: p.Attempt, TraceID: env.TraceID, Lease: p.Lease,
-		Deadline: p.Deadline, w: w, dispatch: env.ID, halt: make(chan struct{}), resumed: make(chan struct{})}
+		Deadline: p.Deadline, w: w, dispatch: env.ID, interrupted: make(chan struct{}), resumed: make(chan struct{})}
 	if p.Checkpoint != nil {
 		call.Restored = p.Checkpoint.Data
 	}
@@ -48,14 +48,14 @@ func newWorkerCall(w *worker, env *arcp.Envelope, p *arcp.ToolInvokePayload) *Wo
 	return call
 }
 
-// run does the attempt and says what came of it.
+// run executes the attempt and sends its outcome.
 func (call *WorkerCall) run(handle func(context.Context, *WorkerCall) (any, error)) {
 	defer call.cancel(nil)
 	env := call.outcome(call.try(handle))
 	call.w.mu.Lock()
-	call.said = true
+	call.done = true
 	call.w.mu.Unlock()
-	// The answer only says that it was heard. Without a session nobody waits for it.
+	// The answer is an acknowledgement. After the end of the session none is expected.
 	if answer, err := call.w.c.Call(call.w.c.life, env); err == nil && answer.Type == arcp.Nack {
 		call.w.c.opts.Log("the outcome of a job was not taken", "job", call.JobID, "error", RemoteErrorOf(&answer))
 	}
@@ -73,7 +73,7 @@ func (call *WorkerCall) try(handle func(context.Context, *WorkerCall) (any, erro
 	return handle(call.ctx, call)
 }
 
-// outcome is the last message of the attempt.
+// outcome returns the last message of the attempt.
 func (call *WorkerCall) outcome(result any, err error) arcp.Envelope {
 	if err == nil {
 		var raw arcp.Raw
@@ -85,7 +85,8 @@ func (call *WorkerCall) outcome(result any, err error) arcp.Envelope {
 	return call.frame(arcp.ToolError, errorOf(call.ctx, err))
 }
 
-// errorOf is a handler's error as the runtime is told.
+// errorOf returns a handler's error for the runtime. A cancelled attempt reports the
+// cancellation, whatever the handler returns.
 func errorOf(ctx context.Context, err error) *arcp.Error {
 	if cancelled, ok := errors.AsType[*arcp.Error](context.Cause(ctx)); ok {
 		return cancelled
@@ -102,7 +103,7 @@ func errorOf(ctx context.Context, err error) *arcp.Error {
 	return arcp.Errorf(arcp.CodeUnknown, "%s", err)
 }
 
-// frame is a message about the attempt.
+// frame returns a message about the attempt.
 func (call *WorkerCall) frame(t arcp.Type, payload any) arcp.Envelope {
 	env := arcp.Frame(t, payload)
 	env.JobID, env.CorrelationID = call.JobID, call.dispatch
@@ -136,15 +137,15 @@ func (call *WorkerCall) Log(level, message string, attributes any) error {
 	return call.Event(arcp.Log, p)
 }
 
-// Progress says how far the job is.
+// Progress reports how far the job is.
 func (call *WorkerCall) Progress(p arcp.JobProgressPayload) error {
 	return call.Event(arcp.JobProgress, p)
 }
 
-// Metric emits a measurement; one named cost.… spends the job's budget.
+// Metric emits a measurement. One named cost.<name> debits the job's budget.
 func (call *WorkerCall) Metric(p arcp.MetricPayload) error { return call.Event(arcp.Metric, p) }
 
-// Emit emits an event.
+// Emit emits a named event.
 func (call *WorkerCall) Emit(name string, data any) error {
 	raw, err := arcp.Marshal(data)
 	if err != nil {
@@ -153,8 +154,8 @@ func (call *WorkerCall) Emit(name string, data any) error {
 	return call.Event(arcp.EventEmit, arcp.EventEmitPayload{Name: name, Data: raw})
 }
 
-// Checkpoint makes a place to go on from: an attempt after this one is given data
-// as Restored. It returns when that is durable.
+// Checkpoint makes data durable as a place to continue from: it is Restored of the next
+// attempt. It returns when the checkpoint is durable.
 func (call *WorkerCall) Checkpoint(ctx context.Context, label string, data any) error {
 	raw, err := arcp.Marshal(data)
 	if err != nil {
@@ -164,7 +165,7 @@ func (call *WorkerCall) Checkpoint(ctx context.Context, label string, data any) 
 	return err
 }
 
-// Ask asks a person for a value. An answer that nobody gives is a *RemoteError.
+// Ask asks a person for a value. Without an answer it returns a *RemoteError.
 func (call *WorkerCall) Ask(ctx context.Context, p arcp.HumanInputRequestPayload) (arcp.HumanInputResponsePayload, error) {
 	env, err := call.ask(ctx, arcp.HumanInputRequest, p, arcp.HumanInputResponse)
 	if err != nil {
@@ -182,13 +183,13 @@ func (call *WorkerCall) Choose(ctx context.Context, p arcp.HumanChoiceRequestPay
 	return arcp.DecodePayload[arcp.HumanChoiceResponsePayload](&env)
 }
 
-// Permit asks for a permission that the job's lease does not have. That it is denied
-// is an *arcp.Error, PERMISSION_DENIED.
+// Permit asks for a permission that the job's lease does not have. A denial is an
+// *arcp.Error with the code PERMISSION_DENIED.
 func (call *WorkerCall) Permit(ctx context.Context, p arcp.PermissionRequestPayload) (arcp.PermissionGrantPayload, error) {
 	env, err := call.ask(ctx, arcp.PermissionRequest, p, arcp.PermissionGrant)
 	if err != nil && env.Type == arcp.PermissionDeny {
-		said, _ := arcp.DecodePayload[arcp.PermissionDenyPayload](&env) // that it is denied is enough
-		return arcp.PermissionGrantPayload{}, arcp.Errorf(arcp.CodePermissionDenied, "%s", said.Reason)
+		deny, _ := arcp.DecodePayload[arcp.PermissionDenyPayload](&env) // an unreadable reason is none
+		return arcp.PermissionGrantPayload{}, arcp.Errorf(arcp.CodePermissionDenied, "%s", deny.Reason)
 	}
 	if err != nil {
 		return arcp.PermissionGrantPayload{}, err
@@ -212,38 +213,37 @@ func (call *WorkerCall) Call(ctx context.Context, r InvokeRequest) (arcp.Raw, er
 	return result.Value, err
 }
 
-// ask waits for an answer, over as many connections as it takes.
+// ask waits for an answer, over as many connections as needed.
 func (call *WorkerCall) ask(ctx context.Context, t arcp.Type, payload any, want arcp.Type) (arcp.Envelope, error) {
 	ctx, stop := joined(ctx, call.ctx)
 	defer stop()
 	return call.w.c.request(ctx, call.frame(t, payload), want, nil)
 }
 
-// joined is a context that ends with either.
+// joined returns a context that ends with either of two.
 func joined(a, b context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(a)
 	undo := context.AfterFunc(b, func() { cancel(context.Cause(b)) })
 	return ctx, func() { undo(); cancel(nil) }
 }
 
-// Interrupted returns a channel that is closed while a client has interrupted the
-// job. It is asked for anew after each Yield.
+// Interrupted returns a channel that is closed while a client interrupts the job. Call
+// it anew after each Yield.
 func (call *WorkerCall) Interrupted() <-chan struct{} {
 	call.w.mu.Lock()
 	defer call.w.mu.Unlock()
-	return call.halt
+	return call.interrupted
 }
 
-// Yield waits while a client has interrupted the job, and returns the guidance that
-// came with the answer. Tools that say that they are interruptible call it where
-// they can stop for a while.
+// Yield waits while a client interrupts the job, and returns the guidance that came with
+// the answer. Interruptible tools call it where they can pause.
 func (call *WorkerCall) Yield(ctx context.Context) (guidance string, err error) {
 	for {
 		call.w.mu.Lock()
-		halted, resumed := call.halted, call.resumed
+		interruptID, resumed := call.interruptID, call.resumed
 		guidance, call.guidance = call.guidance, ""
 		call.w.mu.Unlock()
-		if halted == "" {
+		if interruptID == "" {
 			return guidance, context.Cause(call.ctx)
 		}
 		select {
@@ -269,34 +269,34 @@ func (call *WorkerCall) ManualHeartbeat() {
 func (call *WorkerCall) Heartbeat() {
 	call.w.mu.Lock()
 	defer call.w.mu.Unlock()
-	call.beats++
-	env := call.frame(arcp.JobHeartbeat, arcp.JobHeartbeatPayload{Sequence: call.beats, State: string(arcp.StateRunning)})
+	call.heartbeatCount++
+	env := call.frame(arcp.JobHeartbeat, arcp.JobHeartbeatPayload{Sequence: call.heartbeatCount, State: string(arcp.StateRunning)})
 	call.w.c.stamp(&env)
-	call.beat = env.ID
+	call.heartbeat = env.ID
 	_, _ = call.w.c.out.tryPut(&env, false) // a lost heartbeat is followed by another
 }
 
-// drop ends a call that nobody waits for. Called with worker.mu.
+// drop ends a call whose outcome is not awaited any more. Called with worker.mu.
 func (call *WorkerCall) drop(reason string) {
-	call.said = true
+	call.done = true
 	call.cancel(arcp.Errorf(arcp.CodeCancelled, "%s", reason))
 }
 
 // interrupt is called with worker.mu.
 func (call *WorkerCall) interrupt(id arcp.MessageID) {
-	if call.halted == "" {
-		close(call.halt)
+	if call.interruptID == "" {
+		close(call.interrupted)
 		call.resumed = make(chan struct{})
 	}
-	call.halted = id
+	call.interruptID = id
 }
 
 // resume is called with worker.mu.
 func (call *WorkerCall) resume(guidance string) {
-	if call.halted == "" {
+	if call.interruptID == "" {
 		return
 	}
-	call.halted, call.guidance = "", guidance
-	call.halt = make(chan struct{})
+	call.interruptID, call.guidance = "", guidance
+	call.interrupted = make(chan struct{})
 	close(call.resumed)
 }

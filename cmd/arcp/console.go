@@ -192,7 +192,7 @@ func (p *console) permission(ctx context.Context, id arcp.MessageID, q *arcp.Per
 		_, err := p.c.Grant(ctx, id, grant)
 		return err
 	}
-	return p.c.Deny(ctx, id, q.Permission, "denied")
+	return p.c.Deny(ctx, id, arcp.PermissionDenyPayload{Permission: q.Permission, Reason: "denied"})
 }
 
 // input takes a line of JSON, which the runtime checks.

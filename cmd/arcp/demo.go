@@ -349,7 +349,7 @@ func (d *demonstration) list(ctx context.Context) (string, error) {
 			return "", fmt.Errorf("job %s is %s and has %d outcomes, want it completed once", id, j.Status, d.endsOf(id))
 		}
 	}
-	page, err := d.client.ListJobs(ctx, nil, 0, "")
+	page, err := d.client.ListJobs(ctx, client.ListJobsParams{})
 	if err != nil {
 		return "", errors.Join(err, w.Flush())
 	}

@@ -220,7 +220,7 @@ func (s *submitted) cancel(ctx context.Context, a *app) bool {
 	fmt.Fprintf(a.stderr, "cancelling %s; interrupt again to stop waiting for its end\n", s.job.ID())
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	return s.c.Cancel(ctx, s.job.ID(), "interrupted", 0) == nil
+	return s.c.Cancel(ctx, client.CancelParams{JobID: s.job.ID(), Reason: "interrupted"}) == nil
 }
 
 func (a *app) printJobID(job *client.Job) error {

@@ -26,7 +26,7 @@ func newJobsList(a *app) *cobra.Command {
 		short:  "List your newest jobs, oldest first",
 		newest: true,
 		fetch: func(ctx context.Context, c *client.Client, q *query) (arcp.Page[arcp.JobEntry], error) {
-			p, err := c.ListJobs(ctx, filter, q.limit, q.cursor)
+			p, err := c.ListJobs(ctx, client.ListJobsParams{Filter: filter, Limit: q.limit, Cursor: q.cursor})
 			next := ""
 			if p.NextCursor != nil {
 				next = *p.NextCursor
@@ -122,7 +122,7 @@ func ask[T any](ctx context.Context, c *client.Client, tool string, args any) (g
 }
 
 func findJob(ctx context.Context, c *client.Client, id arcp.JobID) (arcp.Raw, error) {
-	for j, err := range c.ListAllJobs(ctx, nil) {
+	for j, err := range c.Jobs(ctx, client.ListJobsParams{}) {
 		if err != nil {
 			return nil, err
 		}
@@ -223,7 +223,7 @@ func (a *app) watch(ctx context.Context, c *client.Client, id arcp.JobID, from u
 	if from > 0 {
 		after = &from
 	}
-	job, err := c.Subscribe(ctx, id, after, true)
+	job, err := c.SubscribeJob(ctx, client.SubscribeJobParams{JobID: id, After: after, History: true})
 	if err != nil {
 		return err
 	}
@@ -239,7 +239,7 @@ func newJobsCancel(a *app) *cobra.Command {
 	cmd.Flags().DurationVar(&deadline, "deadline", 0, "how long the job may take to stop before it is ended by force; default 5s, at most 60s")
 	cmd.RunE = a.session(t, func(ctx context.Context, c *client.Client, args []string) error {
 		for _, id := range args {
-			if err := c.Cancel(ctx, arcp.JobID(id), reason, deadline); err != nil {
+			if err := c.Cancel(ctx, client.CancelParams{JobID: arcp.JobID(id), Reason: reason, Deadline: deadline}); err != nil {
 				return err
 			}
 			err := a.say(struct {

@@ -254,7 +254,7 @@ func verify(ctx context.Context, t *testing.T, url string, w *witness) {
 	}
 	defer c.Abort()
 	listed := map[arcp.JobID]arcp.JobState{}
-	for j, err := range c.ListAllJobs(ctx, nil) {
+	for j, err := range c.Jobs(ctx, client.ListJobsParams{}) {
 		if err != nil {
 			t.Fatalf("list jobs: %v", err)
 		}
@@ -279,7 +279,7 @@ func verify(ctx context.Context, t *testing.T, url string, w *witness) {
 // verifyJob compares a job's history with the events seen before.
 func verifyJob(ctx context.Context, t *testing.T, c *client.Client, id arcp.JobID, seen map[arcp.MessageID]string, ended int) {
 	t.Helper()
-	j, err := c.Subscribe(ctx, id, nil, true)
+	j, err := c.SubscribeJob(ctx, client.SubscribeJobParams{JobID: id, History: true})
 	if err != nil {
 		t.Errorf("%s: %v", id, err)
 		return

@@ -238,7 +238,7 @@ func useEverything(ctx context.Context, t *testing.T, url, source string) {
 			break
 		}
 	}
-	if err := c.Cancel(ctx, job.ID(), "enough", 0); err != nil {
+	if err := c.Cancel(ctx, client.CancelParams{JobID: job.ID(), Reason: "enough"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := job.Wait(ctx); !isCode(err, arcp.CodeCancelled) {
@@ -287,14 +287,14 @@ func useTime(ctx context.Context, t *testing.T, url string) {
 // with many steps.
 func wantCancelled(ctx context.Context, t *testing.T, url string, want int) {
 	c, cancelled := person(ctx, t, url, nil), 0
-	for entry, err := range c.ListAllJobs(ctx, nil) {
+	for entry, err := range c.Jobs(ctx, client.ListJobsParams{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !strings.HasPrefix(entry.Agent, "demo.progress@") {
 			continue
 		}
-		job, err := c.Subscribe(ctx, entry.JobID, nil, true)
+		job, err := c.SubscribeJob(ctx, client.SubscribeJobParams{JobID: entry.JobID, History: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -122,7 +122,7 @@ func TestWorkerExamples(t *testing.T) {
 
 			long := submit(ctx, t, c, "text.wait", `{"to":100000}`)
 			reach(ctx, t, long, 2)
-			if err := c.Cancel(ctx, long.ID(), "enough", time.Minute); err != nil {
+			if err := c.Cancel(ctx, client.CancelParams{JobID: long.ID(), Reason: "enough", Deadline: time.Minute}); err != nil {
 				t.Fatal(err)
 			}
 			want(t, "cancelled", strings.SplitN(outcome(ctx, t, long), ":", 2)[0], "CANCELLED")

@@ -68,7 +68,7 @@ func (k *call) watch(ctx, alive context.Context, giveUp context.CancelFunc, c *c
 	case <-bounded.Done():
 		return
 	}
-	if c.Cancel(bounded, k.there, asked.Message, 0) != nil {
+	if c.Cancel(bounded, client.CancelParams{JobID: k.there, Reason: asked.Message}) != nil {
 		return // it has ended, or cannot be told
 	}
 	<-bounded.Done()

@@ -1,5 +1,5 @@
-// Package demo has the tools of --demo: they show what a job can do and let a
-// client, a test or a benchmark provoke it (SPEC.md §7.2).
+// Package demo provides the tools of --demo. They show the features of jobs, and let
+// clients, tests and benchmarks provoke them (SPEC.md §7.2).
 package demo
 
 import (
@@ -9,8 +9,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// The limits of the demo tools are those of long-running agents: one must be
-// able to run thousands of them at once.
+// The demo tools have the limits of long-running agents: thousands of them run at
+// once.
 const (
 	timeout     = 2 * time.Hour
 	concurrency = 10_000
@@ -37,9 +37,8 @@ func Register(r *tool.Registry) error {
 	return nil
 }
 
-// capability is what the demo tools have in common: they touch nothing outside
-// of their job, so one that a restart interrupted may run again, unless it has
-// emitted something or is there to fail.
+// capability returns the common capability of the demo tools. They have no side
+// effects, so that a restart runs them again.
 func capability(name, description string) tool.Capability {
 	return tool.Capability{
 		Name: "demo." + name, Description: description,
@@ -48,14 +47,14 @@ func capability(name, description string) tool.Capability {
 	}
 }
 
-// interruptible is the capability of a tool that a client can hold up.
+// interruptible returns the capability of a tool that clients can interrupt.
 func interruptible(name, description string) tool.Capability {
 	c := capability(name, description)
 	c.Interruptible = true
 	return c
 }
 
-// once is the capability of a tool that a restart ends.
+// once returns the capability of a tool that fails at a restart.
 func once(name, description string) tool.Capability {
 	c := capability(name, description)
 	c.Recovery = tool.RecoveryFail

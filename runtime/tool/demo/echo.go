@@ -7,8 +7,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// newEcho makes demo.echo 1.0.0, which only the frame limit bounds: what came in
-// may go out.
+// newEcho makes demo.echo 1.0.0, which only the frame limit bounds: a result is as large
+// as the arguments.
 func newEcho() (*tool.Tool, error) {
 	c := capability("echo", "Returns its arguments unchanged.")
 	c.Default = true

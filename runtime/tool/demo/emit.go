@@ -45,8 +45,8 @@ func emit(ctx context.Context, job tool.Job, a emitArgs) (emitResult, error) {
 	return emitResult{a.Count}, nil
 }
 
-// numbering makes the attributes {"n":…}. Whoever gets them may keep them: it
-// carves them out of blocks it never writes to again.
+// numbering makes the attributes {"n":…}. They may be retained: they are parts of blocks
+// that are written once.
 type numbering struct{ block []byte }
 
 const (

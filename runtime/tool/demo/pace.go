@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -32,8 +31,7 @@ func until(ctx context.Context, c <-chan time.Time) error {
 	}
 }
 
-// pacer spaces steps evenly. Steps that the caller was too slow for are not
-// made up for.
+// pacer spaces steps evenly. It skips the steps that a slow caller has missed.
 type pacer struct{ ticker *time.Ticker } // nil: as fast as possible
 
 func newPacer(interval millis) pacer {
@@ -54,8 +52,8 @@ func (p pacer) wait(ctx context.Context) error {
 	return nil
 }
 
-// step is wait for an interruptible job, which makes a checkpoint of data
-// meanwhile when a client wants one; nil: it makes none.
+// step is wait for an interruptible job. It makes a checkpoint of data when a client
+// wants one; nil: none.
 func (p pacer) step(ctx context.Context, job tool.Job, data any) error {
 	if p.ticker == nil {
 		return yield(ctx, job)
@@ -89,7 +87,8 @@ func yield(ctx context.Context, job tool.Job) error {
 	if err != nil || guidance == "" {
 		return err
 	}
-	return job.Log(arcp.LevelInfo, "guidance: "+guidance, nil)
+	job.Logger().Info("guidance: " + guidance)
+	return nil
 }
 
 func (p pacer) stop() {

@@ -39,7 +39,7 @@ func permit(ctx context.Context, job tool.Job, a permitArgs) (permitResult, erro
 	if err := pause(ctx, a.HoldMS); err != nil {
 		return permitResult{}, err
 	}
-	// What was granted may be less than what was asked for.
+	// The granted permission may be narrower than the requested one.
 	if err := job.Permissions().Check(l.Permission, l.Resource, l.Operation); err != nil {
 		return permitResult{}, err
 	}

@@ -27,14 +27,14 @@ type resourceResult struct {
 	PID        int          `json:"pid,omitzero"`  // of a process
 }
 
-// maxProcesses bounds the processes that the demo has left: each lasts for an hour
-// at most, and costs the machine more than a job does.
+// maxProcesses bounds the running processes of demo.resource: each lasts up to an hour
+// and uses more memory than a job.
 const maxProcesses = 64
 
-// spare is how much longer than its lease a process lasts.
+// spare is the time that a process may outlive its lease.
 const spare = 10 * time.Minute
 
-// provider has what is only a name.
+// provider is the provider of leases on names.
 const provider = "demo"
 
 func newResource() (*tool.Tool, error) {
@@ -57,13 +57,13 @@ func result(l tool.ResourceLease) resourceResult {
 	return resourceResult{LeaseID: l.ID(), Provider: l.Provider(), Type: l.Type(), ExternalID: l.ExternalID(), ExpiresAt: l.ExpiresAt().UTC()}
 }
 
-// leaseProcess leaves two processes, one of which the other has started.
+// leaseProcess starts a process that starts another one.
 func leaseProcess(ctx context.Context, job tool.Job, d time.Duration, processes *atomic.Int32) (resourceResult, error) {
 	if processes.Add(1) > maxProcesses {
 		processes.Add(-1)
 		return resourceResult{}, arcp.Errorf(arcp.CodeResourceExhausted, "%d processes of demo.resource have not ended", maxProcesses).RetryAfter(1)
 	}
-	// What a store that forgets has forgotten ends by itself.
+	// The processes end by themselves if a store in memory has forgotten the lease.
 	cmd := exec.Command("/bin/sh", "-c", fmt.Sprintf("sleep %d & wait", int((d+spare).Seconds())))
 	cmd.Env, cmd.Dir = []string{"PATH=/usr/bin:/bin"}, "/"
 	l, err := local.Start(ctx, job, cmd, d)
@@ -72,7 +72,7 @@ func leaseProcess(ctx context.Context, job tool.Job, d time.Duration, processes 
 		return resourceResult{}, err
 	}
 	go func() {
-		_ = cmd.Wait() // it is meant to be killed
+		_ = cmd.Wait() // its end by a signal is no error
 		processes.Add(-1)
 	}()
 	r := result(l)
@@ -90,8 +90,7 @@ func leaseDirectory(ctx context.Context, job tool.Job, d time.Duration) (resourc
 	return r, nil
 }
 
-// leaseName leases what is nowhere; that it is cleaned up can be seen by the call
-// of its clean-up tool.
+// leaseName leases a name. The call of the clean-up tool shows the clean-up.
 func leaseName(ctx context.Context, job tool.Job, kind string, d time.Duration) (resourceResult, error) {
 	l, err := job.Resources().Lease(ctx, tool.ResourceAsk{Provider: provider, Type: kind, ExternalID: arcp.NewID("demo_"), For: d, CleanupTool: "demo.echo"})
 	if err != nil {

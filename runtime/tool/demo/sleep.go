@@ -22,7 +22,7 @@ func newSleep() (*tool.Tool, error) {
 		})
 }
 
-// sleep sleeps for d. While a client interrupts the job its time stands still.
+// sleep sleeps for d, without the time of interrupts.
 func sleep(ctx context.Context, job tool.Job, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -38,8 +38,8 @@ func newSpend() (*tool.Tool, error) {
 	return tool.New(c, spend)
 }
 
-// spend makes an operation that needs authority before each cost: the one after
-// the budget is used up fails, and what was spent until then counts.
+// spend checks its authority before each cost. The check after the budget is used up
+// fails; costs until then count.
 func spend(ctx context.Context, job tool.Job, a spendArgs) (spendResult, error) {
 	each, err := parseAmount(a.Amount)
 	if err != nil {
@@ -60,14 +60,13 @@ func spend(ctx context.Context, job tool.Job, a spendArgs) (spendResult, error) 
 	return spendResult{each.times(a.Times), a.Currency, a.Times}, nil
 }
 
-// amount is an exact decimal number and how many decimals it was written with.
+// amount is an exact decimal number and the number of its decimals.
 type amount struct {
 	value    *big.Rat
 	decimals int
 }
 
-// parseAmount reads what spendSchema allows: a number of JSON, or digits in a
-// string.
+// parseAmount reads an amount of spendSchema: a number of JSON, or digits in a string.
 func parseAmount(raw arcp.Raw) (a amount, err error) {
 	text := string(raw)
 	if raw.Kind() == '"' {
@@ -90,7 +89,7 @@ func parseAmount(raw arcp.Raw) (a amount, err error) {
 	return amount{value, max(0, len(fraction)-shift)}, nil
 }
 
-// times is the decimal text of n times the amount.
+// times returns the decimal text of n times the amount.
 func (a amount) times(n int) string {
 	return new(big.Rat).Mul(a.value, big.NewRat(int64(n), 1)).FloatString(a.decimals)
 }

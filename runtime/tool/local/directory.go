@@ -14,13 +14,13 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Directories are those under one root, which nothing here leaves: symbolic links
-// are removed, not followed. Its methods may be called by many goroutines.
+// Directories makes and removes directories below one root. Symbolic links are removed,
+// never followed. Many goroutines may call its methods.
 type Directories struct {
 	root *os.Root
 }
 
-// OpenDirectories makes the root, for its owner alone, unless it exists.
+// OpenDirectories creates the root, with access for its owner only, unless it exists.
 func OpenDirectories(root string) (*Directories, error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("directory of leased resources: %w", err)
@@ -32,16 +32,15 @@ func OpenDirectories(root string) (*Directories, error) {
 	return &Directories{r}, nil
 }
 
-// Close gives the root back. What is in it stays.
+// Close closes the root. Its content stays.
 func (d *Directories) Close() error { return d.root.Close() }
 
 const directoryPrefix = "dir_"
 
-// NewName mints the name of a directory, so that it can be leased before it is made.
+// NewName returns a name for a directory, which can be leased before Make.
 func NewName() string { return arcp.NewID(directoryPrefix) }
 
-// check refuses what is not exactly a name that NewName makes: no path, no other
-// file.
+// check refuses every name that NewName does not return, such as paths.
 func check(name string) error {
 	body, ok := strings.CutPrefix(name, directoryPrefix)
 	if _, valid := arcp.ParseIDBody(body); !ok || !valid {
@@ -50,10 +49,10 @@ func check(name string) error {
 	return nil
 }
 
-// Path is where the directory of a name is.
+// Path returns the path of a directory.
 func (d *Directories) Path(name string) string { return filepath.Join(d.root.Name(), name) }
 
-// Make makes the directory of a name, for its owner alone.
+// Make creates a directory, with access for its owner only.
 func (d *Directories) Make(name string) (path string, err error) {
 	if err := check(name); err != nil {
 		return "", err
@@ -66,12 +65,12 @@ func (d *Directories) Make(name string) (path string, err error) {
 
 // Bounds of a removal, whatever a tree looks like.
 const (
-	maxDepth  = 64  // of a path; what is deeper is moved up first
-	someNames = 256 // of a directory, read in one go
+	maxDepth  = 64  // of a path; deeper directories are moved up first
+	someNames = 256 // names of a directory read at once
 )
 
-// Remove removes the directory of a name with all it has. One that is not there is
-// removed. ctx is asked before each thing that it has.
+// Remove removes a directory with its content. A missing directory is no error. ctx is
+// checked before each entry.
 func (d *Directories) Remove(ctx context.Context, name string) error {
 	if err := check(name); err != nil {
 		return err
@@ -83,14 +82,14 @@ func (d *Directories) Remove(ctx context.Context, name string) error {
 	case err != nil:
 		return err
 	case info.IsDir():
-		if err := gone(d.empty(ctx, name)); err != nil { // another may remove it, too
+		if err := gone(d.empty(ctx, name)); err != nil { // another goroutine may remove it, too
 			return err
 		}
 	}
 	return gone(d.root.Remove(name))
 }
 
-// gone is the error of removing something that may be gone.
+// gone returns the error of a removal; a missing entry is none.
 func gone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -98,8 +97,8 @@ func gone(err error) error {
 	return err
 }
 
-// empty removes what the directory of a name has. All of that is looked up below the
-// directory itself: whoever puts links there meanwhile leads to nobody else's.
+// empty removes the content of a directory. It opens everything below the directory
+// itself: links that are created meanwhile do not lead outside.
 func (d *Directories) empty(ctx context.Context, name string) error {
 	unlock(d.root, name)
 	top, err := d.root.OpenRoot(name)
@@ -117,7 +116,7 @@ func (d *Directories) empty(ctx context.Context, name string) error {
 	return empty(ctx, top, ".", 0)
 }
 
-// empty removes what a directory below top has; depth is that of its path.
+// empty removes the content of a directory below top; depth is the depth of its path.
 func empty(ctx context.Context, top *os.Root, path string, depth int) error {
 	for {
 		names, err := list(top, path)
@@ -135,8 +134,8 @@ func empty(ctx context.Context, top *os.Root, path string, depth int) error {
 	}
 }
 
-// remove removes what is at a path. A directory that is too deep is moved to the top,
-// where it comes up again.
+// remove removes an entry. A directory that is too deep is moved to the top, and removed
+// there.
 func remove(ctx context.Context, top *os.Root, path string, depth int) error {
 	info, err := top.Lstat(path)
 	if err != nil {
@@ -154,7 +153,7 @@ func remove(ctx context.Context, top *os.Root, path string, depth int) error {
 	return gone(top.Remove(path))
 }
 
-// list reads some names of a directory. No descriptor is kept.
+// list reads some names of a directory.
 func list(top *os.Root, path string) (names []string, err error) {
 	f, err := top.Open(path)
 	if err != nil {
@@ -167,8 +166,8 @@ func list(top *os.Root, path string) (names []string, err error) {
 	return names, errors.Join(err, f.Close())
 }
 
-// unlock has a directory be its owner's to change. That it cannot is said by what is
-// tried next, if that needs it.
+// unlock gives the owner of a directory write access. An error shows in the next
+// operation that needs it.
 func unlock(root *os.Root, path string) {
 	info, err := root.Lstat(path)
 	if err == nil && info.IsDir() && info.Mode().Perm()&0o700 != 0o700 {

@@ -1,7 +1,6 @@
-// Package local is what tools lease on the machine that the runtime runs on:
-// processes and directories. Their names say for certain what they are, so that
-// after a restart, and after the machine has given a pid to somebody else, what is
-// taken away is what was leased and nothing else.
+// Package local leases processes and directories of the machine that the runtime runs
+// on. Their names identify them beyond doubt: after a restart, and after a pid is
+// reused, the clean-up ends exactly the leased process or directory.
 package local
 
 import "github.com/arcpd/arcpd/arcp"

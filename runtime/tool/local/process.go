@@ -18,19 +18,17 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Mark is the variable in the environment of every process that Start starts. The
-// processes that those start have it, too, and are known by it when the first has
-// ended.
+// Mark is a variable in the environment of every process that Start starts. Their child
+// processes inherit it, and are found by it after the first process has ended.
 const Mark = "ARCP_RESOURCE"
 
-// Start starts a command in a process group of its own, leased for a while: when
-// the lease is over all processes of the group are ended, with SIGTERM and, five
-// seconds later, SIGKILL. The command does not begin before the lease is durable:
-// if there is none, or the runtime is killed in between, it never does.
+// Start starts a command in a process group of its own and leases the group for d. At
+// the end of the lease all processes of the group are ended, with SIGTERM and, five
+// seconds later, SIGKILL. The command does not begin before the lease is durable;
+// without a lease, or when the runtime is killed in between, it never begins.
 //
-// The caller has to wait for the command, as after cmd.Start. cmd.SysProcAttr and
-// cmd.ExtraFiles must not be set. It needs /bin/sh and, on the part
-// of the kernel, /proc: UNIMPLEMENTED where there is none.
+// The caller must call cmd.Wait. cmd.SysProcAttr and cmd.ExtraFiles must not be set.
+// Start needs /bin/sh and /proc: UNIMPLEMENTED without.
 func Start(ctx context.Context, job tool.Job, cmd *exec.Cmd, d time.Duration) (tool.ResourceLease, error) {
 	if cmd.Err != nil {
 		return nil, cmd.Err
@@ -42,7 +40,7 @@ func Start(ctx context.Context, job tool.Job, cmd *exec.Cmd, d time.Duration) (t
 	if err != nil {
 		return nil, fmt.Errorf("start a leased process: %w", err)
 	}
-	defer func() { _ = errors.Join(hold.Close(), open.Close()) }() // what waits for it ends then
+	defer func() { _ = errors.Join(hold.Close(), open.Close()) }() // a gate that still waits ends then
 	mark := rand.Text()
 	gate(cmd, hold, mark)
 	if err := cmd.Start(); err != nil {
@@ -60,8 +58,8 @@ func Start(ctx context.Context, job tool.Job, cmd *exec.Cmd, d time.Duration) (t
 	return l, nil
 }
 
-// gate has a command wait for a line on a pipe before it begins. It is the same
-// process before and after.
+// gate makes a command wait for a line on a pipe before it begins, in the same
+// process.
 func gate(cmd *exec.Cmd, hold *os.File, mark string) {
 	const script = `IFS= read -r go <&3 || exit 125; exec 3<&-; exec "$@"`
 	cmd.Args = append([]string{"sh", "-c", script, "sh", cmd.Path}, cmd.Args[min(1, len(cmd.Args)):]...)
@@ -83,10 +81,10 @@ func leaseProcess(ctx context.Context, job tool.Job, cmd *exec.Cmd, mark string,
 		DisplayName: fmt.Sprintf("pid %d: %s", cmd.Process.Pid, clip.Text(cmd.Args[4], maxCommandText))})
 }
 
-// identity says for certain which process group it is.
+// identity identifies a process group beyond doubt.
 type identity struct {
 	boot  string // of the machine
-	pid   int    // of the first process, which is that of the group
+	pid   int    // of the first process, and of the group
 	start uint64 // when it started, in ticks since the boot
 	mark  string // in the environment of all
 }
@@ -108,30 +106,29 @@ func parseIdentity(s string) (i identity, err error) {
 	return i, nil
 }
 
-// How long a process group may take to end.
+// Time limits of the end of a process group.
 const (
-	politeFor = 5 * time.Second // after SIGTERM
-	lookEvery = 20 * time.Millisecond
+	termGrace    = 5 * time.Second // between SIGTERM and SIGKILL
+	pollInterval = 20 * time.Millisecond
 )
 
-// End ends the process group that a lease is on, if there is any of it left. It
-// returns when there is not. A process that is not of the group is never touched,
-// whatever pid it has.
+// End ends the processes that are left of a leased process group, and returns when none
+// is left. It never signals a process outside of the group, whatever its pid.
 func End(ctx context.Context, externalID string) error {
 	i, err := parseIdentity(externalID)
 	if err != nil {
 		return err
 	}
-	return i.end(ctx, politeFor)
+	return i.end(ctx, termGrace)
 }
 
-func (i identity) end(ctx context.Context, polite time.Duration) error {
-	kill := time.Now().Add(polite)
-	group := group{identity: i, told: make(map[int]bool)}
-	tick := time.NewTicker(lookEvery)
+func (i identity) end(ctx context.Context, grace time.Duration) error {
+	kill := time.Now().Add(grace)
+	group := group{identity: i, terminated: make(map[int]bool)}
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
-		left, err := group.look()
+		left, err := group.find()
 		if err != nil || left == 0 {
 			return err
 		}

@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// stat is what the kernel says of a process.
+// stat holds members of /proc/PID/stat.
 type stat struct {
 	state byte
 	group int
@@ -48,7 +48,7 @@ func bootID() (string, error) {
 	return strings.TrimSpace(string(raw)), err
 }
 
-// identify is the identity of a process that this one has started.
+// identify returns the identity of a child process.
 func identify(pid int, mark string) (identity, error) {
 	boot, err := bootID()
 	if err != nil {
@@ -61,24 +61,24 @@ func identify(pid int, mark string) (identity, error) {
 	return identity{boot, pid, s.start, mark}, nil
 }
 
-// group is what is left of a process group. Each process is held by a handle that
-// stays its own when its pid is another's.
+// group finds and signals the processes that are left of a process group. It has a
+// handle of each process, which stays valid when the pid is reused.
 type group struct {
 	identity
-	held map[int]*os.Process
-	told map[int]bool // SIGTERM was sent
+	held       map[int]*os.Process
+	terminated map[int]bool // SIGTERM was sent
 }
 
-// look finds the processes of the group that have not ended. It looks twice before it
-// says that there are none: one that was started meanwhile may have been missed.
-func (g *group) look() (left int, err error) {
-	if left, err = g.lookOnce(); left > 0 || err != nil {
+// find counts the processes of the group that have not ended. It scans twice before it
+// returns 0: the first scan may miss a process that is started meanwhile.
+func (g *group) find() (left int, err error) {
+	if left, err = g.scan(); left > 0 || err != nil {
 		return left, err
 	}
-	return g.lookOnce()
+	return g.scan()
 }
 
-func (g *group) lookOnce() (left int, err error) {
+func (g *group) scan() (left int, err error) {
 	boot, err := bootID()
 	if err != nil || boot != g.boot { // another boot: all of it has ended
 		return 0, err
@@ -102,8 +102,8 @@ func (g *group) lookOnce() (left int, err error) {
 	return len(g.held), nil
 }
 
-// unlessGone is an error that leaves open whether a process is of the group. One that
-// has ended is not, and one of another user can neither be read nor signalled.
+// unlessGone returns errors that leave open whether a process is of the group. A process
+// that has ended is not, and one of another user can neither be read nor signalled.
 func unlessGone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ESRCH) {
 		return nil
@@ -111,15 +111,15 @@ func unlessGone(err error) error {
 	return err
 }
 
-// led reports whether the first process is there, running or not waited for: then
-// the group is its own.
+// led reports whether the first process exists, running or a zombie: the number of the
+// group is then its own.
 func (g *group) led() (bool, error) {
 	s, err := readStat(g.pid)
 	return err == nil && s.start == g.start, unlessGone(err)
 }
 
-// hold takes a handle on a process if it is of the group: by the group's number
-// while its first process has it, and by the mark otherwise.
+// hold opens a handle on a process of the group: a process with the group's number while
+// the first process exists, and one with the mark otherwise.
 func (g *group) hold(pid int, led bool) error {
 	if g.held[pid] != nil || pid == os.Getpid() {
 		return nil
@@ -132,8 +132,8 @@ func (g *group) hold(pid int, led bool) error {
 	if err != nil {
 		return fmt.Errorf("hold process %d: %w", pid, err)
 	}
-	// What is read from here on is of the process that the handle is for, if that is
-	// alive afterwards.
+	// If the process of the handle is alive afterwards, everything read from here on is
+	// of that process.
 	ours, err := g.owns(pid, s, led)
 	if err != nil || !ours || p.Signal(syscall.Signal(0)) != nil {
 		_ = p.Release() // never fails
@@ -146,7 +146,7 @@ func (g *group) hold(pid int, led bool) error {
 	return nil
 }
 
-// owns reports whether a process is still what was read of it, and of the group.
+// owns reports whether a process is unchanged since was, and of the group.
 func (g *group) owns(pid int, was stat, led bool) (bool, error) {
 	again, err := readStat(pid)
 	if err != nil || again.group != was.group || again.start != was.start {
@@ -174,8 +174,8 @@ func (g *group) marked(pid int) (bool, error) {
 	return false, nil
 }
 
-// ended reports whether a process that is held has ended, and lets it go. One that
-// nobody waits for has ended all the same.
+// ended reports whether a process has ended, and closes its handle then. A zombie has
+// ended, too.
 func ended(pid int, p *os.Process) bool {
 	s, err := readStat(pid)
 	alive := p.Signal(syscall.Signal(0)) == nil
@@ -186,16 +186,16 @@ func ended(pid int, p *os.Process) bool {
 	return true
 }
 
-// signal asks the processes to end, once each, or ends them.
+// signal sends SIGTERM once to each process, or SIGKILL.
 func (g *group) signal(kill bool) {
 	for pid, p := range g.held {
 		switch {
 		case kill:
-			_ = p.Signal(syscall.SIGKILL) // one that has ended is not found again
-		case !g.told[pid]:
-			g.told[pid] = true
-			_ = p.Signal(syscall.SIGTERM) // so is this
-			_ = p.Signal(syscall.SIGCONT) // one that is stopped would not hear of it
+			_ = p.Signal(syscall.SIGKILL) // it fails only for an ended process
+		case !g.terminated[pid]:
+			g.terminated[pid] = true
+			_ = p.Signal(syscall.SIGTERM) // likewise
+			_ = p.Signal(syscall.SIGCONT) // a stopped process handles no SIGTERM
 		}
 	}
 }

@@ -158,7 +158,7 @@ func TestARecycledPidIsNotTouched(t *testing.T) {
 // What cannot be read is not taken for gone.
 func TestWithoutDescriptorsNothingHasEnded(t *testing.T) {
 	_, id := started(t, `echo go; sleep 1000`)
-	g := group{identity: id, told: make(map[int]bool)}
+	g := group{identity: id, terminated: make(map[int]bool)}
 	all, err := readStat(id.pid)
 	must(t, err)
 	withDescriptors(t, 0, func() {
@@ -171,7 +171,7 @@ func TestWithoutDescriptorsNothingHasEnded(t *testing.T) {
 			}
 		}
 	})
-	if left, err := g.look(); left == 0 || err != nil {
+	if left, err := g.find(); left == 0 || err != nil {
 		t.Errorf("%d are left: %v", left, err)
 	}
 }

@@ -10,9 +10,9 @@ func identify(int, string) (identity, error) { return identity{}, errNoProc }
 
 type group struct {
 	identity
-	told map[int]bool
+	terminated map[int]bool
 }
 
-func (g *group) look() (int, error) { return 0, errNoProc }
+func (g *group) find() (int, error) { return 0, errNoProc }
 
 func (g *group) signal(bool) {}

@@ -211,7 +211,7 @@ func TestSameToolBothWays(t *testing.T) {
 					}
 					if c.cancel {
 						synctest.Wait() // it waits
-						if err := user.Cancel(t.Context(), job.ID(), "enough", 0); err != nil {
+						if err := user.Cancel(t.Context(), client.CancelParams{JobID: job.ID(), Reason: "enough"}); err != nil {
 							t.Error(err)
 						}
 					}

@@ -189,7 +189,7 @@ func outliving(ctx context.Context, grace time.Duration) (context.Context, func(
 func (s *Server) cancel(c *client.Client, id arcp.JobID) {
 	ctx, cancel := context.WithTimeout(context.Background(), cancelTimeout)
 	defer cancel()
-	if err := c.Cancel(ctx, id, "the MCP client has cancelled the call", 0); err != nil {
+	if err := c.Cancel(ctx, client.CancelParams{JobID: id, Reason: "the MCP client has cancelled the call"}); err != nil {
 		s.cfg.Log.Debug("a job was not cancelled", "job", id, "error", err)
 	}
 }
