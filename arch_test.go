@@ -25,7 +25,7 @@ var allowed = map[string][]string{
 	"arcp/client":                      {"arcp", "transport", "internal/backoff"},
 	"transport":                        {},
 	"auth":                             {"arcp"},
-	"runtime/internal/session":         {"arcp", "runtime/internal/approval", "runtime/internal/txn", "runtime/store", "runtime/tool"},
+	"runtime/internal/session":         {"arcp", "runtime/internal/approval", "runtime/internal/records", "runtime/internal/txn", "runtime/store", "runtime/tool"},
 	"runtime/internal/session/machine": {"arcp", "runtime/internal/approval"},
 	"runtime/internal/job":             {"arcp"},
 	"runtime/internal/lease":           {"arcp"},
@@ -260,7 +260,6 @@ var largeTypes = map[string]int{
 	"runtime/internal/engine.Engine":           115,
 	"runtime/internal/engine.run":              63,
 	"runtime/internal/engine.supervisor":       119,
-	"runtime/internal/session.Directory":       43,
 	"runtime/internal/session/machine.Machine": 88,
 }
 
