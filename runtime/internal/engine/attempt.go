@@ -52,7 +52,7 @@ func (s *supervisor) describe() string {
 
 // startTool calls the tool.
 func (s *supervisor) startTool() {
-	s.limit.start(time.Now(), s.tool.Limits.Timeout, s.questions.waiters > 0)
+	s.limit.Start(time.Now(), s.tool.Limits.Timeout, s.questions.waiters > 0)
 	s.call.failedBefore = s.progress.Failed
 	s.call.info = s.attemptInfo()
 	s.call.c = make(chan struct{})

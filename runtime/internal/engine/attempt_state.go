@@ -133,36 +133,6 @@ type toolCall struct {
 	lost     string // why the result is unknown; empty: it is known
 }
 
-// timeLimit is the tool's own time limit, which pauses while the tool waits for people.
-// At most one of the members is not zero.
-type timeLimit struct {
-	end  time.Time     // when it is over; zero: none, or paused
-	left time.Duration // of a paused limit
-}
-
-// start begins a limit of d; zero or less: none.
-func (l *timeLimit) start(now time.Time, d time.Duration, paused bool) {
-	switch {
-	case d <= 0:
-	case paused:
-		l.left = d
-	default:
-		l.end = now.Add(d)
-	}
-}
-
-func (l *timeLimit) pause(now time.Time) {
-	if !l.end.IsZero() {
-		l.left, l.end = max(l.end.Sub(now), 1), time.Time{}
-	}
-}
-
-func (l *timeLimit) resume(now time.Time) {
-	if l.left > 0 {
-		l.end, l.left = now.Add(l.left), 0
-	}
-}
-
 // heartbeats are the tool's, since the last turn.
 type heartbeats struct {
 	manual   bool // the tool sends the heartbeats from now on

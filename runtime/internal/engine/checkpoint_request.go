@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/job"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
 // Bounds of the checkpoints that clients wait for (SPEC.md §5.6).
 const (
-	maxCheckpointRequests    = maxCheckpoints // of an attempt
+	maxCheckpointRequests    = job.MaxCheckpoints // of an attempt
 	checkpointRequestExpires = 30 * time.Second
 )
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
+	"github.com/arcpd/arcpd/runtime/internal/job"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/store/mem"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -99,9 +100,9 @@ func TestTenCheckpointsAreKept(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		frames = append(frames, r.frames("sess_1")...)
 		ids := make(map[uint64]string) // by number
-		for i := range uint64(maxCheckpoints) {
+		for i := range uint64(job.MaxCheckpoints) {
 			rec, err := r.st.Get(t.Context(), checkpointKey(frames[0].JobID, i))
-			var p checkpoint
+			var p job.Checkpoint
 			if err == nil {
 				err = arcp.Unmarshal(rec.Value, &p)
 			}
@@ -119,7 +120,7 @@ func TestTenCheckpointsAreKept(t *testing.T) {
 				}
 			}
 		}
-		if n != 27 || len(ids) != maxCheckpoints {
+		if n != 27 || len(ids) != job.MaxCheckpoints {
 			t.Errorf("%d checkpoints, %d kept; want 27 and 10", n, len(ids))
 		}
 		r.e.CancelSession("sess_1", "", true)

@@ -7,9 +7,6 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// maxLost bounds the lost attempts of a job: a job that crashes every worker must end.
-const maxLost = 5
-
 // loseAttempt ends an attempt whose result will not be known. As after a restart of the
 // runtime, another attempt or the job's end follows.
 func (s *supervisor) loseAttempt(now time.Time, err *arcp.Error) {
@@ -21,9 +18,7 @@ func (s *supervisor) loseAttempt(now time.Time, err *arcp.Error) {
 		return
 	}
 	s.progress.endBlock(now)
-	if s.progress.Lost++; s.progress.Lost >= maxLost {
-		last := arcp.Errorf(arcp.CodeAborted, "%d attempts were lost; the last one: %s", maxLost, err.Message)
-		last.Retryable = false
+	if last := s.progress.Lose(err); last != nil {
 		s.m.Fail(now, last)
 		return
 	}
@@ -60,7 +55,7 @@ func (j toolJob) Terms() tool.AttemptInfo { return j.s.call.info }
 func (s *supervisor) attemptInfo() tool.AttemptInfo {
 	raw, _ := describeLease(s.auth.Lease)
 	t := tool.AttemptInfo{Principal: s.row.Principal, Priority: s.row.Priority, SpanID: s.row.SpanID, Lease: raw,
-		Deadline: earliest(s.deadline(), s.limit.end)}
+		Deadline: earliest(s.deadline(), s.limit.End())}
 	if l := s.auth.Lease; l != nil {
 		t.Deadline = earliest(t.Deadline, l.ExpiresAt())
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/job"
 	"github.com/arcpd/arcpd/runtime/internal/lease"
 	"github.com/arcpd/arcpd/runtime/store"
 )
@@ -12,25 +13,13 @@ import (
 // progressRow is the state of a job that survives the process and is not in the job's row.
 // It has a record of its own, which most jobs never need.
 type progressRow struct {
-	Started  time.Time     `json:"started_at,omitzero"` // the first attempt; only for jobs with a maximum runtime
-	Next     time.Time     `json:"next_at,omitzero"`    // the next attempt does not start before
-	Failed   int           `json:"failed,omitzero"`     // failed attempts that another one followed
-	Lost     int           `json:"lost,omitzero"`       // lost attempts
-	Cancel   *string       `json:"cancel,omitzero"`     // reason of an accepted cancel
-	Blocked  time.Time     `json:"blocked_at,omitzero"` // the job waits for people since; only for jobs with a maximum runtime
-	Spent    arcp.Raw      `json:"spent,omitzero"`      // of the budget
-	Grants   arcp.Raw      `json:"grants,omitzero"`     // permission leases
-	Swept    time.Time     `json:"swept_at,omitzero"`   // until then the ends of permission leases were noticed
-	Children uint64        `json:"children,omitzero"`   // that were called; each has a record
-	From     *restorePoint `json:"from,omitzero"`       // the checkpoint that a client has chosen
-}
-
-// unblock lets the clock of the maximum runtime run again.
-func (p *progressRow) unblock(now time.Time) {
-	if !p.Blocked.IsZero() && !p.Started.IsZero() {
-		p.Started = p.Started.Add(max(0, now.Sub(p.Blocked)))
-	}
-	p.Blocked = time.Time{}
+	job.Attempts
+	Cancel   *string   `json:"cancel,omitzero"`   // reason of an accepted cancel
+	Spent    arcp.Raw  `json:"spent,omitzero"`    // of the budget
+	Grants   arcp.Raw  `json:"grants,omitzero"`   // permission leases
+	Swept    time.Time `json:"swept_at,omitzero"` // until then the ends of permission leases were noticed
+	Children uint64    `json:"children,omitzero"` // that were called; each has a record
+	From     *choice   `json:"from,omitzero"`     // the checkpoint that a client has chosen
 }
 
 // progressState is the progress of a job and the state of its record.
@@ -43,7 +32,7 @@ type progressState struct {
 // endBlock ends the wait for people of an attempt that ends.
 func (p *progressState) endBlock(now time.Time) {
 	if !p.Blocked.IsZero() {
-		p.unblock(now)
+		p.Unblock(now)
 		p.unsaved = true
 	}
 }

@@ -432,7 +432,7 @@ func (s questioner) blockOn(now time.Time, q *question) {
 	if s.maxRuntime > 0 {
 		s.progress.Blocked, s.progress.unsaved = now, true
 	}
-	s.limit.pause(now)
+	s.limit.Pause(now)
 }
 
 // unblock ends the wait for a question.
@@ -442,9 +442,9 @@ func (s questioner) unblock(now time.Time, q *question) {
 	}
 	s.m.Unblock(now)
 	s.due = s.m.Deadline()
-	s.progress.unblock(now)
+	s.progress.Unblock(now)
 	s.progress.unsaved = s.progress.unsaved || s.maxRuntime > 0
-	s.limit.resume(now)
+	s.limit.Resume(now)
 }
 
 // updateQuestion changes the row of a question.

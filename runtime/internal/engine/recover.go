@@ -117,7 +117,7 @@ func (e recoverer) recoverJob(ctx context.Context, row *store.Job, asked []*ques
 		return nil, fmt.Errorf("%s: %w", row.ID, err)
 	}
 	f := &recoveredJob{run: r, unblocked: !r.progress.Blocked.IsZero()}
-	r.progress.unblock(time.Now()) // waiting for people, also while the runtime was down, does not count
+	r.progress.Unblock(time.Now()) // waiting for people, also while the runtime was down, does not count
 	return f, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/job"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -16,16 +17,15 @@ type Restore struct {
 	Checkpoint string
 }
 
-// restorePoint is the checkpoint that a client has chosen for a job.
-type restorePoint struct {
-	N       uint64         `json:"n"`
-	After   uint64         `json:"after"` // the latest when it was chosen: a later one counts instead
+// choice is the checkpoint that a client has chosen for a job, with the client's request.
+type choice struct {
+	job.RestorePoint
 	Session arcp.SessionID `json:"session_id"`
 	Request arcp.MessageID `json:"request_id"`
 }
 
 // by reports whether the request that chose it is sent again.
-func (c *restorePoint) by(q *Restore) bool {
+func (c *choice) by(q *Restore) bool {
 	return c != nil && c.Request == q.Envelope.ID && c.Session == q.Session
 }
 
@@ -83,35 +83,34 @@ func (q *Restore) apply(s *supervisor, now time.Time) {
 		s.write.answerWith(q)
 		return
 	}
-	k, err := readCheckpoints(context.Background(), s.e.cfg.Store, s.row.ID)
+	k, _, err := readCheckpoints(context.Background(), s.e.cfg.Store, s.row.ID)
 	if err != nil {
 		q.unreadable(s.e, err)
 		return
 	}
-	from := q.choose(s, k)
-	if from == nil {
+	from, ok := q.choose(s, k)
+	if !ok {
 		q.refuse(s.e, q.errNoCheckpoint())
 		return
 	}
-	from.Session, from.Request = q.Session, q.Envelope.ID
-	s.progress.From, s.progress.unsaved = from, true
+	s.progress.From, s.progress.unsaved = &choice{from, q.Session, q.Envelope.ID}, true
 	s.write.answerWith(q)
 	if s.m.Rewind(now) {
 		s.exit.raise(exitRewind)
-		s.limit.end = time.Time{} // it counts no more
+		s.limit = job.TimeLimit{} // it counts no more
 	}
 }
 
 // choose finds the checkpoint. Then nothing more is taken from a running attempt.
-func (q *Restore) choose(s *supervisor, k *storedCheckpoints) *restorePoint {
+func (q *Restore) choose(s *supervisor, k *job.Checkpoints) (job.RestorePoint, bool) {
 	running := s.running()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := k.choose(q.Checkpoint, s.events.checkpoint != nil)
-	if p != nil && running {
+	p, ok := k.Choose(q.Checkpoint, s.events.checkpoint != nil)
+	if ok && running {
 		s.events.close()
 	}
-	return p
+	return p, ok
 }
 
 func (q *Restore) committed(s *supervisor, err error) {
@@ -149,14 +148,14 @@ func (e *Engine) submitFrom(ctx context.Context, q *Restore) {
 		q.refuse(e, arcp.Errorf(arcp.CodeUnavailable, "the job is not run by this process").RetryAfter(retryAfter))
 		return
 	}
-	k, err := readCheckpoints(ctx, e.cfg.Store, row.ID)
+	k, _, err := readCheckpoints(ctx, e.cfg.Store, row.ID)
 	ended := &run{e: e, definition: definition{row: row}}
 	if err == nil && q.Recheck {
 		err = jobRecords{ended}.readProgress(ctx)
 	}
-	p, ok := checkpoint{}, false
+	p, ok := job.Checkpoint{}, false
 	if err == nil {
-		p, ok = k.find(q.Checkpoint)
+		p, ok = k.Find(q.Checkpoint)
 	}
 	t, _ := e.cfg.Catalogue(q.Session, row.Principal, q.Trust).Resolve(row.Agent) // Submit refuses a tool that is gone
 	switch {
@@ -176,7 +175,7 @@ func (e *Engine) submitFrom(ctx context.Context, q *Restore) {
 // submit returns the submit of a job like row that begins with the checkpoint p of row. Its
 // lease is the lease of row, within what the principal may do now. It is never direct: its
 // job.accepted is the answer.
-func (q *Restore) submit(row *store.Job, p checkpoint) Submit {
+func (q *Restore) submit(row *store.Job, p job.Checkpoint) Submit {
 	o := optionsOf(row)
 	payload := arcp.ToolInvokePayload{Tool: row.Agent, Arguments: row.Arguments, SubmitOptions: arcp.SubmitOptions{
 		OnDisconnect: o.OnDisconnect, StrictCancel: o.StrictCancel, Retry: o.Retry, LeaseRequest: o.Lease}}

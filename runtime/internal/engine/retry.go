@@ -9,9 +9,6 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// maxRetryFloor bounds the wait that an error may ask for.
-const maxRetryFloor = 24 * time.Hour
-
 // retryData is the data of the event retry (SPEC.md §5.6).
 type retryData struct {
 	Attempt uint32    `json:"attempt"` // the next one
@@ -37,38 +34,18 @@ func retryOf(t *tool.Tool, option arcp.Raw) (tool.Retry, *arcp.Error) {
 // failAttempt ends the attempt with an error. The job ends unless another attempt follows.
 func (s *supervisor) failAttempt(now time.Time, err *arcp.Error) {
 	s.progress.endBlock(now)
-	delay, ok := s.retryDelay(now, err)
-	if !ok {
+	backoff := s.retry.Delay(s.progress.Failed+1, rand.Float64())
+	delay, ok := s.progress.RetryDelay(now, err, s.retry.MaxAttempts, backoff, s.deadline())
+	if !ok || s.exit == exitRetry {
 		s.m.Fail(now, err)
 		return
 	}
 	if s.m.Retry(now, err); s.m.State() == arcp.StateQueued {
 		s.exit.raise(exitRetry)
 		s.retried = failure{err.Code, delay}
-		s.progress.Failed++
-		s.progress.Next = now.Add(delay)
+		s.progress.Fail(now, delay)
 		s.progress.unsaved = true
 	}
-}
-
-// retryDelay decides whether another attempt follows an error, and after how long. None follows
-// if the maximum runtime would be over before it begins.
-func (s *supervisor) retryDelay(now time.Time, err *arcp.Error) (time.Duration, bool) {
-	failed := s.progress.Failed + 1
-	if !err.Retryable || failed >= s.retry.MaxAttempts || s.exit == exitRetry {
-		return 0, false
-	}
-	delay := max(s.retry.Delay(failed, rand.Float64()), retryFloor(err))
-	if end := s.deadline(); !end.IsZero() && !now.Add(delay).Before(end) {
-		return 0, false
-	}
-	return delay, true
-}
-
-// retryFloor is the wait that an error asks for.
-func retryFloor(err *arcp.Error) time.Duration {
-	floor, _ := arcp.RetryAfterOf(err.Details) // 0 if it asks for none
-	return min(floor, maxRetryFloor)
 }
 
 func (s jobWriter) retryEvent(now time.Time) *store.Event {

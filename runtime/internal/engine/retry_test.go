@@ -171,14 +171,6 @@ func TestRetryFloorAndOption(t *testing.T) {
 		time.Sleep(time.Second)
 		r.want("twice, not thrice", "job.started", "job.failed")
 	})
-	for details, want := range map[string]time.Duration{
-		`{"retry_after_seconds":1.5}`: 1500 * time.Millisecond, `{"retry_after_seconds":"x"}`: 0, `{"retry_after_seconds":-1}`: 0,
-		`{"retry_after_seconds":1e300}`: maxRetryFloor, `{}`: 0, ``: 0,
-	} {
-		if got := retryFloor(&arcp.Error{Details: arcp.Raw(details)}); got != want {
-			t.Errorf("%s asks for %v, want %v", details, got, want)
-		}
-	}
 }
 
 // Between attempts others have the slot.

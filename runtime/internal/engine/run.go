@@ -431,14 +431,9 @@ func (r *run) arm(next, end time.Time) {
 	}
 }
 
-// deadline returns when the job's maximum runtime is over; zero: never, or the job has
-// not started.
-func (r *run) deadline() time.Time {
-	if r.maxRuntime <= 0 || r.progress.Started.IsZero() {
-		return time.Time{}
-	}
-	return r.progress.Started.Add(r.maxRuntime)
-}
+// deadline returns when the job's maximum runtime is over; zero: never, or the job has not
+// started.
+func (r *run) deadline() time.Time { return r.progress.Deadline(r.maxRuntime) }
 
 // otherDue returns when something is due that does not depend on an attempt: a question
 // expires, or a lease ends.

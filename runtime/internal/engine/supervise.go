@@ -20,11 +20,11 @@ type supervisor struct {
 	ctx     context.Context // of the tool
 	cancel  context.CancelCauseFunc
 	timer   *time.Timer
-	started time.Time  // the attempt; zero: it has not
-	due     time.Time  // the machine's deadline; zero: none
-	from    checkpoint // the attempt goes on from it; its N is 0: none
+	started time.Time      // the attempt; zero: it has not
+	due     time.Time      // the machine's deadline; zero: none
+	from    job.Checkpoint // the attempt goes on from it; its N is 0: none
 
-	limit timeLimit
+	limit job.TimeLimit // of the tool
 	call  toolCall
 	write pendingWrite
 
@@ -205,7 +205,7 @@ func (s *supervisor) advance(now time.Time, changed bool) {
 	if reached(s.nextGrantEnd(), s.auth.now()) {
 		s.sweepGrants()
 	}
-	if s.exit != exitRetry && reached(s.limit.end, now) {
+	if s.exit != exitRetry && reached(s.limit.End(), now) {
 		s.failAttempt(now, arcp.Errorf(arcp.CodeDeadlineExceeded, "%s ran longer than its limit of %s", s.tool.Name, s.tool.Limits.Timeout))
 	}
 }
@@ -228,7 +228,7 @@ func (s *supervisor) perform(now time.Time, out job.Output, accepted bool) {
 		s.mu.Lock()
 		s.events.stop(out.Stop)
 		s.mu.Unlock()
-		s.limit = timeLimit{} // the machine's deadline for the stop counts now
+		s.limit = job.TimeLimit{} // the machine's deadline for the stop counts now
 	}
 	if out.Terminal != nil {
 		s.outcome = out.Terminal
@@ -314,7 +314,7 @@ func (s jobWriter) addRecords(w *store.Write) error {
 	}
 	if s.write.checkpoint != nil {
 		s.write.checkpoint.Asked = s.questions.ordinal
-		rec, err := jobRecords{s.run}.checkpointRecord(&s.write.checkpoint.checkpoint)
+		rec, err := jobRecords{s.run}.checkpointRecord(&s.write.checkpoint.Checkpoint)
 		if err != nil {
 			return err
 		}
@@ -414,7 +414,7 @@ func (s jobWriter) writeRefused(err error) {
 
 // wait blocks until there is input, or a deadline has passed.
 func (s *supervisor) wait(now time.Time, accepted bool) {
-	deadline := earliest(s.due, s.limit.end, s.otherDue())
+	deadline := earliest(s.due, s.limit.End(), s.otherDue())
 	if !accepted || deadline.IsZero() {
 		<-s.wakec // the result of the claim always comes
 		return
