@@ -28,7 +28,8 @@ type Item struct {
 
 // Cursor is the position of one connection in the log of its session, or in the feed of
 // a principal. Post, Answer and Superseded may be called by any goroutine, everything
-// else only by the connection's loop.
+// else only by the connection's loop. Answers reach the connection by its cursor, not by its
+// inbox, because each has a place among the events.
 type Cursor struct {
 	log  *Log
 	of   string // the session, or the principal of a feed
