@@ -29,9 +29,9 @@ func (s *Store) applyFeed(c *sequence.FeedChange) {
 		s.bytes += sizeOf(own.events)
 		return own
 	}
-	t.apply(&c.TrailChange, jobOf, func(gone *run) {
-		if gone.own() {
-			s.bytes -= sizeOf(gone.job.events)
+	t.apply(&c.TrailChange, jobOf, func(dropped *run) {
+		if dropped.own() {
+			s.bytes -= sizeOf(dropped.job.events)
 		}
 	})
 }
@@ -140,7 +140,7 @@ func (t *trail) alive(seq uint64) *run {
 	i, k := t.find(seq)
 	for ; i < len(t.pieces); i, k = i+1, 0 {
 		for ; k < len(t.pieces[i]); k++ {
-			if r := &t.pieces[i][k]; !r.job.dead {
+			if r := &t.pieces[i][k]; !r.job.deleted {
 				return r
 			}
 		}

@@ -16,12 +16,12 @@ const packBytes = 16 << 10
 
 // job is a job's row and events.
 type job struct {
-	id     arcp.JobID
-	row    *store.Job     // nil when packed, and of announced events
-	events []*store.Event // append only: a reader's copy of the slice stays valid
-	packed []byte         // row, then chunk
-	split  int            // length of the row in packed
-	dead   bool           // deleted: only runs point to it
+	id      arcp.JobID
+	row     *store.Job     // nil when packed, and of announced events
+	events  []*store.Event // append only: a reader's copy of the slice stays valid
+	packed  []byte         // row, then chunk
+	split   int            // length of the row in packed
+	deleted bool           // only runs still point to it
 }
 
 func (s *Store) applyJob(c *sequence.JobChange) {
@@ -70,7 +70,7 @@ func (s *Store) addJob(row *store.Job, j *job) {
 	}
 }
 
-// deleteJob deletes a job that has ended. Runs that still point to it find it dead.
+// deleteJob deletes a job that has ended. Runs that still point to it see deleted.
 func (s *Store) deleteJob(d *sequence.Deletion) error {
 	row, j := &d.Row, s.jobs[d.Row.ID]
 	l, err := j.log().unpack()
@@ -89,7 +89,7 @@ func (s *Store) deleteJob(d *sequence.Deletion) error {
 	if d.Submit {
 		delete(s.sessions[row.Session].submits, row.SubmitID)
 	}
-	*j = job{id: j.id, dead: true}
+	*j = job{id: j.id, deleted: true}
 	return nil
 }
 

@@ -39,14 +39,14 @@ func (r *run) end() uint64 { return r.first + uint64(r.n) }
 func (r *run) own() bool { return r.job.id == "" }
 
 // apply applies the change of a trail. jobOf returns the job of a run and is called for
-// each run in turn. gone is called for each run that is dropped.
-func (t *trail) apply(c *sequence.TrailChange, jobOf func(*sequence.Run) *job, gone func(*run)) {
+// each run in turn. dropped is called for each run that is dropped.
+func (t *trail) apply(c *sequence.TrailChange, jobOf func(*sequence.Run) *job, dropped func(*run)) {
 	t.last, t.trimmed = c.Last, c.Trim
 	for i := range c.Runs {
 		t.add(&c.Runs[i], jobOf(&c.Runs[i]))
 	}
 	if c.Trimmed {
-		t.trim(gone)
+		t.trim(dropped)
 	}
 }
 
@@ -82,14 +82,14 @@ func (r *run) extend(next *sequence.Run, j *job) bool {
 
 // trim drops trimmed runs: whole pieces, and runs of the first piece once they are more
 // than the rest of it.
-func (t *trail) trim(gone func(*run)) {
+func (t *trail) trim(dropped func(*run)) {
 	i, k := t.find(t.trimmed + 1)
 	for _, p := range t.pieces[:i] {
-		each(p, gone)
+		each(p, dropped)
 	}
 	clear(t.pieces[:i])
 	if t.pieces = t.pieces[i:]; len(t.pieces) > 0 && k > len(t.pieces[0])/2 {
-		each(t.pieces[0][:k], gone)
+		each(t.pieces[0][:k], dropped)
 		t.pieces[0] = slices.Clone(t.pieces[0][k:])
 	}
 }
@@ -127,9 +127,9 @@ type reader struct {
 // piece is a run with a snapshot of its job.
 type piece struct {
 	run
-	log  log
-	row  row
-	dead bool // the job was deleted
+	log     log
+	row     row
+	deleted bool
 }
 
 // read calls fn for every piece of a trail, in order, until it returns false.
@@ -140,7 +140,7 @@ func (s *Store) read(rd *reader, fn func(*piece) (more bool, err error)) error {
 			return err
 		}
 		for i := range rd.pieces {
-			if rd.pieces[i].dead {
+			if rd.pieces[i].deleted {
 				return rd.trimmed(rd.pieces[i].end() - 1)
 			}
 			if more, err := fn(&rd.pieces[i]); err != nil || !more {
@@ -180,8 +180,8 @@ func (s *Store) copyPage(rd *reader) error {
 }
 
 func (rd *reader) piece(r *run) piece {
-	p := piece{run: *r, dead: r.job.dead}
-	if p.dead {
+	p := piece{run: *r, deleted: r.job.deleted}
+	if p.deleted {
 		return p
 	}
 	p.log = r.job.log()
