@@ -8,8 +8,8 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Who comes without credentials comes in if the configuration and both sides say
-// so, is nobody else, and the others are told whether that is possible.
+// A client without credentials is accepted if the configuration and both sides allow it. It is
+// a principal of its own, and other clients are told whether anonymous access is possible.
 func TestAnonymous(t *testing.T) {
 	inJWTBubble(t, "", nil, func(b *fixture, k *tokens) {
 		const none, both = `{"scheme":"none"}`, `"anonymous":true`

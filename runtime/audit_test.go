@@ -15,7 +15,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Who asks for what it may not have is in the audit log, whichever way it asks.
+// A refused request is in the audit log, whichever way it was sent.
 func TestDenialsAreAudited(t *testing.T) {
 	var log bytes.Buffer
 	people := withPeople(t)
@@ -50,7 +50,7 @@ func TestDenialsAreAudited(t *testing.T) {
 			{alice, "caller", `{"tool":"trusting"}`, "denial"},
 			{alice, "caller", `{"tool":"jobs.get"}`, "denial"},
 		} {
-			synctest.Wait() // nobody writes to it now
+			synctest.Wait() // no goroutine writes to it now
 			log.Reset()
 			c.by.refuses(c.name, c.name, c.args, arcp.CodePermissionDenied)
 			synctest.Wait()
@@ -67,7 +67,7 @@ func TestDenialsAreAudited(t *testing.T) {
 	})
 }
 
-// Who deletes a job is in the audit log.
+// The deletion of a job is in the audit log.
 func TestDeletionsAreAudited(t *testing.T) {
 	var log bytes.Buffer
 	inBubble(t, func(c *runtime.Config) { c.Log = zerolog.New(zerolog.SyncWriter(&log)) }, func(b *fixture) {

@@ -25,7 +25,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// people is an auth file with somebody of every kind.
+// people is an auth file with a principal of every kind.
 const people = `
 principals:
   - {name: alice, tokens: ["%s"], roles: [client]}
@@ -54,7 +54,7 @@ func loadPeople(t *testing.T, people string) *auth.Config {
 	return ac
 }
 
-// withPeople is a configuration with those of people, and tools that need them.
+// withPeople is a configuration with the principals of people, and tools that need them.
 func withPeople(t *testing.T) func(*runtime.Config) {
 	t.Helper()
 	ac := loadPeople(t, people)
@@ -139,7 +139,7 @@ func (p *peer) run(name, args string) (arcp.Raw, *arcp.Error) {
 	}
 }
 
-// must is run of what is to succeed.
+// must is run of a call that succeeds.
 func (p *peer) must(name, args string) map[string]any {
 	p.Helper()
 	raw, refused := p.run(name, args)
@@ -169,8 +169,8 @@ func codeOf(e *arcp.Error) arcp.Code {
 	return e.Code
 }
 
-// A gate is asked of who may give it, wherever they are; never of who asks, and
-// nobody else knows of it.
+// A gate is asked of all sessions that may approve it, never of the asking one, and is
+// invisible to others.
 func TestGateReachesApprovers(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, other, ann, bob, root := b.human("alice"), b.human("alice"), b.human("ann"), b.human("bob"), b.human("root")
@@ -219,9 +219,9 @@ func TestGateReachesApprovers(t *testing.T) {
 	})
 }
 
-// Two people answer at the same instant: one wins, both are told the truth.
-// A session that is asked something by a job does not follow that because of it,
-// and is not told by which session of somebody else it was submitted.
+// Two people answer at the same instant: one answer counts, and both are told the outcome. A
+// session that is asked a job's question does not follow the job because of it, and is not
+// told which session of another principal submitted it.
 func TestAskedAndNotFollowing(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, other, ann := b.human("alice"), b.human("alice"), b.human("ann")
@@ -304,8 +304,8 @@ func TestTwoAnswersAtOnce(t *testing.T) {
 	})
 }
 
-// A question that is pending when the runtime is killed is answered once, after
-// the session was resumed, and the job goes on.
+// A question that is pending when the runtime is killed is answered once, after the session
+// was resumed, and the job continues.
 func TestQuestionOverRestart(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *fixture) {
 		alice := b.human("alice")
@@ -340,7 +340,7 @@ func TestQuestionOverRestart(t *testing.T) {
 
 func TestPermissionOverTheWire(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *fixture) {
-		alice, other := b.dial("alice"), b.human("alice") // who submits need not have a person: it may grant
+		alice, other := b.dial("alice"), b.human("alice") // the submitter needs no human_input: it may grant
 		alice.submit("demo.permit", `{"permission":"order.refund","resource":"order:7","operation":"refund","lease_seconds":60,"hold_ms":1000}`)
 		request := alice.until("permission.request")
 		other.expect("permission.request")
@@ -548,8 +548,8 @@ func TestApprovalsLast(t *testing.T) {
 	})
 }
 
-// Whoever asks and waits without end comes to a bound, also where no limit of
-// jobs counts, and nobody else does.
+// Sessions that ask and wait without end reach a bound, also where no limit of jobs counts.
+// Others do not.
 func TestManyWhoWait(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, bob := b.connect(nil), b.human("bob")
@@ -604,8 +604,8 @@ func TestManyWhoWait(t *testing.T) {
 	})
 }
 
-// An approval is withdrawn by who has asked, also if the job that asks is only
-// for its session to cancel.
+// The requester withdraws its approval, also if only the job's own session may cancel the
+// asking job.
 func TestStrictGateIsWithdrawn(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *fixture) {
 		alice := b.human("alice")
@@ -660,8 +660,7 @@ func TestGateIsWithdrawnInOneWrite(t *testing.T) {
 	})
 }
 
-// Only an approval is one: not any other option, and not what was answered by
-// nobody.
+// Only the option approve is an approval: no other option, and no unanswered question.
 func TestOutcomeIsApprovedByApproval(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *fixture) {
 		alice := b.human("alice")
@@ -675,8 +674,8 @@ func TestOutcomeIsApprovedByApproval(t *testing.T) {
 	})
 }
 
-// Who sees some principals finds what was settled of them, nothing of others, and
-// no names of those in a cursor.
+// A principal that sees some others finds their resolved approvals, none of third ones, and no
+// names of those in a cursor.
 func TestSomeAreSeen(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, bob, ann := b.human("alice"), b.human("bob"), b.human("ann")
@@ -718,8 +717,7 @@ func TestSomeAreSeen(t *testing.T) {
 	})
 }
 
-// A page of large questions is shorter: what is asked for at once is not all that
-// there is.
+// A page of large questions is shorter than the limit.
 func TestPagesAreBounded(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, ann := b.human("alice"), b.human("ann")
@@ -837,13 +835,13 @@ func TestQuorumOfATool(t *testing.T) {
 		root.silent("asked later")
 		time.Sleep(61 * time.Second)
 		vote(root, root.until("human.choice.request"), "approve", "ack")
-		for env := alice.until("job.completed"); env.JobID != job; { // those of before are told again
+		for env := alice.until("job.completed"); env.JobID != job; { // the events of earlier jobs are replayed
 			env = alice.until("job.completed")
 		}
 	})
 }
 
-// A session may be trusted more for a while, if somebody else agrees.
+// A session gets a higher trust level for a while, if another session agrees.
 func TestElevate(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, ann := b.human("alice"), b.human("ann")
@@ -864,7 +862,7 @@ func TestElevate(t *testing.T) {
 		}
 
 		id = ask()
-		_ = alice.conn.Abort() // who does not know whether it was heard sends it again
+		_ = alice.conn.Abort() // a client that does not know whether its request arrived sends it again
 		again := b.connect(nil)
 		again.openHuman("alice", string(alice.session))
 		again.expect("session.accepted")
@@ -949,7 +947,7 @@ func TestInterruptOverTheWire(t *testing.T) {
 	})
 }
 
-// One that expires before anybody was told of it is not waited for.
+// An approval that expires before it was announced is not waited for.
 func TestApprovalThatExpiresAtOnce(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		alice := b.dial("alice")
@@ -980,7 +978,7 @@ func TestApprovalThatExpiresAtOnce(t *testing.T) {
 	})
 }
 
-// Who has evicted a session is in the audit log by name, an admin too.
+// The audit log names the principal that evicted a session, also an admin.
 func TestEvictionsAreAudited(t *testing.T) {
 	var log bytes.Buffer
 	var who, whose string
@@ -998,8 +996,7 @@ func TestEvictionsAreAudited(t *testing.T) {
 	}
 }
 
-// What people do and are refused is in the audit log: who, what, on what, and how
-// it was decided.
+// Decisions and denials of people are in the audit log: actor, action, target, decision.
 func TestDecisionsAreAudited(t *testing.T) {
 	var log bytes.Buffer
 	var gate, lease string
@@ -1067,8 +1064,7 @@ func TestDecisionsAreAudited(t *testing.T) {
 	}
 }
 
-// An elevation goes on after a restart, and is told by its metric, its log and the
-// audit once.
+// An elevation survives a restart. Its metric, log and audit record exist once.
 func TestElevationOverRestart(t *testing.T) {
 	var log bytes.Buffer
 	withAll := withPeople(t)
@@ -1126,7 +1122,7 @@ func TestElevationOverRestart(t *testing.T) {
 	}
 }
 
-// An agent does not approve what is asked in its name in another session.
+// An agent does not approve a request that another session makes in its name.
 func TestAgentDoesNotApprove(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *fixture) {
 		agent, asks, third := b.human("ann"), b.human("ann"), b.human("ann")

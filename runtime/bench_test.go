@@ -30,8 +30,7 @@ func stores(b *testing.B, run func(b *testing.B, open func() store.Store)) {
 	})
 }
 
-// raw opens a session without a client in between: what is measured is the
-// server.
+// raw opens a session without a client, so that only the server is measured.
 func raw(b testing.TB, s *server) transport.Conn {
 	b.Helper()
 	c, _ := rawToken(b, s)
@@ -198,8 +197,8 @@ func BenchmarkHandshake(b *testing.B) {
 	})
 }
 
-// BenchmarkAcks streams events to one session that acknowledges never, every
-// 128th, or each, with one write for what it has read at once.
+// BenchmarkAcks streams events to one session that acknowledges never, every 128th or each
+// event, with one write for all events of a read.
 func BenchmarkAcks(b *testing.B) {
 	for name, every := range map[string]int{"never": 0, "every-128th": 128, "each": 1} {
 		b.Run(name, func(b *testing.B) {
@@ -306,14 +305,14 @@ func watchStuck(t testing.TB, s *server, job arcp.JobID) {
 	next(t, stuck, `"job.subscribed"`)
 }
 
-// A client that does not read, beside one that does, on the same job: the reader
-// gets everything, and the memory stays what it is.
+// A client that does not read follows the same job as one that does. The reader gets every
+// event, and the memory does not grow.
 func TestReaderBesideOneThatDoesNotRead(t *testing.T) {
 	if testing.Short() {
 		t.Skip("200,000 events")
 	}
 	const events, room = 200_000, 32 << 20
-	st, err := pebble.Open(t.TempDir(), pebble.Options{MemTableBytes: 1 << 20, CacheBytes: 1 << 20}) // what a client costs is not the store's
+	st, err := pebble.Open(t.TempDir(), pebble.Options{MemTableBytes: 1 << 20, CacheBytes: 1 << 20}) // the measured memory is the client's, not the store's
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -119,7 +119,7 @@ func TestRestoreIsSentAgain(t *testing.T) {
 	})
 }
 
-// What one may not see is not there, and what cannot be done is refused.
+// An invisible checkpoint does not exist, and an impossible request is refused.
 func TestCheckpointsAreRefused(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		p, _ := b.dialCheckpoints("alice")

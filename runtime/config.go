@@ -52,7 +52,7 @@ type Config struct {
 	HeartbeatBlock   bool          // missed job heartbeats block instead of fail
 	MaxFrame         int64         // bytes in; default 8 MiB
 
-	AckWindow    int           // events sent ahead of what a client that acknowledges has acknowledged; default off
+	AckWindow    int           // unacknowledged events sent to a client that acknowledges; default off
 	ReplayEvents int           // events kept for a session that never acknowledges, after they were sent; default 10,000
 	ReplayBytes  int64         // and their bytes; default 64 MiB
 	BacklogBytes int64         // events that a session has not got rid of; default 1 GiB
@@ -60,11 +60,11 @@ type Config struct {
 	Retention    time.Duration // of finished jobs and events; default 24 h
 	MaxDisk      int64         // bytes of the store; past it finished jobs go early; default off
 
-	// Handlers take away what is leased when the lease is over. That for processes and
-	// directories of this machine is there by itself.
+	// Handlers clean up expired resource leases. The handlers for processes and directories of
+	// this machine are built in.
 	Handlers    []Cleanup
 	ResourceDir string        // where jobs' leased directories are; empty: they get none
-	ReapEvery   time.Duration // how often it is looked what is over, about; default 5 s
+	ReapEvery   time.Duration // interval of the search for expired leases, about; default 5 s
 
 	Provisioners []credential.Source // give jobs credentials of their own
 	Sealer       *credential.Sealer  // seals the values; default a key that is forgotten with the process
@@ -84,16 +84,16 @@ type Config struct {
 	maxFollows int // of other sessions' jobs by a session; 0: the default
 }
 
-// Limits bounds what clients may use; over one of them they are refused. Unlike
-// the rest of Config they may be changed later, with Runtime.SetLimits. A zero
-// member has the documented default, a negative one is off.
+// Limits bounds the use by clients. A request over a limit is refused. Unlike the rest of
+// Config they may be changed later, with Runtime.SetLimits. A zero member has the documented
+// default, a negative one is off.
 type Limits struct {
 	MaxConnections          int // default 100,000; whatever is sent on them, see Runtime.Gate
 	MaxUnauthenticated      int // default 1,024 connections before authentication
 	MaxUnauthenticatedPerIP int // default 32; of an IPv4 address or an IPv6 network of 64 bits, loopback exempt
 	MaxSessions             int // default 100,000
 	MaxSessionsPerPrincipal int // default off
-	MaxJobs                 int // jobs not ended, of everybody; default 100,000
+	MaxJobs                 int // live jobs of all principals; default 100,000
 	MaxJobsPerPrincipal     int // default off
 	MaxJobsPerSession       int // default 10,000
 	Rate                    int // frames a minute a connection; default off

@@ -7,9 +7,9 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Who is told of something finds it done, also on another connection: each of
-// these looks as soon as it has read the answer, often enough for what would be
-// done a moment later to be caught.
+// A client that has read an answer finds its effect, also on another connection. Each test
+// looks immediately after the answer, often enough to catch an effect that comes a moment
+// later.
 
 const looks = 50
 

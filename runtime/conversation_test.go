@@ -61,7 +61,7 @@ func TestManySubmitsInFlight(t *testing.T) {
 	})
 }
 
-// A session that never reads delays nobody: not the job, not who follows it.
+// A session that never reads delays neither the job nor its followers.
 func TestSlowFollower(t *testing.T) {
 	const events, size = 1000, 10_000 // 10 MB
 	inBubble(t, nil, func(b *fixture) {
@@ -95,8 +95,8 @@ func TestSlowFollower(t *testing.T) {
 	})
 }
 
-// job.subscribe: the answer, the history that was asked for, then what comes,
-// each event once; of others' jobs it says that there is no such job.
+// job.subscribe sends the answer, the requested history, and then new events, each once. A job
+// of another principal does not exist.
 func TestFollow(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		owner, other, stranger := b.dial("alice"), b.dial("alice"), b.dial("bob")
@@ -144,8 +144,8 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-// What a job does between the reading of its row and the beginning of a follow is
-// neither lost nor told wrongly: its end above all.
+// Events between the read of a job's row and the beginning of a follow are neither lost nor
+// reported wrongly, above all the job's end.
 func TestFollowOfWhatMovesOn(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		owner, other := b.dial("alice"), b.dial("alice")
@@ -242,7 +242,7 @@ func TestAckTrims(t *testing.T) {
 	})
 }
 
-// An ack of more than was sent leaves what was not.
+// An ack above the last sent number does not acknowledge later events.
 func TestAckBeyond(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
@@ -259,8 +259,8 @@ func TestAckBeyond(t *testing.T) {
 	})
 }
 
-// Pages are stable while jobs come, cursors are good for one filter and one
-// principal, and nobody sees another's jobs.
+// Pages are stable while jobs are added. A cursor is valid for one filter and one principal.
+// Jobs of other principals are invisible.
 func TestListJobs(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		p, stranger := b.dial("alice"), b.dial("bob")
@@ -324,8 +324,7 @@ func TestListJobs(t *testing.T) {
 	})
 }
 
-// A session may be ended by its own principal, from another session too; its
-// jobs go on.
+// Another session of the same principal may end a session; its jobs continue.
 func TestCancelSession(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		one, two, stranger := b.dial("alice"), b.dial("alice"), b.dial("bob")
@@ -355,7 +354,7 @@ func TestCancelSession(t *testing.T) {
 	})
 }
 
-// A session.open that names a session takes nothing from whoever has it.
+// A session.open that names a session of another principal does not affect it.
 func TestOpenNamesASession(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		p, stranger := b.dial("alice"), b.connect(nil)
@@ -461,8 +460,8 @@ func TestShutdownInOrder(t *testing.T) {
 	})
 }
 
-// When the time is over the jobs that still run are left to the next runtime on
-// the store, which ends them before it serves anybody.
+// Jobs that still run after the shutdown timeout are left to the next runtime on the store. It
+// ends them before it serves clients.
 func TestShutdownAndRestart(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
@@ -501,14 +500,14 @@ func TestShutdownOfAStuckPeer(t *testing.T) {
 	})
 }
 
-// When what the session has not been sent is not kept any more, the connection
-// ends instead of going on behind a gap.
+// If events that the session was not sent are no longer kept, the connection ends: it never
+// has a gap.
 func TestUnreadableEvents(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
 		p.submit("demo.emit", `{"count":3000,"bytes":30000,"delay_ms":1000}`) // 90 MB: more than is kept in memory
 		time.Sleep(5 * time.Second)
-		// Acks of what it has read would be fine; this forgets what it has not.
+		// This trims events that the client has not read.
 		results := make([]store.Result, 1)
 		if err := b.st.Store.Commit([]*store.Write{store.NewWrite(&store.TrimSession{Session: p.session, Seq: 2000})}, results); err != nil {
 			b.Fatal(err)
@@ -520,7 +519,7 @@ func TestUnreadableEvents(t *testing.T) {
 	})
 }
 
-// Neither tokens nor what proves them are ever logged, at any level.
+// No log record of any level has a token or its proof.
 func TestNoSecretsInTheLog(t *testing.T) {
 	var log bytes.Buffer
 	inBubble(t, func(c *runtime.Config) { c.Log = zerolog.New(zerolog.SyncWriter(&log)).Level(zerolog.TraceLevel) }, func(b *fixture) {
@@ -572,7 +571,7 @@ func (c *counting) JobEvents(ctx context.Context, id arcp.JobID, after uint64, f
 	})
 }
 
-// Where a late position is in a long log is found without reading what is before.
+// A late position in a long log is found without reading the events before it.
 func TestSubscribeFromALatePosition(t *testing.T) {
 	const events = 5000
 	var read *counting

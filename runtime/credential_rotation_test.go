@@ -171,7 +171,7 @@ func TestCredentialRotation(t *testing.T) {
 
 		b.shutdown(0)
 		b.serve.Wait()
-		b.boot(withMinter(t, m, log)) // with another key: what was sealed does not open
+		b.boot(withMinter(t, m, log)) // with another key: sealed values cannot be opened
 		root = b.human("root")
 		root.must("jobs.rotate_credentials", ask)
 		synctest.Wait()
@@ -191,7 +191,7 @@ func TestCredentialRotation(t *testing.T) {
 	}
 }
 
-// A submitter that resumes is given what counts now, and nothing that is revoked.
+// A resumed submitter is sent the current value, and no revoked one.
 func TestCredentialRotationIsReplayed(t *testing.T) {
 	m, log := newMinter(), new(syncBuffer)
 	change := withMinter(t, m, log)
@@ -307,7 +307,7 @@ func TestCredentialRotationBesideTheEnd(t *testing.T) {
 			time.Sleep(40500 * time.Millisecond)
 			gate := make(chan struct{})
 			b.st.set(func() { b.st.gate = gate })
-			bob.send("tool.invoke", `{"tool":"demo.echo","arguments":{}}`) // what is committed from 41 s on waits for it
+			bob.send("tool.invoke", `{"tool":"demo.echo","arguments":{}}`) // commits from 41 s on wait for it
 			time.Sleep(2 * time.Second)
 			b.st.set(func() { b.st.gate = nil })
 			close(gate)
@@ -327,7 +327,7 @@ func TestCredentialRotationBesideTheEnd(t *testing.T) {
 	}
 }
 
-// A provisioner that does not rotate leaves the job what it has.
+// If the provisioner does not rotate, the job keeps its credential.
 func TestCredentialRotationThatIsRefused(t *testing.T) {
 	m, log := newMinter(), new(syncBuffer)
 	m.life = 50 * time.Second

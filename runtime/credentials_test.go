@@ -20,7 +20,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// gateway is a provisioner that remembers what is out.
+// gateway is a provisioner that records issued credentials.
 type gateway struct {
 	mu     sync.Mutex
 	out    map[arcp.JobID]string
@@ -57,8 +57,7 @@ func (g *gateway) live() int {
 	return len(g.out)
 }
 
-// withGateway gives the jobs of demo.sleep and of leaky a credential each; what
-// is logged goes to log.
+// withGateway gives the jobs of demo.sleep and of leaky a credential each, and logs to log.
 func withGateway(t *testing.T, g *gateway, log *syncBuffer) func(*runtime.Config) {
 	people := withPeople(t)
 	sealer := credential.EphemeralSealer()
@@ -100,7 +99,7 @@ func (b *syncBuffer) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
-// inStore reports whether a text is anywhere in what is stored.
+// inStore reports whether the store contains a text.
 func (b *fixture) inStore(text string) bool {
 	found := false
 	look := func(p []byte) { found = found || bytes.Contains(p, []byte(text)) }
@@ -146,7 +145,7 @@ func TestCredentials(t *testing.T) {
 		session := alice.session
 		b.shutdown(0)
 		b.serve.Wait()
-		b.boot(withGateway(t, g, log)) // another sealer: what was sealed does not open
+		b.boot(withGateway(t, g, log)) // another sealer: sealed values cannot be opened
 		if g.live() != 1 {
 			t.Errorf("%d credentials are out, want that of the job that goes on", g.live())
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// outcome reads up to what becomes of a worker's call.
+// outcome reads up to the outcome of a worker's call.
 func (h *hand) outcome() arcp.Envelope {
 	h.Helper()
 	for {
@@ -21,7 +21,7 @@ func (h *hand) outcome() arcp.Envelope {
 	}
 }
 
-// A job goes on without its session, and so does what it calls.
+// A job, and its children, continue without the session.
 func TestChildOfAnEndedSession(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		w := b.work("alice", "a@1.0.0", "")
@@ -37,8 +37,8 @@ func TestChildOfAnEndedSession(t *testing.T) {
 	})
 }
 
-// What a session had hidden stays hidden from its jobs when it has ended, also
-// after a restart, and is forgotten with the last of them.
+// Tools that an ended session had hidden stay hidden from its jobs, also after a restart,
+// until the last of them has ended.
 func TestHiddenFromJobsOfAnEndedSession(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		w := b.work("alice", "a@1.0.0", about("a@1.0.0", `"recovery":"rerun"`))
@@ -96,7 +96,7 @@ func TestRecordsAreTheRuntimes(t *testing.T) {
 	})
 }
 
-// A hidden tool cannot be reached as what cleans a resource up, either.
+// A hidden tool is not reachable as a clean-up tool either.
 func TestCleanUpByAHiddenTool(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")

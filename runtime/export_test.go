@@ -26,16 +26,16 @@ func (r *Runtime) Emit(principal, kind, message string) {
 	r.host.Emit(principal, host.Event{Kind: kind, Message: message})
 }
 
-// Workers is what has agents execute jobs.
+// Workers is the interface through which agents execute jobs.
 type Workers = agents.Workers
 
-// ExecuteBy makes e what has agents execute jobs.
+// ExecuteBy replaces the service through which agents execute jobs.
 func (r *Runtime) ExecuteBy(e Workers) { r.agents.Workers = e }
 
 // SetMaxFollows sets how many jobs of other sessions a session may follow.
 func SetMaxFollows(c *Config, n int) { c.maxFollows = n }
 
-// LoadHost is what of the boot takes over agents.
+// LoadHost is the step of the boot that loads agents.
 func (r *Runtime) LoadHost(ctx context.Context) error { return r.agents.Load(ctx) }
 
 // Commit commits a write, as the janitor does.

@@ -27,7 +27,7 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// late finds tests that count on an order in which nobody promised that things happen.
+// late finds tests that depend on an order which is not promised.
 var late = flag.Bool("late", false, "have some frames and commits wait while everybody else runs")
 
 func beLate() {
@@ -39,7 +39,7 @@ func beLate() {
 	}
 }
 
-// lasting is a store that survives its Close, and says what happened to it.
+// lasting is a store that survives its Close, and records its use.
 type lasting struct {
 	store.Store
 
@@ -114,8 +114,8 @@ type fixture struct {
 	all   []*peer // that have resumed
 }
 
-// eternity is longer than anything a test waits for. The time of a bubble goes on
-// as long as the runtime's timers do, and with it a test that is stuck.
+// eternity is longer than any wait of a test. The time of a bubble advances as long as the
+// runtime has timers, so a test that is stuck ends.
 const eternity = 1000 * 24 * time.Hour
 
 // standstill ends the tests when the time of a bubble stands still, with the
@@ -190,7 +190,7 @@ func (b *fixture) shutdown(grace time.Duration) {
 	}
 }
 
-// peer is the other end of a connection. What it is sent waits until it reads.
+// peer is the other end of a connection. Frames wait until it reads.
 type peer struct {
 	*fixture
 	conn    transport.Conn
@@ -199,8 +199,7 @@ type peer struct {
 	busy    bool // it does not look at changes of the tools
 }
 
-// connect makes a connection. info, if not nil, changes what the runtime is told
-// about it.
+// connect makes a connection. info, if not nil, changes the runtime's information about it.
 func (b *fixture) connect(info func(*transport.Info)) *peer {
 	near, far := transport.Pipe(transport.Limits{})
 	served := far

@@ -19,7 +19,7 @@ type piped struct {
 	*fixture
 	conn  *net.UnixConn
 	lines *bufio.Reader
-	ended chan error // what Serve returned
+	ended chan error // the result of Serve
 	n     int
 }
 
@@ -81,8 +81,7 @@ func (p *piped) serveEnds(why string) {
 	}
 }
 
-// What was asked before the end of sending is answered, and jobs are followed to
-// their end.
+// Requests before the end of sending are answered, and jobs are followed to their end.
 func TestAClientThatHasEndedSendingIsAnswered(t *testing.T) {
 	b := newIdleBed(t)
 	p := b.pipe()
@@ -112,7 +111,7 @@ func TestAClientThatAsksForNothingIsLetGo(t *testing.T) {
 	p.serveEnds("nothing was asked")
 }
 
-// A client that does not read any more either has disconnected: its job goes on.
+// A client that does not read either has disconnected; its job continues.
 func TestAClientThatGoesAfterItHasEndedSending(t *testing.T) {
 	b := newIdleBed(t)
 	p := b.pipe()

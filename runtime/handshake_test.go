@@ -13,7 +13,7 @@ import (
 	"github.com/arcpd/arcpd/runtime"
 )
 
-// Every handshake is counted and leaves one line, whoever has ended it.
+// Every handshake is counted and logged in one line, whichever side ended it.
 func TestEveryHandshakeIsTold(t *testing.T) {
 	var log bytes.Buffer
 	inBubble(t, func(c *runtime.Config) { c.Log = zerolog.New(zerolog.SyncWriter(&log)) }, func(b *fixture) {

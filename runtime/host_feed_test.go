@@ -27,8 +27,8 @@ func (p *peer) hostEvent() (arcp.MessageID, host.Event) {
 	return env.ID, f.Data.Event
 }
 
-// What happens to agents, approvals and resources is in the subscriptions of the
-// principal, where it happened among the events of jobs, and in nobody else's.
+// Events of agents, approvals and resources are in the subscriptions of their principal, in
+// order with the events of jobs, and in no other's.
 func TestHostEventsInSubscriptions(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		watcher, another, p, stranger := b.dial("alice"), b.dial("alice"), b.dial("alice"), b.dial("bob")
@@ -123,8 +123,7 @@ func TestHostEventsArePositions(t *testing.T) {
 	})
 }
 
-// A subscriber that does not read has what happened in the order in which it did,
-// all of it, once it reads, and nobody waits for it.
+// A subscriber that does not read gets all events in order once it reads, and delays no other.
 func TestSlowSubscriberToTheHost(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		slow, p := b.dial("alice"), b.dial("alice")

@@ -10,8 +10,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/host"
 )
 
-// A thousand agents of ten sessions, watched by a hundred: each sees every event
-// or is told how many it did not, and nobody waits for anybody.
+// A hundred subscribers watch a thousand agents of ten sessions. Each sees every event or the
+// number of missed ones, and none delays another.
 func TestManyAgentsAndWatchers(t *testing.T) {
 	const sessions, each = 10, 100
 	watchers := 100
@@ -79,7 +79,7 @@ func TestManyAgentsAndWatchers(t *testing.T) {
 	})
 }
 
-// A page of agents ends where it would be too large, and the next one goes on.
+// A page of agents ends at its bound, and the next one continues.
 func TestAgentPagesEnd(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")

@@ -162,8 +162,8 @@ func TestAgentsThatAreRefused(t *testing.T) {
 	})
 }
 
-// Who watches is told what there is and everything that happens, in order: of
-// agents and approvals of the principal, and of nobody else.
+// A subscriber to the host gets a snapshot and then every event in order, of agents and
+// approvals of its principal only.
 func TestWatchTheHost(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *fixture) {
 		w, p, ann, bob := b.dial("alice"), b.human("alice"), b.human("ann"), b.human("bob")
@@ -181,7 +181,7 @@ func TestWatchTheHost(t *testing.T) {
 		if kinds := kindsOf(snap.Data.Events); !slices.Equal(kinds, []string{"approval.requested", "agent.registered", "agent.registered"}) {
 			t.Errorf("events %v, want the newest first", kinds)
 		}
-		bob.must("host.register_agent", `{"id":"x","name":"n","kind":"k"}`) // nobody's business here
+		bob.must("host.register_agent", `{"id":"x","name":"n","kind":"k"}`) // of another principal
 		p.must("host.set_status", `{"agent_id":"x","status":"waiting_for_approval","message":"hm","payload":{"why":"1.0"}}`)
 		if e := w.wantEvent("agent.status_changed"); e.AgentID != "x" || e.Message != "hm" || string(e.Payload) != `{"why":"1.0"}` {
 			t.Errorf("%+v", e)
@@ -228,9 +228,8 @@ func kindsOf(events []host.Event) (kinds []string) {
 	return kinds
 }
 
-// A store that stands still, and a client that does not read, hold up a
-// subscription, and nobody else: who emits does not wait, and what is missed is
-// counted.
+// A store that does not respond, and a client that does not read, delay their subscription
+// only: emitters do not wait, and missed events are counted.
 func TestWatchersDelayNobody(t *testing.T) {
 	const events = 20_000
 	inBubble(t, nil, func(b *fixture) {
@@ -245,7 +244,7 @@ func TestWatchersDelayNobody(t *testing.T) {
 		for i := range events {
 			b.rt.Emit("alice", "resource.x", fmt.Sprint(i))
 			if i%100 == 0 {
-				synctest.Wait() // the subscriptions take what they can
+				synctest.Wait() // the subscriptions read until they block
 			}
 		}
 		if took := time.Since(began); took != 0 {
@@ -271,8 +270,8 @@ func TestWatchersDelayNobody(t *testing.T) {
 	})
 }
 
-// A subscription ends with the connection of its session, unless it was to go on;
-// after a restart it begins again with a snapshot.
+// A subscription ends with the connection of its session, unless the submit says otherwise.
+// After a restart it begins again with a snapshot.
 func TestWatchingEnds(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		p, token := b.dialToken("alice")
@@ -295,7 +294,7 @@ func TestWatchingEnds(t *testing.T) {
 		p.until("session.resumed")
 		request := p.send("tool.invoke", `{"tool":"host.subscribe"}`)
 		accepted := p.until("job.accepted")
-		for string(accepted.CorrelationID) != request { // what was missed comes first
+		for string(accepted.CorrelationID) != request { // missed events come first
 			accepted = p.until("job.accepted")
 		}
 		again := accepted.JobID
@@ -322,15 +321,15 @@ func TestWatchingEnds(t *testing.T) {
 		if snapshots != 2 {
 			t.Errorf("the agent is in snapshot %d, want the second", snapshots)
 		}
-		time.Sleep(time.Minute) // nobody comes back
+		time.Sleep(time.Minute) // no client returns
 		if got := status(q, again); got != "cancelled" {
 			t.Errorf("after a restart without its client it is %v", got)
 		}
 	})
 }
 
-// A shutdown does not wait for those who watch, nor for people whom the runtime
-// asks again at the next start, but for everybody else.
+// A shutdown does not wait for host subscriptions, nor for questions that the next start
+// repeats. It waits for all other jobs.
 func TestShutdownWithWatchers(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
@@ -382,7 +381,7 @@ func TestLargeSnapshot(t *testing.T) {
 	})
 }
 
-// fakeWorkers note what is executed by whom.
+// fakeWorkers records the agents and the tools they execute.
 type fakeWorkers struct {
 	mu    sync.Mutex
 	names map[string]string // to the agent that has it
@@ -419,8 +418,8 @@ func (f *fakeWorkers) take() (calls []string) {
 	return calls
 }
 
-// What agents execute is registered before they are, and again after a restart;
-// whoever may not is refused, and nothing stays of what was refused.
+// The tools of agents are registered before the agents, and again after a restart. A refused
+// registration leaves nothing behind.
 func TestAgentsThatExecute(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		e := &fakeWorkers{names: map[string]string{}}
@@ -470,7 +469,7 @@ func TestAgentsThatExecute(t *testing.T) {
 	})
 }
 
-// Whoever lacks the role has no jobs executed.
+// Without the role worker no jobs are executed.
 func TestExecutingNeedsARole(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *fixture) {
 		b.rt.ExecuteBy(&fakeWorkers{names: map[string]string{}})

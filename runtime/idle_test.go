@@ -151,7 +151,7 @@ func (p *peer) enter(name string) error {
 	return err
 }
 
-// idlePeer waits for what it is sent, as clients do.
+// idlePeer waits for frames, as clients do.
 type idlePeer struct {
 	peer
 	came chan string // the first frames

@@ -24,8 +24,8 @@ func (b *fixture) wantTrimmed(why, principal string) {
 	}
 }
 
-// Events are committed nearly in the order of time. What is deleted behind an
-// event that is still kept does not end the feed's retention.
+// Events are committed nearly in the order of time. A deleted event behind one that is kept
+// does not end the feed's retention.
 func TestRetentionOfTheFeed(t *testing.T) {
 	inBubble(t, func(c *runtime.Config) { c.Retention = time.Hour }, func(b *fixture) {
 		now := time.Now()
@@ -55,8 +55,7 @@ func TestRetentionOfTheFeed(t *testing.T) {
 	})
 }
 
-// Jobs that go because the disk is short take their part of the feed along, and
-// who asks for it is told.
+// Jobs deleted for disk space take their part of the feed along, and a later since is refused.
 func TestDiskBoundTrimsTheFeed(t *testing.T) {
 	inBubble(t, func(c *runtime.Config) { c.Retention, c.MaxDisk = time.Hour, 1 }, func(b *fixture) {
 		p := b.dial("alice")
@@ -107,8 +106,8 @@ func TestRetentionOfOtherFeeds(t *testing.T) {
 	})
 }
 
-// A session that follows a job that was deleted is told once that it lost events,
-// and then goes on behind them.
+// A session that follows a deleted job is told once that it lost events, and then continues
+// behind them.
 func TestFollowerOfADeletedJob(t *testing.T) {
 	inBubble(t, func(c *runtime.Config) { c.MaxDisk = 20_000 }, func(b *fixture) {
 		p := b.dial("alice")
@@ -186,7 +185,7 @@ func (k keepsJobs) Commit(writes []*store.Write, results []store.Result) error {
 	return err
 }
 
-// What fails is tried again the next time, not at once.
+// A failed task is repeated at the next interval, not at once.
 func TestJanitorDoesNotSpin(t *testing.T) {
 	var tries atomic.Int64
 	inBubble(t, func(c *runtime.Config) {
@@ -205,10 +204,10 @@ func TestJanitorDoesNotSpin(t *testing.T) {
 	})
 }
 
-// slow is a store that gives back what was deleted only later.
+// slow is a store that frees deleted space later.
 type slow struct {
 	store.Store
-	bytes *atomic.Int64 // what it says it takes; 0: the truth
+	bytes *atomic.Int64 // the reported size; 0: the real one
 }
 
 func (s slow) Stat() store.Stat {
@@ -219,8 +218,8 @@ func (s slow) Stat() store.Stat {
 	return st
 }
 
-// The store is brought within its bound at once, however many jobs that takes,
-// and what it has not given back yet is not deleted for a second time.
+// The store is brought within its bound at once, however many jobs that takes. Space that is
+// not freed yet is not counted for further deletions.
 func TestDiskBound(t *testing.T) {
 	var bytes atomic.Int64
 	inBubble(t, func(c *runtime.Config) { c.MaxDisk, c.Store = 1<<20, slow{c.Store, &bytes} }, func(b *fixture) {

@@ -16,8 +16,7 @@ import (
 
 func ofJob(id arcp.JobID) string { return fmt.Sprintf(`{"job_id":%q}`, id) }
 
-// Who waits for a job has its row as soon as it has ended, or as it is when the
-// time is over.
+// jobs.wait returns the row as soon as the job has ended, or the present row at the timeout.
 func TestJobsWait(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, other, bob := b.dial("alice"), b.dial("alice"), b.dial("bob")
@@ -92,7 +91,7 @@ func TestJobsDelete(t *testing.T) {
 	})
 }
 
-// A job is not deleted while somebody has still to hear of it.
+// A job is not deleted while a session has still to receive its events.
 func TestJobsDeleteTooEarly(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		alice, other := b.dial("alice"), b.dial("alice")
@@ -112,7 +111,7 @@ func TestJobsDeleteTooEarly(t *testing.T) {
 	})
 }
 
-// withCaller adds a tool that calls demo.echo and goes on for a while.
+// withCaller adds a tool that calls demo.echo and continues for a while.
 func withCaller(t *testing.T, goesOn time.Duration) func(*runtime.Config) {
 	caller := tool.MustNew(tool.Capability{Name: "caller", Limits: tool.Limits{Timeout: -1}}, func(ctx context.Context, job tool.Job, _ struct{}) (string, error) {
 		_, err := job.Call(ctx, tool.Call{Tool: "demo.echo"})
@@ -126,7 +125,7 @@ func withCaller(t *testing.T, goesOn time.Duration) func(*runtime.Config) {
 	}
 }
 
-// The child of a job that goes on is kept for it.
+// A child is kept while its parent is live.
 func TestJobsDeleteChild(t *testing.T) {
 	inBubble(t, withCaller(t, time.Minute), func(b *fixture) {
 		p := b.dial("alice")
@@ -141,8 +140,7 @@ func TestJobsDeleteChild(t *testing.T) {
 	})
 }
 
-// What a deleted job has spent stays spent, and no job is deleted by hand that one
-// further above may still ask about.
+// Costs of a deleted job stay deducted. A job cannot be deleted while an ancestor is live.
 func TestJobsDeleteGrandchild(t *testing.T) {
 	for _, byHand := range []bool{true, false} {
 		t.Run(fmt.Sprint("by hand ", byHand), func(t *testing.T) {
@@ -215,8 +213,8 @@ func TestJobsDeleteGrandchild(t *testing.T) {
 	}
 }
 
-// Who deletes a job in its own session loses no event of another one: it has to
-// have got, or acknowledged, all up to the job's end.
+// Deleting a job in its own session loses no event of another job: the session must have
+// received, or acknowledged, all events up to the job's end.
 func TestJobsDeleteInItsSession(t *testing.T) {
 	inBubble(t, func(c *runtime.Config) { c.AckWindow = 4 }, func(b *fixture) {
 		h := newHistory(t)

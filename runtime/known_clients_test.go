@@ -108,7 +108,7 @@ func TestClientsAreKnownAfterARestart(t *testing.T) {
 	})
 }
 
-// What the janitor has written is there after a crash.
+// Clients written by the janitor are known after a crash.
 func TestClientsAreKeptWhileTheRuntimeRuns(t *testing.T) {
 	inBubble(t, challengesNew(t), func(b *fixture) {
 		const clients = 600 // more than a step

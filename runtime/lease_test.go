@@ -60,7 +60,7 @@ func (b *fixture) wantEvictions(why, label string, n float64) {
 	}
 }
 
-// Whoever says nothing for the time of the lease is evicted, and can resume; any
+// A session without a frame for the time of the lease is evicted, and can be resumed. Any
 // frame renews the lease.
 func TestLeaseSlides(t *testing.T) {
 	inBubble(t, func(c *runtime.Config) { c.Heartbeat, c.SessionLease = -1, 5*time.Minute }, func(b *fixture) {
@@ -348,8 +348,7 @@ func TestRefresh(t *testing.T) {
 	})
 }
 
-// What is no fresh credential of the principal does not renew the session; the
-// third ends it.
+// An invalid credential does not renew the session; the third ends the connection.
 func TestRefreshRefused(t *testing.T) {
 	inJWTBubble(t, "", nil, func(b *fixture, k *tokens) {
 		p, _ := b.openJWT(k, 10*time.Minute, canRefresh, "")
@@ -404,8 +403,8 @@ func TestRefreshWithAChallenge(t *testing.T) {
 	})
 }
 
-// Who cannot refresh is evicted at the end of its credential; its token is no
-// good then, fresh credentials are, and the job has gone on.
+// A session that cannot refresh is evicted at the end of its credential. Its token is then
+// invalid, new credentials are accepted, and the job has continued.
 func TestCredentialEnds(t *testing.T) {
 	inJWTBubble(t, "", nil, func(b *fixture, k *tokens) {
 		p, accepted := b.openJWT(k, 10*time.Minute, "", "")

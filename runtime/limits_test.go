@@ -126,7 +126,7 @@ func TestSessionLimits(t *testing.T) {
 	}
 }
 
-// Limits may be changed while the runtime serves; nobody loses what it has.
+// Limits may be changed while the runtime serves; existing sessions and jobs stay.
 func TestSetLimits(t *testing.T) {
 	inBubble(t, func(c *runtime.Config) { c.MaxSessions, c.MaxJobs = 2, 2 }, func(b *fixture) {
 		first, second := b.dial("alice"), b.dial("alice")
@@ -151,7 +151,7 @@ func TestSetLimits(t *testing.T) {
 	})
 }
 
-// A session that the store refuses is in nobody's way.
+// A session that the store refuses affects no other session.
 func TestSessionNotStored(t *testing.T) {
 	inBubble(t, func(c *runtime.Config) { c.MaxSessionsPerPrincipal = 1 }, func(b *fixture) {
 		b.st.set(func() { b.st.fail = errors.New("boom") })
@@ -205,8 +205,8 @@ func TestRateLimit(t *testing.T) {
 	})
 }
 
-// A peer that asks without reading the answers is not read any more, whatever
-// it asks: what waits for it is bounded. When it reads, all answers come.
+// A peer that sends requests without reading the answers is no longer read: waiting answers
+// are bounded. When it reads, all answers come.
 func TestPeerThatDoesNotRead(t *testing.T) {
 	const enough = 6_000
 	for name, frame := range map[string]struct{ typ, payload string }{

@@ -160,7 +160,7 @@ func (k *talker) conversation(c transport.Conn, n int) (sent int) {
 	}()
 	opened := k.IntN(8) > 0
 	if !opened {
-		n = min(n, 40) // nobody says what was heard of it: all of it may be lost
+		n = min(n, 40) // no answer confirms the frames: all may be lost
 	} else {
 		open := fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"noise","version":"1"}}`, token)
 		_ = c.Write(fmt.Appendf(nil, `{"arcp":"1.1","id":"msg_open","type":"session.open","timestamp":"2030-01-02T15:04:05Z","payload":%s}`, open))
@@ -188,8 +188,8 @@ func (k *talker) conversation(c transport.Conn, n int) (sent int) {
 	return sent
 }
 
-// sync waits until what was sent was handled, so that little of it is lost when
-// the connection ends; false if it has.
+// sync waits until the sent frames were handled, so that few are lost when the connection
+// ends. It returns false if it has ended.
 func (k *talker) sync(c transport.Conn, opened bool, ended, heard chan struct{}) bool {
 	if opened {
 		k.n++
@@ -223,8 +223,8 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// allowed are the ends that bad frames may lead to (SPEC.md §6): what the client
-// asked for, a row of bad frames or credentials, and bytes that are no text.
+// allowed are the close reasons that bad frames may lead to (SPEC.md §6): the client's own, a
+// row of bad frames or credentials, and invalid UTF-8.
 var allowed = []string{"by the test", "1000", "1008 too many malformed frames in a row", "1008 too many authentication failures",
 	"1007 a frame is not UTF-8", "1008 handshake not completed in time"}
 

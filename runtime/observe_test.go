@@ -17,8 +17,8 @@ import (
 	"github.com/arcpd/arcpd/runtime"
 )
 
-// Who sees a principal subscribes to what its sessions and jobs do, and to nothing
-// of others.
+// A principal that sees another subscribes to the other's sessions and jobs, and to no third
+// one's.
 func TestObserve(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, bob, ann, root := b.dial("alice"), b.dial("bob"), b.dial("ann"), b.dial("root")
@@ -94,7 +94,7 @@ func TestObserve(t *testing.T) {
 	})
 }
 
-// Who sees a principal reads the rows of its jobs and sessions, but for calls of the
+// A principal that sees another reads the rows of its jobs and sessions, except calls of the
 // runtime's own tools.
 func TestObservedRows(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *fixture) {
@@ -143,7 +143,7 @@ func TestObservedRows(t *testing.T) {
 	})
 }
 
-// Who may not see somebody any more is given nothing more.
+// After the permission to see a principal ends, nothing more is sent.
 func TestObserveNoMore(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, ann := b.dial("alice"), b.dial("ann")
@@ -166,7 +166,7 @@ func TestObserveNoMore(t *testing.T) {
 	})
 }
 
-// What is done with another session's, and what is denied, leaves an audit record.
+// Access to another session, granted or denied, leaves an audit record.
 func TestAcrossSessionsIsAudited(t *testing.T) {
 	var log bytes.Buffer
 	people := withPeople(t)
@@ -214,8 +214,8 @@ func TestAcrossSessionsIsAudited(t *testing.T) {
 	})
 }
 
-// auditRecords takes the records that came, in short: what was decided, about whom,
-// and of what.
+// auditRecords removes the new records from the log and returns them in short: decision,
+// actor, target.
 func auditRecords(t *testing.T, log *bytes.Buffer) (list []string) {
 	t.Helper()
 	for line := range strings.Lines(log.String()) {

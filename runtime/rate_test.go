@@ -31,7 +31,7 @@ func authFile(t *testing.T, perMin int) *auth.Config {
 	return c
 }
 
-// served asks n times and counts what is not refused; the refusal names limit.
+// served sends n requests and counts those that are not refused; a refusal names limit.
 func (p *peer) served(n, limit int) (served int) {
 	p.Helper()
 	for range n {
@@ -49,8 +49,8 @@ func (p *peer) served(n, limit int) (served int) {
 	return served
 }
 
-// The rate that the auth file gives a principal counts for all its connections
-// together, also for one that resumes, and for nobody else.
+// The rate of a principal in the auth file counts for all its connections together, also after
+// a resume, and for no other principal.
 func TestRateOfAPrincipal(t *testing.T) {
 	const burst = 3 // of 120 a minute
 	var set *auth.Set

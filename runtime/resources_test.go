@@ -17,7 +17,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// cloud is where the leased things of the tests are, and what takes them away.
+// cloud holds the leased things of the tests, and their clean-up handler.
 type cloud struct {
 	mu    sync.Mutex
 	gone  []string // external ids, and the attempts
@@ -294,7 +294,7 @@ func TestLeasePages(t *testing.T) {
 	})
 }
 
-// What a job has taken, or somebody names, is not taken away.
+// A thing that a live job has leased, or that an argument names, is not cleaned up.
 func TestWhatIsNamedStays(t *testing.T) {
 	c := &cloud{}
 	inBubble(t, withCloud(t, c), func(b *fixture) {
@@ -415,8 +415,8 @@ func TestCleanUpTool(t *testing.T) {
 	})
 }
 
-// Who takes a lease does not approve what cleans it up: the gate belongs to no session,
-// and the clean-up is done in the name of that one.
+// The holder of a lease does not approve the clean-up tool: the gate belongs to no session,
+// and the clean-up runs in the holder's name.
 func TestLesseeApprovesNoCleanUp(t *testing.T) {
 	inBubble(t, withCloud(t, &cloud{}), func(b *fixture) {
 		lessee, other := b.dial("bob"), b.dial("bob")
@@ -453,7 +453,7 @@ func TestLeasesOverARestart(t *testing.T) {
 	})
 }
 
-// Who watches the host sees what becomes of resources.
+// Host subscriptions have the events of resources.
 func TestResourcesAreEventsOfTheHost(t *testing.T) {
 	c := &cloud{fails: true}
 	inBubble(t, withCloud(t, c), func(b *fixture) {

@@ -20,8 +20,7 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// history is what a client has been sent of a session's events, over all its
-// connections: frames by number.
+// history is the frames of a session's events by number, over all connections of a client.
 type history struct {
 	*testing.T
 	frames map[uint64]string
@@ -98,8 +97,8 @@ func (p *peer) follow(h *history, n int) {
 	}
 }
 
-// Whenever the connection is cut, the session goes on without a gap, and what
-// was sent before is sent as it was.
+// Wherever the connection is cut, the session continues without a gap, and replayed events are
+// unchanged.
 func TestResumeAfterEveryFrame(t *testing.T) {
 	const events = 12
 	for cut := range events + 4 {
@@ -164,7 +163,7 @@ func TestLateAttemptLocksNobodyOut(t *testing.T) {
 		late := b.resume(first, 0) // nothing has come on q yet
 		late.expect("session.resumed")
 		q.closed("superseded", transport.ClosePolicy)
-		_ = late.conn.Abort() // nobody is there
+		_ = late.conn.Abort() // the other end is gone
 		synctest.Wait()
 		r := b.resume(second, 0)
 		r.expect("session.resumed")
@@ -248,7 +247,7 @@ func TestResumeIsRefused(t *testing.T) {
 		q.send("session.resume", `{"resume_token":"rt_x","last_event_seq":0}`)
 		q.closed("three failures", transport.ClosePolicy)
 
-		q = b.resume(token, 3003) // it was not used up by what was refused
+		q = b.resume(token, 3003) // a refusal does not use the token up
 		token = resumeToken(t, q.expect("session.resumed"))
 		q.send("session.close", `{"reason":"bye"}`)
 		q.expect("session.closed")
@@ -415,7 +414,7 @@ func TestResumeAfterRestart(t *testing.T) {
 	})
 }
 
-// session.open attaches to an own session, and to nobody else's.
+// session.open attaches to a session of the same principal only.
 func TestReattachByOpen(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		h := newHistory(t)
@@ -437,7 +436,7 @@ func TestReattachByOpen(t *testing.T) {
 		h.last = 3
 		at.follow(h, -1)
 
-		// Without a position and a word: what was not written before, after 2 s.
+		// Without a position and a further message: the events not written before, after 2 s.
 		_ = at.conn.Abort()
 		synctest.Wait()
 		at = b.reopen("alice", id, "")
@@ -456,8 +455,8 @@ func TestReattachByOpen(t *testing.T) {
 	})
 }
 
-// A session taken over by session.open without a position goes on after what its
-// connection was sent, or has acknowledged, even while that is still there.
+// A session taken over by session.open without a position continues after the events that its
+// older connection was sent, or has acknowledged, even while that connection exists.
 func TestReattachWithoutPosition(t *testing.T) {
 	for _, acks := range []bool{false, true} {
 		inBubble(t, nil, func(b *fixture) {
@@ -480,7 +479,7 @@ func TestReattachWithoutPosition(t *testing.T) {
 	}
 }
 
-// What was acknowledged cannot be replayed: it may be forgotten at any moment.
+// Acknowledged events cannot be replayed: they may be deleted at any moment.
 func TestResumeBeforeWhatWasAcknowledged(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		p, token := b.dialToken("alice")
@@ -687,8 +686,8 @@ func TestAckLag(t *testing.T) {
 	})
 }
 
-// What a session leaves behind is bounded: past it the oldest events go, and it
-// cannot be resumed from before.
+// The backlog of a session is bounded: past the bound the oldest events are deleted, and a
+// resume from before them is refused.
 func TestBacklogOverflow(t *testing.T) {
 	inBubble(t, func(c *runtime.Config) { c.BacklogBytes = 1 << 20 }, func(b *fixture) {
 		p, token := b.dialToken("alice")
@@ -700,7 +699,7 @@ func TestBacklogOverflow(t *testing.T) {
 		stuck.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":4000,"bytes":1000,"delay_ms":1000}}`)
 		time.Sleep(10 * time.Second)
 		b.resume(token, 2).expect("session.rejected")
-		for { // it has been left alone with what was sent: there is no room for a farewell
+		for { // nothing reads the frames: there is no room for a close frame
 			if _, err := stuck.conn.Read(); err != nil {
 				break
 			}
@@ -729,8 +728,7 @@ func TestBacklogOverflowIsTold(t *testing.T) {
 	})
 }
 
-// What a session leaves behind is bounded over restarts, too: between two of them
-// it may leave less.
+// The backlog is bounded over restarts, too: between two of them it may be smaller.
 func TestBacklogOverRestarts(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		small := func(c *runtime.Config) { c.BacklogBytes, c.AckWindow = 1<<20, 4 }
@@ -773,7 +771,7 @@ func TestHeartbeatLost(t *testing.T) {
 		}
 		p.closed("silence", transport.ClosePolicy)
 		p = b.resume(token, 0)
-		p.expect("session.resumed", "session.ping") // what was negotiated holds
+		p.expect("session.resumed", "session.ping") // the negotiated capabilities still apply
 	})
 }
 
@@ -812,8 +810,8 @@ func (p *peer) call(tool, args string) string {
 	return string(p.until("job.completed").Payload)
 }
 
-// Whoever opens more sessions than it may have loses those it has left, not
-// anybody else's.
+// A principal with more sessions than its limit loses its own detached ones, not those of
+// others.
 func TestSessionsOverTheLimit(t *testing.T) {
 	inBubble(t, func(c *runtime.Config) { c.MaxSessionsPerPrincipal = 3 }, func(b *fixture) {
 		var tokens []string
@@ -845,7 +843,7 @@ func TestTakeoverUnderLoad(t *testing.T) {
 		for h.last < 403 {
 			p.follow(h, int(min(20, 403-h.last)))
 			old := p
-			wg.Go(func() { // it goes on reading what it may
+			wg.Go(func() { // it continues to read allowed frames
 				for {
 					if _, err := old.conn.Read(); err != nil {
 						return
@@ -863,7 +861,7 @@ func TestTakeoverUnderLoad(t *testing.T) {
 	})
 }
 
-// With the bounds of what is kept for replay off, everything is.
+// With the bounds of the replay off, all events are kept.
 func TestReplayWithoutBounds(t *testing.T) {
 	inBubble(t, func(c *runtime.Config) { c.ReplayEvents, c.ReplayBytes = -1, -1 }, func(b *fixture) {
 		const events = 3000
@@ -879,8 +877,7 @@ func TestReplayWithoutBounds(t *testing.T) {
 	})
 }
 
-// The bounds of what is kept for replay are the session's: it does not matter
-// over how many connections it was written, nor what of it was written again.
+// The bounds of the replay are the session's, over any number of connections and replays.
 func TestReplayBoundsOverManyConnections(t *testing.T) {
 	const (
 		events = 1500 // a job has
@@ -1118,8 +1115,8 @@ func TestNothingGoesOutBeforeThePosition(t *testing.T) {
 	}
 }
 
-// A client that resumes ahead of what was stored of its acknowledgements is not
-// held back by the window for ever.
+// A client that resumes ahead of its stored acknowledgements is not blocked by the window for
+// ever.
 func TestWindowAfterResume(t *testing.T) {
 	inBubble(t, func(c *runtime.Config) { c.AckWindow = 16 }, func(b *fixture) {
 		h := newHistory(t)
@@ -1138,7 +1135,7 @@ func TestWindowAfterResume(t *testing.T) {
 	})
 }
 
-// What asks to end with its session's connection ends with the session.
+// Jobs with on_disconnect cancel end with the session.
 func TestJobsOfAForgottenSession(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
@@ -1220,9 +1217,8 @@ func TestReattachAfterRestart(t *testing.T) {
 	}
 }
 
-// After a crash a session that never acknowledges goes on no later than where its
-// last connection began: what that one was sent comes again, and nothing is left
-// out.
+// After a crash a session that never acknowledges continues no later than where its last
+// connection began: the events sent on that connection are repeated, and none is left out.
 func TestReattachAfterACrash(t *testing.T) {
 	for name, position := range map[string]string{"position": `,"last_event_seq":3`, "resume": ""} {
 		t.Run(name, func(t *testing.T) {
@@ -1238,7 +1234,7 @@ func TestReattachAfterACrash(t *testing.T) {
 				last, q := h.last, b.reopen("alice", p.session, position)
 				h.last = 3
 				q.expect("session.accepted")
-				if position == "" { // the client has lost what came after the third
+				if position == "" { // the client has lost the frames after the third
 					env, err := arcp.Decode([]byte(third))
 					if err != nil {
 						t.Fatal(err)
@@ -1270,8 +1266,8 @@ func TestReattachAfterACrash(t *testing.T) {
 	}
 }
 
-// What lay in the runtime when the connection broke was not written: it is sent
-// to whoever attaches without a position.
+// Frames in the runtime's buffers when the connection broke count as not written: they are
+// sent on an attach without a position.
 func TestReattachGoesOnAfterWhatWasWritten(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		h := newHistory(t)

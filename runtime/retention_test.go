@@ -15,8 +15,8 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// What is older than the retention is gone: jobs, events, feeds and idempotency
-// keys. What is younger stays.
+// Jobs, events, feeds and idempotency keys older than the retention are deleted; younger ones
+// stay.
 func TestRetention(t *testing.T) {
 	inBubble(t, func(c *runtime.Config) { c.Retention = 2 * time.Hour }, func(b *fixture) {
 		p := b.dial("alice")
@@ -73,7 +73,7 @@ func TestRetentionOfWhatIsNotAcknowledged(t *testing.T) {
 	})
 }
 
-// Near the end of the disk nothing new is accepted, and what runs ends.
+// Near the end of the disk no job is accepted, and running jobs end.
 func TestDiskFloor(t *testing.T) {
 	var free atomic.Uint64
 	var told atomic.Int64
@@ -100,7 +100,7 @@ func TestDiskFloor(t *testing.T) {
 		free.Store(1 << 30)
 		p.until("job.completed")
 		b.dial("alice")
-		synctest.Wait() // tools and sessions may go on before it is told
+		synctest.Wait() // tools and sessions may continue before the announcement
 		if told.Load() != 2 {
 			t.Errorf("told %d times of a change", told.Load())
 		}
@@ -181,7 +181,7 @@ func (p *peer) original() arcp.Envelope {
 	return inner
 }
 
-// A subscriber that is far behind is not sent what matters least, and is told.
+// A subscriber that is far behind is not sent events of low priority, and is told so.
 func TestFeedGap(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		watcher, p := b.dial("alice"), b.dial("alice")
@@ -227,8 +227,7 @@ func TestFeedGap(t *testing.T) {
 	})
 }
 
-// A subscription sees the principal's jobs of all sessions, nobody else's, and
-// ends when it is told to.
+// A subscription sees the jobs of all sessions of its principal only, and ends on unsubscribe.
 func TestFeed(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		watcher, p, other := b.dial("alice"), b.dial("alice"), b.dial("bob")
@@ -286,7 +285,7 @@ func TestFeedSince(t *testing.T) {
 	})
 }
 
-// A rate counts what is sent, not what the filter leaves out.
+// A rate counts sent events, not events that the filter leaves out.
 func TestFeedRateCountsWhatIsSent(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		watcher, p := b.dial("alice"), b.dial("alice")

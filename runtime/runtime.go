@@ -153,7 +153,7 @@ func (r *Runtime) newServer() *conn.Server {
 		ReplayEvents: c.ReplayEvents, ReplayBytes: c.ReplayBytes, Provisions: len(c.Provisioners) > 0, MaxFollows: c.maxFollows, Limits: c.Limits.conn()})
 }
 
-// boot recovers what an earlier process left.
+// boot recovers sessions, jobs and services of an earlier process.
 func (r *Runtime) boot(ctx context.Context) error {
 	key, err := r.secret(ctx, "list-cursor-key")
 	if err != nil {
@@ -224,8 +224,8 @@ func (r *Runtime) onBroken(err error) {
 	r.cfg.Log.Error().Err(err).Msg("the store has failed; nothing is accepted any more: restart the runtime once the cause is mended")
 }
 
-// SetLimits changes the limits. Whoever is over a new one keeps what it has; the
-// rate applies to connections that come later.
+// SetLimits changes the limits. Sessions and jobs over a new limit stay; the rate applies to
+// later connections.
 func (r *Runtime) SetLimits(l Limits) {
 	l = l.withDefaults()
 	r.conns.SetLimits(l.conn())
@@ -249,9 +249,9 @@ func (r *Runtime) UpgradeRefused(u transport.RefusedUpgrade) {
 // why the connection ended, nil if the peer closed it.
 func (r *Runtime) Serve(ctx context.Context, c transport.Conn) error { return r.conns.Serve(ctx, c) }
 
-// Reauthenticate judges the identity of every session with a connection again, by
-// what Config.Auth says now. Those whose token or principal is not known any more
-// lose their connection, and cannot resume; their jobs go on.
+// Reauthenticate checks the identity of every connected session against Config.Auth. Sessions
+// whose token or principal is no longer configured lose their connection and cannot resume;
+// their jobs continue.
 func (r *Runtime) Reauthenticate() { r.conns.Reauthenticate() }
 
 // Store is the store the runtime was given, for reading and backups.
@@ -283,8 +283,8 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 	r.resources.Stop()
 	r.engine.Stop(ctx)
 	r.space.Stop() // tools may have waited for room to come to their end
-	// What the jobs wrote last is given to the sessions before this returns; if
-	// the store has failed, or time is up, there is nothing to wait for.
+	// The last events of the jobs are delivered to the sessions before this returns. If the store
+	// has failed, or the time is over, there is nothing to wait for.
 	_, _ = r.log.Commit(ctx, &store.Write{NoSync: true})
 	r.conns.Close()
 	r.sessions.Wait()
@@ -304,8 +304,8 @@ func (r *Runtime) onOverflow(id arcp.SessionID, upTo uint64) {
 	}
 }
 
-// newVault makes the vault if there are provisioners, or were: what they have
-// issued is then still to be revoked.
+// newVault makes the vault if provisioners are or were configured: credentials issued before
+// must still be revoked.
 func (r *Runtime) newVault() (err error) {
 	if len(r.cfg.Provisioners) == 0 && r.cfg.Sealer == nil {
 		return nil
@@ -329,7 +329,7 @@ func (r *Runtime) closeVault() {
 // SetHooks replaces the hooks, for jobs that are submitted from now on.
 func (r *Runtime) SetHooks(hooks []tool.Hook) { r.catalog.SetHooks(hooks) }
 
-// CheckLease says what is wrong with the lease of a principal.
+// CheckLease returns the mistake in the lease of a principal.
 func CheckLease(raw []byte) error {
 	_, err := lease.Decode(raw)
 	return err

@@ -194,7 +194,7 @@ func TestEndedConnectionsAreForgotten(t *testing.T) {
 
 func heap() uint64 {
 	var m goruntime.MemStats
-	for range 3 { // what cleanups let go of goes with the next collection
+	for range 3 { // the next collection frees objects released by cleanups
 		goruntime.GC()
 	}
 	goruntime.ReadMemStats(&m)

@@ -14,7 +14,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// What hangs on a session ends in the one write that ends it, whoever ends it.
+// Everything that belongs to a session ends in the one write that ends it, whichever way it
+// ends.
 func TestSessionEndsInOneWrite(t *testing.T) {
 	for _, by := range []string{"itself", "another session", "an admin", "the janitor"} {
 		inBubble(t, withPeople(t), func(b *fixture) {
@@ -101,8 +102,8 @@ func TestToldOfTheEndOfASession(t *testing.T) {
 	})
 }
 
-// A store that stands still keeps nobody for longer than the end of a session may take.
-// The client is not told that the session has ended; it ends when the store goes on.
+// A store that does not respond delays the end of a session for a bounded time. The client is
+// then not told that the session has ended; it ends when the store responds.
 func TestEndOfASessionWhileTheStoreStandsStill(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		alice, owner := b.dial("alice"), b.dial("alice")

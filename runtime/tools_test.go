@@ -33,7 +33,7 @@ func (b *fixture) replace(source string, tools ...*tool.Tool) {
 	}
 }
 
-// names are those of tools.list, in pages of n.
+// names returns the names of tools.list, read in pages of n.
 func (p *peer) names(n int) (names []string) {
 	p.Helper()
 	cursor := ""
@@ -63,8 +63,7 @@ func agentsOf(t testing.TB, env arcp.Envelope) (names []string) {
 	return names
 }
 
-// What a session hides does not exist for it, by whatever way it is looked for,
-// and does for everybody else.
+// A hidden tool does not exist for its session, by any way, and exists for others.
 func TestHiddenTools(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		p, other := b.dial("alice"), b.dial("alice")
@@ -138,8 +137,8 @@ func TestOverlayOfItsOwn(t *testing.T) {
 	})
 }
 
-// A change that was made for something else than what is there now is refused and
-// says what is there; one that changes nothing is none.
+// A change for another revision than the present one is refused with the present one. An equal
+// overlay changes nothing.
 func TestOverlayIsComparedAndApplied(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		p := b.dial("alice")
@@ -259,7 +258,7 @@ func TestOverlayWithoutASession(t *testing.T) {
 	})
 }
 
-// What all overlays of a principal have together is bounded.
+// All overlays of a principal together are bounded.
 func TestOverlaysAreBounded(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		prompts := fmt.Sprintf(`{"prompts":[%q]}`, strings.Repeat("x", tool.MaxOverlayPrompt))
@@ -300,8 +299,8 @@ func (p *peer) changed() (data map[string]any) {
 	return data
 }
 
-// overlay sets an overlay and returns what the session is told of the change, which
-// may be before or after the answer.
+// overlay sets an overlay and returns the event about the change, which may precede or follow
+// the answer.
 func (p *peer) overlay(args string) (data map[string]any) {
 	p.Helper()
 	p.send("tool.invoke", fmt.Sprintf(`{"tool":"tools.overlay","arguments":%s}`, args))
@@ -317,8 +316,8 @@ func (p *peer) overlay(args string) (data map[string]any) {
 	return data
 }
 
-// Sessions are told what has changed for them, once for what changes together,
-// and not at all of what is nothing to them.
+// Sessions are told of changes of their own catalogue, once for simultaneous changes, and not
+// of others.
 func TestToolsChanged(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		p, hiding := b.dial("alice"), b.dial("alice")
@@ -372,7 +371,7 @@ func TestToolsChanged(t *testing.T) {
 	})
 }
 
-// Who does not read is not told more for it, and holds up nobody.
+// A session that does not read gets one event later, and delays no other.
 func TestToolsChangedForASlowReader(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		slow, p := b.dial("alice"), b.dial("alice")
@@ -468,7 +467,7 @@ func TestDescribeAndPolicy(t *testing.T) {
 	})
 }
 
-// The calls of a job are seen by who sees the job.
+// The calls of a job are visible to every session that sees the job.
 func TestToolsCalls(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		p, bob := b.dial("alice"), b.dial("bob")
@@ -491,7 +490,7 @@ func TestToolsCalls(t *testing.T) {
 	})
 }
 
-// Whoever asks while the sources are being asked shares a round that began later.
+// Requests during a refresh share a round that begins after it.
 func TestToolsRefresh(t *testing.T) {
 	rounds := 0
 	var failing error
@@ -553,8 +552,8 @@ func TestMetricsOfManyTools(t *testing.T) {
 	})
 }
 
-// Every call is counted by how it has ended, also those of the runtime's own tools
-// that are made at once, and those that were never made: these have no duration.
+// Every call is counted by its outcome: also calls of the runtime's own tools, and refused
+// ones, which have no duration.
 func TestCallsAreCounted(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *fixture) {
 		p := b.dial("alice")

@@ -71,7 +71,7 @@ func registration(id, more string, refs ...string) string {
 	return fmt.Sprintf(`{"tool":"host.register_agent","arguments":{%s"name":"w","kind":"test","executes":["%s"]%s}}`, id, strings.Join(refs, `","`), more)
 }
 
-// about is a further member of a registration: what is said about a tool.
+// about returns a further member of a registration: the description of a tool.
 func about(ref, members string) string {
 	return fmt.Sprintf(`,"capabilities":{"tools":{%q:{%s}}}`, ref, members)
 }
@@ -414,7 +414,7 @@ func TestWorkerComesBack(t *testing.T) {
 		if again.ID != d.ID || !bytes.Equal(again.Payload, d.Payload) {
 			t.Errorf("given again as %s, want the same dispatch %s", again.ID, d.ID)
 		}
-		w.say(d, "job.progress", `{"current":2}`) // what it had kept: it need not say again that it has the job
+		w.say(d, "job.progress", `{"current":2}`) // a message of the job it had: no second ack is needed
 		w.say(d, "tool.result", `{"value":2}`)
 		w.expect("ack")
 		alice.until("job.progress")
@@ -503,7 +503,7 @@ func TestHeartbeatsOfAWorker(t *testing.T) {
 	})
 }
 
-// A job that ends everybody who takes it is not given on for ever.
+// A job whose workers all die is not dispatched for ever.
 func TestJobThatEndsItsWorkers(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		declared := about("a@1.0.0", `"recovery":"rerun"`)
@@ -640,7 +640,7 @@ func TestWorkerAsks(t *testing.T) {
 	})
 }
 
-// A worker does not approve what it does.
+// A worker does not approve calls of its own jobs.
 func TestWorkerDoesNotApprove(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		declared := about("a@1.0.0", `"approval":"manual"`)
@@ -667,7 +667,7 @@ func TestWorkerDoesNotApprove(t *testing.T) {
 	})
 }
 
-// Jobs go to who is least busy, and an agent's jobs of all its tools count.
+// Jobs go to the least busy worker; the jobs of all tools of an agent count.
 func TestLeastBusyWorker(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		var small, large atomic.Int64
@@ -833,7 +833,7 @@ func TestAnswersThatAWorkerDoesNotTake(t *testing.T) {
 					t.Errorf("a call failed with %+v", e)
 				}
 			}
-			if given < most-1 || given > most+1 { // what was in flight when it stopped reading is one more
+			if given < most-1 || given > most+1 { // one more was in flight when the worker stopped reading
 				t.Errorf("away %v: %d of %d answers of a megabyte were given, want %d", away, given, calls, most)
 			}
 			w.tell("tool.invoke", string(d.JobID), "", `{"tool":"held"}`)
@@ -845,8 +845,7 @@ func TestAnswersThatAWorkerDoesNotTake(t *testing.T) {
 	}
 }
 
-// The helper of the client does what this page asks of a worker, over as many
-// connections as it takes.
+// client.Work follows the rules for workers, over several connections.
 func TestClientWorks(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		l := &link{b: b}
@@ -969,7 +968,7 @@ func TestWorkerServesOthers(t *testing.T) {
 	})
 }
 
-// A job that can go on from its checkpoint is paused by a shutdown.
+// A shutdown pauses a job that can continue from its checkpoint.
 func TestShutdownPausesAWorkersJob(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		w := b.work("alice", "a@1.0.0", about("a@1.0.0", `"recovery":"checkpoint"`))
@@ -1022,7 +1021,7 @@ func TestJobsOutliveADescription(t *testing.T) {
 				break
 			}
 		}
-		w.say(d, "tool.result", `{"value":2}`) // it ends what it has
+		w.say(d, "tool.result", `{"value":2}`) // it finishes its job
 		w.expect("ack")
 		alice.until("job.completed")
 		synctest.Wait()
@@ -1038,7 +1037,7 @@ func TestJobsOutliveADescription(t *testing.T) {
 	})
 }
 
-// Who sees a worker's tool is told that it comes, and that it goes; nobody else is.
+// Sessions that see a worker's tool are told of its arrival and departure; others are not.
 func TestToolsOfWorkersComeAndGo(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		alice, bob := b.dial("alice"), b.dial("bob")

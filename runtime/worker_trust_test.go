@@ -12,7 +12,7 @@ import (
 	"github.com/arcpd/arcpd/runtime"
 )
 
-// trusted is a worker that is also asked what people are asked.
+// trusted is a worker that is also asked questions to people.
 func (b *fixture) trusted(name, ref string) hand {
 	b.Helper()
 	p := b.connect(nil)
@@ -25,8 +25,8 @@ func (b *fixture) trusted(name, ref string) hand {
 	return w
 }
 
-// What a worker's call needs somebody's approval for, that worker cannot approve:
-// neither while it is registered nor when it has left with the job in hand.
+// A worker cannot approve a call of its own job: neither while it is registered nor when it
+// has unregistered with the job unfinished.
 func TestWorkerCannotApproveItsCall(t *testing.T) {
 	for _, leaves := range []bool{false, true} {
 		inBubble(t, nil, func(b *fixture) {
@@ -51,7 +51,7 @@ func TestWorkerCannotApproveItsCall(t *testing.T) {
 	}
 }
 
-// What a job's lease lacks, the worker that does the job cannot grant.
+// A worker cannot grant its own job a permission.
 func TestWorkerCannotGrantItself(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		w := b.trusted("alice", "a@1.0.0")
@@ -87,8 +87,8 @@ func (b *fixture) helper(l *link, h func(context.Context, *client.WorkerCall) (a
 	return func() { cancel(); c.Abort(); <-done }
 }
 
-// A worker that has said what came of a job has room for the next one, also before
-// it knows that it was heard.
+// A worker that has sent an outcome has room for the next job, also before the outcome is
+// acknowledged.
 func TestClientThatIsDoneIsNotBusy(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		defer b.helper(&link{b: b}, func(context.Context, *client.WorkerCall) (any, error) { return 1, nil })()
@@ -163,7 +163,7 @@ func (h hand) goesTo(typ arcp.Type, within time.Duration) bool {
 	}
 }
 
-// What has ended while its worker was away takes no place when that is back.
+// A job that ended while its worker was away takes no place when the worker returns.
 func TestPlaceOfADispatchThatEndedInAbsence(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		w := b.work("alice", "a@1.0.0", "")
@@ -227,8 +227,7 @@ func TestCancelledJobIsNotOfferedAgain(t *testing.T) {
 	})
 }
 
-// A worker that has come back and goes on without a word about that is watched
-// like others.
+// A worker that returns and sends nothing is watched by its heartbeats like others.
 func TestSilenceAfterComingBack(t *testing.T) {
 	for _, says := range []string{`progress`, `heartbeat`} {
 		inBubble(t, nil, func(b *fixture) {
@@ -269,8 +268,8 @@ func TestNeverTakenAfterComingBack(t *testing.T) {
 	})
 }
 
-// Jobs that wait for a worker of somebody who has left do not hold the places of
-// the next who gives the tool's name to another.
+// Jobs that wait for a worker of a former owner do not hold the places of the next owner of
+// the tool's name.
 func TestJobsOfAFormerOwner(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		w := b.hired("bob")
