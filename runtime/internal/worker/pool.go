@@ -55,6 +55,10 @@ const sourceName = "workers"
 type Conn interface {
 	Deliver(env arcp.Envelope)
 	Queued() int
+
+	// Registered reports that the session executes tools now. It is called once for each
+	// registration, without a lock of the Pool.
+	Registered()
 }
 
 // Pool assigns jobs to connected workers. Its methods may be called by many goroutines.
@@ -144,6 +148,9 @@ func (p *Pool) Register(a host.Agent, who approval.Actor) *arcp.Error {
 	if err != nil {
 		return err
 	}
+	if list, err = p.permitted(list, &who); err != nil {
+		return err
+	}
 	p.registering.Lock()
 	defer p.registering.Unlock()
 	next := &agent{key: keyOf(&a), concurrency: cmp.Or(a.Concurrency, defaultConcurrency), live: make(map[string]int)}
@@ -170,6 +177,19 @@ func (p *Pool) Register(a host.Agent, who approval.Actor) *arcp.Error {
 		return err
 	}
 	p.replace(next, tools)
+	if conn := p.connOf(who.Session); conn != nil && len(list) > 0 {
+		conn.Registered()
+	}
+	return nil
+}
+
+// connOf returns the connection of a session that executes jobs; nil: it has none.
+func (p *Pool) connOf(session arcp.SessionID) Conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l := p.links[session]; l != nil {
+		return l.conn
+	}
 	return nil
 }
 
@@ -183,6 +203,26 @@ func (p *Pool) Unregister(a host.Agent) {
 		p.cfg.Logger.Error().Str("reason", err.Message).Msg("tools of workers cannot be withdrawn")
 	}
 	p.replace(&agent{key: keyOf(&a)}, tools)
+}
+
+// permitted returns the tools that the actor may execute. If it declares tools and may
+// execute none of them, the error is PERMISSION_DENIED.
+func (p *Pool) permitted(list []declared, who *approval.Actor) ([]declared, *arcp.Error) {
+	if who.Executes == nil || len(list) == 0 {
+		return list, nil
+	}
+	var permitted []declared
+	for _, d := range list {
+		if who.Executes(d.capability.Name) {
+			permitted = append(permitted, d)
+			continue
+		}
+		p.cfg.Logger.Warn().Str("principal", who.Principal).Str("tool", d.capability.Ref()).Msg("tool of a worker left out: its configuration does not allow it")
+	}
+	if len(permitted) == 0 {
+		return nil, arcp.Errorf(arcp.CodePermissionDenied, "the configuration of the worker allows none of the tools that it executes")
+	}
+	return permitted, nil
 }
 
 func keyOf(a *host.Agent) agentKey { return agentKey{a.Principal, a.ID} }

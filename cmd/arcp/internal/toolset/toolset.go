@@ -22,13 +22,13 @@ import (
 // connection.
 const maxEntries = 1024
 
-// Entry is one entry of tools: exactly one of Exec, MCP and Agent is set.
+// Entry is one entry of tools: exactly one of Exec, MCP and Worker is set.
 type Entry struct {
 	Where string // the entry, for messages: tools[2] (github)
 
-	Exec  *exec.Config
-	MCP   *MCP
-	Agent *Agent
+	Exec   *exec.Config
+	MCP    *MCP
+	Worker *Worker
 }
 
 // MCP is a server of the Model Context Protocol. Either Command or URL is set.
@@ -46,13 +46,13 @@ type MCP struct {
 	Limits     tool.Limits     // of each of its tools
 }
 
-// Agent is a program that speaks ARCP on its standard input and output.
-type Agent struct {
+// Worker is a program that speaks ARCP as a worker on its standard streams.
+type Worker struct {
 	Name    string
 	Command []string // the program and its arguments
 	Env     []string // names of the variables that are handed on, beside PATH
 	Dir     string   // where it runs, an absolute path; "": where the server does
-	Filter
+	Allow   []string // patterns, as of path.Match, of the names of its tools; never empty
 }
 
 // Filter says which tools of a source are offered, and under what names.
@@ -113,9 +113,9 @@ func (e *Entry) parse(i int, item any, dir string) error {
 	e.Where = fmt.Sprintf("tools[%d]", i)
 	m, err := mapping(item)
 	if err != nil {
-		return fmt.Errorf("%w: a mapping with exec and name, with mcp, or with arcp", err)
+		return fmt.Errorf("%w: a mapping with exec and name, with mcp, or with worker", err)
 	}
-	kinds := slices.DeleteFunc([]string{"exec", "mcp", "arcp"}, func(k string) bool { _, ok := m[k]; return !ok })
+	kinds := slices.DeleteFunc([]string{"exec", "mcp", "worker", "arcp"}, func(k string) bool { _, ok := m[k]; return !ok })
 	if len(kinds) != 1 {
 		return kindless(m, kinds)
 	}
@@ -127,8 +127,8 @@ func (e *Entry) parse(i int, item any, dir string) error {
 		e.name(nameIn(m["mcp"]))
 		return e.parseMCP(m, dir)
 	}
-	e.name(nameIn(m["arcp"]))
-	return e.parseAgent(m, dir)
+	e.name(nameIn(m[kinds[0]]))
+	return e.parseWorker(kinds[0], m, dir)
 }
 
 // name adds the name of the entry to Where, if it has one.
@@ -148,13 +148,13 @@ func kindless(m map[string]any, kinds []string) error {
 	if len(kinds) > 1 {
 		return fmt.Errorf(": it has %s: make an entry of each", strings.Join(kinds, " and "))
 	}
-	known := append(slices.Clone(execKeys), "mcp", "arcp", "prefix", "allow")
+	known := append(slices.Clone(execKeys), "mcp", "worker", "prefix", "allow")
 	for key := range m {
 		if !slices.Contains(known, key) {
 			return unknown(key, known)
 		}
 	}
-	return errors.New(": want one of exec (a command), mcp (a server of the Model Context Protocol) and arcp (a program that speaks ARCP)")
+	return errors.New(": want one of exec (a command), mcp (a server of the Model Context Protocol) and worker (a program that speaks ARCP)")
 }
 
 func (e *Entry) parseMCP(m map[string]any, dir string) error {
@@ -181,16 +181,19 @@ func (e *Entry) parseMCP(m map[string]any, dir string) error {
 	return s.Filter.complete(s.Name)
 }
 
-func (e *Entry) parseAgent(m map[string]any, dir string) error {
-	a := &Agent{}
-	e.Agent = a
-	program := keys{"name": name(&a.Name), "command": argv(&a.Command, dir), "env": variables(&a.Env), "dir": folder(&a.Dir, dir)}
-	fields := a.Filter.keys()
-	fields["arcp"] = func(v any) error { return program.read(v, "name", "command") }
-	if err := fields.read(m); err != nil {
-		return err
+// parseWorker reads an entry whose program is described under key: worker, or arcp, its name
+// before.
+func (e *Entry) parseWorker(key string, m map[string]any, dir string) error {
+	w := &Worker{Allow: []string{"*"}}
+	e.Worker = w
+	program := keys{"name": name(&w.Name), "command": argv(&w.Command, dir), "env": variables(&w.Env), "dir": folder(&w.Dir, dir)}
+	if _, ok := m["prefix"]; ok {
+		return errors.New(".prefix: a worker names its tools itself: remove it")
 	}
-	return a.Filter.complete(a.Name)
+	return keys{
+		key:     func(v any) error { return program.read(v, "name", "command") },
+		"allow": globs(&w.Allow),
+	}.read(m)
 }
 
 func (f *Filter) keys() keys {
@@ -254,8 +257,8 @@ func (e *Entry) identity() []string {
 	switch {
 	case e.MCP != nil:
 		return []string{"name " + e.MCP.Name, "prefix " + e.MCP.Prefix}
-	case e.Agent != nil:
-		return []string{"name " + e.Agent.Name, "prefix " + e.Agent.Prefix}
+	case e.Worker != nil:
+		return []string{"name " + e.Worker.Name}
 	}
 	return []string{"tool " + e.Exec.Ref()}
 }
