@@ -184,7 +184,7 @@ func asking[P any](f func(*dispatch, context.Context, arcp.MessageID, P) error) 
 // before.
 func (d *dispatch) repeat(id arcp.MessageID) (again bool, err *arcp.Error) {
 	d.p.mu.Lock()
-	defer d.p.mu.Unlock()
+	defer d.p.unlock()
 	before, err := d.asks.begin(id)
 	for _, env := range before {
 		d.deliver(env)
@@ -194,7 +194,7 @@ func (d *dispatch) repeat(id arcp.MessageID) (again bool, err *arcp.Error) {
 
 func (d *dispatch) settle(id arcp.MessageID) {
 	d.p.mu.Lock()
-	defer d.p.mu.Unlock()
+	defer d.p.unlock()
 	d.asks.end(id)
 }
 
@@ -202,13 +202,13 @@ func (d *dispatch) settle(id arcp.MessageID) {
 // for which too much waits already is told so instead.
 func (d *dispatch) reply(to arcp.MessageID, t arcp.Type, job arcp.JobID, payload any) {
 	env := arcp.Frame(t, payload)
-	d.p.mu.Lock()
-	defer d.p.mu.Unlock()
-	if d.over {
-		return
-	}
 	if n := len(env.Payload); n > smallAnswer && d.waits()+n > maxKept {
 		env = tooMuch(t, n)
+	}
+	d.p.mu.Lock()
+	defer d.p.unlock()
+	if d.over {
+		return
 	}
 	env.ID, env.JobID, env.CorrelationID = arcp.NewMessageID(), job, to
 	if _, open := d.asks.open[to]; open {
@@ -219,12 +219,15 @@ func (d *dispatch) reply(to arcp.MessageID, t arcp.Type, job arcp.JobID, payload
 	}
 }
 
-// waits is how many bytes wait for the worker already. Called with Pool.mu.
+// waits returns how many bytes wait for the worker.
 func (d *dispatch) waits() int {
-	if d.link.conn != nil {
-		return d.link.conn.Queued()
+	d.p.mu.Lock()
+	conn, unsent := d.link.conn, d.link.answers.unsent
+	d.p.unlock()
+	if conn != nil {
+		return conn.Queued()
 	}
-	return d.link.answers.unsent
+	return unsent
 }
 
 // tooMuch is in place of an answer of n bytes.

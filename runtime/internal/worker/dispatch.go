@@ -140,7 +140,7 @@ var errOver = arcp.Errorf(arcp.CodeAborted, "the attempt is over")
 // that could.
 func (p *Pool) give(d *dispatch, principal string, tried map[*link]bool) (given bool, others []string, changed <-chan struct{}) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
+	defer p.unlock()
 	t := p.tool(d.ref)
 	var best *agent
 	could := false
@@ -230,7 +230,7 @@ func (p *Pool) begin(d *dispatch, a *agent) {
 	a.link.held[d] = struct{}{}
 	p.current[d.id], p.byJob[d.jobID] = d, d
 	d.offered = time.Now()
-	a.link.conn.Deliver(d.invoke)
+	d.send(d.invoke)
 }
 
 // again says to a worker that has come back what it may have missed. Called with
@@ -241,12 +241,12 @@ func (d *dispatch) again() {
 		return
 	}
 	d.back, d.offered = true, time.Now()
-	d.link.conn.Deliver(d.invoke)
+	d.send(d.invoke)
 	for _, env := range d.asks.held() {
-		d.link.conn.Deliver(env)
+		d.send(env)
 	}
 	for _, env := range d.standing {
-		d.link.conn.Deliver(env)
+		d.send(env)
 	}
 }
 
@@ -255,10 +255,10 @@ func (d *dispatch) again() {
 // and at the latest after a while. Called with p.mu.
 func (d *dispatch) part() {
 	for _, env := range d.unheard {
-		d.link.conn.Deliver(env)
+		d.send(env)
 	}
 	d.unheard = nil
-	d.link.conn.Deliver(d.cancel("the attempt is over"))
+	d.send(d.cancel("the attempt is over"))
 	if d.leaving {
 		return
 	}
@@ -267,7 +267,7 @@ func (d *dispatch) part() {
 		d.p.mu.Lock()
 		d.release()
 		refs := d.p.refsOf(d.link)
-		d.p.mu.Unlock()
+		d.p.unlock()
 		d.p.recount(refs)
 	})
 }
@@ -410,7 +410,7 @@ func (d *dispatch) cancel(reason string) arcp.Envelope {
 // place of the other, interrupted or not any more.
 func (d *dispatch) stand(env arcp.Envelope) arcp.MessageID {
 	d.p.mu.Lock()
-	defer d.p.mu.Unlock()
+	defer d.p.unlock()
 	env.ID = arcp.NewMessageID()
 	if env.Type != arcp.Cancel {
 		d.standing = slices.DeleteFunc(d.standing, func(e arcp.Envelope) bool { return e.Type != arcp.Cancel })
@@ -420,13 +420,20 @@ func (d *dispatch) stand(env arcp.Envelope) arcp.MessageID {
 	return env.ID
 }
 
-// deliver says something, if there is somebody. Called with Pool.mu.
-func (d *dispatch) deliver(env arcp.Envelope) (said bool) {
+// deliver sends an envelope to the worker, and reports false if the worker has no connection
+// or the dispatch is over. Called with Pool.mu.
+func (d *dispatch) deliver(env arcp.Envelope) (sent bool) {
 	if d.link.conn == nil || d.over {
 		return false
 	}
-	d.link.conn.Deliver(env)
+	d.send(env)
 	return true
+}
+
+// send sends an envelope to the worker, which has a connection, when Pool.mu is unlocked.
+// Called with Pool.mu.
+func (d *dispatch) send(env arcp.Envelope) {
+	d.p.out = append(d.p.out, delivery{d.link.conn, env})
 }
 
 // overdue ends the wait for a worker that does not say whether it takes the job, or
@@ -434,7 +441,7 @@ func (d *dispatch) deliver(env arcp.Envelope) (said bool) {
 // connection is waited for otherwise, and has its time when it is back.
 func (d *dispatch) overdue() (o *outcomeOf, wait time.Duration) {
 	d.p.mu.Lock()
-	defer d.p.mu.Unlock()
+	defer d.p.unlock()
 	if d.answered {
 		return nil, 0
 	}
@@ -476,7 +483,7 @@ func (d *dispatch) finish(o *outcomeOf) {
 		d.release()
 	}
 	refs := d.agent.executes
-	p.mu.Unlock()
+	p.unlock()
 	for _, f := range frames {
 		f.done()
 	}

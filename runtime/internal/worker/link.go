@@ -22,7 +22,7 @@ func (p *Pool) Attach(who approval.Actor, conn Conn) {
 		}
 	}
 	refs := p.refsOf(l)
-	p.mu.Unlock()
+	p.unlock()
 	p.recount(refs)
 }
 
@@ -32,7 +32,7 @@ func (p *Pool) Detach(session arcp.SessionID, conn Conn) {
 	p.mu.Lock()
 	l := p.links[session]
 	if l == nil || l.conn != conn { // another one has taken over
-		p.mu.Unlock()
+		p.unlock()
 		return
 	}
 	l.conn = nil
@@ -51,7 +51,7 @@ func (p *Pool) Detach(session arcp.SessionID, conn Conn) {
 			beats = append(beats, d.job.Heartbeat) // its silence begins now
 		}
 	}
-	p.mu.Unlock()
+	p.unlock()
 	for _, beat := range beats {
 		beat()
 	}
@@ -61,7 +61,7 @@ func (p *Pool) Detach(session arcp.SessionID, conn Conn) {
 // expire ends the wait for a session.
 func (p *Pool) expire(l *link, since uint64) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
+	defer p.unlock()
 	if l.conn == nil && l.gone == since {
 		l.lose("the worker did not come back in time")
 		p.tidy(l)
@@ -105,7 +105,7 @@ func (p *Pool) Receive(session arcp.SessionID, env *arcp.Envelope, done func()) 
 	ok, err := d.admit(env)
 	if !ok {
 		refs := d.quits(env.Type)
-		p.mu.Unlock()
+		p.unlock()
 		done()
 		p.recount(refs)
 		return err
@@ -120,7 +120,7 @@ func (p *Pool) Receive(session arcp.SessionID, env *arcp.Envelope, done func()) 
 	if before.full && !now.full { // another dispatch may wait for this
 		refs = p.refsOf(d.link)
 	}
-	p.mu.Unlock()
+	p.unlock()
 	if now.taken && !before.taken {
 		job.ManualHeartbeat() // the worker sends them from now on
 	}

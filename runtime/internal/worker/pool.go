@@ -81,6 +81,34 @@ type Pool struct {
 	byJob   map[arcp.JobID]*dispatch     // likewise
 	waiting map[string]chan struct{}     // by reference: closed when a worker may be free
 	picked  uint64
+	out     []delivery // to be made by unlock, in order
+	sending bool       // a goroutine in unlock makes deliveries
+}
+
+// delivery is an envelope for a connection.
+type delivery struct {
+	conn Conn
+	env  arcp.Envelope
+}
+
+// unlock unlocks p.mu, and makes the deliveries of the critical section without the lock. If
+// another goroutine is making deliveries, that one makes these too.
+func (p *Pool) unlock() {
+	defer p.mu.Unlock()
+	if p.sending {
+		return
+	}
+	p.sending = true
+	for len(p.out) > 0 {
+		out := p.out
+		p.out = nil
+		p.mu.Unlock()
+		for i := range out {
+			out[i].conn.Deliver(out[i].env)
+		}
+		p.mu.Lock()
+	}
+	p.sending = false
 }
 
 // agentKey is what an agent is known by.
@@ -162,7 +190,7 @@ func (p *Pool) Register(a host.Agent, who approval.Actor) *arcp.Error {
 	next.link = p.link(&who)
 	next.link.agents++
 	p.tally(next.link)
-	p.mu.Unlock()
+	p.unlock()
 	both := make(map[string]*provided)
 	maps.Copy(both, *p.tools.Load())
 	maps.Copy(both, tools)
@@ -173,7 +201,7 @@ func (p *Pool) Register(a host.Agent, who approval.Actor) *arcp.Error {
 		next.link.agents--
 		p.tally(next.link)
 		p.tidy(next.link)
-		p.mu.Unlock()
+		p.unlock()
 		return err
 	}
 	p.replace(next, tools)
@@ -186,7 +214,7 @@ func (p *Pool) Register(a host.Agent, who approval.Actor) *arcp.Error {
 // connOf returns the connection of a session that executes jobs; nil: it has none.
 func (p *Pool) connOf(session arcp.SessionID) Conn {
 	p.mu.Lock()
-	defer p.mu.Unlock()
+	defer p.unlock()
 	if l := p.links[session]; l != nil {
 		return l.conn
 	}
@@ -324,7 +352,7 @@ func (p *Pool) replace(next *agent, tools map[string]*provided) {
 		refs = append(refs, old.executes...)
 		p.retire(old, next)
 	}
-	p.mu.Unlock()
+	p.unlock()
 	p.recount(refs)
 }
 
@@ -399,7 +427,7 @@ func (l *link) does(principal string) bool {
 // Runs reports whether a session may be given the jobs of a tool, or still does one.
 func (p *Pool) Runs(ref string, session arcp.SessionID) bool {
 	p.mu.Lock()
-	defer p.mu.Unlock()
+	defer p.unlock()
 	if l := p.links[session]; l != nil {
 		for d := range l.held {
 			if d.ref == ref {
@@ -422,7 +450,7 @@ func (p *Pool) recount(refs []string) {
 			delete(p.waiting, ref)
 		}
 	}
-	p.mu.Unlock()
+	p.unlock()
 	for _, ref := range refs {
 		p.cfg.Recount(ref)
 	}

@@ -16,7 +16,7 @@ func (d *dispatch) hear(ctx context.Context) *outcomeOf {
 	d.p.mu.Lock()
 	frames, gone := d.frames, d.gone
 	d.frames = nil
-	d.p.mu.Unlock()
+	d.p.unlock()
 	var o *outcomeOf
 	for _, f := range frames {
 		if o == nil {
@@ -155,7 +155,7 @@ func (d *dispatch) failed(env *arcp.Envelope) *outcomeOf {
 	}
 	d.p.mu.Lock()
 	refused := env.Type == arcp.Nack && !d.taken
-	d.p.mu.Unlock()
+	d.p.unlock()
 	if refused {
 		return &outcomeOf{result: metrics.DispatchRefused, err: &refusal{&e}}
 	}
@@ -174,7 +174,7 @@ func (d *dispatch) answer(to arcp.MessageID, t arcp.Type, payload any) {
 	env := arcp.Frame(t, payload)
 	env.JobID, env.CorrelationID = d.jobID, to
 	d.p.mu.Lock()
-	defer d.p.mu.Unlock()
+	defer d.p.unlock()
 	d.deliver(env)
 }
 
