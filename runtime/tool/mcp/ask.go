@@ -26,7 +26,7 @@ const maxPrompt = 8 << 10
 // elicit asks a person what the server asks, as a question of the job that it is
 // about: an answer that the schema allows is accept, null is decline, and none is
 // cancel. Whatever goes wrong is no answer.
-func (s *Source) elicit(ctx context.Context, t *connWrapper, p *sdk.ElicitParams) (*sdk.ElicitResult, error) {
+func (s *Source) elicit(ctx context.Context, t *observer, p *sdk.ElicitParams) (*sdk.ElicitResult, error) {
 	if p.Mode == "url" {
 		return &sdk.ElicitResult{Action: decline}, nil // it was not offered
 	}

@@ -27,15 +27,15 @@ func (s *Source) call(ctx context.Context, job tool.Job, d *definition, args arc
 	if l == nil {
 		return nil, arcp.Errorf(arcp.CodeUnavailable, "the MCP server %s is not connected; it is being tried again", s.cfg.Name)
 	}
-	c := l.tap.begin(job)
+	c := l.observer.begin(job)
 	told := make(chan struct{})
 	go func() {
 		defer close(told)
 		c.tell(ctx)
 	}()
 	res, err := l.call(ctx, c, d.name, args)
-	raw := l.tap.take(c)
-	lost := l.tap.end(c)
+	raw := l.observer.take(c)
+	lost := l.observer.end(c)
 	<-told
 	if lost > 0 {
 		_ = job.Log(arcp.LevelWarn, fmt.Sprintf("%d log messages of the MCP server were left out: they came faster than events can be kept", lost), nil) // the job may have ended

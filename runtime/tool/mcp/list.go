@@ -31,8 +31,8 @@ func (s *Source) list(ctx context.Context, l *link) ([]definition, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, listTimeout, fmt.Errorf("the list of tools did not come within %s", listTimeout))
 	defer cancel()
 	defer context.AfterFunc(l.life, cancel)()
-	c := l.tap.begin(tool.Job{})
-	defer l.tap.end(c)
+	c := l.observer.begin(tool.Job{})
+	defer l.observer.end(c)
 	var all []definition
 	cursor, size := "", 0
 	for range maxPages {
@@ -64,6 +64,7 @@ func (l *link) page(ctx context.Context, c *call, cursor string) (page []definit
 		err error
 	}
 	got := make(chan answer, 1)
+	ctx = context.WithValue(ctx, ofCall{}, c)
 	go func() { // writing to a program does not end with ctx
 		res, err := l.session.ListTools(ctx, params)
 		got <- answer{res, err}
@@ -73,7 +74,7 @@ func (l *link) page(ctx context.Context, c *call, cursor string) (page []definit
 		if a.err != nil {
 			return nil, "", a.err
 		}
-		raw := schemasOf(l.tap.take(c))
+		raw := schemasOf(l.observer.take(c))
 		for _, t := range a.res.Tools {
 			page = append(page, define(t, raw[t.Name]))
 		}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"sync"
 	"sync/atomic"
@@ -30,7 +29,7 @@ import (
 type Source struct {
 	cfg  Config
 	log  zerolog.Logger
-	open func(t *connWrapper) (*wire, error) // begins to speak with the server
+	open func(t *observer) (*wire, error) // begins to speak with the server
 
 	link    atomic.Pointer[link] // nil: there is no session
 	life    context.Context
@@ -61,14 +60,14 @@ type wire struct {
 
 // link is a session with a server.
 type link struct {
-	session *sdk.ClientSession
-	tap     *connWrapper
-	wire    *wire
-	asks    atomic.Int64  // questions under way
-	changed chan struct{} // capacity 1: the list is another
-	ended   chan struct{} // closed when the session has ended
-	life    context.Context
-	stop    context.CancelFunc // of life
+	session  *sdk.ClientSession
+	observer *observer
+	wire     *wire
+	asks     atomic.Int64  // questions under way
+	changed  chan struct{} // capacity 1: the list is another
+	ended    chan struct{} // closed when the session has ended
+	life     context.Context
+	stop     context.CancelFunc // of life
 }
 
 // New checks the configuration. The error says what to change.
@@ -81,7 +80,7 @@ func New(c Config) (*Source, error) {
 	s.open = s.openProcess
 	if c.URL != "" {
 		h := newHeaders(c.HeadersFile)
-		s.open = func(t *connWrapper) (*wire, error) { return s.openHTTP(h, t) }
+		s.open = func(t *observer) (*wire, error) { return s.openHTTP(h, t) }
 	}
 	return s, nil
 }
@@ -232,7 +231,7 @@ func (s *Source) keepAlive(l *link) (silent <-chan struct{}) {
 		t := time.NewTicker(pingEvery)
 		defer t.Stop()
 		heard := time.Now()
-		for missed := 0; missed < missedPings || l.tap.busy() && time.Since(heard) <= s.cfg.Limits.Timeout; missed++ {
+		for missed := 0; missed < missedPings || l.observer.busy() && time.Since(heard) <= s.cfg.Limits.Timeout; missed++ {
 			select {
 			case <-t.C:
 			case <-l.life.Done():
@@ -276,10 +275,10 @@ func (s *Source) refresh(l *link) error {
 func (s *Source) connect() (*link, error) {
 	ctx, cancel := context.WithTimeoutCause(s.life, connectTimeout, fmt.Errorf("no session within %s", connectTimeout))
 	defer cancel()
-	l := &link{tap: newTap(s.most, s.strayLog), changed: make(chan struct{}, 1), ended: make(chan struct{})}
+	l := &link{observer: newObserver(s.most, s.strayLog), changed: make(chan struct{}, 1), ended: make(chan struct{})}
 	l.life, l.stop = context.WithCancel(s.life)
 	var err error
-	if l.wire, err = s.open(l.tap); err != nil {
+	if l.wire, err = s.open(l.observer); err != nil {
 		l.stop()
 		return nil, err
 	}
@@ -336,7 +335,7 @@ func (s *Source) client(l *link) *sdk.Client {
 				return s.tooManyAsks(), nil
 			}
 			defer l.asks.Add(-1)
-			return s.elicit(ctx, l.tap, req.Params)
+			return s.elicit(ctx, l.observer, req.Params)
 		},
 		ToolListChangedHandler: func(context.Context, *sdk.ToolListChangedRequest) {
 			select {
@@ -402,17 +401,12 @@ func (s *Source) strayLog(level, logger string, data arcp.Raw) {
 }
 
 // openProcess starts the server's program.
-func (s *Source) openProcess(t *connWrapper) (*wire, error) {
+func (s *Source) openProcess(t *observer) (*wire, error) {
 	p, err := startProcess(&s.cfg)
 	if err != nil {
 		return nil, err
 	}
-	return &wire{transport: pipe(p.Stdout, p, t, s.dropped), end: p.end, fate: p.fate}, nil
-}
-
-// pipe is a session over a pair of streams.
-func pipe(in io.ReadCloser, out io.WriteCloser, t *connWrapper, dropped func([]byte)) sdk.Transport {
-	return &sdk.IOTransport{Reader: newLineReader(in, t, dropped), Writer: lineWriter{out, t}, MaxLineLength: -1}
+	return &wire{transport: stdio{p.Stdout, p, t, s.dropped}, end: p.end, fate: p.fate}, nil
 }
 
 func (s *Source) dropped(line []byte) {
@@ -422,7 +416,7 @@ func (s *Source) dropped(line []byte) {
 	s.log.Debug().Str("line", clip.Ellipsis(string(line[:min(len(line), maxNoise)]), maxNoise)).Msg("an MCP server wrote something that is no message")
 }
 
-func (s *Source) openHTTP(h *headers, t *connWrapper) (*wire, error) {
+func (s *Source) openHTTP(h *headers, t *observer) (*wire, error) {
 	if _, err := h.current(); err != nil {
 		return nil, err
 	}
