@@ -125,7 +125,7 @@ func newRig(t *testing.T, c Config, serve func(n int, conn net.Conn)) *fixture {
 		r.mu.Unlock()
 		go serve(n, theirs)
 		return &wire{transport: stdio{ours, ours, tp, r.src.dropped}, end: func() { ours.Close(); theirs.Close() },
-			fate: func(context.Context) error { return nil }}, nil
+			exitError: func(context.Context) error { return nil }}, nil
 	}
 	return r
 }

@@ -26,9 +26,9 @@ type roundTripper struct {
 	headers  *headers
 	observer *observer
 	query    string // of the URL, often a secret; the SDK, whose errors repeat the URL, does not know it
-	late     func() // the server did not answer the request for its stream
+	late     func() // is called when the server has not answered the request for its stream
 
-	life context.Context // of the requests
+	life context.Context // of all requests
 	stop context.CancelFunc
 }
 
@@ -42,14 +42,13 @@ func newRoundTripper(h *headers, t *observer) *roundTripper {
 	return r
 }
 
-// end ends the requests under way; there are no others.
+// end cancels the requests under way, and refuses others.
 func (r *roundTripper) end() {
 	r.stop()
 	r.next.CloseIdleConnections()
 }
 
-// client is what the SDK uses. It has no time limit of its own: each request ends
-// with the call that it is for.
+// client returns the HTTP client for the SDK. It has no timeout: each request ends with its call.
 func (r *roundTripper) client() *http.Client {
 	return &http.Client{Transport: r, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
@@ -90,8 +89,8 @@ func (r *roundTripper) exchange(req *http.Request, cancel func()) (*http.Respons
 	return r.response(resp, id)
 }
 
-// stream asks for the stream that a server may offer, and waits for streamWait: the
-// SDK would wait for ever, and with it the begin of the session.
+// stream requests the stream of the server, and waits for streamWait: the SDK would wait without a limit, and
+// the session would not begin.
 func (r *roundTripper) stream(req *http.Request, cancel func()) (*http.Response, error) {
 	t := time.AfterFunc(streamWait, cancel)
 	resp, err := r.next.RoundTrip(req)
@@ -108,13 +107,13 @@ func (r *roundTripper) stream(req *http.Request, cancel func()) (*http.Response,
 	return r.response(resp, jsonrpc.ID{})
 }
 
-// noStream is the answer of a server that offers no stream.
+// noStream returns the response of a server without a stream.
 func noStream(req *http.Request) *http.Response {
 	return &http.Response{Status: "405 Method Not Allowed", StatusCode: http.StatusMethodNotAllowed, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: make(http.Header), Body: http.NoBody, Request: req}
 }
 
-// endingBody ends what belongs to a response with its body.
+// endingBody calls end when the body of a response is closed.
 type endingBody struct {
 	io.ReadCloser
 	end func()
@@ -149,7 +148,7 @@ func (r *roundTripper) request(req *http.Request) (id jsonrpc.ID, err error) {
 }
 
 func (r *roundTripper) response(resp *http.Response, id jsonrpc.ID) (*http.Response, error) {
-	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // what cannot be read is refused by the SDK
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // the SDK refuses an invalid one
 	if resp.StatusCode >= 300 {
 		r.observer.answered(id, nil) // the server has refused it
 	}
@@ -173,7 +172,7 @@ type readCloser struct {
 	io.Closer
 }
 
-// answerReader is a body that is one message. One goroutine reads.
+// answerReader reads a body that is one message. One goroutine uses it.
 type answerReader struct {
 	src      io.ReadCloser
 	observer *observer
@@ -215,14 +214,13 @@ func (r *answerReader) fill() error {
 	return err
 }
 
-// eventReader passes on server-sent events that the SDK can take: one that is too
-// large becomes an error for the request that the stream answers. One goroutine
-// reads.
+// eventReader reads a stream of server-sent events. It replaces an event that is too large by an error for
+// the request that the stream answers. One goroutine uses it.
 type eventReader struct {
 	src      *bufio.Reader
 	closer   io.Closer
 	observer *observer
-	id       jsonrpc.ID // nil: the stream answers no request
+	id       jsonrpc.ID // not valid: the stream answers no request
 
 	rest []byte
 	err  error
@@ -246,10 +244,10 @@ func (r *eventReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// event reads up to an empty line. Of an event that is too large nothing is kept.
+// event reads one event, up to an empty line. It does not keep an event that is too large.
 func (r *eventReader) event() ([]byte, error) {
 	var event []byte
-	large, fresh := false, true // fresh: a line begins
+	large, lineStart := false, true
 	for {
 		part, err := r.src.ReadSlice('\n')
 		if large = large || len(event)+len(part) > r.observer.most; large {
@@ -257,8 +255,8 @@ func (r *eventReader) event() ([]byte, error) {
 		} else {
 			event = append(event, part...)
 		}
-		blank := fresh && err == nil && len(bytes.TrimRight(part, "\r\n")) == 0
-		fresh = err == nil
+		blank := lineStart && err == nil && len(bytes.TrimRight(part, "\r\n")) == 0
+		lineStart = err == nil
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull) || err == nil && !blank:
 			continue
@@ -270,7 +268,7 @@ func (r *eventReader) event() ([]byte, error) {
 	}
 }
 
-// instead is the event in the place of one that was too large.
+// instead returns the event that replaces one that is too large.
 func (r *eventReader) instead(end error) ([]byte, error) {
 	if !r.id.IsValid() {
 		return nil, end
@@ -295,7 +293,7 @@ func (t *observer) instead(id jsonrpc.ID) ([]byte, error) {
 	return jsonrpc.EncodeMessage(tooLarge(id, t.most))
 }
 
-// eventData joins the data of an event.
+// eventData returns the data of an event.
 func eventData(event []byte) []byte {
 	var data []byte
 	for line := range bytes.Lines(event) {

@@ -130,7 +130,7 @@ func TestAStormOfQuestions(t *testing.T) {
 				t.Fatal(res, err)
 			}
 		}
-		if n := strings.Count(r.log.String(), "it is not asked"); n == 0 || n > noiseBurst {
+		if n := strings.Count(r.log.String(), "it is not asked"); n == 0 || n > logBurst {
 			t.Errorf("%d lines of the log", n)
 		}
 	})
