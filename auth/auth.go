@@ -24,6 +24,7 @@ const (
 	OAuth2    = "oauth2"
 	MTLS      = "mtls"
 	None      = "none"
+	Program   = "program" // of a connection to a program that the runtime has started; not offered to others
 )
 
 // Role permits a set of operations to an identity (SPEC.md §5.12).
@@ -60,6 +61,8 @@ type Identity struct {
 	Serves []string // name globs of principals whose jobs it may run
 	Lease  []byte   // JSON object: authority of its jobs; nil: not set
 
+	Program *ProgramRights `json:",omitzero"` // nil: it is no program of the runtime
+
 	// The members below are read by Set.Again when the credential is checked anew.
 	TokenPrint Secret `json:",omitzero"` // tells bearer tokens apart; see tokenPrint
 	Issuer     string // of the JWT
@@ -83,6 +86,7 @@ type Request struct {
 	Local       bool   // the operating system vouches for PeerUID
 	PeerUID     int
 	PeerCerts   []*x509.Certificate
+	Program     *Identity // the runtime started the peer and assigns this identity; nil: it did not
 	Now         time.Time
 }
 

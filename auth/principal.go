@@ -11,11 +11,12 @@ import (
 	"unicode/utf8"
 )
 
-// Names that only the runtime gives: an anonymous session, and a user the
-// operating system vouches for.
+// Prefixes of the names that the runtime assigns: to anonymous sessions, to users that the
+// operating system vouches for, and to programs that it has started.
 const (
 	anonymousPrefix = "anonymous:"
 	uidPrefix       = "uid:"
+	programPrefix   = "program:"
 )
 
 const (
@@ -56,7 +57,7 @@ func uidName(uid int) string { return uidPrefix + strconv.Itoa(uid) }
 
 // reserved says that a credential from elsewhere cannot claim the name.
 func reserved(name string) bool {
-	return strings.HasPrefix(name, anonymousPrefix) || strings.HasPrefix(name, uidPrefix)
+	return strings.HasPrefix(name, anonymousPrefix) || strings.HasPrefix(name, uidPrefix) || strings.HasPrefix(name, programPrefix)
 }
 
 // checkName returns the reason why a principal's name is not allowed, without repeating the
@@ -71,6 +72,8 @@ func checkName(name string) error {
 		return errors.New("a principal's name has printable characters only")
 	case strings.HasPrefix(name, anonymousPrefix):
 		return fmt.Errorf("names with %q belong to anonymous sessions: choose another", anonymousPrefix)
+	case strings.HasPrefix(name, programPrefix):
+		return fmt.Errorf("names with %q belong to programs that the server starts: choose another", programPrefix)
 	}
 	return nil
 }

@@ -10,6 +10,9 @@ import (
 // known any more, or its scheme is not offered to this peer. A zero r.Now is the
 // current time.
 func (s *Set) Again(id Identity, r Request) (Identity, error) {
+	if id.Scheme == Program || r.Program != nil {
+		return r.revalidateProgram(&id)
+	}
 	a, err := s.current.Load().scheme(id.Scheme)
 	if err != nil {
 		return Identity{}, err

@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/credential"
 	"github.com/arcpd/arcpd/runtime/internal/agents"
 	"github.com/arcpd/arcpd/runtime/internal/audit"
@@ -247,7 +248,26 @@ func (r *Runtime) UpgradeRefused(u transport.RefusedUpgrade) {
 // client is told session.close and the connection is closed; the session can be resumed.
 // Serve returns when the goroutines of the connection have ended. The error is the reason
 // why the connection ended, nil if the peer closed it.
-func (r *Runtime) Serve(ctx context.Context, c transport.Conn) error { return r.conns.Serve(ctx, c) }
+func (r *Runtime) Serve(ctx context.Context, c transport.Conn) error {
+	return r.conns.Serve(ctx, c, nil)
+}
+
+// Worker is a program that the caller has started and that executes tools (SPEC.md §7.8).
+type Worker struct {
+	Name  string   // unique among the workers of a runtime
+	Tools []string // globs, as of path.Match, of the names of the tools that it may execute
+
+	// Registered is called each time when the worker has registered tools. It must not block.
+	Registered func()
+}
+
+// ServeWorker is Serve for the connection to a program that the caller has started. The
+// principal of its session is "program:" and the name, whatever credentials it shows. It has
+// the role worker, executes jobs of all principals, and submits none of its own. A session
+// of an earlier process of the same name ends when the program opens one.
+func (r *Runtime) ServeWorker(ctx context.Context, c transport.Conn, w Worker) error {
+	return r.conns.Serve(ctx, c, &conn.Program{Identity: auth.NewProgram(w.Name, w.Tools), Registered: w.Registered})
+}
 
 // Reauthenticate checks the identity of every connected session against Config.Auth. Sessions
 // whose token or principal is no longer configured lose their connection and cannot resume;

@@ -18,7 +18,7 @@ import (
 
 func main() {
 	toolexec.Hook()
-	if err := toolexec.KeepDescriptors(); err != nil {
+	if err := toolexec.CloseInherited(); err != nil {
 		fmt.Fprintln(os.Stderr, "arcp:", err)
 		os.Exit(exitFailed)
 	}

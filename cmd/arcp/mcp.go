@@ -128,8 +128,8 @@ func (a *app) slogger(verbose bool) *slog.Logger {
 }
 
 // listen opens the listener of --http; nil without it.
-func (d *door) listen(ctx context.Context) (net.Listener, mcpserve.Door, error) {
-	guard := mcpserve.Door{Origins: d.origins, Proxied: d.proxied}
+func (d *door) listen(ctx context.Context) (net.Listener, mcpserve.Access, error) {
+	guard := mcpserve.Access{Origins: d.origins, Proxied: d.proxied}
 	if d.http == "" {
 		if d.tokenFile != "" || len(d.origins) > 0 || d.proxied {
 			return nil, guard, usagef("--http-token-file, --http-origin and --behind-proxy are for --http")

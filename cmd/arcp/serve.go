@@ -19,6 +19,7 @@ import (
 
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
+	"github.com/arcpd/arcpd/cmd/arcp/internal/stdioworker"
 	"github.com/arcpd/arcpd/runtime"
 	"github.com/arcpd/arcpd/runtime/tool"
 	"github.com/arcpd/arcpd/runtime/tool/demo"
@@ -62,6 +63,8 @@ type server struct {
 	cert     *certificate // nil: no TLS
 	registry *prometheus.Registry
 	sources  sources
+	toStart  []stdioworker.Config            // the workers of the configuration file
+	workers  []*stdioworker.Worker           // that were started
 	rt       atomic.Pointer[runtime.Runtime] // nil until it is ready
 
 	forget func() error // removes temporary files; set with rt
@@ -159,6 +162,9 @@ func (s *server) start(ctx context.Context) error {
 	if names := s.values.WithoutEffect(); len(names) > 0 {
 		s.log.Warn().Strs("settings", names).Msg("these settings have no effect in this version")
 	}
+	if s.workers, err = startWorkers(ctx, s.toStart, rt); err != nil {
+		return errors.Join(err, s.shutdown())
+	}
 	s.serveMain()
 	return nil
 }
@@ -241,7 +247,7 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 		}
 	}
 	var err error
-	if s.sources, err = openSources(s.values, s.log, s.registry); err != nil {
+	if s.sources, s.toStart, err = openSources(s.values, s.log, s.registry); err != nil {
 		return nil, err
 	}
 	// Before the runtime: recovered jobs look up their tools.

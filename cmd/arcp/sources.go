@@ -13,10 +13,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
+	"github.com/arcpd/arcpd/cmd/arcp/internal/stdioworker"
 	"github.com/arcpd/arcpd/cmd/arcp/internal/toolset"
 	"github.com/arcpd/arcpd/runtime/credential"
 	"github.com/arcpd/arcpd/runtime/tool"
-	"github.com/arcpd/arcpd/runtime/tool/agent"
 	"github.com/arcpd/arcpd/runtime/tool/exec"
 	"github.com/arcpd/arcpd/runtime/tool/mcp"
 )
@@ -28,13 +28,14 @@ const sourceTimeout = 30 * time.Second
 // sources are where the tools of the configuration file come from.
 type sources []tool.Source
 
-// openSources makes the sources of the entries of tools. An entry that cannot work is an error
-// that names the entry.
-func openSources(v *settings.Values, log zerolog.Logger, reg prometheus.Registerer) (sources, error) {
+// openSources makes the sources of the entries of tools, and returns the workers to start. An
+// entry that cannot work is an error that names the entry.
+func openSources(v *settings.Values, log zerolog.Logger, reg prometheus.Registerer) (sources, []stdioworker.Config, error) {
 	entries, err := toolset.Load(v)
 	if err != nil {
-		return nil, usageOf(err)
+		return nil, nil, usageOf(err)
 	}
+	var workers []stdioworker.Config
 	secrets := hidden(v, entries)
 	var list sources
 	metrics := mcp.NewMetrics(reg)
@@ -50,10 +51,12 @@ func openSources(v *settings.Values, log zerolog.Logger, reg prometheus.Register
 		case e.MCP != nil:
 			s, err = openMCP(e.MCP, log, metrics)
 		default:
-			s, err = openAgent(e.Agent, log)
+			w := e.Worker
+			workers = append(workers, stdioworker.Config{Name: w.Name, Command: w.Command, Env: w.Env, Dir: w.Dir, Tools: w.Allow,
+				ReadLimit: v.Size("max-frame"), Log: log})
 		}
 		if err != nil {
-			return nil, failf("configuration file %s: %s: %w", v.File, e.Where, err)
+			return nil, nil, failf("configuration file %s: %s: %w", v.File, e.Where, err)
 		}
 		if s != nil {
 			list = append(list, s)
@@ -62,7 +65,7 @@ func openSources(v *settings.Values, log zerolog.Logger, reg prometheus.Register
 	if len(commands) > 0 {
 		list = append(list, exec.NewSource(commands))
 	}
-	return list, nil
+	return list, workers, nil
 }
 
 // hidden returns the server's files and directories that a sandboxed command does not see.
@@ -103,11 +106,6 @@ func openMCP(m *toolset.MCP, log zerolog.Logger, metrics *mcp.Metrics) (tool.Sou
 		Prefix: m.Prefix, Allow: m.Allow, SideEffect: m.SideEffect, Approval: m.Approval, Limits: m.Limits,
 		Log: log, Metrics: metrics, Version: thisBuild().Version,
 	})
-}
-
-// openAgent makes the source of a program that speaks ARCP.
-func openAgent(a *toolset.Agent, log zerolog.Logger) (tool.Source, error) {
-	return agent.New(agent.Config{Name: a.Name, Command: a.Command, Env: a.Env, Dir: a.Dir, Prefix: a.Prefix, Allows: a.Allows, Log: log})
 }
 
 // start has all sources publish their tools, at the same time, and returns when
@@ -157,6 +155,31 @@ func (list sources) refresh(ctx context.Context) error {
 	}
 	all.Wait()
 	return errors.Join(failures...)
+}
+
+// startWorkers starts the programs that are workers, at the same time, and returns when each
+// has registered its tools, or ctx ends. After an error none runs.
+func startWorkers(ctx context.Context, list []stdioworker.Config, server stdioworker.Server) ([]*stdioworker.Worker, error) {
+	started, failures := make([]*stdioworker.Worker, len(list)), make([]error, len(list))
+	var all sync.WaitGroup
+	for i, cfg := range list {
+		all.Go(func() { started[i], failures[i] = stdioworker.Start(ctx, cfg, server) })
+	}
+	all.Wait()
+	if err := errors.Join(failures...); err != nil {
+		closeWorkers(slices.DeleteFunc(started, func(p *stdioworker.Worker) bool { return p == nil }))
+		return nil, failf("start the workers of the configuration file: %w", err)
+	}
+	return started, nil
+}
+
+// closeWorkers ends the programs, all at the same time.
+func closeWorkers(list []*stdioworker.Worker) {
+	var all sync.WaitGroup
+	for _, p := range list {
+		all.Go(p.Close)
+	}
+	all.Wait()
 }
 
 // close ends the sources, all at the same time: some have programs that take

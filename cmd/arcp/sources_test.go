@@ -135,77 +135,11 @@ func TestCommandsRecover(t *testing.T) {
 	})
 }
 
-// arcpItself is a command line that runs this program as arcp.
-func arcpItself(t *testing.T, args ...string) string {
-	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return `["` + strings.Join(append([]string{exe}, args...), `", "`) + `"]`
-}
-
-// With --stdio arcp is a program that speaks ARCP: its tools are tools of another.
-func TestAProgramThatSpeaksARCP(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	data := filepath.Join(dir, "data")
-	p := serve(t, "--config", withTools(t, `
-  - {arcp: {name: kid, command: `+arcpItself(t, "serve", "--stdio", "--demo", "--data", data)+`, env: [`+beArcp+`, HOME], dir: `+dir+`},
-     prefix: k., allow: ["demo.*"]}
-`))
-	wantOutcome(t, "a tool of the program", p.cli("invoke", "k.demo.echo", `{"a":1}`), exitOK, `{"a":1}`, "")
-	wantOutcome(t, "a version of it", p.cli("invoke", "k.demo.echo@0.9.0", `{"a":1}`), exitOK, `{"legacy":{"a":1}}`, "")
-	wantOutcome(t, "its events", p.cli("invoke", "k.demo.emit", `{"count":2,"bytes":3}`), exitOK, `{"emitted":2}`, "xxx")
-	wantOutcome(t, "its errors", p.cli("invoke", "k.demo.fail", `{"code":"NOT_FOUND","message":"no such thing"}`, "-o", "json"), exitFailed, "", "no such thing")
-	wantOutcome(t, "its own affairs", p.cli("invoke", "k.jobs.get", `{"job_id":"x"}`), exitFailed, "", "AGENT_NOT_AVAILABLE")
-	id := p.detach("k.demo.sleep", `{"ms":3600000}`)
-	p.untilRunning(1)
-	wantOutcome(t, "cancel", p.cli("jobs", "cancel", id), exitOK, "", "")
-	wantOutcome(t, "its end", p.cli("jobs", "wait", id), exitCancelled, "", "")
-	if !runsAny(data) {
-		t.Error("the program does not run")
-	}
-	p.signal(syscall.SIGTERM)
-	if code := p.wait(); code != exitOK || runsAny(data) {
-		t.Errorf("exit code = %d, the program runs: %v; want it to end with the server", code, runsAny(data))
-	}
-}
-
-// A file that has a runtime start itself comes to an end, which is said.
-func TestARuntimeDoesNotStartItselfForEver(t *testing.T) {
-	t.Parallel()
-	config := filepath.Join(t.TempDir(), "arcp.yaml")
-	write(t, config, "data: \":memory:\"\ntoken: [alice=secret]\ntools:\n  - {arcp: {name: me, command: "+
-		arcpItself(t, "serve", "--stdio", "--config", config)+", env: ["+beArcp+", HOME]}}\n")
-	p := start(t, nil, "serve", "--config", config, "--listen", "127.0.0.1:0", "--admin", "")
-	if code := p.wait(); code == exitOK || !strings.Contains(p.errs.String(), "start each other more than 4 deep") {
-		t.Errorf("exit code = %d, log:\n%s\nwant to be told why", code, p.errs)
-	}
-	if runsAny(config) {
-		t.Error("it still runs somewhere")
-	}
-}
-
-func TestAProgramThatDoesNotSpeakARCP(t *testing.T) {
-	t.Parallel()
-	for command, want := range map[string]string{
-		`["sh", "-c", "echo this is not it >&2; exit 3"]`: "it ended with exit status 3; it said last: this is not it",
-		`["cat", "/etc/passwd"]`:                          "tools of arcp:kid: the program does not offer its tools",
-		`["no-such-program-here"]`:                        "name a program that is there",
-	} {
-		o := cli(t, "serve", "--config", withTools(t, `  - {arcp: {name: kid, command: `+command+`}}`), "--listen", "127.0.0.1:0", "--admin", "")
-		if o.code == exitOK || !strings.Contains(o.stderr, want) {
-			t.Errorf("%s: %v\nwant %q", command, o, want)
-		}
-	}
-}
-
 // A server that waits for the tools of a program stops when it is told to.
 func TestStopWhileStarting(t *testing.T) {
 	t.Parallel()
 	silent := program(t, "cat >/dev/null; sleep 1000")
-	config := withTools(t, "  - {arcp: {name: kid, command: ["+silent+"]}}\n")
+	config := withTools(t, "  - {worker: {name: kid, command: ["+silent+"]}}\n")
 	p := start(t, nil, "serve", "--config", config, "--listen", "127.0.0.1:0", "--admin", "")
 	until(t, "the program runs", func() bool { return runsAny(silent) })
 	p.signal(syscall.SIGHUP)

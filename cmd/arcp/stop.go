@@ -70,11 +70,7 @@ func signalName(sig os.Signal) string {
 // drain shuts the runtime down; the listeners stay open meanwhile, so that
 // probes see it and clients are refused in order.
 func (s *server) drain() error {
-	ctx, cancel := context.WithTimeout(context.Background(), max(s.values.Duration("drain"), time.Millisecond))
-	defer cancel()
-	err := s.rt.Load().Shutdown(ctx)
-	s.sources.close()
-	err = errors.Join(err, s.forget())
+	err := s.shutdown()
 	if s.mainSrv != nil {
 		_ = s.mainSrv.Close() // nothing is left on it
 	}
@@ -91,6 +87,16 @@ func (s *server) drain() error {
 	}
 	s.log.Info().Msg("stopped")
 	return nil
+}
+
+// shutdown shuts the runtime down, then its tools, which end while its jobs do.
+func (s *server) shutdown() error {
+	ctx, cancel := context.WithTimeout(context.Background(), max(s.values.Duration("drain"), time.Millisecond))
+	defer cancel()
+	err := s.rt.Load().Shutdown(ctx)
+	closeWorkers(s.workers)
+	s.sources.close()
+	return errors.Join(err, s.forget())
 }
 
 // reload applies the settings that SIGHUP can change. A mistake changes nothing.

@@ -50,12 +50,11 @@ const (
 	SourceExec    = "exec"    // a command
 	SourceMCP     = "mcp"     // an MCP server
 	SourceWorker  = "worker"  // a connected agent
-	SourceAgent   = "agent"   // a program that the runtime starts and that speaks ARCP
 	SourceBuiltin = "builtin" // the runtime
 )
 
 // Sources lists the sources in the order of SPEC.md §7.1.
-var Sources = []string{SourceGo, SourceExec, SourceMCP, SourceWorker, SourceAgent, SourceBuiltin}
+var Sources = []string{SourceGo, SourceExec, SourceMCP, SourceWorker, SourceBuiltin}
 
 // Early reports whether a tool with this side effect may start before its job is durable.
 func (s SideEffect) Early() bool { return s == SideEffectNone || s == SideEffectRead }

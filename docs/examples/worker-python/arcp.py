@@ -1,6 +1,6 @@
 """A worker's side of ARCP over one WebSocket: it opens a session, registers an
 agent, does the jobs it is given, and goes on over another connection when one is
-lost."""
+lost. A worker that the runtime has started speaks over its standard streams."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import sys
 import uuid
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, Awaitable, Callable
+from typing import Any, AsyncIterator, Awaitable, Callable
 
 import websockets
 
@@ -67,6 +67,28 @@ class _Running:
     outcome: tuple[str, dict[str, Any]] | None = None  # until it is acknowledged
 
 
+STDIO = "stdio:"  # the URL of the standard streams
+
+
+class Stdio:
+    """Standard input and output, a frame a line."""
+
+    async def open(self) -> Stdio:
+        self._lines = asyncio.StreamReader(limit=16 << 20)
+        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(self._lines), sys.stdin)
+        return self
+
+    async def send(self, frame: str) -> None:
+        print(frame, flush=True)
+
+    async def close(self) -> None:
+        self._lines.feed_eof()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while line := await self._lines.readline():
+            yield line
+
+
 class Worker:
     def __init__(self, url: str, token: str, name: str, tools: dict[str, Tool], concurrency: int = 1):
         self.url, self.token, self.name, self.tools, self.concurrency = url, token, name, tools, concurrency
@@ -77,10 +99,15 @@ class Worker:
         self._waiting: dict[str, tuple[dict[str, Any], asyncio.Future[dict[str, Any]]]] = {}
 
     async def run(self) -> None:
-        """Works until it is cancelled."""
+        """Works until it is cancelled, or standard input ends."""
         self._main, delay = asyncio.current_task(), 0.1
         try:
-            while True:
+            if self.url == STDIO:
+                self._ws = await Stdio().open()
+                await self._open()
+                async for frame in self._ws:
+                    await self._receive(json.loads(frame))
+            while self.url != STDIO:
                 with contextlib.suppress(OSError, websockets.WebSocketException):
                     async with websockets.connect(self.url, subprotocols=["arcp.v1"], compression=None, max_size=16 << 20) as ws:
                         self._ws = ws
@@ -100,7 +127,7 @@ class Worker:
             await self._send("session.resume", {"resume_token": self._resume_token, "last_event_seq": self._last_event})
         else:
             await self._send("session.open", {
-                "auth": {"scheme": "bearer", "token": self.token},
+                "auth": {"scheme": "none"} if self.url == STDIO else {"scheme": "bearer", "token": self.token},
                 "client": {"kind": "worker-python", "version": "1.0.0"},
                 "capabilities": {"executes": True},
             })

@@ -4,8 +4,9 @@ counts to a number and can go on from where it was."""
 import asyncio
 import os
 import signal
+import sys
 
-from arcp import Call, Tool, ToolError, Worker
+from arcp import STDIO, Call, Tool, ToolError, Worker
 
 
 async def words(call: Call) -> dict[str, int]:
@@ -36,7 +37,7 @@ WAIT = {"description": "counts to a number", "side_effect": "none", "recovery": 
 
 async def main() -> None:
     worker = Worker(
-        os.environ.get("ARCP_URL", "ws://127.0.0.1:7777/arcp"), os.environ.get("ARCP_TOKEN", ""), "text worker",
+        STDIO if "--stdio" in sys.argv else os.environ.get("ARCP_URL", "ws://127.0.0.1:7777/arcp"), os.environ.get("ARCP_TOKEN", ""), "text worker",
         {"text.words@1.0.0": Tool(words, WORDS), "text.wait@1.0.0": Tool(wait, WAIT)}, concurrency=4)
     task = asyncio.ensure_future(worker.run())
     for end in (signal.SIGTERM, signal.SIGINT):

@@ -19,9 +19,14 @@ import (
 // Of returns the actor of a session with an identity. humanInput says that the session takes
 // part in human input.
 func Of(id *auth.Identity, session arcp.SessionID, humanInput bool) approval.Actor {
-	return approval.Actor{Principal: id.Principal, Session: session, HumanInput: humanInput, Observer: !MayCommand(id),
+	who := approval.Actor{Principal: id.Principal, Session: session, HumanInput: humanInput, Observer: !MayCommand(id),
 		Approver: auth.HasRole(*id, auth.RoleApprover), Worker: auth.HasRole(*id, auth.RoleWorker), Admin: auth.HasRole(*id, auth.RoleAdmin),
 		Sees: matcher(id.Sees), Serves: matcher(id.Serves)}
+	if p := id.Program; p != nil {
+		who.Serves = func(string) bool { return true }
+		who.Executes = func(tool string) bool { return matchesAny(p.Tools, tool) }
+	}
+	return who
 }
 
 // matcher reports whether a name is matched by one of the globs; nil if there
@@ -59,6 +64,9 @@ func Stored(ctx context.Context, st store.Store, set *auth.Set, id arcp.SessionI
 		return approval.Actor{}, err
 	}
 	request := auth.Request{Now: time.Now()}
+	if identity.Scheme == auth.Program {
+		request.Program = &identity
+	}
 	if uid, ok := strings.CutPrefix(identity.Principal, "uid:"); ok && identity.Scheme == auth.None { // the store is as good as the system that said so
 		if request.PeerUID, err = strconv.Atoi(uid); err != nil {
 			return approval.Actor{}, err

@@ -117,6 +117,7 @@ type Actor struct {
 	Admin      bool
 	Sees       func(principal string) bool // nil: only its own
 	Serves     func(principal string) bool // whose jobs a worker executes; nil: only its own
+	Executes   func(tool string) bool      // the tools that a worker may execute; nil: all
 }
 
 // Observes reports whether the actor may see jobs, events and questions of a principal.

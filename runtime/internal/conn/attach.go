@@ -160,9 +160,8 @@ func (h *handshake) revalidate(now time.Time, row *store.Session) *arcp.Error {
 		h.c.srv.opts.Logger.Error().Err(err).Str("session_id", string(row.ID)).Msg("identity of a session")
 		return unreadable()
 	}
-	info := h.c.tc.Info()
 	h.scheme = stored.Scheme
-	id, err := h.c.srv.opts.Auth.Again(stored, auth.Request{Local: info.Local, PeerUID: info.PeerUID, Now: now})
+	id, err := h.c.srv.opts.Auth.Again(stored, h.c.peer(now))
 	if err != nil {
 		return arcp.Errorf(arcp.CodeUnauthenticated, "%s", h.refuseCredential(err).Message)
 	}

@@ -32,6 +32,9 @@ func (c *conn) answer(now time.Time, question any) {
 	switch q := question.(type) {
 	case machine.Authenticate:
 		c.handshake.scheme = q.Scheme
+		if c.principal.program != nil {
+			c.handshake.scheme = auth.Program
+		}
 		c.handshake.authenticate(now, machine.Verify{Authenticate: q})
 	case machine.Verify:
 		c.handshake.authenticate(now, q)
@@ -52,9 +55,19 @@ func (c *conn) answer(now time.Time, question any) {
 
 // request returns the request to authenticate credentials that came on this connection.
 func (c *conn) request(now time.Time, q machine.Authenticate) auth.Request {
+	r := c.peer(now)
+	r.Scheme, r.Token, r.Principal, r.Fingerprint, r.Anonymous = q.Scheme, auth.Secret(q.Token), q.Principal, q.Fingerprint, q.Anonymous
+	return r
+}
+
+// peer returns a request without credentials: what the connection itself proves of the peer.
+func (c *conn) peer(now time.Time) auth.Request {
 	info := c.tc.Info()
-	return auth.Request{Scheme: q.Scheme, Token: auth.Secret(q.Token), Principal: q.Principal, Fingerprint: q.Fingerprint,
-		Anonymous: q.Anonymous, Local: info.Local, PeerUID: info.PeerUID, PeerCerts: info.PeerCerts, Now: now}
+	r := auth.Request{Local: info.Local, PeerUID: info.PeerUID, PeerCerts: info.PeerCerts, Now: now}
+	if p := c.principal.program; p != nil {
+		r.Program = &p.Identity
+	}
+	return r
 }
 
 // authenticate judges the credentials of a handshake or, with a challenge, the response to
@@ -142,7 +155,7 @@ func (h *handshake) refuseCredential(err error) *machine.Refusal {
 // schemeLabel returns the metric label of a scheme, from a closed set.
 func schemeLabel(scheme string) string {
 	switch scheme {
-	case auth.Bearer, auth.SignedJWT, auth.OAuth2, auth.MTLS, auth.None:
+	case auth.Bearer, auth.SignedJWT, auth.OAuth2, auth.MTLS, auth.None, auth.Program:
 		return scheme
 	}
 	return "other"
@@ -174,8 +187,21 @@ func (h *handshake) establish(now time.Time, q machine.Establish) {
 	})
 }
 
-// create makes a new session.
+// create makes a new session. Before it, the sessions of earlier processes of the same program
+// end: their processes are gone, and their agents would keep their ids.
 func (h *handshake) create(now time.Time, q machine.Establish) {
+	if h.c.principal.program == nil {
+		h.createSession(now, q)
+		return
+	}
+	h.c.tasks.read(func(ctx context.Context) func(time.Time) {
+		endSessions(ctx, h.c.srv.opts.Sessions, q.Identity.Principal)
+		return func(now time.Time) { h.createSession(now, q) }
+	})
+}
+
+// createSession makes a new session.
+func (h *handshake) createSession(now time.Time, q machine.Establish) {
 	if err := h.c.srv.enter(h.c); err != nil {
 		h.log(h.c.srv.opts.Logger.Warn().Str("reason", err.Message), "rejected")
 		h.c.m.Established(now, machine.Established{Refused: err})

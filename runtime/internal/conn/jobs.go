@@ -28,11 +28,14 @@ func (c *conn) invoke(now time.Time, env *arcp.Envelope) error {
 	c.rates.clampPriority(now, env)
 	s := c.submit(env)
 	s.Payload = &p
-	if err != nil {
+	switch refused := c.principal.program.refuse(&p); {
+	case err != nil:
 		c.srv.opts.Engine.Refuse(&s, arcp.Nack, arcp.PayloadError(env.Type, err))
-		return nil
+	case refused != nil:
+		c.srv.opts.Engine.Refuse(&s, arcp.Nack, refused)
+	default:
+		c.srv.opts.Engine.Submit(s)
 	}
-	c.srv.opts.Engine.Submit(s)
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 // principal is the authenticated identity of the client, with values derived from it.
 type principal struct {
 	identity  auth.Identity
+	program   *Program     // nil: the runtime did not start the peer
 	lease     *lease.Lease // decoded from leaseText
 	leaseText []byte
 	roles     []string // see roleNames

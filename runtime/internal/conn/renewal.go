@@ -109,8 +109,7 @@ func (rn *renewal) recheck(now time.Time) {
 	if p := rn.c.m.Phase(); p != machine.Accepted && p != machine.Establishing || rn.c.principal.identity.Principal == "" {
 		return // the credential is not judged yet
 	}
-	info := rn.c.tc.Info()
-	id, err := rn.c.srv.opts.Auth.Again(rn.c.principal.identity, auth.Request{Local: info.Local, PeerUID: info.PeerUID, PeerCerts: info.PeerCerts, Now: now})
+	id, err := rn.c.srv.opts.Auth.Again(rn.c.principal.identity, rn.c.peer(now))
 	if err != nil {
 		why, _ := refusal(err)
 		rn.c.evicted(causeRevoked, why.Message)

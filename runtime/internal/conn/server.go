@@ -215,9 +215,11 @@ func heartbeatSeconds(d time.Duration) int64 {
 // client is told session.close and the connection is closed; the session can be resumed.
 // Serve returns when the goroutines of the connection have ended. The error is the reason
 // why the connection ended, nil if the peer closed it.
-func (s *Server) Serve(ctx context.Context, tc transport.Conn) error {
+//
+// program is the peer if the runtime started it; else nil.
+func (s *Server) Serve(ctx context.Context, tc transport.Conn, program *Program) error {
 	// This frame stays on the stack while the connection is idle: most of its memory is stacks.
-	c, err := s.begin(tc)
+	c, err := s.begin(tc, program)
 	if err != nil {
 		return err
 	}
@@ -233,8 +235,9 @@ func (s *Server) Serve(ctx context.Context, tc transport.Conn) error {
 }
 
 // begin counts a connection, or refuses it.
-func (s *Server) begin(tc transport.Conn) (*conn, error) {
+func (s *Server) begin(tc transport.Conn, program *Program) (*conn, error) {
 	c := newConn(s, tc)
+	c.principal.program = program
 	if err := s.admit(c); err != nil {
 		_ = tc.Close(transport.CloseOverloaded, err.Error()) // the refusal is the error
 		return nil, err

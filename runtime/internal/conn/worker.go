@@ -59,6 +59,13 @@ func (wl *workerLink) Deliver(env arcp.Envelope) {
 // Queued returns the bytes that wait for the client.
 func (wl *workerLink) Queued() int { return wl.c.output.box.queued() }
 
+// Registered tells the owner of the program, if the runtime started the peer.
+func (wl *workerLink) Registered() {
+	if p := wl.c.principal.program; p != nil && p.Registered != nil {
+		p.Registered()
+	}
+}
+
 // receive handles a message about a job that the session executes.
 func (wl *workerLink) receive(now time.Time, env *arcp.Envelope) {
 	size := int64(len(env.Payload))

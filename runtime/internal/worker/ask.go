@@ -11,34 +11,34 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Bounds of what a worker asks for a job.
+// Bounds of the questions and calls of a worker for a job.
 const (
-	maxAsking   = 64       // questions and calls of a job that wait for an answer
-	maxAnswers  = 64       // of a job that are kept for a worker that asks again under the same id
-	maxKept     = 16 << 20 // bytes of answers kept for a session that asks again, and of those that wait for it
-	maxAnswer   = 4 << 20  // bytes of a child's result: a frame carries it and more
-	smallAnswer = 4 << 10  // bytes of one that is always given, as every refusal is
+	maxAsking   = 64       // open questions and calls of a job
+	maxAnswers  = 64       // cached answers of a job, for a worker that repeats a question
+	maxKept     = 16 << 20 // bytes of cached answers of a session, and of queued ones
+	maxAnswer   = 4 << 20  // bytes of the result of a child: it must fit into a frame
+	smallAnswer = 4 << 10  // bytes of an answer that maxKept does not apply to, as every refusal
 )
 
-// asks is what a worker has asked for a job.
+// asks are the questions and calls of a worker for a job.
 type asks struct {
-	open    map[arcp.MessageID][]arcp.Envelope // what was answered so far
-	settled []*cachedAnswers                   // the latest
-	unsent  []arcp.Envelope                    // answers for when the worker comes back
-	total   *answerCache
+	open     map[arcp.MessageID][]arcp.Envelope // with the answers so far
+	answered []*cachedAnswers                   // oldest first
+	unsent   []arcp.Envelope                    // answers for a worker that reconnects
+	total    *answerCache
 }
 
-// answerCache holds answers of a session's dispatches, in case the worker asks again.
+// answerCache bounds the cached answers of a session's dispatches.
 type answerCache struct {
-	order   []*cachedAnswers // those that are large, the oldest first; some are not kept any more
-	settled int              // bytes of them
-	unsent  int              // bytes of those that wait for the worker
+	order  []*cachedAnswers // large ones, oldest first; some are evicted
+	cached int              // bytes of the large ones
+	unsent int              // bytes of answers that wait for the worker to reconnect
 }
 
 type cachedAnswers struct {
 	id      arcp.MessageID
 	answers []arcp.Envelope
-	gone    bool // the answers are not kept any more
+	evicted bool
 }
 
 func size(answers []arcp.Envelope) (n int) {
@@ -48,40 +48,40 @@ func size(answers []arcp.Envelope) (n int) {
 	return n
 }
 
-// keep keeps answers. The oldest give way when there is too much; that they were
-// given stays known. Small ones are bounded by their number.
-func (t *answerCache) keep(s *cachedAnswers) {
+// add adds answers, and evicts the oldest above maxKept; their ids stay known. Small answers are bounded by
+// their number.
+func (t *answerCache) add(s *cachedAnswers) {
 	n := size(s.answers)
 	if n <= smallAnswer {
 		return
 	}
-	t.settled += n
-	for t.order = append(t.order, s); t.settled > maxKept; t.order = t.order[1:] {
-		t.strip(t.order[0])
+	t.cached += n
+	for t.order = append(t.order, s); t.cached > maxKept; t.order = t.order[1:] {
+		t.evict(t.order[0])
 	}
 	if len(t.order) > 2*maxKept/smallAnswer {
-		t.order = slices.DeleteFunc(t.order, func(s *cachedAnswers) bool { return s.gone })
+		t.order = slices.DeleteFunc(t.order, func(s *cachedAnswers) bool { return s.evicted })
 	}
 }
 
-func (t *answerCache) strip(s *cachedAnswers) {
+func (t *answerCache) evict(s *cachedAnswers) {
 	if n := size(s.answers); n > smallAnswer {
-		t.settled -= n
+		t.cached -= n
 	}
-	s.answers, s.gone = nil, true
+	s.answers, s.evicted = nil, true
 }
 
-// begin notes a question; what was answered to it is not nil if it came before.
+// begin adds a question. If the worker has asked it before, the answers so far are returned, not nil.
 func (a *asks) begin(id arcp.MessageID) (before []arcp.Envelope, err *arcp.Error) {
 	if said, again := a.open[id]; again {
 		return append([]arcp.Envelope{}, said...), nil
 	}
-	for i := range a.settled {
-		switch s := a.settled[i]; {
+	for i := range a.answered {
+		switch s := a.answered[i]; {
 		case s.id != id:
-		case s.gone:
-			return nil, arcp.Errorf(arcp.CodeFailedPrecondition, "it was answered before, and the answer is not kept any more: "+
-				"at most %d bytes of answers are kept for a session", maxKept)
+		case s.evicted:
+			return nil, arcp.Errorf(arcp.CodeFailedPrecondition, "it was answered before, and the answer is not cached any more: "+
+				"at most %d bytes of answers are cached for a session", maxKept)
 		default:
 			return append([]arcp.Envelope{}, s.answers...), nil
 		}
@@ -96,18 +96,18 @@ func (a *asks) begin(id arcp.MessageID) (before []arcp.Envelope, err *arcp.Error
 	return nil, nil
 }
 
-// questions are the types that wait for an answer.
+// questions are the types of frames that a worker waits for an answer of.
 var questions = map[arcp.Type]bool{arcp.PermissionRequest: true, arcp.HumanInputRequest: true, arcp.HumanChoiceRequest: true, arcp.ToolInvoke: true}
 
-// refusals answer every question that is open with an error. A call whose child was
-// accepted ends so.
+// refusals returns an error as the answer to every open question and call. A call whose child was
+// accepted gets job.failed.
 func (a *asks) refusals(job arcp.JobID, err *arcp.Error) (list []arcp.Envelope) {
 	for id, answers := range a.open {
 		env := arcp.Frame(arcp.Nack, err)
 		env.ID, env.JobID, env.CorrelationID = arcp.NewMessageID(), job, id
 		if n := len(answers); n > 0 {
 			if answers[n-1].Type != arcp.JobAccepted {
-				continue // it was answered just now
+				continue // it has its answer
 			}
 			env.Type, env.JobID = arcp.JobFailed, answers[n-1].JobID
 		}
@@ -116,7 +116,7 @@ func (a *asks) refusals(job arcp.JobID, err *arcp.Error) (list []arcp.Envelope) 
 	return list
 }
 
-// end notes that a question is answered.
+// end moves a question to the cache of answers.
 func (a *asks) end(id arcp.MessageID) {
 	answers, open := a.open[id]
 	if !open {
@@ -124,39 +124,39 @@ func (a *asks) end(id arcp.MessageID) {
 	}
 	delete(a.open, id)
 	s := &cachedAnswers{id: id, answers: answers}
-	a.settled = append(a.settled, s)
-	a.total.keep(s)
-	if len(a.settled) > maxAnswers {
-		a.total.strip(a.settled[0])
-		a.settled = slices.Delete(a.settled, 0, 1)
+	a.answered = append(a.answered, s)
+	a.total.add(s)
+	if len(a.answered) > maxAnswers {
+		a.total.evict(a.answered[0])
+		a.answered = slices.Delete(a.answered, 0, 1)
 	}
 }
 
-// hold keeps an answer for a worker that is away.
-func (a *asks) hold(env arcp.Envelope) {
+// queue keeps an answer for a worker that reconnects.
+func (a *asks) queue(env arcp.Envelope) {
 	a.unsent = append(a.unsent, env)
 	a.total.unsent += len(env.Payload)
 }
 
-// held takes the answers that were kept for the worker.
-func (a *asks) held() []arcp.Envelope {
+// takeQueued removes and returns the queued answers.
+func (a *asks) takeQueued() []arcp.Envelope {
 	envs := a.unsent
 	a.total.unsent -= size(envs)
 	a.unsent = nil
 	return envs
 }
 
-// drop forgets everything.
+// drop removes everything.
 func (a *asks) drop() {
-	a.held()
-	for _, s := range a.settled {
-		a.total.strip(s)
+	a.takeQueued()
+	for _, s := range a.answered {
+		a.total.evict(s)
 	}
-	a.open, a.settled = nil, nil
+	a.open, a.answered = nil, nil
 }
 
-// asking makes a relay of a function that takes its time, with a goroutine for
-// each frame. A frame that comes again is answered again.
+// asking returns a relay that calls f on a goroutine for each frame. A repeated frame is answered from the
+// cache.
 func asking[P any](f func(*dispatch, context.Context, arcp.MessageID, P) error) func(*dispatch, context.Context, *arcp.Envelope) error {
 	return func(d *dispatch, ctx context.Context, env *arcp.Envelope) error {
 		p, err := decode[P](env)
@@ -174,17 +174,16 @@ func asking[P any](f func(*dispatch, context.Context, arcp.MessageID, P) error) 
 			if err := f(d, ctx, env.ID, p); err != nil {
 				d.reply(env.ID, arcp.Nack, d.jobID, refusalOf(err))
 			}
-			d.settle(env.ID)
+			d.endAsk(env.ID)
 		}()
 		return nil
 	}
 }
 
-// repeat begins a question, or says what was answered if it is one that came
-// before.
+// repeat begins a question. If the worker has asked it before, it sends the answers so far again.
 func (d *dispatch) repeat(id arcp.MessageID) (again bool, err *arcp.Error) {
 	d.p.mu.Lock()
-	defer d.p.mu.Unlock()
+	defer d.p.unlock()
 	before, err := d.asks.begin(id)
 	for _, env := range before {
 		d.deliver(env)
@@ -192,42 +191,45 @@ func (d *dispatch) repeat(id arcp.MessageID) (again bool, err *arcp.Error) {
 	return before != nil, err
 }
 
-func (d *dispatch) settle(id arcp.MessageID) {
+func (d *dispatch) endAsk(id arcp.MessageID) {
 	d.p.mu.Lock()
-	defer d.p.mu.Unlock()
+	defer d.p.unlock()
 	d.asks.end(id)
 }
 
-// reply answers a question, also when the worker has to come back for it. A worker
-// for which too much waits already is told so instead.
+// reply sends an answer to a question, or queues it for a worker that reconnects. If more than maxKept
+// would wait for the worker, an error is sent instead.
 func (d *dispatch) reply(to arcp.MessageID, t arcp.Type, job arcp.JobID, payload any) {
 	env := arcp.Frame(t, payload)
-	d.p.mu.Lock()
-	defer d.p.mu.Unlock()
-	if d.over {
-		return
-	}
 	if n := len(env.Payload); n > smallAnswer && d.waits()+n > maxKept {
 		env = tooMuch(t, n)
+	}
+	d.p.mu.Lock()
+	defer d.p.unlock()
+	if d.ended {
+		return
 	}
 	env.ID, env.JobID, env.CorrelationID = arcp.NewMessageID(), job, to
 	if _, open := d.asks.open[to]; open {
 		d.asks.open[to] = append(d.asks.open[to], env)
 	}
 	if !d.deliver(env) {
-		d.asks.hold(env)
+		d.asks.queue(env)
 	}
 }
 
-// waits is how many bytes wait for the worker already. Called with Pool.mu.
+// waits returns how many bytes wait for the worker.
 func (d *dispatch) waits() int {
-	if d.link.conn != nil {
-		return d.link.conn.Queued()
+	d.p.mu.Lock()
+	conn, unsent := d.link.conn, d.link.answers.unsent
+	d.p.unlock()
+	if conn != nil {
+		return conn.Queued()
 	}
-	return d.link.answers.unsent
+	return unsent
 }
 
-// tooMuch is in place of an answer of n bytes.
+// tooMuch returns the error that replaces an answer of n bytes.
 func tooMuch(t arcp.Type, n int) arcp.Envelope {
 	err := arcp.Errorf(arcp.CodeResourceExhausted, "the answer, %s of %d bytes, is not given: more than %d bytes would wait for the worker, which does not read them", t, n, maxKept)
 	err.Retryable = false
@@ -255,7 +257,7 @@ func (d *dispatch) permit(ctx context.Context, id arcp.MessageID, p arcp.Permiss
 	return nil
 }
 
-// maxLeaseSeconds is more than any lease can have.
+// maxLeaseSeconds is longer than any lease.
 const maxLeaseSeconds = 366 * 24 * 3600
 
 func (d *dispatch) input(ctx context.Context, id arcp.MessageID, p arcp.HumanInputRequestPayload) error {
@@ -267,7 +269,7 @@ func (d *dispatch) input(ctx context.Context, id arcp.MessageID, p arcp.HumanInp
 	return nil
 }
 
-// until is how long a question may wait; one that is late expires at once.
+// until returns the time until t; after t it returns the shortest duration.
 func until(t time.Time) time.Duration { return max(time.Until(t), 1) }
 
 func (d *dispatch) choose(ctx context.Context, id arcp.MessageID, p arcp.HumanChoiceRequestPayload) error {
@@ -279,8 +281,7 @@ func (d *dispatch) choose(ctx context.Context, id arcp.MessageID, p arcp.HumanCh
 	return nil
 }
 
-// call runs a child of the job. Of what is said about it the worker hears that it
-// is accepted and how it ends.
+// call runs a child of the job. The worker gets job.accepted and the outcome.
 func (d *dispatch) call(ctx context.Context, id arcp.MessageID, p arcp.ToolInvokePayload) error {
 	if e := lease.CheckZone(p.LeaseConstraints); e != nil {
 		d.reply(id, arcp.JobFailed, "", e)

@@ -49,7 +49,7 @@ func TestAnswersAreKept(t *testing.T) {
 	if again, err := a.begin(ids(1000)); again == nil || err != nil {
 		t.Errorf("one that waits is asked anew: %v", err)
 	}
-	if a.drop(); kept.settled != 0 || kept.unsent != 0 {
+	if a.drop(); kept.cached != 0 || kept.unsent != 0 {
 		t.Errorf("of nothing are kept %+v", kept)
 	}
 }
@@ -71,20 +71,20 @@ func TestAnswersOfASessionAreBounded(t *testing.T) {
 			t.Errorf("%s is answered with %d envelopes, %v", id, len(before), err)
 		}
 	}
-	if want := maxKept/2 + smallAnswer + 1; kept.settled != want || len(kept.order) != 2 {
-		t.Errorf("%d bytes of %d answers are kept, want %d of 2", kept.settled, len(kept.order), want)
+	if want := maxKept/2 + smallAnswer + 1; kept.cached != want || len(kept.order) != 2 {
+		t.Errorf("%d bytes of %d answers are kept, want %d of 2", kept.cached, len(kept.order), want)
 	}
-	a.hold(answer(7))
+	a.queue(answer(7))
 	if kept.unsent != 7 {
 		t.Errorf("%d bytes wait for the worker, want 7", kept.unsent)
 	}
-	if envs := a.held(); len(envs) != 1 || kept.unsent != 0 {
+	if envs := a.takeQueued(); len(envs) != 1 || kept.unsent != 0 {
 		t.Errorf("%d answers were held, %d bytes still are", len(envs), kept.unsent)
 	}
-	a.hold(answer(7))
+	a.queue(answer(7))
 	a.drop()
 	b.drop()
-	if kept.settled != 0 || kept.unsent != 0 {
+	if kept.cached != 0 || kept.unsent != 0 {
 		t.Errorf("of nothing are kept %+v", kept)
 	}
 	for range 3 * maxKept / smallAnswer { // dispatches that come and go

@@ -10,23 +10,22 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Bounds of what an agent may name and say (SPEC.md §7.8).
+// Bounds of a declaration (SPEC.md §7.8).
 const (
 	maxExecutes    = 64       // tools of one agent
-	maxConcurrency = 1000     // jobs of one agent at once
-	maxTools       = 1024     // tools of a principal's agents
-	maxRequest     = 4 << 20  // bytes of arguments: a frame carries them and more
-	maxResponse    = 4 << 20  // bytes of a result, likewise
+	maxConcurrency = 1000     // concurrent jobs of one agent
+	maxTools       = 1024     // tools of the agents of one principal
+	maxRequest     = 4 << 20  // bytes of arguments: they must fit into a frame
+	maxResponse    = 4 << 20  // bytes of a result: it must fit into a frame
 	maxTimeout     = 30 * day // of an attempt; 0 is none
 	maxDescription = 4 << 10  // bytes
 
-	defaultConcurrency = 1 // a program that does not say so is not made for more
+	defaultConcurrency = 1 // a program that sets none may not support more
 
 	day = 24 * time.Hour
 )
 
-// declaration is what an agent's capabilities say about one of its tools: the
-// members of capabilities.tools["name@version"].
+// declaration is capabilities.tools["name@version"] of an agent: the description of a tool.
 type declaration struct {
 	Description      string          `json:"description,omitzero"`
 	InputSchema      arcp.Raw        `json:"input_schema,omitzero"`
@@ -46,10 +45,10 @@ type declaration struct {
 // declared is one tool that an agent executes.
 type declared struct {
 	capability tool.Capability
-	digest     string // of what was said: two agents that say the same share the tool
+	digest     string // of the declaration: agents with equal ones share the tool
 }
 
-// declarations reads what an agent executes.
+// declarations returns the tools that an agent executes.
 func declarations(a *host.Agent) ([]declared, *arcp.Error) {
 	switch {
 	case len(a.Executes) > maxExecutes:
@@ -78,7 +77,7 @@ func declarations(a *host.Agent) ([]declared, *arcp.Error) {
 	return list, nil
 }
 
-// toolsOf is capabilities.tools; capabilities may also be a list, or not be there.
+// toolsOf returns capabilities.tools. capabilities may also be a list, or absent.
 func toolsOf(capabilities arcp.Raw) (map[string]arcp.Raw, *arcp.Error) {
 	if capabilities.Kind() != '{' {
 		return nil, nil
@@ -92,7 +91,7 @@ func toolsOf(capabilities arcp.Raw) (map[string]arcp.Raw, *arcp.Error) {
 	return c.Tools, nil
 }
 
-// declare reads one name and takes what is said about it.
+// declare returns the tool of a reference, and removes its declaration from the map.
 func declare(name string, said map[string]arcp.Raw) (declared, *arcp.Error) {
 	ref, err := arcp.ParseAgentRef(name)
 	if err != nil {
@@ -137,8 +136,7 @@ func (d *declaration) check() error {
 	return nil
 }
 
-// capability is the tool's, with the usual defaults but for the time limit, of
-// which it has none.
+// capability returns the capability of the tool. By default it has no time limit.
 func (d *declaration) capability(ref arcp.AgentRef) tool.Capability {
 	timeout := time.Duration(d.TimeoutMS) * time.Millisecond
 	if timeout == 0 {

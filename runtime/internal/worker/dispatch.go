@@ -14,12 +14,12 @@ import (
 
 // Bounds of dispatches (SPEC.md §7.8).
 const (
-	maxTries   = 3  // workers that are asked to take an attempt
-	maxUntaken = 16 // dispatches that a session has neither taken nor refused: what waits for one that does not read
+	maxTries   = 3  // workers to which an attempt is dispatched, one after another
+	maxUntaken = 16 // dispatches of a session without ack and nack: bounds the queue for a worker that does not read
 )
 
-// dispatch is an attempt that a worker was given. The goroutine of the attempt
-// serves it; what both sides know is guarded by Pool.mu.
+// dispatch is an attempt of a job that was sent to a worker. The goroutine of the attempt owns it; state
+// that others use is guarded by Pool.mu.
 type dispatch struct {
 	p      *Pool
 	id     arcp.MessageID
@@ -28,40 +28,40 @@ type dispatch struct {
 	link   *link
 	job    tool.Job
 	terms  tool.Attempt  // of job
-	invoke arcp.Envelope // what the worker was given
+	invoke arcp.Envelope // the tool.invoke
 	halts  bool          // the tool is interruptible
 	wake   chan struct{} // buffered 1
 	stop   context.CancelFunc
 
 	// Guarded by Pool.mu.
-	agent    *agent
-	answered bool      // by an ack or nack
-	taken    bool      // by an ack
-	back     bool      // given again to a worker that came back: what it says implies an ack
-	said     bool      // its outcome: nothing more is taken
-	over     bool      // nobody waits for it any more
-	leaving  bool      // over, and its worker, which has come back, was told: see again
-	gone     string    // why it is lost
-	offered  time.Time // when it was given last
-	frames   []frame
-	standing []arcp.Envelope // what holds now: it is said again to a worker that comes back
-	asks     asks
-	unserved []*arcp.Envelope // the attempt's goroutine's: came when it had an outcome
-	unheard  []arcp.Envelope  // refusals for when the worker comes back
+	agent      *agent
+	answered   bool      // by an ack or nack
+	taken      bool      // by an ack
+	resent     bool      // to a worker that has reconnected: its frames imply an ack
+	hasOutcome bool      // further frames are refused
+	ended      bool      // the attempt does not wait for it any more
+	leaving    bool      // ended, and its worker was told so after it has reconnected: see endAgain
+	lost       string    // why the dispatch is lost; "": it is not
+	offered    time.Time // when it was sent last
+	frames     []frame
+	standing   []arcp.Envelope // a cancel or interrupt in force: sent again to a worker that reconnects
+	asks       asks
+	unserved   []*arcp.Envelope // received after the outcome; owned by the goroutine of the attempt
+	unsent     []arcp.Envelope  // refusals for a worker that reconnects
 }
 
-// frame is one of the worker's that was not dealt with.
+// frame is a frame of the worker that has not been handled. done is called when it has.
 type frame struct {
 	env  *arcp.Envelope
 	done func()
 }
 
-// refusal says that a worker has not taken an attempt.
+// refusal is the error of a dispatch that the worker has not taken.
 type refusal struct{ err *arcp.Error }
 
 func (r *refusal) Error() string { return r.err.Error() }
 
-// run is the function of a tool.
+// run returns the function of a tool.
 func (p *Pool) run(ref string) tool.Func {
 	return func(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Raw, error) {
 		if _, ok := job.Host().(tool.Attempt); !ok {
@@ -71,7 +71,7 @@ func (p *Pool) run(ref string) tool.Func {
 	}
 }
 
-// execute has an attempt made by a worker: the first that takes it.
+// execute dispatches an attempt until a worker takes it, and returns its outcome.
 func (p *Pool) execute(ctx context.Context, ref string, job tool.Job, args arcp.Raw) (arcp.Raw, error) {
 	tried := make(map[*link]bool)
 	var last *refusal
@@ -81,7 +81,7 @@ func (p *Pool) execute(ctx context.Context, ref string, job tool.Job, args arcp.
 			return nil, err
 		}
 		if d == nil {
-			break // all that there are have refused
+			break // all connected workers have refused
 		}
 		value, err := d.serve(ctx)
 		refused, ok := errors.AsType[*refusal](err)
@@ -93,31 +93,31 @@ func (p *Pool) execute(ctx context.Context, ref string, job tool.Job, args arcp.
 	return nil, last.err
 }
 
-// assign gives an attempt to a worker, after waiting for one. nil: those that are
-// connected have all been tried.
+// assign waits for a worker and dispatches an attempt to it. A nil dispatch means that all connected
+// workers have been tried.
 func (p *Pool) assign(ctx context.Context, ref string, job tool.Job, args arcp.Raw, tried map[*link]bool) (*dispatch, error) {
 	attempt := job.Host().(tool.Attempt)
 	terms := attempt.Terms()
 	payload := arcp.ToolInvokePayload{Tool: ref, Arguments: args, Dispatch: arcp.Dispatch{Attempt: job.Attempt(),
 		Lease: terms.Lease, Deadline: terms.Deadline, Checkpoint: terms.Checkpoint}}
 	raw, err := arcp.Marshal(payload)
-	if err != nil { // all of it was decoded
+	if err != nil { // its members were decoded
 		return nil, err
 	}
 	d := &dispatch{p: p, id: arcp.NewMessageID(), jobID: job.ID(), ref: ref, job: job, terms: attempt, wake: make(chan struct{}, 1)}
 	d.invoke = arcp.Envelope{Type: arcp.ToolInvoke, ID: d.id, JobID: d.jobID, TraceID: job.TraceID(), SpanID: terms.SpanID,
 		Priority: terms.Priority, Payload: raw}
 	for {
-		select { // the one before may have refused because of this
+		select { // the previous worker may have refused for this reason
 		case <-attempt.Ended():
-			return nil, errOver
+			return nil, errEnded
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		default:
 		}
-		given, others, c := p.give(d, terms.Principal, tried)
+		sent, others, c := p.offer(d, terms.Principal, tried)
 		switch {
-		case given:
+		case sent:
 			p.recount(others)
 			return d, nil
 		case c == nil:
@@ -126,21 +126,21 @@ func (p *Pool) assign(ctx context.Context, ref string, job tool.Job, args arcp.R
 		select {
 		case <-c:
 		case <-attempt.Ended():
-			return nil, errOver
+			return nil, errEnded
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
 	}
 }
 
-var errOver = arcp.Errorf(arcp.CodeAborted, "the attempt is over")
+var errEnded = arcp.Errorf(arcp.CodeAborted, "the attempt is over")
 
-// give hands a dispatch to the least busy worker, and returns the tools whose slots
-// change by that; or what is closed when one may have become free; nil: there is none
-// that could.
-func (p *Pool) give(d *dispatch, principal string, tried map[*link]bool) (given bool, others []string, changed <-chan struct{}) {
+// offer sends a dispatch to the least busy worker, and returns the other tools whose slots change. If all
+// workers are busy it returns a channel that is closed when one may be free; nil: no untried
+// worker executes the tool.
+func (p *Pool) offer(d *dispatch, principal string, tried map[*link]bool) (sent bool, others []string, changed <-chan struct{}) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
+	defer p.unlock()
 	t := p.tool(d.ref)
 	var best *agent
 	could := false
@@ -171,8 +171,8 @@ func (p *Pool) give(d *dispatch, principal string, tried map[*link]bool) (given 
 	return false, nil, c
 }
 
-// idler reports whether a is less busy than b or, if they are as busy, was given
-// its last job earlier.
+// idler reports whether a is less busy than b or, if they are equally busy, had its last dispatch
+// earlier.
 func (a *agent) idler(b *agent) bool {
 	if x, y := a.held*b.concurrency, b.held*a.concurrency; x != y {
 		return x < y
@@ -180,16 +180,16 @@ func (a *agent) idler(b *agent) bool {
 	return a.picked < b.picked
 }
 
-// refuse answers what the worker has asked and was not answered. A worker that is away
-// hears it when it comes back. Called with Pool.mu, before the dispatch is over.
+// refuse answers the open questions of the worker with an error. A worker without a connection gets
+// the answers when it reconnects. Called with Pool.mu, before the dispatch has ended.
 func (d *dispatch) refuse(why error) {
-	err := errOver
+	err := errEnded
 	if why != nil {
 		err = refusalOf(why)
 	}
 	for _, env := range d.asks.refusals(d.jobID, err) {
 		if !d.deliver(env) {
-			d.unheard = append(d.unheard, env)
+			d.unsent = append(d.unsent, env)
 		}
 	}
 	for _, f := range d.frames {
@@ -202,14 +202,13 @@ func (d *dispatch) refuse(why error) {
 		refused := arcp.Frame(arcp.Nack, err)
 		refused.ID, refused.JobID, refused.CorrelationID = arcp.NewMessageID(), d.jobID, env.ID
 		if !d.deliver(refused) {
-			d.unheard = append(d.unheard, refused)
+			d.unsent = append(d.unsent, refused)
 		}
 	}
 	d.unserved = nil
 }
 
-// others are the tools whose slots change when the agent is given a job of one:
-// those that share its concurrency.
+// others returns the other tools of the agent: they share its concurrency with ref.
 func (a *agent) others(ref string) (refs []string) {
 	for _, r := range a.executes {
 		if r != ref {
@@ -219,7 +218,7 @@ func (a *agent) others(ref string) (refs []string) {
 	return refs
 }
 
-// begin gives a dispatch to an agent. Called with p.mu.
+// begin sends a dispatch to an agent. Called with p.mu.
 func (p *Pool) begin(d *dispatch, a *agent) {
 	p.picked++
 	d.agent, d.link, d.asks.total = a, a.link, &a.link.answers
@@ -230,35 +229,33 @@ func (p *Pool) begin(d *dispatch, a *agent) {
 	a.link.held[d] = struct{}{}
 	p.current[d.id], p.byJob[d.jobID] = d, d
 	d.offered = time.Now()
-	a.link.conn.Deliver(d.invoke)
+	d.send(d.invoke)
 }
 
-// again says to a worker that has come back what it may have missed. Called with
-// p.mu.
-func (d *dispatch) again() {
-	if d.over {
-		d.part()
+// resend sends the frames that a worker may have missed before it reconnected. Called with p.mu.
+func (d *dispatch) resend() {
+	if d.ended {
+		d.endAgain()
 		return
 	}
-	d.back, d.offered = true, time.Now()
-	d.link.conn.Deliver(d.invoke)
-	for _, env := range d.asks.held() {
-		d.link.conn.Deliver(env)
+	d.resent, d.offered = true, time.Now()
+	d.send(d.invoke)
+	for _, env := range d.asks.takeQueued() {
+		d.send(env)
 	}
 	for _, env := range d.standing {
-		d.link.conn.Deliver(env)
+		d.send(env)
 	}
 }
 
-// part tells a worker that has come back of a dispatch that has ended meanwhile. It
-// may never have heard of that: its place is free when it says that it has ended,
-// and at the latest after a while. Called with p.mu.
-func (d *dispatch) part() {
-	for _, env := range d.unheard {
-		d.link.conn.Deliver(env)
+// endAgain cancels a dispatch that has ended before the worker reconnected. The slot is free when the
+// worker sends its outcome, or after the away time. Called with p.mu.
+func (d *dispatch) endAgain() {
+	for _, env := range d.unsent {
+		d.send(env)
 	}
-	d.unheard = nil
-	d.link.conn.Deliver(d.cancel("the attempt is over"))
+	d.unsent = nil
+	d.send(d.cancel("the attempt is over"))
 	if d.leaving {
 		return
 	}
@@ -267,26 +264,26 @@ func (d *dispatch) part() {
 		d.p.mu.Lock()
 		d.release()
 		refs := d.p.refsOf(d.link)
-		d.p.mu.Unlock()
+		d.p.unlock()
 		d.p.recount(refs)
 	})
 }
 
-// take notes that the worker has answered. Called with Pool.mu.
-func (d *dispatch) take() {
+// markAnswered records an ack or nack. Called with Pool.mu.
+func (d *dispatch) markAnswered() {
 	if !d.answered {
 		d.answered = true
 		d.link.untaken--
 	}
 }
 
-// lose gives up the worker. Called with Pool.mu.
+// lose ends a dispatch whose worker is lost. Called with Pool.mu.
 func (d *dispatch) lose(why string) {
-	if d.over {
+	if d.ended {
 		d.release()
 		return
 	}
-	d.gone = why
+	d.lost = why
 	d.signal()
 }
 
@@ -297,52 +294,51 @@ func (d *dispatch) signal() {
 	}
 }
 
-// release gives the worker's place back. Called with Pool.mu.
+// release frees the slot of the worker. Called with Pool.mu.
 func (d *dispatch) release() {
 	if _, held := d.link.held[d]; !held {
 		return
 	}
-	d.take()
+	d.markAnswered()
 	delete(d.link.held, d)
 	delete(d.p.current, d.id)
 	d.agent.held--
-	d.p.tidy(d.link)
+	d.p.removeIdle(d.link)
 }
 
-// quits frees the place of a dispatch that nobody waits for when its worker says
-// that it has ended too, and returns the tools whose slots change. Called with
-// Pool.mu; d may be nil.
-func (d *dispatch) quits(t arcp.Type) []string {
-	if d == nil || !d.over || !outcome(t) {
+// releaseEnded frees the slot of an ended dispatch on the worker's outcome, and returns the tools whose slots
+// change. d may be nil. Called with Pool.mu.
+func (d *dispatch) releaseEnded(t arcp.Type) []string {
+	if d == nil || !d.ended || !outcome(t) {
 		return nil
 	}
 	d.release()
 	return d.agent.executes
 }
 
-// serve does what the worker says until the attempt ends: with what came of it, a
-// *refusal, tool.ErrLost, or because its job does not wait any longer.
+// serve applies the frames of the worker until the dispatch ends. The error is a *refusal, tool.ErrLost,
+// the error of the worker, or why the job does not wait any longer.
 func (d *dispatch) serve(ctx context.Context) (arcp.Raw, error) {
 	var work context.Context
 	work, d.stop = context.WithCancel(ctx)
 	o := d.loop(ctx, work)
-	if o.result != metrics.DispatchLost {
-		d.stop() // what a lost worker has asked, the next one finds; it ends with ctx
+	if o.label != metrics.DispatchLost {
+		d.stop() // after a loss the questions stay open for the next dispatch, until ctx ends
 	}
 	d.finish(o)
 	return o.value, o.err
 }
 
-// outcomeOf is what came of a dispatch.
-type outcomeOf struct {
-	result string // a label of the metric
-	value  arcp.Raw
-	err    error
+// result is the outcome of a dispatch.
+type result struct {
+	label string // of the metric
+	value arcp.Raw
+	err   error
 }
 
-func withdrawn(err error) *outcomeOf { return &outcomeOf{result: metrics.DispatchWithdrawn, err: err} }
+func withdrawn(err error) *result { return &result{label: metrics.DispatchWithdrawn, err: err} }
 
-func (d *dispatch) loop(ctx, work context.Context) *outcomeOf {
+func (d *dispatch) loop(ctx, work context.Context) *result {
 	untaken := time.NewTimer(d.p.away)
 	defer untaken.Stop()
 	done := ctx.Done()
@@ -354,7 +350,7 @@ func (d *dispatch) loop(ctx, work context.Context) *outcomeOf {
 	for {
 		select {
 		case <-d.wake:
-			if o := d.hear(work); o != nil {
+			if o := d.handle(work); o != nil {
 				return o
 			}
 		case <-done:
@@ -362,12 +358,12 @@ func (d *dispatch) loop(ctx, work context.Context) *outcomeOf {
 			if o := ended(ctx); o != nil {
 				return o
 			}
-			d.stand(d.cancel(context.Cause(ctx).Error())) // it may end by itself
+			d.stand(d.cancel(context.Cause(ctx).Error())) // the worker may still send an outcome
 		case <-d.terms.Ended():
 			if failure := d.terms.Failure(); failure != nil {
 				return withdrawn(failure)
 			}
-			return withdrawn(errOver)
+			return withdrawn(errEnded)
 		case <-untaken.C:
 			o, wait := d.overdue()
 			if o != nil {
@@ -385,16 +381,16 @@ func (d *dispatch) loop(ctx, work context.Context) *outcomeOf {
 	}
 }
 
-// ended is what an attempt has come to whose context has ended; nil: the job is
-// cancelled, and its worker may say how far it has come.
-func ended(ctx context.Context) *outcomeOf {
+// ended returns the result of a dispatch whose context has ended. nil: the job is cancelled, and the worker
+// may still send an outcome.
+func ended(ctx context.Context) *result {
 	o := withdrawn(context.Cause(ctx))
 	if e, ok := errors.AsType[*arcp.Error](o.err); ok {
 		switch e.Code {
 		case arcp.CodeCancelled:
 			return nil
 		case arcp.CodeHeartbeatLost:
-			o.result = metrics.DispatchLost
+			o.label = metrics.DispatchLost
 		}
 	}
 	return o
@@ -406,11 +402,11 @@ func (d *dispatch) cancel(reason string) arcp.Envelope {
 	return env
 }
 
-// stand says something that holds from now on: that the job is cancelled or, one in
-// place of the other, interrupted or not any more.
+// stand sends a cancel, an interrupt, or the answer that ends an interrupt, and keeps it in force for a worker
+// that reconnects. The latter two replace each other.
 func (d *dispatch) stand(env arcp.Envelope) arcp.MessageID {
 	d.p.mu.Lock()
-	defer d.p.mu.Unlock()
+	defer d.p.unlock()
 	env.ID = arcp.NewMessageID()
 	if env.Type != arcp.Cancel {
 		d.standing = slices.DeleteFunc(d.standing, func(e arcp.Envelope) bool { return e.Type != arcp.Cancel })
@@ -420,21 +416,27 @@ func (d *dispatch) stand(env arcp.Envelope) arcp.MessageID {
 	return env.ID
 }
 
-// deliver says something, if there is somebody. Called with Pool.mu.
-func (d *dispatch) deliver(env arcp.Envelope) (said bool) {
-	if d.link.conn == nil || d.over {
+// deliver sends an envelope to the worker, and reports false if the worker has no connection
+// or the dispatch is over. Called with Pool.mu.
+func (d *dispatch) deliver(env arcp.Envelope) (sent bool) {
+	if d.link.conn == nil || d.ended {
 		return false
 	}
-	d.link.conn.Deliver(env)
+	d.send(env)
 	return true
 }
 
-// overdue ends the wait for a worker that does not say whether it takes the job, or
-// says how much longer it is waited for; 0: it has answered. One that has lost its
-// connection is waited for otherwise, and has its time when it is back.
-func (d *dispatch) overdue() (o *outcomeOf, wait time.Duration) {
+// send sends an envelope to the worker, which has a connection, when Pool.mu is unlocked.
+// Called with Pool.mu.
+func (d *dispatch) send(env arcp.Envelope) {
+	d.p.out = append(d.p.out, delivery{d.link.conn, env})
+}
+
+// overdue returns a refusal for a worker that has not answered in time, or how much longer to wait; 0: it
+// has answered. The time of a worker without a connection begins when it reconnects.
+func (d *dispatch) overdue() (o *result, wait time.Duration) {
 	d.p.mu.Lock()
-	defer d.p.mu.Unlock()
+	defer d.p.unlock()
 	if d.answered {
 		return nil, 0
 	}
@@ -444,25 +446,24 @@ func (d *dispatch) overdue() (o *outcomeOf, wait time.Duration) {
 	if left := d.p.away - time.Since(d.offered); left > 0 {
 		return nil, left
 	}
-	return &outcomeOf{result: metrics.DispatchRefused, err: &refusal{arcp.Errorf(arcp.CodeUnavailable, "the worker did not take the job within %v", d.p.away)}}, 0
+	return &result{label: metrics.DispatchRefused, err: &refusal{arcp.Errorf(arcp.CodeUnavailable, "the worker did not take the job within %v", d.p.away)}}, 0
 }
 
-// finish says that nobody waits for the dispatch any more. A worker that still
-// works is told, and busy until it says that it has ended. What it has asked and was
-// not answered is answered with the error that ended the attempt.
-func (d *dispatch) finish(o *outcomeOf) {
-	p, result := d.p, o.result
+// finish ends the dispatch. A worker that has sent no outcome gets a cancel, and is busy until it sends one.
+// Its open questions are answered with the error of the dispatch.
+func (d *dispatch) finish(o *result) {
+	p, result := d.p, o.label
 	p.mu.Lock()
-	if result == metrics.DispatchWithdrawn && d.link.conn == nil { // its heartbeats were missed
+	if result == metrics.DispatchWithdrawn && d.link.conn == nil { // heartbeats were missed
 		result = metrics.DispatchLost
 	}
 	p.cfg.Metrics.WorkerDispatches.WithLabelValues(result).Inc()
-	works := !d.said && d.gone == ""
+	works := !d.hasOutcome && d.lost == ""
 	d.refuse(o.err)
 	if works {
 		d.deliver(d.cancel("the attempt is over"))
 	}
-	d.over = true
+	d.ended = true
 	if d.agent.live[d.ref]--; d.agent.live[d.ref] <= 0 {
 		delete(d.agent.live, d.ref)
 	}
@@ -476,7 +477,7 @@ func (d *dispatch) finish(o *outcomeOf) {
 		d.release()
 	}
 	refs := d.agent.executes
-	p.mu.Unlock()
+	p.unlock()
 	for _, f := range frames {
 		f.done()
 	}

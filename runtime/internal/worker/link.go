@@ -7,64 +7,64 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 )
 
-// Attach is told that a session that executes has a connection. What it was given
-// before is given to it once more, under the same ids. Of the same connection it
-// may be told again, when who it is has changed.
+// Attach sets the connection of a session that executes tools. The session's dispatches are sent again
+// on a new connection, under the same ids. Attach is called again for the same connection when the
+// actor has changed.
 func (p *Pool) Attach(who approval.Actor, conn Conn) {
 	p.mu.Lock()
 	l := p.link(&who)
 	if l.conn != conn {
 		l.conn = conn
-		p.tally(l)
+		p.updateMetric(l)
 		l.stop()
 		for d := range l.held {
-			d.again()
+			d.resend()
 		}
 	}
 	refs := p.refsOf(l)
-	p.mu.Unlock()
+	p.unlock()
 	p.recount(refs)
 }
 
-// Detach is told that a connection has ended. Its session has a while to come back
-// before what it does is lost.
+// Detach removes the connection of a session. If the session has no new connection after the away
+// time, its dispatches are lost.
 func (p *Pool) Detach(session arcp.SessionID, conn Conn) {
 	p.mu.Lock()
 	l := p.links[session]
-	if l == nil || l.conn != conn { // another one has taken over
-		p.mu.Unlock()
+	if l == nil || l.conn != conn { // a newer connection has replaced it
+		p.unlock()
 		return
 	}
 	l.conn = nil
-	p.tally(l)
+	p.updateMetric(l)
 	l.gone++
 	refs := p.refsOf(l)
 	var beats []func()
 	switch {
 	case l.agents == 0:
 		l.lose("the worker's session has ended")
-		p.tidy(l)
+		p.removeIdle(l)
 	case len(l.held) > 0:
 		since := l.gone
 		l.timer = time.AfterFunc(p.away, func() { p.expire(l, since) })
 		for d := range l.held {
-			beats = append(beats, d.job.Heartbeat) // its silence begins now
+			beats = append(beats, d.job.Heartbeat) // the heartbeat timeout begins now
 		}
 	}
-	p.mu.Unlock()
+	p.unlock()
 	for _, beat := range beats {
 		beat()
 	}
 	p.recount(refs)
 }
 
-// expire ends the wait for a session.
+// expire loses the dispatches of a session that has no new connection.
 func (p *Pool) expire(l *link, since uint64) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
+	defer p.unlock()
 	if l.conn == nil && l.gone == since {
 		l.lose("the worker did not come back in time")
-		p.tidy(l)
+		p.removeIdle(l)
 	}
 }
 
@@ -75,14 +75,14 @@ func (l *link) stop() {
 	}
 }
 
-// lose gives up what the session does. Called with p.mu.
+// lose loses the dispatches of the session. Called with p.mu.
 func (l *link) lose(why string) {
 	for d := range l.held {
 		d.lose(why)
 	}
 }
 
-// refsOf are the tools whose workers are on a link. Called with p.mu.
+// refsOf returns the tools that the agents of a link execute. Called with p.mu.
 func (p *Pool) refsOf(l *link) (refs []string) {
 	if l.agents == 0 {
 		return nil
@@ -95,17 +95,16 @@ func (p *Pool) refsOf(l *link) (refs []string) {
 	return refs
 }
 
-// Receive takes a frame of a session about a job that it was given. The error is
-// what the session is to be told. done is called when the frame has been dealt
-// with, before Receive returns or later.
+// Receive handles a frame of a session about a job that was dispatched to it. The error is the answer
+// to the session. done is called when the frame has been handled, before Receive returns or later.
 func (p *Pool) Receive(session arcp.SessionID, env *arcp.Envelope, done func()) *arcp.Error {
 	p.mu.Lock()
 	d := p.addressee(session, env)
 	before := d.state()
 	ok, err := d.admit(env)
 	if !ok {
-		refs := d.quits(env.Type)
-		p.mu.Unlock()
+		refs := d.releaseEnded(env.Type)
+		p.unlock()
 		done()
 		p.recount(refs)
 		return err
@@ -117,14 +116,14 @@ func (p *Pool) Receive(session arcp.SessionID, env *arcp.Envelope, done func()) 
 	}
 	job, now := d.job, d.state()
 	var refs []string
-	if before.full && !now.full { // another dispatch may wait for this
+	if before.full && !now.full { // an attempt may wait for it
 		refs = p.refsOf(d.link)
 	}
-	p.mu.Unlock()
+	p.unlock()
 	if now.taken && !before.taken {
-		job.ManualHeartbeat() // the worker sends them from now on
+		job.ManualHeartbeat() // the worker sends heartbeats from now on
 	}
-	job.Heartbeat() // whatever it says, it is alive
+	job.Heartbeat() // any frame is a sign of life
 	if beats {
 		done()
 	}
@@ -132,11 +131,10 @@ func (p *Pool) Receive(session arcp.SessionID, env *arcp.Envelope, done func()) 
 	return nil
 }
 
-// state is what a frame changes for others: whether the dispatch is taken, and
-// whether its session is given no more.
+// state is whether a dispatch is taken, and whether its session has maxUntaken dispatches.
 type state struct{ taken, full bool }
 
-// state is called with the Pool's lock; d may be nil.
+// state returns the state of a dispatch, which may be nil. Called with Pool.mu.
 func (d *dispatch) state() state {
 	if d == nil {
 		return state{}
@@ -144,7 +142,7 @@ func (d *dispatch) state() state {
 	return state{taken: d.taken, full: d.link.untaken >= maxUntaken}
 }
 
-// addressee is the dispatch that a frame is about; nil: none. Called with p.mu.
+// addressee returns the dispatch that a frame is about; nil: none. Called with p.mu.
 func (p *Pool) addressee(session arcp.SessionID, env *arcp.Envelope) *dispatch {
 	d := p.current[env.CorrelationID]
 	if env.Type == arcp.ToolInvoke && env.CorrelationID == "" {
@@ -156,24 +154,24 @@ func (p *Pool) addressee(session arcp.SessionID, env *arcp.Envelope) *dispatch {
 	return d
 }
 
-// admit refuses a frame that has no place now. An ack or nack that has none is
-// dropped: it is never answered. Called with the Pool's lock; d may be nil.
+// admit refuses a frame that the state of the dispatch does not allow. Such an ack or nack is dropped
+// without an error. d may be nil. Called with Pool.mu.
 func (d *dispatch) admit(env *arcp.Envelope) (ok bool, err *arcp.Error) {
 	answer := env.Type == arcp.Ack || env.Type == arcp.Nack
 	switch {
-	case answer && (d == nil || d.over || d.said):
+	case answer && (d == nil || d.ended || d.hasOutcome):
 		return false, nil
-	case d == nil || d.over:
-		return false, precondition("%s: the session does not run this attempt of the job, or not any more: "+
+	case d == nil || d.ended:
+		return false, precondition("%s: the session does not run this attempt of the job: "+
 			"job_id and correlation_id must be those of its tool.invoke", env.Type)
-	case d.said:
+	case d.hasOutcome:
 		return false, precondition("%s: the attempt has ended with its tool.result or tool.error", env.Type)
-	case !d.taken && !answer && !d.back:
+	case !d.taken && !answer && !d.resent:
 		return false, precondition("%s: the job must be taken first, with an ack of its tool.invoke", env.Type)
 	}
-	d.take()
+	d.markAnswered()
 	d.taken = d.taken || env.Type != arcp.Nack
-	d.said = outcome(env.Type)
+	d.hasOutcome = outcome(env.Type)
 	return true, nil
 }
 

@@ -1,13 +1,12 @@
-// Package worker has the jobs of a tool done by programs that are connected as
-// clients (SPEC.md §7.8). What an agent executes is a tool like others; its jobs
-// are given to a session that has registered such an agent, and what that session
-// says of them is done to the job.
+// Package worker dispatches jobs to programs that are connected as clients (SPEC.md §7.8). A session
+// registers an agent with the tools that it executes. Each job of such a tool is dispatched to a
+// session with an agent for the tool, and the frames of that session about the job are applied
+// to the job.
 //
-// A Pool knows who executes what and is connected. A call of one of its tools, on
-// the goroutine of the attempt, is one dispatch after the other until a worker
-// takes it; the goroutine alone does what the worker's frames say, in their order.
-// What blocks it, blocks that worker: nothing more is read from its connection
-// when too much waits.
+// A Pool knows which sessions execute which tools. A call of a tool, on the goroutine of the attempt,
+// makes one dispatch after another until a worker takes one. That goroutine alone applies the
+// worker's frames, in order. While it blocks, frames queue, and the connection reads no more of them
+// than its bound allows.
 package worker
 
 import (
@@ -31,12 +30,12 @@ import (
 type Config struct {
 	Tools   *tool.Registry
 	Slots   *tool.Slots
-	Recount func(ref string) // told of each change of Slots, without a lock
+	Recount func(ref string) // is called after each change of Slots, without a lock
 	Metrics *metrics.Metrics
 	Logger  zerolog.Logger
 
-	// Heartbeat is the interval of job heartbeats: a worker may be away for two of
-	// them, and take as long to take a job. If it is off, the default counts.
+	// Heartbeat is the interval of job heartbeats. A worker may be without a connection for two
+	// intervals, and has as long to accept a job. Not positive: the default.
 	Heartbeat time.Duration
 }
 
@@ -45,16 +44,21 @@ const (
 	awayIntervals    = 2
 )
 
-// sourceName is the Pool's in the registry of tools.
+// sourceName is the source of the Pool's tools in the registry.
 const sourceName = "workers"
 
-// Conn is the connection of a session. Deliver queues an envelope, which it stamps
-// but for the id if there is one. It must neither block nor call the Pool; what
-// comes after the connection's end is dropped. Queued is how many bytes wait for
-// the peer.
+// Conn is the connection of a session.
 type Conn interface {
+	// Deliver queues an envelope and sets its members, except an id that is set. It does not
+	// block. After the end of the connection envelopes are dropped.
 	Deliver(env arcp.Envelope)
+
+	// Queued returns how many bytes wait for the peer.
 	Queued() int
+
+	// Registered reports that the session executes tools now. It is called once for each
+	// registration, without a lock of the Pool.
+	Registered()
 }
 
 // Pool assigns jobs to connected workers. Its methods may be called by many goroutines.
@@ -64,29 +68,56 @@ type Pool struct {
 
 	registering sync.Mutex // one at a time, each in one step for the registry
 
-	// tools are by reference; another map is put in place with registering and mu.
-	// Who may call them is asked by others with locks of theirs: what is read for
-	// that is read without a lock.
+	// tools are by reference. The map is replaced while registering and mu are held. It is read
+	// without a lock, because callers of may hold locks of their own.
 	tools    atomic.Pointer[map[string]*provided]
-	audience atomic.Pointer[map[string]*provided] // for may: also what the registry is about to have
+	audience atomic.Pointer[map[string]*provided] // for may: tools, and those that are being registered
 
 	mu      sync.Mutex
 	agents  map[agentKey]*agent
 	links   map[arcp.SessionID]*link
-	current map[arcp.MessageID]*dispatch // that are under way
-	byJob   map[arcp.JobID]*dispatch     // likewise
+	current map[arcp.MessageID]*dispatch // under way
+	byJob   map[arcp.JobID]*dispatch     // under way
 	waiting map[string]chan struct{}     // by reference: closed when a worker may be free
 	picked  uint64
+	out     []delivery // to be made by unlock, in order
+	sending bool       // a goroutine in unlock makes deliveries
 }
 
-// agentKey is what an agent is known by.
+// delivery is an envelope for a connection.
+type delivery struct {
+	conn Conn
+	env  arcp.Envelope
+}
+
+// unlock unlocks p.mu, and makes the deliveries of the critical section without the lock. If
+// another goroutine is making deliveries, that one makes these too.
+func (p *Pool) unlock() {
+	defer p.mu.Unlock()
+	if p.sending {
+		return
+	}
+	p.sending = true
+	for len(p.out) > 0 {
+		out := p.out
+		p.out = nil
+		p.mu.Unlock()
+		for i := range out {
+			out[i].conn.Deliver(out[i].env)
+		}
+		p.mu.Lock()
+	}
+	p.sending = false
+}
+
+// agentKey identifies an agent.
 type agentKey struct{ principal, id string }
 
-// provided is a tool of the pool. It is not changed once it is there.
+// provided is a tool of the pool. It does not change.
 type provided struct {
 	tool      *tool.Tool
-	digest    string // of what was declared
-	principal string // whose agents execute it
+	digest    string // of the declaration
+	principal string // owner of the agents
 	agents    []*agent
 }
 
@@ -95,24 +126,24 @@ type agent struct {
 	key         agentKey
 	executes    []string // references
 	concurrency int
-	link        *link // as long as the agent is there
+	link        *link
 
-	held   int            // dispatches, also those nobody waits for any more
-	live   map[string]int // of them: those somebody waits for, by reference
-	picked uint64         // when it was given one last
+	held   int            // dispatches, also ended ones that the worker has not ended yet
+	live   map[string]int // dispatches that have not ended, by reference
+	picked uint64         // sequence number of the last dispatch
 }
 
-// link is a session with agents, or that may have some.
+// link is a session that has registered agents, or has a connection that may.
 type link struct {
 	session   arcp.SessionID
 	principal string
-	serves    atomic.Pointer[func(principal string) bool] // to nil: nobody else
+	serves    atomic.Pointer[func(principal string) bool] // to nil: only its own principal
 	conn      Conn                                        // nil: none
-	gone      uint64                                      // counts the times that it lost one
-	timer     *time.Timer                                 // while it has none and is waited for
+	gone      uint64                                      // number of lost connections
+	timer     *time.Timer                                 // of the wait for a new connection; nil: none
 	agents    int
 	counted   bool // in the metric of workers
-	untaken   int  // dispatches that were neither taken nor refused
+	untaken   int  // dispatches without ack and nack
 	answers   answerCache
 	held      map[*dispatch]struct{}
 }
@@ -129,19 +160,22 @@ func New(cfg Config) *Pool {
 	return p
 }
 
-// tool is what is provided under a reference; nil: nothing.
+// tool returns the tool of a reference; nil: there is none.
 func (p *Pool) tool(ref string) *provided { return (*p.tools.Load())[ref] }
 
-// Register has an agent execute the jobs of what it names, in place of what it
-// named before: PERMISSION_DENIED without the role, INVALID_ARGUMENT for what is
-// no tool, ALREADY_EXISTS for a name that somebody else has, FAILED_PRECONDITION
-// if agents that are there describe the tool otherwise. An error changes nothing.
+// Register registers the tools that an agent executes, in place of those before. It returns
+// PERMISSION_DENIED without the role worker, INVALID_ARGUMENT for a declaration that is not valid,
+// ALREADY_EXISTS for a name of another source or principal, and FAILED_PRECONDITION if other agents
+// describe the tool differently. An error changes nothing.
 func (p *Pool) Register(a host.Agent, who approval.Actor) *arcp.Error {
 	if !who.Worker {
 		return arcp.Errorf(arcp.CodePermissionDenied, "executing jobs needs the role worker")
 	}
 	list, err := declarations(&a)
 	if err != nil {
+		return err
+	}
+	if list, err = p.permitted(list, &who); err != nil {
 		return err
 	}
 	p.registering.Lock()
@@ -154,8 +188,8 @@ func (p *Pool) Register(a host.Agent, who approval.Actor) *arcp.Error {
 	p.mu.Lock()
 	next.link = p.link(&who)
 	next.link.agents++
-	p.tally(next.link)
-	p.mu.Unlock()
+	p.updateMetric(next.link)
+	p.unlock()
 	both := make(map[string]*provided)
 	maps.Copy(both, *p.tools.Load())
 	maps.Copy(both, tools)
@@ -164,31 +198,64 @@ func (p *Pool) Register(a host.Agent, who approval.Actor) *arcp.Error {
 		p.audience.Store(p.tools.Load())
 		p.mu.Lock()
 		next.link.agents--
-		p.tally(next.link)
-		p.tidy(next.link)
-		p.mu.Unlock()
+		p.updateMetric(next.link)
+		p.removeIdle(next.link)
+		p.unlock()
 		return err
 	}
 	p.replace(next, tools)
+	if conn := p.connOf(who.Session); conn != nil && len(list) > 0 {
+		conn.Registered()
+	}
 	return nil
 }
 
-// Unregister ends that: the jobs that the agent does go on while its session has a
-// connection, and are lost otherwise.
+// connOf returns the connection of a session that executes jobs; nil: it has none.
+func (p *Pool) connOf(session arcp.SessionID) Conn {
+	p.mu.Lock()
+	defer p.unlock()
+	if l := p.links[session]; l != nil {
+		return l.conn
+	}
+	return nil
+}
+
+// Unregister removes an agent. Its jobs continue while its session has a connection, and are lost
+// otherwise.
 func (p *Pool) Unregister(a host.Agent) {
 	p.registering.Lock()
 	defer p.registering.Unlock()
-	tools, _ := p.provide(&agent{key: keyOf(&a)}, nil) // what others have stays: nothing can be refused
+	tools, _ := p.provide(&agent{key: keyOf(&a)}, nil) // removing tools cannot fail
 	if err := p.publish(tools); err != nil {
 		p.cfg.Logger.Error().Str("reason", err.Message).Msg("tools of workers cannot be withdrawn")
 	}
 	p.replace(&agent{key: keyOf(&a)}, tools)
 }
 
+// permitted returns the tools that the actor may execute. If it declares tools and may
+// execute none of them, the error is PERMISSION_DENIED.
+func (p *Pool) permitted(list []declared, who *approval.Actor) ([]declared, *arcp.Error) {
+	if who.Executes == nil || len(list) == 0 {
+		return list, nil
+	}
+	var permitted []declared
+	for _, d := range list {
+		if who.Executes(d.capability.Name) {
+			permitted = append(permitted, d)
+			continue
+		}
+		p.cfg.Logger.Warn().Str("principal", who.Principal).Str("tool", d.capability.Ref()).Msg("tool of a worker left out: its configuration does not allow it")
+	}
+	if len(permitted) == 0 {
+		return nil, arcp.Errorf(arcp.CodePermissionDenied, "the configuration of the worker allows none of the tools that it executes")
+	}
+	return permitted, nil
+}
+
 func keyOf(a *host.Agent) agentKey { return agentKey{a.Principal, a.ID} }
 
-// provide is what the pool's tools will be when next replaces the agent of its key.
-// Called with p.registering.
+// provide returns the pool's tools after next has replaced the agent of its key. Called with
+// p.registering.
 func (p *Pool) provide(next *agent, list []declared) (map[string]*provided, *arcp.Error) {
 	tools := make(map[string]*provided)
 	mine := 0
@@ -222,8 +289,7 @@ func (p *Pool) provide(next *agent, list []declared) (map[string]*provided, *arc
 	return tools, nil
 }
 
-// share is the tool that is declared: one that there is, or a new one. Called with
-// p.registering.
+// share returns the declared tool: an existing one, or a new one. Called with p.registering.
 func (p *Pool) share(tools map[string]*provided, principal string, d *declared) (*provided, *arcp.Error) {
 	ref := d.capability.Ref()
 	for _, t := range tools {
@@ -233,7 +299,7 @@ func (p *Pool) share(tools map[string]*provided, principal string, d *declared) 
 	}
 	if t := tools[ref]; t != nil {
 		if t.digest != d.digest {
-			return nil, arcp.Errorf(arcp.CodeFailedPrecondition, "agents that execute %s describe it otherwise; give what is new another version", ref)
+			return nil, arcp.Errorf(arcp.CodeFailedPrecondition, "agents that execute %s describe it differently: give the new one another version", ref)
 		}
 		return t, nil
 	}
@@ -256,7 +322,7 @@ func taken(name string) *arcp.Error {
 	return arcp.Errorf(arcp.CodeAlreadyExists, "%s is the name of a tool that is there already, or may come from a server of the runtime's", name)
 }
 
-// publish makes the tools what the registry has of the pool.
+// publish replaces the pool's tools in the registry.
 func (p *Pool) publish(tools map[string]*provided) *arcp.Error {
 	var list []*tool.Tool
 	for _, t := range tools {
@@ -269,7 +335,7 @@ func (p *Pool) publish(tools map[string]*provided) *arcp.Error {
 	return nil
 }
 
-// replace puts an agent, if it executes something, in place of the one of its key.
+// replace replaces the agent of next's key, and removes it if next executes nothing.
 func (p *Pool) replace(next *agent, tools map[string]*provided) {
 	p.mu.Lock()
 	refs := slices.Clone(next.executes)
@@ -279,21 +345,21 @@ func (p *Pool) replace(next *agent, tools map[string]*provided) {
 		p.agents[next.key] = next
 	}
 	p.audience.Store(&tools)
-	p.tools.Store(&tools) // now that next has its link
+	p.tools.Store(&tools) // next has its link now
 	if old != nil {
 		refs = append(refs, old.executes...)
 		p.retire(old, next)
 	}
-	p.mu.Unlock()
+	p.unlock()
 	p.recount(refs)
 }
 
-// retire takes an agent out. What it does is done by the one that replaces it, if
-// that is of the same session. Called with p.mu.
+// retire removes an agent. An agent of the same session that replaces it takes over its dispatches.
+// Called with p.mu.
 func (p *Pool) retire(old, next *agent) {
 	l := old.link
 	l.agents--
-	p.tally(l)
+	p.updateMetric(l)
 	for d := range l.held {
 		switch {
 		case d.agent != old:
@@ -306,10 +372,10 @@ func (p *Pool) retire(old, next *agent) {
 	if next.link == l {
 		next.held, next.live, next.picked = old.held, old.live, old.picked
 	}
-	p.tidy(l)
+	p.removeIdle(l)
 }
 
-// link is that of a session, made if there is none. Called with p.mu.
+// link returns the link of a session, a new one if there is none. Called with p.mu.
 func (p *Pool) link(who *approval.Actor) *link {
 	l := p.links[who.Session]
 	if l == nil {
@@ -321,9 +387,8 @@ func (p *Pool) link(who *approval.Actor) *link {
 	return l
 }
 
-// tally counts a session as a worker while it has a connection and agents: many that
-// could be given jobs never are. Called with p.mu.
-func (p *Pool) tally(l *link) {
+// updateMetric counts a session as a worker while it has a connection and agents. Called with p.mu.
+func (p *Pool) updateMetric(l *link) {
 	switch works := l.conn != nil && l.agents > 0; {
 	case works == l.counted:
 		return
@@ -335,31 +400,30 @@ func (p *Pool) tally(l *link) {
 	l.counted = !l.counted
 }
 
-// tidy forgets a link that nothing hangs on. Called with p.mu.
-func (p *Pool) tidy(l *link) {
+// removeIdle removes a link without connection, agents and dispatches. Called with p.mu.
+func (p *Pool) removeIdle(l *link) {
 	if l.conn == nil && l.agents == 0 && len(l.held) == 0 {
 		l.stop()
 		delete(p.links, l.session)
 	}
 }
 
-// may reports whether a principal's jobs are done by those who execute a tool. It
-// takes no lock.
+// may reports whether jobs of a principal are executed by a worker of the tool. It takes no lock.
 func (p *Pool) may(ref, principal string) bool {
 	t := (*p.audience.Load())[ref]
 	return t != nil && (t.principal == principal || slices.ContainsFunc(t.agents, func(a *agent) bool { return a.link.does(principal) }))
 }
 
-// does reports whether a session does a principal's jobs.
+// does reports whether a session executes jobs of a principal.
 func (l *link) does(principal string) bool {
 	serves := *l.serves.Load()
 	return l.principal == principal || serves != nil && serves(principal)
 }
 
-// Runs reports whether a session may be given the jobs of a tool, or still does one.
+// Runs reports whether a session executes jobs of a tool, or still has one.
 func (p *Pool) Runs(ref string, session arcp.SessionID) bool {
 	p.mu.Lock()
-	defer p.mu.Unlock()
+	defer p.unlock()
 	if l := p.links[session]; l != nil {
 		for d := range l.held {
 			if d.ref == ref {
@@ -371,8 +435,7 @@ func (p *Pool) Runs(ref string, session arcp.SessionID) bool {
 	return t != nil && slices.ContainsFunc(t.agents, func(a *agent) bool { return a.link.session == session })
 }
 
-// recount says how many jobs of each tool may run now, and has those who wait for
-// a worker look again.
+// recount updates how many jobs of each tool may run, and wakes attempts that wait for a worker.
 func (p *Pool) recount(refs []string) {
 	p.mu.Lock()
 	for _, ref := range refs {
@@ -382,15 +445,14 @@ func (p *Pool) recount(refs []string) {
 			delete(p.waiting, ref)
 		}
 	}
-	p.mu.Unlock()
+	p.unlock()
 	for _, ref := range refs {
 		p.cfg.Recount(ref)
 	}
 }
 
-// slots is how many jobs of a tool its workers can do: what they are not busy with
-// otherwise. A job that waits for its worker to come back has its own. Called with
-// p.mu.
+// slots returns how many jobs of a tool its workers can execute at once, beside their jobs of other
+// tools. A job that waits for its worker to reconnect counts. Called with p.mu.
 func (p *Pool) slots(ref string) (n int) {
 	t := p.tool(ref)
 	if t == nil {

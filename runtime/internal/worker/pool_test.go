@@ -16,6 +16,7 @@ import (
 
 type nobody struct{}
 
+func (nobody) Registered()           {}
 func (nobody) Deliver(arcp.Envelope) {}
 func (nobody) Queued() int           { return 0 }
 

@@ -11,13 +11,13 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// hear deals with what the worker has said; nil: the attempt goes on.
-func (d *dispatch) hear(ctx context.Context) *outcomeOf {
+// handle applies the received frames. A nil result means that the dispatch goes on.
+func (d *dispatch) handle(ctx context.Context) *result {
 	d.p.mu.Lock()
-	frames, gone := d.frames, d.gone
+	frames, lost := d.frames, d.lost
 	d.frames = nil
-	d.p.mu.Unlock()
-	var o *outcomeOf
+	d.p.unlock()
+	var o *result
 	for _, f := range frames {
 		if o == nil {
 			o = d.relay(ctx, f.env)
@@ -26,16 +26,16 @@ func (d *dispatch) hear(ctx context.Context) *outcomeOf {
 		}
 		f.done()
 	}
-	if o == nil && gone != "" {
-		return &outcomeOf{result: metrics.DispatchLost, err: fmt.Errorf("%w: %s", tool.ErrLost, gone)}
+	if o == nil && lost != "" {
+		return &result{label: metrics.DispatchLost, err: fmt.Errorf("%w: %s", tool.ErrLost, lost)}
 	}
 	return o
 }
 
-// relay does what one frame says. What cannot be done is said to the worker.
-func (d *dispatch) relay(ctx context.Context, env *arcp.Envelope) *outcomeOf {
+// relay applies one frame. An error is the answer to the worker.
+func (d *dispatch) relay(ctx context.Context, env *arcp.Envelope) *result {
 	switch env.Type {
-	case arcp.Ack: // all that it says is known: see Receive
+	case arcp.Ack: // applied by Receive
 		return nil
 	case arcp.Nack, arcp.ToolError:
 		return d.failed(env)
@@ -57,7 +57,7 @@ func (d *dispatch) relay(ctx context.Context, env *arcp.Envelope) *outcomeOf {
 	return nil
 }
 
-// relays is what there is a way for.
+// relays apply frames to the job, by type.
 var relays = map[arcp.Type]func(*dispatch, context.Context, *arcp.Envelope) error{
 	arcp.JobProgress:        (*dispatch).progress,
 	arcp.JobCheckpoint:      (*dispatch).checkpoint,
@@ -70,7 +70,7 @@ var relays = map[arcp.Type]func(*dispatch, context.Context, *arcp.Envelope) erro
 	arcp.ToolInvoke:         asking((*dispatch).call),
 }
 
-// on makes a relay of a function and infers the payload from it.
+// on returns a relay that decodes the payload for f.
 func on[P any](f func(*dispatch, P) error) func(*dispatch, context.Context, *arcp.Envelope) error {
 	return func(d *dispatch, _ context.Context, env *arcp.Envelope) error {
 		p, err := decode[P](env)
@@ -81,7 +81,7 @@ func on[P any](f func(*dispatch, P) error) func(*dispatch, context.Context, *arc
 	}
 }
 
-// decode reads a payload that must have all its required members.
+// decode decodes a payload and checks its required members.
 func decode[P any](env *arcp.Envelope) (P, error) {
 	p, err := arcp.DecodePayload[P](env)
 	if err != nil {
@@ -93,13 +93,13 @@ func decode[P any](env *arcp.Envelope) (P, error) {
 	return p, nil
 }
 
-// refusalOf is an error of a job as it is said to its worker.
+// refusalOf returns an error of a job as the answer to its worker.
 func refusalOf(err error) *arcp.Error {
 	e, _ := arcp.AsError(err)
 	return e
 }
 
-// progress takes percent alone for current of 100.
+// progress reads percent alone as current of 100.
 func (d *dispatch) progress(_ context.Context, env *arcp.Envelope) error {
 	p, err := arcp.DecodePayload[arcp.JobProgressPayload](env)
 	if err != nil {
@@ -121,7 +121,7 @@ func (d *dispatch) log(p arcp.LogPayload) error {
 	return d.job.Log(p.Level, p.Message, p.Attributes)
 }
 
-// checkpoint is acknowledged when it is durable: the id is the runtime's.
+// checkpoint sends an ack when the checkpoint is durable.
 func (d *dispatch) checkpoint(_ context.Context, env *arcp.Envelope) error {
 	p, err := arcp.DecodePayload[arcp.JobCheckpointPayload](env)
 	if err != nil {
@@ -134,30 +134,30 @@ func (d *dispatch) checkpoint(_ context.Context, env *arcp.Envelope) error {
 	return nil
 }
 
-// completed takes the result.
-func (d *dispatch) completed(env *arcp.Envelope) *outcomeOf {
+// completed returns the result of the worker.
+func (d *dispatch) completed(env *arcp.Envelope) *result {
 	d.answer(env.ID, arcp.Ack, arcp.AckPayload{})
 	p, err := arcp.DecodePayload[arcp.ToolResultPayload](env)
 	switch {
 	case err != nil:
-		return &outcomeOf{result: metrics.DispatchError, err: arcp.Errorf(arcp.CodeInternal, "the worker's result cannot be read: %s", err)}
+		return &result{label: metrics.DispatchError, err: arcp.Errorf(arcp.CodeInternal, "the worker's result cannot be read: %s", err)}
 	case p.ResultRef != nil:
-		return &outcomeOf{result: metrics.DispatchError, err: arcp.Errorf(arcp.CodeUnimplemented, "a worker's result_ref is not offered by this runtime")}
+		return &result{label: metrics.DispatchError, err: arcp.Errorf(arcp.CodeUnimplemented, "a worker's result_ref is not offered by this runtime")}
 	}
-	return &outcomeOf{result: metrics.DispatchOK, value: p.Value}
+	return &result{label: metrics.DispatchOK, value: p.Value}
 }
 
-// failed takes an error: before the job was taken it is for another worker.
-func (d *dispatch) failed(env *arcp.Envelope) *outcomeOf {
+// failed returns the error of the worker. A nack before an ack is a refusal.
+func (d *dispatch) failed(env *arcp.Envelope) *result {
 	e, err := arcp.DecodePayload[arcp.Error](env)
 	if err != nil || e.Code == "" {
-		e = *arcp.Errorf(arcp.CodeUnavailable, "the worker failed without saying why")
+		e = *arcp.Errorf(arcp.CodeUnavailable, "the worker failed without a reason")
 	}
 	d.p.mu.Lock()
 	refused := env.Type == arcp.Nack && !d.taken
-	d.p.mu.Unlock()
+	d.p.unlock()
 	if refused {
-		return &outcomeOf{result: metrics.DispatchRefused, err: &refusal{&e}}
+		return &result{label: metrics.DispatchRefused, err: &refusal{&e}}
 	}
 	if env.Type == arcp.ToolError {
 		d.answer(env.ID, arcp.Ack, arcp.AckPayload{})
@@ -165,21 +165,20 @@ func (d *dispatch) failed(env *arcp.Envelope) *outcomeOf {
 	if e.Code == arcp.CodeCancelled {
 		return withdrawn(&e)
 	}
-	return &outcomeOf{result: metrics.DispatchError, err: &e}
+	return &result{label: metrics.DispatchError, err: &e}
 }
 
-// answer answers a frame of the worker. Of one that has no connection nobody
-// waits for it.
+// answer sends an answer to a frame of the worker. It is dropped if the worker has no connection.
 func (d *dispatch) answer(to arcp.MessageID, t arcp.Type, payload any) {
 	env := arcp.Frame(t, payload)
 	env.JobID, env.CorrelationID = d.jobID, to
 	d.p.mu.Lock()
-	defer d.p.mu.Unlock()
+	defer d.p.unlock()
 	d.deliver(env)
 }
 
-// pause has the worker stop while a client's interrupt is not answered, and go on
-// with what the answer says.
+// pause interrupts the worker until the interrupt of a client is answered, and sends the worker the
+// guidance of the answer.
 func (d *dispatch) pause(ctx context.Context, resumed chan<- struct{}) {
 	env := arcp.Frame(arcp.Interrupt, arcp.InterruptPayload{Target: arcp.TargetJob, TargetID: string(d.jobID),
 		Prompt: "stop at the next safe point and wait for the answer"})
@@ -187,7 +186,7 @@ func (d *dispatch) pause(ctx context.Context, resumed chan<- struct{}) {
 	id := d.stand(env)
 	guidance, err := d.job.Yield(ctx)
 	if err != nil {
-		return // it is cancelled, or over
+		return // the job is cancelled, or the dispatch has ended
 	}
 	value, err := arcp.Marshal(struct {
 		Action   string `json:"action"`
@@ -198,6 +197,6 @@ func (d *dispatch) pause(ctx context.Context, resumed chan<- struct{}) {
 	}
 	env = arcp.Frame(arcp.HumanInputResponse, arcp.HumanInputResponsePayload{Value: value, RespondedAt: time.Now().UTC()})
 	env.JobID, env.CorrelationID = d.jobID, id
-	d.stand(env) // in place of the interrupt
+	d.stand(env) // replaces the interrupt
 	resumed <- struct{}{}
 }

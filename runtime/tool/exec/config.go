@@ -6,37 +6,36 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Config is a command as a tool.
+// Config describes a tool that runs a command.
 type Config struct {
 	tool.Capability // Source is set by New
 
 	Command []string // the program, a name in PATH or a path, and its arguments
 	Env     []string // names of the variables that are handed on, beside PATH
-	Dir     string   // where it runs; "": a directory that the call leases, which is removed after it
+	Dir     string   // working directory; "": a directory that each call leases, and that is removed after it
 	Bounds  Bounds
 	Sandbox Sandbox  // default SandboxNone
 	Hide    []string // files and directories that cannot be read in the sandbox; absolute paths
 
-	Log zerolog.Logger // of what a call could not clear up; the zero Logger drops it
+	Log zerolog.Logger // of processes and directories that could not be removed; the zero Logger drops it
 }
 
-// Bounds are limits that the kernel keeps, each of them for every process of a
-// job. Zero is none.
+// Bounds are limits that the kernel enforces for each process of a job. Zero is no limit.
 type Bounds struct {
-	CPUSeconds int   // of processor time, then SIGXCPU, a second later SIGKILL
+	CPUSeconds int   // processor time until SIGXCPU; SIGKILL follows a second later
 	Memory     int64 // bytes of address space
-	Files      int   // open at once
-	Processes  int   // of the user, of all its programs together: the kernel has no other count
-	FileSize   int64 // bytes of a file that it writes, then SIGXFSZ
+	Files      int   // open files
+	Processes  int   // of the user, in all its programs: the kernel has no other count
+	FileSize   int64 // bytes of a written file until SIGXFSZ
 }
 
-// Sandbox says what a command is put into.
+// Sandbox selects the sandbox of a command.
 type Sandbox string
 
 // The sandboxes.
 const (
 	SandboxNone  Sandbox = "none"
-	SandboxBwrap Sandbox = "bwrap" // bubblewrap: process ids of its own, a file system that it can only read
+	SandboxBwrap Sandbox = "bwrap" // bubblewrap: a process namespace of its own, and a read-only file system
 )
 
 // Sandboxes lists the sandboxes.

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// KeepDescriptors has no program that this process starts inherit what it has itself
-// inherited, beyond standard input, output and error. It belongs to the start of main,
-// after Hook: whoever starts a server may leave files open that are not for commands.
-func KeepDescriptors() error {
+// CloseInherited marks all files but standard input, output and error close-on-exec. main calls
+// it after Hook, so that programs that this process starts do not inherit the files that this process
+// has inherited.
+func CloseInherited() error {
 	const first = 3
 	if unix.CloseRange(first, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) == nil {
 		return nil

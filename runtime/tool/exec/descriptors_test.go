@@ -32,7 +32,7 @@ func TestCommandsInheritNothing(t *testing.T) {
 	}
 }
 
-func TestKeepDescriptors(t *testing.T) {
+func TestCloseInherited(t *testing.T) {
 	f, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func TestKeepDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	if err := KeepDescriptors(); err != nil {
+	if err := CloseInherited(); err != nil {
 		t.Fatal(err)
 	}
 	if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {

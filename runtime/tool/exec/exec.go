@@ -1,23 +1,24 @@
-// Package exec makes tools of commands. A call starts the command, gives it the
-// arguments as JSON on standard input, and reads one JSON value from its standard
-// output; what it writes to standard error becomes log events.
+// Package exec runs commands as tools. A call starts the command, writes the arguments to its
+// standard input as JSON, and reads one JSON value from its standard output. Lines of standard
+// error become log events.
 //
-// Each command has a reaper: this program again, in a process of its own, which
-// starts the command and adopts whatever that leaves behind. The reaper ends when
-// no process of the command is left, and ends them all when it is told to, when
-// the command itself has ended, and when this process is gone, however that
-// happened. So a call returns when all its processes are gone, and a runtime that
-// is killed leaves none. Programs that run for longer than a call, such as the
-// servers that other packages speak with, have a reaper too: [Start] starts them.
+// Each command has a reaper: a process of this program that starts the command and adopts its
+// orphaned processes. The reaper kills all processes of the command on request, when the
+// command itself ends, and when this process ends, also if it is killed. The reaper ends when no
+// process of the command is left. A call therefore returns when all its processes are gone, and a
+// runtime that is killed leaves none. [Start] starts programs that run for longer than a call,
+// such as MCP servers and workers, with a reaper too.
 //
-// What a reaper cannot reach: processes that another program starts on behalf of
-// the command, such as cron or a container daemon; processes of another user that
-// it may not signal; and, if the command finds its reaper and kills it, those that
-// have taken ARCP_JOB_ID, or ARCP_KEEPER, out of their environment; and all, if it stops its reaper
-// and this process is killed then. In a sandbox the kernel ends
-// all processes with the first, and the reaper cannot be seen.
+// A reaper does not reach:
+//   - processes that another program starts for the command, such as cron or a container daemon;
+//   - processes of another user that it may not signal;
+//   - if the command kills its reaper, processes without ARCP_JOB_ID, or ARCP_KEEPER, in
+//     their environment;
+//   - all processes, if the command stops its reaper and this process is killed then.
 //
-// A program that uses any of this must call Hook first thing in main.
+// In a sandbox the kernel kills all processes with the first, and the reaper is not visible.
+//
+// A program that uses this package calls Hook at the beginning of main.
 package exec
 
 import (
@@ -38,20 +39,20 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// defaultPath is the PATH of commands where this process has none.
+// defaultPath is the PATH of commands if this process has none.
 const defaultPath = "/usr/local/bin:/usr/bin:/bin"
 
-// checkTimeout bounds the start of a sandbox for a try.
+// checkTimeout bounds the start of a sandbox by Check.
 const checkTimeout = 10 * time.Second
 
-// command is a Config that can be run. It does not change.
+// command is a Config with its program found. It does not change.
 type command struct {
-	order order // of every call, without what is the job's
+	order order // of every call, without the members that depend on the job
 	limit int   // bytes of output
 	log   zerolog.Logger
 }
 
-// New makes a tool of a command. The program and the sandbox must be there.
+// New returns a tool that runs a command. It is an error if the program or bubblewrap is not found.
 func New(c Config) (*tool.Tool, error) {
 	if !hooked {
 		return nil, errors.New("this program cannot run commands: its main does not call exec.Hook")
@@ -72,14 +73,14 @@ func New(c Config) (*tool.Tool, error) {
 	return t, nil
 }
 
-// Check finds out whether a command can be started: the program and, by a try, the
-// sandbox.
+// Check reports why a command cannot be started: its program is not found, or its sandbox, which Check
+// starts once, does not work.
 func Check(c *Config) error {
 	cmd, err := prepare(c)
 	if err != nil || c.Sandbox != SandboxBwrap {
 		return err
 	}
-	warnOfDir(c)
+	warnAboutDir(c)
 	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
 	defer cancel()
 	dir := c.Dir
@@ -101,8 +102,8 @@ func Check(c *Config) error {
 	return nil
 }
 
-// trial is a command line that makes the sandbox of a command in dir and looks
-// whether the program can be run in it, which it is not.
+// trial returns a command line that starts the sandbox of a command in dir and tests there whether the
+// program is executable, without running it.
 func (o *order) trial(dir string) ([]string, error) {
 	line, err := sandboxed(o.Bwrap, o.Hide, o.Program, dir, nil)
 	if err != nil {
@@ -132,7 +133,7 @@ func prepare(c *Config) (*command, error) {
 	return &command{order: o, log: c.Log.With().Str("tool", c.Ref()).Logger()}, nil
 }
 
-// checkDir refuses a working directory that is hidden.
+// checkDir returns an error if the working directory is hidden in the sandbox.
 func checkDir(c *Config) error {
 	for _, h := range c.Hide {
 		if c.Dir != "" && below(real(c.Dir), real(h)) {
@@ -142,8 +143,8 @@ func checkDir(c *Config) error {
 	return nil
 }
 
-// warnOfDir says which hidden files are in the working directory.
-func warnOfDir(c *Config) {
+// warnAboutDir logs which hidden files are in the working directory.
+func warnAboutDir(c *Config) {
 	for _, h := range c.Hide {
 		in := func(name string) bool { return real(filepath.Dir(name)) == real(c.Dir) }
 		if c.Dir != "" && isFile(h) && slices.ContainsFunc(chain(h), in) {
@@ -158,15 +159,13 @@ func isFile(name string) bool {
 	return err == nil && !info.IsDir()
 }
 
-// environment takes the variables of these names from that of this process, with
-// PATH. Those that are not set here are not set there. What is set, as NAME=value,
-// is set so and not taken from here.
-func environment(names []string, set ...string) ([]string, error) {
+// environment returns PATH and the named variables of this process that exist.
+func environment(names []string) ([]string, error) {
 	path := os.Getenv("PATH")
 	if path == "" {
 		path = defaultPath
 	}
-	env := append([]string{"PATH=" + path}, set...)
+	env := []string{"PATH=" + path}
 	for _, name := range names {
 		value, ok := os.LookupEnv(name)
 		if !ok || slices.ContainsFunc(env, func(v string) bool { return strings.HasPrefix(v, name+"=") }) {
@@ -183,5 +182,5 @@ func environment(names []string, set ...string) ([]string, error) {
 	return env, nil
 }
 
-// marker is the variable by which the processes of a job are known.
+// marker returns the environment variable that identifies the processes of a job.
 func marker(job arcp.JobID) string { return "ARCP_JOB_ID=" + string(job) }

@@ -5,19 +5,19 @@ import (
 	"runtime"
 )
 
-// What this program is called when it is started again.
+// Values of os.Args[0] with which this program starts itself.
 const (
 	reaperName  = "arcp-reaper"
 	limiterName = "arcp-limiter"
 	self        = "/proc/self/exe"
 )
 
-// hooked says that Hook was called. It is written before anything else runs.
+// hooked is set by Hook, before other goroutines run.
 var hooked bool
 
-// Hook does the work of a process that was started by this package, and does not
-// return in it. A program that makes tools of commands, or has sources that start
-// programs, calls it first thing in main, before it starts anything.
+// Hook runs the reaper or limiter if this package has started the process as one, and does not
+// return then. A program that uses this package calls it at the beginning of main, before it
+// starts goroutines.
 func Hook() {
 	hooked = true
 	if len(os.Args) == 0 {
@@ -26,9 +26,9 @@ func Hook() {
 	switch os.Args[0] {
 	case reaperName:
 		runtime.LockOSThread() // the kernel ends the command with the thread that started it
-		os.Exit(keep())
+		os.Exit(reaperMain())
 	case limiterName:
 		runtime.LockOSThread()
-		os.Exit(limit(os.Args[1:]))
+		os.Exit(limiterMain(os.Args[1:]))
 	}
 }

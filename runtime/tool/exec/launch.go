@@ -16,32 +16,31 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// launch is a command that runs.
+// launch is a running command.
 type launch struct {
 	mark                  string
 	reaper                *exec.Cmd
 	control               *os.File
-	stdin, stdout, stderr *os.File // this end of them
+	stdin, stdout, stderr *os.File // this process's ends of the pipes
 
-	patience time.Duration // from when the reaper is told to end all to when it is killed
-	reported chan struct{} // closed when the reaper has reported, or is gone
+	patience time.Duration // from a message to the reaper until the reaper is killed
+	reported chan struct{} // closed when the reaper has reported or ended
 }
 
-// reaperMargin is how much longer than it should take a reaper may take to end
-// everything.
+// reaperMargin is added to the time that a reaper needs to kill everything.
 const reaperMargin = time.Second
 
-// reaperEnv is the environment of reapers, beside their mark. They mostly wait.
+// reaperEnv is the environment of reapers, beside their mark.
 var reaperEnv = []string{"GOMAXPROCS=2"}
 
-// start starts a reaper and tells it what to run. mark is the variable by which the
-// processes are known.
+// start starts a reaper and sends it the order. mark is the environment variable that identifies the
+// processes.
 func (o order) start(mark string) (*launch, error) {
 	name, _, _ := strings.Cut(mark, "=")
 	others := slices.DeleteFunc(slices.Clone(o.Env), func(v string) bool { return strings.HasPrefix(v, name+"=") }) // of an outer job
 	o.Env = append(others, mark)
 	l := &launch{mark: mark, reported: make(chan struct{})}
-	l.patience = time.Duration(o.GraceMS)*time.Millisecond + leaveAfter + reaperMargin
+	l.patience = time.Duration(o.GraceMS)*time.Millisecond + killTimeout + reaperMargin
 	raw, err := arcp.Marshal(o)
 	if err != nil {
 		return nil, err
@@ -68,7 +67,7 @@ func (o order) start(mark string) (*launch, error) {
 	return l, nil
 }
 
-// files are to be closed.
+// files are open files.
 type files []*os.File
 
 func (f files) close() {
@@ -77,8 +76,8 @@ func (f files) close() {
 	}
 }
 
-// connect makes the files between this process and the reaper: its standard input,
-// output, errors, and the control.
+// connect opens the pipes for standard input, output and error of the reaper, and the control
+// socket.
 func (l *launch) connect(theirs *files) error {
 	pipe := func(give bool, ours **os.File) error {
 		r, w, err := os.Pipe()
@@ -113,15 +112,15 @@ func (l *launch) close() {
 	}
 }
 
-// kill ends the command at once. It does not wait for that.
-func (l *launch) kill() { go l.insist(sayKill) }
+// kill kills the command without waiting.
+func (l *launch) kill() { go l.send(commandKill) }
 
-// insist tells the reaper to end the command, and returns when it has reported. One
-// that was stopped goes on; one that does not report is ended: then the processes
-// are found by their mark.
-func (l *launch) insist(b byte) {
-	_, _ = l.control.Write([]byte{b})            // the reaper may be gone; then there is nothing to say
-	_ = l.reaper.Process.Signal(syscall.SIGCONT) //
+// send sends a message to the reaper, and returns when the reaper has reported. A stopped reaper is
+// continued. A reaper that does not report in time is killed; end then finds the processes by
+// their mark.
+func (l *launch) send(b byte) {
+	_, _ = l.control.Write([]byte{b})            // the reaper may have ended
+	_ = l.reaper.Process.Signal(syscall.SIGCONT) // likewise
 	late := time.NewTimer(l.patience)
 	defer late.Stop()
 	select {
@@ -131,10 +130,10 @@ func (l *launch) insist(b byte) {
 	}
 }
 
-// report waits for the report, and asks the command to end when ctx does. With a
-// report no process is left.
+// report waits for the report, and ends the command when ctx ends. After a report no process is
+// left.
 func (l *launch) report(ctx context.Context) (r report, err error) {
-	defer context.AfterFunc(ctx, func() { l.insist(sayEnd) })()
+	defer context.AfterFunc(ctx, func() { l.send(commandEnd) })()
 	line, err := bufio.NewReader(l.control).ReadBytes('\n')
 	close(l.reported)
 	if err == nil {
@@ -143,16 +142,16 @@ func (l *launch) report(ctx context.Context) (r report, err error) {
 	return r, err
 }
 
-// end waits for the reaper, which may have to clear up. When it returns no process is
-// left, also if the reaper was ended.
+// end waits for the end of the reaper, which removes the scratch directory. When it returns no
+// process is left, also if the reaper was killed.
 func (l *launch) end() {
 	_ = l.reaper.Wait() // how it ended is in ProcessState
 	if l.reaper.ProcessState == nil || !l.reaper.ProcessState.Success() {
-		sweep(l.mark)
+		killMarked(l.mark)
 	}
 }
 
-// wait is both.
+// wait calls report and end.
 func (l *launch) wait(ctx context.Context) (report, error) {
 	r, err := l.report(ctx)
 	l.end()

@@ -11,26 +11,25 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// faultFD is where a limiter says what went wrong; it is closed when the command
-// runs.
+// faultFD is the file to which a limiter writes its error. It is closed when the command runs.
 const faultFD = 3
 
-// limit sets the bounds that its first argument says, in a process that then
-// becomes the command: the second argument is its program, the rest its argv.
-func limit(args []string) int {
+// limiterMain sets the bounds of its first argument and replaces the process by the command: the second
+// argument is the program, the others are its argv.
+func limiterMain(args []string) int {
 	syscall.CloseOnExec(faultFD)
 	var b Bounds
 	err := arcp.Unmarshal([]byte(args[0]), &b)
 	if err == nil {
-		err = b.become(args[1], args[2:])
+		err = b.exec(args[1], args[2:])
 	}
 	fmt.Fprint(os.NewFile(faultFD, "fault"), err)
 	return 1
 }
 
-// become sets the bounds and becomes a program. The memory comes last: with little
-// of it this program could not go on.
-func (b *Bounds) become(program string, argv []string) error {
+// exec sets the bounds and replaces the process by a program. It sets the bound of memory last,
+// because this program needs memory itself.
+func (b *Bounds) exec(program string, argv []string) error {
 	debug.SetGCPercent(-1)
 	type bound struct {
 		what     int
@@ -46,7 +45,7 @@ func (b *Bounds) become(program string, argv []string) error {
 		if l.soft == 0 {
 			continue
 		}
-		// The one of syscall: it knows that the number of files is not to be put back.
+		// syscall.Setrlimit, unlike the one of unix, keeps syscall.Exec from restoring RLIMIT_NOFILE.
 		if err := syscall.Setrlimit(l.what, &syscall.Rlimit{Cur: l.soft, Max: l.soft + l.up}); err != nil {
 			return fmt.Errorf("set a limit to %d: %w", l.soft, err)
 		}

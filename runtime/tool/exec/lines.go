@@ -9,32 +9,33 @@ import (
 )
 
 const (
-	maxLine   = 8 << 10 // bytes of a line that become an event; what follows is left out
+	maxLine   = 8 << 10 // bytes of a line in an event; the rest is dropped
 	tailBytes = 4 << 10 // of standard error, in the details of a failure
 
-	// Lines that become events: so many at once, and so many a second. A command that
-	// writes without end must not fill a session's replay.
+	// Rate limit of the lines that become events: a command that writes without end must not
+	// fill the replay of a session.
 	lineBurst = 1000
 	lineRate  = 100
 )
 
-// lines makes log events of standard error. One goroutine has it.
+// lines turns standard error into log events. One goroutine uses it.
 type lines struct {
 	sink    func(level, message string) error
-	line    []byte // that has begun, at most maxLine of it
-	cut     bool   // there was more of it
-	last    []byte // the end of everything, at most tailBytes
+	line    []byte // the current line, at most maxLine of it
+	cut     bool   // the current line is longer
+	last    []byte // the end of the output, at most tailBytes
 	tokens  float64
 	filled  time.Time
-	left    int  // lines that were left out since one was not
-	deadend bool // nobody listens any more
+	dropped int  // lines since the last event
+	failed  bool // sink has returned an error and is not called any more
 }
 
 func newLines(sink func(level, message string) error) *lines {
 	return &lines{sink: sink, tokens: lineBurst, filled: time.Now()}
 }
 
-// read reads to the end: a command must not wait for somebody to read its errors.
+// read reads until the end of r, also when nothing is logged any more: the command must not block
+// on its standard error.
 func (l *lines) read(r io.Reader) {
 	buf := make([]byte, 16<<10)
 	for {
@@ -69,26 +70,26 @@ func (l *lines) remember(p []byte) {
 	}
 }
 
-// tail is the end of standard error.
+// tail returns the end of standard error.
 func (l *lines) tail() string { return text(bytes.TrimRight(l.last, "\n")) }
 
-// end emits what is left when there comes no more.
+// end emits the last line, which has no newline.
 func (l *lines) end() {
 	if len(l.line) > 0 || l.cut {
 		l.emit()
 	}
-	l.confess()
+	l.reportDropped()
 }
 
-// emit emits the line, if it is not one too many.
+// emit emits the current line within the rate limit.
 func (l *lines) emit() {
 	line := bytes.TrimSuffix(l.line, []byte("\r"))
 	switch {
 	case len(line) == 0:
 	case !l.allowed(time.Now()):
-		l.left++
+		l.dropped++
 	default:
-		l.confess()
+		l.reportDropped()
 		message := text(line)
 		if l.cut {
 			message += "…"
@@ -98,17 +99,17 @@ func (l *lines) emit() {
 	l.line, l.cut = l.line[:0], false
 }
 
-// confess says how many lines were left out.
-func (l *lines) confess() {
-	if l.left > 0 {
-		l.log("warn", fmt.Sprintf("%d lines of standard error were left out: more than %d a second", l.left, lineRate))
-		l.left = 0
+// reportDropped emits the number of dropped lines.
+func (l *lines) reportDropped() {
+	if l.dropped > 0 {
+		l.log("warn", fmt.Sprintf("%d lines of standard error were left out: more than %d a second", l.dropped, lineRate))
+		l.dropped = 0
 	}
 }
 
 func (l *lines) log(level, message string) {
-	if !l.deadend {
-		l.deadend = l.sink(level, message) != nil
+	if !l.failed {
+		l.failed = l.sink(level, message) != nil
 	}
 }
 
@@ -122,7 +123,7 @@ func (l *lines) allowed(now time.Time) bool {
 	return true
 }
 
-// text makes valid UTF-8 of what may be anything.
+// text returns b as valid UTF-8.
 func text(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
 
 func trimSpace(b []byte) []byte { return bytes.Trim(b, " \t\r\n") }

@@ -2,32 +2,32 @@ package exec
 
 import "syscall"
 
-// order is what a reaper is told to run.
+// order is the first message to a reaper: the command to run.
 type order struct {
 	Program string // its path
 	Argv    []string
 	Env     []string
-	Dir     string // where it runs
-	Scratch bool   // Dir is removed after it
+	Dir     string // working directory
+	Scratch bool   // the reaper removes Dir after the command
 	Bounds  Bounds
 	Bwrap   string // path of bubblewrap; "": no sandbox
 	Hide    []string
-	GraceMS int // from the request to end to the end
+	GraceMS int // from SIGTERM to SIGKILL
 }
 
-// What a reaper is told later, a byte each. The end of the connection is the last
-// one: this process is gone.
+// Later messages to a reaper, a byte each. The end of the connection means that this process is
+// gone: it counts as commandKill.
 const (
-	sayEnd  = 'e' // SIGTERM to the command's group, SIGKILL to all after the grace
-	sayKill = 'k' // SIGKILL to all
+	commandEnd  = 'e' // SIGTERM to the command's process group, SIGKILL to all processes after the grace
+	commandKill = 'k' // SIGKILL to all processes
 )
 
-// report is what a reaper says in the end.
+// report is the last message of a reaper.
 type report struct {
-	Fault  string // the command was not started
-	Status int    // of its exit; -1: it was ended by Signal
+	Fault  string // why the command was not started; "": it was
+	Status int    // exit status; -1: Signal ended the command
 	Signal int
-	Left   int // processes that could not be ended
+	Left   int // processes that could not be killed
 }
 
 // newReport tells of the end of a command.

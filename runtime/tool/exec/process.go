@@ -15,37 +15,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Program is what runs for longer than a call: a server on its standard input and
+// Program describes a program that runs for longer than a call and speaks on its standard input and
 // output.
 type Program struct {
 	Command []string      // the program, a name in PATH or a path from Dir, and its arguments
 	Env     []string      // names of the variables that are handed on, beside PATH
-	Set     []string      // NAME=value; it wins over Env
-	Dir     string        // where it runs; "": where this process does
-	Grace   time.Duration // from being asked to end to being ended; default 2 s
+	Dir     string        // working directory; "": that of this process
+	Grace   time.Duration // from SIGTERM to SIGKILL; default 2 s
 
-	// Log gets the lines of standard error, bounded in length and rate. It is called
-	// by one goroutine.
+	// Log is called with the lines of standard error, bounded in length and rate, by one
+	// goroutine.
 	Log func(level, message string)
 }
 
-// Process is a program that runs, with a reaper: all that it starts ends with it,
-// and it ends with this process. Its methods may be called by many goroutines.
+// Process is a running program with a reaper: it and all processes that it has started end with this
+// process. Its methods may be called by many goroutines.
 type Process struct {
 	Stdin, Stdout *os.File // owned by the caller, who closes them
 
 	end     context.CancelFunc
-	donec   chan struct{} // closed when nothing is left of it
-	outcome error         // how it ended; read after donec
+	donec   chan struct{} // closed when none of its processes is left
+	outcome error         // how it ended; read after donec is closed
 }
 
-// Start starts a program. It ends when End is called.
+// Start starts a program.
 func Start(p Program) (*Process, error) {
 	if !hooked {
 		return nil, errors.New("this program cannot run others: its main does not call exec.Hook")
 	}
 	var err error
-	if p.Dir, err = filepath.Abs(p.Dir); err != nil { // the reaper is elsewhere
+	if p.Dir, err = filepath.Abs(p.Dir); err != nil { // the reaper runs in /
 		return nil, err
 	}
 	program := p.Command[0]
@@ -58,7 +57,7 @@ func Start(p Program) (*Process, error) {
 	if p.Grace == 0 {
 		p.Grace = grace
 	}
-	env, err := environment(p.Env, p.Set...)
+	env, err := environment(p.Env)
 	if err != nil {
 		return nil, err
 	}
@@ -69,12 +68,12 @@ func Start(p Program) (*Process, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Process{Stdin: l.stdin, Stdout: l.stdout, end: cancel, donec: make(chan struct{})}
-	go s.attend(ctx, l, p.Log)
+	go s.supervise(ctx, l, p.Log)
 	return s, nil
 }
 
-// attend has the process until nothing is left of it.
-func (s *Process) attend(ctx context.Context, l *launch, log func(level, message string)) {
+// supervise waits until none of the processes is left.
+func (s *Process) supervise(ctx context.Context, l *launch, log func(level, message string)) {
 	defer close(s.donec)
 	stderr := newLines(func(level, message string) error {
 		if log != nil {
@@ -96,8 +95,8 @@ func (s *Process) attend(ctx context.Context, l *launch, log func(level, message
 	s.end()
 }
 
-// ending says how a program ended, with what it said last.
-func ending(r *report, err error, said string) error {
+// ending returns how a program ended, with the end of its standard error.
+func ending(r *report, err error, stderr string) error {
 	how := fmt.Sprintf("it ended with exit status %d", r.Status)
 	switch {
 	case err != nil:
@@ -107,23 +106,23 @@ func ending(r *report, err error, said string) error {
 	case r.Signal != 0:
 		how = "it was ended by " + unix.SignalName(syscall.Signal(r.Signal))
 	}
-	if said != "" {
-		return fmt.Errorf("%s; it said last: %.1000s", how, said)
+	if stderr != "" {
+		return fmt.Errorf("%s; it said last: %.1000s", how, stderr)
 	}
 	return errors.New(how)
 }
 
-// End asks the program to end, ends it after the grace, and returns when nothing
-// is left of it.
+// End sends SIGTERM to the program, and SIGKILL to all its processes after the grace. It returns when
+// none is left.
 func (s *Process) End() {
 	s.end()
 	<-s.donec
 }
 
-// Done is closed when nothing is left of the program.
+// Done returns a channel that is closed when none of the processes is left.
 func (s *Process) Done() <-chan struct{} { return s.donec }
 
-// Err says how the program ended; nil while it runs.
+// Err returns how the program ended; nil: it runs.
 func (s *Process) Err() error {
 	select {
 	case <-s.donec:

@@ -18,25 +18,26 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool/local"
 )
 
-// controlFD connects a reaper with who started it.
+// controlFD is the reaper's end of the control socket.
 const controlFD = 3
 
-// leaveAfter is how long a reaper goes on to end processes that do not end: they
-// are another user's, or wait for a device.
-const leaveAfter = 5 * time.Second
+// killTimeout is how long a reaper tries to kill processes. Those of another user, or waiting for
+// a device, may not end.
+const killTimeout = 5 * time.Second
 
-// keep is the whole of a reaper: it takes an order, and reports.
-func keep() int {
-	inherited := KeepDescriptors() // controlFD, and what the server's starter has left open
-	// A signal is for who started it. Ignoring it would be handed on to the command.
+// reaperMain is the main function of a reaper: it reads an order, runs the command, and writes a
+// report.
+func reaperMain() int {
+	inherited := CloseInherited() // controlFD too
+	// Signals of the terminal are for the parent. An ignored signal would be inherited by the command.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE)
 	control := os.NewFile(controlFD, "control")
 	in := bufio.NewReader(control)
 	line, err := in.ReadBytes('\n')
 	if err != nil {
-		return 1 // who started it is gone
+		return 1 // the parent is gone
 	}
-	k := &reaper{says: make(chan byte, 1), ended: make(chan syscall.WaitStatus, 1), none: make(chan struct{})}
+	k := &reaper{messages: make(chan byte, 1), ended: make(chan syscall.WaitStatus, 1), none: make(chan struct{})}
 	r := report{}
 	if err := errors.Join(inherited, arcp.Unmarshal(line, &k.order)); err != nil {
 		r.Fault = err.Error()
@@ -47,15 +48,14 @@ func keep() int {
 	if err != nil {
 		return 1
 	}
-	_, _ = control.Write(append(raw, '\n')) // there may be nobody left to tell
+	_, _ = control.Write(append(raw, '\n')) // the parent may be gone
 	if k.order.Scratch && removeDir(k.order.Dir) != nil {
-		return 1 // who started it says so
+		return 1 // the parent logs it
 	}
 	return 0
 }
 
-// removeDir removes a leased directory. It takes another process than the runtime's:
-// what a command has made may take long.
+// removeDir removes a leased directory with its content, which may take long.
 func removeDir(dir string) error {
 	all, err := local.OpenDirectories(filepath.Dir(dir))
 	if err != nil {
@@ -64,17 +64,16 @@ func removeDir(dir string) error {
 	return errors.Join(all.Remove(context.Background(), filepath.Base(dir)), all.Close())
 }
 
-// reaper owns one command. It belongs to the main goroutine; other goroutines send it what they
-// observe by channels.
+// reaper supervises one command. The main goroutine owns it; other goroutines send on its channels.
 type reaper struct {
-	order order
-	pid   int                     // of the command; 0: it was not started
-	says  chan byte               // what it is told; 0: there is nobody left
-	ended chan syscall.WaitStatus // of the command
-	none  chan struct{}           // closed when there is no process left
+	order    order
+	pid      int                     // of the command; 0: it was not started
+	messages chan byte               // from the parent; 0: the parent is gone
+	ended    chan syscall.WaitStatus // of the command
+	none     chan struct{}           // closed when no process is left
 }
 
-// run runs the command to its end, and what is left of it to theirs.
+// run runs the command, and kills its remaining processes when it has ended.
 func (k *reaper) run(in io.ByteReader) (report, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return report{}, fmt.Errorf("adopt processes: %w", err)
@@ -90,8 +89,8 @@ func (k *reaper) run(in io.ByteReader) (report, error) {
 	return r, nil
 }
 
-// abandon ends a command that was started before something else went wrong, and
-// returns how many processes it could not end.
+// abandon kills a command whose start has failed halfway, and returns the number of processes that it
+// could not kill.
 func (k *reaper) abandon() int {
 	if k.pid == 0 {
 		return 0
@@ -100,7 +99,7 @@ func (k *reaper) abandon() int {
 	return k.killAll()
 }
 
-// start starts the command in a session of its own.
+// start starts the command in a new session, in its sandbox and within its bounds.
 func (k *reaper) start() error {
 	program, argv := k.order.Program, k.order.Argv
 	if k.order.Bwrap != "" {
@@ -116,11 +115,11 @@ func (k *reaper) start() error {
 	return k.fork(program, argv, 0, 1, 2)
 }
 
-// nullDevice replaces the files of a reaper.
+// nullDevice replaces the standard streams of a reaper.
 var nullDevice = os.DevNull
 
-// fork starts a program with these files, and leaves them to it: who reads and
-// writes the other ends must see when it closes them.
+// fork starts a program with the files. The reaper closes its own copies of the standard streams, so
+// that the parent sees when the program closes them.
 func (k *reaper) fork(program string, argv []string, files ...uintptr) error {
 	null, err := os.OpenFile(nullDevice, os.O_RDWR, 0)
 	if err != nil {
@@ -142,8 +141,7 @@ func (k *reaper) fork(program string, argv []string, files ...uintptr) error {
 	return nil
 }
 
-// startBounded starts a program by way of a limiter, and waits until it runs
-// within its bounds.
+// startBounded starts a program through a limiter, and waits until it runs within its bounds.
 func (k *reaper) startBounded(program string, argv []string) error {
 	bounds, err := arcp.Marshal(k.order.Bounds)
 	if err != nil {
@@ -161,7 +159,7 @@ func (k *reaper) startBounded(program string, argv []string) error {
 	said, err := io.ReadAll(io.LimitReader(fault, 4<<10))
 	if len(said) > 0 {
 		var ws syscall.WaitStatus
-		_, _ = syscall.Wait4(k.pid, &ws, 0, nil) // it ends by itself
+		_, _ = syscall.Wait4(k.pid, &ws, 0, nil) // the limiter ends by itself
 		return fmt.Errorf("start %s: %s", k.order.Argv[0], said)
 	}
 	return err
@@ -171,14 +169,14 @@ func (k *reaper) listen(in io.ByteReader) {
 	for {
 		b, err := in.ReadByte()
 		if err != nil {
-			k.says <- 0
+			k.messages <- 0
 			return
 		}
-		k.says <- b
+		k.messages <- b
 	}
 }
 
-// reap takes leave of all processes: the command, and those it has left behind.
+// reap waits for all processes: the command and its orphans.
 func (k *reaper) reap() {
 	defer close(k.none)
 	for {
@@ -194,15 +192,15 @@ func (k *reaper) reap() {
 	}
 }
 
-// wait returns when the command has ended, which it is made to if that is asked.
+// wait returns when the command has ended by itself or by a message of the parent.
 func (k *reaper) wait() syscall.WaitStatus {
 	var grace <-chan time.Time
 	for {
 		select {
 		case ws := <-k.ended:
 			return ws
-		case said := <-k.says:
-			if said == sayEnd {
+		case message := <-k.messages:
+			if message == commandEnd {
 				k.terminate()
 				grace = time.After(time.Duration(k.order.GraceMS) * time.Millisecond)
 				continue
@@ -213,14 +211,14 @@ func (k *reaper) wait() syscall.WaitStatus {
 		select {
 		case ws := <-k.ended:
 			return ws
-		default: // it cannot be ended
+		default: // it cannot be killed
 			return syscall.WaitStatus(syscall.SIGKILL)
 		}
 	}
 }
 
-// terminate asks the command to end. A sandbox would end at once, and the command
-// without a warning: it is passed over.
+// terminate sends SIGTERM to the command. In a sandbox it signals the processes below bubblewrap, which
+// would otherwise end at once and kill them.
 func (k *reaper) terminate() {
 	if k.order.Bwrap == "" {
 		_ = syscall.Kill(-k.pid, syscall.SIGTERM) // it may have ended
@@ -233,11 +231,10 @@ func (k *reaper) terminate() {
 	}
 }
 
-// killAll ends every process there is below this one, and returns how many it
-// could not end. Those whose parents have ended are its own children: none gets
-// away, one that starts others as fast as it can only takes longer.
+// killAll kills all descendants of this process, and returns the number that it could not kill. Orphans
+// are its children, so that none escapes; one that forks as fast as it can only takes longer.
 func (k *reaper) killAll() int {
-	deadline := time.After(leaveAfter)
+	deadline := time.After(killTimeout)
 	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		for _, pid := range descendants(os.Getpid()) {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended, or be another user's

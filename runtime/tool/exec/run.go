@@ -18,42 +18,41 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// grace is how long a command may take to end when it is asked to: less than the
-// runtime waits for a tool. Only tests change it.
+// grace is the time from SIGTERM to SIGKILL: less than the runtime waits for a tool. Only tests change
+// it.
 var grace = 2 * time.Second
 
 const (
-	// pipeGrace is how long the output is read when no process is left that could
-	// write it: what is in a pipe is there at once.
+	// pipeGrace bounds reading the rest of the output when no process is left that could write.
 	pipeGrace = time.Second
 
-	// releaseTimeout bounds a write about the lease on a directory.
+	// releaseTimeout bounds a change of the lease on a directory.
 	releaseTimeout = 5 * time.Second
 
-	// leaseTime is how long the directory stays when the job has ended before its
-	// command: longer than anything may take to end.
+	// leaseTime is how long the directory stays when the job ends before its command: longer than
+	// the processes may take to end.
 	leaseTime = time.Minute
 
-	// removeGrace is how long a call waits for its directory to be removed: most are
-	// gone, and their leases released, before the job ends.
+	// removeGrace is how long a call waits for the removal of its directory: most are removed, and
+	// their leases released, before the job ends.
 	removeGrace = 250 * time.Millisecond
 
-	// maxRemovals bounds the directories that are removed behind their calls.
+	// maxRemovals bounds the directories that are removed after the end of their calls.
 	maxRemovals = 16
 )
 
-// run is the tool.
+// run runs the command for one call of its tool.
 func (c *command) run(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Raw, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	p, err := c.place(ctx, job)
+	p, err := c.workDir(ctx, job)
 	if err != nil {
 		return nil, err
 	}
 	l, err := c.start(marker(job.ID()), p)
 	if err != nil {
-		c.leave(job.ID(), p)
+		c.releaseDir(job.ID(), p)
 		return nil, arcp.Errorf(arcp.CodeUnavailable, "the command cannot be started: %s", err)
 	}
 	stderr := newLines(func(level, message string) error { return job.Log(level, message, nil) })
@@ -62,15 +61,15 @@ func (c *command) run(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Ra
 	pipes.Go(func() { feed(l.stdin, args) })
 	pipes.Go(func() { out.read(l.stdout) })
 	pipes.Go(func() { stderr.read(l.stderr) })
-	defer context.AfterFunc(ctx, func() { c.linger(p) })()
+	defer context.AfterFunc(ctx, func() { c.extendLease(p) })()
 	r, err := l.report(ctx)
 	end := time.Now().Add(pipeGrace)
-	_ = l.stdin.SetDeadline(time.Now()) // nobody reads it
+	_ = l.stdin.SetDeadline(time.Now()) // no process reads it
 	_ = l.stdout.SetDeadline(end)       // pipes have deadlines
-	_ = l.stderr.SetDeadline(end)       //
+	_ = l.stderr.SetDeadline(end)       // likewise
 	pipes.Wait()
 	l.close()
-	c.note(job.ID(), &r)
+	c.logSurvivors(job.ID(), &r)
 	c.finish(l, job.ID(), p, err)
 	switch {
 	case ctx.Err() != nil:
@@ -80,11 +79,11 @@ func (c *command) run(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Ra
 	case r.Fault != "":
 		return nil, arcp.Errorf(arcp.CodeUnavailable, "the command cannot be started: %s", r.Fault)
 	}
-	return conclude(&r, &out, stderr.tail())
+	return outcome(&r, &out, stderr.tail())
 }
 
-// note logs what could not be ended.
-func (c *command) note(job arcp.JobID, r *report) {
+// logSurvivors logs the processes that could not be killed.
+func (c *command) logSurvivors(job arcp.JobID, r *report) {
 	if r.Left > 0 {
 		c.log.Warn().Str("job_id", string(job)).Int("processes", r.Left).Msg("processes of the command could not be ended")
 	}
@@ -93,11 +92,11 @@ func (c *command) note(job arcp.JobID, r *report) {
 // workDir is the working directory of a command during one call.
 type workDir struct {
 	dir   string
-	lease tool.ResourceLease // on the directory; nil: it is not the call's own
+	lease tool.ResourceLease // on the directory; nil: the directory is that of the configuration
 }
 
-// place leases a directory for a call, if the command has no other.
-func (c *command) place(ctx context.Context, job tool.Job) (p workDir, err error) {
+// workDir returns the directory of the configuration or, if it has none, a new leased one.
+func (c *command) workDir(ctx context.Context, job tool.Job) (p workDir, err error) {
 	if dir := c.order.Dir; dir != "" {
 		if _, err := os.Stat(dir); err != nil {
 			return p, arcp.Errorf(arcp.CodeUnavailable, "the command cannot be started in its directory: %s", err)
@@ -108,28 +107,26 @@ func (c *command) place(ctx context.Context, job tool.Job) (p workDir, err error
 	return p, err
 }
 
-// linger keeps the directory of a command whose job may have ended before it: it has
-// a moment to end, too.
-func (c *command) linger(p workDir) {
+// extendLease extends the lease on the directory of a command whose job may end before the command
+// does.
+func (c *command) extendLease(p workDir) {
 	if p.lease == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 	defer cancel()
-	_, _ = p.lease.Touch(ctx) // it may be released already
+	_, _ = p.lease.Touch(ctx) // the lease may be released already
 }
 
-// removals are the reapers that remove directories behind calls that have their
-// results.
+// removals counts the directories that are removed after the end of their calls.
 var removals = make(chan struct{}, maxRemovals)
 
-// finish ends a call that has reported, or, with err, has not. That what the command
-// has made is removed is waited for only a moment, unless others are busy with that
-// already.
+// finish waits for the end of the reaper and releases the directory. err means that the reaper has not
+// reported. After a report it waits at most removeGrace, unless maxRemovals are in progress.
 func (c *command) finish(l *launch, job arcp.JobID, p workDir, err error) {
 	work := func() {
 		l.end()
-		c.leave(job, p)
+		c.releaseDir(job, p)
 	}
 	if err == nil && p.lease != nil {
 		select {
@@ -153,13 +150,13 @@ func (c *command) finish(l *launch, job arcp.JobID, p workDir, err error) {
 	work()
 }
 
-// leave ends the lease on a directory that the reaper has removed. What it could not
-// remove, whoever leases directories does when the job has ended.
-func (c *command) leave(job arcp.JobID, p workDir) {
+// releaseDir releases the lease on a directory that the reaper has removed. A directory that is still
+// there is removed when its lease ends, after the job.
+func (c *command) releaseDir(job arcp.JobID, p workDir) {
 	if p.lease == nil {
 		return
 	}
-	_ = os.Remove(p.dir) // the command was not started, or it is gone
+	_ = os.Remove(p.dir) // the command was not started, or the directory is removed already
 	if _, err := os.Lstat(p.dir); !errors.Is(err, fs.ErrNotExist) {
 		c.log.Warn().Str("job_id", string(job)).Str("lease_id", string(p.lease.ID())).Msg("the directory of the command is not removed yet: its lease ends soon after the job")
 		return
@@ -179,30 +176,30 @@ func (c *command) start(mark string, p workDir) (*launch, error) {
 	return o.start(mark)
 }
 
-// feed gives a command its arguments. One that does not read them has them end
-// when it ends.
+// feed writes the arguments to the standard input of a command, and closes it. The command may end
+// without reading them.
 func feed(w *os.File, args arcp.Raw) {
-	_, _ = w.Write(args) // it need not read them
+	_, _ = w.Write(args) // the command need not read them
 	_ = w.Close()
 }
 
-// failure is what a client learns of a command that did not do well.
+// failure is the details of the error of a command.
 type failure struct {
 	ExitStatus *int   `json:"exit_status,omitzero"`
 	Signal     string `json:"signal,omitzero"`
 	Stderr     string `json:"stderr"`
 }
 
-// conclude makes the outcome of a report.
-func conclude(r *report, out *output, stderr string) (arcp.Raw, error) {
+// outcome returns the result of a command, or its error.
+func outcome(r *report, out *output, stderr string) (arcp.Raw, error) {
 	details := failure{Stderr: stderr}
 	unknown := func(format string, args ...any) error {
 		return arcp.Errorf(arcp.CodeUnknown, format, args...).WithDetails(details)
 	}
 	switch {
-	case out.over:
+	case out.exceeded:
 		e := arcp.Errorf(arcp.CodeResourceExhausted, "the output has more than %d bytes, the tool's limit", out.limit).WithDetails(details)
-		e.Retryable = false // it would be as long again
+		e.Retryable = false // the next output would be as long
 		return nil, e
 	case r.Signal != 0:
 		details.Signal = unix.SignalName(syscall.Signal(r.Signal))
@@ -219,7 +216,7 @@ func conclude(r *report, out *output, stderr string) (arcp.Raw, error) {
 	return value, nil
 }
 
-// boundOf says which bound a signal comes from.
+// boundOf returns which bound a signal means, as the end of an error message.
 func boundOf(s syscall.Signal) string {
 	switch s {
 	case syscall.SIGXCPU:
@@ -230,21 +227,21 @@ func boundOf(s syscall.Signal) string {
 	return ""
 }
 
-// maxOutput bounds output where the tool has no limit: a result may not be larger.
+// maxOutput bounds the output of a tool without a limit: the maximum of a result.
 const maxOutput = 256 << 20
 
-// output is what a command writes to standard output.
+// output collects the standard output of a command.
 type output struct {
-	limit int
-	full  func() // there is more than limit
-	buf   []byte
-	over  bool
+	limit    int
+	full     func() // is called when there is more than limit
+	buf      []byte
+	exceeded bool
 }
 
-// outputBlock is what is read at a time at first.
+// outputBlock is the initial size of the buffer.
 const outputBlock = 4 << 10
 
-// read keeps what fits. It is over when there is more.
+// read reads until the end of r, or until the limit is exceeded.
 func (o *output) read(r io.Reader) {
 	for {
 		if len(o.buf) == cap(o.buf) {
@@ -253,7 +250,7 @@ func (o *output) read(r io.Reader) {
 		n, err := r.Read(o.buf[len(o.buf):cap(o.buf)])
 		o.buf = o.buf[:len(o.buf)+n]
 		if len(o.buf) > o.limit {
-			o.over, o.buf = true, nil
+			o.exceeded, o.buf = true, nil
 			o.full()
 			return
 		}
@@ -263,12 +260,11 @@ func (o *output) read(r io.Reader) {
 	}
 }
 
-// beginBytes of broken output are shown.
+// beginBytes is how much of an invalid output is in its error.
 const beginBytes = 80
 
-// value returns the output, which must be one JSON value, without the space in it,
-// or what is wrong.
-func (o *output) value() (arcp.Raw, string) {
+// value returns the output as compact JSON, or why it is not one JSON value.
+func (o *output) value() (value arcp.Raw, fault string) {
 	v := arcp.Raw(o.buf)
 	err := v.Compact()
 	switch {

@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// sandboxed is a command line that runs a program by bubblewrap: in process ids of its
-// own, which end with its first process, and that with its parent; with the file
-// system to read, dir to write, and /tmp and /run empty. The sockets by which
-// other programs could be asked to start something are in /run. The network is
-// that of the host. Root has no capabilities in it: with them it could take away
-// what hides a file.
+// sandboxed returns a command line that runs a program in bubblewrap:
+//   - in a process namespace that ends with its first process, which ends with its parent;
+//   - with a read-only file system, writable dir, and empty /tmp and /run: sockets of programs that start
+//     others on request are in /run;
+//   - with the network of the host;
+//   - without capabilities, also for root, which could unmount a cover with them.
 func sandboxed(bwrap string, hide []string, program, dir string, args []string) ([]string, error) {
 	line := []string{bwrap, "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--cap-drop", "ALL",
 		"--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", "/run",
-		"--ro-bind-try", "/run/systemd/resolve", "/run/systemd/resolve"} // names are looked up by what is there
+		"--ro-bind-try", "/run/systemd/resolve", "/run/systemd/resolve"} // for name resolution
 	covers, err := coversOf(hide, real(dir))
 	if err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func sandboxed(bwrap string, hide []string, program, dir string, args []string) 
 	}
 	line = append(line, "--bind", real(dir), real(dir))
 	for _, c := range covers {
-		if below(c.dir, real(dir)) { // dir would show it again
+		if below(c.dir, real(dir)) { // the bind mount of dir would uncover it
 			line, end = append(line, c.mounts...), append(end, c.end...)
 		}
 	}
@@ -43,16 +43,16 @@ func sandboxed(bwrap string, hide []string, program, dir string, args []string) 
 	return append(line, args...), nil
 }
 
-// cover hides something in a directory, or all of it.
+// cover hides files of a directory, or the whole directory.
 type cover struct {
 	dir    string
-	hidden []string // the names in dir that are not there; nil: all
-	mounts []string // of bubblewrap
-	end    []string // what follows all mounts
+	hidden []string // names of the hidden files; nil: all
+	mounts []string // arguments of bubblewrap
+	end    []string // arguments that follow all mounts
 }
 
-// coversOf is what hides files and directories from a command in dir, the outermost
-// first. What is not there needs nothing.
+// coversOf returns the covers of files and directories for a command in dir, outermost first. Paths
+// that do not exist need none.
 func coversOf(hide []string, dir string) ([]*cover, error) {
 	places := map[string]*cover{}
 	for _, h := range hide {
@@ -76,7 +76,7 @@ func coversOf(hide []string, dir string) ([]*cover, error) {
 			}
 		}
 	}
-	maps.DeleteFunc(places, func(in string, _ *cover) bool { // within what is hidden as a whole
+	maps.DeleteFunc(places, func(in string, _ *cover) bool { // within a directory that is hidden as a whole
 		for _, c := range places {
 			if c.hidden == nil && c.dir != in && below(in, c.dir) {
 				return true
@@ -95,10 +95,10 @@ func coversOf(hide []string, dir string) ([]*cover, error) {
 	return covers, nil
 }
 
-// maxLinks bounds how many links are followed to a file.
+// maxLinks bounds the symbolic links to a file that are followed.
 const maxLinks = 40
 
-// chain is a file's name, and the names that links lead from it to.
+// chain returns the name of a file and the targets of the symbolic links that start there.
 func chain(name string) (names []string) {
 	for range maxLinks {
 		names = append(names, name)
@@ -117,19 +117,19 @@ func chain(name string) (names []string) {
 // maxBeside bounds the entries of a directory in which a file is hidden.
 const maxBeside = 2000
 
-// planFiles hides files in the directory that the command writes, which has to stay what
-// it is. Such a file can be read when another one is renamed to its name: Check warns.
+// planFiles hides files in the working directory, which cannot be replaced. Such a file becomes readable
+// when another one is renamed to its name: Check warns.
 func (c *cover) planFiles() {
 	for _, h := range c.hidden {
-		if name := filepath.Join(c.dir, h); name == real(name) { // of a link, what it leads to is hidden
+		if name := filepath.Join(c.dir, h); name == real(name) { // the target of a link has its own cover
 			c.mounts = append(c.mounts, "--ro-bind", os.DevNull, name)
 		}
 	}
 }
 
-// planDirectory hides a directory. A file is hidden by giving its directory's place to an
-// empty one in which the other entries are shown: a mount on the file itself goes away
-// when another file is renamed to its name, as by most programs that replace files.
+// planDirectory hides a directory, or files in it. For files it mounts an empty directory and binds
+// the other entries into it: a mount on the file itself disappears when another file is renamed to its
+// name, which is how most programs replace files.
 func (c *cover) planDirectory() error {
 	c.mounts, c.end = []string{"--tmpfs", c.dir}, []string{"--remount-ro", c.dir}
 	if c.hidden == nil {
@@ -160,16 +160,15 @@ func (c *cover) planDirectory() error {
 	return nil
 }
 
-// hides reports whether an entry is a hidden file, or looks like a copy of one that is
-// about to replace it.
+// hides reports whether an entry is a hidden file, or has the name of a temporary copy of one.
 func (c *cover) hides(entry string) bool {
 	return slices.ContainsFunc(c.hidden, func(h string) bool {
 		return strings.HasPrefix(strings.TrimLeft(entry, ".#~"), strings.TrimLeft(h, ".#~"))
 	})
 }
 
-// real is where a path leads to: bubblewrap cannot mount over a link to an absolute
-// path, and a file can be read by all that lead to it.
+// real returns a path without symbolic links: bubblewrap cannot mount over a link to an absolute path, and
+// a file is readable by every link to it.
 func real(name string) string {
 	if r, err := filepath.EvalSymlinks(name); err == nil {
 		return r

@@ -6,16 +6,16 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Source has commands as tools. They do not change.
+// Source offers commands as tools.
 type Source struct{ configs []Config }
 
-// NewSource makes a source of commands that Check has found no fault with.
+// NewSource returns a source of commands that Check has accepted.
 func NewSource(configs []Config) *Source { return &Source{configs} }
 
-// Name is that of all commands.
+// Name returns tool.SourceExec.
 func (s *Source) Name() string { return tool.SourceExec }
 
-// Prefix is empty: commands have the names that they are given.
+// Prefix returns "": commands have the names of their configuration.
 func (s *Source) Prefix() string { return "" }
 
 // Start publishes the tools.
@@ -31,5 +31,5 @@ func (s *Source) Start(_ context.Context, publish func([]*tool.Tool) error) erro
 	return publish(tools)
 }
 
-// Close has nothing to end: a command ends with its job.
+// Close does nothing: a command ends with its job.
 func (s *Source) Close() {}

@@ -54,12 +54,12 @@ func TestAReaperThatDoesNotReport(t *testing.T) {
 	}
 	defer null.Close()
 	l := &launch{reaper: reaper, control: null, reported: make(chan struct{}), patience: time.Microsecond}
-	l.insist(sayEnd)
+	l.send(commandEnd)
 	_ = reaper.Wait() // it says how it ended, which is asked next
 	if ws := reaper.ProcessState.Sys().(syscall.WaitStatus); ws.Signal() != syscall.SIGKILL {
 		t.Errorf("it ended with %v, want SIGKILL", reaper.ProcessState)
 	}
-	if l, err := (order{Program: "/bin/true", Argv: []string{"true"}, Dir: "/", GraceMS: 2000}).start("ARCP_TEST=1"); err != nil || l.patience != 2*time.Second+leaveAfter+reaperMargin {
+	if l, err := (order{Program: "/bin/true", Argv: []string{"true"}, Dir: "/", GraceMS: 2000}).start("ARCP_TEST=1"); err != nil || l.patience != 2*time.Second+killTimeout+reaperMargin {
 		t.Errorf("patience = %v, %v", l, err)
 	} else if _, err := l.wait(t.Context()); err != nil {
 		t.Error(err)
@@ -100,11 +100,11 @@ func TestWhatIsLeftIsLogged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd.note("job_1", &report{Left: 3})
-	cmd.note("job_2", &report{})
+	cmd.logSurvivors("job_1", &report{Left: 3})
+	cmd.logSurvivors("job_2", &report{})
 	gone, stays := &fakeLease{dir: "/nonexistent"}, &fakeLease{dir: "/"}
 	for _, l := range []*fakeLease{gone, stays} {
-		cmd.leave("job_3", workDir{l.dir, l})
+		cmd.releaseDir("job_3", workDir{l.dir, l})
 	}
 	if !gone.released.Load() || stays.released.Load() {
 		t.Errorf("released: %v of what is gone, %v of what stays", gone.released.Load(), stays.released.Load())

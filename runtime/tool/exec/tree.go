@@ -11,21 +11,20 @@ import (
 	"time"
 )
 
-// descendants lists the processes below one, as far as they can be seen at this
-// moment.
+// descendants returns the processes below pid that are visible now.
 func descendants(pid int) []int {
 	list := children(pid)
-	for i := 0; i < len(list); i++ { // the list grows
+	for i := 0; i < len(list); i++ { // list grows
 		list = append(list, children(list[i])...)
 	}
 	return list
 }
 
-// children lists the processes that the threads of one have started or adopted.
+// children returns the processes that the threads of pid have started or adopted.
 func children(pid int) []int {
 	files, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children") // the pattern is right
 	if len(files) == 0 {
-		return byParent(pid) // it has ended, or the kernel keeps no lists
+		return byParent(pid) // it has ended, or the kernel has no lists
 	}
 	var list []int
 	for _, name := range files {
@@ -42,11 +41,11 @@ func children(pid int) []int {
 	return list
 }
 
-// byParent finds the children of a process among all processes.
+// byParent returns the children of pid, from a list of all processes.
 func byParent(pid int) []int {
 	return slices.DeleteFunc(processes(), func(p int) bool {
 		stat, err := os.ReadFile("/proc/" + strconv.Itoa(p) + "/stat")
-		end := bytes.LastIndexByte(stat, ')') // of its name, which may have anything in it
+		end := bytes.LastIndexByte(stat, ')') // of the name, which may contain any character
 		if err != nil || end < 0 {
 			return true
 		}
@@ -55,14 +54,14 @@ func byParent(pid int) []int {
 	})
 }
 
-// processes lists all processes.
+// processes returns all processes.
 func processes() []int {
 	d, err := os.Open("/proc")
 	if err != nil {
 		return nil
 	}
 	defer d.Close()
-	names, _ := d.Readdirnames(-1) // what was read counts
+	names, _ := d.Readdirnames(-1) // the names that were read count
 	var list []int
 	for _, name := range names {
 		if pid, err := strconv.Atoi(name); err == nil {
@@ -72,8 +71,7 @@ func processes() []int {
 	return list
 }
 
-// marked lists the processes that have a variable in the environment they were
-// started with.
+// marked returns the processes that were started with variable in their environment.
 func marked(variable string) []int {
 	var list []int
 	for _, pid := range processes() {
@@ -88,10 +86,10 @@ func marked(variable string) []int {
 	return list
 }
 
-// sweep ends the processes with a mark whose reaper is gone. Only a command that
-// killed its own, or a machine without memory, brings it to this.
-func sweep(mark string) {
-	for deadline := time.Now().Add(leaveAfter); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+// killMarked kills the processes with a mark whose reaper is gone: the command has killed the reaper,
+// or the machine ran out of memory.
+func killMarked(mark string) {
+	for deadline := time.Now().Add(killTimeout); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		list := marked(mark)
 		if len(list) == 0 {
 			return

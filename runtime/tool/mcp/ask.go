@@ -13,20 +13,19 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// What a server is told about a question.
+// Actions of an answer to an elicitation.
 const (
 	accept  = "accept"
 	decline = "decline"
 	cancel  = "cancel"
 )
 
-// maxPrompt bounds what a server may ask in bytes.
+// maxPrompt bounds the message of an elicitation, in bytes.
 const maxPrompt = 8 << 10
 
-// elicit asks a person what the server asks, as a question of the job that it is
-// about: an answer that the schema allows is accept, null is decline, and none is
-// cancel. Whatever goes wrong is no answer.
-func (s *Source) elicit(ctx context.Context, t *connWrapper, p *sdk.ElicitParams) (*sdk.ElicitResult, error) {
+// elicit asks a person, as a question of the job of the call. The action is accept for an answer that
+// fits the schema, decline for null, and cancel without an answer or after an error.
+func (s *Source) elicit(ctx context.Context, t *observer, p *sdk.ElicitParams) (*sdk.ElicitResult, error) {
 	if p.Mode == "url" {
 		return &sdk.ElicitResult{Action: decline}, nil // it was not offered
 	}
@@ -50,14 +49,14 @@ func (s *Source) elicit(ctx context.Context, t *connWrapper, p *sdk.ElicitParams
 	return answered(a.Value)
 }
 
-// complain logs what a server does wrong, which may be without an end.
+// complain logs an error of the server, within the rate limit.
 func (s *Source) complain(message string) {
-	if s.noise.Allow() {
+	if s.logged.Allow() {
 		s.log.Warn().Msg(message)
 	}
 }
 
-// tooManyAsks is the answer to a question above maxAsks.
+// tooManyAsks returns the answer to a question above maxAsks.
 func (s *Source) tooManyAsks() *sdk.ElicitResult {
 	s.complain("an MCP server asks too many questions at once; those above the bound are not asked")
 	return &sdk.ElicitResult{Action: cancel}
@@ -67,7 +66,7 @@ func (s *Source) prompt(message string) string {
 	return clip.Ellipsis(message, maxPrompt) + "\n(asked by the MCP server " + s.cfg.Name + "; null declines)"
 }
 
-// answered is what the server is told.
+// answered returns the answer to an elicitation.
 func answered(value arcp.Raw) (*sdk.ElicitResult, error) {
 	if value.Kind() == 'n' {
 		return &sdk.ElicitResult{Action: decline}, nil
@@ -79,8 +78,8 @@ func answered(value arcp.Raw) (*sdk.ElicitResult, error) {
 	return &sdk.ElicitResult{Action: accept, Content: content}, nil
 }
 
-// orNull is the schema that a server asks for, which null satisfies too. It must
-// be of an object, as the protocol says.
+// orNull returns the requested schema, with null allowed. The protocol requires the schema of an
+// object.
 func orNull(requested any) (arcp.Raw, error) {
 	members := map[string]any{}
 	if requested != nil {

@@ -17,25 +17,25 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// ofCall is the key under which a call is in the context of its requests: what a
-// server asks in the answer to one of them is of that call.
+// ofCall is the key of a call in the context of its requests. A question of the server in the answer to a
+// request belongs to that call.
 type ofCall struct{}
 
-// call runs a tool of the server.
+// call calls a tool of the server for a job.
 func (s *Source) call(ctx context.Context, job tool.Job, d *definition, args arcp.Raw) (arcp.Raw, error) {
 	l := s.link.Load()
 	if l == nil {
 		return nil, arcp.Errorf(arcp.CodeUnavailable, "the MCP server %s is not connected; it is being tried again", s.cfg.Name)
 	}
-	c := l.tap.begin(job)
+	c := l.observer.begin(job)
 	told := make(chan struct{})
 	go func() {
 		defer close(told)
-		c.tell(ctx)
+		c.relay(ctx)
 	}()
 	res, err := l.call(ctx, c, d.name, args)
-	raw := l.tap.take(c)
-	lost := l.tap.end(c)
+	raw := l.observer.take(c)
+	lost := l.observer.end(c)
 	<-told
 	if lost > 0 {
 		_ = job.Log(arcp.LevelWarn, fmt.Sprintf("%d log messages of the MCP server were left out: they came faster than events can be kept", lost), nil) // the job may have ended
@@ -46,9 +46,9 @@ func (s *Source) call(ctx context.Context, job tool.Job, d *definition, args arc
 	return result(d, res, raw)
 }
 
-// tell makes events of what the server says about the call. When ctx ends nobody
-// listens any more, but the queue must be emptied.
-func (c *call) tell(ctx context.Context) {
+// relay turns the notices of a call into events of its job. After the end of ctx it only empties the
+// queue.
+func (c *call) relay(ctx context.Context) {
 	for n := range c.queue {
 		if ctx.Err() != nil {
 			continue
@@ -65,8 +65,8 @@ func (c *call) tell(ctx context.Context) {
 	}
 }
 
-// call asks the server and waits for its answer, the end of ctx, or that of the
-// session, whatever comes first.
+// call sends a call to the server, and returns at its answer, the end of ctx, or the end of the
+// session.
 func (l *link) call(ctx context.Context, c *call, name string, args arcp.Raw) (*sdk.CallToolResult, error) {
 	ctx, cancel := context.WithCancel(context.WithValue(ctx, ofCall{}, c))
 	defer cancel()
@@ -87,7 +87,7 @@ func (l *link) call(ctx context.Context, c *call, name string, args arcp.Raw) (*
 		return nil, ctx.Err()
 	case <-l.ended:
 	}
-	select { // the answer may have been the last thing that came
+	select { // the answer may have been the last message
 	case a := <-got:
 		return a.res, a.err
 	default:
@@ -103,7 +103,7 @@ func (c *call) meta(l *link) sdk.Meta {
 	return m
 }
 
-// Codes of JSON-RPC that the SDK uses for what has not reached the server.
+// JSON-RPC codes of the SDK for requests that have not reached the server.
 const (
 	codeNone          = 0 // an error of the SDK, not of the server
 	codeClientClosing = -32003
@@ -111,8 +111,7 @@ const (
 	codeNotSent       = -32005
 )
 
-// unsent reports whether an error is the SDK's, about a request that was not
-// answered.
+// unsent reports whether the SDK made an error for a request without an answer.
 func unsent(e *jsonrpc.Error) bool {
 	switch e.Code {
 	case codeNone, codeClientClosing, codeServerClosing, codeNotSent:
@@ -121,7 +120,7 @@ func unsent(e *jsonrpc.Error) bool {
 	return false
 }
 
-// failure is what a call that was not answered with a result fails with.
+// failure returns the error of a job for a call without a result.
 func (s *Source) failure(ctx context.Context, l *link, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -151,18 +150,17 @@ func (s *Source) unavailable(err error) error {
 	return arcp.Errorf(arcp.CodeUnavailable, "the MCP server %s was lost before it answered", s.cfg.Name)
 }
 
-// outcome is what is read of a result.
+// outcome is a result as far as it is used.
 type outcome struct {
 	Content    arcp.Raw `json:"content"`
 	Structured arcp.Raw `json:"structuredContent,omitzero"`
 	IsError    bool     `json:"isError,omitzero"`
 }
 
-// result is what the job completes with: of a tool with an output schema the
-// structured content, of any other an object of content and, if there is one,
-// structuredContent, both as the server sent them.
+// result returns the result of the job: the structured content if the tool has an output schema, else an
+// object of content and structuredContent, as the server sent them.
 func result(d *definition, res *sdk.CallToolResult, raw arcp.Raw) (arcp.Raw, error) {
-	if raw == nil { // the SDK's own form of it
+	if raw == nil { // the observer has no result: encode that of the SDK
 		var err error
 		if raw, err = json.Marshal(res); err != nil {
 			return nil, arcp.Errorf(arcp.CodeInternal, "the MCP server's result cannot be encoded")
@@ -186,7 +184,7 @@ func result(d *definition, res *sdk.CallToolResult, raw arcp.Raw) (arcp.Raw, err
 	return o.Structured, nil
 }
 
-// contentText joins the texts of a result.
+// contentText returns the texts of a result, joined.
 func contentText(content []sdk.Content) string {
 	var texts []string
 	for _, c := range content {

@@ -19,19 +19,19 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Config says where an MCP server is and how its tools are published. It is not
-// changed after New. Zero members are the documented defaults.
+// Config says how to reach an MCP server and how to publish its tools. It does not change after New. Zero
+// members are the documented defaults.
 type Config struct {
 	Name string // of the server, in logs and errors: [a-z0-9][a-z0-9._-]*, at most 64 bytes
 
-	// Command is the program to start, with its arguments; URL is where a server is
-	// reached over streamable HTTP. Exactly one of them is set.
+	// Command is the program to start, with its arguments; URL is the address of a server over
+	// streamable HTTP. Exactly one of them is set.
 	Command []string
 	Env     []string // variables of the runtime that the program gets, besides PATH and HOME
 	Dir     string   // the program's working directory; default the runtime's
 	URL     string
-	// HeadersFile is a file of lines "Name: value" that go with each request. Nobody
-	// but its owner may have access to it. It is read again when it changes.
+	// HeadersFile is a file of lines "Name: value", which are added to each request. Only its owner
+	// may have access to it. It is read again when it changes.
 	HeadersFile string
 
 	Prefix string   // of the tools' names; default Name and a dot
@@ -43,52 +43,51 @@ type Config struct {
 
 	Log     zerolog.Logger
 	Metrics *Metrics // nil: none
-	Version string   // of this runtime, as the server is told
+	Version string   // of this runtime, sent to the server
 }
 
-// DefaultTimeout bounds a call: much of what is behind MCP servers, such as
-// browsers, builds and models, takes longer than the 5 s of other tools.
+// DefaultTimeout is the time limit of a call. Browsers, builds and models behind MCP servers take longer
+// than the 5 s of other tools.
 const DefaultTimeout = 10 * time.Minute
 
-// Bounds of what a server may take. Each is far above what servers do that mean
-// well.
+// Bounds of what a server may use. Each is far above the use of correct servers.
 const (
-	maxMessage      = 16 << 20 // bytes of one message; as much as the SDK takes
-	maxResponse     = 8 << 20  // bytes of a result, if nothing else is configured
+	maxMessage      = 16 << 20 // bytes of one message, as of the SDK
+	maxResponse     = 8 << 20  // default bytes of a result
 	maxTools        = 4096     // published by one server
-	maxPages        = 256      // of a list, so that one without an end has one
+	maxPages        = 256      // of a list: bounds an endless one
 	maxListBytes    = 64 << 20 // of a list's definitions
 	maxDescription  = 8 << 10  // bytes
-	maxQueued       = 256      // notifications of one call that wait to become events
-	maxAsks         = 64       // questions under way in a session; people answer them one by one
+	maxQueued       = 256      // queued notifications of one call
+	maxAsks         = 64       // open questions of a session
 	maxErrorBody    = 64 << 10 // bytes of an HTTP error
 	maxHeadersFile  = 64 << 10
-	maxGarbageLines = 100 // in a row on standard output, then the program does not speak MCP
+	maxGarbageLines = 100 // in a row on standard output: the program does not speak MCP
 
-	maxNoise   = 4 << 10 // bytes of what a server says to nobody, which is logged
-	noiseRate  = 50      // of that, a second
-	noiseBurst = 200
+	maxLogged = 4 << 10 // bytes of a logged text of the server
+	logRate   = 50      // logged texts a second
+	logBurst  = 200
 )
 
-// How long things may take.
+// Timeouts and intervals.
 const (
 	connectTimeout = 2 * time.Minute // start, handshake and first list: some programs are installed at first
 	listTimeout    = time.Minute
-	writeTimeout   = 30 * time.Second // a program that does not read its input for so long is broken
+	writeTimeout   = 30 * time.Second // for a program that does not read its input
 	pingEvery      = 30 * time.Second
-	missedPings    = 4                      // in a row while no call is under way, then the session has ended
-	settle         = 200 * time.Millisecond // between a change and the list: changes come in groups
-	listEvery      = time.Second            // at most, however often the list changes
-	listAgain      = 15 * time.Second       // after a list that failed in a session that goes on
-	exitGrace      = time.Second            // between the end of a program's input and SIGTERM
-	closeGrace     = 5 * time.Second        // of taking leave over HTTP
-	streamWait     = 5 * time.Second        // for the header of the stream that a server may offer over HTTP
+	missedPings    = 4                      // in a row without a call under way: the session has ended
+	changeDelay    = 200 * time.Millisecond // from a change to the next list: changes come in groups
+	listEvery      = time.Second            // minimum between two lists
+	listAgain      = 15 * time.Second       // after a list has failed
+	exitGrace      = time.Second            // from the end of a program's input to SIGTERM
+	closeGrace     = 5 * time.Second        // for closing a session over HTTP
+	streamWait     = 5 * time.Second        // for the response header of the stream over HTTP
 )
 
 // restartBackoff is the delay of the next session after one that has ended.
 var restartBackoff = backoff.Policy{Min: 500 * time.Millisecond, Max: time.Minute, Jitter: 0.2}
 
-// termGrace is between SIGTERM and SIGKILL. Only tests change it.
+// termGrace is the time from SIGTERM to SIGKILL. Only tests change it.
 var termGrace = 4 * time.Second
 
 var serverName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
@@ -103,7 +102,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// check refuses what cannot become right by trying again.
+// check returns errors that a retry cannot mend.
 func (c *Config) check() error {
 	switch {
 	case !serverName.MatchString(c.Name):
@@ -127,8 +126,7 @@ func (c *Config) check() error {
 
 var prefixGrammar = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 
-// checkWords has the tool package say whether it knows the words, and that the
-// prefix is not the runtime's own.
+// checkWords checks the values of enumerations, and that the prefix is not reserved.
 func (c *Config) checkWords() error {
 	for _, p := range tool.Reserved {
 		if strings.HasPrefix(c.Prefix, p) {
@@ -171,7 +169,7 @@ func (c *Config) checkCommand() error {
 		return nil
 	}
 	if strings.Contains(c.Command[0], "/") {
-		return nil // relative to Dir, and it may come later
+		return nil // relative to Dir, where it may be created later
 	}
 	if _, err := exec.LookPath(c.Command[0]); err != nil {
 		return fmt.Errorf("command %q: not found in PATH; install it, or give its path", c.Command[0])
@@ -179,7 +177,7 @@ func (c *Config) checkCommand() error {
 	return nil
 }
 
-// allows reports whether a tool of the server is wanted.
+// allows reports whether Allow matches the name of a tool.
 func (c *Config) allows(name string) bool {
 	return len(c.Allow) == 0 || slices.ContainsFunc(c.Allow, func(g string) bool {
 		ok, _ := path.Match(g, name) // the pattern is checked
@@ -187,8 +185,8 @@ func (c *Config) allows(name string) bool {
 	})
 }
 
-// approval is who must approve calls of a tool: what a server says about its own
-// harmlessness counts only until somebody has said something else.
+// approval returns the approval policy of a tool. The readOnlyHint of the server counts only if none is
+// configured.
 func (c *Config) approval(d *definition) tool.Approval {
 	said := tool.ApprovalManual
 	if d.readOnly {

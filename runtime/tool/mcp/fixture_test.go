@@ -117,15 +117,15 @@ func newRig(t *testing.T, c Config, serve func(n int, conn net.Conn)) *fixture {
 		t.Fatal(err)
 	}
 	r.src = newSource(c)
-	r.src.open = func(tp *connWrapper) (*wire, error) {
+	r.src.open = func(tp *observer) (*wire, error) {
 		ours, theirs := net.Pipe()
 		r.mu.Lock()
 		r.conns = append(r.conns, theirs)
 		n := len(r.conns)
 		r.mu.Unlock()
 		go serve(n, theirs)
-		return &wire{transport: pipe(ours, ours, tp, r.src.dropped), end: func() { ours.Close(); theirs.Close() },
-			fate: func(context.Context) error { return nil }}, nil
+		return &wire{transport: stdio{ours, ours, tp, r.src.dropped}, end: func() { ours.Close(); theirs.Close() },
+			exitError: func(context.Context) error { return nil }}, nil
 	}
 	return r
 }

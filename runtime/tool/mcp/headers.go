@@ -15,20 +15,19 @@ import (
 	"time"
 )
 
-// headers are the lines of a headers file. They are secrets: no error or log says
-// more than their number.
+// headers are the lines of a headers file. They are secrets: errors and logs have line numbers only.
 type headers struct {
 	path string
 
 	mu      sync.Mutex
-	changed time.Time // of the file that was read; zero: none was
+	changed time.Time // modification time of the file; zero: it was not read yet
 	size    int64
 	values  http.Header
 }
 
 func newHeaders(path string) *headers { return &headers{path: path} }
 
-// current returns the headers as the file has them now. They must not be changed.
+// current returns the headers of the file as it is now. The caller must not change them.
 func (h *headers) current() (http.Header, error) {
 	if h.path == "" {
 		return nil, nil
@@ -75,8 +74,7 @@ func readHeaders(path string) (http.Header, fs.FileInfo, error) {
 	return values, info, err
 }
 
-// parseHeaders reads lines "Name: value"; empty ones and those that begin with #
-// are left out.
+// parseHeaders reads lines "Name: value". It ignores empty lines and those that begin with #.
 func parseHeaders(data []byte) (http.Header, error) {
 	h := make(http.Header)
 	n := 0
@@ -98,7 +96,7 @@ func parseHeaders(data []byte) (http.Header, error) {
 	return h, nil
 }
 
-// ours reports whether a header is one that the protocol itself needs.
+// ours reports whether the protocol itself sets a header.
 func ours(name string) bool {
 	name = http.CanonicalHeaderKey(name)
 	return strings.HasPrefix(name, "Mcp-") || slices.Contains([]string{"Accept", "Connection", "Content-Length", "Content-Type", "Host",

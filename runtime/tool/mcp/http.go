@@ -13,25 +13,28 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/arcpd/arcpd/arcp"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// roundTripper adds the headers, shows the wrapper what goes to and fro, and bounds
-// what comes. Redirects are not followed: the headers are meant for one server.
+// roundTripper adds the headers, shows the observer the messages of both directions, and bounds those
+// of the server. Redirects are not followed: the headers are meant for one server.
+//
+// It works on HTTP and not on an sdk.Connection: the SDK tells its own connection, and no other, the
+// version of the protocol, and then begins the stream of notifications.
 type roundTripper struct {
-	next    *http.Transport
-	headers *headers
-	tap     *connWrapper
-	query   string // of the URL, often a secret; the SDK, whose errors repeat the URL, does not know it
-	late    func() // the server did not answer the request for its stream
+	next     *http.Transport
+	headers  *headers
+	observer *observer
+	query    string // of the URL, often a secret; the SDK, whose errors repeat the URL, does not know it
+	late     func() // is called when the server has not answered the request for its stream
 
-	life context.Context // of the requests
+	life context.Context // of all requests
 	stop context.CancelFunc
 }
 
-func newRoundTripper(h *headers, t *connWrapper) *roundTripper {
+func newRoundTripper(h *headers, t *observer) *roundTripper {
 	dial := &net.Dialer{Timeout: 10 * time.Second}
-	r := &roundTripper{headers: h, tap: t, late: func() {}, next: &http.Transport{
+	r := &roundTripper{headers: h, observer: t, late: func() {}, next: &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: dial.DialContext, TLSHandshakeTimeout: 10 * time.Second,
 		IdleConnTimeout: time.Minute, MaxIdleConnsPerHost: 16, ForceAttemptHTTP2: true, MaxResponseHeaderBytes: maxErrorBody,
 	}}
@@ -39,14 +42,13 @@ func newRoundTripper(h *headers, t *connWrapper) *roundTripper {
 	return r
 }
 
-// end ends the requests under way; there are no others.
+// end cancels the requests under way, and refuses others.
 func (r *roundTripper) end() {
 	r.stop()
 	r.next.CloseIdleConnections()
 }
 
-// client is what the SDK uses. It has no time limit of its own: each request ends
-// with the call that it is for.
+// client returns the HTTP client for the SDK. It has no timeout: each request ends with its call.
 func (r *roundTripper) client() *http.Client {
 	return &http.Client{Transport: r, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
@@ -87,8 +89,8 @@ func (r *roundTripper) exchange(req *http.Request, cancel func()) (*http.Respons
 	return r.response(resp, id)
 }
 
-// stream asks for the stream that a server may offer, and waits for streamWait: the
-// SDK would wait for ever, and with it the begin of the session.
+// stream requests the stream of the server, and waits for streamWait: the SDK would wait without a limit, and
+// the session would not begin.
 func (r *roundTripper) stream(req *http.Request, cancel func()) (*http.Response, error) {
 	t := time.AfterFunc(streamWait, cancel)
 	resp, err := r.next.RoundTrip(req)
@@ -102,16 +104,16 @@ func (r *roundTripper) stream(req *http.Request, cancel func()) (*http.Response,
 	case err != nil:
 		return nil, err
 	}
-	return r.response(resp, nil)
+	return r.response(resp, jsonrpc.ID{})
 }
 
-// noStream is the answer of a server that offers no stream.
+// noStream returns the response of a server without a stream.
 func noStream(req *http.Request) *http.Response {
 	return &http.Response{Status: "405 Method Not Allowed", StatusCode: http.StatusMethodNotAllowed, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: make(http.Header), Body: http.NoBody, Request: req}
 }
 
-// endingBody ends what belongs to a response with its body.
+// endingBody calls end when the body of a response is closed.
 type endingBody struct {
 	io.ReadCloser
 	end func()
@@ -122,25 +124,33 @@ func (b *endingBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// request shows the wrapper what is sent, and returns the id of a request that waits
+// request shows the observer the message that is sent, and returns the id of a request that waits
 // for an answer.
-func (r *roundTripper) request(req *http.Request) (id arcp.Raw, err error) {
+func (r *roundTripper) request(req *http.Request) (id jsonrpc.ID, err error) {
 	if req.Method != http.MethodPost || req.Body == nil {
-		return nil, nil
+		return id, nil
 	}
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
-		return nil, err
+		return id, err
 	}
 	_ = req.Body.Close() // it is in memory
 	req.Body = io.NopCloser(bytes.NewReader(body))
-	return r.tap.sent(body), nil
+	msg, err := jsonrpc.DecodeMessage(body)
+	if err != nil {
+		return id, err
+	}
+	r.observer.sent(req.Context(), msg)
+	if call, ok := msg.(*jsonrpc.Request); ok {
+		id = call.ID
+	}
+	return id, nil
 }
 
-func (r *roundTripper) response(resp *http.Response, id arcp.Raw) (*http.Response, error) {
-	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // what cannot be read is refused by the SDK
+func (r *roundTripper) response(resp *http.Response, id jsonrpc.ID) (*http.Response, error) {
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // the SDK refuses an invalid one
 	if resp.StatusCode >= 300 {
-		r.tap.answered(string(id), nil) // the server has refused it
+		r.observer.answered(id, nil) // the server has refused it
 	}
 	switch {
 	case resp.StatusCode >= 300 && resp.StatusCode < 400:
@@ -149,9 +159,9 @@ func (r *roundTripper) response(resp *http.Response, id arcp.Raw) (*http.Respons
 	case resp.StatusCode >= 400:
 		resp.Body = readCloser{io.LimitReader(resp.Body, maxErrorBody), resp.Body}
 	case kind == "text/event-stream":
-		resp.Body = newEventReader(resp.Body, r.tap, id)
+		resp.Body = newEventReader(resp.Body, r.observer, id)
 	default:
-		resp.Body = &answerReader{src: resp.Body, tap: r.tap, id: id}
+		resp.Body = &answerReader{src: resp.Body, observer: r.observer, id: id}
 	}
 	resp.ContentLength = -1
 	return resp, nil
@@ -162,13 +172,13 @@ type readCloser struct {
 	io.Closer
 }
 
-// answerReader is a body that is one message. One goroutine reads.
+// answerReader reads a body that is one message. One goroutine uses it.
 type answerReader struct {
-	src  io.ReadCloser
-	tap  *connWrapper
-	id   arcp.Raw
-	rest []byte
-	read bool
+	src      io.ReadCloser
+	observer *observer
+	id       jsonrpc.ID
+	rest     []byte
+	read     bool
 }
 
 func (r *answerReader) Close() error { return r.src.Close() }
@@ -189,36 +199,35 @@ func (r *answerReader) Read(p []byte) (int, error) {
 }
 
 func (r *answerReader) fill() error {
-	body, err := io.ReadAll(io.LimitReader(r.src, int64(r.tap.most)+1))
+	body, err := io.ReadAll(io.LimitReader(r.src, int64(r.observer.most)+1))
 	switch {
 	case err != nil:
 		return err
-	case len(body) <= r.tap.most:
-		r.tap.received(body)
+	case len(body) <= r.observer.most:
+		r.observer.receivedRaw(body)
 		r.rest = body
-	case r.id == nil:
+	case !r.id.IsValid():
 		return errNoID
 	default:
-		r.rest = r.tap.tooLarge(r.id)
+		r.rest, err = r.observer.instead(r.id)
 	}
-	return nil
+	return err
 }
 
-// eventReader passes on server-sent events that the SDK can take: one that is too
-// large becomes an error for the request that the stream answers. One goroutine
-// reads.
+// eventReader reads a stream of server-sent events. It replaces an event that is too large by an error for
+// the request that the stream answers. One goroutine uses it.
 type eventReader struct {
-	src    *bufio.Reader
-	closer io.Closer
-	tap    *connWrapper
-	id     arcp.Raw // nil: the stream answers no request
+	src      *bufio.Reader
+	closer   io.Closer
+	observer *observer
+	id       jsonrpc.ID // not valid: the stream answers no request
 
 	rest []byte
 	err  error
 }
 
-func newEventReader(src io.ReadCloser, t *connWrapper, id arcp.Raw) *eventReader {
-	return &eventReader{src: bufio.NewReaderSize(src, 64<<10), closer: src, tap: t, id: id}
+func newEventReader(src io.ReadCloser, t *observer, id jsonrpc.ID) *eventReader {
+	return &eventReader{src: bufio.NewReaderSize(src, 64<<10), closer: src, observer: t, id: id}
 }
 
 func (r *eventReader) Close() error { return r.closer.Close() }
@@ -235,39 +244,56 @@ func (r *eventReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// event reads up to an empty line. Of an event that is too large nothing is kept.
+// event reads one event, up to an empty line. It does not keep an event that is too large.
 func (r *eventReader) event() ([]byte, error) {
 	var event []byte
-	large, fresh := false, true // fresh: a line begins
+	large, lineStart := false, true
 	for {
 		part, err := r.src.ReadSlice('\n')
-		if large = large || len(event)+len(part) > r.tap.most; large {
+		if large = large || len(event)+len(part) > r.observer.most; large {
 			event = nil
 		} else {
 			event = append(event, part...)
 		}
-		blank := fresh && err == nil && len(bytes.TrimRight(part, "\r\n")) == 0
-		fresh = err == nil
+		blank := lineStart && err == nil && len(bytes.TrimRight(part, "\r\n")) == 0
+		lineStart = err == nil
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull) || err == nil && !blank:
 			continue
 		case large:
-			return r.instead(), err
+			return r.instead(err)
 		}
-		r.tap.received(eventData(event))
+		r.observer.receivedRaw(eventData(event))
 		return event, err
 	}
 }
 
-// instead is the event in the place of one that was too large.
-func (r *eventReader) instead() []byte {
-	if r.id == nil {
-		return nil
+// instead returns the event that replaces one that is too large.
+func (r *eventReader) instead(end error) ([]byte, error) {
+	if !r.id.IsValid() {
+		return nil, end
 	}
-	return fmt.Appendf(nil, "event: message\ndata: %s\n\n", r.tap.tooLarge(r.id))
+	data, err := r.observer.instead(r.id)
+	if err != nil {
+		return nil, err
+	}
+	return fmt.Appendf(nil, "event: message\ndata: %s\n\n", data), end
 }
 
-// eventData joins the data of an event.
+// receivedRaw is received for an encoded message. The SDK reports one that cannot be decoded.
+func (t *observer) receivedRaw(data []byte) {
+	if msg, err := jsonrpc.DecodeMessage(data); err == nil {
+		t.received(msg)
+	}
+}
+
+// instead returns the encoded answer that replaces one that is too large.
+func (t *observer) instead(id jsonrpc.ID) ([]byte, error) {
+	t.answered(id, nil)
+	return jsonrpc.EncodeMessage(tooLarge(id, t.most))
+}
+
+// eventData returns the data of an event.
 func eventData(event []byte) []byte {
 	var data []byte
 	for line := range bytes.Lines(event) {

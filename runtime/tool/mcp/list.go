@@ -15,24 +15,23 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// definition is what a server says about a tool. Two that are equal make the same
-// tool.
+// definition is the description of a tool by its server. Equal definitions make the same tool.
 type definition struct {
 	name        string
 	description string
-	input       string // JSON Schema as the server wrote it; empty: anything
+	input       string // JSON Schema as sent by the server; empty: anything
 	output      string
 	readOnly    bool
 	idempotent  bool
 }
 
-// list asks a server for its tools, page by page.
+// list returns the tools of a server, which it requests page by page.
 func (s *Source) list(ctx context.Context, l *link) ([]definition, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, listTimeout, fmt.Errorf("the list of tools did not come within %s", listTimeout))
 	defer cancel()
 	defer context.AfterFunc(l.life, cancel)()
-	c := l.tap.begin(tool.Job{})
-	defer l.tap.end(c)
+	c := l.observer.begin(tool.Job{})
+	defer l.observer.end(c)
 	var all []definition
 	cursor, size := "", 0
 	for range maxPages {
@@ -56,7 +55,7 @@ func (s *Source) list(ctx context.Context, l *link) ([]definition, error) {
 	return nil, fmt.Errorf("its list of tools has more than %d pages", maxPages)
 }
 
-// page asks for one page.
+// page requests one page.
 func (l *link) page(ctx context.Context, c *call, cursor string) (page []definition, next string, err error) {
 	params := &sdk.ListToolsParams{Meta: sdk.Meta{"progressToken": c.token}, Cursor: cursor}
 	type answer struct {
@@ -64,6 +63,7 @@ func (l *link) page(ctx context.Context, c *call, cursor string) (page []definit
 		err error
 	}
 	got := make(chan answer, 1)
+	ctx = context.WithValue(ctx, ofCall{}, c)
 	go func() { // writing to a program does not end with ctx
 		res, err := l.session.ListTools(ctx, params)
 		got <- answer{res, err}
@@ -73,7 +73,7 @@ func (l *link) page(ctx context.Context, c *call, cursor string) (page []definit
 		if a.err != nil {
 			return nil, "", a.err
 		}
-		raw := schemasOf(l.tap.take(c))
+		raw := schemasOf(l.observer.take(c))
 		for _, t := range a.res.Tools {
 			page = append(page, define(t, raw[t.Name]))
 		}
@@ -83,7 +83,7 @@ func (l *link) page(ctx context.Context, c *call, cursor string) (page []definit
 	}
 }
 
-// schemas are those of a tool as they came over the wire.
+// schemas are the schemas of a tool as sent by the server.
 type schemas struct {
 	Name   string   `json:"name"`
 	Input  arcp.Raw `json:"inputSchema"`
@@ -104,10 +104,10 @@ func schemasOf(result arcp.Raw) map[string]*schemas {
 	return m
 }
 
-// define takes the schemas as they came, or as the SDK has decoded them from a
-// list that it kept.
+// define returns the definition of a tool, with its schemas as sent or, if the SDK has cached the list, as
+// decoded by the SDK.
 func define(t *sdk.Tool, raw *schemas) definition {
-	d := definition{name: kept(t.Name), description: clip.Ellipsis(cmp.Or(t.Description, t.Title), maxDescription)}
+	d := definition{name: clipName(t.Name), description: clip.Ellipsis(cmp.Or(t.Description, t.Title), maxDescription)}
 	if t.Annotations != nil {
 		d.readOnly = t.Annotations.ReadOnlyHint
 		d.idempotent = t.Annotations.IdempotentHint || d.readOnly
@@ -120,9 +120,8 @@ func define(t *sdk.Tool, raw *schemas) definition {
 	return d
 }
 
-// kept is a name as far as it is kept: of one that is too long no more than shows
-// that it is.
-func kept(name string) string {
+// clipName returns a name, cut to one byte more than names may have.
+func clipName(name string) string {
 	return strings.Clone(name[:min(len(name), maxName+1)])
 }
 
@@ -132,19 +131,18 @@ func encoded(v any) string {
 	}
 	raw, err := arcp.Marshal(v)
 	if err != nil {
-		return "false" // what cannot be said is not allowed
+		return "false" // a schema that cannot be encoded allows nothing
 	}
 	return string(raw)
 }
 
-// made is a tool, and what it was made of.
+// made is a tool with its definition.
 type made struct {
 	from definition
 	tool *tool.Tool
 }
 
-// tools makes the tools of a list. Those that have not changed stay the same ones.
-// A fault of one leaves it out, and says so.
+// tools returns the tools of a list. It keeps unchanged tools, and logs and leaves out tools with a fault.
 func (s *Source) tools(list []definition) (out []*tool.Tool, faults int) {
 	list = slices.DeleteFunc(list, func(d definition) bool { return !s.cfg.allows(d.name) })
 	slices.SortStableFunc(list, func(a, b definition) int {
@@ -165,8 +163,7 @@ func (s *Source) tools(list []definition) (out []*tool.Tool, faults int) {
 	return out, faults
 }
 
-// rank puts names that stay as they are before those that must be changed: they
-// win when two would be the same.
+// rank sorts names that are published unchanged before others, so that they win a conflict.
 func (s *Source) rank(name string) int {
 	if p, err := published(s.cfg.Prefix, name); err == nil && p == s.cfg.Prefix+name {
 		return 0
@@ -189,7 +186,7 @@ func (s *Source) make(d definition, taken map[string]made) (made, error) {
 	return made{d, t}, err
 }
 
-// tool makes a tool. A schema that makes its compiler panic is a broken one.
+// tool returns a tool. A schema that makes the compiler panic is an error.
 func (s *Source) tool(name string, d definition) (t *tool.Tool, err error) {
 	defer func() {
 		if recover() != nil {
@@ -211,7 +208,7 @@ func (s *Source) tool(name string, d definition) (t *tool.Tool, err error) {
 	})
 }
 
-// schemaOf is a schema, nil if there is none.
+// schemaOf returns a schema; nil: there is none.
 func schemaOf(s string) arcp.Raw {
 	if s == "" {
 		return nil
@@ -219,10 +216,10 @@ func schemaOf(s string) arcp.Raw {
 	return arcp.Raw(s)
 }
 
-// maxFault bounds what is kept and logged of why a tool is left out, in bytes.
+// maxFault bounds the text of a fault, in bytes.
 const maxFault = 1 << 10
 
-// leftOut says once why a tool is not published.
+// leftOut logs once why a tool is not published.
 func (s *Source) leftOut(name string, err error) {
 	name, text := clip.Ellipsis(name, maxName), clip.Ellipsis(err.Error(), maxFault)
 	if s.faults[name] == text {
@@ -234,13 +231,12 @@ func (s *Source) leftOut(name string, err error) {
 	s.log.Warn().Str("tool", name).Str("error", text).Msg("a tool of an MCP server is left out")
 }
 
-// maxTaken bounds the names found taken one after the other; more are a prefix
-// that is used twice.
+// maxTaken bounds the conflicts that publishFree resolves one after another; more mean that a prefix is
+// used twice.
 const maxTaken = 64
 
-// publishAll publishes tools without those whose names others have taken. Nothing is
-// to be done when they are those that are published. Of faults it is told to count
-// them.
+// publishAll publishes the tools whose names are free, unless they are published already. It counts the
+// faults.
 func (s *Source) publishAll(tools []*tool.Tool, faults int) error {
 	if s.offered == nil || !slices.Equal(tools, s.offered) {
 		taken, err := s.publishFree(slices.Clone(tools))
@@ -254,7 +250,7 @@ func (s *Source) publishAll(tools []*tool.Tool, faults int) error {
 	return nil
 }
 
-// publishFree publishes tools and returns how many names were taken.
+// publishFree publishes tools, and returns the number of names that were taken.
 func (s *Source) publishFree(tools []*tool.Tool) (taken int, err error) {
 	for ; ; taken++ {
 		err := s.publish(tools)

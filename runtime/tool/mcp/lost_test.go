@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -52,43 +54,45 @@ func TestWhatACancelledCallSaysIsOfNoOtherJob(t *testing.T) {
 }
 
 func TestUnansweredCallsAreBoundedAndForgottenWhenAnswered(t *testing.T) {
-	tp := newTap(1<<10, nil)
-	leave := func() string {
+	tp := newObserver(1<<10, nil)
+	leave := func() jsonrpc.ID {
 		c := tp.begin(tool.NewJob(new(job)))
-		tp.sent([]byte(`{"id":` + c.token[len("arcp-"):] + `,"method":"tools/call","params":{"_meta":{"progressToken":"` + c.token + `"}}}`))
+		id := requestID(t, float64(len(tp.unanswered)+1))
+		tp.sent(context.WithValue(t.Context(), ofCall{}, c), &jsonrpc.Request{ID: id, Method: "tools/call"})
 		tp.end(c)
-		return c.token[len("arcp-"):]
+		return id
 	}
-	for _, answer := range []string{`"result":{}`, `"error":{"code":1,"message":"x"}`} {
+	for _, answer := range []jsonrpc.Response{{Result: json.RawMessage(`{}`)}, {Error: &jsonrpc.Error{Code: 1, Message: "x"}}} {
 		id := leave()
 		other := tp.begin(tool.NewJob(new(job)))
 		if tp.only() != nil {
 			t.Error("a call is the only one although another is not answered")
 		}
-		tp.received([]byte(`{"id":` + id + `,` + answer + `}`))
+		answer.ID = id
+		tp.received(&answer)
 		if tp.only() != other {
-			t.Errorf("after %s: the only call is not known", answer)
+			t.Errorf("after %+v: the only call is not known", answer)
 		}
 		tp.end(other)
 	}
-	for range maxGhosts + 1 {
+	for range maxUnanswered + 1 {
 		leave()
 	}
-	for id := range tp.ghosts {
+	for id := range tp.unanswered {
 		tp.answered(id, nil)
 	}
 	tp.begin(tool.NewJob(new(job)))
-	if len(tp.ghosts) != 0 || tp.only() != nil {
+	if len(tp.unanswered) != 0 || tp.only() != nil {
 		t.Error("one that was not remembered is taken for answered")
 	}
 }
 
 // A request that is written when its call has ended already runs at the server.
 func TestACallThatEndsWhileItIsWrittenIsNotForgotten(t *testing.T) {
-	tp := newTap(1<<10, nil)
+	tp := newObserver(1<<10, nil)
 	c := tp.begin(tool.NewJob(new(job)))
 	tp.end(c)
-	tp.sent([]byte(`{"id":7,"method":"tools/call","params":{"_meta":{"progressToken":"` + c.token + `"}}}`))
+	tp.sent(context.WithValue(t.Context(), ofCall{}, c), &jsonrpc.Request{ID: requestID(t, 7.0), Method: "tools/call"})
 	tp.begin(tool.NewJob(new(job)))
 	if tp.only() != nil {
 		t.Error("another call is the only one")
@@ -121,12 +125,12 @@ func TestAStormOfQuestions(t *testing.T) {
 	bubble(t, Config{}, script(map[string]string{"initialize": hello, "tools/list": listing("")}), func(r *fixture) {
 		r.start()
 		for range 5000 {
-			res, err := r.src.elicit(t.Context(), newTap(1<<10, nil), &sdk.ElicitParams{Message: "x"})
+			res, err := r.src.elicit(t.Context(), newObserver(1<<10, nil), &sdk.ElicitParams{Message: "x"})
 			if err != nil || res.Action != cancel {
 				t.Fatal(res, err)
 			}
 		}
-		if n := strings.Count(r.log.String(), "it is not asked"); n == 0 || n > noiseBurst {
+		if n := strings.Count(r.log.String(), "it is not asked"); n == 0 || n > logBurst {
 			t.Errorf("%d lines of the log", n)
 		}
 	})
@@ -184,4 +188,36 @@ func TestAServerThatComputesIsNotTakenForDead(t *testing.T) {
 			t.Errorf("%s, %v, %d sessions", out, err, r.opened())
 		}
 	})
+}
+
+func requestID(t *testing.T, v float64) jsonrpc.ID {
+	t.Helper()
+	id, err := jsonrpc.MakeID(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// The id of a message that is too large is that of the outermost object, wherever it stands.
+func TestIDOfALargeMessage(t *testing.T) {
+	for text, want := range map[string]any{
+		`{"jsonrpc":"2.0","id":7,"result":{"id":8}}`:                           int64(7),
+		`{"result":{"id":8,"x":[{"id":9}],"s":"}],\"id\":1,\\"},"id":"a:\"b"}`: `a:"b`,
+		` [ {"id":1} ] `:              nil,
+		`{"result":{"id":8}}`:         nil,
+		`{"id":{"x":1},"result":1}`:   nil,
+		`{"id" : 12 , "result":"id"}`: int64(12),
+		`{"idx":1,"id":"` + strings.Repeat("x", maxIDMember) + `"}`: nil,
+	} {
+		for _, size := range []int{1, 3, 1000} {
+			var s idScanner
+			for part := range slices.Chunk([]byte(text), size) {
+				s.scan(part)
+			}
+			if got := s.id.Raw(); got != want {
+				t.Errorf("id of %s = %v, want %v", text, got, want)
+			}
+		}
+	}
 }

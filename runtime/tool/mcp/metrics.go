@@ -2,17 +2,16 @@ package mcp
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// The states of a server, and all values of the label.
+// States of a server: the values of the label.
 const (
-	stateStarting = "starting" // it is being connected to
+	stateStarting = "starting" // a session is being opened
 	stateReady    = "ready"
-	stateWaiting  = "waiting" // it failed; the next attempt comes later
+	stateWaiting  = "waiting" // the last session or attempt has failed
 )
 
 var states = []string{stateStarting, stateReady, stateWaiting}
 
-// Metrics counts the servers of a runtime (docs/operations.md). One is shared by
-// all sources.
+// Metrics counts the servers of a runtime (docs/operations.md). All sources share one.
 type Metrics struct {
 	servers  *prometheus.GaugeVec
 	restarts prometheus.Counter
@@ -36,7 +35,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// move counts a server in another state; an empty one is none.
+// move counts the change of a server from one state to another; "" is no state.
 func (m *Metrics) move(from, to string) {
 	if m == nil || from == to {
 		return

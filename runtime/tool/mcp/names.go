@@ -6,12 +6,11 @@ import (
 	"strings"
 )
 
-// maxName bounds a published name, so that there is room for a version within
-// what a reference may have.
+// maxName bounds a published name, with room for a version in a reference.
 const maxName = 200
 
-// published is the name a tool gets: the prefix, and the server's name in lower
-// case with everything that names may not have replaced by an underscore.
+// published returns the published name of a tool: the prefix, and the server's name in lower case with an
+// underscore for each character that names may not have.
 func published(prefix, name string) (string, error) {
 	if name == "" {
 		return "", errors.New("it has no name")

@@ -9,18 +9,17 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool/exec"
 )
 
-// process is a server that runs as a program. All that it has started ends with it,
-// and it ends with the runtime, however that ends.
+// process is a server that runs as a program. It and all processes that it has started end with the
+// runtime, also when that is killed.
 type process struct {
 	*exec.Process
 	once sync.Once
 }
 
-// fateGrace is between the end of a program's output and its own, when nothing is
-// left of it. Only a program that goes on without output takes so long.
-const fateGrace = 3 * time.Second
+// exitWait bounds the wait for the end of a program after the end of its output.
+const exitWait = 3 * time.Second
 
-// startProcess starts a server's program.
+// startProcess starts the program of a server.
 func startProcess(c *Config) (*process, error) {
 	log := c.Log.With().Str("mcp_server", c.Name).Logger()
 	p, err := exec.Start(exec.Program{Command: c.Command, Env: append([]string{"HOME"}, c.Env...), Dir: c.Dir, Grace: termGrace,
@@ -31,25 +30,25 @@ func startProcess(c *Config) (*process, error) {
 	return &process{Process: p}, nil
 }
 
-// end ends the program, and returns when nothing is left of it: first its input,
-// then SIGTERM, then SIGKILL. Ending twice is fine.
+// end closes the program's input, then sends SIGTERM, then SIGKILL. It returns when no process is left. It
+// may be called twice.
 func (p *process) end() {
 	p.once.Do(func() {
 		_ = p.Close() // the other end may be gone
-		p.ends(context.Background(), exitGrace)
+		p.waitFor(context.Background(), exitGrace)
 		p.End()
-		_ = p.Stdout.Close() // nobody writes any more
+		_ = p.Stdout.Close() // no process writes any more
 	})
 }
 
-// fate says how the program has ended by itself: its output ends a moment before.
-func (p *process) fate(ctx context.Context) error {
-	p.ends(ctx, fateGrace)
+// exitError returns how the program has ended by itself; nil: it has not.
+func (p *process) exitError(ctx context.Context) error {
+	p.waitFor(ctx, exitWait)
 	return p.Err()
 }
 
-// ends waits for the end of the program, but not for longer.
-func (p *process) ends(ctx context.Context, within time.Duration) {
+// waitFor waits for the end of the program, at most within.
+func (p *process) waitFor(ctx context.Context, within time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	select {
@@ -58,7 +57,7 @@ func (p *process) ends(ctx context.Context, within time.Duration) {
 	}
 }
 
-// Write writes to the program, which must read within writeTimeout.
+// Write writes to the program. It fails if the program does not read within writeTimeout.
 func (p *process) Write(b []byte) (int, error) {
 	if err := p.Stdin.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return 0, err
@@ -66,5 +65,5 @@ func (p *process) Write(b []byte) (int, error) {
 	return p.Stdin.Write(b)
 }
 
-// Close ends the program's input, which asks it to end.
+// Close closes the program's input, on which a program ends.
 func (p *process) Close() error { return p.Stdin.Close() }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"sync"
 	"sync/atomic"
@@ -24,51 +23,51 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Source is the tools of one MCP server. It implements tool.Source.
+// Source publishes the tools of one MCP server. It implements tool.Source.
 //
-// The goroutine of run has all of it but link, which calls read.
+// The goroutine of run owns all members but link, which calls read.
 type Source struct {
 	cfg  Config
 	log  zerolog.Logger
-	open func(t *connWrapper) (*wire, error) // begins to speak with the server
+	open func(t *observer) (*wire, error) // connects to the server
 
 	link    atomic.Pointer[link] // nil: there is no session
 	life    context.Context
 	stop    context.CancelFunc
 	done    sync.WaitGroup
-	listed  chan struct{}   // closed when the tools were published first
+	listed  chan struct{}   // closed after the first publication
 	asked   chan chan error // by Refresh
 	publish func([]*tool.Tool) error
 
 	most    int           // bytes of a message; maxMessage but for tests
-	noise   *rate.Limiter // of what is logged of the server's words
+	logged  *rate.Limiter // of logged texts of the server
 	state   string
 	made    map[string]made   // by published name
-	offered []*tool.Tool      // what was published last, with those whose names were taken; nil: nothing was
-	faults  map[string]string // of tools that are left out, which was said; by the server's name
-	taken   int               // of offered, how many
-	faulty  int               // how many are left out now, those included
+	offered []*tool.Tool      // last published, with tools whose names were taken; nil: none
+	faults  map[string]string // logged faults of tools, by the server's name
+	taken   int               // tools of offered whose names were taken
+	faulty  int               // tools that are left out, taken ones included
 }
 
 var _ tool.Source = (*Source)(nil)
 
-// wire is a way to a server.
+// wire is a connection to a server.
 type wire struct {
 	transport sdk.Transport
-	end       func()                      // ends the server or the connections, and returns when that is done
-	fate      func(context.Context) error // why the server has ended by itself; nil if it has not
+	end       func()                      // ends the server or the requests, and returns after that
+	exitError func(context.Context) error // returns how the server has ended by itself; nil: it has not
 }
 
 // link is a session with a server.
 type link struct {
-	session *sdk.ClientSession
-	tap     *connWrapper
-	wire    *wire
-	asks    atomic.Int64  // questions under way
-	changed chan struct{} // capacity 1: the list is another
-	ended   chan struct{} // closed when the session has ended
-	life    context.Context
-	stop    context.CancelFunc // of life
+	session  *sdk.ClientSession
+	observer *observer
+	wire     *wire
+	asks     atomic.Int64  // open questions
+	changed  chan struct{} // capacity 1: the list of tools has changed
+	ended    chan struct{} // closed when the session has ended
+	life     context.Context
+	stop     context.CancelFunc // of life
 }
 
 // New checks the configuration. The error says what to change.
@@ -81,26 +80,25 @@ func New(c Config) (*Source, error) {
 	s.open = s.openProcess
 	if c.URL != "" {
 		h := newHeaders(c.HeadersFile)
-		s.open = func(t *connWrapper) (*wire, error) { return s.openHTTP(h, t) }
+		s.open = func(t *observer) (*wire, error) { return s.openHTTP(h, t) }
 	}
 	return s, nil
 }
 
 func newSource(c Config) *Source {
 	s := &Source{cfg: c, log: c.Log.With().Str("mcp_server", c.Name).Logger(), listed: make(chan struct{}), asked: make(chan chan error),
-		faults: make(map[string]string), most: maxMessage, noise: rate.NewLimiter(noiseRate, noiseBurst)}
+		faults: make(map[string]string), most: maxMessage, logged: rate.NewLimiter(logRate, logBurst)}
 	s.life, s.stop = context.WithCancel(context.Background())
 	return s
 }
 
-// Name is the server's name.
+// Name returns the name of the source.
 func (s *Source) Name() string { return "mcp:" + s.cfg.Name }
 
-// Prefix is what the names of the tools begin with.
+// Prefix returns the prefix of the published names.
 func (s *Source) Prefix() string { return s.cfg.Prefix }
 
-// Start implements tool.Source. When ctx ends before the first list, because the
-// server is slow or is not there, its tools come later.
+// Start implements tool.Source. If ctx ends before the first list, the tools are published later.
 func (s *Source) Start(ctx context.Context, publish func([]*tool.Tool) error) error {
 	s.publish = publish
 	s.done.Go(s.run)
@@ -111,8 +109,8 @@ func (s *Source) Start(ctx context.Context, publish func([]*tool.Tool) error) er
 	return nil
 }
 
-// Refresh lists the tools again and publishes them. While there is no session there
-// is nothing to ask: they are listed when there is one.
+// Refresh lists the tools again and publishes them. Without a session it does nothing: the next session lists
+// them.
 func (s *Source) Refresh(ctx context.Context) error {
 	if s.link.Load() == nil {
 		return nil
@@ -139,7 +137,7 @@ func (s *Source) Close() {
 	s.done.Wait()
 }
 
-// run keeps a session with the server until Close.
+// run opens one session after another until Close.
 func (s *Source) run() {
 	defer func() {
 		s.move("")
@@ -168,13 +166,13 @@ func (s *Source) move(to string) {
 	s.state = to
 }
 
-// session is one session from its begin to its end; the error says why it ended.
+// session opens a session and serves it until its end; the error says why it ended.
 func (s *Source) session() error {
 	l, err := s.connect()
 	if err != nil {
 		return err
 	}
-	defer s.hangUp(l)
+	defer s.endSession(l)
 	if err := s.refresh(l); err != nil {
 		return fmt.Errorf("list its tools: %w", err)
 	}
@@ -196,17 +194,17 @@ func (s *Source) follow(l *link) error {
 	for {
 		changed := l.changed
 		if due != nil {
-			changed = nil // it is known
+			changed = nil // a list is due already
 		}
 		select {
 		case <-l.ended:
-			return cmp.Or(l.wire.fate(s.life), errors.New("the server has ended it"))
+			return cmp.Or(l.wire.exitError(s.life), errors.New("the server has ended it"))
 		case <-s.life.Done():
 			return context.Canceled
 		case <-silent:
 			return fmt.Errorf("it has not answered a ping for %s or more", missedPings*pingEvery)
 		case <-changed:
-			due = time.After(max(settle, time.Until(last.Add(listEvery))))
+			due = time.After(max(changeDelay, time.Until(last.Add(listEvery))))
 		case asked := <-s.asked:
 			asked <- s.refresh(l)
 		case <-due:
@@ -219,10 +217,9 @@ func (s *Source) follow(l *link) error {
 	}
 }
 
-// keepAlive pings the server until the session ends. The channel is closed when it
-// has not answered for too long, which while a call is under way is as long as a call
-// may take: servers of one thread answer nothing while they compute. The SDK's own pings would wait for the calls under
-// way before they ended the session.
+// keepAlive pings the server until the session ends. It closes the channel after missedPings, or during a
+// call after the time limit of a call: single-threaded servers do not answer while they compute. The
+// keepalive of the SDK would wait for the calls under way before it ends the session.
 func (s *Source) keepAlive(l *link) (silent <-chan struct{}) {
 	c := make(chan struct{})
 	if init := l.session.InitializeResult(); init != nil && init.ProtocolVersion >= noPings {
@@ -232,7 +229,7 @@ func (s *Source) keepAlive(l *link) (silent <-chan struct{}) {
 		t := time.NewTicker(pingEvery)
 		defer t.Stop()
 		heard := time.Now()
-		for missed := 0; missed < missedPings || l.tap.busy() && time.Since(heard) <= s.cfg.Limits.Timeout; missed++ {
+		for missed := 0; missed < missedPings || l.observer.busy() && time.Since(heard) <= s.cfg.Limits.Timeout; missed++ {
 			select {
 			case <-t.C:
 			case <-l.life.Done():
@@ -247,10 +244,10 @@ func (s *Source) keepAlive(l *link) (silent <-chan struct{}) {
 	return c
 }
 
-// noPings is the version of MCP since which there are none.
+// noPings is the version of MCP that has removed pings.
 const noPings = "2026-07-28"
 
-// ping reports whether the server answers, whatever it says.
+// ping reports whether the server answers, also with an error.
 func (l *link) ping() bool {
 	ctx, cancel := context.WithTimeout(l.life, pingEvery/2)
 	defer cancel()
@@ -262,7 +259,7 @@ func (l *link) ping() bool {
 // refresh lists and publishes the tools.
 func (s *Source) refresh(l *link) error {
 	select {
-	case <-l.changed: // what is listed now is what it has changed to
+	case <-l.changed: // this list has the change
 	default:
 	}
 	list, err := s.list(s.life, l)
@@ -272,34 +269,34 @@ func (s *Source) refresh(l *link) error {
 	return s.publishAll(s.tools(list))
 }
 
-// connect begins a session.
+// connect opens a session.
 func (s *Source) connect() (*link, error) {
 	ctx, cancel := context.WithTimeoutCause(s.life, connectTimeout, fmt.Errorf("no session within %s", connectTimeout))
 	defer cancel()
-	l := &link{tap: newTap(s.most, s.strayLog), changed: make(chan struct{}, 1), ended: make(chan struct{})}
+	l := &link{observer: newObserver(s.most, s.strayLog), changed: make(chan struct{}, 1), ended: make(chan struct{})}
 	l.life, l.stop = context.WithCancel(s.life)
 	var err error
-	if l.wire, err = s.open(l.tap); err != nil {
+	if l.wire, err = s.open(l.observer); err != nil {
 		l.stop()
 		return nil, err
 	}
 	if l.session, err = s.handshake(ctx, l); err != nil {
-		if fate := l.wire.fate(s.life); fate != nil {
-			err = fate
+		if exit := l.wire.exitError(s.life); exit != nil {
+			err = exit
 		}
 		l.stop()
 		l.wire.end()
 		return nil, cmp.Or(context.Cause(ctx), err)
 	}
 	s.done.Go(func() {
-		_ = l.session.Wait() // that it has ended is what matters
+		_ = l.session.Wait() // only the end matters
 		close(l.ended)
 	})
 	s.wantLogs(ctx, l)
 	return l, nil
 }
 
-// handshake returns when ctx ends, also when writing to the server does not.
+// handshake returns when ctx ends, also while a write to the server blocks.
 func (s *Source) handshake(ctx context.Context, l *link) (*sdk.ClientSession, error) {
 	type answer struct {
 		session *sdk.ClientSession
@@ -316,14 +313,13 @@ func (s *Source) handshake(ctx context.Context, l *link) (*sdk.ClientSession, er
 	case <-ctx.Done():
 		l.wire.end() // which ends the handshake
 		if a := <-got; a.session != nil {
-			_ = a.session.Close() // nobody needs it
+			_ = a.session.Close() // it is too late
 		}
 		return nil, context.Cause(ctx)
 	}
 }
 
-// client is our side. It offers elicitation and nothing else: sampling and roots
-// are refused by the SDK because they were not offered.
+// client returns the MCP client. It offers elicitation only; the SDK refuses sampling and roots.
 func (s *Source) client(l *link) *sdk.Client {
 	return sdk.NewClient(&sdk.Implementation{Name: "arcpd", Version: s.cfg.Version}, &sdk.ClientOptions{
 		Capabilities: &sdk.ClientCapabilities{},
@@ -336,19 +332,18 @@ func (s *Source) client(l *link) *sdk.Client {
 				return s.tooManyAsks(), nil
 			}
 			defer l.asks.Add(-1)
-			return s.elicit(ctx, l.tap, req.Params)
+			return s.elicit(ctx, l.observer, req.Params)
 		},
 		ToolListChangedHandler: func(context.Context, *sdk.ToolListChangedRequest) {
 			select {
 			case l.changed <- struct{}{}:
-			default: // it is known
+			default: // a change is pending already
 			}
 		},
 	})
 }
 
-// wantLogs asks a server for its log messages, if it has any. One that refuses has
-// none.
+// wantLogs enables the log messages of a server that supports them.
 func (s *Source) wantLogs(ctx context.Context, l *link) {
 	init := l.session.InitializeResult()
 	if init == nil || init.Capabilities == nil || init.Capabilities.Logging == nil || init.ProtocolVersion >= perRequestLogs {
@@ -359,7 +354,7 @@ func (s *Source) wantLogs(ctx context.Context, l *link) {
 	asked := make(chan struct{})
 	go func() {
 		defer close(asked)
-		_ = l.session.SetLoggingLevel(ctx, &sdk.SetLoggingLevelParams{Level: "info"}) // its default level will do
+		_ = l.session.SetLoggingLevel(ctx, &sdk.SetLoggingLevelParams{Level: "info"}) // without it the default level applies
 	}()
 	select {
 	case <-asked:
@@ -367,12 +362,11 @@ func (s *Source) wantLogs(ctx context.Context, l *link) {
 	}
 }
 
-// perRequestLogs is the version of MCP since which each request asks for its log
-// messages.
+// perRequestLogs is the version of MCP since which each request enables its log messages.
 const perRequestLogs = "2026-07-28"
 
-// hangUp ends a session: its calls fail.
-func (s *Source) hangUp(l *link) {
+// endSession ends a session; its calls fail.
+func (s *Source) endSession(l *link) {
 	s.link.CompareAndSwap(l, nil)
 	l.stop()
 	closed := make(chan struct{})
@@ -392,37 +386,32 @@ func (s *Source) hangUp(l *link) {
 	<-l.ended
 }
 
-// strayLog is a log message of no call, or of one of several.
+// strayLog logs a log message that belongs to no call, or to one of several.
 func (s *Source) strayLog(level, logger string, data arcp.Raw) {
-	if !s.noise.Allow() {
+	if !s.logged.Allow() {
 		return
 	}
-	s.log.Debug().Str("level", level).Str("logger", clip.Ellipsis(logger, maxNoise)).
-		Str("data", clip.Ellipsis(string(data), maxNoise)).Msg("an MCP server logs")
+	s.log.Debug().Str("level", level).Str("logger", clip.Ellipsis(logger, maxLogged)).
+		Str("data", clip.Ellipsis(string(data), maxLogged)).Msg("an MCP server logs")
 }
 
-// openProcess starts the server's program.
-func (s *Source) openProcess(t *connWrapper) (*wire, error) {
+// openProcess starts the program of the server.
+func (s *Source) openProcess(t *observer) (*wire, error) {
 	p, err := startProcess(&s.cfg)
 	if err != nil {
 		return nil, err
 	}
-	return &wire{transport: pipe(p.Stdout, p, t, s.dropped), end: p.end, fate: p.fate}, nil
-}
-
-// pipe is a session over a pair of streams.
-func pipe(in io.ReadCloser, out io.WriteCloser, t *connWrapper, dropped func([]byte)) sdk.Transport {
-	return &sdk.IOTransport{Reader: newLineReader(in, t, dropped), Writer: lineWriter{out, t}, MaxLineLength: -1}
+	return &wire{transport: stdio{p.Stdout, p, t, s.dropped}, end: p.end, exitError: p.exitError}, nil
 }
 
 func (s *Source) dropped(line []byte) {
-	if !s.noise.Allow() {
+	if !s.logged.Allow() {
 		return
 	}
-	s.log.Debug().Str("line", clip.Ellipsis(string(line[:min(len(line), maxNoise)]), maxNoise)).Msg("an MCP server wrote something that is no message")
+	s.log.Debug().Str("line", clip.Ellipsis(string(line[:min(len(line), maxLogged)]), maxLogged)).Msg("an MCP server wrote something that is no message")
 }
 
-func (s *Source) openHTTP(h *headers, t *connWrapper) (*wire, error) {
+func (s *Source) openHTTP(h *headers, t *observer) (*wire, error) {
 	if _, err := h.current(); err != nil {
 		return nil, err
 	}
@@ -438,6 +427,6 @@ func (s *Source) openHTTP(h *headers, t *connWrapper) (*wire, error) {
 	return &wire{
 		transport: &sdk.StreamableClientTransport{Endpoint: endpoint.String(), HTTPClient: r.client(), MaxEventSize: maxMessage + 1<<10},
 		end:       r.end,
-		fate:      func(context.Context) error { return nil },
+		exitError: func(context.Context) error { return nil },
 	}, nil
 }

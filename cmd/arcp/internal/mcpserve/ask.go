@@ -12,7 +12,7 @@ import (
 	"github.com/arcpd/arcpd/arcp/client"
 )
 
-// What leaves a question open, for others to answer.
+// Errors that leave a question open for other sessions.
 var (
 	errNotOurs    = errors.New("the question is not of a job that an MCP client asked for")
 	errNobody     = errors.New("the MCP client cannot be asked")
@@ -20,7 +20,7 @@ var (
 	errUnknowable = errors.New("the MCP client's answer cannot be read")
 )
 
-// elicit asks the client whose call the job is. ok is false for a refusal.
+// elicit asks the client of the job's call. ok is false if the client declines.
 func (s *Server) elicit(ctx context.Context, q *client.Question, message string, schema map[string]any) (content map[string]any, ok bool, err error) {
 	c := s.running.of(ctx, q.JobID)
 	if c == nil {
@@ -32,7 +32,7 @@ func (s *Server) elicit(ctx context.Context, q *client.Question, message string,
 	if q.Refused != nil {
 		message += "\n(the last answer was refused: " + q.Refused.Message + ")"
 	}
-	// In the context of the call, so that it goes to where the call came from.
+	// The context of the call has the SDK send the question on the stream of the call.
 	asking, cancel := context.WithCancel(c.ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
@@ -93,21 +93,19 @@ func (s *Server) permission(ctx context.Context, q client.PermissionRequest) (cl
 	return client.PermissionAnswer{Grant: ok && grant}, nil
 }
 
-// form is a schema as MCP can ask for it, an object of plain members, and how to
-// get the answer out of it.
+// form is a schema that MCP supports, an object of plain members, and how to read the answer.
 type form struct {
 	schema   map[string]any
-	nullable bool // null is an answer, too
+	nullable bool // null is an answer
 	value    func(content map[string]any) (any, error)
 }
 
-// formOf makes a form of any schema: an object of plain members is one, a plain
-// value becomes a member, and anything else is asked for as text that is JSON. The
-// runtime checks the answer against the schema itself.
+// formOf returns a form for any schema. An object of plain members is taken as it is, a plain value becomes a
+// member, and any other value is asked for as JSON text. The runtime checks the answer by the schema.
 func formOf(raw arcp.Raw) form {
 	var s map[string]any
 	if raw.Kind() == '{' {
-		_ = arcp.Unmarshal(raw, &s) // what it is not asks for anything
+		_ = arcp.Unmarshal(raw, &s) // an invalid schema allows any value
 	}
 	kind, nullable := kindOf(s)
 	if kind == "object" {
@@ -129,7 +127,7 @@ func formOf(raw arcp.Raw) form {
 	return form{object(map[string]any{"value": ask}, "value"), nullable, fromText}
 }
 
-// fromText reads JSON; text that is none is a string.
+// fromText decodes JSON text; other text is a string.
 func fromText(content map[string]any) (any, error) {
 	text, ok := content["value"].(string)
 	if !ok {
@@ -149,7 +147,7 @@ func object(properties map[string]any, required ...string) map[string]any {
 	return o
 }
 
-// kindOf is the type of a schema, and whether null is allowed beside it.
+// kindOf returns the type of a schema, and whether it allows null too.
 func kindOf(s map[string]any) (kind string, nullable bool) {
 	switch t := s["type"].(type) {
 	case string:
@@ -182,7 +180,7 @@ func plainMembers(s map[string]any) (map[string]any, bool) {
 	return out, len(out) > 0
 }
 
-// keywords are those that MCP knows of a plain member, by its type.
+// keywords are the keywords that MCP supports for a plain member, by type.
 var keywords = map[string][]string{
 	"string":  {"title", "description", "enum", "enumNames", "minLength", "maxLength"},
 	"number":  {"title", "description", "minimum", "maximum"},
@@ -190,10 +188,10 @@ var keywords = map[string][]string{
 	"boolean": {"title", "description"},
 }
 
-// formats are those of strings that MCP knows.
+// formats are the string formats that MCP supports.
 var formats = []any{"email", "uri", "date", "date-time"}
 
-// plain is a member that MCP can ask for, without what it does not know.
+// plain returns a member with the keywords that MCP supports.
 func plain(s map[string]any) (map[string]any, bool) {
 	kind, _ := kindOf(s)
 	known, ok := keywords[kind]

@@ -18,30 +18,30 @@ import (
 	"github.com/arcpd/arcpd/arcp/client"
 )
 
-// call is a call of an MCP client, and the job that it became.
+// call is a call of an MCP client, with its job.
 type call struct {
-	ctx     context.Context // of the request: what is sent with it goes to where the call came from
+	ctx     context.Context // of the request: the SDK sends notifications with it to the stream of the call
 	session *sdk.ServerSession
-	token   any // of progress; nil: none is wanted
+	token   any // of progress; nil: the client wants none
 }
 
-// running are the calls under way.
+// running holds the calls under way.
 type running struct {
 	mu      sync.Mutex
 	jobs    map[arcp.JobID]*call
-	submits int           // calls whose job is not known yet
-	news    chan struct{} // closed and made anew when jobs or submits change
+	submits int           // calls without a job yet
+	changed chan struct{} // closed and replaced when jobs or submits change
 	calls   sync.WaitGroup
 }
 
-// submitting counts a call whose job is about to be known.
+// submitting counts a call that is being submitted.
 func (r *running) submitting() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.submits++
 }
 
-// submitted says which job a call became; nil if none.
+// submitted records the job of a call; nil: it has none.
 func (r *running) submitted(job *client.Job, c *call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,8 +49,8 @@ func (r *running) submitted(job *client.Job, c *call) {
 	if job != nil {
 		r.jobs[job.ID()] = c
 	}
-	close(r.news)
-	r.news = make(chan struct{})
+	close(r.changed)
+	r.changed = make(chan struct{})
 }
 
 func (r *running) end(id arcp.JobID) {
@@ -59,12 +59,12 @@ func (r *running) end(id arcp.JobID) {
 	delete(r.jobs, id)
 }
 
-// of is the call that became a job, nil if none did. The question of a job may come
-// before its call knows the job's id.
+// of returns the call of a job; nil: there is none. It waits for calls that are being submitted: a question of
+// a job may arrive before job.accepted is handled.
 func (r *running) of(ctx context.Context, id arcp.JobID) *call {
 	for {
 		r.mu.Lock()
-		c, submits, news := r.jobs[id], r.submits, r.news
+		c, submits, news := r.jobs[id], r.submits, r.changed
 		r.mu.Unlock()
 		if c != nil || submits == 0 {
 			return c
@@ -77,7 +77,7 @@ func (r *running) of(ctx context.Context, id arcp.JobID) *call {
 	}
 }
 
-// within calls fn, and returns when it does or the time is over.
+// within calls fn, and returns when fn does, or after d.
 func within(most time.Duration, fn func()) {
 	done := make(chan struct{})
 	go func() {
@@ -92,12 +92,11 @@ func within(most time.Duration, fn func()) {
 	}
 }
 
-// errTooLong ends a call that has waited for long enough.
+// errTooLong ends a call after Config.Timeout.
 var errTooLong = errors.New("the call has waited for too long")
 
-// call makes a job of a call and waits for its end. A failure of the job, or of the
-// runtime, is a result that says so, which models see; an error of the protocol
-// they would not.
+// call submits a job for a call and waits for its end. A failure of the job or the runtime is a result with
+// isError: models see results, and no protocol errors.
 func (s *Server) call(ctx context.Context, t Tool, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 	s.running.calls.Add(1)
 	defer s.running.calls.Done()
@@ -129,9 +128,9 @@ func (s *Server) call(ctx context.Context, t Tool, req *sdk.CallToolRequest) (*s
 	return success(t, value), nil
 }
 
-// submit makes the job. When the session is lost meanwhile it is made in another
-// one with the same key, so that there is only one. It goes on for a while when ctx
-// ends: the job may be there already, and only who knows it can cancel it.
+// submit submits the job. If the session is lost meanwhile, it submits again in another session with the same
+// idempotency key. After the end of ctx it continues for submitGrace: the job may exist already, and
+// its id is needed to cancel it.
 func (s *Server) submit(ctx context.Context, t Tool, c *call, req *sdk.CallToolRequest) (*client.Job, *client.Client, error) {
 	if ctx.Err() != nil {
 		return nil, nil, context.Cause(ctx)
@@ -160,11 +159,10 @@ func (s *Server) submit(ctx context.Context, t Tool, c *call, req *sdk.CallToolR
 	}
 }
 
-// submitGrace is how long the runtime may take to say which job a call became whose
-// client does not want it any more.
+// submitGrace bounds the wait for the job id of a call that the client has cancelled.
 const submitGrace = 10 * time.Second
 
-// outliving is a context that ends when grace is over after the end of ctx.
+// outliving returns a context that ends grace after ctx.
 func outliving(ctx context.Context, grace time.Duration) (context.Context, func()) {
 	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	ended := make(chan struct{})
@@ -185,7 +183,7 @@ func outliving(ctx context.Context, grace time.Duration) (context.Context, func(
 	return longer, func() { close(ended); cancel(nil) }
 }
 
-// cancel has a job cancelled whose caller does not want it any more.
+// cancel cancels the job of a call that the client has cancelled.
 func (s *Server) cancel(c *client.Client, id arcp.JobID) {
 	ctx, cancel := context.WithTimeout(context.Background(), cancelTimeout)
 	defer cancel()
@@ -194,8 +192,7 @@ func (s *Server) cancel(c *client.Client, id arcp.JobID) {
 	}
 }
 
-// outcome waits for the result of a job and hands its events to see. A result that
-// came in parts is put together.
+// outcome waits for the result of a job and calls see with its events. It joins a result in parts.
 func outcome(ctx context.Context, job *client.Job, see func(*arcp.Envelope)) (arcp.Raw, error) {
 	var parts []byte
 	var broken error
@@ -240,8 +237,7 @@ func part(parts []byte, env *arcp.Envelope) ([]byte, error) {
 	return append(parts, data...), nil
 }
 
-// relay tells the client of progress, if it asked for it, and of log messages, as
-// the level that it has set says.
+// relay sends progress to a client that wants it, and log messages of the level that the client has set.
 func (c *call) relay(env *arcp.Envelope) {
 	switch env.Type {
 	case arcp.JobProgress:
@@ -253,7 +249,7 @@ func (c *call) relay(env *arcp.Envelope) {
 		if p.Total != nil {
 			n.Total = *p.Total
 		}
-		_ = c.session.NotifyProgress(c.ctx, n) // a client that is gone ends the call otherwise
+		_ = c.session.NotifyProgress(c.ctx, n) // a client that is gone ends the call by its context
 	case arcp.Log:
 		p, err := arcp.DecodePayload[arcp.LogPayload](env)
 		if err != nil {
@@ -284,15 +280,14 @@ func logData(p arcp.LogPayload) any {
 	return map[string]any{"message": p.Message, "attributes": p.Attributes}
 }
 
-// success is a result: its JSON as text, a string as it is, and as structured
-// content when it is an object.
+// success returns a result: text, its JSON unless it is a string, and structured content if it is an object.
 func success(t Tool, value arcp.Raw) *sdk.CallToolResult {
 	if r := theirs(t, value); r != nil {
 		return r
 	}
 	text := string(value)
 	if value.Kind() == '"' {
-		_ = arcp.Unmarshal(value, &text) // it is one
+		_ = arcp.Unmarshal(value, &text) // it is a string
 	}
 	r := &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: text}}}
 	if value.Kind() == '{' && value.IsValid() { // a result in parts may be any text
@@ -301,8 +296,8 @@ func success(t Tool, value arcp.Raw) *sdk.CallToolResult {
 	return r
 }
 
-// theirs is the result of a tool that is an MCP server's: its content, as that
-// server sent it. It is nil for any other.
+// theirs returns the result of a tool of an MCP server, with the content as that server sent it; nil: the tool is
+// of another source.
 func theirs(t Tool, value arcp.Raw) *sdk.CallToolResult {
 	if t.Source != "mcp" || isObjectSchema(t.OutputSchema) {
 		return nil
@@ -318,13 +313,13 @@ func theirs(t Tool, value arcp.Raw) *sdk.CallToolResult {
 	return r
 }
 
-// rawJSON is encoded as the bytes it is.
+// rawJSON is encoded JSON.
 type rawJSON []byte
 
 // MarshalJSON returns the bytes.
 func (r rawJSON) MarshalJSON() ([]byte, error) { return r, nil }
 
-// failed is a result for an error of the runtime or of a job.
+// failed returns the result for an error of the runtime or of a job.
 func failed(err error) *sdk.CallToolResult {
 	if e, ok := errors.AsType[*client.RemoteError](err); ok {
 		return failure(e.RawCode, e.Message)

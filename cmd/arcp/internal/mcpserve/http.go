@@ -20,31 +20,31 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Door says who may come in over HTTP.
-type Door struct {
-	Token   string   // "": none is asked for
-	Origins []string // of web pages that may, besides those of this computer
-	Proxied bool     // a proxy is before it, which names the host as it likes
+// Access says which clients are accepted over HTTP.
+type Access struct {
+	Token   string   // bearer token of clients; "": none is required
+	Origins []string // of accepted web pages, besides those of this computer
+	Proxied bool     // the server is behind a proxy: the Host header is not checked
 }
 
 const (
 	maxRequest   = 8 << 20
-	maxNewcomer  = 1 << 20   // of a request without a session, which is read as a whole first
-	idleSessions = time.Hour // then a session of a client that has gone is ended
+	maxNewcomer  = 1 << 20   // of a request without a session, which is read before it is handled
+	idleSessions = time.Hour // then an idle session is ended
 	readHeader   = 10 * time.Second
 	readBody     = 30 * time.Second
 )
 
-// retryAfter is when a client may try again for whom there is no place, in seconds.
+// retryAfter is the value of Retry-After when all slots are in use, in seconds.
 const retryAfter = "10"
 
 // HTTP serves clients over streamable HTTP.
-func (s *Server) HTTP(d Door) http.Handler {
+func (s *Server) HTTP(d Access) http.Handler {
 	streamable := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s.mcp },
 		&sdk.StreamableHTTPOptions{MaxRequestBodyBytes: maxRequest, DisableLocalhostProtection: d.Proxied, Logger: s.cfg.Log})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
-			r.Body = inTime(w, r.Body) // also when it is refused, as the rest of the body is read then
+			r.Body = inTime(w, r.Body) // also for a refused request: the rest of its body is read then
 		}
 		switch {
 		case !d.allowsOrigin(r.Header.Get("Origin")):
@@ -58,21 +58,21 @@ func (s *Server) HTTP(d Door) http.Handler {
 	})
 }
 
-// serveSession serves a request of a session, or one that may begin one.
+// serveSession serves a request of a session, or a request that may begin one.
 func (s *Server) serveSession(streamable http.Handler, w http.ResponseWriter, r *http.Request) {
 	id := r.Header.Get("Mcp-Session-Id")
 	switch {
 	case id != "":
-		c := s.places.of(id)
-		if c == nil { // it has ended; for the SDK it may be about to
+		c := s.sessions.acquire(id)
+		if c == nil { // the session has ended, or is ending in the SDK
 			http.Error(w, "session not found: begin another one", http.StatusNotFound)
 			return
 		}
-		defer s.places.leave(c)
+		defer s.sessions.leave(c)
 		if r.Method == http.MethodDelete {
 			defer func() {
 				if !slices.Contains(slices.Collect(s.mcp.Sessions()), c.session) {
-					s.places.remove(c) // before the client learns of it and begins another
+					s.sessions.remove(c) // before the client gets the response and begins another
 				}
 			}()
 		}
@@ -83,8 +83,8 @@ func (s *Server) serveSession(streamable http.Handler, w http.ResponseWriter, r 
 	streamable.ServeHTTP(w, r)
 }
 
-// serveNewcomer serves a request that may begin a session. It is read before there
-// is a place for it, as it may come slowly, or be another request.
+// serveNewcomer serves a request that may begin a session. It reads the request before it reserves a slot: the
+// request may be slow, or begin no session.
 func (s *Server) serveNewcomer(streamable http.Handler, w http.ResponseWriter, r *http.Request) {
 	select {
 	case s.newcomers <- struct{}{}:
@@ -106,18 +106,18 @@ func (s *Server) serveNewcomer(streamable http.Handler, w http.ResponseWriter, r
 		return
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	var c *sessionSlot // nil: for what begins no session
+	var c *sessionSlot // nil: the request begins no session
 	if begins(body) {
-		if c = s.places.promise(); c == nil {
-			turnAway(w, fmt.Sprintf("all %d sessions are in use: end one, or try again later", s.places.most))
+		if c = s.sessions.reserve(); c == nil {
+			turnAway(w, fmt.Sprintf("all %d sessions are in use: end one, or try again later", s.sessions.most))
 			return
 		}
-		defer s.places.settle(c)
+		defer s.sessions.release(c)
 	}
-	streamable.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), placeKey{}, c)))
+	streamable.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), slotKey{}, c)))
 }
 
-// begins reports whether a message begins a session. One in a batch does not.
+// begins reports whether a message begins a session. A batch does not.
 func begins(body []byte) bool {
 	msg, err := jsonrpc.DecodeMessage(body)
 	req, ok := msg.(*jsonrpc.Request)
@@ -129,9 +129,8 @@ func turnAway(w http.ResponseWriter, why string) {
 	http.Error(w, why, http.StatusServiceUnavailable)
 }
 
-// timedBody is the body of a request that must have come in time. Its deadline ends
-// with it, for what the connection is used for afterwards; one that has passed stays,
-// so that nobody waits for the rest.
+// timedBody is the body of a request with a deadline. The deadline is removed at the end of the body, for later
+// requests of the connection. A deadline that has passed stays, so that the rest is not waited for.
 type timedBody struct {
 	io.ReadCloser
 	conn *http.ResponseController
@@ -139,7 +138,7 @@ type timedBody struct {
 
 func inTime(w http.ResponseWriter, body io.ReadCloser) io.ReadCloser {
 	b := timedBody{body, http.NewResponseController(w)}
-	_ = b.conn.SetReadDeadline(time.Now().Add(readBody)) // only those of tests have none
+	_ = b.conn.SetReadDeadline(time.Now().Add(readBody)) // only connections of tests have no deadlines
 	return b
 }
 
@@ -152,15 +151,14 @@ func (b timedBody) Read(p []byte) (int, error) {
 }
 
 // Serve serves HTTP on a listener until it is closed.
-func (s *Server) Serve(ln net.Listener, d Door) error {
+func (s *Server) Serve(ln net.Listener, d Access) error {
 	srv := &http.Server{Handler: s.HTTP(d), ReadHeaderTimeout: readHeader, MaxHeaderBytes: 64 << 10}
 	defer srv.Close()
 	return srv.Serve(ln)
 }
 
-// allowsOrigin refuses web pages of elsewhere: browsers say where a page is from,
-// and other programs say nothing.
-func (d *Door) allowsOrigin(origin string) bool {
+// allowsOrigin reports whether the Origin of a request is accepted. Programs other than browsers send none.
+func (d *Access) allowsOrigin(origin string) bool {
 	if origin == "" || slices.Contains(d.Origins, origin) {
 		return true
 	}
@@ -172,7 +170,7 @@ func (d *Door) allowsOrigin(origin string) bool {
 	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-func (d *Door) allowsToken(header string) bool {
+func (d *Access) allowsToken(header string) bool {
 	if d.Token == "" {
 		return true
 	}

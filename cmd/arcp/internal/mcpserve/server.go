@@ -1,9 +1,8 @@
-// Package mcpserve offers the tools of a runtime to MCP clients. It is an ARCP
-// client of the runtime: a call becomes a job, a question of the job becomes an
-// elicitation, and the catalogue is followed as it changes.
+// Package mcpserve offers the tools of a runtime to MCP clients. It is an ARCP client of the runtime: a call
+// becomes a job, a question of the job an elicitation, and a change of the catalogue a notification.
 //
-// One goroutine keeps the catalogue; each call has the goroutine that the SDK
-// gives it. SPEC.md §7.9 says what is mapped to what.
+// One goroutine updates the catalogue. Each call runs on a goroutine of the SDK. SPEC.md §7.9 has the
+// mapping.
 package mcpserve
 
 //lint:file-ignore SA1019 clients of the versions in use log in the way that the next one will drop
@@ -28,35 +27,33 @@ import (
 
 // Config configures a Server. It is not changed after New.
 type Config struct {
-	// Open opens a session with the runtime that survives its connections. It is
-	// called again when the session is lost. The options have what the server needs;
-	// Open adds who it is.
+	// Open opens a session with the runtime that reconnects. It is called again when the session is
+	// lost. The options are those of the server; Open adds the credentials.
 	Open func(ctx context.Context, opts client.Options) (*client.Client, error)
 
 	Tools   []string      // globs of the tools that are offered; none: all but the runtime's own
 	Flat    bool          // tools are named without dots
-	Timeout time.Duration // of a call, whatever it waits for; then the job goes on without it
+	Timeout time.Duration // of a call; its job continues after it
 	Version string
-	Log     *slog.Logger // nil: nothing
+	Log     *slog.Logger // nil: no log
 }
 
 const (
 	openTimeout    = 10 * time.Second
 	refreshTimeout = time.Minute
 	cancelTimeout  = 5 * time.Second
-	refreshEvery   = time.Second      // at most, however often the catalogue changes
+	refreshEvery   = time.Second      // minimum between two reads of the catalogue
 	refreshAgain   = 10 * time.Second // after a failure
 	maxSessions    = 256              // of MCP clients over HTTP
 	maxTools       = 10_000
-	maxResult      = 16 << 20 // bytes of a result that comes in parts
+	maxResult      = 16 << 20 // bytes of a result in parts
 )
 
-// protocols are the versions of MCP in which a server may ask something in the
-// middle of a call. A client that knows newer ones falls back to them.
+// protocols are the versions of MCP with elicitation during a call. Clients of newer versions fall back to
+// them.
 var protocols = []string{"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}
 
-// builtin are the prefixes of the runtime's own tools, for runtimes that do not say
-// where their tools come from.
+// builtin are the prefixes of the runtime's own tools, for runtimes that do not report the source of tools.
 var builtin = []string{"registry.", "host.", "approval.", "tools.", "code.", "artifact.", "jobs.", "input.", "sessions."}
 
 // Server offers the tools of a runtime to any number of MCP clients.
@@ -67,12 +64,12 @@ type Server struct {
 	stop context.CancelCauseFunc
 	done sync.WaitGroup
 
-	changed chan struct{} // capacity 1: the catalogue is another
+	changed chan struct{} // capacity 1: the catalogue has changed
 	running running
 
-	places    *places       // of clients over HTTP
-	newcomers chan struct{} // holds one for each of their requests without a session
-	opening   chan struct{} // holds one while nobody opens a session
+	sessions  *sessionPool  // of clients over HTTP
+	newcomers chan struct{} // semaphore of requests without a session
+	opening   chan struct{} // mutex of opening a session: holds a token while it is free
 
 	mu     sync.Mutex
 	client *client.Client  // nil: the session was lost
@@ -86,42 +83,42 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: cfg, changed: make(chan struct{}, 1), shown: make(map[string]Tool), opening: make(chan struct{}, 1), places: newPlaces(maxSessions),
+	s := &Server{cfg: cfg, changed: make(chan struct{}, 1), shown: make(map[string]Tool), opening: make(chan struct{}, 1), sessions: newSessionPool(maxSessions),
 		newcomers: make(chan struct{}, maxSessions)}
 	s.opening <- struct{}{}
-	s.running.jobs, s.running.news = make(map[arcp.JobID]*call), make(chan struct{})
+	s.running.jobs, s.running.changed = make(map[arcp.JobID]*call), make(chan struct{})
 	s.life, s.stop = context.WithCancelCause(context.Background())
 	s.mcp = sdk.NewServer(&sdk.Implementation{Name: "arcpd", Title: "ARCP runtime", Version: cfg.Version}, &sdk.ServerOptions{
 		Capabilities:              &sdk.ServerCapabilities{Logging: &sdk.LoggingCapabilities{}, Tools: &sdk.ToolCapabilities{ListChanged: true}},
 		SupportedProtocolVersions: protocols,
 		Logger:                    cfg.Log,
 	})
-	s.mcp.AddReceivingMiddleware(s.inPlace)
+	s.mcp.AddReceivingMiddleware(s.countUses)
 	if err := s.refresh(ctx); err != nil {
 		s.Close()
 		return nil, err
 	}
-	s.done.Go(s.keep)
+	s.done.Go(s.updateCatalogue)
 	return s, nil
 }
 
-// Close cancels the calls under way and ends the session and those of clients over
-// HTTP. It returns when its goroutines have ended.
+// Close cancels the calls under way, and ends the sessions of clients and the session with the runtime. It
+// returns when its goroutines have ended.
 func (s *Server) Close() {
 	s.stop(errStopped)
 	within(cancelTimeout, s.running.calls.Wait)
-	within(cancelTimeout, s.places.close)
+	within(cancelTimeout, s.sessions.close)
 	s.done.Wait()
 	if c := s.current(); c != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), cancelTimeout)
 		defer cancel()
-		_ = c.CloseWith(ctx, arcp.SessionClosePayload{Reason: "done", Forget: true}) // all that mattered has been said
+		_ = c.CloseWith(ctx, arcp.SessionClosePayload{Reason: "done", Forget: true}) // the end of the connection ends the session too
 	}
 }
 
-// Pipe serves one client over a pair of streams, until either ends or ctx does.
+// Pipe serves one client over a pair of streams, until one of them or ctx ends.
 func (s *Server) Pipe(ctx context.Context, in io.Reader, out io.Writer) error {
-	// The end of the input ends the calls, and with them the session.
+	// The end of the input ends the calls, which the end of the session waits for.
 	session, err := s.mcp.Connect(ctx, &sdk.IOTransport{Reader: untilEnd{in, func() { s.stop(errGone) }}, Writer: unclosed{out}}, nil)
 	if err != nil {
 		return err
@@ -131,8 +128,8 @@ func (s *Server) Pipe(ctx context.Context, in io.Reader, out io.Writer) error {
 	select {
 	case err = <-ended:
 	case <-ctx.Done():
-		s.stop(errGone)     // calls end, so that the session can
-		_ = session.Close() // why it ends is known
+		s.stop(errGone)     // the end of the session waits for the calls
+		_ = session.Close() // the reason is the cause of ctx
 		<-ended
 		err = context.Cause(ctx)
 	}
@@ -144,7 +141,7 @@ func (s *Server) Pipe(ctx context.Context, in io.Reader, out io.Writer) error {
 
 var errGone = errors.New("the MCP client has gone")
 
-// untilEnd tells when its reader ends.
+// untilEnd calls ended when its reader ends.
 type untilEnd struct {
 	io.Reader
 	ended func()
@@ -164,14 +161,14 @@ type unclosed struct{ io.Writer }
 
 func (unclosed) Close() error { return nil }
 
-// current is the session that was opened last; nil: none was.
+// current returns the latest session; nil: there is none.
 func (s *Server) current() *client.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.client
 }
 
-// session is the session with the runtime, opened anew if it was lost.
+// session returns the session with the runtime. It opens another if that was lost.
 func (s *Server) session(ctx context.Context) (*client.Client, error) {
 	if c := s.current(); c != nil && c.Err() == nil {
 		return c, nil
@@ -185,7 +182,7 @@ func (s *Server) session(ctx context.Context) (*client.Client, error) {
 		return nil, context.Cause(ctx)
 	}
 	if c := s.current(); c != nil && c.Err() == nil {
-		return c, nil // somebody else has opened it
+		return c, nil // another goroutine has opened it
 	}
 	c, err := s.cfg.Open(ctx, s.options())
 	if err != nil {
@@ -208,7 +205,7 @@ func (s *Server) options() client.Options {
 	}
 }
 
-// watch hears that the catalogue has changed. It is called by the client's reader.
+// watch handles tools.changed. The reader of the client calls it.
 func (s *Server) watch(env *arcp.Envelope) bool {
 	if env.Type != arcp.EventEmit || env.JobID != "" {
 		return false
@@ -219,14 +216,13 @@ func (s *Server) watch(env *arcp.Envelope) bool {
 	}
 	select {
 	case s.changed <- struct{}{}:
-	default: // it is known
+	default: // a change is pending already
 	}
 	return true
 }
 
-// keep keeps the catalogue, until Close. In a session that was opened anew it may be
-// another one.
-func (s *Server) keep() {
+// updateCatalogue reads the catalogue after each change, and in each new session, until Close.
+func (s *Server) updateCatalogue() {
 	for known := s.current(); ; known = s.current() {
 		select {
 		case <-s.life.Done():
@@ -251,8 +247,7 @@ func (s *Server) keep() {
 	}
 }
 
-// refresh reads the catalogue and offers what is wanted of it. The SDK tells the
-// clients.
+// refresh reads the catalogue and offers the selected tools. The SDK notifies the clients.
 func (s *Server) refresh(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
 	defer cancel()
@@ -286,7 +281,7 @@ func (s *Server) refresh(ctx context.Context) error {
 	return nil
 }
 
-// offer tells the SDK what has changed.
+// offer updates the tools of the SDK.
 func (s *Server) offer(next map[string]Tool) {
 	s.mu.Lock()
 	old := s.shown
@@ -301,7 +296,7 @@ func (s *Server) offer(next map[string]Tool) {
 	s.mcp.RemoveTools(gone...)
 }
 
-// add offers a tool. What the SDK cannot take is left out.
+// add offers a tool. It leaves out a tool that the SDK refuses.
 func (s *Server) add(name string, t Tool) {
 	defer func() {
 		if v := recover(); v != nil {

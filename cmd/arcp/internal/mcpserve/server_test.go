@@ -330,7 +330,7 @@ func TestPipeEndsWithItsClient(t *testing.T) {
 
 func TestWhoMayComeIn(t *testing.T) {
 	r := start(t, Config{}, raw(t, tool.Capability{Name: "t"}, echo))
-	d := Door{Token: "0123456789abcdef", Origins: []string{"https://app.example"}}
+	d := Access{Token: "0123456789abcdef", Origins: []string{"https://app.example"}}
 	web := httptest.NewServer(r.srv.HTTP(d))
 	defer web.Close()
 	for _, c := range []struct {

@@ -51,9 +51,9 @@ func inBubble(t *testing.T, most int, test func(t *testing.T, w *web, p *pipes),
 		stuck := time.AfterFunc(10*24*time.Hour, func() { panic(t.Name() + " waits for what does not come") })
 		defer stuck.Stop()
 		r := start(t, Config{Timeout: 10 * time.Hour}, tools...)
-		r.srv.places.most = most
+		r.srv.sessions.most = most
 		p := &pipes{make(chan net.Conn), make(chan struct{})}
-		server := &httptest.Server{Listener: p, Config: &http.Server{Handler: r.srv.HTTP(Door{})}}
+		server := &httptest.Server{Listener: p, Config: &http.Server{Handler: r.srv.HTTP(Access{})}}
 		go func() { _ = server.Config.Serve(p) }() // until it is closed
 		client := &http.Transport{DialContext: p.dial}
 		server.URL = "http://localhost"
@@ -239,13 +239,13 @@ func TestOnlyIdleSessionsEndByThemselves(t *testing.T) {
 		has := func(when string, want ...string) {
 			t.Helper()
 			synctest.Wait()
-			w.srv.places.mu.Lock()
-			defer w.srv.places.mu.Unlock()
-			if len(w.srv.places.taken) != len(want) || w.sessions() != len(want) {
-				t.Fatalf("%s: %d places are taken by %d sessions, want %d", when, len(w.srv.places.taken), w.sessions(), len(want))
+			w.srv.sessions.mu.Lock()
+			defer w.srv.sessions.mu.Unlock()
+			if len(w.srv.sessions.slots) != len(want) || w.sessions() != len(want) {
+				t.Fatalf("%s: %d slots are used by %d sessions, want %d", when, len(w.srv.sessions.slots), w.sessions(), len(want))
 			}
 			for _, id := range want {
-				if w.srv.places.taken[id] == nil {
+				if w.srv.sessions.slots[id] == nil {
 					t.Fatalf("%s: a session has ended that was in use", when)
 				}
 			}
@@ -298,9 +298,9 @@ func TestCloseEndsIdleSessions(t *testing.T) {
 		if n := w.sessions(); n != 0 {
 			t.Errorf("%d sessions, want 0", n)
 		}
-		w.srv.places.mu.Lock()
-		defer w.srv.places.mu.Unlock()
-		if w.srv.places.timer.Stop() {
+		w.srv.sessions.mu.Lock()
+		defer w.srv.sessions.mu.Unlock()
+		if w.srv.sessions.timer.Stop() {
 			t.Error("a timer runs")
 		}
 	})

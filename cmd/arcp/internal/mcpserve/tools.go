@@ -19,17 +19,16 @@ import (
 	"github.com/arcpd/arcpd/arcp/client"
 )
 
-// Tool is what the catalogue says about a tool; its list says less.
+// Tool is a tool of the catalogue. tools.list has some of the members only.
 type Tool struct{ arcp.ToolView }
 
-// same reports whether two look alike to a client.
+// same reports whether two tools are equal for a client.
 func (t Tool) same(o Tool) bool {
 	return t.Name == o.Name && t.Description == o.Description && t.SideEffect == o.SideEffect && t.Idempotent == o.Idempotent &&
 		bytes.Equal(t.InputSchema, o.InputSchema) && bytes.Equal(t.OutputSchema, o.OutputSchema)
 }
 
-// catalogue asks the runtime for its tools. A runtime without tools.list says at
-// least how they are named.
+// catalogue returns the tools of the runtime. Of a runtime without tools.list it returns their names only.
 func catalogue(ctx context.Context, c *client.Client) ([]Tool, error) {
 	var all []Tool
 	for cursor := ""; ; {
@@ -53,7 +52,7 @@ func catalogue(ctx context.Context, c *client.Client) ([]Tool, error) {
 	}
 }
 
-// newest keeps one of the versions of a tool, the first.
+// newest returns the first version of each tool.
 func newest(all []Tool) []Tool {
 	seen := make(map[string]bool, len(all))
 	return slices.DeleteFunc(all, func(t Tool) bool {
@@ -63,11 +62,10 @@ func newest(all []Tool) []Tool {
 	})
 }
 
-// describing bounds the questions under way for the schemas of a catalogue.
+// describing bounds the concurrent calls of tools.describe.
 const describing = 16
 
-// describeAll asks for what the list leaves out. A tool that is gone meanwhile is
-// left out.
+// describeAll adds the members that tools.list omits. It removes tools that have gone meanwhile.
 func describeAll(ctx context.Context, c *client.Client, tools map[string]Tool) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(describing)
@@ -94,7 +92,7 @@ func isGone(err error) bool {
 	return ok && (e.Code == arcp.CodeAgentNotAvailable || e.Code == arcp.CodeNotFound)
 }
 
-// announced are the tools that the runtime named when the session was opened.
+// announced returns the tools of session.accepted.
 func announced(c *client.Client) (list []Tool) {
 	for _, a := range c.Session().Capabilities.Agents {
 		list = append(list, Tool{arcp.ToolView{Name: a.Name, Version: a.Default}})
@@ -115,7 +113,7 @@ func ask(ctx context.Context, c *client.Client, tool string, args any, result an
 	return arcp.Unmarshal(value, result)
 }
 
-// describe is the tool as MCP describes it.
+// describe returns the tool as described in MCP.
 func (t Tool) describe(name string) *sdk.Tool {
 	readOnly := t.SideEffect == "none" || t.SideEffect == "read"
 	d := &sdk.Tool{Name: name, Description: t.Description, InputSchema: json.RawMessage(objectSchema(t.InputSchema)),
@@ -132,8 +130,7 @@ func (t Tool) describe(name string) *sdk.Tool {
 	return d
 }
 
-// objectSchema is a schema that says that it is of an object, as arguments always
-// are and MCP wants to be said.
+// objectSchema returns a schema with type object, which MCP requires. Arguments are always objects.
 func objectSchema(raw arcp.Raw) arcp.Raw {
 	if isObjectSchema(raw) {
 		return raw
@@ -142,7 +139,7 @@ func objectSchema(raw arcp.Raw) arcp.Raw {
 	if raw.Kind() == 'f' {
 		members["not"] = arcp.Raw("{}")
 	} else if raw.Kind() == '{' {
-		_ = arcp.Unmarshal(raw, &members) // it is one
+		_ = arcp.Unmarshal(raw, &members) // it is an object
 	}
 	members["type"] = arcp.Raw(`"object"`)
 	out, err := arcp.Marshal(members)
@@ -159,16 +156,16 @@ func isObjectSchema(raw arcp.Raw) bool {
 	return raw.Kind() == '{' && arcp.Unmarshal(raw, &s) == nil && string(s.Type) == `"object"`
 }
 
-// What MCP allows of names: letters, digits, dots, dashes and underscores, so that
-// every name of ours is one, unless it is too long.
+// MCP allows letters, digits, dots, dashes and underscores in names. Every tool name is valid unless it is too
+// long.
 const (
 	maxName     = 128
 	maxFlatName = 64
 	hashBytes   = 4
 )
 
-// name is what a tool is called in MCP. Flat names have no dots and are shorter,
-// for clients that are stricter than the protocol.
+// name returns the MCP name of a tool. Flat names have no dots and are shorter, for clients that are stricter
+// than the protocol.
 func (s *Server) name(name string) string {
 	most := maxName
 	if s.cfg.Flat {

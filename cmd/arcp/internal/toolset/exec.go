@@ -12,7 +12,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool/exec"
 )
 
-// execKeys are those of an entry with exec.
+// execKeys are the keys of an entry with exec.
 var execKeys = []string{"name", "version", "description", "exec", "env", "dir", "input_schema", "output_schema", "side_effect",
 	"idempotent", "limits", "approval", "recovery", "retry", "min_trust", "sandbox"}
 
@@ -47,7 +47,7 @@ func (e *Entry) parseExec(m map[string]any, dir string) error {
 	return checkTool(c)
 }
 
-// checkTool has the capability checked by who makes tools of it.
+// checkTool checks the capability as the runtime does.
 func checkTool(c *exec.Config) error {
 	for _, reserved := range tool.Reserved {
 		if strings.HasPrefix(c.Name, reserved) {
@@ -55,22 +55,22 @@ func checkTool(c *exec.Config) error {
 		}
 	}
 	if _, err := tool.NewRaw(c.Capability, nil); err != nil {
-		return fmt.Errorf(": %s", strings.Join(strings.Fields(err.Error()), " ")) // what is wrong with a schema has lines
+		return fmt.Errorf(": %s", strings.Join(strings.Fields(err.Error()), " ")) // an error of a schema has several lines
 	}
 	return nil
 }
 
-// The largest of the limits of a tool that a file may ask for.
+// Maximum values of the limits of a tool.
 const (
 	maxTimeout     = 30 * 24 * time.Hour
-	maxBytes       = 256 << 20 // a result may not be larger anyway
+	maxBytes       = 256 << 20 // the maximum of a result
 	maxCount       = 1 << 20
 	maxBoundBytes  = 1 << 50
 	maxCPUSeconds  = 30 * 24 * 3600
 	millisecondsIn = int64(maxTimeout / time.Millisecond)
 )
 
-// limits reads limits: of a call, where 0 is off, and of its processes.
+// limits reads the limits of a call, where 0 is off, and of its processes.
 func limits(v any, l *tool.Limits, b *exec.Bounds) error {
 	var timeout int64 = -1
 	err := keys{
@@ -98,7 +98,7 @@ func limits(v any, l *tool.Limits, b *exec.Bounds) error {
 	return err
 }
 
-// callLimits reads limits of calls that are not a process each.
+// callLimits reads the limits of calls without a process of their own.
 func callLimits(v any, l *tool.Limits) error {
 	var b exec.Bounds
 	if err := limits(v, l, &b); err != nil {
@@ -110,8 +110,7 @@ func callLimits(v any, l *tool.Limits) error {
 	return nil
 }
 
-// retry reads retry with the bounds of a submit's; what is wrong with the numbers
-// is said by who makes the tool.
+// retry reads a retry policy. checkTool checks the numbers further.
 func retry(v any, r *tool.Retry) error {
 	return keys{
 		"max_attempts": whole(&r.MaxAttempts, 1, tool.MaxAttempts),
@@ -121,7 +120,7 @@ func retry(v any, r *tool.Retry) error {
 	}.read(v, "max_attempts")
 }
 
-// approval reads a policy. This is the one place that knows how one is written.
+// approval reads an approval policy.
 func approval(dst *tool.Approval) func(any) error {
 	return func(v any) error {
 		raw, err := arcp.Marshal(v)

@@ -17,12 +17,12 @@ import (
 	"github.com/arcpd/arcpd/cmd/arcp/internal/settings"
 )
 
-// The errors here begin with where they are: ".key" or ": what is wrong".
+// Errors in this file begin with their position: ".key", or ": " and the fault.
 
-// keys are what a mapping may have, and what reads each.
+// keys are the keys of a mapping, with the functions that read their values.
 type keys map[string]func(any) error
 
-// read reads a mapping. Dashes in its keys are underscores.
+// read reads a mapping. Dashes in its keys count as underscores.
 func (k keys) read(v any, required ...string) error {
 	m, err := mapping(v)
 	if err != nil {
@@ -46,7 +46,7 @@ func (k keys) read(v any, required ...string) error {
 }
 
 func unknown(key string, known []string) error {
-	const slip = 2 // letters off; two that are swapped count as two
+	const slip = 2 // edit distance; swapped letters count as two
 	if near, off := settings.Closest(key, known); off <= slip {
 		return fmt.Errorf(": unknown key %.40q; did you mean %q?", key, near)
 	}
@@ -175,8 +175,8 @@ func texts(v any) ([]string, error) {
 	return list, nil
 }
 
-// argv reads a program and its arguments. A program with a slash in its name is
-// a path; one without is looked for in PATH when it is started.
+// argv reads a program and its arguments. A program with a slash is a path; another is searched in PATH when
+// it is started.
 func argv(dst *[]string, dir string) func(any) error {
 	return func(v any) error {
 		list, err := texts(v)
@@ -195,8 +195,8 @@ func argv(dst *[]string, dir string) func(any) error {
 
 var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// variables reads names of environment variables. No error repeats one that is
-// none: it may be a value.
+// variables reads names of environment variables. An error does not repeat an invalid name, which may be a
+// secret value.
 func variables(dst *[]string) func(any) error {
 	return func(v any) error {
 		list, err := texts(v)
@@ -266,7 +266,7 @@ func file(dst *string, dir string) func(any) error {
 	}
 }
 
-// folder reads the path of a directory that is there.
+// folder reads the path of an existing directory.
 func folder(dst *string, dir string) func(any) error {
 	return func(v any) error {
 		if err := file(dst, dir)(v); err != nil {

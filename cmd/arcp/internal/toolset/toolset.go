@@ -1,6 +1,5 @@
-// Package toolset reads the setting tools: what else than the tools of this
-// program a runtime offers. It checks everything that can be checked without
-// starting anything, and says of a mistake in which entry it is and what to do.
+// Package toolset reads the setting tools: the commands, MCP servers and workers whose tools a runtime offers.
+// It checks them without starting them. An error names the entry and what to do.
 package toolset
 
 import (
@@ -18,17 +17,16 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool/exec"
 )
 
-// maxEntries bounds the entries: each but an exec one has a process or a
-// connection.
+// maxEntries bounds the entries: each MCP server and worker has a process or a connection.
 const maxEntries = 1024
 
-// Entry is one entry of tools: exactly one of Exec, MCP and Agent is set.
+// Entry is one entry of tools: exactly one of Exec, MCP and Worker is set.
 type Entry struct {
 	Where string // the entry, for messages: tools[2] (github)
 
-	Exec  *exec.Config
-	MCP   *MCP
-	Agent *Agent
+	Exec   *exec.Config
+	MCP    *MCP
+	Worker *Worker
 }
 
 // MCP is a server of the Model Context Protocol. Either Command or URL is set.
@@ -36,32 +34,32 @@ type MCP struct {
 	Name        string
 	Command     []string // the program and its arguments
 	Env         []string // of a command: names of the variables that are handed on, beside PATH and HOME
-	Dir         string   // of a command: where it runs, an absolute path; "": where the server does
+	Dir         string   // of a command: working directory, an absolute path; "": that of the server
 	URL         string   // http or https, without a password
-	HeadersFile string   // of a URL: a header a line, Name: value; an absolute path
+	HeadersFile string   // of a URL: absolute path of a file with lines Name: value
 	Filter
 
-	SideEffect tool.SideEffect // of all its tools; "": what the server says of each
-	Approval   tool.Approval   // of all its tools; zero: manual for those that the server does not say to only read
+	SideEffect tool.SideEffect // of all its tools; "": by the hints of the server
+	Approval   tool.Approval   // of all its tools; zero: manual for tools without readOnlyHint
 	Limits     tool.Limits     // of each of its tools
 }
 
-// Agent is a program that speaks ARCP on its standard input and output.
-type Agent struct {
+// Worker is a program that speaks ARCP as a worker on its standard streams.
+type Worker struct {
 	Name    string
 	Command []string // the program and its arguments
 	Env     []string // names of the variables that are handed on, beside PATH
-	Dir     string   // where it runs, an absolute path; "": where the server does
-	Filter
+	Dir     string   // working directory, an absolute path; "": that of the server
+	Allow   []string // patterns, as of path.Match, of the names of its tools; never empty
 }
 
-// Filter says which tools of a source are offered, and under what names.
+// Filter selects the tools of a source and prefixes their names.
 type Filter struct {
-	Prefix string   // of the names here
-	Allow  []string // patterns, as of path.Match, of the names there; never empty
+	Prefix string   // of the published names
+	Allow  []string // patterns, as of path.Match, of the source's own names; never empty
 }
 
-// Allows reports whether a tool is offered, by its name there.
+// Allows reports whether a tool is offered, by the source's own name.
 func (f *Filter) Allows(name string) bool {
 	return slices.ContainsFunc(f.Allow, func(pattern string) bool {
 		ok, _ := path.Match(pattern, name) // the patterns were checked
@@ -82,8 +80,7 @@ func Load(v *settings.Values) ([]Entry, error) {
 	return entries, nil
 }
 
-// Parse reads the value of tools as a YAML decoder gives it. Paths are relative to
-// dir.
+// Parse reads the value of tools as decoded from YAML. Paths are relative to dir.
 func Parse(raw any, dir string) ([]Entry, error) {
 	if raw == nil || raw == "" {
 		return nil, nil
@@ -108,14 +105,14 @@ func Parse(raw any, dir string) ([]Entry, error) {
 	return entries, distinct(entries)
 }
 
-// parse fills in the entry: Where first, as far as it can be known.
+// parse reads an entry. It sets Where first, for errors.
 func (e *Entry) parse(i int, item any, dir string) error {
 	e.Where = fmt.Sprintf("tools[%d]", i)
 	m, err := mapping(item)
 	if err != nil {
-		return fmt.Errorf("%w: a mapping with exec and name, with mcp, or with arcp", err)
+		return fmt.Errorf("%w: a mapping with exec and name, with mcp, or with worker", err)
 	}
-	kinds := slices.DeleteFunc([]string{"exec", "mcp", "arcp"}, func(k string) bool { _, ok := m[k]; return !ok })
+	kinds := slices.DeleteFunc([]string{"exec", "mcp", "worker", "arcp"}, func(k string) bool { _, ok := m[k]; return !ok })
 	if len(kinds) != 1 {
 		return kindless(m, kinds)
 	}
@@ -127,8 +124,8 @@ func (e *Entry) parse(i int, item any, dir string) error {
 		e.name(nameIn(m["mcp"]))
 		return e.parseMCP(m, dir)
 	}
-	e.name(nameIn(m["arcp"]))
-	return e.parseAgent(m, dir)
+	e.name(nameIn(m[kinds[0]]))
+	return e.parseWorker(kinds[0], m, dir)
 }
 
 // name adds the name of the entry to Where, if it has one.
@@ -143,18 +140,18 @@ func nameIn(v any) any {
 	return m["name"]
 }
 
-// kindless refuses an entry that is of no kind, or of more than one.
+// kindless returns the error for an entry without a kind, or with several.
 func kindless(m map[string]any, kinds []string) error {
 	if len(kinds) > 1 {
 		return fmt.Errorf(": it has %s: make an entry of each", strings.Join(kinds, " and "))
 	}
-	known := append(slices.Clone(execKeys), "mcp", "arcp", "prefix", "allow")
+	known := append(slices.Clone(execKeys), "mcp", "worker", "prefix", "allow")
 	for key := range m {
 		if !slices.Contains(known, key) {
 			return unknown(key, known)
 		}
 	}
-	return errors.New(": want one of exec (a command), mcp (a server of the Model Context Protocol) and arcp (a program that speaks ARCP)")
+	return errors.New(": want one of exec (a command), mcp (a server of the Model Context Protocol) and worker (a program that speaks ARCP)")
 }
 
 func (e *Entry) parseMCP(m map[string]any, dir string) error {
@@ -181,23 +178,25 @@ func (e *Entry) parseMCP(m map[string]any, dir string) error {
 	return s.Filter.complete(s.Name)
 }
 
-func (e *Entry) parseAgent(m map[string]any, dir string) error {
-	a := &Agent{}
-	e.Agent = a
-	program := keys{"name": name(&a.Name), "command": argv(&a.Command, dir), "env": variables(&a.Env), "dir": folder(&a.Dir, dir)}
-	fields := a.Filter.keys()
-	fields["arcp"] = func(v any) error { return program.read(v, "name", "command") }
-	if err := fields.read(m); err != nil {
-		return err
+// parseWorker reads an entry whose program is described under key: worker, or its former name arcp.
+func (e *Entry) parseWorker(key string, m map[string]any, dir string) error {
+	w := &Worker{Allow: []string{"*"}}
+	e.Worker = w
+	program := keys{"name": name(&w.Name), "command": argv(&w.Command, dir), "env": variables(&w.Env), "dir": folder(&w.Dir, dir)}
+	if _, ok := m["prefix"]; ok {
+		return errors.New(".prefix: a worker names its tools itself: remove it")
 	}
-	return a.Filter.complete(a.Name)
+	return keys{
+		key:     func(v any) error { return program.read(v, "name", "command") },
+		"allow": globs(&w.Allow),
+	}.read(m)
 }
 
 func (f *Filter) keys() keys {
 	return keys{"prefix": text(&f.Prefix), "allow": globs(&f.Allow)}
 }
 
-// complete fills in what was not said, and checks the prefix.
+// complete sets defaults and checks the prefix.
 func (f *Filter) complete(name string) error {
 	if f.Prefix == "" {
 		f.Prefix = name + "."
@@ -216,7 +215,7 @@ func (f *Filter) complete(name string) error {
 	return nil
 }
 
-// serverURL refuses a password, which would be shown.
+// serverURL reads a URL. It refuses a password, which `arcp config print` would show.
 func serverURL(dst *string) func(any) error {
 	return func(v any) error {
 		if err := text(dst)(v); err != nil {
@@ -235,7 +234,7 @@ func serverURL(dst *string) func(any) error {
 	}
 }
 
-// distinct refuses what two entries have, and only one can.
+// distinct returns an error if two entries have the same name, prefix or tool.
 func distinct(entries []Entry) error {
 	first := make(map[string]string)
 	for i := range entries {
@@ -254,8 +253,8 @@ func (e *Entry) identity() []string {
 	switch {
 	case e.MCP != nil:
 		return []string{"name " + e.MCP.Name, "prefix " + e.MCP.Prefix}
-	case e.Agent != nil:
-		return []string{"name " + e.Agent.Name, "prefix " + e.Agent.Prefix}
+	case e.Worker != nil:
+		return []string{"name " + e.Worker.Name}
 	}
 	return []string{"tool " + e.Exec.Ref()}
 }

@@ -62,7 +62,7 @@ const full = `
     sandbox: bwrap
   - {mcp: {name: github, command: [github-mcp, stdio]}, prefix: "gh.", allow: ["get_*", list_issues], side_effect: network, approval: none}
   - {mcp: {name: search, url: "https://mcp.example.org/x", headers_file: secret/headers}}
-  - {arcp: {name: helper, command: [arcp, serve, --stdio], env: [HOME], dir: work}, prefix: "h.", allow: ["demo.*"]}
+  - {worker: {name: helper, command: [./helper, --stdio], env: [HOME], dir: work}, allow: ["text.*"]}
   - {name: small, exec: [true]}
 `
 
@@ -97,13 +97,13 @@ func TestEveryKeyIsRead(t *testing.T) {
 	case string(c.OutputSchema) != `{"type":"object"}` || !strings.Contains(string(c.InputSchema), `"maximum":9007199254740993`):
 		t.Errorf("schemas = %s, %s", c.InputSchema, c.OutputSchema)
 	}
-	gh, search, helper := entries[1].MCP, entries[2].MCP, entries[3].Agent
+	gh, search, helper := entries[1].MCP, entries[2].MCP, entries[3].Worker
 	switch {
 	case gh.Prefix != "gh.", !gh.Allows("get_me"), gh.Allows("delete"), gh.SideEffect != tool.SideEffectNetwork, gh.Approval != tool.ApprovalNone:
 		t.Errorf("github = %+v", gh)
 	case search.Prefix != "search.", !search.Allows("anything"), search.Approval != (tool.Approval{}), search.HeadersFile != filepath.Join(dir, "secret/headers"):
 		t.Errorf("search = %+v", search)
-	case helper.Prefix != "h.", helper.Dir != work, len(helper.Command) != 3, !helper.Allows("demo.echo"), helper.Allows("jobs.get"):
+	case helper.Dir != work, !slices.Equal(helper.Command, []string{filepath.Join(dir, "helper"), "--stdio"}), !slices.Equal(helper.Env, []string{"HOME"}), !slices.Equal(helper.Allow, []string{"text.*"}):
 		t.Errorf("helper = %+v", helper)
 	case entries[4].Where != "tools[4] (small)", entries[4].Exec.Sandbox != exec.SandboxNone, entries[4].Exec.Dir != "":
 		t.Errorf("small = %+v", entries[4].Exec)
@@ -114,56 +114,58 @@ func TestEveryKeyIsRead(t *testing.T) {
 // the value of a variable.
 func TestMistakesNameTheirEntry(t *testing.T) {
 	for entry, want := range map[string]string{
-		`- {name: x, exec: [a], limts: {}}`:                                     `tools[0] (x): unknown key "limts"; did you mean "limits"?`,
-		`- {name: x, exec: [a], limits: {timout_ms: 5}}`:                        `tools[0] (x).limits: unknown key "timout_ms"; did you mean "timeout_ms"?`,
-		`- {name: x, exec: [a], limits: {timeout_ms: soon}}`:                    `tools[0] (x).limits.timeout_ms: want a whole number from 0`,
-		`- {name: x, exec: [a], limits: {timeout_ms: -1}}`:                      `.limits.timeout_ms: want a whole number`,
-		`- {name: x, exec: [a], limits: {memory: lots}}`:                        `.limits.memory: want a size such as 64KiB`,
-		`- {name: x, exec: [a], limits: 5}`:                                     `.limits: want a mapping`,
-		`- {name: x, exec: a b}`:                                                `tools[0] (x).exec: want a list of texts`,
-		`- {name: x, exec: [a, 5]}`:                                             `.exec: want a list of texts`,
-		`- {name: x, exec: []}`:                                                 `.exec: name a program`,
-		`- {exec: [a]}`:                                                         `tools[0]: name is missing`,
-		`- {name: x}`:                                                           `want one of exec (a command), mcp`,
-		`- {name: x, exce: [a]}`:                                                `tools[0]: unknown key "exce"; did you mean "exec"?`,
-		`- {name: x, exec: [a], mcp: {}}`:                                       `it has exec and mcp: make an entry of each`,
-		`- x`:                                                                   `tools[0]: want a mapping`,
-		`- {name: X, exec: [a]}`:                                                `the name must match`,
-		`- {name: demo.x, exec: [a]}`:                                           `.name: names that begin with "demo." are the runtime's own`,
-		`- {name: x, exec: [a], env: ["TOKEN=hunter2"]}`:                        `.env: want names of variables, without values`,
-		`- {name: x, exec: [a], env: [ARCP_JOB_ID]}`:                            `.env: ARCP_JOB_ID is the job's`,
-		`- {name: x, exec: [a], dir: /nonexistent}`:                             `.dir: there is no directory /nonexistent`,
-		`- {name: x, exec: [a], input_schema: {type: objekt}}`:                  `tools[0] (x): tool x@1.0.0: input schema:`,
-		`- {name: x, exec: [a], input_schema: nowhere.json}`:                    `nowhere.json: no such file or directory; make it readable`,
-		`- {name: x, exec: [a], side_effect: rwite}`:                            `.side_effect: want one of none, read, write`,
-		`- {name: x, exec: [a], approval: perhaps}`:                             `.approval: want none, manual, {manual: {quorum: 2,`,
-		`- {name: x, exec: [a], approval: {auto: {rules: "true"}}}`:             `.approval: want none, manual, {manual:`,
-		`- {name: x, exec: [a], approval: {manual: {quorum: 17}}}`:              `a quorum of 17; want 1 to 16`,
-		`- {name: x, exec: [a], approval: {auto: {rule: "tru("}}}`:              `tru(`,
-		`- {name: x, exec: [a], recovery: checkpoint}`:                          `.recovery: a command makes no checkpoints`,
-		`- {name: x, exec: [a], retry: {max_attempts: 11}}`:                     `.retry.max_attempts: want a whole number from 1 to 10`,
-		`- {name: x, exec: [a], retry: {initial_ms: 5}}`:                        `.retry: max_attempts is missing`,
-		`- {name: x, exec: [a], retry: {max_attempts: 2}, idempotent: false}`:   `not idempotent`,
-		`- {name: x, exec: [a], min_trust: some}`:                               `.min_trust: want one of untrusted`,
-		`- {name: x, exec: [a], sandbox: docker}`:                               `.sandbox: want one of none, bwrap`,
-		`- {name: x, exec: [a], min_trust: trusted, min-trust: trusted}`:        `.min_trust: it is there twice`,
-		`- {mcp: {name: m}}`:                                                    `tools[0] (m).mcp: want either command`,
-		`- {mcp: {name: m, command: [a], url: "http://h/"}}`:                    `.mcp: want either command`,
-		`- {mcp: {name: m, comand: [a]}}`:                                       `tools[0] (m).mcp: unknown key "comand"; did you mean "command"?`,
-		`- {mcp: {name: m, url: "https://u:hunter2@h/"}}`:                       `.mcp.url: a password does not belong into it`,
-		`- {mcp: {name: m, url: "ftp://h/"}}`:                                   `.mcp.url: want a URL`,
-		`- {mcp: {name: m, command: [a], headers_file: f}}`:                     `.mcp.headers_file: only a url has headers`,
-		`- {mcp: {name: m, url: "https://h/", env: [A]}}`:                       `.mcp: only a command has env and dir`,
-		`- {mcp: {name: m, command: [a]}, limits: {memory: 1MiB}}`:              `.limits: only a command of exec has`,
-		`- {mcp: {name: m, command: [a]}, limits: {timeout_ms: -1}}`:            `.limits.timeout_ms`,
-		`- {mcp: {name: m, command: [a]}, allow: []}`:                           `.allow: it allows nothing`,
-		`- {mcp: {name: m, command: [a]}, allow: ["[a"]}`:                       `.allow: a pattern is empty or has a bracket`,
-		`- {mcp: {name: m, command: [a]}, prefix: "Big."}`:                      `.prefix: "Big."`,
-		`- {mcp: {name: m, command: [a]}, prefix: "jobs."}`:                     `.prefix: names that begin with "jobs."`,
-		`- {arcp: {name: c}}`:                                                   `tools[0] (c).arcp: command is missing`,
-		`- {arcp: {name: c, command: [a]}, approval: none}`:                     `tools[0] (c): unknown key "approval"`,
-		"- {name: x, exec: [a]}\n  - {name: x, exec: [b]}":                      `tools[1] (x): tools[0] (x) has the same tool x@1.0.0`,
-		"- {mcp: {name: m, command: [a]}}\n  - {arcp: {name: m, command: [b]}}": `has the same name m`,
+		`- {name: x, exec: [a], limts: {}}`:                                       `tools[0] (x): unknown key "limts"; did you mean "limits"?`,
+		`- {name: x, exec: [a], limits: {timout_ms: 5}}`:                          `tools[0] (x).limits: unknown key "timout_ms"; did you mean "timeout_ms"?`,
+		`- {name: x, exec: [a], limits: {timeout_ms: soon}}`:                      `tools[0] (x).limits.timeout_ms: want a whole number from 0`,
+		`- {name: x, exec: [a], limits: {timeout_ms: -1}}`:                        `.limits.timeout_ms: want a whole number`,
+		`- {name: x, exec: [a], limits: {memory: lots}}`:                          `.limits.memory: want a size such as 64KiB`,
+		`- {name: x, exec: [a], limits: 5}`:                                       `.limits: want a mapping`,
+		`- {name: x, exec: a b}`:                                                  `tools[0] (x).exec: want a list of texts`,
+		`- {name: x, exec: [a, 5]}`:                                               `.exec: want a list of texts`,
+		`- {name: x, exec: []}`:                                                   `.exec: name a program`,
+		`- {exec: [a]}`:                                                           `tools[0]: name is missing`,
+		`- {name: x}`:                                                             `want one of exec (a command), mcp`,
+		`- {name: x, exce: [a]}`:                                                  `tools[0]: unknown key "exce"; did you mean "exec"?`,
+		`- {name: x, exec: [a], mcp: {}}`:                                         `it has exec and mcp: make an entry of each`,
+		`- x`:                                                                     `tools[0]: want a mapping`,
+		`- {name: X, exec: [a]}`:                                                  `the name must match`,
+		`- {name: demo.x, exec: [a]}`:                                             `.name: names that begin with "demo." are the runtime's own`,
+		`- {name: x, exec: [a], env: ["TOKEN=hunter2"]}`:                          `.env: want names of variables, without values`,
+		`- {name: x, exec: [a], env: [ARCP_JOB_ID]}`:                              `.env: ARCP_JOB_ID is the job's`,
+		`- {name: x, exec: [a], dir: /nonexistent}`:                               `.dir: there is no directory /nonexistent`,
+		`- {name: x, exec: [a], input_schema: {type: objekt}}`:                    `tools[0] (x): tool x@1.0.0: input schema:`,
+		`- {name: x, exec: [a], input_schema: nowhere.json}`:                      `nowhere.json: no such file or directory; make it readable`,
+		`- {name: x, exec: [a], side_effect: rwite}`:                              `.side_effect: want one of none, read, write`,
+		`- {name: x, exec: [a], approval: perhaps}`:                               `.approval: want none, manual, {manual: {quorum: 2,`,
+		`- {name: x, exec: [a], approval: {auto: {rules: "true"}}}`:               `.approval: want none, manual, {manual:`,
+		`- {name: x, exec: [a], approval: {manual: {quorum: 17}}}`:                `a quorum of 17; want 1 to 16`,
+		`- {name: x, exec: [a], approval: {auto: {rule: "tru("}}}`:                `tru(`,
+		`- {name: x, exec: [a], recovery: checkpoint}`:                            `.recovery: a command makes no checkpoints`,
+		`- {name: x, exec: [a], retry: {max_attempts: 11}}`:                       `.retry.max_attempts: want a whole number from 1 to 10`,
+		`- {name: x, exec: [a], retry: {initial_ms: 5}}`:                          `.retry: max_attempts is missing`,
+		`- {name: x, exec: [a], retry: {max_attempts: 2}, idempotent: false}`:     `not idempotent`,
+		`- {name: x, exec: [a], min_trust: some}`:                                 `.min_trust: want one of untrusted`,
+		`- {name: x, exec: [a], sandbox: docker}`:                                 `.sandbox: want one of none, bwrap`,
+		`- {name: x, exec: [a], min_trust: trusted, min-trust: trusted}`:          `.min_trust: it is there twice`,
+		`- {mcp: {name: m}}`:                                                      `tools[0] (m).mcp: want either command`,
+		`- {mcp: {name: m, command: [a], url: "http://h/"}}`:                      `.mcp: want either command`,
+		`- {mcp: {name: m, comand: [a]}}`:                                         `tools[0] (m).mcp: unknown key "comand"; did you mean "command"?`,
+		`- {mcp: {name: m, url: "https://u:hunter2@h/"}}`:                         `.mcp.url: a password does not belong into it`,
+		`- {mcp: {name: m, url: "ftp://h/"}}`:                                     `.mcp.url: want a URL`,
+		`- {mcp: {name: m, command: [a], headers_file: f}}`:                       `.mcp.headers_file: only a url has headers`,
+		`- {mcp: {name: m, url: "https://h/", env: [A]}}`:                         `.mcp: only a command has env and dir`,
+		`- {mcp: {name: m, command: [a]}, limits: {memory: 1MiB}}`:                `.limits: only a command of exec has`,
+		`- {mcp: {name: m, command: [a]}, limits: {timeout_ms: -1}}`:              `.limits.timeout_ms`,
+		`- {mcp: {name: m, command: [a]}, allow: []}`:                             `.allow: it allows nothing`,
+		`- {mcp: {name: m, command: [a]}, allow: ["[a"]}`:                         `.allow: a pattern is empty or has a bracket`,
+		`- {mcp: {name: m, command: [a]}, prefix: "Big."}`:                        `.prefix: "Big."`,
+		`- {mcp: {name: m, command: [a]}, prefix: "jobs."}`:                       `.prefix: names that begin with "jobs."`,
+		`- {worker: {name: c}}`:                                                   `tools[0] (c).worker: command is missing`,
+		`- {arcp: {name: c}}`:                                                     `tools[0] (c).arcp: command is missing`,
+		`- {worker: {name: c, command: [a]}, approval: none}`:                     `tools[0] (c): unknown key "approval"`,
+		`- {worker: {name: c, command: [a]}, prefix: "c."}`:                       `tools[0] (c).prefix: a worker names its tools itself`,
+		"- {name: x, exec: [a]}\n  - {name: x, exec: [b]}":                        `tools[1] (x): tools[0] (x) has the same tool x@1.0.0`,
+		"- {mcp: {name: m, command: [a]}}\n  - {worker: {name: m, command: [b]}}": `has the same name m`,
 	} {
 		_, _, err := load(t, t.TempDir(), "  "+entry)
 		if err == nil {

@@ -23,7 +23,7 @@ const (
 	ping       = `{"jsonrpc":"2.0","id":2,"method":"ping"}`
 )
 
-// web is a server over HTTP with so many places.
+// web is a server over HTTP with so many slots.
 type web struct {
 	*fixture
 	*httptest.Server
@@ -33,8 +33,8 @@ type web struct {
 func serveHTTP(t *testing.T, most int, tools ...*tool.Tool) *web {
 	t.Helper()
 	r := start(t, Config{}, tools...)
-	r.srv.places.most = most
-	server := httptest.NewServer(r.srv.HTTP(Door{}))
+	r.srv.sessions.most = most
+	server := httptest.NewServer(r.srv.HTTP(Access{}))
 	t.Cleanup(server.Close)
 	return &web{r, server, server.Client()}
 }
@@ -104,9 +104,9 @@ func (w *web) sessions() (n int) {
 }
 
 func (w *web) uses(id string) int {
-	w.srv.places.mu.Lock()
-	defer w.srv.places.mu.Unlock()
-	return w.srv.places.taken[id].uses
+	w.srv.sessions.mu.Lock()
+	defer w.srv.sessions.mu.Unlock()
+	return w.srv.sessions.slots[id].uses
 }
 
 // wordless leaves the end of a session unsaid, as many clients do.
@@ -230,10 +230,10 @@ func TestWithoutAnIdleSessionNewcomersAreTurnedAway(t *testing.T) {
 // A call that had been sent before its session had to make room does not begin.
 func TestASessionThatMadeRoomBeginsNothing(t *testing.T) {
 	w := serveHTTP(t, 1)
-	c := w.srv.places.of(w.begin())
-	w.srv.places.leave(c)
+	c := w.srv.sessions.acquire(w.begin())
+	w.srv.sessions.leave(c)
 	w.begin()
-	if w.srv.places.enter(c) {
+	if w.srv.sessions.enter(c) {
 		t.Error("a call begins")
 	}
 }
@@ -253,10 +253,10 @@ func TestAPlaceIsGivenBack(t *testing.T) {
 	if status, _ := w.post(kept, ping); status != http.StatusOK {
 		t.Errorf("a session that was no one's to end: %d", status)
 	}
-	w.srv.places.mu.Lock()
-	defer w.srv.places.mu.Unlock()
-	if n := len(w.srv.places.taken); w.srv.places.promised != 0 || n != 1 {
-		t.Errorf("%d places promised and %d taken, want 0 and 1", w.srv.places.promised, n)
+	w.srv.sessions.mu.Lock()
+	defer w.srv.sessions.mu.Unlock()
+	if n := len(w.srv.sessions.slots); w.srv.sessions.reserved != 0 || n != 1 {
+		t.Errorf("%d slots reserved and %d used, want 0 and 1", w.srv.sessions.reserved, n)
 	}
 }
 

@@ -1,0 +1,43 @@
+package conn
+
+import (
+	"context"
+	"strings"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/auth"
+	"github.com/arcpd/arcpd/runtime/internal/session"
+)
+
+// Program is a worker that the runtime has started. Whatever credentials its process shows,
+// its sessions have the Identity. Registered, if set, is called for each registration of an
+// agent that executes tools; it must not block.
+type Program struct {
+	Identity   auth.Identity
+	Registered func()
+}
+
+// endSessions ends the sessions of a principal, and returns when the ends are stored, or ctx
+// ends. A failure is logged.
+func endSessions(ctx context.Context, d *session.Directory, principal string) {
+	for _, s := range d.Of(func(other string) bool { return other == principal }) {
+		done := make(chan struct{})
+		d.End(s, func(error) { close(done) })
+		select {
+		case <-done:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// ownTools begin the names of the tools that a program calls for itself, to register what
+// it executes. All others it calls for a job that it does, with the authority of the job.
+const ownTools = "host."
+
+// refuse refuses a job that a program submits for itself. A nil Program refuses none.
+func (p *Program) refuse(invoke *arcp.ToolInvokePayload) *arcp.Error {
+	if p == nil || strings.HasPrefix(invoke.Tool, ownTools) {
+		return nil
+	}
+	return arcp.Errorf(arcp.CodePermissionDenied, "a worker that the runtime has started submits no jobs of its own: call %.100s for a job, with its job_id", invoke.Tool)
+}
