@@ -152,7 +152,7 @@ func (s *supervisor) handle(now time.Time, in *turnInput) bool {
 		s.m.Manual(now)
 	}
 	if in.beat {
-		s.m.Beat(now)
+		s.m.Heartbeat(now)
 	}
 	if in.pause {
 		if s.m.Pause(now); s.m.State() == arcp.StatePaused {
