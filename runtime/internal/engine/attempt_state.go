@@ -82,8 +82,8 @@ func (q *eventQueue) hasRoom(p *pendingCheckpoint) bool {
 	return len(q.list) < maxQueuedEvents && q.bytes < maxQueuedBytes && (p == nil || q.checkpoint == nil)
 }
 
-// pendingWrite has what joins the supervisor's next write, or is part of the write under
-// way. The supervisor owns it.
+// pendingWrite is the part of the next write, or of the write under way, that is no event of
+// the tool. The supervisor owns it.
 type pendingWrite struct {
 	events     []*store.Event // of the machine; they precede the tool's
 	state      arcp.JobState  // the job's new state; empty: unchanged

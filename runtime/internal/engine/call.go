@@ -107,8 +107,8 @@ func (e submitter) startCall(r *run, submit *Submit) (next bool) {
 		e.pool.Run(func() {
 			defer e.calls.Done()
 			newCall(r, &s).run()
-			s.settle()
-			e.submitSettled(s.Session)
+			s.decided()
+			e.submitDecided(s.Session)
 		})
 		return false
 	})
@@ -125,7 +125,7 @@ func (e recoverer) resumeCall(r *run) {
 			c := newCall(r, &submit)
 			c.claimed = true
 			c.run()
-			submitter{e.Engine}.submitSettled(submit.Session)
+			submitter{e.Engine}.submitDecided(submit.Session)
 		})
 		return false
 	})
@@ -213,12 +213,12 @@ func (c *Call) commit(ctx context.Context, o *job.Outcome) (again bool) {
 		if errors.Is(err, store.ErrConflict) && ctx.Err() == nil {
 			return true
 		}
-		return c.commit(ctx, c.unwritten(err))
+		return c.commit(ctx, c.refusedOutcome(err))
 	}
 }
 
-// unwritten is the outcome of a call whose changes the store refuses.
-func (c *Call) unwritten(err error) *job.Outcome {
+// refusedOutcome is the outcome of a call whose changes the store refuses.
+func (c *Call) refusedOutcome(err error) *job.Outcome {
 	c.e.cfg.Logger.Error().Err(err).Str("job_id", string(c.s.row.ID)).Str("tool", c.s.row.Agent).Msg("change of a built-in tool refused by the store")
 	return failedOutcome(arcp.Errorf(arcp.CodeUnavailable, "the change cannot be stored").RetryAfter(retryAfter))
 }

@@ -23,8 +23,8 @@ func (r jobCredentials) provisioned() bool {
 func (e submitter) appendProvisioned(submit *Submit, r *run, w *store.Write, done func(made bool), placed func()) (next bool) {
 	s := *submit
 	settled := func() {
-		e.submitSettled(s.Session)
-		s.settle()
+		e.submitDecided(s.Session)
+		s.decided()
 	}
 	return e.inOrder(submit, true, func() bool {
 		e.wg.Add(1)

@@ -402,7 +402,7 @@ func (c *child) budget(ctx context.Context, e *Engine, r *run) (left []lease.Amo
 	}
 	j, err := e.cfg.Store.Job(ctx, c.Job)
 	switch {
-	case errors.Is(err, store.ErrNotFound) && c.Made: // what it had spent is deleted with it
+	case errors.Is(err, store.ErrNotFound) && c.Made: // its spending is deleted with it
 		return nil, true, nil
 	case errors.Is(err, store.ErrNotFound):
 		return c.reserved(), true, nil

@@ -23,7 +23,7 @@ func (s *supervisor) loseAttempt(now time.Time, err *arcp.Error) {
 		return
 	}
 	if s.m.Retry(now, err); s.m.State() == arcp.StateQueued {
-		s.exit.raise(exitRetry)
+		s.exit.set(exitRetry)
 		s.retried = failure{code: err.Code}
 		s.progress.Next, s.progress.unsaved = now, true
 	}

@@ -12,7 +12,7 @@ import (
 const onDisconnectCancel = "cancel"
 
 // rowOptions are the options of a submit that are stored with the job, under the names of the
-// submit, and what the job's children inherit.
+// submit, and the options that the job's children inherit.
 type rowOptions struct {
 	Direct        bool           `json:"direct,omitzero"`
 	CausationID   arcp.MessageID `json:"causation_id,omitzero"`

@@ -97,7 +97,7 @@ func (r jobRecords) readProgress(ctx context.Context) error {
 	return r.readLedger(ctx)
 }
 
-// restore sets what was spent and granted.
+// restore sets the spent budget and the grants.
 func (a *authority) restore(p *progressRow) error {
 	var err error
 	if len(p.Spent) > 0 {

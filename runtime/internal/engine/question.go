@@ -67,10 +67,10 @@ func (q *question) pending() bool { return q.row.Status == approval.Pending }
 // questionSet has the questions of a job. The supervisor owns it; list changes with run.mu.
 // waiters is the sum over the questions: while it is not 0 the job is blocked.
 type questionSet struct {
-	list    []*question
-	ordinal int                  // questions of the attempt so far
-	waiters int                  // of the attempt
-	gives   []store.DeliverEvent // sessions that get a question with the next write
+	list       []*question
+	ordinal    int                  // questions of the attempt so far
+	waiters    int                  // of the attempt
+	deliveries []store.DeliverEvent // of questions to more sessions, with the next write
 }
 
 // begin begins an attempt.
@@ -78,7 +78,7 @@ func (s *questionSet) begin() {
 	for _, q := range s.list {
 		q.waiters = 0
 	}
-	s.ordinal, s.waiters, s.gives = 0, 0, nil
+	s.ordinal, s.waiters, s.deliveries = 0, 0, nil
 }
 
 // find returns a question; nil: there is none.
@@ -536,16 +536,16 @@ func (s questioner) expireQuestions(now time.Time) {
 				s.m.Fail(now, arcp.Errorf(arcp.CodeDeadlineExceeded, "nobody answered the interrupt in time"))
 			}
 		} else if row.Escalate(now) {
-			s.giveQuestion(q, row, s.audience(&row, now))
+			s.deliverQuestion(q, row, s.audience(&row, now))
 		}
 	}
 }
 
-// giveQuestion gives a question to more sessions.
-func (s questioner) giveQuestion(q *question, row approval.Row, sessions []arcp.SessionID) {
+// deliverQuestion delivers a question to more sessions.
+func (s questioner) deliverQuestion(q *question, row approval.Row, sessions []arcp.SessionID) {
 	for _, id := range sessions {
 		row.Sent = append(slices.Clip(row.Sent[max(0, len(row.Sent)+1-approval.MaxSent):]), id)
-		s.questions.gives = append(s.questions.gives, store.DeliverEvent{Session: id, Job: s.row.ID, JSeq: row.JSeq})
+		s.questions.deliveries = append(s.questions.deliveries, store.DeliverEvent{Session: id, Job: s.row.ID, JSeq: row.JSeq})
 	}
 	s.updateQuestion(q, row)
 	s.write.answerWith(&questionChanged{q})
@@ -598,10 +598,10 @@ func (s questioner) addQuestions(w *store.Write) error {
 		}
 		w.Put(rec)
 	}
-	for i := range s.questions.gives {
-		w.Ops = slices.Insert(w.Ops, i, store.Op(&s.questions.gives[i]))
+	for i := range s.questions.deliveries {
+		w.Ops = slices.Insert(w.Ops, i, store.Op(&s.questions.deliveries[i]))
 	}
-	s.questions.gives = nil
+	s.questions.deliveries = nil
 	return nil
 }
 

@@ -25,7 +25,7 @@ type recoveredJob struct {
 	*run
 	disposition string
 	outcome     *job.Outcome  // the job ends; nil: it goes on
-	entered     arcp.JobState // the job goes on in this state, with another attempt
+	newState    arcp.JobState // the job goes on in this state, with another attempt
 	takenOver   bool          // another process has the job
 	unblocked   bool          // its clock runs again, which is to be written
 }
@@ -43,7 +43,7 @@ func (e *Engine) Recover(ctx context.Context) (int, error) {
 	if err := (recoverer{e}).commitRecovered(ctx, left); err != nil {
 		return 0, err
 	}
-	if err := (recoverer{e}).settleLedgers(ctx, left); err != nil {
+	if err := (recoverer{e}).updateLedgers(ctx, left); err != nil {
 		return 0, err
 	}
 	var goesOn []func()
@@ -150,7 +150,7 @@ func (f *recoveredJob) decide(now time.Time) {
 		m.Advance(now)
 	}
 	out := m.Take()
-	f.entered, f.outcome = out.State, out.Terminal
+	f.newState, f.outcome = out.State, out.Terminal
 }
 
 // commitRecovered commits the decisions.
@@ -182,7 +182,7 @@ func (e recoverer) commitRecovered(ctx context.Context, left []*recoveredJob) er
 
 // write returns the write of the decision; nil: nothing changes.
 func (f *recoveredJob) write(now time.Time) (*store.Write, error) {
-	log := &store.AppendEvents{Job: f.row.ID, Attempt: f.attempt, State: f.entered}
+	log := &store.AppendEvents{Job: f.row.ID, Attempt: f.attempt, State: f.newState}
 	w := store.NewWrite(log)
 	switch {
 	case f.outcome != nil:
@@ -196,7 +196,7 @@ func (f *recoveredJob) write(now time.Time) (*store.Write, error) {
 		w.Put(records...)
 		log.Events = append(log.Events, terminalEvent(&f.row, &f.common, f.outcome, now))
 		log.State, log.Code = f.outcome.State, outcomeCode(f.outcome)
-	case f.entered != "":
+	case f.newState != "":
 		log.NewAttempt = true
 		if f.unblocked {
 			rec, err := jobRecords{f.run}.progressRecord()
@@ -222,7 +222,7 @@ func (f *recoveredJob) committed(err error) error {
 		return fmt.Errorf("%s: %w", f.row.ID, err)
 	case f.outcome == nil:
 		f.attempt++
-		f.state = f.entered
+		f.state = f.newState
 		if f.unblocked {
 			f.progress.rev = nextRev(f.progress.rev)
 		}
@@ -332,14 +332,14 @@ func (f *recoveredJob) withdrawQuestions(w *store.Write, now time.Time) error {
 	return nil
 }
 
-// settleLedgers updates the ledgers of jobs that go on: a child may have ended, or may not have been
+// updateLedgers updates the ledgers of jobs that go on: a child may have ended, or may not have been
 // created, without a change of its entry.
-func (e recoverer) settleLedgers(ctx context.Context, left []*recoveredJob) error {
+func (e recoverer) updateLedgers(ctx context.Context, left []*recoveredJob) error {
 	for _, f := range left {
 		if f.takenOver || f.outcome != nil {
 			continue
 		}
-		w, err := f.settleLedger(ctx)
+		w, err := f.updateLedger(ctx)
 		if w != nil && err == nil {
 			_, err = e.cfg.Log.Commit(ctx, w)
 		}
@@ -353,7 +353,7 @@ func (e recoverer) settleLedgers(ctx context.Context, left []*recoveredJob) erro
 	return nil
 }
 
-func (f *recoveredJob) settleLedger(ctx context.Context) (*store.Write, error) {
+func (f *recoveredJob) updateLedger(ctx context.Context) (*store.Write, error) {
 	w := store.NewWrite(&store.AppendEvents{Job: f.row.ID, Attempt: f.attempt})
 	for _, k := range slices.Clone(f.ledger.children) {
 		if !k.Open {

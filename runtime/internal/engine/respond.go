@@ -200,7 +200,7 @@ func (o *offerQuestion) apply(s *supervisor, now time.Time) {
 		return
 	}
 	if row := s.answerOf(q); row.Wants(&o.who, now) && !s.executes(&row, o.who.Session) {
-		questioner{s}.giveQuestion(q, row, []arcp.SessionID{o.who.Session})
+		questioner{s}.deliverQuestion(q, row, []arcp.SessionID{o.who.Session})
 	}
 }
 

@@ -63,7 +63,7 @@ func (q *Restore) refuse(e *Engine, err *arcp.Error) { e.Refuse(&q.Submit, arcp.
 
 func (q *Restore) ack() {
 	q.Answers.Answer(answerTo(q.Envelope.ID, arcp.Ack, arcp.AckPayload{}))
-	q.settle()
+	q.decided()
 }
 
 func (q *Restore) errNoCheckpoint() *arcp.Error {
@@ -96,7 +96,7 @@ func (q *Restore) apply(s *supervisor, now time.Time) {
 	s.progress.From, s.progress.unsaved = &choice{from, q.Session, q.Envelope.ID}, true
 	s.write.answerWith(q)
 	if s.m.Rewind(now) {
-		s.exit.raise(exitRewind)
+		s.exit.set(exitRewind)
 		s.limit = job.TimeLimit{} // it counts no more
 	}
 }

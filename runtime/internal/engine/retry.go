@@ -41,7 +41,7 @@ func (s *supervisor) failAttempt(now time.Time, err *arcp.Error) {
 		return
 	}
 	if s.m.Retry(now, err); s.m.State() == arcp.StateQueued {
-		s.exit.raise(exitRetry)
+		s.exit.set(exitRetry)
 		s.retried = failure{err.Code, delay}
 		s.progress.Fail(now, delay)
 		s.progress.unsaved = true

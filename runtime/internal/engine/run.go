@@ -73,7 +73,7 @@ type run struct {
 	wakec      chan struct{} // buffered 1: the supervisor looks again
 	done       completion
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the members below
 	life       lifecycle
 	cur        *supervisor // nil: there is none
 	commands   commandQueue
@@ -82,7 +82,7 @@ type run struct {
 	interrupts interrupts
 }
 
-// completion tells what came of a job for this process. A run has one if it is a child,
+// completion has the outcome of a job for this process. A run has one if it is a child,
 // or if Perform waits for it.
 type completion struct {
 	c       chan struct{} // closed when no supervisor follows; nil: nobody waits
@@ -110,7 +110,7 @@ func (t *jobTimers) stop() {
 	}
 }
 
-// authority is what a job may do and spend. Leases end by the time that has passed since
+// authority has the leases and the budget of a job. Leases end by the time that has passed since
 // seen, whatever the machine's clock is set to.
 type authority struct {
 	lease.Authority
@@ -160,7 +160,7 @@ func (a *authority) credit(rest []lease.Amount) {
 	}
 }
 
-// interrupts is what the tool sees of interrupts.
+// interrupts has the interrupts that the tool has not handled.
 type interrupts struct {
 	guidance string        // of the latest answer; the tool has not read it
 	c        chan struct{} // closed by the next interrupt; nil: the tool does not look
@@ -366,7 +366,7 @@ func (r *run) wakeTool() {
 	}
 }
 
-// check has a supervisor apply what time has done to the job.
+// check wakes or starts a supervisor, which applies what is due.
 func (r *run) check() {
 	r.launch()
 	r.wake()

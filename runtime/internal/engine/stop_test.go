@@ -236,15 +236,15 @@ func TestHeartbeatFlood(t *testing.T) {
 }
 
 // recordedDemand counts how it was answered.
-type recordedCommand struct{ met, late int }
+type recordedCommand struct{ applied, rejections int }
 
-func (d *recordedCommand) apply(*supervisor, time.Time) { d.met++ }
+func (d *recordedCommand) apply(*supervisor, time.Time) { d.applied++ }
 func (d *recordedCommand) committed(*supervisor, error) {}
-func (d *recordedCommand) rejected(*Engine, bool)       { d.late++ }
+func (d *recordedCommand) rejected(*Engine, bool)       { d.rejections++ }
 
-// Who has asked something of a job just when its supervisor stops, or before it
-// has begun, is told that it came too late: a tool that asks a person waits for it.
-func TestDemandsOfAStoppedJob(t *testing.T) {
+// A command beside the stop of a supervisor, or before its start, is rejected: a tool that asks a person
+// waits for that.
+func TestCommandsOfAStoppedJob(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("t", nil, wait)
 		r.session("sess_1")
@@ -259,16 +259,16 @@ func TestDemandsOfAStoppedJob(t *testing.T) {
 		begun.mu.Unlock()
 		begun.wake()
 		synctest.Wait()
-		if just.late != 1 || just.met != 0 {
-			t.Errorf("a demand beside the stop was met %d times and told %d times that it came late; want 0 and 1", just.met, just.late)
+		if just.rejections != 1 || just.applied != 0 {
+			t.Errorf("a command beside the stop was applied %d times and rejected %d times; want 0 and 1", just.applied, just.rejections)
 		}
 
 		early := new(recordedCommand)
 		waits := newRun(r.e, begun.tool)
 		waits.commands.list = append(waits.commands.list, early)
 		waits.discard()
-		if early.late != 1 {
-			t.Error("a demand of a job whose claim failed is told nothing")
+		if early.rejections != 1 {
+			t.Error("a command of a job whose claim failed is not rejected")
 		}
 	})
 }

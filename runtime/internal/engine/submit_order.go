@@ -20,7 +20,7 @@ type submitOrder struct {
 }
 
 // submitStep performs a submit in its turn and reports whether the next one may follow at once. If
-// not, Engine.submitSettled is called for the session later.
+// not, Engine.submitDecided is called for the session later.
 type submitStep func() (next bool)
 
 // wait queues a step if the submits of a session have to wait.
@@ -83,9 +83,9 @@ func (o *submitOrder) next(id arcp.SessionID) (s submitStep, ok bool) {
 	return s, true
 }
 
-// submitSettled performs the submits behind one that is decided. It may be called on the
+// submitDecided performs the submits behind one that is decided. It may be called on the
 // committer's goroutine, on which no submit runs.
-func (e submitter) submitSettled(id arcp.SessionID) {
+func (e submitter) submitDecided(id arcp.SessionID) {
 	if !e.order.idle(id) {
 		e.pool.Run(func() { e.order.drain(id) })
 	}
@@ -111,9 +111,9 @@ func (e submitter) appendSubmit(submit *Submit, r *run, w *store.Write, done fun
 		e.cfg.Log.Append(w, func(res *store.Result) {
 			done(e.claimed(&s, r, res))
 			if doubtful {
-				e.submitSettled(s.Session)
+				e.submitDecided(s.Session)
 			}
-			s.settle()
+			s.decided()
 		})
 		placed()
 		return !doubtful
@@ -126,14 +126,14 @@ func (e *Engine) Refuse(submit *Submit, t arcp.Type, err *arcp.Error) {
 	submitter{e}.inOrder(submit, false, func() bool {
 		e.cfg.Log.Append(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: s.Session}}, NoSync: true}, func(*store.Result) {
 			s.Answers.Post(answer)
-			s.settle()
+			s.decided()
 		})
 		return true
 	})
 }
 
-// settle tells the connection that the submit is decided.
-func (s *Submit) settle() {
+// decided tells the connection that the submit is decided.
+func (s *Submit) decided() {
 	if s.Settled != nil {
 		s.Settled()
 	}

@@ -82,7 +82,7 @@ func (s *supervisor) turn() bool {
 		s.reply(nil)
 	}
 	if in.accepted && s.started.IsZero() && !s.holdsSlot() {
-		s.exit.raise(exitIdle)
+		s.exit.set(exitIdle)
 		return false
 	}
 	s.wait(now, in.accepted)
@@ -122,7 +122,7 @@ func (s *supervisor) postpone(c command) bool {
 	return true
 }
 
-// turnInput is what has happened since the last turn.
+// turnInput is the input since the last turn.
 type turnInput struct {
 	commands     []command
 	manual, beat bool
@@ -152,11 +152,11 @@ func (s *supervisor) handle(now time.Time, in *turnInput) bool {
 		s.m.Manual(now)
 	}
 	if in.beat {
-		s.m.Beat(now)
+		s.m.Heartbeat(now)
 	}
 	if in.pause {
 		if s.m.Pause(now); s.m.State() == arcp.StatePaused {
-			s.exit.raise(exitPause)
+			s.exit.set(exitPause)
 		}
 	}
 	switch {
@@ -183,7 +183,7 @@ func (s *supervisor) handleReturn(now time.Time) {
 	}
 }
 
-// advance applies what is due: timers of the machine, questions, leases and the tool's
+// advance applies everything that is due: timers of the machine, questions, leases and the tool's
 // time limit. changed says that the machine's deadline may have moved.
 func (s *supervisor) advance(now time.Time, changed bool) {
 	if changed {
@@ -210,7 +210,7 @@ func (s *supervisor) advance(now time.Time, changed bool) {
 	}
 }
 
-// perform does what the machine asks for, except for writing.
+// perform applies the output of the machine, except for writing.
 func (s *supervisor) perform(now time.Time, out job.Output, accepted bool) {
 	if out.State != "" {
 		s.write.state = out.State
@@ -232,7 +232,7 @@ func (s *supervisor) perform(now time.Time, out job.Output, accepted bool) {
 	}
 	if out.Terminal != nil {
 		s.outcome = out.Terminal
-		s.exit.raise(exitEnd)
+		s.exit.set(exitEnd)
 	}
 }
 
@@ -283,7 +283,7 @@ func (s jobWriter) collect(now time.Time) (w *store.Write, later bool, err error
 	return w, false, nil
 }
 
-// takeEvents takes what the tool has emitted. After the attempt's end it closes the
+// takeEvents takes the events of the tool. After the attempt's end it closes the
 // queue. ok is false if a checkpoint has just arrived with which the attempt pauses: the
 // machine has to be told before the checkpoint is written.
 func (s jobWriter) takeEvents() (events []*store.Event, ok bool) {

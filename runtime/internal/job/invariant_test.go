@@ -152,7 +152,7 @@ var ops = []func(m *Machine, now time.Time){
 	func(m *Machine, now time.Time) { m.Block(now) },
 	func(m *Machine, now time.Time) { m.Unblock(now) },
 	func(m *Machine, now time.Time) { m.Manual(now) },
-	func(m *Machine, now time.Time) { m.Beat(now) },
+	func(m *Machine, now time.Time) { m.Heartbeat(now) },
 	func(m *Machine, now time.Time) { m.Retry(now, arcp.Errorf(arcp.CodeUnavailable, "later")) },
 	func(m *Machine, now time.Time) { m.Pause(now) },
 	func(m *Machine, now time.Time) { m.Rewind(now) },

@@ -1,6 +1,6 @@
-// Package job is the machine of one job: which states follow each other, what
-// time does to them, and that a job ends exactly once. It is pure: it takes the
-// time and returns what its caller must do.
+// Package job decides about one job: its states and timers, its attempts, and its checkpoints. A job
+// ends exactly once. The package is pure: its functions take the time and return what the caller must
+// do.
 package job
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Spec is what the machine needs to know about a job. Zero durations are off.
+// Spec configures the machine of a job. Zero durations are off.
 type Spec struct {
 	MaxRuntime time.Duration // from the first start; then failed with TIMEOUT
 	Heartbeat  time.Duration // interval of heartbeats while running or blocked
@@ -17,8 +17,8 @@ type Spec struct {
 	Window     time.Duration // how long a job blocked by missed heartbeats waits for one
 	Since      time.Time     // when the first attempt started; zero: none has
 
-	// Lost says that missed heartbeats do not fail the job: its caller asks Silence
-	// and decides, for the one that missed them may be made again elsewhere.
+	// Lost says that missed heartbeats do not fail the job. The caller asks Silence and decides:
+	// another worker may repeat the attempt.
 	Lost bool
 }
 
@@ -27,7 +27,7 @@ type Outcome struct {
 	State  arcp.JobState // completed, failed or cancelled
 	Value  arcp.Raw      // completed: the result
 	Err    *arcp.Error   // failed: why
-	Reason string        // cancelled: as the canceller said
+	Reason string        // cancelled: the reason of the cancel
 	Code   arcp.Code     // cancelled: CANCELLED, or ABORTED after the hard stop
 }
 

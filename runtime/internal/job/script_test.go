@@ -117,7 +117,7 @@ func call(t *testing.T, b *strings.Builder, m *Machine, now time.Time, name stri
 	case "manual":
 		m.Manual(now)
 	case "beat":
-		m.Beat(now)
+		m.Heartbeat(now)
 	case "retry":
 		m.Retry(now, arcp.Errorf(arcp.Code(arg(0)), "%s", arg(1)))
 	case "pause":

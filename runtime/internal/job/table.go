@@ -6,9 +6,8 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Input names what can happen to a job, as the table knows it. One method of
-// the Machine may raise different inputs: Fail raises InputFail, or InputGiveUp
-// after a cancel.
+// Input is an input of the table. A method of the Machine may cause different inputs: Fail causes InputFail,
+// or InputGiveUp after a cancel.
 type Input string
 
 // The inputs.
@@ -35,7 +34,7 @@ const (
 	InputRestart  Input = "restart"
 )
 
-// InputInfo is what the catalogue of inputs says about one of them.
+// InputInfo describes an input.
 type InputInfo struct {
 	Input Input
 	Use   string // one sentence for SPEC.md
@@ -72,8 +71,8 @@ type Transition struct {
 	To    arcp.JobState
 }
 
-// Transitions is the table. An input that has no row for a state is ignored in
-// it; terminal states have no rows at all. It must not be changed.
+// Transitions is the table. An input without a row for a state is ignored in that state. Terminal states have
+// no rows. The table must not be changed.
 var Transitions = []Transition{
 	{arcp.StateAccepted, InputQueue, arcp.StateQueued},
 	{arcp.StateAccepted, InputStart, arcp.StateRunning},
@@ -139,8 +138,8 @@ var table = func() map[transition]arcp.JobState {
 	return t
 }()
 
-// Diagram draws the table as a Mermaid state diagram for SPEC.md §5.6; what
-// changes nothing is left out, and inputs with the same effect share an arrow.
+// Diagram returns the table as a Mermaid state diagram for SPEC.md §5.6. Rows that do not change the state are
+// left out, and inputs with the same effect share an arrow.
 func Diagram() string {
 	var b strings.Builder
 	b.WriteString("stateDiagram-v2\n    [*] --> accepted\n")

@@ -143,7 +143,7 @@ var methods = map[string]func(*Machine){
 	"block":          func(m *Machine) { m.Block(t0) },
 	"unblock":        func(m *Machine) { m.Unblock(t0) },
 	"manual":         func(m *Machine) { m.Manual(t0) },
-	"beat":           func(m *Machine) { m.Beat(t0) },
+	"beat":           func(m *Machine) { m.Heartbeat(t0) },
 	"retry":          func(m *Machine) { m.Retry(t0, arcp.Errorf(arcp.CodeUnavailable, "later")) },
 	"pause":          func(m *Machine) { m.Pause(t0) },
 	"rewind":         func(m *Machine) { m.Rewind(t0) },

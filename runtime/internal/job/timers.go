@@ -34,54 +34,54 @@ func (c *clock) reaches(d time.Duration) time.Time {
 	return c.since.Add(d - c.used)
 }
 
-// heart is what the machine knows about heartbeats.
-type heart struct {
-	interval time.Duration // zero: no heartbeats
-	sequence uint64        // of the latest one emitted
-	due      time.Time     // of the next one the runtime sends
-	manual   bool          // the tool sends them
-	heard    time.Time     // manual: the tool's latest sign of life
-	held     time.Time     // when missed ones blocked the job
+// heartbeat is the state of a job's heartbeats.
+type heartbeat struct {
+	interval  time.Duration // zero: no heartbeats
+	sequence  uint64        // of the latest one emitted
+	due       time.Time     // of the next one the runtime sends
+	manual    bool          // the tool sends them
+	received  time.Time     // manual: when the tool sent the latest one
+	blockedAt time.Time     // when missed ones blocked the job
 }
 
-// missed is how many intervals without a heartbeat are too many (SPEC.md §5.6).
+// missed is the number of intervals without a heartbeat after which the tool counts as silent (SPEC.md §5.6).
 const missed = 2
 
-func (h *heart) schedule(now time.Time) { h.due = now.Add(h.interval) }
+func (h *heartbeat) schedule(now time.Time) { h.due = now.Add(h.interval) }
 
-// ripe reports whether the tool's heartbeat is worth an event.
-func (h *heart) ripe(now time.Time) bool {
+// worthEmitting reports whether a heartbeat of the tool becomes an event.
+func (h *heartbeat) worthEmitting(now time.Time) bool {
 	return h.manual && h.interval > 0 && now.Sub(h.due) >= -h.interval*3/4
 }
 
-func (h *heart) beat(now time.Time, s arcp.JobState) *arcp.JobHeartbeatPayload {
+func (h *heartbeat) next(now time.Time, s arcp.JobState) *arcp.JobHeartbeatPayload {
 	h.sequence++
 	h.schedule(now)
 	return &arcp.JobHeartbeatPayload{
 		Sequence: h.sequence, DeadlineMS: uint64((missed * h.interval).Milliseconds()), State: string(s)}
 }
 
-// timer is one thing that time does to a job; at zero: never.
+// timer calls fire at a time; zero: never.
 type timer struct {
 	at   time.Time
 	fire func(m *Machine, now time.Time)
 }
 
-// timers lists what is pending; of two at the same time the first counts. Once
-// a cancel was accepted only its deadline ends the job.
+// timers returns the pending timers; of two at the same time the first counts. After a cancel only its
+// deadline ends the job.
 func (m *Machine) timers() [3]timer {
 	var t [3]timer
 	switch {
 	case !m.active():
 		t[0] = m.runtimeTimer()
 		return t
-	case m.stop.asked():
-		t[0] = timer{m.stop.deadline, (*Machine).hardStop}
+	case m.cancellation.requested():
+		t[0] = timer{m.cancellation.deadline, (*Machine).hardStop}
 	default:
 		t[0], t[1] = m.runtimeTimer(), m.silenceTimer()
 	}
-	if m.heart.interval > 0 && (!m.heart.manual || m.state == arcp.StateBlocked) {
-		t[2] = timer{m.heart.due, (*Machine).emit}
+	if m.heartbeat.interval > 0 && (!m.heartbeat.manual || m.state == arcp.StateBlocked) {
+		t[2] = timer{m.heartbeat.due, (*Machine).emit}
 	}
 	return t
 }
@@ -95,12 +95,12 @@ func (m *Machine) runtimeTimer() timer {
 }
 
 func (m *Machine) silenceTimer() timer {
-	h := &m.heart
+	h := &m.heartbeat
 	switch {
-	case m.waiting == forBeat && m.spec.Window > 0:
-		return timer{h.held.Add(m.spec.Window), (*Machine).window}
+	case m.waiting == forHeartbeat && m.spec.Window > 0:
+		return timer{h.blockedAt.Add(m.spec.Window), (*Machine).window}
 	case m.waiting == forNothing && h.manual && h.interval > 0:
-		return timer{h.heard.Add(missed * h.interval), (*Machine).silence}
+		return timer{h.received.Add(missed * h.interval), (*Machine).silence}
 	}
 	return timer{}
 }
@@ -124,12 +124,11 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// Deadline returns when Advance is to be called next; zero: time changes
-// nothing.
+// Deadline returns when Advance is to be called next; zero: never.
 func (m *Machine) Deadline() time.Time { return m.next().at }
 
-// Advance does what is due at now, the earliest first. After it Deadline is
-// zero or later than now.
+// Advance fires the timers that are due at now, the earliest first. After it Deadline is zero or later than
+// now.
 func (m *Machine) Advance(now time.Time) {
 	for t := m.next(); !t.at.IsZero() && !t.at.After(now); t = m.next() {
 		t.fire(m, now)
@@ -137,7 +136,7 @@ func (m *Machine) Advance(now time.Time) {
 }
 
 func (m *Machine) hardStop(time.Time) {
-	m.end(InputHardStop, Outcome{Reason: m.stop.reason, Code: arcp.CodeAborted})
+	m.end(InputHardStop, Outcome{Reason: m.cancellation.reason, Code: arcp.CodeAborted})
 }
 
 func (m *Machine) timeout(time.Time) {
@@ -146,33 +145,33 @@ func (m *Machine) timeout(time.Time) {
 
 func (m *Machine) silence(now time.Time) {
 	if !m.spec.Block {
-		m.miss(now, InputSilence)
+		m.endSilent(now, InputSilence)
 		return
 	}
-	m.move(InputHold) // the runtime's own heartbeat is overdue: it tells of the new state at once
-	m.waiting, m.heart.held = forBeat, now
+	m.move(InputHold) // the runtime's own heartbeat is overdue and shows the new state at once
+	m.waiting, m.heartbeat.blockedAt = forHeartbeat, now
 }
 
-func (m *Machine) window(now time.Time) { m.miss(now, InputWindow) }
+func (m *Machine) window(now time.Time) { m.endSilent(now, InputWindow) }
 
-// miss ends the job for want of heartbeats, or leaves that to who asks Silence.
-func (m *Machine) miss(now time.Time, in Input) {
+// endSilent fails the job because of missed heartbeats. With Spec.Lost it only sets the error for Silence.
+func (m *Machine) endSilent(now time.Time, in Input) {
 	if !m.spec.Lost {
-		m.fail(in, m.lost())
+		m.fail(in, m.errLost())
 		return
 	}
-	m.silent = m.lost()
-	m.heart.heard, m.heart.held = now, now // not again at once
+	m.silenceErr = m.errLost()
+	m.heartbeat.received, m.heartbeat.blockedAt = now, now // not again at once
 }
 
-// Silence returns, once, what the attempt's missed heartbeats are; nil: none are.
-// The job stays as it is until the caller ends the attempt.
+// Silence returns the error of missed heartbeats, once; nil: none were missed. The state of the job does not
+// change until the caller ends the attempt.
 func (m *Machine) Silence() *arcp.Error {
-	err := m.silent
-	m.silent = nil
+	err := m.silenceErr
+	m.silenceErr = nil
 	return err
 }
 
-func (m *Machine) lost() *arcp.Error {
-	return arcp.Errorf(arcp.CodeHeartbeatLost, "the tool missed %d heartbeats of %v", missed, m.heart.interval)
+func (m *Machine) errLost() *arcp.Error {
+	return arcp.Errorf(arcp.CodeHeartbeatLost, "the tool missed %d heartbeats of %v", missed, m.heartbeat.interval)
 }

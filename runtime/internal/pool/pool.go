@@ -1,28 +1,27 @@
-// Package pool runs functions on goroutines that are used again. A fresh
-// goroutine has to grow its stack, which is most of the cost of something short.
+// Package pool runs functions on goroutines that are used again. A new goroutine has to grow its stack, which
+// is most of the cost of a short function.
 package pool
 
 import "sync"
 
-// maxIdle bounds the goroutines that wait for something to run: as many as start
-// and end within a moment on a busy server.
+// maxIdle bounds the idle goroutines. A busy server starts and ends about as many functions at a time.
 const maxIdle = 256
 
 // Pool runs functions. Its methods may be called by many goroutines.
 type Pool struct {
 	mu     sync.Mutex
-	idle   []worker // the last is used first: its stack is in the processor's caches
+	idle   []worker // the last is used first: its stack is most likely cached
 	closed bool
 }
 
-// worker is what a goroutine waits for while it is idle. It has room for one.
+// worker passes the next function to an idle goroutine. It is buffered 1.
 type worker chan func()
 
 // New returns a pool without goroutines.
 func New() *Pool { return new(Pool) }
 
-// Close ends the idle goroutines, and each of the others when what it runs has
-// ended. It does not wait for them. It is called once.
+// Close ends the idle goroutines, and each busy one after its function. It does not wait for them. It is
+// called once.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -33,8 +32,8 @@ func (p *Pool) Close() {
 	p.idle = nil
 }
 
-// Run has f run at once, on an idle goroutine if there is one. It does not wait
-// for f, also after Close.
+// Run runs f at once, on an idle goroutine if there is one. It does not wait for f. It may be called after
+// Close.
 func (p *Pool) Run(f func()) {
 	p.mu.Lock()
 	last := len(p.idle) - 1
@@ -53,18 +52,18 @@ func (p *Pool) loop(f func()) {
 	var w worker
 	for f != nil {
 		f()
-		f = nil // an idle goroutine does not keep what it ran
+		f = nil // the collector frees f while the goroutine is idle
 		if w == nil {
 			w = make(worker, 1)
 		}
-		if p.rest(w) {
+		if p.park(w) {
 			f = <-w
 		}
 	}
 }
 
-// rest reports whether the goroutine is kept.
-func (p *Pool) rest(w worker) bool {
+// park adds a goroutine to the idle ones, and reports whether there was room.
+func (p *Pool) park(w worker) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || len(p.idle) == maxIdle {
