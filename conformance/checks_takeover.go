@@ -53,5 +53,5 @@ func (c *Conn) tryNext() *Frame {
 	if err != nil {
 		return nil
 	}
-	return c.judge(text)
+	return c.validate(text)
 }

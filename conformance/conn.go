@@ -2,9 +2,7 @@ package conformance
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"regexp"
 	"slices"
 	"strconv"
@@ -14,24 +12,24 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// Conn is one raw connection of a check. Whatever is sent goes out as it is;
-// whatever comes in is noted and validated before the check sees it.
+// Conn is one connection of a check. It sends frames as they are given, and validates
+// each received frame before the check sees it.
 type Conn struct {
 	Session  arcp.SessionID              // empty until accepted
 	Accepted arcp.SessionAcceptedPayload // set by Open
 
-	t         *T
-	n         int // in the transcript
-	tc        transport.Conn
-	v         *validator
-	rec       *record                 // of the session
-	stop      func() bool             // ends the watch on the check's deadline
-	hush      context.CancelFunc      // ends the signs of life
-	gone      bool                    // closed by either side
-	catalogue bool                    // it is told of changes of the catalogue
-	version   string                  // stamped into what is sent
-	nonce     int                     // of the last ping
-	own       map[arcp.MessageID]bool // ids used on this connection
+	t             *T
+	n             int // in the transcript
+	tc            transport.Conn
+	v             *validator
+	rec           *record     // of the session
+	stop          func() bool // ends the watch on the check's deadline
+	stopKeepalive context.CancelFunc
+	gone          bool                    // closed by either side
+	catalogue     bool                    // it is told of changes of the catalogue
+	version       string                  // stamped into what is sent
+	nonce         int                     // of the last ping
+	own           map[arcp.MessageID]bool // ids used on this connection
 }
 
 func newConn(t *T, tc transport.Conn) *Conn {
@@ -40,9 +38,9 @@ func newConn(t *T, tc transport.Conn) *Conn {
 	c.rec = c.v.rec
 	c.stop = context.AfterFunc(t.ctx, func() { _ = tc.Abort() }) // a read that waits too long ends
 	tc.SetReadLimit(64 << 20)
-	life, hush := context.WithCancel(t.ctx)
-	c.hush = hush
-	go c.showLife(life)
+	life, stop := context.WithCancel(t.ctx)
+	c.stopKeepalive = stop
+	go c.keepalive(life)
 	return c
 }
 
@@ -86,8 +84,8 @@ func payload[P any](t *T, f *Frame) P {
 	return p
 }
 
-// Open sends a session.open that is right but for what with changes, and
-// expects session.accepted as the first answer.
+// Open sends a valid session.open with the changes of with, and expects
+// session.accepted as the next frame.
 func (c *Conn) Open(with ...func(*arcp.SessionOpenPayload)) {
 	p := c.t.openPayload()
 	for _, change := range with {
@@ -98,7 +96,7 @@ func (c *Conn) Open(with ...func(*arcp.SessionOpenPayload)) {
 	c.Accepted = payload[arcp.SessionAcceptedPayload](c.t, f)
 }
 
-// envelope is a message of this session about to be sent.
+// envelope returns the envelope of a new message of the session.
 func (c *Conn) envelope(typ arcp.Type, p any) arcp.Envelope {
 	env := arcp.Frame(typ, p)
 	env.ARCP, env.ID, env.Timestamp = c.version, arcp.NewMessageID(), time.Now()
@@ -108,20 +106,19 @@ func (c *Conn) envelope(typ arcp.Type, p any) arcp.Envelope {
 	return env
 }
 
-// Send sends a message and returns its id. The envelope is right but for what
-// with changes.
+// Send sends a message with the changes of with, and returns its id.
 func (c *Conn) Send(typ arcp.Type, p any, with ...func(*arcp.Envelope)) arcp.MessageID {
 	env := c.envelope(typ, p)
 	for _, change := range with {
 		change(&env)
 	}
-	c.note(&env)
+	c.recordSent(&env)
 	c.write(env.Append(nil))
 	return env.ID
 }
 
-// note tells the validators what is sent.
-func (c *Conn) note(env *arcp.Envelope) {
+// recordSent tells the validator of a sent message.
+func (c *Conn) recordSent(env *arcp.Envelope) {
 	if env.Type == arcp.ToolInvoke && c.rec.own[string(env.ID)] && !c.own[env.ID] {
 		c.rec.resent[env.ID] = true
 	}
@@ -142,15 +139,15 @@ func (c *Conn) note(env *arcp.Envelope) {
 			if spoken.MatchString(env.ARCP) { // else the version of the answer is open
 				c.v.version = env.ARCP
 			}
-			c.opens(&p)
+			c.recordOpen(&p)
 		}
 	}
 }
 
 var spoken = regexp.MustCompile(`^1(\.\d+)?$`)
 
-// opens tells the validator what a session.open asks for.
-func (c *Conn) opens(p *arcp.SessionOpenPayload) {
+// recordOpen tells the validator what a session.open asks for.
+func (c *Conn) recordOpen(p *arcp.SessionOpenPayload) {
 	switch {
 	case c.rec.session == "":
 		c.v.offered = p.Capabilities
@@ -171,8 +168,8 @@ func (c *Conn) write(frame []byte) {
 	// The reason is better learned from reading, which comes next.
 }
 
-// next reads the next frame other than session.ping, which it answers; why is the
-// rule by which there must be one.
+// next reads the next frame other than session.ping, which it answers. Without one
+// the check fails with the rule why.
 func (c *Conn) next(why string) *Frame {
 	for {
 		f := c.frame(why)
@@ -183,15 +180,15 @@ func (c *Conn) next(why string) *Frame {
 	}
 }
 
-// frame reads the next frame. What is said of tools that come and go is left out
-// unless the check is about that: they do in checks beside this one.
+// frame reads the next frame. It leaves out tools.changed unless c.catalogue is set,
+// because checks that run at the same time change the catalogue.
 func (c *Conn) frame(why string) *Frame {
 	for {
 		text, err := c.read()
 		if err != nil {
 			c.t.Failf("%s: %s", why, c.ending(err))
 		}
-		if f := c.judge(text); c.catalogue || !f.changesTools() {
+		if f := c.validate(text); c.catalogue || !f.changesTools() {
 			return f
 		}
 	}
@@ -205,8 +202,8 @@ func (f *Frame) changesTools() bool {
 	return err == nil && p.Name == "tools.changed"
 }
 
-// judge puts a frame before the validator.
-func (c *Conn) judge(text []byte) *Frame {
+// validate fails the check if the frame breaks a rule of the validator.
+func (c *Conn) validate(text []byte) *Frame {
 	f, err := c.v.frame(text)
 	if err != nil {
 		c.t.Failf("the server sent a frame no strict client can take: %v", err)
@@ -228,7 +225,7 @@ func (c *Conn) read() ([]byte, error) {
 	return slices.Clone(text), nil
 }
 
-// ending says how a connection ended, or that nothing came in time.
+// ending describes how a connection ended, or that the time of the check is over.
 func (c *Conn) ending(err error) string {
 	if c.t.ctx.Err() != nil {
 		return "nothing came before the check ran out of time"
@@ -236,8 +233,7 @@ func (c *Conn) ending(err error) string {
 	return err.Error()
 }
 
-// event reads the next frame that is not a job's heartbeat: these may come at
-// any time.
+// event reads the next frame that is no job.heartbeat.
 func (c *Conn) event(why string) *Frame {
 	for {
 		if f := c.next(why); f.Type != arcp.JobHeartbeat {
@@ -246,13 +242,13 @@ func (c *Conn) event(why string) *Frame {
 	}
 }
 
-// lifeInterval is shorter than what servers take for silence.
+// lifeInterval is the time between two pings of the transport. Servers close
+// connections that are silent for longer.
 const lifeInterval = 500 * time.Millisecond
 
-// showLife says that the peer is there, until it is to be silent: what asks for it
-// may be far behind in what is still to be read and judged, and a check may wait for
-// something on another connection.
-func (c *Conn) showLife(life context.Context) {
+// keepalive pings the server until life ends. A check may not read session.ping for a
+// while, for example while it reads another connection.
+func (c *Conn) keepalive(life context.Context) {
 	tick := time.NewTicker(lifeInterval)
 	defer tick.Stop()
 	for {
@@ -267,21 +263,20 @@ func (c *Conn) showLife(life context.Context) {
 	}
 }
 
-// pong answers a session.ping: a server may end the connection of a peer that
-// does not.
+// pong answers a session.ping.
 func (c *Conn) pong(f *Frame) {
 	c.Send(arcp.SessionPong, arcp.SessionPongPayload{PingNonce: f.nonce(), ReceivedAt: time.Now().UTC()},
 		func(env *arcp.Envelope) { env.CorrelationID = f.ID })
 }
 
-// nonce is what a session.pong repeats.
+// nonce returns the nonce of a session.ping.
 func (f *Frame) nonce() string {
 	p, _ := arcp.DecodePayload[arcp.SessionPingPayload](&f.Envelope) // a wrong one was reported when it was read
 	return p.Nonce
 }
 
-// Expect wants the very next frame to be of the type and, unless corr is
-// empty, correlated to it.
+// Expect reads the next frame. It fails the check unless the frame has the type and,
+// if corr is not empty, is correlated to it.
 func (c *Conn) Expect(why string, typ arcp.Type, corr arcp.MessageID) *Frame {
 	f := c.event(why)
 	c.match(why, f, typ, corr)
@@ -320,14 +315,14 @@ func (c *Conn) Answer(why string, id arcp.MessageID) *Frame {
 	}
 }
 
-// ExpectNack wants the next frame to refuse id with one of the codes.
+// ExpectNack reads the next frame, which has to be a nack of id with one of the codes.
 func (c *Conn) ExpectNack(why string, id arcp.MessageID, codes ...arcp.Code) *Frame {
 	f := c.Expect(why, arcp.Nack, id)
 	c.t.wantCode(why, f, codes...)
 	return f
 }
 
-// wantCode wants the frame to carry one of the codes.
+// wantCode fails the check unless the frame has one of the codes.
 func (t *T) wantCode(why string, f *Frame, codes ...arcp.Code) {
 	if code := payload[arcp.ErrorPayload](t, f).Code; !slices.Contains(codes, code) {
 		t.Failf("%s: got %s, want %v", why, f, codes)
@@ -341,51 +336,24 @@ func (c *Conn) Ping() (id arcp.MessageID, nonce string) {
 	return c.Send(arcp.Ping, arcp.PingPayload{Nonce: nonce}), nonce
 }
 
-// ExpectNothing wants nothing to have come from what was sent before: the next
-// frame answers a ping that is sent now.
+// ExpectNothing sends a ping and fails the check unless the next frame answers it.
 func (c *Conn) ExpectNothing(why string) {
 	id, nonce := c.Ping()
 	f := c.Expect(why, arcp.Pong, id)
 	want(c.t, "a pong carries the ping's nonce", payload[arcp.PongPayload](c.t, f).Nonce, nonce)
 }
 
-// ExpectClosed wants the server to close the connection with one of the codes
-// and to send nothing more before.
-func (c *Conn) ExpectClosed(why string, codes ...transport.CloseCode) {
-	text, err := c.read()
-	if err == nil {
-		c.t.Failf("%s: got a frame: %s", why, c.t.tr.show(text))
-	}
-	c.closedWith(why, err, codes...)
-}
-
-// closedWith wants err to be the server's closing the connection with one of
-// the codes. On a unix socket there are no codes: its end is enough.
-func (c *Conn) closedWith(why string, err error, codes ...transport.CloseCode) {
-	if errors.Is(err, io.EOF) && c.t.target.local() {
-		return
-	}
-	var closed *transport.Error
-	if !errors.As(err, &closed) || c.t.ctx.Err() != nil {
-		c.t.Failf("%s: %s", why, c.ending(err))
-	}
-	if len(codes) > 0 && !slices.Contains(codes, closed.Code) {
-		c.t.Failf("%s: closed with %d, want %v", why, closed.Code, codes)
-	}
-}
-
-// Drop ends the connection without a word, as a crash or a broken network
-// does.
+// Drop ends the connection without a close frame, as a crash or a broken network does.
 func (c *Conn) Drop() {
 	c.gone = true
 	c.stop()
-	c.hush()
+	c.stopKeepalive()
 	_ = c.tc.Abort() // it is not needed any more
 }
 
-// settle wants a session to work at the end of a check, and gives the
-// validator what is still on its way.
-func (c *Conn) settle() {
+// checkAlive reads what is still on its way at the end of a check, and fails the check
+// unless the session answers a ping.
+func (c *Conn) checkAlive() {
 	if c.gone || c.Session == "" {
 		return
 	}

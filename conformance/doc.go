@@ -3,9 +3,11 @@
 // things that are wrong, and reports where the answers differ from the
 // specification.
 //
-// A Check is a short story about one rule. Run plays the checks against a
-// Target, some of them at the same time; each has connections and sessions of
-// its own, so checks neither share state nor depend on an order. Every frame
+// A Check tests one rule. Its steps are in scripts/GROUP.txt, in the language of
+// the package script; the few that a script cannot say are in Go. Run performs
+// the checks against a Target, some of them at the same time; each has
+// connections and sessions of its own, so checks neither share state nor depend
+// on an order. Every frame
 // the server sends, in every check, also goes through one validator that
 // stands for the strictest client there is: what that client could not decode
 // fails the check in which it was sent.

@@ -182,15 +182,15 @@ func (h host) Verb(name string) func(script.Conn, []script.Value) (script.Value,
 
 // hostVerbs are the steps of scripts that are about this suite:
 //
-//	catalogue    shows the check changes of the catalogue of tools
-//	hush         shows no more signs of life
+//	catalogue    does not leave out tools.changed
+//	silent       sends no more pings of the transport
 //	secret TEXT  must not come back
 //	hangup       closes the connection with 1000
 //	binary       sends a binary frame, by a socket
 //	not_utf8     sends a text frame that is not UTF-8, by a socket
 var hostVerbs = map[string]func(c *Conn, args []script.Value) (script.Value, error){
 	"catalogue": func(c *Conn, _ []script.Value) (script.Value, error) { c.catalogue = true; return nil, nil },
-	"hush":      func(c *Conn, _ []script.Value) (script.Value, error) { c.hush(); return nil, nil },
+	"silent":    func(c *Conn, _ []script.Value) (script.Value, error) { c.stopKeepalive(); return nil, nil },
 	"hangup": func(c *Conn, _ []script.Value) (script.Value, error) {
 		c.gone = true
 		_ = c.tc.Close(transport.CloseNormal, "bye") // whether the farewell arrives does not matter
@@ -222,7 +222,7 @@ var idOf = regexp.MustCompile(`"id"\s*:\s*"((?:[^"\\]|\\.)*)"`)
 // WriteFrame implements script.Conn.
 func (c *Conn) WriteFrame(frame []byte) error {
 	if env, err := arcp.Decode(frame); err == nil {
-		c.note(&env)
+		c.recordSent(&env)
 	} else if id := idOf.FindSubmatch(frame); id != nil {
 		c.t.sent[string(id[1])], c.rec.own[string(id[1])] = true, true
 	}
@@ -236,7 +236,7 @@ func (c *Conn) ReadFrame() ([]byte, error) {
 		text, err := c.read()
 		switch {
 		case err == nil:
-			if f := c.judge(text); c.catalogue || !f.changesTools() {
+			if f := c.validate(text); c.catalogue || !f.changesTools() {
 				return text, nil
 			}
 		case c.t.ctx.Err() != nil:

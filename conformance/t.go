@@ -11,8 +11,8 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// T is what a check talks through. It belongs to the check's goroutine. A
-// method that finds the server at fault ends the check.
+// T runs one check. It belongs to the goroutine of the check. A method that finds the
+// server at fault ends that goroutine.
 type T struct {
 	ctx    context.Context
 	target *Target
@@ -39,22 +39,16 @@ func (t *T) play(fn func(ctx context.Context, t *T)) {
 		defer t.recover()
 		fn(t.ctx, t)
 		for _, c := range t.conns {
-			c.settle()
+			c.checkAlive()
 		}
 	}()
 	<-done
 }
 
-// finding is a panic that says what is wrong with the server.
-type finding string
-
-// recover turns a panic of a check into its failure, so that a fault of the
-// suite does not end the run.
+// recover turns a panic of a check into its failure, so that the run goes on.
 func (t *T) recover() {
 	switch r := recover().(type) {
 	case nil:
-	case finding:
-		t.failure = redact(string(r), t.tr.secrets)
 	default:
 		t.failure = fmt.Sprintf("the check itself panicked: %v\n%s", r, debug.Stack())
 	}
@@ -66,20 +60,19 @@ func (t *T) cleanup() {
 	}
 }
 
-// Failf says what is wrong with the server and ends the check.
+// Failf records a fault of the server and ends the check.
 func (t *T) Failf(format string, args ...any) {
 	t.failure = redact(fmt.Sprintf(format, args...), t.tr.secrets)
 	runtime.Goexit()
 }
 
-// Skipf says why the check cannot be made and ends it.
+// Skipf records why the check cannot run and ends it.
 func (t *T) Skipf(format string, args ...any) {
 	t.skip = fmt.Sprintf(format, args...)
 	runtime.Goexit()
 }
 
-// late is when a check stops looking for what comes by itself: just before its time
-// is over.
+// late returns the time when a check stops polling, just before its timeout.
 func (t *T) late() time.Time {
 	const toSaySo = time.Second
 	end, bounded := t.ctx.Deadline()
@@ -89,15 +82,14 @@ func (t *T) late() time.Time {
 	return end.Add(-toSaySo)
 }
 
-// Want fails the check unless ok; why is the rule, and the rest says what was
-// found instead.
+// Want fails the check unless ok. The rule is why, the rest describes what was found.
 func (t *T) Want(why string, ok bool, format string, args ...any) {
 	if !ok {
 		t.Failf("%s: %s", why, fmt.Sprintf(format, args...))
 	}
 }
 
-// want fails the check unless got is the value that why calls for.
+// want fails the check unless got equals expected. The rule is why.
 func want[V comparable](t *T, why string, got, expected V) {
 	if got != expected {
 		t.Failf("%s: got %v, want %v", why, show(got), show(expected))
@@ -111,7 +103,7 @@ func show(v any) string {
 	return fmt.Sprint(v)
 }
 
-// Dial makes a connection and sends nothing.
+// Dial connects and sends nothing.
 func (t *T) Dial() *Conn {
 	tc, err := t.target.dial(t.ctx)
 	if err != nil {
@@ -120,8 +112,7 @@ func (t *T) Dial() *Conn {
 	return t.connected(tc)
 }
 
-// Restart ends the server and starts it again. The connections of the check are
-// gone then.
+// Restart ends the server and starts it again, and drops the connections of the check.
 func (t *T) Restart(ctx context.Context) {
 	if err := t.target.Restart(ctx); err != nil {
 		t.Failf("the server cannot be started again: %v", err)
@@ -131,7 +122,7 @@ func (t *T) Restart(ctx context.Context) {
 	}
 }
 
-// DialSocket makes a connection that can send what is not a text frame.
+// DialSocket connects with a client that can send other frames than text.
 func (t *T) DialSocket() *Conn {
 	s, err := dialSocket(t.ctx, t.target.URL)
 	if err != nil {
@@ -147,14 +138,14 @@ func (t *T) connected(tc transport.Conn) *Conn {
 	return c
 }
 
-// Open makes a connection and a session on it.
+// Open connects and opens a session.
 func (t *T) Open(with ...func(*arcp.SessionOpenPayload)) *Conn {
 	c := t.Dial()
 	c.Open(with...)
 	return c
 }
 
-// openPayload is a session.open that is right.
+// openPayload returns the payload of a valid session.open.
 func (t *T) openPayload() arcp.SessionOpenPayload {
 	p := arcp.SessionOpenPayload{
 		Auth:   arcp.Auth{Scheme: "bearer", Token: t.target.Token},

@@ -477,6 +477,16 @@ func (s *scanner) word() string {
 	return rest[:n]
 }
 
+// name reads the name behind a sign.
+func (s *scanner) name() string {
+	s.pos++
+	name := s.word()
+	if name == "" {
+		s.fail("want a name before %q", s.src[s.pos:])
+	}
+	return name
+}
+
 // names reads names between commas.
 func (s *scanner) names() (list []string) {
 	for s.err == nil {
@@ -563,12 +573,10 @@ func (s *scanner) operand() *expr {
 	case '"', '`':
 		return s.quoted()
 	case '$':
-		s.pos++
-		path := strings.Split(s.word(), ".")
+		path := strings.Split(s.name(), ".")
 		return &expr{kind: reference, text: path[0], path: path[1:]}
 	case '?':
-		s.pos++
-		return &expr{kind: binding, text: s.word()}
+		return &expr{kind: binding, text: s.name()}
 	case '~':
 		s.pos++
 		return &expr{kind: contains, args: []*expr{s.expr()}}

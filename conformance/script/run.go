@@ -395,6 +395,7 @@ func (r *run) until(st *step, s *scope) error {
 			}
 			return err
 		}
+		r.at = st
 		err := r.holds(st, s)
 		if _, ok := errors.AsType[*mismatch](err); !ok || time.Now().After(late) {
 			return err
