@@ -35,7 +35,7 @@ var allowed = map[string][]string{
 	"runtime/credential":               {"arcp", "internal/backoff", "runtime/store"},
 	"runtime/internal/pool":            {},
 	"runtime/internal/metrics":         {"arcp"},
-	"runtime/tool":                     {"arcp", "runtime/internal/clip", "runtime/tool/access"},
+	"runtime/tool":                     {"arcp", "runtime/tool/access"},
 	"runtime/tool/exec":                {"arcp", "runtime/tool", "runtime/tool/local"},
 	"runtime/tool/mcp":                 {"arcp", "internal/backoff", "runtime/tool", "runtime/tool/exec"},
 	"runtime/tool/demo":                {"arcp", "runtime/tool", "runtime/tool/local"},

@@ -23,12 +23,12 @@ func TestAudience(t *testing.T) {
 		t.Fatal(err)
 	}
 	cat := NewCatalog(reg, nil)
-	layer, refused := NewLayer(Overlay{Tools: []string{"a", "secret", "c"}})
+	overlay, refused := ParseOverlay(Overlay{Tools: []string{"a", "secret", "c"}})
 	if refused != nil {
 		t.Fatal(refused)
 	}
 	versions := map[string]int{"alice": 2, "bob": 1}
-	for _, l := range []*Layer{nil, layer} {
+	for _, l := range []*Overlay{nil, overlay} {
 		for who, want := range map[string]string{"alice": "a c secret", "bob": "a c"} {
 			v := Viewer{Trust: "trusted", Principal: who}
 			s := cat.Snapshot(v, l)
@@ -37,7 +37,7 @@ func TestAudience(t *testing.T) {
 				names = append(names, agent.Name)
 			}
 			if got := strings.Join(names, " "); got != want {
-				t.Errorf("%s is shown %q with the layer %v, want %q", who, got, l, want)
+				t.Errorf("%s is shown %q with the overlay %v, want %q", who, got, l, want)
 			}
 			if _, err := s.Resolve("secret"); (err == nil) != (who == "alice") {
 				t.Errorf("%s: secret: %v", who, err)

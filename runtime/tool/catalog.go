@@ -33,7 +33,7 @@ type Catalog struct {
 type snapshotKey struct {
 	base      *base
 	hooks     *hooks
-	layer     *Layer
+	overlay   *Overlay
 	rank      int
 	principal string // empty if no tool of the base is restricted
 }
@@ -66,8 +66,8 @@ func (c *Catalog) HookRevision() uint64 { return c.hooks.Load().revision }
 
 // Snapshot returns the current catalogue of a viewer with an overlay; nil is none. A tool
 // that the overlay names and the registry lacks appears when it is registered.
-func (c *Catalog) Snapshot(v Viewer, l *Layer) *Snapshot {
-	k := snapshotKey{base: c.reg.state.Load(), hooks: c.hooks.Load(), layer: l, rank: v.rank()}
+func (c *Catalog) Snapshot(v Viewer, o *Overlay) *Snapshot {
+	k := snapshotKey{base: c.reg.state.Load(), hooks: c.hooks.Load(), overlay: o, rank: v.rank()}
 	if len(k.base.restricted) > 0 {
 		k.principal = v.Principal
 	}
@@ -88,20 +88,20 @@ func (c *Catalog) compose(k snapshotKey) *Snapshot {
 
 // Check returns the snapshot for an overlay that is to be set. It refuses an overlay that
 // names a missing tool, with the error of Resolve.
-func (c *Catalog) Check(v Viewer, l *Layer) (*Snapshot, *arcp.Error) {
-	if l != nil {
+func (c *Catalog) Check(v Viewer, o *Overlay) (*Snapshot, *arcp.Error) {
+	if o != nil {
 		plain := c.Snapshot(v, nil)
-		for _, ref := range l.Tools {
+		for _, ref := range o.Tools {
 			if _, err := plain.Resolve(ref); err != nil {
 				return nil, err
 			}
 		}
 	}
-	return c.Snapshot(v, l), nil
+	return c.Snapshot(v, o), nil
 }
 
 func newSnapshot(k *snapshotKey) *Snapshot {
-	s := &Snapshot{base: k.base, hooks: k.hooks, layer: k.layer, rank: k.rank, principal: k.principal}
+	s := &Snapshot{base: k.base, hooks: k.hooks, overlay: k.overlay, rank: k.rank, principal: k.principal}
 	for _, t := range k.base.restricted {
 		if !t.May(k.principal) {
 			s.refused = append(s.refused, t)

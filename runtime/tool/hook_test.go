@@ -96,8 +96,8 @@ func TestHooks(t *testing.T) {
 // A snapshot keeps the hooks that it was made with; a new one has the new ones.
 func TestHooksArePartOfTheCatalogue(t *testing.T) {
 	c := NewCatalog(registry(t, Capability{Name: "a"}), nil)
-	layer, _ := NewLayer(Overlay{IncludeBase: true, Hide: []string{"b"}})
-	for _, l := range []*Layer{nil, layer} {
+	overlay, _ := ParseOverlay(Overlay{IncludeBase: true, Hide: []string{"b"}})
+	for _, l := range []*Overlay{nil, overlay} {
 		before, revision := c.Snapshot(Viewer{}, l), c.HookRevision()
 		c.SetHooks([]Hook{{"no", func(context.Context, *HookCall) (HookDecision, error) { return HookDecision{Deny: true}, nil }}})
 		after := c.Snapshot(Viewer{}, l)

@@ -70,7 +70,7 @@ func (m *model) set(source string, tools []*Tool) bool {
 }
 
 // seen are the tools of a catalogue, in their order.
-func (m *model) seen(l *Layer) (list []*Tool) {
+func (m *model) seen(l *Overlay) (list []*Tool) {
 	for _, t := range m.all() {
 		named := func(refs []string) bool { return slices.Contains(refs, t.Name) || slices.Contains(refs, t.Ref()) }
 		speaks := func(refs []string) bool {
@@ -159,7 +159,7 @@ func TestCatalogueFollowsTheModel(t *testing.T) {
 		cat := NewCatalog(reg, nil)
 		m := &model{has: map[string][]*Tool{}}
 		ordinary := slices.DeleteFunc(slices.Clone(pool), func(t *Tool) bool { return strings.HasPrefix(t.Name, Own) })
-		var layer *Layer
+		var overlay *Overlay
 		held := cat.Snapshot(Viewer{Trust: "privileged"}, nil)
 		var heldAgents []arcp.Agent
 		rt.Repeat(map[string]func(*rapid.T){
@@ -197,7 +197,7 @@ func TestCatalogueFollowsTheModel(t *testing.T) {
 			"overlay": func(rt *rapid.T) {
 				o := Overlay{IncludeBase: rapid.Bool().Draw(rt, "base"), Tools: rapid.SliceOfN(rapid.SampledFrom(refs), 0, 3).Draw(rt, "tools"),
 					Hide: rapid.SliceOfN(rapid.SampledFrom(hidable), 0, 3).Draw(rt, "hide")}
-				next, err := NewLayer(o)
+				next, err := ParseOverlay(o)
 				if err != nil {
 					rt.Fatalf("%+v: %v", o, err)
 				}
@@ -206,10 +206,10 @@ func TestCatalogueFollowsTheModel(t *testing.T) {
 				if (err == nil) != there {
 					rt.Fatalf("an overlay of %v: %v, the model says %v", o.Tools, err, there)
 				}
-				layer = next
+				overlay = next
 			},
 			"hold": func(*rapid.T) {
-				held = cat.Snapshot(Viewer{Trust: "privileged"}, layer)
+				held = cat.Snapshot(Viewer{Trust: "privileged"}, overlay)
 				heldAgents = held.Agents()
 			},
 			"": func(rt *rapid.T) {
@@ -220,16 +220,16 @@ func TestCatalogueFollowsTheModel(t *testing.T) {
 					rt.Fatalf("a catalogue that is held has changed:\n%s", diff)
 				}
 				for rank, level := range TrustLevels {
-					checkAgainstModel(rt, m, layer, cat.Snapshot(Viewer{Trust: level}, layer), rank)
+					checkAgainstModel(rt, m, overlay, cat.Snapshot(Viewer{Trust: level}, overlay), rank)
 				}
-				now := cat.Snapshot(Viewer{Trust: "privileged"}, layer)
+				now := cat.Snapshot(Viewer{Trust: "privileged"}, overlay)
 				checkDifference(rt, held, now)
 			},
 		})
 	})
 }
 
-func checkAgainstModel(rt *rapid.T, m *model, l *Layer, s *Snapshot, rank int) {
+func checkAgainstModel(rt *rapid.T, m *model, l *Overlay, s *Snapshot, rank int) {
 	list := m.seen(l)
 	for _, ref := range modelRefs() {
 		got, err := s.Resolve(ref)

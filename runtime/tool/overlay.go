@@ -40,18 +40,19 @@ type Overlay struct {
 }
 
 // ParseOverlay checks an overlay and returns its canonical form: names are sorted and
-// distinct, prompts stay in order.
-func ParseOverlay(o Overlay) (Overlay, *arcp.Error) {
+// distinct, prompts stay in order. It returns nil for an overlay that changes nothing. The
+// result must not be changed.
+func ParseOverlay(o Overlay) (*Overlay, *arcp.Error) {
 	var err *arcp.Error
 	if o.Tools, err = overlayNames("tools", o.Tools); err != nil {
-		return o, err
+		return nil, err
 	}
 	if o.Hide, err = overlayNames("hide", o.Hide); err != nil {
-		return o, err
+		return nil, err
 	}
 	for _, name := range o.Hide {
 		if strings.HasPrefix(name, Own) {
-			return o, arcp.Errorf(arcp.CodeInvalidArgument, "hide: %s cannot be hidden: with the tools that begin with %q a session changes its catalogue", name, Own)
+			return nil, arcp.Errorf(arcp.CodeInvalidArgument, "hide: %s cannot be hidden: with the tools that begin with %q a session changes its catalogue", name, Own)
 		}
 	}
 	size := 0
@@ -59,10 +60,13 @@ func ParseOverlay(o Overlay) (Overlay, *arcp.Error) {
 		size += len(p)
 	}
 	if len(o.Prompts) > maxPrompts || size > MaxOverlayPrompt {
-		return o, arcp.Errorf(arcp.CodeInvalidArgument, "prompts: at most %d, of %d bytes together", maxPrompts, MaxOverlayPrompt)
+		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "prompts: at most %d, of %d bytes together", maxPrompts, MaxOverlayPrompt)
+	}
+	if o.IncludeBase && len(o.Tools) == 0 && len(o.Hide) == 0 && len(o.Prompts) == 0 {
+		return nil, nil
 	}
 	o.Prompts = slices.Clone(o.Prompts)
-	return o, nil
+	return &o, nil
 }
 
 func overlayNames(what string, names []string) ([]string, *arcp.Error) {
@@ -78,49 +82,32 @@ func overlayNames(what string, names []string) ([]string, *arcp.Error) {
 	return slices.Clip(slices.Compact(names)), nil
 }
 
-// Plain reports whether the overlay changes nothing; nil does not.
-func (o *Overlay) Plain() bool {
-	return o == nil || o.IncludeBase && len(o.Tools) == 0 && len(o.Hide) == 0 && len(o.Prompts) == 0
-}
-
-// Layer is an overlay in its canonical form. It is immutable.
-type Layer struct{ Overlay }
-
-// NewLayer parses an overlay. It returns nil for one that changes nothing.
-func NewLayer(o Overlay) (*Layer, *arcp.Error) {
-	o, err := ParseOverlay(o)
-	if err != nil || o.Plain() {
-		return nil, err
+// Same reports whether two parsed overlays are equal; nil is no overlay.
+func (o *Overlay) Same(p *Overlay) bool {
+	if o == nil || p == nil {
+		return o == p
 	}
-	return &Layer{o}, nil
+	return o.IncludeBase == p.IncludeBase && slices.Equal(o.Tools, p.Tools) && slices.Equal(o.Hide, p.Hide) && slices.Equal(o.Prompts, p.Prompts)
 }
 
-// Same reports whether two layers are equal; nil is no overlay.
-func (l *Layer) Same(m *Layer) bool {
-	if l == nil || m == nil {
-		return l == m
-	}
-	return l.IncludeBase == m.IncludeBase && slices.Equal(l.Tools, m.Tools) && slices.Equal(l.Hide, m.Hide) && slices.Equal(l.Prompts, m.Prompts)
-}
-
-// apply returns the versions of a family that the overlay shows; nil if there are none. l
+// apply returns the versions of a family that the overlay shows; nil if there are none. o
 // and f may be nil.
-func (l *Layer) apply(f *family) *family {
-	if l == nil || f == nil {
+func (o *Overlay) apply(f *family) *family {
+	if o == nil || f == nil {
 		return f
 	}
-	whole, pinned := find(l.Tools, f.name)
+	whole, pinned := find(o.Tools, f.name)
 	switch {
 	case whole:
 	case len(pinned) > 0:
 		f = f.without(func(t *Tool) bool { return !slices.Contains(pinned, t.ref) })
-	case !l.IncludeBase && !strings.HasPrefix(f.name, Own):
+	case !o.IncludeBase && !strings.HasPrefix(f.name, Own):
 		return nil
 	}
 	if f == nil {
 		return nil
 	}
-	whole, pinned = find(l.Hide, f.name)
+	whole, pinned = find(o.Hide, f.name)
 	if whole {
 		return nil
 	}
@@ -140,12 +127,12 @@ func find(refs []string, name string) (whole bool, pinned []string) {
 	return whole, refs[from:to]
 }
 
-// addNames adds the names of all references to a set. l may be nil.
-func (l *Layer) addNames(names map[string]bool) {
-	if l == nil {
+// addNames adds the names of all references to a set. o may be nil.
+func (o *Overlay) addNames(names map[string]bool) {
+	if o == nil {
 		return
 	}
-	for _, ref := range slices.Concat(l.Tools, l.Hide) {
+	for _, ref := range slices.Concat(o.Tools, o.Hide) {
 		name, _, _ := strings.Cut(ref, "@")
 		names[name] = true
 	}

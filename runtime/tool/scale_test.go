@@ -15,11 +15,11 @@ func manyTools(t testing.TB, n int) []*Tool {
 	return tools
 }
 
-// layers are overlays that differ, each of which hides a tool and pins another.
-func layersOf(t testing.TB, n, tools int) []*Layer {
-	list := make([]*Layer, n)
+// overlays are overlays that differ, each of which hides a tool and pins another.
+func overlaysOf(t testing.TB, n, tools int) []*Overlay {
+	list := make([]*Overlay, n)
 	for i := range list {
-		l, err := NewLayer(Overlay{IncludeBase: true, Hide: []string{fmt.Sprintf("tool-%05d", i%tools)},
+		l, err := ParseOverlay(Overlay{IncludeBase: true, Hide: []string{fmt.Sprintf("tool-%05d", i%tools)},
 			Tools: []string{fmt.Sprintf("tool-%05d@1.0.0", (i+1)%tools)}, Prompts: []string{fmt.Sprint("session ", i)}})
 		if err != nil {
 			t.Fatal(err)
@@ -45,10 +45,10 @@ func TestCatalogueSharesItsMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	reg.Agents()
-	cat, layers := NewCatalog(reg, nil), layersOf(t, 1000, len(tools))
+	cat, overlays := NewCatalog(reg, nil), overlaysOf(t, 1000, len(tools))
 	before := heap()
 	var held []*Snapshot
-	for i, l := range layers {
+	for i, l := range overlays {
 		s := cat.Snapshot(Viewer{Trust: "trusted"}, l)
 		held = append(held, s)
 		if s.family(fmt.Sprintf("tool-%05d", i)) != nil || s.family(fmt.Sprintf("tool-%05d", i+1)) == nil {
@@ -64,7 +64,7 @@ func TestCatalogueSharesItsMemory(t *testing.T) {
 		if err := reg.Replace("flaps", []*Tool{extra}[:i%2]); err != nil {
 			t.Fatal(err)
 		}
-		held = append(held, cat.Snapshot(Viewer{Trust: "trusted"}, layers[0]))
+		held = append(held, cat.Snapshot(Viewer{Trust: "trusted"}, overlays[0]))
 		if i%100 == 0 {
 			reg.Agents() // as a session would that is opened just then
 		}
@@ -79,7 +79,7 @@ func TestCatalogueSharesItsMemory(t *testing.T) {
 func TestCatalogueForgets(t *testing.T) {
 	reg := registry(t, Capability{Name: "a"})
 	cat := NewCatalog(reg, nil)
-	for _, l := range layersOf(t, maxSnapshots+100, 10_000) {
+	for _, l := range overlaysOf(t, maxSnapshots+100, 10_000) {
 		cat.Snapshot(Viewer{}, l)
 	}
 	if n := cat.cache.Len(); n != maxSnapshots {
@@ -89,13 +89,13 @@ func TestCatalogueForgets(t *testing.T) {
 	for i := range MaxOverlayNames {
 		wide = append(wide, fmt.Sprintf("name-%d", i))
 	}
-	l, err := NewLayer(Overlay{Hide: wide, Tools: wide})
+	l, err := ParseOverlay(Overlay{Hide: wide, Tools: wide})
 	if err != nil {
 		t.Fatal(err)
 	}
 	before := heap()
 	for i := range 600 {
-		cat.Snapshot(Viewer{}, &Layer{Overlay{Hide: l.Hide, Tools: l.Tools, Prompts: []string{fmt.Sprint(i)}}})
+		cat.Snapshot(Viewer{}, &Overlay{Hide: l.Hide, Tools: l.Tools, Prompts: []string{fmt.Sprint(i)}})
 	}
 	if grown := int64(heap()) - int64(before); grown > 1<<20 {
 		t.Errorf("600 snapshots of overlays with 2,000 names take %d bytes, want at most 1 MiB", grown)
@@ -142,7 +142,7 @@ func TestDifferenceOfDistantGenerations(t *testing.T) {
 // However many ask at once, one composes.
 func TestCatalogueComposesOnce(t *testing.T) {
 	cat := NewCatalog(registry(t, Capability{Name: "a"}), nil)
-	l := layersOf(t, 1, 10)[0]
+	l := overlaysOf(t, 1, 10)[0]
 	var wg sync.WaitGroup
 	got := make([]*Snapshot, 32)
 	for i := range got {
@@ -164,11 +164,11 @@ func BenchmarkCatalogue(b *testing.B) {
 	if err := reg.Replace("many", tools); err != nil {
 		b.Fatal(err)
 	}
-	cat, layers := NewCatalog(reg, nil), layersOf(b, 1000, len(tools))
+	cat, overlays := NewCatalog(reg, nil), overlaysOf(b, 1000, len(tools))
 	b.Run("overlay", func(b *testing.B) {
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
-			if _, err := cat.Snapshot(Viewer{Trust: "trusted"}, layers[i%1000]).Resolve("tool-05000"); err != nil {
+			if _, err := cat.Snapshot(Viewer{Trust: "trusted"}, overlays[i%1000]).Resolve("tool-05000"); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -184,16 +184,16 @@ func BenchmarkCatalogue(b *testing.B) {
 	b.Run("compose", func(b *testing.B) {
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
-			newSnapshot(&snapshotKey{base: reg.state.Load(), hooks: cat.hooks.Load(), layer: layers[i%1000], rank: 3})
+			newSnapshot(&snapshotKey{base: reg.state.Load(), hooks: cat.hooks.Load(), overlay: overlays[i%1000], rank: 3})
 		}
 	})
 	b.Run("difference", func(b *testing.B) {
 		b.ReportAllocs()
-		old := cat.Snapshot(Viewer{Trust: "trusted"}, layers[0])
+		old := cat.Snapshot(Viewer{Trust: "trusted"}, overlays[0])
 		if err := reg.Register(raw(b, Capability{Name: fmt.Sprintf("new-%d", b.N)}, echo)); err != nil {
 			b.Fatal(err)
 		}
-		now := cat.Snapshot(Viewer{Trust: "trusted"}, layers[0])
+		now := cat.Snapshot(Viewer{Trust: "trusted"}, overlays[0])
 		for b.Loop() {
 			now.Since(old)
 		}

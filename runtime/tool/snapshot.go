@@ -21,22 +21,19 @@ import (
 type Snapshot struct {
 	base      *base
 	hooks     *hooks
-	layer     *Layer  // nil: no overlay
-	rank      int     // of trust; tools that need a higher one are not listed
-	principal string  // empty if no tool of the base is restricted
-	refused   []*Tool // restricted tools that did not exist for the principal at first
+	overlay   *Overlay // nil: no overlay
+	rank      int      // of trust; tools that need a higher one are not listed
+	principal string   // empty if no tool of the base is restricted
+	refused   []*Tool  // restricted tools that did not exist for the principal at first
 }
 
 // Generation returns the generation of the registry.
 func (s *Snapshot) Generation() uint64 { return s.base.generation }
 
-// Layer returns the overlay; nil if there is none.
-func (s *Snapshot) Layer() *Layer { return s.layer }
-
 // family returns the versions of a name that exist for the principal now; nil if there are
 // none.
 func (s *Snapshot) family(name string) *family {
-	return s.permitted(s.layer.apply(s.base.family(name)))
+	return s.permitted(s.overlay.apply(s.base.family(name)))
 }
 
 func (s *Snapshot) permitted(f *family) *family {
@@ -49,7 +46,7 @@ func (s *Snapshot) permitted(f *family) *family {
 // initial returns the versions of a name that existed for the principal when the snapshot
 // was made: the audience of a tool that is gone is not known any more.
 func (s *Snapshot) initial(name string) *family {
-	f := s.layer.apply(s.base.family(name))
+	f := s.overlay.apply(s.base.family(name))
 	if f == nil || !f.restricted {
 		return f
 	}
@@ -119,7 +116,7 @@ func (s *Snapshot) hint(name string) string {
 func (s *Snapshot) families(from string, listed bool) iter.Seq[*family] {
 	return func(yield func(*family) bool) {
 		for _, f := range s.candidates(from) {
-			f = s.permitted(s.layer.apply(f))
+			f = s.permitted(s.overlay.apply(f))
 			if listed {
 				f = s.listed(f)
 			}
@@ -137,7 +134,7 @@ func (s *Snapshot) candidates(from string) iter.Seq2[string, *family] {
 		return s.base.families.Ascend(btreemap.GE(from), btreemap.Max[string]())
 	}
 	names := map[string]bool{}
-	s.layer.addNames(names)
+	s.overlay.addNames(names)
 	for name := range s.base.families.Ascend(btreemap.GE(Own), btreemap.LT(afterOwn)) {
 		names[name] = true
 	}
@@ -152,12 +149,12 @@ func (s *Snapshot) candidates(from string) iter.Seq2[string, *family] {
 	}
 }
 
-func (s *Snapshot) includesBase() bool { return s.layer == nil || s.layer.IncludeBase }
+func (s *Snapshot) includesBase() bool { return s.overlay == nil || s.overlay.IncludeBase }
 
 // Agents returns the listed tools, sorted by name, the newest version first. The caller
 // must not change the slice.
 func (s *Snapshot) Agents() []arcp.Agent {
-	if s.layer == nil && len(s.base.restricted) == 0 {
+	if s.overlay == nil && len(s.base.restricted) == 0 {
 		if all := s.base.reg.inventory(s.base); all.rank <= s.rank {
 			return all.agents
 		}
@@ -218,9 +215,9 @@ func (s *Snapshot) Since(old *Snapshot) (d Difference) {
 	} else {
 		s.base.changed(old.base, names)
 	}
-	if !s.layer.Same(old.layer) {
-		old.layer.addNames(names)
-		s.layer.addNames(names)
+	if !s.overlay.Same(old.overlay) {
+		old.overlay.addNames(names)
+		s.overlay.addNames(names)
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		d.compare(old.listed(old.initial(name)), s.listed(s.initial(name)))

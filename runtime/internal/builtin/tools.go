@@ -227,7 +227,7 @@ type overlaySet struct {
 }
 
 func (t *catalogTools) overlay(ctx context.Context, v engine.Viewer, in toolsOverlayIn) (out overlaySet, err error) {
-	layer, refused := tool.NewLayer(tool.Overlay{IncludeBase: in.IncludeBase, Tools: in.Tools, Hide: in.Hide, Prompts: in.Prompts})
+	overlay, refused := tool.ParseOverlay(tool.Overlay{IncludeBase: in.IncludeBase, Tools: in.Tools, Hide: in.Hide, Prompts: in.Prompts})
 	if refused != nil {
 		return out, refused
 	}
@@ -235,7 +235,7 @@ func (t *catalogTools) overlay(ctx context.Context, v engine.Viewer, in toolsOve
 	if s == nil {
 		return out, arcp.Errorf(arcp.CodeFailedPrecondition, "only a session has an overlay, and yours has ended")
 	}
-	q := session.OverlayChange{Trust: v.Trust(), Layer: layer, Revision: in.ExpectRevision, Generation: in.ExpectGeneration}
+	q := session.OverlayChange{Trust: v.Trust(), Overlay: overlay, Revision: in.ExpectRevision, Generation: in.ExpectGeneration}
 	o, snap, err := t.sessions.SetOverlay(ctx, s, q, func() { toolsChanged(t.sessions, s.ID) })
 	if err != nil {
 		return out, err

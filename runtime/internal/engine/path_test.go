@@ -562,11 +562,11 @@ func TestNotesAreBounded(t *testing.T) {
 // A job keeps the catalogue in which it was found: what is hidden or comes later is
 // not there for what it calls.
 func TestCallsStayInTheCatalogueOfTheJob(t *testing.T) {
-	var layer *tool.Layer
+	var overlay *tool.Overlay
 	bubble(t, func(c *Config) {
 		cat := tool.NewCatalog(c.Tools, nil)
 		c.Catalogue = func(_ arcp.SessionID, _, trust string) *tool.Snapshot {
-			return cat.Snapshot(tool.Viewer{Trust: trust}, layer)
+			return cat.Snapshot(tool.Viewer{Trust: trust}, overlay)
 		}
 	}, func(r *fixture) {
 		r.tool("secret", nil, echo)
@@ -587,14 +587,14 @@ func TestCallsStayInTheCatalogueOfTheJob(t *testing.T) {
 			return nil, nil
 		})
 		var err *arcp.Error
-		if layer, err = tool.NewLayer(tool.Overlay{IncludeBase: true, Hide: []string{"secret"}, Tools: []string{"secret"}}); err != nil {
+		if overlay, err = tool.ParseOverlay(tool.Overlay{IncludeBase: true, Hide: []string{"secret"}, Tools: []string{"secret"}}); err != nil {
 			t.Fatal(err)
 		}
 		r.parent("caller", "{}")
 		synctest.Wait()
 		r.submit("secret", "{}")
 		r.want("hidden from clients, too", "job.accepted", "job.started", "job.failed msg_2 AGENT_NOT_AVAILABLE")
-		layer = nil // what the session does now does not touch the job
+		overlay = nil // what the session does now does not touch the job
 		r.tool("late", nil, echo)
 		close(gate)
 		r.frames("sess_1")

@@ -19,8 +19,8 @@ const maxOverlayBytes = 16 << 20
 
 // Overlay is the change of a session to its catalogue. The zero value changes nothing.
 type Overlay struct {
-	Revision uint64      // changes so far
-	Layer    *tool.Layer // nil: it changes nothing
+	Revision uint64        // changes so far
+	Overlay  *tool.Overlay // nil: it changes nothing
 }
 
 // overlayPrefix begins the keys of the records; the session's id follows.
@@ -38,7 +38,7 @@ type OverlayRecord struct {
 // Record returns the overlay as it is stored.
 func (o Overlay) Record() OverlayRecord {
 	rec := OverlayRecord{Revision: o.Revision, IncludeBase: true}
-	if l := o.Layer; l != nil {
+	if l := o.Overlay; l != nil {
 		rec.IncludeBase, rec.Tools, rec.Hide, rec.Prompts = l.IncludeBase, l.Tools, l.Hide, l.Prompts
 	}
 	return rec
@@ -46,18 +46,18 @@ func (o Overlay) Record() OverlayRecord {
 
 // overlay returns the overlay of a record.
 func (r *OverlayRecord) overlay() (Overlay, error) {
-	layer, refused := tool.NewLayer(tool.Overlay{IncludeBase: r.IncludeBase, Tools: r.Tools, Hide: r.Hide, Prompts: r.Prompts})
+	overlay, refused := tool.ParseOverlay(tool.Overlay{IncludeBase: r.IncludeBase, Tools: r.Tools, Hide: r.Hide, Prompts: r.Prompts})
 	if refused != nil {
 		return Overlay{}, refused
 	}
-	return Overlay{r.Revision, layer}, nil
+	return Overlay{r.Revision, overlay}, nil
 }
 
 func (o Overlay) size() (n int) {
-	if o.Layer == nil {
+	if o.Overlay == nil {
 		return 0
 	}
-	for _, list := range [...][]string{o.Layer.Tools, o.Layer.Hide, o.Layer.Prompts} {
+	for _, list := range [...][]string{o.Overlay.Tools, o.Overlay.Hide, o.Overlay.Prompts} {
 		for _, s := range list {
 			n += len(s)
 		}
@@ -76,16 +76,16 @@ func (s *Session) Overlay() Overlay {
 // Catalogue returns the tools that a session sees, also after its end if it has jobs. An unknown
 // session, or none, has no overlay.
 func (d *Directory) Catalogue(id arcp.SessionID, principal, trust string) *tool.Snapshot {
-	var layer *tool.Layer
+	var overlay *tool.Overlay
 	if id != "" {
 		d.mu.Lock()
 		s := d.byID[id]
 		d.mu.Unlock()
 		if s != nil {
-			layer = s.Overlay().Layer
+			overlay = s.Overlay().Overlay
 		}
 	}
-	return d.opts.Catalog.Snapshot(tool.Viewer{Trust: trust, Principal: principal}, layer)
+	return d.opts.Catalog.Snapshot(tool.Viewer{Trust: trust, Principal: principal}, overlay)
 }
 
 // loadOverlaysLocked reads the overlays of the loaded sessions, and of Ended ones that may have
@@ -120,7 +120,7 @@ func (d *Directory) overlays() records.Table[OverlayRecord] {
 // OverlayChange is a request to set the overlay of a session.
 type OverlayChange struct {
 	Trust      string // of the session
-	Layer      *tool.Layer
+	Overlay    *tool.Overlay
 	Revision   *uint64 // of the overlay that is changed; nil: any
 	Generation *uint64 // of the tools that the overlay was made for; nil: any
 }
@@ -130,7 +130,7 @@ type OverlayChange struct {
 // FAILED_PRECONDITION for another revision or generation, RESOURCE_EXHAUSTED if the
 // overlays of the principal would be too large, or what tool.Catalog.Check says.
 func (d *Directory) SetOverlay(ctx context.Context, s *Session, q OverlayChange, done func()) (Overlay, *tool.Snapshot, error) {
-	snap, refused := d.opts.Catalog.Check(tool.Viewer{Trust: q.Trust, Principal: s.Principal}, q.Layer)
+	snap, refused := d.opts.Catalog.Check(tool.Viewer{Trust: q.Trust, Principal: s.Principal}, q.Overlay)
 	if refused != nil {
 		return Overlay{}, nil, refused
 	}
@@ -141,10 +141,10 @@ func (d *Directory) SetOverlay(ctx context.Context, s *Session, q OverlayChange,
 	switch {
 	case q.Revision != nil && *q.Revision != old.Revision:
 		return Overlay{}, nil, tool.Mismatch("revision of the overlay", *q.Revision, old.Revision)
-	case old.Layer.Same(q.Layer):
+	case old.Overlay.Same(q.Overlay):
 		return old, snap, nil
 	}
-	next := Overlay{old.Revision + 1, q.Layer}
+	next := Overlay{old.Revision + 1, q.Overlay}
 	if refused := d.overlayRoom(s, next); refused != nil {
 		return Overlay{}, nil, refused
 	}

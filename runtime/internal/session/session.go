@@ -189,5 +189,5 @@ func (s *Session) Actor() (approval.Actor, bool) {
 
 // Catalogue returns the tools that the session sees with a trust level.
 func (s *Session) Catalogue(trust string) *tool.Snapshot {
-	return s.dir.opts.Catalog.Snapshot(tool.Viewer{Trust: trust, Principal: s.Principal}, s.Overlay().Layer)
+	return s.dir.opts.Catalog.Snapshot(tool.Viewer{Trust: trust, Principal: s.Principal}, s.Overlay().Overlay)
 }
