@@ -41,7 +41,7 @@ var allowed = map[string][]string{
 	"runtime/tool/agent":               {"arcp", "arcp/client", "runtime/tool", "runtime/tool/exec", "transport"},
 	"runtime/tool/demo":                {"arcp", "runtime/tool", "runtime/tool/local"},
 	"runtime/tool/local":               {"arcp", "runtime/tool"},
-	"runtime/internal/registry":        {"arcp", "internal/backoff", "runtime/store"},
+	"runtime/internal/registry":        {"arcp", "internal/backoff", "runtime/internal/records", "runtime/store"},
 	"runtime/tool/tooltest":            {"arcp", "runtime/tool", "runtime/tool/access"},
 	"runtime/tool/toolworker":          {"arcp", "arcp/client", "runtime/tool", "runtime/tool/access"},
 	"runtime/internal/approval":        {"arcp"},
@@ -251,7 +251,6 @@ var largeTypes = map[string]int{
 	"conformance.T":                      44,
 	"runtime/internal/conn.conn":         60,
 	"runtime/internal/host.Host":         43,
-	"runtime/internal/registry.Store":    43,
 	"runtime/internal/session.Directory": 43,
 }
 

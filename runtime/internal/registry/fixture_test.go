@@ -86,7 +86,7 @@ type fixture struct {
 	mu      sync.Mutex
 }
 
-func newRig(t *testing.T) *fixture {
+func newFixture(t *testing.T) *fixture {
 	r := &fixture{T: t, disk: &disk{Store: mem.Open(mem.Options{})}, now: begin, entries: map[string]int{}, leases: map[State]int{}, dead: map[arcp.SessionID]bool{}}
 	t.Cleanup(func() { _ = r.disk.Close() })
 	r.boot()
@@ -159,13 +159,13 @@ func (r *fixture) register(e Entry) Entry {
 
 var alice = Holder{Principal: "alice", Session: "sess_a", Job: "job_1"}
 
-func sandbox(id string, seconds int64) Ask {
-	return Ask{Identity: Identity{"cloud", "sandbox", id}, Seconds: seconds}
+func sandbox(id string, seconds int64) LeaseRequest {
+	return LeaseRequest{Identity: Identity{"cloud", "sandbox", id}, Seconds: seconds}
 }
 
-func (r *fixture) take(h Holder, a Ask) Lease {
+func (r *fixture) take(h Holder, a LeaseRequest) Lease {
 	r.Helper()
-	l, err := r.book.Take(r.Context(), r.now, h, a)
+	l, err := r.book.Acquire(r.Context(), r.now, h, a)
 	r.no(err)
 	return l
 }

@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/records"
 )
 
-// What the records of this package begin with. A lease has a row under its
-// principal, one under its identity while it is not released, and one under the
-// time at which it is due or, once released, at which it is forgotten. All are
-// written together.
+// Prefixes of the keys. A lease has a row under its principal. An index row leads to it from
+// its identity, until it is released. Another one leads to it from the time at which it is
+// due or, once released, deleted.
 const (
 	entryPrefix    = "resource/entry/"
 	leasePrefix    = "resource/lease/"
@@ -23,25 +23,26 @@ const (
 	oldPrefix      = "resource/old/"
 )
 
-func sessionPrefix(id arcp.SessionID) string { return entryPrefix + url.PathEscape(string(id)) + "/" }
+func sessionPrefix(id arcp.SessionID) string { return records.Group(entryPrefix, string(id)) }
 
 func entryKey(session arcp.SessionID, id string) string {
 	return sessionPrefix(session) + url.PathEscape(id)
 }
 
-// leasesOf begins the keys of a principal's leases; of "" everybody's.
+// leasesOf returns the prefix of the keys of a principal's leases; of all leases if it is
+// empty.
 func leasesOf(principal string) string {
 	if principal == "" {
 		return leasePrefix
 	}
-	return leasePrefix + url.PathEscape(principal) + "/"
+	return records.Group(leasePrefix, principal)
 }
 
 func leaseKey(principal string, id arcp.LeaseID) string {
 	return leasesOf(principal) + newestFirst(strings.TrimPrefix(string(id), arcp.LeasePrefix))
 }
 
-// newestFirst turns the order of minted ids around.
+// newestFirst reverses the order of minted ids.
 func newestFirst(body string) string {
 	const digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 	b := []byte(body)
@@ -62,7 +63,7 @@ func timeKey(prefix string, at time.Time, id arcp.LeaseID) string {
 	return fmt.Sprintf("%s%020d/%s", prefix, max(at.UnixMicro(), 0), id)
 }
 
-// timeOf is the time in the key of a row under a time.
+// timeOf returns the time in the key of an index row.
 func timeOf(key, prefix string) time.Time {
 	var us int64
 	if n, err := fmt.Sscanf(strings.TrimPrefix(key, prefix), "%020d", &us); n != 1 || err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/arcpd/arcpd/internal/clip"
 )
 
-// State is where a lease is.
+// State is the state of a lease.
 type State = arcp.ResourceLeaseState
 
 // The states.
@@ -21,11 +21,11 @@ const (
 
 // Times of clean-up.
 const (
-	// StaleClaim is after how long a cleaner that has not reported is given up.
+	// StaleClaim is the time after which the claim of a cleaner ends without a report.
 	StaleClaim = 300 * time.Second
 
-	// A lease that somebody still names is extended by its duration, within these:
-	// what is named no longer is not kept for long because of it.
+	// Bounds of the extension of a due lease that is still named. The upper one limits the
+	// delay of the clean-up when it is no longer named.
 	extendLeast = 5 * time.Second
 	extendMost  = 5 * time.Minute
 
@@ -35,34 +35,34 @@ const (
 // cleanupBackoff is the delay of the next attempt to clean up after one that failed.
 var cleanupBackoff = backoff.Policy{Min: 30 * time.Second, Max: time.Hour}
 
-// Identity is what a lease is on.
+// Identity identifies a leased resource.
 type Identity struct {
 	Provider   string `json:"provider"`
 	Type       string `json:"resource_type"`
 	ExternalID string `json:"external_id"`
 }
 
-// Holder is in whose name a lease is taken.
+// Holder is the holder of a lease.
 type Holder struct {
 	Principal string         `json:"principal"`
-	Session   arcp.SessionID `json:"session_id,omitzero"` // whose registry shows it
-	Job       arcp.JobID     `json:"job_id,omitzero"`     // while it lives the lease does not end
+	Session   arcp.SessionID `json:"session_id,omitzero"` // its registry shows the lease
+	Job       arcp.JobID     `json:"job_id,omitzero"`     // the lease does not end before the job
 
-	// Authority is what the job may do that cleans up: opaque here.
+	// Authority is what the clean-up job may do. This package does not interpret it.
 	Authority arcp.Raw `json:"authority,omitzero"`
 }
 
-// Ask is a lease that somebody wants.
-type Ask struct {
+// LeaseRequest asks for a lease.
+type LeaseRequest struct {
 	Identity
-	Seconds     int64 // lease_duration_seconds; 0: it may be cleaned up at once
+	Seconds     int64 // lease_duration_seconds; 0: it is due at once
 	DisplayName string
 	Metadata    arcp.Raw // an object; nil: empty
 	Unlisted    bool     // the registry of the session does not show it
-	CleanupTool string   // called if there is no handler
+	CleanupTool string   // is called if there is no handler
 }
 
-// Lease is a lease on something outside of the runtime.
+// Lease is a lease on a resource outside of the runtime.
 type Lease struct {
 	ID arcp.LeaseID `json:"lease_id"`
 	Identity
@@ -75,7 +75,7 @@ type Lease struct {
 	Seconds   int64     `json:"lease_duration_seconds"`
 	CreatedAt time.Time `json:"created_at"`
 	TouchedAt time.Time `json:"last_touched_at"`
-	ExpiresAt time.Time `json:"lease_expires_at"` // of one whose clean-up has failed: when it is tried again
+	ExpiresAt time.Time `json:"lease_expires_at"` // after a failed clean-up: time of the next attempt
 
 	CleanupStartedAt time.Time `json:"cleanup_started_at,omitzero"`
 	CleanupAttempts  int       `json:"cleanup_attempts"`
@@ -83,7 +83,7 @@ type Lease struct {
 	ReleasedAt       time.Time `json:"released_at,omitzero"`
 }
 
-func (a *Ask) check() *arcp.Error {
+func (a *LeaseRequest) check() *arcp.Error {
 	if a.Seconds < 0 || a.Seconds > int64(MaxDuration/time.Second) {
 		return invalid("lease_duration_seconds must be 0 to %d", int64(MaxDuration/time.Second))
 	}
@@ -96,33 +96,33 @@ func (a *Ask) check() *arcp.Error {
 		object(metadata(a.Metadata)))
 }
 
-// newLease is a lease that begins.
-func newLease(now time.Time, id arcp.LeaseID, h Holder, a *Ask) Lease {
+// newLease returns a new lease.
+func newLease(now time.Time, id arcp.LeaseID, h Holder, a *LeaseRequest) Lease {
 	l := Lease{ID: id, Identity: a.Identity, CreatedAt: now}
-	return l.taken(now, h, a)
+	return l.acquired(now, h, a)
 }
 
-// taken is the lease as its holder wants it from now on.
-func (l Lease) taken(now time.Time, h Holder, a *Ask) Lease {
+// acquired returns the lease with the holder and the terms of a request.
+func (l Lease) acquired(now time.Time, h Holder, a *LeaseRequest) Lease {
 	l.Holder, l.DisplayName, l.Metadata, l.CleanupTool = h, a.DisplayName, metadata(a.Metadata), a.CleanupTool
 	l.State, l.Seconds, l.TouchedAt, l.ExpiresAt = Held, a.Seconds, now, now.Add(time.Duration(a.Seconds)*time.Second)
 	l.CleanupStartedAt, l.CleanupAttempts, l.LastError = time.Time{}, 0, ""
 	return l
 }
 
-// Refreshed is a lease that is taken again by its principal: also one whose
-// clean-up has failed, for its thing is said to be wanted.
-func (l Lease) Refreshed(now time.Time, h Holder, a *Ask) (Lease, *arcp.Error) {
+// Renewed returns the lease after another request of its principal. A lease whose clean-up has
+// failed is held again.
+func (l Lease) Renewed(now time.Time, h Holder, a *LeaseRequest) (Lease, *arcp.Error) {
 	switch {
 	case l.Principal != h.Principal:
 		return l, arcp.Errorf(arcp.CodeAlreadyExists, "somebody else holds a lease on this %s", l.Type)
 	case l.State != Held && l.State != CleanupFailed:
 		return l, l.cannot("taken again")
 	}
-	return l.taken(now, h, a), nil
+	return l.acquired(now, h, a), nil
 }
 
-// Touched is a held lease that lasts for its whole duration again.
+// Touched returns a held lease with its whole duration from now.
 func (l Lease) Touched(now time.Time) (Lease, *arcp.Error) {
 	if l.State != Held {
 		return l, l.cannot("touched")
@@ -141,16 +141,16 @@ func (l *Lease) cannot(be string) *arcp.Error {
 	return arcp.Errorf(arcp.CodeFailedPrecondition, "the lease is %s: it cannot be %s", l.State, be)
 }
 
-// LetGo is a lease whose owner says that there is nothing to clean up. Whoever
-// cleans up meanwhile loses. One that is released stays as it is.
-func (l Lease) LetGo(now time.Time) Lease {
+// Released returns the lease without anything to clean up. A cleaner that has claimed it loses
+// its claim. A released lease stays as it is.
+func (l Lease) Released(now time.Time) Lease {
 	if l.State != Gone {
 		l.State, l.ReleasedAt, l.CleanupStartedAt = Gone, now, time.Time{}
 	}
 	return l
 }
 
-// Due is when the lease may be claimed by a cleaner; zero: never.
+// Due returns the time from which a cleaner may claim the lease; zero: never.
 func (l *Lease) Due() time.Time {
 	switch l.State {
 	case Held, CleanupFailed:
@@ -167,40 +167,39 @@ func (l *Lease) IsDue(now time.Time) bool {
 	return !due.IsZero() && !now.Before(due)
 }
 
-// extended is a lease that is due and still named by somebody: it ends later, or its
-// clean-up, which has failed, is tried again later.
+// extended returns a due lease that is still named, with a later end or a later attempt of its
+// clean-up.
 func (l Lease) extended(now time.Time) Lease {
 	l.ExpiresAt = now.Add(min(max(time.Duration(l.Seconds)*time.Second, extendLeast), extendMost))
 	return l
 }
 
-// claimed is a lease that is due and that a cleaner has taken on.
+// claimed returns a due lease that a cleaner has claimed.
 func (l Lease) claimed(now time.Time) Lease {
 	l.State, l.CleanupStartedAt = Cleaning, now
 	l.CleanupAttempts++
 	return l
 }
 
-// is reports whether the lease is as a cleaner has claimed it.
+// is reports whether the claim of a cleaner is still valid.
 func (l *Lease) is(claim *Lease) bool {
 	return l.State == Cleaning && l.CleanupStartedAt.Equal(claim.CleanupStartedAt) && l.CleanupAttempts == claim.CleanupAttempts
 }
 
-// cleaned is a claimed lease whose thing is gone.
+// cleaned returns a claimed lease after a successful clean-up.
 func (l Lease) cleaned(now time.Time) Lease {
 	l.LastError = ""
-	return l.LetGo(now)
+	return l.Released(now)
 }
 
-// failed is a claimed lease whose thing could not be taken away. It is tried
-// again later, and later each time.
+// failed returns a claimed lease after a failed clean-up, with the time of the next attempt.
 func (l Lease) failed(now time.Time, why string) Lease {
 	l.State, l.LastError, l.CleanupStartedAt = CleanupFailed, clip.Text(why, maxError), time.Time{}
 	l.ExpiresAt = now.Add(cleanupBackoff.Delay(l.CleanupAttempts))
 	return l
 }
 
-// entry is what the registry of the lease's session says of it.
+// entry returns the registry entry of the lease.
 func (l *Lease) entry(s Status) Entry {
 	name := l.DisplayName
 	if name == "" {

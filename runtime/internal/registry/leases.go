@@ -3,175 +3,198 @@ package registry
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net/url"
 	"slices"
-	"strings"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/internal/clip"
+	"github.com/arcpd/arcpd/runtime/internal/records"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// row is a lease as it was read.
-type row struct {
-	Lease
-	rev uint64
+// leaseTable has the leases of all principals, with an index of their identities and one of
+// the times at which they are due or deleted. A lease and its index rows are written together.
+// The quota counts the leases of each principal that are not released.
+type leaseTable struct {
+	*base
+	entries  *entryTable // shows the leases
+	table    records.Table[Lease]
+	pointers records.Table[pointer]
+	quota    *quota[string]
 }
 
-// pointer is what a row under an identity or a time says: which lease it is.
+type leaseRow = records.Row[Lease]
+
+// pointer is the value of an index row.
 type pointer struct {
 	Principal string       `json:"principal"`
 	ID        arcp.LeaseID `json:"lease_id"`
+}
+
+func newLeaseTable(b *base, entries *entryTable) *leaseTable {
+	return &leaseTable{b, entries, records.Table[Lease]{Reader: b.opts.Store}, records.Table[pointer]{Reader: b.opts.Store},
+		newQuota[string](MaxLeases, "leases of a principal")}
+}
+
+func (t *leaseTable) load(ctx context.Context) error {
+	return t.Leases(ctx, "", "", func(_ string, l *Lease) bool {
+		if l.State != Gone {
+			t.quota.add(l.Principal, 1)
+			t.opts.Leases(l.State, 1)
+		}
+		return true
+	})
+}
+
+// usable reports whether a row can be used. An unreadable one is logged and left out, an
+// unknown state is logged and stays.
+func (t *leaseTable) usable(row *leaseRow, bad error) bool {
+	switch {
+	case bad != nil:
+		t.report(row.Key, func(ev *zerolog.Event) { ev.Err(bad).Msg("a lease of a resource cannot be read and is left out") })
+		return false
+	case row.Rev == 0:
+		return false
+	case !row.Value.State.Known():
+		t.report(row.Key, func(ev *zerolog.Event) {
+			ev.Str("state", string(row.Value.State)).Msg("a lease of a resource has a state that this version does not know: it is not cleaned up")
+		})
+	}
+	return true
 }
 
 func noLease(id arcp.LeaseID) *arcp.Error {
 	return arcp.Errorf(arcp.CodeNotFound, "no such lease: %s", clip.Text(string(id), arcp.MaxIDLen))
 }
 
-// read reads a lease of a principal; NOT_FOUND if there is none.
-func (b *Store) read(ctx context.Context, principal string, id arcp.LeaseID) (row, error) {
-	rec, err := b.opts.Store.Get(ctx, leaseKey(principal, id))
+// read returns the row of a lease: NOT_FOUND if there is none.
+func (t *leaseTable) read(ctx context.Context, principal string, id arcp.LeaseID) (leaseRow, error) {
+	rec, err := t.opts.Store.Get(ctx, leaseKey(principal, id))
 	if err != nil {
-		return row{}, err
+		return leaseRow{}, err
 	}
-	if rec.Rev != 0 {
-		if l, ok := b.lease(rec); ok && l.ID == id {
-			return row{l, rec.Rev}, nil
-		}
+	if row, bad := t.table.Decode(rec); t.usable(&row, bad) && row.Value.ID == id {
+		return row, nil
 	}
-	return row{}, noLease(id)
+	return leaseRow{}, noLease(id)
 }
 
-// Lease returns a lease of a principal; NOT_FOUND if there is none.
-func (b *Store) Lease(ctx context.Context, principal string, id arcp.LeaseID) (Lease, error) {
-	r, err := b.read(ctx, principal, id)
-	return r.Lease, err
+// Lease returns a lease of a principal: NOT_FOUND if there is none.
+func (t *leaseTable) Lease(ctx context.Context, principal string, id arcp.LeaseID) (Lease, error) {
+	row, err := t.read(ctx, principal, id)
+	return row.Value, err
 }
 
-// indexOf is the row under a time that a lease has; "": none.
-func (b *Store) indexOf(l *Lease) string {
+// timeIndex returns the key of the lease in the index of times; "": it has none.
+func (t *leaseTable) timeIndex(l *Lease) string {
 	if due := l.Due(); !due.IsZero() {
 		return timeKey(duePrefix, due, l.ID)
 	}
-	if l.State == Gone && b.opts.Retention > 0 {
-		return timeKey(oldPrefix, l.ReleasedAt.Add(b.opts.Retention), l.ID)
+	if l.State == Gone && t.opts.Retention > 0 {
+		return timeKey(oldPrefix, l.ReleasedAt.Add(t.opts.Retention), l.ID)
 	}
 	return ""
 }
 
-// change writes a lease in place of what was read, with the rows that lead to it;
-// old is nil for a new one, which was reserved, and is not any more if it is not
-// written.
-func (b *Store) change(ctx context.Context, old *row, next *Lease) (conflict bool, err error) {
-	records, err := b.changeRecords(ctx, old, next)
-	lease := *next
+// put replaces a lease and its index rows; old is nil for a new lease, which the quota has
+// reserved.
+func (t *leaseTable) put(ctx context.Context, old *leaseRow, next Lease) error {
+	list, err := t.changes(ctx, old, &next)
 	done := func(err error) {
 		switch {
 		case err == nil:
-			b.noteLease(old, &lease)
+			t.count(old, &next)
 		case old == nil:
-			giveBack(&b.mu, b.leases, lease.Principal)
+			t.quota.add(next.Principal, -1)
 		}
 	}
 	if err != nil {
 		done(err)
-		return false, err
+		return err
 	}
-	return b.commit(ctx, records, done)
+	return t.commit(ctx, list, done)
 }
 
-// changeRecords are the records of a change.
-func (b *Store) changeRecords(ctx context.Context, old *row, next *Lease) (records []store.Record, err error) {
-	raw, err := arcp.Marshal(next)
-	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", next.ID, err)
-	}
-	lead, err := arcp.Marshal(pointer{next.Principal, next.ID})
-	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", next.ID, err)
-	}
-	rec := store.Record{Key: leaseKey(next.Principal, next.ID), Value: raw}
-	was, is := "", b.indexOf(next)
+// changes returns the records that replace a lease and its index rows.
+func (t *leaseTable) changes(ctx context.Context, old *leaseRow, next *Lease) ([]store.Record, error) {
+	row := leaseRow{Key: leaseKey(next.Principal, next.ID)}
+	was, is := "", t.timeIndex(next)
 	if old != nil {
-		rec.Rev, was = old.rev, b.indexOf(&old.Lease)
+		row, was = *old, t.timeIndex(&old.Value)
 	}
-	records = []store.Record{rec}
+	rec, err := row.Put(next)
+	if err != nil {
+		return nil, err
+	}
+	to := pointer{next.Principal, next.ID}
+	list := []store.Record{rec}
 	if was != is {
-		more, err := b.reindex(ctx, was, is, lead)
-		if err != nil {
+		if list, err = t.reindex(ctx, list, was, is, &to); err != nil {
 			return nil, err
 		}
-		records = append(records, more...)
 	}
 	switch {
 	case old == nil:
-		records = append(records, store.Record{Key: identityKey(&next.Identity), Value: lead})
-	case next.State == Gone && old.State != Gone:
-		return b.unname(ctx, records, next)
+		rec, err = records.Row[pointer]{Key: identityKey(&next.Identity)}.Put(&to)
+		list = append(list, rec)
+	case next.State == Gone && old.Value.State != Gone:
+		var name records.Row[pointer]
+		if name, err = t.pointer(ctx, &next.Identity); err == nil && name.Value.ID == next.ID {
+			list = append(list, name.Delete())
+		}
 	}
-	return records, nil
+	return list, err
 }
 
-// reindex moves the row under a time. The revisions that are read hold as long as
-// that of the lease does: each is written with it.
-func (b *Store) reindex(ctx context.Context, was, is string, lead arcp.Raw) (records []store.Record, err error) {
+// reindex moves an index row from the key was to the key is; each may be empty. An index row
+// changes only together with its lease, so its revision is valid as long as the lease's is.
+func (t *leaseTable) reindex(ctx context.Context, list []store.Record, was, is string, to *pointer) ([]store.Record, error) {
 	if was != "" {
-		rec, err := b.opts.Store.Get(ctx, was)
+		rec, err := t.opts.Store.Get(ctx, was)
 		if err != nil {
 			return nil, err
 		}
 		if rec.Rev != 0 {
-			records = append(records, store.Record{Key: was, Rev: rec.Rev})
+			list = append(list, store.Record{Key: was, Rev: rec.Rev})
 		}
 	}
 	if is != "" {
-		rec, err := b.opts.Store.Get(ctx, is)
+		rec, err := t.opts.Store.Get(ctx, is)
 		if err != nil {
 			return nil, err
 		}
-		records = append(records, store.Record{Key: is, Rev: rec.Rev, Value: lead})
-	}
-	return records, nil
-}
-
-// unname frees the identity of a lease.
-func (b *Store) unname(ctx context.Context, records []store.Record, l *Lease) ([]store.Record, error) {
-	rec, p, err := b.named(ctx, &l.Identity)
-	if err == nil && p.ID == l.ID {
-		records = append(records, store.Record{Key: rec.Key, Rev: rec.Rev})
-	}
-	return records, err
-}
-
-// named reads which lease an identity has; its ID is empty if there is none.
-func (b *Store) named(ctx context.Context, i *Identity) (rec store.Record, p pointer, err error) {
-	rec, err = b.opts.Store.Get(ctx, identityKey(i))
-	if err == nil && rec.Rev != 0 {
-		if err = arcp.Unmarshal(rec.Value, &p); err != nil {
-			err = fmt.Errorf("record %s: %w", rec.Key, err)
+		rec, err = records.Row[pointer]{Key: is, Rev: rec.Rev}.Put(to)
+		if err != nil {
+			return nil, err
 		}
+		list = append(list, rec)
 	}
-	return rec, p, err
+	return list, nil
 }
 
-// noteLease counts what has become of a lease.
-func (b *Store) noteLease(old *row, next *Lease) {
-	if old != nil && old.State != Gone {
-		b.opts.Leases(old.State, -1)
+// pointer reads the index row of an identity.
+func (t *leaseTable) pointer(ctx context.Context, i *Identity) (records.Row[pointer], error) {
+	return t.pointers.Get(ctx, identityKey(i))
+}
+
+// count changes the counts of leases after a change; old is nil for a new lease.
+func (t *leaseTable) count(old *leaseRow, next *Lease) {
+	had := old != nil && old.Value.State != Gone
+	if had {
+		t.opts.Leases(old.Value.State, -1)
 	}
 	if next.State != Gone {
-		b.opts.Leases(next.State, 1)
-	} else if old != nil && old.State != Gone {
-		giveBack(&b.mu, b.leases, next.Principal)
+		t.opts.Leases(next.State, 1)
+	} else if had {
+		t.quota.add(next.Principal, -1)
 	}
 }
 
-// Take takes a lease in the name of a holder, or refreshes the one there is on the
-// same identity. It is durable when Take returns; that the registry shows it is
-// attempted, and reported if it fails.
-func (b *Store) Take(ctx context.Context, now time.Time, h Holder, a Ask) (Lease, error) {
+// Acquire adds a lease for a holder, or renews the lease of the same identity. It is durable
+// when Acquire returns. A failure to show it in the registry is only reported.
+func (t *leaseTable) Acquire(ctx context.Context, now time.Time, h Holder, a LeaseRequest) (next Lease, err error) {
 	if err := a.check(); err != nil {
 		return Lease{}, err
 	}
@@ -179,182 +202,162 @@ func (b *Store) Take(ctx context.Context, now time.Time, h Holder, a Ask) (Lease
 		return Lease{}, errors.New("a lease needs a principal")
 	}
 	now = exact(now)
-	for {
-		old, next, err := b.take(ctx, now, h, &a)
-		if err != nil {
-			return Lease{}, err
-		}
-		if next == nil { // it was changed meanwhile
-			continue
-		}
-		if old != nil && old.Session != "" && old.Session != h.Session {
-			b.show(ctx, now, &old.Lease, Released)
-		}
-		if !a.Unlisted {
-			b.show(ctx, now, next, Active)
-		}
-		return *next, nil
+	var old *leaseRow
+	err = records.Retry(func() (err error) {
+		old, next, err = t.acquire(ctx, now, h, &a)
+		return err
+	})
+	if err != nil {
+		return Lease{}, err
 	}
+	if old != nil && old.Value.Session != "" && old.Value.Session != h.Session {
+		t.show(ctx, now, &old.Value, Released)
+	}
+	if !a.Unlisted {
+		t.show(ctx, now, &next, Active)
+	}
+	return next, nil
 }
 
-// take returns the lease and what it was before; next is nil after a conflict.
-func (b *Store) take(ctx context.Context, now time.Time, h Holder, a *Ask) (old *row, next *Lease, err error) {
-	_, p, err := b.named(ctx, &a.Identity)
+// acquire returns the lease and the row that it replaces, nil if it is new. The error is
+// store.ErrConflict if the identity was released or leased meanwhile.
+func (t *leaseTable) acquire(ctx context.Context, now time.Time, h Holder, a *LeaseRequest) (*leaseRow, Lease, error) {
+	name, err := t.pointer(ctx, &a.Identity)
 	if err != nil {
-		return nil, nil, err
+		return nil, Lease{}, err
 	}
+	p := name.Value
 	if p.ID == "" {
-		return b.takeNew(ctx, now, h, a)
+		if err := t.quota.reserve(h.Principal); err != nil {
+			return nil, Lease{}, err
+		}
+		l := newLease(now, arcp.LeaseID(arcp.NewID(arcp.LeasePrefix)), h, a)
+		return nil, l, t.put(ctx, nil, l)
 	}
-	found, err := b.read(ctx, p.Principal, p.ID)
+	found, err := t.read(ctx, p.Principal, p.ID)
+	if isNotFound(err) { // released meanwhile, or unreadable
+		return nil, Lease{}, t.unlessMoved(ctx, a, p, err)
+	}
 	if err != nil {
-		if isNotFound(err) { // released meanwhile, or unreadable
-			return nil, nil, b.still(ctx, a, p, err)
-		}
-		return nil, nil, err
+		return nil, Lease{}, err
 	}
-	l, refused := found.Refreshed(now, h, a)
-	if refused != nil {
-		if found.State == Gone { // released meanwhile
-			return nil, nil, b.still(ctx, a, p, refused)
-		}
-		return nil, nil, refused
+	l, refused := found.Value.Renewed(now, h, a)
+	switch {
+	case refused == nil:
+		return &found, l, t.put(ctx, &found, l)
+	case found.Value.State == Gone: // released meanwhile
+		return nil, Lease{}, t.unlessMoved(ctx, a, p, refused)
 	}
-	conflict, err := b.change(ctx, &found, &l)
-	if conflict || err != nil {
-		return nil, nil, err
-	}
-	return &found, &l, nil
+	return nil, Lease{}, refused
 }
 
-// still returns err if an identity leads where it led before.
-func (b *Store) still(ctx context.Context, a *Ask, p pointer, err error) error {
-	_, now, failed := b.named(ctx, &a.Identity)
-	if failed == nil && now == p {
+// unlessMoved returns err if the identity still has the pointer p, else store.ErrConflict.
+func (t *leaseTable) unlessMoved(ctx context.Context, a *LeaseRequest, p pointer, err error) error {
+	now, failed := t.pointer(ctx, &a.Identity)
+	switch {
+	case failed != nil:
+		return failed
+	case now.Value == p:
 		return err
 	}
-	return failed
+	return store.ErrConflict
 }
 
-func (b *Store) takeNew(ctx context.Context, now time.Time, h Holder, a *Ask) (*row, *Lease, error) {
-	if err := reserve(&b.mu, b.leases, h.Principal, MaxLeases, "leases of a principal"); err != nil {
-		return nil, nil, err
-	}
-	l := newLease(now, arcp.LeaseID(arcp.NewID(arcp.LeasePrefix)), h, a)
-	if conflict, err := b.change(ctx, nil, &l); conflict || err != nil {
-		return nil, nil, err
-	}
-	return nil, &l, nil
-}
-
-// show has the registry of the lease's session say what has become of it. That it
-// cannot costs the lease nothing.
-func (b *Store) show(ctx context.Context, now time.Time, l *Lease, s Status) {
-	if l.Session == "" || !b.opts.Lives(l.Session) {
+// show updates the registry of the lease's session. A failure is counted and logged.
+func (t *leaseTable) show(ctx context.Context, now time.Time, l *Lease, s Status) {
+	if l.Session == "" || !t.opts.Lives(l.Session) {
 		return
 	}
 	var err error
 	if s == Active {
-		_, err = b.Register(ctx, now, l.entry(s))
-	} else if _, err = b.UpdateStatus(ctx, now, l.Session, string(l.ID), s); isNotFound(err) {
+		_, err = t.entries.Register(ctx, now, l.entry(s))
+	} else if _, err = t.entries.UpdateStatus(ctx, now, l.Session, string(l.ID), s); isNotFound(err) {
 		err = nil // it was deregistered
 	}
 	if err != nil {
-		b.opts.RegistryFailed()
-		b.opts.Logger.Error().Err(err).Str("lease_id", string(l.ID)).Str("status", string(s)).Msg("the registry does not show what has become of a lease")
+		t.opts.RegistryFailed()
+		t.opts.Logger.Error().Err(err).Str("lease_id", string(l.ID)).Str("status", string(s)).Msg("the registry does not show what has become of a lease")
 	}
 }
 
-// alter changes a lease of a principal.
-func (b *Store) alter(ctx context.Context, principal string, id arcp.LeaseID, with func(Lease) (Lease, *arcp.Error)) (Lease, error) {
-	for {
-		old, err := b.read(ctx, principal, id)
+// change replaces a lease of a principal by what with returns for it. A released lease stays
+// as it is.
+func (t *leaseTable) change(ctx context.Context, principal string, id arcp.LeaseID, with func(Lease) (Lease, *arcp.Error)) (next Lease, err error) {
+	err = records.Retry(func() error {
+		old, err := t.read(ctx, principal, id)
 		if err != nil {
-			return Lease{}, err
+			return err
 		}
-		next, refused := with(old.Lease)
-		switch {
+		var refused *arcp.Error
+		switch next, refused = with(old.Value); {
 		case refused != nil:
-			return Lease{}, refused
-		case old.State == Gone: // as it stays
-			return next, nil
+			return refused
+		case old.Value.State == Gone:
+			return nil
 		}
-		conflict, err := b.change(ctx, &old, &next)
-		if err != nil || !conflict {
-			return next, err
-		}
+		return t.put(ctx, &old, next)
+	})
+	if err != nil {
+		return Lease{}, err
 	}
+	return next, nil
 }
 
-// Touch has a lease last for its whole duration again.
-func (b *Store) Touch(ctx context.Context, now time.Time, principal string, id arcp.LeaseID) (Lease, error) {
-	return b.alter(ctx, principal, id, func(l Lease) (Lease, *arcp.Error) { return l.Touched(exact(now)) })
+// Touch extends a lease to its whole duration from now.
+func (t *leaseTable) Touch(ctx context.Context, now time.Time, principal string, id arcp.LeaseID) (Lease, error) {
+	return t.change(ctx, principal, id, func(l Lease) (Lease, *arcp.Error) { return l.Touched(exact(now)) })
 }
 
-// Release ends a lease: its owner says that there is nothing to clean up any more.
-// One that is released already stays as it is.
-func (b *Store) Release(ctx context.Context, now time.Time, principal string, id arcp.LeaseID) (Lease, error) {
+// Release ends a lease without a clean-up. A released lease stays as it is.
+func (t *leaseTable) Release(ctx context.Context, now time.Time, principal string, id arcp.LeaseID) (Lease, error) {
 	var was State
-	l, err := b.alter(ctx, principal, id, func(l Lease) (Lease, *arcp.Error) {
+	l, err := t.change(ctx, principal, id, func(l Lease) (Lease, *arcp.Error) {
 		was = l.State
-		return l.LetGo(exact(now)), nil
+		return l.Released(exact(now)), nil
 	})
 	if err == nil && was != Gone {
-		b.show(ctx, now, &l, Released)
+		t.show(ctx, now, &l, Released)
 	}
 	return l, err
 }
 
-// Leases calls fn for the leases of a principal, the newest first, or those of
-// everybody, principal by principal, from behind a key on, until fn returns false.
-// fn is given the key to go on from.
-func (b *Store) Leases(ctx context.Context, principal, after string, fn func(key string, l *Lease) bool) error {
-	return b.opts.Store.Records(ctx, leasesOf(principal), after, func(rec store.Record) bool {
-		l, ok := b.lease(rec)
-		return !ok || fn(rec.Key, &l)
+// Leases calls fn for the leases of a principal behind the key after, the newest first, until
+// fn returns false. An empty principal stands for all, one after the other.
+func (t *leaseTable) Leases(ctx context.Context, principal, after string, fn func(key string, l *Lease) bool) error {
+	return t.table.Scan(ctx, leasesOf(principal), after, func(row leaseRow, bad error) bool {
+		return !t.usable(&row, bad) || fn(row.Key, &row.Value)
 	})
 }
 
-// Find looks for a lease of anybody. It looks once a principal, however many leases
-// there are of each.
-func (b *Store) Find(ctx context.Context, id arcp.LeaseID) (Lease, error) {
+// Find looks for a lease of all principals. It reads two records of each principal.
+func (t *leaseTable) Find(ctx context.Context, id arcp.LeaseID) (Lease, error) {
 	for after := ""; ; {
-		first := ""
-		err := b.opts.Store.Records(ctx, leasePrefix, after, func(rec store.Record) bool {
-			first = rec.Key
-			return false
-		})
-		if err != nil {
+		principal, end, err := records.NextGroup(ctx, t.opts.Store, leasePrefix, after)
+		switch {
+		case err != nil:
 			return Lease{}, err
-		}
-		own, _, ok := strings.Cut(strings.TrimPrefix(first, leasePrefix), "/")
-		if !ok {
+		case principal == "":
 			return Lease{}, noLease(id)
 		}
-		after = leasePrefix + own + "/\xff" // behind all of this principal
-		principal, err := url.PathUnescape(own)
-		if err != nil {
-			continue
+		if l, err := t.Lease(ctx, principal, id); !isNotFound(err) {
+			return l, err
 		}
-		if r, err := b.read(ctx, principal, id); !isNotFound(err) {
-			return r.Lease, err
-		}
+		after = end
 	}
 }
 
-// Forget deletes leases that were released longer ago than the retention, a number
-// at most, together; more says whether there may be others.
-func (b *Store) Forget(ctx context.Context, now time.Time, step int) (more bool, err error) {
+// Forget deletes at most step leases together that were released before the retention; more
+// reports whether there may be others.
+func (t *leaseTable) Forget(ctx context.Context, now time.Time, step int) (more bool, err error) {
 	var gone []store.Record
 	var keys []string
-	err = b.opts.Store.Records(ctx, oldPrefix, "", func(rec store.Record) bool {
-		if timeOf(rec.Key, oldPrefix).After(now) {
+	err = t.pointers.Scan(ctx, oldPrefix, "", func(row records.Row[pointer], bad error) bool {
+		if timeOf(row.Key, oldPrefix).After(now) {
 			return false
 		}
-		gone = append(gone, store.Record{Key: rec.Key, Rev: rec.Rev})
-		var p pointer
-		if arcp.Unmarshal(rec.Value, &p) == nil {
-			keys = append(keys, leaseKey(p.Principal, p.ID))
+		gone = append(gone, row.Delete())
+		if bad == nil {
+			keys = append(keys, leaseKey(row.Value.Principal, row.Value.ID))
 		}
 		return len(gone) < step
 	})
@@ -363,7 +366,7 @@ func (b *Store) Forget(ctx context.Context, now time.Time, step int) (more bool,
 	}
 	n := len(gone)
 	for _, key := range slices.Compact(keys) {
-		rec, err := b.opts.Store.Get(ctx, key)
+		rec, err := t.opts.Store.Get(ctx, key)
 		if err != nil {
 			return false, err
 		}
@@ -371,6 +374,8 @@ func (b *Store) Forget(ctx context.Context, now time.Time, step int) (more bool,
 			gone = append(gone, store.Record{Key: key, Rev: rec.Rev})
 		}
 	}
-	_, err = b.commit(ctx, gone, func(error) {}) // a conflict is for the next time
+	if err = t.commit(ctx, gone, func(error) {}); errors.Is(err, store.ErrConflict) {
+		err = nil // the next call deletes them
+	}
 	return n == step, err
 }

@@ -31,7 +31,7 @@ type world struct {
 	claim   *Lease                 // of who concludes
 	last    map[arcp.LeaseID]Lease // as it was written last
 	success map[arcp.LeaseID]int
-	claims  []*row // of cleaners that have not come back
+	claims  []*leaseRow // of cleaners that have not come back
 	named   bool   // of the extension
 }
 
@@ -132,7 +132,7 @@ func (w *world) take() {
 	h := Holder{Principal: rapid.SampledFrom(principals).Draw(w.T, "who"), Session: "sess_a"}
 	a := sandbox(rapid.SampledFrom([]string{"x", "y", "z"}).Draw(w.T, "thing"), rapid.SampledFrom([]int64{0, 1, 60, 4000}).Draw(w.T, "seconds"))
 	w.do("take", w.clock(), func(ctx context.Context) error {
-		_, err := w.book.Take(ctx, w.at, h, a)
+		_, err := w.book.Acquire(ctx, w.at, h, a)
 		return err
 	})
 }
@@ -164,7 +164,7 @@ func (w *world) scan() {
 	}
 	for i := range due {
 		r := &due[i]
-		if named && r.State != Cleaning {
+		if named && r.Value.State != Cleaning {
 			w.do("extend", at, func(ctx context.Context) error {
 				w.named = true
 				defer func() { w.named = false }()
@@ -195,7 +195,7 @@ func (w *world) conclude() {
 		failure = errors.New("no")
 	}
 	w.do("conclude", w.clock(), func(ctx context.Context) error {
-		w.claim = &claim.Lease
+		w.claim = &claim.Value
 		_, err := w.book.conclude(ctx, w.at, claim, failure)
 		return err
 	})
@@ -261,8 +261,8 @@ func (w *world) check() {
 	if !slices.Equal(got, want) {
 		w.Fatalf("stored is\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if !maps.Equal(w.book.leases, perPrincipal) {
-		w.Fatalf("counted are %v, want %v", w.book.leases, perPrincipal)
+	if !maps.Equal(w.book.leaseTable.quota.n, perPrincipal) {
+		w.Fatalf("counted are %v, want %v", w.book.leaseTable.quota.n, perPrincipal)
 	}
 }
 

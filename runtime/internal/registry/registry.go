@@ -1,15 +1,13 @@
-// Package registry answers what is running, and cleans up what was left behind.
+// Package registry lists the resources of sessions, and cleans up leased resources.
 //
-// An Entry says that a session has something: a sandbox, a sub-agent, a browser.
-// It goes with its session. A Lease says that something outside of the runtime has
-// an owner for a while, and outlives the session: when its time is over, whoever
-// knows how takes the thing away.
+// An Entry describes a resource of a session: a sandbox, a sub-agent, a browser. It ends with
+// its session. A Lease gives a resource outside of the runtime an owner for a time, and outlives
+// the session. When the lease ends, a handler removes the resource.
 //
-// What becomes of a lease is decided by functions that take the time and return
-// the lease as it is to be (lease.go). Book keeps entries and leases as records of
-// the store, each change compared with what was read: of two that change the same
-// row one succeeds, and a cleaner that comes back late finds that it has lost.
-// Scanner finds what is due and has it cleaned up.
+// The methods of Lease are pure: they return the next state (lease.go). A Store keeps entries
+// and leases as records. Of two concurrent changes of a row one fails with a conflict, so a
+// cleaner that reports late finds that its claim is no longer valid. A Scanner finds due leases
+// and calls the handlers.
 package registry
 
 import (
@@ -28,12 +26,12 @@ const (
 	MaxExternalID  = 1024
 	MaxMetadata    = 16 << 10
 
-	MaxEntries  = 1000                // of a session: as many as a person can look through
+	MaxEntries  = 1000                // of a session, so that a person can read the list
 	MaxLeases   = 10_000              // of a principal that are not released
 	MaxDuration = 30 * 24 * time.Hour // of a lease, since it was last touched
 )
 
-// Status is what an entry says has become of a resource.
+// Status is the status of a resource.
 type Status string
 
 // The statuses.
@@ -47,8 +45,7 @@ const (
 // Statuses lists the statuses in the order of SPEC.md §7.6.
 var Statuses = []Status{Active, Completed, Failed, Released}
 
-// Known reports whether this version knows the status. Another one may have
-// stored others.
+// Known reports whether this version knows the status. Another version may have stored others.
 func (s Status) Known() bool { return slices.Contains(Statuses, s) }
 
 // Entry is a resource of a session.
@@ -64,7 +61,7 @@ type Entry struct {
 	UpdatedAt   time.Time      `json:"updated_at"`
 }
 
-// check refuses what no entry may be.
+// check refuses an entry that is not valid.
 func (e *Entry) check() *arcp.Error {
 	switch {
 	case !e.Status.Known():
@@ -79,16 +76,6 @@ func (e *Entry) check() *arcp.Error {
 		object(e.Metadata))
 }
 
-// replaced is an entry that is registered: what there was gives it the time at
-// which it was made.
-func (e Entry) replaced(now time.Time, old *Entry) Entry {
-	e.CreatedAt, e.UpdatedAt = now, now
-	if old != nil {
-		e.CreatedAt = old.CreatedAt
-	}
-	return e
-}
-
 func text(name, s string, least, most int) *arcp.Error {
 	switch {
 	case len(s) < least || len(s) > most:
@@ -99,7 +86,7 @@ func text(name, s string, least, most int) *arcp.Error {
 	return nil
 }
 
-// object refuses metadata that is none.
+// object refuses metadata that is not an object, or too large.
 func object(raw arcp.Raw) *arcp.Error {
 	switch {
 	case len(raw) > MaxMetadata:
@@ -110,7 +97,7 @@ func object(raw arcp.Raw) *arcp.Error {
 	return nil
 }
 
-// NoMetadata is that of what brings none.
+// NoMetadata is the empty metadata object.
 var NoMetadata = arcp.Raw("{}")
 
 func metadata(raw arcp.Raw) arcp.Raw {
@@ -133,5 +120,5 @@ func firstOf(errs ...*arcp.Error) *arcp.Error {
 	return nil
 }
 
-// exact is a time as it is stored, and said.
+// exact returns a time with the precision of stored and encoded times.
 func exact(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }

@@ -9,14 +9,14 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/records"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// Handler takes things away. Clean may be called by many goroutines, also again
-// for the same lease: after it has failed, or when a cleaner has not reported for
-// StaleClaim. It has to do as little harm then as the first time, and that the
-// thing is gone already is success. attempt counts from 1. ctx has a time limit; a
-// Handler that goes on regardless is left behind, and has failed.
+// Handler removes leased resources. Goroutines may call Clean at the same time. Clean is called
+// again for the same lease after a failure, or when StaleClaim has passed without a report. So
+// it must be idempotent: a resource that is gone already is a success. attempt counts from 1.
+// ctx has a time limit. A Handler that does not return in time has failed.
 type Handler interface {
 	Clean(ctx context.Context, l Lease, attempt int) error
 }
@@ -29,21 +29,21 @@ func (f HandlerFunc) Clean(ctx context.Context, l Lease, attempt int) error {
 	return f(ctx, l, attempt)
 }
 
-// Registration says what a handler is for.
+// Registration registers a handler for a kind of resource.
 type Registration struct {
 	Provider string
-	Type     string // "": all of the provider that no other handler is for
+	Type     string // "": all types of the provider without a handler of their own
 	Handler  Handler
 
-	// Clients reports whether clients may take leases on such things, by naming them.
-	// Without it only tools can: who names a process or a file has it taken away.
+	// Clients permits clients to lease such resources. Without it only tools can: a lease
+	// on a process or a file has it removed.
 	Clients bool
 }
 
-// Handlers are the registrations by what they are for.
+// Handlers finds the handler of a resource.
 type Handlers struct{ of map[[2]string]Registration }
 
-// NewHandlers refuses registrations that are incomplete or for the same things.
+// NewHandlers refuses registrations that are incomplete or for the same resources.
 func NewHandlers(list []Registration) (Handlers, error) {
 	h := Handlers{make(map[[2]string]Registration, len(list))}
 	for _, r := range list {
@@ -59,7 +59,7 @@ func NewHandlers(list []Registration) (Handlers, error) {
 	return h, nil
 }
 
-// For returns what is registered for a thing.
+// For returns the registration for a resource.
 func (h Handlers) For(i *Identity) (Registration, bool) {
 	r, ok := h.of[[2]string{i.Provider, i.Type}]
 	if !ok {
@@ -70,37 +70,37 @@ func (h Handlers) For(i *Identity) (Registration, bool) {
 
 // Bounds of a scan.
 const (
-	ScanLimit    = 64   // leases claimed in one go
-	maxDue       = 5000 // due leases read for them; those whose principal has enough already are passed by unread
-	cleanAtOnce  = 4    // handlers that run
-	cleanOfOne   = 2    // of them, for one principal: who has many slow ones does not hold up the others
-	dueOfOne     = 8    // leases of one principal in a scan of everybody's, for the same reason
-	maxLeft      = 64   // handlers that were left behind and have not returned: more are not called
+	ScanLimit    = 64   // leases claimed by one scan
+	maxDue       = 5000 // due leases read by one scan, without those of principals over dueOfOne
+	cleanAtOnce  = 4    // handlers that run at the same time
+	cleanOfOne   = 2    // handlers of one principal, so that slow ones do not delay other principals
+	dueOfOne     = 8    // leases of one principal in a scan of all, for the same reason
+	maxLeft      = 64   // handlers that have not returned; then no other one is called
 	cleanTimeout = time.Minute
 
-	// A lease whose turn comes later than this after it was asked who names it is left
-	// to the next scan: it may be named by now.
+	// namedFor bounds the age of the answer of Scanner.Named. The next scan handles a lease
+	// with an older answer: it may be named by now.
 	namedFor = time.Second
 )
 
 // errLeft ends a scan that finds too many handlers that have not returned.
 var errLeft = fmt.Errorf("%d clean-up handlers have not returned in time; no others are called", maxLeft)
 
-// Scanner finds leases that are due and has what they are on cleaned up. Scan may
-// be called by many goroutines; together they run a bounded number of handlers.
-// The members are not changed after use.
+// Scanner finds due leases and calls the handlers of their resources. Goroutines may call Scan
+// at the same time; together they run at most cleanAtOnce handlers. The exported fields do not
+// change after the first call.
 type Scanner struct {
 	Store    *Store
 	Handlers Handlers
 
-	// Fallback, if set, is called for what has no handler.
+	// Fallback, if set, is called for leases without a handler.
 	Fallback Handler
 
-	// Named, if set, says which of some leases are still named by somebody: they are
-	// extended. One that it is not sure about is named.
+	// Named, if set, returns those of the due leases that jobs or questions still name. They
+	// are extended. In doubt it returns a lease.
 	Named func(ctx context.Context, due []Lease) (map[arcp.LeaseID]bool, error)
 
-	// Counted, if set, is told of every claim and what came of it.
+	// Counted, if set, receives every claim and its result.
 	Counted func(result string)
 
 	Timeout time.Duration    // of a handler; 0: a minute. It is less than StaleClaim
@@ -108,14 +108,14 @@ type Scanner struct {
 
 	mu   sync.Mutex
 	busy semaphore             // of all handlers
-	of   map[string]*principal // those with leases that are cleaned up now
-	left int                   // handlers that have not returned, also those that were left behind
+	of   map[string]*principal // those with handlers that run or wait
+	left int                   // handlers that have not returned, also after their time limit
 }
 
-// semaphore bounds the handlers that run at once: it has one element for each.
+// semaphore bounds the handlers that run at the same time. It has one element for each.
 type semaphore chan struct{}
 
-func (t semaphore) take(ctx context.Context) error {
+func (t semaphore) acquire(ctx context.Context) error {
 	select {
 	case t <- struct{}{}:
 		return nil
@@ -124,40 +124,40 @@ func (t semaphore) take(ctx context.Context) error {
 	}
 }
 
-// principal is the turns of one, which waiters share.
+// principal bounds the handlers of one principal.
 type principal struct {
 	busy    semaphore
 	waiters int // with Scanner.mu
 }
 
-// What becomes of a due lease, as Counted is told it.
+// The results that Counted receives.
 const (
 	CountClaimed  = "claimed"
 	CountReleased = "released"
 	CountFailed   = "failed"
-	CountSkipped  = "skipped" // somebody names it, another cleaner was faster, or its turn is with the next scan
+	CountSkipped  = "skipped" // it is named, another cleaner has claimed it, or the next scan handles it
 )
 
-// Request is what to look for.
+// Request selects the leases of a scan.
 type Request struct {
-	Principal string // "": everybody
+	Principal string // "": all
 	Limit     int    // 0: ScanLimit
-	DryRun    bool   // say what is due, and change nothing
+	DryRun    bool   // only report the due leases
 }
 
-// Report is what came of a scan.
+// Report is the result of a scan.
 type Report struct {
 	Claimed  int
 	Released int
 	Failed   int
 	Skipped  int
 	Due      []Lease // of a dry run
-	More     bool    // there may be others that are due
+	More     bool    // there may be other due leases
 }
 
-// Scan claims leases that are due and has them cleaned up. It returns when all of
-// them have been, or were left behind; when ctx ends handlers are told to, and what
-// they have not done is tried again later.
+// Scan claims due leases and calls their handlers. It returns when all handlers have returned
+// or exceeded their time limit. When ctx ends, so do the contexts of the handlers; a later
+// scan tries again what they have not done.
 func (s *Scanner) Scan(ctx context.Context, r Request) (rep Report, err error) {
 	if r.Limit <= 0 || r.Limit > ScanLimit {
 		r.Limit = ScanLimit
@@ -167,15 +167,15 @@ func (s *Scanner) Scan(ctx context.Context, r Request) (rep Report, err error) {
 		return rep, err
 	}
 	rep.More = more
-	asked := s.now() // what is named from here on may not be heard of
+	asked := s.now() // Named may miss names that are added from here on
 	named, err := s.named(ctx, due)
 	if err != nil {
 		return rep, err
 	}
 	if r.DryRun {
 		for i := range due {
-			if !named[due[i].ID] {
-				rep.Due = append(rep.Due, due[i].Lease)
+			if !named[due[i].Value.ID] {
+				rep.Due = append(rep.Due, due[i].Value)
 			}
 		}
 		return rep, nil
@@ -184,13 +184,13 @@ func (s *Scanner) Scan(ctx context.Context, r Request) (rep Report, err error) {
 	return rep, err
 }
 
-// named asks who is named of those that no cleaner is at: what is being cleaned up
-// has no way back. Of a clean-up that has failed much may be left, also all of it.
-func (s *Scanner) named(ctx context.Context, due []row) (map[arcp.LeaseID]bool, error) {
+// named returns the named leases among those that no cleaner has claimed. A clean-up that has
+// begun is not undone. After a failed one the resource may still be whole.
+func (s *Scanner) named(ctx context.Context, due []leaseRow) (map[arcp.LeaseID]bool, error) {
 	var open []Lease
 	for i := range due {
-		if due[i].State != Cleaning {
-			open = append(open, due[i].Lease)
+		if due[i].Value.State != Cleaning {
+			open = append(open, due[i].Value)
 		}
 	}
 	if s.Named == nil || len(open) == 0 {
@@ -199,19 +199,19 @@ func (s *Scanner) named(ctx context.Context, due []row) (map[arcp.LeaseID]bool, 
 	return s.Named(ctx, open)
 }
 
-func (s *Scanner) cleanAll(ctx context.Context, due []row, named map[arcp.LeaseID]bool, asked time.Time, rep *Report) error {
+func (s *Scanner) cleanAll(ctx context.Context, due []leaseRow, named map[arcp.LeaseID]bool, asked time.Time, rep *Report) error {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	errs := make(chan error, len(due))
 	for i := range due {
 		r := &due[i]
-		if named[r.ID] {
+		if named[r.Value.ID] {
 			errs <- s.Store.extend(ctx, s.now(), r)
 			s.count(&mu, rep, CountSkipped)
 			continue
 		}
 		wg.Go(func() {
-			release, err := s.turn(ctx, r.Principal)
+			release, err := s.turn(ctx, r.Value.Principal)
 			if errs <- err; err != nil {
 				return
 			}
@@ -252,13 +252,13 @@ func (s *Scanner) count(mu *sync.Mutex, rep *Report, result string) {
 	}
 }
 
-// turn waits until another handler may run for a principal.
+// turn waits until another handler of a principal may run.
 func (s *Scanner) turn(ctx context.Context, name string) (release func(), err error) {
 	p, err := s.enter(name)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.busy.take(ctx); err != nil {
+	if err := p.busy.acquire(ctx); err != nil {
 		s.leave(name, p)
 		return nil, err
 	}
@@ -266,7 +266,7 @@ func (s *Scanner) turn(ctx context.Context, name string) (release func(), err er
 		<-p.busy
 		s.leave(name, p)
 	}
-	if err := s.busy.take(ctx); err != nil {
+	if err := s.busy.acquire(ctx); err != nil {
 		giveUp()
 		return nil, err
 	}
@@ -299,23 +299,23 @@ func (s *Scanner) leave(name string, p *principal) {
 	}
 }
 
-// clean claims a lease and has it cleaned up.
-func (s *Scanner) clean(ctx context.Context, r *row) (results []string) {
+// clean claims a lease and calls its handler.
+func (s *Scanner) clean(ctx context.Context, r *leaseRow) (results []string) {
 	claim, ok, err := s.Store.claim(ctx, s.now(), r)
 	if err != nil || !ok {
-		s.failed(err, &r.Lease, "claim a lease")
+		s.failed(err, &r.Value, "claim a lease")
 		return []string{CountSkipped}
 	}
 	failure := s.call(ctx, claim)
-	// The scan may have been told to end: what came of it is written all the same.
+	// The result is stored even if the scan is cancelled.
 	ctx = context.WithoutCancel(ctx)
 	if ok, err = s.Store.conclude(ctx, s.now(), claim, failure); err != nil || !ok {
-		s.failed(err, &r.Lease, "write what came of a clean-up")
+		s.failed(err, &r.Value, "write what came of a clean-up")
 		return []string{CountClaimed, CountSkipped}
 	}
 	if failure != nil {
-		s.Store.opts.Logger.Warn().Err(failure).Str("lease_id", string(r.ID)).Str("provider", r.Provider).Str("resource_type", r.Type).
-			Int("attempt", claim.CleanupAttempts).Msg("clean-up of a leased resource failed")
+		s.Store.opts.Logger.Warn().Err(failure).Str("lease_id", string(r.Value.ID)).Str("provider", r.Value.Provider).Str("resource_type", r.Value.Type).
+			Int("attempt", claim.Value.CleanupAttempts).Msg("clean-up of a leased resource failed")
 		return []string{CountClaimed, CountFailed}
 	}
 	return []string{CountClaimed, CountReleased}
@@ -334,19 +334,19 @@ func (s *Scanner) now() time.Time {
 	return s.Now()
 }
 
-// errNoHandler is the failure of what nobody can clean up.
+// errNoHandler is the failure of a lease without a handler.
 func errNoHandler(i *Identity) error {
 	return arcp.Errorf(arcp.CodeUnimplemented, "no clean-up handler is registered for provider %q and type %q, and the lease names no cleanup_tool", i.Provider, i.Type)
 }
 
-// call calls the handler of a lease. It returns when that does, or soon after its
-// time is over.
-func (s *Scanner) call(ctx context.Context, claim *row) error {
+// call calls the handler of a lease. It returns when the handler returns, at the latest a
+// grace period after the time limit.
+func (s *Scanner) call(ctx context.Context, claim *leaseRow) error {
 	handler := s.Fallback
-	if r, ok := s.Handlers.For(&claim.Identity); ok {
+	if r, ok := s.Handlers.For(&claim.Value.Identity); ok {
 		handler = r.Handler
-	} else if claim.CleanupTool == "" || handler == nil {
-		return errNoHandler(&claim.Identity)
+	} else if claim.Value.CleanupTool == "" || handler == nil {
+		return errNoHandler(&claim.Value.Identity)
 	}
 	limit := s.Timeout
 	if limit <= 0 {
@@ -358,7 +358,7 @@ func (s *Scanner) call(ctx context.Context, claim *row) error {
 	s.await(1)
 	go func() {
 		defer s.await(-1)
-		done <- s.guarded(ctx, handler, claim.Lease)
+		done <- s.guarded(ctx, handler, claim.Value)
 	}()
 	select {
 	case err := <-done:
@@ -375,7 +375,7 @@ func (s *Scanner) call(ctx context.Context, claim *row) error {
 	}
 }
 
-// grace is how long a handler may take to return when its time is over.
+// grace is the time in which a handler has to return after its time limit.
 const grace = time.Second
 
 // await counts handlers that have not returned.
@@ -385,7 +385,7 @@ func (s *Scanner) await(d int) {
 	s.left += d
 }
 
-// guarded calls a handler; a panic is its failure.
+// guarded calls a handler. A panic becomes an error.
 func (s *Scanner) guarded(ctx context.Context, h Handler, l Lease) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -398,110 +398,104 @@ func (s *Scanner) guarded(ctx context.Context, h Handler, l Lease) (err error) {
 
 var errPanicked = errors.New("the clean-up handler panicked; the log says where")
 
-// due reads leases of a principal that are due, those first that have been for
-// longest, at most limit; more says whether there may be others.
-func (b *Store) due(ctx context.Context, now time.Time, principal string, limit int) (list []row, more bool, err error) {
+// due returns the due leases of a principal, or of all, in the order of the times at which they
+// became due, at most limit; more reports whether there may be others.
+func (t *leaseTable) due(ctx context.Context, now time.Time, principal string, limit int) (list []leaseRow, more bool, err error) {
 	now = exact(now)
-	seen, most := 0, limit
+	read, most := 0, limit
 	if principal == "" {
 		most = dueOfOne
 	}
 	each := make(map[string]int)
 	var failed error
-	err = b.opts.Store.Records(ctx, duePrefix, "", func(rec store.Record) bool {
-		if timeOf(rec.Key, duePrefix).After(now) {
+	err = t.pointers.Scan(ctx, duePrefix, "", func(at records.Row[pointer], bad error) bool {
+		if timeOf(at.Key, duePrefix).After(now) {
 			return false
 		}
-		if len(list) == limit || seen == maxDue {
+		if len(list) == limit || read == maxDue {
 			more = true
 			return false
 		}
-		if failed = context.Cause(ctx); failed != nil {
+		if failed = errors.Join(context.Cause(ctx), bad); failed != nil {
 			return false
 		}
-		var p pointer
-		if failed = arcp.Unmarshal(rec.Value, &p); failed != nil {
-			failed = fmt.Errorf("record %s: %w", rec.Key, failed)
-			return false
-		}
-		switch {
+		switch p := at.Value; {
 		case principal != "" && p.Principal != principal:
-			return true
 		case each[p.Principal] == most:
 			more = true
-			return true
-		}
-		seen++
-		var r row
-		switch r, failed = b.read(ctx, p.Principal, p.ID); {
-		case isNotFound(failed): // unreadable, which was reported, or forgotten meanwhile
-			failed = nil
-		case failed == nil && r.IsDue(now):
-			list = append(list, r)
-			each[p.Principal]++
+		default:
+			read++
+			var row leaseRow
+			switch row, failed = t.read(ctx, p.Principal, p.ID); {
+			case isNotFound(failed): // unreadable, which was reported, or deleted meanwhile
+				failed = nil
+			case failed == nil && row.Value.IsDue(now):
+				list = append(list, row)
+				each[p.Principal]++
+			}
 		}
 		return failed == nil
 	})
 	return list, more, errors.Join(err, failed)
 }
 
-// extend puts off a lease that is named. Whoever has changed it meanwhile was
-// right.
-func (b *Store) extend(ctx context.Context, now time.Time, r *row) error {
-	next := r.extended(exact(now))
-	_, err := b.change(ctx, r, &next)
+// extend extends a due lease that is named. A change since it was read has priority.
+func (t *leaseTable) extend(ctx context.Context, now time.Time, r *leaseRow) error {
+	_, err := t.swap(ctx, r, r.Value.extended(exact(now)))
 	return err
 }
 
-// claim makes a lease that was read the caller's to clean up; ok is false if it
-// was changed since, or is not due.
-func (b *Store) claim(ctx context.Context, now time.Time, r *row) (claim *row, ok bool, err error) {
+// swap replaces a lease unless it has changed since it was read; ok is false if it has.
+func (t *leaseTable) swap(ctx context.Context, r *leaseRow, next Lease) (ok bool, err error) {
+	if err = t.put(ctx, r, next); errors.Is(err, store.ErrConflict) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// claim claims a lease for the caller; ok is false if it is not due, or has changed since it
+// was read.
+func (t *leaseTable) claim(ctx context.Context, now time.Time, r *leaseRow) (claim *leaseRow, ok bool, err error) {
 	now = exact(now)
-	if !r.IsDue(now) {
+	if !r.Value.IsDue(now) {
 		return nil, false, nil
 	}
-	next := r.claimed(now)
-	conflict, err := b.change(ctx, r, &next)
-	if conflict || err != nil {
+	next := r.Value.claimed(now)
+	if ok, err = t.swap(ctx, r, next); !ok {
 		return nil, false, err
 	}
-	return &row{next, r.rev + 1}, true, nil
+	return &leaseRow{Key: r.Key, Rev: r.Rev + 1, Value: next}, true, nil
 }
 
-// conclude writes what came of a clean-up; ok is false if the claim is not the
-// caller's any more.
-func (b *Store) conclude(ctx context.Context, now time.Time, claim *row, failure error) (ok bool, err error) {
+// conclude stores the result of a clean-up; ok is false if the claim is no longer valid.
+func (t *leaseTable) conclude(ctx context.Context, now time.Time, claim *leaseRow, failure error) (ok bool, err error) {
 	now = exact(now)
-	for {
-		r, err := b.read(ctx, claim.Principal, claim.ID)
+	err = records.Retry(func() error {
+		row, err := t.read(ctx, claim.Value.Principal, claim.Value.ID)
 		if err != nil {
-			return false, err
+			return err
 		}
-		if r.rev != claim.rev || !r.is(&claim.Lease) {
-			return false, nil
+		if ok = row.Rev == claim.Rev && row.Value.is(&claim.Value); !ok {
+			return nil
 		}
-		next := r.cleaned(now)
+		next := row.Value.cleaned(now)
 		if failure != nil {
-			next = r.failed(now, failure.Error())
+			next = row.Value.failed(now, failure.Error())
 		}
-		conflict, err := b.change(ctx, &r, &next)
-		if err != nil {
-			return false, err
+		if err = t.put(ctx, &row, next); err == nil {
+			t.showCleaned(ctx, now, &next)
 		}
-		if conflict {
-			continue
-		}
-		b.showCleaned(ctx, now, &next)
-		return true, nil
-	}
+		return err
+	})
+	return ok && err == nil, err
 }
 
-// showCleaned has the registry say what came of a clean-up.
-func (b *Store) showCleaned(ctx context.Context, now time.Time, l *Lease) {
+// showCleaned shows the result of a clean-up in the registry.
+func (t *leaseTable) showCleaned(ctx context.Context, now time.Time, l *Lease) {
 	if l.State == CleanupFailed {
-		b.show(ctx, now, l, Failed)
-		b.opts.OnEvent(ctx, EventCleanupFailed, *l)
+		t.show(ctx, now, l, Failed)
+		t.opts.OnEvent(ctx, EventCleanupFailed, *l)
 		return
 	}
-	b.show(ctx, now, l, Released)
+	t.show(ctx, now, l, Released)
 }

@@ -27,7 +27,7 @@ func (r *fixture) scan(s *Scanner, q Request) Report {
 func gone(context.Context, Lease, int) error { return nil }
 
 func TestALeaseThatIsOverIsCleanedUpOnce(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	at := r.take(alice, sandbox("at once", 0))
 	later := r.take(alice, sandbox("later", 60))
 	var cleaned []string
@@ -47,7 +47,7 @@ func TestALeaseThatIsOverIsCleanedUpOnce(t *testing.T) {
 }
 
 func TestAFailedCleanUpIsTriedAgainLater(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	l := r.take(alice, sandbox("x", 0))
 	s := r.scanner(func(context.Context, Lease, int) error { return errors.New("the cloud is closed") })
 	for attempt, wait := range []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 16 * time.Minute,
@@ -70,13 +70,13 @@ func TestAFailedCleanUpIsTriedAgainLater(t *testing.T) {
 }
 
 func TestNobodyCanCleanUp(t *testing.T) {
-	r := newRig(t)
-	l := r.take(alice, Ask{Identity: Identity{"elsewhere", "vm", "7"}})
+	r := newFixture(t)
+	l := r.take(alice, LeaseRequest{Identity: Identity{"elsewhere", "vm", "7"}})
 	r.scan(r.scanner(gone), Request{})
 	got := r.lease(l)
 	r.want("that is said", got.State == CleanupFailed && strings.Contains(got.LastError, `no clean-up handler is registered for provider "elsewhere" and type "vm"`), "%+v", got)
 
-	tool := Ask{Identity: Identity{"elsewhere", "vm", "8"}, CleanupTool: "vm.delete"}
+	tool := LeaseRequest{Identity: Identity{"elsewhere", "vm", "8"}, CleanupTool: "vm.delete"}
 	l = r.take(alice, tool)
 	s := r.scanner(gone)
 	var by string
@@ -87,9 +87,9 @@ func TestNobodyCanCleanUp(t *testing.T) {
 
 // A cleaner that does not come back is given up; when it does it has lost.
 func TestAStaleCleaner(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	l := r.take(alice, sandbox("x", 0))
-	claim := func() *row {
+	claim := func() *leaseRow {
 		t.Helper()
 		due, _, err := r.book.due(t.Context(), r.now, "", 10)
 		r.no(err)
@@ -103,14 +103,14 @@ func TestAStaleCleaner(t *testing.T) {
 	first := claim()
 	_, err := r.book.Touch(t.Context(), r.now, "alice", l.ID)
 	r.wantCode("there is no way back", err, arcp.CodeFailedPrecondition)
-	_, err = r.book.Take(t.Context(), r.now, alice, sandbox("x", 60))
+	_, err = r.book.Acquire(t.Context(), r.now, alice, sandbox("x", 60))
 	r.wantCode("not by taking it again either", err, arcp.CodeFailedPrecondition)
 	r.after(StaleClaim - time.Second)
 	r.want("it has its time", claim() == nil, "it was claimed")
 	r.boot() // who has claimed it is gone
 	r.after(time.Second)
 	second := claim()
-	r.want("then another one's turn has come", second != nil && second.CleanupAttempts == 2, "%+v", second)
+	r.want("then another one's turn has come", second != nil && second.Value.CleanupAttempts == 2, "%+v", second)
 	for _, failure := range []error{nil, errors.New("late")} {
 		ok, err := r.book.conclude(t.Context(), r.now, first, failure)
 		r.want("the first has lost", !ok && err == nil, "%v, %v", ok, err)
@@ -123,7 +123,7 @@ func TestAStaleCleaner(t *testing.T) {
 
 // Its owner may let go of a thing while it is cleaned up.
 func TestReleasedWhileItIsCleanedUp(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	l := r.take(alice, sandbox("x", 0))
 	rep := r.scan(r.scanner(func(ctx context.Context, l Lease, _ int) error {
 		_, err := r.book.Release(ctx, r.now, "alice", l.ID)
@@ -134,7 +134,7 @@ func TestReleasedWhileItIsCleanedUp(t *testing.T) {
 }
 
 func TestWhatIsNamedIsNotReaped(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	short, long := r.take(alice, sandbox("short", 0)), r.take(alice, sandbox("long", 4000))
 	r.after(4000 * time.Second)
 	s := r.scanner(gone)
@@ -157,7 +157,7 @@ func TestWhatIsNamedIsNotReaped(t *testing.T) {
 // A clean-up that has failed is not made again while somebody names the thing: it may
 // be there as it was. One that may go on is, as it may have taken the thing away.
 func TestWhatIsNamedIsNotCleanedUpAgain(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	l := r.take(alice, sandbox("x", 0))
 	fails := func(context.Context, Lease, int) error { return errors.New("no") }
 	s := r.scanner(fails)
@@ -179,7 +179,7 @@ func TestWhatIsNamedIsNotCleanedUpAgain(t *testing.T) {
 	read, err := r.book.read(t.Context(), l.Principal, l.ID)
 	r.no(err)
 	claim, ok, err := r.book.claim(t.Context(), r.now, &read)
-	r.want("nobody names it any more", err == nil && ok && claim.CleanupAttempts == 2, "%+v, %v", claim, err)
+	r.want("nobody names it any more", err == nil && ok && claim.Value.CleanupAttempts == 2, "%+v, %v", claim, err)
 	named = true
 	r.after(StaleClaim)
 	rep = r.scan(s, Request{})
@@ -187,7 +187,7 @@ func TestWhatIsNamedIsNotCleanedUpAgain(t *testing.T) {
 }
 
 func TestAScanIsOfOnePrincipal(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	mine, other := r.take(alice, sandbox("mine", 0)), r.take(Holder{Principal: "bob"}, sandbox("other", 0))
 	s := r.scanner(gone)
 	dry := r.scan(s, Request{Principal: "alice", DryRun: true})
@@ -198,7 +198,7 @@ func TestAScanIsOfOnePrincipal(t *testing.T) {
 }
 
 func TestAScanIsBounded(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	for i := range ScanLimit + 5 {
 		r.take(Holder{Principal: "alice"}, sandbox(fmt.Sprint(i), 0))
 	}
@@ -213,7 +213,7 @@ func TestAScanIsBounded(t *testing.T) {
 // Who has many clean-ups that take long does not hold up another's.
 func TestAPrincipalHasItsTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+		r := newFixture(t)
 		for i := range 20 {
 			r.take(Holder{Principal: "alice"}, sandbox(fmt.Sprint(i), 0))
 		}
@@ -239,7 +239,7 @@ func TestAPrincipalHasItsTurns(t *testing.T) {
 // However many leases of one are due, those of another that are due later are
 // found.
 func TestManyLeasesOfOneHideNobodys(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	for i := range maxDue + 1 {
 		r.take(Holder{Principal: "alice"}, sandbox(fmt.Sprint(i), 0))
 	}
@@ -255,7 +255,7 @@ func TestManyLeasesOfOneHideNobodys(t *testing.T) {
 
 // When it takes long to say who is named, somebody may be by then.
 func TestAnAnswerThatIsOldIsAskedForAgain(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	l := r.take(alice, sandbox("x", 0))
 	s := r.scanner(gone)
 	takes := namedFor + time.Second
@@ -273,7 +273,7 @@ func TestAnAnswerThatIsOldIsAskedForAgain(t *testing.T) {
 // Handlers that hang, or panic, hold up nothing.
 func TestHandlersThatMisbehave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+		r := newFixture(t)
 		for i := range 10 {
 			r.take(Holder{Principal: fmt.Sprint("p", i)}, sandbox(fmt.Sprint(i), 0))
 		}
@@ -312,7 +312,7 @@ func TestHandlersThatMisbehave(t *testing.T) {
 // A scan that is told to end ends its handlers; what they did not do is tried again.
 func TestAScanIsToldToEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+		r := newFixture(t)
 		l := r.take(alice, sandbox("x", 0))
 		ctx, cancel := context.WithCancelCause(t.Context())
 		s := r.scanner(func(ctx context.Context, _ Lease, _ int) error {
@@ -329,7 +329,7 @@ func TestAScanIsToldToEnd(t *testing.T) {
 
 // A row of another version, or one that is broken, costs the others nothing.
 func TestOddLeases(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	odd, fine := r.take(alice, sandbox("odd", 0)), r.take(alice, sandbox("fine", 0))
 	rec, err := r.disk.Get(t.Context(), leaseKey("alice", odd.ID))
 	r.no(err)

@@ -14,7 +14,7 @@ import (
 )
 
 func TestRegisterIsAnUpsert(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	first := r.register(Entry{ResourceID: "box", Kind: "sandbox", DisplayName: "a box", Metadata: arcp.Raw(`{"cpu":2}`)})
 	r.want("the default", first.Status == Active && first.CreatedAt.Equal(r.now), "%+v", first)
 	r.after(time.Minute)
@@ -43,7 +43,7 @@ func TestRegisterIsAnUpsert(t *testing.T) {
 }
 
 func TestWhatIsNoEntry(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	long := strings.Repeat("x", 16<<10)
 	for why, e := range map[string]Entry{
 		"no id":              {Kind: "k"},
@@ -70,7 +70,7 @@ func TestWhatIsNoEntry(t *testing.T) {
 
 // A status of another version is kept as it is, and can be changed.
 func TestUnknownStatusIsTolerated(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	r.register(Entry{ResourceID: "box", Kind: "sandbox"})
 	rec, err := r.disk.Get(t.Context(), entryKey("sess_a", "box"))
 	r.no(err)
@@ -89,7 +89,7 @@ func TestUnknownStatusIsTolerated(t *testing.T) {
 }
 
 func TestEntriesAreListedNewestFirst(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	for i := range 7 {
 		r.register(Entry{ResourceID: fmt.Sprint("r", i), Kind: []string{"even", "odd"}[i%2], Status: []Status{Active, Active, Failed}[i%3]})
 		if i != 3 { // two have come at the same time
@@ -125,7 +125,7 @@ func TestEntriesAreListedNewestFirst(t *testing.T) {
 }
 
 func TestASessionHasABoundedRegistry(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	for i := range MaxEntries {
 		r.register(Entry{ResourceID: fmt.Sprint(i), Kind: "k"})
 	}
@@ -145,7 +145,7 @@ func TestASessionHasABoundedRegistry(t *testing.T) {
 
 // What a session had goes with it, in steps; its leases stay.
 func TestSweep(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	for i := range 10 {
 		for _, s := range []arcp.SessionID{"sess_a", "sess_b", "sess_c"} {
 			r.register(Entry{ResourceID: fmt.Sprint(i), Kind: "k", Session: s})
@@ -174,7 +174,7 @@ func TestSweep(t *testing.T) {
 }
 
 func TestALeaseIsShownByTheRegistry(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	a := sandbox("x", 60)
 	l := r.take(alice, a)
 	e, err := r.book.Entry(t.Context(), "sess_a", string(l.ID))
@@ -203,7 +203,7 @@ func TestALeaseIsShownByTheRegistry(t *testing.T) {
 
 // That the registry cannot be written costs the lease nothing.
 func TestARegistryErrorFailsNoLease(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	r.disk.dies = 2
 	l := r.take(alice, sandbox("x", 60))
 	r.want("it is held", r.lease(l).State == Held, "%+v", l)
@@ -213,20 +213,20 @@ func TestARegistryErrorFailsNoLease(t *testing.T) {
 }
 
 func TestWhatIsNoLease(t *testing.T) {
-	r := newRig(t)
-	for why, change := range map[string]func(*Ask){
-		"no provider":      func(a *Ask) { a.Provider = "" },
-		"no type":          func(a *Ask) { a.Type = "" },
-		"a long type":      func(a *Ask) { a.Type = strings.Repeat("t", 65) },
-		"no external id":   func(a *Ask) { a.ExternalID = "" },
-		"a long one":       func(a *Ask) { a.ExternalID = strings.Repeat("x", 1025) },
-		"before now":       func(a *Ask) { a.Seconds = -1 },
-		"for ever":         func(a *Ask) { a.Seconds = int64(MaxDuration/time.Second) + 1 },
-		"metadata, no map": func(a *Ask) { a.Metadata = arcp.Raw(`7`) },
+	r := newFixture(t)
+	for why, change := range map[string]func(*LeaseRequest){
+		"no provider":      func(a *LeaseRequest) { a.Provider = "" },
+		"no type":          func(a *LeaseRequest) { a.Type = "" },
+		"a long type":      func(a *LeaseRequest) { a.Type = strings.Repeat("t", 65) },
+		"no external id":   func(a *LeaseRequest) { a.ExternalID = "" },
+		"a long one":       func(a *LeaseRequest) { a.ExternalID = strings.Repeat("x", 1025) },
+		"before now":       func(a *LeaseRequest) { a.Seconds = -1 },
+		"for ever":         func(a *LeaseRequest) { a.Seconds = int64(MaxDuration/time.Second) + 1 },
+		"metadata, no map": func(a *LeaseRequest) { a.Metadata = arcp.Raw(`7`) },
 	} {
 		a := sandbox("x", 60)
 		change(&a)
-		_, err := r.book.Take(t.Context(), r.now, alice, a)
+		_, err := r.book.Acquire(t.Context(), r.now, alice, a)
 		r.wantCode(why, err, arcp.CodeInvalidArgument)
 	}
 	_, err := r.book.Touch(t.Context(), r.now, "alice", "lease_00000000000000000000000000")
@@ -236,7 +236,7 @@ func TestWhatIsNoLease(t *testing.T) {
 	l := r.take(alice, sandbox("x", 60))
 	_, err = r.book.Touch(t.Context(), r.now, "bob", l.ID)
 	r.wantCode("another's", err, arcp.CodeNotFound)
-	_, err = r.book.Take(t.Context(), r.now, Holder{Principal: "bob"}, sandbox("x", 60))
+	_, err = r.book.Acquire(t.Context(), r.now, Holder{Principal: "bob"}, sandbox("x", 60))
 	r.wantCode("what another has", err, arcp.CodeAlreadyExists)
 	found, err := r.book.Find(t.Context(), l.ID)
 	r.want("who may see all finds it", err == nil && found.Principal == "alice", "%+v, %v", found, err)
@@ -257,7 +257,7 @@ func TestIdentitiesAreTheirParts(t *testing.T) {
 }
 
 func TestLeasesAreListedNewestFirst(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	var want []arcp.LeaseID
 	for i := range 5 {
 		want = append([]arcp.LeaseID{r.take(alice, sandbox(fmt.Sprint(i), 60)).ID}, want...)
@@ -276,7 +276,7 @@ func TestLeasesAreListedNewestFirst(t *testing.T) {
 
 // What was released is kept for a while, and deleted in steps.
 func TestForget(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	for i := range 5 {
 		l := r.take(Holder{Principal: "alice"}, sandbox(fmt.Sprint(i), 60))
 		_, err := r.book.Release(t.Context(), r.now, "alice", l.ID)
@@ -295,18 +295,18 @@ func TestForget(t *testing.T) {
 }
 
 func TestAPrincipalHasBoundedLeases(t *testing.T) {
-	r := newRig(t)
-	r.book.leases["alice"] = MaxLeases
-	_, err := r.book.Take(t.Context(), r.now, alice, sandbox("x", 60))
+	r := newFixture(t)
+	r.book.leaseTable.quota.n["alice"] = MaxLeases
+	_, err := r.book.Acquire(t.Context(), r.now, alice, sandbox("x", 60))
 	r.wantCode("one too many", err, arcp.CodeResourceExhausted)
 	r.take(Holder{Principal: "bob"}, sandbox("x", 60))
 }
 
 func TestWritesOfAFullStoreAreErrors(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	r.disk.dies = 1
-	_, err := r.book.Take(context.Background(), r.now, alice, sandbox("x", 60))
-	r.want("it is no refusal", err == errCrash && len(r.book.leases) == 0, "%v, %v", err, r.book.leases)
+	_, err := r.book.Acquire(context.Background(), r.now, alice, sandbox("x", 60))
+	r.want("it is no refusal", err == errCrash && len(r.book.leaseTable.quota.n) == 0, "%v, %v", err, r.book.leaseTable.quota.n)
 }
 
 // hasty is a committer whose callers want to end while it writes: it answers for
@@ -327,7 +327,7 @@ func (h *hasty) Commit(ctx context.Context, w *store.Write, done func(error)) er
 
 // What is counted is what is stored, also when who asked for it does not wait.
 func TestCountsOfCallersThatDoNotWait(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	h := &hasty{disk: r.disk}
 	r.book.opts.Log = h
 	hurry := func() context.Context {
@@ -337,10 +337,10 @@ func TestCountsOfCallersThatDoNotWait(t *testing.T) {
 	}
 	counted := func(why string, leases, entries int) {
 		t.Helper()
-		r.want(why, r.book.leases["alice"] == leases && len(r.keys(identityPrefix)) == leases && r.leases[Held] == leases, "counted %d, %v of %d leases", r.book.leases["alice"], r.leases, leases)
-		r.want(why, r.book.entries["s"] == entries && len(r.keys(sessionPrefix("s"))) == entries, "counted %d of %d entries", r.book.entries["s"], entries)
+		r.want(why, r.book.leaseTable.quota.n["alice"] == leases && len(r.keys(identityPrefix)) == leases && r.leases[Held] == leases, "counted %d, %v of %d leases", r.book.leaseTable.quota.n["alice"], r.leases, leases)
+		r.want(why, r.book.entryTable.quota.n["s"] == entries && len(r.keys(sessionPrefix("s"))) == entries, "counted %d of %d entries", r.book.entryTable.quota.n["s"], entries)
 	}
-	l, err := r.book.Take(hurry(), r.now, Holder{Principal: "alice"}, sandbox("x", 60))
+	l, err := r.book.Acquire(hurry(), r.now, Holder{Principal: "alice"}, sandbox("x", 60))
 	r.no(err)
 	_, err = r.book.Register(hurry(), r.now, Entry{Session: "s", Principal: "alice", ResourceID: "e", Kind: "k"})
 	r.no(err)
@@ -352,7 +352,7 @@ func TestCountsOfCallersThatDoNotWait(t *testing.T) {
 	counted("released", 0, 0)
 	ctx := hurry()
 	h.cancel()
-	_, err = r.book.Take(ctx, r.now, Holder{Principal: "alice"}, sandbox("y", 60))
+	_, err = r.book.Acquire(ctx, r.now, Holder{Principal: "alice"}, sandbox("y", 60))
 	r.want("what has ended before begins nothing", errors.Is(err, context.Canceled), "%v", err)
 	counted("refused", 0, 0)
 }
@@ -360,7 +360,7 @@ func TestCountsOfCallersThatDoNotWait(t *testing.T) {
 // Leases that are of no concern outside a call do not fill the registry of the
 // session, however many there were.
 func TestUnlistedLeases(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	h := Holder{Principal: "alice", Session: "sess_1"}
 	for i := range MaxEntries + 1 {
 		a := sandbox(fmt.Sprint(i), 60)

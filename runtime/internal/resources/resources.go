@@ -180,7 +180,7 @@ func holder(t engine.LeaseHolder, cleanupTool string) (registry.Holder, error) {
 }
 
 // Take takes a lease for a job; client says that it is a client who asks.
-func (s *Service) Take(ctx context.Context, t engine.LeaseHolder, a registry.Ask, client bool) (registry.Lease, error) {
+func (s *Service) Take(ctx context.Context, t engine.LeaseHolder, a registry.LeaseRequest, client bool) (registry.Lease, error) {
 	if r, ok := s.Scanner.Handlers.For(&a.Identity); ok && client && !r.Clients {
 		return registry.Lease{}, arcp.Errorf(arcp.CodePermissionDenied, "only tools take leases on what the provider %q has", a.Provider)
 	}
@@ -193,7 +193,7 @@ func (s *Service) Take(ctx context.Context, t engine.LeaseHolder, a registry.Ask
 	if err != nil {
 		return registry.Lease{}, err
 	}
-	l, err := s.Store.Take(ctx, time.Now(), h, a)
+	l, err := s.Store.Acquire(ctx, time.Now(), h, a)
 	return l, s.Answer(err, "take a lease")
 }
 
@@ -210,7 +210,7 @@ func (s *Service) Lease(ctx context.Context, t engine.LeaseHolder, a tool.Resour
 	if a.For < 0 || a.For > registry.MaxDuration {
 		return nil, arcp.Errorf(arcp.CodeInvalidArgument, "a lease lasts for 0 s to %v", registry.MaxDuration)
 	}
-	l, err := s.Take(ctx, t, registry.Ask{Identity: registry.Identity{Provider: a.Provider, Type: a.Type, ExternalID: a.ExternalID},
+	l, err := s.Take(ctx, t, registry.LeaseRequest{Identity: registry.Identity{Provider: a.Provider, Type: a.Type, ExternalID: a.ExternalID},
 		Seconds: int64((a.For + time.Second - 1) / time.Second), DisplayName: a.DisplayName, Metadata: a.Metadata, Unlisted: a.Unlisted, CleanupTool: a.CleanupTool}, false)
 	if err != nil {
 		return nil, err
