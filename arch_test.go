@@ -64,7 +64,7 @@ var allowed = map[string][]string{
 		"runtime/internal/metrics", "runtime/internal/questions", "runtime/internal/resources", "runtime/internal/session", "runtime/store"},
 	"runtime/internal/jobs":   {"arcp", "runtime/internal/approval", "runtime/internal/audit", "runtime/internal/paging", "runtime/store"},
 	"runtime/internal/txn":    {"arcp", "runtime/store"},
-	"runtime/internal/host":   {"arcp", "runtime/internal/txn", "runtime/store"},
+	"runtime/internal/host":   {"arcp", "runtime/internal/records", "runtime/internal/txn", "runtime/store"},
 	"runtime/internal/worker": {"arcp", "runtime/internal/approval", "runtime/internal/host", "runtime/internal/lease", "runtime/internal/metrics", "runtime/tool"},
 	"runtime/internal/engine": {"arcp", "runtime/internal/approval", "runtime/internal/audit", "runtime/credential", "runtime/internal/eventlog", "runtime/internal/pool", "runtime/internal/job", "runtime/internal/lease", "runtime/internal/metrics",
 		"runtime/internal/txn", "runtime/store", "runtime/tool", "runtime/tool/access"},
@@ -250,7 +250,6 @@ var largeTypes = map[string]int{
 	"conformance.Conn":                   186,
 	"conformance.T":                      44,
 	"runtime/internal/conn.conn":         60,
-	"runtime/internal/host.Host":         43,
 	"runtime/internal/session.Directory": 43,
 }
 

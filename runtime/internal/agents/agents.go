@@ -35,7 +35,7 @@ type Service struct {
 // Options of a Service.
 type Options struct {
 	Store     store.Store
-	Log       host.Log
+	Log       txn.Log
 	Sessions  *session.Directory
 	Workers   *worker.Pool
 	Auth      *auth.Set

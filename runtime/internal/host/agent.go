@@ -1,15 +1,14 @@
-// Package host is the live picture of who is connected and what they do: agents,
-// which sessions register and keep up to date, and the latest events of each
+// Package host has the agents that sessions register and update, and the latest events of each
 // principal.
 //
-// Agents are records of the store, changed by compare-and-set, so of two sessions
-// that want the same one only one has it. Who only looks is given what is in
-// memory, which follows the store in the order of its commits: a snapshot and the
-// events after it fit together exactly. Events are written to the feed of their
-// principal, that of an agent together with its row; the latest are in memory.
+// Agents are records of the store. A change names the revision that it replaces, so of two
+// sessions that register the same agent one is refused. Reads are served from memory, which
+// follows the store in the order of the commits: a snapshot and the events behind it fit
+// together exactly. An event is written to the feed of its principal, an event of an agent
+// together with the agent's row.
 //
-// Nobody waits for who watches: a subscriber reads the ring of its principal at
-// its own pace, and one that is overtaken is told how much it has missed.
+// Subscribers do not block writers: a subscriber reads the ring of its principal at its own
+// pace, and learns how many events it has missed.
 package host
 
 import (
@@ -19,7 +18,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Status is what an agent does, as its owner says.
+// Status is the status of an agent, set by its owner.
 type Status string
 
 // The statuses.
@@ -30,24 +29,24 @@ const (
 	Paused    Status = "paused"
 	Completed Status = "completed"
 	Errored   Status = "errored"
-	Stopped   Status = "stopped" // also when its session has ended for good
+	Stopped   Status = "stopped" // also after the end of its session
 )
 
-// Disconnected is the status with which an agent is shown whose session has no
-// connection now. It is not kept: what the agent does is known again when it is back.
+// Disconnected is the shown status of an agent whose session has no connection. It is not
+// stored.
 const Disconnected Status = "disconnected"
 
-// Statuses lists those that an owner says, in the order of SPEC.md §7.7.
+// Statuses lists the statuses that an owner may set, in the order of SPEC.md §7.7.
 var Statuses = []Status{Idle, Running, Waiting, Paused, Completed, Errored, Stopped}
 
-// Agent is an agent as it is kept and shown. What it refers to is not changed.
+// Agent is an agent as it is stored and shown. Its slices and pointers are not changed.
 type Agent struct {
-	ID           string         `json:"id"` // one of its principal
+	ID           string         `json:"id"` // unique for its principal
 	Name         string         `json:"name"`
 	Kind         string         `json:"kind"`
 	Capabilities arcp.Raw       `json:"capabilities,omitzero"` // an array or an object
-	Executes     []string       `json:"executes,omitempty"`    // name@version of the tools whose jobs it is given
-	Concurrency  int            `json:"concurrency,omitzero"`  // jobs at once; 0: it has not said
+	Executes     []string       `json:"executes,omitempty"`    // name@version of the tools whose jobs it executes
+	Concurrency  int            `json:"concurrency,omitzero"`  // jobs at the same time; 0: not set
 	Project      string         `json:"project,omitzero"`
 	PID          int64          `json:"pid,omitzero"`
 	Display      *Display       `json:"display,omitzero"`
@@ -58,10 +57,10 @@ type Agent struct {
 	Session      arcp.SessionID `json:"session_id"` // its owner
 	RegisteredAt time.Time      `json:"registered_at"`
 	UpdatedAt    time.Time      `json:"updated_at"`
-	EndedAt      time.Time      `json:"ended_at,omitzero"` // when its session had ended for good: nobody owns it
+	EndedAt      time.Time      `json:"ended_at,omitzero"` // end of its session; the agent has no owner then
 }
 
-// Display is how an agent wants to be shown.
+// Display has hints for showing an agent.
 type Display struct {
 	Label  string `json:"label,omitzero"`
 	Icon   string `json:"icon,omitzero"`

@@ -189,11 +189,11 @@ func TestBounds(t *testing.T) {
 		t.Errorf("%d large agents: %v", n, err)
 	}
 	for name, o := range r.sessions {
-		if o.coming != 0 {
-			t.Errorf("%s has %d agents coming", name, o.coming)
+		if o.reserved != 0 {
+			t.Errorf("%s has %d agents coming", name, o.reserved)
 		}
 	}
-	if p := r.principals["alice"]; p.coming != 0 || p.comingBytes != 0 || p.users != 0 || p.bytes > maxBytes || p.bytes != r.bytes {
+	if p := r.principals["alice"]; p.reserved != 0 || p.reservedBytes != 0 || p.users != 0 || p.bytes > maxBytes || p.bytes != r.bytes {
 		t.Errorf("%+v", p)
 	}
 }

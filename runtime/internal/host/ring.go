@@ -25,21 +25,21 @@ const (
 
 // Bounds of events.
 const (
-	MaxEvents     = 500      // of a principal that are kept
-	maxRingBytes  = 4 << 20  // and what they take: the agents of a principal may be large
-	maxRingsBytes = 64 << 20 // of all principals together: past it
-	fairRingBytes = 16 << 10 // who adds an event keeps no more than this, or that event
-	eventOverhead = 256      // bytes of an event without its texts, about
+	MaxEvents     = 500      // of a principal
+	maxRingBytes  = 4 << 20  // of the events of a principal: an event may have a large agent
+	maxRingsBytes = 64 << 20 // of the events of all principals; then a principal that adds one
+	fairRingBytes = 16 << 10 // keeps at most this, or the new event
+	eventOverhead = 256      // approximate bytes of an event without its texts
 	maxEventBytes = 64 << 10
-	maxBatch      = 64  // given to a subscriber at once: what is copied while others wait
-	maxWatchers   = 256 // of a principal: each writes every event into a log of its own
+	maxBatch      = 64  // events that Next returns: they are copied with the lock
+	maxWatchers   = 256 // subscriptions of a principal: each writes every event into a log of its own
 )
 
 const eventPrefix = "event-"
 
-// Event is something that has happened.
+// Event is an event of a principal.
 type Event struct {
-	ID        string    `json:"id"` // they ascend
+	ID        string    `json:"id"` // ids ascend
 	Timestamp time.Time `json:"timestamp"`
 	Kind      string    `json:"kind"`
 	AgentID   string    `json:"agent_id,omitzero"`
@@ -47,12 +47,12 @@ type Event struct {
 	Payload   arcp.Raw  `json:"payload"`
 }
 
-// ring is the latest durable events of a principal. They are counted from 0.
+// ring has the latest durable events of a principal. Events are numbered from 0.
 type ring struct {
 	events  []Event // the oldest first
 	bytes   int
-	next    uint64        // the number of the event to come
-	changed chan struct{} // closed at the next event; nil: nobody waits
+	next    uint64        // number of the next event
+	changed chan struct{} // closed at the next event; nil: no subscriber waits
 }
 
 func (e *Event) size() int { return eventOverhead + len(e.AgentID) + len(e.Message) + len(e.Payload) }
@@ -70,14 +70,14 @@ func (r *ring) add(e Event) {
 	}
 }
 
-// drop forgets the oldest event.
+// drop deletes the oldest event.
 func (r *ring) drop() {
 	r.bytes -= r.events[0].size()
-	r.events[0] = Event{} // the array is shared with what is left
+	r.events[0] = Event{} // the array stays in use
 	r.events = r.events[1:]
 }
 
-// clear forgets all events; the numbers go on.
+// clear deletes all events. The numbering continues.
 func (r *ring) clear() { r.events, r.bytes = nil, 0 }
 
 // latest returns copies of the last events, the newest first.
@@ -87,14 +87,13 @@ func (r *ring) latest(n int) []Event {
 	return list
 }
 
-// Emit adds an event to those of a principal, as soon as it is durable. It waits
-// for nobody; what is queued is bounded by who calls, after a write of their own or
-// in one of a bounded number of calls. The payload, JSON or nothing, is not changed
-// later; one that is too large is left out. If the store has failed, or is shut,
-// there is no event.
+// Emit adds an event to a principal when the event is durable. It does not block. Callers bound
+// the queue: they emit after a write of their own, or in a bounded number of calls. The payload
+// is JSON or nil and must not change after the call. A payload over maxEventBytes is replaced
+// by its size. If the store has failed, the event is lost.
 func (h *Host) Emit(principal string, e Event) { h.EmitIn(context.Background(), principal, e) }
 
-// EmitIn is Emit. If ctx belongs to a call, the event becomes part of the call's write.
+// EmitIn is Emit, in the transaction of ctx if there is one.
 func (h *Host) EmitIn(ctx context.Context, principal string, e Event) {
 	if principal == "" {
 		return
@@ -119,10 +118,9 @@ func (h *Host) EmitIn(ctx context.Context, principal string, e Event) {
 	}
 }
 
-// announce writes an event to the feed of a principal together with what else is
-// in w. When that is durable, what happens with it and the ring change at once. done
-// is called when that is so, or will never be. Both may be nil, and are called by
-// the committer.
+// announce adds an event to a write and appends it. When the write is durable, withLocked and the
+// ring change the index together. done receives the result. Both may be nil; they run on the
+// committer's goroutine.
 func (h *Host) announce(name string, e Event, w *store.Write, withLocked func(), done func(error)) error {
 	h.order.Lock()
 	defer h.order.Unlock()
@@ -140,8 +138,8 @@ func (h *Host) announce(name string, e Event, w *store.Write, withLocked func(),
 	return nil
 }
 
-// fill gives an event its id and time, and a write the announcement of the event.
-// Called with Host.order, which is held until the write is queued.
+// fill sets the id and time of an event and adds its announcement to a write. The caller holds
+// Host.order until the write is queued.
 func fill(name string, e *Event, w *store.Write) error {
 	e.ID, e.Timestamp = arcp.NewID(eventPrefix), moment()
 	data, err := arcp.Marshal(e)
@@ -157,72 +155,24 @@ func fill(name string, e *Event, w *store.Write) error {
 	return nil
 }
 
-func (h *Host) happen(name string, e Event, withLocked func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if withLocked != nil {
-		withLocked()
-	}
-	h.addLocked(h.principalLocked(name), e)
-}
-
-func (h *Host) addLocked(p *principal, e Event) {
-	before := p.ring.bytes
-	p.ring.add(e)
-	for h.ringBytes+p.ring.bytes-before > maxRingsBytes && p.ring.bytes > fairRingBytes && len(p.ring.events) > 1 {
-		p.ring.drop()
-	}
-	h.ringBytes += p.ring.bytes - before
-}
-
-// Events returns the last events of a principal, the newest first.
-func (h *Host) Events(principal string, n int) []Event {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if p := h.principals[principal]; p != nil {
-		return p.ring.latest(n)
-	}
-	return nil
-}
-
-// Snapshot is what there is when a subscription begins.
+// Snapshot is the state at the start of a subscription.
 type Snapshot struct {
 	Agents []Agent // sorted
 	Events []Event // the newest first
 }
 
-// Subscription reads the events of a principal, at the pace of its one reader.
+// Subscription reads the events of a principal at the pace of its one reader.
 type Subscription struct {
-	h  *Host
+	x  *index
 	p  *principal
-	at uint64 // the number of the event to be read next
+	at uint64 // number of the next event to read
 }
 
-// Subscribe returns what there is, with n events at most, and a subscription to
-// exactly what comes after it. It is to be closed.
-func (h *Host) Subscribe(principal string, n int) (*Subscription, Snapshot, *arcp.Error) {
-	s, list, refused := h.subscribe(principal, n)
-	slices.SortFunc(list.Agents, Compare)
-	return s, list, refused
-}
-
-func (h *Host) subscribe(principal string, n int) (*Subscription, Snapshot, *arcp.Error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	p := h.principalLocked(principal)
-	if p.watchers >= maxWatchers {
-		return nil, Snapshot{}, arcp.Errorf(arcp.CodeResourceExhausted, "%s has %d subscriptions to its host already; cancel some", principal, maxWatchers).RetryAfter(1)
-	}
-	p.watchers++
-	p.users++
-	return &Subscription{h, p, p.ring.next}, Snapshot{p.list(), p.ring.latest(n)}, nil
-}
-
-// Next waits for events and returns those there are, a batch at most. What the
-// ring has lost since is skipped and counted; the events follow it.
+// Next waits for events and returns at most maxBatch of them. skipped is the number of events
+// before them that the ring has dropped.
 func (s *Subscription) Next(ctx context.Context) (events []Event, skipped uint64, err error) {
 	for {
-		events, skipped, changed := s.take()
+		events, skipped, changed := s.next()
 		if len(events) > 0 {
 			return events, skipped, nil
 		}
@@ -234,9 +184,9 @@ func (s *Subscription) Next(ctx context.Context) (events []Event, skipped uint64
 	}
 }
 
-func (s *Subscription) take() (events []Event, skipped uint64, changed <-chan struct{}) {
-	s.h.mu.Lock()
-	defer s.h.mu.Unlock()
+func (s *Subscription) next() (events []Event, skipped uint64, changed <-chan struct{}) {
+	s.x.mu.Lock()
+	defer s.x.mu.Unlock()
 	r := &s.p.ring
 	if s.at == r.next {
 		if r.changed == nil {
@@ -253,10 +203,10 @@ func (s *Subscription) take() (events []Event, skipped uint64, changed <-chan st
 	return events, skipped, nil
 }
 
-// Close ends the subscription. It is called once, by its reader.
+// Close ends the subscription. The reader calls it once.
 func (s *Subscription) Close() {
-	s.h.mu.Lock()
-	defer s.h.mu.Unlock()
+	s.x.mu.Lock()
+	defer s.x.mu.Unlock()
 	s.p.watchers--
 	s.p.users--
 }

@@ -32,7 +32,7 @@ type world struct {
 	last    map[arcp.LeaseID]Lease // as it was written last
 	success map[arcp.LeaseID]int
 	claims  []*leaseRow // of cleaners that have not come back
-	named   bool   // of the extension
+	named   bool        // of the extension
 }
 
 var principals = []string{"alice", "bob"}
