@@ -11,15 +11,14 @@ import (
 
 // Bounds of the end of a session.
 const (
-	endAttempts = 8               // that find a record changed by others
-	endTimeout  = 5 * time.Second // to read what ends with it
+	endAttempts = 8               // attempts that end with a conflict
+	endTimeout  = 5 * time.Second // for the reads of an attempt
 )
 
-// End ends a session: nothing attaches to it any more, also after a crash. What hangs on
-// the session ends in the same write; jobs that are to end with its connection are
-// cancelled. done, if set, is called once, on the committer's goroutine, when that is
-// durable, or with the reason why it is not. If the session has ended already, done is
-// called with nil when that end is durable.
+// End ends a session: no connection attaches to it again, also after a crash. Whatever belongs
+// to the session ends in the same write. Jobs that end with its connection are cancelled. done,
+// if set, is called once on the committer's goroutine: with nil when the end is durable, or with
+// an error. If the session has ended already, done is called with nil when that end is durable.
 func (d *Directory) End(s *Session, done func(error)) {
 	d.mu.Lock()
 	first := d.endLocked(s)
@@ -36,8 +35,8 @@ func (d *Directory) End(s *Session, done func(error)) {
 	}
 }
 
-// EndDetached is End if a session has been Detached since a time without a break. Else it
-// returns false, and done is not called.
+// EndDetached is End for a session that has been Detached since a time without interruption. For
+// another one it returns false and does not call done.
 func (d *Directory) EndDetached(s *Session, since time.Time, done func(error)) bool {
 	d.mu.Lock()
 	ok := s.detached != nil && s.detached.since.Equal(since) && d.endLocked(s)
@@ -48,8 +47,8 @@ func (d *Directory) EndDetached(s *Session, since time.Time, done func(error)) b
 	return ok
 }
 
-// EndWithCall ends a session in the transaction of ctx. Until that is durable the session
-// goes on; then done is called, on the committer's goroutine.
+// EndWithCall ends a session in the transaction of ctx. The session lives until the transaction
+// is durable. Then done is called on the committer's goroutine.
 func (d *Directory) EndWithCall(ctx context.Context, s *Session, done func()) error {
 	t := txn.From(ctx)
 	if err := d.stageEnd(ctx, s); err != nil {
@@ -69,8 +68,9 @@ func (d *Directory) EndWithCall(ctx context.Context, s *Session, done func()) er
 	return nil
 }
 
-// endLate ends what was added to a session after its end was staged, and before it was
-// committed.
+// endLate ends whatever was added to a session between the staging and the commit of its end. It
+// needs a second write: the transaction may be abandoned, so until the commit the session lives
+// and may not refuse anything.
 func (d *Directory) endLate(s *Session) {
 	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 	defer cancel()
@@ -79,21 +79,7 @@ func (d *Directory) endLate(s *Session) {
 	}
 }
 
-// endLocked makes a session Ended. It reports false if it was.
-func (d *Directory) endLocked(s *Session) bool {
-	if s.state == Ended {
-		return false
-	}
-	d.reattachLocked(s)
-	d.unlistLocked(s)
-	s.state, s.end = Ended, new(ending)
-	d.ended[s] = struct{}{}
-	d.owners[s.Principal].sessions--
-	d.countLocked()
-	return true
-}
-
-// writeEnd writes the end of a session that endLocked has ended.
+// writeEnd writes the end of a session after endLocked.
 func (d *Directory) writeEnd(s *Session, done func(error)) {
 	if done != nil {
 		d.mu.Lock()
@@ -113,18 +99,18 @@ func (d *Directory) writeEnd(s *Session, done func(error)) {
 				return
 			}
 		}
-		d.endFailed(s, d.commitEnd(new(txn.Txn), s)) // the janitor ends the rest
+		d.endFailed(s, d.commitEnd(new(txn.Txn), s)) // the janitor ends what belongs to it
 	})
 }
 
-// gatherEnd stages what ends with a session.
+// gatherEnd stages the end of whatever belongs to a session.
 func (d *Directory) gatherEnd(t *txn.Txn, s *Session) error {
 	ctx, cancel := context.WithTimeout(txn.With(context.Background(), t), endTimeout)
 	defer cancel()
 	return d.stageEnd(ctx, s)
 }
 
-// stageEnd stages what ends with a session, in the transaction of ctx.
+// stageEnd stages the end of whatever belongs to a session in the transaction of ctx.
 func (d *Directory) stageEnd(ctx context.Context, s *Session) error {
 	for _, end := range d.ending {
 		if err := end(ctx, s.ID); err != nil {
@@ -153,8 +139,8 @@ func (d *Directory) commitEnd(t *txn.Txn, s *Session) error {
 	return <-result
 }
 
-// endFailed reports the end of a session that is not stored. After a restart the session
-// is there again. Nothing is reported of a nil error.
+// endFailed logs that the end of a session could not be stored. After a restart the session is
+// back. A nil error is not logged.
 func (d *Directory) endFailed(s *Session, err error) {
 	if err != nil {
 		d.opts.Logger.Error().Err(err).Str("session_id", string(s.ID)).Msg("store the end of a session")
@@ -162,7 +148,7 @@ func (d *Directory) endFailed(s *Session, err error) {
 	}
 }
 
-// finishEnd does what follows the end of a session, and tells those who wait for it.
+// finishEnd cancels the jobs of a session that has ended, and calls the waiters.
 func (d *Directory) finishEnd(s *Session, err error) {
 	d.mu.Lock()
 	waiters := s.end.waiters

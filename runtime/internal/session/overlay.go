@@ -7,16 +7,17 @@ import (
 	"strings"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/records"
 	"github.com/arcpd/arcpd/runtime/internal/txn"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// maxOverlayBytes bounds the overlays of all sessions of a principal together: they are
-// kept in memory as long as the sessions live.
+// maxOverlayBytes bounds the overlays of all sessions of a principal together. They are in
+// memory as long as the sessions live.
 const maxOverlayBytes = 16 << 20
 
-// Overlay is what a session has changed of its catalogue. The zero value changes nothing.
+// Overlay is the change of a session to its catalogue. The zero value changes nothing.
 type Overlay struct {
 	Revision uint64      // changes so far
 	Layer    *tool.Layer // nil: it changes nothing
@@ -43,14 +44,11 @@ func (o Overlay) Record() OverlayRecord {
 	return rec
 }
 
-func readOverlay(rec *store.Record) (Overlay, error) {
-	var r OverlayRecord
-	if err := arcp.Unmarshal(rec.Value, &r); err != nil {
-		return Overlay{}, fmt.Errorf("%s: %w", rec.Key, err)
-	}
+// overlay returns the overlay of a record.
+func (r *OverlayRecord) overlay() (Overlay, error) {
 	layer, refused := tool.NewLayer(tool.Overlay{IncludeBase: r.IncludeBase, Tools: r.Tools, Hide: r.Hide, Prompts: r.Prompts})
 	if refused != nil {
-		return Overlay{}, fmt.Errorf("%s: %w", rec.Key, refused)
+		return Overlay{}, refused
 	}
 	return Overlay{r.Revision, layer}, nil
 }
@@ -75,8 +73,8 @@ func (s *Session) Overlay() Overlay {
 	return Overlay{}
 }
 
-// Catalogue returns what the session with an id sees of the tools, also one that has
-// ended and has jobs. An unknown session, or none, has no overlay.
+// Catalogue returns the tools that a session sees, also after its end if it has jobs. An unknown
+// session, or none, has no overlay.
 func (d *Directory) Catalogue(id arcp.SessionID, principal, trust string) *tool.Snapshot {
 	var layer *tool.Layer
 	if id != "" {
@@ -90,16 +88,20 @@ func (d *Directory) Catalogue(id arcp.SessionID, principal, trust string) *tool.
 	return d.opts.Catalog.Snapshot(tool.Viewer{Trust: trust, Principal: principal}, layer)
 }
 
-// loadOverlaysLocked reads the overlays of the sessions that are loaded, and of Ended ones
-// that may have jobs.
+// loadOverlaysLocked reads the overlays of the loaded sessions, and of Ended ones that may have
+// jobs.
 func (d *Directory) loadOverlaysLocked(ctx context.Context) error {
-	var bad error
-	err := d.opts.Store.Records(ctx, overlayPrefix, "", func(rec store.Record) bool {
-		id := arcp.SessionID(strings.TrimPrefix(rec.Key, overlayPrefix))
+	var failed error
+	err := d.overlays().Scan(ctx, overlayPrefix, "", func(row records.Row[OverlayRecord], bad error) bool {
 		var o Overlay
-		if o, bad = readOverlay(&rec); bad != nil {
+		if failed = bad; failed == nil {
+			o, failed = row.Value.overlay()
+		}
+		if failed != nil {
+			failed = fmt.Errorf("%s: %w", row.Key, failed)
 			return false
 		}
+		id := arcp.SessionID(strings.TrimPrefix(row.Key, overlayPrefix))
 		s := d.byID[id]
 		if s == nil {
 			s = &Session{ID: id, dir: d, state: Ended, end: &ending{written: true}}
@@ -108,12 +110,11 @@ func (d *Directory) loadOverlaysLocked(ctx context.Context) error {
 		d.putOverlayLocked(s, o)
 		return true
 	})
-	return errors.Join(err, bad)
+	return errors.Join(err, failed)
 }
 
-func (d *Directory) putOverlayLocked(s *Session, o Overlay) {
-	d.ownerLocked(s.Principal).overlayBytes += o.size() - s.Overlay().size()
-	s.overlay.Store(&o)
+func (d *Directory) overlays() records.Table[OverlayRecord] {
+	return records.Table[OverlayRecord]{Reader: d.opts.Store}
 }
 
 // OverlayChange is a request to set the overlay of a session.
@@ -125,7 +126,7 @@ type OverlayChange struct {
 }
 
 // SetOverlay sets the overlay of a session, durably or in the transaction of ctx. done is
-// called when a changed overlay is in force. An error of type *arcp.Error changes nothing:
+// called when a changed overlay is in effect. An error of type *arcp.Error changes nothing:
 // FAILED_PRECONDITION for another revision or generation, RESOURCE_EXHAUSTED if the
 // overlays of the principal would be too large, or what tool.Catalog.Check says.
 func (d *Directory) SetOverlay(ctx context.Context, s *Session, q OverlayChange, done func()) (Overlay, *tool.Snapshot, error) {
@@ -162,19 +163,18 @@ func (d *Directory) overlayRoom(s *Session, next Overlay) *arcp.Error {
 	return nil
 }
 
-// writeOverlay writes an overlay in place of the one there is. Only the calls of the
-// session change it, one after the other.
+// writeOverlay replaces the overlay of a session. Only calls of the session change it, one
+// after the other.
 func (d *Directory) writeOverlay(ctx context.Context, s *Session, next Overlay, done func()) error {
-	raw, err := arcp.Marshal(next.Record())
+	row, err := d.overlays().Get(ctx, overlayPrefix+string(s.ID))
 	if err != nil {
 		return err
 	}
-	rec, err := d.opts.Store.Get(ctx, overlayPrefix+string(s.ID))
+	rec, err := row.Put(new(next.Record()))
 	if err != nil {
 		return err
 	}
-	w := store.NewWrite().Put(store.Record{Key: rec.Key, Rev: rec.Rev, Value: raw})
-	return txn.Committer{Log: d.opts.Log}.Commit(ctx, w, func(err error) {
+	return txn.Committer{Log: d.opts.Log}.Commit(ctx, store.NewWrite().Put(rec), func(err error) {
 		if err != nil {
 			return
 		}
@@ -183,8 +183,8 @@ func (d *Directory) writeOverlay(ctx context.Context, s *Session, next Overlay, 
 	})
 }
 
-// overlayWritten puts an overlay into force. A session that has ended meanwhile may be
-// gone from the directory; then the record is deleted.
+// overlayWritten puts an overlay into effect. If the session has ended meanwhile, the record is
+// deleted.
 func (d *Directory) overlayWritten(s *Session, next Overlay) {
 	d.mu.Lock()
 	if d.byID[s.ID] == nil {

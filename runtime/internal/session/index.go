@@ -1,0 +1,235 @@
+package session
+
+import (
+	"container/list"
+	"sync"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
+)
+
+// index finds sessions by id, by principal, and by state. Functions named …Locked need mu. The
+// functions passed to it must not call it.
+type index struct {
+	count func(attached, detached int)
+
+	mu        sync.Mutex
+	byID      map[arcp.SessionID]*Session // with those Ended sessions whose end is being written or whose overlay is in use
+	ended     map[*Session]struct{}       // the Ended sessions of byID
+	owners    map[string]*owner           // by principal
+	approvers map[*Session]struct{}       // Attached, and may give approvals
+	detached  int
+}
+
+// owner is a principal with its sessions. It exists as long as it has sessions that are not
+// Ended, or overlays.
+type owner struct {
+	sessions     int                   // not Ended
+	detached     list.List             // of *Session, in the order of their detachment
+	humans       map[*Session]struct{} // Attached, and take part in human input
+	overlayBytes int
+}
+
+// Limits of new sessions; 0: none.
+type Limits struct {
+	All          int
+	PerPrincipal int
+}
+
+// Full is the limit that a new session exceeds.
+type Full struct {
+	Limit string // "sessions" or "sessions_per_principal"
+	N     int
+}
+
+func (x *index) ownerLocked(principal string) *owner {
+	o := x.owners[principal]
+	if o == nil {
+		o = &owner{humans: make(map[*Session]struct{})}
+		x.owners[principal] = o
+	}
+	return o
+}
+
+// tidyLocked removes an owner without sessions and overlays.
+func (x *index) tidyLocked(principal string) {
+	if o := x.owners[principal]; o != nil && o.sessions == 0 && o.overlayBytes == 0 {
+		delete(x.owners, principal)
+	}
+}
+
+func (x *index) countLocked() {
+	x.count(len(x.byID)-len(x.ended)-x.detached, x.detached)
+}
+
+func (x *index) addLocked(s *Session) {
+	x.byID[s.ID] = s
+	x.ownerLocked(s.Principal).sessions++
+	x.countLocked()
+}
+
+func (x *index) detachLocked(s *Session, now time.Time) {
+	x.unlistLocked(s)
+	s.conn, s.state = nil, Detached
+	s.detached = &detachment{since: now, elem: x.owners[s.Principal].detached.PushBack(s)}
+	x.detached++
+	x.countLocked()
+}
+
+// reattachLocked removes a session from the list of the Detached ones.
+func (x *index) reattachLocked(s *Session) {
+	if s.detached != nil {
+		x.owners[s.Principal].detached.Remove(s.detached.elem)
+		s.detached = nil
+		x.detached--
+	}
+}
+
+// unlistLocked removes a session from the lists of those that can be asked.
+func (x *index) unlistLocked(s *Session) {
+	delete(x.owners[s.Principal].humans, s)
+	delete(x.approvers, s)
+}
+
+func (x *index) fullLocked(principal string, l Limits) *Full {
+	sessions := 0
+	if o := x.owners[principal]; o != nil {
+		sessions = o.sessions
+	}
+	switch {
+	case l.All > 0 && len(x.byID)-len(x.ended) >= l.All:
+		return &Full{"sessions", l.All}
+	case l.PerPrincipal > 0 && sessions >= l.PerPrincipal:
+		return &Full{"sessions_per_principal", l.PerPrincipal}
+	}
+	return nil
+}
+
+// endLocked makes a session Ended. It returns false if the session was Ended before.
+func (x *index) endLocked(s *Session) bool {
+	if s.state == Ended {
+		return false
+	}
+	x.reattachLocked(s)
+	x.unlistLocked(s)
+	s.state, s.end = Ended, new(ending)
+	x.ended[s] = struct{}{}
+	x.owners[s.Principal].sessions--
+	x.countLocked()
+	return true
+}
+
+// removeLocked removes an Ended session.
+func (x *index) removeLocked(s *Session) {
+	delete(x.byID, s.ID)
+	delete(x.ended, s)
+	if o := x.owners[s.Principal]; o != nil {
+		o.overlayBytes -= s.Overlay().size()
+		x.tidyLocked(s.Principal)
+	}
+}
+
+func (x *index) putOverlayLocked(s *Session, o Overlay) {
+	x.ownerLocked(s.Principal).overlayBytes += o.size() - s.Overlay().size()
+	s.overlay.Store(&o)
+}
+
+// EachHuman calls f for the Attached sessions of a principal that take part in human
+// input. f must not call the Directory.
+func (x *index) EachHuman(principal string, f func(*approval.Actor)) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if o := x.owners[principal]; o != nil {
+		for s := range o.humans {
+			f(s.actor)
+		}
+	}
+}
+
+// EachApprover calls f for the Attached sessions that may give approvals. f must not call
+// the Directory.
+func (x *index) EachApprover(f func(*approval.Actor)) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for s := range x.approvers {
+		f(s.actor)
+	}
+}
+
+// Find returns a session, nil if there is none or it has ended.
+func (x *index) Find(id arcp.SessionID) *Session {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if s := x.byID[id]; s != nil && s.state != Ended {
+		return s
+	}
+	return nil
+}
+
+// Lives reports whether there is a session that has not ended.
+func (x *index) Lives(id arcp.SessionID) bool { return x.Find(id) != nil }
+
+// ConnOf returns the connection of a session, nil if there is none.
+func (x *index) ConnOf(id arcp.SessionID) Conn {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if s := x.byID[id]; s != nil {
+		return s.conn
+	}
+	return nil
+}
+
+// Of returns the sessions of the principals that wanted selects.
+func (x *index) Of(wanted func(principal string) bool) (list []*Session) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, s := range x.byID {
+		if s.state != Ended && wanted(s.Principal) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// Has reports whether a principal has a session.
+func (x *index) Has(principal string) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	o := x.owners[principal]
+	return o != nil && o.sessions > 0
+}
+
+// Expired returns at most n sessions that have been Detached since before a time, and when
+// each was. Those of which Keep was called with a later time than now are left out.
+func (x *index) Expired(now, before time.Time, n int) (list []Expired) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, o := range x.owners {
+		for el := o.detached.Front(); el != nil && len(list) < n; el = el.Next() {
+			s := el.Value.(*Session)
+			if !s.detached.since.Before(before) {
+				break
+			}
+			if !now.Before(s.detached.keepUntil) {
+				list = append(list, Expired{s, s.detached.since, s.acks})
+			}
+		}
+	}
+	return list
+}
+
+// Expired is a session without a connection, as Directory.Expired found it.
+type Expired struct {
+	*Session
+	Since time.Time
+	Acks  bool
+}
+
+// longestDetached returns the session that has been Detached for longest, nil if none is.
+func (o *owner) longestDetached() *Session {
+	if o == nil || o.detached.Len() == 0 {
+		return nil
+	}
+	return o.detached.Front().Value.(*Session)
+}
