@@ -85,15 +85,73 @@ func checkOwner(ctx context.Context, st store.Store, dir string, adopt bool) (st
 	return identity, results[0].Err
 }
 
-// openResources is where leased directories are: beside the store or, where nothing
-// is kept, in one that is removed when the server stops.
+// openResources returns the directory for leased directories. It is beside the store; for a
+// store in memory it is a temporary one, which remove deletes when the server stops.
 func openResources(dir string) (path string, remove func() error, err error) {
-	if dir != memory {
-		path, err = filepath.Abs(filepath.Join(dir, resourceDir))
-		return path, func() error { return nil }, err
+	if dir == memory {
+		return openTempResources(os.TempDir())
 	}
-	path, err = os.MkdirTemp("", "arcp-resources-")
-	return path, func() error { return os.RemoveAll(path) }, err
+	path, err = filepath.Abs(filepath.Join(dir, resourceDir))
+	return path, func() error { return nil }, err
+}
+
+// tempResources begins the names of temporary directories. Each has a lock as long as its server
+// runs.
+const tempResources = "arcp-leased-"
+
+// openTempResources makes a temporary directory below parent, and removes those of servers that
+// were killed.
+func openTempResources(parent string) (path string, remove func() error, err error) {
+	removeStaleResources(parent)
+	for {
+		if path, err = os.MkdirTemp(parent, tempResources); err != nil {
+			return "", nil, err
+		}
+		lock, err := lockDir(path)
+		if err == nil {
+			if _, err = os.Lstat(path); err == nil {
+				return path, func() error { return errors.Join(os.RemoveAll(path), lock.Close()) }, nil
+			}
+			_ = lock.Close()
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, fs.ErrNotExist) { // else another server removes it
+			return "", nil, errors.Join(err, os.RemoveAll(path))
+		}
+	}
+}
+
+// removeStaleResources removes the temporary directories of this user without a lock. What
+// cannot be removed is for the next server.
+func removeStaleResources(parent string) {
+	list, err := filepath.Glob(filepath.Join(parent, tempResources+"*"))
+	if err != nil {
+		return
+	}
+	for _, path := range list {
+		info, err := os.Lstat(path)
+		if err != nil || !info.IsDir() {
+			continue
+		}
+		if owner, ok := info.Sys().(*syscall.Stat_t); !ok || int(owner.Uid) != os.Getuid() {
+			continue
+		}
+		if lock, err := lockDir(path); err == nil {
+			_ = os.RemoveAll(path)
+			_ = lock.Close()
+		}
+	}
+}
+
+// lockDir locks a directory until the file is closed. It fails if another process has the lock.
+func lockDir(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // openStore opens a store on disk. A disk that cannot be written ends the process: nothing can

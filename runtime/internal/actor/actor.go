@@ -29,8 +29,8 @@ func Of(id *auth.Identity, session arcp.SessionID, humanInput bool) approval.Act
 	return who
 }
 
-// matcher reports whether a name is matched by one of the globs; nil if there
-// are none.
+// matcher returns a function that reports whether one of the globs matches a name; nil: there are
+// no globs.
 func matcher(globs []string) func(name string) bool {
 	if len(globs) == 0 {
 		return nil
@@ -38,8 +38,7 @@ func matcher(globs []string) func(name string) bool {
 	return func(name string) bool { return matchesAny(globs, name) }
 }
 
-// matchesAny reports whether a name is matched by one of the globs. A glob that
-// is none matches nothing.
+// matchesAny reports whether one of the globs matches a name. A malformed glob matches nothing.
 func matchesAny(globs []string, name string) bool {
 	return slices.ContainsFunc(globs, func(g string) bool {
 		ok, err := path.Match(g, name)
@@ -52,8 +51,9 @@ func MayCommand(id *auth.Identity) bool {
 	return auth.HasRole(*id, auth.RoleClient) || auth.HasRole(*id, auth.RoleWorker) || auth.HasRole(*id, auth.RoleAdmin)
 }
 
-// Stored returns the actor of a session without a connection, by what its stored credentials
-// are good for now. An error says that they are not good, or that the row cannot be read.
+// Stored returns the actor of a session without a connection. It checks the stored identity
+// against the present configuration. The error says that the identity is not valid any more, or
+// that the row cannot be read.
 func Stored(ctx context.Context, st store.Store, set *auth.Set, id arcp.SessionID) (approval.Actor, error) {
 	row, err := st.Session(ctx, id)
 	if err != nil {
@@ -67,7 +67,7 @@ func Stored(ctx context.Context, st store.Store, set *auth.Set, id arcp.SessionI
 	if identity.Scheme == auth.Program {
 		request.Program = &identity
 	}
-	if uid, ok := strings.CutPrefix(identity.Principal, "uid:"); ok && identity.Scheme == auth.None { // the store is as good as the system that said so
+	if uid, ok := strings.CutPrefix(identity.Principal, "uid:"); ok && identity.Scheme == auth.None { // the operating system has vouched for the peer
 		if request.PeerUID, err = strconv.Atoi(uid); err != nil {
 			return approval.Actor{}, err
 		}

@@ -66,9 +66,9 @@ func (s *Service) Register(ctx context.Context, a host.Agent, who approval.Actor
 	return a, s.Failed(ctx, err)
 }
 
-// claimNames has an agent execute what it names from now on, instead of what it
-// named before. settle undoes it if its row cannot be written.
-func (s *Service) claimNames(a, old *host.Agent, who approval.Actor) (settle func(ok bool), err *arcp.Error) {
+// claimNames registers the tools that an agent executes, in place of those it executed before.
+// done undoes that if the row was not written.
+func (s *Service) claimNames(a, old *host.Agent, who approval.Actor) (done func(ok bool), err *arcp.Error) {
 	had := old != nil && len(old.Executes) > 0
 	if len(a.Executes) == 0 {
 		return func(ok bool) {
@@ -93,14 +93,14 @@ func (s *Service) claimNames(a, old *host.Agent, who approval.Actor) (settle fun
 	}, nil
 }
 
-// released is told of an agent that its session has no more.
+// released unregisters the tools of an agent that has lost its session.
 func (s *Service) released(a host.Agent) {
 	if len(a.Executes) > 0 {
 		s.Workers.Unregister(a)
 	}
 }
 
-// Failed is an error of the host as its caller is told.
+// Failed returns an error of the host for the caller of a tool; see txn.Refusal.
 func (s *Service) Failed(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 		return err
@@ -124,8 +124,8 @@ func (s *Service) WithConnections(list []host.Agent) []host.Agent {
 	return list
 }
 
-// Load takes over the agents of the store: those whose sessions have ended are
-// stopped, and those that execute jobs do so before any is recovered.
+// Load reads the agents of the store. It stops agents whose sessions have ended. Agents that
+// execute jobs are registered before any job is recovered.
 func (s *Service) Load(ctx context.Context) error {
 	err := s.Host.Load(ctx, func(key string, err error) {
 		s.opts.Logger.Error().Err(err).Str("record", key).Msg("an agent cannot be read and is left out")
@@ -150,7 +150,7 @@ func (s *Service) Load(ctx context.Context) error {
 	return nil
 }
 
-// executeAgain has an agent execute what it did before a restart.
+// executeAgain registers the tools that an agent executed before a restart.
 func (s *Service) executeAgain(ctx context.Context, a host.Agent) *arcp.Error {
 	who, err := actor.Stored(ctx, s.opts.Store, s.opts.Auth, a.Session)
 	if err != nil {
@@ -163,8 +163,8 @@ func (s *Service) executeAgain(ctx context.Context, a host.Agent) *arcp.Error {
 	return s.Workers.Register(a, who)
 }
 
-// Sweep stops the agents of sessions that have ended unnoticed, and forgets those that were
-// stopped so longer than the retention ago.
+// Sweep stops agents of sessions that have ended, and deletes agents that were stopped longer ago
+// than the retention.
 func (s *Service) Sweep(ctx context.Context, now time.Time) error {
 	var before time.Time
 	if s.opts.Retention > 0 {

@@ -26,7 +26,7 @@ type Workers interface {
 	Unregister(a host.Agent)
 }
 
-// workers has agents execute jobs if their sessions can be given any.
+// workers registers agents with the pool if their sessions accept jobs.
 type workers struct{ opts *Options }
 
 var _ Workers = workers{}
@@ -45,7 +45,8 @@ func (w workers) Register(a host.Agent, who approval.Actor) *arcp.Error {
 
 func (w workers) Unregister(a host.Agent) { w.opts.Workers.Unregister(a) }
 
-// able refuses a session that did not say that it can be given jobs.
+// able refuses a session without the feature executes. It reads the store, so it must not run on
+// the loop of a connection.
 func (w workers) able(who *approval.Actor) *arcp.Error {
 	row, err := w.opts.Store.Session(context.Background(), who.Session)
 	switch {

@@ -25,27 +25,26 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// Pace: how often the janitor looks, and how much it does before it looks at everything
-// again.
+// Pace of the janitor.
 const (
 	interval   = 5 * time.Second
-	step       = 256  // sessions or jobs deleted in one go
-	eventsStep = 4096 // events of a feed looked at in one go
+	step       = 256  // sessions or jobs deleted by one step
+	eventsStep = 4096 // events of a feed read by one step
 
-	// A session that is kept for what it has not acknowledged is looked at again after
-	// this: its jobs may be gone.
+	// keepSession is the interval of the checks of a session with unacknowledged events: its
+	// jobs may be gone by then.
 	keepSession = 10 * time.Minute
 )
 
-// Janitor works on one goroutine of its own, in small steps: a commit beside it waits for
-// one step at most.
+// Janitor runs on one goroutine of its own, in small steps: a concurrent commit waits for at most
+// one step.
 type Janitor struct {
 	opts  Options
 	quit  context.CancelFunc
 	donec chan struct{}
-	older chan struct{} // buffered 1: the log has something to measure
+	older chan struct{} // buffered 1: the log has a backlog to measure
 
-	// The goroutine's own.
+	// Fields of the goroutine.
 	owed      owed
 	looked    time.Time // at the approvals
 	at        string    // the record of an approval that it has come to
@@ -90,8 +89,8 @@ func (j *Janitor) Stop() {
 	<-j.donec
 }
 
-// MeasureBacklogs makes the janitor measure at once what sessions were given by earlier
-// processes. It does not block.
+// MeasureBacklogs makes the janitor measure the backlogs of earlier processes at once. It does not
+// block.
 func (j *Janitor) MeasureBacklogs() {
 	select {
 	case j.older <- struct{}{}:
@@ -99,7 +98,7 @@ func (j *Janitor) MeasureBacklogs() {
 	}
 }
 
-// every is short enough that a session does not outlive its window by much.
+// every returns an interval that is short compared with the resume window.
 func every(window time.Duration) time.Duration {
 	if window <= 0 {
 		return interval
@@ -115,7 +114,7 @@ func (j *Janitor) run(ctx context.Context, every time.Duration) {
 		select {
 		case <-t.C:
 			j.clean(ctx, time.Now())
-		case <-j.older: // at once: until it has come to its end, the bound of a backlog does not hold
+		case <-j.older: // the bound of a backlog holds only when they are measured
 			j.do(ctx, time.Now(), j.backlogs)
 		case <-ctx.Done():
 			return
@@ -123,15 +122,14 @@ func (j *Janitor) run(ctx context.Context, every time.Duration) {
 	}
 }
 
-// clean repeats each step until it has nothing to do. A step that fails is for the next
-// time.
+// clean repeats each step until it has nothing to do. A step that fails is repeated next time.
 func (j *Janitor) clean(ctx context.Context, now time.Time) {
 	for _, step := range []func(context.Context, time.Time) (bool, error){j.sessions, j.keepKnownClients, j.approvals, j.registry, j.host, j.feeds, j.jobs, j.disk, j.backlogs} {
 		j.do(ctx, now, step)
 	}
 }
 
-// do takes a step until there is nothing more to do.
+// do repeats a step until it has nothing to do.
 func (j *Janitor) do(ctx context.Context, now time.Time, step func(context.Context, time.Time) (more bool, err error)) {
 	for more := true; more && ctx.Err() == nil; {
 		var err error
@@ -148,9 +146,8 @@ func (j *Janitor) failed(err error) {
 	}
 }
 
-// sessions ends those that have been without a connection for longer than the
-// resume window, or than the retention if there is something that they have not
-// acknowledged.
+// sessions ends sessions that have been without a connection for longer than the resume window.
+// Those with unacknowledged events end after the retention.
 func (j *Janitor) sessions(ctx context.Context, now time.Time) (more bool, err error) {
 	window := max(j.opts.ResumeWindow, 0)
 	list := j.opts.Sessions.Expired(now, now.Add(-window), step)
@@ -167,7 +164,7 @@ func (j *Janitor) sessions(ctx context.Context, now time.Time) (more bool, err e
 			n++
 		}
 	}
-	for range n { // before the next steps look for what is left of sessions that have ended
+	for range n { // the next steps read what ended sessions have left
 		select {
 		case <-ended:
 		case <-ctx.Done():
@@ -178,8 +175,8 @@ func (j *Janitor) sessions(ctx context.Context, now time.Time) (more bool, err e
 	return len(list) == step, nil
 }
 
-// unacknowledged is until when a session is kept for what it has not
-// acknowledged, as far as that is known now; zero if there is nothing.
+// unacknowledged returns the time of the next check of a session with unacknowledged events; zero
+// if it has none.
 func (j *Janitor) unacknowledged(ctx context.Context, e *session.Expired, now time.Time) (until time.Time, err error) {
 	retention := j.opts.Retention
 	if !e.Acks || retention > 0 && !e.Since.After(now.Add(-retention)) {

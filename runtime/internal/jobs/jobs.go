@@ -1,5 +1,5 @@
-// Package jobs reads jobs on behalf of a client: what a principal may see of its own jobs and
-// of those that it observes.
+// Package jobs reads jobs on behalf of a client: the jobs of its own principal, and jobs that it
+// observes.
 package jobs
 
 import (
@@ -37,10 +37,10 @@ type Engine interface {
 // Bounds of session.list_jobs (SPEC.md §5.5).
 const (
 	maxPage       = 1000
-	jobEntryBytes = 512 // of an entry beside its lease, about
+	jobEntryBytes = 512 // approximate size of an entry without its lease
 )
 
-// ErrNotFound refuses a job that is not there, or that its reader must not see.
+// ErrNotFound refuses a job that does not exist, or that the reader must not see.
 func ErrNotFound(id arcp.JobID) *arcp.Error {
 	return arcp.Errorf(arcp.CodeJobNotFound, "no such job: %s", id)
 }

@@ -8,20 +8,19 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/registry"
 )
 
-// Bounds of the arguments and details of a principal that are looked through in one
-// go for the names of leases: about a tenth of a second's work. Of a principal that
-// has more, every lease is named.
+// Bounds of the arguments and details of a principal that one scan searches for the names of
+// leases: about 0.1 s. If a principal has more, all its leases count as named.
 const (
 	maxNamedBytes = 16 << 20
-	unescapeBytes = 200 // what a string with escapes counts more: it takes as long as these
+	unescapeBytes = 200 // added for a string with escapes, which takes longer
 
-	// No name of a lease is longer when it is written as JSON, each byte as \u00xx.
+	// maxNameText is the length of the longest name with each byte as \u00xx.
 	maxNameText = 6*max(registry.MaxExternalID, arcp.MaxIDLen) + 2
 )
 
-// named says which leases are named by somebody: the job that has taken it lives,
-// or a string in the arguments of a job that lives, or in the details of a pending
-// question, of the lease's principal is its lease_id or external_id.
+// named returns the leases that are named. A lease is named if the job that acquired it lives. It
+// is also named if its lease_id or external_id is a string in the arguments of a live job, or in
+// the details of a pending question, of its principal.
 func (s *Service) named(ctx context.Context, due []registry.Lease) (map[arcp.LeaseID]bool, error) {
 	n := newNames(due)
 	s.engine.EachLive(func(principal string, id arcp.JobID, args arcp.Raw) bool {
@@ -33,11 +32,11 @@ func (s *Service) named(ctx context.Context, due []registry.Lease) (map[arcp.Lea
 	return n.found, context.Cause(ctx)
 }
 
-// names looks for the names of leases.
+// names searches JSON values for the names of leases.
 type names struct {
 	of    map[string]map[string][]arcp.LeaseID // by principal and name
-	by    map[arcp.JobID][]arcp.LeaseID        // by the job that has taken them
-	bytes map[string]int                       // looked through, of each, as they count
+	by    map[arcp.JobID][]arcp.LeaseID        // by the job that acquired them
+	bytes map[string]int                       // searched, by principal
 	found map[arcp.LeaseID]bool
 }
 
@@ -60,7 +59,7 @@ func newNames(due []registry.Lease) *names {
 	return n
 }
 
-// read looks through what a principal has written.
+// read searches a value of a principal.
 func (n *names) read(principal string, raw arcp.Raw) {
 	if n.of[principal] == nil {
 		return
@@ -70,7 +69,7 @@ func (n *names) read(principal string, raw arcp.Raw) {
 	}
 }
 
-// readString looks at a string of a principal; false ends the look through.
+// readString compares a string of a principal; false ends the search.
 func (n *names) readString(principal string, text []byte, plain bool) bool {
 	own := n.of[principal]
 	switch {
@@ -89,7 +88,7 @@ func (n *names) readString(principal string, text []byte, plain bool) bool {
 	return true
 }
 
-// spend counts bytes of a principal. When there are too many it names all leases
+// spend counts bytes of a principal. If there are too many it names all leases of the principal
 // and returns false.
 func (n *names) spend(principal string, bytes int) bool {
 	if n.bytes[principal] += bytes; n.bytes[principal] <= maxNamedBytes {
@@ -107,8 +106,8 @@ func (n *names) name(ids []arcp.LeaseID) {
 	}
 }
 
-// eachString calls fn for every string of a JSON value as it is written, names of
-// members too, until it returns false; plain says that nothing in it is escaped.
+// eachString calls fn for every encoded string of a JSON value, also for names of
+// members, until it returns false; plain reports that it has no escapes.
 func eachString(raw arcp.Raw, fn func(text []byte, plain bool) bool) {
 	for rest := []byte(raw); ; {
 		begin := bytes.IndexByte(rest, '"')
@@ -124,8 +123,8 @@ func eachString(raw arcp.Raw, fn func(text []byte, plain bool) bool) {
 	}
 }
 
-// stringEnd is where a JSON string that text begins with ends, 0 if it does not;
-// plain says that it is written as it is.
+// stringEnd returns the length of the JSON string at the start of text, 0 if it has no end. plain
+// reports that it has no escapes.
 func stringEnd(text []byte) (end int, plain bool) {
 	plain = true
 	for i := 1; i < len(text); i++ {

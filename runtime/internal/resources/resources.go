@@ -1,5 +1,5 @@
-// Package resources connects the registry of resources and leases with the jobs that use
-// them: tools take leases through it, and it cleans up what leases that are over are on.
+// Package resources connects the registry of resources and leases with the jobs that use them.
+// Tools acquire leases through it, and it cleans up the resources of leases that have ended.
 package resources
 
 import (
@@ -26,19 +26,19 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool/local"
 )
 
-// Service is the registry of resources with what cleans up after leases. One goroutine of
-// its own looks for leases that are due, so that a slow clean-up holds up nothing else. Its
-// methods may be called by any goroutine.
+// Service has the registry of resources and cleans up after leases. A goroutine of its own looks
+// for due leases, so that a slow clean-up delays nothing else. Its methods may be called by any
+// goroutine.
 type Service struct {
 	Store   *registry.Store
 	Scanner *registry.Scanner
 
 	opts   Options
 	engine Engine
-	dirs   *local.Directories // nil: there is no place for them
+	dirs   *local.Directories // nil: directories cannot be leased
 
 	mu      sync.Mutex
-	reaping map[string]chan struct{} // by principal, the registry.reap that runs; closed when it has ended
+	reaping map[string]chan struct{} // by principal: the running registry.reap; closed at its end
 
 	quit  context.CancelFunc // nil: it was not started
 	donec chan struct{}
@@ -50,14 +50,14 @@ type Options struct {
 	Changes   txn.Committer
 	Logger    zerolog.Logger
 	Metrics   *metrics.Metrics
-	Host      *host.Host        // shows resources to those who watch it
-	Questions *questions.Broker // their details may name leases
+	Host      *host.Host        // shows resources to its subscribers
+	Questions *questions.Broker // the details of questions may name leases
 	Lives     func(arcp.SessionID) bool
 	Broken    func() bool // reports whether the store has failed
 
 	Handlers  []registry.Registration // besides those for processes and directories of this machine
-	Dir       string                  // where leased directories are; empty: there are none
-	ReapEvery time.Duration           // how often leases are looked at, about; not positive: never
+	Dir       string                  // of leased directories; empty: there are none
+	ReapEvery time.Duration           // approximate interval of the scans; not positive: never
 	Retention time.Duration           // of released leases
 }
 
@@ -118,12 +118,12 @@ func (s *Service) Connect(e Engine) { s.engine = e }
 
 func (s *Service) event(ctx context.Context, event string, payload any) {
 	if l, ok := payload.(registry.Lease); ok {
-		payload = ViewLease(&l) // what its clean-up tool may do is nobody's business
+		payload = ViewLease(&l) // without the authority of its clean-up tool
 	}
 	s.show(ctx, event, payload)
 }
 
-// own are the handlers for what is on this machine.
+// own returns the handlers for processes and directories of this machine.
 func (s *Service) own() []registry.Registration {
 	list := []registry.Registration{{Provider: local.Provider, Type: local.Process,
 		Handler: registry.HandlerFunc(func(ctx context.Context, l registry.Lease, _ int) error { return local.End(ctx, l.ExternalID) })}}
@@ -139,15 +139,14 @@ func (s *Service) removeDirectory(ctx context.Context, l registry.Lease, _ int) 
 	return s.dirs.Remove(ctx, l.ExternalID)
 }
 
-// authority is what the job of a clean-up tool may do, as a lease keeps it.
+// authority is the stored authority of a clean-up job.
 type authority struct {
 	Trust   string   `json:"trust,omitzero"`
 	MaxJobs int      `json:"max_jobs,omitzero"`
 	Lease   arcp.Raw `json:"lease,omitzero"`
 }
 
-// byTool has a lease's own tool clean up, as its owner, who could have called it
-// itself.
+// byTool calls the clean-up tool of a lease in the name of its owner.
 func (s *Service) byTool(ctx context.Context, l registry.Lease, attempt int) error {
 	var a authority
 	if len(l.Authority) > 0 {
@@ -167,8 +166,8 @@ func (s *Service) byTool(ctx context.Context, l registry.Lease, attempt int) err
 	return s.engine.Perform(ctx, engine.LeaseHolder{Principal: l.Principal, Session: l.Session, Trust: a.Trust, MaxJobs: a.MaxJobs, Lease: a.Lease}, l.CleanupTool, args)
 }
 
-// holder is in whose name a job takes a lease. What a clean-up tool may do is kept
-// only where there is one.
+// holder returns the holder of a lease that a job acquires. The authority is stored only for a
+// lease with a clean-up tool.
 func holder(t engine.LeaseHolder, cleanupTool string) (registry.Holder, error) {
 	h := registry.Holder{Principal: t.Principal, Session: t.Session, Job: t.Job}
 	if cleanupTool == "" {
@@ -179,7 +178,7 @@ func holder(t engine.LeaseHolder, cleanupTool string) (registry.Holder, error) {
 	return h, err
 }
 
-// Take takes a lease for a job; client says that it is a client who asks.
+// Take acquires a lease for a job; client reports whether a client calls.
 func (s *Service) Take(ctx context.Context, t engine.LeaseHolder, a registry.LeaseRequest, client bool) (registry.Lease, error) {
 	if r, ok := s.Scanner.Handlers.For(&a.Identity); ok && client && !r.Clients {
 		return registry.Lease{}, arcp.Errorf(arcp.CodePermissionDenied, "only tools take leases on what the provider %q has", a.Provider)
@@ -197,7 +196,7 @@ func (s *Service) Take(ctx context.Context, t engine.LeaseHolder, a registry.Lea
 	return l, s.Answer(err, "take a lease")
 }
 
-// Answer is an error as a caller is told it.
+// Answer returns an error for the caller of a tool; see txn.Refusal.
 func (s *Service) Answer(err error, what string) error {
 	if err == nil {
 		return nil
@@ -218,7 +217,7 @@ func (s *Service) Lease(ctx context.Context, t engine.LeaseHolder, a tool.Resour
 	return &leased{s: s, l: l}, nil
 }
 
-// LeaseDirectory leases a directory before it makes it.
+// LeaseDirectory leases a directory, and then makes it.
 func (s *Service) LeaseDirectory(ctx context.Context, t engine.LeaseHolder, a tool.DirectoryAsk) (string, tool.ResourceLease, error) {
 	if s.dirs == nil {
 		return "", nil, errNoDirectories
@@ -257,7 +256,7 @@ func (l *leased) Release(ctx context.Context) error {
 	return l.s.Answer(err, "release a lease")
 }
 
-// Start begins to look what is due.
+// Start starts the goroutine that looks for due leases.
 func (s *Service) Start() {
 	if s.opts.ReapEvery <= 0 {
 		return
@@ -267,8 +266,8 @@ func (s *Service) Start() {
 	go s.run(ctx)
 }
 
-// Stop ends the clean-ups that run: what they have not done is tried again after
-// the next start. A handler that does not end is left behind.
+// Stop cancels the running clean-ups and waits for the goroutine. They are tried again after the
+// next start. A handler that does not return in time is abandoned.
 func (s *Service) Stop() {
 	if s.quit != nil {
 		s.quit()
@@ -301,8 +300,8 @@ func (s *Service) run(ctx context.Context) {
 	}
 }
 
-// jitter is a duration that is up to a fifth shorter or longer: what was started
-// together does not stay together.
+// jitter returns a duration that is up to a fifth shorter or longer, so that runtimes that were
+// started together do not scan together.
 func jitter(d time.Duration) time.Duration {
 	return d + time.Duration((rand.Float64()-0.5)*0.4*float64(d))
 }
@@ -321,8 +320,8 @@ func (s *Service) reap(ctx context.Context) {
 	}
 }
 
-// ReapTurn waits until no other registry.reap of a principal runs: to look who is
-// named takes the whole runtime's time.
+// ReapTurn waits until no other registry.reap of a principal runs: a scan reads the arguments of
+// all live jobs.
 func (s *Service) ReapTurn(ctx context.Context, principal string) (leave func(), err error) {
 	for {
 		other, mine := s.enterReap(principal)
@@ -337,7 +336,7 @@ func (s *Service) ReapTurn(ctx context.Context, principal string) (leave func(),
 	}
 }
 
-// enterReap returns the turn that runs, or else a new one.
+// enterReap returns the running registry.reap, or a new one.
 func (s *Service) enterReap(principal string) (other, mine chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Elevation raises the trust level of a session. It counts as long as the job that
-// requested it holds the lease for it.
+// Elevation is a higher trust level of a session. It is in effect as long as its job holds the
+// lease.
 type Elevation struct {
 	Level   string
 	Request arcp.MessageID // that asked for it
@@ -50,5 +50,5 @@ func (s *Session) elevationList() []*Elevation {
 	return nil
 }
 
-// TrustRank returns the place of a trust level among tool.TrustLevels, -1 for no level.
+// TrustRank returns the index of a trust level in tool.TrustLevels, -1 for no level.
 func TrustRank(level string) int { return slices.Index(tool.TrustLevels, level) }

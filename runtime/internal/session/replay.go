@@ -9,13 +9,13 @@ const (
 	replayStep  = 1024
 )
 
-// ReplayWindow bounds what is kept of a session that never acknowledges: the last events
-// that were written to it, by number and by bytes. All connections of the session share
-// it. The zero value is ready for use.
+// ReplayWindow bounds the stored events of a session without acknowledgements, by number and by
+// bytes: the last ones that were written to it. All connections of the session share it. The
+// zero value is ready for use.
 type ReplayWindow struct {
 	mu      sync.Mutex
-	seq     uint64 // the last event that is counted
-	bytes   uint64 // of all that are
+	seq     uint64 // last counted event
+	bytes   uint64 // of all counted events
 	marks   []replayMark
 	trimmed uint64
 }
@@ -23,7 +23,7 @@ type ReplayWindow struct {
 // replayMark is the number of bytes up to an event.
 type replayMark struct{ seq, bytes uint64 }
 
-// Begin notes up to which event the session is trimmed.
+// Begin sets the event up to which the session is trimmed.
 func (w *ReplayWindow) Begin(trimmed uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,12 +1,14 @@
 // Package session holds the sessions of the runtime.
 //
 // A Session is the one object of a client session, from its first connection until its
-// end. It owns what the runtime knows of the session beside its row in the store: the
-// connection, the position of the client, who the client is, elevated trust, and the tool
-// overlay. The Directory finds sessions and is the only place where they begin, attach,
-// detach and end.
+// end. It owns the state of the session beside its row in the store: the connection, the
+// position of the client, the actor, elevations, and the tool overlay. The agents and
+// resources of a session are not part of it: they are rows that outlive the process, and
+// packages host and registry index them by session id in the order of the commits.
 //
-// All methods may be called by any goroutine. They do not block, except where it is said.
+// The Directory finds sessions and is the only place where they begin, attach, detach and end.
+//
+// All methods may be called by any goroutine. They do not block unless their comment says so.
 package session
 
 import (
@@ -20,7 +22,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// State is where a session is in its life.
+// State is the state of a session.
 type State uint8
 
 // The states. A session goes from each one only to a later one, except that Attached and
@@ -83,14 +85,14 @@ type Session struct {
 	overlay    atomic.Pointer[Overlay]      // nil: none was ever set
 }
 
-// detachment is what is known of a session while it is Detached.
+// detachment is the state of a Detached session.
 type detachment struct {
 	since     time.Time
 	elem      *list.Element // in owner.detached
 	keepUntil time.Time     // Expired leaves the session out before
 }
 
-// ending is what is known of a session once it is Ended.
+// ending is the state of an Ended session.
 type ending struct {
 	written bool          // the end is durable, or will not be
 	waiters []func(error) // called when it is
@@ -117,9 +119,8 @@ func (s *Session) Acks() bool {
 	return s.acks
 }
 
-// SetAcks notes that the client acknowledges events. The position of conn must be that of
-// an acknowledgement by then. Another connection is ignored: the one that took over says
-// what counts.
+// SetAcks records that the client acknowledges events. The position of conn must be the position
+// of an acknowledgement by then. It ignores another connection than the current one.
 func (s *Session) SetAcks(conn Conn) {
 	s.dir.mu.Lock()
 	defer s.dir.mu.Unlock()
@@ -159,14 +160,14 @@ func (s *Session) Heard(epoch uint32) bool {
 	return s.heardEpoch == epoch
 }
 
-// SetHeard notes that the client has sent a frame on the connection of an epoch.
+// SetHeard records that the client has sent a frame on the connection of an epoch.
 func (s *Session) SetHeard(epoch uint32) {
 	s.dir.mu.Lock()
 	defer s.dir.mu.Unlock()
 	s.heardEpoch = max(s.heardEpoch, epoch)
 }
 
-// ClearHeard notes that the connection of an epoch has a new resume token, which the
+// ClearHeard records that the connection of an epoch has a new resume token, which the
 // client may not have yet.
 func (s *Session) ClearHeard(epoch uint32) {
 	s.dir.mu.Lock()
@@ -176,8 +177,8 @@ func (s *Session) ClearHeard(epoch uint32) {
 	}
 }
 
-// Actor returns who the session is as one that asks and answers, and false if there was
-// no connection since the start of the runtime.
+// Actor returns the actor of the session, and false if the session had no connection since the
+// start of the runtime.
 func (s *Session) Actor() (approval.Actor, bool) {
 	s.dir.mu.Lock()
 	defer s.dir.mu.Unlock()

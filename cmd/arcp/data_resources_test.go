@@ -1,0 +1,50 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// A server in memory removes the directory of one that was killed, and no other one.
+func TestStaleResourcesAreRemoved(t *testing.T) {
+	parent := t.TempDir()
+	mkdir := func(name string) string {
+		path := filepath.Join(parent, name)
+		if err := os.MkdirAll(filepath.Join(path, "leased"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	stale, other := mkdir(tempResources+"stale"), mkdir("other")
+	link := filepath.Join(parent, tempResources+"link")
+	if err := os.Symlink(other, link); err != nil {
+		t.Fatal(err)
+	}
+	first, removeFirst, err := openTempResources(parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, removeSecond, err := openTempResources(parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := func(why, path string, there bool) {
+		t.Helper()
+		if _, err := os.Lstat(path); (err == nil) != there {
+			t.Errorf("%s: %s exists is %t, want %t", why, path, err == nil, there)
+		}
+	}
+	want("its server was killed", stale, false)
+	want("it has another name", filepath.Join(other, "leased"), true)
+	want("it is no directory", link, true)
+	want("its server runs", first, true)
+	want("its server runs", second, true)
+	for _, remove := range []func() error{removeFirst, removeSecond} {
+		if err := remove(); err != nil {
+			t.Error(err)
+		}
+	}
+	want("its server has stopped", first, false)
+	want("its server has stopped", second, false)
+}
