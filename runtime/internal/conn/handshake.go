@@ -55,17 +55,16 @@ func (c *conn) answer(now time.Time, question any) {
 
 // request returns the request to authenticate credentials that came on this connection.
 func (c *conn) request(now time.Time, q machine.Authenticate) auth.Request {
-	r := c.peer(now)
+	r := c.principal.peer(c.tc.Info(), now)
 	r.Scheme, r.Token, r.Principal, r.Fingerprint, r.Anonymous = q.Scheme, auth.Secret(q.Token), q.Principal, q.Fingerprint, q.Anonymous
 	return r
 }
 
 // peer returns a request without credentials: what the connection itself proves of the peer.
-func (c *conn) peer(now time.Time) auth.Request {
-	info := c.tc.Info()
+func (p *principal) peer(info transport.Info, now time.Time) auth.Request {
 	r := auth.Request{Local: info.Local, PeerUID: info.PeerUID, PeerCerts: info.PeerCerts, Now: now}
-	if p := c.principal.program; p != nil {
-		r.Program = &p.Identity
+	if p.program != nil {
+		r.Program = &p.program.Identity
 	}
 	return r
 }

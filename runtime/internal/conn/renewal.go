@@ -109,7 +109,7 @@ func (rn *renewal) recheck(now time.Time) {
 	if p := rn.c.m.Phase(); p != machine.Accepted && p != machine.Establishing || rn.c.principal.identity.Principal == "" {
 		return // the credential is not judged yet
 	}
-	id, err := rn.c.srv.opts.Auth.Again(rn.c.principal.identity, rn.c.peer(now))
+	id, err := rn.c.srv.opts.Auth.Again(rn.c.principal.identity, rn.c.principal.peer(rn.c.tc.Info(), now))
 	if err != nil {
 		why, _ := refusal(err)
 		rn.c.evicted(causeRevoked, why.Message)
