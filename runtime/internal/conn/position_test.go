@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// Once the client acknowledges, what is written counts no more, not even what the
-// writer is about to tell of.
-func TestReachedCountsOnlyAcknowledgements(t *testing.T) {
+// Once the client acknowledges, written events do not move the position, not even those that are
+// being written.
+func TestPositionCountsOnlyAcknowledgements(t *testing.T) {
 	for range 2000 {
 		var r resumePosition
 		r.start(0, false, 0)
@@ -21,11 +21,11 @@ func TestReachedCountsOnlyAcknowledgements(t *testing.T) {
 		goruntime.Gosched()
 		r.acknowledged(3)
 		if n := r.load(); n != 3 {
-			t.Fatalf("load() = %d, want what was acknowledged", n)
+			t.Fatalf("load() = %d, want the acknowledged event", n)
 		}
 		writer.Wait()
 		if n := r.load(); n != 3 {
-			t.Fatalf("load() = %d after it was written, want what was acknowledged", n)
+			t.Fatalf("load() = %d after it was written, want the acknowledged event", n)
 		}
 	}
 }

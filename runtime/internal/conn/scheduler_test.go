@@ -11,9 +11,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/pool"
 )
 
-// A turn that begins after wake sees what was there before, and there is never more than one
-// turn at a time.
-func TestTurnsSeeWhatTheyAreWokenFor(t *testing.T) {
+// A turn begins after each wake, and there is never more than one turn at a time.
+func TestTurnFollowsWake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := pool.New()
 		defer p.Close()
@@ -44,7 +43,7 @@ func TestTurnsSeeWhatTheyAreWokenFor(t *testing.T) {
 	})
 }
 
-// After the last turn there is none, and who can wake them holds nothing.
+// No turn follows the last one, and the wake function keeps nothing of the connection alive.
 func TestTurnsEnd(t *testing.T) {
 	p := pool.New()
 	defer p.Close()

@@ -64,8 +64,8 @@ func (f *subscription) next() (item eventlog.Item, ok bool, err error) {
 	return f.cursor.Next()
 }
 
-// backpressure handles backpressure of the client. The numbered events of the session are held back by the
-// acknowledgement window instead.
+// backpressure handles backpressure of the client, which slows its subscriptions. The numbered
+// events of the session are held back by the acknowledgement window instead.
 func (s *subscriptions) backpressure(now time.Time, env *arcp.Envelope, p *arcp.BackpressurePayload) error {
 	if env.StreamID != "" {
 		s.c.note(machine.Note{Reason: "not_served", Type: env.Type})

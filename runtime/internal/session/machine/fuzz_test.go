@@ -9,8 +9,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// FuzzMachine turns bytes into things that happen to a machine, and checks
-// after each what must always hold.
+// FuzzMachine turns bytes into inputs of a machine, and checks the invariants after each.
 func FuzzMachine(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{0, 0, 1, 0, 2, 0, 3, 17, 3, 40, 4, 1})                          // open, judged, established, frames, malformed
@@ -27,7 +26,7 @@ func FuzzMachine(f *testing.F) {
 	})
 }
 
-// witness drives a machine and remembers what it did.
+// witness drives a machine and remembers its output.
 type witness struct {
 	*testing.T
 	m        *Machine
@@ -113,7 +112,7 @@ func (w *witness) establish(arg byte) {
 	w.m.Resumed(w.now, (&script{now: w.now}).resumed(lines[int(arg)%2]))
 }
 
-// check takes what the machine wants and compares it with what it may want.
+// check takes the output of the machine and checks that it is allowed.
 func (w *witness) check() {
 	out := w.m.Take()
 	if w.closed && (len(out.Send) > 0 || out.Admitted.Envelope != nil || out.CancelJobs || out.Question != nil || out.Close != nil) {
@@ -160,7 +159,7 @@ func (w *witness) sent(env *arcp.Envelope) {
 	}
 }
 
-// phase compares the phase with what was seen.
+// phase compares the phase with the outputs so far.
 func (w *witness) phase() {
 	p := w.m.Phase()
 	switch {
@@ -185,7 +184,7 @@ func (w *witness) phase() {
 	}
 }
 
-// renewing says that the machine waits for its caller.
+// renewing reports whether the machine waits for its caller.
 func (w *witness) renewing() bool {
 	r := w.m.renewal.state
 	return r == reminding || r == judging || r == renewing

@@ -8,8 +8,8 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// What the specification says of the message types, written down without a look
-// at the catalogue: who sends them and what becomes of them today.
+// The message types by sender and effect, as the specification says, listed independently of the
+// catalogue.
 var (
 	handshakeTypes = words("session.open session.resume") // begin a session
 	runtimeOnly    = words(`session.challenge session.accepted session.unauthenticated session.rejected session.refresh
@@ -69,7 +69,7 @@ var samples = map[arcp.Type]string{
 	arcp.LeaseRevoked:        `{"lease_id":"lease_1","reason":"over"}`,
 }
 
-// scopeOf is the members that the envelope of a type must have.
+// scopeOf returns the members that the envelope of a type must have.
 func scopeOf(typ arcp.Type) string {
 	scope := arcp.Lookup(typ).Scope
 	switch {
@@ -94,7 +94,7 @@ func frameOf(t *testing.T, typ arcp.Type) *arcp.Envelope {
 	return env
 }
 
-// reach takes a machine to a phase.
+// reach returns a machine in a phase.
 func reach(t *testing.T, p Phase) *Machine {
 	t.Helper()
 	s := newScript()
@@ -119,7 +119,7 @@ func reach(t *testing.T, p Phase) *Machine {
 	return s.m
 }
 
-// reaction is what a frame may lead to.
+// reaction is the effect of a frame.
 type reaction string
 
 const (
@@ -127,11 +127,11 @@ const (
 	drop     reaction = "drop"      // a note, no answer
 	nack     reaction = "nack "     // and the code
 	question reaction = "question"  // the handshake goes on
-	rejected reaction = "rejected " // the handshake's no, which is never the answer to a good frame
+	rejected reaction = "rejected " // a rejected handshake, which never answers a valid frame
 	serve    reaction = "serve"     // an answer or a message to handle, no refusal
 )
 
-// wanted is what the specification says of a type in a phase.
+// wanted returns the effect of a type in a phase by the specification.
 func wanted(p Phase, t arcp.Type) reaction {
 	switch {
 	case p == Closing, p == Closed:
@@ -149,7 +149,7 @@ func wanted(p Phase, t arcp.Type) reaction {
 	case t == arcp.ToolResult || t == arcp.ToolError: // of a session that executes nothing
 		return nack + reaction(arcp.CodeFailedPrecondition)
 	}
-	return nack + reaction(arcp.CodeUnimplemented) // its time comes later
+	return nack + reaction(arcp.CodeUnimplemented) // not offered yet
 }
 
 func wantedBefore(p Phase, t arcp.Type) reaction {
@@ -164,7 +164,7 @@ func wantedBefore(p Phase, t arcp.Type) reaction {
 	return drop
 }
 
-// observed is what the machine made of a frame.
+// observed returns the effect of a frame on the machine.
 func observed(out Output) reaction {
 	for i := range out.Send {
 		e, err := arcp.DecodePayload[arcp.Error](&out.Send[i])

@@ -7,13 +7,13 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// said are the types that SPEC.md §7.8 has a worker send about its job, written
-// down without a look at the catalogue.
-var said = words(`ack nack tool.invoke tool.result tool.error job.progress job.heartbeat job.checkpoint job.result_chunk log metric
+// workerTypes are the types that a worker sends about its job by SPEC.md §7.8, listed
+// independently of the catalogue.
+var workerTypes = words(`ack nack tool.invoke tool.result tool.error job.progress job.heartbeat job.checkpoint job.result_chunk log metric
 	event.emit trace.span permission.request human.input.request human.choice.request stream.open stream.chunk stream.close
 	stream.error artifact.put`)
 
-// receives gives a machine a frame, and reports whether it is a worker's about a job.
+// receives reports whether a machine takes a frame as one of a worker about its job.
 func receives(t *testing.T, executes bool, typ arcp.Type, job arcp.JobID, corr arcp.MessageID) bool {
 	t.Helper()
 	m := reach(t, Accepted)
@@ -26,10 +26,10 @@ func receives(t *testing.T, executes bool, typ arcp.Type, job arcp.JobID, corr a
 	return m.Take().Admitted.Worker
 }
 
-func TestWhatAWorkerSays(t *testing.T) {
+func TestWorkerMessages(t *testing.T) {
 	for i := range arcp.Catalog {
 		typ := arcp.Catalog[i].Type
-		if got, want := receives(t, true, typ, "job_1", "msg_d"), slices.Contains(said, typ); got != want {
+		if got, want := receives(t, true, typ, "job_1", "msg_d"), slices.Contains(workerTypes, typ); got != want {
 			t.Errorf("%s of a worker about its job: %v, want %v", typ, got, want)
 		}
 		if receives(t, false, typ, "job_1", "msg_d") {
@@ -44,7 +44,7 @@ func TestWhatAWorkerSays(t *testing.T) {
 	}
 }
 
-// Who may not execute has not negotiated it.
+// A session without the role does not negotiate executes.
 func TestExecutesNeedsTheRole(t *testing.T) {
 	for _, worker := range []bool{true, false} {
 		n := negotiation{features: []arcp.Feature{arcp.FeatureAck, arcp.FeatureExecutes}}
