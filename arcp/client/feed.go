@@ -118,7 +118,7 @@ func (f *Feed) emitGap() {
 		env := arcp.Frame(arcp.EventEmit, arcp.EventEmitPayload{Name: name})
 		env.SubscriptionID = f.id
 		f.c.opts.stamp(&env)
-		f.queue.push(&env) // a full queue tells the consumer itself
+		f.queue.push(&env) // a full queue ends the iterator
 	}
 }
 

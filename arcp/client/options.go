@@ -90,8 +90,7 @@ type Options struct {
 	// block; it may retain the envelope.
 	OnUnsolicited func(env *arcp.Envelope)
 
-	// Log is called with events that no caller can be told of, such as dropped
-	// messages. (*slog.Logger).Debug fits. The client's goroutines call it.
+	// Log is called with events that no call can return, such as dropped messages. (*slog.Logger).Debug fits. The client's goroutines call it.
 	Log func(msg string, args ...any)
 }
 

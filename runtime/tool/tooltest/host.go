@@ -28,37 +28,44 @@ func (h host) note(change func(*Record)) {
 	change(&h.j.record)
 }
 
-func (h host) Emit(t arcp.Type, payload any) error {
-	if emit := h.j.script.Emit; emit != nil {
-		if err := emit(t, payload); err != nil {
-			return err
-		}
+// accept lets the script refuse an event.
+func (h host) accept(t arcp.Type, payload any) error {
+	if h.j.script.Emit == nil {
+		return nil
 	}
-	h.note(func(r *Record) {
-		switch p := payload.(type) {
-		case arcp.LogPayload:
-			p.Attributes = slices.Clone(p.Attributes)
-			r.Logs = append(r.Logs, p)
-		case arcp.JobProgressPayload:
-			r.Progress = append(r.Progress, p)
-		case arcp.MetricPayload:
-			r.Metrics = append(r.Metrics, p)
-			if name, ok := strings.CutPrefix(p.Name, costPrefix); ok && name != "" {
-				h.j.spent.add(p.Unit, p.Value)
-			}
-		case arcp.EventEmitPayload:
-			p.Data = slices.Clone(p.Data)
-			r.Events = append(r.Events, p)
-		}
-	})
+	return h.j.script.Emit(t, payload)
+}
+
+func (h host) Emit(t arcp.Type, payload any) error {
+	if err := h.accept(t, payload); err != nil {
+		return err
+	}
+	h.note(func(r *Record) { h.j.add(r, payload) })
 	return nil
 }
 
-func (h host) Checkpoint(label string, data arcp.Raw) error {
-	if emit := h.j.script.Emit; emit != nil {
-		if err := emit(arcp.JobCheckpoint, arcp.JobCheckpointPayload{Label: label, Data: data}); err != nil {
-			return err
+// add records an event. A cost debits the budget. Called with Job.mu.
+func (j *Job) add(r *Record, payload any) {
+	switch p := payload.(type) {
+	case arcp.LogPayload:
+		p.Attributes = slices.Clone(p.Attributes)
+		r.Logs = append(r.Logs, p)
+	case arcp.JobProgressPayload:
+		r.Progress = append(r.Progress, p)
+	case arcp.MetricPayload:
+		r.Metrics = append(r.Metrics, p)
+		if name, ok := strings.CutPrefix(p.Name, costPrefix); ok && name != "" {
+			j.spent.add(p.Unit, p.Value)
 		}
+	case arcp.EventEmitPayload:
+		p.Data = slices.Clone(p.Data)
+		r.Events = append(r.Events, p)
+	}
+}
+
+func (h host) Checkpoint(label string, data arcp.Raw) error {
+	if err := h.accept(arcp.JobCheckpoint, arcp.JobCheckpointPayload{Label: label, Data: data}); err != nil {
+		return err
 	}
 	h.note(func(r *Record) { r.Checkpoints = append(r.Checkpoints, Checkpoint{label, slices.Clone(data)}) })
 	return nil
@@ -173,13 +180,17 @@ func (h host) Files() *access.Files        { return access.NewFiles(h.Allow) }
 func (h host) Fetcher() *access.Fetcher    { return access.NewFetcher(h.Allow, access.FetchOptions{}) }
 
 func (h host) Charge(name, currency string, amount arcp.Number) error {
-	h.j.mu.Lock()
-	err := h.j.spent.fits(currency, amount)
-	h.j.mu.Unlock()
-	if err != nil {
+	m := arcp.MetricPayload{Name: costPrefix + name, Value: amount, Unit: currency}
+	if err := h.accept(arcp.Metric, m); err != nil {
 		return err
 	}
-	return h.Emit(arcp.Metric, arcp.MetricPayload{Name: costPrefix + name, Value: amount, Unit: currency})
+	h.j.mu.Lock()
+	defer h.j.mu.Unlock()
+	if err := h.j.spent.fits(currency, amount); err != nil {
+		return err
+	}
+	h.j.add(&h.j.record, m)
+	return nil
 }
 
 func (h host) Permit(_ context.Context, p tool.PermissionAsk) (tool.PermissionLease, error) {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -123,6 +125,20 @@ func TestBudget(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantCode(t, "an operation after that", a.UseModel("m"), arcp.CodeBudgetExhausted)
+	shared := New(Script{Budget: map[string]arcp.Number{"USD": "10"}})
+	var charged atomic.Int32
+	var group sync.WaitGroup
+	for range 20 {
+		group.Go(func() {
+			if shared.Job().Authority().Charge("api", "USD", "1") == nil {
+				charged.Add(1)
+			}
+		})
+	}
+	group.Wait()
+	if n := charged.Load(); n != 10 {
+		t.Errorf("%d charges of 1 fit into 10", n)
+	}
 	if n := len(j.Record().Metrics); n != 3 {
 		t.Errorf("%d metrics, want 3", n)
 	}

@@ -53,7 +53,7 @@ func Run(ctx context.Context, c *client.Client, cfg Config, tools ...*tool.Tool)
 	return c.Work(ctx, work)
 }
 
-// about is what a runtime is told about a tool (SPEC.md §7.8).
+// about describes a tool to the runtime (SPEC.md §7.8).
 type about struct {
 	Description      string          `json:"description,omitzero"`
 	InputSchema      arcp.Raw        `json:"input_schema,omitzero"`
