@@ -24,7 +24,7 @@ const (
 // DialectRFC is the dialect that opens with session.open.
 const DialectRFC = "rfc"
 
-// Check is one rule and the story that shows whether a server follows it.
+// Check tests one rule.
 type Check struct {
 	ID      string // group.name, unique
 	Title   string // the rule, as a sentence
@@ -41,7 +41,7 @@ func (c *Check) Group() string {
 	return group
 }
 
-// What a check may need beside tools and capabilities.
+// Needs of checks other than tools and capabilities.
 const (
 	NeedWebSocket  = "websocket"       // the target is reached by a WebSocket URL
 	NeedOther      = "other-principal" // Target.OtherToken is set
@@ -70,7 +70,7 @@ func Groups() []string { return slices.Clone(groups) }
 // Checks returns every check in the order of its group.
 func Checks() []Check { return slices.Clone(registry()) }
 
-// made are the checks of a group that are made from the catalogue of types.
+// made are the functions that make checks of a group from the catalogue of types.
 var made = map[string]func() []Check{"unimplemented": unimplementedChecks, "catalogue": catalogueChecks}
 
 //go:embed scripts/*.txt
@@ -104,7 +104,7 @@ var registry = sync.OnceValue(func() []Check {
 	return all
 })
 
-// scripted is a check of a script, which may be done in Go.
+// scripted returns the check of a header. Its steps are in the script or in inGo.
 func scripted(s *script.Check) Check {
 	c := Check{ID: s.ID, Title: s.Title, Section: s.Section, Level: Level(s.Level), Run: inGo[s.ID]}
 	for _, need := range s.Needs {
@@ -133,7 +133,10 @@ var needs = []string{NeedWebSocket, NeedOther, NeedObserver, NeedPrincipal, Need
 
 // groups are the names of the groups in the order in which they are run. The checks
 // of a group are in scripts/GROUP.txt.
-var groups = []string{"handshake", "auth", "jwt", "envelope", "limits", "control", "jobs", "errors", "cancel", "checkpoints", "ordering", "list", "subscribe", "resume", "takeover", "flow", "feeds", "dedup", "liveness", "recovery", "retry", "sessions", "leases", "budgets", "permissions", "questions", "interrupts", "approvals", "observers", "workers", "resources", "tools", "host", "exec", "mcp", "extensions", "unimplemented", "catalogue", "close"}
+var groups = []string{"handshake", "auth", "jwt", "envelope", "limits", "control", "jobs", "errors", "cancel", "checkpoints", "ordering",
+	"list", "subscribe", "resume", "takeover", "flow", "feeds", "dedup", "liveness", "recovery", "retry", "sessions", "leases", "budgets",
+	"permissions", "questions", "interrupts", "approvals", "observers", "workers", "resources", "tools", "host", "exec", "mcp", "extensions",
+	"unimplemented", "catalogue", "close"}
 
 // selects reports whether the options ask for the check.
 func (o *Options) selects(c *Check) bool {

@@ -498,7 +498,7 @@ func (r *run) next(c *conn) (*frame, error) {
 	if f.Envelope, err = arcp.Decode(data); err != nil {
 		return nil, r.failf("the frame %s: %v", show(data), err)
 	}
-	c.took(f)
+	c.record(f)
 	return f, nil
 }
 
@@ -523,8 +523,8 @@ func (r *run) event(c *conn, named ...*expr) (*frame, error) {
 	}
 }
 
-// took records what a frame says of its session.
-func (c *conn) took(f *frame) {
+// record stores what a frame tells of its session.
+func (c *conn) record(f *frame) {
 	p := members(f.Payload)
 	switch f.Type {
 	case arcp.SessionAccepted:
