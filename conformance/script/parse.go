@@ -392,7 +392,11 @@ func (p *parser) clauses(st *step, s *scanner) {
 		case s.keyword("offer"):
 			flags := &expr{kind: object}
 			for s.err == nil && !s.done() && s.peek() != '{' {
-				flags.keys = append(flags.keys, &expr{value: text(s.word())})
+				name := s.word()
+				if name == "" {
+					s.fail("want a feature before %q", s.src[s.pos:])
+				}
+				flags.keys = append(flags.keys, &expr{value: text(name)})
 				flags.args = append(flags.args, &expr{value: Value("true")})
 			}
 			st.args = append(st.args, &expr{kind: object, keys: []*expr{{value: text("capabilities")}}, args: []*expr{flags}})

@@ -250,6 +250,7 @@ func TestParseErrors(t *testing.T) {
 		"== x: y\na follow":                 "t.txt:2: follow has 0 arguments, want 1 to 1",
 		"== x: y\na> ping {} {} {}":         "t.txt:2: want a type, a payload",
 		"== x: y\nlet a = [1 2]":            "t.txt:2: want ]",
+		"== x: y\nopen a offer =":           "t.txt:2: want a feature",
 		"== x (needs @y): z":                "t.txt:1: there is no set y",
 		"def a":                             "t.txt:1: want def",
 		"== x: y\nlet a = " + deep(200):     "t.txt:2: values nest too deep",
@@ -284,7 +285,9 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.Add(string(data))
+		for part := range strings.SplitSeq(string(data), "\n\n") { // small seeds are minimized soon
+			f.Add(part)
+		}
 	}
 	f.Add("== a: b\na< x|y re $z.0 {b: [~\"c\", >=1, ?d, absent, _]} as e  -- why")
 	f.Fuzz(func(t *testing.T, data string) {
