@@ -49,12 +49,11 @@ func (wl *workerLink) detach() {
 	}
 }
 
-// Deliver queues an envelope for the worker.
-func (wl *workerLink) Deliver(env arcp.Envelope) {
-	size := len(env.Payload)
-	wl.c.output.box.expect(size)
-	wl.c.inbox.post(&dispatch{env, size})
-}
+// Expect counts bytes of an envelope that is about to be delivered.
+func (wl *workerLink) Expect(bytes int) { wl.c.output.box.expect(bytes) }
+
+// Deliver queues an expected envelope for the worker.
+func (wl *workerLink) Deliver(env arcp.Envelope) { wl.c.inbox.post(&dispatch{env, len(env.Payload)}) }
 
 // Queued returns the bytes that wait for the client.
 func (wl *workerLink) Queued() int { return wl.c.output.box.queued() }

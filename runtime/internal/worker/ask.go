@@ -201,13 +201,13 @@ func (d *dispatch) endAsk(id arcp.MessageID) {
 // would wait for the worker, an error is sent instead.
 func (d *dispatch) reply(to arcp.MessageID, t arcp.Type, job arcp.JobID, payload any) {
 	env := arcp.Frame(t, payload)
-	if n := len(env.Payload); n > smallAnswer && d.waits()+n > maxKept {
-		env = tooMuch(t, n)
-	}
 	d.p.mu.Lock()
 	defer d.p.unlock()
 	if d.ended {
 		return
+	}
+	if n := len(env.Payload); n > smallAnswer && d.link.waits()+n > maxKept {
+		env = tooMuch(t, n)
 	}
 	env.ID, env.JobID, env.CorrelationID = arcp.NewMessageID(), job, to
 	if _, open := d.asks.open[to]; open {
@@ -218,15 +218,12 @@ func (d *dispatch) reply(to arcp.MessageID, t arcp.Type, job arcp.JobID, payload
 	}
 }
 
-// waits returns how many bytes wait for the worker.
-func (d *dispatch) waits() int {
-	d.p.mu.Lock()
-	conn, unsent := d.link.conn, d.link.answers.unsent
-	d.p.unlock()
-	if conn != nil {
-		return conn.Queued()
+// waits returns how many bytes wait for the worker. Called with Pool.mu.
+func (l *link) waits() int {
+	if l.conn != nil {
+		return l.conn.Queued()
 	}
-	return unsent
+	return l.answers.unsent
 }
 
 // tooMuch returns the error that replaces an answer of n bytes.

@@ -429,6 +429,7 @@ func (d *dispatch) deliver(env arcp.Envelope) (sent bool) {
 // send sends an envelope to the worker, which has a connection, when Pool.mu is unlocked.
 // Called with Pool.mu.
 func (d *dispatch) send(env arcp.Envelope) {
+	d.link.conn.Expect(len(env.Payload))
 	d.p.out = append(d.p.out, delivery{d.link.conn, env})
 }
 

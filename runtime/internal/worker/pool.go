@@ -49,11 +49,15 @@ const sourceName = "workers"
 
 // Conn is the connection of a session.
 type Conn interface {
-	// Deliver queues an envelope and sets its members, except an id that is set. It does not
-	// block. After the end of the connection envelopes are dropped.
+	// Expect counts the bytes of the payload of an envelope that will be delivered. Expect and
+	// Queued are called with the lock of the Pool: they must not call the Pool.
+	Expect(bytes int)
+
+	// Deliver queues an expected envelope and sets its members, except an id that is set. It
+	// does not block. After the end of the connection envelopes are dropped.
 	Deliver(env arcp.Envelope)
 
-	// Queued returns how many bytes wait for the peer.
+	// Queued returns how many bytes wait for the peer, with those that are expected.
 	Queued() int
 
 	// Registered reports that the session executes tools now. It is called once for each

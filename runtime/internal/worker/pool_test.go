@@ -18,6 +18,7 @@ type nobody struct{}
 
 func (nobody) Registered()           {}
 func (nobody) Deliver(arcp.Envelope) {}
+func (nobody) Expect(int)            {}
 func (nobody) Queued() int           { return 0 }
 
 // worker is a session of alice's that executes jobs of whom serves names.
