@@ -81,8 +81,8 @@ func (s *server) serve() {
 }
 
 func (s *server) send(typ, corr, payload string, more ...string) {
-	_ = s.conn.Write([]byte(fmt.Sprintf(`{"arcp":"1.1","id":%q,"type":%q,"timestamp":"2026-01-02T03:04:05Z","session_id":"sess_1","correlation_id":%q,"payload":%s%s}`,
-		arcp.NewMessageID(), typ, corr, payload, strings.Join(more, "")))) // reading says that the client has gone
+	_ = s.conn.Write(fmt.Appendf(nil, `{"arcp":"1.1","id":%q,"type":%q,"timestamp":"2026-01-02T03:04:05Z","session_id":"sess_1","correlation_id":%q,"payload":%s%s}`,
+		arcp.NewMessageID(), typ, corr, payload, strings.Join(more, ""))) // reading says that the client has gone
 }
 
 func (s *server) event(typ, corr, payload string) {
@@ -269,12 +269,12 @@ func TestHeaders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := ""
+	var got strings.Builder
 	for _, c := range f.Checks {
-		got += fmt.Sprintf("%s|%s|%s|%s|%v|%v\n", c.ID, c.Title, c.Level, c.Section, c.Needs, c.Scripted())
+		fmt.Fprintf(&got, "%s|%s|%s|%s|%v|%v\n", c.ID, c.Title, c.Level, c.Section, c.Needs, c.Scripted())
 	}
-	if want := "g.one|first|should|RFC §1|[a.b]|false\ng.two|second (of two)|must|SPEC §2|[a.b c.d e]|false\n"; got != want {
-		t.Errorf("checks are %s, want %s", got, want)
+	if want := "g.one|first|should|RFC §1|[a.b]|false\ng.two|second (of two)|must|SPEC §2|[a.b c.d e]|false\n"; got.String() != want {
+		t.Errorf("checks are %s, want %s", got.String(), want)
 	}
 }
 

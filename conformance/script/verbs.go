@@ -100,11 +100,12 @@ func (a *action) submit() (Value, error) {
 	if arguments == nil {
 		arguments = Value("{}")
 	}
-	payload := `{"tool":` + string(a.arg(0)) + `,"arguments":` + string(arguments)
+	var payload strings.Builder
+	payload.WriteString(`{"tool":` + string(a.arg(0)) + `,"arguments":` + string(arguments))
 	for name, v := range members(a.arg(2)) {
-		payload += "," + string(text(name)) + ":" + string(v)
+		payload.WriteString("," + string(text(name)) + ":" + string(v))
 	}
-	err := a.send(a.conn, text(string(arcp.ToolInvoke)), Value(payload+"}"), members(a.arg(3)))
+	err := a.send(a.conn, text(string(arcp.ToolInvoke)), Value(payload.String()+"}"), members(a.arg(3)))
 	return text(a.conn.sent), err
 }
 

@@ -180,13 +180,13 @@ func errNoPrompt() error { return arcp.Errorf(arcp.CodeInvalidArgument, "a quest
 func (j Job) Call(ctx context.Context, c Call) (arcp.Raw, error) { return j.host.Call(ctx, c) }
 
 // Authority returns the part of the job that checks its lease and spends its budget.
-func (j Job) Authority() Authority { return Authority{j.host} }
+func (j Job) Authority() Authority { return Authority(j) }
 
 // Permissions returns the part of the job that asks for permissions beyond its lease.
-func (j Job) Permissions() Permissions { return Permissions{j.host} }
+func (j Job) Permissions() Permissions { return Permissions(j) }
 
 // Resources returns the part of the job that leases things outside of the runtime.
-func (j Job) Resources() Resources { return Resources{j.host} }
+func (j Job) Resources() Resources { return Resources(j) }
 
 // Authority checks what a job may do and spends its budget.
 type Authority struct{ host Host }

@@ -125,7 +125,7 @@ func (e recoverer) resumeCall(r *run) {
 			c := newCall(r, &submit)
 			c.claimed = true
 			c.run()
-			submitter{e.Engine}.submitDecided(submit.Session)
+			submitter(e).submitDecided(submit.Session)
 		})
 		return false
 	})

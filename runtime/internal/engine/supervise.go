@@ -243,7 +243,7 @@ type jobWriter struct{ *supervisor }
 // machine has to handle new input first.
 func (s jobWriter) collect(now time.Time) (w *store.Write, later bool, err error) {
 	if s.outcome != nil {
-		questioner{s.supervisor}.dropQuestions(now)
+		questioner(s).dropQuestions(now)
 		s.dropRotations()
 	} else if s.exit != exitNone {
 		s.progress.endBlock(now)
@@ -309,7 +309,7 @@ func (s jobWriter) takeEvents() (events []*store.Event, ok bool) {
 // checkpoint, the ledger and notes. It adds the progress unless the job ends; a child's
 // is needed after its end.
 func (s jobWriter) addRecords(w *store.Write) error {
-	if err := errors.Join(questioner{s.supervisor}.addQuestions(w), s.addRotations(w)); err != nil {
+	if err := errors.Join(questioner(s).addQuestions(w), s.addRotations(w)); err != nil {
 		return err
 	}
 	if s.write.checkpoint != nil {
@@ -360,7 +360,7 @@ func (s jobWriter) append(w *store.Write) error {
 			return
 		}
 		if r.Err == nil {
-			questioner{s.supervisor}.questionsLogged()
+			questioner(s).questionsLogged()
 			s.write.callsCommitted()
 		}
 		if store.Find[*store.AppendEvents](w).State.Terminal() && (r.Err == nil || gone(r.Err)) {
@@ -386,7 +386,7 @@ func (s jobWriter) committed(w *store.Write) {
 	if n := len(log.Events); n > 0 {
 		s.jseq = log.Events[n-1].JSeq
 	}
-	questioner{s.supervisor}.questionsCommitted()
+	questioner(s).questionsCommitted()
 	s.ledger.committed()
 	s.notes.writing = nil
 	if log.NewAttempt {
