@@ -17,8 +17,11 @@ type Viewer struct {
 
 func (v Viewer) rank() int { return max(trustRank(v.Trust), 0) }
 
-// maxSnapshots bounds the cached snapshots. Each takes some 200 bytes beside what it shares.
-const maxSnapshots = 4096
+// Bounds of the cached snapshots. Each takes some 200 bytes beside what it shares.
+const (
+	maxSnapshots    = 4096
+	maxOverlayBytes = 16 << 20 // of their overlays: sessions that have ended do not share theirs
+)
 
 // Catalog makes snapshots of a registry for viewers with overlays. It caches the latest used
 // ones of the current generation; sessions with the same key share one. It may be used by
@@ -27,6 +30,8 @@ type Catalog struct {
 	reg   *Registry
 	hooks atomic.Pointer[hooks]
 	cache *lru.Cache[snapshotKey, func() *Snapshot]
+
+	overlayBytes atomic.Int64 // of the cached snapshots
 }
 
 // snapshotKey is all that a snapshot depends on.
@@ -40,13 +45,14 @@ type snapshotKey struct {
 
 // NewCatalog returns a catalogue of a registry with hooks before each call.
 func NewCatalog(r *Registry, before []Hook) *Catalog {
-	cache, err := lru.New[snapshotKey, func() *Snapshot](maxSnapshots)
+	c := &Catalog{reg: r}
+	var err error
+	c.cache, err = lru.NewWithEvict(maxSnapshots, func(k snapshotKey, _ func() *Snapshot) { c.overlayBytes.Add(-k.overlay.bytes()) })
 	if err != nil { // the size is positive
 		panic("tool: " + err.Error())
 	}
-	c := &Catalog{reg: r, cache: cache}
 	c.SetHooks(before)
-	r.Watch(func(uint64) { cache.Purge() }) // snapshots of other generations are not asked for again
+	r.Watch(func(uint64) { c.cache.Purge() }) // snapshots of other generations are not asked for again
 	return c
 }
 
@@ -81,7 +87,12 @@ func (c *Catalog) Snapshot(v Viewer, o *Overlay) *Snapshot {
 func (c *Catalog) compose(k snapshotKey) *Snapshot {
 	compose := sync.OnceValue(func() *Snapshot { return newSnapshot(&k) })
 	if first, ok, _ := c.cache.PeekOrAdd(k, compose); ok {
-		compose = first
+		return first()
+	}
+	for n := c.overlayBytes.Add(k.overlay.bytes()); n > maxOverlayBytes; n = c.overlayBytes.Load() {
+		if _, _, ok := c.cache.RemoveOldest(); !ok {
+			break
+		}
 	}
 	return compose()
 }

@@ -90,6 +90,20 @@ func (o *Overlay) Same(p *Overlay) bool {
 	return o.IncludeBase == p.IncludeBase && slices.Equal(o.Tools, p.Tools) && slices.Equal(o.Hide, p.Hide) && slices.Equal(o.Prompts, p.Prompts)
 }
 
+// bytes returns the approximate size of the overlay in memory. o may be nil.
+func (o *Overlay) bytes() (n int64) {
+	if o == nil {
+		return 0
+	}
+	const header = 16 // of a string
+	for _, list := range [...][]string{o.Tools, o.Hide, o.Prompts} {
+		for _, s := range list {
+			n += int64(len(s)) + header
+		}
+	}
+	return n
+}
+
 // apply returns the versions of a family that the overlay shows; nil if there are none. o
 // and f may be nil.
 func (o *Overlay) apply(f *family) *family {

@@ -3,6 +3,7 @@ package tool
 import (
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -105,6 +106,25 @@ func TestCatalogueForgets(t *testing.T) {
 	}
 	if cat.Snapshot(Viewer{}, l); cat.cache.Len() != 1 {
 		t.Errorf("%d snapshots are cached after a change, want 1: nobody asks for the old ones", cat.cache.Len())
+	}
+}
+
+// The cache is bounded in the bytes of overlays, also if their sessions have ended.
+func TestCatalogueForgetsLargeOverlays(t *testing.T) {
+	cat := NewCatalog(registry(t, Capability{Name: "a"}), nil)
+	before := heap()
+	for range 500 {
+		cat.Snapshot(Viewer{}, &Overlay{IncludeBase: true, Prompts: []string{strings.Repeat("x", 64<<10)}})
+		cat.Snapshot(Viewer{}, &Overlay{IncludeBase: true, Hide: []string{strings.Repeat("y", 64<<10)}})
+	}
+	if grown := int64(heap()) - int64(before); grown > maxOverlayBytes+4<<20 {
+		t.Errorf("the snapshots of sessions that have ended take %d bytes, want at most 20 MiB", grown)
+	}
+	if err := cat.reg.Register(raw(t, Capability{Name: "b"}, echo)); err != nil {
+		t.Fatal(err)
+	}
+	if n := cat.overlayBytes.Load(); n != 0 || cat.cache.Len() != 0 {
+		t.Errorf("%d snapshots with overlays of %d bytes are cached after a change, want none", cat.cache.Len(), n)
 	}
 }
 

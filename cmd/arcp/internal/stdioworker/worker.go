@@ -98,7 +98,7 @@ func (w *Worker) run(ctx context.Context, first chan<- error) {
 		began := time.Now()
 		err := w.serve(ctx, ready)
 		switch {
-		case !registered.Load():
+		case !registered.Swap(true): // a registration that comes too late does not count
 			first <- err
 			return
 		case ctx.Err() != nil || errors.Is(w.server.Ready(), runtime.ErrShutdown):
