@@ -85,14 +85,14 @@ func (p *process) die() {
 	p.dead = true
 }
 
-// upstream is a provisioner that makes a new key each time it is asked and
-// watches what it is asked to revoke.
+// upstream is a fake provisioner. It makes a new key on each call of Issue and records
+// violations of the vault's guarantees in crimes.
 type upstream struct {
 	jobs store.Store
 
 	mu      sync.Mutex
 	n       int
-	life    time.Duration         // of what it makes; 0: endless
+	life    time.Duration         // lifetime of an issued credential; 0: endless
 	same    map[string]Credential // by job and generation: given again; nil: a new one each time
 	during  func(Request)         // is called while it is asked
 	keys    map[string]arcp.JobID // by handle, not revoked
@@ -190,7 +190,7 @@ func (u *upstream) handles(job arcp.JobID, state State) (list []string) {
 	return list
 }
 
-// serves reports whether what a job goes on with is good.
+// serves reports whether the live credentials of a job are valid.
 func (u *upstream) serves(job arcp.JobID) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -366,7 +366,7 @@ func (r *fixture) end(job arcp.JobID) error {
 	return err
 }
 
-// state is that of a job: "" if there is none.
+// state returns the state of a job, or "" for an unknown job.
 func (r *fixture) state(job arcp.JobID) arcp.JobState {
 	j, err := r.d.Job(context.Background(), job)
 	if err != nil {
@@ -431,7 +431,7 @@ func (r *fixture) wantNothing(why string) {
 	}
 }
 
-// tb is what a test and a property have in common.
+// tb is the part of testing.TB that rapid.T implements too.
 type tb interface {
 	Helper()
 	Error(args ...any)

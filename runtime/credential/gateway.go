@@ -100,8 +100,8 @@ func idempotencyKey(r *Request) string {
 	return string(r.Job) + "/" + strconv.Itoa(r.Generation)
 }
 
-// statusError is what a status says of an Issue. After those of a client's
-// mistake, and after a redirect, nothing was issued.
+// statusError returns the error of Issue for an HTTP status. It is Refused for a client error
+// and for a redirect: nothing was issued then.
 func statusError(status int, header http.Header) error {
 	cause := fmt.Errorf("status %d", status)
 	told := func(e *arcp.Error) error { return fmt.Errorf("%w (%w)", e, cause) }
@@ -157,7 +157,7 @@ func (g *Gateway) Revoke(ctx context.Context, ref Ref) error {
 	return fmt.Errorf("revoke: status %d", status)
 }
 
-// do makes one request. Its errors hold neither the token nor what was answered.
+// do makes one request. Its errors contain neither the token nor the response.
 func (g *Gateway) do(ctx context.Context, method string, u *url.URL, body []byte, key string) (status int, header http.Header, answer []byte, err error) {
 	t, err := g.token()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// Grant is what was issued to a job that is not accepted yet.
+// Grant holds the credentials issued to a job that is not accepted yet.
 type Grant struct {
 	// Records belong into the accepting write, which makes the credentials live.
 	Records []store.Record
@@ -21,9 +21,8 @@ type Grant struct {
 	job arcp.JobID
 }
 
-// Discard says that the accepting write has not happened, or that it is not
-// known whether it has: what was issued is revoked unless the job exists. It
-// does not block.
+// Discard reports that the accepting write failed or that its outcome is unknown. The
+// credentials are revoked unless the job exists. Discard does not block.
 func (g *Grant) Discard() {
 	if g.v != nil {
 		g.v.Ended(g.job)
@@ -65,7 +64,7 @@ func (v *Vault) Issue(ctx context.Context, r Request) (*Grant, error) {
 	return g, nil
 }
 
-// grant asks one provisioner and adds what it gives to g.
+// grant calls one provisioner and adds its credentials to g.
 func (s *source) grant(ctx context.Context, r *Request, g *Grant) error {
 	v := s.v
 	if n := s.unrevoked.Load(); n >= int64(v.opts.MaxUnrevoked) {
@@ -133,11 +132,11 @@ func (s *source) intend(r *row) (uint64, error) {
 	return rev, nil
 }
 
-// failed cleans up after a provisioner that has not issued what can be used.
+// failed cleans up after a provisioner that has issued no usable credentials.
 func (s *source) failed(ctx context.Context, r *row, rev uint64, err error) error {
 	v := s.v
 	if ctx.Err() != nil {
-		err = context.Cause(ctx) // what the provisioner made of it says less
+		err = context.Cause(ctx) // more precise than the provisioner's error
 	}
 	if _, ok := errors.AsType[*Refused](err); ok {
 		v.counted("issue", "refused")
@@ -151,7 +150,7 @@ func (s *source) failed(ctx context.Context, r *row, rev uint64, err error) erro
 	return err
 }
 
-// checkAll completes what a provisioner has answered.
+// checkAll validates the credentials in a provisioner's answer and sets their defaults.
 func checkAll(list []Credential, r *Request) error {
 	bad := func(why string) error {
 		return fmt.Errorf("%w: %s", arcp.Errorf(arcp.CodeInternal, "the credential provisioner gave an answer that cannot be used"), why)
@@ -181,7 +180,8 @@ func checkAll(list []Credential, r *Request) error {
 	return nil
 }
 
-// constraints are those that the provisioner has set, else those of the lease.
+// constraints returns the provisioner's constraints, or by default the constraints of the
+// lease.
 func constraints(own arcp.Raw, r *Request) (arcp.Raw, error) {
 	if len(own) > 0 {
 		return own, nil
@@ -205,8 +205,8 @@ func constraints(own arcp.Raw, r *Request) (arcp.Raw, error) {
 	return arcp.Marshal(members)
 }
 
-// issued records what there is to revoke, and prepares the record that makes it
-// live. The value is in the latter only.
+// issued records the handles to revoke, and prepares the record that makes the row live. Only
+// the latter contains the value.
 func (s *source) issued(r *row, rev uint64, list []Credential, g *Grant) error {
 	v := s.v
 	r.State = Issued
@@ -232,7 +232,7 @@ func (s *source) issued(r *row, rev uint64, list []Credential, g *Grant) error {
 	return nil
 }
 
-// seal is what is kept of credentials whose values are to outlive the process.
+// seal returns the stored form of credentials, with their values encrypted.
 func (v *Vault) seal(job arcp.JobID, list []Credential) []part {
 	parts := make([]part, len(list))
 	for i := range list {
@@ -243,8 +243,8 @@ func (v *Vault) seal(job arcp.JobID, list []Credential) []part {
 	return parts
 }
 
-// grantOf is a row with the values of its credentials; rev is what it has once it
-// is live.
+// grantOf returns a row together with the values of its credentials. rev is the revision of
+// the row once it is live.
 func grantOf(r *row, rev uint64, list []Credential) *grant {
 	g := &grant{row: *r, rev: rev, values: make([]Secret, len(list))}
 	for i := range list {

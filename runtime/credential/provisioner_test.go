@@ -21,7 +21,7 @@ import (
 var request = Request{Job: "job_1", Principal: "alice", Agent: "llm.ask@1.0.0", Lease: arcp.Raw(`{"model_use":["a/*"]}`),
 	ExpiresAt: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), Budget: arcp.Raw(`{"USD":5}`), TraceID: "t1"}
 
-// wantError checks what a client is told and whether anything may have been issued.
+// wantError checks the code that is sent to the client, and whether err is Refused.
 func wantError(t *testing.T, err error, code arcp.Code, refused bool) {
 	t.Helper()
 	e, known := arcp.AsError(err)
@@ -385,8 +385,8 @@ func TestCommandThatHangs(t *testing.T) {
 	}
 }
 
-// started waits for a program to write the number of what it has started into a
-// file; 0: ctx has ended before.
+// started waits until a program has written the process id of its child into a file. It
+// returns 0 if ctx ends first.
 func started(ctx context.Context, file string) int {
 	for ctx.Err() == nil {
 		data, _ := os.ReadFile(file) // not there yet

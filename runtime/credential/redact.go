@@ -17,18 +17,17 @@ const (
 	// live at once. Past it the ones that were forgotten first go first.
 	maxValues = 50_000
 
-	// forgetAfter is how long a value that is revoked is still looked for: what a
-	// tool wrote may be on its way.
+	// forgetAfter is how long a revoked value is still redacted: output written before the
+	// revocation may still be buffered.
 	forgetAfter = 10 * time.Minute
 )
 
-// Redactor finds values in what is about to be written. The zero value is ready
-// and knows none. It may be used by many goroutines.
+// Redactor finds credential values in output. The zero value is ready and knows no values. A
+// Redactor may be used by many goroutines.
 //
-// What it looks at is read once, however many values it knows: eight bytes of
-// each are an anchor, which is searched for at every position at once; around an
-// anchor the value is compared character by character, as itself or as an escape
-// of JSON, also in JSON within JSON.
+// The input is scanned once, however many values are known. Eight bytes of each value are its
+// anchor; all anchors are searched at once. Around an anchor the value is compared character
+// by character, both as plain text and as JSON escapes, also in JSON within JSON.
 type Redactor struct {
 	known atomic.Int64 // len(values); read without the lock
 
@@ -212,8 +211,8 @@ func (r *Redactor) nextLocked(b []byte, floor int) (from, to int) {
 	return keep(b, from, to), to
 }
 
-// keep moves the start of a match that begins within an escape behind it, so
-// that what is JSON stays JSON: the match of "nabcdefgh" in \nabcdefgh.
+// keep moves the start of a match that begins within a JSON escape behind the escape, so that
+// the JSON stays valid. An example is the match of "nabcdefgh" in \nabcdefgh.
 func keep(b []byte, from, to int) int {
 	n := 0
 	for from > n && b[from-n-1] == '\\' {

@@ -23,8 +23,8 @@ const (
 	maxError   = 200 // bytes of an error that is kept
 )
 
-// source is a provisioner in use. Its run settles what there is to revoke, as
-// many rows at once as maxCalls: a provisioner that hangs delays only its own.
+// source is a provisioner in use. Its run goroutine processes the rows to revoke, up to
+// maxCalls at once. A slow provisioner delays only its own rows.
 type source struct {
 	Source
 	v         *Vault
@@ -41,8 +41,8 @@ func newSource(v *Vault, s Source) *source {
 	return &source{Source: s, v: v, slots: make(chan struct{}, maxCalls), kick: make(chan struct{}, 1)}
 }
 
-// task is a row to settle. It is run's, or that of the goroutine that run has
-// given it to.
+// task is a row to process. It belongs to run, or during an attempt to the goroutine of the
+// attempt.
 type task struct {
 	key    string
 	n      int      // credentials
@@ -53,8 +53,8 @@ type task struct {
 	busy   bool // run's
 }
 
-// settle has a row looked at in the background: what it says then decides
-// whether it is revoked.
+// settle queues a row. The state of the row, read in the background, decides whether its
+// credentials are revoked.
 func (s *source) settle(t *task) {
 	if limit := time.Now().Add(lastRetry); t.due.After(limit) {
 		t.due = limit // the clock went back
@@ -175,8 +175,8 @@ func (s *source) attempt(ctx context.Context, t *task) {
 	}
 }
 
-// try reads a row and does what it asks for. It returns when to do so again;
-// zero if the row is gone or its job goes on.
+// try reads a row and revokes its credentials if the row requires it. It returns the time of
+// the next try, or zero if the row is gone or its job is active.
 func (s *source) try(ctx context.Context, key string) (time.Time, error) {
 	rec, err := s.v.opts.Store.Get(ctx, key)
 	if err != nil || rec.Rev == 0 {
@@ -192,7 +192,7 @@ func (s *source) try(ctx context.Context, key string) (time.Time, error) {
 		case err != nil:
 			return time.Time{}, err
 		case on && r.State != Live && !s.v.expect(&r):
-			return time.Now().Add(firstRetry), nil // nobody has the job at hand: it is just ending, or being taken up
+			return time.Now().Add(firstRetry), nil // no grant is held: the job is about to end, or Recover has not reached it
 		case on:
 			return time.Time{}, nil
 		}
@@ -255,8 +255,7 @@ func (v *Vault) dropped(r *row) (g *grant, left bool) {
 	return g, g.leaveLocked()
 }
 
-// revoke asks the provisioner to end what the row names, and keeps what it did
-// not end.
+// revoke calls the provisioner for all credentials of the row and stores those that failed.
 func (s *source) revoke(ctx context.Context, r *row, rev uint64) (time.Time, error) {
 	var failure error
 	left := r.Parts[:0:0]
@@ -318,12 +317,12 @@ func (v *Vault) errorText(err error) string {
 // retryBackoff is the delay of the next call of a provisioner after one that failed.
 var retryBackoff = backoff.Policy{Min: firstRetry, Max: lastRetry, Jitter: 0.2}
 
-// ErrHeld is the error of Forget for the credentials of a job that goes on.
+// ErrHeld is the error of Forget for the credentials of an active job.
 var ErrHeld = errors.New("the job goes on: cancel it first")
 
-// Forget deletes the rows of credentials that an operator has revoked by hand:
-// those of a job that has ended, and those that were replaced. commit makes them one
-// write and calls its function once when that is durable or will not be.
+// Forget deletes the rows of credentials that an operator has revoked by hand: credentials of
+// a job that has ended, and replaced ones. commit performs the deletions in one write and
+// calls its function once with the outcome.
 func (v *Vault) Forget(ctx context.Context, job arcp.JobID, provisioner string, commit func(context.Context, *store.Write, func(error)) error) error {
 	var list []store.Record
 	key := rowKey(job, provisioner)

@@ -16,21 +16,19 @@ import (
 // live no longer is not asked all the time.
 const margin = 10 * time.Second
 
-// Jobs is who runs the jobs. Its methods are called by many goroutines and must
-// not block.
+// Jobs is the vault's view of the job engine. Its methods are called by many goroutines and
+// must not block.
 type Jobs interface {
-	// Request says who a job is of and what it may do now; false if there is none
-	// that goes on.
+	// Request returns the principal, lease and budget of a job as of now, or false if the job is
+	// unknown or has ended.
 	Request(job arcp.JobID) (Request, bool)
 
-	// Rotated has a job make a rotation durable, unless it has ended: in one write
-	// of its own are an event for each of r.IDs, one behind the other, and
-	// r.Records. It tells r.Done, before the events are delivered.
+	// Rotated commits a rotation, unless the job has ended. One write contains consecutive events,
+	// one for each of r.IDs, and r.Records. Rotated calls r.Done before the events are delivered.
 	Rotated(r *Rotation)
 }
 
-// RotateFor says who runs the jobs. It is called before Recover; without it
-// nothing is rotated.
+// RotateFor sets the job engine. It is called before Recover; without it nothing is rotated.
 func (v *Vault) RotateFor(jobs Jobs) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -67,8 +65,8 @@ func (r *Rotation) Records(at uint64) ([]store.Record, error) {
 	return []store.Record{live, gone}, nil
 }
 
-// Done is told once what came of the write. After nil it is the new values that
-// are given out. It does not block.
+// Done reports the outcome of the write, once. After nil the new values are in use. Done does
+// not block.
 func (r *Rotation) Done(err error) {
 	if err == nil {
 		r.v.mu.Lock()
@@ -79,10 +77,9 @@ func (r *Rotation) Done(err error) {
 	r.donec <- err
 }
 
-// replaced is the row once another generation has taken its place: what is left
-// of it is to be revoked. Not what a handle names that by has, too: that was given
-// another value. One without a handle cannot be told from by's: it is by.Unknown
-// that revokes it.
+// replaced returns the row of the replaced generation, reduced to the credentials to revoke. A
+// credential is left out if by has the same handle, because the upstream gave that handle a
+// new value. A credential without a handle is left out too; by.Unknown has it revoked later.
 func (r row) replaced(by *row) row {
 	r.Unknown = false // which is by's now
 	old := r.revoking()
@@ -171,25 +168,26 @@ func (g *grant) leaveLocked() bool {
 	return g.pending && !g.rotating
 }
 
-// Rotated is what Rotate has replaced.
+// Rotated lists the credentials replaced by Rotate.
 type Rotated struct {
 	Provisioner string
 	IDs         []string
 }
 
-// ErrRotating is the error of Rotate for what is being rotated.
+// ErrRotating is the error of Rotate while another rotation of the same credentials runs.
 var ErrRotating = errors.New("the credentials are being rotated")
 
-// ErrEnded is the error of Rotate for a job that does not go on.
+// ErrEnded is the error of Rotate for a job that has ended.
 var ErrEnded = errors.New("the job does not go on")
 
-// errIdle says that the job may do nothing any more when its credentials end.
+// errIdle reports that the credentials last as long as the job's lease: a rotation is
+// pointless.
 var errIdle = errors.New("the credentials last as long as the job's lease")
 
-// Rotate gives a job new credentials from a provisioner, or with "" from all that
-// it has some from, and returns when they are live; store.ErrNotFound if there
-// are none. If ctx ends before, or after an error of the provisioner that is not
-// Refused, it goes on in the background.
+// Rotate replaces a job's credentials of one provisioner, or with "" of all its provisioners.
+// It returns when the new ones are live, or store.ErrNotFound if the job has none. If ctx ends
+// first, or after a provisioner error that is not Refused, the rotation continues in the
+// background.
 func (v *Vault) Rotate(ctx context.Context, job arcp.JobID, provisioner string) (list []Rotated, err error) {
 	v.mu.Lock()
 	grants := slices.Clone(v.held[job])
@@ -277,8 +275,8 @@ func (v *Vault) rotate(g *grant, due bool) error {
 	return err
 }
 
-// rotate takes a grant one generation further. How far that has come is in the
-// rows, so that it goes on where an earlier attempt, or process, has ended.
+// rotate replaces a grant by the next generation. Its progress is stored in the rows, so that
+// it resumes after a failed attempt or a restart.
 func (s *source) rotate(g *grant, due bool) error {
 	v := s.v
 	req, on := v.jobs.Request(g.row.Job)
@@ -319,9 +317,9 @@ func (s *source) rotate(g *grant, due bool) error {
 	return s.replace(g, to)
 }
 
-// next reads the row of the generation behind a grant's, 0 if there is none, and
-// makes sure that the grant's own is what it is thought to be: the write of a job
-// must not fail for it.
+// next reads the row of the generation after a grant's; its revision is 0 if there is none.
+// next also checks that the grant's own row is unchanged, because otherwise the write of the
+// job would fail.
 func (s *source) next(ctx context.Context, g *grant) (*row, uint64, error) {
 	rec, err := s.v.opts.Store.Get(ctx, g.row.nextKey())
 	if err != nil {
@@ -366,11 +364,10 @@ func (v *Vault) settledLate(g *grant, r *row, rev uint64) {
 	v.hold(v.open(r, rev))
 }
 
-// reissue asks the provisioner for the next generation. That it is asked is
-// durable before, as with the first one; but nothing is revoked because the
-// answer was lost: the job goes on with what it has, and the provisioner is asked
-// again. What it may have issued for nothing is revoked with all that the job was
-// given, when it has ended.
+// reissue requests the next generation from the provisioner. The intent is durable before the
+// call, as with the first generation. A lost answer revokes nothing: the job continues with
+// its current credentials, and the request is repeated. Credentials issued in a lost answer
+// are revoked when the job has ended, with all its others.
 func (s *source) reissue(ctx context.Context, g *grant, req *Request, r *row, rev uint64) (*grant, error) {
 	v := s.v
 	again := rev != 0
@@ -421,10 +418,11 @@ func (v *Vault) setPending(g *grant, pending bool) {
 	g.pending = pending
 }
 
-// notIssued notes that a provisioner has not issued what can be used.
+// notIssued handles a provisioner that has issued no usable credentials. It erases the intent
+// after a Refused error of the first try.
 func (s *source) notIssued(ctx context.Context, g *grant, r *row, rev uint64, again bool, err error) error {
 	if ctx.Err() != nil {
-		return context.Cause(ctx) // what the provisioner made of it says less
+		return context.Cause(ctx) // more precise than the provisioner's error
 	}
 	if _, ok := errors.AsType[*Refused](err); ok && !again && s.v.erase(s.v.ctx, r.key(), rev) == nil {
 		s.v.setPending(g, false)
@@ -434,8 +432,8 @@ func (s *source) notIssued(ctx context.Context, g *grant, r *row, rev uint64, ag
 
 var errSame = errors.New("it gave what the job has already")
 
-// take makes of what a provisioner has issued what takes the place of a grant's
-// credentials: in their order, with their ids.
+// take matches newly issued credentials with those of the grant: it sorts them in the grant's
+// order and assigns the grant's ids.
 func (g *grant) take(list []Credential) error {
 	bad := func(why error) error {
 		return fmt.Errorf("%w: %w", arcp.Errorf(arcp.CodeInternal, "the credential provisioner gave an answer that cannot be used"), why)

@@ -164,7 +164,7 @@ func crashInRotation(t *testing.T, k int, torn bool) {
 	r.wantNothing("after the next start")
 }
 
-// A commit of a rotation fails, applied or not, while the process goes on.
+// The commit of a rotation fails, applied or not, and the process continues.
 func TestCommitOfRotationThatFails(t *testing.T) {
 	for k := range 4 {
 		for _, torn := range []bool{false, true} {
@@ -224,8 +224,8 @@ func TestJobEndsDuringRotation(t *testing.T) {
 	}
 }
 
-// The provisioner does not rotate: the job keeps what it has, and it is tried
-// again if it has to be.
+// The provisioner refuses to rotate: the job keeps its credentials, and a required rotation is
+// retried.
 func TestRotationThatFails(t *testing.T) {
 	for _, refused := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -335,7 +335,7 @@ func TestOneRotationAtATime(t *testing.T) {
 	})
 }
 
-// What a provisioner answers may not take the place of what the job has.
+// An invalid answer of a provisioner never replaces the job's credentials.
 func TestRotationAnswers(t *testing.T) {
 	held := func() *grant {
 		return &grant{row: row{Parts: []part{{ID: "a", Upstream: "1"}, {ID: "b", Upstream: "2"}}}, values: []Secret{"value-one", "value-two"}}
@@ -367,7 +367,7 @@ func TestRotationAnswers(t *testing.T) {
 	}
 }
 
-// What was replaced can be forgotten while the job goes on with another.
+// Replaced credentials can be forgotten while the job is active with their successors.
 func TestForgetAfterRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

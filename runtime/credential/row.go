@@ -12,13 +12,14 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// rows begins the keys of the records: not with those of a job, which are
-// deleted with it, because a revocation may take longer than its job is kept.
+// rows is the key prefix of the records. It differs from the prefix of a job's records, which
+// are deleted with the job: a revocation may take longer than the job's retention.
 const rows = "credential/"
 
 func rowKey(job arcp.JobID, source string) string { return rows + string(job) + "/" + source }
 
-// generationKey is where a generation is kept. That of the first has no number.
+// generationKey returns the key of a generation's row. The key of the first generation has no
+// number.
 func generationKey(job arcp.JobID, source string, n int) string {
 	if n == 1 {
 		return rowKey(job, source)
@@ -33,9 +34,9 @@ type State string
 const (
 	// Intent: the provisioner is about to be asked, or its answer was lost.
 	Intent State = "intent"
-	// Issued: what there is to revoke is known. Of the first generation the job is
-	// not accepted yet and the value is in memory only; of a later one the value is
-	// sealed here already, and the job goes on with the one before.
+	// Issued: the handles to revoke are recorded. In the first generation the job is not accepted
+	// yet and the value is in memory only. In a later one the value is sealed in the row, and the
+	// job still uses the previous generation.
 	Issued State = "issued"
 	// Live: the job was accepted in the same commit, which keeps the value sealed,
 	// or the generation before was given up in it.
@@ -45,8 +46,7 @@ const (
 	Revoking State = "revoking"
 )
 
-// row is what is kept of one generation of the credentials of a job from one
-// provisioner.
+// row is the stored state of one generation of a job's credentials from one provisioner.
 type row struct {
 	Job        arcp.JobID `json:"job_id"`
 	Source     string     `json:"provisioner"`
@@ -85,7 +85,7 @@ func (r row) revoking() row {
 	return r
 }
 
-// refs is what there is to revoke.
+// refs lists the credentials to revoke.
 func (r *row) refs() []Ref {
 	refs := make([]Ref, len(r.Parts), len(r.Parts)+1)
 	for i := range r.Parts {
@@ -141,8 +141,8 @@ func validJob(id arcp.JobID) error {
 	return nil
 }
 
-// Entry is what an operator is shown of the credentials of a job from one
-// provisioner. There is no value in it.
+// Entry describes, for an operator, the credentials of a job from one provisioner. It contains
+// no value.
 type Entry struct {
 	Job         arcp.JobID
 	Provisioner string

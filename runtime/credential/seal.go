@@ -27,8 +27,8 @@ const (
 	maxFile  = 1 << 20 // bytes of a file of keys, values or a token
 )
 
-// ErrSealed is the error of what cannot be opened: it was changed, belongs to
-// another credential, or was sealed with a key that is not there any more.
+// ErrSealed is the error of Open: the data was changed, belongs to another credential, or was
+// sealed with a key that is not configured any more.
 var ErrSealed = errors.New("the sealed value does not open: it was changed, or its key is missing")
 
 // Sealer encrypts values with AES-256-GCM, bound to the credential they belong
@@ -136,14 +136,14 @@ func createKey(dir, path string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// bound is what a sealed value is authenticated with: it opens for one
-// credential of one job only. Ids are visible ASCII, so the zero byte parts them.
+// bound returns the additional authenticated data of a sealed value, which binds it to one
+// credential of one job. Ids are visible ASCII, so the zero byte separates them.
 func bound(job arcp.JobID, id string) []byte {
 	return []byte("arcp credential 1\x00" + string(job) + "\x00" + id)
 }
 
-// Seal encrypts the value of a credential. What it gives begins with the id of
-// the key, then a random nonce.
+// Seal encrypts the value of a credential. The result begins with the id of the key, followed
+// by a random nonce.
 func (s *Sealer) Seal(job arcp.JobID, id string, value Secret) []byte {
 	k := &s.keys[0]
 	out := make([]byte, keyIDLen+k.aead.NonceSize(), keyIDLen+k.aead.NonceSize()+len(value)+k.aead.Overhead())
@@ -152,7 +152,8 @@ func (s *Sealer) Seal(job arcp.JobID, id string, value Secret) []byte {
 	return k.aead.Seal(out, out[keyIDLen:], []byte(value), bound(job, id))
 }
 
-// Open decrypts what Seal gave for the same credential; ErrSealed otherwise.
+// Open decrypts the result of Seal for the same job and credential. Otherwise it returns
+// ErrSealed.
 func (s *Sealer) Open(job arcp.JobID, id string, sealed []byte) (Secret, error) {
 	for i := range s.keys {
 		k := &s.keys[i]
@@ -168,8 +169,8 @@ func (s *Sealer) Open(job arcp.JobID, id string, sealed []byte) (Secret, error) 
 	return "", ErrSealed
 }
 
-// readPrivate reads a file that only its owner has access to. Its errors do not
-// repeat what is in it.
+// readPrivate reads a file that only its owner has access to. Its errors do not repeat the
+// content.
 func readPrivate(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

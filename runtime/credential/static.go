@@ -96,7 +96,7 @@ func (p *Pool) give(i int) []Credential {
 	return []Credential{{Value: p.values[i], Endpoint: p.endpoint, Profile: p.profile, Upstream: p.handles[i]}}
 }
 
-// Revoke makes free what a job has.
+// Revoke returns a job's credentials to the pool.
 func (p *Pool) Revoke(_ context.Context, ref Ref) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,7 +108,7 @@ func (p *Pool) Revoke(_ context.Context, ref Ref) error {
 	return nil
 }
 
-// Restore takes note of what jobs have since an earlier process.
+// Restore marks the credentials of an earlier process's jobs as used.
 func (p *Pool) Restore(refs []Ref) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

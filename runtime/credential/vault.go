@@ -1,20 +1,23 @@
-// Package credential gives a job credentials of its own, made by a provisioner
-// before the job is accepted and revoked when it has ended.
+// Package credential issues credentials to single jobs. A provisioner creates them before the
+// job is accepted, and revokes them when it has ended.
 //
-// A Vault guarantees that what a provisioner has issued is revoked, once its
-// job has ended or turned out never to be accepted, however often the process
-// dies in between, and never while the job goes on: that the provisioner is
-// asked is durable before it is asked, the accepting commit makes the credential
-// live, the commit of the job's end erases the value, and only a record that
-// says so durably is revoked, again and again until the provisioner agrees.
+// A Vault guarantees that every issued credential is revoked once its job has ended or was
+// never accepted, and never while the job is active. The guarantee holds however often the
+// process crashes:
 //
-// A credential that ends before its job does is rotated: the next generation has
-// a row of its own, which is written before the provisioner is asked; one commit
-// of the job makes it live, erases the value before it and tells the job's
-// submitter. From then on the earlier one is revoked like any other.
+//   - an intent is durable before the provisioner is called;
+//   - the accepting commit of the job makes the credential live;
+//   - the commit of the job's end erases the value;
+//   - only a credential whose row is durably in state Revoking is revoked, and the call is
+//     retried until it succeeds.
 //
-// Values are in memory and, while the job goes on, sealed in a record. They are
-// in no event, list, error or log; a Redactor finds them in what tools write.
+// A credential that expires before its job ends is rotated. The next generation has a row of
+// its own, which is written before the provisioner is called. One commit of the job makes it
+// live, erases the previous value and announces the change to the job's submitter. From then
+// on the previous one is revoked like any other.
+//
+// Values are in memory and, while the job is active, sealed in a record. No event, list, error
+// or log contains them; a Redactor removes them from the output of tools.
 package credential
 
 import (
@@ -58,7 +61,7 @@ type Reader interface {
 	Job(ctx context.Context, id arcp.JobID) (store.Job, error)
 }
 
-// Source is a provisioner and what it is for.
+// Source is a named provisioner with the tools it serves.
 type Source struct {
 	Name        string   // unique; rows are kept under it
 	For         []string // patterns of path.Match; a job whose tool matches one gets credentials
@@ -94,7 +97,7 @@ type Vault struct {
 	mu        sync.Mutex
 	closed    bool
 	jobs      Jobs      // nil: nothing is rotated
-	sources   []*source // those of the options, then those that only rows know
+	sources   []*source // the configured ones, then those found only in rows
 	held      map[arcp.JobID][]*grant
 	unrevoked int
 }
@@ -202,8 +205,8 @@ func (unconfigured) Issue(context.Context, Request) ([]Credential, error) {
 }
 func (unconfigured) Revoke(context.Context, Ref) error { return errUnconfigured }
 
-// Close ends what is in progress, returns when the vault's goroutines have ended
-// and lets go of all values. What is not revoked is by the next Vault.
+// Close stops all calls, waits for the vault's goroutines and drops all values. The next Vault
+// on the store continues the revocations.
 func (v *Vault) Close() {
 	v.mu.Lock()
 	v.closed = true
@@ -242,8 +245,8 @@ func (v *Vault) Redactor() *Redactor { return v.opts.Redactor }
 // Scrub calls Redactor.Scrub.
 func (v *Vault) Scrub(b []byte) []byte { return v.opts.Redactor.Scrub(b) }
 
-// Credentials are those of a job with their values, for its submitter: none once
-// the job has ended.
+// Credentials returns a job's credentials with their values, for its submitter. It returns
+// none once the job has ended.
 func (v *Vault) Credentials(job arcp.JobID) []arcp.Credential {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -260,7 +263,7 @@ func (v *Vault) Credentials(job arcp.JobID) []arcp.Credential {
 	return list
 }
 
-// Value is that of one credential; false once its job has ended.
+// Value returns the value of one credential, or false once its job has ended.
 func (v *Vault) Value(job arcp.JobID, id string) (Secret, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -278,15 +281,15 @@ func (p *part) public() arcp.Credential {
 	return arcp.Credential{ID: p.ID, Scheme: scheme, Endpoint: p.Endpoint, Profile: p.Profile, Constraints: p.Constraints}
 }
 
-// hold keeps the values of a job at hand. It is not done twice. Those of an
-// earlier generation are revoked then.
+// hold adds a grant to the values in memory and has the grant of an earlier generation
+// revoked. It ignores a generation that is already held.
 func (v *Vault) hold(g *grant) {
 	if old := v.keep(g); old != nil {
 		v.source(old.row.Source).settle(&task{key: old.row.key(), n: old.row.count(), values: old.values})
 	}
 }
 
-// keep is hold but for what it replaces.
+// keep adds g like hold and returns the grant it replaces, or nil.
 func (v *Vault) keep(g *grant) (old *grant) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -349,8 +352,8 @@ func (v *Vault) Ended(job arcp.JobID) {
 	}
 }
 
-// count changes the number of credentials that are not revoked. Who is told
-// hears of changes in their order.
+// count changes the number of unrevoked credentials. Options.Unrevoked is called under the
+// lock, so it sees the changes in order.
 func (v *Vault) count(delta int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -405,9 +408,9 @@ func (v *Vault) open(r *row, rev uint64) *grant {
 	return g
 }
 
-// Recover takes up what an earlier process left: it is called once, before the
-// first Issue and before jobs are started again. Credentials of jobs that go on
-// are live; all others are revoked in the background.
+// Recover loads the rows of an earlier process. It is called once, before the first Issue and
+// before jobs are restarted. Credentials of active jobs are live; all others are revoked in
+// the background.
 func (v *Vault) Recover(ctx context.Context) error {
 	list, err := v.scan(ctx)
 	if err != nil {
@@ -454,7 +457,7 @@ func Kept(ctx context.Context, st store.Store) (found bool, err error) {
 	return found, err
 }
 
-// restore tells provisioners what they have issued, before any of it is revoked.
+// restore passes each Restorer its unrevoked credentials, before any of them is revoked.
 func (v *Vault) restore(list []revised) {
 	known := make(map[*source][]Ref)
 	for i := range list {
@@ -468,7 +471,7 @@ func (v *Vault) restore(list []revised) {
 	}
 }
 
-// takeUp holds a row whose job goes on, and has any other one revoked.
+// takeUp holds a row whose job is active, and has any other row revoked.
 func (v *Vault) takeUp(ctx context.Context, f *revised) error {
 	if f.row.State == Live {
 		over, err := v.over(ctx, f.row.Job)
@@ -484,13 +487,12 @@ func (v *Vault) takeUp(ctx context.Context, f *revised) error {
 	return nil
 }
 
-// List calls fn for what is not revoked, in the order of the jobs, until fn
-// returns false.
+// List calls fn for each unrevoked row, in the order of the jobs, until fn returns false.
 func (v *Vault) List(ctx context.Context, fn func(Entry) bool) error {
 	return List(ctx, v.opts.Store, fn)
 }
 
-// List is that of a Vault, for whoever has only a store.
+// List is Vault.List without a vault, on a store alone.
 func List(ctx context.Context, from Reader, fn func(Entry) bool) error {
 	var broken error
 	err := from.Records(ctx, rows, "", func(rec store.Record) bool {

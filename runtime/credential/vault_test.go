@@ -455,7 +455,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	}
 }
 
-// A commit that fails, applied or not, while the process goes on.
+// A commit fails, applied or not, and the process continues.
 func TestCommitThatFails(t *testing.T) {
 	for k := range 4 {
 		for _, torn := range []bool{false, true} {
@@ -493,7 +493,7 @@ func TestCommitThatFails(t *testing.T) {
 type ending struct {
 	*fixture
 	Reader
-	before bool // Ended comes while nobody holds the job
+	before bool // Ended is called while the job is not held
 }
 
 func (e ending) Job(ctx context.Context, id arcp.JobID) (store.Job, error) {
@@ -504,7 +504,7 @@ func (e ending) Job(ctx context.Context, id arcp.JobID) (store.Job, error) {
 	return j, err
 }
 
-// The job ends while it is being found out whether it goes on.
+// The job ends while settle checks whether it is active.
 func TestEndWhileSettling(t *testing.T) {
 	for _, told := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -550,8 +550,8 @@ func TestTaskThatIsAskedForAgain(t *testing.T) {
 // hidden is a test without its deadline, which a bubble does not have.
 type hidden struct{ rapid.TB }
 
-// Whatever happens in whatever order: a job that goes on has its credential, and
-// in the end every credential there ever was is revoked.
+// In any interleaving an active job has its credential, and in the end every issued credential
+// is revoked.
 func TestAnyInterleavingWithRotations(t *testing.T) {
 	for range 8 { // a property ends after a day, and in a bubble one is soon over
 		synctest.Test(t, func(t *testing.T) {
