@@ -24,7 +24,7 @@ func block(t *testing.T, doc []byte, heading, language string) string {
 
 var sayings = regexp.MustCompile("(?s)```sh\n(arcp [^\n]*)\n```")
 
-// A newcomer who types the README's commands gets a tool.
+// The README's commands, typed in order, add a shell command as a tool.
 func TestReadmeAddsAShellCommand(t *testing.T) {
 	doc, err := os.ReadFile("README.md")
 	if err != nil {

@@ -431,7 +431,7 @@ func (r *fixture) wantNothing(why string) {
 	}
 }
 
-// tb is the part of testing.TB that rapid.T implements too.
+// tb is the part of testing.TB that the fixture uses.
 type tb interface {
 	Helper()
 	Error(args ...any)

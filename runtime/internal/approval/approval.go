@@ -43,7 +43,7 @@ const (
 	Deny      = "deny"
 	Granted   = "granted"
 	Answered  = "answered"
-	ByDefault = "default" // also who has answered then
+	ByDefault = "default" // also the responder's name then
 )
 
 // ApproveOrDeny are the options of a gate, and of whatever names none.
@@ -78,7 +78,7 @@ type Row struct {
 	Digest  string `json:"digest,omitzero"`
 	JSeq    uint64 `json:"jseq,omitzero"` // of its event in the job's log
 
-	Action     string               `json:"action"` // what is asked
+	Action     string               `json:"action"` // the action to approve
 	Details    arcp.Raw             `json:"details,omitzero"`
 	Options    []arcp.Option        `json:"options,omitempty"`
 	Schema     arcp.Raw             `json:"response_schema,omitzero"`
@@ -101,7 +101,7 @@ type Row struct {
 	Lease       arcp.LeaseID         `json:"lease_id,omitzero"` // of the grant
 	Reason      string               `json:"reason,omitzero"`
 	ResolvedBy  string               `json:"resolved_by,omitzero"`  // the principal, as the runtime knows it
-	RespondedBy string               `json:"responded_by,omitzero"` // what the answer says of it
+	RespondedBy string               `json:"responded_by,omitzero"` // as given in the answer
 	ResolvedIn  arcp.SessionID       `json:"resolved_in,omitzero"`
 	ResolvedAt  time.Time            `json:"resolved_at,omitzero"`
 }
@@ -132,7 +132,7 @@ func (r *Row) Visible(w *Actor) bool { return w.Observes(r.Principal) }
 type Answer struct {
 	Resolution  string               // of the options; Deny of a permission
 	Value       arcp.Raw             // of an input, valid by its schema
-	Grant       *arcp.PermissionTerm // of a permission, no wider than what was asked
+	Grant       *arcp.PermissionTerm // of a permission, no wider than the requested term
 	Reason      string
 	RespondedBy string
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// interval is how often free space is looked at. What may be written in the
-// meantime is far less than the minimum.
+// interval is the period of the free space check. Far less than the minimum can be written in
+// that time.
 const interval = time.Second
 
 // Watch looks at the free space of the disk, on a goroutine of its own. Its methods may be

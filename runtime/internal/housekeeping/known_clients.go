@@ -26,7 +26,7 @@ func sightingKey(c auth.Client) string {
 	return sightingPrefix + base64.RawURLEncoding.EncodeToString(c[:])
 }
 
-// LoadKnownClients gives the clients that are kept to those who decide about
+// LoadKnownClients restores the stored known clients into Auth, which decides about
 // challenges.
 func (j *Janitor) LoadKnownClients(ctx context.Context) error {
 	var list []auth.Sighting
@@ -84,7 +84,8 @@ func (j *Janitor) keepKnownClients(ctx context.Context, now time.Time) (more boo
 	return len(list) == step, err
 }
 
-// SaveKnownClients writes what the janitor has not written yet. It is called after Stop.
+// SaveKnownClients writes the clients that the janitor has not written yet. It is called after
+// Stop.
 func (j *Janitor) SaveKnownClients(ctx context.Context) {
 	for more := true; more; {
 		var err error

@@ -11,7 +11,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// witness drives a machine and checks after each call what must always hold.
+// witness drives a machine and checks its invariants after each call.
 type witness struct {
 	m        *Machine
 	spec     Spec

@@ -74,10 +74,9 @@ func TestTableHasNoDuplicates(t *testing.T) {
 	}
 }
 
-// calls says what each method does to a job in each situation. A held job is
-// blocked by missed heartbeats, a waiting one by a person; a stopping one was
-// cancelled while it ran, a retrying one is between two attempts. A crashed one
-// ran in an earlier process.
+// calls is the state after each method, for each situation of a job. A held job is blocked by
+// missed heartbeats, a waiting one by a question; a stopping one was cancelled while it ran, a
+// retrying one is between two attempts. A crashed one ran in an earlier process.
 const calls = `
           queue     start     complete  fail      fail_cancelled cancel    block     unblock   manual    beat      advance   retry     pause     rewind    restart
 accepted  queued    running   accepted  failed    cancelled      cancelled accepted  accepted  accepted  accepted  accepted  accepted  accepted  accepted  accepted
