@@ -14,7 +14,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// termGrace is how long a program that is told to end may take.
+// termGrace is the time between SIGTERM and SIGKILL.
 const termGrace = 2 * time.Second
 
 // exitRefused is the status of a program that refuses and has issued nothing:
@@ -80,7 +80,8 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
-// run runs the program to its end. When it returns none of its group is left.
+// run runs the program to its end. When run returns, no process of the program's group is
+// left.
 func (c *Command) run(outer context.Context, in []byte) ([]byte, error) {
 	ctx, stop := context.WithCancelCause(outer)
 	defer stop(nil)
@@ -93,7 +94,7 @@ func (c *Command) run(outer context.Context, in []byte) ([]byte, error) {
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = termGrace // then it is killed, and its pipes are closed
 	if err := cmd.Start(); err != nil {
-		return nil, unasked(fmt.Errorf("start: %w", err))
+		return nil, notSent(fmt.Errorf("start: %w", err))
 	}
 	err := cmd.Wait()
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the group may be empty

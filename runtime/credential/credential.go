@@ -17,7 +17,7 @@ const (
 	maxIssued = 16       // credentials of one job from one provisioner
 )
 
-const scheme = "bearer" // the only one that clients decode
+const scheme = "bearer" // the only scheme that clients decode
 
 // Secret is a text that cannot be printed, logged or marshalled by accident.
 type Secret = arcp.Secret
@@ -71,8 +71,8 @@ type Provisioner interface {
 	// chain is sent to the client.
 	Issue(ctx context.Context, r Request) ([]Credential, error)
 
-	// Revoke ends a credential. One that is not known any more is revoked. No
-	// error of a Provisioner may hold a value: it is kept and logged.
+	// Revoke ends a credential. Revoking an unknown credential succeeds. No error of a Provisioner
+	// may contain a value, because errors are stored and logged.
 	Revoke(ctx context.Context, ref Ref) error
 }
 
@@ -82,7 +82,7 @@ type Restorer interface {
 	Restore(refs []Ref)
 }
 
-// Refused is an error of Issue after which certainly nothing was issued.
+// Refused is an error of Issue that guarantees that nothing was issued.
 type Refused struct{ Err error }
 
 func (e *Refused) Error() string { return e.Err.Error() }

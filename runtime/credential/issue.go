@@ -31,11 +31,10 @@ func (g *Grant) Discard() {
 
 var errClosing = arcp.Errorf(arcp.CodeUnavailable, "the runtime is shutting down")
 
-// Issue asks every provisioner that serves the job's tool for credentials. The
-// job must not exist yet. After an error nothing is left that is not revoked in
-// the background; an *arcp.Error in its chain is for the client, the rest of it
-// for the log. After nil the caller commits Records with the job, or calls
-// Discard.
+// Issue requests credentials from every provisioner that serves the job's tool. The job must
+// not exist yet. After nil the caller commits Records with the job, or calls Discard. After an
+// error all issued credentials are revoked in the background. An *arcp.Error in the error's
+// chain is for the client, the rest of it for the log.
 func (v *Vault) Issue(ctx context.Context, r Request) (*Grant, error) {
 	g := &Grant{v: v, job: r.Job}
 	if !v.Serves(r.Agent) {
@@ -72,10 +71,10 @@ func (s *source) grant(ctx context.Context, r *Request, g *Grant) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, issueTimeout, errTimeout)
 	defer cancel()
-	if err := s.turn(ctx); err != nil {
+	if err := s.acquire(ctx); err != nil {
 		return err
 	}
-	defer s.turned()
+	defer s.release()
 	first := *r
 	first.Generation = 1
 	row := row{Job: r.Job, Source: s.Name, Principal: r.Principal, Agent: r.Agent, State: Intent, CreatedAt: time.Now()}
@@ -96,8 +95,8 @@ func (s *source) grant(ctx context.Context, r *Request, g *Grant) error {
 
 var errTimeout = arcp.Errorf(arcp.CodeUnavailable, "the credential provisioner did not answer in time")
 
-// turn waits until fewer than maxCalls requests are with the provisioner.
-func (s *source) turn(ctx context.Context) error {
+// acquire waits until fewer than maxCalls requests to the provisioner are running.
+func (s *source) acquire(ctx context.Context) error {
 	select {
 	case s.slots <- struct{}{}:
 		return nil
@@ -115,17 +114,16 @@ func (s *source) turn(ctx context.Context) error {
 	}
 }
 
-func (s *source) turned() { <-s.slots }
+func (s *source) release() { <-s.slots }
 
-// intend makes it durable that the provisioner is asked, before it is: a crash
-// until the answer is recorded leaves an intent, which is revoked. It returns the
-// revision of the row. A caller that leaves does not end this or any other
-// commit: their outcome would not be known.
+// intend makes the intent durable before the provisioner is called: after a crash without an
+// answer the intent is revoked. It returns the revision of the row. The commit does not use
+// the caller's context, because a cancelled commit has an unknown outcome.
 func (s *source) intend(r *row) (uint64, error) {
 	rev, err := s.v.begin(r)
 	if err != nil {
 		if !errors.Is(err, store.ErrConflict) { // else it is of another call
-			s.settle(&task{key: r.key(), n: 1})
+			s.enqueue(&task{key: r.key(), n: 1})
 		}
 		return 0, fmt.Errorf("record the intent: %w", err)
 	}
@@ -146,7 +144,7 @@ func (s *source) failed(ctx context.Context, r *row, rev uint64, err error) erro
 	} else {
 		v.counted("issue", "error")
 	}
-	s.settle(&task{key: r.key(), n: 1})
+	s.enqueue(&task{key: r.key(), n: 1})
 	return err
 }
 
@@ -214,14 +212,14 @@ func (s *source) issued(r *row, rev uint64, list []Credential, g *Grant) error {
 		r.Parts = append(r.Parts, part{ID: list[i].ID, Upstream: list[i].Upstream})
 	}
 	if err := v.write(v.ctx, r, rev); err != nil {
-		s.settle(&task{key: r.key(), n: r.count()})
+		s.enqueue(&task{key: r.key(), n: r.count()})
 		return fmt.Errorf("record what was issued: %w", err)
 	}
 	live := *r
 	live.State, live.Parts = Live, v.seal(r.Job, list)
 	rec, err := live.record(rev + 1)
 	if err != nil {
-		s.settle(&task{key: r.key(), n: r.count()})
+		s.enqueue(&task{key: r.key(), n: r.count()})
 		return err
 	}
 	for i := range live.Parts {

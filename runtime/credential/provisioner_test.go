@@ -87,7 +87,7 @@ func TestProvisionerPool(t *testing.T) {
 	}
 }
 
-// Each generation of a job gets another value, and keeps it when it is asked again.
+// Each generation of a job gets another value. A repeated call returns the same value.
 func TestPoolRotates(t *testing.T) {
 	p, err := OpenPool(private(t, "sk-00000001\nsk-00000002"), "https://llm.example", "")
 	if err != nil {
@@ -302,7 +302,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// script is a command that is written in shell.
+// script returns a command written in shell.
 func script(t *testing.T, text string) *Command {
 	return NewCommand([]string{"/bin/sh", "-c", text}, "https://llm.example", "")
 }
@@ -355,8 +355,7 @@ func TestCommandFailures(t *testing.T) {
 	}
 }
 
-// A program that hangs is ended with all it has started, also when it does not
-// want to.
+// A hanging program is killed with all its children, even if it ignores SIGTERM.
 func TestCommandThatHangs(t *testing.T) {
 	for name, text := range map[string]string{"hangs": "sleep 100 & echo $! > %s; wait", "ignores SIGTERM": "trap '' TERM; sleep 100 & echo $! > %s; while :; do sleep 100; done"} {
 		t.Run(name, func(t *testing.T) {

@@ -30,7 +30,7 @@ type source struct {
 	v         *Vault
 	slots     chan struct{} // of requests to issue
 	waiting   atomic.Int64  // of them
-	unrevoked atomic.Int64  // rows that are not settled
+	unrevoked atomic.Int64  // queued rows
 
 	mu    sync.Mutex
 	inbox []*task
@@ -53,9 +53,9 @@ type task struct {
 	busy   bool // run's
 }
 
-// settle queues a row. The state of the row, read in the background, decides whether its
+// enqueue queues a row. The state of the row, read in the background, decides whether its
 // credentials are revoked.
-func (s *source) settle(t *task) {
+func (s *source) enqueue(t *task) {
 	if limit := time.Now().Add(lastRetry); t.due.After(limit) {
 		t.due = limit // the clock went back
 	}
@@ -70,8 +70,8 @@ func (s *source) settle(t *task) {
 	}
 }
 
-// settled ends a task.
-func (s *source) settled(t *task) {
+// finish ends a task.
+func (s *source) finish(t *task) {
 	for _, value := range t.values {
 		s.v.opts.Redactor.Forget(value)
 	}
@@ -79,7 +79,7 @@ func (s *source) settled(t *task) {
 	s.unrevoked.Add(-1)
 }
 
-// run gives tasks that are due to goroutines until the vault is closed.
+// run starts a goroutine for each due task, until the vault is closed.
 func (s *source) run() {
 	var (
 		queue   queue
@@ -90,7 +90,7 @@ func (s *source) run() {
 	)
 	defer timer.Stop()
 	for {
-		for _, t := range s.take() {
+		for _, t := range s.drain() {
 			s.accept(t, known, &queue)
 		}
 		for now := time.Now(); running < maxCalls && len(queue) > 0 && !queue[0].due.After(now); running++ {
@@ -118,7 +118,7 @@ func (s *source) run() {
 	}
 }
 
-func (s *source) take() []*task {
+func (s *source) drain() []*task {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := s.inbox
@@ -126,8 +126,8 @@ func (s *source) take() []*task {
 	return list
 }
 
-// accept takes a task in. One for a row that has one already makes that one be
-// done again, at once.
+// accept adds a task to the queue. A second task for the same row is merged into the first
+// one, which then runs at the earlier time, or once more if it is running.
 func (s *source) accept(t *task, known map[string]*task, q *queue) {
 	old := known[t.key]
 	switch {
@@ -141,10 +141,10 @@ func (s *source) accept(t *task, known map[string]*task, q *queue) {
 		old.due = t.due
 		heap.Init(q)
 	}
-	s.settled(t)
+	s.finish(t)
 }
 
-// put takes a task back after an attempt.
+// put requeues a task after an attempt, or finishes it if its due time is zero.
 func (s *source) put(t *task, known map[string]*task, q *queue) {
 	t.busy = false
 	if t.again {
@@ -152,13 +152,13 @@ func (s *source) put(t *task, known map[string]*task, q *queue) {
 	}
 	if t.due.IsZero() {
 		delete(known, t.key)
-		s.settled(t)
+		s.finish(t)
 		return
 	}
 	heap.Push(q, t)
 }
 
-// attempt settles a row; t.due is when to do it again, or zero.
+// attempt processes a row. It sets t.due to the time of the next attempt, or zero.
 func (s *source) attempt(ctx context.Context, t *task) {
 	next, err := s.try(ctx, t.key)
 	switch {
@@ -187,7 +187,7 @@ func (s *source) try(ctx context.Context, key string) (time.Time, error) {
 		return time.Time{}, err
 	}
 	if r.State != Revoking {
-		on, err := s.goesOn(ctx, &r, rec.Rev)
+		on, err := s.jobActive(ctx, &r, rec.Rev)
 		switch {
 		case err != nil:
 			return time.Time{}, err
@@ -196,8 +196,8 @@ func (s *source) try(ctx context.Context, key string) (time.Time, error) {
 		case on:
 			return time.Time{}, nil
 		}
-		// The accepting commit needs the revision that this takes away: from here
-		// on the job cannot come to exist.
+		// The accepting commit requires the revision replaced here: from now on the job cannot be
+		// accepted.
 		r = r.revoking()
 		if err := s.v.write(ctx, &r, rec.Rev); err != nil {
 			return time.Time{}, err
@@ -207,20 +207,19 @@ func (s *source) try(ctx context.Context, key string) (time.Time, error) {
 	return s.revoke(ctx, &r, rec.Rev)
 }
 
-// goesOn reports whether a row's job has been accepted and has not ended: then a
-// later generation is not given up before it is live. The values of a live row
-// are then at hand again: before the job is looked at, so that an Ended
-// in between finds them.
-func (s *source) goesOn(ctx context.Context, r *row, rev uint64) (bool, error) {
+// jobActive reports whether a row's job is accepted and active; then a later generation is not
+// revoked before it is live. For a live row it holds the values before it looks at the job, so
+// that a concurrent Ended finds them.
+func (s *source) jobActive(ctx context.Context, r *row, rev uint64) (bool, error) {
 	if r.State != Live && r.generation() == 1 {
 		return false, nil
 	}
-	over, err := s.v.over(ctx, r.Job)
+	over, err := s.v.jobEnded(ctx, r.Job)
 	if over || err != nil || r.State != Live {
 		return err == nil && !over, err
 	}
 	s.v.hold(s.v.open(r, rev))
-	over, err = s.v.over(ctx, r.Job)
+	over, err = s.v.jobEnded(ctx, r.Job)
 	if over || err != nil {
 		s.v.drop(r)
 	}
@@ -231,7 +230,7 @@ func (s *source) goesOn(ctx context.Context, r *row, rev uint64) (bool, error) {
 func (v *Vault) drop(r *row) {
 	g, left := v.dropped(r)
 	if left {
-		v.source(r.Source).settle(&task{key: g.row.nextKey(), n: g.row.count()})
+		v.source(r.Source).enqueue(&task{key: g.row.nextKey(), n: g.row.count()})
 	}
 }
 
@@ -252,7 +251,7 @@ func (v *Vault) dropped(r *row) (g *grant, left bool) {
 	} else {
 		v.held[r.Job] = list
 	}
-	return g, g.leaveLocked()
+	return g, g.releaseLocked()
 }
 
 // revoke calls the provisioner for all credentials of the row and stores those that failed.
@@ -284,11 +283,11 @@ func (s *source) revoke(ctx context.Context, r *row, rev uint64) (time.Time, err
 	r.Error = s.v.errorText(failure)
 	s.v.opts.Logger.Warn().Str("job_id", string(r.Job)).Str("provisioner", s.Name).Int("attempts", r.Failed).Str("error", r.Error).
 		Msg("a credential is not revoked yet")
-	return s.keep(ctx, r, rev)
+	return s.saveAttempt(ctx, r, rev)
 }
 
-// keep stores how an attempt went. Losing that is harmless.
-func (s *source) keep(ctx context.Context, r *row, rev uint64) (time.Time, error) {
+// saveAttempt stores the outcome of an attempt. Losing the write is harmless.
+func (s *source) saveAttempt(ctx context.Context, r *row, rev uint64) (time.Time, error) {
 	rec, err := r.record(rev)
 	if err != nil {
 		return time.Time{}, err
@@ -309,7 +308,7 @@ func (s *source) call(ctx context.Context, ref Ref) error {
 	return err
 }
 
-// errorText is an error as it may be kept: without values, and short.
+// errorText returns the stored form of an error: short and without values.
 func (v *Vault) errorText(err error) string {
 	return clip.Text(string(v.Scrub([]byte(err.Error()))), maxError)
 }
@@ -351,12 +350,12 @@ func (v *Vault) Forget(ctx context.Context, job arcp.JobID, provisioner string, 
 	}
 	return commit(ctx, store.NewWrite().Put(records...), func(err error) {
 		for i := 0; i < len(list) && err == nil; i++ {
-			v.source(provisioner).settle(&task{key: list[i].Key}) // which finds that it is gone
+			v.source(provisioner).enqueue(&task{key: list[i].Key}) // which finds that it is gone
 		}
 	})
 }
 
-// queue is a heap of tasks, the one that is due first on top.
+// queue is a heap of tasks, ordered by due time.
 type queue []*task
 
 func (q queue) Len() int           { return len(q) }

@@ -11,9 +11,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// margin is how long before its end a credential is rotated at the latest, and
-// how soon after it was issued at the earliest: a provisioner whose credentials
-// live no longer is not asked all the time.
+// margin is the minimum time between a rotation and the credential's end, and between an issue
+// and the next rotation. The latter limits the rate for credentials with a very short life.
 const margin = 10 * time.Second
 
 // Jobs is the vault's view of the job engine. Its methods are called by many goroutines and
@@ -35,8 +34,8 @@ func (v *Vault) RotateFor(jobs Jobs) {
 	v.jobs = jobs
 }
 
-// Rotation is a new generation of a job's credentials from one provisioner, which
-// its job is about to make live in the place of the last.
+// Rotation is a new generation of a job's credentials from one provisioner, on its way to
+// replace the present one.
 type Rotation struct {
 	Job arcp.JobID
 	IDs []string // of the credentials: those that they have had all along
@@ -47,8 +46,8 @@ type Rotation struct {
 	donec chan error // buffered 1
 }
 
-// Records make the new generation live and give up the last one. at is the
-// position of the first of the events in the job's log.
+// Records returns the records that make the new generation live and retire the previous one.
+// at is the position of the first event in the job's log.
 func (r *Rotation) Records(at uint64) ([]store.Record, error) {
 	r.to.row.State, r.to.row.Announced = Live, at
 	live, err := r.to.row.record(r.to.rev - 1)
@@ -89,12 +88,12 @@ func (r row) replaced(by *row) row {
 	return old
 }
 
-// unnamed reports whether there is a credential without a handle.
+// unnamed reports whether a credential lacks a handle.
 func (r *row) unnamed() bool {
 	return slices.ContainsFunc(r.Parts, func(p part) bool { return p.Upstream == "" })
 }
 
-// expires is when the first of the credentials ends; zero: none does.
+// expires returns the earliest end of the credentials; zero: none ends.
 func (r *row) expires() (end time.Time) {
 	for i := range r.Parts {
 		if e := r.Parts[i].ExpiresAt; !e.IsZero() && (end.IsZero() || e.Before(end)) {
@@ -104,8 +103,8 @@ func (r *row) expires() (end time.Time) {
 	return end
 }
 
-// rotateAt is when the credentials are to be rotated because they end: after four
-// fifths of their life; zero: never.
+// rotateAt returns the time of the next rotation, after four fifths of the credentials' life;
+// zero: never.
 func (r *row) rotateAt() time.Time {
 	end := r.expires()
 	if end.IsZero() {
@@ -122,8 +121,7 @@ func (r *row) rotateAt() time.Time {
 	return at
 }
 
-// armLocked sets the clock for the next rotation of a grant, if there is to be
-// one. It is called with v.mu.
+// armLocked sets the timer of a grant's next rotation, if one is needed. It requires v.mu.
 func (v *Vault) armLocked(g *grant) {
 	if v.jobs == nil || v.closed || g.gone || g.rotating {
 		return
@@ -158,9 +156,9 @@ func (v *Vault) rotateDue(g *grant) {
 	}
 }
 
-// leaveLocked says that a grant is not the one that counts any more. It is called
-// with v.mu. If it returns true a row of the next generation is left alone.
-func (g *grant) leaveLocked() bool {
+// releaseLocked marks a grant as not held and stops its timer. It requires v.mu. It returns true
+// if the caller must enqueue the row of the next generation.
+func (g *grant) releaseLocked() bool {
 	g.gone = true
 	if g.due != nil {
 		g.due.Stop()
@@ -256,7 +254,7 @@ func (v *Vault) rotate(g *grant, due bool) error {
 	v.armLocked(g)
 	v.mu.Unlock()
 	if left {
-		s.settle(&task{key: g.row.nextKey(), n: g.row.count()})
+		s.enqueue(&task{key: g.row.nextKey(), n: g.row.count()})
 	}
 	_, refused := errors.AsType[*Refused](err)
 	switch {
@@ -302,7 +300,7 @@ func (s *source) rotate(g *grant, due bool) error {
 			to, err = s.reissue(ctx, g, &req, r, rev)
 		}
 	case r.State == Live: // it was not known that the write had happened
-		v.settledLate(g, r, rev)
+		v.adopt(g, r, rev)
 		return nil
 	default:
 		err = ErrEnded
@@ -339,8 +337,8 @@ func (s *source) next(ctx context.Context, g *grant) (*row, uint64, error) {
 	return &r, rec.Rev, err
 }
 
-// expect notes that there is a row of the generation behind that which a job has.
-// It is false if the job has another one, or none.
+// expect marks the next generation of a held grant as pending. It returns false if the job
+// holds no previous generation.
 func (v *Vault) expect(r *row) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -356,8 +354,8 @@ func (v *Vault) expect(r *row) bool {
 	return false
 }
 
-// settledLate takes note of a rotation that had happened.
-func (v *Vault) settledLate(g *grant, r *row, rev uint64) {
+// adopt holds the grant of a rotation whose commit turned out to have succeeded.
+func (v *Vault) adopt(g *grant, r *row, rev uint64) {
 	v.mu.Lock()
 	g.pending = false
 	v.mu.Unlock()
@@ -374,10 +372,10 @@ func (s *source) reissue(ctx context.Context, g *grant, req *Request, r *row, re
 	if n := s.unrevoked.Load(); !again && n >= int64(v.opts.MaxUnrevoked) {
 		return nil, arcp.Errorf(arcp.CodeUnavailable, "no more credentials are issued until earlier ones are revoked")
 	}
-	if err := s.turn(ctx); err != nil {
+	if err := s.acquire(ctx); err != nil {
 		return nil, err
 	}
-	defer s.turned()
+	defer s.release()
 	if !again {
 		*r = row{Job: g.row.Job, Source: s.Name, Generation: req.Generation, Principal: g.row.Principal, Agent: g.row.Agent, State: Intent, CreatedAt: time.Now()}
 		v.setPending(g, true)
@@ -389,7 +387,7 @@ func (s *source) reissue(ctx context.Context, g *grant, req *Request, r *row, re
 	list, err := s.Provisioner.Issue(ctx, *req)
 	if err == nil {
 		if err = checkAll(list, req); err == nil {
-			err = g.take(list)
+			err = g.match(list)
 		}
 	}
 	if err != nil {
@@ -432,9 +430,9 @@ func (s *source) notIssued(ctx context.Context, g *grant, r *row, rev uint64, ag
 
 var errSame = errors.New("it gave what the job has already")
 
-// take matches newly issued credentials with those of the grant: it sorts them in the grant's
+// match pairs newly issued credentials with those of the grant: it sorts them in the grant's
 // order and assigns the grant's ids.
-func (g *grant) take(list []Credential) error {
+func (g *grant) match(list []Credential) error {
 	bad := func(why error) error {
 		return fmt.Errorf("%w: %w", arcp.Errorf(arcp.CodeInternal, "the credential provisioner gave an answer that cannot be used"), why)
 	}
@@ -480,8 +478,8 @@ func (s *source) replace(g, to *grant) error {
 	return nil
 }
 
-// Announced is the new value that an event of a job, by its position in the job's
-// log, tells of; false if it tells of none, or the value has been replaced since.
+// Announced returns the new value announced by an event, given its position in the job's log.
+// It returns false if the event announces none, or the value has been replaced since.
 func (v *Vault) Announced(job arcp.JobID, at uint64) (Secret, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -30,7 +30,7 @@ func generationKey(job arcp.JobID, source string, n int) string {
 // State is where the credentials of a job from one provisioner are on their way.
 type State string
 
-// The states. There is no row before the first and after the last.
+// The states of a row. A row is created as an intent and deleted after the revocation.
 const (
 	// Intent: the provisioner is about to be asked, or its answer was lost.
 	Intent State = "intent"
@@ -38,8 +38,8 @@ const (
 	// yet and the value is in memory only. In a later one the value is sealed in the row, and the
 	// job still uses the previous generation.
 	Issued State = "issued"
-	// Live: the job was accepted in the same commit, which keeps the value sealed,
-	// or the generation before was given up in it.
+	// Live: the commit that set this state also accepted the job and sealed the value, or it
+	// replaced the previous generation.
 	Live State = "live"
 	// Revoking: the job has ended in the same commit, which erased the value, or
 	// the next generation became live in it, or the job never was accepted.
@@ -55,7 +55,7 @@ type row struct {
 	Agent      string     `json:"agent,omitzero"`
 	State      State      `json:"state"`
 	CreatedAt  time.Time  `json:"created_at"`
-	Unknown    bool       `json:"unknown,omitzero"` // revoke whatever the job was given, beside Parts
+	Unknown    bool       `json:"unknown,omitzero"` // revoke all credentials of the job, in addition to Parts
 	Parts      []part     `json:"credentials,omitempty"`
 	Announced  uint64     `json:"announced,omitzero"` // position of the event of Parts[0] in the job's log; the others follow
 	Failed     int        `json:"failed,omitzero"`    // attempts to revoke
@@ -63,7 +63,7 @@ type row struct {
 	Error      string     `json:"error,omitzero"` // of the last attempt
 }
 
-// part is one credential. Once it is to be revoked only its names are left.
+// part is one credential. In state Revoking only its id and handle are left.
 type part struct {
 	ID          string    `json:"id"`
 	Upstream    string    `json:"handle,omitzero"`
@@ -108,7 +108,7 @@ func (r *row) generation() int { return max(1, r.Generation) }
 
 func (r *row) key() string { return generationKey(r.Job, r.Source, r.generation()) }
 
-// nextKey is where the generation behind it is kept.
+// nextKey returns the key of the next generation's row.
 func (r *row) nextKey() string { return generationKey(r.Job, r.Source, r.generation()+1) }
 
 // record is the change from a revision of the row to this.

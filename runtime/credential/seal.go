@@ -42,8 +42,8 @@ type sealKey struct {
 	aead cipher.AEAD
 }
 
-// NewSealer seals with the first of the keys, of 32 bytes each, and opens with
-// all of them.
+// NewSealer returns a Sealer that seals with the first key and opens with all keys. A key has
+// 32 bytes.
 func NewSealer(keys ...[]byte) (*Sealer, error) {
 	if len(keys) == 0 || len(keys) > maxKeys {
 		return nil, fmt.Errorf("%d keys: want 1 to %d", len(keys), maxKeys)
@@ -67,8 +67,7 @@ func NewSealer(keys ...[]byte) (*Sealer, error) {
 	return s, nil
 }
 
-// EphemeralSealer has a key that is gone with the process, for a store that is
-// too.
+// EphemeralSealer returns a Sealer with a random key in memory, for a store in memory.
 func EphemeralSealer() *Sealer {
 	s, err := NewSealer(newKey())
 	if err != nil {
@@ -83,8 +82,8 @@ func newKey() []byte {
 	return key
 }
 
-// LoadSealer reads a key file: 64 hex digits a line, the first key seals. Only
-// its owner may have access to it.
+// LoadSealer reads a key file with 64 hex digits a line. The first key seals. Only the file's
+// owner may have access to it.
 func LoadSealer(path string) (*Sealer, error) {
 	data, err := readPrivate(path)
 	if err != nil {
@@ -104,8 +103,7 @@ func LoadSealer(path string) (*Sealer, error) {
 	return NewSealer(keys...)
 }
 
-// OpenSealer reads the key file of a data directory. If there is none it makes
-// one, which appears whole or not at all and is durable.
+// OpenSealer reads the key file of a data directory, or creates it atomically and durably.
 func OpenSealer(dir string) (*Sealer, error) {
 	path := filepath.Join(dir, KeyFile)
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
@@ -193,8 +191,8 @@ func readPrivate(path string) ([]byte, error) {
 	return data, err
 }
 
-// lines yields the lines of a file with their numbers, without space around
-// them, empty ones and comments.
+// lines yields the trimmed lines of a file with their numbers, without empty lines and
+// comments.
 func lines(data []byte) func(yield func(int, []byte) bool) {
 	return func(yield func(int, []byte) bool) {
 		n := 0

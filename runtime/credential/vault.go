@@ -63,7 +63,7 @@ type Reader interface {
 
 // Source is a named provisioner with the tools it serves.
 type Source struct {
-	Name        string   // unique; rows are kept under it
+	Name        string   // unique; part of the keys of its rows
 	For         []string // patterns of path.Match; a job whose tool matches one gets credentials
 	Provisioner Provisioner
 }
@@ -74,13 +74,12 @@ type Options struct {
 	Log          Committer
 	Store        Reader
 	Sealer       *Sealer
-	Redactor     *Redactor // told of every value; nil: one of its own
+	Redactor     *Redactor // knows every value; nil: a new one
 	MaxUnrevoked int       // of a provisioner; 0: DefaultMaxUnrevoked
 	Logger       zerolog.Logger
 
-	// Unrevoked, if set, is told how many credentials are not revoked though their
-	// job has ended, is unknown or has others, whenever that changes. It must neither block nor
-	// call the vault.
+	// Unrevoked, if set, is called with the number of unrevoked credentials of ended, unknown and
+	// rotated jobs at each change. It must neither block nor call the vault.
 	Unrevoked func(n int)
 	// Operation, if set, counts: op is issue, rotate or revoke, result ok, refused or error.
 	Operation func(op, result string)
@@ -102,7 +101,7 @@ type Vault struct {
 	unrevoked int
 }
 
-// grant is a live row, or one that will be.
+// grant is a row that is live, or about to be, with its values.
 type grant struct {
 	row    row
 	rev    uint64   // of the live row
@@ -180,8 +179,8 @@ func (v *Vault) find(name string) *source {
 	return nil
 }
 
-// source is the one with a name. One that is not configured any more keeps its
-// rows until it is configured again, or they are told to be forgotten.
+// source returns the source with a name. A name that is not configured gets a source that
+// fails each revocation: its rows stay until it is configured again, or Forget deletes them.
 func (v *Vault) source(name string) *source {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -216,7 +215,7 @@ func (v *Vault) Close() {
 	v.mu.Lock()
 	for _, list := range v.held {
 		for _, g := range list {
-			g.leaveLocked()
+			g.releaseLocked()
 		}
 	}
 	clear(v.held)
@@ -284,13 +283,13 @@ func (p *part) public() arcp.Credential {
 // hold adds a grant to the values in memory and has the grant of an earlier generation
 // revoked. It ignores a generation that is already held.
 func (v *Vault) hold(g *grant) {
-	if old := v.keep(g); old != nil {
-		v.source(old.row.Source).settle(&task{key: old.row.key(), n: old.row.count(), values: old.values})
+	if old := v.replaceHeld(g); old != nil {
+		v.source(old.row.Source).enqueue(&task{key: old.row.key(), n: old.row.count(), values: old.values})
 	}
 }
 
-// keep adds g like hold and returns the grant it replaces, or nil.
-func (v *Vault) keep(g *grant) (old *grant) {
+// replaceHeld adds g like hold and returns the grant it replaces, or nil.
+func (v *Vault) replaceHeld(g *grant) (old *grant) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	list := v.held[g.row.Job]
@@ -300,7 +299,7 @@ func (v *Vault) keep(g *grant) (old *grant) {
 		return nil
 	case i >= 0:
 		old = list[i]
-		old.leaveLocked()
+		old.releaseLocked()
 		list[i] = g
 	default:
 		v.held[g.row.Job] = append(list, g)
@@ -329,26 +328,25 @@ func (v *Vault) Ending(job arcp.JobID) ([]store.Record, error) {
 	return list, nil
 }
 
-// Ended says that a job has ended durably: its values are not given out any more
-// and its credentials revoked in the background. It does not block; for a job
-// without credentials it does nothing. If the job has not ended after all nothing
-// is revoked.
+// Ended reports the durable end of a job. Its values are dropped and its credentials revoked
+// in the background. Ended does not block, and does nothing for a job without credentials. It
+// is harmless if the job is still active in the store: nothing is revoked then.
 func (v *Vault) Ended(job arcp.JobID) {
 	v.mu.Lock()
 	grants := v.held[job]
 	delete(v.held, job)
 	var left []*grant
 	for _, g := range grants {
-		if g.leaveLocked() {
+		if g.releaseLocked() {
 			left = append(left, g)
 		}
 	}
 	v.mu.Unlock()
 	for _, g := range grants {
-		v.source(g.row.Source).settle(&task{key: g.row.key(), n: g.row.count(), values: g.values})
+		v.source(g.row.Source).enqueue(&task{key: g.row.key(), n: g.row.count(), values: g.values})
 	}
 	for _, g := range left {
-		v.source(g.row.Source).settle(&task{key: g.row.nextKey(), n: g.row.count()})
+		v.source(g.row.Source).enqueue(&task{key: g.row.nextKey(), n: g.row.count()})
 	}
 }
 
@@ -385,8 +383,8 @@ func (v *Vault) erase(ctx context.Context, key string, rev uint64) error {
 	return err
 }
 
-// over reports whether a job has ended, or does not exist.
-func (v *Vault) over(ctx context.Context, job arcp.JobID) (bool, error) {
+// jobEnded reports whether a job has ended, or is unknown.
+func (v *Vault) jobEnded(ctx context.Context, job arcp.JobID) (bool, error) {
 	row, err := v.opts.Store.Job(ctx, job)
 	if errors.Is(err, store.ErrNotFound) {
 		return true, nil
@@ -394,8 +392,8 @@ func (v *Vault) over(ctx context.Context, job arcp.JobID) (bool, error) {
 	return err == nil && row.State.Terminal(), err
 }
 
-// open reads the values of a live row. One that does not open is logged: the
-// credential is then of no use, but revoked like any other.
+// open decrypts the values of a live row. A value that does not open is logged; its credential
+// is unusable, but revoked like any other.
 func (v *Vault) open(r *row, rev uint64) *grant {
 	g := &grant{row: *r, rev: rev, values: make([]Secret, len(r.Parts))}
 	for i := range r.Parts {
@@ -418,7 +416,7 @@ func (v *Vault) Recover(ctx context.Context) error {
 	}
 	v.restore(list)
 	for i := range list {
-		if err := v.takeUp(ctx, &list[i]); err != nil {
+		if err := v.recoverRow(ctx, &list[i]); err != nil {
 			return fmt.Errorf("recover credentials: %w", err)
 		}
 	}
@@ -431,7 +429,7 @@ type revised struct {
 	rev uint64
 }
 
-// scan reads all rows. One that cannot be read is logged and stays unrevoked.
+// scan reads all rows. An unreadable row is logged and stays unrevoked.
 func (v *Vault) scan(ctx context.Context) (list []revised, err error) {
 	broken := 0
 	err = v.opts.Store.Records(ctx, rows, "", func(rec store.Record) bool {
@@ -448,7 +446,7 @@ func (v *Vault) scan(ctx context.Context) (list []revised, err error) {
 	return list, err
 }
 
-// Kept reports whether a store has credentials that were not revoked, sealed as they are.
+// Kept reports whether a store contains unrevoked credentials.
 func Kept(ctx context.Context, st store.Store) (found bool, err error) {
 	err = st.Records(ctx, rows, "", func(store.Record) bool {
 		found = true
@@ -471,10 +469,10 @@ func (v *Vault) restore(list []revised) {
 	}
 }
 
-// takeUp holds a row whose job is active, and has any other row revoked.
-func (v *Vault) takeUp(ctx context.Context, f *revised) error {
+// recoverRow holds a row whose job is active, and has any other row revoked.
+func (v *Vault) recoverRow(ctx context.Context, f *revised) error {
 	if f.row.State == Live {
-		over, err := v.over(ctx, f.row.Job)
+		over, err := v.jobEnded(ctx, f.row.Job)
 		if err != nil {
 			return err
 		}
@@ -483,7 +481,7 @@ func (v *Vault) takeUp(ctx context.Context, f *revised) error {
 			return nil
 		}
 	}
-	v.source(f.row.Source).settle(&task{key: f.row.key(), n: f.row.count(), due: f.row.NextAt})
+	v.source(f.row.Source).enqueue(&task{key: f.row.key(), n: f.row.count(), due: f.row.NextAt})
 	return nil
 }
 
