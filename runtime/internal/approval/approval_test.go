@@ -16,7 +16,7 @@ var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func at(d time.Duration) time.Time { return t0.Add(d) }
 
-// question is a pending one of alice, whose session sess_ask asks or owns it.
+// question returns a pending question of alice's session sess_ask.
 func question(k Kind) Row {
 	r := Row{ID: "approval-1", Kind: k, Principal: "alice", Session: "sess_ask", Job: "job_1", Action: "?",
 		CreatedAt: t0, ExpiresAt: at(time.Hour), Status: Pending}
@@ -33,7 +33,7 @@ func question(k Kind) Row {
 
 var kinds = []Kind{Permission, Input, Choice, Gate, Owned}
 
-// yes is a good answer to a kind, and no the one that refuses.
+// yes returns a valid affirmative answer to a kind of question.
 func yes(k Kind) *Answer {
 	switch k {
 	case Permission:
@@ -161,8 +161,8 @@ func TestWants(t *testing.T) {
 	}
 }
 
-// A foreign admin is asked for an approval when the delay is over, and may give it
-// before; the principal's own at once.
+// An admin of another principal is asked for an approval after the delay, and may answer
+// before it. An admin of the same principal is asked at once.
 func TestEscalate(t *testing.T) {
 	admin, own := actors()["admin"], &Actor{Principal: "alice", Session: "sess_2", HumanInput: true, Admin: true}
 	r := question(Gate)

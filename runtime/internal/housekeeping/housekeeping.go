@@ -199,8 +199,8 @@ func (j *Janitor) unacknowledged(ctx context.Context, e *session.Expired, now ti
 // approvalsEvery is how often the janitor looks at the settled questions.
 const approvalsEvery = time.Minute
 
-// approvals settles approvals whose time or session is over, and deletes those
-// that were settled longer than the retention ago.
+// approvals closes approvals that have expired or whose session has ended, and deletes those
+// closed before the retention.
 func (j *Janitor) approvals(ctx context.Context, now time.Time) (more bool, err error) {
 	j.opts.Questions.EndOverdue(ctx, now)
 	if j.opts.Retention <= 0 || j.at == "" && now.Sub(j.looked) < approvalsEvery {
@@ -275,9 +275,9 @@ func (j *Janitor) trimFeed(ctx context.Context, principal string, before time.Ti
 	return more, errors.Join(err, failed)
 }
 
-// stale is how far a feed goes, from a position on, that is older than a time or
-// of deleted jobs: commits are not quite in the order of time, so some are
-// deleted while an event before theirs is still kept.
+// stale returns the last position of a feed's entries that are older than before or belong to
+// deleted jobs. Commits are not strictly ordered by time, so a deleted job may follow an event
+// that is still retained.
 func (j *Janitor) stale(ctx context.Context, principal string, after uint64, before time.Time) (upTo uint64, more bool, err error) {
 	upTo = after
 	for n := 0; n < eventsStep; n++ {
@@ -332,8 +332,8 @@ func (j *Janitor) ended(ctx context.Context, before time.Time) (list []endedJob,
 	return list, err
 }
 
-// measure fills in the sizes of the first jobs, of as many as take a number of
-// bytes together, and returns those.
+// measure sets the sizes of the first jobs until their sum reaches enough, and returns those
+// jobs.
 func (j *Janitor) measure(ctx context.Context, list []endedJob, enough int64) ([]endedJob, error) {
 	for i := range list {
 		if enough <= 0 {
@@ -437,7 +437,7 @@ func (o *owed) add(now time.Time, n int64) {
 	o.bytes += n
 }
 
-// look takes the size of the store into account.
+// look updates the estimate with the present size of the store.
 func (o *owed) look(now time.Time, size int64) {
 	o.bytes = max(o.bytes-max(o.size-size, 0), 0)
 	o.size = size

@@ -12,12 +12,11 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// sightingPrefix begins the keys of the records of clients that have proved
-// themselves; the client follows. Losing some in a crash means that these have to
-// prove themselves again, so they are written without waiting for the disk.
+// sightingPrefix is the key prefix of the records of known clients; the client follows. They
+// are written without sync: a client whose record is lost in a crash is challenged again.
 const sightingPrefix = "sighting/"
 
-// sightingRecord is such a client as it is kept.
+// sightingRecord is the stored form of a known client.
 type sightingRecord struct {
 	At time.Time `json:"at"`
 }

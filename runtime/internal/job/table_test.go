@@ -12,8 +12,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the files in testdata")
 
-// grid says the table once more, by hand: a row a state, a column an input, a
-// dot where nothing happens.
+// grid repeats the transition table by hand: a row a state, a column an input, a dot for no
+// transition.
 const grid = `
           queue  start   complete  fail   cancel    give_up   hard_stop block   unblock manual  beat    silence hold    return  window timeout retry  pause  rewind restart
 accepted  queued running .         failed cancelled cancelled .         .       .       .       .       .       .       .       .      .       .      .      .      .

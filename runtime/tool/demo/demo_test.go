@@ -52,7 +52,7 @@ func TestInventory(t *testing.T) {
 	}
 }
 
-// Each case is one call as a client would make it, in a bubble.
+// Each case is one call by a client, in a synctest bubble.
 func TestCalls(t *testing.T) {
 	for _, c := range []struct {
 		tool, args string

@@ -16,7 +16,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// leasingJob is a job that can take leases, and nothing else.
+// leasingJob is a job that only supports leases.
 type leasingJob struct {
 	tool.Host
 	refuse error
