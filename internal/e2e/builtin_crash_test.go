@@ -15,8 +15,8 @@ import (
 )
 
 // TestBuiltinCallsAreWhole kills a runtime repeatedly while clients call its built-in tools in
-// pipelines. An interrupted call is sent again under its id. Each must succeed, and its change
-// must exist once: a half-done call would fail as interrupted, or conflict with its own
+// pipelines. An interrupted call is sent again under its id. Each call must succeed and change
+// the state exactly once: a partial call would fail as interrupted, or conflict with its own
 // change.
 func TestBuiltinCallsAreWhole(t *testing.T) {
 	const rounds, sessions, pipelines = 12, 2, 12
@@ -94,7 +94,7 @@ func (u *caller) call(ctx context.Context, c *client.Client, tool string, args a
 
 type args map[string]any
 
-// expect calls a tool whose answer has a member with a value.
+// expect calls a tool and checks the value of a member of its answer.
 func (u *caller) expect(ctx context.Context, c *client.Client, tool string, a args, member string, want any) (map[string]any, error) {
 	out, err := u.call(ctx, c, tool, a)
 	if err == nil && out[member] != want {
@@ -176,7 +176,7 @@ func (u *caller) approvals(ctx context.Context, n int) error {
 	return nil
 }
 
-// gates are approvals that another session gives, or that are withdrawn.
+// gates requests approvals, which another session answers or the requesting session cancels.
 func (u *caller) gates(ctx context.Context, n int) error {
 	for _, tool := range []string{"approval.resolve", "approval.answer", "approval.cancel"} {
 		asked, err := u.expect(ctx, u.asks, "approval.request", args{"action": fmt.Sprintf("%s %d", u.name, n), "system_level": true}, "status", "pending")
@@ -233,7 +233,7 @@ func (u *caller) sessions(ctx context.Context, n int) error {
 	return err
 }
 
-// connect opens another session, as soon as there is a runtime.
+// connect opens another session as soon as the runtime accepts connections.
 func (u *caller) connect(ctx context.Context) (*client.Client, error) {
 	for {
 		c, err := client.Connect(ctx, u.url, client.Options{Auth: client.Auth{Scheme: "bearer", Token: crashToken}})

@@ -92,7 +92,7 @@ func (p *planted) tooEarly(writes []*store.Write, results []store.Result) error 
 	return p.commit(writes, results)
 }
 
-// reusing gives the first event of a run the number of the one before it.
+// reusing gives the first event of a run the same number as the event before it.
 func (p *planted) reusing(writes []*store.Write, results []store.Result) error {
 	err := p.commit(writes, results)
 	for _, r := range results {
@@ -152,8 +152,8 @@ func servePlanted(plant string) error {
 	return http.Serve(ln, rt.Handler())
 }
 
-// TestChaosFindsPlantedBugs shows that the campaign can fail: it finds bugs that
-// a durable store could have, and none where there is none.
+// TestChaosFindsPlantedBugs checks that the campaign fails for planted bugs of a durable
+// store, and passes without them.
 func TestChaosFindsPlantedBugs(t *testing.T) {
 	endToEnd(t)
 	self, err := os.Executable()

@@ -71,8 +71,8 @@ func (v *victim) Kill() error {
 	return err
 }
 
-// freeAddr returns an address on loopback whose port no connection gets by
-// chance while the server is down.
+// freeAddr returns a loopback address outside the ephemeral ports, so that no connection takes
+// the port while the server is down.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	for range 100 {

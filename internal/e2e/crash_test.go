@@ -25,7 +25,7 @@ const (
 
 const crashToken = "crash-token-0123456789"
 
-// process is a runtime in a process of its own.
+// process is a runtime in a separate process.
 type process struct {
 	cmd     *exec.Cmd
 	url     string

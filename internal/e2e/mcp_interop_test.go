@@ -283,8 +283,7 @@ func useTime(ctx context.Context, t *testing.T, url string) {
 	}
 }
 
-// wantCancelled finds the jobs whose calls the clients have cancelled: all jobs of this tool
-// with many steps.
+// wantCancelled checks that all jobs of the tool with many steps were cancelled.
 func wantCancelled(ctx context.Context, t *testing.T, url string, want int) {
 	c, cancelled := person(ctx, t, url, nil), 0
 	for entry, err := range c.Jobs(ctx, client.ListJobsParams{}) {

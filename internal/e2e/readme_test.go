@@ -24,7 +24,7 @@ func block(t *testing.T, doc []byte, heading, language string) string {
 
 var sayings = regexp.MustCompile("(?s)```sh\n(arcp [^\n]*)\n```")
 
-// A newcomer who types the README's commands gets a tool.
+// The README's commands, typed in order, add a shell command as a tool.
 func TestReadmeAddsAShellCommand(t *testing.T) {
 	doc, err := os.ReadFile("README.md")
 	if err != nil {
@@ -73,8 +73,8 @@ func TestReadmeAddsAShellCommand(t *testing.T) {
 	}
 }
 
-// The commands of jobs are processes of the unit: with the default of systemd they
-// would be told to stop together with the server, and nothing would be drained.
+// Jobs' commands are processes of the unit. With systemd's default they would be stopped
+// together with the server, and a drain would be impossible.
 func TestUnitLetsJobsEnd(t *testing.T) {
 	unit, err := os.ReadFile("deploy/arcp.service")
 	if err != nil {

@@ -63,7 +63,7 @@ func TestRollingRestart(t *testing.T) {
 	p.kill(t)
 }
 
-// use runs one job after the other until it is told to stop, and one at least.
+// use runs at least one job, one after the other, until stopping is set.
 func use(ctx context.Context, c *client.Client, user int, stopping *atomic.Bool, done *atomic.Int64) error {
 	for n := 0; n == 0 || !stopping.Load(); n++ {
 		steps := 5 + n%20
@@ -103,7 +103,7 @@ func counted(ctx context.Context, job *client.Job, steps int) error {
 			if err != nil {
 				return err
 			}
-			if int(p.Current) != at+1 && int(p.Current) != at { // a step that was not yet kept is done again
+			if int(p.Current) != at+1 && int(p.Current) != at { // progress that was not durable is repeated
 				return fmt.Errorf("step %v after %d", p.Current, at)
 			}
 			at = int(p.Current)

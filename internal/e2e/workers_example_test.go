@@ -31,7 +31,7 @@ var examples = []example{
 		{".venv/bin/pip", "install", "--quiet", "--require-hashes", "-r", "requirements.txt"}}, []string{".venv/bin/python", "worker.py"}},
 }
 
-// prepare builds an example in a directory of its own.
+// prepare builds an example in a new directory.
 func (e example) prepare(t *testing.T) (dir string) {
 	t.Helper()
 	interop.Needs(t, e.needs...)
@@ -158,7 +158,7 @@ func want(t *testing.T, why, got, want string) {
 	}
 }
 
-// submit submits a job as soon as there is the tool.
+// submit submits a job as soon as the tool is available.
 func submit(ctx context.Context, t *testing.T, c *client.Client, tool, args string) *client.Job {
 	t.Helper()
 	for {

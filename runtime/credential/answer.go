@@ -7,10 +7,10 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// maxAnswer bounds what a gateway or a program may answer.
+// maxAnswer bounds the bytes of a provisioner's answer.
 const maxAnswer = 64 << 10
 
-// question is what a gateway or a program is asked.
+// question is the request sent to a gateway or a program.
 type question struct {
 	Op         string     `json:"op,omitzero"` // issue or revoke; not for a gateway
 	JobID      arcp.JobID `json:"job_id"`
@@ -30,7 +30,7 @@ func ask(op string, r *Request) ([]byte, error) {
 		Budget: r.Budget, TraceID: r.TraceID, Generation: r.Generation})
 }
 
-// answer is what it says.
+// answer is the response of a gateway or a program.
 type answer struct {
 	Credentials []struct {
 		ID          string    `json:"id"`
@@ -46,7 +46,7 @@ type answer struct {
 
 var errAnswer = arcp.Errorf(arcp.CodeInternal, "the credential provisioner gave an answer that cannot be read")
 
-// readAnswer never repeats what it reads: neither does an error it gives.
+// readAnswer decodes an answer. Its errors never repeat the data.
 func readAnswer(data []byte, r *Request, endpoint, profile string) ([]Credential, error) {
 	var a answer
 	if err := arcp.Unmarshal(data, &a); err != nil {

@@ -14,18 +14,18 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// termGrace is how long a program that is told to end may take.
+// termGrace is the time between SIGTERM and SIGKILL.
 const termGrace = 2 * time.Second
 
 // exitRefused is the status of a program that refuses and has issued nothing:
 // EX_NOPERM of sysexits.
 const exitRefused = 77
 
-// Command asks a program. It gets the request as JSON on stdin, with op issue or
-// revoke, and answers on stdout; for revoke its exit status is the answer. It
-// runs in a process group of its own, which does not outlive the call, with an
-// environment of PATH and LANG. What it writes to stderr is not kept: there may
-// be a secret in it.
+// Command calls a program. The program gets the request as JSON on stdin, with op issue or
+// revoke. It answers issue on stdout and revoke by its exit status.
+//
+// The program runs in a process group of its own, which is killed when the call returns, with
+// an environment of PATH and LANG. Its stderr is dropped, because it may contain a secret.
 type Command struct {
 	argv              []string
 	endpoint, profile string
@@ -59,14 +59,14 @@ func (c *Command) Revoke(ctx context.Context, ref Ref) error {
 	return err
 }
 
-// counter counts what it drops.
+// counter counts the bytes written to it and drops them.
 type counter struct{ n int64 }
 
 func (c *counter) Write(p []byte) (int, error) { c.n += int64(len(p)); return len(p), nil }
 
 var errLong = errors.New("the output is too long")
 
-// limited keeps what fits, and fails when there is more.
+// limited buffers up to maxAnswer bytes. A write past that fails and stops the program.
 type limited struct {
 	buf  bytes.Buffer
 	stop context.CancelCauseFunc
@@ -80,7 +80,8 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
-// run runs the program to its end. When it returns none of its group is left.
+// run runs the program to its end. When run returns, no process of the program's group is
+// left.
 func (c *Command) run(outer context.Context, in []byte) ([]byte, error) {
 	ctx, stop := context.WithCancelCause(outer)
 	defer stop(nil)
@@ -93,10 +94,10 @@ func (c *Command) run(outer context.Context, in []byte) ([]byte, error) {
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = termGrace // then it is killed, and its pipes are closed
 	if err := cmd.Start(); err != nil {
-		return nil, unasked(fmt.Errorf("start: %w", err))
+		return nil, notSent(fmt.Errorf("start: %w", err))
 	}
 	err := cmd.Wait()
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // there may be nobody left
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the group may be empty
 	switch {
 	case outer.Err() != nil:
 		return nil, context.Cause(outer)
@@ -108,7 +109,7 @@ func (c *Command) run(outer context.Context, in []byte) ([]byte, error) {
 	return nil, exitError(cmd.ProcessState, err, dropped.n)
 }
 
-// exitError says how a program ended, and nothing of what it wrote.
+// exitError describes the exit status of a program. It never repeats the program's output.
 func exitError(state *os.ProcessState, err error, dropped int64) error {
 	how := state.String()
 	if _, ok := errors.AsType[*exec.ExitError](err); !ok {

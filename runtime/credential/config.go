@@ -42,9 +42,9 @@ const nameHelp = "want a name of at most 64 lower-case letters, digits, dots, da
 
 func validName(s string) bool { return namePattern.MatchString(s) }
 
-// ParseConfigs reads the value of provisioners as a YAML decoder gives it: a list
-// of mappings, with dashes or underscores in the keys. What is not known is an
-// error, which names the place and says what to do; no error repeats a value.
+// ParseConfigs reads the decoded YAML value of provisioners: a list of mappings, with dashes
+// or underscores in the keys. An unknown key is an error, which names its path and the remedy.
+// No error repeats a value.
 func ParseConfigs(raw any) ([]Config, error) {
 	if raw == nil || raw == "" {
 		return nil, nil
@@ -124,7 +124,7 @@ func ValidateConfigs(list []Config) error {
 	return nil
 }
 
-// Validate says what is wrong and what to do, beginning with the key.
+// Validate returns an error that begins with the invalid key and ends with the remedy.
 func (c *Config) Validate() error {
 	if !validName(c.Name) {
 		return errors.New(".name: " + nameHelp)

@@ -9,7 +9,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Bounds of what a provisioner may answer.
+// Bounds of a provisioner's answer.
 const (
 	minValue  = 8        // shorter than this, a value is found everywhere by a Redactor
 	maxValue  = 16 << 10 // of a header that carries it
@@ -17,12 +17,12 @@ const (
 	maxIssued = 16       // credentials of one job from one provisioner
 )
 
-const scheme = "bearer" // the only one that clients decode
+const scheme = "bearer" // the only scheme that clients decode
 
 // Secret is a text that cannot be printed, logged or marshalled by accident.
 type Secret = arcp.Secret
 
-// Request says who a credential is for and what it may be used for.
+// Request describes the job that a credential is issued for, and its limits.
 type Request struct {
 	Job       arcp.JobID
 	Principal string
@@ -37,22 +37,21 @@ type Request struct {
 	Generation int
 }
 
-// Credential is what a provisioner has issued. Everything but Value is public
-// and must not repeat it.
+// Credential is a credential issued by a provisioner. Every field but Value is public and must
+// not contain Value.
 type Credential struct {
 	ID          string // "": one is made
 	Scheme      string // "" is bearer, the only one there is
 	Endpoint    string // where it is good
 	Profile     string // how the endpoint is spoken to; may be empty
 	Value       Secret
-	Constraints arcp.Raw  // a JSON object; absent: those of the lease
+	Constraints arcp.Raw  // a JSON object; absent: the constraints of the lease
 	ExpiresAt   time.Time // it is rotated before; zero: it does not end by itself
-	Upstream    string    // what the provisioner calls it, to revoke it by
+	Upstream    string    // the provisioner's handle, used to revoke the credential
 }
 
-// Ref names what to revoke: one credential or, with an empty Upstream, whatever
-// was issued to the job. The latter is asked for when the answer to Issue was
-// lost, so it may be nothing at all.
+// Ref names one credential to revoke. With an empty Upstream it names all credentials issued
+// to the job, of which there may be none: the answer to Issue was lost.
 type Ref struct {
 	Job        arcp.JobID
 	ID         string // is the same in all generations
@@ -63,38 +62,37 @@ type Ref struct {
 // Provisioner issues and revokes credentials. Its methods are called by many
 // goroutines at the same time, though not by two for the same job.
 type Provisioner interface {
-	// Issue makes the credentials of a job. Asked again for a job and generation it
-	// gives those it has given before, where the upstream can; for the next
-	// generation it gives as many others, and the last ones stay good until they
-	// are revoked. An error that is Refused says
-	// that nothing was issued; after any other one the outcome is unknown, and
-	// what may have been issued is revoked. An *arcp.Error in the chain is what
-	// the client is told.
+	// Issue creates the credentials of a job. A repeated call for the same job and generation
+	// returns the same credentials, if the upstream supports that. A call for the next generation
+	// returns as many new ones; the previous ones stay valid until they are revoked.
+	//
+	// A Refused error states that nothing was issued. After any other error the outcome is
+	// unknown, and all credentials that may have been issued are revoked. An *arcp.Error in the
+	// chain is sent to the client.
 	Issue(ctx context.Context, r Request) ([]Credential, error)
 
-	// Revoke ends a credential. One that is not known any more is revoked. No
-	// error of a Provisioner may hold a value: it is kept and logged.
+	// Revoke ends a credential. Revoking an unknown credential succeeds. No error of a Provisioner
+	// may contain a value, because errors are stored and logged.
 	Revoke(ctx context.Context, ref Ref) error
 }
 
-// Restorer is a Provisioner that has to know what it has issued before. Restore
-// is called before the first Issue, once, with all that is not revoked.
+// Restorer is a Provisioner that needs the list of credentials it has issued. Restore is
+// called once, before the first Issue, with all credentials that are not revoked.
 type Restorer interface {
 	Restore(refs []Ref)
 }
 
-// Refused is an error of Issue after which certainly nothing was issued.
+// Refused is an error of Issue that guarantees that nothing was issued.
 type Refused struct{ Err error }
 
 func (e *Refused) Error() string { return e.Err.Error() }
 
 func (e *Refused) Unwrap() error { return e.Err }
 
-// refuse is a Refused with what the client is told.
+// refuse returns a Refused error; err is sent to the client.
 func refuse(err *arcp.Error) error { return &Refused{Err: err} }
 
-// check completes a credential and says what is wrong with it, without saying
-// what it is.
+// check sets the defaults of a credential and validates it. Its errors never repeat a value.
 func (c *Credential) check() error {
 	if c.ID == "" {
 		c.ID = arcp.NewID("cred_")

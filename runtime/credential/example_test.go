@@ -6,7 +6,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/credential"
 )
 
-// Values of credentials are removed from what a tool says, also where they are escaped.
+// A Redactor removes credential values from a tool's output, also where they are escaped.
 func ExampleRedactor() {
 	var r credential.Redactor
 	r.Add("sk-1234567890\"abcdef")

@@ -33,7 +33,7 @@ func (d *disk) Write(p []byte) (int, error) {
 	return d.log.Write(p)
 }
 
-// process is one life of a committer.
+// process is the committer of one simulated process, which crashes at a given commit.
 type process struct {
 	d *disk
 
@@ -85,27 +85,27 @@ func (p *process) die() {
 	p.dead = true
 }
 
-// upstream is a provisioner that makes a new key each time it is asked and
-// watches what it is asked to revoke.
+// upstream is a fake provisioner. It makes a new key on each call of Issue and records
+// violations of the vault's guarantees in violations.
 type upstream struct {
 	jobs store.Store
 
-	mu      sync.Mutex
-	n       int
-	life    time.Duration         // of what it makes; 0: endless
-	same    map[string]Credential // by job and generation: given again; nil: a new one each time
-	during  func(Request)         // is called while it is asked
-	keys    map[string]arcp.JobID // by handle, not revoked
-	values  []string              // all there were
-	issue   func() error          // the answer, after the key was made
-	revoke  func() error
-	calls   []time.Time // of Revoke
-	crimes  []string
-	unasked map[arcp.JobID]bool // revoked before there was a job
+	mu         sync.Mutex
+	n          int
+	life       time.Duration         // lifetime of an issued credential; 0: endless
+	same       map[string]Credential // by job and generation, returned again; nil: each call makes a new one
+	during     func(Request)         // is called while it is asked
+	keys       map[string]arcp.JobID // by handle, not revoked
+	values     []string              // all there were
+	issue      func() error          // the answer, after the key was made
+	revoke     func() error
+	calls      []time.Time // of Revoke
+	violations []string
+	early      map[arcp.JobID]bool // revoked before there was a job
 }
 
 func newUpstream(st store.Store) *upstream {
-	return &upstream{jobs: st, keys: make(map[string]arcp.JobID), unasked: make(map[arcp.JobID]bool)}
+	return &upstream{jobs: st, keys: make(map[string]arcp.JobID), early: make(map[arcp.JobID]bool)}
 }
 
 func (u *upstream) Issue(_ context.Context, r Request) ([]Credential, error) {
@@ -153,13 +153,13 @@ func (u *upstream) Revoke(_ context.Context, ref Ref) error {
 	switch job, err := u.jobs.Job(context.Background(), ref.Job); {
 	case err == nil && !job.State.Terminal():
 		if ref.Upstream == "" || slices.Contains(u.handles(ref.Job, Live), ref.Upstream) {
-			u.crimes = append(u.crimes, fmt.Sprintf("%q was revoked for %s, which goes on with it", ref.Upstream, ref.Job))
+			u.violations = append(u.violations, fmt.Sprintf("%q was revoked for %s, which goes on with it", ref.Upstream, ref.Job))
 		}
 	case err != nil:
-		u.unasked[ref.Job] = true
+		u.early[ref.Job] = true
 	}
 	if !slices.Contains(u.handles(ref.Job, Revoking), ref.Upstream) {
-		u.crimes = append(u.crimes, fmt.Sprintf("%q of %s was revoked before that was durable: it could still become live", ref.Upstream, ref.Job))
+		u.violations = append(u.violations, fmt.Sprintf("%q of %s was revoked before that was durable: it could still become live", ref.Upstream, ref.Job))
 	}
 	if u.revoke != nil {
 		if err := u.revoke(); err != nil {
@@ -174,7 +174,7 @@ func (u *upstream) Revoke(_ context.Context, ref Ref) error {
 	return nil
 }
 
-// handles are those in the rows of a job in a state.
+// handles returns the handles in the rows of a job with a state.
 func (u *upstream) handles(job arcp.JobID, state State) (list []string) {
 	err := u.jobs.Records(context.Background(), rowKey(job, "gw"), "", func(rec store.Record) bool {
 		if r, err := decode(rec); err == nil && r.State == state {
@@ -190,7 +190,7 @@ func (u *upstream) handles(job arcp.JobID, state State) (list []string) {
 	return list
 }
 
-// serves reports whether what a job goes on with is good.
+// serves reports whether the live credentials of a job are valid.
 func (u *upstream) serves(job arcp.JobID) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -220,11 +220,11 @@ func (u *upstream) has(job arcp.JobID) bool {
 	return false
 }
 
-// revokedEarly are the jobs that were not there when their keys were revoked.
+// revokedEarly returns the jobs that did not exist when their keys were revoked.
 func (u *upstream) revokedEarly() []arcp.JobID {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return slices.Collect(maps.Keys(u.unasked))
+	return slices.Collect(maps.Keys(u.early))
 }
 
 func (u *upstream) outstanding() int {
@@ -257,7 +257,7 @@ type fixture struct {
 	events map[arcp.JobID]uint64
 }
 
-// supervisors are the jobs of a rig.
+// supervisors implements Jobs for the jobs of a fixture.
 type supervisors struct {
 	r *fixture
 	p *process
@@ -296,14 +296,14 @@ func request1(job arcp.JobID) Request {
 	return Request{Job: job, Principal: "alice", Agent: "llm.ask@1.0.0", Lease: arcp.Raw(`{"model_use":["a/*"]}`)}
 }
 
-func newRig(t tb) *fixture {
+func newFixture(t tb) *fixture {
 	d := &disk{Store: mem.Open(mem.Options{})}
 	r := &fixture{t: t, d: d, u: newUpstream(d), sealer: EphemeralSealer(), ops: make(map[string]int), events: make(map[arcp.JobID]uint64)}
 	r.start(-1, false)
 	return r
 }
 
-// start begins a life that ends in a commit.
+// start begins a process that crashes after left commits.
 func (r *fixture) start(left int, torn bool) {
 	r.t.Helper()
 	r.p = &process{d: r.d, left: left, torn: torn}
@@ -327,7 +327,7 @@ func (r *fixture) start(left int, torn bool) {
 	}
 }
 
-// crash ends a life and begins another.
+// crash ends a process and starts another one.
 func (r *fixture) crash(left int, torn bool) {
 	r.p.die()
 	r.v.Close()
@@ -350,7 +350,7 @@ func (r *fixture) accept(job arcp.JobID, g *Grant) error {
 	return err
 }
 
-// end commits the end of a job and says so.
+// end commits the end of a job and calls Ended.
 func (r *fixture) end(job arcp.JobID) error {
 	r.jobMu.Lock()
 	defer r.jobMu.Unlock()
@@ -366,7 +366,7 @@ func (r *fixture) end(job arcp.JobID) error {
 	return err
 }
 
-// state is that of a job: "" if there is none.
+// state returns the state of a job, or "" for an unknown job.
 func (r *fixture) state(job arcp.JobID) arcp.JobState {
 	j, err := r.d.Job(context.Background(), job)
 	if err != nil {
@@ -375,7 +375,7 @@ func (r *fixture) state(job arcp.JobID) arcp.JobState {
 	return j.State
 }
 
-// rows counts the rows, none of which, nor the log, may have a value in it.
+// rows returns the number of rows. It checks that neither a row nor the log contains a value.
 func (r *fixture) rows() int {
 	r.t.Helper()
 	n := 0
@@ -396,7 +396,7 @@ func (r *fixture) rows() int {
 	return n
 }
 
-// clean finds values, also in base64.
+// clean reports an error for each value in b, also in base64.
 func (r *fixture) clean(what string, b []byte) {
 	r.t.Helper()
 	r.u.mu.Lock()
@@ -408,7 +408,7 @@ func (r *fixture) clean(what string, b []byte) {
 	}
 }
 
-// settle waits until everything is revoked, in a bubble.
+// settle waits until everything is revoked. It must run in a synctest bubble.
 func (r *fixture) settle() {
 	time.Sleep(3 * lastRetry)
 }
@@ -426,12 +426,12 @@ func (r *fixture) wantNothing(why string) {
 	}
 	r.u.mu.Lock()
 	defer r.u.mu.Unlock()
-	for _, c := range r.u.crimes {
+	for _, c := range r.u.violations {
 		r.t.Error(c)
 	}
 }
 
-// tb is what a test and a property have in common.
+// tb is the part of testing.TB that the fixture uses.
 type tb interface {
 	Helper()
 	Error(args ...any)
@@ -439,7 +439,7 @@ type tb interface {
 	Fatal(args ...any)
 }
 
-// forget has the vault forget credentials, in a write of its own.
+// forget calls Vault.Forget with a commit of a single write.
 func (r *fixture) forget(t *testing.T, job arcp.JobID, provisioner string) error {
 	t.Helper()
 	return r.v.Forget(t.Context(), job, provisioner, func(ctx context.Context, w *store.Write, done func(error)) error {

@@ -17,11 +17,12 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Gateway makes virtual keys at a server. It posts the request as JSON to the
-// URL and reads the credentials. To revoke one it deletes URL/handle, where 404
-// says that it is revoked already; when the answer was lost it deletes
-// URL?job_id=…, whatever the job has. There 404 would say as well that the server
-// cannot do that, so that it is not an answer: 2xx is, also if there was nothing.
+// Gateway creates virtual keys at a server.
+//
+//   - Issue posts the request as JSON to the URL and reads the credentials.
+//   - Revoke deletes URL/handle. The status 404 means that the key is revoked already.
+//   - After a lost answer Revoke deletes URL?job_id=…, all keys of the job. Only 2xx confirms
+//     that, because 404 may also mean that the server lacks this endpoint.
 type Gateway struct {
 	url               *url.URL
 	tokenFile         string
@@ -29,8 +30,8 @@ type Gateway struct {
 	client            *http.Client
 }
 
-// OpenGateway checks the URL, which is https or on this host, and that the token
-// can be read. The file is read for each request, so that it may be replaced.
+// OpenGateway checks the URL, which must use https or a loopback host, and reads the token
+// once to validate it. Each request reads the file again, so that it may be replaced.
 func OpenGateway(rawURL, tokenFile, endpoint, profile string) (*Gateway, error) {
 	u, err := gatewayURL(rawURL)
 	if err != nil {
@@ -56,8 +57,8 @@ func OpenGateway(rawURL, tokenFile, endpoint, profile string) (*Gateway, error) 
 	return g, nil
 }
 
-// onlyLoopback keeps the token on this host also when localhost resolves to
-// another one.
+// onlyLoopback refuses a connection to another host, for example when localhost resolves to
+// one, so that the token stays on this host.
 func onlyLoopback(_, address string, _ syscall.RawConn) error {
 	if ap, err := netip.ParseAddrPort(address); err != nil || !ap.Addr().Unmap().IsLoopback() {
 		return errors.New("http is for this host only")
@@ -77,7 +78,7 @@ func (g *Gateway) token() (Secret, error) {
 	return Secret(t), nil
 }
 
-// Issue asks once: a second time might make a second key.
+// Issue posts the request once: a retry could create a second key.
 func (g *Gateway) Issue(ctx context.Context, r Request) ([]Credential, error) {
 	body, err := ask("", &r)
 	if err != nil {
@@ -100,8 +101,8 @@ func idempotencyKey(r *Request) string {
 	return string(r.Job) + "/" + strconv.Itoa(r.Generation)
 }
 
-// statusError is what a status says of an Issue. After those of a client's
-// mistake, and after a redirect, nothing was issued.
+// statusError returns the error of Issue for an HTTP status. It is Refused for a client error
+// and for a redirect: nothing was issued then.
 func statusError(status int, header http.Header) error {
 	cause := fmt.Errorf("status %d", status)
 	told := func(e *arcp.Error) error { return fmt.Errorf("%w (%w)", e, cause) }
@@ -122,7 +123,7 @@ func statusError(status int, header http.Header) error {
 
 const maxRetryAfter = time.Hour
 
-// retryAfter reads the header of this name, in seconds from 1 to an hour.
+// retryAfter returns the Retry-After header in seconds, bounded to 1 second to 1 hour.
 func retryAfter(header http.Header) int {
 	text := header.Get("Retry-After")
 	d := time.Second
@@ -134,7 +135,7 @@ func retryAfter(header http.Header) int {
 	return int(min(max(d, time.Second), maxRetryAfter) / time.Second)
 }
 
-// Revoke deletes. A key that is not there is revoked.
+// Revoke deletes the key of ref. Deleting an unknown key succeeds.
 func (g *Gateway) Revoke(ctx context.Context, ref Ref) error {
 	u := *g.url
 	if ref.Upstream == "" {
@@ -157,15 +158,15 @@ func (g *Gateway) Revoke(ctx context.Context, ref Ref) error {
 	return fmt.Errorf("revoke: status %d", status)
 }
 
-// do makes one request. Its errors hold neither the token nor what was answered.
+// do makes one request. Its errors contain neither the token nor the response.
 func (g *Gateway) do(ctx context.Context, method string, u *url.URL, body []byte, key string) (status int, header http.Header, answer []byte, err error) {
 	t, err := g.token()
 	if err != nil {
-		return 0, nil, nil, unasked(err)
+		return 0, nil, nil, notSent(err)
 	}
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
 	if err != nil {
-		return 0, nil, nil, unasked(errors.New("the URL is not usable"))
+		return 0, nil, nil, notSent(errors.New("the URL is not usable"))
 	}
 	req.Header.Set("Authorization", "Bearer "+t.Reveal())
 	req.Header.Set("Accept", "application/json")
@@ -188,8 +189,8 @@ func (g *Gateway) do(ctx context.Context, method string, u *url.URL, body []byte
 	return resp.StatusCode, resp.Header, answer, nil
 }
 
-// unreachable is the error of a request without an answer. When there was no
-// connection, nothing was issued.
+// unreachable returns the error of a request without an answer. It is Refused if no connection
+// was made.
 func unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -201,7 +202,7 @@ func unreachable(ctx context.Context, err error) error {
 	return fmt.Errorf("%w (no answer)", told)
 }
 
-// unasked is the error of a request that was not made.
-func unasked(err error) error {
+// notSent returns the error of a request that was not sent.
+func notSent(err error) error {
 	return &Refused{fmt.Errorf("%w (%w)", arcp.Errorf(arcp.CodeUnavailable, "the credential provisioner is not available"), err)}
 }

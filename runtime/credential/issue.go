@@ -10,7 +10,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// Grant is what was issued to a job that is not accepted yet.
+// Grant holds the credentials issued to a job that is not accepted yet.
 type Grant struct {
 	// Records belong into the accepting write, which makes the credentials live.
 	Records []store.Record
@@ -21,9 +21,8 @@ type Grant struct {
 	job arcp.JobID
 }
 
-// Discard says that the accepting write has not happened, or that it is not
-// known whether it has: what was issued is revoked unless the job exists. It
-// does not block.
+// Discard reports that the accepting write failed or that its outcome is unknown. The
+// credentials are revoked unless the job exists. Discard does not block.
 func (g *Grant) Discard() {
 	if g.v != nil {
 		g.v.Ended(g.job)
@@ -32,11 +31,10 @@ func (g *Grant) Discard() {
 
 var errClosing = arcp.Errorf(arcp.CodeUnavailable, "the runtime is shutting down")
 
-// Issue asks every provisioner that serves the job's tool for credentials. The
-// job must not exist yet. After an error nothing is left that is not revoked in
-// the background; an *arcp.Error in its chain is for the client, the rest of it
-// for the log. After nil the caller commits Records with the job, or calls
-// Discard.
+// Issue requests credentials from every provisioner that serves the job's tool. The job must
+// not exist yet. After nil the caller commits Records with the job, or calls Discard. After an
+// error all issued credentials are revoked in the background. An *arcp.Error in the error's
+// chain is for the client, the rest of it for the log.
 func (v *Vault) Issue(ctx context.Context, r Request) (*Grant, error) {
 	g := &Grant{v: v, job: r.Job}
 	if !v.Serves(r.Agent) {
@@ -65,7 +63,7 @@ func (v *Vault) Issue(ctx context.Context, r Request) (*Grant, error) {
 	return g, nil
 }
 
-// grant asks one provisioner and adds what it gives to g.
+// grant calls one provisioner and adds its credentials to g.
 func (s *source) grant(ctx context.Context, r *Request, g *Grant) error {
 	v := s.v
 	if n := s.unrevoked.Load(); n >= int64(v.opts.MaxUnrevoked) {
@@ -73,10 +71,10 @@ func (s *source) grant(ctx context.Context, r *Request, g *Grant) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, issueTimeout, errTimeout)
 	defer cancel()
-	if err := s.turn(ctx); err != nil {
+	if err := s.acquire(ctx); err != nil {
 		return err
 	}
-	defer s.turned()
+	defer s.release()
 	first := *r
 	first.Generation = 1
 	row := row{Job: r.Job, Source: s.Name, Principal: r.Principal, Agent: r.Agent, State: Intent, CreatedAt: time.Now()}
@@ -97,8 +95,8 @@ func (s *source) grant(ctx context.Context, r *Request, g *Grant) error {
 
 var errTimeout = arcp.Errorf(arcp.CodeUnavailable, "the credential provisioner did not answer in time")
 
-// turn waits until fewer than maxCalls requests are with the provisioner.
-func (s *source) turn(ctx context.Context) error {
+// acquire waits until fewer than maxCalls requests to the provisioner are running.
+func (s *source) acquire(ctx context.Context) error {
 	select {
 	case s.slots <- struct{}{}:
 		return nil
@@ -116,28 +114,27 @@ func (s *source) turn(ctx context.Context) error {
 	}
 }
 
-func (s *source) turned() { <-s.slots }
+func (s *source) release() { <-s.slots }
 
-// intend makes it durable that the provisioner is asked, before it is: a crash
-// until the answer is recorded leaves an intent, which is revoked. It returns the
-// revision of the row. A caller that leaves does not end this or any other
-// commit: their outcome would not be known.
+// intend makes the intent durable before the provisioner is called: after a crash without an
+// answer the intent is revoked. It returns the revision of the row. The commit does not use
+// the caller's context, because a cancelled commit has an unknown outcome.
 func (s *source) intend(r *row) (uint64, error) {
 	rev, err := s.v.begin(r)
 	if err != nil {
 		if !errors.Is(err, store.ErrConflict) { // else it is of another call
-			s.settle(&task{key: r.key(), n: 1})
+			s.enqueue(&task{key: r.key(), n: 1})
 		}
 		return 0, fmt.Errorf("record the intent: %w", err)
 	}
 	return rev, nil
 }
 
-// failed cleans up after a provisioner that has not issued what can be used.
+// failed cleans up after a provisioner that has issued no usable credentials.
 func (s *source) failed(ctx context.Context, r *row, rev uint64, err error) error {
 	v := s.v
 	if ctx.Err() != nil {
-		err = context.Cause(ctx) // what the provisioner made of it says less
+		err = context.Cause(ctx) // more precise than the provisioner's error
 	}
 	if _, ok := errors.AsType[*Refused](err); ok {
 		v.counted("issue", "refused")
@@ -147,11 +144,11 @@ func (s *source) failed(ctx context.Context, r *row, rev uint64, err error) erro
 	} else {
 		v.counted("issue", "error")
 	}
-	s.settle(&task{key: r.key(), n: 1})
+	s.enqueue(&task{key: r.key(), n: 1})
 	return err
 }
 
-// checkAll completes what a provisioner has answered.
+// checkAll validates the credentials in a provisioner's answer and sets their defaults.
 func checkAll(list []Credential, r *Request) error {
 	bad := func(why string) error {
 		return fmt.Errorf("%w: %s", arcp.Errorf(arcp.CodeInternal, "the credential provisioner gave an answer that cannot be used"), why)
@@ -181,7 +178,8 @@ func checkAll(list []Credential, r *Request) error {
 	return nil
 }
 
-// constraints are those that the provisioner has set, else those of the lease.
+// constraints returns the provisioner's constraints, or by default the constraints of the
+// lease.
 func constraints(own arcp.Raw, r *Request) (arcp.Raw, error) {
 	if len(own) > 0 {
 		return own, nil
@@ -205,8 +203,8 @@ func constraints(own arcp.Raw, r *Request) (arcp.Raw, error) {
 	return arcp.Marshal(members)
 }
 
-// issued records what there is to revoke, and prepares the record that makes it
-// live. The value is in the latter only.
+// issued records the handles to revoke, and prepares the record that makes the row live. Only
+// the latter contains the value.
 func (s *source) issued(r *row, rev uint64, list []Credential, g *Grant) error {
 	v := s.v
 	r.State = Issued
@@ -214,14 +212,14 @@ func (s *source) issued(r *row, rev uint64, list []Credential, g *Grant) error {
 		r.Parts = append(r.Parts, part{ID: list[i].ID, Upstream: list[i].Upstream})
 	}
 	if err := v.write(v.ctx, r, rev); err != nil {
-		s.settle(&task{key: r.key(), n: r.count()})
+		s.enqueue(&task{key: r.key(), n: r.count()})
 		return fmt.Errorf("record what was issued: %w", err)
 	}
 	live := *r
 	live.State, live.Parts = Live, v.seal(r.Job, list)
 	rec, err := live.record(rev + 1)
 	if err != nil {
-		s.settle(&task{key: r.key(), n: r.count()})
+		s.enqueue(&task{key: r.key(), n: r.count()})
 		return err
 	}
 	for i := range live.Parts {
@@ -232,7 +230,7 @@ func (s *source) issued(r *row, rev uint64, list []Credential, g *Grant) error {
 	return nil
 }
 
-// seal is what is kept of credentials whose values are to outlive the process.
+// seal returns the stored form of credentials, with their values encrypted.
 func (v *Vault) seal(job arcp.JobID, list []Credential) []part {
 	parts := make([]part, len(list))
 	for i := range list {
@@ -243,8 +241,8 @@ func (v *Vault) seal(job arcp.JobID, list []Credential) []part {
 	return parts
 }
 
-// grantOf is a row with the values of its credentials; rev is what it has once it
-// is live.
+// grantOf returns a row together with the values of its credentials. rev is the revision of
+// the row once it is live.
 func grantOf(r *row, rev uint64, list []Credential) *grant {
 	g := &grant{row: *r, rev: rev, values: make([]Secret, len(list))}
 	for i := range list {

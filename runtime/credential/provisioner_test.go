@@ -21,7 +21,7 @@ import (
 var request = Request{Job: "job_1", Principal: "alice", Agent: "llm.ask@1.0.0", Lease: arcp.Raw(`{"model_use":["a/*"]}`),
 	ExpiresAt: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), Budget: arcp.Raw(`{"USD":5}`), TraceID: "t1"}
 
-// wantError checks what a client is told and whether anything may have been issued.
+// wantError checks the code that is sent to the client, and whether err is Refused.
 func wantError(t *testing.T, err error, code arcp.Code, refused bool) {
 	t.Helper()
 	e, known := arcp.AsError(err)
@@ -87,7 +87,7 @@ func TestProvisionerPool(t *testing.T) {
 	}
 }
 
-// Each generation of a job gets another value, and keeps it when it is asked again.
+// Each generation of a job gets another value. A repeated call returns the same value.
 func TestPoolRotates(t *testing.T) {
 	p, err := OpenPool(private(t, "sk-00000001\nsk-00000002"), "https://llm.example", "")
 	if err != nil {
@@ -302,7 +302,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// script is a command that is written in shell.
+// script returns a command written in shell.
 func script(t *testing.T, text string) *Command {
 	return NewCommand([]string{"/bin/sh", "-c", text}, "https://llm.example", "")
 }
@@ -355,8 +355,7 @@ func TestCommandFailures(t *testing.T) {
 	}
 }
 
-// A program that hangs is ended with all it has started, also when it does not
-// want to.
+// A hanging program is killed with all its children, even if it ignores SIGTERM.
 func TestCommandThatHangs(t *testing.T) {
 	for name, text := range map[string]string{"hangs": "sleep 100 & echo $! > %s; wait", "ignores SIGTERM": "trap '' TERM; sleep 100 & echo $! > %s; while :; do sleep 100; done"} {
 		t.Run(name, func(t *testing.T) {
@@ -385,8 +384,8 @@ func TestCommandThatHangs(t *testing.T) {
 	}
 }
 
-// started waits for a program to write the number of what it has started into a
-// file; 0: ctx has ended before.
+// started waits until a program has written the process id of its child into a file. It
+// returns 0 if ctx ends first.
 func started(ctx context.Context, file string) int {
 	for ctx.Err() == nil {
 		data, _ := os.ReadFile(file) // not there yet

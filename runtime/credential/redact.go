@@ -13,22 +13,21 @@ const (
 	anchorLen  = 8
 	filterBits = 16
 
-	// maxValues bounds the values a Redactor knows: more than credentials are
-	// live at once. Past it the ones that were forgotten first go first.
+	// maxValues bounds the known values. It exceeds the number of live credentials. When it is
+	// reached, the values forgotten first are dropped.
 	maxValues = 50_000
 
-	// forgetAfter is how long a value that is revoked is still looked for: what a
-	// tool wrote may be on its way.
+	// forgetAfter is how long a revoked value is still redacted: output written before the
+	// revocation may still be buffered.
 	forgetAfter = 10 * time.Minute
 )
 
-// Redactor finds values in what is about to be written. The zero value is ready
-// and knows none. It may be used by many goroutines.
+// Redactor finds credential values in output. The zero value is ready and knows no values. A
+// Redactor may be used by many goroutines.
 //
-// What it looks at is read once, however many values it knows: eight bytes of
-// each are an anchor, which is searched for at every position at once; around an
-// anchor the value is compared character by character, as itself or as an escape
-// of JSON, also in JSON within JSON.
+// The input is scanned once, however many values are known. Eight bytes of each value are its
+// anchor; all anchors are searched at once. Around an anchor the value is compared character
+// by character, both as plain text and as JSON escapes, also in JSON within JSON.
 type Redactor struct {
 	known atomic.Int64 // len(values); read without the lock
 
@@ -49,7 +48,7 @@ type value struct {
 	gone time.Time // when it was forgotten last
 }
 
-// Add makes a value be looked for. It is added as often as it is forgotten.
+// Add adds a value to the redacted ones. Each Add needs its own Forget.
 func (r *Redactor) Add(s Secret) {
 	if len(s) < minValue {
 		return
@@ -75,7 +74,7 @@ func (r *Redactor) Add(s Secret) {
 	r.known.Store(int64(len(r.values)))
 }
 
-// Forget ends one Add. The value is still looked for during ten minutes.
+// Forget undoes one Add. The value is still redacted for forgetAfter.
 func (r *Redactor) Forget(s Secret) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,7 +93,7 @@ func (r *Redactor) Forget(s Secret) {
 	}
 }
 
-// close stops the clock: no value is dropped any more.
+// close stops the timer that drops forgotten values.
 func (r *Redactor) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,8 +125,8 @@ func (r *Redactor) expire() {
 	}
 }
 
-// dropLocked lets go of the first of old, unless it was added again or forgotten
-// again since: it is then there once more.
+// dropLocked drops the first of old, unless the value was added again, or has a later entry in
+// old.
 func (r *Redactor) dropLocked() {
 	v := r.old[0]
 	r.old[0] = nil
@@ -151,7 +150,7 @@ func (r *Redactor) dropLocked() {
 	}
 }
 
-// Found reports whether there is a value in b.
+// Found reports whether b contains a value.
 func (r *Redactor) Found(b []byte) bool {
 	if r.known.Load() == 0 {
 		return false
@@ -162,8 +161,8 @@ func (r *Redactor) Found(b []byte) bool {
 	return from >= 0
 }
 
-// Scrub returns b with every value in it replaced by [redacted]; b itself, which
-// is never changed, if there is none. JSON stays JSON.
+// Scrub returns a copy of b with every value replaced by [redacted], or b itself if it
+// contains none. Valid JSON stays valid.
 func (r *Redactor) Scrub(b []byte) []byte {
 	if r.known.Load() == 0 {
 		return b
@@ -184,8 +183,8 @@ func (r *Redactor) Scrub(b []byte) []byte {
 	return append(out, b[done:]...)
 }
 
-// nextLocked finds the next value at or after floor: from where to where; -1 if
-// there is none. Values that overlap are one.
+// nextLocked returns the bounds of the next value at or after floor, or -1. Overlapping values
+// count as one.
 func (r *Redactor) nextLocked(b []byte, floor int) (from, to int) {
 	from = -1
 	for i, end := floor, len(b); i+anchorLen <= end; i++ {
@@ -209,12 +208,12 @@ func (r *Redactor) nextLocked(b []byte, floor int) (from, to int) {
 	if from < 0 {
 		return -1, -1
 	}
-	return keep(b, from, to), to
+	return skipEscape(b, from, to), to
 }
 
-// keep moves the start of a match that begins within an escape behind it, so
-// that what is JSON stays JSON: the match of "nabcdefgh" in \nabcdefgh.
-func keep(b []byte, from, to int) int {
+// skipEscape moves the start of a match that begins within a JSON escape behind the escape, so that
+// the JSON stays valid. An example is the match of "nabcdefgh" in \nabcdefgh.
+func skipEscape(b []byte, from, to int) int {
 	n := 0
 	for from > n && b[from-n-1] == '\\' {
 		n++
@@ -240,7 +239,7 @@ func escape(b []byte) bool {
 	return false
 }
 
-// match compares around the anchor at i.
+// match compares the value with the text around the anchor at i.
 func (v *value) match(b []byte, i, floor int) (from, to int) {
 	from, to = backward(b, i, floor, v.text[:v.at]), forward(b, i+anchorLen, v.text[v.at+anchorLen:])
 	if from < 0 || to < 0 {
@@ -249,7 +248,7 @@ func (v *value) match(b []byte, i, floor int) (from, to int) {
 	return from, to
 }
 
-// forward returns where s ends that begins at i, or -1.
+// forward returns the end of the match of s that begins at i, or -1.
 func forward(b []byte, i int, s string) int {
 	for k := range len(s) {
 		switch {
@@ -277,7 +276,7 @@ func forward(b []byte, i int, s string) int {
 	return i
 }
 
-// backward returns where s begins that ends at i, or -1.
+// backward returns the start of the match of s that ends at i, or -1.
 func backward(b []byte, i, floor int, s string) int {
 	for k := len(s) - 1; k >= 0; k-- {
 		escaped := false
@@ -301,7 +300,7 @@ func backward(b []byte, i, floor int, s string) int {
 	return i
 }
 
-// hex4 reads the four digits of an escape of an ASCII character.
+// hex4 decodes the four hex digits of an escaped ASCII character.
 func hex4(b []byte) (byte, bool) {
 	if len(b) < 4 || b[0] != '0' || b[1] != '0' {
 		return 0, false
@@ -321,8 +320,8 @@ func nibble(c byte) (byte, bool) {
 	return 0, false
 }
 
-// anchor chooses the eight bytes of a value to search for: of the longest piece
-// that no encoder escapes, the middle, which values are least likely to share.
+// anchor returns the eight bytes of a value to search for: the middle of the longest part
+// without escaped characters. Values are least likely to share the middle.
 func anchor(s string) int {
 	best, bestLen := 0, 0
 	for i := 0; i < len(s); {

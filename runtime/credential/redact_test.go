@@ -47,7 +47,7 @@ func TestScrub(t *testing.T) {
 	}
 }
 
-// A value that is part of another one, or overlaps it, leaves nothing of either.
+// Both a value and another one contained in it, or overlapping it, are removed completely.
 func TestScrubOverlapping(t *testing.T) {
 	for _, in := range []string{"AAAABBBBCCCCDDDD", "AAAABBBBCCCC", "xBBBBCCCCDDDDx"} {
 		r := known("AAAABBBBCCCC", "BBBBCCCC", "BBBBCCCCDDDD", "AAAABBBB", Secret("AAAABBBBCCCC"+strings.Repeat("z", 500)))

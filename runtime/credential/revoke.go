@@ -23,14 +23,14 @@ const (
 	maxError   = 200 // bytes of an error that is kept
 )
 
-// source is a provisioner in use. Its run settles what there is to revoke, as
-// many rows at once as maxCalls: a provisioner that hangs delays only its own.
+// source is a provisioner in use. Its run goroutine processes the rows to revoke, up to
+// maxCalls at once. A slow provisioner delays only its own rows.
 type source struct {
 	Source
 	v         *Vault
 	slots     chan struct{} // of requests to issue
 	waiting   atomic.Int64  // of them
-	unrevoked atomic.Int64  // rows that are not settled
+	unrevoked atomic.Int64  // queued rows
 
 	mu    sync.Mutex
 	inbox []*task
@@ -41,8 +41,8 @@ func newSource(v *Vault, s Source) *source {
 	return &source{Source: s, v: v, slots: make(chan struct{}, maxCalls), kick: make(chan struct{}, 1)}
 }
 
-// task is a row to settle. It is run's, or that of the goroutine that run has
-// given it to.
+// task is a row to process. It belongs to run, or during an attempt to the goroutine of the
+// attempt.
 type task struct {
 	key    string
 	n      int      // credentials
@@ -53,9 +53,9 @@ type task struct {
 	busy   bool // run's
 }
 
-// settle has a row looked at in the background: what it says then decides
-// whether it is revoked.
-func (s *source) settle(t *task) {
+// enqueue queues a row. The state of the row, read in the background, decides whether its
+// credentials are revoked.
+func (s *source) enqueue(t *task) {
 	if limit := time.Now().Add(lastRetry); t.due.After(limit) {
 		t.due = limit // the clock went back
 	}
@@ -70,8 +70,8 @@ func (s *source) settle(t *task) {
 	}
 }
 
-// settled ends a task.
-func (s *source) settled(t *task) {
+// finish ends a task.
+func (s *source) finish(t *task) {
 	for _, value := range t.values {
 		s.v.opts.Redactor.Forget(value)
 	}
@@ -79,7 +79,7 @@ func (s *source) settled(t *task) {
 	s.unrevoked.Add(-1)
 }
 
-// run gives tasks that are due to goroutines until the vault is closed.
+// run starts a goroutine for each due task, until the vault is closed.
 func (s *source) run() {
 	var (
 		queue   queue
@@ -90,7 +90,7 @@ func (s *source) run() {
 	)
 	defer timer.Stop()
 	for {
-		for _, t := range s.take() {
+		for _, t := range s.drain() {
 			s.accept(t, known, &queue)
 		}
 		for now := time.Now(); running < maxCalls && len(queue) > 0 && !queue[0].due.After(now); running++ {
@@ -118,7 +118,7 @@ func (s *source) run() {
 	}
 }
 
-func (s *source) take() []*task {
+func (s *source) drain() []*task {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := s.inbox
@@ -126,8 +126,8 @@ func (s *source) take() []*task {
 	return list
 }
 
-// accept takes a task in. One for a row that has one already makes that one be
-// done again, at once.
+// accept adds a task to the queue. A second task for the same row is merged into the first
+// one, which then runs at the earlier time, or once more if it is running.
 func (s *source) accept(t *task, known map[string]*task, q *queue) {
 	old := known[t.key]
 	switch {
@@ -141,10 +141,10 @@ func (s *source) accept(t *task, known map[string]*task, q *queue) {
 		old.due = t.due
 		heap.Init(q)
 	}
-	s.settled(t)
+	s.finish(t)
 }
 
-// put takes a task back after an attempt.
+// put requeues a task after an attempt, or finishes it if its due time is zero.
 func (s *source) put(t *task, known map[string]*task, q *queue) {
 	t.busy = false
 	if t.again {
@@ -152,13 +152,13 @@ func (s *source) put(t *task, known map[string]*task, q *queue) {
 	}
 	if t.due.IsZero() {
 		delete(known, t.key)
-		s.settled(t)
+		s.finish(t)
 		return
 	}
 	heap.Push(q, t)
 }
 
-// attempt settles a row; t.due is when to do it again, or zero.
+// attempt processes a row. It sets t.due to the time of the next attempt, or zero.
 func (s *source) attempt(ctx context.Context, t *task) {
 	next, err := s.try(ctx, t.key)
 	switch {
@@ -175,8 +175,8 @@ func (s *source) attempt(ctx context.Context, t *task) {
 	}
 }
 
-// try reads a row and does what it asks for. It returns when to do so again;
-// zero if the row is gone or its job goes on.
+// try reads a row and revokes its credentials if the row requires it. It returns the time of
+// the next try, or zero if the row is gone or its job is active.
 func (s *source) try(ctx context.Context, key string) (time.Time, error) {
 	rec, err := s.v.opts.Store.Get(ctx, key)
 	if err != nil || rec.Rev == 0 {
@@ -187,17 +187,17 @@ func (s *source) try(ctx context.Context, key string) (time.Time, error) {
 		return time.Time{}, err
 	}
 	if r.State != Revoking {
-		on, err := s.goesOn(ctx, &r, rec.Rev)
+		on, err := s.jobActive(ctx, &r, rec.Rev)
 		switch {
 		case err != nil:
 			return time.Time{}, err
 		case on && r.State != Live && !s.v.expect(&r):
-			return time.Now().Add(firstRetry), nil // nobody has the job at hand: it is just ending, or being taken up
+			return time.Now().Add(firstRetry), nil // no grant is held: the job is about to end, or Recover has not reached it
 		case on:
 			return time.Time{}, nil
 		}
-		// The accepting commit needs the revision that this takes away: from here
-		// on the job cannot come to exist.
+		// The accepting commit requires the revision replaced here: from now on the job cannot be
+		// accepted.
 		r = r.revoking()
 		if err := s.v.write(ctx, &r, rec.Rev); err != nil {
 			return time.Time{}, err
@@ -207,20 +207,19 @@ func (s *source) try(ctx context.Context, key string) (time.Time, error) {
 	return s.revoke(ctx, &r, rec.Rev)
 }
 
-// goesOn reports whether a row's job has been accepted and has not ended: then a
-// later generation is not given up before it is live. The values of a live row
-// are then at hand again: before the job is looked at, so that an Ended
-// in between finds them.
-func (s *source) goesOn(ctx context.Context, r *row, rev uint64) (bool, error) {
+// jobActive reports whether a row's job is accepted and active; then a later generation is not
+// revoked before it is live. For a live row it holds the values before it looks at the job, so
+// that a concurrent Ended finds them.
+func (s *source) jobActive(ctx context.Context, r *row, rev uint64) (bool, error) {
 	if r.State != Live && r.generation() == 1 {
 		return false, nil
 	}
-	over, err := s.v.over(ctx, r.Job)
+	over, err := s.v.jobEnded(ctx, r.Job)
 	if over || err != nil || r.State != Live {
 		return err == nil && !over, err
 	}
 	s.v.hold(s.v.open(r, rev))
-	over, err = s.v.over(ctx, r.Job)
+	over, err = s.v.jobEnded(ctx, r.Job)
 	if over || err != nil {
 		s.v.drop(r)
 	}
@@ -231,7 +230,7 @@ func (s *source) goesOn(ctx context.Context, r *row, rev uint64) (bool, error) {
 func (v *Vault) drop(r *row) {
 	g, left := v.dropped(r)
 	if left {
-		v.source(r.Source).settle(&task{key: g.row.nextKey(), n: g.row.count()})
+		v.source(r.Source).enqueue(&task{key: g.row.nextKey(), n: g.row.count()})
 	}
 }
 
@@ -252,11 +251,10 @@ func (v *Vault) dropped(r *row) (g *grant, left bool) {
 	} else {
 		v.held[r.Job] = list
 	}
-	return g, g.leaveLocked()
+	return g, g.releaseLocked()
 }
 
-// revoke asks the provisioner to end what the row names, and keeps what it did
-// not end.
+// revoke calls the provisioner for all credentials of the row and stores those that failed.
 func (s *source) revoke(ctx context.Context, r *row, rev uint64) (time.Time, error) {
 	var failure error
 	left := r.Parts[:0:0]
@@ -285,11 +283,11 @@ func (s *source) revoke(ctx context.Context, r *row, rev uint64) (time.Time, err
 	r.Error = s.v.errorText(failure)
 	s.v.opts.Logger.Warn().Str("job_id", string(r.Job)).Str("provisioner", s.Name).Int("attempts", r.Failed).Str("error", r.Error).
 		Msg("a credential is not revoked yet")
-	return s.keep(ctx, r, rev)
+	return s.saveAttempt(ctx, r, rev)
 }
 
-// keep stores how an attempt went. Losing that is harmless.
-func (s *source) keep(ctx context.Context, r *row, rev uint64) (time.Time, error) {
+// saveAttempt stores the outcome of an attempt. Losing the write is harmless.
+func (s *source) saveAttempt(ctx context.Context, r *row, rev uint64) (time.Time, error) {
 	rec, err := r.record(rev)
 	if err != nil {
 		return time.Time{}, err
@@ -310,7 +308,7 @@ func (s *source) call(ctx context.Context, ref Ref) error {
 	return err
 }
 
-// errorText is an error as it may be kept: without values, and short.
+// errorText returns the stored form of an error: short and without values.
 func (v *Vault) errorText(err error) string {
 	return clip.Text(string(v.Scrub([]byte(err.Error()))), maxError)
 }
@@ -318,12 +316,12 @@ func (v *Vault) errorText(err error) string {
 // retryBackoff is the delay of the next call of a provisioner after one that failed.
 var retryBackoff = backoff.Policy{Min: firstRetry, Max: lastRetry, Jitter: 0.2}
 
-// ErrHeld is the error of Forget for the credentials of a job that goes on.
+// ErrHeld is the error of Forget for the credentials of an active job.
 var ErrHeld = errors.New("the job goes on: cancel it first")
 
-// Forget deletes the rows of credentials that an operator has revoked by hand:
-// those of a job that has ended, and those that were replaced. commit makes them one
-// write and calls its function once when that is durable or will not be.
+// Forget deletes the rows of credentials that an operator has revoked by hand: credentials of
+// a job that has ended, and replaced ones. commit performs the deletions in one write and
+// calls its function once with the outcome.
 func (v *Vault) Forget(ctx context.Context, job arcp.JobID, provisioner string, commit func(context.Context, *store.Write, func(error)) error) error {
 	var list []store.Record
 	key := rowKey(job, provisioner)
@@ -352,12 +350,12 @@ func (v *Vault) Forget(ctx context.Context, job arcp.JobID, provisioner string, 
 	}
 	return commit(ctx, store.NewWrite().Put(records...), func(err error) {
 		for i := 0; i < len(list) && err == nil; i++ {
-			v.source(provisioner).settle(&task{key: list[i].Key}) // which finds that it is gone
+			v.source(provisioner).enqueue(&task{key: list[i].Key}) // which finds that it is gone
 		}
 	})
 }
 
-// queue is a heap of tasks, the one that is due first on top.
+// queue is a heap of tasks, ordered by due time.
 type queue []*task
 
 func (q queue) Len() int           { return len(q) }

@@ -11,34 +11,31 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// margin is how long before its end a credential is rotated at the latest, and
-// how soon after it was issued at the earliest: a provisioner whose credentials
-// live no longer is not asked all the time.
+// margin is the minimum time between a rotation and the credential's end, and between an issue
+// and the next rotation. The latter limits the rate for credentials with a very short life.
 const margin = 10 * time.Second
 
-// Jobs is who runs the jobs. Its methods are called by many goroutines and must
-// not block.
+// Jobs is the vault's view of the job engine. Its methods are called by many goroutines and
+// must not block.
 type Jobs interface {
-	// Request says who a job is of and what it may do now; false if there is none
-	// that goes on.
+	// Request returns the principal, lease and budget of a job as of now, or false if the job is
+	// unknown or has ended.
 	Request(job arcp.JobID) (Request, bool)
 
-	// Rotated has a job make a rotation durable, unless it has ended: in one write
-	// of its own are an event for each of r.IDs, one behind the other, and
-	// r.Records. It tells r.Done, before the events are delivered.
+	// Rotated commits a rotation, unless the job has ended. One write contains consecutive events,
+	// one for each of r.IDs, and r.Records. Rotated calls r.Done before the events are delivered.
 	Rotated(r *Rotation)
 }
 
-// RotateFor says who runs the jobs. It is called before Recover; without it
-// nothing is rotated.
+// RotateFor sets the job engine. It is called before Recover; without it nothing is rotated.
 func (v *Vault) RotateFor(jobs Jobs) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.jobs = jobs
 }
 
-// Rotation is a new generation of a job's credentials from one provisioner, which
-// its job is about to make live in the place of the last.
+// Rotation is a new generation of a job's credentials from one provisioner, on its way to
+// replace the present one.
 type Rotation struct {
 	Job arcp.JobID
 	IDs []string // of the credentials: those that they have had all along
@@ -49,8 +46,8 @@ type Rotation struct {
 	donec chan error // buffered 1
 }
 
-// Records make the new generation live and give up the last one. at is the
-// position of the first of the events in the job's log.
+// Records returns the records that make the new generation live and retire the previous one.
+// at is the position of the first event in the job's log.
 func (r *Rotation) Records(at uint64) ([]store.Record, error) {
 	r.to.row.State, r.to.row.Announced = Live, at
 	live, err := r.to.row.record(r.to.rev - 1)
@@ -67,8 +64,8 @@ func (r *Rotation) Records(at uint64) ([]store.Record, error) {
 	return []store.Record{live, gone}, nil
 }
 
-// Done is told once what came of the write. After nil it is the new values that
-// are given out. It does not block.
+// Done reports the outcome of the write, once. After nil the new values are in use. Done does
+// not block.
 func (r *Rotation) Done(err error) {
 	if err == nil {
 		r.v.mu.Lock()
@@ -79,10 +76,9 @@ func (r *Rotation) Done(err error) {
 	r.donec <- err
 }
 
-// replaced is the row once another generation has taken its place: what is left
-// of it is to be revoked. Not what a handle names that by has, too: that was given
-// another value. One without a handle cannot be told from by's: it is by.Unknown
-// that revokes it.
+// replaced returns the row of the replaced generation, reduced to the credentials to revoke. A
+// credential is left out if by has the same handle, because the upstream gave that handle a
+// new value. A credential without a handle is left out too; by.Unknown has it revoked later.
 func (r row) replaced(by *row) row {
 	r.Unknown = false // which is by's now
 	old := r.revoking()
@@ -92,12 +88,12 @@ func (r row) replaced(by *row) row {
 	return old
 }
 
-// unnamed reports whether there is a credential without a handle.
+// unnamed reports whether a credential lacks a handle.
 func (r *row) unnamed() bool {
 	return slices.ContainsFunc(r.Parts, func(p part) bool { return p.Upstream == "" })
 }
 
-// expires is when the first of the credentials ends; zero: none does.
+// expires returns the earliest end of the credentials; zero: none ends.
 func (r *row) expires() (end time.Time) {
 	for i := range r.Parts {
 		if e := r.Parts[i].ExpiresAt; !e.IsZero() && (end.IsZero() || e.Before(end)) {
@@ -107,8 +103,8 @@ func (r *row) expires() (end time.Time) {
 	return end
 }
 
-// rotateAt is when the credentials are to be rotated because they end: after four
-// fifths of their life; zero: never.
+// rotateAt returns the time of the next rotation, after four fifths of the credentials' life;
+// zero: never.
 func (r *row) rotateAt() time.Time {
 	end := r.expires()
 	if end.IsZero() {
@@ -125,8 +121,7 @@ func (r *row) rotateAt() time.Time {
 	return at
 }
 
-// armLocked sets the clock for the next rotation of a grant, if there is to be
-// one. It is called with v.mu.
+// armLocked sets the timer of a grant's next rotation, if one is needed. It requires v.mu.
 func (v *Vault) armLocked(g *grant) {
 	if v.jobs == nil || v.closed || g.gone || g.rotating {
 		return
@@ -161,9 +156,9 @@ func (v *Vault) rotateDue(g *grant) {
 	}
 }
 
-// leaveLocked says that a grant is not the one that counts any more. It is called
-// with v.mu. If it returns true a row of the next generation is left alone.
-func (g *grant) leaveLocked() bool {
+// releaseLocked marks a grant as not held and stops its timer. It requires v.mu. It returns true
+// if the caller must enqueue the row of the next generation.
+func (g *grant) releaseLocked() bool {
 	g.gone = true
 	if g.due != nil {
 		g.due.Stop()
@@ -171,25 +166,26 @@ func (g *grant) leaveLocked() bool {
 	return g.pending && !g.rotating
 }
 
-// Rotated is what Rotate has replaced.
+// Rotated lists the credentials replaced by Rotate.
 type Rotated struct {
 	Provisioner string
 	IDs         []string
 }
 
-// ErrRotating is the error of Rotate for what is being rotated.
+// ErrRotating is the error of Rotate while another rotation of the same credentials runs.
 var ErrRotating = errors.New("the credentials are being rotated")
 
-// ErrEnded is the error of Rotate for a job that does not go on.
+// ErrEnded is the error of Rotate for a job that has ended.
 var ErrEnded = errors.New("the job does not go on")
 
-// errIdle says that the job may do nothing any more when its credentials end.
+// errIdle reports that the credentials last as long as the job's lease: a rotation is
+// pointless.
 var errIdle = errors.New("the credentials last as long as the job's lease")
 
-// Rotate gives a job new credentials from a provisioner, or with "" from all that
-// it has some from, and returns when they are live; store.ErrNotFound if there
-// are none. If ctx ends before, or after an error of the provisioner that is not
-// Refused, it goes on in the background.
+// Rotate replaces a job's credentials of one provisioner, or with "" of all its provisioners.
+// It returns when the new ones are live, or store.ErrNotFound if the job has none. If ctx ends
+// first, or after a provisioner error that is not Refused, the rotation continues in the
+// background.
 func (v *Vault) Rotate(ctx context.Context, job arcp.JobID, provisioner string) (list []Rotated, err error) {
 	v.mu.Lock()
 	grants := slices.Clone(v.held[job])
@@ -258,7 +254,7 @@ func (v *Vault) rotate(g *grant, due bool) error {
 	v.armLocked(g)
 	v.mu.Unlock()
 	if left {
-		s.settle(&task{key: g.row.nextKey(), n: g.row.count()})
+		s.enqueue(&task{key: g.row.nextKey(), n: g.row.count()})
 	}
 	_, refused := errors.AsType[*Refused](err)
 	switch {
@@ -277,8 +273,8 @@ func (v *Vault) rotate(g *grant, due bool) error {
 	return err
 }
 
-// rotate takes a grant one generation further. How far that has come is in the
-// rows, so that it goes on where an earlier attempt, or process, has ended.
+// rotate replaces a grant by the next generation. Its progress is stored in the rows, so that
+// it resumes after a failed attempt or a restart.
 func (s *source) rotate(g *grant, due bool) error {
 	v := s.v
 	req, on := v.jobs.Request(g.row.Job)
@@ -304,7 +300,7 @@ func (s *source) rotate(g *grant, due bool) error {
 			to, err = s.reissue(ctx, g, &req, r, rev)
 		}
 	case r.State == Live: // it was not known that the write had happened
-		v.settledLate(g, r, rev)
+		v.adopt(g, r, rev)
 		return nil
 	default:
 		err = ErrEnded
@@ -319,9 +315,9 @@ func (s *source) rotate(g *grant, due bool) error {
 	return s.replace(g, to)
 }
 
-// next reads the row of the generation behind a grant's, 0 if there is none, and
-// makes sure that the grant's own is what it is thought to be: the write of a job
-// must not fail for it.
+// next reads the row of the generation after a grant's; its revision is 0 if there is none.
+// next also checks that the grant's own row is unchanged, because otherwise the write of the
+// job would fail.
 func (s *source) next(ctx context.Context, g *grant) (*row, uint64, error) {
 	rec, err := s.v.opts.Store.Get(ctx, g.row.nextKey())
 	if err != nil {
@@ -341,8 +337,8 @@ func (s *source) next(ctx context.Context, g *grant) (*row, uint64, error) {
 	return &r, rec.Rev, err
 }
 
-// expect notes that there is a row of the generation behind that which a job has.
-// It is false if the job has another one, or none.
+// expect marks the next generation of a held grant as pending. It returns false if the job
+// holds no previous generation.
 func (v *Vault) expect(r *row) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -358,29 +354,28 @@ func (v *Vault) expect(r *row) bool {
 	return false
 }
 
-// settledLate takes note of a rotation that had happened.
-func (v *Vault) settledLate(g *grant, r *row, rev uint64) {
+// adopt holds the grant of a rotation whose commit turned out to have succeeded.
+func (v *Vault) adopt(g *grant, r *row, rev uint64) {
 	v.mu.Lock()
 	g.pending = false
 	v.mu.Unlock()
 	v.hold(v.open(r, rev))
 }
 
-// reissue asks the provisioner for the next generation. That it is asked is
-// durable before, as with the first one; but nothing is revoked because the
-// answer was lost: the job goes on with what it has, and the provisioner is asked
-// again. What it may have issued for nothing is revoked with all that the job was
-// given, when it has ended.
+// reissue requests the next generation from the provisioner. The intent is durable before the
+// call, as with the first generation. A lost answer revokes nothing: the job continues with
+// its current credentials, and the request is repeated. Credentials issued in a lost answer
+// are revoked when the job has ended, with all its others.
 func (s *source) reissue(ctx context.Context, g *grant, req *Request, r *row, rev uint64) (*grant, error) {
 	v := s.v
 	again := rev != 0
 	if n := s.unrevoked.Load(); !again && n >= int64(v.opts.MaxUnrevoked) {
 		return nil, arcp.Errorf(arcp.CodeUnavailable, "no more credentials are issued until earlier ones are revoked")
 	}
-	if err := s.turn(ctx); err != nil {
+	if err := s.acquire(ctx); err != nil {
 		return nil, err
 	}
-	defer s.turned()
+	defer s.release()
 	if !again {
 		*r = row{Job: g.row.Job, Source: s.Name, Generation: req.Generation, Principal: g.row.Principal, Agent: g.row.Agent, State: Intent, CreatedAt: time.Now()}
 		v.setPending(g, true)
@@ -392,7 +387,7 @@ func (s *source) reissue(ctx context.Context, g *grant, req *Request, r *row, re
 	list, err := s.Provisioner.Issue(ctx, *req)
 	if err == nil {
 		if err = checkAll(list, req); err == nil {
-			err = g.take(list)
+			err = g.match(list)
 		}
 	}
 	if err != nil {
@@ -421,10 +416,11 @@ func (v *Vault) setPending(g *grant, pending bool) {
 	g.pending = pending
 }
 
-// notIssued notes that a provisioner has not issued what can be used.
+// notIssued handles a provisioner that has issued no usable credentials. It erases the intent
+// after a Refused error of the first try.
 func (s *source) notIssued(ctx context.Context, g *grant, r *row, rev uint64, again bool, err error) error {
 	if ctx.Err() != nil {
-		return context.Cause(ctx) // what the provisioner made of it says less
+		return context.Cause(ctx) // more precise than the provisioner's error
 	}
 	if _, ok := errors.AsType[*Refused](err); ok && !again && s.v.erase(s.v.ctx, r.key(), rev) == nil {
 		s.v.setPending(g, false)
@@ -434,9 +430,9 @@ func (s *source) notIssued(ctx context.Context, g *grant, r *row, rev uint64, ag
 
 var errSame = errors.New("it gave what the job has already")
 
-// take makes of what a provisioner has issued what takes the place of a grant's
-// credentials: in their order, with their ids.
-func (g *grant) take(list []Credential) error {
+// match pairs newly issued credentials with those of the grant: it sorts them in the grant's
+// order and assigns the grant's ids.
+func (g *grant) match(list []Credential) error {
 	bad := func(why error) error {
 		return fmt.Errorf("%w: %w", arcp.Errorf(arcp.CodeInternal, "the credential provisioner gave an answer that cannot be used"), why)
 	}
@@ -482,8 +478,8 @@ func (s *source) replace(g, to *grant) error {
 	return nil
 }
 
-// Announced is the new value that an event of a job, by its position in the job's
-// log, tells of; false if it tells of none, or the value has been replaced since.
+// Announced returns the new value announced by an event, given its position in the job's log.
+// It returns false if the event announces none, or the value has been replaced since.
 func (v *Vault) Announced(job arcp.JobID, at uint64) (Secret, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -13,8 +13,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// accepted is a job that was accepted with a credential, and its grant, which is
-// not discarded.
+// accepted returns an accepted job with a credential, and its grant.
 func (r *fixture) accepted(t *testing.T) (arcp.JobID, *Grant) {
 	t.Helper()
 	job := arcp.NewJobID()
@@ -51,7 +50,7 @@ func (r *fixture) counts() map[string]int {
 
 func TestRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+		r := newFixture(t)
 		defer func() { r.v.Close() }()
 		job := r.live(t)
 		first := r.only(t, job)
@@ -117,7 +116,7 @@ func TestRotation(t *testing.T) {
 	})
 }
 
-// The process dies in each commit of a life with two rotations.
+// The process crashes in each commit of a job with two rotations.
 func TestCrashInEachCommitOfRotations(t *testing.T) {
 	for k := range 14 {
 		for _, torn := range []bool{false, true} {
@@ -129,7 +128,7 @@ func TestCrashInEachCommitOfRotations(t *testing.T) {
 }
 
 func crashInRotation(t *testing.T, k int, torn bool) {
-	r := newRig(t)
+	r := newFixture(t)
 	defer func() { r.v.Close() }()
 	r.u.same = make(map[string]Credential)
 	r.crash(k, torn)
@@ -164,13 +163,13 @@ func crashInRotation(t *testing.T, k int, torn bool) {
 	r.wantNothing("after the next start")
 }
 
-// A commit of a rotation fails, applied or not, while the process goes on.
+// The commit of a rotation fails, applied or not, and the process continues.
 func TestCommitOfRotationThatFails(t *testing.T) {
 	for k := range 4 {
 		for _, torn := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d,%v", k+1, torn), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					r := newRig(t)
+					r := newFixture(t)
 					defer func() { r.v.Close() }()
 					r.u.same = make(map[string]Credential)
 					job := r.live(t)
@@ -196,7 +195,7 @@ func TestJobEndsDuringRotation(t *testing.T) {
 	for _, when := range []string{"asked", "answered", "asked, bare"} {
 		t.Run(when, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t)
+				r := newFixture(t)
 				defer func() { r.v.Close() }()
 				job := r.live(t)
 				end := func() {
@@ -224,12 +223,12 @@ func TestJobEndsDuringRotation(t *testing.T) {
 	}
 }
 
-// The provisioner does not rotate: the job keeps what it has, and it is tried
-// again if it has to be.
+// The provisioner refuses to rotate: the job keeps its credentials, and a required rotation is
+// retried.
 func TestRotationThatFails(t *testing.T) {
 	for _, refused := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t)
+			r := newFixture(t)
 			defer func() { r.v.Close() }()
 			r.u.life = time.Hour
 			job := r.live(t)
@@ -274,7 +273,7 @@ func TestRotationBeforeTheEnd(t *testing.T) {
 	for life, want := range map[time.Duration]time.Duration{100 * time.Second: 80 * time.Second, time.Hour: 48 * time.Minute,
 		30 * time.Second: 20 * time.Second, 12 * time.Second: 10 * time.Second, time.Millisecond: 10 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t)
+			r := newFixture(t)
 			defer func() { r.v.Close() }()
 			r.u.life = life
 			job := r.live(t)
@@ -309,7 +308,7 @@ func TestRotationBeforeTheEnd(t *testing.T) {
 
 func TestOneRotationAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+		r := newFixture(t)
 		defer func() { r.v.Close() }()
 		job := r.live(t)
 		gate := make(chan struct{})
@@ -335,7 +334,7 @@ func TestOneRotationAtATime(t *testing.T) {
 	})
 }
 
-// What a provisioner answers may not take the place of what the job has.
+// An invalid answer of a provisioner never replaces the job's credentials.
 func TestRotationAnswers(t *testing.T) {
 	held := func() *grant {
 		return &grant{row: row{Parts: []part{{ID: "a", Upstream: "1"}, {ID: "b", Upstream: "2"}}}, values: []Secret{"value-one", "value-two"}}
@@ -352,7 +351,7 @@ func TestRotationAnswers(t *testing.T) {
 		"the same":     {[]Credential{one("a", "value-one"), one("b", "value-two")}, false, true},
 		"one the same": {[]Credential{one("a", "value-three"), one("b", "value-two")}, false, false},
 	} {
-		err := held().take(x.list)
+		err := held().match(x.list)
 		_, refused := errors.AsType[*Refused](err)
 		if (err == nil) != x.ok || refused != x.refused {
 			t.Errorf("%s: %v", name, err)
@@ -367,10 +366,10 @@ func TestRotationAnswers(t *testing.T) {
 	}
 }
 
-// What was replaced can be forgotten while the job goes on with another.
+// Replaced credentials can be forgotten while the job is active with their successors.
 func TestForgetAfterRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+		r := newFixture(t)
 		defer func() { r.v.Close() }()
 		r.u.set(nil, func() error { return errors.New("no") })
 		job := r.live(t)

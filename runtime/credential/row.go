@@ -12,13 +12,14 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// rows begins the keys of the records: not with those of a job, which are
-// deleted with it, because a revocation may take longer than its job is kept.
+// rows is the key prefix of the records. It differs from the prefix of a job's records, which
+// are deleted with the job: a revocation may take longer than the job's retention.
 const rows = "credential/"
 
 func rowKey(job arcp.JobID, source string) string { return rows + string(job) + "/" + source }
 
-// generationKey is where a generation is kept. That of the first has no number.
+// generationKey returns the key of a generation's row. The key of the first generation has no
+// number.
 func generationKey(job arcp.JobID, source string, n int) string {
 	if n == 1 {
 		return rowKey(job, source)
@@ -29,24 +30,23 @@ func generationKey(job arcp.JobID, source string, n int) string {
 // State is where the credentials of a job from one provisioner are on their way.
 type State string
 
-// The states. There is no row before the first and after the last.
+// The states of a row. A row is created as an intent and deleted after the revocation.
 const (
 	// Intent: the provisioner is about to be asked, or its answer was lost.
 	Intent State = "intent"
-	// Issued: what there is to revoke is known. Of the first generation the job is
-	// not accepted yet and the value is in memory only; of a later one the value is
-	// sealed here already, and the job goes on with the one before.
+	// Issued: the handles to revoke are recorded. In the first generation the job is not accepted
+	// yet and the value is in memory only. In a later one the value is sealed in the row, and the
+	// job still uses the previous generation.
 	Issued State = "issued"
-	// Live: the job was accepted in the same commit, which keeps the value sealed,
-	// or the generation before was given up in it.
+	// Live: the commit that set this state also accepted the job and sealed the value, or it
+	// replaced the previous generation.
 	Live State = "live"
 	// Revoking: the job has ended in the same commit, which erased the value, or
 	// the next generation became live in it, or the job never was accepted.
 	Revoking State = "revoking"
 )
 
-// row is what is kept of one generation of the credentials of a job from one
-// provisioner.
+// row is the stored state of one generation of a job's credentials from one provisioner.
 type row struct {
 	Job        arcp.JobID `json:"job_id"`
 	Source     string     `json:"provisioner"`
@@ -55,7 +55,7 @@ type row struct {
 	Agent      string     `json:"agent,omitzero"`
 	State      State      `json:"state"`
 	CreatedAt  time.Time  `json:"created_at"`
-	Unknown    bool       `json:"unknown,omitzero"` // revoke whatever the job was given, beside Parts
+	Unknown    bool       `json:"unknown,omitzero"` // revoke all credentials of the job, in addition to Parts
 	Parts      []part     `json:"credentials,omitempty"`
 	Announced  uint64     `json:"announced,omitzero"` // position of the event of Parts[0] in the job's log; the others follow
 	Failed     int        `json:"failed,omitzero"`    // attempts to revoke
@@ -63,7 +63,7 @@ type row struct {
 	Error      string     `json:"error,omitzero"` // of the last attempt
 }
 
-// part is one credential. Once it is to be revoked only its names are left.
+// part is one credential. In state Revoking only its id and handle are left.
 type part struct {
 	ID          string    `json:"id"`
 	Upstream    string    `json:"handle,omitzero"`
@@ -85,7 +85,7 @@ func (r row) revoking() row {
 	return r
 }
 
-// refs is what there is to revoke.
+// refs lists the credentials to revoke.
 func (r *row) refs() []Ref {
 	refs := make([]Ref, len(r.Parts), len(r.Parts)+1)
 	for i := range r.Parts {
@@ -108,7 +108,7 @@ func (r *row) generation() int { return max(1, r.Generation) }
 
 func (r *row) key() string { return generationKey(r.Job, r.Source, r.generation()) }
 
-// nextKey is where the generation behind it is kept.
+// nextKey returns the key of the next generation's row.
 func (r *row) nextKey() string { return generationKey(r.Job, r.Source, r.generation()+1) }
 
 // record is the change from a revision of the row to this.
@@ -141,8 +141,8 @@ func validJob(id arcp.JobID) error {
 	return nil
 }
 
-// Entry is what an operator is shown of the credentials of a job from one
-// provisioner. There is no value in it.
+// Entry describes, for an operator, the credentials of a job from one provisioner. It contains
+// no value.
 type Entry struct {
 	Job         arcp.JobID
 	Provisioner string

@@ -27,8 +27,8 @@ const (
 	maxFile  = 1 << 20 // bytes of a file of keys, values or a token
 )
 
-// ErrSealed is the error of what cannot be opened: it was changed, belongs to
-// another credential, or was sealed with a key that is not there any more.
+// ErrSealed is the error of Open: the data was changed, belongs to another credential, or was
+// sealed with a key that is not configured any more.
 var ErrSealed = errors.New("the sealed value does not open: it was changed, or its key is missing")
 
 // Sealer encrypts values with AES-256-GCM, bound to the credential they belong
@@ -42,8 +42,8 @@ type sealKey struct {
 	aead cipher.AEAD
 }
 
-// NewSealer seals with the first of the keys, of 32 bytes each, and opens with
-// all of them.
+// NewSealer returns a Sealer that seals with the first key and opens with all keys. A key has
+// 32 bytes.
 func NewSealer(keys ...[]byte) (*Sealer, error) {
 	if len(keys) == 0 || len(keys) > maxKeys {
 		return nil, fmt.Errorf("%d keys: want 1 to %d", len(keys), maxKeys)
@@ -67,8 +67,7 @@ func NewSealer(keys ...[]byte) (*Sealer, error) {
 	return s, nil
 }
 
-// EphemeralSealer has a key that is gone with the process, for a store that is
-// too.
+// EphemeralSealer returns a Sealer with a random key in memory, for a store in memory.
 func EphemeralSealer() *Sealer {
 	s, err := NewSealer(newKey())
 	if err != nil {
@@ -83,8 +82,8 @@ func newKey() []byte {
 	return key
 }
 
-// LoadSealer reads a key file: 64 hex digits a line, the first key seals. Only
-// its owner may have access to it.
+// LoadSealer reads a key file with 64 hex digits a line. The first key seals. Only the file's
+// owner may have access to it.
 func LoadSealer(path string) (*Sealer, error) {
 	data, err := readPrivate(path)
 	if err != nil {
@@ -104,8 +103,7 @@ func LoadSealer(path string) (*Sealer, error) {
 	return NewSealer(keys...)
 }
 
-// OpenSealer reads the key file of a data directory. If there is none it makes
-// one, which appears whole or not at all and is durable.
+// OpenSealer reads the key file of a data directory, or creates it atomically and durably.
 func OpenSealer(dir string) (*Sealer, error) {
 	path := filepath.Join(dir, KeyFile)
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
@@ -136,14 +134,14 @@ func createKey(dir, path string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// bound is what a sealed value is authenticated with: it opens for one
-// credential of one job only. Ids are visible ASCII, so the zero byte parts them.
+// bound returns the additional authenticated data of a sealed value, which binds it to one
+// credential of one job. Ids are visible ASCII, so the zero byte separates them.
 func bound(job arcp.JobID, id string) []byte {
 	return []byte("arcp credential 1\x00" + string(job) + "\x00" + id)
 }
 
-// Seal encrypts the value of a credential. What it gives begins with the id of
-// the key, then a random nonce.
+// Seal encrypts the value of a credential. The result begins with the id of the key, followed
+// by a random nonce.
 func (s *Sealer) Seal(job arcp.JobID, id string, value Secret) []byte {
 	k := &s.keys[0]
 	out := make([]byte, keyIDLen+k.aead.NonceSize(), keyIDLen+k.aead.NonceSize()+len(value)+k.aead.Overhead())
@@ -152,7 +150,8 @@ func (s *Sealer) Seal(job arcp.JobID, id string, value Secret) []byte {
 	return k.aead.Seal(out, out[keyIDLen:], []byte(value), bound(job, id))
 }
 
-// Open decrypts what Seal gave for the same credential; ErrSealed otherwise.
+// Open decrypts the result of Seal for the same job and credential. Otherwise it returns
+// ErrSealed.
 func (s *Sealer) Open(job arcp.JobID, id string, sealed []byte) (Secret, error) {
 	for i := range s.keys {
 		k := &s.keys[i]
@@ -168,8 +167,8 @@ func (s *Sealer) Open(job arcp.JobID, id string, sealed []byte) (Secret, error) 
 	return "", ErrSealed
 }
 
-// readPrivate reads a file that only its owner has access to. Its errors do not
-// repeat what is in it.
+// readPrivate reads a file that only its owner has access to. Its errors do not repeat the
+// content.
 func readPrivate(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -192,8 +191,8 @@ func readPrivate(path string) ([]byte, error) {
 	return data, err
 }
 
-// lines yields the lines of a file with their numbers, without space around
-// them, empty ones and comments.
+// lines yields the trimmed lines of a file with their numbers, without empty lines and
+// comments.
 func lines(data []byte) func(yield func(int, []byte) bool) {
 	return func(yield func(int, []byte) bool) {
 		n := 0

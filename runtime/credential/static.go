@@ -11,13 +11,11 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// poolRetry is after how many seconds a client may ask again for a value of a
-// pool that is in use.
+// poolRetry is the number of seconds after which a client may retry when a pool is exhausted.
 const poolRetry = 5
 
-// Pool gives out the values of a file, each to one job at a time. Revoking one
-// makes it free: it stays good upstream, so a pool is for endpoints that cannot
-// make credentials.
+// Pool assigns each value of a file to at most one job at a time. Revoke only makes a value
+// free: it stays valid upstream. A Pool is for endpoints that cannot create credentials.
 type Pool struct {
 	endpoint, profile string
 	values            []Secret
@@ -25,11 +23,10 @@ type Pool struct {
 
 	mu   sync.Mutex
 	used map[string]holder // by handle
-	next int               // the value after the one given out last: the one that has rested longest
+	next int               // the value after the last assigned one: the one free for longest
 }
 
-// holder is whose a value is. A job that rotates has two until the last one is
-// revoked.
+// holder is the job and generation that use a value. During a rotation a job uses two values.
 type holder struct {
 	job        arcp.JobID
 	generation int
@@ -63,13 +60,14 @@ func OpenPool(file, endpoint, profile string) (*Pool, error) {
 	return p, nil
 }
 
-// handle names a value without saying it.
+// handle returns a name of a value that does not reveal it.
 func handle(value string) string {
 	hash := sha256.Sum256([]byte("arcp pool\x00" + value))
 	return "sha256:" + hex.EncodeToString(hash[:12])
 }
 
-// Issue gives a job a value that no other job has, and each generation another, or RESOURCE_EXHAUSTED.
+// Issue assigns a free value to a job and generation. It returns RESOURCE_EXHAUSTED if no
+// value is free.
 func (p *Pool) Issue(_ context.Context, r Request) ([]Credential, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,7 +94,7 @@ func (p *Pool) give(i int) []Credential {
 	return []Credential{{Value: p.values[i], Endpoint: p.endpoint, Profile: p.profile, Upstream: p.handles[i]}}
 }
 
-// Revoke makes free what a job has.
+// Revoke returns a job's credentials to the pool.
 func (p *Pool) Revoke(_ context.Context, ref Ref) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,7 +106,7 @@ func (p *Pool) Revoke(_ context.Context, ref Ref) error {
 	return nil
 }
 
-// Restore takes note of what jobs have since an earlier process.
+// Restore marks the credentials of an earlier process's jobs as used.
 func (p *Pool) Restore(refs []Ref) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,20 +1,23 @@
-// Package credential gives a job credentials of its own, made by a provisioner
-// before the job is accepted and revoked when it has ended.
+// Package credential issues credentials to single jobs. A provisioner creates them before the
+// job is accepted, and revokes them when it has ended.
 //
-// A Vault guarantees that what a provisioner has issued is revoked, once its
-// job has ended or turned out never to be accepted, however often the process
-// dies in between, and never while the job goes on: that the provisioner is
-// asked is durable before it is asked, the accepting commit makes the credential
-// live, the commit of the job's end erases the value, and only a record that
-// says so durably is revoked, again and again until the provisioner agrees.
+// A Vault guarantees that every issued credential is revoked once its job has ended or was
+// never accepted, and never while the job is active. The guarantee holds however often the
+// process crashes:
 //
-// A credential that ends before its job does is rotated: the next generation has
-// a row of its own, which is written before the provisioner is asked; one commit
-// of the job makes it live, erases the value before it and tells the job's
-// submitter. From then on the earlier one is revoked like any other.
+//   - an intent is durable before the provisioner is called;
+//   - the accepting commit of the job makes the credential live;
+//   - the commit of the job's end erases the value;
+//   - only a credential whose row is durably in state Revoking is revoked, and the call is
+//     retried until it succeeds.
 //
-// Values are in memory and, while the job goes on, sealed in a record. They are
-// in no event, list, error or log; a Redactor finds them in what tools write.
+// A credential that expires before its job ends is rotated. The next generation has a row of
+// its own, which is written before the provisioner is called. One commit of the job makes it
+// live, erases the previous value and announces the change to the job's submitter. From then
+// on the previous one is revoked like any other.
+//
+// Values are in memory and, while the job is active, sealed in a record. No event, list, error
+// or log contains them; a Redactor removes them from the output of tools.
 package credential
 
 import (
@@ -58,9 +61,9 @@ type Reader interface {
 	Job(ctx context.Context, id arcp.JobID) (store.Job, error)
 }
 
-// Source is a provisioner and what it is for.
+// Source is a named provisioner with the tools it serves.
 type Source struct {
-	Name        string   // unique; rows are kept under it
+	Name        string   // unique; part of the keys of its rows
 	For         []string // patterns of path.Match; a job whose tool matches one gets credentials
 	Provisioner Provisioner
 }
@@ -71,13 +74,12 @@ type Options struct {
 	Log          Committer
 	Store        Reader
 	Sealer       *Sealer
-	Redactor     *Redactor // told of every value; nil: one of its own
+	Redactor     *Redactor // knows every value; nil: a new one
 	MaxUnrevoked int       // of a provisioner; 0: DefaultMaxUnrevoked
 	Logger       zerolog.Logger
 
-	// Unrevoked, if set, is told how many credentials are not revoked though their
-	// job has ended, is unknown or has others, whenever that changes. It must neither block nor
-	// call the vault.
+	// Unrevoked, if set, is called with the number of unrevoked credentials of ended, unknown and
+	// rotated jobs at each change. It must neither block nor call the vault.
 	Unrevoked func(n int)
 	// Operation, if set, counts: op is issue, rotate or revoke, result ok, refused or error.
 	Operation func(op, result string)
@@ -94,12 +96,12 @@ type Vault struct {
 	mu        sync.Mutex
 	closed    bool
 	jobs      Jobs      // nil: nothing is rotated
-	sources   []*source // those of the options, then those that only rows know
+	sources   []*source // the configured ones, then those found only in rows
 	held      map[arcp.JobID][]*grant
 	unrevoked int
 }
 
-// grant is a live row, or one that will be.
+// grant is a row that is live, or about to be, with its values.
 type grant struct {
 	row    row
 	rev    uint64   // of the live row
@@ -177,8 +179,8 @@ func (v *Vault) find(name string) *source {
 	return nil
 }
 
-// source is the one with a name. One that is not configured any more keeps its
-// rows until it is configured again, or they are told to be forgotten.
+// source returns the source with a name. A name that is not configured gets a source that
+// fails each revocation: its rows stay until it is configured again, or Forget deletes them.
 func (v *Vault) source(name string) *source {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -202,8 +204,8 @@ func (unconfigured) Issue(context.Context, Request) ([]Credential, error) {
 }
 func (unconfigured) Revoke(context.Context, Ref) error { return errUnconfigured }
 
-// Close ends what is in progress, returns when the vault's goroutines have ended
-// and lets go of all values. What is not revoked is by the next Vault.
+// Close stops all calls, waits for the vault's goroutines and drops all values. The next Vault
+// on the store continues the revocations.
 func (v *Vault) Close() {
 	v.mu.Lock()
 	v.closed = true
@@ -213,7 +215,7 @@ func (v *Vault) Close() {
 	v.mu.Lock()
 	for _, list := range v.held {
 		for _, g := range list {
-			g.leaveLocked()
+			g.releaseLocked()
 		}
 	}
 	clear(v.held)
@@ -242,8 +244,8 @@ func (v *Vault) Redactor() *Redactor { return v.opts.Redactor }
 // Scrub calls Redactor.Scrub.
 func (v *Vault) Scrub(b []byte) []byte { return v.opts.Redactor.Scrub(b) }
 
-// Credentials are those of a job with their values, for its submitter: none once
-// the job has ended.
+// Credentials returns a job's credentials with their values, for its submitter. It returns
+// none once the job has ended.
 func (v *Vault) Credentials(job arcp.JobID) []arcp.Credential {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -260,7 +262,7 @@ func (v *Vault) Credentials(job arcp.JobID) []arcp.Credential {
 	return list
 }
 
-// Value is that of one credential; false once its job has ended.
+// Value returns the value of one credential, or false once its job has ended.
 func (v *Vault) Value(job arcp.JobID, id string) (Secret, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -278,16 +280,16 @@ func (p *part) public() arcp.Credential {
 	return arcp.Credential{ID: p.ID, Scheme: scheme, Endpoint: p.Endpoint, Profile: p.Profile, Constraints: p.Constraints}
 }
 
-// hold keeps the values of a job at hand. It is not done twice. Those of an
-// earlier generation are revoked then.
+// hold adds a grant to the values in memory and has the grant of an earlier generation
+// revoked. It ignores a generation that is already held.
 func (v *Vault) hold(g *grant) {
-	if old := v.keep(g); old != nil {
-		v.source(old.row.Source).settle(&task{key: old.row.key(), n: old.row.count(), values: old.values})
+	if old := v.replaceHeld(g); old != nil {
+		v.source(old.row.Source).enqueue(&task{key: old.row.key(), n: old.row.count(), values: old.values})
 	}
 }
 
-// keep is hold but for what it replaces.
-func (v *Vault) keep(g *grant) (old *grant) {
+// replaceHeld adds g like hold and returns the grant it replaces, or nil.
+func (v *Vault) replaceHeld(g *grant) (old *grant) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	list := v.held[g.row.Job]
@@ -297,7 +299,7 @@ func (v *Vault) keep(g *grant) (old *grant) {
 		return nil
 	case i >= 0:
 		old = list[i]
-		old.leaveLocked()
+		old.releaseLocked()
 		list[i] = g
 	default:
 		v.held[g.row.Job] = append(list, g)
@@ -326,31 +328,30 @@ func (v *Vault) Ending(job arcp.JobID) ([]store.Record, error) {
 	return list, nil
 }
 
-// Ended says that a job has ended durably: its values are not given out any more
-// and its credentials revoked in the background. It does not block; for a job
-// without credentials it does nothing. If the job has not ended after all nothing
-// is revoked.
+// Ended reports the durable end of a job. Its values are dropped and its credentials revoked
+// in the background. Ended does not block, and does nothing for a job without credentials. It
+// is harmless if the job is still active in the store: nothing is revoked then.
 func (v *Vault) Ended(job arcp.JobID) {
 	v.mu.Lock()
 	grants := v.held[job]
 	delete(v.held, job)
 	var left []*grant
 	for _, g := range grants {
-		if g.leaveLocked() {
+		if g.releaseLocked() {
 			left = append(left, g)
 		}
 	}
 	v.mu.Unlock()
 	for _, g := range grants {
-		v.source(g.row.Source).settle(&task{key: g.row.key(), n: g.row.count(), values: g.values})
+		v.source(g.row.Source).enqueue(&task{key: g.row.key(), n: g.row.count(), values: g.values})
 	}
 	for _, g := range left {
-		v.source(g.row.Source).settle(&task{key: g.row.nextKey(), n: g.row.count()})
+		v.source(g.row.Source).enqueue(&task{key: g.row.nextKey(), n: g.row.count()})
 	}
 }
 
-// count changes the number of credentials that are not revoked. Who is told
-// hears of changes in their order.
+// count changes the number of unrevoked credentials. Options.Unrevoked is called under the
+// lock, so it sees the changes in order.
 func (v *Vault) count(delta int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -382,8 +383,8 @@ func (v *Vault) erase(ctx context.Context, key string, rev uint64) error {
 	return err
 }
 
-// over reports whether a job has ended, or does not exist.
-func (v *Vault) over(ctx context.Context, job arcp.JobID) (bool, error) {
+// jobEnded reports whether a job has ended, or is unknown.
+func (v *Vault) jobEnded(ctx context.Context, job arcp.JobID) (bool, error) {
 	row, err := v.opts.Store.Job(ctx, job)
 	if errors.Is(err, store.ErrNotFound) {
 		return true, nil
@@ -391,8 +392,8 @@ func (v *Vault) over(ctx context.Context, job arcp.JobID) (bool, error) {
 	return err == nil && row.State.Terminal(), err
 }
 
-// open reads the values of a live row. One that does not open is logged: the
-// credential is then of no use, but revoked like any other.
+// open decrypts the values of a live row. A value that does not open is logged; its credential
+// is unusable, but revoked like any other.
 func (v *Vault) open(r *row, rev uint64) *grant {
 	g := &grant{row: *r, rev: rev, values: make([]Secret, len(r.Parts))}
 	for i := range r.Parts {
@@ -405,9 +406,9 @@ func (v *Vault) open(r *row, rev uint64) *grant {
 	return g
 }
 
-// Recover takes up what an earlier process left: it is called once, before the
-// first Issue and before jobs are started again. Credentials of jobs that go on
-// are live; all others are revoked in the background.
+// Recover loads the rows of an earlier process. It is called once, before the first Issue and
+// before jobs are restarted. Credentials of active jobs are live; all others are revoked in
+// the background.
 func (v *Vault) Recover(ctx context.Context) error {
 	list, err := v.scan(ctx)
 	if err != nil {
@@ -415,7 +416,7 @@ func (v *Vault) Recover(ctx context.Context) error {
 	}
 	v.restore(list)
 	for i := range list {
-		if err := v.takeUp(ctx, &list[i]); err != nil {
+		if err := v.recoverRow(ctx, &list[i]); err != nil {
 			return fmt.Errorf("recover credentials: %w", err)
 		}
 	}
@@ -428,7 +429,7 @@ type revised struct {
 	rev uint64
 }
 
-// scan reads all rows. One that cannot be read is logged and stays unrevoked.
+// scan reads all rows. An unreadable row is logged and stays unrevoked.
 func (v *Vault) scan(ctx context.Context) (list []revised, err error) {
 	broken := 0
 	err = v.opts.Store.Records(ctx, rows, "", func(rec store.Record) bool {
@@ -445,7 +446,7 @@ func (v *Vault) scan(ctx context.Context) (list []revised, err error) {
 	return list, err
 }
 
-// Kept reports whether a store has credentials that were not revoked, sealed as they are.
+// Kept reports whether a store contains unrevoked credentials.
 func Kept(ctx context.Context, st store.Store) (found bool, err error) {
 	err = st.Records(ctx, rows, "", func(store.Record) bool {
 		found = true
@@ -454,7 +455,7 @@ func Kept(ctx context.Context, st store.Store) (found bool, err error) {
 	return found, err
 }
 
-// restore tells provisioners what they have issued, before any of it is revoked.
+// restore passes each Restorer its unrevoked credentials, before any of them is revoked.
 func (v *Vault) restore(list []revised) {
 	known := make(map[*source][]Ref)
 	for i := range list {
@@ -468,10 +469,10 @@ func (v *Vault) restore(list []revised) {
 	}
 }
 
-// takeUp holds a row whose job goes on, and has any other one revoked.
-func (v *Vault) takeUp(ctx context.Context, f *revised) error {
+// recoverRow holds a row whose job is active, and has any other row revoked.
+func (v *Vault) recoverRow(ctx context.Context, f *revised) error {
 	if f.row.State == Live {
-		over, err := v.over(ctx, f.row.Job)
+		over, err := v.jobEnded(ctx, f.row.Job)
 		if err != nil {
 			return err
 		}
@@ -480,17 +481,16 @@ func (v *Vault) takeUp(ctx context.Context, f *revised) error {
 			return nil
 		}
 	}
-	v.source(f.row.Source).settle(&task{key: f.row.key(), n: f.row.count(), due: f.row.NextAt})
+	v.source(f.row.Source).enqueue(&task{key: f.row.key(), n: f.row.count(), due: f.row.NextAt})
 	return nil
 }
 
-// List calls fn for what is not revoked, in the order of the jobs, until fn
-// returns false.
+// List calls fn for each unrevoked row, in the order of the jobs, until fn returns false.
 func (v *Vault) List(ctx context.Context, fn func(Entry) bool) error {
 	return List(ctx, v.opts.Store, fn)
 }
 
-// List is that of a Vault, for whoever has only a store.
+// List is Vault.List without a vault, on a store alone.
 func List(ctx context.Context, from Reader, fn func(Entry) bool) error {
 	var broken error
 	err := from.Records(ctx, rows, "", func(rec store.Record) bool {

@@ -18,7 +18,7 @@ import (
 
 func TestLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+		r := newFixture(t)
 		defer func() { r.v.Close() }()
 		job := arcp.NewJobID()
 		g, err := r.issue(job)
@@ -73,7 +73,7 @@ func TestLife(t *testing.T) {
 }
 
 func TestJobsOfOtherToolsGetNothing(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	defer r.v.Close()
 	job := arcp.NewJobID()
 	g, err := r.v.Issue(t.Context(), Request{Job: job, Agent: "demo.echo@1"})
@@ -89,8 +89,8 @@ func TestJobsOfOtherToolsGetNothing(t *testing.T) {
 	}
 }
 
-// The process dies in each commit of a life, before or after it is applied: at
-// the next start nothing is revoked that is in use, and at the end nothing leaks.
+// The process crashes in each commit of a job, before or after it is applied. The next start
+// revokes no credential in use, and in the end every credential is revoked.
 func TestCrashInEachCommit(t *testing.T) {
 	for k := range 7 {
 		for _, torn := range []bool{false, true} {
@@ -102,7 +102,7 @@ func TestCrashInEachCommit(t *testing.T) {
 }
 
 func crashIn(t *testing.T, k int, torn bool) {
-	r := newRig(t)
+	r := newFixture(t)
 	defer func() { r.v.Close() }()
 	r.crash(k, torn)
 	job := arcp.NewJobID()
@@ -129,7 +129,7 @@ func crashIn(t *testing.T, k int, torn bool) {
 
 func TestRefusedJobLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+		r := newFixture(t)
 		defer func() { r.v.Close() }()
 		g, err := r.issue(arcp.NewJobID())
 		if err != nil {
@@ -146,7 +146,7 @@ func TestRefusedJobLeavesNothing(t *testing.T) {
 
 func TestDiscardOfWhatWasAcceptedChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+		r := newFixture(t)
 		defer func() { r.v.Close() }()
 		job, g := r.accepted(t)
 		g.Discard()
@@ -164,7 +164,7 @@ func TestDiscardOfWhatWasAcceptedChangesNothing(t *testing.T) {
 
 func TestRevocationIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+		r := newFixture(t)
 		defer func() { r.v.Close() }()
 		job := arcp.NewJobID()
 		g, err := r.issue(job)
@@ -213,7 +213,7 @@ func TestRevocationIsRetried(t *testing.T) {
 
 func TestForget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+		r := newFixture(t)
 		defer func() { r.v.Close() }()
 		r.u.set(nil, func() error { return errors.New("no") })
 		job := arcp.NewJobID()
@@ -237,7 +237,7 @@ func TestForget(t *testing.T) {
 
 func TestProvisionerThatIsNotConfiguredAnyMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+		r := newFixture(t)
 		job := r.live(t)
 		r.v.Close()
 		v, err := New(Options{Log: r.p, Store: r.d, Sealer: EphemeralSealer()})
@@ -275,7 +275,7 @@ func TestProvisionerThatIsNotConfiguredAnyMore(t *testing.T) {
 
 func TestIssueFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+		r := newFixture(t)
 		defer func() { r.v.Close() }()
 		for _, err := range []error{refuse(arcp.Errorf(arcp.CodePermissionDenied, "no")), errors.New("lost"), fmt.Errorf("%w (x)", arcp.Errorf(arcp.CodeUnavailable, "down"))} {
 			r.u.set(func() error { return err }, nil)
@@ -289,7 +289,7 @@ func TestIssueFailures(t *testing.T) {
 	})
 }
 
-// hanging is a provisioner that takes as long as it may.
+// hanging is a provisioner that never answers.
 type hanging struct{ Provisioner }
 
 func (hanging) Issue(ctx context.Context, _ Request) ([]Credential, error) {
@@ -299,7 +299,7 @@ func (hanging) Issue(ctx context.Context, _ Request) ([]Credential, error) {
 
 func TestProvisionerThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+		r := newFixture(t)
 		defer func() { r.v.Close() }()
 		r.v.sources[0].Provisioner = hanging{r.u}
 		const n = maxCalls + 3
@@ -339,7 +339,7 @@ func TestProvisionerThatHangs(t *testing.T) {
 
 func TestNoMoreAreIssuedThanCanBeRevoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+		r := newFixture(t)
 		defer func() { r.v.Close() }()
 		r.v.opts.MaxUnrevoked = 3
 		r.u.set(nil, func() error { return errors.New("no") })
@@ -392,7 +392,7 @@ func TestBadAnswers(t *testing.T) {
 
 func TestTamperedRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+		r := newFixture(t)
 		defer func() { r.v.Close() }()
 		var jobs [2]arcp.JobID
 		var recs [2]store.Record
@@ -455,13 +455,13 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	}
 }
 
-// A commit that fails, applied or not, while the process goes on.
+// A commit fails, applied or not, and the process continues.
 func TestCommitThatFails(t *testing.T) {
 	for k := range 4 {
 		for _, torn := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d,%v", k+1, torn), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					r := newRig(t)
+					r := newFixture(t)
 					defer func() { r.v.Close() }()
 					r.p.slips(k+1, torn)
 					job := arcp.NewJobID()
@@ -489,11 +489,11 @@ func TestCommitThatFails(t *testing.T) {
 	}
 }
 
-// ending is a store whose jobs end just after they are looked at.
+// ending is a store whose jobs end right after they are read.
 type ending struct {
 	*fixture
 	Reader
-	before bool // Ended comes while nobody holds the job
+	before bool // Ended is called while the job is not held
 }
 
 func (e ending) Job(ctx context.Context, id arcp.JobID) (store.Job, error) {
@@ -504,11 +504,11 @@ func (e ending) Job(ctx context.Context, id arcp.JobID) (store.Job, error) {
 	return j, err
 }
 
-// The job ends while it is being found out whether it goes on.
+// The job ends while the row is checked whether it is active.
 func TestEndWhileSettling(t *testing.T) {
 	for _, told := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t)
+			r := newFixture(t)
 			defer func() { r.v.Close() }()
 			job, g := r.accepted(t)
 			r.v.opts.Store = ending{r, r.d, told}
@@ -523,7 +523,7 @@ func TestEndWhileSettling(t *testing.T) {
 }
 
 func TestTaskThatIsAskedForAgain(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	defer r.v.Close()
 	s := newSource(r.v, Source{Name: "x", Provisioner: r.u})
 	var q queue
@@ -547,15 +547,15 @@ func TestTaskThatIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// hidden is a test without its deadline, which a bubble does not have.
+// hidden hides the deadline of a test, which has no meaning in a bubble.
 type hidden struct{ rapid.TB }
 
-// Whatever happens in whatever order: a job that goes on has its credential, and
-// in the end every credential there ever was is revoked.
+// In any interleaving an active job has its credential, and in the end every issued credential
+// is revoked.
 func TestAnyInterleavingWithRotations(t *testing.T) {
 	for range 8 { // a property ends after a day, and in a bubble one is soon over
 		synctest.Test(t, func(t *testing.T) {
-			rapid.Check(hidden{t}, func(rt *rapid.T) { interleave(rt, newRig(rt)) })
+			rapid.Check(hidden{t}, func(rt *rapid.T) { interleave(rt, newFixture(rt)) })
 		})
 	}
 }
@@ -624,7 +624,7 @@ func interleave(t *rapid.T, r *fixture) {
 			}
 			job := rapid.SampledFrom(jobs).Draw(t, "job")
 			v := r.v
-			go func() { _, _ = v.Rotate(context.Background(), job, "") }() // or it is being done, or there is none
+			go func() { _, _ = v.Rotate(context.Background(), job, "") }() // ErrRotating and ErrEnded are expected here
 			if s := r.state(job); op == "rotate and end" && s != "" {
 				_ = r.end(job)
 			}

@@ -1,5 +1,5 @@
-// Package actor makes the approval.Actor of a session from its identity: what it may ask,
-// answer, observe and execute.
+// Package actor derives the approval.Actor of a session from its identity: its rights to
+// request, answer, observe and execute.
 package actor
 
 import (

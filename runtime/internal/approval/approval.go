@@ -1,9 +1,10 @@
-// Package approval decides about questions to people: which sessions are asked, which may
-// answer, and which answer counts: the first valid one. It is pure: it takes the time and the
-// answer, and returns the new state of the question. Its caller stores and sends it.
+// Package approval decides about questions to people: the sessions to ask, the actors that may
+// answer, and the answer that counts, which is the first valid one. The package is pure: it
+// takes the time and the answer, and returns the new state of the question. The caller stores
+// and sends it.
 //
-// Nothing in it fails open: a question without an answer is denied, cancelled or
-// expired, never approved.
+// No question fails open: without an answer it is denied, cancelled or expired, never
+// approved.
 package approval
 
 import (
@@ -43,7 +44,7 @@ const (
 	Deny      = "deny"
 	Granted   = "granted"
 	Answered  = "answered"
-	ByDefault = "default" // also who has answered then
+	ByDefault = "default" // also the responder's name then
 )
 
 // ApproveOrDeny are the options of a gate, and of whatever names none.
@@ -58,10 +59,10 @@ const (
 	MaxDetails    = 64 << 10
 	MaxValue      = 512 << 10 // of an answer
 	MaxQuorum     = 16
-	MaxSent       = 1024 // sessions that are told when a question is settled, the latest it was given to
+	MaxSent       = 1024 // latest sessions that were sent a question and are notified of its end
 )
 
-// Row is a question as it is kept.
+// Row is the stored form of a question.
 type Row struct {
 	ID        string         `json:"approval_id"`
 	Kind      Kind           `json:"kind"`
@@ -72,13 +73,13 @@ type Row struct {
 	System    bool           `json:"system_level,omitzero"`
 	Interrupt bool           `json:"interrupt,omitzero"` // a client's, not the tool's
 
-	// Ordinal counts the questions of an attempt and, with Digest, says which of
-	// them this is when another attempt asks again.
+	// Ordinal counts the questions of an attempt. Together with Digest it identifies the question
+	// when another attempt repeats it.
 	Ordinal int    `json:"ordinal,omitzero"`
 	Digest  string `json:"digest,omitzero"`
 	JSeq    uint64 `json:"jseq,omitzero"` // of its event in the job's log
 
-	Action     string               `json:"action"` // what is asked
+	Action     string               `json:"action"` // the action to approve
 	Details    arcp.Raw             `json:"details,omitzero"`
 	Options    []arcp.Option        `json:"options,omitempty"`
 	Schema     arcp.Raw             `json:"response_schema,omitzero"`
@@ -91,7 +92,7 @@ type Row struct {
 	ExpiresAt time.Time `json:"expires_at"`
 
 	Barred []arcp.SessionID `json:"barred,omitempty"` // never answer a gate
-	Sent   []arcp.SessionID `json:"sent,omitempty"`   // were given it
+	Sent   []arcp.SessionID `json:"sent,omitempty"`   // received the question
 	Votes  []arcp.Vote      `json:"votes,omitempty"`
 
 	Status      Status               `json:"status"`
@@ -101,7 +102,7 @@ type Row struct {
 	Lease       arcp.LeaseID         `json:"lease_id,omitzero"` // of the grant
 	Reason      string               `json:"reason,omitzero"`
 	ResolvedBy  string               `json:"resolved_by,omitzero"`  // the principal, as the runtime knows it
-	RespondedBy string               `json:"responded_by,omitzero"` // what the answer says of it
+	RespondedBy string               `json:"responded_by,omitzero"` // as given in the answer
 	ResolvedIn  arcp.SessionID       `json:"resolved_in,omitzero"`
 	ResolvedAt  time.Time            `json:"resolved_at,omitzero"`
 }
@@ -110,13 +111,13 @@ type Row struct {
 type Actor struct {
 	Principal  string
 	Session    arcp.SessionID
-	HumanInput bool // there is a person
-	Observer   bool // may not do anything but give approvals, if it has that role
+	HumanInput bool // the session has a human user
+	Observer   bool // read-only, except for approvals if it has that role
 	Approver   bool // of gates
 	Worker     bool // its agents may execute jobs
 	Admin      bool
 	Sees       func(principal string) bool // nil: only its own
-	Serves     func(principal string) bool // whose jobs a worker executes; nil: only its own
+	Serves     func(principal string) bool // principals whose jobs a worker executes; nil: only its own
 	Executes   func(tool string) bool      // the tools that a worker may execute; nil: all
 }
 
@@ -132,12 +133,12 @@ func (r *Row) Visible(w *Actor) bool { return w.Observes(r.Principal) }
 type Answer struct {
 	Resolution  string               // of the options; Deny of a permission
 	Value       arcp.Raw             // of an input, valid by its schema
-	Grant       *arcp.PermissionTerm // of a permission, no wider than what was asked
+	Grant       *arcp.PermissionTerm // of a permission, no wider than the requested term
 	Reason      string
 	RespondedBy string
 }
 
-// Wants reports whether a session is to be given the question.
+// Wants reports whether the question is to be sent to a session.
 func (r *Row) Wants(w *Actor, now time.Time) bool {
 	if r.Status != Pending || !now.Before(r.ExpiresAt) || slices.Contains(r.Sent, w.Session) {
 		return false
@@ -207,9 +208,9 @@ func (r *Row) open(now time.Time) *arcp.Error {
 	return nil
 }
 
-// Answer takes an answer; the first valid one resolves the question. A gate that
-// needs several stays pending until they have come: the first denial ends it, and
-// a principal has one vote.
+// Answer applies an answer; the first valid one resolves the question. A gate with a quorum
+// stays pending until it has enough approvals. The first denial resolves it, and a principal
+// has one vote.
 func (r *Row) Answer(now time.Time, w *Actor, a *Answer) *arcp.Error {
 	if err := r.MayAnswer(w); err != nil {
 		return err
@@ -269,7 +270,7 @@ func (r *Row) check(a *Answer) *arcp.Error {
 	return r.CheckOption(a.Resolution)
 }
 
-// CheckOption refuses an id that is none of the options: INVALID_ARGUMENT.
+// CheckOption returns INVALID_ARGUMENT if id names no option.
 func (r *Row) CheckOption(id string) *arcp.Error {
 	if slices.ContainsFunc(r.Options, func(o arcp.Option) bool { return o.ID == id }) {
 		return nil
@@ -288,8 +289,8 @@ func (r *Row) Deadline() time.Time {
 	return r.ExpiresAt
 }
 
-// Advance expires a question whose time has come: one with a default is answered
-// with it. It reports whether it did.
+// Advance expires a question after its deadline, or answers it with its default. It reports
+// whether the question changed.
 func (r *Row) Advance(now time.Time) bool {
 	if r.Status != Pending || now.Before(r.ExpiresAt) {
 		return false
@@ -329,12 +330,12 @@ func (r *Row) Approved() bool {
 	return r.Kind == Gate && r.Status == Resolved && r.Resolution == Approve
 }
 
-// Others are the sessions that were given the question and have not answered it.
+// Others returns the sessions that received the question, without the one that answered it.
 func (r *Row) Others() []arcp.SessionID {
 	return slices.DeleteFunc(slices.Clone(r.Sent), func(id arcp.SessionID) bool { return id == r.ResolvedIn })
 }
 
-// CheckOptions refuses options that are none, or cannot be told apart.
+// CheckOptions refuses an empty list of options and options with the same id.
 func CheckOptions(options []arcp.Option) *arcp.Error {
 	if len(options) == 0 || len(options) > MaxOptions {
 		return arcp.Errorf(arcp.CodeInvalidArgument, "there must be 1 to %d options", MaxOptions)

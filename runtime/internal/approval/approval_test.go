@@ -16,7 +16,7 @@ var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func at(d time.Duration) time.Time { return t0.Add(d) }
 
-// question is a pending one of alice, whose session sess_ask asks or owns it.
+// question returns a pending question of alice's session sess_ask.
 func question(k Kind) Row {
 	r := Row{ID: "approval-1", Kind: k, Principal: "alice", Session: "sess_ask", Job: "job_1", Action: "?",
 		CreatedAt: t0, ExpiresAt: at(time.Hour), Status: Pending}
@@ -33,7 +33,7 @@ func question(k Kind) Row {
 
 var kinds = []Kind{Permission, Input, Choice, Gate, Owned}
 
-// yes is a good answer to a kind, and no the one that refuses.
+// yes returns a valid affirmative answer to a kind of question.
 func yes(k Kind) *Answer {
 	switch k {
 	case Permission:
@@ -46,8 +46,8 @@ func yes(k Kind) *Answer {
 	return &Answer{Resolution: "blue"}
 }
 
-// people are the sessions that answer, by what is special about them.
-func people() map[string]*Actor {
+// actors returns the answering sessions, by their characteristic.
+func actors() map[string]*Actor {
 	sees := func(string) bool { return true }
 	blind := func(string) bool { return false }
 	return map[string]*Actor{
@@ -74,8 +74,8 @@ func code(err *arcp.Error) arcp.Code {
 	return err.Code
 }
 
-// Actor may answer what, and is asked.
-func TestWho(t *testing.T) {
+// The table lists, for each actor and kind of question, whether MayAnswer and Wants accept it.
+func TestMayAnswerAndWants(t *testing.T) {
 	const (
 		ok     = arcp.Code("")
 		none   = arcp.CodeNotFound
@@ -108,7 +108,7 @@ func TestWho(t *testing.T) {
 		"admin":            {Permission: {ok, false}, Input: {ok, false}, Choice: {ok, false}, Gate: {ok, true}, Owned: {failed, false}},
 		"thief of session": {Permission: {denied, false}, Input: {denied, false}, Choice: {denied, false}, Gate: {denied, false}, Owned: {ok, false}},
 	}
-	for name, w := range people() {
+	for name, w := range actors() {
 		for _, k := range kinds {
 			r, want := question(k), table[name][k]
 			if got := code(r.MayAnswer(w)); got != want.may {
@@ -128,15 +128,15 @@ func TestWho(t *testing.T) {
 			}
 		}
 	}
-	for _, who := range people() {
+	for _, who := range actors() {
 		if r := question("another version's"); r.MayAnswer(who) == nil || r.Wants(who, t0) {
 			t.Errorf("%+v may answer what this version does not know", who)
 		}
 	}
 }
 
-// A machine that asked for a permission is given the question; nobody is given one
-// twice, or one that is settled or over.
+// Wants is true for a machine that requested a permission. It is false for a question that was
+// sent to the session, is answered or has expired.
 func TestWants(t *testing.T) {
 	machine := &Actor{Principal: "alice", Session: "sess_ask"}
 	for _, k := range kinds {
@@ -144,7 +144,7 @@ func TestWants(t *testing.T) {
 			t.Errorf("%s is given to a machine that asks: %v", k, k != Permission)
 		}
 	}
-	who := people()["same approver"]
+	who := actors()["same approver"]
 	for name, change := range map[string]func(*Row){
 		"sent":      func(r *Row) { r.Sent = []arcp.SessionID{who.Session} },
 		"resolved":  func(r *Row) { r.Status = Resolved },
@@ -161,17 +161,17 @@ func TestWants(t *testing.T) {
 	}
 }
 
-// A foreign admin is asked for an approval when the delay is over, and may give it
-// before; the principal's own at once.
+// An admin of another principal is asked for an approval after the delay, and may answer
+// before it. An admin of the same principal is asked at once.
 func TestEscalate(t *testing.T) {
-	admin, own := people()["admin"], &Actor{Principal: "alice", Session: "sess_2", HumanInput: true, Admin: true}
+	admin, own := actors()["admin"], &Actor{Principal: "alice", Session: "sess_2", HumanInput: true, Admin: true}
 	r := question(Gate)
 	if r.Escalate(at(time.Hour)) {
 		t.Error("what has no delay is escalated")
 	}
 	r.EscalateAt = at(time.Minute)
-	if r.Wants(admin, at(time.Minute-1)) || !r.Wants(admin, at(time.Minute)) || !r.Wants(own, t0) || !r.Wants(people()["approver"], t0) {
-		t.Error("the wrong people are asked")
+	if r.Wants(admin, at(time.Minute-1)) || !r.Wants(admin, at(time.Minute)) || !r.Wants(own, t0) || !r.Wants(actors()["approver"], t0) {
+		t.Error("the wrong actors are asked")
 	}
 	if d := r.Deadline(); !d.Equal(r.EscalateAt) {
 		t.Errorf("Deadline is %v", d)
@@ -197,8 +197,8 @@ func TestEscalate(t *testing.T) {
 	}
 }
 
-// What is no answer to a question changes nothing.
-func TestWrongAnswers(t *testing.T) {
+// An invalid answer leaves the question unchanged.
+func TestInvalidAnswers(t *testing.T) {
 	term := func(change func(*arcp.PermissionTerm)) *Answer {
 		a := yes(Permission)
 		change(a.Grant)
@@ -233,9 +233,9 @@ func TestWrongAnswers(t *testing.T) {
 		"responded by, not UTF-8":  {Choice, &Answer{Resolution: "red", RespondedBy: "\xff"}},
 		"permission, long reasons": {Permission, &Answer{Resolution: Deny, Reason: long}},
 	} {
-		w := people()["submitter"]
+		w := actors()["submitter"]
 		if c.kind == Gate {
-			w = people()["approver"]
+			w = actors()["approver"]
 		}
 		r := question(c.kind)
 		if err := r.Answer(t0, w, c.a); code(err) != arcp.CodeInvalidArgument {
@@ -250,7 +250,7 @@ func TestWrongAnswers(t *testing.T) {
 	}
 }
 
-// What the right answers make of a question.
+// A valid answer resolves the question.
 func TestAnswers(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind Kind
@@ -265,9 +265,9 @@ func TestAnswers(t *testing.T) {
 		"approved": {Gate, yes(Gate), Approve},
 		"denied":   {Gate, &Answer{Resolution: Deny, RespondedBy: "the phone"}, Deny},
 	} {
-		w := people()["submitter"]
+		w := actors()["submitter"]
 		if c.kind == Gate {
-			w = people()["approver"]
+			w = actors()["approver"]
 		}
 		r := question(c.kind)
 		r.Sent = []arcp.SessionID{"sess_1", w.Session, "sess_2"}
@@ -288,8 +288,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// What is settled stays as it is, whoever says what.
-func TestSettled(t *testing.T) {
+// A closed question never changes again.
+func TestClosedQuestionNeverChanges(t *testing.T) {
 	for _, k := range kinds {
 		for name, settle := range map[string]func(*Row){
 			"resolved": func(r *Row) {
@@ -301,7 +301,7 @@ func TestSettled(t *testing.T) {
 			r := question(k)
 			settle(&r)
 			before := r
-			for who, w := range people() {
+			for who, w := range actors() {
 				err := r.Answer(at(time.Minute), w, yes(k))
 				if may := r.MayAnswer(w); may != nil && code(err) != may.Code || may == nil && code(err) != arcp.CodeFailedPrecondition {
 					t.Errorf("%s, %s: %s is told %v", k, name, who, err)
@@ -321,9 +321,9 @@ func TestExpiry(t *testing.T) {
 	for _, k := range kinds {
 		r := question(k)
 		r.Default = arcp.Raw("9") // counts for inputs only
-		w := people()["submitter"]
+		w := actors()["submitter"]
 		if k == Gate {
-			w = people()["approver"]
+			w = actors()["approver"]
 		}
 		if r.Advance(at(time.Hour - 1)) {
 			t.Errorf("%s expires too early", k)
@@ -370,7 +370,7 @@ func TestQuorum(t *testing.T) {
 	if !r.Approved() || len(r.Votes) != 3 || r.ResolvedBy != "c" {
 		t.Errorf("%+v", r)
 	}
-	for _, first := range []string{"a", "b"} { // also who has approved may deny
+	for _, first := range []string{"a", "b"} { // a previous approver may deny, too
 		r := question(Gate)
 		r.Quorum = 3
 		copied := r
@@ -412,9 +412,9 @@ func TestCheckOptions(t *testing.T) {
 	}
 }
 
-// Whatever is done to a question, in whatever order, it is settled at most once,
-// by somebody who may, and an approval takes as many principals as it needs.
-func TestAnyScript(t *testing.T) {
+// In any order of operations a question is closed at most once, by an authorized actor, and an
+// approval requires its quorum of principals.
+func TestRandomOperations(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := question(rapid.SampledFrom(kinds).Draw(t, "kind"))
 		if r.Kind == Gate {

@@ -1,5 +1,5 @@
-// Package audit writes the audit log. A record says which principal did something to what
-// belongs to another principal, or tried to. The records are lines of the log with
+// Package audit writes the audit log. A record names a principal and the action it performed,
+// or attempted, on an object of another principal. The records are lines of the log with
 // "logger":"audit".
 package audit
 

@@ -9,12 +9,12 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// interval is how often free space is looked at. What may be written in the
-// meantime is far less than the minimum.
+// interval is the period of the free space check. Far less than the minimum can be written in
+// that time.
 const interval = time.Second
 
-// Watch looks at the free space of the disk, on a goroutine of its own. Its methods may be
-// called by any goroutine.
+// Watch checks the free space of the disk on its own goroutine. Its methods may be called by
+// any goroutine.
 type Watch struct {
 	opts Options
 	full atomic.Bool
@@ -45,7 +45,7 @@ func (w *Watch) on() bool { return w.opts.Free != nil && w.opts.MinFree > 0 }
 // Full reports whether the disk is nearly full.
 func (w *Watch) Full() bool { return w.full.Load() }
 
-// Start starts the goroutine. freed is called when there is room again.
+// Start starts the goroutine. freed is called when space is available again.
 func (w *Watch) Start(freed func()) {
 	if w.on() {
 		w.done.Go(func() { w.run(freed) })

@@ -90,8 +90,8 @@ func TestOfferToAnEndedSession(t *testing.T) {
 	})
 }
 
-// An attempt that waits for somebody and fails leaves nothing behind but the
-// question: neither does the next one wait, nor does time stand still for it.
+// A failed attempt leaves only its pending question behind. The next attempt does not start
+// blocked, and its clock runs until it asks again.
 func TestAttemptEndsWhileAsking(t *testing.T) {
 	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("t", retried, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
@@ -158,8 +158,8 @@ func TestWithdrawnIsAskedAgain(t *testing.T) {
 	})
 }
 
-// Questions that are asked at once may come in another order from the next
-// attempt: nobody is asked twice.
+// Questions asked concurrently may come in another order from the next attempt. Each is still
+// asked once.
 func TestOrderOfQuestionsAskedAtOnce(t *testing.T) {
 	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("t", rerun, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
@@ -211,9 +211,9 @@ func TestOrderOfQuestionsAskedAtOnce(t *testing.T) {
 	})
 }
 
-// A call that was approved is not asked about again by the attempts that go on
-// from a checkpoint, nor does it move the tool's own questions.
-func TestGateOfALaterAttempt(t *testing.T) {
+// An approved call is not asked about again when a later attempt continues from a checkpoint.
+// The gate does not shift the ordinals of the tool's own questions.
+func TestApprovedGateIsNotRepeated(t *testing.T) {
 	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("t", func(c *tool.Capability) { c.Approval, c.Recovery = tool.ApprovalManual, tool.RecoveryCheckpoint }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			if j.Restored() == nil {
@@ -249,8 +249,8 @@ func TestGateOfALaterAttempt(t *testing.T) {
 	})
 }
 
-// Nobody is left with a question that is settled before it went out.
-func TestQuestionSettledBeforeItIsAsked(t *testing.T) {
+// A question that closes before its request is written is not sent to any session.
+func TestQuestionClosedBeforeItIsSent(t *testing.T) {
 	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			time.Sleep(time.Minute)
@@ -278,7 +278,7 @@ func TestQuestionSettledBeforeItIsAsked(t *testing.T) {
 }
 
 // An answer that counts reaches a tool that has given up waiting meanwhile.
-func TestAnswerWhileTheToolGivesUp(t *testing.T) {
+func TestAnswerDuringTimeout(t *testing.T) {
 	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			ctx, cancel := context.WithTimeout(ctx, time.Minute)
@@ -302,8 +302,8 @@ func TestAnswerWhileTheToolGivesUp(t *testing.T) {
 	})
 }
 
-// What a job has asked and was granted does not fill the memory.
-func TestAskingForEver(t *testing.T) {
+// The number of a job's closed questions in memory is bounded.
+func TestClosedQuestionsAreBounded(t *testing.T) {
 	const n = 1500
 	for name, c := range map[string]struct {
 		change func(*tool.Capability)
@@ -416,9 +416,9 @@ func TestQuestionsThatCannotBeAsked(t *testing.T) {
 	})
 }
 
-// An interrupt that is not answered blocks the next attempt as well, and what is
-// answered meanwhile guides it.
-func TestInterruptOutlivesItsAttempt(t *testing.T) {
+// An unanswered interrupt blocks the next attempt as well. An answer between two attempts
+// guides the next one.
+func TestInterruptBlocksTheNextAttempt(t *testing.T) {
 	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		var guided []string
 		r.tool("t", func(c *tool.Capability) { retried(c); c.Interruptible = true; c.Limits.Timeout = 30 * time.Second }, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {

@@ -26,12 +26,11 @@ type action struct {
 	what  string
 	n     int           // of the script: every deed has its own names
 	d     time.Duration // how long it asks, or waits for an answer
-	async bool          // asks, and goes on
+	async bool          // asks without waiting for the answer
 	cost  string
 }
 
-// move is one step of a script: a deed for a job, or what happens to it from
-// outside.
+// move is one step of a script: an action of a job's tool, or an external event for the job.
 type move struct {
 	what string
 	job  int
@@ -141,8 +140,8 @@ type world struct {
 
 	mu       sync.Mutex
 	faults   []string
-	done     map[string]int    // what was asked of the engine, and how often it was answered
-	resolved map[string]string // questions that somebody was told are answered
+	done     map[string]int    // number of answers by request to the engine
+	resolved map[string]string // questions reported as answered
 	seen     map[string]bool   // questions that were asked
 	charged  map[string]bool   // costs that count, by this process
 	refused  map[string]bool
@@ -185,7 +184,7 @@ func (w *world) act(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, e
 	}()
 	from := 0
 	fmt.Sscanf(string(j.Restored()), "%d", &from)
-	for i := from; ; i++ { // again what was asked before
+	for i := from; ; i++ { // repeats the questions of earlier attempts first
 		var again *action
 		w.locked(func() {
 			if l.run == me && i < len(l.asks) {
@@ -217,7 +216,7 @@ func (w *world) act(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, e
 			case "fail":
 				return nil, errUnavailable()
 			case "panic":
-				panic("whim")
+				panic("randomTool")
 			}
 			w.perform(ctx, j, l, me, d)
 		}
@@ -402,7 +401,7 @@ func (w *world) decode(ev *store.Event) arcp.Envelope {
 	return env
 }
 
-// log is the job's, for who looks for a fault.
+// log returns the events of a job, for the message of a failure.
 func (w *world) log(id arcp.JobID) string {
 	var b strings.Builder
 	err := w.st.JobEvents(context.Background(), id, 0, func(ev *store.Event) bool {
@@ -422,8 +421,9 @@ func (w *world) events(id arcp.JobID, f func(*store.Event)) {
 	}
 }
 
-// told returns what counts the answers to one request.
-func (w *world) told(what string) func() {
+// answered returns a function that counts the answers to one request and records a fault at
+// the second.
+func (w *world) answered(what string) func() {
 	w.calls++
 	key := fmt.Sprintf("%s %d", what, w.calls)
 	w.locked(func() { w.done[key] = 0 })
@@ -501,7 +501,7 @@ func (w *world) respond(m move) {
 	slices.SortFunc(pending, func(a, b approval.Row) int { return strings.Compare(a.ID, b.ID) })
 	q := pending[m.pick%len(pending)]
 	for i := range m.many {
-		told := w.told("respond")
+		told := w.answered("respond")
 		go w.e.Respond(Respond{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_r%d", w.calls)), Who: w.who((m.who + i) % 5), Answer: says(&q, (m.say+i)%6),
 			Done: func(row approval.Row, err *arcp.Error) {
 				told()
@@ -549,7 +549,7 @@ func (w *world) step(m move) {
 				id = w.leases[m.pick%len(w.leases)]
 			}
 		})
-		told := w.told(m.what)
+		told := w.answered(m.what)
 		if m.what == "extend" {
 			w.e.Extend(requesterOf("msg_x", w.who(m.pick%2)), &arcp.LeaseRefreshPayload{LeaseID: id, AdditionalSeconds: 60}, func(*arcp.Error) { told() })
 			return
@@ -562,10 +562,10 @@ func (w *world) step(m move) {
 		}
 		w.d.mu.Unlock()
 	case "interrupt":
-		w.e.Interrupt(context.Background(), Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: answers{told: w.told("interrupt")}}, &arcp.InterruptPayload{TargetID: string(l.id), Prompt: "stop"})
+		w.e.Interrupt(context.Background(), Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: answers{told: w.answered("interrupt")}}, &arcp.InterruptPayload{TargetID: string(l.id), Prompt: "stop"})
 	case "cancel":
 		w.e.Cancel(context.Background(), Requester{Request: "msg_c", Principal: "alice", Session: "sess_1",
-			Answers: answers{w.told("cancel"), func(env arcp.Envelope) {
+			Answers: answers{w.answered("cancel"), func(env arcp.Envelope) {
 				if env.Type == arcp.CancelAccepted {
 					w.locked(func() { l.stopped = true })
 				}
@@ -618,7 +618,7 @@ func (w *world) unhold() {
 	}
 }
 
-// rewind has a job that has not ended go on from one of its checkpoints.
+// rewind restores one of a job's checkpoints if the job has not ended.
 func (w *world) rewind(m move, l *life) {
 	var ids []string
 	w.events(l.id, func(ev *store.Event) {
@@ -631,13 +631,13 @@ func (w *world) rewind(m move, l *life) {
 	if len(ids) == 0 || w.row(l.id).State.Terminal() || w.e.run(l.id) == nil {
 		return
 	}
-	told, env := w.told("restore"), &arcp.Envelope{ID: arcp.MessageID(fmt.Sprintf("msg_s%d", w.calls)), JobID: l.id}
+	told, env := w.answered("restore"), &arcp.Envelope{ID: arcp.MessageID(fmt.Sprintf("msg_s%d", w.calls)), JobID: l.id}
 	w.e.RestoreCheckpoint(context.Background(), Submit{Envelope: env, Session: "sess_1", Principal: "alice",
 		Answers: answers{told: func() {}}, // the job may just have ended: a new one is the answer then
 		Settled: told}, &arcp.CheckpointRestorePayload{CheckpointID: ids[m.pick%len(ids)]})
 }
 
-// again stops the engine, or has it crash, and starts it on what is durable.
+// again stops or crashes the engine, and starts another one on the durable state.
 func (w *world) again(crash bool) {
 	if crash {
 		w.st.breakWith(errCrash)
@@ -662,7 +662,8 @@ func (w *world) drain() {
 	}
 }
 
-// check compares what is durable with what everybody knows, when nothing moves.
+// check compares the durable state with the sent frames and the tools' view, when the engine
+// is idle.
 func (w *world) check(when string) {
 	synctest.Wait()
 	w.st.mu.Lock()
@@ -736,7 +737,8 @@ func (w *world) check(when string) {
 	}
 }
 
-// checkRequests: who was given a question and has not answered is told of its end.
+// checkRequests checks that a session which was sent a question and has not answered it is
+// notified of its end.
 func (w *world) checkRequests(when string, l *life, rows map[string]approval.Row) {
 	asked, told, settled := 0, 0, 0
 	w.events(l.id, func(ev *store.Event) {
@@ -824,7 +826,7 @@ func (w *world) checkJob(when string, l *life, asked map[string]approval.Row, in
 	}
 }
 
-// budget is what is left of a job's as it is durable.
+// budget returns the durable remainder of a job's budget.
 func (w *world) budget(id arcp.JobID) *apd.Decimal {
 	text := arcp.Number("5")
 	rec, err := w.st.Get(context.Background(), progressKey(id))
@@ -865,10 +867,13 @@ func (w *world) submit(l *life, n int) {
 	}
 }
 
-// Whatever a tool does, whoever answers, and whenever the runtime stops: a job ends
-// once, nothing is permitted after the end of what permits it, what was spent is
-// what the budget says, every question is asked once and, when it is answered, by
-// one answer, which reaches whoever waits for it; and nothing is left behind.
+// For random tools, actors, stops and crashes of the runtime, these invariants hold:
+//
+//   - a job ends once;
+//   - nothing is permitted after the end of the lease that permits it;
+//   - the budget matches the costs;
+//   - every question is asked once, resolved by at most one answer, and the answer reaches the waiting tool;
+//   - nothing is left in memory at the end.
 func TestAuthorityModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := drawScript(rt)

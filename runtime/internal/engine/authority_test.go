@@ -75,8 +75,8 @@ func TestLeaseEndsTheJobThatReturns(t *testing.T) {
 	})
 }
 
-// What is charged before it is spent is an operation, too; what has been spent
-// counts.
+// A charge is an operation and is refused after the end of the lease. A cost metric reports
+// past spending and is accepted.
 func TestChargeAfterTheLease(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("work", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
@@ -128,7 +128,7 @@ func TestPreemption(t *testing.T) {
 	})
 }
 
-// The time of a lease goes on while the runtime is down.
+// The time of a lease keeps running while the runtime is down.
 func TestLeaseOverRestart(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		var got []string
@@ -175,7 +175,7 @@ func TestModels(t *testing.T) {
 	}
 }
 
-// A budget is spent exactly, announced, and what is left survives a restart.
+// A budget is spent exactly and announced, and its remainder survives a restart.
 func TestBudgetOverRestart(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		step := 0
@@ -220,8 +220,8 @@ func TestBudgetOverRestart(t *testing.T) {
 	})
 }
 
-// A job that goes on from a checkpoint of another one may do what that might, if
-// its principal still may.
+// A job that starts from another job's checkpoint has that job's lease, within the present
+// lease of its principal.
 func TestRestoredJobHasItsLease(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		id, made := r.finished(func(p *arcp.ToolInvokePayload) { p.LeaseRequest = arcp.Raw(`{"fs.read":["/a/**"]}`) })
@@ -241,7 +241,7 @@ func TestRestoredJobHasItsLease(t *testing.T) {
 	})
 }
 
-// denials are the audit records of what was refused, in a few words.
+// denials returns the audit records of refused operations, one line each.
 func denials(t *testing.T, log []byte) (list []string) {
 	t.Helper()
 	for line := range bytes.Lines(log) {

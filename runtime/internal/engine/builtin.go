@@ -20,7 +20,7 @@ type Caller interface {
 	Session() arcp.SessionID
 }
 
-// Viewer tells a built-in tool what the caller sees and may do, as of the call.
+// Viewer gives a built-in tool the caller's catalogue, trust, roles and lease as of the call.
 type Viewer interface {
 	Caller
 	Catalogue() *tool.Snapshot

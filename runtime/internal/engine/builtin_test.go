@@ -107,8 +107,8 @@ func (r *fixture) counted() int {
 	return len(rec.Value)
 }
 
-// The calls of one session happen one after the other in the order in which they were
-// sent, and everything that is submitted behind one sees what it changed.
+// The calls of one session run one after the other in the order in which they were sent. A job
+// submitted after a call sees its changes.
 func TestBuiltinInOrder(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("add", builtin(tool.SideEffectWrite), func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
@@ -146,7 +146,8 @@ func TestBuiltinInOrder(t *testing.T) {
 	})
 }
 
-// A change that meets another one is made again, by the tool, of what is there then.
+// After a write conflict the tool is called again and recomputes the change from the present
+// state.
 func TestBuiltinConflict(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("add", builtin(tool.SideEffectWrite), func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
@@ -165,8 +166,8 @@ func TestBuiltinConflict(t *testing.T) {
 	})
 }
 
-// What a restart cuts off was not done, and there is no job that says it was.
-func TestBuiltinCutOff(t *testing.T) {
+// A call interrupted by a restart leaves neither a change nor a job.
+func TestRestartDropsUnclaimedCall(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("t", builtin(tool.SideEffectWrite), func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			r.count(ctx)
@@ -184,8 +185,8 @@ func TestBuiltinCutOff(t *testing.T) {
 	})
 }
 
-// A call that was accepted by itself goes on after a restart: nothing of it was done.
-func TestClaimedCallGoesOn(t *testing.T) {
+// A claimed call runs again after a restart, because the first run changed nothing.
+func TestRestartRepeatsClaimedCall(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		first := true
 		r.tool("t", builtin(tool.SideEffectWrite), func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {

@@ -37,9 +37,9 @@ func TestCancelCooperative(t *testing.T) {
 	})
 }
 
-// A tool that ignores its cancel loses its job at the deadline and, five seconds
-// later, its slot; what it does then is dropped.
-func TestHardStopAndAbandon(t *testing.T) {
+// A tool that ignores its cancellation loses its job at the deadline and its slot five seconds
+// later. Its later output is dropped.
+func TestCancelAbandonsTool(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		emitted := make(chan error, 2)
 		r.tool("t", oneAtATime, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {

@@ -258,8 +258,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// What a tool emits waits for the store in a bounded queue; the tool waits, and
-// nothing is lost or reordered.
+// Emitted events wait for the store in a bounded queue. The tool blocks while the queue is
+// full, and no event is lost or reordered.
 func TestEmitsAreBounded(t *testing.T) {
 	const events = 5 * maxQueuedEvents
 	bubble(t, nil, func(r *fixture) {

@@ -30,8 +30,8 @@ type chaos struct {
 	calls map[arcp.JobID]int // of tools that must not be called twice
 }
 
-// whim is a tool that does what it wants.
-func (c *chaos) whim(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
+// randomTool is a tool with random behaviour.
+func (c *chaos) randomTool(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 	c.mu.Lock()
 	c.calls[j.ID()]++
 	c.mu.Unlock()
@@ -43,7 +43,7 @@ func (c *chaos) whim(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, 
 		case 0:
 			return nil, errUnavailable()
 		case 1:
-			panic("a whim")
+			panic("a randomTool")
 		case 2:
 			return args, nil
 		case 3:
@@ -119,7 +119,7 @@ func TestChaos(t *testing.T) {
 				if d == tool.RecoveryRerun {
 					early(k)
 				}
-			}, c.whim)
+			}, c.randomTool)
 		}
 		r.session("sess_1")
 		for range 600 {

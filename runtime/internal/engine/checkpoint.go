@@ -118,8 +118,8 @@ func (r jobRecords) readCheckpoints() (*job.Checkpoints, error) {
 	return k, err
 }
 
-// restore loads the checkpoint of the attempt. Without one the attempt begins at the
-// start. If it cannot be read the attempt fails, for it would repeat what was done.
+// restore loads the checkpoint of the attempt. Without one the attempt begins at the start. If
+// it cannot be read the attempt fails, because otherwise it would repeat completed work.
 func (s *supervisor) restore(now time.Time) {
 	k, err := jobRecords{s.run}.readCheckpoints()
 	var p job.Checkpoint

@@ -67,9 +67,9 @@ func TestCheckpointOnDemand(t *testing.T) {
 	})
 }
 
-// What is wanted of an attempt between job.accepted and the first turn of its
-// supervisor is met when it runs.
-func TestWishesBeforeTheFirstTurn(t *testing.T) {
+// Commands that arrive between job.accepted and the first turn of the supervisor are applied
+// when the job runs.
+func TestCommandsBeforeTheFirstTurn(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { checkpoints(c); oneAtATime(c); c.Interruptible = true }, willing)
 		r.together(func() {
@@ -124,7 +124,7 @@ func TestCheckpointsOnDemand(t *testing.T) {
 	})
 }
 
-// What is not met in time is dropped, and the tool is not asked any more.
+// An expired checkpoint request is dropped, and the tool is not notified of it any more.
 func TestCheckpointOnDemandExpires(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		var asked bool

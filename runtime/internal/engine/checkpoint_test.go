@@ -48,7 +48,7 @@ func counter(to int) tool.Func {
 	}
 }
 
-// A checkpoint is an event, without the data, behind what was emitted before it.
+// A checkpoint is an event without the data. It follows the events emitted before it.
 func TestCheckpointEvent(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("t", checkpoints, counter(1))
@@ -169,7 +169,7 @@ func TestCheckpointsTogether(t *testing.T) {
 	})
 }
 
-// A retry goes on from the checkpoint, too.
+// A retry continues from the checkpoint, too.
 func TestRetryFromTheCheckpoint(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		count := counter(5)
@@ -189,8 +189,8 @@ func TestRetryFromTheCheckpoint(t *testing.T) {
 	})
 }
 
-// A shutdown pauses jobs at their next checkpoint, returns when all are, and the
-// next start goes on from there.
+// A shutdown pauses jobs at their next checkpoint and returns when all are paused. The next
+// start resumes from there.
 func TestPause(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { checkpoints(c); c.Limits.Concurrency = 2 }, counter(5))
@@ -226,8 +226,8 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// The tool is told why; what it returns then is dropped, and what it emits is
-// refused.
+// Checkpoint returns ErrPaused, and the tool's context is cancelled with a cause. The tool's
+// result is then dropped, and its events are refused.
 func TestPausedTool(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		var err, late, cause error

@@ -68,7 +68,7 @@ func (r *fixture) children(parent arcp.JobID) (rows []store.Job) {
 	return rows
 }
 
-// left is what a job has left of its budget, as its tool could say.
+// left returns the remaining budget of a job as its tool sees it.
 func left(j tool.Job) string {
 	s := j.Host().(toolJob).s
 	s.mu.Lock()
@@ -76,7 +76,8 @@ func left(j tool.Job) string {
 	return strings.Join(amountTexts(s.auth.Budget.Remaining()), " ")
 }
 
-// What a call says beside the lease bounds the child as well, its end in any zone.
+// The expiry and budget of a call, next to its lease, bound the child as well. The expiry may
+// be in any time zone.
 func TestCallWithBounds(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("spend", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
@@ -134,7 +135,7 @@ func TestCall(t *testing.T) {
 	})
 }
 
-// What went wrong with the child is what the call says.
+// A call returns the error of its child.
 func TestCallFails(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		broken := arcp.Errorf(arcp.CodeFailedPrecondition, "it is broken").WithDetails(struct{}{})
@@ -218,7 +219,7 @@ func TestCallIsRefused(t *testing.T) {
 	})
 }
 
-// remains is what the events say is left of budgets.
+// remains returns the remaining budgets in the metric events.
 func remains(t *testing.T, frames []frame) string {
 	var all []string
 	for _, f := range frames {
@@ -234,7 +235,7 @@ func remains(t *testing.T, frames []frame) string {
 	return strings.Join(all, ", ")
 }
 
-// The child has what it asked for, and inherits what bounds its parent.
+// The child has the requested lease, and inherits the bounds of its parent.
 func TestLeaseOfChild(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("child", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
@@ -243,7 +244,7 @@ func TestLeaseOfChild(t *testing.T) {
 		r.tool("parent", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			return j.Call(ctx, tool.Call{Tool: "child", Lease: args})
 		})
-		for asked, c := range map[string]struct{ want, told string }{ // told: what is left for the parent meanwhile
+		for asked, c := range map[string]struct{ want, told string }{ // told: the parent's remaining budget meanwhile
 			`{}`: {`["PERMISSION_DENIED","PERMISSION_DENIED","PERMISSION_DENIED","USD:5.00 EUR:1"]`, "0.00 USD, 0 EUR"},
 			`{"fs.read":["/a/b"],"cost.budget":["USD:2.50","GBP:3"]}`: {`["","PERMISSION_DENIED","PERMISSION_DENIED","USD:2.50 GBP:3 EUR:1"]`, "2.50 USD, 0 EUR"},
 			`{"cost.budget":["USD:0.01","EUR:0"]}`:                    {`["PERMISSION_DENIED","PERMISSION_DENIED","PERMISSION_DENIED","USD:0.01 EUR:0"]`, ""},
@@ -363,7 +364,7 @@ func TestBudgetOfChildren(t *testing.T) {
 			wg.Wait()
 			note(nil)
 			note(call("between", `{}`, `{"tool.call":["spend"],"cost.budget":["USD:2"]}`))
-			note(call("spend", `{"cost":3}`, `{"cost.budget":["USD:1"]}`)) // what was spent was spent
+			note(call("spend", `{"cost":3}`, `{"cost.budget":["USD:1"]}`)) // a child's overspending is charged to the parent
 			note(call("spend", `{"cost":3}`, ``))
 			note(call("spend", `{"cost":3}`, ``))
 			return nil, nil
@@ -386,16 +387,15 @@ func TestBudgetOfChildren(t *testing.T) {
 	})
 }
 
-// family is a tool that calls children in all ways, and what becomes of it over
+// family is a tool that calls children in all ways, and records its remaining budget across
 // crashes.
 type family struct {
 	*fixture
 	left string // in the end
 }
 
-// run calls children one after the other, three at a time, and one that
-// calls another one. Whatever is in whose way: what is left in the end is what the
-// costs say.
+// run calls children one after the other, three at a time, and one with a child of its own. In
+// any interleaving the remaining budget matches the costs.
 func (f *family) run(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 	call := func(name, args string) error {
 		_, err := j.Call(ctx, tool.Call{Tool: name, Arguments: arcp.Raw(args), Lease: arcp.Raw(`{"cost.budget":["USD:2.00"],"tool.call":["spend"]}`)})
@@ -432,9 +432,8 @@ func amount(t *testing.T, s string) lease.Amount {
 	return a
 }
 
-// However often and wherever the runtime crashes, each child is made once, and
-// what was spent is what the costs of all say: nothing of a budget is lost, and
-// nothing is there twice.
+// Wherever the runtime crashes, each child is created once, and the remaining budget matches
+// the costs of all children.
 func TestCrashAnywhereWithChildren(t *testing.T) {
 	for crash := 1; ; crash++ {
 		done := false
@@ -585,8 +584,8 @@ func TestParentsEndEndsChildren(t *testing.T) {
 	}
 }
 
-// What a child had left comes back when all below it have ended, even if it ends
-// before them.
+// A child's unspent budget returns to the parent when all descendants have ended, even if the
+// child ends before them.
 func TestBudgetOfAChildThatEndsEarly(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("slow", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
@@ -613,9 +612,9 @@ func TestBudgetOfAChildThatEndsEarly(t *testing.T) {
 	})
 }
 
-// A parent that is retried finds what its children have done, and has those that
-// failed do it again.
-func TestRetryFindsChildren(t *testing.T) {
+// A retried parent gets the results of its completed children, and calls the failed ones
+// again.
+func TestRetryReusesChildren(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		var ran []string
 		r.tool("good", nil, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
@@ -655,10 +654,9 @@ func TestRetryFindsChildren(t *testing.T) {
 	})
 }
 
-// After a restart the parent that runs again waits for the child that goes on,
-// takes the outcome of one that has ended, however large, and of one that was
-// queued.
-func TestRestartFindsChildren(t *testing.T) {
+// After a restart the parent waits again for its running child and its queued child. It gets
+// the outcome of the ended child, however large.
+func TestRestartReusesChildren(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		big := arcp.Raw(`"` + strings.Repeat("é", 2*maxPayload/3) + strings.Repeat("x", maxPayload) + `"`)
 		calls := map[string]int{}
@@ -708,10 +706,10 @@ func TestRestartFindsChildren(t *testing.T) {
 	})
 }
 
-// An attempt that goes on from a checkpoint does not mistake a call it makes for
-// one that was made before. A job that begins with the checkpoint of another one
-// has children of its own.
-func TestCheckpointKnowsChildren(t *testing.T) {
+// An attempt that continues from a checkpoint does not match its new calls with calls made
+// before the checkpoint. A job that starts from another job's checkpoint has children of its
+// own.
+func TestCheckpointRecordsChildren(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		n := 0
 		r.tool("next", nil, func(context.Context, tool.Job, arcp.Raw) (arcp.Raw, error) {
@@ -765,8 +763,8 @@ func TestCheckpointKnowsChildren(t *testing.T) {
 	})
 }
 
-// A runtime that shuts down takes the children of what still runs.
-func TestDrainTakesChildren(t *testing.T) {
+// A runtime that is shutting down accepts the children of running jobs.
+func TestDrainAcceptsChildren(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("echo", nil, echo)
 		r.tool("parent", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
@@ -843,8 +841,8 @@ type familyModel struct {
 	left map[arcp.JobID]string
 }
 
-// member spends and calls others. What it does depends on its arguments, and
-// seldom on the attempt.
+// member spends and calls other tools. Its behaviour depends on its arguments, and in one of
+// four cases on the attempt.
 func (c *familyModel) member(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 	h := fnv.New64a()
 	h.Write(args)
@@ -922,7 +920,7 @@ func (c *familyModel) collect() {
 	}
 }
 
-// below are a job and all that it called, and what they called.
+// below returns a job and all its descendants.
 func (c *familyModel) below(id arcp.JobID, parents map[arcp.JobID][]arcp.JobID) (all []arcp.JobID) {
 	all = append(all, id)
 	for _, k := range parents[id] {
@@ -931,8 +929,8 @@ func (c *familyModel) below(id arcp.JobID, parents map[arcp.JobID][]arcp.JobID) 
 	return all
 }
 
-// Whatever happens, every job ends once and not long after its parent, and a
-// parent has left what it and those below it have not spent.
+// In any interleaving every job ends once. The remaining budget of a completed root job
+// matches the costs of the job and its descendants.
 func TestChaosOfChildren(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

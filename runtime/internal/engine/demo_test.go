@@ -63,7 +63,7 @@ func TestSleepIsInterrupted(t *testing.T) {
 	})
 }
 
-// An interrupt that nobody has answered holds the next attempt up from its start.
+// An unanswered interrupt blocks the next attempt from its start.
 func TestInterruptSurvivesRestart(t *testing.T) {
 	demos(t, func(r *fixture, d *fakeQuestions) {
 		id := r.submit("demo.sleep", `{"ms":60000}`)
@@ -120,7 +120,7 @@ func TestDemoQuestionsSurviveRestart(t *testing.T) {
 	}
 }
 
-// What a grant is worth after it was held.
+// A granted permission is usable after a hold only if its lease lasts that long.
 func TestDemoPermit(t *testing.T) {
 	demos(t, func(r *fixture, d *fakeQuestions) {
 		for _, c := range []struct {
@@ -147,7 +147,7 @@ func TestDemoPermit(t *testing.T) {
 	})
 }
 
-// The operation after the budget is used up fails, and what was spent counts.
+// An operation after the budget is exhausted fails, and the costs before it count.
 func TestDemoSpend(t *testing.T) {
 	demos(t, func(r *fixture, _ *fakeQuestions) {
 		spend := func(lease string, budget ...string) (ends string, costs int) {

@@ -146,7 +146,7 @@ func New(cfg Config) *Engine {
 	return e
 }
 
-// SetLimits changes the limits. Jobs beyond the new limits go on.
+// SetLimits changes the limits. Running jobs beyond the new limits continue.
 func (e *Engine) SetLimits(l Limits) {
 	e.mu.Lock()
 	e.jobs.limits = l

@@ -139,8 +139,8 @@ func (r *fixture) stop(grace time.Duration) {
 	r.cfg.Log.Close()
 }
 
-// restart starts an engine anew on what is durable, without an end of the one
-// there is, and compares the number of jobs that were found.
+// restart starts a new engine on the durable state without stopping the old one, and compares
+// the number of recovered jobs.
 func (r *fixture) restart(want int) {
 	r.Helper()
 	r.stop(0)
@@ -207,7 +207,8 @@ func (r *fixture) session(id arcp.SessionID) *eventlog.Cursor {
 	return r.cursors[id]
 }
 
-// together has what f submits claimed before any of it starts.
+// together holds the store while f runs, so that all jobs submitted by f are claimed before
+// any of them starts.
 func (r *fixture) together(f func()) {
 	r.Helper()
 	r.session("sess_1")
@@ -247,7 +248,7 @@ func (r *fixture) submit(name, args string) arcp.MessageID {
 	return r.send(r.request("sess_1", name, args))
 }
 
-// frame is what a session was sent.
+// frame is an envelope sent to a session.
 type frame struct {
 	arcp.Envelope
 }
@@ -267,7 +268,8 @@ func (f frame) String() string {
 	return s
 }
 
-// frames waits until nothing moves and takes what a session was sent.
+// frames waits until the engine is idle and returns the frames sent to a session since the
+// last call.
 func (r *fixture) frames(session arcp.SessionID) (frames []frame) {
 	r.Helper()
 	synctest.Wait()
@@ -305,8 +307,8 @@ func lines(frames []frame) (all []string) {
 	return all
 }
 
-// want compares what sess_1 was sent, one frame an argument, without the
-// frames' details that a test does not name.
+// want compares the frames sent to sess_1, one argument a frame. An argument may be a prefix
+// of the frame's text.
 func (r *fixture) want(why string, want ...string) []frame {
 	r.Helper()
 	frames := r.frames("sess_1")

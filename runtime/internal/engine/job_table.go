@@ -37,7 +37,7 @@ func newJobTable(l Limits) jobTable {
 // for nextConcluded, which belongs to the list concluded.
 type tableEntry struct {
 	before, next  *run          // of the same session
-	releasedc     chan struct{} // closed when the run leaves the table; nil: nobody waits
+	releasedc     chan struct{} // closed when the run leaves the table; nil: it has no waiter
 	concluded     bool          // the run is not counted any more
 	nextConcluded *run
 }
@@ -190,8 +190,8 @@ func (t *jobTable) check(r *run, maxJobs int) *limitError {
 	return t.checkData(r)
 }
 
-// checkData refuses a job whose arguments exceed MaxData together with those of all jobs
-// that have not ended.
+// checkData refuses a job if its arguments and the arguments of all active jobs together
+// exceed MaxData.
 func (t *jobTable) checkData(r *run) *limitError {
 	n, limit := int64(len(r.row.Arguments)), t.limits.MaxData
 	if r.builtin() && n <= smallCall || limit <= 0 || t.data+n <= limit {

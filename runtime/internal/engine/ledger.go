@@ -49,12 +49,12 @@ type ledgerEntry struct {
 // ledgerChange is a change of an entry. done gets the result of its write.
 type ledgerChange struct {
 	child *child
-	done  chan error // buffered 1; nil: nobody waits
+	done  chan error // buffered 1; nil: it has no waiter
 }
 
 func (c *ledgerChange) report(err error) { report(c.done, err) }
 
-// report sends a result if somebody waits for it.
+// report sends a result unless done is nil.
 func report(done chan error, err error) {
 	if done != nil {
 		done <- err
@@ -316,8 +316,7 @@ func (s *supervisor) closeChild(now time.Time, c *child, rest []lease.Amount, do
 	s.ledger.change(c, done)
 }
 
-// announceBudget emits what is left of the budget after a change by a child. Called with
-// s.mu.
+// announceBudget emits the remaining budget after a change by a child. Called with s.mu.
 func (s *supervisor) announceBudget(now time.Time) {
 	if s.events.closed {
 		return
@@ -332,7 +331,7 @@ func (s *supervisor) announceBudget(now time.Time) {
 type returnBudget struct {
 	child arcp.JobID
 	run   *run       // of the child, if it has ended in this process
-	done  chan error // buffered 1; nil: nobody waits
+	done  chan error // buffered 1; nil: it has no waiter
 }
 
 func (d *returnBudget) apply(s *supervisor, now time.Time) {

@@ -36,7 +36,7 @@ func TestLedgerMatch(t *testing.T) {
 	}
 }
 
-// An attempt that goes on from a checkpoint knows the children that the checkpoint knew, and calls
+// An attempt that continues from a checkpoint knows the children recorded in it, and calls
 // only the others.
 func TestLedgerKnown(t *testing.T) {
 	l := testLedger()

@@ -133,7 +133,7 @@ func (s *schedule) on(ev scheduleEvent) bool {
 type exit uint8
 
 const (
-	exitNone   exit = iota // the supervisor goes on
+	exitNone   exit = iota // the supervisor continues
 	exitIdle               // the job waits for a slot and nothing is to be done to it
 	exitPause              // the attempt has stopped at a checkpoint for the shutdown
 	exitRewind             // another attempt follows, from a checkpoint that a client has chosen

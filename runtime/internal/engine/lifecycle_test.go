@@ -48,7 +48,7 @@ func TestLifecycle(t *testing.T) {
 	}
 }
 
-// What a tool's end means for its job.
+// The table lists the job's outcome for each return of its tool.
 func TestOutcomes(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -94,8 +94,8 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// A supervisor that is wanted before the claim has its place in the log waits
-// for it: else what it appends would come before the job exists.
+// A supervisor started before the claim is in the log waits for it, because otherwise its
+// events would precede the job.
 func TestNothingIsAppendedBeforeTheClaim(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		ran := false
@@ -154,8 +154,8 @@ func TestEarlyStart(t *testing.T) {
 	})
 }
 
-// When the claim of a job that has started fails, there is no job: the tool is
-// stopped, what it emits is dropped, and the submit refused.
+// When the claim of a started job fails, the job does not exist: the tool is stopped, its
+// events are dropped, and the submit is refused.
 func TestEarlyStartOfARefusedClaim(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		var cause error
@@ -181,9 +181,9 @@ func TestEarlyStartOfARefusedClaim(t *testing.T) {
 	})
 }
 
-// Whoever races for a job's end, it ends once, after everything else of it, and
-// every cancel is answered once: accepted before the end, or refused.
-func TestOneTerminalUnderRaces(t *testing.T) {
+// Under concurrent completions and cancellations a job ends once, after all its other events.
+// Every cancel is answered once: accepted before the end, or refused.
+func TestJobEndsOnceUnderRaces(t *testing.T) {
 	const jobs = 1000
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -7,8 +7,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// A job whose lease cannot be read may do nothing: not even what is left to a
-// policy where there is none.
+// A job with an unreadable lease has no permissions, not even for namespaces that a missing
+// lease leaves to a policy.
 func TestUnreadableLease(t *testing.T) {
 	for _, options := range []string{`{"lease":{"model.use":7}}`, `{"lease":[]}`, `{"strict_cancel":"perhaps"}`, `[`} {
 		o := optionsOf(&store.Job{Options: arcp.Raw(options)})

@@ -185,9 +185,9 @@ func (r *fixture) outcome(id arcp.MessageID) string {
 	return "nothing"
 }
 
-// The checks of a call are made in one order: of two that a call does not pass,
-// the earlier one is what the caller is told.
-func TestOrderOfTheCallPath(t *testing.T) {
+// The checks of a call have a fixed order: of two failing checks, the earlier one is reported
+// to the caller.
+func TestOrderOfChecks(t *testing.T) {
 	if got := (failedChecks{}).child(t); got != "ok" {
 		t.Fatalf("a call that meets no obstacle: %s", got)
 	}
@@ -207,9 +207,9 @@ func TestOrderOfTheCallPath(t *testing.T) {
 	}
 }
 
-// Over a minute no more calls are accepted than a tool has, after those that may
-// come at once, and who is refused is told when to come again.
-func TestRate(t *testing.T) {
+// A tool's rate limit allows a burst and then a steady rate. A refused caller is told when to
+// retry.
+func TestRateLimit(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		c := tool.Capability{Name: "x", Limits: tool.Limits{RatePerMin: 6}}
 		publish := func() {
@@ -259,7 +259,7 @@ func TestRate(t *testing.T) {
 		if n, err := count(); n != 1 {
 			t.Fatalf("with a higher limit: %v", err)
 		}
-		for i := range 3 * minSweep { // names that nobody comes back to
+		for i := range 3 * minSweep { // names that are called once
 			c.Name = fmt.Sprintf("y%d", i)
 			publish()
 			r.submit(c.Name, "{}")
@@ -272,7 +272,7 @@ func TestRate(t *testing.T) {
 	})
 }
 
-// A rule lets go what it is true of; for anything else somebody is asked.
+// A call that satisfies the rule is approved automatically; any other call asks a question.
 func TestApprovalByRule(t *testing.T) {
 	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		rule := tool.ApprovalAuto(`args.amount <= 100 && "client" in roles && principal == "alice" && lease["tool.call"][0] == "x"`)
@@ -428,8 +428,7 @@ func recordLines(list []CallRecord) (lines []string) {
 	return lines
 }
 
-// The records of a job are made of what it has left behind: its attempts, its
-// children, and the calls that became none.
+// The call records of a job are its attempts, its children, and its refused calls.
 func TestCallRecords(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("leaf", early, func(_ context.Context, _ tool.Job, args arcp.Raw) (arcp.Raw, error) {
@@ -507,8 +506,7 @@ func (r *fixture) jobs(name string) (rows []store.Job) {
 	return rows
 }
 
-// A call that waits for somebody is a record before it is made; with the arguments
-// that it will be made with.
+// A call waiting for approval already has a record, with the arguments as changed by hooks.
 func TestCallRecordsOfGatesAndHooks(t *testing.T) {
 	d := newDesk(person("sess_1"), person("sess_2"))
 	swap := tool.Hook{Name: "swap", Before: func(_ context.Context, c *tool.HookCall) (tool.HookDecision, error) {
@@ -542,7 +540,7 @@ func TestCallRecordsOfGatesAndHooks(t *testing.T) {
 }
 
 // A tool that calls in vain without end fills nothing.
-func TestNotesAreBounded(t *testing.T) {
+func TestRefusedCallRecordsAreBounded(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("caller", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			for i := range 3 * maxNotes {
@@ -559,9 +557,9 @@ func TestNotesAreBounded(t *testing.T) {
 	})
 }
 
-// A job keeps the catalogue in which it was found: what is hidden or comes later is
-// not there for what it calls.
-func TestCallsStayInTheCatalogueOfTheJob(t *testing.T) {
+// A job's own calls use the catalogue of the job's submission: a hidden or a later tool is not
+// available to them.
+func TestCallsUseTheJobsCatalogue(t *testing.T) {
 	var overlay *tool.Overlay
 	bubble(t, func(c *Config) {
 		cat := tool.NewCatalog(c.Tools, nil)
@@ -594,7 +592,7 @@ func TestCallsStayInTheCatalogueOfTheJob(t *testing.T) {
 		synctest.Wait()
 		r.submit("secret", "{}")
 		r.want("hidden from clients, too", "job.accepted", "job.started", "job.failed msg_2 AGENT_NOT_AVAILABLE")
-		overlay = nil // what the session does now does not touch the job
+		overlay = nil // the session's overlay does not affect the job
 		r.tool("late", nil, echo)
 		close(gate)
 		r.frames("sess_1")

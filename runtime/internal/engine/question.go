@@ -45,8 +45,8 @@ const (
 	maxClosedLast  = 64 // when no other attempt can follow
 )
 
-// beforeCall is the ordinal of a question before the tool is called. It is not one of the
-// tool's own: an attempt that goes on from a checkpoint asks it again.
+// beforeCall is the ordinal of a question before the tool is called. It does not count as a
+// question of the tool: an attempt that starts from a checkpoint asks it again.
 const beforeCall = -1
 
 // question is a question of the job. The supervisor owns it, except for the row.

@@ -90,7 +90,7 @@ func inquiry(t *testing.T, test func(r *fixture, d *fakeQuestions)) {
 	})
 }
 
-// respond answers a question and says what came of it.
+// respond answers a question and returns the outcome.
 func (r *fixture) respond(q approval.Row, who approval.Actor, a approval.Answer) (row approval.Row, err *arcp.Error) {
 	done := make(chan struct{})
 	r.n++
@@ -167,8 +167,7 @@ func TestQuestionIsAnsweredOnce(t *testing.T) {
 	})
 }
 
-// A question survives what happens to the runtime; the answer that comes to the
-// next attempt, or before it, is the answer to the first.
+// A question survives a restart, and an answer after the restart reaches the next attempt.
 func TestQuestionSurvivesRestart(t *testing.T) {
 	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("ask", rerun, asker)
@@ -241,7 +240,7 @@ func TestQuestionEndsWithItsJob(t *testing.T) {
 	})
 }
 
-// What a tool's policy may say can be asked.
+// Questions support the largest quorum and escalation delay of a tool's policy.
 func TestPoliciesFitQuestions(t *testing.T) {
 	if tool.MaxQuorum != approval.MaxQuorum || tool.MaxEscalation != approval.DefaultExpiry {
 		t.Errorf("a policy has up to %d and %v, a question %d and %v", tool.MaxQuorum, tool.MaxEscalation, approval.MaxQuorum, approval.DefaultExpiry)
@@ -482,8 +481,8 @@ func TestGate(t *testing.T) {
 	})
 }
 
-// A session that comes later is given what is still asked, once.
-func TestOffer(t *testing.T) {
+// A later session is sent the pending question, once.
+func TestOfferToALaterSession(t *testing.T) {
 	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("ask", nil, asker)
 		id := r.submit("ask", "{}")
@@ -511,9 +510,9 @@ func TestOffer(t *testing.T) {
 	})
 }
 
-// Who comes to a question that was given to very many takes the place of the
+// When a question was sent to the maximum number of sessions, a later session replaces the
 // first of them.
-func TestOfferToVeryMany(t *testing.T) {
+func TestOfferReplacesTheFirst(t *testing.T) {
 	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("ask", nil, asker)
 		id := r.submit("ask", "{}")

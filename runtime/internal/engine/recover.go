@@ -24,8 +24,8 @@ const dispositionStart = "start"
 type recoveredJob struct {
 	*run
 	disposition string
-	outcome     *job.Outcome  // the job ends; nil: it goes on
-	newState    arcp.JobState // the job goes on in this state, with another attempt
+	outcome     *job.Outcome  // the job ends; nil: it continues
+	newState    arcp.JobState // the job continues in this state, with another attempt
 	takenOver   bool          // another process has the job
 	unblocked   bool          // its clock runs again, which is to be written
 }
@@ -332,8 +332,8 @@ func (f *recoveredJob) withdrawQuestions(w *store.Write, now time.Time) error {
 	return nil
 }
 
-// updateLedgers updates the ledgers of jobs that go on: a child may have ended, or may not have been
-// created, without a change of its entry.
+// updateLedgers updates the ledgers of jobs that continue: a child may have ended, or may not
+// have been created, without a change of its entry.
 func (e recoverer) updateLedgers(ctx context.Context, left []*recoveredJob) error {
 	for _, f := range left {
 		if f.takenOver || f.outcome != nil {

@@ -18,8 +18,8 @@ func recovery(d tool.Recovery) func(*tool.Capability) {
 	return func(c *tool.Capability) { c.Recovery = d }
 }
 
-// What a restart does to a job that ran is its tool's to say.
-func TestDispositions(t *testing.T) {
+// The tool's Recovery setting decides about an interrupted job after a restart.
+func TestRecoverySettings(t *testing.T) {
 	for d, want := range map[tool.Recovery][]string{
 		tool.RecoveryFail:       {"job.failed msg_1 ABORTED"},
 		tool.RecoveryRerun:      {"job.started msg_1", "job.completed msg_1"},
@@ -130,7 +130,7 @@ func (r *fixture) crashAt(d tool.Recovery, crash int) (done bool) {
 	if d == tool.RecoveryRerun && slices.ContainsFunc(from, func(s string) bool { return s != "" }) {
 		r.Errorf("crash %d: a tool that begins at the start was given %q", crash, from)
 	}
-	for i := range len(frames) - 1 { // what a checkpoint tells of was sent before it
+	for i := range len(frames) - 1 { // the log event of a step precedes its checkpoint
 		if frames[i+1].Type == arcp.JobCheckpoint && frames[i].Type != arcp.Log {
 			r.Errorf("%s, crash %d: %v before a checkpoint", d, crash, got[i])
 		}
@@ -153,7 +153,7 @@ func TestQueuedJobsStart(t *testing.T) {
 		var want []string
 		at := time.Now()
 		for i := range n {
-			at = at.Add(time.Duration(i%3) * time.Millisecond) // ids decide among those of one moment
+			at = at.Add(time.Duration(i%3) * time.Millisecond) // equal times are ordered by id
 			row := store.Job{ID: arcp.JobID(fmt.Sprintf("job_%04d", (i*7)%3+10*i)), Principal: "alice", Agent: "t@1.0.0",
 				Arguments: arcp.Raw(fmt.Sprint(i)), CreatedAt: at, State: arcp.StateQueued, Attempt: 1}
 			if i == 0 {
@@ -287,7 +287,7 @@ func TestOptionsSurvive(t *testing.T) {
 	})
 }
 
-// What an attempt writes after another one has taken over is refused.
+// Writes of a superseded attempt are refused.
 func TestFencedAttempt(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		cause := make(chan error, 1)

@@ -11,8 +11,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// remembering is a store that knows the submits of a session: what is asked for
-// with Recheck and was submitted before is answered as SubmitJob.Recheck says.
+// remembering is a store that detects repeated submits of a session. It answers a repeated
+// submit with Recheck as SubmitJob.Recheck specifies.
 type remembering struct {
 	store.Store
 
@@ -42,8 +42,8 @@ func (m *remembering) Commit(writes []*store.Write, results []store.Result) erro
 	return nil
 }
 
-// A submit that comes again on a later connection makes no second job: it is
-// answered with what the first one was, once, before what comes behind it.
+// A submit repeated on a later connection creates no second job. It gets the answer of the
+// first one, once, before the answers to later requests.
 func TestRepeatedSubmit(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		calls := 0

@@ -135,7 +135,7 @@ func (r *run) await(ctx context.Context, lost <-chan *arcp.Error) error {
 		return context.Cause(ctx)
 	}
 	switch o := r.done.outcome; {
-	case o == nil: // it was refused, or goes on after the next start
+	case o == nil: // it was refused, or continues after the next start
 		select {
 		case err := <-lost:
 			return err

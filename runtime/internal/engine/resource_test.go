@@ -13,7 +13,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// fakeLeases gives leases and remembers to whom.
+// fakeLeases grants every lease and records the requests.
 type fakeLeases struct {
 	tenants []LeaseHolder
 	asks    []tool.ResourceAsk
@@ -29,8 +29,9 @@ func (l *fakeLeases) LeaseDirectory(_ context.Context, t LeaseHolder, a tool.Dir
 	return "/dir", nil, nil
 }
 
-// A lease is taken in the name of the job, with what it may do, and not after it.
-func TestALeaseIsTakenForTheJob(t *testing.T) {
+// A job's resource lease carries the job's identity and authority, and is refused after the
+// job's end.
+func TestLeaseHolderIsTheJob(t *testing.T) {
 	l := &fakeLeases{}
 	bubble(t, func(c *Config) { c.Resources = l }, func(r *fixture) {
 		var job tool.Job
@@ -61,7 +62,7 @@ func TestALeaseIsTakenForTheJob(t *testing.T) {
 	})
 }
 
-func TestARuntimeWithoutResources(t *testing.T) {
+func TestWithoutResources(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			_, err := j.Resources().Lease(ctx, tool.ResourceAsk{})
@@ -139,8 +140,8 @@ func TestPerform(t *testing.T) {
 	})
 }
 
-// A shutdown is not waited for by who waits for a job.
-func TestPerformIsToldToStop(t *testing.T) {
+// Perform returns ErrStopping at a shutdown.
+func TestPerformStops(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("wait", func(c *tool.Capability) { c.Limits.Timeout = -1 }, wait)
 		done := make(chan error, 1)
@@ -155,8 +156,8 @@ func TestPerformIsToldToStop(t *testing.T) {
 	})
 }
 
-// Whoever was told that a job has ended finds it ended, and may submit another: also
-// while its supervisor does not know yet.
+// A job whose end is durable is not live and counts for no limit, even before its supervisor
+// sees the end.
 func TestEndedJobsAreNotLive(t *testing.T) {
 	const jobs = 200
 	limits := func(c *Config) { c.MaxJobs, c.MaxJobsPerPrincipal, c.MaxJobsPerSession = jobs, jobs, jobs }

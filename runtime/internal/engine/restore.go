@@ -10,7 +10,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Restore is a request to go on from a checkpoint.
+// Restore is a request to continue from a checkpoint.
 type Restore struct {
 	Submit     // of a new job, if the job with the checkpoint has ended; its payload is made from that job
 	Job        arcp.JobID
@@ -38,9 +38,10 @@ type firstCheckpoint struct {
 
 const firstCheckpointN = 1
 
-// RestoreCheckpoint makes the job that the envelope names go on from a checkpoint. If the job
-// has not ended, its attempt is stopped and the next one starts from the checkpoint; that is
-// acknowledged when it is durable. If it has ended, a new job like it is submitted.
+// RestoreCheckpoint continues the job named by the envelope from a checkpoint. If the job has
+// not ended, its attempt is stopped and the next one starts from the checkpoint. The
+// acknowledgement is sent when that is durable. If the job has ended, a new job with the same
+// tool and arguments is submitted.
 func (e *Engine) RestoreCheckpoint(ctx context.Context, s Submit, p *arcp.CheckpointRestorePayload) {
 	q := Restore{s, s.Envelope.JobID, p.CheckpointID}
 	r := e.run(q.Job)
@@ -137,7 +138,7 @@ func (q *Restore) unreadable(e *Engine, err error) {
 	q.refuse(e, arcp.Errorf(arcp.CodeUnavailable, "the job's checkpoints cannot be read"))
 }
 
-// submitFrom submits a job that goes on from a checkpoint of a job that has ended.
+// submitFrom submits a job that continues from a checkpoint of an ended job.
 func (e *Engine) submitFrom(ctx context.Context, q *Restore) {
 	row, refusal := endedJob(ctx, e, q.Job, q.Principal, false)
 	switch {
@@ -173,7 +174,7 @@ func (e *Engine) submitFrom(ctx context.Context, q *Restore) {
 }
 
 // submit returns the submit of a job like row that begins with the checkpoint p of row. Its
-// lease is the lease of row, within what the principal may do now. It is never direct: its
+// lease is the lease of row, within the principal's present lease. It is never direct: its
 // job.accepted is the answer.
 func (q *Restore) submit(row *store.Job, p job.Checkpoint) Submit {
 	o := optionsOf(row)

@@ -77,7 +77,7 @@ func (r *fixture) counting(change func(*tool.Capability), d time.Duration) (arcp
 	return frames[0].JobID, madeBy(r.T, frames)
 }
 
-// A running job goes on from an earlier checkpoint, with another attempt.
+// A running job continues from an earlier checkpoint, with another attempt.
 func TestRestore(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		id, made := r.counting(oneAtATime, 3500*time.Millisecond)
@@ -95,8 +95,8 @@ func TestRestore(t *testing.T) {
 	})
 }
 
-// Until the next attempt has made a checkpoint, restarts go on from the chosen
-// one; then from the latest. The later ones are kept, and may be chosen.
+// Until the next attempt has made a checkpoint, restarts continue from the chosen one; then
+// from the latest. The later ones are kept, and may be chosen.
 func TestRestoreAndRestart(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		id, made := r.counting(nil, 3500*time.Millisecond)
@@ -118,8 +118,8 @@ func TestRestoreAndRestart(t *testing.T) {
 	})
 }
 
-// What was acknowledged holds, and what was not acknowledged has not happened,
-// whenever the runtime crashes.
+// Whenever the runtime crashes, an acknowledged restore is in effect, and one without an
+// acknowledgement is not.
 func TestCrashDuringRestore(t *testing.T) {
 	for commits := 1; commits <= 4; commits++ {
 		bubble(t, nil, func(r *fixture) {
@@ -155,7 +155,7 @@ func TestCrashDuringRestore(t *testing.T) {
 }
 
 // A crash right behind the acknowledgement is the same as one later.
-func TestCrashBehindTheAck(t *testing.T) {
+func TestCrashAfterTheAck(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		id, made := r.counting(nil, 3500*time.Millisecond)
 		r.st.mu.Lock()
@@ -178,9 +178,9 @@ func TestCrashBehindTheAck(t *testing.T) {
 	})
 }
 
-// An attempt that does not stop is left behind after five seconds; what it does
-// meanwhile is refused.
-func TestRestoreOfAStubbornTool(t *testing.T) {
+// An attempt that does not stop is abandoned after five seconds. Its calls are refused
+// meanwhile.
+func TestRestoreAbandonsTool(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		var late error
 		r.tool("t", func(c *tool.Capability) { checkpoints(c); oneAtATime(c) }, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
@@ -216,8 +216,8 @@ func TestRestoreOfAStubbornTool(t *testing.T) {
 	})
 }
 
-// A job that waits for its retry, or is paused, goes on from the checkpoint in its
-// time. Nothing keeps Stop waiting.
+// A paused job, or one waiting for its retry, starts from the checkpoint in its next attempt.
+// Stop returns at once.
 func TestRestoreBetweenAttempts(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { checkpoints(c); thrice(c) }, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
@@ -403,8 +403,7 @@ func TestRestoreOfAFinishedJob(t *testing.T) {
 	})
 }
 
-// It may do what the finished job might, and no more: neither all that its
-// principal may, nor what that may not any more.
+// The new job has the lease of the finished job, within the principal's present lease.
 func TestRestoredJobKeepsItsLease(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		id, made := r.finished(func(p *arcp.ToolInvokePayload) {
@@ -483,8 +482,8 @@ func TestRestoreIsLimited(t *testing.T) {
 	})
 }
 
-// What is sent again on another connection is done once, whether the job has
-// ended meanwhile or not.
+// A restore repeated on another connection is performed once, also if the job has ended
+// meanwhile.
 func TestRestoreRepeated(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		id, made := r.finished(nil)

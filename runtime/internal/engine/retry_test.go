@@ -151,8 +151,8 @@ func TestRetryOfARefusedClaim(t *testing.T) {
 	})
 }
 
-// What the error asks for is the least; what the submit says goes before what
-// is usual for the tool.
+// The delay requested by the error is the minimum. The retry policy of the submit has priority
+// over the tool's.
 func TestRetryFloorAndOption(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("t", thrice, failing(errUnavailable().RetryAfter(30), errUnavailable(), errUnavailable()))
@@ -231,7 +231,7 @@ func TestCancelDuringTheRetry(t *testing.T) {
 	})
 }
 
-// The wait survives a restart, with what is left of it.
+// The remaining wait before a retry survives a restart.
 func TestRetrySurvives(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("t", thrice, failing(errUnavailable().RetryAfter(60), errUnavailable(), errUnavailable()))

@@ -40,11 +40,11 @@ type definition struct {
 
 	maxRuntime                  time.Duration
 	retry                       tool.Retry
-	origin                      *arcp.RestoredFrom // the first attempt goes on from there; nil: from the start
+	origin                      *arcp.RestoredFrom // the first attempt continues from there; nil: from the start
 	direct, strict, withSession bool
 
 	depth  int  // ancestors of the job
-	detach bool // the job goes on when its parent has ended
+	detach bool // the job continues when its parent has ended
 }
 
 // run is a job that has not ended. While an attempt runs, or a command is applied, the
@@ -85,7 +85,7 @@ type run struct {
 // completion has the outcome of a job for this process. A run has one if it is a child,
 // or if Perform waits for it.
 type completion struct {
-	c       chan struct{} // closed when no supervisor follows; nil: nobody waits
+	c       chan struct{} // closed when no supervisor follows; nil: it has no waiter
 	outcome *job.Outcome  // written before c is closed; nil: not decided here
 }
 
@@ -193,16 +193,16 @@ func (d *definition) ordered() bool {
 	return d.builtin() && !d.tool.SideEffect.Early() && d.tool.SideEffect != tool.SideEffectExternal
 }
 
-// remote reports whether a worker executes the job: its attempt may be lost while this
-// process goes on.
+// remote reports whether a worker executes the job, so that its attempt may be lost while this
+// process runs.
 func (d *definition) remote() bool { return d.tool.Source == tool.SourceWorker }
 
 // served reports whether the workers that execute the tool now take jobs of the job's
 // principal.
 func (d *definition) served() bool { return !d.remote() || d.tool.May(d.row.Principal) }
 
-// endless reports whether a shutdown does not wait for the job: it does not end by
-// itself, or it is a built-in tool that waits for people and goes on at the next start.
+// endless reports whether a shutdown does not wait for the job: it does not end by itself, or
+// it is a built-in tool that waits for an answer and is rerun at the next start.
 func (d *definition) endless() bool {
 	return d.tool.Endless || d.builtin() && d.tool.Recovery == tool.RecoveryRerun && d.tool.Limits.Timeout <= 0
 }
@@ -366,7 +366,7 @@ func (r *run) wakeTool() {
 	}
 }
 
-// check wakes or starts a supervisor, which applies what is due.
+// check wakes or starts a supervisor, which applies due timers and queued commands.
 func (r *run) check() {
 	r.launch()
 	r.wake()

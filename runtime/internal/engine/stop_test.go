@@ -13,8 +13,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Stop waits for what runs, what is queued and what is being accepted, while
-// nothing new is taken.
+// Stop waits for running, queued and unclaimed jobs, and new submits are refused.
 func TestStopWaits(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("t", oneAtATime, sleeper(time.Second))

@@ -184,8 +184,8 @@ func TestSubmitAnswersInOrder(t *testing.T) {
 	})
 }
 
-// Settled is called once for each submit, whatever becomes of it.
-func TestSettled(t *testing.T) {
+// Settled is called once for each submit, with any outcome.
+func TestSubmitSettled(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("t", nil, echo)
 		r.tool("inline", func(c *tool.Capability) { c.Source = tool.SourceBuiltin }, echo)

@@ -22,7 +22,7 @@ type supervisor struct {
 	timer   *time.Timer
 	started time.Time      // the attempt; zero: it has not
 	due     time.Time      // the machine's deadline; zero: none
-	from    job.Checkpoint // the attempt goes on from it; its N is 0: none
+	from    job.Checkpoint // the attempt continues from it; its N is 0: none
 
 	limit job.TimeLimit // of the tool
 	call  toolCall
@@ -97,7 +97,7 @@ func (s *supervisor) reply(err error) {
 	s.write.commands = nil
 }
 
-// goOn reports whether the supervisor goes on after a write. It calls the tool if that
+// goOn reports whether the supervisor continues after a write. It calls the tool if the call
 // waited for the write.
 func (s *supervisor) goOn() bool {
 	if s.exit != exitNone {

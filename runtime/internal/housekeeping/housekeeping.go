@@ -1,5 +1,5 @@
-// Package housekeeping ends sessions whose resume window is over, deletes what is older than
-// the retention, and keeps the store within its bound.
+// Package housekeeping ends sessions whose resume window is over, deletes data older than the
+// retention, and keeps the store within its bound.
 package housekeeping
 
 import (
@@ -164,7 +164,7 @@ func (j *Janitor) sessions(ctx context.Context, now time.Time) (more bool, err e
 			n++
 		}
 	}
-	for range n { // the next steps read what ended sessions have left
+	for range n { // the next steps need the sessions' ends to be recorded
 		select {
 		case <-ended:
 		case <-ctx.Done():
@@ -199,8 +199,8 @@ func (j *Janitor) unacknowledged(ctx context.Context, e *session.Expired, now ti
 // approvalsEvery is how often the janitor looks at the settled questions.
 const approvalsEvery = time.Minute
 
-// approvals settles approvals whose time or session is over, and deletes those
-// that were settled longer than the retention ago.
+// approvals closes approvals that have expired or whose session has ended, and deletes those
+// closed before the retention.
 func (j *Janitor) approvals(ctx context.Context, now time.Time) (more bool, err error) {
 	j.opts.Questions.EndOverdue(ctx, now)
 	if j.opts.Retention <= 0 || j.at == "" && now.Sub(j.looked) < approvalsEvery {
@@ -233,8 +233,8 @@ func (j *Janitor) host(ctx context.Context, now time.Time) (more bool, err error
 	return false, j.opts.Agents.Sweep(ctx, now)
 }
 
-// feeds trims what is older than the retention. It comes before the jobs, so
-// that hardly a feed refers to a job that is gone.
+// feeds trims feed entries older than the retention. It runs before jobs, so that few feed
+// entries refer to a deleted job.
 func (j *Janitor) feeds(ctx context.Context, now time.Time) (more bool, err error) {
 	if j.opts.Retention <= 0 {
 		return false, nil
@@ -247,8 +247,8 @@ func (j *Janitor) feeds(ctx context.Context, now time.Time) (more bool, err erro
 	return false, errors.Join(err, j.trimFeeds(ctx, principals, now.Add(-j.opts.Retention)))
 }
 
-// trimFeeds trims what is older than a time. A feed that cannot be read does not
-// keep the others from it.
+// trimFeeds trims feed entries older than before. A read error of one feed does not stop the
+// others.
 func (j *Janitor) trimFeeds(ctx context.Context, principals []string, before time.Time) (err error) {
 	for _, p := range principals {
 		for more := true; more && ctx.Err() == nil; {
@@ -275,9 +275,9 @@ func (j *Janitor) trimFeed(ctx context.Context, principal string, before time.Ti
 	return more, errors.Join(err, failed)
 }
 
-// stale is how far a feed goes, from a position on, that is older than a time or
-// of deleted jobs: commits are not quite in the order of time, so some are
-// deleted while an event before theirs is still kept.
+// stale returns the last position of a feed's entries that are older than before or belong to
+// deleted jobs. Commits are not strictly ordered by time, so a deleted job may follow an event
+// that is still retained.
 func (j *Janitor) stale(ctx context.Context, principal string, after uint64, before time.Time) (upTo uint64, more bool, err error) {
 	upTo = after
 	for n := 0; n < eventsStep; n++ {
@@ -314,8 +314,8 @@ func (j *Janitor) jobs(ctx context.Context, now time.Time) (more bool, err error
 	return len(ended) == step, j.deleteJobs(ctx, now, ended)
 }
 
-// endedJob is a job that has ended. Its size is that of its events, if it was
-// measured: more than what it takes on disk.
+// endedJob is a job that has ended. Its size is the size of its events if it was measured, an
+// upper bound of its disk usage.
 type endedJob struct {
 	id        arcp.JobID
 	principal string
@@ -332,8 +332,8 @@ func (j *Janitor) ended(ctx context.Context, before time.Time) (list []endedJob,
 	return list, err
 }
 
-// measure fills in the sizes of the first jobs, of as many as take a number of
-// bytes together, and returns those.
+// measure sets the sizes of the first jobs until their sum reaches enough, and returns those
+// jobs.
 func (j *Janitor) measure(ctx context.Context, list []endedJob, enough int64) ([]endedJob, error) {
 	for i := range list {
 		if enough <= 0 {
@@ -363,8 +363,8 @@ func (j *Janitor) deleteJobs(ctx context.Context, now time.Time, list []endedJob
 	return err
 }
 
-// disk deletes the oldest ended jobs until the store is within its bound, or
-// will be once it has given back what they took.
+// disk deletes the oldest ended jobs until the store is within its bound, counting space that
+// the store has yet to reclaim.
 func (j *Janitor) disk(ctx context.Context, now time.Time) (more bool, err error) {
 	n := 0
 	for ctx.Err() == nil && err == nil {
@@ -404,12 +404,12 @@ func (j *Janitor) oldest(ctx context.Context, now time.Time, excess int64) ([]en
 	return list, j.trimFeeds(ctx, principals, list[len(list)-1].at.Add(1))
 }
 
-// backlogs measures what was given to sessions by earlier processes.
+// backlogs measures the data delivered to sessions by earlier processes.
 func (j *Janitor) backlogs(ctx context.Context, _ time.Time) (more bool, err error) {
 	return j.opts.Log.Measure(ctx, j.position)
 }
 
-// excess is how far the store is over its bound, without what it will give back.
+// excess returns how far the store is over its bound, without the space it has yet to reclaim.
 func (j *Janitor) excess(now time.Time) int64 {
 	if j.opts.MaxDisk <= 0 {
 		return 0
@@ -419,16 +419,15 @@ func (j *Janitor) excess(now time.Time) int64 {
 	return n - j.owed.bytes - j.opts.MaxDisk
 }
 
-// owed is about how much of what was deleted the store has not given back.
+// owed estimates how many deleted bytes the store has yet to reclaim.
 type owed struct {
 	bytes int64
 	size  int64     // of the store when it was looked at last
 	since time.Time // when bytes was last halved, or became more than 0
 }
 
-// owedHalf is after how long half of what is owed is no longer expected: a job
-// takes less room than its events have, and what is written meanwhile hides what
-// is given back.
+// owedHalf is the half-life of owed bytes. They decay because a job takes less disk space than
+// the size of its events, and because new writes hide reclaimed space.
 const owedHalf = time.Minute
 
 func (o *owed) add(now time.Time, n int64) {
@@ -438,7 +437,7 @@ func (o *owed) add(now time.Time, n int64) {
 	o.bytes += n
 }
 
-// look takes the size of the store into account.
+// look updates the estimate with the present size of the store.
 func (o *owed) look(now time.Time, size int64) {
 	o.bytes = max(o.bytes-max(o.size-size, 0), 0)
 	o.size = size
@@ -466,7 +465,8 @@ func (j *Janitor) registry(ctx context.Context, now time.Time) (more bool, err e
 	return j.resources != "" && err == nil, err
 }
 
-// position returns up to where a session has got what it was given, as far as that is known.
+// position returns the event_seq up to which a session has received its events, or 0 if it is
+// unknown.
 func (j *Janitor) position(id arcp.SessionID) uint64 {
 	if s := j.opts.Sessions.Find(id); s != nil {
 		return s.Position()

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What is owed falls as the store gives back, and with time.
+// Owed bytes fall as the store shrinks, and with time.
 func TestOwed(t *testing.T) {
 	var o owed
 	now := time.Now()

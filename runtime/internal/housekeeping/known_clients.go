@@ -12,12 +12,11 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// sightingPrefix begins the keys of the records of clients that have proved
-// themselves; the client follows. Losing some in a crash means that these have to
-// prove themselves again, so they are written without waiting for the disk.
+// sightingPrefix is the key prefix of the records of known clients; the client follows. They
+// are written without sync: a client whose record is lost in a crash is challenged again.
 const sightingPrefix = "sighting/"
 
-// sightingRecord is such a client as it is kept.
+// sightingRecord is the stored form of a known client.
 type sightingRecord struct {
 	At time.Time `json:"at"`
 }
@@ -26,7 +25,7 @@ func sightingKey(c auth.Client) string {
 	return sightingPrefix + base64.RawURLEncoding.EncodeToString(c[:])
 }
 
-// LoadKnownClients gives the clients that are kept to those who decide about
+// LoadKnownClients restores the stored known clients into Auth, which decides about
 // challenges.
 func (j *Janitor) LoadKnownClients(ctx context.Context) error {
 	var list []auth.Sighting
@@ -84,7 +83,8 @@ func (j *Janitor) keepKnownClients(ctx context.Context, now time.Time) (more boo
 	return len(list) == step, err
 }
 
-// SaveKnownClients writes what the janitor has not written yet. It is called after Stop.
+// SaveKnownClients writes the clients that the janitor has not written yet. It is called after
+// Stop.
 func (j *Janitor) SaveKnownClients(ctx context.Context) {
 	for more := true; more; {
 		var err error

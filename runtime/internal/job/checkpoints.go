@@ -63,8 +63,9 @@ func (c *Checkpoints) Choose(id string, pending bool) (RestorePoint, bool) {
 	return RestorePoint{N: p.N, After: last}, true
 }
 
-// RestoreFrom returns the checkpoint from which an attempt goes on: the chosen one until a later
-// one is made, and else the latest. Its N is 0 if there is none. A zero chosen is no choice.
+// RestoreFrom returns the checkpoint from which an attempt continues: the chosen one until a
+// later one is made, otherwise the latest. Its N is 0 if there is none. A zero chosen is no
+// choice.
 func (c *Checkpoints) RestoreFrom(chosen RestorePoint) (Checkpoint, error) {
 	p := c.Latest()
 	if chosen.N > 0 && p.N <= chosen.After {

@@ -11,7 +11,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// witness drives a machine and checks after each call what must always hold.
+// witness drives a machine and checks its invariants after each call.
 type witness struct {
 	m        *Machine
 	spec     Spec
@@ -212,9 +212,9 @@ func TestInvariants(t *testing.T) {
 	})
 }
 
-// A job that beats on its own and is looked at whenever Deadline says so fails
-// exactly when it has run for MaxRuntime, however often it waited for people,
-// and never leaves a client without a heartbeat for longer than an interval.
+// A job with automatic heartbeats that is advanced at each Deadline fails exactly after
+// MaxRuntime, not counting the time blocked by questions. It never leaves a client without a
+// heartbeat for longer than an interval.
 func TestTimeCountsOnlyWhileRunning(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		spec := Spec{MaxRuntime: time.Duration(rapid.IntRange(1, 100_000).Draw(t, "max_runtime")) * time.Millisecond,

@@ -17,8 +17,8 @@ type Spec struct {
 	Window     time.Duration // how long a job blocked by missed heartbeats waits for one
 	Since      time.Time     // when the first attempt started; zero: none has
 
-	// Lost says that missed heartbeats do not fail the job. The caller asks Silence and decides:
-	// another worker may repeat the attempt.
+	// Lost makes missed heartbeats reported by Silence instead of failing the job. The caller
+	// decides: another worker may repeat the attempt.
 	Lost bool
 }
 

@@ -7,9 +7,9 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// With Lost, missed heartbeats are told and do not end the job: whoever asks ends
-// the attempt.
-func TestSilenceIsTold(t *testing.T) {
+// With Lost, missed heartbeats are reported by Silence and do not end the job: the caller of
+// Silence ends the attempt.
+func TestSilenceReportsMissedHeartbeats(t *testing.T) {
 	for _, block := range []bool{false, true} {
 		m := New(Spec{Heartbeat: time.Second, Block: block, Window: time.Minute, Lost: true})
 		m.Start(t0)

@@ -127,8 +127,8 @@ func (m *Machine) Retry(now time.Time, err *arcp.Error) {
 	m.endAttempt(now, InputRetry, err)
 }
 
-// Pause says that the attempt has stopped at a checkpoint, from which the job goes on after the next start
-// of the runtime. A job that was cancelled before ends.
+// Pause reports that the attempt has stopped at a checkpoint. The job continues from it after
+// the next start of the runtime. A job that was cancelled before ends.
 func (m *Machine) Pause(now time.Time) {
 	if m.cancellation.requested() {
 		m.endCancelled(m.cancellation.reason)
@@ -147,7 +147,7 @@ func (m *Machine) Rewind(now time.Time) bool {
 	return true
 }
 
-// endAttempt ends the attempt, but not the job. The maximum runtime goes on.
+// endAttempt ends the attempt, but not the job. The maximum runtime keeps counting.
 func (m *Machine) endAttempt(now time.Time, in Input, cause *arcp.Error) {
 	m.stopAttempt(cause)
 	if m.move(in) {

@@ -11,9 +11,9 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// TestScripts runs testdata/*.txt. A line is a time since the start and a call, or makes a machine;
-// the indented lines below it are what the machine then asks for. An empty line
-// or a comment is kept. With -update the indented lines are rewritten.
+// TestScripts runs testdata/*.txt. A line is a time since the start and a call, or creates a
+// machine; the indented lines below it are the machine's output. An empty line or a comment is
+// kept. With -update the indented lines are rewritten.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {

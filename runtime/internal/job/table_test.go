@@ -12,8 +12,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the files in testdata")
 
-// grid says the table once more, by hand: a row a state, a column an input, a
-// dot where nothing happens.
+// grid repeats the transition table by hand: a row a state, a column an input, a dot for no
+// transition.
 const grid = `
           queue  start   complete  fail   cancel    give_up   hard_stop block   unblock manual  beat    silence hold    return  window timeout retry  pause  rewind restart
 accepted  queued running .         failed cancelled cancelled .         .       .       .       .       .       .       .       .      .       .      .      .      .
@@ -74,10 +74,9 @@ func TestTableHasNoDuplicates(t *testing.T) {
 	}
 }
 
-// calls says what each method does to a job in each situation. A held job is
-// blocked by missed heartbeats, a waiting one by a person; a stopping one was
-// cancelled while it ran, a retrying one is between two attempts. A crashed one
-// ran in an earlier process.
+// calls is the state after each method, for each situation of a job. A held job is blocked by
+// missed heartbeats, a waiting one by a question; a stopping one was cancelled while it ran, a
+// retrying one is between two attempts. A crashed one ran in an earlier process.
 const calls = `
           queue     start     complete  fail      fail_cancelled cancel    block     unblock   manual    beat      advance   retry     pause     rewind    restart
 accepted  queued    running   accepted  failed    cancelled      cancelled accepted  accepted  accepted  accepted  accepted  accepted  accepted  accepted  accepted

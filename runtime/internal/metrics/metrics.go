@@ -101,7 +101,7 @@ const (
 	CallDenied  = "denied"
 )
 
-// What came of a job that was given to a worker.
+// Outcomes of a dispatch of a job to a worker.
 const (
 	DispatchOK        = "ok"        // a result
 	DispatchError     = "error"     // an error
@@ -296,8 +296,8 @@ func (f factory) histogramVec(name, help string, buckets []float64, labels ...st
 	return h
 }
 
-// namespaces are the values of the namespace label; what tools ask the lease for
-// besides is counted as "other".
+// namespaces are the values of the namespace label. A tool's own lease request with another
+// namespace is counted as "other".
 var namespaces = append(slices.Clip(arcp.Namespaces), LeaseRequest)
 
 // LeaseRequest is the namespace label of a submit that asks for more than its principal may.

@@ -108,7 +108,7 @@ func TestEscapesHaveABound(t *testing.T) {
 	}
 }
 
-// What the clean-up tool of a lease may do is not shown.
+// The authority of a lease's clean-up tool is hidden.
 func TestViewLease(t *testing.T) {
 	l := registry.Lease{ID: "lease_1", CleanupTool: "vm.delete", Holder: registry.Holder{Principal: "alice", Authority: arcp.Raw(`{"trust":"privileged"}`)}}
 	raw, err := arcp.Marshal(ViewLease(&l))
@@ -128,7 +128,7 @@ func TestReapsOfOnePrincipalTakeTurns(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				running++ // who takes turns needs no lock
+				running++ // ReapTurn excludes the others: no lock is needed
 				most = max(most, running)
 				time.Sleep(time.Second)
 				running, done = running-1, done+1

@@ -358,7 +358,7 @@ func (s *Service) leaveReap(principal string, mine chan struct{}) {
 	close(mine)
 }
 
-// ViewLease returns a lease as clients see it: without what its clean-up tool may do.
+// ViewLease returns a lease as clients see it, without the authority of its clean-up tool.
 func ViewLease(l *registry.Lease) arcp.ResourceLeaseView {
 	return arcp.ResourceLeaseView{LeaseID: l.ID, Principal: l.Principal, SessionID: l.Session, Provider: l.Provider, Type: l.Type, ExternalID: l.ExternalID,
 		DisplayName: l.DisplayName, Metadata: l.Metadata, CleanupTool: l.CleanupTool, State: l.State, Seconds: l.Seconds, CreatedAt: l.CreatedAt,
@@ -369,8 +369,7 @@ func ViewLease(l *registry.Lease) arcp.ResourceLeaseView {
 // maxName bounds the name of a resource in a message.
 const maxName = 100
 
-// show tells those who watch a principal's host what has become of one of
-// its resources.
+// show sends a resource event to the observers of a principal's host.
 func (s *Service) show(ctx context.Context, event string, payload any) {
 	var principal, message string
 	switch p := payload.(type) {

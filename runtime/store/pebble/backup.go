@@ -39,8 +39,7 @@ func (s *Store) backup(ctx context.Context, dir string) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	// The checkpoint's own directory is readable for all, so it goes into one that is
-	// not.
+	// The checkpoint's own directory is readable for all, so it is made inside a private one.
 	private := dir + ".partial"
 	if err := s.fs.RemoveAll(private); err != nil {
 		return err
@@ -83,7 +82,7 @@ func syncDir(dir string, f vfs.FS) error {
 // chmod sets the permissions of the store's directory: only the owner may enter.
 func chmod(f vfs.FS, dir string) error {
 	if f != vfs.Default {
-		return nil // there are no permissions in a file system of a test
+		return nil // a test's file system has no permissions
 	}
 	return os.Chmod(dir, 0o700)
 }

@@ -39,8 +39,8 @@ func (s *Store) Feed(ctx context.Context, principal string, after uint64, fn fun
 	return named(rp.run(), "feed", principal)
 }
 
-// owner is what the events of a job have in common in a feed: the submitting session and
-// the id of the submit.
+// owner returns the fields that all feed events of a job share: the submitting session and the
+// id of the submit.
 func (rp *replay) owner(id arcp.JobID) (x store.FeedEvent, err error) {
 	rp.chunks.valid = false
 	err = lookup(rp.chunks.it, jobKey(nil, tJob, id), func(v []byte) error {

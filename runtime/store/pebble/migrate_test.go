@@ -77,8 +77,8 @@ func checkMigrated(t *testing.T, s *Store) {
 	}
 }
 
-// TestBackup checks that a copy made during commits has all writes acknowledged before,
-// and that the store goes on.
+// TestBackup checks that a copy made during commits has all writes acknowledged before, and
+// that the store stays usable.
 func TestBackup(t *testing.T) {
 	ctx := context.Background()
 	s := mustOpen(t, t.TempDir(), Options{MemTableBytes: 1 << 20})

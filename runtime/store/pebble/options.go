@@ -31,9 +31,9 @@ type Options struct {
 	// read or written. It may be called by any goroutine.
 	Errorf func(format string, args ...any)
 
-	// Fatalf is called when the log or the list of files cannot be written, for example
-	// because the disk is full. Acknowledged writes are safe, but the store cannot go on:
-	// Fatalf must not return. Default: print to standard error and exit with status 1.
+	// Fatalf is called when the log or the list of files cannot be written, for example because
+	// the disk is full. Acknowledged writes are safe, but the store is unusable: Fatalf must not
+	// return. Default: print to standard error and exit with status 1.
 	Fatalf func(format string, args ...any)
 
 	fs           vfs.FS        // for tests

@@ -134,7 +134,7 @@ func (c *chunks) each(id arcp.JobID, after uint64, fn func(*store.Event) bool) e
 }
 
 // chunks reads the events of jobs, a chunk at a time. The announced events of a feed are
-// those of the job with the empty id.
+// stored like the events of a job with an empty id.
 type chunks struct {
 	it    *pdb.Iterator
 	own   []byte // prefix of the keys of announced events

@@ -106,7 +106,8 @@ func (r *reclaimer) garbage() bool {
 	return float64(unwanted) > garbageRatio*float64(m.BlobFiles.ValueSize)
 }
 
-// round compacts the deleted jobs. The next round tries again what fails; Pebble logs it.
+// round compacts the deleted jobs. A failed job is retried in the next round; Pebble logs the
+// error.
 func (r *reclaimer) round(ctx context.Context) {
 	r.mu.Lock()
 	jobs := r.jobs

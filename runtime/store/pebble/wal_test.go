@@ -66,8 +66,9 @@ func largestLog(t *testing.T, dir string) (name string, data []byte) {
 	return name, data
 }
 
-// lastChunk returns the offset of the last chunk, and the offset up to which it says that
-// the log was synced: usually the same, sometimes that of an earlier chunk.
+// lastChunk returns the offset of the last chunk, and the offset up to which that chunk
+// declares the log synced. Usually both are equal; sometimes the latter is the offset of an
+// earlier chunk.
 func lastChunk(t *testing.T, data []byte, number uint32) (last int, promised uint64) {
 	t.Helper()
 	for at := 0; ; {

@@ -170,7 +170,7 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// What comes of a delegation is what came of the child.
+// The outcome of a delegation is the outcome of the child.
 func TestDelegate(t *testing.T) {
 	const args = `{"tool":"other@1.0.0","arguments":{"a":[1]},"lease_request":{"fs.read":["/a"]}}`
 	calls := func(err error) *tooltest.Job {

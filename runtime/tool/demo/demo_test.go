@@ -40,7 +40,7 @@ func TestInventory(t *testing.T) {
 		t.Errorf("agents (-want +got):\n%s", diff)
 	}
 	for _, d := range r.Tools() {
-		if d.Name == "demo.resource" { // it touches what is outside
+		if d.Name == "demo.resource" { // it uses external resources
 			continue
 		}
 		if d.Limits.Timeout < time.Hour || d.Limits.Concurrency >= 0 && d.Limits.Concurrency < 10_000 || !d.SideEffect.Early() {
@@ -52,7 +52,7 @@ func TestInventory(t *testing.T) {
 	}
 }
 
-// Each case is one call as a client would make it, in a bubble.
+// Each case is one call by a client, in a synctest bubble.
 func TestCalls(t *testing.T) {
 	for _, c := range []struct {
 		tool, args string
@@ -250,8 +250,8 @@ func TestAnEndedJobStopsItsTool(t *testing.T) {
 	}
 }
 
-// Counting makes a checkpoint behind each step's progress, and goes on from one.
-func TestCountGoesOn(t *testing.T) {
+// demo.count makes a checkpoint after each step's progress, and resumes from one.
+func TestCountResumes(t *testing.T) {
 	job := endingJob(7)
 	_, err := job.Run(t.Context(), demo(t, "demo.count"), arcp.Raw(`{"to":10,"interval_ms":0}`))
 	first := job.Record()

@@ -23,8 +23,8 @@ func TestInterruptible(t *testing.T) {
 	}
 }
 
-// A tool stops as soon as it is interrupted, emits nothing until it is told to
-// go on, and goes on from there.
+// An interrupted tool stops at once, emits nothing until it is told to continue, and resumes
+// at the same step.
 func TestInterrupts(t *testing.T) {
 	for _, c := range []struct {
 		tool, args string
@@ -77,7 +77,7 @@ func TestInterrupts(t *testing.T) {
 	}
 }
 
-// Whoever is interrupted can still be cancelled.
+// An interrupted job can still be cancelled.
 func TestStoppingWhileInterrupted(t *testing.T) {
 	for ref, args := range map[string]string{
 		"demo.sleep": `{"ms":1000}`, "demo.progress": `{"steps":3,"interval_ms":0}`, "demo.count": `{"to":3,"interval_ms":1000}`,

@@ -19,7 +19,7 @@ func withDescriptors(t *testing.T, n uint64, fn func()) {
 	fn()
 }
 
-// However deep a tree is, few descriptors are needed: nothing of it is moved out.
+// Removing a deep tree needs few descriptors and moves nothing out of the tree.
 func TestADeepTreeIsRemoved(t *testing.T) {
 	d, root := directories(t)
 	name := NewName()

@@ -49,7 +49,7 @@ func TestADirectoryIsRemovedWithAllItHas(t *testing.T) {
 	if exists(path) {
 		t.Error("it is there")
 	}
-	must(t, d.Remove(t.Context(), name)) // what is gone is removed
+	must(t, d.Remove(t.Context(), name)) // removing a missing directory is no error
 	if _, err := d.Make(name); err != nil {
 		t.Errorf("made again: %v", err)
 	}
@@ -58,7 +58,7 @@ func TestADirectoryIsRemovedWithAllItHas(t *testing.T) {
 	}
 }
 
-// Links are removed, and what they lead to stays.
+// Links are removed; their targets stay.
 func TestLinksAreNotFollowed(t *testing.T) {
 	d, root := directories(t)
 	outside := filepath.Join(filepath.Dir(root), "outside")
@@ -114,8 +114,8 @@ func TestRemoveIsToldToEnd(t *testing.T) {
 	}
 }
 
-// What was a directory may be a link by the time it is looked into.
-func TestALinkThatCameLateLeadsNowhere(t *testing.T) {
+// A directory that is replaced by a link before it is opened is not followed.
+func TestReplacedDirectoryIsNotFollowed(t *testing.T) {
 	d, root := directories(t)
 	other, name, linked := NewName(), NewName(), NewName()
 	otherPath, err := d.Make(other)

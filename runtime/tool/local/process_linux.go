@@ -111,8 +111,8 @@ func unlessGone(err error) error {
 	return err
 }
 
-// led reports whether the first process exists, running or a zombie: the number of the
-// group is then its own.
+// led reports whether the group's first process exists, running or a zombie. If so, the
+// group's number is not reused.
 func (g *group) led() (bool, error) {
 	s, err := readStat(g.pid)
 	return err == nil && s.start == g.start, unlessGone(err)

@@ -16,7 +16,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// leasingJob is a job that can take leases, and nothing else.
+// leasingJob is a job that only supports leases.
 type leasingJob struct {
 	tool.Host
 	refuse error
@@ -28,8 +28,8 @@ func (j *leasingJob) Lease(_ context.Context, a tool.ResourceAsk) (tool.Resource
 	return nil, j.refuse
 }
 
-// started starts a shell script that says a line when it is ready, and returns its
-// identity. What is left of it ends with the test.
+// started starts a shell script, waits for its first line of output and returns its identity.
+// The test's clean-up kills the rest of its process group.
 func started(t *testing.T, script string) (*exec.Cmd, identity) {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", script)
@@ -42,7 +42,7 @@ func started(t *testing.T, script string) (*exec.Cmd, identity) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what is left of it
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the rest of the group
 		_ = cmd.Wait()                                      // that it was killed is known
 	})
 	if a := job.asked[0]; len(job.asked) != 1 || a.Provider != Provider || a.Type != Process || a.For != time.Minute {
@@ -79,7 +79,7 @@ func members(t *testing.T, group int) (n int) {
 
 func TestEndEndsTheWholeGroup(t *testing.T) {
 	cmd, id := started(t, `(sleep 1000 & sleep 1000 & wait) & sleep 1000 & echo go; wait; sleep 1000`)
-	for members(t, id.pid) < 5 { // the shells and what they have started
+	for members(t, id.pid) < 5 { // the shells and their children
 		if t.Context().Err() != nil {
 			t.Fatal("they have not started")
 		}
@@ -98,8 +98,8 @@ func TestEndEndsTheWholeGroup(t *testing.T) {
 	}
 }
 
-// Who does not listen is not asked for long.
-func TestEndInsists(t *testing.T) {
+// A process that ignores SIGTERM is killed after a short wait.
+func TestEndKillsAfterSIGTERM(t *testing.T) {
 	_, id := started(t, `trap '' TERM; sleep 1000 & echo go; while :; do sleep 1000; done`)
 	if err := id.end(t.Context(), 50*time.Millisecond); err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func TestEndInsists(t *testing.T) {
 }
 
 // A process that is stopped ends, too.
-func TestEndOfWhatIsStopped(t *testing.T) {
+func TestEndOfAStoppedProcess(t *testing.T) {
 	cmd, id := started(t, `echo go; sleep 1000`)
 	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -120,8 +120,8 @@ func TestEndOfWhatIsStopped(t *testing.T) {
 	}
 }
 
-// What the first process has left behind is known by the mark that it has.
-func TestEndOfWhatIsLeftBehind(t *testing.T) {
+// Processes left behind by a group's first process are found by their mark.
+func TestEndOfOrphans(t *testing.T) {
 	cmd, id := started(t, `sleep 1000 >/dev/null & echo go`)
 	_ = cmd.Wait() // it has left
 	if _, err := readStat(id.pid); err == nil || members(t, id.pid) != 1 {
@@ -155,8 +155,8 @@ func TestARecycledPidIsNotTouched(t *testing.T) {
 	}
 }
 
-// What cannot be read is not taken for gone.
-func TestWithoutDescriptorsNothingHasEnded(t *testing.T) {
+// An unreadable process does not count as gone.
+func TestErrorWithoutDescriptors(t *testing.T) {
 	_, id := started(t, `echo go; sleep 1000`)
 	g := group{identity: id, terminated: make(map[int]bool)}
 	all, err := readStat(id.pid)
