@@ -119,6 +119,45 @@ func TestRestoreIsSentAgain(t *testing.T) {
 	})
 }
 
+// A connection handles frames while the row of an ended job is being read. The answers that need
+// the row keep their order.
+func TestRequestsAboutEndedJobsDoNotBlockTheConnection(t *testing.T) {
+	for _, c := range []struct {
+		typ, payload string
+		answer       arcp.Type
+	}{
+		{"cancel", `{"target":"job","target_id":%q}`, arcp.CancelRefused},
+		{"interrupt", `{"target":"job","target_id":%q,"prompt":"go on?"}`, arcp.Nack},
+		{"checkpoint.create", `{"label":"for %s"}`, arcp.Nack},
+		{"checkpoint.restore", `{"checkpoint_id":"none of %s"}`, arcp.Nack},
+	} {
+		inBubble(t, nil, func(b *fixture) {
+			p := b.connect(nil)
+			p.send("session.open", fmt.Sprintf(`{"auth":{"scheme":"bearer","token":"alice-%s"},"client":{"kind":"test","version":"1"},
+				"capabilities":{"checkpoints":true,"human_input":true}}`, token))
+			p.expect("session.accepted")
+			p.send("tool.invoke", `{"tool":"demo.count","arguments":{"to":1,"interval_ms":0}}`)
+			job := p.until("job.completed").JobID
+			block := make(chan struct{})
+			b.st.set(func() { b.st.block = block })
+			payload := fmt.Sprintf(c.payload, job)
+			first := p.about(job, c.typ, payload)
+			second := p.about(job, c.typ, payload)
+			ping := p.send("ping", `{"nonce":"n"}`)
+			if env := p.expect("pong"); string(env.CorrelationID) != ping {
+				t.Errorf("%s: the pong answers %s, want %s", c.typ, env.CorrelationID, ping)
+			}
+			b.st.set(func() { b.st.block = nil })
+			close(block)
+			for _, want := range []string{first, second} {
+				if env := p.expect(c.answer); string(env.CorrelationID) != want {
+					t.Errorf("%s: %s answers %s, want %s", c.typ, env.Type, env.CorrelationID, want)
+				}
+			}
+		})
+	}
+}
+
 // An invisible checkpoint does not exist, and an impossible request is refused.
 func TestCheckpointsAreRefused(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {

@@ -51,15 +51,19 @@ type lasting struct {
 	soft   bool                 // the latest commit may be lost in a crash
 	seen   func(w *store.Write) // if set, is told of each write before it is committed
 	dwell  time.Duration        // between the reading of the next job's row and its return
+	block  chan struct{}        // if set, job's rows are read when it is closed
 }
 
 func (l *lasting) Job(ctx context.Context, id arcp.JobID) (store.Job, error) {
 	row, err := l.Store.Job(ctx, id)
 	l.mu.Lock()
-	d := l.dwell
+	d, block := l.dwell, l.block
 	l.dwell = 0
 	l.mu.Unlock()
 	time.Sleep(d)
+	if block != nil {
+		<-block
+	}
 	return row, err
 }
 

@@ -21,10 +21,6 @@ type eventReader struct {
 	origin  []byte         // for item; see follows.head
 }
 
-// deferredAnswer is an answer that needs the store. It is made when its turn comes, on
-// another goroutine than the loop's.
-type deferredAnswer func(ctx context.Context) arcp.Envelope
-
 // pull moves events and answers to the batch while the outbox has room.
 func (er *eventReader) pull(now time.Time) {
 	c := er.c
@@ -68,7 +64,7 @@ func (er *eventReader) next() (item eventlog.Item, ok bool, err error) {
 		return item, ok, err
 	}
 	if item.Event == nil {
-		if answer, later := item.Answer.(deferredAnswer); later {
+		if answer, later := item.Answer.(eventlog.DeferredAnswer); later {
 			er.block(item, func(ctx context.Context) func(time.Time) {
 				env := answer(ctx)
 				return func(time.Time) { er.item.Answer = env }

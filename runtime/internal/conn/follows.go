@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/jobs"
 	"github.com/arcpd/arcpd/runtime/store"
 )
@@ -92,7 +93,7 @@ func (fl *follows) followed(request arcp.MessageID, j store.Job, r *store.Result
 	case r.JobState != "":
 		j.State, j.LastSeq = r.JobState, r.JobSeq
 	case !j.State.Terminal(): // it has ended since its row was read
-		return deferredAnswer(func(ctx context.Context) arcp.Envelope {
+		return eventlog.DeferredAnswer(func(ctx context.Context) arcp.Envelope {
 			row, err := fl.c.srv.opts.Store.Job(ctx, j.ID)
 			switch {
 			case errors.Is(err, store.ErrNotFound):

@@ -64,7 +64,7 @@ func (c *conn) cancel(now time.Time, env *arcp.Envelope, p *arcp.CancelPayload) 
 			c.refuseCancel(now, env, p, arcp.CodeInvalidArgument, "malformed job id")
 			return nil
 		}
-		c.srv.opts.Engine.Cancel(context.Background(), c.requester(env.ID), p)
+		c.srv.opts.Engine.Cancel(c.requester(env.ID), p)
 	case arcp.TargetSession:
 		c.cancelSession(now, env, p)
 	case arcp.TargetStream:
@@ -146,7 +146,7 @@ func (c *conn) interrupt(now time.Time, env *arcp.Envelope, p *arcp.InterruptPay
 	case !c.negotiated(arcp.FeatureHumanInput):
 		c.nack(now, env.ID, arcp.Errorf(arcp.CodeFailedPrecondition, "an interrupt asks for guidance: it needs a session that negotiated human_input"))
 	default:
-		c.srv.opts.Engine.Interrupt(context.Background(), c.requester(env.ID), p)
+		c.srv.opts.Engine.Interrupt(c.requester(env.ID), p)
 	}
 	return nil
 }
@@ -159,14 +159,14 @@ func (c *conn) createCheckpoint(_ time.Time, env *arcp.Envelope, p *arcp.Checkpo
 	if len(p.Label) > maxLabel {
 		return invalid("label may have at most %d bytes", maxLabel)
 	}
-	c.srv.opts.Engine.CreateCheckpoint(context.Background(), c.requester(env.ID), env.JobID, p)
+	c.srv.opts.Engine.CreateCheckpoint(c.requester(env.ID), env.JobID, p)
 	return nil
 }
 
 // restoreCheckpoint makes a job, or a new one like it, go on from a checkpoint.
 func (c *conn) restoreCheckpoint(_ time.Time, env *arcp.Envelope, p *arcp.CheckpointRestorePayload) error {
 	c.pending.add()
-	c.srv.opts.Engine.RestoreCheckpoint(context.Background(), c.submit(env), p)
+	c.srv.opts.Engine.RestoreCheckpoint(c.submit(env), p)
 	return nil
 }
 

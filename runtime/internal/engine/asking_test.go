@@ -397,7 +397,7 @@ func TestQuestionsThatCannotBeAsked(t *testing.T) {
 		if want := []string{"RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED", "INVALID_ARGUMENT", "INVALID_ARGUMENT"}; !slices.Equal(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
-		r.e.Interrupt(context.Background(), Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")}, &arcp.InterruptPayload{TargetID: string(job), Prompt: "\xff"})
+		r.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")}, &arcp.InterruptPayload{TargetID: string(job), Prompt: "\xff"})
 		r.want("", "nack msg_i INVALID_ARGUMENT")
 
 		q := d.pendingAs(t, "a")
@@ -431,7 +431,7 @@ func TestInterruptBlocksTheNextAttempt(t *testing.T) {
 			return arcp.Raw("1"), err
 		})
 		interrupt := func(job arcp.JobID) {
-			r.e.Interrupt(context.Background(), Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")}, &arcp.InterruptPayload{TargetID: string(job), Prompt: "stop"})
+			r.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")}, &arcp.InterruptPayload{TargetID: string(job), Prompt: "stop"})
 		}
 		r.submit("t", "{}")
 		job := r.want("", "job.accepted", "job.started")[0].JobID

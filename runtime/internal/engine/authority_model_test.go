@@ -447,7 +447,7 @@ func (a answers) Post(x any) bool { return a.Answer(x) }
 func (a answers) Answer(x any) bool {
 	a.told()
 	if a.each != nil {
-		a.each(x.(arcp.Envelope))
+		a.each(envelope(x))
 	}
 	return true
 }
@@ -562,9 +562,9 @@ func (w *world) step(m move) {
 		}
 		w.d.mu.Unlock()
 	case "interrupt":
-		w.e.Interrupt(context.Background(), Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: answers{told: w.answered("interrupt")}}, &arcp.InterruptPayload{TargetID: string(l.id), Prompt: "stop"})
+		w.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: answers{told: w.answered("interrupt")}}, &arcp.InterruptPayload{TargetID: string(l.id), Prompt: "stop"})
 	case "cancel":
-		w.e.Cancel(context.Background(), Requester{Request: "msg_c", Principal: "alice", Session: "sess_1",
+		w.e.Cancel(Requester{Request: "msg_c", Principal: "alice", Session: "sess_1",
 			Answers: answers{w.answered("cancel"), func(env arcp.Envelope) {
 				if env.Type == arcp.CancelAccepted {
 					w.locked(func() { l.stopped = true })
@@ -632,7 +632,7 @@ func (w *world) rewind(m move, l *life) {
 		return
 	}
 	told, env := w.answered("restore"), &arcp.Envelope{ID: arcp.MessageID(fmt.Sprintf("msg_s%d", w.calls)), JobID: l.id}
-	w.e.RestoreCheckpoint(context.Background(), Submit{Envelope: env, Session: "sess_1", Principal: "alice",
+	w.e.RestoreCheckpoint(Submit{Envelope: env, Session: "sess_1", Principal: "alice",
 		Answers: answers{told: func() {}}, // the job may just have ended: a new one is the answer then
 		Settled: told}, &arcp.CheckpointRestorePayload{CheckpointID: ids[m.pick%len(ids)]})
 }

@@ -291,9 +291,9 @@ func TestDenialsAreAudited(t *testing.T) {
 		id := r.send(q)
 		strict = jobOf(r.frames("sess_1"), id)
 		answers := r.session("sess_2")
-		r.e.Cancel(r.Context(), Requester{Request: "msg_c", Principal: "alice", Session: "sess_2", Answers: answers}, &arcp.CancelPayload{TargetID: string(strict)})
-		r.e.Interrupt(r.Context(), Requester{Request: "msg_i", Principal: "alice", Session: "sess_2", Answers: answers}, &arcp.InterruptPayload{TargetID: string(strict)})
-		r.e.RestoreCheckpoint(r.Context(), Submit{Envelope: &arcp.Envelope{ID: "msg_r", JobID: strict}, Principal: "alice", Session: "sess_2", Answers: answers}, new(arcp.CheckpointRestorePayload))
+		r.e.Cancel(Requester{Request: "msg_c", Principal: "alice", Session: "sess_2", Answers: answers}, &arcp.CancelPayload{TargetID: string(strict)})
+		r.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_2", Answers: answers}, &arcp.InterruptPayload{TargetID: string(strict)})
+		r.e.RestoreCheckpoint(Submit{Envelope: &arcp.Envelope{ID: "msg_r", JobID: strict}, Principal: "alice", Session: "sess_2", Answers: answers}, new(arcp.CheckpointRestorePayload))
 		r.frames("sess_2")
 		if n := r.gauge("arcp_capability_denials_total"); n != 7 {
 			t.Errorf("%v denials are counted", n)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/job"
 	"github.com/arcpd/arcpd/runtime/store"
 )
@@ -43,12 +44,12 @@ const (
 
 // Cancel asks the job target_id to end. The answer, accepted or refused, precedes the
 // terminal event of the job.
-func (e *Engine) Cancel(ctx context.Context, from Requester, p *arcp.CancelPayload) {
+func (e *Engine) Cancel(from Requester, p *arcp.CancelPayload) {
 	c := Cancel{from, arcp.JobID(p.TargetID), p.Reason, cancelDeadline(p.DeadlineMS)}
 	r := e.run(c.Job)
 	switch {
 	case r == nil:
-		c.refuseEnded(ctx, e)
+		c.Answers.Answer(eventlog.DeferredAnswer(func(ctx context.Context) arcp.Envelope { return c.refusalOfEnded(ctx, e) }))
 	case r.row.Principal != c.Principal && c.Admin:
 		e.audit().cancelled(r, &c)
 		if !r.post(&c) {
@@ -93,9 +94,7 @@ func (c *Cancel) apply(s *supervisor, now time.Time) {
 func (c *Cancel) committed(s *supervisor, err error) {
 	switch {
 	case err == nil:
-		env := arcp.Frame(arcp.CancelAccepted, arcp.CancelAcceptedPayload{TargetID: string(c.Job)})
-		env.CorrelationID = c.Request
-		c.Answers.Answer(env)
+		c.Answers.Answer(answerTo(c.Request, arcp.CancelAccepted, arcp.CancelAcceptedPayload{TargetID: string(c.Job)}))
 	case gone(err):
 		c.rejected(s.e, false)
 	default:
@@ -108,23 +107,22 @@ func gone(err error) bool {
 	return errors.Is(err, store.ErrTerminal) || errors.Is(err, store.ErrNotFound)
 }
 
-// refuseEnded answers a cancel of a job that is not in the jobTable.
-func (c *Cancel) refuseEnded(ctx context.Context, e *Engine) {
+// refusalOfEnded returns the answer to a cancel of a job that is not in the jobTable.
+func (c *Cancel) refusalOfEnded(ctx context.Context, e *Engine) arcp.Envelope {
 	_, err := endedJob(ctx, e, c.Job, c.Principal, c.Admin)
 	switch {
 	case err == nil:
-		c.refuse(RefusedTerminal, errHasEnded())
+		return c.refusal(RefusedTerminal, errHasEnded())
 	case err.Code == arcp.CodeJobNotFound:
-		c.refuse(RefusedUnknown, err)
-	default:
-		c.refuse(refusedUnavailable, err)
+		return c.refusal(RefusedUnknown, err)
 	}
+	return c.refusal(refusedUnavailable, err)
 }
 
-func (c *Cancel) refuse(reason string, err *arcp.Error) {
-	env := arcp.Frame(arcp.CancelRefused, arcp.CancelRefusedPayload{TargetID: string(c.Job), Reason: reason, Code: err.Code, Message: err.Message})
-	env.CorrelationID = c.Request
-	c.Answers.Answer(env)
+func (c *Cancel) refuse(reason string, err *arcp.Error) { c.Answers.Answer(c.refusal(reason, err)) }
+
+func (c *Cancel) refusal(reason string, err *arcp.Error) arcp.Envelope {
+	return answerTo(c.Request, arcp.CancelRefused, arcp.CancelRefusedPayload{TargetID: string(c.Job), Reason: reason, Code: err.Code, Message: err.Message})
 }
 
 // endedJob reads the row of a job that is not in the jobTable.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/job"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -94,12 +95,12 @@ type Create struct {
 // CreateCheckpoint asks a running job for a checkpoint: its next one has the
 // label, and comes behind the answer. An attempt that makes none in time, or
 // ends before, is not asked again.
-func (e *Engine) CreateCheckpoint(ctx context.Context, from Requester, id arcp.JobID, p *arcp.CheckpointCreatePayload) {
+func (e *Engine) CreateCheckpoint(from Requester, id arcp.JobID, p *arcp.CheckpointCreatePayload) {
 	c := Create{from, id, p.Label}
 	r := e.run(c.Job)
 	switch {
 	case r == nil:
-		c.refuse(notLive(ctx, e, c.Job, c.Principal))
+		c.refuseEnded(e, c.Job)
 	case r.row.Principal != c.Principal:
 		c.refuse(errNoSuchJob())
 	case r.tool.Recovery != tool.RecoveryCheckpoint:
@@ -111,12 +112,14 @@ func (e *Engine) CreateCheckpoint(ctx context.Context, from Requester, id arcp.J
 	}
 }
 
-// notLive returns the refusal of a request about a job that has ended or is unknown.
-func notLive(ctx context.Context, e *Engine, id arcp.JobID, principal string) *arcp.Error {
-	if _, err := endedJob(ctx, e, id, principal, false); err != nil {
-		return err
-	}
-	return errHasEnded()
+// refuseEnded refuses a request about a job that is not in the jobTable.
+func (from Requester) refuseEnded(e *Engine, id arcp.JobID) {
+	from.Answers.Answer(eventlog.DeferredAnswer(func(ctx context.Context) arcp.Envelope {
+		if _, err := endedJob(ctx, e, id, from.Principal, false); err != nil {
+			return answerTo(from.Request, arcp.Nack, err)
+		}
+		return answerTo(from.Request, arcp.Nack, errHasEnded())
+	}))
 }
 
 func errHasEnded() *arcp.Error { return arcp.Errorf(arcp.CodeFailedPrecondition, "the job has ended") }

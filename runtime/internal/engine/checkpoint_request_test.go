@@ -17,7 +17,7 @@ func (r *fixture) create(id arcp.JobID, label string) arcp.MessageID {
 	r.Helper()
 	r.n++
 	from := r.requester()
-	r.e.CreateCheckpoint(r.Context(), from, id, &arcp.CheckpointCreatePayload{Label: label})
+	r.e.CreateCheckpoint(from, id, &arcp.CheckpointCreatePayload{Label: label})
 	return from.Request
 }
 
@@ -168,7 +168,7 @@ func TestCheckpointOnDemandIsRefused(t *testing.T) {
 		r.want("of a tool that begins at the start", "nack msg_5 FAILED_PRECONDITION")
 		r.create("job_none", "")
 		r.want("unknown", "nack msg_6 JOB_NOT_FOUND")
-		r.e.CreateCheckpoint(t.Context(), Requester{Request: "msg_x", Principal: "mallory", Answers: r.session("sess_1")}, running, new(arcp.CheckpointCreatePayload))
+		r.e.CreateCheckpoint(Requester{Request: "msg_x", Principal: "mallory", Answers: r.session("sess_1")}, running, new(arcp.CheckpointCreatePayload))
 		r.want("somebody else's", "nack msg_x JOB_NOT_FOUND")
 		r.cancel(running, 0)
 		r.create(running, "")
@@ -179,7 +179,7 @@ func TestCheckpointOnDemandIsRefused(t *testing.T) {
 		r.want("", "job.cancelled msg_1", "job.started msg_2")
 		r.create(running, "")
 		r.want("ended", "nack msg_9 FAILED_PRECONDITION")
-		r.e.CreateCheckpoint(t.Context(), Requester{Request: "msg_y", Principal: "mallory", Answers: r.session("sess_1")}, running, new(arcp.CheckpointCreatePayload))
+		r.e.CreateCheckpoint(Requester{Request: "msg_y", Principal: "mallory", Answers: r.session("sess_1")}, running, new(arcp.CheckpointCreatePayload))
 		r.want("somebody else's that has ended", "nack msg_y JOB_NOT_FOUND")
 		r.stop(0)
 		r.create(queued, "")

@@ -284,7 +284,7 @@ func (r *fixture) frames(session arcp.SessionID) (frames []frame) {
 			return frames
 		}
 		if it.Event == nil {
-			frames = append(frames, frame{Envelope: it.Answer.(arcp.Envelope)})
+			frames = append(frames, frame{Envelope: envelope(it.Answer)})
 			continue
 		}
 		env, err := arcp.Decode(store.AppendFrame(nil, store.FrameHead("1.1", session), it.Seq, it.CorrelationID, it.Event))
@@ -298,6 +298,14 @@ func (r *fixture) frames(session arcp.SessionID) (frames []frame) {
 		}
 		frames = append(frames, frame{Envelope: env})
 	}
+}
+
+// envelope returns an answer as it is sent.
+func envelope(answer any) arcp.Envelope {
+	if deferred, ok := answer.(eventlog.DeferredAnswer); ok {
+		return deferred(context.Background())
+	}
+	return answer.(arcp.Envelope)
 }
 
 func lines(frames []frame) (all []string) {
@@ -347,7 +355,7 @@ func (r *fixture) cancel(id arcp.JobID, deadline time.Duration) arcp.MessageID {
 	r.Helper()
 	r.n++
 	from := r.requester()
-	r.e.Cancel(context.Background(), from, &arcp.CancelPayload{TargetID: string(id), Reason: "enough", DeadlineMS: milliseconds(deadline)})
+	r.e.Cancel(from, &arcp.CancelPayload{TargetID: string(id), Reason: "enough", DeadlineMS: milliseconds(deadline)})
 	return from.Request
 }
 

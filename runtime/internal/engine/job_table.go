@@ -270,8 +270,8 @@ func (s *shutdown) check(t *jobTable) {
 	}
 }
 
-// callGroup has the running calls of built-in tools. Add is called with Engine.mu while
-// the engine does not drain.
+// callGroup has the running calls of built-in tools, and the restores of ended jobs that read the
+// store. Add is called with Engine.mu while the engine does not drain.
 type callGroup struct {
 	sync.WaitGroup
 	ctx    context.Context

@@ -558,7 +558,7 @@ func TestInterrupt(t *testing.T) {
 		})
 		r.tool("deaf", nil, wait)
 		interrupt := func(job arcp.JobID) {
-			r.e.Interrupt(context.Background(), Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")}, &arcp.InterruptPayload{TargetID: string(job), Prompt: "stop"})
+			r.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")}, &arcp.InterruptPayload{TargetID: string(job), Prompt: "stop"})
 		}
 		deaf := r.submit("deaf", "{}")
 		job := jobOf(r.want("runs", "job.accepted", "job.started"), deaf)

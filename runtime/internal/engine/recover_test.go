@@ -277,7 +277,7 @@ func TestOptionsSurvive(t *testing.T) {
 		var id arcp.JobID
 		for id = range r.e.jobs.runs {
 		}
-		r.e.Cancel(r.Context(), Requester{Request: "msg_c", Principal: "alice", Session: "sess_2", Answers: r.session("sess_1")}, &arcp.CancelPayload{TargetID: string(id)})
+		r.e.Cancel(Requester{Request: "msg_c", Principal: "alice", Session: "sess_2", Answers: r.session("sess_1")}, &arcp.CancelPayload{TargetID: string(id)})
 		r.want("strict_cancel", "cancel.refused msg_c "+RefusedDenied)
 		r.e.CancelSession("sess_1", "gone", false)
 		f := r.want("on_disconnect and direct", "tool.error msg_1 CANCELLED")[0]

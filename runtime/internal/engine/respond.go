@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
@@ -227,12 +226,12 @@ var interruptSchema = arcp.Raw(`{"type":"object","properties":{"action":{"enum":
 
 // Interrupt makes the job target_id ask for guidance. It is acknowledged when the question is
 // durable.
-func (e *Engine) Interrupt(ctx context.Context, from Requester, p *arcp.InterruptPayload) {
+func (e *Engine) Interrupt(from Requester, p *arcp.InterruptPayload) {
 	i := Interrupt{from, arcp.JobID(p.TargetID), p.Prompt}
 	r := e.run(i.Job)
 	switch {
 	case r == nil:
-		i.refuse(notLive(ctx, e, i.Job, i.Principal))
+		i.refuseEnded(e, i.Job)
 	case r.row.Principal != i.Principal:
 		i.refuse(errNoSuchJob())
 	case r.strict && r.row.Session != i.Session:

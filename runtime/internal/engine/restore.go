@@ -42,12 +42,12 @@ const firstCheckpointN = 1
 // not ended, its attempt is stopped and the next one starts from the checkpoint. The
 // acknowledgement is sent when that is durable. If the job has ended, a new job with the same
 // tool and arguments is submitted.
-func (e *Engine) RestoreCheckpoint(ctx context.Context, s Submit, p *arcp.CheckpointRestorePayload) {
+func (e *Engine) RestoreCheckpoint(s Submit, p *arcp.CheckpointRestorePayload) {
 	q := Restore{s, s.Envelope.JobID, p.CheckpointID}
 	r := e.run(q.Job)
 	switch {
 	case r == nil:
-		e.submitFrom(ctx, &q)
+		e.restoreEnded(&q)
 	case r.row.Principal != q.Principal:
 		q.refuse(e, errNoSuchJob())
 	case r.strict && r.row.Session != q.Session:
@@ -130,7 +130,7 @@ func (q *Restore) rejected(e *Engine, stopped bool) {
 		q.refuse(e, errShuttingDown())
 		return
 	}
-	e.submitFrom(context.Background(), q)
+	e.restoreEnded(q)
 }
 
 func (q *Restore) unreadable(e *Engine, err error) {
@@ -138,19 +138,50 @@ func (q *Restore) unreadable(e *Engine, err error) {
 	q.refuse(e, arcp.Errorf(arcp.CodeUnavailable, "the job's checkpoints cannot be read"))
 }
 
-// submitFrom submits a job that continues from a checkpoint of an ended job.
-func (e *Engine) submitFrom(ctx context.Context, q *Restore) {
-	row, refusal := endedJob(ctx, e, q.Job, q.Principal, false)
-	switch {
-	case refusal != nil:
-		q.refuse(e, refusal)
-		return
-	case !row.State.Terminal():
-		q.refuse(e, arcp.Errorf(arcp.CodeUnavailable, "the job is not run by this process").RetryAfter(retryAfter))
+// restoreEnded submits a job that continues from a checkpoint of an ended job. The store
+// is read on another goroutine; the session's later submits wait.
+func (e *Engine) restoreEnded(q *Restore) {
+	if !e.beginCall() { // as the submit is refused
+		e.Refuse(&q.Submit, arcp.JobFailed, errShuttingDown())
 		return
 	}
+	e.order.take(q.Session, true, func() bool {
+		q.inTurn = true
+		e.pool.Run(func() {
+			defer e.calls.Done()
+			if s := (submitter{e}); s.submitFrom(context.Background(), q) {
+				s.submitDecided(q.Session)
+			}
+		})
+		return false
+	})
+}
+
+// beginCall adds a call unless the engine drains.
+func (e *Engine) beginCall() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.shutdown.draining() {
+		return false
+	}
+	e.calls.Add(1)
+	return true
+}
+
+// submitFrom performs restoreEnded when its turn has come. It reports whether the session's next
+// submit may follow at once.
+func (e submitter) submitFrom(ctx context.Context, q *Restore) (next bool) {
+	row, refusal := endedJob(ctx, e.Engine, q.Job, q.Principal, false)
+	switch {
+	case refusal != nil:
+		q.refuse(e.Engine, refusal)
+		return true
+	case !row.State.Terminal():
+		q.refuse(e.Engine, arcp.Errorf(arcp.CodeUnavailable, "the job is not run by this process").RetryAfter(retryAfter))
+		return true
+	}
 	k, _, err := readCheckpoints(ctx, e.cfg.Store, row.ID)
-	ended := &run{e: e, definition: definition{row: row}}
+	ended := &run{e: e.Engine, definition: definition{row: row}}
 	if err == nil && q.Recheck {
 		err = jobRecords{ended}.readProgress(ctx)
 	}
@@ -161,16 +192,18 @@ func (e *Engine) submitFrom(ctx context.Context, q *Restore) {
 	t, _ := e.cfg.Catalogue(q.Session, row.Principal, q.Trust).Resolve(row.Agent) // Submit refuses a tool that is gone
 	switch {
 	case err != nil:
-		q.unreadable(e, err)
+		q.unreadable(e.Engine, err)
 	case ended.progress.From.by(q): // when the job had not ended
 		q.ack()
 	case t != nil && t.Recovery != tool.RecoveryCheckpoint:
-		q.refuse(e, errNoCheckpoints(t))
+		q.refuse(e.Engine, errNoCheckpoints(t))
 	case !ok:
-		q.refuse(e, q.errNoCheckpoint())
+		q.refuse(e.Engine, q.errNoCheckpoint())
 	default:
-		e.Submit(q.submit(&row, p))
+		s := q.submit(&row, p)
+		return e.submit(&s)
 	}
+	return true
 }
 
 // submit returns the submit of a job like row that begins with the checkpoint p of row. Its

@@ -26,7 +26,7 @@ func (r *fixture) restoring(session arcp.SessionID, id arcp.JobID, checkpoint st
 // sendRestore sends a request to restore.
 func (r *fixture) sendRestore(q Restore) {
 	r.Helper()
-	r.e.RestoreCheckpoint(r.Context(), q.Submit, &arcp.CheckpointRestorePayload{CheckpointID: q.Checkpoint})
+	r.e.RestoreCheckpoint(q.Submit, &arcp.CheckpointRestorePayload{CheckpointID: q.Checkpoint})
 }
 
 // restore restores for sess_1.

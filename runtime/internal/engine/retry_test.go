@@ -355,7 +355,7 @@ func TestStopLeavesRetries(t *testing.T) {
 		if took := time.Since(began); took != 0 {
 			t.Errorf("Stop took %v", took)
 		}
-		r.e.Cancel(r.Context(), Requester{Request: "msg_c", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")}, &arcp.CancelPayload{TargetID: string(id)})
+		r.e.Cancel(Requester{Request: "msg_c", Principal: "alice", Session: "sess_1", Answers: r.session("sess_1")}, &arcp.CancelPayload{TargetID: string(id)})
 		r.want("nothing can be done now", "cancel.refused msg_c unavailable")
 		r.restart(1)
 		time.Sleep(time.Hour)

@@ -26,6 +26,10 @@ type Item struct {
 	Answer        any // as passed to Post or Answer; Event is nil then
 }
 
+// DeferredAnswer is an answer that needs the store. The connection calls it on another goroutine
+// than its loop's, when the answer's turn comes.
+type DeferredAnswer func(ctx context.Context) arcp.Envelope
+
 // Cursor is the position of one connection in the log of its session, or in the feed of
 // a principal. Post, Answer and Superseded may be called by any goroutine, everything
 // else only by the connection's loop. Answers reach the connection by its cursor, not by its

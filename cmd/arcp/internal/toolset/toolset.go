@@ -112,7 +112,10 @@ func (e *Entry) parse(i int, item any, dir string) error {
 	if err != nil {
 		return fmt.Errorf("%w: a mapping with exec and name, with mcp, or with worker", err)
 	}
-	kinds := slices.DeleteFunc([]string{"exec", "mcp", "worker", "arcp"}, func(k string) bool { _, ok := m[k]; return !ok })
+	if _, ok := m["arcp"]; ok {
+		return errors.New(".arcp: the key is worker: rename it. The program is a worker now, which opens the session and registers its tools (docs/workers.md)")
+	}
+	kinds := slices.DeleteFunc([]string{"exec", "mcp", "worker"}, func(k string) bool { _, ok := m[k]; return !ok })
 	if len(kinds) != 1 {
 		return kindless(m, kinds)
 	}
@@ -124,8 +127,8 @@ func (e *Entry) parse(i int, item any, dir string) error {
 		e.name(nameIn(m["mcp"]))
 		return e.parseMCP(m, dir)
 	}
-	e.name(nameIn(m[kinds[0]]))
-	return e.parseWorker(kinds[0], m, dir)
+	e.name(nameIn(m["worker"]))
+	return e.parseWorker(m, dir)
 }
 
 // name adds the name of the entry to Where, if it has one.
@@ -178,8 +181,7 @@ func (e *Entry) parseMCP(m map[string]any, dir string) error {
 	return s.Filter.complete(s.Name)
 }
 
-// parseWorker reads an entry whose program is described under key: worker, or its former name arcp.
-func (e *Entry) parseWorker(key string, m map[string]any, dir string) error {
+func (e *Entry) parseWorker(m map[string]any, dir string) error {
 	w := &Worker{Allow: []string{"*"}}
 	e.Worker = w
 	program := keys{"name": name(&w.Name), "command": argv(&w.Command, dir), "env": variables(&w.Env), "dir": folder(&w.Dir, dir)}
@@ -187,8 +189,8 @@ func (e *Entry) parseWorker(key string, m map[string]any, dir string) error {
 		return errors.New(".prefix: a worker names its tools itself: remove it")
 	}
 	return keys{
-		key:     func(v any) error { return program.read(v, "name", "command") },
-		"allow": globs(&w.Allow),
+		"worker": func(v any) error { return program.read(v, "name", "command") },
+		"allow":  globs(&w.Allow),
 	}.read(m)
 }
 

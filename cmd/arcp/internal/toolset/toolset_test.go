@@ -161,7 +161,7 @@ func TestMistakesNameTheirEntry(t *testing.T) {
 		`- {mcp: {name: m, command: [a]}, prefix: "Big."}`:                        `.prefix: "Big."`,
 		`- {mcp: {name: m, command: [a]}, prefix: "jobs."}`:                       `.prefix: names that begin with "jobs."`,
 		`- {worker: {name: c}}`:                                                   `tools[0] (c).worker: command is missing`,
-		`- {arcp: {name: c}}`:                                                     `tools[0] (c).arcp: command is missing`,
+		`- {arcp: {name: c, command: [a]}}`:                                       `tools[0].arcp: the key is worker: rename it. The program is a worker now`,
 		`- {worker: {name: c, command: [a]}, approval: none}`:                     `tools[0] (c): unknown key "approval"`,
 		`- {worker: {name: c, command: [a]}, prefix: "c."}`:                       `tools[0] (c).prefix: a worker names its tools itself`,
 		"- {name: x, exec: [a]}\n  - {name: x, exec: [b]}":                        `tools[1] (x): tools[0] (x) has the same tool x@1.0.0`,
