@@ -38,10 +38,10 @@ import (
 
 // Bounds of a vault.
 const (
-	issueTimeout  = 30 * time.Second // with the time a request waits for its turn
+	issueTimeout  = 30 * time.Second // including the wait for a call slot
 	revokeTimeout = 10 * time.Second
 	maxCalls      = 8    // at once to a provisioner, to issue; and as many to revoke
-	maxWaiting    = 1024 // requests to issue that wait for their turn
+	maxWaiting    = 1024 // issue requests that wait for a call slot
 
 	// DefaultMaxUnrevoked is past how many credentials that a provisioner does not
 	// revoke it is not asked for more.

@@ -553,7 +553,7 @@ type hidden struct{ rapid.TB }
 // In any interleaving an active job has its credential, and in the end every issued credential
 // is revoked.
 func TestAnyInterleavingWithRotations(t *testing.T) {
-	for range 8 { // a property ends after a day, and in a bubble one is soon over
+	for range 8 { // rapid.Check ends after a bubble's simulated day, so repeat it
 		synctest.Test(t, func(t *testing.T) {
 			rapid.Check(hidden{t}, func(rt *rapid.T) { interleave(rt, newFixture(rt)) })
 		})
@@ -656,7 +656,7 @@ func interleave(t *rapid.T, r *fixture) {
 			}
 		}
 	}
-	r.settle()
+	r.settleAll()
 	check()
 	r.wantNothing("in the end")
 }
