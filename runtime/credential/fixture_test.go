@@ -408,8 +408,8 @@ func (r *fixture) clean(what string, b []byte) {
 	}
 }
 
-// settle waits until everything is revoked. It must run in a synctest bubble.
-func (r *fixture) settle() {
+// settleAll waits until everything is revoked. It must run in a synctest bubble.
+func (r *fixture) settleAll() {
 	time.Sleep(3 * lastRetry)
 }
 

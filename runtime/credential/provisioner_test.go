@@ -258,7 +258,7 @@ func TestGatewayFailures(t *testing.T) {
 	}
 }
 
-func TestGatewayThatIsSlowOrNotThere(t *testing.T) {
+func TestGatewayUnavailable(t *testing.T) {
 	asked, quit := make(chan struct{}, 1), make(chan struct{})
 	g := gateway(t, func(http.ResponseWriter, *http.Request) { asked <- struct{}{}; <-quit })
 	defer close(quit)
@@ -282,7 +282,7 @@ func TestGatewayThatIsSlowOrNotThere(t *testing.T) {
 	wantError(t, err, arcp.CodeUnavailable, true)
 }
 
-func TestHTTPStaysOnThisHost(t *testing.T) {
+func TestHTTPOnlyToLoopback(t *testing.T) {
 	if err := onlyLoopback("tcp", "192.0.2.1:80", nil); err == nil {
 		t.Error("http goes to another host")
 	}
@@ -356,7 +356,7 @@ func TestCommandFailures(t *testing.T) {
 }
 
 // A hanging program is killed with all its children, even if it ignores SIGTERM.
-func TestCommandThatHangs(t *testing.T) {
+func TestHangingCommandIsKilled(t *testing.T) {
 	for name, text := range map[string]string{"hangs": "sleep 100 & echo $! > %s; wait", "ignores SIGTERM": "trap '' TERM; sleep 100 & echo $! > %s; while :; do sleep 100; done"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -61,7 +61,7 @@ func TestScrubOverlapping(t *testing.T) {
 	}
 }
 
-func TestScrubbedJSONIsJSONWithoutTheValue(t *testing.T) {
+func TestScrubKeepsJSONValid(t *testing.T) {
 	encoders := []func(string) []byte{
 		func(s string) []byte { b, _ := json.Marshal(s); return b },
 		func(s string) []byte { b, _ := json.Marshal(s); return bytes.ReplaceAll(b, []byte("/"), []byte(`\/`)) },
@@ -112,7 +112,7 @@ func TestScrubbedJSONIsJSONWithoutTheValue(t *testing.T) {
 	})
 }
 
-func TestValuesAreForgottenLater(t *testing.T) {
+func TestForgottenValuesAreDroppedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := known("sk-0123456789", "sk-0123456789", "sk-other-0123")
 		found := func(v string, want bool) {
@@ -148,7 +148,7 @@ func TestValuesAreForgottenLater(t *testing.T) {
 	})
 }
 
-func TestScrubAllocatesNothingWhenThereIsNothing(t *testing.T) {
+func TestScrubWithoutMatchAllocatesNothing(t *testing.T) {
 	text := []byte(strings.Repeat("nothing to see here\\n, sk-nor-there ", 100))
 	r := new(Redactor)
 	for _, n := range []int{0, 1000} {

@@ -16,11 +16,11 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// Pace of a revocation that fails.
+// Backoff of failed revocations.
 const (
 	firstRetry = time.Second
 	lastRetry  = 5 * time.Minute
-	maxError   = 200 // bytes of an error that is kept
+	maxError   = 200 // bytes of a stored error
 )
 
 // source is a provisioner in use. Its run goroutine processes the rows to revoke, up to
@@ -46,11 +46,11 @@ func newSource(v *Vault, s Source) *source {
 type task struct {
 	key    string
 	n      int      // credentials
-	values []Secret // that the redactor forgets when they are revoked
+	values []Secret // forgotten by the redactor after the revocation
 	due    time.Time
-	tries  int  // in a row without a result that could be stored
-	again  bool // run's: it was asked for again meanwhile
-	busy   bool // run's
+	tries  int  // consecutive attempts without a stored outcome
+	again  bool // run's: enqueued again while busy
+	busy   bool // run's: an attempt is running
 }
 
 // enqueue queues a row. The state of the row, read in the background, decides whether its
@@ -350,7 +350,7 @@ func (v *Vault) Forget(ctx context.Context, job arcp.JobID, provisioner string, 
 	}
 	return commit(ctx, store.NewWrite().Put(records...), func(err error) {
 		for i := 0; i < len(list) && err == nil; i++ {
-			v.source(provisioner).enqueue(&task{key: list[i].Key}) // which finds that it is gone
+			v.source(provisioner).enqueue(&task{key: list[i].Key}) // the attempt finds the row deleted
 		}
 	})
 }

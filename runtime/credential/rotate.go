@@ -224,7 +224,7 @@ func (r *row) ids() []string {
 	return ids
 }
 
-// rotate replaces a grant, and sees to it that it is tried again if that is due.
+// rotate replaces a grant by its next generation, and sets the timer of a retry.
 func (v *Vault) rotate(g *grant, due bool) error {
 	v.mu.Lock()
 	switch {

@@ -164,7 +164,7 @@ func crashInRotation(t *testing.T, k int, torn bool) {
 }
 
 // The commit of a rotation fails, applied or not, and the process continues.
-func TestCommitOfRotationThatFails(t *testing.T) {
+func TestRotationCommitFails(t *testing.T) {
 	for k := range 4 {
 		for _, torn := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d,%v", k+1, torn), func(t *testing.T) {
@@ -225,7 +225,7 @@ func TestJobEndsDuringRotation(t *testing.T) {
 
 // The provisioner refuses to rotate: the job keeps its credentials, and a required rotation is
 // retried.
-func TestRotationThatFails(t *testing.T) {
+func TestRotationFails(t *testing.T) {
 	for _, refused := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newFixture(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func TestSealedValuesOpenForTheirCredentialOnly(t *testing.T) {
+func TestSealBindsValueToCredential(t *testing.T) {
 	s := EphemeralSealer()
 	rapid.Check(t, func(t *rapid.T) {
 		value := Secret(rapid.StringN(0, 100, -1).Draw(t, "value"))
@@ -70,7 +70,7 @@ func TestKeysAreRotated(t *testing.T) {
 	}
 }
 
-func TestKeyFileIsMadeOnce(t *testing.T) {
+func TestKeyFileIsCreatedOnce(t *testing.T) {
 	dir := t.TempDir()
 	sealed := make([][]byte, 8)
 	sealers := make([]*Sealer, len(sealed))

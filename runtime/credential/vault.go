@@ -38,23 +38,23 @@ import (
 
 // Bounds of a vault.
 const (
-	issueTimeout  = 30 * time.Second // with the time a request waits for its turn
+	issueTimeout  = 30 * time.Second // including the wait for a call slot
 	revokeTimeout = 10 * time.Second
 	maxCalls      = 8    // at once to a provisioner, to issue; and as many to revoke
-	maxWaiting    = 1024 // requests to issue that wait for their turn
+	maxWaiting    = 1024 // issue requests that wait for a call slot
 
-	// DefaultMaxUnrevoked is past how many credentials that a provisioner does not
-	// revoke it is not asked for more.
+	// DefaultMaxUnrevoked is the number of unrevoked credentials of a provisioner at
+	// which no more are issued.
 	DefaultMaxUnrevoked = 10_000
 )
 
-// Committer makes a write durable, as an eventlog.Log does: many goroutines may
-// call it, and when ctx ends first the write may happen all the same.
+// Committer makes a write durable, like eventlog.Log. Many goroutines may call it. When ctx
+// ends first, the write may still happen.
 type Committer interface {
 	Commit(ctx context.Context, w *store.Write) (store.Result, error)
 }
 
-// Reader is the part of a store.Store that is read.
+// Reader is the part of store.Store that a Vault reads.
 type Reader interface {
 	Get(ctx context.Context, key string) (store.Record, error)
 	Records(ctx context.Context, prefix, after string, fn func(store.Record) bool) error
@@ -108,13 +108,13 @@ type grant struct {
 	values []Secret // of its parts; "": does not open
 
 	// Of its rotation, guarded by Vault.mu.
-	gone     bool        // it is not held any more
-	pending  bool        // there may be a row of the next generation
-	rotating bool        // a goroutine sees to it
-	idle     bool        // it is not rotated because it ends
-	due      *time.Timer // when it is rotated; nil: never yet
-	tries    int         // that failed, in a row
-	tried    time.Time   // the last time
+	gone     bool        // not in Vault.held any more
+	pending  bool        // the next generation may have a row
+	rotating bool        // a rotation is running
+	idle     bool        // a scheduled rotation would not extend the life
+	due      *time.Timer // for the next rotation; nil: never set
+	tries    int         // consecutive failures
+	tried    time.Time   // time of the last attempt
 }
 
 // New makes a vault and starts its revokers. Nothing is revoked before Recover.
@@ -169,7 +169,7 @@ func (s *Source) serves(agent string) bool {
 	})
 }
 
-// find needs the lock, once the vault is in use.
+// find requires v.mu once the vault is in use.
 func (v *Vault) find(name string) *source {
 	for _, s := range v.sources {
 		if s.Name == name {
@@ -223,7 +223,7 @@ func (v *Vault) Close() {
 	v.opts.Redactor.close()
 }
 
-// enter counts a call in; false after Close.
+// enter registers a call that Close waits for. It returns false after Close.
 func (v *Vault) enter() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -311,8 +311,8 @@ func (v *Vault) replaceHeld(g *grant) (old *grant) {
 	return old
 }
 
-// Ending are the records that belong into the write that ends a job: they erase
-// the values. None if the job has no credentials.
+// Ending returns the records for the write that ends a job: they erase the values. It returns
+// none if the job has no credentials.
 func (v *Vault) Ending(job arcp.JobID) ([]store.Record, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -377,7 +377,7 @@ func (v *Vault) write(ctx context.Context, r *row, rev uint64) error {
 	return err
 }
 
-// erase commits that a row is gone.
+// erase commits the deletion of a row.
 func (v *Vault) erase(ctx context.Context, key string, rev uint64) error {
 	_, err := v.opts.Log.Commit(ctx, store.NewWrite().Put(store.Record{Key: key, Rev: rev}))
 	return err

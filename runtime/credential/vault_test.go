@@ -127,7 +127,7 @@ func crashIn(t *testing.T, k int, torn bool) {
 	r.wantNothing("after the next start")
 }
 
-func TestRefusedJobLeavesNothing(t *testing.T) {
+func TestRefusedJobRevokesCredentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t)
 		defer func() { r.v.Close() }()
@@ -144,7 +144,7 @@ func TestRefusedJobLeavesNothing(t *testing.T) {
 	})
 }
 
-func TestDiscardOfWhatWasAcceptedChangesNothing(t *testing.T) {
+func TestDiscardKeepsAcceptedGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t)
 		defer func() { r.v.Close() }()
@@ -235,7 +235,7 @@ func TestForget(t *testing.T) {
 	})
 }
 
-func TestProvisionerThatIsNotConfiguredAnyMore(t *testing.T) {
+func TestUnconfiguredProvisioner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t)
 		job := r.live(t)
@@ -297,7 +297,7 @@ func (hanging) Issue(ctx context.Context, _ Request) ([]Credential, error) {
 	return nil, ctx.Err()
 }
 
-func TestProvisionerThatHangs(t *testing.T) {
+func TestProvisionerTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t)
 		defer func() { r.v.Close() }()
@@ -337,7 +337,7 @@ func TestProvisionerThatHangs(t *testing.T) {
 	})
 }
 
-func TestNoMoreAreIssuedThanCanBeRevoked(t *testing.T) {
+func TestIssueStopsAtMaxUnrevoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t)
 		defer func() { r.v.Close() }()
@@ -456,7 +456,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 }
 
 // A commit fails, applied or not, and the process continues.
-func TestCommitThatFails(t *testing.T) {
+func TestCommitFails(t *testing.T) {
 	for k := range 4 {
 		for _, torn := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d,%v", k+1, torn), func(t *testing.T) {
@@ -505,7 +505,7 @@ func (e ending) Job(ctx context.Context, id arcp.JobID) (store.Job, error) {
 }
 
 // The job ends while the row is checked whether it is active.
-func TestEndWhileSettling(t *testing.T) {
+func TestJobEndsDuringRowCheck(t *testing.T) {
 	for _, told := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newFixture(t)
@@ -522,7 +522,7 @@ func TestEndWhileSettling(t *testing.T) {
 	}
 }
 
-func TestTaskThatIsAskedForAgain(t *testing.T) {
+func TestRepeatedTaskIsMerged(t *testing.T) {
 	r := newFixture(t)
 	defer r.v.Close()
 	s := newSource(r.v, Source{Name: "x", Provisioner: r.u})
@@ -553,7 +553,7 @@ type hidden struct{ rapid.TB }
 // In any interleaving an active job has its credential, and in the end every issued credential
 // is revoked.
 func TestAnyInterleavingWithRotations(t *testing.T) {
-	for range 8 { // a property ends after a day, and in a bubble one is soon over
+	for range 8 { // rapid.Check ends after a bubble's simulated day, so repeat it
 		synctest.Test(t, func(t *testing.T) {
 			rapid.Check(hidden{t}, func(rt *rapid.T) { interleave(rt, newFixture(rt)) })
 		})
@@ -656,7 +656,7 @@ func interleave(t *rapid.T, r *fixture) {
 			}
 		}
 	}
-	r.settle()
+	r.settleAll()
 	check()
 	r.wantNothing("in the end")
 }

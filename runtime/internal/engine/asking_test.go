@@ -277,7 +277,7 @@ func TestQuestionClosedBeforeItIsSent(t *testing.T) {
 	})
 }
 
-// An answer that counts reaches a tool that has given up waiting meanwhile.
+// A valid answer reaches a tool that stops waiting at the same time.
 func TestAnswerDuringTimeout(t *testing.T) {
 	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("t", nil, func(ctx context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {

@@ -21,10 +21,10 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// action is one thing that a tool is told to do.
+// action is one operation of a tool.
 type action struct {
 	what  string
-	n     int           // of the script: every deed has its own names
+	n     int           // index in the script; makes the action's names unique
 	d     time.Duration // how long it asks, or waits for an answer
 	async bool          // asks without waiting for the answer
 	cost  string
@@ -32,14 +32,14 @@ type action struct {
 
 // move is one step of a script: an action of a job's tool, or an external event for the job.
 type move struct {
-	what string
-	job  int
-	deed action
-	pick int // of the questions, or the leases, there are
-	who  int
-	say  int
-	many int // at the same moment
-	d    time.Duration
+	what   string
+	job    int
+	action action
+	pick   int // index of a question or lease, modulo their number
+	who    int
+	say    int
+	many   int // at the same moment
+	d      time.Duration
 }
 
 // jobPlan is a job of a script.
@@ -83,21 +83,21 @@ func drawScript(t *rapid.T) (s script) {
 	n := rapid.IntRange(5, 60).Draw(t, "moves")
 	for i := range n {
 		m := move{
-			what: rapid.SampledFrom([]string{"deed", "deed", "deed", "deed", "deed", "deed", "deed", "respond", "respond", "respond", "respond", "grant", "grant",
+			what: rapid.SampledFrom([]string{"action", "action", "action", "action", "action", "action", "action", "respond", "respond", "respond", "respond", "grant", "grant",
 				"sleep", "sleep", "extend", "revoke", "offer", "interrupt", "cancel", "restart", "crash", "crash later", "hold", "release", "stall", "late", "rewind", "rewind", "pause"}).Draw(t, "what"),
 			job: rapid.IntRange(0, len(s.jobs)-1).Draw(t, "job"),
 		}
 		switch m.what {
-		case "deed":
-			m.deed = action{n: i, what: rapid.SampledFrom([]string{"allow", "allow", "metric", "charge", "charge", "permit", "permit", "permitted", "permitted", "ask", "ask",
-				"ask", "choose", "checkpoint", "checkpoint", "yield", "extend", "return", "fail", "fail", "panic"}).Draw(t, "deed"),
+		case "action":
+			m.action = action{n: i, what: rapid.SampledFrom([]string{"allow", "allow", "metric", "charge", "charge", "permit", "permit", "permitted", "permitted", "ask", "ask",
+				"ask", "choose", "checkpoint", "checkpoint", "yield", "extend", "return", "fail", "fail", "panic"}).Draw(t, "action"),
 				cost: rapid.SampledFrom([]string{"0.1", "1", "0.03", "3", "-1"}).Draw(t, "cost"), async: rapid.Bool().Draw(t, "async"),
 				d: ms("ask", 1_000, 60_000, 600_000)}
 		case "grant":
-			m.deed = action{n: i, what: "permit", d: ms("ask", 60_000, 600_000, 3_600_000), async: true}
+			m.action = action{n: i, what: "permit", d: ms("ask", 60_000, 600_000, 3_600_000), async: true}
 			m.who, m.say, m.many = 1, 2, 1
 		case "stall":
-			m.deed = action{n: i, what: "ask", d: ms("ask", 1_000, 60_000), async: true}
+			m.action = action{n: i, what: "ask", d: ms("ask", 1_000, 60_000), async: true}
 			m.d = ms("for", 500, 6_000, 61_000)
 		case "late":
 			m.who, m.say, m.many = rapid.IntRange(0, 1).Draw(t, "who"), rapid.IntRange(0, 2).Draw(t, "say"), 1
@@ -118,13 +118,13 @@ func drawScript(t *rapid.T) (s script) {
 
 // life is a job of a script as it goes.
 type life struct {
-	plan  jobPlan
-	deeds chan action
-	id    arcp.JobID
-	end   time.Time // of its lease; zero: it has none
+	plan    jobPlan
+	actions chan action
+	id      arcp.JobID
+	end     time.Time // of its lease; zero: it has none
 
 	// Guarded by world.mu.
-	run     *int            // the attempt that counts, if there is one
+	run     *int            // the current attempt, or nil
 	asks    []action        // by every attempt, in this order
 	waiting map[string]bool // for answers
 	got     map[string]string
@@ -194,12 +194,12 @@ func (w *world) act(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, e
 		if again == nil {
 			break
 		}
-		w.inquire(ctx, j, l, me, *again)
+		w.askQuestion(ctx, j, l, me, *again)
 	}
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case d := <-l.deeds:
+		case d := <-l.actions:
 			mine := false
 			w.locked(func() {
 				if mine = l.run == me && ctx.Err() == nil; mine && slices.Contains([]string{"ask", "choose", "permit"}, d.what) {
@@ -207,7 +207,7 @@ func (w *world) act(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, e
 				}
 			})
 			if !mine { // it is the next attempt's
-				l.deeds <- d
+				l.actions <- d
 				return nil, context.Cause(ctx)
 			}
 			switch d.what {
@@ -253,7 +253,7 @@ func (w *world) perform(ctx context.Context, j tool.Job, l *life, me *int, d act
 			}
 		})
 	case "permit", "ask", "choose":
-		w.inquire(ctx, j, l, me, d)
+		w.askQuestion(ctx, j, l, me, d)
 	case "permitted":
 		w.permitted(j, l)
 	case "checkpoint":
@@ -274,7 +274,7 @@ func (w *world) perform(ctx context.Context, j tool.Job, l *life, me *int, d act
 }
 
 // inquire asks, and notes that it does.
-func (w *world) inquire(ctx context.Context, j tool.Job, l *life, me *int, d action) {
+func (w *world) askQuestion(ctx context.Context, j tool.Job, l *life, me *int, d action) {
 	prompt := fmt.Sprintf("q%d", d.n)
 	w.locked(func() {
 		if l.run == me {
@@ -283,7 +283,7 @@ func (w *world) inquire(ctx context.Context, j tool.Job, l *life, me *int, d act
 	})
 	f := func() {
 		whole := ctx
-		if d.n%5 == 0 { // it gives up before the question expires
+		if d.n%5 == 0 { // the tool's wait ends before the question expires
 			short, cancel := context.WithTimeout(ctx, d.d/2)
 			defer cancel()
 			ctx = short
@@ -317,7 +317,7 @@ func (w *world) inquire(ctx context.Context, j tool.Job, l *life, me *int, d act
 			w.faults = append(w.faults, fmt.Sprintf("%s: %s was withdrawn by somebody else: %v", l.id, prompt, err))
 		}
 		if err != nil {
-			if !strings.HasPrefix(code(err), "LEASE_") { // it was granted, and is over
+			if !strings.HasPrefix(code(err), "LEASE_") { // it was granted and has expired
 				l.gaveUp[prompt] = me
 			}
 			return
@@ -364,8 +364,8 @@ func (w *world) grants(id arcp.JobID) map[string]*grant {
 	return of
 }
 
-// permitted uses every permission that was asked for: it is permitted as far as it
-// was granted, and neither over nor revoked, as the log has it just before or just after.
+// permitted uses every requested permission. The result must match the granted, unexpired and
+// unrevoked permissions in the log either just before or just after the call.
 func (w *world) permitted(j tool.Job, l *life) {
 	now, lastly := time.Now(), j.Authority().Allow("x", "y") // which the lease always allows
 	var asks []action
@@ -452,14 +452,14 @@ func (a answers) Answer(x any) bool {
 	return true
 }
 
-func (w *world) who(n int) approval.Actor {
+func (w *world) actor(n int) approval.Actor {
 	return []approval.Actor{person("sess_1"), person("sess_2"), person("sess_3"),
 		{Principal: "bob", Session: "sess_9", HumanInput: true, Approver: true},
 		{Principal: "root", Session: "sess_8", HumanInput: true, Admin: true}}[n]
 }
 
-// says is one of the answers, good and bad, to a question.
-func says(q *approval.Row, n int) (a approval.Answer) {
+// pickAnswer returns one of several valid and invalid answers to a question.
+func pickAnswer(q *approval.Row, n int) (a approval.Answer) {
 	switch q.Kind {
 	case approval.Permission:
 		p := *q.Permission
@@ -502,7 +502,7 @@ func (w *world) respond(m move) {
 	q := pending[m.pick%len(pending)]
 	for i := range m.many {
 		told := w.answered("respond")
-		go w.e.Respond(Respond{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_r%d", w.calls)), Who: w.who((m.who + i) % 5), Answer: says(&q, (m.say+i)%6),
+		go w.e.Respond(Respond{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_r%d", w.calls)), Who: w.actor((m.who + i) % 5), Answer: pickAnswer(&q, (m.say+i)%6),
 			Done: func(row approval.Row, err *arcp.Error) {
 				told()
 				if err != nil {
@@ -532,10 +532,10 @@ func (w *world) respond(m move) {
 func (w *world) step(m move) {
 	l := w.lives[m.job]
 	switch m.what {
-	case "deed":
-		l.deeds <- m.deed
+	case "action":
+		l.actions <- m.action
 	case "grant":
-		l.deeds <- m.deed
+		l.actions <- m.action
 		synctest.Wait()
 		w.respond(m)
 	case "respond":
@@ -551,10 +551,10 @@ func (w *world) step(m move) {
 		})
 		told := w.answered(m.what)
 		if m.what == "extend" {
-			w.e.Extend(requesterOf("msg_x", w.who(m.pick%2)), &arcp.LeaseRefreshPayload{LeaseID: id, AdditionalSeconds: 60}, func(*arcp.Error) { told() })
+			w.e.Extend(requesterOf("msg_x", w.actor(m.pick%2)), &arcp.LeaseRefreshPayload{LeaseID: id, AdditionalSeconds: 60}, func(*arcp.Error) { told() })
 			return
 		}
-		w.e.Revoke(requesterOf("msg_v", w.who(m.pick%2)), &arcp.LeaseRevokedPayload{LeaseID: id}, func(*arcp.Error) { told() })
+		w.e.Revoke(requesterOf("msg_v", w.actor(m.pick%2)), &arcp.LeaseRevokedPayload{LeaseID: id}, func(*arcp.Error) { told() })
 	case "offer":
 		w.d.mu.Lock()
 		for id, q := range w.d.pending {
@@ -575,21 +575,21 @@ func (w *world) step(m move) {
 	case "pause":
 		w.e.Drain()
 		for _, l := range w.lives {
-			l.deeds <- action{what: "checkpoint"}
+			l.actions <- action{what: "checkpoint"}
 		}
 		synctest.Wait()
-		w.again(false)
+		w.restartRuntime(false)
 	case "restart", "crash":
-		w.again(m.what == "crash")
+		w.restartRuntime(m.what == "crash")
 	case "crash later":
 		w.st.crashAfter(m.say)
 	case "hold":
 		w.hold()
 	case "stall": // it is asked, and time passes, while the job's supervisor waits for the store
 		w.hold()
-		l.deeds <- action{n: 1000 + m.deed.n, what: "metric", cost: "0.01"}
+		l.actions <- action{n: 1000 + m.action.n, what: "metric", cost: "0.01"}
 		synctest.Wait()
-		l.deeds <- m.deed
+		l.actions <- m.action
 		time.Sleep(m.d)
 		w.unhold()
 	case "late": // an answer is on its way to the store for long
@@ -637,8 +637,8 @@ func (w *world) rewind(m move, l *life) {
 		Settled: told}, &arcp.CheckpointRestorePayload{CheckpointID: ids[m.pick%len(ids)]})
 }
 
-// again stops or crashes the engine, and starts another one on the durable state.
-func (w *world) again(crash bool) {
+// restartRuntime stops or crashes the engine, and starts another one on the durable state.
+func (w *world) restartRuntime(crash bool) {
 	if crash {
 		w.st.breakWith(errCrash)
 	}
@@ -877,7 +877,7 @@ func (w *world) submit(l *life, n int) {
 func TestAuthorityModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := drawScript(rt)
-		d := newDesk(person("sess_1"), person("sess_2"))
+		d := newQuestions(person("sess_1"), person("sess_2"))
 		w := &world{d: d, done: make(map[string]int), resolved: make(map[string]string), seen: make(map[string]bool),
 			charged: make(map[string]bool), refused: make(map[string]bool), charges: make(map[string]bool)}
 		bubble(t, func(c *Config) { c.Questions, c.PreemptExpired = d, s.preempt }, func(r *fixture) {
@@ -899,24 +899,24 @@ func (w *world) live(s script) {
 		w.session(id)
 	}
 	for i, plan := range s.jobs {
-		l := &life{plan: plan, deeds: make(chan action, 4*len(s.moves)+1), got: make(map[string]string), gaveUp: make(map[string]*int)}
+		l := &life{plan: plan, actions: make(chan action, 4*len(s.moves)+1), got: make(map[string]string), gaveUp: make(map[string]*int)}
 		w.lives = append(w.lives, l)
 		w.submit(l, i)
 	}
 	for i, m := range s.moves {
 		w.step(m)
-		if w.check(fmt.Sprintf("%d, %s %s", i, m.what, m.deed.what)); len(w.faults) > 0 {
+		if w.check(fmt.Sprintf("%d, %s %s", i, m.what, m.action.what)); len(w.faults) > 0 {
 			break
 		}
 	}
 	w.st.crashAfter(0) // no more
 	w.unhold()
 	if w.check("at last"); w.broken {
-		w.again(false)
+		w.restartRuntime(false)
 	}
 	w.check("when it goes on")
 	for _, l := range w.lives {
-		l.deeds <- action{what: "return"}
+		l.actions <- action{what: "return"}
 	}
 	time.Sleep(40 * 24 * time.Hour)
 	w.check("in the end")
@@ -927,7 +927,7 @@ func (w *world) live(s script) {
 	}
 	for _, l := range w.lives {
 		if state := w.row(l.id).State; !state.Terminal() {
-			w.fault("%s, %s, is %s in the end; %d deeds are left\n%s", l.plan.tool, l.id, state, len(l.deeds), w.log(l.id))
+			w.fault("%s, %s, is %s in the end; %d actions are left\n%s", l.plan.tool, l.id, state, len(l.actions), w.log(l.id))
 		}
 	}
 	if len(w.faults) == 0 {

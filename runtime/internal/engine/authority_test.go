@@ -26,8 +26,7 @@ func (r *fixture) leased(name, raw string, d time.Duration) arcp.MessageID {
 	return r.send(q)
 }
 
-// A lease that ends, ends its job at the next operation; there is no other
-// attempt.
+// An expired lease ends its job at the next operation, without another attempt.
 func TestLeaseEndsTheJob(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		worked := 0

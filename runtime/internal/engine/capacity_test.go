@@ -13,8 +13,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Jobs over a tool's concurrency wait in the order in which they came, and a
-// slot is given on whatever becomes of the job that held it.
+// Jobs beyond a tool's concurrency wait in order of arrival. A slot passes to the next job
+// however its job ends.
 func TestQueue(t *testing.T) {
 	for name, end := range map[string]struct {
 		fn       tool.Func
@@ -138,8 +138,8 @@ func TestPriorityPassesNoOtherPrincipal(t *testing.T) {
 	}
 }
 
-// A job cancelled in the queue leaves it without ever having started, and the
-// others keep their order.
+// A job cancelled in the queue leaves it without having started; the order of the others is
+// unchanged.
 func TestCancelInTheQueue(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("t", oneAtATime, sleeper(time.Second))
@@ -159,7 +159,7 @@ func TestCancelInTheQueue(t *testing.T) {
 	})
 }
 
-// A claim that fails gives its slot, or its place in the queue, back.
+// A job whose claim fails frees its slot or queue position.
 func TestQueueAndRefusedClaims(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("t", oneAtATime, sleeper(time.Second))
@@ -206,7 +206,7 @@ func wantRetryAfter(t *testing.T, f frame) {
 func TestLimits(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Config)
-		other  func(*request) // a job that the limit is no concern of; nil: there is none
+		other  func(*request) // a job outside the limit; nil: there is none
 	}{
 		"all":       {func(c *Config) { c.MaxJobs = 2 }, nil},
 		"principal": {func(c *Config) { c.MaxJobsPerPrincipal = 2 }, func(q *request) { q.Principal = "bob" }},
@@ -246,7 +246,7 @@ func TestLimits(t *testing.T) {
 					r.frames("sess_2")
 					r.idle(fmt.Sprintf("round %d", round))
 				}
-				for range 3 { // a refused claim counts no longer than it takes
+				for range 3 { // a refused claim does not count
 					send(func(q *request) { q.Session = "sess_gone" })
 					r.frames("sess_1")
 					send(func(q *request) { q.payload.Tool = "quick" })

@@ -14,8 +14,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// chaos is a lot of jobs whose tools do anything, on a runtime that is cancelled
-// at, stopped and crashed all the time.
+// chaos runs many jobs with random tools on a runtime that is cancelled, stopped and crashed
+// at random.
 type chaos struct {
 	*fixture
 	seed   uint64
@@ -147,7 +147,7 @@ func TestChaos(t *testing.T) {
 	})
 }
 
-// again stops the runtime, with more or less patience, or crashes it, and starts
+// restartRuntime stops the runtime, with more or less patience, or crashes it, and starts
 // it anew.
 func (c *chaos) again() {
 	c.Helper()

@@ -91,8 +91,7 @@ func TestCommandsBeforeTheFirstTurn(t *testing.T) {
 	})
 }
 
-// Each of several requests has a checkpoint of its own, in their order; there may
-// not be many.
+// Each of several requests gets its own checkpoint, in their order. Their number is bounded.
 func TestCheckpointsOnDemand(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {

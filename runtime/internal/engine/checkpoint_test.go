@@ -89,7 +89,7 @@ func TestCheckpointIsDurable(t *testing.T) {
 	})
 }
 
-// The last ten are kept, over attempts and restarts, with their ids.
+// The last ten checkpoints are stored, with their ids, across attempts and restarts.
 func TestTenCheckpointsAreKept(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("t", checkpoints, counter(40))
@@ -147,7 +147,7 @@ func TestCheckpointRefused(t *testing.T) {
 	})
 }
 
-// Checkpoints of several goroutines of a tool are all kept.
+// Checkpoints made by several goroutines of a tool are all stored.
 func TestCheckpointsTogether(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("t", checkpoints, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
@@ -254,8 +254,8 @@ func TestPausedTool(t *testing.T) {
 	})
 }
 
-// A paused job can be cancelled while others still run; one that was cancelled
-// before its checkpoint ends there.
+// A paused job can be cancelled while others still run. A job cancelled before its checkpoint
+// ends at the checkpoint.
 func TestCancelAndPause(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("t", checkpoints, counter(5))

@@ -244,7 +244,7 @@ func TestLeaseOfChild(t *testing.T) {
 		r.tool("parent", nil, func(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 			return j.Call(ctx, tool.Call{Tool: "child", Lease: args})
 		})
-		for asked, c := range map[string]struct{ want, told string }{ // told: the parent's remaining budget meanwhile
+		for asked, c := range map[string]struct{ want, told string }{ // told: the remaining budget announced for the parent meanwhile
 			`{}`: {`["PERMISSION_DENIED","PERMISSION_DENIED","PERMISSION_DENIED","USD:5.00 EUR:1"]`, "0.00 USD, 0 EUR"},
 			`{"fs.read":["/a/b"],"cost.budget":["USD:2.50","GBP:3"]}`: {`["","PERMISSION_DENIED","PERMISSION_DENIED","USD:2.50 GBP:3 EUR:1"]`, "2.50 USD, 0 EUR"},
 			`{"cost.budget":["USD:0.01","EUR:0"]}`:                    {`["PERMISSION_DENIED","PERMISSION_DENIED","PERMISSION_DENIED","USD:0.01 EUR:0"]`, ""},
@@ -304,7 +304,7 @@ func TestChildrenAreBounded(t *testing.T) {
 	})
 }
 
-// spends reports a cost, takes a while, and reports another one, or fails.
+// spends reports a cost, waits, and then reports another one or fails.
 func spends(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 	var a struct {
 		Cost  arcp.Number `json:"cost"`
@@ -504,8 +504,8 @@ func (r *fixture) crashFamily(crash int) (done bool) {
 	return done
 }
 
-// stages is a tool that calls others as its arguments say: a list of calls, one
-// after the other, whose results are its own.
+// stages is a tool that makes the calls listed in its arguments, one after the other, and
+// returns their results.
 func stages(ctx context.Context, j tool.Job, args arcp.Raw) (arcp.Raw, error) {
 	var list []tool.Call
 	if err := arcp.Unmarshal(args, &list); err != nil {
@@ -590,7 +590,7 @@ func TestBudgetOfAChildThatEndsEarly(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("slow", nil, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 			j.Metric(arcp.MetricPayload{Name: "cost.x", Value: "0.25", Unit: "USD"})
-			time.Sleep(2 * time.Second) // whatever it is told
+			time.Sleep(2 * time.Second) // ignores its cancellation
 			return nil, nil
 		})
 		r.tool("middle", func(c *tool.Capability) { c.Limits.Timeout = time.Second }, calls("slow"))
@@ -782,7 +782,7 @@ func TestDrainAcceptsChildren(t *testing.T) {
 	})
 }
 
-// A child whose credentials are refused is none, and costs nothing.
+// A child whose credentials are refused is not created, and costs nothing.
 func TestChildWithoutCredentials(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		sealer, err := credential.NewSealer(make([]byte, 32))

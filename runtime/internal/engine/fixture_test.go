@@ -22,12 +22,12 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// faulty is a store whose commits can be held up or made to fail.
+// faulty is a store whose commits can be delayed or made to fail.
 type faulty struct {
 	store.Store
 
 	mu   sync.Mutex
-	gate chan struct{} // a commit takes one; nil: none is needed
+	gate chan struct{} // a commit receives from it; nil: commits do not wait
 	fail error
 	left int // commits until it fails; 0: any number
 }
@@ -87,8 +87,8 @@ func (f *faulty) breakWith(err error) {
 	f.mu.Unlock()
 }
 
-// fixture is an engine on a store in memory, in a bubble of its own time. A bubble
-// ends only when all its goroutines have: every test is one for leaks, too.
+// fixture is an engine on a store in memory, in a synctest bubble. A bubble ends only when all
+// its goroutines have ended, so every test detects leaks, too.
 type fixture struct {
 	*testing.T
 	e       *Engine
@@ -118,7 +118,7 @@ func bubble(t *testing.T, change func(*Config), test func(r *fixture)) {
 	})
 }
 
-// boot starts an engine, with metrics of its own, on the store.
+// boot starts an engine on the store, with new metrics.
 func (r *fixture) boot() {
 	r.reg = prometheus.NewRegistry()
 	r.cfg.Metrics = metrics.New(r.reg, "test")
@@ -153,8 +153,8 @@ func (r *fixture) restart(want int) {
 	r.recovered(want)
 }
 
-// tool registers a tool. Unless the change says otherwise it touches the world,
-// has no time limit and runs as often as you like.
+// tool registers a tool. By default it has external side effects, no time limit and unlimited
+// concurrency.
 func (r *fixture) tool(name string, change func(*tool.Capability), fn tool.Func) {
 	r.Helper()
 	c := tool.Capability{Name: name, Limits: tool.Limits{Timeout: -1, Concurrency: -1, MaxResponseBytes: -1, MaxRequestBytes: -1}}
@@ -189,7 +189,7 @@ func sleeper(d time.Duration) tool.Func {
 	}
 }
 
-// session makes a session, or returns the cursor of the one there is.
+// session returns the cursor of a session, which it creates if needed.
 func (r *fixture) session(id arcp.SessionID) *eventlog.Cursor {
 	r.Helper()
 	if c := r.cursors[id]; c != nil {
@@ -392,7 +392,7 @@ func (r *fixture) idle(why string) {
 	}
 }
 
-// gauge is the sum of a metric over its labels.
+// gauge returns the sum of a metric over its labels.
 func (r *fixture) gauge(name string) (sum float64) {
 	families, err := r.reg.Gather()
 	if err != nil {

@@ -33,11 +33,11 @@ const (
 	tooSlow
 	largeResult
 	badResult
-	obstacles
+	pathChecks
 )
 
-// refusal is how each of them is told, and no other one.
-var refusals = [obstacles]string{
+// refusals are the error messages of the failing checks, by prefix.
+var refusals = [pathChecks]string{
 	unknown:        "AGENT_NOT_AVAILABLE: no tool or agent is named",
 	leaseLacks:     "PERMISSION_DENIED: ",
 	budgetSpent:    "BUDGET_EXHAUSTED: nothing is left of the budget of USD",
@@ -71,7 +71,7 @@ func (c failedChecks) tool(t *tool.Capability) {
 	}
 }
 
-// fillers is how many calls come before the one that is looked at.
+// fillers returns the number of calls before the checked call.
 func (c failedChecks) fillers() int {
 	switch {
 	case c[queueFull]:
@@ -189,19 +189,19 @@ func (r *fixture) outcome(id arcp.MessageID) string {
 // to the caller.
 func TestOrderOfChecks(t *testing.T) {
 	if got := (failedChecks{}).child(t); got != "ok" {
-		t.Fatalf("a call that meets no obstacle: %s", got)
+		t.Fatalf("a call that passes all checks: %s", got)
 	}
-	for first := range obstacles {
-		for second := first; second < obstacles; second++ {
+	for first := range pathChecks {
+		for second := first; second < pathChecks; second++ {
 			c := failedChecks{first: true, second: true}
 			if got := c.child(t); !strings.HasPrefix(got, refusals[first]) {
-				t.Errorf("a job's call that meets the obstacles %d and %d: %s; want %s", first, second, got, refusals[first])
+				t.Errorf("a job's call that fails the checks %d and %d: %s; want %s", first, second, got, refusals[first])
 			}
 			if first == budgetSpent || second == budgetSpent {
 				continue // a submit spends nothing
 			}
 			if got := c.submit(t); !strings.HasPrefix(got, refusals[first]) {
-				t.Errorf("a submit that meets the obstacles %d and %d: %s; want %s", first, second, got, refusals[first])
+				t.Errorf("a submit that fails the checks %d and %d: %s; want %s", first, second, got, refusals[first])
 			}
 		}
 	}
@@ -508,7 +508,7 @@ func (r *fixture) jobs(name string) (rows []store.Job) {
 
 // A call waiting for approval already has a record, with the arguments as changed by hooks.
 func TestCallRecordsOfGatesAndHooks(t *testing.T) {
-	d := newDesk(person("sess_1"), person("sess_2"))
+	d := newQuestions(person("sess_1"), person("sess_2"))
 	swap := tool.Hook{Name: "swap", Before: func(_ context.Context, c *tool.HookCall) (tool.HookDecision, error) {
 		return tool.HookDecision{Arguments: arcp.Raw(`{"n":2}`)}, nil
 	}}

@@ -26,7 +26,7 @@ func leaseFrom(t *testing.T, raw string) *lease.Lease {
 	return l
 }
 
-// fakeQuestions gives questions to the actors that it lists.
+// fakeQuestions sends questions to a fixed list of actors.
 type fakeQuestions struct {
 	mu      sync.Mutex
 	people  []approval.Actor
@@ -35,7 +35,7 @@ type fakeQuestions struct {
 	settled map[string]int
 }
 
-func newDesk(people ...approval.Actor) *fakeQuestions {
+func newQuestions(people ...approval.Actor) *fakeQuestions {
 	return &fakeQuestions{people: people, pending: map[string]approval.Row{}, ids: map[string]arcp.MessageID{}, settled: map[string]int{}}
 }
 
@@ -83,7 +83,7 @@ func (d *fakeQuestions) one(t *testing.T) approval.Row {
 // inquiry runs a test with a desk that knows the sessions sess_1 and sess_2.
 func inquiry(t *testing.T, test func(r *fixture, d *fakeQuestions)) {
 	t.Helper()
-	d := newDesk(person("sess_1"), person("sess_2"))
+	d := newQuestions(person("sess_1"), person("sess_2"))
 	bubble(t, func(c *Config) { c.Questions = d }, func(r *fixture) {
 		r.session("sess_2")
 		test(r, d)
@@ -605,8 +605,7 @@ func TestInterrupt(t *testing.T) {
 	})
 }
 
-// The maximum runtime stands still while a person is waited for, also over a
-// restart.
+// The maximum runtime stands still while a job waits for a person, also across a restart.
 func TestWaitingCostsNoRuntime(t *testing.T) {
 	inquiry(t, func(r *fixture, d *fakeQuestions) {
 		r.tool("ask", rerun, asker)

@@ -139,8 +139,8 @@ func (r *fixture) crashAt(d tool.Recovery, crash int) (done bool) {
 	return done
 }
 
-// Jobs that had not started do, in the order in which they came, also when
-// there are more than a queue takes or a limit allows.
+// Jobs that had not started are started in order of arrival, even if they exceed the queue or
+// a limit.
 func TestQueuedJobsStart(t *testing.T) {
 	const n = tool.MaxQueue + 20
 	bubble(t, nil, func(r *fixture) {

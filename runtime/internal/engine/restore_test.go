@@ -154,7 +154,7 @@ func TestCrashDuringRestore(t *testing.T) {
 	}
 }
 
-// A crash right behind the acknowledgement is the same as one later.
+// A crash right after the acknowledgement has the same effect as a later one.
 func TestCrashAfterTheAck(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		id, made := r.counting(nil, 3500*time.Millisecond)
@@ -279,7 +279,7 @@ func TestRestoreBetweenAttempts(t *testing.T) {
 	})
 }
 
-// A maximum runtime is kept by a job that was looked at between two attempts.
+// A restore between two attempts preserves the job's maximum runtime.
 func TestRestoreKeepsTheMaximumRuntime(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { checkpoints(c); thrice(c) }, func(_ context.Context, j tool.Job, _ arcp.Raw) (arcp.Raw, error) {

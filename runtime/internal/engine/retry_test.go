@@ -110,8 +110,7 @@ func TestRetryOfAnEarlyStart(t *testing.T) {
 	})
 }
 
-// An attempt whose error and whose time limit are seen in the same turn has failed
-// once.
+// An attempt whose error and whose time limit are processed in the same turn fails once.
 func TestRetryAtTheTimeLimit(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		fail := failing(errUnavailable())
@@ -133,7 +132,7 @@ func TestRetryAtTheTimeLimit(t *testing.T) {
 	})
 }
 
-// One whose claim fails is not made again: there is no job.
+// An attempt whose claim fails is not retried, because the job does not exist.
 func TestRetryOfARefusedClaim(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("t", func(c *tool.Capability) { thrice(c); early(c); oneAtATime(c) }, failing(errUnavailable()))
@@ -252,9 +251,8 @@ func TestRetrySurvives(t *testing.T) {
 	})
 }
 
-// The tool's own time limit is a reason to try again, when the tool has
-// returned; one that has not is not given the slot of the next attempt, nor may
-// it emit in its name.
+// After the tool's own time limit the job is retried once the tool has returned. Until then
+// the slot stays occupied, and the earlier call can emit nothing for the next attempt.
 func TestRetryAfterTheToolsLimit(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		late := make(chan error, 1)

@@ -49,9 +49,8 @@ func TestStopWaits(t *testing.T) {
 	})
 }
 
-// When its time is over Stop stops the tools and leaves the jobs, running,
-// queued or being accepted, to the next Recover: it ends those that ran, once,
-// and has the others run.
+// When its context ends, Stop stops the tools and leaves all jobs to the next Recover. Recover
+// ends the jobs that ran, once, and starts the queued and unclaimed ones.
 func TestStopAndRecover(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		var cause error
@@ -113,7 +112,7 @@ func (r *fixture) recovered(want int) {
 	}
 }
 
-// reattach gives a session a cursor on the log there is now.
+// reattach gives a session a cursor on the present log.
 func (r *fixture) reattach(id arcp.SessionID, after uint64) {
 	c, errs := r.attach(id, after)
 	if errs != nil {
@@ -157,8 +156,8 @@ func TestHeartbeats(t *testing.T) {
 	})
 }
 
-// A tool that has taken over its heartbeats and falls silent loses its job, or
-// has it blocked until it beats again or the window has passed.
+// A tool with manual heartbeats that falls silent fails its job, or blocks it until the next
+// heartbeat or the end of the window.
 func TestManualHeartbeats(t *testing.T) {
 	const interval = 10 * time.Second
 	manual := func(beats int) tool.Func {
@@ -198,8 +197,7 @@ func TestManualHeartbeats(t *testing.T) {
 	})
 }
 
-// A tool that beats as fast as it can costs no memory, and no more heartbeats
-// than make sense.
+// A tool that sends heartbeats in a loop costs no memory, and few of them are emitted.
 func TestHeartbeatFlood(t *testing.T) {
 	bubble(t, func(c *Config) { c.Heartbeat = 10 * time.Second }, func(r *fixture) {
 		beaten := make(chan struct{})

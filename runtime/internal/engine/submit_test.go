@@ -24,8 +24,8 @@ func (r *fixture) keyed(session arcp.SessionID, key, name, args string) *request
 	return q
 }
 
-// The same key and request give the original accept and outcome, with the
-// retry's correlation; the tool runs once.
+// A submit with the same key and request gets the original job.accepted and outcome, with its
+// own correlation id. The tool runs once.
 func TestIdempotency(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		var runs atomic.Int32
@@ -109,8 +109,8 @@ func TestRefusedSubmitKeepsNoKey(t *testing.T) {
 	})
 }
 
-// However many submit the same at once, it is executed once, and each is told of
-// the one job and its end.
+// Concurrent submits with the same key create one job. Each submitter gets the job's id and
+// end.
 func TestIdempotencyRace(t *testing.T) {
 	const racers = 32
 	bubble(t, nil, func(r *fixture) {
@@ -353,8 +353,8 @@ func TestBuiltin(t *testing.T) {
 	})
 }
 
-// A result over 512 KiB comes in chunks that are cut between characters and put
-// together again give its very bytes.
+// A result over 512 KiB is sent in chunks, split between characters, whose concatenation is
+// the result.
 func TestChunks(t *testing.T) {
 	for ch, sizes := range map[string][]int{
 		"€": {maxPayload, maxPayload + 1, 2*maxPayload + 3}, "x": {2 * maxPayload}, "é": {maxPayload + 2}, "🂡": {maxPayload + 3},

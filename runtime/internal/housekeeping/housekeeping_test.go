@@ -6,7 +6,7 @@ import (
 )
 
 // Owed bytes fall as the store shrinks, and with time.
-func TestOwed(t *testing.T) {
+func TestOwedBytesDecay(t *testing.T) {
 	var o owed
 	now := time.Now()
 	want := func(why string, bytes int64) {

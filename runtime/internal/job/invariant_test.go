@@ -215,7 +215,7 @@ func TestInvariants(t *testing.T) {
 // A job with automatic heartbeats that is advanced at each Deadline fails exactly after
 // MaxRuntime, not counting the time blocked by questions. It never leaves a client without a
 // heartbeat for longer than an interval.
-func TestTimeCountsOnlyWhileRunning(t *testing.T) {
+func TestMaxRuntimeCountsOnlyRunningTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		spec := Spec{MaxRuntime: time.Duration(rapid.IntRange(1, 100_000).Draw(t, "max_runtime")) * time.Millisecond,
 			Heartbeat: time.Duration(rapid.IntRange(1, 10_000).Draw(t, "heartbeat")) * time.Millisecond}

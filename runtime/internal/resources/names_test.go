@@ -74,7 +74,7 @@ func TestEveryStringIsFound(t *testing.T) {
 	}
 }
 
-func TestNamesHaveABound(t *testing.T) {
+func TestNamesAreBounded(t *testing.T) {
 	due := []registry.Lease{{ID: "lease_1", Holder: registry.Holder{Principal: "alice"}}, {ID: "lease_2", Holder: registry.Holder{Principal: "bob"}}}
 	n := newNames(due)
 	n.read("carol", arcp.Raw(`"lease_1"`))
@@ -88,7 +88,7 @@ func TestNamesHaveABound(t *testing.T) {
 }
 
 // Strings with escapes cost more, however short, and count so.
-func TestEscapesHaveABound(t *testing.T) {
+func TestEscapesAreBounded(t *testing.T) {
 	due := func() *names {
 		return newNames([]registry.Lease{{ID: "lease_1", Holder: registry.Holder{Principal: "alice"}, Identity: registry.Identity{ExternalID: "é\n"}}})
 	}
@@ -117,7 +117,7 @@ func TestViewLease(t *testing.T) {
 	}
 }
 
-func TestReapsOfOnePrincipalTakeTurns(t *testing.T) {
+func TestReapTurnSerializesPrincipal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Service{}
 		running, most, done := 0, 0, 0

@@ -11,7 +11,7 @@ import (
 )
 
 // Trimming a feed frees the announced events, except for one piece.
-func TestAnnouncedIsLetGoOf(t *testing.T) {
+func TestAnnouncedEventsAreFreed(t *testing.T) {
 	s := mem.Open(mem.Options{})
 	defer s.Close()
 	commit := func(w *store.Write) {

@@ -61,7 +61,7 @@ func TestSpendIsExact(t *testing.T) {
 }
 
 // The operation after the budget is used up fails; nothing is spent on it.
-func TestSpendStopsWhenItMayNotGoOn(t *testing.T) {
+func TestSpendStopsWhenBudgetIsExhausted(t *testing.T) {
 	job := tooltest.New(tooltest.Script{Budget: map[string]arcp.Number{"USD": "2"}})
 	if out, err := call(t, job, "demo.spend", `{"currency":"USD","amount":1,"times":5}`); err == nil || err.Code != arcp.CodeBudgetExhausted || out != "" {
 		t.Errorf("%s, %v, want BUDGET_EXHAUSTED", out, err)

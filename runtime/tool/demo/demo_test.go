@@ -238,7 +238,7 @@ func TestStoppingWithoutWaiting(t *testing.T) {
 	}
 }
 
-func TestAnEndedJobStopsItsTool(t *testing.T) {
+func TestJobEndStopsTool(t *testing.T) {
 	for ref, args := range map[string]string{
 		"demo.emit": `{"count":10000000,"bytes":1}`, "demo.progress": `{"steps":10000000,"interval_ms":0}`,
 	} {
@@ -297,7 +297,7 @@ func TestStubbornIgnoresCancellation(t *testing.T) {
 	})
 }
 
-func TestStallTakesTheHeartbeatsOver(t *testing.T) {
+func TestStallMakesHeartbeatsManual(t *testing.T) {
 	job := newJob()
 	if _, err := job.Run(t.Context(), demo(t, "demo.stall"), arcp.Raw(`{"ms":0}`)); err != nil || !job.Record().ManualHeartbeat {
 		t.Errorf("manual = %v, %v", job.Record().ManualHeartbeat, err)
@@ -337,7 +337,7 @@ func TestFail(t *testing.T) {
 	}
 }
 
-func TestFailNamesTheCodesThereAre(t *testing.T) {
+func TestFailListsCodes(t *testing.T) {
 	err := demo(t, "demo.fail").Validate(arcp.Raw(`{"code":"NO_SUCH","message":"m"}`))
 	if err == nil || err.Code != arcp.CodeInvalidArgument {
 		t.Fatalf("error %v, want INVALID_ARGUMENT", err)

@@ -20,7 +20,7 @@ func withDescriptors(t *testing.T, n uint64, fn func()) {
 }
 
 // Removing a deep tree needs few descriptors and moves nothing out of the tree.
-func TestADeepTreeIsRemoved(t *testing.T) {
+func TestRemoveDeepTree(t *testing.T) {
 	d, root := directories(t)
 	name := NewName()
 	path, err := d.Make(name)

@@ -31,7 +31,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-func TestADirectoryIsRemovedWithAllItHas(t *testing.T) {
+func TestRemoveDeletesTree(t *testing.T) {
 	d, root := directories(t)
 	name := NewName()
 	path, err := d.Make(name)
@@ -82,7 +82,7 @@ func TestLinksAreNotFollowed(t *testing.T) {
 	}
 }
 
-func TestNamesOfNoDirectory(t *testing.T) {
+func TestInvalidDirectoryNames(t *testing.T) {
 	d, root := directories(t)
 	must(t, os.WriteFile(filepath.Join(root, "file"), nil, 0o600))
 	for _, bad := range []string{"", ".", "..", "file", "../root", "/", "dir_", "dir_../../x", "dir_" + "/" + NewName(), NewName() + "/x", NewName() + "/..", "DIR_" + NewName()[4:]} {
@@ -98,7 +98,7 @@ func TestNamesOfNoDirectory(t *testing.T) {
 	}
 }
 
-func TestRemoveIsToldToEnd(t *testing.T) {
+func TestRemoveStopsAtCancel(t *testing.T) {
 	d, _ := directories(t)
 	name := NewName()
 	path, err := d.Make(name)

@@ -139,7 +139,7 @@ func TestEndOfOrphans(t *testing.T) {
 
 // A pid that is another's by now is not touched: it has started at another time, or
 // since the machine has.
-func TestARecycledPidIsNotTouched(t *testing.T) {
+func TestRecycledPidIsNotKilled(t *testing.T) {
 	_, id := started(t, `echo go; sleep 1000`)
 	earlier, later, before := id, id, id
 	earlier.start, earlier.mark = id.start-1, "x"
@@ -176,7 +176,7 @@ func TestErrorWithoutDescriptors(t *testing.T) {
 	}
 }
 
-func TestEndIsToldToStop(t *testing.T) {
+func TestEndStopsAtCancel(t *testing.T) {
 	_, id := started(t, `trap '' TERM; echo go; while :; do sleep 1000; done`)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("no time"))
@@ -187,7 +187,7 @@ func TestEndIsToldToStop(t *testing.T) {
 }
 
 // Nothing begins without a lease, nor when the runtime has gone before it had one.
-func TestNothingBeginsWithoutALease(t *testing.T) {
+func TestCommandNeedsLease(t *testing.T) {
 	trace := t.TempDir() + "/trace"
 	cmd := exec.Command("touch", trace)
 	_, err := Start(t.Context(), tool.NewJob(&leasingJob{refuse: arcp.Errorf(arcp.CodeResourceExhausted, "no more")}), cmd, time.Minute)
@@ -236,7 +236,7 @@ func TestStartKeepsTheCommand(t *testing.T) {
 	}
 }
 
-func TestNamesOfNoProcess(t *testing.T) {
+func TestInvalidProcessNames(t *testing.T) {
 	for _, bad := range []string{"", "1", "7", "-1:2:x:y", "0:2:x:y", "1:2:x:y", "x:2:x:y", "5:x:x:y", "5:2::y", "5:2:x:", "5:2:x:y:z"} {
 		if err := End(t.Context(), bad); err == nil {
 			t.Errorf("%q names a process", bad)
