@@ -1,5 +1,7 @@
 package auth
 
+import "strings"
+
 // ProgramRights bound what a program does that the runtime has started.
 type ProgramRights struct {
 	Tools []string // globs of the names of tools that it may execute
@@ -10,6 +12,9 @@ type ProgramRights struct {
 func NewProgram(name string, tools []string) Identity {
 	return Identity{Principal: programPrefix + name, Scheme: Program, Roles: []Role{RoleWorker}, Trust: Trusted, Lease: []byte("{}"), Program: &ProgramRights{Tools: tools}}
 }
+
+// IsProgram reports whether a principal is a program that the runtime has started.
+func IsProgram(principal string) bool { return strings.HasPrefix(principal, programPrefix) }
 
 // assigned returns the identity that the runtime assigns to the peer of r. ok is false if
 // the runtime did not start the peer.

@@ -45,6 +45,9 @@ func TestProgram(t *testing.T) {
 			t.Errorf("%s: %+v, want an error", what, id)
 		}
 	}
+	if auth.IsProgram("alice") || !auth.IsProgram(kid.Principal) {
+		t.Error("IsProgram does not tell a program from others")
+	}
 	if err := new(auth.Config).AddToken(auth.Token{Principal: "program:kid", Secret: "a-long-secret"}); err == nil {
 		t.Error("a token has the name of a program")
 	}

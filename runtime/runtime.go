@@ -122,6 +122,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		return nil, fmt.Errorf("runtime: start on the store: %w", err)
 	}
 	r.conns = r.newServer()
+	r.conns.EndPrograms(ctx)
 	now := time.Now()
 	for _, id := range r.engine.Leashed() {
 		since := now

@@ -142,6 +142,22 @@ func TestWorkerOfARuntimeThatIsKilled(t *testing.T) {
 	wantOutcome(t, "a new job", p.cli("invoke", "kid.a", `{}`), exitOK, `"attempt":1`, "")
 }
 
+// A worker with another name takes over the tools of one that was removed from the file.
+func TestWorkerIsRenamed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"kid", "other"} {
+		entry := strings.Replace(workerEntry(t, dir, "", "kid.a"), "name: kid", "name: "+name, 1)
+		config := write(t, filepath.Join(dir, "arcp.yaml"), "token: [alice=secret]\ntools:\n"+entry)
+		p := serve(t, "--config", config, "--data", filepath.Join(dir, "data"))
+		wantOutcome(t, "a job of "+name, p.cli("invoke", "kid.a", `{}`), exitOK, `"attempt":1`, "")
+		p.signal(syscall.SIGTERM)
+		if code := p.wait(); code != exitOK {
+			t.Fatalf("exit code = %d", code)
+		}
+	}
+}
+
 func TestProgramThatIsNoWorker(t *testing.T) {
 	t.Parallel()
 	for command, want := range map[string]string{

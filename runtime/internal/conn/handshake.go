@@ -194,7 +194,7 @@ func (h *handshake) create(now time.Time, q machine.Establish) {
 		return
 	}
 	h.c.tasks.read(func(ctx context.Context) func(time.Time) {
-		endSessions(ctx, h.c.srv.opts.Sessions, q.Identity.Principal)
+		endSessions(ctx, h.c.srv.opts.Sessions, func(principal string) bool { return principal == q.Identity.Principal })
 		return func(now time.Time) { h.createSession(now, q) }
 	})
 }

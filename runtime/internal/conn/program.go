@@ -17,10 +17,16 @@ type Program struct {
 	Registered func()
 }
 
-// endSessions ends the sessions of a principal, and returns when the ends are stored, or ctx
-// ends. A failure is logged.
-func endSessions(ctx context.Context, d *session.Directory, principal string) {
-	for _, s := range d.Of(func(other string) bool { return other == principal }) {
+// EndPrograms ends the sessions of the programs of an earlier runtime: they have ended with it,
+// and their tools would keep their names. It returns when the ends are stored, or ctx ends.
+func (s *Server) EndPrograms(ctx context.Context) {
+	endSessions(ctx, s.opts.Sessions, auth.IsProgram)
+}
+
+// endSessions ends the sessions of the principals that wanted selects, and returns when the
+// ends are stored, or ctx ends. A failure is logged.
+func endSessions(ctx context.Context, d *session.Directory, wanted func(principal string) bool) {
+	for _, s := range d.Of(wanted) {
 		done := make(chan struct{})
 		d.End(s, func(error) { close(done) })
 		select {
