@@ -46,7 +46,7 @@ func (e *Engine) RestoreCheckpoint(s Submit, p *arcp.CheckpointRestorePayload) {
 	r := e.run(q.Job)
 	switch {
 	case r == nil:
-		e.restoreEnded(&q)
+		submitter{e}.restoreEnded(&q)
 	case r.row.Principal != q.Principal:
 		q.refuse(e, errNoSuchJob())
 	case r.strict && r.row.Session != q.Session:
@@ -129,7 +129,7 @@ func (q *Restore) rejected(e *Engine, stopped bool) {
 		q.refuse(e, errShuttingDown())
 		return
 	}
-	e.restoreEnded(q)
+	submitter{e}.restoreEnded(q)
 }
 
 func (q *Restore) unreadable(e *Engine, err error) {
@@ -139,7 +139,7 @@ func (q *Restore) unreadable(e *Engine, err error) {
 
 // restoreEnded submits a job that goes on from a checkpoint of a job that has ended. The store
 // is read on another goroutine; the session's later submits wait.
-func (e *Engine) restoreEnded(q *Restore) {
+func (e submitter) restoreEnded(q *Restore) {
 	if !e.beginCall() { // as the submit is refused
 		e.Refuse(&q.Submit, arcp.JobFailed, errShuttingDown())
 		return
@@ -148,8 +148,8 @@ func (e *Engine) restoreEnded(q *Restore) {
 		q.inTurn = true
 		e.pool.Run(func() {
 			defer e.calls.Done()
-			if s := (submitter{e}); s.submitFrom(context.Background(), q) {
-				s.submitDecided(q.Session)
+			if e.submitFrom(context.Background(), q) {
+				e.submitDecided(q.Session)
 			}
 		})
 		return false
@@ -157,7 +157,7 @@ func (e *Engine) restoreEnded(q *Restore) {
 }
 
 // beginCall adds a call unless the engine drains.
-func (e *Engine) beginCall() bool {
+func (e submitter) beginCall() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.shutdown.draining() {
