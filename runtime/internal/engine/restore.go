@@ -149,8 +149,8 @@ func (q *Restore) restoreEnded(e *Engine) {
 		q.inTurn = true
 		e.pool.Run(func() {
 			defer e.calls.Done()
-			if s := (submitter{e}); s.submitFrom(context.Background(), q) {
-				s.submitDecided(q.Session)
+			if e.submitFrom(context.Background(), q) {
+				e.submitDecided(q.Session)
 			}
 		})
 		return false
@@ -158,7 +158,7 @@ func (q *Restore) restoreEnded(e *Engine) {
 }
 
 // beginCall adds a call unless the engine drains.
-func (e *Engine) beginCall() bool {
+func (e submitter) beginCall() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.shutdown.draining() {
