@@ -200,7 +200,7 @@ func (f failing) Accept() (net.Conn, error) {
 	}
 }
 
-// Accept returns an error of the listener once, and the listener goes on.
+// Accept returns an error of the listener once; later connections are accepted.
 func TestDirectTellsOfErrors(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -30,8 +30,8 @@ func polledPipe(t *testing.T) (io.ReadCloser, io.WriteCloser) {
 	return r, w
 }
 
-// blockingPipe has no deadlines. Its calls block like those of os.Stdin and os.Stdout usually
-// do.
+// blockingPipe has no deadlines. Its calls block, as reads of os.Stdin and writes of os.Stdout
+// usually do.
 func blockingPipe(t *testing.T) (io.ReadCloser, io.WriteCloser) {
 	var fds [2]int
 	if err := syscall.Pipe2(fds[:], syscall.O_CLOEXEC); err != nil {
@@ -90,8 +90,8 @@ func TestLinesThatAreRefused(t *testing.T) {
 	}
 }
 
-// A frame that is no single line is refused before any byte is written, and the connection
-// goes on.
+// A frame that is not a single line is refused before any byte is written. The connection
+// stays usable.
 func TestLinesOut(t *testing.T) {
 	r, w := polledPipe(t)
 	c := transport.Stdio(io.NopCloser(strings.NewReader("")), w, transport.Limits{})

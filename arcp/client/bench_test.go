@@ -37,8 +37,8 @@ func BenchmarkInvoke(b *testing.B) {
 	}
 }
 
-// BenchmarkPipeline is what a load generator does: submits without waiting,
-// outcomes counted by the hook.
+// BenchmarkPipeline submits jobs without waiting and counts the outcomes in a hook, as a load
+// generator does.
 func BenchmarkPipeline(b *testing.B) {
 	const window = 64
 	slots := make(chan struct{}, window)

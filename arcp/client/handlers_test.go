@@ -14,7 +14,7 @@ import (
 	"github.com/arcpd/arcpd/arcp/client"
 )
 
-// people answer questions, and remember what they were asked.
+// people implements handlers that answer questions and record them.
 type people struct {
 	mu    sync.Mutex
 	asked []string
@@ -205,7 +205,8 @@ func TestNoAnswer(t *testing.T) {
 	})
 }
 
-// What is settled otherwise ends its handler, whose answer is then dropped.
+// A question that is resolved elsewhere cancels the context of its handler, whose answer is
+// then dropped.
 func TestQuestionIsWithdrawn(t *testing.T) {
 	for _, c := range []struct{ why, event, cause string }{
 		{"somebody else has answered", `S: human.input.cancelled corr=msg_q job=job_1 seq=2 {"code":"CANCELLED","reason":"answered"}`,
@@ -354,7 +355,7 @@ func TestRespond(t *testing.T) {
 	})
 }
 
-// What answers a message and is about a job comes to who follows the job as well.
+// A message that answers a call and names a job is also delivered to the job's handle.
 func TestAnswersAreEventsToo(t *testing.T) {
 	scripted(t, bearer, `
 		C invoke: tool.invoke
@@ -392,7 +393,8 @@ func TestElevate(t *testing.T) {
 	}
 }
 
-// It is asked again under the same id, with which the runtime asks nobody twice.
+// After a reconnect the client repeats the request under the same id, and the runtime does not
+// ask the approver twice.
 func TestElevateOverAReconnect(t *testing.T) {
 	connected(t, bearer, []string{
 		resumable + "C elevate: permission.request\nabort",

@@ -134,9 +134,8 @@ func TestInvokeDirect(t *testing.T) {
 	})
 }
 
-// The same key submitted twice leads to one job with two handles, each with an
-// acceptance and a terminal message of its own; what happens in between belongs
-// to the first.
+// The same key submitted twice leads to one job with two handles. Each handle gets its
+// acceptance and its terminal message; the events in between go to the first.
 func TestIdempotentRetry(t *testing.T) {
 	scripted(t, bearer, `
 		C one: tool.invoke

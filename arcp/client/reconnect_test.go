@@ -30,8 +30,7 @@ func resumed(token string, n int, next string) string {
 	`, token, n, next, n)
 }
 
-// dialer dials fake runtimes that follow one script a connection. After the last
-// there is nobody.
+// dialer dials fake runtimes, one script per connection. After the last script dialing fails.
 type dialer struct {
 	t       *testing.T
 	scripts []string
@@ -68,7 +67,7 @@ func (d *dialer) lastPause() time.Duration {
 	return times[len(times)-1].Sub(times[len(times)-2])
 }
 
-// changes records what becomes of the connections.
+// changes records the changes of the connection.
 type changes struct {
 	mu   sync.Mutex
 	list []client.Change
@@ -166,8 +165,8 @@ func TestNotResumed(t *testing.T) {
 	})
 }
 
-// The reply to a resume may be lost: the runtime then knows the new token, which
-// nobody has, and the old one.
+// The reply to a resume may be lost. The runtime then accepts the new token, which no client
+// has, and the old one.
 func TestResumeReplyLost(t *testing.T) {
 	connected(t, bearer, []string{
 		resumable + "abort",
@@ -182,8 +181,8 @@ func TestResumeReplyLost(t *testing.T) {
 	})
 }
 
-// The runtime may act on a resume whose reply was lost at the same time as on the
-// next one, and give the session to the connection that nobody has any more.
+// The runtime may process a resume whose reply was lost concurrently with the next resume, and
+// attach the session to the abandoned connection.
 func TestOneAttemptInTheWayOfTheNext(t *testing.T) {
 	lostReply := `C resume: session.resume {"resume_token":"rt_1"}
 		abort`
@@ -519,8 +518,8 @@ func TestFeedIsReopened(t *testing.T) {
 	})
 }
 
-// A feed whose last event is not kept any more goes on live, and the consumer is
-// told: that the filter selected nothing for long is no reason to end.
+// A feed whose last event is no longer retained continues with live events and reports the
+// gap. Such a gap is no error: the filter may have selected nothing for a long time.
 func TestFeedGoesOnLive(t *testing.T) {
 	const refused = `{"code":"DATA_LOSS","message":"the message is not among the events that are kept"}`
 	event := func(sub, id string) string {

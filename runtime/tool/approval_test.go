@@ -54,7 +54,8 @@ func TestBrokenRulesAreRefused(t *testing.T) {
 	}
 }
 
-// A rule approves when it is true. Whatever else comes of it, somebody is asked.
+// A rule approves a call only if it returns true. With any other value, or an error, an
+// approver is asked.
 func TestRules(t *testing.T) {
 	call := RuleCall{Arguments: arcp.Raw(`{"n":7,"f":0.5,"s":"x","list":[1,2],"big":9007199254740993,"o":{"deep":true}}`), Principal: "alice",
 		Roles: []string{"client", "approver"}, Lease: arcp.Raw(`{"tool.call":["a"]}`), Attempt: 2}
@@ -88,8 +89,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// What a rule would see as another number than it is must not be approved, however
-// the rule is written.
+// A rule does not approve a number that its evaluation would round, whatever the rule's form.
 func TestRulesSeeNumbersAsTheyAre(t *testing.T) {
 	small := raw(t, Capability{Name: "a", Approval: ApprovalAuto("args.n <= 100 || !(args.n > 100)")}, echo)
 	for n, want := range map[string]bool{

@@ -80,8 +80,8 @@ func TestAcceptedPolicies(t *testing.T) {
 	}
 }
 
-// Each level is enough for itself and those below; what is not a level is
-// enough for a tool that demands nothing at most.
+// A trust level satisfies itself and the levels below. An unknown level satisfies only a tool
+// that demands none.
 func TestTrusts(t *testing.T) {
 	for need, min := range TrustLevels {
 		c := Capability{MinTrust: min}

@@ -12,7 +12,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// says is a hook that gives the same verdict each time, and notes what it saw.
+// says returns a hook that always returns v and records its arguments in saw.
 func says(name string, v HookDecision, saw *[]string) Hook {
 	return Hook{name, func(_ context.Context, c *HookCall) (HookDecision, error) {
 		*saw = append(*saw, name+" "+string(c.Arguments))
@@ -112,7 +112,7 @@ func TestHooksArePartOfTheCatalogue(t *testing.T) {
 	}
 }
 
-// A hook that waits for what never comes is not waited for.
+// A hook that blocks does not delay the end of its job.
 func TestHooksOfAJobThatEnds(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	slow := Hook{"slow", func(ctx context.Context, _ *HookCall) (HookDecision, error) {

@@ -140,9 +140,9 @@ func modelRefs() (refs []string) {
 	return refs
 }
 
-// Whatever is registered, replaced, removed, overlaid and hidden, in whatever
-// order: the catalogue is what the model says, in all that it can be asked for, and
-// one that was composed earlier stays as it was.
+// After any sequence of registrations, replacements, removals, overlays and hidden tools,
+// every query of the catalogue returns the model's answer. A snapshot that was composed
+// earlier does not change.
 func TestCatalogueFollowsTheModel(t *testing.T) {
 	var pool []*Tool
 	for _, name := range modelNames {

@@ -38,8 +38,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// A thousand sessions with overlays of their own share the ten thousand tools, and
-// a thousand generations of the base share what did not change.
+// A thousand sessions with different overlays share the ten thousand tools. A thousand
+// generations of the base share the unchanged parts.
 func TestCatalogueSharesItsMemory(t *testing.T) {
 	reg, tools := NewRegistry(), manyTools(t, 10_000)
 	if err := reg.Replace("many", tools); err != nil {
@@ -220,8 +220,7 @@ func BenchmarkCatalogue(b *testing.B) {
 	})
 }
 
-// BenchmarkRegister registers n tools one by one: what one costs must not grow with
-// how many there are.
+// BenchmarkRegister registers n tools one by one: the cost of one must not grow with n.
 func BenchmarkRegister(b *testing.B) {
 	for _, n := range []int{1000, 10_000, 40_000} {
 		tools := manyTools(b, n)

@@ -31,7 +31,7 @@ func tree(depth int) arcp.Raw {
 	return arcp.Raw(strings.Repeat(`{"op":"op0","args":[`, depth) + `{"op":"op0"}` + strings.Repeat(`]}`, depth))
 }
 
-// What would take too long is refused before it is tried; what is in use is not.
+// Schemas whose validation would take too long are refused in advance; common schemas are not.
 func TestSchemasThatTakeLong(t *testing.T) {
 	anyJSON := arcp.Raw(`{"anyOf":[{"type":["null","boolean","number","string"]},{"type":"array","items":{"$ref":"#"}},{"type":"object","additionalProperties":{"$ref":"#"}}]}`)
 	numbers := func(n int) arcp.Raw { return arcp.Raw("[" + strings.Repeat("1,", n-1) + "1]") }

@@ -139,8 +139,8 @@ func TestSubmitPayload(t *testing.T) {
 	}
 }
 
-// TestRefusals plays testdata/refusals.txt: messages that are refused because of what they say,
-// and the answers. A line is: id, type, members of the envelope, payload.
+// TestRefusals plays testdata/refusals.txt: messages that are refused for their content, and
+// the answers. A line is: id, type, members of the envelope, payload.
 func TestRefusals(t *testing.T) {
 	const file = "testdata/refusals.txt"
 	text, err := os.ReadFile(file)

@@ -35,7 +35,7 @@ func newRig(t testing.TB) *fixture {
 	return r
 }
 
-// restart makes another host of what is in the store.
+// restart makes a new host and loads the agents from the store.
 func (r *fixture) restart(t testing.TB) {
 	t.Helper()
 	r.counts, r.released = map[Status]int{}, map[string]int{}
@@ -50,7 +50,7 @@ func (r *fixture) restart(t testing.TB) {
 	}
 }
 
-// settle waits until what was emitted is there.
+// settle waits until all emitted events are delivered.
 func (r *fixture) settle(t testing.TB) {
 	t.Helper()
 	if _, err := r.log.Commit(t.Context(), &store.Write{NoSync: true}); err != nil {

@@ -107,7 +107,7 @@ func TestAStaleCleaner(t *testing.T) {
 	r.wantCode("not by taking it again either", err, arcp.CodeFailedPrecondition)
 	r.after(StaleClaim - time.Second)
 	r.want("it has its time", claim() == nil, "it was claimed")
-	r.boot() // who has claimed it is gone
+	r.boot() // the claiming process is gone
 	r.after(time.Second)
 	second := claim()
 	r.want("then another one's turn has come", second != nil && second.Value.CleanupAttempts == 2, "%+v", second)
@@ -154,8 +154,8 @@ func TestWhatIsNamedIsNotReaped(t *testing.T) {
 	r.want("without an answer nothing is reaped", err != nil && r.lease(long).State == Held, "%v", err)
 }
 
-// A clean-up that has failed is not made again while somebody names the thing: it may
-// be there as it was. One that may go on is, as it may have taken the thing away.
+// A failed clean-up is not repeated while a job names the lease: the thing may still be
+// intact. A claimed clean-up is repeated, as it may have removed the thing.
 func TestWhatIsNamedIsNotCleanedUpAgain(t *testing.T) {
 	r := newFixture(t)
 	l := r.take(alice, sandbox("x", 0))
@@ -210,7 +210,7 @@ func TestAScanIsBounded(t *testing.T) {
 	r.want("so many at once", rep.Claimed == ScanLimit-dueOfOne+5 && !rep.More, "%+v", rep)
 }
 
-// Who has many clean-ups that take long does not hold up another's.
+// A principal with many slow clean-ups does not delay another principal's.
 func TestAPrincipalHasItsTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t)
@@ -236,8 +236,7 @@ func TestAPrincipalHasItsTurns(t *testing.T) {
 	})
 }
 
-// However many leases of one are due, those of another that are due later are
-// found.
+// A scan finds the leases of a principal behind any number of earlier due leases of another.
 func TestManyLeasesOfOneHideNobodys(t *testing.T) {
 	r := newFixture(t)
 	for i := range maxDue + 1 {
@@ -253,7 +252,8 @@ func TestManyLeasesOfOneHideNobodys(t *testing.T) {
 	r.want("and in a scan of everybody's", r.lease(l).State == Gone && rep.Released == dueOfOne+1 && rep.More, "%+v, %+v", r.lease(l), rep)
 }
 
-// When it takes long to say who is named, somebody may be by then.
+// An answer of Named that took longer than namedFor is outdated: the leases are left to the
+// next scan.
 func TestAnAnswerThatIsOldIsAskedForAgain(t *testing.T) {
 	r := newFixture(t)
 	l := r.take(alice, sandbox("x", 0))
@@ -309,7 +309,8 @@ func TestHandlersThatMisbehave(t *testing.T) {
 	})
 }
 
-// A scan that is told to end ends its handlers; what they did not do is tried again.
+// The end of a scan's context ends its handlers; the next scan retries the unfinished
+// clean-ups.
 func TestAScanIsToldToEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t)

@@ -143,7 +143,7 @@ func TestASessionHasABoundedRegistry(t *testing.T) {
 	r.want("a lease is taken all the same", l.State == Held && r.lost == 1, "%+v; %d were not shown", l, r.lost)
 }
 
-// What a session had goes with it, in steps; its leases stay.
+// Sweep deletes the entries of ended sessions in steps; their leases stay.
 func TestSweep(t *testing.T) {
 	r := newFixture(t)
 	for i := range 10 {
@@ -274,7 +274,7 @@ func TestLeasesAreListedNewestFirst(t *testing.T) {
 	r.want("everybody's", len(list("")) == 6, "%v", list(""))
 }
 
-// What was released is kept for a while, and deleted in steps.
+// Released leases are retained for a while and then deleted in steps.
 func TestForget(t *testing.T) {
 	r := newFixture(t)
 	for i := range 5 {
@@ -325,7 +325,8 @@ func (h *hasty) Commit(ctx context.Context, w *store.Write, done func(error)) er
 	return err
 }
 
-// What is counted is what is stored, also when who asked for it does not wait.
+// The counts equal the stored leases and entries, also when a caller stops waiting for its
+// write.
 func TestCountsOfCallersThatDoNotWait(t *testing.T) {
 	r := newFixture(t)
 	h := &hasty{disk: r.disk}

@@ -54,8 +54,8 @@ func TestAnswersAreKept(t *testing.T) {
 	}
 }
 
-// The answers of all dispatches of a session share one bound, which leaves the newest.
-// What has given way is not asked anew: a call would be made twice.
+// The answers of all dispatches of a session share one size bound; the oldest are evicted. A
+// question whose answer was evicted is refused: asking again would repeat a call.
 func TestAnswersOfASessionAreBounded(t *testing.T) {
 	var kept answerCache
 	a, b := asks{total: &kept}, asks{total: &kept}
@@ -97,8 +97,8 @@ func TestAnswersOfASessionAreBounded(t *testing.T) {
 	}
 }
 
-// When an attempt ends, each question that is open is refused; a call whose child was
-// accepted ends as the child, and what was answered is not answered again.
+// The end of an attempt refuses each open question. A call whose child was accepted ends with
+// the child's outcome, and an answered question gets no second answer.
 func TestRefusals(t *testing.T) {
 	accepted := arcp.Frame(arcp.JobAccepted, struct{}{})
 	accepted.JobID = "child"

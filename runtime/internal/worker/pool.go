@@ -26,7 +26,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Config is what a Pool needs.
+// Config holds the dependencies of a Pool.
 type Config struct {
 	Tools   *tool.Registry
 	Slots   *tool.Slots

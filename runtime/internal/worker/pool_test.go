@@ -21,7 +21,8 @@ func (nobody) Deliver(arcp.Envelope) {}
 func (nobody) Expect(int)            {}
 func (nobody) Queued() int           { return 0 }
 
-// worker is a session of alice's that executes jobs of whom serves names.
+// worker returns a session of alice that executes the jobs of the principals for which serves
+// is true.
 func worker(session arcp.SessionID, serves func(string) bool) approval.Actor {
 	return approval.Actor{Principal: "alice", Session: session, Worker: true, Serves: serves}
 }
@@ -36,8 +37,8 @@ func newPool(t *testing.T) (*Pool, *tool.Registry) {
 	return New(Config{Tools: tools, Slots: new(tool.Slots), Recount: func(string) {}, Metrics: metrics.New(prometheus.NewRegistry(), "test")}), tools
 }
 
-// The engine and the catalogues ask who may call a tool while they hold locks of
-// their own: the pool's must not come behind them.
+// The audience of a tool is read without the pool's lock: the engine and the catalogues read
+// it under locks of their own, which come later in the lock order.
 func TestAudienceTakesNoLock(t *testing.T) {
 	p, tools := newPool(t)
 	asked := 0
@@ -74,7 +75,7 @@ func TestAudienceTakesNoLock(t *testing.T) {
 	}
 }
 
-// While agents come and go, who may call a tool of one that stays goes on to.
+// The audience of a registered tool stays the same while other agents register and unregister.
 func TestAudienceWhileAgentsComeAndGo(t *testing.T) {
 	p, tools := newPool(t)
 	serves := func(principal string) bool { return principal == "bob" }
@@ -123,7 +124,7 @@ func TestAToolIsAnnouncedWhoeverLooksMeanwhile(t *testing.T) {
 	cat := tool.NewCatalog(tools, nil)
 	v := tool.Viewer{Trust: tool.TrustLevels[0], Principal: "alice"}
 	before := cat.Snapshot(v, nil)
-	tools.Watch(func(uint64) { // it may call, but not change; who waits for it does
+	tools.Watch(func(uint64) { // a callback may call the catalogue, but not change the registry
 		looked := make(chan struct{})
 		go func() { defer close(looked); cat.Snapshot(v, nil) }()
 		<-looked

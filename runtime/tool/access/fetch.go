@@ -79,7 +79,7 @@ func (f *Fetcher) Telling(told RefusalFunc) *Fetcher {
 	return g
 }
 
-// Close closes the idle connections, including those of fetchers made by For.
+// Close closes the idle connections, also of the fetchers made by For.
 func (f *Fetcher) Close() { f.client.CloseIdleConnections() }
 
 func newTransport(o FetchOptions) *http.Transport {

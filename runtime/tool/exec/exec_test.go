@@ -24,7 +24,7 @@ func TestArgumentsGoInAndAResultComesOut(t *testing.T) {
 	}
 }
 
-// Nothing of the server's environment is there but what was asked for.
+// A command inherits only the variables listed in Config.Env.
 func TestEnvironmentIsWhatWasAskedFor(t *testing.T) {
 	t.Setenv("EXEC_TEST_SECRET", "hunter2")
 	t.Setenv("EXEC_TEST_GIVEN", "a b")
@@ -40,7 +40,8 @@ func TestEnvironmentIsWhatWasAskedFor(t *testing.T) {
 	}
 }
 
-// What cannot be handed on is found out when the tool is made.
+// Check and Start refuse a variable whose value is not UTF-8. The error does not contain the
+// value.
 func TestEnvironmentThatIsNotText(t *testing.T) {
 	t.Setenv("EXEC_TEST_BYTES", "secret\xff\xfe")
 	c := Config{Command: []string{"sh"}, Env: []string{"EXEC_TEST_BYTES"}}

@@ -26,8 +26,8 @@ func until(t *testing.T, job *fakeJob) context.Context {
 	return ctx
 }
 
-// Each does what it can to stay. Cancelled, it is gone, with all that it started,
-// when the call returns: call looks for what is left.
+// A command that resists its end is killed when its call is cancelled. call fails the test if
+// one of its processes is left.
 func TestNothingOutlivesACancel(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes: left out with -short")
@@ -62,8 +62,8 @@ func TestNothingOutlivesACancel(t *testing.T) {
 	}
 }
 
-// What a command leaves behind when it ends by itself goes with it, also with its
-// output still open; the result counts.
+// Processes that a command leaves behind when it exits are killed, also if they hold its
+// output open. The call returns the result of the command.
 func TestNothingOutlivesAnEnd(t *testing.T) {
 	for name, text := range map[string]string{
 		"background":            `sleep 1000 & echo 1`,
@@ -124,7 +124,7 @@ func TestAGigabyteCostsNothing(t *testing.T) {
 	var before, after runtime.MemStats
 	measured, err := tool.NewRaw(made.Capability, func(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Raw, error) {
 		runtime.ReadMemStats(&before)
-		defer runtime.ReadMemStats(&after) // looking for what is left takes memory, too
+		defer runtime.ReadMemStats(&after) // the search for leftover processes allocates, too
 		out, err := made.Run(ctx, job, args)
 		if err != nil {
 			return out, err

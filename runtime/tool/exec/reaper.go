@@ -21,8 +21,8 @@ import (
 // controlFD is the reaper's end of the control socket.
 const controlFD = 3
 
-// killTimeout is how long a reaper tries to kill processes. Those of another user, or waiting for
-// a device, may not end.
+// killTimeout is how long a reaper tries to kill processes. A process of another user, or one
+// that waits for a device, may not end.
 const killTimeout = 5 * time.Second
 
 // reaperMain is the main function of a reaper: it reads an order, runs the command, and writes a

@@ -92,7 +92,7 @@ func (c *command) logSurvivors(job arcp.JobID, r *report) {
 // workDir is the working directory of a command during one call.
 type workDir struct {
 	dir   string
-	lease tool.ResourceLease // on the directory; nil: the directory is that of the configuration
+	lease tool.ResourceLease // on the directory; nil: Config.Dir is used
 }
 
 // workDir returns the directory of the configuration or, if it has none, a new leased one.

@@ -89,7 +89,7 @@ func TestSandbox(t *testing.T) {
 	}
 }
 
-// What hides a file shows nothing of a hidden directory that it is in.
+// A hidden file inside a hidden directory does not reveal the names in that directory.
 func TestSandboxHidesTwice(t *testing.T) {
 	dir, key := secretFile(t)
 	write(t, filepath.Join(dir, "other-key"), "hunter2")
@@ -115,7 +115,8 @@ func secretFile(t *testing.T) (dir, key string) {
 	return dir, key
 }
 
-// Also root cannot take the cover off, nor write to what it can only read.
+// A command that runs as root cannot unmount the file that covers a hidden one, nor write to a
+// read-only mount.
 func TestSandboxHoldsRoot(t *testing.T) {
 	const key = "/etc/passwd" // not in /tmp, which is empty underneath, too
 	open := t.TempDir()
@@ -140,7 +141,7 @@ func TestSandboxHoldsRoot(t *testing.T) {
 	}
 }
 
-// What is hidden stays so where the working directory is above it, and may not be
+// A hidden path below the working directory stays hidden. Check refuses a hidden directory as
 // the working directory.
 func TestSandboxHidesBelowItsDirectory(t *testing.T) {
 	dir, key := secretFile(t)
@@ -159,8 +160,8 @@ func TestSandboxHidesBelowItsDirectory(t *testing.T) {
 	}
 }
 
-// A hidden file that is replaced while the command runs stays hidden; what is beside it
-// can be read. Programs replace files by renaming others, or the link to their directory.
+// A hidden file that is replaced while the command runs stays hidden; the files beside it can
+// be read. Programs replace a file by a rename, or by changing the link to its directory.
 func TestSandboxHidesWhatReplaces(t *testing.T) {
 	for name, layout := range map[string]func(t *testing.T, dir string) (key string, replace func() error){
 		"a file": func(t *testing.T, dir string) (string, func() error) {
@@ -255,7 +256,7 @@ func TestSandboxWarnsOfSecrets(t *testing.T) {
 	}
 }
 
-// Links are followed to what is run and hidden.
+// The sandbox resolves symbolic links of the command and of hidden paths.
 func TestSandboxFollowsLinks(t *testing.T) {
 	dir, key := secretFile(t)
 	link := filepath.Join(t.TempDir(), "link")

@@ -41,8 +41,7 @@ func TestAReaperThatIsStopped(t *testing.T) {
 	}
 }
 
-// One that does not report although it was told to go on is killed, and then its
-// processes are found.
+// A reaper that does not report after commandEnd is killed when its patience is over.
 func TestAReaperThatDoesNotReport(t *testing.T) {
 	reaper := osexec.Command("sleep", "1000")
 	if err := reaper.Start(); err != nil {
@@ -71,7 +70,8 @@ func TestAReaperThatDoesNotReport(t *testing.T) {
 // deep makes directories in each other, so many that no path leads to the last.
 const deep = `perl -e 'for (1..5000) { mkdir "d" or die $!; chdir "d" or die $! }; chmod 0, "."' || exit 1; `
 
-// What a command has made costs the runtime no open files, however deep it is.
+// Removing the directory of a command needs few open files, however deeply the command has
+// nested directories.
 func TestDeepDirectoriesAreRemoved(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes: left out with -short")
@@ -93,7 +93,7 @@ func TestDeepDirectoriesAreRemoved(t *testing.T) {
 	wantCode(t, err, arcp.CodeInternal, "reaper")
 }
 
-// What could not be cleared up is logged.
+// Processes and directories that could not be removed are logged.
 func TestWhatIsLeftIsLogged(t *testing.T) {
 	var log bytes.Buffer
 	cmd, err := prepare(&Config{Capability: tool.Capability{Name: "x", Version: "1"}, Command: []string{"sh"}, Log: zerolog.New(&log)})
@@ -116,8 +116,7 @@ func TestWhatIsLeftIsLogged(t *testing.T) {
 	}
 }
 
-// A command that puts a link where its directory was has the link removed, and not
-// what it leads to.
+// If a command replaces its directory by a link, the link is removed and its target is not.
 func TestALinkInsteadOfTheDirectory(t *testing.T) {
 	kept := filepath.Join(t.TempDir(), "kept")
 	if err := os.Mkdir(kept, 0o700); err != nil {

@@ -130,7 +130,7 @@ func TestHeadersAreReadAgain(t *testing.T) {
 	}
 }
 
-// A redirect would take the headers to who knows where.
+// A redirect is refused: it would send the configured headers to another host.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	var followed atomic.Bool
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed.Store(true) }))
@@ -225,7 +225,7 @@ func TestTheQueryOfAURLIsNotLogged(t *testing.T) {
 	}
 }
 
-// waiting is a log that tells when it has what is wanted.
+// waiting is a log that closes found when a line contains want.
 type waiting struct {
 	locked
 	want  string

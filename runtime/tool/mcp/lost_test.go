@@ -18,8 +18,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// A tool that does not look at whether it was cancelled asks and logs on. What it
-// says is of no other job, until the server has answered for it.
+// A tool that ignores its cancellation sends questions and logs for its call. They reach no
+// other job, even before the server has answered the cancelled call.
 func TestWhatACancelledCallSaysIsOfNoOtherJob(t *testing.T) {
 	asks := func(message string, after time.Duration) sdk.ToolHandler {
 		return func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
@@ -199,7 +199,7 @@ func requestID(t *testing.T, v float64) jsonrpc.ID {
 	return id
 }
 
-// The id of a message that is too large is that of the outermost object, wherever it stands.
+// The id of a message that is too large is read from the outermost object, at any position.
 func TestIDOfALargeMessage(t *testing.T) {
 	for text, want := range map[string]any{
 		`{"jsonrpc":"2.0","id":7,"result":{"id":8}}`:                           int64(7),

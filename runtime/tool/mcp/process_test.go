@@ -136,7 +136,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// What a runtime has started ends with it, also when it is killed.
+// The processes of a runtime end when the runtime is killed.
 func TestAllProcessesEndWhenTheRuntimeIsKilled(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pids")
 	cmd := exec.Command(os.Args[0])
@@ -221,7 +221,7 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-// What is wrong with a program is said when it is started, or as how it ended.
+// The error of Start or the exit status names the fault of a program.
 func TestProgramsThatCannotBeStarted(t *testing.T) {
 	dir := t.TempDir()
 	for name, mode := range map[string]os.FileMode{"closed": 0o600, "garbage": 0o700} {

@@ -70,7 +70,7 @@ type link struct {
 	stop     context.CancelFunc // of life
 }
 
-// New checks the configuration. The error says what to change.
+// New checks the configuration. The error contains the remedy.
 func New(c Config) (*Source, error) {
 	c = c.withDefaults()
 	if err := c.check(); err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// What a server says about its tools is what clients see and what is enforced.
+// The schemas and annotations of a server's tools are advertised to clients and enforced.
 func TestDefinitions(t *testing.T) {
 	server := script(map[string]string{"initialize": hello, "tools/list": listing(
 		`{"name":"Write File","inputSchema":{"type":"object","properties":{"z":{"type":"integer","maximum":9007199254740993},"a":{}}},"outputSchema":{"type":"object"}},` +
@@ -137,7 +137,7 @@ func TestProtocolErrors(t *testing.T) {
 	}
 }
 
-// What the server says before its result is told to the job before its result.
+// Progress and logs that the server sends before its result reach the job before the result.
 func TestProgressAndLogsComeInOrder(t *testing.T) {
 	server := sdkServer(func(s *sdk.Server) {
 		s.AddTool(plainTool("work"), func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
@@ -351,7 +351,7 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// What is no message is left out; too much of it is the end.
+// Lines that are no messages are skipped; too many of them end the session.
 func TestGarbage(t *testing.T) {
 	server := func(n int, conn net.Conn) {
 		_, _ = io.WriteString(conn, "Welcome to the server!\n\x00\xff\n[1,\n{\"jsonrpc\":\n\n")
@@ -380,8 +380,7 @@ func flood(w io.Writer, begin string, n int, end string) {
 
 var hugeSizes = map[string]int{"id last": huge, "id first": 64 << 20}
 
-// A result of a gigabyte fails its call. The session goes on, and the memory is not
-// taken.
+// A result of a gigabyte fails its call and is not buffered. The session continues.
 func TestHugeResult(t *testing.T) {
 	for name, ends := range map[string][2]string{
 		"id last":  {`{"result":{"content":[{"type":"text","text":"`, `"}]},"jsonrpc":"2.0","id":ID}` + "\n"},
@@ -593,7 +592,7 @@ func TestElicitation(t *testing.T) {
 	})
 }
 
-// With two calls under way nobody knows for which of them the server asks.
+// A question of the server names no call. With two calls in progress it belongs to neither.
 func TestElicitationOfOneOfSeveral(t *testing.T) {
 	server := sdkServer(func(s *sdk.Server) {
 		s.AddTool(plainTool("ask"), func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {

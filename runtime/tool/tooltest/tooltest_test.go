@@ -80,7 +80,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// What the script has no answer for is an error, not a wait.
+// A request without a scripted answer fails and does not block.
 func TestUnscripted(t *testing.T) {
 	j, ctx := New(Script{}), t.Context()
 	job := j.Job()

@@ -213,7 +213,7 @@ func TestTimeoutLeavesTheJob(t *testing.T) {
 	})
 }
 
-// What is offered follows the catalogue, and clients are told.
+// The offered tools follow the catalogue, and clients are notified of changes.
 func TestCatalogueChanges(t *testing.T) {
 	told := make(chan struct{}, 16)
 	r := start(t, Config{}, raw(t, tool.Capability{Name: "first"}, echo))
@@ -234,7 +234,7 @@ func TestCatalogueChanges(t *testing.T) {
 	}
 }
 
-// What a job asks is asked of the client whose call it is, and of no other.
+// A question of a job goes only to the client whose call the job serves.
 func TestQuestions(t *testing.T) {
 	ask := raw(t, tool.Capability{Name: "ask"}, func(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Raw, error) {
 		a, err := job.Ask(ctx, tool.InputAsk{Prompt: "what?", Schema: args, Expires: time.Minute})
@@ -301,7 +301,7 @@ func TestQuestionIsLeftToOthers(t *testing.T) {
 	}
 }
 
-// The end of the client's stream ends the server, and cancels what it has called.
+// The end of the client's stream ends the server and cancels the client's calls.
 func TestPipeEndsWithItsClient(t *testing.T) {
 	begun, ended := make(chan struct{}), make(chan struct{})
 	r := start(t, Config{}, raw(t, tool.Capability{Name: "slow"}, func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
@@ -408,7 +408,7 @@ func TestACallCancelledWhileItIsSubmittedCancelsItsJob(t *testing.T) {
 		cancel()
 	}
 	if text, failed := r.call(s, "quick", "{}"); failed {
-		t.Error(text) // the session goes on
+		t.Error(text) // the session is still usable
 	}
 	for deadline := time.Now().Add(20 * time.Second); live.Load() > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {

@@ -171,7 +171,7 @@ func TestASessionInUseIsNeverEndedForAnother(t *testing.T) {
 			return
 		}
 		defer resp.Body.Close()
-		text, _ := io.ReadAll(resp.Body) // what is missing is seen
+		text, _ := io.ReadAll(resp.Body) // the caller checks the text
 		answer <- string(text)
 	}()
 	<-called
@@ -183,7 +183,7 @@ func TestASessionInUseIsNeverEndedForAnother(t *testing.T) {
 	}()
 	<-called
 	uses := w.uses(lost)
-	hangUp() // but the call goes on, as MCP wants it
+	hangUp() // the call continues, as MCP requires
 	if err := <-left; err == nil {
 		t.Fatal("the call was answered")
 	}
@@ -238,7 +238,7 @@ func TestASessionThatMadeRoomBeginsNothing(t *testing.T) {
 	}
 }
 
-// What begins no session takes no place.
+// A request that begins no session occupies no slot of the pool.
 func TestAPlaceIsGivenBack(t *testing.T) {
 	w := serveHTTP(t, 2)
 	kept := w.begin()

@@ -17,8 +17,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// pipes is a listener whose connections are in memory, as time stands still only for
-// what waits in the program.
+// pipes is a listener with connections in memory: the fake clock of synctest advances only
+// while goroutines wait for each other, not for a socket.
 type pipes struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -47,7 +47,7 @@ func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
 func inBubble(t *testing.T, most int, test func(t *testing.T, w *web, p *pipes), tools ...*tool.Tool) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		// Time goes on as long as timers do, and with it a test that is stuck.
+		// The fake clock advances while timers are active, also in a blocked test.
 		stuck := time.AfterFunc(10*24*time.Hour, func() { panic(t.Name() + " waits for what does not come") })
 		defer stuck.Stop()
 		r := start(t, Config{Timeout: 10 * time.Hour}, tools...)
@@ -136,7 +136,7 @@ func TestASlowRequestIsInUseOnlySoLong(t *testing.T) {
 	})
 }
 
-// A body that nobody wants is not waited for, either.
+// The server does not wait for the body of a refused request.
 func TestASlowRequestThatIsRefusedEnds(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, _ *web, p *pipes) {
 		resp, err := http.ReadResponse(slowly(t, p, "made-up"), nil)
@@ -290,7 +290,7 @@ func TestOnlyIdleSessionsEndByThemselves(t *testing.T) {
 	}, slow)
 }
 
-// What is left when a server is closed is no timer and no session.
+// A closed server has no sessions and no timers.
 func TestCloseEndsIdleSessions(t *testing.T) {
 	inBubble(t, 2, func(t *testing.T, w *web, _ *pipes) {
 		w.begin()

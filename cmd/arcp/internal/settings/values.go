@@ -44,7 +44,7 @@ type Values struct {
 	entries  []Value
 }
 
-// Format writes what AppendYAML does.
+// Format writes the output of AppendYAML.
 func (v *Values) Format(f fmt.State, _ rune) {
 	_, _ = f.Write(v.AppendYAML(nil)) // a fmt.State keeps its own error
 }
@@ -93,7 +93,7 @@ func (v *Values) WithoutEffect() (names []string) {
 	return names
 }
 
-// IsSet reports whether somebody said a value: it is not the default.
+// IsSet reports whether a setting has another value source than the default.
 func (v *Values) IsSet(name string) bool { return v.get(name).Source != FromDefault }
 
 // Where names the place a setting's value came from, for messages.
@@ -134,8 +134,7 @@ func (v *Values) Changed(next *Values) (reloaded, restart []string) {
 	return reloaded, restart
 }
 
-// shown is the value as it may be printed: what is secret is masked, but the
-// NAME of a NAME=TOKEN.
+// shown returns the value for printing: secrets are masked, except the NAME of a NAME=TOKEN.
 func (e Value) shown() any {
 	switch value := e.value.(type) {
 	case auth.Secret:

@@ -23,7 +23,7 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// Config says which program to start and what it may execute.
+// Config names the program to start and the tools that it may execute.
 type Config struct {
 	Name      string
 	Command   []string // the program, a name in PATH or a path, and its arguments

@@ -110,7 +110,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 	}
 }
 
-// A mistake is said with its entry and what to do about it, in one line, without
+// The error of a wrong entry is one line with the entry and the remedy. It does not contain
 // the value of a variable.
 func TestMistakesNameTheirEntry(t *testing.T) {
 	for entry, want := range map[string]string{

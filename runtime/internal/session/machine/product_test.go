@@ -126,7 +126,7 @@ const (
 	nothing  reaction = "nothing"   // not even a note
 	drop     reaction = "drop"      // a note, no answer
 	nack     reaction = "nack "     // and the code
-	question reaction = "question"  // the handshake goes on
+	question reaction = "question"  // the handshake continues
 	rejected reaction = "rejected " // a rejected handshake, which never answers a valid frame
 	serve    reaction = "serve"     // an answer or a message to handle, no refusal
 )
