@@ -201,7 +201,7 @@ func (f failing) Accept() (net.Conn, error) {
 }
 
 // Accept returns an error of the listener once; later connections are accepted.
-func TestDirectTellsOfErrors(t *testing.T) {
+func TestDirectReportsListenerErrors(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -77,7 +77,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-func TestLinesThatAreRefused(t *testing.T) {
+func TestInvalidLines(t *testing.T) {
 	for input, want := range map[string]transport.CloseCode{
 		"0123456789\r\n01234567890\n":                  transport.CloseTooBig,
 		"0123456789\r\n" + strings.Repeat("x", 99_999): transport.CloseTooBig,

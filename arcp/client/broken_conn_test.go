@@ -204,7 +204,7 @@ func (b *brittle) send(env arcp.Envelope) {
 
 // Wherever the connection breaks, every event is seen once, every command
 // executed once and every question answered.
-func TestCutAnywhere(t *testing.T) {
+func TestConnectionLostAtAnyFrame(t *testing.T) {
 	for cut := 0; ; cut++ {
 		reached := false
 		t.Run(fmt.Sprint("frame ", cut), func(t *testing.T) {

@@ -175,7 +175,7 @@ func TestInvalidAnswer(t *testing.T) {
 	})
 }
 
-func TestAnswersAreGivenUp(t *testing.T) {
+func TestInvalidAnswersAreLimited(t *testing.T) {
 	p := new(people)
 	wrong := client.Handlers{Input: func(_ context.Context, q client.InputRequest) (any, error) {
 		p.note(&p.asked, "%s", q.ID)
@@ -259,7 +259,7 @@ func TestQuestionsWait(t *testing.T) {
 
 // A question that comes twice is asked once while its handler runs or when it was
 // answered; one without an answer is asked again.
-func TestQuestionComesAgain(t *testing.T) {
+func TestRepeatedQuestion(t *testing.T) {
 	again := func(seq int, id string) string {
 		return fmt.Sprintf("S: human.input.request id=%s job=job_1 seq=%d {\"prompt\":\"Well?\",\"expires_at\":\"2030-01-01T00:00:00Z\"}\n", id, seq)
 	}

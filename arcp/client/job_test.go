@@ -70,7 +70,7 @@ func TestInvokeRefused(t *testing.T) {
 	}
 }
 
-func TestJobThatDoesNotSucceed(t *testing.T) {
+func TestUnsuccessfulJob(t *testing.T) {
 	for name, c := range map[string]struct {
 		last  string
 		state arcp.JobState
@@ -265,7 +265,7 @@ func TestDiscardEvents(t *testing.T) {
 	})
 }
 
-func TestEventsGoOnWhereTheyWereLeft(t *testing.T) {
+func TestEventsContinueAfterLastMessage(t *testing.T) {
 	scripted(t, bearer, `
 		C invoke: tool.invoke
 		S: job.accepted corr=invoke job=job_1 seq=1 {"job_id":"job_1"}

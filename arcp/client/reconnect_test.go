@@ -41,14 +41,14 @@ type dialer struct {
 	dials []time.Time
 }
 
-var errNobody = fmt.Errorf("%w: nobody listens", client.ErrUnreachable)
+var errNoListener = fmt.Errorf("%w: nobody listens", client.ErrUnreachable)
 
 func (d *dialer) dial(context.Context) (transport.Conn, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.dials = append(d.dials, time.Now())
 	if len(d.fakes) == len(d.scripts) {
-		return nil, errNobody
+		return nil, errNoListener
 	}
 	conn, f := startNext(d.t, d.scripts[len(d.fakes)], d.names)
 	d.fakes = append(d.fakes, f)
@@ -183,7 +183,7 @@ func TestResumeReplyLost(t *testing.T) {
 
 // The runtime may process a resume whose reply was lost concurrently with the next resume, and
 // attach the session to the abandoned connection.
-func TestOneAttemptInTheWayOfTheNext(t *testing.T) {
+func TestConcurrentResumeAttempts(t *testing.T) {
 	lostReply := `C resume: session.resume {"resume_token":"rt_1"}
 		abort`
 	rejected := `C resume: session.resume
@@ -203,7 +203,7 @@ func TestOneAttemptInTheWayOfTheNext(t *testing.T) {
 	}
 }
 
-func TestTheTokenBefore(t *testing.T) {
+func TestPreviousResumeToken(t *testing.T) {
 	connected(t, bearer, []string{
 		resumable + "abort",
 		resumed("rt_1", 0, "rt_2") + "abort",
@@ -217,7 +217,7 @@ func TestTheTokenBefore(t *testing.T) {
 	})
 }
 
-func TestEventsThatComeTwice(t *testing.T) {
+func TestRepeatedEvents(t *testing.T) {
 	connected(t, bearer, []string{
 		resumable + invoked + "abort",
 		`C resume: session.resume {"last_event_seq":2}
@@ -313,7 +313,7 @@ func TestRuntimeComesBack(t *testing.T) {
 	})
 }
 
-func TestUnansweredIsAskedAgain(t *testing.T) {
+func TestUnansweredRequestsAreRepeated(t *testing.T) {
 	connected(t, bearer, []string{
 		resumable + `
 			C invoke: tool.invoke
@@ -520,7 +520,7 @@ func TestFeedIsReopened(t *testing.T) {
 
 // A feed whose last event is no longer retained continues with live events and reports the
 // gap. Such a gap is no error: the filter may have selected nothing for a long time.
-func TestFeedGoesOnLive(t *testing.T) {
+func TestFeedContinuesLive(t *testing.T) {
 	const refused = `{"code":"DATA_LOSS","message":"the message is not among the events that are kept"}`
 	event := func(sub, id string) string {
 		return fmt.Sprintf(`S: subscribe.event sub=%s {"event":{"arcp":"1.1","id":%q,"type":"log","timestamp":"2026-05-09T13:00:00Z","payload":{"level":"info","message":"m"}}}`+"\n", sub, id)

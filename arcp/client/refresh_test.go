@@ -77,7 +77,7 @@ func TestRefreshWithAFreshCredential(t *testing.T) {
 }
 
 // A third wrong answer would end the session before its time.
-func TestRefreshIsGivenUp(t *testing.T) {
+func TestRefreshRetriesAreLimited(t *testing.T) {
 	refused := func(name string) string {
 		return "C " + name + ": session.authenticate\n" +
 			"S: session.unauthenticated corr=" + name + ` {"code":"UNAUTHENTICATED","message":"wrong"}` + "\n" +

@@ -44,7 +44,7 @@ func number(events []arcp.Envelope) []arcp.Envelope {
 	return events
 }
 
-func TestJudgeOfACorrectWorld(t *testing.T) {
+func TestJudgeAcceptsCorrectRun(t *testing.T) {
 	w := newWorld(t)
 	want(t, "nothing is wrong", w.judged())
 	want(t, "nor for a", w.a.Findings)
@@ -53,7 +53,7 @@ func TestJudgeOfACorrectWorld(t *testing.T) {
 
 // A job that has ended may be asked for again, and all of it comes again: the
 // session waits for the rest.
-func TestJudgeOfAHistoryThatComesAgain(t *testing.T) {
+func TestJudgeAcceptsRepeatedHistory(t *testing.T) {
 	w := newWorld(t)
 	w.b.Follows[jobOne].Sent = 2
 	w.a.tell(w.first...)

@@ -90,7 +90,7 @@ func TestRules(t *testing.T) {
 }
 
 // A rule does not approve a number that its evaluation would round, whatever the rule's form.
-func TestRulesSeeNumbersAsTheyAre(t *testing.T) {
+func TestRulesDoNotRoundNumbers(t *testing.T) {
 	small := raw(t, Capability{Name: "a", Approval: ApprovalAuto("args.n <= 100 || !(args.n > 100)")}, echo)
 	for n, want := range map[string]bool{
 		"100": true, "1e2": true, "100.0": true, "1.000e2": true, "-5": true, "0": true, "-0": true, "0.0": true, "99.99": true,
@@ -121,7 +121,7 @@ func TestRulesAreBounded(t *testing.T) {
 }
 
 // Roles that are not known are neither there nor not there.
-func TestRolesThatAreNotKnown(t *testing.T) {
+func TestUnknownRoles(t *testing.T) {
 	for _, rule := range []string{`"admin" in roles`, `!("admin" in roles)`, `size(roles) == 0`} {
 		tool := raw(t, Capability{Name: "a", Approval: ApprovalAuto(rule)}, echo)
 		if yes, err := tool.Approves(t.Context(), RuleCall{}); yes || err == nil {

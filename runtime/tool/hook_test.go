@@ -113,7 +113,7 @@ func TestHooksArePartOfTheCatalogue(t *testing.T) {
 }
 
 // A hook that blocks does not delay the end of its job.
-func TestHooksOfAJobThatEnds(t *testing.T) {
+func TestBlockedHookEndsWithJob(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	slow := Hook{"slow", func(ctx context.Context, _ *HookCall) (HookDecision, error) {
 		cancel(arcp.Errorf(arcp.CodeTimeout, "out of time"))
@@ -127,7 +127,7 @@ func TestHooksOfAJobThatEnds(t *testing.T) {
 }
 
 // A hook that takes too long denies, whatever it says then.
-func TestHooksOutOfTime(t *testing.T) {
+func TestHookTimeoutDenies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for why, slow := range map[string]Hook{
 			"it heeds its context": {"slow", func(ctx context.Context, _ *HookCall) (HookDecision, error) {

@@ -77,7 +77,7 @@ func TestCatalogueSharesItsMemory(t *testing.T) {
 }
 
 // The cache is bounded in number, and a snapshot owns nothing of its overlay.
-func TestCatalogueForgets(t *testing.T) {
+func TestCatalogueEvictsSnapshots(t *testing.T) {
 	reg := registry(t, Capability{Name: "a"})
 	cat := NewCatalog(reg, nil)
 	for _, l := range overlaysOf(t, maxSnapshots+100, 10_000) {

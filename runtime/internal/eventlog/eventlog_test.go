@@ -15,7 +15,7 @@ import (
 
 // An answer posted by the done callback of a write comes after all earlier events and
 // before the events of the write.
-func TestPostHasItsPlace(t *testing.T) {
+func TestPostKeepsOrder(t *testing.T) {
 	r := newFixture(t, Options{})
 	c := r.session("sess_1")
 	r.job("job_1", "sess_1")
@@ -84,7 +84,7 @@ func TestAnswerOvertakesTheStore(t *testing.T) {
 }
 
 // A cursor that lags reads the store, then continues from memory, with the answers in order.
-func TestLaggingCursorComesBack(t *testing.T) {
+func TestLaggingCursorCatchesUp(t *testing.T) {
 	r := newFixture(t, Options{TailBytes: 2000})
 	c := r.session("sess_1")
 	r.job("job_1", "sess_1")

@@ -12,7 +12,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/mem"
 )
 
-// fixture is a host on a store, with the sessions there are.
+// fixture is a host with a store and a set of live sessions.
 type fixture struct {
 	*Host
 	st  store.Store
@@ -70,7 +70,7 @@ func (r *fixture) end(id arcp.SessionID) {
 	r.gone[id] = true
 }
 
-// counted is how many agents there are of each status, as Count was told.
+// counted returns the number of agents by status, from the calls of Count.
 func (r *fixture) counted() map[Status]int {
 	r.Host.mu.Lock()
 	defer r.Host.mu.Unlock()

@@ -99,7 +99,7 @@ func TestClaims(t *testing.T) {
 }
 
 // An agent that comes to be while its session ends is stopped, too.
-func TestRegisteredTooLate(t *testing.T) {
+func TestRegisterAfterSessionEnd(t *testing.T) {
 	r := newRig(t)
 	_, err := r.Register(t.Context(), Agent{ID: "x", Name: "x", Kind: "k", Principal: "alice", Session: "sess_1"}, func(_, _ *Agent) (func(bool), *arcp.Error) {
 		r.end("sess_1")
@@ -116,7 +116,7 @@ func TestRegisteredTooLate(t *testing.T) {
 
 // The agent of an ended session is released before another session takes it over, also if the
 // end of the session was not noticed.
-func TestTakenOverUnnoticed(t *testing.T) {
+func TestTakeoverReleasesOldAgent(t *testing.T) {
 	r := newRig(t)
 	a := Agent{ID: "x", Name: "x", Kind: "k", Principal: "alice", Session: "sess_1", Executes: []string{"build@1"}}
 	if _, err := r.Register(t.Context(), a, nil); err != nil {
@@ -198,9 +198,9 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// However many principals come and go, their agents take no more than a bound:
-// those that have been without a session for longest make way for others.
-func TestAgentsOfEverybodyAreBounded(t *testing.T) {
+// The agents of all principals are bounded: agents without a session are evicted, the oldest
+// first.
+func TestAllAgentsAreBounded(t *testing.T) {
 	r := newRig(t)
 	register := func(p string) error {
 		a := Agent{ID: "x", Name: "x", Kind: "k", Principal: p, Session: arcp.SessionID("sess_" + p)}

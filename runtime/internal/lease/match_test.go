@@ -105,7 +105,7 @@ func (p *pattern) mustCover(t *rapid.T, namespace, s string) {
 	*p = q
 }
 
-func TestMatchingIsWhatItMeans(t *testing.T) {
+func TestMatchingEqualsNaiveMatching(t *testing.T) {
 	paths := newUniverse(formPath, append(words(3, 2, "/"), "/"))
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawGlob(t, true, 4)

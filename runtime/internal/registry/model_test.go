@@ -115,7 +115,7 @@ func (w *world) do(what string, at time.Time, f func(ctx context.Context) error)
 	}
 }
 
-// clock is the time as one of several machines has it.
+// clock returns the time of one of several machines with different clocks.
 func (w *world) clock() time.Time {
 	return w.now.Add(time.Duration(rapid.IntRange(-20, 20).Draw(w.T, "skew")) * time.Second)
 }
@@ -182,7 +182,7 @@ func (w *world) scan() {
 	}
 }
 
-// conclude lets a cleaner come back, maybe after it was given up.
+// conclude finishes a clean-up, maybe after its claim has become stale.
 func (w *world) conclude() {
 	if len(w.claims) == 0 {
 		return

@@ -144,7 +144,7 @@ func TestLimits(t *testing.T) {
 
 // The changes that end a session's records are staged in the write that ends the session.
 // After a conflict the records are read again.
-func TestEndIsOneWrite(t *testing.T) {
+func TestEndIsAtomic(t *testing.T) {
 	log := new(conflictingLog)
 	d := NewDirectory(Options{Log: log})
 	reads := 0

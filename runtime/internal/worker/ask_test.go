@@ -25,7 +25,7 @@ func settle(t *testing.T, a *asks, id arcp.MessageID, size int) {
 }
 
 // Answers are kept for a worker that asks again, but not without bounds.
-func TestAnswersAreKept(t *testing.T) {
+func TestAnswersAreCached(t *testing.T) {
 	var kept answerCache
 	a := asks{total: &kept}
 	for n := range maxAnswers + 1 {

@@ -13,7 +13,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-func TestArgumentsGoInAndAResultComesOut(t *testing.T) {
+func TestArgumentsAndResult(t *testing.T) {
 	job := newJob()
 	out, err := call(t, soon(t), script(t, `echo reading >&2; cat; printf ' \n\n'`), job, `{"n": 12345678901234567890, "s": "ü"}`)
 	if err != nil || string(out) != `{"n":12345678901234567890,"s":"ü"}` {
@@ -25,7 +25,7 @@ func TestArgumentsGoInAndAResultComesOut(t *testing.T) {
 }
 
 // A command inherits only the variables listed in Config.Env.
-func TestEnvironmentIsWhatWasAskedFor(t *testing.T) {
+func TestEnvironmentHasOnlyListedVariables(t *testing.T) {
 	t.Setenv("EXEC_TEST_SECRET", "hunter2")
 	t.Setenv("EXEC_TEST_GIVEN", "a b")
 	t.Setenv("ARCP_JOB_ID", "of another server's job")
@@ -42,7 +42,7 @@ func TestEnvironmentIsWhatWasAskedFor(t *testing.T) {
 
 // Check and Start refuse a variable whose value is not UTF-8. The error does not contain the
 // value.
-func TestEnvironmentThatIsNotText(t *testing.T) {
+func TestEnvironmentRefusesInvalidUTF8(t *testing.T) {
 	t.Setenv("EXEC_TEST_BYTES", "secret\xff\xfe")
 	c := Config{Command: []string{"sh"}, Env: []string{"EXEC_TEST_BYTES"}}
 	if err := Check(&c); err == nil || !strings.Contains(err.Error(), "the value of EXEC_TEST_BYTES is not UTF-8") || strings.Contains(err.Error(), "secret") {
@@ -154,7 +154,7 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeStarted(t *testing.T) {
+func TestRunReportsStartErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		config Config
 		want   string

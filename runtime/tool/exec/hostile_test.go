@@ -28,7 +28,7 @@ func until(t *testing.T, job *fakeJob) context.Context {
 
 // A command that resists its end is killed when its call is cancelled. call fails the test if
 // one of its processes is left.
-func TestNothingOutlivesACancel(t *testing.T) {
+func TestCancelKillsAllProcesses(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes: left out with -short")
 	}
@@ -64,7 +64,7 @@ func TestNothingOutlivesACancel(t *testing.T) {
 
 // Processes that a command leaves behind when it exits are killed, also if they hold its
 // output open. The call returns the result of the command.
-func TestNothingOutlivesAnEnd(t *testing.T) {
+func TestExitKillsLeftoverProcesses(t *testing.T) {
 	for name, text := range map[string]string{
 		"background":            `sleep 1000 & echo 1`,
 		"daemon with the pipes": `setsid sh -c 'trap "" TERM; sleep 1000' & echo 1`,
@@ -86,9 +86,9 @@ func TestNothingOutlivesAnEnd(t *testing.T) {
 	}
 }
 
-// patiently gives commands the time to end by themselves, however busy the machine
+// withLongGrace gives commands the time to end by themselves, however busy the machine
 // is.
-func patiently(t *testing.T) {
+func withLongGrace(t *testing.T) {
 	t.Helper()
 	before := grace
 	grace = time.Minute
@@ -96,8 +96,8 @@ func patiently(t *testing.T) {
 }
 
 // A command that ends when it is asked to is not killed, and may clear up.
-func TestAskedToEnd(t *testing.T) {
-	patiently(t)
+func TestCancelSendsSIGTERMFirst(t *testing.T) {
+	withLongGrace(t)
 	job := newJob()
 	made := script(t, `trap 'echo clearing up >&2; exit 0' TERM; echo ready >&2; while :; do sleep 0.05; done`)
 	_, err := call(t, until(t, job), made, job, `{}`)
@@ -119,7 +119,7 @@ func TestOutOfTime(t *testing.T) {
 }
 
 // A gigabyte is not kept, and not even read.
-func TestAGigabyteCostsNothing(t *testing.T) {
+func TestLargeOutputIsNotBuffered(t *testing.T) {
 	made := script(t, `head -c 1000000000 /dev/zero; echo done >&2`)
 	var before, after runtime.MemStats
 	measured, err := tool.NewRaw(made.Capability, func(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Raw, error) {
@@ -146,7 +146,7 @@ func TestAGigabyteCostsNothing(t *testing.T) {
 }
 
 // Arguments that are not read do not hold the call up.
-func TestArgumentsThatNobodyReads(t *testing.T) {
+func TestUnreadArgumentsDoNotBlock(t *testing.T) {
 	args := `"` + strings.Repeat("x", 1<<20-2) + `"`
 	for name, text := range map[string]string{
 		"ends":         `echo 1`,
@@ -208,7 +208,7 @@ func TestStandardError(t *testing.T) {
 }
 
 // A command that finds its reaper and kills it is found by its mark.
-func TestAReaperThatIsKilled(t *testing.T) {
+func TestKilledReaper(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes: left out with -short")
 	}
@@ -242,7 +242,7 @@ func doomed(dir string) {
 	select {}
 }
 
-func TestARuntimeThatIsKilledLeavesNothing(t *testing.T) {
+func TestKilledRuntimeLeavesNoProcesses(t *testing.T) {
 	dir := t.TempDir()
 	cmd := osexec.Command(self)
 	cmd.Env = append(os.Environ(), "EXEC_TEST_DOOMED="+dir, "TMPDIR="+dir)

@@ -71,7 +71,7 @@ func TestSandbox(t *testing.T) {
 		wantCode(t, err, arcp.CodeUnknown, "exit status 3")
 	})
 	t.Run("may clear up", func(t *testing.T) {
-		patiently(t)
+		withLongGrace(t)
 		_, err, job := sandboxedScript(t, `trap 'echo clearing up >&2; exit 0' TERM; echo ready >&2; while :; do sleep 0.05; done`)()
 		wantCode(t, err, arcp.CodeCancelled, "enough")
 		if got := strings.Join(job.messages(), ", "); !strings.HasSuffix(got, "clearing up") {
@@ -90,7 +90,7 @@ func TestSandbox(t *testing.T) {
 }
 
 // A hidden file inside a hidden directory does not reveal the names in that directory.
-func TestSandboxHidesTwice(t *testing.T) {
+func TestSandboxHidesFileInHiddenDirectory(t *testing.T) {
 	dir, key := secretFile(t)
 	write(t, filepath.Join(dir, "other-key"), "hunter2")
 	out, err, _ := sandboxedScript(t, `ls -R `+filepath.Dir(dir)+` | grep -c key || true`, func(c *Config) {
@@ -117,7 +117,7 @@ func secretFile(t *testing.T) (dir, key string) {
 
 // A command that runs as root cannot unmount the file that covers a hidden one, nor write to a
 // read-only mount.
-func TestSandboxHoldsRoot(t *testing.T) {
+func TestSandboxRestrictsRoot(t *testing.T) {
 	const key = "/etc/passwd" // not in /tmp, which is empty underneath, too
 	open := t.TempDir()
 	hide := func(c *Config) { c.Hide = []string{key} }
@@ -143,7 +143,7 @@ func TestSandboxHoldsRoot(t *testing.T) {
 
 // A hidden path below the working directory stays hidden. Check refuses a hidden directory as
 // the working directory.
-func TestSandboxHidesBelowItsDirectory(t *testing.T) {
+func TestSandboxHidesBelowWorkingDirectory(t *testing.T) {
 	dir, key := secretFile(t)
 	text := `echo x > mark; cat ` + key + ` 2>/dev/null | wc -c`
 	for _, hide := range []string{dir, key} {
@@ -162,7 +162,7 @@ func TestSandboxHidesBelowItsDirectory(t *testing.T) {
 
 // A hidden file that is replaced while the command runs stays hidden; the files beside it can
 // be read. Programs replace a file by a rename, or by changing the link to its directory.
-func TestSandboxHidesWhatReplaces(t *testing.T) {
+func TestSandboxHidesReplacedFile(t *testing.T) {
 	for name, layout := range map[string]func(t *testing.T, dir string) (key string, replace func() error){
 		"a file": func(t *testing.T, dir string) (string, func() error) {
 			key := filepath.Join(dir, "key")

@@ -20,7 +20,7 @@ import (
 
 // A command that stops its reaper can be cancelled, and leaves nothing, also nothing
 // that is stopped itself.
-func TestAReaperThatIsStopped(t *testing.T) {
+func TestStoppedReaper(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes: left out with -short")
 	}
@@ -42,7 +42,7 @@ func TestAReaperThatIsStopped(t *testing.T) {
 }
 
 // A reaper that does not report after commandEnd is killed when its patience is over.
-func TestAReaperThatDoesNotReport(t *testing.T) {
+func TestUnresponsiveReaperIsKilled(t *testing.T) {
 	reaper := osexec.Command("sleep", "1000")
 	if err := reaper.Start(); err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func TestDeepDirectoriesAreRemoved(t *testing.T) {
 }
 
 // Processes and directories that could not be removed are logged.
-func TestWhatIsLeftIsLogged(t *testing.T) {
+func TestLeftoversAreLogged(t *testing.T) {
 	var log bytes.Buffer
 	cmd, err := prepare(&Config{Capability: tool.Capability{Name: "x", Version: "1"}, Command: []string{"sh"}, Log: zerolog.New(&log)})
 	if err != nil {
@@ -117,7 +117,7 @@ func TestWhatIsLeftIsLogged(t *testing.T) {
 }
 
 // If a command replaces its directory by a link, the link is removed and its target is not.
-func TestALinkInsteadOfTheDirectory(t *testing.T) {
+func TestDirectoryReplacedByLink(t *testing.T) {
 	kept := filepath.Join(t.TempDir(), "kept")
 	if err := os.Mkdir(kept, 0o700); err != nil {
 		t.Fatal(err)
@@ -132,7 +132,7 @@ func TestALinkInsteadOfTheDirectory(t *testing.T) {
 }
 
 // A command is not started when its reaper cannot let go of its files.
-func TestAReaperThatCannotGoOn(t *testing.T) {
+func TestReaperWithoutNullDevice(t *testing.T) {
 	reaperEnv = append(reaperEnv, "EXEC_TEST_NULL=/nonexistent")
 	defer func() { reaperEnv = reaperEnv[:len(reaperEnv)-1] }()
 	mark := filepath.Join(t.TempDir(), "mark")
@@ -146,8 +146,8 @@ func TestAReaperThatCannotGoOn(t *testing.T) {
 
 // A command may take a moment to end when its job has ended: its directory is kept as
 // long, and is gone after it.
-func TestTheDirectoryStaysForTheCommand(t *testing.T) {
-	patiently(t)
+func TestDirectoryOutlivesCommand(t *testing.T) {
+	withLongGrace(t)
 	job := newJob()
 	_, err := call(t, until(t, job), script(t, `trap 'echo x > file && echo kept >&2; exit' TERM; echo ready >&2; while :; do sleep 0.05; done`), job, `{}`)
 	wantCode(t, err, arcp.CodeCancelled, "")

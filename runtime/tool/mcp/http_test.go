@@ -177,7 +177,7 @@ func TestHTTPServerGoesAway(t *testing.T) {
 
 // A server that never answers the request for its stream, nor the end of the
 // session, is used without a stream, and Close does not wait for it.
-func TestHTTPStreamThatDoesNotBegin(t *testing.T) {
+func TestHTTPStreamThatDoesNotStart(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for real time-outs: left out with -short")
 	}
@@ -206,7 +206,7 @@ func TestHTTPStreamThatDoesNotBegin(t *testing.T) {
 	}
 }
 
-func TestTheQueryOfAURLIsNotLogged(t *testing.T) {
+func TestURLQueryIsNotLogged(t *testing.T) {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	srv.Close()
 	log := &waiting{want: "the session with an MCP server has ended", found: make(chan struct{})}

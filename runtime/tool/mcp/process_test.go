@@ -20,9 +20,9 @@ import (
 	toolexec "github.com/arcpd/arcpd/runtime/tool/exec"
 )
 
-// serverScript is a server that starts a process of its own, and a daemon in a
-// session of its own, writes their numbers to a file and answers like a server, with
-// its environment as a result. They all ignore SIGTERM.
+// serverScript is a server that starts a child process, and a daemon in another process
+// session. It writes their process ids to a file and returns its environment as a result. They
+// all ignore SIGTERM.
 const serverScript = `
 trap '' TERM
 sleep 1000 &
@@ -77,8 +77,7 @@ func numbers(t *testing.T, file string) (pids []int) {
 	return pids
 }
 
-// alive reports whether a process runs. One that has ended and not been waited for
-// does not.
+// alive reports whether a process runs. A zombie does not.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -165,7 +164,7 @@ func TestAllProcessesEndWhenTheRuntimeIsKilled(t *testing.T) {
 	}
 }
 
-func TestProgramThatEndsSaysWhy(t *testing.T) {
+func TestProgramExitIsReported(t *testing.T) {
 	s := newSource(Config{Name: "srv", Command: []string{"/bin/sh", "-c", "exit 3"}}.withDefaults())
 	s.open = s.openProcess
 	defer s.Close()
@@ -244,9 +243,9 @@ func TestProgramsThatCannotBeStarted(t *testing.T) {
 	}
 }
 
-// A program is asked to end before it is made to, and its path is one from where it
-// runs.
-func TestAProgramIsAskedToEnd(t *testing.T) {
+// A program gets the chance to end before it is killed. Its relative path is resolved in its
+// directory.
+func TestCloseLetsProgramEnd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes: left out with -short")
 	}

@@ -166,7 +166,7 @@ func (s *Source) move(to string) {
 	s.state = to
 }
 
-// session opens a session and serves it until its end; the error says why it ended.
+// session opens a session and serves it until its end; the error is the reason for the end.
 func (s *Source) session() error {
 	l, err := s.connect()
 	if err != nil {

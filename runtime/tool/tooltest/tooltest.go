@@ -20,8 +20,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Script says how a Job answers its tool. The zero Script allows every operation,
-// has no budget to spend, and refuses questions, calls and permissions.
+// Script defines the answers of a Job. The zero Script allows every operation, has no budget
+// to spend, and refuses questions, calls and permissions.
 type Script struct {
 	ID      arcp.JobID // default job_test
 	Attempt uint32     // default 1
@@ -90,7 +90,7 @@ type Job struct {
 	hint    string        // guidance for the next Yield
 }
 
-// New returns a Job that answers as s says.
+// New returns a Job that answers by s.
 func New(s Script) *Job {
 	if s.ID == "" {
 		s.ID = "job_test"

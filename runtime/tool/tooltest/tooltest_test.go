@@ -81,7 +81,7 @@ func TestRecord(t *testing.T) {
 }
 
 // A request without a scripted answer fails and does not block.
-func TestUnscripted(t *testing.T) {
+func TestUnscriptedRequestFails(t *testing.T) {
 	j, ctx := New(Script{}), t.Context()
 	job := j.Job()
 	_, ask := job.Ask(ctx, tool.InputAsk{Prompt: "?"})

@@ -120,7 +120,7 @@ func wireError(err error) error {
 	return err
 }
 
-// defaultExpiry is how long a question waits that does not say so.
+// defaultExpiry is how long a question without an expiry waits.
 const defaultExpiry = 24 * time.Hour
 
 func expiry(d time.Duration) time.Time {

@@ -150,7 +150,7 @@ func trip(ctx context.Context, job tool.Job, in tripIn) (out tripOut, err error)
 
 // The same tool in the process of a runtime and in a worker has the same outcome and
 // the same events.
-func TestSameToolBothWays(t *testing.T) {
+func TestToolBehavesEquallyInWorkerAndRuntime(t *testing.T) {
 	forgets := arcp.Errorf(arcp.CodeNotFound, "no such place").RetryAfter(3)
 	for name, c := range map[string]struct {
 		tool    *tool.Tool
@@ -233,7 +233,7 @@ func TestSameToolBothWays(t *testing.T) {
 }
 
 // Requests that the protocol does not offer to workers fail with a clear error.
-func TestUnoffered(t *testing.T) {
+func TestUnsupportedRequestsFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		defer f.close()

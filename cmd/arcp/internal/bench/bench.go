@@ -68,7 +68,7 @@ type Options struct {
 	// Start starts a runtime with demo tools for one row.
 	Start func(ctx context.Context, mode string) (*Server, error)
 
-	// OnRow is told each result as it comes.
+	// OnRow is called with each result.
 	OnRow func(Result)
 }
 
@@ -141,7 +141,7 @@ func Run(ctx context.Context, o Options) ([]Result, error) {
 	return results, nil
 }
 
-// one measures one row on a runtime of its own.
+// one measures one row on a fresh runtime.
 func (o *Options) one(ctx context.Context, r *row, mode string) (Result, error) {
 	out := Result{Row: r.name, Mode: mode, Title: strings.ReplaceAll(r.title, windowed, strconv.Itoa(o.Window)), Unit: r.unit, Target: r.target[mode], Details: map[string]float64{}}
 	server, err := o.Start(ctx, mode)

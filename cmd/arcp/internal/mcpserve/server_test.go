@@ -153,7 +153,7 @@ func TestWhichToolsAreOffered(t *testing.T) {
 	}
 }
 
-// A call reaches the tool whose name was changed, and its result comes as it was.
+// A call reaches a tool with a changed name, and its result is unchanged.
 func TestCalls(t *testing.T) {
 	r := start(t, Config{Flat: true},
 		raw(t, tool.Capability{Name: "files.read", SideEffect: tool.SideEffectRead, Description: "Reads.", InputSchema: arcp.Raw(`{"properties":{"n":{"type":"integer"}}}`)}, echo),
@@ -281,7 +281,7 @@ func TestQuestions(t *testing.T) {
 
 // A client that cannot be asked leaves the question to others, and a call that is
 // cancelled cancels its job.
-func TestQuestionIsLeftToOthers(t *testing.T) {
+func TestQuestionWithoutElicitation(t *testing.T) {
 	asked := make(chan struct{})
 	ended := make(chan error, 1)
 	r := start(t, Config{}, raw(t, tool.Capability{Name: "ask"}, func(ctx context.Context, job tool.Job, _ arcp.Raw) (arcp.Raw, error) {
@@ -328,7 +328,7 @@ func TestPipeEndsWithItsClient(t *testing.T) {
 	<-ended
 }
 
-func TestWhoMayComeIn(t *testing.T) {
+func TestAccess(t *testing.T) {
 	r := start(t, Config{}, raw(t, tool.Capability{Name: "t"}, echo))
 	d := Access{Token: "0123456789abcdef", Origins: []string{"https://app.example"}}
 	web := httptest.NewServer(r.srv.HTTP(d))
@@ -391,7 +391,7 @@ func TestSessionIsLost(t *testing.T) {
 }
 
 // A call that is cancelled while the runtime makes its job leaves no job behind.
-func TestACallCancelledWhileItIsSubmittedCancelsItsJob(t *testing.T) {
+func TestCancelDuringSubmitCancelsJob(t *testing.T) {
 	var live atomic.Int64
 	slow := raw(t, tool.Capability{Name: "slow", SideEffect: tool.SideEffectNone, Limits: tool.Limits{Timeout: time.Hour, Concurrency: 4000}},
 		func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
@@ -417,7 +417,7 @@ func TestACallCancelledWhileItIsSubmittedCancelsItsJob(t *testing.T) {
 	}
 }
 
-func TestAResultThatIsNotJSONIsText(t *testing.T) {
+func TestNonJSONResultIsText(t *testing.T) {
 	for _, text := range []string{"{{template}} of text", "{", `{"a":1} and more`} {
 		res := success(Tool{arcp.ToolView{Name: "report"}}, arcp.Raw(text))
 		if res.StructuredContent != nil || res.Content[0].(*sdk.TextContent).Text != text {

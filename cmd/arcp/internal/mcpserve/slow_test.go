@@ -43,7 +43,7 @@ func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
 	return ours, nil
 }
 
-// inBubble runs a test whose hours pass at once.
+// inBubble runs a test with a fake clock.
 func inBubble(t *testing.T, most int, test func(t *testing.T, w *web, p *pipes), tools ...*tool.Tool) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -67,7 +67,7 @@ func inBubble(t *testing.T, most int, test func(t *testing.T, w *web, p *pipes),
 	})
 }
 
-// slowly begins a request whose body does not come to its end.
+// slowly begins a request whose body never ends.
 func slowly(t *testing.T, p *pipes, id string) *bufio.Reader {
 	t.Helper()
 	conn, err := p.dial(t.Context(), "", "")
@@ -85,7 +85,7 @@ func slowly(t *testing.T, p *pipes, id string) *bufio.Reader {
 	return bufio.NewReader(conn)
 }
 
-func TestSlowRequestsTakeNoPlace(t *testing.T) {
+func TestSlowRequestsOccupyNoSlot(t *testing.T) {
 	const most = 4
 	inBubble(t, most, func(t *testing.T, w *web, p *pipes) {
 		kept := w.begin()
@@ -115,7 +115,7 @@ func TestSlowRequestsTakeNoPlace(t *testing.T) {
 	})
 }
 
-func TestASlowRequestIsInUseOnlySoLong(t *testing.T) {
+func TestSlowRequestTimesOut(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, w *web, p *pipes) {
 		id := w.begin()
 		slow := slowly(t, p, id)
@@ -137,7 +137,7 @@ func TestASlowRequestIsInUseOnlySoLong(t *testing.T) {
 }
 
 // The server does not wait for the body of a refused request.
-func TestASlowRequestThatIsRefusedEnds(t *testing.T) {
+func TestRefusedSlowRequestEnds(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, _ *web, p *pipes) {
 		resp, err := http.ReadResponse(slowly(t, p, "made-up"), nil)
 		if err != nil {
@@ -150,7 +150,7 @@ func TestASlowRequestThatIsRefusedEnds(t *testing.T) {
 	})
 }
 
-func TestSoManyRequestsWithoutASessionAreRead(t *testing.T) {
+func TestRequestsWithoutSessionAreBounded(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, w *web, p *pipes) {
 		w.srv.newcomers = make(chan struct{}, 2)
 		slow := slowly(t, p, "")
@@ -172,7 +172,7 @@ func TestSoManyRequestsWithoutASessionAreRead(t *testing.T) {
 }
 
 // The time for a request is not one for its answer, nor for the next request.
-func TestAnswersHaveTheirTime(t *testing.T) {
+func TestSlowAnswersAreDelivered(t *testing.T) {
 	slow := raw(t, tool.Capability{Name: "slow", Limits: tool.Limits{Timeout: 4 * time.Hour}}, func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 		select {
 		case <-time.After(2 * time.Hour):
@@ -204,7 +204,7 @@ func TestAnswersHaveTheirTime(t *testing.T) {
 	}, slow)
 }
 
-func TestRequestsThatBeginNoSessionEndNone(t *testing.T) {
+func TestRejectedRequestsEvictNoSession(t *testing.T) {
 	w := serveHTTP(t, 1)
 	kept := w.begin()
 	for _, body := range []string{"", "{", "null", ping, "[" + ping + "]", "[" + initialize + "]", `{"jsonrpc":"2.0","method":"notifications/initialized"}`,
@@ -223,7 +223,7 @@ func TestRequestsThatBeginNoSessionEndNone(t *testing.T) {
 	}
 }
 
-func TestOnlyIdleSessionsEndByThemselves(t *testing.T) {
+func TestOnlyIdleSessionsExpire(t *testing.T) {
 	called := make(chan struct{}, 1)
 	slow := raw(t, tool.Capability{Name: "slow", Limits: tool.Limits{Timeout: 9 * time.Hour}}, func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 		called <- struct{}{}

@@ -154,10 +154,9 @@ func (in Input) flags() (map[string]any, error) {
 	return k.All(), err
 }
 
-// env reads the variables of the settings. A variable that is one slip away
-// from a setting's is an error; another one is only worth a warning, because
-// the environment is shared with programs and platforms that know nothing of
-// this one.
+// env reads the variables of the settings. A variable with one typo in a setting's name is an
+// error. Any other unknown ARCP_ variable is only a warning, because other programs and
+// platforms share the environment.
 func (in Input) env() (map[string]any, []string, error) {
 	k := koanf.New(".")
 	var warnings []string

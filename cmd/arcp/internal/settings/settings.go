@@ -44,9 +44,8 @@ type Setting struct {
 	Secret  bool     // never printed
 	Reload  bool     // SIGHUP applies a change
 
-	// Later marks a setting whose capability is not part of this version. Only
-	// the values in Accept, which ask for nothing, are accepted; it has no help
-	// and is not printed.
+	// Later marks a setting whose capability is not part of this version. Only the values in
+	// Accept, which request nothing, are accepted; it has no help and is not printed.
 	Later  bool
 	Accept []string
 }

@@ -153,7 +153,7 @@ func TestRefusals(t *testing.T) {
 }
 
 // A setting of a later version accepts the value that turns it off.
-func TestLaterDefaultsPass(t *testing.T) {
+func TestUnsupportedSettingsAcceptOff(t *testing.T) {
 	sources{
 		args: []string{"--store", "pebble", "--ack-window=0", "--retention", "24h0m0s", "--replay-bytes", "64MiB", "--min-free=0", "--postgres", ""},
 		env:  []string{"ARCP_OTLP_ENDPOINT="},

@@ -12,7 +12,7 @@ import (
 	"github.com/arcpd/arcpd/auth"
 )
 
-// Source says where a value came from.
+// Source is the origin of a value.
 type Source string
 
 // The sources, strongest first.
@@ -82,8 +82,8 @@ func (v *Values) Secrets(name string) []auth.Secret { return v.get(name).value.(
 // Block returns the value of a Block as it was decoded; nil if there is none.
 func (v *Values) Block(name string) any { return v.get(name).value }
 
-// WithoutEffect lists the settings that were given and that this version only
-// takes because they ask for nothing it does otherwise.
+// WithoutEffect lists the settings that were set to a value which this version accepts only
+// because it matches its behaviour.
 func (v *Values) WithoutEffect() (names []string) {
 	for _, s := range Table {
 		if s.Later && v.IsSet(s.Name) {
@@ -109,7 +109,7 @@ func (v *Values) where(e Value) string {
 	return "--" + e.Name
 }
 
-// asked is how a user said a value, for refusing it.
+// asked returns the source and text of a value as the user wrote it, for an error message.
 func (v *Values) asked(e Value) string {
 	where := v.where(e)
 	if e.Secret || e.Kind == Block || e.Kind == Switch {
