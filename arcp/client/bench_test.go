@@ -82,8 +82,8 @@ func flood(conn transport.Conn) {
 	}
 }
 
-// BenchmarkEvents is the receiving side alone: one event read, decoded, checked
-// and given to the hook.
+// BenchmarkEvents measures the receiver: one event is read, decoded, checked and passed to the
+// hook.
 func BenchmarkEvents(b *testing.B) {
 	events := make(chan struct{}, 1024)
 	opts := bearer

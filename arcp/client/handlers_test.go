@@ -123,7 +123,7 @@ func TestGrantedFor(t *testing.T) {
 	}
 }
 
-// The job whose question is answered by a handler is told of it all the same.
+// A question that a handler answers is also an event of its job.
 func TestQuestionsAreEventsToo(t *testing.T) {
 	h := client.Handlers{Input: func(context.Context, client.InputRequest) (any, error) { return 1, nil }}
 	scripted(t, handling(h), `
@@ -150,7 +150,7 @@ func TestQuestionsAreEventsToo(t *testing.T) {
 	})
 }
 
-// A handler is told why its answer was not taken, and asked again.
+// After an invalid answer the handler is called again with the reason.
 func TestInvalidAnswer(t *testing.T) {
 	answers := []any{"", 7, "main"}
 	var refusals []string
@@ -235,8 +235,8 @@ func TestCloseEndsHandlers(t *testing.T) {
 	})
 }
 
-// Of many questions as many are asked as there are people; the others wait, and
-// need not be asked if they are settled meanwhile.
+// At most Limits.Handlers questions are asked at once; the others wait. A question that is
+// resolved while it waits is not asked.
 func TestQuestionsWait(t *testing.T) {
 	p := new(people)
 	opts := handling(client.Handlers{Input: p.slow})
@@ -293,8 +293,8 @@ func TestRepeatedQuestion(t *testing.T) {
 	}
 }
 
-// A person need not be asked again because a connection was lost: the answer goes
-// out on the next one, and is said again until it is taken.
+// A question is not asked again after a reconnect: its answer is sent over the next
+// connection, and repeated until it is acknowledged.
 func TestAnswerAfterAReconnect(t *testing.T) {
 	p := new(people)
 	h := client.Handlers{Input: func(ctx context.Context, q client.InputRequest) (any, error) {

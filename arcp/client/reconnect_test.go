@@ -55,7 +55,7 @@ func (d *dialer) dial(context.Context) (transport.Conn, error) {
 	return conn, nil
 }
 
-// times says when there was an attempt.
+// times returns the times of the attempts.
 func (d *dialer) times() []time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -455,7 +455,7 @@ func TestCloseBetweenConnections(t *testing.T) {
 	})
 }
 
-// A runtime that does not answer a resume does not take the time of others.
+// A resume without an answer times out, and the next attempt follows.
 func TestResumeUnanswered(t *testing.T) {
 	connected(t, bearer, []string{resumable + "abort", "C resume: session.resume\nhang", resumed("rt_1", 0, "rt_2")},
 		func(t *testing.T, c *client.Client, _ *dialer, seen *changes) {
@@ -589,7 +589,7 @@ func TestFeedClosedBetweenConnections(t *testing.T) {
 		want(t, "close", f.Close(), nil)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, _ = c.Ping(ctx) // the script checks that it is all that is said
+		_, _ = c.Ping(ctx) // the script checks that no other message is sent
 		synctest.Wait()
 		want(t, "sent", d.fakes[1].types(), []arcp.Type{arcp.SessionResume, arcp.Ping})
 	})

@@ -11,7 +11,7 @@ import (
 type world struct {
 	a, b  *testStream
 	list  []arcp.JobEntry
-	first []arcp.Envelope // as told to a
+	first []arcp.Envelope // as received by a
 	again []arcp.Envelope // as forwarded to b
 }
 
@@ -51,8 +51,8 @@ func TestJudgeAcceptsCorrectRun(t *testing.T) {
 	want(t, "nor for b", w.b.Findings)
 }
 
-// A job that has ended may be asked for again, and all of it comes again: the
-// session waits for the rest.
+// After its end a job may be followed again. All events are then repeated, and the session
+// waits for the rest.
 func TestJudgeAcceptsRepeatedHistory(t *testing.T) {
 	w := newWorld(t)
 	w.b.Follows[jobOne].Sent = 2

@@ -56,7 +56,7 @@ func (s *testStream) tell(events ...arcp.Envelope) {
 	}
 }
 
-// emits tells all of a job that emits two logs.
+// emits sends all events of a job that emits two logs.
 func (s *testStream) emits(job arcp.JobID, submit arcp.MessageID) (events []arcp.Envelope) {
 	for _, e := range [][2]string{{"job.accepted", `{}`}, {"job.started", `{}`}, {"log", `{"attributes":{"n":0}}`},
 		{"log", `{"attributes":{"n":1}}`}, {"job.completed", `{"value":{"emitted":2}}`}} {

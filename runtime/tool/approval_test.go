@@ -35,7 +35,7 @@ func TestApprovalInJSON(t *testing.T) {
 	}
 }
 
-// A policy that cannot be met, or means nothing, is no policy of a tool.
+// A policy that cannot be fulfilled, or has no effect, is refused.
 func TestPoliciesOutOfBounds(t *testing.T) {
 	for _, p := range []Approval{{Mode: "manual", Quorum: MaxQuorum + 1}, {Mode: "manual", Quorum: -1}, {Mode: "manual", EscalateAfter: -1}, {Mode: "manual", EscalateAfter: time.Microsecond},
 		{Mode: "manual", EscalateAfter: MaxEscalation + 1}, {Mode: "none", Quorum: 2}, {Quorum: 2}, {Mode: "manual", Rule: "true"}, {Mode: "auto"}, {Mode: "often"}} {

@@ -17,8 +17,8 @@ func doubling(n int) arcp.Raw {
 	return arcp.Raw(fmt.Sprintf(`{"$ref":"#/$defs/a0","$defs":{%s,"a%d":{"type":"integer"}}}`, strings.Join(defs, ","), n))
 }
 
-// variants is a tree whose nodes are one of k kinds: each level is looked at k
-// times.
+// variants returns the schema of a tree whose nodes are one of k kinds: validation checks each
+// level k times.
 func variants(k int) arcp.Raw {
 	kinds := make([]string, k)
 	for i := range k {

@@ -191,8 +191,8 @@ func (b *Broker) wakeLocked(id string) {
 	delete(b.waiting, id)
 }
 
-// Changed returns a channel that is closed when a question is asked, changed or settled.
-// The caller calls stop when it waits no more.
+// Changed returns a channel that is closed when a question is asked, changed or resolved. The
+// caller calls stop when it no longer waits.
 func (b *Broker) Changed(id string) (c chan struct{}, stop func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

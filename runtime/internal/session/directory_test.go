@@ -115,7 +115,7 @@ func TestLifecycle(t *testing.T) {
 	}
 }
 
-// Over a limit the session that has been detached for longest makes room.
+// At the limit a new session evicts the session that has been detached for longest.
 func TestLimits(t *testing.T) {
 	d, log := newTestDirectory()
 	now := time.Now()

@@ -24,7 +24,7 @@ func settle(t *testing.T, a *asks, id arcp.MessageID, size int) {
 	a.end(id)
 }
 
-// Answers are kept for a worker that asks again, but not without bounds.
+// Answers are cached, up to a bound, for a worker that repeats its question.
 func TestAnswersAreCached(t *testing.T) {
 	var kept answerCache
 	a := asks{total: &kept}

@@ -54,7 +54,7 @@ func TestEnvironmentRefusesInvalidUTF8(t *testing.T) {
 	}
 }
 
-// A variable is there once: of two a program takes the first or the last.
+// A variable that is listed twice is set once: programs differ in which of two they use.
 func TestEnvironmentHasAVariableOnce(t *testing.T) {
 	t.Setenv("EXEC_TEST_DEPTH", "of the server")
 	p, err := Start(Program{Command: []string{"env"}, Env: []string{"EXEC_TEST_DEPTH", "EXEC_TEST_DEPTH"}})
@@ -189,7 +189,7 @@ func TestRunReportsStartErrors(t *testing.T) {
 	}
 }
 
-// One that was cancelled before it began is not started.
+// A call whose context has ended starts no command.
 func TestCancelledBefore(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(arcp.Errorf(arcp.CodeCancelled, "never mind"))

@@ -15,7 +15,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// until cancels when the script has said that it is ready.
+// until returns a context that is cancelled when the script prints "ready".
 func until(t *testing.T, job *fakeJob) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(soon(t))
@@ -86,8 +86,8 @@ func TestExitKillsLeftoverProcesses(t *testing.T) {
 	}
 }
 
-// withLongGrace gives commands the time to end by themselves, however busy the machine
-// is.
+// withLongGrace raises the grace period, so that commands can end by themselves on a busy
+// machine.
 func withLongGrace(t *testing.T) {
 	t.Helper()
 	before := grace
@@ -118,7 +118,7 @@ func TestOutOfTime(t *testing.T) {
 	wantCode(t, err, arcp.CodeDeadlineExceeded, "too late")
 }
 
-// A gigabyte is not kept, and not even read.
+// An output of a gigabyte is neither buffered nor read to its end.
 func TestLargeOutputIsNotBuffered(t *testing.T) {
 	made := script(t, `head -c 1000000000 /dev/zero; echo done >&2`)
 	var before, after runtime.MemStats

@@ -231,8 +231,9 @@ func (k *reaper) terminate() {
 	}
 }
 
-// killAll kills all descendants of this process, and returns the number that it could not kill. Orphans
-// are its children, so that none escapes; one that forks as fast as it can only takes longer.
+// killAll kills all descendants of this process, and returns the number that it could not
+// kill. Orphans become children of this process, so no process escapes. Processes that fork
+// fast only prolong it.
 func (k *reaper) killAll() int {
 	deadline := time.After(killTimeout)
 	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 20*time.Millisecond) {

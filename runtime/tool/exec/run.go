@@ -216,7 +216,7 @@ func outcome(r *report, out *output, stderr string) (arcp.Raw, error) {
 	return value, nil
 }
 
-// boundOf returns which bound a signal means, as the end of an error message.
+// boundOf returns the bound that a signal stands for, as the end of an error message.
 func boundOf(s syscall.Signal) string {
 	switch s {
 	case syscall.SIGXCPU:
@@ -233,7 +233,7 @@ const maxOutput = 256 << 20
 // output collects the standard output of a command.
 type output struct {
 	limit    int
-	full     func() // is called when there is more than limit
+	full     func() // called when there is more than limit
 	buf      []byte
 	exceeded bool
 }

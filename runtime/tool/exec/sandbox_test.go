@@ -15,7 +15,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// sandboxedScript is a script in a sandbox, where there is one.
+// sandboxedScript returns a script in a sandbox. The test is skipped without bubblewrap.
 func sandboxedScript(t *testing.T, text string, with ...func(*Config)) func() (string, *arcp.Error, *fakeJob) {
 	t.Helper()
 	interop.Needs(t, "bwrap")
@@ -235,8 +235,8 @@ func write(t *testing.T, name, text string) {
 	}
 }
 
-// A directory with too much in it is refused. One that the command writes keeps its
-// secret as long as that stays in its place, with a warning.
+// A hidden file in a directory with too many entries is refused. A hidden file in the working
+// directory is accepted with a warning: it stays hidden only while it stays in its place.
 func TestSandboxWarnsOfSecrets(t *testing.T) {
 	dir, key := secretFile(t)
 	out, err, _ := sandboxedScript(t, `echo x > made; cat key | wc -c`, func(c *Config) { c.Dir, c.Hide = dir, []string{key} })()

@@ -54,7 +54,7 @@ func TestUnresponsiveReaperIsKilled(t *testing.T) {
 	defer null.Close()
 	l := &launch{reaper: reaper, control: null, reported: make(chan struct{}), patience: time.Microsecond}
 	l.send(commandEnd)
-	_ = reaper.Wait() // it says how it ended, which is asked next
+	_ = reaper.Wait() // the exit status is checked next
 	if ws := reaper.ProcessState.Sys().(syscall.WaitStatus); ws.Signal() != syscall.SIGKILL {
 		t.Errorf("it ended with %v, want SIGKILL", reaper.ProcessState)
 	}
@@ -144,8 +144,7 @@ func TestReaperWithoutNullDevice(t *testing.T) {
 	}
 }
 
-// A command may take a moment to end when its job has ended: its directory is kept as
-// long, and is gone after it.
+// A command may end shortly after its job. Its directory exists until the command has ended.
 func TestDirectoryOutlivesCommand(t *testing.T) {
 	withLongGrace(t)
 	job := newJob()

@@ -20,7 +20,7 @@ func TestClipReason(t *testing.T) {
 	}
 }
 
-// Of a client's list of features only those are kept that the runtime offers.
+// Of the features in a client's list only the offered ones are retained.
 func TestUnofferedFeaturesAreDropped(t *testing.T) {
 	asked := arcp.Capabilities{Features: []string{"ack"}}
 	for n := range 20_000 {

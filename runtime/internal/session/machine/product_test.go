@@ -205,8 +205,8 @@ func TestEveryTypeInEveryPhase(t *testing.T) {
 	}
 }
 
-// The lists above name types that exist, each once, or the product proves less
-// than it says.
+// The lists above contain each existing type once; otherwise the product test would be
+// incomplete.
 func TestListsOfTypes(t *testing.T) {
 	seen := make(map[arcp.Type]bool)
 	for _, list := range [][]arcp.Type{handshakeTypes, runtimeOnly, silent, acted, dropped} {
