@@ -200,8 +200,8 @@ func (f failing) Accept() (net.Conn, error) {
 	}
 }
 
-// Accept returns an error of the listener once, and the listener goes on.
-func TestDirectTellsOfErrors(t *testing.T) {
+// Accept returns an error of the listener once; later connections are accepted.
+func TestDirectReportsListenerErrors(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -164,7 +164,7 @@ func TestNothingFollowsFarewell(t *testing.T) {
 
 // A peer that took bytes which had to wait is alive. A peer whose system buffers everything at
 // once may not be.
-func TestProgressIsASignOfLife(t *testing.T) {
+func TestProgressCountsAsActivity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for waited, want := range map[bool]int{false: 0, true: 1} {
 			var o outbox

@@ -30,8 +30,8 @@ func polledPipe(t *testing.T) (io.ReadCloser, io.WriteCloser) {
 	return r, w
 }
 
-// blockingPipe has no deadlines. Its calls block like those of os.Stdin and os.Stdout usually
-// do.
+// blockingPipe has no deadlines. Its calls block, as reads of os.Stdin and writes of os.Stdout
+// usually do.
 func blockingPipe(t *testing.T) (io.ReadCloser, io.WriteCloser) {
 	var fds [2]int
 	if err := syscall.Pipe2(fds[:], syscall.O_CLOEXEC); err != nil {
@@ -77,7 +77,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-func TestLinesThatAreRefused(t *testing.T) {
+func TestInvalidLines(t *testing.T) {
 	for input, want := range map[string]transport.CloseCode{
 		"0123456789\r\n01234567890\n":                  transport.CloseTooBig,
 		"0123456789\r\n" + strings.Repeat("x", 99_999): transport.CloseTooBig,
@@ -90,8 +90,8 @@ func TestLinesThatAreRefused(t *testing.T) {
 	}
 }
 
-// A frame that is no single line is refused before any byte is written, and the connection
-// goes on.
+// A frame that is not a single line is refused before any byte is written. The connection
+// stays usable.
 func TestLinesOut(t *testing.T) {
 	r, w := polledPipe(t)
 	c := transport.Stdio(io.NopCloser(strings.NewReader("")), w, transport.Limits{})

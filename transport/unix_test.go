@@ -91,7 +91,7 @@ func TestUnixReplacesStaleSocket(t *testing.T) {
 	c.Abort()
 }
 
-func TestUnixRefusesWhatIsThere(t *testing.T) {
+func TestUnixRefusesExistingFile(t *testing.T) {
 	dir := t.TempDir()
 	live := filepath.Join(dir, "live")
 	listenUnix(t, live)

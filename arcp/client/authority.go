@@ -21,14 +21,14 @@ func (c *Client) RespondInput(ctx context.Context, question arcp.MessageID, valu
 	return c.respond(ctx, question, arcp.HumanInputResponse, p)
 }
 
-// RespondChoice answers a human.choice.request with the id of an option. Its errors
-// are those of RespondInput.
+// RespondChoice answers a human.choice.request with the id of an option. Its errors are the
+// errors of RespondInput.
 func (c *Client) RespondChoice(ctx context.Context, question arcp.MessageID, id string) error {
 	return c.respond(ctx, question, arcp.HumanChoiceResponse, c.opts.Handlers.choiceResponse(id))
 }
 
-// Grant answers a permission.request with the requested permission, or less, and
-// returns the lease. Its errors are those of RespondInput.
+// Grant answers a permission.request with the requested permission, or less, and returns the
+// lease. Its errors are the errors of RespondInput.
 func (c *Client) Grant(ctx context.Context, question arcp.MessageID, p arcp.PermissionGrantPayload) (arcp.LeaseGrantedPayload, error) {
 	env := arcp.Frame(arcp.PermissionGrant, p)
 	env.CorrelationID = question
@@ -46,7 +46,7 @@ func granted(env arcp.Envelope, err error) (arcp.LeaseGrantedPayload, error) {
 	return p, err
 }
 
-// Deny answers a permission.request. Its errors are those of RespondInput.
+// Deny answers a permission.request. Its errors are the errors of RespondInput.
 func (c *Client) Deny(ctx context.Context, question arcp.MessageID, p arcp.PermissionDenyPayload) error {
 	return c.respond(ctx, question, arcp.PermissionDeny, p)
 }

@@ -37,8 +37,8 @@ func BenchmarkInvoke(b *testing.B) {
 	}
 }
 
-// BenchmarkPipeline is what a load generator does: submits without waiting,
-// outcomes counted by the hook.
+// BenchmarkPipeline submits jobs without waiting and counts the outcomes in a hook, as a load
+// generator does.
 func BenchmarkPipeline(b *testing.B) {
 	const window = 64
 	slots := make(chan struct{}, window)
@@ -82,8 +82,8 @@ func flood(conn transport.Conn) {
 	}
 }
 
-// BenchmarkEvents is the receiving side alone: one event read, decoded, checked
-// and given to the hook.
+// BenchmarkEvents measures the receiver: one event is read, decoded, checked and passed to the
+// hook.
 func BenchmarkEvents(b *testing.B) {
 	events := make(chan struct{}, 1024)
 	opts := bearer

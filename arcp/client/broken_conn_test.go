@@ -16,9 +16,9 @@ import (
 // steps is how many job.progress a job of the brittle runtime has.
 const steps = 5
 
-// brittle is a runtime that keeps its sessions, and whose connection breaks when
-// it handles frame number cut, in either direction: a frame that comes in is
-// lost before it is handled, one that goes out before it is sent.
+// brittle is a runtime that retains its sessions. Its connection breaks at frame number cut,
+// in either direction: a received frame is lost before it is handled, a frame to send before
+// it is sent.
 type brittle struct {
 	cut int
 
@@ -174,7 +174,7 @@ func (b *brittle) subscribe(env *arcp.Envelope) {
 	b.tell(marker)
 }
 
-// tell gives an event to the feed.
+// tell sends an event to the feed.
 func (b *brittle) tell(env arcp.Envelope) {
 	if b.feed != "" {
 		wrapped := arcp.Frame(arcp.SubscribeEvent, arcp.SubscribeEventPayload{Event: env.Append(nil)})
@@ -204,7 +204,7 @@ func (b *brittle) send(env arcp.Envelope) {
 
 // Wherever the connection breaks, every event is seen once, every command
 // executed once and every question answered.
-func TestCutAnywhere(t *testing.T) {
+func TestConnectionLostAtAnyFrame(t *testing.T) {
 	for cut := 0; ; cut++ {
 		reached := false
 		t.Run(fmt.Sprint("frame ", cut), func(t *testing.T) {

@@ -180,7 +180,7 @@ func TestAcks(t *testing.T) {
 		C b: session.ack {"last_processed_seq":3}
 	`, func(t *testing.T, c *client.Client, f *fake) {
 		synctest.Wait()
-		c.Ack(1) // below what was acknowledged: says nothing
+		c.Ack(1) // already acknowledged: sends nothing
 		c.Ack(3)
 		synctest.Wait()
 		want(t, "sent", f.types(), []arcp.Type{arcp.SessionOpen, arcp.SessionAck, arcp.SessionAck})

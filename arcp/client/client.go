@@ -70,7 +70,7 @@ func open(ctx context.Context, conn transport.Conn, opts Options, r *reconnectio
 	return c, nil
 }
 
-// Session returns what the runtime announced most recently about the session.
+// Session returns the latest announcement of the runtime about the session.
 func (c *Client) Session() Session { return c.state.get() }
 
 // LastEventSeq returns the event_seq of the last event received.
@@ -87,10 +87,9 @@ func (c *Client) Err() error {
 	return c.err
 }
 
-// Close asks the runtime to end the connection in order and waits for that, or until
-// ctx ends. The connection is then closed and the goroutines have ended. Jobs go on,
-// and the session can be resumed. Closing twice is fine. Between two connections
-// Close ends the client only.
+// Close asks the runtime to end the connection in order and waits for that, or until ctx ends.
+// The connection is then closed and the goroutines have ended. Jobs continue, and the session
+// can be resumed. Closing twice is fine. Between two connections Close ends the client only.
 func (c *Client) Close(ctx context.Context, reason string) error {
 	return c.CloseWith(ctx, arcp.SessionClosePayload{Reason: reason})
 }

@@ -93,7 +93,7 @@ func TestDialErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Close() // now nobody listens there
+	l.Close() // no listener from here on
 	_, err = client.Dial(t.Context(), "ws://"+l.Addr().String()+"/arcp", client.Options{})
 	wantIs(t, "nobody listens", err, client.ErrUnreachable)
 	_, err = client.Dial(t.Context(), "unix:///does/not/exist", client.Options{})

@@ -31,7 +31,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-func TestCloseSendsWhatWasSentBefore(t *testing.T) {
+func TestCloseFlushesSentMessages(t *testing.T) {
 	scripted(t, bearer, `
 		C log: log
 		C close: session.close {"open_jobs":"cancel","forget":true}
@@ -56,7 +56,7 @@ func TestCloseTwiceAtOnce(t *testing.T) {
 	})
 }
 
-func TestCloseEndsWhatWaits(t *testing.T) {
+func TestCloseEndsWaitingCalls(t *testing.T) {
 	scripted(t, bearer, `
 		C invoke: tool.invoke
 		S: job.accepted corr=invoke job=job_1 seq=1 {"job_id":"job_1"}

@@ -146,7 +146,7 @@ func (e *SequenceError) Error() string {
 
 // ProtocolError is a violation of the protocol by the runtime.
 type ProtocolError struct {
-	During string // what the client was doing
+	During string // operation of the client
 	Err    error
 }
 

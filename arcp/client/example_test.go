@@ -11,7 +11,7 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// Submit a job, read what it says, and take its outcome.
+// A job is submitted; its events and its outcome are read.
 func Example() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -75,7 +75,7 @@ func ExampleConnectFunc() {
 	// 7 <nil>
 }
 
-// A failure tells who reported it.
+// RemoteError is a failure that the runtime reported.
 func ExampleRemoteError() {
 	describe := func(err error) {
 		if failed, ok := errors.AsType[*client.JobError](err); ok {

@@ -18,25 +18,25 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// A script is what a fake runtime does, a line a step:
+// A script is the behaviour of a fake runtime, a line a step:
 //
 //	C open: session.open {"auth":{"scheme":"bearer"}}
 //
-// waits for the client's next message, which must have this type and at least
-// these payload members, and calls it "open";
+// waits for the client's next message, which must have this type and at least these payload
+// members, and names it "open";
 //
 //	S: session.accepted corr=open {"session_id":"sess_1",…}
 //
-// sends a message: corr names a message of the client (or is an id), job, seq,
-// sub and session set members of the envelope, and id its id. Further steps are
+// sends a message: corr names a message of the client (or is an id), job, seq, sub and session
+// set members of the envelope, and id its id. Further steps are
 //
 //	raw TEXT      sends a frame as it is
 //	close CODE [REASON] closes the connection
-//	abort         drops it
+//	abort         drops the connection
 //	wait DURATION lets time pass
-//	hang          reads nothing more
+//	hang          stops reading
 //
-// After its last line a runtime answers session.close, and ignores the rest.
+// After its last line a runtime answers session.close, and ignores other messages.
 const opened = `
 	C open: session.open
 	S: session.accepted corr=open {"session_id":"sess_1","runtime":{"kind":"fake","version":"1"},"capabilities":{}}
@@ -52,7 +52,7 @@ type fake struct {
 	donec chan struct{}
 }
 
-// names are the ids of the client's messages, by what scripts call them.
+// names maps the names in scripts to the ids of the client's messages.
 type names struct{ ids sync.Map }
 
 func (n *names) set(name string, id arcp.MessageID) { n.ids.Store(name, id) }
@@ -210,7 +210,7 @@ func (f *fake) bePolite() {
 	}
 }
 
-// types lists what the client has sent so far.
+// types lists the types of the client's messages so far.
 func (f *fake) types() (list []arcp.Type) {
 	for _, env := range f.seen {
 		list = append(list, env.Type)

@@ -14,7 +14,7 @@ import (
 	"github.com/arcpd/arcpd/arcp/client"
 )
 
-// people answer questions, and remember what they were asked.
+// people implements handlers that answer questions and record them.
 type people struct {
 	mu    sync.Mutex
 	asked []string
@@ -123,7 +123,7 @@ func TestGrantedFor(t *testing.T) {
 	}
 }
 
-// The job whose question is answered by a handler is told of it all the same.
+// A question that a handler answers is also an event of its job.
 func TestQuestionsAreEventsToo(t *testing.T) {
 	h := client.Handlers{Input: func(context.Context, client.InputRequest) (any, error) { return 1, nil }}
 	scripted(t, handling(h), `
@@ -150,7 +150,7 @@ func TestQuestionsAreEventsToo(t *testing.T) {
 	})
 }
 
-// A handler is told why its answer was not taken, and asked again.
+// After an invalid answer the handler is called again with the reason.
 func TestInvalidAnswer(t *testing.T) {
 	answers := []any{"", 7, "main"}
 	var refusals []string
@@ -175,7 +175,7 @@ func TestInvalidAnswer(t *testing.T) {
 	})
 }
 
-func TestAnswersAreGivenUp(t *testing.T) {
+func TestInvalidAnswersAreLimited(t *testing.T) {
 	p := new(people)
 	wrong := client.Handlers{Input: func(_ context.Context, q client.InputRequest) (any, error) {
 		p.note(&p.asked, "%s", q.ID)
@@ -205,7 +205,8 @@ func TestNoAnswer(t *testing.T) {
 	})
 }
 
-// What is settled otherwise ends its handler, whose answer is then dropped.
+// A question that is resolved elsewhere cancels the context of its handler, whose answer is
+// then dropped.
 func TestQuestionIsWithdrawn(t *testing.T) {
 	for _, c := range []struct{ why, event, cause string }{
 		{"somebody else has answered", `S: human.input.cancelled corr=msg_q job=job_1 seq=2 {"code":"CANCELLED","reason":"answered"}`,
@@ -234,8 +235,8 @@ func TestCloseEndsHandlers(t *testing.T) {
 	})
 }
 
-// Of many questions as many are asked as there are people; the others wait, and
-// need not be asked if they are settled meanwhile.
+// At most Limits.Handlers questions are asked at once; the others wait. A question that is
+// resolved while it waits is not asked.
 func TestQuestionsWait(t *testing.T) {
 	p := new(people)
 	opts := handling(client.Handlers{Input: p.slow})
@@ -258,7 +259,7 @@ func TestQuestionsWait(t *testing.T) {
 
 // A question that comes twice is asked once while its handler runs or when it was
 // answered; one without an answer is asked again.
-func TestQuestionComesAgain(t *testing.T) {
+func TestRepeatedQuestion(t *testing.T) {
 	again := func(seq int, id string) string {
 		return fmt.Sprintf("S: human.input.request id=%s job=job_1 seq=%d {\"prompt\":\"Well?\",\"expires_at\":\"2030-01-01T00:00:00Z\"}\n", id, seq)
 	}
@@ -292,8 +293,8 @@ func TestQuestionComesAgain(t *testing.T) {
 	}
 }
 
-// A person need not be asked again because a connection was lost: the answer goes
-// out on the next one, and is said again until it is taken.
+// A question is not asked again after a reconnect: its answer is sent over the next
+// connection, and repeated until it is acknowledged.
 func TestAnswerAfterAReconnect(t *testing.T) {
 	p := new(people)
 	h := client.Handlers{Input: func(ctx context.Context, q client.InputRequest) (any, error) {
@@ -354,7 +355,7 @@ func TestRespond(t *testing.T) {
 	})
 }
 
-// What answers a message and is about a job comes to who follows the job as well.
+// A message that answers a call and names a job is also delivered to the job's handle.
 func TestAnswersAreEventsToo(t *testing.T) {
 	scripted(t, bearer, `
 		C invoke: tool.invoke
@@ -392,7 +393,8 @@ func TestElevate(t *testing.T) {
 	}
 }
 
-// It is asked again under the same id, with which the runtime asks nobody twice.
+// After a reconnect the client repeats the request under the same id, and the runtime does not
+// ask the approver twice.
 func TestElevateOverAReconnect(t *testing.T) {
 	connected(t, bearer, []string{
 		resumable + "C elevate: permission.request\nabort",

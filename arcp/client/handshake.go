@@ -24,7 +24,7 @@ type handshake struct {
 	token     Secret
 	challenge string         // the last one; empty: not challenged
 	session   arcp.SessionID // as named by the challenge
-	sent      arcp.MessageID // what the next answer must be correlated to
+	sent      arcp.MessageID // correlation id of the next answer
 	retries   int
 }
 

@@ -190,8 +190,8 @@ func (j *Job) Wait(ctx context.Context) (Result, error) {
 	return j.result, j.err
 }
 
-// Release stops following the job, which goes on: Events and Wait end with
-// ErrReleased. The last subscription to a job also ends at the runtime.
+// Release stops following the job, which continues: Events and Wait end with ErrReleased. The
+// last subscription to a job also ends at the runtime.
 func (j *Job) Release() error {
 	j.mu.Lock()
 	done := j.isDone

@@ -70,7 +70,7 @@ func TestInvokeRefused(t *testing.T) {
 	}
 }
 
-func TestJobThatDoesNotSucceed(t *testing.T) {
+func TestUnsuccessfulJob(t *testing.T) {
 	for name, c := range map[string]struct {
 		last  string
 		state arcp.JobState
@@ -134,9 +134,8 @@ func TestInvokeDirect(t *testing.T) {
 	})
 }
 
-// The same key submitted twice leads to one job with two handles, each with an
-// acceptance and a terminal message of its own; what happens in between belongs
-// to the first.
+// The same key submitted twice leads to one job with two handles. Each handle gets its
+// acceptance and its terminal message; the events in between go to the first.
 func TestIdempotentRetry(t *testing.T) {
 	scripted(t, bearer, `
 		C one: tool.invoke
@@ -266,7 +265,7 @@ func TestDiscardEvents(t *testing.T) {
 	})
 }
 
-func TestEventsGoOnWhereTheyWereLeft(t *testing.T) {
+func TestEventsContinueAfterLastMessage(t *testing.T) {
 	scripted(t, bearer, `
 		C invoke: tool.invoke
 		S: job.accepted corr=invoke job=job_1 seq=1 {"job_id":"job_1"}

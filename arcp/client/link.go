@@ -12,8 +12,8 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// reader reads and routes what the runtime sends. Its goroutine owns its fields; New
-// does before the goroutine starts.
+// reader reads and routes the messages of the runtime. Its goroutine owns its fields; New sets
+// them before the goroutine starts.
 type reader struct {
 	c           *Client
 	sequence    sequence
@@ -181,8 +181,8 @@ func (l *link) reason(err error) error {
 	return err
 }
 
-// writeGrace is how long the reader may continue after a failed write: what the
-// runtime sent before it closed is the better reason.
+// writeGrace is how long the reader may continue after a failed write: the last message of the
+// runtime explains the end better than the write error.
 const writeGrace = time.Second
 
 // write is the writer's goroutine.

@@ -299,8 +299,8 @@ func (r *reconnection) resume(ctx context.Context, token Secret) error {
 	return r.use(conn)
 }
 
-// use makes conn the client's connection and sends again what was not answered on the
-// one before.
+// use makes conn the client's connection and sends the unanswered messages of the previous
+// connection again.
 func (r *reconnection) use(conn transport.Conn) error {
 	c := r.c
 	c.out.requeue()

@@ -30,8 +30,7 @@ func resumed(token string, n int, next string) string {
 	`, token, n, next, n)
 }
 
-// dialer dials fake runtimes that follow one script a connection. After the last
-// there is nobody.
+// dialer dials fake runtimes, one script per connection. After the last script dialing fails.
 type dialer struct {
 	t       *testing.T
 	scripts []string
@@ -42,21 +41,21 @@ type dialer struct {
 	dials []time.Time
 }
 
-var errNobody = fmt.Errorf("%w: nobody listens", client.ErrUnreachable)
+var errNoListener = fmt.Errorf("%w: nobody listens", client.ErrUnreachable)
 
 func (d *dialer) dial(context.Context) (transport.Conn, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.dials = append(d.dials, time.Now())
 	if len(d.fakes) == len(d.scripts) {
-		return nil, errNobody
+		return nil, errNoListener
 	}
 	conn, f := startNext(d.t, d.scripts[len(d.fakes)], d.names)
 	d.fakes = append(d.fakes, f)
 	return conn, nil
 }
 
-// times says when there was an attempt.
+// times returns the times of the attempts.
 func (d *dialer) times() []time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -68,7 +67,7 @@ func (d *dialer) lastPause() time.Duration {
 	return times[len(times)-1].Sub(times[len(times)-2])
 }
 
-// changes records what becomes of the connections.
+// changes records the changes of the connection.
 type changes struct {
 	mu   sync.Mutex
 	list []client.Change
@@ -166,8 +165,8 @@ func TestNotResumed(t *testing.T) {
 	})
 }
 
-// The reply to a resume may be lost: the runtime then knows the new token, which
-// nobody has, and the old one.
+// The reply to a resume may be lost. The runtime then accepts the new token, which no client
+// has, and the old one.
 func TestResumeReplyLost(t *testing.T) {
 	connected(t, bearer, []string{
 		resumable + "abort",
@@ -182,9 +181,9 @@ func TestResumeReplyLost(t *testing.T) {
 	})
 }
 
-// The runtime may act on a resume whose reply was lost at the same time as on the
-// next one, and give the session to the connection that nobody has any more.
-func TestOneAttemptInTheWayOfTheNext(t *testing.T) {
+// The runtime may process a resume whose reply was lost concurrently with the next resume, and
+// attach the session to the abandoned connection.
+func TestConcurrentResumeAttempts(t *testing.T) {
 	lostReply := `C resume: session.resume {"resume_token":"rt_1"}
 		abort`
 	rejected := `C resume: session.resume
@@ -204,7 +203,7 @@ func TestOneAttemptInTheWayOfTheNext(t *testing.T) {
 	}
 }
 
-func TestTheTokenBefore(t *testing.T) {
+func TestPreviousResumeToken(t *testing.T) {
 	connected(t, bearer, []string{
 		resumable + "abort",
 		resumed("rt_1", 0, "rt_2") + "abort",
@@ -218,7 +217,7 @@ func TestTheTokenBefore(t *testing.T) {
 	})
 }
 
-func TestEventsThatComeTwice(t *testing.T) {
+func TestRepeatedEvents(t *testing.T) {
 	connected(t, bearer, []string{
 		resumable + invoked + "abort",
 		`C resume: session.resume {"last_event_seq":2}
@@ -314,7 +313,7 @@ func TestRuntimeComesBack(t *testing.T) {
 	})
 }
 
-func TestUnansweredIsAskedAgain(t *testing.T) {
+func TestUnansweredRequestsAreRepeated(t *testing.T) {
 	connected(t, bearer, []string{
 		resumable + `
 			C invoke: tool.invoke
@@ -456,7 +455,7 @@ func TestCloseBetweenConnections(t *testing.T) {
 	})
 }
 
-// A runtime that does not answer a resume does not take the time of others.
+// A resume without an answer times out, and the next attempt follows.
 func TestResumeUnanswered(t *testing.T) {
 	connected(t, bearer, []string{resumable + "abort", "C resume: session.resume\nhang", resumed("rt_1", 0, "rt_2")},
 		func(t *testing.T, c *client.Client, _ *dialer, seen *changes) {
@@ -519,9 +518,9 @@ func TestFeedIsReopened(t *testing.T) {
 	})
 }
 
-// A feed whose last event is not kept any more goes on live, and the consumer is
-// told: that the filter selected nothing for long is no reason to end.
-func TestFeedGoesOnLive(t *testing.T) {
+// A feed whose last event is no longer retained continues with live events and reports the
+// gap. Such a gap is no error: the filter may have selected nothing for a long time.
+func TestFeedContinuesLive(t *testing.T) {
 	const refused = `{"code":"DATA_LOSS","message":"the message is not among the events that are kept"}`
 	event := func(sub, id string) string {
 		return fmt.Sprintf(`S: subscribe.event sub=%s {"event":{"arcp":"1.1","id":%q,"type":"log","timestamp":"2026-05-09T13:00:00Z","payload":{"level":"info","message":"m"}}}`+"\n", sub, id)
@@ -590,7 +589,7 @@ func TestFeedClosedBetweenConnections(t *testing.T) {
 		want(t, "close", f.Close(), nil)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, _ = c.Ping(ctx) // the script checks that it is all that is said
+		_, _ = c.Ping(ctx) // the script checks that no other message is sent
 		synctest.Wait()
 		want(t, "sent", d.fakes[1].types(), []arcp.Type{arcp.SessionResume, arcp.Ping})
 	})

@@ -48,7 +48,7 @@ func TestRefreshIsOffered(t *testing.T) {
 	}
 }
 
-// Without another credential the runtime is shown the one there is.
+// Without a fresh credential the client sends the present one.
 func TestRefresh(t *testing.T) {
 	scripted(t, bearer, `
 		S: session.refresh {"deadline":"2030-01-01T00:00:00Z","challenge":"n"}
@@ -59,8 +59,8 @@ func TestRefresh(t *testing.T) {
 	})
 }
 
-// A fresh credential is got for each session.refresh, also for one that comes while
-// the one before is dealt with.
+// The client obtains a fresh credential for each session.refresh, also for one that arrives
+// during a refresh.
 func TestRefreshWithAFreshCredential(t *testing.T) {
 	scripted(t, fresh(), `
 		S: session.refresh {"deadline":"2030-01-01T00:00:00Z"}
@@ -77,7 +77,7 @@ func TestRefreshWithAFreshCredential(t *testing.T) {
 }
 
 // A third wrong answer would end the session before its time.
-func TestRefreshIsGivenUp(t *testing.T) {
+func TestRefreshRetriesAreLimited(t *testing.T) {
 	refused := func(name string) string {
 		return "C " + name + ": session.authenticate\n" +
 			"S: session.unauthenticated corr=" + name + ` {"code":"UNAUTHENTICATED","message":"wrong"}` + "\n" +

@@ -9,7 +9,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Session is what the runtime announced when it accepted the session.
+// Session holds the members of session.accepted.
 type Session struct {
 	ID           arcp.SessionID
 	Runtime      arcp.RuntimeInfo

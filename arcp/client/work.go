@@ -19,8 +19,8 @@ type WorkerConfig struct {
 	Concurrency int    // jobs at once; default 1
 	Tools       []WorkerTool
 
-	// Grace is how long jobs may go on after the end of the context of Work; default
-	// 10 s, negative: not at all.
+	// Grace is how long jobs may run after the end of the context of Work; default 10 s, negative:
+	// not at all.
 	Grace time.Duration
 }
 
@@ -42,13 +42,13 @@ type WorkerTool struct {
 // principal does not have the role worker, or Options.Capabilities take back executes.
 var ErrNotWorker = errors.New("the session cannot be given jobs: its principal needs the role worker, and the client must not have taken back the capability executes")
 
-// Work registers an agent and executes the jobs that the runtime gives it, each on a
-// goroutine of its own, until ctx or the client ends. It sends their heartbeats. With
-// Connect it goes on over later connections: jobs run meanwhile, and their outcomes are
-// sent then. A client runs one Work at a time.
+// Work registers an agent and executes the jobs that the runtime assigns to it, each on a
+// goroutine, until ctx or the client ends. It sends their heartbeats. With Connect it
+// continues over later connections: jobs run meanwhile, and their outcomes are sent then. A
+// client runs one Work at a time.
 //
-// When ctx ends, no more jobs are accepted, running ones get Grace to end, and the
-// error is the cause of ctx.
+// When ctx ends, no more jobs are accepted, running ones get Grace to end, and the error is
+// the cause of ctx.
 func (c *Client) Work(ctx context.Context, cfg WorkerConfig) error {
 	if caps := c.Session().Capabilities; !caps.Has(arcp.FeatureExecutes) {
 		return ErrNotWorker

@@ -4,8 +4,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// act does one of the things that clients do; false: the connection is broken or
-// given up.
+// act performs one random action of a client; false: the connection is broken or abandoned.
 func (c *client) act() bool {
 	switch n := c.rnd.IntN(100); {
 	case n < 55:
@@ -104,8 +103,8 @@ func (c *client) cancel() bool {
 	return c.ask(c.compose(arcp.Cancel, arcp.CancelPayload{Target: arcp.TargetJob, TargetID: string(job)}))
 }
 
-// follow follows a job of another session of the principal from its beginning,
-// sometimes one that it has asked for before.
+// follow subscribes to a job of another session of the principal from its beginning, sometimes
+// to the same job again.
 func (c *client) follow() bool {
 	job, ok := c.board.pick(c.rnd, c.who.Name, c.stream.Session)
 	if !ok {

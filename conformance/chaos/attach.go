@@ -85,8 +85,7 @@ func (c *client) hello(id arcp.SessionID, after *uint64) []byte {
 	}, func(env *arcp.Envelope) { env.SessionID = id })
 }
 
-// checkpoints reports whether the session wants to be told of checkpoints: one in
-// four does not.
+// checkpoints reports whether the session negotiates checkpoints: three in four do.
 func (c *client) checkpoints() bool { return c.n%4 != 3 }
 
 func (c *client) openNew(ctx context.Context) bool {

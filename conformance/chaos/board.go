@@ -15,8 +15,8 @@ const (
 	boardFresh = 8
 )
 
-// board tells sessions of the jobs of others, so that they can follow and cancel
-// them, or try to.
+// board publishes the jobs of sessions to other sessions, so that they can try to follow and
+// cancel them.
 type board struct {
 	mu   sync.Mutex
 	jobs map[string][]posted

@@ -29,7 +29,7 @@ type Config struct {
 	KillEvery  time.Duration // on average; default 4 s
 	Settle     time.Duration // for everything that was begun to end; default a minute and half of Time
 
-	// Progress, if set, is told now and then how far it is.
+	// Progress, if set, is called now and then with the state of the campaign.
 	Progress func(line string)
 }
 
@@ -115,7 +115,7 @@ func (c *campaign) newClient(n int, b *board) *client {
 		phase: &c.phase, found: c.found, cuts: &c.cuts, acks: rnd.IntN(2) == 0}
 }
 
-// found takes a finding, with which the phase ends.
+// found records a finding, which ends the phase.
 func (c *campaign) found(f Finding) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -33,7 +33,7 @@ type client struct {
 	board *board
 	url   string
 	phase *atomic.Int32 // of the campaign
-	found func(Finding) // told of each finding
+	found func(Finding) // called with each finding
 	cuts  *atomic.Int64
 
 	stream  *Stream // nil: not opened yet
@@ -62,8 +62,8 @@ type visit struct {
 	conn   transport.Conn
 	frames <-chan []byte
 	sent   map[arcp.MessageID]bool // on this connection
-	end    time.Time               // when the client gives it up
-	slow   time.Duration           // it takes as long for a frame
+	end    time.Time               // when the client abandons it
+	slow   time.Duration           // delay of each frame
 }
 
 // The phases of a campaign.
@@ -73,8 +73,8 @@ const (
 	checking        // every session is resumed a last time
 )
 
-// run lives through connections until the phase is over and the session has
-// everything it waits for, or the context ends.
+// run makes connections until the phase has ended and the session has received everything it
+// waits for, or the context ends.
 func (c *client) run(ctx context.Context, phase int32) {
 	for ctx.Err() == nil && !c.done(phase) {
 		if !c.connect(ctx) {
@@ -148,7 +148,7 @@ func (c *client) patience() time.Duration {
 }
 
 func (c *client) leave() {
-	_ = c.visit.conn.Abort() // it is given up
+	_ = c.visit.conn.Abort() // it is abandoned
 	for range c.visit.frames {
 		continue // frames read before are lost with the connection
 	}
@@ -180,8 +180,8 @@ func (c *client) next(ctx context.Context, wait time.Duration) (frame []byte, ok
 	return nil, false
 }
 
-// stay uses the connection until it breaks, the client has had enough of it, or
-// everything is done.
+// stay uses the connection until it breaks, its patience is over, or the session has received
+// everything.
 func (c *client) stay(ctx context.Context, phase int32) {
 	if !c.repeat() {
 		return
@@ -217,7 +217,7 @@ func (c *client) thinking() time.Duration {
 	return 50*time.Millisecond + time.Duration(c.rnd.Int64N(int64(900*time.Millisecond)))
 }
 
-// take takes a frame that came after the handshake.
+// take handles a frame that follows the handshake.
 func (c *client) take(frame []byte) {
 	env := c.stream.See(frame)
 	c.report()
@@ -234,7 +234,7 @@ func (c *client) take(frame []byte) {
 	}
 }
 
-// id makes the id of a message, which is also a mark of whose it is.
+// id returns a new message id that contains the session's mark.
 func (c *client) id() arcp.MessageID {
 	c.sent++
 	return arcp.MessageID(arcp.MessagePrefix + mark(c.who.Name, c.n, c.sent))

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Rule is a promise of the runtime that a finding says was broken.
+// Rule is the promise of the runtime that a finding breaks.
 type Rule string
 
 // The rules.
@@ -20,7 +20,7 @@ const (
 	RuleStory   Rule = "story"   // emitted events arrive in order (§5.6)
 	RuleKey     Rule = "key"     // an idempotency key is good for one job (§5.2)
 	RuleAnswer  Rule = "answer"  // a command is answered as it deserves (§5.2, §5.7)
-	RuleOrigin  Rule = "origin"  // a forwarded event says its number in the submitting session (§5.4)
+	RuleOrigin  Rule = "origin"  // a forwarded event contains its number in the submitting session (§5.4)
 	RuleList    Rule = "list"    // all jobs are listed, once (§5.5)
 )
 

@@ -43,7 +43,7 @@ type truth struct {
 	principal string
 	trace     string
 	source    *View // of the session that submitted it: all its events
-	whole     bool  // the source was told of checkpoints too
+	whole     bool  // the source negotiated checkpoints, too
 	events    map[[16]byte]Event
 	end       *Event
 	asked     bool // a client has asked to cancel it
@@ -208,7 +208,7 @@ func (j *judge) listed(principal string, list []arcp.JobEntry) {
 	}
 }
 
-// unknown judges a job of which no session was told.
+// unknown checks a listed job that no session has received.
 func (j *judge) unknown(principal string, e *arcp.JobEntry) {
 	submit := j.byTrace[e.TraceID]
 	switch {

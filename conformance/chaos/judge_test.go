@@ -11,7 +11,7 @@ import (
 type world struct {
 	a, b  *testStream
 	list  []arcp.JobEntry
-	first []arcp.Envelope // as told to a
+	first []arcp.Envelope // as received by a
 	again []arcp.Envelope // as forwarded to b
 }
 
@@ -44,16 +44,16 @@ func number(events []arcp.Envelope) []arcp.Envelope {
 	return events
 }
 
-func TestJudgeOfACorrectWorld(t *testing.T) {
+func TestJudgeAcceptsCorrectRun(t *testing.T) {
 	w := newWorld(t)
 	want(t, "nothing is wrong", w.judged())
 	want(t, "nor for a", w.a.Findings)
 	want(t, "nor for b", w.b.Findings)
 }
 
-// A job that has ended may be asked for again, and all of it comes again: the
-// session waits for the rest.
-func TestJudgeOfAHistoryThatComesAgain(t *testing.T) {
+// After its end a job may be followed again. All events are then repeated, and the session
+// waits for the rest.
+func TestJudgeAcceptsRepeatedHistory(t *testing.T) {
 	w := newWorld(t)
 	w.b.Follows[jobOne].Sent = 2
 	w.a.tell(w.first...)

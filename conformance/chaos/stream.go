@@ -18,7 +18,7 @@ type Stream struct {
 	Who         string // for findings
 	Principal   string
 	Session     arcp.SessionID
-	Checkpoints bool // negotiated: the session is told of them
+	Checkpoints bool // negotiated: the session receives them
 
 	Submits   map[arcp.MessageID]*Submit
 	Jobs      map[arcp.JobID]*View
@@ -67,7 +67,7 @@ type Event struct {
 	ID     [16]byte
 	Type   arcp.Type
 	Seq    uint64 // the first one it had in the session
-	Origin uint64 // of a forwarded one: the number it says it has in the submitting session
+	Origin uint64 // its number in the submitting session, if it is forwarded
 	Body   uint64 // digest of the part that is equal for all receivers
 	Copies int    // how often it came, under different numbers
 }
@@ -91,8 +91,8 @@ func (v *View) repeats() string {
 		v.Job, e.Type, e.Seq, e.Copies, v.End.Copies)
 }
 
-// NewStream returns the stream of a session that was just opened. others are the
-// other principals there are.
+// NewStream returns the stream of a session that was just opened. others are the other
+// principals.
 func NewStream(who, principal string, id arcp.SessionID, others []string) *Stream {
 	s := &Stream{Who: who, Principal: principal, Session: id, next: 1,
 		Submits: make(map[arcp.MessageID]*Submit), Jobs: make(map[arcp.JobID]*View),
@@ -130,7 +130,7 @@ func (s *Stream) Send(id arcp.MessageID) {
 	}
 }
 
-// See takes the next frame of the connection.
+// See records the next frame of the connection.
 func (s *Stream) See(frame []byte) arcp.Envelope {
 	env, err := arcp.Decode(frame)
 	if err != nil {
@@ -330,8 +330,8 @@ func body(env *arcp.Envelope) uint64 {
 	return h.Sum64()
 }
 
-// origin is the number that a forwarded event says it has in the submitting
-// session; 0: it is not forwarded.
+// origin returns the number of a forwarded event in the submitting session; 0: it is not
+// forwarded.
 func origin(env *arcp.Envelope) uint64 {
 	if len(env.Extensions) == 0 {
 		return 0
@@ -363,7 +363,7 @@ func (s *Stream) Open() (open []string) {
 		switch v := s.Jobs[id]; {
 		case f.Confirmed && (v == nil || v.End == nil):
 			open = append(open, fmt.Sprintf("%s, which is followed, has not ended", id))
-		case v != nil && v.repeated() != nil: // it was asked for again when it had ended: all of it comes
+		case v != nil && v.repeated() != nil: // it was followed again after its end: all events are repeated
 			open = append(open, v.repeats())
 		}
 	}

@@ -56,7 +56,7 @@ func (s *testStream) tell(events ...arcp.Envelope) {
 	}
 }
 
-// emits tells all of a job that emits two logs.
+// emits sends all events of a job that emits two logs.
 func (s *testStream) emits(job arcp.JobID, submit arcp.MessageID) (events []arcp.Envelope) {
 	for _, e := range [][2]string{{"job.accepted", `{}`}, {"job.started", `{}`}, {"log", `{"attributes":{"n":0}}`},
 		{"log", `{"attributes":{"n":1}}`}, {"job.completed", `{"value":{"emitted":2}}`}} {
@@ -86,7 +86,7 @@ func want(t *testing.T, why string, findings []Finding, rules ...Rule) {
 	}
 }
 
-func TestStreamOfACorrectSession(t *testing.T) {
+func TestStreamAcceptsCorrectSession(t *testing.T) {
 	s := newTold(t, 0, aliceSession)
 	events := s.emits(jobOne, s.submits(1, twoLogs))
 	s.tell(events...)
@@ -174,7 +174,7 @@ func TestStreamFinds(t *testing.T) {
 	}
 }
 
-func TestStreamKnowsWhatIsMissing(t *testing.T) {
+func TestStreamReportsMissingEvents(t *testing.T) {
 	s := newTold(t, 0, aliceSession)
 	events := s.emits(jobOne, s.submits(1, twoLogs))
 	for n, text := range []string{"was not answered", "has not ended"} {
@@ -186,7 +186,7 @@ func TestStreamKnowsWhatIsMissing(t *testing.T) {
 }
 
 // The answers of a submit may come once for each connection it was sent on.
-func TestStreamOfARepeatedSubmit(t *testing.T) {
+func TestStreamAcceptsRepeatedSubmit(t *testing.T) {
 	s := newTold(t, 0, aliceSession)
 	id := s.submits(1, twoLogs)
 	events := s.emits(jobOne, id)

@@ -35,7 +35,7 @@ type Task struct {
 }
 
 // mark names a submit of a principal. The runtime copies it with data of the submit, so that
-// any frame shows whose data it has.
+// every frame shows the origin of its data.
 func mark(principal string, session, n int) string {
 	return fmt.Sprintf("%s%02d~%d", markOf(principal), session, n)
 }
@@ -79,10 +79,10 @@ func task(rnd *rand.Rand, mark string) Task {
 // story follows the events of a job at its submitting session, and knows which must follow.
 type story struct {
 	task    Task
-	begun   bool // job.accepted was told
+	begun   bool // job.accepted was received
 	attempt int  // job.started so far
 	n       int  // events of the tool in this attempt
-	point   int  // the last checkpoint of count; -1: the session is not told of them
+	point   int  // the last checkpoint of count; -1: the session receives no checkpoints
 }
 
 func newStory(t Task, checkpoints bool) *story {
@@ -106,7 +106,7 @@ func (y *story) tell(env *arcp.Envelope) string {
 	return y.next(env)
 }
 
-// next takes an event that may come now.
+// next checks an event that may follow.
 func (y *story) next(env *arcp.Envelope) string {
 	switch env.Type {
 	case arcp.JobAccepted:
@@ -164,7 +164,7 @@ func (y *story) progressed(env *arcp.Envelope) string {
 	}
 	want := y.n + 1
 	y.n = int(p.Current)
-	loose := y.task.Direct || y.point < 0 && y.attempt > 1 // where an attempt begins is not told
+	loose := y.task.Direct || y.point < 0 && y.attempt > 1 // the start of an attempt is unknown
 	if y.n != want && !loose {
 		return fmt.Sprintf("progress %d comes where %d belongs", y.n, want)
 	}
@@ -195,7 +195,7 @@ func (y *story) completed(env *arcp.Envelope) string {
 	case y.task.Kind == Echo && string(p.Value) != y.task.Arguments:
 		return fmt.Sprintf("the echo of %s is %s", y.task.Arguments, p.Value)
 	case y.n == 0 && y.attempt > 1 && y.task.Kind == Count && y.point < 0:
-		return "" // the last attempt had nothing left to do, and of the checkpoint that says so the session is not told
+		return "" // the last attempt had nothing left to do, and the session does not receive its checkpoint
 	case y.n != y.task.N:
 		return fmt.Sprintf("completed after %d of %d events", y.n, y.task.N)
 	}

@@ -46,7 +46,7 @@ func (w *wire) close() {
 	w.mu.Lock()
 	w.ended = true
 	for c := range w.conns {
-		_ = c.Close() // the campaign is over: the error has no reader
+		_ = c.Close() // the campaign has ended: the error does not matter
 	}
 	w.mu.Unlock()
 	w.work.Wait()

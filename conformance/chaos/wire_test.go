@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A connection is cut at a byte, whatever frame that is in, stalls, and is left
-// alone when the campaign is over.
+// A connection is cut at a byte within any frame, stalls, and runs undisturbed after the
+// campaign.
 func TestWireBreaks(t *testing.T) {
 	for _, c := range []struct {
 		why   string
@@ -47,8 +47,7 @@ func TestWireBreaks(t *testing.T) {
 	}
 }
 
-// While the server is down the relay ends connections, and its own end leaves
-// nothing behind.
+// While the server is down the relay ends connections.
 func TestWireWithoutServer(t *testing.T) {
 	w, err := newWire(1)
 	if err != nil {

@@ -108,17 +108,17 @@ func (t *people) of(f frame) int {
 	return len(*t) - 1
 }
 
-// known makes stages of connections whose token is known: who points to the index of the
+// known makes stages of connections whose token is known: client points to the index of the
 // token. The first token is the observed principal's.
-func known(begin func(who *int) rewriter) func() rewriter {
+func known(begin func(client *int) rewriter) func() rewriter {
 	var all people
 	return func() rewriter {
-		who := -1
-		s := begin(&who)
+		client := -1
+		s := begin(&client)
 		out := s.out
 		s.out = func(f frame) []frame {
 			if i := all.of(f); i >= 0 {
-				who = i
+				client = i
 			}
 			return apply(out, f)
 		}
@@ -132,14 +132,14 @@ func known(begin func(who *int) rewriter) func() rewriter {
 func performed(selects func(f frame) bool) func() func() rewriter {
 	return func() func() rewriter {
 		var wishes []frame
-		return known(func(who *int) rewriter {
+		return known(func(client *int) rewriter {
 			own := map[arcp.MessageID]bool{} // messages that this stage sent, not the client
 			return rewriter{
 				out: func(f frame) []frame {
 					switch {
-					case *who > 0 && selects(f):
+					case *client > 0 && selects(f):
 						wishes = append(wishes, f)
-					case *who == 0 && f.SessionID != "" && len(wishes) > 0:
+					case *client == 0 && f.SessionID != "" && len(wishes) > 0:
 						list := make([]frame, 0, len(wishes)+1)
 						for _, w := range wishes {
 							w = w.again().with("session_id", f.SessionID)
@@ -166,12 +166,12 @@ func performed(selects func(f frame) bool) func() func() rewriter {
 func bringing(nth int, selects func(f frame) bool) func() func() rewriter {
 	return func() func() rewriter {
 		var foreign []frame
-		return known(func(who *int) rewriter {
+		return known(func(client *int) rewriter {
 			return rewriter{in: func(f frame) []frame {
 				switch {
-				case *who == nth && f.event() && selects(f):
+				case *client == nth && f.event() && selects(f):
 					foreign = append(foreign, f)
-				case *who != nth && f.Type == arcp.SubscribeEvent && len(foreign) > 0:
+				case *client != nth && f.Type == arcp.SubscribeEvent && len(foreign) > 0:
 					return []frame{f.wrapped(foreign[0].text), f}
 				}
 				return []frame{f}
@@ -183,12 +183,12 @@ func bringing(nth int, selects func(f frame) bool) func() func() rewriter {
 // bringAgents inserts an event that the first principal has registered an agent.
 func bringAgents() func() rewriter {
 	var agent json.RawMessage
-	return known(func(who *int) rewriter {
+	return known(func(client *int) rewriter {
 		return rewriter{in: func(f frame) []frame {
 			switch {
-			case *who == 0 && f.Type == arcp.JobCompleted && bytes.Contains(f.Payload, []byte(`"registered_at"`)):
+			case *client == 0 && f.Type == arcp.JobCompleted && bytes.Contains(f.Payload, []byte(`"registered_at"`)):
 				agent, _ = json.Marshal(f.object("value")) // an object that was read
-			case *who > 0 && f.Type == arcp.SubscribeEvent && agent != nil:
+			case *client > 0 && f.Type == arcp.SubscribeEvent && agent != nil:
 				event := arcp.Frame(arcp.EventEmit, arcp.EventEmitPayload{Name: arcp.EventHost, Data: arcp.Raw(agent)})
 				event.ARCP, event.ID, event.Timestamp = f.ARCP, arcp.NewMessageID(), f.Timestamp
 				return []frame{f.wrapped(event.Append(nil)), f}
@@ -253,12 +253,12 @@ func (f frame) listing(id arcp.JobID) frame {
 // listSeen lists a job of the first to the others.
 func listSeen() func() rewriter {
 	var job arcp.JobID
-	return known(func(who *int) rewriter {
+	return known(func(client *int) rewriter {
 		return rewriter{in: func(f frame) []frame {
 			switch {
-			case *who == 0 && f.Type == arcp.JobAccepted:
+			case *client == 0 && f.Type == arcp.JobAccepted:
 				job = f.JobID
-			case *who > 0 && f.Type == arcp.SessionJobs:
+			case *client > 0 && f.Type == arcp.SessionJobs:
 				f = f.listing(job)
 			}
 			return []frame{f}

@@ -79,7 +79,7 @@ func TestStages(t *testing.T) {
 	}
 }
 
-func TestCopiesArePerformed(t *testing.T) {
+func TestCopiesReachTheServer(t *testing.T) {
 	inner := &tape{}
 	c := Wrap(inner, Fault{stage: performCopies})
 	for range 2 {
@@ -110,7 +110,7 @@ func TestStateAcrossConnections(t *testing.T) {
 	}
 }
 
-func TestWhatStillComes(t *testing.T) {
+func TestPendingFramesArrive(t *testing.T) {
 	a := event("1", "a")
 	later := []frame{parse([]byte(event("2", "b")))}
 	got := through(t, func() rewriter {

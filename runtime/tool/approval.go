@@ -181,7 +181,7 @@ func compileRule(text string) (*rule, error) {
 	return &rule{program}, nil
 }
 
-// RuleCall holds the values of a rule's variables, except those of the tool.
+// RuleCall holds the variables of a rule that do not come from the tool.
 type RuleCall struct {
 	Arguments arcp.Raw
 	Principal string

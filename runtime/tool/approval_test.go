@@ -35,7 +35,7 @@ func TestApprovalInJSON(t *testing.T) {
 	}
 }
 
-// A policy that cannot be met, or means nothing, is no policy of a tool.
+// A policy that cannot be fulfilled, or has no effect, is refused.
 func TestPoliciesOutOfBounds(t *testing.T) {
 	for _, p := range []Approval{{Mode: "manual", Quorum: MaxQuorum + 1}, {Mode: "manual", Quorum: -1}, {Mode: "manual", EscalateAfter: -1}, {Mode: "manual", EscalateAfter: time.Microsecond},
 		{Mode: "manual", EscalateAfter: MaxEscalation + 1}, {Mode: "none", Quorum: 2}, {Quorum: 2}, {Mode: "manual", Rule: "true"}, {Mode: "auto"}, {Mode: "often"}} {
@@ -54,7 +54,8 @@ func TestBrokenRulesAreRefused(t *testing.T) {
 	}
 }
 
-// A rule approves when it is true. Whatever else comes of it, somebody is asked.
+// A rule approves a call only if it returns true. With any other value, or an error, an
+// approver is asked.
 func TestRules(t *testing.T) {
 	call := RuleCall{Arguments: arcp.Raw(`{"n":7,"f":0.5,"s":"x","list":[1,2],"big":9007199254740993,"o":{"deep":true}}`), Principal: "alice",
 		Roles: []string{"client", "approver"}, Lease: arcp.Raw(`{"tool.call":["a"]}`), Attempt: 2}
@@ -88,9 +89,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// What a rule would see as another number than it is must not be approved, however
-// the rule is written.
-func TestRulesSeeNumbersAsTheyAre(t *testing.T) {
+// A rule does not approve a number that its evaluation would round, whatever the rule's form.
+func TestRulesDoNotRoundNumbers(t *testing.T) {
 	small := raw(t, Capability{Name: "a", Approval: ApprovalAuto("args.n <= 100 || !(args.n > 100)")}, echo)
 	for n, want := range map[string]bool{
 		"100": true, "1e2": true, "100.0": true, "1.000e2": true, "-5": true, "0": true, "-0": true, "0.0": true, "99.99": true,
@@ -121,7 +121,7 @@ func TestRulesAreBounded(t *testing.T) {
 }
 
 // Roles that are not known are neither there nor not there.
-func TestRolesThatAreNotKnown(t *testing.T) {
+func TestUnknownRoles(t *testing.T) {
 	for _, rule := range []string{`"admin" in roles`, `!("admin" in roles)`, `size(roles) == 0`} {
 		tool := raw(t, Capability{Name: "a", Approval: ApprovalAuto(rule)}, echo)
 		if yes, err := tool.Approves(t.Context(), RuleCall{}); yes || err == nil {

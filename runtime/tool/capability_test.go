@@ -21,7 +21,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-func TestWhatIsSaidStays(t *testing.T) {
+func TestExplicitValuesAreKept(t *testing.T) {
 	want := Capability{Name: "weather", Version: "2-beta", Description: "d", SideEffect: SideEffectRead,
 		Recovery: RecoveryRerun, Source: SourceMCP, Idempotent: new(false), Default: true, Retry: Retry{1, 2, 3, 4},
 		Interruptible: true, Approval: ApprovalManual, MinTrust: "privileged",
@@ -61,7 +61,7 @@ func TestRefusedCapabilities(t *testing.T) {
 	}
 }
 
-func TestOnlyToolsThatChangeNothingStartEarly(t *testing.T) {
+func TestOnlyReadOnlyToolsStartEarly(t *testing.T) {
 	for _, s := range SideEffects {
 		if want := s == SideEffectNone || s == SideEffectRead; s.Early() != want {
 			t.Errorf("%s: Early() = %v, want %v", s, s.Early(), want)
@@ -80,9 +80,9 @@ func TestAcceptedPolicies(t *testing.T) {
 	}
 }
 
-// Each level is enough for itself and those below; what is not a level is
-// enough for a tool that demands nothing at most.
-func TestTrusts(t *testing.T) {
+// A trust level satisfies itself and the levels below. An unknown level satisfies only a tool
+// that demands none.
+func TestTrustLevels(t *testing.T) {
 	for need, min := range TrustLevels {
 		c := Capability{MinTrust: min}
 		for have, level := range TrustLevels {

@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// The vectors are for others, too, who compute digests of the same calls.
+// Other implementations can use the vectors to check their digests.
 func TestDigestVectors(t *testing.T) {
 	const file = "testdata/digests.txt"
 	text, err := os.ReadFile(file)

@@ -30,7 +30,7 @@ func ExampleNew() {
 	// Output: {"type":"object","properties":{"numbers":{"type":"array","description":"what to add up","minItems":1,"items":{"type":"number"}}},"required":["numbers"],"additionalProperties":false}
 }
 
-// A function that takes something else than an object is no tool.
+// A function whose argument is not an object is refused.
 func ExampleNew_refused() {
 	_, err := tool.New(tool.Capability{Name: "math.double"},
 		func(_ context.Context, _ tool.Job, in int) (int, error) { return 2 * in, nil })

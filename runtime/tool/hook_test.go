@@ -12,7 +12,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// says is a hook that gives the same verdict each time, and notes what it saw.
+// says returns a hook that always returns v and records its arguments in saw.
 func says(name string, v HookDecision, saw *[]string) Hook {
 	return Hook{name, func(_ context.Context, c *HookCall) (HookDecision, error) {
 		*saw = append(*saw, name+" "+string(c.Arguments))
@@ -20,7 +20,7 @@ func says(name string, v HookDecision, saw *[]string) Hook {
 	}}
 }
 
-// when is a hook that gives a verdict for arguments.
+// when returns a hook that returns v for the arguments args, and no decision for others.
 func when(name, args string, v HookDecision) Hook {
 	return Hook{name, func(_ context.Context, c *HookCall) (HookDecision, error) {
 		if string(c.Arguments) == args {
@@ -93,7 +93,7 @@ func TestHooks(t *testing.T) {
 	}
 }
 
-// A snapshot keeps the hooks that it was made with; a new one has the new ones.
+// A snapshot retains its hooks; a new snapshot has the new hooks.
 func TestHooksArePartOfTheCatalogue(t *testing.T) {
 	c := NewCatalog(registry(t, Capability{Name: "a"}), nil)
 	overlay, _ := ParseOverlay(Overlay{IncludeBase: true, Hide: []string{"b"}})
@@ -112,8 +112,8 @@ func TestHooksArePartOfTheCatalogue(t *testing.T) {
 	}
 }
 
-// A hook that waits for what never comes is not waited for.
-func TestHooksOfAJobThatEnds(t *testing.T) {
+// A hook that blocks does not delay the end of its job.
+func TestBlockedHookEndsWithJob(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	slow := Hook{"slow", func(ctx context.Context, _ *HookCall) (HookDecision, error) {
 		cancel(arcp.Errorf(arcp.CodeTimeout, "out of time"))
@@ -126,8 +126,8 @@ func TestHooksOfAJobThatEnds(t *testing.T) {
 	}
 }
 
-// A hook that takes too long denies, whatever it says then.
-func TestHooksOutOfTime(t *testing.T) {
+// A hook that exceeds its time limit denies, whatever it returns later.
+func TestHookTimeoutDenies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for why, slow := range map[string]Hook{
 			"it heeds its context": {"slow", func(ctx context.Context, _ *HookCall) (HookDecision, error) {

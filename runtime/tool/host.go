@@ -10,10 +10,10 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool/access"
 )
 
-// Host carries out what the methods of a Job ask for; their comments say what each
-// has to do. The engine is the Host of jobs in its process, package toolworker of
-// jobs that a worker runs, and package tooltest of tools under test. Job has checked
-// the arguments. Many goroutines may call the methods.
+// Host implements the methods of a Job; the comments of these methods specify it. The engine
+// is the Host of jobs in its process, package toolworker of jobs in a worker, and package
+// tooltest of tools under test. Job has checked the arguments. Many goroutines may call the
+// methods.
 type Host interface {
 	ID() arcp.JobID
 	Attempt() uint32
@@ -53,9 +53,9 @@ type Host interface {
 	Failed(err error)
 }
 
-// ErrLost ends an attempt with an unknown outcome, because the program that made it
-// is gone. Its job follows the tool's recovery: another attempt, or ABORTED. It may
-// be wrapped: the text says what was lost.
+// ErrLost ends an attempt with an unknown outcome, because the program that made it is gone.
+// The job follows the tool's recovery: another attempt, or ABORTED. A wrapping error may
+// describe the loss.
 var ErrLost = errors.New("the attempt is lost")
 
 // AttemptInfo holds the conditions of an attempt.

@@ -188,15 +188,14 @@ func (j Job) Permissions() Permissions { return Permissions(j) }
 // Resources returns the part of the job that leases things outside of the runtime.
 func (j Job) Resources() Resources { return Resources(j) }
 
-// Authority checks what a job may do and spends its budget.
+// Authority checks the authority of a job and spends its budget.
 type Authority struct{ host Host }
 
-// Allow reports whether the job may do something now; target is a path, a URL, a
-// name, or what the namespace, or the permission of that name, is about. A tool
-// calls it before every operation that needs authority; Files and Fetcher do so
-// themselves. An operation is allowed by the job's lease or by a permission lease.
-// Errors, in this order: LEASE_EXPIRED, which also ends the job; PERMISSION_DENIED;
-// BUDGET_EXHAUSTED.
+// Allow reports whether the job may perform an operation now. target is a path, a URL, a name,
+// or the target of the permission called namespace. A tool calls Allow before every operation
+// that needs authority; Files and Fetcher do so themselves. An operation is allowed by the
+// job's lease or by a permission lease. Errors, in this order: LEASE_EXPIRED, which also ends
+// the job; PERMISSION_DENIED; BUDGET_EXHAUSTED.
 func (a Authority) Allow(namespace, target string) error { return a.host.Allow(namespace, target) }
 
 // UseModel is Allow of a model. The server's policy decides for jobs whose lease does
@@ -242,9 +241,9 @@ func (p Permissions) Extend(ctx context.Context, id arcp.LeaseID, more time.Dura
 	return p.host.Extend(ctx, id, more)
 }
 
-// Resources takes leases on things that a tool makes outside of the runtime. The
-// runtime cleans up what is leased when the lease ends: also when the tool never
-// does, its session ends, or the runtime is killed.
+// Resources acquires leases on things that a tool makes outside of the runtime. The runtime
+// cleans up a leased thing when its lease ends, also if the tool never does, its session ends,
+// or the runtime is killed.
 type Resources struct{ host Host }
 
 // Lease takes a lease in the name of the job's principal and session, or refreshes

@@ -15,7 +15,7 @@ type silentHost struct {
 
 func (h *silentHost) Failed(err error) { h.failures = append(h.failures, err) }
 
-// raw returns a tool that does what fn says.
+// raw returns a tool with the function fn.
 func raw(t testing.TB, c Capability, fn Func) *Tool {
 	t.Helper()
 	if c.Name == "" {

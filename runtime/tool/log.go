@@ -32,7 +32,7 @@ type groupedAttr struct {
 	attr   slog.Attr
 }
 
-// Enabled accepts every level: clients select what they read.
+// Enabled accepts every level: clients filter by level.
 func (h *logHandler) Enabled(context.Context, slog.Level) bool { return true }
 
 func (h *logHandler) WithGroup(name string) slog.Handler {

@@ -130,7 +130,7 @@ func (m *model) resolve(list []*Tool, ref string) *Tool {
 	return nil
 }
 
-// modelNames are few, so that they meet.
+// modelNames are few, so that operations collide.
 var modelNames = []string{"a", "b", "c", "tools.x", "tools.y"}
 
 func modelRefs() (refs []string) {
@@ -140,9 +140,9 @@ func modelRefs() (refs []string) {
 	return refs
 }
 
-// Whatever is registered, replaced, removed, overlaid and hidden, in whatever
-// order: the catalogue is what the model says, in all that it can be asked for, and
-// one that was composed earlier stays as it was.
+// After any sequence of registrations, replacements, removals, overlays and hidden tools,
+// every query of the catalogue returns the model's answer. A snapshot that was composed
+// earlier does not change.
 func TestCatalogueFollowsTheModel(t *testing.T) {
 	var pool []*Tool
 	for _, name := range modelNames {
@@ -266,7 +266,7 @@ func checkAgainstModel(rt *rapid.T, m *model, l *Overlay, s *Snapshot, rank int)
 	}
 }
 
-// near reports whether there is a name that a hint may name.
+// near reports whether a hint may suggest an existing name.
 func (m *model) near(list []*Tool, name string, rank int) bool {
 	return slices.ContainsFunc(agentsOf(list, rank), func(a arcp.Agent) bool { return levenshtein.ComputeDistance(name, a.Name) <= min(len(name)/3, 3) })
 }

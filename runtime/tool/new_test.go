@@ -120,7 +120,7 @@ func TestRawInAndOut(t *testing.T) {
 }
 
 // A tool may keep its arguments.
-func TestRawArgumentsAreTheToolsOwn(t *testing.T) {
+func TestToolOwnsRawArguments(t *testing.T) {
 	var kept []arcp.Raw
 	tool := MustNew(Capability{Name: "t"}, func(_ context.Context, _ Job, in arcp.Raw) (int, error) {
 		kept = append(kept, in)
@@ -142,7 +142,7 @@ func TestResultThatCannotBeEncoded(t *testing.T) {
 	wantError(t, "NaN", err, arcp.CodeInternal, "the tool's result cannot be encoded")
 }
 
-func TestOwnSchemasWin(t *testing.T) {
+func TestExplicitSchemasOverrideDerived(t *testing.T) {
 	c := Capability{Name: "t", InputSchema: arcp.Raw(`{"required":["x"]}`), OutputSchema: arcp.Raw(`{"maximum":1}`)}
 	tool := MustNew(c, func(_ context.Context, _ Job, in map[string]int) (int, error) { return in["x"], nil })
 	if diff := cmp.Diff(c.InputSchema, tool.InputSchema); diff != "" {
@@ -154,7 +154,7 @@ func TestOwnSchemasWin(t *testing.T) {
 	wantError(t, "output", err, arcp.CodeInternal, "the tool's result breaks its output schema: the result must be at most 1")
 }
 
-func TestToolsThatCannotBeMade(t *testing.T) {
+func TestNewErrors(t *testing.T) {
 	type in = struct{}
 	ok := func(context.Context, Job, in) (int, error) { return 1, nil }
 	for why, newTool := range map[string]func() (*Tool, error){

@@ -91,7 +91,7 @@ func (r *Registry) HasReservedPrefix(name string) bool {
 	return slices.ContainsFunc(r.prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// Replace replaces all tools of a source in one step. The errors are those of Register, a
+// Replace replaces all tools of a source in one step. The errors are the errors of Register, a
 // *TakenError for a conflict; they change nothing. The name of the source is not empty.
 func (r *Registry) Replace(source string, tools []*Tool) error {
 	for _, t := range tools {
@@ -133,8 +133,8 @@ type Delta struct {
 }
 
 // Apply applies a delta if the registry has its generation. Otherwise the error is
-// FAILED_PRECONDITION with details {expected, actual}; the other errors are those of
-// Replace. An error changes nothing.
+// FAILED_PRECONDITION with details {expected, actual}. Replace lists the other errors. An
+// error changes nothing.
 func (r *Registry) Apply(d Delta) error {
 	for _, t := range d.Put {
 		if err := unreserved(t); err != nil {

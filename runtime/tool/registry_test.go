@@ -166,7 +166,7 @@ func TestRegisterWhileResolving(t *testing.T) {
 	}
 }
 
-func TestReplaceIsOneStep(t *testing.T) {
+func TestReplaceIsAtomic(t *testing.T) {
 	r := NewRegistry()
 	named := func(name, version string) *Tool {
 		t.Helper()

@@ -25,7 +25,7 @@ type Call struct {
 	// child of an earlier attempt. It must not block.
 	Made func(child arcp.JobID)
 
-	Detach   bool // the child goes on after the end of the job
+	Detach   bool // the child continues after the end of the job
 	Delegate bool // delegate to an agent: this needs agent.delegate of its name in place of tool.call
 }
 

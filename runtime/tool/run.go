@@ -10,8 +10,8 @@ import (
 	"github.com/arcpd/arcpd/internal/clip"
 )
 
-// MaxDepth bounds the nesting of results and of emitted data. The envelope and the payload
-// add two levels to those of a frame.
+// MaxDepth bounds the nesting of results and of emitted data. The envelope and the payload of
+// a frame add two levels.
 const MaxDepth = arcp.MaxDepth - 2
 
 // Bounds of a tool's error on the wire.

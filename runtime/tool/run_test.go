@@ -18,7 +18,7 @@ func failing(t *testing.T, err error) *Tool {
 	return raw(t, Capability{}, func(context.Context, Job, arcp.Raw) (arcp.Raw, error) { return nil, err })
 }
 
-func TestErrorsOfTools(t *testing.T) {
+func TestToolErrors(t *testing.T) {
 	ended := func(cause error) context.Context {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(cause)
@@ -81,7 +81,7 @@ func TestErrorsOfTools(t *testing.T) {
 	}
 }
 
-func TestErrorsOfToolsAreCopied(t *testing.T) {
+func TestToolErrorsAreCopied(t *testing.T) {
 	shared := &arcp.Error{Code: "NO_CAT", Message: "a\xff", Cause: &arcp.Cause{Code: "X"}}
 	failing(t, shared).Run(t.Context(), Job{}, nil)
 	if want := (&arcp.Error{Code: "NO_CAT", Message: "a\xff", Cause: &arcp.Cause{Code: "X"}}); !cmp.Equal(shared, want) {
@@ -157,7 +157,7 @@ func TestResults(t *testing.T) {
 	wantError(t, "1", err, arcp.CodeInternal, "the tool's result breaks its output schema: the result must be an object, not a number")
 }
 
-func TestArgumentsReachTheToolAsTheyCame(t *testing.T) {
+func TestArgumentsAreUnchanged(t *testing.T) {
 	tool := raw(t, Capability{}, echo)
 	for _, c := range []struct{ args, want string }{
 		{"", `{}`}, {"null", `{}`}, {`{ "a":1e2, "b":"é" }`, `{ "a":1e2, "b":"é" }`}, {`[1]`, `[1]`},

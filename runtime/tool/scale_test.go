@@ -38,8 +38,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// A thousand sessions with overlays of their own share the ten thousand tools, and
-// a thousand generations of the base share what did not change.
+// A thousand sessions with different overlays share the ten thousand tools. A thousand
+// generations of the base share the unchanged parts.
 func TestCatalogueSharesItsMemory(t *testing.T) {
 	reg, tools := NewRegistry(), manyTools(t, 10_000)
 	if err := reg.Replace("many", tools); err != nil {
@@ -77,7 +77,7 @@ func TestCatalogueSharesItsMemory(t *testing.T) {
 }
 
 // The cache is bounded in number, and a snapshot owns nothing of its overlay.
-func TestCatalogueForgets(t *testing.T) {
+func TestCatalogueEvictsSnapshots(t *testing.T) {
 	reg := registry(t, Capability{Name: "a"})
 	cat := NewCatalog(reg, nil)
 	for _, l := range overlaysOf(t, maxSnapshots+100, 10_000) {
@@ -220,8 +220,7 @@ func BenchmarkCatalogue(b *testing.B) {
 	})
 }
 
-// BenchmarkRegister registers n tools one by one: what one costs must not grow with
-// how many there are.
+// BenchmarkRegister registers n tools one by one: the cost of one must not grow with n.
 func BenchmarkRegister(b *testing.B) {
 	for _, n := range []int{1000, 10_000, 40_000} {
 		tools := manyTools(b, n)

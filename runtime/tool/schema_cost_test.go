@@ -17,7 +17,7 @@ func many(n int, value func(i int) string) string {
 	return strings.Join(list, ",")
 }
 
-// A schema that would take long to compile is refused before.
+// A schema that is expensive to compile is refused in advance.
 func TestSchemaCost(t *testing.T) {
 	same := func(text string) func(int) string { return func(int) string { return text } }
 	for name, c := range map[string]struct{ schema, want string }{

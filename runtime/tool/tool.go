@@ -1,6 +1,5 @@
-// Package tool describes what jobs run. A Tool has a Capability, which the runtime
-// enforces and advertises, and a function. A Registry resolves agent references to
-// tools.
+// Package tool describes the tools that jobs run. A Tool has a Capability, which the runtime
+// enforces and advertises, and a function. A Registry resolves agent references to tools.
 //
 // # Writing a tool
 //
@@ -8,16 +7,16 @@
 //
 //	func(ctx context.Context, job tool.Job, in In) (Out, error)
 //
-// New derives the JSON Schemas from In and Out. The context ends when the job is
-// cancelled or out of time, and its cause says why. The Job emits events
-// ([Job.Logger], [Job.Progress]), asks people ([Job.Ask], [Job.Choose]), saves
-// checkpoints, calls other tools, and has three parts: [Job.Authority] checks the
-// lease and spends the budget, [Job.Permissions] asks for more than the lease allows,
-// [Job.Resources] leases things outside of the runtime.
+// New derives the JSON Schemas from In and Out. The context ends when the job is cancelled or
+// out of time, and its cause is the reason. The Job emits events ([Job.Logger],
+// [Job.Progress]), asks people ([Job.Ask], [Job.Choose]), saves checkpoints, and calls other
+// tools. It has three parts: [Job.Authority] checks the lease and spends the budget,
+// [Job.Permissions] asks for more than the lease allows, and [Job.Resources] leases things
+// outside of the runtime.
 //
-// The same function runs in the process of the runtime, in a worker (package
-// toolworker) and in a test without a runtime (package tooltest). A [Host] is the
-// other side of a Job: the engine, the worker or the test.
+// The same function runs in the process of the runtime, in a worker (package toolworker) and
+// in a test without a runtime (package tooltest). A [Host] is the other side of a Job: the
+// engine, the worker or the test.
 package tool
 
 import (

@@ -96,7 +96,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func TestLongPathsAreCut(t *testing.T) {
+func TestLongPathsAreTruncated(t *testing.T) {
 	err := order(t).Validate(arcp.Raw(`{"id":1,"` + strings.Repeat("é", 5000) + `":1}`))
 	if err == nil || len(err.Message) > 600 || len(err.Details) > 600 || !strings.Contains(err.Message, "é…") {
 		t.Errorf("error %v", err)
@@ -119,7 +119,7 @@ func TestRequestLimit(t *testing.T) {
 	}
 }
 
-func TestSchemasThatAllowEverythingCostNothing(t *testing.T) {
+func TestPermissiveSchemasAreFree(t *testing.T) {
 	for _, s := range []string{``, `{}`, `true`} {
 		if tool := raw(t, Capability{InputSchema: arcp.Raw(s)}, echo); tool.input != nil {
 			t.Errorf("schema %q is checked", s)

@@ -17,8 +17,8 @@ func doubling(n int) arcp.Raw {
 	return arcp.Raw(fmt.Sprintf(`{"$ref":"#/$defs/a0","$defs":{%s,"a%d":{"type":"integer"}}}`, strings.Join(defs, ","), n))
 }
 
-// variants is a tree whose nodes are one of k kinds: each level is looked at k
-// times.
+// variants returns the schema of a tree whose nodes are one of k kinds: validation checks each
+// level k times.
 func variants(k int) arcp.Raw {
 	kinds := make([]string, k)
 	for i := range k {
@@ -31,8 +31,8 @@ func tree(depth int) arcp.Raw {
 	return arcp.Raw(strings.Repeat(`{"op":"op0","args":[`, depth) + `{"op":"op0"}` + strings.Repeat(`]}`, depth))
 }
 
-// What would take too long is refused before it is tried; what is in use is not.
-func TestSchemasThatTakeLong(t *testing.T) {
+// Schemas whose validation would take too long are refused in advance; common schemas are not.
+func TestExpensiveSchemasAreRefused(t *testing.T) {
 	anyJSON := arcp.Raw(`{"anyOf":[{"type":["null","boolean","number","string"]},{"type":"array","items":{"$ref":"#"}},{"type":"object","additionalProperties":{"$ref":"#"}}]}`)
 	numbers := func(n int) arcp.Raw { return arcp.Raw("[" + strings.Repeat("1,", n-1) + "1]") }
 	for _, c := range []struct {

@@ -154,7 +154,7 @@ func (aw *ackWindow) sent(now time.Time, seq uint64, size int) {
 }
 
 // save stores the position at which the connection has ended, if the client does not
-// acknowledge. The session goes on there after a restart.
+// acknowledge. After a restart the session continues from it.
 func (aw *ackWindow) save() {
 	if n := aw.position.load(); !aw.acks && n != aw.c.row.Written {
 		aw.c.row.Written = n

@@ -80,8 +80,8 @@ type toolsChanged struct {
 	More       int      `json:"more,omitzero"` // names that are left out
 }
 
-// announce tells the client what has changed in its catalogue since it was last told. A client
-// that does not read is told later, of all changes at once.
+// announce sends the client the changes of its catalogue since the last announcement. While
+// the client does not read, changes are collected into one later announcement.
 func (t *catalogue) announce(now time.Time) {
 	if !t.stale || t.shown == nil || t.c.ending.close != nil || t.c.m.Phase() != machine.Accepted {
 		return

@@ -73,7 +73,8 @@ func (p *principal) request(info transport.Info, now time.Time, q machine.Authen
 	return r
 }
 
-// peer returns a request without credentials: what the connection itself proves of the peer.
+// peer returns a request without credentials: it holds the local address, the peer's user id,
+// its certificates and its program.
 func (p *principal) peer(info transport.Info, now time.Time) auth.Request {
 	r := auth.Request{Local: info.Local, PeerUID: info.PeerUID, PeerCerts: info.PeerCerts, Now: now}
 	if p.program != nil {

@@ -14,8 +14,7 @@ func newInbox() *inbox {
 	return b
 }
 
-// The reader waits while as many frames are queued as may be, and goes on when the loop has
-// taken them.
+// The reader blocks while the inbox is full, and continues when the loop has taken the frames.
 func TestInboxBoundsFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newInbox()
@@ -66,7 +65,7 @@ func TestInboxCoalescesAcks(t *testing.T) {
 	}
 }
 
-// A closed inbox drops frames and keeps what was posted.
+// A closed inbox drops frames and retains posted functions.
 func TestInboxClose(t *testing.T) {
 	b := newInbox()
 	b.put(inbound{size: 1})

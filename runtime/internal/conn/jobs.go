@@ -152,7 +152,7 @@ func (c *conn) createCheckpoint(_ time.Time, env *arcp.Envelope, p *arcp.Checkpo
 	return nil
 }
 
-// restoreCheckpoint makes a job, or a new one like it, go on from a checkpoint.
+// restoreCheckpoint continues a job, or a new job like it, from a checkpoint.
 func (c *conn) restoreCheckpoint(_ time.Time, env *arcp.Envelope, p *arcp.CheckpointRestorePayload) error {
 	c.pending.add()
 	c.srv.opts.Engine.RestoreCheckpoint(c.submit(env), p)

@@ -36,7 +36,7 @@ func (k *keepalive) begin(c *conn, now time.Time) {
 	}
 }
 
-// advance pings the peer when it is due, or ends the connection. The session and its jobs go on.
+// advance sends a due ping, or ends the connection. The session and its jobs continue.
 func (k *keepalive) advance(c *conn, now time.Time) {
 	if k.due.IsZero() || now.Before(k.due) {
 		return

@@ -36,8 +36,8 @@ func endSessions(ctx context.Context, d *session.Directory, wanted func(principa
 	}
 }
 
-// ownTools begin the names of the tools that a program calls for itself, to register what
-// it executes. All others it calls for a job that it does, with the authority of the job.
+// ownTools is the prefix of the tools that a program calls without a job, to register its
+// tools. It calls all other tools for a job, with the authority of the job.
 const ownTools = "host."
 
 // refuse refuses a job that a program submits for itself. A nil Program refuses none.

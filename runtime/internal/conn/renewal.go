@@ -20,7 +20,7 @@ type renewal struct {
 	tokenPending bool           // the end of the earlier tokens is being stored; no frame is handled
 }
 
-// authenticate judges a new credential. The session goes on meanwhile.
+// authenticate verifies a new credential. The session continues meanwhile.
 func (rn *renewal) authenticate(now time.Time, q machine.Reauthenticate) {
 	if q.Scheme == "" {
 		q.Scheme = rn.c.principal.identity.Scheme

@@ -51,8 +51,8 @@ func TestEachServedTypeHasOneHandler(t *testing.T) {
 	}
 }
 
-// handling is a connection whose handlers are called without a runtime: messages that need one
-// make the test panic.
+// handling returns a connection whose handlers run without a runtime: a message that needs one
+// makes the test panic.
 func handling(features ...arcp.Feature) *conn {
 	srv := &Server{opts: Options{Metrics: metrics.New(prometheus.NewRegistry(), "test")}}
 	c := &conn{srv: srv, id: "sess_own", m: machine.New(time.Time{}, new(machine.Config), "sess_own"), row: store.Session{Negotiated: features}}
@@ -139,8 +139,8 @@ func TestSubmitPayload(t *testing.T) {
 	}
 }
 
-// TestRefusals plays testdata/refusals.txt: messages that are refused because of what they say,
-// and the answers. A line is: id, type, members of the envelope, payload.
+// TestRefusals plays testdata/refusals.txt: messages that are refused for their content, and
+// the answers. A line is: id, type, members of the envelope, payload.
 func TestRefusals(t *testing.T) {
 	const file = "testdata/refusals.txt"
 	text, err := os.ReadFile(file)

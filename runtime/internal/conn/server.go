@@ -57,7 +57,7 @@ type Server struct {
 	serving  sync.WaitGroup
 }
 
-// Options of a Server. The durations and bounds are those of runtime.Config.
+// Options of a Server. runtime.Config documents the durations and bounds.
 type Options struct {
 	Store     store.Store
 	Auth      *auth.Set
@@ -119,8 +119,8 @@ func NewServer(o Options) *Server {
 // Gate returns the gate that enforces Limits.Connections.
 func (s *Server) Gate() *transport.Gate { return s.gate }
 
-// SetLimits changes the limits. Sessions over a new one go on; the rate applies to
-// connections that come later.
+// SetLimits changes the limits. Sessions above a new limit continue; the rate applies to later
+// connections.
 func (s *Server) SetLimits(l Limits) {
 	s.mu.Lock()
 	s.limits = l

@@ -313,8 +313,8 @@ func (s *subscriptions) pullOne(now time.Time, f *subscription, room int) (more 
 	return false, nil
 }
 
-// passDeleted makes a subscription go on after the events of jobs that were deleted. It returns
-// err if the events are missing for another reason.
+// passDeleted moves a subscription past the events of deleted jobs. The subscription fails
+// with err if the events are missing for another reason.
 func (s *subscriptions) passDeleted(f *subscription, err error) error {
 	gone, ok := errors.AsType[*store.TrimmedError](err)
 	if !ok {
@@ -339,8 +339,8 @@ func (s *subscriptions) passDeleted(f *subscription, err error) error {
 	return nil
 }
 
-// block reports whether an event needs something of the store, and reads it. The subscription
-// goes on with the event when it is read.
+// block reports whether an event needs data from the store, and reads that data. The
+// subscription continues with the event after the read.
 func (s *subscriptions) block(f *subscription, item *eventlog.Item) bool {
 	if item.Event == f.ready || s.hides(item.Event.Type) {
 		return false

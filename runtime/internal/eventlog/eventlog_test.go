@@ -15,7 +15,7 @@ import (
 
 // An answer posted by the done callback of a write comes after all earlier events and
 // before the events of the write.
-func TestPostHasItsPlace(t *testing.T) {
+func TestPostKeepsOrder(t *testing.T) {
 	r := newFixture(t, Options{})
 	c := r.session("sess_1")
 	r.job("job_1", "sess_1")
@@ -83,8 +83,8 @@ func TestAnswerOvertakesTheStore(t *testing.T) {
 	r.wantItems("a lagging cursor", c, "now", "3", "4", "5")
 }
 
-// A cursor that lags reads the store, then goes on from memory, with the answers in order.
-func TestLaggingCursorComesBack(t *testing.T) {
+// A cursor that lags reads the store, then continues from memory, with the answers in order.
+func TestLaggingCursorCatchesUp(t *testing.T) {
 	r := newFixture(t, Options{TailBytes: 2000})
 	c := r.session("sess_1")
 	r.job("job_1", "sess_1")
@@ -571,7 +571,7 @@ func TestClose(t *testing.T) {
 	if _, err := r.Commit(context.Background(), logs("job_1", "a")); !errors.Is(err, ErrClosed) {
 		t.Errorf("Commit after Close = %v, want ErrClosed", err)
 	}
-	r.Append(logs("job_1", "a"), nil) // nobody wants to know
+	r.Append(logs("job_1", "a"), nil) // without a callback
 	r.Close()                         // again
 }
 

@@ -30,7 +30,7 @@ func TestAttachFeed(t *testing.T) {
 	r.Log.store = silent{r.st, t}
 	gate := make(chan struct{})
 	r.st.set(func() { r.st.gate = gate })
-	r.Append(&store.Write{NoSync: true}, nil) // what follows waits for it, and is one commit
+	r.Append(&store.Write{NoSync: true}, nil) // the writes behind this one become one commit
 	cursors, lasts := make(chan *Cursor, 2), make(chan uint64, 2)
 	attach := func(after uint64) {
 		r.AttachFeed("alice", after, Loop{Wake: nop, Go: func(f func()) { f() }}, func(c *Cursor, last uint64) { cursors <- c; lasts <- last })

@@ -77,7 +77,7 @@ func TestBacklogOverRestarts(t *testing.T) {
 }
 
 // A history past the bound is trimmed while it is measured, before its end is reached.
-func TestBacklogIsCutWhileItIsMeasured(t *testing.T) {
+func TestTrimDuringMeasure(t *testing.T) {
 	const limit = 100_000
 	r := newFixture(t, Options{})
 	r.session("sess_1")
@@ -162,7 +162,7 @@ func TestMeasureInTraffic(t *testing.T) {
 
 // A session whose history cannot be read does not delay the others, and a session that
 // has ended is skipped.
-func TestMeasureGoesOn(t *testing.T) {
+func TestMeasureSkipsFailedSessions(t *testing.T) {
 	const limit = 10_000
 	r := newFixture(t, Options{})
 	for i := range 3 {

@@ -18,7 +18,7 @@ type world struct {
 	*fixture
 	sessions []arcp.SessionID
 	cursors  map[arcp.SessionID]*Cursor
-	want     map[arcp.SessionID][]Item // what its cursor has still to hand out, answers posted in their places
+	want     map[arcp.SessionID][]Item // items its cursor has not yet delivered, with the posted answers in order
 	urgent   map[arcp.SessionID][]any  // answers that overtake
 	last     map[arcp.SessionID]uint64 // last number
 	n        int

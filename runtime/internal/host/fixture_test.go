@@ -12,7 +12,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/mem"
 )
 
-// fixture is a host on a store, with the sessions there are.
+// fixture is a host with a store and a set of live sessions.
 type fixture struct {
 	*Host
 	st  store.Store
@@ -35,7 +35,7 @@ func newRig(t testing.TB) *fixture {
 	return r
 }
 
-// restart makes another host of what is in the store.
+// restart makes a new host and loads the agents from the store.
 func (r *fixture) restart(t testing.TB) {
 	t.Helper()
 	r.counts, r.released = map[Status]int{}, map[string]int{}
@@ -50,7 +50,7 @@ func (r *fixture) restart(t testing.TB) {
 	}
 }
 
-// settle waits until what was emitted is there.
+// settle waits until all emitted events are delivered.
 func (r *fixture) settle(t testing.TB) {
 	t.Helper()
 	if _, err := r.log.Commit(t.Context(), &store.Write{NoSync: true}); err != nil {
@@ -70,7 +70,7 @@ func (r *fixture) end(id arcp.SessionID) {
 	r.gone[id] = true
 }
 
-// counted is how many agents there are of each status, as Count was told.
+// counted returns the number of agents by status, from the calls of Count.
 func (r *fixture) counted() map[Status]int {
 	r.Host.mu.Lock()
 	defer r.Host.mu.Unlock()

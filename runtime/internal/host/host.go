@@ -20,7 +20,7 @@ const (
 	maxOfSession   = 1000      // agents: a program that makes them in a loop is found out
 	maxOfPrincipal = 2000      // agents: all are in memory, and in every snapshot
 	maxBytes       = 8 << 20   // of the rows of a principal's agents when they are registered
-	maxAllBytes    = 256 << 20 // of everybody's
+	maxAllBytes    = 256 << 20 // of all principals
 )
 
 // Options of a Host.
@@ -193,7 +193,7 @@ func (h *Host) join(ctx context.Context, name string, d *decision, w *store.Writ
 		}
 		unlock()
 		if d.next != nil && err == nil && d.next.EndedAt.IsZero() && !h.opts.Lives(d.next.Session) { // the session has ended meanwhile, without this agent
-			go h.EndSession(context.Background(), d.next.Session) //nolint:errcheck // Sweep does what fails
+			go h.EndSession(context.Background(), d.next.Session) //nolint:errcheck // Sweep ends the remaining agents
 		}
 	}})
 	return true

@@ -15,8 +15,8 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Of many sessions that want one agent, in two processes on one store, one has
-// it; the others are told who it belongs to, not that something went wrong.
+// Many sessions, on two hosts with one store, register the same agent. One succeeds; the
+// errors of the others name the owner.
 func TestOneOwner(t *testing.T) {
 	const sessions = 32
 	r := newRig(t)
@@ -99,7 +99,7 @@ func TestClaims(t *testing.T) {
 }
 
 // An agent that comes to be while its session ends is stopped, too.
-func TestRegisteredTooLate(t *testing.T) {
+func TestRegisterAfterSessionEnd(t *testing.T) {
 	r := newRig(t)
 	_, err := r.Register(t.Context(), Agent{ID: "x", Name: "x", Kind: "k", Principal: "alice", Session: "sess_1"}, func(_, _ *Agent) (func(bool), *arcp.Error) {
 		r.end("sess_1")
@@ -114,9 +114,9 @@ func TestRegisteredTooLate(t *testing.T) {
 	}
 }
 
-// What an agent executed is given back before somebody else takes it over, also
-// if the end of its session was not noticed.
-func TestTakenOverUnnoticed(t *testing.T) {
+// The agent of an ended session is released before another session takes it over, also if the
+// end of the session was not noticed.
+func TestTakeoverReleasesOldAgent(t *testing.T) {
 	r := newRig(t)
 	a := Agent{ID: "x", Name: "x", Kind: "k", Principal: "alice", Session: "sess_1", Executes: []string{"build@1"}}
 	if _, err := r.Register(t.Context(), a, nil); err != nil {
@@ -198,9 +198,9 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// However many principals come and go, their agents take no more than a bound:
-// those that have been without a session for longest make way for others.
-func TestAgentsOfEverybodyAreBounded(t *testing.T) {
+// The agents of all principals are bounded: agents without a session are evicted, the oldest
+// first.
+func TestAllAgentsAreBounded(t *testing.T) {
 	r := newRig(t)
 	register := func(p string) error {
 		a := Agent{ID: "x", Name: "x", Kind: "k", Principal: p, Session: arcp.SessionID("sess_" + p)}
@@ -225,8 +225,8 @@ func TestAgentsOfEverybodyAreBounded(t *testing.T) {
 	}
 }
 
-// Between a snapshot and what follows nothing is missed and nothing comes twice,
-// whoever emits meanwhile; what is skipped is counted.
+// Between a snapshot and the following events no event is missing or repeated, with concurrent
+// emitters. Skipped events are counted.
 func TestSnapshotThenLive(t *testing.T) {
 	const emitters, each, watchers = 8, 400, 24
 	r := newRig(t)
@@ -288,8 +288,8 @@ func TestSnapshotThenLive(t *testing.T) {
 	watch.Wait()
 }
 
-// A subscriber that does not read costs nobody anything, and is told what it has
-// missed; it does not keep more than the ring.
+// A subscriber that does not read slows down no emitter and retains at most the ring. Next
+// returns the number of events it has missed.
 func TestSubscriberFallsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -372,8 +372,7 @@ func TestRingIsBounded(t *testing.T) {
 	}
 }
 
-// What nobody looks at is forgotten with the last session of its principal; not
-// under somebody who does.
+// The ring of a principal is dropped with its last session, unless it has a subscriber.
 func TestIdleRingsAreDropped(t *testing.T) {
 	r := newRig(t)
 	here := map[string]bool{"alice": true}

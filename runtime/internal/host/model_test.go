@@ -12,7 +12,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// model is what there is, in the plainest words.
+// model holds the expected agents, ended sessions and number of events.
 type model struct {
 	agents map[string]*modelAgent // by principal and id
 	gone   map[arcp.SessionID]bool
@@ -26,7 +26,7 @@ type modelAgent struct {
 	task                string
 }
 
-// mirror is what somebody knows who has only watched.
+// mirror holds the agents as a subscriber knows them from a snapshot and events.
 type mirror struct {
 	sub    *Subscription
 	agents map[string]Agent
@@ -56,8 +56,8 @@ func (m *mirror) catchUp(t *rapid.T, h *Host, upTo int) {
 
 var modelSessions = map[arcp.SessionID]string{"sess_a1": "alice", "sess_a2": "alice", "sess_a3": "alice", "sess_b1": "bob/../alice"}
 
-// Whoever owns an agent and nobody else changes it, whatever happens in between;
-// and who has only watched knows what there is.
+// In any sequence of operations only the owner of an agent can change it, and the mirror of a
+// subscriber equals the model.
 func TestOwnershipModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		r := newRig(t)
@@ -91,7 +91,7 @@ func TestOwnershipModel(t *testing.T) {
 			"register": func(rt *rapid.T) {
 				s, id, name := session.Draw(rt, "session"), id.Draw(rt, "id"), rapid.SampledFrom([]string{"n", "m"}).Draw(rt, "name")
 				if m.gone[s] {
-					return // nobody calls for it any more
+					return // an ended session makes no calls
 				}
 				p := modelSessions[s]
 				key := p + "\x00" + id

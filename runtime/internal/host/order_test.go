@@ -12,9 +12,9 @@ import (
 
 var eventID = regexp.MustCompile(eventPrefix + `[0-9A-Z]+`)
 
-// The ids of events ascend in the order of their commits, whoever emits them.
+// The ids of events of concurrent emitters ascend in the order of their commits.
 func TestIDsAscend(t *testing.T) {
-	const emitters, each = 8, 50 // no more than a ring has
+	const emitters, each = 8, 50 // fits into a ring
 	r := newRig(t)
 	var all sync.WaitGroup
 	for i := range emitters {

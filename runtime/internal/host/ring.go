@@ -11,7 +11,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// Kinds of events. Those of resources begin with "resource.".
+// Kinds of events. The kind of a resource event begins with "resource.".
 const (
 	AgentRegistered   = "agent.registered"
 	AgentUnregistered = "agent.unregistered"

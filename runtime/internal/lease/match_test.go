@@ -10,7 +10,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// naive says what a glob means, as directly as that can be written.
+// naive matches a glob by direct recursion.
 func naive(segs, target []string) bool {
 	if len(segs) == 0 {
 		return len(target) == 0
@@ -36,7 +36,7 @@ func naiveSegment(p, s string) bool {
 	return s != "" && s[0] == p[0] && naiveSegment(p[1:], s[1:])
 }
 
-// split is what a canonical path or name consists of.
+// split returns the segments of a canonical path or name.
 func split(s string) []string {
 	if s = strings.TrimPrefix(s, "/"); s == "" {
 		return nil
@@ -105,7 +105,7 @@ func (p *pattern) mustCover(t *rapid.T, namespace, s string) {
 	*p = q
 }
 
-func TestMatchingIsWhatItMeans(t *testing.T) {
+func TestMatchingEqualsNaiveMatching(t *testing.T) {
 	paths := newUniverse(formPath, append(words(3, 2, "/"), "/"))
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawGlob(t, true, 4)
@@ -154,8 +154,8 @@ func TestMatchingOfHosts(t *testing.T) {
 	})
 }
 
-// inclusionIs compares the answer with what a universe says that is large
-// enough to hold a counterexample, if there is one.
+// inclusionIs compares the answer with that of a search for a counterexample in u, which is
+// large enough to contain one.
 func inclusionIs(t *rapid.T, namespace, child string, parents []string, u universe) {
 	var c pattern
 	c.mustCover(t, namespace, child)

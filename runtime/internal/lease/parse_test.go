@@ -13,7 +13,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-func TestEverySpelling(t *testing.T) {
+func TestNamespaceSpellings(t *testing.T) {
 	spellings := map[string]string{"fs.write": "fs.write", "fs_write": "fs.write", "fs.read": "fs.read"}
 	maps.Copy(spellings, aliases)
 	for _, ns := range arcp.Namespaces {
@@ -156,7 +156,7 @@ func TestNoLeaseCoversNothing(t *testing.T) {
 	}
 }
 
-func TestWhatAChildMayHave(t *testing.T) {
+func TestChildLeases(t *testing.T) {
 	parent := parse(t, `{"fs.read":["/a/**"],"model.use":["m/*"],"cost.budget":["USD:5"],"expires_at":"2026-05-09T14:00:00Z"}`)
 	for _, c := range []struct {
 		why, child string

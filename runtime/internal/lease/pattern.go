@@ -37,8 +37,8 @@ type segment struct {
 //   - "*" matches any run of characters within a segment. "**" as a whole segment matches
 //     any number of segments, also none. Two stars beside other characters are one star.
 //     Every other character matches itself.
-//   - Slashes separate the segments of paths and names, dots those of hosts. A dot in a
-//     name is an ordinary character: "fs.*" covers "fs.read.all".
+//   - Slashes separate the segments of paths and names; dots separate the labels of
+//     hosts. A dot in a name is an ordinary character: "fs.*" covers "fs.read.all".
 //   - "*.example.com" covers hosts with one more label, "**.example.com" hosts with any
 //     number of more labels, also none. Stars never cover IP addresses. The default scheme
 //     is https, the default path "/".

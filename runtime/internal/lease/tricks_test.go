@@ -103,7 +103,7 @@ var tricks = func() (list []trick) {
 	return list
 }()
 
-func TestNoTrickPasses(t *testing.T) {
+func TestCanonicalRefusesTricks(t *testing.T) {
 	if len(tricks) < 150 {
 		t.Fatalf("only %d tricks", len(tricks))
 	}
@@ -117,7 +117,7 @@ func TestNoTrickPasses(t *testing.T) {
 	}
 }
 
-func TestWhatIsMeantPasses(t *testing.T) {
+func TestCanonicalAcceptsPlainTargets(t *testing.T) {
 	var list []trick
 	add := func(namespace, pattern string, targets ...string) {
 		list = append(list, tricksOf(namespace, pattern, targets...)...)

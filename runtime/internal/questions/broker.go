@@ -22,9 +22,9 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// Broker knows which questions are pending and which connected sessions can be asked. What
-// is stored of a question that a job asks, and which answer counts, is decided by the
-// engine. Its methods may be called by any goroutine.
+// Broker holds the pending questions and the connected sessions that can be asked. The engine
+// stores a job's question and decides which answer counts. The methods may be called by any
+// goroutine.
 type Broker struct {
 	opts  Options
 	offer func(job arcp.JobID, question string, to approval.Actor) // offers a question to one more session
@@ -69,8 +69,8 @@ func (b *Broker) Connect(offer func(job arcp.JobID, question string, to approval
 	b.offer = offer
 }
 
-// eachAsked calls f for the attached sessions that may be asked a question: those of its
-// principal and, for a gate, all that may give approvals.
+// eachAsked calls f for the attached sessions that may be asked a question: the sessions of
+// its principal and, for a gate, all sessions that may approve.
 func (b *Broker) eachAsked(q *approval.Row, f func(*approval.Actor)) {
 	if q.Kind != approval.Gate {
 		b.opts.Sessions.EachHuman(q.Principal, f)
@@ -191,8 +191,8 @@ func (b *Broker) wakeLocked(id string) {
 	delete(b.waiting, id)
 }
 
-// Changed returns a channel that is closed when a question is asked, changed or settled.
-// The caller calls stop when it waits no more.
+// Changed returns a channel that is closed when a question is asked, changed or resolved. The
+// caller calls stop when it no longer waits.
 func (b *Broker) Changed(id string) (c chan struct{}, stop func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -279,7 +279,7 @@ func (b *Broker) owned(session arcp.SessionID) (list []owned) {
 	return list
 }
 
-// Find returns a pending question by its id, or by that of its event.
+// Find returns a pending question by its id or the id of its event.
 func (b *Broker) Find(id string) (Question, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -147,8 +147,8 @@ func (b *Broker) Load(ctx context.Context) error {
 	})
 }
 
-// EndOverdue cancels the approvals of sessions that have ended, and expires those that nobody
-// has resolved in time.
+// EndOverdue cancels the approvals of sessions that have ended, and expires the approvals that
+// are unresolved at their deadline.
 func (b *Broker) EndOverdue(ctx context.Context, now time.Time) {
 	for _, q := range b.owned("") {
 		if b.opts.Sessions.Lives(q.session) && now.Before(q.expires) {

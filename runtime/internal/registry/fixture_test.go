@@ -24,7 +24,7 @@ type disk struct {
 	before func()             // run once, before the next commit
 	dies   int                // at which commit from now on; 0: none
 	late   bool               // it dies after that commit, not before
-	wrote  func(store.Record) // told of every record that was written
+	wrote  func(store.Record) // called for every written record
 	writes int                //
 }
 

@@ -48,7 +48,7 @@ type Holder struct {
 	Session   arcp.SessionID `json:"session_id,omitzero"` // its registry shows the lease
 	Job       arcp.JobID     `json:"job_id,omitzero"`     // the lease does not end before the job
 
-	// Authority is what the clean-up job may do. This package does not interpret it.
+	// Authority of the clean-up job. This package does not interpret it.
 	Authority arcp.Raw `json:"authority,omitzero"`
 }
 

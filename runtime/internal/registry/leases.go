@@ -280,8 +280,8 @@ func (t *leaseTable) show(ctx context.Context, now time.Time, l *Lease, s Status
 	}
 }
 
-// change replaces a lease of a principal by what with returns for it. A released lease stays
-// as it is.
+// change replaces a lease of a principal by the result of with. A released lease stays as it
+// is.
 func (t *leaseTable) change(ctx context.Context, principal string, id arcp.LeaseID, with func(Lease) (Lease, *arcp.Error)) (next Lease, err error) {
 	err = records.Retry(func() error {
 		old, err := t.read(ctx, principal, id)

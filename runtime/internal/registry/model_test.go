@@ -18,8 +18,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/pebble"
 )
 
-// world is the model: it sees every lease that is written, and says what must not
-// be. Whoever does something says first what it is, and at what time.
+// world is the model. It sees every written lease and checks the invariants. Each operation
+// first sets doing and at.
 type world struct {
 	*rapid.T
 	disk *disk
@@ -28,7 +28,7 @@ type world struct {
 
 	doing   string
 	at      time.Time
-	claim   *Lease                 // of who concludes
+	claim   *Lease                 // that is being concluded
 	last    map[arcp.LeaseID]Lease // as it was written last
 	success map[arcp.LeaseID]int
 	claims  []*leaseRow // of cleaners that have not come back
@@ -115,7 +115,7 @@ func (w *world) do(what string, at time.Time, f func(ctx context.Context) error)
 	}
 }
 
-// clock is the time as one of several machines has it.
+// clock returns the time of one of several machines with different clocks.
 func (w *world) clock() time.Time {
 	return w.now.Add(time.Duration(rapid.IntRange(-20, 20).Draw(w.T, "skew")) * time.Second)
 }
@@ -155,7 +155,7 @@ func (w *world) release() {
 	}
 }
 
-// scan claims what is due, or has it extended because it is named.
+// scan claims due leases, or extends them as named.
 func (w *world) scan() {
 	at, named := w.clock(), rapid.IntRange(0, 4).Draw(w.T, "named") == 0
 	due, _, err := w.book.due(context.Background(), at, "", 2)
@@ -182,7 +182,7 @@ func (w *world) scan() {
 	}
 }
 
-// conclude lets a cleaner come back, maybe after it was given up.
+// conclude finishes a clean-up, maybe after its claim has become stale.
 func (w *world) conclude() {
 	if len(w.claims) == 0 {
 		return
@@ -205,7 +205,7 @@ func (w *world) wait() {
 	w.now = w.now.Add(time.Duration(rapid.SampledFrom([]int{1, 20, 45, 299, 310, 4000}).Draw(w.T, "wait")) * time.Second)
 }
 
-// another has something else happen between what the next one reads and writes.
+// another runs another operation between the read and the write of the next one.
 func (w *world) another() {
 	other := rapid.SampledFrom([]func(){w.take, w.touch, w.release, w.scan, w.conclude}).Draw(w.T, "meanwhile")
 	w.disk.before = func() {
@@ -221,7 +221,7 @@ func (w *world) crash() {
 	w.disk.dies, w.disk.late = rapid.IntRange(1, 3).Draw(w.T, "commit"), rapid.Bool().Draw(w.T, "late")
 	w.step()
 	w.disk.dies, w.disk.before = 0, nil
-	w.boot() // cleaners of the process that has died come back all the same, as those of another would
+	w.boot() // the cleaners of the dead process still conclude, as those of another process would
 }
 
 func (w *world) step() {
@@ -324,9 +324,9 @@ func property(open func() (store.Store, error), steps int) func(*rapid.T) {
 	}
 }
 
-// Whatever clocks say, whoever dies, and whatever happens between reading and
-// writing: a success is recorded once, what is released is cleaned no more, what is
-// not over is not reaped, and what is over is not forgotten.
+// With any clock steps, crashes and concurrent operations: a success is recorded once, a
+// released lease is not cleaned up again, a lease is not reaped before its end, and an ended
+// lease is not forgotten.
 func TestScanProperties(t *testing.T) {
 	rapid.Check(t, property(func() (store.Store, error) { return mem.Open(mem.Options{}), nil }, 60))
 }

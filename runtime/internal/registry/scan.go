@@ -71,7 +71,7 @@ func (h Handlers) For(i *Identity) (Registration, bool) {
 // Bounds of a scan.
 const (
 	ScanLimit    = 64   // leases claimed by one scan
-	maxDue       = 5000 // due leases read by one scan, without those of principals over dueOfOne
+	maxDue       = 5000 // due leases read by one scan, without a principal's leases beyond dueOfOne
 	cleanAtOnce  = 4    // handlers that run at the same time
 	cleanOfOne   = 2    // handlers of one principal, so that slow ones do not delay other principals
 	dueOfOne     = 8    // leases of one principal in a scan of all, for the same reason
@@ -96,8 +96,8 @@ type Scanner struct {
 	// Fallback, if set, is called for leases without a handler.
 	Fallback Handler
 
-	// Named, if set, returns those of the due leases that jobs or questions still name. They
-	// are extended. In doubt it returns a lease.
+	// Named, if set, returns the due leases that jobs or questions still name; these are extended.
+	// In doubt it returns a lease.
 	Named func(ctx context.Context, due []Lease) (map[arcp.LeaseID]bool, error)
 
 	// Counted, if set, receives every claim and its result.
@@ -157,7 +157,7 @@ type Report struct {
 
 // Scan claims due leases and calls their handlers. It returns when all handlers have returned
 // or exceeded their time limit. When ctx ends, so do the contexts of the handlers; a later
-// scan tries again what they have not done.
+// scan retries the unfinished clean-ups.
 func (s *Scanner) Scan(ctx context.Context, r Request) (rep Report, err error) {
 	if r.Limit <= 0 || r.Limit > ScanLimit {
 		r.Limit = ScanLimit

@@ -26,7 +26,7 @@ func (r *fixture) scan(s *Scanner, q Request) Report {
 
 func gone(context.Context, Lease, int) error { return nil }
 
-func TestALeaseThatIsOverIsCleanedUpOnce(t *testing.T) {
+func TestEndedLeaseIsCleanedUpOnce(t *testing.T) {
 	r := newFixture(t)
 	at := r.take(alice, sandbox("at once", 0))
 	later := r.take(alice, sandbox("later", 60))
@@ -46,7 +46,7 @@ func TestALeaseThatIsOverIsCleanedUpOnce(t *testing.T) {
 	r.want("each once", strings.Join(cleaned, ",") == "at once1,later1", "%v", cleaned)
 }
 
-func TestAFailedCleanUpIsTriedAgainLater(t *testing.T) {
+func TestFailedCleanUpIsRetried(t *testing.T) {
 	r := newFixture(t)
 	l := r.take(alice, sandbox("x", 0))
 	s := r.scanner(func(context.Context, Lease, int) error { return errors.New("the cloud is closed") })
@@ -69,7 +69,7 @@ func TestAFailedCleanUpIsTriedAgainLater(t *testing.T) {
 	r.want("but taken again", again.ID == l.ID && again.State == Held && again.CleanupAttempts == 0 && again.LastError == "", "%+v", again)
 }
 
-func TestNobodyCanCleanUp(t *testing.T) {
+func TestNoHandler(t *testing.T) {
 	r := newFixture(t)
 	l := r.take(alice, LeaseRequest{Identity: Identity{"elsewhere", "vm", "7"}})
 	r.scan(r.scanner(gone), Request{})
@@ -85,8 +85,8 @@ func TestNobodyCanCleanUp(t *testing.T) {
 	r.want("a tool can", r.lease(l).State == Gone && by == "vm.delete", "%+v", r.lease(l))
 }
 
-// A cleaner that does not come back is given up; when it does it has lost.
-func TestAStaleCleaner(t *testing.T) {
+// A claim without a conclusion becomes stale. A late conclusion has no effect.
+func TestStaleCleaner(t *testing.T) {
 	r := newFixture(t)
 	l := r.take(alice, sandbox("x", 0))
 	claim := func() *leaseRow {
@@ -107,7 +107,7 @@ func TestAStaleCleaner(t *testing.T) {
 	r.wantCode("not by taking it again either", err, arcp.CodeFailedPrecondition)
 	r.after(StaleClaim - time.Second)
 	r.want("it has its time", claim() == nil, "it was claimed")
-	r.boot() // who has claimed it is gone
+	r.boot() // the claiming process is gone
 	r.after(time.Second)
 	second := claim()
 	r.want("then another one's turn has come", second != nil && second.Value.CleanupAttempts == 2, "%+v", second)
@@ -122,7 +122,7 @@ func TestAStaleCleaner(t *testing.T) {
 }
 
 // Its owner may let go of a thing while it is cleaned up.
-func TestReleasedWhileItIsCleanedUp(t *testing.T) {
+func TestReleaseDuringCleanUp(t *testing.T) {
 	r := newFixture(t)
 	l := r.take(alice, sandbox("x", 0))
 	rep := r.scan(r.scanner(func(ctx context.Context, l Lease, _ int) error {
@@ -133,7 +133,7 @@ func TestReleasedWhileItIsCleanedUp(t *testing.T) {
 	r.want("the owner was right", got.State == Gone && got.LastError == "" && rep.Failed == 0 && rep.Skipped == 1, "%+v, %+v", got, rep)
 }
 
-func TestWhatIsNamedIsNotReaped(t *testing.T) {
+func TestNamedLeaseIsNotReaped(t *testing.T) {
 	r := newFixture(t)
 	short, long := r.take(alice, sandbox("short", 0)), r.take(alice, sandbox("long", 4000))
 	r.after(4000 * time.Second)
@@ -154,9 +154,9 @@ func TestWhatIsNamedIsNotReaped(t *testing.T) {
 	r.want("without an answer nothing is reaped", err != nil && r.lease(long).State == Held, "%v", err)
 }
 
-// A clean-up that has failed is not made again while somebody names the thing: it may
-// be there as it was. One that may go on is, as it may have taken the thing away.
-func TestWhatIsNamedIsNotCleanedUpAgain(t *testing.T) {
+// A failed clean-up is not repeated while a job names the lease: the thing may still be
+// intact. A claimed clean-up is repeated, as it may have removed the thing.
+func TestNamedLeaseIsNotCleanedUpAgain(t *testing.T) {
 	r := newFixture(t)
 	l := r.take(alice, sandbox("x", 0))
 	fails := func(context.Context, Lease, int) error { return errors.New("no") }
@@ -186,7 +186,7 @@ func TestWhatIsNamedIsNotCleanedUpAgain(t *testing.T) {
 	r.want("it was being cleaned up", rep.Claimed == 1 && r.lease(l).CleanupAttempts == 3, "%+v", rep)
 }
 
-func TestAScanIsOfOnePrincipal(t *testing.T) {
+func TestScanOfOnePrincipal(t *testing.T) {
 	r := newFixture(t)
 	mine, other := r.take(alice, sandbox("mine", 0)), r.take(Holder{Principal: "bob"}, sandbox("other", 0))
 	s := r.scanner(gone)
@@ -197,7 +197,7 @@ func TestAScanIsOfOnePrincipal(t *testing.T) {
 	r.want("hers only", r.lease(mine).State == Gone && r.lease(other).State == Held, "%+v", r.lease(other))
 }
 
-func TestAScanIsBounded(t *testing.T) {
+func TestScanIsBounded(t *testing.T) {
 	r := newFixture(t)
 	for i := range ScanLimit + 5 {
 		r.take(Holder{Principal: "alice"}, sandbox(fmt.Sprint(i), 0))
@@ -210,8 +210,8 @@ func TestAScanIsBounded(t *testing.T) {
 	r.want("so many at once", rep.Claimed == ScanLimit-dueOfOne+5 && !rep.More, "%+v", rep)
 }
 
-// Who has many clean-ups that take long does not hold up another's.
-func TestAPrincipalHasItsTurns(t *testing.T) {
+// A principal with many slow clean-ups does not delay another principal's.
+func TestSlowCleanUpsDelayNoOtherPrincipal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t)
 		for i := range 20 {
@@ -236,9 +236,8 @@ func TestAPrincipalHasItsTurns(t *testing.T) {
 	})
 }
 
-// However many leases of one are due, those of another that are due later are
-// found.
-func TestManyLeasesOfOneHideNobodys(t *testing.T) {
+// A scan finds the leases of a principal behind any number of earlier due leases of another.
+func TestManyDueLeasesHideNoOthers(t *testing.T) {
 	r := newFixture(t)
 	for i := range maxDue + 1 {
 		r.take(Holder{Principal: "alice"}, sandbox(fmt.Sprint(i), 0))
@@ -253,8 +252,9 @@ func TestManyLeasesOfOneHideNobodys(t *testing.T) {
 	r.want("and in a scan of everybody's", r.lease(l).State == Gone && rep.Released == dueOfOne+1 && rep.More, "%+v, %+v", r.lease(l), rep)
 }
 
-// When it takes long to say who is named, somebody may be by then.
-func TestAnAnswerThatIsOldIsAskedForAgain(t *testing.T) {
+// An answer of Named that took longer than namedFor is outdated: the leases are left to the
+// next scan.
+func TestOutdatedNamedAnswerIsDropped(t *testing.T) {
 	r := newFixture(t)
 	l := r.take(alice, sandbox("x", 0))
 	s := r.scanner(gone)
@@ -289,7 +289,7 @@ func TestHandlersThatMisbehave(t *testing.T) {
 			case "0":
 				panic("no")
 			case "1":
-				<-release // whatever ctx says
+				<-release // ignores ctx
 			}
 			return nil
 		})
@@ -309,8 +309,9 @@ func TestHandlersThatMisbehave(t *testing.T) {
 	})
 }
 
-// A scan that is told to end ends its handlers; what they did not do is tried again.
-func TestAScanIsToldToEnd(t *testing.T) {
+// The end of a scan's context ends its handlers; the next scan retries the unfinished
+// clean-ups.
+func TestScanEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t)
 		l := r.take(alice, sandbox("x", 0))
@@ -327,8 +328,8 @@ func TestAScanIsToldToEnd(t *testing.T) {
 	})
 }
 
-// A row of another version, or one that is broken, costs the others nothing.
-func TestOddLeases(t *testing.T) {
+// A row of another version or a broken row does not affect other leases.
+func TestUnreadableLeases(t *testing.T) {
 	r := newFixture(t)
 	odd, fine := r.take(alice, sandbox("odd", 0)), r.take(alice, sandbox("fine", 0))
 	rec, err := r.disk.Get(t.Context(), leaseKey("alice", odd.ID))

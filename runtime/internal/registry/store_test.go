@@ -42,7 +42,7 @@ func TestRegisterIsAnUpsert(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoEntry(t *testing.T) {
+func TestInvalidEntries(t *testing.T) {
 	r := newFixture(t)
 	long := strings.Repeat("x", 16<<10)
 	for why, e := range map[string]Entry{
@@ -124,7 +124,7 @@ func TestEntriesAreListedNewestFirst(t *testing.T) {
 	r.want("of a kind and a status", slices.Equal(got, []string{"r6", "r4", "r0"}), "%v", got)
 }
 
-func TestASessionHasABoundedRegistry(t *testing.T) {
+func TestEntriesOfASessionAreBounded(t *testing.T) {
 	r := newFixture(t)
 	for i := range MaxEntries {
 		r.register(Entry{ResourceID: fmt.Sprint(i), Kind: "k"})
@@ -143,7 +143,7 @@ func TestASessionHasABoundedRegistry(t *testing.T) {
 	r.want("a lease is taken all the same", l.State == Held && r.lost == 1, "%+v; %d were not shown", l, r.lost)
 }
 
-// What a session had goes with it, in steps; its leases stay.
+// Sweep deletes the entries of ended sessions in steps; their leases stay.
 func TestSweep(t *testing.T) {
 	r := newFixture(t)
 	for i := range 10 {
@@ -173,7 +173,7 @@ func TestSweep(t *testing.T) {
 	r.want("and is shown no more", r.lost == 0 && len(r.keys(entryPrefix)) == 10, "%d, %v", r.lost, r.keys(entryPrefix))
 }
 
-func TestALeaseIsShownByTheRegistry(t *testing.T) {
+func TestRegistryShowsLease(t *testing.T) {
 	r := newFixture(t)
 	a := sandbox("x", 60)
 	l := r.take(alice, a)
@@ -202,7 +202,7 @@ func TestALeaseIsShownByTheRegistry(t *testing.T) {
 }
 
 // That the registry cannot be written costs the lease nothing.
-func TestARegistryErrorFailsNoLease(t *testing.T) {
+func TestRegistryErrorFailsNoLease(t *testing.T) {
 	r := newFixture(t)
 	r.disk.dies = 2
 	l := r.take(alice, sandbox("x", 60))
@@ -212,7 +212,7 @@ func TestARegistryErrorFailsNoLease(t *testing.T) {
 	r.want("it was never registered, and nobody minds", r.lost == 1, "%d", r.lost)
 }
 
-func TestWhatIsNoLease(t *testing.T) {
+func TestInvalidLeases(t *testing.T) {
 	r := newFixture(t)
 	for why, change := range map[string]func(*LeaseRequest){
 		"no provider":      func(a *LeaseRequest) { a.Provider = "" },
@@ -244,7 +244,7 @@ func TestWhatIsNoLease(t *testing.T) {
 	r.wantCode("but not what is not there", err, arcp.CodeNotFound)
 }
 
-// Identities are told apart however their parts are cut.
+// Identities with different parts differ, also if their concatenations are equal.
 func TestIdentitiesAreTheirParts(t *testing.T) {
 	seen := map[string]Identity{}
 	for _, i := range []Identity{{"a", "b", "c"}, {"ab", "", "c"}, {"a", "bc", ""}, {"", "ab", "c"}, {"a", "b:c", ""}, {"a", "1:b", "c"}, {"1:a", "b", "c"}} {
@@ -274,7 +274,7 @@ func TestLeasesAreListedNewestFirst(t *testing.T) {
 	r.want("everybody's", len(list("")) == 6, "%v", list(""))
 }
 
-// What was released is kept for a while, and deleted in steps.
+// Released leases are retained for a while and then deleted in steps.
 func TestForget(t *testing.T) {
 	r := newFixture(t)
 	for i := range 5 {
@@ -294,7 +294,7 @@ func TestForget(t *testing.T) {
 	r.want("but not what is held", r.lease(held).State == Held && len(r.keys(leasePrefix)) == 1, "%v", r.keys(leasePrefix))
 }
 
-func TestAPrincipalHasBoundedLeases(t *testing.T) {
+func TestLeasesOfAPrincipalAreBounded(t *testing.T) {
 	r := newFixture(t)
 	r.book.leaseTable.quota.n["alice"] = MaxLeases
 	_, err := r.book.Acquire(t.Context(), r.now, alice, sandbox("x", 60))
@@ -309,8 +309,8 @@ func TestWritesOfAFullStoreAreErrors(t *testing.T) {
 	r.want("it is no refusal", err == errCrash && len(r.book.leaseTable.quota.n) == 0, "%v, %v", err, r.book.leaseTable.quota.n)
 }
 
-// hasty is a committer whose callers want to end while it writes: it answers for
-// their context, as eventlog.Log does, and writes all the same.
+// hasty is a committer that cancels the caller's context during a write. Like eventlog.Log it
+// returns the context's error and completes the write.
 type hasty struct {
 	*disk
 	cancel context.CancelFunc
@@ -325,7 +325,8 @@ func (h *hasty) Commit(ctx context.Context, w *store.Write, done func(error)) er
 	return err
 }
 
-// What is counted is what is stored, also when who asked for it does not wait.
+// The counts equal the stored leases and entries, also when a caller stops waiting for its
+// write.
 func TestCountsOfCallersThatDoNotWait(t *testing.T) {
 	r := newFixture(t)
 	h := &hasty{disk: r.disk}

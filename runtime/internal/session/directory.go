@@ -63,7 +63,7 @@ func NewDirectory(o Options) *Directory {
 		owners: make(map[string]*owner), approvers: make(map[*Session]struct{})}}
 }
 
-// Connect sets the jobs of the sessions, and functions that end what belongs to a session. Each
+// Connect sets the jobs of the sessions, and functions that end the records of a session. Each
 // function stages its changes in the transaction of ctx, and may be called again. Connect is
 // called once, before anything is served.
 func (d *Directory) Connect(jobs Jobs, ending ...func(ctx context.Context, id arcp.SessionID) error) {

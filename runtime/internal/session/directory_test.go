@@ -67,7 +67,8 @@ func TestEndDetachedAfterAttach(t *testing.T) {
 	}
 }
 
-// The life of a session: what each step may follow, and what is counted.
+// The test walks the states of a session and checks which transitions are allowed and what is
+// counted.
 func TestLifecycle(t *testing.T) {
 	d, _ := newTestDirectory()
 	now := time.Now()
@@ -114,7 +115,7 @@ func TestLifecycle(t *testing.T) {
 	}
 }
 
-// Over a limit the session that has been detached for longest makes room.
+// At the limit a new session evicts the session that has been detached for longest.
 func TestLimits(t *testing.T) {
 	d, log := newTestDirectory()
 	now := time.Now()
@@ -141,9 +142,9 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// What ends with a session is staged in the one write of its end. After a conflict it is
-// read again.
-func TestEndIsOneWrite(t *testing.T) {
+// The changes that end a session's records are staged in the write that ends the session.
+// After a conflict the records are read again.
+func TestEndIsAtomic(t *testing.T) {
 	log := new(conflictingLog)
 	d := NewDirectory(Options{Log: log})
 	reads := 0
@@ -168,8 +169,8 @@ func TestEndIsOneWrite(t *testing.T) {
 	}
 }
 
-// The position of the connection that took over may be what was only written: an
-// acknowledgement that the one before it received does not make it count.
+// A new connection may start at a position that was only written, not acknowledged. An
+// acknowledgement on the superseded connection does not change that.
 func TestAcksOfASupersededConnectionAreIgnored(t *testing.T) {
 	d, _ := newTestDirectory()
 	before, after := &testConn{}, &testConn{}

@@ -99,7 +99,7 @@ func (d *Directory) writeEnd(s *Session, done func(error)) {
 				return
 			}
 		}
-		d.endFailed(s, d.commitEnd(new(txn.Txn), s)) // the janitor ends what belongs to it
+		d.endFailed(s, d.commitEnd(new(txn.Txn), s)) // the janitor ends the records of the session
 	})
 }
 
@@ -155,7 +155,7 @@ func (d *Directory) finishEnd(s *Session, err error) {
 	*s.end = ending{written: true}
 	d.mu.Unlock()
 	d.jobs.CancelSession(s.ID, "session ended", false)
-	// Behind what is delivered to the session now.
+	// After the events that are being delivered to the session.
 	d.opts.Log.Append(&store.Write{NoSync: true}, func(*store.Result) { d.opts.Log.Forget(s.ID) })
 	for _, done := range waiters {
 		done(err)

@@ -201,7 +201,7 @@ func (x *index) Has(principal string) bool {
 }
 
 // Expired returns at most n sessions that have been Detached since before a time, and when
-// each was. Those of which Keep was called with a later time than now are left out.
+// each was detached. A session for which Keep was called with a time after now is left out.
 func (x *index) Expired(now, before time.Time, n int) (list []Expired) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

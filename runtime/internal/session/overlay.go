@@ -127,8 +127,8 @@ type OverlayChange struct {
 
 // SetOverlay sets the overlay of a session, durably or in the transaction of ctx. done is
 // called when a changed overlay is in effect. An error of type *arcp.Error changes nothing:
-// FAILED_PRECONDITION for another revision or generation, RESOURCE_EXHAUSTED if the
-// overlays of the principal would be too large, or what tool.Catalog.Check says.
+// FAILED_PRECONDITION for another revision or generation, RESOURCE_EXHAUSTED if the overlays
+// of the principal would be too large, or an error of tool.Catalog.Check.
 func (d *Directory) SetOverlay(ctx context.Context, s *Session, q OverlayChange, done func()) (Overlay, *tool.Snapshot, error) {
 	snap, refused := d.opts.Catalog.Check(tool.Viewer{Trust: q.Trust, Principal: s.Principal}, q.Overlay)
 	if refused != nil {

@@ -30,10 +30,10 @@ func (w *ReplayWindow) Begin(trimmed uint64) {
 	w.trimmed = max(w.trimmed, trimmed)
 }
 
-// Next counts an event of size bytes that is about to be written, once. written is the
-// last event that was written, events and bytes are the bounds. From time to time it
-// returns up to which event the session may be trimmed, else 0; look says that this is
-// such a time. What was not written is not trimmed.
+// Next counts an event of size bytes that is about to be written, once. written is the last
+// written event, events and bytes are the bounds. Next checks the bounds only every so many
+// events or bytes; look reports that this call did. trim is the event up to which the session
+// may be trimmed, at most written; else 0.
 func (w *ReplayWindow) Next(seq uint64, size int, written, events, bytes uint64) (trim uint64, look bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -2,8 +2,8 @@ package session
 
 import "testing"
 
-// The window is of events that were written: others stay, however many there are.
-func TestReplayWindowKeepsWhatWasNotWritten(t *testing.T) {
+// The window bounds written events only; any number of unwritten events stays.
+func TestReplayWindowRetainsUnwrittenEvents(t *testing.T) {
 	for _, bound := range []struct{ events, bytes uint64 }{{100, 1 << 40}, {1 << 40, 100 * 300}} {
 		var w ReplayWindow
 		const stalled = 5000

@@ -31,7 +31,7 @@ const (
 	Opened   State = iota // has its first connection; the row is being written
 	Attached              // has a connection
 	Detached              // has no connection, and may be resumed
-	Ended                 // its end is being written, or is durable: nothing attaches to it. Its jobs may go on
+	Ended                 // its end is being written, or is durable: nothing attaches to it. Its jobs may still run
 )
 
 func (s State) String() string { return [...]string{"opened", "attached", "detached", "ended"}[s] }

@@ -24,8 +24,8 @@ func settle(t *testing.T, a *asks, id arcp.MessageID, size int) {
 	a.end(id)
 }
 
-// Answers are kept for a worker that asks again, but not without bounds.
-func TestAnswersAreKept(t *testing.T) {
+// Answers are cached, up to a bound, for a worker that repeats its question.
+func TestAnswersAreCached(t *testing.T) {
 	var kept answerCache
 	a := asks{total: &kept}
 	for n := range maxAnswers + 1 {
@@ -54,8 +54,8 @@ func TestAnswersAreKept(t *testing.T) {
 	}
 }
 
-// The answers of all dispatches of a session share one bound, which leaves the newest.
-// What has given way is not asked anew: a call would be made twice.
+// The answers of all dispatches of a session share one size bound; the oldest are evicted. A
+// question whose answer was evicted is refused: asking again would repeat a call.
 func TestAnswersOfASessionAreBounded(t *testing.T) {
 	var kept answerCache
 	a, b := asks{total: &kept}, asks{total: &kept}
@@ -97,8 +97,8 @@ func TestAnswersOfASessionAreBounded(t *testing.T) {
 	}
 }
 
-// When an attempt ends, each question that is open is refused; a call whose child was
-// accepted ends as the child, and what was answered is not answered again.
+// The end of an attempt refuses each open question. A call whose child was accepted ends with
+// the child's outcome, and an answered question gets no second answer.
 func TestRefusals(t *testing.T) {
 	accepted := arcp.Frame(arcp.JobAccepted, struct{}{})
 	accepted.JobID = "child"

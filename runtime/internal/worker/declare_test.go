@@ -42,7 +42,7 @@ func TestDeclarations(t *testing.T) {
 	}
 }
 
-// What is not said is as for other tools, but that there is no time limit.
+// A declaration without capabilities has the defaults of other tools, but no time limit.
 func TestDeclaredDefaults(t *testing.T) {
 	list, err := declarations(&host.Agent{Executes: []string{"a@2.0.0"}})
 	if err != nil {

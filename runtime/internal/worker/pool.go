@@ -26,7 +26,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Config is what a Pool needs.
+// Config holds the dependencies of a Pool.
 type Config struct {
 	Tools   *tool.Registry
 	Slots   *tool.Slots
@@ -412,7 +412,7 @@ func (p *Pool) removeIdle(l *link) {
 	}
 }
 
-// may reports whether jobs of a principal are executed by a worker of the tool. It takes no lock.
+// may reports whether a worker of the tool executes jobs of a principal. It takes no lock.
 func (p *Pool) may(ref, principal string) bool {
 	t := (*p.audience.Load())[ref]
 	return t != nil && (t.principal == principal || slices.ContainsFunc(t.agents, func(a *agent) bool { return a.link.does(principal) }))

@@ -14,14 +14,15 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-type nobody struct{}
+type nullConn struct{}
 
-func (nobody) Registered()           {}
-func (nobody) Deliver(arcp.Envelope) {}
-func (nobody) Expect(int)            {}
-func (nobody) Queued() int           { return 0 }
+func (nullConn) Registered()           {}
+func (nullConn) Deliver(arcp.Envelope) {}
+func (nullConn) Expect(int)            {}
+func (nullConn) Queued() int           { return 0 }
 
-// worker is a session of alice's that executes jobs of whom serves names.
+// worker returns a session of alice that executes the jobs of the principals for which serves
+// is true.
 func worker(session arcp.SessionID, serves func(string) bool) approval.Actor {
 	return approval.Actor{Principal: "alice", Session: session, Worker: true, Serves: serves}
 }
@@ -36,9 +37,9 @@ func newPool(t *testing.T) (*Pool, *tool.Registry) {
 	return New(Config{Tools: tools, Slots: new(tool.Slots), Recount: func(string) {}, Metrics: metrics.New(prometheus.NewRegistry(), "test")}), tools
 }
 
-// The engine and the catalogues ask who may call a tool while they hold locks of
-// their own: the pool's must not come behind them.
-func TestAudienceTakesNoLock(t *testing.T) {
+// The audience of a tool is read without the pool's lock: the engine and the catalogues read
+// it under locks of their own, which come later in the lock order.
+func TestAudienceIsLockFree(t *testing.T) {
 	p, tools := newPool(t)
 	asked := 0
 	serves := func(principal string) bool {
@@ -64,18 +65,18 @@ func TestAudienceTakesNoLock(t *testing.T) {
 	if asked != 2 {
 		t.Errorf("serves was asked %d times, want 2: of bob and of eve", asked)
 	}
-	p.Attach(worker("sess_1", nil), nobody{})
+	p.Attach(worker("sess_1", nil), nullConn{})
 	if one.May("bob") {
 		t.Error("bob may call it although its session serves him no more")
 	}
 	p.Unregister(agentOf("a", "one@1.0.0"))
 	if one.May("alice") {
-		t.Error("alice may call what nobody executes")
+		t.Error("alice may call a tool that no worker executes")
 	}
 }
 
-// While agents come and go, who may call a tool of one that stays goes on to.
-func TestAudienceWhileAgentsComeAndGo(t *testing.T) {
+// The audience of a registered tool stays the same while other agents register and unregister.
+func TestAudienceDuringRegistrations(t *testing.T) {
 	p, tools := newPool(t)
 	serves := func(principal string) bool { return principal == "bob" }
 	if err := p.Register(agentOf("stays", "one@1.0.0"), worker("sess_1", serves)); err != nil {
@@ -108,9 +109,9 @@ func TestAudienceWhileAgentsComeAndGo(t *testing.T) {
 		if err := p.Register(agentOf(id, "one@1.0.0", "two@1.0.0"), worker(session, serves)); err != nil {
 			t.Error(err)
 		}
-		p.Attach(worker(session, serves), nobody{})
+		p.Attach(worker(session, serves), nullConn{})
 		p.Unregister(agentOf(id))
-		p.Detach(session, nobody{})
+		p.Detach(session, nullConn{})
 	}
 	close(done)
 	asking.Wait()
@@ -118,12 +119,12 @@ func TestAudienceWhileAgentsComeAndGo(t *testing.T) {
 
 // A tool that a catalogue is composed with while it is being registered is announced
 // like any other.
-func TestAToolIsAnnouncedWhoeverLooksMeanwhile(t *testing.T) {
+func TestToolComposedDuringRegistrationIsAnnounced(t *testing.T) {
 	p, tools := newPool(t)
 	cat := tool.NewCatalog(tools, nil)
 	v := tool.Viewer{Trust: tool.TrustLevels[0], Principal: "alice"}
 	before := cat.Snapshot(v, nil)
-	tools.Watch(func(uint64) { // it may call, but not change; who waits for it does
+	tools.Watch(func(uint64) { // a callback may call the catalogue, but not change the registry
 		looked := make(chan struct{})
 		go func() { defer close(looked); cat.Snapshot(v, nil) }()
 		<-looked
@@ -141,7 +142,7 @@ func TestAToolIsAnnouncedWhoeverLooksMeanwhile(t *testing.T) {
 }
 
 // A registration that is refused leaves nothing of itself.
-func TestARefusedRegistrationLeavesNoLink(t *testing.T) {
+func TestRefusedRegistrationLeavesNoLink(t *testing.T) {
 	p, tools := newPool(t)
 	made, err := tool.NewRaw(tool.Capability{Name: "other", Version: "1.0.0"}, nil)
 	if err != nil {

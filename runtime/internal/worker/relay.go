@@ -11,7 +11,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// handle applies the received frames. A nil result means that the dispatch goes on.
+// handle applies the received frames. A nil result means that the dispatch continues.
 func (d *dispatch) handle(ctx context.Context) *result {
 	d.p.mu.Lock()
 	frames, lost := d.frames, d.lost

@@ -34,15 +34,15 @@ import (
 // absolute path, taken literally (a % in it is a %), or a URL without userinfo, query and
 // fragment. Each call is one authority-bearing operation. It may be called by many goroutines.
 //
-// The tool receives the error for its own target unchanged. It does not receive the
-// PERMISSION_DENIED for the real place of a path, which would reveal that place.
+// The tool receives the error for its own target unchanged. A PERMISSION_DENIED for the real
+// location of a path is replaced, as it would reveal that location.
 type Check func(namespace, target string) error
 
 // RefusalFunc is called for each operation that is refused although the Check allows it, because
 // of the file at the path or the address of the host. Many goroutines may call it.
 type RefusalFunc func(namespace string, err *arcp.Error)
 
-// refuse tells of a refusal and returns it.
+// refuse reports a refusal and returns it.
 func (t RefusalFunc) refuse(namespace string, err *arcp.Error) error {
 	if t != nil {
 		t(namespace, err)
@@ -62,7 +62,7 @@ func malformed(what, why string) error {
 	return arcp.Errorf(arcp.CodeInvalidArgument, "%q: %s", what, why)
 }
 
-// tooLarge is not retryable: the next attempt meets the same size.
+// tooLarge is not retryable: a retry reads the same size.
 func tooLarge(what string, limit int64) error {
 	err := arcp.Errorf(arcp.CodeResourceExhausted, "%s is larger than %d", what, limit)
 	err.Retryable = false

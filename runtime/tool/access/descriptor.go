@@ -76,8 +76,8 @@ func readlink(fd int) (string, error) {
 // that has been moved or removed.
 func whereIs(fd int) (string, error) { return os.Readlink("/proc/self/fd/" + strconv.Itoa(fd)) }
 
-// onProc reports whether fd is on a proc file system, whose links are more than
-// their text. When in doubt it is.
+// onProc reports whether fd is on a proc file system, whose links lead to more than their
+// text. If the file system is unknown it returns true.
 func onProc(fd int) bool {
 	var st unix.Statfs_t
 	err := unix.Fstatfs(fd, &st)

@@ -18,7 +18,7 @@ func (o FetchOptions) dial(ctx context.Context, network, hostPort string) (net.C
 		return nil, err
 	}
 	_, err = netip.ParseAddr(host)
-	named := err == nil // the URL says the address, and the URL was checked
+	named := err == nil // the URL contains the address, and the URL was checked
 	d := net.Dialer{
 		Timeout:   30 * time.Second,
 		KeepAlive: 30 * time.Second,
@@ -34,13 +34,13 @@ func (o FetchOptions) dial(ctx context.Context, network, hostPort string) (net.C
 	return d.DialContext(ctx, network, hostPort)
 }
 
-// blocked is a refusal of a request whose URL is covered.
+// blocked is a refusal of a request whose URL the lease covers.
 type blocked struct{ err *arcp.Error }
 
 func (b *blocked) Error() string { return b.err.Error() }
 func (b *blocked) Unwrap() error { return b.err }
 
-// dialable decides about an address; named: the URL says it itself.
+// dialable reports whether an address may be dialled; named: the URL contains it.
 func (o FetchOptions) dialable(ip netip.Addr, named bool) bool {
 	ip = inner(ip)
 	switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool/access"
 )
 
-// Files opens what its Check allows. Tools get one from Job.Authority.
+// Files opens the paths that its Check allows. A tool gets one from Job.Authority.
 func ExampleFiles() {
 	dir, err := os.MkdirTemp("", "access")
 	if err != nil {

@@ -79,7 +79,7 @@ func (f *Fetcher) Telling(told RefusalFunc) *Fetcher {
 	return g
 }
 
-// Close closes the idle connections, including those of fetchers made by For.
+// Close closes the idle connections, also of the fetchers made by For.
 func (f *Fetcher) Close() { f.client.CloseIdleConnections() }
 
 func newTransport(o FetchOptions) *http.Transport {
@@ -146,7 +146,7 @@ func (f *Fetcher) do(req *http.Request) (*http.Response, error) {
 	}
 	resp.Body = &body{ReadCloser: resp.Body, cancel: cancel, limit: f.o.MaxBody, left: f.o.MaxBody}
 	if err := f.acceptable(resp); err != nil {
-		_ = resp.Body.Close() // nothing of it is wanted
+		_ = resp.Body.Close() // the body is not used
 		return nil, err
 	}
 	return resp, nil
@@ -209,9 +209,8 @@ func (f *Fetcher) redirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// secretHeaders belong to one origin. net/http keeps them for another port, for
-// subdomains and from https to http.
-// The query of a Referer is as secret.
+// secretHeaders belong to one origin. net/http keeps them for another port, for subdomains and
+// from https to http. The query of a Referer is also secret.
 var secretHeaders = []string{"Authorization", "Cookie", "Cookie2", "Proxy-Authorization", "Referer", "Www-Authenticate"}
 
 // ordinary refuses requests that are more than a question to the URL's host.
@@ -328,7 +327,7 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.left < 0 {
 		return 0, tooLarge("the body", b.limit)
 	}
-	if int64(len(p)) > b.left+1 { // one more tells that there is more
+	if int64(len(p)) > b.left+1 { // one byte more shows that the limit is exceeded
 		p = p[:b.left+1]
 	}
 	n, err := b.ReadCloser.Read(p)

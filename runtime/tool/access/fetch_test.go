@@ -112,7 +112,7 @@ func TestMalformedURLs(t *testing.T) {
 	}
 }
 
-func TestARequestGoesToItsHostOnly(t *testing.T) {
+func TestRequestReachesOnlyItsHost(t *testing.T) {
 	var hits atomic.Int64
 	base := serve(t, func(w http.ResponseWriter, r *http.Request) { hits.Add(1); _, _ = io.WriteString(w, r.Host) })
 	host := strings.TrimPrefix(base, "http://")
@@ -246,7 +246,7 @@ func TestBodyLimit(t *testing.T) {
 	}
 }
 
-func TestTheEndOfTheContextEndsTheBody(t *testing.T) {
+func TestContextEndsBody(t *testing.T) {
 	base := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
@@ -275,7 +275,7 @@ func TestTheEndOfTheContextEndsTheBody(t *testing.T) {
 	resp.Body.Close()
 }
 
-// names is a resolver that gives each lookup the next of the answers.
+// names returns a resolver that answers each lookup with the next answer.
 func names(t *testing.T, answers ...string) *net.Resolver {
 	var n atomic.Int64
 	return &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
@@ -291,8 +291,8 @@ func names(t *testing.T, answers ...string) *net.Resolver {
 	}}
 }
 
-// answerDNS answers one question as over TCP: A with the next address, anything
-// else with nothing.
+// answerDNS answers one question as over TCP: A with the next address, any other type with an
+// empty answer.
 func answerDNS(conn net.Conn, next func() netip.Addr) {
 	var size [2]byte
 	if _, err := io.ReadFull(conn, size[:]); err != nil {
@@ -389,7 +389,7 @@ func TestDialable(t *testing.T) {
 	}
 }
 
-func TestForSharesConnectionsOnly(t *testing.T) {
+func TestForSharesOnlyConnections(t *testing.T) {
 	var conns, cookies atomic.Int64
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		cookies.Add(int64(len(r.Cookies())))

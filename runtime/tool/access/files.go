@@ -138,8 +138,8 @@ func (t *target) admit(in intent, check func(string) error) error {
 	return t.fail(t.err)
 }
 
-// checkReal asks for the authority over a place the asked path leads to. A
-// refusal does not tell which place that is.
+// checkReal asks for the authority over a location that the requested path leads to. A refusal
+// does not reveal the location.
 func (f *Files) checkReal(namespaces []string, asked, real string) error {
 	if !plain(real) {
 		return refused(asked)
@@ -200,9 +200,9 @@ func (f *Files) ReadFile(path string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// ReadDir lists a directory by name, at most MaxEntries. Needs fs.read of the
-// directory. The entries are not filtered: that a name exists is part of the
-// directory. Info of an entry needs fs.read of it.
+// ReadDir lists a directory by name, at most MaxEntries. It needs fs.read of the directory.
+// The entries are not filtered: the existence of a name is part of the directory. Info of an
+// entry needs fs.read of the entry.
 func (f *Files) ReadDir(path string) ([]fs.DirEntry, error) {
 	t, err := f.find(path, intent{op: "readdir", namespaces: reading})
 	if err != nil {
@@ -236,8 +236,8 @@ func (f *Files) entries(dir string, list []fs.DirEntry) []fs.DirEntry {
 	return list
 }
 
-// entry is a name of a directory. The Info of package os would take the path
-// again, unchecked.
+// entry is a name of a directory. The Info of package os would resolve the path again,
+// unchecked.
 type entry struct {
 	fs.DirEntry
 	files *Files

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tree is a directory with a workspace, ws, which a lease covers, and things
-// outside of it.
+// tree is a directory with a workspace, ws, which a lease covers, and files outside of the
+// workspace.
 type tree struct {
 	*testing.T
 	dir string
@@ -191,7 +191,7 @@ var pathTricks = []struct{ path, read, write string }{
 	{"ｗｓ/f", "denied", "denied"},
 	{"ws*/f", "denied", "denied"},
 
-	// Out of it by links.
+	// Links that lead out of the workspace.
 	{"ws/out", "denied", "denied"},
 	{"ws/out/", "denied", "denied"},
 	{"ws/outdir", "denied", "denied"},
@@ -216,7 +216,7 @@ var pathTricks = []struct{ path, read, write string }{
 	{"ws/self/parent/out/f", "denied", "denied"},
 	{"ws/dirlink/../outdir/f", "denied", "denied"},
 	{"ws/manyup", "denied", "denied"},
-	{"ws/viaout", "denied", "denied"},     // would tell that out/dir exists
+	{"ws/viaout", "denied", "denied"},     // would reveal that out/dir exists
 	{"ws/vianowhere", "denied", "denied"}, // and this that it does not
 	{"ws/outdir/" + strings.Repeat("x", 300), "denied", "denied"},
 
@@ -284,7 +284,7 @@ func TestPathTricks(t *testing.T) {
 	b.unharmed()
 }
 
-// modest fails if a refusal says more than the path that was asked for.
+// modest fails if a refusal contains more than the requested path.
 func modest(t *testing.T, err error, asked string) {
 	t.Helper()
 	if err == nil {
@@ -297,7 +297,7 @@ func modest(t *testing.T, err error, asked string) {
 	}
 }
 
-func TestNotAbsoluteIsMalformed(t *testing.T) {
+func TestRelativePathIsMalformed(t *testing.T) {
 	b := newTree(t)
 	t.Chdir(b.at("ws"))
 	for _, name := range []string{"", ".", "f", "./f", "../out/f", "~/f", "file:///etc/passwd", "C:\\f", "\\etc"} {
@@ -306,7 +306,7 @@ func TestNotAbsoluteIsMalformed(t *testing.T) {
 	}
 }
 
-func TestOutsideLooksAlike(t *testing.T) {
+func TestErrorsOutsideAllowedPathsAreEqual(t *testing.T) {
 	b := newTree(t)
 	var texts []string
 	for _, target := range []string{"/out/f", "/out/nothing", "/nowhere/x", "/out/f/x", "/out/dir", "/out/dir/../../ws/f", "/nowhere/../ws/f"} {
@@ -387,7 +387,7 @@ func TestCreating(t *testing.T) {
 	}
 }
 
-func TestWriteFileReplacesAtOnce(t *testing.T) {
+func TestWriteFileIsAtomic(t *testing.T) {
 	b := newTree(t)
 	files := b.files()
 	b.must(os.Chmod(b.at("ws/f"), 0o600))
@@ -535,7 +535,7 @@ func TestMkdirAll(t *testing.T) {
 	b.unharmed()
 }
 
-func TestWhatIsAsked(t *testing.T) {
+func TestCheckedOperations(t *testing.T) {
 	b := newTree(t)
 	b.link("a/f", "ws/rel")
 	a := &asked{lease: lease{arcp.NamespaceFSRead: {b.at("ws")}, arcp.NamespaceFSWrite: {b.at("ws")}}}
@@ -589,7 +589,7 @@ func TestHostileLinksAreBounded(t *testing.T) {
 
 // A refusal of a covered path is reported once. A refusal by the check is not reported: the
 // check knows it.
-func TestRefusalsAreTold(t *testing.T) {
+func TestRefusalsAreReported(t *testing.T) {
 	b := newTree(t)
 	b.traps()
 	b.must(os.Link(b.at("ws/f"), b.at("ws/secondname")))

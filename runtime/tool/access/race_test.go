@@ -122,9 +122,9 @@ func writeClose(f *os.File, err error) error {
 	return err
 }
 
-// The name of a file outside is there when it is opened, and gone when its names
+// A second name of a file outside exists when the file is opened, and is gone when its names
 // are counted.
-func TestHardLinksThatComeAndGo(t *testing.T) {
+func TestTransientHardLinks(t *testing.T) {
 	b := newTree(t)
 	stop := make(chan struct{})
 	var attackers, users sync.WaitGroup

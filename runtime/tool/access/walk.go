@@ -27,15 +27,15 @@ type walker struct {
 	links int
 	steps int
 
-	// through asks whether a link may lead through a directory and out of it
-	// again, which tells that the directory exists.
+	// through asks whether a link may lead through a directory and out of it again, which reveals
+	// that the directory exists.
 	through func(path string) error
 }
 
-// pathEnd is where a path ends.
+// pathEnd is the end of a path.
 //
-// A walk ends early with err: names are then as far as can be said, and dir and
-// self may be noFD.
+// A walk that ends early sets err; then names are as far as the walk went, and dir and self
+// may be noFD.
 type pathEnd struct {
 	dir   int    // the directory; owned
 	name  string // in dir; "." for dir itself
@@ -121,8 +121,8 @@ func (w *walker) down(name string, fd int) {
 	w.dir, w.at = fd, append(w.at, name)
 }
 
-// up leaves w.at for its parent. The names of w.at are kept for that: ".." of a
-// directory is wherever it has been moved.
+// up moves from w.at to its parent. The names of w.at are kept for that: a directory's ".."
+// follows the directory when it is moved.
 func (w *walker) up() *pathEnd {
 	if w.steps++; w.steps > maxSteps {
 		return w.end("", unix.ELOOP)
@@ -145,8 +145,8 @@ func within(path, dir []string) bool {
 	return len(path) >= len(dir) && slices.Equal(path[:len(dir)], dir)
 }
 
-// reopen makes w.dir the directory w.at. Its names were no symlinks; one that is
-// now has been swapped.
+// reopen makes w.dir the directory w.at. None of its names was a symlink; a name that is one
+// now was swapped.
 func (w *walker) reopen() (err error) {
 	if w.dir != noFD {
 		return nil

@@ -132,14 +132,13 @@ func (t *target) vet(fd, flag int) error {
 	return t.fail(unix.Ftruncate(fd, 0))
 }
 
-// onlyName refuses an open file that has another name than the one it was opened
-// by. The count alone does not tell: that name may be gone and another one left.
+// onlyName refuses an open file that has another name than the one it was opened by. The link
+// count alone is not enough: the first name may be gone and another name left.
 //
-// So the name must still be there after the count. It is: the kernel says where
-// the very directory entry is by which fd was opened, and an entry that was
-// removed never comes back. A removal lowers the count before it removes the
-// entry, but holds the lock of the directory, for which the rename waits; it
-// changes nothing.
+// So the name must still exist after the count. The kernel reports the directory entry by
+// which fd was opened, and a removed entry never returns. A removal lowers the count before it
+// removes the entry, but it holds the directory's lock, for which the rename waits, so this
+// order has no effect.
 func (t *target) onlyName(fd int, st unix.Stat_t) error {
 	if st.Nlink > 1 {
 		return t.refuse(arcp.Errorf(arcp.CodePermissionDenied, "%s has other names (hard links), which the job may not be allowed to write", t.asked))
@@ -191,7 +190,7 @@ func (t *target) replace(data []byte, perm fs.FileMode) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			_ = unix.Unlinkat(t.dir, temp, 0) // the error tells more
+			_ = unix.Unlinkat(t.dir, temp, 0) // the first error is more precise
 		}
 	}()
 	file := os.NewFile(uintptr(fd), t.asked)

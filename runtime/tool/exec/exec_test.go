@@ -13,7 +13,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-func TestArgumentsGoInAndAResultComesOut(t *testing.T) {
+func TestArgumentsAndResult(t *testing.T) {
 	job := newJob()
 	out, err := call(t, soon(t), script(t, `echo reading >&2; cat; printf ' \n\n'`), job, `{"n": 12345678901234567890, "s": "ü"}`)
 	if err != nil || string(out) != `{"n":12345678901234567890,"s":"ü"}` {
@@ -24,8 +24,8 @@ func TestArgumentsGoInAndAResultComesOut(t *testing.T) {
 	}
 }
 
-// Nothing of the server's environment is there but what was asked for.
-func TestEnvironmentIsWhatWasAskedFor(t *testing.T) {
+// A command inherits only the variables listed in Config.Env.
+func TestEnvironmentHasOnlyListedVariables(t *testing.T) {
 	t.Setenv("EXEC_TEST_SECRET", "hunter2")
 	t.Setenv("EXEC_TEST_GIVEN", "a b")
 	t.Setenv("ARCP_JOB_ID", "of another server's job")
@@ -40,8 +40,9 @@ func TestEnvironmentIsWhatWasAskedFor(t *testing.T) {
 	}
 }
 
-// What cannot be handed on is found out when the tool is made.
-func TestEnvironmentThatIsNotText(t *testing.T) {
+// Check and Start refuse a variable whose value is not UTF-8. The error does not contain the
+// value.
+func TestEnvironmentRefusesInvalidUTF8(t *testing.T) {
 	t.Setenv("EXEC_TEST_BYTES", "secret\xff\xfe")
 	c := Config{Command: []string{"sh"}, Env: []string{"EXEC_TEST_BYTES"}}
 	if err := Check(&c); err == nil || !strings.Contains(err.Error(), "the value of EXEC_TEST_BYTES is not UTF-8") || strings.Contains(err.Error(), "secret") {
@@ -53,7 +54,7 @@ func TestEnvironmentThatIsNotText(t *testing.T) {
 	}
 }
 
-// A variable is there once: of two a program takes the first or the last.
+// A variable that is listed twice is set once: programs differ in which of two they use.
 func TestEnvironmentHasAVariableOnce(t *testing.T) {
 	t.Setenv("EXEC_TEST_DEPTH", "of the server")
 	p, err := Start(Program{Command: []string{"env"}, Env: []string{"EXEC_TEST_DEPTH", "EXEC_TEST_DEPTH"}})
@@ -153,7 +154,7 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeStarted(t *testing.T) {
+func TestRunReportsStartErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		config Config
 		want   string
@@ -188,7 +189,7 @@ func TestWhatCannotBeStarted(t *testing.T) {
 	}
 }
 
-// One that was cancelled before it began is not started.
+// A call whose context has ended starts no command.
 func TestCancelledBefore(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(arcp.Errorf(arcp.CodeCancelled, "never mind"))

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 // leaseRoot is where leased directories are.
 var leaseRoot string
 
-// fakeJob remembers what was logged.
+// fakeJob records the log messages.
 type fakeJob struct {
 	tool.Host
 	id arcp.JobID
@@ -105,7 +105,7 @@ func (j *fakeJob) Emit(_ arcp.Type, payload any) error {
 	return j.ended
 }
 
-// messages are what was logged so far.
+// messages returns the log messages so far.
 func (j *fakeJob) messages() (list []string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -223,7 +223,7 @@ func wantCode(t *testing.T, err *arcp.Error, code arcp.Code, text string) {
 	}
 }
 
-// soon is long enough for everything but what never ends.
+// soon returns a context with a deadline that only a blocked call exceeds.
 func soon(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, arcp.Errorf(arcp.CodeTimeout, "the test waits no longer"))

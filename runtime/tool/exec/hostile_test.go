@@ -15,7 +15,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// until cancels when the script has said that it is ready.
+// until returns a context that is cancelled when the script prints "ready".
 func until(t *testing.T, job *fakeJob) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(soon(t))
@@ -26,9 +26,9 @@ func until(t *testing.T, job *fakeJob) context.Context {
 	return ctx
 }
 
-// Each does what it can to stay. Cancelled, it is gone, with all that it started,
-// when the call returns: call looks for what is left.
-func TestNothingOutlivesACancel(t *testing.T) {
+// A command that resists its end is killed when its call is cancelled. call fails the test if
+// one of its processes is left.
+func TestCancelKillsAllProcesses(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes: left out with -short")
 	}
@@ -62,9 +62,9 @@ func TestNothingOutlivesACancel(t *testing.T) {
 	}
 }
 
-// What a command leaves behind when it ends by itself goes with it, also with its
-// output still open; the result counts.
-func TestNothingOutlivesAnEnd(t *testing.T) {
+// Processes that a command leaves behind when it exits are killed, also if they hold its
+// output open. The call returns the result of the command.
+func TestExitKillsLeftoverProcesses(t *testing.T) {
 	for name, text := range map[string]string{
 		"background":            `sleep 1000 & echo 1`,
 		"daemon with the pipes": `setsid sh -c 'trap "" TERM; sleep 1000' & echo 1`,
@@ -86,9 +86,9 @@ func TestNothingOutlivesAnEnd(t *testing.T) {
 	}
 }
 
-// patiently gives commands the time to end by themselves, however busy the machine
-// is.
-func patiently(t *testing.T) {
+// withLongGrace raises the grace period, so that commands can end by themselves on a busy
+// machine.
+func withLongGrace(t *testing.T) {
 	t.Helper()
 	before := grace
 	grace = time.Minute
@@ -96,8 +96,8 @@ func patiently(t *testing.T) {
 }
 
 // A command that ends when it is asked to is not killed, and may clear up.
-func TestAskedToEnd(t *testing.T) {
-	patiently(t)
+func TestCancelSendsSIGTERMFirst(t *testing.T) {
+	withLongGrace(t)
 	job := newJob()
 	made := script(t, `trap 'echo clearing up >&2; exit 0' TERM; echo ready >&2; while :; do sleep 0.05; done`)
 	_, err := call(t, until(t, job), made, job, `{}`)
@@ -118,13 +118,13 @@ func TestOutOfTime(t *testing.T) {
 	wantCode(t, err, arcp.CodeDeadlineExceeded, "too late")
 }
 
-// A gigabyte is not kept, and not even read.
-func TestAGigabyteCostsNothing(t *testing.T) {
+// An output of a gigabyte is neither buffered nor read to its end.
+func TestLargeOutputIsNotBuffered(t *testing.T) {
 	made := script(t, `head -c 1000000000 /dev/zero; echo done >&2`)
 	var before, after runtime.MemStats
 	measured, err := tool.NewRaw(made.Capability, func(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Raw, error) {
 		runtime.ReadMemStats(&before)
-		defer runtime.ReadMemStats(&after) // looking for what is left takes memory, too
+		defer runtime.ReadMemStats(&after) // the search for leftover processes allocates, too
 		out, err := made.Run(ctx, job, args)
 		if err != nil {
 			return out, err
@@ -146,7 +146,7 @@ func TestAGigabyteCostsNothing(t *testing.T) {
 }
 
 // Arguments that are not read do not hold the call up.
-func TestArgumentsThatNobodyReads(t *testing.T) {
+func TestUnreadArgumentsDoNotBlock(t *testing.T) {
 	args := `"` + strings.Repeat("x", 1<<20-2) + `"`
 	for name, text := range map[string]string{
 		"ends":         `echo 1`,
@@ -208,7 +208,7 @@ func TestStandardError(t *testing.T) {
 }
 
 // A command that finds its reaper and kills it is found by its mark.
-func TestAReaperThatIsKilled(t *testing.T) {
+func TestKilledReaper(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes: left out with -short")
 	}
@@ -242,7 +242,7 @@ func doomed(dir string) {
 	select {}
 }
 
-func TestARuntimeThatIsKilledLeavesNothing(t *testing.T) {
+func TestKilledRuntimeLeavesNoProcesses(t *testing.T) {
 	dir := t.TempDir()
 	cmd := osexec.Command(self)
 	cmd.Env = append(os.Environ(), "EXEC_TEST_DOOMED="+dir, "TMPDIR="+dir)

@@ -60,7 +60,7 @@ func (o order) start(mark string) (*launch, error) {
 	}
 	if _, err := l.control.Write(append(raw, '\n')); err != nil {
 		_ = l.control.Close() // the reaper ends then
-		_ = l.reaper.Wait()   // how it ended does not matter: err says what failed
+		_ = l.reaper.Wait()   // the write error is returned, not the exit status
 		l.close()
 		return nil, err
 	}

@@ -44,8 +44,8 @@ func TestLinesDoNotDependOnPieces(t *testing.T) {
 	})
 }
 
-// The burst is used up, then comes so much a second, and what was left out is said
-// before the next line.
+// Lines beyond the burst are limited to a rate. The number of dropped lines is logged before
+// the next line.
 func TestLinesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []string

@@ -31,7 +31,7 @@ type Program struct {
 // Process is a running program with a reaper: it and all processes that it has started end with this
 // process. Its methods may be called by many goroutines.
 type Process struct {
-	Stdin, Stdout *os.File // owned by the caller, who closes them
+	Stdin, Stdout *os.File // owned and closed by the caller
 
 	end     context.CancelFunc
 	donec   chan struct{} // closed when none of its processes is left

@@ -21,8 +21,8 @@ import (
 // controlFD is the reaper's end of the control socket.
 const controlFD = 3
 
-// killTimeout is how long a reaper tries to kill processes. Those of another user, or waiting for
-// a device, may not end.
+// killTimeout is how long a reaper tries to kill processes. A process of another user, or one
+// that waits for a device, may not end.
 const killTimeout = 5 * time.Second
 
 // reaperMain is the main function of a reaper: it reads an order, runs the command, and writes a
@@ -231,8 +231,9 @@ func (k *reaper) terminate() {
 	}
 }
 
-// killAll kills all descendants of this process, and returns the number that it could not kill. Orphans
-// are its children, so that none escapes; one that forks as fast as it can only takes longer.
+// killAll kills all descendants of this process, and returns the number that it could not
+// kill. Orphans become children of this process, so no process escapes. Processes that fork
+// fast only prolong it.
 func (k *reaper) killAll() int {
 	deadline := time.After(killTimeout)
 	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 20*time.Millisecond) {

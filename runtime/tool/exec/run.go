@@ -92,7 +92,7 @@ func (c *command) logSurvivors(job arcp.JobID, r *report) {
 // workDir is the working directory of a command during one call.
 type workDir struct {
 	dir   string
-	lease tool.ResourceLease // on the directory; nil: the directory is that of the configuration
+	lease tool.ResourceLease // on the directory; nil: Config.Dir is used
 }
 
 // workDir returns the directory of the configuration or, if it has none, a new leased one.
@@ -216,7 +216,7 @@ func outcome(r *report, out *output, stderr string) (arcp.Raw, error) {
 	return value, nil
 }
 
-// boundOf returns which bound a signal means, as the end of an error message.
+// boundOf returns the bound that a signal stands for, as the end of an error message.
 func boundOf(s syscall.Signal) string {
 	switch s {
 	case syscall.SIGXCPU:
@@ -233,7 +233,7 @@ const maxOutput = 256 << 20
 // output collects the standard output of a command.
 type output struct {
 	limit    int
-	full     func() // is called when there is more than limit
+	full     func() // called when there is more than limit
 	buf      []byte
 	exceeded bool
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// sandboxedScript is a script in a sandbox, where there is one.
+// sandboxedScript returns a script in a sandbox. The test is skipped without bubblewrap.
 func sandboxedScript(t *testing.T, text string, with ...func(*Config)) func() (string, *arcp.Error, *fakeJob) {
 	t.Helper()
 	interop.Needs(t, "bwrap")
@@ -71,7 +71,7 @@ func TestSandbox(t *testing.T) {
 		wantCode(t, err, arcp.CodeUnknown, "exit status 3")
 	})
 	t.Run("may clear up", func(t *testing.T) {
-		patiently(t)
+		withLongGrace(t)
 		_, err, job := sandboxedScript(t, `trap 'echo clearing up >&2; exit 0' TERM; echo ready >&2; while :; do sleep 0.05; done`)()
 		wantCode(t, err, arcp.CodeCancelled, "enough")
 		if got := strings.Join(job.messages(), ", "); !strings.HasSuffix(got, "clearing up") {
@@ -89,8 +89,8 @@ func TestSandbox(t *testing.T) {
 	}
 }
 
-// What hides a file shows nothing of a hidden directory that it is in.
-func TestSandboxHidesTwice(t *testing.T) {
+// A hidden file inside a hidden directory does not reveal the names in that directory.
+func TestSandboxHidesFileInHiddenDirectory(t *testing.T) {
 	dir, key := secretFile(t)
 	write(t, filepath.Join(dir, "other-key"), "hunter2")
 	out, err, _ := sandboxedScript(t, `ls -R `+filepath.Dir(dir)+` | grep -c key || true`, func(c *Config) {
@@ -115,8 +115,9 @@ func secretFile(t *testing.T) (dir, key string) {
 	return dir, key
 }
 
-// Also root cannot take the cover off, nor write to what it can only read.
-func TestSandboxHoldsRoot(t *testing.T) {
+// A command that runs as root cannot unmount the file that covers a hidden one, nor write to a
+// read-only mount.
+func TestSandboxRestrictsRoot(t *testing.T) {
 	const key = "/etc/passwd" // not in /tmp, which is empty underneath, too
 	open := t.TempDir()
 	hide := func(c *Config) { c.Hide = []string{key} }
@@ -140,9 +141,9 @@ func TestSandboxHoldsRoot(t *testing.T) {
 	}
 }
 
-// What is hidden stays so where the working directory is above it, and may not be
+// A hidden path below the working directory stays hidden. Check refuses a hidden directory as
 // the working directory.
-func TestSandboxHidesBelowItsDirectory(t *testing.T) {
+func TestSandboxHidesBelowWorkingDirectory(t *testing.T) {
 	dir, key := secretFile(t)
 	text := `echo x > mark; cat ` + key + ` 2>/dev/null | wc -c`
 	for _, hide := range []string{dir, key} {
@@ -159,9 +160,9 @@ func TestSandboxHidesBelowItsDirectory(t *testing.T) {
 	}
 }
 
-// A hidden file that is replaced while the command runs stays hidden; what is beside it
-// can be read. Programs replace files by renaming others, or the link to their directory.
-func TestSandboxHidesWhatReplaces(t *testing.T) {
+// A hidden file that is replaced while the command runs stays hidden; the files beside it can
+// be read. Programs replace a file by a rename, or by changing the link to its directory.
+func TestSandboxHidesReplacedFile(t *testing.T) {
 	for name, layout := range map[string]func(t *testing.T, dir string) (key string, replace func() error){
 		"a file": func(t *testing.T, dir string) (string, func() error) {
 			key := filepath.Join(dir, "key")
@@ -234,8 +235,8 @@ func write(t *testing.T, name, text string) {
 	}
 }
 
-// A directory with too much in it is refused. One that the command writes keeps its
-// secret as long as that stays in its place, with a warning.
+// A hidden file in a directory with too many entries is refused. A hidden file in the working
+// directory is accepted with a warning: it stays hidden only while it stays in its place.
 func TestSandboxWarnsOfSecrets(t *testing.T) {
 	dir, key := secretFile(t)
 	out, err, _ := sandboxedScript(t, `echo x > made; cat key | wc -c`, func(c *Config) { c.Dir, c.Hide = dir, []string{key} })()
@@ -255,7 +256,7 @@ func TestSandboxWarnsOfSecrets(t *testing.T) {
 	}
 }
 
-// Links are followed to what is run and hidden.
+// The sandbox resolves symbolic links of the command and of hidden paths.
 func TestSandboxFollowsLinks(t *testing.T) {
 	dir, key := secretFile(t)
 	link := filepath.Join(t.TempDir(), "link")

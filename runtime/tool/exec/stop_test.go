@@ -20,7 +20,7 @@ import (
 
 // A command that stops its reaper can be cancelled, and leaves nothing, also nothing
 // that is stopped itself.
-func TestAReaperThatIsStopped(t *testing.T) {
+func TestStoppedReaper(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes: left out with -short")
 	}
@@ -41,9 +41,8 @@ func TestAReaperThatIsStopped(t *testing.T) {
 	}
 }
 
-// One that does not report although it was told to go on is killed, and then its
-// processes are found.
-func TestAReaperThatDoesNotReport(t *testing.T) {
+// A reaper that does not report after commandEnd is killed when its patience is over.
+func TestUnresponsiveReaperIsKilled(t *testing.T) {
 	reaper := osexec.Command("sleep", "1000")
 	if err := reaper.Start(); err != nil {
 		t.Fatal(err)
@@ -55,7 +54,7 @@ func TestAReaperThatDoesNotReport(t *testing.T) {
 	defer null.Close()
 	l := &launch{reaper: reaper, control: null, reported: make(chan struct{}), patience: time.Microsecond}
 	l.send(commandEnd)
-	_ = reaper.Wait() // it says how it ended, which is asked next
+	_ = reaper.Wait() // the exit status is checked next
 	if ws := reaper.ProcessState.Sys().(syscall.WaitStatus); ws.Signal() != syscall.SIGKILL {
 		t.Errorf("it ended with %v, want SIGKILL", reaper.ProcessState)
 	}
@@ -71,7 +70,8 @@ func TestAReaperThatDoesNotReport(t *testing.T) {
 // deep makes directories in each other, so many that no path leads to the last.
 const deep = `perl -e 'for (1..5000) { mkdir "d" or die $!; chdir "d" or die $! }; chmod 0, "."' || exit 1; `
 
-// What a command has made costs the runtime no open files, however deep it is.
+// Removing the directory of a command needs few open files, however deeply the command has
+// nested directories.
 func TestDeepDirectoriesAreRemoved(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes: left out with -short")
@@ -93,8 +93,8 @@ func TestDeepDirectoriesAreRemoved(t *testing.T) {
 	wantCode(t, err, arcp.CodeInternal, "reaper")
 }
 
-// What could not be cleared up is logged.
-func TestWhatIsLeftIsLogged(t *testing.T) {
+// Processes and directories that could not be removed are logged.
+func TestLeftoversAreLogged(t *testing.T) {
 	var log bytes.Buffer
 	cmd, err := prepare(&Config{Capability: tool.Capability{Name: "x", Version: "1"}, Command: []string{"sh"}, Log: zerolog.New(&log)})
 	if err != nil {
@@ -116,9 +116,8 @@ func TestWhatIsLeftIsLogged(t *testing.T) {
 	}
 }
 
-// A command that puts a link where its directory was has the link removed, and not
-// what it leads to.
-func TestALinkInsteadOfTheDirectory(t *testing.T) {
+// If a command replaces its directory by a link, the link is removed and its target is not.
+func TestDirectoryReplacedByLink(t *testing.T) {
 	kept := filepath.Join(t.TempDir(), "kept")
 	if err := os.Mkdir(kept, 0o700); err != nil {
 		t.Fatal(err)
@@ -133,7 +132,7 @@ func TestALinkInsteadOfTheDirectory(t *testing.T) {
 }
 
 // A command is not started when its reaper cannot let go of its files.
-func TestAReaperThatCannotGoOn(t *testing.T) {
+func TestReaperWithoutNullDevice(t *testing.T) {
 	reaperEnv = append(reaperEnv, "EXEC_TEST_NULL=/nonexistent")
 	defer func() { reaperEnv = reaperEnv[:len(reaperEnv)-1] }()
 	mark := filepath.Join(t.TempDir(), "mark")
@@ -145,10 +144,9 @@ func TestAReaperThatCannotGoOn(t *testing.T) {
 	}
 }
 
-// A command may take a moment to end when its job has ended: its directory is kept as
-// long, and is gone after it.
-func TestTheDirectoryStaysForTheCommand(t *testing.T) {
-	patiently(t)
+// A command may end shortly after its job. Its directory exists until the command has ended.
+func TestDirectoryOutlivesCommand(t *testing.T) {
+	withLongGrace(t)
 	job := newJob()
 	_, err := call(t, until(t, job), script(t, `trap 'echo x > file && echo kept >&2; exit' TERM; echo ready >&2; while :; do sleep 0.05; done`), job, `{}`)
 	wantCode(t, err, arcp.CodeCancelled, "")

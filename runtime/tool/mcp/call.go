@@ -160,7 +160,7 @@ type outcome struct {
 // result returns the result of the job: the structured content if the tool has an output schema, else an
 // object of content and structuredContent, as the server sent them.
 func result(d *definition, res *sdk.CallToolResult, raw arcp.Raw) (arcp.Raw, error) {
-	if raw == nil { // the observer has no result: encode that of the SDK
+	if raw == nil { // the observer has no result: encode the SDK's
 		var err error
 		if raw, err = json.Marshal(res); err != nil {
 			return nil, arcp.Errorf(arcp.CodeInternal, "the MCP server's result cannot be encoded")

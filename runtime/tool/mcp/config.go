@@ -50,7 +50,8 @@ type Config struct {
 // than the 5 s of other tools.
 const DefaultTimeout = 10 * time.Minute
 
-// Bounds of what a server may use. Each is far above the use of correct servers.
+// Bounds of the memory, messages and tools of a server. Each is far above the use of correct
+// servers.
 const (
 	maxMessage      = 16 << 20 // bytes of one message, as of the SDK
 	maxResponse     = 8 << 20  // default bytes of a result

@@ -19,7 +19,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// job records what a tool's job is told.
+// job records the events of a tool's job.
 type job struct {
 	tool.Host
 	mu      sync.Mutex

@@ -130,7 +130,7 @@ func TestHeadersAreReadAgain(t *testing.T) {
 	}
 }
 
-// A redirect would take the headers to who knows where.
+// A redirect is refused: it would send the configured headers to another host.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	var followed atomic.Bool
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed.Store(true) }))
@@ -177,7 +177,7 @@ func TestHTTPServerGoesAway(t *testing.T) {
 
 // A server that never answers the request for its stream, nor the end of the
 // session, is used without a stream, and Close does not wait for it.
-func TestHTTPStreamThatDoesNotBegin(t *testing.T) {
+func TestHTTPStreamThatDoesNotStart(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for real time-outs: left out with -short")
 	}
@@ -206,7 +206,7 @@ func TestHTTPStreamThatDoesNotBegin(t *testing.T) {
 	}
 }
 
-func TestTheQueryOfAURLIsNotLogged(t *testing.T) {
+func TestURLQueryIsNotLogged(t *testing.T) {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	srv.Close()
 	log := &waiting{want: "the session with an MCP server has ended", found: make(chan struct{})}
@@ -225,7 +225,7 @@ func TestTheQueryOfAURLIsNotLogged(t *testing.T) {
 	}
 }
 
-// waiting is a log that tells when it has what is wanted.
+// waiting is a log that closes found when a line contains want.
 type waiting struct {
 	locked
 	want  string

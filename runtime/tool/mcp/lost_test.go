@@ -18,9 +18,9 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// A tool that does not look at whether it was cancelled asks and logs on. What it
-// says is of no other job, until the server has answered for it.
-func TestWhatACancelledCallSaysIsOfNoOtherJob(t *testing.T) {
+// A tool that ignores its cancellation sends questions and logs for its call. They reach no
+// other job, even before the server has answered the cancelled call.
+func TestEventsOfCancelledCallReachNoOtherJob(t *testing.T) {
 	asks := func(message string, after time.Duration) sdk.ToolHandler {
 		return func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 			time.Sleep(after)
@@ -88,7 +88,7 @@ func TestUnansweredCallsAreBoundedAndForgottenWhenAnswered(t *testing.T) {
 }
 
 // A request that is written when its call has ended already runs at the server.
-func TestACallThatEndsWhileItIsWrittenIsNotForgotten(t *testing.T) {
+func TestCallThatEndsDuringWriteIsTracked(t *testing.T) {
 	tp := newObserver(1<<10, nil)
 	c := tp.begin(tool.NewJob(new(job)))
 	tp.end(c)
@@ -100,7 +100,7 @@ func TestACallThatEndsWhileItIsWrittenIsNotForgotten(t *testing.T) {
 }
 
 // Names are counted like all that a list has, and one that is too long is not kept.
-func TestLongNamesAreNotKept(t *testing.T) {
+func TestLongNamesAreDropped(t *testing.T) {
 	long := strings.Repeat("n", 1<<20)
 	if d := define(&sdk.Tool{Name: long}, nil); len(d.name) > maxName+1 {
 		t.Errorf("%d bytes of a name are kept", len(d.name))
@@ -121,7 +121,7 @@ func TestLongNamesAreNotKept(t *testing.T) {
 }
 
 // A server that asks without an end is not asked for, and does not fill the log.
-func TestAStormOfQuestions(t *testing.T) {
+func TestQuestionFlood(t *testing.T) {
 	bubble(t, Config{}, script(map[string]string{"initialize": hello, "tools/list": listing("")}), func(r *fixture) {
 		r.start()
 		for range 5000 {
@@ -136,7 +136,7 @@ func TestAStormOfQuestions(t *testing.T) {
 	})
 }
 
-func TestQuestionsUnderWayAreBounded(t *testing.T) {
+func TestPendingQuestionsAreBounded(t *testing.T) {
 	server := sdkServer(func(s *sdk.Server) {
 		s.AddTool(plainTool("a"), func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 			for range maxAsks + 10 {
@@ -166,7 +166,7 @@ func TestQuestionsUnderWayAreBounded(t *testing.T) {
 
 // A server that answers nothing while it computes keeps its session for as long as a
 // call may take, and loses it when it is silent without a call.
-func TestAServerThatComputesIsNotTakenForDead(t *testing.T) {
+func TestBusyServerIsNotDisconnected(t *testing.T) {
 	serve := func(_ int, conn net.Conn) {
 		serveWith(conn, func(method string) string {
 			switch method {
@@ -199,7 +199,7 @@ func requestID(t *testing.T, v float64) jsonrpc.ID {
 	return id
 }
 
-// The id of a message that is too large is that of the outermost object, wherever it stands.
+// The id of a message that is too large is read from the outermost object, at any position.
 func TestIDOfALargeMessage(t *testing.T) {
 	for text, want := range map[string]any{
 		`{"jsonrpc":"2.0","id":7,"result":{"id":8}}`:                           int64(7),

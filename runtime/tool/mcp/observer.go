@@ -177,7 +177,7 @@ func (t *observer) sent(ctx context.Context, msg jsonrpc.Message) {
 	}
 }
 
-// received records what a message says about a call.
+// received records a message about a call.
 func (t *observer) received(msg jsonrpc.Message) {
 	switch m := msg.(type) {
 	case *jsonrpc.Response:
@@ -270,7 +270,7 @@ func (t *observer) enqueueLocked(c *call, n notice) {
 	}
 }
 
-// levels are the log levels of MCP, which are those of syslog.
+// levels maps the log levels of MCP, which are the levels of syslog.
 var levels = map[string]string{
 	"debug": arcp.LevelDebug, "info": arcp.LevelInfo, "notice": arcp.LevelInfo, "warning": arcp.LevelWarn,
 	"error": arcp.LevelError, "critical": arcp.LevelCritical, "alert": arcp.LevelCritical, "emergency": arcp.LevelCritical,

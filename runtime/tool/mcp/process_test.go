@@ -20,9 +20,9 @@ import (
 	toolexec "github.com/arcpd/arcpd/runtime/tool/exec"
 )
 
-// serverScript is a server that starts a process of its own, and a daemon in a
-// session of its own, writes their numbers to a file and answers like a server, with
-// its environment as a result. They all ignore SIGTERM.
+// serverScript is a server that starts a child process, and a daemon in another process
+// session. It writes their process ids to a file and returns its environment as a result. They
+// all ignore SIGTERM.
 const serverScript = `
 trap '' TERM
 sleep 1000 &
@@ -77,8 +77,7 @@ func numbers(t *testing.T, file string) (pids []int) {
 	return pids
 }
 
-// alive reports whether a process runs. One that has ended and not been waited for
-// does not.
+// alive reports whether a process runs. A zombie does not.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -136,7 +135,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// What a runtime has started ends with it, also when it is killed.
+// The processes of a runtime end when the runtime is killed.
 func TestAllProcessesEndWhenTheRuntimeIsKilled(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pids")
 	cmd := exec.Command(os.Args[0])
@@ -165,7 +164,7 @@ func TestAllProcessesEndWhenTheRuntimeIsKilled(t *testing.T) {
 	}
 }
 
-func TestProgramThatEndsSaysWhy(t *testing.T) {
+func TestProgramExitIsReported(t *testing.T) {
 	s := newSource(Config{Name: "srv", Command: []string{"/bin/sh", "-c", "exit 3"}}.withDefaults())
 	s.open = s.openProcess
 	defer s.Close()
@@ -221,7 +220,7 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-// What is wrong with a program is said when it is started, or as how it ended.
+// The error of Start or the exit status names the fault of a program.
 func TestProgramsThatCannotBeStarted(t *testing.T) {
 	dir := t.TempDir()
 	for name, mode := range map[string]os.FileMode{"closed": 0o600, "garbage": 0o700} {
@@ -244,9 +243,9 @@ func TestProgramsThatCannotBeStarted(t *testing.T) {
 	}
 }
 
-// A program is asked to end before it is made to, and its path is one from where it
-// runs.
-func TestAProgramIsAskedToEnd(t *testing.T) {
+// A program gets the chance to end before it is killed. Its relative path is resolved in its
+// directory.
+func TestCloseLetsProgramEnd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes: left out with -short")
 	}

@@ -2,5 +2,5 @@
 
 package mcp
 
-// huge is less with the race detector, which makes it take twenty times as long.
+// huge is smaller with the race detector, which slows the test down twenty times.
 const huge = 64 << 20

@@ -70,7 +70,7 @@ type link struct {
 	stop     context.CancelFunc // of life
 }
 
-// New checks the configuration. The error says what to change.
+// New checks the configuration. The error contains the remedy.
 func New(c Config) (*Source, error) {
 	c = c.withDefaults()
 	if err := c.check(); err != nil {
@@ -166,7 +166,7 @@ func (s *Source) move(to string) {
 	s.state = to
 }
 
-// session opens a session and serves it until its end; the error says why it ended.
+// session opens a session and serves it until its end; the error is the reason for the end.
 func (s *Source) session() error {
 	l, err := s.connect()
 	if err != nil {

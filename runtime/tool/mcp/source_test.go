@@ -24,7 +24,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// What a server says about its tools is what clients see and what is enforced.
+// The schemas and annotations of a server's tools are advertised to clients and enforced.
 func TestDefinitions(t *testing.T) {
 	server := script(map[string]string{"initialize": hello, "tools/list": listing(
 		`{"name":"Write File","inputSchema":{"type":"object","properties":{"z":{"type":"integer","maximum":9007199254740993},"a":{}}},"outputSchema":{"type":"object"}},` +
@@ -72,7 +72,7 @@ func TestDefinitions(t *testing.T) {
 	})
 }
 
-func TestConfiguredWordsWin(t *testing.T) {
+func TestConfiguredTextOverridesServer(t *testing.T) {
 	server := script(map[string]string{"initialize": hello, "tools/list": listing(
 		`{"name":"read","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}},{"name":"set","inputSchema":{"type":"object"}}`)})
 	for _, said := range []tool.Approval{tool.ApprovalManual, tool.ApprovalNone, tool.ApprovalAuto("true")} {
@@ -137,7 +137,7 @@ func TestProtocolErrors(t *testing.T) {
 	}
 }
 
-// What the server says before its result is told to the job before its result.
+// Progress and logs that the server sends before its result reach the job before the result.
 func TestProgressAndLogsComeInOrder(t *testing.T) {
 	server := sdkServer(func(s *sdk.Server) {
 		s.AddTool(plainTool("work"), func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
@@ -160,7 +160,7 @@ func TestProgressAndLogsComeInOrder(t *testing.T) {
 	})
 }
 
-// A job that is slow to take events neither stops the session nor takes memory.
+// A job that handles events slowly neither blocks the session nor lets its queue grow.
 func TestNotificationsAreBounded(t *testing.T) {
 	server := sdkServer(func(s *sdk.Server) {
 		s.AddTool(plainTool("chatter"), func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
@@ -216,7 +216,7 @@ func TestCancelReachesTheServer(t *testing.T) {
 	})
 }
 
-// A server that dies takes its calls with it, and nothing else.
+// The death of a server fails only its calls.
 func TestServerDiesAndComesBack(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	metrics := NewMetrics(reg)
@@ -274,7 +274,7 @@ func TestServerDiesAndComesBack(t *testing.T) {
 func TestBackoff(t *testing.T) {
 	server := func(_ int, conn net.Conn) { conn.Close() }
 	bubble(t, Config{}, server, func(r *fixture) {
-		r.start() // it is given up after startWait
+		r.start() // it fails after startWait
 		if n := r.opened(); n < 5 || n > 8 {
 			t.Errorf("%d attempts within %s", n, startWait)
 		}
@@ -302,7 +302,7 @@ func TestServerThatNeverAnswers(t *testing.T) {
 }
 
 // A start that is called off waits for nothing.
-func TestAStartThatIsCalledOff(t *testing.T) {
+func TestStartIsCancelled(t *testing.T) {
 	server := func(_ int, conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
 	bubble(t, Config{}, server, func(r *fixture) {
 		ctx, cancel := context.WithCancel(r.Context())
@@ -318,7 +318,7 @@ func TestAStartThatIsCalledOff(t *testing.T) {
 	})
 }
 
-// One that does not even read must not hold up Close.
+// A server that does not read must not block Close.
 func TestServerThatNeverReads(t *testing.T) {
 	bubble(t, Config{}, func(int, net.Conn) {}, func(r *fixture) {
 		r.start()
@@ -341,8 +341,8 @@ func TestCallThatIsNeverAnswered(t *testing.T) {
 	})
 }
 
-// A server that answers no pings is given up.
-func TestSilence(t *testing.T) {
+// The session of a server that answers no pings ends.
+func TestSilentServer(t *testing.T) {
 	server := script(map[string]string{"initialize": hello, "ping": "", "tools/list": listing(`{"name":"t","inputSchema":{"type":"object"}}`), "tools/call": ""})
 	bubble(t, Config{}, server, func(r *fixture) {
 		r.start()
@@ -351,7 +351,7 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// What is no message is left out; too much of it is the end.
+// Lines that are no messages are skipped; too many of them end the session.
 func TestGarbage(t *testing.T) {
 	server := func(n int, conn net.Conn) {
 		_, _ = io.WriteString(conn, "Welcome to the server!\n\x00\xff\n[1,\n{\"jsonrpc\":\n\n")
@@ -380,8 +380,7 @@ func flood(w io.Writer, begin string, n int, end string) {
 
 var hugeSizes = map[string]int{"id last": huge, "id first": 64 << 20}
 
-// A result of a gigabyte fails its call. The session goes on, and the memory is not
-// taken.
+// A result of a gigabyte fails its call and is not buffered. The session continues.
 func TestHugeResult(t *testing.T) {
 	for name, ends := range map[string][2]string{
 		"id last":  {`{"result":{"content":[{"type":"text","text":"`, `"}]},"jsonrpc":"2.0","id":ID}` + "\n"},
@@ -483,7 +482,7 @@ func TestTenThousandTools(t *testing.T) {
 	})
 }
 
-func TestListWithoutEnd(t *testing.T) {
+func TestEndlessList(t *testing.T) {
 	var pages atomic.Int64 // a session may be under way when it is read
 	server := func(_ int, conn net.Conn) {
 		serveLists(conn, func() string {
@@ -498,7 +497,7 @@ func TestListWithoutEnd(t *testing.T) {
 	})
 }
 
-// A server that does not say that its list has changed is asked.
+// The list of a server that announces no changes is polled.
 func TestRefresh(t *testing.T) {
 	version := 0
 	server := func(_ int, conn net.Conn) {
@@ -520,7 +519,7 @@ func TestRefresh(t *testing.T) {
 }
 
 // A name that another source has is an error of that tool only.
-func TestNameThatIsTaken(t *testing.T) {
+func TestNameConflict(t *testing.T) {
 	server := sdkServer(func(s *sdk.Server) {
 		s.AddTool(plainTool("a"), answer(""))
 		s.AddTool(plainTool("b"), answer(""))
@@ -593,8 +592,8 @@ func TestElicitation(t *testing.T) {
 	})
 }
 
-// With two calls under way nobody knows for which of them the server asks.
-func TestElicitationOfOneOfSeveral(t *testing.T) {
+// A question of the server names no call. With two calls in progress it belongs to neither.
+func TestElicitationDuringSeveralCalls(t *testing.T) {
 	server := sdkServer(func(s *sdk.Server) {
 		s.AddTool(plainTool("ask"), func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 			time.Sleep(time.Second)
@@ -624,7 +623,7 @@ func TestElicitationOfOneOfSeveral(t *testing.T) {
 }
 
 // The end of a session ends the questions that its server has asked.
-func TestCloseWhileSomebodyIsAsked(t *testing.T) {
+func TestCloseDuringQuestion(t *testing.T) {
 	server := sdkServer(func(s *sdk.Server) {
 		s.AddTool(plainTool("ask"), func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 			_, err := req.Session.Elicit(ctx, &sdk.ElicitParams{Message: "Which?", RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`)})

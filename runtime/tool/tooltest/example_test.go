@@ -43,7 +43,7 @@ func answer(value string) tooltest.Script {
 	return tooltest.Script{Ask: func(tool.InputAsk) (tool.Answer, error) { return tool.Answer{Value: arcp.Raw(value)}, nil }}
 }
 
-// Run a tool with scripted answers and look at what it has emitted.
+// Run runs a tool with scripted answers; Record returns the emitted events.
 func ExampleJob_Run() {
 	job := tooltest.New(answer(`"blue"`))
 	out, err := job.Run(context.Background(), paint, map[string]any{"rooms": []string{"hall", "kitchen"}})

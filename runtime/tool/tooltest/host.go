@@ -105,7 +105,7 @@ func (h host) ManualHeartbeat() { h.note(func(r *Record) { r.ManualHeartbeat = t
 func (h host) Heartbeat()       { h.note(func(r *Record) { r.Heartbeats++ }) }
 func (h host) Failed(err error) { h.note(func(r *Record) { r.Failures = append(r.Failures, err) }) }
 
-// unscripted refuses what the script has no answer for.
+// unscripted returns the error of a request without a scripted answer.
 func unscripted(member, what string) error {
 	return arcp.Errorf(arcp.CodeFailedPrecondition, "tooltest: Script.%s is not set: %s", member, what)
 }

@@ -50,7 +50,7 @@ func (l *resource) Release(context.Context) error {
 // costPrefix begins the names of metrics that debit the budget.
 const costPrefix = "cost."
 
-// spending holds what is left of a budget, by currency.
+// spending holds the remaining budget by currency.
 type spending map[string]*big.Rat
 
 func newSpending(budget map[string]arcp.Number) spending {

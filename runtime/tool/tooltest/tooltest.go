@@ -1,16 +1,15 @@
 // Package tooltest runs tools without a runtime.
 //
-// A [Job] answers what a tool asks for as its [Script] says, and records what the
-// tool emits:
+// A [Job] answers the requests of a tool from its [Script] and records the tool's events:
 //
 //	job := tooltest.New(tooltest.Script{
 //		Ask: func(tool.InputAsk) (tool.Answer, error) { return tool.Answer{Value: arcp.Raw(`"blue"`)}, nil },
 //	})
 //	out, err := job.Run(t.Context(), paint, map[string]any{"room": "hall"})
 //
-// Run checks the arguments, the result and scripted answers against their schemas, as
-// the runtime does. Nothing is stored, and no time limit of the tool applies: the
-// context bounds a run. Many goroutines may use a Job.
+// Run checks the arguments, the result and scripted answers against their schemas, as the
+// runtime does. Nothing is stored, and no time limit of the tool applies: the context bounds a
+// run. Many goroutines may use a Job.
 package tooltest
 
 import (
@@ -21,8 +20,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Script says how a Job answers its tool. The zero Script allows every operation,
-// has no budget to spend, and refuses questions, calls and permissions.
+// Script defines the answers of a Job. The zero Script allows every operation, has no budget
+// to spend, and refuses questions, calls and permissions.
 type Script struct {
 	ID      arcp.JobID // default job_test
 	Attempt uint32     // default 1
@@ -48,7 +47,7 @@ type Script struct {
 	Emit      func(t arcp.Type, payload any) error                   // called before an event is recorded; an error refuses it
 }
 
-// Record is what a tool has emitted and asked for, each list in the order of the calls.
+// Record holds the events and requests of a tool, each list in the order of the calls.
 type Record struct {
 	Logs        []arcp.LogPayload
 	Progress    []arcp.JobProgressPayload
@@ -91,7 +90,7 @@ type Job struct {
 	hint    string        // guidance for the next Yield
 }
 
-// New returns a Job that answers as s says.
+// New returns a Job that answers by s.
 func New(s Script) *Job {
 	if s.ID == "" {
 		s.ID = "job_test"
@@ -121,7 +120,7 @@ func (j *Job) Run(ctx context.Context, t *tool.Tool, args any) (arcp.Raw, *arcp.
 	return t.Run(ctx, j.Job(), raw)
 }
 
-// Record returns what has been recorded so far.
+// Record returns the events and requests so far.
 func (j *Job) Record() Record {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -80,8 +80,8 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// What the script has no answer for is an error, not a wait.
-func TestUnscripted(t *testing.T) {
+// A request without a scripted answer fails and does not block.
+func TestUnscriptedRequestFails(t *testing.T) {
 	j, ctx := New(Script{}), t.Context()
 	job := j.Job()
 	_, ask := job.Ask(ctx, tool.InputAsk{Prompt: "?"})

@@ -10,8 +10,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool/toolworker"
 )
 
-// A program whose whole purpose is to execute a tool, over as many connections as it
-// takes. The same tool could be added to a runtime with Runtime.AddTool.
+// A program that executes one tool and reconnects as needed. Runtime.AddTool could add the
+// same tool to a runtime.
 func ExampleRun() {
 	upper := tool.MustNew(tool.Capability{Name: "text.upper"},
 		func(_ context.Context, job tool.Job, in struct {

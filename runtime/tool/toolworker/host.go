@@ -97,7 +97,7 @@ func (h host) Permit(ctx context.Context, p tool.PermissionAsk) (tool.Permission
 		ExpiresAt: time.Now().Add(time.Duration(g.LeaseSeconds) * time.Second)}, nil
 }
 
-// unoffered refuses what the protocol does not offer to workers.
+// unoffered returns the error of a request that the protocol does not offer to workers.
 func unoffered(what string) error {
 	return arcp.Errorf(arcp.CodeUnimplemented, "a worker cannot %s: run the tool in the process of the runtime", what)
 }

@@ -1,10 +1,9 @@
-// Package toolworker runs tools in a worker: a program that connects to a runtime as
-// a client and executes the jobs of its tools.
+// Package toolworker runs tools in a worker: a program that connects to a runtime as a client
+// and executes the jobs of its tools.
 //
-// A tool is the same value in a worker as in the process of a runtime, and behaves
-// the same: events, questions, checkpoints, interrupts, child jobs and cancellation
-// pass over the connection. What the protocol does not offer to workers fails with
-// UNIMPLEMENTED:
+// A tool is the same value in a worker as in the process of a runtime, and behaves the same:
+// events, questions, checkpoints, interrupts, child jobs and cancellation pass over the
+// connection. The protocol does not offer these to workers; they fail with UNIMPLEMENTED:
 //
 //   - Authority: a worker has no means to check the job's lease or to charge its
 //     budget beforehand. Job.Metric of a cost reports one that was incurred.
@@ -35,10 +34,10 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Run announces tools to the runtime and executes their jobs, at most
-// Config.Concurrency at once, until ctx or the client ends. Its errors are those of
-// [client.Client.Work]. A tool with an Audience, a RatePerMin or Endless is an error:
-// a runtime does not offer them to workers.
+// Run announces tools to the runtime and executes their jobs, at most Config.Concurrency at
+// once, until ctx or the client ends. Its errors are the errors of [client.Client.Work]. A
+// tool with an Audience, a RatePerMin or Endless is an error: a runtime does not offer them to
+// workers.
 func Run(ctx context.Context, c *client.Client, cfg Config, tools ...*tool.Tool) error {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -121,7 +120,7 @@ func wireError(err error) error {
 	return err
 }
 
-// defaultExpiry is how long a question waits that does not say so.
+// defaultExpiry is how long a question without an expiry waits.
 const defaultExpiry = 24 * time.Hour
 
 func expiry(d time.Duration) time.Time {

@@ -87,7 +87,8 @@ func (f *fixture) offer(inWorker bool, log *slog.Logger, t *tool.Tool) (stop fun
 	}
 }
 
-// told lists what a client is told about a job: the events of its tool and its outcome.
+// told lists the messages that a client receives about a job: the events of its tool and its
+// outcome.
 func told(ctx context.Context, job *client.Job) (list []string) {
 	for ev, err := range job.Events(ctx) {
 		switch {
@@ -111,7 +112,7 @@ type tripOut struct {
 	Attempt uint32   `json:"attempt"`
 }
 
-// trip does what a worker can do, too.
+// trip uses every method of Job that a worker supports.
 func trip(ctx context.Context, job tool.Job, in tripIn) (out tripOut, err error) {
 	log := job.Logger().With("job", "trip")
 	total := float64(len(in.Stops))
@@ -149,12 +150,12 @@ func trip(ctx context.Context, job tool.Job, in tripIn) (out tripOut, err error)
 
 // The same tool in the process of a runtime and in a worker has the same outcome and
 // the same events.
-func TestSameToolBothWays(t *testing.T) {
+func TestToolBehavesEquallyInWorkerAndRuntime(t *testing.T) {
 	forgets := arcp.Errorf(arcp.CodeNotFound, "no such place").RetryAfter(3)
 	for name, c := range map[string]struct {
 		tool    *tool.Tool
 		args    string
-		last    string // what the last event says
+		last    string // text of the last event
 		lost    bool   // the code of the last event is another one in a worker
 		cancel  bool
 		options arcp.SubmitOptions
@@ -231,8 +232,8 @@ func TestSameToolBothWays(t *testing.T) {
 	}
 }
 
-// What the protocol does not offer to workers is a clear error.
-func TestUnoffered(t *testing.T) {
+// Requests that the protocol does not offer to workers fail with a clear error.
+func TestUnsupportedRequestsFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		defer f.close()

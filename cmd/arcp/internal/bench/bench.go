@@ -2,23 +2,22 @@
 //
 // # Method
 //
-// The runtime is a process of its own, pinned to one core; the generator is
-// pinned to the others. Each row gets a fresh runtime and, when durable, an
-// empty data directory. The generator does as little as it can for a frame: it
-// writes frames that were built beforehand, of which only the digits of the id
-// change, and looks at the first bytes of what it receives for the type and the
-// number, without decoding JSON. What it reads is counted when it is read, so a
-// row says what arrived, not what was sent.
+// The runtime is a process of its own, pinned to one core; the generator is pinned to the
+// others. Each row gets a fresh runtime and, when durable, an empty data directory. The
+// generator does little work per frame. It writes frames that were built beforehand, and
+// changes only the digits of the id. It reads the type and the number from the first bytes of
+// a received frame, without decoding JSON. Frames are counted when they are read, so a row
+// counts received frames, not sent ones.
 //
 //   - jobs: each session keeps a window of demo.echo jobs in flight and submits
 //     another for each job.completed. Counted are completed jobs. The row's title
-//     says how large the window is; the second row has one of one.
+//     contains the size of the window; in the second row it is one.
 //   - events: each session runs one demo.emit without pause, with messages of
 //     64 bytes, and acknowledges each 128th event. Counted are log events.
 //   - acks: the same with an acknowledgement of each event.
 //   - fan-out, burst: one session runs demo.emit, the others subscribed to that
-//     job before it began. Deliveries to subscribers by the time from the first
-//     of them to the last. Every subscriber must get every event. One row follows
+//     job before it began. Deliveries to subscribers are divided by the time from the
+//     first of them to the last. Every subscriber must get every event. One row follows
 //     by job.subscribe, the other by subscribe with a filter of the job.
 //   - fan-out, paced: the same at one event a millisecond. The latency is from
 //     the event's timestamp to its arrival.
@@ -26,12 +25,11 @@
 //     the connection is dropped.
 //   - round trip: one session, one demo.echo at a time, from writing the submit
 //     to reading job.completed.
-//   - idle: resident memory of the runtime with sessions held open, less that
-//     without, by the number of sessions; the heap is collected before both.
+//   - idle: the increase of the runtime's resident memory by open sessions, divided by
+//     their number; the heap is collected before both measurements.
 //
-// All rows end by themselves. CPU is the time a process used by the time that
-// passed: what a row says is the runtime's limit only while the generator's
-// share is well below its own.
+// All rows end by themselves. CPU is the time a process used, divided by the elapsed time. A
+// row shows the runtime's limit only while the generator's share is well below one.
 package bench
 
 import (
@@ -70,7 +68,7 @@ type Options struct {
 	// Start starts a runtime with demo tools for one row.
 	Start func(ctx context.Context, mode string) (*Server, error)
 
-	// OnRow is told each result as it comes.
+	// OnRow is called with each result.
 	OnRow func(Result)
 }
 
@@ -143,7 +141,7 @@ func Run(ctx context.Context, o Options) ([]Result, error) {
 	return results, nil
 }
 
-// one measures one row on a runtime of its own.
+// one measures one row on a fresh runtime.
 func (o *Options) one(ctx context.Context, r *row, mode string) (Result, error) {
 	out := Result{Row: r.name, Mode: mode, Title: strings.ReplaceAll(r.title, windowed, strconv.Itoa(o.Window)), Unit: r.unit, Target: r.target[mode], Details: map[string]float64{}}
 	server, err := o.Start(ctx, mode)

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inParallel calls do for 0 … n-1 from some goroutines and returns when all are
-// done; after a failure, which it returns, it begins no more.
+// inParallel calls do for 0 … n-1 from some goroutines and returns when all calls have
+// returned. After an error, which it returns, it begins no more calls.
 func inParallel(workers, n int, do func(i int) error) error {
 	var next atomic.Int64
 	var group sync.WaitGroup
@@ -54,8 +54,7 @@ func selfCPU() float64 {
 // ticks is USER_HZ, which Linux fixes for /proc.
 const ticks = 100
 
-// processCPU is the CPU time another process has used, in seconds; 0 if it
-// cannot be told.
+// processCPU is the CPU time another process has used, in seconds; 0 if it is unknown.
 func processCPU(pid int) float64 {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -18,7 +18,7 @@ const (
 	eventSessions = 16
 	subscribers   = 50
 	dialers       = 32
-	maxHandshakes = 50_000 // sessions that the runtime then keeps for a while
+	maxHandshakes = 50_000 // sessions that the runtime then retains for a while
 	endless       = 10_000_000
 	ackEach       = 128
 	publishEach   = 64 // events, between updates of a shared counter
@@ -75,8 +75,8 @@ func (r *run) echoes(window int) (float64, error) {
 	})
 }
 
-// echoLoop keeps a window of jobs in flight. Submits are flushed by halves of
-// it, so that something is always under way while others gather.
+// echoLoop keeps a window of jobs in flight. Submits are flushed by halves of the window, so
+// that one half is in flight while the other fills.
 func echoLoop(s *session, window int, completed *atomic.Int64) error {
 	echo, acks := invoke("demo.echo", `{"n":1}`), newAcks(ackEach)
 	for range window {

@@ -69,7 +69,7 @@ func (s *session) await(want string) ([]byte, error) {
 	}
 }
 
-// refuses reports whether a frame of type t says that something was not done.
+// refuses reports whether a frame of type t is a refusal or a failure.
 func refuses(t []byte) bool {
 	switch arcp.Type(t) {
 	case arcp.Nack, arcp.SessionRejected, arcp.SessionUnauthenticated, arcp.SessionEvicted, arcp.JobFailed, arcp.JobCancelled:
@@ -140,7 +140,7 @@ func since(now time.Time, clock time.Duration) time.Duration {
 
 var ids atomic.Uint64
 
-// prepared is a frame whose id is made new by next.
+// prepared is a frame whose id next replaces.
 type prepared struct {
 	frame []byte
 	id    []byte // the digits, inside frame
@@ -195,8 +195,8 @@ func newAcks(every uint64) *acks {
 	return &acks{frame: bytes.TrimSuffix(frame, []byte("0}}")), every: every}
 }
 
-// due returns the acknowledgement of seq if it is time for one. An id of its
-// own is not needed: an acknowledgement said twice means the same.
+// due returns the acknowledgement of seq if it is due. All have the same id: repeating an
+// acknowledgement has no effect.
 func (a *acks) due(seq uint64) []byte {
 	if seq < a.last+a.every {
 		return nil

@@ -23,7 +23,7 @@ import (
 // Access says which clients are accepted over HTTP.
 type Access struct {
 	Token   string   // bearer token of clients; "": none is required
-	Origins []string // of accepted web pages, besides those of this computer
+	Origins []string // of accepted web pages, besides pages of this computer
 	Proxied bool     // the server is behind a proxy: the Host header is not checked
 }
 

@@ -27,8 +27,8 @@ import (
 
 // Config configures a Server. It is not changed after New.
 type Config struct {
-	// Open opens a session with the runtime that reconnects. It is called again when the session is
-	// lost. The options are those of the server; Open adds the credentials.
+	// Open opens a session with the runtime that reconnects. It is called again when the session
+	// is lost. The server sets the options; Open adds the credentials.
 	Open func(ctx context.Context, opts client.Options) (*client.Client, error)
 
 	Tools   []string      // globs of the tools that are offered; none: all but the runtime's own

@@ -153,7 +153,7 @@ func TestWhichToolsAreOffered(t *testing.T) {
 	}
 }
 
-// A call reaches the tool whose name was changed, and its result comes as it was.
+// A call reaches a tool with a changed name, and its result is unchanged.
 func TestCalls(t *testing.T) {
 	r := start(t, Config{Flat: true},
 		raw(t, tool.Capability{Name: "files.read", SideEffect: tool.SideEffectRead, Description: "Reads.", InputSchema: arcp.Raw(`{"properties":{"n":{"type":"integer"}}}`)}, echo),
@@ -213,7 +213,7 @@ func TestTimeoutLeavesTheJob(t *testing.T) {
 	})
 }
 
-// What is offered follows the catalogue, and clients are told.
+// The offered tools follow the catalogue, and clients are notified of changes.
 func TestCatalogueChanges(t *testing.T) {
 	told := make(chan struct{}, 16)
 	r := start(t, Config{}, raw(t, tool.Capability{Name: "first"}, echo))
@@ -234,7 +234,7 @@ func TestCatalogueChanges(t *testing.T) {
 	}
 }
 
-// What a job asks is asked of the client whose call it is, and of no other.
+// A question of a job goes only to the client whose call the job serves.
 func TestQuestions(t *testing.T) {
 	ask := raw(t, tool.Capability{Name: "ask"}, func(ctx context.Context, job tool.Job, args arcp.Raw) (arcp.Raw, error) {
 		a, err := job.Ask(ctx, tool.InputAsk{Prompt: "what?", Schema: args, Expires: time.Minute})
@@ -281,7 +281,7 @@ func TestQuestions(t *testing.T) {
 
 // A client that cannot be asked leaves the question to others, and a call that is
 // cancelled cancels its job.
-func TestQuestionIsLeftToOthers(t *testing.T) {
+func TestQuestionWithoutElicitation(t *testing.T) {
 	asked := make(chan struct{})
 	ended := make(chan error, 1)
 	r := start(t, Config{}, raw(t, tool.Capability{Name: "ask"}, func(ctx context.Context, job tool.Job, _ arcp.Raw) (arcp.Raw, error) {
@@ -301,7 +301,7 @@ func TestQuestionIsLeftToOthers(t *testing.T) {
 	}
 }
 
-// The end of the client's stream ends the server, and cancels what it has called.
+// The end of the client's stream ends the server and cancels the client's calls.
 func TestPipeEndsWithItsClient(t *testing.T) {
 	begun, ended := make(chan struct{}), make(chan struct{})
 	r := start(t, Config{}, raw(t, tool.Capability{Name: "slow"}, func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
@@ -328,7 +328,7 @@ func TestPipeEndsWithItsClient(t *testing.T) {
 	<-ended
 }
 
-func TestWhoMayComeIn(t *testing.T) {
+func TestAccess(t *testing.T) {
 	r := start(t, Config{}, raw(t, tool.Capability{Name: "t"}, echo))
 	d := Access{Token: "0123456789abcdef", Origins: []string{"https://app.example"}}
 	web := httptest.NewServer(r.srv.HTTP(d))
@@ -391,7 +391,7 @@ func TestSessionIsLost(t *testing.T) {
 }
 
 // A call that is cancelled while the runtime makes its job leaves no job behind.
-func TestACallCancelledWhileItIsSubmittedCancelsItsJob(t *testing.T) {
+func TestCancelDuringSubmitCancelsJob(t *testing.T) {
 	var live atomic.Int64
 	slow := raw(t, tool.Capability{Name: "slow", SideEffect: tool.SideEffectNone, Limits: tool.Limits{Timeout: time.Hour, Concurrency: 4000}},
 		func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
@@ -408,7 +408,7 @@ func TestACallCancelledWhileItIsSubmittedCancelsItsJob(t *testing.T) {
 		cancel()
 	}
 	if text, failed := r.call(s, "quick", "{}"); failed {
-		t.Error(text) // the session goes on
+		t.Error(text) // the session is still usable
 	}
 	for deadline := time.Now().Add(20 * time.Second); live.Load() > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -417,7 +417,7 @@ func TestACallCancelledWhileItIsSubmittedCancelsItsJob(t *testing.T) {
 	}
 }
 
-func TestAResultThatIsNotJSONIsText(t *testing.T) {
+func TestNonJSONResultIsText(t *testing.T) {
 	for _, text := range []string{"{{template}} of text", "{", `{"a":1} and more`} {
 		res := success(Tool{arcp.ToolView{Name: "report"}}, arcp.Raw(text))
 		if res.StructuredContent != nil || res.Content[0].(*sdk.TextContent).Text != text {

@@ -23,7 +23,7 @@ const (
 	ping       = `{"jsonrpc":"2.0","id":2,"method":"ping"}`
 )
 
-// web is a server over HTTP with so many slots.
+// web is an HTTP server with a number of slots.
 type web struct {
 	*fixture
 	*httptest.Server
@@ -39,7 +39,7 @@ func serveHTTP(t *testing.T, most int, tools ...*tool.Tool) *web {
 	return &web{r, server, server.Client()}
 }
 
-// try sends a request and returns its answer, whose body is the caller's.
+// try sends a request and returns its answer; the caller closes the body.
 func (w *web) try(ctx context.Context, method, id, body string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, w.URL, strings.NewReader(body))
 	if err != nil {
@@ -119,7 +119,7 @@ func (w wordless) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.RoundTripper.RoundTrip(r)
 }
 
-func TestClientsThatGoWithoutAWordLockNobodyOut(t *testing.T) {
+func TestAbandonedSessionsAreEvicted(t *testing.T) {
 	w := serveHTTP(t, maxSessions, raw(t, tool.Capability{Name: "t"}, echo))
 	first := w.begin()
 	for range 9 * maxSessions {
@@ -147,7 +147,7 @@ func TestClientsThatGoWithoutAWordLockNobodyOut(t *testing.T) {
 	}
 }
 
-func TestASessionInUseIsNeverEndedForAnother(t *testing.T) {
+func TestSessionInUseIsNotEvicted(t *testing.T) {
 	called, finish := make(chan struct{}, 2), make(chan struct{})
 	w := serveHTTP(t, 4, raw(t, tool.Capability{Name: "slow", Limits: tool.Limits{Timeout: time.Minute}}, func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 		called <- struct{}{}
@@ -171,7 +171,7 @@ func TestASessionInUseIsNeverEndedForAnother(t *testing.T) {
 			return
 		}
 		defer resp.Body.Close()
-		text, _ := io.ReadAll(resp.Body) // what is missing is seen
+		text, _ := io.ReadAll(resp.Body) // the caller checks the text
 		answer <- string(text)
 	}()
 	<-called
@@ -183,11 +183,11 @@ func TestASessionInUseIsNeverEndedForAnother(t *testing.T) {
 	}()
 	<-called
 	uses := w.uses(lost)
-	hangUp() // but the call goes on, as MCP wants it
+	hangUp() // the call continues, as MCP requires
 	if err := <-left; err == nil {
 		t.Fatal("the call was answered")
 	}
-	for w.uses(lost) == uses { // the server learns of it later
+	for w.uses(lost) == uses { // the server notices the disconnect later
 		time.Sleep(time.Millisecond)
 	}
 
@@ -212,7 +212,7 @@ func TestASessionInUseIsNeverEndedForAnother(t *testing.T) {
 	}
 }
 
-func TestWithoutAnIdleSessionNewcomersAreTurnedAway(t *testing.T) {
+func TestFullPoolRefusesSessions(t *testing.T) {
 	w := serveHTTP(t, 2)
 	first, second := w.begin(), w.begin()
 	defer w.listen(first).Close()
@@ -228,7 +228,7 @@ func TestWithoutAnIdleSessionNewcomersAreTurnedAway(t *testing.T) {
 }
 
 // A call that had been sent before its session had to make room does not begin.
-func TestASessionThatMadeRoomBeginsNothing(t *testing.T) {
+func TestEvictedSessionAcceptsNoRequests(t *testing.T) {
 	w := serveHTTP(t, 1)
 	c := w.srv.sessions.acquire(w.begin())
 	w.srv.sessions.leave(c)
@@ -238,8 +238,8 @@ func TestASessionThatMadeRoomBeginsNothing(t *testing.T) {
 	}
 }
 
-// What begins no session takes no place.
-func TestAPlaceIsGivenBack(t *testing.T) {
+// A request that begins no session occupies no slot of the pool.
+func TestFailedInitializeFreesSlot(t *testing.T) {
 	w := serveHTTP(t, 2)
 	kept := w.begin()
 	for range 5 {
@@ -260,7 +260,7 @@ func TestAPlaceIsGivenBack(t *testing.T) {
 	}
 }
 
-func TestSessionsThatBeginTogetherKeepTheBound(t *testing.T) {
+func TestConcurrentInitializesKeepBound(t *testing.T) {
 	const most, all = 4, 40
 	w := serveHTTP(t, most)
 	came, release := make(chan bool, all), make(chan struct{})

@@ -17,8 +17,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// pipes is a listener whose connections are in memory, as time stands still only for
-// what waits in the program.
+// pipes is a listener with connections in memory: the fake clock of synctest advances only
+// while goroutines wait for each other, not for a socket.
 type pipes struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -43,11 +43,11 @@ func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
 	return ours, nil
 }
 
-// inBubble runs a test whose hours pass at once.
+// inBubble runs a test with a fake clock.
 func inBubble(t *testing.T, most int, test func(t *testing.T, w *web, p *pipes), tools ...*tool.Tool) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		// Time goes on as long as timers do, and with it a test that is stuck.
+		// The fake clock advances while timers are active, also in a blocked test.
 		stuck := time.AfterFunc(10*24*time.Hour, func() { panic(t.Name() + " waits for what does not come") })
 		defer stuck.Stop()
 		r := start(t, Config{Timeout: 10 * time.Hour}, tools...)
@@ -67,7 +67,7 @@ func inBubble(t *testing.T, most int, test func(t *testing.T, w *web, p *pipes),
 	})
 }
 
-// slowly begins a request whose body does not come to its end.
+// slowly begins a request whose body never ends.
 func slowly(t *testing.T, p *pipes, id string) *bufio.Reader {
 	t.Helper()
 	conn, err := p.dial(t.Context(), "", "")
@@ -85,7 +85,7 @@ func slowly(t *testing.T, p *pipes, id string) *bufio.Reader {
 	return bufio.NewReader(conn)
 }
 
-func TestSlowRequestsTakeNoPlace(t *testing.T) {
+func TestSlowRequestsOccupyNoSlot(t *testing.T) {
 	const most = 4
 	inBubble(t, most, func(t *testing.T, w *web, p *pipes) {
 		kept := w.begin()
@@ -115,7 +115,7 @@ func TestSlowRequestsTakeNoPlace(t *testing.T) {
 	})
 }
 
-func TestASlowRequestIsInUseOnlySoLong(t *testing.T) {
+func TestSlowRequestTimesOut(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, w *web, p *pipes) {
 		id := w.begin()
 		slow := slowly(t, p, id)
@@ -136,8 +136,8 @@ func TestASlowRequestIsInUseOnlySoLong(t *testing.T) {
 	})
 }
 
-// A body that nobody wants is not waited for, either.
-func TestASlowRequestThatIsRefusedEnds(t *testing.T) {
+// The server does not wait for the body of a refused request.
+func TestRefusedSlowRequestEnds(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, _ *web, p *pipes) {
 		resp, err := http.ReadResponse(slowly(t, p, "made-up"), nil)
 		if err != nil {
@@ -150,7 +150,7 @@ func TestASlowRequestThatIsRefusedEnds(t *testing.T) {
 	})
 }
 
-func TestSoManyRequestsWithoutASessionAreRead(t *testing.T) {
+func TestRequestsWithoutSessionAreBounded(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, w *web, p *pipes) {
 		w.srv.newcomers = make(chan struct{}, 2)
 		slow := slowly(t, p, "")
@@ -172,7 +172,7 @@ func TestSoManyRequestsWithoutASessionAreRead(t *testing.T) {
 }
 
 // The time for a request is not one for its answer, nor for the next request.
-func TestAnswersHaveTheirTime(t *testing.T) {
+func TestSlowAnswersAreDelivered(t *testing.T) {
 	slow := raw(t, tool.Capability{Name: "slow", Limits: tool.Limits{Timeout: 4 * time.Hour}}, func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 		select {
 		case <-time.After(2 * time.Hour):
@@ -204,7 +204,7 @@ func TestAnswersHaveTheirTime(t *testing.T) {
 	}, slow)
 }
 
-func TestRequestsThatBeginNoSessionEndNone(t *testing.T) {
+func TestRejectedRequestsEvictNoSession(t *testing.T) {
 	w := serveHTTP(t, 1)
 	kept := w.begin()
 	for _, body := range []string{"", "{", "null", ping, "[" + ping + "]", "[" + initialize + "]", `{"jsonrpc":"2.0","method":"notifications/initialized"}`,
@@ -223,7 +223,7 @@ func TestRequestsThatBeginNoSessionEndNone(t *testing.T) {
 	}
 }
 
-func TestOnlyIdleSessionsEndByThemselves(t *testing.T) {
+func TestOnlyIdleSessionsExpire(t *testing.T) {
 	called := make(chan struct{}, 1)
 	slow := raw(t, tool.Capability{Name: "slow", Limits: tool.Limits{Timeout: 9 * time.Hour}}, func(ctx context.Context, _ tool.Job, _ arcp.Raw) (arcp.Raw, error) {
 		called <- struct{}{}
@@ -290,7 +290,7 @@ func TestOnlyIdleSessionsEndByThemselves(t *testing.T) {
 	}, slow)
 }
 
-// What is left when a server is closed is no timer and no session.
+// A closed server has no sessions and no timers.
 func TestCloseEndsIdleSessions(t *testing.T) {
 	inBubble(t, 2, func(t *testing.T, w *web, _ *pipes) {
 		w.begin()

@@ -19,9 +19,9 @@ import (
 
 // Input is where values are looked for.
 type Input struct {
-	Flags    *pflag.FlagSet    // with what AddFlags added
+	Flags    *pflag.FlagSet    // with the flags of AddFlags
 	Environ  []string          // as of os.Environ
-	Defaults map[string]string // instead of those of the table
+	Defaults map[string]string // override the defaults of the table
 	Search   []string          // files, the first that exists is read; nil: SearchPath
 }
 
@@ -79,8 +79,7 @@ type layer struct {
 	values map[string]any
 }
 
-// Load reads all sources. The errors are for the user: one line that says what
-// to do.
+// Load reads all sources. The errors are for the user: one line with the remedy.
 func Load(in Input) (*Values, error) {
 	fromFile, path, err := in.file()
 	if err != nil {
@@ -155,10 +154,9 @@ func (in Input) flags() (map[string]any, error) {
 	return k.All(), err
 }
 
-// env reads the variables of the settings. A variable that is one slip away
-// from a setting's is an error; another one is only worth a warning, because
-// the environment is shared with programs and platforms that know nothing of
-// this one.
+// env reads the variables of the settings. A variable with one typo in a setting's name is an
+// error. Any other unknown ARCP_ variable is only a warning, because other programs and
+// platforms share the environment.
 func (in Input) env() (map[string]any, []string, error) {
 	k := koanf.New(".")
 	var warnings []string
@@ -197,9 +195,8 @@ func splitList(text string) []string {
 	return list
 }
 
-// foreign reports variables that are not settings: those of the client commands
-// and of programs that were started by a server, and those Kubernetes sets for a
-// service named arcp.
+// foreign reports ARCP_ variables that are not settings: variables of the client commands, of
+// programs started by a server, and those Kubernetes sets for a service named arcp.
 func foreign(name string) bool {
 	switch name {
 	case ConfigEnv, EnvPrefix + "URL", EnvPrefix + "PORT", EnvPrefix + "DEPTH", EnvPrefix + "KEEPER", EnvPrefix + "JOB_ID":

@@ -11,8 +11,8 @@ import (
 	"github.com/arcpd/arcpd/auth"
 )
 
-// parse turns what a source said into the value of a setting: a string, bool,
-// int, time.Duration, int64 (a size), []string, auth.Secret or []auth.Secret.
+// parse converts the raw value of a source to the type of the setting: a string, bool, int,
+// time.Duration, int64 (a size), []string, auth.Secret or []auth.Secret.
 func (s *Setting) parse(raw any) (any, error) {
 	if s.Kind == Block {
 		return raw, nil
@@ -63,7 +63,7 @@ func (s *Setting) parseList(raw any) (any, error) {
 	return secrets, nil
 }
 
-// scalar reads what a YAML file, a flag or a variable said as text.
+// scalar returns the text of a raw value from a YAML file, a flag or a variable.
 func scalar(raw any) (string, error) {
 	switch raw := raw.(type) {
 	case string:

@@ -1,10 +1,10 @@
-// Package settings is the one table of what a server can be told. Flags,
-// ARCP_ environment variables, the keys of arcp.yaml and what `arcp config
-// print` shows are all made from it, so they cannot disagree.
+// Package settings is the one table of the server's settings. Flags, ARCP_ environment
+// variables, the keys of arcp.yaml and the output of `arcp config print` are all made from it,
+// so they cannot disagree.
 //
-// A value comes from the first of: flag, environment, file, default. Only the
-// value that wins is parsed. Secrets are held as auth.Secret from the moment
-// they are read, and no error quotes one.
+// A value comes from the first of: flag, environment, file, default. Only that value is
+// parsed. Secrets are held as auth.Secret from the moment they are read, and no error quotes
+// one.
 package settings
 
 import (
@@ -44,9 +44,8 @@ type Setting struct {
 	Secret  bool     // never printed
 	Reload  bool     // SIGHUP applies a change
 
-	// Later marks a setting whose capability is not part of this version. Only
-	// the values in Accept, which ask for nothing, are accepted; it has no help
-	// and is not printed.
+	// Later marks a setting whose capability is not part of this version. Only the values in
+	// Accept, which request nothing, are accepted; it has no help and is not printed.
 	Later  bool
 	Accept []string
 }

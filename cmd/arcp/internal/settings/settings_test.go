@@ -152,8 +152,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// What asks for nothing is accepted of settings for later.
-func TestLaterDefaultsPass(t *testing.T) {
+// A setting of a later version accepts the value that turns it off.
+func TestUnsupportedSettingsAcceptOff(t *testing.T) {
 	sources{
 		args: []string{"--store", "pebble", "--ack-window=0", "--retention", "24h0m0s", "--replay-bytes", "64MiB", "--min-free=0", "--postgres", ""},
 		env:  []string{"ARCP_OTLP_ENDPOINT="},
@@ -230,7 +230,7 @@ func TestPrint(t *testing.T) {
 	}
 }
 
-// What is printed can be read again as a configuration file.
+// The printed settings can be read again as a configuration file.
 func TestPrintRoundTrip(t *testing.T) {
 	v := sources{args: []string{"--drain", "90s", "--allow-host", "x", "--max-frame", "1000"}}.mustLoad(t)
 	again := sources{file: string(v.AppendYAML(nil))}.mustLoad(t)

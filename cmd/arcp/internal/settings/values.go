@@ -12,7 +12,7 @@ import (
 	"github.com/arcpd/arcpd/auth"
 )
 
-// Source says where a value came from.
+// Source is the origin of a value.
 type Source string
 
 // The sources, strongest first.
@@ -44,7 +44,7 @@ type Values struct {
 	entries  []Value
 }
 
-// Format writes what AppendYAML does.
+// Format writes the output of AppendYAML.
 func (v *Values) Format(f fmt.State, _ rune) {
 	_, _ = f.Write(v.AppendYAML(nil)) // a fmt.State keeps its own error
 }
@@ -82,8 +82,8 @@ func (v *Values) Secrets(name string) []auth.Secret { return v.get(name).value.(
 // Block returns the value of a Block as it was decoded; nil if there is none.
 func (v *Values) Block(name string) any { return v.get(name).value }
 
-// WithoutEffect lists the settings that were given and that this version only
-// takes because they ask for nothing it does otherwise.
+// WithoutEffect lists the settings that were set to a value which this version accepts only
+// because it matches its behaviour.
 func (v *Values) WithoutEffect() (names []string) {
 	for _, s := range Table {
 		if s.Later && v.IsSet(s.Name) {
@@ -93,7 +93,7 @@ func (v *Values) WithoutEffect() (names []string) {
 	return names
 }
 
-// IsSet reports whether somebody said a value: it is not the default.
+// IsSet reports whether a setting has another value source than the default.
 func (v *Values) IsSet(name string) bool { return v.get(name).Source != FromDefault }
 
 // Where names the place a setting's value came from, for messages.
@@ -109,7 +109,7 @@ func (v *Values) where(e Value) string {
 	return "--" + e.Name
 }
 
-// asked is how a user said a value, for refusing it.
+// asked returns the source and text of a value as the user wrote it, for an error message.
 func (v *Values) asked(e Value) string {
 	where := v.where(e)
 	if e.Secret || e.Kind == Block || e.Kind == Switch {
@@ -134,8 +134,7 @@ func (v *Values) Changed(next *Values) (reloaded, restart []string) {
 	return reloaded, restart
 }
 
-// shown is the value as it may be printed: what is secret is masked, but the
-// NAME of a NAME=TOKEN.
+// shown returns the value for printing: secrets are masked, except the NAME of a NAME=TOKEN.
 func (e Value) shown() any {
 	switch value := e.value.(type) {
 	case auth.Secret:

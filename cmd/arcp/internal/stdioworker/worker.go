@@ -23,7 +23,7 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// Config says which program to start and what it may execute.
+// Config names the program to start and the tools that it may execute.
 type Config struct {
 	Name      string
 	Command   []string // the program, a name in PATH or a path, and its arguments
@@ -58,9 +58,9 @@ type Worker struct {
 	donec  chan struct{} // closed when run has returned
 }
 
-// Start starts a program. It returns when the program has registered a tool, or when ctx
-// ends. If the first process does not come so far, the error says why, and no other process
-// is started.
+// Start starts a program. It returns when the program has registered a tool, or when ctx ends.
+// If the first process registers none, the error is the reason, and no other process is
+// started.
 func Start(ctx context.Context, cfg Config, server Server) (*Worker, error) {
 	life, stop := context.WithCancel(context.Background())
 	w := &Worker{cfg: cfg, server: server, stop: stop, donec: make(chan struct{})}
@@ -119,8 +119,8 @@ func errSilent() error {
 	return fmt.Errorf("it has not registered a tool within %s: it must open a session and call host.register_agent, as a worker does", registerTimeout)
 }
 
-// serve runs one process until its session ends. The error says how it ended. ready is called
-// when the process has registered tools for the first time, by any goroutine.
+// serve runs one process until its session ends. The error is the reason for the end. ready is
+// called when the process has registered tools for the first time, by any goroutine.
 func (w *Worker) serve(ctx context.Context, ready func()) error {
 	process, err := exec.Start(exec.Program{Command: w.cfg.Command, Env: w.cfg.Env, Dir: w.cfg.Dir, Grace: exitGrace, Log: w.log})
 	if err != nil {

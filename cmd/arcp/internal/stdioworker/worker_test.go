@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// fakeServer serves sessions as its function says.
+// fakeServer serves sessions with a function.
 type fakeServer struct {
 	serve    func(ctx context.Context, c transport.Conn, w runtime.Worker) error
 	stopping error
@@ -50,8 +50,8 @@ func TestRegistrationIsBounded(t *testing.T) {
 	}
 }
 
-// The program whose session ends is ended and started again, until Close.
-func TestProgramsAreStartedAgain(t *testing.T) {
+// A program whose session ends is terminated and restarted, until Close.
+func TestProgramsAreRestarted(t *testing.T) {
 	defer func(d time.Duration) { restartBackoff.Min = d }(restartBackoff.Min)
 	restartBackoff.Min = time.Millisecond
 	var log strings.Builder

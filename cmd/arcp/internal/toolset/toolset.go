@@ -1,5 +1,6 @@
-// Package toolset reads the setting tools: the commands, MCP servers and workers whose tools a runtime offers.
-// It checks them without starting them. An error names the entry and what to do.
+// Package toolset reads the setting tools: the commands, MCP servers and workers whose tools a
+// runtime offers. It checks them without starting them. An error names the entry and the
+// remedy.
 package toolset
 
 import (

@@ -110,9 +110,9 @@ func TestEveryKeyIsRead(t *testing.T) {
 	}
 }
 
-// A mistake is said with its entry and what to do about it, in one line, without
+// The error of a wrong entry is one line with the entry and the remedy. It does not contain
 // the value of a variable.
-func TestMistakesNameTheirEntry(t *testing.T) {
+func TestErrorsNameTheEntry(t *testing.T) {
 	for entry, want := range map[string]string{
 		`- {name: x, exec: [a], limts: {}}`:                                       `tools[0] (x): unknown key "limts"; did you mean "limits"?`,
 		`- {name: x, exec: [a], limits: {timout_ms: 5}}`:                          `tools[0] (x).limits: unknown key "timout_ms"; did you mean "timeout_ms"?`,
@@ -178,7 +178,7 @@ func TestMistakesNameTheirEntry(t *testing.T) {
 	}
 }
 
-func TestToolsAreShown(t *testing.T) {
+func TestPrintTools(t *testing.T) {
 	_, v, err := load(t, t.TempDir(), `  - {name: x, exec: ["true", "a: b"], env: [HOME]}`)
 	if err != nil {
 		t.Fatal(err)

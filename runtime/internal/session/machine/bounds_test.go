@@ -20,8 +20,8 @@ func TestClipReason(t *testing.T) {
 	}
 }
 
-// Of a client's list of features only those are kept that the runtime offers.
-func TestFeaturesThatAreKept(t *testing.T) {
+// Of the features in a client's list only the offered ones are retained.
+func TestUnofferedFeaturesAreDropped(t *testing.T) {
 	asked := arcp.Capabilities{Features: []string{"ack"}}
 	for n := range 20_000 {
 		asked.Features = append(asked.Features, fmt.Sprint("feature-", n))

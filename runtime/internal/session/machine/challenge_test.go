@@ -36,7 +36,7 @@ func TestChallengeExpires(t *testing.T) {
 	}
 }
 
-// A challenge is answered once, whatever comes of it.
+// A challenge is answered once, with any result.
 func TestChallengeAnsweredOnce(t *testing.T) {
 	for outcome, judgement := range map[string]CredentialDecision{
 		"good":         {Identity: &Identity{Principal: "alice", Commands: true}},

@@ -31,7 +31,7 @@ func TestDedupWindow(t *testing.T) {
 	}
 }
 
-// However many ids come, no more than a window is kept.
+// Any number of ids occupies one window.
 func TestDedupMemory(t *testing.T) {
 	var d dedup
 	for n := range 20 * dedupWindow {

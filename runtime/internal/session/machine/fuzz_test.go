@@ -125,7 +125,7 @@ func (w *witness) check() {
 		w.Fatalf("messages are handled before the session is accepted: %+v", out.Admitted)
 	}
 	if out.Question != nil {
-		if _, ends := out.Question.(End); w.asked && !ends { // what was asked before does not matter any more
+		if _, ends := out.Question.(End); w.asked && !ends { // End cancels the question before
 			w.Fatalf("two questions at once: %+v", out.Question)
 		}
 		w.asked = true

@@ -1,9 +1,9 @@
-// Package machine is the state machine of one session as one connection sees it:
-// handshake, negotiation and the admission of every message. It is pure: it takes the
-// time, mints no ids, and returns what its caller must do.
+// Package machine is the state machine of one session on one connection: handshake,
+// negotiation and the admission of every message. It is pure: its caller passes the time,
+// stamps the ids, and carries out each [Output].
 //
-// A message has no effect before the client is authenticated. A message is dropped without
-// an answer only where SPEC.md §6.4 says so.
+// A message has no effect before the client is authenticated. A message is dropped without an
+// answer only where SPEC.md §6.4 says so.
 package machine
 
 import (
@@ -30,7 +30,7 @@ func (p Phase) String() string {
 	return [...]string{"opening", "authenticating", "challenged", "establishing", "accepted", "closing", "closed"}[p]
 }
 
-// Limits of the handshake and of what a client may send.
+// Limits of the handshake and of the messages of a client.
 const (
 	maxFailures  = 3    // failed authentications, then the connection ends
 	maxBadFrames = 100  // in a row, then the connection ends
@@ -52,12 +52,13 @@ type Config struct {
 	Offer        arcp.Capabilities // without the agents
 }
 
-// Output is what the caller must do, in the order of the fields. Envelopes to send have no
-// id, timestamp and version: the caller stamps them. It is taken after each call of Receive.
+// Output lists the actions for the caller, in the order of the fields. Envelopes to send have
+// no id, timestamp and version: the caller stamps them. The caller takes an Output after each
+// call of Receive.
 type Output struct {
 	Notes      []Note
 	Send       []arcp.Envelope
-	Release    bool     // the client has not said after which event its events go on: they go on where they are
+	Release    bool     // the client has not named its last event: events continue from the present position
 	Admitted   Admitted // the message to handle, if the last one is handled by the caller
 	CancelJobs bool     // cancel the jobs of the session
 	Close      *Close   // after everything was sent; the question is dropped
@@ -139,9 +140,8 @@ func (m *Machine) Version() string { return m.version }
 // Has reports whether a feature was negotiated.
 func (m *Machine) Has(f arcp.Feature) bool { return m.negotiate.has(f) }
 
-// Window returns how many events are sent ahead of the acknowledgements of a client that
-// acknowledges: the smaller of what is configured and what the client asks for; 0: any
-// number.
+// Window returns how many unacknowledged events are sent to a client that acknowledges: the
+// smaller of the configured and the requested window; 0: any number.
 func (m *Machine) Window() uint32 {
 	if w := m.cfg.Offer.AckWindow; w > 0 && (m.window == 0 || w < m.window) {
 		return w

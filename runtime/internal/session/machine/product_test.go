@@ -126,7 +126,7 @@ const (
 	nothing  reaction = "nothing"   // not even a note
 	drop     reaction = "drop"      // a note, no answer
 	nack     reaction = "nack "     // and the code
-	question reaction = "question"  // the handshake goes on
+	question reaction = "question"  // the handshake continues
 	rejected reaction = "rejected " // a rejected handshake, which never answers a valid frame
 	serve    reaction = "serve"     // an answer or a message to handle, no refusal
 )
@@ -205,8 +205,8 @@ func TestEveryTypeInEveryPhase(t *testing.T) {
 	}
 }
 
-// The lists above name types that exist, each once, or the product proves less
-// than it says.
+// The lists above contain each existing type once; otherwise the product test would be
+// incomplete.
 func TestListsOfTypes(t *testing.T) {
 	seen := make(map[arcp.Type]bool)
 	for _, list := range [][]arcp.Type{handshakeTypes, runtimeOnly, silent, acted, dropped} {

@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "rewrite testdata from what the machine 
 // t0 is when the tests play.
 var t0 = time.Date(2030, 5, 6, 7, 8, 9, 0, time.UTC)
 
-// testConfig offers little, so that what is negotiated can be read at a glance.
+// testConfig offers few features, so that scripts stay readable.
 func testConfig() *Config {
 	return &Config{
 		Handshake: 10 * time.Second, ChallengeTTL: time.Minute, Lease: time.Hour, Idle: 24 * time.Hour, ResumeWindow: 10 * time.Minute,
@@ -35,31 +35,31 @@ func testConfig() *Config {
 
 const ownID = arcp.SessionID("sess_own")
 
-// A script is a conversation with a machine. A line is what happens to it:
+// A script is a conversation with a machine. A line is an input:
 //
 //	C ID TYPE [MEMBER=VALUE …] [PAYLOAD]   a frame of the client
 //	bad REASON [ID]                        a frame that is no envelope
-//	judge NAME [observer] [until=DURATION] the credentials are good, for ever or so long
-//	judge challenge NONCE                  they are good enough for a challenge
+//	judge NAME [observer] [until=DURATION] accepts the credentials, without end or for a duration
+//	judge challenge NONCE                  accepts them for a challenge
 //	judge refuse [final] [challenge=NONCE] MESSAGE
 //	established [refused CODE MESSAGE]     the session is durable, or over a limit
 //	established attached                   an older session is taken over
-//	resumed [refused CODE MESSAGE]         so it is by its token, or not
-//	resumed [until=DURATION] [refresh]     with a credential that ends
+//	resumed [refused CODE MESSAGE]         the session is resumed by its token, or not
+//	resumed [until=DURATION] [refresh]     with a credential that expires
 //	reminded [NONCE]                       session.refresh has a challenge, or none
-//	rejudge …                              like judge, of a fresh credential
-//	renewed [refused CODE MESSAGE]         the session is of that credential
+//	rejudge …                              like judge, for a fresh credential
+//	renewed [refused CODE MESSAGE]         the session uses the fresh credential, or not
 //	ended [refused CODE MESSAGE]           the end of the session is durable, or not
-//	signs received|worked                    a sign of life, or work, that was no frame
+//	signs received|worked                  activity other than a frame
 //	wait DURATION                          time passes
 //	alive DURATION                         time passes, and the client sends a pong
 //	evict CODE REASON
 //	positioned                             the caller handles resume
-//	accept [FEATURE …] [until=DURATION]     all of the above up to session.accepted
-//	N times LINE                           and only the last time is shown
+//	accept [FEATURE …] [until=DURATION]    all of the above up to session.accepted
+//	N times LINE                           repeats a line; only the last output is shown
 //
-// and indented below it stands what the machine wants done, in order, and its
-// phase if that has changed. # begins a comment; --- a new connection.
+// The indented lines below an input are the machine's outputs, in order, and its phase if that
+// has changed. # begins a comment; --- a new connection.
 type script struct {
 	m     *Machine
 	now   time.Time
@@ -107,7 +107,7 @@ func runScript(t *testing.T, file string) {
 	}
 }
 
-// play runs a script and returns it with what the machine does now.
+// play runs a script and returns it with the present outputs of the machine.
 func play(text string) (string, error) {
 	var out strings.Builder
 	s := newScript()
@@ -299,7 +299,7 @@ func (s *script) resumed(line string) Resumed {
 	return r
 }
 
-// effects is what the machine wants done, a line each.
+// effects returns the outputs of the machine, a line each.
 func (s *script) effects() (lines []string) {
 	out := s.m.Take()
 	for _, n := range out.Notes {
@@ -352,7 +352,7 @@ func sent(env *arcp.Envelope) string {
 		line += " (stamped)"
 	}
 	payload := string(env.Payload)
-	for _, f := range arcp.Features { // what is not on offer says nothing
+	for _, f := range arcp.Features { // features that are not offered are left out
 		payload = strings.ReplaceAll(payload, fmt.Sprintf("%q:false,", f), "")
 	}
 	return line + " " + payload

@@ -13,7 +13,7 @@ var workerTypes = words(`ack nack tool.invoke tool.result tool.error job.progres
 	event.emit trace.span permission.request human.input.request human.choice.request stream.open stream.chunk stream.close
 	stream.error artifact.put`)
 
-// receives reports whether a machine takes a frame as one of a worker about its job.
+// receives reports whether a machine accepts a frame as a worker's frame about its job.
 func receives(t *testing.T, executes bool, typ arcp.Type, job arcp.JobID, corr arcp.MessageID) bool {
 	t.Helper()
 	m := reach(t, Accepted)
