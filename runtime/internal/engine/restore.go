@@ -47,7 +47,7 @@ func (e *Engine) RestoreCheckpoint(s Submit, p *arcp.CheckpointRestorePayload) {
 	r := e.run(q.Job)
 	switch {
 	case r == nil:
-		q.restoreEnded(e)
+		submitter{e}.restoreEnded(&q)
 	case r.row.Principal != q.Principal:
 		q.refuse(e, errNoSuchJob())
 	case r.strict && r.row.Session != q.Session:
@@ -130,7 +130,7 @@ func (q *Restore) rejected(e *Engine, stopped bool) {
 		q.refuse(e, errShuttingDown())
 		return
 	}
-	q.restoreEnded(e)
+	submitter{e}.restoreEnded(q)
 }
 
 func (q *Restore) unreadable(e *Engine, err error) {
@@ -140,7 +140,7 @@ func (q *Restore) unreadable(e *Engine, err error) {
 
 // restoreEnded submits a job that continues from a checkpoint of an ended job. The store
 // is read on another goroutine; the session's later submits wait.
-func (q *Restore) restoreEnded(e *Engine) {
+func (e submitter) restoreEnded(q *Restore) {
 	if !e.beginCall() { // as the submit is refused
 		e.Refuse(&q.Submit, arcp.JobFailed, errShuttingDown())
 		return
