@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -99,7 +100,7 @@ func (b *benchmark) modes() []string {
 }
 
 func (a *app) bench(ctx context.Context, b benchmark) error {
-	serverCPU, err := a.splitCores()
+	serverCPU, err := splitCores(a.stderr)
 	if err != nil {
 		return err
 	}
@@ -108,7 +109,7 @@ func (a *app) bench(ctx context.Context, b benchmark) error {
 		b.data = os.TempDir()
 	}
 	if slices.Contains(modes, bench.Durable) {
-		a.warnTmpfs(b.data)
+		warnTmpfs(a.stderr, b.data)
 	}
 	results, err := bench.Run(ctx, bench.Options{
 		Modes: modes, Rows: b.rows, Duration: b.duration, Window: b.window, Idle: b.idle,
@@ -123,7 +124,7 @@ func (a *app) bench(ctx context.Context, b benchmark) error {
 
 // splitCores pins this process to all cores it may use but the first, which it
 // returns for the runtime. With one core they share it.
-func (a *app) splitCores() (server []int, err error) {
+func splitCores(stderr io.Writer) (server []int, err error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
 		return nil, fmt.Errorf("read the cores of this process: %w", err)
@@ -135,7 +136,7 @@ func (a *app) splitCores() (server []int, err error) {
 		}
 	}
 	if len(cores) < 2 {
-		fmt.Fprintln(a.stderr, "there is one core only: runtime and generator share it")
+		fmt.Fprintln(stderr, "there is one core only: runtime and generator share it")
 		return nil, nil
 	}
 	runtime.GOMAXPROCS(len(cores) - 1)
@@ -165,10 +166,10 @@ func pinProcess(cpus []int) error {
 
 const tmpfsMagic = 0x01021994
 
-func (a *app) warnTmpfs(dir string) {
+func warnTmpfs(stderr io.Writer, dir string) {
 	var fs unix.Statfs_t
 	if unix.Statfs(dir, &fs) == nil && fs.Type == tmpfsMagic {
-		fmt.Fprintf(a.stderr, "%s is in memory: durable rows say nothing about a disk; give --data DIR\n", dir)
+		fmt.Fprintf(stderr, "%s is in memory: durable rows say nothing about a disk; give --data DIR\n", dir)
 	}
 }
 

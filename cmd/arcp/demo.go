@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"strings"
@@ -72,7 +73,7 @@ func (a *app) demo(ctx context.Context, data string, keep bool) (err error) {
 		if err != nil {
 			return fmt.Errorf("step %d: %w", i+1, err)
 		}
-		fmt.Fprintf(a.stdout, "   %s %s\n", a.paint(green, "✓"), said)
+		fmt.Fprintf(a.stdout, "   %s %s\n", paint(a.stdout, green, "✓"), said)
 	}
 	fmt.Fprint(a.stdout, "\nThat was all. `arcp dev` starts a runtime to play with.\n")
 	return nil
@@ -428,9 +429,9 @@ func short(j *arcp.JobView) string {
 
 const green = "32"
 
-// paint colours text if colours are on.
-func (a *app) paint(color, text string) string {
-	if !isTerminal(a.stdout) || noColor() {
+// paint colours text for w if colours are on.
+func paint(w io.Writer, color, text string) string {
+	if !isTerminal(w) || noColor() {
 		return text
 	}
 	return "\x1b[" + color + "m" + text + "\x1b[0m"

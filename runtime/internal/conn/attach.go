@@ -230,9 +230,9 @@ func (h *handshake) attach(a attachment) {
 		if err == nil {
 			a.row = row
 			a.row.Epoch, a.row.LastSeq = r.Epoch, r.LastSeq
-			cursor = h.c.srv.opts.Log.AttachNow(row.ID, a.after, r.LastSeq, h.c.loop())
+			cursor = h.c.srv.opts.Log.AttachNow(row.ID, a.after, r.LastSeq, h.c.tasks.loop())
 		}
-		if !h.c.complete(func(now time.Time) { h.handOver(now, a, cursor, err) }) && cursor != nil {
+		if !h.c.inbox.complete(func(now time.Time) { h.handOver(now, a, cursor, err) }) && cursor != nil {
 			cursor.Close()
 		}
 	})
@@ -253,7 +253,7 @@ func (h *handshake) handOver(now time.Time, a attachment, cursor *eventlog.Curso
 		ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
 		defer cancel()
 		old.Sync(ctx)
-		if !h.c.complete(func(now time.Time) { h.attached(now, a, cursor, nil) }) {
+		if !h.c.inbox.complete(func(now time.Time) { h.attached(now, a, cursor, nil) }) {
 			cursor.Close()
 		}
 	})

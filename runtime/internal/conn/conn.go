@@ -1,7 +1,6 @@
 package conn
 
 import (
-	"context"
 	"errors"
 	"sync"
 	"time"
@@ -90,30 +89,11 @@ func bindParts(c *conn) {
 	c.subscriptions.c, c.catalogue.c, c.worker.c = c, c, c
 }
 
-// wake makes a turn begin after now. Any goroutine may call it.
-func (c *conn) wake() { c.scheduler.wake() }
-
-// loop returns the loop of the connection as its cursors see it.
-func (c *conn) loop() eventlog.Loop { return eventlog.Loop{Wake: c.scheduler.wake, Go: c.tasks.async} }
-
-// sync waits until the loop has handled the acknowledgements before it, and the writer has
-// counted the frames that it has written. The loop must not call it.
-func (c *conn) sync(ctx context.Context) {
-	handled := make(barrier)
-	if c.inbox.post(handled) {
-		select {
-		case <-handled:
-		case <-ctx.Done():
-		}
-	}
-	c.output.box.settle()
-}
-
 // serve runs the connection to its end.
 func (c *conn) serve() error {
 	c.tc.SetReadLimit(maxOpeningFrame)
-	c.wake()
-	c.readFrames()
+	c.scheduler.wake()
+	c.inbox.readFrames(c.tc)
 	c.ending.loop.Wait()
 	c.tasks.group.Wait()
 	c.output.box.drain()
@@ -122,38 +102,6 @@ func (c *conn) serve() error {
 		c.srv.shares.leave(c.principal.identity.Principal)
 	}
 	return c.ending.err
-}
-
-// readFrames decodes frames until the connection ends.
-func (c *conn) readFrames() {
-	for {
-		frame, err := c.tc.Read()
-		if err == nil && c.inbox.putAck(frame) {
-			continue
-		}
-		in := inbound{err: err, size: len(frame)}
-		if err == nil {
-			in.env, in.bad = decode(frame)
-		}
-		if err != nil && !halfClosed(c.tc, err) {
-			c.inbox.post(readerEnded{})
-		}
-		if !c.inbox.put(in) || err != nil {
-			return
-		}
-	}
-}
-
-// decode decodes a frame; one of the results is nil.
-func decode(frame []byte) (*arcp.Envelope, *arcp.EncodingError) {
-	env, err := arcp.Decode(frame)
-	if err == nil {
-		return &env, nil
-	}
-	if bad, ok := errors.AsType[*arcp.EncodingError](err); ok {
-		return nil, bad
-	}
-	return nil, &arcp.EncodingError{Reason: arcp.ReasonNotJSON, Message: err.Error()}
 }
 
 // turn takes one turn of the loop. It returns false after the last one.
@@ -165,7 +113,7 @@ func (c *conn) turn() bool {
 	c.lease.advance(now)
 	c.perform(now)
 	c.keepalive.advance(c, now)
-	unfinished := c.ending.half != nil && c.unfinished()
+	unfinished := c.ending.half.unfinished(c)
 	c.pump(now)
 	if c.ending.half != nil {
 		c.ending.half.advance(c, now, unfinished)
@@ -176,7 +124,7 @@ func (c *conn) turn() bool {
 		return false
 	}
 	if c.mayReceive() && c.inbox.hasFrames() {
-		c.wake()
+		c.scheduler.wake()
 	}
 	c.schedule()
 	return true
@@ -319,14 +267,14 @@ func (c *conn) perform(now time.Time) {
 		if out.Close != nil {
 			c.ending.close = out.Close
 			if out.Close.Evicted != "" {
-				c.evicted(out.Close.Evicted, out.Close.Reason)
+				c.srv.evictedByRuntime(c.id, out.Close.Evicted, out.Close.Reason)
 			}
 			return
 		}
 		if out.Question == nil {
 			return
 		}
-		c.answer(now, out.Question)
+		c.handshake.answer(now, out.Question)
 	}
 }
 

@@ -49,30 +49,36 @@ func (c *conn) elevate(now time.Time, env *arcp.Envelope, p *arcp.PermissionRequ
 		in.Seconds = *p.RequestedLeaseSeconds
 	}
 	c.srv.opts.Builtin.SubmitElevation(c.principal.identity.Principal, in, func(err *arcp.Error) {
-		c.complete(func(now time.Time) { c.nack(now, env.ID, err) })
+		c.inbox.complete(func(now time.Time) { c.nack(now, env.ID, err) })
 	}, func(job arcp.JobID) {
-		c.complete(func(time.Time) { c.repeatElevation(env.ID, level, job) })
+		c.inbox.complete(func(time.Time) { repeatedElevation{c, env.ID, level, job}.read() })
 	})
 	return nil
 }
 
-// repeatElevation answers a request that was first sent on another connection, if it was denied
-// while there was no connection. A lease that was granted is in the log. While nothing is
-// decided, the job has yet to answer.
-func (c *conn) repeatElevation(request arcp.MessageID, level string, id arcp.JobID) {
-	c.tasks.async(func() {
-		reason, err := c.srv.opts.Builtin.ElevationDenied(context.Background(), id)
-		c.complete(func(now time.Time) { c.answerElevation(now, request, level, id, reason, err) })
+// repeatedElevation is a request for a trust level that was first sent on another connection.
+type repeatedElevation struct {
+	c       *conn
+	request arcp.MessageID
+	level   string
+	job     arcp.JobID // that asks for the level
+}
+
+// read reads whether the request was denied while there was no connection. A lease that was
+// granted is in the log. While nothing is decided, the job has yet to answer.
+func (r repeatedElevation) read() {
+	r.c.tasks.async(func() {
+		reason, err := r.c.srv.opts.Builtin.ElevationDenied(context.Background(), r.job)
+		r.c.inbox.complete(func(now time.Time) { r.answer(now, reason, err) })
 	})
 }
 
-// answerElevation completes repeatElevation.
-func (c *conn) answerElevation(now time.Time, request arcp.MessageID, level string, id arcp.JobID, reason string, err error) {
+func (r repeatedElevation) answer(now time.Time, reason string, err error) {
 	switch {
 	case err != nil:
-		c.srv.opts.Logger.Error().Err(err).Str("job_id", string(id)).Msg("read elevation")
-		c.nack(now, request, arcp.Errorf(arcp.CodeUnavailable, "what became of the request cannot be read"))
+		r.c.srv.opts.Logger.Error().Err(err).Str("job_id", string(r.job)).Msg("read elevation")
+		r.c.nack(now, r.request, arcp.Errorf(arcp.CodeUnavailable, "what became of the request cannot be read"))
 	case reason != "":
-		c.reply(now, request, arcp.PermissionDeny, builtin.Denial(level, reason))
+		r.c.reply(now, r.request, arcp.PermissionDeny, builtin.Denial(r.level, reason))
 	}
 }

@@ -77,7 +77,7 @@ func (er *eventReader) next() (item eventlog.Item, ok bool, err error) {
 	if item.Origin {
 		follows.head, known = follows.origin(item.Event.JobID())
 	}
-	if result := er.c.needsResult(item.Event); result || !known {
+	if result := er.needsResult(item.Event); result || !known {
 		er.readEvent(item, result, !known)
 		return item, false, nil
 	}
@@ -90,7 +90,7 @@ func (er *eventReader) block(item eventlog.Item, read func(ctx context.Context) 
 	er.item, er.reading, er.origin = &item, true, er.c.follows.head
 	er.c.tasks.async(func() {
 		then := read(context.Background())
-		er.c.complete(func(now time.Time) {
+		er.c.inbox.complete(func(now time.Time) {
 			er.reading = false
 			then(now)
 		})

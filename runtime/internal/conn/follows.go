@@ -129,7 +129,7 @@ func (fl *follows) notFollowed(request arcp.MessageID, id arcp.JobID, err error)
 
 // forget removes a job from the jobs that the session follows. Any goroutine may call it.
 func (fl *follows) forget(id arcp.JobID) {
-	fl.c.complete(func(time.Time) { delete(fl.jobs, id) })
+	fl.c.inbox.complete(func(time.Time) { delete(fl.jobs, id) })
 }
 
 func (fl *follows) errTooMany() *arcp.Error {
@@ -142,7 +142,7 @@ func (fl *follows) errTooMany() *arcp.Error {
 func (fl *follows) historyEnded(j *store.Job, r *store.Result) {
 	fl.c.pending.done()
 	if errors.Is(r.Err, store.ErrNotFound) { // the job was deleted before the client got all of it
-		fl.c.complete(func(now time.Time) {
+		fl.c.inbox.complete(func(now time.Time) {
 			delete(fl.jobs, j.ID)
 			fl.c.ack.tooFarBehind(now)
 		})

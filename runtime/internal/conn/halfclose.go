@@ -41,8 +41,11 @@ func halfClosed(tc transport.Conn, err error) bool {
 }
 
 // unfinished reports whether a request of the client is not answered, or a job of the session
-// has not ended.
-func (c *conn) unfinished() bool {
+// has not ended, while the client has ended sending.
+func (h *halfClose) unfinished(c *conn) bool {
+	if h == nil {
+		return false
+	}
 	switch c.m.Phase() {
 	case machine.Authenticating, machine.Establishing, machine.Closing:
 		return true

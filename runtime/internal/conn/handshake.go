@@ -28,20 +28,21 @@ type handshake struct {
 }
 
 // answer answers a question of the machine; the questions say which method completes them.
-func (c *conn) answer(now time.Time, question any) {
+func (h *handshake) answer(now time.Time, question any) {
+	c := h.c
 	switch q := question.(type) {
 	case machine.Authenticate:
-		c.handshake.scheme = q.Scheme
+		h.scheme = q.Scheme
 		if c.principal.program != nil {
-			c.handshake.scheme = auth.Program
+			h.scheme = auth.Program
 		}
-		c.handshake.authenticate(now, machine.Verify{Authenticate: q})
+		h.authenticate(now, machine.Verify{Authenticate: q})
 	case machine.Verify:
-		c.handshake.authenticate(now, q)
+		h.authenticate(now, q)
 	case machine.Establish:
-		c.handshake.establish(now, q)
+		h.establish(now, q)
 	case machine.Resume:
-		c.handshake.resume(q)
+		h.resume(q)
 	case machine.Remind:
 		c.m.Reminded(now, c.srv.opts.Auth.Challenge(c.principal.identity.Scheme).Reveal())
 	case machine.Reauthenticate:
@@ -49,13 +50,25 @@ func (c *conn) answer(now time.Time, question any) {
 	case machine.Renew:
 		c.renewal.store()
 	case machine.End:
-		c.endSession()
+		h.endSession()
 	}
 }
 
-// request returns the request to authenticate credentials that came on this connection.
-func (c *conn) request(now time.Time, q machine.Authenticate) auth.Request {
-	r := c.principal.peer(c.tc.Info(), now)
+// endSession ends the session of the connection for session.close with forget.
+func (h *handshake) endSession() {
+	c := h.c
+	c.srv.opts.Sessions.End(c.session, func(err error) {
+		var refused *arcp.Error
+		if err != nil {
+			refused = errEndNotStored()
+		}
+		c.inbox.complete(func(time.Time) { c.m.Ended(refused) })
+	})
+}
+
+// request returns the request to authenticate credentials that came on a connection.
+func (p *principal) request(info transport.Info, now time.Time, q machine.Authenticate) auth.Request {
+	r := p.peer(info, now)
 	r.Scheme, r.Token, r.Principal, r.Fingerprint, r.Anonymous = q.Scheme, auth.Secret(q.Token), q.Principal, q.Fingerprint, q.Anonymous
 	return r
 }
@@ -72,7 +85,7 @@ func (p *principal) peer(info transport.Info, now time.Time) auth.Request {
 // authenticate judges the credentials of a handshake or, with a challenge, the response to
 // it.
 func (h *handshake) authenticate(now time.Time, q machine.Verify) {
-	r := h.c.request(now, q.Authenticate)
+	r := h.c.principal.request(h.c.tc.Info(), now, q.Authenticate)
 	judging := h.c.tasks.beginJudgement()
 	h.c.tasks.read(func(context.Context) func(time.Time) {
 		j := h.c.srv.judge(judging, r, q.Challenge, q.Response)
@@ -214,9 +227,9 @@ func (h *handshake) createSession(now time.Time, q machine.Establish) {
 		err := r.Err
 		var cursor *eventlog.Cursor
 		if err == nil {
-			cursor = h.c.srv.opts.Log.AttachNow(h.c.id, 0, 0, h.c.loop())
+			cursor = h.c.srv.opts.Log.AttachNow(h.c.id, 0, 0, h.c.tasks.loop())
 		}
-		if !h.c.complete(func(now time.Time) { h.established(now, row, token, cursor, err) }) && cursor != nil {
+		if !h.c.inbox.complete(func(now time.Time) { h.established(now, row, token, cursor, err) }) && cursor != nil {
 			cursor.Close()
 		}
 	})

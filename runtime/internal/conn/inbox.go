@@ -1,11 +1,13 @@
 package conn
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/transport"
 )
 
 // Bounds of the frames that are read ahead of the loop; one frame is always accepted.
@@ -65,6 +67,38 @@ func (b *inbox) init(wake func()) {
 	b.space.L = &b.mu
 }
 
+// readFrames puts the frames of a connection, and its acknowledgements, until it ends.
+func (b *inbox) readFrames(tc transport.Conn) {
+	for {
+		frame, err := tc.Read()
+		if err == nil && b.putAck(frame) {
+			continue
+		}
+		in := inbound{err: err, size: len(frame)}
+		if err == nil {
+			in.env, in.bad = decode(frame)
+		}
+		if err != nil && !halfClosed(tc, err) {
+			b.post(readerEnded{})
+		}
+		if !b.put(in) || err != nil {
+			return
+		}
+	}
+}
+
+// decode decodes a frame; one of the results is nil.
+func decode(frame []byte) (*arcp.Envelope, *arcp.EncodingError) {
+	env, err := arcp.Decode(frame)
+	if err == nil {
+		return &env, nil
+	}
+	if bad, ok := errors.AsType[*arcp.EncodingError](err); ok {
+		return nil, bad
+	}
+	return nil, &arcp.EncodingError{Reason: arcp.ReasonNotJSON, Message: err.Error()}
+}
+
 // post queues a message. It reports false if the inbox is closed.
 func (b *inbox) post(m message) bool {
 	b.mu.Lock()
@@ -76,6 +110,9 @@ func (b *inbox) post(m message) bool {
 	b.wake()
 	return ok
 }
+
+// complete makes the loop call f. It reports false if the loop has ended.
+func (b *inbox) complete(f func(now time.Time)) bool { return b.post(completion(f)) }
 
 // put queues a frame, and waits until there is room. It reports false if the inbox is closed.
 func (b *inbox) put(in inbound) bool {

@@ -61,23 +61,23 @@ func (c *conn) cancel(now time.Time, env *arcp.Envelope, p *arcp.CancelPayload) 
 	switch p.Target {
 	case arcp.TargetJob:
 		if !arcp.JobID(p.TargetID).Valid() {
-			c.refuseCancel(now, env, p, arcp.CodeInvalidArgument, "malformed job id")
+			c.reply(now, env.ID, arcp.CancelRefused, noTarget(p, arcp.CodeInvalidArgument, "malformed job id"))
 			return nil
 		}
 		c.srv.opts.Engine.Cancel(c.requester(env.ID), p)
 	case arcp.TargetSession:
 		c.cancelSession(now, env, p)
 	case arcp.TargetStream:
-		c.refuseCancel(now, env, p, arcp.CodeNotFound, "no such stream")
+		c.reply(now, env.ID, arcp.CancelRefused, noTarget(p, arcp.CodeNotFound, "no such stream"))
 	default:
 		return invalid("target must be job, stream or session")
 	}
 	return nil
 }
 
-// refuseCancel answers a cancel of a target that does not exist.
-func (c *conn) refuseCancel(now time.Time, env *arcp.Envelope, p *arcp.CancelPayload, code arcp.Code, message string) {
-	c.reply(now, env.ID, arcp.CancelRefused, arcp.CancelRefusedPayload{TargetID: p.TargetID, Reason: engine.RefusedUnknown, Code: code, Message: message})
+// noTarget is the refusal of a cancel of a target that does not exist.
+func noTarget(p *arcp.CancelPayload, code arcp.Code, message string) arcp.CancelRefusedPayload {
+	return arcp.CancelRefusedPayload{TargetID: p.TargetID, Reason: engine.RefusedUnknown, Code: code, Message: message}
 }
 
 // cancelSession ends a session of the same principal or, for an admin, of any (§5.7).
@@ -87,7 +87,7 @@ func (c *conn) cancelSession(now time.Time, env *arcp.Envelope, p *arcp.CancelPa
 		if s != nil {
 			c.audit("evict").Str("target", p.TargetID).Str("decision", "denied").Msg("audit")
 		}
-		c.refuseCancel(now, env, p, arcp.CodeNotFound, "no such session")
+		c.reply(now, env.ID, arcp.CancelRefused, noTarget(p, arcp.CodeNotFound, "no such session"))
 		return
 	}
 	c.audit("evict").Str("target", p.TargetID).Str("decision", "allowed").Msg("audit")
@@ -95,10 +95,10 @@ func (c *conn) cancelSession(now time.Time, env *arcp.Envelope, p *arcp.CancelPa
 	c.srv.opts.Sessions.End(s, func(err error) {
 		c.pending.done()
 		if err != nil {
-			c.complete(func(now time.Time) { c.nack(now, env.ID, errEndNotStored()) })
+			c.inbox.complete(func(now time.Time) { c.nack(now, env.ID, errEndNotStored()) })
 			return
 		}
-		c.complete(func(now time.Time) {
+		c.inbox.complete(func(now time.Time) {
 			c.reply(now, env.ID, arcp.CancelAccepted, arcp.CancelAcceptedPayload{TargetID: p.TargetID})
 		})
 		c.srv.evicted(s, "cancelled", cmp.Or(p.Reason, "cancelled"))
@@ -112,17 +112,6 @@ func (s *Server) evicted(of *session.Session, label, reason string) {
 	if c := of.Conn(); c != nil {
 		c.Evict(arcp.CodeCancelled, reason)
 	}
-}
-
-// endSession ends the session of the connection for session.close with forget.
-func (c *conn) endSession() {
-	c.srv.opts.Sessions.End(c.session, func(err error) {
-		var refused *arcp.Error
-		if err != nil {
-			refused = errEndNotStored()
-		}
-		c.complete(func(time.Time) { c.m.Ended(refused) })
-	})
 }
 
 func errEndNotStored() *arcp.Error {

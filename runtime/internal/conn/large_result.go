@@ -18,9 +18,9 @@ const (
 
 // needsResult reports whether an event ends a job with a result in chunks, and the session
 // did not negotiate result_chunk: the result is read from the store then.
-func (c *conn) needsResult(e *store.Event) bool {
+func (er *eventReader) needsResult(e *store.Event) bool {
 	return e.Type == arcp.JobCompleted && len(e.Body) <= maxReference && bytes.Contains(e.Body, []byte(`"result_id":`)) &&
-		!c.negotiated(arcp.FeatureResultChunk)
+		!er.c.negotiated(arcp.FeatureResultChunk)
 }
 
 // withResult returns an event for which needsResult holds with the result itself, unless

@@ -4,15 +4,14 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/session/machine"
+	"github.com/arcpd/arcpd/transport"
 )
 
 // completion continues on the loop after an asynchronous task or a commit.
 type completion func(now time.Time)
 
 func (f completion) handle(_ *conn, now time.Time) { f(now) }
-
-// complete makes the loop call f. It reports false if the loop has ended.
-func (c *conn) complete(f func(now time.Time)) bool { return c.inbox.post(completion(f)) }
 
 // readerEnded says that the client is gone: a credential need not be judged any more.
 type readerEnded struct{}
@@ -27,7 +26,16 @@ func (b barrier) handle(*conn, time.Time) { close(b) }
 // shutdown ends the connection because the runtime shuts down.
 type shutdown struct{}
 
-func (shutdown) handle(c *conn, now time.Time) { c.shutdown(now) }
+func (shutdown) handle(c *conn, now time.Time) {
+	if c.ending.close != nil || c.ending.err != nil {
+		return // it is ending
+	}
+	if c.m.Phase() == machine.Accepted {
+		c.events.pull(now) // events of the session before this
+		c.send(now, arcp.Frame(arcp.SessionClose, arcp.SessionClosePayload{Reason: "shutdown"}))
+	}
+	c.ending.close = &machine.Close{Code: int(transport.CloseGoingAway), Reason: "shutdown"}
+}
 
 // eviction evicts the session.
 type eviction struct {

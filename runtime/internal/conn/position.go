@@ -59,7 +59,7 @@ func (aw *ackWindow) resume(now time.Time, env *arcp.Envelope, p *arcp.ResumePay
 		aw.c.tasks.async(func() {
 			found := aw.locate(p)
 			aw.c.pending.done()
-			aw.c.complete(func(now time.Time) { aw.located(now, env.ID, found) })
+			aw.c.inbox.complete(func(now time.Time) { aw.located(now, env.ID, found) })
 		})
 	}
 	return nil

@@ -25,11 +25,11 @@ func (rn *renewal) authenticate(now time.Time, q machine.Reauthenticate) {
 	if q.Scheme == "" {
 		q.Scheme = rn.c.principal.identity.Scheme
 	}
-	r := rn.c.request(now, q.Authenticate)
+	r := rn.c.principal.request(rn.c.tc.Info(), now, q.Authenticate)
 	judging := rn.c.tasks.beginJudgement()
 	rn.c.tasks.async(func() {
 		j := rn.c.srv.judge(judging, r, q.Challenge, q.Response)
-		rn.c.complete(func(now time.Time) {
+		rn.c.inbox.complete(func(now time.Time) {
 			if rn.c.tasks.endJudgement() {
 				rn.decide(now, q, j)
 			}
@@ -43,7 +43,7 @@ func (rn *renewal) decide(now time.Time, q machine.Reauthenticate, j credentialD
 		j.err = rn.c.principal.identity.Yields(j.identity)
 	}
 	if j.err == nil && j.challenge == "" { // the configuration may have changed meanwhile
-		j.identity, j.err = rn.c.srv.opts.Auth.Again(j.identity, rn.c.request(now, q.Authenticate))
+		j.identity, j.err = rn.c.srv.opts.Auth.Again(j.identity, rn.c.principal.request(rn.c.tc.Info(), now, q.Authenticate))
 	}
 	answer := machine.CredentialDecision{Challenge: j.challenge.Reveal()}
 	switch {
@@ -78,7 +78,7 @@ func (rn *renewal) store() {
 			rn.c.session.ClearHeard(row.Epoch)
 		}
 		rn.c.pending.done()
-		rn.c.complete(func(now time.Time) { rn.finish(now, token, err) })
+		rn.c.inbox.complete(func(now time.Time) { rn.finish(now, token, err) })
 	})
 }
 
@@ -112,7 +112,7 @@ func (rn *renewal) recheck(now time.Time) {
 	id, err := rn.c.srv.opts.Auth.Again(rn.c.principal.identity, rn.c.principal.peer(rn.c.tc.Info(), now))
 	if err != nil {
 		why, _ := refusal(err)
-		rn.c.evicted(causeRevoked, why.Message)
+		rn.c.srv.evictedByRuntime(rn.c.id, causeRevoked, why.Message)
 		rn.c.m.Evict(arcp.CodeUnauthenticated, why.Message)
 		return
 	}
@@ -145,7 +145,7 @@ func (rn *renewal) confirmToken() bool {
 	rn.c.srv.opts.Log.Append(store.NewWrite(&store.PutSession{Row: &row}), func(r *store.Result) {
 		err := r.Err
 		rn.c.pending.done()
-		rn.c.complete(func(time.Time) { rn.tokenStored(err) })
+		rn.c.inbox.complete(func(time.Time) { rn.tokenStored(err) })
 	})
 	return false
 }
@@ -157,5 +157,5 @@ func (rn *renewal) tokenStored(err error) {
 		rn.c.srv.opts.Logger.Error().Err(err).Str("session_id", string(rn.c.id)).Msg("new resume token not stored")
 		rn.c.ending.close = &machine.Close{Code: int(transport.CloseInternal), Reason: "the store does not accept sessions"}
 	}
-	rn.c.wake() // to handle the frames that have waited
+	rn.c.scheduler.wake() // to handle the frames that have waited
 }

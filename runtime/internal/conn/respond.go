@@ -9,28 +9,36 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 )
 
-// inputResponse handles the value that a client gives for an input.
-func (c *conn) inputResponse(now time.Time, env *arcp.Envelope, p *arcp.HumanInputResponsePayload) error {
+// responding makes the handler of an answer to a question; answerOf returns the answer in a
+// payload.
+func responding[P any](answerOf func(*P) (approval.Answer, error)) handler {
+	return on(func(c *conn, now time.Time, env *arcp.Envelope, p *P) error {
+		answer, err := answerOf(p)
+		if err != nil {
+			return err
+		}
+		return c.respond(now, env, answer)
+	})
+}
+
+func inputAnswer(p *arcp.HumanInputResponsePayload) (approval.Answer, error) {
 	if len(p.Value) == 0 {
-		return invalid("payload member %q is required", "value")
+		return approval.Answer{}, invalid("payload member %q is required", "value")
 	}
-	return c.respond(now, env, approval.Answer{Value: p.Value, RespondedBy: p.RespondedBy})
+	return approval.Answer{Value: p.Value, RespondedBy: p.RespondedBy}, nil
 }
 
-// choiceResponse handles the option that a client chooses.
-func (c *conn) choiceResponse(now time.Time, env *arcp.Envelope, p *arcp.HumanChoiceResponsePayload) error {
-	return c.respond(now, env, approval.Answer{Resolution: p.ChoiceID, RespondedBy: p.RespondedBy})
+func choiceAnswer(p *arcp.HumanChoiceResponsePayload) (approval.Answer, error) {
+	return approval.Answer{Resolution: p.ChoiceID, RespondedBy: p.RespondedBy}, nil
 }
 
-// permissionGrant handles the grant of a permission.
-func (c *conn) permissionGrant(now time.Time, env *arcp.Envelope, p *arcp.PermissionGrantPayload) error {
-	return c.respond(now, env, approval.Answer{Grant: &arcp.PermissionTerm{Permission: p.Permission, Resource: p.Resource,
-		Operation: p.Operation, Seconds: p.LeaseSeconds}})
+func grantAnswer(p *arcp.PermissionGrantPayload) (approval.Answer, error) {
+	return approval.Answer{Grant: &arcp.PermissionTerm{Permission: p.Permission, Resource: p.Resource,
+		Operation: p.Operation, Seconds: p.LeaseSeconds}}, nil
 }
 
-// permissionDeny handles the denial of a permission.
-func (c *conn) permissionDeny(now time.Time, env *arcp.Envelope, p *arcp.PermissionDenyPayload) error {
-	return c.respond(now, env, approval.Answer{Resolution: approval.Deny, Reason: machine.ClipReason(p.Reason)})
+func denyAnswer(p *arcp.PermissionDenyPayload) (approval.Answer, error) {
+	return approval.Answer{Resolution: approval.Deny, Reason: machine.ClipReason(p.Reason)}, nil
 }
 
 // respond passes an answer of the client to the job that asks.
@@ -59,7 +67,7 @@ func (c *conn) respond(now time.Time, env *arcp.Envelope, answer approval.Answer
 			default:
 				pendingReply{c}.Answer(answerTo(env.ID, arcp.Ack, arcp.AckPayload{}))
 			}
-			c.runAsync(func() { c.srv.opts.Questions.AuditAnswer(&actor, &a.Row, &answer, err) })
+			c.tasks.runAsync(func() { c.srv.opts.Questions.AuditAnswer(&actor, &a.Row, &answer, err) })
 		}})
 	return nil
 }
@@ -119,13 +127,6 @@ func (c *conn) leaseDone(env *arcp.Envelope, id arcp.LeaseID) func(*arcp.Error) 
 		} else {
 			pendingReply{c}.Answer(answerTo(request, arcp.Nack, err))
 		}
-		c.runAsync(func() { c.srv.opts.Audit.Decision(string(action), principal, c.id, string(id), err) })
-	}
-}
-
-// runAsync runs f outside of the caller's path, for example to write a log record.
-func (c *conn) runAsync(f func()) {
-	if !c.complete(func(time.Time) { f() }) {
-		c.srv.opts.Pool.Run(f)
+		c.tasks.runAsync(func() { c.srv.opts.Audit.Decision(string(action), principal, c.id, string(id), err) })
 	}
 }

@@ -25,11 +25,11 @@ var routes = map[arcp.Type]handler{
 	arcp.JobSubscribe:      of(followsOf, (*follows).subscribe),
 	arcp.JobUnsubscribe:    of(followsOf, (*follows).unsubscribe),
 
-	arcp.HumanInputResponse:  on((*conn).inputResponse),
-	arcp.HumanChoiceResponse: on((*conn).choiceResponse),
+	arcp.HumanInputResponse:  responding(inputAnswer),
+	arcp.HumanChoiceResponse: responding(choiceAnswer),
 	arcp.PermissionRequest:   on((*conn).elevate),
-	arcp.PermissionGrant:     on((*conn).permissionGrant),
-	arcp.PermissionDeny:      on((*conn).permissionDeny),
+	arcp.PermissionGrant:     responding(grantAnswer),
+	arcp.PermissionDeny:      responding(denyAnswer),
 	arcp.LeaseRefresh:        on((*conn).extendLease),
 	arcp.LeaseRevoked:        on((*conn).revokeLease),
 

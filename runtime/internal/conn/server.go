@@ -398,18 +398,6 @@ func (s *Server) countError(env *arcp.Envelope) {
 	}
 }
 
-// shutdown closes the connection because the runtime shuts down.
-func (c *conn) shutdown(now time.Time) {
-	if c.ending.close != nil || c.ending.err != nil {
-		return // it is ending
-	}
-	if c.m.Phase() == machine.Accepted {
-		c.events.pull(now) // events of the session before this
-		c.send(now, arcp.Frame(arcp.SessionClose, arcp.SessionClosePayload{Reason: "shutdown"}))
-	}
-	c.ending.close = &machine.Close{Code: int(transport.CloseGoingAway), Reason: "shutdown"}
-}
-
 // nearlyFull refuses an operation that needs room in the store.
 func nearlyFull() *arcp.Error {
 	return arcp.Errorf(arcp.CodeResourceExhausted, "the disk of the runtime is nearly full").RetryAfter(30)

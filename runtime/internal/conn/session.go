@@ -16,7 +16,18 @@ func (s *sessionConn) conn() *conn { return (*conn)(s) }
 
 func (s *sessionConn) Position() uint64 { return s.conn().ack.position.load() }
 
-func (s *sessionConn) Sync(ctx context.Context) { s.conn().sync(ctx) }
+// Sync waits until the loop has handled the acknowledgements before it, and the writer has
+// counted the frames that it has written. The loop must not call it.
+func (s *sessionConn) Sync(ctx context.Context) {
+	handled := make(barrier)
+	if s.inbox.post(handled) {
+		select {
+		case <-handled:
+		case <-ctx.Done():
+		}
+	}
+	s.output.box.settle()
+}
 
 func (s *sessionConn) Send(request arcp.MessageID, t arcp.Type, payload any) {
 	s.conn().inbox.post(outgoing{request, t, payload})
@@ -32,7 +43,7 @@ func (s *sessionConn) Evict(code arcp.Code, reason string) {
 	s.conn().inbox.post(eviction{code, reason})
 }
 
-func (s *sessionConn) Supersede() { s.conn().wake() }
+func (s *sessionConn) Supersede() { s.scheduler.wake() }
 
 func (s *sessionConn) Transport() (kind, remote string) {
 	info := s.conn().tc.Info()

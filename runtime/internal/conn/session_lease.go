@@ -44,10 +44,10 @@ func (l *sessionLease) lastWorked(now time.Time) time.Time {
 	return l.worked
 }
 
-// evicted counts and records that the machine evicted the session.
-func (c *conn) evicted(cause machine.Cause, reason string) {
-	c.srv.opts.Metrics.Evictions.WithLabelValues(string(cause)).Inc()
-	c.srv.auditEviction(c.id, reason)
+// evictedByRuntime counts and records an eviction by the machine or by the configuration.
+func (s *Server) evictedByRuntime(id arcp.SessionID, cause machine.Cause, reason string) {
+	s.opts.Metrics.Evictions.WithLabelValues(string(cause)).Inc()
+	s.auditEviction(id, reason)
 }
 
 // auditEviction records an eviction by the runtime itself.

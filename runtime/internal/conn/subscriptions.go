@@ -150,9 +150,9 @@ func (s *subscriptions) attach(request arcp.MessageID, p *arcp.SubscribePayload,
 	s.audit(p.Filter, f.owner)
 	s.opening++
 	s.c.pending.add()
-	s.c.srv.opts.Log.AttachFeed(f.owner, after, s.c.loop(), func(cursor *eventlog.Cursor, last uint64) {
+	s.c.srv.opts.Log.AttachFeed(f.owner, after, s.c.tasks.loop(), func(cursor *eventlog.Cursor, last uint64) {
 		f.cursor, f.until = cursor, last
-		if !s.c.complete(func(now time.Time) { s.opened(now, request, f) }) && cursor != nil {
+		if !s.c.inbox.complete(func(now time.Time) { s.opened(now, request, f) }) && cursor != nil {
 			cursor.Close()
 		}
 		s.c.pending.done()
@@ -309,7 +309,7 @@ func (s *subscriptions) pullOne(now time.Time, f *subscription, room int) (more 
 			return true, nil
 		}
 	}
-	s.c.wake() // there is more
+	s.c.scheduler.wake() // there is more
 	return false, nil
 }
 
@@ -323,7 +323,7 @@ func (s *subscriptions) passDeleted(f *subscription, err error) error {
 	f.reading = true
 	s.c.tasks.async(func() {
 		trimmed, _, failed := s.c.srv.opts.Store.FeedBounds(context.Background(), f.owner)
-		s.c.complete(func(now time.Time) {
+		s.c.inbox.complete(func(now time.Time) {
 			i := s.find(f.id)
 			switch {
 			case i < 0: // it was closed meanwhile
@@ -348,7 +348,7 @@ func (s *subscriptions) block(f *subscription, item *eventlog.Item) bool {
 	id := item.Event.JobID()
 	_, known := f.shown[id]
 	known = known || f.owner == s.c.principal.identity.Principal
-	result := s.c.needsResult(item.Event)
+	result := s.c.events.needsResult(item.Event)
 	if known && !result || !f.filter.selects(&original{version: s.c.m.Version(), item: item}) {
 		return false
 	}
@@ -359,7 +359,7 @@ func (s *subscriptions) block(f *subscription, item *eventlog.Item) bool {
 			whole, err = s.c.srv.withResult(context.Background(), item.Event)
 		}
 		shown := known || s.c.srv.opts.Jobs.Shows(context.Background(), id)
-		s.c.complete(func(now time.Time) {
+		s.c.inbox.complete(func(now time.Time) {
 			f.reading, f.ready, item.Event = false, whole, whole
 			if !known {
 				f.show(id, shown)

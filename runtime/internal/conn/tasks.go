@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/pool"
 )
 
@@ -19,6 +20,9 @@ type tasks struct {
 	reading bool               // a read has not completed; no frame is handled
 	judging context.CancelFunc // ends the judgement of a credential; nil: none
 }
+
+// loop returns the loop of the connection as its cursors see it.
+func (t *tasks) loop() eventlog.Loop { return eventlog.Loop{Wake: t.inbox.wake, Go: t.async} }
 
 // async runs f on another goroutine.
 func (t *tasks) async(f func()) {
@@ -37,11 +41,18 @@ func (t *tasks) read(f func(ctx context.Context) (then func(now time.Time))) {
 	t.reading = true
 	t.async(func() {
 		then := f(context.Background())
-		t.inbox.post(completion(func(now time.Time) {
+		t.inbox.complete(func(now time.Time) {
 			t.reading = false
 			then(now)
-		}))
+		})
 	})
+}
+
+// runAsync runs f outside of the caller's path, for example to write a log record.
+func (t *tasks) runAsync(f func()) {
+	if !t.inbox.complete(func(time.Time) { f() }) {
+		t.pool.Run(f)
+	}
 }
 
 // beginJudgement returns a context for the judgement of a credential. It ends with the

@@ -81,6 +81,6 @@ func (wl *workerLink) handled(size int64) {
 	was := wl.full()
 	wl.frames.Add(-1)
 	if wl.bytes.Add(-size); was {
-		wl.c.wake()
+		wl.c.scheduler.wake()
 	}
 }
