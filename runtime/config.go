@@ -33,8 +33,8 @@ type Config struct {
 	// tools.refresh. It is called by one goroutine at a time.
 	Refresh func(ctx context.Context) error
 
-	Log      zerolog.Logger        // its zero value logs nothing
-	Registry prometheus.Registerer // default: a registry of its own
+	Log     zerolog.Logger        // its zero value logs nothing
+	Metrics prometheus.Registerer // default: a registry of its own
 
 	// AllowHosts and AllowOrigins are for Runtime.Handler; see transport.Upgrader.
 	AllowHosts   []string
@@ -60,9 +60,9 @@ type Config struct {
 	Retention    time.Duration // of finished jobs and events; default 24 h
 	MaxDisk      int64         // bytes of the store; past it finished jobs go early; default off
 
-	// Handlers clean up expired resource leases. The handlers for processes and directories of
-	// this machine are built in.
-	Handlers    []Cleanup
+	// Cleanups register the cleaners of expired resource leases. Those for processes and
+	// directories of this machine are built in.
+	Cleanups    []Cleanup
 	ResourceDir string        // where jobs' leased directories are; empty: they get none
 	ReapEvery   time.Duration // interval of the search for expired leases, about; default 5 s
 
@@ -161,8 +161,8 @@ func (c Config) withDefaults() Config {
 	if c.Tools == nil {
 		c.Tools = tool.NewRegistry()
 	}
-	if c.Registry == nil {
-		c.Registry = prometheus.NewRegistry()
+	if c.Metrics == nil {
+		c.Metrics = prometheus.NewRegistry()
 	}
 	return c
 }

@@ -171,7 +171,7 @@ func (b *fixture) boot(change func(*runtime.Config)) {
 		b.Fatal(err)
 	}
 	b.reg = prometheus.NewRegistry()
-	b.cfg = runtime.Config{Store: b.st, Auth: auth.NewSet(&ac), Tools: tools, Registry: b.reg}
+	b.cfg = runtime.Config{Store: b.st, Auth: auth.NewSet(&ac), Tools: tools, Metrics: b.reg}
 	if change != nil {
 		change(&b.cfg)
 	}

@@ -98,7 +98,7 @@ func newIdleBed(t *testing.T) *fixture {
 	if err := demo.Register(tools); err != nil {
 		t.Fatal(err)
 	}
-	rt, err := runtime.New(context.Background(), runtime.Config{Store: mem.Open(mem.Options{}), Auth: auth.NewSet(&ac), Tools: tools, Registry: b.reg})
+	rt, err := runtime.New(context.Background(), runtime.Config{Store: mem.Open(mem.Options{}), Auth: auth.NewSet(&ac), Tools: tools, Metrics: b.reg})
 	if err != nil {
 		t.Fatal(err)
 	}

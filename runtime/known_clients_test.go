@@ -133,7 +133,7 @@ func TestAKeptClientThatCannotBeReadIsAnError(t *testing.T) {
 				b.Fatal(err, results[0].Err)
 			}
 			cfg := b.cfg
-			cfg.Registry, cfg.Tools = nil, tool.NewRegistry()
+			cfg.Metrics, cfg.Tools = nil, tool.NewRegistry()
 			if rt, err := runtime.New(context.Background(), cfg); err == nil {
 				_ = rt.Shutdown(context.Background())
 				b.Errorf("record %d: the runtime starts", i)

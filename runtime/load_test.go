@@ -276,7 +276,7 @@ func TestNoiseOverWebSocket(t *testing.T) {
 	s := seed(t)
 	t.Cleanup(func() { checkNoGoroutines(t) })
 	reg := prometheus.NewRegistry()
-	srv := start(t, memory(t), func(c *runtime.Config) { c.Registry = reg })
+	srv := start(t, memory(t), func(c *runtime.Config) { c.Metrics = reg })
 	var talking sync.WaitGroup
 	for i := range uint64(4) {
 		talking.Go(func() {

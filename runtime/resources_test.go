@@ -13,7 +13,6 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime"
-	"github.com/arcpd/arcpd/runtime/internal/registry"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -26,7 +25,7 @@ type cloud struct {
 	tool  []string      // arguments of the clean-up tool
 }
 
-func (c *cloud) Clean(_ context.Context, l registry.Lease, attempt int) error {
+func (c *cloud) Clean(_ context.Context, l runtime.LeasedResource, attempt int) error {
 	c.mu.Lock()
 	hangs := c.hangs
 	c.mu.Unlock()
@@ -68,7 +67,7 @@ func withCloud(t *testing.T, c *cloud) func(*runtime.Config) {
 	base := withPeople(t)
 	return func(cfg *runtime.Config) {
 		base(cfg)
-		cfg.Handlers = []registry.Registration{{Provider: "cloud", Handler: c, Clients: true}, {Provider: "private", Handler: c}}
+		cfg.Cleanups = []runtime.Cleanup{{Provider: "cloud", Cleaner: c, Clients: true}, {Provider: "private", Cleaner: c}}
 		cfg.ResourceDir = t.TempDir()
 		remove := tool.MustNew(tool.Capability{Name: "vm.remove"}, func(_ context.Context, job tool.Job, in map[string]any) (string, error) {
 			err := job.Authority().Allow("fs.read", "/data/x")

@@ -80,7 +80,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	r.audit = audit.New(r.cfg.Log)
 	r.pool = pool.New()
 	r.space = diskspace.New(diskspace.Options{Free: r.cfg.FreeSpace, MinFree: r.cfg.MinFree, OnFull: r.cfg.OnFull, Logger: r.cfg.Log})
-	r.metrics = metrics.New(r.cfg.Registry, r.cfg.Version)
+	r.metrics = metrics.New(r.cfg.Metrics, r.cfg.Version)
 	r.upgradeLog = r.cfg.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	r.catalog = tool.NewCatalog(r.cfg.Tools, r.cfg.Hooks)
 	slots := new(tool.Slots)
@@ -102,7 +102,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	var err error
 	if r.resources, err = resources.New(resources.Options{Store: r.cfg.Store, Changes: r.changes(), Logger: r.cfg.Log, Metrics: r.metrics,
 		Host: r.host, Questions: r.questions, Lives: r.sessions.Lives, Broken: func() bool { return r.broken.Load() != nil },
-		Handlers: r.cfg.Handlers, Dir: r.cfg.ResourceDir, ReapEvery: r.cfg.ReapEvery, Retention: r.cfg.Retention}); err != nil {
+		Handlers: r.registrations(), Dir: r.cfg.ResourceDir, ReapEvery: r.cfg.ReapEvery, Retention: r.cfg.Retention}); err != nil {
 		r.closeVault()
 		r.log.Close()
 		return nil, fmt.Errorf("runtime: %w", err)

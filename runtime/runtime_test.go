@@ -160,7 +160,7 @@ func TestCancelHard(t *testing.T) {
 // jobs and it was in the middle of a large frame.
 func TestEndedConnectionsAreForgotten(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	s := start(t, memory(t), func(c *runtime.Config) { c.Registry = reg })
+	s := start(t, memory(t), func(c *runtime.Config) { c.Metrics = reg })
 	b := &fixture{T: t, reg: reg}
 	churn := func(n int) {
 		for range n {

@@ -310,7 +310,7 @@ func (s *server) runtimeConfig() runtime.Config {
 	v := s.values
 	return runtime.Config{
 		Log:            s.log,
-		Registry:       s.registry,
+		Metrics:        s.registry,
 		RuntimeID:      v.Text("runtime-id"),
 		Version:        thisBuild().Version,
 		SessionLease:   off(v.Duration("session-lease")),
