@@ -92,7 +92,8 @@ func (c *conn) cancelSession(now time.Time, env *arcp.Envelope, p *arcp.CancelPa
 	}
 	c.audit("evict").Str("target", p.TargetID).Str("decision", "allowed").Msg("audit")
 	c.pending.add()
-	c.srv.opts.Sessions.End(s, func(err error) {
+	eviction := session.Eviction{Code: arcp.CodeCancelled, Reason: cmp.Or(p.Reason, "cancelled")}
+	c.srv.opts.Sessions.End(s, eviction, func(err error) {
 		c.pending.done()
 		if err != nil {
 			c.complete(func(now time.Time) { c.nack(now, env.ID, errEndNotStored()) })
@@ -101,22 +102,14 @@ func (c *conn) cancelSession(now time.Time, env *arcp.Envelope, p *arcp.CancelPa
 		c.complete(func(now time.Time) {
 			c.reply(now, env.ID, arcp.CancelAccepted, arcp.CancelAcceptedPayload{TargetID: p.TargetID})
 		})
-		c.srv.evicted(s, "cancelled", cmp.Or(p.Reason, "cancelled"))
+		c.srv.opts.Metrics.Evictions.WithLabelValues("cancelled").Inc()
 	})
 }
 
-// evicted counts an eviction, and closes the connection of the session if it has one. The
-// label is from a closed set.
-func (s *Server) evicted(of *session.Session, label, reason string) {
-	s.opts.Metrics.Evictions.WithLabelValues(label).Inc()
-	if c := of.Conn(); c != nil {
-		c.Evict(arcp.CodeCancelled, reason)
-	}
-}
-
-// endSession ends the session of the connection for session.close with forget.
+// endSession ends the session of the connection for session.close with forget. The connection
+// is not evicted: it answers with session.closed.
 func (c *conn) endSession() {
-	c.srv.opts.Sessions.End(c.session, func(err error) {
+	c.srv.opts.Sessions.End(c.session, session.Eviction{}, func(err error) {
 		var refused *arcp.Error
 		if err != nil {
 			refused = errEndNotStored()

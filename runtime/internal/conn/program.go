@@ -17,12 +17,13 @@ type Program struct {
 	Registered func()
 }
 
-// endSessions ends the sessions of a principal, and returns when the ends are stored, or ctx
-// ends. A failure is logged.
+// endSessions ends the sessions of a program's earlier processes, and returns when the ends are
+// stored, or ctx ends. A failure is logged.
 func endSessions(ctx context.Context, d *session.Directory, principal string) {
+	eviction := session.Eviction{Code: arcp.CodeCancelled, Reason: "another process of the program has opened a session"}
 	for _, s := range d.Of(func(other string) bool { return other == principal }) {
 		done := make(chan struct{})
-		d.End(s, func(error) { close(done) })
+		d.End(s, eviction, func(error) { close(done) })
 		select {
 		case <-done:
 		case <-ctx.Done():
