@@ -12,6 +12,7 @@ import (
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime"
 	"github.com/arcpd/arcpd/runtime/store"
+	"github.com/arcpd/arcpd/transport"
 )
 
 // Everything that belongs to a session ends in the one write that ends it, whichever way it
@@ -77,6 +78,46 @@ func TestSessionEndsInOneWrite(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The runtime evicts the connection of a session that it ends.
+func TestEndOfASessionEvictsItsConnection(t *testing.T) {
+	inBubble(t, withPeople(t), func(b *fixture) {
+		program := func() *peer {
+			near, far := transport.Pipe(transport.Limits{})
+			b.serve.Go(func() { _ = b.rt.ServeWorker(context.Background(), far, runtime.Worker{Name: "p"}) }) // the peer sees how it ended
+			b.Cleanup(func() { _ = near.Abort() })
+			p := &peer{fixture: b, conn: near}
+			p.open("alice")
+			p.expect("session.accepted")
+			return p
+		}
+		alice, root := b.dial("alice"), b.dial("root")
+
+		owner := b.dial("alice")
+		alice.send("cancel", fmt.Sprintf(`{"target":"session","target_id":%q}`, owner.session))
+		alice.until("cancel.accepted")
+		owner.evicted("by another session", arcp.CodeCancelled)
+
+		owner = b.dial("alice")
+		owner.send("cancel", fmt.Sprintf(`{"target":"session","target_id":%q}`, owner.session))
+		owner.until("cancel.accepted")
+		owner.evicted("by itself", arcp.CodeCancelled)
+
+		owner = b.dial("alice")
+		root.must("sessions.evict", fmt.Sprintf(`{"session_id":%q,"forget":true}`, owner.session))
+		owner.evicted("by an admin", arcp.CodeCancelled)
+
+		owner = program()
+		second := program()
+		owner.evicted("by the next process of the program", arcp.CodeCancelled)
+		second.goesOn("the next process")
+
+		owner = b.dial("alice")
+		owner.send("session.close", `{"forget":true}`)
+		owner.until("session.closed")
+		owner.closed("session.close", transport.CloseNormal)
+	})
 }
 
 func TestToldOfTheEndOfASession(t *testing.T) {

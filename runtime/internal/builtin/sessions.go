@@ -108,14 +108,19 @@ func (t *sessionTools) evict(ctx context.Context, who *Caller, in sessionsEvictI
 	if decision == "denied" {
 		return sessionsEvicted{}, unknown
 	}
-	evict := func() { t.disconnect(s, cmp.Or(in.Reason, "evicted")) }
+	eviction := session.Eviction{Code: arcp.CodeCancelled, Reason: cmp.Or(in.Reason, "evicted")}
+	count := t.metrics.Evictions.WithLabelValues("evicted").Inc
 	var err error
 	if in.Forget {
-		err = t.sessions.EndWithCall(ctx, s, evict)
+		err = t.sessions.EndWithCall(ctx, s, eviction, count)
 	} else {
 		err = t.changes.Commit(ctx, nil, func(err error) {
-			if err == nil {
-				evict()
+			if err != nil {
+				return
+			}
+			count()
+			if c := s.Conn(); c != nil {
+				c.Evict(eviction)
 			}
 		})
 	}
@@ -123,12 +128,4 @@ func (t *sessionTools) evict(ctx context.Context, who *Caller, in sessionsEvictI
 		return sessionsEvicted{}, txn.Refusal(t.logger, err, "end a session")
 	}
 	return sessionsEvicted{true}, nil
-}
-
-// disconnect counts an eviction, and closes the connection of the session if it has one.
-func (t *sessionTools) disconnect(s *session.Session, reason string) {
-	t.metrics.Evictions.WithLabelValues("evicted").Inc()
-	if c := s.Conn(); c != nil {
-		c.Evict(arcp.CodeCancelled, reason)
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/internal/actor"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
+	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/transport"
@@ -54,10 +55,11 @@ func (h *handshake) answer(now time.Time, question any) {
 	}
 }
 
-// endSession ends the session of the connection for session.close with forget.
+// endSession ends the session of the connection for session.close with forget. The connection
+// is not evicted: it answers with session.closed.
 func (h *handshake) endSession() {
 	c := h.c
-	c.srv.opts.Sessions.End(c.session, func(err error) {
+	c.srv.opts.Sessions.End(c.session, session.Eviction{}, func(err error) {
 		var refused *arcp.Error
 		if err != nil {
 			refused = errEndNotStored()

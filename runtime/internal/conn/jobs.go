@@ -92,7 +92,8 @@ func (c *conn) cancelSession(now time.Time, env *arcp.Envelope, p *arcp.CancelPa
 	}
 	c.audit("evict").Str("target", p.TargetID).Str("decision", "allowed").Msg("audit")
 	c.pending.add()
-	c.srv.opts.Sessions.End(s, func(err error) {
+	eviction := session.Eviction{Code: arcp.CodeCancelled, Reason: cmp.Or(p.Reason, "cancelled")}
+	c.srv.opts.Sessions.End(s, eviction, func(err error) {
 		c.pending.done()
 		if err != nil {
 			c.inbox.complete(func(now time.Time) { c.nack(now, env.ID, errEndNotStored()) })
@@ -101,17 +102,8 @@ func (c *conn) cancelSession(now time.Time, env *arcp.Envelope, p *arcp.CancelPa
 		c.inbox.complete(func(now time.Time) {
 			c.reply(now, env.ID, arcp.CancelAccepted, arcp.CancelAcceptedPayload{TargetID: p.TargetID})
 		})
-		c.srv.evicted(s, "cancelled", cmp.Or(p.Reason, "cancelled"))
+		c.srv.opts.Metrics.Evictions.WithLabelValues("cancelled").Inc()
 	})
-}
-
-// evicted counts an eviction, and closes the connection of the session if it has one. The
-// label is from a closed set.
-func (s *Server) evicted(of *session.Session, label, reason string) {
-	s.opts.Metrics.Evictions.WithLabelValues(label).Inc()
-	if c := of.Conn(); c != nil {
-		c.Evict(arcp.CodeCancelled, reason)
-	}
 }
 
 func errEndNotStored() *arcp.Error {

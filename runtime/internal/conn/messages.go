@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/session/machine"
 	"github.com/arcpd/arcpd/transport"
 )
@@ -38,12 +39,9 @@ func (shutdown) handle(c *conn, now time.Time) {
 }
 
 // eviction evicts the session.
-type eviction struct {
-	code   arcp.Code
-	reason string
-}
+type eviction session.Eviction
 
-func (e eviction) handle(c *conn, _ time.Time) { c.m.Evict(e.code, e.reason) }
+func (e eviction) handle(c *conn, _ time.Time) { c.m.Evict(e.Code, e.Reason) }
 
 // outgoing is an envelope outside of the session's log, an answer to request if that is set.
 type outgoing struct {

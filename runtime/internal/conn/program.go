@@ -26,9 +26,10 @@ func (s *Server) EndPrograms(ctx context.Context) {
 // endSessions ends the sessions of the principals that wanted selects, and returns when the
 // ends are stored, or ctx ends. A failure is logged.
 func endSessions(ctx context.Context, d *session.Directory, wanted func(principal string) bool) {
+	eviction := session.Eviction{Code: arcp.CodeCancelled, Reason: "another process of the program has opened a session"}
 	for _, s := range d.Of(wanted) {
 		done := make(chan struct{})
-		d.End(s, func(error) { close(done) })
+		d.End(s, eviction, func(error) { close(done) })
 		select {
 		case <-done:
 		case <-ctx.Done():

@@ -39,9 +39,7 @@ func (s *sessionConn) Overflow(seq uint64) {
 	s.conn().inbox.post(backlogOverflow{seq})
 }
 
-func (s *sessionConn) Evict(code arcp.Code, reason string) {
-	s.conn().inbox.post(eviction{code, reason})
-}
+func (s *sessionConn) Evict(e session.Eviction) { s.conn().inbox.post(eviction(e)) }
 
 func (s *sessionConn) Supersede() { s.scheduler.wake() }
 

@@ -105,7 +105,7 @@ func (d *Directory) Open(id arcp.SessionID, principal string, now time.Time, ack
 			d.mu.Unlock()
 			return nil, false, full
 		}
-		d.endLocked(oldest)
+		d.endLocked(oldest, Eviction{}) // Detached: there is no connection
 	}
 	s = &Session{ID: id, Principal: principal, CreatedAt: now, dir: d, conn: conn, epoch: 1, acks: acks}
 	d.addLocked(s)
@@ -120,7 +120,7 @@ func (d *Directory) Open(id arcp.SessionID, principal string, now time.Time, ack
 func (d *Directory) Abandon(s *Session) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.endLocked(s) {
+	if d.endLocked(s, Eviction{}) {
 		d.removeLocked(s)
 	}
 }

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -9,10 +10,15 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// testConn is a connection that does nothing.
-type testConn struct{ Conn }
+// testConn is a connection that records evictions.
+type testConn struct {
+	Conn
+	evictions []Eviction
+}
 
-func (testConn) Position() uint64 { return 0 }
+func (*testConn) Position() uint64 { return 0 }
+
+func (c *testConn) Evict(e Eviction) { c.evictions = append(c.evictions, e) }
 
 // testLog commits each write at once.
 type testLog struct{ ended []arcp.SessionID }
@@ -98,9 +104,9 @@ func TestLifecycle(t *testing.T) {
 	}
 	want(s, "without a connection", Detached)
 	done := make(chan error, 2)
-	d.End(s, func(err error) { done <- err })
+	d.End(s, Eviction{}, func(err error) { done <- err })
 	want(s, "at its end", Ended)
-	d.End(s, func(err error) { done <- err })
+	d.End(s, Eviction{}, func(err error) { done <- err })
 	for range 2 {
 		if err := <-done; err != nil {
 			t.Error(err)
@@ -112,6 +118,28 @@ func TestLifecycle(t *testing.T) {
 	d.Wait()
 	if len(d.byID)+len(d.ended)+len(d.owners)+len(d.approvers)+d.detached != 0 {
 		t.Errorf("kept of nothing: %+v", d)
+	}
+}
+
+// The end of a session evicts its connection once, after the end is reported, with the reason of
+// the first end. A connection that ends its own session is not evicted.
+func TestEndEvictsTheConnection(t *testing.T) {
+	first, second := Eviction{arcp.CodeCancelled, "first"}, Eviction{arcp.CodeAborted, "second"}
+	for _, e := range []Eviction{first, {}} {
+		d, _ := newTestDirectory()
+		c := new(testConn)
+		s, _, _ := d.Open("sess_1", "alice", time.Now(), false, c, Limits{})
+		before := -1
+		d.End(s, e, func(error) { before = len(c.evictions) })
+		d.End(s, second, nil)
+		d.Wait()
+		var want []Eviction
+		if e != (Eviction{}) {
+			want = []Eviction{e}
+		}
+		if before != 0 || !slices.Equal(c.evictions, want) {
+			t.Errorf("%v: %d evictions when the end is reported, then %v", e, before, c.evictions)
+		}
 	}
 }
 
@@ -154,7 +182,7 @@ func TestEndIsAtomic(t *testing.T) {
 	})
 	s, _, _ := d.Open("sess_1", "alice", time.Now(), false, &testConn{}, Limits{})
 	done := make(chan error, 1)
-	d.End(s, func(err error) { done <- err })
+	d.End(s, Eviction{}, func(err error) { done <- err })
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}

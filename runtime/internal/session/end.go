@@ -19,9 +19,11 @@ const (
 // to the session ends in the same write. Jobs that end with its connection are cancelled. done,
 // if set, is called once on the committer's goroutine: with nil when the end is durable, or with
 // an error. If the session has ended already, done is called with nil when that end is durable.
-func (d *Directory) End(s *Session, done func(error)) {
+// After done the connection of the session is evicted. With a zero Eviction the connection
+// answers session.close and closes itself.
+func (d *Directory) End(s *Session, e Eviction, done func(error)) {
 	d.mu.Lock()
-	first := d.endLocked(s)
+	first := d.endLocked(s, e)
 	if !first && done != nil && !s.end.written {
 		s.end.waiters = append(s.end.waiters, done)
 		done = nil
@@ -39,7 +41,7 @@ func (d *Directory) End(s *Session, done func(error)) {
 // another one it returns false and does not call done.
 func (d *Directory) EndDetached(s *Session, since time.Time, done func(error)) bool {
 	d.mu.Lock()
-	ok := s.detached != nil && s.detached.since.Equal(since) && d.endLocked(s)
+	ok := s.detached != nil && s.detached.since.Equal(since) && d.endLocked(s, Eviction{})
 	d.mu.Unlock()
 	if ok {
 		d.writeEnd(s, done)
@@ -48,8 +50,8 @@ func (d *Directory) EndDetached(s *Session, since time.Time, done func(error)) b
 }
 
 // EndWithCall ends a session in the transaction of ctx. The session lives until the transaction
-// is durable. Then done is called on the committer's goroutine.
-func (d *Directory) EndWithCall(ctx context.Context, s *Session, done func()) error {
+// is durable. Then its connection is evicted, and done is called on the committer's goroutine.
+func (d *Directory) EndWithCall(ctx context.Context, s *Session, e Eviction, done func()) error {
 	t := txn.From(ctx)
 	if err := d.stageEnd(ctx, s); err != nil {
 		return err
@@ -59,7 +61,7 @@ func (d *Directory) EndWithCall(ctx context.Context, s *Session, done func()) er
 			return
 		}
 		d.mu.Lock()
-		d.endLocked(s)
+		d.endLocked(s, e)
 		d.mu.Unlock()
 		d.finishEnd(s, nil)
 		done()
@@ -148,17 +150,21 @@ func (d *Directory) endFailed(s *Session, err error) {
 	}
 }
 
-// finishEnd cancels the jobs of a session that has ended, and calls the waiters.
+// finishEnd cancels the jobs of a session that has ended, calls the waiters, and evicts the
+// connection: a waiter that answers on the same connection answers before the eviction.
 func (d *Directory) finishEnd(s *Session, err error) {
 	d.mu.Lock()
-	waiters := s.end.waiters
+	end, conn := *s.end, s.conn
 	*s.end = ending{written: true}
 	d.mu.Unlock()
 	d.jobs.CancelSession(s.ID, "session ended", false)
 	// After the events that are being delivered to the session.
 	d.opts.Log.Append(&store.Write{NoSync: true}, func(*store.Result) { d.opts.Log.Forget(s.ID) })
-	for _, done := range waiters {
+	for _, done := range end.waiters {
 		done(err)
+	}
+	if conn != nil && end.eviction != (Eviction{}) {
+		conn.Evict(end.eviction)
 	}
 	d.sweep(s)
 }

@@ -106,14 +106,15 @@ func (x *index) fullLocked(principal string, l Limits) *Full {
 	return nil
 }
 
-// endLocked makes a session Ended. It returns false if the session was Ended before.
-func (x *index) endLocked(s *Session) bool {
+// endLocked makes a session Ended. finishEnd evicts its connection when the end is written. endLocked
+// returns false if the session was Ended before: the eviction of the first end applies.
+func (x *index) endLocked(s *Session, e Eviction) bool {
 	if s.state == Ended {
 		return false
 	}
 	x.reattachLocked(s)
 	x.unlistLocked(s)
-	s.state, s.end = Ended, new(ending)
+	s.state, s.end = Ended, &ending{eviction: e}
 	x.ended[s] = struct{}{}
 	x.owners[s.Principal].sessions--
 	x.countLocked()

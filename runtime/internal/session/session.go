@@ -53,11 +53,17 @@ type Conn interface {
 	// Overflow closes the connection if it still has to send events up to seq.
 	Overflow(seq uint64)
 	// Evict closes the connection with session.evicted.
-	Evict(code arcp.Code, reason string)
+	Evict(e Eviction)
 	// Supersede closes the connection if another one has attached to the session.
 	Supersede()
 	// Transport returns the kind of transport and the address of the peer.
 	Transport() (kind, remote string)
+}
+
+// Eviction tells a client why the runtime closes its connection.
+type Eviction struct {
+	Code   arcp.Code
+	Reason string
 }
 
 // Session is one client session. The identity never changes. Everything else changes with
@@ -94,8 +100,9 @@ type detachment struct {
 
 // ending is the state of an Ended session.
 type ending struct {
-	written bool          // the end is durable, or will not be
-	waiters []func(error) // called when it is
+	written  bool          // the end is durable, or will not be
+	eviction Eviction      // of the connection, when written; zero: the connection closes itself
+	waiters  []func(error) // called when written
 }
 
 // State returns the state.
