@@ -84,6 +84,7 @@ var allowed = map[string][]string{
 	"runtime/store/storetest":       {"arcp", "runtime/store"},
 	"internal/backoff":              {},
 	"internal/e2e":                  {},
+	"internal/specdoc":              {"arcp"},
 }
 
 // pure are the packages that decide and never do.

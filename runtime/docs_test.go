@@ -9,7 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/internal/specdoc"
 	"github.com/arcpd/arcpd/runtime/internal/job"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/tool/mcp"
@@ -24,7 +24,7 @@ func TestSpecTables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := arcp.UpdateSpec(doc)
+	want, err := specdoc.Update(doc)
 	if err != nil {
 		t.Fatal(err)
 	}

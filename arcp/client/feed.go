@@ -8,8 +8,9 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 )
 
-// Feed delivers the events of the principal's jobs, live or from a position (§3.7).
-// Any number of goroutines may use it.
+// Feed delivers the events of the principal's jobs, live or from a position (§3.7). It has the
+// events that its subscription, a filter on the feed of the principal, selects. Any number of
+// goroutines may use it.
 type Feed struct {
 	c     *Client
 	queue *queue
@@ -26,7 +27,7 @@ type Feed struct {
 	lost     bool                  // the consumer has yet to get a gap marker
 }
 
-// SubscribeFeed opens a feed. A refusal is a *RemoteError.
+// SubscribeFeed opens a subscription to the feed of the principal. A refusal is a *RemoteError.
 func (c *Client) SubscribeFeed(ctx context.Context, p arcp.SubscribePayload) (*Feed, error) {
 	f := &Feed{c: c, request: p, queue: newQueue(c.opts.Limits.EventBuffer, c.opts.Limits.EventBytes), caughtUp: p.Since == nil}
 	if _, err := c.request(ctx, arcp.Frame(arcp.Subscribe, p), arcp.SubscribeAccepted, f); err != nil {

@@ -1,14 +1,16 @@
-package arcp
+// Package specdoc writes the tables of SPEC.md that package arcp decides.
+package specdoc
 
 import (
 	"bytes"
 	"fmt"
 	"strings"
+
+	"github.com/arcpd/arcpd/arcp"
 )
 
-// SpecTables renders the tables of SPEC.md that this package decides, by name:
-// messages, codes, capabilities, job-states. They are Markdown.
-func SpecTables() map[string]string {
+// Tables renders the tables as Markdown, by name: messages, codes, capabilities, job-states.
+func Tables() map[string]string {
 	return map[string]string{
 		"messages":     messageTable(),
 		"codes":        codeTable(),
@@ -23,11 +25,10 @@ const (
 	blockEnd   = "<!-- end -->"
 )
 
-// UpdateSpec replaces the blocks of a document with SpecTables. A block begins
-// with a line <!-- generated: NAME --> and ends with a line <!-- end -->. Each
-// table must have exactly one.
-func UpdateSpec(doc []byte) ([]byte, error) {
-	tables := SpecTables()
+// Update replaces the blocks of a document with Tables. A block begins with a line
+// <!-- generated: NAME --> and ends with a line <!-- end -->. Each table must have exactly one.
+func Update(doc []byte) ([]byte, error) {
+	tables := Tables()
 	var out bytes.Buffer
 	for rest := string(doc); ; {
 		before, block, found := strings.Cut(rest, blockStart)
@@ -74,22 +75,39 @@ func mark[S ~string](s S) string {
 }
 
 func messageTable() string {
-	rows := [][]string{{"type", "direction", "a client may send it when", "needs", "envelope members", "delivery", "payload", "section"}}
-	for i := range Catalog {
-		s := &Catalog[i]
+	rows := [][]string{{"type", "direction", "a client may send it when", "needs", "envelope members", "delivery", "handled", "payload", "section"}}
+	for i := range arcp.Catalog {
+		s := &arcp.Catalog[i]
 		phase := "–"
-		if s.From&FromClient != 0 {
+		if s.From&arcp.FromClient != 0 {
 			phase = s.Phase.String()
 		}
 		members := mark(strings.Join(s.Scope.Members(), "` `"))
-		rows = append(rows, []string{mark(s.Type), s.From.String(), phase, mark(s.Need), members, s.Delivery.String(), mark(s.PayloadName()), s.Section})
+		rows = append(rows, []string{mark(s.Type), s.From.String(), phase, mark(s.Need), members, s.Delivery.String(), handled(s), mark(s.PayloadName()), s.Section})
 	}
 	return table(rows)
 }
 
+// handled says whether the runtime acts on a type that a client sends.
+func handled(s *arcp.Spec) string {
+	answer := "no"
+	switch {
+	case s.From&arcp.FromClient == 0:
+		return "–"
+	case s.Served || s.Phase&arcp.InOpening != 0:
+		return "yes"
+	case s.Quiet:
+		answer = "ignored"
+	}
+	if s.Worker {
+		answer += "; of workers: §7.8"
+	}
+	return answer
+}
+
 func codeTable() string {
 	rows := [][]string{{"code", "retryable", "sent as", "meaning"}}
-	for _, c := range Codes {
+	for _, c := range arcp.Codes {
 		retryable := "no"
 		if c.Retryable {
 			retryable = "yes"
@@ -105,7 +123,7 @@ func codeTable() string {
 
 func capabilityTable() string {
 	rows := [][]string{{"member", "type", "meaning"}}
-	for _, f := range Features {
+	for _, f := range arcp.Features {
 		rows = append(rows, []string{mark(f), "boolean", featureUse[f]})
 	}
 	for _, m := range otherCapabilities {
@@ -115,26 +133,26 @@ func capabilityTable() string {
 }
 
 // featureUse describes each feature in a sentence.
-var featureUse = map[Feature]string{
-	FeatureStreaming:              "`stream.*` may be sent.",
-	FeatureResultChunk:            "Results over 512 KiB come in `job.result_chunk`s.",
-	FeatureDurableJobs:            "Jobs outlive connections and restarts.",
-	FeatureCheckpoints:            "`job.checkpoint` may be sent, and checkpoints created and restored.",
-	FeatureBinaryStreams:          "Stream chunks may come as binary frames.",
-	FeatureAgentHandoff:           "`agent.handoff` is understood.",
-	FeatureHumanInput:             "`human.*` may be sent: somebody answers questions.",
-	FeatureArtifacts:              "`artifact.*` is understood.",
-	FeatureSubscriptions:          "`subscribe` and `job.subscribe` are understood.",
-	FeatureScheduledJobs:          "`job.schedule` is understood.",
-	FeatureInterrupt:              "`interrupt` is understood.",
-	FeatureAnonymous:              "The scheme `none` is allowed, if both sides say so.",
-	FeatureModelUse:               "Leases limit the models that may be used.",
-	FeatureProvisionedCredentials: "`job.accepted` may carry credentials of the job.",
-	FeatureRefresh:                "`session.refresh` will be answered.",
-	FeatureHeartbeat:              "`session.ping` will be answered; silence ends the connection.",
-	FeatureAck:                    "Events are acknowledged with `session.ack`; the window applies.",
-	FeatureExecutes:               "The client runs tools: jobs may be given to it.",
-	FeatureMetrics:                "The runtime's own metrics of a job are sent as its events.",
+var featureUse = map[arcp.Feature]string{
+	arcp.FeatureStreaming:              "`stream.*` may be sent.",
+	arcp.FeatureResultChunk:            "Results over 512 KiB come in `job.result_chunk`s.",
+	arcp.FeatureDurableJobs:            "Jobs outlive connections and restarts.",
+	arcp.FeatureCheckpoints:            "`job.checkpoint` may be sent, and checkpoints created and restored.",
+	arcp.FeatureBinaryStreams:          "Stream chunks may come as binary frames.",
+	arcp.FeatureAgentHandoff:           "`agent.handoff` is understood.",
+	arcp.FeatureHumanInput:             "`human.*` may be sent: somebody answers questions.",
+	arcp.FeatureArtifacts:              "`artifact.*` is understood.",
+	arcp.FeatureSubscriptions:          "`subscribe` and `job.subscribe` are understood.",
+	arcp.FeatureScheduledJobs:          "`job.schedule` is understood.",
+	arcp.FeatureInterrupt:              "`interrupt` is understood.",
+	arcp.FeatureAnonymous:              "The scheme `none` is allowed, if both sides say so.",
+	arcp.FeatureModelUse:               "Leases limit the models that may be used.",
+	arcp.FeatureProvisionedCredentials: "`job.accepted` may carry credentials of the job.",
+	arcp.FeatureRefresh:                "`session.refresh` will be answered.",
+	arcp.FeatureHeartbeat:              "`session.ping` will be answered; silence ends the connection.",
+	arcp.FeatureAck:                    "Events are acknowledged with `session.ack`; the window applies.",
+	arcp.FeatureExecutes:               "The client runs tools: jobs may be given to it.",
+	arcp.FeatureMetrics:                "The runtime's own metrics of a job are sent as its events.",
 }
 
 // otherCapabilities are the members that are not booleans.
@@ -153,7 +171,7 @@ var otherCapabilities = []struct{ name, kind, use string }{
 
 func jobStateTable() string {
 	rows := [][]string{{"state", "ended", "meaning"}}
-	for _, s := range JobStates {
+	for _, s := range arcp.JobStates {
 		ended := "no"
 		if s.Terminal() {
 			ended = "yes"
@@ -164,13 +182,13 @@ func jobStateTable() string {
 }
 
 // jobStateUse describes each state in a sentence.
-var jobStateUse = map[JobState]string{
-	StateAccepted:  "Durable, and not yet given to its tool.",
-	StateQueued:    "Waits for capacity, for its time, or for the next attempt.",
-	StateRunning:   "An attempt runs.",
-	StateBlocked:   "An attempt waits for a person or for a heartbeat.",
-	StatePaused:    "Stopped at a checkpoint by a shutdown; goes on by itself.",
-	StateCompleted: "Ended with a result.",
-	StateFailed:    "Ended with an error.",
-	StateCancelled: "Ended on request.",
+var jobStateUse = map[arcp.JobState]string{
+	arcp.StateAccepted:  "Durable, and not yet given to its tool.",
+	arcp.StateQueued:    "Waits for capacity, for its time, or for the next attempt.",
+	arcp.StateRunning:   "An attempt runs.",
+	arcp.StateBlocked:   "An attempt waits for a person or for a heartbeat.",
+	arcp.StatePaused:    "Stopped at a checkpoint by a shutdown; goes on by itself.",
+	arcp.StateCompleted: "Ended with a result.",
+	arcp.StateFailed:    "Ended with an error.",
+	arcp.StateCancelled: "Ended on request.",
 }
