@@ -95,7 +95,7 @@ func (c *Cancel) committed(s *supervisor, err error) {
 	case err == nil:
 		env := arcp.Frame(arcp.CancelAccepted, arcp.CancelAcceptedPayload{TargetID: string(c.Job)})
 		env.CorrelationID = c.Request
-		c.Answers.Answer(env)
+		c.Answers.AnswerBeforeEvents(env)
 	case gone(err):
 		c.rejected(s.e, false)
 	default:
@@ -124,7 +124,7 @@ func (c *Cancel) refuseEnded(ctx context.Context, e *Engine) {
 func (c *Cancel) refuse(reason string, err *arcp.Error) {
 	env := arcp.Frame(arcp.CancelRefused, arcp.CancelRefusedPayload{TargetID: string(c.Job), Reason: reason, Code: err.Code, Message: err.Message})
 	env.CorrelationID = c.Request
-	c.Answers.Answer(env)
+	c.Answers.AnswerBeforeEvents(env)
 }
 
 // endedJob reads the row of a job that is not in the jobTable.
@@ -143,8 +143,8 @@ func endedJob(ctx context.Context, e *Engine, id arcp.JobID, principal string, a
 // discardAnswers drops the answers to commands of the runtime itself.
 type discardAnswers struct{}
 
-func (discardAnswers) Post(any) bool   { return false }
-func (discardAnswers) Answer(any) bool { return false }
+func (discardAnswers) AnswerAfterEvents(any) bool  { return false }
+func (discardAnswers) AnswerBeforeEvents(any) bool { return false }
 
 // CancelSession cancels the jobs of a session: all of them, or the jobs that end with their
 // session's connection.
@@ -169,9 +169,9 @@ func (e *Engine) HasJobs(id arcp.SessionID) bool {
 	return e.jobs.perSession[id].n > 0
 }
 
-// Leashed returns the sessions with jobs that end with their connection. After a restart they
+// SessionsWithCancelOnDisconnect returns the sessions with jobs that end with their connection. After a restart they
 // have none until they are resumed.
-func (e *Engine) Leashed() []arcp.SessionID {
+func (e *Engine) SessionsWithCancelOnDisconnect() []arcp.SessionID {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var ids []arcp.SessionID

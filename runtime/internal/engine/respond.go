@@ -245,7 +245,9 @@ func (e *Engine) Interrupt(ctx context.Context, from Requester, p *arcp.Interrup
 	}
 }
 
-func (i *Interrupt) refuse(err *arcp.Error) { i.Answers.Answer(answerTo(i.Request, arcp.Nack, err)) }
+func (i *Interrupt) refuse(err *arcp.Error) {
+	i.Answers.AnswerBeforeEvents(answerTo(i.Request, arcp.Nack, err))
+}
 
 func (i *Interrupt) rejected(_ *Engine, stopped bool) {
 	if stopped {
@@ -289,7 +291,7 @@ func (i *Interrupt) apply(s *supervisor, now time.Time) {
 func (i *Interrupt) committed(s *supervisor, err error) {
 	switch {
 	case err == nil:
-		i.Answers.Answer(answerTo(i.Request, arcp.Ack, arcp.AckPayload{}))
+		i.Answers.AnswerBeforeEvents(answerTo(i.Request, arcp.Ack, arcp.AckPayload{}))
 	case gone(err):
 		i.rejected(s.e, false)
 	default:

@@ -63,7 +63,7 @@ func (e *Engine) RestoreCheckpoint(ctx context.Context, s Submit, p *arcp.Checkp
 func (q *Restore) refuse(e *Engine, err *arcp.Error) { e.Refuse(&q.Submit, arcp.Nack, err) }
 
 func (q *Restore) ack() {
-	q.Answers.Answer(answerTo(q.Envelope.ID, arcp.Ack, arcp.AckPayload{}))
+	q.Answers.AnswerBeforeEvents(answerTo(q.Envelope.ID, arcp.Ack, arcp.AckPayload{}))
 	q.decided()
 }
 
