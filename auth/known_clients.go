@@ -21,9 +21,9 @@ const (
 // Client is the hash of a principal, a scheme and a fingerprint.
 type Client [sha256.Size]byte
 
-// Sighting is when a client that has proved itself was last seen; a zero time
+// KnownClient is when a client that has proved itself was last seen; a zero time
 // says that it is forgotten.
-type Sighting struct {
+type KnownClient struct {
 	Client Client
 	At     time.Time
 }
@@ -41,8 +41,8 @@ type knownClients struct {
 
 // memory is the state of one known client.
 type memory struct {
-	Sighting
-	kept   bool      // elsewhere: changes has told of it
+	KnownClient
+	stored bool      // elsewhere: changes has told of it
 	keptAt time.Time // of the last Sighting that changes returned
 }
 
@@ -68,21 +68,21 @@ func (s *knownClients) knows(who Client, now time.Time) bool {
 	if !ok || now.Sub(e.Value.(*memory).At) > seenFor {
 		return false
 	}
-	s.markLocked(who, now)
+	s.addLocked(who, now)
 	return true
 }
 
-func (s *knownClients) mark(who Client, now time.Time) {
+func (s *knownClients) add(who Client, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.markLocked(who, now)
+	s.addLocked(who, now)
 }
 
-func (s *knownClients) markLocked(who Client, now time.Time) {
+func (s *knownClients) addLocked(who Client, now time.Time) {
 	e, ok := s.at[who]
 	if !ok {
 		_, kept := s.changed[who]
-		e = s.order.PushFront(&memory{Sighting: Sighting{Client: who}, kept: kept})
+		e = s.order.PushFront(&memory{KnownClient: KnownClient{Client: who}, stored: kept})
 		s.at[who] = e
 	}
 	m := e.Value.(*memory)
@@ -98,22 +98,24 @@ func (s *knownClients) markLocked(who Client, now time.Time) {
 func (s *knownClients) forgetLocked(e *list.Element) {
 	m := s.order.Remove(e).(*memory)
 	delete(s.at, m.Client)
-	if delete(s.changed, m.Client); m.kept {
+	if delete(s.changed, m.Client); m.stored {
 		s.changed[m.Client] = struct{}{}
 	}
 }
 
 // restore adds the stored sightings of an earlier process. A sighting in memory is newer and
 // stays.
-func (s *knownClients) restore(kept []Sighting) {
-	kept = slices.SortedFunc(slices.Values(kept), func(a, b Sighting) int { return cmp.Or(b.At.Compare(a.At), slices.Compare(a.Client[:], b.Client[:])) })
+func (s *knownClients) restore(kept []KnownClient) {
+	kept = slices.SortedFunc(slices.Values(kept), func(a, b KnownClient) int {
+		return cmp.Or(b.At.Compare(a.At), slices.Compare(a.Client[:], b.Client[:]))
+	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, k := range kept {
 		if _, ok := s.at[k.Client]; ok {
 			continue
 		}
-		e := s.order.PushBack(&memory{Sighting: k, kept: true, keptAt: k.At})
+		e := s.order.PushBack(&memory{KnownClient: k, stored: true, keptAt: k.At})
 		if s.at[k.Client] = e; s.order.Len() > s.limit {
 			s.forgetLocked(e)
 		}
@@ -122,7 +124,7 @@ func (s *knownClients) restore(kept []Sighting) {
 
 // changes returns up to limit changes that no earlier call returned. It forgets clients that
 // were not seen in the last seenFor.
-func (s *knownClients) changes(now time.Time, limit int) (list []Sighting) {
+func (s *knownClients) changes(now time.Time, limit int) (list []KnownClient) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for n := 0; n < limit && s.order.Len() > 0 && now.Sub(s.order.Back().Value.(*memory).At) > seenFor; n++ {
@@ -133,10 +135,10 @@ func (s *knownClients) changes(now time.Time, limit int) (list []Sighting) {
 			break
 		}
 		delete(s.changed, who)
-		change := Sighting{Client: who}
+		change := KnownClient{Client: who}
 		if e, ok := s.at[who]; ok {
 			m := e.Value.(*memory)
-			m.kept, m.keptAt, change = true, m.At, m.Sighting
+			m.stored, m.keptAt, change = true, m.At, m.KnownClient
 		}
 		list = append(list, change)
 	}

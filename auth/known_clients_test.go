@@ -11,7 +11,7 @@ func TestSeenForgetsAfterThirtyDays(t *testing.T) {
 	s, who := newSeen(10), Client{1}
 	want(t, "a client is new at first", s.knows(who, now), false)
 	want(t, "asking does not make it known", s.knows(who, now), false)
-	s.mark(who, now)
+	s.add(who, now)
 	want(t, "30 days later it is known, and is seen then", s.knows(who, now.Add(seenFor)), true)
 	want(t, "30 days after that it is still known", s.knows(who, now.Add(2*seenFor)), true)
 	want(t, "a second too late it is new", s.knows(who, now.Add(3*seenFor+time.Second)), false)
@@ -39,7 +39,7 @@ func TestSeenIsALRU(t *testing.T) {
 			who := Client{byte(rapid.IntRange(1, 5).Draw(t, "who"))}
 			at = at.Add(time.Second)
 			if rapid.Bool().Draw(t, "mark") {
-				s.mark(who, at)
+				s.add(who, at)
 				touch(who)
 				model = model[:min(len(model), limit)]
 				continue
@@ -73,7 +73,7 @@ func TestClientOf(t *testing.T) {
 func first[A, B any](a A, _ B) A { return a }
 
 // The changes returned so far always restore the same known clients in a later process.
-func TestSightingsAreWhatIsKnown(t *testing.T) {
+func TestKnownClientChangesRestoreTheSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const limit = 3
 		s, at, kept := newSeen(limit), now, map[Client]time.Time{}
@@ -81,17 +81,17 @@ func TestSightingsAreWhatIsKnown(t *testing.T) {
 			at = at.Add(time.Duration(rapid.IntRange(1, 2000).Draw(t, "minutes")) * time.Minute)
 			switch who := (Client{byte(rapid.IntRange(1, 6).Draw(t, "who"))}); rapid.SampledFrom([]string{"mark", "knows", "keep", "restart"}).Draw(t, "step") {
 			case "mark":
-				s.mark(who, at)
+				s.add(who, at)
 			case "knows":
 				s.knows(who, at)
 			case "keep":
-				keep(kept, s.changes(at, rapid.IntRange(1, 4).Draw(t, "limit")))
+				applyChanges(kept, s.changes(at, rapid.IntRange(1, 4).Draw(t, "limit")))
 			case "restart":
 				s = restarted(kept, limit)
 			}
 		}
 		for changes := s.changes(at, 2); len(changes) > 0; changes = s.changes(at, 2) {
-			keep(kept, changes)
+			applyChanges(kept, changes)
 		}
 		for who, e := range s.at {
 			late := e.Value.(*memory).At.Sub(kept[who])
@@ -103,7 +103,7 @@ func TestSightingsAreWhatIsKnown(t *testing.T) {
 	})
 }
 
-func keep(kept map[Client]time.Time, changes []Sighting) {
+func applyChanges(kept map[Client]time.Time, changes []KnownClient) {
 	for _, c := range changes {
 		if kept[c.Client] = c.At; c.At.IsZero() {
 			delete(kept, c.Client)
@@ -112,9 +112,9 @@ func keep(kept map[Client]time.Time, changes []Sighting) {
 }
 
 func restarted(kept map[Client]time.Time, limit int) *knownClients {
-	var list []Sighting
+	var list []KnownClient
 	for who, at := range kept {
-		list = append(list, Sighting{who, at})
+		list = append(list, KnownClient{who, at})
 	}
 	s := newSeen(limit)
 	s.restore(list)
@@ -122,10 +122,10 @@ func restarted(kept map[Client]time.Time, limit int) *knownClients {
 }
 
 // Sightings beyond the bound, or older than seenFor, are withdrawn.
-func TestSightingsAreBounded(t *testing.T) {
+func TestKnownClientsAreBounded(t *testing.T) {
 	s := newSeen(2)
-	s.restore([]Sighting{{Client{1}, now}, {Client{2}, now.Add(-time.Minute)}, {Client{3}, now.Add(-2 * time.Minute)}})
-	want(t, "the one seen longest ago is forgotten", s.changes(now, 10), []Sighting{{Client: Client{3}}})
+	s.restore([]KnownClient{{Client{1}, now}, {Client{2}, now.Add(-time.Minute)}, {Client{3}, now.Add(-2 * time.Minute)}})
+	want(t, "the one seen longest ago is forgotten", s.changes(now, 10), []KnownClient{{Client: Client{3}}})
 	want(t, "the others are known", []bool{s.knows(Client{1}, now), s.knows(Client{2}, now), s.knows(Client{3}, now)}, []bool{true, true, false})
 	want(t, "who comes again within the hour needs no writing", len(s.changes(now.Add(time.Minute), 10)), 0)
 	want(t, "who has not come for 30 days is forgotten", len(s.changes(now.Add(seenFor+time.Second), 10)), 2)

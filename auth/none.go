@@ -6,18 +6,20 @@ import (
 	"errors"
 )
 
-// nobody is the scheme none. A local peer is the user that the operating system reports. Any
+// noneScheme is the scheme none. A local peer is the user that the operating system reports. Any
 // other peer is anonymous, if the configuration and both sides allow it (SPEC.md §5.1).
-type nobody struct {
+type noneScheme struct {
 	byName    map[string]*principal
 	anonymous bool
 }
 
-func newNobody(c *Config) *nobody { return &nobody{byName: c.principals, anonymous: c.anonymous} }
+func newNoneScheme(c *Config) *noneScheme {
+	return &noneScheme{byName: c.principals, anonymous: c.anonymous}
+}
 
-func (*nobody) Scheme() string { return None }
+func (*noneScheme) Scheme() string { return None }
 
-func (n *nobody) Authenticate(_ context.Context, r Request) (Identity, error) {
+func (n *noneScheme) Authenticate(_ context.Context, r Request) (Identity, error) {
 	switch {
 	case r.Local:
 		return n.local(r.PeerUID)
@@ -29,12 +31,12 @@ func (n *nobody) Authenticate(_ context.Context, r Request) (Identity, error) {
 	return newAnonymous(), nil
 }
 
-func (*nobody) Verify(context.Context, Request, Proof) (Identity, error) {
+func (*noneScheme) Verify(context.Context, Request, Proof) (Identity, error) {
 	return Identity{}, cannotChallenge(None)
 }
 
 // local is the user uid: as the auth file says, or a client, worker and approver.
-func (n *nobody) local(uid int) (Identity, error) {
+func (n *noneScheme) local(uid int) (Identity, error) {
 	if uid < 0 {
 		return Identity{}, &Error{
 			Reason:  ReasonMissing,

@@ -10,9 +10,9 @@ func (s *Set) Challenge(scheme string) Secret {
 	return NewChallenge()
 }
 
-// Yields returns nil if fresh may take the place of id in a session: it has the
+// CanBeReplacedBy returns nil if fresh may take the place of id in a session: it has the
 // same principal and a credential that lasts longer. The error is an *Error.
-func (id Identity) Yields(fresh Identity) error {
+func (id Identity) CanBeReplacedBy(fresh Identity) error {
 	switch {
 	case fresh.Principal != id.Principal:
 		return &Error{Reason: ReasonPrincipal, Message: "the credential is of another principal than the session"}

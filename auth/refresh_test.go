@@ -31,7 +31,7 @@ func TestYields(t *testing.T) {
 		{Identity{Principal: "bob"}, ReasonPrincipal},
 		{Identity{Principal: "bob", Expires: end.Add(1)}, ReasonPrincipal},
 	} {
-		err := id.Yields(c.fresh)
+		err := id.CanBeReplacedBy(c.fresh)
 		if c.reason == "" {
 			want(t, "it may take its place", err, nil)
 			continue

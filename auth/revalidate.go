@@ -4,12 +4,12 @@ import (
 	"strings"
 )
 
-// Again judges an identity of earlier whose peer shows something else than its
+// Revalidate judges an identity of earlier whose peer shows something else than its
 // credential, a token to resume a session with. It returns the identity as it is
 // configured now, or an *Error: the credential has expired, the principal is not
 // known any more, or its scheme is not offered to this peer. A zero r.Now is the
 // current time.
-func (s *Set) Again(id Identity, r Request) (Identity, error) {
+func (s *Set) Revalidate(id Identity, r Request) (Identity, error) {
 	if id.Scheme == Program || r.Program != nil {
 		return r.revalidateProgram(&id)
 	}
@@ -67,7 +67,7 @@ func (s *signedJWT) renew(id Identity, _ Request) (Identity, error) {
 
 // renew lets a local user resume only where the operating system says that it is
 // the same.
-func (n *nobody) renew(id Identity, r Request) (Identity, error) {
+func (n *noneScheme) renew(id Identity, r Request) (Identity, error) {
 	switch {
 	case strings.HasPrefix(id.Principal, uidPrefix):
 		if r.Local && uidName(r.PeerUID) == id.Principal {

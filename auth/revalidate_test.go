@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// again expects an identity, as if it had been stored.
-func again(t *testing.T, why string, s *Set, id Identity) Identity {
+// revalidate expects an identity, as if it had been stored.
+func revalidate(t *testing.T, why string, s *Set, id Identity) Identity {
 	t.Helper()
-	fresh, err := s.Again(id, Request{Now: now})
+	fresh, err := s.Revalidate(id, Request{Now: now})
 	if err != nil {
 		t.Fatalf("%s: %v", why, err)
 	}
@@ -18,7 +18,7 @@ func again(t *testing.T, why string, s *Set, id Identity) Identity {
 
 func notAgain(t *testing.T, why string, s *Set, id Identity) {
 	t.Helper()
-	fresh, err := s.Again(id, Request{Now: now})
+	fresh, err := s.Revalidate(id, Request{Now: now})
 	wantRefusal(t, why, err, ReasonUnknown, "not known any more")
 	want(t, "an identity does not come with a refusal", fresh, Identity{})
 }
@@ -38,9 +38,9 @@ func TestBearerAgain(t *testing.T) {
 	want(t, "the answer tells which token it was", byAnswer, byToken)
 
 	set.Reload(file(second, "observer"))
-	fresh := again(t, "its token is still there", set, byToken)
+	fresh := revalidate(t, "its token is still there", set, byToken)
 	want(t, "the roles are those of now", fresh.Roles, []Role{RoleObserver})
-	want(t, "it can be renewed again", again(t, "renewed", set, fresh), fresh)
+	want(t, "it can be renewed again", revalidate(t, "renewed", set, fresh), fresh)
 	unknown := byToken
 	unknown.TokenPrint = ""
 	notAgain(t, "it is not known which token it was", set, unknown)
@@ -58,24 +58,24 @@ func TestSignedJWTAgain(t *testing.T) {
 	)
 	set := NewSet(hmacConfig(t, alice))
 	id := begin(t, set, jwtRequest(good(t, nil)))
-	want(t, "as long as nothing changes, nothing changes", again(t, "", set, id), id)
+	want(t, "as long as nothing changes, nothing changes", revalidate(t, "", set, id), id)
 	set.Reload(hmacConfig(t, "principals: [{name: alice, roles: [observer], trust: constrained}]"))
-	want(t, "the entry has changed", again(t, "", set, id), Identity{Principal: "alice", Scheme: SignedJWT, Roles: []Role{RoleObserver},
+	want(t, "the entry has changed", revalidate(t, "", set, id), Identity{Principal: "alice", Scheme: SignedJWT, Roles: []Role{RoleObserver},
 		Trust: Constrained, Expires: id.Expires, Issuer: id.Issuer})
 	set.Reload(hmacConfig(t, ""))
-	want(t, "the entry is gone", again(t, "", set, id), Identity{Principal: "alice", Scheme: SignedJWT, Roles: clientRoles,
+	want(t, "the entry is gone", revalidate(t, "", set, id), Identity{Principal: "alice", Scheme: SignedJWT, Roles: clientRoles,
 		Trust: Trusted, Expires: id.Expires, Issuer: id.Issuer})
 
 	set.Reload(hmacConfig(t, groups+alice))
 	id = begin(t, set, jwtRequest(good(t, map[string]any{"groups": []string{"worker"}})))
 	set.Reload(hmacConfig(t, groups))
-	fresh := again(t, "", set, id)
+	fresh := revalidate(t, "", set, id)
 	want(t, "the issuer still gives roles so", fresh.Roles, []Role{RoleWorker})
 	want(t, "the rest is not the entry's any more", fresh.Trust+fmt.Sprint(fresh.Limits), Trusted+"{0 0 0}")
-	want(t, "it can be renewed again", again(t, "", set, fresh), fresh)
+	want(t, "it can be renewed again", revalidate(t, "", set, fresh), fresh)
 	for why, more := range map[string]string{"it gives none any more": "", "it gives them by another claim": "    roles_claim: roles\n"} {
 		set.Reload(hmacConfig(t, more))
-		want(t, why, again(t, why, set, id).Roles, clientRoles)
+		want(t, why, revalidate(t, why, set, id).Roles, clientRoles)
 	}
 
 	set.Reload(hmacConfig(t, "    prefix: 'x:'\n"))
@@ -84,8 +84,8 @@ func TestSignedJWTAgain(t *testing.T) {
 issuers: [{issuer: another, key_files: [secret], algorithms: [HS256]}]`))
 	notAgain(t, "the issuer is gone", set, id)
 	set.Reload(hmacConfig(t, ""))
-	_, err := set.Again(id, Request{Now: id.Expires.Add(-time.Nanosecond)})
+	_, err := set.Revalidate(id, Request{Now: id.Expires.Add(-time.Nanosecond)})
 	must(t, err)
-	_, err = set.Again(id, Request{Now: id.Expires})
+	_, err = set.Revalidate(id, Request{Now: id.Expires})
 	wantRefusal(t, "the JWT has ended", err, ReasonInvalid, "expired")
 }

@@ -14,9 +14,9 @@ import (
 // An attempt is Begin, and if that yields a challenge, Verify. The slices of an
 // Identity are shared: they are not to be changed.
 type Set struct {
-	current atomic.Pointer[offer]
-	extra   []Authenticator
-	seen    *knownClients
+	current      atomic.Pointer[offer]
+	extra        []Authenticator
+	knownClients *knownClients
 }
 
 // offer is one configuration, ready for use. It does not change.
@@ -30,7 +30,7 @@ type offer struct {
 // scheme replaces a built-in one of its name and survives Reload. The Set owns cfg from now
 // on.
 func NewSet(cfg *Config, extra ...Authenticator) *Set {
-	s := &Set{extra: slices.Clone(extra), seen: newSeen(maxSeen)}
+	s := &Set{extra: slices.Clone(extra), knownClients: newSeen(maxSeen)}
 	s.Reload(cfg)
 	return s
 }
@@ -47,7 +47,7 @@ func newOffer(cfg *Config, extra []Authenticator) *offer {
 	if j := newSignedJWT(cfg); j != nil {
 		o.add(j, true)
 	}
-	o.add(newNobody(cfg), cfg.anonymous)
+	o.add(newNoneScheme(cfg), cfg.anonymous)
 	for _, a := range extra {
 		o.add(a, true)
 	}
@@ -65,14 +65,16 @@ func (o *offer) add(a Authenticator, named bool) {
 // Schemes returns the names of the schemes that a remote peer may use, for the log.
 func (s *Set) Schemes() []string { return slices.Clone(s.current.Load().names) }
 
-// Restore takes over which clients have proved themselves to an earlier process,
+// LoadKnownClients takes over which clients have proved themselves to an earlier process,
 // as Sightings has told of them. They need no challenge where only new ones do.
-func (s *Set) Restore(kept []Sighting) { s.seen.restore(kept) }
+func (s *Set) LoadKnownClients(kept []KnownClient) { s.knownClients.restore(kept) }
 
-// Sightings returns up to limit changes that no earlier call returned; the next process passes
+// KnownClientChanges returns up to limit changes that no earlier call returned; the next process passes
 // them to Restore. A client not seen for 30 days is forgotten; above 100,000 clients the
 // oldest is. One client is returned at most once an hour.
-func (s *Set) Sightings(now time.Time, limit int) []Sighting { return s.seen.changes(now, limit) }
+func (s *Set) KnownClientChanges(now time.Time, limit int) []KnownClient {
+	return s.knownClients.changes(now, limit)
+}
 
 // Offers reports whether a peer from the network may use a scheme.
 func (s *Set) Offers(scheme string) bool { return slices.Contains(s.current.Load().names, scheme) }
@@ -162,7 +164,7 @@ func (s *Set) due(o *offer, id Identity, r Request) bool {
 		return true
 	case challengeNew:
 		who, ok := clientOf(id, r.Fingerprint)
-		return !ok || !s.seen.knows(who, r.Now)
+		return !ok || !s.knownClients.knows(who, r.Now)
 	}
 	return false
 }
@@ -173,6 +175,6 @@ func (s *Set) met(o *offer, id Identity, r Request) {
 		return
 	}
 	if who, ok := clientOf(id, r.Fingerprint); ok {
-		s.seen.mark(who, r.Now)
+		s.knownClients.add(who, r.Now)
 	}
 }

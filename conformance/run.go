@@ -212,7 +212,7 @@ func (r *runner) tell(res Result) {
 func (r *runner) runOne(ctx context.Context, c *Check) Result {
 	res := Result{ID: c.ID, Title: c.Title, Group: c.Group(), Dialect: c.Dialect, Section: c.Section,
 		Level: c.Level, Status: Skipped}
-	if res.Reason = r.obstacle(ctx, c); res.Reason != "" {
+	if res.Reason = r.skipReason(ctx, c); res.Reason != "" {
 		return res
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.timeout())
@@ -231,8 +231,8 @@ func (r *runner) runOne(ctx context.Context, c *Check) Result {
 	return res
 }
 
-// obstacle says why a check cannot run, or "".
-func (r *runner) obstacle(ctx context.Context, c *Check) string {
+// skipReason says why a check cannot run, or "".
+func (r *runner) skipReason(ctx context.Context, c *Check) string {
 	if ctx.Err() != nil {
 		return "the run was ended"
 	}

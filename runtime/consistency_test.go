@@ -11,12 +11,12 @@ import (
 // looks immediately after the answer, often enough to catch an effect that comes a moment
 // later.
 
-const looks = 50
+const repetitions = 50
 
 func TestToldOfAnAnswer(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, ann := b.human("alice"), b.human("ann")
-		for range looks {
+		for range repetitions {
 			alice.submit("danger", "{}")
 			request := ann.until("human.choice.request")
 			ann.answer(request.ID, "human.choice.response", `{"choice_id":"approve","responded_by":"me"}`)
@@ -32,7 +32,7 @@ func TestToldOfAnAnswer(t *testing.T) {
 func TestToldOfTheEndOfAParent(t *testing.T) {
 	inBubble(t, withCaller(t, 0), func(b *fixture) {
 		p := b.dial("alice")
-		for range looks {
+		for range repetitions {
 			p.send("tool.invoke", `{"tool":"caller","lease_request":{"tool.call":["*"]}}`)
 			parent := p.until("job.accepted").JobID
 			child := p.until("job.accepted").JobID
@@ -47,7 +47,7 @@ func TestToldOfTheEndOfAParent(t *testing.T) {
 func TestToldOfTheBudgetOfAJobThatEnded(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		p, other := b.dial("alice"), b.dial("alice")
-		for range looks {
+		for range repetitions {
 			p.send("tool.invoke", `{"tool":"demo.echo","lease_request":{"cost.budget":["USD:1"]}}`)
 			id := p.until("job.accepted").JobID
 			p.until("job.completed")

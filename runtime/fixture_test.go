@@ -39,8 +39,8 @@ func beLate() {
 	}
 }
 
-// lasting is a store that survives its Close, and records its use.
-type lasting struct {
+// recordingStore is a store that survives its Close, and records its use.
+type recordingStore struct {
 	store.Store
 
 	mu     sync.Mutex
@@ -54,7 +54,7 @@ type lasting struct {
 	block  chan struct{}        // if set, job's rows are read when it is closed
 }
 
-func (l *lasting) Job(ctx context.Context, id arcp.JobID) (store.Job, error) {
+func (l *recordingStore) Job(ctx context.Context, id arcp.JobID) (store.Job, error) {
 	row, err := l.Store.Job(ctx, id)
 	l.mu.Lock()
 	d, block := l.dwell, l.block
@@ -67,7 +67,7 @@ func (l *lasting) Job(ctx context.Context, id arcp.JobID) (store.Job, error) {
 	return row, err
 }
 
-func (l *lasting) Commit(writes []*store.Write, results []store.Result) error {
+func (l *recordingStore) Commit(writes []*store.Write, results []store.Result) error {
 	l.mu.Lock()
 	gate, err := l.gate, l.fail
 	l.soft = !slices.ContainsFunc(writes, func(w *store.Write) bool { return !w.NoSync })
@@ -92,14 +92,14 @@ func (l *lasting) Commit(writes []*store.Write, results []store.Result) error {
 	return l.Store.Commit(writes, results)
 }
 
-func (l *lasting) Close() error {
+func (l *recordingStore) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed++
 	return nil
 }
 
-func (l *lasting) set(change func()) {
+func (l *recordingStore) set(change func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	change()
@@ -110,7 +110,7 @@ func (l *lasting) set(change func()) {
 type fixture struct {
 	*testing.T
 	rt    *runtime.Runtime
-	st    *lasting
+	st    *recordingStore
 	cfg   runtime.Config
 	reg   *prometheus.Registry
 	serve sync.WaitGroup
@@ -118,13 +118,13 @@ type fixture struct {
 	all   []*peer // that have resumed
 }
 
-// eternity is longer than any wait of a test. The time of a bubble advances as long as the
+// testTimeout is longer than any wait of a test. The time of a bubble advances as long as the
 // runtime has timers, so a test that is stuck ends.
-const eternity = 1000 * 24 * time.Hour
+const testTimeout = 1000 * 24 * time.Hour
 
-// standstill ends the tests when the time of a bubble stands still, with the
+// watchdog ends the tests when the time of a bubble stands still, with the
 // goroutines that keep it from going on. The name is the test's.
-func standstill(name string) (stop func()) {
+func watchdog(name string) (stop func()) {
 	t := time.AfterFunc(5*time.Minute, func() {
 		all := make([]byte, 64<<20)
 		all = all[:goruntime.Stack(all, true)]
@@ -143,11 +143,11 @@ func standstill(name string) (stop func()) {
 // inBubble runs a test on a runtime; change may be nil.
 func inBubble(t *testing.T, change func(*runtime.Config), test func(b *fixture)) {
 	t.Helper()
-	defer standstill(t.Name())()
+	defer watchdog(t.Name())()
 	synctest.Test(t, func(t *testing.T) {
-		stuck := time.AfterFunc(eternity, func() { panic(t.Name() + " waits for what does not come") })
+		stuck := time.AfterFunc(testTimeout, func() { panic(t.Name() + " waits for what does not come") })
 		defer stuck.Stop()
-		b := &fixture{T: t, st: &lasting{Store: mem.Open(mem.Options{})}}
+		b := &fixture{T: t, st: &recordingStore{Store: mem.Open(mem.Options{})}}
 		b.boot(change)
 		defer func() {
 			b.shutdown(0)

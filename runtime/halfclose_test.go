@@ -83,7 +83,7 @@ func (p *piped) serveEnds(why string) {
 
 // Requests before the end of sending are answered, and jobs are followed to their end.
 func TestAClientThatHasEndedSendingIsAnswered(t *testing.T) {
-	b := newIdleBed(t)
+	b := newRealTimeFixture(t)
 	p := b.pipe()
 	const jobs = 20
 	for range jobs {
@@ -103,7 +103,7 @@ func TestAClientThatHasEndedSendingIsAnswered(t *testing.T) {
 }
 
 func TestAClientThatAsksForNothingIsLetGo(t *testing.T) {
-	b := newIdleBed(t)
+	b := newRealTimeFixture(t)
 	p := b.pipe()
 	if text := p.rest(); text != "" {
 		t.Errorf("the runtime sent %s", text)
@@ -113,7 +113,7 @@ func TestAClientThatAsksForNothingIsLetGo(t *testing.T) {
 
 // A client that does not read either has disconnected; its job continues.
 func TestAClientThatGoesAfterItHasEndedSending(t *testing.T) {
-	b := newIdleBed(t)
+	b := newRealTimeFixture(t)
 	p := b.pipe()
 	p.send("tool.invoke", `{"tool":"demo.sleep","arguments":{"ms":3600000}}`)
 	for range 2 {

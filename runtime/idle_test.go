@@ -36,7 +36,7 @@ func TestTenThousandIdleSessions(t *testing.T) {
 		sessions = 3_000 // the detector ends with 8,128 goroutines
 	}
 	goroutines, memory := goruntime.NumGoroutine(), inUse()
-	b := newIdleBed(t)
+	b := newRealTimeFixture(t)
 	peers := b.openAll(sessions)
 	if n := b.sum("arcp_sessions", `"connected"`); n != float64(sessions) {
 		t.Errorf("%v sessions are connected, want %d", n, sessions)
@@ -84,8 +84,8 @@ func TestTenThousandIdleSessions(t *testing.T) {
 	}
 }
 
-// newIdleBed is a bed in the time of the machine.
-func newIdleBed(t *testing.T) *fixture {
+// newRealTimeFixture is a bed in the time of the machine.
+func newRealTimeFixture(t *testing.T) *fixture {
 	t.Helper()
 	var ac auth.Config
 	for _, name := range []string{"alice", "bob"} {

@@ -124,12 +124,12 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	r.conns = r.newServer()
 	r.conns.EndPrograms(ctx)
 	now := time.Now()
-	for _, id := range r.engine.Leashed() {
+	for _, id := range r.engine.SessionsWithCancelOnDisconnect() {
 		since := now
 		if s := r.sessions.Find(id); s != nil {
 			since, _ = s.DetachedSince()
 		}
-		r.conns.Unleash(id, since)
+		r.conns.CancelAfterGrace(id, since)
 	}
 	r.janitor.Start()
 	r.space.Start(r.engine.SpaceFreed)

@@ -123,7 +123,7 @@ func TestEndOfASessionEvictsItsConnection(t *testing.T) {
 func TestToldOfTheEndOfASession(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *fixture) {
 		alice := b.dial("alice")
-		for n := range looks {
+		for n := range repetitions {
 			owner := b.dial("alice")
 			name := fmt.Sprintf("agent%d", n)
 			owner.must("host.register_agent", fmt.Sprintf(`{"id":%q,"name":%q,"kind":"coder"}`, name, name))

@@ -267,8 +267,8 @@ func (s *server) newRuntime(ctx context.Context) (*runtime.Runtime, error) {
 			return nil, failf("make a key for backups: %w", errors.Join(err, st.Close()))
 		}
 	}
-	ballast = make([]byte, ballastSize)
-	goruntime.KeepAlive(ballast)
+	gcReserve = make([]byte, gcReserveBytes)
+	goruntime.KeepAlive(gcReserve)
 	cfg := s.runtimeConfig()
 	cfg.Store, cfg.Auth, cfg.Tools, cfg.Fingerprint, cfg.Refresh = st, s.auth, tools, identity, s.sources.refresh
 	if dir := s.values.Text("data"); dir != memory && cfg.MinFree > 0 {
@@ -297,12 +297,12 @@ func keepProcs() {
 	}
 }
 
-// ballast makes the collector wait for this much garbage even while little is
+// gcReserve makes the collector wait for this much garbage even while little is
 // live: otherwise a busy server with a small heap spends a third of its time on
 // it. The memory is never touched, so it is never resident.
-var ballast []byte
+var gcReserve []byte
 
-const ballastSize = 64 << 20
+const gcReserveBytes = 64 << 20
 
 // runtimeConfig maps settings to the runtime's: 0 is off here, the default
 // there.

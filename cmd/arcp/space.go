@@ -11,11 +11,11 @@ import (
 	"github.com/arcpd/arcpd/runtime/store/pebble"
 )
 
-// ballastFile takes room on the disk that is given back when the disk is nearly
+// reserveFile takes room on the disk that is given back when the disk is nearly
 // full, so that running jobs can still be given their end.
 const (
-	ballastFile  = "ballast"
-	ballastBytes = 64 << 20
+	reserveFile  = "ballast"
+	reserveBytes = 64 << 20
 )
 
 // diskSpace looks after the free space of a data directory.
@@ -31,7 +31,7 @@ const tightFactor = 4
 
 func (d diskSpace) free() (uint64, error) {
 	n, err := pebble.FreeSpace(d.dir)
-	if err == nil && n > d.floor+2*ballastBytes && n < tightFactor*d.floor {
+	if err == nil && n > d.floor+2*reserveBytes && n < tightFactor*d.floor {
 		d.load()
 	}
 	return n, err
@@ -42,15 +42,15 @@ func (d diskSpace) full(full bool) {
 	if !full {
 		return
 	}
-	if err := os.Remove(filepath.Join(d.dir, ballastFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(filepath.Join(d.dir, reserveFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		d.log.Error().Err(err).Msg("give back the ballast")
 	}
 }
 
 // load writes the ballast unless it is there.
 func (d diskSpace) load() {
-	name := filepath.Join(d.dir, ballastFile)
-	if info, err := os.Stat(name); err == nil && info.Size() == ballastBytes {
+	name := filepath.Join(d.dir, reserveFile)
+	if info, err := os.Stat(name); err == nil && info.Size() == reserveBytes {
 		return
 	}
 	if err := writeBallast(name); err != nil {
@@ -69,7 +69,7 @@ func writeBallast(name string) error {
 	for i := range block {
 		block[i] = byte(i * 167) // nothing that a file system packs into nothing
 	}
-	for range ballastBytes / len(block) {
+	for range reserveBytes / len(block) {
 		if _, err := f.Write(block); err != nil {
 			return errors.Join(err, f.Close())
 		}

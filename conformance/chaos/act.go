@@ -16,7 +16,7 @@ func (c *client) act() bool {
 	case n < 87:
 		return c.ack()
 	case n < 90:
-		return c.prowl()
+		return c.probeForeignJob()
 	case n < 93:
 		return c.submitAgain()
 	case n < 96:
@@ -132,8 +132,8 @@ func (c *client) ack() bool {
 	return c.write(c.compose(arcp.SessionAck, arcp.SessionAckPayload{LastProcessedSeq: c.acked}))
 }
 
-// prowl asks for a job of another principal.
-func (c *client) prowl() bool {
+// probeForeignJob asks for a job of another principal.
+func (c *client) probeForeignJob() bool {
 	if len(c.others) == 0 {
 		return true
 	}

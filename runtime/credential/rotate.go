@@ -152,7 +152,7 @@ func (v *Vault) armLocked(g *grant) {
 func (v *Vault) rotateDue(g *grant) {
 	if v.enter() {
 		defer v.wg.Done()
-		_ = v.rotate(g, true) // it is logged, and tried again
+		_ = v.rotateGrant(g, true) // it is logged, and tried again
 	}
 }
 
@@ -201,7 +201,7 @@ func (v *Vault) Rotate(ctx context.Context, job arcp.JobID, provisioner string) 
 		donec := make(chan error, 1)
 		go func() {
 			defer v.wg.Done()
-			donec <- v.rotate(g, false)
+			donec <- v.rotateGrant(g, false)
 		}()
 		select {
 		case err = <-donec:
@@ -224,8 +224,8 @@ func (r *row) ids() []string {
 	return ids
 }
 
-// rotate replaces a grant by its next generation, and sets the timer of a retry.
-func (v *Vault) rotate(g *grant, due bool) error {
+// rotateGrant replaces a grant by its next generation, and sets the timer of a retry.
+func (v *Vault) rotateGrant(g *grant, due bool) error {
 	v.mu.Lock()
 	switch {
 	case g.rotating:
@@ -242,7 +242,7 @@ func (v *Vault) rotate(g *grant, due bool) error {
 	v.mu.Unlock()
 
 	s := v.source(g.row.Source)
-	err := s.rotate(g, due)
+	err := s.nextGeneration(g, due)
 
 	v.mu.Lock()
 	g.rotating, g.idle = false, g.idle || err == errIdle
@@ -273,9 +273,9 @@ func (v *Vault) rotate(g *grant, due bool) error {
 	return err
 }
 
-// rotate replaces a grant by the next generation. Its progress is stored in the rows, so that
+// nextGeneration replaces a grant by the next generation. Its progress is stored in the rows, so that
 // it resumes after a failed attempt or a restart.
-func (s *source) rotate(g *grant, due bool) error {
+func (s *source) nextGeneration(g *grant, due bool) error {
 	v := s.v
 	req, on := v.jobs.Request(g.row.Job)
 	if !on {

@@ -72,7 +72,7 @@ type AttemptInfo struct {
 // that delegate the work to another program. The Hosts of the engine are Attempts.
 type Attempt interface {
 	Host
-	Terms() AttemptInfo
+	Info() AttemptInfo
 	// Ended is closed when nothing more of the attempt is accepted.
 	Ended() <-chan struct{}
 	// Failure is the error that the job ended with, once Ended is closed; nil: it has

@@ -73,7 +73,7 @@ func Stored(ctx context.Context, st store.Store, set *auth.Set, id arcp.SessionI
 		}
 		request.Local = true
 	}
-	if identity, err = set.Again(identity, request); err != nil {
+	if identity, err = set.Revalidate(identity, request); err != nil {
 		return approval.Actor{}, err
 	}
 	return Of(&identity, id, slices.Contains(row.Negotiated, arcp.FeatureHumanInput)), nil

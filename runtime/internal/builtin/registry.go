@@ -156,7 +156,7 @@ func (t *registryTools) list(ctx context.Context, who *Caller, in resourceListIn
 }
 
 func (t *registryTools) lease(ctx context.Context, job engine.HoldsLeases, in leaseIn) (arcp.ResourceLeaseView, error) {
-	l, err := t.resources.Take(ctx, job.Tenant(), registry.LeaseRequest{Identity: registry.Identity{Provider: in.Provider, Type: in.Type, ExternalID: in.ExternalID},
+	l, err := t.resources.Take(ctx, job.LeaseHolder(), registry.LeaseRequest{Identity: registry.Identity{Provider: in.Provider, Type: in.Type, ExternalID: in.ExternalID},
 		Seconds: in.Seconds, DisplayName: in.DisplayName, Metadata: in.Metadata, CleanupTool: in.CleanupTool}, true)
 	return resources.ViewLease(&l), err
 }

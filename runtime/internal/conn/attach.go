@@ -161,7 +161,7 @@ func (h *handshake) revalidate(now time.Time, row *store.Session) *arcp.Error {
 		return unreadable()
 	}
 	h.scheme = stored.Scheme
-	id, err := h.c.srv.opts.Auth.Again(stored, h.c.principal.peer(h.c.tc.Info(), now))
+	id, err := h.c.srv.opts.Auth.Revalidate(stored, h.c.principal.peer(h.c.tc.Info(), now))
 	if err != nil {
 		return arcp.Errorf(arcp.CodeUnauthenticated, "%s", h.refuseCredential(err).Message)
 	}

@@ -69,7 +69,7 @@ func (fl *follows) follow(request arcp.MessageID, j store.Job, from uint64) {
 	own := fl.owns(&j)
 	fl.c.pending.add()
 	fl.c.srv.opts.Log.Follow(*fl.request(&j, from), func(r *store.Result) {
-		fl.c.cursor.Answer(fl.followed(request, j, r, own))
+		fl.c.cursor.AnswerBeforeEvents(fl.followed(request, j, r, own))
 	}, func(r *store.Result) { fl.historyEnded(&j, r) })
 }
 

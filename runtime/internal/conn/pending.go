@@ -30,12 +30,12 @@ func (p *pending) done() {
 // pendingReply posts the one answer to a command to the cursor, and counts it.
 type pendingReply struct{ c *conn }
 
-func (r pendingReply) Post(answer any) bool {
+func (r pendingReply) AnswerAfterEvents(answer any) bool {
 	defer r.c.pending.done()
-	return r.c.cursor.Post(answer)
+	return r.c.cursor.AnswerAfterEvents(answer)
 }
 
-func (r pendingReply) Answer(answer any) bool {
+func (r pendingReply) AnswerBeforeEvents(answer any) bool {
 	defer r.c.pending.done()
-	return r.c.cursor.Answer(answer)
+	return r.c.cursor.AnswerBeforeEvents(answer)
 }

@@ -59,14 +59,14 @@ func (aw *ackWindow) resume(now time.Time, env *arcp.Envelope, p *arcp.ResumePay
 		aw.c.tasks.async(func() {
 			found := aw.locate(p)
 			aw.c.pending.done()
-			aw.c.inbox.complete(func(now time.Time) { aw.located(now, env.ID, found) })
+			aw.c.inbox.complete(func(now time.Time) { aw.completeResume(now, env.ID, found) })
 		})
 	}
 	return nil
 }
 
-// located is the result of looking for a position.
-type located struct {
+// positionResult is the result of looking for a position.
+type positionResult struct {
 	after  uint64         // last event before the position
 	ok     bool           // the position was found
 	oldest arcp.MessageID // oldest event that is kept
@@ -75,10 +75,10 @@ type located struct {
 
 // locate looks for a message and a checkpoint among the session's events; the earlier one
 // counts.
-func (aw *ackWindow) locate(p *arcp.ResumePayload) (at located) {
+func (aw *ackWindow) locate(p *arcp.ResumePayload) (at positionResult) {
 	row, err := aw.c.srv.opts.Store.Session(context.Background(), aw.c.id)
 	if err != nil {
-		return located{err: err}
+		return positionResult{err: err}
 	}
 	wanted := []func(*store.Event) bool{}
 	if p.AfterMessageID != "" {
@@ -122,8 +122,8 @@ func checkpointID(e *store.Event) string {
 	return p.CheckpointID
 }
 
-// located completes resume.
-func (aw *ackWindow) located(now time.Time, request arcp.MessageID, at located) {
+// completeResume completes resume.
+func (aw *ackWindow) completeResume(now time.Time, request arcp.MessageID, at positionResult) {
 	aw.locating = false
 	switch {
 	case at.err != nil:

@@ -40,10 +40,10 @@ func (rn *renewal) authenticate(now time.Time, q machine.Reauthenticate) {
 // decide completes authenticate.
 func (rn *renewal) decide(now time.Time, q machine.Reauthenticate, j credentialDecision) {
 	if j.err == nil && j.challenge == "" {
-		j.err = rn.c.principal.identity.Yields(j.identity)
+		j.err = rn.c.principal.identity.CanBeReplacedBy(j.identity)
 	}
 	if j.err == nil && j.challenge == "" { // the configuration may have changed meanwhile
-		j.identity, j.err = rn.c.srv.opts.Auth.Again(j.identity, rn.c.principal.request(rn.c.tc.Info(), now, q.Authenticate))
+		j.identity, j.err = rn.c.srv.opts.Auth.Revalidate(j.identity, rn.c.principal.request(rn.c.tc.Info(), now, q.Authenticate))
 	}
 	answer := machine.CredentialDecision{Challenge: j.challenge.Reveal()}
 	switch {
@@ -109,7 +109,7 @@ func (rn *renewal) recheck(now time.Time) {
 	if p := rn.c.m.Phase(); p != machine.Accepted && p != machine.Establishing || rn.c.principal.identity.Principal == "" {
 		return // the credential is not judged yet
 	}
-	id, err := rn.c.srv.opts.Auth.Again(rn.c.principal.identity, rn.c.principal.peer(rn.c.tc.Info(), now))
+	id, err := rn.c.srv.opts.Auth.Revalidate(rn.c.principal.identity, rn.c.principal.peer(rn.c.tc.Info(), now))
 	if err != nil {
 		why, _ := refusal(err)
 		rn.c.srv.evictedByRuntime(rn.c.id, causeRevoked, why.Message)

@@ -61,11 +61,11 @@ func (c *conn) respond(now time.Time, env *arcp.Envelope, answer approval.Answer
 		Done: func(row approval.Row, err *arcp.Error) {
 			switch {
 			case err != nil:
-				pendingReply{c}.Answer(answerTo(env.ID, arcp.Nack, err))
+				pendingReply{c}.AnswerBeforeEvents(answerTo(env.ID, arcp.Nack, err))
 			case row.Resolution == approval.Granted: // lease.granted is the answer
 				c.pending.done()
 			default:
-				pendingReply{c}.Answer(answerTo(env.ID, arcp.Ack, arcp.AckPayload{}))
+				pendingReply{c}.AnswerBeforeEvents(answerTo(env.ID, arcp.Ack, arcp.AckPayload{}))
 			}
 			c.tasks.runAsync(func() { c.srv.opts.Questions.AuditAnswer(&actor, &a.Row, &answer, err) })
 		}})
@@ -125,7 +125,7 @@ func (c *conn) leaseDone(env *arcp.Envelope, id arcp.LeaseID) func(*arcp.Error) 
 		if err == nil {
 			c.pending.done()
 		} else {
-			pendingReply{c}.Answer(answerTo(request, arcp.Nack, err))
+			pendingReply{c}.AnswerBeforeEvents(answerTo(request, arcp.Nack, err))
 		}
 		c.tasks.runAsync(func() { c.srv.opts.Audit.Decision(string(action), principal, c.id, string(id), err) })
 	}

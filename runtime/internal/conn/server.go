@@ -370,13 +370,13 @@ func (c *conn) leave() {
 		s.opts.Log.Free(c.id, written)
 	}
 	if s.opts.Engine.HasJobs(c.id) {
-		s.Unleash(c.id, now)
+		s.CancelAfterGrace(c.id, now)
 	}
 }
 
-// Unleash cancels the jobs of a session with on_disconnect "cancel" if it stays without a
+// CancelAfterGrace cancels the jobs of a session with on_disconnect "cancel" if it stays without a
 // connection. since is when it lost its connection.
-func (s *Server) Unleash(id arcp.SessionID, since time.Time) {
+func (s *Server) CancelAfterGrace(id arcp.SessionID, since time.Time) {
 	time.AfterFunc(onDisconnectGrace, func() { s.abandoned(id, since) })
 }
 

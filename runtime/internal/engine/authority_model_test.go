@@ -442,9 +442,9 @@ type answers struct {
 	each func(arcp.Envelope)
 }
 
-func (a answers) Post(x any) bool { return a.Answer(x) }
+func (a answers) AnswerAfterEvents(x any) bool { return a.AnswerBeforeEvents(x) }
 
-func (a answers) Answer(x any) bool {
+func (a answers) AnswerBeforeEvents(x any) bool {
 	a.told()
 	if a.each != nil {
 		a.each(envelope(x))

@@ -172,7 +172,7 @@ func (c *Call) attempt(ctx context.Context) (again bool) {
 	case err != nil && c.e.calls.ctx.Err() != nil: // the runtime stops: nothing is committed
 		c.txn.Settle(err)
 		if !c.claimed {
-			c.submit.Answers.Post(refusalFrame(c.submit, arcp.JobFailed, errShuttingDown()))
+			c.submit.Answers.AnswerAfterEvents(refusalFrame(c.submit, arcp.JobFailed, errShuttingDown()))
 		}
 		return false
 	case err != nil:

@@ -49,7 +49,7 @@ func (e *Engine) Cancel(from Requester, p *arcp.CancelPayload) {
 	r := e.run(c.Job)
 	switch {
 	case r == nil:
-		c.Answers.Answer(eventlog.DeferredAnswer(func(ctx context.Context) arcp.Envelope { return c.refusalOfEnded(ctx, e) }))
+		c.Answers.AnswerBeforeEvents(eventlog.DeferredAnswer(func(ctx context.Context) arcp.Envelope { return c.refusalOfEnded(ctx, e) }))
 	case r.row.Principal != c.Principal && c.Admin:
 		e.audit().cancelled(r, &c)
 		if !r.post(&c) {
@@ -94,7 +94,7 @@ func (c *Cancel) apply(s *supervisor, now time.Time) {
 func (c *Cancel) committed(s *supervisor, err error) {
 	switch {
 	case err == nil:
-		c.Answers.Answer(answerTo(c.Request, arcp.CancelAccepted, arcp.CancelAcceptedPayload{TargetID: string(c.Job)}))
+		c.Answers.AnswerBeforeEvents(answerTo(c.Request, arcp.CancelAccepted, arcp.CancelAcceptedPayload{TargetID: string(c.Job)}))
 	case gone(err):
 		c.rejected(s.e, false)
 	default:
@@ -119,7 +119,7 @@ func (c *Cancel) refusalOfEnded(ctx context.Context, e *Engine) arcp.Envelope {
 	return c.refusal(refusedUnavailable, err)
 }
 
-func (c *Cancel) refuse(reason string, err *arcp.Error) { c.Answers.Answer(c.refusal(reason, err)) }
+func (c *Cancel) refuse(reason string, err *arcp.Error) { c.Answers.AnswerBeforeEvents(c.refusal(reason, err)) }
 
 func (c *Cancel) refusal(reason string, err *arcp.Error) arcp.Envelope {
 	return answerTo(c.Request, arcp.CancelRefused, arcp.CancelRefusedPayload{TargetID: string(c.Job), Reason: reason, Code: err.Code, Message: err.Message})
@@ -141,8 +141,8 @@ func endedJob(ctx context.Context, e *Engine, id arcp.JobID, principal string, a
 // discardAnswers drops the answers to commands of the runtime itself.
 type discardAnswers struct{}
 
-func (discardAnswers) Post(any) bool   { return false }
-func (discardAnswers) Answer(any) bool { return false }
+func (discardAnswers) AnswerAfterEvents(any) bool  { return false }
+func (discardAnswers) AnswerBeforeEvents(any) bool { return false }
 
 // CancelSession cancels the jobs of a session: all of them, or the jobs that end with their
 // session's connection.
@@ -167,9 +167,9 @@ func (e *Engine) HasJobs(id arcp.SessionID) bool {
 	return e.jobs.perSession[id].n > 0
 }
 
-// Leashed returns the sessions with jobs that end with their connection. After a restart they
+// SessionsWithCancelOnDisconnect returns the sessions with jobs that end with their connection. After a restart they
 // have none until they are resumed.
-func (e *Engine) Leashed() []arcp.SessionID {
+func (e *Engine) SessionsWithCancelOnDisconnect() []arcp.SessionID {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var ids []arcp.SessionID

@@ -114,7 +114,7 @@ func (e *Engine) CreateCheckpoint(from Requester, id arcp.JobID, p *arcp.Checkpo
 
 // refuseEnded refuses a request about a job that is not in the jobTable.
 func (from Requester) refuseEnded(e *Engine, id arcp.JobID) {
-	from.Answers.Answer(eventlog.DeferredAnswer(func(ctx context.Context) arcp.Envelope {
+	from.Answers.AnswerBeforeEvents(eventlog.DeferredAnswer(func(ctx context.Context) arcp.Envelope {
 		if _, err := endedJob(ctx, e, id, from.Principal, false); err != nil {
 			return answerTo(from.Request, arcp.Nack, err)
 		}
@@ -143,7 +143,7 @@ func (c *Create) apply(s *supervisor, now time.Time) {
 	case !c.add(s, now):
 		c.refuse(arcp.Errorf(arcp.CodeResourceExhausted, "%d checkpoints of the job are asked for already", maxCheckpointRequests).RetryAfter(retryAfter))
 	default: // the checkpoint is written later, by this goroutine
-		c.Answers.Answer(answerTo(c.Request, arcp.Ack, arcp.AckPayload{}))
+		c.Answers.AnswerBeforeEvents(answerTo(c.Request, arcp.Ack, arcp.AckPayload{}))
 	}
 }
 
@@ -167,7 +167,9 @@ func errShuttingDown() *arcp.Error {
 	return arcp.Errorf(arcp.CodeUnavailable, "the runtime is shutting down").RetryAfter(retryAfter)
 }
 
-func (c *Create) refuse(err *arcp.Error) { c.Answers.Answer(answerTo(c.Request, arcp.Nack, err)) }
+func (c *Create) refuse(err *arcp.Error) {
+	c.Answers.AnswerBeforeEvents(answerTo(c.Request, arcp.Nack, err))
+}
 
 func answerTo(request arcp.MessageID, t arcp.Type, payload any) arcp.Envelope {
 	env := arcp.Frame(t, payload)

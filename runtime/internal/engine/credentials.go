@@ -35,7 +35,7 @@ func (e submitter) appendProvisioned(submit *Submit, r *run, w *store.Write, don
 				done(false)
 				answer := refusalFrame(&s, arcp.JobFailed, err)
 				e.cfg.Log.Append(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: s.Session}}, NoSync: true}, func(*store.Result) {
-					s.Answers.Post(answer)
+					s.Answers.AnswerAfterEvents(answer)
 					settled()
 				})
 				return

@@ -91,8 +91,8 @@ type Limits struct {
 
 // Answerer takes the answers to a connection's requests; see eventlog.Cursor.
 type Answerer interface {
-	Post(answer any) bool   // behind the events so far
-	Answer(answer any) bool // before the events to come
+	AnswerAfterEvents(answer any) bool  // behind the events so far
+	AnswerBeforeEvents(answer any) bool // before the events to come
 }
 
 // Requester is the session that sends a request about a job.

@@ -48,7 +48,7 @@ func (j toolJob) Failure() *arcp.Error {
 	}
 }
 
-func (j toolJob) Terms() tool.AttemptInfo { return j.s.call.info }
+func (j toolJob) Info() tool.AttemptInfo { return j.s.call.info }
 
 // attemptInfo returns a copy of the attempt's conditions for the tool, which runs beside the
 // supervisor.

@@ -12,9 +12,9 @@ func (e *Engine) SubmitOwn(principal, name string, args arcp.Raw, key string, re
 // ownAnswers takes the answers to a submit of the runtime. It ignores all but a refusal.
 type ownAnswers func(*arcp.Error)
 
-func (f ownAnswers) Answer(answer any) bool { return f.Post(answer) }
+func (f ownAnswers) AnswerBeforeEvents(answer any) bool { return f.AnswerAfterEvents(answer) }
 
-func (f ownAnswers) Post(answer any) bool {
+func (f ownAnswers) AnswerAfterEvents(answer any) bool {
 	env, ok := answer.(arcp.Envelope)
 	if !ok {
 		return true

@@ -271,7 +271,7 @@ func TestOptionsSurvive(t *testing.T) {
 		r.send(q)
 		r.frames("sess_1")
 		r.restart(1)
-		if got := r.e.Leashed(); !slices.Equal(got, []arcp.SessionID{"sess_1"}) {
+		if got := r.e.SessionsWithCancelOnDisconnect(); !slices.Equal(got, []arcp.SessionID{"sess_1"}) {
 			t.Errorf("Leashed() = %v, want the session", got)
 		}
 		var id arcp.JobID

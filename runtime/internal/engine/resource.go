@@ -29,10 +29,10 @@ type LeaseHolder struct {
 
 // HoldsLeases is implemented by the job of a built-in tool that takes resource leases.
 type HoldsLeases interface {
-	Tenant() LeaseHolder
+	LeaseHolder() LeaseHolder
 }
 
-func (j builtinJob) Tenant() LeaseHolder { return j.holder() }
+func (j builtinJob) LeaseHolder() LeaseHolder { return j.holder() }
 
 func (j toolSide) holder() LeaseHolder {
 	s := j.s
@@ -154,9 +154,9 @@ func (r *run) await(ctx context.Context, lost <-chan *arcp.Error) error {
 // refusalChan receives the refusal of a job.
 type refusalChan chan *arcp.Error
 
-func (f refusalChan) Answer(answer any) bool { return f.Post(answer) }
+func (f refusalChan) AnswerBeforeEvents(answer any) bool { return f.AnswerAfterEvents(answer) }
 
-func (f refusalChan) Post(answer any) bool {
+func (f refusalChan) AnswerAfterEvents(answer any) bool {
 	env, ok := answer.(arcp.Envelope)
 	if !ok {
 		return true

@@ -244,7 +244,9 @@ func (e *Engine) Interrupt(from Requester, p *arcp.InterruptPayload) {
 	}
 }
 
-func (i *Interrupt) refuse(err *arcp.Error) { i.Answers.Answer(answerTo(i.Request, arcp.Nack, err)) }
+func (i *Interrupt) refuse(err *arcp.Error) {
+	i.Answers.AnswerBeforeEvents(answerTo(i.Request, arcp.Nack, err))
+}
 
 func (i *Interrupt) rejected(_ *Engine, stopped bool) {
 	if stopped {
@@ -288,7 +290,7 @@ func (i *Interrupt) apply(s *supervisor, now time.Time) {
 func (i *Interrupt) committed(s *supervisor, err error) {
 	switch {
 	case err == nil:
-		i.Answers.Answer(answerTo(i.Request, arcp.Ack, arcp.AckPayload{}))
+		i.Answers.AnswerBeforeEvents(answerTo(i.Request, arcp.Ack, arcp.AckPayload{}))
 	case gone(err):
 		i.rejected(s.e, false)
 	default:

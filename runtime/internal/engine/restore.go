@@ -63,7 +63,7 @@ func (e *Engine) RestoreCheckpoint(s Submit, p *arcp.CheckpointRestorePayload) {
 func (q *Restore) refuse(e *Engine, err *arcp.Error) { e.Refuse(&q.Submit, arcp.Nack, err) }
 
 func (q *Restore) ack() {
-	q.Answers.Answer(answerTo(q.Envelope.ID, arcp.Ack, arcp.AckPayload{}))
+	q.Answers.AnswerBeforeEvents(answerTo(q.Envelope.ID, arcp.Ack, arcp.AckPayload{}))
 	q.decided()
 }
 

@@ -327,7 +327,7 @@ func (e submitter) claimed(s *Submit, r *run, res *store.Result) bool {
 	switch {
 	case res.Err != nil:
 		e.cfg.Logger.Error().Err(res.Err).Str("job_id", string(r.row.ID)).Msg("job not accepted")
-		s.Answers.Post(refusalFrame(s, arcp.JobFailed, arcp.Errorf(arcp.CodeUnavailable, "the store does not accept jobs")))
+		s.Answers.AnswerAfterEvents(refusalFrame(s, arcp.JobFailed, arcp.Errorf(arcp.CodeUnavailable, "the store does not accept jobs")))
 	case res.Existing != "" && res.Repeated:
 		e.replay(s, &store.Follow{Session: s.Session, Job: res.Existing, CorrelationID: s.Envelope.ID, Types: outcomeTypes, Once: true})
 	case res.Existing != "":
@@ -354,7 +354,7 @@ var outcomeTypes = func() arcp.TypeSet {
 // accept and outcome, another one a refusal.
 func (e submitter) repeat(s *Submit, original arcp.JobID, same bool) {
 	if !same {
-		s.Answers.Post(refusalFrame(s, arcp.JobFailed, arcp.Errorf(arcp.CodeDuplicateKey,
+		s.Answers.AnswerAfterEvents(refusalFrame(s, arcp.JobFailed, arcp.Errorf(arcp.CodeDuplicateKey,
 			"the idempotency key was used with another request")))
 		return
 	}
@@ -371,7 +371,7 @@ func (e submitter) replay(s *Submit, f *store.Follow) {
 	}
 	e.cfg.Log.Follow(*f, nil, func(res *store.Result) {
 		if res.Err != nil {
-			s.Answers.Post(refusalFrame(s, arcp.JobFailed, arcp.Errorf(arcp.CodeUnavailable,
+			s.Answers.AnswerAfterEvents(refusalFrame(s, arcp.JobFailed, arcp.Errorf(arcp.CodeUnavailable,
 				"the original job of this submit cannot be read")))
 		}
 	})

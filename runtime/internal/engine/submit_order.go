@@ -125,7 +125,7 @@ func (e *Engine) Refuse(submit *Submit, t arcp.Type, err *arcp.Error) {
 	s, answer := *submit, refusalFrame(submit, t, err)
 	submitter{e}.inOrder(submit, false, func() bool {
 		e.cfg.Log.Append(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: s.Session}}, NoSync: true}, func(*store.Result) {
-			s.Answers.Post(answer)
+			s.Answers.AnswerAfterEvents(answer)
 			s.decided()
 		})
 		return true

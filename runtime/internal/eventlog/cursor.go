@@ -138,9 +138,9 @@ func (c *Cursor) Lag() uint64 {
 	return c.last - min(c.pos, c.last)
 }
 
-// Post queues an answer after all events that the session has, and before all later
+// AnswerAfterEvents queues an answer after all events that the session has, and before all later
 // events. It reports false if the cursor is closed.
-func (c *Cursor) Post(answer any) bool {
+func (c *Cursor) AnswerAfterEvents(answer any) bool {
 	c.mu.Lock()
 	ok := !c.closed
 	if ok {
@@ -152,11 +152,11 @@ func (c *Cursor) Post(answer any) bool {
 	return ok
 }
 
-// Answer queues an answer before all events that Next has not returned yet. An event
+// AnswerBeforeEvents queues an answer before all events that Next has not returned yet. An event
 // that is a consequence of the answered request must be appended after Answer returns,
 // or by the write whose result is being reported. It reports false if the cursor is
 // closed.
-func (c *Cursor) Answer(answer any) bool {
+func (c *Cursor) AnswerBeforeEvents(answer any) bool {
 	c.mu.Lock()
 	ok := !c.closed
 	if ok {

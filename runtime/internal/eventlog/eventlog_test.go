@@ -19,9 +19,9 @@ func TestPostKeepsOrder(t *testing.T) {
 	r := newFixture(t, Options{})
 	c := r.session("sess_1")
 	r.job("job_1", "sess_1")
-	r.Append(logs("job_1", "a", "b"), func(*store.Result) { c.Post("first") })
-	r.Append(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: "sess_1"}}, NoSync: true}, func(*store.Result) { c.Post("second") })
-	r.Append(logs("job_1", "c"), func(*store.Result) { c.Post("third") })
+	r.Append(logs("job_1", "a", "b"), func(*store.Result) { c.AnswerAfterEvents("first") })
+	r.Append(&store.Write{Ops: []store.Op{&store.ReadPosition{Session: "sess_1"}}, NoSync: true}, func(*store.Result) { c.AnswerAfterEvents("second") })
+	r.Append(logs("job_1", "c"), func(*store.Result) { c.AnswerAfterEvents("third") })
 	r.settle()
 	r.wantItems("the order of the log", c, "first", "1", "2", "second", "third", "3")
 }
@@ -58,12 +58,12 @@ func TestAnswerOvertakes(t *testing.T) {
 	if got := text(r.next(c)); got != "1" {
 		t.Fatalf("first item %s, want 1", got)
 	}
-	c.Answer("now")
-	c.Answer("and now")
+	c.AnswerBeforeEvents("now")
+	c.AnswerBeforeEvents("and now")
 	if c.Waiting() != 2 {
 		t.Errorf("%d answers are waiting, want 2", c.Waiting())
 	}
-	c.Post("then")
+	c.AnswerAfterEvents("then")
 	r.wantItems("answers overtake events", c, "now", "and now", "2", "3", "4", "then")
 	if c.Waiting() != 0 {
 		t.Errorf("%d answers are waiting, want none: all were taken", c.Waiting())
@@ -79,7 +79,7 @@ func TestAnswerOvertakesTheStore(t *testing.T) {
 		r.do(logs("job_1", "a"))
 	}
 	r.take(c, 2)
-	c.Answer("now")
+	c.AnswerBeforeEvents("now")
 	r.wantItems("a lagging cursor", c, "now", "3", "4", "5")
 }
 
@@ -92,7 +92,7 @@ func TestLaggingCursorCatchesUp(t *testing.T) {
 	for n := range before {
 		r.do(logs("job_1", "x"))
 		if n == 600 {
-			c.Post("after 601")
+			c.AnswerAfterEvents("after 601")
 		}
 	}
 	r.settle()
@@ -283,11 +283,11 @@ func TestAttachAgain(t *testing.T) {
 	r.session("sess_1")
 	r.Attach("sess_1", 0, Loop{Wake: func() { woken <- struct{}{} }, Go: func(f func()) { f() }}, func(c *Cursor, _ error) { older = c; close(done) })
 	<-done
-	older.Post("lost")
+	older.AnswerAfterEvents("lost")
 	<-woken
 	newer := r.attach("sess_1", 0)
 	<-woken
-	if older.Post("x") || older.Answer("x") {
+	if older.AnswerAfterEvents("x") || older.AnswerBeforeEvents("x") {
 		t.Error("a cursor that was superseded takes answers")
 	}
 	if older.Waiting() != 0 {
@@ -613,7 +613,7 @@ func TestForgottenCursor(t *testing.T) {
 	nothing("deleted")
 	r.Forget("sess_1")
 	nothing("forgotten")
-	if c.Post("late") || c.Answer("late") {
+	if c.AnswerAfterEvents("late") || c.AnswerBeforeEvents("late") {
 		t.Error("an answer was taken that nobody will get")
 	}
 	if n := len(r.positions); n != 0 {

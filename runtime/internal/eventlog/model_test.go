@@ -54,10 +54,10 @@ func (w *world) post(id arcp.SessionID) {
 	w.settle()
 	w.n++
 	if answer := fmt.Sprintf("answer %d", w.n); w.n%3 == 0 {
-		w.cursors[id].Answer(answer)
+		w.cursors[id].AnswerBeforeEvents(answer)
 		w.urgent[id] = append(w.urgent[id], answer)
 	} else {
-		w.cursors[id].Post(answer)
+		w.cursors[id].AnswerAfterEvents(answer)
 		w.want[id] = append(w.want[id], Item{Answer: answer})
 	}
 }

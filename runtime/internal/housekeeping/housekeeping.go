@@ -45,11 +45,11 @@ type Janitor struct {
 	older chan struct{} // buffered 1: the log has a backlog to measure
 
 	// Fields of the goroutine.
-	owed      owed
-	looked    time.Time // at the approvals
-	at        string    // the record of an approval that it has come to
-	swept     time.Time // the resources, of sessions that have ended
-	resources string    // the record of a resource that it has come to
+	pendingReclaim   pendingReclaim
+	approvalsChecked time.Time // at the approvals
+	approvalCursor   string    // the record of an approval that it has come to
+	resourcesChecked time.Time // the resources, of sessions that have ended
+	resourceCursor   string    // the record of a resource that it has come to
 }
 
 // Options of a Janitor.
@@ -203,13 +203,13 @@ const approvalsEvery = time.Minute
 // closed before the retention.
 func (j *Janitor) approvals(ctx context.Context, now time.Time) (more bool, err error) {
 	j.opts.Questions.EndOverdue(ctx, now)
-	if j.opts.Retention <= 0 || j.at == "" && now.Sub(j.looked) < approvalsEvery {
+	if j.opts.Retention <= 0 || j.approvalCursor == "" && now.Sub(j.approvalsChecked) < approvalsEvery {
 		return false, nil
 	}
-	j.looked = now
+	j.approvalsChecked = now
 	var old []store.Record
 	n, last := 0, ""
-	err = j.opts.Store.Records(ctx, approval.RecordPrefix(""), j.at, func(rec store.Record) bool {
+	err = j.opts.Store.Records(ctx, approval.RecordPrefix(""), j.approvalCursor, func(rec store.Record) bool {
 		var q approval.Row
 		if arcp.Unmarshal(rec.Value, &q) == nil && q.Status != approval.Pending && q.ResolvedAt.Before(now.Add(-j.opts.Retention)) &&
 			(q.Job == "" || !j.opts.Engine.Lives(q.Job)) { // an attempt may ask again
@@ -218,13 +218,13 @@ func (j *Janitor) approvals(ctx context.Context, now time.Time) (more bool, err 
 		n, last = n+1, rec.Key
 		return n < step
 	})
-	if j.at = last; n < step {
-		j.at = ""
+	if j.approvalCursor = last; n < step {
+		j.approvalCursor = ""
 	}
 	if err == nil && len(old) > 0 {
 		_, err = j.opts.Log.Commit(ctx, store.NewWrite().Put(old...))
 	}
-	return j.at != "", err
+	return j.approvalCursor != "", err
 }
 
 // host stops the agents of sessions that have ended, if that has not happened
@@ -302,7 +302,7 @@ func (j *Janitor) jobs(ctx context.Context, now time.Time) (more bool, err error
 	if j.opts.Retention <= 0 {
 		return false, nil
 	}
-	ended, err := j.ended(ctx, now.Add(-j.opts.Retention))
+	ended, err := j.oldestEndedJobs(ctx, now.Add(-j.opts.Retention))
 	if err != nil {
 		return false, err
 	}
@@ -323,8 +323,8 @@ type endedJob struct {
 	size      int64
 }
 
-// ended returns the jobs that ended first, a step of them.
-func (j *Janitor) ended(ctx context.Context, before time.Time) (list []endedJob, err error) {
+// oldestEndedJobs returns the jobs that ended first, a step of them.
+func (j *Janitor) oldestEndedJobs(ctx context.Context, before time.Time) (list []endedJob, err error) {
 	err = j.opts.Store.Ended(ctx, before, func(job store.Job) bool {
 		list = append(list, endedJob{id: job.ID, principal: job.Principal, at: job.EndedAt})
 		return len(list) < step
@@ -358,7 +358,7 @@ func (j *Janitor) deleteJobs(ctx context.Context, now time.Time, list []endedJob
 	}
 	for _, job := range list {
 		err = errors.Join(err, <-results)
-		j.owed.add(now, job.size)
+		j.pendingReclaim.add(now, job.size)
 	}
 	return err
 }
@@ -388,7 +388,7 @@ func (j *Janitor) disk(ctx context.Context, now time.Time) (more bool, err error
 // oldest returns the ended jobs to delete for a number of bytes, a step of them
 // at most, which their feeds have been trimmed of.
 func (j *Janitor) oldest(ctx context.Context, now time.Time, excess int64) ([]endedJob, error) {
-	list, err := j.ended(ctx, now)
+	list, err := j.oldestEndedJobs(ctx, now)
 	if err == nil {
 		list, err = j.measure(ctx, list, excess)
 	}
@@ -415,22 +415,22 @@ func (j *Janitor) excess(now time.Time) int64 {
 		return 0
 	}
 	n := j.opts.Store.Stat().Bytes
-	j.owed.look(now, n)
-	return n - j.owed.bytes - j.opts.MaxDisk
+	j.pendingReclaim.look(now, n)
+	return n - j.pendingReclaim.bytes - j.opts.MaxDisk
 }
 
-// owed estimates how many deleted bytes the store has yet to reclaim.
-type owed struct {
+// pendingReclaim estimates how many deleted bytes the store has yet to reclaim.
+type pendingReclaim struct {
 	bytes int64
 	size  int64     // of the store when it was looked at last
 	since time.Time // when bytes was last halved, or became more than 0
 }
 
-// owedHalf is the half-life of owed bytes. They decay because a job takes less disk space than
+// reclaimHalfLife is the half-life of owed bytes. They decay because a job takes less disk space than
 // the size of its events, and because new writes hide reclaimed space.
-const owedHalf = time.Minute
+const reclaimHalfLife = time.Minute
 
-func (o *owed) add(now time.Time, n int64) {
+func (o *pendingReclaim) add(now time.Time, n int64) {
 	if o.bytes == 0 {
 		o.since = now
 	}
@@ -438,10 +438,10 @@ func (o *owed) add(now time.Time, n int64) {
 }
 
 // look updates the estimate with the present size of the store.
-func (o *owed) look(now time.Time, size int64) {
+func (o *pendingReclaim) look(now time.Time, size int64) {
 	o.bytes = max(o.bytes-max(o.size-size, 0), 0)
 	o.size = size
-	for ; o.bytes > 0 && now.Sub(o.since) >= owedHalf; o.since = o.since.Add(owedHalf) {
+	for ; o.bytes > 0 && now.Sub(o.since) >= reclaimHalfLife; o.since = o.since.Add(reclaimHalfLife) {
 		o.bytes /= 2
 	}
 }
@@ -453,16 +453,16 @@ const sweepEvery = time.Minute
 // registry removes the resources of sessions that have ended for good, and leases
 // that were released longer ago than the retention.
 func (j *Janitor) registry(ctx context.Context, now time.Time) (more bool, err error) {
-	book := j.opts.Resources.Store
-	if more, err = book.Forget(ctx, now, step); more || err != nil {
+	resources := j.opts.Resources.Store
+	if more, err = resources.Forget(ctx, now, step); more || err != nil {
 		return more, err
 	}
-	if j.resources == "" && now.Sub(j.swept) < sweepEvery {
+	if j.resourceCursor == "" && now.Sub(j.resourcesChecked) < sweepEvery {
 		return false, nil
 	}
-	j.swept = now
-	j.resources, err = book.Sweep(ctx, j.resources, step)
-	return j.resources != "" && err == nil, err
+	j.resourcesChecked = now
+	j.resourceCursor, err = resources.Sweep(ctx, j.resourceCursor, step)
+	return j.resourceCursor != "" && err == nil, err
 }
 
 // position returns the event_seq up to which a session has received its events, or 0 if it is

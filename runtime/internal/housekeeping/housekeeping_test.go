@@ -7,7 +7,7 @@ import (
 
 // Owed bytes fall as the store shrinks, and with time.
 func TestOwedBytesDecay(t *testing.T) {
-	var o owed
+	var o pendingReclaim
 	now := time.Now()
 	want := func(why string, bytes int64) {
 		t.Helper()
@@ -21,9 +21,9 @@ func TestOwedBytesDecay(t *testing.T) {
 	want("the store has grown", 400)
 	o.look(now, 1100)
 	want("the store has given something back", 300)
-	o.look(now.Add(owedHalf), 1100)
+	o.look(now.Add(reclaimHalfLife), 1100)
 	want("nothing has come for a while", 150)
-	o.look(now.Add(owedHalf), 100)
+	o.look(now.Add(reclaimHalfLife), 100)
 	want("more was given back than expected", 0)
 	o.add(now.Add(time.Hour), 10)
 	o.look(now.Add(time.Hour), 100)

@@ -21,17 +21,17 @@ const (
 // dispatch is an attempt of a job that was sent to a worker. The goroutine of the attempt owns it; state
 // that others use is guarded by Pool.mu.
 type dispatch struct {
-	p      *Pool
-	id     arcp.MessageID
-	jobID  arcp.JobID
-	ref    string
-	link   *link
-	job    tool.Job
-	terms  tool.Attempt  // of job
-	invoke arcp.Envelope // the tool.invoke
-	halts  bool          // the tool is interruptible
-	wake   chan struct{} // buffered 1
-	stop   context.CancelFunc
+	p       *Pool
+	id      arcp.MessageID
+	jobID   arcp.JobID
+	ref     string
+	link    *link
+	job     tool.Job
+	attempt tool.Attempt  // of job
+	invoke  arcp.Envelope // the tool.invoke
+	halts   bool          // the tool is interruptible
+	wake    chan struct{} // buffered 1
+	stop    context.CancelFunc
 
 	// Guarded by Pool.mu.
 	agent      *agent
@@ -97,16 +97,16 @@ func (p *Pool) execute(ctx context.Context, ref string, job tool.Job, args arcp.
 // workers have been tried.
 func (p *Pool) assign(ctx context.Context, ref string, job tool.Job, args arcp.Raw, tried map[*link]bool) (*dispatch, error) {
 	attempt := job.Host().(tool.Attempt)
-	terms := attempt.Terms()
+	info := attempt.Info()
 	payload := arcp.ToolInvokePayload{Tool: ref, Arguments: args, Dispatch: arcp.Dispatch{Attempt: job.Attempt(),
-		Lease: terms.Lease, Deadline: terms.Deadline, Checkpoint: terms.Checkpoint}}
+		Lease: info.Lease, Deadline: info.Deadline, Checkpoint: info.Checkpoint}}
 	raw, err := arcp.Marshal(payload)
 	if err != nil { // its members were decoded
 		return nil, err
 	}
-	d := &dispatch{p: p, id: arcp.NewMessageID(), jobID: job.ID(), ref: ref, job: job, terms: attempt, wake: make(chan struct{}, 1)}
-	d.invoke = arcp.Envelope{Type: arcp.ToolInvoke, ID: d.id, JobID: d.jobID, TraceID: job.TraceID(), SpanID: terms.SpanID,
-		Priority: terms.Priority, Payload: raw}
+	d := &dispatch{p: p, id: arcp.NewMessageID(), jobID: job.ID(), ref: ref, job: job, attempt: attempt, wake: make(chan struct{}, 1)}
+	d.invoke = arcp.Envelope{Type: arcp.ToolInvoke, ID: d.id, JobID: d.jobID, TraceID: job.TraceID(), SpanID: info.SpanID,
+		Priority: info.Priority, Payload: raw}
 	for {
 		select { // the previous worker may have refused for this reason
 		case <-attempt.Ended():
@@ -115,7 +115,7 @@ func (p *Pool) assign(ctx context.Context, ref string, job tool.Job, args arcp.R
 			return nil, context.Cause(ctx)
 		default:
 		}
-		sent, others, c := p.offer(d, terms.Principal, tried)
+		sent, others, c := p.offer(d, info.Principal, tried)
 		switch {
 		case sent:
 			p.recount(others)
@@ -359,8 +359,8 @@ func (d *dispatch) loop(ctx, work context.Context) *result {
 				return o
 			}
 			d.stand(d.cancel(context.Cause(ctx).Error())) // the worker may still send an outcome
-		case <-d.terms.Ended():
-			if failure := d.terms.Failure(); failure != nil {
+		case <-d.attempt.Ended():
+			if failure := d.attempt.Failure(); failure != nil {
 				return withdrawn(failure)
 			}
 			return withdrawn(errEnded)
