@@ -148,3 +148,31 @@ func TestSlowSubscriberToTheHost(t *testing.T) {
 		}
 	})
 }
+
+// A connection has at most 64 subscriptions. Subscriptions that are refused or have ended do not count.
+func TestLimitOfSubscriptions(t *testing.T) {
+	const limit = 64
+	inBubble(t, nil, func(b *fixture) {
+		p := b.dial("alice")
+		for range limit + 1 {
+			p.send("subscribe", `{"since":{"after_message_id":"msg_none"}}`)
+			if e := refusal(t, p.until("nack")); e.Code != arcp.CodeDataLoss {
+				t.Fatalf("after an unknown message: %v", e)
+			}
+		}
+		var last arcp.SubscriptionID
+		for range limit {
+			p.send("subscribe", `{}`)
+			last = p.until("subscribe.accepted").SubscriptionID
+		}
+		for range 2 {
+			p.send("subscribe", `{}`)
+			if e := refusal(t, p.until("nack")); e.Code != arcp.CodeResourceExhausted {
+				t.Fatalf("one above the limit: %v", e)
+			}
+			p.send("unsubscribe", fmt.Sprintf(`{"subscription_id":%q}`, last))
+			p.send("subscribe", `{}`)
+			last = p.until("subscribe.accepted").SubscriptionID
+		}
+	})
+}

@@ -28,13 +28,29 @@ const (
 // subscriptions are the subscriptions of a connection. They end with the connection.
 type subscriptions struct {
 	c       *conn
-	opening int // subscriptions that are not in the list yet
+	slots   subscriptionSlots
 	list    []*subscription
 	limiter *rate.Limiter // nil: any rate
 	room    uint64        // bytes that the client has room for, if bounded
 	bounded bool
 	due     time.Time // when the limiter lets the next event through; zero: nothing waits
 }
+
+// subscriptionSlots counts the subscriptions of a connection, with those that are being opened.
+type subscriptionSlots struct{ taken int }
+
+// enter takes a slot for a new subscription. It reports false if all are taken.
+func (l *subscriptionSlots) enter() bool {
+	if l.taken >= maxSubscriptions {
+		return false
+	}
+	l.taken++
+	return true
+}
+
+// leave frees n slots. Every slot is freed once: when the subscription is refused, when it
+// ends, or with the connection.
+func (l *subscriptionSlots) leave(n int) { l.taken -= n }
 
 // subscription is a cursor of a principal's feed with a filter.
 type subscription struct {
@@ -113,7 +129,7 @@ func (s *subscriptions) open(now time.Time, env *arcp.Envelope, p *arcp.Subscrib
 	if err := checkFilter(p.Filter, len(env.Payload)); err != nil {
 		return err
 	}
-	if len(s.list)+s.opening >= maxSubscriptions {
+	if !s.slots.enter() {
 		s.c.nack(now, env.ID, arcp.Errorf(arcp.CodeResourceExhausted, "a connection has at most %d subscriptions; unsubscribe from some", maxSubscriptions).RetryAfter(1))
 		return nil
 	}
@@ -123,13 +139,19 @@ func (s *subscriptions) open(now time.Time, env *arcp.Envelope, p *arcp.Subscrib
 		after, refused := s.c.srv.newSubscription(ctx, &viewer, p, f)
 		return func(now time.Time) {
 			if refused != nil {
-				s.c.nack(now, env.ID, refused)
+				s.refuse(now, env.ID, refused)
 				return
 			}
 			s.attach(env.ID, p, f, after)
 		}
 	})
 	return nil
+}
+
+// refuse refuses a subscription that has a slot.
+func (s *subscriptions) refuse(now time.Time, request arcp.MessageID, err *arcp.Error) {
+	s.slots.leave(1)
+	s.c.nack(now, request, err)
 }
 
 // newSubscription sets the filter and the owner of a subscription of an actor, and returns the
@@ -148,7 +170,6 @@ func (s *Server) newSubscription(ctx context.Context, viewer *approval.Actor, p 
 // attach attaches a cursor to the feed of a new subscription.
 func (s *subscriptions) attach(request arcp.MessageID, p *arcp.SubscribePayload, f *subscription, after uint64) {
 	s.audit(p.Filter, f.owner)
-	s.opening++
 	s.c.pending.add()
 	s.c.srv.opts.Log.AttachFeed(f.owner, after, s.c.tasks.loop(), func(cursor *eventlog.Cursor, last uint64) {
 		f.cursor, f.until = cursor, last
@@ -161,9 +182,8 @@ func (s *subscriptions) attach(request arcp.MessageID, p *arcp.SubscribePayload,
 
 // opened completes open.
 func (s *subscriptions) opened(now time.Time, request arcp.MessageID, f *subscription) {
-	s.opening--
 	if f.cursor == nil {
-		s.c.nack(now, request, unreadable())
+		s.refuse(now, request, unreadable())
 		return
 	}
 	f.frame = feedFrame(s.c.id, f.id)
@@ -242,13 +262,16 @@ func (s *subscriptions) unsubscribe(now time.Time, env *arcp.Envelope, p *arcp.U
 func (s *subscriptions) drop(i int) {
 	s.list[i].cursor.Close()
 	s.list = slices.Delete(s.list, i, i+1)
+	s.slots.leave(1)
 }
 
-// close ends all subscriptions.
+// close ends all subscriptions. A subscription that is still being opened is not completed: its
+// slot is freed, too.
 func (s *subscriptions) close() {
 	for len(s.list) > 0 {
 		s.drop(0)
 	}
+	s.slots.leave(s.slots.taken)
 }
 
 // pull moves events of the subscriptions to the batch while there is room. The session's own

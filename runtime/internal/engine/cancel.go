@@ -119,7 +119,9 @@ func (c *Cancel) refusalOfEnded(ctx context.Context, e *Engine) arcp.Envelope {
 	return c.refusal(refusedUnavailable, err)
 }
 
-func (c *Cancel) refuse(reason string, err *arcp.Error) { c.Answers.AnswerBeforeEvents(c.refusal(reason, err)) }
+func (c *Cancel) refuse(reason string, err *arcp.Error) {
+	c.Answers.AnswerBeforeEvents(c.refusal(reason, err))
+}
 
 func (c *Cancel) refusal(reason string, err *arcp.Error) arcp.Envelope {
 	return answerTo(c.Request, arcp.CancelRefused, arcp.CancelRefusedPayload{TargetID: string(c.Job), Reason: reason, Code: err.Code, Message: err.Message})
