@@ -113,7 +113,7 @@ func TestWorkerOfTheFile(t *testing.T) {
 func TestWorkerThatCrashes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	p := serve(t, "--config", withTools(t, strings.Replace(workerEntry(t, dir, "", "kid.a", "kid.b"), "worker:", "arcp:", 1)))
+	p := serve(t, "--config", withTools(t, workerEntry(t, dir, "", "kid.a", "kid.b")))
 	for i := range 2 {
 		wantOutcome(t, "a job whose worker crashes", p.cli("invoke", "kid.a", fmt.Sprintf(`{"crash":"file-%d"}`, i)), exitOK, `"attempt":2`, "")
 		wantOutcome(t, "another tool", p.cli("invoke", "kid.b", `{}`), exitOK, `"attempt":1`, "")
