@@ -29,7 +29,7 @@ type holder struct {
 	who  *principal
 }
 
-// policy says when a challenge is due (SPEC.md §5.1).
+// policy decides when a challenge is due (SPEC.md §5.1).
 type policy string
 
 const (
