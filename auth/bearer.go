@@ -81,7 +81,7 @@ func (b *bearer) find(token Secret) (holder, error) {
 
 // identity returns the identity of a session that proved itself with the token.
 func (h holder) identity() Identity {
-	id := h.who.as(Bearer)
+	id := h.principal.as(Bearer)
 	id.TokenPrint = tokenPrint(h.hash)
 	return id
 }
