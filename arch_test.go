@@ -305,6 +305,11 @@ var avoided = strings.Fields(`absorb afterwards again ballast bearable beat bed 
 	standstill strictly strike takeleave tally tap temper tenancy tenant terms there told toolate trust turns verdict weighing
 	welcome who wish workforce`)
 
+// memberTerms are avoided words that are terms of the domain as the name of a function, a method,
+// a field or a constant: the trust level, the members of a JSON object or of a process group, and
+// the final state of a job, a session, a lease or a stream.
+var memberTerms = strings.Fields("ended members trust")
+
 func TestNamesArePlain(t *testing.T) {
 	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
 		switch {
@@ -322,15 +327,39 @@ func TestNamesArePlain(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for _, decl := range f.Decls {
-			if g, ok := decl.(*ast.GenDecl); ok {
-				for _, s := range g.Specs {
-					if ts, ok := s.(*ast.TypeSpec); ok && slices.Contains(avoided, strings.ToLower(ts.Name.Name)) {
-						t.Errorf("%s: the name of type %s says nothing to a newcomer", file, ts.Name.Name)
-					}
+		isTest := strings.HasSuffix(file, "_test.go")
+		refuse := func(kind string, names ...*ast.Ident) {
+			for _, id := range names {
+				name := strings.ToLower(id.Name)
+				term := slices.Contains(memberTerms, name) && kind != "type"
+				if (kind == "type" || !isTest) && slices.Contains(avoided, name) && !term {
+					t.Errorf("%s: the name of %s %s says nothing to a newcomer", file, kind, id.Name)
 				}
 			}
 		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				refuse("function", n.Name)
+			case *ast.TypeSpec:
+				refuse("type", n.Name)
+			case *ast.GenDecl:
+				for _, s := range n.Specs {
+					if v, ok := s.(*ast.ValueSpec); ok && n.Tok == token.CONST {
+						refuse("constant", v.Names...)
+					}
+				}
+			case *ast.StructType:
+				for _, field := range n.Fields.List {
+					refuse("field", field.Names...)
+				}
+			case *ast.InterfaceType:
+				for _, method := range n.Methods.List {
+					refuse("method", method.Names...)
+				}
+			}
+			return true
+		})
 		return nil
 	})
 	if err != nil {

@@ -13,23 +13,23 @@ func ReadAck(frame []byte, id SessionID) (seq uint64, ok bool) {
 	}
 	for {
 		bit, ok := r.member(id)
-		if !ok || r.seen&bit != 0 {
+		if !ok || r.found&bit != 0 {
 			return 0, false
 		}
-		r.seen |= bit
+		r.found |= bit
 		if r.skip(`,`) {
 			continue
 		}
-		return r.seq, string(r.rest) == `}` && r.seen&ackRequired == ackRequired
+		return r.seq, string(r.rest) == `}` && r.found&ackRequired == ackRequired
 	}
 }
 
 // ackReader reads a frame from the front. Each method removes the element it is named after
 // from rest, or returns false.
 type ackReader struct {
-	rest []byte
-	seq  uint64
-	seen uint8
+	rest  []byte
+	seq   uint64
+	found uint8
 }
 
 // The members of an acknowledgement.

@@ -30,8 +30,8 @@ func (e *syntaxError) Error() string { return fmt.Sprintf("%s at offset %d", e.w
 
 // reset makes s read src, to a depth.
 func (s *scanner) reset(src []byte, limit int) {
-	const keep = 256
-	if cap(s.names) > keep {
+	const maxKept = 256
+	if cap(s.names) > maxKept {
 		s.names = nil
 	}
 	if cap(s.text) > 16<<10 {

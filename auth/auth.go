@@ -1,8 +1,8 @@
-// Package auth turns credentials into identities. Each scheme is an
-// Authenticator; a Set holds the configured ones, can be swapped while running
-// and decides when a challenge is due.
+// Package auth authenticates peers: a valid credential returns an Identity. Each scheme is an
+// Authenticator. A Set has the configured schemes, and reports whether a challenge is due. Its
+// configuration may be replaced while it is used.
 //
-// Nothing here logs, and no error text contains a credential.
+// The package does not log, and no error text contains a credential.
 package auth
 
 import (

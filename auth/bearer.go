@@ -79,9 +79,9 @@ func (b *bearer) find(token Secret) (holder, error) {
 	return h, nil
 }
 
-// identity is of a session that proved itself with the token.
+// identity returns the identity of a session that proved itself with the token.
 func (h holder) identity() Identity {
-	id := h.who.as(Bearer)
+	id := h.principal.as(Bearer)
 	id.TokenPrint = tokenPrint(h.hash)
 	return id
 }
@@ -93,7 +93,7 @@ func tokenPrint(hash [sha256.Size]byte) Secret {
 	return Secret(hex.EncodeToString(sum[:]))
 }
 
-// answered finds the key that made the response; -1: none did. It makes b.rounds
+// answered returns the index of the key that made the response; -1: none did. It makes b.rounds
 // HMACs, however many keys there are.
 func (b *bearer) answered(p Proof, keys ...[sha256.Size]byte) int {
 	var none [sha256.Size]byte

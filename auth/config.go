@@ -25,11 +25,11 @@ type Config struct {
 type holders struct{ byHash map[[sha256.Size]byte]holder }
 
 type holder struct {
-	hash [sha256.Size]byte
-	who  *principal
+	hash      [sha256.Size]byte
+	principal *principal
 }
 
-// policy says when a challenge is due (SPEC.md §5.1).
+// policy decides when a challenge is due (SPEC.md §5.1).
 type policy string
 
 const (
@@ -87,7 +87,7 @@ func (c *Config) AddToken(t Token) error {
 }
 
 func (c *Config) holds(p *principal, hash [sha256.Size]byte) bool {
-	return c.holders != nil && c.holders.byHash[hash].who == p
+	return c.holders != nil && c.holders.byHash[hash].principal == p
 }
 
 // addHash makes p known, if it is not yet, as a holder of a token.
@@ -116,7 +116,7 @@ func (c *Config) checkHash(p *principal, hash [sha256.Size]byte) error {
 	switch other, taken := c.holders.byHash[hash]; {
 	case !taken:
 		return nil
-	case other.who == p:
+	case other.principal == p:
 		return errors.New("the token is listed twice: remove one")
 	default:
 		return errors.New("the token belongs to another principal already: give each its own")

@@ -57,7 +57,7 @@ func parseFile(data []byte, dir string, opts Options) (*Config, error) {
 	return f.cfg, nil
 }
 
-// parseYAML is nil for a file without a value. It refuses aliases, with which a
+// parseYAML returns nil for a file without a value. It refuses aliases, with which a
 // small file can be endless.
 func parseYAML(data []byte) (*yaml.Node, error) {
 	d := yaml.NewDecoder(bytes.NewReader(data))

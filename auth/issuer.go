@@ -54,7 +54,7 @@ const (
 	errOtherClient problem = "key or principal is another than the token's"
 )
 
-// verify finds the key that signed the token, of those its header allows.
+// verify returns the key that signed the token, of those that its header allows.
 func (i *issuer) verify(t *jwt.Token, signed string) (*key, error) {
 	if !slices.Contains(i.algorithms, t.Method.Alg()) {
 		return nil, errAlgorithm
@@ -143,7 +143,7 @@ func inOurWords(err error) error {
 	return errClaims
 }
 
-// principal is the name the claims give.
+// principal returns the name of the principal in the claims.
 func (i *issuer) principal(c jwt.MapClaims) (string, error) {
 	text, _ := c[i.claim].(string)
 	if text == "" {

@@ -58,12 +58,12 @@ func usableKeys(all []jwk) (keys []*key, err error) {
 	return keys, nil
 }
 
-// verifies says whether the key is meant for verifying signatures.
+// verifies reports whether the key is meant for verifying signatures.
 func (j jwk) verifies() bool {
 	return (j.Use == "" || j.Use == "sig") && (j.KeyOps == nil || slices.Contains(j.KeyOps, "verify"))
 }
 
-// key is nil for a kind of key we do not know.
+// key returns nil for a kind of key that is not known.
 func (j jwk) key() (*key, error) {
 	if j.D != nil {
 		return nil, errors.New(`it is a private key: keep "d" with the issuer and give the public members`)

@@ -21,7 +21,7 @@ type signedJWT struct {
 	parser  *jwt.Parser
 }
 
-// newSignedJWT is nil if there is no issuer.
+// newSignedJWT returns nil if there is no issuer.
 func newSignedJWT(c *Config) *signedJWT {
 	if len(c.issuers) == 0 {
 		return nil
@@ -129,7 +129,7 @@ func (s *signedJWT) issuer(c jwt.MapClaims) (*issuer, error) {
 	return nil, errIssuer
 }
 
-// identity is for verified claims only.
+// identity returns the identity of verified claims.
 func (s *signedJWT) identity(i *issuer, c jwt.MapClaims, now time.Time) (Identity, error) {
 	expires, err := i.validate(c, now)
 	if err != nil {

@@ -40,7 +40,7 @@ type key struct {
 	material   func() any // as golang-jwt wants it; a func, so that printing a key does not show a secret
 }
 
-// fits says whether a token with this header may be verified by the key.
+// fits reports whether a token with this header may be verified by the key.
 func (k *key) fits(algorithm, kid string) bool {
 	return slices.Contains(k.algorithms, algorithm) && (kid == "" || k.kid == "" || kid == k.kid)
 }

@@ -50,7 +50,7 @@ func newSeen(limit int) *knownClients {
 	return &knownClients{limit: limit, at: map[Client]*list.Element{}, changed: map[Client]struct{}{}}
 }
 
-// clientOf is false without a fingerprint: such a client is never recognized.
+// clientOf returns false without a fingerprint: such a client is never recognized.
 func clientOf(id Identity, fingerprint string) (Client, bool) {
 	h := sha256.New()
 	for _, s := range []string{id.Scheme, id.Principal, fingerprint} {
@@ -60,7 +60,7 @@ func clientOf(id Identity, fingerprint string) (Client, bool) {
 	return Client(h.Sum(nil)), fingerprint != ""
 }
 
-// knows says whether the client was marked in the last seenFor, and marks it.
+// knows reports whether the client was marked in the last seenFor, and marks it.
 func (s *knownClients) knows(who Client, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

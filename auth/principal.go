@@ -42,20 +42,20 @@ func newPrincipal(name string, roles []Role) *principal {
 	return &principal{identity: Identity{Principal: name, Roles: roles, Trust: Trusted}}
 }
 
-// as is the identity of a session that proved itself by scheme.
+// as returns the identity of a session that proved itself by scheme.
 func (p *principal) as(scheme string) Identity {
 	id := p.identity
 	id.Scheme = scheme
 	return id
 }
 
-// HasRole says whether id has the role itself: no role implies another
+// HasRole reports whether id has the role itself: no role implies another
 // (SPEC.md §5.12).
 func HasRole(id Identity, role Role) bool { return slices.Contains(id.Roles, role) }
 
 func uidName(uid int) string { return uidPrefix + strconv.Itoa(uid) }
 
-// reserved says that a credential from elsewhere cannot claim the name.
+// reserved reports whether only the runtime assigns the name: a credential cannot claim it.
 func reserved(name string) bool {
 	return strings.HasPrefix(name, anonymousPrefix) || strings.HasPrefix(name, uidPrefix) || strings.HasPrefix(name, programPrefix)
 }

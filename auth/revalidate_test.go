@@ -25,7 +25,7 @@ func notAgain(t *testing.T, why string, s *Set, id Identity) {
 
 // A bearer session ends with its own token, whichever way it was proved, and gets the settings
 // of the present configuration.
-func TestBearerAgain(t *testing.T) {
+func TestRevalidateBearer(t *testing.T) {
 	file := func(tokens, role string) *Config {
 		return parse(t, "", fmt.Sprintf("principals: [{name: alice, tokens: [%s], roles: [%s]}]", tokens, role))
 	}
@@ -51,7 +51,7 @@ func TestBearerAgain(t *testing.T) {
 }
 
 // A JWT session gets its principal's present settings until the JWT expires.
-func TestSignedJWTAgain(t *testing.T) {
+func TestRevalidateSignedJWT(t *testing.T) {
 	const (
 		groups = "    roles_claim: groups\n"
 		alice  = "principals: [{name: alice, roles: [admin], trust: privileged, limits: {jobs: 7}}]\n"

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Set is the schemes on offer. It may be used by many goroutines at once, also
-// while it is reloaded: an attempt sees one configuration in each of its steps.
+// Set has the schemes on offer. Many goroutines may use it, also while it is reloaded: each step
+// of an attempt sees one configuration.
 //
 // An attempt is Begin, and if that yields a challenge, Verify. The slices of an
 // Identity are shared: they are not to be changed.
@@ -116,8 +116,8 @@ func (s *Set) Begin(ctx context.Context, r Request) (id Identity, challenge Secr
 	return id, "", nil
 }
 
-// Verify ends a challenged attempt: r as it was given to Begin, but for Now. The
-// caller sees to it that the challenge is its own, younger than ChallengeTTL and
+// Verify ends a challenged attempt and returns the identity. r is the Request of Begin, except
+// for Now. The caller guarantees that the challenge is its own, younger than ChallengeTTL and
 // not used before. The error is an *Error.
 func (s *Set) Verify(ctx context.Context, r Request, p Proof) (Identity, error) {
 	if id, ok := r.assigned(); ok {
@@ -147,7 +147,7 @@ func (o *offer) scheme(name string) (Authenticator, error) {
 	return nil, notConfigured(name)
 }
 
-// challengeable says which schemes prove possession of something secret.
+// challengeable reports whether a scheme proves possession of a secret.
 func challengeable(scheme string) bool { return scheme == Bearer || scheme == SignedJWT }
 
 func timed(r Request) Request {
@@ -157,7 +157,7 @@ func timed(r Request) Request {
 	return r
 }
 
-// due says whether a good credential is not enough.
+// due reports whether a valid credential needs a challenge besides.
 func (s *Set) due(o *offer, id Identity, r Request) bool {
 	switch o.policy(r.Scheme) {
 	case challengeAlways:

@@ -151,7 +151,7 @@ func TestANameWithoutATokenIsAlwaysChallenged(t *testing.T) {
 	}
 }
 
-func TestNobodyFailsLikeAWrongAnswer(t *testing.T) {
+func TestUnknownPrincipalFailsLikeAWrongAnswer(t *testing.T) {
 	set := policySet(t, Bearer, "never")
 	fail := func(name string) *Error {
 		_, err := set.Verify(t.Context(), Request{Scheme: Bearer, Principal: name, Now: now}, Proof{"nonce", Answer("x", "nonce")})

@@ -171,7 +171,7 @@ func unknown[T ~string](n *yaml.Node, at, kind string, known []T) error {
 	return complain(n, at, fmt.Sprintf("unknown %s %s: did you mean %q?", kind, shown(n.Value), nearest(n.Value, known)))
 }
 
-// nearest is the first known word that starts with s, or else the one with the
+// nearest returns the first known word that starts with s, or else the one with the
 // fewest edits to it.
 func nearest[T ~string](s string, known []T) T {
 	s = strings.ToLower(s)

@@ -20,31 +20,31 @@ const hashPrefix = "sha256:"
 // NewToken mints prefix and 26 random characters of A–Z and 2–7: 130 bits.
 func NewToken(prefix string) Secret { return Secret(prefix + rand.Text()) }
 
-// NewChallenge is a fresh challenge: 256 random bits in base64url.
+// NewChallenge returns a fresh challenge: 256 random bits in base64url.
 func NewChallenge() Secret {
 	var b [32]byte
 	rand.Read(b[:]) // never fails: it would end the process
 	return Secret(base64.RawURLEncoding.EncodeToString(b[:]))
 }
 
-// HashToken is the only form in which a token is kept. It is the key of the
+// HashToken returns the only form in which a token is stored. It is the key of the
 // bearer challenge as well: protect it like a password.
 func HashToken(token Secret) [sha256.Size]byte { return sha256.Sum256([]byte(token)) }
 
-// FileHash is the form of a token in the auth file: "sha256:" and 64 lower-case
+// FileHash returns the form of a token in the auth file: "sha256:" and 64 lower-case
 // hex digits.
 func FileHash(token Secret) string {
 	h := HashToken(token)
 	return hashPrefix + hex.EncodeToString(h[:])
 }
 
-// Matches says in constant time whether hash is the hash of token.
+// Matches reports in constant time whether hash is the hash of token.
 func Matches(hash [sha256.Size]byte, token Secret) bool {
 	h := HashToken(token)
 	return subtle.ConstantTimeCompare(hash[:], h[:]) == 1
 }
 
-// Equal compares in constant time and does not tell the lengths apart.
+// Equal reports in constant time whether two secrets are equal, without a sign of their lengths.
 func Equal(a, b Secret) bool { return Matches(HashToken(a), b) }
 
 // Answer returns the answer of a bearer token's holder to a challenge: lower-case hex of

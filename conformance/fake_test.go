@@ -30,14 +30,14 @@ func fakeTarget(t *testing.T) Target {
 // fake speaks with one client. Jobs run as they are submitted, but for a long
 // demo.sleep, which runs until it is cancelled.
 type fake struct {
-	conn    transport.Conn
-	session arcp.SessionID
-	version string
-	seq     uint64
-	seen    map[arcp.MessageID]bool
-	early   []arcp.Envelope // before the session
-	running map[arcp.JobID]*fakeJob
-	ended   map[arcp.JobID]bool
+	conn     transport.Conn
+	session  arcp.SessionID
+	version  string
+	seq      uint64
+	received map[arcp.MessageID]bool
+	early    []arcp.Envelope // before the session
+	running  map[arcp.JobID]*fakeJob
+	ended    map[arcp.JobID]bool
 }
 
 type fakeJob struct {
@@ -48,7 +48,7 @@ type fakeJob struct {
 }
 
 func newFake(conn transport.Conn) *fake {
-	return &fake{conn: conn, seen: map[arcp.MessageID]bool{}, running: map[arcp.JobID]*fakeJob{}, ended: map[arcp.JobID]bool{}}
+	return &fake{conn: conn, received: map[arcp.MessageID]bool{}, running: map[arcp.JobID]*fakeJob{}, ended: map[arcp.JobID]bool{}}
 }
 
 func (s *fake) serve() {
@@ -79,10 +79,10 @@ func (s *fake) handle(env *arcp.Envelope) (last bool) {
 		}
 		return false
 	}
-	if s.seen[env.ID] {
+	if s.received[env.ID] {
 		return false
 	}
-	s.seen[env.ID] = true
+	s.received[env.ID] = true
 	switch env.Type {
 	case arcp.Ping:
 		p, _ := arcp.DecodePayload[arcp.PingPayload](env) // checks send right ones

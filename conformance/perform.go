@@ -59,8 +59,8 @@ func (h host) Restart() error {
 	return nil
 }
 
-// Late implements script.Host.
-func (h host) Late() time.Time { return h.t.late() }
+// PollDeadline implements script.Host.
+func (h host) PollDeadline() time.Time { return h.t.pollDeadline() }
 
 // Var implements script.Host.
 func (h host) Var(name string) (script.Value, bool) {

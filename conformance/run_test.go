@@ -148,7 +148,7 @@ func TestTranscriptShowsNoSecrets(t *testing.T) {
 	}
 }
 
-func TestServerThatAcceptsNobody(t *testing.T) {
+func TestServerThatRefusesEveryClient(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for real time-outs: left out with -short")
 	}

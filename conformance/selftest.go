@@ -35,7 +35,7 @@ func selfTest(ctx context.Context, target Target, faults []proxy.Fault) error {
 	if r.server.err != "" {
 		return errors.New("conformance: " + r.server.err)
 	}
-	sound := passing(checks, r.run(ctx, checks))
+	sound := passedChecks(checks, r.run(ctx, checks))
 	errs := make([]error, len(faults))
 	var trials sync.WaitGroup
 	slots := make(chan struct{}, parallelTrials)
@@ -63,8 +63,8 @@ func shownBy(faults []proxy.Fault) []Check {
 	return slices.DeleteFunc(Checks(), func(c Check) bool { return !slices.Contains(ids, c.ID) })
 }
 
-// passing returns the checks whose results are passed.
-func passing(checks []Check, results []Result) []Check {
+// passedChecks returns the checks whose results are passed.
+func passedChecks(checks []Check, results []Result) []Check {
 	var list []Check
 	for i, c := range checks {
 		if results[i].Status == Passed {

@@ -72,8 +72,8 @@ func (t *T) Skipf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// late returns the time when a check stops polling, just before its timeout.
-func (t *T) late() time.Time {
+// pollDeadline returns the time when a check stops polling, just before its timeout.
+func (t *T) pollDeadline() time.Time {
 	const toSaySo = time.Second
 	end, bounded := t.ctx.Deadline()
 	if !bounded {

@@ -25,7 +25,7 @@ type validator struct {
 	session  arcp.SessionID       // empty until accepted
 	caps     arcp.Capabilities    // negotiated
 	nextSeq  uint64               // 0: not known, after attaching again
-	seen     map[[2]string]bool   // id of every frame, with the correlation_id of events
+	ids      map[[2]string]bool   // id of every frame, with the correlation_id of events
 	jobs     map[jobStream]*jobView
 	accepted map[arcp.JobID]bool   // jobs this connection submitted
 	ended    map[arcp.JobID]bool   // jobs whose end was seen
@@ -47,7 +47,7 @@ type jobView struct {
 
 func newValidator(secrets []string, sentID func(string) bool) *validator {
 	return &validator{secrets: secrets, sentID: sentID, rec: newRecord(), nextSeq: 1,
-		seen: map[[2]string]bool{}, jobs: map[jobStream]*jobView{}, accepted: map[arcp.JobID]bool{},
+		ids: map[[2]string]bool{}, jobs: map[jobStream]*jobView{}, accepted: map[arcp.JobID]bool{},
 		ended: map[arcp.JobID]bool{}, traces: map[arcp.JobID]string{}}
 }
 
@@ -378,12 +378,12 @@ func (v *validator) sessionID(f *Frame) error {
 func (v *validator) correlation(f *Frame) error {
 	corr := f.CorrelationID
 	if f.Type == arcp.ToolInvoke || f.Type == arcp.Interrupt {
-		v.rec.given[f.ID] = true
+		v.rec.assigned[f.ID] = true
 	}
 	switch {
 	case f.Type == arcp.HumanInputCancelled && !v.rec.asked[corr]:
 		return fmt.Errorf("correlation_id %q is of no question that was asked here", corr)
-	case f.Type != arcp.HumanInputCancelled && corr != "" && !v.sentID(string(corr)) && !v.rec.given[corr]:
+	case f.Type != arcp.HumanInputCancelled && corr != "" && !v.sentID(string(corr)) && !v.rec.assigned[corr]:
 		return fmt.Errorf("correlation_id %q is of no message that was sent", corr)
 	}
 	return nil
@@ -399,10 +399,10 @@ func (v *validator) once(f *Frame) error {
 	if v.rec.resent[f.CorrelationID] {
 		key[1] += " " + strconv.FormatUint(f.EventSeq, 10)
 	}
-	if v.seen[key] {
+	if v.ids[key] {
 		return fmt.Errorf("id %q came before", f.ID)
 	}
-	v.seen[key] = true
+	v.ids[key] = true
 	return nil
 }
 

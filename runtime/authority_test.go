@@ -256,7 +256,7 @@ func TestAskedAndNotFollowing(t *testing.T) {
 }
 
 // However a session ends or loses its connection, it is not asked any more.
-func TestNobodyIsLeftToAsk(t *testing.T) {
+func TestQuestionWithoutApprovers(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *fixture) {
 		alice := b.human("alice")
 		forgotten, evicted, cancelled, cut := b.human("alice"), b.human("alice"), b.human("alice"), b.human("alice")
@@ -626,7 +626,7 @@ func TestGateIsWithdrawnInOneWrite(t *testing.T) {
 		asked := alice.must("approval.request", `{"action":"wipe","system_level":true}`)["approval_id"].(string)
 		var first *store.Write
 		b.st.set(func() {
-			b.st.seen = func(w *store.Write) {
+			b.st.reads = func(w *store.Write) {
 				changesGate := slices.ContainsFunc(w.Ops, func(op store.Op) bool {
 					r, ok := op.(*store.PutRecord)
 					return ok && (strings.HasSuffix(r.Key, asked) || strings.HasSuffix(r.Key, "memo"))
@@ -637,7 +637,7 @@ func TestGateIsWithdrawnInOneWrite(t *testing.T) {
 			}
 		})
 		alice.must("approval.cancel", fmt.Sprintf(`{"approval_id":%q}`, asked))
-		b.st.set(func() { b.st.seen = nil })
+		b.st.set(func() { b.st.reads = nil })
 		if first == nil {
 			t.Fatal("nothing was written")
 		}

@@ -13,7 +13,7 @@ import (
 
 const repetitions = 50
 
-func TestToldOfAnAnswer(t *testing.T) {
+func TestAnsweredQuestionIsNotPending(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *fixture) {
 		alice, ann := b.human("alice"), b.human("ann")
 		for range repetitions {
@@ -29,7 +29,7 @@ func TestToldOfAnAnswer(t *testing.T) {
 	})
 }
 
-func TestToldOfTheEndOfAParent(t *testing.T) {
+func TestParentEndIsVisibleAtOnce(t *testing.T) {
 	inBubble(t, withCaller(t, 0), func(b *fixture) {
 		p := b.dial("alice")
 		for range repetitions {
@@ -44,7 +44,7 @@ func TestToldOfTheEndOfAParent(t *testing.T) {
 }
 
 // A job that is followed when it has ended has no budget left to tell of.
-func TestToldOfTheBudgetOfAJobThatEnded(t *testing.T) {
+func TestFinalBudgetIsVisibleAtOnce(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		p, other := b.dial("alice"), b.dial("alice")
 		for range repetitions {

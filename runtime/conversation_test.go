@@ -146,7 +146,7 @@ func TestFollow(t *testing.T) {
 
 // Events between the read of a job's row and the beginning of a follow are neither lost nor
 // reported wrongly, above all the job's end.
-func TestFollowOfWhatMovesOn(t *testing.T) {
+func TestFollowOfARunningJobLosesNothing(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		owner, other := b.dial("alice"), b.dial("alice")
 		follow := func(dwell time.Duration, more string) arcp.JobSubscribedPayload {
@@ -454,8 +454,8 @@ func TestShutdownInOrder(t *testing.T) {
 		opening.closed("shutdown", transport.CloseGoingAway)
 		<-done
 		b.serve.Wait()
-		if b.st.closed != 1 || b.st.late != 0 {
-			t.Errorf("the store was closed %d times, and %d commits came after that", b.st.closed, b.st.late)
+		if b.st.closed != 1 || b.st.delayed != 0 {
+			t.Errorf("the store was closed %d times, and %d commits came after that", b.st.closed, b.st.delayed)
 		}
 	})
 }

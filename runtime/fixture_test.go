@@ -27,8 +27,8 @@ import (
 	"github.com/arcpd/arcpd/transport"
 )
 
-// late finds tests that depend on an order which is not promised.
-var late = flag.Bool("late", false, "have some frames and commits wait while everybody else runs")
+// errLate finds tests that depend on an order which is not promised.
+var errLate = flag.Bool("late", false, "have some frames and commits wait while everybody else runs")
 
 func beLate() {
 	if rand.IntN(4) != 0 {
@@ -43,15 +43,15 @@ func beLate() {
 type recordingStore struct {
 	store.Store
 
-	mu     sync.Mutex
-	closed int // times
-	late   int // commits after that
-	fail   error
-	gate   chan struct{}        // a commit takes one; nil: none is needed
-	soft   bool                 // the latest commit may be lost in a crash
-	seen   func(w *store.Write) // if set, is told of each write before it is committed
-	dwell  time.Duration        // between the reading of the next job's row and its return
-	block  chan struct{}        // if set, job's rows are read when it is closed
+	mu      sync.Mutex
+	closed  int // times
+	delayed int // commits after that
+	fail    error
+	gate    chan struct{}        // a commit takes one; nil: none is needed
+	soft    bool                 // the latest commit may be lost in a crash
+	reads   func(w *store.Write) // if set, is told of each write before it is committed
+	dwell   time.Duration        // between the reading of the next job's row and its return
+	block   chan struct{}        // if set, job's rows are read when it is closed
 }
 
 func (l *recordingStore) Job(ctx context.Context, id arcp.JobID) (store.Job, error) {
@@ -72,15 +72,15 @@ func (l *recordingStore) Commit(writes []*store.Write, results []store.Result) e
 	gate, err := l.gate, l.fail
 	l.soft = !slices.ContainsFunc(writes, func(w *store.Write) bool { return !w.NoSync })
 	if l.closed > 0 {
-		l.late++
+		l.delayed++
 	}
 	for _, w := range writes {
-		if l.seen != nil {
-			l.seen(w)
+		if l.reads != nil {
+			l.reads(w)
 		}
 	}
 	l.mu.Unlock()
-	if *late {
+	if *errLate {
 		beLate()
 	}
 	if gate != nil {
@@ -212,7 +212,7 @@ func (b *fixture) connect(info func(*transport.Info)) *peer {
 		info(&i)
 		served = informed{far, i}
 	}
-	if *late {
+	if *errLate {
 		served, near = delayed{served}, delayed{near}
 	}
 	b.serve.Go(func() { _ = b.rt.Serve(context.Background(), served) }) // the peer sees how it ended

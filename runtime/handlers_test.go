@@ -35,8 +35,8 @@ func (l *link) dial(context.Context) (transport.Conn, error) {
 	return near, nil
 }
 
-// cut ends the connection, and there is no other one for a while.
-func (l *link) cut(d time.Duration) {
+// breakConnection ends the connection, and there is no other one for a while.
+func (l *link) breakConnection(d time.Duration) {
 	l.mu.Lock()
 	l.away = time.Now().Add(d)
 	conn := l.conn
@@ -138,7 +138,7 @@ func TestClientAnswersAfterAReconnect(t *testing.T) {
 		defer c.Abort()
 		go func() {
 			time.Sleep(10 * time.Second)
-			l.cut(0)
+			l.breakConnection(0)
 		}()
 		value, _, err := run(b.T, c, "demo.ask", `{"prompt":"Branch?"}`)
 		if !strings.Contains(value, `"late"`) || err != nil || asked != 1 {
@@ -148,7 +148,7 @@ func TestClientAnswersAfterAReconnect(t *testing.T) {
 }
 
 // The first answer counts; the other handler is told.
-func TestClientIsToldOfAnotherAnswer(t *testing.T) {
+func TestClientReceivesAnotherClientsAnswer(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *fixture) {
 		var told error
 		slow, _ := b.client("alice", client.Handlers{Input: func(ctx context.Context, _ client.InputRequest) (any, error) {
@@ -186,14 +186,14 @@ func TestClientElevates(t *testing.T) {
 		wantCode(b.T, "denied", err, arcp.CodePermissionDenied)
 		go func() {
 			time.Sleep(59 * time.Minute)
-			l.cut(5 * time.Minute) // there is no connection when it is denied
+			l.breakConnection(5 * time.Minute) // there is no connection when it is denied
 		}()
 		_, err = c.Elevate(b.Context(), client.ElevateParams{Level: "privileged", Reason: "because", For: time.Minute})
 		wantCode(b.T, "denied meanwhile", err, arcp.CodePermissionDenied)
 		say = "approve"
 		go func() {
 			time.Sleep(time.Minute)
-			l.cut(0) // the answer comes over the next connection
+			l.breakConnection(0) // the answer comes over the next connection
 		}()
 		lease, err := c.Elevate(b.Context(), client.ElevateParams{Level: "privileged", Reason: "because", For: time.Minute})
 		if err != nil || lease.Permission != "trust.elevate.privileged" {

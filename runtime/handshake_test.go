@@ -14,7 +14,7 @@ import (
 )
 
 // Every handshake is counted and logged in one line, whichever side ended it.
-func TestEveryHandshakeIsTold(t *testing.T) {
+func TestEveryHandshakeIsLogged(t *testing.T) {
 	var log bytes.Buffer
 	inBubble(t, func(c *runtime.Config) { c.Log = zerolog.New(zerolog.SyncWriter(&log)) }, func(b *fixture) {
 		told := func(why, result, text string) {

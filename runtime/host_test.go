@@ -230,7 +230,7 @@ func kindsOf(events []host.Event) (kinds []string) {
 
 // A store that does not respond, and a client that does not read, delay their subscription
 // only: emitters do not wait, and missed events are counted.
-func TestWatchersDelayNobody(t *testing.T) {
+func TestWatchersDelayNoOtherClient(t *testing.T) {
 	const events = 20_000
 	inBubble(t, nil, func(b *fixture) {
 		w, blind := b.dial("alice"), b.dial("alice")

@@ -13,7 +13,7 @@ import (
 
 // Every job that has ended is counted and leaves one line, whether it ran, was one
 // of the runtime's own tools, or was ended by a restart; so does its error, once.
-func TestEveryFinishedJobIsTold(t *testing.T) {
+func TestEveryFinishedJobIsLogged(t *testing.T) {
 	var log bytes.Buffer
 	logged := func(c *runtime.Config) { c.Log = zerolog.New(zerolog.SyncWriter(&log)) }
 	inBubble(t, logged, func(b *fixture) {

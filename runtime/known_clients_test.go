@@ -67,8 +67,8 @@ func (b *fixture) wantChallenged(why, fingerprint string, want bool) {
 	}
 }
 
-// kept is the number of clients that are kept.
-func (b *fixture) kept() (n int) {
+// storedClients is the number of clients that are kept.
+func (b *fixture) storedClients() (n int) {
 	b.Helper()
 	err := b.st.Records(context.Background(), "sighting/", "", func(store.Record) bool {
 		n++
@@ -100,7 +100,7 @@ func TestClientsAreKnownAfterARestart(t *testing.T) {
 		later(29 * 24 * time.Hour)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if n := b.kept(); n != 1 {
+		if n := b.storedClients(); n != 1 {
 			b.Errorf("%d clients are kept, want only the one that was seen in the last 30 days", n)
 		}
 		b.wantChallenged("it was seen 29 days ago, by the process before", "laptop", false)
@@ -117,7 +117,7 @@ func TestClientsAreKeptWhileTheRuntimeRuns(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if n := b.kept(); n != clients {
+		if n := b.storedClients(); n != clients {
 			b.Errorf("%d clients are kept, want %d", n, clients)
 		}
 	})

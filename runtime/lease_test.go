@@ -119,9 +119,9 @@ func TestListenersAreAlive(t *testing.T) {
 // answering answers each ping of the transport.
 type answering struct {
 	transport.Conn
-	began time.Time
-	seen  atomic.Int64
-	deaf  atomic.Bool
+	began    time.Time
+	requests atomic.Int64
+	deaf     atomic.Bool
 }
 
 func (a *answering) Info() transport.Info {
@@ -132,12 +132,12 @@ func (a *answering) Info() transport.Info {
 
 func (a *answering) Ping() error {
 	if !a.deaf.Load() {
-		a.seen.Store(int64(time.Since(a.began)))
+		a.requests.Store(int64(time.Since(a.began)))
 	}
 	return nil
 }
 
-func (a *answering) LastSeen() time.Time { return a.began.Add(time.Duration(a.seen.Load())) }
+func (a *answering) LastSeen() time.Time { return a.began.Add(time.Duration(a.requests.Load())) }
 
 // Sessions that do nothing end after a while, but for those that wait for
 // something.

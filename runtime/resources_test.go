@@ -294,7 +294,7 @@ func TestLeasePages(t *testing.T) {
 }
 
 // A thing that a live job has leased, or that an argument names, is not cleaned up.
-func TestWhatIsNamedStays(t *testing.T) {
+func TestReferencedResourceIsNotCleanedUp(t *testing.T) {
 	c := &cloud{}
 	inBubble(t, withCloud(t, c), func(b *fixture) {
 		p := b.dial("alice")

@@ -153,7 +153,7 @@ func TestTokenRotation(t *testing.T) {
 
 // A late attempt with an old token may take the session from a connection whose
 // client has the newest one: that one stays good.
-func TestLateAttemptLocksNobodyOut(t *testing.T) {
+func TestLateAttemptDoesNotBlockTheClient(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		p, first := b.dialToken("alice")
 		_ = p.conn.Abort()
@@ -480,7 +480,7 @@ func TestReattachWithoutPosition(t *testing.T) {
 }
 
 // Acknowledged events cannot be replayed: they may be deleted at any moment.
-func TestResumeBeforeWhatWasAcknowledged(t *testing.T) {
+func TestResumeBeforeTheAcknowledgedEvent(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		p, token := b.dialToken("alice")
 		p.send("tool.invoke", `{"tool":"demo.emit","arguments":{"count":5,"bytes":1}}`)
@@ -709,7 +709,7 @@ func TestBacklogOverflow(t *testing.T) {
 
 // A client that is connected is told that its backlog has grown too large, and
 // its connection ends before there is a gap.
-func TestBacklogOverflowIsTold(t *testing.T) {
+func TestBacklogOverflowSendsBackpressure(t *testing.T) {
 	inBubble(t, func(c *runtime.Config) { c.BacklogBytes, c.AckWindow = 1<<20, 4 }, func(b *fixture) {
 		h := newHistory(t)
 		p, token := b.dialToken("alice")
@@ -1268,7 +1268,7 @@ func TestReattachAfterACrash(t *testing.T) {
 
 // Frames in the runtime's buffers when the connection broke count as not written: they are
 // sent on an attach without a position.
-func TestReattachGoesOnAfterWhatWasWritten(t *testing.T) {
+func TestReattachContinuesAfterTheLastWrittenEvent(t *testing.T) {
 	inBubble(t, nil, func(b *fixture) {
 		h := newHistory(t)
 		p := b.dial("alice")

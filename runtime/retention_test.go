@@ -56,7 +56,7 @@ func TestRetention(t *testing.T) {
 
 // A session that has something to acknowledge lives longer than the resume
 // window, as long as there is something of it.
-func TestRetentionOfWhatIsNotAcknowledged(t *testing.T) {
+func TestRetentionOfUnacknowledgedEvents(t *testing.T) {
 	inBubble(t, func(c *runtime.Config) { c.Retention = time.Hour }, func(b *fixture) {
 		p, token := b.dialToken("alice")
 		p.send("session.ack", `{"last_processed_seq":0}`)

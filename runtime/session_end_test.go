@@ -28,7 +28,7 @@ func TestSessionEndsInOneWrite(t *testing.T) {
 			question := owner.must("approval.request", `{"action":"deploy"}`)["approval_id"].(string)
 			var ends []*store.Write
 			b.st.set(func() {
-				b.st.seen = func(w *store.Write) {
+				b.st.reads = func(w *store.Write) {
 					for _, part := range append(w.With, w) {
 						if end := store.Find[*store.EndSession](part); end != nil && end.Session == owner.session {
 							ends = append(ends, w)
@@ -50,7 +50,7 @@ func TestSessionEndsInOneWrite(t *testing.T) {
 				time.Sleep(time.Hour)
 			}
 			synctest.Wait()
-			b.st.set(func() { b.st.seen = nil })
+			b.st.set(func() { b.st.reads = nil })
 			if len(ends) != 1 {
 				t.Fatalf("by %s: the session ended in %d writes", by, len(ends))
 			}
@@ -120,7 +120,7 @@ func TestEndOfASessionEvictsItsConnection(t *testing.T) {
 	})
 }
 
-func TestToldOfTheEndOfASession(t *testing.T) {
+func TestSessionEndIsVisibleAtOnce(t *testing.T) {
 	inBubble(t, withPeople(t), func(b *fixture) {
 		alice := b.dial("alice")
 		for n := range repetitions {

@@ -125,11 +125,11 @@ func TestClientLeavesAnOldAttempt(t *testing.T) {
 		})
 		b.dial("alice").begin("q", `{}`)
 		time.Sleep(time.Second)
-		l.cut(time.Hour) // it does not look for the runtime before that is there
+		l.breakConnection(time.Hour) // it does not look for the runtime before that is there
 		b.shutdown(0)
 		b.serve.Wait()
 		b.boot(nil)
-		l.cut(0)
+		l.breakConnection(0)
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		if err, ok := ended[1]; !ok || err == nil {

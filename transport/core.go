@@ -43,13 +43,13 @@ type wire interface {
 
 // core is the part that all connections share: everything but framing.
 type core struct {
-	wire  wire
-	out   outbox
-	info  Info
-	limit atomic.Int64 // of frames read
-	made  time.Time
-	seen  atomic.Int64 // when bytes were received last, after made
-	gone  atomic.Bool  // the peer said that it has ended
+	wire         wire
+	out          outbox
+	info         Info
+	limit        atomic.Int64 // of frames read
+	made         time.Time
+	lastReceived atomic.Int64 // when bytes were received last, after made
+	gone         atomic.Bool  // the peer said that it has ended
 
 	reading sync.Mutex // held during Read
 	rest    []byte     // received and not yet used
@@ -76,13 +76,13 @@ func (c *core) init(w wire, l Limits, info Info) {
 }
 
 // sawPeer notes a sign of life.
-func (c *core) sawPeer() { c.seen.Store(int64(time.Since(c.made))) }
+func (c *core) sawPeer() { c.lastReceived.Store(int64(time.Since(c.made))) }
 
 // Info implements Conn.
 func (c *core) Info() Info { return c.info }
 
 // LastSeen implements Conn.
-func (c *core) LastSeen() time.Time { return c.made.Add(time.Duration(c.seen.Load())) }
+func (c *core) LastSeen() time.Time { return c.made.Add(time.Duration(c.lastReceived.Load())) }
 
 // Flush implements Conn.
 func (c *core) Flush() error { return c.out.flush() }

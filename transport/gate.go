@@ -66,9 +66,9 @@ func (g *Gate) Enter(address string) (*Pass, error) {
 	defer g.mu.Unlock()
 	from := addressPrefix(address)
 	switch {
-	case reached(g.open, g.limits.Open):
+	case atLimit(g.open, g.limits.Open):
 		return nil, &GateError{"connections", g.limits.Open, address}
-	case reached(g.unauthenticated, g.limits.Unauthenticated):
+	case atLimit(g.unauthenticated, g.limits.Unauthenticated):
 		return nil, &GateError{"unauthenticated", g.limits.Unauthenticated, address}
 	case !g.room(from):
 		return nil, &GateError{"unauthenticated_per_address", g.limits.PerAddress, address}
@@ -80,11 +80,11 @@ func (g *Gate) Enter(address string) (*Pass, error) {
 	return p, nil
 }
 
-func reached(n, limit int) bool { return limit > 0 && n >= limit }
+func atLimit(n, limit int) bool { return limit > 0 && n >= limit }
 
 // room is called with g.mu.
 func (g *Gate) room(from netip.Prefix) bool {
-	return !from.IsValid() || !reached(g.addresses[from], g.limits.PerAddress)
+	return !from.IsValid() || !atLimit(g.addresses[from], g.limits.PerAddress)
 }
 
 // addressPrefix returns the prefix by which connections of an address are counted. The prefix

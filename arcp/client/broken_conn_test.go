@@ -20,7 +20,7 @@ const steps = 5
 // in either direction: a received frame is lost before it is handled, a frame to send before
 // it is sent.
 type brittle struct {
-	cut int
+	broken int
 
 	mu      sync.Mutex
 	frames  int
@@ -35,7 +35,7 @@ type brittle struct {
 }
 
 func newBrittle(cut int) *brittle {
-	return &brittle{cut: cut, answers: make(map[arcp.MessageID]arcp.Envelope)}
+	return &brittle{broken: cut, answers: make(map[arcp.MessageID]arcp.Envelope)}
 }
 
 func (b *brittle) dial(context.Context) (transport.Conn, error) {
@@ -66,7 +66,7 @@ func (b *brittle) serve(conn transport.Conn) {
 // breaks counts a frame, and breaks the connection at the one it shall.
 func (b *brittle) breaks(conn transport.Conn) bool {
 	b.frames++
-	if b.frames != b.cut {
+	if b.frames != b.broken {
 		return false
 	}
 	conn.Abort()
@@ -229,7 +229,7 @@ func converse(t *testing.T, b *brittle) {
 	opts := bearer
 	opts.AckEvery = 2
 	c, err := client.ConnectFunc(t.Context(), b.dial, opts)
-	if b.cut == 1 || b.cut == 2 {
+	if b.broken == 1 || b.broken == 2 {
 		wantIs(t, "the first connection is tried once", err, client.ErrConnectionLost)
 		return
 	}

@@ -87,8 +87,8 @@ func TestAnswersPings(t *testing.T) {
 	`, func(t *testing.T, _ *client.Client, f *fake) {
 		synctest.Wait()
 		want(t, "sent", f.types(), []arcp.Type{arcp.SessionOpen, arcp.Pong, arcp.SessionPong})
-		want(t, "a pong is correlated to its ping", f.seen[1].CorrelationID, "msg_p1")
-		want(t, "a pong is correlated to its ping", f.seen[2].CorrelationID, "msg_p2")
+		want(t, "a pong is correlated to its ping", f.received[1].CorrelationID, "msg_p1")
+		want(t, "a pong is correlated to its ping", f.received[2].CorrelationID, "msg_p2")
 	})
 }
 
@@ -163,7 +163,7 @@ func TestReply(t *testing.T) {
 			break
 		}
 		synctest.Wait()
-		answer := f.seen[len(f.seen)-1]
+		answer := f.received[len(f.received)-1]
 		want(t, "correlated", answer.CorrelationID, "msg_q")
 		want(t, "about the job", answer.JobID, "job_1")
 	})

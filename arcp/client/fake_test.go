@@ -44,12 +44,12 @@ const opened = `
 
 // fake is a scripted runtime at the other end of a pipe.
 type fake struct {
-	t     *testing.T
-	conn  transport.Conn
-	names *names
-	seen  []arcp.Envelope
-	n     int
-	donec chan struct{}
+	t        *testing.T
+	conn     transport.Conn
+	names    *names
+	received []arcp.Envelope
+	n        int
+	donec    chan struct{}
 }
 
 // names maps the names in scripts to the ids of the client's messages.
@@ -143,7 +143,7 @@ func (f *fake) read() (arcp.Envelope, error) {
 		return arcp.Envelope{}, err
 	}
 	env, err := arcp.Decode(frame)
-	f.seen = append(f.seen, env)
+	f.received = append(f.received, env)
 	return env, err
 }
 
@@ -212,7 +212,7 @@ func (f *fake) bePolite() {
 
 // types lists the types of the client's messages so far.
 func (f *fake) types() (list []arcp.Type) {
-	for _, env := range f.seen {
+	for _, env := range f.received {
 		list = append(list, env.Type)
 	}
 	return list

@@ -103,7 +103,7 @@ func TestHandlersAnswer(t *testing.T) {
 	`, func(t *testing.T, _ *client.Client, f *fake) {
 		synctest.Wait()
 		var correlated []arcp.MessageID
-		for _, env := range f.seen[1:] {
+		for _, env := range f.received[1:] {
 			correlated = append(correlated, env.CorrelationID)
 		}
 		want(t, "answers name their questions", correlated, []arcp.MessageID{"msg_q", "msg_c", "msg_p", "msg_d"})
@@ -351,7 +351,7 @@ func TestRespond(t *testing.T) {
 		want(t, "interrupt", c.Interrupt(ctx, "job_1", "Go on?"), nil)
 		refused := wantAs[*client.RemoteError](t, "no interrupt", c.Interrupt(ctx, "job_1", "Go on?"))
 		want(t, "why", refused.Code, arcp.CodeFailedPrecondition)
-		want(t, "answers name their questions", f.seen[4].CorrelationID, "msg_p")
+		want(t, "answers name their questions", f.received[4].CorrelationID, "msg_p")
 	})
 }
 
@@ -407,6 +407,6 @@ func TestElevateOverAReconnect(t *testing.T) {
 		want(t, "elevate", err, nil)
 		want(t, "lease", lease.LeaseID, "lease_1")
 		want(t, "it is asked again", d.fakes[1].types(), []arcp.Type{arcp.SessionResume, arcp.PermissionRequest})
-		want(t, "under the same id", d.fakes[1].seen[1].ID, d.fakes[0].seen[len(d.fakes[0].seen)-1].ID)
+		want(t, "under the same id", d.fakes[1].received[1].ID, d.fakes[0].received[len(d.fakes[0].received)-1].ID)
 	})
 }

@@ -20,7 +20,7 @@ type handshake struct {
 	c         *Client
 	conn      transport.Conn
 	resume    *Resume // nil: a new session
-	again     bool    // the client attaches to its own session again
+	reattach  bool    // the client attaches to its own session again
 	token     Secret
 	challenge string         // the last one; empty: not challenged
 	session   arcp.SessionID // as named by the challenge
@@ -90,7 +90,7 @@ func (h *handshake) accepted(env *arcp.Envelope) error {
 	switch {
 	case err != nil:
 		return err
-	case !h.again:
+	case !h.reattach:
 	case h.resume.Token != "":
 		return unexpected("resume", env.Type)
 	case s.ID != h.resume.SessionID:
@@ -204,7 +204,7 @@ func (h *handshake) resumed(env *arcp.Envelope) error {
 	s.ID, s.ResumeToken, s.Resumed, s.ReplayedFrom = p.SessionID, Secret(p.ResumeToken), true, p.ReplayedFrom
 	s.Capabilities.AckWindow = p.AckWindow
 	c.state.set(s, c.opts.AckEvery)
-	if h.again {
+	if h.reattach {
 		return c.reader.sequence.resume(p.ReplayedFrom)
 	}
 	c.reader.sequence.start(p.ReplayedFrom)

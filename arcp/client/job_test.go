@@ -44,7 +44,7 @@ func TestInvoke(t *testing.T) {
 			[]arcp.Type{arcp.JobAccepted, arcp.JobStarted, arcp.Log, arcp.JobHeartbeat, arcp.JobCompleted})
 		_, open := c.Job("job_1")
 		want(t, "an ended job is forgotten", open, false)
-		sent := f.seen[1]
+		sent := f.received[1]
 		want(t, "key", sent.IdempotencyKey, "key-1")
 		want(t, "trace", sent.TraceID, "trace-1")
 		want(t, "session", sent.SessionID, "sess_1")
@@ -339,7 +339,7 @@ func TestSubscribeRefusedOrLate(t *testing.T) {
 		_, err = j.Wait(t.Context())
 		wantIs(t, "Wait of a released job", err, client.ErrReleased)
 		synctest.Wait()
-		want(t, "the subscription is given up", f.seen[len(f.seen)-1].Type, arcp.JobUnsubscribe)
+		want(t, "the subscription is given up", f.received[len(f.received)-1].Type, arcp.JobUnsubscribe)
 	})
 }
 
@@ -404,6 +404,6 @@ func TestFeed(t *testing.T) {
 			t.Error("a closed feed delivers nothing")
 		}
 		synctest.Wait()
-		want(t, "the feed is given up", f.seen[len(f.seen)-1].Type, arcp.Unsubscribe)
+		want(t, "the feed is given up", f.received[len(f.received)-1].Type, arcp.Unsubscribe)
 	})
 }

@@ -289,7 +289,7 @@ func (r *reconnection) resume(ctx context.Context, token Secret) error {
 	if err != nil {
 		return err
 	}
-	h := &handshake{c: r.c, conn: conn, resume: &Resume{SessionID: r.c.state.id(), Token: token, LastEventSeq: new(r.c.LastEventSeq())}, again: true}
+	h := &handshake{c: r.c, conn: conn, resume: &Resume{SessionID: r.c.state.id(), Token: token, LastEventSeq: new(r.c.LastEventSeq())}, reattach: true}
 	if err := h.attach(ctx); err != nil {
 		if _, answered := errors.AsType[*RemoteError](err); !answered {
 			r.unanswered = min(r.unanswered+1, maxUnanswered)

@@ -566,7 +566,7 @@ func TestFeedContinuesLive(t *testing.T) {
 		for i, types := range [][]arcp.Type{1: {arcp.SessionResume, arcp.Subscribe, arcp.Subscribe}, 2: {arcp.SessionResume, arcp.Subscribe}} {
 			if types != nil {
 				want(t, fmt.Sprint("said on connection ", i), d.fakes[i].types(), types)
-				said := d.fakes[i].seen
+				said := d.fakes[i].received
 				want(t, "the last one asks for what is live", string(said[len(said)-1].Payload), `{"filter":{"types":["log"]}}`)
 			}
 		}

@@ -19,8 +19,8 @@ func renewed(name, token string) string {
 	`, name, token)
 }
 
-// fresh is bearer with credentials new1, new2 and so on.
-func fresh() client.Options {
+// newTokenSource is bearer with credentials new1, new2 and so on.
+func newTokenSource() client.Options {
 	opts, n := bearer, 0
 	opts.Auth.Refresh = func(context.Context) (client.Secret, error) {
 		n++
@@ -62,7 +62,7 @@ func TestRefresh(t *testing.T) {
 // The client obtains a fresh credential for each session.refresh, also for one that arrives
 // during a refresh.
 func TestRefreshWithAFreshCredential(t *testing.T) {
-	scripted(t, fresh(), `
+	scripted(t, newTokenSource(), `
 		S: session.refresh {"deadline":"2030-01-01T00:00:00Z"}
 		C a: session.authenticate {"auth":{"scheme":"bearer","token":"new1"}}
 		S: session.refresh corr=a {"deadline":"2030-01-01T00:00:00Z","challenge":"n1"}
@@ -83,7 +83,7 @@ func TestRefreshRetriesAreLimited(t *testing.T) {
 			"S: session.unauthenticated corr=" + name + ` {"code":"UNAUTHENTICATED","message":"wrong"}` + "\n" +
 			"S: session.refresh corr=" + name + ` {"deadline":"2030-01-01T00:00:00Z","challenge":"n"}` + "\n"
 	}
-	scripted(t, fresh(), `
+	scripted(t, newTokenSource(), `
 		S: session.refresh {"deadline":"2030-01-01T00:00:00Z","challenge":"n"}
 	`+refused("a")+refused("b")+`
 		wait 1m
@@ -115,7 +115,7 @@ func TestReopenWithAFreshCredential(t *testing.T) {
 		S: session.rejected corr=resume {"code":"UNAUTHENTICATED","message":"the credential has expired"}
 		close 1000`
 	for _, end := range []string{"abort", `S: session.evicted {"code":"UNAUTHENTICATED","reason":"the credential has expired"}` + "\nclose 1008 evicted"} {
-		connected(t, fresh(), []string{resumable + invoked + end, attempt, `
+		connected(t, newTokenSource(), []string{resumable + invoked + end, attempt, `
 			C open: session.open {"auth":{"scheme":"bearer","token":"new1"},"last_event_seq":2}
 		` + renewed("open", "rt_2") + `
 			S: job.progress job=job_1 corr=invoke seq=3 {"current":1}
@@ -149,11 +149,11 @@ func TestNotReopened(t *testing.T) {
 		message string
 	}{
 		{"no fresh credential is to be had", bearer, gone, 2, "the credential has expired"},
-		{"the session has ended", fresh(), `
+		{"the session has ended", newTokenSource(), `
 			C open: session.open
 			S: session.accepted corr=open {"session_id":"sess_2","runtime":{"kind":"fake","version":"1"},"capabilities":{}}
 			C close: session.close {"forget":true}`, 3, "the runtime opened another"},
-		{"the fresh one is refused", fresh(), `
+		{"the fresh one is refused", newTokenSource(), `
 			C open: session.open
 			S: session.rejected corr=open {"code":"UNAUTHENTICATED","message":"still not good"}`, 3, "still not good"},
 	} {

@@ -41,7 +41,7 @@ func newApprovalsList(a *app) *cobra.Command {
 		long:    "Lists the approvals you may know of, yours and those of principals you see: of each the\noldest first. `arcp input ls` lists all that you may answer now.",
 		filters: []filter{{name: "status", choices: texts(arcp.QuestionStatuses)}},
 		fetch:   fromTool[arcp.QuestionView]("approval.list"),
-		keep: func(q *arcp.QuestionView) bool {
+		match: func(q *arcp.QuestionView) bool {
 			return allKinds || q.Kind == arcp.QuestionGate || q.Kind == arcp.QuestionOwned
 		},
 		columns: []column[arcp.QuestionView]{

@@ -108,7 +108,7 @@ func (d *demonstration) steps() []demoStep {
 		{"Run a tool: demo.echo returns its arguments.", d.echo},
 		{"Follow a job: demo.progress reports each of its steps as an event.", d.progress},
 		{"Ask for an approval. The session that asks cannot give it; another session can.", d.approve},
-		{"Follow another one, and cut the connection in the middle of it.", d.cut},
+		{"Follow another one, and cut the connection in the middle of it.", d.breakConnection},
 		{"Start a job that keeps a checkpoint of each step: demo.count.", d.long},
 		{"Kill the runtime with SIGKILL in the middle of it: no warning, no time to save anything.", d.crash},
 		{"Start it again on the same data. The client is trying to connect all the while.", d.restart},
@@ -259,8 +259,8 @@ func (d *demonstration) show(ctx context.Context, job *client.Job, last float64)
 	return seqs, nil
 }
 
-// cut breaks the connection of the client in the middle of a job.
-func (d *demonstration) cut(ctx context.Context) (string, error) {
+// breakConnection breaks the connection of the client in the middle of a job.
+func (d *demonstration) breakConnection(ctx context.Context) (string, error) {
 	job, err := d.invoke(ctx, "demo.progress", fmt.Sprintf(`{"steps":%d,"interval_ms":%d}`, cutSteps, cutInterval))
 	if err != nil {
 		return "", err

@@ -38,7 +38,7 @@ const (
 // finding is the result of a check. Do is the remedy.
 type finding struct {
 	Check   string      `json:"check"`
-	Verdict checkStatus `json:"verdict"`
+	Status  checkStatus `json:"verdict"`
 	Message string      `json:"message"`
 	Do      string      `json:"do,omitzero"`
 }
@@ -97,14 +97,14 @@ func newDoctor(a *app) *cobra.Command {
 }
 
 func (a *app) printDiagnosis(d *diagnosis) error {
-	d.Healthy = !slices.ContainsFunc(d.Findings, func(f finding) bool { return f.Verdict == wrong })
+	d.Healthy = !slices.ContainsFunc(d.Findings, func(f finding) bool { return f.Status == wrong })
 	var err error
 	if a.json {
 		err = a.printJSON(d)
 	} else {
 		err = table(a.stdout, []column[finding]{
 			{"CHECK", func(f *finding) any { return f.Check }},
-			{"VERDICT", func(f *finding) any { return f.Verdict }},
+			{"VERDICT", func(f *finding) any { return f.Status }},
 			{"FINDING", (*finding).text},
 		}, d.Findings)
 	}
@@ -219,12 +219,12 @@ func (d *diagnosis) resources(ctx context.Context, c *client.Client, isAdmin boo
 
 // pages are the pages of an admin listener.
 type pages struct {
-	base  *url.URL
-	given bool // set by a flag; otherwise the default address is tried
+	base     *url.URL
+	explicit bool // set by a flag; otherwise the default address is tried
 }
 
 func adminPages(admin string) (*pages, error) {
-	p := &pages{given: admin != ""}
+	p := &pages{explicit: admin != ""}
 	if admin == "" {
 		admin = defaultAdmin
 	}
@@ -260,13 +260,13 @@ func (p *pages) get(ctx context.Context, path, query string) (status int, text s
 // admin runs the checks that need the admin listener.
 func (d *diagnosis) admin(ctx context.Context, t *target, p *pages) {
 	const check = "admin"
-	if !p.given && t.url != defaultURL {
+	if !p.explicit && t.url != defaultURL {
 		d.add(check, unseen, "", "readiness and MCP servers: --admin says where the admin listener is")
 		return
 	}
 	status, text, err := p.get(ctx, "readyz", "verbose")
 	switch {
-	case err != nil && !p.given:
+	case err != nil && !p.explicit:
 		d.add(check, unseen, "", "readiness and MCP servers: no admin listener answers at %s (%v); --admin says where it is", p.base, err)
 		return
 	case err != nil:

@@ -20,7 +20,7 @@ type list[T any] struct {
 	newest      bool // of a list that begins with the oldest, text shows the last rows
 
 	fetch    func(ctx context.Context, c *client.Client, q *query) (arcp.Page[T], error)
-	keep     func(*T) bool          // nil: all that were fetched
+	match    func(*T) bool          // nil: all that were fetched
 	document func(arcp.Page[T]) any // with -o json; nil: the page
 	columns  []column[T]
 }
@@ -134,7 +134,7 @@ func (l *list[T]) read(ctx context.Context, c *client.Client, q query) (arcp.Pag
 			return all, err
 		}
 		for i := range p.Items {
-			if l.keep == nil || l.keep(&p.Items[i]) {
+			if l.match == nil || l.match(&p.Items[i]) {
 				all.Items = append(all.Items, p.Items[i])
 			}
 		}

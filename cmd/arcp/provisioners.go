@@ -48,7 +48,7 @@ func openSealer(ctx context.Context, v *settings.Values, st store.Store, needed 
 	}
 	file := filepath.Join(dir, credential.KeyFile)
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		sealed, err := credential.Kept(ctx, st)
+		sealed, err := credential.HasUnrevoked(ctx, st)
 		switch {
 		case err != nil:
 			return nil, failf("data directory %s: %w", dir, err)

@@ -20,9 +20,9 @@ const (
 
 // diskSpace looks after the free space of a data directory.
 type diskSpace struct {
-	dir   string
-	floor uint64
-	log   zerolog.Logger
+	dir     string
+	minFree uint64
+	log     zerolog.Logger
 }
 
 // tightFactor times the floor of free space is when a ballast is taken: with
@@ -31,7 +31,7 @@ const tightFactor = 4
 
 func (d diskSpace) free() (uint64, error) {
 	n, err := pebble.FreeSpace(d.dir)
-	if err == nil && n > d.floor+2*reserveBytes && n < tightFactor*d.floor {
+	if err == nil && n > d.minFree+2*reserveBytes && n < tightFactor*d.minFree {
 		d.load()
 	}
 	return n, err

@@ -49,7 +49,7 @@ func (c *client) invoke() *command {
 	id := c.id()
 	t := task(c.rnd, string(id))
 	if c.rnd.IntN(6) == 0 {
-		t = keyed(c.who.Name, c.board.key(c.rnd, c.who.Name))
+		t = keyed(c.principal.Name, c.board.key(c.rnd, c.principal.Name))
 	}
 	s := &Submit{Task: t, ID: id}
 	c.stream.Submits[id] = s
@@ -93,7 +93,7 @@ func (c *client) ask(o *command) bool {
 
 // cancel cancels a job of this session or another one of the principal.
 func (c *client) cancel() bool {
-	job, ok := c.board.pick(c.rnd, c.who.Name, "")
+	job, ok := c.board.pick(c.rnd, c.principal.Name, "")
 	if !ok {
 		return true
 	}
@@ -106,7 +106,7 @@ func (c *client) cancel() bool {
 // follow subscribes to a job of another session of the principal from its beginning, sometimes
 // to the same job again.
 func (c *client) follow() bool {
-	job, ok := c.board.pick(c.rnd, c.who.Name, c.stream.Session)
+	job, ok := c.board.pick(c.rnd, c.principal.Name, c.stream.Session)
 	if !ok {
 		return true
 	}

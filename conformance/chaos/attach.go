@@ -77,7 +77,7 @@ func (c *client) position() uint64 {
 // hello is a session.open. With a session it asks for that one.
 func (c *client) hello(id arcp.SessionID, after *uint64) []byte {
 	return c.frame(c.id(), arcp.SessionOpen, arcp.SessionOpenPayload{
-		Auth:         arcp.Auth{Scheme: "bearer", Token: c.who.Token},
+		Auth:         arcp.Auth{Scheme: "bearer", Token: c.principal.Token},
 		Client:       arcp.ClientInfo{Kind: "chaos", Version: "1"},
 		LastEventSeq: after,
 		Capabilities: arcp.Capabilities{Flags: map[arcp.Feature]bool{
@@ -106,7 +106,7 @@ func (c *client) openNew(ctx context.Context) bool {
 	for _, o := range c.others {
 		others = append(others, o.Name)
 	}
-	c.stream = NewStream(c.String(), c.who.Name, p.SessionID, others)
+	c.stream = NewStream(c.String(), c.principal.Name, p.SessionID, others)
 	c.stream.Checkpoints = c.checkpoints()
 	c.tokens = []string{p.ResumeToken}
 	return true

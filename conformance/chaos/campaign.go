@@ -111,7 +111,7 @@ func (c *campaign) newClient(n int, b *board) *client {
 	k := n % len(c.Principals)
 	others := append(append([]Principal{}, c.Principals[:k]...), c.Principals[k+1:]...)
 	rnd := rand.New(rand.NewPCG(c.Seed, uint64(1<<32+n)))
-	return &client{n: n, who: c.Principals[k], others: others, rnd: rnd, board: b, url: c.wire.url(),
+	return &client{n: n, principal: c.Principals[k], others: others, rnd: rnd, board: b, url: c.wire.url(),
 		phase: &c.phase, found: c.found, cuts: &c.cuts, acks: rnd.IntN(2) == 0}
 }
 
@@ -176,11 +176,11 @@ func (c *campaign) kill(ctx context.Context) error {
 		if err := c.start(context.WithoutCancel(ctx)); err != nil { // also when the time is up: it is needed to settle
 			return err
 		}
-		c.Progress(fmt.Sprintf("%s: %d kills, %d cuts", time.Since(c.started).Round(time.Second), c.kills, c.cut()))
+		c.Progress(fmt.Sprintf("%s: %d kills, %d cuts", time.Since(c.started).Round(time.Second), c.kills, c.cutCount()))
 	}
 }
 
-func (c *campaign) cut() int { return int(c.cuts.Load() + c.wire.cuts.Load()) }
+func (c *campaign) cutCount() int { return int(c.cuts.Load() + c.wire.cuts.Load()) }
 
 // settle waits until all begun work has ended, then checks the outcome.
 func (c *campaign) settle(ctx context.Context) {
@@ -254,7 +254,7 @@ func (c *campaign) streams() (list []*Stream) {
 }
 
 func (c *campaign) outcome() *Outcome {
-	o := &Outcome{Seed: c.Seed, Kills: c.kills, Cuts: c.cut(), Stalls: int(c.wire.stalls.Load()), Findings: c.findings}
+	o := &Outcome{Seed: c.Seed, Kills: c.kills, Cuts: c.cutCount(), Stalls: int(c.wire.stalls.Load()), Findings: c.findings}
 	jobs := make(map[arcp.JobID]bool)
 	for _, s := range c.streams() {
 		o.Sessions++

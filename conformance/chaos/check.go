@@ -12,7 +12,7 @@ import (
 func (c *client) check(ctx context.Context) {
 	last := c.stream.Last()
 	for !c.connect(ctx) {
-		if c.report(); ctx.Err() != nil || c.told > 0 {
+		if c.report(); ctx.Err() != nil || c.reported > 0 {
 			return
 		}
 		sleep(ctx, redial)

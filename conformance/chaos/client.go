@@ -27,25 +27,25 @@ type Principal struct{ Name, Token string }
 
 // client is one session and its actions. The goroutine that calls run owns it.
 type client struct {
-	n     int
-	who   Principal
-	rnd   *rand.Rand
-	board *board
-	url   string
-	phase *atomic.Int32 // of the campaign
-	found func(Finding) // called with each finding
-	cuts  *atomic.Int64
+	n         int
+	principal Principal
+	rnd       *rand.Rand
+	board     *board
+	url       string
+	phase     *atomic.Int32 // of the campaign
+	found     func(Finding) // called with each finding
+	cuts      *atomic.Int64
 
-	stream  *Stream // nil: not opened yet
-	others  []Principal
-	tokens  []string // that may resume the session; the likeliest first
-	doubt   bool     // a session.open was not answered: it may have used them up
-	acks    bool
-	acked   uint64
-	sent    int              // ids used up
-	submits []arcp.MessageID // in the order in which they were made
-	open    []*command       // sent, and not answered
-	told    int              // findings passed on
+	stream   *Stream // nil: not opened yet
+	others   []Principal
+	tokens   []string // that may resume the session; the likeliest first
+	doubt    bool     // a session.open was not answered: it may have used them up
+	acks     bool
+	acked    uint64
+	sent     int              // ids used up
+	submits  []arcp.MessageID // in the order in which they were made
+	open     []*command       // sent, and not answered
+	reported int              // findings passed on
 
 	visit *visit // the connection; nil: none
 }
@@ -161,10 +161,10 @@ func (c *client) report() {
 	if c.stream == nil {
 		return
 	}
-	for _, f := range c.stream.Findings[c.told:] {
+	for _, f := range c.stream.Findings[c.reported:] {
 		c.found(f)
 	}
-	c.told = len(c.stream.Findings)
+	c.reported = len(c.stream.Findings)
 }
 
 // next waits for a frame; ok is false when there is none in time.
@@ -227,7 +227,7 @@ func (c *client) take(frame []byte) {
 	c.open = slices.DeleteFunc(c.open, func(o *command) bool { return o.id == env.CorrelationID })
 	submit := c.stream.Submits[env.CorrelationID]
 	if env.Type == arcp.JobAccepted && submit != nil && submit.Key == "" {
-		c.board.post(c.who.Name, c.stream.Session, env.JobID)
+		c.board.post(c.principal.Name, c.stream.Session, env.JobID)
 	}
 	if c.visit.slow > 0 && c.phase.Load() == loading {
 		time.Sleep(c.visit.slow)
@@ -237,7 +237,7 @@ func (c *client) take(frame []byte) {
 // id returns a new message id that contains the session's mark.
 func (c *client) id() arcp.MessageID {
 	c.sent++
-	return arcp.MessageID(arcp.MessagePrefix + mark(c.who.Name, c.n, c.sent))
+	return arcp.MessageID(arcp.MessagePrefix + marker(c.principal.Name, c.n, c.sent))
 }
 
 // frame encodes a message.
@@ -278,4 +278,4 @@ func (c *client) shuffle(list []*command) {
 	}
 }
 
-func (c *client) String() string { return fmt.Sprintf("%s/%02d", c.who.Name, c.n) }
+func (c *client) String() string { return fmt.Sprintf("%s/%02d", c.principal.Name, c.n) }

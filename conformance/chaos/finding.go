@@ -26,12 +26,12 @@ const (
 
 // Finding is a rule that was broken, and how that showed.
 type Finding struct {
-	Rule   Rule
-	Who    string // the session or principal that saw it
-	Detail string
+	Rule     Rule
+	Observer string // the session or principal that saw it
+	Detail   string
 }
 
-func (f Finding) String() string { return fmt.Sprintf("%s: %s: %s", f.Rule, f.Who, f.Detail) }
+func (f Finding) String() string { return fmt.Sprintf("%s: %s: %s", f.Rule, f.Observer, f.Detail) }
 
 // Outcome is the result of a campaign.
 type Outcome struct {

@@ -75,14 +75,14 @@ func (j *judge) learn(s *Stream, v *View) {
 		t.principal, t.trace = s.Principal, v.Trace
 	}
 	if t.principal != s.Principal || t.trace != v.Trace {
-		j.find(RuleForeign, s.Who, "%s is of %s (%s), and was told of as %s", v.Job, t.principal, t.trace, v.Trace)
+		j.find(RuleForeign, s.Observer, "%s is of %s (%s), and was told of as %s", v.Job, t.principal, t.trace, v.Trace)
 	}
-	if v.Told() {
+	if v.Followed() {
 		t.source, t.whole = v, s.Checkpoints
 	}
 	for _, e := range v.Events {
 		if was, ok := t.events[e.ID]; ok && was.Body != e.Body {
-			j.find(RuleChanged, s.Who, "%s: event %d is not what another session was sent", v.Job, e.Seq)
+			j.find(RuleChanged, s.Observer, "%s: event %d is not what another session was sent", v.Job, e.Seq)
 		}
 		t.events[e.ID] = e
 	}
@@ -91,7 +91,7 @@ func (j *judge) learn(s *Stream, v *View) {
 	case t.end == nil:
 		t.end = v.End
 	case t.end.ID != v.End.ID:
-		j.find(RuleEnd, s.Who, "%s ended with %s here and with another %s elsewhere", v.Job, v.End.Type, t.end.Type)
+		j.find(RuleEnd, s.Observer, "%s ended with %s here and with another %s elsewhere", v.Job, v.End.Type, t.end.Type)
 	}
 }
 
@@ -110,15 +110,15 @@ func (j *judge) follows(s *Stream) {
 			copied, ok := got[e.ID]
 			switch {
 			case !ok && (e.Type != arcp.JobCheckpoint || s.Checkpoints):
-				j.find(RuleLost, s.Who, "%s: %s, event %d of its session, was not forwarded", id, e.Type, e.Seq)
+				j.find(RuleLost, s.Observer, "%s: %s, event %d of its session, was not forwarded", id, e.Type, e.Seq)
 			case ok && copied.Origin != 0 && copied.Origin != e.Seq:
-				j.find(RuleOrigin, s.Who, "%s: event %d was forwarded as %d", id, e.Seq, copied.Origin)
+				j.find(RuleOrigin, s.Observer, "%s: event %d was forwarded as %d", id, e.Seq, copied.Origin)
 			}
 			delete(got, e.ID)
 		}
 		for _, e := range got {
 			if e.Type != arcp.JobCheckpoint || t.whole {
-				j.find(RuleLost, s.Who, "%s: the submitter was not sent %s, event %d here", id, e.Type, e.Seq)
+				j.find(RuleLost, s.Observer, "%s: the submitter was not sent %s, event %d here", id, e.Type, e.Seq)
 			}
 		}
 	}
@@ -129,7 +129,7 @@ func (j *judge) follows(s *Stream) {
 func (j *judge) twice(s *Stream) {
 	for id := range s.Follows {
 		if v := s.Jobs[id]; v != nil && v.repeated() != nil {
-			j.find(RuleTwice, s.Who, "%s", v.repeats())
+			j.find(RuleTwice, s.Observer, "%s", v.repeats())
 		}
 	}
 }
@@ -138,12 +138,12 @@ func (j *judge) twice(s *Stream) {
 func (j *judge) cancels(s *Stream) {
 	for id, accepted := range s.Cancelled {
 		if t := j.jobs[id]; accepted && t.end != nil && !cancelled(t.end.Type) {
-			j.find(RuleAnswer, s.Who, "%s ended with %s after its cancel was accepted", id, t.end.Type)
+			j.find(RuleAnswer, s.Observer, "%s ended with %s after its cancel was accepted", id, t.end.Type)
 		}
 	}
 	for id, v := range s.Jobs {
 		if v.End != nil && v.End.Type == arcp.JobCancelled && !j.jobs[id].asked {
-			j.find(RuleEnd, s.Who, "%s was cancelled, which nobody has asked for", id)
+			j.find(RuleEnd, s.Observer, "%s was cancelled, which nobody has asked for", id)
 		}
 	}
 }
@@ -167,12 +167,12 @@ func (j *judge) keys(streams []*Stream) {
 				who = submit.Key
 				k := scoped{s.Principal, submit.Key}
 				if was, ok := byKey[k]; ok && was != submit.Job {
-					j.find(RuleKey, s.Who, "%s stands for %s and %s", submit.Key, was, submit.Job)
+					j.find(RuleKey, s.Observer, "%s stands for %s and %s", submit.Key, was, submit.Job)
 				}
 				byKey[k] = submit.Job
 			}
 			if was, ok := owner[submit.Job]; ok && was != who {
-				j.find(RuleKey, s.Who, "%s is the answer to %s and to %s", submit.Job, was, who)
+				j.find(RuleKey, s.Observer, "%s is the answer to %s and to %s", submit.Job, was, who)
 			}
 			owner[submit.Job] = who
 		}

@@ -12,7 +12,7 @@ type world struct {
 	a, b  *testStream
 	list  []arcp.JobEntry
 	first []arcp.Envelope // as received by a
-	again []arcp.Envelope // as forwarded to b
+	rerun []arcp.Envelope // as forwarded to b
 }
 
 func newWorld(t *testing.T) *world {
@@ -23,7 +23,7 @@ func newWorld(t *testing.T) *world {
 	for _, e := range w.first {
 		e.SessionID = otherSession
 		e.Extensions = arcp.Raw(`{"arcpx.arcp.origin.v1":{"event_seq":` + string('0'+byte(e.EventSeq)) + `}}`)
-		w.again = append(w.again, e)
+		w.rerun = append(w.rerun, e)
 	}
 	w.list = []arcp.JobEntry{{JobID: jobOne, TraceID: string(id), Status: "completed"}}
 	return w
@@ -32,7 +32,7 @@ func newWorld(t *testing.T) *world {
 // judged feeds the changed frames to the sessions and judges.
 func (w *world) judged() []Finding {
 	w.a.tell(w.first...)
-	w.b.tell(w.again...)
+	w.b.tell(w.rerun...)
 	return Judge([]*Stream{w.a.Stream, w.b.Stream}, map[string][]arcp.JobEntry{"alice": w.list})
 }
 
@@ -57,12 +57,12 @@ func TestJudgeAcceptsRepeatedHistory(t *testing.T) {
 	w := newWorld(t)
 	w.b.Follows[jobOne].Sent = 2
 	w.a.tell(w.first...)
-	w.b.tell(w.again...)
-	for n, e := range w.again {
-		e.EventSeq += uint64(len(w.again))
+	w.b.tell(w.rerun...)
+	for n, e := range w.rerun {
+		e.EventSeq += uint64(len(w.rerun))
 		w.b.tell(e)
-		if open := w.b.Open(); (len(open) > 0) != (n < len(w.again)-1) {
-			t.Errorf("%d of %d events came again: open is %q", n+1, len(w.again), open)
+		if open := w.b.Open(); (len(open) > 0) != (n < len(w.rerun)-1) {
+			t.Errorf("%d of %d events came again: open is %q", n+1, len(w.rerun), open)
 		}
 	}
 	want(t, "nothing is wrong", Judge([]*Stream{w.a.Stream, w.b.Stream}, map[string][]arcp.JobEntry{"alice": w.list}))
@@ -76,18 +76,18 @@ func TestJudgeFinds(t *testing.T) {
 		rule  Rule
 		wrong func(w *world)
 	}{
-		{"an event is not forwarded", RuleLost, func(w *world) { w.again = number(append(w.again[:2], w.again[3:]...)) }},
+		{"an event is not forwarded", RuleLost, func(w *world) { w.rerun = number(append(w.rerun[:2], w.rerun[3:]...)) }},
 		{"an event is forwarded that the submitter was not told", RuleLost, func(w *world) { w.first = number(append(w.first[:2], w.first[3:]...)) }},
-		{"an event is forwarded with other contents", RuleChanged, func(w *world) { w.again[2].Payload = arcp.Raw(`{}`) }},
-		{"an event is forwarded with another number", RuleOrigin, func(w *world) { w.again[2].Extensions = w.again[1].Extensions }},
+		{"an event is forwarded with other contents", RuleChanged, func(w *world) { w.rerun[2].Payload = arcp.Raw(`{}`) }},
+		{"an event is forwarded with another number", RuleOrigin, func(w *world) { w.rerun[2].Extensions = w.rerun[1].Extensions }},
 		{"history comes twice though it was followed", RuleTwice, func(w *world) {
 			w.b.Follows[jobOne].Sent = 2
-			w.again = number(append(append([]arcp.Envelope{}, w.again[:2]...), w.again...))
+			w.rerun = number(append(append([]arcp.Envelope{}, w.rerun[:2]...), w.rerun...))
 		}},
 		{"a job ends differently for two", RuleEnd, func(w *world) {
-			w.again[4] = w.again[3]
-			w.again[4].Type, w.again[4].EventSeq = arcp.JobCancelled, 5
-			w.again[4].ID = w.b.event(jobOne, "", arcp.JobCancelled, "{}").ID[:29] + "Z"
+			w.rerun[4] = w.rerun[3]
+			w.rerun[4].Type, w.rerun[4].EventSeq = arcp.JobCancelled, 5
+			w.rerun[4].ID = w.b.event(jobOne, "", arcp.JobCancelled, "{}").ID[:29] + "Z"
 		}},
 		{"a job is cancelled that nobody asked for", RuleEnd, func(w *world) { w.first[4].Type = arcp.JobCancelled }},
 		{"a cancelled job completes", RuleAnswer, func(w *world) { w.a.Cancelled[jobOne] = true }},

@@ -15,7 +15,7 @@ import (
 // Stream records the frames that one session received over all its connections. It is pure and
 // belongs to one goroutine at a time.
 type Stream struct {
-	Who         string // for findings
+	Observer    string // for findings
 	Principal   string
 	Session     arcp.SessionID
 	Checkpoints bool // negotiated: the session receives them
@@ -72,8 +72,8 @@ type Event struct {
 	Copies int    // how often it came, under different numbers
 }
 
-// Told reports that the session follows the job and not only its outcome.
-func (v *View) Told() bool { return v.story != nil }
+// Followed reports that the session follows the job and not only its outcome.
+func (v *View) Followed() bool { return v.story != nil }
 
 // repeated returns an event that came more often than the end of its job.
 func (v *View) repeated() *Event {
@@ -94,7 +94,7 @@ func (v *View) repeats() string {
 // NewStream returns the stream of a session that was just opened. others are the other
 // principals.
 func NewStream(who, principal string, id arcp.SessionID, others []string) *Stream {
-	s := &Stream{Who: who, Principal: principal, Session: id, next: 1,
+	s := &Stream{Observer: who, Principal: principal, Session: id, next: 1,
 		Submits: make(map[arcp.MessageID]*Submit), Jobs: make(map[arcp.JobID]*View),
 		Follows: make(map[arcp.JobID]*Follow), Cancelled: make(map[arcp.JobID]bool), Prowls: make(map[arcp.MessageID]bool)}
 	for _, o := range others {
@@ -104,7 +104,7 @@ func NewStream(who, principal string, id arcp.SessionID, others []string) *Strea
 }
 
 func (s *Stream) find(rule Rule, format string, args ...any) {
-	s.Findings = append(s.Findings, Finding{rule, s.Who, fmt.Sprintf(format, args...)})
+	s.Findings = append(s.Findings, Finding{rule, s.Observer, fmt.Sprintf(format, args...)})
 }
 
 // Last is the highest event_seq there was.
@@ -191,7 +191,7 @@ func (s *Stream) event(env *arcp.Envelope) {
 	e.ID, _ = arcp.ParseIDBody(strings.TrimPrefix(string(env.ID), arcp.MessagePrefix)) // zero is out of order
 	i, known := slices.BinarySearchFunc(v.Events, e.ID, func(e Event, id [16]byte) int { return bytes.Compare(e.ID[:], id[:]) })
 	if known {
-		s.again(v, &v.Events[i], &e, env)
+		s.duplicate(v, &v.Events[i], &e, env)
 	} else {
 		s.first(v, e, env)
 	}
@@ -245,10 +245,10 @@ func (s *Stream) first(v *View, e Event, env *arcp.Envelope) {
 	}
 }
 
-// again judges an event that has another number already. That is right for the
+// duplicate judges an event that has another number already. That is right for the
 // answers of a submit that was sent again, and for the whole history of a job
 // that was asked for again when it had ended; count and Judge know how often.
-func (s *Stream) again(v *View, was, e *Event, env *arcp.Envelope) {
+func (s *Stream) duplicate(v *View, was, e *Event, env *arcp.Envelope) {
 	if was.Body != e.Body || was.Type != e.Type {
 		s.find(RuleChanged, "%s: %s was %s with other contents: %s", v.Job, env.ID, was.Type, env.Payload)
 	}

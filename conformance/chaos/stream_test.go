@@ -33,7 +33,7 @@ func newTold(t *testing.T, n int, id arcp.SessionID) *testStream {
 
 // submits enters a submit that was sent once.
 func (s *testStream) submits(n int, task Task) arcp.MessageID {
-	id := arcp.MessageID(arcp.MessagePrefix + mark("alice", 0, n))
+	id := arcp.MessageID(arcp.MessagePrefix + marker("alice", 0, n))
 	s.Submits[id] = &Submit{Task: task, ID: id}
 	s.Send(id)
 	return id
@@ -199,42 +199,42 @@ func TestStreamAcceptsRepeatedSubmit(t *testing.T) {
 
 // The events of each kind of job are known to the last one.
 func TestStories(t *testing.T) {
-	type told = []string // type and payload
-	progress := func(n int) told { return told{"job.progress", fmt.Sprintf(`{"current":%d}`, n)} }
-	started, saved, done := told{"job.started", `{}`}, told{"job.checkpoint", `{"checkpoint_id":"chk_1"}`}, told{"job.completed", `{}`}
-	failed := func(code string) told {
-		return told{"job.failed", `{"code":"` + code + `","message":"~m","retryable":false}`}
+	type message = []string // type and payload
+	progress := func(n int) message { return message{"job.progress", fmt.Sprintf(`{"current":%d}`, n)} }
+	started, saved, done := message{"job.started", `{}`}, message{"job.checkpoint", `{"checkpoint_id":"chk_1"}`}, message{"job.completed", `{}`}
+	failed := func(code string) message {
+		return message{"job.failed", `{"code":"` + code + `","message":"~m","retryable":false}`}
 	}
 	count := Task{Kind: Count, N: 3}
 	const early = "starts before it is accepted"
 	for _, c := range []struct {
 		why  string
 		task Task
-		tell []told
+		tell []message
 		ok   bool
 	}{
-		{"goes on from its checkpoint", count, []told{started, progress(1), saved, progress(2), started, progress(2), saved, progress(3), saved, done}, true},
-		{"starts anew in spite of its checkpoint", count, []told{started, progress(1), saved, started, progress(1)}, false},
-		{"goes on without a checkpoint", count, []told{started, progress(1), saved, progress(2), started, progress(3)}, false},
-		{"a checkpoint is missing", count, []told{started, progress(1), progress(2), saved}, false},
-		{"ends too early", count, []told{started, progress(1), saved, done}, false},
-		{"runs again from the start", Task{Kind: Progress, N: 2}, []told{started, progress(1), started, progress(1), progress(2), done}, true},
-		{"emits after a restart", twoLogs, []told{started, started}, false},
-		{"is ended by a restart", twoLogs, []told{started, failed("ABORTED")}, true},
-		{"fails without a reason", count, []told{started, failed("ABORTED")}, false},
-		{"fails as it should", Task{Kind: Fail, Mark: "~m"}, []told{started, failed("NOT_FOUND")}, true},
-		{"completes what has to fail", Task{Kind: Fail}, []told{started, done}, false},
-		{"echoes", Task{Kind: Echo, Arguments: `{"a": 1.0}`}, []told{started, {"job.completed", `{"value":{"a": 1.0}}`}}, true},
-		{"echoes something else", Task{Kind: Echo, Arguments: `{"a": 1.0}`}, []told{started, {"job.completed", `{"value":{"a":1}}`}}, false},
-		{early, Task{Kind: Sleep}, []told{started}, false},
-		{"is accepted twice", Task{Kind: Sleep}, []told{{"job.accepted", `{}`}}, false},
-		{"is direct", Task{Kind: Sleep, Direct: true}, []told{{"tool.result", `{}`}}, true},
-		{"is direct and says so", Task{Kind: Sleep, Direct: true}, []told{started}, false},
-		{"tells of something else", Task{Kind: Sleep}, []told{started, progress(1)}, false},
+		{"goes on from its checkpoint", count, []message{started, progress(1), saved, progress(2), started, progress(2), saved, progress(3), saved, done}, true},
+		{"starts anew in spite of its checkpoint", count, []message{started, progress(1), saved, started, progress(1)}, false},
+		{"goes on without a checkpoint", count, []message{started, progress(1), saved, progress(2), started, progress(3)}, false},
+		{"a checkpoint is missing", count, []message{started, progress(1), progress(2), saved}, false},
+		{"ends too early", count, []message{started, progress(1), saved, done}, false},
+		{"runs again from the start", Task{Kind: Progress, N: 2}, []message{started, progress(1), started, progress(1), progress(2), done}, true},
+		{"emits after a restart", twoLogs, []message{started, started}, false},
+		{"is ended by a restart", twoLogs, []message{started, failed("ABORTED")}, true},
+		{"fails without a reason", count, []message{started, failed("ABORTED")}, false},
+		{"fails as it should", Task{Kind: Fail, Marker: "~m"}, []message{started, failed("NOT_FOUND")}, true},
+		{"completes what has to fail", Task{Kind: Fail}, []message{started, done}, false},
+		{"echoes", Task{Kind: Echo, Arguments: `{"a": 1.0}`}, []message{started, {"job.completed", `{"value":{"a": 1.0}}`}}, true},
+		{"echoes something else", Task{Kind: Echo, Arguments: `{"a": 1.0}`}, []message{started, {"job.completed", `{"value":{"a":1}}`}}, false},
+		{early, Task{Kind: Sleep}, []message{started}, false},
+		{"is accepted twice", Task{Kind: Sleep}, []message{{"job.accepted", `{}`}}, false},
+		{"is direct", Task{Kind: Sleep, Direct: true}, []message{{"tool.result", `{}`}}, true},
+		{"is direct and says so", Task{Kind: Sleep, Direct: true}, []message{started}, false},
+		{"tells of something else", Task{Kind: Sleep}, []message{started, progress(1)}, false},
 	} {
 		y, wrong := newStory(c.task, true), ""
 		if !c.task.Direct && c.why != early {
-			c.tell = append([]told{{"job.accepted", `{}`}}, c.tell...)
+			c.tell = append([]message{{"job.accepted", `{}`}}, c.tell...)
 		}
 		for _, e := range c.tell {
 			if w := y.tell(&arcp.Envelope{Type: arcp.Type(e[0]), Payload: arcp.Raw(e[1])}); wrong == "" {

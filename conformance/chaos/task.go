@@ -29,14 +29,14 @@ type Task struct {
 	Kind      Kind
 	Arguments string
 	N         int    // how many events its tool emits
-	Mark      string // in its arguments, where they have room for one
+	Marker    string // in its arguments, where they have room for one
 	Direct    bool
 	Key       string // idempotency key
 }
 
-// mark names a submit of a principal. The runtime copies it with data of the submit, so that
+// marker names a submit of a principal. The runtime copies it with data of the submit, so that
 // every frame shows the origin of its data.
-func mark(principal string, session, n int) string {
+func marker(principal string, session, n int) string {
 	return fmt.Sprintf("%s%02d~%d", markOf(principal), session, n)
 }
 
@@ -52,7 +52,7 @@ func keyed(principal string, n int) Task {
 
 // task makes a task up.
 func task(rnd *rand.Rand, mark string) Task {
-	t := Task{Mark: mark, Direct: rnd.IntN(12) == 0}
+	t := Task{Marker: mark, Direct: rnd.IntN(12) == 0}
 	switch n := rnd.IntN(100); {
 	case n < 40:
 		t.Kind = Echo
@@ -207,7 +207,7 @@ func (y *story) failed(env *arcp.Envelope) string {
 	switch {
 	case err != nil:
 		return err.Error()
-	case y.task.Kind == Fail && e.Code == arcp.CodeNotFound && strings.Contains(e.Message, y.task.Mark):
+	case y.task.Kind == Fail && e.Code == arcp.CodeNotFound && strings.Contains(e.Message, y.task.Marker):
 		return ""
 	case env.Type == arcp.ToolError && e.Code == arcp.CodeCancelled: // a direct job has no other end
 		return ""

@@ -103,19 +103,19 @@ func (w *wire) relay(client net.Conn, rnd *rand.Rand) {
 
 // fault is the disturbance of one direction of a connection.
 type fault struct {
-	cut   int64         // after this many bytes it ends; negative: never
-	stall int64         // after this many bytes nothing passes for a while; negative: never
-	pause time.Duration // that while
-	reset bool          // it ends with a reset
+	cutAfter int64         // after this many bytes it ends; negative: never
+	stall    int64         // after this many bytes nothing passes for a while; negative: never
+	pause    time.Duration // that while
+	reset    bool          // it ends with a reset
 }
 
 // handshake is about how many bytes go by before the first frame.
 const handshake = 300
 
 func newFault(rnd *rand.Rand, most int64) fault {
-	f := fault{cut: -1, stall: -1, reset: rnd.IntN(2) == 0}
+	f := fault{cutAfter: -1, stall: -1, reset: rnd.IntN(2) == 0}
 	if rnd.IntN(4) == 0 {
-		f.cut = handshake + rnd.Int64N(1+rnd.Int64N(most)) // small numbers more often
+		f.cutAfter = handshake + rnd.Int64N(1+rnd.Int64N(most)) // small numbers more often
 	}
 	if rnd.IntN(6) == 0 {
 		f.stall, f.pause = handshake+rnd.Int64N(most), time.Duration(rnd.Int64N(int64(time.Second)))
@@ -131,8 +131,8 @@ func (w *wire) carry(dst, src net.Conn, f fault) {
 	for done := int64(0); ; {
 		n, err := src.Read(buf)
 		if !w.calm.Load() {
-			if cut := f.cut - done; f.cut >= 0 && cut < int64(n) {
-				w.cut(dst, src, buf[:max(cut, 0)], f.reset)
+			if cut := f.cutAfter - done; f.cutAfter >= 0 && cut < int64(n) {
+				w.truncate(dst, src, buf[:max(cut, 0)], f.reset)
 				return
 			}
 			if f.stall >= 0 && done+int64(n) > f.stall {
@@ -148,8 +148,8 @@ func (w *wire) carry(dst, src net.Conn, f fault) {
 	}
 }
 
-// cut lets the beginning of a frame through and ends the connection.
-func (w *wire) cut(dst, src io.Writer, begun []byte, reset bool) {
+// truncate lets the beginning of a frame through and ends the connection.
+func (w *wire) truncate(dst, src io.Writer, begun []byte, reset bool) {
 	w.cuts.Add(1)
 	_, _ = dst.Write(begun) // it ends anyway
 	for _, c := range []io.Writer{dst, src} {

@@ -19,11 +19,11 @@ func TestWireBreaks(t *testing.T) {
 		cuts  int64
 		least time.Duration
 	}{
-		{"nothing", fault{cut: -1, stall: -1}, false, 1000, 0, 0},
-		{"a cut", fault{cut: 700, stall: -1}, false, 700, 1, 0},
-		{"a cut at once", fault{cut: 0, stall: -1}, false, 0, 1, 0},
-		{"a stall", fault{cut: -1, stall: 500, pause: 20 * time.Millisecond}, false, 1000, 0, 20 * time.Millisecond},
-		{"a cut when it is calm", fault{cut: 700, stall: -1}, true, 1000, 0, 0},
+		{"nothing", fault{cutAfter: -1, stall: -1}, false, 1000, 0, 0},
+		{"a cut", fault{cutAfter: 700, stall: -1}, false, 700, 1, 0},
+		{"a cut at once", fault{cutAfter: 0, stall: -1}, false, 0, 1, 0},
+		{"a stall", fault{cutAfter: -1, stall: 500, pause: 20 * time.Millisecond}, false, 1000, 0, 20 * time.Millisecond},
+		{"a cut when it is calm", fault{cutAfter: 700, stall: -1}, true, 1000, 0, 0},
 	} {
 		var w wire
 		w.calm.Store(c.calm)

@@ -24,7 +24,7 @@ func (o *outcome) end(format string, args []any) {
 	}
 }
 
-func TestWhatIsMissingIsAFailureWhereItShouldBeThere(t *testing.T) {
+func TestMissingRequiredProgramFails(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for env, want := range map[string]string{"": "is skipped: bwrap is not installed", "1": "fails: bwrap is not installed"} {
 		t.Setenv(Env, env)
@@ -36,7 +36,7 @@ func TestWhatIsMissingIsAFailureWhereItShouldBeThere(t *testing.T) {
 	}
 }
 
-func TestWhatIsThereIsNoReasonToEnd(t *testing.T) {
+func TestPresentProgramIsAccepted(t *testing.T) {
 	t.Setenv(Env, "1")
 	var o outcome
 	Needs(&o, "sh")

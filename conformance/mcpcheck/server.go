@@ -39,9 +39,9 @@ func (unclosed) Close() error { return nil }
 type server struct {
 	mcp *sdk.Server
 
-	mu    sync.Mutex
-	told  []string // keys of calls of wait that were cancelled
-	extra []string // tools that were made
+	mu        sync.Mutex
+	cancelled []string // keys of calls of wait that were cancelled
+	extra     []string // tools that were made
 }
 
 // arguments are the arguments of all tools.
@@ -148,15 +148,15 @@ func (s *server) waits(ctx context.Context, a *arguments) (*sdk.CallToolResult, 
 	<-ctx.Done()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.told = append(s.told, a.Key)
-	s.told = s.told[max(0, len(s.told)-maxTold):]
+	s.cancelled = append(s.cancelled, a.Key)
+	s.cancelled = s.cancelled[max(0, len(s.cancelled)-maxTold):]
 	return nil, context.Cause(ctx)
 }
 
 func (s *server) wasTold(_ context.Context, _ *sdk.CallToolRequest, a *arguments) (*sdk.CallToolResult, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return text("%t", slices.Contains(s.told, a.Key)), nil
+	return text("%t", slices.Contains(s.cancelled, a.Key)), nil
 }
 
 // count returns a result that fits the output schema, or, if invalid is set, one that does

@@ -41,7 +41,7 @@ func call(t *testing.T, c *sdk.ClientSession, name string, args map[string]any) 
 	return res.Content[0].(*sdk.TextContent).Text, nil
 }
 
-func TestWhatCallersHaveItRemember(t *testing.T) {
+func TestAddedToolsAreBounded(t *testing.T) {
 	c := dial(t)
 	for i := range maxExtra {
 		if _, err := call(t, c, "add", map[string]any{"name": fmt.Sprint("x", i)}); err != nil {
@@ -91,7 +91,7 @@ func TestCancelIsRemembered(t *testing.T) {
 			t.Fatalf("not told of %s", key)
 		}
 	}
-	if len(s.told) != maxTold || told("k0") != "false" {
-		t.Errorf("%d calls are remembered", len(s.told))
+	if len(s.cancelled) != maxTold || told("k0") != "false" {
+		t.Errorf("%d calls are remembered", len(s.cancelled))
 	}
 }

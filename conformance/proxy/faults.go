@@ -75,83 +75,83 @@ func isType(typ arcp.Type) func(frame) bool { return func(f frame) bool { return
 // eventFaults break the rules for events of jobs.
 var eventFaults = []Fault{
 	{Name: "drop an event", Says: "one event is lost", Shows: []string{"jobs.life", "jobs.numbers", "jobs.log"},
-		stage: change(func(f frame) []frame {
+		newRewriter: change(func(f frame) []frame {
 			if f.EventSeq == 2 {
 				return nil
 			}
 			return []frame{f}
 		})},
 	{Name: "drop and close the gap", Says: "one event is lost and the rest renumbered", Shows: []string{"jobs.log", "jobs.progress"},
-		stage: dropAndRenumber(4)},
+		newRewriter: dropAndRenumber(4)},
 	{Name: "duplicate an event", Says: "an event is delivered twice", Shows: []string{"jobs.life", "jobs.numbers"},
-		stage: change(func(f frame) []frame {
+		newRewriter: change(func(f frame) []frame {
 			if f.EventSeq == 2 {
 				return []frame{f, f}
 			}
 			return []frame{f}
 		})},
 	{Name: "reorder events", Says: "two events change places", Shows: []string{"jobs.life", "jobs.numbers", "jobs.log"},
-		stage: swap(isEvent(2), isEvent(3), false)},
+		newRewriter: swap(isEvent(2), isEvent(3), false)},
 	{Name: "reorder renumbered", Says: "two events change places and numbers", Shows: []string{"jobs.log", "jobs.progress"},
-		stage: swap(isEvent(3), isEvent(4), true)},
+		newRewriter: swap(isEvent(3), isEvent(4), true)},
 	{Name: "accept late", Says: "a job is started before it is accepted", Shows: []string{"jobs.life", "ordering.accepted-first"},
-		stage: swap(isType(arcp.JobAccepted), isType(arcp.JobStarted), true)},
+		newRewriter: swap(isType(arcp.JobAccepted), isType(arcp.JobStarted), true)},
 	{Name: "begin at 2", Says: "the first number is 2", Shows: []string{"jobs.life", "jobs.numbers"},
-		stage: events(func(f frame) frame { return f.with("event_seq", f.EventSeq+1) })},
+		newRewriter: events(func(f frame) frame { return f.with("event_seq", f.EventSeq+1) })},
 	{Name: "restart numbers", Says: "every job counts anew", Shows: []string{"jobs.numbers", "control.unnumbered"},
-		stage: restartNumbers},
+		newRewriter: restartNumbers},
 	{Name: "number as text", Says: "event_seq is a string", Shows: []string{"jobs.life"},
-		stage: events(func(f frame) frame { return f.with("event_seq", "1") })},
+		newRewriter: events(func(f frame) frame { return f.with("event_seq", "1") })},
 	{Name: "number as fraction", Says: "event_seq is written 1.0", Shows: []string{"jobs.life"},
-		stage: events(func(f frame) frame { return f.with("event_seq", json.RawMessage("1.0")) })},
+		newRewriter: events(func(f frame) frame { return f.with("event_seq", json.RawMessage("1.0")) })},
 	{Name: "unnumbered event", Says: "an event has no number", Shows: []string{"jobs.life", "jobs.numbers"},
-		stage: every(arcp.JobStarted, func(f frame) frame { return f.with("event_seq", nil) })},
+		newRewriter: every(arcp.JobStarted, func(f frame) frame { return f.with("event_seq", nil) })},
 	{Name: "numbered pong", Says: "an answer has a number", Shows: []string{"control.ping", "handshake.accepted"},
-		stage: every(arcp.Pong, func(f frame) frame { return f.with("event_seq", 1) })},
+		newRewriter: every(arcp.Pong, func(f frame) frame { return f.with("event_seq", 1) })},
 	{Name: "numbered refusal", Says: "the refusal of a submit is numbered", Shows: []string{"jobs.name-unknown", "jobs.refusal-makes-no-job"},
-		stage: every(arcp.JobFailed, func(f frame) frame { return f.with("event_seq", max(f.EventSeq, 1)) })},
+		newRewriter: every(arcp.JobFailed, func(f frame) frame { return f.with("event_seq", max(f.EventSeq, 1)) })},
 	{Name: "corrupt a payload", Says: "one byte of a result is another", Shows: []string{"jobs.life"},
-		stage: every(arcp.JobCompleted, func(f frame) frame {
+		newRewriter: every(arcp.JobCompleted, func(f frame) frame {
 			return parse(bytes.Replace(f.text, []byte(`"world"`), []byte(`"wOrld"`), 1))
 		})},
 	{Name: "round numbers", Says: "numbers are read as floating point", Shows: []string{"jobs.echo-bytes"},
-		stage: every(arcp.JobCompleted, frame.roundNumbers)},
+		newRewriter: every(arcp.JobCompleted, frame.roundNumbers)},
 	{Name: "second terminal", Says: "a job ends twice", Shows: []string{"jobs.life", "cancel.running"},
-		stage: change(func(f frame) []frame {
+		newRewriter: change(func(f frame) []frame {
 			if !f.event() || !f.Type.Terminal() {
 				return []frame{f}
 			}
-			return []frame{f, f.again().with("event_seq", f.EventSeq+1)}
+			return []frame{f, f.withNewID().with("event_seq", f.EventSeq+1)}
 		})},
 	{Name: "no terminal", Says: "a job never ends", Shows: []string{"jobs.life"}, Mute: true,
-		stage: change(func(f frame) []frame {
+		newRewriter: change(func(f frame) []frame {
 			if f.event() && f.Type.Terminal() {
 				return nil
 			}
 			return []frame{f}
 		})},
 	{Name: "event after the end", Says: "a job talks after its end", Shows: []string{"jobs.life"},
-		stage: change(func(f frame) []frame {
+		newRewriter: change(func(f frame) []frame {
 			if !f.event() || !f.Type.Terminal() {
 				return []frame{f}
 			}
-			late := f.again().with("type", arcp.Log).with("event_seq", f.EventSeq+1)
+			late := f.withNewID().with("type", arcp.Log).with("event_seq", f.EventSeq+1)
 			return []frame{f, late.with("payload", arcp.LogPayload{Level: arcp.LevelInfo, Message: "late"})}
 		})},
 	{Name: "change the trace", Says: "events of a job have different traces", Shows: []string{"jobs.life", "jobs.trace-kept"},
-		stage: every(arcp.JobCompleted, func(f frame) frame { return f.with("trace_id", "another") })},
+		newRewriter: every(arcp.JobCompleted, func(f frame) frame { return f.with("trace_id", "another") })},
 	{Name: "lose the cause", Says: "the client's causation_id is left out", Shows: []string{"jobs.causation"},
-		stage: events(func(f frame) frame { return f.with("causation_id", nil) })},
+		newRewriter: events(func(f frame) frame { return f.with("causation_id", nil) })},
 	{Name: "lose the trace", Says: "the client's trace is replaced", Shows: []string{"jobs.trace-kept"},
-		stage: events(func(f frame) frame { return f.with("trace_id", "ffffffffffffffffffffffffffffffff") })},
+		newRewriter: events(func(f frame) frame { return f.with("trace_id", "ffffffffffffffffffffffffffffffff") })},
 	{Name: "unresolved tool", Says: "job.accepted repeats the name asked for", Shows: []string{"jobs.accepted-payload", "jobs.version-pinned"},
-		stage: every(arcp.JobAccepted, func(f frame) frame { return f.withPayload("agent", "demo.echo") })},
+		newRewriter: every(arcp.JobAccepted, func(f frame) frame { return f.withPayload("agent", "demo.echo") })},
 	{Name: "complete what was cancelled", Says: "a cancelled job ends as completed", Shows: []string{"cancel.running", "cancel.at-once"},
-		stage: every(arcp.JobCancelled, func(f frame) frame {
+		newRewriter: every(arcp.JobCancelled, func(f frame) frame {
 			return f.with("type", arcp.JobCompleted).with("payload", arcp.JobCompletedPayload{})
 		})},
 	{Name: "retry never", Says: "every failure is final", Shows: []string{"errors.retryable-default", "errors.retryable-said"},
-		stage: every(arcp.JobFailed, func(f frame) frame { return f.withPayload("retryable", false) })},
+		newRewriter: every(arcp.JobFailed, func(f frame) frame { return f.withPayload("retryable", false) })},
 }
 
 // dropAndRenumber makes a stage that loses the nth event and renumbers those
@@ -211,88 +211,88 @@ func wrongAnswersTold() rewriter {
 // answerFaults break the rules for answers.
 var answerFaults = []Fault{
 	{Name: "another nonce", Says: "a pong has a nonce of its own", Shows: []string{"control.ping", "handshake.accepted"},
-		stage: every(arcp.Pong, func(f frame) frame { return f.withPayload("nonce", "mine") })},
+		newRewriter: every(arcp.Pong, func(f frame) frame { return f.withPayload("nonce", "mine") })},
 	{Name: "answer twice", Says: "a ping is answered twice", Shows: []string{"control.ping", "control.order"},
-		stage: change(func(f frame) []frame {
+		newRewriter: change(func(f frame) []frame {
 			if f.Type != arcp.Pong {
 				return []frame{f}
 			}
-			return []frame{f, f.again()}
+			return []frame{f, f.withNewID()}
 		})},
 	{Name: "answers out of order", Says: "two pings are answered in the wrong order", Shows: []string{"control.order"},
-		stage: swap(isType(arcp.Pong), isType(arcp.Pong), false)},
+		newRewriter: swap(isType(arcp.Pong), isType(arcp.Pong), false)},
 	{Name: "no challenge", Says: "who shows no token is refused at once", Shows: []string{"auth.challenge"},
-		stage: every(arcp.SessionChallenge, func(f frame) frame {
+		newRewriter: every(arcp.SessionChallenge, func(f frame) frame {
 			return f.with("type", arcp.SessionUnauthenticated).with("payload", arcp.Errorf(arcp.CodeUnauthenticated, "a token is required"))
 		})},
 	{Name: "one challenge for all", Says: "a challenge is given again", Shows: []string{"auth.challenge-wrong"},
-		stage: every(arcp.SessionChallenge, func(f frame) frame { return f.withPayload("challenge", "as always") })},
+		newRewriter: every(arcp.SessionChallenge, func(f frame) frame { return f.withPayload("challenge", "as always") })},
 	{Name: "one answer for ever", Says: "an answer that has opened a session opens another", Shows: []string{"auth.challenge-replayed"},
 		across: oneAnswer},
-	{Name: "accept again", Says: "a challenge is answered a second time", Shows: []string{"auth.challenge-replayed"}, stage: acceptAgain},
+	{Name: "accept again", Says: "a challenge is answered a second time", Shows: []string{"auth.challenge-replayed"}, newRewriter: acceptAgain},
 	{Name: "tell principals apart", Says: "a wrong answer of a principal that exists is refused in words of its own", Shows: []string{"auth.challenge-wrong"},
-		stage: wrongAnswersTold},
+		newRewriter: wrongAnswersTold},
 	{Name: "swallow cancel.accepted", Says: "a cancel is not answered", Shows: []string{"cancel.running", "cancel.deadline"},
-		stage: change(func(f frame) []frame {
+		newRewriter: change(func(f frame) []frame {
 			if f.Type == arcp.CancelAccepted {
 				return nil
 			}
 			return []frame{f}
 		})},
 	{Name: "effect before answer", Says: "job.cancelled comes before cancel.accepted", Shows: []string{"cancel.running"},
-		stage: swap(isType(arcp.CancelAccepted), isType(arcp.JobCancelled), false)},
+		newRewriter: swap(isType(arcp.CancelAccepted), isType(arcp.JobCancelled), false)},
 	{Name: "wrong correlation", Says: "an answer is correlated to another message", Shows: []string{"control.ping", "jobs.life"},
-		stage: change(func(f frame) []frame {
+		newRewriter: change(func(f frame) []frame {
 			if f.CorrelationID != "" {
 				f = f.with("correlation_id", "msg_of_another")
 			}
 			return []frame{f}
 		})},
 	{Name: "no correlation", Says: "the end of a job is correlated to nothing", Shows: []string{"jobs.life"},
-		stage: every(arcp.JobCompleted, func(f frame) frame { return f.with("correlation_id", nil) })},
+		newRewriter: every(arcp.JobCompleted, func(f frame) frame { return f.with("correlation_id", nil) })},
 	{Name: "unknown code", Says: "a refusal has a code of its own", Shows: []string{"jobs.name-unknown", "extensions.unknown-core"},
-		stage: change(func(f frame) []frame {
+		newRewriter: change(func(f frame) []frame {
 			if f.Type == arcp.JobFailed || f.Type == arcp.Nack {
 				f = f.withPayload("code", "RATE_LIMITED")
 			}
 			return []frame{f}
 		})},
 	{Name: "lose large results", Says: "a result over 512 KiB is not in the end of its job", Shows: []string{"jobs.whole-result"},
-		stage: every(arcp.JobCompleted, func(f frame) frame {
+		newRewriter: every(arcp.JobCompleted, func(f frame) frame {
 			if len(f.Payload) > 512<<10 {
 				f = f.withPayload("value", nil).withPayload("result_id", "res_1")
 			}
 			return f
 		})},
 	{Name: "specific code", Says: "a refusal has a specific code instead of the one it is sent as", Shows: []string{"jobs.name-unknown"},
-		stage: every(arcp.JobFailed, func(f frame) frame { return f.withPayload("code", f.code()) })},
+		newRewriter: every(arcp.JobFailed, func(f frame) frame { return f.withPayload("code", f.code()) })},
 	{Name: "wrong code", Says: "every refusal is INTERNAL", Shows: []string{"jobs.name-unknown", "extensions.unknown-core"},
-		stage: change(func(f frame) []frame {
+		newRewriter: change(func(f frame) []frame {
 			if f.Type == arcp.JobFailed || f.Type == arcp.Nack {
 				f = f.withPayload("code", arcp.CodeInternal)
 			}
 			return []frame{f}
 		})},
 	{Name: "silent refusal", Says: "a nack is not sent", Shows: []string{"extensions.unknown-core"}, Mute: true,
-		stage: change(func(f frame) []frame {
+		newRewriter: change(func(f frame) []frame {
 			if f.Type == arcp.Nack {
 				return nil
 			}
 			return []frame{f}
 		})},
 	{Name: "perform copies", Says: "a message that comes twice is performed twice", Shows: []string{"envelope.duplicate-id", "envelope.duplicate-submit"},
-		stage: performCopies},
+		newRewriter: performCopies},
 	{Name: "forget what came early", Says: "what came before session.accepted is never answered", Shows: []string{"handshake.early-refused"},
-		stage: change(func(f frame) []frame {
+		newRewriter: change(func(f frame) []frame {
 			if f.Type == arcp.Nack && bytes.Contains(f.Payload, []byte("before session.accepted")) {
 				return nil
 			}
 			return []frame{f}
 		})},
 	{Name: "answer strangers", Says: "a ping before session.open is answered", Shows: []string{"handshake.nothing-before-open"},
-		stage: answerStrangers},
+		newRewriter: answerStrangers},
 	{Name: "nack silence", Says: "what should be dropped is refused", Shows: []string{"extensions.experimental", "extensions.optional"},
-		stage: nackExperiments},
+		newRewriter: nackExperiments},
 }
 
 // performCopies gives the copy of a message an id of its own, so that the
@@ -303,7 +303,7 @@ func performCopies() rewriter {
 		out: func(f frame) []frame {
 			if f.ID != "" && seen[f.ID] {
 				original := f.ID
-				f = f.again()
+				f = f.withNewID()
 				old[f.ID] = original
 			}
 			seen[f.ID] = true
@@ -333,7 +333,7 @@ func answerStrangers() rewriter {
 			if f.Type != arcp.SessionAccepted || len(early) == 0 {
 				return []frame{f}
 			}
-			pong := f.again().with("type", arcp.Pong).with("payload", struct{}{}).with("correlation_id", early[0])
+			pong := f.withNewID().with("type", arcp.Pong).with("payload", struct{}{}).with("correlation_id", early[0])
 			return []frame{pong, f}
 		},
 	}
@@ -353,7 +353,7 @@ func nackExperiments() rewriter {
 			if f.Type != arcp.Pong || len(dropped) == 0 {
 				return []frame{f}
 			}
-			nack := f.again().with("type", arcp.Nack).with("correlation_id", dropped[0]).
+			nack := f.withNewID().with("type", arcp.Nack).with("correlation_id", dropped[0]).
 				with("payload", arcp.Errorf(arcp.CodeUnimplemented, "not here"))
 			dropped = nil
 			return []frame{nack, f}
@@ -364,54 +364,54 @@ func nackExperiments() rewriter {
 // formFaults break the form of frames: a strict decoder refuses them.
 var formFaults = []Fault{
 	{Name: "leak null in the envelope", Says: "an absent member is null", Shows: []string{"control.ping", "handshake.accepted"},
-		stage: every(arcp.Pong, func(f frame) frame { return f.with("trace_id", null) })},
+		newRewriter: every(arcp.Pong, func(f frame) frame { return f.with("trace_id", null) })},
 	{Name: "leak null in a payload", Says: "an absent payload member is null", Shows: []string{"jobs.life"},
-		stage: every(arcp.JobAccepted, func(f frame) frame { return f.withPayload("lease", null) })},
+		newRewriter: every(arcp.JobAccepted, func(f frame) frame { return f.withPayload("lease", null) })},
 	{Name: "leak null in capabilities", Says: "a capability is null", Shows: []string{"handshake.accepted"},
-		stage: every(arcp.SessionAccepted, func(f frame) frame {
+		newRewriter: every(arcp.SessionAccepted, func(f frame) frame {
 			return f.withPayload("capabilities", json.RawMessage(`{"extensions":null}`))
 		})},
 	{Name: "no payload", Says: "a message without members has no payload", Shows: []string{"control.ping"},
-		stage: every(arcp.Pong, func(f frame) frame { return f.with("payload", nil) })},
+		newRewriter: every(arcp.Pong, func(f frame) frame { return f.with("payload", nil) })},
 	{Name: "no capabilities", Says: "session.accepted has no capabilities", Shows: []string{"handshake.accepted"},
-		stage: every(arcp.SessionAccepted, func(f frame) frame { return f.withPayload("capabilities", nil) })},
+		newRewriter: every(arcp.SessionAccepted, func(f frame) frame { return f.withPayload("capabilities", nil) })},
 	{Name: "no current", Says: "job.progress says only percent", Shows: []string{"jobs.progress"},
-		stage: every(arcp.JobProgress, func(f frame) frame { return f.withPayload("current", nil).withPayload("percent", 50) })},
+		newRewriter: every(arcp.JobProgress, func(f frame) frame { return f.withPayload("current", nil).withPayload("percent", 50) })},
 	{Name: "no retryable", Says: "a failure does not say whether to retry", Shows: []string{"jobs.name-unknown"},
-		stage: every(arcp.JobFailed, func(f frame) frame { return f.withPayload("retryable", nil) })},
+		newRewriter: every(arcp.JobFailed, func(f frame) frame { return f.withPayload("retryable", nil) })},
 	{Name: "upper-case level", Says: "a log level is in upper case", Shows: []string{"jobs.log"},
-		stage: every(arcp.Log, func(f frame) frame { return f.withPayload("level", "INFO") })},
+		newRewriter: every(arcp.Log, func(f frame) frame { return f.withPayload("level", "INFO") })},
 	{Name: "bare ids", Says: "ids have no prefix", Shows: []string{"control.ping"},
-		stage: every(arcp.Pong, func(f frame) frame { return f.with("id", strings.TrimPrefix(string(f.ID), arcp.MessagePrefix)) })},
+		newRewriter: every(arcp.Pong, func(f frame) frame { return f.with("id", strings.TrimPrefix(string(f.ID), arcp.MessagePrefix)) })},
 	{Name: "the same id", Says: "every frame has the same id", Shows: []string{"control.ping", "control.order"},
-		stage: every(arcp.Pong, func(f frame) frame { return f.with("id", "msg_same").with("correlation_id", f.CorrelationID) })},
+		newRewriter: every(arcp.Pong, func(f frame) frame { return f.with("id", "msg_same").with("correlation_id", f.CorrelationID) })},
 	{Name: "another version", Says: "frames speak a version of their own", Shows: []string{"handshake.version-echo", "handshake.accepted"},
-		stage: change(func(f frame) []frame { return []frame{f.with("arcp", "1.7")} })},
+		newRewriter: change(func(f frame) []frame { return []frame{f.with("arcp", "1.7")} })},
 	{Name: "unix time", Says: "the time is a number", Shows: []string{"control.ping"},
-		stage: every(arcp.Pong, func(f frame) frame { return f.with("timestamp", 1767323045) })},
+		newRewriter: every(arcp.Pong, func(f frame) frame { return f.with("timestamp", 1767323045) })},
 	{Name: "local time", Says: "the time has an offset", Shows: []string{"control.ping"},
-		stage: every(arcp.Pong, func(f frame) frame { return f.with("timestamp", "2026-01-02T03:04:05+02:00") })},
+		newRewriter: every(arcp.Pong, func(f frame) frame { return f.with("timestamp", "2026-01-02T03:04:05+02:00") })},
 	{Name: "name twice", Says: "an object has a member twice", Shows: []string{"control.ping"},
-		stage: every(arcp.Pong, func(f frame) frame { return parse(bytes.Replace(f.text, []byte(`{`), []byte(`{"arcp":"1.1",`), 1)) })},
+		newRewriter: every(arcp.Pong, func(f frame) frame { return parse(bytes.Replace(f.text, []byte(`{`), []byte(`{"arcp":"1.1",`), 1)) })},
 	{Name: "cut a frame", Says: "a frame ends too early", Shows: []string{"control.ping"},
-		stage: every(arcp.Pong, func(f frame) frame { return parse(f.text[:len(f.text)-1]) })},
+		newRewriter: every(arcp.Pong, func(f frame) frame { return parse(f.text[:len(f.text)-1]) })},
 	{Name: "another session", Says: "a frame names another session", Shows: []string{"control.ping"},
-		stage: every(arcp.Pong, func(f frame) frame { return f.with("session_id", "sess_of_another") })},
+		newRewriter: every(arcp.Pong, func(f frame) frame { return f.with("session_id", "sess_of_another") })},
 	{Name: "no session", Says: "a frame names no session", Shows: []string{"control.ping"},
-		stage: every(arcp.Pong, func(f frame) frame { return f.with("session_id", nil) })},
+		newRewriter: every(arcp.Pong, func(f frame) frame { return f.with("session_id", nil) })},
 	{Name: "another job", Says: "envelope and payload name different jobs", Shows: []string{"jobs.life"},
-		stage: every(arcp.JobAccepted, func(f frame) frame { return f.withPayload("job_id", "job_of_another") })},
+		newRewriter: every(arcp.JobAccepted, func(f frame) frame { return f.withPayload("job_id", "job_of_another") })},
 	{Name: "unknown type", Says: "a type nobody knows is sent", Shows: []string{"control.ping", "handshake.accepted"},
-		stage: unasked(func(f frame) frame { return f.with("type", "job.exploded") })},
+		newRewriter: unasked(func(f frame) frame { return f.with("type", "job.exploded") })},
 	{Name: "not negotiated", Says: "a person is asked though nobody offered one", Shows: []string{"control.ping", "handshake.accepted"},
-		stage: unasked(func(f frame) frame {
+		newRewriter: unasked(func(f frame) frame {
 			return f.with("type", arcp.HumanInputRequest).with("job_id", arcp.NewJobID()).with("event_seq", 1).
 				with("payload", json.RawMessage(`{"prompt":"?","expires_at":"2026-01-02T03:04:05Z"}`))
 		})},
 	{Name: "unasked", Says: "a frame nobody asked for comes", Shows: []string{"control.ping", "handshake.accepted"},
-		stage: unasked(func(f frame) frame { return f.with("type", arcp.Ack).with("payload", struct{}{}) })},
+		newRewriter: unasked(func(f frame) frame { return f.with("type", arcp.Ack).with("payload", struct{}{}) })},
 	{Name: "repeat the token", Says: "the client's token comes back", Shows: []string{"handshake.accepted"},
-		stage: repeatToken},
+		newRewriter: repeatToken},
 }
 
 // unasked makes a stage that sends an extra frame, made from a pong, before the pong.
@@ -420,7 +420,7 @@ func unasked(extra func(f frame) frame) func() rewriter {
 		if f.Type != arcp.Pong {
 			return []frame{f}
 		}
-		return []frame{extra(f.again()), f}
+		return []frame{extra(f.withNewID()), f}
 	})
 }
 
@@ -446,16 +446,16 @@ func repeatToken() rewriter {
 // connectionFaults break how a connection ends.
 var connectionFaults = []Fault{
 	{Name: "close with another code", Says: "a session that was closed in order ends with 1011", Shows: []string{"close.answer"},
-		stage: ending(transport.CloseInternal)},
+		newRewriter: ending(transport.CloseInternal)},
 	{Name: "talk after the farewell", Says: "a frame follows session.closed", Shows: []string{"close.answer"},
-		stage: change(func(f frame) []frame {
+		newRewriter: change(func(f frame) []frame {
 			if f.Type != arcp.SessionClosed {
 				return []frame{f}
 			}
-			return []frame{f, f.again().with("type", arcp.Ack).with("payload", struct{}{})}
+			return []frame{f, f.withNewID().with("type", arcp.Ack).with("payload", struct{}{})}
 		})},
 	{Name: "no farewell", Says: "session.close only closes the connection", Shows: []string{"close.answer"},
-		stage: change(func(f frame) []frame {
+		newRewriter: change(func(f frame) []frame {
 			if f.Type == arcp.SessionClosed {
 				return nil
 			}

@@ -47,56 +47,56 @@ func isMarker(f frame) bool { return f.forwarded().SubscriptionID != "" }
 // feedFaults break the rules for subscriptions.
 var feedFaults = []Fault{
 	{Name: "accept without an envelope id", Says: "subscribe.accepted has the id only in its payload", Shows: []string{"feeds.accepted"},
-		stage: every(arcp.SubscribeAccepted, func(f frame) frame { return f.with("subscription_id", nil) })},
+		newRewriter: every(arcp.SubscribeAccepted, func(f frame) frame { return f.with("subscription_id", nil) })},
 	{Name: "accept without a payload id", Says: "subscribe.accepted has the id only in its envelope", Shows: []string{"feeds.accepted"},
-		stage: every(arcp.SubscribeAccepted, func(f frame) frame { return f.withPayload("subscription_id", nil) })},
+		newRewriter: every(arcp.SubscribeAccepted, func(f frame) frame { return f.withPayload("subscription_id", nil) })},
 	{Name: "bring before accepting", Says: "events come before subscribe.accepted", Shows: []string{"feeds.since"},
-		stage: swap(isType(arcp.SubscribeAccepted), isType(arcp.SubscribeEvent), false)},
+		newRewriter: swap(isType(arcp.SubscribeAccepted), isType(arcp.SubscribeEvent), false)},
 	{Name: "bring without an id", Says: "subscribe.event does not name its subscription", Shows: []string{"feeds.whole"},
-		stage: every(arcp.SubscribeEvent, func(f frame) frame { return f.with("subscription_id", nil) })},
+		newRewriter: every(arcp.SubscribeEvent, func(f frame) frame { return f.with("subscription_id", nil) })},
 	{Name: "number what is brought", Says: "subscribe.event has an event_seq", Shows: []string{"feeds.whole"},
-		stage: every(arcp.SubscribeEvent, func(f frame) frame { return f.with("event_seq", 1) })},
+		newRewriter: every(arcp.SubscribeEvent, func(f frame) frame { return f.with("event_seq", 1) })},
 	{Name: "bring another session", Says: "an event is brought with the subscriber's session", Shows: []string{"feeds.whole"},
-		stage: every(arcp.SubscribeEvent, func(f frame) frame {
+		newRewriter: every(arcp.SubscribeEvent, func(f frame) frame {
 			return f.withPayload("event", arcp.Raw(f.forwarded().with("session_id", f.SessionID).text))
 		})},
 	{Name: "bring without numbers", Says: "an event is brought without its number", Shows: []string{"feeds.whole"},
-		stage: inside(func(in frame) frame { return in.with("event_seq", nil) })},
+		newRewriter: inside(func(in frame) frame { return in.with("event_seq", nil) })},
 	{Name: "bring new ids", Says: "an event is brought with an id of its own", Shows: []string{"feeds.whole"},
-		stage: inside(frame.again)},
+		newRewriter: inside(frame.withNewID)},
 	{Name: "bring a part", Says: "an event is brought without its envelope", Shows: []string{"feeds.whole"},
-		stage: every(arcp.SubscribeEvent, func(f frame) frame { return f.withPayload("event", f.forwarded().Payload) })},
+		newRewriter: every(arcp.SubscribeEvent, func(f frame) frame { return f.withPayload("event", f.forwarded().Payload) })},
 	{Name: "bring other payloads", Says: "the payload of an event that is brought is another", Shows: []string{"feeds.whole"},
-		stage: inside(func(in frame) frame { return in.withPayload("brought", true) })},
+		newRewriter: inside(func(in frame) frame { return in.withPayload("brought", true) })},
 	{Name: "bring too little", Says: "an event is not brought", Shows: []string{"feeds.whole", "feeds.since-live"},
-		stage: brought(5, func(frame) []frame { return nil })},
+		newRewriter: brought(5, func(frame) []frame { return nil })},
 	{Name: "bring twice", Says: "an event is brought twice", Shows: []string{"feeds.whole", "feeds.since-live"},
-		stage: brought(5, func(f frame) []frame { return []frame{f, f.again()} })},
+		newRewriter: brought(5, func(f frame) []frame { return []frame{f, f.withNewID()} })},
 	{Name: "bring out of order", Says: "two events change places", Shows: []string{"feeds.whole", "feeds.since-live"},
-		stage: swap(isBrought(5), isBrought(6), false)},
+		newRewriter: swap(isBrought(5), isBrought(6), false)},
 	{Name: "bring handshakes", Says: "the answer to session.open is brought", Shows: []string{"feeds.no-control"}, across: bringControl},
 	{Name: "bring what others do", Says: "an event of another principal is brought", Shows: []string{"feeds.other-principal"}, across: bringForeign},
 	{Name: "disturb the session", Says: "who subscribes to an own job does not get its events as events", Shows: []string{"feeds.own-session"}, Mute: true,
-		stage: swallowOwn},
-	{Name: "bring to one subscription", Says: "everything comes to the first subscription", Shows: []string{"feeds.two"}, stage: firstOnly},
+		newRewriter: swallowOwn},
+	{Name: "bring to one subscription", Says: "everything comes to the first subscription", Shows: []string{"feeds.two"}, newRewriter: firstOnly},
 	{Name: "leave out the end of the backfill", Says: "the end of the backfill is not told", Shows: []string{"feeds.since", "feeds.since-last"}, Mute: true,
-		stage: change(func(f frame) []frame {
+		newRewriter: change(func(f frame) []frame {
 			if isMarker(f) {
 				return nil
 			}
 			return []frame{f}
 		})},
 	{Name: "end the backfill twice", Says: "the end of the backfill is told twice", Shows: []string{"feeds.since", "feeds.since-live"},
-		stage: change(func(f frame) []frame {
+		newRewriter: change(func(f frame) []frame {
 			if isMarker(f) {
-				return []frame{f, f.again()}
+				return []frame{f, f.withNewID()}
 			}
 			return []frame{f}
 		})},
 	{Name: "end the backfill early", Says: "the end of the backfill is told before it", Shows: []string{"feeds.since"},
-		stage: swap(func(f frame) bool { return f.forwarded().Type == arcp.JobCompleted }, isMarker, false)},
+		newRewriter: swap(func(f frame) bool { return f.forwarded().Type == arcp.JobCompleted }, isMarker, false)},
 	{Name: "end what was not begun", Says: "without since an end of the backfill is told", Shows: []string{"feeds.since-last", "feeds.whole"},
-		stage: change(func(f frame) []frame {
+		newRewriter: change(func(f frame) []frame {
 			if f.Type != arcp.SubscribeAccepted {
 				return []frame{f}
 			}
@@ -106,12 +106,12 @@ var feedFaults = []Fault{
 		})},
 	{Name: "bring the message too", Says: "since brings the message it names", Shows: []string{"feeds.since"}, across: oneBefore},
 	{Name: "begin now", Says: "since is ignored", Shows: []string{"feeds.since"}, Mute: true,
-		stage: asked(arcp.Subscribe, func(f frame) frame { return f.withPayload("since", nil) })},
-	{Name: "begin anywhere", Says: "since an unknown message is accepted", Shows: []string{"feeds.since-unknown"}, stage: acceptSubscribe(arcp.CodeDataLoss)},
-	{Name: "show strangers", Says: "a filter may name any session", Shows: []string{"feeds.foreign-session"}, stage: acceptSubscribe(arcp.CodePermissionDenied)},
-	{Name: "read any filter", Says: "a filter that cannot be read is accepted", Shows: []string{"feeds.filter-malformed"}, stage: acceptSubscribe(arcp.CodeInvalidRequest)},
+		newRewriter: asked(arcp.Subscribe, func(f frame) frame { return f.withPayload("since", nil) })},
+	{Name: "begin anywhere", Says: "since an unknown message is accepted", Shows: []string{"feeds.since-unknown"}, newRewriter: acceptSubscribe(arcp.CodeDataLoss)},
+	{Name: "show strangers", Says: "a filter may name any session", Shows: []string{"feeds.foreign-session"}, newRewriter: acceptSubscribe(arcp.CodePermissionDenied)},
+	{Name: "read any filter", Says: "a filter that cannot be read is accepted", Shows: []string{"feeds.filter-malformed"}, newRewriter: acceptSubscribe(arcp.CodeInvalidRequest)},
 	{Name: "go on after unsubscribe", Says: "unsubscribe is ignored", Shows: []string{"feeds.unsubscribe"},
-		stage: func() rewriter {
+		newRewriter: func() rewriter {
 			return rewriter{out: func(f frame) []frame {
 				if f.Type == arcp.Unsubscribe {
 					return nil
@@ -119,9 +119,9 @@ var feedFaults = []Fault{
 				return []frame{f}
 			}}
 		}},
-	{Name: "answer unsubscribe", Says: "unsubscribe is answered", Shows: []string{"feeds.unsubscribe"}, stage: answerUnsubscribe},
+	{Name: "answer unsubscribe", Says: "unsubscribe is answered", Shows: []string{"feeds.unsubscribe"}, newRewriter: answerUnsubscribe},
 	{Name: "unsubscribe anything", Says: "unsubscribe of what is none has no answer", Shows: []string{"feeds.unsubscribe-unknown", "feeds.connection"}, Mute: true,
-		stage: change(func(f frame) []frame {
+		newRewriter: change(func(f frame) []frame {
 			if f.Type == arcp.Nack && f.code() == arcp.CodeNotFound {
 				return nil
 			}
@@ -132,7 +132,7 @@ var feedFaults = []Fault{
 // unfiltered is a fault that ignores a member of filters.
 func unfiltered(member, check string) Fault {
 	return Fault{Name: "ignore " + member, Says: member + " in a filter is ignored", Shows: []string{check},
-		stage: filtered(func(filter map[string]arcp.Raw) { delete(filter, member) })}
+		newRewriter: filtered(func(filter map[string]arcp.Raw) { delete(filter, member) })}
 }
 
 // filtered makes a stage that edits the filters of subscriptions.
@@ -154,14 +154,14 @@ var feedFilterFaults = []Fault{
 	unfiltered("job_id", "feeds.filter-job"), unfiltered("session_id", "feeds.filter-session"), unfiltered("trace_id", "feeds.filter-trace"),
 	unfiltered("types", "feeds.filter-types"), unfiltered("min_priority", "feeds.filter-priority"),
 	{Name: "skip unknown types", Says: "a type that does not exist is left out of a filter", Shows: []string{"feeds.filter-unknown-type"},
-		stage: filtered(func(filter map[string]arcp.Raw) {
+		newRewriter: filtered(func(filter map[string]arcp.Raw) {
 			var types []arcp.Type
 			if arcp.Unmarshal(filter["types"], &types) == nil && len(types) > 0 && arcp.Lookup(types[0]) == nil {
 				delete(filter, "types")
 			}
 		})},
 	{Name: "select nothing", Says: "an empty list in a filter selects nothing", Shows: []string{"feeds.filter-empty"}, Mute: true,
-		stage: filtered(func(filter map[string]arcp.Raw) {
+		newRewriter: filtered(func(filter map[string]arcp.Raw) {
 			if string(filter["types"]) == "[]" {
 				filter["types"] = arcp.Raw(`["none"]`)
 			}
@@ -267,7 +267,7 @@ func answerUnsubscribe() rewriter {
 			if f.Type != arcp.Pong || len(ended) == 0 {
 				return []frame{f}
 			}
-			ack := f.again().with("type", arcp.Ack).with("payload", struct{}{}).with("correlation_id", ended[0])
+			ack := f.withNewID().with("type", arcp.Ack).with("payload", struct{}{}).with("correlation_id", ended[0])
 			ended = nil
 			return []frame{ack, f}
 		},

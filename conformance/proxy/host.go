@@ -10,71 +10,71 @@ import (
 // hostFaults break the rules for agents and their events.
 var hostFaults = []Fault{
 	{Name: "agents of anybody", Says: "any session changes an agent", Shows: []string{"host.owner", "host.reconnect"},
-		stage: succeeds(arcp.CodePermissionDenied)},
+		newRewriter: succeeds(arcp.CodePermissionDenied)},
 	{Name: "agents of everybody", Says: "another principal's agents are there", Shows: []string{"host.foreign", "host.unknown"},
-		stage: coded(arcp.CodeNotFound, arcp.CodePermissionDenied)},
+		newRewriter: coded(arcp.CodeNotFound, arcp.CodePermissionDenied)},
 	{Name: "busy from the start", Says: "an agent that is registered is running", Shows: []string{"host.register", "host.again"},
-		stage: replaced(`"status":"idle"`, `"status":"running"`)},
+		newRewriter: replaced(`"status":"idle"`, `"status":"running"`)},
 	{Name: "agents that never stop", Says: "an agent goes on when its session has ended", Shows: []string{"host.session-end"},
-		stage: replaced(`"status":"stopped"`, `"status":"running"`)},
+		newRewriter: replaced(`"status":"stopped"`, `"status":"running"`)},
 	{Name: "one id for all", Says: "an agent without an id has always the same", Shows: []string{"host.new-id"},
-		stage: asked(arcp.ToolInvoke, func(f frame) frame {
+		newRewriter: asked(arcp.ToolInvoke, func(f frame) frame {
 			return f.onCall("host.register_agent", func(args map[string]json.RawMessage) { args["id"] = json.RawMessage(`"agent-000000000000"`) })
 		})},
 	{Name: "any status", Says: "a status that is none is taken", Shows: []string{"host.wrong"},
-		stage: replacedOut(`"status":"busy"`, `"status":"idle"`)},
-	{Name: "forget the task", Says: "current_task is ignored", Shows: []string{"host.status"}, stage: withoutArgument("host.set_status", "current_task")},
+		newRewriter: replacedOut(`"status":"busy"`, `"status":"idle"`)},
+	{Name: "forget the task", Says: "current_task is ignored", Shows: []string{"host.status"}, newRewriter: withoutArgument("host.set_status", "current_task")},
 	{Name: "the agent whatever is said", Says: "the payload of a status is ignored", Shows: []string{"host.payload", "host.subscribe"},
-		stage: withoutArgument("host.set_status", "payload")},
-	{Name: "the same page of agents", Says: "a cursor of host.agents is ignored", Shows: []string{"host.pages"}, stage: withoutArgument("host.agents", "cursor")},
+		newRewriter: withoutArgument("host.set_status", "payload")},
+	{Name: "the same page of agents", Says: "a cursor of host.agents is ignored", Shows: []string{"host.pages"}, newRewriter: withoutArgument("host.agents", "cursor")},
 	{Name: "all events", Says: "the limit of host.events is ignored", Shows: []string{"host.events"},
-		stage: asked(arcp.ToolInvoke, func(f frame) frame {
+		newRewriter: asked(arcp.ToolInvoke, func(f frame) frame {
 			return f.onCall("host.events", func(args map[string]json.RawMessage) { args["limit"] = json.RawMessage("500") })
 		})},
 	{Name: "watch without a snapshot", Says: "host.subscribe does not say what there is", Shows: []string{"host.subscribe"},
-		stage: replaced(`"host.snapshot"`, `"host.event"`)},
+		newRewriter: replaced(`"host.snapshot"`, `"host.event"`)},
 	{Name: "lose what is watched", Says: "an event of the host is lost", Shows: []string{"host.subscribe"},
-		stage: without(func(f frame) bool {
+		newRewriter: without(func(f frame) bool {
 			return f.Type == arcp.EventEmit && bytes.Contains(f.Payload, []byte(`"payload":7}`))
 		})},
 	{Name: "watch twice", Says: "an event of the host comes twice", Shows: []string{"host.subscribe"},
-		stage: func() rewriter {
+		newRewriter: func() rewriter {
 			return adding(func(f frame) (frame, bool) {
-				return f.again(), f.Type == arcp.EventEmit && bytes.Contains(f.Payload, []byte(`"payload":7}`))
+				return f.withNewID(), f.Type == arcp.EventEmit && bytes.Contains(f.Payload, []byte(`"payload":7}`))
 			})
 		}},
 	{Name: "watch agents only", Says: "host.subscribe does not tell of approvals", Shows: []string{"host.approvals"},
-		stage: replaced(`"kind":"approval.requested"`, `"kind":"agent.registered"`)},
+		newRewriter: replaced(`"kind":"approval.requested"`, `"kind":"agent.registered"`)},
 	{Name: "bring jobs only", Says: "events of the host are not brought", Shows: []string{"host.feed", "host.feed-since"}, Mute: true,
-		stage: change(func(f frame) []frame {
+		newRewriter: change(func(f frame) []frame {
 			if f.forwarded().ofHost() {
 				return nil
 			}
 			return []frame{f}
 		})},
 	{Name: "bring the host twice", Says: "an event of the host is brought twice", Shows: []string{"host.feed"},
-		stage: change(func(f frame) []frame {
+		newRewriter: change(func(f frame) []frame {
 			if f.forwarded().ofHost() {
-				return []frame{f, f.again()}
+				return []frame{f, f.withNewID()}
 			}
 			return []frame{f}
 		})},
 	{Name: "bring the host late", Says: "an event of the host is brought after what came after it", Shows: []string{"host.feed"},
-		stage: swap(func(f frame) bool { return f.forwarded().ofHost() }, func(f frame) bool { return f.forwarded().Type == arcp.JobCompleted }, false)},
+		newRewriter: swap(func(f frame) bool { return f.forwarded().ofHost() }, func(f frame) bool { return f.forwarded().Type == arcp.JobCompleted }, false)},
 	{Name: "bring the host of others", Says: "an event of another principal's host is brought", Shows: []string{"host.feed"}, across: bringForeignHost},
 	{Name: "positions of jobs only", Says: "the id of an event of the host is no position", Shows: []string{"host.feed-since"}, across: forgetHost},
 	{Name: "another host each time", Says: "an event of the host has another id when it comes again", Shows: []string{"host.feed-since"}, across: renameHost},
 	{Name: "the host of a session", Says: "an event of the host has a session's number", Shows: []string{"host.feed"},
-		stage: every(arcp.SubscribeEvent, func(f frame) frame {
+		newRewriter: every(arcp.SubscribeEvent, func(f frame) frame {
 			if in := f.forwarded(); in.ofHost() {
 				f = f.withPayload("event", arcp.Raw(in.with("session_id", f.SessionID).with("event_seq", 1).text))
 			}
 			return f
 		})},
 	{Name: "the host whatever is asked", Says: "filters are not asked about events of the host", Shows: []string{"host.feed-filter"},
-		stage: filtered(func(filter map[string]arcp.Raw) { clear(filter) })},
+		newRewriter: filtered(func(filter map[string]arcp.Raw) { clear(filter) })},
 	{Name: "watch for ever", Says: "host.subscribe goes on without a connection", Shows: []string{"host.leash"},
-		stage: asked(arcp.ToolInvoke, func(f frame) frame {
+		newRewriter: asked(arcp.ToolInvoke, func(f frame) frame {
 			if f.word("tool") == "host.subscribe" {
 				f = f.withPayload("on_disconnect", "continue")
 			}
@@ -119,7 +119,7 @@ func renameHost() func() rewriter {
 			return []frame{f}
 		}
 		if brought[in.ID] {
-			return []frame{f.wrapped(in.again().text)}
+			return []frame{f.wrapped(in.withNewID().text)}
 		}
 		brought[in.ID] = true
 		return []frame{f}

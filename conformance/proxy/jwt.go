@@ -14,16 +14,16 @@ import (
 // jwtFaults break the rules for JWTs.
 var jwtFaults = []Fault{
 	{Name: "believe nobody", Says: "no JWT opens a session", Shows: []string{"jwt.accepted"},
-		stage: asked(arcp.SessionOpen, func(f frame) frame { return f.showing("x.y.z") })},
+		newRewriter: asked(arcp.SessionOpen, func(f frame) frame { return f.showing("x.y.z") })},
 	{Name: "want a beginning", Says: "a JWT without nbf opens nothing", Shows: []string{"jwt.accepted"},
-		stage: asked(arcp.SessionOpen, func(f frame) frame {
+		newRewriter: asked(arcp.SessionOpen, func(f frame) frame {
 			if token := f.jwt(); token.claims != nil && !token.has("nbf") {
 				f = f.showing("x.y.z")
 			}
 			return f
 		})},
 	{Name: "one audience", Says: "a JWT for several servers opens nothing", Shows: []string{"jwt.accepted"},
-		stage: asked(arcp.SessionOpen, func(f frame) frame {
+		newRewriter: asked(arcp.SessionOpen, func(f frame) frame {
 			if _, several := f.jwt().claims["aud"].([]any); several {
 				f = f.showing("x.y.z")
 			}
@@ -52,11 +52,11 @@ var jwtFaults = []Fault{
 	{Name: "any algorithm", Says: "the token chooses the algorithm", Shows: []string{"jwt.algorithm"},
 		across: believes(func(token, good jwt) bool { return token.algorithm != "none" && token.algorithm != good.algorithm })},
 	{Name: "outlive the credential", Says: "the lease of a session is longer than its JWT", Shows: []string{"jwt.expires"},
-		stage: every(arcp.SessionAccepted, func(f frame) frame {
+		newRewriter: every(arcp.SessionAccepted, func(f frame) frame {
 			return f.nested("lease", func(o map[string]json.RawMessage) { o["expires_at"] = encode(time.Now().UTC().Add(time.Hour)) })
 		})},
 	{Name: "no challenge for JWTs", Says: "who shows no JWT is refused at once", Shows: []string{"jwt.challenge"},
-		stage: every(arcp.SessionChallenge, func(f frame) frame {
+		newRewriter: every(arcp.SessionChallenge, func(f frame) frame {
 			return f.with("type", arcp.SessionUnauthenticated).with("payload", arcp.Errorf(arcp.CodeUnauthenticated, "a token is required"))
 		})},
 	{Name: "any nonce", Says: "a JWT that was made for something else answers a challenge", Shows: []string{"jwt.challenge-nonce"},
@@ -66,7 +66,7 @@ var jwtFaults = []Fault{
 	{Name: "any principal", Says: "a JWT of another principal answers a challenge", Shows: []string{"jwt.challenge-principal"},
 		across: takes(func(answer jwt, _ string) bool { return answer.claims["sub"] == "conformance-somebody-else" })},
 	{Name: "one challenge for all JWTs", Says: "a challenge is given again", Shows: []string{"jwt.challenge-nonce"},
-		stage: every(arcp.SessionChallenge, func(f frame) frame { return f.withPayload("challenge", "as always") })},
+		newRewriter: every(arcp.SessionChallenge, func(f frame) frame { return f.withPayload("challenge", "as always") })},
 }
 
 // jwt is a token as it is read without trusting it; its claims are nil if it is none.
@@ -164,7 +164,7 @@ func takes(wrong func(answer jwt, nonce string) bool) func() func() rewriter {
 					case f.Type == arcp.SessionAccepted && accepted.ID == "":
 						accepted = f
 					case f.Type == arcp.SessionUnauthenticated && spared[f.CorrelationID]:
-						f = accepted.again().with("correlation_id", f.CorrelationID).with("session_id", f.SessionID).withPayload("session_id", f.SessionID)
+						f = accepted.withNewID().with("correlation_id", f.CorrelationID).with("session_id", f.SessionID).withPayload("session_id", f.SessionID)
 					}
 					return []frame{f}
 				},
@@ -193,7 +193,7 @@ func oneAnswer() func() rewriter {
 				case f.Type == arcp.SessionAccepted && accepted.ID == "":
 					accepted = f
 				case f.Type == arcp.SessionUnauthenticated && spared[f.CorrelationID]:
-					f = accepted.again().with("correlation_id", f.CorrelationID).with("session_id", f.SessionID).withPayload("session_id", f.SessionID)
+					f = accepted.withNewID().with("correlation_id", f.CorrelationID).with("session_id", f.SessionID).withPayload("session_id", f.SessionID)
 				}
 				return []frame{f}
 			},
@@ -219,7 +219,7 @@ func acceptAgain() rewriter {
 			if again == "" {
 				return []frame{f}
 			}
-			answer := accepted.again().with("correlation_id", again)
+			answer := accepted.withNewID().with("correlation_id", again)
 			again = ""
 			return []frame{answer, f}
 		},

@@ -15,14 +15,14 @@ var observerFaults = []Fault{
 	obeyed("checkpoints", "observers.checkpoints"), obeyed("answers", "observers.questions"), obeyed("grants", "observers.permissions"),
 	obeyed("approvals", "observers.approvals"), obeyed("elevations", "observers.trust"),
 	{Name: "refuse what was submitted", Says: "what an observer submits is refused, and is a job", Shows: []string{"observers.submit"},
-		stage: every(arcp.SessionJobs, func(f frame) frame { return f.listing("job_of_an_observer") })},
+		newRewriter: every(arcp.SessionJobs, func(f frame) frame { return f.listing("job_of_an_observer") })},
 	{Name: "refuse and cancel", Says: "a cancel of an observer is refused, and done", Shows: []string{"observers.cancel"},
 		across: performed(func(f frame) bool { return f.Type == arcp.Cancel && f.word("target") == arcp.TargetJob })},
 	{Name: "refuse and evict", Says: "the end of a session that an observer wants is refused, and comes", Shows: []string{"observers.cancel"},
 		across: performed(func(f frame) bool { return f.Type == arcp.Cancel && f.word("target") == arcp.TargetSession })},
 	{Name: "refuse and interrupt", Says: "an interrupt of an observer is refused, and done", Shows: []string{"observers.interrupt"}, across: performed(isType(arcp.Interrupt))},
 	{Name: "refuse and restore", Says: "a restore of an observer is refused, and is a job", Shows: []string{"observers.checkpoints"},
-		stage: every(arcp.SessionJobs, func(f frame) frame { return f.listing("job_of_an_observer") })},
+		newRewriter: every(arcp.SessionJobs, func(f frame) frame { return f.listing("job_of_an_observer") })},
 	{Name: "refuse and take", Says: "an answer of an observer is refused, and taken", Shows: []string{"observers.questions"}, across: performed(isType(arcp.HumanInputResponse))},
 	{Name: "refuse and grant", Says: "a grant of an observer is refused, and given", Shows: []string{"observers.permissions"}, across: performed(isType(arcp.PermissionGrant))},
 	{Name: "refuse and extend", Says: "an observer's lease.refresh is refused, and done", Shows: []string{"observers.permissions"}, across: performed(isType(arcp.LeaseRefresh))},
@@ -33,28 +33,28 @@ var observerFaults = []Fault{
 	{Name: "ask observers of strangers", Says: "who only observes is asked what jobs of the unseen ask", Shows: []string{"observers.questions-unseen"},
 		across: leak(func(with, owner arcp.SessionOpenPayload) bool { return with.Auth.Token != owner.Auth.Token })},
 	{Name: "know of unseen questions", Says: "a question of who is not seen is PERMISSION_DENIED", Shows: []string{"observers.questions-unseen"},
-		stage: coded(arcp.CodeNotFound, arcp.CodePermissionDenied)},
+		newRewriter: coded(arcp.CodeNotFound, arcp.CodePermissionDenied)},
 	{Name: "hint at unseen questions", Says: "the refusal says which question there is", Shows: []string{"observers.questions-unseen"}, across: hinting},
 	{Name: "deny that a question is there", Says: "a question that an observer sees is not there for it", Shows: []string{"observers.questions", "observers.approvals"},
-		stage: coded(arcp.CodePermissionDenied, arcp.CodeNotFound)},
+		newRewriter: coded(arcp.CodePermissionDenied, arcp.CodeNotFound)},
 	{Name: "observers execute", Says: "an observer has the capability executes", Shows: []string{"observers.executes"},
-		stage: every(arcp.SessionAccepted, func(f frame) frame {
+		newRewriter: every(arcp.SessionAccepted, func(f frame) frame {
 			return f.nested("capabilities", func(o map[string]json.RawMessage) { o["executes"] = encode(true) })
 		})},
-	{Name: "see too little", Says: "an event of who is seen is not brought", Shows: []string{"observers.session"}, stage: brought(6, func(frame) []frame { return nil })},
+	{Name: "see too little", Says: "an event of who is seen is not brought", Shows: []string{"observers.session"}, newRewriter: brought(6, func(frame) []frame { return nil })},
 	{Name: "see without the session", Says: "an event of who is seen does not say whose session it is of", Shows: []string{"observers.session"},
-		stage: inside(func(in frame) frame { return in.with("session_id", nil).with("correlation_id", nil) })},
+		newRewriter: inside(func(in frame) frame { return in.with("session_id", nil).with("correlation_id", nil) })},
 	{Name: "see other payloads", Says: "the payload of an event of who is seen is another", Shows: []string{"observers.session"},
-		stage: inside(func(in frame) frame { return in.withPayload("brought", true) })},
+		newRewriter: inside(func(in frame) frame { return in.withPayload("brought", true) })},
 	{Name: "see no questions", Says: "what jobs of who is seen ask is not brought", Shows: []string{"observers.session-questions"},
-		stage: change(func(f frame) []frame {
+		newRewriter: change(func(f frame) []frame {
 			if f.forwarded().Type == arcp.HumanInputRequest {
 				return nil
 			}
 			return []frame{f}
 		})},
 	{Name: "number questions", Says: "a question that is brought has a number of its own", Shows: []string{"observers.session-questions"},
-		stage: inside(func(in frame) frame {
+		newRewriter: inside(func(in frame) frame {
 			if in.Type == arcp.HumanInputRequest {
 				in = in.with("event_seq", in.EventSeq+1)
 			}
@@ -65,31 +65,31 @@ var observerFaults = []Fault{
 	{Name: "see all jobs", Says: "jobs that are not named are brought", Shows: []string{"observers.jobs"},
 		across: bringing(0, isType(arcp.JobCompleted))},
 	{Name: "observe from now on", Says: "since is ignored for what is another's", Shows: []string{"observers.since"}, Mute: true,
-		stage: asked(arcp.Subscribe, func(f frame) frame { return f.withPayload("since", nil) })},
+		newRewriter: asked(arcp.Subscribe, func(f frame) frame { return f.withPayload("since", nil) })},
 	{Name: "observe the backfill twice", Says: "an event of the backfill comes again", Shows: []string{"observers.since"},
-		stage: brought(3, func(f frame) []frame { return []frame{f, f.again()} })},
+		newRewriter: brought(3, func(f frame) []frame { return []frame{f, f.withNewID()} })},
 	{Name: "see answers of the runtime", Says: "what the runtime's own tools answer to others is brought", Shows: []string{"observers.own-tools"},
 		across: bringing(0, func(f frame) bool { return f.Type == arcp.JobCompleted && bytes.Contains(f.Payload, []byte(`"items"`)) })},
 	{Name: "see agents", Says: "the events of another's agents are brought", Shows: []string{"observers.own-tools"}, across: bringAgents},
-	{Name: "observe anybody", Says: "sessions of who is not seen are observed", Shows: []string{"observers.unseen"}, stage: acceptSubscribe(arcp.CodePermissionDenied)},
-	{Name: "wait for unseen jobs", Says: "a filter that names jobs of who is not seen only is accepted", Shows: []string{"observers.unseen"}, stage: acceptSubscribe(arcp.CodeNotFound)},
-	{Name: "know of unseen jobs", Says: "a job of who is not seen is PERMISSION_DENIED", Shows: []string{"observers.unseen"}, stage: coded(arcp.CodeNotFound, arcp.CodePermissionDenied)},
+	{Name: "observe anybody", Says: "sessions of who is not seen are observed", Shows: []string{"observers.unseen"}, newRewriter: acceptSubscribe(arcp.CodePermissionDenied)},
+	{Name: "wait for unseen jobs", Says: "a filter that names jobs of who is not seen only is accepted", Shows: []string{"observers.unseen"}, newRewriter: acceptSubscribe(arcp.CodeNotFound)},
+	{Name: "know of unseen jobs", Says: "a job of who is not seen is PERMISSION_DENIED", Shows: []string{"observers.unseen"}, newRewriter: coded(arcp.CodeNotFound, arcp.CodePermissionDenied)},
 	{Name: "hint at unseen jobs", Says: "the refusal says which job there is", Shows: []string{"observers.unseen"}, across: hinting},
-	{Name: "begin at unseen messages", Says: "a message of who is not seen is a position", Shows: []string{"observers.unseen"}, stage: acceptSubscribe(arcp.CodeDataLoss)},
-	{Name: "observe several", Says: "a filter may name sessions of several principals", Shows: []string{"observers.several"}, stage: acceptSubscribe(arcp.CodeInvalidRequest)},
-	{Name: "see everybody", Says: "a subscription without a filter brings what everybody does who is seen", Shows: []string{"observers.no-filter"}, stage: bringToFirst},
+	{Name: "begin at unseen messages", Says: "a message of who is not seen is a position", Shows: []string{"observers.unseen"}, newRewriter: acceptSubscribe(arcp.CodeDataLoss)},
+	{Name: "observe several", Says: "a filter may name sessions of several principals", Shows: []string{"observers.several"}, newRewriter: acceptSubscribe(arcp.CodeInvalidRequest)},
+	{Name: "see everybody", Says: "a subscription without a filter brings what everybody does who is seen", Shows: []string{"observers.no-filter"}, newRewriter: bringToFirst},
 	{Name: "see strangers", Says: "a subscription brings what somebody does who is not seen", Shows: []string{"observers.no-filter"},
 		across: bringing(1, isType(arcp.JobCompleted))},
 	{Name: "list what is seen", Says: "jobs of who is seen are listed", Shows: []string{"observers.lists"}, across: listSeen},
 	{Name: "follow what is seen", Says: "jobs of who is seen are there to be followed", Shows: []string{"observers.lists"},
-		stage: coded(arcp.CodeJobNotFound, arcp.CodePermissionDenied)},
+		newRewriter: coded(arcp.CodeJobNotFound, arcp.CodePermissionDenied)},
 	{Name: "hint at seen jobs", Says: "the refusal to follow says which job there is", Shows: []string{"observers.lists"}, across: hinting},
 }
 
 // obeyed is a fault that acknowledges an operation which an observer may not do.
 func obeyed(what, check string) Fault {
 	return Fault{Name: "acknowledge " + what + " of observers", Says: what + " of who only observes are acknowledged", Shows: []string{check},
-		stage: instead(arcp.CodePermissionDenied, arcp.Ack, struct{}{})}
+		newRewriter: instead(arcp.CodePermissionDenied, arcp.Ack, struct{}{})}
 }
 
 // people tells the connections of a check apart by the tokens they were opened with.
@@ -142,7 +142,7 @@ func performed(selects func(f frame) bool) func() func() rewriter {
 					case *client == 0 && f.SessionID != "" && len(wishes) > 0:
 						list := make([]frame, 0, len(wishes)+1)
 						for _, w := range wishes {
-							w = w.again().with("session_id", f.SessionID)
+							w = w.withNewID().with("session_id", f.SessionID)
 							own[w.ID] = true
 							list = append(list, w)
 						}
@@ -206,7 +206,7 @@ func bringToFirst() rewriter {
 			first = f.SubscriptionID
 		}
 		if f.Type == arcp.SubscribeEvent && f.SubscriptionID != first {
-			return []frame{f.again().with("subscription_id", first), f}
+			return []frame{f.withNewID().with("subscription_id", first), f}
 		}
 		return []frame{f}
 	}}

@@ -97,19 +97,19 @@ func (f frame) nested(name string, edit func(o map[string]json.RawMessage)) fram
 // leaseFaults break the rules for a job's lease.
 var leaseFaults = []Fault{
 	{Name: "allow everything", Says: "a lease is not looked at", Shows: []string{"leases.denied", "leases.none", "leases.paths-tricks", "leases.urls-tricks", "leases.names-tricks"},
-		stage: succeeds(arcp.CodePermissionDenied)},
+		newRewriter: succeeds(arcp.CodePermissionDenied)},
 	{Name: "allow nothing", Says: "a lease covers nothing", Shows: []string{"leases.paths", "leases.urls", "leases.names", "leases.spellings"},
-		stage: asked(arcp.ToolInvoke, func(f frame) frame { return f.withPayload("lease_request", struct{}{}) })},
+		newRewriter: asked(arcp.ToolInvoke, func(f frame) frame { return f.withPayload("lease_request", struct{}{}) })},
 	{Name: "compare beginnings", Says: "what begins like a pattern is covered", Shows: []string{"leases.paths-tricks"},
-		stage: replacedOut(`["/w/**"]`, `["/w*/**"]`)},
+		newRewriter: replacedOut(`["/w/**"]`, `["/w*/**"]`)},
 	{Name: "hosts of another case", Says: "hosts are compared letter by letter", Shows: []string{"leases.urls"},
-		stage: replacedOut(`API.Example.COM`, `api-example.com`)},
+		newRewriter: replacedOut(`API.Example.COM`, `api-example.com`)},
 	{Name: "any subdomain", Says: "a star in a host stands for any number of labels", Shows: []string{"leases.urls-tricks"},
-		stage: replacedOut(`["https://*.example.com/**"]`, `["https://**.example.com/**"]`)},
+		newRewriter: replacedOut(`["https://*.example.com/**"]`, `["https://**.example.com/**"]`)},
 	{Name: "every member is every other", Says: "fs.read allows writing", Shows: []string{"leases.members-apart"},
-		stage: replacedOut(`"namespace":"fs.write"`, `"namespace":"fs.read"`)},
+		newRewriter: replacedOut(`"namespace":"fs.write"`, `"namespace":"fs.read"`)},
 	{Name: "one spelling", Says: "job.accepted has the lease in one spelling", Shows: []string{"leases.accepted", "leases.spellings"},
-		stage: every(arcp.JobAccepted, func(f frame) frame {
+		newRewriter: every(arcp.JobAccepted, func(f frame) frame {
 			return f.nested("lease", func(o map[string]json.RawMessage) {
 				for name := range o {
 					if strings.Contains(name, "_") && name != "expires_at" {
@@ -119,39 +119,39 @@ var leaseFaults = []Fault{
 			})
 		})},
 	{Name: "a spelling that is not known", Says: "filesystem.read is a permission of its own", Shows: []string{"leases.spellings"},
-		stage: replacedOut(`"filesystem.read"`, `"filesystem-read"`)},
+		newRewriter: replacedOut(`"filesystem.read"`, `"filesystem-read"`)},
 	{Name: "the first spelling wins", Says: "spellings may differ", Shows: []string{"leases.spellings-differ"},
-		stage: asked(arcp.ToolInvoke, func(f frame) frame {
+		newRewriter: asked(arcp.ToolInvoke, func(f frame) frame {
 			return f.nested("lease_request", func(o map[string]json.RawMessage) { delete(o, "fs_read") })
 		})},
 	{Name: "say no end", Says: "job.accepted has no lease_constraints", Shows: []string{"leases.accepted", "leases.expires-alone"},
-		stage: every(arcp.JobAccepted, func(f frame) frame { return f.withPayload("lease_constraints", nil) })},
+		newRewriter: every(arcp.JobAccepted, func(f frame) frame { return f.withPayload("lease_constraints", nil) })},
 	{Name: "one place of the end", Says: "lease_constraints do not count", Shows: []string{"leases.expires-earlier", "leases.expires-past"},
-		stage: asked(arcp.ToolInvoke, func(f frame) frame { return f.withPayload("lease_constraints", nil) })},
+		newRewriter: asked(arcp.ToolInvoke, func(f frame) frame { return f.withPayload("lease_constraints", nil) })},
 	{Name: "read no lease", Says: "a lease that cannot be read is none", Shows: []string{"leases.malformed", "leases.patterns-refused", "leases.invisible-refusal"},
-		stage: asked(arcp.ToolInvoke, func(f frame) frame { return f.withPayload("lease_request", nil) })},
+		newRewriter: asked(arcp.ToolInvoke, func(f frame) frame { return f.withPayload("lease_request", nil) })},
 	{Name: "deny what has ended", Says: "a lease that has ended is PERMISSION_DENIED", Shows: []string{"leases.expired"},
-		stage: coded(arcp.CodeLeaseExpired, arcp.CodePermissionDenied)},
+		newRewriter: coded(arcp.CodeLeaseExpired, arcp.CodePermissionDenied)},
 	{Name: "denials to be tried again", Says: "a denial may be retried", Shows: []string{"leases.denied"},
-		stage: every(arcp.JobFailed, func(f frame) frame { return f.withPayload("retryable", true) })},
+		newRewriter: every(arcp.JobFailed, func(f frame) frame { return f.withPayload("retryable", true) })},
 	{Name: "any model", Says: "model.use does not count", Shows: []string{"leases.model", "leases.model-none"},
-		stage: asked(arcp.ToolInvoke, func(f frame) frame {
+		newRewriter: asked(arcp.ToolInvoke, func(f frame) frame {
 			return f.nested("lease_request", func(o map[string]json.RawMessage) { delete(o, "model.use") })
 		})},
 	{Name: "hide leases in lists", Says: "a list has no leases", Shows: []string{"leases.shown"},
-		stage: every(arcp.SessionJobs, func(f frame) frame { return parse(bytes.ReplaceAll(f.text, []byte(`"lease":`), []byte(`"hidden":`))) })},
+		newRewriter: every(arcp.SessionJobs, func(f frame) frame { return parse(bytes.ReplaceAll(f.text, []byte(`"lease":`), []byte(`"hidden":`))) })},
 	{Name: "hide leases from followers", Says: "job.subscribed has no lease", Shows: []string{"leases.shown"},
-		stage: every(arcp.JobSubscribed, func(f frame) frame { return f.withPayload("lease", struct{}{}) })},
+		newRewriter: every(arcp.JobSubscribed, func(f frame) frame { return f.withPayload("lease", struct{}{}) })},
 }
 
 // budgetFaults break the rules for a job's budget.
 var budgetFaults = []Fault{
 	{Name: "hide the budget", Says: "job.accepted has no budget", Shows: []string{"budgets.accepted", "leases.accepted"},
-		stage: every(arcp.JobAccepted, func(f frame) frame { return f.withPayload("budget", nil) })},
+		newRewriter: every(arcp.JobAccepted, func(f frame) frame { return f.withPayload("budget", nil) })},
 	{Name: "budget in floating point", Says: "amounts are rounded", Shows: []string{"budgets.accepted"},
-		stage: every(arcp.JobAccepted, frame.roundNumbers)},
+		newRewriter: every(arcp.JobAccepted, frame.roundNumbers)},
 	{Name: "budget as text", Says: "amounts are strings", Shows: []string{"budgets.accepted"},
-		stage: every(arcp.JobAccepted, func(f frame) frame {
+		newRewriter: every(arcp.JobAccepted, func(f frame) frame {
 			return f.nested("budget", func(o map[string]json.RawMessage) {
 				for currency, amount := range o {
 					o[currency] = encode(string(amount))
@@ -159,23 +159,23 @@ var budgetFaults = []Fault{
 			})
 		})},
 	{Name: "say not what is left", Says: "cost.budget.remaining is not sent", Shows: []string{"budgets.exact", "budgets.thinned"},
-		stage: without(isMetric("cost.budget.remaining"))},
+		newRewriter: without(isMetric("cost.budget.remaining"))},
 	{Name: "say not what it costs", Says: "the cost itself is not sent", Shows: []string{"budgets.exact", "budgets.none"},
-		stage: without(isMetric("cost.demo"))},
+		newRewriter: without(isMetric("cost.demo"))},
 	{Name: "what is left comes first", Says: "cost.budget.remaining comes before its cost", Shows: []string{"budgets.exact"},
-		stage: swap(isMetric("cost.demo"), isMetric("cost.budget.remaining"), true)},
+		newRewriter: swap(isMetric("cost.demo"), isMetric("cost.budget.remaining"), true)},
 	{Name: "nothing below nothing", Says: "what is left never gets below 0", Shows: []string{"budgets.overspent"},
-		stage: every(arcp.Metric, func(f frame) frame { return f.replace(`"value":-0.20`, `"value":0`) })},
+		newRewriter: every(arcp.Metric, func(f frame) frame { return f.replace(`"value":-0.20`, `"value":0`) })},
 	{Name: "never exhausted", Says: "a budget is not looked at", Shows: []string{"budgets.exhausted", "budgets.zero", "budgets.any-currency"},
-		stage: succeeds(arcp.CodeBudgetExhausted)},
+		newRewriter: succeeds(arcp.CodeBudgetExhausted)},
 	{Name: "exhausted for now", Says: "a budget that is used up may be tried again", Shows: []string{"budgets.exhausted"},
-		stage: every(arcp.JobFailed, func(f frame) frame { return f.withPayload("retryable", f.code() == arcp.CodeBudgetExhausted) })},
+		newRewriter: every(arcp.JobFailed, func(f frame) frame { return f.withPayload("retryable", f.code() == arcp.CodeBudgetExhausted) })},
 	{Name: "one currency", Says: "every currency counts", Shows: []string{"budgets.other-currency"},
-		stage: replacedOut(`"currency":"EUR"`, `"currency":"USD"`)},
+		newRewriter: replacedOut(`"currency":"EUR"`, `"currency":"USD"`)},
 	{Name: "budget before cover", Says: "a budget that is used up hides what is not covered", Shows: []string{"budgets.denied-first"},
-		stage: coded(arcp.CodePermissionDenied, arcp.CodeBudgetExhausted)},
+		newRewriter: coded(arcp.CodePermissionDenied, arcp.CodeBudgetExhausted)},
 	{Name: "no budget beside the lease", Says: "cost_budget beside the lease is ignored", Shows: []string{"budgets.beside"},
-		stage: asked(arcp.ToolInvoke, func(f frame) frame { return f.withPayload("cost_budget", nil) })},
+		newRewriter: asked(arcp.ToolInvoke, func(f frame) frame { return f.withPayload("cost_budget", nil) })},
 }
 
 func isMetric(name string) func(frame) bool {
@@ -185,11 +185,11 @@ func isMetric(name string) func(frame) bool {
 // permissionFaults break the rules for permissions.
 var permissionFaults = []Fault{
 	{Name: "ask before starting", Says: "a permission is asked for before the job is started", Shows: []string{"permissions.request"},
-		stage: swap(isType(arcp.JobStarted), isType(arcp.PermissionRequest), true)},
+		newRewriter: swap(isType(arcp.JobStarted), isType(arcp.PermissionRequest), true)},
 	{Name: "ask by the way", Says: "what is asked of people is not critical", Shows: []string{"permissions.request"},
-		stage: every(arcp.PermissionRequest, func(f frame) frame { return f.with("priority", nil) })},
+		newRewriter: every(arcp.PermissionRequest, func(f frame) frame { return f.with("priority", nil) })},
 	{Name: "answer a grant as the submit", Says: "lease.granted is correlated to the submit", Shows: []string{"permissions.grant"},
-		stage: func() rewriter {
+		newRewriter: func() rewriter {
 			var submit arcp.MessageID
 			return rewriter{
 				out: func(f frame) []frame {
@@ -207,30 +207,30 @@ var permissionFaults = []Fault{
 			}
 		}},
 	{Name: "grant for longer", Says: "a permission lasts an hour longer than was granted", Shows: []string{"permissions.grant", "permissions.narrower", "permissions.longer"},
-		stage: every(arcp.LeaseGranted, func(f frame) frame { return f.later("expires_at", time.Hour) })},
+		newRewriter: every(arcp.LeaseGranted, func(f frame) frame { return f.later("expires_at", time.Hour) })},
 	{Name: "grant what was asked", Says: "a grant of less is one of everything", Shows: []string{"permissions.narrower"},
-		stage: replacedOut(`"resource":"order:71"`, `"resource":"order:7*"`)},
+		newRewriter: replacedOut(`"resource":"order:71"`, `"resource":"order:7*"`)},
 	{Name: "grant more than was asked", Says: "a wider grant is cut to what was asked", Shows: []string{"permissions.wider"},
-		stage: asked(arcp.PermissionGrant, func(f frame) frame { return f.withPayload("resource", "order:7*") })},
+		newRewriter: asked(arcp.PermissionGrant, func(f frame) frame { return f.withPayload("resource", "order:7*") })},
 	{Name: "deny nothing", Says: "a denial grants", Shows: []string{"permissions.deny"}, Mute: true,
-		stage: asked(arcp.PermissionDeny, func(f frame) frame {
+		newRewriter: asked(arcp.PermissionDeny, func(f frame) frame {
 			return f.with("type", arcp.PermissionGrant).with("payload", arcp.PermissionGrantPayload{Permission: "order.refund", Resource: "order:7*",
 				Operation: "refund", LeaseSeconds: 60})
 		})},
 	{Name: "keep the reason", Says: "a job is not told why it was denied", Shows: []string{"permissions.deny"},
-		stage: asked(arcp.PermissionDeny, func(f frame) frame { return f.withPayload("reason", "no") })},
+		newRewriter: asked(arcp.PermissionDeny, func(f frame) frame { return f.withPayload("reason", "no") })},
 	{Name: "grant what nobody answers", Says: "a permission that is not answered in time is granted", Shows: []string{"permissions.expires"},
-		stage: succeeds(arcp.CodePermissionDenied)},
+		newRewriter: succeeds(arcp.CodePermissionDenied)},
 	{Name: "deny what is another's", Says: "another principal's question is PERMISSION_DENIED", Shows: []string{"permissions.foreign", "questions.foreign", "approvals.system-foreign"},
-		stage: coded(arcp.CodeNotFound, arcp.CodePermissionDenied)},
+		newRewriter: coded(arcp.CodeNotFound, arcp.CodePermissionDenied)},
 	{Name: "take any answer to nothing", Says: "an answer to nothing is acknowledged", Shows: []string{"permissions.unknown", "questions.unknown", "questions.late", "permissions.late"},
-		stage: instead(arcp.CodeNotFound, arcp.Ack, struct{}{})},
+		newRewriter: instead(arcp.CodeNotFound, arcp.Ack, struct{}{})},
 	{Name: "extend by more", Says: "a permission is extended by an hour more than was asked", Shows: []string{"permissions.refresh"},
-		stage: every(arcp.LeaseExtended, func(f frame) frame { return f.later("expires_at", time.Hour) })},
+		newRewriter: every(arcp.LeaseExtended, func(f frame) frame { return f.later("expires_at", time.Hour) })},
 	{Name: "extend for anybody", Says: "any session has a permission extended", Shows: []string{"permissions.refresh-refused"},
-		stage: instead(arcp.CodePermissionDenied, arcp.Ack, struct{}{})},
+		newRewriter: instead(arcp.CodePermissionDenied, arcp.Ack, struct{}{})},
 	{Name: "keep what was revoked", Says: "lease.revoked of a client is ignored", Shows: []string{"permissions.revoke"}, Mute: true,
-		stage: func() rewriter {
+		newRewriter: func() rewriter {
 			return rewriter{out: func(f frame) []frame {
 				if f.Type == arcp.LeaseRevoked {
 					return nil
@@ -239,62 +239,62 @@ var permissionFaults = []Fault{
 			}}
 		}},
 	{Name: "take back in silence", Says: "a session is not told that it is not trusted more any longer", Shows: []string{"permissions.elevate-revoked"}, Mute: true,
-		stage: without(func(f frame) bool { return f.Type == arcp.LeaseRevoked && f.CorrelationID == "" })},
+		newRewriter: without(func(f frame) bool { return f.Type == arcp.LeaseRevoked && f.CorrelationID == "" })},
 	{Name: "deny what was revoked", Says: "a permission that was taken back is PERMISSION_DENIED", Shows: []string{"permissions.revoke", "permissions.revoked-use"},
-		stage: coded(arcp.CodeLeaseRevoked, arcp.CodePermissionDenied)},
+		newRewriter: coded(arcp.CodeLeaseRevoked, arcp.CodePermissionDenied)},
 	{Name: "hide grants from followers", Says: "followers do not see that a permission was granted", Shows: []string{"permissions.followed"},
-		stage: without(func(f frame) bool { return f.Type == arcp.LeaseGranted && f.Extensions != nil })},
+		newRewriter: without(func(f frame) bool { return f.Type == arcp.LeaseGranted && f.Extensions != nil })},
 	{Name: "refuse what is denied", Says: "an elevation that is denied is refused with nack", Shows: []string{"permissions.elevate-denied"},
-		stage: every(arcp.PermissionDeny, func(f frame) frame {
+		newRewriter: every(arcp.PermissionDeny, func(f frame) frame {
 			return f.with("type", arcp.Nack).with("payload", arcp.Errorf(arcp.CodePermissionDenied, "denied"))
 		})},
 	{Name: "believe who asks", Says: "who asks for an approval may give it", Shows: []string{"permissions.elevate", "approvals.system-self", "approvals.gate"},
-		stage: instead(arcp.CodePermissionDenied, arcp.Ack, struct{}{})},
+		newRewriter: instead(arcp.CodePermissionDenied, arcp.Ack, struct{}{})},
 }
 
 // questionFaults break the rules for questions to people.
 var questionFaults = []Fault{
 	{Name: "withdraw in silence", Says: "human.input.cancelled is not sent", Shows: []string{"questions.first-wins", "questions.expires", "approvals.system"}, Mute: true,
-		stage: without(isType(arcp.HumanInputCancelled))},
+		newRewriter: without(isType(arcp.HumanInputCancelled))},
 	{Name: "withdraw nothing", Says: "human.input.cancelled is correlated to the submit", Shows: []string{"questions.first-wins", "questions.cancelled"},
-		stage: every(arcp.HumanInputCancelled, func(f frame) frame { return f.with("correlation_id", nil) })},
+		newRewriter: every(arcp.HumanInputCancelled, func(f frame) frame { return f.with("correlation_id", nil) })},
 	{Name: "withdraw another question", Says: "human.input.cancelled is correlated to something else", Shows: []string{"questions.first-wins", "questions.cancelled"},
-		stage: every(arcp.HumanInputCancelled, func(f frame) frame { return f.with("correlation_id", arcp.NewMessageID()) })},
-	{Name: "withdraw from who has answered", Says: "who has answered is told that it was answered", Shows: []string{"questions.ask"}, stage: withdrawFromWinner},
+		newRewriter: every(arcp.HumanInputCancelled, func(f frame) frame { return f.with("correlation_id", arcp.NewMessageID()) })},
+	{Name: "withdraw from who has answered", Says: "who has answered is told that it was answered", Shows: []string{"questions.ask"}, newRewriter: withdrawFromWinner},
 	{Name: "withdraw late", Says: "a question is withdrawn after the end of its job", Shows: []string{"questions.cancelled", "interrupts.cancelled"},
-		stage: swap(isType(arcp.HumanInputCancelled), isType(arcp.JobCancelled), true)},
+		newRewriter: swap(isType(arcp.HumanInputCancelled), isType(arcp.JobCancelled), true)},
 	{Name: "expire as if cancelled", Says: "a question that expires is withdrawn as CANCELLED", Shows: []string{"questions.expires", "questions.choose-expires", "permissions.expires"},
-		stage: every(arcp.HumanInputCancelled, func(f frame) frame { return f.withPayload("code", arcp.CodeCancelled) })},
+		newRewriter: every(arcp.HumanInputCancelled, func(f frame) frame { return f.withPayload("code", arcp.CodeCancelled) })},
 	{Name: "fail with another code", Says: "the job of a question that expires is ABORTED", Shows: []string{"questions.expires", "questions.choose-expires"},
-		stage: every(arcp.JobFailed, func(f frame) frame { return f.withPayload("code", arcp.CodeAborted) })},
+		newRewriter: every(arcp.JobFailed, func(f frame) frame { return f.withPayload("code", arcp.CodeAborted) })},
 	{Name: "ask twice", Says: "a question comes twice", Shows: []string{"questions.ask", "questions.later"},
-		stage: func() rewriter {
+		newRewriter: func() rewriter {
 			return adding(func(f frame) (frame, bool) { return f, f.Type == arcp.HumanInputRequest })
 		}},
 	{Name: "ask twice in other words", Says: "a question comes twice, under two ids", Shows: []string{"questions.ask", "questions.resumed"},
-		stage: func() rewriter {
-			return adding(func(f frame) (frame, bool) { return f.again(), f.Type == arcp.HumanInputRequest })
+		newRewriter: func() rewriter {
+			return adding(func(f frame) (frame, bool) { return f.withNewID(), f.Type == arcp.HumanInputRequest })
 		}},
-	{Name: "ask anew", Says: "who comes later is asked with another message", Shows: []string{"questions.later", "questions.first-wins"}, stage: askAnew},
-	{Name: "ask only who is there", Says: "who comes later is not asked", Shows: []string{"questions.later"}, Mute: true, stage: askOnlyOwners},
+	{Name: "ask anew", Says: "who comes later is asked with another message", Shows: []string{"questions.later", "questions.first-wins"}, newRewriter: askAnew},
+	{Name: "ask only who is there", Says: "who comes later is not asked", Shows: []string{"questions.later"}, Mute: true, newRewriter: askOnlyOwners},
 	{Name: "ask who has no person", Says: "a session that did not negotiate human_input is asked", Shows: []string{"questions.negotiated", "questions.later", "interrupts.other-session"},
 		across: leak(func(with, _ arcp.SessionOpenPayload) bool { return !with.Capabilities.Has(arcp.FeatureHumanInput) })},
 	{Name: "ask another principal", Says: "another principal's sessions are asked", Shows: []string{"questions.foreign"},
 		across: leak(func(with, owner arcp.SessionOpenPayload) bool { return with.Auth.Token != owner.Auth.Token })},
-	{Name: "number what is hidden", Says: "a question that is not sent is counted", Shows: []string{"questions.negotiated"}, stage: countHidden},
+	{Name: "number what is hidden", Says: "a question that is not sent is counted", Shows: []string{"questions.negotiated"}, newRewriter: countHidden},
 	{Name: "take any value", Says: "an answer that does not fit is acknowledged", Shows: []string{"questions.schema", "questions.choose", "interrupts.wrong-answer"},
-		stage: instead(arcp.CodeInvalidArgument, arcp.Ack, struct{}{})},
+		newRewriter: instead(arcp.CodeInvalidArgument, arcp.Ack, struct{}{})},
 	{Name: "round answers", Says: "answers are read as floating point", Shows: []string{"questions.ask"},
-		stage: every(arcp.JobCompleted, frame.roundNumbers)},
-	{Name: "swallow answers", Says: "an answer is not acknowledged", Shows: []string{"questions.ask"}, Mute: true, stage: never(arcp.Ack)},
+		newRewriter: every(arcp.JobCompleted, frame.roundNumbers)},
+	{Name: "swallow answers", Says: "an answer is not acknowledged", Shows: []string{"questions.ask"}, Mute: true, newRewriter: never(arcp.Ack)},
 	{Name: "hide the expiry", Says: "a question does not say when it expires", Shows: []string{"questions.ask", "questions.blocked"},
-		stage: every(arcp.HumanInputRequest, func(f frame) frame { return f.withPayload("expires_at", nil) })},
+		newRewriter: every(arcp.HumanInputRequest, func(f frame) frame { return f.withPayload("expires_at", nil) })},
 	{Name: "default as an answer", Says: "a default was somebody's answer", Shows: []string{"questions.default"},
-		stage: replaced(`"responded_by":"default"`, `"responded_by":"somebody"`)},
+		newRewriter: replaced(`"responded_by":"default"`, `"responded_by":"somebody"`)},
 	{Name: "nobody in particular", Says: "a tool is not told who has answered", Shows: []string{"questions.responder"},
-		stage: replaced(`"responded_by":"conformance"`, `"responded_by":"somebody"`)},
+		newRewriter: replaced(`"responded_by":"conformance"`, `"responded_by":"somebody"`)},
 	{Name: "shuffle the options", Says: "options come in another order", Shows: []string{"questions.choose"},
-		stage: every(arcp.HumanChoiceRequest, func(f frame) frame {
+		newRewriter: every(arcp.HumanChoiceRequest, func(f frame) frame {
 			p, err := arcp.DecodePayload[arcp.HumanChoiceRequestPayload](&f.Envelope)
 			if err != nil {
 				return f
@@ -303,15 +303,15 @@ var questionFaults = []Fault{
 			return f.withPayload("options", p.Options)
 		})},
 	{Name: "wait as if running", Says: "a job that asks is listed as running", Shows: []string{"questions.blocked", "permissions.blocked", "interrupts.blocked", "questions.time"},
-		stage: replaced(`"status":"blocked"`, `"status":"running"`)},
+		newRewriter: replaced(`"status":"blocked"`, `"status":"running"`)},
 	{Name: "wait on its own time", Says: "the time of a job goes on while it asks", Shows: []string{"questions.time"},
-		stage: every(arcp.JobCompleted, func(f frame) frame {
+		newRewriter: every(arcp.JobCompleted, func(f frame) frame {
 			if !bytes.Contains(f.Payload, []byte(`"responded_by"`)) {
 				return f
 			}
 			return f.with("type", arcp.JobFailed).with("payload", arcp.Errorf(arcp.CodeTimeout, "too long"))
 		})},
-	{Name: "history asks too", Says: "a history has questions", Shows: []string{"questions.not-followed"}, stage: historyAsks},
+	{Name: "history asks too", Says: "a history has questions", Shows: []string{"questions.not-followed"}, newRewriter: historyAsks},
 }
 
 // withdrawFromWinner withdraws a question after its answer was acknowledged.
@@ -326,7 +326,7 @@ func withdrawFromWinner() rewriter {
 		if f.Type != arcp.Ack || !asked {
 			return f, false
 		}
-		return question.again().with("type", arcp.HumanInputCancelled).with("correlation_id", question.ID).
+		return question.withNewID().with("type", arcp.HumanInputCancelled).with("correlation_id", question.ID).
 			with("payload", arcp.HumanInputCancelledPayload{Code: arcp.CodeCancelled, Reason: "answered"}), true
 	})
 	s.out = func(f frame) []frame {
@@ -345,7 +345,7 @@ func askAnew() rewriter {
 		in: func(f frame) []frame {
 			if f.Type == arcp.HumanInputRequest && f.Extensions != nil {
 				id := f.ID
-				f = f.again()
+				f = f.withNewID()
 				original[f.ID] = id
 			}
 			return []frame{f}
@@ -425,7 +425,7 @@ func historyAsks() rewriter {
 		if f.Type != arcp.JobStarted || f.Extensions == nil {
 			return f, false
 		}
-		return f.again().with("type", arcp.PermissionRequest).with("correlation_id", nil).
+		return f.withNewID().with("type", arcp.PermissionRequest).with("correlation_id", nil).
 			with("payload", arcp.PermissionRequestPayload{Permission: "p", Resource: "r", Operation: "o"}), true
 	})
 }
@@ -433,44 +433,44 @@ func historyAsks() rewriter {
 // interruptFaults break the rules for interrupts.
 var interruptFaults = []Fault{
 	{Name: "interrupt anything", Says: "every interrupt is acknowledged", Shows: []string{"interrupts.not-interruptible", "interrupts.twice"},
-		stage: instead(arcp.CodeFailedPrecondition, arcp.Ack, struct{}{})},
+		newRewriter: instead(arcp.CodeFailedPrecondition, arcp.Ack, struct{}{})},
 	{Name: "interrupt for anybody", Says: "a session that may not is acknowledged", Shows: []string{"interrupts.strict"},
-		stage: instead(arcp.CodePermissionDenied, arcp.Ack, struct{}{})},
+		newRewriter: instead(arcp.CodePermissionDenied, arcp.Ack, struct{}{})},
 	{Name: "interrupt another's job", Says: "another principal's job is PERMISSION_DENIED", Shows: []string{"interrupts.foreign"},
-		stage: coded(arcp.CodeJobNotFound, arcp.CodePermissionDenied)},
+		newRewriter: coded(arcp.CodeJobNotFound, arcp.CodePermissionDenied)},
 	{Name: "interrupt sessions", Says: "sessions and streams can be interrupted", Shows: []string{"interrupts.other-targets"},
-		stage: instead(arcp.CodeUnimplemented, arcp.Ack, struct{}{})},
+		newRewriter: instead(arcp.CodeUnimplemented, arcp.Ack, struct{}{})},
 	{Name: "lose the guidance", Says: "the tool is not told the guidance", Shows: []string{"interrupts.continue"},
-		stage: replacedOut(`"guidance":"be quick"`, `"guidance":"take your time"`)},
+		newRewriter: replacedOut(`"guidance":"be quick"`, `"guidance":"take your time"`)},
 	{Name: "ask something else", Says: "the prompt of an interrupt is lost", Shows: []string{"interrupts.continue"},
-		stage: replacedOut(`"prompt":"what now?"`, `"prompt":"?"`)},
+		newRewriter: replacedOut(`"prompt":"what now?"`, `"prompt":"?"`)},
 	{Name: "go on regardless", Says: "the answer to an interrupt does not cancel", Shows: []string{"interrupts.cancel"}, Mute: true,
-		stage: replacedOut(`"action":"cancel"`, `"action":"continue"`)},
+		newRewriter: replacedOut(`"action":"cancel"`, `"action":"continue"`)},
 }
 
 // approvalFaults break the rules for the tools approval.….
 var approvalFaults = []Fault{
 	{Name: "resolve again", Says: "the last resolution stands", Shows: []string{"approvals.resolve-twice"},
-		stage: succeeds(arcp.CodeFailedPrecondition)},
+		newRewriter: succeeds(arcp.CodeFailedPrecondition)},
 	{Name: "resolve for others", Says: "any session resolves an approval", Shows: []string{"approvals.resolve-other"},
-		stage: replaced(`"status":"pending"`, `"status":"resolved"`)},
+		newRewriter: replaced(`"status":"pending"`, `"status":"resolved"`)},
 	{Name: "approve in the end", Says: "an approval that nobody gives is given", Shows: []string{"approvals.system-expires", "approvals.wait"},
-		stage: replaced(`"outcome":"TimedOut"`, `"outcome":"Approved"`)},
+		newRewriter: replaced(`"outcome":"TimedOut"`, `"outcome":"Approved"`)},
 	{Name: "approve denials", Says: "a denial approves", Shows: []string{"approvals.system-denied", "approvals.resolve-default", "approvals.quorum-denied"},
-		stage: replaced(`"outcome":"Denied"`, `"outcome":"Approved"`)},
+		newRewriter: replaced(`"outcome":"Denied"`, `"outcome":"Approved"`)},
 	{Name: "show approvals to everybody", Says: "another principal's approvals are there", Shows: []string{"approvals.foreign", "approvals.unknown"},
-		stage: succeeds(arcp.CodeNotFound)},
+		newRewriter: succeeds(arcp.CodeNotFound)},
 	{Name: "withdraw for anybody", Says: "any session withdraws an approval", Shows: []string{"approvals.cancel"},
-		stage: succeeds(arcp.CodePermissionDenied)},
+		newRewriter: succeeds(arcp.CodePermissionDenied)},
 	{Name: "vote twice", Says: "one principal's votes count as two", Shows: []string{"approvals.quorum"},
-		stage: instead(arcp.CodeFailedPrecondition, arcp.Ack, struct{}{})},
-	{Name: "the same page of approvals", Says: "a cursor of approval.list is ignored", Shows: []string{"approvals.list"}, stage: withoutArgument("approval.list", "cursor")},
-	{Name: "approvals of any status", Says: "the status asked of approval.list is ignored", Shows: []string{"approvals.list-status"}, stage: withoutArgument("approval.list", "status")},
-	{Name: "other options", Says: "an approval has the options approve and deny", Shows: []string{"approvals.request", "approvals.resolve"}, stage: withoutArgument("approval.request", "options")},
+		newRewriter: instead(arcp.CodeFailedPrecondition, arcp.Ack, struct{}{})},
+	{Name: "the same page of approvals", Says: "a cursor of approval.list is ignored", Shows: []string{"approvals.list"}, newRewriter: withoutArgument("approval.list", "cursor")},
+	{Name: "approvals of any status", Says: "the status asked of approval.list is ignored", Shows: []string{"approvals.list-status"}, newRewriter: withoutArgument("approval.list", "status")},
+	{Name: "other options", Says: "an approval has the options approve and deny", Shows: []string{"approvals.request", "approvals.resolve"}, newRewriter: withoutArgument("approval.request", "options")},
 	{Name: "approvals without details", Says: "who is asked is not told the details", Shows: []string{"approvals.system"},
-		stage: every(arcp.HumanChoiceRequest, func(f frame) frame { return f.withPayload("details", nil) })},
+		newRewriter: every(arcp.HumanChoiceRequest, func(f frame) frame { return f.withPayload("details", nil) })},
 	{Name: "call the runtime's own", Says: "a client can call approval.elevate", Shows: []string{"approvals.elevate-not-callable"},
-		stage: succeeds(arcp.CodePermissionDenied)},
+		newRewriter: succeeds(arcp.CodePermissionDenied)},
 }
 
 // withoutArgument makes a stage that takes an argument from the calls of a tool.

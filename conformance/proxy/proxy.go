@@ -21,8 +21,8 @@ type Fault struct {
 	Shows []string // checks of which at least one has to fail
 	Mute  bool     // shows itself by nothing coming, hence only when a check runs out of time
 
-	stage  func() rewriter        // state of one connection
-	across func() func() rewriter // or of all connections of a check
+	newRewriter func() rewriter        // state of one connection
+	across      func() func() rewriter // or of all connections of a check
 }
 
 // rewriter changes the frames of one connection. A nil function leaves its direction as it is.
@@ -31,7 +31,7 @@ type rewriter struct {
 	out func(f frame) []frame // from the client: the frames that the server gets instead
 	end func(err error) error // how the connection ends
 
-	late func() []frame // frames of a connection that has ended
+	afterEnd func() []frame // frames of a connection that has ended
 }
 
 // Wrap returns conn with the fault in it.
@@ -39,17 +39,17 @@ func Wrap(conn transport.Conn, f Fault) transport.Conn { return f.Begin()(conn) 
 
 // Begin returns a function that puts the fault into the connections of one check.
 func (f Fault) Begin() func(transport.Conn) transport.Conn {
-	begin := f.stage
+	begin := f.newRewriter
 	if f.across != nil {
 		begin = f.across()
 	}
-	return func(conn transport.Conn) transport.Conn { return &proxied{Conn: conn, stage: begin()} }
+	return func(conn transport.Conn) transport.Conn { return &proxied{Conn: conn, rewriter: begin()} }
 }
 
 type proxied struct {
 	transport.Conn
-	stage rewriter
-	ready []frame // for the client
+	rewriter rewriter
+	ready    []frame // for the client
 }
 
 // Read implements transport.Conn.
@@ -58,9 +58,9 @@ func (p *proxied) Read() ([]byte, error) {
 		text, err := p.Conn.Read()
 		switch {
 		case err == nil:
-			p.ready = apply(p.stage.in, parse(text))
-		case p.stage.late != nil:
-			p.ready = p.stage.late()
+			p.ready = apply(p.rewriter.in, parse(text))
+		case p.rewriter.afterEnd != nil:
+			p.ready = p.rewriter.afterEnd()
 		}
 		if err != nil && len(p.ready) == 0 {
 			return nil, p.ending(err)
@@ -72,15 +72,15 @@ func (p *proxied) Read() ([]byte, error) {
 }
 
 func (p *proxied) ending(err error) error {
-	if p.stage.end == nil {
+	if p.rewriter.end == nil {
 		return err
 	}
-	return p.stage.end(err)
+	return p.rewriter.end(err)
 }
 
 // Write implements transport.Conn.
 func (p *proxied) Write(text []byte) error {
-	for _, f := range apply(p.stage.out, parse(text)) {
+	for _, f := range apply(p.rewriter.out, parse(text)) {
 		if err := p.Conn.Write(f.text); err != nil {
 			return err
 		}
@@ -131,8 +131,8 @@ func (f frame) withPayload(name string, value any) frame {
 	return f.with("payload", json.RawMessage(encode(members)))
 }
 
-// again returns a copy with another id.
-func (f frame) again() frame { return f.with("id", arcp.NewMessageID()) }
+// withNewID returns a copy with another id.
+func (f frame) withNewID() frame { return f.with("id", arcp.NewMessageID()) }
 
 func set(members map[string]json.RawMessage, name string, value any) {
 	if value == nil {

@@ -39,7 +39,7 @@ func event(seq, id string) string {
 // through reads everything from a connection with the stage in it.
 func through(t *testing.T, make func() rewriter, plays ...string) []string {
 	t.Helper()
-	c := Wrap(&tape{plays: plays}, Fault{stage: make})
+	c := Wrap(&tape{plays: plays}, Fault{newRewriter: make})
 	var got []string
 	for {
 		frame, err := c.Read()
@@ -81,7 +81,7 @@ func TestStages(t *testing.T) {
 
 func TestCopiesReachTheServer(t *testing.T) {
 	inner := &tape{}
-	c := Wrap(inner, Fault{stage: performCopies})
+	c := Wrap(inner, Fault{newRewriter: performCopies})
 	for range 2 {
 		if err := c.Write([]byte(event("1", "same"))); err != nil {
 			t.Fatal(err)
@@ -114,7 +114,7 @@ func TestPendingFramesArrive(t *testing.T) {
 	a := event("1", "a")
 	later := []frame{parse([]byte(event("2", "b")))}
 	got := through(t, func() rewriter {
-		return rewriter{late: func() []frame {
+		return rewriter{afterEnd: func() []frame {
 			frames := later
 			later = nil
 			return frames

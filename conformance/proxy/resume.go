@@ -100,21 +100,21 @@ func (f frame) word(name string) string {
 // replayFaults break the rules for replayed events.
 var replayFaults = []Fault{
 	{Name: "replay first", Says: "events come before session.resumed", Shows: []string{"resume.replay", "resume.answer"},
-		stage: swap(isType(arcp.SessionResumed), frame.event, false)},
+		newRewriter: swap(isType(arcp.SessionResumed), frame.event, false)},
 	{Name: "replay with new ids", Says: "an event that comes again has another id", Shows: []string{"resume.replay", "resume.forwarded"},
-		stage: takenEvents(frame.again)},
+		newRewriter: takenEvents(frame.withNewID)},
 	{Name: "replay at a new time", Says: "an event that comes again has another time", Shows: []string{"resume.replay"},
-		stage: takenEvents(func(f frame) frame { return f.with("timestamp", "2026-01-02T03:04:05Z") })},
+		newRewriter: takenEvents(func(f frame) frame { return f.with("timestamp", "2026-01-02T03:04:05Z") })},
 	{Name: "replay other payloads", Says: "the payload of an event that comes again is encoded anew", Shows: []string{"resume.replay"},
-		stage: takenEvents(func(f frame) frame { return f.withPayload("replayed", true) })},
+		newRewriter: takenEvents(func(f frame) frame { return f.withPayload("replayed", true) })},
 	{Name: "replay without correlation", Says: "an event that comes again is correlated to nothing", Shows: []string{"resume.replay"},
-		stage: takenEvents(func(f frame) frame { return f.with("correlation_id", nil) })},
+		newRewriter: takenEvents(func(f frame) frame { return f.with("correlation_id", nil) })},
 	{Name: "replay without origin", Says: "a copy that comes again does not say where it is from", Shows: []string{"resume.forwarded"},
-		stage: takenEvents(func(f frame) frame { return f.with("extensions", nil) })},
+		newRewriter: takenEvents(func(f frame) frame { return f.with("extensions", nil) })},
 	{Name: "replay with another number", Says: "events that come again are counted anew", Shows: []string{"resume.replay", "resume.while-running"},
-		stage: takenEvents(func(f frame) frame { return f.with("event_seq", f.EventSeq+100) })},
+		newRewriter: takenEvents(func(f frame) frame { return f.with("event_seq", f.EventSeq+100) })},
 	{Name: "count connections", Says: "every connection counts from 1", Shows: []string{"resume.numbers"},
-		stage: func() rewriter {
+		newRewriter: func() rewriter {
 			first := uint64(0)
 			return rewriter{in: func(f frame) []frame {
 				if !f.event() {
@@ -127,9 +127,9 @@ var replayFaults = []Fault{
 			}}
 		}},
 	{Name: "lose an event at the seam", Says: "the first event after a resume is lost", Shows: []string{"resume.replay", "resume.while-running"},
-		stage: seam(func(f frame) []frame { return nil })},
+		newRewriter: seam(func(f frame) []frame { return nil })},
 	{Name: "hide the seam", Says: "the first event after a resume is lost and the rest renumbered", Shows: []string{"resume.while-running", "takeover.while-running"}, Mute: true,
-		stage: func() rewriter {
+		newRewriter: func() rewriter {
 			begun, lost := false, false
 			return rewriter{in: func(f frame) []frame {
 				begun = begun || f.Type == arcp.SessionResumed
@@ -144,11 +144,11 @@ var replayFaults = []Fault{
 			}}
 		}},
 	{Name: "repeat an event at the seam", Says: "the first event after a resume comes twice", Shows: []string{"resume.replay"},
-		stage: seam(func(f frame) []frame { return []frame{f, f} })},
+		newRewriter: seam(func(f frame) []frame { return []frame{f, f} })},
 	{Name: "replay everything", Says: "a resume begins with the first event", Shows: []string{"resume.replay", "resume.every-position"},
-		stage: asked(arcp.SessionResume, func(f frame) frame { return f.withPayload("last_event_seq", 0) })},
+		newRewriter: asked(arcp.SessionResume, func(f frame) frame { return f.withPayload("last_event_seq", 0) })},
 	{Name: "replay one too many", Says: "the event at the position comes too, under another's name", Shows: []string{"resume.replay"},
-		stage: func() rewriter {
+		newRewriter: func() rewriter {
 			var asked uint64
 			return rewriter{
 				out: func(f frame) []frame {
@@ -167,14 +167,14 @@ var replayFaults = []Fault{
 			}
 		}},
 	{Name: "no replay", Says: "what was not read is lost", Shows: []string{"resume.unread", "resume.while-away"}, Mute: true,
-		stage: taken(func(f frame) []frame {
+		newRewriter: taken(func(f frame) []frame {
 			if f.event() {
 				return nil
 			}
 			return []frame{f}
 		})},
 	{Name: "forget the features", Says: "a resumed session sees no checkpoints", Shows: []string{"resume.features"},
-		stage: func() rewriter {
+		newRewriter: func() rewriter {
 			begun, gone := false, uint64(0)
 			return rewriter{in: func(f frame) []frame {
 				begun = begun || f.Type == arcp.SessionResumed
@@ -208,32 +208,32 @@ func seam(edit func(f frame) []frame) func() rewriter {
 // resumeFaults break the rules for resuming a session.
 var resumeFaults = []Fault{
 	{Name: "echo another position", Says: "replayed_from is always 0", Shows: []string{"resume.answer"},
-		stage: every(arcp.SessionResumed, func(f frame) frame { return f.withPayload("replayed_from", 0) })},
+		newRewriter: every(arcp.SessionResumed, func(f frame) frame { return f.withPayload("replayed_from", 0) })},
 	{Name: "deny the replay", Says: "replayed is always false", Shows: []string{"resume.answer"},
-		stage: every(arcp.SessionResumed, func(f frame) frame { return f.withPayload("replayed", false) })},
+		newRewriter: every(arcp.SessionResumed, func(f frame) frame { return f.withPayload("replayed", false) })},
 	{Name: "resume a new session", Says: "session.resumed names another session", Shows: []string{"resume.answer"},
-		stage: every(arcp.SessionResumed, func(f frame) frame {
+		newRewriter: every(arcp.SessionResumed, func(f frame) frame {
 			return f.with("session_id", "sess_new").withPayload("session_id", "sess_new")
 		})},
 	{Name: "number session.resumed", Says: "the answer to a resume is numbered", Shows: []string{"resume.answer"},
-		stage: every(arcp.SessionResumed, func(f frame) frame { return f.with("event_seq", 1) })},
-	{Name: "keep the token", Says: "a resume gives the token that was used", Shows: []string{"resume.answer"}, stage: keepToken},
+		newRewriter: every(arcp.SessionResumed, func(f frame) frame { return f.with("event_seq", 1) })},
+	{Name: "keep the token", Says: "a resume gives the token that was used", Shows: []string{"resume.answer"}, newRewriter: keepToken},
 	{Name: "never retire a token", Says: "a token that was used is good again", Shows: []string{"resume.token-used"}, across: oldTokens},
 	{Name: "retire a token at once", Says: "a token is good for nothing although its successor was lost", Shows: []string{"resume.token-lost"}, across: onceOnly},
 	{Name: "take any token", Says: "a wrong token resumes the last session", Shows: []string{"resume.token-wrong"}, across: anyToken},
 	{Name: "refuse resumes as unauthenticated", Says: "a wrong token is UNAUTHENTICATED", Shows: []string{"resume.token-wrong", "resume.three-failures"},
-		stage: every(arcp.SessionRejected, func(f frame) frame { return f.withPayload("code", arcp.CodeUnauthenticated) })},
+		newRewriter: every(arcp.SessionRejected, func(f frame) frame { return f.withPayload("code", arcp.CodeUnauthenticated) })},
 	{Name: "hang up on the third failure with another code", Says: "three wrong tokens end with 1000", Shows: []string{"resume.three-failures"},
-		stage: ending(transport.CloseNormal)},
+		newRewriter: ending(transport.CloseNormal)},
 	{Name: "resume from the future", Says: "a position that was not reached counts as the last", Shows: []string{"resume.beyond"},
-		stage: asked(arcp.SessionResume, func(f frame) frame {
+		newRewriter: asked(arcp.SessionResume, func(f frame) frame {
 			if f.number("last_event_seq") > 3 {
 				f = f.withPayload("last_event_seq", 0)
 			}
 			return f
 		})},
 	{Name: "perform what came early", Says: "a ping before session.resumed is answered", Shows: []string{"resume.dropped-before"},
-		stage: func() rewriter {
+		newRewriter: func() rewriter {
 			var early []arcp.MessageID
 			return rewriter{
 				out: func(f frame) []frame {
@@ -246,56 +246,56 @@ var resumeFaults = []Fault{
 					if f.Type != arcp.SessionResumed || len(early) == 0 {
 						return []frame{f}
 					}
-					return []frame{f, f.again().with("type", arcp.Pong).with("payload", struct{}{}).with("correlation_id", early[0])}
+					return []frame{f, f.withNewID().with("type", arcp.Pong).with("payload", struct{}{}).with("correlation_id", early[0])}
 				},
 			}
 		}},
 	{Name: "open anew", Says: "session.open makes a new session whatever it names", Shows: []string{"resume.open-own", "takeover.open"},
-		stage: asked(arcp.SessionOpen, func(f frame) frame { return f.with("session_id", nil) })},
+		newRewriter: asked(arcp.SessionOpen, func(f frame) frame { return f.with("session_id", nil) })},
 	{Name: "open at the start", Says: "last_event_seq in session.open is ignored", Shows: []string{"resume.open-own"},
-		stage: asked(arcp.SessionOpen, func(f frame) frame {
+		newRewriter: asked(arcp.SessionOpen, func(f frame) frame {
 			if f.SessionID != "" {
 				f = f.withPayload("last_event_seq", 0)
 			}
 			return f
 		})},
 	{Name: "open and replay", Says: "without a position everything comes again", Shows: []string{"resume.open-goes-on", "resume.open-goes-on-acked", "takeover.open-goes-on"},
-		stage: asked(arcp.SessionOpen, func(f frame) frame {
+		newRewriter: asked(arcp.SessionOpen, func(f frame) frame {
 			if f.SessionID != "" && f.number("last_event_seq") == 0 {
 				f = f.withPayload("last_event_seq", 0)
 			}
 			return f
 		})},
 	{Name: "open from the future", Says: "session.open ignores a position that was not reached", Shows: []string{"resume.open-beyond"},
-		stage: asked(arcp.SessionOpen, func(f frame) frame { return f.withPayload("last_event_seq", nil) })},
+		newRewriter: asked(arcp.SessionOpen, func(f frame) frame { return f.withPayload("last_event_seq", nil) })},
 	{Name: "open what is asked for", Says: "session.open gives the session it names, whoever asks", Shows: []string{"resume.open-foreign", "resume.open-unknown"},
-		stage: giveNamed},
+		newRewriter: giveNamed},
 	{Name: "negotiate again", Says: "taking over with session.open negotiates anew", Shows: []string{"resume.open-features"},
-		stage: every(arcp.SessionAccepted, func(f frame) frame {
+		newRewriter: every(arcp.SessionAccepted, func(f frame) frame {
 			return f.withPayload("capabilities", struct{}{})
 		})},
 	{Name: "position at the message", Says: "resume repeats the message it names", Shows: []string{"resume.after-message"}, across: oneBefore},
 	{Name: "position nowhere", Says: "resume after an unknown message is accepted", Shows: []string{"resume.message-unknown"},
-		stage: instead(arcp.CodeDataLoss, arcp.Ack, struct{}{})},
+		newRewriter: instead(arcp.CodeDataLoss, arcp.Ack, struct{}{})},
 	{Name: "say not what is kept", Says: "DATA_LOSS has no details", Shows: []string{"resume.message-unknown", "feeds.since-unknown"},
-		stage: every(arcp.Nack, func(f frame) frame { return f.withPayload("details", nil) })},
-	{Name: "resume in silence", Says: "resume has no answer", Shows: []string{"resume.after-message"}, stage: never(arcp.Ack)},
+		newRewriter: every(arcp.Nack, func(f frame) frame { return f.withPayload("details", nil) })},
+	{Name: "resume in silence", Says: "resume has no answer", Shows: []string{"resume.after-message"}, newRewriter: never(arcp.Ack)},
 	{Name: "ignore checkpoints as positions", Says: "checkpoint_id in resume is ignored", Shows: []string{"resume.checkpoint", "resume.both"}, Mute: true,
-		stage: asked(arcp.Resume, func(f frame) frame { return f.withPayload("checkpoint_id", nil) })},
+		newRewriter: asked(arcp.Resume, func(f frame) frame { return f.withPayload("checkpoint_id", nil) })},
 	{Name: "change the position late", Says: "resume is accepted at any time", Shows: []string{"resume.too-late"},
-		stage: instead(arcp.CodeFailedPrecondition, arcp.Ack, struct{}{})},
+		newRewriter: instead(arcp.CodeFailedPrecondition, arcp.Ack, struct{}{})},
 	{Name: "close for good", Says: "session.close ends the session", Shows: []string{"resume.closed"},
-		stage: asked(arcp.SessionClose, func(f frame) frame { return f.withPayload("forget", true) })},
+		newRewriter: asked(arcp.SessionClose, func(f frame) frame { return f.withPayload("forget", true) })},
 	{Name: "forget nothing", Says: "forget in session.close is ignored", Shows: []string{"resume.forgotten"},
-		stage: asked(arcp.SessionClose, func(f frame) frame { return f.withPayload("forget", nil) })},
+		newRewriter: asked(arcp.SessionClose, func(f frame) frame { return f.withPayload("forget", nil) })},
 	{Name: "say nothing of the eviction", Says: "session.evicted is not sent", Shows: []string{"resume.evicted", "sessions.evict"},
-		stage: never(arcp.SessionEvicted)},
+		newRewriter: never(arcp.SessionEvicted)},
 	{Name: "supersede with another code", Says: "the older connection ends with 1000", Shows: []string{"takeover.superseded", "takeover.open", "takeover.while-running"},
-		stage: ending(transport.CloseNormal)},
+		newRewriter: ending(transport.CloseNormal)},
 	{Name: "serve everybody", Says: "every connection that shows the token gets an answer to its ping", Shows: []string{"takeover.race"},
-		stage: serveAll},
+		newRewriter: serveAll},
 	{Name: "unfollow on resume", Says: "a resumed session does not follow any more", Shows: []string{"resume.following"}, Mute: true,
-		stage: taken(func(f frame) []frame {
+		newRewriter: taken(func(f frame) []frame {
 			if f.event() {
 				return nil
 			}
@@ -441,13 +441,13 @@ func serveAll() rewriter {
 			}
 			return []frame{f}
 		},
-		late: func() []frame {
+		afterEnd: func() []frame {
 			if resumed.Type == "" || ping.Type == "" {
 				return nil
 			}
 			answered := ping.ID
 			ping = frame{}
-			return []frame{resumed.again().with("type", arcp.Pong).with("payload", struct{}{}).with("correlation_id", answered)}
+			return []frame{resumed.withNewID().with("type", arcp.Pong).with("payload", struct{}{}).with("correlation_id", answered)}
 		},
 	}
 }
@@ -462,5 +462,5 @@ func closedBy(err error, code transport.CloseCode) error {
 
 // wrapped is a subscribe.event like f that brings another envelope.
 func (f frame) wrapped(inner []byte) frame {
-	return f.again().withPayload("event", arcp.Raw(inner))
+	return f.withNewID().withPayload("event", arcp.Raw(inner))
 }

@@ -39,8 +39,8 @@ type Host interface {
 	// Verb returns a step of a connection that the language does not have, or nil.
 	Verb(name string) func(c Conn, args []Value) (Value, error)
 
-	// Late returns when steps stop waiting for what comes by itself.
-	Late() time.Time
+	// PollDeadline returns when steps stop waiting for what comes by itself.
+	PollDeadline() time.Time
 }
 
 // Failure says which rule a server breaks.
@@ -388,7 +388,7 @@ func (r *run) loop(st *step, s *scope) error {
 
 // until repeats a block until the condition holds, or reports what it found last.
 func (r *run) until(st *step, s *scope) error {
-	for late := r.host.Late(); ; {
+	for late := r.host.PollDeadline(); ; {
 		if err := r.block(st.body, s); err != nil {
 			if j, ok := errors.AsType[*jump](err); ok && j.verb == "break" {
 				return nil

@@ -55,7 +55,7 @@ func (h *fake) Func(string) func([]Value) (Value, error) { return nil }
 
 func (h *fake) Verb(string) func(Conn, []Value) (Value, error) { return nil }
 
-func (h *fake) Late() time.Time { return time.Time{} }
+func (h *fake) PollDeadline() time.Time { return time.Time{} }
 
 // server answers as a small runtime does.
 type server struct {

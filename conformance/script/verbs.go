@@ -82,7 +82,7 @@ func init() { // verbs refer to run, which refers to verbs
 		"superseded": {0, 0, 0, (*action).superseded},
 		"redial":     {0, 0, 0, func(a *action) (Value, error) { _, err := a.redial(); return nil, err }},
 		"resume":     {1, 1, 1, (*action).resume},
-		"cut":        {0, 0, 0, (*action).cut},
+		"cut":        {0, 0, 0, (*action).breakConnection},
 		"reopen":     {0, 2, 2, (*action).reopen},
 		"events":     {1, 1, 1, (*action).events},
 		"replays":    {2, 2, 2, (*action).replays},
@@ -323,7 +323,7 @@ func (a *action) resume() (Value, error) {
 	return f.Payload, err
 }
 
-func (a *action) cut() (Value, error) {
+func (a *action) breakConnection() (Value, error) {
 	a.conn.Drop()
 	a.args = []Value{text("last")}
 	return a.resume()

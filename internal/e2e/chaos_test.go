@@ -34,7 +34,7 @@ type victim struct {
 	program string
 	args    []string
 	env     []string
-	said    *os.File // its standard error
+	output  *os.File // its standard error
 
 	cmd *exec.Cmd // nil: it does not run
 }
@@ -43,7 +43,7 @@ type victim struct {
 func (v *victim) Start(context.Context) (string, error) {
 	cmd := exec.Command(v.program, v.args...)
 	cmd.Env = append(os.Environ(), v.env...)
-	cmd.Stderr = v.said
+	cmd.Stderr = v.output
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return "", err
@@ -106,7 +106,7 @@ func TestChaos(t *testing.T) {
 	if c.Time < 20*time.Second {
 		c.KillEvery = 2 * time.Second
 	}
-	v := &victim{program: binary(t), said: overheard(t), args: []string{"serve", "--demo", "--listen", freeAddr(t), "--admin", "", "--data", t.TempDir(),
+	v := &victim{program: binary(t), output: overheard(t), args: []string{"serve", "--demo", "--listen", freeAddr(t), "--admin", "", "--data", t.TempDir(),
 		"--replay-events", "0", "--replay-bytes", "0", "--log-level", "error"}}
 	for _, p := range chaosPrincipals {
 		v.args = append(v.args, "--token", p.Name+"="+p.Token)

@@ -67,7 +67,7 @@ func table(rows [][]string) string {
 	return b.String()
 }
 
-func mark[S ~string](s S) string {
+func code[S ~string](s S) string {
 	if s == "" {
 		return "–"
 	}
@@ -82,8 +82,8 @@ func messageTable() string {
 		if s.From&arcp.FromClient != 0 {
 			phase = s.Phase.String()
 		}
-		members := mark(strings.Join(s.Scope.Members(), "` `"))
-		rows = append(rows, []string{mark(s.Type), s.From.String(), phase, mark(s.Need), members, s.Delivery.String(), handled(s), mark(s.PayloadName()), s.Section})
+		members := code(strings.Join(s.Scope.Members(), "` `"))
+		rows = append(rows, []string{code(s.Type), s.From.String(), phase, code(s.Need), members, s.Delivery.String(), handled(s), code(s.PayloadName()), s.Section})
 	}
 	return table(rows)
 }
@@ -114,9 +114,9 @@ func codeTable() string {
 		}
 		sent := "itself"
 		if c.Canonical != "" {
-			sent = mark(c.Canonical)
+			sent = code(c.Canonical)
 		}
-		rows = append(rows, []string{mark(c.Code), retryable, sent, c.Use})
+		rows = append(rows, []string{code(c.Code), retryable, sent, c.Use})
 	}
 	return table(rows)
 }
@@ -124,10 +124,10 @@ func codeTable() string {
 func capabilityTable() string {
 	rows := [][]string{{"member", "type", "meaning"}}
 	for _, f := range arcp.Features {
-		rows = append(rows, []string{mark(f), "boolean", featureUse[f]})
+		rows = append(rows, []string{code(f), "boolean", featureUse[f]})
 	}
 	for _, m := range otherCapabilities {
-		rows = append(rows, []string{mark(m.name), m.kind, m.use})
+		rows = append(rows, []string{code(m.name), m.kind, m.use})
 	}
 	return table(rows)
 }
@@ -176,7 +176,7 @@ func jobStateTable() string {
 		if s.Terminal() {
 			ended = "yes"
 		}
-		rows = append(rows, []string{mark(s), ended, jobStateUse[s]})
+		rows = append(rows, []string{code(s), ended, jobStateUse[s]})
 	}
 	return table(rows)
 }

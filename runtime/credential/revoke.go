@@ -49,7 +49,7 @@ type task struct {
 	values []Secret // forgotten by the redactor after the revocation
 	due    time.Time
 	tries  int  // consecutive attempts without a stored outcome
-	again  bool // run's: enqueued again while busy
+	rerun  bool // run's: enqueued again while busy
 	busy   bool // run's: an attempt is running
 }
 
@@ -136,7 +136,7 @@ func (s *source) accept(t *task, known map[string]*task, q *queue) {
 		heap.Push(q, t)
 		return
 	case old.busy:
-		old.again = true
+		old.rerun = true
 	case t.due.Before(old.due):
 		old.due = t.due
 		heap.Init(q)
@@ -147,8 +147,8 @@ func (s *source) accept(t *task, known map[string]*task, q *queue) {
 // put requeues a task after an attempt, or finishes it if its due time is zero.
 func (s *source) put(t *task, known map[string]*task, q *queue) {
 	t.busy = false
-	if t.again {
-		t.again, t.due = false, time.Now()
+	if t.rerun {
+		t.rerun, t.due = false, time.Now()
 	}
 	if t.due.IsZero() {
 		delete(known, t.key)

@@ -446,8 +446,8 @@ func (v *Vault) scan(ctx context.Context) (list []revised, err error) {
 	return list, err
 }
 
-// Kept reports whether a store contains unrevoked credentials.
-func Kept(ctx context.Context, st store.Store) (found bool, err error) {
+// HasUnrevoked reports whether a store contains unrevoked credentials.
+func HasUnrevoked(ctx context.Context, st store.Store) (found bool, err error) {
 	err = st.Records(ctx, rows, "", func(store.Record) bool {
 		found = true
 		return false

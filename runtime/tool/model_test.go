@@ -69,8 +69,8 @@ func (m *model) set(source string, tools []*Tool) bool {
 	return true
 }
 
-// seen are the tools of a catalogue, in their order.
-func (m *model) seen(l *Overlay) (list []*Tool) {
+// visible are the tools of a catalogue, in their order.
+func (m *model) visible(l *Overlay) (list []*Tool) {
 	for _, t := range m.all() {
 		named := func(refs []string) bool { return slices.Contains(refs, t.Name) || slices.Contains(refs, t.Ref()) }
 		speaks := func(refs []string) bool {
@@ -230,7 +230,7 @@ func TestCatalogueFollowsTheModel(t *testing.T) {
 }
 
 func checkAgainstModel(rt *rapid.T, m *model, l *Overlay, s *Snapshot, rank int) {
-	list := m.seen(l)
+	list := m.visible(l)
 	for _, ref := range modelRefs() {
 		got, err := s.Resolve(ref)
 		want := m.resolve(list, ref)

@@ -427,7 +427,7 @@ func (t *approvalTools) submit(ctx context.Context, who *approval.Actor, row *ap
 		return none, err
 	}
 	r := newReply(who)
-	t.engine.Respond(engine.Respond{Job: row.Job, ID: row.ID, Who: *who, Answer: *a, Call: call, Value: r.value, Done: r.done})
+	t.engine.Respond(engine.Respond{Job: row.Job, ID: row.ID, Actor: *who, Answer: *a, Call: call, Value: r.value, Done: r.done})
 	v, refused := r.wait()
 	t.questions.AuditAnswer(who, row, a, refused)
 	if refused != nil {
@@ -439,8 +439,8 @@ func (t *approvalTools) submit(ctx context.Context, who *approval.Actor, row *ap
 // reply is the answer of a job's supervisor to a request about its question. The supervisor
 // answers also when the job or the runtime ends.
 type reply struct {
-	who *approval.Actor
-	c   chan result
+	actor *approval.Actor
+	c     chan result
 }
 
 type result struct {
@@ -454,12 +454,12 @@ func (r *reply) done(row approval.Row, err *arcp.Error) { r.c <- result{row, err
 
 func (r *reply) wait() (arcp.QuestionView, *arcp.Error) {
 	got := <-r.c
-	return viewFor(r.who, &got.row, ""), got.err
+	return viewFor(r.actor, &got.row, ""), got.err
 }
 
 // value returns the result of the call for its caller.
 func (r *reply) value(row approval.Row) arcp.Raw {
-	raw, err := arcp.Marshal(viewFor(r.who, &row, ""))
+	raw, err := arcp.Marshal(viewFor(r.actor, &row, ""))
 	if err != nil { // the row was decoded, or encoded for the store
 		panic("builtin: view of a question: " + err.Error())
 	}

@@ -69,7 +69,7 @@ func (t *jobTools) wait(ctx context.Context, who *Caller, in jobsWaitIn) (v arcp
 	timeout := waitTimer(in.TimeoutMS)
 	defer timeout.Stop()
 	select {
-	case <-t.engine.Over(in.JobID):
+	case <-t.engine.Done(in.JobID):
 	case <-timeout.C:
 	case <-ctx.Done():
 		return v, context.Cause(ctx)
@@ -86,7 +86,7 @@ func (t *jobTools) delete(ctx context.Context, who *Caller, in jobsDeleteIn) (jo
 		return jobDeleted{}, refused
 	}
 	select { // the state may be terminal before the job's last write is durable
-	case <-t.engine.Over(j.ID):
+	case <-t.engine.Done(j.ID):
 	case <-ctx.Done():
 		return jobDeleted{}, context.Cause(ctx)
 	}

@@ -58,10 +58,10 @@ type conn struct {
 
 // ending is the reason why the connection ends. While err and close are nil it is open.
 type ending struct {
-	err   error          // of the reader
-	close *machine.Close // by the runtime
-	half  *halfClose     // nil: the client has not ended sending
-	loop  sync.WaitGroup // done after the last turn
+	err       error          // of the reader
+	close     *machine.Close // by the runtime
+	halfClose *halfClose     // nil: the client has not ended sending
+	loop      sync.WaitGroup // done after the last turn
 }
 
 func newConn(srv *Server, tc transport.Conn) *conn {
@@ -113,10 +113,10 @@ func (c *conn) turn() bool {
 	c.lease.advance(now)
 	c.perform(now)
 	c.keepalive.advance(c, now)
-	unfinished := c.ending.half.unfinished(c)
+	unfinished := c.ending.halfClose.unfinished(c)
 	c.pump(now)
-	if c.ending.half != nil {
-		c.ending.half.advance(c, now, unfinished)
+	if c.ending.halfClose != nil {
+		c.ending.halfClose.advance(c, now, unfinished)
 	}
 	if c.ending.err != nil || c.ending.close != nil {
 		c.end()
@@ -161,7 +161,7 @@ func (c *conn) mayReceive() bool {
 // schedule sets the timer for the next turn that is due.
 func (c *conn) schedule() {
 	d := c.m.Deadline()
-	for _, t := range [...]time.Time{c.rates.paused, c.keepalive.due, c.subscriptions.due, c.ending.half.nextCheck()} {
+	for _, t := range [...]time.Time{c.rates.paused, c.keepalive.due, c.subscriptions.due, c.ending.halfClose.nextCheck()} {
 		if !t.IsZero() && (d.IsZero() || t.Before(d)) {
 			d = t
 		}
@@ -199,7 +199,7 @@ func (c *conn) handleMessages(now time.Time) {
 func (c *conn) receive(now time.Time, in inbound) {
 	switch {
 	case in.err != nil:
-		if c.ending.half = beginHalfClose(c.tc, now, in.err); c.ending.half == nil {
+		if c.ending.halfClose = beginHalfClose(c.tc, now, in.err); c.ending.halfClose == nil {
 			c.ending.err = in.err
 			break
 		}

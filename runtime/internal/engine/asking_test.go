@@ -268,8 +268,8 @@ func TestQuestionClosedBeforeItIsSent(t *testing.T) {
 		if got := string(f[1].Payload); got != `{"value":7}` {
 			t.Errorf("the job ends with %s", got)
 		}
-		if n := len(r.frames("sess_2")); n != 0 || len(d.settled) != 0 {
-			t.Errorf("%d frames to others; settled %v", n, d.settled)
+		if n := len(r.frames("sess_2")); n != 0 || len(d.closed) != 0 {
+			t.Errorf("%d frames to others; settled %v", n, d.closed)
 		}
 		if rows := r.asked()["a"]; len(rows) != 1 || rows[0].ResolvedBy != approval.ByDefault {
 			t.Errorf("%+v", rows)
@@ -291,7 +291,7 @@ func TestAnswerDuringTimeout(t *testing.T) {
 		q := d.one(t)
 		release := r.st.hold()
 		told := make(chan *arcp.Error, 1)
-		r.e.Respond(Respond{Job: q.Job, ID: q.ID, Who: person("sess_1"), Answer: approval.Answer{Value: arcp.Raw(`"A"`)}, Done: func(_ approval.Row, err *arcp.Error) { told <- err }})
+		r.e.Respond(Respond{Job: q.Job, ID: q.ID, Actor: person("sess_1"), Answer: approval.Answer{Value: arcp.Raw(`"A"`)}, Done: func(_ approval.Row, err *arcp.Error) { told <- err }})
 		time.Sleep(2 * time.Minute)
 		release()
 		if err := <-told; err != nil {

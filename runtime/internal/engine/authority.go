@@ -287,7 +287,7 @@ func (j toolJob) Extend(ctx context.Context, id arcp.LeaseID, more time.Duration
 			done <- nil
 		}
 	}}
-	if j.over() || !j.s.post(x) {
+	if j.attemptEnded() || !j.s.post(x) {
 		return time.Time{}, errEnded
 	}
 	if err := <-done; err != nil {
@@ -353,12 +353,12 @@ func (a *Respond) grant(s *supervisor, now time.Time, row *approval.Row) *arcp.E
 	if d <= 0 {
 		return arcp.Errorf(arcp.CodeInvalidArgument, "lease_seconds must be at least 1")
 	}
-	g, err := s.addGrant(permissionOf(granted), d, a.Who, "")
+	g, err := s.addGrant(permissionOf(granted), d, a.Actor, "")
 	if err != nil {
 		return err
 	}
 	row.Lease = g.ID
-	s.announce(now, arcp.LeaseGranted, grantedOf(&g), &store.Route{Reply: a.Who.Session, ReplyTo: a.Request})
+	s.announce(now, arcp.LeaseGranted, grantedOf(&g), &store.Route{Reply: a.Actor.Session, ReplyTo: a.Request})
 	return nil
 }
 

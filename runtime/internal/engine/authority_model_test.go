@@ -36,7 +36,7 @@ type move struct {
 	job    int
 	action action
 	pick   int // index of a question or lease, modulo their number
-	who    int
+	actor  int
 	say    int
 	many   int // at the same moment
 	d      time.Duration
@@ -95,15 +95,15 @@ func drawScript(t *rapid.T) (s script) {
 				d: ms("ask", 1_000, 60_000, 600_000)}
 		case "grant":
 			m.action = action{n: i, what: "permit", d: ms("ask", 60_000, 600_000, 3_600_000), async: true}
-			m.who, m.say, m.many = 1, 2, 1
+			m.actor, m.say, m.many = 1, 2, 1
 		case "stall":
 			m.action = action{n: i, what: "ask", d: ms("ask", 1_000, 60_000), async: true}
 			m.d = ms("for", 500, 6_000, 61_000)
 		case "late":
-			m.who, m.say, m.many = rapid.IntRange(0, 1).Draw(t, "who"), rapid.IntRange(0, 2).Draw(t, "say"), 1
+			m.actor, m.say, m.many = rapid.IntRange(0, 1).Draw(t, "who"), rapid.IntRange(0, 2).Draw(t, "say"), 1
 			m.d = ms("for", 500, 6_000, 61_000)
 		case "respond":
-			m.who, m.say = rapid.SampledFrom([]int{0, 1, 1, 2, 3, 4}).Draw(t, "who"), rapid.SampledFrom([]int{0, 1, 2, 0, 1, 2, 3, 4, 5}).Draw(t, "say")
+			m.actor, m.say = rapid.SampledFrom([]int{0, 1, 1, 2, 3, 4}).Draw(t, "who"), rapid.SampledFrom([]int{0, 1, 2, 0, 1, 2, 3, 4, 5}).Draw(t, "say")
 			m.many = rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "many")
 		case "sleep", "cancel":
 			m.d = ms("for", 1, 400, 1_000, 6_000, 6_000, 61_000, 700_000)
@@ -142,7 +142,7 @@ type world struct {
 	faults   []string
 	done     map[string]int    // number of answers by request to the engine
 	resolved map[string]string // questions reported as answered
-	seen     map[string]bool   // questions that were asked
+	observed map[string]bool   // questions that were asked
 	charged  map[string]bool   // costs that count, by this process
 	refused  map[string]bool
 	charges  map[string]bool // costs that fit into the budget
@@ -438,14 +438,14 @@ func (w *world) answered(what string) func() {
 
 // answers counts as an Answerer.
 type answers struct {
-	told func()
-	each func(arcp.Envelope)
+	answered func()
+	each     func(arcp.Envelope)
 }
 
 func (a answers) AnswerAfterEvents(x any) bool { return a.AnswerBeforeEvents(x) }
 
 func (a answers) AnswerBeforeEvents(x any) bool {
-	a.told()
+	a.answered()
 	if a.each != nil {
 		a.each(envelope(x))
 	}
@@ -502,7 +502,7 @@ func (w *world) respond(m move) {
 	q := pending[m.pick%len(pending)]
 	for i := range m.many {
 		told := w.answered("respond")
-		go w.e.Respond(Respond{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_r%d", w.calls)), Who: w.actor((m.who + i) % 5), Answer: pickAnswer(&q, (m.say+i)%6),
+		go w.e.Respond(Respond{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_r%d", w.calls)), Actor: w.actor((m.actor + i) % 5), Answer: pickAnswer(&q, (m.say+i)%6),
 			Done: func(row approval.Row, err *arcp.Error) {
 				told()
 				if err != nil {
@@ -562,7 +562,7 @@ func (w *world) step(m move) {
 		}
 		w.d.mu.Unlock()
 	case "interrupt":
-		w.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: answers{told: w.answered("interrupt")}}, &arcp.InterruptPayload{TargetID: string(l.id), Prompt: "stop"})
+		w.e.Interrupt(Requester{Request: "msg_i", Principal: "alice", Session: "sess_1", Answers: answers{answered: w.answered("interrupt")}}, &arcp.InterruptPayload{TargetID: string(l.id), Prompt: "stop"})
 	case "cancel":
 		w.e.Cancel(Requester{Request: "msg_c", Principal: "alice", Session: "sess_1",
 			Answers: answers{w.answered("cancel"), func(env arcp.Envelope) {
@@ -633,8 +633,8 @@ func (w *world) rewind(m move, l *life) {
 	}
 	told, env := w.answered("restore"), &arcp.Envelope{ID: arcp.MessageID(fmt.Sprintf("msg_s%d", w.calls)), JobID: l.id}
 	w.e.RestoreCheckpoint(Submit{Envelope: env, Session: "sess_1", Principal: "alice",
-		Answers: answers{told: func() {}}, // the job may just have ended: a new one is the answer then
-		Settled: told}, &arcp.CheckpointRestorePayload{CheckpointID: ids[m.pick%len(ids)]})
+		Answers: answers{answered: func() {}}, // the job may just have ended: a new one is the answer then
+		Decided: told}, &arcp.CheckpointRestorePayload{CheckpointID: ids[m.pick%len(ids)]})
 }
 
 // restartRuntime stops or crashes the engine, and starts another one on the durable state.
@@ -650,7 +650,7 @@ func (w *world) restartRuntime(crash bool) {
 	w.d.mu.Lock()
 	clear(w.d.pending)
 	clear(w.d.ids)
-	clear(w.d.settled)
+	clear(w.d.closed)
 	w.d.mu.Unlock()
 	w.locked(func() { clear(w.charged); w.broken = false })
 	w.restart(w.st.Stat().LiveJobs)
@@ -693,17 +693,17 @@ func (w *world) check(when string) {
 		}
 	}
 	for id := range w.d.pending {
-		w.seen[id] = true
+		w.observed[id] = true
 		if rows[id].Status != approval.Pending {
 			w.fault("%s: the desk has %s, which is %q", when, id, rows[id].Status)
 		}
 	}
-	for id := range w.seen {
+	for id := range w.observed {
 		if rows[id].ID == "" {
 			w.fault("%s: the question %s is lost", when, id)
 		}
 	}
-	for id, n := range w.d.settled {
+	for id, n := range w.d.closed {
 		if n != 1 || rows[id].Status == approval.Pending {
 			w.fault("%s: %s is settled %d times, and %s", when, id, n, rows[id].Status)
 		}
@@ -878,7 +878,7 @@ func TestAuthorityModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := drawScript(rt)
 		d := newQuestions(person("sess_1"), person("sess_2"))
-		w := &world{d: d, done: make(map[string]int), resolved: make(map[string]string), seen: make(map[string]bool),
+		w := &world{d: d, done: make(map[string]int), resolved: make(map[string]string), observed: make(map[string]bool),
 			charged: make(map[string]bool), refused: make(map[string]bool), charges: make(map[string]bool)}
 		bubble(t, func(c *Config) { c.Questions, c.PreemptExpired = d, s.preempt }, func(r *fixture) {
 			w.fixture = r

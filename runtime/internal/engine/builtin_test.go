@@ -96,7 +96,7 @@ func (r *fixture) count(ctx context.Context) {
 	if err != nil {
 		r.Error(err)
 	}
-	txn.From(ctx).Stage(txn.Change{Write: store.NewWrite().Put(store.Record{Key: "count", Rev: rec.Rev, Value: append(slices.Clone(rec.Value), '.')})})
+	txn.From(ctx).Add(txn.Change{Write: store.NewWrite().Put(store.Record{Key: "count", Rev: rec.Rev, Value: append(slices.Clone(rec.Value), '.')})})
 }
 
 func (r *fixture) counted() int {

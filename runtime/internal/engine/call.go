@@ -25,7 +25,7 @@ type Call struct {
 
 	txn     txn.Txn
 	claimed bool // the accept is durable by itself
-	over    bool // the call has ended, or there is no job: nothing more is written
+	ended   bool // the call has ended, or there is no job: nothing more is written
 }
 
 type callKey struct{}
@@ -44,14 +44,14 @@ var errAnswered = errors.New("the call is answered already")
 // Claim makes the accept of the call durable at once. A tool calls it before it waits for
 // others, or if its change is in another job's write. The tool must return an error of Claim.
 func (c *Call) Claim() error {
-	if c.claimed || c.over {
+	if c.claimed || c.ended {
 		return nil
 	}
 	w := c.accept()
 	made := make(chan bool, 1)
 	c.e.cfg.Log.Append(w, func(res *store.Result) { made <- submitter{c.e}.claimed(c.submit, c.s.run, res) })
 	c.claimed = <-made
-	if c.over = !c.claimed; c.over {
+	if c.ended = !c.claimed; c.ended {
 		return errAnswered
 	}
 	return nil
@@ -90,11 +90,11 @@ func (c *Call) conclusion(o *job.Outcome) *store.Write {
 
 // lost records that another job's write happened without the conclusion, because the session
 // of the call has ended.
-func (c *Call) lost() { c.over, c.s.outcome = true, nil }
+func (c *Call) lost() { c.ended, c.s.outcome = true, nil }
 
 // concluded records that the conclusion is durable. It is called on the committer's goroutine.
 func (c *Call) concluded() {
-	c.over = true
+	c.ended = true
 	if !c.claimed {
 		c.s.metrics.Submitted.Inc()
 	}
@@ -154,7 +154,7 @@ func (c *Call) run() {
 	c.began = time.Now()
 	for c.attempt(ctx) {
 	}
-	if c.over && c.s.outcome != nil {
+	if c.ended && c.s.outcome != nil {
 		c.s.finished(c.s.outcome, time.Now())
 	}
 }
@@ -166,7 +166,7 @@ func (c *Call) attempt(ctx context.Context) (again bool) {
 	value, err := c.s.tool.Run(ctx, c.s.job(), c.s.row.Arguments)
 	c.s.metrics.Called(callStatus(err), time.Since(began))
 	switch {
-	case c.over:
+	case c.ended:
 		c.txn.Settle(errAnswered)
 		return false
 	case err != nil && c.e.calls.ctx.Err() != nil: // the runtime stops: nothing is committed
@@ -194,7 +194,7 @@ func (c *Call) commit(ctx context.Context, o *job.Outcome) (again bool) {
 		err := txn.ErrorOf(res)
 		switch {
 		case result.Existing != "" || result.Err != nil && !errors.Is(result.Err, store.ErrTogether): // there is no such job
-			c.over, c.s.outcome = true, nil
+			c.ended, c.s.outcome = true, nil
 			c.txn.Settle(cmp.Or(err, errAnswered))
 			if !c.claimed {
 				submitter{c.e}.claimed(c.submit, c.s.run, result) // which answers
@@ -206,7 +206,7 @@ func (c *Call) commit(ctx context.Context, o *job.Outcome) (again bool) {
 		errs <- err
 	})
 	switch err := <-errs; {
-	case err == nil || c.over:
+	case err == nil || c.ended:
 		return false
 	default:
 		c.txn.Settle(err)

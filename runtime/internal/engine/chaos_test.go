@@ -132,7 +132,7 @@ func TestChaos(t *testing.T) {
 			case 1:
 				time.Sleep(time.Duration(c.rng.IntN(3000)) * time.Millisecond)
 			case 2:
-				c.again()
+				c.restartRandomly()
 			case 3, 4:
 				c.rewind()
 			default:
@@ -147,9 +147,9 @@ func TestChaos(t *testing.T) {
 	})
 }
 
-// restartRuntime stops the runtime, with more or less patience, or crashes it, and starts
+// restartRandomly stops the runtime, with more or less patience, or crashes it, and starts
 // it anew.
-func (c *chaos) again() {
+func (c *chaos) restartRandomly() {
 	c.Helper()
 	switch c.rng.IntN(3) {
 	case 0:

@@ -215,7 +215,7 @@ func (s childCaller) newChild(c *tool.Call, t *tool.Tool, namespace string) (*ru
 
 // commitChild commits the child with its job.accepted and its entry.
 func (s childCaller) commitChild(r *run, k *child, l *lease.Lease) error {
-	if s.lifecycle().over() {
+	if s.lifecycle().isFinal() {
 		return errEnded
 	}
 	r.mu.Lock()

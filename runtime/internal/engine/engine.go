@@ -179,7 +179,7 @@ func (e *Engine) LivingAncestor(ctx context.Context, j *store.Job) (arcp.JobID, 
 			return "", err
 		}
 		select {
-		case <-e.Over(id): // its end is told before it is released
+		case <-e.Done(id): // its end is told before it is released
 		case <-ctx.Done():
 			return "", context.Cause(ctx)
 		}
@@ -188,9 +188,9 @@ func (e *Engine) LivingAncestor(ctx context.Context, j *store.Job) (arcp.JobID, 
 	return "", nil
 }
 
-// Over returns a channel that is closed when a job has ended and nothing more is
+// Done returns a channel that is closed when a job has ended and nothing more is
 // written for it. The channel of a job that the engine does not know is closed.
-func (e *Engine) Over(id arcp.JobID) <-chan struct{} {
+func (e *Engine) Done(id arcp.JobID) <-chan struct{} {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	r := e.jobs.runs[id]

@@ -72,8 +72,8 @@ func (l lifecycle) open() bool { return l <= lifeEnding }
 // aborted reports whether a supervisor has to finish without an outcome.
 func (l lifecycle) aborted() bool { return l == lifeRefused || l == lifeStopped }
 
-// over reports whether no attempt follows and no child is created any more.
-func (l lifecycle) over() bool { return l == lifeEnding || l == lifeEnded || l == lifeRefused }
+// isFinal reports whether no attempt follows and no child is created any more.
+func (l lifecycle) isFinal() bool { return l == lifeEnding || l == lifeEnded || l == lifeRefused }
 
 // schedule is the state of a run in the queue of its tool. It is guarded by Engine.mu
 // and changes only by schedule.on.

@@ -15,7 +15,7 @@ func TestLifecycleTable(t *testing.T) {
 			if (from == lifeEnded || from == lifeRefused) && to != from {
 				t.Errorf("final state %d changes to %d with event %d", from, to, ev)
 			}
-			if from.over() && !to.over() {
+			if from.isFinal() && !to.isFinal() {
 				t.Errorf("a job that is over goes on: state %d, event %d: %d", from, ev, to)
 			}
 			if !from.open() && to.open() {
@@ -31,7 +31,7 @@ func TestLifecycleTable(t *testing.T) {
 				t.Errorf("event %d refuses a claim in state %d", ev, from)
 			}
 		}
-		if from.startable() && (from.over() || from.aborted()) {
+		if from.startable() && (from.isFinal() || from.aborted()) {
 			t.Errorf("state %d starts a supervisor", from)
 		}
 	}

@@ -23,8 +23,8 @@ type Questions interface {
 	// Asked is called for a question that is pending, and for each of its changes. request
 	// is the id of its event.
 	Asked(q approval.Row, request arcp.MessageID)
-	// Settled is called for a question that is not pending any more.
-	Settled(q approval.Row)
+	// Closed is called for a question that is not pending any more.
+	Closed(q approval.Row)
 }
 
 // noQuestions is used if no session can be asked: every question expires.
@@ -32,7 +32,7 @@ type noQuestions struct{}
 
 func (noQuestions) Audience(*approval.Row, time.Time) []arcp.SessionID { return nil }
 func (noQuestions) Asked(approval.Row, arcp.MessageID)                 {}
-func (noQuestions) Settled(approval.Row)                               {}
+func (noQuestions) Closed(approval.Row)                                {}
 
 // Bounds of the questions of a job.
 const (
@@ -226,7 +226,7 @@ func (j toolSide) ask(ctx context.Context, row approval.Row, wait time.Duration)
 		return row, refusal
 	}
 	a := &askQuestion{s: s, row: row, done: make(chan error, 1)}
-	if j.over() || !s.post(a) {
+	if j.attemptEnded() || !s.post(a) {
 		return row, errEnded
 	}
 	if err := <-a.done; err != nil { // it is always told
@@ -241,7 +241,7 @@ func (j toolSide) ask(ctx context.Context, row approval.Row, wait time.Duration)
 	if s.post(w) {
 		<-w.done
 	}
-	if w.late { // a client was told that its answer counts
+	if w.alreadyClosed { // a client was told that its answer counts
 		select {
 		case <-a.q.done:
 			return j.answered(a.q)
@@ -261,8 +261,8 @@ func (j toolSide) answered(q *question) (approval.Row, error) {
 	return row, nil
 }
 
-// over reports whether nothing more of the attempt is taken.
-func (j toolSide) over() bool {
+// attemptEnded reports whether nothing more of the attempt is taken.
+func (j toolSide) attemptEnded() bool {
 	j.s.mu.Lock()
 	defer j.s.mu.Unlock()
 	return j.s.events.closed
@@ -494,7 +494,7 @@ func (d *questionClosed) committed(s *supervisor, err error) {
 	}
 	close(d.q.done)
 	if d.q.request != "" { // it was asked
-		s.e.cfg.Questions.Settled(s.answerOf(d.q))
+		s.e.cfg.Questions.Closed(s.answerOf(d.q))
 	}
 }
 
@@ -502,10 +502,10 @@ func (d *questionClosed) rejected(*Engine, bool) {}
 
 // withdrawQuestion withdraws a question for which its attempt does not wait any more.
 type withdrawQuestion struct {
-	s    *supervisor
-	q    *question
-	late bool // it was closed otherwise
-	done chan struct{}
+	s             *supervisor
+	q             *question
+	alreadyClosed bool // it was closed otherwise
+	done          chan struct{}
 }
 
 func (w *withdrawQuestion) apply(s *supervisor, now time.Time) {
@@ -516,7 +516,7 @@ func (w *withdrawQuestion) apply(s *supervisor, now time.Time) {
 	if row := s.answerOf(w.q); row.Cancel(now.UTC(), "withdrawn") {
 		questioner{s}.closeQuestion(now, w.q, row)
 	} else {
-		w.late = true
+		w.alreadyClosed = true
 	}
 }
 

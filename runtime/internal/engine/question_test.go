@@ -32,11 +32,11 @@ type fakeQuestions struct {
 	people  []approval.Actor
 	pending map[string]approval.Row
 	ids     map[string]arcp.MessageID
-	settled map[string]int
+	closed  map[string]int
 }
 
 func newQuestions(people ...approval.Actor) *fakeQuestions {
-	return &fakeQuestions{people: people, pending: map[string]approval.Row{}, ids: map[string]arcp.MessageID{}, settled: map[string]int{}}
+	return &fakeQuestions{people: people, pending: map[string]approval.Row{}, ids: map[string]arcp.MessageID{}, closed: map[string]int{}}
 }
 
 func person(session string) approval.Actor {
@@ -58,11 +58,11 @@ func (d *fakeQuestions) Asked(q approval.Row, request arcp.MessageID) {
 	d.pending[q.ID], d.ids[q.ID] = q, request
 }
 
-func (d *fakeQuestions) Settled(q approval.Row) {
+func (d *fakeQuestions) Closed(q approval.Row) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.pending, q.ID)
-	d.settled[q.ID]++
+	d.closed[q.ID]++
 }
 
 // one returns the only question that is pending.
@@ -94,7 +94,7 @@ func inquiry(t *testing.T, test func(r *fixture, d *fakeQuestions)) {
 func (r *fixture) respond(q approval.Row, who approval.Actor, a approval.Answer) (row approval.Row, err *arcp.Error) {
 	done := make(chan struct{})
 	r.n++
-	r.e.Respond(Respond{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_%d", r.n)), Who: who, Answer: a,
+	r.e.Respond(Respond{Job: q.Job, ID: q.ID, Request: arcp.MessageID(fmt.Sprintf("msg_%d", r.n)), Actor: who, Answer: a,
 		Done: func(got approval.Row, e *arcp.Error) { row, err = got, e; close(done) }})
 	<-done
 	return row, err
@@ -133,7 +133,7 @@ func TestQuestionIsAnsweredOnce(t *testing.T) {
 		for i := range 8 {
 			wg.Go(func() {
 				done := make(chan *arcp.Error, 1)
-				r.e.Respond(Respond{Job: q.Job, ID: q.ID, Request: "msg_x", Who: person([]string{"sess_1", "sess_2"}[i%2]),
+				r.e.Respond(Respond{Job: q.Job, ID: q.ID, Request: "msg_x", Actor: person([]string{"sess_1", "sess_2"}[i%2]),
 					Answer: approval.Answer{Value: arcp.Raw("7")}, Done: func(_ approval.Row, e *arcp.Error) { done <- e }})
 				err := <-done
 				mu.Lock()
@@ -160,8 +160,8 @@ func TestQuestionIsAnsweredOnce(t *testing.T) {
 				cancelled++
 			}
 		}
-		if cancelled != 1 || d.settled[q.ID] != 1 {
-			t.Errorf("%q: %d told that somebody else was first; settled %d times", ends, cancelled, d.settled[q.ID])
+		if cancelled != 1 || d.closed[q.ID] != 1 {
+			t.Errorf("%q: %d told that somebody else was first; settled %d times", ends, cancelled, d.closed[q.ID])
 		}
 		r.idle("answered")
 	})

@@ -50,7 +50,7 @@ func (j toolSide) canLease() error {
 	switch {
 	case j.s.e.cfg.Resources == nil:
 		return errNoResources
-	case j.over():
+	case j.attemptEnded():
 		return errEnded
 	}
 	return nil

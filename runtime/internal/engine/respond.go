@@ -13,7 +13,7 @@ type Respond struct {
 	Job     arcp.JobID
 	ID      string // of the question
 	Request arcp.MessageID
-	Who     approval.Actor
+	Actor   approval.Actor
 	Answer  approval.Answer
 
 	// Done is called once, by any goroutine, with the question or with the reason why the
@@ -45,8 +45,8 @@ func (a *Respond) apply(s *supervisor, now time.Time) {
 	}
 	a.q = q
 	row := s.answerOf(q)
-	err := row.MayAnswer(&a.Who)
-	if err == nil && s.executes(&row, a.Who.Session) {
+	err := row.MayAnswer(&a.Actor)
+	if err == nil && s.executes(&row, a.Actor.Session) {
 		err = arcp.Errorf(arcp.CodePermissionDenied, "a worker of the job, or of one above it, cannot approve it")
 	}
 	if err != nil {
@@ -88,7 +88,7 @@ func errNoSuchQuestion(id string) *arcp.Error {
 // answer applies the answer to a row, and makes a grant.
 func (a *Respond) answer(s *supervisor, now time.Time, row *approval.Row) *arcp.Error {
 	answered := *row
-	if err := answered.Answer(now.UTC(), &a.Who, &a.Answer); err != nil {
+	if err := answered.Answer(now.UTC(), &a.Actor, &a.Answer); err != nil {
 		return err
 	}
 	if row.Kind == approval.Input {
@@ -189,8 +189,8 @@ func (e *Engine) Offer(job arcp.JobID, id string, who approval.Actor) {
 }
 
 type offerQuestion struct {
-	id  string
-	who approval.Actor
+	id    string
+	actor approval.Actor
 }
 
 func (o *offerQuestion) apply(s *supervisor, now time.Time) {
@@ -198,8 +198,8 @@ func (o *offerQuestion) apply(s *supervisor, now time.Time) {
 	if q == nil || q.event != nil || q.row.JSeq == 0 {
 		return
 	}
-	if row := s.answerOf(q); row.Wants(&o.who, now) && !s.executes(&row, o.who.Session) {
-		questioner{s}.deliverQuestion(q, row, []arcp.SessionID{o.who.Session})
+	if row := s.answerOf(q); row.Wants(&o.actor, now) && !s.executes(&row, o.actor.Session) {
+		questioner{s}.deliverQuestion(q, row, []arcp.SessionID{o.actor.Session})
 	}
 }
 

@@ -114,13 +114,13 @@ func (t *jobTimers) stop() {
 // seen, whatever the machine's clock is set to.
 type authority struct {
 	lease.Authority
-	seen   time.Time // when the process first saw the job
-	spent  bool      // the budget has changed and is not saved
-	lapsed bool      // an operation was refused because the job's lease has ended
+	loadedAt time.Time // when the process first saw the job
+	spent    bool      // the budget has changed and is not saved
+	lapsed   bool      // an operation was refused because the job's lease has ended
 }
 
 // now returns the time by which leases end.
-func (a *authority) now() time.Time { return a.seen.Add(time.Since(a.seen)) }
+func (a *authority) now() time.Time { return a.loadedAt.Add(time.Since(a.loadedAt)) }
 
 // wallTime converts a moment of now to the clock of timers; zero stays zero.
 func (a *authority) wallTime(t time.Time) time.Time {
@@ -176,7 +176,7 @@ func (i *interrupts) signal() {
 
 func newRun(e *Engine, t *tool.Tool) *run {
 	return &run{e: e, definition: definition{tool: t, metrics: e.cfg.Metrics.Tool(t.Name)}, attempt: 1, state: arcp.StateAccepted,
-		auth: authority{seen: time.Now()}, wakec: make(chan struct{}, 1), committedc: make(chan error, 1)}
+		auth: authority{loadedAt: time.Now()}, wakec: make(chan struct{}, 1), committedc: make(chan error, 1)}
 }
 
 // builtin reports whether the tool is one of the runtime's own. No limit counts the job,
@@ -417,7 +417,7 @@ func (r *run) setGauge(to arcp.JobState) {
 func (r *run) arm(next, end time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.life.over() || r.life == lifeStopped {
+	if r.life.isFinal() || r.life == lifeStopped {
 		return
 	}
 	if !next.IsZero() {

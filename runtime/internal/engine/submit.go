@@ -28,7 +28,7 @@ type Submit struct {
 	Trust     string       // of the principal
 	Roles     []string     // of the principal; nil: not known
 	Recheck   bool         // the session may have sent the same submit on an earlier connection
-	Settled   func()       // if set, called once by any goroutine when it is decided whether there is a job; it must not block
+	Decided   func()       // if set, called once by any goroutine when it is decided whether there is a job; it must not block
 
 	// Existing, if set, is called with the job that a submit without a session repeats: no
 	// session can be answered. It must not block.

@@ -134,7 +134,7 @@ func (e *Engine) Refuse(submit *Submit, t arcp.Type, err *arcp.Error) {
 
 // decided tells the connection that the submit is decided.
 func (s *Submit) decided() {
-	if s.Settled != nil {
-		s.Settled()
+	if s.Decided != nil {
+		s.Decided()
 	}
 }

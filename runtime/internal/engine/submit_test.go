@@ -184,8 +184,8 @@ func TestSubmitAnswersInOrder(t *testing.T) {
 	})
 }
 
-// Settled is called once for each submit, with any outcome.
-func TestSubmitSettled(t *testing.T) {
+// Decided is called once for each submit, with any outcome.
+func TestSubmitIsDecidedOnce(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.tool("t", nil, echo)
 		r.tool("inline", func(c *tool.Capability) { c.Source = tool.SourceBuiltin }, echo)
@@ -193,7 +193,7 @@ func TestSubmitSettled(t *testing.T) {
 		var mu sync.Mutex
 		send := func(q *request) {
 			id := q.env.ID
-			q.Settled = func() { mu.Lock(); settled[id]++; mu.Unlock() }
+			q.Decided = func() { mu.Lock(); settled[id]++; mu.Unlock() }
 			r.send(q)
 		}
 		send(r.request("sess_1", "t", "{}"))

@@ -124,12 +124,12 @@ func (s *supervisor) postpone(c command) bool {
 
 // turnInput is the input since the last turn.
 type turnInput struct {
-	commands     []command
-	manual, beat bool
-	returned     bool
-	lapsed       bool
-	pause        bool
-	accepted     bool // the claim is durable
+	commands          []command
+	manual, heartbeat bool
+	returned          bool
+	lapsed            bool
+	pause             bool
+	accepted          bool // the claim is durable
 }
 
 // takeInput takes the input of a turn. ok is false when there is no job, or the runtime
@@ -140,7 +140,7 @@ func (s *supervisor) takeInput() (in turnInput, ok bool) {
 	if s.life.aborted() {
 		return in, false // close rejects the commands
 	}
-	in = turnInput{commands: s.commands.list, manual: s.beats.manual, beat: s.beats.received, returned: s.call.returned && !s.events.closed,
+	in = turnInput{commands: s.commands.list, manual: s.beats.manual, heartbeat: s.beats.received, returned: s.call.returned && !s.events.closed,
 		lapsed: s.auth.lapsed, pause: s.events.pausing(), accepted: s.life == lifeAccepted}
 	s.commands.list, s.beats, s.call.returned = nil, heartbeats{}, false
 	return in, true
@@ -151,7 +151,7 @@ func (s *supervisor) handle(now time.Time, in *turnInput) bool {
 	if in.manual {
 		s.m.Manual(now)
 	}
-	if in.beat {
+	if in.heartbeat {
 		s.m.Heartbeat(now)
 	}
 	if in.pause {
@@ -168,7 +168,7 @@ func (s *supervisor) handle(now time.Time, in *turnInput) bool {
 	for _, c := range in.commands {
 		c.apply(s, now)
 	}
-	return in.manual || in.beat || in.pause || in.returned || in.lapsed || len(in.commands) > 0
+	return in.manual || in.heartbeat || in.pause || in.returned || in.lapsed || len(in.commands) > 0
 }
 
 // handleReturn passes the tool's result to the machine.
@@ -189,23 +189,23 @@ func (s *supervisor) advance(now time.Time, changed bool) {
 	if changed {
 		s.due = s.m.Deadline()
 	}
-	if reached(s.due, now) {
+	if hasPassed(s.due, now) {
 		s.m.Advance(now)
 		if err := s.m.Silence(); err != nil {
 			s.loseAttempt(now, err)
 		}
 		s.due = s.m.Deadline()
 	}
-	if reached(s.questions.due(), now) {
+	if hasPassed(s.questions.due(), now) {
 		questioner{s}.expireQuestions(now)
 	}
-	if reached(s.leaseDeadline(), s.auth.now()) {
+	if hasPassed(s.leaseDeadline(), s.auth.now()) {
 		s.endExpired(now)
 	}
-	if reached(s.nextGrantEnd(), s.auth.now()) {
+	if hasPassed(s.nextGrantEnd(), s.auth.now()) {
 		s.sweepGrants()
 	}
-	if s.exit != exitRetry && reached(s.limit.End(), now) {
+	if s.exit != exitRetry && hasPassed(s.limit.End(), now) {
 		s.failAttempt(now, arcp.Errorf(arcp.CodeDeadlineExceeded, "%s ran longer than its limit of %s", s.tool.Name, s.tool.Limits.Timeout))
 	}
 }
@@ -530,8 +530,8 @@ func (r *run) finished(o *job.Outcome, now time.Time) {
 	}
 }
 
-// reached reports whether a deadline, if there is one, has passed.
-func reached(deadline, now time.Time) bool { return !deadline.IsZero() && !now.Before(deadline) }
+// hasPassed reports whether a deadline, if there is one, has passed.
+func hasPassed(deadline, now time.Time) bool { return !deadline.IsZero() && !now.Before(deadline) }
 
 // earliest returns the first of the times that are not zero; zero: all are.
 func earliest(times ...time.Time) (first time.Time) {

@@ -11,8 +11,8 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// again closes the log and starts one on the same store, as a restart does.
-func (r *fixture) again(opts Options) {
+// restart closes the log and starts one on the same store, as a restart does.
+func (r *fixture) restart(opts Options) {
 	r.Helper()
 	r.Log.Close()
 	r.Log = New(r.st, opts)
@@ -65,7 +65,7 @@ func TestBacklogOverRestarts(t *testing.T) {
 	r.session("sess_1")
 	r.job("job_1", "sess_1")
 	for range 10 {
-		r.again(opts)
+		r.restart(opts)
 		for range 20 {
 			r.do(logs("job_1", strings.Repeat("x", 1000)))
 		}
@@ -85,7 +85,7 @@ func TestTrimDuringMeasure(t *testing.T) {
 	for range 2 * measureEvents / 100 {
 		r.do(logs("job_1", strings.Split(strings.Repeat("x ", 99), " ")...))
 	}
-	r.again(r.trimming(limit))
+	r.restart(r.trimming(limit))
 	r.do(logs("job_1", "last"))
 	before := r.unfreed("sess_1", 0)
 	if more, err := r.Measure(context.Background(), fromTheStart); !more || err != nil {
@@ -114,7 +114,7 @@ func TestMeasureInTraffic(t *testing.T) {
 		for n := 0; n < history; n += 512 {
 			r.do(logs("job_1", make([]string, min(512, history-n))...))
 		}
-		r.again(r.trimming(limit))
+		r.restart(r.trimming(limit))
 		started := uint64(rnd.IntN(history))
 		released, last := started, uint64(history)
 		for more, step := true, 0; more; step++ {
@@ -174,7 +174,7 @@ func TestMeasureSkipsFailedSessions(t *testing.T) {
 	older := 0
 	opts := r.trimming(limit)
 	opts.OnOlder = func() { older++ }
-	r.again(opts)
+	r.restart(opts)
 	for i := range 3 {
 		r.do(logs(arcp.JobID(fmt.Sprintf("job_%d", i)), "more"))
 	}

@@ -182,7 +182,7 @@ func (h *Host) join(ctx context.Context, name string, d *decision, w *store.Writ
 		return false
 	}
 	e := d.event
-	t.Stage(txn.Change{Write: w, Order: &h.order, Fill: func() error { return fill(name, &e, w) }, Done: func(err error) {
+	t.Add(txn.Change{Write: w, Order: &h.order, Fill: func() error { return fill(name, &e, w) }, Done: func(err error) {
 		if err == nil {
 			h.happen(name, e, withLocked)
 		} else if d.space != nil {

@@ -30,17 +30,17 @@ type modelAgent struct {
 type mirror struct {
 	sub    *Subscription
 	agents map[string]Agent
-	seen   int
+	states int
 }
 
 func (m *mirror) catchUp(t *rapid.T, h *Host, upTo int) {
-	for m.seen < upTo {
+	for m.states < upTo {
 		events, skipped, err := m.sub.Next(t.Context())
 		if err != nil || skipped > 0 {
 			t.Fatalf("Next: %d skipped, %v", skipped, err)
 		}
 		for _, e := range events {
-			m.seen++
+			m.states++
 			if e.Kind == AgentUnregistered {
 				delete(m.agents, e.AgentID)
 				continue
@@ -67,7 +67,7 @@ func TestOwnershipModel(t *testing.T) {
 			if err != nil {
 				rt.Fatal(err)
 			}
-			w := &mirror{sub: sub, agents: map[string]Agent{}, seen: m.events}
+			w := &mirror{sub: sub, agents: map[string]Agent{}, states: m.events}
 			for _, a := range snap.Agents {
 				w.agents[a.ID] = a
 			}

@@ -106,7 +106,7 @@ func (h *Host) EmitIn(ctx context.Context, principal string, e Event) {
 	}
 	w := new(store.Write)
 	if t := txn.From(ctx); t != nil {
-		t.Stage(txn.Change{Write: w, Order: &h.order, Fill: func() error { return fill(principal, &e, w) }, Done: func(err error) {
+		t.Add(txn.Change{Write: w, Order: &h.order, Fill: func() error { return fill(principal, &e, w) }, Done: func(err error) {
 			if err == nil {
 				h.happen(principal, e, nil)
 			}

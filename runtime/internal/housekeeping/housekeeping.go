@@ -158,7 +158,7 @@ func (j *Janitor) sessions(ctx context.Context, now time.Time) (more bool, err e
 		case err != nil:
 			return false, err
 		case !until.IsZero():
-			e.Keep(until)
+			e.KeepUntil(until)
 		case j.opts.Sessions.EndDetached(e.Session, e.Since, func(err error) { ended <- err }):
 			j.opts.Metrics.Evictions.WithLabelValues("expired").Inc()
 			n++

@@ -220,7 +220,7 @@ type savedCounter struct {
 	Currency string      `json:"currency"`
 	Cap      arcp.Number `json:"cap"`
 	Left     arcp.Number `json:"left"`
-	Told     arcp.Number `json:"told"`
+	Reported arcp.Number `json:"told"`
 }
 
 // Save encodes the budget for RestoreBudget, exactly.
@@ -253,7 +253,7 @@ func RestoreBudget(raw arcp.Raw) (*Budget, error) {
 		for _, f := range []struct {
 			to   *apd.Decimal
 			text arcp.Number
-		}{{&c.cap.value, s.Cap}, {&c.left, s.Left}, {&c.announced, s.Told}} {
+		}{{&c.cap.value, s.Cap}, {&c.left, s.Left}, {&c.announced, s.Reported}} {
 			d, _, err := apd.NewFromString(string(f.text))
 			if err != nil {
 				return nil, fmt.Errorf("budget of %s: %w", s.Currency, err)

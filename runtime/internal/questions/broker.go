@@ -150,10 +150,10 @@ func (b *Broker) asked(q approval.Row, request arcp.MessageID) (first bool) {
 	return first
 }
 
-// Settled removes a question that is no longer pending, and shows its end to the subscribers
+// Closed removes a question that is no longer pending, and shows its end to the subscribers
 // of the host.
-func (b *Broker) Settled(q approval.Row) {
-	b.settled(q)
+func (b *Broker) Closed(q approval.Row) {
+	b.remove(q)
 	b.show(context.Background(), eventOf(&q), &q)
 }
 
@@ -165,8 +165,8 @@ func eventOf(q *approval.Row) string {
 	return host.ApprovalResolved
 }
 
-// settled removes a question.
-func (b *Broker) settled(q approval.Row) {
+// remove removes a question.
+func (b *Broker) remove(q approval.Row) {
 	b.mu.Lock()
 	if a := b.pending[q.ID]; a != nil {
 		delete(b.pending, q.ID)

@@ -96,7 +96,7 @@ func (b *Broker) ChangeOwned(ctx context.Context, who *approval.Actor, id string
 		}
 		return b.commit(ctx, row, q, func() {
 			if q.Status != approval.Pending {
-				b.settled(q)
+				b.remove(q)
 			}
 		})
 	})

@@ -20,12 +20,12 @@ var errCrash = errors.New("the process has died")
 type disk struct {
 	store.Store
 
-	mu     sync.Mutex
-	before func()             // run once, before the next commit
-	dies   int                // at which commit from now on; 0: none
-	late   bool               // it dies after that commit, not before
-	wrote  func(store.Record) // called for every written record
-	writes int                //
+	mu      sync.Mutex
+	before  func()             // run once, before the next commit
+	dies    int                // at which commit from now on; 0: none
+	delayed bool               // it dies after that commit, not before
+	wrote   func(store.Record) // called for every written record
+	writes  int                //
 }
 
 func (d *disk) Commit(_ context.Context, w *store.Write, done func(error)) error {
@@ -48,7 +48,7 @@ func (d *disk) commit(w *store.Write) error {
 	if d.dies > 0 {
 		d.dies--
 	}
-	if dies && !d.late {
+	if dies && !d.delayed {
 		return errCrash
 	}
 	results := make([]store.Result, 1)
@@ -75,15 +75,15 @@ var begin = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 // fixture is a book on a store in memory.
 type fixture struct {
 	*testing.T
-	disk    *disk
-	book    *Store
-	now     time.Time
-	events  []string
-	entries map[string]int // as counted, by kind and status
-	leases  map[State]int
-	lost    int // changes that the registry could not show
-	dead    map[arcp.SessionID]bool
-	mu      sync.Mutex
+	disk     *disk
+	registry *Store
+	now      time.Time
+	events   []string
+	entries  map[string]int // as counted, by kind and status
+	leases   map[State]int
+	lost     int // changes that the registry could not show
+	dead     map[arcp.SessionID]bool
+	mu       sync.Mutex
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -103,7 +103,7 @@ func (r *fixture) boot() {
 		defer r.mu.Unlock()
 		f()
 	}
-	r.book = NewStore(Options{Log: r.disk, Store: r.disk, Retention: time.Hour, Lives: func(id arcp.SessionID) bool { return !r.dead[id] },
+	r.registry = NewStore(Options{Log: r.disk, Store: r.disk, Retention: time.Hour, Lives: func(id arcp.SessionID) bool { return !r.dead[id] },
 		Entries:        func(kind string, s Status, more int) { locked(func() { r.entries[kind+" "+string(s)] += more }) },
 		Leases:         func(s State, more int) { locked(func() { r.leases[s] += more }) },
 		RegistryFailed: func() { locked(func() { r.lost++ }) },
@@ -118,7 +118,7 @@ func (r *fixture) boot() {
 				r.events = append(r.events, strings.TrimPrefix(event, "resource."))
 			})
 		}})
-	if err := r.book.Load(context.Background()); err != nil {
+	if err := r.registry.Load(context.Background()); err != nil {
 		r.Fatal(err)
 	}
 }
@@ -152,7 +152,7 @@ func (r *fixture) register(e Entry) Entry {
 		e.Session = "sess_a"
 	}
 	e.Principal = "alice"
-	got, err := r.book.Register(r.Context(), r.now, e)
+	got, err := r.registry.Register(r.Context(), r.now, e)
 	r.no(err)
 	return got
 }
@@ -165,14 +165,14 @@ func sandbox(id string, seconds int64) LeaseRequest {
 
 func (r *fixture) take(h Holder, a LeaseRequest) Lease {
 	r.Helper()
-	l, err := r.book.Acquire(r.Context(), r.now, h, a)
+	l, err := r.registry.Acquire(r.Context(), r.now, h, a)
 	r.no(err)
 	return l
 }
 
 func (r *fixture) lease(l Lease) Lease {
 	r.Helper()
-	got, err := r.book.Lease(r.Context(), l.Principal, l.ID)
+	got, err := r.registry.Lease(r.Context(), l.Principal, l.ID)
 	r.no(err)
 	return got
 }

@@ -22,9 +22,9 @@ import (
 // first sets doing and at.
 type world struct {
 	*rapid.T
-	disk *disk
-	book *Store
-	now  time.Time
+	disk     *disk
+	registry *Store
+	now      time.Time
 
 	doing   string
 	at      time.Time
@@ -38,8 +38,8 @@ type world struct {
 var principals = []string{"alice", "bob"}
 
 func (w *world) boot() {
-	w.book = NewStore(Options{Log: w.disk, Store: w.disk, Retention: time.Hour})
-	if err := w.book.Load(context.Background()); err != nil {
+	w.registry = NewStore(Options{Log: w.disk, Store: w.disk, Retention: time.Hour})
+	if err := w.registry.Load(context.Background()); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -132,7 +132,7 @@ func (w *world) take() {
 	h := Holder{Principal: rapid.SampledFrom(principals).Draw(w.T, "who"), Session: "sess_a"}
 	a := sandbox(rapid.SampledFrom([]string{"x", "y", "z"}).Draw(w.T, "thing"), rapid.SampledFrom([]int64{0, 1, 60, 4000}).Draw(w.T, "seconds"))
 	w.do("take", w.clock(), func(ctx context.Context) error {
-		_, err := w.book.Acquire(ctx, w.at, h, a)
+		_, err := w.registry.Acquire(ctx, w.at, h, a)
 		return err
 	})
 }
@@ -140,7 +140,7 @@ func (w *world) take() {
 func (w *world) touch() {
 	if l, ok := w.any(); ok {
 		w.do("touch", w.clock(), func(ctx context.Context) error {
-			_, err := w.book.Touch(ctx, w.at, l.Principal, l.ID)
+			_, err := w.registry.Touch(ctx, w.at, l.Principal, l.ID)
 			return err
 		})
 	}
@@ -149,7 +149,7 @@ func (w *world) touch() {
 func (w *world) release() {
 	if l, ok := w.any(); ok {
 		w.do("release", w.clock(), func(ctx context.Context) error {
-			_, err := w.book.Release(ctx, w.at, l.Principal, l.ID)
+			_, err := w.registry.Release(ctx, w.at, l.Principal, l.ID)
 			return err
 		})
 	}
@@ -158,7 +158,7 @@ func (w *world) release() {
 // scan claims due leases, or extends them as named.
 func (w *world) scan() {
 	at, named := w.clock(), rapid.IntRange(0, 4).Draw(w.T, "named") == 0
-	due, _, err := w.book.due(context.Background(), at, "", 2)
+	due, _, err := w.registry.due(context.Background(), at, "", 2)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -168,12 +168,12 @@ func (w *world) scan() {
 			w.do("extend", at, func(ctx context.Context) error {
 				w.named = true
 				defer func() { w.named = false }()
-				return w.book.extend(ctx, at, r)
+				return w.registry.extend(ctx, at, r)
 			})
 			continue
 		}
 		w.do("claim", w.clock(), func(ctx context.Context) error { // it has taken its time, or the clock was set
-			claim, ok, err := w.book.claim(ctx, w.at, r)
+			claim, ok, err := w.registry.claim(ctx, w.at, r)
 			if ok {
 				w.claims = append(w.claims, claim)
 			}
@@ -196,7 +196,7 @@ func (w *world) conclude() {
 	}
 	w.do("conclude", w.clock(), func(ctx context.Context) error {
 		w.claim = &claim.Value
-		_, err := w.book.conclude(ctx, w.at, claim, failure)
+		_, err := w.registry.conclude(ctx, w.at, claim, failure)
 		return err
 	})
 }
@@ -218,7 +218,7 @@ func (w *world) another() {
 
 // crash has the process die at one of the next commits.
 func (w *world) crash() {
-	w.disk.dies, w.disk.late = rapid.IntRange(1, 3).Draw(w.T, "commit"), rapid.Bool().Draw(w.T, "late")
+	w.disk.dies, w.disk.delayed = rapid.IntRange(1, 3).Draw(w.T, "commit"), rapid.Bool().Draw(w.T, "late")
 	w.step()
 	w.disk.dies, w.disk.before = 0, nil
 	w.boot() // the cleaners of the dead process still conclude, as those of another process would
@@ -261,15 +261,15 @@ func (w *world) check() {
 	if !slices.Equal(got, want) {
 		w.Fatalf("stored is\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if !maps.Equal(w.book.leaseTable.quota.n, perPrincipal) {
-		w.Fatalf("counted are %v, want %v", w.book.leaseTable.quota.n, perPrincipal)
+	if !maps.Equal(w.registry.leaseTable.quota.n, perPrincipal) {
+		w.Fatalf("counted are %v, want %v", w.registry.leaseTable.quota.n, perPrincipal)
 	}
 }
 
 // finish waits long enough: nothing that is due is forgotten.
 func (w *world) finish() {
 	w.now = w.now.Add(2 * cleanupBackoff.Max)
-	s := &Scanner{Store: w.book, Handlers: handlers(w.T, func(context.Context, Lease, int) error { return nil }), Now: func() time.Time { return w.now }}
+	s := &Scanner{Store: w.registry, Handlers: handlers(w.T, func(context.Context, Lease, int) error { return nil }), Now: func() time.Time { return w.now }}
 	w.disk.wrote = nil
 	for range len(w.last) + 1 {
 		rep, err := s.Scan(context.Background(), Request{})
@@ -278,7 +278,7 @@ func (w *world) finish() {
 		}
 	}
 	for id := range w.last {
-		l, err := w.book.Lease(context.Background(), w.last[id].Principal, id)
+		l, err := w.registry.Lease(context.Background(), w.last[id].Principal, id)
 		if err != nil || l.State != Gone {
 			w.Fatalf("a lease that is over was forgotten: %+v, %v", l, err)
 		}

@@ -14,7 +14,7 @@ import (
 
 // scanner cleans up with a function, by the fixture's time.
 func (r *fixture) scanner(f HandlerFunc) *Scanner {
-	return &Scanner{Store: r.book, Handlers: handlers(r, f), Now: func() time.Time { return r.now }}
+	return &Scanner{Store: r.registry, Handlers: handlers(r, f), Now: func() time.Time { return r.now }}
 }
 
 func (r *fixture) scan(s *Scanner, q Request) Report {
@@ -38,7 +38,7 @@ func TestEndedLeaseIsCleanedUpOnce(t *testing.T) {
 	rep := r.scan(s, Request{})
 	r.want("what lasts for no time is over", rep.Claimed == 1 && rep.Released == 1 && rep.Failed == 0 && rep.Skipped == 0, "%+v", rep)
 	r.want("it is released", r.lease(at).State == Gone && r.lease(later).State == Held, "%+v", r.lease(at))
-	e, err := r.book.Entry(t.Context(), "sess_a", string(at.ID))
+	e, err := r.registry.Entry(t.Context(), "sess_a", string(at.ID))
 	r.want("and shown so", err == nil && e.Status == Released, "%+v, %v", e, err)
 	r.after(time.Minute)
 	r.scan(s, Request{})
@@ -61,9 +61,9 @@ func TestFailedCleanUpIsRetried(t *testing.T) {
 		r.want("for all of it", r.scan(s, Request{}).Claimed == 0, "attempt %d", attempt)
 		r.after(time.Second)
 	}
-	e, err := r.book.Entry(t.Context(), "sess_a", string(l.ID))
+	e, err := r.registry.Entry(t.Context(), "sess_a", string(l.ID))
 	r.want("the registry shows it", err == nil && e.Status == Failed, "%+v, %v", e, err)
-	_, err = r.book.Touch(t.Context(), r.now, "alice", l.ID)
+	_, err = r.registry.Touch(t.Context(), r.now, "alice", l.ID)
 	r.wantCode("it cannot be touched", err, arcp.CodeFailedPrecondition)
 	again := r.take(alice, sandbox("x", 60))
 	r.want("but taken again", again.ID == l.ID && again.State == Held && again.CleanupAttempts == 0 && again.LastError == "", "%+v", again)
@@ -91,19 +91,19 @@ func TestStaleCleaner(t *testing.T) {
 	l := r.take(alice, sandbox("x", 0))
 	claim := func() *leaseRow {
 		t.Helper()
-		due, _, err := r.book.due(t.Context(), r.now, "", 10)
+		due, _, err := r.registry.due(t.Context(), r.now, "", 10)
 		r.no(err)
 		if len(due) != 1 {
 			return nil
 		}
-		c, ok, err := r.book.claim(t.Context(), r.now, &due[0])
+		c, ok, err := r.registry.claim(t.Context(), r.now, &due[0])
 		r.want("it is claimed", ok && err == nil, "%v, %v", ok, err)
 		return c
 	}
 	first := claim()
-	_, err := r.book.Touch(t.Context(), r.now, "alice", l.ID)
+	_, err := r.registry.Touch(t.Context(), r.now, "alice", l.ID)
 	r.wantCode("there is no way back", err, arcp.CodeFailedPrecondition)
-	_, err = r.book.Acquire(t.Context(), r.now, alice, sandbox("x", 60))
+	_, err = r.registry.Acquire(t.Context(), r.now, alice, sandbox("x", 60))
 	r.wantCode("not by taking it again either", err, arcp.CodeFailedPrecondition)
 	r.after(StaleClaim - time.Second)
 	r.want("it has its time", claim() == nil, "it was claimed")
@@ -112,12 +112,12 @@ func TestStaleCleaner(t *testing.T) {
 	second := claim()
 	r.want("then another one's turn has come", second != nil && second.Value.CleanupAttempts == 2, "%+v", second)
 	for _, failure := range []error{nil, errors.New("late")} {
-		ok, err := r.book.conclude(t.Context(), r.now, first, failure)
+		ok, err := r.registry.conclude(t.Context(), r.now, first, failure)
 		r.want("the first has lost", !ok && err == nil, "%v, %v", ok, err)
 	}
-	ok, err := r.book.conclude(t.Context(), r.now, second, nil)
+	ok, err := r.registry.conclude(t.Context(), r.now, second, nil)
 	r.want("the second counts", ok && err == nil && r.lease(l).State == Gone, "%v, %v", ok, err)
-	ok, err = r.book.conclude(t.Context(), r.now, second, nil)
+	ok, err = r.registry.conclude(t.Context(), r.now, second, nil)
 	r.want("once", !ok && err == nil, "%v, %v", ok, err)
 }
 
@@ -126,7 +126,7 @@ func TestReleaseDuringCleanUp(t *testing.T) {
 	r := newFixture(t)
 	l := r.take(alice, sandbox("x", 0))
 	rep := r.scan(r.scanner(func(ctx context.Context, l Lease, _ int) error {
-		_, err := r.book.Release(ctx, r.now, "alice", l.ID)
+		_, err := r.registry.Release(ctx, r.now, "alice", l.ID)
 		return errors.Join(err, errors.New("it is gone already"))
 	}), Request{})
 	got := r.lease(l)
@@ -176,9 +176,9 @@ func TestNamedLeaseIsNotCleanedUpAgain(t *testing.T) {
 	r.want("and has still failed", got.State == CleanupFailed && got.CleanupAttempts == 1 && got.LastError == "no" && got.ExpiresAt.Equal(r.now.Add(extendLeast)), "%+v", got)
 	named = false
 	r.after(extendLeast)
-	read, err := r.book.read(t.Context(), l.Principal, l.ID)
+	read, err := r.registry.read(t.Context(), l.Principal, l.ID)
 	r.no(err)
-	claim, ok, err := r.book.claim(t.Context(), r.now, &read)
+	claim, ok, err := r.registry.claim(t.Context(), r.now, &read)
 	r.want("nobody names it any more", err == nil && ok && claim.Value.CleanupAttempts == 2, "%+v, %v", claim, err)
 	named = true
 	r.after(StaleClaim)

@@ -22,18 +22,18 @@ func TestRegisterIsAnUpsert(t *testing.T) {
 	r.want("all is replaced", second.Kind == "vm" && second.DisplayName == "" && string(second.Metadata) == "{}" && second.Status == Failed, "%+v", second)
 	r.want("but for when it was made", second.CreatedAt.Equal(first.CreatedAt) && second.UpdatedAt.Equal(r.now), "%+v", second)
 
-	_, err := r.book.UpdateStatus(r.Context(), r.now, "sess_a", "box", Released)
+	_, err := r.registry.UpdateStatus(r.Context(), r.now, "sess_a", "box", Released)
 	r.no(err)
 	revived := r.register(Entry{ResourceID: "box", Kind: "vm"})
 	r.want("what is released is revived", revived.Status == Active && revived.CreatedAt.Equal(first.CreatedAt), "%+v", revived)
 
-	removed, err := r.book.Deregister(r.Context(), "sess_a", "box")
+	removed, err := r.registry.Deregister(r.Context(), "sess_a", "box")
 	r.want("there was one", removed && err == nil, "%v, %v", removed, err)
-	removed, err = r.book.Deregister(r.Context(), "sess_a", "box")
+	removed, err = r.registry.Deregister(r.Context(), "sess_a", "box")
 	r.want("and is no more", !removed && err == nil, "%v, %v", removed, err)
-	_, err = r.book.UpdateStatus(r.Context(), r.now, "sess_a", "box", Active)
+	_, err = r.registry.UpdateStatus(r.Context(), r.now, "sess_a", "box", Active)
 	r.wantCode("so it has no status", err, arcp.CodeNotFound)
-	_, err = r.book.Entry(r.Context(), "sess_a", "box")
+	_, err = r.registry.Entry(r.Context(), "sess_a", "box")
 	r.wantCode("and cannot be read", err, arcp.CodeNotFound)
 	want := []string{"registered box", "updated box", "released box", "updated box", "deregistered box"}
 	r.want("all of it is told", slices.Equal(r.events, want), "%v, want %v", r.events, want)
@@ -58,12 +58,12 @@ func TestInvalidEntries(t *testing.T) {
 		"not UTF-8":          {ResourceID: "\xff", Kind: "k"},
 	} {
 		e.Session, e.Principal = "sess_a", "alice"
-		_, err := r.book.Register(t.Context(), r.now, e)
+		_, err := r.registry.Register(t.Context(), r.now, e)
 		r.wantCode(why, err, arcp.CodeInvalidArgument)
 	}
-	_, err := r.book.UpdateStatus(t.Context(), r.now, "sess_a", "a", "paused")
+	_, err := r.registry.UpdateStatus(t.Context(), r.now, "sess_a", "a", "paused")
 	r.wantCode("an unknown status", err, arcp.CodeInvalidArgument)
-	_, err = r.book.Register(t.Context(), r.now, Entry{ResourceID: "a", Kind: "k", Principal: "alice"})
+	_, err = r.registry.Register(t.Context(), r.now, Entry{ResourceID: "a", Kind: "k", Principal: "alice"})
 	r.wantCode("no session", err, arcp.CodeFailedPrecondition)
 	r.register(Entry{ResourceID: strings.Repeat("i", 256), Kind: strings.Repeat("k", 64), Metadata: arcp.Raw(`{"a":"` + long[:16<<10-8] + `"}`)})
 }
@@ -78,12 +78,12 @@ func TestUnknownStatusIsTolerated(t *testing.T) {
 	err = r.disk.commit(store.NewWrite().Put(rec))
 	r.no(err)
 	r.boot()
-	e, err := r.book.Entry(t.Context(), "sess_a", "box")
+	e, err := r.registry.Entry(t.Context(), "sess_a", "box")
 	r.want("it is read", err == nil && e.Status == "hibernating", "%+v, %v", e, err)
 	listed := 0
-	err = r.book.Entries(t.Context(), "sess_a", "", "", nil, func(*Entry) bool { listed++; return true })
+	err = r.registry.Entries(t.Context(), "sess_a", "", "", nil, func(*Entry) bool { listed++; return true })
 	r.want("and listed", err == nil && listed == 1, "%d, %v", listed, err)
-	_, err = r.book.UpdateStatus(t.Context(), r.now, "sess_a", "box", Completed)
+	_, err = r.registry.UpdateStatus(t.Context(), r.now, "sess_a", "box", Completed)
 	r.no(err)
 	r.want("and counted", r.entries["sandbox completed"] == 1 && r.entries["sandbox hibernating"] == 0, "%v", r.entries)
 }
@@ -102,7 +102,7 @@ func TestEntriesAreListedNewestFirst(t *testing.T) {
 		var after *EntryPosition
 		for {
 			n := 0
-			r.no(r.book.Entries(t.Context(), "sess_a", kind, status, after, func(e *Entry) bool {
+			r.no(r.registry.Entries(t.Context(), "sess_a", kind, status, after, func(e *Entry) bool {
 				if n == limit {
 					return false
 				}
@@ -130,13 +130,13 @@ func TestEntriesOfASessionAreBounded(t *testing.T) {
 		r.register(Entry{ResourceID: fmt.Sprint(i), Kind: "k"})
 	}
 	one := Entry{ResourceID: "one", Kind: "k", Session: "sess_a", Principal: "alice"}
-	_, err := r.book.Register(t.Context(), r.now, one)
+	_, err := r.registry.Register(t.Context(), r.now, one)
 	r.wantCode("one too many", err, arcp.CodeResourceExhausted)
 	r.register(Entry{ResourceID: "7", Kind: "again"})
 	r.boot()
-	_, err = r.book.Register(t.Context(), r.now, one)
+	_, err = r.registry.Register(t.Context(), r.now, one)
 	r.wantCode("also after a restart", err, arcp.CodeResourceExhausted)
-	_, err = r.book.Deregister(t.Context(), "sess_a", "7")
+	_, err = r.registry.Deregister(t.Context(), "sess_a", "7")
 	r.no(err)
 	r.register(one)
 	l := r.take(alice, sandbox("x", 60))
@@ -156,7 +156,7 @@ func TestSweep(t *testing.T) {
 	from, steps := "", 0
 	for {
 		before := len(r.keys(entryPrefix))
-		next, err := r.book.Sweep(t.Context(), from, 4)
+		next, err := r.registry.Sweep(t.Context(), from, 4)
 		r.no(err)
 		r.want("a step is bounded", before-len(r.keys(entryPrefix)) <= 16, "%d were removed", before-len(r.keys(entryPrefix)))
 		if steps++; next == "" {
@@ -169,7 +169,7 @@ func TestSweep(t *testing.T) {
 	r.want("only the living one's are left", len(left) == 10 && strings.HasPrefix(left[0], sessionPrefix("sess_b")), "%v", left)
 	r.want("they are counted", r.entries["k active"] == 10, "%v", r.entries)
 	r.want("the lease stays", r.lease(l).State == Held, "%+v", r.lease(l))
-	r.no(func() error { _, err := r.book.Release(t.Context(), r.now, "alice", l.ID); return err }())
+	r.no(func() error { _, err := r.registry.Release(t.Context(), r.now, "alice", l.ID); return err }())
 	r.want("and is shown no more", r.lost == 0 && len(r.keys(entryPrefix)) == 10, "%d, %v", r.lost, r.keys(entryPrefix))
 }
 
@@ -177,25 +177,25 @@ func TestRegistryShowsLease(t *testing.T) {
 	r := newFixture(t)
 	a := sandbox("x", 60)
 	l := r.take(alice, a)
-	e, err := r.book.Entry(t.Context(), "sess_a", string(l.ID))
+	e, err := r.registry.Entry(t.Context(), "sess_a", string(l.ID))
 	r.no(err)
 	r.want("it is registered", e.Kind == "sandbox" && e.DisplayName == "x" && e.Status == Active && e.Principal == "alice", "%+v", e)
 	a.DisplayName, a.Metadata = "my box", arcp.Raw(`{"n":1}`)
 	r.after(time.Minute)
 	again := r.take(alice, a)
 	r.want("the same identity refreshes", again.ID == l.ID && again.ExpiresAt.Equal(r.now.Add(time.Minute)) && again.CreatedAt.Equal(l.CreatedAt), "%+v", again)
-	e, err = r.book.Entry(t.Context(), "sess_a", string(l.ID))
+	e, err = r.registry.Entry(t.Context(), "sess_a", string(l.ID))
 	r.want("and is shown so", err == nil && e.DisplayName == "my box" && string(e.Metadata) == `{"n":1}`, "%+v, %v", e, err)
 
 	r.take(Holder{Principal: "alice", Session: "sess_b"}, a)
-	old, err := r.book.Entry(t.Context(), "sess_a", string(l.ID))
+	old, err := r.registry.Entry(t.Context(), "sess_a", string(l.ID))
 	r.no(err)
-	moved, err := r.book.Entry(t.Context(), "sess_b", string(l.ID))
+	moved, err := r.registry.Entry(t.Context(), "sess_b", string(l.ID))
 	r.no(err)
 	r.want("another session takes it over", old.Status == Released && moved.Status == Active, "%+v, %+v", old, moved)
-	released, err := r.book.Release(t.Context(), r.now, "alice", l.ID)
+	released, err := r.registry.Release(t.Context(), r.now, "alice", l.ID)
 	r.want("its owner lets it go", err == nil && released.State == Gone, "%+v, %v", released, err)
-	moved, err = r.book.Entry(t.Context(), "sess_b", string(l.ID))
+	moved, err = r.registry.Entry(t.Context(), "sess_b", string(l.ID))
 	r.want("and that is shown", err == nil && moved.Status == Released, "%+v, %v", moved, err)
 	next := r.take(alice, a)
 	r.want("then the thing can be leased anew", next.ID != l.ID && next.State == Held, "%+v", next)
@@ -208,7 +208,7 @@ func TestRegistryErrorFailsNoLease(t *testing.T) {
 	l := r.take(alice, sandbox("x", 60))
 	r.want("it is held", r.lease(l).State == Held, "%+v", l)
 	r.want("and the failure counted", r.lost == 1, "%d", r.lost)
-	r.no(func() error { _, err := r.book.Release(t.Context(), r.now, "alice", l.ID); return err }())
+	r.no(func() error { _, err := r.registry.Release(t.Context(), r.now, "alice", l.ID); return err }())
 	r.want("it was never registered, and nobody minds", r.lost == 1, "%d", r.lost)
 }
 
@@ -226,21 +226,21 @@ func TestInvalidLeases(t *testing.T) {
 	} {
 		a := sandbox("x", 60)
 		change(&a)
-		_, err := r.book.Acquire(t.Context(), r.now, alice, a)
+		_, err := r.registry.Acquire(t.Context(), r.now, alice, a)
 		r.wantCode(why, err, arcp.CodeInvalidArgument)
 	}
-	_, err := r.book.Touch(t.Context(), r.now, "alice", "lease_00000000000000000000000000")
+	_, err := r.registry.Touch(t.Context(), r.now, "alice", "lease_00000000000000000000000000")
 	r.wantCode("one that is not there", err, arcp.CodeNotFound)
-	_, err = r.book.Release(t.Context(), r.now, "alice", "../../etc")
+	_, err = r.registry.Release(t.Context(), r.now, "alice", "../../etc")
 	r.wantCode("one that never was", err, arcp.CodeNotFound)
 	l := r.take(alice, sandbox("x", 60))
-	_, err = r.book.Touch(t.Context(), r.now, "bob", l.ID)
+	_, err = r.registry.Touch(t.Context(), r.now, "bob", l.ID)
 	r.wantCode("another's", err, arcp.CodeNotFound)
-	_, err = r.book.Acquire(t.Context(), r.now, Holder{Principal: "bob"}, sandbox("x", 60))
+	_, err = r.registry.Acquire(t.Context(), r.now, Holder{Principal: "bob"}, sandbox("x", 60))
 	r.wantCode("what another has", err, arcp.CodeAlreadyExists)
-	found, err := r.book.Find(t.Context(), l.ID)
+	found, err := r.registry.Find(t.Context(), l.ID)
 	r.want("who may see all finds it", err == nil && found.Principal == "alice", "%+v, %v", found, err)
-	_, err = r.book.Find(t.Context(), "lease_00000000000000000000000000")
+	_, err = r.registry.Find(t.Context(), "lease_00000000000000000000000000")
 	r.wantCode("but not what is not there", err, arcp.CodeNotFound)
 }
 
@@ -264,7 +264,7 @@ func TestLeasesAreListedNewestFirst(t *testing.T) {
 	}
 	r.take(Holder{Principal: "bob"}, sandbox("b", 60))
 	list := func(principal string) (ids []arcp.LeaseID) {
-		r.no(r.book.Leases(t.Context(), principal, "", func(_ string, l *Lease) bool {
+		r.no(r.registry.Leases(t.Context(), principal, "", func(_ string, l *Lease) bool {
 			ids = append(ids, l.ID)
 			return true
 		}))
@@ -279,25 +279,25 @@ func TestForget(t *testing.T) {
 	r := newFixture(t)
 	for i := range 5 {
 		l := r.take(Holder{Principal: "alice"}, sandbox(fmt.Sprint(i), 60))
-		_, err := r.book.Release(t.Context(), r.now, "alice", l.ID)
+		_, err := r.registry.Release(t.Context(), r.now, "alice", l.ID)
 		r.no(err)
 	}
 	held := r.take(Holder{Principal: "alice"}, sandbox("held", 60))
 	r.after(time.Hour - time.Second)
-	more, err := r.book.Forget(t.Context(), r.now, 3)
+	more, err := r.registry.Forget(t.Context(), r.now, 3)
 	r.want("not yet", !more && err == nil && len(r.keys(leasePrefix)) == 6, "%v, %v", r.keys(leasePrefix), err)
 	r.after(time.Second)
-	more, err = r.book.Forget(t.Context(), r.now, 3)
+	more, err = r.registry.Forget(t.Context(), r.now, 3)
 	r.want("three of them", more && err == nil && len(r.keys(leasePrefix)) == 3, "%v, %v", r.keys(leasePrefix), err)
-	more, err = r.book.Forget(t.Context(), r.now, 3)
+	more, err = r.registry.Forget(t.Context(), r.now, 3)
 	r.want("and the rest", !more && err == nil && len(r.keys(oldPrefix)) == 0, "%v, %v", r.keys(oldPrefix), err)
 	r.want("but not what is held", r.lease(held).State == Held && len(r.keys(leasePrefix)) == 1, "%v", r.keys(leasePrefix))
 }
 
 func TestLeasesOfAPrincipalAreBounded(t *testing.T) {
 	r := newFixture(t)
-	r.book.leaseTable.quota.n["alice"] = MaxLeases
-	_, err := r.book.Acquire(t.Context(), r.now, alice, sandbox("x", 60))
+	r.registry.leaseTable.quota.n["alice"] = MaxLeases
+	_, err := r.registry.Acquire(t.Context(), r.now, alice, sandbox("x", 60))
 	r.wantCode("one too many", err, arcp.CodeResourceExhausted)
 	r.take(Holder{Principal: "bob"}, sandbox("x", 60))
 }
@@ -305,8 +305,8 @@ func TestLeasesOfAPrincipalAreBounded(t *testing.T) {
 func TestWritesOfAFullStoreAreErrors(t *testing.T) {
 	r := newFixture(t)
 	r.disk.dies = 1
-	_, err := r.book.Acquire(context.Background(), r.now, alice, sandbox("x", 60))
-	r.want("it is no refusal", err == errCrash && len(r.book.leaseTable.quota.n) == 0, "%v, %v", err, r.book.leaseTable.quota.n)
+	_, err := r.registry.Acquire(context.Background(), r.now, alice, sandbox("x", 60))
+	r.want("it is no refusal", err == errCrash && len(r.registry.leaseTable.quota.n) == 0, "%v, %v", err, r.registry.leaseTable.quota.n)
 }
 
 // hasty is a committer that cancels the caller's context during a write. Like eventlog.Log it
@@ -330,7 +330,7 @@ func (h *hasty) Commit(ctx context.Context, w *store.Write, done func(error)) er
 func TestCountsOfCallersThatDoNotWait(t *testing.T) {
 	r := newFixture(t)
 	h := &hasty{disk: r.disk}
-	r.book.opts.Log = h
+	r.registry.opts.Log = h
 	hurry := func() context.Context {
 		ctx, cancel := context.WithCancel(t.Context())
 		h.cancel = cancel
@@ -338,22 +338,22 @@ func TestCountsOfCallersThatDoNotWait(t *testing.T) {
 	}
 	counted := func(why string, leases, entries int) {
 		t.Helper()
-		r.want(why, r.book.leaseTable.quota.n["alice"] == leases && len(r.keys(identityPrefix)) == leases && r.leases[Held] == leases, "counted %d, %v of %d leases", r.book.leaseTable.quota.n["alice"], r.leases, leases)
-		r.want(why, r.book.entryTable.quota.n["s"] == entries && len(r.keys(sessionPrefix("s"))) == entries, "counted %d of %d entries", r.book.entryTable.quota.n["s"], entries)
+		r.want(why, r.registry.leaseTable.quota.n["alice"] == leases && len(r.keys(identityPrefix)) == leases && r.leases[Held] == leases, "counted %d, %v of %d leases", r.registry.leaseTable.quota.n["alice"], r.leases, leases)
+		r.want(why, r.registry.entryTable.quota.n["s"] == entries && len(r.keys(sessionPrefix("s"))) == entries, "counted %d of %d entries", r.registry.entryTable.quota.n["s"], entries)
 	}
-	l, err := r.book.Acquire(hurry(), r.now, Holder{Principal: "alice"}, sandbox("x", 60))
+	l, err := r.registry.Acquire(hurry(), r.now, Holder{Principal: "alice"}, sandbox("x", 60))
 	r.no(err)
-	_, err = r.book.Register(hurry(), r.now, Entry{Session: "s", Principal: "alice", ResourceID: "e", Kind: "k"})
+	_, err = r.registry.Register(hurry(), r.now, Entry{Session: "s", Principal: "alice", ResourceID: "e", Kind: "k"})
 	r.no(err)
 	counted("taken", 1, 1)
-	_, err = r.book.Release(hurry(), r.now, "alice", l.ID)
+	_, err = r.registry.Release(hurry(), r.now, "alice", l.ID)
 	r.no(err)
-	_, err = r.book.Deregister(hurry(), "s", "e")
+	_, err = r.registry.Deregister(hurry(), "s", "e")
 	r.no(err)
 	counted("released", 0, 0)
 	ctx := hurry()
 	h.cancel()
-	_, err = r.book.Acquire(ctx, r.now, Holder{Principal: "alice"}, sandbox("y", 60))
+	_, err = r.registry.Acquire(ctx, r.now, Holder{Principal: "alice"}, sandbox("y", 60))
 	r.want("what has ended before begins nothing", errors.Is(err, context.Canceled), "%v", err)
 	counted("refused", 0, 0)
 }
@@ -367,14 +367,14 @@ func TestUnlistedLeases(t *testing.T) {
 		a := sandbox(fmt.Sprint(i), 60)
 		a.Unlisted = true
 		l := r.take(h, a)
-		_, err := r.book.Release(t.Context(), r.now, "alice", l.ID)
+		_, err := r.registry.Release(t.Context(), r.now, "alice", l.ID)
 		r.no(err)
-		if _, err := r.book.Entry(t.Context(), "sess_1", string(l.ID)); !isNotFound(err) {
+		if _, err := r.registry.Entry(t.Context(), "sess_1", string(l.ID)); !isNotFound(err) {
 			t.Fatalf("the registry has an entry: %v", err)
 		}
 	}
 	l := r.take(h, sandbox("listed", 60))
-	if _, err := r.book.Entry(t.Context(), "sess_1", string(l.ID)); err != nil {
+	if _, err := r.registry.Entry(t.Context(), "sess_1", string(l.ID)); err != nil {
 		t.Errorf("there is no room for another: %v", err)
 	}
 }

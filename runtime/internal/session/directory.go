@@ -186,8 +186,8 @@ func (s *Session) Identify(conn Conn, actor approval.Actor) {
 	}
 }
 
-// Keep makes Expired leave out the session until a time, or until it has been attached.
-func (s *Session) Keep(until time.Time) {
+// KeepUntil makes Expired leave out the session until a time, or until it has been attached.
+func (s *Session) KeepUntil(until time.Time) {
 	s.dir.mu.Lock()
 	defer s.dir.mu.Unlock()
 	if s.detached != nil {

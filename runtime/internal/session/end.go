@@ -56,7 +56,7 @@ func (d *Directory) EndWithCall(ctx context.Context, s *Session, e Eviction, don
 	if err := d.stageEnd(ctx, s); err != nil {
 		return err
 	}
-	t.Stage(txn.Change{Write: store.NewWrite(&store.EndSession{Session: s.ID}), Done: func(err error) {
+	t.Add(txn.Change{Write: store.NewWrite(&store.EndSession{Session: s.ID}), Done: func(err error) {
 		if err != nil {
 			return
 		}
@@ -127,7 +127,7 @@ func (d *Directory) stageEnd(ctx context.Context, s *Session) error {
 
 // commitEnd commits the end of a session with the staged changes.
 func (d *Directory) commitEnd(t *txn.Txn, s *Session) error {
-	t.Stage(txn.Change{Write: store.NewWrite(&store.EndSession{Session: s.ID})})
+	t.Add(txn.Change{Write: store.NewWrite(&store.EndSession{Session: s.ID})})
 	w, _ := t.Join(nil)
 	result := make(chan error, 1)
 	t.Append(d.opts.Log, w, func(res *store.Result) {

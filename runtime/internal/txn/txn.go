@@ -46,10 +46,10 @@ func From(ctx context.Context) *Txn {
 	return t
 }
 
-// Stage adds a change. Two changes of a transaction must not write the same record. The
+// Add adds a change. Two changes of a transaction must not write the same record. The
 // transaction may be abandoned and run again from the start, if another writer changed a
 // record meanwhile.
-func (t *Txn) Stage(c Change) { t.staged = append(t.staged, c) }
+func (t *Txn) Add(c Change) { t.staged = append(t.staged, c) }
 
 // Settle calls Done of all staged changes with err, and drops the changes.
 func (t *Txn) Settle(err error) {
@@ -133,7 +133,7 @@ type Committer struct{ Log Log }
 // changes nothing in the store.
 func (c Committer) Commit(ctx context.Context, w *store.Write, done func(error)) error {
 	if t := From(ctx); t != nil {
-		t.Stage(Change{Write: w, Done: done})
+		t.Add(Change{Write: w, Done: done})
 		return nil
 	}
 	if w == nil {

@@ -412,7 +412,7 @@ func TestDamage(t *testing.T) {
 	}
 	noticed := map[string]bool{}
 	for _, file := range files {
-		for _, harm := range []func([]byte) []byte{flipMiddle, half} {
+		for _, harm := range []func([]byte) []byte{flipMiddle, truncated} {
 			copied := copyDir(t, dir)
 			harmFile(t, filepath.Join(copied, file.Name()), harm)
 			n, err := readAll(t, copied)
@@ -438,7 +438,7 @@ func flipMiddle(b []byte) []byte {
 	return b
 }
 
-func half(b []byte) []byte { return b[:len(b)/2] }
+func truncated(b []byte) []byte { return b[:len(b)/2] }
 
 func harmFile(t *testing.T, name string, harm func([]byte) []byte) {
 	t.Helper()

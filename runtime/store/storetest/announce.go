@@ -23,7 +23,7 @@ func (d *db) announcement(n int) *store.Write {
 // testAnnounce checks that announced events are in the feed in the order of the commits,
 // and in no session's log.
 func testAnnounce(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	checkAnnounced(d, func() {})
 }
 
@@ -86,7 +86,7 @@ func checkAnnounced(d *db, between func()) {
 
 // testAnnouncedTrim checks that trimmed announced events are deleted, and later ones not.
 func testAnnouncedTrim(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	d.submit("job_1", "")
 	for range 1200 {
 		d.batch(d.announcement(1), store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1, Events: d.events("job_1", arcp.Log)}))

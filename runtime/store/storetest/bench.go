@@ -71,7 +71,7 @@ func benchSingleEvents(b *testing.B, open Open) {
 }
 
 func benchBatches(b *testing.B, open Open, n, size int) {
-	d := fresh(b, open)
+	d := openEmpty(b, open)
 	jobs, templates := sessionsAndJobs(d, 16)
 	var sessions []arcp.SessionID
 	for _, id := range jobs {
@@ -120,7 +120,7 @@ func echo(s arcp.SessionID, principal string, types ...arcp.Type) [2]*store.Writ
 // benchEchoJobs commits 32 echo jobs of 32 sessions at a time: their submits together
 // with the ends of the 32 jobs before.
 func benchEchoJobs(b *testing.B, open Open) {
-	d := fresh(b, open)
+	d := openEmpty(b, open)
 	var sessions []arcp.SessionID
 	for range 32 {
 		sessions = append(sessions, d.session(arcp.NewSessionID()))
@@ -157,7 +157,7 @@ func benchEchoJobs(b *testing.B, open Open) {
 // benchEchoGrouped runs echo jobs of 64 submitters through one committer. Each submitter
 // waits for its two commits.
 func benchEchoGrouped(b *testing.B, open Open) {
-	d := fresh(b, open)
+	d := openEmpty(b, open)
 	c := startCommitter(d)
 	work := make(chan [2]*store.Write, 64)
 	var wg sync.WaitGroup
@@ -190,7 +190,7 @@ func benchEchoGrouped(b *testing.B, open Open) {
 }
 
 func benchOneWriter(b *testing.B, open Open) {
-	d := fresh(b, open)
+	d := openEmpty(b, open)
 	jobs, templates := sessionsAndJobs(d, 1)
 	results := make([]store.Result, 1)
 	var lat []time.Duration
@@ -225,7 +225,7 @@ func manyEvents(d *db, jobs int) arcp.SessionID {
 }
 
 func benchReplay(b *testing.B, open Open) {
-	d := fresh(b, open)
+	d := openEmpty(b, open)
 	s := manyEvents(d, 16)
 	n := 0
 	var heap uint64
@@ -254,7 +254,7 @@ var where = []struct {
 
 // benchReplayStart reads one event of a million.
 func benchReplayStart(b *testing.B, open Open) {
-	d := fresh(b, open)
+	d := openEmpty(b, open)
 	s := manyEvents(d, 16)
 	for _, at := range where {
 		b.Run(at.name, func(b *testing.B) {
@@ -270,7 +270,7 @@ func benchReplayStart(b *testing.B, open Open) {
 
 // benchFeedStart reads one event of a feed of a million.
 func benchFeedStart(b *testing.B, open Open) {
-	d := fresh(b, open)
+	d := openEmpty(b, open)
 	manyEvents(d, 16)
 	for _, at := range where {
 		b.Run(at.name, func(b *testing.B) {
@@ -286,7 +286,7 @@ func benchFeedStart(b *testing.B, open Open) {
 
 // benchFeedPosition searches a feed of a million for the id of an event.
 func benchFeedPosition(b *testing.B, open Open) {
-	d := fresh(b, open)
+	d := openEmpty(b, open)
 	manyEvents(d, 16)
 	var id arcp.MessageID
 	err := d.Feed(context.Background(), "ann", 700_000, func(x store.FeedEvent) bool { id = x.Event.ID(); return false })
@@ -302,7 +302,7 @@ func benchFeedPosition(b *testing.B, open Open) {
 
 // benchJobsPage reads pages of 100 of a million jobs.
 func benchJobsPage(b *testing.B, open Open) {
-	d := fresh(b, open)
+	d := openEmpty(b, open)
 	const jobs, batch = 1_000_000, 5000
 	results := make([]store.Result, batch)
 	var first, last *store.Job
@@ -337,7 +337,7 @@ func benchJobsPage(b *testing.B, open Open) {
 
 // benchFollowLong follows a job with a million events.
 func benchFollowLong(b *testing.B, open Open) {
-	d := fresh(b, open)
+	d := openEmpty(b, open)
 	s := manyEvents(d, 1)
 	name := arcp.JobID(jobOf(d.firstEvent(s).Event))
 	i := 0

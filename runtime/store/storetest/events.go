@@ -12,7 +12,7 @@ import (
 )
 
 func testSessions(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	row := sessionRow("sess_b", arcp.FeatureStreaming, "x.unknown")
 	row.Anonymous = true
 	if r := d.do(store.NewWrite(&store.OpenSession{Row: row})); r.LastSeq != 0 || len(r.Runs) != 0 {
@@ -62,7 +62,7 @@ func testSessions(t *testing.T, open Open) {
 }
 
 func testNumbers(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	d.submit("job_a", s)
 	d.submit("job_b", s)
@@ -99,7 +99,7 @@ func testNumbers(t *testing.T, open Open) {
 }
 
 func testViews(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	all := []arcp.Type{arcp.JobAccepted, arcp.JobCheckpoint, arcp.HumanInputRequest, arcp.JobProgress,
 		arcp.StreamOpen, arcp.StreamChunk, "arcpx.test.thing", arcp.JobHeartbeat, arcp.Log}
 	for _, c := range []struct {
@@ -135,7 +135,7 @@ func testViews(t *testing.T, open Open) {
 // an answer also to the session that asked, and that DeliverEvent adds a session later.
 // An event of another type goes to these sessions and to the followers of the job.
 func testRoutes(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	owner := d.session("sess_owner", arcp.FeatureHumanInput)
 	person := d.session("sess_person", arcp.FeatureHumanInput)
 	blind := d.session("sess_blind")
@@ -182,7 +182,7 @@ func testRoutes(t *testing.T, open Open) {
 // testOriginNumbers checks that OriginSeq is the event_seq in the submitting session, or
 // the last one before.
 func testOriginNumbers(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	d.submit("job_1", s)
 	d.submit("job_2", s)
@@ -214,7 +214,7 @@ func testOriginNumbers(t *testing.T, open Open) {
 
 // testFrames checks that a receiver can decode the frames of stored events.
 func testFrames(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	d.emit(d.submit("job_1", s), arcp.JobProgress)
 	x := d.sessionLog(s, 0)[0]
@@ -228,7 +228,7 @@ func testFrames(t *testing.T, open Open) {
 }
 
 func testFollow(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	owner, other := d.session("sess_owner"), d.session("sess_other")
 	d.submit("job_1", owner)
 	d.submit("job_x", other)
@@ -260,7 +260,7 @@ func testFollow(t *testing.T, open Open) {
 }
 
 func testFollowEnded(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	late := d.session("sess_late")
 	d.submit("job_1", "")
 	d.emit("job_1", arcp.JobAccepted, arcp.JobCheckpoint, arcp.JobStarted)
@@ -279,7 +279,7 @@ func testFollowEnded(t *testing.T, open Open) {
 }
 
 func testFollowTypes(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	owner, retry := d.session("sess_owner"), d.session("sess_retry")
 	d.submit("job_1", owner)
 	d.emit("job_1", arcp.JobAccepted, arcp.JobStarted)
@@ -292,7 +292,7 @@ func testFollowTypes(t *testing.T, open Open) {
 
 // testFollowAgain checks that a session may follow a job more than once.
 func testFollowAgain(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	d.submit("job_1", s)
 	d.do(store.NewWrite(&store.Follow{Session: s, Job: "job_1", CorrelationID: "again"}))
@@ -312,7 +312,7 @@ func testFollowAgain(t *testing.T, open Open) {
 // testFollowNew checks that a Follow with New of an existing follow delivers nothing.
 // After the job has ended there is no follow.
 func testFollowNew(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	d.submit("job_1", "")
 	d.emit("job_1", arcp.JobAccepted)
@@ -332,7 +332,7 @@ func testFollowNew(t *testing.T, open Open) {
 // testFollowMore checks that a follow of some types becomes one of all types, also with
 // New, and never the reverse.
 func testFollowMore(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	d.submit("job_1", "")
 	d.emit("job_1", arcp.JobAccepted, arcp.JobStarted)
@@ -355,7 +355,7 @@ func testFollowMore(t *testing.T, open Open) {
 // testFollowLimit checks that a session follows at most Limit live jobs of others. Its
 // own jobs, ended jobs and jobs that it has unfollowed do not count.
 func testFollowLimit(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	follow := func(id arcp.JobID, corr arcp.MessageID) *store.Write {
 		return store.NewWrite(&store.Follow{Session: s, Job: id, CorrelationID: corr, Limit: 2})
@@ -390,7 +390,7 @@ func testFollowLimit(t *testing.T, open Open) {
 // testFollowTellsState checks the state and the LastSeq of the job in the result of a
 // Follow.
 func testFollowTellsState(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	owner, s := d.session("sess_1"), d.session("sess_2")
 	d.submit("job_1", owner)
 	d.emit("job_1", arcp.JobAccepted, arcp.JobStarted)
@@ -414,7 +414,7 @@ func testFollowTellsState(t *testing.T, open Open) {
 // testUnfollowOrigin checks that Unfollow with Origin ends only the forwarded part of a
 // follow.
 func testUnfollowOrigin(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	unfollowOrigin(d, func() {})
 }
 
@@ -455,7 +455,7 @@ func unfollowOrigin(d *db, pause func()) {
 // testFollowInOneBatch checks that the history of a follow includes the events of earlier
 // writes in the batch.
 func testFollowInOneBatch(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	d.submit("job_old", "")
 	d.emit("job_old", arcp.JobAccepted)
@@ -481,7 +481,7 @@ func testFollowInOneBatch(t *testing.T, open Open) {
 }
 
 func testUnfollow(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	d.submit("job_1", s)
 	d.do(store.NewWrite(&store.Follow{Session: s, Job: "job_1", CorrelationID: "c1"}))
@@ -505,7 +505,7 @@ func testUnfollow(t *testing.T, open Open) {
 }
 
 func testUnlogged(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	s, other, some := d.session("sess_1"), d.session("sess_2"), d.session("sess_3")
 	d.submit("job_1", s)
 	d.do(store.NewWrite(&store.Follow{Session: other, Job: "job_1", CorrelationID: "c", Origin: true}))
@@ -530,7 +530,7 @@ func testUnlogged(t *testing.T, open Open) {
 }
 
 func testTrim(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	d.submit("job_1", s)
 	for range 5 {
@@ -570,7 +570,7 @@ func testTrim(t *testing.T, open Open) {
 
 // testIDsAscend checks that later events have greater ids.
 func testIDsAscend(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	d.submit("job_1", "")
 	d.submit("job_2", "")
 	var last arcp.MessageID
@@ -597,7 +597,7 @@ func sameEvent(a, b *store.Event) bool {
 // testLongJob checks that long histories are read from any position, also with gaps in
 // the types that a session sees.
 func testLongJob(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	s, all := d.session("sess_1"), d.session("sess_all", arcp.FeatureCheckpoints)
 	d.submit("job_1", s)
 	types := make([]arcp.Type, 500)

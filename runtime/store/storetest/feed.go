@@ -43,7 +43,7 @@ func (d *db) bounds(principal string) [2]uint64 {
 // testFeed checks that a feed has all events of a principal's jobs, whichever sessions
 // see them, in the order of their commits.
 func testFeed(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	checkFeed(d, func() {})
 }
 
@@ -108,7 +108,7 @@ func checkFeed(d *db, between func()) {
 }
 
 func testFeedTrim(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	d.submit("job_1", "")
 	for range 10 {
 		d.emit("job_1", arcp.Log, arcp.Log)
@@ -156,7 +156,7 @@ func testFeedTrim(t *testing.T, open Open) {
 
 // testFeeds checks that principals are listed in order, whatever their names contain.
 func testFeeds(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	want := []string{"\x00", "01ARZ3NDEKTSV4RRFFQ69G5FAV", "a", "a\x00", "a\x00\x01", "ab", "b", "über"}
 	for i := range want {
 		id := arcp.NewJobID()
@@ -181,7 +181,7 @@ func testFeeds(t *testing.T, open Open) {
 // testLongFeed checks that a feed with many records, some of deleted jobs, is read and
 // searched from any position.
 func testLongFeed(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	var deleted []*store.Write
 	for i := range 300 {

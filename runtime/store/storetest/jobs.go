@@ -27,7 +27,7 @@ func fullJob(sess arcp.SessionID) *store.Job {
 }
 
 func testJobs(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	row := fullJob(s)
 	d.do(store.NewWrite(&store.SubmitJob{Row: row}))
@@ -63,7 +63,7 @@ func testJobs(t *testing.T, open Open) {
 }
 
 func testFencing(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	d.submit("job_1", s)
 	progress := func(attempt uint32) *store.Write {
@@ -92,7 +92,7 @@ func testFencing(t *testing.T, open Open) {
 }
 
 func testTerminal(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	d.submit("job_1", s)
 	d.refuse(store.NewWrite(&store.AppendEvents{Job: "job_1", Attempt: 1, State: arcp.StateCompleted}), store.ErrInvalid)
@@ -169,7 +169,7 @@ func (c *committer) stop() {
 
 // testRacingTerminals checks that of a thousand ends of a job one happens.
 func testRacingTerminals(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	d.submit("job_1", s)
 	c := startCommitter(d)
@@ -211,7 +211,7 @@ func testRacingTerminals(t *testing.T, open Open) {
 }
 
 func testIdempotency(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	submit := func(id arcp.JobID, principal, key, digest string) *store.Write {
 		row := jobRow(id, s)
@@ -292,7 +292,7 @@ func (d *db) created(id arcp.JobID, principal string, at time.Time) {
 // testPaging checks that jobs are listed by (CreatedAt, ID), and that pages neither repeat
 // nor skip jobs.
 func testPaging(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	want := listed(d)
 	early := arcp.JobID("job_00000000000000000000000000")
 	for _, size := range []int{1, 7, 100, 1000} {
@@ -319,7 +319,7 @@ func testPaging(t *testing.T, open Open) {
 }
 
 func testListFilters(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	all := listed(d)
 	first, last := all[0], all[151]
 	for _, c := range []struct {
@@ -352,7 +352,7 @@ func live(d *db) (out []store.Job) {
 }
 
 func testLive(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	var want []store.Job
 	for i := range 20 {

@@ -16,7 +16,7 @@ import (
 // testEpochs checks that of two connections that attach at the same time one succeeds,
 // and that writes of the connection before are refused.
 func testEpochs(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	attach := func(epoch uint32) *store.Write {
 		row := sessionRow("sess_1")
 		row.Epoch = epoch
@@ -44,7 +44,7 @@ func testEpochs(t *testing.T, open Open) {
 }
 
 func testInvalid(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	d.submit("job_1", d.session("sess_1"))
 	for i, w := range []*store.Write{
 		store.NewWrite(&store.OpenSession{}), store.NewWrite(&store.AttachSession{Row: new(store.Session)}),
@@ -68,7 +68,7 @@ func testInvalid(t *testing.T, open Open) {
 // testEndSession checks that a session is deleted with its log and follows. Its jobs go
 // on, and their origin numbers count on from the last.
 func testEndSession(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	checkEndSession(d, func() {})
 }
 
@@ -117,7 +117,7 @@ func checkEndSession(d *db, between func()) {
 }
 
 func testRecheck(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	submit := func(id arcp.JobID, digest string) *store.Write {
 		row := jobRow(id, s)
@@ -152,7 +152,7 @@ func testRecheck(t *testing.T, open Open) {
 // testFollowOnce checks that a Follow with Once delivers the history and changes nothing
 // else.
 func testFollowOnce(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	s, other := d.session("sess_1"), d.session("sess_2")
 	d.submit("job_1", s)
 	d.emit("job_1", arcp.JobAccepted, arcp.JobStarted, arcp.Log)
@@ -175,7 +175,7 @@ func testFollowOnce(t *testing.T, open Open) {
 // testFollowInPieces checks that a history in pieces is the same as a history at once,
 // whatever happens between the pieces.
 func testFollowInPieces(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	s, other := d.session("sess_1"), d.session("sess_2")
 	d.submit("job_1", s)
 	d.emit("job_1", arcp.JobAccepted, arcp.JobStarted, arcp.Log, arcp.Log)
@@ -196,7 +196,7 @@ func testFollowInPieces(t *testing.T, open Open) {
 // testDeleteJob checks that nothing is left of a deleted job, and that a read past it
 // returns a TrimmedError.
 func testDeleteJob(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	s, other := d.session("sess_1"), d.session("sess_2")
 	row := fullJob(s)
 	d.do(store.NewWrite(&store.SubmitJob{Row: row}, &store.AppendEvents{Events: d.events(row.ID, arcp.JobAccepted)}))
@@ -257,7 +257,7 @@ func testDeleteJob(t *testing.T, open Open) {
 // testDeadRuns checks that a TrimmedError says where the events of a deleted job end, and
 // that a read from there goes on.
 func testDeadRuns(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	s, other := d.session("sess_1"), d.session("sess_2")
 	for _, id := range []arcp.JobID{"job_1", "job_2"} {
 		d.submit(id, s)
@@ -314,7 +314,7 @@ func testDeadRuns(t *testing.T, open Open) {
 // testDeleteInOneBatch checks that a job can be submitted and deleted in one batch, and
 // that another job can get its idempotency key and SubmitID.
 func testDeleteInOneBatch(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	keyed := func(id arcp.JobID) *store.Write {
 		row := jobRow(id, s)
@@ -345,7 +345,7 @@ func testDeleteInOneBatch(t *testing.T, open Open) {
 
 // testEnded checks that jobs that ended before a time are listed by time of end.
 func testEnded(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	var want []arcp.JobID
 	end := func(id arcp.JobID, at time.Time) {
 		row := jobRow(id, "")
@@ -390,7 +390,7 @@ func testEnded(t *testing.T, open Open) {
 }
 
 func testRecordsByPrefix(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	var want []string
 	for i := range 1500 {
 		key := fmt.Sprintf("p/%04d", (i*7)%1500)

@@ -14,7 +14,7 @@ import (
 // testProducers checks that 64 producers on 16 sessions, which also follow the jobs of
 // another session, use every number once.
 func testProducers(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	const producers, rounds = 64, 20
 	sessions := make([]arcp.SessionID, 16)
 	for i := range sessions {
@@ -54,7 +54,7 @@ func testProducers(t *testing.T, open Open) {
 // testReaders checks that logs read during commits have no gap and only grow, and that an
 // ended job has its terminal event.
 func testReaders(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	names := make([]arcp.JobID, 40)
 	for i := range names {

@@ -17,7 +17,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-func testModel(t *testing.T, open Open) { runModel(fresh(t, open), t, func() {}) }
+func testModel(t *testing.T, open Open) { runModel(openEmpty(t, open), t, func() {}) }
 
 // testModelReopen closes and opens the store now and then.
 func testModelReopen(t *testing.T, open Open) {

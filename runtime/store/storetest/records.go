@@ -23,7 +23,7 @@ func (d *db) record(key string) store.Record {
 }
 
 func testRecords(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	if rec := d.record("a"); rec.Rev != 0 || rec.Value != nil {
 		t.Errorf("no record = %+v", rec)
 	}
@@ -66,7 +66,7 @@ func testRecords(t *testing.T, open Open) {
 
 // testRefused checks that nothing of a refused write happens.
 func testRefused(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	d.submit("job_1", s)
 	d.emit("job_1", arcp.JobStarted)
@@ -107,7 +107,7 @@ func testRefused(t *testing.T, open Open) {
 // testOneBatch checks that a write sees the writes before it in its batch, and that a
 // refused write does not change the others.
 func testOneBatch(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	row := jobRow("job_1", "sess_1")
 	results := d.batch(
 		store.NewWrite(&store.OpenSession{Row: sessionRow("sess_1")}),

@@ -22,22 +22,22 @@ func (d *db) reopen(open Open, dir string) {
 
 // image is all readable data of a store.
 type image struct {
-	Sessions []store.Session
-	Given    map[arcp.SessionID][]store.Delivery
-	Jobs     []store.Job
-	Live     []store.Job
-	Events   map[arcp.JobID][]*store.Event
-	Records  []store.Record
-	Stat     store.Stat
+	Sessions   []store.Session
+	Deliveries map[arcp.SessionID][]store.Delivery
+	Jobs       []store.Job
+	Live       []store.Job
+	Events     map[arcp.JobID][]*store.Event
+	Records    []store.Record
+	Stat       store.Stat
 }
 
 func (d *db) image(principals, records []string) image {
 	d.Helper()
-	im := image{Given: map[arcp.SessionID][]store.Delivery{}, Events: map[arcp.JobID][]*store.Event{}, Live: live(d), Stat: d.Stat()}
+	im := image{Deliveries: map[arcp.SessionID][]store.Delivery{}, Events: map[arcp.JobID][]*store.Event{}, Live: live(d), Stat: d.Stat()}
 	im.Stat.Bytes = 0
 	err := d.Sessions(context.Background(), func(s store.Session) bool {
 		im.Sessions = append(im.Sessions, s)
-		im.Given[s.ID] = d.sessionLog(s.ID, s.TrimmedTo)
+		im.Deliveries[s.ID] = d.sessionLog(s.ID, s.TrimmedTo)
 		return true
 	})
 	if err != nil {

@@ -107,7 +107,7 @@ type db struct {
 	now time.Time
 }
 
-func fresh(t testing.TB, open Open) *db { return at(t, open, t.TempDir()) }
+func openEmpty(t testing.TB, open Open) *db { return at(t, open, t.TempDir()) }
 
 func at(t testing.TB, open Open, dir string) *db {
 	d := &db{TB: t, Store: open(t, dir), now: t0}

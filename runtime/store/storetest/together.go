@@ -16,7 +16,7 @@ func (d *db) calling(id arcp.JobID, s arcp.SessionID) *store.Write {
 
 // testTogether checks that a write and its With all happen, or none.
 func testTogether(t *testing.T, open Open) {
-	d := fresh(t, open)
+	d := openEmpty(t, open)
 	s := d.session("sess_1")
 	d.submit("job_other", s)
 

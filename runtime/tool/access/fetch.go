@@ -42,10 +42,10 @@ type FetchOptions struct {
 // link-local (where clouds keep credentials), a known metadata service, multicast
 // or unspecified is not dialled, unless the URL names the address itself.
 type Fetcher struct {
-	check  Check
-	told   RefusalFunc
-	o      FetchOptions
-	client *http.Client
+	check     Check
+	onRefusal RefusalFunc
+	o         FetchOptions
+	client    *http.Client
 }
 
 // NewFetcher returns a fetcher with connections of its own. Close releases them.
@@ -75,7 +75,7 @@ func (f *Fetcher) For(check Check) *Fetcher { return newFetcher(check, f.o, f.cl
 // Telling returns f with a function that is called for each refusal of its own.
 func (f *Fetcher) Telling(told RefusalFunc) *Fetcher {
 	g := f.For(f.check)
-	g.told = told
+	g.onRefusal = told
 	return g
 }
 
@@ -114,7 +114,7 @@ func (f *Fetcher) Get(ctx context.Context, url string) (*http.Response, error) {
 func (f *Fetcher) Do(req *http.Request) (*http.Response, error) {
 	resp, err := f.do(req)
 	if b, ok := errors.AsType[*blocked](err); ok {
-		return nil, f.told.refuse(arcp.NamespaceNetFetch, b.err)
+		return nil, f.onRefusal.refuse(arcp.NamespaceNetFetch, b.err)
 	}
 	if wire, ok := errors.AsType[*arcp.Error](err); ok {
 		return nil, wire

@@ -26,8 +26,8 @@ const MaxEntries = 100_000
 //
 // An error of the file system is an *fs.PathError that names the path asked for.
 type Files struct {
-	check Check
-	told  RefusalFunc
+	check     Check
+	onRefusal RefusalFunc
 }
 
 // NewFiles returns the files that check allows.
@@ -66,10 +66,10 @@ type target struct {
 	op        string
 	asked     string
 	namespace string // of those that the operation needs, the last
-	told      RefusalFunc
+	onRefusal RefusalFunc
 }
 
-func (t *target) refuse(err *arcp.Error) error { return t.told.refuse(t.namespace, err) }
+func (t *target) refuse(err *arcp.Error) error { return t.onRefusal.refuse(t.namespace, err) }
 
 func (t *target) fail(err error) error {
 	switch {
@@ -110,7 +110,7 @@ func (f *Files) find(name string, in intent) (*target, error) {
 		}
 	}
 	real := func(path string) error { return f.checkReal(in.namespaces, asked, path) }
-	t := &target{pathEnd: walk(asked, !in.nofollow, real), op: in.op, asked: asked, namespace: in.namespaces[len(in.namespaces)-1], told: f.told}
+	t := &target{pathEnd: walk(asked, !in.nofollow, real), op: in.op, asked: asked, namespace: in.namespaces[len(in.namespaces)-1], onRefusal: f.onRefusal}
 	if err := t.admit(in, real); err != nil {
 		t.close()
 		return nil, err

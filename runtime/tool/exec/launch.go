@@ -18,7 +18,7 @@ import (
 
 // launch is a running command.
 type launch struct {
-	mark                  string
+	marker                string
 	reaper                *exec.Cmd
 	control               *os.File
 	stdin, stdout, stderr *os.File // this process's ends of the pipes
@@ -39,7 +39,7 @@ func (o order) start(mark string) (*launch, error) {
 	name, _, _ := strings.Cut(mark, "=")
 	others := slices.DeleteFunc(slices.Clone(o.Env), func(v string) bool { return strings.HasPrefix(v, name+"=") }) // of an outer job
 	o.Env = append(others, mark)
-	l := &launch{mark: mark, reported: make(chan struct{})}
+	l := &launch{marker: mark, reported: make(chan struct{})}
 	l.patience = time.Duration(o.GraceMS)*time.Millisecond + killTimeout + reaperMargin
 	raw, err := arcp.Marshal(o)
 	if err != nil {
@@ -147,7 +147,7 @@ func (l *launch) report(ctx context.Context) (r report, err error) {
 func (l *launch) end() {
 	_ = l.reaper.Wait() // how it ended is in ProcessState
 	if l.reaper.ProcessState == nil || !l.reaper.ProcessState.Success() {
-		killMarked(l.mark)
+		killMarked(l.marker)
 	}
 }
 

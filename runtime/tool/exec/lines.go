@@ -20,14 +20,14 @@ const (
 
 // lines turns standard error into log events. One goroutine uses it.
 type lines struct {
-	sink    func(level, message string) error
-	line    []byte // the current line, at most maxLine of it
-	cut     bool   // the current line is longer
-	last    []byte // the end of the output, at most tailBytes
-	tokens  float64
-	filled  time.Time
-	dropped int  // lines since the last event
-	failed  bool // sink has returned an error and is not called any more
+	sink      func(level, message string) error
+	line      []byte // the current line, at most maxLine of it
+	truncated bool   // the current line is longer
+	last      []byte // the end of the output, at most tailBytes
+	tokens    float64
+	filled    time.Time
+	dropped   int  // lines since the last event
+	failed    bool // sink has returned an error and is not called any more
 }
 
 func newLines(sink func(level, message string) error) *lines {
@@ -53,7 +53,7 @@ func (l *lines) write(p []byte) {
 	for {
 		line, rest, ended := bytes.Cut(p, []byte("\n"))
 		room := maxLine - len(l.line)
-		l.cut = l.cut || len(line) > room
+		l.truncated = l.truncated || len(line) > room
 		l.line = append(l.line, line[:min(len(line), room)]...)
 		if !ended {
 			return
@@ -75,7 +75,7 @@ func (l *lines) tail() string { return text(bytes.TrimRight(l.last, "\n")) }
 
 // end emits the last line, which has no newline.
 func (l *lines) end() {
-	if len(l.line) > 0 || l.cut {
+	if len(l.line) > 0 || l.truncated {
 		l.emit()
 	}
 	l.reportDropped()
@@ -91,12 +91,12 @@ func (l *lines) emit() {
 	default:
 		l.reportDropped()
 		message := text(line)
-		if l.cut {
+		if l.truncated {
 			message += "…"
 		}
 		l.log("info", message)
 	}
-	l.line, l.cut = l.line[:0], false
+	l.line, l.truncated = l.line[:0], false
 }
 
 // reportDropped emits the number of dropped lines.

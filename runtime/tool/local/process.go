@@ -18,9 +18,9 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Mark is a variable in the environment of every process that Start starts. Their child
+// MarkerVariable is a variable in the environment of every process that Start starts. Their child
 // processes inherit it, and are found by it after the first process has ended.
-const Mark = "ARCP_RESOURCE"
+const MarkerVariable = "ARCP_RESOURCE"
 
 // Start starts a command in a process group of its own and leases the group for d. At
 // the end of the lease all processes of the group are ended, with SIGTERM and, five
@@ -64,7 +64,7 @@ func gate(cmd *exec.Cmd, hold *os.File, mark string) {
 	const script = `IFS= read -r go <&3 || exit 125; exec 3<&-; exec "$@"`
 	cmd.Args = append([]string{"sh", "-c", script, "sh", cmd.Path}, cmd.Args[min(1, len(cmd.Args)):]...)
 	cmd.Path = "/bin/sh"
-	cmd.Env = append(cmd.Environ(), Mark+"="+mark)
+	cmd.Env = append(cmd.Environ(), MarkerVariable+"="+mark)
 	cmd.ExtraFiles = []*os.File{hold}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 }
@@ -83,20 +83,22 @@ func leaseProcess(ctx context.Context, job tool.Job, cmd *exec.Cmd, mark string,
 
 // identity identifies a process group beyond doubt.
 type identity struct {
-	boot  string // of the machine
-	pid   int    // of the first process, and of the group
-	start uint64 // when it started, in ticks since the boot
-	mark  string // in the environment of all
+	boot   string // of the machine
+	pid    int    // of the first process, and of the group
+	start  uint64 // when it started, in ticks since the boot
+	marker string // in the environment of all
 }
 
-func (i identity) String() string { return fmt.Sprintf("%d:%d:%s:%s", i.pid, i.start, i.mark, i.boot) }
+func (i identity) String() string {
+	return fmt.Sprintf("%d:%d:%s:%s", i.pid, i.start, i.marker, i.boot)
+}
 
 func parseIdentity(s string) (i identity, err error) {
 	part := strings.Split(s, ":")
 	if len(part) != 4 || part[2] == "" || part[3] == "" {
 		return i, broken(Process, s)
 	}
-	i.mark, i.boot = part[2], part[3]
+	i.marker, i.boot = part[2], part[3]
 	pid, perr := strconv.Atoi(part[0])
 	start, serr := strconv.ParseUint(part[1], 10, 64)
 	if perr != nil || serr != nil || pid <= 1 {

@@ -167,7 +167,7 @@ func (g *group) marked(pid int) (bool, error) {
 		return false, unlessGone(err)
 	}
 	for v := range bytes.SplitSeq(env, []byte{0}) {
-		if string(v) == Mark+"="+g.mark {
+		if string(v) == MarkerVariable+"="+g.marker {
 			return true, nil
 		}
 	}

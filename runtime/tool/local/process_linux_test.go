@@ -128,7 +128,7 @@ func TestEndOfOrphans(t *testing.T) {
 		t.Fatalf("%d processes, want only the one that is left behind", members(t, id.pid))
 	}
 	stranger := id
-	stranger.mark = "ANOTHER"
+	stranger.marker = "ANOTHER"
 	if err := End(t.Context(), stranger.String()); err != nil || members(t, id.pid) != 1 {
 		t.Fatalf("a group of that number that is another's: %v, %d left; want it not to be touched", err, members(t, id.pid))
 	}
@@ -142,8 +142,8 @@ func TestEndOfOrphans(t *testing.T) {
 func TestRecycledPidIsNotKilled(t *testing.T) {
 	_, id := started(t, `echo go; sleep 1000`)
 	earlier, later, before := id, id, id
-	earlier.start, earlier.mark = id.start-1, "x"
-	later.start, later.mark = id.start+1, "x"
+	earlier.start, earlier.marker = id.start-1, "x"
+	later.start, later.marker = id.start+1, "x"
 	before.boot = "00000000-0000-0000-0000-000000000000"
 	for _, other := range []identity{earlier, later, before} {
 		if err := End(t.Context(), other.String()); err != nil {

@@ -22,22 +22,22 @@ import (
 // job records the events of a tool's job.
 type job struct {
 	tool.Host
-	mu      sync.Mutex
-	said    []string
-	ask     func(ctx context.Context, a tool.InputAsk) (tool.Answer, error)
-	blocked chan struct{} // not nil: Log waits for it
+	mu       sync.Mutex
+	messages []string
+	ask      func(ctx context.Context, a tool.InputAsk) (tool.Answer, error)
+	blocked  chan struct{} // not nil: Log waits for it
 }
 
 func (j *job) say(format string, args ...any) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.said = append(j.said, fmt.Sprintf(format, args...))
+	j.messages = append(j.messages, fmt.Sprintf(format, args...))
 }
 
 func (j *job) lines() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return strings.Join(j.said, "\n")
+	return strings.Join(j.messages, "\n")
 }
 
 func (j *job) Emit(_ arcp.Type, payload any) error {
@@ -287,8 +287,8 @@ func plainTool(name string) *sdk.Tool {
 	return &sdk.Tool{Name: name, InputSchema: json.RawMessage(`{"type":"object"}`)}
 }
 
-// settled waits until nothing more happens for a while.
-func settled() {
+// waitIdle waits until nothing more happens for a while.
+func waitIdle() {
 	synctest.Wait()
 	time.Sleep(5 * time.Second)
 	synctest.Wait()

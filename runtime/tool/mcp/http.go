@@ -22,11 +22,11 @@ import (
 // It works on HTTP and not on an sdk.Connection: the SDK tells its own connection, and no other, the
 // version of the protocol, and then begins the stream of notifications.
 type roundTripper struct {
-	next     *http.Transport
-	headers  *headers
-	observer *observer
-	query    string // of the URL, often a secret; the SDK, whose errors repeat the URL, does not know it
-	late     func() // is called when the server has not answered the request for its stream
+	next       *http.Transport
+	headers    *headers
+	observer   *observer
+	query      string // of the URL, often a secret; the SDK, whose errors repeat the URL, does not know it
+	onNoStream func() // is called when the server has not answered the request for its stream
 
 	life context.Context // of all requests
 	stop context.CancelFunc
@@ -34,7 +34,7 @@ type roundTripper struct {
 
 func newRoundTripper(h *headers, t *observer) *roundTripper {
 	dial := &net.Dialer{Timeout: 10 * time.Second}
-	r := &roundTripper{headers: h, observer: t, late: func() {}, next: &http.Transport{
+	r := &roundTripper{headers: h, observer: t, onNoStream: func() {}, next: &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: dial.DialContext, TLSHandshakeTimeout: 10 * time.Second,
 		IdleConnTimeout: time.Minute, MaxIdleConnsPerHost: 16, ForceAttemptHTTP2: true, MaxResponseHeaderBytes: maxErrorBody,
 	}}
@@ -99,7 +99,7 @@ func (r *roundTripper) stream(req *http.Request, cancel func()) (*http.Response,
 		if err == nil {
 			_ = resp.Body.Close() // it came too late
 		}
-		r.late()
+		r.onNoStream()
 		return noStream(req), nil
 	case err != nil:
 		return nil, err

@@ -160,7 +160,7 @@ func TestPendingQuestionsAreBounded(t *testing.T) {
 		if n := strings.Count(j.lines(), "asked"); n != maxAsks {
 			t.Errorf("%d questions are asked at once", n)
 		}
-		settled()
+		waitIdle()
 	})
 }
 

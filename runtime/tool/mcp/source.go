@@ -421,7 +421,7 @@ func (s *Source) openHTTP(h *headers, t *observer) (*wire, error) {
 	}
 	r := newRoundTripper(h, t)
 	r.query, endpoint.RawQuery = endpoint.RawQuery, ""
-	r.late = func() {
+	r.onNoStream = func() {
 		s.log.Warn().Stringer("after", streamWait).Msg("an MCP server does not answer the request for its stream; the session goes on without it")
 	}
 	return &wire{

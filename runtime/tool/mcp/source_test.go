@@ -472,7 +472,7 @@ func TestTenThousandTools(t *testing.T) {
 	})
 	bubble(t, Config{}, server, func(r *fixture) {
 		r.start()
-		settled()
+		waitIdle()
 		if n := len(r.shelf.reg.Tools()); n != maxTools {
 			t.Errorf("%d tools, want %d", n, maxTools)
 		}

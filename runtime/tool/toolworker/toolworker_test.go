@@ -87,9 +87,9 @@ func (f *fixture) offer(inWorker bool, log *slog.Logger, t *tool.Tool) (stop fun
 	}
 }
 
-// told lists the messages that a client receives about a job: the events of its tool and its
+// reported lists the messages that a client receives about a job: the events of its tool and its
 // outcome.
-func told(ctx context.Context, job *client.Job) (list []string) {
+func reported(ctx context.Context, job *client.Job) (list []string) {
 	for ev, err := range job.Events(ctx) {
 		switch {
 		case err != nil:
@@ -216,7 +216,7 @@ func TestToolBehavesEquallyInWorkerAndRuntime(t *testing.T) {
 							t.Error(err)
 						}
 					}
-					both[i] = told(t.Context(), job)
+					both[i] = reported(t.Context(), job)
 				})
 			}
 			if n := len(both[1]); c.lost && n > 0 && strings.Contains(both[1][n-1], c.last) {

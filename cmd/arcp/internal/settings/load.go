@@ -115,7 +115,7 @@ func (v *Values) resolve(s *Setting, defaults map[string]string, layers []layer)
 			break
 		}
 	}
-	entry.said = raw
+	entry.raw = raw
 	value, err := s.parse(raw)
 	if err != nil {
 		return fmt.Errorf("%s: %w", v.where(entry), err)

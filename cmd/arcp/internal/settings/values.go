@@ -27,7 +27,7 @@ const (
 type Value struct {
 	*Setting
 	Source Source
-	said   any // as the source has it
+	raw    any // as the source has it
 	value  any
 }
 
@@ -115,7 +115,7 @@ func (v *Values) asked(e Value) string {
 	if e.Secret || e.Kind == Block || e.Kind == Switch {
 		return where
 	}
-	return fmt.Sprint(where, " ", e.said)
+	return fmt.Sprint(where, " ", e.raw)
 }
 
 // Changed lists the settings that differ between v and next, as
@@ -149,7 +149,7 @@ func (e Value) shown() any {
 		}
 		return masked
 	case time.Duration, int64:
-		return fmt.Sprint(e.said)
+		return fmt.Sprint(e.raw)
 	}
 	return e.value
 }

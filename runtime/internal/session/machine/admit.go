@@ -29,7 +29,7 @@ func (m *Machine) Malformed(e *arcp.EncodingError) {
 		return
 	}
 	m.note(e.Reason, "", e.Message)
-	if m.phase == Accepted && e.ID != "" && m.seen.add(e.ID) {
+	if m.phase == Accepted && e.ID != "" && m.recentIDs.add(e.ID) {
 		m.nack(e.ID, arcp.CodeInvalidRequest, "%s", e.Message)
 	}
 	if m.bad++; m.bad >= maxBadFrames {
@@ -42,7 +42,7 @@ func (m *Machine) Malformed(e *arcp.EncodingError) {
 func (m *Machine) admit(now time.Time, env *arcp.Envelope) {
 	spec := arcp.Lookup(env.Type)
 	switch {
-	case (spec == nil || !spec.Repeatable) && !m.seen.add(env.ID):
+	case (spec == nil || !spec.Repeatable) && !m.recentIDs.add(env.ID):
 		m.note("duplicate_id", env.Type, "")
 	case !arcp.SupportedVersion(env.ARCP):
 		m.refuse(env, "version", arcp.CodeUnimplemented, "protocol version %s is not supported", excerpt(env.ARCP))

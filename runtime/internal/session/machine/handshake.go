@@ -42,7 +42,7 @@ func (h *handshake) receive(now time.Time, env *arcp.Envelope) {
 	switch {
 	case !h.expects(env.Type):
 		h.drop(env)
-	case !h.m.seen.add(env.ID):
+	case !h.m.recentIDs.add(env.ID):
 		h.m.note("duplicate_id", env.Type, "")
 	case env.Type == arcp.SessionOpen:
 		h.receiveOpen(env)

@@ -107,7 +107,7 @@ type Machine struct {
 	version   string
 	identity  Identity
 	negotiate negotiation
-	seen      dedup
+	recentIDs dedup
 
 	handshake *handshake // nil once accepted
 	position  time.Time  // until then the client may ask for a position; zero: it may not
@@ -177,9 +177,9 @@ func (m *Machine) Advance(now time.Time) {
 	case Closing:
 		m.Ended(arcp.Errorf(arcp.CodeUnavailable, "the end of the session is not stored yet"))
 	default:
-		const late = "handshake not completed in time"
-		m.out.Notes = append(m.out.Notes, Note{Reason: "handshake_timeout", Detail: late, Rejected: m.phase != Opening})
-		m.close(ClosePolicy, late)
+		const timeout = "handshake not completed in time"
+		m.out.Notes = append(m.out.Notes, Note{Reason: "handshake_timeout", Detail: timeout, Rejected: m.phase != Opening})
+		m.close(ClosePolicy, timeout)
 	}
 }
 

@@ -1,0 +1,128 @@
+package arcpd_test
+
+import (
+	"bytes"
+	"go/ast"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+// codeNames has the identifiers that documents may write as X.Y, by X: those of the packages of
+// this module by package, and the methods and fields of their types by type.
+type codeNames map[string]map[string]bool
+
+func (n codeNames) add(of, name string) {
+	if n[of] == nil {
+		n[of] = make(map[string]bool)
+	}
+	n[of][name] = true
+}
+
+// addMember adds a method or field under the name of its type, and under the last word of the
+// name, as examples call their variables.
+func (n codeNames) addMember(of, name string) {
+	n.add(of, name)
+	n.add(strings.ToLower(of[max(0, strings.LastIndexFunc(of, unicode.IsUpper)):]), name)
+}
+
+func (n codeNames) addType(s *ast.TypeSpec) {
+	var fields *ast.FieldList
+	switch t := s.Type.(type) {
+	case *ast.StructType:
+		fields = t.Fields
+	case *ast.InterfaceType:
+		fields = t.Methods
+	default:
+		return
+	}
+	for _, f := range fields.List {
+		for _, id := range f.Names {
+			n.addMember(s.Name.Name, id.Name)
+		}
+	}
+}
+
+func (n codeNames) addDecl(pkg string, d ast.Decl) {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		if d.Recv == nil {
+			n.add(pkg, d.Name.Name)
+			return
+		}
+		recv := d.Recv.List[0].Type
+		if p, ok := recv.(*ast.StarExpr); ok {
+			recv = p.X
+		}
+		if t, ok := recv.(*ast.Ident); ok {
+			n.addMember(t.Name, d.Name.Name)
+		}
+	case *ast.GenDecl:
+		for _, s := range d.Specs {
+			switch s := s.(type) {
+			case *ast.TypeSpec:
+				n.add(pkg, s.Name.Name)
+				n.addType(s)
+			case *ast.ValueSpec:
+				for _, id := range s.Names {
+					n.add(pkg, id.Name)
+				}
+			}
+		}
+	}
+}
+
+var codeName = regexp.MustCompile("`((\\w+)\\.([A-Za-z]\\w*))(?:\\.([A-Z]\\w*))?[^`/\\s]*`")
+
+// foreign are names of the standard library, and names in the instructions for a change.
+var foreign = []string{"exec.Cmd", "arcp.JobPin", "job.pin"}
+
+func TestDocumentsNameWhatExists(t *testing.T) {
+	known := make(codeNames)
+	sources(t, func(_ string, f *ast.File) {
+		for _, d := range f.Decls {
+			known.addDecl(f.Name.Name, d)
+		}
+	})
+	spec, err := os.ReadFile("SPEC.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var checked int
+	for _, pattern := range []string{"README.md", "CONTRIBUTING.md", "docs/*.md", "docs/decisions/*.md"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			doc, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range codeName.FindAllStringSubmatch(string(doc), -1) {
+				full, of, name, member := c[1], c[2], c[3], c[4]
+				if known[of] == nil || slices.Contains(foreign, full) || !ast.IsExported(name) && !isCode(file, full, spec) {
+					continue
+				}
+				checked++
+				if !known[of][name] || member != "" && known[name] != nil && !known[name][member] {
+					t.Errorf("%s: %s does not exist", file, c[0])
+				}
+			}
+		}
+	}
+	if checked < 50 {
+		t.Fatalf("only %d names looked at", checked)
+	}
+}
+
+// isCode reports whether a name that is not exported is one of Go code, not a message, a setting
+// or a file. Only the documents about the code have such names.
+func isCode(document, name string, spec []byte) bool {
+	about := document == "docs/architecture.md" || strings.HasPrefix(filepath.ToSlash(document), "docs/decisions/")
+	return about && !bytes.Contains(spec, []byte(name)) && !slices.Contains([]string{".go", ".yaml"}, filepath.Ext(name))
+}
