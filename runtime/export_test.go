@@ -3,9 +3,9 @@ package runtime
 import (
 	"context"
 
-	"github.com/arcpd/arcpd/runtime/internal/agents"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/host"
+	"github.com/arcpd/arcpd/runtime/internal/hostservice"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -27,7 +27,7 @@ func (r *Runtime) Emit(principal, kind, message string) {
 }
 
 // Workers is the interface through which agents execute jobs.
-type Workers = agents.Workers
+type Workers = hostservice.Workers
 
 // ExecuteBy replaces the service through which agents execute jobs.
 func (r *Runtime) ExecuteBy(e Workers) { r.agents.Workers = e }

@@ -14,7 +14,6 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/credential"
-	"github.com/arcpd/arcpd/runtime/internal/agents"
 	"github.com/arcpd/arcpd/runtime/internal/audit"
 	"github.com/arcpd/arcpd/runtime/internal/builtin"
 	"github.com/arcpd/arcpd/runtime/internal/conn"
@@ -22,6 +21,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/eventlog"
 	"github.com/arcpd/arcpd/runtime/internal/host"
+	"github.com/arcpd/arcpd/runtime/internal/hostservice"
 	"github.com/arcpd/arcpd/runtime/internal/housekeeping"
 	"github.com/arcpd/arcpd/runtime/internal/jobs"
 	"github.com/arcpd/arcpd/runtime/internal/lease"
@@ -29,7 +29,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/paging"
 	"github.com/arcpd/arcpd/runtime/internal/pool"
 	"github.com/arcpd/arcpd/runtime/internal/questions"
-	"github.com/arcpd/arcpd/runtime/internal/resources"
+	"github.com/arcpd/arcpd/runtime/internal/registryservice"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/worker"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -43,11 +43,11 @@ type Runtime struct {
 	jobs      *jobs.Reader
 	builtin   *builtin.Tools
 	vault     *credential.Vault // nil: there are no provisioners
-	resources *resources.Service
+	resources *registryservice.Service
 	catalog   *tool.Catalog
 	conns     *conn.Server
-	host      *host.Host
-	agents    *agents.Service
+	host      *host.Store
+	agents    *hostservice.Service
 	workers   *worker.Pool
 
 	cfg     Config
@@ -90,7 +90,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		BacklogBytes: max(r.cfg.BacklogBytes, 0), OnOverflow: r.onOverflow, OnOlder: func() { r.janitor.MeasureBacklogs() },
 		CommitDelay: r.cfg.CommitDelay})
 	r.sessions = session.NewDirectory(session.Options{Store: r.cfg.Store, Log: r.log, Catalog: r.catalog, Logger: r.cfg.Log, Count: r.metrics.SetSessions})
-	r.agents = agents.New(agents.Options{Store: r.cfg.Store, Log: r.log, Sessions: r.sessions, Workers: r.workers, Auth: r.cfg.Auth,
+	r.agents = hostservice.New(hostservice.Options{Store: r.cfg.Store, Log: r.log, Sessions: r.sessions, Workers: r.workers, Auth: r.cfg.Auth,
 		Metrics: r.metrics, Logger: r.cfg.Log, Audit: r.audit, Retention: r.cfg.Retention})
 	r.host = r.agents.Host
 	r.questions = questions.New(questions.Options{Store: r.cfg.Store, Changes: r.changes(), Sessions: r.sessions, Host: r.host,
@@ -100,7 +100,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		return nil, fmt.Errorf("runtime: %w", err)
 	}
 	var err error
-	if r.resources, err = resources.New(resources.Options{Store: r.cfg.Store, Changes: r.changes(), Logger: r.cfg.Log, Metrics: r.metrics,
+	if r.resources, err = registryservice.New(registryservice.Options{Store: r.cfg.Store, Changes: r.changes(), Logger: r.cfg.Log, Metrics: r.metrics,
 		Host: r.host, Questions: r.questions, Lives: r.sessions.Lives, Broken: func() bool { return r.broken.Load() != nil },
 		Handlers: r.registrations(), Dir: r.cfg.ResourceDir, ReapEvery: r.cfg.ReapEvery, Retention: r.cfg.Retention}); err != nil {
 		r.closeVault()

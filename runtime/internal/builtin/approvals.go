@@ -84,7 +84,7 @@ type approvalTools struct {
 	engine    *engine.Engine
 	sessions  *session.Directory
 	questions *questions.Broker
-	host      *host.Host
+	host      *host.Store
 	changes   txn.Committer
 	cursors   *paging.Cursors
 	audit     audit.Log

@@ -13,15 +13,15 @@ import (
 	"github.com/arcpd/arcpd/auth"
 	"github.com/arcpd/arcpd/runtime/credential"
 	"github.com/arcpd/arcpd/runtime/internal/actor"
-	"github.com/arcpd/arcpd/runtime/internal/agents"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/audit"
 	"github.com/arcpd/arcpd/runtime/internal/engine"
+	"github.com/arcpd/arcpd/runtime/internal/hostservice"
 	"github.com/arcpd/arcpd/runtime/internal/jobs"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/internal/paging"
 	"github.com/arcpd/arcpd/runtime/internal/questions"
-	"github.com/arcpd/arcpd/runtime/internal/resources"
+	"github.com/arcpd/arcpd/runtime/internal/registryservice"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 	"github.com/arcpd/arcpd/runtime/internal/txn"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -36,8 +36,8 @@ type Tools struct {
 	Engine    *engine.Engine
 	Sessions  *session.Directory
 	Questions *questions.Broker
-	Agents    *agents.Service
-	Resources *resources.Service
+	Agents    *hostservice.Service
+	Resources *registryservice.Service
 	Jobs      *jobs.Reader
 	Vault     *credential.Vault // nil: there are no provisioners
 	Auth      *auth.Set

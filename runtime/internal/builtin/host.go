@@ -10,8 +10,8 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/auth"
-	"github.com/arcpd/arcpd/runtime/internal/agents"
 	"github.com/arcpd/arcpd/runtime/internal/host"
+	"github.com/arcpd/arcpd/runtime/internal/hostservice"
 	"github.com/arcpd/arcpd/runtime/internal/paging"
 	"github.com/arcpd/arcpd/runtime/internal/questions"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -74,7 +74,7 @@ type hostEventPage struct {
 }
 
 type hostTools struct {
-	agents    *agents.Service
+	agents    *hostservice.Service
 	questions *questions.Broker
 	cursors   *paging.Cursors
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/engine"
 	"github.com/arcpd/arcpd/runtime/internal/paging"
 	"github.com/arcpd/arcpd/runtime/internal/registry"
-	"github.com/arcpd/arcpd/runtime/internal/resources"
+	"github.com/arcpd/arcpd/runtime/internal/registryservice"
 	"github.com/arcpd/arcpd/runtime/internal/session"
 )
 
@@ -78,7 +78,7 @@ type deregistered struct {
 
 type registryTools struct {
 	sessions  *session.Directory
-	resources *resources.Service
+	resources *registryservice.Service
 	cursors   *paging.Cursors
 	audit     audit.Log
 }
@@ -158,7 +158,7 @@ func (t *registryTools) list(ctx context.Context, who *Caller, in resourceListIn
 func (t *registryTools) lease(ctx context.Context, job engine.HoldsLeases, in leaseIn) (arcp.ResourceLeaseView, error) {
 	l, err := t.resources.Take(ctx, job.LeaseHolder(), registry.LeaseRequest{Identity: registry.Identity{Provider: in.Provider, Type: in.Type, ExternalID: in.ExternalID},
 		Seconds: in.Seconds, DisplayName: in.DisplayName, Metadata: in.Metadata, CleanupTool: in.CleanupTool}, true)
-	return resources.ViewLease(&l), err
+	return registryservice.ViewLease(&l), err
 }
 
 // leaseOwner returns the principal in whose name an actor changes a lease: its own or, for an
@@ -182,7 +182,7 @@ func (t *registryTools) changeLease(change func(context.Context, time.Time, stri
 			return arcp.ResourceLeaseView{}, err
 		}
 		l, err := change(ctx, time.Now(), owner, in.LeaseID)
-		return resources.ViewLease(&l), t.resources.Answer(err, "change a lease")
+		return registryservice.ViewLease(&l), t.resources.Answer(err, "change a lease")
 	}
 }
 
@@ -197,7 +197,7 @@ func (t *registryTools) leases(ctx context.Context, who *Caller, in leaseListIn)
 			if in.State != "" && string(l.State) != in.State {
 				return add(key, 0, nil)
 			}
-			return add(key, len(l.Metadata)+len(l.ExternalID), new(resources.ViewLease(l)))
+			return add(key, len(l.Metadata)+len(l.ExternalID), new(registryservice.ViewLease(l)))
 		})
 	})
 	return page, t.resources.Answer(err, "list leases")
@@ -223,7 +223,7 @@ func (t *registryTools) reap(ctx context.Context, who *Caller, in reapIn) (all a
 		rep, err := t.resources.Scanner.Scan(ctx, registry.Request{Principal: principal, DryRun: true})
 		all := arcp.ReapReport{DryRun: true, More: rep.More}
 		for i := range rep.Due {
-			all.Due = append(all.Due, resources.ViewLease(&rep.Due[i]))
+			all.Due = append(all.Due, registryservice.ViewLease(&rep.Due[i]))
 		}
 		return all, t.resources.Answer(err, "look for leases that are over")
 	}

@@ -17,7 +17,7 @@ type Claim func(next, old *Agent) (done func(ok bool), err *arcp.Error)
 
 // Register adds an idle agent for its session, or replaces it. It refuses an agent that another
 // session owns. An agent whose session has ended gets a new owner. claim may be nil.
-func (h *Host) Register(ctx context.Context, a Agent, claim Claim) (Agent, error) {
+func (h *Store) Register(ctx context.Context, a Agent, claim Claim) (Agent, error) {
 	space, err := h.makeSpace(ctx, &a)
 	if err != nil {
 		return Agent{}, err
@@ -39,7 +39,7 @@ func (h *Host) Register(ctx context.Context, a Agent, claim Claim) (Agent, error
 	return a, err
 }
 
-func (h *Host) registration(a, old *Agent, claim Claim, space *reservation) (d *decision, err error) {
+func (h *Store) registration(a, old *Agent, claim Claim, space *reservation) (d *decision, err error) {
 	had := old != nil && old.EndedAt.IsZero()
 	switch {
 	case !h.opts.Lives(a.Session):
@@ -78,7 +78,7 @@ func (o *orphan) Error() string { return "the session of agent " + o.agent.ID + 
 
 // makeSpace reserves space for an agent. If there is none it deletes agents without a session,
 // the oldest first.
-func (h *Host) makeSpace(ctx context.Context, a *Agent) (*reservation, error) {
+func (h *Store) makeSpace(ctx context.Context, a *Agent) (*reservation, error) {
 	raw, err := arcp.Marshal(a)
 	if err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ type StatusChange struct {
 }
 
 // SetStatus changes the status of an agent of a session. It refuses the agent of another session.
-func (h *Host) SetStatus(ctx context.Context, name string, session arcp.SessionID, id string, c StatusChange) (a Agent, err error) {
+func (h *Store) SetStatus(ctx context.Context, name string, session arcp.SessionID, id string, c StatusChange) (a Agent, err error) {
 	err = h.change(ctx, name, id, joined, func(old *Agent) (*decision, error) {
 		switch {
 		case old == nil:
@@ -129,7 +129,7 @@ func (h *Host) SetStatus(ctx context.Context, name string, session arcp.SessionI
 
 // Unregister deletes an agent of a session, or an agent whose session has ended. It refuses the
 // agent of another session.
-func (h *Host) Unregister(ctx context.Context, name string, session arcp.SessionID, id string) error {
+func (h *Store) Unregister(ctx context.Context, name string, session arcp.SessionID, id string) error {
 	return h.change(ctx, name, id, joined, func(old *Agent) (*decision, error) {
 		switch {
 		case old == nil:
@@ -141,7 +141,7 @@ func (h *Host) Unregister(ctx context.Context, name string, session arcp.Session
 	})
 }
 
-func (h *Host) deletion(a *Agent, message string) (*decision, error) {
+func (h *Store) deletion(a *Agent, message string) (*decision, error) {
 	event, err := eventOf(AgentUnregistered, a, message, nil)
 	return &decision{event: event, done: func(ok bool) {
 		if ok && a.EndedAt.IsZero() {
@@ -151,7 +151,7 @@ func (h *Host) deletion(a *Agent, message string) (*decision, error) {
 }
 
 // Fail sets the status of an agent to Errored.
-func (h *Host) Fail(ctx context.Context, name, id, message string) error {
+func (h *Store) Fail(ctx context.Context, name, id, message string) error {
 	return h.change(ctx, name, id, alone, func(old *Agent) (*decision, error) {
 		if old == nil || !old.EndedAt.IsZero() {
 			return nil, nil
@@ -165,7 +165,7 @@ func (h *Host) Fail(ctx context.Context, name, id, message string) error {
 
 // EndSession stops the agents of a session that has ended, or ends in the transaction of ctx.
 // They have no owner after that.
-func (h *Host) EndSession(ctx context.Context, id arcp.SessionID) (err error) {
+func (h *Store) EndSession(ctx context.Context, id arcp.SessionID) (err error) {
 	list := h.ofSession(id)
 	slices.SortFunc(list, func(a, b *Agent) int { return cmp.Compare(a.ID, b.ID) }) // one order of locking for all
 	for _, a := range list {
@@ -174,7 +174,7 @@ func (h *Host) EndSession(ctx context.Context, id arcp.SessionID) (err error) {
 	return err
 }
 
-func (h *Host) stop(ctx context.Context, was *Agent, j joins) error {
+func (h *Store) stop(ctx context.Context, was *Agent, j joins) error {
 	return h.change(ctx, was.Principal, was.ID, j, func(old *Agent) (*decision, error) {
 		if old == nil || old.Session != was.Session || !old.EndedAt.IsZero() {
 			return nil, nil // it was unregistered, or has another owner
@@ -192,7 +192,7 @@ func (h *Host) stop(ctx context.Context, was *Agent, j joins) error {
 }
 
 // forget deletes an agent without an owner.
-func (h *Host) forget(ctx context.Context, was *Agent) error {
+func (h *Store) forget(ctx context.Context, was *Agent) error {
 	return h.change(ctx, was.Principal, was.ID, alone, func(old *Agent) (*decision, error) {
 		if old == nil || old.EndedAt.IsZero() {
 			return nil, nil
@@ -203,7 +203,7 @@ func (h *Host) forget(ctx context.Context, was *Agent) error {
 
 // Sweep stops agents of ended sessions, deletes agents whose sessions ended before a time (zero:
 // none), and drops the events of principals without sessions and subscribers.
-func (h *Host) Sweep(ctx context.Context, before time.Time, hasSessions func(principal string) bool) (err error) {
+func (h *Store) Sweep(ctx context.Context, before time.Time, hasSessions func(principal string) bool) (err error) {
 	for _, id := range h.owners() {
 		if !h.opts.Lives(id) {
 			err = errors.Join(err, h.EndSession(ctx, id))

@@ -14,7 +14,7 @@ import (
 
 // fixture is a host with a store and a set of live sessions.
 type fixture struct {
-	*Host
+	*Store
 	st  store.Store
 	log *eventlog.Log
 
@@ -24,7 +24,7 @@ type fixture struct {
 	released map[string]int // by agent
 }
 
-func newRig(t testing.TB) *fixture {
+func newFixture(t testing.TB) *fixture {
 	st := mem.Open(mem.Options{})
 	r := &fixture{st: st, log: eventlog.New(st, eventlog.Options{}), gone: map[arcp.SessionID]bool{}}
 	t.Cleanup(func() {
@@ -39,7 +39,7 @@ func newRig(t testing.TB) *fixture {
 func (r *fixture) restart(t testing.TB) {
 	t.Helper()
 	r.counts, r.released = map[Status]int{}, map[string]int{}
-	r.Host = New(Options{Log: r.log, Store: r.st, Count: func(s Status, n int) { r.counts[s] = n }, Lives: r.lives,
+	r.Store = NewStore(Options{Log: r.log, Store: r.st, Count: func(s Status, n int) { r.counts[s] = n }, Lives: r.lives,
 		Released: func(a Agent) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -72,8 +72,8 @@ func (r *fixture) end(id arcp.SessionID) {
 
 // counted returns the number of agents by status, from the calls of Count.
 func (r *fixture) counted() map[Status]int {
-	r.Host.mu.Lock()
-	defer r.Host.mu.Unlock()
+	r.Store.mu.Lock()
+	defer r.Store.mu.Unlock()
 	m := maps.Clone(r.counts)
 	maps.DeleteFunc(m, func(_ Status, n int) bool { return n == 0 })
 	return m

@@ -33,7 +33,7 @@ type mirror struct {
 	states int
 }
 
-func (m *mirror) catchUp(t *rapid.T, h *Host, upTo int) {
+func (m *mirror) catchUp(t *rapid.T, h *Store, upTo int) {
 	for m.states < upTo {
 		events, skipped, err := m.sub.Next(t.Context())
 		if err != nil || skipped > 0 {
@@ -60,7 +60,7 @@ var modelSessions = map[arcp.SessionID]string{"sess_a1": "alice", "sess_a2": "al
 // subscriber equals the model.
 func TestOwnershipModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		r := newRig(t)
+		r := newFixture(t)
 		m := &model{agents: map[string]*modelAgent{}, gone: map[arcp.SessionID]bool{}}
 		watch := func() *mirror {
 			sub, snap, err := r.Subscribe("alice", 0)
@@ -190,7 +190,7 @@ func TestOwnershipModel(t *testing.T) {
 			},
 			"": func(rt *rapid.T) {
 				compare(rt, r, m)
-				mir.catchUp(rt, r.Host, m.events)
+				mir.catchUp(rt, r.Store, m.events)
 				for _, a := range r.Agents("alice") {
 					if got := mir.agents[a.ID]; fmt.Sprint(got) != fmt.Sprint(a) {
 						rt.Fatalf("who watched knows %+v, and there is %+v", got, a)

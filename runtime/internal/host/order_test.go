@@ -15,7 +15,7 @@ var eventID = regexp.MustCompile(eventPrefix + `[0-9A-Z]+`)
 // The ids of events of concurrent emitters ascend in the order of their commits.
 func TestIDsAscend(t *testing.T) {
 	const emitters, each = 8, 50 // fits into a ring
-	r := newRig(t)
+	r := newFixture(t)
 	var all sync.WaitGroup
 	for i := range emitters {
 		all.Go(func() {

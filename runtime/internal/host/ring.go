@@ -91,10 +91,10 @@ func (r *ring) latest(n int) []Event {
 // the queue: they emit after a write of their own, or in a bounded number of calls. The payload
 // is JSON or nil and must not change after the call. A payload over maxEventBytes is replaced
 // by its size. If the store has failed, the event is lost.
-func (h *Host) Emit(principal string, e Event) { h.EmitIn(context.Background(), principal, e) }
+func (h *Store) Emit(principal string, e Event) { h.EmitIn(context.Background(), principal, e) }
 
 // EmitIn is Emit, in the transaction of ctx if there is one.
-func (h *Host) EmitIn(ctx context.Context, principal string, e Event) {
+func (h *Store) EmitIn(ctx context.Context, principal string, e Event) {
 	if principal == "" {
 		return
 	}
@@ -121,7 +121,7 @@ func (h *Host) EmitIn(ctx context.Context, principal string, e Event) {
 // announce adds an event to a write and appends it. When the write is durable, withLocked and the
 // ring change the index together. done receives the result. Both may be nil; they run on the
 // committer's goroutine.
-func (h *Host) announce(name string, e Event, w *store.Write, withLocked func(), done func(error)) error {
+func (h *Store) announce(name string, e Event, w *store.Write, withLocked func(), done func(error)) error {
 	h.order.Lock()
 	defer h.order.Unlock()
 	if err := fill(name, &e, w); err != nil {
@@ -139,7 +139,7 @@ func (h *Host) announce(name string, e Event, w *store.Write, withLocked func(),
 }
 
 // fill sets the id and time of an event and adds its announcement to a write. The caller holds
-// Host.order until the write is queued.
+// Store.order until the write is queued.
 func fill(name string, e *Event, w *store.Write) error {
 	e.ID, e.Timestamp = arcp.NewID(eventPrefix), moment()
 	data, err := arcp.Marshal(e)

@@ -45,7 +45,7 @@ type Options struct {
 	Store    store.Store
 	Changes  txn.Committer
 	Sessions *session.Directory
-	Host     *host.Host // shows questions to its subscribers
+	Host     *host.Store // shows questions to its subscribers
 	Metrics  *metrics.Metrics
 	Logger   zerolog.Logger
 	Audit    audit.Log

@@ -19,12 +19,12 @@ import (
 // errors of the others name the owner.
 func TestOneOwner(t *testing.T) {
 	const sessions = 32
-	r := newRig(t)
-	other := New(Options{Log: r.log, Store: r.st, Count: func(Status, int) {}, Lives: r.lives, Released: func(Agent) {}})
+	r := newFixture(t)
+	other := NewStore(Options{Log: r.log, Store: r.st, Count: func(Status, int) {}, Lives: r.lives, Released: func(Agent) {}})
 	var won atomic.Int32
 	var all sync.WaitGroup
 	for i := range sessions {
-		h := r.Host
+		h := r.Store
 		if i%2 == 1 {
 			h = other
 		}
@@ -51,7 +51,7 @@ func TestOneOwner(t *testing.T) {
 // A claim is settled once, as the row was written, and no two of an agent are
 // under way at once.
 func TestClaims(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	var inside atomic.Int32
 	var ok, failed atomic.Int32
 	claim := func(_, _ *Agent) (func(bool), *arcp.Error) {
@@ -100,7 +100,7 @@ func TestClaims(t *testing.T) {
 
 // An agent that comes to be while its session ends is stopped, too.
 func TestRegisterAfterSessionEnd(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	_, err := r.Register(t.Context(), Agent{ID: "x", Name: "x", Kind: "k", Principal: "alice", Session: "sess_1"}, func(_, _ *Agent) (func(bool), *arcp.Error) {
 		r.end("sess_1")
 		if err := r.EndSession(t.Context(), "sess_1"); err != nil {
@@ -117,7 +117,7 @@ func TestRegisterAfterSessionEnd(t *testing.T) {
 // The agent of an ended session is released before another session takes it over, also if the
 // end of the session was not noticed.
 func TestTakeoverReleasesOldAgent(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	a := Agent{ID: "x", Name: "x", Kind: "k", Principal: "alice", Session: "sess_1", Executes: []string{"build@1"}}
 	if _, err := r.Register(t.Context(), a, nil); err != nil {
 		t.Fatal(err)
@@ -139,7 +139,7 @@ func TestTakeoverReleasesOldAgent(t *testing.T) {
 }
 
 func TestBounds(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	register := func(s, id string, metadata int) error {
 		a := Agent{ID: id, Name: id, Kind: "k", Principal: "alice", Session: arcp.SessionID(s)}
 		if metadata > 0 {
@@ -201,7 +201,7 @@ func TestBounds(t *testing.T) {
 // The agents of all principals are bounded: agents without a session are evicted, the oldest
 // first.
 func TestAllAgentsAreBounded(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	register := func(p string) error {
 		a := Agent{ID: "x", Name: "x", Kind: "k", Principal: p, Session: arcp.SessionID("sess_" + p)}
 		_, err := r.Register(t.Context(), a, nil)
@@ -210,9 +210,9 @@ func TestAllAgentsAreBounded(t *testing.T) {
 	if err := register("alice"); err != nil {
 		t.Fatal(err)
 	}
-	r.Host.mu.Lock()
+	r.Store.mu.Lock()
 	r.bytes += maxAllBytes - 300 // as if there were very many
-	r.Host.mu.Unlock()
+	r.Store.mu.Unlock()
 	if err := register("bob"); codeOf(err) != arcp.CodeResourceExhausted {
 		t.Errorf("where everybody is connected: %v", err)
 	}
@@ -229,7 +229,7 @@ func TestAllAgentsAreBounded(t *testing.T) {
 // emitters. Skipped events are counted.
 func TestSnapshotThenLive(t *testing.T) {
 	const emitters, each, watchers = 8, 400, 24
-	r := newRig(t)
+	r := newFixture(t)
 	var emit, watch sync.WaitGroup
 	for w := range watchers {
 		watch.Go(func() {
@@ -292,7 +292,7 @@ func TestSnapshotThenLive(t *testing.T) {
 // returns the number of events it has missed.
 func TestSubscriberFallsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+		r := newFixture(t)
 		slow, _, _ := r.Subscribe("alice", 0)
 		quick, _, _ := r.Subscribe("alice", 0)
 		for i := range 10 * MaxEvents {
@@ -326,7 +326,7 @@ func TestSubscriberFallsBehind(t *testing.T) {
 }
 
 func TestRingIsBounded(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	const fill = maxRingBytes/maxEventBytes + 1
 	large, _ := arcp.Marshal(strings.Repeat("x", maxEventBytes-2))
 	for range fill {
@@ -374,7 +374,7 @@ func TestRingIsBounded(t *testing.T) {
 
 // The ring of a principal is dropped with its last session, unless it has a subscriber.
 func TestIdleRingsAreDropped(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	here := map[string]bool{"alice": true}
 	sub, _, _ := r.Subscribe("carol", 0)
 	for _, p := range []string{"alice", "bob", "carol", "dave"} {

@@ -1,6 +1,6 @@
-// Package agents connects the agents that sessions register with the workers that execute
+// Package hostservice connects the agents that sessions register with the workers that execute
 // jobs for them.
-package agents
+package hostservice
 
 import (
 	"context"
@@ -26,7 +26,7 @@ import (
 
 // Service registers agents. Its methods may be called by any goroutine.
 type Service struct {
-	Host    *host.Host
+	Host    *host.Store
 	Workers Workers
 
 	opts Options
@@ -52,7 +52,7 @@ func New(o Options) *Service {
 	}
 	s := &Service{opts: o}
 	s.Workers = workers{&s.opts}
-	s.Host = host.New(host.Options{Log: o.Log, Store: o.Store, Released: s.released,
+	s.Host = host.NewStore(host.Options{Log: o.Log, Store: o.Store, Released: s.released,
 		Count: func(s host.Status, n int) { o.Metrics.Agents.WithLabelValues(string(s)).Set(float64(n)) },
 		Lives: o.Sessions.Lives})
 	return s

@@ -23,12 +23,12 @@ const (
 	maxAllBytes    = 256 << 20 // of all principals
 )
 
-// Options of a Host.
+// Options of a Store.
 type Options struct {
 	Log   txn.Log
 	Store store.Store
 	// Count receives the number of agents with a status after each change. It must not call
-	// the Host.
+	// the Store.
 	Count func(s Status, n int)
 	// Lives reports whether a session has not ended.
 	Lives func(arcp.SessionID) bool
@@ -38,8 +38,8 @@ type Options struct {
 	Released func(Agent)
 }
 
-// Host has the agents and events of all principals. Its methods may be called by any goroutine.
-type Host struct {
+// Store has the agents and events of all principals. Its methods may be called by any goroutine.
+type Store struct {
 	*index
 	opts  Options
 	locks keyLock // by key: one goroutine at a time changes an agent
@@ -49,14 +49,14 @@ type Host struct {
 	order sync.Mutex
 }
 
-// New returns a Host without agents.
-func New(o Options) *Host {
-	return &Host{opts: o, index: &index{count: o.Count, principals: make(map[string]*principal), sessions: make(map[arcp.SessionID]*owner), counts: make(map[Status]int)}}
+// NewStore returns a Store without agents.
+func NewStore(o Options) *Store {
+	return &Store{opts: o, index: &index{count: o.Count, principals: make(map[string]*principal), sessions: make(map[arcp.SessionID]*owner), counts: make(map[Status]int)}}
 }
 
 // Load reads the agents of the store. It calls bad for an agent that cannot be read, and leaves
 // it out.
-func (h *Host) Load(ctx context.Context, bad func(key string, err error)) error {
+func (h *Store) Load(ctx context.Context, bad func(key string, err error)) error {
 	return h.table().Scan(ctx, prefix, "", func(row records.Row[Agent], err error) bool {
 		if err != nil {
 			bad(row.Key, err)
@@ -69,7 +69,7 @@ func (h *Host) Load(ctx context.Context, bad func(key string, err error)) error 
 	})
 }
 
-func (h *Host) table() records.Table[Agent] { return records.Table[Agent]{Reader: h.opts.Store} }
+func (h *Store) table() records.Table[Agent] { return records.Table[Agent]{Reader: h.opts.Store} }
 
 const prefix = "host/agent/"
 
@@ -98,13 +98,13 @@ const (
 // decide is called again with the new row. ctx bounds only the wait for the agent's lock: a
 // write that has begun is waited for. A staged write is not waited for: the lock is held until
 // the transaction is committed.
-func (h *Host) change(ctx context.Context, name, id string, j joins, decide func(old *Agent) (*decision, error)) error {
+func (h *Store) change(ctx context.Context, name, id string, j joins, decide func(old *Agent) (*decision, error)) error {
 	_, err := h.changeIn(ctx, name, id, j, decide)
 	return err
 }
 
 // changeIn is change. It reports whether the write was staged.
-func (h *Host) changeIn(ctx context.Context, name, id string, j joins, decide func(old *Agent) (*decision, error)) (waits bool, err error) {
+func (h *Store) changeIn(ctx context.Context, name, id string, j joins, decide func(old *Agent) (*decision, error)) (waits bool, err error) {
 	unlock, err := h.locks.lock(ctx, key(name, id))
 	if err != nil {
 		return false, err
@@ -123,7 +123,7 @@ func (h *Host) changeIn(ctx context.Context, name, id string, j joins, decide fu
 
 // changeOnce tries a change. It reports whether the write was staged; then the end of the
 // transaction calls unlock.
-func (h *Host) changeOnce(ctx context.Context, name, id string, j joins, decide func(old *Agent) (*decision, error), unlock func()) (waits bool, err error) {
+func (h *Store) changeOnce(ctx context.Context, name, id string, j joins, decide func(old *Agent) (*decision, error), unlock func()) (waits bool, err error) {
 	row, err := h.table().Get(ctx, key(name, id))
 	if err != nil {
 		return false, fmt.Errorf("read agent: %w", err)
@@ -160,7 +160,7 @@ func (h *Host) changeOnce(ctx context.Context, name, id string, j joins, decide 
 }
 
 // writeOf returns the write that replaces a row, and the change of the index when it is durable.
-func (h *Host) writeOf(name, id string, row records.Row[Agent], d *decision) (w *store.Write, withLocked func(), err error) {
+func (h *Store) writeOf(name, id string, row records.Row[Agent], d *decision) (w *store.Write, withLocked func(), err error) {
 	rec := row.Delete()
 	if d.next != nil {
 		if rec, err = row.Put(d.next); err != nil {
@@ -176,7 +176,7 @@ func (h *Host) writeOf(name, id string, row records.Row[Agent], d *decision) (w 
 }
 
 // join stages a write in the transaction of ctx. It returns false if there is none.
-func (h *Host) join(ctx context.Context, name string, d *decision, w *store.Write, withLocked, unlock func()) bool {
+func (h *Store) join(ctx context.Context, name string, d *decision, w *store.Write, withLocked, unlock func()) bool {
 	t := txn.From(ctx)
 	if t == nil {
 		return false
@@ -221,4 +221,4 @@ func foreign(id string) *arcp.Error {
 }
 
 // owned reports whether an agent has an owner: a session that has not ended.
-func (h *Host) owned(a *Agent) bool { return a.EndedAt.IsZero() && h.opts.Lives(a.Session) }
+func (h *Store) owned(a *Agent) bool { return a.EndedAt.IsZero() && h.opts.Lives(a.Session) }

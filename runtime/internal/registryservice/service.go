@@ -1,6 +1,6 @@
-// Package resources connects the registry of resources and leases with the jobs that use them.
+// Package registryservice connects the registry of resources and leases with the jobs that use them.
 // Tools acquire leases through it, and it cleans up the resources of leases that have ended.
-package resources
+package registryservice
 
 import (
 	"cmp"
@@ -50,7 +50,7 @@ type Options struct {
 	Changes   txn.Committer
 	Logger    zerolog.Logger
 	Metrics   *metrics.Metrics
-	Host      *host.Host        // shows resources to its subscribers
+	Host      *host.Store        // shows resources to its subscribers
 	Questions *questions.Broker // the details of questions may name leases
 	Lives     func(arcp.SessionID) bool
 	Broken    func() bool // reports whether the store has failed
