@@ -46,7 +46,10 @@ func (p SessionAcceptedPayload) AppendJSON(dst []byte) []byte {
 	o.name("capabilities")
 	o.dst = p.Capabilities.AppendJSON(o.dst)
 	if p.Lease != nil {
-		o.reflected("lease", p.Lease)
+		o.name("lease")
+		lease := begin(o.dst)
+		lease.time("expires_at", p.Lease.ExpiresAt)
+		o.dst = lease.end()
 	}
 	o.optional("resume_token", p.ResumeToken)
 	if p.ResumeWindowSec != 0 {

@@ -56,6 +56,10 @@ type Capabilities struct {
 	Encodings         []string
 	Required          []string       // must be supported, else the open is rejected with UNIMPLEMENTED
 	Extra             map[string]Raw // members not known here
+
+	// Encoded is the JSON of the other fields, for capabilities that are sent often. If it is
+	// nil, AppendJSON encodes the fields.
+	Encoded Raw
 }
 
 // ArtifactRetention is how long artifacts are kept, in seconds.
@@ -183,6 +187,9 @@ func (c Capabilities) MarshalJSON() ([]byte, error) { return c.AppendJSON(nil), 
 
 // AppendJSON appends the object in a stable order.
 func (c Capabilities) AppendJSON(dst []byte) []byte {
+	if c.Encoded != nil {
+		return append(dst, c.Encoded...)
+	}
 	o := begin(dst)
 	for _, f := range Features {
 		if v, ok := c.Flags[f]; ok {
@@ -199,7 +206,11 @@ func (c Capabilities) AppendJSON(dst []byte) []byte {
 		o.dst = strconv.AppendUint(o.dst, uint64(c.AckWindow), 10)
 	}
 	if c.Retention != nil {
-		o.reflected("artifact_retention", c.Retention)
+		o.name("artifact_retention")
+		retention := begin(o.dst)
+		retention.uint("default_seconds", c.Retention.DefaultSeconds)
+		retention.uint("max_seconds", c.Retention.MaxSeconds)
+		o.dst = retention.end()
 	}
 	if c.Agents != nil {
 		o.agents("agents", c.Agents)

@@ -1,6 +1,9 @@
 package arcp
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+)
 
 // quickReader is a payload that decodes its common form without reflection. It returns false
 // for any other form, which is then decoded in full. The raw payload is valid JSON: it was
@@ -70,7 +73,7 @@ func (p *SessionOpenPayload) readQuickly(raw Raw) bool {
 		case "client":
 			return eachMember(value, p.Client.member)
 		case "capabilities":
-			return string(value) == "{}" || p.Capabilities.UnmarshalJSON(value) == nil
+			return p.Capabilities.readQuickly(value) || p.Capabilities.UnmarshalJSON(value) == nil
 		}
 		return false
 	})
@@ -88,4 +91,45 @@ func (c *ClientInfo) member(name []byte, value Raw) bool {
 		return plain(&c.Principal, value)
 	}
 	return false
+}
+
+// readQuickly reads capabilities that are features, as flags or by name.
+func (c *Capabilities) readQuickly(raw Raw) bool {
+	*c = Capabilities{}
+	return eachMember(raw, func(name []byte, value Raw) bool {
+		if string(name) == "features" {
+			return plainList(&c.Features, value)
+		}
+		on := string(value) == "true"
+		i := slices.Index(Features, Feature(name))
+		if i < 0 || !on && string(value) != "false" {
+			return false
+		}
+		if c.Flags == nil {
+			c.Flags = make(map[Feature]bool)
+		}
+		c.Flags[Features[i]] = on
+		return true
+	})
+}
+
+// plainList sets a list of texts that have no escapes.
+func plainList(to *[]string, value Raw) bool {
+	if value[0] != '[' || bytes.IndexByte(value, '\\') >= 0 {
+		return false
+	}
+	list := make([]string, 0, bytes.Count(value, []byte{','})+1)
+	for rest := value[1 : len(value)-1]; ; {
+		rest = bytes.TrimLeft(rest, ", \t\r\n")
+		if len(rest) == 0 {
+			*to = list
+			return true
+		}
+		if rest[0] != '"' {
+			return false
+		}
+		end := 1 + bytes.IndexByte(rest[1:], '"')
+		list = append(list, string(rest[1:end]))
+		rest = rest[end+1:]
+	}
 }

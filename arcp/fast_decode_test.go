@@ -34,6 +34,10 @@ func TestQuickReadersAgreeWithReflection(t *testing.T) {
 		{`{"auth":null,"client":{"kind":"k","version":"1"}}`, false},
 		{`{"auth":{"scheme":"bearer","token":"t"},"client":{"kind":"k","version":"1"},"capabilities":{"streaming":true,"features":["ack"]}}`, true},
 		{`{"auth":{"scheme":"bearer","token":"t"},"client":{"kind":"k","version":"1"},"capabilities":null}`, true},
+		{`{"auth":{"scheme":"none"},"client":{"kind":"k","version":"1"},"capabilities":{"features":[ ],"streaming":false}}`, true},
+		{`{"auth":{"scheme":"none"},"client":{"kind":"k","version":"1"},"capabilities":{"features":[ "a,b" , "]","" ]}}`, true},
+		{`{"auth":{"scheme":"none"},"client":{"kind":"k","version":"1"},"capabilities":{"features":["a\u0063k"],"x":1}}`, true},
+		{`{"auth":{"scheme":"none"},"client":{"kind":"k","version":"1"},"capabilities":{"streaming":true,"ack_window":3}}`, true},
 	} {
 		agree[SessionOpenPayload](t, tt.raw, tt.quick)
 	}

@@ -189,6 +189,7 @@ func (s *Server) newSessionConfig(anonymous bool) machine.Config {
 		Handshake: s.opts.HandshakeTimeout, ChallengeTTL: auth.ChallengeTTL, Lease: s.opts.SessionLease, Idle: s.opts.SessionIdle,
 		ResumeWindow: s.opts.ResumeWindow, Heartbeat: s.opts.Heartbeat,
 		Runtime: arcp.RuntimeInfo{Kind: "arcp-go", Version: s.opts.Version, Fingerprint: s.opts.Fingerprint},
+		Cache:   &capabilityCache{},
 		Offer: arcp.Capabilities{
 			Flags: map[arcp.Feature]bool{arcp.FeatureDurableJobs: true, arcp.FeatureAnonymous: anonymous,
 				arcp.FeatureCheckpoints: true, arcp.FeatureSubscriptions: true, arcp.FeatureHumanInput: true,

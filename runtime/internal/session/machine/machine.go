@@ -50,6 +50,7 @@ type Config struct {
 	Heartbeat    time.Duration
 	Runtime      arcp.RuntimeInfo
 	Offer        arcp.Capabilities // without the agents
+	Cache        CapabilityCache   // nil: capabilities are encoded for each client
 }
 
 // Output lists the actions for the caller, in the order of the fields. Envelopes to send have
@@ -227,12 +228,10 @@ func (m *Machine) enter(now time.Time) {
 
 // accepted returns the payload of session.accepted.
 func (m *Machine) accepted(now time.Time, e Established) arcp.SessionAcceptedPayload {
-	caps := m.negotiate.answer(&m.cfg.Offer)
-	caps.Agents, caps.AckWindow = e.Agents, m.Window()
 	rt := m.cfg.Runtime
 	rt.TrustLevel = m.identity.Trust
 	p := arcp.SessionAcceptedPayload{
-		SessionID: m.id, Runtime: rt, Capabilities: caps, ResumeToken: e.ResumeToken,
+		SessionID: m.id, Runtime: rt, Capabilities: m.negotiate.capabilities(m.cfg, e.Agents, m.Window()), ResumeToken: e.ResumeToken,
 		ResumeWindowSec:      max(0, int64(m.cfg.ResumeWindow/time.Second)),
 		HeartbeatIntervalSec: max(0, int64(m.cfg.Heartbeat/time.Second)),
 	}

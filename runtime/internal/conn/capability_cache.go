@@ -1,0 +1,42 @@
+package conn
+
+import (
+	"sync"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// maxCachedCapabilities bounds the keys of a capabilityCache.
+const maxCachedCapabilities = 64
+
+// capabilityCache is a [machine.CapabilityCache]. Any goroutine may use it.
+type capabilityCache struct {
+	mu    sync.Mutex
+	byKey map[string]cachedCapabilities
+}
+
+// cachedCapabilities has the latest capabilities for a key.
+type cachedCapabilities struct {
+	agents  []arcp.Agent
+	encoded arcp.Raw
+}
+
+// Get implements machine.CapabilityCache. Inventories are compared by their memory.
+func (c *capabilityCache) Get(key []byte, agents []arcp.Agent, encode func() arcp.Raw) arcp.Raw {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known, ok := c.byKey[string(key)]; ok && sameSlice(known.agents, agents) {
+		return known.encoded
+	}
+	if c.byKey == nil || len(c.byKey) >= maxCachedCapabilities {
+		c.byKey = make(map[string]cachedCapabilities)
+	}
+	encoded := encode()
+	c.byKey[string(key)] = cachedCapabilities{agents, encoded}
+	return encoded
+}
+
+// sameSlice reports whether two slices are the same memory, both empty, or both nil.
+func sameSlice[T any](a, b []T) bool {
+	return len(a) == len(b) && (a == nil) == (b == nil) && (len(a) == 0 || &a[0] == &b[0])
+}

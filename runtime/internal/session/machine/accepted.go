@@ -1,0 +1,55 @@
+package machine
+
+import (
+	"encoding/binary"
+
+	"github.com/arcpd/arcpd/arcp"
+)
+
+// CapabilityCache keeps the encoded capabilities of session.accepted: most clients negotiate
+// the same ones.
+type CapabilityCache interface {
+	// Get returns the capabilities for a key and an inventory, which is never changed. It calls
+	// encode if it does not have them.
+	Get(key []byte, agents []arcp.Agent, encode func() arcp.Raw) arcp.Raw
+}
+
+// capabilities returns the capabilities of session.accepted.
+func (n *negotiation) capabilities(cfg *Config, agents []arcp.Agent, window uint32) arcp.Capabilities {
+	answer := func() arcp.Capabilities {
+		caps := n.answer(&cfg.Offer)
+		caps.Agents, caps.AckWindow = agents, window
+		return caps
+	}
+	if cfg.Cache == nil {
+		return answer()
+	}
+	var space [512]byte
+	key := n.appendKey(space[:0], window)
+	return arcp.Capabilities{Encoded: cfg.Cache.Get(key, agents, func() arcp.Raw { return answer().AppendJSON(nil) })}
+}
+
+// appendKey appends a key that differs for negotiations with different capabilities.
+func (n *negotiation) appendKey(key []byte, window uint32) []byte {
+	key = binary.AppendUvarint(key, uint64(window))
+	key = binary.AppendUvarint(key, uint64(len(n.features)))
+	for _, f := range n.features {
+		key = appendText(key, string(f))
+	}
+	if n.mentioned == nil {
+		key = append(key, 0)
+	} else {
+		key = binary.AppendUvarint(key, uint64(len(n.mentioned))+1)
+	}
+	for _, name := range n.mentioned {
+		key = appendText(key, name)
+	}
+	for _, name := range n.extensions {
+		key = appendText(key, name)
+	}
+	return key
+}
+
+func appendText(key []byte, text string) []byte {
+	return append(binary.AppendUvarint(key, uint64(len(text))), text...)
+}
