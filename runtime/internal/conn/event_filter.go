@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -179,6 +180,11 @@ func (o *original) decoded() *arcp.Envelope {
 		o.env = &env
 	}
 	return o.env
+}
+
+// isLow reports whether the event has priority low. Few have: the others are not decoded.
+func (o *original) isLow() bool {
+	return bytes.Contains(o.item.Event.Body, []byte(`"priority":"low"`)) && o.priority() == arcp.PriorityLow
 }
 
 func (o *original) priority() arcp.Priority {

@@ -417,7 +417,7 @@ func (s *subscriptions) deliver(now time.Time, f *subscription, item *eventlog.I
 	if !f.filter.selects(&o) || !s.shows(f, item.Event.JobID()) {
 		return true
 	}
-	if late && o.priority() == arcp.PriorityLow {
+	if late && o.isLow() {
 		s.c.srv.opts.Metrics.SlowConsumers.WithLabelValues(slowSkipped).Inc()
 		f.skip(item.Event.ID())
 		return true
