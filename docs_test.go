@@ -3,6 +3,7 @@ package arcpd_test
 import (
 	"bytes"
 	"go/ast"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+	"unicode/utf8"
 )
 
 // codeNames has the identifiers that documents may write as X.Y, by X: those of the packages of
@@ -125,4 +127,48 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 func isCode(document, name string, spec []byte) bool {
 	about := document == "docs/architecture.md" || strings.HasPrefix(filepath.ToSlash(document), "docs/decisions/")
 	return about && !bytes.Contains(spec, []byte(name)) && !slices.Contains([]string{".go", ".yaml"}, filepath.Ext(name))
+}
+
+// maxColumns is the width of prose in documents. Tables, code and generated text may be wider.
+const maxColumns = 100
+
+func TestProseIsNarrow(t *testing.T) {
+	var checked int
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules"):
+			return fs.SkipDir
+		case d.IsDir() || filepath.Ext(path) != ".md":
+			return nil
+		}
+		doc, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		checked++
+		var code, generated bool
+		for i, line := range strings.Split(string(doc), "\n") {
+			switch {
+			case strings.HasPrefix(strings.TrimSpace(line), "```"):
+				code = !code
+			case strings.HasPrefix(line, "<!-- end"):
+				generated = false
+			case strings.HasPrefix(line, "<!-- "):
+				generated = true
+			}
+			width := utf8.RuneCountInString(line)
+			if width > maxColumns && !code && !generated && !strings.HasPrefix(strings.TrimSpace(line), "|") {
+				t.Errorf("%s:%d has %d columns, at most %d are allowed", path, i+1, width, maxColumns)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if checked < 20 {
+		t.Fatalf("only %d documents checked", checked)
+	}
 }
