@@ -50,7 +50,7 @@ type Options struct {
 	Changes   txn.Committer
 	Logger    zerolog.Logger
 	Metrics   *metrics.Metrics
-	Host      *host.Store        // shows resources to its subscribers
+	Host      *host.Store       // shows resources to its subscribers
 	Questions *questions.Broker // the details of questions may name leases
 	Sessions  registry.Sessions
 	Broken    func() bool // reports whether the store has failed
