@@ -101,7 +101,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	}
 	var err error
 	if r.resources, err = registryservice.New(registryservice.Options{Store: r.cfg.Store, Changes: r.changes(), Logger: r.cfg.Log, Metrics: r.metrics,
-		Host: r.host, Questions: r.questions, Lives: r.sessions.Lives, Broken: func() bool { return r.broken.Load() != nil },
+		Host: r.host, Questions: r.questions, Sessions: r.sessions, Broken: func() bool { return r.broken.Load() != nil },
 		Handlers: r.registrations(), Dir: r.cfg.ResourceDir, ReapEvery: r.cfg.ReapEvery, Retention: r.cfg.Retention}); err != nil {
 		r.closeVault()
 		r.log.Close()
@@ -113,7 +113,10 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 		Limits: r.cfg.Limits.engine()})
 	r.questions.Connect(r.engine.Offer)
 	r.resources.Connect(r.engine)
-	r.sessions.Connect(r.engine, r.host.EndSession, r.resources.Store.EndSession, r.questions.EndSession)
+	r.sessions.Connect(r.engine,
+		func(ctx context.Context, s *session.Session) error { return r.host.EndSession(ctx, s.Principal, s.ID) },
+		func(ctx context.Context, s *session.Session) error { return r.resources.Store.EndSession(ctx, s.ID) },
+		func(ctx context.Context, s *session.Session) error { return r.questions.EndSession(ctx, s.ID) })
 	r.janitor = r.newJanitor()
 	if err := r.boot(ctx); err != nil {
 		r.resources.Close()

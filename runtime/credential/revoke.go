@@ -178,52 +178,48 @@ func (s *source) attempt(ctx context.Context, t *task) {
 // try reads a row and revokes its credentials if the row requires it. It returns the time of
 // the next try, or zero if the row is gone or its job is active.
 func (s *source) try(ctx context.Context, key string) (time.Time, error) {
-	rec, err := s.v.opts.Store.Get(ctx, key)
-	if err != nil || rec.Rev == 0 {
+	f, err := table(s.v.opts.Store).Get(ctx, key)
+	if err != nil || f.Rev == 0 {
 		return time.Time{}, err
 	}
-	r, err := decode(rec)
-	if err != nil {
-		return time.Time{}, err
-	}
-	if r.State != Revoking {
-		on, err := s.jobActive(ctx, &r, rec.Rev)
+	if r := &f.Value; r.State != Revoking {
+		active, err := s.jobActive(ctx, &f)
 		switch {
 		case err != nil:
 			return time.Time{}, err
-		case on && r.State != Live && !s.v.expect(&r):
+		case active && r.State != Live && !s.v.expect(r):
 			return time.Now().Add(firstRetry), nil // no grant is held: the job is about to end, or Recover has not reached it
-		case on:
+		case active:
 			return time.Time{}, nil
 		}
 		// The accepting commit requires the revision replaced here: from now on the job cannot be
 		// accepted.
-		r = r.revoking()
-		if err := s.v.write(ctx, &r, rec.Rev); err != nil {
+		f.Value = r.revoking()
+		if err := s.v.write(ctx, &f); err != nil {
 			return time.Time{}, err
 		}
-		rec.Rev++
 	}
-	return s.revoke(ctx, &r, rec.Rev)
+	return s.revoke(ctx, &f)
 }
 
 // jobActive reports whether a row's job is accepted and active; then a later generation is not
 // revoked before it is live. For a live row it holds the values before it looks at the job, so
 // that a concurrent Ended finds them.
-func (s *source) jobActive(ctx context.Context, r *row, rev uint64) (bool, error) {
+func (s *source) jobActive(ctx context.Context, f *stored) (bool, error) {
+	r := &f.Value
 	if r.State != Live && r.generation() == 1 {
 		return false, nil
 	}
-	over, err := s.v.jobEnded(ctx, r.Job)
-	if over || err != nil || r.State != Live {
-		return err == nil && !over, err
+	ended, err := s.v.jobEnded(ctx, r.Job)
+	if ended || err != nil || r.State != Live {
+		return err == nil && !ended, err
 	}
-	s.v.hold(s.v.open(r, rev))
-	over, err = s.v.jobEnded(ctx, r.Job)
-	if over || err != nil {
+	s.v.hold(s.v.open(r, f.Rev))
+	ended, err = s.v.jobEnded(ctx, r.Job)
+	if ended || err != nil {
 		s.v.drop(r)
 	}
-	return !over && err == nil, err
+	return !ended && err == nil, err
 }
 
 // drop undoes hold.
@@ -255,8 +251,9 @@ func (v *Vault) dropped(r *row) (g *grant, left bool) {
 }
 
 // revoke calls the provisioner for all credentials of the row and stores those that failed.
-func (s *source) revoke(ctx context.Context, r *row, rev uint64) (time.Time, error) {
+func (s *source) revoke(ctx context.Context, f *stored) (time.Time, error) {
 	var failure error
+	r := &f.Value
 	left := r.Parts[:0:0]
 	for i := range r.Parts {
 		if err := s.call(ctx, r.ref(&r.Parts[i])); err != nil {
@@ -275,7 +272,7 @@ func (s *source) revoke(ctx context.Context, r *row, rev uint64) (time.Time, err
 		return time.Time{}, context.Cause(ctx)
 	}
 	if failure == nil {
-		return time.Time{}, s.v.erase(ctx, r.key(), rev)
+		return time.Time{}, s.v.erase(ctx, f)
 	}
 	r.Parts = left
 	r.Failed++
@@ -283,17 +280,17 @@ func (s *source) revoke(ctx context.Context, r *row, rev uint64) (time.Time, err
 	r.Error = s.v.errorText(failure)
 	s.v.opts.Logger.Warn().Str("job_id", string(r.Job)).Str("provisioner", s.Name).Int("attempts", r.Failed).Str("error", r.Error).
 		Msg("a credential is not revoked yet")
-	return s.saveAttempt(ctx, r, rev)
+	return s.saveAttempt(ctx, f)
 }
 
 // saveAttempt stores the outcome of an attempt. Losing the write is harmless.
-func (s *source) saveAttempt(ctx context.Context, r *row, rev uint64) (time.Time, error) {
-	rec, err := r.record(rev)
+func (s *source) saveAttempt(ctx context.Context, f *stored) (time.Time, error) {
+	rec, err := f.Put(&f.Value)
 	if err != nil {
 		return time.Time{}, err
 	}
 	_, err = s.v.opts.Log.Commit(ctx, &store.Write{Ops: []store.Op{(*store.PutRecord)(&rec)}, NoSync: true})
-	return r.NextAt, err
+	return f.Value.NextAt, err
 }
 
 func (s *source) call(ctx context.Context, ref Ref) error {
@@ -323,34 +320,29 @@ var ErrHeld = errors.New("the job goes on: cancel it first")
 // a job that has ended, and replaced ones. commit performs the deletions in one write and
 // calls its function once with the outcome.
 func (v *Vault) Forget(ctx context.Context, job arcp.JobID, provisioner string, commit func(context.Context, *store.Write, func(error)) error) error {
-	var list []store.Record
+	var deletions []store.Record
+	found := false
 	key := rowKey(job, provisioner)
-	err := v.opts.Store.Records(ctx, key, "", func(rec store.Record) bool {
-		if rec.Key == key || strings.HasPrefix(rec.Key, key+"/") {
-			list = append(list, rec)
+	err := table(v.opts.Store).Scan(ctx, key, "", func(f stored, bad error) bool {
+		if f.Key == key || strings.HasPrefix(f.Key, key+"/") {
+			found = true
+			if bad != nil || f.Value.State == Revoking {
+				deletions = append(deletions, f.Delete())
+			}
 		}
 		return true
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if len(list) == 0 {
+	case !found:
 		return store.ErrNotFound
-	}
-	list = slices.DeleteFunc(list, func(rec store.Record) bool {
-		r, err := decode(rec)
-		return err == nil && r.State != Revoking
-	})
-	if len(list) == 0 {
+	case len(deletions) == 0:
 		return ErrHeld
 	}
-	records := make([]store.Record, len(list))
-	for i, rec := range list {
-		records[i] = store.Record{Key: rec.Key, Rev: rec.Rev}
-	}
-	return commit(ctx, store.NewWrite().Put(records...), func(err error) {
-		for i := 0; i < len(list) && err == nil; i++ {
-			v.source(provisioner).enqueue(&task{key: list[i].Key}) // the attempt finds the row deleted
+	return commit(ctx, store.NewWrite().Put(deletions...), func(err error) {
+		for i := 0; i < len(deletions) && err == nil; i++ {
+			v.source(provisioner).enqueue(&task{key: deletions[i].Key}) // the attempt finds the row deleted
 		}
 	})
 }

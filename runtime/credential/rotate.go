@@ -284,23 +284,23 @@ func (s *source) nextGeneration(g *grant, due bool) error {
 	req.Generation = g.row.generation() + 1
 	ctx, cancel := context.WithTimeoutCause(v.ctx, issueTimeout, errTimeout)
 	defer cancel()
-	r, rev, err := s.next(ctx, g)
+	f, err := s.next(ctx, g)
 	if err != nil {
 		return err
 	}
-	if rev == 0 && due && !req.ExpiresAt.IsZero() && !g.row.expires().Before(req.ExpiresAt) {
+	if f.Rev == 0 && due && !req.ExpiresAt.IsZero() && !g.row.expires().Before(req.ExpiresAt) {
 		return errIdle
 	}
 	var to *grant
 	switch {
-	case rev == 0 || r.State == Intent:
-		to, err = s.reissue(ctx, g, &req, r, rev)
-	case r.State == Issued:
-		if to = v.open(r, rev+1); slices.Contains(to.values, "") { // its key is gone
-			to, err = s.reissue(ctx, g, &req, r, rev)
+	case f.Rev == 0 || f.Value.State == Intent:
+		to, err = s.reissue(ctx, g, &req, &f)
+	case f.Value.State == Issued:
+		if to = v.open(&f.Value, f.Rev+1); slices.Contains(to.values, "") { // its key is gone
+			to, err = s.reissue(ctx, g, &req, &f)
 		}
-	case r.State == Live: // it was not known that the write had happened
-		v.adopt(g, r, rev)
+	case f.Value.State == Live: // it was not known that the write had happened
+		v.adopt(g, &f)
 		return nil
 	default:
 		err = ErrEnded
@@ -318,23 +318,17 @@ func (s *source) nextGeneration(g *grant, due bool) error {
 // next reads the row of the generation after a grant's; its revision is 0 if there is none.
 // next also checks that the grant's own row is unchanged, because otherwise the write of the
 // job would fail.
-func (s *source) next(ctx context.Context, g *grant) (*row, uint64, error) {
-	rec, err := s.v.opts.Store.Get(ctx, g.row.nextKey())
+func (s *source) next(ctx context.Context, g *grant) (stored, error) {
+	f, err := table(s.v.opts.Store).Get(ctx, g.row.nextKey())
 	if err != nil {
-		return nil, 0, err
+		return f, err
 	}
-	var r row
-	if rec.Rev != 0 {
-		if r, err = decode(rec); err != nil {
-			return nil, 0, err
-		}
-	}
-	s.v.setPending(g, rec.Rev != 0)
+	s.v.setPending(g, f.Rev != 0)
 	own, err := s.v.opts.Store.Get(ctx, g.row.key())
-	if err == nil && own.Rev != g.rev && r.State != Live {
+	if err == nil && own.Rev != g.rev && f.Value.State != Live {
 		err = fmt.Errorf("record %s: it was changed", own.Key)
 	}
-	return &r, rec.Rev, err
+	return f, err
 }
 
 // expect marks the next generation of a held grant as pending. It returns false if the job
@@ -355,20 +349,20 @@ func (v *Vault) expect(r *row) bool {
 }
 
 // adopt holds the grant of a rotation whose commit turned out to have succeeded.
-func (v *Vault) adopt(g *grant, r *row, rev uint64) {
+func (v *Vault) adopt(g *grant, f *stored) {
 	v.mu.Lock()
 	g.pending = false
 	v.mu.Unlock()
-	v.hold(v.open(r, rev))
+	v.hold(v.open(&f.Value, f.Rev))
 }
 
 // reissue requests the next generation from the provisioner. The intent is durable before the
 // call, as with the first generation. A lost answer revokes nothing: the job continues with
 // its current credentials, and the request is repeated. Credentials issued in a lost answer
 // are revoked when the job has ended, with all its others.
-func (s *source) reissue(ctx context.Context, g *grant, req *Request, r *row, rev uint64) (*grant, error) {
+func (s *source) reissue(ctx context.Context, g *grant, req *Request, f *stored) (*grant, error) {
 	v := s.v
-	again := rev != 0
+	again := f.Rev != 0
 	if n := s.unrevoked.Load(); !again && n >= int64(v.opts.MaxUnrevoked) {
 		return nil, arcp.Errorf(arcp.CodeUnavailable, "no more credentials are issued until earlier ones are revoked")
 	}
@@ -377,10 +371,10 @@ func (s *source) reissue(ctx context.Context, g *grant, req *Request, r *row, re
 	}
 	defer s.release()
 	if !again {
-		*r = row{Job: g.row.Job, Source: s.Name, Generation: req.Generation, Principal: g.row.Principal, Agent: g.row.Agent, State: Intent, CreatedAt: time.Now()}
+		*f = newStored(row{Job: g.row.Job, Source: s.Name, Generation: req.Generation, Principal: g.row.Principal, Agent: g.row.Agent, State: Intent,
+			CreatedAt: time.Now()})
 		v.setPending(g, true)
-		var err error
-		if rev, err = v.begin(r); err != nil {
+		if err := v.begin(f); err != nil {
 			return nil, fmt.Errorf("record the intent: %w", err)
 		}
 	}
@@ -391,23 +385,25 @@ func (s *source) reissue(ctx context.Context, g *grant, req *Request, r *row, re
 		}
 	}
 	if err != nil {
-		return nil, s.notIssued(ctx, g, r, rev, again, err)
+		return nil, s.notIssued(ctx, g, f, again, err)
 	}
+	r := &f.Value
 	r.State, r.CreatedAt, r.Unknown = Issued, time.Now(), again || g.row.Unknown || g.row.unnamed()
 	r.Parts = v.seal(r.Job, list)
-	if err := v.write(v.ctx, r, rev); err != nil {
-		return nil, fmt.Errorf("record what was issued: %w", err)
+	if err := v.write(v.ctx, f); err != nil {
+		return nil, fmt.Errorf("record the issued credentials: %w", err)
 	}
-	return grantOf(r, rev+2, list), nil
+	return grantOf(r, f.Rev+1, list), nil
 }
 
-// begin writes a row that is not there and returns its revision.
-func (v *Vault) begin(r *row) (uint64, error) {
-	if err := v.write(v.ctx, r, 0); err != nil {
-		return 0, err
+// begin writes a row without a record.
+func (v *Vault) begin(f *stored) error {
+	if err := v.write(v.ctx, f); err != nil {
+		return err
 	}
-	rec, err := v.opts.Store.Get(v.ctx, r.key())
-	return rec.Rev, err
+	rec, err := v.opts.Store.Get(v.ctx, f.Key)
+	f.Rev = rec.Rev
+	return err
 }
 
 func (v *Vault) setPending(g *grant, pending bool) {
@@ -418,11 +414,11 @@ func (v *Vault) setPending(g *grant, pending bool) {
 
 // notIssued handles a provisioner that has issued no usable credentials. It erases the intent
 // after a Refused error of the first try.
-func (s *source) notIssued(ctx context.Context, g *grant, r *row, rev uint64, again bool, err error) error {
+func (s *source) notIssued(ctx context.Context, g *grant, f *stored, again bool, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // more precise than the provisioner's error
 	}
-	if _, ok := errors.AsType[*Refused](err); ok && !again && s.v.erase(s.v.ctx, r.key(), rev) == nil {
+	if _, ok := errors.AsType[*Refused](err); ok && !again && s.v.erase(s.v.ctx, f) == nil {
 		s.v.setPending(g, false)
 	}
 	return err

@@ -367,19 +367,21 @@ func (v *Vault) counted(op, result string) {
 	}
 }
 
-// write commits one row.
-func (v *Vault) write(ctx context.Context, r *row, rev uint64) error {
-	rec, err := r.record(rev)
+// write commits a row over the revision that was read.
+func (v *Vault) write(ctx context.Context, f *stored) error {
+	rec, err := f.Put(&f.Value)
 	if err != nil {
 		return err
 	}
-	_, err = v.opts.Log.Commit(ctx, store.NewWrite().Put(rec))
+	if _, err = v.opts.Log.Commit(ctx, store.NewWrite().Put(rec)); err == nil {
+		f.Rev++
+	}
 	return err
 }
 
 // erase commits the deletion of a row.
-func (v *Vault) erase(ctx context.Context, key string, rev uint64) error {
-	_, err := v.opts.Log.Commit(ctx, store.NewWrite().Put(store.Record{Key: key, Rev: rev}))
+func (v *Vault) erase(ctx context.Context, f *stored) error {
+	_, err := v.opts.Log.Commit(ctx, store.NewWrite().Put(f.Delete()))
 	return err
 }
 
@@ -423,23 +425,16 @@ func (v *Vault) Recover(ctx context.Context) error {
 	return nil
 }
 
-// revised is a row as it is stored.
-type revised struct {
-	row row
-	rev uint64
-}
-
 // scan reads all rows. An unreadable row is logged and stays unrevoked.
-func (v *Vault) scan(ctx context.Context) (list []revised, err error) {
+func (v *Vault) scan(ctx context.Context) (list []stored, err error) {
 	broken := 0
-	err = v.opts.Store.Records(ctx, rows, "", func(rec store.Record) bool {
-		r, err := decode(rec)
-		if err != nil {
+	err = table(v.opts.Store).Scan(ctx, keyPrefix, "", func(f stored, bad error) bool {
+		if bad != nil {
 			broken++
-			v.opts.Logger.Error().Err(err).Msg("a record of credentials cannot be read: they are not revoked")
-			return true
+			v.opts.Logger.Error().Err(bad).Msg("a record of credentials cannot be read: they are not revoked")
+		} else {
+			list = append(list, f)
 		}
-		list = append(list, revised{r, rec.Rev})
 		return true
 	})
 	v.count(broken)
@@ -448,7 +443,7 @@ func (v *Vault) scan(ctx context.Context) (list []revised, err error) {
 
 // HasUnrevoked reports whether a store contains unrevoked credentials.
 func HasUnrevoked(ctx context.Context, st store.Store) (found bool, err error) {
-	err = st.Records(ctx, rows, "", func(store.Record) bool {
+	err = st.Records(ctx, keyPrefix, "", func(store.Record) bool {
 		found = true
 		return false
 	})
@@ -456,11 +451,11 @@ func HasUnrevoked(ctx context.Context, st store.Store) (found bool, err error) {
 }
 
 // restore passes each Restorer its unrevoked credentials, before any of them is revoked.
-func (v *Vault) restore(list []revised) {
+func (v *Vault) restore(list []stored) {
 	known := make(map[*source][]Ref)
 	for i := range list {
-		s := v.source(list[i].row.Source)
-		known[s] = append(known[s], list[i].row.refs()...)
+		s := v.source(list[i].Value.Source)
+		known[s] = append(known[s], list[i].Value.refs()...)
 	}
 	for s, refs := range known {
 		if r, ok := s.Provisioner.(Restorer); ok {
@@ -470,18 +465,18 @@ func (v *Vault) restore(list []revised) {
 }
 
 // recoverRow holds a row whose job is active, and has any other row revoked.
-func (v *Vault) recoverRow(ctx context.Context, f *revised) error {
-	if f.row.State == Live {
-		over, err := v.jobEnded(ctx, f.row.Job)
+func (v *Vault) recoverRow(ctx context.Context, f *stored) error {
+	if f.Value.State == Live {
+		ended, err := v.jobEnded(ctx, f.Value.Job)
 		if err != nil {
 			return err
 		}
-		if !over {
-			v.hold(v.open(&f.row, f.rev))
+		if !ended {
+			v.hold(v.open(&f.Value, f.Rev))
 			return nil
 		}
 	}
-	v.source(f.row.Source).enqueue(&task{key: f.row.key(), n: f.row.count(), due: f.row.NextAt})
+	v.source(f.Value.Source).enqueue(&task{key: f.Key, n: f.Value.count(), due: f.Value.NextAt})
 	return nil
 }
 
@@ -493,13 +488,12 @@ func (v *Vault) List(ctx context.Context, fn func(Entry) bool) error {
 // List is Vault.List without a vault, on a store alone.
 func List(ctx context.Context, from Reader, fn func(Entry) bool) error {
 	var broken error
-	err := from.Records(ctx, rows, "", func(rec store.Record) bool {
-		r, err := decode(rec)
-		if err != nil {
-			broken = errors.Join(broken, err)
+	err := table(from).Scan(ctx, keyPrefix, "", func(f stored, bad error) bool {
+		if bad != nil {
+			broken = errors.Join(broken, bad)
 			return true
 		}
-		return fn(r.entry())
+		return fn(f.Value.entry())
 	})
 	return errors.Join(err, broken)
 }

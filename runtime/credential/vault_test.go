@@ -416,7 +416,7 @@ func TestTamperedRows(t *testing.T) {
 			}
 		}
 		a.Parts[0].Sealed = b.Parts[0].Sealed // the credential of another job
-		if err := r.v.write(t.Context(), &a, recs[0].Rev); err != nil {
+		if err := r.v.write(t.Context(), &stored{Key: recs[0].Key, Rev: recs[0].Rev, Value: a}); err != nil {
 			t.Fatal(err)
 		}
 		recs[1].Value = recs[0].Value // a row in another's place

@@ -152,7 +152,7 @@ func TestOwnershipModel(t *testing.T) {
 				s := session.Draw(rt, "session")
 				r.end(s)
 				m.gone[s] = true
-				if err := r.EndSession(rt.Context(), s); err != nil {
+				if err := r.EndSession(rt.Context(), modelSessions[s], s); err != nil {
 					rt.Fatal(err)
 				}
 				for _, a := range m.agents {

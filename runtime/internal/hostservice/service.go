@@ -53,8 +53,8 @@ func New(o Options) *Service {
 	s := &Service{opts: o}
 	s.Workers = workers{&s.opts}
 	s.Host = host.NewStore(host.Options{Log: o.Log, Store: o.Store, Released: s.released,
-		Count: func(s host.Status, n int) { o.Metrics.Agents.WithLabelValues(string(s)).Set(float64(n)) },
-		Lives: o.Sessions.Lives})
+		Count:    func(s host.Status, n int) { o.Metrics.Agents.WithLabelValues(string(s)).Set(float64(n)) },
+		Sessions: o.Sessions})
 	return s
 }
 

@@ -124,7 +124,7 @@ func (j *Janitor) run(ctx context.Context, every time.Duration) {
 
 // clean repeats each step until it has nothing to do. A step that fails is repeated next time.
 func (j *Janitor) clean(ctx context.Context, now time.Time) {
-	for _, step := range []func(context.Context, time.Time) (bool, error){j.sessions, j.keepKnownClients, j.approvals, j.registry, j.host, j.feeds, j.jobs, j.disk, j.backlogs} {
+	for _, step := range []func(context.Context, time.Time) (bool, error){j.sessions, j.storeKnownClients, j.approvals, j.registry, j.host, j.feeds, j.jobs, j.disk, j.backlogs} {
 		j.do(ctx, now, step)
 	}
 }

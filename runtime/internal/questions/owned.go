@@ -94,8 +94,8 @@ func (b *Broker) ChangeOwned(ctx context.Context, who *approval.Actor, id string
 		if refused := change(&q); refused != nil {
 			return refused
 		}
-		return b.commit(ctx, row, q, func() {
-			if q.Status != approval.Pending {
+		return b.commit(ctx, row, q, func(err error) {
+			if err == nil && q.Status != approval.Pending {
 				b.remove(q)
 			}
 		})
@@ -108,24 +108,30 @@ func (b *Broker) ChangeOwned(ctx context.Context, who *approval.Actor, id string
 
 // Ask stores an approval that no job waits for, in the transaction of ctx if there is one.
 func (b *Broker) Ask(ctx context.Context, q approval.Row) error {
-	err := b.commit(ctx, records.Row[approval.Row]{Key: approval.RecordKey(&q)}, q, func() { b.asked(q, "") })
+	release, err := b.opts.Sessions.DeferEnd(ctx, q.Session)
+	if err != nil {
+		return err
+	}
+	err = b.commit(ctx, records.Row[approval.Row]{Key: approval.RecordKey(&q)}, q, func(err error) {
+		if err == nil {
+			b.asked(q, "")
+		}
+		release()
+	})
 	if err == nil {
 		b.show(ctx, host.ApprovalRequested, &q)
 	}
 	return b.refusal(err)
 }
 
-// commit replaces a row by q. done is called when that is durable.
-func (b *Broker) commit(ctx context.Context, row records.Row[approval.Row], q approval.Row, done func()) error {
+// commit replaces a row by q. done is called once, when the row is written or will not be.
+func (b *Broker) commit(ctx context.Context, row records.Row[approval.Row], q approval.Row, done func(error)) error {
 	rec, err := row.Put(&q)
 	if err != nil {
+		done(err)
 		return err
 	}
-	return b.opts.Changes.Commit(ctx, store.NewWrite().Put(rec), func(err error) {
-		if err == nil {
-			done()
-		}
-	})
+	return b.opts.Changes.Commit(ctx, store.NewWrite().Put(rec), done)
 }
 
 func (b *Broker) refusal(err error) error {

@@ -82,8 +82,13 @@ func (t *entryTable) Register(ctx context.Context, now time.Time, e Entry) (next
 		return e, err
 	}
 	err = records.Retry(func() error {
+		release, err := t.opts.Sessions.DeferEnd(ctx, e.Session)
+		if err != nil {
+			return err
+		}
 		row, old, err := t.get(ctx, e.Session, e.ResourceID)
 		if err != nil {
+			release()
 			return err
 		}
 		next = e
@@ -91,23 +96,24 @@ func (t *entryTable) Register(ctx context.Context, now time.Time, e Entry) (next
 		if old != nil {
 			next.CreatedAt = old.CreatedAt
 		}
-		return t.put(ctx, row, old, next)
+		return t.put(ctx, row, old, next, release)
 	})
 	return next, err
 }
 
-// put replaces a row. old is its entry; nil: it has none.
-func (t *entryTable) put(ctx context.Context, row entryRow, old *Entry, e Entry) error {
+// put replaces a row. old is its entry; nil: it has none. after is called once, when the row is
+// written or will not be.
+func (t *entryTable) put(ctx context.Context, row entryRow, old *Entry, e Entry, after func()) error {
 	rec, err := row.Put(&e)
+	if err == nil && row.Rev == 0 {
+		err = t.quota.reserve(e.Session)
+	}
 	if err != nil {
+		after()
 		return err
 	}
-	if row.Rev == 0 {
-		if err := t.quota.reserve(e.Session); err != nil {
-			return err
-		}
-	}
 	err = t.commit(ctx, []store.Record{rec}, func(err error) {
+		defer after()
 		switch {
 		case err == nil:
 			t.count(old, &e)
@@ -177,7 +183,7 @@ func (t *entryTable) UpdateStatus(ctx context.Context, now time.Time, session ar
 		}
 		next = *old
 		next.Status, next.UpdatedAt = s, exact(now)
-		return t.put(ctx, row, old, next)
+		return t.put(ctx, row, old, next, func() {})
 	})
 	return next, err
 }
@@ -261,7 +267,7 @@ func (t *entryTable) Sweep(ctx context.Context, from string, step int) (next str
 		if err != nil || id == "" {
 			return "", err
 		}
-		if t.opts.Lives(arcp.SessionID(id)) {
+		if t.opts.Sessions.Lives(arcp.SessionID(id)) {
 			from = end
 			continue
 		}

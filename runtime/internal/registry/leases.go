@@ -235,7 +235,7 @@ func (t *leaseTable) acquire(ctx context.Context, now time.Time, h Holder, a *Le
 		return nil, l, t.put(ctx, nil, l)
 	}
 	found, err := t.read(ctx, p.Principal, p.ID)
-	if isNotFound(err) { // released meanwhile, or unreadable
+	if hasCode(err, arcp.CodeNotFound) { // released meanwhile, or unreadable
 		return nil, Lease{}, t.unlessMoved(ctx, a, p, err)
 	}
 	if err != nil {
@@ -265,13 +265,15 @@ func (t *leaseTable) unlessMoved(ctx context.Context, a *LeaseRequest, p pointer
 
 // show updates the registry of the lease's session. A failure is counted and logged.
 func (t *leaseTable) show(ctx context.Context, now time.Time, l *Lease, s Status) {
-	if l.Session == "" || !t.opts.Lives(l.Session) {
+	if l.Session == "" || !t.opts.Sessions.Lives(l.Session) {
 		return
 	}
 	var err error
 	if s == Active {
-		_, err = t.entries.Register(ctx, now, l.entry(s))
-	} else if _, err = t.entries.UpdateStatus(ctx, now, l.Session, string(l.ID), s); isNotFound(err) {
+		if _, err = t.entries.Register(ctx, now, l.entry(s)); hasCode(err, arcp.CodeFailedPrecondition) {
+			err = nil // the session has ended meanwhile
+		}
+	} else if _, err = t.entries.UpdateStatus(ctx, now, l.Session, string(l.ID), s); hasCode(err, arcp.CodeNotFound) {
 		err = nil // it was deregistered
 	}
 	if err != nil {
@@ -339,7 +341,7 @@ func (t *leaseTable) Find(ctx context.Context, id arcp.LeaseID) (Lease, error) {
 		case principal == "":
 			return Lease{}, noLease(id)
 		}
-		if l, err := t.Lease(ctx, principal, id); !isNotFound(err) {
+		if l, err := t.Lease(ctx, principal, id); !hasCode(err, arcp.CodeNotFound) {
 			return l, err
 		}
 		after = end

@@ -38,7 +38,7 @@ type world struct {
 var principals = []string{"alice", "bob"}
 
 func (w *world) boot() {
-	w.registry = NewStore(Options{Log: w.disk, Store: w.disk, Retention: time.Hour})
+	w.registry = NewStore(Options{Log: w.disk, Store: w.disk, Retention: time.Hour, Sessions: &fixture{}})
 	if err := w.registry.Load(context.Background()); err != nil {
 		w.Fatal(err)
 	}

@@ -427,7 +427,7 @@ func (t *leaseTable) due(ctx context.Context, now time.Time, principal string, l
 			read++
 			var row leaseRow
 			switch row, failed = t.read(ctx, p.Principal, p.ID); {
-			case isNotFound(failed): // unreadable, which was reported, or deleted meanwhile
+			case hasCode(failed, arcp.CodeNotFound): // unreadable, which was reported, or deleted meanwhile
 				failed = nil
 			case failed == nil && row.Value.IsDue(now):
 				list = append(list, row)

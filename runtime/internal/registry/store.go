@@ -32,9 +32,8 @@ type Options struct {
 	// Retention is the time after which a released lease is deleted; not positive: never.
 	Retention time.Duration
 
-	// Lives, if set, reports whether a session has not ended. The leases of an ended session
-	// are in no registry.
-	Lives func(arcp.SessionID) bool
+	// Sessions own the entries. The leases of an ended session are in no registry.
+	Sessions Sessions
 
 	// Entries and Leases, if set, receive every change of the number of entries and leases.
 	Entries func(kind string, status Status, more int)
@@ -48,8 +47,17 @@ type Options struct {
 	OnEvent func(ctx context.Context, event string, payload any)
 }
 
+// Sessions are the sessions that own entries; see session.Directory.
+type Sessions interface {
+	// Lives reports whether a session has not ended durably.
+	Lives(id arcp.SessionID) bool
+	// DeferEnd delays the end of a session until release is called. An ended session is refused
+	// with FAILED_PRECONDITION.
+	DeferEnd(ctx context.Context, id arcp.SessionID) (release func(), err error)
+}
+
 // Store has the entries and the leases. Its methods may be called by any goroutine after Load.
-// They return an *arcp.Error for a mistake of the caller, and any other error for the store.
+// They return an *arcp.Error for a mistake of the caller, and another error if the store fails.
 type Store struct {
 	opts *Options
 	*entryTable
@@ -58,9 +66,6 @@ type Store struct {
 
 // NewStore returns a Store that is not loaded.
 func NewStore(o Options) *Store {
-	if o.Lives == nil {
-		o.Lives = func(arcp.SessionID) bool { return true }
-	}
 	if o.Entries == nil {
 		o.Entries = func(string, Status, int) {}
 	}
@@ -131,7 +136,7 @@ func newQuota[K comparable](most int, what string) *quota[K] {
 }
 
 // reserve counts a row that is about to be written: RESOURCE_EXHAUSTED if there are too many.
-func (q *quota[K]) reserve(owner K) *arcp.Error {
+func (q *quota[K]) reserve(owner K) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.n[owner] >= q.most {
@@ -150,7 +155,7 @@ func (q *quota[K]) add(owner K, n int) {
 	}
 }
 
-func isNotFound(err error) bool {
+func hasCode(err error, code arcp.Code) bool {
 	e, ok := errors.AsType[*arcp.Error](err)
-	return ok && e.Code == arcp.CodeNotFound
+	return ok && e.Code == code
 }

@@ -52,7 +52,7 @@ type Options struct {
 	Metrics   *metrics.Metrics
 	Host      *host.Store       // shows resources to its subscribers
 	Questions *questions.Broker // the details of questions may name leases
-	Lives     func(arcp.SessionID) bool
+	Sessions  registry.Sessions
 	Broken    func() bool // reports whether the store has failed
 
 	Handlers  []registry.Registration // besides those for processes and directories of this machine
@@ -95,7 +95,7 @@ func New(o Options) (*Service, error) {
 		return nil, errors.Join(err, s.closeDirs())
 	}
 	m := o.Metrics
-	s.Store = registry.NewStore(registry.Options{Log: o.Changes, Store: o.Store, Logger: o.Logger, Retention: o.Retention, Lives: o.Lives,
+	s.Store = registry.NewStore(registry.Options{Log: o.Changes, Store: o.Store, Logger: o.Logger, Retention: o.Retention, Sessions: o.Sessions,
 		Entries: func(kind string, status registry.Status, more int) {
 			m.Resource(kind, string(status), entryStatuses).Add(float64(more))
 		},

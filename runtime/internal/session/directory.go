@@ -49,7 +49,7 @@ type Directory struct {
 	index
 	opts   Options
 	jobs   Jobs
-	ending []func(ctx context.Context, id arcp.SessionID) error
+	ending []func(ctx context.Context, s *Session) error
 
 	ends sync.WaitGroup // goroutines that write the end of a session
 }
@@ -64,9 +64,9 @@ func NewDirectory(o Options) *Directory {
 }
 
 // Connect sets the jobs of the sessions, and functions that end the records of a session. Each
-// function stages its changes in the transaction of ctx, and may be called again. Connect is
-// called once, before anything is served.
-func (d *Directory) Connect(jobs Jobs, ending ...func(ctx context.Context, id arcp.SessionID) error) {
+// function stages its changes in the transaction of ctx, and may be called again. Records are
+// added with DeferEnd. Connect is called once, before anything is served.
+func (d *Directory) Connect(jobs Jobs, ending ...func(ctx context.Context, s *Session) error) {
 	d.jobs, d.ending = jobs, ending
 }
 
@@ -111,7 +111,7 @@ func (d *Directory) Open(id arcp.SessionID, principal string, now time.Time, ack
 	d.addLocked(s)
 	d.mu.Unlock()
 	if oldest != nil {
-		d.writeEnd(oldest, nil)
+		d.writeEnd(oldest)
 	}
 	return s, oldest != nil, nil
 }
@@ -178,12 +178,7 @@ func (s *Session) Identify(conn Conn, actor approval.Actor) {
 	}
 	s.actor = &actor
 	d.unlistLocked(s)
-	if actor.HumanInput {
-		d.owners[s.Principal].humans[s] = struct{}{}
-		if actor.Approver || actor.Admin {
-			d.approvers[s] = struct{}{}
-		}
-	}
+	d.listLocked(s)
 }
 
 // KeepUntil makes Expired leave out the session until a time, or until it has been attached.

@@ -86,7 +86,18 @@ func (x *index) reattachLocked(s *Session) {
 	}
 }
 
-// unlistLocked removes a session from the lists of those that can be asked.
+// listLocked adds an Attached session to the lists of the sessions that answer questions.
+func (x *index) listLocked(s *Session) {
+	if s.actor == nil || !s.actor.HumanInput {
+		return
+	}
+	x.owners[s.Principal].humans[s] = struct{}{}
+	if s.actor.Approver || s.actor.Admin {
+		x.approvers[s] = struct{}{}
+	}
+}
+
+// unlistLocked removes a session from the lists of the sessions that answer questions.
 func (x *index) unlistLocked(s *Session) {
 	delete(x.owners[s.Principal].humans, s)
 	delete(x.approvers, s)
@@ -119,6 +130,20 @@ func (x *index) endLocked(s *Session, e Eviction) bool {
 	x.owners[s.Principal].sessions--
 	x.countLocked()
 	return true
+}
+
+// reviveLocked undoes endLocked for an end that could not be stored.
+func (x *index) reviveLocked(s *Session, now time.Time) {
+	s.end = nil
+	delete(x.ended, s)
+	x.ownerLocked(s.Principal).sessions++
+	if s.conn == nil {
+		x.detachLocked(s, now)
+		return
+	}
+	s.state = Attached
+	x.listLocked(s)
+	x.countLocked()
 }
 
 // removeLocked removes an Ended session.
@@ -168,8 +193,14 @@ func (x *index) Find(id arcp.SessionID) *Session {
 	return nil
 }
 
-// Lives reports whether there is a session that has not ended.
-func (x *index) Lives(id arcp.SessionID) bool { return x.Find(id) != nil }
+// Lives reports whether a session has not ended durably. While its end is being written, its
+// records are left alone: they end in that write.
+func (x *index) Lives(id arcp.SessionID) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s := x.byID[id]
+	return s != nil && (s.state != Ended || !s.end.written)
+}
 
 // ConnOf returns the connection of a session, nil if there is none.
 func (x *index) ConnOf(id arcp.SessionID) Conn {

@@ -26,12 +26,12 @@ import (
 type State uint8
 
 // The states. A session goes from each one only to a later one, except that Attached and
-// Detached alternate.
+// Detached alternate, and that a session whose end cannot be stored is Attached or Detached again.
 const (
 	Opened   State = iota // has its first connection; the row is being written
 	Attached              // has a connection
 	Detached              // has no connection, and may be resumed
-	Ended                 // its end is being written, or is durable: nothing attaches to it. Its jobs may still run
+	Ended                 // its end is being written, or is durable: no connection attaches to it. Its jobs may run
 )
 
 func (s State) String() string { return [...]string{"opened", "attached", "detached", "ended"}[s] }
@@ -74,19 +74,23 @@ type Session struct {
 	CreatedAt time.Time
 	Replay    ReplayWindow // of events that were sent and not acknowledged
 
-	dir   *Directory
-	state State
+	dir  *Directory
+	conn Conn // nil while Detached
 
-	conn       Conn   // nil while Detached
 	epoch      uint32 // of the newest connection
 	heardEpoch uint32 // of the newest connection whose client has sent a frame: it has its resume token
-	acks       bool   // the client acknowledges events
 	position   uint64 // of the last connection, while Detached; 0: not known
+
+	changed   chan struct{} // closed when additions or composing change; nil: no goroutine waits
+	additions int32         // callers of DeferEnd that have not called release
+	composing bool          // the end is being composed or written
+	state     State
+	acks      bool // the client acknowledges events
 
 	detached *detachment // nil: not Detached
 	end      *ending     // nil: not Ended
 
-	actor      *approval.Actor              // the newest connection's; nil: none since the start of the runtime
+	actor      *approval.Actor              // of the newest connection; nil: none since the start of the runtime
 	elevations atomic.Pointer[[]*Elevation] // to a list that is never changed
 	overlay    atomic.Pointer[Overlay]      // nil: none was ever set
 }
@@ -100,7 +104,7 @@ type detachment struct {
 
 // ending is the state of an Ended session.
 type ending struct {
-	written  bool          // the end is durable, or will not be
+	written  bool          // the end is durable
 	eviction Eviction      // of the connection, when written; zero: the connection closes itself
 	waiters  []func(error) // called when written
 }
