@@ -16,9 +16,9 @@ import (
 // target is.
 const soundTimeout = time.Minute
 
-// muteTimeout bounds a check behind a fault that shows itself by nothing
+// silentTimeout bounds a check behind a fault that shows itself by nothing
 // coming.
-const muteTimeout = 2 * time.Second
+const silentTimeout = 2 * time.Second
 
 // SelfTest shows that checks can fail: for every fault of package proxy it
 // puts the fault between the checks and the target and wants at least one
@@ -30,7 +30,7 @@ func SelfTest(ctx context.Context, target Target) error {
 
 func selfTest(ctx context.Context, target Target, faults []proxy.Fault) error {
 	r := &runner{target: &target, opts: &Options{Timeout: soundTimeout}}
-	checks := shownBy(faults)
+	checks := detecting(faults)
 	r.server = r.probe(ctx, checks)
 	if r.server.err != "" {
 		return errors.New("conformance: " + r.server.err)
@@ -54,11 +54,11 @@ func selfTest(ctx context.Context, target Target, faults []proxy.Fault) error {
 // of those that are noticed by nothing coming is waiting.
 const parallelTrials = 8
 
-// shownBy returns the checks that show any of the faults.
-func shownBy(faults []proxy.Fault) []Check {
+// detecting returns the checks that show any of the faults.
+func detecting(faults []proxy.Fault) []Check {
 	var ids []string
 	for _, f := range faults {
-		ids = append(ids, f.Shows...)
+		ids = append(ids, f.Checks...)
 	}
 	return slices.DeleteFunc(Checks(), func(c Check) bool { return !slices.Contains(ids, c.ID) })
 }
@@ -79,17 +79,17 @@ func passedChecks(checks []Check, results []Result) []Check {
 func (r *runner) trial(ctx context.Context, f proxy.Fault, sound []Check) error {
 	var checks []Check
 	for _, c := range sound {
-		if slices.Contains(f.Shows, c.ID) {
+		if slices.Contains(f.Checks, c.ID) {
 			checks = append(checks, c)
 		}
 	}
 	if len(checks) == 0 {
-		return fmt.Errorf("fault %q cannot be tried: none of %v passes without it", f.Name, f.Shows)
+		return fmt.Errorf("fault %q cannot be tested: none of %v passes without the fault", f.Defect, f.Checks)
 	}
 	opts := *r.opts
 	opts.Timeout = DefaultTimeout
-	if f.Mute {
-		opts.Timeout = muteTimeout
+	if f.Silent {
+		opts.Timeout = silentTimeout
 	}
 	for i := range checks {
 		faulty := &runner{target: r.target.behind(f.Begin()), opts: &opts, server: r.server}
@@ -97,7 +97,7 @@ func (r *runner) trial(ctx context.Context, f proxy.Fault, sound []Check) error 
 			return nil
 		}
 	}
-	return fmt.Errorf("fault %q (%s) goes unnoticed by %v", f.Name, f.Says, f.Shows)
+	return fmt.Errorf("none of %v detects the fault %q", f.Checks, f.Defect)
 }
 
 // behind is the target with something put into its connections.

@@ -30,23 +30,23 @@ var durable = []string{"resume", "takeover", "flow", "feeds", "dedup", "liveness
 // fakeable are the faults that some check shows which the fake passes.
 func fakeable() []proxy.Fault {
 	return slices.DeleteFunc(proxy.Faults(), func(f proxy.Fault) bool {
-		return slices.ContainsFunc(durable, func(group string) bool { return strings.HasPrefix(f.Shows[0], group+".") })
+		return slices.ContainsFunc(durable, func(group string) bool { return strings.HasPrefix(f.Checks[0], group+".") })
 	})
 }
 
 func TestFaultsNameChecks(t *testing.T) {
-	known, names := map[string]bool{}, map[string]bool{}
+	known, defects := map[string]bool{}, map[string]bool{}
 	for _, c := range Checks() {
 		known[c.ID] = true
 	}
 	for _, f := range proxy.Faults() {
-		if f.Says == "" || len(f.Shows) == 0 || names[f.Name] {
-			t.Errorf("fault %q needs a name of its own, what it says, and checks", f.Name)
+		if f.Defect == "" || len(f.Checks) == 0 || defects[f.Defect] {
+			t.Errorf("fault %q needs a unique defect and at least one check", f.Defect)
 		}
-		names[f.Name] = true
-		for _, id := range f.Shows {
+		defects[f.Defect] = true
+		for _, id := range f.Checks {
 			if !known[id] {
-				t.Errorf("fault %q is shown by %q, which is no check", f.Name, id)
+				t.Errorf("fault %q names the unknown check %q", f.Defect, id)
 			}
 		}
 	}
