@@ -219,7 +219,7 @@ func (s childCaller) commitChild(r *run, k *child, l *lease.Lease) error {
 		return errEnded
 	}
 	r.mu.Lock()
-	r.auth.set(l)
+	r.auth.SetLease(l)
 	r.mu.Unlock()
 	options := rowOptions{StrictCancel: r.strict, Lease: l.Encode(), Depth: r.depth, Detach: r.detach, Trust: trustOption(r.trust), MaxJobs: r.maxJobs, Barred: r.barred}
 	if r.tool.Approval.Rule != "" {

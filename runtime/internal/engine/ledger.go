@@ -265,10 +265,9 @@ func (a *addChild) reserve(s *supervisor, now time.Time) *arcp.Error {
 	if n := len(ev.Body); n > maxPayload {
 		return arcp.Errorf(arcp.CodeResourceExhausted, "a lease of %d bytes: an event may have at most %d", n, maxPayload)
 	}
-	if err := s.auth.Budget.Reserve(a.lease.Budget()); err != nil {
+	if err := s.auth.Reserve(a.lease.Budget()); err != nil {
 		return err
 	}
-	s.auth.spent = s.auth.spent || s.auth.Budget != nil
 	s.progress.Children++
 	s.progress.unsaved = true
 	a.child = &child{calledBy: s.attempt, createdc: make(chan struct{}), ledgerEntry: ledgerEntry{N: s.progress.Children, Job: a.run.row.ID,
@@ -310,7 +309,7 @@ func (c *revertChild) rejected(*Engine, bool)       { c.done <- errEnded }
 
 // closeChild returns the rest of a child's budget. Called with s.mu.
 func (s *supervisor) closeChild(now time.Time, c *child, rest []lease.Amount, done chan error) {
-	s.auth.credit(rest)
+	s.auth.Return(rest)
 	c.Open, c.Reserved = false, nil
 	s.announceBudget(now)
 	s.ledger.change(c, done)
@@ -321,8 +320,8 @@ func (s *supervisor) announceBudget(now time.Time) {
 	if s.events.closed {
 		return
 	}
-	for _, left := range s.auth.Budget.Announce() {
-		s.events.push(s.event(arcp.Metric, now, s.row.Priority, remaining(left)))
+	for _, rest := range s.auth.Announce() {
+		s.events.push(s.event(arcp.Metric, now, s.row.Priority, rest))
 	}
 }
 
@@ -410,7 +409,7 @@ func (c *child) budget(ctx context.Context, e *Engine, r *run) (left []lease.Amo
 	}
 	options := optionsOf(&j)
 	r = &run{e: e, definition: definition{row: j}}
-	r.auth.set(options.lease())
+	r.auth.SetLease(options.lease())
 	if err := (jobRecords{r}).readProgress(ctx); err != nil {
 		return nil, false, err
 	}

@@ -94,7 +94,7 @@ func (o *rowOptions) apply(r *run) {
 	if r.row.Parent != "" {
 		r.depth, r.detach, r.done.c = o.Depth, o.Detach, make(chan struct{})
 	}
-	r.auth.set(o.lease())
+	r.auth.SetLease(o.lease())
 }
 
 // lease returns the job's lease; nil: it has none. A lease that cannot be decoded allows

@@ -370,7 +370,7 @@ func (f *recoveredJob) updateLedger(ctx context.Context) (*store.Write, error) {
 			k.reverted = true
 			f.ledger.remove(k)
 		}
-		f.auth.credit(rest)
+		f.auth.Return(rest)
 		k.Open, k.Reserved = false, nil
 		rec, err := jobRecords{f.run}.childRecord(k)
 		if err != nil {
@@ -382,8 +382,8 @@ func (f *recoveredJob) updateLedger(ctx context.Context) (*store.Write, error) {
 	if len(w.Ops) == 1 {
 		return nil, nil
 	}
-	if f.auth.Budget != nil {
-		f.progress.Spent, f.auth.spent = f.auth.Budget.Save(), false
+	if budget, changed := f.auth.SaveBudget(); changed {
+		f.progress.Spent = budget
 	}
 	rec, err := jobRecords{f.run}.progressRecord()
 	w.Put(rec)

@@ -141,7 +141,7 @@ func (s *supervisor) takeInput() (in turnInput, ok bool) {
 		return in, false // close rejects the commands
 	}
 	in = turnInput{commands: s.commands.list, manual: s.beats.manual, heartbeat: s.beats.received, returned: s.call.returned && !s.events.closed,
-		lapsed: s.auth.lapsed, pause: s.events.pausing(), accepted: s.life == lifeAccepted}
+		lapsed: s.auth.Lapsed, pause: s.events.pausing(), accepted: s.life == lifeAccepted}
 	s.commands.list, s.beats, s.call.returned = nil, heartbeats{}, false
 	return in, true
 }
@@ -293,8 +293,8 @@ func (s jobWriter) takeEvents() (events []*store.Event, ok bool) {
 		return nil, false
 	}
 	events, s.write.checkpoint = s.events.take()
-	if s.auth.spent {
-		s.progress.Spent, s.auth.spent, s.progress.unsaved = s.auth.Budget.Save(), false, true
+	if budget, changed := s.auth.SaveBudget(); changed {
+		s.progress.Spent, s.progress.unsaved = budget, true
 	}
 	s.ledger.take()
 	s.notes.take()
