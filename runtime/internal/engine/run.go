@@ -8,6 +8,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/job"
+	"github.com/arcpd/arcpd/runtime/internal/job/family"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -42,8 +43,7 @@ type definition struct {
 	origin                      *arcp.RestoredFrom // the first attempt continues from there; nil: from the start
 	direct, strict, withSession bool
 
-	depth  int  // ancestors of the job
-	detach bool // the job continues when its parent has ended
+	position family.Position
 }
 
 // run is a job that has not ended. While an attempt runs, or a command is applied, the
@@ -61,7 +61,7 @@ type run struct {
 	progress    progressState
 	checkpoints *checkpointSlots // nil: none was made or read
 	questions   questionSet      // list and rows: with mu to change
-	ledger      ledger           // children and changes: with mu to change
+	ledger      family.Ledger    // with mu to change
 
 	// Guarded by Engine.mu.
 	sched  schedule
@@ -79,6 +79,7 @@ type run struct {
 	timers     jobTimers
 	auth       jobAuthority
 	interrupts interrupts
+	creating   map[arcp.JobID]chan struct{} // children that are being created; the channel is closed when it is decided
 }
 
 // completion has the outcome of a job for this process. A run has one if it is a child,
