@@ -6,6 +6,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/job/authority"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -160,7 +161,7 @@ func (t toolRunner) leaseText() arcp.Raw {
 	s := t.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	raw, _ := describeLease(s.auth.Lease)
+	raw, _ := authority.Describe(s.auth.Lease)
 	return raw
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/job"
+	"github.com/arcpd/arcpd/runtime/internal/job/authority"
 	"github.com/arcpd/arcpd/runtime/internal/lease"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -106,20 +107,21 @@ type addGrant struct {
 }
 
 func (g *addGrant) apply(s *supervisor, now time.Time) {
-	for _, old := range s.auth.Grants.All() {
-		if old.Permission == g.permission.Permission {
-			g.until = old.ExpiresAt
-			g.done <- nil
-			return
-		}
+	if earlier, found := s.auth.FindGrant(g.permission.Permission); found {
+		g.until = earlier.ExpiresAt
+		g.done <- nil
+		return
 	}
-	made, err := s.addGrant(g.permission, g.d, approval.Actor{Principal: g.by.ResolvedBy, Session: g.by.ResolvedIn}, g.to)
+	s.mu.Lock()
+	c, err := s.auth.Grant(s.auth.now(), authority.Grant{ID: newLeaseID(), Permission: g.permission, Duration: g.d,
+		By: authority.Party{Principal: g.by.ResolvedBy, Session: g.by.ResolvedIn}, Holder: g.to})
+	s.mu.Unlock()
 	if err != nil {
 		g.done <- err
 		return
 	}
-	g.until, g.made = made.ExpiresAt, true
-	s.announce(now, arcp.LeaseGranted, grantedOf(&made), &store.Route{Reply: g.to, ReplyTo: g.request})
+	g.until, g.made = c.Lease.ExpiresAt, true
+	s.leaseChanged(now, &c, g.to, g.request)
 	for _, e := range g.events {
 		s.announce(now, e.Type, e.Payload, new(store.Route))
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/arcpd/arcpd/internal/clip"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/job"
+	"github.com/arcpd/arcpd/runtime/internal/job/family"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -349,14 +350,14 @@ func (l *callLister) awaitsApproval(id arcp.JobID) bool {
 // children lists the last attempts of the children of a job.
 func (l *callLister) children(j *store.Job) error {
 	var bad error
-	var list []ledgerEntry
+	var list []family.Entry
 	err := l.e.cfg.Store.Records(l.ctx, childrenPrefix(j.ID), "", func(rec store.Record) bool {
-		var k ledgerEntry
+		var k family.Entry
 		bad = arcp.Unmarshal(rec.Value, &k)
 		list = append(list, k)
 		return bad == nil
 	})
-	slices.SortFunc(list, func(a, b ledgerEntry) int { return cmp.Compare(a.N, b.N) })
+	slices.SortFunc(list, func(a, b family.Entry) int { return cmp.Compare(a.N, b.N) })
 	for i := 0; i < len(list) && err == nil && bad == nil && !l.done; i++ {
 		if place := fmt.Sprintf("2/%08d", list[i].N); l.wants(place) {
 			err = l.child(place, list[i].Job)

@@ -57,7 +57,7 @@ func (j toolJob) Checkpoint(label string, raw arcp.Raw) error {
 	if r, ok := j.s.requests.take(); ok && r.label != "" {
 		label = r.label
 	}
-	known := j.s.ledger.known(j.s.attempt)
+	known := j.s.ledger.Known(j.s.attempt)
 	j.s.mu.Unlock()
 	p := &pendingCheckpoint{Checkpoint: job.Checkpoint{ID: arcp.NewID(arcp.CheckpointPrefix), Label: label, Data: raw, Knows: known},
 		done: make(chan error, 1), pause: j.s.tool.Recovery == tool.RecoveryCheckpoint && j.s.e.shutdown.pausing.Load()}
@@ -138,7 +138,7 @@ func (s *supervisor) restore(now time.Time) {
 	if p.N > 0 {
 		s.from, s.questions.ordinal = p, p.Asked
 		s.mu.Lock()
-		s.ledger.restoreKnown(p.Knows, s.attempt)
+		s.ledger.RestoreKnown(p.Knows, s.attempt)
 		s.mu.Unlock()
 	}
 }

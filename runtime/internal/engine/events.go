@@ -6,6 +6,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/job"
+	"github.com/arcpd/arcpd/runtime/internal/job/authority"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -36,7 +37,7 @@ func mustEvent(t arcp.Type, now time.Time, c *store.Common, p arcp.Priority, pay
 }
 
 func (r *run) acceptedEvent() *store.Event {
-	raw, constraints := describeLease(r.auth.Lease)
+	raw, constraints := authority.Describe(r.auth.Lease)
 	return r.event(arcp.JobAccepted, r.created, r.row.Priority, arcp.JobAcceptedPayload{
 		Lease: raw, LeaseConstraints: constraints, Budget: r.auth.Budget.JSON(),
 		JobID: r.row.ID, Agent: r.row.Agent, ParentJobID: r.row.Parent, RestoredFrom: r.origin, AcceptedAt: r.created.UTC(), TraceID: r.row.TraceID})

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/job/authority"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -53,7 +54,7 @@ func (j toolJob) Info() tool.AttemptInfo { return j.s.call.info }
 // attemptInfo returns a copy of the attempt's conditions for the tool, which runs beside the
 // supervisor.
 func (s *supervisor) attemptInfo() tool.AttemptInfo {
-	raw, _ := describeLease(s.auth.Lease)
+	raw, _ := authority.Describe(s.auth.Lease)
 	t := tool.AttemptInfo{Principal: s.row.Principal, Priority: s.row.Priority, SpanID: s.row.SpanID, Lease: raw,
 		Deadline: earliest(s.deadline(), s.limit.End())}
 	if l := s.auth.Lease; l != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/job/family"
 	"github.com/arcpd/arcpd/runtime/internal/lease"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -92,9 +93,9 @@ func (o *rowOptions) apply(r *run) {
 	r.origin = o.RestoredFrom
 	r.trust, r.maxJobs, r.roles, r.barred = cmp.Or(o.Trust, usualTrust), o.MaxJobs, o.Roles, o.Barred
 	if r.row.Parent != "" {
-		r.depth, r.detach, r.done.c = o.Depth, o.Detach, make(chan struct{})
+		r.position, r.done.c = family.Position{Depth: o.Depth, Detached: o.Detach}, make(chan struct{})
 	}
-	r.auth.set(o.lease())
+	r.auth.SetLease(o.lease())
 }
 
 // lease returns the job's lease; nil: it has none. A lease that cannot be decoded allows

@@ -6,7 +6,6 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/job"
-	"github.com/arcpd/arcpd/runtime/internal/lease"
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
@@ -90,23 +89,8 @@ func (r jobRecords) readProgress(ctx context.Context) error {
 	if err := arcp.Unmarshal(rec.Value, &r.progress.progressRow); err != nil {
 		return err
 	}
-	if err := r.auth.restore(&r.progress.progressRow); err != nil {
+	if err := r.auth.Restore(r.progress.Spent, r.progress.Grants); err != nil {
 		r.e.cfg.Logger.Error().Err(err).Str("job_id", string(r.row.ID)).Msg("what a job may do cannot be read: it may do nothing")
-		r.auth.Authority = lease.Authority{Lease: lease.Nothing()}
 	}
 	return r.readLedger(ctx)
-}
-
-// restore sets the spent budget and the grants.
-func (a *authority) restore(p *progressRow) error {
-	var err error
-	if len(p.Spent) > 0 {
-		if a.Budget, err = lease.RestoreBudget(p.Spent); err != nil {
-			return err
-		}
-	}
-	if len(p.Grants) > 0 {
-		err = a.Grants.Decode(p.Grants)
-	}
-	return err
 }

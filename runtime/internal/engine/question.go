@@ -649,3 +649,62 @@ func (s questioner) questionsCommitted() {
 	s.questions.list = forgetClosed(s.questions.list, keep)
 	s.mu.Unlock()
 }
+
+func (j toolJob) Ask(ctx context.Context, a tool.InputAsk) (tool.Answer, error) {
+	return j.answer(ctx, approval.Row{Kind: approval.Input, Action: a.Prompt, Schema: a.Schema, Default: a.Default}, a.Expires)
+}
+
+func (j toolJob) Choose(ctx context.Context, c tool.ChoiceAsk) (tool.Answer, error) {
+	if err := approval.CheckOptions(c.Options); err != nil {
+		return tool.Answer{}, err
+	}
+	return j.answer(ctx, approval.Row{Kind: approval.Choice, Action: c.Prompt, Options: c.Options}, c.Expires)
+}
+
+func (j toolSide) answer(ctx context.Context, row approval.Row, wait time.Duration) (tool.Answer, error) {
+	row, err := j.ask(ctx, row, wait)
+	switch {
+	case err != nil:
+		return tool.Answer{}, err
+	case row.Status != approval.Resolved:
+		return tool.Answer{}, refusal(&row)
+	}
+	return tool.Answer{Value: row.Value, ChoiceID: row.Resolution, RespondedBy: row.RespondedBy, ResolvedBy: row.ResolvedBy, At: row.ResolvedAt}, nil
+}
+
+// gate asks another session for an approval. Every other answer is an error.
+func (j toolSide) gate(ctx context.Context, row approval.Row, wait time.Duration) error {
+	s := j.s
+	row.Kind, row.Options = approval.Gate, approval.ApproveOrDeny
+	row.Barred = slices.Clone(s.barred)
+	if s.row.Session != "" {
+		row.Barred = append(row.Barred, s.row.Session)
+	}
+	row, err := j.ask(ctx, row, wait)
+	switch {
+	case err != nil:
+		return err
+	case !row.Approved():
+		return refusal(&row)
+	}
+	return nil
+}
+
+// refusal returns the error for a question that was not answered with yes.
+func refusal(q *approval.Row) *arcp.Error {
+	var e *arcp.Error
+	switch {
+	case q.Status == approval.Expired && (q.Kind == approval.Input || q.Kind == approval.Choice):
+		return arcp.Errorf(arcp.CodeDeadlineExceeded, "nobody answered in time")
+	case q.Status == approval.Expired:
+		e = arcp.Errorf(arcp.CodePermissionDenied, "nobody answered in time")
+		e.Cause = &arcp.Cause{Code: arcp.CodeDeadlineExceeded, Message: "the question expired"}
+	case q.Status == approval.Cancelled:
+		e = arcp.Errorf(arcp.CodeCancelled, "the question was withdrawn: %s", q.Reason)
+	case q.Reason != "":
+		e = arcp.Errorf(arcp.CodePermissionDenied, "denied: %s", q.Reason)
+	default:
+		e = arcp.Errorf(arcp.CodePermissionDenied, "denied")
+	}
+	return e
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/job"
+	"github.com/arcpd/arcpd/runtime/internal/job/family"
 	"github.com/arcpd/arcpd/runtime/internal/lease"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -127,7 +128,7 @@ func (e recoverer) recoverOrphan(row *store.Job, refusal *arcp.Error) *recovered
 	err.Retryable = true
 	name, _, _ := strings.Cut(row.Agent, "@")
 	r := &run{e: e.Engine, attempt: row.Attempt, definition: definition{row: *row, metrics: e.cfg.Metrics.Tool(name), common: commonOf(row),
-		depth: optionsOf(row).Depth}}
+		position: family.Position{Depth: optionsOf(row).Depth}}}
 	return &recoveredJob{run: r, disposition: string(tool.RecoveryFail), outcome: failedOutcome(err)}
 }
 
@@ -344,10 +345,11 @@ func (e recoverer) updateLedgers(ctx context.Context, left []*recoveredJob) erro
 			_, err = e.cfg.Log.Commit(ctx, w)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: account: %w", f.row.ID, err)
+			return fmt.Errorf("%s: ledger: %w", f.row.ID, err)
 		}
 		if w != nil {
 			f.progress.rev = nextRev(f.progress.rev)
+			f.ledger.Committed()
 		}
 	}
 	return nil
@@ -355,35 +357,24 @@ func (e recoverer) updateLedgers(ctx context.Context, left []*recoveredJob) erro
 
 func (f *recoveredJob) updateLedger(ctx context.Context) (*store.Write, error) {
 	w := store.NewWrite(&store.AppendEvents{Job: f.row.ID, Attempt: f.attempt})
-	for _, k := range slices.Clone(f.ledger.children) {
+	for _, k := range f.ledger.Children() {
 		if !k.Open {
 			continue
 		}
-		rest, ended, err := k.budget(ctx, f.e, nil)
+		status, rest, err := f.e.childStatus(ctx, k, nil)
 		if err != nil {
 			return nil, err
 		}
-		if !ended {
-			continue
-		}
-		if _, err = f.e.cfg.Store.Job(ctx, k.Job); errors.Is(err, store.ErrNotFound) && !k.Made {
-			k.reverted = true
-			f.ledger.remove(k)
-		}
-		f.auth.credit(rest)
-		k.Open, k.Reserved = false, nil
-		rec, err := jobRecords{f.run}.childRecord(k)
-		if err != nil {
-			return nil, err
-		}
-		k.rev = nextRev(k.rev)
-		w.Put(rec)
+		f.ledger.Return(&f.auth.State, k, status, rest)
+	}
+	if err := (jobRecords{f.run}).addLedger(w); err != nil {
+		return nil, err
 	}
 	if len(w.Ops) == 1 {
 		return nil, nil
 	}
-	if f.auth.Budget != nil {
-		f.progress.Spent, f.auth.spent = f.auth.Budget.Save(), false
+	if budget, changed := f.auth.SaveBudget(); changed {
+		f.progress.Spent = budget
 	}
 	rec, err := jobRecords{f.run}.progressRecord()
 	w.Put(rec)
@@ -397,13 +388,13 @@ func decide(left []*recoveredJob, now time.Time) {
 		byID[f.row.ID] = f
 	}
 	order := slices.Clone(left)
-	slices.SortStableFunc(order, func(a, b *recoveredJob) int { return a.depth - b.depth })
+	slices.SortStableFunc(order, func(a, b *recoveredJob) int { return a.position.Depth - b.position.Depth })
 	for _, f := range order {
 		if f.outcome != nil {
 			continue
 		}
-		if p := byID[f.row.Parent]; f.row.Parent != "" && !f.detach && (p == nil || p.outcome != nil) && f.progress.Cancel == nil {
-			f.progress.Cancel = new(parentEnded)
+		if p := byID[f.row.Parent]; f.position.EndsWithParent() && (p == nil || p.outcome != nil) && f.progress.Cancel == nil {
+			f.progress.Cancel = new(family.ParentEnded)
 		}
 		f.decide(now)
 	}

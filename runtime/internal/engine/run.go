@@ -8,7 +8,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/job"
-	"github.com/arcpd/arcpd/runtime/internal/lease"
+	"github.com/arcpd/arcpd/runtime/internal/job/family"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -43,8 +43,7 @@ type definition struct {
 	origin                      *arcp.RestoredFrom // the first attempt continues from there; nil: from the start
 	direct, strict, withSession bool
 
-	depth  int  // ancestors of the job
-	detach bool // the job continues when its parent has ended
+	position family.Position
 }
 
 // run is a job that has not ended. While an attempt runs, or a command is applied, the
@@ -62,7 +61,7 @@ type run struct {
 	progress    progressState
 	checkpoints *checkpointSlots // nil: none was made or read
 	questions   questionSet      // list and rows: with mu to change
-	ledger      ledger           // children and changes: with mu to change
+	ledger      family.Ledger    // with mu to change
 
 	// Guarded by Engine.mu.
 	sched  schedule
@@ -78,8 +77,9 @@ type run struct {
 	cur        *supervisor // nil: there is none
 	commands   commandQueue
 	timers     jobTimers
-	auth       authority
+	auth       jobAuthority
 	interrupts interrupts
+	creating   map[arcp.JobID]chan struct{} // children that are being created; the channel is closed when it is decided
 }
 
 // completion has the outcome of a job for this process. A run has one if it is a child,
@@ -110,73 +110,9 @@ func (t *jobTimers) stop() {
 	}
 }
 
-// authority has the leases and the budget of a job. Leases end by the time that has passed since
-// seen, whatever the machine's clock is set to.
-type authority struct {
-	lease.Authority
-	loadedAt time.Time // when the process first saw the job
-	spent    bool      // the budget has changed and is not saved
-	lapsed   bool      // an operation was refused because the job's lease has ended
-}
-
-// now returns the time by which leases end.
-func (a *authority) now() time.Time { return a.loadedAt.Add(time.Since(a.loadedAt)) }
-
-// wallTime converts a moment of now to the clock of timers; zero stays zero.
-func (a *authority) wallTime(t time.Time) time.Time {
-	if t.IsZero() {
-		return t
-	}
-	return time.Now().Add(t.Sub(a.now()))
-}
-
-// end returns when the job's lease ends, with the grace; zero: never.
-func (a *authority) end() time.Time {
-	end := a.Lease.ExpiresAt()
-	if end.IsZero() {
-		return end
-	}
-	return end.Add(lease.Grace)
-}
-
-// expired reports whether the job's lease has ended.
-func (a *authority) expired() bool {
-	end := a.end()
-	return !end.IsZero() && !a.now().Before(end)
-}
-
-// set gives a job its lease, and its budget with nothing spent.
-func (a *authority) set(l *lease.Lease) {
-	if a.Lease = l; len(l.Budget()) > 0 {
-		a.Budget = lease.NewBudget(l.Budget())
-	}
-}
-
-// credit returns amounts to the budget.
-func (a *authority) credit(rest []lease.Amount) {
-	if a.Budget != nil {
-		a.Budget.Return(rest)
-		a.spent = true
-	}
-}
-
-// interrupts has the interrupts that the tool has not handled.
-type interrupts struct {
-	guidance string        // of the latest answer; the tool has not read it
-	c        chan struct{} // closed by the next interrupt; nil: the tool does not look
-}
-
-// signal wakes the tool.
-func (i *interrupts) signal() {
-	if i.c != nil {
-		close(i.c)
-		i.c = nil
-	}
-}
-
 func newRun(e *Engine, t *tool.Tool) *run {
 	return &run{e: e, definition: definition{tool: t, metrics: e.cfg.Metrics.Tool(t.Name)}, attempt: 1, state: arcp.StateAccepted,
-		auth: authority{loadedAt: time.Now()}, wakec: make(chan struct{}, 1), committedc: make(chan error, 1)}
+		auth: jobAuthority{loadedAt: time.Now()}, wakec: make(chan struct{}, 1), committedc: make(chan error, 1)}
 }
 
 // builtin reports whether the tool is one of the runtime's own. No limit counts the job,
@@ -447,11 +383,11 @@ func (r *run) leaseDeadline() time.Time {
 	if !r.e.cfg.PreemptExpired {
 		return time.Time{}
 	}
-	return r.auth.wallTime(r.auth.end())
+	return r.auth.wallTime(r.auth.EndsAt())
 }
 
 // nextGrantEnd returns when the next permission lease ends whose end was not noticed, by
-// authority.now; zero: there is none.
+// jobAuthority.now; zero: there is none.
 func (r *run) nextGrantEnd() time.Time { return r.auth.Grants.NextEnd(r.progress.Swept) }
 
 // vacate gives up the slot or the place of a job that has ended.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/audit"
+	"github.com/arcpd/arcpd/runtime/internal/job/authority"
 	"github.com/arcpd/arcpd/runtime/internal/lease"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/store"
@@ -106,7 +107,7 @@ func (e submitter) prepare(s *Submit) (*run, *arcp.Error) {
 	if err != nil {
 		return nil, err
 	}
-	granted, err := leaseOf(time.Now(), &s.Payload.SubmitOptions, s.Lease)
+	granted, err := authority.SubmitLease(time.Now(), &s.Payload.SubmitOptions, s.Lease)
 	if err != nil {
 		if err.Code == arcp.CodePermissionDenied {
 			e.cfg.Metrics.Denied(metrics.LeaseRequest, "not_covered")
@@ -119,7 +120,7 @@ func (e submitter) prepare(s *Submit) (*run, *arcp.Error) {
 	}
 	r := newRun(e.Engine, t)
 	r.catalogue, r.roles, r.barred = catalogue, s.Roles, s.Barred
-	r.auth.set(granted)
+	r.auth.SetLease(granted)
 	r.created = time.Now().Truncate(time.Microsecond) // the precision of the wire
 	r.maxRuntime, r.retry = maxRuntime, retry
 	r.trust, r.maxJobs = s.Trust, s.MaxJobs

@@ -141,7 +141,7 @@ func (s *supervisor) takeInput() (in turnInput, ok bool) {
 		return in, false // close rejects the commands
 	}
 	in = turnInput{commands: s.commands.list, manual: s.beats.manual, heartbeat: s.beats.received, returned: s.call.returned && !s.events.closed,
-		lapsed: s.auth.lapsed, pause: s.events.pausing(), accepted: s.life == lifeAccepted}
+		lapsed: s.auth.Lapsed, pause: s.events.pausing(), accepted: s.life == lifeAccepted}
 	s.commands.list, s.beats, s.call.returned = nil, heartbeats{}, false
 	return in, true
 }
@@ -293,10 +293,9 @@ func (s jobWriter) takeEvents() (events []*store.Event, ok bool) {
 		return nil, false
 	}
 	events, s.write.checkpoint = s.events.take()
-	if s.auth.spent {
-		s.progress.Spent, s.auth.spent, s.progress.unsaved = s.auth.Budget.Save(), false, true
+	if budget, changed := s.auth.SaveBudget(); changed {
+		s.progress.Spent, s.progress.unsaved = budget, true
 	}
-	s.ledger.take()
 	s.notes.take()
 	s.events.closed = s.exit != exitNone
 	if s.outcome != nil {
@@ -320,7 +319,7 @@ func (s jobWriter) addRecords(w *store.Write) error {
 		}
 		w.Put(rec)
 	}
-	if err := errors.Join(s.addLedger(w), s.addNotes(w)); err != nil {
+	if err := errors.Join(jobRecords{s.run}.addLedger(w), s.addNotes(w)); err != nil {
 		return err
 	}
 	if s.progress.unsaved && (s.outcome == nil || s.row.Parent != "") {
@@ -387,7 +386,7 @@ func (s jobWriter) committed(w *store.Write) {
 		s.jseq = log.Events[n-1].JSeq
 	}
 	questioner(s).questionsCommitted()
-	s.ledger.committed()
+	s.ledger.Committed()
 	s.notes.writing = nil
 	if log.NewAttempt {
 		s.run.attempt++
@@ -409,7 +408,6 @@ func (s jobWriter) writeRefused(err error) {
 		s.e.cfg.Logger.Error().Err(err).Str("job_id", string(s.row.ID)).Msg("event of a job refused by the store")
 	}
 	s.outcome = nil
-	s.ledger.drop()
 }
 
 // wait blocks until there is input, or a deadline has passed.
@@ -477,7 +475,6 @@ func (s *supervisor) close() (rests, stopped bool, rejected []command) {
 		}
 	}
 	s.write.checkpoint, s.events.checkpoint = nil, nil
-	s.ledger.drop()
 	return rests, stopped, rejected
 }
 

@@ -1,0 +1,172 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/arcpd/arcpd/arcp"
+	"github.com/arcpd/arcpd/runtime/internal/approval"
+)
+
+// interrupts has the interrupts that the tool has not handled.
+type interrupts struct {
+	guidance string        // of the latest answer; the tool has not read it
+	c        chan struct{} // closed by the next interrupt; nil: the tool does not look
+}
+
+// signal wakes the tool.
+func (i *interrupts) signal() {
+	if i.c != nil {
+		close(i.c)
+		i.c = nil
+	}
+}
+
+// Interrupt is a request that a job stops at its next safe point and asks for guidance.
+type Interrupt struct {
+	Requester
+	Job    arcp.JobID
+	Prompt string
+}
+
+// interruptExpires is how long an interrupted job waits for guidance (§5.14).
+const interruptExpires = time.Hour
+
+// The answers to an interrupt.
+const (
+	interruptContinue = "continue"
+	interruptCancel   = "cancel"
+)
+
+var interruptSchema = arcp.Raw(`{"type":"object","properties":{"action":{"enum":["continue","cancel"]},"guidance":{"type":"string","maxLength":16384}},"required":["action"]}`)
+
+// Interrupt makes the job target_id ask for guidance. It is acknowledged when the question is
+// durable.
+func (e *Engine) Interrupt(from Requester, p *arcp.InterruptPayload) {
+	i := Interrupt{from, arcp.JobID(p.TargetID), p.Prompt}
+	r := e.run(i.Job)
+	switch {
+	case r == nil:
+		i.refuseEnded(e, i.Job)
+	case r.row.Principal != i.Principal:
+		i.refuse(errNoSuchJob())
+	case r.strict && r.row.Session != i.Session:
+		e.audit().denied("interrupt", i.Principal, i.Session, string(i.Job), strictCancel)
+		i.refuse(arcp.Errorf(arcp.CodePermissionDenied, "only the submitting session may interrupt this job"))
+	case !r.tool.Interruptible:
+		i.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "%s cannot be interrupted", r.tool.Name))
+	case !r.post(&i):
+		i.rejected(e, r.stopped())
+	}
+}
+
+func (i *Interrupt) refuse(err *arcp.Error) {
+	i.Answers.AnswerBeforeEvents(answerTo(i.Request, arcp.Nack, err))
+}
+
+func (i *Interrupt) rejected(_ *Engine, stopped bool) {
+	if stopped {
+		i.refuse(errShuttingDown())
+		return
+	}
+	i.refuse(errHasEnded())
+}
+
+func (i *Interrupt) apply(s *supervisor, now time.Time) {
+	switch {
+	case s.m.State().Terminal():
+		i.refuse(errHasEnded())
+		return
+	case s.postpone(i):
+		return
+	case !s.running() || s.progress.Cancel != nil:
+		i.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "no attempt of the job runs now"))
+		return
+	case s.questions.interrupt() != nil:
+		i.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "the job is interrupted already"))
+		return
+	}
+	row, refusal := s.newQuestion(approval.Row{Kind: approval.Input, Interrupt: true, Action: i.Prompt, Schema: interruptSchema}, interruptExpires)
+	if refusal != nil {
+		i.refuse(refusal)
+		return
+	}
+	q, err := questioner{s}.addQuestion(now, row)
+	if err != nil {
+		i.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "%s", err))
+		return
+	}
+	questioner{s}.blockOn(now, q)
+	s.mu.Lock()
+	s.interrupts.signal()
+	s.mu.Unlock()
+	s.write.answerWith(i)
+}
+
+func (i *Interrupt) committed(s *supervisor, err error) {
+	switch {
+	case err == nil:
+		i.Answers.AnswerBeforeEvents(answerTo(i.Request, arcp.Ack, arcp.AckPayload{}))
+	case gone(err):
+		i.rejected(s.e, false)
+	default:
+		i.refuse(errStore())
+	}
+}
+
+// guide applies the answer to an interrupt.
+func (a *Respond) guide(s *supervisor, now time.Time, row *approval.Row) {
+	var answer struct {
+		Action   string `json:"action"`
+		Guidance string `json:"guidance"`
+	}
+	if err := arcp.Unmarshal(row.Value, &answer); err != nil { // it satisfies the schema
+		s.e.cfg.Logger.Error().Err(err).Str("job_id", string(s.row.ID)).Msg("answer to an interrupt")
+	}
+	if answer.Action == interruptCancel {
+		ownCancel(s.row.ID, "cancelled at an interrupt").apply(s, now)
+		return
+	}
+	s.mu.Lock()
+	s.interrupts.guidance = answer.Guidance
+	s.mu.Unlock()
+}
+
+func (j toolJob) Yield(ctx context.Context) (string, error) {
+	if ctx.Err() != nil {
+		return "", context.Cause(ctx)
+	}
+	s := j.s
+	s.mu.Lock()
+	if s.events.closed {
+		s.mu.Unlock()
+		return "", errEnded
+	}
+	q := s.questions.interrupt()
+	if q == nil {
+		guidance := s.interrupts.guidance
+		s.interrupts.guidance = ""
+		s.mu.Unlock()
+		return guidance, nil
+	}
+	s.mu.Unlock()
+	select {
+	case <-q.done:
+		return j.Yield(ctx)
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+}
+
+func (j toolJob) Interrupted() <-chan struct{} {
+	s := j.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.questions.interrupt() != nil {
+		return closedc
+	}
+	if s.interrupts.c == nil {
+		s.interrupts.c = make(chan struct{})
+	}
+	return s.interrupts.c
+}
