@@ -248,14 +248,14 @@ func free(t arcp.Type) bool {
 // perform carries out the machine's output until there is none, in the order of its fields.
 func (c *conn) perform(now time.Time) {
 	for {
-		out := c.m.Take()
-		for _, n := range out.Notes {
+		out := c.m.TakeOutput()
+		for _, n := range out.Incidents {
 			c.note(n)
 		}
 		for _, env := range out.Send {
 			c.send(now, env)
 		}
-		if out.Release {
+		if out.SendEvents {
 			c.ack.release()
 		}
 		if out.Admitted.Envelope != nil {
@@ -271,15 +271,15 @@ func (c *conn) perform(now time.Time) {
 			}
 			return
 		}
-		if out.Question == nil {
+		if out.Request == nil {
 			return
 		}
-		c.handshake.answer(now, out.Question)
+		c.handshake.answer(now, out.Request)
 	}
 }
 
 // note counts and logs a message that was dropped or refused.
-func (c *conn) note(n machine.Note) {
+func (c *conn) note(n machine.Incident) {
 	c.srv.opts.Metrics.ProtocolErrors.WithLabelValues(n.Reason).Inc()
 	if n.Rejected {
 		c.handshake.log(c.srv.opts.Logger.Warn().Str("reason", n.Detail), "rejected")

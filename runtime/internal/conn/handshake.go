@@ -44,8 +44,8 @@ func (h *handshake) answer(now time.Time, question any) {
 		h.establish(now, q)
 	case machine.Resume:
 		h.resume(q)
-	case machine.Remind:
-		c.m.Reminded(now, c.srv.opts.Auth.Challenge(c.principal.identity.Scheme).Reveal())
+	case machine.PrepareRefresh:
+		c.m.RefreshPrepared(now, c.srv.opts.Auth.Challenge(c.principal.identity.Scheme).Reveal())
 	case machine.Reauthenticate:
 		c.renewal.authenticate(now, q)
 	case machine.Renew:
@@ -94,7 +94,7 @@ func (h *handshake) authenticate(now time.Time, q machine.Verify) {
 		j := h.c.srv.judge(judging, r, q.Challenge, q.Response)
 		return func(now time.Time) {
 			if h.c.tasks.endJudgement() {
-				h.c.m.Judge(now, h.decision(q, j))
+				h.c.m.Authenticated(now, h.decision(q, j))
 			}
 		}
 	})

@@ -44,7 +44,7 @@ func (r *resumePosition) load() uint64 {
 
 // resume moves the cursor to the position that the client asks for (SPEC.md §5.10).
 func (aw *ackWindow) resume(now time.Time, env *arcp.Envelope, p *arcp.ResumePayload) error {
-	aw.c.m.Positioned()
+	aw.c.m.PositionRequested()
 	switch {
 	case aw.locating, aw.c.cursor.Position() != aw.start:
 		aw.c.nack(now, env.ID, arcp.Errorf(arcp.CodeFailedPrecondition,

@@ -56,7 +56,7 @@ func (rn *renewal) decide(now time.Time, q machine.Reauthenticate, j credentialD
 		rn.credential = &j.identity
 		answer.Identity = identityOf(&j.identity)
 	}
-	rn.c.m.Rejudge(now, answer)
+	rn.c.m.Reauthenticated(now, answer)
 }
 
 // store stores the new credential as the session's, with a new resume token. The token before
@@ -117,7 +117,7 @@ func (rn *renewal) recheck(now time.Time) {
 		return
 	}
 	rn.c.principal.identity = id
-	rn.c.m.Identify(*identityOf(&id))
+	rn.c.m.SetIdentity(*identityOf(&id))
 	rn.c.catalogue.stale = true // the session's trust may have changed
 	rn.c.identify()
 }

@@ -66,7 +66,7 @@ func (c *conn) handle(now time.Time, a machine.Admitted) {
 		return
 	}
 	if err := routes[a.Envelope.Type](c, now, a.Envelope); err != nil {
-		c.note(machine.Note{Reason: arcp.ReasonPayload, Type: a.Envelope.Type, Detail: err.Error()})
+		c.note(machine.Incident{Reason: arcp.ReasonPayload, Type: a.Envelope.Type, Detail: err.Error()})
 		c.nack(now, a.Envelope.ID, arcp.PayloadError(a.Envelope.Type, err))
 	}
 }
@@ -78,6 +78,6 @@ func invalid(format string, args ...any) error {
 
 // badID refuses a message because of an identifier in its payload.
 func (c *conn) badID(now time.Time, env *arcp.Envelope, member, prefix string) {
-	c.note(machine.Note{Reason: arcp.ReasonBadID, Type: env.Type})
+	c.note(machine.Incident{Reason: arcp.ReasonBadID, Type: env.Type})
 	c.nack(now, env.ID, arcp.Errorf(arcp.CodeInvalidArgument, "%s must start with %s", member, prefix))
 }

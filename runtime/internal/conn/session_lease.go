@@ -22,7 +22,7 @@ func (l *sessionLease) advance(now time.Time) {
 		return
 	}
 	if l.c.m.Phase() == machine.Accepted {
-		l.c.m.Notice(machine.Signs{Received: l.lastReceived(now), Worked: l.lastWorked(now)})
+		l.c.m.RecordActivity(machine.Activity{Received: l.lastReceived(now), Worked: l.lastWorked(now)})
 	}
 	l.c.m.Advance(now)
 }

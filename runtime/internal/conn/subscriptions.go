@@ -84,7 +84,7 @@ func (f *subscription) next() (item eventlog.Item, ok bool, err error) {
 // events of the session are held back by the acknowledgement window instead.
 func (s *subscriptions) backpressure(now time.Time, env *arcp.Envelope, p *arcp.BackpressurePayload) error {
 	if env.StreamID != "" {
-		s.c.note(machine.Note{Reason: "not_served", Type: env.Type})
+		s.c.note(machine.Incident{Reason: "not_served", Type: env.Type})
 		s.c.nack(now, env.ID, arcp.Errorf(arcp.CodeUnimplemented, "streams are not offered by this runtime; without stream_id it slows subscriptions"))
 		return nil
 	}
