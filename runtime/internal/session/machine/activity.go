@@ -43,8 +43,8 @@ func (a *Activity) idleEnd(cfg *Config) time.Time { return after(a.Worked, cfg.I
 
 func (a *Activity) deadline(cfg *Config) time.Time { return earliest(a.leaseEnd(cfg), a.idleEnd(cfg)) }
 
-// reached reports whether t is not after now; zero is never.
-func reached(now, t time.Time) bool { return !t.IsZero() && !now.Before(t) }
+// passed reports whether t is not after now; zero is never.
+func passed(now, t time.Time) bool { return !t.IsZero() && !now.Before(t) }
 
 // after returns t + d. It returns zero, which is never, if d is not positive.
 func after(t time.Time, d time.Duration) time.Time {

@@ -174,7 +174,7 @@ func (m *Machine) Advance(now time.Time) {
 	}
 	switch m.phase {
 	case Accepted:
-		if reached(now, m.positionDeadline) {
+		if passed(now, m.positionDeadline) {
 			m.endPositionWait()
 		}
 		m.expire(now)
@@ -191,13 +191,13 @@ func (m *Machine) Advance(now time.Time) {
 // end of the credential it asks for a new one.
 func (m *Machine) expire(now time.Time) {
 	switch {
-	case reached(now, m.renewal.evictAt()):
+	case passed(now, m.renewal.evictAt()):
 		m.evict(CredentialExpired, arcp.CodeUnauthenticated, "the credential of the session has expired")
-	case reached(now, m.activity.leaseEnd(m.cfg)):
+	case passed(now, m.activity.leaseEnd(m.cfg)):
 		m.evict(LeaseExpired, arcp.CodeLeaseExpired, "nothing was heard for "+m.cfg.Lease.String())
-	case reached(now, m.activity.idleEnd(m.cfg)):
+	case passed(now, m.activity.idleEnd(m.cfg)):
 		m.evict(Idle, arcp.CodeDeadlineExceeded, "the session did nothing for "+m.cfg.Idle.String())
-	case reached(now, m.renewal.askAt):
+	case passed(now, m.renewal.askAt):
 		m.renewal.askAt = time.Time{}
 		m.renewal.prepare("")
 	}
