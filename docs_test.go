@@ -12,6 +12,8 @@ import (
 	"testing"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/arcpd/arcpd/arcp"
 )
 
 // codeNames has the identifiers that documents may write as X.Y, by X: those of the packages of
@@ -170,5 +172,31 @@ func TestProseIsNarrow(t *testing.T) {
 	}
 	if checked < 20 {
 		t.Fatalf("only %d documents checked", checked)
+	}
+}
+
+// SPEC.md describes how each type is answered that the catalogue gives to workers.
+func TestWorkerMessagesAreDescribed(t *testing.T) {
+	spec, err := os.ReadFile("SPEC.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, found := strings.Cut(string(spec), "| from the worker |")
+	table, _, ended := strings.Cut(table, "\n\n")
+	if !found || !ended {
+		t.Fatal("SPEC.md has no table of the messages from a worker")
+	}
+	var described string
+	for _, row := range strings.Split(table, "\n|") {
+		first, _, _ := strings.Cut(row, " |")
+		described += first
+	}
+	for i := range arcp.Catalog {
+		s := &arcp.Catalog[i]
+		root, _, _ := strings.Cut(string(s.Type), ".")
+		got := strings.Contains(described, "`"+string(s.Type)+"`") || strings.Contains(described, "`"+root+".*`")
+		if got != s.Worker {
+			t.Errorf("the table describes %s as a message of a worker: %v, want %v", s.Type, got, s.Worker)
+		}
 	}
 }

@@ -126,6 +126,8 @@ func (p Phase) String() string {
 	switch p {
 	case InOpening:
 		return "opening"
+	case InOpening | InChallenged:
+		return "opening, challenged"
 	case InChallenged | InAccepted:
 		return "challenged, accepted"
 	case InAccepted:
@@ -194,7 +196,7 @@ type Spec struct {
 	Served     bool // it is acted upon; others are refused as UNIMPLEMENTED
 	Command    bool // it needs a principal with more rights than to observe
 	Repeatable bool // it is harmless when it comes twice: its id is not remembered
-	Worker     bool // a worker sends it about a job that it executes (§7.8)
+	Worker     bool // §7.8 says how it is answered when a worker sends it about its job
 }
 
 // NewPayload returns a pointer to a zero payload of the type.
@@ -227,7 +229,7 @@ func (s Spec) ofWorkers() Spec  { s.Worker = true; return s }
 // Catalog lists every message type of the dialect in the order of SPEC.md. It
 // must not be changed.
 var Catalog = []Spec{
-	spec[SessionOpenPayload](SessionOpen, FromClient, InOpening, needNone, ScopeNone, Plain, "§3.1"),
+	spec[SessionOpenPayload](SessionOpen, FromClient, InOpening|InChallenged, needNone, ScopeNone, Plain, "§3.1"),
 	spec[SessionChallengePayload](SessionChallenge, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.1"),
 	spec[SessionAuthenticatePayload](SessionAuthenticate, FromClient, InChallenged|InAccepted, needNone, ScopeSession, Plain, "§3.1").served().repeatable(),
 	spec[SessionAcceptedPayload](SessionAccepted, FromRuntime, 0, needNone, ScopeSession|ScopeCorrelation, Plain, "§3.1"),

@@ -35,8 +35,7 @@ type CancelAcceptedPayload struct {
 	TargetID string `json:"target_id,omitzero"` // target_id of the cancel
 }
 
-// CancelRefusedPayload says why the target will not be cancelled:
-// already_terminal, not_found, not_cancellable or permission_denied.
+// CancelRefusedPayload says why the target will not be cancelled.
 type CancelRefusedPayload struct {
 	TargetID string `json:"target_id"`        // target_id of the cancel
 	Reason   string `json:"reason"`           // already_terminal, not_found, permission_denied or unavailable
