@@ -310,7 +310,7 @@ func (p *Pool) share(tools map[string]*provided, principal string, d *declared) 
 	if t := p.tool(ref); t != nil && t.digest == d.digest && t.principal == principal {
 		return &provided{tool: t.tool, digest: t.digest, principal: principal}, nil
 	}
-	if t, _ := p.cfg.Tools.Resolve(d.capability.Name); t != nil && t.Source != tool.SourceWorker || p.cfg.Tools.HasReservedPrefix(d.capability.Name) {
+	if t, _ := p.cfg.Tools.Resolve(d.capability.Name); t != nil && t.Source != tool.SourceWorker || p.cfg.Tools.IsReserved(d.capability.Name, principal) {
 		return nil, taken(d.capability.Name)
 	}
 	c := d.capability
@@ -323,7 +323,7 @@ func (p *Pool) share(tools map[string]*provided, principal string, d *declared) 
 }
 
 func taken(name string) *arcp.Error {
-	return arcp.Errorf(arcp.CodeAlreadyExists, "%s is the name of a tool that is there already, or may come from a server of the runtime's", name)
+	return arcp.Errorf(arcp.CodeAlreadyExists, "%s is the name of another tool, or reserved by the configuration of the runtime", name)
 }
 
 // publish replaces the pool's tools in the registry.
