@@ -77,11 +77,13 @@ type Pool struct {
 	tools    atomic.Pointer[map[string]*provided]
 	audience atomic.Pointer[map[string]*provided] // for may: tools, and those that are being registered
 
-	mu      sync.Mutex
-	agents  map[agentKey]*agent
+	mu     sync.Mutex
+	agents map[agentKey]*agent
+	// links are by session id, because the row of an agent names its session by id, and the agent
+	// is registered again after a restart before its session has a connection.
 	links   map[arcp.SessionID]*link
-	current map[arcp.MessageID]*dispatch // under way
-	byJob   map[arcp.JobID]*dispatch     // under way
+	current map[arcp.MessageID]*dispatch // that have not ended
+	byJob   map[arcp.JobID]*dispatch     // that have not ended
 	waiting map[string]chan struct{}     // by reference: closed when a worker may be free
 	picked  uint64
 	out     []delivery // to be made by unlock, in order
