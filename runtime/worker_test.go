@@ -224,6 +224,8 @@ func TestWhoMayExecute(t *testing.T) {
 		refused("a name of somebody else", bob.peer, registration("", "", "a@2.0.0"), arcp.CodeAlreadyExists)
 		b.cfg.Tools.ReservePrefix("git.")
 		refused("a name that a source may have", bob.peer, registration("", "", "git.status@1.0.0"), arcp.CodeAlreadyExists)
+		b.cfg.Tools.ReserveFor("program:kid", "kid.*")
+		refused("a name that arcp.yaml gives to a worker", bob.peer, registration("", "", "kid.a@1.0.0"), arcp.CodeAlreadyExists)
 		refused("a reserved name", bob.peer, registration("", "", "demo.echo@9.0.0"), arcp.CodeAlreadyExists)
 		refused("no name", bob.peer, registration("", "", "A b@1"), arcp.CodeInvalidArgument)
 		refused("a word too many", bob.peer, registration("", about("b@1.0.0", `"recover":"rerun"`), "b@1.0.0"), arcp.CodeInvalidArgument)

@@ -10,6 +10,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/arcp/client"
 	"github.com/arcpd/arcpd/runtime"
+	"github.com/arcpd/arcpd/transport"
 )
 
 // trusted is a worker that is also asked questions to people.
@@ -23,6 +24,31 @@ func (b *fixture) trusted(name, ref string) hand {
 	w.send("tool.invoke", registration("one", "", ref))
 	w.expect("job.accepted", "job.completed")
 	return w
+}
+
+// Names that the configuration reserves for a program are free when it starts for the first time,
+// also if a worker has registered them before.
+func TestReservedNamesAreFreeForTheirProgram(t *testing.T) {
+	inBubble(t, nil, func(b *fixture) {
+		b.work("alice", "kid.a@1.0.0", `,"id":"x"`)
+		b.shutdown(0)
+		b.serve.Wait()
+		b.boot(func(c *runtime.Config) { c.Tools.ReserveFor("program:kid", "kid.*") })
+		near, far := transport.Pipe(transport.Limits{})
+		b.serve.Go(func() {
+			_ = b.rt.ServeWorker(context.Background(), far, runtime.Worker{Name: "kid", Tools: []string{"kid.*"}}) // the peer sees how it ended
+		})
+		b.Cleanup(func() { _ = near.Abort() })
+		p := &peer{fixture: b, conn: near, busy: true}
+		p.send("session.open", fmt.Sprintf(`{"auth":{"scheme":"none"},"client":{"kind":"w","version":"1"},%s}`, executes))
+		p.expect("session.accepted")
+		p.send("tool.invoke", registration("", "", "kid.a@1.0.0"))
+		p.expect("job.accepted", "job.completed")
+		agents := b.dial("alice").must("host.agents", "{}")["items"].([]any)
+		if len(agents) != 1 || agents[0].(map[string]any)["status"] != "errored" {
+			t.Errorf("agents of the worker that had the name: %v", agents)
+		}
+	})
 }
 
 // A worker cannot approve a call of its own job: neither while it is registered nor when it

@@ -2,6 +2,7 @@ package tool
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -23,7 +24,7 @@ type Registry struct {
 	mu       sync.Mutex         // held while the state changes
 	sources  map[string][]*Tool // by name; "": the tools registered one by one
 	watches  []func(generation uint64)
-	prefixes []string // of ReservePrefix
+	reserved []reservation
 	state    atomic.Pointer[base]
 	latest   atomic.Pointer[inventory]
 }
@@ -76,19 +77,47 @@ func (r *Registry) RegisterBuiltin(t *Tool) error {
 	return nil
 }
 
+// reservation reserves names for a configured source, or for the worker of a principal.
+type reservation struct {
+	principal string // empty: no worker may register the names
+	matches   func(name string) bool
+}
+
 // ReservePrefix reserves the names with a prefix for a configured source. A worker cannot
 // register the name of a tool whose server is down.
 func (r *Registry) ReservePrefix(prefix string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.prefixes = append(r.prefixes, prefix)
+	r.reserve(reservation{matches: func(name string) bool { return strings.HasPrefix(name, prefix) }})
 }
 
-// HasReservedPrefix reports whether a name has a prefix of ReservePrefix.
-func (r *Registry) HasReservedPrefix(name string) bool {
+// ReserveFor reserves the names that match a glob, as of path.Match, for the worker of a
+// principal. No other worker can register them before it. The glob "*" reserves nothing.
+func (r *Registry) ReserveFor(principal, glob string) {
+	r.reserve(reservation{principal, func(name string) bool {
+		ok, err := path.Match(glob, name)
+		return ok && err == nil && glob != "*"
+	}})
+}
+
+func (r *Registry) reserve(n reservation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.ContainsFunc(r.prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+	r.reserved = append(r.reserved, n)
+}
+
+// IsReserved reports whether a name is reserved, and not for the worker of a principal.
+func (r *Registry) IsReserved(name, principal string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	reserved := false
+	for _, n := range r.reserved {
+		if n.matches(name) {
+			if n.principal != "" && n.principal == principal {
+				return false
+			}
+			reserved = true
+		}
+	}
+	return reserved
 }
 
 // Replace replaces all tools of a source in one step. The errors are the errors of Register, a

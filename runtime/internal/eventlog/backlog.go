@@ -45,8 +45,11 @@ func (b *backlog) overflow(limit uint64) (upTo uint64) {
 	return upTo
 }
 
-// free frees the parts up to a number.
+// free frees the parts up to a number. b may be nil.
 func (b *backlog) free(seq uint64) {
+	if b == nil {
+		return
+	}
 	i, _ := slices.BinarySearchFunc(b.marks, seq+1, func(m backlogMark, at uint64) int { return cmp.Compare(m.seq, at) })
 	if i == 0 {
 		return
@@ -57,10 +60,14 @@ func (b *backlog) free(seq uint64) {
 	}
 }
 
-func (b *backlog) freeAll() { b.freed, b.marks = b.added, nil }
+// freeAll frees all parts. b may be nil.
+func (b *backlog) freeAll() {
+	if b != nil {
+		b.freed, b.marks = b.added, nil
+	}
+}
 
-// prepend adds the backlog of older events. All events of older that b has freed must
-// be freed.
+// prepend adds the backlog of older events. The events of older that b has freed must be freed.
 func (b *backlog) prepend(older *backlog) {
 	for i := range b.marks {
 		b.marks[i].added += older.added

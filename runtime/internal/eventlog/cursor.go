@@ -37,7 +37,6 @@ type DeferredAnswer func(ctx context.Context) arcp.Envelope
 type Cursor struct {
 	log  *Log
 	of   string // the session, or the principal of a feed
-	feed bool   // of is a principal
 	loop Loop
 
 	mu       sync.Mutex
@@ -45,20 +44,22 @@ type Cursor struct {
 	tail     []store.Run // the newest events, in order; older events are in the store
 	notes    []note      // between the runs, in order
 	last     uint64      // highest number in the session's log
-	unlogged int         // unlogged events in notes
+	read     *read       // from the store; nil: none, or it is fetched
+	unlogged int32       // unlogged events in notes
 	closed   bool
-	read     *read // from the store; nil: none, or its events are in fetched
 
+	feed       bool         // of is a principal
 	superseded atomic.Bool  // by a newer cursor of the session
 	hasUrgent  atomic.Bool  // urgent is not empty
-	answers    atomic.Int64 // in urgent and notes
+	answers    atomic.Int32 // in urgent and notes
 
-	// Only the loop uses these.
+	// Only the loop uses these. The order of the fields makes the struct small: each session
+	// has one.
+	next    int32     // in run.Events
 	pos     uint64    // last number returned by Next
 	limit   uint64    // highest number that Next may return
 	run     store.Run // being returned
-	next    int       // in run.Events
-	fetched []store.Delivery
+	fetched *read     // nil: its events have been returned
 }
 
 // Loop is the loop of a connection.
@@ -72,7 +73,7 @@ type Loop struct {
 // read is a read from the store.
 type read struct {
 	after  uint64 // position
-	done   bool   // guarded by Cursor.mu, as is the rest
+	done   bool   // guarded by Cursor.mu, like the other fields; then they belong to the loop
 	events []store.Delivery
 	err    error
 }
@@ -188,17 +189,17 @@ func (c *Cursor) Next() (item Item, ok bool, err error) {
 			item, ok := c.popFirstNote()
 			return item, ok, nil
 		}
-		if c.next < len(c.run.Events) {
+		if int(c.next) < len(c.run.Events) {
 			return c.fromRun(), true, nil
 		}
-		if len(c.fetched) > 0 {
+		if c.fetched != nil {
 			return c.fromFetched(), true, nil
 		}
 		item, ok, missing := c.pop()
 		if ok {
 			return item, true, nil
 		}
-		if c.next < len(c.run.Events) {
+		if int(c.next) < len(c.run.Events) {
 			continue
 		}
 		if missing == 0 {
@@ -221,9 +222,10 @@ func (c *Cursor) fromRun() Item {
 }
 
 func (c *Cursor) fromFetched() Item {
-	d := c.fetched[0]
-	c.fetched[0] = store.Delivery{}
-	c.fetched = c.fetched[1:]
+	d := c.fetched.events[0]
+	if c.fetched.events = dropFirst(c.fetched.events); len(c.fetched.events) == 0 {
+		c.fetched = nil
+	}
 	c.pos = d.Seq
 	return Item{Seq: d.Seq, Session: d.Session, CorrelationID: d.CorrelationID, Origin: d.Origin, Event: d.Event}
 }
@@ -269,7 +271,7 @@ func (c *Cursor) pop() (item Item, ok bool, missing uint64) {
 	switch {
 	case len(c.tail) > 0 && c.tail[0].First <= c.pos+1:
 		c.run = c.tail[0]
-		c.next = int(c.pos + 1 - c.run.First)
+		c.next = int32(c.pos + 1 - c.run.First)
 		c.tail = dropFirst(c.tail)
 		return Item{}, false, 0
 	case len(c.tail) > 0:
@@ -319,7 +321,9 @@ func (c *Cursor) fetch(upTo uint64) (ok bool, err error) {
 	if !r.done {
 		return false, nil
 	}
-	c.read, c.fetched = nil, r.events
+	if c.read = nil; r.err == nil { // then it has events
+		c.fetched = r
+	}
 	return r.err == nil, r.err
 }
 

@@ -10,11 +10,11 @@ import (
 // logPosition is the state of a session in the log: its connection and the range of its
 // events. Detached sessions have one, too: their backlog grows.
 type logPosition struct {
-	cursor   *Cursor // nil: no connection
-	last     uint64  // highest number since the log was started
-	first    uint64  // lowest one; 0: none
-	released uint64  // highest number released since then
-	backlog  backlog // without the events before first until Measure has added them
+	cursor   *Cursor  // nil: no connection
+	last     uint64   // highest number since the log was started
+	first    uint64   // lowest one; 0: none
+	released uint64   // highest number released since then
+	backlog  *backlog // without the events before first until Measure has added them; nil: empty
 }
 
 // Attach calls attached, on the committer's goroutine, with a cursor of a session that
@@ -150,6 +150,9 @@ func (l *Log) extend(run *store.Run, size *sizes) *Cursor {
 			if p.first, older = run.First, run.First > 1; older {
 				l.unmeasured = append(l.unmeasured, run.Session)
 			}
+		}
+		if p.backlog == nil {
+			p.backlog = new(backlog)
 		}
 		overflow = p.backlog.add(p.last, size.of(run.Events), uint64(l.opts.BacklogBytes))
 		p.released = max(p.released, overflow)

@@ -71,10 +71,11 @@ type Log struct {
 	closed bool
 	wake   chan struct{} // buffered 1: the queue is not empty, or closed
 
-	posMu      sync.Mutex
-	positions  map[arcp.SessionID]*logPosition // a result names sessions by id
-	feeds      map[string][]*Cursor            // by principal
-	unmeasured []arcp.SessionID
+	posMu sync.Mutex
+	// positions are by session id, because the results of the store name sessions by id.
+	positions  map[arcp.SessionID]*logPosition
+	feeds      map[string][]*Cursor // by principal
+	unmeasured []arcp.SessionID     // sessions whose older events Measure has to count
 
 	measuring measuring // only Measure uses it
 	recent    recent    // only the committer uses it

@@ -128,7 +128,7 @@ type quota[K comparable] struct {
 	what string // for the refusal
 
 	mu sync.Mutex
-	n  map[K]int
+	n  map[K]int // by owner: the rows name their owners by id, and exist before a session is loaded
 }
 
 func newQuota[K comparable](most int, what string) *quota[K] {

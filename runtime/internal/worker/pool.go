@@ -77,11 +77,13 @@ type Pool struct {
 	tools    atomic.Pointer[map[string]*provided]
 	audience atomic.Pointer[map[string]*provided] // for may: tools, and those that are being registered
 
-	mu      sync.Mutex
-	agents  map[agentKey]*agent
+	mu     sync.Mutex
+	agents map[agentKey]*agent
+	// links are by session id, because the row of an agent names its session by id, and the agent
+	// is registered again after a restart before its session has a connection.
 	links   map[arcp.SessionID]*link
-	current map[arcp.MessageID]*dispatch // under way
-	byJob   map[arcp.JobID]*dispatch     // under way
+	current map[arcp.MessageID]*dispatch // that have not ended
+	byJob   map[arcp.JobID]*dispatch     // that have not ended
 	waiting map[string]chan struct{}     // by reference: closed when a worker may be free
 	picked  uint64
 	out     []delivery // to be made by unlock, in order
@@ -310,7 +312,7 @@ func (p *Pool) share(tools map[string]*provided, principal string, d *declared) 
 	if t := p.tool(ref); t != nil && t.digest == d.digest && t.principal == principal {
 		return &provided{tool: t.tool, digest: t.digest, principal: principal}, nil
 	}
-	if t, _ := p.cfg.Tools.Resolve(d.capability.Name); t != nil && t.Source != tool.SourceWorker || p.cfg.Tools.HasReservedPrefix(d.capability.Name) {
+	if t, _ := p.cfg.Tools.Resolve(d.capability.Name); t != nil && t.Source != tool.SourceWorker || p.cfg.Tools.IsReserved(d.capability.Name, principal) {
 		return nil, taken(d.capability.Name)
 	}
 	c := d.capability
@@ -323,7 +325,7 @@ func (p *Pool) share(tools map[string]*provided, principal string, d *declared) 
 }
 
 func taken(name string) *arcp.Error {
-	return arcp.Errorf(arcp.CodeAlreadyExists, "%s is the name of a tool that is there already, or may come from a server of the runtime's", name)
+	return arcp.Errorf(arcp.CodeAlreadyExists, "%s is the name of another tool, or reserved by the configuration of the runtime", name)
 }
 
 // publish replaces the pool's tools in the registry.
