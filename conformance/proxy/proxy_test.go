@@ -57,10 +57,10 @@ func TestRewriters(t *testing.T) {
 	a, b, c := event("1", "a"), event("2", "b"), event("3", "c")
 	unchanged := func(f frame) frame { return f }
 	for _, test := range []struct {
-		name  string
+		name      string
 		rewriters func() rewriter
-		plays []string
-		want  []string
+		plays     []string
+		want      []string
 	}{
 		{"nothing", func() rewriter { return rewriter{} }, []string{a, "not json", b}, []string{a, "not json", b}},
 		{"edit nothing", editEvents(unchanged), []string{a, b}, []string{a, b}},

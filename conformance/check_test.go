@@ -9,9 +9,8 @@ import (
 	"testing"
 )
 
-// TestChecksAreTheSame compares the ids, titles, sections, levels and needs of each
-// group with testdata/checks.txt, so that no check is lost or weakened unseen. Run with
-// -update after a change.
+// TestChecksAreTheSame compares the ids, titles, sections, levels and needs of each group with
+// testdata/checks.txt. A lost or weakened check changes the file. Run with -update after a change.
 func TestChecksAreTheSame(t *testing.T) {
 	const file = "testdata/checks.txt"
 	rows := map[string][]string{}
@@ -37,13 +36,12 @@ func TestChecksAreTheSame(t *testing.T) {
 	}
 }
 
-// TestChecksHaveOnePlace: a check has steps or a function, and no function is left
-// over.
+// A check is either a script or a function, and each function belongs to a check.
 func TestChecksHaveOnePlace(t *testing.T) {
 	known := map[string]bool{}
 	for _, c := range Checks() {
 		known[c.ID] = true
-		if c.Run == nil {
+		if c.run == nil {
 			t.Errorf("%s has neither steps nor a function", c.ID)
 		}
 	}
