@@ -7,6 +7,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/job/authority"
+	"github.com/arcpd/arcpd/runtime/internal/job/question"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -18,7 +19,7 @@ func (s *supervisor) start(now time.Time) {
 		s.restore(now)
 	}
 	s.m.Start(now)
-	if q := s.questions.interrupt(); q != nil && s.running() { // of an earlier attempt
+	if q := s.questions.Interrupt(); q != nil && s.running() { // of an earlier attempt
 		questioner{s}.blockOn(now, q)
 	}
 	s.due = s.m.Deadline()
@@ -36,7 +37,7 @@ func (s *supervisor) begin(now time.Time) {
 	if !s.direct && !s.builtin() {
 		s.write.events = append(s.write.events, s.event(arcp.JobStarted, now, s.row.Priority, arcp.JobStartedPayload{Description: s.describe()}))
 	}
-	if q := s.questions.interrupt(); q != nil { // of an earlier attempt
+	if q := s.questions.Interrupt(); q != nil { // of an earlier attempt
 		questioner{s}.blockOn(now, q)
 	}
 	if !s.onlyOnce() {
@@ -53,7 +54,7 @@ func (s *supervisor) describe() string {
 
 // startTool calls the tool.
 func (s *supervisor) startTool() {
-	s.limit.Start(time.Now(), s.tool.Limits.Timeout, s.questions.waiters > 0)
+	s.limit.Start(time.Now(), s.tool.Limits.Timeout, s.questions.Blocked())
 	s.call.failedBefore = s.progress.Failed
 	s.call.info = s.attemptInfo()
 	s.call.c = make(chan struct{})
@@ -149,7 +150,7 @@ func (t toolRunner) approve(args arcp.Raw) error {
 	if yes {
 		return nil
 	}
-	row := approval.Row{Ordinal: beforeCall, Action: "call " + s.row.Agent, Details: preview(args), Quorum: s.tool.Approval.Quorum}
+	row := approval.Row{Ordinal: question.BeforeCall, Action: "call " + s.row.Agent, Details: preview(args), Quorum: s.tool.Approval.Quorum}
 	if d := s.tool.Approval.EscalateAfter; d > 0 {
 		row.EscalateAt = time.Now().Add(d).UTC()
 	}

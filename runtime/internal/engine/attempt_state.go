@@ -88,6 +88,8 @@ type pendingWrite struct {
 	events     []*store.Event // of the machine; they precede the tool's
 	state      arcp.JobState  // the job's new state; empty: unchanged
 	checkpoint *pendingCheckpoint
+	questions  []questionEvent      // events of questions that are not in the log
+	deliveries []store.DeliverEvent // of logged questions to more sessions
 	rotations  []*rotation
 	calls      []joinedCall // calls of built-in tools that end in the write
 	commands   []command    // answered when the write is durable

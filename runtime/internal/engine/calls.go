@@ -12,7 +12,6 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/internal/clip"
-	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/job"
 	"github.com/arcpd/arcpd/runtime/internal/job/family"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
@@ -342,9 +341,7 @@ func (l *callLister) awaitsApproval(id arcp.JobID) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.ContainsFunc(r.questions.list, func(q *question) bool {
-		return q.row.Ordinal == beforeCall && q.row.Status == approval.Pending
-	})
+	return r.questions.AwaitsApproval()
 }
 
 // children lists the last attempts of the children of a job.

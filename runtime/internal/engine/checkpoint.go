@@ -136,7 +136,8 @@ func (s *supervisor) restore(now time.Time) {
 		return
 	}
 	if p.N > 0 {
-		s.from, s.questions.ordinal = p, p.Asked
+		s.from = p
+		s.questions.Continue(p.Asked)
 		s.mu.Lock()
 		s.ledger.RestoreKnown(p.Knows, s.attempt)
 		s.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/job/authority"
+	"github.com/arcpd/arcpd/runtime/internal/job/question"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -21,7 +22,7 @@ func (j toolJob) Permit(ctx context.Context, p tool.PermissionAsk) (tool.Permiss
 	case err != nil:
 		return tool.PermissionLease{}, err
 	case row.Resolution != approval.Granted:
-		return tool.PermissionLease{}, refusal(&row)
+		return tool.PermissionLease{}, question.Refusal(&row)
 	}
 	s := j.s
 	s.mu.Lock()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/job/question"
 )
 
 // interrupts has the interrupts that the tool has not handled.
@@ -28,17 +29,6 @@ type Interrupt struct {
 	Job    arcp.JobID
 	Prompt string
 }
-
-// interruptExpires is how long an interrupted job waits for guidance (§5.14).
-const interruptExpires = time.Hour
-
-// The answers to an interrupt.
-const (
-	interruptContinue = "continue"
-	interruptCancel   = "cancel"
-)
-
-var interruptSchema = arcp.Raw(`{"type":"object","properties":{"action":{"enum":["continue","cancel"]},"guidance":{"type":"string","maxLength":16384}},"required":["action"]}`)
 
 // Interrupt makes the job target_id ask for guidance. It is acknowledged when the question is
 // durable.
@@ -82,11 +72,11 @@ func (i *Interrupt) apply(s *supervisor, now time.Time) {
 	case !s.running() || s.progress.Cancel != nil:
 		i.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "no attempt of the job runs now"))
 		return
-	case s.questions.interrupt() != nil:
+	case s.questions.Interrupt() != nil:
 		i.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "the job is interrupted already"))
 		return
 	}
-	row, refusal := s.newQuestion(approval.Row{Kind: approval.Input, Interrupt: true, Action: i.Prompt, Schema: interruptSchema}, interruptExpires)
+	row, refusal := s.newQuestion(question.NewInterrupt(i.Prompt), question.InterruptExpiry)
 	if refusal != nil {
 		i.refuse(refusal)
 		return
@@ -116,19 +106,16 @@ func (i *Interrupt) committed(s *supervisor, err error) {
 
 // guide applies the answer to an interrupt.
 func (a *Respond) guide(s *supervisor, now time.Time, row *approval.Row) {
-	var answer struct {
-		Action   string `json:"action"`
-		Guidance string `json:"guidance"`
-	}
-	if err := arcp.Unmarshal(row.Value, &answer); err != nil { // it satisfies the schema
+	guidance, err := question.GuidanceOf(row)
+	if err != nil {
 		s.e.cfg.Logger.Error().Err(err).Str("job_id", string(s.row.ID)).Msg("answer to an interrupt")
 	}
-	if answer.Action == interruptCancel {
+	if guidance.Cancels() {
 		ownCancel(s.row.ID, "cancelled at an interrupt").apply(s, now)
 		return
 	}
 	s.mu.Lock()
-	s.interrupts.guidance = answer.Guidance
+	s.interrupts.guidance = guidance.Text
 	s.mu.Unlock()
 }
 
@@ -142,7 +129,7 @@ func (j toolJob) Yield(ctx context.Context) (string, error) {
 		s.mu.Unlock()
 		return "", errEnded
 	}
-	q := s.questions.interrupt()
+	q := s.questions.Interrupt()
 	if q == nil {
 		guidance := s.interrupts.guidance
 		s.interrupts.guidance = ""
@@ -151,7 +138,7 @@ func (j toolJob) Yield(ctx context.Context) (string, error) {
 	}
 	s.mu.Unlock()
 	select {
-	case <-q.done:
+	case <-s.questionDone(q):
 		return j.Yield(ctx)
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
@@ -162,7 +149,7 @@ func (j toolJob) Interrupted() <-chan struct{} {
 	s := j.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.questions.interrupt() != nil {
+	if s.questions.Interrupt() != nil {
 		return closedc
 	}
 	if s.interrupts.c == nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/job"
 	"github.com/arcpd/arcpd/runtime/internal/job/family"
+	"github.com/arcpd/arcpd/runtime/internal/job/question"
 	"github.com/arcpd/arcpd/runtime/internal/lease"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -93,8 +94,8 @@ func (e recoverer) findJobs(ctx context.Context) ([]*recoveredJob, error) {
 }
 
 // recoverJob makes the run of a row.
-func (e recoverer) recoverJob(ctx context.Context, row *store.Job, asked []*question) (*recoveredJob, error) {
-	for _, q := range asked {
+func (e recoverer) recoverJob(ctx context.Context, row *store.Job, asked *question.Set) (*recoveredJob, error) {
+	for _, q := range asked.All() {
 		if err := e.findRequest(ctx, q); err != nil {
 			return nil, fmt.Errorf("%s: %w", row.ID, err)
 		}
@@ -102,7 +103,7 @@ func (e recoverer) recoverJob(ctx context.Context, row *store.Job, asked []*ques
 	t, refusal := e.cfg.Tools.Resolve(row.Agent)
 	if refusal != nil {
 		f := e.recoverOrphan(row, refusal)
-		f.questions.list = asked
+		f.questions = *asked
 		return f, nil
 	}
 	r := newRun(e.Engine, t)
@@ -110,7 +111,7 @@ func (e recoverer) recoverJob(ctx context.Context, row *store.Job, asked []*ques
 	r.attempt, r.state = row.Attempt, row.State
 	r.life = lifeAccepted
 	r.common = commonOf(row)
-	r.jseq, r.questions.list = row.LastJSeq, asked
+	r.jseq, r.questions = row.LastJSeq, *asked
 	options := optionsOf(row)
 	options.apply(r)
 	r.catalogue = e.cfg.Catalogue(row.Session, row.Principal, r.trust)
@@ -246,9 +247,9 @@ func (e recoverer) resumeRecovered(r *run) (start func()) {
 			e.leases.end(g.ID)
 		}
 	}
-	for _, q := range r.questions.list {
-		if q.pending() {
-			e.cfg.Questions.Asked(q.row, q.request)
+	for _, q := range r.questions.All() {
+		if q.Pending() {
+			e.cfg.Questions.Asked(q.Row, q.Request)
 		}
 	}
 	next, end := r.progress.Next, earliest(r.deadline(), r.otherDue()) // later a supervisor may own them
@@ -273,28 +274,20 @@ func (e recoverer) resumeRecovered(r *run) (start func()) {
 }
 
 // readQuestions reads the stored questions of jobs, by job.
-func (e recoverer) readQuestions(ctx context.Context, jobs []store.Job) (map[arcp.JobID][]*question, error) {
-	asked := make(map[arcp.JobID][]*question)
+func (e recoverer) readQuestions(ctx context.Context, jobs []store.Job) (map[arcp.JobID]*question.Set, error) {
+	asked := make(map[arcp.JobID]*question.Set)
 	for i := range jobs {
-		asked[jobs[i].ID] = nil
+		asked[jobs[i].ID] = new(question.Set)
 	}
 	if len(jobs) == 0 {
 		return asked, nil
 	}
 	err := e.cfg.Store.Records(ctx, approval.RecordPrefix(""), "", func(rec store.Record) bool {
-		q := &question{rev: rec.Rev, size: len(rec.Value), done: make(chan struct{})}
-		if err := arcp.Unmarshal(rec.Value, &q.row); err != nil {
+		q := &question.Question{Rev: rec.Rev, Size: len(rec.Value)}
+		if err := arcp.Unmarshal(rec.Value, &q.Row); err != nil {
 			e.cfg.Logger.Error().Err(err).Str("record", rec.Key).Msg("a question cannot be read: its job asks it anew")
-			return true
-		}
-		if !q.pending() {
-			close(q.done)
-		}
-		if list, lives := asked[q.row.Job]; lives {
-			if list = append(list, q); len(list) > 2*maxClosed {
-				list = forgetClosed(list, maxClosed)
-			}
-			asked[q.row.Job] = list
+		} else if set := asked[q.Row.Job]; set != nil {
+			set.Load(q)
 		}
 		return true
 	})
@@ -302,12 +295,12 @@ func (e recoverer) readQuestions(ctx context.Context, jobs []store.Job) (map[arc
 }
 
 // findRequest reads the id of the event of a pending question.
-func (e recoverer) findRequest(ctx context.Context, q *question) error {
-	if q.row.JSeq == 0 || !q.pending() {
+func (e recoverer) findRequest(ctx context.Context, q *question.Question) error {
+	if q.Row.JSeq == 0 || !q.Pending() {
 		return nil
 	}
-	return e.cfg.Store.JobEvents(ctx, q.row.Job, q.row.JSeq-1, func(ev *store.Event) bool {
-		q.request = ev.ID()
+	return e.cfg.Store.JobEvents(ctx, q.Row.Job, q.Row.JSeq-1, func(ev *store.Event) bool {
+		q.Request = ev.ID()
 		return false
 	})
 }
@@ -315,18 +308,15 @@ func (e recoverer) findRequest(ctx context.Context, q *question) error {
 // withdrawQuestions withdraws the questions of a job that ends.
 func (f *recoveredJob) withdrawQuestions(w *store.Write, now time.Time) error {
 	log := store.Find[*store.AppendEvents](w)
-	for _, q := range f.questions.list {
-		if !q.row.Cancel(now.UTC(), "the job has ended") {
-			continue
-		}
-		rec, err := jobRecords{f.run}.questionRecord(q)
+	for _, effect := range f.questions.WithdrawAll(now) {
+		rec, err := jobRecords{f.run}.questionRecord(effect.Question)
 		if err != nil {
 			return err
 		}
 		w.Put(rec)
-		if q.request != "" && len(q.row.Sent) > 0 {
-			ev := mustEvent(arcp.HumanInputCancelled, now, &f.common, arcp.PriorityNormal, cancelledOf(&q.row))
-			ev.Route = &store.Route{To: q.row.Sent, ReplyTo: q.request}
+		if len(effect.Notified) > 0 {
+			ev := mustEvent(arcp.HumanInputCancelled, now, &f.common, arcp.PriorityNormal, effect.Notice)
+			ev.Route = &store.Route{To: effect.Notified, ReplyTo: effect.Question.Request}
 			log.Events = append(log.Events, ev)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/job"
 	"github.com/arcpd/arcpd/runtime/internal/job/family"
+	"github.com/arcpd/arcpd/runtime/internal/job/question"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -60,7 +61,7 @@ type run struct {
 	jseq        uint64           // of the last event in the log
 	progress    progressState
 	checkpoints *checkpointSlots // nil: none was made or read
-	questions   questionSet      // list and rows: with mu to change
+	questions   question.Set     // with mu to change
 	ledger      family.Ledger    // with mu to change
 
 	// Guarded by Engine.mu.
@@ -79,7 +80,8 @@ type run struct {
 	timers     jobTimers
 	auth       jobAuthority
 	interrupts interrupts
-	creating   map[arcp.JobID]chan struct{} // children that are being created; the channel is closed when it is decided
+	answerc    map[*question.Question]chan struct{} // closed when it is durable that the question is not pending
+	creating   map[arcp.JobID]chan struct{}         // children that are being created; the channel is closed when it is decided
 }
 
 // completion has the outcome of a job for this process. A run has one if it is a child,
@@ -374,7 +376,7 @@ func (r *run) deadline() time.Time { return r.progress.Deadline(r.maxRuntime) }
 // otherDue returns when something is due that does not depend on an attempt: a question
 // expires, or a lease ends.
 func (r *run) otherDue() time.Time {
-	return earliest(r.questions.due(), r.leaseDeadline(), r.auth.wallTime(r.nextGrantEnd()))
+	return earliest(r.questions.Due(), r.leaseDeadline(), r.auth.wallTime(r.nextGrantEnd()))
 }
 
 // leaseDeadline returns when the job ends because its lease does; zero: at its next

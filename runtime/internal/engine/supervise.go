@@ -46,7 +46,7 @@ func (s *supervisor) supervise() {
 	s.m = job.Restore(s.spec(), s.state)
 	s.due = s.m.Deadline()
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	s.questions.begin()
+	s.questions.BeginAttempt()
 	for s.turn() {
 	}
 	s.finish()
@@ -196,8 +196,8 @@ func (s *supervisor) advance(now time.Time, changed bool) {
 		}
 		s.due = s.m.Deadline()
 	}
-	if hasPassed(s.questions.due(), now) {
-		questioner{s}.expireQuestions(now)
+	if hasPassed(s.questions.Due(), now) {
+		questioner{s}.advanceQuestions(now)
 	}
 	if hasPassed(s.leaseDeadline(), s.auth.now()) {
 		s.endExpired(now)
@@ -243,7 +243,7 @@ type jobWriter struct{ *supervisor }
 // machine has to handle new input first.
 func (s jobWriter) collect(now time.Time) (w *store.Write, later bool, err error) {
 	if s.outcome != nil {
-		questioner(s).dropQuestions(now)
+		questioner(s).withdrawQuestions(now)
 		s.dropRotations()
 	} else if s.exit != exitNone {
 		s.progress.endBlock(now)
@@ -312,7 +312,7 @@ func (s jobWriter) addRecords(w *store.Write) error {
 		return err
 	}
 	if s.write.checkpoint != nil {
-		s.write.checkpoint.Asked = s.questions.ordinal
+		s.write.checkpoint.Asked = s.questions.Asked()
 		rec, err := jobRecords{s.run}.checkpointRecord(&s.write.checkpoint.Checkpoint)
 		if err != nil {
 			return err
