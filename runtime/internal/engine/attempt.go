@@ -40,7 +40,7 @@ func (s *supervisor) begin(now time.Time) {
 	if q := s.questions.Interrupt(); q != nil { // of an earlier attempt
 		questioner{s}.blockOn(now, q)
 	}
-	if !s.onlyOnce() {
+	if !s.startsAfterWrite() {
 		s.startTool()
 	}
 }
@@ -57,12 +57,12 @@ func (s *supervisor) startTool() {
 	s.limit.Start(time.Now(), s.tool.Limits.Timeout, s.questions.Blocked())
 	s.call.failedBefore = s.progress.Failed
 	s.call.info = s.attemptInfo()
-	s.call.c = make(chan struct{})
-	s.e.pool.Run(toolRunner{toolSide{s}}.run)
+	s.call.returnedc = make(chan struct{})
+	s.e.pool.Run(toolRunner{toolGoroutine{s}}.run)
 }
 
 // toolRunner calls the tool of an attempt, on the tool's goroutine.
-type toolRunner struct{ toolSide }
+type toolRunner struct{ toolGoroutine }
 
 // errVanished is the error of a tool that calls runtime.Goexit.
 var errVanished = arcp.Errorf(arcp.CodeInternal, "the tool ended its goroutine")
@@ -73,7 +73,7 @@ func (t toolRunner) run() {
 	result := errVanished
 	var value arcp.Raw
 	defer func() {
-		close(s.call.c)
+		close(s.call.returnedc)
 		s.mu.Lock()
 		s.call.returned, s.call.value, s.call.err = true, value, result
 		s.mu.Unlock()
@@ -109,7 +109,7 @@ func (t toolRunner) authorize() (arcp.Raw, error) {
 		return nil, decision.Refused
 	case decision.Arguments != nil:
 		args = decision.Arguments
-		t.addNote(callNote{Own: true, Request: tool.ArgumentsDigest(args)})
+		t.addNote(callNote{HookArguments: true, Request: tool.ArgumentsDigest(args)})
 	}
 	return args, t.approve(args)
 }
@@ -162,7 +162,7 @@ func (t toolRunner) leaseText() arcp.Raw {
 	s := t.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	raw, _ := authority.Describe(s.auth.Lease)
+	raw, _ := authority.Describe(s.authority.Lease)
 	return raw
 }
 

@@ -282,7 +282,7 @@ func (e *Engine) release(r *run) {
 	r.mu.Lock()
 	r.timers.stop()
 	r.mu.Unlock()
-	for _, g := range r.auth.Grants.All() {
+	for _, g := range r.authority.Grants.All() {
 		e.leases.remove(g.ID)
 	}
 	e.mu.Lock()

@@ -12,14 +12,14 @@ import (
 // interrupts has the interrupts that the tool has not handled.
 type interrupts struct {
 	guidance string        // of the latest answer; the tool has not read it
-	c        chan struct{} // closed by the next interrupt; nil: the tool does not look
+	signalc  chan struct{} // closed by the next interrupt; nil: the tool does not look
 }
 
 // signal wakes the tool.
 func (i *interrupts) signal() {
-	if i.c != nil {
-		close(i.c)
-		i.c = nil
+	if i.signalc != nil {
+		close(i.signalc)
+		i.signalc = nil
 	}
 }
 
@@ -40,7 +40,7 @@ func (e *Engine) Interrupt(from Requester, p *arcp.InterruptPayload) {
 		i.refuseEnded(e, i.Job)
 	case r.row.Principal != i.Principal:
 		i.refuse(errNoSuchJob())
-	case r.strict && r.row.Session != i.Session:
+	case r.strictCancel && r.row.Session != i.Session:
 		e.audit().denied("interrupt", i.Principal, i.Session, string(i.Job), strictCancel)
 		i.refuse(arcp.Errorf(arcp.CodePermissionDenied, "only the submitting session may interrupt this job"))
 	case !r.tool.Interruptible:
@@ -90,7 +90,7 @@ func (i *Interrupt) apply(s *supervisor, now time.Time) {
 	s.mu.Lock()
 	s.interrupts.signal()
 	s.mu.Unlock()
-	s.write.answerWith(i)
+	s.write.addCommands(i)
 }
 
 func (i *Interrupt) committed(s *supervisor, err error) {
@@ -111,7 +111,7 @@ func (a *Respond) guide(s *supervisor, now time.Time, row *approval.Row) {
 		s.e.cfg.Logger.Error().Err(err).Str("job_id", string(s.row.ID)).Msg("answer to an interrupt")
 	}
 	if guidance.Cancels() {
-		ownCancel(s.row.ID, "cancelled at an interrupt").apply(s, now)
+		internalCancel(s.row.ID, "cancelled at an interrupt").apply(s, now)
 		return
 	}
 	s.mu.Lock()
@@ -152,8 +152,8 @@ func (j toolJob) Interrupted() <-chan struct{} {
 	if s.questions.Interrupt() != nil {
 		return closedc
 	}
-	if s.interrupts.c == nil {
-		s.interrupts.c = make(chan struct{})
+	if s.interrupts.signalc == nil {
+		s.interrupts.signalc = make(chan struct{})
 	}
-	return s.interrupts.c
+	return s.interrupts.signalc
 }

@@ -6,15 +6,15 @@ import "github.com/arcpd/arcpd/arcp"
 // key, existing is called with its id. refused is called if there is no job. Neither must block.
 func (e *Engine) SubmitOwn(principal, name string, args arcp.Raw, key string, refused func(*arcp.Error), existing func(arcp.JobID)) {
 	e.Submit(Submit{Envelope: &arcp.Envelope{ID: arcp.NewMessageID(), Priority: arcp.PriorityNormal, IdempotencyKey: key},
-		Payload: &arcp.ToolInvokePayload{Tool: name, Arguments: args}, Principal: principal, Answers: ownAnswers(refused), Existing: existing})
+		Payload: &arcp.ToolInvokePayload{Tool: name, Arguments: args}, Principal: principal, Answers: refusalFunc(refused), Existing: existing})
 }
 
-// ownAnswers takes the answers to a submit of the runtime. It ignores all but a refusal.
-type ownAnswers func(*arcp.Error)
+// refusalFunc takes the answers to a submit of the runtime. It ignores all but a refusal.
+type refusalFunc func(*arcp.Error)
 
-func (f ownAnswers) AnswerBeforeEvents(answer any) bool { return f.AnswerAfterEvents(answer) }
+func (f refusalFunc) AnswerBeforeEvents(answer any) bool { return f.AnswerAfterEvents(answer) }
 
-func (f ownAnswers) AnswerAfterEvents(answer any) bool {
+func (f refusalFunc) AnswerAfterEvents(answer any) bool {
 	env, ok := answer.(arcp.Envelope)
 	if !ok {
 		return true

@@ -56,7 +56,7 @@ func (r *run) newQuestion(row approval.Row, wait time.Duration) (approval.Row, *
 
 // ask asks a question and waits until it is closed. A later attempt that asks again finds
 // the question, and its answer.
-func (j toolSide) ask(ctx context.Context, row approval.Row, wait time.Duration) (approval.Row, error) {
+func (j toolGoroutine) ask(ctx context.Context, row approval.Row, wait time.Duration) (approval.Row, error) {
 	s := j.s
 	row, refusal := s.newQuestion(row, wait)
 	if refusal != nil {
@@ -91,7 +91,7 @@ func (j toolSide) ask(ctx context.Context, row approval.Row, wait time.Duration)
 
 // answered returns a closed question. For a question that was withdrawn with its job the
 // error is the reason why the attempt was stopped.
-func (j toolSide) answered(q *question.Question) (approval.Row, error) {
+func (j toolGoroutine) answered(q *question.Question) (approval.Row, error) {
 	row := j.s.questionRow(q)
 	if row.Status == approval.Cancelled {
 		return row, context.Cause(j.s.ctx)
@@ -118,7 +118,7 @@ func (r *run) questionDone(q *question.Question) <-chan struct{} {
 }
 
 // attemptEnded reports whether nothing more of the attempt is written.
-func (j toolSide) attemptEnded() bool {
+func (j toolGoroutine) attemptEnded() bool {
 	j.s.mu.Lock()
 	defer j.s.mu.Unlock()
 	return j.s.events.closed
@@ -161,7 +161,7 @@ func (a *askQuestion) apply(s *supervisor, now time.Time) {
 	}
 	a.q = q
 	questioner{s}.blockOn(now, q)
-	s.write.answerWith(a)
+	s.write.addCommands(a)
 }
 
 func (a *askQuestion) committed(_ *supervisor, err error) { a.done <- endedIf(err) }
@@ -269,7 +269,7 @@ func (s questioner) update(now time.Time, q *question.Question, row approval.Row
 // applyEffect applies the effect of a changed question.
 func (s questioner) applyEffect(now time.Time, e question.Effect) {
 	if !e.Closed {
-		s.write.answerWith(&questionChanged{e.Question})
+		s.write.addCommands(&questionChanged{e.Question})
 		if e.Escalated {
 			s.deliver(e.Question, s.audience(&e.Question.Row, now))
 		}
@@ -279,7 +279,7 @@ func (s questioner) applyEffect(now time.Time, e question.Effect) {
 	if e.Unblocks {
 		s.unblock(now)
 	}
-	s.write.answerWith(&questionClosed{e.Question})
+	s.write.addCommands(&questionClosed{e.Question})
 	if len(e.Notified) > 0 {
 		s.announce(now, arcp.HumanInputCancelled, e.Notice, &store.Route{To: e.Notified, ReplyTo: e.Question.Request})
 	}
@@ -398,7 +398,7 @@ func (s questioner) addQuestions(w *store.Write) error {
 	for _, o := range s.write.questions {
 		if i := slices.Index(events, o.event); i >= 0 {
 			s.mu.Lock()
-			o.q.Row.JSeq = s.jseq + uint64(i) + 1
+			o.q.Row.JSeq = s.lastJSeq + uint64(i) + 1
 			s.mu.Unlock()
 		}
 	}
@@ -469,7 +469,7 @@ func (j toolJob) Choose(ctx context.Context, c tool.ChoiceAsk) (tool.Answer, err
 	return j.answer(ctx, approval.Row{Kind: approval.Choice, Action: c.Prompt, Options: c.Options}, c.Expires)
 }
 
-func (j toolSide) answer(ctx context.Context, row approval.Row, wait time.Duration) (tool.Answer, error) {
+func (j toolGoroutine) answer(ctx context.Context, row approval.Row, wait time.Duration) (tool.Answer, error) {
 	row, err := j.ask(ctx, row, wait)
 	switch {
 	case err != nil:
@@ -481,7 +481,7 @@ func (j toolSide) answer(ctx context.Context, row approval.Row, wait time.Durati
 }
 
 // gate asks another session for an approval. Every other answer is an error.
-func (j toolSide) gate(ctx context.Context, row approval.Row, wait time.Duration) error {
+func (j toolGoroutine) gate(ctx context.Context, row approval.Row, wait time.Duration) error {
 	s := j.s
 	row.Kind, row.Options = approval.Gate, approval.ApproveOrDeny
 	row.Barred = slices.Clone(s.barred)

@@ -63,7 +63,7 @@ func (a *Respond) apply(s *supervisor, now time.Time) {
 		s.write.calls = append(s.write.calls, joinedCall{a.Call, func() arcp.Raw { return a.Value(s.questionRow(q)) }})
 	}
 	questioner{s}.update(now, q, row)
-	s.write.answerWith(a) // behind the report to Questions: the respondent may read the question at once
+	s.write.addCommands(a) // behind the report to Questions: the respondent may read the question at once
 	if row.Interrupt && !q.Pending() {
 		a.guide(s, now, &row)
 	}
@@ -82,7 +82,7 @@ func (a *Respond) answer(s *supervisor, now time.Time) (approval.Row, *arcp.Erro
 		return row, err
 	}
 	s.mu.Lock()
-	c, err := s.auth.GrantAnswer(s.auth.now(), newLeaseID(), &row)
+	c, err := s.authority.GrantAnswer(s.authority.now(), newLeaseID(), &row)
 	s.mu.Unlock()
 	if err != nil {
 		return a.q.Row, err
@@ -161,8 +161,8 @@ func (w *Withdraw) apply(s *supervisor, now time.Time) {
 		s.write.calls = append(s.write.calls, joinedCall{w.Call, func() arcp.Raw { return w.Value(s.questionRow(w.q)) }})
 	}
 	questioner{s}.applyEffect(now, e)
-	s.write.answerWith(w)
-	ownCancel(s.row.ID, "withdrawn").apply(s, now)
+	s.write.addCommands(w)
+	internalCancel(s.row.ID, "withdrawn").apply(s, now)
 }
 
 func (w *Withdraw) committed(s *supervisor, err error) { questionCommitted(s, w.q, err, w.Done) }
@@ -171,9 +171,9 @@ func (w *Withdraw) rejected(_ *Engine, stopped bool) { questionRejected(stopped,
 
 // Offer gives a question of a job to one more session, if the session may have it and has
 // not got it.
-func (e *Engine) Offer(job arcp.JobID, id string, who approval.Actor) {
+func (e *Engine) Offer(job arcp.JobID, id string, actor approval.Actor) {
 	if r := e.run(job); r != nil {
-		r.post(&offerQuestion{id, who})
+		r.post(&offerQuestion{id, actor})
 	}
 }
 
@@ -186,7 +186,7 @@ func (o *offerQuestion) apply(s *supervisor, now time.Time) {
 	q := s.questions.Find(o.id)
 	if q != nil && q.Wanted(&o.actor, now) && !s.executes(&q.Row, o.actor.Session) {
 		questioner{s}.deliver(q, []arcp.SessionID{o.actor.Session})
-		s.write.answerWith(&questionChanged{q})
+		s.write.addCommands(&questionChanged{q})
 	}
 }
 
