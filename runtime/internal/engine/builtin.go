@@ -27,14 +27,14 @@ type Viewer interface {
 	Catalogue() *tool.Snapshot
 	Trust() string
 	Roles() []string
-	MayDo() *lease.Lease // of the job; nil: it has none
+	JobLease() *lease.Lease // of the job; nil: it has none
 }
 
 func (j builtinJob) Catalogue() *tool.Snapshot { return j.s.catalogue }
 func (j builtinJob) Trust() string             { return j.s.trust }
 func (j builtinJob) Roles() []string           { return j.s.roles }
 
-func (j builtinJob) MayDo() *lease.Lease {
+func (j builtinJob) JobLease() *lease.Lease {
 	j.s.mu.Lock()
 	defer j.s.mu.Unlock()
 	return j.s.authority.Lease
@@ -51,7 +51,7 @@ type Gates interface {
 	// the lease ends, and whether it was made now: a later attempt finds the earlier lease.
 	// The events are written together with the lease, once.
 	Grant(ctx context.Context, p lease.Permission, d time.Duration, by *approval.Row, to arcp.SessionID, request arcp.MessageID, events ...JobEvent) (until time.Time, made bool, err error)
-	Holds(permission, resource, operation string) bool
+	Permits(permission, resource, operation string) bool
 }
 
 // JobEvent is the type and the payload of an event of a job.
@@ -60,9 +60,9 @@ type JobEvent struct {
 	Payload any
 }
 
-// Holds reports whether the job has a permission lease, or its lease covers an operation. A
+// Permits reports whether the job has a permission lease, or its lease covers an operation. A
 // refusal is not counted as denied.
-func (j builtinJob) Holds(permission, resource, operation string) bool {
+func (j builtinJob) Permits(permission, resource, operation string) bool {
 	j.s.mu.Lock()
 	defer j.s.mu.Unlock()
 	return !j.s.events.closed && j.s.authority.Check(j.s.authority.now(), permission, resource, operation) == nil

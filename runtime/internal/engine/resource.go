@@ -27,8 +27,8 @@ type LeaseHolder struct {
 	Lease     arcp.Raw // as lease.Decode reads it; nil: nothing
 }
 
-// HoldsLeases is implemented by the job of a built-in tool that takes resource leases.
-type HoldsLeases interface {
+// LeaseTaker is implemented by the job of a built-in tool that takes resource leases.
+type LeaseTaker interface {
 	LeaseHolder() LeaseHolder
 }
 
@@ -170,8 +170,8 @@ func (f refusalChan) AnswerAfterEvents(answer any) bool {
 	return true
 }
 
-// Takes returns the error with which Perform would refuse a tool; nil: it would not.
-func (e *Engine) Takes(holder LeaseHolder, name string) error {
+// CheckPerform returns the error with which Perform would refuse a tool; nil: it would not.
+func (e *Engine) CheckPerform(holder LeaseHolder, name string) error {
 	found, err := e.cfg.Catalogue(holder.Session, holder.Principal, holder.Trust).Resolve(name)
 	switch {
 	case err != nil:

@@ -24,7 +24,7 @@ type Submit struct {
 	Session   arcp.SessionID
 	Principal string
 	MaxJobs   int // of the principal; 0: the engine's default
-	Answers   Answerer
+	Answers   AnswerSender
 	Lease     *lease.Lease // of the principal: a limit for all its jobs; nil: no limit
 	Trust     string       // of the principal
 	Roles     []string     // of the principal; nil: not known

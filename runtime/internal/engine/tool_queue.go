@@ -226,9 +226,9 @@ func (l *toolQueue) withdraw(r *run) {
 	}
 }
 
-// Recount applies a change of Config.Slots for a tool: waiting jobs start. The caller must not
+// SlotsChanged applies a change of Config.Slots for a tool: waiting jobs start. The caller must not
 // hold a lock that Slots needs.
-func (e *Engine) Recount(ref string) {
+func (e *Engine) SlotsChanged(ref string) {
 	e.mu.Lock()
 	start := e.queues.recount(ref)
 	e.mu.Unlock()

@@ -2,9 +2,9 @@ package engine
 
 import "github.com/arcpd/arcpd/arcp"
 
-// SubmitOwn submits a job of the runtime that belongs to no session. If there is a job with the
+// SubmitInternal submits a job of the runtime that belongs to no session. If there is a job with the
 // key, existing is called with its id. refused is called if there is no job. Neither must block.
-func (e *Engine) SubmitOwn(principal, name string, args arcp.Raw, key string, refused func(*arcp.Error), existing func(arcp.JobID)) {
+func (e *Engine) SubmitInternal(principal, name string, args arcp.Raw, key string, refused func(*arcp.Error), existing func(arcp.JobID)) {
 	e.Submit(Submit{Envelope: &arcp.Envelope{ID: arcp.NewMessageID(), Priority: arcp.PriorityNormal, IdempotencyKey: key},
 		Payload: &arcp.ToolInvokePayload{Tool: name, Arguments: args}, Principal: principal, Answers: refusalFunc(refused), Existing: existing})
 }
