@@ -30,6 +30,7 @@ var allowed = map[string][]string{
 	"runtime/internal/job":             {"arcp"},
 	"runtime/internal/job/authority":   {"arcp", "runtime/internal/approval", "runtime/internal/lease"},
 	"runtime/internal/job/family":      {"arcp", "runtime/internal/job/authority", "runtime/internal/lease"},
+	"runtime/internal/job/question":    {"arcp", "runtime/internal/approval"},
 	"runtime/internal/lease":           {"arcp"},
 	"runtime/store":                    {"arcp"},
 	"runtime/store/...":                {"arcp", "runtime/store/..."},
@@ -67,7 +68,7 @@ var allowed = map[string][]string{
 	"runtime/internal/txn":    {"arcp", "runtime/store"},
 	"runtime/internal/host":   {"arcp", "runtime/internal/records", "runtime/internal/txn", "runtime/store"},
 	"runtime/internal/worker": {"arcp", "runtime/internal/approval", "runtime/internal/host", "runtime/internal/lease", "runtime/internal/metrics", "runtime/tool"},
-	"runtime/internal/engine": {"arcp", "runtime/internal/approval", "runtime/internal/audit", "runtime/credential", "runtime/internal/eventlog", "runtime/internal/pool", "runtime/internal/job", "runtime/internal/job/authority", "runtime/internal/job/family", "runtime/internal/lease", "runtime/internal/metrics",
+	"runtime/internal/engine": {"arcp", "runtime/internal/approval", "runtime/internal/audit", "runtime/credential", "runtime/internal/eventlog", "runtime/internal/pool", "runtime/internal/job", "runtime/internal/job/authority", "runtime/internal/job/family", "runtime/internal/job/question", "runtime/internal/lease", "runtime/internal/metrics",
 		"runtime/internal/txn", "runtime/store", "runtime/tool", "runtime/tool/access"},
 	"runtime/internal/conn": {"arcp", "auth", "runtime/internal/actor", "runtime/internal/approval", "runtime/internal/audit", "runtime/internal/builtin", "runtime/internal/engine",
 		"runtime/internal/eventlog", "runtime/internal/jobs", "runtime/internal/lease", "runtime/internal/metrics", "runtime/internal/pool", "runtime/internal/questions",
@@ -90,7 +91,7 @@ var allowed = map[string][]string{
 }
 
 // pure are the packages that decide and never do.
-var pure = []string{"runtime/internal/approval", "runtime/internal/session/machine", "runtime/internal/job", "runtime/internal/job/authority", "runtime/internal/job/family", "runtime/internal/lease"}
+var pure = []string{"runtime/internal/approval", "runtime/internal/session/machine", "runtime/internal/job", "runtime/internal/job/authority", "runtime/internal/job/family", "runtime/internal/job/question", "runtime/internal/lease"}
 
 // doing is what a pure package may not import.
 var doing = []string{"context", "sync", "os", "net", "log", "log/slog", "github.com/rs/zerolog", "crypto/rand", "math/rand", "math/rand/v2"}

@@ -84,7 +84,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	r.upgradeLog = r.cfg.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	r.catalog = tool.NewCatalog(r.cfg.Tools, r.cfg.Hooks)
 	slots := new(tool.Slots)
-	r.workers = worker.New(worker.Config{Tools: r.cfg.Tools, Slots: slots, Recount: func(ref string) { r.engine.Recount(ref) },
+	r.workers = worker.New(worker.Config{Tools: r.cfg.Tools, Slots: slots, Recount: func(ref string) { r.engine.SlotsChanged(ref) },
 		Metrics: r.metrics, Logger: r.cfg.Log, Heartbeat: r.cfg.Heartbeat})
 	r.log = eventlog.New(r.cfg.Store, eventlog.Options{OnCommit: r.onCommit, OnBroken: r.onBroken,
 		BacklogBytes: max(r.cfg.BacklogBytes, 0), OnOverflow: r.onOverflow, OnOlder: func() { r.janitor.MeasureBacklogs() },

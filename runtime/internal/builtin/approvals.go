@@ -151,7 +151,7 @@ func (t *approvalTools) request(ctx context.Context, who *Caller, in approvalReq
 	if err := in.check(); err != nil {
 		return arcp.QuestionView{}, err
 	}
-	if err := t.questions.Room(who.Principal); err != nil {
+	if err := t.questions.CheckRoom(who.Principal); err != nil {
 		return arcp.QuestionView{}, err
 	}
 	if in.System {
@@ -224,7 +224,7 @@ func (t *approvalTools) requestSystem(ctx context.Context, who *Caller, in appro
 		return none, err
 	}
 	failed, existing := make(chan *arcp.Error, 1), make(chan arcp.JobID, 1)
-	t.engine.SubmitOwn(who.Principal, "approval.gate", args, "gate/"+id, func(err *arcp.Error) { failed <- err }, func(gate arcp.JobID) { existing <- gate })
+	t.engine.SubmitInternal(who.Principal, "approval.gate", args, "gate/"+id, func(err *arcp.Error) { failed <- err }, func(gate arcp.JobID) { existing <- gate })
 	for waits := true; waits; {
 		select {
 		case <-changed:
@@ -263,7 +263,7 @@ func (t *approvalTools) gate(ctx context.Context, job gateJob, in approvalGateIn
 		return out, err
 	}
 	if job.Attempt() == 1 { // the question of a later attempt may be pending already
-		if err := t.questions.Room(job.Principal()); err != nil {
+		if err := t.questions.CheckRoom(job.Principal()); err != nil {
 			return out, err
 		}
 	}
@@ -397,7 +397,7 @@ func (t *approvalTools) askOwner(ctx context.Context, who *approval.Actor, row *
 		}
 	})
 	if err == nil {
-		t.questions.ShowResolveRequested(ctx, who, row, resolution)
+		t.questions.EmitResolveRequested(ctx, who, row, resolution)
 	}
 	return viewFor(who, row, ""), err
 }

@@ -31,7 +31,7 @@ func (t *Tools) SubmitElevation(principal string, in Elevation, refused func(*ar
 	if err != nil { // strings of a frame, and numbers
 		panic("builtin: " + err.Error())
 	}
-	t.Engine.SubmitOwn(principal, "approval.elevate", args, "elevate/"+string(in.Session)+"/"+string(in.Request), refused, existing)
+	t.Engine.SubmitInternal(principal, "approval.elevate", args, "elevate/"+string(in.Session)+"/"+string(in.Request), refused, existing)
 }
 
 // ElevationDenied returns why the job of an elevation ended without a grant. It returns "" if
@@ -87,7 +87,7 @@ func (t *elevationTools) elevate(ctx context.Context, gates engine.Gates, in Ele
 		return none, arcp.Errorf(arcp.CodePermissionDenied, "only the runtime calls this: send permission.request with trust.elevate.%s", in.Level)
 	}
 	permission := elevationOf(in.Level)
-	holds := func() bool { return gates.Holds(permission, "session", "elevate") }
+	holds := func() bool { return gates.Permits(permission, "session", "elevate") }
 	defer toolsChanged(t.sessions, in.Session)
 	if s := t.sessions.Find(in.Session); s != nil {
 		defer s.Elevate(&session.Elevation{Level: in.Level, Request: in.Request, Holds: holds})() // before the client is told

@@ -35,7 +35,7 @@ func (t *hostTools) subscribe(ctx context.Context, who *Caller, in hostSubscribe
 	// The approvals are read after the snapshot: one that is requested in between is in both,
 	// none is missing.
 	snapshot.Agents = t.agents.WithConnections(snapshot.Agents)
-	if err := emitSnapshot(who.Job, &snapshot, t.questions.Of(who.Principal)); err != nil {
+	if err := emitSnapshot(who.Job, &snapshot, t.questions.PendingOf(who.Principal)); err != nil {
 		return struct{}{}, err
 	}
 	return struct{}{}, emitEvents(ctx, who.Job, sub)

@@ -89,7 +89,7 @@ func (t *registryTools) register(r *registrar) {
 	register(r, reads("registry.get", "one resource"), r.callers.of, t.get)
 	register(r, reads("registry.list", "the resources of a session, the newest first"), r.callers.of, t.list)
 	register(r, writes("registry.deregister", "removes a resource from the registry"), r.callers.of, t.deregister)
-	register(r, writes("registry.lease", "takes a lease on something outside, or refreshes it"), as[engine.HoldsLeases], t.lease)
+	register(r, writes("registry.lease", "takes a lease on something outside, or refreshes it"), as[engine.LeaseTaker], t.lease)
 	register(r, writes("registry.touch", "has a lease last for its whole duration again"), r.callers.of, t.changeLease(t.resources.Store.Touch))
 	register(r, writes("registry.release", "ends a lease: there is nothing to clean up"), r.callers.of, t.changeLease(t.resources.Store.Release))
 	register(r, reads("registry.leases", "the caller's leases, the newest first; an admin sees everybody's"), r.callers.of, t.leases)
@@ -155,7 +155,7 @@ func (t *registryTools) list(ctx context.Context, who *Caller, in resourceListIn
 	return page, t.resources.Answer(err, "list resources")
 }
 
-func (t *registryTools) lease(ctx context.Context, job engine.HoldsLeases, in leaseIn) (arcp.ResourceLeaseView, error) {
+func (t *registryTools) lease(ctx context.Context, job engine.LeaseTaker, in leaseIn) (arcp.ResourceLeaseView, error) {
 	l, err := t.resources.Take(ctx, job.LeaseHolder(), registry.LeaseRequest{Identity: registry.Identity{Provider: in.Provider, Type: in.Type, ExternalID: in.ExternalID},
 		Seconds: in.Seconds, DisplayName: in.DisplayName, Metadata: in.Metadata, CleanupTool: in.CleanupTool}, true)
 	return registryservice.ViewLease(&l), err

@@ -166,7 +166,7 @@ func (t *catalogTools) policy(_ context.Context, v engine.Viewer, in toolsListIn
 	out := toolsPolicyOut{Principal: v.Principal(), SessionID: string(v.Session()), Trust: v.Trust(), Roles: append([]string{}, v.Roles()...),
 		Generation: v.Catalogue().Generation(),
 		Overlay:    overlayOut{rec.Revision, rec.IncludeBase, append([]string{}, rec.Tools...), append([]string{}, rec.Hide...), append([]string{}, rec.Prompts...)}}
-	if l := v.MayDo(); l != nil {
+	if l := v.JobLease(); l != nil {
 		out.Lease = l.RFC()
 	}
 	page, err := listTools(t, v, "policy", &in, true, func(l *tool.Listed) (toolPolicy, int) {
@@ -179,7 +179,7 @@ func (t *catalogTools) policy(_ context.Context, v engine.Viewer, in toolsListIn
 
 func policyOf(v engine.Viewer, t *tool.Tool) toolPolicy {
 	p := toolPolicy{Name: t.Name, Version: t.Version, Approval: policyText(t), Submit: t.Trusts(v.Trust())}
-	call, delegate := v.MayDo().Covers(arcp.NamespaceToolCall, t.Name), v.MayDo().Covers(arcp.NamespaceAgentDelegate, t.Name)
+	call, delegate := v.JobLease().Covers(arcp.NamespaceToolCall, t.Name), v.JobLease().Covers(arcp.NamespaceAgentDelegate, t.Name)
 	mine := p.Submit && t.Source != tool.SourceBuiltin
 	p.Call, p.Delegate = mine && call == nil, mine && delegate == nil
 	switch {

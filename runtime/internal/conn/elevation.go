@@ -39,7 +39,7 @@ func (c *conn) elevate(now time.Time, env *arcp.Envelope, p *arcp.PermissionRequ
 		c.nack(now, env.ID, arcp.Errorf(arcp.CodeFailedPrecondition, "the session is trusted as %s already", c.trust()))
 		return nil
 	}
-	if err := c.srv.opts.Questions.Room(c.principal.identity.Principal); err != nil {
+	if err := c.srv.opts.Questions.CheckRoom(c.principal.identity.Principal); err != nil {
 		c.nack(now, env.ID, err)
 		return nil
 	}

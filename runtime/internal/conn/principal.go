@@ -71,6 +71,6 @@ func (c *conn) identify() {
 	}
 	actor := c.actor()
 	c.session.Identify((*sessionConn)(c), actor)
-	c.srv.opts.Questions.Arrive(actor)
+	c.srv.opts.Questions.SessionAttached(actor)
 	c.worker.offer(actor)
 }

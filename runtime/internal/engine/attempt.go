@@ -7,6 +7,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/job/authority"
+	"github.com/arcpd/arcpd/runtime/internal/job/question"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -18,7 +19,7 @@ func (s *supervisor) start(now time.Time) {
 		s.restore(now)
 	}
 	s.m.Start(now)
-	if q := s.questions.interrupt(); q != nil && s.running() { // of an earlier attempt
+	if q := s.questions.Interrupt(); q != nil && s.running() { // of an earlier attempt
 		questioner{s}.blockOn(now, q)
 	}
 	s.due = s.m.Deadline()
@@ -36,10 +37,10 @@ func (s *supervisor) begin(now time.Time) {
 	if !s.direct && !s.builtin() {
 		s.write.events = append(s.write.events, s.event(arcp.JobStarted, now, s.row.Priority, arcp.JobStartedPayload{Description: s.describe()}))
 	}
-	if q := s.questions.interrupt(); q != nil { // of an earlier attempt
+	if q := s.questions.Interrupt(); q != nil { // of an earlier attempt
 		questioner{s}.blockOn(now, q)
 	}
-	if !s.onlyOnce() {
+	if !s.startsAfterWrite() {
 		s.startTool()
 	}
 }
@@ -53,15 +54,15 @@ func (s *supervisor) describe() string {
 
 // startTool calls the tool.
 func (s *supervisor) startTool() {
-	s.limit.Start(time.Now(), s.tool.Limits.Timeout, s.questions.waiters > 0)
+	s.limit.Start(time.Now(), s.tool.Limits.Timeout, s.questions.Blocked())
 	s.call.failedBefore = s.progress.Failed
 	s.call.info = s.attemptInfo()
-	s.call.c = make(chan struct{})
-	s.e.pool.Run(toolRunner{toolSide{s}}.run)
+	s.call.returnedc = make(chan struct{})
+	s.e.pool.Run(toolRunner{toolGoroutine{s}}.run)
 }
 
 // toolRunner calls the tool of an attempt, on the tool's goroutine.
-type toolRunner struct{ toolSide }
+type toolRunner struct{ toolGoroutine }
 
 // errVanished is the error of a tool that calls runtime.Goexit.
 var errVanished = arcp.Errorf(arcp.CodeInternal, "the tool ended its goroutine")
@@ -72,7 +73,7 @@ func (t toolRunner) run() {
 	result := errVanished
 	var value arcp.Raw
 	defer func() {
-		close(s.call.c)
+		close(s.call.returnedc)
 		s.mu.Lock()
 		s.call.returned, s.call.value, s.call.err = true, value, result
 		s.mu.Unlock()
@@ -108,7 +109,7 @@ func (t toolRunner) authorize() (arcp.Raw, error) {
 		return nil, decision.Refused
 	case decision.Arguments != nil:
 		args = decision.Arguments
-		t.addNote(callNote{Own: true, Request: tool.ArgumentsDigest(args)})
+		t.addNote(callNote{HookArguments: true, Request: tool.ArgumentsDigest(args)})
 	}
 	return args, t.approve(args)
 }
@@ -149,7 +150,7 @@ func (t toolRunner) approve(args arcp.Raw) error {
 	if yes {
 		return nil
 	}
-	row := approval.Row{Ordinal: beforeCall, Action: "call " + s.row.Agent, Details: preview(args), Quorum: s.tool.Approval.Quorum}
+	row := approval.Row{Ordinal: question.BeforeCall, Action: "call " + s.row.Agent, Details: preview(args), Quorum: s.tool.Approval.Quorum}
 	if d := s.tool.Approval.EscalateAfter; d > 0 {
 		row.EscalateAt = time.Now().Add(d).UTC()
 	}
@@ -161,7 +162,7 @@ func (t toolRunner) leaseText() arcp.Raw {
 	s := t.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	raw, _ := authority.Describe(s.auth.Lease)
+	raw, _ := authority.Describe(s.authority.Lease)
 	return raw
 }
 

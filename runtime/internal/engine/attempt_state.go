@@ -23,7 +23,7 @@ type eventQueue struct {
 	checkpoint *pendingCheckpoint
 	stopCause  error          // the tool was told to stop; nil: it was not
 	closed     bool           // nothing more of the attempt is taken
-	spare      []*store.Event // owned by the supervisor: the memory of an earlier list
+	reusable   []*store.Event // owned by the supervisor: the memory of an earlier list
 }
 
 // push adds an event, also where there is no room for more.
@@ -45,10 +45,10 @@ func (q *eventQueue) remove(events ...*store.Event) {
 	})
 }
 
-// take takes the events, and the checkpoint among them.
-func (q *eventQueue) take() ([]*store.Event, *pendingCheckpoint) {
+// drain takes the events, and the checkpoint among them.
+func (q *eventQueue) drain() ([]*store.Event, *pendingCheckpoint) {
 	events, p := q.list, q.checkpoint
-	q.list, q.bytes, q.checkpoint = q.spare[:0], 0, nil
+	q.list, q.bytes, q.checkpoint = q.reusable[:0], 0, nil
 	q.space.Broadcast()
 	return events, p
 }
@@ -56,7 +56,7 @@ func (q *eventQueue) take() ([]*store.Event, *pendingCheckpoint) {
 // reuse keeps the memory of a list that was taken.
 func (q *eventQueue) reuse(events []*store.Event) {
 	clear(events)
-	q.spare = events
+	q.reusable = events
 }
 
 func (q *eventQueue) close() {
@@ -86,18 +86,20 @@ func (q *eventQueue) hasRoom(p *pendingCheckpoint) bool {
 // the tool. The supervisor owns it.
 type pendingWrite struct {
 	events     []*store.Event // of the machine; they precede the tool's
-	state      arcp.JobState  // the job's new state; empty: unchanged
+	newState   arcp.JobState  // the job's new state; empty: unchanged
 	checkpoint *pendingCheckpoint
+	questions  []questionEvent      // events of questions that are not in the log
+	deliveries []store.DeliverEvent // of logged questions to more sessions
 	rotations  []*rotation
 	calls      []joinedCall // calls of built-in tools that end in the write
 	commands   []command    // answered when the write is durable
 }
 
-// answerWith has a command answered when the next write is durable.
-func (w *pendingWrite) answerWith(c ...command) { w.commands = append(w.commands, c...) }
+// addCommands has a command answered when the next write is durable.
+func (w *pendingWrite) addCommands(c ...command) { w.commands = append(w.commands, c...) }
 
-// addCalls adds the writes of the calls, which happen together with w.
-func (w *pendingWrite) addCalls(write *store.Write) {
+// concludeCalls adds the writes of the calls, which happen together with w.
+func (w *pendingWrite) concludeCalls(write *store.Write) {
 	for _, j := range w.calls {
 		write.With = append(write.With, j.call.conclusion(&job.Outcome{State: arcp.StateCompleted, Value: j.value()}))
 	}
@@ -107,7 +109,7 @@ func (w *pendingWrite) addCalls(write *store.Write) {
 // have ended.
 func (w *pendingWrite) dropCalls(write *store.Write) {
 	for _, j := range w.calls {
-		j.call.lost()
+		j.call.drop()
 	}
 	w.calls, write.With = nil, nil
 }
@@ -123,14 +125,14 @@ func (w *pendingWrite) callsCommitted() {
 // toolCall is the call of the tool by an attempt. The supervisor writes it before the
 // tool runs. The result is guarded by run.mu until returned is set.
 type toolCall struct {
-	c            chan struct{} // closed when the tool has returned; nil: it was not called
+	returnedc    chan struct{} // closed when the tool has returned; nil: it was not called
 	failedBefore int           // attempts that had failed before this one
 	info         tool.AttemptInfo
 
-	returned bool // the result is there and not handled
-	value    arcp.Raw
-	err      *arcp.Error
-	lost     string // why the result is unknown; empty: it is known
+	returned   bool // the result is there and not handled
+	value      arcp.Raw
+	err        *arcp.Error
+	lostReason string // why the result is unknown; empty: it is known
 }
 
 // heartbeats are the tool's, since the last turn.
@@ -152,12 +154,12 @@ func (l *noteLog) add(n callNote) {
 		return
 	}
 	l.count++
-	n.n = l.count
+	n.number = l.count
 	l.added = append(l.added, n)
 }
 
-// take moves the notes to the write.
-func (l *noteLog) take() { l.writing, l.added = append(l.writing, l.added...), nil }
+// beginWrite moves the notes to the write.
+func (l *noteLog) beginWrite() { l.writing, l.added = append(l.writing, l.added...), nil }
 
 // failure is a failed or lost attempt that another one follows.
 type failure struct {

@@ -42,7 +42,7 @@ func (e *Engine) LeaseOf(j *store.Job) (raw arcp.Raw, constraints *arcp.LeaseCon
 	if r := e.run(j.ID); r != nil && !j.State.Terminal() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		budget = r.auth.Budget.JSON()
+		budget = r.authority.Budget.JSON()
 	}
 	return raw, constraints, budget
 }
@@ -72,21 +72,21 @@ func (j toolJob) Permitted(permission, resource, operation string) error {
 
 // check decides about an operation by the job's authority. After the attempt has ended it refuses.
 // A refusal is counted and audited.
-func (j toolSide) check(namespace string, operation func(*lease.Authority, time.Time) *arcp.Error) error {
+func (j toolGoroutine) check(namespace string, operation func(*lease.Authority, time.Time) *arcp.Error) error {
 	s := j.s
 	s.mu.Lock()
 	var err *arcp.Error
 	switch {
-	case s.events.closed || s.life.aborted() || s.ctx.Err() != nil:
+	case s.events.closed || s.lifecycle.aborted() || s.ctx.Err() != nil:
 		err = errEnded
 	default:
-		err = s.auth.Decide(s.auth.now(), operation)
+		err = s.authority.Decide(s.authority.now(), operation)
 	}
 	if err == nil {
 		s.mu.Unlock()
 		return nil
 	}
-	currency, _ := s.auth.Budget.Exhausted()
+	currency, _ := s.authority.Budget.Exhausted()
 	s.mu.Unlock()
 	if err.Code == arcp.CodeBudgetExhausted {
 		s.e.cfg.Metrics.Exhausted(currency)
@@ -113,7 +113,7 @@ func (s *supervisor) denied(namespace string, err *arcp.Error) {
 	s.e.audit().Event("denial", s.row.Principal, s.row.Session).Str("job_id", string(s.row.ID)).Str("tool", s.row.Agent).
 		Str("namespace", namespace).Str("decision", "denied").Str("reason", reason).Msg("audit")
 	switch {
-	case s.auth.expired():
+	case s.authority.expired():
 		s.post(expireLease{})
 	case err.Code == arcp.CodeLeaseExpired:
 		s.countExpiredGrants()
@@ -127,10 +127,10 @@ func (expireLease) apply(s *supervisor, now time.Time) { s.endExpired(now) }
 
 // endExpired ends the job if its lease has ended.
 func (s *supervisor) endExpired(now time.Time) {
-	if !s.m.State().Terminal() && s.auth.expired() {
+	if !s.m.State().Terminal() && s.authority.expired() {
 		s.e.cfg.Metrics.LeasesExpired.Inc()
 		s.e.cfg.Logger.Info().Str("job_id", string(s.row.ID)).Msg("lease expired")
-		s.m.Fail(now, s.auth.ExpiredError())
+		s.m.Fail(now, s.authority.ExpiredError())
 	}
 }
 
@@ -143,18 +143,18 @@ func (j toolJob) Charge(name, currency string, amount arcp.Number) error {
 		return arcp.Errorf(arcp.CodeInvalidArgument, "a charge needs a name other than budget, and a currency")
 	}
 	return j.spend(m, func() (*arcp.MetricPayload, *arcp.Error) {
-		return j.s.auth.Charge(j.s.auth.now(), m.Unit, m.Value)
+		return j.s.authority.Charge(j.s.authority.now(), m.Unit, m.Value)
 	})
 }
 
 // report debits the cost that a metric of the tool reports.
-func (j toolSide) report(m arcp.MetricPayload) error {
-	return j.spend(m, func() (*arcp.MetricPayload, *arcp.Error) { return j.s.auth.Report(m.Unit, m.Value) })
+func (j toolGoroutine) report(m arcp.MetricPayload) error {
+	return j.spend(m, func() (*arcp.MetricPayload, *arcp.Error) { return j.s.authority.Report(m.Unit, m.Value) })
 }
 
 // spend emits the metric of a cost. debit is called with run.mu. The budget is written together
 // with the metric.
-func (j toolSide) spend(m arcp.MetricPayload, debit func() (rest *arcp.MetricPayload, err *arcp.Error)) error {
+func (j toolGoroutine) spend(m arcp.MetricPayload, debit func() (rest *arcp.MetricPayload, err *arcp.Error)) error {
 	s := j.s
 	ev, err := j.encode(arcp.Metric, m)
 	if err != nil {

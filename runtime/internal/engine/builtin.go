@@ -27,17 +27,17 @@ type Viewer interface {
 	Catalogue() *tool.Snapshot
 	Trust() string
 	Roles() []string
-	MayDo() *lease.Lease // of the job; nil: it has none
+	JobLease() *lease.Lease // of the job; nil: it has none
 }
 
 func (j builtinJob) Catalogue() *tool.Snapshot { return j.s.catalogue }
 func (j builtinJob) Trust() string             { return j.s.trust }
 func (j builtinJob) Roles() []string           { return j.s.roles }
 
-func (j builtinJob) MayDo() *lease.Lease {
+func (j builtinJob) JobLease() *lease.Lease {
 	j.s.mu.Lock()
 	defer j.s.mu.Unlock()
-	return j.s.auth.Lease
+	return j.s.authority.Lease
 }
 
 // Gates lets a built-in tool ask for an approval.
@@ -51,7 +51,7 @@ type Gates interface {
 	// the lease ends, and whether it was made now: a later attempt finds the earlier lease.
 	// The events are written together with the lease, once.
 	Grant(ctx context.Context, p lease.Permission, d time.Duration, by *approval.Row, to arcp.SessionID, request arcp.MessageID, events ...JobEvent) (until time.Time, made bool, err error)
-	Holds(permission, resource, operation string) bool
+	Permits(permission, resource, operation string) bool
 }
 
 // JobEvent is the type and the payload of an event of a job.
@@ -60,12 +60,12 @@ type JobEvent struct {
 	Payload any
 }
 
-// Holds reports whether the job has a permission lease, or its lease covers an operation. A
+// Permits reports whether the job has a permission lease, or its lease covers an operation. A
 // refusal is not counted as denied.
-func (j builtinJob) Holds(permission, resource, operation string) bool {
+func (j builtinJob) Permits(permission, resource, operation string) bool {
 	j.s.mu.Lock()
 	defer j.s.mu.Unlock()
-	return !j.s.events.closed && j.s.auth.Check(j.s.auth.now(), permission, resource, operation) == nil
+	return !j.s.events.closed && j.s.authority.Check(j.s.authority.now(), permission, resource, operation) == nil
 }
 
 // builtinJob is the job of a built-in tool.
@@ -85,47 +85,47 @@ func (j builtinJob) Gate(ctx context.Context, row approval.Row, wait time.Durati
 }
 
 func (j builtinJob) Grant(_ context.Context, p lease.Permission, d time.Duration, by *approval.Row, to arcp.SessionID, request arcp.MessageID, events ...JobEvent) (until time.Time, made bool, err error) {
-	g := &addGrant{permission: p, d: d, by: by, to: to, request: request, events: events, done: make(chan error, 1)}
+	g := &addGrant{permission: p, duration: d, question: by, holder: to, request: request, events: events, done: make(chan error, 1)}
 	if !j.s.post(g) {
 		return time.Time{}, false, errEnded
 	}
 	err = <-g.done
-	return g.until, g.made, err
+	return g.expiresAt, g.created, err
 }
 
 // addGrant grants a permission lease of a built-in tool to its job.
 type addGrant struct {
 	permission lease.Permission
-	d          time.Duration
-	by         *approval.Row
-	to         arcp.SessionID
+	duration   time.Duration
+	question   *approval.Row
+	holder     arcp.SessionID
 	request    arcp.MessageID
 	events     []JobEvent
-	until      time.Time
-	made       bool
+	expiresAt  time.Time
+	created    bool
 	done       chan error // buffered 1
 }
 
 func (g *addGrant) apply(s *supervisor, now time.Time) {
-	if earlier, found := s.auth.FindGrant(g.permission.Permission); found {
-		g.until = earlier.ExpiresAt
+	if earlier, found := s.authority.FindGrant(g.permission.Permission); found {
+		g.expiresAt = earlier.ExpiresAt
 		g.done <- nil
 		return
 	}
 	s.mu.Lock()
-	c, err := s.auth.Grant(s.auth.now(), authority.Grant{ID: newLeaseID(), Permission: g.permission, Duration: g.d,
-		By: authority.Party{Principal: g.by.ResolvedBy, Session: g.by.ResolvedIn}, Holder: g.to})
+	c, err := s.authority.Grant(s.authority.now(), authority.Grant{ID: newLeaseID(), Permission: g.permission, Duration: g.duration,
+		By: authority.Party{Principal: g.question.ResolvedBy, Session: g.question.ResolvedIn}, Holder: g.holder})
 	s.mu.Unlock()
 	if err != nil {
 		g.done <- err
 		return
 	}
-	g.until, g.made = c.Lease.ExpiresAt, true
-	s.leaseChanged(now, &c, g.to, g.request)
+	g.expiresAt, g.created = c.Lease.ExpiresAt, true
+	s.leaseChanged(now, &c, g.holder, g.request)
 	for _, e := range g.events {
 		s.announce(now, e.Type, e.Payload, new(store.Route))
 	}
-	s.write.answerWith(g)
+	s.write.addCommands(g)
 }
 
 func (g *addGrant) committed(_ *supervisor, err error) { g.done <- err }
@@ -134,9 +134,9 @@ func (g *addGrant) rejected(*Engine, bool)             { g.done <- errEnded }
 // job returns the job for the tool.
 func (s *supervisor) job() tool.Job {
 	if s.builtin() {
-		return tool.NewJob(builtinJob{toolJob{toolSide{s}}})
+		return tool.NewJob(builtinJob{toolJob{toolGoroutine{s}}})
 	}
-	return tool.NewJob(toolJob{toolSide{s}})
+	return tool.NewJob(toolJob{toolGoroutine{s}})
 }
 
 // runInline runs a built-in tool at once, and commits the outcome together with the claim. It

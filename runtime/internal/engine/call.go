@@ -18,10 +18,10 @@ import (
 // they are committed when it returns. The goroutine that runs the tool owns the call. CallOf
 // returns it.
 type Call struct {
-	e      *Engine
-	s      *supervisor // of the job, without a goroutine
-	submit *Submit
-	began  time.Time
+	e          *Engine
+	supervisor *supervisor // of the job, without a goroutine
+	submit     *Submit
+	startedAt  time.Time
 
 	txn     txn.Txn
 	claimed bool // the accept is durable by itself
@@ -49,7 +49,7 @@ func (c *Call) Claim() error {
 	}
 	w := c.accept()
 	made := make(chan bool, 1)
-	c.e.cfg.Log.Append(w, func(res *store.Result) { made <- submitter{c.e}.claimed(c.submit, c.s.run, res) })
+	c.e.cfg.Log.Append(w, func(res *store.Result) { made <- submitter{c.e}.claimed(c.submit, c.supervisor.run, res) })
 	c.claimed = <-made
 	if c.ended = !c.claimed; c.ended {
 		return errAnswered
@@ -60,7 +60,7 @@ func (c *Call) Claim() error {
 // Join prepares the call to end in the write of another job, which must not be refused because
 // the call is a repetition. The tool must return an error of Join.
 func (c *Call) Join() error {
-	if c.s.doubtful(c.submit) {
+	if c.supervisor.mayRepeat(c.submit) {
 		return c.Claim()
 	}
 	return nil
@@ -69,34 +69,34 @@ func (c *Call) Join() error {
 // accept is the write of the accept.
 func (c *Call) accept() *store.Write {
 	log := new(store.AppendEvents)
-	if !c.s.direct {
-		log.Events = append(log.Events, c.s.acceptedEvent())
+	if !c.supervisor.direct {
+		log.Events = append(log.Events, c.supervisor.acceptedEvent())
 	}
-	return store.NewWrite(&store.SubmitJob{Row: &c.s.row, Recheck: c.submit.Recheck}, log)
+	return store.NewWrite(&store.SubmitJob{Row: &c.supervisor.row, Recheck: c.submit.Recheck}, log)
 }
 
 // conclusion is the write that ends the call, with its accept if that is not durable.
 func (c *Call) conclusion(o *job.Outcome) *store.Write {
-	w := store.NewWrite(&store.AppendEvents{Job: c.s.row.ID, Attempt: c.s.attempt})
+	w := store.NewWrite(&store.AppendEvents{Job: c.supervisor.row.ID, Attempt: c.supervisor.attempt})
 	if !c.claimed {
 		w = c.accept()
 	}
-	c.s.outcome = o
+	c.supervisor.outcome = o
 	log := store.Find[*store.AppendEvents](w)
-	log.Events = append(log.Events, jobWriter{c.s}.outcomeEvents(time.Now())...)
-	log.State, log.Code = c.s.outcome.State, outcomeCode(c.s.outcome)
+	log.Events = append(log.Events, jobWriter{c.supervisor}.outcomeEvents(time.Now())...)
+	log.State, log.Code = c.supervisor.outcome.State, outcomeCode(c.supervisor.outcome)
 	return w
 }
 
-// lost records that another job's write happened without the conclusion, because the session
+// drop records that another job's write happened without the conclusion, because the session
 // of the call has ended.
-func (c *Call) lost() { c.ended, c.s.outcome = true, nil }
+func (c *Call) drop() { c.ended, c.supervisor.outcome = true, nil }
 
 // concluded records that the conclusion is durable. It is called on the committer's goroutine.
 func (c *Call) concluded() {
 	c.ended = true
 	if !c.claimed {
-		c.s.metrics.Submitted.Inc()
+		c.supervisor.metrics.Submitted.Inc()
 	}
 }
 
@@ -119,7 +119,7 @@ func (e submitter) startCall(r *run, submit *Submit) (next bool) {
 func (e recoverer) resumeCall(r *run) {
 	e.calls.Add(1)
 	submit := Submit{Session: r.row.Session, Answers: discardAnswers{}}
-	e.order.take(submit.Session, true, func() bool {
+	e.order.enqueue(submit.Session, true, func() bool {
 		e.pool.Run(func() {
 			defer e.calls.Done()
 			c := newCall(r, &submit)
@@ -132,7 +132,7 @@ func (e recoverer) resumeCall(r *run) {
 }
 
 func newCall(r *run, s *Submit) *Call {
-	return &Call{e: r.e, submit: s, s: newCallSupervisor(r)}
+	return &Call{e: r.e, submit: s, supervisor: newCallSupervisor(r)}
 }
 
 // newCallSupervisor returns a supervisor without a goroutine, for a tool whose events would
@@ -145,17 +145,17 @@ func newCallSupervisor(r *run) *supervisor {
 
 // run runs the tool until its changes are committed or it is refused.
 func (c *Call) run() {
-	timeout := c.s.tool.Limits.Timeout
+	timeout := c.supervisor.tool.Limits.Timeout
 	if timeout <= 0 {
 		timeout = math.MaxInt64
 	}
 	ctx, cancel := context.WithTimeout(txn.With(context.WithValue(c.e.calls.ctx, callKey{}, c), &c.txn), timeout)
 	defer cancel()
-	c.began = time.Now()
+	c.startedAt = time.Now()
 	for c.attempt(ctx) {
 	}
-	if c.ended && c.s.outcome != nil {
-		c.s.finished(c.s.outcome, time.Now())
+	if c.ended && c.supervisor.outcome != nil {
+		c.supervisor.finished(c.supervisor.outcome, time.Now())
 	}
 }
 
@@ -163,8 +163,8 @@ func (c *Call) run() {
 // one of the records meanwhile, so that the tool has to run again.
 func (c *Call) attempt(ctx context.Context) (again bool) {
 	began := time.Now()
-	value, err := c.s.tool.Run(ctx, c.s.job(), c.s.row.Arguments)
-	c.s.metrics.Called(callStatus(err), time.Since(began))
+	value, err := c.supervisor.tool.Run(ctx, c.supervisor.job(), c.supervisor.row.Arguments)
+	c.supervisor.metrics.Called(callStatus(err), time.Since(began))
 	switch {
 	case c.ended:
 		c.txn.Settle(errAnswered)
@@ -194,10 +194,10 @@ func (c *Call) commit(ctx context.Context, o *job.Outcome) (again bool) {
 		err := txn.ErrorOf(res)
 		switch {
 		case result.Existing != "" || result.Err != nil && !errors.Is(result.Err, store.ErrTogether): // there is no such job
-			c.ended, c.s.outcome = true, nil
+			c.ended, c.supervisor.outcome = true, nil
 			c.txn.Settle(cmp.Or(err, errAnswered))
 			if !c.claimed {
-				submitter{c.e}.claimed(c.submit, c.s.run, result) // which answers
+				submitter{c.e}.claimed(c.submit, c.supervisor.run, result) // which answers
 			}
 		case err == nil:
 			c.concluded()
@@ -219,7 +219,7 @@ func (c *Call) commit(ctx context.Context, o *job.Outcome) (again bool) {
 
 // refusedOutcome is the outcome of a call whose changes the store refuses.
 func (c *Call) refusedOutcome(err error) *job.Outcome {
-	c.e.cfg.Logger.Error().Err(err).Str("job_id", string(c.s.row.ID)).Str("tool", c.s.row.Agent).Msg("change of a built-in tool refused by the store")
+	c.e.cfg.Logger.Error().Err(err).Str("job_id", string(c.supervisor.row.ID)).Str("tool", c.supervisor.row.Agent).Msg("change of a built-in tool refused by the store")
 	return failedOutcome(arcp.Errorf(arcp.CodeUnavailable, "the change cannot be stored").RetryAfter(retryAfter))
 }
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/internal/clip"
-	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/job"
 	"github.com/arcpd/arcpd/runtime/internal/job/family"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
@@ -56,26 +55,26 @@ const (
 // callNote is the record of a call that no job shows: it was refused, or was made with other
 // arguments than the job's. It is part of the job's next write, and deleted with the job.
 type callNote struct {
-	Attempt uint32          `json:"attempt"`
-	Own     bool            `json:"own,omitzero"` // the attempt's own call, with the arguments of a hook
-	Tool    string          `json:"tool,omitzero"`
-	Effect  tool.SideEffect `json:"side_effect,omitzero"` // if the job may know the tool
-	At      time.Time       `json:"at"`
-	Request string          `json:"request"`
-	Code    arcp.Code       `json:"code,omitzero"`
-	Message string          `json:"message,omitzero"`
+	Attempt       uint32          `json:"attempt"`
+	HookArguments bool            `json:"own,omitzero"` // the attempt's own call, with the arguments of a hook
+	Tool          string          `json:"tool,omitzero"`
+	Effect        tool.SideEffect `json:"side_effect,omitzero"` // if the job may know the tool
+	At            time.Time       `json:"at"`
+	Request       string          `json:"request"`
+	Code          arcp.Code       `json:"code,omitzero"`
+	Message       string          `json:"message,omitzero"`
 
-	n int
+	number int
 }
 
 func notesPrefix(id arcp.JobID) string { return store.JobRecords(id) + "call/" }
 
 func (n *callNote) key(id arcp.JobID) string {
-	return fmt.Sprintf("%s%08d/%04d", notesPrefix(id), n.Attempt, n.n)
+	return fmt.Sprintf("%s%08d/%04d", notesPrefix(id), n.Attempt, n.number)
 }
 
 // addNote adds a note of the attempt.
-func (j toolSide) addNote(n callNote) {
+func (j toolGoroutine) addNote(n callNote) {
 	s := j.s
 	n.Attempt, n.At = s.attempt, time.Now().UTC()
 	s.mu.Lock()
@@ -96,7 +95,7 @@ func (s childCaller) noteRefused(c *tool.Call, err error) {
 	if t, err := s.catalogue.Resolve(c.Tool); err == nil {
 		n.Effect = t.SideEffect
 	}
-	toolSide{s.supervisor}.addNote(n)
+	toolGoroutine{s.supervisor}.addNote(n)
 }
 
 // addNotes adds the notes to a write.
@@ -125,8 +124,8 @@ func (e *Engine) Calls(ctx context.Context, j *store.Job, after string, fn func(
 		err = l.children(j)
 	}
 	for _, n := range notes {
-		if place := fmt.Sprintf("3/%08d/%04d", n.Attempt, n.n); err == nil && !n.Own && l.wants(place) {
-			l.give(place, n.record())
+		if place := fmt.Sprintf("3/%08d/%04d", n.Attempt, n.number); err == nil && !n.HookArguments && l.includes(place) {
+			l.yield(place, n.record())
 		}
 	}
 	return err
@@ -140,9 +139,9 @@ type callLister struct {
 	done  bool
 }
 
-func (l *callLister) wants(place string) bool { return !l.done && place > l.after }
+func (l *callLister) includes(place string) bool { return !l.done && place > l.after }
 
-func (l *callLister) give(place string, c CallRecord) { l.done = !l.fn(place, c) }
+func (l *callLister) yield(place string, c CallRecord) { l.done = !l.fn(place, c) }
 
 func (n *callNote) record() CallRecord {
 	return CallRecord{Name: n.Tool, Attempt: n.Attempt, SideEffect: n.Effect, StartedAt: n.At, Status: refusedStatus(n.Code),
@@ -173,7 +172,7 @@ func (l *callLister) readNotes(ctx context.Context, id arcp.JobID) (list []callN
 		var n callNote
 		if bad = arcp.Unmarshal(rec.Value, &n); bad == nil {
 			_, number, _ := strings.Cut(strings.TrimPrefix(rec.Key, prefix), "/")
-			n.n, bad = strconv.Atoi(number)
+			n.number, bad = strconv.Atoi(number)
 		}
 		list = append(list, n)
 		return bad == nil
@@ -192,12 +191,12 @@ func (l *callLister) attempts(j *store.Job, notes []callNote) error {
 	}
 	for _, c := range list {
 		for _, n := range notes {
-			if n.Own && n.Attempt == c.Attempt {
+			if n.HookArguments && n.Attempt == c.Attempt {
 				c.Request = n.Request
 			}
 		}
-		if place := fmt.Sprintf("1/%08d", c.Attempt); l.wants(place) {
-			l.give(place, c)
+		if place := fmt.Sprintf("1/%08d", c.Attempt); l.includes(place) {
+			l.yield(place, c)
 		}
 	}
 	return nil
@@ -342,9 +341,7 @@ func (l *callLister) awaitsApproval(id arcp.JobID) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.ContainsFunc(r.questions.list, func(q *question) bool {
-		return q.row.Ordinal == beforeCall && q.row.Status == approval.Pending
-	})
+	return r.questions.AwaitsApproval()
 }
 
 // children lists the last attempts of the children of a job.
@@ -359,7 +356,7 @@ func (l *callLister) children(j *store.Job) error {
 	})
 	slices.SortFunc(list, func(a, b family.Entry) int { return cmp.Compare(a.N, b.N) })
 	for i := 0; i < len(list) && err == nil && bad == nil && !l.done; i++ {
-		if place := fmt.Sprintf("2/%08d", list[i].N); l.wants(place) {
+		if place := fmt.Sprintf("2/%08d", list[i].N); l.includes(place) {
 			err = l.child(place, list[i].Job)
 		}
 	}
@@ -380,7 +377,7 @@ func (l *callLister) child(place string, id arcp.JobID) error {
 	}
 	attempts := callLister{e: l.e, ctx: l.ctx, fn: func(_ string, c CallRecord) bool {
 		if c.Attempt == j.Attempt {
-			l.give(place, c)
+			l.yield(place, c)
 		}
 		return true
 	}}

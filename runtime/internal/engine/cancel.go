@@ -19,8 +19,8 @@ type Cancel struct {
 	Deadline time.Duration // 0: job.DefaultCancelDeadline
 }
 
-// ownCancel is a request of the runtime itself, to which there is no answer.
-func ownCancel(id arcp.JobID, reason string) *Cancel {
+// internalCancel is a request of the runtime itself, to which there is no answer.
+func internalCancel(id arcp.JobID, reason string) *Cancel {
 	return &Cancel{Requester: Requester{Answers: discardAnswers{}}, Job: id, Reason: reason}
 }
 
@@ -57,7 +57,7 @@ func (e *Engine) Cancel(from Requester, p *arcp.CancelPayload) {
 		}
 	case r.row.Principal != c.Principal: // the job is not visible to the principal
 		c.refuse(RefusedUnknown, errNoSuchJob())
-	case r.strict && r.row.Session != c.Session:
+	case r.strictCancel && r.row.Session != c.Session:
 		e.audit().denied("cancel", c.Principal, c.Session, string(c.Job), strictCancel)
 		c.refuse(RefusedDenied, arcp.Errorf(arcp.CodePermissionDenied, "only the submitting session may cancel this job"))
 	case !r.post(&c):
@@ -85,7 +85,7 @@ func (c *Cancel) apply(s *supervisor, now time.Time) {
 		c.rejected(s.e, false)
 		return
 	}
-	s.write.answerWith(c)
+	s.write.addCommands(c)
 	if s.progress.Cancel == nil {
 		s.progress.Cancel, s.progress.unsaved = &reason, true
 	}
@@ -152,13 +152,13 @@ func (e *Engine) CancelSession(id arcp.SessionID, reason string, all bool) {
 	e.mu.Lock()
 	var jobs []*run
 	for r := e.jobs.perSession[id].first; r != nil; r = r.entry.next {
-		if all || r.withSession {
+		if all || r.endsWithSession {
 			jobs = append(jobs, r)
 		}
 	}
 	e.mu.Unlock()
 	for _, r := range jobs {
-		r.post(ownCancel(r.row.ID, reason))
+		r.post(internalCancel(r.row.ID, reason))
 	}
 }
 
@@ -177,7 +177,7 @@ func (e *Engine) SessionsWithCancelOnDisconnect() []arcp.SessionID {
 	var ids []arcp.SessionID
 	for id, jobs := range e.jobs.perSession {
 		for r := jobs.first; r != nil; r = r.entry.next {
-			if r.withSession {
+			if r.endsWithSession {
 				ids = append(ids, id)
 				break
 			}

@@ -54,7 +54,7 @@ func (j toolJob) Checkpoint(label string, raw arcp.Raw) error {
 		return e
 	}
 	j.s.mu.Lock()
-	if r, ok := j.s.requests.take(); ok && r.label != "" {
+	if r, ok := j.s.requests.next(); ok && r.label != "" {
 		label = r.label
 	}
 	known := j.s.ledger.Known(j.s.attempt)
@@ -67,7 +67,7 @@ func (j toolJob) Checkpoint(label string, raw arcp.Raw) error {
 	return <-p.done
 }
 
-func (j toolJob) Restored() arcp.Raw { return j.s.from.Data }
+func (j toolJob) Restored() arcp.Raw { return j.s.checkpoint.Data }
 
 // checkpointRecord is the change that stores a checkpoint.
 func (r jobRecords) checkpointRecord(p *job.Checkpoint) (store.Record, error) {
@@ -125,8 +125,8 @@ func (s *supervisor) restore(now time.Time) {
 	var p job.Checkpoint
 	if err == nil {
 		var chosen job.RestorePoint
-		if s.progress.From != nil {
-			chosen = s.progress.From.RestorePoint
+		if s.progress.Chosen != nil {
+			chosen = s.progress.Chosen.RestorePoint
 		}
 		p, err = k.RestoreFrom(chosen)
 	}
@@ -136,7 +136,8 @@ func (s *supervisor) restore(now time.Time) {
 		return
 	}
 	if p.N > 0 {
-		s.from, s.questions.ordinal = p, p.Asked
+		s.checkpoint = p
+		s.questions.Continue(p.Asked)
 		s.mu.Lock()
 		s.ledger.RestoreKnown(p.Knows, s.attempt)
 		s.mu.Unlock()

@@ -19,16 +19,16 @@ const (
 
 // checkpointRequest is a request of a client that the tool saves a checkpoint.
 type checkpointRequest struct {
-	label string
-	until time.Time // the request is forgotten then
+	label     string
+	expiresAt time.Time // the request is forgotten then
 }
 
 // checkpointRequests are the requests for checkpoints of an attempt, in their order. Each
 // one gets a checkpoint of its own. They are guarded by run.mu. c is readable while list
 // is not empty.
 type checkpointRequests struct {
-	list []checkpointRequest
-	c    chan struct{} // buffered 1; nil: the tool does not look
+	list    []checkpointRequest
+	wantedc chan struct{} // buffered 1; nil: the tool does not look
 }
 
 // add reports whether there was room.
@@ -42,8 +42,8 @@ func (w *checkpointRequests) add(label string, now time.Time) bool {
 	return true
 }
 
-// take removes the first request that has not expired.
-func (w *checkpointRequests) take() (first checkpointRequest, ok bool) {
+// next removes the first request that has not expired.
+func (w *checkpointRequests) next() (first checkpointRequest, ok bool) {
 	if len(w.list) == 0 { // as nearly always
 		return checkpointRequest{}, false
 	}
@@ -56,7 +56,7 @@ func (w *checkpointRequests) take() (first checkpointRequest, ok bool) {
 }
 
 func (w *checkpointRequests) expire(now time.Time) {
-	w.list = slices.DeleteFunc(w.list, func(x checkpointRequest) bool { return !now.Before(x.until) })
+	w.list = slices.DeleteFunc(w.list, func(x checkpointRequest) bool { return !now.Before(x.expiresAt) })
 	w.signal()
 }
 
@@ -64,13 +64,13 @@ func (w *checkpointRequests) expire(now time.Time) {
 func (w *checkpointRequests) signal() {
 	if len(w.list) == 0 {
 		select {
-		case <-w.c:
+		case <-w.wantedc:
 		default:
 		}
 		return
 	}
 	select {
-	case w.c <- struct{}{}:
+	case w.wantedc <- struct{}{}:
 	default:
 	}
 }
@@ -78,11 +78,11 @@ func (w *checkpointRequests) signal() {
 func (j toolJob) CheckpointWanted() <-chan struct{} {
 	j.s.mu.Lock()
 	defer j.s.mu.Unlock()
-	if j.s.requests.c == nil {
-		j.s.requests.c = make(chan struct{}, 1)
+	if j.s.requests.wantedc == nil {
+		j.s.requests.wantedc = make(chan struct{}, 1)
 		j.s.requests.signal()
 	}
-	return j.s.requests.c
+	return j.s.requests.wantedc
 }
 
 // Create is a request for a checkpoint of a running job.

@@ -150,7 +150,7 @@ func (s childCaller) create(c *tool.Call, request string) (*family.Child, error)
 		}
 		return nil, err
 	}
-	if err := (toolJob{toolSide{s.supervisor}}).Allow(namespace, t.Name); err != nil {
+	if err := (toolJob{toolGoroutine{s.supervisor}}).Allow(namespace, t.Name); err != nil {
 		return nil, err
 	}
 	r, requested, err := s.newChild(c, t, position, namespace)
@@ -208,7 +208,7 @@ func (s childCaller) callable(c *tool.Call) (*tool.Tool, *arcp.Error) {
 
 // newChild makes the run of a child, without its lease.
 func (s childCaller) newChild(c *tool.Call, t *tool.Tool, position family.Position, namespace string) (*run, *lease.Lease, *arcp.Error) {
-	requested, err := family.RequestedLease(time.Now(), s.auth.Lease, lease.Request{Lease: c.Lease, CostBudget: c.CostBudget, Constraints: c.Constraints})
+	requested, err := family.RequestedLease(time.Now(), s.authority.Lease, lease.Request{Lease: c.Lease, CostBudget: c.CostBudget, Constraints: c.Constraints})
 	if err != nil {
 		if err.Code == arcp.CodeLeaseSubsetViolation {
 			s.denied(namespace, err)
@@ -221,8 +221,8 @@ func (s childCaller) newChild(c *tool.Call, t *tool.Tool, position family.Positi
 	r := newRun(s.e, t)
 	r.catalogue, r.roles, r.barred = s.catalogue, s.roles, s.barred
 	r.created = time.Now().Truncate(time.Microsecond)
-	r.retry, r.strict, r.trust, r.maxJobs = t.Retry, s.strict, s.trust, s.maxJobs
-	r.position, r.done.c = position, make(chan struct{})
+	r.retry, r.strictCancel, r.trust, r.maxJobs = t.Retry, s.strictCancel, s.trust, s.maxJobs
+	r.position, r.done.donec = position, make(chan struct{})
 	p := &s.row
 	r.row = store.Job{ID: arcp.NewJobID(), Parent: p.ID, Principal: p.Principal, Session: p.Session, Agent: t.Ref(), Arguments: slices.Clone(c.Arguments),
 		Priority: p.Priority, TraceID: p.TraceID, SpanID: randomHex(8), ParentSpanID: p.SpanID,
@@ -233,19 +233,19 @@ func (s childCaller) newChild(c *tool.Call, t *tool.Tool, position family.Positi
 
 // commitChild commits the child with its job.accepted and its entry.
 func (s childCaller) commitChild(r *run, k *family.Child, l *lease.Lease) error {
-	if s.lifecycle().isFinal() {
+	if s.currentLifecycle().isFinal() {
 		return errEnded
 	}
 	r.mu.Lock()
-	r.auth.SetLease(l)
+	r.authority.SetLease(l)
 	r.mu.Unlock()
-	options := rowOptions{StrictCancel: r.strict, Lease: l.Encode(), Depth: r.position.Depth, Detach: r.position.Detached, Trust: trustOption(r.trust), MaxJobs: r.maxJobs, Barred: r.barred}
+	options := rowOptions{StrictCancel: r.strictCancel, Lease: l.Encode(), Depth: r.position.Depth, Detach: r.position.Detached, Trust: trustOption(r.trust), MaxJobs: r.maxJobs, Barred: r.barred}
 	if r.tool.Approval.Rule != "" {
 		options.Roles = r.roles
 	}
 	r.row.Options = options.encode()
 	w := store.NewWrite(&store.SubmitJob{Row: &r.row}, &store.AppendEvents{Events: []*store.Event{r.acceptedEvent()}})
-	r.jseq = 1
+	r.lastJSeq = 1
 	entry, err := s.createdRecord(k)
 	if err != nil {
 		return s.childRefused(r, err)
@@ -312,7 +312,7 @@ func (s childCaller) await(ctx context.Context, k *family.Child) (*job.Outcome, 
 	r := s.e.run(k.Job)
 	if r != nil {
 		select {
-		case <-r.done.c:
+		case <-r.done.donec:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		case <-s.ctx.Done():
@@ -329,7 +329,7 @@ func (s childCaller) await(ctx context.Context, k *family.Child) (*job.Outcome, 
 			return nil, err
 		}
 	}
-	if s.auth.Budget != nil {
+	if s.authority.Budget != nil {
 		d := &returnBudget{child: k.Job, run: r, done: make(chan error, 1)}
 		if s.post(d) {
 			<-d.done
@@ -364,16 +364,16 @@ func (s *supervisor) finishFamily() {
 	if s.outcome != nil {
 		for _, k := range s.ledger.Children() {
 			if r := s.e.run(k.Job); r != nil && r.position.EndsWithParent() {
-				r.post(ownCancel(k.Job, family.ParentEnded))
+				r.post(internalCancel(k.Job, family.ParentEnded))
 			}
 		}
 	}
-	if s.done.c == nil {
+	if s.done.donec == nil {
 		return
 	}
 	s.done.outcome = s.outcome
 	if s.outcome != nil {
 		s.reportEnd()
 	}
-	close(s.done.c)
+	close(s.done.donec)
 }

@@ -74,7 +74,7 @@ func left(j tool.Job) string {
 	s := j.Host().(toolJob).s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return strings.Join(family.Texts(s.auth.Budget.Remaining()), " ")
+	return strings.Join(family.Texts(s.authority.Budget.Remaining()), " ")
 }
 
 // The expiry and budget of a call, next to its lease, bound the child as well. The expiry may

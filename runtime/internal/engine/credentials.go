@@ -81,8 +81,8 @@ func (e *Engine) issue(r *run) (*credential.Grant, *arcp.Error) {
 func (r jobCredentials) request() credential.Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return credential.Request{Job: r.row.ID, Principal: r.row.Principal, Agent: r.row.Agent, Lease: r.auth.Lease.RFC(),
-		ExpiresAt: r.auth.Lease.ExpiresAt(), Budget: r.auth.Budget.JSON(), TraceID: r.row.TraceID}
+	return credential.Request{Job: r.row.ID, Principal: r.row.Principal, Agent: r.row.Agent, Lease: r.authority.Lease.RFC(),
+		ExpiresAt: r.authority.Lease.ExpiresAt(), Budget: r.authority.Budget.JSON(), TraceID: r.row.TraceID}
 }
 
 // vaultJobs gives the vault access to the jobs that have not ended.
@@ -122,7 +122,7 @@ func (d *rotation) apply(s *supervisor, now time.Time) {
 	s.events.push(d.events...)
 	s.mu.Unlock()
 	s.write.rotations = append(s.write.rotations, d)
-	s.write.answerWith(d)
+	s.write.addCommands(d)
 }
 
 // rotatedPayload tells the submitter that a credential has another value. The value is
@@ -154,7 +154,7 @@ func (s jobWriter) addRotations(w *store.Write) error {
 		if i < 0 {
 			continue
 		}
-		records, err := d.Records(s.jseq + uint64(i) + 1)
+		records, err := d.Records(s.lastJSeq + uint64(i) + 1)
 		if err != nil {
 			return err
 		}

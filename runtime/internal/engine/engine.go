@@ -89,8 +89,8 @@ type Limits struct {
 	MaxData             int64 // bytes of their arguments
 }
 
-// Answerer takes the answers to a connection's requests; see eventlog.Cursor.
-type Answerer interface {
+// AnswerSender takes the answers to a connection's requests; see eventlog.Cursor.
+type AnswerSender interface {
 	AnswerAfterEvents(answer any) bool  // behind the events so far
 	AnswerBeforeEvents(answer any) bool // before the events to come
 }
@@ -101,7 +101,7 @@ type Requester struct {
 	Principal string
 	Admin     bool // may cancel jobs and revoke leases of other principals
 	Session   arcp.SessionID
-	Answers   Answerer // nil for requests that report their result to a function
+	Answers   AnswerSender // nil for requests that report their result to a function
 }
 
 // Engine runs jobs. Its methods may be called by many goroutines. No lock is held
@@ -282,7 +282,7 @@ func (e *Engine) release(r *run) {
 	r.mu.Lock()
 	r.timers.stop()
 	r.mu.Unlock()
-	for _, g := range r.auth.Grants.All() {
+	for _, g := range r.authority.Grants.All() {
 		e.leases.remove(g.ID)
 	}
 	e.mu.Lock()

@@ -37,9 +37,9 @@ func mustEvent(t arcp.Type, now time.Time, c *store.Common, p arcp.Priority, pay
 }
 
 func (r *run) acceptedEvent() *store.Event {
-	raw, constraints := authority.Describe(r.auth.Lease)
+	raw, constraints := authority.Describe(r.authority.Lease)
 	return r.event(arcp.JobAccepted, r.created, r.row.Priority, arcp.JobAcceptedPayload{
-		Lease: raw, LeaseConstraints: constraints, Budget: r.auth.Budget.JSON(),
+		Lease: raw, LeaseConstraints: constraints, Budget: r.authority.Budget.JSON(),
 		JobID: r.row.ID, Agent: r.row.Agent, ParentJobID: r.row.Parent, RestoredFrom: r.origin, AcceptedAt: r.created.UTC(), TraceID: r.row.TraceID})
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
 	"github.com/arcpd/arcpd/runtime/internal/job/authority"
+	"github.com/arcpd/arcpd/runtime/internal/job/question"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
@@ -21,12 +22,12 @@ func (j toolJob) Permit(ctx context.Context, p tool.PermissionAsk) (tool.Permiss
 	case err != nil:
 		return tool.PermissionLease{}, err
 	case row.Resolution != approval.Granted:
-		return tool.PermissionLease{}, refusal(&row)
+		return tool.PermissionLease{}, question.Refusal(&row)
 	}
 	s := j.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	g, refused := s.auth.Grants.Live(s.auth.now(), row.Lease)
+	g, refused := s.authority.Grants.Live(s.authority.now(), row.Lease)
 	switch {
 	case refused != nil && refused.Code == arcp.CodeNotFound:
 		return tool.PermissionLease{}, arcp.Errorf(arcp.CodeLeaseExpired, "the permission has ended")
@@ -69,7 +70,7 @@ func newLeaseID() arcp.LeaseID { return arcp.LeaseID(arcp.NewID(arcp.LeasePrefix
 
 // sweepGrants counts the permission leases that have expired, and stores the time of the count.
 func (s *supervisor) sweepGrants() {
-	at := s.auth.now()
+	at := s.authority.now()
 	s.countExpiredGrants()
 	s.progress.Swept, s.progress.unsaved = at.UTC(), true
 }
@@ -77,7 +78,7 @@ func (s *supervisor) sweepGrants() {
 // countExpiredGrants counts and logs the expired permission leases that were not counted.
 func (s *supervisor) countExpiredGrants() {
 	s.mu.Lock()
-	expired := s.auth.ExpiredGrants(s.auth.now())
+	expired := s.authority.ExpiredGrants(s.authority.now())
 	s.mu.Unlock()
 	for _, g := range expired {
 		if s.e.leases.end(g.ID) {
@@ -113,7 +114,7 @@ func (j toolJob) Extend(ctx context.Context, id arcp.LeaseID, more time.Duration
 	}
 	j.s.mu.Lock()
 	defer j.s.mu.Unlock()
-	g, _ := j.s.auth.Grants.Get(id)
+	g, _ := j.s.authority.Grants.Get(id)
 	return g.ExpiresAt, nil
 }
 
@@ -154,14 +155,14 @@ func (x *Extend) apply(s *supervisor, now time.Time) {
 		request.By = request.Owner
 	}
 	s.mu.Lock()
-	c, err := s.auth.Extend(s.auth.now(), request)
+	c, err := s.authority.Extend(s.authority.now(), request)
 	s.mu.Unlock()
 	if err != nil {
 		x.Done(err)
 		return
 	}
 	s.leaseChanged(now, &c, x.Session, x.Request)
-	s.write.answerWith(x)
+	s.write.addCommands(x)
 }
 
 func (x *Extend) committed(_ *supervisor, err error) { x.Done(leaseError(err)) }
@@ -193,14 +194,14 @@ func (e *Engine) Revoke(from Requester, p *arcp.LeaseRevokedPayload, done func(*
 
 func (x *Revoke) apply(s *supervisor, now time.Time) {
 	s.mu.Lock()
-	c, err := s.auth.Revoke(s.auth.now(), authority.Revocation{Lease: x.Lease, Reason: x.Reason, By: x.party(), Admin: x.Admin, Owner: s.owner()})
+	c, err := s.authority.Revoke(s.authority.now(), authority.Revocation{Lease: x.Lease, Reason: x.Reason, By: x.party(), Admin: x.Admin, Owner: s.owner()})
 	s.mu.Unlock()
 	if err != nil {
 		x.Done(err)
 		return
 	}
 	s.leaseChanged(now, &c, x.Session, x.Request)
-	s.write.answerWith(x)
+	s.write.addCommands(x)
 }
 
 func (x *Revoke) committed(_ *supervisor, err error) { x.Done(leaseError(err)) }

@@ -6,19 +6,20 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/job/question"
 )
 
 // interrupts has the interrupts that the tool has not handled.
 type interrupts struct {
 	guidance string        // of the latest answer; the tool has not read it
-	c        chan struct{} // closed by the next interrupt; nil: the tool does not look
+	signalc  chan struct{} // closed by the next interrupt; nil: the tool does not look
 }
 
 // signal wakes the tool.
 func (i *interrupts) signal() {
-	if i.c != nil {
-		close(i.c)
-		i.c = nil
+	if i.signalc != nil {
+		close(i.signalc)
+		i.signalc = nil
 	}
 }
 
@@ -28,17 +29,6 @@ type Interrupt struct {
 	Job    arcp.JobID
 	Prompt string
 }
-
-// interruptExpires is how long an interrupted job waits for guidance (§5.14).
-const interruptExpires = time.Hour
-
-// The answers to an interrupt.
-const (
-	interruptContinue = "continue"
-	interruptCancel   = "cancel"
-)
-
-var interruptSchema = arcp.Raw(`{"type":"object","properties":{"action":{"enum":["continue","cancel"]},"guidance":{"type":"string","maxLength":16384}},"required":["action"]}`)
 
 // Interrupt makes the job target_id ask for guidance. It is acknowledged when the question is
 // durable.
@@ -50,7 +40,7 @@ func (e *Engine) Interrupt(from Requester, p *arcp.InterruptPayload) {
 		i.refuseEnded(e, i.Job)
 	case r.row.Principal != i.Principal:
 		i.refuse(errNoSuchJob())
-	case r.strict && r.row.Session != i.Session:
+	case r.strictCancel && r.row.Session != i.Session:
 		e.audit().denied("interrupt", i.Principal, i.Session, string(i.Job), strictCancel)
 		i.refuse(arcp.Errorf(arcp.CodePermissionDenied, "only the submitting session may interrupt this job"))
 	case !r.tool.Interruptible:
@@ -82,11 +72,11 @@ func (i *Interrupt) apply(s *supervisor, now time.Time) {
 	case !s.running() || s.progress.Cancel != nil:
 		i.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "no attempt of the job runs now"))
 		return
-	case s.questions.interrupt() != nil:
+	case s.questions.Interrupt() != nil:
 		i.refuse(arcp.Errorf(arcp.CodeFailedPrecondition, "the job is interrupted already"))
 		return
 	}
-	row, refusal := s.newQuestion(approval.Row{Kind: approval.Input, Interrupt: true, Action: i.Prompt, Schema: interruptSchema}, interruptExpires)
+	row, refusal := s.newQuestion(question.NewInterrupt(i.Prompt), question.InterruptExpiry)
 	if refusal != nil {
 		i.refuse(refusal)
 		return
@@ -100,7 +90,7 @@ func (i *Interrupt) apply(s *supervisor, now time.Time) {
 	s.mu.Lock()
 	s.interrupts.signal()
 	s.mu.Unlock()
-	s.write.answerWith(i)
+	s.write.addCommands(i)
 }
 
 func (i *Interrupt) committed(s *supervisor, err error) {
@@ -116,19 +106,16 @@ func (i *Interrupt) committed(s *supervisor, err error) {
 
 // guide applies the answer to an interrupt.
 func (a *Respond) guide(s *supervisor, now time.Time, row *approval.Row) {
-	var answer struct {
-		Action   string `json:"action"`
-		Guidance string `json:"guidance"`
-	}
-	if err := arcp.Unmarshal(row.Value, &answer); err != nil { // it satisfies the schema
+	guidance, err := question.GuidanceOf(row)
+	if err != nil {
 		s.e.cfg.Logger.Error().Err(err).Str("job_id", string(s.row.ID)).Msg("answer to an interrupt")
 	}
-	if answer.Action == interruptCancel {
-		ownCancel(s.row.ID, "cancelled at an interrupt").apply(s, now)
+	if guidance.Cancels() {
+		internalCancel(s.row.ID, "cancelled at an interrupt").apply(s, now)
 		return
 	}
 	s.mu.Lock()
-	s.interrupts.guidance = answer.Guidance
+	s.interrupts.guidance = guidance.Text
 	s.mu.Unlock()
 }
 
@@ -142,7 +129,7 @@ func (j toolJob) Yield(ctx context.Context) (string, error) {
 		s.mu.Unlock()
 		return "", errEnded
 	}
-	q := s.questions.interrupt()
+	q := s.questions.Interrupt()
 	if q == nil {
 		guidance := s.interrupts.guidance
 		s.interrupts.guidance = ""
@@ -151,7 +138,7 @@ func (j toolJob) Yield(ctx context.Context) (string, error) {
 	}
 	s.mu.Unlock()
 	select {
-	case <-q.done:
+	case <-s.questionDone(q):
 		return j.Yield(ctx)
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
@@ -162,11 +149,11 @@ func (j toolJob) Interrupted() <-chan struct{} {
 	s := j.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.questions.interrupt() != nil {
+	if s.questions.Interrupt() != nil {
 		return closedc
 	}
-	if s.interrupts.c == nil {
-		s.interrupts.c = make(chan struct{})
+	if s.interrupts.signalc == nil {
+		s.interrupts.signalc = make(chan struct{})
 	}
-	return s.interrupts.c
+	return s.interrupts.signalc
 }

@@ -69,22 +69,22 @@ func (t *jobTable) remove(r *run) {
 	} else {
 		t.perSession[r.row.Session] = l
 	}
-	t.rise(r)
+	t.markActive(r)
 	if r.endless() {
 		t.resting--
 	}
 }
 
-// rest records that a run is between two attempts. An endless run is counted anyway.
-func (t *jobTable) rest(r *run) {
-	if r.sched.on(onRest) && !r.endless() {
+// markResting records that a run is between two attempts. An endless run is counted anyway.
+func (t *jobTable) markResting(r *run) {
+	if r.schedule.apply(onRest) && !r.endless() {
 		t.resting++
 	}
 }
 
-// rise records that a run does not rest any more.
-func (t *jobTable) rise(r *run) {
-	if r.sched.on(onRise) && !r.endless() {
+// markActive records that a run does not rest any more.
+func (t *jobTable) markActive(r *run) {
+	if r.schedule.apply(onResume) && !r.endless() {
 		t.resting--
 	}
 }
@@ -92,7 +92,7 @@ func (t *jobTable) rise(r *run) {
 // active reports whether an attempt of a job may run.
 func (t *jobTable) active(id arcp.JobID) bool {
 	r := t.runs[id]
-	return r != nil && r.sched != schedResting
+	return r != nil && r.schedule != schedResting
 }
 
 // conclude records that the end of a job is durable, before a client is told: the client

@@ -84,7 +84,7 @@ func (a *addChild) apply(s *supervisor, now time.Time) {
 		a.done <- err
 		return
 	}
-	s.write.answerWith(a)
+	s.write.addCommands(a)
 }
 
 func (a *addChild) admit(s *supervisor, now time.Time) (err *arcp.Error) {
@@ -94,7 +94,7 @@ func (a *addChild) admit(s *supervisor, now time.Time) (err *arcp.Error) {
 		return errEnded
 	}
 	a.call.N, a.call.Failed = s.progress.Children+1, s.call.failedBefore
-	if a.admission, err = s.ledger.Admit(&s.auth.State, a.call); err != nil {
+	if a.admission, err = s.ledger.Admit(&s.authority.State, a.call); err != nil {
 		return err
 	}
 	s.progress.Children, s.progress.unsaved = a.call.N, true
@@ -124,9 +124,9 @@ type revertChild struct {
 func (c *revertChild) apply(s *supervisor, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ledger.Revert(&s.auth.State, c.child)
+	s.ledger.Revert(&s.authority.State, c.child)
 	s.announceBudget(now)
-	s.write.answerWith(c)
+	s.write.addCommands(c)
 }
 
 func (c *revertChild) committed(_ *supervisor, err error) { c.done <- endedIf(err) }
@@ -137,7 +137,7 @@ func (s *supervisor) announceBudget(now time.Time) {
 	if s.events.closed {
 		return
 	}
-	for _, rest := range s.auth.Announce() {
+	for _, rest := range s.authority.Announce() {
 		s.events.push(s.event(arcp.Metric, now, s.row.Priority, rest))
 	}
 }
@@ -163,7 +163,7 @@ func (d *returnBudget) apply(s *supervisor, now time.Time) {
 		return
 	}
 	s.mu.Lock()
-	closed := s.ledger.Return(&s.auth.State, c, status, rest)
+	closed := s.ledger.Return(&s.authority.State, c, status, rest)
 	if closed {
 		s.announceBudget(now)
 	}
@@ -177,7 +177,7 @@ func (d *returnBudget) answer(s *supervisor, unsaved bool) {
 	case !unsaved:
 		d.report(nil)
 	case d.done != nil:
-		s.write.answerWith(d)
+		s.write.addCommands(d)
 	}
 }
 
@@ -217,7 +217,7 @@ func (r *run) reportEnd() {
 // rests of its descendants. r is the run of the child if it has ended in this process, else nil.
 func (e *Engine) childStatus(ctx context.Context, c *family.Child, r *run) (family.Status, []lease.Amount, error) {
 	if r != nil && r.done.outcome != nil && r.ledger.Empty() {
-		return family.Ended, r.auth.Budget.Remaining(), nil
+		return family.Ended, r.authority.Budget.Remaining(), nil
 	}
 	if e.Lives(c.Job) { // or it is on its way to the store
 		return family.Running, nil, nil
@@ -231,7 +231,7 @@ func (e *Engine) childStatus(ctx context.Context, c *family.Child, r *run) (fami
 	}
 	options := optionsOf(&j)
 	r = &run{e: e, definition: definition{row: j}}
-	r.auth.SetLease(options.lease())
+	r.authority.SetLease(options.lease())
 	if err := (jobRecords{r}).readProgress(ctx); err != nil {
 		return family.Running, nil, err
 	}
@@ -240,9 +240,9 @@ func (e *Engine) childStatus(ctx context.Context, c *family.Child, r *run) (fami
 			continue
 		}
 		status, rest, err := e.childStatus(ctx, below, nil)
-		if err != nil || !r.ledger.Return(&r.auth.State, below, status, rest) {
+		if err != nil || !r.ledger.Return(&r.authority.State, below, status, rest) {
 			return family.Running, nil, err
 		}
 	}
-	return family.Ended, r.auth.Budget.Remaining(), nil
+	return family.Ended, r.authority.Budget.Remaining(), nil
 }

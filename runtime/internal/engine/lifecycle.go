@@ -60,8 +60,8 @@ var lifecycleTable = [lifecycles][lifecycleEvents]lifecycle{
 	lifeStopped:  {lifeStopped, lifeStopped, lifeRefused, lifeStopped, lifeEnded, lifeStopped},
 }
 
-// on applies an event.
-func (l *lifecycle) on(ev lifecycleEvent) { *l = lifecycleTable[*l][ev] }
+// apply applies an event.
+func (l *lifecycle) apply(ev lifecycleEvent) { *l = lifecycleTable[*l][ev] }
 
 // startable reports whether a supervisor may start.
 func (l lifecycle) startable() bool { return l == lifePlaced || l == lifeAccepted }
@@ -103,11 +103,11 @@ const (
 type scheduleEvent uint8
 
 const (
-	onSlot  scheduleEvent = iota // the run gets a slot
-	onQueue                      // the run gets a place in the queue
-	onLeave                      // the run gives up its slot or place
-	onRest                       // an attempt has ended and another one follows later
-	onRise                       // the next attempt is due, or the job has ended
+	onSlot    scheduleEvent = iota // the run gets a slot
+	onQueue                        // the run gets a place in the queue
+	onRelease                      // the run gives up its slot or place
+	onRest                         // an attempt has ended and another one follows later
+	onResume                       // the next attempt is due, or the job has ended
 
 	scheduleEvents = iota
 )
@@ -121,8 +121,8 @@ var scheduleTable = [schedules][scheduleEvents]schedule{
 	schedResting: {schedResting, schedResting, schedResting, schedResting, schedNone},
 }
 
-// on applies an event and reports whether it changed the state.
-func (s *schedule) on(ev scheduleEvent) bool {
+// apply applies an event and reports whether it changed the state.
+func (s *schedule) apply(ev scheduleEvent) bool {
 	next := scheduleTable[*s][ev]
 	changed := next != *s
 	*s = next

@@ -54,14 +54,14 @@ func (j toolJob) Info() tool.AttemptInfo { return j.s.call.info }
 // attemptInfo returns a copy of the attempt's conditions for the tool, which runs beside the
 // supervisor.
 func (s *supervisor) attemptInfo() tool.AttemptInfo {
-	raw, _ := authority.Describe(s.auth.Lease)
+	raw, _ := authority.Describe(s.authority.Lease)
 	t := tool.AttemptInfo{Principal: s.row.Principal, Priority: s.row.Priority, SpanID: s.row.SpanID, Lease: raw,
 		Deadline: earliest(s.deadline(), s.limit.End())}
-	if l := s.auth.Lease; l != nil {
+	if l := s.authority.Lease; l != nil {
 		t.Deadline = earliest(t.Deadline, l.ExpiresAt())
 	}
-	if s.from.N > 0 {
-		t.Checkpoint = &arcp.JobCheckpointPayload{CheckpointID: s.from.ID, Label: s.from.Label, Data: s.from.Data}
+	if s.checkpoint.N > 0 {
+		t.Checkpoint = &arcp.JobCheckpointPayload{CheckpointID: s.checkpoint.ID, Label: s.checkpoint.Label, Data: s.checkpoint.Data}
 	}
 	return t
 }

@@ -85,7 +85,7 @@ func optionsOf(j *store.Job) rowOptions {
 
 // apply sets the options of a job that was found in the store.
 func (o *rowOptions) apply(r *run) {
-	r.direct, r.strict, r.withSession = o.Direct, o.StrictCancel, o.OnDisconnect == onDisconnectCancel
+	r.direct, r.strictCancel, r.endsWithSession = o.Direct, o.StrictCancel, o.OnDisconnect == onDisconnectCancel
 	if o.MaxRuntimeSec != "" {
 		r.maxRuntime, _ = seconds(&o.MaxRuntimeSec) // prepare has checked it
 	}
@@ -93,9 +93,9 @@ func (o *rowOptions) apply(r *run) {
 	r.origin = o.RestoredFrom
 	r.trust, r.maxJobs, r.roles, r.barred = cmp.Or(o.Trust, usualTrust), o.MaxJobs, o.Roles, o.Barred
 	if r.row.Parent != "" {
-		r.position, r.done.c = family.Position{Depth: o.Depth, Detached: o.Detach}, make(chan struct{})
+		r.position, r.done.donec = family.Position{Depth: o.Depth, Detached: o.Detach}, make(chan struct{})
 	}
-	r.auth.SetLease(o.lease())
+	r.authority.SetLease(o.lease())
 }
 
 // lease returns the job's lease; nil: it has none. A lease that cannot be decoded allows

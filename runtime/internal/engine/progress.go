@@ -13,12 +13,12 @@ import (
 // It has a record of its own, which most jobs never need.
 type progressRow struct {
 	job.Attempts
-	Cancel   *string   `json:"cancel,omitzero"`   // reason of an accepted cancel
-	Spent    arcp.Raw  `json:"spent,omitzero"`    // of the budget
-	Grants   arcp.Raw  `json:"grants,omitzero"`   // permission leases
-	Swept    time.Time `json:"swept_at,omitzero"` // until then the ends of permission leases were noticed
-	Children uint64    `json:"children,omitzero"` // that were called; each has a record
-	From     *choice   `json:"from,omitzero"`     // the checkpoint that a client has chosen
+	Cancel   *string           `json:"cancel,omitzero"`   // reason of an accepted cancel
+	Spent    arcp.Raw          `json:"spent,omitzero"`    // of the budget
+	Grants   arcp.Raw          `json:"grants,omitzero"`   // permission leases
+	Swept    time.Time         `json:"swept_at,omitzero"` // until then the ends of permission leases were noticed
+	Children uint64            `json:"children,omitzero"` // that were called; each has a record
+	Chosen   *chosenCheckpoint `json:"from,omitzero"`     // the checkpoint that a client has chosen
 }
 
 // progressState is the progress of a job and the state of its record.
@@ -56,7 +56,7 @@ func (r jobRecords) progressRecord() (store.Record, error) {
 		return rec, err
 	}
 	r.progress.rev = rec.Rev
-	r.progress.Grants = r.auth.Grants.Encode()
+	r.progress.Grants = r.authority.Grants.Encode()
 	rec.Value, err = arcp.Marshal(r.progress.progressRow)
 	return rec, err
 }
@@ -89,7 +89,7 @@ func (r jobRecords) readProgress(ctx context.Context) error {
 	if err := arcp.Unmarshal(rec.Value, &r.progress.progressRow); err != nil {
 		return err
 	}
-	if err := r.auth.Restore(r.progress.Spent, r.progress.Grants); err != nil {
+	if err := r.authority.Restore(r.progress.Spent, r.progress.Grants); err != nil {
 		r.e.cfg.Logger.Error().Err(err).Str("job_id", string(r.row.ID)).Msg("what a job may do cannot be read: it may do nothing")
 	}
 	return r.readLedger(ctx)

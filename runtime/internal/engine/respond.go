@@ -5,6 +5,7 @@ import (
 
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/approval"
+	"github.com/arcpd/arcpd/runtime/internal/job/question"
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
@@ -26,7 +27,7 @@ type Respond struct {
 	Call  *Call
 	Value func(approval.Row) arcp.Raw
 
-	q *question
+	q *question.Question
 }
 
 // Respond passes an answer to a job. The first valid answer counts: the job's supervisor
@@ -38,76 +39,57 @@ func (e *Engine) Respond(a Respond) {
 }
 
 func (a *Respond) apply(s *supervisor, now time.Time) {
-	q := s.questions.find(a.ID)
+	q, err := s.questions.Answerable(a.ID, &a.Actor)
 	if q == nil {
-		a.Done(approval.Row{}, errNoSuchQuestion(a.ID))
-		return
-	}
-	a.q = q
-	row := s.answerOf(q)
-	err := row.MayAnswer(&a.Actor)
-	if err == nil && s.executes(&row, a.Actor.Session) {
-		err = arcp.Errorf(arcp.CodePermissionDenied, "a worker of the job, or of one above it, cannot approve it")
-	}
-	if err != nil {
-		a.countRefused(s, &row)
 		a.Done(approval.Row{}, err)
 		return
 	}
-	if err := a.answer(s, now, &row); err != nil {
-		a.countRefused(s, &row)
+	a.q = q
+	if err == nil && s.executes(&q.Row, a.Actor.Session) {
+		err = question.ExecutorRefusal()
+	}
+	if err != nil {
+		a.countRefused(s)
+		a.Done(approval.Row{}, err)
+		return
+	}
+	row, err := a.answer(s, now)
+	if err != nil {
+		a.countRefused(s)
 		a.Done(row, err)
 		return
 	}
 	if a.Call != nil {
-		s.write.calls = append(s.write.calls, joinedCall{a.Call, func() arcp.Raw { return a.Value(s.answerOf(q)) }})
+		s.write.calls = append(s.write.calls, joinedCall{a.Call, func() arcp.Raw { return a.Value(s.questionRow(q)) }})
 	}
-	// The questions are told before the respondent, which may look at once.
-	if row.Status == approval.Pending { // one vote of several
-		questioner{s}.updateQuestion(q, row)
-		s.write.answerWith(&questionChanged{q}, a)
-		return
-	}
-	questioner{s}.closeQuestion(now, q, row)
-	s.write.answerWith(a)
-	if row.Interrupt {
+	questioner{s}.update(now, q, row)
+	s.write.addCommands(a) // behind the report to Questions: the respondent may read the question at once
+	if row.Interrupt && !q.Pending() {
 		a.guide(s, now, &row)
 	}
 }
 
 // countRefused counts an answer that does not count.
-func (a *Respond) countRefused(s *supervisor, q *approval.Row) {
-	s.e.cfg.Metrics.Approvals.WithLabelValues(string(q.Kind), "refused").Inc()
+func (a *Respond) countRefused(s *supervisor) {
+	s.e.cfg.Metrics.Approvals.WithLabelValues(string(a.q.Row.Kind), "refused").Inc()
 }
 
-// errNoSuchQuestion is the refusal of a command about a question that the job has not.
-func errNoSuchQuestion(id string) *arcp.Error {
-	return arcp.Errorf(arcp.CodeNotFound, "no such question: %s", id)
-}
-
-// answer applies the answer to a row, and makes a grant.
-func (a *Respond) answer(s *supervisor, now time.Time, row *approval.Row) *arcp.Error {
-	answered := *row
-	if err := answered.Answer(now.UTC(), &a.Actor, &a.Answer); err != nil {
-		return err
+// answer returns the row with the answer applied, and makes a grant. With an error it returns the
+// row as it is.
+func (a *Respond) answer(s *supervisor, now time.Time) (approval.Row, *arcp.Error) {
+	row, err := a.q.Answered(now, &a.Actor, &a.Answer, tool.CheckValue)
+	if err != nil || row.Resolution != approval.Granted {
+		return row, err
 	}
-	if row.Kind == approval.Input {
-		if err := tool.CheckValue(row.Schema, a.Answer.Value); err != nil {
-			return err
-		}
+	s.mu.Lock()
+	c, err := s.authority.GrantAnswer(s.authority.now(), newLeaseID(), &row)
+	s.mu.Unlock()
+	if err != nil {
+		return a.q.Row, err
 	}
-	if answered.Resolution == approval.Granted {
-		s.mu.Lock()
-		c, err := s.auth.GrantAnswer(s.auth.now(), newLeaseID(), &answered)
-		s.mu.Unlock()
-		if err != nil {
-			return err
-		}
-		answered.Lease = c.Lease.ID
-		s.leaseChanged(now, &c, a.Actor.Session, a.Request)
-	}
-	*row = answered
-	return nil
+	row.Lease = c.Lease.ID
+	s.leaseChanged(now, &c, a.Actor.Session, a.Request)
+	return row, nil
 }
 
 func (a *Respond) committed(s *supervisor, err error) { questionCommitted(s, a.q, err, a.Done) }
@@ -115,10 +97,10 @@ func (a *Respond) committed(s *supervisor, err error) { questionCommitted(s, a.q
 func (a *Respond) rejected(_ *Engine, stopped bool) { questionRejected(stopped, a.Done) }
 
 // questionCommitted answers a command about a question; err is the error of its write.
-func questionCommitted(s *supervisor, q *question, err error, done func(approval.Row, *arcp.Error)) {
+func questionCommitted(s *supervisor, q *question.Question, err error, done func(approval.Row, *arcp.Error)) {
 	switch {
 	case err == nil:
-		done(s.answerOf(q), nil)
+		done(s.questionRow(q), nil)
 	case gone(err):
 		done(approval.Row{}, errHasEnded())
 	default:
@@ -151,7 +133,7 @@ type Withdraw struct {
 	// It must not block.
 	Done func(row approval.Row, err *arcp.Error)
 
-	q *question
+	q *question.Question
 }
 
 // Withdraw withdraws a question of a job. One that is answered first stays answered.
@@ -163,22 +145,24 @@ func (e *Engine) Withdraw(w Withdraw) {
 
 // apply withdraws the question and cancels its job in one write, with the call.
 func (w *Withdraw) apply(s *supervisor, now time.Time) {
-	w.q = s.questions.find(w.ID)
+	w.q = s.questions.Find(w.ID)
 	if w.q == nil {
-		w.Done(approval.Row{}, errNoSuchQuestion(w.ID))
+		w.Done(approval.Row{}, question.NoSuchQuestion(w.ID))
 		return
 	}
-	row := s.answerOf(w.q)
-	if !row.Cancel(now.UTC(), "withdrawn") {
-		w.Done(row, arcp.Errorf(arcp.CodeFailedPrecondition, "the approval is %s", row.Status))
+	s.mu.Lock()
+	e, withdrawn := s.questions.Withdraw(now, w.q, "withdrawn")
+	s.mu.Unlock()
+	if !withdrawn {
+		w.Done(w.q.Row, arcp.Errorf(arcp.CodeFailedPrecondition, "the approval is %s", w.q.Row.Status))
 		return
 	}
 	if w.Call != nil {
-		s.write.calls = append(s.write.calls, joinedCall{w.Call, func() arcp.Raw { return w.Value(s.answerOf(w.q)) }})
+		s.write.calls = append(s.write.calls, joinedCall{w.Call, func() arcp.Raw { return w.Value(s.questionRow(w.q)) }})
 	}
-	questioner{s}.closeQuestion(now, w.q, row)
-	s.write.answerWith(w)
-	ownCancel(s.row.ID, "withdrawn").apply(s, now)
+	questioner{s}.applyEffect(now, e)
+	s.write.addCommands(w)
+	internalCancel(s.row.ID, "withdrawn").apply(s, now)
 }
 
 func (w *Withdraw) committed(s *supervisor, err error) { questionCommitted(s, w.q, err, w.Done) }
@@ -187,9 +171,9 @@ func (w *Withdraw) rejected(_ *Engine, stopped bool) { questionRejected(stopped,
 
 // Offer gives a question of a job to one more session, if the session may have it and has
 // not got it.
-func (e *Engine) Offer(job arcp.JobID, id string, who approval.Actor) {
+func (e *Engine) Offer(job arcp.JobID, id string, actor approval.Actor) {
 	if r := e.run(job); r != nil {
-		r.post(&offerQuestion{id, who})
+		r.post(&offerQuestion{id, actor})
 	}
 }
 
@@ -199,12 +183,10 @@ type offerQuestion struct {
 }
 
 func (o *offerQuestion) apply(s *supervisor, now time.Time) {
-	q := s.questions.find(o.id)
-	if q == nil || q.event != nil || q.row.JSeq == 0 {
-		return
-	}
-	if row := s.answerOf(q); row.Wants(&o.actor, now) && !s.executes(&row, o.actor.Session) {
-		questioner{s}.deliverQuestion(q, row, []arcp.SessionID{o.actor.Session})
+	q := s.questions.Find(o.id)
+	if q != nil && q.Wanted(&o.actor, now) && !s.executes(&q.Row, o.actor.Session) {
+		questioner{s}.deliver(q, []arcp.SessionID{o.actor.Session})
+		s.write.addCommands(&questionChanged{q})
 	}
 }
 

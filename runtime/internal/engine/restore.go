@@ -17,22 +17,22 @@ type Restore struct {
 	Checkpoint string
 }
 
-// choice is the checkpoint that a client has chosen for a job, with the client's request.
-type choice struct {
+// chosenCheckpoint is the checkpoint that a client has chosen for a job, with the client's request.
+type chosenCheckpoint struct {
 	job.RestorePoint
 	Session arcp.SessionID `json:"session_id"`
 	Request arcp.MessageID `json:"request_id"`
 }
 
-// by reports whether the request that chose it is sent again.
-func (c *choice) by(q *Restore) bool {
+// sameRequest reports whether the request that chose it is sent again.
+func (c *chosenCheckpoint) sameRequest(q *Restore) bool {
 	return c != nil && c.Request == q.Envelope.ID && c.Session == q.Session
 }
 
 // firstCheckpoint is the checkpoint with which a new job begins. It is copied to the job's
 // own checkpoints, so it is independent of the job that it came from.
 type firstCheckpoint struct {
-	from   arcp.RestoredFrom
+	origin arcp.RestoredFrom
 	record []byte
 }
 
@@ -50,7 +50,7 @@ func (e *Engine) RestoreCheckpoint(s Submit, p *arcp.CheckpointRestorePayload) {
 		submitter{e}.restoreEnded(&q)
 	case r.row.Principal != q.Principal:
 		q.refuse(e, errNoSuchJob())
-	case r.strict && r.row.Session != q.Session:
+	case r.strictCancel && r.row.Session != q.Session:
 		e.audit().denied("checkpoint.restore", q.Principal, q.Session, string(q.Job), strictCancel)
 		q.refuse(e, arcp.Errorf(arcp.CodePermissionDenied, "only the submitting session may restore this job"))
 	case r.tool.Recovery != tool.RecoveryCheckpoint:
@@ -75,13 +75,13 @@ func (q *Restore) errNoCheckpoint() *arcp.Error {
 func (q *Restore) apply(s *supervisor, now time.Time) {
 	switch {
 	case s.m.State().Terminal():
-		s.atEnd = append(s.atEnd, q)
+		s.afterEnd = append(s.afterEnd, q)
 		return
 	case s.progress.Cancel != nil:
 		q.refuse(s.e, arcp.Errorf(arcp.CodeFailedPrecondition, "the job is being cancelled"))
 		return
-	case s.progress.From.by(q):
-		s.write.answerWith(q)
+	case s.progress.Chosen.sameRequest(q):
+		s.write.addCommands(q)
 		return
 	}
 	k, _, err := readCheckpoints(context.Background(), s.e.cfg.Store, s.row.ID)
@@ -94,8 +94,8 @@ func (q *Restore) apply(s *supervisor, now time.Time) {
 		q.refuse(s.e, q.errNoCheckpoint())
 		return
 	}
-	s.progress.From, s.progress.unsaved = &choice{from, q.Session, q.Envelope.ID}, true
-	s.write.answerWith(q)
+	s.progress.Chosen, s.progress.unsaved = &chosenCheckpoint{from, q.Session, q.Envelope.ID}, true
+	s.write.addCommands(q)
 	if s.m.Rewind(now) {
 		s.exit.set(exitRewind)
 		s.limit = job.TimeLimit{} // it counts no more
@@ -119,7 +119,7 @@ func (q *Restore) committed(s *supervisor, err error) {
 	case err == nil:
 		q.ack()
 	case gone(err):
-		s.atEnd = append(s.atEnd, q)
+		s.afterEnd = append(s.afterEnd, q)
 	default:
 		q.refuse(s.e, arcp.Errorf(arcp.CodeUnavailable, "the store cannot be written"))
 	}
@@ -145,7 +145,7 @@ func (e submitter) restoreEnded(q *Restore) {
 		e.Refuse(&q.Submit, arcp.JobFailed, errShuttingDown())
 		return
 	}
-	e.order.take(q.Session, true, func() bool {
+	e.order.enqueue(q.Session, true, func() bool {
 		q.inTurn = true
 		e.pool.Run(func() {
 			defer e.calls.Done()
@@ -193,7 +193,7 @@ func (e submitter) submitFrom(ctx context.Context, q *Restore) (next bool) {
 	switch {
 	case err != nil:
 		q.unreadable(e.Engine, err)
-	case ended.progress.From.by(q): // when the job had not ended
+	case ended.progress.Chosen.sameRequest(q): // when the job had not ended
 		q.ack()
 	case t != nil && t.Recovery != tool.RecoveryCheckpoint:
 		q.refuse(e.Engine, errNoCheckpoints(t))
@@ -225,6 +225,6 @@ func (q *Restore) submit(row *store.Job, p job.Checkpoint) Submit {
 	}
 	s := q.Submit
 	s.Envelope, s.Payload = &env, &payload
-	s.seed = &firstCheckpoint{arcp.RestoredFrom{JobID: row.ID, CheckpointID: p.ID}, record}
+	s.firstCheckpoint = &firstCheckpoint{arcp.RestoredFrom{JobID: row.ID, CheckpointID: p.ID}, record}
 	return s
 }

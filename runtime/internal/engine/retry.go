@@ -56,9 +56,9 @@ func (s jobWriter) retryEvent(now time.Time) *store.Event {
 	return s.event(arcp.EventEmit, now, s.row.Priority, arcp.EventEmitPayload{Name: "retry", Data: data})
 }
 
-// rest leaves the job without a supervisor until its next attempt. A paused job gets it at the
+// leaveUntilNextAttempt leaves the job without a supervisor until its next attempt. A paused job gets it at the
 // next start of the runtime. The slot is freed when the tool has returned.
-func (s *supervisor) rest() {
+func (s *supervisor) leaveUntilNextAttempt() {
 	s.state = s.m.State()
 	next, end, due := s.progress.Next, earliest(s.deadline(), s.otherDue()), earliest(s.due, s.otherDue())
 	if s.exit == exitRewind {
@@ -66,18 +66,18 @@ func (s *supervisor) rest() {
 	}
 	slot := s.exit != exitIdle && s.beginRest()
 	s.mu.Lock()
-	s.cur = nil
+	s.current = nil
 	s.commands.wanted = s.commands.wanted && s.exit == exitIdle || len(s.commands.list) > 0
 	s.launchLocked()
-	if s.cur == nil && s.e.shutdown.retired.Load() {
-		s.life.on(onStop)
+	if s.current == nil && s.e.shutdown.retired.Load() {
+		s.lifecycle.apply(onStop)
 	}
 	s.mu.Unlock()
-	if s.call.c != nil {
+	if s.call.returnedc != nil {
 		s.awaitTool()
 	}
 	if slot {
-		s.e.startNext(func(q *toolQueues) *run { return q.free(s.tool) })
+		s.e.startNext(func(q *toolQueues) *run { return q.freeSlot(s.tool) })
 	}
 	switch s.exit {
 	case exitRetry, exitRewind:
@@ -91,8 +91,8 @@ func (s *supervisor) rest() {
 func (r *run) beginRest() (slot bool) {
 	r.e.mu.Lock()
 	defer r.e.mu.Unlock()
-	slot = r.sched == schedSlot
-	r.e.jobs.rest(r)
+	slot = r.schedule == schedSlot
+	r.e.jobs.markResting(r)
 	r.e.shutdown.check(&r.e.jobs)
 	return slot
 }
@@ -101,10 +101,10 @@ func (r *run) beginRest() (slot bool) {
 // full for it. During a shutdown the job is left to the next start.
 func (r *run) resume() {
 	r.e.mu.Lock()
-	ready := r.sched == schedResting && !r.e.shutdown.draining()
+	ready := r.schedule == schedResting && !r.e.shutdown.draining()
 	if ready {
-		r.e.jobs.rise(r)
-		ready = r.e.queues.enqueue(r, -1) && r.sched == schedSlot
+		r.e.jobs.markActive(r)
+		ready = r.e.queues.enqueue(r, -1) && r.schedule == schedSlot
 	}
 	r.e.mu.Unlock()
 	if ready {

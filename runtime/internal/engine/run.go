@@ -9,6 +9,7 @@ import (
 	"github.com/arcpd/arcpd/arcp"
 	"github.com/arcpd/arcpd/runtime/internal/job"
 	"github.com/arcpd/arcpd/runtime/internal/job/family"
+	"github.com/arcpd/arcpd/runtime/internal/job/question"
 	"github.com/arcpd/arcpd/runtime/internal/metrics"
 	"github.com/arcpd/arcpd/runtime/store"
 	"github.com/arcpd/arcpd/runtime/tool"
@@ -38,10 +39,10 @@ type definition struct {
 	trust     string           // of the principal at the submit of the root job
 	maxJobs   int              // of the principal at the submit of the root job; 0: the engine's default
 
-	maxRuntime                  time.Duration
-	retry                       tool.Retry
-	origin                      *arcp.RestoredFrom // the first attempt continues from there; nil: from the start
-	direct, strict, withSession bool
+	maxRuntime                            time.Duration
+	retry                                 tool.Retry
+	origin                                *arcp.RestoredFrom // the first attempt continues from there; nil: from the start
+	direct, strictCancel, endsWithSession bool
 
 	position family.Position
 }
@@ -56,36 +57,37 @@ type run struct {
 	// Owned by the supervisor.
 	attempt     uint32
 	state       arcp.JobState    // when no attempt runs
-	gauge       prometheus.Gauge // of the state in which the job is counted; nil: none
-	jseq        uint64           // of the last event in the log
+	stateGauge  prometheus.Gauge // of the state in which the job is counted; nil: none
+	lastJSeq    uint64           // of the last event in the log
 	progress    progressState
 	checkpoints *checkpointSlots // nil: none was made or read
-	questions   questionSet      // list and rows: with mu to change
+	questions   question.Set     // with mu to change
 	ledger      family.Ledger    // with mu to change
 
 	// Guarded by Engine.mu.
-	sched  schedule
-	passed int // how often another job of the principal was given the slot that this one was next for
-	entry  tableEntry
+	schedule   schedule
+	passedOver int // how often another job of the principal was given the slot that this one was next for
+	entry      tableEntry
 
 	committedc chan error    // buffered 1: the supervisor's own write is durable
 	wakec      chan struct{} // buffered 1: the supervisor looks again
 	done       completion
 
 	mu         sync.Mutex // guards the members below
-	life       lifecycle
-	cur        *supervisor // nil: there is none
+	lifecycle  lifecycle
+	current    *supervisor // nil: there is none
 	commands   commandQueue
 	timers     jobTimers
-	auth       jobAuthority
+	authority  jobAuthority
 	interrupts interrupts
-	creating   map[arcp.JobID]chan struct{} // children that are being created; the channel is closed when it is decided
+	answerc    map[*question.Question]chan struct{} // closed when it is durable that the question is not pending
+	creating   map[arcp.JobID]chan struct{}         // children that are being created; the channel is closed when it is decided
 }
 
 // completion has the outcome of a job for this process. A run has one if it is a child,
 // or if Perform waits for it.
 type completion struct {
-	c       chan struct{} // closed when no supervisor follows; nil: it has no waiter
+	donec   chan struct{} // closed when no supervisor follows; nil: it has no waiter
 	outcome *job.Outcome  // written before c is closed; nil: not decided here
 }
 
@@ -112,30 +114,30 @@ func (t *jobTimers) stop() {
 
 func newRun(e *Engine, t *tool.Tool) *run {
 	return &run{e: e, definition: definition{tool: t, metrics: e.cfg.Metrics.Tool(t.Name)}, attempt: 1, state: arcp.StateAccepted,
-		auth: jobAuthority{loadedAt: time.Now()}, wakec: make(chan struct{}, 1), committedc: make(chan error, 1)}
+		authority: jobAuthority{loadedAt: time.Now()}, wakec: make(chan struct{}, 1), committedc: make(chan error, 1)}
 }
 
 // builtin reports whether the tool is one of the runtime's own. No limit counts the job,
 // and it emits no job.started.
 func (d *definition) builtin() bool { return d.tool.Source == tool.SourceBuiltin }
 
-// inline reports whether the tool runs before the job is claimed: it is built-in and
+// runsInline reports whether the tool runs before the job is claimed: it is built-in and
 // changes nothing, so nothing is done twice if the claim is a repetition.
-func (d *definition) inline() bool { return d.builtin() && d.tool.SideEffect.Early() }
+func (d *definition) runsInline() bool { return d.builtin() && d.tool.SideEffect.Early() }
 
-// ordered reports whether the job runs as a Call: its tool is built-in, changes something
+// runsAsCall reports whether the job runs as a Call: its tool is built-in, changes something
 // and returns at once.
-func (d *definition) ordered() bool {
+func (d *definition) runsAsCall() bool {
 	return d.builtin() && !d.tool.SideEffect.Early() && d.tool.SideEffect != tool.SideEffectExternal
 }
 
-// remote reports whether a worker executes the job, so that its attempt may be lost while this
+// runsOnWorker reports whether a worker executes the job, so that its attempt may be lost while this
 // process runs.
-func (d *definition) remote() bool { return d.tool.Source == tool.SourceWorker }
+func (d *definition) runsOnWorker() bool { return d.tool.Source == tool.SourceWorker }
 
-// served reports whether the workers that execute the tool now take jobs of the job's
+// hasWorker reports whether the workers that execute the tool now take jobs of the job's
 // principal.
-func (d *definition) served() bool { return !d.remote() || d.tool.May(d.row.Principal) }
+func (d *definition) hasWorker() bool { return !d.runsOnWorker() || d.tool.May(d.row.Principal) }
 
 // endless reports whether a shutdown does not wait for the job: it does not end by itself, or
 // it is a built-in tool that waits for an answer and is rerun at the next start.
@@ -143,12 +145,12 @@ func (d *definition) endless() bool {
 	return d.tool.Endless || d.builtin() && d.tool.Recovery == tool.RecoveryRerun && d.tool.Limits.Timeout <= 0
 }
 
-// doubtful reports whether a submit may turn out to repeat another one.
-func (d *definition) doubtful(s *Submit) bool { return d.row.IdempotencyKey != "" || s.Recheck }
+// mayRepeat reports whether a submit may turn out to repeat another one.
+func (d *definition) mayRepeat(s *Submit) bool { return d.row.IdempotencyKey != "" || s.Recheck }
 
-// onlyOnce reports whether the tool is called only after its start is durable: a restart
+// startsAfterWrite reports whether the tool is called only after its start is durable: a restart
 // must find the trace of a call that it must not repeat.
-func (d *definition) onlyOnce() bool {
+func (d *definition) startsAfterWrite() bool {
 	return d.tool.Recovery == tool.RecoveryFail && !d.tool.SideEffect.Early()
 }
 
@@ -161,12 +163,12 @@ func (r *run) launch() {
 }
 
 func (r *run) launchLocked() {
-	if !r.commands.wanted || !r.life.startable() || r.cur != nil {
+	if !r.commands.wanted || !r.lifecycle.startable() || r.current != nil {
 		return
 	}
 	s := &supervisor{run: r, attempt: r.attempt, endc: make(chan struct{})}
 	s.events.space.L = &r.mu
-	r.cur, r.commands.wanted = s, false
+	r.current, r.commands.wanted = s, false
 	r.e.wg.Add(1)
 	r.e.pool.Run(s.supervise)
 }
@@ -175,16 +177,16 @@ func (r *run) launchLocked() {
 func (r *run) placed() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.life.on(onPlaced)
+	r.lifecycle.apply(onPlaced)
 	r.launchLocked()
 }
 
 // accepted records that the claim is durable, and starts the job if start is set.
 func (r *run) accepted(start bool) {
 	r.mu.Lock()
-	r.life.on(onDurable)
+	r.lifecycle.apply(onDurable)
 	var due time.Time
-	if start && r.cur == nil { // a supervisor sets its own timer
+	if start && r.current == nil { // a supervisor sets its own timer
 		due = r.otherDue()
 	}
 	r.launchLocked()
@@ -201,7 +203,7 @@ func (r *run) accepted(start bool) {
 // slotGranted records that the job got a slot of its tool.
 func (r *run) slotGranted() {
 	r.mu.Lock()
-	ready := r.life == lifeAccepted
+	ready := r.lifecycle == lifeAccepted
 	r.mu.Unlock()
 	if ready {
 		r.launch()
@@ -212,21 +214,21 @@ func (r *run) slotGranted() {
 func (r *run) holdsSlot() bool {
 	r.e.mu.Lock()
 	defer r.e.mu.Unlock()
-	return r.sched == schedSlot
+	return r.schedule == schedSlot
 }
 
 // discard removes a job whose claim was refused.
 func (r *run) discard() {
 	r.mu.Lock()
-	r.life.on(onRefused)
-	launched := r.cur != nil
+	r.lifecycle.apply(onRefused)
+	launched := r.current != nil
 	r.mu.Unlock()
 	if launched {
 		r.wake()
 		return
 	}
 	r.e.release(r)
-	r.vacate()
+	r.releaseSlot()
 	r.rejectUnhandled()
 }
 
@@ -234,10 +236,10 @@ func (r *run) discard() {
 func (r *run) rejectUnhandled() {
 	r.mu.Lock()
 	var list []command
-	if r.cur == nil {
+	if r.current == nil {
 		list, r.commands.list = r.commands.list, nil
 	}
-	stopped := r.life == lifeStopped
+	stopped := r.lifecycle == lifeStopped
 	r.mu.Unlock()
 	for _, c := range list {
 		c.rejected(r.e, stopped)
@@ -247,7 +249,7 @@ func (r *run) rejectUnhandled() {
 // stop ends the supervisor without ending the job. No other supervisor follows.
 func (r *run) stop() {
 	r.mu.Lock()
-	r.life.on(onStop)
+	r.lifecycle.apply(onStop)
 	r.timers.stop()
 	r.mu.Unlock()
 	r.wake()
@@ -264,25 +266,25 @@ func (r *run) stopEndless() {
 func (r *run) retire() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.cur == nil {
-		r.life.on(onStop)
+	if r.current == nil {
+		r.lifecycle.apply(onStop)
 		r.timers.stop()
 	}
 }
 
-// lifecycle returns the state of the run.
-func (r *run) lifecycle() lifecycle {
+// currentLifecycle returns the state of the run.
+func (r *run) currentLifecycle() lifecycle {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.life
+	return r.lifecycle
 }
 
-func (r *run) stopped() bool { return r.lifecycle() == lifeStopped }
+func (r *run) stopped() bool { return r.currentLifecycle() == lifeStopped }
 
 func (r *run) supervised() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.cur != nil
+	return r.current != nil
 }
 
 // wake has the supervisor look again.
@@ -297,13 +299,13 @@ func (r *run) wake() {
 func (r *run) wakeTool() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.cur != nil {
-		r.cur.events.space.Broadcast()
+	if r.current != nil {
+		r.current.events.space.Broadcast()
 	}
 }
 
-// check wakes or starts a supervisor, which applies due timers and queued commands.
-func (r *run) check() {
+// wakeOrLaunch wakes or starts a supervisor, which applies due timers and queued commands.
+func (r *run) wakeOrLaunch() {
 	r.launch()
 	r.wake()
 }
@@ -325,7 +327,7 @@ type command interface {
 // job takes no commands any more.
 func (r *run) post(c command) bool {
 	r.mu.Lock()
-	if !r.life.open() {
+	if !r.lifecycle.open() {
 		r.mu.Unlock()
 		return false
 	}
@@ -339,12 +341,12 @@ func (r *run) post(c command) bool {
 
 // setGauge moves the job to the gauge of a state; a job that has ended to none.
 func (r *run) setGauge(to arcp.JobState) {
-	if r.gauge != nil {
-		r.gauge.Dec()
+	if r.stateGauge != nil {
+		r.stateGauge.Dec()
 	}
-	if r.gauge = nil; !to.Terminal() {
-		r.gauge = r.e.cfg.Metrics.JobState(to)
-		r.gauge.Inc()
+	if r.stateGauge = nil; !to.Terminal() {
+		r.stateGauge = r.e.cfg.Metrics.JobState(to)
+		r.stateGauge.Inc()
 	}
 }
 
@@ -353,7 +355,7 @@ func (r *run) setGauge(to arcp.JobState) {
 func (r *run) arm(next, end time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.life.isFinal() || r.life == lifeStopped {
+	if r.lifecycle.isFinal() || r.lifecycle == lifeStopped {
 		return
 	}
 	if !next.IsZero() {
@@ -363,7 +365,7 @@ func (r *run) arm(next, end time.Time) {
 		if r.timers.deadline != nil {
 			r.timers.deadline.Stop()
 		}
-		r.timers.deadline = time.AfterFunc(time.Until(end), r.check)
+		r.timers.deadline = time.AfterFunc(time.Until(end), r.wakeOrLaunch)
 	}
 }
 
@@ -374,7 +376,7 @@ func (r *run) deadline() time.Time { return r.progress.Deadline(r.maxRuntime) }
 // otherDue returns when something is due that does not depend on an attempt: a question
 // expires, or a lease ends.
 func (r *run) otherDue() time.Time {
-	return earliest(r.questions.due(), r.leaseDeadline(), r.auth.wallTime(r.nextGrantEnd()))
+	return earliest(r.questions.Due(), r.leaseDeadline(), r.authority.wallTime(r.nextGrantEnd()))
 }
 
 // leaseDeadline returns when the job ends because its lease does; zero: at its next
@@ -383,12 +385,12 @@ func (r *run) leaseDeadline() time.Time {
 	if !r.e.cfg.PreemptExpired {
 		return time.Time{}
 	}
-	return r.auth.wallTime(r.auth.EndsAt())
+	return r.authority.wallTime(r.authority.EndsAt())
 }
 
 // nextGrantEnd returns when the next permission lease ends whose end was not noticed, by
 // jobAuthority.now; zero: there is none.
-func (r *run) nextGrantEnd() time.Time { return r.auth.Grants.NextEnd(r.progress.Swept) }
+func (r *run) nextGrantEnd() time.Time { return r.authority.Grants.NextEnd(r.progress.Swept) }
 
-// vacate gives up the slot or the place of a job that has ended.
-func (r *run) vacate() { r.e.startNext(func(q *toolQueues) *run { return q.leave(r) }) }
+// releaseSlot gives up the slot or the place of a job that has ended.
+func (r *run) releaseSlot() { r.e.startNext(func(q *toolQueues) *run { return q.release(r) }) }

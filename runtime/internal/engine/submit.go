@@ -24,7 +24,7 @@ type Submit struct {
 	Session   arcp.SessionID
 	Principal string
 	MaxJobs   int // of the principal; 0: the engine's default
-	Answers   Answerer
+	Answers   AnswerSender
 	Lease     *lease.Lease // of the principal: a limit for all its jobs; nil: no limit
 	Trust     string       // of the principal
 	Roles     []string     // of the principal; nil: not known
@@ -38,8 +38,8 @@ type Submit struct {
 	// Barred are sessions that never answer gates of the job, because it acts for them.
 	Barred []arcp.SessionID
 
-	seed   *firstCheckpoint // nil: the job begins at the start
-	inTurn bool             // the session's earlier submits are decided
+	firstCheckpoint *firstCheckpoint // nil: the job begins at the start
+	inTurn          bool             // the session's earlier submits are decided
 }
 
 // Submit makes a job, or refuses with a job.failed without a job. The answers to a session leave in
@@ -68,9 +68,9 @@ func (e submitter) submit(s *Submit) (next bool) {
 	case refusal != nil:
 		e.Refuse(s, arcp.JobFailed, refusal)
 		return true
-	case r.inline():
+	case r.runsInline():
 		return e.runInline(r, s)
-	case r.ordered():
+	case r.runsAsCall():
 		return e.startCall(r, s)
 	}
 	return e.claim(r, s)
@@ -120,13 +120,13 @@ func (e submitter) prepare(s *Submit) (*run, *arcp.Error) {
 	}
 	r := newRun(e.Engine, t)
 	r.catalogue, r.roles, r.barred = catalogue, s.Roles, s.Barred
-	r.auth.SetLease(granted)
+	r.authority.SetLease(granted)
 	r.created = time.Now().Truncate(time.Microsecond) // the precision of the wire
 	r.maxRuntime, r.retry = maxRuntime, retry
 	r.trust, r.maxJobs = s.Trust, s.MaxJobs
-	r.direct, r.strict, r.withSession = s.Payload.Direct, s.Payload.StrictCancel, endsWithSession(t, s.Payload)
-	if s.seed != nil {
-		r.origin = &s.seed.from
+	r.direct, r.strictCancel, r.endsWithSession = s.Payload.Direct, s.Payload.StrictCancel, endsWithSession(t, s.Payload)
+	if s.firstCheckpoint != nil {
+		r.origin = &s.firstCheckpoint.origin
 	}
 	r.row = e.row(s, t, granted, r.created)
 	r.common = commonOf(&r.row)
@@ -150,8 +150,8 @@ func (e submitter) row(s *Submit, t *tool.Tool, granted *lease.Lease, now time.T
 		options.Roles = s.Roles
 	}
 	options.Barred = s.Barred
-	if s.seed != nil {
-		options.RestoredFrom = &s.seed.from
+	if s.firstCheckpoint != nil {
+		options.RestoredFrom = &s.firstCheckpoint.origin
 	}
 	j := store.Job{
 		ID: arcp.NewJobID(), Principal: s.Principal, Session: s.Session, SubmitID: env.ID, Agent: t.Ref(),
@@ -272,9 +272,9 @@ func (e submitter) reserve(r *run, maxJobs int) *limitError {
 		return &limitError{"", errEnded}
 	case e.shutdown.draining() && r.row.Parent == "":
 		return &limitError{"", errShuttingDown()}
-	case r.inline():
+	case r.runsInline():
 		return nil
-	case r.ordered():
+	case r.runsAsCall():
 		e.calls.Add(1)
 		return nil
 	}
@@ -287,7 +287,7 @@ func (e submitter) reserve(r *run, maxJobs int) *limitError {
 	if err := e.queues.reserve(r); err != nil {
 		return err
 	}
-	if r.sched != schedSlot {
+	if r.schedule != schedSlot {
 		r.state, r.row.State = arcp.StateQueued, arcp.StateQueued
 	}
 	e.jobs.add(r)
@@ -298,15 +298,15 @@ func (e submitter) reserve(r *run, maxJobs int) *limitError {
 // repetition. It reports whether the next submit may follow at once.
 func (e submitter) claim(r *run, s *Submit) (next bool) {
 	w := store.NewWrite(&store.SubmitJob{Row: &r.row, Recheck: s.Recheck})
-	r.jseq = 0
+	r.lastJSeq = 0
 	if !r.direct {
 		w.Add(&store.AppendEvents{Events: []*store.Event{r.acceptedEvent()}})
-		r.jseq = 1
+		r.lastJSeq = 1
 	}
-	if s.seed != nil {
-		w.Put(store.Record{Key: checkpointKey(r.row.ID, firstCheckpointN), Value: s.seed.record})
+	if s.firstCheckpoint != nil {
+		w.Put(store.Record{Key: checkpointKey(r.row.ID, firstCheckpointN), Value: s.firstCheckpoint.record})
 	}
-	early := r.tool.SideEffect.Early() && r.row.IdempotencyKey == "" && !s.Recheck && s.seed == nil && !jobCredentials{r}.provisioned() && r.holdsSlot()
+	early := r.tool.SideEffect.Early() && r.row.IdempotencyKey == "" && !s.Recheck && s.firstCheckpoint == nil && !jobCredentials{r}.provisioned() && r.holdsSlot()
 	done := func(made bool) {
 		if made {
 			r.accepted(!early)

@@ -24,29 +24,29 @@ type submitOrder struct {
 type submitStep func() (next bool)
 
 // wait queues a step if the submits of a session have to wait.
-func (o *submitOrder) wait(id arcp.SessionID, s submitStep) bool {
+func (o *submitOrder) wait(id arcp.SessionID, step submitStep) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	held, busy := o.held[id]
 	if busy {
-		o.held[id] = append(held, s)
+		o.held[id] = append(held, step)
 	}
 	return busy
 }
 
-// take performs a step now or in its turn. holds says that the steps behind it wait until it is
+// enqueue performs a step now or in its turn. holds says that the steps behind it wait until it is
 // decided.
-func (o *submitOrder) take(id arcp.SessionID, holds bool, s submitStep) {
+func (o *submitOrder) enqueue(id arcp.SessionID, holds bool, step submitStep) {
 	o.mu.Lock()
 	held, busy := o.held[id]
 	if busy {
-		o.held[id] = append(held, s)
+		o.held[id] = append(held, step)
 	} else if holds {
 		o.held[id] = nil
 	}
 	o.mu.Unlock()
 	if !busy {
-		s()
+		step()
 	}
 }
 
@@ -64,14 +64,14 @@ func (o *submitOrder) idle(id arcp.SessionID) bool {
 // drain performs the steps of a session that wait, up to the next one that holds.
 func (o *submitOrder) drain(id arcp.SessionID) {
 	for {
-		s, ok := o.next(id)
-		if !ok || !s() {
+		step, ok := o.next(id)
+		if !ok || !step() {
 			return
 		}
 	}
 }
 
-func (o *submitOrder) next(id arcp.SessionID) (s submitStep, ok bool) {
+func (o *submitOrder) next(id arcp.SessionID) (step submitStep, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	held := o.held[id]
@@ -79,8 +79,8 @@ func (o *submitOrder) next(id arcp.SessionID) (s submitStep, ok bool) {
 		delete(o.held, id)
 		return nil, false
 	}
-	s, o.held[id] = held[0], held[1:]
-	return s, true
+	step, o.held[id] = held[0], held[1:]
+	return step, true
 }
 
 // submitDecided performs the submits behind one that is decided. It may be called on the
@@ -97,7 +97,7 @@ func (e submitter) inOrder(s *Submit, holds bool, do submitStep) (next bool) {
 	if s.inTurn {
 		return do()
 	}
-	e.order.take(s.Session, holds, do)
+	e.order.enqueue(s.Session, holds, do)
 	return true
 }
 
@@ -106,7 +106,7 @@ func (e submitter) inOrder(s *Submit, holds bool, do submitStep) (next bool) {
 // the write has its position in the log. appendSubmit reports whether the next submit may follow at
 // once.
 func (e submitter) appendSubmit(submit *Submit, r *run, w *store.Write, done func(made bool), placed func()) (next bool) {
-	s, doubtful := *submit, r.doubtful(submit)
+	s, doubtful := *submit, r.mayRepeat(submit)
 	return e.inOrder(submit, doubtful, func() bool {
 		e.cfg.Log.Append(w, func(res *store.Result) {
 			done(e.claimed(&s, r, res))

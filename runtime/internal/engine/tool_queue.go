@@ -49,10 +49,10 @@ func (q *toolQueues) reserve(r *run) *limitError {
 
 // enqueue gives a job a slot, or a place in the queue if that is shorter than most; negative: of
 // any length. It reports whether there was room.
-func (q *toolQueues) enqueue(r *run, most int) bool {
+func (q *toolQueues) enqueue(r *run, maxWaiting int) bool {
 	limit := q.limit(r.tool)
 	if limit < 0 || r.builtin() {
-		r.sched.on(onSlot)
+		r.schedule.apply(onSlot)
 		return true
 	}
 	key := keyOf(r.tool)
@@ -65,35 +65,35 @@ func (q *toolQueues) enqueue(r *run, most int) bool {
 	switch {
 	case l.running < limit:
 		l.running++
-		r.sched.on(onSlot)
-	case most < 0 || l.waiting() < most:
-		r.passed = 0
+		r.schedule.apply(onSlot)
+	case maxWaiting < 0 || l.waiting() < maxWaiting:
+		r.passedOver = 0
 		l.queue = append(l.queue, r)
-		r.sched.on(onQueue)
-		l.countUrgent(r, 1)
+		r.schedule.apply(onQueue)
+		l.countPrioritized(r, 1)
 	default:
 		return false
 	}
 	return true
 }
 
-// leave takes the slot or the place of a job, and returns the job that gets the slot; nil: none.
-func (q *toolQueues) leave(r *run) (next *run) {
+// release takes the slot or the place of a job, and returns the job that gets the slot; nil: none.
+func (q *toolQueues) release(r *run) (next *run) {
 	if l := q.byTool[keyOf(r.tool)]; l != nil {
-		switch r.sched {
+		switch r.schedule {
 		case schedSlot:
 			next = l.grantSlot()
 		case schedQueued:
-			l.leave(r)
+			l.withdraw(r)
 		}
 		q.removeIdle(r.tool)
 	}
-	r.sched.on(onLeave)
+	r.schedule.apply(onRelease)
 	return next
 }
 
-// free gives on a slot that no job holds any more, and returns the job that gets it; nil: none.
-func (q *toolQueues) free(t *tool.Tool) (next *run) {
+// freeSlot gives on a slot that no job holds any more, and returns the job that gets it; nil: none.
+func (q *toolQueues) freeSlot(t *tool.Tool) (next *run) {
 	if l := q.byTool[keyOf(t)]; l != nil {
 		next = l.grantSlot()
 		q.removeIdle(t)
@@ -132,23 +132,23 @@ func (q *toolQueues) removeIdle(t *tool.Tool) {
 //
 // Jobs that have left the queue stay in it until they are more than half of it: gone of them.
 type toolQueue struct {
-	limit   int
-	running int
-	queue   []*run
-	gone    int
-	urgent  int // jobs that wait with another priority than normal
+	limit       int
+	running     int
+	queue       []*run
+	left        int
+	prioritized int // jobs that wait with another priority than normal
 }
 
 // mostPassed is how often other jobs of a principal may pass its oldest one. The next slot is the
 // oldest job's whatever its priority, so that no job waits for ever.
-const mostPassed = 7
+const maxPassedOver = 7
 
-func (l *toolQueue) waiting() int { return len(l.queue) - l.gone }
+func (l *toolQueue) waiting() int { return len(l.queue) - l.left }
 
-// countUrgent counts a job that waits with another priority than normal.
-func (l *toolQueue) countUrgent(r *run, d int) {
+// countPrioritized counts a job that waits with another priority than normal.
+func (l *toolQueue) countPrioritized(r *run, d int) {
 	if r.row.Priority.Rank() != 0 {
-		l.urgent += d
+		l.prioritized += d
 	}
 }
 
@@ -159,9 +159,9 @@ func (l *toolQueue) grantSlot() *run {
 		l.running--
 		return nil
 	}
-	for len(l.queue) > 0 && l.queue[0].sched != schedQueued {
+	for len(l.queue) > 0 && l.queue[0].schedule != schedQueued {
 		l.remove(0)
-		l.gone--
+		l.left--
 	}
 	i := l.next()
 	if i < 0 {
@@ -170,8 +170,8 @@ func (l *toolQueue) grantSlot() *run {
 	}
 	r := l.queue[i]
 	l.remove(i)
-	l.countUrgent(r, -1)
-	r.sched.on(onSlot)
+	l.countPrioritized(r, -1)
+	r.schedule.apply(onSlot)
 	return r
 }
 
@@ -183,9 +183,9 @@ func (l *toolQueue) next() int {
 	first, best := -1, -1
 	for i, r := range l.queue {
 		switch {
-		case r.sched != schedQueued || !r.served():
+		case r.schedule != schedQueued || !r.hasWorker():
 		case first < 0:
-			if l.urgent == 0 || r.passed == mostPassed {
+			if l.prioritized == 0 || r.passedOver == maxPassedOver {
 				return i
 			}
 			first, best = i, i
@@ -196,10 +196,10 @@ func (l *toolQueue) next() int {
 	if best == first {
 		return first
 	}
-	l.queue[first].passed++
+	l.queue[first].passedOver++
 	moves, principal := l.queue[best], l.queue[first].row.Principal
 	for i, r := range l.queue[:best+1] {
-		if r.sched == schedQueued && r.row.Principal == principal && r.served() {
+		if r.schedule == schedQueued && r.row.Principal == principal && r.hasWorker() {
 			l.queue[i], moves = moves, r
 		}
 	}
@@ -216,19 +216,19 @@ func (l *toolQueue) remove(i int) {
 	l.queue = l.queue[1:]
 }
 
-// leave takes a job out of the queue.
-func (l *toolQueue) leave(r *run) {
-	l.countUrgent(r, -1)
-	r.sched.on(onLeave)
-	if l.gone++; 2*l.gone > len(l.queue) {
-		l.queue = slices.DeleteFunc(l.queue, func(w *run) bool { return w.sched != schedQueued })
-		l.gone = 0
+// withdraw takes a job out of the queue.
+func (l *toolQueue) withdraw(r *run) {
+	l.countPrioritized(r, -1)
+	r.schedule.apply(onRelease)
+	if l.left++; 2*l.left > len(l.queue) {
+		l.queue = slices.DeleteFunc(l.queue, func(w *run) bool { return w.schedule != schedQueued })
+		l.left = 0
 	}
 }
 
-// Recount applies a change of Config.Slots for a tool: waiting jobs start. The caller must not
+// SlotsChanged applies a change of Config.Slots for a tool: waiting jobs start. The caller must not
 // hold a lock that Slots needs.
-func (e *Engine) Recount(ref string) {
+func (e *Engine) SlotsChanged(ref string) {
 	e.mu.Lock()
 	start := e.queues.recount(ref)
 	e.mu.Unlock()

@@ -64,7 +64,7 @@ type Options struct {
 // Engine runs the jobs of clean-up tools; see engine.Engine.
 type Engine interface {
 	Perform(ctx context.Context, t engine.LeaseHolder, tool string, args arcp.Raw) error
-	Takes(t engine.LeaseHolder, tool string) error
+	CheckPerform(t engine.LeaseHolder, tool string) error
 	EachLive(fn func(principal string, id arcp.JobID, args arcp.Raw) bool)
 }
 
@@ -184,7 +184,7 @@ func (s *Service) Take(ctx context.Context, t engine.LeaseHolder, a registry.Lea
 		return registry.Lease{}, arcp.Errorf(arcp.CodePermissionDenied, "only tools take leases on what the provider %q has", a.Provider)
 	}
 	if a.CleanupTool != "" {
-		if err := s.engine.Takes(t, a.CleanupTool); err != nil {
+		if err := s.engine.CheckPerform(t, a.CleanupTool); err != nil {
 			return registry.Lease{}, err
 		}
 	}
