@@ -39,8 +39,8 @@ func (j toolJob) Call(ctx context.Context, c tool.Call) (arcp.Raw, error) {
 		return nil, err
 	}
 	defer s.markTold(k)
-	if c.Made != nil {
-		c.Made(k.Job)
+	if c.OnChild != nil {
+		c.OnChild(k.Job)
 	}
 	o, err := s.await(ctx, k)
 	switch {
@@ -175,7 +175,7 @@ func (s childCaller) callable(c *tool.Call) (*tool.Tool, *arcp.Error) {
 		return nil, err
 	case t.Source == tool.SourceBuiltin: // they act for the client, which could be made to answer its own question
 		return nil, arcp.Errorf(arcp.CodePermissionDenied, "%s is for clients; no job calls it", t.Name)
-	case !t.Trusts(s.trust):
+	case !t.AllowsTrust(s.trust):
 		return nil, arcp.Errorf(arcp.CodePermissionDenied, "%s needs the trust level %s", t.Name, t.MinTrust)
 	case s.depth >= maxDepth:
 		return nil, arcp.Errorf(arcp.CodeFailedPrecondition, "children are called at most %d deep", maxDepth)

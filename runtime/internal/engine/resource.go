@@ -178,7 +178,7 @@ func (e *Engine) Takes(t LeaseHolder, name string) error {
 		return arcp.Errorf(arcp.CodeInvalidArgument, "cleanup_tool: %s", err.Message)
 	case found.Source == tool.SourceBuiltin:
 		return arcp.Errorf(arcp.CodeInvalidArgument, "cleanup_tool: %s is for clients; it cleans nothing up", found.Name)
-	case !found.Trusts(t.Trust):
+	case !found.AllowsTrust(t.Trust):
 		return arcp.Errorf(arcp.CodePermissionDenied, "cleanup_tool: %s needs the trust level %s", found.Name, found.MinTrust)
 	}
 	return nil

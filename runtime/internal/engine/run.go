@@ -199,7 +199,7 @@ func (d *definition) remote() bool { return d.tool.Source == tool.SourceWorker }
 
 // served reports whether the workers that execute the tool now take jobs of the job's
 // principal.
-func (d *definition) served() bool { return !d.remote() || d.tool.May(d.row.Principal) }
+func (d *definition) served() bool { return !d.remote() || d.tool.VisibleTo(d.row.Principal) }
 
 // endless reports whether a shutdown does not wait for the job: it does not end by itself, or
 // it is a built-in tool that waits for an answer and is rerun at the next start.
