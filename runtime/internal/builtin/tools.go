@@ -96,7 +96,7 @@ func (*catalogTools) describe(_ context.Context, v engine.Viewer, in toolsDescri
 	switch {
 	case refused != nil:
 		return d, refused
-	case !t.Trusts(v.Trust()):
+	case !t.AllowsTrust(v.Trust()):
 		return d, arcp.Errorf(arcp.CodePermissionDenied, "%s needs the trust level %s", t.Name, t.MinTrust)
 	}
 	l := t.Limits
@@ -178,7 +178,7 @@ func (t *catalogTools) policy(_ context.Context, v engine.Viewer, in toolsListIn
 }
 
 func policyOf(v engine.Viewer, t *tool.Tool) toolPolicy {
-	p := toolPolicy{Name: t.Name, Version: t.Version, Approval: policyText(t), Submit: t.Trusts(v.Trust())}
+	p := toolPolicy{Name: t.Name, Version: t.Version, Approval: policyText(t), Submit: t.AllowsTrust(v.Trust())}
 	call, delegate := v.JobLease().Covers(arcp.NamespaceToolCall, t.Name), v.JobLease().Covers(arcp.NamespaceAgentDelegate, t.Name)
 	mine := p.Submit && t.Source != tool.SourceBuiltin
 	p.Call, p.Delegate = mine && call == nil, mine && delegate == nil

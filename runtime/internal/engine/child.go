@@ -29,8 +29,8 @@ func (j toolJob) Call(ctx context.Context, c tool.Call) (arcp.Raw, error) {
 		return nil, err
 	}
 	defer s.markTold(k)
-	if c.Made != nil {
-		c.Made(k.Job)
+	if c.OnChild != nil {
+		c.OnChild(k.Job)
 	}
 	o, err := s.await(ctx, k)
 	switch {
@@ -202,7 +202,7 @@ func (s childCaller) callable(c *tool.Call) (*tool.Tool, *arcp.Error) {
 	case err != nil:
 		return nil, err
 	}
-	callee := family.Callee{Name: t.Name, Builtin: t.Source == tool.SourceBuiltin, Trusted: t.Trusts(s.trust), MinTrust: t.MinTrust}
+	callee := family.Callee{Name: t.Name, Builtin: t.Source == tool.SourceBuiltin, Trusted: t.AllowsTrust(s.trust), MinTrust: t.MinTrust}
 	return t, callee.Check()
 }
 

@@ -178,7 +178,7 @@ func (e *Engine) CheckPerform(holder LeaseHolder, name string) error {
 		return arcp.Errorf(arcp.CodeInvalidArgument, "cleanup_tool: %s", err.Message)
 	case found.Source == tool.SourceBuiltin:
 		return arcp.Errorf(arcp.CodeInvalidArgument, "cleanup_tool: %s is for clients; it cleans nothing up", found.Name)
-	case !found.Trusts(holder.Trust):
+	case !found.AllowsTrust(holder.Trust):
 		return arcp.Errorf(arcp.CodePermissionDenied, "cleanup_tool: %s needs the trust level %s", found.Name, found.MinTrust)
 	}
 	return nil

@@ -137,7 +137,7 @@ func (d *definition) runsOnWorker() bool { return d.tool.Source == tool.SourceWo
 
 // hasWorker reports whether the workers that execute the tool now take jobs of the job's
 // principal.
-func (d *definition) hasWorker() bool { return !d.runsOnWorker() || d.tool.May(d.row.Principal) }
+func (d *definition) hasWorker() bool { return !d.runsOnWorker() || d.tool.VisibleTo(d.row.Principal) }
 
 // endless reports whether a shutdown does not wait for the job: it does not end by itself, or
 // it is a built-in tool that waits for an answer and is rerun at the next start.

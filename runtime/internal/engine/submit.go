@@ -95,7 +95,7 @@ func (e submitter) prepare(s *Submit) (*run, *arcp.Error) {
 	if s.Envelope.JobID != "" {
 		return nil, arcp.Errorf(arcp.CodeUnimplemented, "child jobs are not offered by this runtime; leave job_id out")
 	}
-	if !t.Trusts(s.Trust) {
+	if !t.AllowsTrust(s.Trust) {
 		e.audit().denied("submit", s.Principal, s.Session, t.Ref(), "trust")
 		return nil, arcp.Errorf(arcp.CodePermissionDenied, "%s needs the trust level %s", t.Name, t.MinTrust)
 	}

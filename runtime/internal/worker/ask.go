@@ -286,7 +286,7 @@ func (d *dispatch) call(ctx context.Context, id arcp.MessageID, p arcp.ToolInvok
 	}
 	var child arcp.JobID
 	value, err := d.job.Call(ctx, tool.Call{Tool: p.Tool, Arguments: p.Arguments, Lease: p.LeaseRequest, Constraints: p.LeaseConstraints,
-		CostBudget: p.CostBudget, Detach: p.Detach, Made: func(made arcp.JobID) {
+		CostBudget: p.CostBudget, Detach: p.Detach, OnChild: func(made arcp.JobID) {
 			child = made
 			d.reply(id, arcp.JobAccepted, made, arcp.JobAcceptedPayload{JobID: made, Agent: p.Tool, ParentJobID: d.jobID, AcceptedAt: time.Now().UTC()})
 		}})

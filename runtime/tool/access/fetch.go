@@ -72,10 +72,10 @@ func newFetcher(check Check, o FetchOptions, t http.RoundTripper) *Fetcher {
 // nothing else.
 func (f *Fetcher) For(check Check) *Fetcher { return newFetcher(check, f.o, f.client.Transport) }
 
-// Telling returns f with a function that is called for each refusal of its own.
-func (f *Fetcher) Telling(told RefusalFunc) *Fetcher {
+// OnRefusal returns a copy of f that calls report for each operation that f itself refuses.
+func (f *Fetcher) OnRefusal(report RefusalFunc) *Fetcher {
 	g := f.For(f.check)
-	g.onRefusal = told
+	g.onRefusal = report
 	return g
 }
 

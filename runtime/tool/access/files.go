@@ -33,8 +33,8 @@ type Files struct {
 // NewFiles returns the files that check allows.
 func NewFiles(check Check) *Files { return &Files{check: check} }
 
-// Telling returns f with a function that is called for each refusal of its own.
-func (f *Files) Telling(told RefusalFunc) *Files { return &Files{f.check, told} }
+// OnRefusal returns a copy of f that calls report for each operation that f itself refuses.
+func (f *Files) OnRefusal(report RefusalFunc) *Files { return &Files{f.check, report} }
 
 // clean is the path in the form that is checked.
 func clean(name string) (string, error) {

@@ -124,7 +124,7 @@ func newRig(t *testing.T, c Config, serve func(n int, conn net.Conn)) *fixture {
 		n := len(r.conns)
 		r.mu.Unlock()
 		go serve(n, theirs)
-		return &wire{transport: stdio{ours, ours, tp, r.src.dropped}, end: func() { ours.Close(); theirs.Close() },
+		return &wire{transport: stdio{ours, ours, tp, r.src.most, r.src.dropped}, end: func() { ours.Close(); theirs.Close() },
 			exitError: func(context.Context) error { return nil }}, nil
 	}
 	return r

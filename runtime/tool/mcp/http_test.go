@@ -175,6 +175,54 @@ func TestHTTPServerGoesAway(t *testing.T) {
 	}
 }
 
+// A server before MCP 2026-07-28 announces changes on a stream that a GET request opens. The stream
+// is opened again when it ends. An event that is too large is dropped.
+func TestHTTPStream(t *testing.T) {
+	var server *sdk.Server
+	var streams atomic.Int64
+	url := httpServer(t, nil, func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Header.Get("Mcp-Session-Id") != "" && r.Header.Get("Mcp-Protocol-Version") != "2025-11-25" {
+			t.Errorf("%s request with the version %q", r.Method, r.Header.Get("Mcp-Protocol-Version"))
+		}
+		if r.Method != http.MethodGet {
+			return false
+		}
+		n := streams.Add(1)
+		w.Header().Set("Content-Type", "text/event-stream")
+		if n == 2 {
+			server.AddTool(plainTool("second"), answer("fine"))
+			fmt.Fprintf(w, "data: %s\n\n", strings.Repeat("x", 2<<20))
+			fmt.Fprint(w, `data: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`+"\n\n")
+		}
+		w.(http.Flusher).Flush()
+		if n > 1 {
+			<-r.Context().Done()
+		}
+		return true
+	}, func(s *sdk.Server) {
+		server = s
+		s.AddTool(plainTool("first"), answer("fine"))
+	})
+	s, err := New(Config{Name: "srv", URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.most = 1 << 20
+	published := make(chan int, 10)
+	t.Cleanup(s.Close)
+	if err := s.Start(t.Context(), func(tools []*tool.Tool) error { published <- len(tools); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []int{1, 2} {
+		if got := <-published; got != want {
+			t.Errorf("%d tools are published, want %d", got, want)
+		}
+	}
+	if n := streams.Load(); n != 2 {
+		t.Errorf("%d streams, want 2", n)
+	}
+}
+
 // A server that never answers the request for its stream, nor the end of the
 // session, is used without a stream, and Close does not wait for it.
 func TestHTTPStreamThatDoesNotStart(t *testing.T) {

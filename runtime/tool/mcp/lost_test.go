@@ -54,7 +54,7 @@ func TestEventsOfCancelledCallReachNoOtherJob(t *testing.T) {
 }
 
 func TestUnansweredCallsAreBoundedAndForgottenWhenAnswered(t *testing.T) {
-	tp := newObserver(1<<10, nil)
+	tp := newObserver(nil)
 	leave := func() jsonrpc.ID {
 		c := tp.begin(tool.NewJob(new(job)))
 		id := requestID(t, float64(len(tp.unanswered)+1))
@@ -89,7 +89,7 @@ func TestUnansweredCallsAreBoundedAndForgottenWhenAnswered(t *testing.T) {
 
 // A request that is written when its call has ended already runs at the server.
 func TestCallThatEndsDuringWriteIsTracked(t *testing.T) {
-	tp := newObserver(1<<10, nil)
+	tp := newObserver(nil)
 	c := tp.begin(tool.NewJob(new(job)))
 	tp.end(c)
 	tp.sent(context.WithValue(t.Context(), ofCall{}, c), &jsonrpc.Request{ID: requestID(t, 7.0), Method: "tools/call"})
@@ -125,7 +125,7 @@ func TestQuestionFlood(t *testing.T) {
 	bubble(t, Config{}, script(map[string]string{"initialize": hello, "tools/list": listing("")}), func(r *fixture) {
 		r.start()
 		for range 5000 {
-			res, err := r.src.elicit(t.Context(), newObserver(1<<10, nil), &sdk.ElicitParams{Message: "x"})
+			res, err := r.src.elicit(t.Context(), newObserver(nil), &sdk.ElicitParams{Message: "x"})
 			if err != nil || res.Action != cancel {
 				t.Fatal(res, err)
 			}

@@ -19,7 +19,6 @@ import (
 //
 // Its methods may be called by many goroutines, and never block.
 type observer struct {
-	most  int                                       // bytes of a received message
 	stray func(level, logger string, data arcp.Raw) // is called with each log message of no call
 
 	mu    sync.Mutex
@@ -55,8 +54,8 @@ type notice struct {
 	attrs    arcp.Raw
 }
 
-func newObserver(most int, stray func(level, logger string, data arcp.Raw)) *observer {
-	return &observer{most: most, stray: stray, calls: make(map[string]*call), asked: make(map[jsonrpc.ID]*call), unanswered: make(map[jsonrpc.ID]struct{})}
+func newObserver(stray func(level, logger string, data arcp.Raw)) *observer {
+	return &observer{stray: stray, calls: make(map[string]*call), asked: make(map[jsonrpc.ID]*call), unanswered: make(map[jsonrpc.ID]struct{})}
 }
 
 // begin returns a new call. Requests whose context has it under ofCall belong to it.

@@ -54,6 +54,7 @@ var _ tool.Source = (*Source)(nil)
 // wire is a connection to a server.
 type wire struct {
 	transport sdk.Transport
+	sending   sdk.Middleware              // of all requests; nil: none
 	end       func()                      // ends the server or the requests, and returns after that
 	exitError func(context.Context) error // returns how the server has ended by itself; nil: it has not
 }
@@ -273,7 +274,7 @@ func (s *Source) refresh(l *link) error {
 func (s *Source) connect() (*link, error) {
 	ctx, cancel := context.WithTimeoutCause(s.life, connectTimeout, fmt.Errorf("no session within %s", connectTimeout))
 	defer cancel()
-	l := &link{observer: newObserver(s.most, s.strayLog), changed: make(chan struct{}, 1), ended: make(chan struct{})}
+	l := &link{observer: newObserver(s.strayLog), changed: make(chan struct{}, 1), ended: make(chan struct{})}
 	l.life, l.stop = context.WithCancel(s.life)
 	var err error
 	if l.wire, err = s.open(l.observer); err != nil {
@@ -321,7 +322,7 @@ func (s *Source) handshake(ctx context.Context, l *link) (*sdk.ClientSession, er
 
 // client returns the MCP client. It offers elicitation only; the SDK refuses sampling and roots.
 func (s *Source) client(l *link) *sdk.Client {
-	return sdk.NewClient(&sdk.Implementation{Name: "arcpd", Version: s.cfg.Version}, &sdk.ClientOptions{
+	client := sdk.NewClient(&sdk.Implementation{Name: "arcpd", Version: s.cfg.Version}, &sdk.ClientOptions{
 		Capabilities: &sdk.ClientCapabilities{},
 		ElicitationHandler: func(ctx context.Context, req *sdk.ElicitRequest) (*sdk.ElicitResult, error) {
 			ctx, stop := context.WithCancel(ctx)
@@ -341,6 +342,10 @@ func (s *Source) client(l *link) *sdk.Client {
 			}
 		},
 	})
+	if l.wire.sending != nil {
+		client.AddSendingMiddleware(l.wire.sending)
+	}
+	return client
 }
 
 // wantLogs enables the log messages of a server that supports them.
@@ -401,7 +406,7 @@ func (s *Source) openProcess(t *observer) (*wire, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &wire{transport: stdio{p.Stdout, p, t, s.dropped}, end: p.end, exitError: p.exitError}, nil
+	return &wire{transport: stdio{p.Stdout, p, t, s.most, s.dropped}, end: p.end, exitError: p.exitError}, nil
 }
 
 func (s *Source) dropped(line []byte) {
@@ -419,13 +424,14 @@ func (s *Source) openHTTP(h *headers, t *observer) (*wire, error) {
 	if err != nil {
 		return nil, errors.New("its URL cannot be read") // the error would repeat it
 	}
-	r := newRoundTripper(h, t)
+	r := newRoundTripper(h, s.most)
 	r.query, endpoint.RawQuery = endpoint.RawQuery, ""
 	r.onNoStream = func() {
 		s.log.Warn().Stringer("after", streamWait).Msg("an MCP server does not answer the request for its stream; the session goes on without it")
 	}
 	return &wire{
-		transport: &sdk.StreamableClientTransport{Endpoint: endpoint.String(), HTTPClient: r.client(), MaxEventSize: maxMessage + 1<<10},
+		transport: httpTransport{&sdk.StreamableClientTransport{Endpoint: endpoint.String(), HTTPClient: r.client(), MaxEventSize: maxMessage + 1<<10}, t},
+		sending:   r.setVersion,
 		end:       r.end,
 		exitError: func(context.Context) error { return nil },
 	}, nil

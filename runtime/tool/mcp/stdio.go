@@ -37,6 +37,7 @@ type stdio struct {
 	in       io.ReadCloser
 	out      io.WriteCloser
 	observer *observer
+	most     int               // bytes of a received message
 	dropped  func(line []byte) // is called with each line that is no message
 }
 
@@ -110,7 +111,7 @@ func (c *stdioConn) next() error {
 	case large != nil && !large.id.IsValid():
 		return errNoID
 	case large != nil:
-		c.batch = append(c.batch, tooLarge(large.id, c.observer.most))
+		c.batch = append(c.batch, tooLarge(large.id, c.most))
 		return nil
 	case len(line) == 0:
 		return err
@@ -157,7 +158,7 @@ func (c *stdioConn) line() (line []byte, large *idScanner, err error) {
 		switch {
 		case large != nil:
 			large.scan(part)
-		case len(line)+len(part) > c.observer.most:
+		case len(line)+len(part) > c.most:
 			large = new(idScanner)
 			large.scan(line)
 			large.scan(part)
