@@ -5,7 +5,7 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// credentials returns the credentials of a job with their values, while it has not ended.
+// credentials returns the credentials of a live job with their values.
 func (s *Server) credentials(job arcp.JobID) []arcp.Credential {
 	if s.opts.Vault == nil {
 		return nil
@@ -13,7 +13,8 @@ func (s *Server) credentials(job arcp.JobID) []arcp.Credential {
 	return s.opts.Vault.Credentials(job)
 }
 
-// appendValues adds the secret values of an event to its frame for the submitting session.
+// appendValues adds secret values, which the log does not have, to the frame of an event for the
+// submitting session.
 func (s *Server) appendValues(frame []byte, e *store.Event) []byte {
 	switch e.Type {
 	case arcp.JobAccepted:
@@ -24,8 +25,8 @@ func (s *Server) appendValues(frame []byte, e *store.Event) []byte {
 	return frame
 }
 
-// appendRotated adds the new value to the event of a rotation, while it is the current one. The
-// frame ends with the data of the event, which has a member.
+// appendRotated adds the new value to the event of a rotation, if the value is still valid. The
+// frame ends with the data of the event, an object that is not empty.
 func (s *Server) appendRotated(frame []byte, e *store.Event) []byte {
 	value, ok := s.opts.Vault.Announced(e.JobID(), e.JSeq)
 	if !ok {
@@ -35,8 +36,8 @@ func (s *Server) appendRotated(frame []byte, e *store.Event) []byte {
 	return append(arcp.AppendString(frame, value.Reveal()), "}}}"...)
 }
 
-// appendCredentials adds the credentials of the job to a frame of job.accepted. The log does not
-// have them. The frame ends with the payload, which has other members.
+// appendCredentials adds the credentials of a job to a frame of job.accepted. The frame ends with
+// the payload, an object that is not empty.
 func (s *Server) appendCredentials(frame []byte, job arcp.JobID) []byte {
 	list := s.credentials(job)
 	if len(list) == 0 {
