@@ -75,37 +75,43 @@ func (t filterSet[T]) selects(v T) bool {
 	return ok
 }
 
-// newFilter compiles a filter. owner is the principal of the feed: the principal of the sessions
+// filterResolver finds the principal whose feed a filter of the viewer selects from.
+type filterResolver struct {
+	srv    *Server
+	viewer *approval.Actor
+}
+
+// resolve compiles a filter. owner is the principal of the feed: the principal of the sessions
 // and jobs that the filter names, or the viewer's.
-func (s *Server) newFilter(ctx context.Context, viewer *approval.Actor, f *arcp.EventFilter) (filter eventFilter, owner string, refused *arcp.Error) {
+func (r *filterResolver) resolve(ctx context.Context, f *arcp.EventFilter) (filter eventFilter, owner string, refused *arcp.Error) {
 	if f == nil {
-		return eventFilter{}, viewer.Principal, nil
+		return eventFilter{}, r.viewer.Principal, nil
 	}
-	if owner, refused = s.ownerOfSessions(viewer, f.SessionID); refused != nil {
+	if owner, refused = r.ownerOfSessions(f.SessionID); refused != nil {
 		return eventFilter{}, "", refused
 	}
-	if !viewer.Admin && viewer.Sees == nil { // the feed has only jobs of the viewer's principal
-		return compileFilter(f), viewer.Principal, nil
+	if !r.viewer.Admin && r.viewer.Sees == nil { // the feed has only jobs of the viewer's principal
+		return compileFilter(f), r.viewer.Principal, nil
 	}
-	if owner, refused = s.ownerOfJobs(ctx, viewer, owner, f.JobID); refused != nil {
+	if owner, refused = r.ownerOfJobs(ctx, owner, f.JobID); refused != nil {
 		return eventFilter{}, "", refused
 	}
 	if owner == "" && len(f.SessionID)+len(f.JobID) > 0 {
 		// Their principal is not known: no feed would have their events.
 		return eventFilter{}, "", arcp.Errorf(arcp.CodeNotFound, "no session or job that the filter names is there")
 	}
-	return compileFilter(f), cmp.Or(owner, viewer.Principal), nil
+	return compileFilter(f), cmp.Or(owner, r.viewer.Principal), nil
 }
 
 // ownerOfSessions returns the principal of the sessions that exist; "": none exists. It refuses
 // sessions of a principal that the viewer may not observe, and sessions of several principals.
-func (s *Server) ownerOfSessions(viewer *approval.Actor, ids []arcp.SessionID) (owner string, refused *arcp.Error) {
+func (r *filterResolver) ownerOfSessions(ids []arcp.SessionID) (owner string, refused *arcp.Error) {
 	for _, id := range ids {
-		found := s.opts.Sessions.Find(id)
+		found := r.srv.opts.Sessions.Find(id)
 		switch {
 		case found == nil:
-		case !viewer.Observes(found.Principal):
-			s.opts.Audit.Event("subscribe", viewer.Principal, viewer.Session).Str("target", string(id)).Str("decision", "denied").Msg("audit")
+		case !r.viewer.Observes(found.Principal):
+			r.srv.opts.Audit.Event("subscribe", r.viewer.Principal, r.viewer.Session).Str("target", string(id)).Str("decision", "denied").Msg("audit")
 			return "", arcp.Errorf(arcp.CodePermissionDenied, "session %s is of a principal that this one may not observe", id)
 		case owner != "" && owner != found.Principal:
 			return "", errMixedFilter()
@@ -119,24 +125,24 @@ func (s *Server) ownerOfSessions(viewer *approval.Actor, ids []arcp.SessionID) (
 // ownerOfJobs returns owner or, if that is empty, the principal of the jobs that exist. A job of a
 // principal that the viewer may not observe counts as one that does not exist. It refuses jobs of
 // several principals.
-func (s *Server) ownerOfJobs(ctx context.Context, viewer *approval.Actor, owner string, ids []arcp.JobID) (string, *arcp.Error) {
+func (r *filterResolver) ownerOfJobs(ctx context.Context, owner string, ids []arcp.JobID) (string, *arcp.Error) {
 	if len(ids) > maxFilterJobs {
 		return "", arcp.Errorf(arcp.CodeInvalidRequest, "a filter that may name jobs of other principals names at most %d", maxFilterJobs)
 	}
 	var denied []arcp.JobID
 	defer func() {
 		if len(denied) > 0 {
-			s.opts.Audit.Event("subscribe", viewer.Principal, viewer.Session).Strs("jobs", texts(denied)).Str("decision", "denied").Msg("audit")
+			r.srv.opts.Audit.Event("subscribe", r.viewer.Principal, r.viewer.Session).Strs("jobs", texts(denied)).Str("decision", "denied").Msg("audit")
 		}
 	}()
 	for _, id := range ids {
-		j, err := s.opts.Store.Job(ctx, id)
+		j, err := r.srv.opts.Store.Job(ctx, id)
 		switch {
 		case errors.Is(err, store.ErrNotFound):
-		case err == nil && !viewer.Observes(j.Principal):
+		case err == nil && !r.viewer.Observes(j.Principal):
 			denied = append(denied, id)
 		case err != nil:
-			s.opts.Logger.Error().Err(err).Str("job_id", string(id)).Msg("read job")
+			r.srv.opts.Logger.Error().Err(err).Str("job_id", string(id)).Msg("read job")
 			return "", unreadable()
 		case owner != "" && owner != j.Principal:
 			return "", errMixedFilter()

@@ -157,8 +157,8 @@ func (er *eventReader) deliver(now time.Time, item eventlog.Item) {
 		b.data, head = c.follows.appendOrigin(append(b.data, head...), item.Event), nil
 	}
 	b.data = store.AppendFrame(b.data, head, item.Seq, item.CorrelationID, item.Event)
-	if c.srv.opts.Vault != nil && !item.Origin {
-		b.data = c.srv.appendValues(b.data, item.Event)
+	if !item.Origin {
+		b.data = c.srv.secrets.appendValues(b.data, item.Event)
 	}
 	b.ends = append(b.ends, len(b.data))
 	c.output.counts.add(item.Event.Type, len(b.data)-start)

@@ -232,7 +232,7 @@ func (fl *follows) jobSubscribed(request arcp.MessageID, j *store.Job, h history
 	lease, constraints, budget := fl.c.srv.opts.Engine.LeaseOf(j)
 	var credentials []arcp.Credential
 	if own {
-		credentials = fl.c.srv.credentials(j.ID)
+		credentials = fl.c.srv.secrets.credentials(j.ID)
 	}
 	env := answerTo(request, arcp.JobSubscribed, arcp.JobSubscribedPayload{JobID: j.ID, CurrentStatus: string(j.State), Agent: j.Agent, ParentJobID: j.Parent,
 		TraceID: j.TraceID, Lease: lease, LeaseConstraints: constraints, Budget: budget, Credentials: credentials, SubscribedFrom: h.last, Replayed: h.events})

@@ -36,6 +36,7 @@ type Server struct {
 	anonymousConfig machine.Config // of new connections while anonymous clients are accepted
 	announcer       announcer
 	limiters        principalLimiters
+	secrets         frameSecrets
 	gate            *transport.Gate
 	gateLog         zerolog.Logger // sampled: refused connections
 
@@ -95,7 +96,7 @@ var ErrShutdown = errors.New("runtime is shutting down")
 
 // NewServer returns a server.
 func NewServer(o Options) *Server {
-	s := &Server{opts: o, limits: o.Limits, conns: make(map[*conn]struct{})}
+	s := &Server{opts: o, limits: o.Limits, secrets: frameSecrets{o.Vault}, conns: make(map[*conn]struct{})}
 	if s.opts.MaxFollows == 0 {
 		s.opts.MaxFollows = DefaultMaxFollows
 	}
