@@ -175,7 +175,7 @@ func (c *conn) receive(now time.Time, in inbound) {
 			c.inbox.putBack(in)
 			return
 		}
-		c.srv.opts.Metrics.In(in.env.Type, 1, in.size)
+		c.srv.opts.Metrics.CountReceived(in.env.Type, 1, in.size)
 		if !c.limited(now, in.env) {
 			c.machine.Receive(now, in.env)
 		}
@@ -267,7 +267,7 @@ func (c *conn) handleMessages(now time.Time) {
 	case !c.renewal.confirmToken():
 		c.inbox.putBackAcks(acked)
 	default:
-		c.srv.opts.Metrics.In(arcp.SessionAck, acked.n, acked.bytes)
+		c.srv.opts.Metrics.CountReceived(arcp.SessionAck, acked.n, acked.bytes)
 		c.ack.acknowledge(acked.seq)
 	}
 	for _, m := range messages {

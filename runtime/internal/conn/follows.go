@@ -41,7 +41,7 @@ func (fl *follows) subscribe(now time.Time, env *arcp.Envelope, p *arcp.JobSubsc
 	}
 	viewer := fl.c.actor()
 	fl.c.tasks.read(func(ctx context.Context) func(time.Time) {
-		j, refused := fl.c.srv.opts.Jobs.Visible(ctx, &viewer, p.JobID)
+		j, refused := fl.c.srv.opts.Jobs.Get(ctx, &viewer, p.JobID)
 		if refused != nil {
 			return func(now time.Time) { fl.c.nack(now, env.ID, refused) }
 		}
@@ -253,7 +253,7 @@ func (fl *follows) unsubscribe(now time.Time, env *arcp.Envelope, p *arcp.JobUns
 	delete(fl.jobs, id)
 	viewer := fl.c.actor()
 	fl.c.tasks.read(func(ctx context.Context) func(time.Time) {
-		j, refusal := fl.c.srv.opts.Jobs.Visible(ctx, &viewer, id)
+		j, refusal := fl.c.srv.opts.Jobs.Get(ctx, &viewer, id)
 		return func(time.Time) {
 			if refusal == nil && j.Session != fl.c.id { // the job exists and is of another session
 				delete(fl.jobs, id) // a concurrent addOrigin may have added it again

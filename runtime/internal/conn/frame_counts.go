@@ -25,7 +25,7 @@ func (a *frameCounts) add(t arcp.Type, bytes int) {
 
 func (a *frameCounts) flush() {
 	if a.count > 0 {
-		a.metrics.Out(a.current, a.count, a.bytes)
+		a.metrics.CountSent(a.current, a.count, a.bytes)
 		a.count, a.bytes = 0, 0
 	}
 }

@@ -154,7 +154,7 @@ func (s *subscriptions) readMissing(sub *subscription, item *eventlog.Item) bool
 		if result {
 			whole, err = s.c.srv.withResult(context.Background(), item.Event)
 		}
-		shown := known || s.c.srv.opts.Jobs.Shows(context.Background(), id)
+		shown := known || s.c.srv.opts.Jobs.VisibleToObservers(context.Background(), id)
 		s.c.inbox.runOnLoop(func(now time.Time) {
 			sub.reading, sub.pendingRead, item.Event = false, whole, whole
 			if !known {

@@ -466,7 +466,7 @@ func (s questioner) closeQuestion(now time.Time, q *question, row approval.Row) 
 	s.updateQuestion(q, row)
 	s.unblock(now, q)
 	s.write.answerWith(&questionClosed{q})
-	if others := row.Others(); len(others) > 0 && q.request != "" {
+	if others := row.OtherSessions(); len(others) > 0 && q.request != "" {
 		s.announce(now, arcp.HumanInputCancelled, cancelledOf(&row), &store.Route{To: others, ReplyTo: q.request})
 	}
 }

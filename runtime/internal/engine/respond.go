@@ -203,7 +203,7 @@ func (o *offerQuestion) apply(s *supervisor, now time.Time) {
 	if q == nil || q.event != nil || q.row.JSeq == 0 {
 		return
 	}
-	if row := s.answerOf(q); row.Wants(&o.actor, now) && !s.executes(&row, o.actor.Session) {
+	if row := s.answerOf(q); row.IsFor(&o.actor, now) && !s.executes(&row, o.actor.Session) {
 		questioner{s}.deliverQuestion(q, row, []arcp.SessionID{o.actor.Session})
 	}
 }

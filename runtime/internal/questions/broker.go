@@ -91,12 +91,12 @@ func (b *Broker) audience(q *approval.Row, now time.Time) (ids []arcp.SessionID)
 	own := approval.Actor{Principal: q.Principal, Session: q.Session}
 	if q.Kind != approval.Gate && q.Session != "" {
 		own.HumanInput = true // the view of the session decides whether it is shown
-		if q.Wants(&own, now) {
+		if q.IsFor(&own, now) {
 			ids = append(ids, q.Session)
 		}
 	}
 	b.eachAsked(q, func(w *approval.Actor) {
-		if w.Session != q.Session && q.Wants(w, now) {
+		if w.Session != q.Session && q.IsFor(w, now) {
 			ids = append(ids, w.Session)
 		}
 	})
@@ -134,7 +134,7 @@ func (b *Broker) asked(q approval.Row, request arcp.MessageID) (first bool) {
 	}
 	var late []approval.Actor
 	b.eachAsked(&q, func(w *approval.Actor) {
-		if q.Job != "" && q.Wants(w, now) {
+		if q.Job != "" && q.IsFor(w, now) {
 			late = append(late, *w)
 		}
 	})
@@ -219,7 +219,7 @@ func (b *Broker) Arrive(w approval.Actor) {
 	var list []approval.Row
 	b.mu.Lock()
 	for _, a := range b.visibleLocked(&w) {
-		if a.Row.Job != "" && a.Row.Wants(&w, now) {
+		if a.Row.Job != "" && a.Row.IsFor(&w, now) {
 			list = append(list, a.Row)
 		}
 	}
