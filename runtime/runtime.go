@@ -166,7 +166,7 @@ func (r *Runtime) boot(ctx context.Context) error {
 	}
 	r.cursors = paging.NewCursors(key)
 	r.jobs = &jobs.Reader{Store: r.cfg.Store, Engine: r.engine, Cursors: r.cursors, Audit: r.audit, Logger: r.cfg.Log,
-		Builtin: func(name string) bool { return r.builtin.Is(name) }}
+		IsBuiltin: func(name string) bool { return r.builtin.IsBuiltin(name) }}
 	r.builtin = &builtin.Tools{Store: r.cfg.Store, Registry: r.cfg.Tools, Engine: r.engine, Sessions: r.sessions, Questions: r.questions,
 		Agents: r.agents, Resources: r.resources, Jobs: r.jobs, Vault: r.vault, Auth: r.cfg.Auth, Changes: r.changes(), Cursors: r.cursors,
 		Metrics: r.metrics, Audit: r.audit, Logger: r.cfg.Log, Refresh: r.cfg.Refresh}

@@ -122,12 +122,12 @@ type Actor struct {
 }
 
 // Observes reports whether the actor may see jobs, events and questions of a principal.
-func (w *Actor) Observes(principal string) bool {
-	return w.Principal == principal || w.Admin || w.Sees != nil && w.Sees(principal)
+func (actor *Actor) Observes(principal string) bool {
+	return actor.Principal == principal || actor.Admin || actor.Sees != nil && actor.Sees(principal)
 }
 
 // Visible reports whether the actor may see the question.
-func (r *Row) Visible(w *Actor) bool { return w.Observes(r.Principal) }
+func (r *Row) Visible(actor *Actor) bool { return actor.Observes(r.Principal) }
 
 // Answer is an answer to a question. The runtime adds the time.
 type Answer struct {
@@ -139,46 +139,46 @@ type Answer struct {
 }
 
 // Wants reports whether the question is to be sent to a session.
-func (r *Row) Wants(w *Actor, now time.Time) bool {
-	if r.Status != Pending || !now.Before(r.ExpiresAt) || slices.Contains(r.Sent, w.Session) {
+func (r *Row) IsFor(actor *Actor, now time.Time) bool {
+	if r.Status != Pending || !now.Before(r.ExpiresAt) || slices.Contains(r.Sent, actor.Session) {
 		return false
 	}
-	own := w.Principal == r.Principal
+	own := actor.Principal == r.Principal
 	switch r.Kind {
 	case Permission:
-		return own && !w.Observer && (w.HumanInput || w.Session == r.Session)
+		return own && !actor.Observer && (actor.HumanInput || actor.Session == r.Session)
 	case Input, Choice:
-		return own && !w.Observer && w.HumanInput
+		return own && !actor.Observer && actor.HumanInput
 	case Gate:
-		waits := w.Admin && !own && !r.EscalateAt.IsZero() && now.Before(r.EscalateAt)
-		return w.HumanInput && !waits && r.MayAnswer(w) == nil
+		waits := actor.Admin && !own && !r.EscalateAt.IsZero() && now.Before(r.EscalateAt)
+		return actor.HumanInput && !waits && r.MayAnswer(actor) == nil
 	}
 	return false
 }
 
 // MayAnswer refuses an actor that must not answer: NOT_FOUND for a question that it may not
 // see, FAILED_PRECONDITION for an owned approval of another session, else PERMISSION_DENIED.
-func (r *Row) MayAnswer(w *Actor) *arcp.Error {
-	if !w.Observes(r.Principal) {
+func (r *Row) MayAnswer(actor *Actor) *arcp.Error {
+	if !actor.Observes(r.Principal) {
 		return notFound(r.ID)
 	}
 	switch r.Kind {
 	case Permission, Input, Choice:
 		switch {
-		case w.Observer:
+		case actor.Observer:
 			return denied("an observer answers nothing")
-		case w.Principal != r.Principal && !w.Admin:
+		case actor.Principal != r.Principal && !actor.Admin:
 			return denied("only %s may answer this", r.Principal)
 		}
 	case Gate:
 		switch {
-		case slices.Contains(r.Barred, w.Session):
+		case slices.Contains(r.Barred, actor.Session):
 			return denied("who asks for an approval cannot give it")
-		case !w.Approver && !w.Admin:
+		case !actor.Approver && !actor.Admin:
 			return denied("this needs the role approver")
 		}
 	case Owned:
-		if w.Session != r.Session || w.Observer {
+		if actor.Session != r.Session || actor.Observer {
 			return arcp.Errorf(arcp.CodeFailedPrecondition, "only session %s, which owns it, resolves this", r.Session)
 		}
 	default: // another version's
@@ -196,7 +196,7 @@ func notFound(id string) *arcp.Error {
 }
 
 // open refuses an answer to a question that is not pending any more.
-func (r *Row) open(now time.Time) *arcp.Error {
+func (r *Row) checkPending(now time.Time) *arcp.Error {
 	switch {
 	case r.Status == Resolved:
 		return arcp.Errorf(arcp.CodeFailedPrecondition, "already resolved: %s", r.Resolution)
@@ -211,28 +211,28 @@ func (r *Row) open(now time.Time) *arcp.Error {
 // Answer applies an answer; the first valid one resolves the question. A gate with a quorum
 // stays pending until it has enough approvals. The first denial resolves it, and a principal
 // has one vote.
-func (r *Row) Answer(now time.Time, w *Actor, a *Answer) *arcp.Error {
-	if err := r.MayAnswer(w); err != nil {
+func (r *Row) Answer(now time.Time, actor *Actor, a *Answer) *arcp.Error {
+	if err := r.MayAnswer(actor); err != nil {
 		return err
 	}
-	if err := r.open(now); err != nil {
+	if err := r.checkPending(now); err != nil {
 		return err
 	}
-	if err := r.check(a); err != nil {
+	if err := r.checkAnswer(a); err != nil {
 		return err
 	}
 	if r.Kind == Gate && a.Resolution == Approve && r.Quorum > 1 {
-		if slices.ContainsFunc(r.Votes, func(v arcp.Vote) bool { return v.Principal == w.Principal }) {
-			return arcp.Errorf(arcp.CodeFailedPrecondition, "%s has approved already; %d others are needed", w.Principal, r.Quorum-len(r.Votes))
+		if slices.ContainsFunc(r.Votes, func(v arcp.Vote) bool { return v.Principal == actor.Principal }) {
+			return arcp.Errorf(arcp.CodeFailedPrecondition, "%s has approved already; %d others are needed", actor.Principal, r.Quorum-len(r.Votes))
 		}
-		r.Votes = append(slices.Clip(r.Votes), arcp.Vote{Principal: w.Principal, Resolution: a.Resolution, At: now})
+		r.Votes = append(slices.Clip(r.Votes), arcp.Vote{Principal: actor.Principal, Resolution: a.Resolution, At: now})
 		if len(r.Votes) < r.Quorum {
 			return nil
 		}
 	}
 	r.Status, r.ResolvedAt = Resolved, now
 	r.Resolution, r.Value, r.Grant, r.Reason = a.resolution(r.Kind), a.Value, a.Grant, a.Reason
-	r.ResolvedBy, r.RespondedBy, r.ResolvedIn = w.Principal, a.RespondedBy, w.Session
+	r.ResolvedBy, r.RespondedBy, r.ResolvedIn = actor.Principal, a.RespondedBy, actor.Session
 	return nil
 }
 
@@ -247,7 +247,7 @@ func (a *Answer) resolution(k Kind) string {
 }
 
 // check refuses an answer to something else.
-func (r *Row) check(a *Answer) *arcp.Error {
+func (r *Row) checkAnswer(a *Answer) *arcp.Error {
 	switch {
 	case len(a.Reason) > MaxText || len(a.RespondedBy) > MaxText:
 		return arcp.Errorf(arcp.CodeInvalidArgument, "an answer's texts may have at most %d bytes", MaxText)
@@ -331,7 +331,7 @@ func (r *Row) Approved() bool {
 }
 
 // Others returns the sessions that received the question, without the one that answered it.
-func (r *Row) Others() []arcp.SessionID {
+func (r *Row) OtherSessions() []arcp.SessionID {
 	return slices.DeleteFunc(slices.Clone(r.Sent), func(id arcp.SessionID) bool { return id == r.ResolvedIn })
 }
 

@@ -34,20 +34,20 @@ type Options struct {
 // New looks at the free space once, and returns a Watch that has not started.
 func New(o Options) *Watch {
 	w := &Watch{opts: o, quit: make(chan struct{})}
-	if w.on() {
+	if w.enabled() {
 		w.check(func() {})
 	}
 	return w
 }
 
-func (w *Watch) on() bool { return w.opts.Free != nil && w.opts.MinFree > 0 }
+func (w *Watch) enabled() bool { return w.opts.Free != nil && w.opts.MinFree > 0 }
 
 // Full reports whether the disk is nearly full.
 func (w *Watch) Full() bool { return w.full.Load() }
 
 // Start starts the goroutine. freed is called when space is available again.
 func (w *Watch) Start(freed func()) {
-	if w.on() {
+	if w.enabled() {
 		w.done.Go(func() { w.run(freed) })
 	}
 }
@@ -80,13 +80,13 @@ func (w *Watch) check(freed func()) {
 		w.opts.Logger.Error().Err(err).Msg("free space of the data directory")
 		return
 	}
-	least := uint64(w.opts.MinFree)
+	minFree := uint64(w.opts.MinFree)
 	switch was := w.full.Load(); {
-	case !was && free < least:
+	case !was && free < minFree:
 		w.full.Store(true)
-		w.opts.Logger.Error().Uint64("free_bytes", free).Uint64("min_free_bytes", least).
+		w.opts.Logger.Error().Uint64("free_bytes", free).Uint64("min_free_bytes", minFree).
 			Msg("the disk is nearly full: no jobs and sessions are accepted and tools wait; make room, or lower --min-free")
-	case was && free >= least+least/8:
+	case was && free >= minFree+minFree/8:
 		w.full.Store(false)
 		freed()
 		w.opts.Logger.Info().Uint64("free_bytes", free).Msg("there is room on the disk again")

@@ -26,7 +26,7 @@ type Reader struct {
 	Cursors *paging.Cursors
 	Audit   audit.Log
 	Logger  zerolog.Logger
-	Builtin func(tool string) bool // reports whether a tool is the runtime's own
+	IsBuiltin func(tool string) bool // reports whether a tool is the runtime's own
 }
 
 // Engine knows the leases of jobs; see engine.Engine.
@@ -48,7 +48,7 @@ func ErrNotFound(id arcp.JobID) *arcp.Error {
 // Visible returns a job that an actor may see, or an error as ErrNotFound. An actor sees the
 // jobs of its own principal and of those that it observes. Of the latter it does not see calls
 // of the runtime's own tools: their answers are for that principal only.
-func (r *Reader) Visible(ctx context.Context, who *approval.Actor, id arcp.JobID) (store.Job, *arcp.Error) {
+func (r *Reader) Get(ctx context.Context, viewer *approval.Actor, id arcp.JobID) (store.Job, *arcp.Error) {
 	j, err := r.Store.Job(ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
@@ -56,14 +56,14 @@ func (r *Reader) Visible(ctx context.Context, who *approval.Actor, id arcp.JobID
 	case err != nil:
 		r.Logger.Error().Err(err).Str("job_id", string(id)).Msg("read job")
 		return store.Job{}, arcp.Errorf(arcp.CodeUnavailable, "the store cannot be read")
-	case j.Principal == who.Principal:
+	case j.Principal == viewer.Principal:
 		return j, nil
 	}
 	decision := "allowed"
-	if !who.Observes(j.Principal) || r.builtin(&j) {
+	if !viewer.Observes(j.Principal) || r.isBuiltin(&j) {
 		decision = "denied"
 	}
-	r.Audit.Event("observe", who.Principal, who.Session).Str("job_id", string(id)).Str("owner", j.Principal).Str("decision", decision).Msg("audit")
+	r.Audit.Event("observe", viewer.Principal, viewer.Session).Str("job_id", string(id)).Str("owner", j.Principal).Str("decision", decision).Msg("audit")
 	if decision == "denied" {
 		return store.Job{}, ErrNotFound(id)
 	}
@@ -72,20 +72,20 @@ func (r *Reader) Visible(ctx context.Context, who *approval.Actor, id arcp.JobID
 
 // Page lists jobs of the actor's principal or, with a filter, of one that it may observe
 // (session.list_jobs, SPEC.md §5.5).
-func (r *Reader) Page(ctx context.Context, who *approval.Actor, p *arcp.SessionListJobsPayload) (*arcp.SessionJobsPayload, *arcp.Error) {
-	principal := who.Principal
+func (r *Reader) Page(ctx context.Context, viewer *approval.Actor, p *arcp.SessionListJobsPayload) (*arcp.SessionJobsPayload, *arcp.Error) {
+	principal := viewer.Principal
 	if f := p.Filter; f != nil && f.Principal != "" && f.Principal != principal {
 		decision := "allowed"
-		if !who.Observes(f.Principal) {
+		if !viewer.Observes(f.Principal) {
 			decision = "denied"
 		}
-		r.Audit.Event("list_jobs", who.Principal, who.Session).Str("owner", f.Principal).Str("decision", decision).Msg("audit")
+		r.Audit.Event("list_jobs", viewer.Principal, viewer.Session).Str("owner", f.Principal).Str("decision", decision).Msg("audit")
 		if decision == "denied" {
 			return nil, arcp.Errorf(arcp.CodePermissionDenied, "filter: the jobs of %s may not be observed", clip.Text(f.Principal, 64))
 		}
 		principal = f.Principal
 	}
-	return r.list(ctx, principal, principal != who.Principal, p)
+	return r.list(ctx, principal, principal != viewer.Principal, p)
 }
 
 // list lists jobs of a principal. foreign means that the reader is another principal, which
@@ -104,7 +104,7 @@ func (r *Reader) list(ctx context.Context, principal string, foreign bool, p *ar
 		q := store.JobQuery{Principal: principal, CreatedAfter: filter.CreatedAfter, CreatedBefore: filter.CreatedBefore, AfterTime: at, AfterID: arcp.JobID(id)}
 		return r.Store.Jobs(ctx, q, func(j store.Job) bool {
 			key := paging.TimeKey(j.CreatedAt, string(j.ID))
-			if !r.selects(&filter, &j) || foreign && r.builtin(&j) {
+			if !r.selects(&filter, &j) || foreign && r.isBuiltin(&j) {
 				return add(key, 0, nil)
 			}
 			lease, _, _ := r.Engine.LeaseOf(&j)
@@ -132,15 +132,15 @@ var statusAliases = map[string][]string{
 }
 
 // builtin reports whether a job is a call of one of the runtime's own tools.
-func (r *Reader) builtin(j *store.Job) bool {
+func (r *Reader) isBuiltin(j *store.Job) bool {
 	name, _, _ := strings.Cut(j.Agent, "@")
-	return r.Builtin(name)
+	return r.IsBuiltin(name)
 }
 
 func (r *Reader) selects(f *arcp.JobFilter, j *store.Job) bool {
 	name, _, _ := strings.Cut(j.Agent, "@")
 	switch {
-	case f.Agent == "" && r.builtin(j): // calls of the runtime's own tools are found by name only
+	case f.Agent == "" && r.isBuiltin(j): // calls of the runtime's own tools are found by name only
 		return false
 	case f.Agent != "" && f.Agent != j.Agent && f.Agent != name:
 		return false
@@ -180,10 +180,10 @@ func (r *Reader) Outcome(ctx context.Context, j *store.Job) (arcp.Raw, error) {
 
 // Shows reports whether events of a job may be shown to another principal that observes
 // its own.
-func (r *Reader) Shows(ctx context.Context, id arcp.JobID) bool {
+func (r *Reader) VisibleToObservers(ctx context.Context, id arcp.JobID) bool {
 	j, err := r.Store.Job(ctx, id)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		r.Logger.Error().Err(err).Str("job_id", string(id)).Msg("read job")
 	}
-	return err == nil && !r.builtin(&j)
+	return err == nil && !r.isBuiltin(&j)
 }

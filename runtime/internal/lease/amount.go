@@ -129,7 +129,7 @@ func findAmount(list []Amount, currency string) (Amount, bool) {
 	return Amount{}, false
 }
 
-func texts(list []Amount) []string {
+func amountTexts(list []Amount) []string {
 	out := make([]string, 0, len(list))
 	for _, a := range list {
 		out = append(out, a.String())
@@ -143,18 +143,18 @@ func add(a, b apd.Decimal) (d apd.Decimal) {
 	if _, err := apd.BaseContext.Add(&d, &a, &b); err != nil {
 		panic("lease: " + err.Error())
 	}
-	return plain(d)
+	return withoutNegativeZero(d)
 }
 
 func sub(a, b apd.Decimal) (d apd.Decimal) {
 	if _, err := apd.BaseContext.Sub(&d, &a, &b); err != nil {
 		panic("lease: " + err.Error())
 	}
-	return plain(d)
+	return withoutNegativeZero(d)
 }
 
 // plain returns d without the sign of a zero.
-func plain(d apd.Decimal) apd.Decimal {
+func withoutNegativeZero(d apd.Decimal) apd.Decimal {
 	d.Negative = d.Negative && !d.IsZero()
 	return d
 }

@@ -229,7 +229,7 @@ func (b *Budget) Save() arcp.Raw {
 	if b != nil {
 		for i := range b.counters {
 			c := &b.counters[i]
-			saved = append(saved, savedCounter{c.cap.currency, c.cap.Number(), number(c.left), number(c.announced)})
+			saved = append(saved, savedCounter{c.cap.currency, c.cap.Number(), numberOf(c.left), numberOf(c.announced)})
 		}
 	}
 	raw, err := arcp.Marshal(saved)
@@ -239,7 +239,7 @@ func (b *Budget) Save() arcp.Raw {
 	return raw
 }
 
-func number(d apd.Decimal) arcp.Number { return arcp.Number(d.Text('f')) }
+func numberOf(d apd.Decimal) arcp.Number { return arcp.Number(d.Text('f')) }
 
 // RestoreBudget decodes a budget of Save.
 func RestoreBudget(raw arcp.Raw) (*Budget, error) {

@@ -23,7 +23,7 @@ func (l *Lease) write(expires, both bool) arcp.Raw {
 	set := func(key string, v any) {
 		members[key] = v
 		if both && slices.Contains(arcp.Namespaces, key) {
-			members[snake(key)] = v
+			members[snakeCase(key)] = v
 		}
 	}
 	if l != nil {
@@ -31,7 +31,7 @@ func (l *Lease) write(expires, both bool) arcp.Raw {
 			set(l.permissions[i].namespace, l.permissions[i].texts())
 		}
 		if len(l.budget) > 0 {
-			set(arcp.NamespaceCostBudget, texts(l.budget))
+			set(arcp.NamespaceCostBudget, amountTexts(l.budget))
 		}
 		if expires && !l.expires.IsZero() {
 			members[keyExpires] = l.expires

@@ -69,7 +69,7 @@ type Permission struct {
 // a resource that the requested one covers. Otherwise it returns INVALID_ARGUMENT.
 func Narrower(asked, granted Permission) *arcp.Error {
 	switch {
-	case dotted(asked.Permission) != dotted(granted.Permission):
+	case canonicalNamespace(asked.Permission) != canonicalNamespace(granted.Permission):
 		return arcp.Errorf(arcp.CodeInvalidArgument, "permission: %s was asked for", quote(asked.Permission))
 	case asked.Operation != granted.Operation:
 		return arcp.Errorf(arcp.CodeInvalidArgument, "operation: %s was asked for", quote(asked.Operation))
@@ -90,7 +90,7 @@ func Narrower(asked, granted Permission) *arcp.Error {
 }
 
 func compileResource(permission, resource string) (pattern, *arcp.Error) {
-	p, err := compile(dotted(permission), resource)
+	p, err := compile(canonicalNamespace(permission), resource)
 	if err != nil {
 		return p, arcp.Errorf(arcp.CodeInvalidArgument, "resource %s: %v", quote(resource), err)
 	}
@@ -112,7 +112,7 @@ type compiledGrant struct {
 // live, ALREADY_EXISTS for a known id, and INVALID_ARGUMENT if the resource is not a
 // pattern, ExpiresAt is not after GrantedAt, or a member is not UTF-8.
 func (g *Grants) Add(grant Grant) *arcp.Error {
-	grant.GrantedAt, grant.ExpiresAt = instant(grant.GrantedAt), instant(grant.ExpiresAt)
+	grant.GrantedAt, grant.ExpiresAt = toMicroseconds(grant.GrantedAt), toMicroseconds(grant.ExpiresAt)
 	switch {
 	case !grant.ExpiresAt.After(grant.GrantedAt):
 		return arcp.Errorf(arcp.CodeInvalidArgument, "lease %s has no duration", quote(string(grant.ID)))
@@ -203,7 +203,7 @@ func (g *Grants) Refresh(now time.Time, id arcp.LeaseID, additional time.Duratio
 	case additional <= 0:
 		return Grant{}, arcp.Errorf(arcp.CodeInvalidArgument, "additional_seconds must be more than 0")
 	}
-	end := instant(c.ExpiresAt.Add(min(additional, MaxLifetime)))
+	end := toMicroseconds(c.ExpiresAt.Add(min(additional, MaxLifetime)))
 	if last := c.GrantedAt.Add(MaxLifetime); end.After(last) {
 		end = last
 	}
@@ -240,15 +240,15 @@ func (g *Grants) NextEnd(after time.Time) (next time.Time) {
 // resource. Every grant has the empty operation. If only ended grants match, the error is
 // the end of the latest, LEASE_EXPIRED or LEASE_REVOKED; otherwise PERMISSION_DENIED.
 func (g *Grants) Check(now time.Time, permission, resource, operation string) *arcp.Error {
-	permission = dotted(permission)
-	t, bad := read(formOf(permission), resource, false)
+	permission = canonicalNamespace(permission)
+	t, bad := parseTarget(formOf(permission), resource, false)
 	if bad != nil {
 		return denied("%s: %s cannot be a target: %v", permission, quote(resource), bad)
 	}
 	var ended *arcp.Error
 	for i := range g.list {
 		c := &g.list[i]
-		if dotted(c.Permission) != permission || operation != "" && c.Operation != operation || !c.resource.covers(&t) {
+		if canonicalNamespace(c.Permission) != permission || operation != "" && c.Operation != operation || !c.resource.covers(&t) {
 			continue
 		}
 		err := c.live(now)

@@ -43,10 +43,10 @@ func (in *inclusion) covers(p *pattern) bool {
 }
 
 // operator is the kind of a token.
-type operator uint8
+type tokenKind uint8
 
 const (
-	opChar  operator = iota // matches one character
+	opChar  tokenKind = iota // matches one character
 	opStar                  // matches any number of characters of a segment
 	opSegs                  // matches any number of segments with a separator before each
 	opInner                 // follows opSegs: inside of such a segment
@@ -55,20 +55,20 @@ const (
 
 // token is a state of an automaton. The next token is the next state.
 type token struct {
-	op   operator
+	op   tokenKind
 	char byte // opChar: the character; opSegs: the separator
-	stop stop // opStar, opInner: the characters that they do not match
+	stop segmentEnd // opStar, opInner: the characters that they do not match
 }
 
 // stop names the characters that end a segment.
-type stop uint8
+type segmentEnd uint8
 
 const (
-	stopSlash stop = iota // in a path or name
+	stopSlash segmentEnd = iota // in a path or name
 	stopDot               // in a host: dot or slash
 )
 
-func (s stop) allows(char int) bool {
+func (s segmentEnd) allows(char int) bool {
 	return char != '/' && (s == stopSlash || char != '.')
 }
 
@@ -87,7 +87,7 @@ func appendTokens(dst []token, p *pattern) []token {
 
 // appendGlob appends the automaton of g. With nonEmpty a text has at least one segment, as
 // a host has a label: "**" alone then matches one or more.
-func appendGlob(dst []token, g glob, s stop, nonEmpty bool) []token {
+func appendGlob(dst []token, g glob, s segmentEnd, nonEmpty bool) []token {
 	if nonEmpty && !slices.ContainsFunc(g.segs, func(seg segment) bool { return !seg.any }) {
 		dst = append(dst, token{op: opChar, char: g.sep}, token{op: opStar, stop: s})
 	}
@@ -133,7 +133,7 @@ func (in *inclusion) walk(p *pattern) bool {
 		}
 	}
 	visited := map[string]bool{}
-	todo := in.push(nil, visited, own, 0, stateSet(first))
+	todo := in.pushReachable(nil, visited, own, 0, stateSet(first))
 	for len(todo) > 0 {
 		state := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
@@ -146,7 +146,7 @@ func (in *inclusion) walk(p *pattern) bool {
 				return false
 			}
 			if to, ok := t.step(state.at, char); ok {
-				todo = in.push(todo, visited, own, to, in.step(state.union, char))
+				todo = in.pushReachable(todo, visited, own, to, in.step(state.union, char))
 			}
 		}
 	}
@@ -164,7 +164,7 @@ func (in *inclusion) build() {
 }
 
 // push adds the states that the pattern may be in at a token, unless they were visited.
-func (in *inclusion) push(todo []walkState, visited map[string]bool, own []token, at int, union []int) []walkState {
+func (in *inclusion) pushReachable(todo []walkState, visited map[string]bool, own []token, at int, union []int) []walkState {
 	for _, q := range stateSet(appendClosure(nil, own, at)) {
 		key := binary.AppendUvarint(nil, uint64(q))
 		for _, u := range union {

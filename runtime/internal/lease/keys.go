@@ -18,16 +18,16 @@ const (
 var aliases = func() map[string]string {
 	m := map[string]string{"filesystem.read": arcp.NamespaceFSRead, "filesystem.write": arcp.NamespaceFSWrite, "network.fetch": arcp.NamespaceNetFetch}
 	for _, namespace := range arcp.Namespaces {
-		m[snake(namespace)] = namespace
+		m[snakeCase(namespace)] = namespace
 	}
 	return m
 }()
 
 // snake returns the spelling of a namespace that the RFC dialect has beside the dotted one.
-func snake(namespace string) string { return strings.ReplaceAll(namespace, ".", "_") }
+func snakeCase(namespace string) string { return strings.ReplaceAll(namespace, ".", "_") }
 
 // dotted returns the canonical spelling of a namespace.
-func dotted(key string) string {
+func canonicalNamespace(key string) string {
 	if d, ok := aliases[key]; ok {
 		return d
 	}

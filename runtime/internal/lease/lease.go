@@ -58,7 +58,7 @@ func (l *Lease) Budget() []Amount {
 
 // Has reports whether the lease has a namespace, even one without patterns. A policy may
 // allow every model if model.use is absent.
-func (l *Lease) Has(namespace string) bool { return l.find(dotted(namespace)) != nil }
+func (l *Lease) Has(namespace string) bool { return l.find(canonicalNamespace(namespace)) != nil }
 
 // find returns the permission of a dotted namespace, or nil.
 func (l *Lease) find(namespace string) *permission {
@@ -78,11 +78,11 @@ func (l *Lease) find(namespace string) *permission {
 // and otherwise PERMISSION_DENIED. It ignores the expiry. Names are compared as a whole: a
 // target "echo@1.0.0" is not "echo".
 func (l *Lease) Covers(namespace, s string) *arcp.Error {
-	p := l.find(dotted(namespace))
+	p := l.find(canonicalNamespace(namespace))
 	if p == nil {
 		return denied("the lease does not cover %s of %s", namespace, quote(s))
 	}
-	t, err := read(formOf(p.namespace), s, false)
+	t, err := parseTarget(formOf(p.namespace), s, false)
 	if err != nil {
 		return denied("%s: %s cannot be a target: %v", namespace, quote(s), err)
 	}

@@ -42,7 +42,7 @@ func Parse(now time.Time, r Request) (*Lease, *arcp.Error) {
 		if err := CheckZone(r.Constraints); err != nil {
 			return nil, err
 		}
-		l.expires = earlier(l.expires, instant(r.Constraints.ExpiresAt))
+		l.expires = earlier(l.expires, toMicroseconds(r.Constraints.ExpiresAt))
 	}
 	if !l.expires.IsZero() && !l.expires.After(now) {
 		return nil, arcp.Errorf(arcp.CodeInvalidRequest, "lease: expires_at %s is not in the future",
@@ -58,14 +58,14 @@ var errZone = errors.New("the time must be in UTC, as 2026-01-02T15:04:05Z is")
 
 // CheckZone returns INVALID_REQUEST if the expiry was not received in UTC.
 func CheckZone(c *arcp.LeaseConstraints) *arcp.Error {
-	if c == nil || utc(c.ExpiresAt) {
+	if c == nil || isUTC(c.ExpiresAt) {
 		return nil
 	}
 	return arcp.Errorf(arcp.CodeInvalidRequest, "lease_constraints: expires_at: %v", errZone)
 }
 
 // utc reports whether a time is in UTC; the zero time is.
-func utc(t time.Time) bool {
+func isUTC(t time.Time) bool {
 	_, offset := t.Zone()
 	return offset == 0
 }
@@ -79,7 +79,7 @@ func earlier(a, b time.Time) time.Time {
 }
 
 // instant returns t in UTC, truncated to microseconds.
-func instant(t time.Time) time.Time {
+func toMicroseconds(t time.Time) time.Time {
 	if t.IsZero() {
 		return time.Time{}
 	}
@@ -96,7 +96,7 @@ func decode(raw arcp.Raw, costBudget []string) (*Lease, error) {
 	if len(members) > MaxKeys {
 		return nil, fmt.Errorf("lease: more than %d keys", MaxKeys)
 	}
-	r := reader{lists: map[string][]string{}, from: map[string]string{}}
+	r := leaseReader{lists: map[string][]string{}, spelling: map[string]string{}}
 	for _, key := range slices.Sorted(maps.Keys(members)) {
 		if err := r.member(key, members[key]); err != nil {
 			return nil, fmt.Errorf("lease: %s: %w", quote(key), err)
@@ -113,14 +113,14 @@ func decode(raw arcp.Raw, costBudget []string) (*Lease, error) {
 var errPatterns = fmt.Errorf("more than %d patterns in all", MaxPatterns)
 
 // reader collects the members of a lease.
-type reader struct {
+type leaseReader struct {
 	lists    map[string][]string // by dotted key
-	from     map[string]string   // spelling of each in the request
+	spelling     map[string]string   // spelling of each in the request
 	expires  time.Time
 	patterns int
 }
 
-func (r *reader) member(key string, raw arcp.Raw) error {
+func (r *leaseReader) member(key string, raw arcp.Raw) error {
 	switch {
 	case key == keyCapabilities:
 		return nil
@@ -133,10 +133,10 @@ func (r *reader) member(key string, raw arcp.Raw) error {
 	if raw.Kind() != '[' || arcp.Unmarshal(raw, &list) != nil {
 		return fmt.Errorf("an array of strings is required")
 	}
-	return r.list(dotted(key), key, list)
+	return r.list(canonicalNamespace(key), key, list)
 }
 
-func (r *reader) expiry(raw arcp.Raw) error {
+func (r *leaseReader) expiry(raw arcp.Raw) error {
 	if raw.Kind() == 'n' {
 		return nil
 	}
@@ -144,21 +144,21 @@ func (r *reader) expiry(raw arcp.Raw) error {
 	if raw.Kind() != '"' || arcp.Unmarshal(raw, &t) != nil || t.IsZero() {
 		return fmt.Errorf("a time as in 2026-01-02T15:04:05Z is required")
 	}
-	if !utc(t) {
+	if !isUTC(t) {
 		return errZone
 	}
-	r.expires = instant(t)
+	r.expires = toMicroseconds(t)
 	return nil
 }
 
 // list adds the value of a namespace in one of its spellings.
-func (r *reader) list(namespace, spelling string, list []string) error {
+func (r *leaseReader) list(namespace, spelling string, list []string) error {
 	if len(list) > MaxPatterns {
 		return errPatterns
 	}
 	if before, twice := r.lists[namespace]; twice {
-		if !same(namespace, before, list) {
-			return fmt.Errorf("it differs from %s, which means the same key", quote(r.from[namespace]))
+		if !sameValues(namespace, before, list) {
+			return fmt.Errorf("it differs from %s, which means the same key", quote(r.spelling[namespace]))
 		}
 		return nil
 	}
@@ -170,12 +170,12 @@ func (r *reader) list(namespace, spelling string, list []string) error {
 	case len(list) > MaxAmounts:
 		return fmt.Errorf("more than %d amounts", MaxAmounts)
 	}
-	r.lists[namespace], r.from[namespace] = list, spelling
+	r.lists[namespace], r.spelling[namespace] = list, spelling
 	return nil
 }
 
 // same reports whether two lists are equal in any order.
-func same(namespace string, a, b []string) bool {
+func sameValues(namespace string, a, b []string) bool {
 	return maps.Equal(canonicalList(namespace, a), canonicalList(namespace, b))
 }
 
@@ -201,7 +201,7 @@ func canonicalList(namespace string, list []string) map[string]string {
 }
 
 // lease compiles the collected members.
-func (r *reader) lease() (*Lease, error) {
+func (r *leaseReader) lease() (*Lease, error) {
 	l := &Lease{expires: r.expires}
 	for _, ns := range slices.Sorted(maps.Keys(r.lists)) {
 		err := error(nil)
@@ -213,7 +213,7 @@ func (r *reader) lease() (*Lease, error) {
 			l.permissions = append(l.permissions, p)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("lease: %s: %w", quote(r.from[ns]), err)
+			return nil, fmt.Errorf("lease: %s: %w", quote(r.spelling[ns]), err)
 		}
 	}
 	return l, nil

@@ -35,7 +35,7 @@ func TestNamespaceSpellings(t *testing.T) {
 			if got, want := string(l.Draft()), fmt.Sprintf(`{%q:[%q]}`, ns, c.pattern); got != want {
 				t.Errorf("%s in the draft dialect: %s, want %s", in, got, want)
 			}
-			if got, want := string(l.RFC()), fmt.Sprintf(`{%q:[%q],%q:[%q]}`, ns, c.pattern, snake(ns), c.pattern); got != want {
+			if got, want := string(l.RFC()), fmt.Sprintf(`{%q:[%q],%q:[%q]}`, ns, c.pattern, snakeCase(ns), c.pattern); got != want {
 				t.Errorf("%s in the RFC dialect: %s, want %s", in, got, want)
 			}
 		}

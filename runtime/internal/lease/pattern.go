@@ -25,7 +25,7 @@ type glob struct {
 // segment matches one segment, or any number of segments.
 type segment struct {
 	any  bool // "**"
-	lit  bool // no stars: head is the text
+	literal  bool // no stars: head is the text
 	text string
 	head string   // before the first star
 	mid  []string // between stars
@@ -44,15 +44,15 @@ type segment struct {
 //     is https, the default path "/".
 //   - A lone "*" in tool.call, agent.delegate and model.use covers every name.
 func compile(namespace, s string) (pattern, error) {
-	t, err := read(formOf(namespace), s, true)
+	t, err := parseTarget(formOf(namespace), s, true)
 	if err != nil {
 		return pattern{}, err
 	}
 	p := pattern{target: t, literal: strings.IndexByte(t.text, '*') < 0}
-	p.prefix = before(t.path, '/')
+	p.prefix = textBeforeStar(t.path, '/')
 	if t.form == formURL {
 		p.hosts = compileGlob(t.host, '.')
-		p.suffix = after(t.host, '.')
+		p.suffix = textAfterStar(t.host, '.')
 	}
 	p.paths = glob{sep: '/'}
 	if !t.root() {
@@ -66,7 +66,7 @@ func compile(namespace, s string) (pattern, error) {
 
 // before returns the text before the first star of s, without a separator that is absent
 // when "**" matches no segments.
-func before(s string, sep byte) string {
+func textBeforeStar(s string, sep byte) string {
 	i := strings.IndexByte(s, '*')
 	if i < 0 {
 		return s
@@ -78,7 +78,7 @@ func before(s string, sep byte) string {
 }
 
 // after returns the text behind the last star of s, in the same way.
-func after(s string, sep byte) string {
+func textAfterStar(s string, sep byte) string {
 	i := strings.LastIndexByte(s, '*') + 1
 	if i >= 2 && s[i-2] == '*' && i < len(s) && s[i] == sep {
 		i++
@@ -113,7 +113,7 @@ func compileGlob(s string, sep byte) glob {
 func compileSegment(s string) segment {
 	parts := strings.Split(s, "*")
 	last := len(parts) - 1
-	seg := segment{text: s, lit: last == 0, head: parts[0], tail: parts[last]}
+	seg := segment{text: s, literal: last == 0, head: parts[0], tail: parts[last]}
 	for i := 1; i < last; i++ {
 		if parts[i] != "" {
 			seg.mid = append(seg.mid, parts[i])
@@ -190,7 +190,7 @@ func cutByte(s string, sep byte) (before, after string, found bool) {
 // match finds each part at the earliest position, which leaves most of s to the parts
 // behind it.
 func (g *segment) match(s string) bool {
-	if g.lit {
+	if g.literal {
 		return s == g.head
 	}
 	if len(s) < len(g.head)+len(g.tail) || !strings.HasPrefix(s, g.head) || !strings.HasSuffix(s, g.tail) {

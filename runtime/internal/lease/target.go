@@ -37,7 +37,7 @@ func denied(format string, args ...any) *arcp.Error {
 func quote(s string) string { return clip.Quote(s, 200) }
 
 var (
-	errNothing = errors.New("it is empty")
+	errNoText = errors.New("it is empty")
 	errLong    = fmt.Errorf("it is longer than %d bytes", MaxPattern)
 	errDeep    = fmt.Errorf("it has more than %d segments", MaxSegments)
 )
@@ -56,9 +56,9 @@ var (
 // separators, dot segments above the root, empty segments in URLs and names, hosts that are
 // unusual spellings of a number, and more than MaxPattern bytes or MaxSegments segments. A
 // pattern may have stars in its host and no scheme; dot segments in it are refused.
-func read(f form, s string, glob bool) (target, error) {
+func parseTarget(f form, s string, glob bool) (target, error) {
 	if s == "" {
-		return target{}, errNothing
+		return target{}, errNoText
 	}
 	if err := checkText(s); err != nil {
 		return target{}, err
@@ -66,11 +66,11 @@ func read(f form, s string, glob bool) (target, error) {
 	t, err := target{}, error(nil)
 	switch guessForm(f, s) {
 	case formPath:
-		t, err = readPath(s, glob)
+		t, err = parsePath(s, glob)
 	case formURL:
-		t, err = readURL(s, glob)
+		t, err = parseURL(s, glob)
 	default:
-		t, err = readName(s)
+		t, err = parseName(s)
 	}
 	switch {
 	case err != nil:
@@ -101,7 +101,7 @@ var (
 	errEscape   = errors.New("a name is not percent-encoded")
 )
 
-func readPath(s string, glob bool) (target, error) {
+func parsePath(s string, glob bool) (target, error) {
 	switch {
 	case s[0] != '/':
 		return target{}, errRelative
@@ -109,26 +109,26 @@ func readPath(s string, glob bool) (target, error) {
 		return target{}, errNetwork
 	case strings.IndexByte(s, '\\') >= 0:
 		return target{}, errBackslash
-	case hides(s):
+	case hasEncodedSeparator(s):
 		return target{}, errHidden
 	}
-	path, err := resolve(s, formPath, glob)
+	path, err := resolveDots(s, formPath, glob)
 	return target{form: formPath, text: path, path: path}, err
 }
 
 // hides reports whether percent-decoding would change the segments of s.
-func hides(s string) bool {
+func hasEncodedSeparator(s string) bool {
 	for i := strings.IndexByte(s, '%'); i >= 0 && i < len(s); i++ {
-		if b, ok := escaped(s, i); ok && (separates(b) || b == '.') {
+		if b, ok := decodePercent(s, i); ok && (isSeparator(b) || b == '.') {
 			return true
 		}
 	}
 	return false
 }
 
-func readName(s string) (target, error) {
+func parseName(s string) (target, error) {
 	for i := strings.IndexByte(s, '%'); i >= 0 && i < len(s); i++ {
-		if _, ok := escaped(s, i); ok {
+		if _, ok := decodePercent(s, i); ok {
 			return target{}, errEscape
 		}
 	}
@@ -148,13 +148,13 @@ func readName(s string) (target, error) {
 // resolve removes dot segments, and from a file path also empty segments. It returns s
 // itself if there are none. A URL may have an empty last segment, since servers distinguish
 // "/a" from "/a/"; other empty segments are refused.
-func resolve(s string, f form, glob bool) (string, error) {
+func resolveDots(s string, f form, glob bool) (string, error) {
 	clean := true
 	for rest, more := s[1:], true; more; {
 		var seg string
 		seg, rest, more = strings.Cut(rest, "/")
 		switch {
-		case dots(seg):
+		case isDotSegment(seg):
 			clean = false
 			if glob {
 				return "", errDots
@@ -173,7 +173,7 @@ func resolve(s string, f form, glob bool) (string, error) {
 	return removeDots(s, f)
 }
 
-func dots(seg string) bool { return seg == "." || seg == ".." }
+func isDotSegment(seg string) bool { return seg == "." || seg == ".." }
 
 // dotsWithParameter reports segments such as "..;a", which some servers treat as "..".
 func dotsWithParameter(seg string) bool {
@@ -199,7 +199,7 @@ func removeDots(s string, f form) (string, error) {
 			out = append(append(out, '/'), last...)
 		}
 	}
-	if len(out) == 0 || f == formURL && (last == "" || dots(last)) {
+	if len(out) == 0 || f == formURL && (last == "" || isDotSegment(last)) {
 		out = append(out, '/')
 	}
 	return string(out), nil

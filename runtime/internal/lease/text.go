@@ -45,14 +45,14 @@ func checkRune(r rune, n int) error {
 		return errUTF8
 	case unicode.IsControl(r):
 		return errControl
-	case unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp) || blank(r):
+	case unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp) || isBlank(r):
 		return errInvisible
 	}
 	return nil
 }
 
 // blank reports letters and marks without a visible shape.
-func blank(r rune) bool {
+func isBlank(r rune) bool {
 	switch r {
 	case 0x034f, 0x115f, 0x1160, 0x17b4, 0x17b5, 0x180b, 0x180c, 0x180d, 0x3164, 0xffa0:
 		return true
@@ -61,7 +61,7 @@ func blank(r rune) bool {
 }
 
 // escaped decodes "%XX" at s[i:].
-func escaped(s string, i int) (b byte, ok bool) {
+func decodePercent(s string, i int) (b byte, ok bool) {
 	if i+2 >= len(s) || s[i] != '%' {
 		return 0, false
 	}
@@ -84,4 +84,4 @@ func unhex(c byte) byte {
 
 // separates reports the bytes that must not be encoded: a later decoder would see other
 // segments, or an earlier end, than Covers has compared.
-func separates(b byte) bool { return b == '/' || b == '\\' || b < ' ' || b == 0x7f }
+func isSeparator(b byte) bool { return b == '/' || b == '\\' || b < ' ' || b == 0x7f }

@@ -66,9 +66,9 @@ type Metrics struct {
 	CredentialsUnrevoked prometheus.Gauge
 	CredentialOperations *prometheus.CounterVec
 
-	in, out map[arcp.Type]prometheus.Counter   // envelopes by type; read only
+	received, sent map[arcp.Type]prometheus.Counter   // envelopes by type; read only
 	states  map[arcp.JobState]prometheus.Gauge // read only
-	other   [2]prometheus.Counter
+	otherEnvelopes   [2]prometheus.Counter
 
 	connected, detached prometheus.Gauge
 
@@ -76,7 +76,7 @@ type Metrics struct {
 
 	mu    sync.RWMutex
 	tools map[string]*Tool
-	rest  *Tool // of all others; nil: there are none yet
+	otherTools  *Tool // of all others; nil: there are none yet
 
 	currencies map[string]bool
 }
@@ -156,7 +156,7 @@ func New(r prometheus.Registerer, version string) *Metrics {
 		UpgradesRefused:   f.counter("upgrades_refused_total", "WebSocket handshakes refused for their Host (421) or Origin (403).", "status"),
 		Errors:            f.counter("errors_total", "Errors sent to clients; that of a job once, at its end.", "code"),
 		ProtocolErrors:    f.counter("protocol_errors_total", "Frames that were dropped or refused.", "reason"),
-		in:                make(map[arcp.Type]prometheus.Counter), out: make(map[arcp.Type]prometheus.Counter),
+		received:                make(map[arcp.Type]prometheus.Counter), sent: make(map[arcp.Type]prometheus.Counter),
 		tools: make(map[string]*Tool), currencies: make(map[string]bool),
 	}
 	m.Workers = f.gauge("workers", "Connected sessions with agents that execute jobs.").WithLabelValues()
@@ -179,10 +179,10 @@ func New(r prometheus.Registerer, version string) *Metrics {
 	envelopes := f.counter("envelopes_total", "Envelopes by type.", "direction", "type")
 	for i := range arcp.Catalog {
 		s := &arcp.Catalog[i]
-		m.in[s.Type] = envelopes.WithLabelValues("in", string(s.Type))
-		m.out[s.Type] = envelopes.WithLabelValues("out", string(s.Type))
+		m.received[s.Type] = envelopes.WithLabelValues("in", string(s.Type))
+		m.sent[s.Type] = envelopes.WithLabelValues("out", string(s.Type))
 	}
-	m.other = [2]prometheus.Counter{envelopes.WithLabelValues("in", "extension"), envelopes.WithLabelValues("out", "extension")}
+	m.otherEnvelopes = [2]prometheus.Counter{envelopes.WithLabelValues("in", "extension"), envelopes.WithLabelValues("out", "extension")}
 	m.bytes = [2]prometheus.Counter{m.EnvelopeBytes.WithLabelValues("in"), m.EnvelopeBytes.WithLabelValues("out")}
 	return m
 }
@@ -199,15 +199,15 @@ func (m *Metrics) SetSessions(connected, detached int) {
 }
 
 // In counts n received envelopes of a type.
-func (m *Metrics) In(t arcp.Type, n, bytes int) { m.count(m.in, 0, t, n, bytes) }
+func (m *Metrics) CountReceived(t arcp.Type, n, bytes int) { m.count(m.received, 0, t, n, bytes) }
 
 // Out counts n sent envelopes of a type.
-func (m *Metrics) Out(t arcp.Type, n, bytes int) { m.count(m.out, 1, t, n, bytes) }
+func (m *Metrics) CountSent(t arcp.Type, n, bytes int) { m.count(m.sent, 1, t, n, bytes) }
 
 func (m *Metrics) count(by map[arcp.Type]prometheus.Counter, dir int, t arcp.Type, n, bytes int) {
 	c := by[t]
 	if c == nil {
-		c = m.other[dir]
+		c = m.otherEnvelopes[dir]
 	}
 	c.Add(float64(n))
 	m.bytes[dir].Add(float64(bytes))
@@ -227,10 +227,10 @@ func (m *Metrics) Tool(name string) *Tool {
 		return t
 	}
 	if len(m.tools) >= maxTools {
-		if m.rest == nil {
-			m.rest = m.newTool("other")
+		if m.otherTools == nil {
+			m.otherTools = m.newTool("other")
 		}
-		return m.rest
+		return m.otherTools
 	}
 	t = m.newTool(name)
 	m.tools[name] = t

@@ -56,14 +56,14 @@ func (p *Pool) loop(f func()) {
 		if w == nil {
 			w = make(worker, 1)
 		}
-		if p.park(w) {
+		if p.addIdle(w) {
 			f = <-w
 		}
 	}
 }
 
 // park adds a goroutine to the idle ones, and reports whether there was room.
-func (p *Pool) park(w worker) bool {
+func (p *Pool) addIdle(w worker) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || len(p.idle) == maxIdle {

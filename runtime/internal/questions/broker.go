@@ -90,12 +90,12 @@ func (b *Broker) audience(q *approval.Row, now time.Time) (ids []arcp.SessionID)
 	submitter := approval.Actor{Principal: q.Principal, Session: q.Session}
 	if q.Kind != approval.Gate && q.Session != "" {
 		submitter.HumanInput = true // the client decides whether to display the question
-		if q.Wants(&submitter, now) {
+		if q.IsFor(&submitter, now) {
 			ids = append(ids, q.Session)
 		}
 	}
 	b.eachCandidate(q, func(w *approval.Actor) {
-		if w.Session != q.Session && q.Wants(w, now) {
+		if w.Session != q.Session && q.IsFor(w, now) {
 			ids = append(ids, w.Session)
 		}
 	})
@@ -133,7 +133,7 @@ func (b *Broker) asked(row approval.Row, request arcp.MessageID) (first bool) {
 	}
 	var newcomers []approval.Actor
 	b.eachCandidate(&row, func(w *approval.Actor) {
-		if row.Job != "" && row.Wants(w, now) {
+		if row.Job != "" && row.IsFor(w, now) {
 			newcomers = append(newcomers, *w)
 		}
 	})
@@ -217,7 +217,7 @@ func (b *Broker) SessionAttached(actor approval.Actor) {
 	var list []approval.Row
 	b.mu.Lock()
 	for _, a := range b.visibleLocked(&actor) {
-		if a.Row.Job != "" && a.Row.Wants(&actor, now) {
+		if a.Row.Job != "" && a.Row.IsFor(&actor, now) {
 			list = append(list, a.Row)
 		}
 	}

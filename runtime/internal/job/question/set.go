@@ -243,7 +243,7 @@ func (s *Set) Update(q *Question, row approval.Row) Effect {
 	}
 	q.Queued = false
 	e := Effect{Question: q, Closed: true, Unblocks: s.release(q)}
-	if others := row.Others(); len(others) > 0 && q.Request != "" {
+	if others := row.OtherSessions(); len(others) > 0 && q.Request != "" {
 		e.Notified, e.Notice = others, Notice(&row)
 	}
 	return e
@@ -295,7 +295,7 @@ func (s *Set) Advance(now time.Time) (effects []Effect) {
 // Wanted reports whether a question can be delivered to one more session: its event is in the log,
 // and the session may have it and has not got it.
 func (q *Question) Wanted(actor *approval.Actor, now time.Time) bool {
-	return q.Request != "" && q.Row.Wants(actor, now)
+	return q.Request != "" && q.Row.IsFor(actor, now)
 }
 
 // Deliver records that sessions get a question. The latest MaxSent of them are notified of its end.
