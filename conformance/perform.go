@@ -177,6 +177,9 @@ func text(v script.Value) (s string) {
 // Verb implements script.Host.
 func (h host) Verb(name string) func(script.Conn, []script.Value) (script.Value, error) {
 	return func(c script.Conn, args []script.Value) (script.Value, error) {
+		if c == nil {
+			return nil, errors.New(name + " is a step of a connection")
+		}
 		return hostVerbs[name](c.(*checkConn), args)
 	}
 }

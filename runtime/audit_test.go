@@ -66,19 +66,3 @@ func TestDenialsAreAudited(t *testing.T) {
 		}
 	})
 }
-
-// The deletion of a job is in the audit log.
-func TestDeletionsAreAudited(t *testing.T) {
-	var log bytes.Buffer
-	inBubble(t, func(c *runtime.Config) { c.Log = zerolog.New(zerolog.SyncWriter(&log)) }, func(b *fixture) {
-		alice, other := b.dial("alice"), b.dial("alice")
-		id := alice.submit("demo.echo", `{}`)
-		alice.until("job.completed")
-		other.must("jobs.delete", ofJob(id))
-		synctest.Wait()
-		want := fmt.Sprintf(`"action":"jobs.delete","actor":"alice","session_id":%q,"target":%q,"decision":"allowed"`, other.session, id)
-		if n := strings.Count(log.String(), want); n != 1 {
-			t.Errorf("%d records with %s:\n%s", n, want, log.String())
-		}
-	})
-}

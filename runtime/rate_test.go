@@ -1,7 +1,6 @@
 package runtime_test
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -102,33 +101,4 @@ func TestTheSmallerRate(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A client that is critical all the time is not, in the end.
-func TestCriticalIsRare(t *testing.T) {
-	inBubble(t, nil, func(b *fixture) {
-		p := b.dial("alice")
-		priorities := func(n int) (list []arcp.Priority) {
-			t.Helper()
-			for i := range n {
-				frame := fmt.Sprintf(`{"arcp":"1.1","id":"msg_%d_%d","type":"tool.invoke","timestamp":"2030-01-02T15:04:05Z","priority":"critical","payload":{"tool":"demo.echo"}}`,
-					time.Now().Unix(), i)
-				if err := errors.Join(p.conn.Write([]byte(frame)), p.conn.Flush()); err != nil {
-					t.Fatal(err)
-				}
-				list = append(list, p.until("job.accepted").Priority)
-			}
-			return list
-		}
-		got := priorities(12)
-		for i, p := range got {
-			if want := map[bool]arcp.Priority{true: arcp.PriorityCritical, false: arcp.PriorityHigh}[i < 10]; p != want {
-				t.Errorf("submit %d is %s, want %s", i, p, want)
-			}
-		}
-		time.Sleep(time.Second)
-		if got := priorities(1); got[0] != arcp.PriorityCritical {
-			t.Errorf("a second later it is %s", got[0])
-		}
-	})
 }

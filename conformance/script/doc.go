@@ -27,7 +27,8 @@
 //	a<< TYPE ...                 skip frames until this one comes
 //	a! TYPE [payload] [{envelope}]
 //	                             this frame does not come before an answer to a ping
-//	a VERB args                  a step of the table verbs, or a macro
+//	a VERB args                  a step of the table verbs, of the host, or a macro
+//	server VERB args             a step of the host that needs no connection
 //	let NAME = VALUE
 //	want VALUE OP VALUE          OP is == != === < <= > >= ~ !~
 //	if VALUE OP VALUE, else      with an indented block

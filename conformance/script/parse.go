@@ -66,6 +66,7 @@ type step struct {
 	re     *expr // nil: the last message; wildcard: any
 	as     string
 	op     string
+	by     *expr // role of new connections; nil: the ordinary client
 	body   []*step
 	orElse []*step
 }
@@ -366,6 +367,9 @@ func (p *parser) statement(st *step, s *scanner) {
 	s.end()
 }
 
+// serverName stands for the server in a step of the host.
+const serverName = "server"
+
 // bind makes the bare names of a pattern variables.
 func bind(p *expr) *expr {
 	if p.kind == constant {
@@ -388,7 +392,7 @@ func (p *parser) clauses(st *step, s *scanner) {
 		case s.keyword("as"):
 			st.as = s.word()
 		case s.keyword("by"):
-			st.op = s.word()
+			st.by = s.expr()
 		case s.keyword("offer"):
 			flags := &expr{kind: object}
 			for s.err == nil && !s.done() && s.peek() != '{' {
@@ -410,11 +414,12 @@ func (p *parser) clauses(st *step, s *scanner) {
 func (p *parser) link() {
 	for _, st := range p.uses {
 		least, most := 0, 0
-		if m := p.file.macro(st.verb); m != nil {
+		hosted := p.verbs != nil && p.verbs(st.verb)
+		if m := p.file.macro(st.verb); m != nil && st.conn != serverName {
 			most = len(m.params)
-		} else if v, ok := verbs[st.verb]; ok {
+		} else if v, ok := verbs[st.verb]; ok && st.conn != serverName {
 			least, most = v.least, v.most
-		} else if p.verbs != nil && p.verbs(st.verb) {
+		} else if hosted {
 			most = len(st.args)
 		} else {
 			p.err = fmt.Errorf("%s: %s is no step: %s", st.at, st.verb, st.source)

@@ -36,7 +36,8 @@ type Host interface {
 	// Func returns a function that the language does not have, or nil.
 	Func(name string) func(args []Value) (Value, error)
 
-	// Verb returns a step of a connection that the language does not have, or nil.
+	// Verb returns a step that the language does not have, or nil. The connection is nil
+	// if the step is one of the server.
 	Verb(name string) func(c Conn, args []Value) (Value, error)
 
 	// PollDeadline returns when steps stop waiting for what comes by itself.
@@ -84,17 +85,18 @@ type run struct {
 
 // session is what the connections of one session have in common.
 type session struct {
+	role   string
 	id     string
-	token  string           // newest resume token
-	events map[uint64]Value // by event_seq
+	token  string            // newest resume token
+	events map[uint64]*frame // by event_seq
 	last   uint64
 }
 
 // list returns the events in their order.
-func (s *session) list() (events []Value) {
+func (s *session) list() (events []*frame) {
 	for seq := uint64(1); seq <= s.last; seq++ {
-		if e := s.events[seq]; e != nil {
-			events = append(events, e)
+		if f := s.events[seq]; f != nil {
+			events = append(events, f)
 		}
 	}
 	return events
@@ -150,7 +152,11 @@ func (r *run) scope(vars map[string]Value) *scope {
 				if c == nil {
 					return nil, errors.New("no such connection")
 				}
-				return array(c.session.list()), nil
+				var events []Value
+				for _, f := range c.session.list() {
+					events = append(events, f.text)
+				}
+				return array(events), nil
 			}
 		}
 		if f := r.host.Func(name); f != nil {
@@ -270,6 +276,9 @@ func (r *run) perform(st *step, s *scope) error {
 			}
 		}
 		return nil
+	}
+	if st.conn == serverName {
+		return r.act(st, s, nil)
 	}
 	c, err := r.connOf(st.conn, s)
 	if err != nil {
@@ -405,11 +414,15 @@ func (r *run) until(st *step, s *scope) error {
 
 // dial connects under a name and opens a session if the step says so.
 func (r *run) dial(st *step, s *scope, name string) error {
-	wire, err := r.host.Dial(st.op, nil)
+	role, err := r.role(st, s)
 	if err != nil {
 		return err
 	}
-	c := &conn{Conn: wire, name: name, session: &session{events: map[uint64]Value{}}, version: arcp.Version}
+	wire, err := r.host.Dial(role, nil)
+	if err != nil {
+		return err
+	}
+	c := &conn{Conn: wire, name: name, session: &session{role: role, events: map[uint64]*frame{}}, version: arcp.Version}
 	r.conns[name] = c
 	if st.verb == "dial" {
 		return nil
@@ -417,9 +430,18 @@ func (r *run) dial(st *step, s *scope, name string) error {
 	return r.open(st, s, c, nil)
 }
 
+// role returns the role of the connections that a step makes.
+func (r *run) role(st *step, s *scope) (string, error) {
+	if st.by == nil {
+		return "", nil
+	}
+	v, err := s.eval(st.by)
+	return plain(v), err
+}
+
 // open sends session.open with the step's members and expects its acceptance.
 func (r *run) open(st *step, s *scope, c *conn, env map[string]Value) error {
-	payload, err := r.openPayload(st, s)
+	payload, err := r.openPayload(st, s, c.session.role)
 	if err != nil {
 		return err
 	}
@@ -433,9 +455,9 @@ func (r *run) open(st *step, s *scope, c *conn, env map[string]Value) error {
 	return err
 }
 
-// openPayload is the session.open of the step's role with the step's members.
-func (r *run) openPayload(st *step, s *scope) (Value, error) {
-	payload, err := r.host.Open(st.op)
+// openPayload is the session.open of a role with the step's members.
+func (r *run) openPayload(st *step, s *scope, role string) (Value, error) {
+	payload, err := r.host.Open(role)
 	for _, a := range st.args {
 		more, e := s.eval(a)
 		if err == nil {
@@ -525,16 +547,16 @@ func (r *run) event(c *conn, named ...*expr) (*frame, error) {
 
 // record stores what a frame tells of its session.
 func (c *conn) record(f *frame) {
-	p := members(f.Payload)
 	switch f.Type {
-	case arcp.SessionAccepted:
-		c.accepted = f.Payload
-		c.session.id, c.session.token = plain(p["session_id"]), plain(p["resume_token"])
-	case arcp.SessionResumed:
+	case arcp.SessionAccepted, arcp.SessionResumed:
+		if f.Type == arcp.SessionAccepted {
+			c.accepted = f.Payload
+		}
+		p := members(f.Payload)
 		c.session.id, c.session.token = plain(p["session_id"]), plain(p["resume_token"])
 	}
 	if f.EventSeq > 0 {
-		c.session.events[f.EventSeq] = f.text
+		c.session.events[f.EventSeq] = f
 		c.session.last = max(c.session.last, f.EventSeq)
 	}
 }
@@ -580,8 +602,13 @@ func (r *run) onConn(st *step, s *scope, c *conn) error {
 	if m := r.file.macro(st.verb); m != nil {
 		return r.call(m, st, s, c)
 	}
+	return r.act(st, s, c)
+}
+
+// act performs a verb; c is nil for a step of the server.
+func (r *run) act(st *step, s *scope, c *conn) error {
 	v, err := r.verb(st, s, c)
-	if err == nil && st.as != "" {
+	if err == nil && st.as != "" && r.conns[st.as] == nil { // redial names a connection
 		s.vars[st.as] = v
 	}
 	return err
@@ -589,6 +616,7 @@ func (r *run) onConn(st *step, s *scope, c *conn) error {
 
 func (r *run) verb(st *step, s *scope, c *conn) (Value, error) {
 	v, known := verbs[st.verb]
+	known = known && c != nil
 	patterns := len(st.args)
 	if known {
 		patterns = min(v.values, patterns)
@@ -601,7 +629,10 @@ func (r *run) verb(st *step, s *scope, c *conn) (Value, error) {
 		}
 		args = append(args, value)
 	}
-	if !known {
+	switch {
+	case c == nil:
+		return r.host.Verb(st.verb)(nil, args)
+	case !known:
 		return r.host.Verb(st.verb)(c.Conn, args)
 	}
 	return v.run(&action{run: r, step: st, scope: s, conn: c, args: args, patterns: st.args[patterns:]})

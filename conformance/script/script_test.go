@@ -181,7 +181,7 @@ func TestSteps(t *testing.T) {
 		{"open a\na> session.close\na< session.closed\na closed 1000", ""},
 		{"open a\na> session.close\na< session.closed\na closed 1008", "closed with 1000, want [1008]"},
 		{"open a\na> ping\na closed", "got a frame"},
-		{"open a\na> session.close\na superseded", "closed with 1000, want [1008]"},
+		{"open a\na> session.close\na ends 1008", "closed with 1000, want [1008]"},
 		{"open a\na invoke demo.echo\na cut\na replays 4 3\nwant $a.last == 6", ""},
 		{"open a\na resume 0 as b\nb submit demo.echo\nb replays 1 3", "want event 1"},
 		{"open a\nlet one = $a.token\na reopen as b\nwant $b.token != $one", ""},

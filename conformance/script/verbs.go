@@ -48,7 +48,7 @@ type verb struct {
 //	quiet             nothing comes before the answer to a ping
 //	closed [CODE ...] the server closes the connection, and nothing comes before
 //	drop              ends the connection without a farewell
-//	superseded        frames may come, then the server closes the connection with 1008
+//	ends [CODE ...]   frames may come, then the server closes the connection
 //	redial            connects again for the same session, and sends nothing
 //	resume AFTER      redials and sends session.resume
 //	cut               drops and resumes after the last event
@@ -68,30 +68,30 @@ var verbs map[string]verb
 
 func init() { // verbs refer to run, which refers to verbs
 	verbs = map[string]verb{
-		"submit":     {1, 4, 4, (*action).submit},
-		"follow":     {1, 1, 1, func(a *action) (Value, error) { return a.follow(plain(a.arg(0))) }},
-		"invoke":     {1, 4, 4, (*action).invoke},
-		"call":       {1, 4, 2, (*action).call},
-		"fails":      {3, 3, 2, (*action).fails},
-		"refused":    {1, 1, 0, func(a *action) (Value, error) { return a.refusal(arcp.JobFailed) }},
-		"refusal":    {1, 1, 0, func(a *action) (Value, error) { return a.refusal(arcp.Nack, arcp.JobFailed) }},
-		"started":    {1, 1, 1, (*action).started},
-		"quiet":      {0, 0, 0, (*action).quiet},
-		"closed":     {0, 4, 4, (*action).closed},
-		"drop":       {0, 0, 0, func(a *action) (Value, error) { a.conn.Drop(); return nil, nil }},
-		"superseded": {0, 0, 0, (*action).superseded},
-		"redial":     {0, 0, 0, func(a *action) (Value, error) { _, err := a.redial(); return nil, err }},
-		"resume":     {1, 1, 1, (*action).resume},
-		"cut":        {0, 0, 0, (*action).breakConnection},
-		"reopen":     {0, 2, 2, (*action).reopen},
-		"events":     {1, 1, 1, (*action).events},
-		"replays":    {2, 2, 2, (*action).replays},
-		"copies":     {1, 1, 1, (*action).copies},
-		"jobs":       {1, 2, 2, (*action).jobs},
-		"pages":      {3, 3, 3, (*action).pages},
-		"brings":     {2, 2, 2, (*action).brings},
-		"brought":    {1, 1, 1, (*action).brought},
-		"version":    {1, 1, 1, func(a *action) (Value, error) { a.conn.version = plain(a.arg(0)); return nil, nil }},
+		"submit":  {1, 4, 4, (*action).submit},
+		"follow":  {1, 1, 1, func(a *action) (Value, error) { return a.follow(plain(a.arg(0))) }},
+		"invoke":  {1, 4, 4, (*action).invoke},
+		"call":    {1, 4, 2, (*action).call},
+		"fails":   {3, 3, 2, (*action).fails},
+		"refused": {1, 1, 0, func(a *action) (Value, error) { return a.refusal(arcp.JobFailed) }},
+		"refusal": {1, 1, 0, func(a *action) (Value, error) { return a.refusal(arcp.Nack, arcp.JobFailed) }},
+		"started": {1, 1, 1, (*action).started},
+		"quiet":   {0, 0, 0, (*action).quiet},
+		"closed":  {0, 4, 4, (*action).closed},
+		"drop":    {0, 0, 0, func(a *action) (Value, error) { a.conn.Drop(); return nil, nil }},
+		"ends":    {0, 4, 4, (*action).ends},
+		"redial":  {0, 0, 0, func(a *action) (Value, error) { _, err := a.redial(); return nil, err }},
+		"resume":  {1, 1, 1, (*action).resume},
+		"cut":     {0, 0, 0, (*action).breakConnection},
+		"reopen":  {0, 2, 2, (*action).reopen},
+		"events":  {1, 1, 1, (*action).events},
+		"replays": {2, 2, 2, (*action).replays},
+		"copies":  {1, 1, 1, (*action).copies},
+		"jobs":    {1, 2, 2, (*action).jobs},
+		"pages":   {3, 3, 3, (*action).pages},
+		"brings":  {2, 2, 2, (*action).brings},
+		"brought": {1, 1, 1, (*action).brought},
+		"version": {1, 1, 1, func(a *action) (Value, error) { a.conn.version = plain(a.arg(0)); return nil, nil }},
 	}
 }
 
@@ -121,12 +121,11 @@ func (a *action) invoke() (Value, error) {
 // reads until its end. Heartbeats are left out.
 func (a *action) follow(submit string) (Value, error) {
 	var job []Value
-	for _, e := range a.conn.session.list() {
-		env, err := arcp.Decode(e)
-		if err != nil || string(env.CorrelationID) != submit || env.Type == arcp.JobHeartbeat {
+	for _, f := range a.conn.session.list() {
+		if string(f.CorrelationID) != submit || f.Type == arcp.JobHeartbeat {
 			continue
 		}
-		if job = append(job, e); env.Type.Terminal() {
+		if job = append(job, f.text); f.Type.Terminal() {
 			return array(job), nil
 		}
 	}
@@ -270,10 +269,10 @@ func (a *action) closedWith(err error, codes ...Value) error {
 	return nil
 }
 
-func (a *action) superseded() (Value, error) {
+func (a *action) ends() (Value, error) {
 	for {
 		if _, err := a.conn.ReadFrame(); err != nil {
-			return nil, a.closedWith(err, marshal(transport.ClosePolicy))
+			return nil, a.closedWith(err, a.args...)
 		}
 	}
 }
@@ -289,7 +288,6 @@ func (a *action) redial() (*conn, error) {
 		c.name = a.step.as
 	}
 	a.conns[c.name] = c
-	a.step = &step{at: a.step.at, source: a.step.source, why: a.step.why} // as names a connection
 	return c, nil
 }
 
