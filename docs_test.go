@@ -200,3 +200,23 @@ func TestWorkerMessagesAreDescribed(t *testing.T) {
 		}
 	}
 }
+
+func TestArchitectureNamesEveryPackage(t *testing.T) {
+	doc, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	packages := make(map[string]bool)
+	sources(t, func(path string, _ *ast.File) {
+		packages[filepath.ToSlash(filepath.Dir(path))] = true
+	})
+	named := regexp.MustCompile("`([\\w/]+)`").FindAllStringSubmatch(string(doc), -1)
+	for dir := range packages {
+		if !slices.ContainsFunc(named, func(m []string) bool { return dir == m[1] || strings.HasSuffix(dir, "/"+m[1]) }) {
+			t.Errorf("docs/architecture.md does not name the package %s", dir)
+		}
+	}
+	if len(packages) < 40 {
+		t.Fatalf("only %d packages found", len(packages))
+	}
+}
