@@ -78,7 +78,7 @@ func (s *source) grant(ctx context.Context, r *Request, g *Grant) error {
 	first := *r
 	first.Generation = 1
 	f := newStored(row{Job: r.Job, Source: s.Name, Principal: r.Principal, Agent: r.Agent, State: Intent, CreatedAt: time.Now()})
-	if err := s.intend(&f); err != nil {
+	if err := s.writeIntent(&f); err != nil {
 		return err
 	}
 	list, err := s.Provisioner.Issue(ctx, first)
@@ -88,7 +88,7 @@ func (s *source) grant(ctx context.Context, r *Request, g *Grant) error {
 	if err != nil {
 		return s.failed(ctx, &f, err)
 	}
-	v.counted("issue", "ok")
+	v.countOperation("issue", "ok")
 	return s.issued(&f, list, g)
 }
 
@@ -115,11 +115,11 @@ func (s *source) acquire(ctx context.Context) error {
 
 func (s *source) release() { <-s.slots }
 
-// intend makes the intent durable before the provisioner is called: after a crash without an
+// writeIntent makes the intent durable before the provisioner is called: after a crash without an
 // answer the intent is revoked. The commit does not use the caller's context, because a
 // cancelled commit has an unknown outcome.
-func (s *source) intend(f *stored) error {
-	err := s.v.begin(f)
+func (s *source) writeIntent(f *stored) error {
+	err := s.v.insert(f)
 	if err == nil {
 		return nil
 	}
@@ -136,12 +136,12 @@ func (s *source) failed(ctx context.Context, f *stored, err error) error {
 		err = context.Cause(ctx) // more precise than the provisioner's error
 	}
 	if _, ok := errors.AsType[*Refused](err); ok {
-		v.counted("issue", "refused")
+		v.countOperation("issue", "refused")
 		if v.erase(v.ctx, f) == nil {
 			return err
 		}
 	} else {
-		v.counted("issue", "error")
+		v.countOperation("issue", "error")
 	}
 	s.enqueue(&task{key: f.Key, n: 1})
 	return err
@@ -225,7 +225,7 @@ func (s *source) issued(f *stored, list []Credential, g *Grant) error {
 		g.Credentials = append(g.Credentials, live.Parts[i].public())
 	}
 	g.Records = append(g.Records, rec)
-	v.hold(grantOf(&live, f.Rev+1, list))
+	v.activate(grantOf(&live, f.Rev+1, list))
 	return nil
 }
 

@@ -45,7 +45,7 @@ func newSource(v *Vault, s Source) *source {
 // attempt.
 type task struct {
 	key    string
-	n      int      // credentials
+	n      int      // number of credentials
 	values []Secret // forgotten by the redactor after the revocation
 	due    time.Time
 	tries  int  // consecutive attempts without a stored outcome
@@ -91,7 +91,7 @@ func (s *source) run() {
 	defer timer.Stop()
 	for {
 		for _, t := range s.drain() {
-			s.accept(t, known, &queue)
+			s.merge(t, known, &queue)
 		}
 		for now := time.Now(); running < maxCalls && len(queue) > 0 && !queue[0].due.After(now); running++ {
 			t := heap.Pop(&queue).(*task)
@@ -106,7 +106,7 @@ func (s *source) run() {
 		select {
 		case t := <-resultc:
 			running--
-			s.put(t, known, &queue)
+			s.requeue(t, known, &queue)
 		case <-s.kick:
 		case <-alarm:
 		case <-s.v.ctx.Done():
@@ -126,9 +126,9 @@ func (s *source) drain() []*task {
 	return list
 }
 
-// accept adds a task to the queue. A second task for the same row is merged into the first
+// merge adds a task to the queue. A second task for the same row is merged into the first
 // one, which then runs at the earlier time, or once more if it is running.
-func (s *source) accept(t *task, known map[string]*task, q *queue) {
+func (s *source) merge(t *task, known map[string]*task, q *queue) {
 	old := known[t.key]
 	switch {
 	case old == nil:
@@ -144,8 +144,8 @@ func (s *source) accept(t *task, known map[string]*task, q *queue) {
 	s.finish(t)
 }
 
-// put requeues a task after an attempt, or finishes it if its due time is zero.
-func (s *source) put(t *task, known map[string]*task, q *queue) {
+// requeue requeues a task after an attempt, or finishes it if its due time is zero.
+func (s *source) requeue(t *task, known map[string]*task, q *queue) {
 	t.busy = false
 	if t.rerun {
 		t.rerun, t.due = false, time.Now()
@@ -160,7 +160,7 @@ func (s *source) put(t *task, known map[string]*task, q *queue) {
 
 // attempt processes a row. It sets t.due to the time of the next attempt, or zero.
 func (s *source) attempt(ctx context.Context, t *task) {
-	next, err := s.try(ctx, t.key)
+	next, err := s.process(ctx, t.key)
 	switch {
 	case ctx.Err() != nil:
 		t.due = time.Now().Add(lastRetry) // by the next process
@@ -175,9 +175,9 @@ func (s *source) attempt(ctx context.Context, t *task) {
 	}
 }
 
-// try reads a row and revokes its credentials if the row requires it. It returns the time of
-// the next try, or zero if the row is gone or its job is active.
-func (s *source) try(ctx context.Context, key string) (time.Time, error) {
+// process reads a row and revokes its credentials if the row requires it. It returns the time of
+// the next attempt, or zero if the row is deleted or its job is active.
+func (s *source) process(ctx context.Context, key string) (time.Time, error) {
 	f, err := table(s.v.opts.Store).Get(ctx, key)
 	if err != nil || f.Rev == 0 {
 		return time.Time{}, err
@@ -187,8 +187,8 @@ func (s *source) try(ctx context.Context, key string) (time.Time, error) {
 		switch {
 		case err != nil:
 			return time.Time{}, err
-		case active && r.State != Live && !s.v.expect(r):
-			return time.Now().Add(firstRetry), nil // no grant is held: the job is about to end, or Recover has not reached it
+		case active && r.State != Live && !s.v.markPending(r):
+			return time.Now().Add(firstRetry), nil // no grant is active: the job is about to end, or Recover has not reached it
 		case active:
 			return time.Time{}, nil
 		}
@@ -203,7 +203,7 @@ func (s *source) try(ctx context.Context, key string) (time.Time, error) {
 }
 
 // jobActive reports whether a row's job is accepted and active; then a later generation is not
-// revoked before it is live. For a live row it holds the values before it looks at the job, so
+// revoked before it is live. It activates a live row before it reads the job, so
 // that a concurrent Ended finds them.
 func (s *source) jobActive(ctx context.Context, f *stored) (bool, error) {
 	r := &f.Value
@@ -214,26 +214,27 @@ func (s *source) jobActive(ctx context.Context, f *stored) (bool, error) {
 	if ended || err != nil || r.State != Live {
 		return err == nil && !ended, err
 	}
-	s.v.hold(s.v.open(r, f.Rev))
+	s.v.activate(s.v.open(r, f.Rev))
 	ended, err = s.v.jobEnded(ctx, r.Job)
 	if ended || err != nil {
-		s.v.drop(r)
+		s.v.deactivate(r)
 	}
 	return !ended && err == nil, err
 }
 
-// drop undoes hold.
-func (v *Vault) drop(r *row) {
-	g, left := v.dropped(r)
-	if left {
+// deactivate undoes activate.
+func (v *Vault) deactivate(r *row) {
+	g, pending := v.removeActive(r)
+	if pending {
 		v.source(r.Source).enqueue(&task{key: g.row.nextKey(), n: g.row.count()})
 	}
 }
 
-func (v *Vault) dropped(r *row) (g *grant, left bool) {
+// removeActive removes the grant of a row. pending says that the next generation may have a row.
+func (v *Vault) removeActive(r *row) (g *grant, pending bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	list := v.held[r.Job]
+	list := v.active[r.Job]
 	i := slices.IndexFunc(list, func(g *grant) bool { return g.row.Source == r.Source && g.row.generation() == r.generation() })
 	if i < 0 {
 		return nil, false
@@ -243,9 +244,9 @@ func (v *Vault) dropped(r *row) (g *grant, left bool) {
 		v.opts.Redactor.Forget(s)
 	}
 	if list = append(list[:i:i], list[i+1:]...); len(list) == 0 {
-		delete(v.held, r.Job)
+		delete(v.active, r.Job)
 	} else {
-		v.held[r.Job] = list
+		v.active[r.Job] = list
 	}
 	return g, g.releaseLocked()
 }
@@ -298,9 +299,9 @@ func (s *source) call(ctx context.Context, ref Ref) error {
 	defer cancel()
 	err := s.Provisioner.Revoke(ctx, ref)
 	if err == nil {
-		s.v.counted("revoke", "ok")
+		s.v.countOperation("revoke", "ok")
 	} else {
-		s.v.counted("revoke", "error")
+		s.v.countOperation("revoke", "error")
 	}
 	return err
 }
@@ -313,8 +314,8 @@ func (v *Vault) errorText(err error) string {
 // retryBackoff is the delay of the next call of a provisioner after one that failed.
 var retryBackoff = backoff.Policy{Min: firstRetry, Max: lastRetry, Jitter: 0.2}
 
-// ErrHeld is the error of Forget for the credentials of an active job.
-var ErrHeld = errors.New("the job goes on: cancel it first")
+// ErrActive is the error of Forget for the credentials of an active job.
+var ErrActive = errors.New("the job goes on: cancel it first")
 
 // Forget deletes the rows of credentials that an operator has revoked by hand: credentials of
 // a job that has ended, and replaced ones. commit performs the deletions in one write and
@@ -338,7 +339,7 @@ func (v *Vault) Forget(ctx context.Context, job arcp.JobID, provisioner string, 
 	case !found:
 		return store.ErrNotFound
 	case len(deletions) == 0:
-		return ErrHeld
+		return ErrActive
 	}
 	return commit(ctx, store.NewWrite().Put(deletions...), func(err error) {
 		for i := 0; i < len(deletions) && err == nil; i++ {

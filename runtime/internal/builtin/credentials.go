@@ -95,7 +95,7 @@ func (t *credentialTools) forget(ctx context.Context, caller *Caller, in credent
 	switch err := t.vault.Forget(ctx, in.JobID, in.Provisioner, t.changes.Commit); {
 	case errors.Is(err, store.ErrNotFound):
 		return credentialForgotten{}, arcp.Errorf(arcp.CodeNotFound, "job %s has no credentials of %s", in.JobID, in.Provisioner)
-	case errors.Is(err, credential.ErrHeld):
+	case errors.Is(err, credential.ErrActive):
 		return credentialForgotten{}, arcp.Errorf(arcp.CodeFailedPrecondition, "%s", err)
 	case err != nil:
 		return credentialForgotten{}, txn.Refusal(t.logger, err, "forget credentials")

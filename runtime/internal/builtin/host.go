@@ -139,7 +139,7 @@ func (in *registerAgentIn) agent() host.Agent {
 
 func (t *hostTools) unregisterAgent(ctx context.Context, caller *Caller, in agentIDIn) (unregistered, error) {
 	err := t.agents.Host.Unregister(ctx, caller.Principal, caller.Session, in.AgentID)
-	return unregistered{err == nil}, t.agents.Failed(ctx, err)
+	return unregistered{err == nil}, t.agents.Refusal(ctx, err)
 }
 
 func (t *hostTools) setStatus(ctx context.Context, caller *Caller, in setStatusIn) (host.Agent, error) {
@@ -148,7 +148,7 @@ func (t *hostTools) setStatus(ctx context.Context, caller *Caller, in setStatusI
 	}
 	a, err := t.agents.Host.SetStatus(ctx, caller.Principal, caller.Session, in.AgentID,
 		host.StatusChange{Status: host.Status(in.Status), CurrentTask: in.CurrentTask, Message: in.Message, Payload: in.Payload})
-	return a, t.agents.Failed(ctx, err)
+	return a, t.agents.Refusal(ctx, err)
 }
 
 func (t *hostTools) listAgents(_ context.Context, caller *Caller, in hostListIn) (arcp.Page[host.Agent], error) {

@@ -111,12 +111,12 @@ func (t *registryTools) sessionFor(actor *approval.Actor, named arcp.SessionID) 
 func (t *registryTools) registerEntry(ctx context.Context, caller *Caller, in registerIn) (registry.Entry, error) {
 	e, err := t.resources.Store.Register(ctx, time.Now(), registry.Entry{ResourceID: in.ResourceID, Session: caller.Session, Principal: caller.Principal,
 		Kind: in.Kind, DisplayName: in.DisplayName, Status: registry.Status(in.Status), Metadata: in.Metadata})
-	return e, t.resources.Answer(err, "register a resource")
+	return e, t.resources.Refusal(err, "register a resource")
 }
 
 func (t *registryTools) updateStatus(ctx context.Context, caller *Caller, in resourceStatusIn) (registry.Entry, error) {
 	e, err := t.resources.Store.UpdateStatus(ctx, time.Now(), caller.Session, in.ResourceID, registry.Status(in.Status))
-	return e, t.resources.Answer(err, "change a resource")
+	return e, t.resources.Refusal(err, "change a resource")
 }
 
 func (t *registryTools) get(ctx context.Context, caller *Caller, in resourceGetIn) (registry.Entry, error) {
@@ -125,12 +125,12 @@ func (t *registryTools) get(ctx context.Context, caller *Caller, in resourceGetI
 		return registry.Entry{}, err
 	}
 	e, err := t.resources.Store.Entry(ctx, session, in.ResourceID)
-	return e, t.resources.Answer(err, "read a resource")
+	return e, t.resources.Refusal(err, "read a resource")
 }
 
 func (t *registryTools) deregister(ctx context.Context, caller *Caller, in resourceIn) (deregistered, error) {
 	removed, err := t.resources.Store.Deregister(ctx, caller.Session, in.ResourceID)
-	return deregistered{removed}, t.resources.Answer(err, "deregister a resource")
+	return deregistered{removed}, t.resources.Refusal(err, "deregister a resource")
 }
 
 func (t *registryTools) list(ctx context.Context, caller *Caller, in resourceListIn) (page arcp.Page[registry.Entry], err error) {
@@ -152,11 +152,11 @@ func (t *registryTools) list(ctx context.Context, caller *Caller, in resourceLis
 			return add(paging.TimeKey(e.CreatedAt, e.ResourceID), len(e.Metadata)+registry.MaxKind, e)
 		})
 	})
-	return page, t.resources.Answer(err, "list resources")
+	return page, t.resources.Refusal(err, "list resources")
 }
 
 func (t *registryTools) lease(ctx context.Context, job engine.LeaseTaker, in leaseIn) (arcp.ResourceLeaseView, error) {
-	l, err := t.resources.Take(ctx, job.LeaseHolder(), registry.LeaseRequest{Identity: registry.Identity{Provider: in.Provider, Type: in.Type, ExternalID: in.ExternalID},
+	l, err := t.resources.Acquire(ctx, job.LeaseHolder(), registry.LeaseRequest{Identity: registry.Identity{Provider: in.Provider, Type: in.Type, ExternalID: in.ExternalID},
 		Seconds: in.Seconds, DisplayName: in.DisplayName, Metadata: in.Metadata, CleanupTool: in.CleanupTool}, true)
 	return registryservice.ViewLease(&l), err
 }
@@ -171,7 +171,7 @@ func (t *registryTools) leaseOwner(ctx context.Context, actor *approval.Actor, i
 	if err == nil && l.Principal != actor.Principal {
 		t.audit.Event("lease", actor.Principal, actor.Session).Str("target", string(id)).Str("owner", l.Principal).Str("decision", "allowed").Msg("audit")
 	}
-	return l.Principal, t.resources.Answer(err, "find a lease")
+	return l.Principal, t.resources.Refusal(err, "find a lease")
 }
 
 // changeLease makes a tool of a function that changes one lease.
@@ -182,7 +182,7 @@ func (t *registryTools) changeLease(change func(context.Context, time.Time, stri
 			return arcp.ResourceLeaseView{}, err
 		}
 		l, err := change(ctx, time.Now(), owner, in.LeaseID)
-		return registryservice.ViewLease(&l), t.resources.Answer(err, "change a lease")
+		return registryservice.ViewLease(&l), t.resources.Refusal(err, "change a lease")
 	}
 }
 
@@ -200,7 +200,7 @@ func (t *registryTools) leases(ctx context.Context, caller *Caller, in leaseList
 			return add(key, len(l.Metadata)+len(l.ExternalID), new(registryservice.ViewLease(l)))
 		})
 	})
-	return page, t.resources.Answer(err, "list leases")
+	return page, t.resources.Refusal(err, "list leases")
 }
 
 // leasesOf returns the principal whose leases a caller lists and cleans up; "", for an admin: all
@@ -213,7 +213,7 @@ func leasesOf(caller *Caller) string {
 }
 
 func (t *registryTools) reap(ctx context.Context, caller *Caller, in reapIn) (all arcp.ReapReport, err error) {
-	leave, err := t.resources.ReapTurn(ctx, caller.Principal)
+	leave, err := t.resources.AcquireReap(ctx, caller.Principal)
 	if err != nil {
 		return all, err
 	}
@@ -225,7 +225,7 @@ func (t *registryTools) reap(ctx context.Context, caller *Caller, in reapIn) (al
 		for i := range rep.Due {
 			all.Due = append(all.Due, registryservice.ViewLease(&rep.Due[i]))
 		}
-		return all, t.resources.Answer(err, "look for leases that are over")
+		return all, t.resources.Refusal(err, "look for leases that are over")
 	}
 	if principal == "" {
 		t.audit.Event("reap", caller.Principal, caller.Session).Str("target", "everybody").Str("decision", "allowed").Msg("audit")
@@ -237,7 +237,7 @@ func (t *registryTools) reap(ctx context.Context, caller *Caller, in reapIn) (al
 		all.Failed += rep.Failed
 		all.Skipped += rep.Skipped
 		if err != nil || !rep.More || rep.Claimed+rep.Skipped == 0 {
-			return all, t.resources.Answer(err, "clean up leased resources")
+			return all, t.resources.Refusal(err, "clean up leased resources")
 		}
 	}
 }

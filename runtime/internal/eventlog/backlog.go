@@ -21,8 +21,8 @@ type backlog struct {
 
 type backlogMark struct{ seq, added uint64 }
 
-// add adds a run that ends at last. It returns the last number of the parts that are
-// past the limit, 0 if there are none.
+// add adds a run that ends at last. It returns the last number of the parts over the limit, 0 if
+// there are none.
 func (b *backlog) add(last, size, limit uint64) (overflow uint64) {
 	b.added += size
 	marked := b.freed
@@ -35,8 +35,7 @@ func (b *backlog) add(last, size, limit uint64) (overflow uint64) {
 	return b.overflow(limit)
 }
 
-// overflow frees the oldest parts that are past the limit and returns their last number,
-// 0 if there are none.
+// overflow frees the oldest parts over the limit and returns their last number, 0 if there are none.
 func (b *backlog) overflow(limit uint64) (upTo uint64) {
 	for b.added-b.freed > limit && len(b.marks) > 0 {
 		upTo = b.marks[0].seq

@@ -78,14 +78,14 @@ type read struct {
 	err    error
 }
 
-// note is an answer or an unlogged event. It follows the event with the number after,
-// which is the last event of a run.
+// note is an answer or an unlogged event. A note follows the event with the number after, which is
+// the last event of a run.
 type note struct {
 	after uint64
 	item  Item
 }
 
-// Superseded reports whether the session has a newer cursor. This one returns nothing
+// Superseded reports whether the session has a newer cursor. A superseded cursor returns nothing
 // any more.
 func (c *Cursor) Superseded() bool { return c.superseded.Load() }
 
@@ -120,7 +120,7 @@ func (c *Cursor) isClosed() bool {
 // NoLimit is a limit that no event exceeds.
 const NoLimit = math.MaxUint64
 
-// SetLimit holds events with a higher number back. Answers still pass.
+// SetLimit sets the highest number that Next may return. Answers have no limit.
 func (c *Cursor) SetLimit(seq uint64) { c.limit = seq }
 
 // Limit returns the highest number that Next may return.
@@ -154,9 +154,8 @@ func (c *Cursor) AnswerAfterEvents(answer any) bool {
 }
 
 // AnswerBeforeEvents queues an answer before all events that Next has not returned yet. An event
-// that is a consequence of the answered request must be appended after Answer returns,
-// or by the write whose result is being reported. It reports false if the cursor is
-// closed.
+// that is a consequence of the answered request must be appended after the method returns, or by
+// the write whose result is being reported. It reports false if the cursor is closed.
 func (c *Cursor) AnswerBeforeEvents(answer any) bool {
 	c.mu.Lock()
 	ok := !c.closed
@@ -230,7 +229,7 @@ func (c *Cursor) fromFetched() Item {
 	return Item{Seq: d.Seq, Session: d.Session, CorrelationID: d.CorrelationID, Origin: d.Origin, Event: d.Event}
 }
 
-// popFirstNote returns the first note, also if events before it are held back.
+// popFirstNote returns the first note, also if the limit excludes events before the note.
 func (c *Cursor) popFirstNote() (item Item, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -255,8 +254,8 @@ func (c *Cursor) popUrgent() (item Item, ok bool) {
 	return item, true
 }
 
-// pop returns the next note, or sets c.run to the next run. missing is the last of the
-// events before either that are no longer in memory, 0 if there are none.
+// pop returns the next note, or sets c.run to the next run. missing is the last event before the
+// note or the run that is no longer in memory, 0 if there is none.
 func (c *Cursor) pop() (item Item, ok bool, missing uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -267,7 +266,7 @@ func (c *Cursor) pop() (item Item, ok bool, missing uint64) {
 	if len(c.notes) > 0 && c.notes[0].after <= c.pos {
 		return c.popNote(), true, 0
 	}
-	c.dropLocked(c.pos) // was read from the store meanwhile
+	c.dropLocked(c.pos) // these runs were read from the store meanwhile
 	switch {
 	case len(c.tail) > 0 && c.tail[0].First <= c.pos+1:
 		c.run = c.tail[0]
@@ -305,12 +304,12 @@ func dropFirst[T any](s []T) []T {
 	return s[1:]
 }
 
-// fetch sets c.fetched to events up to and including upTo. It reports false if they are
-// still being read.
+// fetch sets c.fetched to events up to and including upTo. It reports false while the events are
+// being read.
 func (c *Cursor) fetch(upTo uint64) (ok bool, err error) {
 	c.mu.Lock()
 	r := c.read
-	if started := r != nil && r.after == c.pos; !started { // else it is of a position before Move
+	if started := r != nil && r.after == c.pos; !started { // another position was before Move
 		r = &read{after: c.pos}
 		c.read = r
 		c.mu.Unlock()
@@ -345,7 +344,7 @@ func (c *Cursor) eventsAfter(after, upTo uint64) (list []store.Delivery, err err
 		return len(list) < readAhead
 	})
 	if errors.Is(err, store.ErrTrimmed) && len(list) > 0 {
-		err = nil // the next read returns it: the events before are there
+		err = nil // the next read returns the error, after these events
 	}
 	switch {
 	case err != nil:
@@ -390,8 +389,8 @@ func (c *Cursor) appendUnlogged(d *store.Delivery) {
 	c.loop.Wake()
 }
 
-// drop removes the runs up to a number from the tail. It costs no more than append did:
-// the committer calls it for connections that do not read.
+// drop removes the runs up to a number from the tail. The committer calls drop for connections
+// that do not read, so it costs no more than append.
 func (c *Cursor) drop(upTo uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

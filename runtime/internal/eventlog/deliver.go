@@ -86,9 +86,8 @@ func (l *Log) detach(c *Cursor) {
 	}
 }
 
-// Forget drops the state of a session that ends and closes its cursor. It is called
-// before the session is deleted, so that the cursor does not read deleted events, and
-// again when no later write can add events to the session.
+// Forget drops the state of a session that has ended, and closes its cursor. It is called when no
+// later write can add events to the session.
 func (l *Log) Forget(id arcp.SessionID) {
 	l.posMu.Lock()
 	p := l.positions[id]
@@ -177,9 +176,8 @@ func (l *Log) cursor(id arcp.SessionID) *Cursor {
 	return nil
 }
 
-// recent bounds the memory of all tails. It lists, oldest first, the runs that each
-// write has added to tails. Runs that Next has returned stay in the list: to drop them
-// again does nothing.
+// recent bounds the memory of all tails. It lists, the oldest first, the runs that each write has
+// added to tails. Runs that Next has returned stay in the list; dropping them does nothing.
 type recent struct {
 	budget  int // of bytes
 	entries []tailEntry
@@ -188,7 +186,7 @@ type recent struct {
 	marks   int
 }
 
-// tailEntry is the runs that one write has added to tails.
+// tailEntry lists the runs that one write has added to tails.
 type tailEntry struct {
 	marks   []tailMark
 	bytes   int

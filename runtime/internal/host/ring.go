@@ -28,11 +28,11 @@ const (
 	MaxEvents     = 500      // of a principal
 	maxRingBytes  = 4 << 20  // of the events of a principal: an event may have a large agent
 	maxRingsBytes = 64 << 20 // of the events of all principals; then a principal that adds one
-	fairRingBytes = 16 << 10 // keeps at most this, or the new event
+	fairRingBytes = 16 << 10 // has at most this many bytes, or only the new event
 	eventOverhead = 256      // approximate bytes of an event without its texts
 	maxEventBytes = 64 << 10
-	maxBatch      = 64  // events that Next returns: they are copied with the lock
-	maxWatchers   = 256 // subscriptions of a principal: each writes every event into a log of its own
+	maxBatch      = 64  // events that Next returns; they are copied under the lock
+	maxWatchers   = 256 // subscriptions of a principal; each writes all events to its own log
 )
 
 const eventPrefix = "event-"
@@ -87,10 +87,10 @@ func (r *ring) latest(n int) []Event {
 	return list
 }
 
-// Emit adds an event to a principal when the event is durable. It does not block. Callers bound
-// the queue: they emit after a write of their own, or in a bounded number of calls. The payload
-// is JSON or nil and must not change after the call. A payload over maxEventBytes is replaced
-// by its size. If the store has failed, the event is lost.
+// Emit adds an event to a principal when the event is durable. It does not block. Callers bound the
+// queue: they emit after a write of their own, or in a bounded number of calls. The payload is JSON
+// or nil and must not change after the call. A payload over maxEventBytes is replaced by its size.
+// If the store has failed, the event is lost.
 func (s *Store) Emit(principal string, e Event) { s.EmitIn(context.Background(), principal, e) }
 
 // EmitIn is Emit, in the transaction of ctx if there is one.

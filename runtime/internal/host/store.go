@@ -17,10 +17,10 @@ import (
 
 // Bounds of agents.
 const (
-	maxOfSession   = 1000      // agents: a program that makes them in a loop is found out
-	maxOfPrincipal = 2000      // agents: all are in memory, and in every snapshot
-	maxBytes       = 8 << 20   // of the rows of a principal's agents when they are registered
-	maxAllBytes    = 256 << 20 // of all principals
+	maxOfSession   = 1000      // agents of a session; bounds a program that registers agents in a loop
+	maxOfPrincipal = 2000      // agents of a principal: all are in memory, and in every snapshot
+	maxBytes       = 8 << 20   // of the rows of a principal's agents at their registration
+	maxAllBytes    = 256 << 20 // of the rows of all agents
 )
 
 // Options of a Store.

@@ -92,7 +92,7 @@ func (t *entryTable) Register(ctx context.Context, now time.Time, e Entry) (next
 			return err
 		}
 		next = e
-		next.CreatedAt, next.UpdatedAt = exact(now), exact(now)
+		next.CreatedAt, next.UpdatedAt = roundTime(now), roundTime(now)
 		if old != nil {
 			next.CreatedAt = old.CreatedAt
 		}
@@ -182,7 +182,7 @@ func (t *entryTable) UpdateStatus(ctx context.Context, now time.Time, session ar
 			return noResource(id)
 		}
 		next = *old
-		next.Status, next.UpdatedAt = s, exact(now)
+		next.Status, next.UpdatedAt = s, roundTime(now)
 		return t.put(ctx, row, old, next, func() {})
 	})
 	return next, err
@@ -202,19 +202,19 @@ func (t *entryTable) Deregister(ctx context.Context, session arcp.SessionID, id 
 
 // delete deletes rows of a session together.
 func (t *entryTable) delete(ctx context.Context, session arcp.SessionID, rows ...entryRow) error {
-	var gone []store.Record
+	var deletions []store.Record
 	var entries []*Entry
 	for i := range rows {
-		gone = append(gone, rows[i].Delete())
+		deletions = append(deletions, rows[i].Delete())
 		if rows[i].Value.ResourceID != "" {
 			entries = append(entries, &rows[i].Value)
 		}
 	}
-	err := t.commit(ctx, gone, func(err error) {
+	err := t.commit(ctx, deletions, func(err error) {
 		if err != nil {
 			return
 		}
-		t.quota.add(session, -len(gone))
+		t.quota.add(session, -len(deletions))
 		for _, e := range entries {
 			t.count(e, nil)
 		}
@@ -280,14 +280,15 @@ func (t *entryTable) Sweep(ctx context.Context, from string, step int) (next str
 }
 
 // EndSession deletes the entries of a session that ends, in the transaction of ctx if there is
-// one. It deletes at most endStep; Sweep deletes the others.
+// one.
 func (t *entryTable) EndSession(ctx context.Context, id arcp.SessionID) error {
-	_, err := t.sweepSession(ctx, id, endStep)
+	_, err := t.sweepSession(ctx, id, maxEndEntries)
 	return err
 }
 
-// endStep bounds the entries that are deleted in the write that ends a session.
-const endStep = 1000
+// maxEndEntries bounds the entries that are deleted in the write that ends a session. No session has
+// more.
+const maxEndEntries = MaxEntries
 
 // sweepSession deletes at most n entries of a session together, and returns their number.
 // After a conflict it returns n: there may be others.

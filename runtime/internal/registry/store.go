@@ -39,7 +39,7 @@ type Options struct {
 	Entries func(kind string, status Status, more int)
 	Leases  func(state State, more int)
 
-	// RegistryFailed, if set, is called when the registry does not show a change of a lease.
+	// RegistryFailed, if set, is called when a change of a lease could not be listed in the registry.
 	RegistryFailed func()
 
 	// OnEvent, if set, is called for each event, when it is durable or staged in the
@@ -96,7 +96,7 @@ type base struct {
 	reported map[string]bool // keys of unreadable or unknown rows; at most maxReported
 }
 
-// maxReported bounds the rows that are logged once only.
+// maxReported bounds the keys in reported. Problems of other rows are logged each time.
 const maxReported = 1024
 
 // report logs a problem of a row, once.
@@ -124,23 +124,23 @@ func (b *base) commit(ctx context.Context, list []store.Record, done func(error)
 
 // quota counts the rows of each owner and bounds their number.
 type quota[K comparable] struct {
-	most int
-	what string // for the refusal
+	max   int
+	owned string // names the rows in the refusal
 
 	mu sync.Mutex
-	n  map[K]int // by owner: the rows name their owners by id, and exist before a session is loaded
+	n  map[K]int // by id of the owner: the rows outlive the process and name their owners by id
 }
 
-func newQuota[K comparable](most int, what string) *quota[K] {
-	return &quota[K]{most: most, what: what, n: make(map[K]int)}
+func newQuota[K comparable](max int, owned string) *quota[K] {
+	return &quota[K]{max: max, owned: owned, n: make(map[K]int)}
 }
 
 // reserve counts a row that is about to be written: RESOURCE_EXHAUSTED if there are too many.
 func (q *quota[K]) reserve(owner K) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.n[owner] >= q.most {
-		return arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d %s reached: release or deregister what is not needed any more", q.most, q.what)
+	if q.n[owner] >= q.max {
+		return arcp.Errorf(arcp.CodeResourceExhausted, "limit of %d %s reached: release or deregister what is not needed any more", q.max, q.owned)
 	}
 	q.n[owner]++
 	return nil

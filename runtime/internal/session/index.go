@@ -15,7 +15,7 @@ type index struct {
 	count func(attached, detached int)
 
 	mu        sync.Mutex
-	byID      map[arcp.SessionID]*Session // with those Ended sessions whose end is being written or whose overlay is in use
+	byID      map[arcp.SessionID]*Session // with the Ended sessions whose end is being written or whose overlay is in use
 	ended     map[*Session]struct{}       // the Ended sessions of byID
 	owners    map[string]*owner           // by principal
 	approvers map[*Session]struct{}       // Attached, and may give approvals
@@ -117,8 +117,8 @@ func (x *index) fullLocked(principal string, l Limits) *Full {
 	return nil
 }
 
-// endLocked makes a session Ended. finishEnd evicts its connection when the end is written. endLocked
-// returns false if the session was Ended before: the eviction of the first end applies.
+// endLocked makes a session Ended. finishEnd evicts its connection when the end is written.
+// endLocked returns false if the session was Ended before; the eviction of the first end applies.
 func (x *index) endLocked(s *Session, e Eviction) bool {
 	if s.state == Ended {
 		return false
@@ -212,7 +212,7 @@ func (x *index) ConnOf(id arcp.SessionID) Conn {
 	return nil
 }
 
-// Of returns the sessions of the principals that wanted selects.
+// Of returns the sessions of the principals that the function wanted selects.
 func (x *index) Of(wanted func(principal string) bool) (list []*Session) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -232,8 +232,8 @@ func (x *index) Has(principal string) bool {
 	return o != nil && o.sessions > 0
 }
 
-// Expired returns at most n sessions that have been Detached since before a time, and when
-// each was detached. A session for which Keep was called with a time after now is left out.
+// Expired returns at most n sessions that have been Detached since before a time. It leaves out a
+// session for which KeepUntil was called with a time after now.
 func (x *index) Expired(now, before time.Time, n int) (list []Expired) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -251,10 +251,10 @@ func (x *index) Expired(now, before time.Time, n int) (list []Expired) {
 	return list
 }
 
-// Expired is a session without a connection, as Directory.Expired found it.
+// Expired is a Detached session, as Directory.Expired found it.
 type Expired struct {
 	*Session
-	Since time.Time
+	Since time.Time // of the detachment
 	Acks  bool
 }
 

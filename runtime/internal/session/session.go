@@ -40,15 +40,15 @@ func (s State) String() string { return [...]string{"opened", "attached", "detac
 // may be called by any goroutine. Only Sync blocks.
 type Conn interface {
 	// Position returns the last event that the client has acknowledged or, if the client
-	// does not acknowledge, that was written to it.
+	// does not acknowledge events, the last event that was written to the client.
 	Position() uint64
-	// Sync waits until Position counts everything that the client has acknowledged, and
-	// that was written to it, before the call. The connection's own loop must not call it.
+	// Sync waits until Position counts all acknowledgements and writes before the call. The
+	// connection's own loop must not call Sync.
 	Sync(ctx context.Context)
 	// Send sends an envelope outside of the session's log.
 	Send(request arcp.MessageID, t arcp.Type, payload any)
-	// ToolsChanged makes the connection compare the session's catalogue with the one that
-	// the client was told of.
+	// ToolsChanged makes the connection compare the session's catalogue with the catalogue that
+	// the client knows.
 	ToolsChanged()
 	// Overflow closes the connection if it still has to send events up to seq.
 	Overflow(seq uint64)
@@ -78,7 +78,7 @@ type Session struct {
 	conn Conn // nil while Detached
 
 	epoch      uint32 // of the newest connection
-	heardEpoch uint32 // of the newest connection whose client has sent a frame: it has its resume token
+	heardEpoch uint32 // of the newest connection whose client has sent a frame, so it has the resume token
 	position   uint64 // of the last connection, while Detached; 0: not known
 
 	changed   chan struct{} // closed when additions or composing change; nil: no goroutine waits
@@ -131,7 +131,7 @@ func (s *Session) Acks() bool {
 }
 
 // SetAcks records that the client acknowledges events. The position of conn must be the position
-// of an acknowledgement by then. It ignores another connection than the current one.
+// of an acknowledgement by then. Connections other than the current one are ignored.
 func (s *Session) SetAcks(conn Conn) {
 	s.dir.mu.Lock()
 	defer s.dir.mu.Unlock()
@@ -140,7 +140,7 @@ func (s *Session) SetAcks(conn Conn) {
 	}
 }
 
-// Position returns the position of the connection, or the last known one.
+// Position returns the position of the connection, or of the last connection.
 func (s *Session) Position() uint64 {
 	s.dir.mu.Lock()
 	defer s.dir.mu.Unlock()
@@ -154,7 +154,8 @@ func (s *Session) positionLocked() uint64 {
 	return s.position
 }
 
-// DetachedSince returns since when the session has been Detached, and false if it is not.
+// DetachedSince returns the time since which the session has been Detached. It returns false for
+// another state.
 func (s *Session) DetachedSince() (time.Time, bool) {
 	s.dir.mu.Lock()
 	defer s.dir.mu.Unlock()
@@ -178,8 +179,8 @@ func (s *Session) SetHeard(epoch uint32) {
 	s.heardEpoch = max(s.heardEpoch, epoch)
 }
 
-// ClearHeard records that the connection of an epoch has a new resume token, which the
-// client may not have yet.
+// ClearHeard records that the connection of an epoch has a new resume token, which the client may
+// not have received.
 func (s *Session) ClearHeard(epoch uint32) {
 	s.dir.mu.Lock()
 	defer s.dir.mu.Unlock()

@@ -13,26 +13,26 @@ import (
 
 // Bounds of the questions and calls of a worker for a job.
 const (
-	maxAsking   = 64       // open questions and calls of a job
-	maxAnswers  = 64       // cached answers of a job, for a worker that repeats a question
-	maxKept     = 16 << 20 // bytes of cached answers of a session, and of queued ones
-	maxAnswer   = 4 << 20  // bytes of the result of a child: it must fit into a frame
-	smallAnswer = 4 << 10  // bytes of an answer that maxKept does not apply to, as every refusal
+	maxOpen        = 64       // open questions and calls of a job
+	maxAnswers     = 64       // cached answers of a job, for a worker that repeats a question
+	maxCachedBytes = 16 << 20 // bytes of cached answers of a session, and of queued answers
+	maxAnswer      = 4 << 20  // bytes of the result of a child: it must fit into a frame
+	smallAnswer    = 4 << 10  // bytes of an answer to which maxCachedBytes does not apply, for example a refusal
 )
 
-// asks are the questions and calls of a worker for a job.
-type asks struct {
+// questionSet has the questions and calls of a worker for a job.
+type questionSet struct {
 	open     map[arcp.MessageID][]arcp.Envelope // with the answers so far
-	answered []*cachedAnswers                   // oldest first
+	answered []*cachedAnswers                   // the oldest first
 	unsent   []arcp.Envelope                    // answers for a worker that reconnects
-	total    *answerCache
+	cache    *answerCache                       // of the session
 }
 
 // answerCache bounds the cached answers of a session's dispatches.
 type answerCache struct {
-	order  []*cachedAnswers // large ones, oldest first; some are evicted
-	cached int              // bytes of the large ones
-	unsent int              // bytes of answers that wait for the worker to reconnect
+	large  []*cachedAnswers // the oldest first; some are evicted
+	cached int              // bytes of large
+	unsent int              // bytes of answers that wait until the worker reconnects
 }
 
 type cachedAnswers struct {
@@ -48,46 +48,46 @@ func size(answers []arcp.Envelope) (n int) {
 	return n
 }
 
-// add adds answers, and evicts the oldest above maxKept; their ids stay known. Small answers are bounded by
-// their number.
-func (t *answerCache) add(s *cachedAnswers) {
+// add adds answers, and evicts the oldest answers above maxCachedBytes. Their ids stay known. Small
+// answers are bounded by their number.
+func (c *answerCache) add(s *cachedAnswers) {
 	n := size(s.answers)
 	if n <= smallAnswer {
 		return
 	}
-	t.cached += n
-	for t.order = append(t.order, s); t.cached > maxKept; t.order = t.order[1:] {
-		t.evict(t.order[0])
+	c.cached += n
+	for c.large = append(c.large, s); c.cached > maxCachedBytes; c.large = c.large[1:] {
+		c.evict(c.large[0])
 	}
-	if len(t.order) > 2*maxKept/smallAnswer {
-		t.order = slices.DeleteFunc(t.order, func(s *cachedAnswers) bool { return s.evicted })
+	if len(c.large) > 2*maxCachedBytes/smallAnswer {
+		c.large = slices.DeleteFunc(c.large, func(s *cachedAnswers) bool { return s.evicted })
 	}
 }
 
-func (t *answerCache) evict(s *cachedAnswers) {
+func (c *answerCache) evict(s *cachedAnswers) {
 	if n := size(s.answers); n > smallAnswer {
-		t.cached -= n
+		c.cached -= n
 	}
 	s.answers, s.evicted = nil, true
 }
 
-// begin adds a question. If the worker has asked it before, the answers so far are returned, not nil.
-func (a *asks) begin(id arcp.MessageID) (before []arcp.Envelope, err *arcp.Error) {
-	if said, again := a.open[id]; again {
-		return append([]arcp.Envelope{}, said...), nil
+// begin adds a question. For a repeated question it returns the answers so far, which are not nil.
+func (a *questionSet) begin(id arcp.MessageID) (before []arcp.Envelope, err *arcp.Error) {
+	if answers, ok := a.open[id]; ok {
+		return append([]arcp.Envelope{}, answers...), nil
 	}
-	for i := range a.answered {
-		switch s := a.answered[i]; {
+	for _, s := range a.answered {
+		switch {
 		case s.id != id:
 		case s.evicted:
 			return nil, arcp.Errorf(arcp.CodeFailedPrecondition, "it was answered before, and the answer is not cached any more: "+
-				"at most %d bytes of answers are cached for a session", maxKept)
+				"at most %d bytes of answers are cached for a session", maxCachedBytes)
 		default:
 			return append([]arcp.Envelope{}, s.answers...), nil
 		}
 	}
-	if len(a.open) >= maxAsking {
-		return nil, arcp.Errorf(arcp.CodeResourceExhausted, "%d questions and calls for the job wait for an answer", maxAsking).RetryAfter(1)
+	if len(a.open) >= maxOpen {
+		return nil, arcp.Errorf(arcp.CodeResourceExhausted, "%d questions and calls for the job wait for an answer", maxOpen).RetryAfter(1)
 	}
 	if a.open == nil {
 		a.open = make(map[arcp.MessageID][]arcp.Envelope)
@@ -96,12 +96,12 @@ func (a *asks) begin(id arcp.MessageID) (before []arcp.Envelope, err *arcp.Error
 	return nil, nil
 }
 
-// questions are the types of frames that a worker waits for an answer of.
-var questions = map[arcp.Type]bool{arcp.PermissionRequest: true, arcp.HumanInputRequest: true, arcp.HumanChoiceRequest: true, arcp.ToolInvoke: true}
+// questionTypes are the types of the frames of a worker that get an answer.
+var questionTypes = map[arcp.Type]bool{arcp.PermissionRequest: true, arcp.HumanInputRequest: true, arcp.HumanChoiceRequest: true, arcp.ToolInvoke: true}
 
 // refusals returns an error as the answer to every open question and call. A call whose child was
 // accepted gets job.failed.
-func (a *asks) refusals(job arcp.JobID, err *arcp.Error) (list []arcp.Envelope) {
+func (a *questionSet) refusals(job arcp.JobID, err *arcp.Error) (list []arcp.Envelope) {
 	for id, answers := range a.open {
 		env := arcp.Frame(arcp.Nack, err)
 		env.ID, env.JobID, env.CorrelationID = arcp.NewMessageID(), job, id
@@ -116,8 +116,8 @@ func (a *asks) refusals(job arcp.JobID, err *arcp.Error) (list []arcp.Envelope) 
 	return list
 }
 
-// end moves a question to the cache of answers.
-func (a *asks) end(id arcp.MessageID) {
+// end moves a question to the cached answers.
+func (a *questionSet) end(id arcp.MessageID) {
 	answers, open := a.open[id]
 	if !open {
 		return
@@ -125,80 +125,80 @@ func (a *asks) end(id arcp.MessageID) {
 	delete(a.open, id)
 	s := &cachedAnswers{id: id, answers: answers}
 	a.answered = append(a.answered, s)
-	a.total.add(s)
+	a.cache.add(s)
 	if len(a.answered) > maxAnswers {
-		a.total.evict(a.answered[0])
+		a.cache.evict(a.answered[0])
 		a.answered = slices.Delete(a.answered, 0, 1)
 	}
 }
 
-// queue keeps an answer for a worker that reconnects.
-func (a *asks) queue(env arcp.Envelope) {
+// queue queues an answer for a worker that reconnects.
+func (a *questionSet) queue(env arcp.Envelope) {
 	a.unsent = append(a.unsent, env)
-	a.total.unsent += len(env.Payload)
+	a.cache.unsent += len(env.Payload)
 }
 
-// takeQueued removes and returns the queued answers.
-func (a *asks) takeQueued() []arcp.Envelope {
+// dequeue removes the queued answers and returns them.
+func (a *questionSet) dequeue() []arcp.Envelope {
 	envs := a.unsent
-	a.total.unsent -= size(envs)
+	a.cache.unsent -= size(envs)
 	a.unsent = nil
 	return envs
 }
 
 // drop removes everything.
-func (a *asks) drop() {
-	a.takeQueued()
+func (a *questionSet) drop() {
+	a.dequeue()
 	for _, s := range a.answered {
-		a.total.evict(s)
+		a.cache.evict(s)
 	}
 	a.open, a.answered = nil, nil
 }
 
-// asking returns a relay that calls f on a goroutine for each frame. A repeated frame is answered from the
-// cache.
-func asking[P any](f func(*dispatch, context.Context, arcp.MessageID, P) error) func(*dispatch, context.Context, *arcp.Envelope) error {
+// onQuestion returns a relay that calls f on a goroutine for each question. A repeated question is
+// answered from the cache.
+func onQuestion[P any](f func(*dispatch, context.Context, arcp.MessageID, P) error) func(*dispatch, context.Context, *arcp.Envelope) error {
 	return func(d *dispatch, ctx context.Context, env *arcp.Envelope) error {
 		p, err := decode[P](env)
 		if err != nil {
 			return err
 		}
-		again, refused := d.repeat(env.ID)
+		repeated, refused := d.beginQuestion(env.ID)
 		switch {
 		case refused != nil:
 			return refused
-		case again:
+		case repeated:
 			return nil
 		}
 		go func() {
 			if err := f(d, ctx, env.ID, p); err != nil {
 				d.reply(env.ID, arcp.Nack, d.jobID, refusalOf(err))
 			}
-			d.endAsk(env.ID)
+			d.endQuestion(env.ID)
 		}()
 		return nil
 	}
 }
 
-// repeat begins a question. If the worker has asked it before, it sends the answers so far again.
-func (d *dispatch) repeat(id arcp.MessageID) (again bool, err *arcp.Error) {
+// beginQuestion begins a question. For a repeated question it sends the answers so far again.
+func (d *dispatch) beginQuestion(id arcp.MessageID) (repeated bool, err *arcp.Error) {
 	d.p.mu.Lock()
 	defer d.p.unlock()
-	before, err := d.asks.begin(id)
-	for _, env := range before {
+	answers, err := d.questions.begin(id)
+	for _, env := range answers {
 		d.deliver(env)
 	}
-	return before != nil, err
+	return answers != nil, err
 }
 
-func (d *dispatch) endAsk(id arcp.MessageID) {
+func (d *dispatch) endQuestion(id arcp.MessageID) {
 	d.p.mu.Lock()
 	defer d.p.unlock()
-	d.asks.end(id)
+	d.questions.end(id)
 }
 
-// reply sends an answer to a question, or queues it for a worker that reconnects. If more than maxKept
-// would wait for the worker, an error is sent instead.
+// reply sends an answer to a question, or queues it for a worker that reconnects. If more than
+// maxCachedBytes would wait for the worker, reply sends an error instead.
 func (d *dispatch) reply(to arcp.MessageID, t arcp.Type, job arcp.JobID, payload any) {
 	env := arcp.Frame(t, payload)
 	d.p.mu.Lock()
@@ -206,29 +206,29 @@ func (d *dispatch) reply(to arcp.MessageID, t arcp.Type, job arcp.JobID, payload
 	if d.ended {
 		return
 	}
-	if n := len(env.Payload); n > smallAnswer && d.link.waits()+n > maxKept {
-		env = tooMuch(t, n)
+	if n := len(env.Payload); n > smallAnswer && d.link.waitingBytes()+n > maxCachedBytes {
+		env = unreadAnswer(t, n)
 	}
 	env.ID, env.JobID, env.CorrelationID = arcp.NewMessageID(), job, to
-	if _, open := d.asks.open[to]; open {
-		d.asks.open[to] = append(d.asks.open[to], env)
+	if _, open := d.questions.open[to]; open {
+		d.questions.open[to] = append(d.questions.open[to], env)
 	}
 	if !d.deliver(env) {
-		d.asks.queue(env)
+		d.questions.queue(env)
 	}
 }
 
-// waits returns how many bytes wait for the worker. Called with Pool.mu.
-func (l *link) waits() int {
+// waitingBytes returns the number of bytes that wait for the worker. Called with Pool.mu.
+func (l *link) waitingBytes() int {
 	if l.conn != nil {
 		return l.conn.Queued()
 	}
 	return l.answers.unsent
 }
 
-// tooMuch returns the error that replaces an answer of n bytes.
-func tooMuch(t arcp.Type, n int) arcp.Envelope {
-	err := arcp.Errorf(arcp.CodeResourceExhausted, "the answer, %s of %d bytes, is not given: more than %d bytes would wait for the worker, which does not read them", t, n, maxKept)
+// unreadAnswer returns the error that replaces an answer of n bytes to a worker that does not read.
+func unreadAnswer(t arcp.Type, n int) arcp.Envelope {
+	err := arcp.Errorf(arcp.CodeResourceExhausted, "the answer, %s of %d bytes, is not given: more than %d bytes would wait for the worker, which does not read them", t, n, maxCachedBytes)
 	err.Retryable = false
 	if t == arcp.JobCompleted {
 		return arcp.Frame(arcp.JobFailed, err)
@@ -286,9 +286,9 @@ func (d *dispatch) call(ctx context.Context, id arcp.MessageID, p arcp.ToolInvok
 	}
 	var child arcp.JobID
 	value, err := d.job.Call(ctx, tool.Call{Tool: p.Tool, Arguments: p.Arguments, Lease: p.LeaseRequest, Constraints: p.LeaseConstraints,
-		CostBudget: p.CostBudget, Detach: p.Detach, OnChild: func(made arcp.JobID) {
-			child = made
-			d.reply(id, arcp.JobAccepted, made, arcp.JobAcceptedPayload{JobID: made, Agent: p.Tool, ParentJobID: d.jobID, AcceptedAt: time.Now().UTC()})
+		CostBudget: p.CostBudget, Detach: p.Detach, OnChild: func(job arcp.JobID) {
+			child = job
+			d.reply(id, arcp.JobAccepted, job, arcp.JobAcceptedPayload{JobID: job, Agent: p.Tool, ParentJobID: d.jobID, AcceptedAt: time.Now().UTC()})
 		}})
 	if err == nil && len(value) > maxAnswer {
 		tooLarge := arcp.Errorf(arcp.CodeResourceExhausted, "the child completed with a result of %d bytes; a worker is given at most %d", len(value), maxAnswer)

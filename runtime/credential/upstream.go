@@ -10,8 +10,8 @@ import (
 // maxAnswer bounds the bytes of a provisioner's answer.
 const maxAnswer = 64 << 10
 
-// question is the request sent to a gateway or a program.
-type question struct {
+// upstreamRequest is the request sent to a gateway or a program.
+type upstreamRequest struct {
 	Op         string     `json:"op,omitzero"` // issue or revoke; not for a gateway
 	JobID      arcp.JobID `json:"job_id"`
 	Principal  string     `json:"principal,omitzero"`
@@ -25,13 +25,13 @@ type question struct {
 	Handle     string     `json:"handle,omitzero"` // of a credential to revoke; absent: all of the job
 }
 
-func ask(op string, r *Request) ([]byte, error) {
-	return arcp.Marshal(question{Op: op, JobID: r.Job, Principal: r.Principal, Agent: r.Agent, Lease: r.Lease, ExpiresAt: r.ExpiresAt,
+func encodeRequest(op string, r *Request) ([]byte, error) {
+	return arcp.Marshal(upstreamRequest{Op: op, JobID: r.Job, Principal: r.Principal, Agent: r.Agent, Lease: r.Lease, ExpiresAt: r.ExpiresAt,
 		Budget: r.Budget, TraceID: r.TraceID, Generation: r.Generation})
 }
 
-// answer is the response of a gateway or a program.
-type answer struct {
+// upstreamAnswer is the response of a gateway or a program.
+type upstreamAnswer struct {
 	Credentials []struct {
 		ID          string    `json:"id"`
 		Scheme      string    `json:"scheme"`
@@ -48,7 +48,7 @@ var errAnswer = arcp.Errorf(arcp.CodeInternal, "the credential provisioner gave 
 
 // readAnswer decodes an answer. Its errors never repeat the data.
 func readAnswer(data []byte, r *Request, endpoint, profile string) ([]Credential, error) {
-	var a answer
+	var a upstreamAnswer
 	if err := arcp.Unmarshal(data, &a); err != nil {
 		return nil, fmt.Errorf("%w: it is not the JSON that was asked for", errAnswer)
 	}

@@ -15,7 +15,7 @@ func answer(size int) arcp.Envelope {
 func ids(n int) arcp.MessageID { return arcp.MessageID(strings.Repeat("m", n+1)) }
 
 // settle has a question answered.
-func settle(t *testing.T, a *asks, id arcp.MessageID, size int) {
+func settle(t *testing.T, a *questionSet, id arcp.MessageID, size int) {
 	t.Helper()
 	if before, err := a.begin(id); before != nil || err != nil {
 		t.Fatalf("%s: %v, %v", id, before, err)
@@ -26,8 +26,8 @@ func settle(t *testing.T, a *asks, id arcp.MessageID, size int) {
 
 // Answers are cached, up to a bound, for a worker that repeats its question.
 func TestAnswersAreCached(t *testing.T) {
-	var kept answerCache
-	a := asks{total: &kept}
+	var cache answerCache
+	a := questionSet{cache: &cache}
 	for n := range maxAnswers + 1 {
 		settle(t, &a, ids(n), 10)
 	}
@@ -35,10 +35,10 @@ func TestAnswersAreCached(t *testing.T) {
 		t.Errorf("the second of %d is answered with %v", maxAnswers+1, before)
 	}
 	if before, _ := a.begin(ids(0)); before != nil {
-		t.Error("the first is still kept")
+		t.Error("the first is still cached")
 	}
 	a.end(ids(0))
-	for n := range maxAsking {
+	for n := range maxOpen {
 		if _, err := a.begin(ids(1000 + n)); err != nil {
 			t.Fatal(err)
 		}
@@ -49,51 +49,51 @@ func TestAnswersAreCached(t *testing.T) {
 	if again, err := a.begin(ids(1000)); again == nil || err != nil {
 		t.Errorf("one that waits is asked anew: %v", err)
 	}
-	if a.drop(); kept.cached != 0 || kept.unsent != 0 {
-		t.Errorf("of nothing are kept %+v", kept)
+	if a.drop(); cache.cached != 0 || cache.unsent != 0 {
+		t.Errorf("of nothing are cached %+v", cache)
 	}
 }
 
 // The answers of all dispatches of a session share one size bound; the oldest are evicted. A
 // question whose answer was evicted is refused: asking again would repeat a call.
 func TestAnswersOfASessionAreBounded(t *testing.T) {
-	var kept answerCache
-	a, b := asks{total: &kept}, asks{total: &kept}
-	settle(t, &a, "first", maxKept/2)
-	settle(t, &a, "second", maxKept/2)
+	var cache answerCache
+	a, b := questionSet{cache: &cache}, questionSet{cache: &cache}
+	settle(t, &a, "first", maxCachedBytes/2)
+	settle(t, &a, "second", maxCachedBytes/2)
 	settle(t, &a, "small", smallAnswer)
 	settle(t, &b, "other", smallAnswer+1)
 	if before, err := a.begin("first"); before != nil || err == nil || err.Code != arcp.CodeFailedPrecondition {
 		t.Errorf("a question whose answer has given way: %v, %v", before, err)
 	}
-	for id, asked := range map[arcp.MessageID]*asks{"second": &a, "small": &a, "other": &b} {
+	for id, asked := range map[arcp.MessageID]*questionSet{"second": &a, "small": &a, "other": &b} {
 		if before, err := asked.begin(id); len(before) != 1 || err != nil {
 			t.Errorf("%s is answered with %d envelopes, %v", id, len(before), err)
 		}
 	}
-	if want := maxKept/2 + smallAnswer + 1; kept.cached != want || len(kept.order) != 2 {
-		t.Errorf("%d bytes of %d answers are kept, want %d of 2", kept.cached, len(kept.order), want)
+	if want := maxCachedBytes/2 + smallAnswer + 1; cache.cached != want || len(cache.large) != 2 {
+		t.Errorf("%d bytes of %d answers are cached, want %d of 2", cache.cached, len(cache.large), want)
 	}
 	a.queue(answer(7))
-	if kept.unsent != 7 {
-		t.Errorf("%d bytes wait for the worker, want 7", kept.unsent)
+	if cache.unsent != 7 {
+		t.Errorf("%d bytes wait for the worker, want 7", cache.unsent)
 	}
-	if envs := a.takeQueued(); len(envs) != 1 || kept.unsent != 0 {
-		t.Errorf("%d answers were held, %d bytes still are", len(envs), kept.unsent)
+	if envs := a.dequeue(); len(envs) != 1 || cache.unsent != 0 {
+		t.Errorf("%d answers were queued, %d bytes still are", len(envs), cache.unsent)
 	}
 	a.queue(answer(7))
 	a.drop()
 	b.drop()
-	if kept.cached != 0 || kept.unsent != 0 {
-		t.Errorf("of nothing are kept %+v", kept)
+	if cache.cached != 0 || cache.unsent != 0 {
+		t.Errorf("of nothing are cached %+v", cache)
 	}
-	for range 3 * maxKept / smallAnswer { // dispatches that come and go
-		c := asks{total: &kept}
+	for range 3 * maxCachedBytes / smallAnswer { // dispatches that come and go
+		c := questionSet{cache: &cache}
 		settle(t, &c, "x", smallAnswer+1)
 		c.drop()
 	}
-	if len(kept.order) > 2*maxKept/smallAnswer {
-		t.Errorf("%d answers that are gone are in order", len(kept.order))
+	if len(cache.large) > 2*maxCachedBytes/smallAnswer {
+		t.Errorf("%d answers that are gone are in order", len(cache.large))
 	}
 }
 
@@ -102,7 +102,7 @@ func TestAnswersOfASessionAreBounded(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	accepted := arcp.Frame(arcp.JobAccepted, struct{}{})
 	accepted.JobID = "child"
-	a := asks{open: map[arcp.MessageID][]arcp.Envelope{
+	a := questionSet{open: map[arcp.MessageID][]arcp.Envelope{
 		"open":     nil,
 		"accepted": {accepted},
 		"answered": {arcp.Frame(arcp.Nack, struct{}{})},
