@@ -18,10 +18,10 @@ type jobAuthority struct {
 	loadedAt time.Time // when the process first saw the job
 }
 
-// now returns the time by which leases end.
+// now returns the time of the lease clock.
 func (a *jobAuthority) now() time.Time { return a.loadedAt.Add(time.Since(a.loadedAt)) }
 
-// wallTime converts a moment of now to the clock of timers; zero stays zero.
+// wallTime converts a time of the lease clock to the clock of timers; zero stays zero.
 func (a *jobAuthority) wallTime(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
@@ -31,8 +31,8 @@ func (a *jobAuthority) wallTime(t time.Time) time.Time {
 
 func (a *jobAuthority) expired() bool { return a.Expired(a.now()) }
 
-// LeaseOf returns the lease of a job in its wire form; an empty object if it has none. budget
-// is the rest of the budget if the job has not ended.
+// LeaseOf returns the lease of a job in its wire form; an empty object if the job has none. budget is
+// the rest of the budget of a job that has not ended.
 func (e *Engine) LeaseOf(j *store.Job) (raw arcp.Raw, constraints *arcp.LeaseConstraints, budget arcp.Raw) {
 	options := optionsOf(j)
 	raw, constraints = authority.Describe(options.lease())
@@ -127,10 +127,10 @@ func (expireLease) apply(s *supervisor, now time.Time) { s.endExpired(now) }
 
 // endExpired ends the job if its lease has ended.
 func (s *supervisor) endExpired(now time.Time) {
-	if !s.m.State().Terminal() && s.authority.expired() {
+	if !s.machine.State().Terminal() && s.authority.expired() {
 		s.e.cfg.Metrics.LeasesExpired.Inc()
 		s.e.cfg.Logger.Info().Str("job_id", string(s.row.ID)).Msg("lease expired")
-		s.m.Fail(now, s.authority.ExpiredError())
+		s.machine.Fail(now, s.authority.ExpiredError())
 	}
 }
 

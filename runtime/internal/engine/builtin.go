@@ -15,13 +15,13 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// Caller tells a built-in tool the caller.
+// Caller identifies the session that calls a built-in tool.
 type Caller interface {
 	Principal() string
 	Session() arcp.SessionID
 }
 
-// Viewer gives a built-in tool the caller's catalogue, trust, roles and lease as of the call.
+// Viewer has the caller's catalogue, trust level, roles and lease at the time of the call.
 type Viewer interface {
 	Caller
 	Catalogue() *tool.Snapshot
@@ -40,17 +40,17 @@ func (j builtinJob) JobLease() *lease.Lease {
 	return j.s.authority.Lease
 }
 
-// Gates lets a built-in tool ask for an approval.
+// Gates asks for approvals on behalf of a built-in tool, and grants permission leases to its job.
 type Gates interface {
 	Caller
-	// Gate asks and waits for the decision. The caller's session is barred besides those in
-	// row.Barred. A row without an ID gets one.
+	// Gate asks and waits for the decision. The sessions in row.Barred and the caller's session
+	// must not answer. A row without an ID gets one.
 	Gate(ctx context.Context, row approval.Row, wait time.Duration) (approval.Row, error)
-	// Grant gives the job a permission lease in the name of the session that has resolved a
-	// gate. lease.granted goes to a session as the answer to its message. Grant returns when
-	// the lease ends, and whether it was made now: a later attempt finds the earlier lease.
-	// The events are written together with the lease, once.
-	Grant(ctx context.Context, p lease.Permission, d time.Duration, by *approval.Row, to arcp.SessionID, request arcp.MessageID, events ...JobEvent) (until time.Time, made bool, err error)
+	// Grant gives the job a permission lease, granted by the session that has resolved a gate. The
+	// session holder gets lease.granted as the answer to its message request. The events are
+	// written together with the lease, once. A later attempt finds the lease of an earlier one:
+	// then created is false.
+	Grant(ctx context.Context, p lease.Permission, d time.Duration, gate *approval.Row, holder arcp.SessionID, request arcp.MessageID, events ...JobEvent) (expiresAt time.Time, created bool, err error)
 	Permits(permission, resource, operation string) bool
 }
 
@@ -60,8 +60,8 @@ type JobEvent struct {
 	Payload any
 }
 
-// Permits reports whether the job has a permission lease, or its lease covers an operation. A
-// refusal is not counted as denied.
+// Permits reports whether a permission lease or the job's lease covers an operation. A refusal is not
+// counted as a denial.
 func (j builtinJob) Permits(permission, resource, operation string) bool {
 	j.s.mu.Lock()
 	defer j.s.mu.Unlock()
@@ -84,8 +84,8 @@ func (j builtinJob) Gate(ctx context.Context, row approval.Row, wait time.Durati
 	return j.ask(ctx, row, wait)
 }
 
-func (j builtinJob) Grant(_ context.Context, p lease.Permission, d time.Duration, by *approval.Row, to arcp.SessionID, request arcp.MessageID, events ...JobEvent) (until time.Time, made bool, err error) {
-	g := &addGrant{permission: p, duration: d, question: by, holder: to, request: request, events: events, done: make(chan error, 1)}
+func (j builtinJob) Grant(_ context.Context, p lease.Permission, d time.Duration, gate *approval.Row, holder arcp.SessionID, request arcp.MessageID, events ...JobEvent) (expiresAt time.Time, created bool, err error) {
+	g := &addGrant{permission: p, duration: d, gate: gate, holder: holder, request: request, events: events, done: make(chan error, 1)}
 	if !j.s.post(g) {
 		return time.Time{}, false, errEnded
 	}
@@ -93,11 +93,11 @@ func (j builtinJob) Grant(_ context.Context, p lease.Permission, d time.Duration
 	return g.expiresAt, g.created, err
 }
 
-// addGrant grants a permission lease of a built-in tool to its job.
+// addGrant gives the job of a built-in tool a permission lease.
 type addGrant struct {
 	permission lease.Permission
 	duration   time.Duration
-	question   *approval.Row
+	gate       *approval.Row
 	holder     arcp.SessionID
 	request    arcp.MessageID
 	events     []JobEvent
@@ -114,7 +114,7 @@ func (g *addGrant) apply(s *supervisor, now time.Time) {
 	}
 	s.mu.Lock()
 	c, err := s.authority.Grant(s.authority.now(), authority.Grant{ID: newLeaseID(), Permission: g.permission, Duration: g.duration,
-		By: authority.Party{Principal: g.question.ResolvedBy, Session: g.question.ResolvedIn}, Holder: g.holder})
+		By: authority.Party{Principal: g.gate.ResolvedBy, Session: g.gate.ResolvedIn}, Holder: g.holder})
 	s.mu.Unlock()
 	if err != nil {
 		g.done <- err
@@ -131,7 +131,7 @@ func (g *addGrant) apply(s *supervisor, now time.Time) {
 func (g *addGrant) committed(_ *supervisor, err error) { g.done <- err }
 func (g *addGrant) rejected(*Engine, bool)             { g.done <- errEnded }
 
-// job returns the job for the tool.
+// job returns the job as the tool uses it.
 func (s *supervisor) job() tool.Job {
 	if s.builtin() {
 		return tool.NewJob(builtinJob{toolJob{toolGoroutine{s}}})
@@ -139,8 +139,8 @@ func (s *supervisor) job() tool.Job {
 	return tool.NewJob(toolJob{toolGoroutine{s}})
 }
 
-// runInline runs a built-in tool at once, and commits the outcome together with the claim. It
-// reports whether the next submit may follow at once.
+// runInline runs a built-in tool on the goroutine of the submit, and commits the outcome together with
+// the claim. It reports whether the next submit may follow at once.
 func (e submitter) runInline(r *run, submit *Submit) (next bool) {
 	s := newCallSupervisor(r)
 	timeout := r.tool.Limits.Timeout

@@ -13,10 +13,9 @@ import (
 	"github.com/arcpd/arcpd/runtime/store"
 )
 
-// Call is a call of a built-in tool that changes something. Its accept, its changes and its
-// terminal event are one write. The tool stages its changes in the transaction of its context;
-// they are committed when it returns. The goroutine that runs the tool owns the call. CallOf
-// returns it.
+// Call is a call of a built-in tool that changes something. Its claim, its changes and its terminal
+// event are one write. The tool stages its changes in the transaction of its context; they are
+// committed when the tool returns. The goroutine that runs the tool owns the call.
 type Call struct {
 	e          *Engine
 	supervisor *supervisor // of the job, without a goroutine
@@ -24,25 +23,25 @@ type Call struct {
 	startedAt  time.Time
 
 	txn     txn.Txn
-	claimed bool // the accept is durable by itself
-	ended   bool // the call has ended, or there is no job: nothing more is written
+	claimed bool // the claim is durable
+	ended   bool // the call has ended, or there is no job; nothing more is written
 }
 
 type callKey struct{}
 
-// CallOf returns the call in which a built-in tool runs; nil: it runs as an ordinary job and
+// CallOf returns the call in which a built-in tool runs; nil: the tool runs as an ordinary job and
 // commits its changes itself.
 func CallOf(ctx context.Context) *Call {
 	c, _ := ctx.Value(callKey{}).(*Call)
 	return c
 }
 
-// errAnswered ends a tool whose call is answered already: its submit was a repetition, or its
-// session has ended.
+// errAnswered ends a tool whose call is answered already: the submit was a repetition, or the session
+// has ended.
 var errAnswered = errors.New("the call is answered already")
 
-// Claim makes the accept of the call durable at once. A tool calls it before it waits for
-// others, or if its change is in another job's write. The tool must return an error of Claim.
+// Claim makes the claim of the call durable at once. A tool calls it before it waits for another
+// session, or if its change is in another job's write. The tool must return an error of Claim.
 func (c *Call) Claim() error {
 	if c.claimed || c.ended {
 		return nil
@@ -57,8 +56,8 @@ func (c *Call) Claim() error {
 	return nil
 }
 
-// Join prepares the call to end in the write of another job, which must not be refused because
-// the call is a repetition. The tool must return an error of Join.
+// Join prepares the call to end in the write of another job. It claims a call that may be a
+// repetition, so that the other job's write is not refused. The tool must return an error of Join.
 func (c *Call) Join() error {
 	if c.supervisor.mayRepeat(c.submit) {
 		return c.Claim()
@@ -66,7 +65,7 @@ func (c *Call) Join() error {
 	return nil
 }
 
-// accept is the write of the accept.
+// accept returns the write of the claim.
 func (c *Call) accept() *store.Write {
 	log := new(store.AppendEvents)
 	if !c.supervisor.direct {
@@ -75,7 +74,7 @@ func (c *Call) accept() *store.Write {
 	return store.NewWrite(&store.SubmitJob{Row: &c.supervisor.row, Recheck: c.submit.Recheck}, log)
 }
 
-// conclusion is the write that ends the call, with its accept if that is not durable.
+// conclusion returns the write that ends the call. It includes the claim if that is not durable.
 func (c *Call) conclusion(o *job.Outcome) *store.Write {
 	w := store.NewWrite(&store.AppendEvents{Job: c.supervisor.row.ID, Attempt: c.supervisor.attempt})
 	if !c.claimed {
@@ -88,8 +87,8 @@ func (c *Call) conclusion(o *job.Outcome) *store.Write {
 	return w
 }
 
-// drop records that another job's write happened without the conclusion, because the session
-// of the call has ended.
+// drop records that another job's write was made without the conclusion: the session of the call has
+// ended.
 func (c *Call) drop() { c.ended, c.supervisor.outcome = true, nil }
 
 // concluded records that the conclusion is durable. It is called on the committer's goroutine.
@@ -114,8 +113,8 @@ func (e submitter) startCall(r *run, submit *Submit) (next bool) {
 	})
 }
 
-// resumeCall runs a call that was accepted before a restart. Its changes were not committed,
-// for its end would have been, too.
+// resumeCall runs a call that was claimed before a restart. Its changes were not committed: they are
+// committed together with its end.
 func (e recoverer) resumeCall(r *run) {
 	e.calls.Add(1)
 	submit := Submit{Session: r.row.Session, Answers: discardAnswers{}}
@@ -135,8 +134,8 @@ func newCall(r *run, s *Submit) *Call {
 	return &Call{e: r.e, submit: s, supervisor: newCallSupervisor(r)}
 }
 
-// newCallSupervisor returns a supervisor without a goroutine, for a tool whose events would
-// come too late: its queue is closed.
+// newCallSupervisor returns a supervisor without a goroutine. Its event queue is closed: the tool
+// emits no events.
 func newCallSupervisor(r *run) *supervisor {
 	s := &supervisor{run: r, attempt: r.attempt}
 	s.events.space.L, s.events.closed = &r.mu, true
@@ -159,8 +158,8 @@ func (c *Call) run() {
 	}
 }
 
-// attempt runs the tool once and commits its changes. It reports whether others have changed
-// one of the records meanwhile, so that the tool has to run again.
+// attempt runs the tool once and commits its changes. again is true if a record was changed
+// concurrently, so that the tool has to run again.
 func (c *Call) attempt(ctx context.Context) (again bool) {
 	began := time.Now()
 	value, err := c.supervisor.tool.Run(ctx, c.supervisor.job(), c.supervisor.row.Arguments)
@@ -182,13 +181,13 @@ func (c *Call) attempt(ctx context.Context) (again bool) {
 	return c.commit(ctx, &job.Outcome{State: arcp.StateCompleted, Value: value})
 }
 
-// commit makes the call and its changes durable.
+// commit commits the call and its changes. again is as for attempt.
 func (c *Call) commit(ctx context.Context, o *job.Outcome) (again bool) {
 	w, own := c.txn.Join(c.conclusion(o))
 	errs := make(chan error, 1)
 	c.txn.Append(c.e.cfg.Log, w, func(res *store.Result) {
 		result := res
-		if own >= 0 && len(res.With) > 0 { // a store that has failed refuses the whole
+		if own >= 0 && len(res.With) > 0 { // a failed store refuses the write as a whole, without results of its parts
 			result = &res.With[own]
 		}
 		err := txn.ErrorOf(res)
@@ -197,7 +196,7 @@ func (c *Call) commit(ctx context.Context, o *job.Outcome) (again bool) {
 			c.ended, c.supervisor.outcome = true, nil
 			c.txn.Settle(cmp.Or(err, errAnswered))
 			if !c.claimed {
-				submitter{c.e}.claimed(c.submit, c.supervisor.run, result) // which answers
+				submitter{c.e}.claimed(c.submit, c.supervisor.run, result) // answers the submit
 			}
 		case err == nil:
 			c.concluded()
@@ -226,5 +225,5 @@ func (c *Call) refusedOutcome(err error) *job.Outcome {
 // joinedCall is a call that ends in the write of a job that it changes.
 type joinedCall struct {
 	call  *Call
-	value func() arcp.Raw // of its terminal event; called when the write is made
+	value func() arcp.Raw // returns the value of its terminal event; called when the write is composed
 }

@@ -45,20 +45,20 @@ type CallError struct {
 	Message string    `json:"message"`
 }
 
-// Bounds of the notes, and of reading calls.
+// Bounds of the notes, and of listing calls.
 const (
 	maxNotes    = 256     // of an attempt, so that a loop of refused calls does not fill the store
 	maxNoteText = 512     // bytes of an error message
 	maxDigested = 8 << 20 // bytes of a result that is assembled for its digest
 )
 
-// callNote is the record of a call that no job shows: it was refused, or was made with other
-// arguments than the job's. It is part of the job's next write, and deleted with the job.
+// callNote is the record of a refused call, or of a call with other arguments than the job's. Neither
+// has a job of its own. A note is part of the job's next write, and is deleted with the job.
 type callNote struct {
 	Attempt       uint32          `json:"attempt"`
 	HookArguments bool            `json:"own,omitzero"` // the attempt's own call, with the arguments of a hook
 	Tool          string          `json:"tool,omitzero"`
-	Effect        tool.SideEffect `json:"side_effect,omitzero"` // if the job may know the tool
+	Effect        tool.SideEffect `json:"side_effect,omitzero"` // empty if the tool is not in the job's catalogue
 	At            time.Time       `json:"at"`
 	Request       string          `json:"request"`
 	Code          arcp.Code       `json:"code,omitzero"`
@@ -110,11 +110,11 @@ func (s jobWriter) addNotes(w *store.Write) error {
 	return nil
 }
 
-// Calls calls fn for the calls of a job until it returns false: first its own attempts, then
-// its children, then the calls that were refused. place is the position of a call in that
-// order; after, if not empty, is the position behind which to begin. Running attempts and
-// deleted children are left out.
-func (e *Engine) Calls(ctx context.Context, j *store.Job, after string, fn func(place string, c CallRecord) bool) error {
+// Calls calls fn for the calls of a job until fn returns false: first the job's attempts, then its
+// children, then its refused calls. position is the position of a call in that order. The list
+// begins behind the position after; empty: at the first call. It leaves out running attempts and
+// deleted children.
+func (e *Engine) Calls(ctx context.Context, j *store.Job, after string, fn func(position string, c CallRecord) bool) error {
 	l := callLister{e: e, ctx: ctx, after: after, fn: fn}
 	notes, err := l.readNotes(ctx, j.ID)
 	if err == nil {
@@ -124,8 +124,8 @@ func (e *Engine) Calls(ctx context.Context, j *store.Job, after string, fn func(
 		err = l.children(j)
 	}
 	for _, n := range notes {
-		if place := fmt.Sprintf("3/%08d/%04d", n.Attempt, n.number); err == nil && !n.HookArguments && l.includes(place) {
-			l.yield(place, n.record())
+		if position := fmt.Sprintf("3/%08d/%04d", n.Attempt, n.number); err == nil && !n.HookArguments && l.includes(position) {
+			l.yield(position, n.record())
 		}
 	}
 	return err
@@ -139,9 +139,9 @@ type callLister struct {
 	done  bool
 }
 
-func (l *callLister) includes(place string) bool { return !l.done && place > l.after }
+func (l *callLister) includes(position string) bool { return !l.done && position > l.after }
 
-func (l *callLister) yield(place string, c CallRecord) { l.done = !l.fn(place, c) }
+func (l *callLister) yield(position string, c CallRecord) { l.done = !l.fn(position, c) }
 
 func (n *callNote) record() CallRecord {
 	return CallRecord{Name: n.Tool, Attempt: n.Attempt, SideEffect: n.Effect, StartedAt: n.At, Status: refusedStatus(n.Code),
@@ -180,7 +180,7 @@ func (l *callLister) readNotes(ctx context.Context, id arcp.JobID) (list []callN
 	return list, errors.Join(err, bad)
 }
 
-// attempts lists the attempts of a job that have ended, and one that waits for an approval.
+// attempts lists the ended attempts of a job, and a running one that waits for an approval.
 func (l *callLister) attempts(j *store.Job, notes []callNote) error {
 	if last := fmt.Sprintf("1/%08d", j.Attempt); l.after >= last {
 		return nil
@@ -195,15 +195,15 @@ func (l *callLister) attempts(j *store.Job, notes []callNote) error {
 				c.Request = n.Request
 			}
 		}
-		if place := fmt.Sprintf("1/%08d", c.Attempt); l.includes(place) {
-			l.yield(place, c)
+		if position := fmt.Sprintf("1/%08d", c.Attempt); l.includes(position) {
+			l.yield(position, c)
 		}
 	}
 	return nil
 }
 
-// attemptsOf reads the attempts of a job. If there is only one it reads only the first
-// events and the last one, else the whole log.
+// attemptsOf reads the attempts of a job. For a job with one attempt it reads the first events and the
+// last event, otherwise the whole log.
 func (l *callLister) attemptsOf(ctx context.Context, j *store.Job) (list []CallRecord, err error) {
 	c := l.newCall(j)
 	if j.Attempt > 1 {
@@ -248,11 +248,11 @@ func (l *callLister) startedAt(ctx context.Context, j *store.Job) (time.Time, er
 	return at, err
 }
 
-// failedAttempts reads the attempts that another one followed, and the start of the last
-// attempt into last.
+// failedAttempts reads the attempts that were followed by another one. It sets last.StartedAt to the
+// start of the last attempt.
 func (l *callLister) failedAttempts(ctx context.Context, j *store.Job, last *CallRecord) (list []CallRecord, err error) {
 	var bad error
-	var failed *CallRecord // counts if an attempt begins next: the runtime emits the last event of an attempt
+	var failed *CallRecord // an attempt has failed if the event retry is its last event: a tool may emit one, too
 	c, head := *last, store.FrameHead(arcp.Version, cmp.Or(j.Session, arcp.SessionID(arcp.SessionPrefix)))
 	err = l.e.cfg.Store.JobEvents(ctx, j.ID, 0, func(ev *store.Event) bool {
 		switch ev.Type {
@@ -296,7 +296,7 @@ func retryOfEvent(head []byte, ev *store.Event) (d retryData, err error) {
 	return d, nil
 }
 
-// outcomeFor reads the outcome of a job, without a result above maxDigested.
+// outcomeFor reads the outcome of a job. It leaves out a result of more than maxDigested bytes.
 func (l *callLister) outcomeFor(ctx context.Context, j *store.Job) (*job.Outcome, error) {
 	if j.State == arcp.StateCompleted && j.LastJSeq > maxDigested/minChunk {
 		ends, err := readEvents(ctx, l.e.cfg.Store, j, j.LastJSeq-1)
@@ -356,14 +356,14 @@ func (l *callLister) children(j *store.Job) error {
 	})
 	slices.SortFunc(list, func(a, b family.Entry) int { return cmp.Compare(a.N, b.N) })
 	for i := 0; i < len(list) && err == nil && bad == nil && !l.done; i++ {
-		if place := fmt.Sprintf("2/%08d", list[i].N); l.includes(place) {
-			err = l.child(place, list[i].Job)
+		if position := fmt.Sprintf("2/%08d", list[i].N); l.includes(position) {
+			err = l.child(position, list[i].Job)
 		}
 	}
 	return errors.Join(err, bad)
 }
 
-func (l *callLister) child(place string, id arcp.JobID) error {
+func (l *callLister) child(position string, id arcp.JobID) error {
 	j, err := l.e.cfg.Store.Job(l.ctx, id)
 	if errors.Is(err, store.ErrNotFound) { // it was not created, or is deleted
 		return nil
@@ -377,7 +377,7 @@ func (l *callLister) child(place string, id arcp.JobID) error {
 	}
 	attempts := callLister{e: l.e, ctx: l.ctx, fn: func(_ string, c CallRecord) bool {
 		if c.Attempt == j.Attempt {
-			l.yield(place, c)
+			l.yield(position, c)
 		}
 		return true
 	}}

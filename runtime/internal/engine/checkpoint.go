@@ -11,11 +11,11 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// maxPointData bounds the data of a checkpoint, in bytes (SPEC.md §5.6).
-const maxPointData = 512 << 10
+// maxCheckpointData bounds the data of a checkpoint, in bytes (SPEC.md §5.6).
+const maxCheckpointData = 512 << 10
 
-// checkpointSlots are the records of a job's checkpoints. Checkpoint N has the slot N
-// modulo job.MaxCheckpoints, in place of the oldest one.
+// checkpointSlots are the records of a job's checkpoints. Checkpoint N has the slot N modulo
+// job.MaxCheckpoints: it replaces the oldest one.
 type checkpointSlots struct {
 	last      uint64                     // N of the latest
 	revisions [job.MaxCheckpoints]uint64 // of the records; 0: unknown
@@ -23,7 +23,7 @@ type checkpointSlots struct {
 
 func (c *checkpointSlots) revision(n uint64) *uint64 { return &c.revisions[n%job.MaxCheckpoints] }
 
-// committed records that a checkpoint is durable, and tells the tool.
+// committed records that a checkpoint is durable, and unblocks the tool.
 func (c *checkpointSlots) committed(p *pendingCheckpoint) {
 	c.last = p.N
 	rev := c.revision(p.N)
@@ -48,8 +48,8 @@ func checkpointKey(id arcp.JobID, n uint64) string {
 
 func (j toolJob) Checkpoint(label string, raw arcp.Raw) error {
 	raw, label = j.s.e.scrubber().bytes(raw), j.s.e.scrubber().text(label)
-	if len(raw) > maxPointData {
-		e := arcp.Errorf(arcp.CodeResourceExhausted, "checkpoint of %d bytes: it may have at most %d", len(raw), maxPointData)
+	if len(raw) > maxCheckpointData {
+		e := arcp.Errorf(arcp.CodeResourceExhausted, "checkpoint of %d bytes: it may have at most %d", len(raw), maxCheckpointData)
 		e.Retryable = false // it would be as large again
 		return e
 	}
@@ -132,7 +132,7 @@ func (s *supervisor) restore(now time.Time) {
 	}
 	if err != nil {
 		s.e.cfg.Logger.Error().Err(err).Str("job_id", string(s.row.ID)).Msg("checkpoint of a job cannot be read")
-		s.m.Fail(now, arcp.Errorf(arcp.CodeUnavailable, "the job's checkpoint cannot be read"))
+		s.machine.Fail(now, arcp.Errorf(arcp.CodeUnavailable, "the job's checkpoint cannot be read"))
 		return
 	}
 	if p.N > 0 {

@@ -18,17 +18,17 @@ import (
 // childCaller calls children for the tool of an attempt, on the tool's goroutine.
 type childCaller struct{ *supervisor }
 
-// Call runs another tool as a child of the job. The child has an entry in the ledger of its
-// parent before it is submitted, so a later attempt finds the child instead of calling it
-// twice: the same request finds the same child. Equal requests find their children in the
-// order of the calls, so the order of different calls does not matter.
+// Call runs another tool as a child of the job. The child has an entry in the ledger of its parent
+// before it is submitted, so a later attempt with the same request finds the child instead of creating
+// another one. Equal requests find their children in the order of the calls. The order of different
+// requests does not matter.
 func (j toolJob) Call(ctx context.Context, c tool.Call) (arcp.Raw, error) {
 	s := childCaller{j.s}
 	k, err := s.findOrCreate(&c)
 	if err != nil {
 		return nil, err
 	}
-	defer s.markTold(k)
+	defer s.recordOutcome(k)
 	if c.OnChild != nil {
 		c.OnChild(k.Job)
 	}
@@ -68,7 +68,7 @@ func (s childCaller) findOrCreate(c *tool.Call) (*family.Child, error) {
 	return k, err
 }
 
-// callDigest identifies a request for a child.
+// callDigest returns the digest that identifies a request for a child.
 func callDigest(c *tool.Call) string {
 	p := arcp.ToolInvokePayload{Tool: c.Tool, SubmitOptions: arcp.SubmitOptions{Detach: c.Detach, LeaseConstraints: c.Constraints, CostBudget: c.CostBudget}}
 	if len(c.Arguments) > 0 {
@@ -103,8 +103,8 @@ func (s childCaller) endCreation(k *family.Child, created bool) {
 	delete(s.creating, k.Job)
 }
 
-// awaitCreation waits until an earlier attempt, which has ended meanwhile, has created a child. It
-// reports whether there is a job.
+// awaitCreation waits while a call of an earlier attempt creates a child. It reports whether there is
+// a job.
 func (s childCaller) awaitCreation(k *family.Child) (created bool, err error) {
 	s.mu.Lock()
 	c := s.creating[k.Job]
@@ -121,8 +121,7 @@ func (s childCaller) awaitCreation(k *family.Child) (created bool, err error) {
 	return !k.NotCreated, nil
 }
 
-// stale reports whether a child is to be created anew: it has failed, and so has the
-// attempt that called it.
+// stale reports whether a child is to be created anew; see family.Child.Stale.
 func (s childCaller) stale(k *family.Child) bool {
 	if k.Failed >= s.call.failedBefore || s.e.Lives(k.Job) { // as nearly always
 		return false
@@ -131,9 +130,9 @@ func (s childCaller) stale(k *family.Child) bool {
 	return err == nil && k.Stale(s.call.failedBefore, j.State)
 }
 
-// create submits a child. It is counted for the limits, then its parent's supervisor
-// reserves its entry and its budget, then it is committed. After the reservation only the
-// end of the parent, or a refusal, prevents it.
+// create submits a child: the engine counts it for the limits, its parent's supervisor admits it, and
+// one write commits the job with its entry. After the admission only the end of the parent or a refusal
+// by the store prevents the child.
 func (s childCaller) create(c *tool.Call, request string) (*family.Child, error) {
 	namespace := arcp.NamespaceToolCall
 	if c.Delegate {
@@ -165,7 +164,7 @@ func (s childCaller) create(c *tool.Call, request string) (*family.Child, error)
 	if !s.post(a) {
 		a.done <- errEnded
 	}
-	if err := <-a.done; err != nil { // it is always told
+	if err := <-a.done; err != nil { // apply, committed or rejected always sends
 		r.discard()
 		return nil, err
 	}
@@ -180,8 +179,8 @@ func (s childCaller) create(c *tool.Call, request string) (*family.Child, error)
 	return k, nil
 }
 
-// revert removes a child that was not created from the ledger. If the job has ended
-// meanwhile, the nearest ancestor that has not learns that nothing was spent.
+// revert removes a child that was not created from the ledger. If the job has ended meanwhile, its
+// nearest ancestor that has not ended gets the report that nothing was spent.
 func (s childCaller) revert(k *family.Child, r *run) {
 	c := &revertChild{k, make(chan error, 1)}
 	if !s.post(c) {
@@ -192,7 +191,8 @@ func (s childCaller) revert(k *family.Child, r *run) {
 	}
 }
 
-// callable resolves the tool of a call in the catalogue of the job.
+// callable resolves the tool of a call in the catalogue of the job, and refuses a tool that the job
+// must not call.
 func (s childCaller) callable(c *tool.Call) (*tool.Tool, *arcp.Error) {
 	t, err := s.catalogue.Resolve(c.Tool)
 	switch {
@@ -276,8 +276,8 @@ func (s childCaller) commitChild(r *run, k *family.Child, l *lease.Lease) error 
 	return nil
 }
 
-// createdRecord is the entry of a child in the write that creates the child. It tells a
-// child that is deleted later from one that was never created.
+// createdRecord returns the entry of a child for the write that creates the child. With it a restart
+// distinguishes a child that was deleted later from a child that was never created.
 func (s childCaller) createdRecord(k *family.Child) (store.Record, error) {
 	key := childKey(s.row.ID, k.N)
 	rev, err := jobRecords{s.run}.revision(key, 0)
@@ -298,9 +298,9 @@ func (s childCaller) childRefused(r *run, err error) error {
 	return arcp.Errorf(arcp.CodeUnavailable, "the store does not accept jobs")
 }
 
-// markTold records that the attempt knows the outcome of a child: later checkpoints may
-// rely on it.
-func (s childCaller) markTold(k *family.Child) {
+// recordOutcome records that the attempt knows the outcome of a child, on which its later checkpoints
+// may depend.
+func (s childCaller) recordOutcome(k *family.Child) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k.RecordOutcome(s.attempt)
@@ -343,7 +343,7 @@ func (s childCaller) storedOutcome(id arcp.JobID) (*job.Outcome, error) {
 	j, err := s.e.cfg.Store.Job(s.ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return nil, arcp.Errorf(arcp.CodeDataLoss, "what came of the child %s is not kept any more", id)
+		return nil, arcp.Errorf(arcp.CodeDataLoss, "the outcome of the child %s is deleted", id)
 	case err == nil && !j.State.Terminal():
 		return nil, arcp.Errorf(arcp.CodeUnavailable, "the child %s is not run by this process", id).RetryAfter(retryAfter)
 	}
@@ -353,13 +353,13 @@ func (s childCaller) storedOutcome(id arcp.JobID) (*job.Outcome, error) {
 	}
 	if err != nil {
 		s.e.cfg.Logger.Error().Err(err).Str("job_id", string(id)).Msg("outcome of a child cannot be read")
-		return nil, arcp.Errorf(arcp.CodeUnavailable, "what came of the child cannot be read")
+		return nil, arcp.Errorf(arcp.CodeUnavailable, "the outcome of the child cannot be read")
 	}
 	return o, nil
 }
 
-// finishFamily tells the job's relatives that it is over for this process. If it has ended,
-// its children that are not detached are cancelled.
+// finishFamily cancels the children of a job that has ended, except the detached ones, and reports the
+// end to the parent. It unblocks the caller that waits for the job.
 func (s *supervisor) finishFamily() {
 	if s.outcome != nil {
 		for _, k := range s.ledger.Children() {

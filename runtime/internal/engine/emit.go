@@ -10,10 +10,11 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// toolJob is the tool.Host of an attempt. Its methods run on the tool's goroutines.
+// toolJob is the tool.Host of an attempt. The tool calls its methods on any goroutine.
 type toolJob struct{ toolGoroutine }
 
-// toolGoroutine has the steps of an attempt that run on the tool's goroutines.
+// toolGoroutine has the methods of an attempt that run on a goroutine of the tool, not on that of the
+// supervisor s.
 type toolGoroutine struct{ s *supervisor }
 
 var _ tool.Attempt = toolJob{}
@@ -33,8 +34,8 @@ func (j toolJob) Emit(t arcp.Type, payload any) error {
 func (j toolJob) ManualHeartbeat() { j.signal(&j.s.heartbeats.manual) }
 func (j toolJob) Heartbeat()       { j.signal(&j.s.heartbeats.received) }
 
-// Failed logs a panic, whose stack no client sees, or records that the result of the attempt is
-// unknown.
+// Failed logs a panic with its stack, or records that the result of the attempt is unknown. Clients do
+// not get the stack.
 func (j toolJob) Failed(err error) {
 	if p, ok := errors.AsType[*tool.PanicError](err); ok {
 		j.s.e.cfg.Logger.Error().Str("job_id", string(j.s.row.ID)).Str("tool", j.s.row.Agent).
@@ -46,8 +47,8 @@ func (j toolJob) Failed(err error) {
 	j.s.call.lostReason = err.Error()
 }
 
-// emit queues an event, and the checkpoint of the event if p is not nil. It blocks while too
-// many events wait for the store.
+// emit queues an event, and the checkpoint of the event unless it is nil. It blocks while the queue has
+// no room.
 func (j toolGoroutine) emit(t arcp.Type, payload any, checkpoint *pendingCheckpoint) error {
 	ev, err := j.encode(t, payload)
 	if err != nil {
@@ -69,8 +70,8 @@ func (j toolGoroutine) encode(t arcp.Type, payload any) (*store.Event, error) {
 	return store.NewEvent(t, time.Now(), &j.s.common, j.s.row.Priority, j.s.e.scrubber().bytes(raw)), nil
 }
 
-// enqueue queues an event. with, if not nil, is called with run.mu: it may refuse the event,
-// or return another one that follows.
+// enqueue queues an event. onRoom, if not nil, is called with run.mu when there is room: it may refuse
+// the event, or return another one that follows.
 func (j toolGoroutine) enqueue(ev *store.Event, checkpoint *pendingCheckpoint, onRoom func() (*store.Event, *arcp.Error)) error {
 	s := j.s
 	q := &s.events
@@ -116,7 +117,7 @@ func (j toolGoroutine) stoppedOnFullDisk() bool {
 	return j.s.events.stopCause != nil && j.s.e.cfg.full()
 }
 
-// signal sets a flag of the heartbeats. Only the first call in a turn wakes the supervisor.
+// signal sets a flag of the heartbeats. Only the first call of a turn wakes the supervisor.
 func (j toolGoroutine) signal(flag *bool) {
 	j.s.mu.Lock()
 	changed := !*flag && !j.s.events.closed

@@ -99,7 +99,7 @@ func (r *Requester) party() authority.Party {
 
 func (j toolJob) Extend(ctx context.Context, id arcp.LeaseID, more time.Duration) (time.Time, error) {
 	done := make(chan error, 1)
-	x := &Extend{Lease: id, More: more, attempt: j.s, Done: func(err *arcp.Error) {
+	x := &extendLease{Lease: id, More: more, attempt: j.s, Done: func(err *arcp.Error) {
 		if err != nil {
 			done <- err
 		} else {
@@ -118,8 +118,8 @@ func (j toolJob) Extend(ctx context.Context, id arcp.LeaseID, more time.Duration
 	return g.ExpiresAt, nil
 }
 
-// Extend is a request of the submitter or of the tool for more time for a permission lease.
-type Extend struct {
+// extendLease is a request of the submitter or of the tool for more time for a permission lease.
+type extendLease struct {
 	Requester
 	Lease arcp.LeaseID
 	More  time.Duration
@@ -135,7 +135,7 @@ const maxExtension = uint64(366 * 24 * time.Hour / time.Second)
 // answer.
 func (e *Engine) Extend(from Requester, p *arcp.LeaseRefreshPayload, done func(*arcp.Error)) {
 	more := time.Duration(min(p.AdditionalSeconds, maxExtension)) * time.Second
-	e.postLease(p.LeaseID, &Extend{Requester: from, Lease: p.LeaseID, More: more, Done: done}, done)
+	e.postLease(p.LeaseID, &extendLease{Requester: from, Lease: p.LeaseID, More: more, Done: done}, done)
 }
 
 // postLease posts a command to the job that has a permission lease.
@@ -145,7 +145,7 @@ func (e *Engine) postLease(id arcp.LeaseID, c command, done func(*arcp.Error)) {
 	}
 }
 
-func (x *Extend) apply(s *supervisor, now time.Time) {
+func (x *extendLease) apply(s *supervisor, now time.Time) {
 	request := authority.Extension{Lease: x.Lease, More: x.More, By: x.party(), Owner: s.owner()}
 	if x.attempt != nil {
 		if x.attempt != s { // it has ended
@@ -165,7 +165,7 @@ func (x *Extend) apply(s *supervisor, now time.Time) {
 	s.write.addCommands(x)
 }
 
-func (x *Extend) committed(_ *supervisor, err error) { x.Done(leaseError(err)) }
+func (x *extendLease) committed(_ *supervisor, err error) { x.Done(leaseError(err)) }
 
 func leaseError(err error) *arcp.Error {
 	switch {
@@ -177,10 +177,10 @@ func leaseError(err error) *arcp.Error {
 	return errStore()
 }
 
-func (x *Extend) rejected(*Engine, bool) { x.Done(authority.NoSuchLease(x.Lease)) }
+func (x *extendLease) rejected(*Engine, bool) { x.Done(authority.NoSuchLease(x.Lease)) }
 
-// Revoke is a request of the grantor or of an admin to end a permission lease.
-type Revoke struct {
+// revokeLease is a request of the grantor or of an admin to end a permission lease.
+type revokeLease struct {
 	Requester
 	Lease  arcp.LeaseID
 	Reason string
@@ -189,10 +189,10 @@ type Revoke struct {
 
 // Revoke ends a permission lease. done is called once, with nil if lease.revoked is the answer.
 func (e *Engine) Revoke(from Requester, p *arcp.LeaseRevokedPayload, done func(*arcp.Error)) {
-	e.postLease(p.LeaseID, &Revoke{from, p.LeaseID, p.Reason, done}, done)
+	e.postLease(p.LeaseID, &revokeLease{from, p.LeaseID, p.Reason, done}, done)
 }
 
-func (x *Revoke) apply(s *supervisor, now time.Time) {
+func (x *revokeLease) apply(s *supervisor, now time.Time) {
 	s.mu.Lock()
 	c, err := s.authority.Revoke(s.authority.now(), authority.Revocation{Lease: x.Lease, Reason: x.Reason, By: x.party(), Admin: x.Admin, Owner: s.owner()})
 	s.mu.Unlock()
@@ -204,11 +204,11 @@ func (x *Revoke) apply(s *supervisor, now time.Time) {
 	s.write.addCommands(x)
 }
 
-func (x *Revoke) committed(_ *supervisor, err error) { x.Done(leaseError(err)) }
-func (x *Revoke) rejected(*Engine, bool)             { x.Done(authority.NoSuchLease(x.Lease)) }
+func (x *revokeLease) committed(_ *supervisor, err error) { x.Done(leaseError(err)) }
+func (x *revokeLease) rejected(*Engine, bool)             { x.Done(authority.NoSuchLease(x.Lease)) }
 
-// leaseIndex finds the job of a permission lease. A lease has an entry until its job ends, and counts
-// for the gauge until its end is noticed. Its methods may be called by many goroutines.
+// leaseIndex finds the job of a permission lease. A lease has an entry until its job ends. The gauge
+// counts it until its end is counted. The methods may be called by many goroutines.
 type leaseIndex struct {
 	gauges *prometheus.GaugeVec
 
@@ -218,7 +218,7 @@ type leaseIndex struct {
 
 type leaseRef struct {
 	job   arcp.JobID
-	ended bool // its end was noticed, or it was revoked
+	ended bool // it was revoked, or its expiry is counted
 }
 
 func (l *leaseIndex) gauge() prometheus.Gauge { return l.gauges.WithLabelValues("permission") }
@@ -237,7 +237,7 @@ func (l *leaseIndex) add(id arcp.LeaseID, job arcp.JobID) {
 	l.gauge().Inc()
 }
 
-// end records the end of a lease and reports whether that is new.
+// end records the end of a lease. It reports false if the end was recorded before.
 func (l *leaseIndex) end(id arcp.LeaseID) bool {
 	l.mu.Lock()
 	ref, ok := l.byID[id]

@@ -9,10 +9,10 @@ import (
 	"github.com/arcpd/arcpd/runtime/internal/job/question"
 )
 
-// interrupts has the interrupts that the tool has not handled.
+// interrupts has the state of a job's interrupts that the tool reads.
 type interrupts struct {
-	guidance string        // of the latest answer; the tool has not read it
-	signalc  chan struct{} // closed by the next interrupt; nil: the tool does not look
+	guidance string        // of the latest answer; empty after the tool has read it
+	signalc  chan struct{} // closed by the next interrupt; nil: the tool has not asked for it
 }
 
 // signal wakes the tool.
@@ -23,17 +23,17 @@ func (i *interrupts) signal() {
 	}
 }
 
-// Interrupt is a request that a job stops at its next safe point and asks for guidance.
-type Interrupt struct {
+// interruptJob is a request that a job waits for guidance at its next safe point.
+type interruptJob struct {
 	Requester
 	Job    arcp.JobID
 	Prompt string
 }
 
-// Interrupt makes the job target_id ask for guidance. It is acknowledged when the question is
+// Interrupt makes the job target_id ask for guidance. The acknowledgement is sent when the question is
 // durable.
 func (e *Engine) Interrupt(from Requester, p *arcp.InterruptPayload) {
-	i := Interrupt{from, arcp.JobID(p.TargetID), p.Prompt}
+	i := interruptJob{from, arcp.JobID(p.TargetID), p.Prompt}
 	r := e.run(i.Job)
 	switch {
 	case r == nil:
@@ -50,11 +50,11 @@ func (e *Engine) Interrupt(from Requester, p *arcp.InterruptPayload) {
 	}
 }
 
-func (i *Interrupt) refuse(err *arcp.Error) {
+func (i *interruptJob) refuse(err *arcp.Error) {
 	i.Answers.AnswerBeforeEvents(answerTo(i.Request, arcp.Nack, err))
 }
 
-func (i *Interrupt) rejected(_ *Engine, stopped bool) {
+func (i *interruptJob) rejected(_ *Engine, stopped bool) {
 	if stopped {
 		i.refuse(errShuttingDown())
 		return
@@ -62,9 +62,9 @@ func (i *Interrupt) rejected(_ *Engine, stopped bool) {
 	i.refuse(errHasEnded())
 }
 
-func (i *Interrupt) apply(s *supervisor, now time.Time) {
+func (i *interruptJob) apply(s *supervisor, now time.Time) {
 	switch {
-	case s.m.State().Terminal():
+	case s.machine.State().Terminal():
 		i.refuse(errHasEnded())
 		return
 	case s.postpone(i):
@@ -93,7 +93,7 @@ func (i *Interrupt) apply(s *supervisor, now time.Time) {
 	s.write.addCommands(i)
 }
 
-func (i *Interrupt) committed(s *supervisor, err error) {
+func (i *interruptJob) committed(s *supervisor, err error) {
 	switch {
 	case err == nil:
 		i.Answers.AnswerBeforeEvents(answerTo(i.Request, arcp.Ack, arcp.AckPayload{}))

@@ -12,8 +12,8 @@ import (
 
 const onDisconnectCancel = "cancel"
 
-// rowOptions are the options of a submit that are stored with the job, under the names of the
-// submit, and the options that the job's children inherit.
+// rowOptions are the options that are stored with a job: options of its submit under their wire names,
+// and options that its children inherit.
 type rowOptions struct {
 	Direct        bool           `json:"direct,omitzero"`
 	CausationID   arcp.MessageID `json:"causation_id,omitzero"`
@@ -30,7 +30,7 @@ type rowOptions struct {
 	Depth   int    `json:"depth,omitzero"`
 	Detach  bool   `json:"detach,omitzero"`
 
-	Barred []arcp.SessionID `json:"barred,omitzero"` // never answer gates of the job, nor of its children
+	Barred []arcp.SessionID `json:"barred,omitzero"` // must not answer gates of the job or of its children
 
 	Roles []string `json:"roles,omitzero"` // of the principal; only for a tool whose approval rule may ask
 
@@ -77,7 +77,7 @@ func optionsOf(j *store.Job) rowOptions {
 		return rowOptions{}
 	}
 	var o rowOptions
-	if err := arcp.Unmarshal(j.Options, &o); err != nil { // another version's
+	if err := arcp.Unmarshal(j.Options, &o); err != nil { // written by another version
 		return rowOptions{Lease: lease.Nothing().Encode(), Trust: trustOption("")}
 	}
 	return o

@@ -169,7 +169,7 @@ func (a *askQuestion) rejected(*Engine, bool)             { a.done <- errEnded }
 
 // running reports whether there is an attempt.
 func (s *supervisor) running() bool {
-	state := s.m.State()
+	state := s.machine.State()
 	return state == arcp.StateRunning || state == arcp.StateBlocked
 }
 
@@ -241,8 +241,8 @@ func (s questioner) blockOn(now time.Time, q *question.Question) {
 	if !s.questions.Wait(q) {
 		return
 	}
-	s.m.Block(now)
-	s.due = s.m.Deadline()
+	s.machine.Block(now)
+	s.due = s.machine.Deadline()
 	if s.maxRuntime > 0 {
 		s.progress.Blocked, s.progress.unsaved = now, true
 	}
@@ -251,8 +251,8 @@ func (s questioner) blockOn(now time.Time, q *question.Question) {
 
 // unblock lets the job run again.
 func (s questioner) unblock(now time.Time) {
-	s.m.Unblock(now)
-	s.due = s.m.Deadline()
+	s.machine.Unblock(now)
+	s.due = s.machine.Deadline()
 	s.progress.Unblock(now)
 	s.progress.unsaved = s.progress.unsaved || s.maxRuntime > 0
 	s.limit.Resume(now)
@@ -284,7 +284,7 @@ func (s questioner) applyEffect(now time.Time, e question.Effect) {
 		s.announce(now, arcp.HumanInputCancelled, e.Notice, &store.Route{To: e.Notified, ReplyTo: e.Question.Request})
 	}
 	if e.Failure != nil {
-		s.m.Fail(now, e.Failure)
+		s.machine.Fail(now, e.Failure)
 	}
 }
 

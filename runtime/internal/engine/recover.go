@@ -19,24 +19,24 @@ import (
 	"github.com/arcpd/arcpd/runtime/tool"
 )
 
-// dispositionStart counts jobs without an interrupted attempt.
+// dispositionStart is the metric label of jobs without an interrupted attempt.
 const dispositionStart = "start"
 
-// recoveredJob is a job of an earlier process, with the decision about it.
+// recoveredJob is a job of an earlier process with the decision that was made about it.
 type recoveredJob struct {
 	*run
 	disposition  string
 	outcome      *job.Outcome  // the job ends; nil: it continues
 	newState     arcp.JobState // the job continues in this state, with another attempt
-	takenOver    bool          // another process has the job
-	clockResumed bool          // its clock runs again, which is to be written
+	takenOver    bool          // another process has taken over the job
+	clockResumed bool          // the clock of its maximum runtime runs again; to be written
 }
 
-// Recover resumes the jobs of an earlier process, and returns their number. An interrupted attempt
-// is repeated from the start or from its last checkpoint, or ends the job with ABORTED, as its
-// tool's recovery says. A job without an attempt starts in its turn. A cancelled job ends. Timers
-// continue. Recover returns when this is durable, and does not wait for the jobs. It is called
-// once, before Submit.
+// Recover resumes the jobs of an earlier process, and returns their number. By the recovery of its
+// tool, an interrupted attempt is repeated from the start or from its last checkpoint, or fails the
+// job with ABORTED. A job without an attempt starts in its turn. A cancelled job ends. Timers continue.
+// Recover returns when the decisions are durable; it does not wait for the jobs. It is called once,
+// before Submit.
 func (e *Engine) Recover(ctx context.Context) (int, error) {
 	jobs, err := recoverer{e}.findJobs(ctx)
 	if err != nil {
@@ -68,7 +68,7 @@ func (e *Engine) Recover(ctx context.Context) (int, error) {
 // recoverer resumes the jobs of an earlier process.
 type recoverer struct{ *Engine }
 
-// findJobs reads the jobs in the order of their submits, and decides about all.
+// findJobs reads the jobs in the order of their submits, and decides about each of them.
 func (e recoverer) findJobs(ctx context.Context) ([]*recoveredJob, error) {
 	var rows []store.Job
 	err := e.cfg.Store.Live(ctx, func(j store.Job) bool {
@@ -119,13 +119,14 @@ func (e recoverer) recoverJob(ctx context.Context, row *store.Job, questions *qu
 		return nil, fmt.Errorf("%s: %w", row.ID, err)
 	}
 	f := &recoveredJob{run: r, clockResumed: !r.progress.Blocked.IsZero()}
-	r.progress.Unblock(time.Now()) // waiting for people, also while the runtime was down, does not count
+	r.progress.Unblock(time.Now()) // the wait for an answer does not count, nor the time when the runtime was down
 	return f, nil
 }
 
-// recoverOrphan fails a job whose tool is not registered any more. The tool may come back.
+// recoverOrphan fails a job whose tool is not registered. The error is retryable, because the tool may
+// be registered later.
 func (e recoverer) recoverOrphan(row *store.Job, refusal *arcp.Error) *recoveredJob {
-	err := arcp.Errorf(refusal.Code, "the runtime was started without %s, which the job was submitted to", row.Agent)
+	err := arcp.Errorf(refusal.Code, "the runtime was started without the tool %s of the job", row.Agent)
 	err.Retryable = true
 	name, _, _ := strings.Cut(row.Agent, "@")
 	r := &run{e: e.Engine, attempt: row.Attempt, definition: definition{row: *row, metrics: e.cfg.Metrics.Tool(name), common: commonOf(row),
@@ -133,7 +134,7 @@ func (e recoverer) recoverOrphan(row *store.Job, refusal *arcp.Error) *recovered
 	return &recoveredJob{run: r, disposition: string(tool.RecoveryFail), outcome: failedOutcome(err)}
 }
 
-// decide lets the machine decide about the job after a restart.
+// decide passes the restart to the machine of the job and records the result.
 func (f *recoveredJob) decide(now time.Time) {
 	machine := job.Restore(f.spec(), f.state)
 	attempted := f.state != arcp.StateAccepted && f.state != arcp.StateQueued
@@ -235,15 +236,15 @@ func (f *recoveredJob) committed(err error) error {
 	return nil
 }
 
-// resumeRecovered adds a recovered job to the jobTable, whatever the limits are. The returned
-// function starts the job as soon as its tool has a slot, unless it waits for its retry.
+// resumeRecovered adds a recovered job to the jobTable without a check of the limits. The returned
+// function starts the job as soon as its tool has a slot, unless the job waits for its retry.
 func (e recoverer) resumeRecovered(r *run) (start func()) {
 	if r.runsAsCall() {
 		return func() { e.resumeCall(r) }
 	}
 	for _, g := range r.authority.Grants.All() {
 		e.leases.add(g.ID, r.row.ID)
-		if g.Revoked || !g.ExpiresAt.Add(lease.Grace).After(r.progress.Swept) { // its end was noticed
+		if g.Revoked || !g.ExpiresAt.Add(lease.Grace).After(r.progress.Swept) { // its end is counted
 			e.leases.end(g.ID)
 		}
 	}
@@ -252,7 +253,7 @@ func (e recoverer) resumeRecovered(r *run) (start func()) {
 			e.cfg.Questions.Asked(q.Row, q.Request)
 		}
 	}
-	next, end := r.progress.Next, earliest(r.deadline(), r.otherDue()) // later a supervisor may own them
+	next, end := r.progress.Next, earliest(r.deadline(), r.otherDue()) // read before a supervisor, which may change them, can start
 	waits := r.state == arcp.StateQueued && next.After(time.Now())
 	e.mu.Lock()
 	e.jobs.add(r)
@@ -323,8 +324,8 @@ func (f *recoveredJob) withdrawQuestions(w *store.Write, now time.Time) error {
 	return nil
 }
 
-// updateLedgers updates the ledgers of jobs that continue: a child may have ended, or may not
-// have been created, without a change of its entry.
+// updateLedgers updates the ledgers of jobs that continue. The entry of a child does not show yet that
+// the child has ended or was never created.
 func (e recoverer) updateLedgers(ctx context.Context, jobs []*recoveredJob) error {
 	for _, f := range jobs {
 		if f.takenOver || f.outcome != nil {
@@ -371,7 +372,7 @@ func (f *recoveredJob) updateLedger(ctx context.Context) (*store.Write, error) {
 	return w, err
 }
 
-// decide decides about all jobs, parents first: the children of a job that has ended are cancelled.
+// decide decides about all jobs, parents first, because children of an ended job are cancelled.
 func decide(jobs []*recoveredJob, now time.Time) {
 	byID := make(map[arcp.JobID]*recoveredJob, len(jobs))
 	for _, f := range jobs {

@@ -16,18 +16,18 @@ type Resources interface {
 	LeaseDirectory(ctx context.Context, t LeaseHolder, a tool.DirectoryAsk) (path string, l tool.ResourceLease, err error)
 }
 
-// LeaseHolder is the job that holds a resource lease, with the authority of the job that
-// cleans up after it.
+// LeaseHolder is the job that holds a resource lease. Its members are also the authority of the job
+// that cleans up the resource.
 type LeaseHolder struct {
 	Principal string
 	Session   arcp.SessionID
 	Job       arcp.JobID
 	Trust     string
 	MaxJobs   int      // of the principal; 0: the engine's default
-	Lease     arcp.Raw // as lease.Decode reads it; nil: nothing
+	Lease     arcp.Raw // encoded for lease.Decode; empty: the job has no lease
 }
 
-// LeaseTaker is implemented by the job of a built-in tool that takes resource leases.
+// LeaseTaker is the job of a built-in tool that takes resource leases.
 type LeaseTaker interface {
 	LeaseHolder() LeaseHolder
 }
@@ -43,10 +43,10 @@ func (j toolGoroutine) holder() LeaseHolder {
 	return t
 }
 
-var errNoResources = arcp.Errorf(arcp.CodeFailedPrecondition, "this runtime keeps no leases on resources")
+var errNoResources = arcp.Errorf(arcp.CodeFailedPrecondition, "this runtime has no leases on resources")
 
-// canLease refuses leases to an attempt that has ended.
-func (j toolGoroutine) canLease() error {
+// checkLeasing refuses resource leases to an attempt that has ended.
+func (j toolGoroutine) checkLeasing() error {
 	switch {
 	case j.s.e.cfg.Resources == nil:
 		return errNoResources
@@ -57,22 +57,21 @@ func (j toolGoroutine) canLease() error {
 }
 
 func (j toolJob) Lease(ctx context.Context, a tool.ResourceAsk) (tool.ResourceLease, error) {
-	if err := j.canLease(); err != nil {
+	if err := j.checkLeasing(); err != nil {
 		return nil, err
 	}
 	return j.s.e.cfg.Resources.Lease(ctx, j.holder(), a)
 }
 
 func (j toolJob) LeaseDirectory(ctx context.Context, a tool.DirectoryAsk) (string, tool.ResourceLease, error) {
-	if err := j.canLease(); err != nil {
+	if err := j.checkLeasing(); err != nil {
 		return "", nil, err
 	}
 	return j.s.e.cfg.Resources.LeaseDirectory(ctx, j.holder(), a)
 }
 
-// EachLive calls fn with the principal, the id and the arguments of every job that has not
-// ended, until it returns false. A job has ended before a client is told so. fn must not call
-// the engine.
+// EachLive calls fn with the principal, the id and the arguments of every job that has not ended, until
+// fn returns false. It leaves out a job before clients get its end. fn must not call the engine.
 func (e *Engine) EachLive(fn func(principal string, id arcp.JobID, args arcp.Raw) bool) {
 	e.mu.Lock()
 	jobs := e.jobs.unconcluded()
@@ -84,10 +83,9 @@ func (e *Engine) EachLive(fn func(principal string, id arcp.JobID, args arcp.Raw
 	}
 }
 
-// Perform runs a tool as a job of a lease holder's principal, without a session, and waits for
-// its end. The job has the holder's lease, and the holder's session answers none of its gates. A
-// tool that the holder may not call, or that acts for clients, is refused. When ctx ends the job
-// is cancelled.
+// Perform runs a tool as a job of a lease holder's principal, without a session, and waits for its end.
+// The job has the holder's lease. The holder's session must not answer its gates. Perform refuses a
+// built-in tool and a tool that the holder must not call. When ctx ends the job is cancelled.
 func (e *Engine) Perform(ctx context.Context, holder LeaseHolder, name string, args arcp.Raw) error {
 	limit, err := holder.lease()
 	if err != nil {
@@ -102,7 +100,7 @@ func (e *Engine) Perform(ctx context.Context, holder LeaseHolder, name string, a
 	}
 	r, refused := submitter{e}.prepare(&s)
 	if refused == nil && r.builtin() {
-		refused = arcp.Errorf(arcp.CodePermissionDenied, "%s is for clients; it cleans nothing up", r.tool.Name)
+		refused = arcp.Errorf(arcp.CodePermissionDenied, "%s is a built-in tool for clients; it cannot be a clean-up tool", r.tool.Name)
 	}
 	if refused == nil {
 		r.done.donec = make(chan struct{})
@@ -135,7 +133,7 @@ func (r *run) await(ctx context.Context, refusals <-chan *arcp.Error) error {
 		return context.Cause(ctx)
 	}
 	switch o := r.done.outcome; {
-	case o == nil: // it was refused, or continues after the next start
+	case o == nil: // the job was refused, or continues after the next start
 		select {
 		case err := <-refusals:
 			return err
@@ -177,7 +175,7 @@ func (e *Engine) CheckPerform(holder LeaseHolder, name string) error {
 	case err != nil:
 		return arcp.Errorf(arcp.CodeInvalidArgument, "cleanup_tool: %s", err.Message)
 	case found.Source == tool.SourceBuiltin:
-		return arcp.Errorf(arcp.CodeInvalidArgument, "cleanup_tool: %s is for clients; it cleans nothing up", found.Name)
+		return arcp.Errorf(arcp.CodeInvalidArgument, "cleanup_tool: %s is a built-in tool for clients; it cannot be a clean-up tool", found.Name)
 	case !found.AllowsTrust(holder.Trust):
 		return arcp.Errorf(arcp.CodePermissionDenied, "cleanup_tool: %s needs the trust level %s", found.Name, found.MinTrust)
 	}

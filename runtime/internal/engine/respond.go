@@ -17,13 +17,13 @@ type Respond struct {
 	Actor   approval.Actor
 	Answer  approval.Answer
 
-	// Done is called once, by any goroutine, with the question or with the reason why the
-	// answer does not count. It must not block. A grant is also answered by lease.granted.
+	// Done is called once, on any goroutine, with the question or with the refusal of the
+	// answer. It must not block. lease.granted also answers a grant.
 	Done func(row approval.Row, err *arcp.Error)
 
-	// Call, if set, is the call of a built-in tool that gives the answer, after Call.Join.
-	// It ends in the write in which the answer is stored, with the value that Value
-	// returns for the question.
+	// Call is the call of the built-in tool that sends the answer, after Call.Join; nil: there
+	// is none. It ends in the write that stores the answer. Value returns the value of the
+	// call for the question.
 	Call  *Call
 	Value func(approval.Row) arcp.Raw
 
@@ -63,19 +63,19 @@ func (a *Respond) apply(s *supervisor, now time.Time) {
 		s.write.calls = append(s.write.calls, joinedCall{a.Call, func() arcp.Raw { return a.Value(s.questionRow(q)) }})
 	}
 	questioner{s}.update(now, q, row)
-	s.write.addCommands(a) // behind the report to Questions: the respondent may read the question at once
+	s.write.addCommands(a) // after the report to Questions, because the respondent may read the question at once
 	if row.Interrupt && !q.Pending() {
 		a.guide(s, now, &row)
 	}
 }
 
-// countRefused counts an answer that does not count.
+// countRefused counts a refused answer.
 func (a *Respond) countRefused(s *supervisor) {
 	s.e.cfg.Metrics.Approvals.WithLabelValues(string(a.q.Row.Kind), "refused").Inc()
 }
 
-// answer returns the row with the answer applied, and makes a grant. With an error it returns the
-// row as it is.
+// answer returns the row with the answer applied, and grants the permission that the answer grants.
+// With an error it returns the unchanged row.
 func (a *Respond) answer(s *supervisor, now time.Time) (approval.Row, *arcp.Error) {
 	row, err := a.q.Answered(now, &a.Actor, &a.Answer, tool.CheckValue)
 	if err != nil || row.Resolution != approval.Granted {
@@ -108,7 +108,8 @@ func questionCommitted(s *supervisor, q *question.Question, err error, done func
 	}
 }
 
-// questionRejected answers a command about a question that comes too late.
+// questionRejected answers a command about a question after the end of the job, or of the runtime if
+// stopped is set.
 func questionRejected(stopped bool, done func(approval.Row, *arcp.Error)) {
 	if stopped {
 		done(approval.Row{}, errShuttingDown())
@@ -119,24 +120,25 @@ func questionRejected(stopped bool, done func(approval.Row, *arcp.Error)) {
 
 func errStore() *arcp.Error { return arcp.Errorf(arcp.CodeUnavailable, "the store cannot be written") }
 
-// Withdraw ends a job whose tool only asks, and with it the question.
+// Withdraw is a request to withdraw the question of a job whose tool only asks, and to cancel the job.
 type Withdraw struct {
 	Job arcp.JobID
 	ID  string // of the question
 
-	// Call is the call of a built-in tool, after Call.Join, or nil. It ends in the write
-	// that withdraws the question, with the value that Value returns for the question.
+	// Call is the call of the built-in tool that withdraws the question, after Call.Join; nil:
+	// there is none. It ends in the write of the withdrawal. Value returns the value of the
+	// call for the question.
 	Call  *Call
 	Value func(approval.Row) arcp.Raw
 
-	// Done is called once, by any goroutine, when the question is withdrawn or cannot be.
-	// It must not block.
+	// Done is called once, on any goroutine, with the question or with the refusal. It must
+	// not block.
 	Done func(row approval.Row, err *arcp.Error)
 
 	q *question.Question
 }
 
-// Withdraw withdraws a question of a job. One that is answered first stays answered.
+// Withdraw withdraws a question of a job. A question that is already answered stays answered.
 func (e *Engine) Withdraw(w Withdraw) {
 	if r := e.run(w.Job); r == nil || !r.post(&w) {
 		w.rejected(e, r != nil && r.stopped())
@@ -169,8 +171,8 @@ func (w *Withdraw) committed(s *supervisor, err error) { questionCommitted(s, w.
 
 func (w *Withdraw) rejected(_ *Engine, stopped bool) { questionRejected(stopped, w.Done) }
 
-// Offer gives a question of a job to one more session, if the session may have it and has
-// not got it.
+// Offer delivers a question of a job to one more session, if the session may have it and has not got
+// it.
 func (e *Engine) Offer(job arcp.JobID, id string, actor approval.Actor) {
 	if r := e.run(job); r != nil {
 		r.post(&offerQuestion{id, actor})

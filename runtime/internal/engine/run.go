@@ -24,8 +24,7 @@ const (
 	abandonAfter    = 5 * time.Second // a tool may take this long to return after its job has ended
 )
 
-// definition is a job as it was submitted, called by its parent or found in the store.
-// It does not change once the run is in the jobTable.
+// definition is the part of a job that does not change once the run is in the jobTable.
 type definition struct {
 	row     store.Job // shared with the store: not changed
 	tool    *tool.Tool
@@ -35,7 +34,7 @@ type definition struct {
 
 	catalogue *tool.Snapshot   // the tools that the job can call
 	roles     []string         // of the principal at the submit of the root job; nil: not known
-	barred    []arcp.SessionID // never answer the job's gates, besides its own session
+	barred    []arcp.SessionID // must not answer the job's gates, nor must its own session
 	trust     string           // of the principal at the submit of the root job
 	maxJobs   int              // of the principal at the submit of the root job; 0: the engine's default
 
@@ -47,9 +46,8 @@ type definition struct {
 	position family.Position
 }
 
-// run is a job that has not ended. While an attempt runs, or a command is applied, the
-// run has a supervisor, which owns the members that no lock guards. Supervisors of a run
-// follow each other.
+// run is a job that has not ended. While an attempt runs, or a command is applied, the run has a
+// supervisor, which owns the members that no lock guards. A run has one supervisor at a time.
 type run struct {
 	e *Engine
 	definition
@@ -58,19 +56,19 @@ type run struct {
 	attempt     uint32
 	state       arcp.JobState    // when no attempt runs
 	stateGauge  prometheus.Gauge // of the state in which the job is counted; nil: none
-	lastJSeq    uint64           // of the last event in the log
+	lastJSeq    uint64           // position of the last event in the job's log
 	progress    progressState
-	checkpoints *checkpointSlots // nil: none was made or read
-	questions   question.Set     // with mu to change
-	ledger      family.Ledger    // with mu to change
+	checkpoints *checkpointSlots // nil: none was saved or read
+	questions   question.Set     // changes with mu
+	ledger      family.Ledger    // changes with mu
 
 	// Guarded by Engine.mu.
 	schedule   schedule
-	passedOver int // how often another job of the principal was given the slot that this one was next for
+	passedOver int // how often a later job of the principal got a slot instead
 	entry      tableEntry
 
-	committedc chan error    // buffered 1: the supervisor's own write is durable
-	wakec      chan struct{} // buffered 1: the supervisor looks again
+	committedc chan error    // buffered 1: the result of the supervisor's write
+	wakec      chan struct{} // buffered 1: there is input for the supervisor
 	done       completion
 
 	mu         sync.Mutex // guards the members below
@@ -84,15 +82,15 @@ type run struct {
 	creating   map[arcp.JobID]chan struct{}         // children that are being created; the channel is closed when it is decided
 }
 
-// completion has the outcome of a job for this process. A run has one if it is a child,
-// or if Perform waits for it.
+// completion has the outcome of a job for a caller in this process that waits for it: the parent of a
+// child, or Perform.
 type completion struct {
-	donec   chan struct{} // closed when no supervisor follows; nil: it has no waiter
-	outcome *job.Outcome  // written before c is closed; nil: not decided here
+	donec   chan struct{} // closed when no supervisor follows; nil: no caller waits
+	outcome *job.Outcome  // written before donec is closed; nil: this process has not decided it
 }
 
-// commandQueue has the commands that no supervisor has taken yet. wanted says that a
-// supervisor starts as soon as the lifecycle lets it.
+// commandQueue has the commands that no supervisor has handled yet. wanted says that a supervisor starts
+// as soon as the lifecycle permits it.
 type commandQueue struct {
 	list   []command
 	wanted bool
@@ -117,12 +115,12 @@ func newRun(e *Engine, t *tool.Tool) *run {
 		authority: jobAuthority{loadedAt: time.Now()}, wakec: make(chan struct{}, 1), committedc: make(chan error, 1)}
 }
 
-// builtin reports whether the tool is one of the runtime's own. No limit counts the job,
-// and it emits no job.started.
+// builtin reports whether the tool is built-in. Limits does not count the job, and the job emits no
+// job.started.
 func (d *definition) builtin() bool { return d.tool.Source == tool.SourceBuiltin }
 
-// runsInline reports whether the tool runs before the job is claimed: it is built-in and
-// changes nothing, so nothing is done twice if the claim is a repetition.
+// runsInline reports whether the tool runs before the job is claimed: it is built-in and changes
+// nothing, so the claim may be a repetition.
 func (d *definition) runsInline() bool { return d.builtin() && d.tool.SideEffect.Early() }
 
 // runsAsCall reports whether the job runs as a Call: its tool is built-in, changes something
@@ -131,25 +129,24 @@ func (d *definition) runsAsCall() bool {
 	return d.builtin() && !d.tool.SideEffect.Early() && d.tool.SideEffect != tool.SideEffectExternal
 }
 
-// runsOnWorker reports whether a worker executes the job, so that its attempt may be lost while this
-// process runs.
+// runsOnWorker reports whether a worker executes the job. Its attempts may be lost while this process
+// runs.
 func (d *definition) runsOnWorker() bool { return d.tool.Source == tool.SourceWorker }
 
-// hasWorker reports whether the workers that execute the tool now take jobs of the job's
-// principal.
+// hasWorker reports whether a connected worker accepts the job, if the job needs one.
 func (d *definition) hasWorker() bool { return !d.runsOnWorker() || d.tool.VisibleTo(d.row.Principal) }
 
-// endless reports whether a shutdown does not wait for the job: it does not end by itself, or
-// it is a built-in tool that waits for an answer and is rerun at the next start.
+// endless reports whether a shutdown does not wait for the job: it does not end by itself, or its
+// built-in tool waits for an answer and is rerun at the next start.
 func (d *definition) endless() bool {
 	return d.tool.Endless || d.builtin() && d.tool.Recovery == tool.RecoveryRerun && d.tool.Limits.Timeout <= 0
 }
 
-// mayRepeat reports whether a submit may turn out to repeat another one.
+// mayRepeat reports whether a submit may be the repetition of an earlier one.
 func (d *definition) mayRepeat(s *Submit) bool { return d.row.IdempotencyKey != "" || s.Recheck }
 
-// startsAfterWrite reports whether the tool is called only after its start is durable: a restart
-// must find the trace of a call that it must not repeat.
+// startsAfterWrite reports whether the tool is called only after its start is durable, so that a restart
+// does not repeat the call.
 func (d *definition) startsAfterWrite() bool {
 	return d.tool.Recovery == tool.RecoveryFail && !d.tool.SideEffect.Early()
 }
@@ -232,7 +229,7 @@ func (r *run) discard() {
 	r.rejectUnhandled()
 }
 
-// rejectUnhandled answers the commands that no supervisor will take.
+// rejectUnhandled rejects the commands that no supervisor will handle.
 func (r *run) rejectUnhandled() {
 	r.mu.Lock()
 	var list []command
@@ -261,8 +258,7 @@ func (r *run) stopEndless() {
 	}
 }
 
-// retire is stop for a job without a supervisor: a command that is being applied is
-// completed.
+// retire stops a job without a supervisor. A supervisor completes the command that it applies.
 func (r *run) retire() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -272,7 +268,7 @@ func (r *run) retire() {
 	}
 }
 
-// currentLifecycle returns the state of the run.
+// currentLifecycle returns the lifecycle of the run, on any goroutine.
 func (r *run) currentLifecycle() lifecycle {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -287,7 +283,7 @@ func (r *run) supervised() bool {
 	return r.current != nil
 }
 
-// wake has the supervisor look again.
+// wake makes the supervisor run another turn.
 func (r *run) wake() {
 	select {
 	case r.wakec <- struct{}{}:
@@ -295,7 +291,7 @@ func (r *run) wake() {
 	}
 }
 
-// wakeTool wakes a tool that waits to emit.
+// wakeTool wakes a tool that waits for room to emit.
 func (r *run) wakeTool() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -314,7 +310,8 @@ func (r *run) wakeOrLaunch() {
 // job's supervisor applies it.
 type command interface {
 	// apply changes the job. A command that is answered when its change is durable
-	// joins the pending write; one that is answered after the job's end joins atEnd.
+	// joins the pending write. A command that is answered after the job's end joins
+	// supervisor.afterEnd.
 	apply(s *supervisor, now time.Time)
 	// committed answers a command that has joined a write; err is the write's error.
 	committed(s *supervisor, err error)
@@ -323,8 +320,8 @@ type command interface {
 	rejected(e *Engine, stopped bool)
 }
 
-// post queues a command and starts a supervisor if there is none. It reports false if the
-// job takes no commands any more.
+// post queues a command and starts a supervisor if there is none. It reports false if the job accepts
+// no commands any more.
 func (r *run) post(c command) bool {
 	r.mu.Lock()
 	if !r.lifecycle.open() {
@@ -379,8 +376,7 @@ func (r *run) otherDue() time.Time {
 	return earliest(r.questions.Due(), r.leaseDeadline(), r.authority.wallTime(r.nextGrantEnd()))
 }
 
-// leaseDeadline returns when the job ends because its lease does; zero: at its next
-// operation.
+// leaseDeadline returns when the job ends because its lease ends; zero: at its next operation.
 func (r *run) leaseDeadline() time.Time {
 	if !r.e.cfg.PreemptExpired {
 		return time.Time{}
@@ -388,9 +384,9 @@ func (r *run) leaseDeadline() time.Time {
 	return r.authority.wallTime(r.authority.EndsAt())
 }
 
-// nextGrantEnd returns when the next permission lease ends whose end was not noticed, by
-// jobAuthority.now; zero: there is none.
+// nextGrantEnd returns when the next permission lease expires whose expiry is not counted, by the lease
+// clock; zero: there is none.
 func (r *run) nextGrantEnd() time.Time { return r.authority.Grants.NextEnd(r.progress.Swept) }
 
-// releaseSlot gives up the slot or the place of a job that has ended.
+// releaseSlot releases the slot or the place of a job that has ended, and starts the next job.
 func (r *run) releaseSlot() { r.e.startNext(func(q *toolQueues) *run { return q.release(r) }) }

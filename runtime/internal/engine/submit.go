@@ -31,19 +31,19 @@ type Submit struct {
 	Recheck   bool         // the session may have sent the same submit on an earlier connection
 	Decided   func()       // if set, called once by any goroutine when it is decided whether there is a job; it must not block
 
-	// Existing, if set, is called with the job that a submit without a session repeats: no
-	// session can be answered. It must not block.
+	// Existing, if set, is called with the job that a submit without a session repeats. It
+	// must not block.
 	Existing func(arcp.JobID)
 
-	// Barred are sessions that never answer gates of the job, because it acts for them.
+	// Barred are sessions that must not answer gates of the job, because it acts for them.
 	Barred []arcp.SessionID
 
 	firstCheckpoint *firstCheckpoint // nil: the job begins at the start
 	inTurn          bool             // the session's earlier submits are decided
 }
 
-// Submit makes a job, or refuses with a job.failed without a job. The answers to a session leave in
-// the order of its submits. Submit does not block.
+// Submit makes a job, or answers job.failed without a job. The answers to a session are sent in the
+// order of its submits. Submit does not block.
 func (e *Engine) Submit(s Submit) {
 	waits := e.order.wait(s.Session, func() bool {
 		s.inTurn = true
@@ -85,7 +85,7 @@ func refusalFrame(s *Submit, t arcp.Type, err *arcp.Error) arcp.Envelope {
 	return env
 }
 
-// prepare checks a submit as far as no lock is needed, and makes the run.
+// prepare makes the checks of a submit that need no lock, and returns its run.
 func (e submitter) prepare(s *Submit) (*run, *arcp.Error) {
 	catalogue := e.cfg.Catalogue(s.Session, s.Principal, s.Trust)
 	t, err := catalogue.Resolve(s.Payload.Tool)
@@ -178,7 +178,7 @@ func (a auditor) denied(action, actor string, session arcp.SessionID, target, re
 }
 
 // cancelled audits that an admin ends a job of another principal.
-func (a auditor) cancelled(r *run, c *Cancel) {
+func (a auditor) cancelled(r *run, c *cancelJob) {
 	a.Event("cancel", c.Principal, c.Session).Str("job_id", string(c.Job)).Str("owner", r.row.Principal).Str("decision", "allowed").Msg("audit")
 }
 
@@ -196,7 +196,7 @@ func seconds(n *arcp.Number) (time.Duration, *arcp.Error) {
 	if err != nil || s <= 0 || s > maxRuntimeLimit {
 		return 0, arcp.Errorf(arcp.CodeInvalidRequest, "max_runtime_sec must be a number of seconds above 0 and at most %d", maxRuntimeLimit)
 	}
-	return max(time.Duration(s*float64(time.Second)), 1), nil // 0 would mean without a limit
+	return max(time.Duration(s*float64(time.Second)), 1), nil // 0 means no limit
 }
 
 // digest identifies a request (§5.2) by its payload without the key, and by the checkpoint from
@@ -240,15 +240,15 @@ func randomHex(n int) string {
 	return string(hex.AppendEncode(digits[:0], b[:n]))
 }
 
-// The waits that a refusal asks for, in seconds.
+// The delays after which a refused client may retry, in seconds.
 const (
 	retryAfter     = 1  // for lack of capacity
 	retryAfterFull = 10 // for lack of disk space
 )
 
-// admit counts a job for the limits and adds it to the jobTable. A call of a built-in tool is
-// refused only if the disk is full, or if the principal has very many. A child is refused when its
-// parent does not run any more: until then a shutdown waits for both.
+// admit counts a job for the limits and adds it to the jobTable. It refuses a call of a built-in tool
+// only if the disk is full, or if the principal has maxBuiltins calls. It refuses a child whose parent
+// does not run any more; a shutdown waits for the children of running jobs.
 func (e *Engine) admit(r *run, maxJobs int) *arcp.Error {
 	refused := submitter{e}.reserve(r, maxJobs)
 	if refused == nil {
@@ -294,8 +294,8 @@ func (e submitter) reserve(r *run, maxJobs int) *limitError {
 	return nil
 }
 
-// claim commits the job. A tool that changes nothing starts meanwhile, unless its job may be a
-// repetition. It reports whether the next submit may follow at once.
+// claim commits the job. A tool without side effects starts before the claim is durable, unless its job
+// may be a repetition. claim reports whether the next submit may follow at once.
 func (e submitter) claim(r *run, s *Submit) (next bool) {
 	w := store.NewWrite(&store.SubmitJob{Row: &r.row, Recheck: s.Recheck})
 	r.lastJSeq = 0
@@ -304,7 +304,7 @@ func (e submitter) claim(r *run, s *Submit) (next bool) {
 		r.lastJSeq = 1
 	}
 	if s.firstCheckpoint != nil {
-		w.Put(store.Record{Key: checkpointKey(r.row.ID, firstCheckpointN), Value: s.firstCheckpoint.record})
+		w.Put(store.Record{Key: checkpointKey(r.row.ID, firstCheckpointNumber), Value: s.firstCheckpoint.record})
 	}
 	early := r.tool.SideEffect.Early() && r.row.IdempotencyKey == "" && !s.Recheck && s.firstCheckpoint == nil && !jobCredentials{r}.provisioned() && r.holdsSlot()
 	done := func(made bool) {
@@ -323,7 +323,7 @@ func (e submitter) claim(r *run, s *Submit) (next bool) {
 	return e.appendSubmit(s, r, w, done, r.placed)
 }
 
-// claimed reports whether the claim has made a job. If not, it answers the submit.
+// claimed reports whether the write of the claim has made a job. If not, it answers the submit.
 func (e submitter) claimed(s *Submit, r *run, res *store.Result) bool {
 	switch {
 	case res.Err != nil:
@@ -351,8 +351,8 @@ var outcomeTypes = func() arcp.TypeSet {
 	return set
 }()
 
-// repeat answers a submit with a used idempotency key (§5.2): the same request gets the original
-// accept and outcome, another one a refusal.
+// repeat answers a submit with a used idempotency key (§5.2). The same request gets the original accept
+// and outcome, another request a refusal.
 func (e submitter) repeat(s *Submit, original arcp.JobID, same bool) {
 	if !same {
 		s.Answers.AnswerAfterEvents(refusalFrame(s, arcp.JobFailed, arcp.Errorf(arcp.CodeDuplicateKey,

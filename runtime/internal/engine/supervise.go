@@ -16,11 +16,11 @@ import (
 type supervisor struct {
 	*run
 	attempt    uint32
-	m          *job.Machine
+	machine    *job.Machine
 	ctx        context.Context // of the tool
 	cancel     context.CancelCauseFunc
 	timer      *time.Timer
-	started    time.Time      // the attempt; zero: it has not
+	started    time.Time      // when the attempt started; zero: it has not
 	due        time.Time      // the machine's deadline; zero: none
 	checkpoint job.Checkpoint // the attempt continues from it; its N is 0: none
 
@@ -38,13 +38,13 @@ type supervisor struct {
 	requests   checkpointRequests
 	heartbeats heartbeats
 	notes      noteLog
-	endc       chan struct{} // closed when the attempt is over and this supervisor with it
+	endc       chan struct{} // closed when the attempt and this supervisor have ended
 }
 
 func (s *supervisor) supervise() {
 	defer s.e.wg.Done()
-	s.m = job.Restore(s.spec(), s.state)
-	s.due = s.m.Deadline()
+	s.machine = job.Restore(s.spec(), s.state)
+	s.due = s.machine.Deadline()
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.questions.BeginAttempt()
 	for s.turn() {
@@ -57,7 +57,8 @@ func (r *run) spec() job.Spec {
 		Window: r.e.cfg.ResumeWindow, Since: r.progress.Started, Lost: r.runsOnWorker()}
 }
 
-// turn handles the input once. It reports false when the supervisor ends.
+// turn handles the present input, makes the next write and waits for more input. It reports false when
+// the supervisor ends.
 func (s *supervisor) turn() bool {
 	in, ok := s.collectInput()
 	if !ok {
@@ -68,9 +69,9 @@ func (s *supervisor) turn() bool {
 	if s.advance(now, changed); s.started.IsZero() && s.holdsSlot() {
 		s.start(now)
 	}
-	s.applyOutput(now, s.m.Take(), in.accepted)
+	s.applyOutput(now, s.machine.Take(), in.accepted)
 	// Until the claim is durable events stay in the queue, unless a command waits for
-	// its answer or the job ends: then all are written at once, right behind the claim.
+	// its answer or the job ends: then all are written at once, directly behind the claim.
 	if in.accepted || s.outcome != nil || len(s.write.commands) > 0 {
 		w, later, err := jobWriter{s}.nextWrite(now)
 		switch {
@@ -97,8 +98,8 @@ func (s *supervisor) reply(err error) {
 	s.write.commands = nil
 }
 
-// continueAfterWrite reports whether the supervisor continues after a write. It calls the tool if the call
-// waited for the write.
+// continueAfterWrite reports whether the supervisor continues after a write. It calls the tool if the
+// call waits for the write.
 func (s *supervisor) continueAfterWrite() bool {
 	if s.exit != exitNone {
 		return false
@@ -109,11 +110,10 @@ func (s *supervisor) continueAfterWrite() bool {
 	return true
 }
 
-// postpone queues a command about the attempt again if the attempt is about to start: a client
-// that has read job.accepted may be faster than the first turn. It reports false if no attempt is
-// about to start.
+// postpone queues a command again if an attempt is about to start: the command of a client that has
+// read job.accepted may arrive before the first turn. It reports false if no attempt is about to start.
 func (s *supervisor) postpone(c command) bool {
-	if !s.started.IsZero() || s.m.State().Terminal() || s.progress.Cancel != nil || !s.holdsSlot() {
+	if !s.started.IsZero() || s.machine.State().Terminal() || s.progress.Cancel != nil || !s.holdsSlot() {
 		return false
 	}
 	if !s.post(c) {
@@ -132,7 +132,7 @@ type turnInput struct {
 	accepted                    bool // the claim is durable
 }
 
-// collectInput takes the input of a turn. ok is false when there is no job, or the runtime
+// collectInput returns the input since the last turn. ok is false if there is no job, or if the runtime
 // stops.
 func (s *supervisor) collectInput() (in turnInput, ok bool) {
 	s.mu.Lock()
@@ -149,18 +149,18 @@ func (s *supervisor) collectInput() (in turnInput, ok bool) {
 // handleInput passes the input to the machine, and reports whether there was any.
 func (s *supervisor) handleInput(now time.Time, in *turnInput) bool {
 	if in.manualHeartbeats {
-		s.m.Manual(now)
+		s.machine.Manual(now)
 	}
 	if in.heartbeat {
-		s.m.Heartbeat(now)
+		s.machine.Heartbeat(now)
 	}
 	if in.pausing {
-		if s.m.Pause(now); s.m.State() == arcp.StatePaused {
+		if s.machine.Pause(now); s.machine.State() == arcp.StatePaused {
 			s.exit.set(exitPause)
 		}
 	}
 	switch {
-	case in.leaseLapsed: // whatever the tool returned
+	case in.leaseLapsed: // has precedence over the tool's result
 		s.endExpired(now)
 	case in.returned:
 		s.handleReturn(now)
@@ -179,22 +179,22 @@ func (s *supervisor) handleReturn(now time.Time) {
 	case s.call.err != nil:
 		s.failAttempt(now, s.call.err)
 	default:
-		s.m.Complete(now, s.call.value)
+		s.machine.Complete(now, s.call.value)
 	}
 }
 
-// advance applies everything that is due: timers of the machine, questions, leases and the tool's
-// time limit. changed says that the machine's deadline may have moved.
+// advance applies the deadlines that have passed: of the machine, questions, leases and the tool's time
+// limit. changed says that the machine's deadline may have moved.
 func (s *supervisor) advance(now time.Time, changed bool) {
 	if changed {
-		s.due = s.m.Deadline()
+		s.due = s.machine.Deadline()
 	}
 	if hasPassed(s.due, now) {
-		s.m.Advance(now)
-		if err := s.m.Silence(); err != nil {
+		s.machine.Advance(now)
+		if err := s.machine.Silence(); err != nil {
 			s.loseAttempt(now, err)
 		}
-		s.due = s.m.Deadline()
+		s.due = s.machine.Deadline()
 	}
 	if hasPassed(s.questions.Due(), now) {
 		questioner{s}.advanceQuestions(now)
@@ -210,7 +210,7 @@ func (s *supervisor) advance(now time.Time, changed bool) {
 	}
 }
 
-// applyOutput applies the output of the machine, except for writing.
+// applyOutput applies the output of the machine, except that it writes nothing.
 func (s *supervisor) applyOutput(now time.Time, out job.Output, accepted bool) {
 	if out.State != "" {
 		s.write.newState = out.State
@@ -228,7 +228,7 @@ func (s *supervisor) applyOutput(now time.Time, out job.Output, accepted bool) {
 		s.mu.Lock()
 		s.events.stop(out.Stop)
 		s.mu.Unlock()
-		s.limit = job.TimeLimit{} // the machine's deadline for the stop counts now
+		s.limit = job.TimeLimit{} // replaced by the machine's deadline of the stop
 	}
 	if out.Terminal != nil {
 		s.outcome = out.Terminal
@@ -239,8 +239,8 @@ func (s *supervisor) applyOutput(now time.Time, out job.Output, accepted bool) {
 // jobWriter collects and commits the writes of a job. It is a part of the supervisor.
 type jobWriter struct{ *supervisor }
 
-// nextWrite makes the next write; nil: there is nothing to write. later says that the
-// machine has to handle new input first.
+// nextWrite returns the next write; nil: there is nothing to write. later says that the machine must
+// handle new input first.
 func (s jobWriter) nextWrite(now time.Time) (w *store.Write, later bool, err error) {
 	if s.outcome != nil {
 		questioner(s).withdrawQuestions(now)
@@ -254,7 +254,7 @@ func (s jobWriter) nextWrite(now time.Time) (w *store.Write, later bool, err err
 	}
 	log := &store.AppendEvents{Job: s.row.ID, Attempt: s.attempt, State: s.write.newState}
 	w = store.NewWrite(log)
-	log.Events = make([]*store.Event, 0, len(s.write.events)+len(emitted)+1) // 1: most likely a terminal event
+	log.Events = make([]*store.Event, 0, len(s.write.events)+len(emitted)+1) // 1: for a terminal event
 	log.Events = append(append(log.Events, s.write.events...), emitted...)
 	s.events.reuse(emitted)
 	s.write.events, s.write.newState = nil, ""
@@ -283,9 +283,9 @@ func (s jobWriter) nextWrite(now time.Time) (w *store.Write, later bool, err err
 	return w, false, nil
 }
 
-// drainEvents takes the events of the tool. After the attempt's end it closes the
-// queue. ok is false if a checkpoint has just arrived with which the attempt pauses: the
-// machine has to be told before the checkpoint is written.
+// drainEvents removes the events from the queue and returns them. After the attempt's end it closes the
+// queue. ok is false if a checkpoint has just arrived with which the attempt pauses: the machine must
+// handle the pause before the checkpoint is written.
 func (s jobWriter) drainEvents() (events []*store.Event, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -304,9 +304,9 @@ func (s jobWriter) drainEvents() (events []*store.Event, ok bool) {
 	return events, true
 }
 
-// addRecords adds the records that go with the events: questions, rotations, the
-// checkpoint, the ledger and notes. It adds the progress unless the job ends; a child's
-// is needed after its end.
+// addRecords adds the records that belong to the events: questions, rotations, the checkpoint, the
+// ledger and notes. It adds the progress unless the job ends. The progress of a child is also added at
+// its end, because its parent reads the rest of its budget.
 func (s jobWriter) addRecords(w *store.Write) error {
 	if err := errors.Join(questioner(s).addQuestions(w), s.addRotations(w)); err != nil {
 		return err
@@ -332,8 +332,8 @@ func (s jobWriter) addRecords(w *store.Write) error {
 	return nil
 }
 
-// commit waits until a write is durable. It reports false if the store refuses the write,
-// or if err says why there is none.
+// commit waits until a write is durable. It reports false if the store refuses the write, or if err is
+// the reason for which there is no write.
 func (s jobWriter) commit(w *store.Write, err error) bool {
 	if err == nil {
 		if err = s.append(w); errors.Is(err, store.ErrTogether) {
@@ -401,7 +401,7 @@ func (s jobWriter) writeRefused(err error) {
 	s.events.close()
 	s.mu.Unlock()
 	switch {
-	case refused || errors.Is(err, store.ErrBroken): // told elsewhere
+	case refused || errors.Is(err, store.ErrBroken): // logged by the submitter or the store
 	case errors.Is(err, store.ErrFenced):
 		s.e.cfg.Logger.Warn().Str("job_id", string(s.row.ID)).Uint32("attempt", s.attempt).Msg("job lost: another attempt has taken over")
 	default:
@@ -414,7 +414,7 @@ func (s jobWriter) writeRefused(err error) {
 func (s *supervisor) wait(now time.Time, accepted bool) {
 	deadline := earliest(s.due, s.limit.End(), s.otherDue())
 	if !accepted || deadline.IsZero() {
-		<-s.wakec // the result of the claim always comes
+		<-s.wakec // the result of the claim always wakes the supervisor
 		return
 	}
 	if s.timer == nil {
@@ -456,8 +456,8 @@ func (s *supervisor) finish() {
 	s.releaseSlot()
 }
 
-// close ends the attempt. Unless the job rests until the next one, it also ends the run
-// and returns the commands to reject.
+// close ends the attempt. Unless the job rests until its next attempt, it also ends the run and returns
+// the commands to reject.
 func (s *supervisor) close() (rests, stopped bool, rejected []command) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -496,7 +496,7 @@ func (s *supervisor) awaitTool() {
 	case <-t.C:
 		s.metrics.Abandoned.Inc()
 		s.e.cfg.Logger.Warn().Str("job_id", string(s.row.ID)).Str("tool", s.row.Agent).
-			Msg("tool ignored the end of its job and was left behind")
+			Msg("tool ignored the end of its job and was abandoned")
 	}
 }
 
@@ -512,7 +512,7 @@ func (s *supervisor) report() {
 	s.finished(s.outcome, now)
 }
 
-// finished logs and counts the end of a job. It is called once.
+// finished logs and counts the end of a job, once for each job.
 func (r *run) finished(o *job.Outcome, now time.Time) {
 	took := now.Sub(r.row.CreatedAt)
 	r.metrics.Finished(o.State).Inc()

@@ -13,8 +13,8 @@ type toolQueues struct {
 	byTool map[toolQueueKey]*toolQueue
 }
 
-// toolQueueKey identifies the jobs that share a queue: by their tool or, for a worker's tool, by
-// its reference, because workers may describe the tool anew while jobs wait.
+// toolQueueKey identifies the jobs that share a queue: by their tool. For a worker's tool it is the
+// reference, because the worker may replace the tool's description while jobs wait.
 type toolQueueKey struct {
 	tool *tool.Tool
 	ref  string
@@ -47,8 +47,8 @@ func (q *toolQueues) reserve(r *run) *limitError {
 		max(q.limit(r.tool), 0), tool.MaxQueue).RetryAfter(retryAfter)}
 }
 
-// enqueue gives a job a slot, or a place in the queue if that is shorter than most; negative: of
-// any length. It reports whether there was room.
+// enqueue gives a job a slot, or a place in a queue of fewer than maxWaiting jobs; negative: of any
+// length. It reports whether there was room.
 func (q *toolQueues) enqueue(r *run, maxWaiting int) bool {
 	limit := q.limit(r.tool)
 	if limit < 0 || r.builtin() {
@@ -77,7 +77,7 @@ func (q *toolQueues) enqueue(r *run, maxWaiting int) bool {
 	return true
 }
 
-// release takes the slot or the place of a job, and returns the job that gets the slot; nil: none.
+// release releases the slot or the place of a job, and returns the job that gets the slot; nil: none.
 func (q *toolQueues) release(r *run) (next *run) {
 	if l := q.byTool[keyOf(r.tool)]; l != nil {
 		switch r.schedule {
@@ -92,7 +92,7 @@ func (q *toolQueues) release(r *run) (next *run) {
 	return next
 }
 
-// freeSlot gives on a slot that no job holds any more, and returns the job that gets it; nil: none.
+// freeSlot passes a released slot to the next job and returns that job; nil: none.
 func (q *toolQueues) freeSlot(t *tool.Tool) (next *run) {
 	if l := q.byTool[keyOf(t)]; l != nil {
 		next = l.grantSlot()
@@ -111,7 +111,7 @@ func (q *toolQueues) recount(ref string) (start []*run) {
 	for l.running < l.limit && l.waiting() > 0 {
 		l.running++
 		r := l.grantSlot()
-		if r == nil { // no worker serves the jobs that wait
+		if r == nil { // the waiting jobs have no worker
 			break
 		}
 		start = append(start, r)
@@ -127,10 +127,10 @@ func (q *toolQueues) removeIdle(t *tool.Tool) {
 	}
 }
 
-// toolQueue bounds how many jobs of one tool run at once. The other jobs wait in the order in
-// which they came. The places of a principal go to its jobs by priority.
+// toolQueue bounds how many jobs of one tool run at once. The other jobs wait in the order of their
+// arrival. A principal's jobs use the principal's places in the order of their priority.
 //
-// Jobs that have left the queue stay in it until they are more than half of it: gone of them.
+// A job that leaves keeps its entry in queue until such entries are more than half of it.
 type toolQueue struct {
 	limit       int
 	running     int
@@ -139,8 +139,8 @@ type toolQueue struct {
 	prioritized int // jobs that wait with another priority than normal
 }
 
-// mostPassed is how often other jobs of a principal may pass its oldest one. The next slot is the
-// oldest job's whatever its priority, so that no job waits for ever.
+// maxPassedOver bounds how often other jobs of a principal get a slot before the principal's oldest job.
+// Then the oldest job gets the next slot, whatever its priority, so that no job waits for ever.
 const maxPassedOver = 7
 
 func (l *toolQueue) waiting() int { return len(l.queue) - l.left }
@@ -152,8 +152,8 @@ func (l *toolQueue) countPrioritized(r *run, d int) {
 	}
 }
 
-// grantSlot gives a free slot to the next job that waits and is served; nil: there is none, or
-// there are fewer slots than before.
+// grantSlot gives a free slot to the next waiting job that has a worker. It returns nil if there is
+// none, or if the number of slots has fallen.
 func (l *toolQueue) grantSlot() *run {
 	if l.running > l.limit {
 		l.running--
@@ -175,10 +175,9 @@ func (l *toolQueue) grantSlot() *run {
 	return r
 }
 
-// next returns the place of the job that gets the next slot: the oldest place that waits; -1:
-// there is none. The principal's oldest job of the highest priority moves to that place, and the
-// jobs of the principal that it passes move back by one place each. The places of other
-// principals do not change.
+// next returns the index of the job that gets the next slot, which is the oldest waiting place; -1:
+// there is none. Within the principal of that place, the oldest job of the highest priority moves to
+// it, and the jobs that it passes move back by one place each. Other principals' places do not change.
 func (l *toolQueue) next() int {
 	first, best := -1, -1
 	for i, r := range l.queue {
@@ -206,7 +205,7 @@ func (l *toolQueue) next() int {
 	return first
 }
 
-// remove removes a place. Removing the first one, as mostly, costs nothing.
+// remove removes a place. Removal of the first place, the usual case, moves no others.
 func (l *toolQueue) remove(i int) {
 	if i > 0 {
 		l.queue = slices.Delete(l.queue, i, i+1)
@@ -216,7 +215,7 @@ func (l *toolQueue) remove(i int) {
 	l.queue = l.queue[1:]
 }
 
-// withdraw takes a job out of the queue.
+// withdraw removes a waiting job from the queue.
 func (l *toolQueue) withdraw(r *run) {
 	l.countPrioritized(r, -1)
 	r.schedule.apply(onRelease)
@@ -226,8 +225,8 @@ func (l *toolQueue) withdraw(r *run) {
 	}
 }
 
-// SlotsChanged applies a change of Config.Slots for a tool: waiting jobs start. The caller must not
-// hold a lock that Slots needs.
+// SlotsChanged starts waiting jobs after a change of Config.Slots for a tool. The caller must not hold
+// a lock that Slots needs.
 func (e *Engine) SlotsChanged(ref string) {
 	e.mu.Lock()
 	start := e.queues.recount(ref)
