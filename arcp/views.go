@@ -6,13 +6,11 @@ import (
 	"time"
 )
 
-// Results of the runtime's own tools that clients read: the shapes of SPEC.md §7.3 to §7.6.
-// Times are in UTC; a zero time is omitted unless its member is required. Members unknown to a
-// version are ignored.
+// This file has the results of built-in tools (§7.3 to §7.6). Times are in UTC. A zero time is
+// omitted unless its member is required. Unknown members are ignored.
 
-// Page is one page of a list. Items is never null. NextCursor is empty on the last
-// page; it is opaque, and good only for the same list of the same caller, with the
-// same filters.
+// Page is one page of a list. Items is never null. NextCursor is empty on the last page. It is
+// opaque and valid only for the same list, caller and filters.
 type Page[T any] struct {
 	Items      []T    `json:"items"`
 	NextCursor string `json:"next_cursor,omitzero"`
@@ -23,22 +21,22 @@ type JobView struct {
 	JobID        JobID     `json:"job_id"`
 	Agent        string    `json:"agent"` // name@version
 	Status       JobState  `json:"status"`
-	Attempt      uint32    `json:"attempt"` // the latest, from 1
+	Attempt      uint32    `json:"attempt"` // number of the latest attempt, from 1
 	CreatedAt    time.Time `json:"created_at"`
 	EndedAt      time.Time `json:"ended_at,omitzero"`
-	SessionID    SessionID `json:"session_id,omitzero"` // that submitted it
+	SessionID    SessionID `json:"session_id,omitzero"` // session that submitted the job
 	TraceID      string    `json:"trace_id,omitzero"`
-	LastEventSeq uint64    `json:"last_event_seq"`   // in the numbers of that session
-	Outcome      Raw       `json:"outcome,omitzero"` // the payload of the terminal event, once it has ended
+	LastEventSeq uint64    `json:"last_event_seq"`   // in the numbers of the session SessionID
+	Outcome      Raw       `json:"outcome,omitzero"` // payload of the final event; absent while the job runs
 }
 
 // States of a SessionView.
 const (
 	SessionConnected = "connected"
-	SessionDetached  = "detached" // without a connection; it can be resumed
+	SessionDetached  = "detached" // no connection; the session can be resumed
 )
 
-// SessionView is a row of sessions.list (§7.3).
+// SessionView is an entry of sessions.list (§7.3).
 type SessionView struct {
 	SessionID    SessionID `json:"session_id"`
 	Principal    string    `json:"principal"`
@@ -46,23 +44,23 @@ type SessionView struct {
 	CreatedAt    time.Time `json:"created_at"`
 	DetachedAt   time.Time `json:"detached_at,omitzero"`
 	LastEventSeq uint64    `json:"last_event_seq"`
-	AckedSeq     uint64    `json:"acked_seq,omitzero"`   // to here the client has acknowledged events; 0: none
-	ClientKind   string    `json:"client_kind,omitzero"` // as its client says
-	Transport    string    `json:"transport,omitzero"`   // of its connection, like Remote
-	Remote       string    `json:"remote,omitzero"`      // the peer's address, as the listener sees it
+	AckedSeq     uint64    `json:"acked_seq,omitzero"`   // last acknowledged event; 0: none
+	ClientKind   string    `json:"client_kind,omitzero"` // kind in session.open
+	Transport    string    `json:"transport,omitzero"`   // transport of the connection
+	Remote       string    `json:"remote,omitzero"`      // address of the peer
 }
 
 // ToolPage is the result of tools.list (§7.5).
 type ToolPage struct {
 	Page[ToolEntry]
-	Generation uint64 `json:"generation"` // of the base catalogue
+	Generation uint64 `json:"generation"` // generation of the base catalogue
 }
 
-// ToolEntry is a name of the catalogue, and the version that the bare name selects.
+// ToolEntry is a tool name in the catalogue, with the version that the bare name selects.
 type ToolEntry struct {
 	Name        string   `json:"name"`
-	Version     string   `json:"version"`  // that the bare name stands for
-	Versions    []string `json:"versions"` // all of them, the newest first
+	Version     string   `json:"version"`  // version that the bare name selects
+	Versions    []string `json:"versions"` // all versions, the newest first
 	Description string   `json:"description,omitzero"`
 	SideEffect  string   `json:"side_effect"`
 	Source      string   `json:"source"`
@@ -70,13 +68,13 @@ type ToolEntry struct {
 	MinTrust    string   `json:"min_trust,omitzero"` // empty: any
 }
 
-// ToolView is the result of tools.describe: all of §7.1.
+// ToolView is the result of tools.describe: all properties of §7.1.
 type ToolView struct {
 	Name          string     `json:"name"`
 	Version       string     `json:"version"`
 	Versions      []string   `json:"versions"`
 	Description   string     `json:"description,omitzero"`
-	InputSchema   Raw        `json:"input_schema"` // {}: anything goes
+	InputSchema   Raw        `json:"input_schema"` // {} accepts any arguments
 	OutputSchema  Raw        `json:"output_schema,omitzero"`
 	SideEffect    string     `json:"side_effect"`
 	Limits        ToolLimits `json:"limits"`
@@ -89,24 +87,24 @@ type ToolView struct {
 	Source        string     `json:"source"`
 }
 
-// ToolLimits are the limits of a tool's calls; nil is none (§7.1).
+// ToolLimits are the limits of the calls of a tool (§7.1). nil is no limit.
 type ToolLimits struct {
-	TimeoutMS        *int64 `json:"timeout_ms"` // of an attempt
+	TimeoutMS        *int64 `json:"timeout_ms"` // limit for one attempt
 	MaxRequestBytes  *int64 `json:"max_request_bytes"`
 	MaxResponseBytes *int64 `json:"max_response_bytes"`
-	Concurrency      *int64 `json:"concurrency"` // jobs at once
+	Concurrency      *int64 `json:"concurrency"` // jobs that run at the same time
 	RatePerMin       *int64 `json:"rate_per_min"`
 }
 
-// QuestionKind is the kind of decision that people are asked for (§5.14, §7.4).
+// QuestionKind is the kind of a question to people (§5.14, §7.4).
 type QuestionKind string
 
 // The kinds.
 const (
-	QuestionPermission QuestionKind = "permission" // a permission for a while: grant or deny
+	QuestionPermission QuestionKind = "permission" // a permission for a limited time: grant or deny
 	QuestionInput      QuestionKind = "input"      // a value
 	QuestionChoice     QuestionKind = "choice"     // one of the options
-	QuestionGate       QuestionKind = "gate"       // approve or deny, by another session than the asking one
+	QuestionGate       QuestionKind = "gate"       // approve or deny, by a session other than the asking one
 	QuestionOwned      QuestionKind = "owned"      // one of the options, by the session that owns it
 )
 
@@ -121,41 +119,41 @@ const (
 	QuestionCancelled QuestionStatus = "cancelled"
 )
 
-// QuestionStatuses lists them in the order of SPEC.md §7.4.
+// QuestionStatuses lists the statuses in the order of SPEC.md §7.4.
 var QuestionStatuses = []QuestionStatus{QuestionPending, QuestionResolved, QuestionExpired, QuestionCancelled}
 
-// QuestionView is a question to people, or an approval that no job waits for, as the tools
-// approval.… return it (§7.4). A question of another principal's session has no SessionID. In
-// a list details above 2 KiB are {"truncated_bytes":n}.
+// QuestionView is a question to people, or an approval without a waiting job, in results of the
+// approval tools (§7.4). A question of another principal's session has no SessionID. A list replaces
+// details above 2 KiB by {"truncated_bytes":n}.
 type QuestionView struct {
 	ApprovalID  string          `json:"approval_id"`
-	RequestID   MessageID       `json:"request_id,omitzero"` // of its message, while it is pending
+	RequestID   MessageID       `json:"request_id,omitzero"` // id of the request message while pending
 	Kind        QuestionKind    `json:"kind"`
 	Status      QuestionStatus  `json:"status"`
-	Principal   string          `json:"principal"` // whose session or job asks
+	Principal   string          `json:"principal"` // owner of the asking session or job
 	SessionID   SessionID       `json:"session_id,omitzero"`
-	JobID       JobID           `json:"job_id,omitzero"`   // that waits for the answer
-	AgentID     string          `json:"agent_id,omitzero"` // that asks, as it says
+	JobID       JobID           `json:"job_id,omitzero"`   // job that waits for the answer
+	AgentID     string          `json:"agent_id,omitzero"` // asking agent, as stated in the request
 	System      bool            `json:"system_level,omitzero"`
 	Action      string          `json:"action"` // the operation to decide on; at most 16 KiB
 	Details     Raw             `json:"details,omitzero"`
 	Options     []string        `json:"options,omitempty"`        // the possible resolutions
-	Schema      Raw             `json:"response_schema,omitzero"` // of the value of an input
+	Schema      Raw             `json:"response_schema,omitzero"` // JSON Schema of the value of an input
 	Permission  *PermissionTerm `json:"permission,omitzero"`
-	Quorum      int             `json:"quorum,omitzero"` // principals that must approve; 0 and 1: one
+	Quorum      int             `json:"quorum,omitzero"` // number of principals that must approve; 0 means 1
 	Votes       []Vote          `json:"votes,omitempty"`
-	EscalateAt  time.Time       `json:"escalate_at,omitzero"` // from then on admins of other principals are asked
+	EscalateAt  time.Time       `json:"escalate_at,omitzero"` // time when admins of other principals are asked too
 	CreatedAt   time.Time       `json:"created_at"`
 	ExpiresAt   time.Time       `json:"expires_at"`
-	Resolution  string          `json:"resolution,omitzero"` // the id of an option, or granted, answered or default
-	Value       Raw             `json:"value,omitzero"`      // that an input was answered with
+	Resolution  string          `json:"resolution,omitzero"` // id of an option, or granted, answered, default
+	Value       Raw             `json:"value,omitzero"`      // answer to an input
 	Reason      string          `json:"reason,omitzero"`
-	ResolvedBy  string          `json:"resolved_by,omitzero"`  // the principal, as the runtime knows it
-	RespondedBy string          `json:"responded_by,omitzero"` // the responder, as stated in the answer
+	ResolvedBy  string          `json:"resolved_by,omitzero"`  // authenticated principal of the responder
+	RespondedBy string          `json:"responded_by,omitzero"` // name of the responder, as stated in the answer
 	ResolvedAt  time.Time       `json:"resolved_at,omitzero"`
 }
 
-// PermissionTerm is a permission that is asked for or granted.
+// PermissionTerm is a requested or granted permission.
 type PermissionTerm struct {
 	Permission string `json:"permission"`
 	Resource   string `json:"resource"`
@@ -171,7 +169,7 @@ func (p *PermissionTerm) String() string {
 	return s
 }
 
-// Vote is one answer to a gate that needs several.
+// Vote is one answer to a gate with a quorum.
 type Vote struct {
 	Principal  string    `json:"principal"`
 	Resolution string    `json:"resolution"`
@@ -185,38 +183,38 @@ type Outcome string
 const (
 	OutcomeApproved  Outcome = "Approved" // approved, granted or answered
 	OutcomeDenied    Outcome = "Denied"
-	OutcomeTimedOut  Outcome = "TimedOut" // not answered in time, or a default was used
+	OutcomeTimedOut  Outcome = "TimedOut" // expired, or answered by the default
 	OutcomeCancelled Outcome = "Cancelled"
 )
 
 // OutcomeView is the result of approval.wait and approval.gate.
 type OutcomeView struct {
 	Outcome  Outcome      `json:"outcome"`
-	Approval QuestionView `json:"approval"` // pending if the wait has ended first
+	Approval QuestionView `json:"approval"` // pending if the wait ended first
 }
 
-// CredentialView is an entry of jobs.credentials: a credential that a provisioner has issued
-// to a job and not revoked (§7.3). It has no secret values.
+// CredentialView is an entry of jobs.credentials: a credential that was issued to a job and not
+// revoked (§7.3). It has no secret values.
 type CredentialView struct {
 	JobID         JobID     `json:"job_id"`
 	Provisioner   string    `json:"provisioner"`
-	Generation    int       `json:"generation"` // from 1, one more with each rotation
+	Generation    int       `json:"generation"` // from 1; incremented by each rotation
 	Principal     string    `json:"principal"`
 	Agent         string    `json:"agent"`
 	State         string    `json:"state"` // intent, issued, live or revoking
 	CreatedAt     time.Time `json:"created_at"`
-	CredentialIDs []string  `json:"credential_ids,omitempty"` // an empty one is not known
-	Failed        int       `json:"failed,omitzero"`          // attempts to revoke
+	CredentialIDs []string  `json:"credential_ids,omitempty"` // an empty id is unknown
+	Failed        int       `json:"failed,omitzero"`          // failed attempts to revoke
 	NextAt        time.Time `json:"next_at,omitzero"`
-	Error         string    `json:"error,omitzero"` // of the last attempt
+	Error         string    `json:"error,omitzero"` // error of the last attempt
 }
 
-// ResourceLeaseState is where a lease on a resource is (§7.6).
+// ResourceLeaseState is the state of a lease on a resource (§7.6).
 type ResourceLeaseState string
 
-// The states. A lease begins active. When due it is cleaning during the clean-up, which ends
-// as released, or as cleanup_failed until it is due again. Its owner may release it at any
-// time. Released is final.
+// The states. A new lease is active. A due lease is cleaning during its clean-up, which ends as
+// released, or as cleanup_failed until the next try. The owner may release a lease at any time.
+// Released is final.
 const (
 	LeaseActive        ResourceLeaseState = "active"
 	LeaseCleaning      ResourceLeaseState = "cleaning"
@@ -227,16 +225,15 @@ const (
 // ResourceLeaseStates lists the states in the order of SPEC.md §7.6.
 var ResourceLeaseStates = []ResourceLeaseState{LeaseActive, LeaseCleaning, LeaseReleased, LeaseCleanupFailed}
 
-// Known reports whether this version knows the state. Another one may have stored
-// others.
+// Known reports whether this version knows the state. A newer version may have stored other states.
 func (s ResourceLeaseState) Known() bool { return slices.Contains(ResourceLeaseStates, s) }
 
-// ResourceLeaseView is a lease on a thing outside of the runtime, as the tools registry.…
-// return it (§7.6). Provider, Type and ExternalID name the thing.
+// ResourceLeaseView is a lease on an external resource, in results of the registry tools (§7.6).
+// Provider, Type and ExternalID identify the resource.
 type ResourceLeaseView struct {
 	LeaseID     LeaseID            `json:"lease_id"`
 	Principal   string             `json:"principal"`
-	SessionID   SessionID          `json:"session_id,omitzero"` // whose registry shows it
+	SessionID   SessionID          `json:"session_id,omitzero"` // session whose registry lists the lease
 	Provider    string             `json:"provider"`
 	Type        string             `json:"resource_type"`
 	ExternalID  string             `json:"external_id"`
@@ -244,10 +241,10 @@ type ResourceLeaseView struct {
 	Metadata    Raw                `json:"metadata"` // an object of at most 16 KiB
 	CleanupTool string             `json:"cleanup_tool,omitzero"`
 	State       ResourceLeaseState `json:"state"`
-	Seconds     int64              `json:"lease_duration_seconds"` // since it was touched; at most 30 days
+	Seconds     int64              `json:"lease_duration_seconds"` // seconds after TouchedAt; at most 30 days
 	CreatedAt   time.Time          `json:"created_at"`
 	TouchedAt   time.Time          `json:"last_touched_at"`
-	ExpiresAt   time.Time          `json:"lease_expires_at"` // of one whose clean-up has failed: when it is tried again
+	ExpiresAt   time.Time          `json:"lease_expires_at"` // after a failed clean-up: time of the next try
 
 	CleanupStartedAt time.Time `json:"cleanup_started_at,omitzero"`
 	CleanupAttempts  int       `json:"cleanup_attempts"`
@@ -256,13 +253,13 @@ type ResourceLeaseView struct {
 }
 
 // ReapReport is the result of registry.reap (§7.6): the number of claimed leases and their
-// outcomes. A dry run claims none and counts those that are due.
+// outcomes. A dry run claims none; Claimed is then the number of due leases.
 type ReapReport struct {
 	Claimed  int                 `json:"claimed"`
 	Released int                 `json:"released"`
 	Failed   int                 `json:"failed"`
 	Skipped  int                 `json:"skipped"` // extended, or claimed by another call
 	DryRun   bool                `json:"dry_run"`
-	Due      []ResourceLeaseView `json:"due,omitempty"` // of a dry run
-	More     bool                `json:"more,omitzero"` // of a dry run: there are others
+	Due      []ResourceLeaseView `json:"due,omitempty"` // only for a dry run
+	More     bool                `json:"more,omitzero"` // only for a dry run: more leases are due
 }
