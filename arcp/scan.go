@@ -312,7 +312,7 @@ func (s *scanner) escape() error {
 	return s.fail("an unknown escape in a string")
 }
 
-// unicode scans \\uXXXX, or a surrogate pair of two.
+// unicode scans \uXXXX, or a surrogate pair of two.
 func (s *scanner) unicode() error {
 	r, ok := hex4(s.src[s.pos:])
 	if !ok {
@@ -331,7 +331,7 @@ func (s *scanner) unicode() error {
 	return s.fail("half of a surrogate pair in a string")
 }
 
-// hex4 decodes \\uXXXX.
+// hex4 decodes \uXXXX.
 func hex4(p []byte) (r uint32, ok bool) {
 	if len(p) < 6 || p[0] != '\\' || p[1] != 'u' {
 		return 0, false
